@@ -2,11 +2,16 @@ package bootstraptoken
 
 import (
 	"bytes"
+	"context"
+	"crypto/subtle"
+	"errors"
 	"maps"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // MaxSweepWait is the longest time after which [Sweep] wants to be asked again while any
@@ -224,4 +229,76 @@ func kubernetesSigns(o *Object, now time.Time) (key []byte, end time.Time, ok bo
 		}
 	}
 	return data[keySecret], end, true
+}
+
+// SecretGetter returns the Secret of this namespace and name, from the API or from a cache
+// of it. Where there is none its error is [ErrNotFound], wrapped or bare; any other error
+// says that it could not look.
+type SecretGetter func(ctx context.Context, namespace, name string) (*Object, error)
+
+const (
+	// ErrNotFound is the error of a [SecretGetter] that looked and found no such Secret.
+	ErrNotFound Check = "not found"
+	// CheckCredential: no token Secret has this ID and this secret. Which of the two it
+	// was is told to nobody.
+	CheckCredential Check = "credential"
+)
+
+// Authenticate says who the bearer of a token is, as kube-apiserver does
+// (plugin/pkg/auth/authenticator/token/bootstrap/bootstrap.go, AuthenticateToken): the user
+// system:bootstrap:<id> in the group system:bootstrappers and the token's extra groups.
+//
+// It refuses with
+//   - [CheckToken] what has not the form of a bootstrap token: another authenticator may
+//     know it;
+//   - [CheckCredential] an unknown ID and a wrong secret, with the same error and, but for
+//     what get itself takes, in the same time;
+//   - the checks of [ParseSecretFor], for authentication at now, in the same order, the Secret
+//     of a bearer that knows the secret. Kubernetes looks at the deletion and the type
+//     before the secret, and so would tell them to anybody;
+//   - [refusal.CheckConfig] a nil get and the zero time.
+//
+// An error of get other than [ErrNotFound], and an answer that is not the Secret that was
+// asked for, is [ErrRetry]: nothing is known about the bearer.
+func Authenticate(ctx context.Context, bearer string, get SecretGetter, now time.Time) (*User, error) {
+	if get == nil {
+		return nil, refusal.Config("get", "", "a SecretGetter")
+	}
+	if now.IsZero() {
+		return nil, errClock()
+	}
+	token, err := Parse(bearer)
+	if err != nil {
+		return nil, err
+	}
+	name := SecretName(token.ID())
+	o, err := get(ctx, Namespace, name)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		o = new(Object)
+	case err != nil:
+		return nil, refusal.Retry(err)
+	case o == nil:
+		return nil, refusal.Retry(errors.New("the getter returned neither a Secret nor an error"))
+	case o.Namespace != Namespace || o.Name != name:
+		return nil, refusal.Retry(errors.New("the getter returned " + o.String() + " for " + strconv.Quote(name)))
+	}
+	if !holdsSecret(o.Data.Reveal(), token) {
+		return nil, &Error{Check: CheckCredential, Got: "a token that is not known", Want: "the ID and the secret of a token Secret"}
+	}
+	s, err := ParseSecretFor(o, Usages{Authentication: true}, now)
+	if err != nil {
+		return nil, err
+	}
+	return s.User(), nil
+}
+
+// holdsSecret compares in a time that does not depend on what d holds. A stored value of
+// another length is compared as sixteen zero bytes, which are no token's secret.
+func holdsSecret(d map[string][]byte, t Token) bool {
+	var stored [SecretSize]byte
+	if value := d[keySecret]; len(value) == SecretSize {
+		copy(stored[:], value)
+	}
+	return subtle.ConstantTimeCompare(stored[:], t.key()) == 1
 }

@@ -1,8 +1,13 @@
 package claims
 
 import (
+	"encoding/json"
+	"errors"
 	"strconv"
+	"strings"
 	"time"
+
+	"github.com/nodeattest/nodeattest/internal/strictjson"
 )
 
 // NumericDate is a claim that states a time (RFC 7519, section 2), in whole seconds.
@@ -129,3 +134,198 @@ type LegacyPrivate struct {
 
 // LegacyIssuer is the "iss" of a legacy token.
 const LegacyIssuer = "kubernetes/serviceaccount"
+
+// MaxClaimsSize is the most bytes that a claim set may have. kube-apiserver's own are
+// about 500 bytes long; audiences make up the rest. A token with claims of this size is one
+// that package jws reads.
+const MaxClaimsSize = 32 << 10
+
+// MaxNumericDate is the last time that a claim may state: the end of the year 9999 in
+// Unix seconds.
+const MaxNumericDate = 253402300799
+
+// Parse decodes a claim set strictly: one JSON object of at most [MaxClaimsSize] bytes
+// in valid UTF-8, no member twice at any depth, none that differs from another or from a
+// known one only in case, times as whole numbers between 0 and [MaxNumericDate], "aud"
+// a string or an array of strings, no null. Members that are not known are passed over,
+// as RFC 7519, section 4 has it. The errors are [CheckSize], [CheckEncoding],
+// [CheckType] and [CheckTime].
+//
+// Nothing is verified by parsing. The result shares no memory with the payload.
+// Marshal(Parse(x)) is x where kube-apiserver wrote x.
+func Parse(payload []byte) (*Claims, error) {
+	if err := checkSize(payload); err != nil {
+		return nil, err
+	}
+	p := parser{r: strictjson.NewReader(payload)}
+	err := p.object(claimSet)
+	if err == nil {
+		err = p.r.End()
+	}
+	if err != nil {
+		return nil, refusedWith(err)
+	}
+	return &p.claims, nil
+}
+
+func checkSize(payload []byte) error {
+	if len(payload) > MaxClaimsSize {
+		return &Error{Check: CheckSize, Got: strconv.Itoa(len(payload)) + " bytes", Want: "at most " + strconv.Itoa(MaxClaimsSize)}
+	}
+	return nil
+}
+
+// refusedWith names the check for an error of the reader.
+func refusedWith(err error) error {
+	var own *Error
+	switch {
+	case errors.As(err, &own):
+		return own
+	case errors.Is(err, strictjson.ErrType), errors.Is(err, strictjson.ErrRange):
+		return &Error{Check: CheckType, Err: err}
+	}
+	return &Error{Check: CheckEncoding, Err: err}
+}
+
+// A parser is pulled through one claim set.
+type parser struct {
+	r      *strictjson.Reader
+	claims Claims
+	ref    *Ref // the reference that is being read
+}
+
+// A member is one that is known, and how it is read.
+type member struct {
+	name string
+	read func(*parser) error
+}
+
+// The members of a claim set, of "kubernetes.io" and of a reference. They are never changed.
+var (
+	claimSet = []member{
+		{"iss", func(p *parser) error { return p.text(&p.claims.Issuer) }},
+		{"sub", func(p *parser) error { return p.text(&p.claims.Subject) }},
+		{"aud", (*parser).audiences},
+		{"exp", func(p *parser) error { return p.date("exp", &p.claims.Expiry) }},
+		{"nbf", func(p *parser) error { return p.date("nbf", &p.claims.NotBefore) }},
+		{"iat", func(p *parser) error { return p.date("iat", &p.claims.IssuedAt) }},
+		{"jti", func(p *parser) error { return p.text(&p.claims.ID) }},
+		{"kubernetes.io", func(p *parser) error { return p.object(private) }},
+		{"kubernetes.io/serviceaccount/namespace", func(p *parser) error { return p.text(&p.legacy().Namespace) }},
+		{"kubernetes.io/serviceaccount/secret.name", func(p *parser) error { return p.text(&p.legacy().SecretName) }},
+		{"kubernetes.io/serviceaccount/service-account.name", func(p *parser) error { return p.text(&p.legacy().ServiceAccountName) }},
+		{"kubernetes.io/serviceaccount/service-account.uid", func(p *parser) error { return p.text(&p.legacy().ServiceAccountUID) }},
+	}
+	private = []member{
+		{"namespace", func(p *parser) error { return p.text(&p.claims.Kubernetes.Namespace) }},
+		{"serviceaccount", func(p *parser) error { return p.reference(&p.claims.Kubernetes.ServiceAccount) }},
+		{"pod", func(p *parser) error { return p.made(&p.claims.Kubernetes.Pod) }},
+		{"secret", func(p *parser) error { return p.made(&p.claims.Kubernetes.Secret) }},
+		{"node", func(p *parser) error { return p.made(&p.claims.Kubernetes.Node) }},
+		{"warnafter", func(p *parser) error { return p.date("warnafter", &p.claims.Kubernetes.WarnAfter) }},
+	}
+	reference = []member{
+		{"name", func(p *parser) error { return p.text(&p.ref.Name) }},
+		{"uid", func(p *parser) error { return p.text(&p.ref.UID) }},
+	}
+)
+
+// object reads an object. It passes over a member that is not known, unless another reader,
+// one that takes no heed of case, would know it.
+func (p *parser) object(known []member) error {
+	return p.r.Object(func(name []byte) error {
+		for _, m := range known {
+			if m.name == string(name) {
+				return m.read(p)
+			}
+		}
+		for _, m := range known {
+			if strings.EqualFold(m.name, string(name)) {
+				return &Error{Check: CheckEncoding, Got: "the member " + strconv.Quote(string(name)), Want: strconv.Quote(m.name)}
+			}
+		}
+		return p.r.Skip()
+	})
+}
+
+func (p *parser) text(to *string) (err error) {
+	*to, err = p.r.String()
+	return err
+}
+
+// legacy returns the legacy claims, which are there from the first of them on.
+func (p *parser) legacy() *LegacyPrivate {
+	if p.claims.Legacy == nil {
+		p.claims.Legacy = &LegacyPrivate{}
+	}
+	return p.claims.Legacy
+}
+
+func (p *parser) reference(to *Ref) error {
+	p.ref = to
+	return p.object(reference)
+}
+
+// made reads a reference that a token need not have.
+func (p *parser) made(to **Ref) error {
+	*to = &Ref{}
+	return p.reference(*to)
+}
+
+// audiences reads one string or an array of strings (RFC 7519, section 4.1.3).
+func (p *parser) audiences() (err error) {
+	if p.r.Kind() != strictjson.StringKind {
+		p.claims.Audiences, err = p.r.Strings()
+		return err
+	}
+	p.claims.Audiences = make([]string, 1)
+	return p.text(&p.claims.Audiences[0])
+}
+
+func (p *parser) date(name string, to *NumericDate) error {
+	n, err := p.r.Int64()
+	if err != nil {
+		return err
+	}
+	if n < 0 || n > MaxNumericDate {
+		return &Error{Check: CheckTime, Got: name + " " + strconv.FormatInt(n, 10), Want: "0 to " + strconv.FormatInt(MaxNumericDate, 10)}
+	}
+	*to = NumericDate{Unix: n, Present: true}
+	return nil
+}
+
+// escapes turns the escapes of encoding/json into those that it wrote before Go 1.22. A
+// backslash in the text is two, and so begins none of the others.
+var escapes = strings.NewReplacer(`\\`, `\\`, `\b`, `\u0008`, `\f`, `\u000c`, `\ufffd`, "\ufffd")
+
+// Marshal encodes the claims as kube-apiserver 1.36 encodes them, byte for byte: members
+// in the order of their names, absent ones left out, "aud" always an array, and strings
+// with the escapes of Go's encoding/json before 1.22: \u003c, \u003e and \u0026 for the
+// characters of HTML, \u0008 and \u000c, \u2028 and \u2029. Bytes that are no UTF-8
+// become U+FFFD, as they do there. A claim set longer than [MaxClaimsSize] is
+// [CheckSize].
+func (c *Claims) Marshal() ([]byte, error) {
+	set := struct {
+		Audiences  []string    `json:"aud,omitempty"`
+		Expiry     NumericDate `json:"exp,omitzero"`
+		IssuedAt   NumericDate `json:"iat,omitzero"`
+		Issuer     string      `json:"iss,omitempty"`
+		ID         string      `json:"jti,omitempty"`
+		Kubernetes *Private    `json:"kubernetes.io,omitempty"`
+		*LegacyPrivate
+		NotBefore NumericDate `json:"nbf,omitzero"`
+		Subject   string      `json:"sub,omitempty"`
+	}{c.Audiences, c.Expiry, c.IssuedAt, c.Issuer, c.ID, nil, c.Legacy, c.NotBefore, c.Subject}
+	if c.Legacy == nil || c.Kubernetes != (Private{}) {
+		set.Kubernetes = &c.Kubernetes
+	}
+	payload, err := json.Marshal(set)
+	if err != nil {
+		return nil, err
+	}
+	payload = []byte(escapes.Replace(string(payload)))
+	if err := checkSize(payload); err != nil {
+		return nil, err
+	}
+	return payload, nil
+}

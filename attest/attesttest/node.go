@@ -22,6 +22,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -162,16 +163,13 @@ func (o *NodeOptions) fillIn() {
 }
 
 func (n *Node) prepare() (err error) {
+	defer forge.Caught(&err)
 	if n.TPM == nil {
-		if n.TPM, err = tpmsim.Open(n.TPMOptions); err != nil {
-			return err
-		}
+		n.TPM = forge.Must(tpmsim.Open(n.TPMOptions))
 		n.closes = append(n.closes, n.TPM)
 	}
 	n.Shared = tpmkey.Share(n.TPM)
-	if err := n.prepareKey(); err != nil {
-		return err
-	}
+	n.prepareKey()
 	options := tpmkind.ProverOptions{Certificates: n.Certificates, Quote: n.Quote, EventLog: n.EventLog}
 	above := n.TPM.CA().AKIntermediate()
 	if n.Road == attest.RoadEK {
@@ -180,12 +178,8 @@ func (n *Node) prepare() (err error) {
 	if len(n.Certificates) == 0 {
 		options.Intermediates = [][]byte{above.Raw}
 	}
-	if n.prover, err = tpmkind.NewProver(n.Shared, n.AK, options); err != nil {
-		return err
-	}
-	if n.Attester, err = attest.NewAttester(n.prover); err != nil {
-		return err
-	}
+	n.prover = forge.Must(tpmkind.NewProver(n.Shared, n.AK, options))
+	n.Attester = forge.Must(attest.NewAttester(n.prover))
 	n.Subject = attest.Subject{ClusterID: n.ClusterID, ExpirationSeconds: n.ExpirationSeconds, SignerName: csr.SignerClientTPM}
 	if n.Purpose == csr.PurposeServing {
 		n.Subject.SignerName = csr.SignerServingTPM
@@ -195,22 +189,16 @@ func (n *Node) prepare() (err error) {
 	return err
 }
 
-func (n *Node) prepareKey() (err error) {
+func (n *Node) prepareKey() {
 	if n.TPMKey != 0 {
-		resident, err := tpmkey.Create(context.Background(), n.Shared, n.TPMKey, tpmkey.Options{})
-		if err != nil {
-			return err
-		}
+		resident := forge.Must(tpmkey.Create(context.Background(), n.Shared, n.TPMKey, tpmkey.Options{}))
 		n.Key, n.Certified, n.closes = resident, resident, append([]io.Closer{resident}, n.closes...)
-		return nil
+		return
 	}
 	if n.Key == nil {
-		if n.Key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
-			return err
-		}
+		n.Key = forge.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	}
-	n.Certified, err = tpmkey.SoftwareKey(n.Key)
-	return err
+	n.Certified = forge.Must(tpmkey.SoftwareKey(n.Key))
 }
 
 // Close closes what the node opened: its key in the TPM, and the TPM if it was

@@ -2,8 +2,15 @@ package attesttest
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"math/big"
 	"reflect"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,6 +18,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/forge"
 )
 
 // ControlPlane admits nodes that it knows. It is safe for use from many
@@ -43,7 +51,8 @@ func NewControlPlane(t testing.TB, nodes ...*Node) *ControlPlane {
 }
 
 // OpenControlPlane is [NewControlPlane] for use outside tests.
-func OpenControlPlane(nodes ...*Node) (*ControlPlane, error) {
+func OpenControlPlane(nodes ...*Node) (made *ControlPlane, err error) {
+	defer forge.Caught(&err)
 	c := &ControlPlane{identities: map[string]attest.Identity{}}
 	c.known = map[string]*csr.Machine{}
 	c.admits = func(m *csr.Machine, r *attest.Result) bool {
@@ -51,14 +60,10 @@ func OpenControlPlane(nodes ...*Node) (*ControlPlane, error) {
 		defer c.mu.Unlock()
 		return c.identities[m.NodeName] == r.Machine
 	}
-	ring, err := attest.NewStaticKeyRing(attest.NewRingKey(time.Now().Add(-time.Hour)))
-	if err != nil {
-		return nil, err
-	}
-	c.Ring = ring
+	c.Ring = forge.Must(attest.NewStaticKeyRing(attest.NewRingKey(time.Now().Add(-time.Hour))))
 	c.Config = attest.VerifierConfig{
 		ClusterIDs: []string{ClusterID},
-		KeyRing:    ring,
+		KeyRing:    c.Ring,
 		Policy: &csr.Policy{
 			SignerNames: []string{csr.SignerClientTPM, csr.SignerServingTPM},
 			Machines:    c.machine,
@@ -68,9 +73,7 @@ func OpenControlPlane(nodes ...*Node) (*ControlPlane, error) {
 	}
 	var eks tpmcert.EKVerifierConfig
 	for _, n := range nodes {
-		if err := c.Admit(n); err != nil {
-			return nil, err
-		}
+		forge.Check(c.Admit(n))
 		if n.Road == attest.RoadAK {
 			c.addIssuer(n)
 			continue
@@ -81,20 +84,12 @@ func OpenControlPlane(nodes ...*Node) (*ControlPlane, error) {
 		}
 	}
 	if len(eks.Issuers) != 0 {
-		if c.TPM.EKs, err = tpmcert.NewEKVerifier(eks); err != nil {
-			return nil, err
-		}
+		c.TPM.EKs = forge.Must(tpmcert.NewEKVerifier(eks))
 	}
-	if c.CA, c.CACert, err = newClusterCA(c.Config.Policy.SignerNames, c.Now); err != nil {
-		return nil, err
-	}
-	kind, err := tpm.NewKind(c.TPM)
-	if err != nil {
-		return nil, err
-	}
-	c.Config.Kinds = []attest.Kind{kind}
-	c.Verifier, err = attest.NewVerifier(c.Config)
-	return c, err
+	c.CA, c.CACert = newClusterCA(c.Config.Policy.SignerNames, c.Now)
+	c.Config.Kinds = []attest.Kind{forge.Must(tpm.NewKind(c.TPM))}
+	c.Verifier = forge.Must(attest.NewVerifier(c.Config))
+	return c, nil
 }
 
 // Now is the control plane's clock.
@@ -166,4 +161,58 @@ func (c *ControlPlane) Join(ctx context.Context, n *Node) (*csr.Issued, error) {
 		return nil, err
 	}
 	return c.CA.Issue(ctx, result.Checked(), result.Verified())
+}
+
+// inventory is what a [ControlPlane] and a [World] know: who may be which node.
+type inventory struct {
+	mu    sync.Mutex
+	known map[string]*csr.Machine // by node name, never changed in place
+	down  bool                    // it does not answer
+	// admits says whether that machine is the one that was verified.
+	admits func(m *csr.Machine, r *attest.Result) bool
+}
+
+var errDown = errors.New("attesttest: the inventory does not answer")
+
+// locked changes what the mutex guards, the clock of its owner too.
+func (i *inventory) locked(change func()) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	change()
+}
+
+// machine is for csr.Policy.
+func (i *inventory) machine(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.down {
+		return nil, errDown
+	}
+	m, ok := i.known[nodeName]
+	if !ok {
+		return nil, csr.ErrNoMachine
+	}
+	return m, nil
+}
+
+// authorize admits a machine as its own node.
+func (i *inventory) authorize(ctx context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
+	m, err := i.machine(ctx, r.NodeName, nil)
+	if errors.Is(err, errDown) {
+		return nil, err
+	}
+	if err != nil || !i.admits(m, r) {
+		return nil, attest.NotMember("machine " + string(r.Machine) + " is not that of node " + r.NodeName)
+	}
+	return &attest.Authorization{ProviderID: m.ProviderID, DNSNames: m.DNSNames, IPAddresses: m.IPAddresses}, nil
+}
+
+// newClusterCA makes a self-signed CA on P-256. An error is a failure of package forge.
+func newClusterCA(signers []string, now func() time.Time) (*csr.CA, *x509.Certificate) {
+	key := forge.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "attesttest cluster CA"},
+		NotBefore: now().AddDate(0, 0, -1), NotAfter: now().AddDate(10, 0, 0), KeyUsage: x509.KeyUsageCertSign,
+		BasicConstraintsValid: true, IsCA: true}
+	cert := forge.Must(x509.ParseCertificate(forge.Must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))))
+	return forge.Must(csr.NewCA([]*x509.Certificate{cert}, key, csr.CAConfig{SignerNames: signers, Now: now})), cert
 }

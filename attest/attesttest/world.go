@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/document"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
@@ -122,18 +123,14 @@ func OpenWorld(opts WorldOptions) (*World, error) {
 
 // open makes what evidence is made with, and the configuration that trusts it.
 func (w *World) open() (err error) {
+	defer forge.Caught(&err)
 	w.bench = &forge.Bench{Now: time.Now().Truncate(time.Second), ClusterID: ClusterID, ProviderID: ProviderID,
 		Bootstrap: csr.BootstrapUserPrefix + TokenID, Quoted: w.options.RequireQuote}
 	for name, make := range map[*string]func(string) (string, error){
 		&w.bench.Client: csr.SignerClient, &w.bench.Serving: csr.SignerServing, &w.challengeSigner: csr.SignerChallenge} {
-		if *name, err = make(w.options.Provider); err != nil {
-			return err
-		}
+		*name = forge.Must(make(w.options.Provider))
 	}
-	if w.bench.CA, err = tpmsim.NewCA(tpmsim.CAOptions{Now: w.Now}); err != nil {
-		return err
-	}
-	defer forge.Caught(&err)
+	w.bench.CA = forge.Must(tpmsim.NewCA(tpmsim.CAOptions{Now: w.Now}))
 	w.bench.MakeKeys(false)
 	w.bench.MakeMachines()
 	for name, m := range w.bench.Machines {
@@ -142,51 +139,38 @@ func (w *World) open() (err error) {
 	for _, ek := range w.bench.WeakEKs {
 		w.ekOwner[forge.Must(csr.SPKIHash(ek.Public))] = MachineOne
 	}
-	ring, err := attest.NewStaticKeyRing(w.bench.Ring, w.bench.Retired)
-	if err != nil {
-		return err
-	}
 	w.Config = attest.VerifierConfig{
 		ClusterIDs:         []string{ClusterID},
-		KeyRing:            ring,
+		KeyRing:            forge.Must(attest.NewStaticKeyRing(w.bench.Ring, w.bench.Retired)),
 		Policy:             &csr.Policy{SignerNames: []string{w.bench.Client, w.bench.Serving}, Machines: w.machine},
 		Authorizer:         attest.AuthorizerFunc(w.authorize),
 		RequireTPMResident: w.options.RequireTPMResident,
 		Now:                w.Now,
 	}
-	if w.ca, _, err = newClusterCA(w.Config.Policy.SignerNames, w.Now); err != nil {
-		return err
-	}
+	w.ca, _ = newClusterCA(w.Config.Policy.SignerNames, w.Now)
 	switch {
-	case w.options.Prove != nil:
-		return nil
 	case w.options.Documents != nil:
 		w.Config.Kinds = []attest.Kind{w.options.Documents.Kind}
-		return nil
+	case w.options.Prove == nil:
+		w.configureTPM()
 	}
-	return w.configureTPM()
+	return nil
 }
 
 // configureTPM opens the roads, and says what must be quoted.
-func (w *World) configureTPM() (err error) {
+func (w *World) configureTPM() {
 	roots := []*x509.Certificate{w.bench.CA.Root()}
 	if w.opens(attest.RoadAK) {
 		w.TPM.AKIssuers = []tpmcert.Issuer{{Roots: roots, Profile: tpmcert.ProfileTCG()}}
 	}
 	if w.opens(attest.RoadEK) {
-		if w.TPM.EKs, err = tpmcert.NewEKVerifier(tpmcert.EKVerifierConfig{
-			Issuers: []tpmcert.EKIssuer{{Roots: roots, Profile: tpmcert.EKProfileTCG()}}}); err != nil {
-			return err
-		}
+		w.TPM.EKs = forge.Must(tpmcert.NewEKVerifier(tpmcert.EKVerifierConfig{
+			Issuers: []tpmcert.EKIssuer{{Roots: roots, Profile: tpmcert.EKProfileTCG()}}}))
 	}
 	if w.options.RequireQuote {
-		if w.TPM.QuotePolicy, err = tpm.NewPCRPolicy(w.bench.QuoteBy(w.bench.AKP256).PCRs); err != nil {
-			return err
-		}
+		w.TPM.QuotePolicy = forge.Must(tpm.NewPCRPolicy(w.bench.QuoteBy(w.bench.AKP256).PCRs))
 	}
-	kind, err := tpm.NewKind(w.TPM)
-	w.Config.Kinds = []attest.Kind{kind}
-	return err
+	w.Config.Kinds = []attest.Kind{forge.Must(tpm.NewKind(w.TPM))}
 }
 
 func bothRoads() []attest.Road { return []attest.Road{attest.RoadAK, attest.RoadEK} }
@@ -236,4 +220,59 @@ func (w *World) expects(machine string, road attest.Road, identity attest.Identi
 		return err == nil && own == identity
 	}
 	return string(identity) == forge.Identity(machine)
+}
+
+// Documents are what the author of a kind of evidence by documents (package
+// attest/document) gives to a [World], so that [Run] can attack it.
+type Documents struct {
+	// Kind is the control plane's side, and stands in World.Config.
+	Kind attest.Kind
+	// Source is the node's side on one of the machines of the world, with the platform's
+	// clock standing still at that time. Two of one machine name the same identity.
+	Source func(machine string, at time.Time) document.Source
+	// Attacker is as Source, but signs the documents with a key of its own.
+	Attacker func(machine string, at time.Time) document.Source
+}
+
+// forged makes the same for package forge.
+func (d *Documents) forged(ctx context.Context, provider string) *forge.Documents {
+	return &forge.Documents{
+		Provider: provider,
+		Identity: func(machine string) string { return string(forge.Must(d.Source(machine, time.Time{}).Machine(ctx))) },
+		Sign: func(machine string, at time.Time, value []byte, attacker bool) []byte {
+			source := d.Source
+			if attacker {
+				source = d.Attacker
+			}
+			return forge.Must(source(machine, at).Document(ctx, value))
+		},
+	}
+}
+
+// join is what an honest machine does: hello, the provider's own challenge, answer.
+func (d *Documents) join(ctx context.Context, a *attempt, applicant *Applicant) (*csr.Bundle, error) {
+	prover, err := document.NewProver(a.options.Provider, d.Source(applicant.Machine, a.Now()))
+	if err != nil {
+		return nil, err
+	}
+	attester, err := attest.NewAttester(prover)
+	if err != nil {
+		return nil, err
+	}
+	subject := attest.Subject{Request: applicant.Request, SignerName: applicant.Object.Spec.SignerName, ClusterID: ClusterID}
+	hello, err := attester.Hello(ctx, subject)
+	if err != nil {
+		return nil, err
+	}
+	object := applicant.Object
+	object.Spec.Request = hello.Request
+	challenge, err := a.challenge(ctx, &object)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := attester.Answer(ctx, challenge, applicant.Key, subject)
+	if err != nil {
+		return nil, err
+	}
+	return csr.Parse(answer.Request)
 }

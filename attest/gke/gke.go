@@ -11,15 +11,14 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/typednil"
-
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -314,3 +313,10 @@ func gkePublic(key crypto.PublicKey) ([]byte, error) {
 		Symmetric: statement.SymmetricScheme{Alg: tpm2.TPMAlgNull}, Scheme: statement.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256},
 		KDF: null, Curve: curve, X: point[1 : 1+half], Y: point[1+half:]}).Marshal()
 }
+
+// Check names one check of a verification; see [refusal.Check].
+type Check = refusal.Check
+
+// Error is a refusal: the check that failed, and what was found where what was expected;
+// see [refusal.Error].
+type Error = refusal.Error

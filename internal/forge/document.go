@@ -2,7 +2,6 @@ package forge
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/sha256"
 	"slices"
 	"time"
@@ -73,53 +72,34 @@ func (d *documented) bundle(f *Forgery) *csr.Bundle {
 // documentAttacks are those of the other roads that are about the challenge and what
 // encloses it, and those on the document.
 func documentAttacks() []Live {
-	out := challengeAttacks()
-	for _, a := range BoundAttacks() {
-		out = append(out, forged(ClassBinding, cmp.Or(a.live, a.Name), a.What, a.Change))
-	}
-	parts := func(class, prefix string, a *PartsAttack) {
-		out = append(out, forged(class, cmp.Or(a.live, prefix+a.Name), a.What, func(f *Forgery) { f.onParts = a.Change }))
-	}
-	for _, a := range EchoAttacks() {
-		if a.Name != "road-unknown" { // it is this one
-			parts(ClassBinding, "echo-", &a)
-		}
-	}
+	echoes := slices.DeleteFunc(EchoAttacks(), func(a PartsAttack) bool { return a.Name == "road-unknown" }) // it is this one
 	frames := []string{"statements-swapped", "unknown-statement", "proof-with-bytes-behind", "binding-with-long-length",
 		"evidence-with-bytes-behind", "evidence-with-indefinite-length", "evidence-with-huge-length"}
-	for _, a := range FrameAttacks() {
-		if slices.Contains(frames, a.Name) {
-			parts(ClassStatement, "", &a)
-		}
-	}
-	return append(out, signedDocumentAttacks()...)
+	around := slices.DeleteFunc(FrameAttacks(), func(a PartsAttack) bool { return !slices.Contains(frames, a.Name) })
+	return slices.Concat(
+		lived(ClassBinding, "", append(challengeAttacks(), BoundAttacks()...), same),
+		lived(ClassBinding, "echo-", echoes, onParts),
+		lived(ClassStatement, "", around, onParts),
+		lived(ClassStatement, "", signedDocumentAttacks(), same))
 }
 
-func signedDocumentAttacks() []Live {
-	document := func(name, what string, change func(*documented)) Live {
-		return forged(ClassStatement, name, what, func(f *Forgery) { change(f.doc) })
-	}
-	frame := func(name, what string, how func([][]byte) [][]byte) Live {
-		return forged(ClassStatement, name, what, func(f *Forgery) {
-			f.onParts = func(p *Parts) { p.OnEvidence = Replaced(0, Edited(how)) }
-		})
-	}
+func signedDocumentAttacks() []Forged {
+	document := func(change func(*documented)) func(*Forgery) { return func(f *Forgery) { change(f.doc) } }
+	frame := func(how func([][]byte) [][]byte) func(*Forgery) { return onParts(evidence(Replaced(0, Edited(how)))) }
 	day := 24 * time.Hour
-	return []Live{
-		document("document-forged", "An attacker signed the document with a key of its own.", func(d *documented) { d.attacker = true }),
-		document("document-of-another-machine", "The document is machine-2's, the proof claims machine-1.", func(d *documented) { d.machine = MachineTwo }),
-		document("proof-of-another-machine", "The document is machine-1's, the proof claims machine-2.", func(d *documented) { d.claim = MachineTwo }),
-		document("answer-by-another-machine", "Machine-2 answers machine-1's challenge.", func(d *documented) { d.claim, d.machine = MachineTwo, MachineTwo }),
-		document("document-over-another-value", "The document is over another value: it answers another challenge, or none.",
-			func(d *documented) { d.value = Derive("other qualifying data", 32) }),
-		document("document-over-zeros", "The document is over 32 zero bytes.", func(d *documented) { d.value = make([]byte, 32) }),
-		document("document-over-the-first-bytes", "The document is over the first 8 bytes of the right value, and zeros.",
-			func(d *documented) { d.value = append(bytes.Clone(d.value[:8]), make([]byte, 24)...) }),
-		document("document-of-yesterday", "The platform signed the document a day before.", func(d *documented) { d.at = d.at.Add(-day) }),
-		document("document-of-tomorrow", "The platform will have signed the document tomorrow.", func(d *documented) { d.at = d.at.Add(day) }),
-		document("document-truncated", "The document lacks its last byte.", func(d *documented) { d.after = func(b []byte) []byte { return b[:len(b)-1] } }),
-		document("document-extended", "A zero byte follows the document's.", func(d *documented) { d.after = Behind(0) }),
-		frame("document-missing", "There is a proof and no document.", func(e [][]byte) [][]byte { return e[:1] }),
-		frame("document-twice", "The document stands there twice.", func(e [][]byte) [][]byte { return append(e, e[1]) }),
-	}
+	return listed("documents, live alone", map[string]func(*Forgery){
+		"document-forged":               document(func(d *documented) { d.attacker = true }),
+		"document-of-another-machine":   document(func(d *documented) { d.machine = MachineTwo }),
+		"proof-of-another-machine":      document(func(d *documented) { d.claim = MachineTwo }),
+		"answer-by-another-machine":     document(func(d *documented) { d.claim, d.machine = MachineTwo, MachineTwo }),
+		"document-over-another-value":   document(func(d *documented) { d.value = Derive("other qualifying data", 32) }),
+		"document-over-zeros":           document(func(d *documented) { d.value = make([]byte, 32) }),
+		"document-over-the-first-bytes": document(func(d *documented) { d.value = append(bytes.Clone(d.value[:8]), make([]byte, 24)...) }),
+		"document-of-yesterday":         document(func(d *documented) { d.at = d.at.Add(-day) }),
+		"document-of-tomorrow":          document(func(d *documented) { d.at = d.at.Add(day) }),
+		"document-truncated":            document(func(d *documented) { d.after = func(b []byte) []byte { return b[:len(b)-1] } }),
+		"document-extended":             document(func(d *documented) { d.after = Behind(0) }),
+		"document-missing":              frame(func(e [][]byte) [][]byte { return e[:1] }),
+		"document-twice":                frame(func(e [][]byte) [][]byte { return append(e, e[1]) }),
+	})
 }

@@ -1,53 +1,27 @@
 package forge
 
 import (
-	"cmp"
 	"crypto"
+	"crypto/aes"
+	"crypto/cipher"
 	"crypto/ecdsa"
 	"crypto/elliptic"
+	"crypto/hmac"
 	"crypto/rsa"
+	"crypto/sha256"
+	_ "crypto/sha512" // SHA-384, of the larger EKs
+	"fmt"
 	"math/big"
 	"slices"
+
+	"github.com/google/go-tpm/tpm2"
+	"golang.org/x/crypto/cryptobyte"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
-
-// Attack is one change to something good, which F makes: a statement, a quote, an answer
-// that was taken apart, a request, a text, a certificate.
-type Attack[F any] struct {
-	// Name is the vector's, What its description, Expect the check that refuses, "" where
-	// there is no vector.
-	Name, What, Expect string
-	Change             F
-	InCSR              bool     // expect, or inAnswer, is a check of package csr
-	Also               []string // the other checks that refuse it
-	Retry              bool     // the refusal is not final
-
-	RSA      bool   // takes the RSA AK in place of the one on P-256
-	Alone    bool   // leaves out the answer: it has no place for this change
-	InAnswer string // what refuses the answer, where that is another check
-	Resident bool   // asks for keys in the TPM
-	Wanted   bool   // the policy asks for a quote
-	Under    string // the policy that a request needs; "" is the common one
-
-	// live is the name in the conformance runner, where that is another; "-" leaves it
-	// out there.
-	live string
-}
-
-// Live is the attack's name where it is live, "" where it needs RSA keys or another policy.
-func (a *Attack[F]) Live() string { return a.liveAs("") }
-
-// liveAs is Live with a prefix where there is no other name.
-func (a *Attack[F]) liveAs(prefix string) string {
-	if a.RSA || a.Under != "" || a.live == "-" {
-		return ""
-	}
-	return cmp.Or(a.live, prefix+a.Name)
-}
 
 // Machine is a machine whose TPM is in software.
 type Machine struct {
@@ -242,19 +216,133 @@ func (w *Bench) LiveAttacks(road attest.Road, resident bool) []Live {
 	if road == attest.RoadDocument {
 		return documentAttacks()
 	}
-	same := func(change func(*Forgery)) func(*Forgery) { return change }
-	parts := func(change func(*Parts)) func(*Forgery) { return func(f *Forgery) { f.onParts = change } }
 	statements := slices.DeleteFunc(StatementAttacks(), func(a Forged) bool { return a.Resident && !resident })
 	out := slices.Concat(
 		lived(ClassBinding, "", append(BoundAttacks(), StolenAttacks()...), same),
 		lived(ClassStatement, "", statements, same),
-		lived(ClassBinding, "echo-", EchoAttacks(), parts),
-		lived(ClassStatement, "", FrameAttacks(), parts))
+		lived(ClassBinding, "echo-", EchoAttacks(), onParts),
+		lived(ClassStatement, "", FrameAttacks(), onParts))
 	if w.Quoted {
-		out = slices.Concat(out, lived(ClassStatement, "quote-", QuoteAttacks(), onQuoting), lived(ClassStatement, "answer-", QuotedAttacks(), same), bootAttacks())
+		out = slices.Concat(out, lived(ClassStatement, "quote-", QuoteAttacks(), onQuoting), lived(ClassStatement, "answer-", QuotedAttacks(), same), lived(ClassStatement, "", bootAttacks(), same))
 	}
 	return append(out, w.liveAlone(road)...)
 }
 
-// onQuoting is a change of the quote in an answer.
+// same is a change of the answer itself, onParts one after it was taken apart, and onQuoting
+// one of its quote.
+func same(change func(*Forgery)) func(*Forgery) { return change }
+
+func onParts(change func(*Parts)) func(*Forgery) { return func(f *Forgery) { f.onParts = change } }
+
 func onQuoting(change func(*Quoting)) func(*Forgery) { return func(f *Forgery) { change(f.quote) } }
+
+// CredentialFault is why a TPM does not open a credential. TPM2_ActivateCredential has
+// other codes for it, and not the same in every TPM.
+type CredentialFault string
+
+// The faults of a credential.
+const (
+	// FaultSize: a part is cut short, too long, or its own sizes do not add up.
+	FaultSize CredentialFault = "credential-size"
+	// FaultSeed: the RSA ciphertext does not decrypt to a seed.
+	FaultSeed CredentialFault = "credential-seed"
+	// FaultPoint: the ephemeral key is not on the EK's curve.
+	FaultPoint CredentialFault = "credential-point"
+	// FaultIntegrity: the HMAC does not hold over the identity and the AK's Name.
+	FaultIntegrity CredentialFault = "credential-integrity"
+)
+
+// Error returns the stable name.
+func (f CredentialFault) Error() string { return string(f) }
+
+// parametersOf gives hash and AES key size, in bits, of credentials for an EK: the
+// templates of the TCG EK Credential Profile 2.6, B.3 and B.4, by the EK's kind alone.
+func parametersOf(ek any) (crypto.Hash, int, error) {
+	size := 0
+	switch k := ek.(type) {
+	case *rsa.PrivateKey:
+		size = k.N.BitLen()
+	case *ecdsa.PrivateKey:
+		size = k.Params().BitSize
+	}
+	switch size {
+	case 2048, 256:
+		return crypto.SHA256, 128, nil
+	case 3072, 384:
+		return crypto.SHA384, 256, nil
+	}
+	return 0, 0, fmt.Errorf("an EK of type %T for which there are no credentials", ek)
+}
+
+// OpenCredential is what a TPM does in TPM2_ActivateCredential (TPM 2.0 Library, Part
+// 1, 24): the seed, the HMAC, and only then the secret.
+func OpenCredential(ek any, akName []byte, c *attest.Credential) ([]byte, error) {
+	hash, bits, err := parametersOf(ek)
+	if err != nil {
+		return nil, err
+	}
+	s := cryptobyte.String(c.IDObject)
+	var mac cryptobyte.String
+	if !s.ReadUint16LengthPrefixed(&mac) || len(mac) > hash.Size() {
+		return nil, FaultSize
+	}
+	identity := []byte(s)
+	seed, err := openSeed(ek, hash, c.EncryptedSecret)
+	if err != nil {
+		return nil, err
+	}
+	check := hmac.New(hash.New, tpm2.KDFa(hash, seed, "INTEGRITY", nil, nil, 8*hash.Size()))
+	check.Write(identity)
+	check.Write(akName)
+	if !hmac.Equal(check.Sum(nil), mac) {
+		return nil, FaultIntegrity
+	}
+	block, err := aes.NewCipher(tpm2.KDFa(hash, seed, "STORAGE", akName, nil, bits))
+	if err != nil {
+		return nil, err
+	}
+	plain := make([]byte, len(identity))
+	cipher.NewCFBDecrypter(block, make([]byte, aes.BlockSize)).XORKeyStream(plain, identity) //nolint:staticcheck // what TPMs do
+	s = plain
+	var secret cryptobyte.String
+	if !s.ReadUint16LengthPrefixed(&secret) || !s.Empty() || len(secret) != sha256.Size {
+		return nil, FaultSize
+	}
+	return secret, nil
+}
+
+// openSeed is Part 1, B.10.4 (RSA-OAEP with the label IDENTITY) and C.6.4 (one-pass
+// ECDH and KDFe).
+func openSeed(ek any, hash crypto.Hash, encrypted []byte) ([]byte, error) {
+	k, isRSA := ek.(*rsa.PrivateKey)
+	if isRSA {
+		if len(encrypted) != k.Size() {
+			return nil, FaultSize
+		}
+		seed, err := rsa.DecryptOAEP(hash.New(), nil, k, encrypted, []byte("IDENTITY\x00"))
+		if err != nil || len(seed) != hash.Size() {
+			return nil, FaultSeed
+		}
+		return seed, nil
+	}
+	private, err := ek.(*ecdsa.PrivateKey).ECDH()
+	if err != nil {
+		return nil, err
+	}
+	own := private.PublicKey().Bytes()[1:]
+	width := len(own) / 2
+	s := cryptobyte.String(encrypted)
+	var x, y cryptobyte.String
+	if !s.ReadUint16LengthPrefixed(&x) || !s.ReadUint16LengthPrefixed(&y) || !s.Empty() || len(x) != width || len(y) != width {
+		return nil, FaultSize
+	}
+	ephemeral, err := private.Curve().NewPublicKey(append(append([]byte{4}, x...), y...))
+	if err != nil {
+		return nil, FaultPoint
+	}
+	z, err := private.ECDH(ephemeral)
+	if err != nil {
+		return nil, FaultPoint
+	}
+	return tpm2.KDFe(hash, z, "IDENTITY", x, own[:width], 8*hash.Size()), nil
+}

@@ -146,13 +146,12 @@ func (w *world) acceptedCircumstances() {
 	})
 	retiring := ringKey(w.Ring)
 	retiring.RetiredAt = w.Now.Add(time.Second)
-	for _, a := range []row[*vector.Environment]{
-		{"second-cluster-id", "The verifier has two cluster IDs while its CA is rotated, and the challenge is for the older one.", "",
-			&vector.Environment{ClusterIDs: []string{"new", clusterID}}},
-		{"ring-key-retired-in-a-second", "The challenge's key is retired in a second.", "", &vector.Environment{RingKeys: []vector.RingKey{retiring}}},
-		{"ring-read-a-minute-ago", "The challenge keys were read exactly a minute ago.", "", &vector.Environment{RingReadAt: w.Now.Add(-time.Minute)}},
-	} {
-		w.accept(a.name, a.what, w.good, a.in, resultOf(false))
+	for _, a := range listed("circumstances of good answers", map[string]*vector.Environment{
+		"second-cluster-id":            &vector.Environment{ClusterIDs: []string{"new", clusterID}},
+		"ring-key-retired-in-a-second": &vector.Environment{RingKeys: []vector.RingKey{retiring}},
+		"ring-read-a-minute-ago":       &vector.Environment{RingReadAt: w.Now.Add(-time.Minute)},
+	}) {
+		w.accept(a.Name, a.What, w.good, a.Change, resultOf(false))
 	}
 	w.accept("with-a-lifetime", "The node asks for a day.", w.Forge(w.AKP256, forge.Join{Expiration: 86400}), nil, resultOf(true))
 	w.accept("renewal", "A node renews its certificate with evidence.", w.Forge(w.AKP256, renewal), nil, resultOf(true))

@@ -12,33 +12,30 @@ import (
 	"github.com/nodeattest/nodeattest/internal/vector"
 )
 
-// filed is an answer or hello that is filed where it does not belong: its change, the
-// environment that it meets, and what its refusal has beside the check.
+// filed is an answer or hello that is filed where it does not belong: its change, and the
+// environment that it meets.
 type filed struct {
 	change func(*forge.Parts)
 	env    *vector.Environment
-	inCSR  bool     // the check is one of package csr
-	also   []string // as in vector.Vector
-	retry  bool
 }
 
-// addFiled keeps attacks on a good object.
-func (w *world) addFiled(good *csr.Request, table []row[filed]) {
-	for _, a := range table {
-		p := forge.TakeApart(good)
-		if a.in.change != nil {
-			a.in.change(p)
-		}
-		v := w.refuse(a.name, a.what, a.expect, p, a.in.env)
-		v.Package, v.Also, v.Retry = packageOf(a.in.inCSR), a.in.also, a.in.retry
+// refuseFiled keeps an attack on a good object.
+func refuseFiled[F any](w *world, good *csr.Request, a forge.Attack[F], how filed) {
+	p := forge.TakeApart(good)
+	if how.change != nil {
+		how.change(p)
 	}
+	v := w.refuse(a.Name, a.What, a.Expect, p, how.env)
+	v.Package, v.Also, v.Retry = packageOf(a.InCSR), a.Also, a.Retry
 }
 
 func (w *world) bindings() {
 	for _, a := range slices.Concat(forge.EchoAttacks(), forge.FrameAttacks()) {
-		w.addFiled(w.good, []row[filed]{{a.Name, a.What, a.Expect, filed{change: a.Change, inCSR: a.InCSR}}})
+		refuseFiled(w, w.good, a, filed{change: a.Change})
 	}
-	w.addFiled(w.good, append(w.circumstances(), w.timeAttacks()...))
+	for _, a := range append(w.circumstances(), w.timeAttacks()...) {
+		refuseFiled(w, w.good, a, a.Change)
+	}
 }
 
 func packageOf(inCSR bool) string {
@@ -49,7 +46,7 @@ func packageOf(inCSR bool) string {
 }
 
 // circumstances file the good answer, untouched, where it does not belong.
-func (w *world) circumstances() []row[filed] {
+func (w *world) circumstances() []forge.Attack[filed] {
 	hour := int32(3600)
 	member := func(machine, id string) *vector.Environment {
 		return &vector.Environment{Members: []vector.Member{{NodeName: forge.NodeName, Machine: forge.Identity(machine), ProviderID: id}}}
@@ -59,61 +56,40 @@ func (w *world) circumstances() []row[filed] {
 		change(&k)
 		return &vector.Environment{RingKeys: []vector.RingKey{k}}
 	}
-	return []row[filed]{
-		{"filed-by-another-requester", "Another bootstrap token files the answer.", "binding-requester",
-			filed{change: func(p *forge.Parts) { p.Object.Spec.Username = "system:bootstrap:mallor" }}},
-		{"filed-with-another-lifetime", "The answer is filed with an expirationSeconds that the challenge was not for.", "binding-expiration",
-			filed{change: func(p *forge.Parts) { p.Object.Spec.ExpirationSeconds = &hour }}},
-		{"filed-in-another-cluster", "The verifier serves another cluster, with the same challenge keys.", "binding-cluster",
-			filed{env: &vector.Environment{ClusterIDs: []string{"other"}}}},
-		{"ring-key-retired", "The challenge's key was retired at this very moment.", "ring-key",
-			filed{env: ring(func(k *vector.RingKey) { k.RetiredAt = w.Now })}},
-		{"ring-key-of-the-future", "The challenge's key becomes active in an hour.", "ring-key",
-			filed{env: ring(func(k *vector.RingKey) { k.ActiveAt = w.Now.Add(time.Hour) })}},
-		{"ring-key-active-in-a-moment", "The challenge's key becomes active in 30 seconds: a replica's clock may be ahead.", "ring-key",
-			filed{retry: true, env: ring(func(k *vector.RingKey) { k.ActiveAt = w.Now.Add(30 * time.Second) })}},
-		{"ring-of-another-control-plane", "The verifier has other challenge keys.", "ring-key",
-			filed{env: ring(func(k *vector.RingKey) { k.ID, k.Secret = "0123456789abcdef", forge.Derive("another ring", 32) })}},
-		{"ring-key-with-another-secret", "The verifier has another secret under the same identifier.", "qualifying-data",
-			filed{env: ring(func(k *vector.RingKey) { k.Secret = forge.Derive("another secret", 32) })}},
-		{"ring-stale", "The verifier has not read its challenge keys for over a minute.", "ring-stale",
-			filed{retry: true, env: &vector.Environment{RingReadAt: w.Now.Add(-61 * time.Second)}}},
-		{"name-given-to-another-machine", "The node's name has been given to another machine since the challenge.", "not-a-member",
-			filed{env: member("machine-2", providerID)}},
-		{"machine-gone-from-membership", "The machine of this AK certificate is no member any more.", "not-a-member",
-			filed{env: &vector.Environment{Members: []vector.Member{}}}},
-		{"machine-gone-from-inventory", "The machine is gone from the inventory.", "machine-unknown",
-			filed{inCSR: true, env: &vector.Environment{Machines: []vector.Machine{}}}},
-		{"provider-id-of-another-machine", "The authorizer vouches for another provider ID than the one claimed.", "provider-id",
-			filed{env: member("machine-1", "sim://vectors/other")}},
-		{"provider-id-not-vouched-for", "The authorizer vouches for no provider ID, and the request claims one.", "provider-id",
-			filed{env: member("machine-1", "")}},
-		{"issuer-no-longer-trusted", "The AK's issuer is not trusted any more, another one is.", "certificate-chain",
-			filed{env: trusting(w.Stranger.Root().Raw)}},
-		{"resident-key-demanded", "Keys must live in the TPM, and this one is in software and says so.", "key-residency",
-			filed{env: &vector.Environment{RequireTPMResident: true}}},
-	}
+	return listed("circumstances", map[string]filed{
+		"filed-by-another-requester":     {change: func(p *forge.Parts) { p.Object.Spec.Username = "system:bootstrap:mallor" }},
+		"filed-with-another-lifetime":    {change: func(p *forge.Parts) { p.Object.Spec.ExpirationSeconds = &hour }},
+		"filed-in-another-cluster":       {env: &vector.Environment{ClusterIDs: []string{"other"}}},
+		"ring-key-retired":               {env: ring(func(k *vector.RingKey) { k.RetiredAt = w.Now })},
+		"ring-key-of-the-future":         {env: ring(func(k *vector.RingKey) { k.ActiveAt = w.Now.Add(time.Hour) })},
+		"ring-key-active-in-a-moment":    {env: ring(func(k *vector.RingKey) { k.ActiveAt = w.Now.Add(30 * time.Second) })},
+		"ring-of-another-control-plane":  {env: ring(func(k *vector.RingKey) { k.ID, k.Secret = "0123456789abcdef", forge.Derive("another ring", 32) })},
+		"ring-key-with-another-secret":   {env: ring(func(k *vector.RingKey) { k.Secret = forge.Derive("another secret", 32) })},
+		"ring-stale":                     {env: &vector.Environment{RingReadAt: w.Now.Add(-61 * time.Second)}},
+		"name-given-to-another-machine":  {env: member("machine-2", providerID)},
+		"machine-gone-from-membership":   {env: &vector.Environment{Members: []vector.Member{}}},
+		"machine-gone-from-inventory":    {env: &vector.Environment{Machines: []vector.Machine{}}},
+		"provider-id-of-another-machine": {env: member("machine-1", "sim://vectors/other")},
+		"provider-id-not-vouched-for":    {env: member("machine-1", "")},
+		"issuer-no-longer-trusted":       {env: trusting(w.Stranger.Root().Raw)},
+		"resident-key-demanded":          {env: &vector.Environment{RequireTPMResident: true}},
+	})
 }
 
 // timeAttacks file the good answer at another time.
-func (w *world) timeAttacks() []row[filed] {
+func (w *world) timeAttacks() []forge.Attack[filed] {
 	issued := w.Now.Add(-time.Minute)
 	at := func(created time.Duration) func(*forge.Parts) {
 		return func(p *forge.Parts) { p.Object.Metadata.CreationTimestamp = issued.Add(created) }
 	}
 	now := func(d time.Duration) *vector.Environment { return &vector.Environment{Now: issued.Add(d)} }
-	return []row[filed]{
-		{"answer-before-its-challenge", "The answer was created 61 seconds before its challenge.", "answer-early",
-			filed{change: at(-61 * time.Second)}},
-		{"answer-filed-after-its-window", "The answer is filed again a second after its window.", "answer-late",
-			filed{change: at(601 * time.Second), env: now(602 * time.Second)}},
-		{"old-request-filed-again", "The answer is filed again a day later.", "answer-late",
-			filed{change: at(24 * time.Hour), env: now(24*time.Hour + time.Second)}},
-		{"answer-left-lying", "The answer was filed in time and is looked at more than an hour later.", "answer-old",
-			filed{change: at(0), env: now(time.Hour + time.Second)}},
-		{"answer-from-the-future", "The answer was created a second from now, by the API server's clock.", "request-in-the-future",
-			filed{retry: true, change: at(61 * time.Second)}},
-	}
+	return listed("times of answers", map[string]filed{
+		"answer-before-its-challenge":   {change: at(-61 * time.Second)},
+		"answer-filed-after-its-window": {change: at(601 * time.Second), env: now(602 * time.Second)},
+		"old-request-filed-again":       {change: at(24 * time.Hour), env: now(24*time.Hour + time.Second)},
+		"answer-left-lying":             {change: at(0), env: now(time.Hour + time.Second)},
+		"answer-from-the-future":        {change: at(61 * time.Second)},
+	})
 }
 
 // answersMixed are answers in which every signature, secret and field fits the
@@ -128,15 +104,14 @@ func (w *world) answersMixed() {
 		return forge.Must(csr.Create(csr.PurposeClient, key, node, csr.CreateOptions{ProviderID: id}))
 	}
 	second := request(w.TLS, forge.OtherNode, "")
-	for _, a := range []row[[]byte]{
-		{"answer-for-another-node-name", "The evidence stands behind a request for another node name, which the machine may not be either.", "binding-request", second},
-		{"answer-for-another-key", "The evidence stands behind a request with another key.", "binding-request", request(w.TLS2, forge.NodeName, providerID)},
-		{"answer-for-another-request-of-the-key", "The evidence stands behind another request with the same key and name.", "binding-request",
-			request(w.TLS, forge.NodeName, "")},
-	} {
+	for _, a := range listed("requests of other answers", map[string][]byte{
+		"answer-for-another-node-name":          second,
+		"answer-for-another-key":                request(w.TLS2, forge.NodeName, providerID),
+		"answer-for-another-request-of-the-key": request(w.TLS, forge.NodeName, ""),
+	}) {
 		p := forge.TakeApart(w.good)
-		p.Bundle.Request = a.in
-		w.refuse(a.name, a.what, a.expect, p, nil)
+		p.Bundle.Request = a.Change
+		w.refuse(a.Name, a.What, a.Expect, p, nil)
 	}
 	w.refuse("second-machine-for-a-name", "Another machine, with an AK certificate of the same issuer, asks for the name of a node that has one.", "not-a-member",
 		w.Forge(w.AKOther, forge.Join{}), nil)
@@ -147,7 +122,9 @@ func (w *world) answersMixed() {
 // challenges are attacks on the verifier's side of a hello, beside those on
 // certificates.
 func (w *world) challenges() {
-	w.addFiled(w.goodHello, w.helloAttacks())
+	for _, a := range w.helloAttacks() {
+		refuseFiled(w, w.goodHello, a, a.Change)
+	}
 	answer := forge.Clone(w.good)
 	answer.Spec.SignerName = csr.SignerChallengeTPM
 	w.refuse("answer-as-hello", "An answer is filed as a hello.", "bundle-statements", hello{answer}, nil)
@@ -166,54 +143,37 @@ func (w *world) challenges() {
 	}
 }
 
-func (w *world) helloAttacks() []row[filed] {
-	return []row[filed]{
-		{"hello-for-another-cluster", "The hello is for another cluster.", "binding-cluster",
-			filed{change: func(p *forge.Parts) { p.Hello.ClusterID = "other" }}},
-		{"hello-for-an-unknown-signer", "The hello states a target signer that this control plane does not serve.", "signer-name",
-			filed{inCSR: true, also: []string{"attestation-provider"}, change: func(p *forge.Parts) { p.Hello.TargetSigner = csr.SignerClientInsecure }}},
-		{"hello-with-the-proposals-spelling", "The target signer is spelt with the prefix cluster-x-k8s-io/, which the API server refuses.", "signer-name",
-			filed{inCSR: true, change: func(p *forge.Parts) { p.Hello.TargetSigner = "cluster-x-k8s-io/kube-apiserver-client-kubelet-tpm" }}},
-		{"hello-for-the-other-road", "The hello is for the road of the EK certificate, which is not configured.", "binding-road",
-			filed{change: func(p *forge.Parts) { p.Hello.Road = message.RoadEK }}},
-		{"hello-with-two-sources-of-the-ek", "A hello with an AK certificate also has an EK of its own.", "message-encoding",
-			filed{change: func(p *forge.Parts) {
-				p.OnHello = forge.Edited(func(e [][]byte) [][]byte {
-					return [][]byte{e[0], e[1], e[2], e[3], forge.TLV(0x80, p.Hello.AKPublic), e[4]}
-				})
-			}}},
-		{"hello-version", "The hello has version 2.", "message-version",
-			filed{change: func(p *forge.Parts) { p.OnHello = forge.Replaced(0, forge.With(2, 1, 2)) }}},
-		{"hello-with-bytes-behind", "A field stands behind the last one of the hello.", "message-encoding",
-			filed{change: func(p *forge.Parts) { p.OnHello = forge.Appended(5, 0) }}},
-		{"hello-under-the-target-signer", "The hello is filed under the signer of the certificate, where somebody could approve it.", "hello-signer",
-			filed{retry: true, change: func(p *forge.Parts) { p.Object.Spec.SignerName = csr.SignerClientTPM }}},
-		{"hello-expired", "The hello is five minutes and a second old.", "hello-expired",
-			filed{change: func(p *forge.Parts) { p.Object.Metadata.CreationTimestamp = w.Now.Add(-301 * time.Second) }}},
-		{"hello-from-the-future", "The hello was created a second from now, by the API server's clock.", "request-in-the-future",
-			filed{retry: true, change: func(p *forge.Parts) { p.Object.Metadata.CreationTimestamp = w.Now.Add(time.Second) }}},
-		{"hello-without-evidence", "The hello is a request without evidence.", "provider",
-			filed{change: func(p *forge.Parts) { p.Plain = true }}},
-		{"hello-of-another-version", "The provider block says tpm/v2.", "provider",
-			filed{change: func(p *forge.Parts) { p.Bundle.Provider = "tpm/v2" }}},
-		{"hello-twice", "There are two hellos in the evidence.", "bundle-statements", filed{change: func(p *forge.Parts) {
+func (w *world) helloAttacks() []forge.Attack[filed] {
+	return listed("hellos", map[string]filed{
+		"hello-for-another-cluster":         {change: func(p *forge.Parts) { p.Hello.ClusterID = "other" }},
+		"hello-for-an-unknown-signer":       {change: func(p *forge.Parts) { p.Hello.TargetSigner = csr.SignerClientInsecure }},
+		"hello-with-the-proposals-spelling": {change: func(p *forge.Parts) { p.Hello.TargetSigner = "cluster-x-k8s-io/kube-apiserver-client-kubelet-tpm" }},
+		"hello-for-the-other-road":          {change: func(p *forge.Parts) { p.Hello.Road = message.RoadEK }},
+		"hello-with-two-sources-of-the-ek": {change: func(p *forge.Parts) {
+			p.OnHello = forge.Edited(func(e [][]byte) [][]byte {
+				return [][]byte{e[0], e[1], e[2], e[3], forge.TLV(0x80, p.Hello.AKPublic), e[4]}
+			})
+		}},
+		"hello-version":                 {change: func(p *forge.Parts) { p.OnHello = forge.Replaced(0, forge.With(2, 1, 2)) }},
+		"hello-with-bytes-behind":       {change: func(p *forge.Parts) { p.OnHello = forge.Appended(5, 0) }},
+		"hello-under-the-target-signer": {change: func(p *forge.Parts) { p.Object.Spec.SignerName = csr.SignerClientTPM }},
+		"hello-expired":                 {change: func(p *forge.Parts) { p.Object.Metadata.CreationTimestamp = w.Now.Add(-301 * time.Second) }},
+		"hello-from-the-future":         {change: func(p *forge.Parts) { p.Object.Metadata.CreationTimestamp = w.Now.Add(time.Second) }},
+		"hello-without-evidence":        {change: func(p *forge.Parts) { p.Plain = true }},
+		"hello-of-another-version":      {change: func(p *forge.Parts) { p.Bundle.Provider = "tpm/v2" }},
+		"hello-twice": {change: func(p *forge.Parts) {
 			p.OnEvidence = forge.Replaced(0, forge.Edited(func(e [][]byte) [][]byte { return append(e, e[0]) }))
-		}}},
-		{"hello-with-another-aks-public-area", "The AK's public area is that of another AK than its certificate.", "ak-mismatch",
-			filed{change: func(p *forge.Parts) { p.Hello.AKPublic = w.AKRSA.Public.Raw }}},
-		{"hello-with-a-bad-self-signature", "The request's own signature does not verify.", "request-signature",
-			filed{inCSR: true, change: func(p *forge.Parts) {
-				bad := w.NewPKCS10()
-				bad.Corrupt = true
-				p.Bundle.Request = bad.DER()
-			}}},
-		{"hello-of-an-unknown-machine", "The inventory has no machine for this node name.", "machine-unknown",
-			filed{inCSR: true, env: &vector.Environment{Machines: []vector.Machine{}}}},
-		{"hello-with-no-usable-ring-key", "The verifier has only a retired challenge key and one of the future.", "ring-empty",
-			filed{retry: true, env: &vector.Environment{RingKeys: []vector.RingKey{ringKey(w.Retired), ringKey(w.Later)}}}},
-		{"hello-with-a-stale-ring", "The verifier has not read its challenge keys for over a minute.", "ring-stale",
-			filed{retry: true, env: &vector.Environment{RingReadAt: w.Now.Add(-61 * time.Second)}}},
-	}
+		}},
+		"hello-with-another-aks-public-area": {change: func(p *forge.Parts) { p.Hello.AKPublic = w.AKRSA.Public.Raw }},
+		"hello-with-a-bad-self-signature": {change: func(p *forge.Parts) {
+			bad := w.NewPKCS10()
+			bad.Corrupt = true
+			p.Bundle.Request = bad.DER()
+		}},
+		"hello-of-an-unknown-machine":   {env: &vector.Environment{Machines: []vector.Machine{}}},
+		"hello-with-no-usable-ring-key": {env: &vector.Environment{RingKeys: []vector.RingKey{ringKey(w.Retired), ringKey(w.Later)}}},
+		"hello-with-a-stale-ring":       {env: &vector.Environment{RingReadAt: w.Now.Add(-61 * time.Second)}},
+	})
 }
 
 // nodes are challenges that a node must not answer.

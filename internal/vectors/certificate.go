@@ -128,7 +128,7 @@ func withSAN(c *x509.Certificate, names ...[]byte) {
 // strangersChains are chains for a leaf on that key that a stranger made up, below the
 // name of a trusted root: no signature in them need be checked to refuse them. The leaf is
 // an AK's or EK's by its extended key usage and key usage.
-func (v *ekVendor) strangersChains(root *x509.Certificate, key crypto.PublicKey, edit func(*x509.Certificate)) []row[[][]byte] {
+func (v *ekVendor) strangersChains(root *x509.Certificate, key crypto.PublicKey, edit func(*x509.Certificate)) []forge.Attack[[][]byte] {
 	const giant = 60000                                                                    // bits
 	root = &x509.Certificate{RawSubject: root.RawSubject, SubjectKeyId: root.SubjectKeyId} // whose key the stranger has not
 	leaf := func(more func(*x509.Certificate)) []byte {
@@ -156,14 +156,13 @@ func (v *ekVendor) strangersChains(root *x509.Certificate, key crypto.PublicKey,
 			func(c *x509.Certificate) { c.SerialNumber = big.NewInt(int64(n + 1)) }).cert.Raw)
 	}
 	with := func(leaf []byte, above [][]byte) [][]byte { return append([][]byte{leaf}, above...) }
-	return []row[[][]byte]{
-		{"chain-of-rsa-8192", "Seven CAs have RSA keys of 8192 bits.", "key-strength", with(good, above(7, 8192, false))},
-		{"chain-of-oaep-keys", "Three CAs have RSA keys of 60000 bits, encoded as id-RSAES-OAEP.", "key-strength", with(oldSHA1(good), above(3, giant, true))},
-		{"chain-of-oaep-keys-below-sha1", "Seven CAs have RSA keys of 8192 bits, encoded as id-RSAES-OAEP, and the leaf is signed over SHA-1.", "key-strength",
-			with(oldSHA1(good), above(7, 8192, true))},
-		{"chain-of-one-name", "Seven CAs have one name.", "certificate-order", with(good, flood)},
-		{"expired-below-giant-keys", "The leaf has expired, and three CAs above it have RSA keys of 60000 bits.", "key-strength", with(expired, above(3, giant, true))},
-	}
+	return listed("strangers' chains", map[string][][]byte{
+		"chain-of-rsa-8192":             with(good, above(7, 8192, false)),
+		"chain-of-oaep-keys":            with(oldSHA1(good), above(3, giant, true)),
+		"chain-of-oaep-keys-below-sha1": with(oldSHA1(good), above(7, 8192, true)),
+		"chain-of-one-name":             with(good, flood),
+		"expired-below-giant-keys":      with(expired, above(3, giant, true)),
+	})
 }
 
 // withKey puts another key into a certificate, whose signature then is of nobody.
@@ -186,10 +185,10 @@ func giantKey(name string, bits int, oaep bool) []byte {
 func (w *world) chainCosts() {
 	v := w.newEKVendor()
 	for _, c := range v.strangersChains(w.CA.Root(), w.tpm.AKPublic(tpmsim.RSA2048), asAK) {
-		if c.name == "expired-below-giant-keys" { // here the leaf's own validity comes first
-			c.expect = "certificate-expired"
+		if c.Name == "expired-below-giant-keys" { // here the leaf's own validity comes first
+			c.Expect = "certificate-expired"
 		}
-		w.refuseChain(c.name, c.what, c.expect, nil, c.in...)
+		w.refuseChain(c.Name, c.What, c.Expect, nil, c.Change...)
 	}
 	limited := v.newCA(v.root, "CA for EKs", v.intermediate.key, limitedTo(idEK))
 	w.refuseChain("intermediate-for-eks-alone", "The CA's own extended key usage limits it to EK certificates.", "certificate-ext-key-usage",
@@ -211,7 +210,7 @@ func (r *roadEK) costs() {
 	v := r.newEKVendor()
 	env := r.environment(r.p256)
 	for _, c := range v.strangersChains(r.vendor.Root(), r.p256.Public, func(*x509.Certificate) {}) {
-		r.both("ek-"+c.name, c.what, c.expect, r.p256, forge.Sources{Chain: c.in}, env)
+		r.both("ek-"+c.Name, c.What, c.Expect, r.p256, forge.Sources{Chain: c.Change}, env)
 	}
 }
 
@@ -221,12 +220,11 @@ func (v *ekVendor) usagesOfCAs() {
 		ca := v.newCA(v.root, name, v.intermediate.key, edit)
 		return &vector.EK{Certificates: [][]byte{v.issue(ca, v.p256, nil).Raw, ca.cert.Raw}}
 	}
-	for _, a := range []row[func(*x509.Certificate)]{
-		{"intermediate-for-web-servers", "The CA's own extended key usage limits it to TLS servers.", "certificate-ext-key-usage",
-			func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }},
-		{"intermediate-for-aks-alone", "The CA's own extended key usage limits it to AK certificates.", "certificate-ext-key-usage", limitedTo(idAIK)},
-	} {
-		v.refuse(a.name, a.what, a.expect, below(a.name, a.in), v.environment())
+	for _, a := range listed("usages of CAs", map[string]func(*x509.Certificate){
+		"intermediate-for-web-servers": func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} },
+		"intermediate-for-aks-alone":   limitedTo(idAIK),
+	}) {
+		v.refuse(a.Name, a.What, a.Expect, below(a.Name, a.Change), v.environment())
 	}
 	v.accept("intermediate-for-eks", "The CA's own extended key usage lists that of EK certificates.", below("CA for EKs", limitedTo(idAIK, idEK)),
 		v.environment(), trusted(v.p256))

@@ -53,7 +53,7 @@ func (w *world) credentials() {
 		name  string
 		ek    crypto.Signer
 		other crypto.Signer // another EK of the same kind
-		cases []row[changeCredential]
+		cases []forge.Attack[changeCredential]
 	}{
 		{"p256", p256, forge.ECKey(elliptic.P256(), "another EK with credentials", nil), append(idObjectCases(32), pointCases(p256)...)},
 		{"p384", p384, forge.ECKey(elliptic.P384(), "another EK with credentials", nil), append(idObjectCases(48), pointCases(p384)...)},
@@ -70,8 +70,8 @@ func (w *world) credentials() {
 		add("", "A credential opens with the EK and the AK's Name that it is for.", "", w.credentialFor(k.ek))
 		for _, a := range k.cases {
 			c := w.credentialFor(k.ek)
-			a.in(c.challenge.Credential)
-			add("-"+a.name, a.what, a.expect, c)
+			a.Change(c.challenge.Credential)
+			add("-"+a.Name, a.What, a.Expect, c)
 		}
 		w.credentialsElsewhere(k.ek, k.other, add)
 	}
@@ -82,62 +82,57 @@ func (w *world) credentials() {
 type changeCredential = func(*message.Credential)
 
 // idObjectCases change the idObject, of which the HMAC has that size.
-func idObjectCases(mac int) []row[changeCredential] {
-	return []row[changeCredential]{
-		{"hmac-bit", "One bit of the HMAC was changed.", "credential-integrity", func(c *message.Credential) { c.IDObject[2] ^= 1 }},
-		{"hmac-last-bit", "The last bit of the HMAC was changed.", "credential-integrity", func(c *message.Credential) { c.IDObject[1+mac] ^= 1 }},
-		{"identity-bit", "One bit of the encrypted identity was changed, in the size of the secret.", "credential-integrity", func(c *message.Credential) { c.IDObject[2+mac] ^= 1 }},
-		{"identity-last-bit", "The last bit of the encrypted identity was changed.", "credential-integrity", func(c *message.Credential) { c.IDObject[len(c.IDObject)-1] ^= 1 }},
-		{"identity-truncated", "The encrypted identity lacks its last byte.", "credential-integrity", func(c *message.Credential) { c.IDObject = c.IDObject[:len(c.IDObject)-1] }},
-		{"identity-extended", "A byte stands behind the encrypted identity.", "credential-integrity", func(c *message.Credential) { c.IDObject = append(c.IDObject, 0) }},
-		{"identity-absent", "There is no encrypted identity.", "credential-integrity", func(c *message.Credential) { c.IDObject = c.IDObject[:2+mac] }},
-		{"hmac-absent", "The HMAC is empty, its size says so.", "credential-integrity", func(c *message.Credential) { c.IDObject = append([]byte{0, 0}, c.IDObject[2+mac:]...) }},
-		{"hmac-truncated", "The HMAC lacks its last byte, its size says so.", "credential-integrity",
-			func(c *message.Credential) {
-				c.IDObject = slices.Concat([]byte{0, byte(mac - 1)}, c.IDObject[2:1+mac], c.IDObject[2+mac:])
-			}},
-		{"hmac-too-long", "The HMAC's size is one more than a digest's, so that it takes in the identity's first byte.", "credential-size", func(c *message.Credential) { c.IDObject[1]++ }},
-		{"hmac-size-over-the-end", "The HMAC's size says more bytes than there are.", "credential-size", func(c *message.Credential) { c.IDObject[0] = 1 }},
-		{"id-object-of-a-byte", "The idObject is one byte.", "credential-size", func(c *message.Credential) { c.IDObject = c.IDObject[:1] }},
-	}
+func idObjectCases(mac int) []forge.Attack[changeCredential] {
+	return listed("idObjects", map[string]changeCredential{
+		"hmac-bit":           func(c *message.Credential) { c.IDObject[2] ^= 1 },
+		"hmac-last-bit":      func(c *message.Credential) { c.IDObject[1+mac] ^= 1 },
+		"identity-bit":       func(c *message.Credential) { c.IDObject[2+mac] ^= 1 },
+		"identity-last-bit":  func(c *message.Credential) { c.IDObject[len(c.IDObject)-1] ^= 1 },
+		"identity-truncated": func(c *message.Credential) { c.IDObject = c.IDObject[:len(c.IDObject)-1] },
+		"identity-extended":  func(c *message.Credential) { c.IDObject = append(c.IDObject, 0) },
+		"identity-absent":    func(c *message.Credential) { c.IDObject = c.IDObject[:2+mac] },
+		"hmac-absent":        func(c *message.Credential) { c.IDObject = append([]byte{0, 0}, c.IDObject[2+mac:]...) },
+		"hmac-truncated": func(c *message.Credential) {
+			c.IDObject = slices.Concat([]byte{0, byte(mac - 1)}, c.IDObject[2:1+mac], c.IDObject[2+mac:])
+		},
+		"hmac-too-long":          func(c *message.Credential) { c.IDObject[1]++ },
+		"hmac-size-over-the-end": func(c *message.Credential) { c.IDObject[0] = 1 },
+		"id-object-of-a-byte":    func(c *message.Credential) { c.IDObject = c.IDObject[:1] },
+	})
 }
 
 // ciphertextCases change the RSA ciphertext of the seed.
-func ciphertextCases() []row[changeCredential] {
-	return []row[changeCredential]{
-		{"seed-bit", "One bit of the encrypted seed was changed.", "credential-seed", func(c *message.Credential) { c.EncryptedSecret[100] ^= 1 }},
-		{"seed-truncated", "The encrypted seed lacks its last byte.", "credential-size", func(c *message.Credential) { c.EncryptedSecret = c.EncryptedSecret[:len(c.EncryptedSecret)-1] }},
-		{"seed-extended", "A byte stands behind the encrypted seed.", "credential-size", func(c *message.Credential) { c.EncryptedSecret = append(c.EncryptedSecret, 0) }},
-		{"seed-with-a-zero-in-front", "A zero byte stands in front of the encrypted seed.", "credential-size", func(c *message.Credential) { c.EncryptedSecret = append([]byte{0}, c.EncryptedSecret...) }},
-		{"seed-over-the-modulus", "The encrypted seed is all ones, more than the modulus.", "credential-seed",
-			func(c *message.Credential) { c.EncryptedSecret = bytes.Repeat([]byte{0xff}, len(c.EncryptedSecret)) }},
-		{"seed-one", "The encrypted seed is 1.", "credential-seed", func(c *message.Credential) { clear(c.EncryptedSecret); c.EncryptedSecret[len(c.EncryptedSecret)-1] = 1 }},
-	}
+func ciphertextCases() []forge.Attack[changeCredential] {
+	return listed("seeds for RSA EKs", map[string]changeCredential{
+		"seed-bit":                  func(c *message.Credential) { c.EncryptedSecret[100] ^= 1 },
+		"seed-truncated":            func(c *message.Credential) { c.EncryptedSecret = c.EncryptedSecret[:len(c.EncryptedSecret)-1] },
+		"seed-extended":             func(c *message.Credential) { c.EncryptedSecret = append(c.EncryptedSecret, 0) },
+		"seed-with-a-zero-in-front": func(c *message.Credential) { c.EncryptedSecret = append([]byte{0}, c.EncryptedSecret...) },
+		"seed-over-the-modulus":     func(c *message.Credential) { c.EncryptedSecret = bytes.Repeat([]byte{0xff}, len(c.EncryptedSecret)) },
+		"seed-one":                  func(c *message.Credential) { clear(c.EncryptedSecret); c.EncryptedSecret[len(c.EncryptedSecret)-1] = 1 },
+	})
 }
 
 // pointCases change the ephemeral key that the seed is agreed on with.
-func pointCases(ek *ecdsa.PrivateKey) []row[changeCredential] {
+func pointCases(ek *ecdsa.PrivateKey) []forge.Attack[changeCredential] {
 	width := (ek.Params().BitSize + 7) / 8
 	sized := func(b []byte) []byte { return append([]byte{0, byte(len(b))}, b...) }
 	point := func(xy []byte) []byte { return slices.Concat(sized(xy[:width]), sized(xy[width:])) }
 	other := forge.Must(forge.ECKey(ek.Curve, "another ephemeral key", nil).PublicKey.Bytes())[1:]
-	return []row[changeCredential]{
-		{"point-off-the-curve", "The ephemeral key is not on the curve.", "credential-point", func(c *message.Credential) { c.EncryptedSecret[len(c.EncryptedSecret)-1] ^= 1 }},
-		{"point-at-infinity", "The ephemeral key is (0, 0).", "credential-point", func(c *message.Credential) { c.EncryptedSecret = point(make([]byte, 2*width)) }},
-		{"point-over-the-field", "The ephemeral key's x is over the field's prime.", "credential-point",
-			func(c *message.Credential) { copy(c.EncryptedSecret[2:], bytes.Repeat([]byte{0xff}, width)) }},
-		{"point-negated", "The ephemeral key's y was negated, which changes no shared secret: the credential opens still, and S is what it was.", "",
-			func(c *message.Credential) {
-				y := new(big.Int).SetBytes(c.EncryptedSecret[4+width:])
-				y.Sub(ek.Params().P, y).FillBytes(c.EncryptedSecret[4+width:])
-			}},
-		{"point-of-somebody-else", "The ephemeral key is another one.", "credential-integrity", func(c *message.Credential) { c.EncryptedSecret = point(other) }},
-		{"point-truncated", "The ephemeral key lacks its last byte.", "credential-size", func(c *message.Credential) { c.EncryptedSecret = c.EncryptedSecret[:len(c.EncryptedSecret)-1] }},
-		{"point-extended", "A byte stands behind the ephemeral key.", "credential-size", func(c *message.Credential) { c.EncryptedSecret = append(c.EncryptedSecret, 0) }},
-		{"point-with-empty-coordinates", "The ephemeral key has coordinates of no bytes.", "credential-size", func(c *message.Credential) { c.EncryptedSecret = make([]byte, 4) }},
-		{"point-as-an-rsa-seed", "An RSA ciphertext stands in place of the ephemeral key.", "credential-size",
-			func(c *message.Credential) { c.EncryptedSecret = bytes.Repeat([]byte{0x5a}, 256) }},
-	}
+	return listed("seeds for EKs on curves", map[string]changeCredential{
+		"point-off-the-curve":  func(c *message.Credential) { c.EncryptedSecret[len(c.EncryptedSecret)-1] ^= 1 },
+		"point-at-infinity":    func(c *message.Credential) { c.EncryptedSecret = point(make([]byte, 2*width)) },
+		"point-over-the-field": func(c *message.Credential) { copy(c.EncryptedSecret[2:], bytes.Repeat([]byte{0xff}, width)) },
+		"point-negated": func(c *message.Credential) {
+			y := new(big.Int).SetBytes(c.EncryptedSecret[4+width:])
+			y.Sub(ek.Params().P, y).FillBytes(c.EncryptedSecret[4+width:])
+		},
+		"point-of-somebody-else":       func(c *message.Credential) { c.EncryptedSecret = point(other) },
+		"point-truncated":              func(c *message.Credential) { c.EncryptedSecret = c.EncryptedSecret[:len(c.EncryptedSecret)-1] },
+		"point-extended":               func(c *message.Credential) { c.EncryptedSecret = append(c.EncryptedSecret, 0) },
+		"point-with-empty-coordinates": func(c *message.Credential) { c.EncryptedSecret = make([]byte, 4) },
+		"point-as-an-rsa-seed":         func(c *message.Credential) { c.EncryptedSecret = bytes.Repeat([]byte{0x5a}, 256) },
+	})
 }
 
 // credentialsElsewhere are credentials that reach another TPM or AK than they are for,
@@ -188,18 +183,15 @@ func (w *world) credentialFrames(ek crypto.Signer) {
 	parts := func(how func(e [][]byte) [][]byte) func([]byte) []byte {
 		return forge.Replaced(1, func(e []byte) []byte { return forge.TLV(0xa1, how(forge.Elements(e))...) })
 	}
-	for _, a := range []row[func([]byte) []byte]{
-		{"without-seed", "The challenge has no encryptedSecret.", "message-encoding", parts(func(e [][]byte) [][]byte { return e[:1] })},
-		{"with-a-part-behind", "A third part stands behind the encryptedSecret.", "message-encoding",
-			parts(func(e [][]byte) [][]byte { return append(e, forge.TLV(4, []byte{0})) })},
-		{"with-empty-id-object", "The idObject is empty.", "message-encoding", parts(func(e [][]byte) [][]byte { return [][]byte{forge.TLV(4), e[1]} })},
-		{"with-a-huge-seed", "The encryptedSecret has 1025 bytes.", "message-encoding",
-			parts(func(e [][]byte) [][]byte { return [][]byte{e[0], forge.TLV(4, make([]byte, 1025))} })},
-		{"with-the-secret-in-clear", "A secret in clear stands in place of the credential.", "message-encoding",
-			forge.Replaced(1, forge.With(forge.TLV(0x80, make([]byte, 32))...))},
-	} {
+	for _, a := range listed("frames of credentials", map[string]func([]byte) []byte{
+		"without-seed":             parts(func(e [][]byte) [][]byte { return e[:1] }),
+		"with-a-part-behind":       parts(func(e [][]byte) [][]byte { return append(e, forge.TLV(4, []byte{0})) }),
+		"with-empty-id-object":     parts(func(e [][]byte) [][]byte { return [][]byte{forge.TLV(4), e[1]} }),
+		"with-a-huge-seed":         parts(func(e [][]byte) [][]byte { return [][]byte{e[0], forge.TLV(4, make([]byte, 1025))} }),
+		"with-the-secret-in-clear": forge.Replaced(1, forge.With(forge.TLV(0x80, make([]byte, 32))...)),
+	}) {
 		c := w.credentialFor(ek)
-		c.onChallenge = a.in
-		w.refuse("credential-p256-frame-"+a.name, a.what, a.expect, c.vector(), nil).Package = vector.PackageAttest
+		c.onChallenge = a.Change
+		w.refuse("credential-p256-frame-"+a.Name, a.What, a.Expect, c.vector(), nil).Package = vector.PackageAttest
 	}
 }

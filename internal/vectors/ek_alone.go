@@ -95,30 +95,24 @@ func (v *ekVendor) leaves() {
 	all := v.environment("NVPadding", "TCGHeader", "RSAESOAEPKey", "TPM12Specification", "NoExtKeyUsage", "NoDirectoryName", "NoBasicConstraints",
 		"KeyEnciphermentOfECC", "InsecureAllowSHA1Links", "InsecureAllowExpiredEK")
 	good := v.issue(v.intermediate, v.p256, nil).Raw
-	for _, a := range []struct {
-		name, what, expect string
-		edit               func(*x509.Certificate)
-	}{
-		{"not-yet-valid", "The certificate begins in a second.", "certificate-not-yet-valid", func(c *x509.Certificate) { c.NotBefore = v.Now.Add(time.Second) }},
-		{"is-ca", "The certificate is a CA's.", "certificate-is-ca", func(c *x509.Certificate) { c.IsCA = true }},
-		{"of-an-ak", "The extended key usage is that of an AK.", "certificate-ext-key-usage", func(c *x509.Certificate) { c.UnknownExtKeyUsage = []asn1.ObjectIdentifier{idAIK} }},
-		{"of-an-ek-and-an-ak", "The extended key usage lists an AK's beside an EK's.", "certificate-ext-key-usage",
-			func(c *x509.Certificate) { c.UnknownExtKeyUsage = []asn1.ObjectIdentifier{idEK, idAIK} }},
-		{"of-a-web-server", "The extended key usage is that of a TLS server.", "certificate-ext-key-usage",
-			func(c *x509.Certificate) {
-				c.UnknownExtKeyUsage, c.ExtKeyUsage = nil, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
-			}},
-		{"for-signatures", "The key usage is digitalSignature, an AK's.", "certificate-key-usage", func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageDigitalSignature }},
-		{"for-certificates", "The key usage has keyCertSign beside an EK's.", "certificate-key-usage", func(c *x509.Certificate) { c.KeyUsage |= x509.KeyUsageCertSign }},
-		{"with-an-unknown-critical-extension", "The certificate has a critical extension that nobody knows.", "certificate-extension",
-			func(c *x509.Certificate) {
-				c.ExtraExtensions = append(c.ExtraExtensions, pkix.Extension{Id: asn1.ObjectIdentifier{2, 999, 2}, Critical: true, Value: []byte{5, 0}})
-			}},
-		{"with-a-broken-specification", "The TPM specification attribute is no DER.", "certificate-tpm-specification", func(c *x509.Certificate) { c.ExtraExtensions[1].Value = []byte{0x30, 1} }},
-		{"for-a-tpm-3", "The certificate says TPM family 3.0.", "certificate-tpm-specification", func(c *x509.Certificate) { c.ExtraExtensions[1] = specification("3.0") }},
-		{"with-a-broken-directory-name", "The directory name in the subjectAltName is empty, without even a SEQUENCE.", "certificate-subject-alt-name", func(c *x509.Certificate) { c.ExtraExtensions[0].Value = []byte{0x30, 2, 0xa4, 0} }},
-	} {
-		v.refuse(a.name, a.what, a.expect, v.chain(v.issue(v.intermediate, v.p256, a.edit).Raw), all)
+	for _, a := range listed("EK certificates", map[string]func(*x509.Certificate){
+		"not-yet-valid":      func(c *x509.Certificate) { c.NotBefore = v.Now.Add(time.Second) },
+		"is-ca":              func(c *x509.Certificate) { c.IsCA = true },
+		"of-an-ak":           func(c *x509.Certificate) { c.UnknownExtKeyUsage = []asn1.ObjectIdentifier{idAIK} },
+		"of-an-ek-and-an-ak": func(c *x509.Certificate) { c.UnknownExtKeyUsage = []asn1.ObjectIdentifier{idEK, idAIK} },
+		"of-a-web-server": func(c *x509.Certificate) {
+			c.UnknownExtKeyUsage, c.ExtKeyUsage = nil, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+		},
+		"for-signatures":   func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageDigitalSignature },
+		"for-certificates": func(c *x509.Certificate) { c.KeyUsage |= x509.KeyUsageCertSign },
+		"with-an-unknown-critical-extension": func(c *x509.Certificate) {
+			c.ExtraExtensions = append(c.ExtraExtensions, pkix.Extension{Id: asn1.ObjectIdentifier{2, 999, 2}, Critical: true, Value: []byte{5, 0}})
+		},
+		"with-a-broken-specification":  func(c *x509.Certificate) { c.ExtraExtensions[1].Value = []byte{0x30, 1} },
+		"for-a-tpm-3":                  func(c *x509.Certificate) { c.ExtraExtensions[1] = specification("3.0") },
+		"with-a-broken-directory-name": func(c *x509.Certificate) { c.ExtraExtensions[0].Value = []byte{0x30, 2, 0xa4, 0} },
+	}) {
+		v.refuse(a.Name, a.What, a.Expect, v.chain(v.issue(v.intermediate, v.p256, a.Change).Raw), all)
 	}
 	send := func(name, what, expect string, leaf []byte) { v.refuse(name, what, expect, v.chain(leaf), all) }
 	send("padded-with-something-else", "Bytes behind the certificate are neither 0x00 nor 0xff.", "certificate-encoding", append(slices.Clone(good), 1, 2, 3))
@@ -153,17 +147,14 @@ func (v *ekVendor) chains() {
 	send("signature-changed", "One bit of the issuer's signature was changed.", "certificate-chain", damaged(good), v.intermediate.cert.Raw)
 	old := damaged(v.intermediate.overSHA1(v.issue(v.intermediate, v.p256, nil)))
 	v.refuse("sha1-signature-changed", "One bit of a signature over SHA-1, which is let through, was changed.", "certificate-chain", v.chain(old), v.environment("InsecureAllowSHA1Links"))
-	for _, c := range []struct {
-		name, what, expect string
-		edit               func(*x509.Certificate)
-	}{
-		{"intermediate-is-no-ca", "The certificate above the EK's is no CA's.", "certificate-chain", func(c *x509.Certificate) { c.IsCA = false }},
-		{"intermediate-signs-no-certificates", "The key usage of the intermediate has no keyCertSign.", "certificate-chain", func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageCRLSign }},
-		{"intermediate-expired", "The intermediate ended a second ago.", "certificate-expired", func(c *x509.Certificate) { c.NotAfter = v.Now.Add(-time.Second) }},
-		{"intermediate-not-yet-valid", "The intermediate begins in a second.", "certificate-not-yet-valid", func(c *x509.Certificate) { c.NotBefore = v.Now.Add(time.Second) }},
-	} {
-		above := ca(v.root, "EK intermediate, spoiled", c.edit)
-		send(c.name, c.what, c.expect, leaf(above), above.cert.Raw)
+	for _, c := range listed("CAs of EKs", map[string]func(*x509.Certificate){
+		"intermediate-is-no-ca":              func(c *x509.Certificate) { c.IsCA = false },
+		"intermediate-signs-no-certificates": func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageCRLSign },
+		"intermediate-expired":               func(c *x509.Certificate) { c.NotAfter = v.Now.Add(-time.Second) },
+		"intermediate-not-yet-valid":         func(c *x509.Certificate) { c.NotBefore = v.Now.Add(time.Second) },
+	}) {
+		above := ca(v.root, "EK intermediate, spoiled", c.Change)
+		send(c.Name, c.What, c.Expect, leaf(above), above.cert.Raw)
 	}
 	short := ca(v.root, "EK intermediate with path length 0", func(c *x509.Certificate) { c.MaxPathLenZero = true })
 	under := v.newCA(short, "EK intermediate below it", v.root.key, nil)
@@ -180,17 +171,14 @@ func (v *ekVendor) chains() {
 // keys are EKs that are none, and EKs without certificates.
 func (v *ekVendor) keys() {
 	exponent := &rsa.PublicKey{N: v.rsa2048.N, E: 3}
-	for _, k := range []struct {
-		name, what, expect string
-		key                crypto.PublicKey
-	}{
-		{"with-a-roca-modulus", "The modulus has the fingerprint of CVE-2017-15361: its primes can be found.", "ek-roca", &rsa.PublicKey{N: forge.ROCAModulus(), E: 65537}},
-		{"with-exponent-3", "The RSA exponent is 3.", "key-strength", exponent},
-		{"with-1024-bits", "The EK is RSA with 1024 bits.", "key-strength", &v.RSA1024.PublicKey},
-		{"on-p224", "The EK is on P-224.", "key-strength", forge.ECKey(elliptic.P224(), "EK alone P-224", nil).Public()},
-	} {
-		v.refuse(k.name, k.what, k.expect, v.chain(v.issue(v.intermediate, k.key, nil).Raw), v.environment())
-		v.refuse(k.name+"-without-certificate", k.what+" It comes without a certificate.", k.expect, &vector.EK{PublicKey: forge.Must(x509.MarshalPKIXPublicKey(k.key))},
+	for _, k := range listed("EKs", map[string]crypto.PublicKey{
+		"with-a-roca-modulus": &rsa.PublicKey{N: forge.ROCAModulus(), E: 65537},
+		"with-exponent-3":     exponent,
+		"with-1024-bits":      &v.RSA1024.PublicKey,
+		"on-p224":             forge.ECKey(elliptic.P224(), "EK alone P-224", nil).Public(),
+	}) {
+		v.refuse(k.Name, k.What, k.Expect, v.chain(v.issue(v.intermediate, k.Change, nil).Raw), v.environment())
+		v.refuse(k.Name+"-without-certificate", k.What+" It comes without a certificate.", k.Expect, &vector.EK{PublicKey: forge.Must(x509.MarshalPKIXPublicKey(k.Change))},
 			&vector.Environment{AllowedEKs: []string{identityOf(v.p256)}})
 	}
 	bare, rsaBare := forge.SPKI(v.p256), forge.SPKI(v.rsa2048)

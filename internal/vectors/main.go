@@ -15,6 +15,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,9 +23,16 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/nodeattest/nodeattest/attest"
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/forge"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/vector"
+	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
 func main() {
@@ -99,4 +107,129 @@ func index(set *vector.Set) []byte {
 		fmt.Fprintf(&out, "| [%s](%s/%s.json) | %s | %s | %s |\n", v.Name, v.Class, v.Name, v.Level, expect, v.Description)
 	}
 	return out.Bytes()
+}
+
+// messages is the worked example: a file for each message and each part of one, and
+// example.json with the values that they are made from.
+type messages struct {
+	files   map[string][]byte
+	example example
+}
+
+// hexBytes is hexadecimal in JSON: the example is for people to read.
+type hexBytes []byte
+
+// MarshalText gives lower-case hexadecimal.
+func (h hexBytes) MarshalText() ([]byte, error) { return []byte(hex.EncodeToString(h)), nil }
+
+// example is example.json.
+type example struct {
+	NodeName          string     `json:"nodeName"`
+	ProviderID        string     `json:"providerID"`
+	ClusterID         string     `json:"clusterID"`
+	SignerName        string     `json:"signerName"`
+	ChallengeSigner   string     `json:"challengeSigner"`
+	Requester         string     `json:"requester"`
+	Groups            []string   `json:"groups"`
+	Usages            []string   `json:"usages"`
+	ExpirationSeconds int32      `json:"expirationSeconds"`
+	HelloCreated      time.Time  `json:"helloCreated"`
+	AnswerCreated     time.Time  `json:"answerCreated"`
+	Verified          time.Time  `json:"verified"`
+	RingKey           exampleKey `json:"ringKey"`
+	Nonce             hexBytes   `json:"nonce"`
+	IssuedAt          int64      `json:"issuedAt"`
+	NotAfter          int64      `json:"notAfter"`
+	MachineKey        hexBytes   `json:"machineKey"`
+	RequestHash       hexBytes   `json:"requestHash"`
+	Secret            hexBytes   `json:"secret"`
+	QualifyingData    hexBytes   `json:"qualifyingData"`
+	AKName            hexBytes   `json:"akName"`
+	AKQualifiedName   hexBytes   `json:"akQualifiedName"`
+	KeyName           hexBytes   `json:"keyName"`
+	Machine           string     `json:"machine"`
+}
+
+type exampleKey struct {
+	ID       hexBytes  `json:"id"`
+	Secret   hexBytes  `json:"secret"`
+	ActiveAt time.Time `json:"activeAt"`
+}
+
+// messages makes the example with the simulator's RSA AK.
+func (w *world) messages() *messages {
+	n := w.tpmNode(tpmkind.GCERSA(), &forge.Join{Expiration: 86400, Label: "nonce of the worked example"})
+	hello := n.hello(w)
+	challenge := n.challenge(w)
+	answer := n.answer(w, challenge)
+	h, a := forge.TakeApart(hello), forge.TakeApart(answer)
+	m := &messages{files: map[string][]byte{
+		"request.der":         a.Bundle.Request,
+		"tls-key.pem":         []byte(forge.PEMBlock("PRIVATE KEY", forge.PKCS8(w.TLS))),
+		"ak-public.bin":       a.Proof.AKPublic,
+		"ak-chain.pem":        []byte(forge.PEMBlock("CERTIFICATE", a.Evidence.Certificates[0]) + forge.PEMBlock("CERTIFICATE", a.Evidence.Certificates[1])),
+		"root.pem":            []byte(forge.PEMBlock("CERTIFICATE", w.tpm.CA().Root().Raw)),
+		"hello.der":           h.Evidence.Statements[0].Stmt,
+		"hello-evidence.der":  h.Bundle.Data,
+		"hello.pem":           hello.Spec.Request,
+		"binding.der":         a.Proof.Binding,
+		"challenge.der":       challenge,
+		"challenge.txt":       []byte(attest.ChallengeDecision(challenge).Message),
+		"attest.bin":          a.Certify.Attest,
+		"signature.bin":       a.Certify.Signature,
+		"key-public.bin":      a.Certify.Public,
+		"certify.der":         a.Evidence.Statements[0].Stmt,
+		"proof.der":           a.Evidence.Statements[1].Stmt,
+		"answer-evidence.der": a.Bundle.Data,
+		"answer.pem":          answer.Spec.Request,
+	}}
+	m.example = n.example(w, a, hello, answer)
+	w.otherRoad(m, a)
+	return m
+}
+
+func (n *tpmNode) example(w *world, a *forge.Parts, hello, answer *csr.Request) example {
+	secret, qd := n.Secrets(a.Binding)
+	statement := forge.Must(statement.ParseAttestation(a.Certify.Attest))
+	return example{
+		NodeName: forge.NodeName, ProviderID: providerID, ClusterID: n.Cluster, SignerName: n.Signer, ChallengeSigner: hello.Spec.SignerName,
+		Requester: n.Username, Groups: n.Groups, Usages: n.Usages, ExpirationSeconds: n.Expiration,
+		HelloCreated: hello.Metadata.CreationTimestamp, AnswerCreated: answer.Metadata.CreationTimestamp, Verified: w.Now,
+		RingKey: exampleKey{ID: n.Ring.ID[:], Secret: ringKey(n.Ring).Secret, ActiveAt: n.Ring.ActiveAt},
+		Nonce:   a.Binding.Nonce[:], IssuedAt: a.Binding.IssuedAt, NotAfter: a.Binding.NotAfter,
+		MachineKey: a.Binding.MachineKey[:], RequestHash: a.Binding.RequestHash[:],
+		Secret: secret, QualifyingData: qd,
+		AKName: n.public.Name(), AKQualifiedName: statement.QualifiedSigner, KeyName: statement.Certified.Name,
+		Machine: forge.Identity("machine-1"),
+	}
+}
+
+// otherRoad adds the messages of the road of the EK certificate, as encodings: the
+// EK and the AK are the simulator's, the credential is made of bytes that no TPM
+// opens.
+func (w *world) otherRoad(m *messages, a *forge.Parts) {
+	ek := forge.SPKI(w.tpm.EKPublic(tpmsim.P256))
+	b := *a.Binding
+	b.Road, b.MachineKey, b.AKName = message.RoadEK, forge.Must(csr.SPKIHash(w.tpm.EKPublic(tpmsim.P256))), m.example.AKName
+	binding := forge.Must(b.Marshal())
+	credential := &message.Credential{IDObject: forge.Derive("idObject", 68), EncryptedSecret: forge.Derive("encryptedSecret", 68)}
+	m.files["hello-ek.der"] = forge.Must((&message.Hello{Road: message.RoadEK, ClusterID: b.ClusterID, TargetSigner: b.SignerName,
+		EKPublic: ek, AKPublic: a.Proof.AKPublic}).Marshal())
+	m.files["binding-ek.der"] = binding
+	m.files["challenge-ek.der"] = forge.Must((&message.Challenge{Binding: b, Credential: credential}).Marshal())
+	m.files["proof-ek.der"] = forge.Must((&message.Proof{Binding: binding, EKPublic: ek, AKPublic: a.Proof.AKPublic}).Marshal())
+}
+
+// writeMessages writes the example below root.
+func writeMessages(root string, m *messages) {
+	dir := filepath.Join(root, "attest", "testdata", "messages")
+	for _, old := range forge.Must(filepath.Glob(filepath.Join(dir, "*"))) {
+		if filepath.Base(old) != "README.md" {
+			forge.Check(os.Remove(old))
+		}
+	}
+	for name, data := range m.files {
+		writeFile(filepath.Join(dir, name), data)
+	}
+	writeJSON(filepath.Join(dir, "example.json"), &m.example)
 }

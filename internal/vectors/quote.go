@@ -49,8 +49,8 @@ func (w *world) quotes() {
 	}
 	for _, a := range heldQuotes() {
 		q := w.hold(w.AKP256)
-		a.in(q)
-		w.refuse("quote-"+a.name, a.what, a.expect, q.vector(), nil)
+		a.Change(q)
+		w.refuse("quote-"+a.Name, a.What, a.Expect, q.vector(), nil)
 	}
 }
 
@@ -122,38 +122,28 @@ func wants(bank tpm2.TPMAlgID, octets ...byte) func(*heldQuote) {
 
 // heldQuotes are good quotes that are held against something else, and quotes that were
 // changed after they were signed.
-func heldQuotes() []row[func(*heldQuote)] {
+func heldQuotes() []forge.Attack[func(*heldQuote)] {
 	asks := func(bank tpm2.TPMAlgID, index int) func(*heldQuote) {
 		return func(q *heldQuote) {
 			q.SelectPCRs(forge.SelectionOf(forge.BankSHA256, 1, 0, 0x81))
 			q.hold = func(v *vector.Quote) { v.Asked = &vector.PCR{Bank: bank, Index: index} }
 		}
 	}
-	return []row[func(*heldQuote)]{
-		{"clock-changed", "One bit of the clock was changed behind the signature.", "signature",
-			held(func(v *vector.Quote) { v.Attest[len(v.Attest)-1-clockBehind] ^= 1 })},
-		{"for-a-caller-without-an-ak", "The caller names no AK.", "quote-options",
-			held(func(v *vector.Quote) { v.AKPublic = nil })},
-		{"for-a-caller-without-qualifying-data", "The caller gives no qualifying data.", "quote-options",
-			held(func(v *vector.Quote) { v.QualifyingData = nil })},
-		{"for-a-caller-of-two-minds", "The caller gives qualifying data and allows any.", "quote-options",
-			held(option("insecureAllowAnyQualifyingData"))},
-		{"of-fewer-pcrs-than-asked", "The caller asks for PCR 8 too, which the node did not have quoted.", "pcr-selection",
-			wants(forge.BankSHA256, 0xff, 1, 0)},
-		{"of-more-pcrs-than-asked", "The caller asks for PCR 7 alone.", "pcr-selection", wants(forge.BankSHA256, 0x80, 0, 0)},
-		{"of-another-bank-than-asked", "The caller asks for the same PCRs of the SHA-384 bank.", "pcr-selection",
-			wants(forge.BankSHA384, 0xff, 0, 0)},
-		{"for-a-caller-who-asks-for-nothing", "The caller asks for no PCR at all, which every quote would fulfil.", "pcr-selection",
-			held(func(v *vector.Quote) { v.Selection = []vector.PCRSelection{} })},
-		{"asked-for-a-pcr-outside", "The caller asks for the value of a PCR that was not quoted.", "pcr-not-quoted",
-			asks(forge.BankSHA256, 1)},
-		{"asked-for-another-bank", "The caller asks for the value of a quoted PCR in another bank.", "pcr-not-quoted",
-			asks(forge.BankSHA384, 0)},
-		{"asked-for-pcr-16", "The caller asks for PCR 16, which any program can reset.", "pcr-resettable", asks(forge.BankSHA256, 16)},
-		{"asked-for-pcr-23", "The caller asks for PCR 23, which any program can reset.", "pcr-resettable", asks(forge.BankSHA256, 23)},
-		{"signature-with-bytes-behind", "A byte stands behind the TPMT_SIGNATURE.", "signature-encoding",
-			held(func(v *vector.Quote) { v.Signature = append(v.Signature, 0) })},
-	}
+	return listed("held quotes", map[string]func(*heldQuote){
+		"clock-changed":                        held(func(v *vector.Quote) { v.Attest[len(v.Attest)-1-clockBehind] ^= 1 }),
+		"for-a-caller-without-an-ak":           held(func(v *vector.Quote) { v.AKPublic = nil }),
+		"for-a-caller-without-qualifying-data": held(func(v *vector.Quote) { v.QualifyingData = nil }),
+		"for-a-caller-of-two-minds":            held(option("insecureAllowAnyQualifyingData")),
+		"of-fewer-pcrs-than-asked":             wants(forge.BankSHA256, 0xff, 1, 0),
+		"of-more-pcrs-than-asked":              wants(forge.BankSHA256, 0x80, 0, 0),
+		"of-another-bank-than-asked":           wants(forge.BankSHA384, 0xff, 0, 0),
+		"for-a-caller-who-asks-for-nothing":    held(func(v *vector.Quote) { v.Selection = []vector.PCRSelection{} }),
+		"asked-for-a-pcr-outside":              asks(forge.BankSHA256, 1),
+		"asked-for-another-bank":               asks(forge.BankSHA384, 0),
+		"asked-for-pcr-16":                     asks(forge.BankSHA256, 16),
+		"asked-for-pcr-23":                     asks(forge.BankSHA256, 23),
+		"signature-with-bytes-behind":          held(func(v *vector.Quote) { v.Signature = append(v.Signature, 0) }),
+	})
 }
 
 // clockBehind is what stands behind the low byte of restartCount: the safe flag, the

@@ -121,16 +121,12 @@ func (r *roadEK) certificates() {
 	for _, a := range r.EKCertificates() {
 		send(a.Name, a.What, a.Expect, r.certified(r.p256.Public, a.Change).Chain...)
 	}
-	for _, k := range []struct {
-		name, what, expect string
-		ek                 *forge.SoftEK
-	}{
-		{"ek-p521", "The EK is on P-521, a kind for which no credential is made.", "ek-type", r.certified(forge.ECKey(elliptic.P521(), "EK P-521", nil).Public(), tpmsim.CertificateOptions{})},
-		{"ek-weak-rsa", "The EK is RSA with 1024 bits.", "key-strength", r.certified(r.RSA1024.Public(), tpmsim.CertificateOptions{})},
-		{"ek-with-a-roca-modulus", "The EK's modulus has the fingerprint of CVE-2017-15361: its primes can be found.", "ek-roca",
-			r.certified(&rsa.PublicKey{N: forge.ROCAModulus(), E: 65537}, tpmsim.CertificateOptions{})},
-	} {
-		r.both(k.name, k.what, k.expect, k.ek, forge.Sources{Chain: k.ek.Chain}, r.environment(k.ek))
+	for _, k := range listed("EKs on the road of the EK", map[string]*forge.SoftEK{
+		"ek-p521":                r.certified(forge.ECKey(elliptic.P521(), "EK P-521", nil).Public(), tpmsim.CertificateOptions{}),
+		"ek-weak-rsa":            r.certified(r.RSA1024.Public(), tpmsim.CertificateOptions{}),
+		"ek-with-a-roca-modulus": r.certified(&rsa.PublicKey{N: forge.ROCAModulus(), E: 65537}, tpmsim.CertificateOptions{}),
+	}) {
+		r.both(k.Name, k.What, k.Expect, k.Change, forge.Sources{Chain: k.Change.Chain}, r.environment(k.Change))
 	}
 }
 

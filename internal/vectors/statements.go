@@ -94,15 +94,13 @@ func (w *world) overSHA1() *forge.Forgery {
 
 // refusedOptions are callers that give the lower function too little to decide.
 func (w *world) refusedOptions() {
-	for _, a := range []row[func(*vector.Statement)]{
-		{"caller-gives-no-ak", "The caller gives no AK.", "", func(s *vector.Statement) { s.AKPublic = nil }},
-		{"caller-gives-no-qualifying-data", "The caller gives no qualifying data, and does not say that any will do.", "",
-			func(s *vector.Statement) { s.QualifyingData = nil }},
-		{"caller-gives-no-key", "The caller gives no key, and does not say that any will do.", "", func(s *vector.Statement) { s.Key = nil }},
-		{"caller-gives-qualifying-data-and-takes-any", "The caller gives qualifying data and says that any will do.", "",
-			func(s *vector.Statement) { s.Options = []string{"insecureAllowAnyQualifyingData"} }},
-	} {
-		w.refuse(a.name, a.what, "certify-options", w.heldStatement(w.AKP256, nil, a.in), nil)
+	for _, a := range listed("callers' options", map[string]func(*vector.Statement){
+		"caller-gives-no-ak":                         func(s *vector.Statement) { s.AKPublic = nil },
+		"caller-gives-no-qualifying-data":            func(s *vector.Statement) { s.QualifyingData = nil },
+		"caller-gives-no-key":                        func(s *vector.Statement) { s.Key = nil },
+		"caller-gives-qualifying-data-and-takes-any": func(s *vector.Statement) { s.Options = []string{"insecureAllowAnyQualifyingData"} },
+	}) {
+		w.refuse(a.Name, a.What, "certify-options", w.heldStatement(w.AKP256, nil, a.Change), nil)
 	}
 }
 

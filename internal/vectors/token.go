@@ -62,39 +62,39 @@ func (w *world) tokens() {
 	rs := tokenSigner{forge.RSAKey(2048, "RSA token key"), "RS256"}
 	stranger := tokenSigner{forge.ECKey(elliptic.P256(), "stranger's token key", nil), "ES256"}
 	const plain = `{"alg":"ES256","kid":"k"}`
-	for _, a := range []struct{ name, what, header string }{
-		{"plain", "A token as kube-apiserver signs it.", plain},
-		{"of-external-signer", "A token as an external signer signs it, with typ.", `{"alg":"ES256","kid":"k","typ":"JWT"}`},
-		{"without-kid", "The header names no key.", `{"alg":"ES256"}`},
-		{"white-space", "White space stands in the header, as JSON allows.", " {\n\"alg\" : \"ES256\"}\t"},
-		{"escape", "A letter of alg's value is an escape.", `{"alg":"\u0045S256","kid":"k"}`},
-		{"unknown-member", "The header has a member that no specification knows.", `{"alg":"ES256","kid":"k","x":{"y":[1.5e3,null]}}`},
-		{"nonce", "The header has a nonce that is a string.", `{"alg":"ES256","kid":"k","nonce":"n"}`},
-		{"place-of-a-key", "The header says where a key would be; nobody asks there.", `{"alg":"ES256","kid":"k","jku":"https://evil.example","x5u":"https://evil.example"}`},
-		{"thumbprint", "The header has thumbprints of a certificate.", `{"alg":"ES256","kid":"k","x5t":"AA","x5t#S256":"AA"}`},
-		{"largest-number", "A member is the largest number that float64 holds.", `{"alg":"ES256","kid":"k","x":1.7976931348623157e308}`},
-	} {
-		w.accept("header-"+a.name, a.what, es.vector(es.token(a.header)), nil, nil)
+	for _, a := range listed("good token headers", map[string]string{
+		"plain":              plain,
+		"of-external-signer": `{"alg":"ES256","kid":"k","typ":"JWT"}`,
+		"without-kid":        `{"alg":"ES256"}`,
+		"white-space":        " {\n\"alg\" : \"ES256\"}\t",
+		"escape":             `{"alg":"\u0045S256","kid":"k"}`,
+		"unknown-member":     `{"alg":"ES256","kid":"k","x":{"y":[1.5e3,null]}}`,
+		"nonce":              `{"alg":"ES256","kid":"k","nonce":"n"}`,
+		"place-of-a-key":     `{"alg":"ES256","kid":"k","jku":"https://evil.example","x5u":"https://evil.example"}`,
+		"thumbprint":         `{"alg":"ES256","kid":"k","x5t":"AA","x5t#S256":"AA"}`,
+		"largest-number":     `{"alg":"ES256","kid":"k","x":1.7976931348623157e308}`,
+	}) {
+		w.accept("header-"+a.Name, a.What, es.vector(es.token(a.Change)), nil, nil)
 	}
 	w.accept("header-rs256", "A token that an RSA key signed.", rs.vector(rs.token(`{"alg":"RS256","kid":"k"}`)), nil, nil)
 
 	w.refusedHeaders(es)
 	good := es.token(plain)
 	parts := strings.Split(good, ".")
-	for _, a := range []row[string]{
-		{"jwk-of-the-signer", "The header brings the key of a stranger, who signed.", "header", stranger.with(`"jwk":` + jwkOf(stranger))},
-		{"of-a-stranger", "Another key than the issuer's signed.", "signature", stranger.token(plain)},
-		{"hs256-with-the-public-key", "The MAC is made with the issuer's public key as the secret.", "algorithm", hs256(es)},
-		{"line-end-in-signature", "A line end stands in the signature segment.", "base64url", good[:len(good)-4] + "\n" + good[len(good)-4:]},
-		{"line-end-in-header", "A line end stands in the header segment, and is signed.", "base64url", es.segments(parts[0][:4]+"\n"+parts[0][4:], parts[1])},
-		{"padding", "The signature segment is padded.", "base64url", good + "=="},
-		{"unused-bits", "Bits of the signature's last character that stand for nothing are set.", "base64url", good[:len(good)-1] + unusedBits(good[len(good)-1])},
-		{"no-signature", "The token names none as its algorithm and has no signature.", "algorithm", forge.Base64url([]byte(`{"alg":"none"}`)) + "." + parts[1] + "."},
-		{"signature-of-a-byte-less", "The signature is a byte too short.", "signature-size", parts[0] + "." + parts[1] + "." + forge.Base64url(forge.Must(base64.RawURLEncoding.DecodeString(parts[2]))[1:])},
-		{"two-segments", "The signature segment is not there.", "form", parts[0] + "." + parts[1]},
-		{"another-payload", "The payload is another than the one that was signed.", "signature", parts[0] + "." + forge.Base64url([]byte(strings.Replace(tokenPayload, "cart", "root", 1))) + "." + parts[2]},
-	} {
-		w.refuse("header-"+a.name, a.what, a.expect, es.vector(a.in), nil)
+	for _, a := range listed("tokens", map[string]string{
+		"jwk-of-the-signer":         stranger.with(`"jwk":` + jwkOf(stranger)),
+		"of-a-stranger":             stranger.token(plain),
+		"hs256-with-the-public-key": hs256(es),
+		"line-end-in-signature":     good[:len(good)-4] + "\n" + good[len(good)-4:],
+		"line-end-in-header":        es.segments(parts[0][:4]+"\n"+parts[0][4:], parts[1]),
+		"padding":                   good + "==",
+		"unused-bits":               good[:len(good)-1] + unusedBits(good[len(good)-1]),
+		"no-signature":              forge.Base64url([]byte(`{"alg":"none"}`)) + "." + parts[1] + ".",
+		"signature-of-a-byte-less":  parts[0] + "." + parts[1] + "." + forge.Base64url(forge.Must(base64.RawURLEncoding.DecodeString(parts[2]))[1:]),
+		"two-segments":              parts[0] + "." + parts[1],
+		"another-payload":           parts[0] + "." + forge.Base64url([]byte(strings.Replace(tokenPayload, "cart", "root", 1))) + "." + parts[2],
+	}) {
+		w.refuse("header-"+a.Name, a.What, a.Expect, es.vector(a.Change), nil)
 	}
 	w.refuse("header-another-algorithm-of-the-key", "The header names another algorithm that fits the key.", "algorithm",
 		rs.vector(rs.token(`{"alg":"PS256","kid":"k"}`)), nil)
@@ -102,47 +102,47 @@ func (w *world) tokens() {
 
 // refusedHeaders are headers that the issuer itself signed.
 func (w *world) refusedHeaders(s tokenSigner) {
-	for _, a := range []row[string]{
-		{"jwk", "The header brings the issuer's own key: a token brings none.", "header", `"jwk":` + jwkOf(s)},
-		{"jwk-null", "jwk is null.", "header", `"jwk":null`},
-		{"jwk-number", "jwk is no object.", "header", `"jwk":5`},
-		{"jwk-empty", "jwk has no member.", "header", `"jwk":{}`},
-		{"jwk-symmetric", "jwk is a symmetric key.", "header", `"jwk":{"kty":"oct","k":"AAAA"}`},
-		{"jwk-off-curve", "jwk is a point off its curve.", "header", `"jwk":{"kty":"EC","crv":"P-256","x":"AA","y":"AA"}`},
-		{"jwk-private", "jwk has a private member.", "header", `"jwk":` + strings.TrimSuffix(jwkOf(s), "}") + `,"d":"` + strings.Repeat("A", 43) + `"}`},
-		{"x5c", "x5c holds DER that is no certificate.", "header", `"x5c":["MAMCAQE="]`},
-		{"x5c-text", "x5c holds no base64.", "header", `"x5c":["?"]`},
-		{"x5c-number", "x5c is no array.", "header", `"x5c":5`},
-		{"x5c-empty", "x5c is empty.", "header", `"x5c":[]`},
-		{"nonce-number", "nonce is a number.", "header", `"nonce":5`},
-		{"nonce-null", "nonce is null.", "header", `"nonce":null`},
-		{"number-over-float64", "A member is a number that float64 does not hold.", "header", `"x":1e999`},
-		{"number-below", "Deep in a member is such a number.", "header", `"x":[{"y":-1E+309}]`},
-		{"crit", "crit names a member as critical.", "critical-header", `"crit":["exp"],"exp":1`},
-		{"crit-empty", "crit is an empty array.", "critical-header", `"crit":[]`},
-		{"b64", "b64 says that the payload is not encoded.", "critical-header", `"b64":false`},
-		{"b64-true", "b64 says what is so without it.", "critical-header", `"b64":true`},
-		{"kid-twice", "kid stands there twice.", "header", `"kid":"k"`},
-		{"alg-in-another-case", "ALG stands beside alg.", "header", `"ALG":"none"`},
-		{"kid-in-another-case", "The member KELVIN SIGN, i, d is kid to a reader that folds cases.", "header", `"\u212aid":"x"`},
-		{"member-twice", "An unknown member stands there twice.", "header", `"x":1,"x":2`},
-		{"typ-number", "typ is a number.", "header", `"typ":5`},
-		{"lone-surrogate", "A text has half a character.", "header", `"x":"\ud800"`},
-	} {
-		w.refuse("header-"+a.name, a.what, a.expect, s.vector(s.with(a.in)), nil)
+	for _, a := range listed("members of token headers", map[string]string{
+		"jwk":                 `"jwk":` + jwkOf(s),
+		"jwk-null":            `"jwk":null`,
+		"jwk-number":          `"jwk":5`,
+		"jwk-empty":           `"jwk":{}`,
+		"jwk-symmetric":       `"jwk":{"kty":"oct","k":"AAAA"}`,
+		"jwk-off-curve":       `"jwk":{"kty":"EC","crv":"P-256","x":"AA","y":"AA"}`,
+		"jwk-private":         `"jwk":` + strings.TrimSuffix(jwkOf(s), "}") + `,"d":"` + strings.Repeat("A", 43) + `"}`,
+		"x5c":                 `"x5c":["MAMCAQE="]`,
+		"x5c-text":            `"x5c":["?"]`,
+		"x5c-number":          `"x5c":5`,
+		"x5c-empty":           `"x5c":[]`,
+		"nonce-number":        `"nonce":5`,
+		"nonce-null":          `"nonce":null`,
+		"number-over-float64": `"x":1e999`,
+		"number-below":        `"x":[{"y":-1E+309}]`,
+		"crit":                `"crit":["exp"],"exp":1`,
+		"crit-empty":          `"crit":[]`,
+		"b64":                 `"b64":false`,
+		"b64-true":            `"b64":true`,
+		"kid-twice":           `"kid":"k"`,
+		"alg-in-another-case": `"ALG":"none"`,
+		"kid-in-another-case": `"\u212aid":"x"`,
+		"member-twice":        `"x":1,"x":2`,
+		"typ-number":          `"typ":5`,
+		"lone-surrogate":      `"x":"\ud800"`,
+	}) {
+		w.refuse("header-"+a.Name, a.What, a.Expect, s.vector(s.with(a.Change)), nil)
 	}
-	for _, a := range []row[string]{
-		{"another-key-id", "The header names another key.", "key-id", `{"alg":"ES256","kid":"K"}`},
-		{"kid-number", "kid is a number.", "header", `{"alg":"ES256","kid":1}`},
-		{"no-algorithm", "The header names no algorithm.", "algorithm", `{"kid":"k"}`},
-		{"algorithm-none", "The header names none as its algorithm, under a good signature.", "algorithm", `{"alg":"none","kid":"k"}`},
-		{"algorithm-in-lower-case", "The algorithm is written in lower case.", "algorithm", `{"alg":"es256","kid":"k"}`},
-		{"array", "The header is an array.", "header", `[{"alg":"ES256"}]`},
-		{"text-after", "Text follows the header's JSON.", "header", `{"alg":"ES256","kid":"k"} x`},
-		{"byte-order-mark", "A byte order mark stands before the JSON.", "header", "\ufeff" + `{"alg":"ES256","kid":"k"}`},
-		{"not-utf-8", "A text is not UTF-8.", "header", "{\"alg\":\"ES256\",\"kid\":\"k\xff\"}"},
-	} {
-		w.refuse("header-"+a.name, a.what, a.expect, s.vector(s.token(a.in)), nil)
+	for _, a := range listed("token headers", map[string]string{
+		"another-key-id":          `{"alg":"ES256","kid":"K"}`,
+		"kid-number":              `{"alg":"ES256","kid":1}`,
+		"no-algorithm":            `{"kid":"k"}`,
+		"algorithm-none":          `{"alg":"none","kid":"k"}`,
+		"algorithm-in-lower-case": `{"alg":"es256","kid":"k"}`,
+		"array":                   `[{"alg":"ES256"}]`,
+		"text-after":              `{"alg":"ES256","kid":"k"} x`,
+		"byte-order-mark":         "\ufeff" + `{"alg":"ES256","kid":"k"}`,
+		"not-utf-8":               "{\"alg\":\"ES256\",\"kid\":\"k\xff\"}",
+	}) {
+		w.refuse("header-"+a.Name, a.What, a.Expect, s.vector(s.token(a.Change)), nil)
 	}
 }
 
@@ -201,23 +201,23 @@ func (w *world) signers() {
 	}
 	now := strconv.FormatInt(w.Now.Unix(), 10)
 	end := strconv.FormatInt(w.Now.Unix()+tokenLifetime, 10)
-	for _, a := range []struct{ name, what, text string }{
-		{"groups", "A claim groups with system:masters stands beside those of a bound token.", edit(`"iat"`, `"groups":["system:masters"],"iat"`)},
-		{"email", "A claim email stands beside those of a bound token.", edit(`"exp"`, `"email":"root@corp.example","email_verified":true,"exp"`)},
-		{"cloud-tags", "A cloud's principal tags stand beside the claims of a bound token.", edit(`"iat"`, `"https://aws.amazon.com/tags":{"principal_tags":{"admin":["1"]}},"iat"`)},
-		{"act", "A claim act names somebody else as the acting party.", edit(`{"aud"`, `{"act":{"sub":"system:admin"},"aud"`)},
-		{"private-claim", "A member that Kubernetes does not know stands among the private claims.", edit(`{"namespace"`, `{"group":"x","namespace"`)},
-		{"reference-claim", "A member that Kubernetes does not know stands in the pod's reference.", edit(`{"name":"cart-0"`, `{"kind":"x","name":"cart-0"`)},
-		{"white-space", "A space follows the claim set.", good + " "},
-		{"escape", "A letter of a name is written as an escape.", edit(`"namespace":"shop"`, `"namespace":"\u0073hop"`)},
-		{"order", "The members stand in another order.", edit(`{"aud":["https://sts.example.com"],"exp":`+end, `{"exp":`+end+`,"aud":["https://sts.example.com"]`)},
-		{"audience-text", "The audience is a string in place of an array.", edit(`["https://sts.example.com"]`, `"https://sts.example.com"`)},
-		{"member-twice", "The subject stands there twice.", edit(`,"sub"`, `,"sub":"system:serviceaccount:kube-system:admin","sub"`)},
-		{"subject", "The subject is another service account than the private claims name.", edit(`serviceaccount:shop:cart"`, `serviceaccount:shop:admin"`)},
-		{"issuer", "The claims are another issuer's.", edit(tokenIssuer, "https://other.example.com")},
-		{"lifetime", "The token lives a second longer than the signer's maximum.", edit(`"exp":`+end, `"exp":`+strconv.FormatInt(w.Now.Unix()+tokenLifetime+1, 10))},
-		{"not-before", "The token is good from a time long before it was issued.", edit(`"nbf":`+now, `"nbf":`+strconv.FormatInt(w.Now.Unix()-1000000, 10))},
-	} {
-		w.refuse("signer-"+a.name, a.what, "signer-claims", signer(a.text), nil)
+	for _, a := range listed("claims to be signed", map[string]string{
+		"groups":          edit(`"iat"`, `"groups":["system:masters"],"iat"`),
+		"email":           edit(`"exp"`, `"email":"root@corp.example","email_verified":true,"exp"`),
+		"cloud-tags":      edit(`"iat"`, `"https://aws.amazon.com/tags":{"principal_tags":{"admin":["1"]}},"iat"`),
+		"act":             edit(`{"aud"`, `{"act":{"sub":"system:admin"},"aud"`),
+		"private-claim":   edit(`{"namespace"`, `{"group":"x","namespace"`),
+		"reference-claim": edit(`{"name":"cart-0"`, `{"kind":"x","name":"cart-0"`),
+		"white-space":     good + " ",
+		"escape":          edit(`"namespace":"shop"`, `"namespace":"\u0073hop"`),
+		"order":           edit(`{"aud":["https://sts.example.com"],"exp":`+end, `{"exp":`+end+`,"aud":["https://sts.example.com"]`),
+		"audience-text":   edit(`["https://sts.example.com"]`, `"https://sts.example.com"`),
+		"member-twice":    edit(`,"sub"`, `,"sub":"system:serviceaccount:kube-system:admin","sub"`),
+		"subject":         edit(`serviceaccount:shop:cart"`, `serviceaccount:shop:admin"`),
+		"issuer":          edit(tokenIssuer, "https://other.example.com"),
+		"lifetime":        edit(`"exp":`+end, `"exp":`+strconv.FormatInt(w.Now.Unix()+tokenLifetime+1, 10)),
+		"not-before":      edit(`"nbf":`+now, `"nbf":`+strconv.FormatInt(w.Now.Unix()-1000000, 10)),
+	}) {
+		w.refuse("signer-"+a.Name, a.What, "signer-claims", signer(a.Change), nil)
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	_ "embed" // for the catalogue
 	"encoding/hex"
 	"time"
 
@@ -146,11 +147,14 @@ func (w *world) makeGood() {
 	w.good = n.answer(w, w.goodTPMChallenge)
 }
 
-// row is an attack of a table: its name, what it does, the check that refuses it, and
-// the input or what makes it.
-type row[T any] struct {
-	name, what, expect string
-	in                 T
+// catalogue has a table of inputs in each section.
+//
+//go:embed inputs.md
+var catalogue string
+
+// listed are the inputs of a section of inputs.md, each with what makes it.
+func listed[T any](section string, inputs map[string]T) []forge.Attack[T] {
+	return forge.Listed(catalogue, section, inputs)
 }
 
 // hello is the object of a hello.

@@ -4,15 +4,227 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime/debug"
+	"sync"
 	"time"
 
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/safefile"
 )
+
+// ErrFile says that the file is not one that a registry wrote, is damaged, belongs to
+// others or can be changed by them, or that another file has taken its place. Nothing is
+// decided until it is put right.
+var ErrFile = errors.New("registry file refused")
+
+// ErrInUse says that another process, or another Registry of this one, has the file open.
+// Always together with csr.ErrRetry.
+var ErrInUse = errors.New("registry file in use")
+
+// ErrClosed says that the registry was closed.
+var ErrClosed = errors.New("registry closed")
+
+// errFault says that bbolt came upon something that it cannot live with.
+var errFault = errors.New("the file is damaged")
+
+// lockPoll is how often a lock is tried that another process holds.
+const lockPoll = 20 * time.Millisecond
+
+// file is a database file that is open, or is opened by the next call: a
+// membership.Store.
+type file struct {
+	path  string
+	scope membership.Scope
+
+	writer chan struct{} // holds one element while a call writes
+
+	mu     sync.RWMutex // held for reading while db is in use
+	db     *bbolt.DB    // nil after a failed write, until it is opened anew
+	opened *os.File     // the descriptor in db
+	info   fs.FileInfo  // of the file when it was opened
+	broken error        // why nothing can be done any more
+}
+
+// openOnce opens the database if nobody else has it open.
+func (f *file) openOnce() (err error) {
+	if err := refused(safefile.CheckDirectory(filepath.Dir(f.path))); err != nil {
+		return err
+	}
+	var opened *os.File
+	var info fs.FileInfo
+	var db *bbolt.DB
+	err = f.guard(func() (err error) {
+		db, err = bbolt.Open(f.path, 0o600, &bbolt.Options{
+			Timeout:      1, // not zero, which waits for ever: one try
+			FreelistType: bbolt.FreelistMapType,
+			OpenFile: func(path string, _ int, _ os.FileMode) (*os.File, error) {
+				opened, info, err = openExisting(path)
+				return opened, err
+			},
+		})
+		return err
+	})
+	if err == nil {
+		err = f.guard(func() error { return f.checkContent(db, info) })
+	}
+	if err == nil {
+		f.db, f.opened, f.info = db, opened, info
+		err = f.checkPlace() // it may have been replaced while the lock was waited for
+	}
+	if err != nil {
+		f.db = nil
+		switch {
+		case db != nil && !errors.Is(err, errFault):
+			_ = db.Close()
+		case opened != nil:
+			_ = opened.Close() // gives the lock back, whatever db has come to
+		}
+	}
+	return explainOpen(f.path, err)
+}
+
+// explainOpen sorts the errors of bbolt.
+func explainOpen(path string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return fmt.Errorf("boltregistry: %w: %s: %w", ErrInUse, path, csr.ErrRetry)
+	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrVersionMismatch), errors.Is(err, bolterrors.ErrChecksum):
+		return fmt.Errorf("boltregistry: %w: %s: %w", ErrFile, path, err)
+	}
+	return fmt.Errorf("boltregistry: %s: %w", path, err)
+}
+
+// openExisting opens a file that is there, is no link, and is nobody else's.
+func openExisting(path string) (*os.File, fs.FileInfo, error) {
+	o, info, err := safefile.Open(path, os.O_RDWR, safefile.Private)
+	if err != nil {
+		return nil, nil, refused(err)
+	}
+	if info.Size() == 0 {
+		return nil, nil, errors.Join(fmt.Errorf("%w: it is empty", ErrFile), o.Close())
+	}
+	return o, info, nil
+}
+
+// refused adds ErrFile to what safefile refuses.
+func refused(err error) error {
+	if errors.Is(err, safefile.CheckFile) {
+		return fmt.Errorf("%w: %w", ErrFile, err)
+	}
+	return err
+}
+
+// checkContent checks that the database is a registry of the scope, as long as it says.
+func (f *file) checkContent(db *bbolt.DB, info fs.FileInfo) error {
+	return db.View(func(b *bbolt.Tx) error {
+		if b.Size() > info.Size() {
+			return fmt.Errorf("%w: got %d bytes, want %d: it was cut off", ErrFile, info.Size(), b.Size())
+		}
+		meta := b.Bucket(bucketMeta)
+		if meta == nil || string(meta.Get(metaFormat)) != string(fileFormat) {
+			return fmt.Errorf("%w: it is no registry, or one of another version", ErrFile)
+		}
+		if got := string(meta.Get(metaScope)); got != f.scope.String() {
+			return fmt.Errorf("%w: got a registry of scope %q, want %q", ErrFile, got, f.scope.String())
+		}
+		_, err := newTx(b)
+		return err
+	})
+}
+
+// checkPlace checks that the path still names the file that is open: what is written
+// into another one would be lost.
+func (f *file) checkPlace() error {
+	now, err := os.Lstat(f.path)
+	if err != nil || !os.SameFile(now, f.info) {
+		return fmt.Errorf("boltregistry: %w: %s is not the file any more that was opened", ErrFile, f.path)
+	}
+	return nil
+}
+
+// use returns the database, which stays open until release is called.
+func (f *file) use(ctx context.Context) (db *bbolt.DB, release func(), err error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, nil, err
+		}
+		f.mu.RLock()
+		if f.broken == nil && f.db != nil {
+			if err := f.checkPlace(); err != nil {
+				f.mu.RUnlock()
+				return nil, nil, err
+			}
+			return f.db, f.mu.RUnlock, nil
+		}
+		f.mu.RUnlock()
+		f.mu.Lock()
+		err := f.broken
+		if err == nil && f.db == nil {
+			err = f.openOnce()
+		}
+		f.mu.Unlock()
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+}
+
+// guard turns a panic and a fault of memory that is mapped from the file into an error.
+// A database that was damaged under way ends so.
+func (f *file) guard(do func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %w: %v", ErrFile, errFault, p)
+		}
+	}()
+	return do()
+}
+
+// failed is called after a write that was not acknowledged, and after a fault. After the
+// first, what is in memory and what is on disk may differ, so the next call opens the file
+// anew. After a fault nothing in db can be relied on, its locks included: it is left
+// alone.
+func (f *file) failed(err error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.broken != nil || f.db == nil:
+	case errors.Is(err, errFault):
+		f.broken = fmt.Errorf("boltregistry: %s: %w", f.path, err)
+		_ = f.opened.Close()
+		f.db = nil
+	default:
+		_ = f.db.Close()
+		f.db = nil
+	}
+	return fmt.Errorf("boltregistry: %s: %w", f.path, err)
+}
+
+// close ends all use of the file.
+func (f *file) close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.broken != nil {
+		return nil
+	}
+	f.broken = fmt.Errorf("boltregistry: %w", ErrClosed)
+	if f.db == nil {
+		return nil
+	}
+	err := f.db.Close()
+	f.db = nil
+	return err
+}
 
 // Registry is a membership.Registry in a file. It is safe for use from many goroutines.
 // One process has the file open at a time.

@@ -1,0 +1,108 @@
+package forge
+
+import (
+	"cmp"
+	_ "embed" // for the catalogue
+	"errors"
+	"strings"
+)
+
+// Attack is one change to something good, which F makes: a statement, a quote, an answer
+// that was taken apart, a request, a text, a certificate.
+type Attack[F any] struct {
+	// Name is the vector's, What its description, Expect the check that refuses, "" where
+	// there is no vector.
+	Name, What, Expect string
+	Change             F
+	InCSR              bool     // expect, or inAnswer, is a check of package csr
+	Also               []string // the other checks that refuse it
+	Retry              bool     // the refusal is not final
+
+	RSA      bool   // takes the RSA AK in place of the one on P-256
+	Alone    bool   // leaves out the answer: it has no place for this change
+	InAnswer string // what refuses the answer, where that is another check
+	Resident bool   // asks for keys in the TPM
+	Wanted   bool   // the policy asks for a quote
+	Under    string // the policy that a request needs; "" is the common one
+
+	// live is the name in the conformance runner, where that is another; "-" leaves it
+	// out there.
+	live string
+}
+
+// Live is the attack's name where it is live, "" where it needs RSA keys or another policy.
+func (a *Attack[F]) Live() string { return a.liveAs("") }
+
+// liveAs is Live with a prefix where there is no other name.
+func (a *Attack[F]) liveAs(prefix string) string {
+	if a.RSA || a.Under != "" || a.live == "-" {
+		return ""
+	}
+	return cmp.Or(a.live, prefix+a.Name)
+}
+
+// catalogue has a table of attacks in each section.
+//
+//go:embed attacks.md
+var catalogue string
+
+// listed are the attacks of a section of attacks.md, in its order, with what makes each.
+func listed[F any](section string, changes map[string]F) []Attack[F] {
+	return Listed(catalogue, section, changes)
+}
+
+// Listed are the attacks in the table of a section of a text in Markdown, in its order, with
+// what makes each, by its name. A row has the attack's name and, behind a slash, Attack.live;
+// the check that refuses it and, behind semicolons, the other fields of Attack; and What.
+func Listed[F any](text, section string, changes map[string]F) (out []Attack[F]) {
+	_, text, _ = strings.Cut(text, "\n## "+section+"\n")
+	text, _, _ = strings.Cut(text, "\n## ")
+	_, text, _ = strings.Cut(text, "\n| --- | --- | --- |\n")
+	for line := range strings.Lines(text) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 5 {
+			Check(errors.New("attacks on " + section + ": no row of three cells: " + line))
+		}
+		name, live, _ := strings.Cut(strings.TrimSpace(cells[1]), " / ")
+		change, found := changes[name]
+		if !found {
+			Check(errors.New("attacks on " + section + ": nothing makes " + name))
+		}
+		a := Attack[F]{Name: name, live: live, What: strings.TrimSpace(cells[3]), Change: change}
+		a.note(strings.Split(strings.TrimSpace(cells[2]), "; "))
+		out = append(out, a)
+	}
+	if len(out) != len(changes) {
+		Check(errors.New("attacks on " + section + ": one is made that is not listed"))
+	}
+	return out
+}
+
+// note fills in what stands beside the check that refuses the attack.
+func (a *Attack[F]) note(notes []string) {
+	a.Expect = notes[0]
+	for _, note := range notes[1:] {
+		switch word, rest, _ := strings.Cut(note, " "); word {
+		case "csr":
+			a.InCSR = true
+		case "also":
+			a.Also = strings.Fields(rest)
+		case "retry":
+			a.Retry = true
+		case "RSA":
+			a.RSA = true
+		case "alone":
+			a.Alone = true
+		case "in-answers":
+			a.InAnswer = rest
+		case "resident":
+			a.Resident = true
+		case "wanted":
+			a.Wanted = true
+		case "under":
+			a.Under = rest
+		default:
+			Check(errors.New(a.Name + ": no note is called " + word))
+		}
+	}
+}

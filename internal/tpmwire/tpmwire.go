@@ -1,0 +1,175 @@
+package tpmwire
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/sha1"
+	"crypto/sha256"
+	"crypto/sha512"
+	"fmt"
+
+	"github.com/google/go-tpm/tpm2"
+	"golang.org/x/crypto/cryptobyte"
+
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// algorithms are the words of the TCG Algorithm Registry for what a public area, a
+// signature or a PCR bank can name, hashes aside.
+var algorithms = map[tpm2.TPMAlgID]string{
+	tpm2.TPMAlgRSA:       "RSA",
+	tpm2.TPMAlgECC:       "ECC",
+	tpm2.TPMAlgKeyedHash: "KEYEDHASH",
+	tpm2.TPMAlgSymCipher: "SYMCIPHER",
+	tpm2.TPMAlgNull:      "NULL",
+	tpm2.TPMAlgRSASSA:    "RSASSA",
+	tpm2.TPMAlgRSAPSS:    "RSAPSS",
+	tpm2.TPMAlgRSAES:     "RSAES",
+	tpm2.TPMAlgOAEP:      "OAEP",
+	tpm2.TPMAlgECDSA:     "ECDSA",
+	tpm2.TPMAlgECDAA:     "ECDAA",
+	tpm2.TPMAlgECDH:      "ECDH",
+	tpm2.TPMAlgSM2:       "SM2",
+	tpm2.TPMAlgECSchnorr: "ECSCHNORR",
+	tpm2.TPMAlgHMAC:      "HMAC",
+}
+
+// hashes has 0 for those that the SDK does not compute.
+var hashes = map[tpm2.TPMAlgID]struct {
+	name string
+	hash crypto.Hash
+}{
+	tpm2.TPMAlgSHA1:    {"SHA1", crypto.SHA1},
+	tpm2.TPMAlgSHA256:  {"SHA256", crypto.SHA256},
+	tpm2.TPMAlgSHA384:  {"SHA384", crypto.SHA384},
+	tpm2.TPMAlgSHA512:  {"SHA512", crypto.SHA512},
+	tpm2.TPMAlgSM3256:  {"SM3_256", 0},
+	tpm2.TPMAlgSHA3256: {"SHA3_256", 0},
+	tpm2.TPMAlgSHA3384: {"SHA3_384", 0},
+	tpm2.TPMAlgSHA3512: {"SHA3_512", 0},
+}
+
+// AlgorithmName gives the word of the TCG Algorithm Registry for an algorithm that
+// a public area, a signature or a PCR bank can name, else its number.
+func AlgorithmName(alg tpm2.TPMAlgID) string {
+	if name := algorithms[alg] + hashes[alg].name; name != "" {
+		return name
+	}
+	return HexNumber(uint64(alg), 4)
+}
+
+// KnownHash reports whether alg names a hash, one that the SDK computes or not.
+func KnownHash(alg tpm2.TPMAlgID) bool { return hashes[alg].name != "" }
+
+// HashOf returns the hash of an algorithm identifier, 0 for one that the SDK
+// does not compute.
+func HashOf(alg tpm2.TPMAlgID) crypto.Hash { return hashes[alg].hash }
+
+// HexNumber writes v as 0x and at least width digits.
+func HexNumber(v uint64, width int) string { return fmt.Sprintf("0x%0*x", width, v) }
+
+// Refuse is a refusal by one of the checks of statements and of the TPM
+// structures in them.
+func Refuse(c refusal.Check, got, want string) error {
+	return &refusal.Error{Check: c, Got: got, Want: want}
+}
+
+// DefaultRSAExponent is what exponent 0 of a TPMT_PUBLIC means: Part 2, 12.2.3.5.
+const DefaultRSAExponent = 65537
+
+// Curve is what the SDK needs to know of an ECC curve.
+type Curve struct {
+	ID    tpm2.TPMECCCurve // of the TCG Algorithm Registry
+	Curve elliptic.Curve
+	Width int    // of a coordinate, in bytes; the order has the same
+	Order string // big-endian
+}
+
+var curves = [...]Curve{
+	{tpm2.TPMECCNistP256, elliptic.P256(), 32, OrderP256},
+	{tpm2.TPMECCNistP384, elliptic.P384(), 48, orderP384},
+	{tpm2.TPMECCNistP521, elliptic.P521(), 66, orderP521},
+}
+
+// CurveOf returns the curve of an identifier of the TCG Algorithm Registry, and
+// false for one that the SDK does not accept.
+func CurveOf(id tpm2.TPMECCCurve) (Curve, bool) {
+	for _, c := range curves {
+		if c.ID == id {
+			return c, true
+		}
+	}
+	return Curve{}, false
+}
+
+// CurveOfKey is CurveOf for a key of crypto/ecdsa.
+func CurveOfKey(k *ecdsa.PublicKey) (Curve, bool) {
+	for _, c := range curves {
+		if c.Curve == k.Curve {
+			return c, true
+		}
+	}
+	return Curve{}, false
+}
+
+// The orders of the curves, FIPS 186-4, D.1.2, as strings so that they are
+// constants and cost no big.Int.
+const (
+	OrderP256 = "\xff\xff\xff\xff\x00\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff" +
+		"\xbc\xe6\xfa\xad\xa7\x17\x9e\x84\xf3\xb9\xca\xc2\xfc\x63\x25\x51"
+	orderP384 = "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff" +
+		"\xff\xff\xff\xff\xff\xff\xff\xff\xc7\x63\x4d\x81\xf4\x37\x2d\xdf" +
+		"\x58\x1a\x0d\xb2\x48\xb0\xa7\x7a\xec\xec\x19\x6a\xcc\xc5\x29\x73"
+	orderP521 = "\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff" +
+		"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff" +
+		"\xff\xfa\x51\x86\x87\x83\xbf\x2f\x96\x6b\x7f\xcc\x01\x48\xf7\x09" +
+		"\xa5\xd0\x3b\xb5\xc9\xb8\x89\x9c\x47\xae\xbb\x6f\xb7\x1e\x91\x38" +
+		"\x64\x09"
+)
+
+// AppendDigest appends the digest of message. It calls the one-shot functions, which
+// allocate nothing.
+func AppendDigest(out []byte, h crypto.Hash, message []byte) []byte {
+	switch h {
+	case crypto.SHA1:
+		d := sha1.Sum(message)
+		return append(out, d[:]...)
+	case crypto.SHA256:
+		d := sha256.Sum256(message)
+		return append(out, d[:]...)
+	case crypto.SHA384:
+		d := sha512.Sum384(message)
+		return append(out, d[:]...)
+	case crypto.SHA512:
+		d := sha512.Sum512(message)
+		return append(out, d[:]...)
+	}
+	return out
+}
+
+// Limits of the structures.
+const (
+	MaxDigestSize    = 64
+	MaxPCRBanks      = 16
+	MaxPCRSelectSize = 4 // octets of a selection, eight PCRs each
+)
+
+// ReadTPM2B reads a 16-bit size and so many bytes, at most limit.
+func ReadTPM2B(s *cryptobyte.String, out *[]byte, limit int) bool {
+	var v cryptobyte.String
+	if !s.ReadUint16LengthPrefixed(&v) || len(v) > limit {
+		return false
+	}
+	*out = v
+	return true
+}
+
+// AddTPM2B appends a 16-bit size and v.
+func AddTPM2B(b *cryptobyte.Builder, v []byte) {
+	b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes(v) })
+}
+
+// MaxTPMTPublicSize is the most bytes of a TPMT_PUBLIC that are read; RSA-4096 with a policy
+// has about 620.
+const MaxTPMTPublicSize = 1024
