@@ -52,9 +52,26 @@ func listed[F any](section string, changes map[string]F) []Attack[F] {
 }
 
 // Listed are the attacks in the table of a section of a text in Markdown, in its order, with
-// what makes each, by its name. A row has the attack's name and, behind a slash, Attack.live;
-// the check that refuses it and, behind semicolons, the other fields of Attack; and What.
-func Listed[F any](text, section string, changes map[string]F) (out []Attack[F]) {
+// what makes each, by its name.
+func Listed[F any](text, section string, changes map[string]F) []Attack[F] {
+	out := Rows[F](text, section)
+	for i := range out {
+		change, found := changes[out[i].Name]
+		if !found {
+			Check(errors.New("attacks on " + section + ": nothing makes " + out[i].Name))
+		}
+		out[i].Change = change
+	}
+	if len(out) != len(changes) {
+		Check(errors.New("attacks on " + section + ": one is made that is not listed"))
+	}
+	return out
+}
+
+// Rows are those attacks without what makes them. A row has the attack's name and, behind a
+// slash, Attack.live; the check that refuses it and, behind semicolons, the other fields of
+// Attack; and What.
+func Rows[F any](text, section string) (out []Attack[F]) {
 	_, text, _ = strings.Cut(text, "\n## "+section+"\n")
 	text, _, _ = strings.Cut(text, "\n## ")
 	_, text, _ = strings.Cut(text, "\n| --- | --- | --- |\n")
@@ -64,16 +81,9 @@ func Listed[F any](text, section string, changes map[string]F) (out []Attack[F])
 			Check(errors.New("attacks on " + section + ": no row of three cells: " + line))
 		}
 		name, live, _ := strings.Cut(strings.TrimSpace(cells[1]), " / ")
-		change, found := changes[name]
-		if !found {
-			Check(errors.New("attacks on " + section + ": nothing makes " + name))
-		}
-		a := Attack[F]{Name: name, live: live, What: strings.TrimSpace(cells[3]), Change: change}
+		a := Attack[F]{Name: name, live: live, What: strings.TrimSpace(cells[3])}
 		a.note(strings.Split(strings.TrimSpace(cells[2]), "; "))
 		out = append(out, a)
-	}
-	if len(out) != len(changes) {
-		Check(errors.New("attacks on " + section + ": one is made that is not listed"))
 	}
 	return out
 }

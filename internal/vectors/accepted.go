@@ -32,8 +32,7 @@ func (w *world) accepted() {
 	w.acceptedForgeries()
 	w.acceptedCircumstances()
 	w.acceptedIssuers()
-	w.accept("hello", "The hello of a good node; the challenge must be bound to what is here, with a nonce of its own.",
-		hello{w.goodHello}, nil, &vector.Result{Binding: forge.TakeApart(w.good).Proof.Binding})
+	w.accept("hello", hello{w.goodHello}, nil, &vector.Result{Binding: forge.TakeApart(w.good).Proof.Binding})
 	w.acceptedStatements()
 	w.acceptedRequests()
 	w.acceptedBundles()
@@ -41,7 +40,7 @@ func (w *world) accepted() {
 
 // acceptedPairs are an AK of each kind in the simulator, with different keys.
 func (w *world) acceptedPairs() {
-	w.accept("rsassa-ak-software-p256", "An RSA AK with RSASSA, whose template is in NV, certifies a software key on P-256.", w.good, nil, resultOf(false))
+	w.accept("rsassa-ak-software-p256", w.good, nil, resultOf(false))
 	p384 := forge.Repeatable{Signer: forge.ECKey(elliptic.P384(), "TLS key P-384", nil)}
 	for _, pair := range []struct {
 		name, what string
@@ -63,7 +62,7 @@ func (w *world) acceptedPairs() {
 		}
 		j.Request = forge.Must(csr.Create(csr.PurposeClient, j.Key, forge.NodeName, csr.CreateOptions{ProviderID: providerID}))
 		n := w.tpmNode(pair.source, &j)
-		w.accept(pair.name, pair.what, n.answer(w, n.challenge(w)), env, resultOf(resident != nil))
+		w.acceptAs(pair.name, pair.what, n.answer(w, n.challenge(w)), env, resultOf(resident != nil))
 		if resident != nil {
 			forge.Check(resident.Close())
 		}
@@ -86,19 +85,18 @@ func (w *world) acceptedForgeries() {
 	} {
 		f := w.Forge(k.ak, forge.Join{})
 		const what = "The statement of an AK in software that the CA certified: what the forged statements differ from."
-		w.accept("baseline-"+k.name+"-in-answer", what, f, nil, resultOf(true))
-		w.accept("baseline-"+k.name, what, w.statementOf(f), nil, &vector.Result{TPMResident: new(true)})
+		w.acceptAs("baseline-"+k.name+"-in-answer", what, f, nil, resultOf(true))
+		w.acceptAs("baseline-"+k.name, what, w.statementOf(f), nil, &vector.Result{TPMResident: new(true)})
 	}
 	f := w.Forge(w.AKP256, forge.Join{})
 	f.CertifyExternal(forge.PublicArea(f.Key.Public(), forge.SoftwareAttributes|statement.AttributeSensitiveDataOrigin, forge.NoScheme))
-	w.accept("software-key-with-sensitive-data-origin", "A software key that was loaded with sensitiveDataOrigin is accepted where keys may be in software, and is not called resident.",
-		f, nil, resultOf(false))
+	w.accept("software-key-with-sensitive-data-origin", f, nil, resultOf(false))
 	f = w.Forge(w.AKP256, forge.Join{})
 	f.Signature = func(v *statement.Signature) {
 		s := new(big.Int).SetBytes(v.S)
 		v.S = s.Sub(elliptic.P256().Params().N, s).FillBytes(make([]byte, 32))
 	}
-	w.accept("ecdsa-other-s", "The ECDSA signature's s is replaced by the order less s: both are good, TPMs make either.", f, nil, resultOf(true))
+	w.accept("ecdsa-other-s", f, nil, resultOf(true))
 	w.acceptedWidths()
 }
 
@@ -118,30 +116,27 @@ func (w *world) acceptedWidths() {
 		public := map[bool]*statement.Public{true: f.Public, false: forge.Changed(f.Public, func(p *statement.Public) { p.X = p.X[1:] })}
 		f.Certify(public[width.hashFull])
 		f.Public = public[width.sendFull]
-		w.accept(width.name, width.what, f, nil, resultOf(true))
+		w.acceptAs(width.name, width.what, f, nil, resultOf(true))
 	}
 }
 
 // acceptedCircumstances are good answers under other circumstances.
 func (w *world) acceptedCircumstances() {
 	issued := w.Now.Add(-time.Minute)
-	edited := func(name, what string, env *vector.Environment, how func(*csr.Request)) {
+	edited := func(name string, env *vector.Environment, how func(*csr.Request)) {
 		r := forge.Clone(w.good)
 		how(r)
-		w.accept(name, what, r, env, resultOf(false))
+		w.accept(name, r, env, resultOf(false))
 	}
-	edited("filed-again", "The answer is filed again at the last second of its window, and gets a certificate for the same key and request once more.",
-		&vector.Environment{Now: issued.Add(message.DefaultWindow)}, func(r *csr.Request) {
-			r.Metadata.CreationTimestamp, r.Metadata.Name = issued.Add(message.DefaultWindow), "csr-2"
-		})
-	edited("verified-late", "The answer is looked at an hour after it was filed.", &vector.Environment{Now: issued.Add(time.Hour)},
-		func(r *csr.Request) { r.Metadata.CreationTimestamp = issued })
-	edited("filed-early", "The answer was created 60 seconds before its challenge, by another API server's clock.", nil,
-		func(r *csr.Request) { r.Metadata.CreationTimestamp = issued.Add(-time.Minute) })
-	edited("approved-by-somebody-else", "Somebody else approved the request, which changes nothing.", nil, func(r *csr.Request) {
+	edited("filed-again", &vector.Environment{Now: issued.Add(message.DefaultWindow)}, func(r *csr.Request) {
+		r.Metadata.CreationTimestamp, r.Metadata.Name = issued.Add(message.DefaultWindow), "csr-2"
+	})
+	edited("verified-late", &vector.Environment{Now: issued.Add(time.Hour)}, func(r *csr.Request) { r.Metadata.CreationTimestamp = issued })
+	edited("filed-early", nil, func(r *csr.Request) { r.Metadata.CreationTimestamp = issued.Add(-time.Minute) })
+	edited("approved-by-somebody-else", nil, func(r *csr.Request) {
 		r.Status.Conditions = []csr.Condition{{Type: csr.ConditionApproved, Status: "True", Reason: "SomebodyElse"}}
 	})
-	edited("annotations-set", "The requester set annotations with another EK and version, which nobody reads.", nil, func(r *csr.Request) {
+	edited("annotations-set", nil, func(r *csr.Request) {
 		r.Metadata.Annotations = map[string]string{"cluster-x-k8s-io/tpm-endorsement-key": "AAAA", "cluster-x-k8s-io/tpm-version": "v2"}
 	})
 	retiring := ringKey(w.Ring)
@@ -151,10 +146,10 @@ func (w *world) acceptedCircumstances() {
 		"ring-key-retired-in-a-second": &vector.Environment{RingKeys: []vector.RingKey{retiring}},
 		"ring-read-a-minute-ago":       &vector.Environment{RingReadAt: w.Now.Add(-time.Minute)},
 	}) {
-		w.accept(a.Name, a.What, w.good, a.Change, resultOf(false))
+		w.acceptAs(a.Name, a.What, w.good, a.Change, resultOf(false))
 	}
-	w.accept("with-a-lifetime", "The node asks for a day.", w.Forge(w.AKP256, forge.Join{Expiration: 86400}), nil, resultOf(true))
-	w.accept("renewal", "A node renews its certificate with evidence.", w.Forge(w.AKP256, renewal), nil, resultOf(true))
+	w.accept("with-a-lifetime", w.Forge(w.AKP256, forge.Join{Expiration: 86400}), nil, resultOf(true))
+	w.accept("renewal", w.Forge(w.AKP256, renewal), nil, resultOf(true))
 }
 
 // renewal is the join of a node that has a certificate.
@@ -179,26 +174,23 @@ func (w *world) acceptedIssuers() {
 		name  string
 		style tpmsim.Style
 	}{{"google-certificate", tpmsim.StyleGoogle}, {"google-certificate-of-the-older-form", tpmsim.StyleGoogleOld}} {
-		w.accept(form.name, "The AK certificate names a Compute Engine instance, in Google's form.", answer(tpmsim.CertificateOptions{Style: form.style}),
+		w.acceptAs(form.name, "The AK certificate names a Compute Engine instance, in Google's form.", answer(tpmsim.CertificateOptions{Style: form.style}),
 			&vector.Environment{Issuers: google, Members: members(gce)}, &vector.Result{Machine: gce, Profile: "Google Compute Engine AK", ProviderID: providerID})
 	}
 	ak := fmt.Sprintf("ak:sha256:%x", forge.Must(csr.SPKIHash(w.AKP256.Private.Public())))
-	w.accept("machine-named-by-its-ak", "The AK certificate names no machine, so the digest of its key does.", answer(tpmsim.CertificateOptions{}),
-		&vector.Environment{Members: members(ak)}, &vector.Result{Machine: ak})
+	w.accept("machine-named-by-its-ak", answer(tpmsim.CertificateOptions{}), &vector.Environment{Members: members(ak)}, &vector.Result{Machine: ak})
 	azure := w.issuersWith(func(p *vector.Profile) {
 		p.Name, p.ExtKeyUsage, p.Identity, p.AllowAKBelowOtherKeys = "Azure vTPM AK", []string{oid.AzureKpAK.String()}, []string{"ak"}, true
 	})
-	w.accept("azure-certificate", "The AK certificate has Azure's form.", answer(tpmsim.CertificateOptions{Style: tpmsim.StyleAzure}),
+	w.accept("azure-certificate", answer(tpmsim.CertificateOptions{Style: tpmsim.StyleAzure}),
 		&vector.Environment{Issuers: azure, Members: members(ak)}, &vector.Result{Machine: ak, Profile: "Azure vTPM AK"})
 	usage := x509.KeyUsageDigitalSignature | x509.KeyUsageContentCommitment
-	w.accept("key-usage-content-commitment", "The AK certificate has contentCommitment too.",
-		answer(tpmsim.CertificateOptions{KeyUsage: &usage, OtherName: forge.MachineName("machine-1")}), nil, resultOf(true))
+	w.accept("key-usage-content-commitment", answer(tpmsim.CertificateOptions{KeyUsage: &usage, OtherName: forge.MachineName("machine-1")}), nil, resultOf(true))
 
 	profiled := func(how func(*vector.Profile)) *vector.Environment {
 		return &vector.Environment{Issuers: w.issuersWith(how)}
 	}
-	w.accept("sha1-signature-by-profile", "The statement is signed with SHA-1, which the issuer's profile allows.", w.overSHA1(),
-		profiled(func(p *vector.Profile) { p.InsecureAllowSHA1Signature = true }), resultOf(true))
-	w.accept("ak-below-another-key-by-profile", "The AK stands below another key, which the issuer's profile allows.", w.below(w.Forge(w.AKP256, forge.Join{})),
+	w.accept("sha1-signature-by-profile", w.overSHA1(), profiled(func(p *vector.Profile) { p.InsecureAllowSHA1Signature = true }), resultOf(true))
+	w.accept("ak-below-another-key-by-profile", w.below(w.Forge(w.AKP256, forge.Join{})),
 		profiled(func(p *vector.Profile) { p.AllowAKBelowOtherKeys = true }), resultOf(true))
 }

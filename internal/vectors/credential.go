@@ -62,9 +62,9 @@ func (w *world) credentials() {
 	} {
 		add := func(name, what, expect string, c *credentialTo) {
 			if name = "credential-" + k.name + name; expect == "" {
-				w.accept(name, what, c.vector(), nil, &vector.Result{Secret: c.secret})
+				w.acceptAs(name, what, c.vector(), nil, &vector.Result{Secret: c.secret})
 			} else {
-				w.refuse(name, what, expect, c.vector(), nil)
+				w.refuseAs(name, what, expect, c.vector(), nil)
 			}
 		}
 		add("", "A credential opens with the EK and the AK's Name that it is for.", "", w.credentialFor(k.ek))
@@ -192,6 +192,6 @@ func (w *world) credentialFrames(ek crypto.Signer) {
 	}) {
 		c := w.credentialFor(ek)
 		c.onChallenge = a.Change
-		w.refuse("credential-p256-frame-"+a.Name, a.What, a.Expect, c.vector(), nil).Package = vector.PackageAttest
+		w.refuseAs("credential-p256-frame-"+a.Name, a.What, a.Expect, c.vector(), nil).Package = vector.PackageAttest
 	}
 }

@@ -169,12 +169,21 @@ func (v *ekVendor) chain(leaf []byte) *vector.EK {
 	return &vector.EK{Certificates: [][]byte{leaf, v.intermediate.cert.Raw}}
 }
 
-func (v *ekVendor) refuse(name, what, expect string, ek *vector.EK, e *vector.Environment) {
-	v.world.refuse("ek-alone-"+name, what, expect, ek, e).Retry = expect == "certificate-revocation-unknown"
+func (v *ekVendor) refuse(name string, ek *vector.EK, e *vector.Environment) {
+	what, expect := v.single("ek-alone-" + name)
+	v.refuseAs(name, what, expect, ek, e)
 }
 
-func (v *ekVendor) accept(name, what string, ek *vector.EK, e *vector.Environment, result *vector.Result) {
-	v.world.accept("ek-alone-"+name, what, ek, e, result)
+func (v *ekVendor) refuseAs(name, what, expect string, ek *vector.EK, e *vector.Environment) {
+	v.world.refuseAs("ek-alone-"+name, what, expect, ek, e).Retry = expect == "certificate-revocation-unknown"
+}
+
+func (v *ekVendor) accept(name string, ek *vector.EK, e *vector.Environment, result *vector.Result) {
+	v.world.accept("ek-alone-"+name, ek, e, result)
+}
+
+func (v *ekVendor) acceptAs(name, what string, ek *vector.EK, e *vector.Environment, result *vector.Result) {
+	v.world.acceptAs("ek-alone-"+name, what, ek, e, result)
 }
 
 // identityOf is the machine identity of an EK.
@@ -257,29 +266,24 @@ func (v *ekVendor) spellings() {
 		{"other-white-space", "other white space", 19, " EK   intermediate "},
 	} {
 		ca := v.intermediate.spelt(s.tag, s.text)
-		v.refuse("revoked-by-a-list-in-"+s.name, "The list that revokes the certificate spells the CA's name with "+s.what+".", "certificate-revoked",
+		v.refuseAs("revoked-by-a-list-in-"+s.name, "The list that revokes the certificate spells the CA's name with "+s.what+".", "certificate-revoked",
 			ek, v.withCRLs(v.revoking(ca, 77)))
 		e := v.requiring(v.revoking(ca, 78), v.crl(v.root, nil))
-		v.accept("on-no-list-in-"+s.name, "The list spells the CA's name with "+s.what+", and has another certificate.", ek, e, trusted(v.p256))
+		v.acceptAs("on-no-list-in-"+s.name, "The list spells the CA's name with "+s.what+", and has another certificate.", ek, e, trusted(v.p256))
 	}
 }
 
 func (v *ekVendor) uselessLists() {
 	ek := v.chain(v.issue(v.intermediate, v.p256, nil).Raw)
 	list := v.revoking(v.intermediate, 78)
-	const unknown = "certificate-revocation-unknown"
-	v.refuse("with-a-damaged-list-undemanded", "The list of the intermediate does not verify, and none is demanded.", unknown, ek, v.withCRLs(damaged(list)))
-	v.refuse("with-a-sha1-list-undemanded", "The list is signed over SHA-1, which is not let through, and none is demanded.", unknown, ek,
-		v.withCRLs(signedAnew(list, v.intermediate.key, true, unchanged)))
-	v.refuse("with-a-list-of-another-key", "The list of the intermediate's name is signed by another key.", unknown, ek,
-		v.withCRLs(v.revoking(&ekCA{v.intermediate.cert, v.root.key}, 78)))
+	v.refuse("with-a-damaged-list-undemanded", ek, v.withCRLs(damaged(list)))
+	v.refuse("with-a-sha1-list-undemanded", ek, v.withCRLs(signedAnew(list, v.intermediate.key, true, unchanged)))
+	v.refuse("with-a-list-of-another-key", ek, v.withCRLs(v.revoking(&ekCA{v.intermediate.cert, v.root.key}, 78)))
 	noSigner := v.newCA(v.root, "EK intermediate without cRLSign", v.intermediate.key, func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageCertSign })
 	may := *noSigner.cert
 	may.KeyUsage |= x509.KeyUsageCRLSign
-	v.refuse("with-a-list-of-no-signer", "The key usage of the CA that signed the list lacks cRLSign.", unknown,
-		&vector.EK{Certificates: [][]byte{v.issue(noSigner, v.p256, nil).Raw, noSigner.cert.Raw}}, v.withCRLs(v.revoking(&ekCA{&may, noSigner.key}, 78)))
-	v.refuse("with-a-list-under-another-name", "The list is signed by the intermediate's key and names another CA.", unknown, ek,
-		v.withCRLs(v.revoking(v.intermediate.spelt(19, "EK intermediate 2"), 78)))
+	v.refuse("with-a-list-of-no-signer", &vector.EK{Certificates: [][]byte{v.issue(noSigner, v.p256, nil).Raw, noSigner.cert.Raw}}, v.withCRLs(v.revoking(&ekCA{&may, noSigner.key}, 78)))
+	v.refuse("with-a-list-under-another-name", ek, v.withCRLs(v.revoking(v.intermediate.spelt(19, "EK intermediate 2"), 78)))
 }
 
 func (v *ekVendor) aroundLists() {
@@ -287,17 +291,16 @@ func (v *ekVendor) aroundLists() {
 	revoked := v.revoking(v.intermediate, 77)
 	issuers := v.withCRLs(revoked)
 	issuers.EKIssuers = append(issuers.EKIssuers, v.environment("KeyEnciphermentOfECC").EKIssuers...)
-	v.refuse("revoked-under-the-first-of-two-issuers", "The list of one issuer revokes the certificate; another one of the same root has no lists.", "certificate-revoked", ek, issuers)
+	v.refuse("revoked-under-the-first-of-two-issuers", ek, issuers)
 	swapped := &vector.Environment{EKIssuers: []vector.EKIssuer{issuers.EKIssuers[1], issuers.EKIssuers[0]}}
-	v.refuse("revoked-under-the-second-of-two-issuers", "The issuer that comes first has no lists; the list of the next one of the same root revokes the certificate.", "certificate-revoked", ek, swapped)
+	v.refuse("revoked-under-the-second-of-two-issuers", ek, swapped)
 
 	listed := v.listing(v.withCRLs(revoked))
-	v.refuse("revoked-on-the-list-without-certificate", "The certificate is revoked; the node sends the EK alone, which is on the allow-list.", "ek-unjudged", bare, listed)
+	v.refuse("revoked-on-the-list-without-certificate", bare, listed)
 	foreign := v.newCA(nil, "foreign root of a revoked EK", v.root.key, nil)
-	v.refuse("revoked-on-the-list-under-another-certificate", "The certificate is revoked; the node sends one of its own making for the same EK, which is on the allow-list.",
-		"ek-unjudged", &vector.EK{Certificates: [][]byte{v.issue(foreign, v.p256, nil).Raw}}, listed)
+	v.refuse("revoked-on-the-list-under-another-certificate", &vector.EK{Certificates: [][]byte{v.issue(foreign, v.p256, nil).Raw}}, listed)
 	denied := v.listing(v.denying("IFX", "", 0, 0xffffffff))
-	v.refuse("denied-on-the-list-without-certificate", "The TPM is denied; the node sends the EK alone, which is on the allow-list.", "ek-unjudged", bare, denied)
+	v.refuse("denied-on-the-list-without-certificate", bare, denied)
 }
 
 func (v *ekVendor) vendorSpellings() {
@@ -309,11 +312,11 @@ func (v *ekVendor) vendorSpellings() {
 	}
 	const bmp = "\x00i\x00d\x00:\x004\x009\x004\x006\x005\x008\x000\x000"
 	good := of(12, "id:49465800")
-	v.refuse("denied-by-identifier", "The TPM's vendor is denied by its identifier.", "tpm-denied", good, deny("id:49465800"))
-	v.refuse("denied-in-lower-case", "The TPM's vendor is denied, in lower case.", "tpm-denied", good, deny("ifx"))
-	v.refuse("denied-filled-with-spaces", "The vendor's identifier is filled up with a space in the certificate and with a zero in the list.", "tpm-denied", of(12, "id:53544D20"), deny("id:53544d00"))
-	v.refuse("denied-with-a-bmp-manufacturer", "The manufacturer stands in a BMPString, and is denied.", "tpm-denied", of(30, bmp), deny("IFX"))
-	v.accept("with-a-bmp-manufacturer", "The manufacturer stands in a BMPString, and another one is denied.", of(30, bmp), deny("STM"), trusted(v.p256))
-	v.refuse("with-a-manufacturer-without-id", "The manufacturer is the text of its identifier, without id: and digits.", "certificate-subject-alt-name", of(12, "STM "), deny("IFX"))
-	v.refuse("with-a-manufacturer-of-no-string", "The manufacturer is an OCTET STRING.", "certificate-subject-alt-name", of(4, "id:49465800"), deny("STM"))
+	v.refuse("denied-by-identifier", good, deny("id:49465800"))
+	v.refuse("denied-in-lower-case", good, deny("ifx"))
+	v.refuse("denied-filled-with-spaces", of(12, "id:53544D20"), deny("id:53544d00"))
+	v.refuse("denied-with-a-bmp-manufacturer", of(30, bmp), deny("IFX"))
+	v.accept("with-a-bmp-manufacturer", of(30, bmp), deny("STM"), trusted(v.p256))
+	v.refuse("with-a-manufacturer-without-id", of(12, "STM "), deny("IFX"))
+	v.refuse("with-a-manufacturer-of-no-string", of(4, "id:49465800"), deny("STM"))
 }

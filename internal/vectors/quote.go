@@ -45,12 +45,12 @@ func (w *world) quotes() {
 		}
 		q := w.hold(ak)
 		a.Change(q.Quoting)
-		w.refuse("quote-"+a.Name, a.What, a.Expect, q.vector(), nil)
+		w.refuseAs("quote-"+a.Name, a.What, a.Expect, q.vector(), nil)
 	}
 	for _, a := range heldQuotes() {
 		q := w.hold(w.AKP256)
 		a.Change(q)
-		w.refuse("quote-"+a.Name, a.What, a.Expect, q.vector(), nil)
+		w.refuseAs("quote-"+a.Name, a.What, a.Expect, q.vector(), nil)
 	}
 }
 
@@ -103,7 +103,7 @@ func (w *world) acceptedQuotes() {
 	} {
 		q := w.hold(w.AKP256)
 		a.how(q)
-		w.accept("quote-"+a.name, a.what, q.vector(), nil, a.result)
+		w.acceptAs("quote-"+a.name, a.what, q.vector(), nil, a.result)
 	}
 }
 
@@ -159,14 +159,13 @@ func (w *world) quotedAnswers() {
 	}
 	good := &vector.Environment{GoodPCRs: []vector.PCR{vector.PCR(forge.PCRValue(forge.BankSHA256, 0)), vector.PCR(forge.PCRValue(forge.BankSHA256, 7))}}
 	unchanged := func(*forge.Forgery) {}
-	w.accept("quote-in-answer", "The answer carries a quote, over the same challenge by the same AK, of the values that are asked for.",
-		quoted(unchanged), good, resultOf(true))
-	w.accept("quote-in-answer-unasked", "The answer carries a quote that nobody asks for.", quoted(unchanged), nil, resultOf(true))
-	w.accept("quote-and-event-log-in-answer", "An event log stands behind the quote, and nobody asks for it.", quoted(func(f *forge.Forgery) {
+	w.accept("quote-in-answer", quoted(unchanged), good, resultOf(true))
+	w.accept("quote-in-answer-unasked", quoted(unchanged), nil, resultOf(true))
+	w.accept("quote-and-event-log-in-answer", quoted(func(f *forge.Forgery) {
 		f.Behind = func(s []message.Statement) []message.Statement { return append(s, forge.EventLog()) }
 	}), nil, resultOf(true))
 	for _, a := range forge.QuotedAttacks() {
-		v := w.refuse("answer-"+a.Name, a.What, a.Expect, quoted(a.Change), nil)
+		v := w.refuseAs("answer-"+a.Name, a.What, a.Expect, quoted(a.Change), nil)
 		if a.Wanted {
 			v.Environment = good
 		}
@@ -307,9 +306,9 @@ func (w *world) boots() {
 			b.edit(boot)
 		}
 		if b.expect == "" {
-			w.accept("boot-"+b.name, b.what, boot, nil, nil)
+			w.acceptAs("boot-"+b.name, b.what, boot, nil, nil)
 		} else {
-			w.refuse("boot-"+b.name, b.what, b.expect, boot, nil)
+			w.refuseAs("boot-"+b.name, b.what, b.expect, boot, nil)
 		}
 	}
 }

@@ -132,10 +132,10 @@ func id(s string) func(*operation) { return func(o *operation) { o.ProviderID = 
 func (w *world) registry() {
 	for _, a := range slices.Concat(w.registryTaken(), w.registryTimes(), w.registryChanged()) {
 		last := a.Change.ops[len(a.Change.ops)-1]
-		w.refuse("registry-"+a.Name, a.What, last.Expect, a.Change.ops, nil).Retry = last.Retry
+		w.refuseAs("registry-"+a.Name, a.What, last.Expect, a.Change.ops, nil).Retry = last.Retry
 	}
 	for _, a := range w.registryAccepted() {
-		w.accept("registry-"+a.Name, a.What, a.Change.ops, nil, nil)
+		w.acceptAs("registry-"+a.Name, a.What, a.Change.ops, nil, nil)
 	}
 }
 
@@ -259,22 +259,20 @@ func (w *world) firstUse() {
 		"other-provider-id":             use(otherID, node1),
 		"on-the-other-road":             &vector.Environment{FirstUse: &vector.FirstUse{EKAlgorithm: "P-256", MaxLifetimeSeconds: day}},
 	}) {
-		w.refuse("first-use-"+a.Name, a.What, "not-a-member", newcomer, a.Change).Cause = a.Expect
+		w.refuseAs("first-use-"+a.Name, a.What, "not-a-member", newcomer, a.Change).Cause = a.Expect
 	}
-	w.refuse("first-use-node-without-record-in-hello", "A machine that nobody knows asks for the name of a Node that has no record.", "not-a-member",
-		hello{w.goodHello}, use(calls{}, node1)).Cause = "registry-node-without-record"
-	w.refuse("first-use-renewal-without-record", "A node without a record renews its certificate.", "not-a-member", renews,
+	w.refuse("first-use-node-without-record-in-hello", hello{w.goodHello}, use(calls{}, node1)).Cause = "registry-node-without-record"
+	w.refuse("first-use-renewal-without-record", renews,
 		use(calls{}, node1)).Cause = "registry-requester"
-	w.refuse("first-use-renewal-of-a-reservation", "A node whose record was never bound renews its certificate.", "not-a-member", renews,
+	w.refuse("first-use-renewal-of-a-reservation", renews,
 		use(reserved(half, node1, machine), node1)).Cause = "registry-requester"
-	w.refuse("first-use-reserved-name", "Another machine has reserved the name, and its deadline is not over.", "registry-reserved", newcomer,
+	w.refuse("first-use-reserved-name", newcomer,
 		use(reserved(half, node1, other))).Retry = true
-	w.refuse("first-use-reserved-machine", "The machine has reserved another name, and the deadline is not over.", "registry-reserved", newcomer,
+	w.refuse("first-use-reserved-machine", newcomer,
 		use(reserved(half, node2, machine))).Retry = true
 
-	w.accept("first-use-newcomer", "Nobody has the name, and nobody has the machine.", newcomer, use(calls{}, node2), resultOf(true))
-	w.accept("first-use-known-machine", "The machine is bound to the name, and comes back to be imaged anew.", newcomer,
-		use(bound(node1, machine), node1), resultOf(true))
-	w.accept("first-use-after-a-crash", "The pair reserved the name before, and nobody bound it.", newcomer, use(reserved(half, node1, machine)), resultOf(true))
-	w.accept("first-use-renewal", "A bound node renews its certificate.", renews, use(bound(node1, machine), node1), resultOf(true))
+	w.accept("first-use-newcomer", newcomer, use(calls{}, node2), resultOf(true))
+	w.accept("first-use-known-machine", newcomer, use(bound(node1, machine), node1), resultOf(true))
+	w.accept("first-use-after-a-crash", newcomer, use(reserved(half, node1, machine)), resultOf(true))
+	w.accept("first-use-renewal", renews, use(bound(node1, machine), node1), resultOf(true))
 }

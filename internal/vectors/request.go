@@ -20,7 +20,7 @@ func (w *world) requests() {
 		for _, attack := range t.Attacks {
 			a := t.Good()
 			attack.Change(a)
-			v := w.refuse(attack.Name, attack.What, attack.Expect, a, w.under(attack.Under))
+			v := w.refuseAs(attack.Name, attack.What, attack.Expect, a, w.under(attack.Under))
 			v.Also, v.Retry = attack.Also, attack.Retry
 		}
 	}
@@ -50,7 +50,7 @@ func (w *world) pems() {
 		if text == good {
 			forge.Check(fmt.Errorf("%s changes nothing", a.Name))
 		}
-		w.refuse(a.Name, a.What, a.Expect, &vector.Bundle{PEM: []byte(text)}, nil)
+		w.refuseAs(a.Name, a.What, a.Expect, &vector.Bundle{PEM: []byte(text)}, nil)
 	}
 	gke := w.gkePEM(gkeIdentity)
 	identity, certificate := strings.Index(gke, "-----BEGIN VM"), strings.Index(gke, "-----BEGIN ATTESTATION CERT")
@@ -59,7 +59,7 @@ func (w *world) pems() {
 		"gke-block-twice":           gke + gke[identity:certificate],
 		"gke-blocks-reordered":      gke[:identity] + gke[certificate:] + gke[identity:certificate],
 	}) {
-		w.refuse(a.Name, a.What, a.Expect, &vector.Bundle{Format: "gke", PEM: []byte(a.Change)}, nil)
+		w.refuseAs(a.Name, a.What, a.Expect, &vector.Bundle{Format: "gke", PEM: []byte(a.Change)}, nil)
 	}
 }
 
@@ -99,10 +99,9 @@ func (w *world) extensions() {
 		"provider-id-alone-constructed":       one(forge.TLV(0x2c, good)),
 		"provider-id-alone-is-a-gce-instance": one(instance),
 	}) {
-		w.refuse(a.Name, a.What, a.Expect, a.Change, nil)
+		w.refuseAs(a.Name, a.What, a.Expect, a.Change, nil)
 	}
-	w.accept("provider-id-alone", "One extension with a UTF8String, not critical, among others.",
-		append(one(good), vector.Extension{ID: "2.999.2", Critical: true, Value: []byte{5, 0}}), nil, &vector.Result{ProviderID: providerID})
+	w.accept("provider-id-alone", append(one(good), vector.Extension{ID: "2.999.2", Critical: true, Value: []byte{5, 0}}), nil, &vector.Result{ProviderID: providerID})
 	w.instances(instance)
 }
 
@@ -121,43 +120,40 @@ func (w *world) instances(good []byte) {
 		"instance-too-long":                    forge.TLV(0x30, e[0], e[1], e[2], e[3], forge.TLV(12, []byte(strings.Repeat("x", 4096)))),
 		"instance-is-a-provider-id":            forge.Must(oid.MarshalProviderID(providerID)),
 	}) {
-		w.refuse(a.Name, a.What, a.Expect, a.Change, nil)
+		w.refuseAs(a.Name, a.What, a.Expect, a.Change, nil)
 	}
-	w.accept("instance", "Google's instance identity as in its AK certificates.", good, nil, &vector.Result{Machine: "gce:tpmsim-project/4242424242424242424"})
+	w.accept("instance", good, nil, &vector.Result{Machine: "gce:tpmsim-project/4242424242424242424"})
 }
 
 // acceptedRequests are good requests of each class of requester.
 func (w *world) acceptedRequests() {
-	add := func(name, what string, a *forge.Asked, env *vector.Environment) {
-		w.accept("request-"+name, what, a, env, &vector.Result{NodeName: forge.NodeName})
+	add := func(name string, a *forge.Asked, env *vector.Environment) {
+		w.accept("request-"+name, a, env, &vector.Result{NodeName: forge.NodeName})
 	}
-	changed := func(name, what string, a *forge.Asked, change func(a *forge.Asked)) {
+	changed := func(name string, a *forge.Asked, change func(a *forge.Asked)) {
 		change(a)
-		add(name, what, a, nil)
+		add(name, a, nil)
 	}
-	add("by-a-bootstrap-token", "A bootstrap token asks for a client certificate.", w.BootstrapAsks(), nil)
-	add("by-a-node", "A node asks for its next client certificate.", w.NodeAsks(), nil)
-	add("for-serving", "A node asks for a serving certificate with its own name and address.", w.NodeServes(), nil)
-	add("by-a-kubelet-for-serving", "A kubelet asks Kubernetes' own signer, with a client certificate that was issued through attestation.", w.KubeletServes(), nil)
-	changed("by-a-recovery-user", "A node's recovery user asks for a client certificate.", w.NodeAsks(),
-		func(a *forge.Asked) { a.ByRecoveryUser(forge.NodeName) })
-	changed("for-recovery", "A node asks for its recovery certificate.", w.NodeAsks(), (*forge.Asked).ForRecovery)
-	changed("as-a-hello", "The same request is filed under the challenge signer, for the client signer.", w.BootstrapAsks(),
-		func(a *forge.Asked) { a.Target, a.Signer = csr.SignerClientTPM, csr.SignerChallengeTPM })
-	changed("with-an-rsa-key", "The key is RSA with 2048 bits, and the usages have key encipherment.", w.BootstrapAsks(), func(a *forge.Asked) {
+	add("by-a-bootstrap-token", w.BootstrapAsks(), nil)
+	add("by-a-node", w.NodeAsks(), nil)
+	add("for-serving", w.NodeServes(), nil)
+	add("by-a-kubelet-for-serving", w.KubeletServes(), nil)
+	changed("by-a-recovery-user", w.NodeAsks(), func(a *forge.Asked) { a.ByRecoveryUser(forge.NodeName) })
+	changed("for-recovery", w.NodeAsks(), (*forge.Asked).ForRecovery)
+	changed("as-a-hello", w.BootstrapAsks(), func(a *forge.Asked) { a.Target, a.Signer = csr.SignerClientTPM, csr.SignerChallengeTPM })
+	changed("with-an-rsa-key", w.BootstrapAsks(), func(a *forge.Asked) {
 		a.Usages, a.PKCS10.Key = csr.Usages(csr.PurposeClient, true), forge.Repeatable{Signer: w.RSATLS}
 	})
-	changed("without-a-provider-id", "The request claims no provider ID, and the policy does not ask for one.", w.BootstrapAsks(),
-		func(a *forge.Asked) { a.Extensions = nil })
+	changed("without-a-provider-id", w.BootstrapAsks(), func(a *forge.Asked) { a.Extensions = nil })
 	a := w.BootstrapAsks()
 	a.Extensions = append(a.Extensions, forge.Must(csr.FlagExtension(asn1.ObjectIdentifier{2, 999, 3})))
-	add("with-the-flag", "The request has the flag extension under the identifier that the policy knows.", a, w.under(forge.UnderFlag))
+	add("with-the-flag", a, w.under(forge.UnderFlag))
 
 	serving := renewal
 	serving.Key, serving.Signer = w.TLS, csr.SignerServingTPM
 	serving.Request = forge.Must(csr.Create(csr.PurposeServing, w.TLS, forge.NodeName, csr.CreateOptions{DNSNames: []string{"node-1.example.com"},
 		IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, ProviderID: providerID}))
-	w.accept("serving", "A node attests itself for a serving certificate.", w.Forge(w.AKP256, serving), nil, resultOf(true))
+	w.accept("serving", w.Forge(w.AKP256, serving), nil, resultOf(true))
 }
 
 // acceptedBundles are good texts in each format.
@@ -174,6 +170,6 @@ func (w *world) acceptedBundles() {
 		{"bundle-of-the-proposal", "The proposal's example: request and data, without a provider.", "proposal", proposal},
 		{"bundle-of-gke", "GKE's dialect.", "gke", w.gkePEM(gkeIdentity)},
 	} {
-		w.accept(b.name, b.what, &vector.Bundle{Format: b.format, PEM: []byte(b.text)}, nil, nil)
+		w.acceptAs(b.name, b.what, &vector.Bundle{Format: b.format, PEM: []byte(b.text)}, nil, nil)
 	}
 }

@@ -67,8 +67,8 @@ func (r *roadEK) hello(akPublic []byte, s forge.Sources) hello {
 
 func (r *roadEK) accepted() {
 	both := func(name, what string, ek *forge.SoftEK, s forge.Sources, env *vector.Environment, answer, hello *vector.Result) {
-		r.accept(name+"-in-answer", what, r.answer(r.forge(ek), s), env, answer)
-		r.accept(name+"-in-hello", what, r.hello(r.AKP256.Public.Raw, s), env, hello)
+		r.acceptAs(name+"-in-answer", what, r.answer(r.forge(ek), s), env, answer)
+		r.acceptAs(name+"-in-hello", what, r.hello(r.AKP256.Public.Raw, s), env, hello)
 	}
 	for _, k := range []struct {
 		name, what string
@@ -101,25 +101,24 @@ func listing(ek *forge.SoftEK) *vector.Environment {
 
 // both refuses an EK, in an answer and in a hello.
 func (r *roadEK) both(name, what, expect string, ek *forge.SoftEK, s forge.Sources, env *vector.Environment) {
-	r.refuse(name, what, expect, r.answer(r.forge(ek), s), env)
-	r.refuse(name+"-in-hello", what, expect, r.hello(r.AKP256.Public.Raw, s), env)
+	r.refuseAs(name, what, expect, r.answer(r.forge(ek), s), env)
+	r.refuseAs(name+"-in-hello", what, expect, r.hello(r.AKP256.Public.Raw, s), env)
 }
 
 // certificates are EK certificates and chains that are none.
 func (r *roadEK) certificates() {
 	good := r.p256.Chain
-	send := func(name, what, expect string, chain ...[]byte) {
+	send := func(name string, chain ...[]byte) {
+		what, expect := r.single(name)
 		r.both(name, what, expect, r.p256, forge.Sources{Chain: chain}, r.environment(r.p256))
 	}
-	send("ek-intermediate-missing", "The EK certificate comes without the one above it.", "certificate-chain", good[0])
-	send("ek-intermediate-twice", "The vendor's intermediate stands there twice.", "certificate-order", good[0], good[1], good[1])
-	send("ek-certificate-of-another-vendor", "A vendor that is not trusted certified the EK.", "certificate-chain",
-		forge.EKChain(r.Stranger, r.p256.Public, tpmsim.CertificateOptions{})...)
-	send("ek-with-the-certificate-of-an-ak", "The vendor certified the EK as an AK.", "certificate-ext-key-usage",
-		forge.AKChain(r.vendor, r.p256.Public, tpmsim.CertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate}})...)
+	send("ek-intermediate-missing", good[0])
+	send("ek-intermediate-twice", good[0], good[1], good[1])
+	send("ek-certificate-of-another-vendor", forge.EKChain(r.Stranger, r.p256.Public, tpmsim.CertificateOptions{})...)
+	send("ek-with-the-certificate-of-an-ak", forge.AKChain(r.vendor, r.p256.Public, tpmsim.CertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate}})...)
 
 	for _, a := range r.EKCertificates() {
-		send(a.Name, a.What, a.Expect, r.certified(r.p256.Public, a.Change).Chain...)
+		r.both(a.Name, a.What, a.Expect, r.p256, forge.Sources{Chain: r.certified(r.p256.Public, a.Change).Chain}, r.environment(r.p256))
 	}
 	for _, k := range listed("EKs on the road of the EK", map[string]*forge.SoftEK{
 		"ek-p521":                r.certified(forge.ECKey(elliptic.P521(), "EK P-521", nil).Public(), tpmsim.CertificateOptions{}),
@@ -143,40 +142,34 @@ func (r *roadEK) bindings() {
 	closed := &vector.Environment{Members: one.Members}
 	r.both("ek-road-closed", "The verifier trusts no EKs.", "binding-road", ek, cert, closed)
 
-	forged := func(name, what, expect string, how func(*forge.Forgery)) {
+	forged := func(name string, how func(*forge.Forgery)) {
 		f := r.forge(ek)
 		how(f)
-		r.refuse(name, what, expect, f, one)
+		r.refuse(name, f, one)
 	}
-	echo := func(name, what, expect string, how func(*message.Binding)) {
-		forged(name, what, expect, func(f *forge.Forgery) { how(f.B) })
+	echo := func(name string, how func(*message.Binding)) {
+		forged(name, func(f *forge.Forgery) { how(f.B) })
 	}
-	echo("ek-ak-name", "The echoed binding is for the Name of another AK.", "binding-ak-name", func(b *message.Binding) { b.AKName = r.AKOther.Public.Name() })
-	echo("ek-machine-key", "The echoed binding is for another EK.", "binding-machine-key", func(b *message.Binding) { b.MachineKey[0] ^= 1 })
-	echo("ek-nonce", "The echoed binding has another nonce.", "qualifying-data", func(b *message.Binding) { b.Nonce[0] ^= 1 })
-	echo("ek-echo-of-the-other-road", "The echoed binding is for the road of the AK certificate.", "ak-mismatch",
-		func(b *message.Binding) { b.Road, b.AKName = message.RoadAK, nil })
-	forged("ek-ak-public-area-changed", "The node sends another public area of the AK's key than the one that the credential was for.", "binding-ak-name",
-		func(f *forge.Forgery) { f.AKPublic = otherPolicy(f.AK) })
-	forged("ek-answer-by-another-ak", "Another AK answers, in a TPM or not, than the one that the credential was for.", "binding-ak-name",
-		func(f *forge.Forgery) {
-			f.AK, f.AKPublic, f.Attest.QualifiedSigner = r.AKOther, r.AKOther.Public.Raw, r.AKOther.Primary()
-		})
-	forged("ek-answer-signed-by-another-ak", "Another AK signs under the public area of the one that the credential was for.", "signature",
-		func(f *forge.Forgery) { f.SignedBy(r.AKOther) })
-	forged("ek-answer-with-the-other-ek", "The machine's RSA EK stands in an answer to a credential for the one on P-256.", "binding-machine-key",
-		func(f *forge.Forgery) { f.Sent = &forge.Sources{Chain: r.rsa.Chain} })
+	echo("ek-ak-name", func(b *message.Binding) { b.AKName = r.AKOther.Public.Name() })
+	echo("ek-machine-key", func(b *message.Binding) { b.MachineKey[0] ^= 1 })
+	echo("ek-nonce", func(b *message.Binding) { b.Nonce[0] ^= 1 })
+	echo("ek-echo-of-the-other-road", func(b *message.Binding) { b.Road, b.AKName = message.RoadAK, nil })
+	forged("ek-ak-public-area-changed", func(f *forge.Forgery) { f.AKPublic = otherPolicy(f.AK) })
+	forged("ek-answer-by-another-ak", func(f *forge.Forgery) {
+		f.AK, f.AKPublic, f.Attest.QualifiedSigner = r.AKOther, r.AKOther.Public.Raw, r.AKOther.Primary()
+	})
+	forged("ek-answer-signed-by-another-ak", func(f *forge.Forgery) { f.SignedBy(r.AKOther) })
+	forged("ek-answer-with-the-other-ek", func(f *forge.Forgery) { f.Sent = &forge.Sources{Chain: r.rsa.Chain} })
 
 	// Answers of one road where only the other is open or is meant.
 	only := r.environment(ek)
 	only.Issuers = []vector.Issuer{}
-	r.refuse("ek-road-alone-open", "An answer with an AK certificate, where EKs alone are trusted.", "binding-road", r.good, only)
-	r.refuse("ek-road-alone-open-in-hello", "A hello with an AK certificate, where EKs alone are trusted.", "binding-road", hello{r.goodHello}, only)
+	r.refuse("ek-road-alone-open", r.good, only)
+	r.refuse("ek-road-alone-open-in-hello", hello{r.goodHello}, only)
 	p := forge.TakeApart(r.forge(ek).Answer())
 	p.OnProof = forge.Replaced(0, forge.Replaced(11, forge.With(forge.TLV(4)...)))
-	r.refuse("ek-ak-name-absent", "The echoed binding has no AK Name, which this road must have.", "message-encoding", p, one)
-	r.refuse("ek-certificate-of-the-ak", "The AK's own certificate stands in place of the EK's.", "binding-machine-key",
-		r.answer(r.forge(ek), forge.Sources{Chain: r.AKP256.Chain}), r.environment(&forge.SoftEK{Public: r.AKP256.Private.Public()}))
+	r.refuse("ek-ak-name-absent", p, one)
+	r.refuse("ek-certificate-of-the-ak", r.answer(r.forge(ek), forge.Sources{Chain: r.AKP256.Chain}), r.environment(&forge.SoftEK{Public: r.AKP256.Private.Public()}))
 }
 
 // aks are AKs that are none. On this road no certificate vouches for the AK: its
@@ -186,9 +179,9 @@ func (r *roadEK) aks() {
 		f := r.forge(r.p256)
 		a.Change(f)
 		cert, what := forge.Sources{Chain: r.p256.Chain}, a.What+" There is no certificate for it."
-		r.refuse("ek-"+a.Name, what, a.Expect, r.answer(f, cert), r.environment(r.p256))
+		r.refuseAs("ek-"+a.Name, what, a.Expect, r.answer(f, cert), r.environment(r.p256))
 		if a.Expect != "qualified-signer" { // a hello has no statement
-			r.refuse("ek-hello-"+a.Name, what, a.Expect, r.hello(f.AKPublic, cert), r.environment(r.p256))
+			r.refuseAs("ek-hello-"+a.Name, what, a.Expect, r.hello(f.AKPublic, cert), r.environment(r.p256))
 		}
 	}
 }

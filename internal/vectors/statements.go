@@ -19,11 +19,11 @@ func (w *world) statements() {
 		}
 		f := w.Forge(ak, forge.Join{})
 		a.Change(f)
-		alone := w.refuse(a.Name, a.What, a.Expect, w.statementOf(f), nil)
+		alone := w.refuseAs(a.Name, a.What, a.Expect, w.statementOf(f), nil)
 		if a.Alone {
 			continue
 		}
-		v := w.refuse(a.Name+"-in-answer", a.What, cmp.Or(a.InAnswer, a.Expect), f, nil)
+		v := w.refuseAs(a.Name+"-in-answer", a.What, cmp.Or(a.InAnswer, a.Expect), f, nil)
 		v.Package = packageOf(a.InCSR)
 		if a.Resident {
 			alone.Statement.Options = append(alone.Statement.Options, "requireTPMResident")
@@ -56,21 +56,19 @@ func (w *world) heldStatement(ak *forge.SoftAK, change func(*forge.Forgery), las
 
 // wholeAnswers are attacks that only the answer of a node shows.
 func (w *world) wholeAnswers() {
-	answer := func(name, what string, change func(*forge.Forgery)) {
+	answer := func(name string, change func(*forge.Forgery)) {
 		f := w.Forge(w.AKP256, forge.Join{})
 		change(f)
-		w.refuse(name, what, "ak-parent", f, nil)
+		w.refuse(name, f, nil)
 	}
-	answer("ak-public-area-changed", "The node sends an AK public area of the right key with a policy that the AK does not have: the qualified signer is not that of this area.",
-		func(f *forge.Forgery) { f.AKPublic = otherPolicy(f.AK) })
-	answer("ak-below-another-key", "The AK stands below another key, which its issuer's profile does not admit, so nothing binds its attributes.",
-		func(f *forge.Forgery) { w.below(f) })
-	answer("ak-in-the-null-hierarchy", "The AK is a primary key of the null hierarchy, which lasts until the next reset.", func(f *forge.Forgery) {
+	answer("ak-public-area-changed", func(f *forge.Forgery) { f.AKPublic = otherPolicy(f.AK) })
+	answer("ak-below-another-key", func(f *forge.Forgery) { w.below(f) })
+	answer("ak-in-the-null-hierarchy", func(f *forge.Forgery) {
 		f.Attest.QualifiedSigner = statement.QualifiedNameOfPrimary(tpm2.TPMRHNull, f.AK.Public.Name())
 	})
 	tolerant := profileTCG()
 	tolerant.Name, tolerant.InsecureAllowSHA1Signature = "another issuer", true
-	w.refuse("sha1-signature-allowed-to-another-issuer", "The statement is signed with SHA-1, which the profile of another issuer allows.", "signature-hash", w.overSHA1(),
+	w.refuse("sha1-signature-allowed-to-another-issuer", w.overSHA1(),
 		&vector.Environment{Issuers: []vector.Issuer{w.set.Environment.Issuers[0], {Roots: [][]byte{w.Stranger.Root().Raw}, Profile: tolerant}}})
 }
 
@@ -100,7 +98,7 @@ func (w *world) refusedOptions() {
 		"caller-gives-no-key":                        func(s *vector.Statement) { s.Key = nil },
 		"caller-gives-qualifying-data-and-takes-any": func(s *vector.Statement) { s.Options = []string{"insecureAllowAnyQualifyingData"} },
 	}) {
-		w.refuse(a.Name, a.What, "certify-options", w.heldStatement(w.AKP256, nil, a.Change), nil)
+		w.refuseAs(a.Name, a.What, "certify-options", w.heldStatement(w.AKP256, nil, a.Change), nil)
 	}
 }
 
@@ -114,29 +112,22 @@ func (w *world) akTrusts() {
 		f.Certify(forge.PublicArea(f.Key.Public(), forge.ResidentAttributes, forge.NoScheme))
 	}
 	empty := func(f *forge.Forgery) { f.Attest.ExtraData = nil }
-	w.accept("resident-key-by-an-ak-of-the-sender", "The AK is the sender's word, so that the statement does not show where the certified key lives.",
-		s(resident, func(s *vector.Statement) { s.AKTrust = "sender" }), nil, &vector.Result{TPMResident: new(false)})
-	w.accept("resident-key-by-an-ak-of-an-issuer", "The same statement, and an issuer vouches for the AK's key.",
-		s(resident, func(s *vector.Statement) { s.AKTrust, s.AKKey = "issuer", forge.SPKI(w.AKP256.Private.Public()) }), nil, &vector.Result{TPMResident: new(true)})
-	w.refuse("resident-key-demanded-by-an-ak-of-the-sender", "Keys must live in the TPM, and the AK that says so is the sender's word.", "certify-options",
-		s(resident, func(s *vector.Statement) { s.AKTrust, s.Options = "sender", []string{"requireTPMResident"} }), nil)
-	w.refuse("caller-gives-empty-qualifying-data", "The caller's nonce is empty, as where it was lost on the way, and the statement has none.", "certify-options",
-		s(empty, func(s *vector.Statement) { s.QualifyingData = []byte{} }), nil)
-	w.refuse("caller-gives-qualifying-data-and-wants-none", "The caller gives qualifying data and asks for none.", "certify-options",
-		s(empty, func(s *vector.Statement) { s.Options = []string{"insecureEmptyQualifyingData"} }), nil)
+	w.accept("resident-key-by-an-ak-of-the-sender", s(resident, func(s *vector.Statement) { s.AKTrust = "sender" }), nil, &vector.Result{TPMResident: new(false)})
+	w.accept("resident-key-by-an-ak-of-an-issuer", s(resident, func(s *vector.Statement) { s.AKTrust, s.AKKey = "issuer", forge.SPKI(w.AKP256.Private.Public()) }), nil, &vector.Result{TPMResident: new(true)})
+	w.refuse("resident-key-demanded-by-an-ak-of-the-sender", s(resident, func(s *vector.Statement) { s.AKTrust, s.Options = "sender", []string{"requireTPMResident"} }), nil)
+	w.refuse("caller-gives-empty-qualifying-data", s(empty, func(s *vector.Statement) { s.QualifyingData = []byte{} }), nil)
+	w.refuse("caller-gives-qualifying-data-and-wants-none", s(empty, func(s *vector.Statement) { s.Options = []string{"insecureEmptyQualifyingData"} }), nil)
 
 	quote := func(data []byte, after func(*vector.Quote)) *vector.Quote {
 		q := w.hold(w.AKP256)
 		q.Attest.ExtraData, q.hold = data, after
 		return q.vector()
 	}
-	w.accept("quote-by-an-ak-of-the-sender", "The AK is the sender's word, so that its clock is nobody's.",
-		quote(forge.LoneQuoteData, func(q *vector.Quote) { q.AKTrust = "sender" }), nil, &vector.Result{ClockTrusted: new(false)})
-	w.accept("quote-without-qualifying-data-by-option", "The caller asks for a quote without qualifying data.", quote(nil, func(q *vector.Quote) {
+	w.accept("quote-by-an-ak-of-the-sender", quote(forge.LoneQuoteData, func(q *vector.Quote) { q.AKTrust = "sender" }), nil, &vector.Result{ClockTrusted: new(false)})
+	w.accept("quote-without-qualifying-data-by-option", quote(nil, func(q *vector.Quote) {
 		q.QualifyingData, q.Options = []byte{}, []string{"insecureEmptyQualifyingData"}
 	}), nil, &vector.Result{ClockTrusted: new(true)})
-	w.refuse("quote-for-a-caller-with-empty-qualifying-data", "The caller's nonce is empty, and the quote has none.", "quote-options",
-		quote(nil, func(q *vector.Quote) { q.QualifyingData = []byte{} }), nil)
+	w.refuse("quote-for-a-caller-with-empty-qualifying-data", quote(nil, func(q *vector.Quote) { q.QualifyingData = []byte{} }), nil)
 }
 
 // tpmStatements are what the simulator's AK really signs, each with the right
@@ -194,8 +185,8 @@ func (w *world) addTPMStatement(name, what string, raw []byte, sig tpm2.TPMTSign
 	what += ", with the right qualifying data stands in place of the certify statement."
 	p := forge.TakeApart(w.good)
 	p.Certify.Attest, p.Certify.Signature = raw, tpm2.Marshal(sig)
-	w.refuse(name, what, "attest-type", w.statementIn(p), nil)
-	w.refuse(name+"-in-answer", what, "attest-type", p, nil)
+	w.refuseAs(name, what, "attest-type", w.statementIn(p), nil)
+	w.refuseAs(name+"-in-answer", what, "attest-type", p, nil)
 }
 
 // statementIn is the statement of an answer, and what it is held against.
@@ -207,41 +198,40 @@ func (w *world) statementIn(p *forge.Parts) *vector.Statement {
 
 // acceptedStatements show what each option of the lower function lets through.
 func (w *world) acceptedStatements() {
-	add := func(name, what string, ak *forge.SoftAK, change func(*forge.Forgery), last func(*vector.Statement)) {
-		w.accept(name, what, w.heldStatement(ak, change, last), nil, nil)
+	add := func(name string, ak *forge.SoftAK, change func(*forge.Forgery), last func(*vector.Statement)) {
+		w.accept(name, w.heldStatement(ak, change, last), nil, nil)
 	}
 	option := func(name string) func(*vector.Statement) {
 		return func(s *vector.Statement) { s.Options = []string{name} }
 	}
-	w.accept("tpm-statement", "The statement of a good answer, which the simulator's AK made about a software key.",
-		w.statementIn(forge.TakeApart(w.good)), nil, &vector.Result{TPMResident: new(false)})
-	add("ak-known-by-its-key-alone", "The AK is known by its key, without a public area.", w.AKP256, nil, func(s *vector.Statement) {
+	w.accept("tpm-statement", w.statementIn(forge.TakeApart(w.good)), nil, &vector.Result{TPMResident: new(false)})
+	add("ak-known-by-its-key-alone", w.AKP256, nil, func(s *vector.Statement) {
 		s.AKPublic, s.AKKey = nil, forge.SPKI(w.AKP256.Private.Public())
 	})
-	add("raw-rsassa-signature", "The signature is bare, and the caller knows that it is RSASSA with SHA-256.", w.AKRSA, nil, func(s *vector.Statement) {
+	add("raw-rsassa-signature", w.AKRSA, nil, func(s *vector.Statement) {
 		s.RawSignature, s.Signature = &vector.RawSignature{Scheme: "rsassa", Hash: "sha256"}, s.Signature[6:]
 	})
-	add("raw-ecdsa-signature", "The signature is bare, ECDSA in DER.", w.AKP256, nil, func(s *vector.Statement) {
+	add("raw-ecdsa-signature", w.AKP256, nil, func(s *vector.Statement) {
 		v := forge.Must(statement.ParseSignature(s.Signature))
 		s.RawSignature, s.Signature = &vector.RawSignature{Scheme: "ecdsa", Hash: "sha256"}, forge.Must(v.MarshalECDSA())
 	})
-	add("empty-qualifying-data", "The caller asks for empty qualifying data, as GKE's statements have.", w.AKP256,
+	add("empty-qualifying-data", w.AKP256,
 		func(f *forge.Forgery) { f.Attest.ExtraData = nil }, func(s *vector.Statement) {
 			s.QualifyingData, s.Options = []byte{}, []string{"insecureEmptyQualifyingData"}
 		})
-	add("any-qualifying-data", "The caller accepts a recorded statement with any qualifying data.", w.AKP256, nil, func(s *vector.Statement) {
+	add("any-qualifying-data", w.AKP256, nil, func(s *vector.Statement) {
 		s.QualifyingData, s.Options = nil, []string{"insecureAllowAnyQualifyingData"}
 	})
-	add("any-key", "The caller accepts a statement about any key.", w.AKP256, nil, func(s *vector.Statement) {
+	add("any-key", w.AKP256, nil, func(s *vector.Statement) {
 		s.Key, s.Options = nil, []string{"insecureAllowAnyKey"}
 	})
-	add("sha1-signature-by-option", "The caller accepts a signature over SHA-1.", w.AKRSA, func(f *forge.Forgery) {
+	add("sha1-signature-by-option", w.AKRSA, func(f *forge.Forgery) {
 		f.Rescheme(statement.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1})
 	}, option("insecureAllowSHA1Signature"))
-	add("sha1-name-by-option", "The caller accepts a Name over SHA-1.", w.AKP256, func(f *forge.Forgery) {
+	add("sha1-name-by-option", w.AKP256, func(f *forge.Forgery) {
 		f.Certify(forge.Changed(f.Public, func(p *statement.Public) { p.NameAlg = tpm2.TPMAlgSHA1 }))
 	}, option("insecureAllowSHA1Name"))
-	add("restricted-key-by-option", "The caller accepts that a restricted key was certified.", w.AKP256, func(f *forge.Forgery) {
+	add("restricted-key-by-option", w.AKP256, func(f *forge.Forgery) {
 		f.Certify(forge.PublicArea(f.Key.Public(), forge.AKAttributes, forge.NoScheme))
 	}, option("allowRestrictedKey"))
 }

@@ -74,9 +74,9 @@ func (w *world) tokens() {
 		"thumbprint":         `{"alg":"ES256","kid":"k","x5t":"AA","x5t#S256":"AA"}`,
 		"largest-number":     `{"alg":"ES256","kid":"k","x":1.7976931348623157e308}`,
 	}) {
-		w.accept("header-"+a.Name, a.What, es.vector(es.token(a.Change)), nil, nil)
+		w.acceptAs("header-"+a.Name, a.What, es.vector(es.token(a.Change)), nil, nil)
 	}
-	w.accept("header-rs256", "A token that an RSA key signed.", rs.vector(rs.token(`{"alg":"RS256","kid":"k"}`)), nil, nil)
+	w.accept("header-rs256", rs.vector(rs.token(`{"alg":"RS256","kid":"k"}`)), nil, nil)
 
 	w.refusedHeaders(es)
 	good := es.token(plain)
@@ -94,10 +94,9 @@ func (w *world) tokens() {
 		"two-segments":              parts[0] + "." + parts[1],
 		"another-payload":           parts[0] + "." + forge.Base64url([]byte(strings.Replace(tokenPayload, "cart", "root", 1))) + "." + parts[2],
 	}) {
-		w.refuse("header-"+a.Name, a.What, a.Expect, es.vector(a.Change), nil)
+		w.refuseAs("header-"+a.Name, a.What, a.Expect, es.vector(a.Change), nil)
 	}
-	w.refuse("header-another-algorithm-of-the-key", "The header names another algorithm that fits the key.", "algorithm",
-		rs.vector(rs.token(`{"alg":"PS256","kid":"k"}`)), nil)
+	w.refuse("header-another-algorithm-of-the-key", rs.vector(rs.token(`{"alg":"PS256","kid":"k"}`)), nil)
 }
 
 // refusedHeaders are headers that the issuer itself signed.
@@ -129,7 +128,7 @@ func (w *world) refusedHeaders(s tokenSigner) {
 		"typ-number":          `"typ":5`,
 		"lone-surrogate":      `"x":"\ud800"`,
 	}) {
-		w.refuse("header-"+a.Name, a.What, a.Expect, s.vector(s.with(a.Change)), nil)
+		w.refuseAs("header-"+a.Name, a.What, a.Expect, s.vector(s.with(a.Change)), nil)
 	}
 	for _, a := range listed("token headers", map[string]string{
 		"another-key-id":          `{"alg":"ES256","kid":"K"}`,
@@ -142,7 +141,7 @@ func (w *world) refusedHeaders(s tokenSigner) {
 		"byte-order-mark":         "\ufeff" + `{"alg":"ES256","kid":"k"}`,
 		"not-utf-8":               "{\"alg\":\"ES256\",\"kid\":\"k\xff\"}",
 	}) {
-		w.refuse("header-"+a.Name, a.What, a.Expect, s.vector(s.token(a.Change)), nil)
+		w.refuseAs("header-"+a.Name, a.What, a.Expect, s.vector(s.token(a.Change)), nil)
 	}
 }
 
@@ -192,7 +191,7 @@ func (w *world) signers() {
 	signer := func(text string) *vector.Signer {
 		return &vector.Signer{Issuer: tokenIssuer, MaxLifetimeSeconds: tokenLifetime, Claims: []byte(text)}
 	}
-	w.accept("signer-pod-token", "The claims of a token for a pod, as kube-apiserver writes them.", signer(good), nil, nil)
+	w.accept("signer-pod-token", signer(good), nil, nil)
 	edit := func(from, to string) string {
 		if strings.Count(good, from) != 1 {
 			forge.Check(strconv.ErrSyntax)
@@ -218,6 +217,6 @@ func (w *world) signers() {
 		"lifetime":        edit(`"exp":`+end, `"exp":`+strconv.FormatInt(w.Now.Unix()+tokenLifetime+1, 10)),
 		"not-before":      edit(`"nbf":`+now, `"nbf":`+strconv.FormatInt(w.Now.Unix()-1000000, 10)),
 	}) {
-		w.refuse("signer-"+a.Name, a.What, "signer-claims", signer(a.Change), nil)
+		w.refuseAs("signer-"+a.Name, a.What, "signer-claims", signer(a.Change), nil)
 	}
 }

@@ -5,6 +5,9 @@ import (
 	"context"
 	_ "embed" // for the catalogue
 	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -33,6 +36,8 @@ type world struct {
 	ctx   context.Context
 	set   vector.Set
 	class string // of the attacks that are being made
+	// singles are what the catalogue says of inputs that are still to be made.
+	singles map[string]forge.Attack[struct{}]
 
 	tpm    *tpmsim.TPM
 	shared *tpmkey.Shared
@@ -44,6 +49,10 @@ type world struct {
 // generate makes everything. It needs the in-process simulator.
 func generate() (*vector.Set, *messages) {
 	w := &world{ctx: context.Background(), Bench: &forge.Bench{Now: time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC), ClusterID: clusterID, ProviderID: providerID, Bootstrap: bootstrap}}
+	w.singles = map[string]forge.Attack[struct{}]{}
+	for _, a := range forge.Rows[struct{}](catalogue, "single inputs") {
+		w.singles[a.Name] = a
+	}
 	w.open()
 	defer func() { forge.Check(w.tpm.Close()) }()
 	w.CA = w.tpm.CA()
@@ -69,6 +78,9 @@ func generate() (*vector.Set, *messages) {
 		}
 	}
 	w.roadEK()
+	if len(w.singles) > 0 {
+		forge.Check(fmt.Errorf("nothing makes %q", slices.Collect(maps.Keys(w.singles))))
+	}
 	return &w.set, w.messages()
 }
 
@@ -168,15 +180,35 @@ var packages = map[string]string{
 	vector.LevelSigner: vector.PackageClaims,
 }
 
-// refuse keeps an input that a check refuses.
-func (w *world) refuse(name, what, expect string, in any, env *vector.Environment) *vector.Vector {
+// single takes what the catalogue says of an input that is in none of its tables: each once.
+func (w *world) single(name string) (what, expect string) {
+	a, found := w.singles[name]
+	if !found {
+		forge.Check(fmt.Errorf("%s is not among the single inputs, or there twice", name))
+	}
+	delete(w.singles, name)
+	return a.What, a.Expect
+}
+
+// refuse keeps a single input that a check refuses, refuseAs another one.
+func (w *world) refuse(name string, in any, env *vector.Environment) *vector.Vector {
+	what, expect := w.single(name)
+	return w.refuseAs(name, what, expect, in, env)
+}
+
+func (w *world) refuseAs(name, what, expect string, in any, env *vector.Environment) *vector.Vector {
 	v := w.keep(name, what, in, env)
 	v.Class, v.Expect, v.Package = w.class, expect, cmp.Or(packages[v.Level], vector.PackageAttest)
 	return v
 }
 
-// accept keeps an input that is accepted, with that result.
-func (w *world) accept(name, what string, in any, env *vector.Environment, result *vector.Result) {
+// accept keeps a single input that is accepted, with that result, acceptAs another one.
+func (w *world) accept(name string, in any, env *vector.Environment, result *vector.Result) {
+	what, _ := w.single(name)
+	w.acceptAs(name, what, in, env, result)
+}
+
+func (w *world) acceptAs(name, what string, in any, env *vector.Environment, result *vector.Result) {
 	v := w.keep(name, what, in, env)
 	v.Class, v.Result = "accepted", result
 }
