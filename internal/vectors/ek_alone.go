@@ -47,43 +47,37 @@ func (v *ekVendor) tolerances() {
 		return v.issue(v.intermediate, key, edit).Raw
 	}
 	oldRoot := &vector.EK{Certificates: [][]byte{ecc.Raw, v.root.overSHA1(v.intermediate.cert)}}
-	for _, t := range []struct {
-		name, what, tolerance, expect string
-		key                           crypto.PublicKey
-		ek                            *vector.EK
+	for _, t := range listed("tolerances", map[string]struct {
+		tolerance string
+		key       crypto.PublicKey
+		ek        *vector.EK
 	}{
-		{"padded-with-zeros", "Bytes 0x00 stand behind the certificate, as in an NV index that is too large.", "NVPadding", "ek-certificate-encoding", v.p256,
-			v.chain(append(slices.Clone(ecc.Raw), make([]byte, 100)...))},
-		{"padded-with-ones", "Bytes 0xff stand behind the certificate, as in an NV index that is too large.", "NVPadding", "ek-certificate-encoding", v.p256,
-			v.chain(append(slices.Clone(ecc.Raw), slices.Repeat([]byte{0xff}, 100)...))},
-		{"with-the-tcg-header", "The header of a TCG_PCCLIENT_STORED_CERT stands in front of the certificate.", "TCGHeader", "ek-certificate-encoding", v.p256,
-			v.chain(header(ecc.Raw, 0x10, 2))},
-		{"with-a-short-tcg-header", "The TCG's header stands in front without its last two bytes.", "TCGHeader", "ek-certificate-encoding", v.p256, v.chain(header(ecc.Raw))},
-		{"rsaes-oaep", "The key is encoded as id-RSAES-OAEP; it is the same key.", "RSAESOAEPKey", "ek-key-encoding", v.rsa2048,
-			v.chain(v.intermediate.withOAEP(v.issue(v.intermediate, v.rsa2048, nil)))},
-		{"for-a-tpm-1-2", "The certificate says TPM family 1.2.", "TPM12Specification", "certificate-tpm-specification", v.p256,
+		"padded-with-zeros":       {"NVPadding", v.p256, v.chain(append(slices.Clone(ecc.Raw), make([]byte, 100)...))},
+		"padded-with-ones":        {"NVPadding", v.p256, v.chain(append(slices.Clone(ecc.Raw), slices.Repeat([]byte{0xff}, 100)...))},
+		"with-the-tcg-header":     {"TCGHeader", v.p256, v.chain(header(ecc.Raw, 0x10, 2))},
+		"with-a-short-tcg-header": {"TCGHeader", v.p256, v.chain(header(ecc.Raw))},
+		"rsaes-oaep":              {"RSAESOAEPKey", v.rsa2048, v.chain(v.intermediate.withOAEP(v.issue(v.intermediate, v.rsa2048, nil)))},
+		"for-a-tpm-1-2": {"TPM12Specification", v.p256,
 			v.chain(edited(v.p256, func(c *x509.Certificate) { c.ExtraExtensions[1] = specification("1.2") }))},
-		{"without-ext-key-usage", "The certificate has no extended key usage.", "NoExtKeyUsage", "certificate-ext-key-usage", v.p256,
-			v.chain(edited(v.p256, func(c *x509.Certificate) { c.UnknownExtKeyUsage = nil }))},
-		{"without-key-usage", "The certificate has no key usage.", "NoKeyUsage", "certificate-key-usage", v.p256,
-			v.chain(edited(v.p256, func(c *x509.Certificate) { c.KeyUsage = 0 }))},
-		{"without-directory-name", "The certificate names no manufacturer, model and version.", "NoDirectoryName", "certificate-subject-alt-name", v.p256,
+		"without-ext-key-usage": {"NoExtKeyUsage", v.p256, v.chain(edited(v.p256, func(c *x509.Certificate) { c.UnknownExtKeyUsage = nil }))},
+		"without-key-usage":     {"NoKeyUsage", v.p256, v.chain(edited(v.p256, func(c *x509.Certificate) { c.KeyUsage = 0 }))},
+		"without-directory-name": {"NoDirectoryName", v.p256,
 			v.chain(edited(v.p256, func(c *x509.Certificate) {
 				c.ExtraExtensions, c.Subject = c.ExtraExtensions[1:], pkix.Name{CommonName: "EK"}
 			}))},
-		{"without-a-version", "The directory name lacks the version.", "NoDirectoryName", "certificate-subject-alt-name", v.p256,
+		"without-a-version": {"NoDirectoryName", v.p256,
 			v.chain(edited(v.p256, func(c *x509.Certificate) { c.ExtraExtensions[0] = directory(12, "id:49465800", "SLB9670", "") }))},
-		{"without-basic-constraints", "The certificate has no basic constraints.", "NoBasicConstraints", "certificate-extension", v.p256,
+		"without-basic-constraints": {"NoBasicConstraints", v.p256,
 			v.chain(edited(v.p256, func(c *x509.Certificate) { c.BasicConstraintsValid = false }))},
-		{"ecc-for-key-encipherment", "The key usage of an ECC key is keyEncipherment.", "KeyEnciphermentOfECC", "certificate-key-usage", v.p256,
+		"ecc-for-key-encipherment": {"KeyEnciphermentOfECC", v.p256,
 			v.chain(edited(v.p256, func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageKeyEncipherment }))},
-		{"signed-with-sha1", "The certificate is signed over SHA-1.", "InsecureAllowSHA1Links", "certificate-sha1", v.p256, v.chain(v.intermediate.overSHA1(ecc))},
-		{"intermediate-signed-with-sha1", "The intermediate is signed over SHA-1.", "InsecureAllowSHA1Links", "certificate-sha1", v.p256, oldRoot},
-		{"expired", "The certificate ended a second ago.", "InsecureAllowExpiredEK", "certificate-expired", v.p256,
-			v.chain(edited(v.p256, func(c *x509.Certificate) { c.NotAfter = v.Now.Add(-time.Second) }))},
-	} {
-		v.acceptAs(t.name+"-let-through", t.what+" The issuer's profile lets that through.", t.ek, v.environment(t.tolerance), trusted(t.key, t.tolerance))
-		v.refuseAs(t.name, t.what+" No profile lets that through.", t.expect, t.ek, v.environment())
+		"signed-with-sha1":              {"InsecureAllowSHA1Links", v.p256, v.chain(v.intermediate.overSHA1(ecc))},
+		"intermediate-signed-with-sha1": {"InsecureAllowSHA1Links", v.p256, oldRoot},
+		"expired":                       {"InsecureAllowExpiredEK", v.p256, v.chain(edited(v.p256, func(c *x509.Certificate) { c.NotAfter = v.Now.Add(-time.Second) }))},
+	}) {
+		f := t.Change
+		v.acceptAs(t.Name+"-let-through", t.What+" The issuer's profile lets that through.", f.ek, v.environment(f.tolerance), trusted(f.key, f.tolerance))
+		v.refuseAs(t.Name, t.What+" No profile lets that through.", t.Expect, f.ek, v.environment())
 	}
 	both := v.chain(header(append(slices.Clone(ecc.Raw), 0, 0), 0x10, 2))
 	v.accept("with-two-faults-let-through", both, v.environment("NVPadding", "TCGHeader"), trusted(v.p256, "NVPadding", "TCGHeader"))

@@ -59,51 +59,47 @@ func (w *world) acceptedQuotes() {
 	trusted, untrusted := &vector.Result{ClockTrusted: new(true)}, &vector.Result{ClockTrusted: new(false)}
 	seven := forge.PCRValue(forge.BankSHA256, 7)
 	selects := func(s ...statement.PCRSelection) func(*heldQuote) { return func(q *heldQuote) { q.SelectPCRs(s...) } }
-	for _, a := range []struct {
-		name, what string
-		result     *vector.Result
-		how        func(*heldQuote)
+	for _, a := range listed("good quotes", map[string]struct {
+		result *vector.Result
+		how    func(*heldQuote)
 	}{
-		{"ecdsa", "A quote over PCRs 0 to 7 by an AK on P-256.", trusted, func(*heldQuote) {}},
-		{"rsassa", "A quote over PCRs 0 to 7 by an RSA AK.", trusted, func(q *heldQuote) { q.Quoting = w.QuoteBy(w.AKRSA) }},
-		{"values-in-another-order", "The values come in another order, which decides nothing.", trusted, func(q *heldQuote) { slices.Reverse(q.PCRs) }},
-		{"selection-of-four-octets", "The selection has four octets, of which the last is empty.", trusted,
-			selects(forge.SelectionOf(forge.BankSHA256, 0xff, 0, 0, 0))},
-		{"selection-of-one-octet", "The selection has one octet.", trusted, selects(forge.SelectionOf(forge.BankSHA256, 0xff))},
-		{"two-banks", "The quote covers two banks, which it lists in descending order.", trusted,
-			selects(forge.SelectionOf(forge.BankSHA384, 3, 0, 0), forge.SelectionOf(forge.BankSHA256, 0x80, 0, 0))},
-		{"selection-as-asked", "The caller asks for this selection, in four octets.", trusted, wants(forge.BankSHA256, 0xff, 0, 0, 0)},
-		{"value-asked", "The caller asks for the value of PCR 7.", &vector.Result{ClockTrusted: new(true), Value: seven.Value},
+		"ecdsa":                    {trusted, func(*heldQuote) {}},
+		"rsassa":                   {trusted, func(q *heldQuote) { q.Quoting = w.QuoteBy(w.AKRSA) }},
+		"values-in-another-order":  {trusted, func(q *heldQuote) { slices.Reverse(q.PCRs) }},
+		"selection-of-four-octets": {trusted, selects(forge.SelectionOf(forge.BankSHA256, 0xff, 0, 0, 0))},
+		"selection-of-one-octet":   {trusted, selects(forge.SelectionOf(forge.BankSHA256, 0xff))},
+		"two-banks":                {trusted, selects(forge.SelectionOf(forge.BankSHA384, 3, 0, 0), forge.SelectionOf(forge.BankSHA256, 0x80, 0, 0))},
+		"selection-as-asked":       {trusted, wants(forge.BankSHA256, 0xff, 0, 0, 0)},
+		"value-asked": {&vector.Result{ClockTrusted: new(true), Value: seven.Value},
 			held(func(v *vector.Quote) { v.Asked = &vector.PCR{Bank: forge.BankSHA256, Index: 7} })},
-		{"with-a-resettable-pcr", "The quote covers PCR 16 too, and nobody asks for it.", trusted, selects(forge.SelectionOf(forge.BankSHA256, 1, 0, 1))},
-		{"by-a-key-below-another", "The AK stands below another key, so that the TPM obfuscates its clock.", untrusted,
+		"with-a-resettable-pcr": {trusted, selects(forge.SelectionOf(forge.BankSHA256, 1, 0, 1))},
+		"by-a-key-below-another": {untrusted,
 			func(q *heldQuote) {
 				q.Attest.QualifiedSigner = statement.QualifiedName(w.AKOther.Primary(), q.AK.Public.Name())
 			}},
-		{"by-a-bare-key", "The AK is known by its key, without a public area.", untrusted,
-			held(func(v *vector.Quote) { v.AKPublic, v.AKKey = nil, forge.SPKI(w.AKP256.Private.Public()) })},
-		{"of-the-sha1-bank-allowed", "The quote covers a PCR of the SHA-1 bank, which the caller allows.", trusted, func(q *heldQuote) {
+		"by-a-bare-key": {untrusted, held(func(v *vector.Quote) { v.AKPublic, v.AKKey = nil, forge.SPKI(w.AKP256.Private.Public()) })},
+		"of-the-sha1-bank-allowed": {trusted, func(q *heldQuote) {
 			q.SelectPCRs(forge.SelectionOf(forge.BankSHA1, 1, 0, 0), forge.SelectionOf(forge.BankSHA256, 1, 0, 0))
 			q.hold = option("insecureAllowSHA1Bank")
 		}},
-		{"signed-with-sha1-allowed", "The AK's scheme is over SHA-1, which the caller allows.", trusted, func(q *heldQuote) {
+		"signed-with-sha1-allowed": {trusted, func(q *heldQuote) {
 			q.Quoting = w.QuoteBy(w.AKRSA)
 			forge.SHA1AK(q.Quoting)
 			q.hold = option("insecureAllowSHA1Signature")
 		}},
-		{"under-a-sha1-name-allowed", "The AK's Name is a SHA-1 digest, which the caller allows.", trusted, func(q *heldQuote) {
+		"under-a-sha1-name-allowed": {trusted, func(q *heldQuote) {
 			q.ChangeAK(func(p *statement.Public) { p.NameAlg = tpm2.TPMAlgSHA1 })
 			q.hold = option("insecureAllowSHA1Name")
 		}},
-		{"with-any-qualifying-data", "The caller accepts a recorded quote with any qualifying data.", trusted, func(q *heldQuote) {
+		"with-any-qualifying-data": {trusted, func(q *heldQuote) {
 			q.Attest.ExtraData, q.hold = []byte("recorded"), func(v *vector.Quote) {
 				v.QualifyingData, v.Options = nil, []string{"insecureAllowAnyQualifyingData"}
 			}
 		}},
-	} {
+	}) {
 		q := w.hold(w.AKP256)
-		a.how(q)
-		w.acceptAs("quote-"+a.name, a.what, q.vector(), nil, a.result)
+		a.Change.how(q)
+		w.acceptAs("quote-"+a.Name, a.What, q.vector(), nil, a.Change.result)
 	}
 }
 
@@ -277,38 +273,34 @@ func (w *world) boots() {
 	on, off := bootOf(1), bootOf(0)
 	without7 := slices.DeleteFunc(bootOf(1), func(e bootEvent) bool { return e.pcr == 7 })
 	type banks = map[tpm2.TPMAlgID][]bootEvent
-	for _, b := range []struct {
-		name, what, expect string
-		log                []bootEvent
-		quoted             banks
-		edit               func(*vector.Boot)
+	for _, b := range listed("boots", map[string]struct {
+		log    []bootEvent
+		quoted banks
+		edit   func(*vector.Boot)
 	}{
-		{"secure-boot-on", "Secure Boot is on, by the bank of SHA-256.", "", on, banks{forge.BankSHA256: on}, nil},
-		{"secure-boot-on-in-two-banks", "Secure Boot is on, in both banks.", "", on, banks{forge.BankSHA256: on, forge.BankSHA384: on}, nil},
-		{"secure-boot-on-in-the-named-bank", "The bank of SHA-384 decides, and Secure Boot is on there.", "", on, banks{forge.BankSHA384: on},
-			func(b *vector.Boot) { b.Bank = forge.BankSHA384 }},
-		{"secure-boot-off", "Secure Boot is off.", "secure-boot", off, banks{forge.BankSHA256: off}, nil},
-		{"secure-boot-on-in-a-filled-in-bank", "The firmware extends the bank of SHA-256, where Secure Boot is off; root filled in the bank of SHA-384 and quotes that alone.",
-			"pcr-not-quoted", on, banks{forge.BankSHA384: on}, nil},
-		{"secure-boot-on-in-a-filled-in-bank-beside", "Root filled in the bank of SHA-384 with another boot, and quotes both.", "event-log-replay", on, banks{forge.BankSHA256: off, forge.BankSHA384: on}, nil},
-		{"secure-boot-on-an-unextended-bank", "Nobody extended the bank of SHA-256, and the log says that Secure Boot is on.", "event-log-replay", on, banks{forge.BankSHA256: nil}, nil},
-		{"secure-boot-on-an-unextended-bank-and-no-events", "Nobody extended the bank of SHA-256, and the log is empty.", "event-log-unextended", nil, banks{forge.BankSHA256: nil}, nil},
-		{"secure-boot-without-pcr-7", "Everything was measured but Secure Boot.", "event-log-unextended", without7, banks{forge.BankSHA256: without7}, nil},
-		{"secure-boot-with-pcr-7-unexplained", "PCR 7 is among those that the log need not explain.", "event-log-uncovered", on, banks{forge.BankSHA256: on},
-			func(b *vector.Boot) { b.Unexplained = []int{7} }},
-		{"secure-boot-without-a-log", "The quote comes without an event log.", "event-log-missing", on, banks{forge.BankSHA256: on}, func(b *vector.Boot) { b.EventLog = nil }},
-		{"secure-boot-with-the-log-of-another-boot", "Secure Boot is off, and the log is one of a boot where it is on.", "event-log-replay", on, banks{forge.BankSHA256: off}, nil},
-		{"secure-boot-by-a-forged-quote", "A value of the quote was changed to that of a boot with Secure Boot on.", "pcr-digest", on, banks{forge.BankSHA256: off},
+		"secure-boot-on":                                  {on, banks{forge.BankSHA256: on}, nil},
+		"secure-boot-on-in-two-banks":                     {on, banks{forge.BankSHA256: on, forge.BankSHA384: on}, nil},
+		"secure-boot-on-in-the-named-bank":                {on, banks{forge.BankSHA384: on}, func(b *vector.Boot) { b.Bank = forge.BankSHA384 }},
+		"secure-boot-off":                                 {off, banks{forge.BankSHA256: off}, nil},
+		"secure-boot-on-in-a-filled-in-bank":              {on, banks{forge.BankSHA384: on}, nil},
+		"secure-boot-on-in-a-filled-in-bank-beside":       {on, banks{forge.BankSHA256: off, forge.BankSHA384: on}, nil},
+		"secure-boot-on-an-unextended-bank":               {on, banks{forge.BankSHA256: nil}, nil},
+		"secure-boot-on-an-unextended-bank-and-no-events": {nil, banks{forge.BankSHA256: nil}, nil},
+		"secure-boot-without-pcr-7":                       {without7, banks{forge.BankSHA256: without7}, nil},
+		"secure-boot-with-pcr-7-unexplained":              {on, banks{forge.BankSHA256: on}, func(b *vector.Boot) { b.Unexplained = []int{7} }},
+		"secure-boot-without-a-log":                       {on, banks{forge.BankSHA256: on}, func(b *vector.Boot) { b.EventLog = nil }},
+		"secure-boot-with-the-log-of-another-boot":        {on, banks{forge.BankSHA256: off}, nil},
+		"secure-boot-by-a-forged-quote": {on, banks{forge.BankSHA256: off},
 			func(b *vector.Boot) { b.Quote.PCRs = w.booted(on, banks{forge.BankSHA256: on}).Quote.PCRs }},
-	} {
-		boot := w.booted(b.log, b.quoted)
-		if b.edit != nil {
-			b.edit(boot)
+	}) {
+		boot := w.booted(b.Change.log, b.Change.quoted)
+		if b.Change.edit != nil {
+			b.Change.edit(boot)
 		}
-		if b.expect == "" {
-			w.acceptAs("boot-"+b.name, b.what, boot, nil, nil)
+		if b.Expect == "" {
+			w.acceptAs("boot-"+b.Name, b.What, boot, nil, nil)
 		} else {
-			w.refuseAs("boot-"+b.name, b.what, b.expect, boot, nil)
+			w.refuseAs("boot-"+b.Name, b.What, b.Expect, boot, nil)
 		}
 	}
 }
