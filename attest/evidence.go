@@ -35,8 +35,7 @@ import (
 // draft's own appendix about TPMs went to: tcg-attest-tpm-certify, with tpmTPublic always
 // there in an answer and the signature a TPMT_SIGNATURE; a bare one is read by the lower
 // functions of attest/tpm/statement alone, and there as well tcg-attest-tpm-quote. What
-// those documents have no statement for has a private one of [oid.NodeAttest], beside them:
-// readers of the draft pass over types that they do not know.
+// those documents have no statement for has a private one of [oid.NodeAttest], beside them.
 type Evidence struct {
 	// Statements are 1 to 8.
 	Statements []Statement
