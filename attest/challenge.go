@@ -94,10 +94,10 @@ func (v *Verifier) makeChallenge(ctx context.Context, k *openKind, hello HelloEv
 
 // expected is the Binding as the verifier knows it: everything but key, nonce
 // and times.
-func (v *Verifier) expected(r *Result, p *Presented, request *csr.Request, clusterID string) *message.Binding {
+func (v *Verifier) expected(r *Result, p *Presented, request *csr.Request) *message.Binding {
 	b := &message.Binding{
 		Road:        message.Road(r.Road),
-		ClusterID:   clusterID,
+		ClusterID:   r.ClusterID,
 		SignerName:  r.SignerName,
 		Requester:   request.Spec.Username,
 		MachineKey:  r.MachineKey,

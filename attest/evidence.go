@@ -12,12 +12,30 @@ import (
 )
 
 // Evidence is what a kind's messages carry beside the certificate request. It travels as
-// the AttestationBundle of draft-ietf-lamps-csr-attestation (attribute
+// the AttestationBundle of draft-ietf-lamps-csr-attestation-28 (attribute
 // 1.2.840.113549.1.9.16.2.59) in the block KUBELET AUTHENTICATOR ATTESTATION DATA:
 //
 //	AttestationBundle    ::= SEQUENCE { attestations SEQUENCE SIZE (1..8) OF AttestationStatement,
 //	                                    certs SEQUENCE SIZE (1..8) OF Certificate OPTIONAL }
 //	AttestationStatement ::= SEQUENCE { type OBJECT IDENTIFIER, stmt ANY DEFINED BY type }
+//
+// Every such bundle is one of the draft's. Of those that the draft allows beside, these are
+// refused on purpose, so that one meaning has one encoding and a size:
+//
+//   - LimitedCertChoices are plain certificates, never other [3]: nobody here could verify
+//     those.
+//   - Certificates are one chain, leaf first and root left out, for all statements together:
+//     one machine answers. The draft orders nothing.
+//   - There are at most 8 statements and 8 certificates of 16 KiB, where the draft sets no
+//     limit.
+//   - A statement has its type and its content, and no hint (a field of drafts up to -21);
+//     its content is DER and in no OCTET STRING.
+//
+// Statements of the TPM are those of draft-birkholz-rats-tcg-tpm2-attestation, where the
+// draft's own appendix about TPMs went to: tcg-attest-tpm-certify, with tpmTPublic always
+// there in an answer and the signature a TPMT_SIGNATURE; a bare one is read by the lower
+// functions of attest/tpm/statement alone, and there as well tcg-attest-tpm-quote. What
+// those documents have no statement for has a private one of [oid.NodeAttest], beside them.
 type Evidence struct {
 	// Statements are 1 to 8.
 	Statements []Statement

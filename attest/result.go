@@ -24,6 +24,8 @@ type Result struct {
 	Machine         Identity
 	MachineStanding Standing
 	MachineKey      [message.HashSize]byte
+	// ClusterID is the cluster that the node means to join, one of the verifier's.
+	ClusterID string
 	// IdentityClass and ManyIdentities are those of [Findings].
 	IdentityClass  string
 	ManyIdentities string

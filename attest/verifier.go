@@ -254,6 +254,7 @@ func (v *Verifier) challenge(ctx context.Context, parsed *csr.Parsed) ([]byte, e
 	if err != nil {
 		return nil, err
 	}
+	r.ClusterID = head.ClusterID
 	q := v.inquiry(r, work.New(work.HelloSignatures), now)
 	if err := q.checkSignature(ctx, checked); err != nil {
 		return nil, err
@@ -271,7 +272,7 @@ func (v *Verifier) challenge(ctx context.Context, parsed *csr.Parsed) ([]byte, e
 			return nil, err
 		}
 	}
-	return v.makeChallenge(ctx, kind, hello, q, v.expected(r, p, request, head.ClusterID), created)
+	return v.makeChallenge(ctx, kind, hello, q, v.expected(r, p, request), created)
 }
 
 // checkHelloObject checks signer name and age, and returns the kind and the time of

@@ -165,7 +165,8 @@ func (v *Verifier) checkBinding(k *openKind, echoed []byte, r *Result, p *Presen
 	if err := v.checkRoadAndCluster(k, Road(echo.Road), echo.ClusterID); err != nil {
 		return nil, err
 	}
-	if err := compareBindings(echo, v.expected(r, p, request, echo.ClusterID)); err != nil {
+	r.ClusterID = echo.ClusterID
+	if err := compareBindings(echo, v.expected(r, p, request)); err != nil {
 		return nil, err
 	}
 	if err := checkTimes(echo, request, now); err != nil {

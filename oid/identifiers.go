@@ -42,9 +42,13 @@ const (
 	// TCGAtTPMSpecification is the subject directory attribute with the family, level
 	// and revision of the TPM specification. tcg-at-tpmSpecification, 2.23.133.2.16.
 	TCGAtTPMSpecification OID = "\x67\x81\x05\x02\x10"
-	// TCGAttestTPMCertify is the statement that holds a TPM2_Certify result.
-	// tcg-attest-tpm-certify, 2.23.133.20.1.
+	// TCGAttestTPMCertify is the statement that holds a TPM2_Certify result
+	// (draft-birkholz-rats-tcg-tpm2-attestation). tcg-attest-tpm-certify, 2.23.133.20.1.
 	TCGAttestTPMCertify OID = "\x67\x81\x05\x14\x01"
+	// TCGAttestTPMQuote is the statement that holds a TPM2_Quote result and the values of
+	// the PCRs, without their numbers. This SDK reads it and writes [NodeAttestQuote].
+	// tcg-attest-tpm-quote, 2.23.133.20.2.
+	TCGAttestTPMQuote OID = "\x67\x81\x05\x14\x02"
 )
 
 // Identifiers of this SDK. They lie under a UUID (ITU-T X.667), are registered with
@@ -77,15 +81,15 @@ const (
 	NodeAttestDocument OID = NodeAttest + "\x07"
 )
 
-// Attributes of PKCS#10 requests (RFC 2985, 5.4; draft-ietf-lamps-csr-attestation).
+// Attributes of PKCS#10 requests (RFC 2985, 5.4; draft-ietf-lamps-csr-attestation-28).
 const (
 	// ExtensionRequest asks for extensions. extensionRequest, 1.2.840.113549.1.9.14.
 	ExtensionRequest OID = "\x2a\x86\x48\x86\xf7\x0d\x01\x09\x0e"
 	// ChallengePassword is a password for revocation, which OpenSSL adds when asked.
 	// challengePassword, 1.2.840.113549.1.9.7.
 	ChallengePassword OID = "\x2a\x86\x48\x86\xf7\x0d\x01\x09\x07"
-	// IDAAAttestation holds an AttestationBundle. id-aa-attestation,
-	// 1.2.840.113549.1.9.16.2.59.
+	// IDAAAttestation holds an AttestationBundle; IANA lists it as id-aa-evidence.
+	// id-aa-attestation, 1.2.840.113549.1.9.16.2.59.
 	IDAAAttestation OID = "\x2a\x86\x48\x86\xf7\x0d\x01\x09\x10\x02\x3b"
 )
 
@@ -113,6 +117,13 @@ const (
 	ExtendedKeyUsage OID = "\x55\x1d\x25"
 	// AuthorityInfoAccess is id-pe-authorityInfoAccess, 1.3.6.1.5.5.7.1.1.
 	AuthorityInfoAccess OID = "\x2b\x06\x01\x05\x05\x07\x01\x01"
+)
+
+// Other names of a subjectAltName.
+const (
+	// PermanentIdentifier is the name of a machine that outlives its certificates (RFC
+	// 4043). id-on-permanentIdentifier, 1.3.6.1.5.5.7.8.3.
+	PermanentIdentifier OID = "\x2b\x06\x01\x05\x05\x07\x08\x03"
 )
 
 // Extended key usages (RFC 5280, 4.2.1.12).

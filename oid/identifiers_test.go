@@ -20,6 +20,8 @@ var dotted = map[OID]string{
 	TCGAtTPMVersion:                  "2.23.133.2.3",
 	TCGAtTPMSpecification:            "2.23.133.2.16",
 	TCGAttestTPMCertify:              "2.23.133.20.1",
+	TCGAttestTPMQuote:                "2.23.133.20.2",
+	PermanentIdentifier:              "1.3.6.1.5.5.7.8.3",
 	NodeAttest:                       "2.25.274969308675442717258829974567625345604",
 	NodeAttestHello:                  "2.25.274969308675442717258829974567625345604.1",
 	NodeAttestProof:                  "2.25.274969308675442717258829974567625345604.2",

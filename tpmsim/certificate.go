@@ -10,9 +10,6 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/crypto/cryptobyte"
-	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
-
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -153,37 +150,13 @@ func (o *CertificateOptions) addNames(t *x509.Certificate, s *style) error {
 }
 
 // subjectAltName makes the SAN of a TPM certificate: the directory name and, where
-// there is one, the other name (RFC 5280, section 4.2.1.6).
+// there is one, the other name.
 func subjectAltName(d Directory, other *OtherName) ([]byte, error) {
-	otherTag, directoryTag := cbasn1.Tag(0).ContextSpecific().Constructed(), cbasn1.Tag(4).ContextSpecific().Constructed()
-	var b cryptobyte.Builder
-	b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
-		if other != nil {
-			b.AddASN1(otherTag, func(b *cryptobyte.Builder) {
-				oid.Add(b, other.Type)
-				der.AddTagged(b, otherTag, other.Value)
-			})
-		}
-		// Name is a CHOICE, so the implicit tag of directoryName becomes explicit.
-		b.AddASN1(directoryTag, func(b *cryptobyte.Builder) {
-			b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
-				addAttribute(b, oid.TCGAtTPMManufacturer, d.Manufacturer)
-				addAttribute(b, oid.TCGAtTPMModel, d.Model)
-				addAttribute(b, oid.TCGAtTPMVersion, d.Version)
-			})
-		})
-	})
-	return b.Bytes()
-}
-
-// addAttribute adds an RDN of one attribute, a UTF8String.
-func addAttribute(b *cryptobyte.Builder, o oid.OID, value string) {
-	b.AddASN1(cbasn1.SET, func(b *cryptobyte.Builder) {
-		b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
-			oid.Add(b, o)
-			der.AddText(b, value)
-		})
-	})
+	names := der.TPMNames{Manufacturer: d.Manufacturer, Model: d.Model, Version: d.Version}
+	if other != nil {
+		names.Others = []der.OtherName{der.OtherName(*other)}
+	}
+	return names.Marshal()
 }
 
 // tpmSpecification makes the subject directory attributes with the TPM specification

@@ -22,6 +22,22 @@
 // that opens only in the TPM of that EK and only for an AK with the very public area
 // that the node sent: so the AK's attributes are proven.
 //
+// # A CA of one's own
+//
+// Machines whose AKs nobody has certified, a fleet of bare metal for example, enrol: they
+// join the AK's CA as they would a cluster, on the road of the EK. The CA's program has a
+// Verifier whose only cluster ID is that of the CA's certificate (attest.ClusterID), so that
+// no answer to the CA is good for a cluster, nor the reverse, and an Authorizer that says
+// which machines are the operator's. What it certifies is not the request's key but the AK:
+//
+//	result, err := verifier.Verify(ctx, answer)
+//	template, err := EnrolledAK(result, ca)
+//	certified, err := tpmcert.CreateAKCertificate(ctx, template, ca, caKey)
+//
+// The node keeps the certificate beside the AK (tpmkey.WriteNVCertificate, or
+// ProverOptions.Certificates) and goes the road of the AK from then on, to every control
+// plane that trusts the CA under tpmcert.ProfileTCG.
+//
 // # Measurements
 //
 // An answer can carry a TPM2_Quote over the same challenge by the same AK

@@ -193,16 +193,7 @@ func TestHelloOfRoadEK(t *testing.T) {
 		t.Fatal(err)
 	}
 	attributes := func(set, clear statement.Attributes) func(*message.Hello, *message.Bundle) {
-		return func(h *message.Hello, _ *message.Bundle) {
-			public, err := statement.ParsePublic(h.AKPublic)
-			if err != nil {
-				t.Fatal(err)
-			}
-			public.Attributes = public.Attributes&^clear | set
-			if h.AKPublic, err = public.Marshal(); err != nil {
-				t.Fatal(err)
-			}
-		}
+		return func(h *message.Hello, _ *message.Bundle) { changeAK(t, h, set, clear) }
 	}
 	for name, c := range map[string]struct {
 		change func(*message.Hello, *message.Bundle)
@@ -223,36 +214,56 @@ func TestHelloOfRoadEK(t *testing.T) {
 		"another cluster":               {func(h *message.Hello, _ *message.Bundle) { h.ClusterID = "other" }, attest.CheckBindingCluster},
 		"road AK with the EK's":         {func(h *message.Hello, _ *message.Bundle) { h.Road = message.RoadAK }, attest.CheckBindingRoad},
 	} {
-		request, err := s.node.Hello(t.Context(), s.plane.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		bundle, err := csr.Parse(request.Spec.Request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		evidence, err := message.ParseBundle(bundle.Data)
-		if err != nil {
-			t.Fatal(err)
-		}
-		hello, err := message.ParseHello(evidence.Statements[0].Stmt)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.change(hello, evidence)
-		if evidence.Statements[0].Stmt, err = hello.Marshal(); err != nil {
-			t.Fatal(name, err)
-		}
-		if bundle.Data, err = evidence.Marshal(); err != nil {
-			t.Fatal(name, err)
-		}
-		if request.Spec.Request, err = bundle.Marshal(); err != nil {
-			t.Fatal(name, err)
-		}
+		request := changedHello(t, s, c.change)
 		if _, err := s.plane.Verifier.Challenge(t.Context(), request); !errors.Is(err, c.want) {
 			t.Errorf("%s: got %v, want %v", name, err, c.want)
 		}
 	}
+}
+
+// changeAK changes the attributes of the AK that a hello states.
+func changeAK(t *testing.T, h *message.Hello, set, clear statement.Attributes) {
+	t.Helper()
+	public, err := statement.ParsePublic(h.AKPublic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public.Attributes = public.Attributes&^clear | set
+	if h.AKPublic, err = public.Marshal(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// changedHello is a hello of the node with something changed.
+func changedHello(t *testing.T, s *stage, change func(*message.Hello, *message.Bundle)) *csr.Request {
+	t.Helper()
+	request, err := s.node.Hello(t.Context(), s.plane.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	bundle, err := csr.Parse(request.Spec.Request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	evidence, err := message.ParseBundle(bundle.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hello, err := message.ParseHello(evidence.Statements[0].Stmt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(hello, evidence)
+	if evidence.Statements[0].Stmt, err = hello.Marshal(); err != nil {
+		t.Fatal(err)
+	}
+	if bundle.Data, err = evidence.Marshal(); err != nil {
+		t.Fatal(err)
+	}
+	if request.Spec.Request, err = bundle.Marshal(); err != nil {
+		t.Fatal(err)
+	}
+	return request
 }
 
 // Only the roads that are configured are open.

@@ -34,6 +34,7 @@ var parsers = map[string]func([]byte) (any, error){
 	"Binding":           parser(message.ParseBinding),
 	"Challenge":         parser(message.ParseChallenge),
 	"TcgAttestCertify":  parser(statement.ParseTCGAttestCertify),
+	"TcgAttestQuote":    parser(statement.ParseTCGAttestQuote),
 	"Quote":             parser(statement.ParseQuote),
 	"TPMS_ATTEST":       parser(statement.ParseAttestation),
 	"TPMT_PUBLIC":       parser(statement.ParsePublic),
@@ -207,7 +208,7 @@ func (t *tree) bytes(name string, b []byte) {
 func (t *tree) showStatement(s message.Statement) {
 	t.line("Type", nameOf(s.Type))
 	name := map[oid.OID]string{
-		oid.TCGAttestTPMCertify: "TcgAttestCertify", oid.NodeAttestHello: "Hello", oid.NodeAttestProof: "Proof", oid.NodeAttestQuote: "Quote",
+		oid.TCGAttestTPMCertify: "TcgAttestCertify", oid.TCGAttestTPMQuote: "TcgAttestQuote", oid.NodeAttestHello: "Hello", oid.NodeAttestProof: "Proof", oid.NodeAttestQuote: "Quote",
 		oid.NodeAttestDocumentHello: "DocumentHello", oid.NodeAttestDocumentProof: "DocumentProof",
 	}[s.Type]
 	if name == "" {

@@ -19,16 +19,16 @@ const (
 )
 
 // Bundle is the evidence of a node as it travels: the structure of
-// draft-ietf-lamps-csr-attestation (attribute [oid.IDAAAttestation]).
+// draft-ietf-lamps-csr-attestation-28 (attribute [oid.IDAAAttestation]).
 //
-//	AttestationBundle    ::= SEQUENCE { attestations SEQUENCE SIZE (1..MAX) OF AttestationStatement,
-//	                                    certs SEQUENCE SIZE (1..MAX) OF CertificateChoices OPTIONAL }
+//	AttestationBundle ::= SEQUENCE { attestations SEQUENCE SIZE (1..MAX) OF AttestationStatement,
+//	                                 certs SEQUENCE SIZE (1..MAX) OF LimitedCertChoices OPTIONAL }
 type Bundle struct {
 	// Statements are 1 to [MaxStatements].
 	Statements []Statement
 	// Certificates are DER, leaf first, 0 to [der.MaxCertificates] of at most
 	// [der.MaxCertificateSize] bytes each. Only plain certificates are read and
-	// written, none of the other CertificateChoices.
+	// written, and not the other form of LimitedCertChoices.
 	Certificates [][]byte
 }
 

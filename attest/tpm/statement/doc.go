@@ -25,7 +25,7 @@
 //
 // [ParseTCGAttestCertify] and [ParseQuote] read the DER in which the messages of
 // nodeattest carry a statement with what belongs to it, [MarshalTCGAttestCertify] and
-// [MarshalQuote] write it.
+// [MarshalQuote] write it. [ParseTCGAttestQuote] reads the form that others give a quote.
 //
 // # Errors
 //

@@ -48,7 +48,7 @@ func MarshalQuote(e *QuoteEvidence) ([]byte, error) {
 		return nil, err
 	}
 	return der.Marshal("quote", func(c *der.Codec) {
-		writeSigned(c, e.Attest, e.Signature)
+		signed(c, &e.Attest, &e.Signature)
 		c.Demand(len(pcrs) > 0, "pcrs", "at least one PCR")
 		c.Nested("pcrs", asn1.SEQUENCE, func(c *der.Codec) {
 			for _, p := range pcrs {
@@ -69,26 +69,26 @@ func MarshalQuote(e *QuoteEvidence) ([]byte, error) {
 // RawSignature is nil. It returns an [*Error] with attest.CheckEncoding, attest.CheckSize or
 // the check of a PCR that is not well formed or there twice.
 func ParseQuote(data []byte) (*QuoteEvidence, error) {
-	body, err := der.OpenSequence("quote", data, der.MaxEvidenceSize)
+	type message struct {
+		QuoteEvidence
+		pcrs []byte
+	}
+	m, err := der.Parse(&message{}, "quote", data, der.MaxEvidenceSize, func(m *message, c *der.Codec) {
+		signed(c, &m.Attest, &m.Signature)
+		c.Sequence("pcrs", &m.pcrs)
+	})
 	if err != nil {
 		return nil, err
 	}
-	e := &QuoteEvidence{}
-	if e.Attest, e.Signature, err = readSigned("quote", &body); err != nil {
+	if m.PCRs, err = readPCRs(m.pcrs); err != nil {
 		return nil, err
 	}
-	var list cryptobyte.String
-	if !body.ReadASN1(&list, asn1.SEQUENCE) || !body.Empty() {
-		return nil, der.Fault("quote", "pcrs", "a SEQUENCE OF and nothing after it")
-	}
-	if e.PCRs, err = readPCRs(list); err != nil {
-		return nil, err
-	}
-	return e, nil
+	return &m.QuoteEvidence, nil
 }
 
 // readPCRs needs no limit of its own: ascending, there are at most MaxPCRs.
 func readPCRs(list cryptobyte.String) ([]PCR, error) {
+	list.ReadASN1(&list, asn1.SEQUENCE)
 	pcrs := make([]PCR, 0, pcrsPerBank)
 	for !list.Empty() {
 		var one cryptobyte.String

@@ -91,7 +91,7 @@ func TestQuoteAllocations(t *testing.T) {
 		limit float64
 		run   func() error
 	}{
-		"parse": {2, func() error {
+		"parse": {3, func() error {
 			_, err := ParseQuote(der)
 			return err
 		}},

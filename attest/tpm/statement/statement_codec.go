@@ -1,7 +1,6 @@
 package statement
 
 import (
-	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/internal/der"
@@ -19,10 +18,19 @@ func MarshalTCGAttestCertify(e *CertifyEvidence) ([]byte, error) {
 	if e == nil {
 		return nil, der.Fault("certify", "statement", "one")
 	}
-	return der.Marshal("certify", func(c *der.Codec) {
-		writeSigned(c, e.Attest, e.Signature)
-		c.Optional("tpmTPublic", &e.Public, asn1.OCTET_STRING, 1, der.MaxPublicSize)
-	})
+	return der.Marshal("certify", e.fields)
+}
+
+// fields are those of the statement, to be read or written.
+func (e *CertifyEvidence) fields(c *der.Codec) {
+	signed(c, &e.Attest, &e.Signature)
+	c.Optional("tpmTPublic", &e.Public, asn1.OCTET_STRING, 1, der.MaxPublicSize)
+}
+
+// signed are the two fields with which each statement begins.
+func signed(c *der.Codec, attest, signature *[]byte) {
+	c.Octets("tpmSAttest", attest, asn1.OCTET_STRING, 1, der.MaxPublicSize)
+	c.Octets("signature", signature, asn1.OCTET_STRING, 1, der.MaxPublicSize)
 }
 
 // ParseTCGAttestCertify reads the DER of a tcg-attest-tpm-certify statement. It
@@ -31,36 +39,5 @@ func MarshalTCGAttestCertify(e *CertifyEvidence) ([]byte, error) {
 // where tpmTPublic is absent. It returns a [*refusal.Error] with attest.CheckEncoding or
 // attest.CheckSize.
 func ParseTCGAttestCertify(data []byte) (*CertifyEvidence, error) {
-	body, err := der.OpenSequence("certify", data, der.MaxEvidenceSize)
-	if err != nil {
-		return nil, err
-	}
-	e := &CertifyEvidence{}
-	if e.Attest, e.Signature, err = readSigned("certify", &body); err != nil {
-		return nil, err
-	}
-	if !body.Empty() {
-		if e.Public, err = der.ReadOctets("certify", "tpmTPublic", &body, asn1.OCTET_STRING, 1, der.MaxPublicSize); err != nil {
-			return nil, err
-		}
-	}
-	if !body.Empty() {
-		return nil, der.Fault("certify", "frame", "nothing after tpmTPublic")
-	}
-	return e, nil
-}
-
-// readSigned reads the two fields with which each statement begins.
-func readSigned(message string, body *cryptobyte.String) (attest, signature []byte, err error) {
-	if attest, err = der.ReadOctets(message, "tpmSAttest", body, asn1.OCTET_STRING, 1, der.MaxPublicSize); err != nil {
-		return nil, nil, err
-	}
-	signature, err = der.ReadOctets(message, "signature", body, asn1.OCTET_STRING, 1, der.MaxPublicSize)
-	return attest, signature, err
-}
-
-// writeSigned writes the two fields with which each statement begins.
-func writeSigned(c *der.Codec, attest, signature []byte) {
-	c.Octets("tpmSAttest", &attest, asn1.OCTET_STRING, 1, der.MaxPublicSize)
-	c.Octets("signature", &signature, asn1.OCTET_STRING, 1, der.MaxPublicSize)
+	return der.Parse(&CertifyEvidence{}, "certify", data, der.MaxEvidenceSize, (*CertifyEvidence).fields)
 }

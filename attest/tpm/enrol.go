@@ -1,0 +1,41 @@
+package tpm
+
+import (
+	"crypto/x509"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+)
+
+// CheckEnrolment: a result does not prove an AK to a CA: it is no admitted answer, or not
+// one on the road of the EK, on which alone the AK is proven.
+const CheckEnrolment Check = "enrolment"
+
+// EnrolledAK returns what is to be certified of the AK that a machine has proven to a CA of
+// AK certificates, for [tpmcert.CreateAKCertificate]: all of it but the validity.
+//
+// The result is that of an ordinary join on [attest.RoadEK], to the cluster whose ID is that
+// of the CA's certificate ([attest.ClusterID]). So the AK's public area is that of a
+// restricted key in the TPM of the EK, which opened a credential for that area's Name
+// (TPM2_MakeCredential, TPM2_ActivateCredential), for this requester and in this
+// challenge's window; the EK is trusted and not revoked, and the Authorizer has admitted the
+// machine. A copy of the answer gets another certificate for the same AK at most.
+//
+// The PermanentIdentifier is the EK's identity, which the caller may replace by a name that
+// the Authorizer knows the machine by. A refusal is an [*Error] with [CheckEnrolment], or
+// with [attest.CheckBindingCluster] where the machine meant to enrol elsewhere.
+func EnrolledAK(r *attest.Result, ca *x509.Certificate) (tpmcert.AKTemplate, error) {
+	id, err := attest.ClusterID(ca)
+	if err != nil {
+		return tpmcert.AKTemplate{}, err
+	}
+	if r == nil || r.Verified() == nil || r.Road != attest.RoadEK || DetailsOf(r) == nil {
+		return tpmcert.AKTemplate{}, &Error{Check: CheckEnrolment, Got: "a result without a proven AK", Want: "that of an admitted answer on road ek"}
+	}
+	if r.ClusterID != id {
+		return tpmcert.AKTemplate{}, &Error{Check: attest.CheckBindingCluster, Got: r.ClusterID, Want: "the CA's, " + id}
+	}
+	d := DetailsOf(r)
+	key, err := d.AKPublic.Key()
+	return tpmcert.AKTemplate{Key: key, PermanentIdentifier: string(r.Machine), Directory: d.Directory}, err
+}

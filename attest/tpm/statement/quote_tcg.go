@@ -1,0 +1,72 @@
+package statement
+
+import (
+	"strconv"
+
+	"github.com/google/go-tpm/tpm2"
+	"golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
+)
+
+// tcgQuote is a statement tcg-attest-tpm-quote.
+type tcgQuote struct {
+	QuoteEvidence
+	values []byte // nil where the field is absent
+}
+
+func (q *tcgQuote) fields(c *der.Codec) {
+	signed(c, &q.Attest, &q.Signature)
+	c.Optional("pcrValues", &q.values, asn1.OCTET_STRING, 1, MaxPCRs*tpmwire.MaxDigestSize)
+}
+
+// ParseTCGAttestQuote reads the DER of a statement tcg-attest-tpm-quote
+// ([oid.TCGAttestTPMQuote], draft-birkholz-rats-tcg-tpm2-attestation), which other
+// software makes where this SDK has [MarshalQuote]:
+//
+//	TcgAttestQuote ::= SEQUENCE { tpmSAttest OCTET STRING, signature OCTET STRING,
+//	                              pcrValues OCTET STRING OPTIONAL }
+//
+// pcrValues are the values of the quoted PCRs without their numbers, one behind the other
+// as TPM2_Quote digests them: bank by bank as selected, ascending within. Which they are
+// is taken from the TPMS_ATTEST, so that one is read here. The rest is for
+// [VerifyQuote], which has the digest computed under the hash of the attestation key's
+// scheme, whatever the banks are, and refuses a statement without values or with
+// too few.
+//
+// The result shares memory with data and its RawSignature is nil. It returns an [*Error]
+// with attest.CheckEncoding or attest.CheckSize; [CheckStatementType] where the statement is
+// no quote, or another check of [ParseAttestation]; [CheckPCRSelection] or [CheckPCRBank];
+// [CheckPCRMissing] where the values end inside of one, and [CheckPCRNotQuoted] where there
+// are more than were quoted.
+func ParseTCGAttestQuote(data []byte) (*QuoteEvidence, error) {
+	q, err := der.Parse(&tcgQuote{}, "quote", data, der.MaxEvidenceSize, (*tcgQuote).fields)
+	if err != nil {
+		return nil, err
+	}
+	a, err := ParseAttestation(q.Attest)
+	if err != nil {
+		return nil, err
+	}
+	if a.Quote == nil {
+		return nil, tpmwire.Refuse(CheckStatementType, statementTypeName(a.Type), statementTypeName(tpm2.TPMSTAttestQuote))
+	}
+	selected, err := SelectedPCRs(a.Quote.Selections, true) // VerifyQuote decides about SHA-1
+	if err != nil {
+		return nil, err
+	}
+	for left := q.values; len(left) > 0; {
+		n := len(q.PCRs)
+		if n == len(selected) {
+			return nil, tpmwire.Refuse(CheckPCRNotQuoted, strconv.Itoa(len(left))+" bytes more", NamesOfPCRs(selected))
+		}
+		id := selected[n]
+		size := tpmwire.HashOf(id.bank).Size()
+		if len(left) < size {
+			return nil, tpmwire.Refuse(CheckPCRMissing, strconv.Itoa(len(left))+" bytes for "+id.String(), strconv.Itoa(size))
+		}
+		q.PCRs, left = append(q.PCRs, PCR{id.bank, id.index, left[:size]}), left[size:]
+	}
+	return &q.QuoteEvidence, nil
+}

@@ -1,0 +1,195 @@
+package tpmcert
+
+import (
+	"context"
+	"crypto"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	x509ext "github.com/google/go-attestation/x509"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+var akDirectory = DirectoryName{Manufacturer: "id:494E5443", Vendor: "INTC", Model: "ADL", Version: "id:00020000"}
+
+// akCA is a CA for AKs that is valid at chainTime.
+func akCA(t testing.TB, edit func(*x509.Certificate)) *testCA { return sign(t, nil, "AK CA", edit) }
+
+func akTemplate(key crypto.PublicKey) AKTemplate {
+	return AKTemplate{Key: key, PermanentIdentifier: "machine-7", Directory: akDirectory,
+		NotBefore: chainTime, NotAfter: chainTime.Add(time.Hour)}
+}
+
+// What is made has the form that ProfileTCG asks for and, by its own source, step-ca; and
+// says to the SAN reader of go-attestation what it was made of.
+func TestCreateAKCertificate(t *testing.T) {
+	ca := akCA(t, nil)
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	identities := map[attest.Identity]bool{}
+	for name, key := range map[string]crypto.PublicKey{"RSA-2048": rsaKey.Public(), "P-256": newTestKey(t).Public(),
+		"P-384": newECDSA(t, elliptic.P384()).Public(), "P-521": newECDSA(t, elliptic.P521()).Public()} {
+		t.Run(name, func(t *testing.T) {
+			made, err := CreateAKCertificate(t.Context(), akTemplate(key), ca.cert, ca.key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cert := made.Chain[0]
+			if len(made.Chain) != 2 || !made.Chain[1].Equal(ca.cert) || made.Directory != akDirectory {
+				t.Errorf("a chain of %d, %+v", len(made.Chain), made.Directory)
+			}
+			identities[made.Machine] = true
+			takenByStepCA(t, cert, "machine-7")
+			want := map[string]bool{"2.5.29.15": true, "2.5.29.37": false, "2.5.29.19": true, "2.5.29.35": false, "2.5.29.17": true}
+			for _, e := range cert.Extensions {
+				critical, known := want[e.Id.String()]
+				if delete(want, e.Id.String()); !known || e.Critical != critical {
+					t.Errorf("extension %s, critical %v", e.Id, e.Critical)
+				}
+			}
+			if len(want) != 0 || cert.KeyUsage != x509.KeyUsageDigitalSignature || !cert.BasicConstraintsValid {
+				t.Errorf("no extensions %v, %s", want, keyUsageText(cert.KeyUsage))
+			}
+			if !cert.NotBefore.Equal(chainTime) || !cert.NotAfter.Equal(chainTime.Add(time.Hour)) || cert.SerialNumber.BitLen() < 100 {
+				t.Errorf("from %s to %s, number %s", cert.NotBefore, cert.NotAfter, cert.SerialNumber)
+			}
+		})
+	}
+	if len(identities) != 1 {
+		t.Errorf("one machine is %v", identities)
+	}
+	bare := akTemplate(rsaKey.Public())
+	bare.PermanentIdentifier, bare.Directory = strings.Repeat("é", 127), DirectoryName{}
+	made, err := CreateAKCertificate(t.Context(), bare, ca.cert, ca.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if identities[made.Machine] || made.Directory != (DirectoryName{}) {
+		t.Errorf("another machine is %s, %+v", made.Machine, made.Directory)
+	}
+}
+
+// takenByStepCA asks of a certificate what step-ca asks in its challenge device-attest-01:
+// acme/challenge.go, doTPMAttestationFormat and validateAKCertificate.
+func takenByStepCA(t *testing.T, cert *x509.Certificate, identifier string) {
+	t.Helper()
+	if cert.Version != 3 || len(cert.Subject.Names) != 0 || cert.IsCA ||
+		len(cert.UnknownExtKeyUsage) == 0 || !oid.TCGKpAIKCertificate.Equal(cert.UnknownExtKeyUsage[0]) {
+		t.Errorf("version %d, subject %s, CA %v, usages %v", cert.Version, cert.Subject, cert.IsCA, cert.UnknownExtKeyUsage)
+	}
+	for _, e := range cert.Extensions {
+		if !oid.SubjectAltName.Equal(e.Id) {
+			continue
+		}
+		san, err := x509ext.ParseSubjectAltName(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := map[string]any{}
+		for _, n := range san.DirectoryNames[0].Names {
+			names[n.Type.String()] = n.Value
+		}
+		if len(san.DirectoryNames) != 1 || names["2.23.133.2.1"] != akDirectory.Manufacturer || names["2.23.133.2.2"] != akDirectory.Model ||
+			names["2.23.133.2.3"] != akDirectory.Version {
+			t.Errorf("directory name %v", names)
+		}
+		if p := san.PermanentIdentifiers; len(p) != 1 || p[0].IdentifierValue != identifier || len(p[0].Assigner) != 0 {
+			t.Errorf("permanent identifiers %v", p)
+		}
+	}
+}
+
+func TestCreateAKCertificateRefuses(t *testing.T) {
+	ca, other := akCA(t, nil), newTestKey(t)
+	_, edKey, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	weak, err := rsa.GenerateKey(rand.Reader, 1024)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shape := *ca.cert
+	shape.SignatureAlgorithm, shape.PublicKey = 0, edKey.Public()
+	edCA, err := x509.CreateCertificate(rand.Reader, &shape, &shape, edKey.Public(), edKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsedEdCA, err := x509.ParseCertificate(edCA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	edited := func(edit func(*x509.Certificate)) func(*testing.T, *AKTemplate) (*x509.Certificate, crypto.Signer) {
+		return func(t *testing.T, _ *AKTemplate) (*x509.Certificate, crypto.Signer) {
+			ca := akCA(t, edit)
+			return ca.cert, ca.key
+		}
+	}
+	change := func(f func(*AKTemplate)) func(*testing.T, *AKTemplate) (*x509.Certificate, crypto.Signer) {
+		return func(_ *testing.T, a *AKTemplate) (*x509.Certificate, crypto.Signer) {
+			f(a)
+			return ca.cert, ca.key
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*testing.T, *AKTemplate) (*x509.Certificate, crypto.Signer)
+		want   refusal.Check
+	}{
+		"good":                      {change(func(*AKTemplate) {}), ""},
+		"no key":                    {change(func(a *AKTemplate) { a.Key = nil }), statement.CheckWeakKey},
+		"an Ed25519 key":            {change(func(a *AKTemplate) { a.Key = edKey.Public() }), statement.CheckWeakKey},
+		"RSA of 1024 bits":          {change(func(a *AKTemplate) { a.Key = weak.Public() }), statement.CheckWeakKey},
+		"no machine":                {change(func(a *AKTemplate) { a.PermanentIdentifier = "" }), der.CheckEncoding},
+		"a longer machine":          {change(func(a *AKTemplate) { a.PermanentIdentifier = strings.Repeat("m", 256) }), der.CheckEncoding},
+		"a machine not in UTF-8":    {change(func(a *AKTemplate) { a.PermanentIdentifier = "\xff" }), der.CheckEncoding},
+		"no manufacturer":           {change(func(a *AKTemplate) { a.Directory.Manufacturer = "" }), CheckSubjectAltName},
+		"another manufacturer":      {change(func(a *AKTemplate) { a.Directory.Manufacturer = "INTC" }), CheckSubjectAltName},
+		"no model":                  {change(func(a *AKTemplate) { a.Directory.Model = "" }), CheckSubjectAltName},
+		"no version":                {change(func(a *AKTemplate) { a.Directory.Version = "" }), CheckSubjectAltName},
+		"a vendor alone":            {change(func(a *AKTemplate) { a.Directory = DirectoryName{Vendor: "INTC"} }), CheckSubjectAltName},
+		"no validity":               {change(func(a *AKTemplate) { a.NotBefore, a.NotAfter = time.Time{}, time.Time{} }), refusal.CheckConfig},
+		"an end before":             {change(func(a *AKTemplate) { a.NotAfter = a.NotBefore.Add(-time.Second) }), CheckCertificateExpired},
+		"the CA's end":              {change(func(a *AKTemplate) { a.NotAfter = ca.cert.NotAfter }), ""},
+		"an end after the CA's":     {change(func(a *AKTemplate) { a.NotAfter = ca.cert.NotAfter.Add(time.Second) }), refusal.CheckConfig},
+		"a beginning before the CA": {change(func(a *AKTemplate) { a.NotBefore = ca.cert.NotBefore.Add(-time.Second) }), CheckCertificateNotYetValid},
+		"no CA":                     {func(*testing.T, *AKTemplate) (*x509.Certificate, crypto.Signer) { return nil, ca.key }, refusal.CheckConfig},
+		"no CA key":                 {func(*testing.T, *AKTemplate) (*x509.Certificate, crypto.Signer) { return ca.cert, nil }, refusal.CheckConfig},
+		"another CA's key":          {func(*testing.T, *AKTemplate) (*x509.Certificate, crypto.Signer) { return ca.cert, other }, refusal.CheckConfig},
+		"a CA of Ed25519":           {func(*testing.T, *AKTemplate) (*x509.Certificate, crypto.Signer) { return parsedEdCA, edKey }, statement.CheckWeakKey},
+		"a certificate of no CA":    {edited(func(c *x509.Certificate) { c.IsCA = false }), CheckCertificateChain},
+		"a CA for TLS":              {edited(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }), CheckCertificateExtKeyUsage},
+		"a CA for CRLs":             {edited(func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageCRLSign }), CheckCertificateChain},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := akTemplate(other.Public())
+			cert, key := c.change(t, &a)
+			made, err := CreateAKCertificate(t.Context(), a, cert, key)
+			if c.want == "" && err != nil || c.want != "" && !errors.Is(err, c.want) {
+				t.Errorf("got %v, want %s", err, c.want)
+			}
+			if (made != nil) != (err == nil) {
+				t.Errorf("%v beside %v", made, err)
+			}
+		})
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if _, err := CreateAKCertificate(ended, akTemplate(other.Public()), ca.cert, ca.key); !errors.Is(err, csr.ErrRetry) {
+		t.Errorf("after its end: %v", err)
+	}
+}
