@@ -92,9 +92,13 @@ func certify(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey, key tpm
 		if err != nil {
 			return nil, err
 		}
+		signer, err := h.Authorize(ctx, ak.Handle, ak.Name, ak.Password.Reveal())
+		if err != nil {
+			return nil, err
+		}
 		return tpmop.Run(ctx, h.TPM, tpm2.Certify{
 			ObjectHandle:   object,
-			SignHandle:     tpmop.WithPassword(ak.Handle, ak.Name, nil),
+			SignHandle:     signer,
 			QualifyingData: tpm2.TPM2BData{Buffer: qualifyingData},
 			InScheme:       tpm2.TPMTSigScheme{Scheme: tpm2.TPMAlgNull}, // the AK's own
 		}, "TPM2_Certify of 0x%08x with 0x%08x", uint32(loaded.Handle), uint32(ak.Handle))
@@ -184,8 +188,12 @@ func quoteOnce(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey, selec
 		pcrs = append(pcrs, read...)
 	}
 	rsp, err := tpmop.Retry(func() (*tpm2.QuoteResponse, error) {
+		signer, err := h.Authorize(ctx, ak.Handle, ak.Name, ak.Password.Reveal())
+		if err != nil {
+			return nil, err
+		}
 		return tpmop.Run(ctx, h.TPM, tpm2.Quote{
-			SignHandle:     tpmop.WithPassword(ak.Handle, ak.Name, nil),
+			SignHandle:     signer,
 			QualifyingData: tpm2.TPM2BData{Buffer: qualifyingData},
 			InScheme:       tpm2.TPMTSigScheme{Scheme: tpm2.TPMAlgNull}, // the AK's own
 			PCRSelect:      tpmop.Selection(selection...),
