@@ -35,6 +35,9 @@ type CertificateOptions struct {
 	// Instance is the machine that Google's styles name. nil: DefaultInstance.
 	Instance *oid.GCEInstance
 
+	// Device is the machine that StyleOEM names. nil: DefaultDevice.
+	Device *Device
+
 	// NotBefore and NotAfter bound the validity. Zero: one hour before and twenty
 	// years after the CA's clock.
 	NotBefore, NotAfter time.Time
@@ -79,8 +82,8 @@ func (ca *CA) IssueEK(pub crypto.PublicKey, o CertificateOptions) (*x509.Certifi
 func (ca *CA) issue(by *issuer, pub crypto.PublicKey, o CertificateOptions) (*x509.Certificate, error) {
 	o.Style = cmp.Or(o.Style, StyleTCG)
 	s, ok := styles[o.Style]
-	if !ok || o.OtherName != nil && (!s.san || o.NoSAN) || o.Instance != nil && !s.instance {
-		return nil, fmt.Errorf("%w: no certificate of %v has this OtherName or Instance", ErrOptions, o.Style)
+	if !ok || o.OtherName != nil && (!s.san || o.NoSAN) || o.Instance != nil && !s.instance || o.Device != nil && !s.device {
+		return nil, fmt.Errorf("%w: no certificate of %v has this OtherName, Instance or Device", ErrOptions, o.Style)
 	}
 	now := ca.now()
 	t := &x509.Certificate{
@@ -121,12 +124,30 @@ func (ca *CA) issue(by *issuer, pub crypto.PublicKey, o CertificateOptions) (*x5
 // addNames adds the subject and, as extensions, what the certificate says about the
 // machine: TPM specification, SAN, instance identity.
 func (o *CertificateOptions) addNames(t *x509.Certificate, s *style) error {
-	instance, directory := cmp.Or(o.Instance, DefaultInstance()), DefaultDirectory()
-	if o.Directory != nil {
-		directory = *o.Directory
+	instance, directory, device := cmp.Or(o.Instance, DefaultInstance()), o.Directory, cmp.Or(o.Device, DefaultDevice())
+	if directory == nil && !s.device {
+		directory = new(DefaultDirectory())
 	}
 	if s.subject != nil {
 		t.Subject = s.subject(instance)
+	}
+	var others []OtherName
+	if s.device {
+		t.Subject = pkix.Name{Organization: []string{"tpmsim"}, CommonName: device.PartNumber, SerialNumber: device.SerialNumber}
+		for _, policy := range []oid.OID{oid.TCGCapVerifiedTPMResidency, oid.TCGCapVerifiedTPMRestricted} {
+			id, err := x509.ParseOID(policy.String())
+			if err != nil {
+				return err
+			}
+			t.Policies = append(t.Policies, id)
+		}
+		var err error
+		if others, err = device.otherNames(); err != nil {
+			return err
+		}
+	}
+	if o.OtherName != nil {
+		others = append(others, *o.OtherName)
 	}
 	for _, e := range []struct {
 		wanted   bool
@@ -136,7 +157,7 @@ func (o *CertificateOptions) addNames(t *x509.Certificate, s *style) error {
 	}{
 		{s.specification, oid.SubjectDirectoryAttributes, false, tpmSpecification},
 		// It must be critical where the subject is empty.
-		{s.san && !o.NoSAN, oid.SubjectAltName, true, func() ([]byte, error) { return subjectAltName(directory, o.OtherName) }},
+		{s.san && !o.NoSAN, oid.SubjectAltName, !s.device, func() ([]byte, error) { return subjectAltName(directory, others) }},
 		{s.instance, oid.KubernetesNodeProviderIdentifier, false, instance.Marshal},
 	} {
 		if !e.wanted {
@@ -152,17 +173,20 @@ func (o *CertificateOptions) addNames(t *x509.Certificate, s *style) error {
 	return nil
 }
 
-// subjectAltName makes the SAN of a TPM certificate: the directory name and, where
-// there is one, the other name (RFC 5280, section 4.2.1.6).
-func subjectAltName(d Directory, other *OtherName) ([]byte, error) {
+// subjectAltName makes the SAN of a TPM certificate: the other names and, where there is
+// one, the directory name (RFC 5280, section 4.2.1.6).
+func subjectAltName(d *Directory, others []OtherName) ([]byte, error) {
 	otherTag, directoryTag := cbasn1.Tag(0).ContextSpecific().Constructed(), cbasn1.Tag(4).ContextSpecific().Constructed()
 	var b cryptobyte.Builder
 	b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
-		if other != nil {
+		for _, other := range others {
 			b.AddASN1(otherTag, func(b *cryptobyte.Builder) {
 				oid.Add(b, other.Type)
 				der.AddTagged(b, otherTag, other.Value)
 			})
+		}
+		if d == nil {
+			return
 		}
 		// Name is a CHOICE, so the implicit tag of directoryName becomes explicit.
 		b.AddASN1(directoryTag, func(b *cryptobyte.Builder) {
