@@ -36,7 +36,7 @@ var ErrIAK = errors.New("no key of this TPM is that of the IAK's certificate")
 // intermediates, unless ProverOptions.Certificates has it. The key is the persistent
 // 0x81020001 where that is the certificate's, with [ProverOptions].AKPassword; otherwise the
 // first of [IAKTemplates] that makes it. The error then wraps [ErrIAK], and where there is no
-// certificate [ErrNVIndexNotFound]. An IAK at another handle or of another template is an
+// certificate [tpmkey.ErrNVIndexNotFound]. An IAK at another handle or of another template is an
 // AKSource with Handle or Template, and the certificates in ProverOptions.Certificates.
 //
 // It goes [attest.RoadAK] alone: an IAK lets no password open credentials.
@@ -54,7 +54,7 @@ var iakPolicies = map[tpm2.TPMIAlgHash]string{
 		"\x67\x2f\x51\x71\x6c\x5c\xbb\x60\x5f\x31\x3b\xf3\x45\xaa\xb3\x12",
 	tpm2.TPMAlgSHA512: "\x80\x60\xd1\xfb\x31\x71\x6a\x29\xe4\x8a\x6e\x5f\xec\xe0\x88\xbc" +
 		"\xfc\x1b\x27\x8f\xc1\x62\x25\x5e\x81\xc3\xec\xa3\x54\x4c\xd4\x4a" +
-		"\xf9\x44\x10\xc3\x71\x5d\x56\x1c\xcc\xd9\xe3\x9a\x6e\xb2\x64\x6d" +
+		"\xf9\x44\x10\xc3\x71\x5d\x56\x1c\xcc\xd9\xe3\x9a\x6c\xb2\x64\x6d" +
 		"\x43\x53\x5b\xb5\x4e\xa8\x87\x10\xde\xb5\xf7\x83\x6b\xd9\xb5\x86",
 }
 

@@ -46,8 +46,9 @@ type ProverOptions struct {
 	// the empty one. [EndorsementPassword] makes and keeps one.
 	EndorsementPassword secret.Value[[]byte]
 	// AKPassword is the password of a persistent AK, as some makers of machines set one: 1
-	// to 32 bytes without a zero byte. A wrong one counts towards the TPM's lockout unless
-	// the key has the attribute noDA. Zero means the empty one. On [attest.RoadAK] alone.
+	// to 32 bytes without a zero byte. A wrong one is [tpmkey.ErrPassword], and counts
+	// towards the TPM's lockout unless the key has the attribute noDA. Zero means the empty
+	// one. On [attest.RoadAK] alone.
 	AKPassword secret.Value[[]byte]
 	// Quote, if set, has every answer carry a quote over these PCRs, so that the
 	// control plane knows what the machine booted: [DefaultPCRs], or others. Banks of
