@@ -69,6 +69,7 @@ func generate() (*vector.Set, *messages) {
 		}
 	}
 	w.roadEK()
+	w.oems()
 	return &w.set, w.messages()
 }
 
