@@ -3,6 +3,8 @@ package attest
 import (
 	"encoding/base64"
 	"encoding/hex"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,8 +21,10 @@ import (
 //	azure:<subscription ID>/<VM ID>           two UUIDs in lower case, of Azure's document
 //	othername:<type-id>:<base64url of DER>    OtherName in the AK certificate's SAN
 //	othername:<issuer>/<type-id>:<base64url>  the same, with the issuer's name
+//	hwserial:<issuer>/<serial number>         HardwareModuleName in the AK certificate's SAN
+//	chassis:<issuer>/<part number>/<serial>   common name and serial number of its subject
 //
-// Packages of other modules have kinds of their own, such as aws of cloud/nitro.
+// The texts of the last two are percent-encoded as [url.PathEscape] does it. Packages of other modules have kinds of their own, such as aws of cloud/nitro.
 // Digests are over the canonical SubjectPublicKeyInfo (rsaEncryption with NULL,
 // or a named curve), never over received bytes, so that one key has one
 // identity. Two identities are the same if they are equal as strings.
@@ -78,6 +82,14 @@ func ParseIdentity(s string) (Identity, error) {
 		if !validOtherName(rest) {
 			return "", badIdentity(s, "othername:<type-id>:<base64url of DER>, <issuer>/ before the type-id where there is one")
 		}
+	case "hwserial":
+		if !validParts(rest, 1) {
+			return "", badIdentity(s, "hwserial:<issuer>/<serial number, percent-encoded>")
+		}
+	case "chassis":
+		if !validParts(rest, 2) {
+			return "", badIdentity(s, "chassis:<issuer>/<part number>/<serial number>, percent-encoded")
+		}
 	}
 	return id, nil
 }
@@ -96,6 +108,16 @@ func validKind(kind string) bool {
 func validUUID(s string) bool {
 	b, err := hex.DecodeString(strings.ReplaceAll(s, "-", ""))
 	return err == nil && len(b) == 16 && len(s) == 36 && s == strings.ToLower(s) && s[8] == '-' && s[13] == '-' && s[18] == '-' && s[23] == '-'
+}
+
+// validParts reports whether s is an issuer's name and n texts in their one percent-encoding.
+func validParts(s string, n int) bool {
+	parts := strings.Split(s, "/")
+	bad := func(part string) bool {
+		text, err := url.PathUnescape(part)
+		return err != nil || text == "" || url.PathEscape(text) != part
+	}
+	return len(parts) == n+1 && plaintext.IssuerName(parts[0]) && !slices.ContainsFunc(parts[1:], bad)
 }
 
 func validOtherName(s string) bool {

@@ -42,6 +42,20 @@ const (
 	// TCGAtTPMSpecification is the subject directory attribute with the family, level
 	// and revision of the TPM specification. tcg-at-tpmSpecification, 2.23.133.2.16.
 	TCGAtTPMSpecification OID = "\x67\x81\x05\x02\x10"
+	// TCGTPM20 is the hwType of a [HardwareModuleName] that names a TPM 2.0. tcg-tpm20,
+	// 2.23.133.1.2.
+	TCGTPM20 OID = "\x67\x81\x05\x01\x02"
+	// TCGCapVerifiedTPMResidency, TCGCapVerifiedTPMFixed and TCGCapVerifiedTPMRestricted are
+	// the certificate policies with which a CA says that it has verified a key to be in a
+	// TPM, to be fixed to it, and to be a restricted one (TPM 2.0 Keys for Device Identity
+	// and Attestation 1.0, section 8). tcg-cap-verifiedTPMResidency, 2.23.133.11.1.1.
+	TCGCapVerifiedTPMResidency OID = "\x67\x81\x05\x0b\x01\x01"
+	// TCGCapVerifiedTPMFixed: see TCGCapVerifiedTPMResidency. tcg-cap-verifiedTPMFixed,
+	// 2.23.133.11.1.2.
+	TCGCapVerifiedTPMFixed OID = "\x67\x81\x05\x0b\x01\x02"
+	// TCGCapVerifiedTPMRestricted: see TCGCapVerifiedTPMResidency.
+	// tcg-cap-verifiedTPMRestricted, 2.23.133.11.1.3.
+	TCGCapVerifiedTPMRestricted OID = "\x67\x81\x05\x0b\x01\x03"
 	// TCGAttestTPMCertify is the statement that holds a TPM2_Certify result
 	// (draft-birkholz-rats-tcg-tpm2-attestation). tcg-attest-tpm-certify, 2.23.133.20.1.
 	TCGAttestTPMCertify OID = "\x67\x81\x05\x14\x01"
@@ -119,13 +133,6 @@ const (
 	AuthorityInfoAccess OID = "\x2b\x06\x01\x05\x05\x07\x01\x01"
 )
 
-// Other names of a subjectAltName.
-const (
-	// PermanentIdentifier is the name of a machine that outlives its certificates (RFC
-	// 4043). id-on-permanentIdentifier, 1.3.6.1.5.5.7.8.3.
-	PermanentIdentifier OID = "\x2b\x06\x01\x05\x05\x07\x08\x03"
-)
-
 // Extended key usages (RFC 5280, 4.2.1.12).
 const (
 	// AnyExtendedKeyUsage is anyExtendedKeyUsage, 2.5.29.37.0.
@@ -134,6 +141,16 @@ const (
 	KpServerAuth OID = "\x2b\x06\x01\x05\x05\x07\x03\x01"
 	// KpClientAuth is id-kp-clientAuth, 1.3.6.1.5.5.7.3.2.
 	KpClientAuth OID = "\x2b\x06\x01\x05\x05\x07\x03\x02"
+)
+
+// Types of an otherName in a subjectAltName.
+const (
+	// PermanentIdentifier names a device (RFC 4043). id-on-permanentIdentifier,
+	// 1.3.6.1.5.5.7.8.3.
+	PermanentIdentifier OID = "\x2b\x06\x01\x05\x05\x07\x08\x03"
+	// HardwareModuleName is a hardware module's type and serial number (RFC 4108, section
+	// 5). id-on-hardwareModuleName, 1.3.6.1.5.5.7.8.4.
+	HardwareModuleName OID = "\x2b\x06\x01\x05\x05\x07\x08\x04"
 )
 
 // Attributes of names (RFC 5280, appendix A.1).

@@ -32,6 +32,9 @@ type CertificateOptions struct {
 	// Instance is the machine that Google's styles name. nil: DefaultInstance.
 	Instance *oid.GCEInstance
 
+	// Device is the machine that StyleOEM names. nil: DefaultDevice.
+	Device *Device
+
 	// NotBefore and NotAfter bound the validity. Zero: one hour before and twenty
 	// years after the CA's clock.
 	NotBefore, NotAfter time.Time
@@ -76,8 +79,8 @@ func (ca *CA) IssueEK(pub crypto.PublicKey, o CertificateOptions) (*x509.Certifi
 func (ca *CA) issue(by *issuer, pub crypto.PublicKey, o CertificateOptions) (*x509.Certificate, error) {
 	o.Style = cmp.Or(o.Style, StyleTCG)
 	s, ok := styles[o.Style]
-	if !ok || o.OtherName != nil && (!s.san || o.NoSAN) || o.Instance != nil && !s.instance {
-		return nil, fmt.Errorf("%w: no certificate of %v has this OtherName or Instance", ErrOptions, o.Style)
+	if !ok || o.OtherName != nil && (!s.san || o.NoSAN) || o.Instance != nil && !s.instance || o.Device != nil && !s.device {
+		return nil, fmt.Errorf("%w: no certificate of %v has this OtherName, Instance or Device", ErrOptions, o.Style)
 	}
 	now := ca.now()
 	t := &x509.Certificate{
@@ -118,12 +121,30 @@ func (ca *CA) issue(by *issuer, pub crypto.PublicKey, o CertificateOptions) (*x5
 // addNames adds the subject and, as extensions, what the certificate says about the
 // machine: TPM specification, SAN, instance identity.
 func (o *CertificateOptions) addNames(t *x509.Certificate, s *style) error {
-	instance, directory := cmp.Or(o.Instance, DefaultInstance()), DefaultDirectory()
-	if o.Directory != nil {
-		directory = *o.Directory
+	instance, directory, device := cmp.Or(o.Instance, DefaultInstance()), o.Directory, cmp.Or(o.Device, DefaultDevice())
+	if directory == nil && !s.device {
+		directory = new(DefaultDirectory())
 	}
 	if s.subject != nil {
 		t.Subject = s.subject(instance)
+	}
+	var others []OtherName
+	if s.device {
+		t.Subject = pkix.Name{Organization: []string{"tpmsim"}, CommonName: device.PartNumber, SerialNumber: device.SerialNumber}
+		for _, policy := range []oid.OID{oid.TCGCapVerifiedTPMResidency, oid.TCGCapVerifiedTPMRestricted} {
+			id, err := x509.ParseOID(policy.String())
+			if err != nil {
+				return err
+			}
+			t.Policies = append(t.Policies, id)
+		}
+		var err error
+		if others, err = device.otherNames(); err != nil {
+			return err
+		}
+	}
+	if o.OtherName != nil {
+		others = append(others, *o.OtherName)
 	}
 	for _, e := range []struct {
 		wanted   bool
@@ -133,7 +154,7 @@ func (o *CertificateOptions) addNames(t *x509.Certificate, s *style) error {
 	}{
 		{s.specification, oid.SubjectDirectoryAttributes, false, tpmSpecification},
 		// It must be critical where the subject is empty.
-		{s.san && !o.NoSAN, oid.SubjectAltName, true, func() ([]byte, error) { return subjectAltName(directory, o.OtherName) }},
+		{s.san && !o.NoSAN, oid.SubjectAltName, !s.device, func() ([]byte, error) { return subjectAltName(directory, others) }},
 		{s.instance, oid.KubernetesNodeProviderIdentifier, false, instance.Marshal},
 	} {
 		if !e.wanted {
@@ -149,12 +170,15 @@ func (o *CertificateOptions) addNames(t *x509.Certificate, s *style) error {
 	return nil
 }
 
-// subjectAltName makes the SAN of a TPM certificate: the directory name and, where
-// there is one, the other name.
-func subjectAltName(d Directory, other *OtherName) ([]byte, error) {
-	names := der.TPMNames{Manufacturer: d.Manufacturer, Model: d.Model, Version: d.Version}
-	if other != nil {
-		names.Others = []der.OtherName{der.OtherName(*other)}
+// subjectAltName makes the SAN of a TPM certificate: the other names and, where there is
+// one, the directory name.
+func subjectAltName(d *Directory, others []OtherName) ([]byte, error) {
+	var names der.TPMNames
+	if d != nil {
+		names = der.TPMNames{Manufacturer: d.Manufacturer, Model: d.Model, Version: d.Version}
+	}
+	for _, other := range others {
+		names.Others = append(names.Others, der.OtherName(other))
 	}
 	return names.Marshal()
 }

@@ -15,7 +15,7 @@ import (
 func TestSubjectAltNameIsSwtpms(t *testing.T) {
 	const want = "3046a444304231163014060567810502010c0b69643a30303030313031343110300e060567810502020c05737774706d" +
 		"31163014060567810502030c0b69643a3230313931303233"
-	got, err := subjectAltName(Directory{"id:00001014", "swtpm", "id:20191023"}, nil)
+	got, err := subjectAltName(&Directory{"id:00001014", "swtpm", "id:20191023"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestSubjectAltNameIsReal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := subjectAltName(directory, nil)
+		got, err := subjectAltName(&directory, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -66,6 +66,10 @@ type Options struct {
 	// TCG's style carries beside the directory name. nil: none.
 	OtherName *OtherName
 
+	// Device is the machine that AK certificates name in the style of a maker of machines:
+	// set, they are in StyleOEM unless an AK says otherwise.
+	Device *Device
+
 	// Now is the clock of the CA that is made where CA is nil. nil: time.Now.
 	Now func() time.Time
 }
@@ -76,6 +80,18 @@ type Options struct {
 type AK struct {
 	// Algorithm and signature scheme. Zero: RSA2048.
 	Algorithm Algorithm
+
+	// Template, if set, is what the AK is made from: Algorithm is then but the name by which
+	// [TPM.AKPublic] finds it, and no template goes to NV.
+	Template *tpm2.TPMTPublic
+
+	// Handle is where the AK is made persistent, as makers of machines do with theirs. Zero:
+	// nowhere.
+	Handle tpm2.TPMHandle
+
+	// Chain puts the certificate of the CA that issued the AK's in front of it in NV, as
+	// makers of machines do.
+	Chain bool
 
 	// TemplateIndex and CertificateIndex are where in NV they go. Zero: Google
 	// Compute Engine's index for an RSA or ECC key.
@@ -89,8 +105,8 @@ type AK struct {
 	// NV has zeros there.
 	NonceIndex tpm2.TPMHandle
 
-	// Certificate says how the AK certificate looks. nil: as Options.Instance and
-	// Options.OtherName ask for.
+	// Certificate says how the AK certificate looks. nil: as Options.Instance, Device and
+	// OtherName ask for.
 	Certificate *CertificateOptions
 
 	// Padding is the number of 0xff bytes after the certificate in NV, as if the
@@ -102,6 +118,9 @@ type AK struct {
 func (o *Options) akCertificate() CertificateOptions {
 	if o.Instance != nil {
 		return CertificateOptions{Style: StyleGoogle, Instance: o.Instance}
+	}
+	if o.Device != nil {
+		return CertificateOptions{Style: StyleOEM, Device: o.Device}
 	}
 	return CertificateOptions{Style: StyleTCG, OtherName: o.OtherName}
 }

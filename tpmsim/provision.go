@@ -84,10 +84,12 @@ func (t *TPM) provisionAK(a AK) error {
 			return err
 		}
 	}
-	if err := t.defineNV(cmp.Or(a.TemplateIndex, alg.akTemplate), tpm2.Marshal(*stored)); err != nil {
+	if a.Template != nil {
+		filled = a.Template
+	} else if err := t.defineNV(a.TemplateIndex, tpm2.Marshal(*stored)); err != nil {
 		return err
 	}
-	k, err := t.primary(a.Algorithm, filled, 0)
+	k, err := t.primary(a.Algorithm, filled, a.Handle)
 	if err != nil {
 		return err
 	}
@@ -96,7 +98,10 @@ func (t *TPM) provisionAK(a AK) error {
 	}
 	t.aks = append(t.aks, k)
 	padded := append(bytes.Clone(k.certificate.Raw), bytes.Repeat([]byte{0xff}, a.Padding)...)
-	return t.defineNV(cmp.Or(a.CertificateIndex, alg.akCertificate), padded)
+	if a.Chain {
+		padded = append(bytes.Clone(t.ca.ak.certificate.Raw), padded...)
+	}
+	return t.defineNV(a.CertificateIndex, padded)
 }
 
 // primary makes a primary key of the endorsement hierarchy, persists it unless

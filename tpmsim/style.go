@@ -2,8 +2,11 @@ package tpmsim
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/asn1"
+	"encoding/hex"
 	"fmt"
 	"strconv"
 
@@ -36,6 +39,12 @@ const (
 	// StyleAzure is that of Azure's Trusted Launch: a subject with a host name, EKU
 	// 1.3.6.1.4.1.311.10.3.12, digitalSignature and contentCommitment, no SAN.
 	StyleAzure
+
+	// StyleOEM is that of makers of machines (TCG TPM 2.0 Keys for Device Identity and
+	// Attestation 1.0, section 8): the [Device] in the subject and, as HardwareModuleName
+	// beside a PermanentIdentifier, in a SAN that is not critical; digitalSignature, no EKU,
+	// and the certificate policies 2.23.133.11.1.1 and 2.23.133.11.1.3.
+	StyleOEM
 )
 
 // Directory is the directory name in a TPM certificate's SAN. It says what model a
@@ -49,6 +58,39 @@ type Directory struct {
 // DefaultDirectory names this package's TPMs. No maker has this manufacturer id.
 func DefaultDirectory() Directory {
 	return Directory{Manufacturer: "id:53494D00", Model: "tpmsim", Version: "id:00010000"}
+}
+
+// Device is a machine as its maker's certificates name it.
+type Device struct {
+	// PartNumber and SerialNumber are the subject's common name and serial number: what
+	// the machine is bought by.
+	PartNumber, SerialNumber string
+	// HardwareSerial is the hwSerialNum of its TPM.
+	HardwareSerial string
+}
+
+// DefaultDevice returns the machine that certificates in StyleOEM name where the caller
+// names none.
+func DefaultDevice() *Device {
+	return &Device{PartNumber: "SIM-1000", SerialNumber: "SIM0000001",
+		HardwareSerial: "SIM :5F2C9E0A41B7D3866C10:01A4"}
+}
+
+// otherNames are HardwareModuleName (RFC 4108) and PermanentIdentifier (RFC 4043).
+func (d *Device) otherNames() ([]OtherName, error) {
+	hwType, _ := oid.TCGTPM20.ASN1()
+	module, err := asn1.Marshal(struct {
+		Type   asn1.ObjectIdentifier
+		Serial []byte
+	}{hwType, []byte(d.HardwareSerial)})
+	if err != nil {
+		return nil, err
+	}
+	digest := sha256.Sum256([]byte(d.HardwareSerial))
+	permanent, err := asn1.Marshal(struct {
+		Identifier string `asn1:"utf8"`
+	}{hex.EncodeToString(digest[:])})
+	return []OtherName{{oid.HardwareModuleName, module}, {oid.PermanentIdentifier, permanent}}, err
 }
 
 // OtherName is an otherName in a SAN: an identity of any form.
@@ -82,6 +124,7 @@ type style struct {
 	// subject is nil for an empty one. instance is Google's instance-identity extension.
 	subject  func(*oid.GCEInstance) pkix.Name
 	instance bool
+	device   bool // names a Device
 }
 
 var styles = map[Style]style{
@@ -92,6 +135,7 @@ var styles = map[Style]style{
 		akEKU: oid.TCGKpEKCertificate, ekEKU: oid.TCGKpEKCertificate, san: true, specification: true, instance: true},
 	StyleAzure: {name: "StyleAzure", akUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageContentCommitment,
 		akEKU: oid.AzureKpAK, ekEKU: oid.TCGKpEKCertificate, subject: azureSubject},
+	StyleOEM: {name: "StyleOEM", akUsage: x509.KeyUsageDigitalSignature, ekEKU: oid.TCGKpEKCertificate, san: true, device: true},
 }
 
 // String gives the style's Go name.

@@ -24,7 +24,7 @@ const (
 )
 
 // AKSource says where a node's attestation key comes from: exactly one of
-// Template, TemplateIndex and Handle. A key from a template is made anew for each
+// Template, TemplateIndex, Handle and OEM. A key from a template is made anew for each
 // operation, as the same key each time, and leaves nothing behind in the TPM; for
 // RSA that takes a hardware TPM seconds.
 type AKSource struct {
@@ -38,12 +38,14 @@ type AKSource struct {
 	// TemplateIndex alone; 0 where the platform provisions none. The nonce is
 	// padded with zeros to the width of the key (ECC: it fills X alone).
 	NonceIndex tpm2.TPMHandle
-	// Handle is a persistent key, 0x81000000 to 0x81ffffff, with the empty
-	// password; 0 for none.
+	// Handle is a persistent key, 0x81000000 to 0x81ffffff, with
+	// [ProverOptions].AKPassword; 0 for none.
 	Handle tpm2.TPMHandle
 	// CertificateIndex is the NV index of the key's certificate, in DER; 0 where
 	// the certificate comes from elsewhere.
 	CertificateIndex tpm2.TPMHandle
+	// OEM is the key that the maker of the machine has certified: [OEMIAK].
+	OEM bool
 }
 
 // GCERSA is the RSA attestation key that Google Compute Engine certifies:
@@ -63,7 +65,10 @@ func (s *AKSource) check() error {
 	if s.NonceIndex != 0 && s.TemplateIndex == 0 {
 		return errors.New("source of the attestation key: NonceIndex without TemplateIndex")
 	}
-	return checkSource("attestation key", s.Handle, s.Template != nil, s.TemplateIndex != 0)
+	if s.OEM && s.CertificateIndex != 0 {
+		return errors.New("source of the attestation key: CertificateIndex beside OEM, which has indexes of its own")
+	}
+	return checkSource("attestation key", s.Handle, s.Template != nil, s.TemplateIndex != 0, s.OEM)
 }
 
 // checkSource wants one of Handle and the templates.
@@ -75,7 +80,7 @@ func checkSource(what string, handle tpm2.TPMHandle, templates ...bool) error {
 		}
 	}
 	if n != 1 {
-		return fmt.Errorf("source of the %s: got %d of Template, TemplateIndex and Handle, want one", what, n)
+		return fmt.Errorf("source of the %s: got %d of Template, TemplateIndex, Handle and OEM, want one", what, n)
 	}
 	if handle == 0 {
 		return nil
@@ -89,10 +94,25 @@ func checkSource(what string, handle tpm2.TPMHandle, templates ...bool) error {
 // loadAK makes, or finds, the attestation key. A key that a verifier would refuse
 // is an error here, before a challenge is spent on it.
 func loadAK(ctx context.Context, h *tpmop.Handles, source *AKSource, endorsementPassword []byte) (*tpmop.LoadedKey, error) {
+	return loadCertifiedAK(ctx, h, source, nil, endorsementPassword)
+}
+
+// loadCertifiedAK is loadAK where the chain of the key's certificate is known; nil has a
+// maker's read from NV.
+func loadCertifiedAK(ctx context.Context, h *tpmop.Handles, source *AKSource, chain [][]byte, endorsementPassword []byte) (ak *tpmop.LoadedKey, err error) {
 	if err := source.check(); err != nil {
 		return nil, err
 	}
-	ak, err := source.load(ctx, h, endorsementPassword, false)
+	if source.OEM && chain == nil {
+		chain, err = readIAKChain(ctx, h)
+	}
+	switch {
+	case err != nil:
+	case source.OEM:
+		ak, err = loadIAK(ctx, h, chain[0], endorsementPassword)
+	default:
+		ak, err = source.load(ctx, h, endorsementPassword, false)
+	}
 	return accepted("attestation key", ak, err, statement.CheckAKPublic)
 }
 

@@ -91,7 +91,7 @@ func loadEK(ctx context.Context, h *tpmop.Handles, source *EKOrigin, endorsement
 	if err := source.check(); err != nil {
 		return nil, err
 	}
-	ek, err := (*AKSource)(source).load(ctx, h, endorsementPassword, true)
+	ek, err := (&AKSource{source.Template, source.TemplateIndex, source.NonceIndex, source.Handle, source.CertificateIndex, false}).load(ctx, h, endorsementPassword, true)
 	return accepted("endorsement key", ek, err, checkEKPublic)
 }
 
@@ -133,16 +133,17 @@ func ekChainOf(ctx context.Context, h *tpmop.Handles, leaf []byte) ([][]byte, er
 	if err != nil {
 		return nil, &Error{Check: tpmcert.CheckCertificateEncoding, Got: "an EK certificate that does not parse", Err: err}
 	}
-	certs, err := readEKChain(ctx, h)
+	certs, err := readNVChain(ctx, h, firstEKChainIndex, lastEKChainIndex)
 	if err != nil {
 		return nil, err
 	}
 	return tpmcert.ChainAbove(cert, certs), nil
 }
 
-// readEKChain reads what is in the NV indexes, in their order.
-func readEKChain(ctx context.Context, h *tpmop.Handles) ([]*x509.Certificate, error) {
-	found, err := nvIndexes(ctx, h, firstEKChainIndex, lastEKChainIndex)
+// readNVChain reads the certificates that are in the NV indexes from first to last, in
+// their order.
+func readNVChain(ctx context.Context, h *tpmop.Handles, first, last tpm2.TPMHandle) ([]*x509.Certificate, error) {
+	found, err := nvIndexes(ctx, h, first, last)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +155,7 @@ func readEKChain(ctx context.Context, h *tpmop.Handles) ([]*x509.Certificate, er
 			return nil, err
 		}
 		if size += len(content); size > tpmcert.MaxNVChain {
-			return nil, &Error{Check: der.CheckSize, Got: "an EK chain of more than 64 KiB", Want: "at most that"}
+			return nil, &Error{Check: der.CheckSize, Got: "a chain in NV of more than 64 KiB", Want: "at most that"}
 		}
 		contents = append(contents, content)
 	}

@@ -45,6 +45,11 @@ type ProverOptions struct {
 	// EndorsementPassword is the password of the endorsement hierarchy; zero means
 	// the empty one. [EndorsementPassword] makes and keeps one.
 	EndorsementPassword secret.Value[[]byte]
+	// AKPassword is the password of a persistent AK, as some makers of machines set one: 1
+	// to 32 bytes without a zero byte. A wrong one is [tpmkey.ErrPassword], and counts
+	// towards the TPM's lockout unless the key has the attribute noDA. Zero means the empty
+	// one. On [attest.RoadAK] alone.
+	AKPassword secret.Value[[]byte]
 	// Quote, if set, has every answer carry a quote over these PCRs, so that the
 	// control plane knows what the machine booted: [DefaultPCRs], or others. Banks of
 	// SHA-1 are refused.
@@ -77,6 +82,7 @@ func NewProver(tpm transport.TPM, source AKSource, o ProverOptions) (*Prover, er
 	o.Certificates, o.Intermediates = clonedBytes(o.Certificates), clonedBytes(o.Intermediates)
 	o.Quote = clonedSelections(o.Quote)
 	o.EndorsementPassword = secret.New(bytes.Clone(o.EndorsementPassword.Reveal()))
+	o.AKPassword = secret.New(bytes.Clone(o.AKPassword.Reveal()))
 	if o.EK != nil {
 		ek := *o.EK
 		o.EK = &ek
@@ -102,7 +108,9 @@ func (o *ProverOptions) check(ak *AKSource) error {
 		}
 	}
 	switch {
-	case o.EK == nil && len(o.Certificates) == 0 && ak.CertificateIndex == 0:
+	case o.EK != nil && (ak.OEM || len(o.AKPassword.Reveal()) > 0):
+		return errors.New("EK beside OEM or AKPassword: such a key goes the road of its certificate")
+	case o.EK == nil && len(o.Certificates) == 0 && ak.CertificateIndex == 0 && !ak.OEM:
 		return errors.New("no AK certificate and no NV index of one")
 	case len(o.Certificates) > 0 && len(o.Intermediates) > 0:
 		return errors.New("both Certificates, which holds the whole chain, and Intermediates, which are for a certificate from NV")
@@ -187,11 +195,17 @@ type session struct {
 	ekPublic []byte
 }
 
-// load loads the AK, and on road EK the EK, and reads the certificates.
+// load reads the certificates, and loads the AK, and on road EK the EK.
 func (s *session) load(ctx context.Context) (err error) {
 	o := &s.prover.options
-	if s.ak, err = loadAK(ctx, s.handles, &s.prover.source, o.EndorsementPassword.Reveal()); err != nil {
+	if s.chain, err = s.readChain(ctx); err != nil {
 		return err
+	}
+	if s.ak, err = loadCertifiedAK(ctx, s.handles, &s.prover.source, s.chain, o.EndorsementPassword.Reveal()); err != nil {
+		return err
+	}
+	if tpmop.CheckPersistent(s.ak.Handle) == nil {
+		s.ak.Password = o.AKPassword
 	}
 	carrier := s.ak
 	if o.EK != nil {
@@ -207,8 +221,8 @@ func (s *session) load(ctx context.Context) (err error) {
 	if s.machineKey, err = csr.CanonicalSPKI(public); err != nil {
 		return err
 	}
-	if s.chain, err = s.readChain(ctx); err != nil || s.road == attest.RoadAK {
-		return err
+	if s.road == attest.RoadAK {
+		return nil
 	}
 	if len(s.chain) == 0 {
 		s.ekPublic = s.machineKey
@@ -226,13 +240,19 @@ func (s *session) load(ctx context.Context) (err error) {
 
 // readChain returns the certificates of the AK, or of the EK, leaf first and root left
 // out; none for an EK that has none.
-func (s *session) readChain(ctx context.Context) ([][]byte, error) {
+func (s *session) readChain(ctx context.Context) (chain [][]byte, err error) {
 	o := &s.prover.options
 	chain, index := o.Certificates, s.prover.source.CertificateIndex
 	if o.EK != nil {
 		index = o.EK.CertificateIndex
 	}
 	if len(chain) == 0 {
+		if o.EK == nil && s.prover.source.OEM {
+			if chain, err = readIAKChain(ctx, s.handles); err != nil || o.Intermediates == nil {
+				return chain, err
+			}
+			return append(chain[:1], o.Intermediates...), nil
+		}
 		if index == 0 {
 			return nil, nil
 		}

@@ -92,21 +92,33 @@ func certify(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey, key tpm
 		if err != nil {
 			return nil, err
 		}
+		signer, err := h.Authorize(ctx, ak.Handle, ak.Name, ak.Password.Reveal())
+		if err != nil {
+			return nil, err
+		}
 		return tpmop.Run(ctx, h.TPM, tpm2.Certify{
 			ObjectHandle:   object,
-			SignHandle:     tpmop.WithPassword(ak.Handle, ak.Name, nil),
+			SignHandle:     signer,
 			QualifyingData: tpm2.TPM2BData{Buffer: qualifyingData},
 			InScheme:       tpm2.TPMTSigScheme{Scheme: tpm2.TPMAlgNull}, // the AK's own
 		}, "TPM2_Certify of 0x%08x with 0x%08x", uint32(loaded.Handle), uint32(ak.Handle))
 	})
 	if err != nil {
-		return nil, err
+		return nil, explainPassword(err)
 	}
 	e = &statement.CertifyEvidence{Attest: rsp.CertifyInfo.Bytes(), Signature: tpm2.Marshal(rsp.Signature), Public: loaded.Public.Raw}
 	if err := checkCertifyMade(e.Attest, loaded.Name, qualifyingData); err != nil {
 		return nil, fmt.Errorf("the TPM's answer to TPM2_Certify: %w", err)
 	}
 	return e, nil
+}
+
+// explainPassword says what a refusal of the AK's use, or of the key's to certify, means.
+func explainPassword(err error) error {
+	if errors.Is(err, tpm2.TPMRCBadAuth) || errors.Is(err, tpm2.TPMRCAuthFail) {
+		return fmt.Errorf("%w: %w", tpmkey.ErrPassword, err)
+	}
+	return err
 }
 
 func checkCertifyMade(attest, name, qualifyingData []byte) error {
@@ -184,15 +196,19 @@ func quoteOnce(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey, selec
 		pcrs = append(pcrs, read...)
 	}
 	rsp, err := tpmop.Retry(func() (*tpm2.QuoteResponse, error) {
+		signer, err := h.Authorize(ctx, ak.Handle, ak.Name, ak.Password.Reveal())
+		if err != nil {
+			return nil, err
+		}
 		return tpmop.Run(ctx, h.TPM, tpm2.Quote{
-			SignHandle:     tpmop.WithPassword(ak.Handle, ak.Name, nil),
+			SignHandle:     signer,
 			QualifyingData: tpm2.TPM2BData{Buffer: qualifyingData},
 			InScheme:       tpm2.TPMTSigScheme{Scheme: tpm2.TPMAlgNull}, // the AK's own
 			PCRSelect:      tpmop.Selection(selection...),
 		}, "TPM2_Quote with 0x%08x", uint32(ak.Handle))
 	})
 	if err != nil {
-		return nil, err
+		return nil, explainPassword(err)
 	}
 	return &statement.QuoteEvidence{Attest: rsp.Quoted.Bytes(), Signature: tpm2.Marshal(rsp.Signature), PCRs: pcrs}, nil
 }

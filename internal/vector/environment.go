@@ -87,7 +87,15 @@ type Profile struct {
 	// RequireDirectoryName asks for a TCG directory name.
 	RequireDirectoryName bool     `json:"requireDirectoryName,omitempty"`
 	Extensions           []string `json:"extensions,omitempty"`
-	// Identity lists the kinds "othername", "gce" and "ak".
+	// Policies are dotted decimals. RequireHardwareModule and the four that admit what
+	// makers' certificates lack are as in tpmcert.Profile.
+	Policies                   []string `json:"policies,omitempty"`
+	InsecureAllowNoPolicies    bool     `json:"insecureAllowNoPolicies,omitempty"`
+	RequireHardwareModule      bool     `json:"requireHardwareModule,omitempty"`
+	InsecureAllowNoSAN         bool     `json:"insecureAllowNoSAN,omitempty"`
+	InsecureAllowDirectoryName bool     `json:"insecureAllowDirectoryName,omitempty"`
+	InsecureAllowCA            bool     `json:"insecureAllowCA,omitempty"`
+	// Identity lists the kinds "othername", "gce", "ak", "hwserial" and "chassis".
 	Identity []string `json:"identity"`
 	// AllowAKBelowOtherKeys and InsecureAllowSHA1Signature are as in tpmcert.Profile.
 	AllowAKBelowOtherKeys      bool `json:"allowAKBelowOtherKeys,omitempty"`
@@ -256,19 +264,26 @@ func (i *Issuer) issuer(n int) tpmcert.Issuer {
 		NoExtKeyUsage:              i.Profile.NoExtKeyUsage,
 		RequireDirectoryName:       i.Profile.RequireDirectoryName,
 		Extensions:                 each(i.Profile.Extensions, oid.Parse),
+		Policies:                   each(i.Profile.Policies, oid.Parse),
+		InsecureAllowNoPolicies:    i.Profile.InsecureAllowNoPolicies,
+		RequireHardwareModule:      i.Profile.RequireHardwareModule,
+		InsecureAllowNoSAN:         i.Profile.InsecureAllowNoSAN,
+		InsecureAllowDirectoryName: i.Profile.InsecureAllowDirectoryName,
+		InsecureAllowCA:            i.Profile.InsecureAllowCA,
 		AllowAKBelowOtherKeys:      i.Profile.AllowAKBelowOtherKeys,
 		InsecureAllowSHA1Signature: i.Profile.InsecureAllowSHA1Signature,
 	}
 	for _, usage := range i.Profile.KeyUsage {
 		p.KeyUsage |= named("key usage", usage, map[string]x509.KeyUsage{"digitalSignature": x509.KeyUsageDigitalSignature})
 	}
-	other := tpmcert.OtherNameIdentity{}
+	other, name := tpmcert.OtherNameIdentity{}, "issuer-"+strconv.Itoa(n)
 	if n > 0 {
-		other.Issuer = "issuer-" + strconv.Itoa(n)
+		other.Issuer = name
 	}
 	for _, kind := range i.Profile.Identity {
 		p.Identity = append(p.Identity, named("identity", kind,
-			map[string]tpmcert.IdentitySource{"othername": other, "gce": tpmcert.GCEIdentity{}, "ak": tpmcert.AKIdentity{}}))
+			map[string]tpmcert.IdentitySource{"othername": other, "gce": tpmcert.GCEIdentity{}, "ak": tpmcert.AKIdentity{},
+				"hwserial": tpmcert.HardwareIdentity{Issuer: name}, "chassis": tpmcert.ChassisIdentity{Issuer: name}}))
 	}
 	return tpmcert.Issuer{Roots: each(i.Roots, x509.ParseCertificate), Profile: p}
 }

@@ -78,6 +78,7 @@ func generate() (*vector.Set, *messages) {
 		}
 	}
 	w.roadEK()
+	w.oems()
 	if len(w.singles) > 0 {
 		forge.Check(fmt.Errorf("nothing makes %q", slices.Collect(maps.Keys(w.singles))))
 	}

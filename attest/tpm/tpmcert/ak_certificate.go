@@ -28,7 +28,7 @@ func NewAKVerifier(issuers []Issuer) (*AKVerifier, error) {
 	if len(issuers) == 0 {
 		return nil, refusal.Config("Issuers", "", "at least one")
 	}
-	if err := checkOtherNames(issuers); err != nil {
+	if err := checkScopes(issuers); err != nil {
 		return nil, &Error{Check: refusal.CheckConfig, Got: "unusable Issuers", Err: err}
 	}
 	v, known := &AKVerifier{}, newLinkMemory()
@@ -151,10 +151,13 @@ func (v *AKVerifier) verify(ctx context.Context, w *links, p *AKPresented, now t
 	return nil, chainErr
 }
 
-// identify asks a source. An OtherName is found in what has been read already.
-func (p *AKPresented) identify(s IdentitySource) (attest.Identity, error) {
-	if s, ok := s.(OtherNameIdentity); ok {
+// identify asks a source. A subjectAltName has been read already.
+func (p *AKPresented) identify(s IdentitySource, profile *Profile) (attest.Identity, error) {
+	switch s := s.(type) {
+	case OtherNameIdentity:
 		return s.find(p.san)
+	case HardwareIdentity:
+		return s.find(p.san, profile.InsecureAllowDirectoryName)
 	}
 	return s.Identify(p.Leaf())
 }
@@ -162,7 +165,7 @@ func (p *AKPresented) identify(s IdentitySource) (attest.Identity, error) {
 // identity asks the profile's sources in their order.
 func (p *AKPresented) identity(profile *Profile) (attest.Identity, error) {
 	for _, s := range profile.Identity {
-		id, err := p.identify(s)
+		id, err := p.identify(s, profile)
 		if _, own := errors.AsType[Check](err); err != nil && !own {
 			err = &Error{Check: attest.CheckIdentity, Got: "a certificate that the source of identities refuses", Err: err}
 		}

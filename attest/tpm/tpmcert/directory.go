@@ -33,6 +33,8 @@ type subjectAltName struct {
 	directory  DirectoryName
 	stated     []oid.OID // the TCG attributes that are there
 	otherNames []otherName
+	// modules are attributes of a directory name that are a HardwareModuleName.
+	modules []cryptobyte.String
 	// foreign says that a form is there that neither this package nor
 	// crypto/x509 understands.
 	foreign bool
@@ -156,6 +158,11 @@ func (san *subjectAltName) setAttribute(id oid.OID, tag asn1.Tag, value []byte) 
 		field = &d.Model
 	case oid.TCGAtTPMVersion:
 		field = &d.Version
+	case oid.HardwareModuleName:
+		if tag == asn1.SEQUENCE {
+			san.modules = append(san.modules, value)
+		}
+		return nil
 	default:
 		return nil
 	}

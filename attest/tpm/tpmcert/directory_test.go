@@ -254,14 +254,24 @@ func TestIdentities(t *testing.T) {
 func FuzzSubjectAltName(f *testing.F) {
 	f.Add(true, sanOf(directoryName([]attribute{manufacturer, model}, []attribute{version}), otherNameOf("\x2a\x03", []byte{5, 0})))
 	f.Add(false, sanOf([]byte{0x82, 1, 'a'}))
+	module := []byte("\x30\x0b\x06\x05\x67\x81\x05\x01\x02\x04\x02:/")
+	f.Add(false, sanOf(otherNameOf(oid.HardwareModuleName, module), otherNameOf(oid.PermanentIdentifier, []byte{0x30, 0})))
 	f.Fuzz(func(t *testing.T, critical bool, value []byte) {
 		cert := withSAN(critical, value)
-		if _, err := parseSubjectAltName(cert); err != nil {
+		san, err := parseSubjectAltName(cert)
+		if err != nil {
 			if !errors.Is(err, CheckSubjectAltName) {
 				t.Errorf("%v is no check", err)
 			}
 			return
 		}
 		_, _ = OtherNameIdentity{}.Identify(cert)
+		id, err := HardwareIdentity{Issuer: "a"}.find(san, true)
+		if err != nil && !errors.Is(err, attest.CheckIdentity) {
+			t.Errorf("%v is no check of identities", err)
+		}
+		if again, err := attest.ParseIdentity(string(id)); id.Valid() && (err != nil || again != id) {
+			t.Errorf("%s is read as %s, %v", id, again, err)
+		}
 	})
 }

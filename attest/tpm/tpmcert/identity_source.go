@@ -12,6 +12,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/plaintext"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -112,33 +113,41 @@ func (s OtherNameIdentity) sharesTypes(o OtherNameIdentity) bool {
 	return len(s.Types) == 0 || slices.ContainsFunc(s.Types, o.counts)
 }
 
-// checkOtherNames refuses issuers of which one could certify the machines of another: both
-// take the identity from OtherNames of one type, under one name, and have different roots.
-func checkOtherNames(issuers []Issuer) error {
+// scoped is a source of identities that name a machine only among those of one issuer:
+// what tells issuers apart, in the form of an OtherNameIdentity.
+type scoped interface {
+	IdentitySource
+	scope() OtherNameIdentity
+}
+
+func (s OtherNameIdentity) scope() OtherNameIdentity { return s }
+
+// checkScopes refuses issuers of which one could certify the machines of another: both
+// take identities of one kind and type, under one name, and have different roots.
+func checkScopes(issuers []Issuer) error {
 	type source struct {
 		issuer int
+		kind   string
 		OtherNameIdentity
 	}
 	var sources []source
 	for n := range issuers {
 		for _, s := range issuers[n].Profile.Identity {
-			o, ok := s.(OtherNameIdentity)
-			if p, isPointer := s.(*OtherNameIdentity); isPointer && p != nil {
-				o, ok = *p, true
-			}
-			if !ok {
+			scoped, ok := s.(scoped)
+			if !ok || typednil.Is(s) {
 				continue
 			}
-			if o.Issuer != "" && !plaintext.IssuerName(o.Issuer) {
-				return fmt.Errorf("issuer %d: an OtherNameIdentity of issuer %q, want up to 63 lower-case letters, digits, . and -", n, o.Issuer)
+			o := source{n, s.Kind(), scoped.scope()}
+			if needed := o.kind != (OtherNameIdentity{}).Kind(); (needed || o.Issuer != "") && !plaintext.IssuerName(o.Issuer) {
+				return fmt.Errorf("issuer %d: identities of kind %s of issuer %q, want up to 63 lower-case letters, digits, . and -", n, o.kind, o.Issuer)
 			}
 			for _, other := range sources {
-				if other.Issuer == o.Issuer && other.sharesTypes(o) && !sameCertificates(issuers[other.issuer].Roots, issuers[n].Roots) {
-					return fmt.Errorf("issuers %d and %d: OtherNames of one type under two roots: give each OtherNameIdentity an Issuer, or one Issuer both roots",
-						other.issuer, n)
+				if other.kind == o.kind && other.Issuer == o.Issuer && other.sharesTypes(o.OtherNameIdentity) && !sameCertificates(issuers[other.issuer].Roots, issuers[n].Roots) {
+					return fmt.Errorf("issuers %d and %d: identities of kind %s and one type under two roots: give each source an Issuer of its own, or one Issuer both roots",
+						other.issuer, n, o.kind)
 				}
 			}
-			sources = append(sources, source{n, o})
+			sources = append(sources, o)
 		}
 	}
 	return nil

@@ -83,7 +83,7 @@ func TestOtherNamesOfTwoIssuers(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			if err := checkOtherNames(c.issuers); (err == nil) != c.ok {
+			if err := checkScopes(c.issuers); (err == nil) != c.ok {
 				t.Error(err)
 			}
 		})

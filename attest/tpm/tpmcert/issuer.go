@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -105,7 +106,7 @@ func checkProfile(p *Profile) error {
 		return fmt.Errorf("profile %s names no extended key usage", p.Name)
 	case len(p.Identity) == 0:
 		return fmt.Errorf("profile %s names no source of the machine's identity", p.Name)
-	case slices.Contains(p.Identity, nil):
+	case slices.ContainsFunc(p.Identity, func(s IdentitySource) bool { return typednil.Is(s) }):
 		return fmt.Errorf("profile %s has a nil source of the machine's identity", p.Name)
 	}
 	return nil

@@ -26,6 +26,8 @@ const (
 	// CheckCertificateExtension: an extension that the profile asks for is
 	// missing, or a critical one is there that nobody here understands.
 	CheckCertificateExtension Check = "certificate-extension"
+	// CheckCertificatePolicy: a certificate policy that the profile asks for is missing.
+	CheckCertificatePolicy Check = "certificate-policy"
 )
 
 // Profile says what one issuer's AK certificates look like. Real ones differ, so
@@ -34,9 +36,9 @@ const (
 // functions below, or give every field some thought.
 //
 // Whatever the profile, these are refused: a CA certificate; a key usage of
-// keyEncipherment, dataEncipherment, keyAgreement, keyCertSign or cRLSign; an
-// extended key usage of the TCG other than those listed; a critical extension
-// that is not understood.
+// keyEncipherment, dataEncipherment, keyAgreement, keyCertSign or cRLSign (but see
+// InsecureAllowCA); an extended key usage of the TCG other than those listed; a critical
+// extension that is not understood.
 type Profile struct {
 	// Name is for people, for example "TCG AK". It must not be empty.
 	Name string
@@ -57,6 +59,24 @@ type Profile struct {
 	RequireDirectoryName bool
 	// Extensions are identifiers of further extensions that must be there.
 	Extensions []oid.OID
+	// Policies are identifiers of certificate policies, each of which the certificate must
+	// have. InsecureAllowNoPolicies admits certificates without the extension: nothing in
+	// them says that the issuer has verified where the key is.
+	Policies                []oid.OID
+	InsecureAllowNoPolicies bool
+	// RequireHardwareModule asks for one HardwareModuleName (RFC 4108) of a TPM 2.0 in the
+	// subjectAltName. InsecureAllowNoSAN admits certificates without a subjectAltName:
+	// nothing in them says that they are a TPM's and not a management controller's.
+	RequireHardwareModule bool
+	InsecureAllowNoSAN    bool
+	// InsecureAllowDirectoryName takes a HardwareModuleName out of a directoryName of the
+	// subjectAltName too, where swtpm writes it and no document puts it.
+	InsecureAllowDirectoryName bool
+	// InsecureAllowCA admits certificates whose basic constraints say CA:TRUE and, of those,
+	// ones with the key usage keyEncipherment, as Hewlett Packard Enterprise issued them for
+	// its 10th generation. With the key usage keyCertSign a certificate stays refused, so that
+	// no key is an attestation key and a CA's.
+	InsecureAllowCA bool
 	// Identity are the forms of machine identity to look for, in order: the first
 	// that the certificate has is the machine's. Where it has none of them it is
 	// refused, so end the list with [AKIdentity] if any certificate will do.
@@ -135,6 +155,7 @@ func ProfileMicrosoftAIK() Profile {
 
 func (p Profile) clone() Profile {
 	p.ExtKeyUsage, p.Extensions, p.Identity = slices.Clone(p.ExtKeyUsage), slices.Clone(p.Extensions), slices.Clone(p.Identity)
+	p.Policies = slices.Clone(p.Policies)
 	return p
 }
 
@@ -146,7 +167,7 @@ const noSigningKeyUsage = x509.KeyUsageKeyEncipherment | x509.KeyUsageDataEnciph
 // check holds a certificate against the profile. It makes no public-key
 // operation and says nothing about who signed the certificate.
 func (p *Profile) check(cert *x509.Certificate, san *subjectAltName) error {
-	if cert.IsCA {
+	if cert.IsCA && !p.InsecureAllowCA {
 		return refuse(CheckCertificateCA, "a CA certificate", "the certificate of an AK")
 	}
 	if err := p.checkKeyUsage(cert); err != nil {
@@ -158,7 +179,10 @@ func (p *Profile) check(cert *x509.Certificate, san *subjectAltName) error {
 	if p.RequireDirectoryName && !san.directory.whole() {
 		return refuse(CheckSubjectAltName, "no whole TCG directory name", "manufacturer, model and version, by profile "+p.Name)
 	}
-	return checkExtensions(cert, p.Extensions, p.Name)
+	if err := checkExtensions(cert, p.Extensions, p.Name); err != nil {
+		return err
+	}
+	return p.checkOEM(cert, san)
 }
 
 // checkExtensions asks for extensions of a profile's choice.
@@ -182,7 +206,11 @@ func checkCriticalExtensions(cert *x509.Certificate) error {
 }
 
 func (p *Profile) checkKeyUsage(cert *x509.Certificate) error {
-	if bad := cert.KeyUsage & noSigningKeyUsage; bad != 0 {
+	bad := cert.KeyUsage & noSigningKeyUsage
+	if cert.IsCA { // by InsecureAllowCA
+		bad &^= x509.KeyUsageKeyEncipherment
+	}
+	if bad != 0 {
 		return refuse(CheckCertificateKeyUsage, keyUsageText(cert.KeyUsage), "no usage but that of a signing key")
 	}
 	if cert.KeyUsage&p.KeyUsage != p.KeyUsage {

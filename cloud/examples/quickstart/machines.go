@@ -1,12 +1,16 @@
 package main
 
 import (
+	"cmp"
+	"crypto/ecdsa"
+	"crypto/elliptic"
 	"encoding/hex"
 	"errors"
 	"strconv"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/cloud/azure"
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
 	"github.com/nodeattest/nodeattest/cloud/gce"
@@ -20,6 +24,9 @@ const (
 	googleProject     = "example-project"
 	azureSubscription = "8a205152-b25a-417f-a676-80465535a6c9"
 )
+
+// bought names machines as they stand on the invoice of their maker.
+var bought = tpmcert.ChassisIdentity{Issuer: "example-oem"}
 
 // machine is a machine that the control plane knows, or one that it does not.
 type machine struct {
@@ -35,9 +42,10 @@ type machine struct {
 	otherWay *machine
 }
 
-// world is the clouds, the maker of TPMs, and the machines.
+// world is the clouds, the makers of TPMs and of machines, and the machines.
 type world struct {
 	vendor   *tpmsim.CA
+	oem      *tpmsim.CA
 	google   *cloudtest.GCE
 	azure    *cloudtest.Azure
 	nitro    *cloudtest.Nitro
@@ -49,6 +57,9 @@ func newWorld() (*world, error) {
 	w := &world{}
 	var err error
 	if w.vendor, err = tpmsim.NewCA(tpmsim.CAOptions{Name: "Example Cloud"}); err != nil {
+		return nil, err
+	}
+	if w.oem, err = tpmsim.NewCA(tpmsim.CAOptions{Name: "Example OEM"}); err != nil {
 		return nil, err
 	}
 	if w.google, err = cloudtest.OpenGCE(); err != nil {
@@ -74,7 +85,9 @@ func newWorld() (*world, error) {
 	byAzure.stranger = w.byAzure("00000000-d400-46f6-82cb-6217df846586")
 	byNitroTPM := w.byNitroTPM("i-0123456789abcdef0")
 	byNitroTPM.stranger = w.byNitroTPM("i-0fedcba9876543210")
-	w.machines = []*machine{byAK, byEK, byToken, byAzure, byNitroTPM}
+	byIAK := w.byIAK("EX0001")
+	byIAK.stranger = w.byIAK("EX0666")
+	w.machines = []*machine{byAK, byEK, byToken, byAzure, byNitroTPM, byIAK}
 	for n, m := range w.machines {
 		m.nodeName = "node-" + strconv.Itoa(n+1)
 	}
@@ -101,7 +114,7 @@ func googleIdentity(m oid.GCEInstance) attest.Identity {
 // byTPM makes a prover of a simulated TPM. A process has one simulator at a time, so it is
 // started for each join; the seed makes it the same TPM again.
 func (w *world) byTPM(o tpmsim.Options, ak tpm.AKSource, options func(*tpmsim.TPM) tpm.ProverOptions) func() (attest.Prover, func() error, error) {
-	o.CA = w.vendor
+	o.CA = cmp.Or(o.CA, w.vendor)
 	return func() (attest.Prover, func() error, error) {
 		simulated, err := tpmsim.Open(o)
 		if err != nil {
@@ -140,6 +153,20 @@ func (w *world) byEK(name string) (*machine, error) {
 		prover: w.byTPM(options, tpm.AKSource{Template: tpm.AKTemplateECDSAP256()}, func(simulated *tpmsim.TPM) tpm.ProverOptions {
 			return tpm.ProverOptions{EK: &ek, Intermediates: [][]byte{simulated.CA().EKIntermediate().Raw}}
 		})}, nil
+}
+
+// byIAK is a server whose maker has certified its TPM's initial attestation key, and left
+// key and certificates in the TPM. It is known by what was bought, before it is switched on.
+func (w *world) byIAK(serialNumber string) *machine {
+	const partNumber = "Server 1000"
+	options := tpmsim.Options{
+		Seed: []byte(serialNumber), CA: w.oem, EKs: []tpmsim.Algorithm{},
+		Device: &tpmsim.Device{PartNumber: partNumber, SerialNumber: serialNumber, HardwareSerial: "SIM :" + serialNumber},
+		AKs: []tpmsim.AK{{Algorithm: tpmsim.P256, Template: tpm.IAKTemplates(&ecdsa.PublicKey{Curve: elliptic.P256()})[0],
+			Handle: 0x81020001, CertificateIndex: 0x01c90100, Chain: true}},
+	}
+	return &machine{what: "the attestation key that its maker certified", provider: tpm.Provider, identity: bought.Machine(partNumber, serialNumber),
+		prover: w.byTPM(options, tpm.OEMIAK(), func(*tpmsim.TPM) tpm.ProverOptions { return tpm.ProverOptions{} })}
 }
 
 // byToken is a cloud's machine that asks its metadata server for identity tokens.

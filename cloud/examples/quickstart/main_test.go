@@ -70,7 +70,17 @@ func Example() {
 	//   refused: its answer, 11 minutes later                  answer-late
 	//   refused: another machine of this kind                  not-a-member
 	//
-	// 5 machines joined, 32 attacks were refused.
+	// node-6 joins by the attestation key that its maker certified
+	//   asserted: chassis:example-oem/Server%201000/EX0001
+	//   certificate for CN=system:node:node-6,O=system:nodes
+	//   refused: its evidence, for another key                 binding-request
+	//   refused: its evidence, for another node                binding-request
+	//   refused: its answer, with another bootstrap token      binding-requester
+	//   refused: its answer, in another cluster                binding-cluster
+	//   refused: its answer, 11 minutes later                  answer-late
+	//   refused: another machine of this kind                  not-a-member
+	//
+	// 6 machines joined, 38 attacks were refused.
 }
 
 // A machine that is known by one kind of evidence is refused by the other that it has,

@@ -80,7 +80,10 @@ func newKinds(w *world) ([]attest.Kind, error) {
 	if err != nil {
 		return nil, err
 	}
-	byTPM, err := tpm.NewKind(tpm.KindConfig{AKIssuers: []tpmcert.Issuer{{Roots: roots, Profile: tpmcert.ProfileGoogle()}}, EKs: eks})
+	byTPM, err := tpm.NewKind(tpm.KindConfig{EKs: eks, AKIssuers: []tpmcert.Issuer{
+		{Roots: roots, Profile: tpmcert.ProfileGoogle()},
+		{Roots: []*x509.Certificate{w.oem.Root()}, Profile: tpmcert.ProfileOEM(bought)},
+	}})
 	if err != nil {
 		return nil, err
 	}

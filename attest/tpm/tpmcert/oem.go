@@ -1,0 +1,168 @@
+package tpmcert
+
+import (
+	"crypto/x509"
+	"net/url"
+	"slices"
+	"strings"
+
+	"golang.org/x/crypto/cryptobyte"
+	"golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/oid"
+)
+
+// ProfileOEM is the profile of the certificates that makers of machines issue for the
+// initial attestation key (IAK) of a machine (TCG TPM 2.0 Keys for Device Identity and
+// Attestation 1.0, section 8): no extended key usage, or tcg-kp-AIKCertificate, or one of
+// the policies below; the key usage digitalSignature; the certificate policies
+// tcg-cap-verifiedTPMResidency and tcg-cap-verifiedTPMRestricted; and a HardwareModuleName
+// of a TPM 2.0 in the subjectAltName. What real certificates lack is let through by the
+// fields whose names begin with Insecure.
+//
+// identity says what a machine is known by: [HardwareIdentity], its TPM, or
+// [ChassisIdentity], what was bought. A machine that is found by both would have two names,
+// so choose one.
+func ProfileOEM(identity IdentitySource) Profile {
+	return Profile{
+		Name:     "OEM IAK",
+		KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate, oid.TCGCapVerifiedTPMResidency, oid.TCGCapVerifiedTPMFixed,
+			oid.TCGCapVerifiedTPMRestricted},
+		NoExtKeyUsage:         true,
+		Policies:              []oid.OID{oid.TCGCapVerifiedTPMResidency, oid.TCGCapVerifiedTPMRestricted},
+		RequireHardwareModule: true,
+		Identity:              []IdentitySource{identity},
+	}
+}
+
+// HardwareIdentity reads the serial number of the TPM in the HardwareModuleName (RFC 4108)
+// of the subjectAltName, whichever other names stand beside it. It names the TPM and not
+// the machine: for a TPM with an EK certificate it is its manufacturer, that certificate's
+// authority key identifier and its serial number, with colons between, and each maker of
+// machines spells them in a way of its own.
+type HardwareIdentity struct {
+	// Issuer is the caller's name for who issues, which becomes part of the identity: 1
+	// to 63 lower-case letters, digits, "." and "-". [NewAKVerifier] refuses two issuers
+	// with one name and different roots: each could certify the other's machines.
+	Issuer string
+}
+
+// Kind returns "hwserial".
+func (HardwareIdentity) Kind() string { return "hwserial" }
+
+// Identify returns hwserial:<issuer>/<serial number>, the bytes of hwSerialNum percent-encoded
+// as [url.PathEscape] does and otherwise as they stand. A second HardwareModuleName, one
+// that is malformed or empty, and one of another hwType than tcg-tpm20 are an error with
+// [attest.CheckIdentity].
+func (s HardwareIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
+	san, err := parseSubjectAltName(cert)
+	if err != nil {
+		return "", err
+	}
+	return s.find(san, false)
+}
+
+func (s HardwareIdentity) find(san *subjectAltName, inDirectory bool) (attest.Identity, error) {
+	serial, err := san.tpmSerial(inDirectory)
+	if serial == nil {
+		return "", err
+	}
+	return attest.Identity(s.Kind() + ":" + s.Issuer + "/" + url.PathEscape(string(serial))), nil
+}
+
+func (s HardwareIdentity) scope() OtherNameIdentity { return OtherNameIdentity{Issuer: s.Issuer} }
+
+// tpmSerial returns hwSerialNum of the one HardwareModuleName, nil where there is none.
+func (san *subjectAltName) tpmSerial(inDirectory bool) ([]byte, error) {
+	var modules []cryptobyte.String
+	for _, n := range san.otherNames {
+		if n.typeID == oid.HardwareModuleName {
+			value, module := cryptobyte.String(n.value), cryptobyte.String(nil)
+			if !value.ReadASN1(&module, asn1.SEQUENCE) {
+				module = nil // which is a bad one
+			}
+			modules = append(modules, module)
+		}
+	}
+	if inDirectory {
+		modules = append(modules, san.modules...)
+	}
+	var hwType oid.OID
+	var serial cryptobyte.String
+	switch {
+	case len(modules) == 0:
+		return nil, nil
+	case len(modules) > 1:
+		return nil, refuse(attest.CheckIdentity, "two HardwareModuleNames", "one")
+	case !oid.Read(&modules[0], &hwType) || !modules[0].ReadASN1(&serial, asn1.OCTET_STRING) || !modules[0].Empty() || serial.Empty():
+		return nil, refuse(attest.CheckIdentity, "a bad HardwareModuleName", "SEQUENCE { hwType, hwSerialNum OCTET STRING }")
+	case hwType != oid.TCGTPM20:
+		return nil, refuse(attest.CheckIdentity, "a HardwareModuleName of type "+hwType.String(), oid.TCGTPM20.String()+", a TPM 2.0")
+	}
+	return serial, nil
+}
+
+// ChassisIdentity reads what a machine is bought by out of the subject of the certificate:
+// the part number, in the common name, and the serial number. So an inventory by purchase
+// can name machines before they boot: [ChassisIdentity.Machine]. Some makers write the
+// serial number of a board there; ask which one it is.
+type ChassisIdentity struct {
+	// Issuer is as in [HardwareIdentity].
+	Issuer string
+}
+
+// Kind returns "chassis".
+func (ChassisIdentity) Kind() string { return "chassis" }
+
+// Machine is the identity of the machine with this part number and serial number:
+// chassis:<issuer>/<part number>/<serial number>, both as the certificate has them,
+// percent-encoded as [url.PathEscape] does.
+func (s ChassisIdentity) Machine(partNumber, serialNumber string) attest.Identity {
+	return attest.Identity(s.Kind() + ":" + s.Issuer + "/" + url.PathEscape(partNumber) + "/" + url.PathEscape(serialNumber))
+}
+
+// Identify returns the [ChassisIdentity.Machine] of the subject's one common name and one
+// serial number; where the latter goes on with ", BaseMAC", as Hewlett Packard Enterprise
+// writes it, that is left out. A second one of either, and one that is empty, is an error
+// with [attest.CheckIdentity].
+func (s ChassisIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
+	found := map[oid.OID][]string{}
+	for _, a := range cert.Subject.Names {
+		if id, err := oid.FromASN1(a.Type); err == nil {
+			text, _ := a.Value.(string)
+			found[id] = append(found[id], text)
+		}
+	}
+	parts, serials := found[oid.CommonName], found[oid.SerialNumber]
+	if len(parts) == 0 || len(serials) == 0 {
+		return "", nil
+	}
+	serial, _, _ := strings.Cut(serials[0], ", BaseMAC ")
+	if len(parts)+len(serials) > 2 || parts[0] == "" || serial == "" {
+		return "", refuse(attest.CheckIdentity, "two or empty common names or serial numbers in the subject "+nameText(cert.Subject), "one of each")
+	}
+	return s.Machine(parts[0], serial), nil
+}
+
+func (s ChassisIdentity) scope() OtherNameIdentity { return OtherNameIdentity{Issuer: s.Issuer} }
+
+// checkOEM holds a certificate against what makers' certificates have and no other do.
+func (p *Profile) checkOEM(cert *x509.Certificate, san *subjectAltName) error {
+	if !p.InsecureAllowNoPolicies || hasExtension(cert, oid.CertificatePolicies) {
+		for _, want := range p.Policies {
+			if !slices.ContainsFunc(cert.PolicyIdentifiers, want.Equal) {
+				return refuse(CheckCertificatePolicy, "no certificate policy "+want.String(), "it, by profile "+p.Name)
+			}
+		}
+	}
+	if !p.RequireHardwareModule || p.InsecureAllowNoSAN && !hasExtension(cert, oid.SubjectAltName) {
+		return nil
+	}
+	serial, err := san.tpmSerial(p.InsecureAllowDirectoryName)
+	if serial == nil && err == nil {
+		err = refuse(CheckSubjectAltName, "no HardwareModuleName", "that of a TPM, by profile "+p.Name)
+	}
+	return err
+}
