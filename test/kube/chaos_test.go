@@ -256,7 +256,7 @@ func (s *siege) destroy(ctx context.Context) {
 			<-victim.done
 			s.kill(victim.name)
 		}
-		next, needed = now.Add(between(r, 0, 5*time.Second)), s.done.Load()+1+r.Int32N(4)
+		next, needed = now.Add(between(r, 0, 2*time.Second)), s.done.Load()+1+r.Int32N(4)
 	}
 }
 
