@@ -93,7 +93,7 @@ func TestKills(t *testing.T) {
 	}
 	s.checkRequests(t, requests)
 	s.checkOneToOne(t)
-	answer, err := s.answer(t.Context(), late)
+	answer, err := s.answer(t.Context(), late, s.usual)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,8 +117,9 @@ type siege struct {
 	seed      uint64
 	clusterID string
 	device    *tpmsim.TPM // of the node that is too late
-	verifier  *attest.Verifier
 	ring      *attest.KeyRing
+	// hasty wants answers sooner than the usual control plane.
+	hasty, usual *attest.Verifier
 	nodes     []*nodeMachine
 	// machines are the identities of the nodes' machines, by node name.
 	machines map[string]attest.Identity
@@ -174,22 +175,23 @@ func newSiege(t *testing.T, machines int) *siege {
 		s.victims = append(s.victims, r.process)
 	}
 	s.control = append(slices.Clone(s.victims), signer)
-	s.makeVerifier(t)
+	s.ring = new(attest.KeyRing)
+	s.hasty, s.usual = s.makeVerifier(t, lateWindow), s.makeVerifier(t, 0)
 	return s
 }
 
 // makeVerifier makes a control plane with the keys of the real one, whose challenges are to
-// be answered at once.
-func (s *siege) makeVerifier(t *testing.T) {
+// be answered within a window.
+func (s *siege) makeVerifier(t *testing.T, window time.Duration) *attest.Verifier {
 	t.Helper()
 	config := attesttest.NewControlPlane(t, s.lateNode(t)).Config
-	s.ring = new(attest.KeyRing)
-	config.ClusterIDs, config.KeyRing, config.Window = []string{s.clusterID}, s.ring, lateWindow
+	config.ClusterIDs, config.KeyRing, config.Window = []string{s.clusterID}, s.ring, window
 	config.Policy = &csr.Policy{SignerNames: []string{csr.SignerKubeAPIServerClientKubelet}, Machines: new(inventory).machine}
-	var err error
-	if s.verifier, err = attest.NewVerifier(config); err != nil {
+	v, err := attest.NewVerifier(config)
+	if err != nil {
 		t.Fatal(err)
 	}
+	return v
 }
 
 const lateWindow = 2 * time.Second
@@ -355,7 +357,7 @@ func (m *nodeMachine) stored(must bool) error {
 // tooLate answers challenges after their windows until ctx is over, at least once.
 func (s *siege) tooLate(ctx context.Context, n *attesttest.Node, as client.Client) {
 	for first := true; first || ctx.Err() == nil; first = false {
-		answer, err := s.answer(s.t.Context(), n)
+		answer, err := s.answer(s.t.Context(), n, s.hasty)
 		if err != nil {
 			s.t.Errorf("answer: %v", err)
 			return
@@ -374,7 +376,7 @@ func (s *siege) tooLate(ctx context.Context, n *attesttest.Node, as client.Clien
 }
 
 // answer answers a challenge, made with the cluster's keys.
-func (s *siege) answer(ctx context.Context, n *attesttest.Node) (*csr.Spec, error) {
+func (s *siege) answer(ctx context.Context, n *attesttest.Node, v *attest.Verifier) (*csr.Spec, error) {
 	var secret corev1.Secret
 	if err := retried(func() error {
 		return s.admin.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "challenge-keys"}, &secret)
@@ -392,7 +394,7 @@ func (s *siege) answer(ctx context.Context, n *attesttest.Node) (*csr.Spec, erro
 	if err != nil {
 		return nil, err
 	}
-	challenge, err := s.verifier.Challenge(ctx, hello)
+	challenge, err := v.Challenge(ctx, hello)
 	if err != nil {
 		return nil, err
 	}
