@@ -120,7 +120,7 @@ type siege struct {
 	ring      *attest.KeyRing
 	// hasty wants answers sooner than the usual control plane.
 	hasty, usual *attest.Verifier
-	nodes     []*nodeMachine
+	nodes        []*nodeMachine
 	// machines are the identities of the nodes' machines, by node name.
 	machines map[string]attest.Identity
 	// control is what is started again when it ends, victims those of it that are killed.
