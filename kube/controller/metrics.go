@@ -44,7 +44,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		}),
 		recorded: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nodeattest_certificates_total",
-			Help: "Certificates of other signers for requests that were approved, by result (recorded, refused).",
+			Help: "Certificates of other signers for requests that were approved, by result (recorded, forgotten, refused).",
 		}, []string{"result"}),
 		challenges: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nodeattest_challenges_total",

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
@@ -24,6 +25,9 @@ var errNoCertificate = errors.New("controller: no certificate in the status")
 
 // errNotAdmitted says that a certificate is for no request that was admitted here.
 var errNotAdmitted = errors.New("controller: nobody was admitted with this request and key")
+
+// errForgotten says that a certificate that was recorded would not be recorded any more.
+var errForgotten = errors.New("controller: the certificate has ended, or ends before all those that are kept for its node")
 
 // recordSigned remembers the certificate that Kubernetes' own signer has put into a client
 // request. A certificate that the registry does not know is nobody's to inherit from.
@@ -45,6 +49,9 @@ func (r *Reconciler) recordSigned(ctx context.Context, object *certificatesv1.Ce
 	case err == nil:
 		r.metrics.recorded.WithLabelValues("recorded").Inc()
 		logger.Info("a certificate was recorded", "credential", csr.CredentialID(leaf), "notAfter", leaf.NotAfter)
+	case errors.Is(err, errForgotten): // seen again by a replica that has just begun to lead
+		r.metrics.recorded.WithLabelValues("forgotten").Inc()
+		logger.Info("a certificate is not recorded any more", "credential", csr.CredentialID(leaf), "notAfter", leaf.NotAfter)
 	case errors.Is(err, errNotAdmitted), errors.Is(err, errNoCertificate), csr.Decide(err).Verdict == csr.VerdictDeny:
 		r.metrics.recorded.WithLabelValues("refused").Inc()
 		logger.Info("a certificate was not recorded", "why", err.Error())
@@ -58,6 +65,9 @@ func (r *Reconciler) recordSigned(ctx context.Context, object *certificatesv1.Ce
 
 // completed has the record of a request become that of its certificate.
 func (r *Reconciler) completed(ctx context.Context, nodeName, uid string, leaf *x509.Certificate) error {
+	if r.c.Now().After(leaf.NotAfter) {
+		return errForgotten
+	}
 	record, err := r.c.Registry.Lookup(ctx, nodeName)
 	if err != nil {
 		return err
@@ -79,6 +89,9 @@ func (r *Reconciler) completed(ctx context.Context, nodeName, uid string, leaf *
 		}
 		_, err = r.c.Registry.Bind(ctx, record, time.Time{}, &completed)
 		return err
+	}
+	if len(record.Issued) >= membership.MaxIssued && !leaf.NotAfter.After(record.Issued[0].NotAfter) {
+		return errForgotten
 	}
 	return errNotAdmitted
 }

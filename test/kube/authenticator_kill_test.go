@@ -20,6 +20,7 @@ import (
 // always whole, and the next run that is left alone gets a certificate, whatever the ones
 // before have left in the TPM, which here no kernel tidies up.
 func TestKillAuthenticator(t *testing.T) {
+	t.Parallel()
 	program := buildProgram(t, "kubelet-authenticator")
 	c := startCluster(t)
 	c.prepare(t)

@@ -144,6 +144,7 @@ func (c *cluster) nodeReady(t *testing.T, name string) {
 // that admits nobody by itself: every one of its requests is made under a certificate that
 // was attested.
 func TestKubelet(t *testing.T) {
+	t.Parallel()
 	kubeletNeeds(t)
 	program := buildProgram(t, "kubelet-authenticator")
 	c := startCluster(t)

@@ -12,84 +12,191 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/authenticator"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// rotationVar has TestRotation watch for longer than its two and a half minutes: a duration.
-const rotationVar = "NODEATTEST_ROTATION"
-
-// TestRotation has certificates that last 90 s renewed by a daemon: two requests for each,
-// and the plugin always at hand. The control plane goes away until the last one has ended,
-// the bootstrap token with it; with a fresh token in its place the node comes back.
+// TestRotation has certificates of Kubernetes' own signer that last 90 s renewed by a daemon:
+// two requests for each, and the plugin always at hand. The control plane goes away until the
+// last one has ended, the bootstrap token with it; with a fresh token in its place the node
+// comes back.
 func TestRotation(t *testing.T) {
-	watched := 150 * time.Second
-	if text := os.Getenv(rotationVar); text != "" {
-		var err error
-		if watched, err = time.ParseDuration(text); err != nil {
+	t.Parallel()
+	newRotation(t, false).run(t)
+}
+
+// TestRotationOwnSigners is the same with certificates of our own signers, one for serving
+// among them. The node comes back by itself, by its recovery certificate on a key in the TPM.
+func TestRotationOwnSigners(t *testing.T) {
+	t.Parallel()
+	newRotation(t, true).run(t)
+}
+
+// rotation is a cluster with one node, whose certificates are renewed.
+type rotation struct {
+	*cluster
+	own      bool // the signers are ours
+	node     *nodeMachine
+	deciders []*replica
+}
+
+func newRotation(t *testing.T, own bool) *rotation {
+	t.Helper()
+	program := buildProgram(t, "kubelet-authenticator")
+	r := &rotation{cluster: startCluster(t), own: own}
+	r.signingDuration = "90s"
+	r.prepare(t)
+	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
+	if own {
+		config := r.ownSigning(t, device, "node-1")
+		r.deciders = r.startOwnSigners(t, func(all map[string]any) {
+			config(all)
+			all["signers"].(map[string]any)["maxLifetime"] = r.signingDuration
+		})
+	} else {
+		r.startSigner(t)
+		r.knowMachines(t, device, "node-1")
+		controller := r.startController(t, buildProgram(t, "node-attestation-controller"), "controller", func(all map[string]any) {
+			all["membership"].(map[string]any)["mode"] = "FirstUse"
+		})
+		controller.isReady(t)
+		r.deciders = []*replica{controller}
+	}
+	r.node = r.install(t, program, "node-1", device, func(config map[string]any) {
+		config["lifetime"] = "10m" // the API takes no less
+		if own {
+			config["signerName"], config["recoverySigner"] = csr.SignerClientTPM, csr.SignerRecoveryTPM
+			config["serving"] = map[string]any{"dnsNames": []any{"node-1"}}
+		}
+	})
+	return r
+}
+
+func (r *rotation) run(t *testing.T) {
+	m := r.node
+	daemon := startAs(t, "daemon", m.program, m.dir, "--config", m.config, "daemon")
+	last := r.renewed(t)
+	for _, each := range r.deciders {
+		each.kill(t)
+	}
+	if err := r.admin.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "bootstrap-token-" + attesttest.TokenID}}); err != nil {
+		t.Fatal(err)
+	}
+	r.forsaken(t, last)
+
+	began := time.Now()
+	for _, each := range r.deciders {
+		if err := each.launch(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	program := buildProgram(t, "kubelet-authenticator")
-	c := startCluster(t)
-	c.signingDuration = "90s"
-	c.prepare(t)
-	c.startSigner(t)
-	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
-	m := c.install(t, program, "node-1", device, func(config map[string]any) { config["lifetime"] = "10m" }) // the API takes no less
-	node, bootstrap := csr.NodeUserPrefix+m.name, csr.BootstrapUserPrefix+attesttest.TokenID
-
-	t.Run("renewed by the daemon", func(t *testing.T) {
-		c.attestedPlane(t, device)
-		daemon := startAs(t, "daemon", program, m.dir, "--config", m.config, "daemon")
-		certificates, slowest := map[string]bool{}, time.Duration(0)
-		for began := time.Now(); time.Since(began) < watched; time.Sleep(3 * time.Second) {
-			ran := time.Now()
-			_, pair := m.credential(t)
-			if took := time.Since(ran); len(certificates) != 0 {
-				slowest = max(slowest, took)
-			}
-			if time.Now().After(pair.Leaf.NotAfter) {
-				t.Errorf("a certificate that ended at %s", pair.Leaf.NotAfter)
-			}
-			certificates[csr.CredentialID(pair.Leaf)] = true
-		}
-		if n := c.filedBy(t, node); n > 2*(len(certificates)-1)+2 || c.filedBy(t, bootstrap) != 2 || len(certificates) < int(watched/(80*time.Second)) {
-			t.Errorf("%d certificates with %d requests as the node and %d with the token", len(certificates), n, c.filedBy(t, bootstrap))
-		}
-		t.Logf("%d certificates in %s, %d requests; a run of the plugin took %s at most", len(certificates), watched, c.filedBy(t, node)+c.filedBy(t, bootstrap), slowest.Round(time.Millisecond))
-		daemon.stop(t)
-	})
-
-	// Nobody decides any more, and the token is gone.
-	startAs(t, "daemon-2", program, m.dir, "--config", m.config, "daemon")
-	if err := c.admin.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "bootstrap-token-" + attesttest.TokenID}}); err != nil {
-		t.Fatal(err)
-	}
-	before := c.filedBy(t, node)
-	_, last := m.credential(t)
-	for time.Now().Before(last.Leaf.NotAfter.Add(-5 * time.Second)) {
-		if _, pair := m.credential(t); csr.CredentialID(pair.Leaf) != csr.CredentialID(last.Leaf) {
-			t.Fatal("another certificate, and nobody has signed it")
-		}
-		time.Sleep(3 * time.Second)
-	}
-	time.Sleep(time.Until(last.Leaf.NotAfter) + time.Second)
-	if n := c.filedBy(t, node) - before; n > 3 {
-		t.Errorf("%d requests while nobody decided", n)
-	}
-	if s := m.status(t); s.Usable || !s.Daemon {
-		t.Errorf("status %+v", s)
-	}
-
-	t.Run("back with a fresh token", func(t *testing.T) {
-		c.attestedPlane(t, device)
+	if !r.own {
 		m.kubeconfig(t, "bootstrap", new(clientcmdapi.AuthInfo))
 		if s := m.status(t); len(s.Problems) != 1 || !strings.Contains(s.Problems[0], "fresh token") {
 			t.Errorf("problems %q", s.Problems)
 		}
 		m.kubeconfig(t, "bootstrap", &clientcmdapi.AuthInfo{Token: otherTokenID + "." + tokenSecret})
-		began := time.Now()
-		_, pair := m.credential(t) // it waits
-		t.Logf("back after %s with a certificate until %s", time.Since(began).Round(100*time.Millisecond), pair.Leaf.NotAfter)
+	}
+	var s *authenticator.Status
+	eventually(t, func() error {
+		if s = m.status(t); !s.Usable {
+			return errNotYet
+		}
+		return nil
 	})
+	t.Logf("back after %s with a certificate until %s", time.Since(began).Round(100*time.Millisecond), s.Certificates[0].NotAfter)
+	want := csr.BootstrapUserPrefix + otherTokenID
+	if r.own {
+		want = csr.RecoveryUserPrefix + m.name
+	}
+	if n := r.filedBy(t, want); n != 2 {
+		t.Errorf("%d requests of %s, want 2", n, want)
+	}
+	if daemon.ended() {
+		t.Errorf("the daemon has ended:\n%s", daemon.tail())
+	}
+}
+
+// renewed watches the certificates for some minutes, and counts the requests. It ends when
+// the client certificate is a new one, and returns that.
+func (r *rotation) renewed(t *testing.T) (last authenticator.CertificateStatus) {
+	t.Helper()
+	m, watched := r.node, 4*time.Minute
+	if os.Getenv(longVar) != "" {
+		watched = 10 * time.Minute
+	}
+	users := []string{csr.NodeUserPrefix + m.name, csr.BootstrapUserPrefix + attesttest.TokenID}
+	filed := func() (n int) {
+		for _, user := range users {
+			n += r.filedBy(t, user)
+		}
+		return n
+	}
+	before := filed() // looking whether the admission policy is in force
+	eventually(t, func() error {
+		for _, each := range m.status(t).Certificates {
+			if !each.Usable {
+				return errNotYet
+			}
+		}
+		return nil
+	})
+	slowest, seen, fresh := time.Duration(0), map[string]map[string]bool{}, false
+	for began := time.Now(); time.Since(began) < watched || !fresh; time.Sleep(3 * time.Second) {
+		ran := time.Now()
+		_, pair := m.credential(t)
+		slowest = max(slowest, time.Since(ran))
+		if now := time.Now(); now.After(pair.Leaf.NotAfter) {
+			t.Errorf("at %s, a certificate that ended at %s", now, pair.Leaf.NotAfter)
+		}
+		for n, each := range m.status(t).Certificates {
+			if !each.Usable {
+				t.Errorf("no %s certificate: %s", each.Purpose, each.LastError)
+			}
+			if seen[each.Purpose] == nil {
+				seen[each.Purpose] = map[string]bool{}
+			}
+			if n == 0 {
+				fresh, last = !seen[each.Purpose][each.CredentialID], each
+			}
+			seen[each.Purpose][each.CredentialID] = true
+		}
+		if time.Since(began) > watched+patience {
+			t.Fatal("no new certificate")
+		}
+	}
+	certificates, least := 0, int(watched/(85*time.Second))
+	for purpose, ids := range seen {
+		certificates += len(ids)
+		if len(ids) < least && purpose != csr.PurposeRecovery.String() {
+			t.Errorf("%d %s certificates in %s, want %d at least", len(ids), purpose, watched, least)
+		}
+		t.Logf("%d %s certificates", len(ids), purpose)
+	}
+	n := filed() - before
+	t.Logf("%d certificates, %d requests; a run of the plugin took %s at most", certificates, n, slowest.Round(time.Millisecond))
+	if n > 2*certificates+2 { // one may be on its way
+		t.Errorf("%d requests for %d certificates, want two for each", n, certificates)
+	}
+	return last
+}
+
+// forsaken watches the node keep its certificate to the end, while nobody decides.
+func (r *rotation) forsaken(t *testing.T, last authenticator.CertificateStatus) {
+	t.Helper()
+	m, node := r.node, csr.NodeUserPrefix+r.node.name
+	before := r.filedBy(t, node)
+	for time.Until(last.NotAfter) > 5*time.Second {
+		if _, pair := m.credential(t); csr.CredentialID(pair.Leaf) != last.CredentialID {
+			t.Fatal("another certificate, and nobody has signed it")
+		}
+		time.Sleep(3 * time.Second)
+	}
+	time.Sleep(time.Until(last.NotAfter) + time.Second)
+	if n := r.filedBy(t, node) - before; n > 3 {
+		t.Errorf("%d requests while nobody decided", n)
+	}
+	if s := m.status(t); s.Usable || !s.Daemon || s.Recoverable != r.own {
+		t.Errorf("status %+v", s)
+	}
 }

@@ -26,12 +26,13 @@ import (
 // client, attested serving, which a kubelet takes without a restart, and recovery, with
 // which it comes back when all else is gone.
 func TestAuthenticatorOwnSigners(t *testing.T) {
+	t.Parallel()
 	kubeletNeeds(t)
 	program := buildProgram(t, "kubelet-authenticator")
 	c := startCluster(t)
 	c.prepare(t)
 	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
-	c.startOwnSigners(t, device, "node-1")
+	c.startOwnSigners(t, c.ownSigning(t, device, "node-1"))
 	m := c.install(t, program, "node-1", device, func(config map[string]any) {
 		config["signerName"], config["recoverySigner"] = csr.SignerClientTPM, csr.SignerRecoveryTPM
 		config["serving"] = map[string]any{"dnsNames": []any{"node-1"}}
@@ -102,9 +103,19 @@ func TestAuthenticatorOwnSigners(t *testing.T) {
 	})
 }
 
-// startOwnSigners starts controller and signer, which know a machine by its name and sign
+// startOwnSigners starts controller and signer, which know machines by their names and sign
 // with the cluster's CA.
-func (c *cluster) startOwnSigners(t *testing.T, device *tpmsim.TPM, nodeName string) {
+func (c *cluster) startOwnSigners(t *testing.T, own func(config map[string]any)) []*replica {
+	t.Helper()
+	controller := c.startController(t, buildProgram(t, "node-attestation-controller"), "controller", own)
+	controller.isReady(t)
+	signer := c.startProgram(t, buildProgram(t, "node-attestation-signer"), "signer", "signer", signerUser, own)
+	signer.isReady(t)
+	return []*replica{controller, signer}
+}
+
+// ownSigning prepares the cluster for our own signers, and returns their configuration.
+func (c *cluster) ownSigning(t *testing.T, device *tpmsim.TPM, nodeNames ...string) func(config map[string]any) {
 	t.Helper()
 	c.applyAdmission(t)
 	manifests, err := deploy.SignerRBAC()
@@ -114,15 +125,22 @@ func (c *cluster) startOwnSigners(t *testing.T, device *tpmsim.TPM, nodeName str
 	for _, manifest := range manifests {
 		c.create(t, manifest)
 	}
-	c.writeRoots(t, attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}}))
-	write(t, c.dir, "inventory.yaml", []byte("machines:\n- nodeName: "+nodeName+"\n  dnsNames: ["+nodeName+"]\n"))
-	own := func(config map[string]any) {
+	c.knowMachines(t, device, nodeNames...)
+	certificate, key := write(t, c.dir, "signer.crt", certificatePEM(c.ca.cert)), write(t, c.dir, "signer.key", privatePEM(t, c.ca.key))
+	return func(config map[string]any) {
 		config["membership"].(map[string]any)["mode"] = "FirstUse"
 		config["signers"] = map[string]any{"names": []any{csr.SignerClientTPM, csr.SignerServingTPM, csr.SignerRecoveryTPM}, "maxLifetime": "1h", "maxRecoveryLifetime": "24h"}
-		config["signer"].(map[string]any)["certificateFile"] = write(t, c.dir, "signer.crt", certificatePEM(c.ca.cert))
-		config["signer"].(map[string]any)["keyFile"] = write(t, c.dir, "signer.key", privatePEM(t, c.ca.key))
+		config["signer"].(map[string]any)["certificateFile"], config["signer"].(map[string]any)["keyFile"] = certificate, key
 	}
-	controller := c.startController(t, buildProgram(t, "node-attestation-controller"), "controller", own)
-	controller.isReady(t)
-	c.startProgram(t, buildProgram(t, "node-attestation-signer"), "signer", "signer", signerUser, own).isReady(t)
+}
+
+// knowMachines writes the inventory, and the roots of a TPM.
+func (c *cluster) knowMachines(t *testing.T, device *tpmsim.TPM, nodeNames ...string) {
+	t.Helper()
+	c.writeRoots(t, attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}}))
+	inventory := "machines:\n"
+	for _, name := range nodeNames {
+		inventory += "- nodeName: " + name + "\n  dnsNames: [" + name + "]\n"
+	}
+	write(t, c.dir, "inventory.yaml", []byte(inventory))
 }

@@ -177,6 +177,7 @@ func (c *cluster) attestedPlane(t *testing.T, device *tpmsim.TPM) *plane {
 
 // TestAuthenticator runs the binary on machines with swtpm against a live cluster.
 func TestAuthenticator(t *testing.T) {
+	t.Parallel()
 	program := buildProgram(t, "kubelet-authenticator")
 	c := startCluster(t)
 	c.prepare(t)

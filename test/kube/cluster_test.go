@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -31,6 +32,8 @@ type cluster struct {
 	scheme *runtime.Scheme
 	// auditLog is the file of the audit log.
 	auditLog string
+	// server is the API server's process.
+	server *process
 	// admin may do everything.
 	admin client.Client
 	// signingDuration is for how long Kubernetes' own signer signs; "" means an hour.
@@ -57,7 +60,7 @@ func startCluster(t *testing.T) *cluster {
 	).ready(t, func() error { return healthy(etcd + "/readyz") })
 
 	servingCert, servingKey := c.ca.issue(t, pkix.Name{CommonName: "kube-apiserver"}, x509.ExtKeyUsageServerAuth, net.IPv4(127, 0, 0, 1))
-	server := start(t, filepath.Join(bin, "kube-apiserver"), dir,
+	c.server = start(t, filepath.Join(bin, "kube-apiserver"), dir,
 		"--etcd-servers="+etcd, "--bind-address=127.0.0.1", "--secure-port="+ports[2],
 		"--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.0.0.0/24",
 		"--client-ca-file="+write(t, dir, "ca.crt", certificatePEM(c.ca.cert)),
@@ -75,7 +78,7 @@ func startCluster(t *testing.T) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server.ready(t, func() error {
+	c.server.ready(t, func() error {
 		return clientset.Discovery().RESTClient().Get().AbsPath("/readyz").Do(context.Background()).Error()
 	})
 	version, err := clientset.Discovery().ServerVersion()
@@ -185,11 +188,17 @@ func (c *cluster) clear(t testing.TB) {
 	}
 }
 
+// patience is how long a step is waited for that may come late: building machines are slow.
+const patience = 3 * time.Minute
+
+// errNotYet has a step repeated that says no more.
+var errNotYet = errors.New("it does not come")
+
 // eventually repeats a step that the server cannot take yet.
 func eventually(t *testing.T, step func() error) {
 	t.Helper()
 	var err error
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		if err = step(); err == nil {
 			return
 		}

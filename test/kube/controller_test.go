@@ -95,10 +95,10 @@ func (c *cluster) kubeconfig(t *testing.T, file, user string, groups ...string) 
 }
 
 // startSigner starts kube-controller-manager with the controllers that approve and sign.
-func (c *cluster) startSigner(t *testing.T) {
+func (c *cluster) startSigner(t *testing.T) *process {
 	t.Helper()
 	path := c.kubeconfig(t, "signer.kubeconfig", "signer", "system:masters")
-	start(t, filepath.Join(binaries(t), "kube-controller-manager"), c.dir,
+	return start(t, filepath.Join(binaries(t), "kube-controller-manager"), c.dir,
 		"--kubeconfig="+path, "--authentication-kubeconfig="+path, "--authorization-kubeconfig="+path,
 		"--bind-address=127.0.0.1", "--secure-port="+freePorts(t, 1)[0], "--leader-elect=false", "--profiling=false",
 		"--cluster-signing-cert-file="+filepath.Join(c.dir, "ca.crt"),
@@ -228,6 +228,12 @@ func (c *cluster) bearer(t *testing.T, tokenID string) *rest.Config {
 // file files a request and returns it as the server stored it.
 func file(t *testing.T, as client.Client, spec *csr.Spec) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
+	object := requestOf(spec)
+	eventually(t, func() error { return as.Create(t.Context(), object) })
+	return object
+}
+
+func requestOf(spec *csr.Spec) *certificatesv1.CertificateSigningRequest {
 	object := &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"},
 		Spec:       certificatesv1.CertificateSigningRequestSpec{Request: spec.Request, SignerName: spec.SignerName, ExpirationSeconds: spec.ExpirationSeconds},
@@ -235,7 +241,6 @@ func file(t *testing.T, as client.Client, spec *csr.Spec) *certificatesv1.Certif
 	for _, usage := range spec.Usages {
 		object.Spec.Usages = append(object.Spec.Usages, certificatesv1.KeyUsage(usage))
 	}
-	eventually(t, func() error { return as.Create(t.Context(), object) })
 	return object
 }
 

@@ -22,6 +22,7 @@ const longVar = "NODEATTEST_LONG"
 
 // TestManyNodes starts the controller in a cluster of many nodes, and has one more join.
 func TestManyNodes(t *testing.T) {
+	t.Parallel()
 	nodes := 1000
 	if os.Getenv(longVar) != "" {
 		nodes *= 10
@@ -38,7 +39,7 @@ func TestManyNodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: tpmsim.New(t, tpmsim.Options{}), Road: attest.RoadEK, ClusterID: clusterID, ExpirationSeconds: 3600,
+	node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: tpmsim.Swtpm(t, tpmsim.Options{}), Road: attest.RoadEK, ClusterID: clusterID, ExpirationSeconds: 3600,
 		AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
 	node.Subject.SignerName = csr.SignerKubeAPIServerClientKubelet
 	c.writeRoots(t, node)

@@ -44,6 +44,7 @@ func commandsOf(t *testing.T, path string) []string {
 // of this very tree. It ends with the node Ready through attestation alone, and with whoever
 // has its token and another TPM refused.
 func TestGettingStarted(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("a kubelet, and so the page, needs root: run the test as root")
 	}

@@ -37,6 +37,7 @@ import (
 // runs the Deployment, for which there is no node, as a process: out of the image, with its
 // own arguments, environment, configuration and service account's token.
 func TestDeploy(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t)
 	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
 	if err != nil {
@@ -46,7 +47,7 @@ func TestDeploy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: tpmsim.New(t, tpmsim.Options{CA: ca}), Name: "node-1", Road: attest.RoadEK, ClusterID: clusterID,
+	node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: tpmsim.Swtpm(t, tpmsim.Options{CA: ca}), Name: "node-1", Road: attest.RoadEK, ClusterID: clusterID,
 		ExpirationSeconds: 3600, AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
 	node.Subject.SignerName = csr.SignerKubeAPIServerClientKubelet
 	if node.Subject.Request, err = csr.Create(csr.PurposeClient, node.Key, node.Name, csr.CreateOptions{}); err != nil {

@@ -120,6 +120,7 @@ func (c *cluster) newestHello(t *testing.T, reason string) string {
 // TestPlugin is an operator's day: machines that nobody knows are approved, a board is
 // replaced, an inventory moved, a machine is gone; and requests are explained.
 func TestPlugin(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t)
 	c.prepare(t)
 	c.startSigner(t)
@@ -140,7 +141,7 @@ func TestPlugin(t *testing.T) {
 		}
 		return n
 	}
-	board, spare := tpmsim.New(t, tpmsim.Options{CA: ca}), tpmsim.Swtpm(t, tpmsim.Options{CA: ca})
+	board, spare := tpmsim.Swtpm(t, tpmsim.Options{CA: ca}), tpmsim.Swtpm(t, tpmsim.Options{CA: ca})
 	node, replaced := nodeOn(board, "node-1"), nodeOn(spare, "node-1")
 	var roots []byte
 	for _, root := range node.Roots() {

@@ -2,12 +2,14 @@ package kube
 
 import (
 	"bytes"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -17,6 +19,9 @@ import (
 type process struct {
 	name string
 	log  string
+	path string
+	dir  string
+	args []string
 	cmd  *exec.Cmd
 	done chan struct{} // closed when it has ended
 }
@@ -31,39 +36,16 @@ func start(t *testing.T, program, dir string, args ...string) *process {
 // startAs starts a program under a name of its own, for its log.
 func startAs(t *testing.T, name, program, dir string, args ...string) *process {
 	t.Helper()
-	p := &process{name: name, done: make(chan struct{})}
-	p.log = filepath.Join(dir, p.name+".log")
-	out, err := os.Create(p.log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(program, args...)
-	// As with API servers that stream no lists: each program lists and watches.
-	cmd.Env = append(os.Environ(), "KUBE_FEATURE_WatchListClient=false")
-	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = dir, out, out, dieWithParent()
-	p.cmd = cmd
-	started := make(chan error, 1)
-	go func() {
-		// To the kernel the parent is the thread, which must not end before the child.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		defer close(p.done)
-		defer out.Close()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait()
-		}
-	}()
-	if err := <-started; err != nil {
+	p := &process{name: name, log: filepath.Join(dir, name+".log"), path: program, dir: dir, args: args}
+	if err := p.launch(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(os.Interrupt)
+		_ = p.cmd.Process.Signal(os.Interrupt)
 		select {
 		case <-p.done:
 		case <-time.After(10 * time.Second):
-			_ = cmd.Process.Kill()
+			_ = p.cmd.Process.Kill()
 			<-p.done
 		}
 		if t.Failed() {
@@ -73,10 +55,47 @@ func startAs(t *testing.T, name, program, dir string, args ...string) *process {
 	return p
 }
 
-// ready waits until probe succeeds. Building machines are slow, so it waits long.
+// launch starts the program, for the first time or again after it has ended. Its log goes
+// on.
+func (p *process) launch() error {
+	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	cmd, done := exec.Command(p.path, p.args...), make(chan struct{})
+	// As with API servers that stream no lists: each program lists and watches.
+	cmd.Env = append(os.Environ(), "KUBE_FEATURE_WatchListClient=false")
+	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = p.dir, out, out, dieWithParent()
+	p.cmd, p.done = cmd, done
+	started := make(chan error, 1)
+	go func() {
+		// To the kernel the parent is the thread, which must not end before the child.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(done)
+		defer out.Close()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait()
+		}
+	}()
+	return <-started
+}
+
+// ended says whether it has.
+func (p *process) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// ready waits until probe succeeds.
 func (p *process) ready(t *testing.T, probe func() error) {
 	t.Helper()
-	const patience = 3 * time.Minute
 	began := time.Now()
 	var err error
 	for time.Since(began) < patience {
@@ -101,7 +120,7 @@ func (p *process) stop(t *testing.T) int {
 	}
 	select {
 	case <-p.done:
-	case <-time.After(time.Minute):
+	case <-time.After(patience):
 		t.Fatalf("%s does not end; the end of its log:\n%s", p.name, p.tail())
 	}
 	return p.cmd.ProcessState.ExitCode()
@@ -136,17 +155,29 @@ func (p *process) tail() []byte {
 	return bytes.Join(lines[max(0, len(lines)-20):], nil)
 }
 
-// freePorts finds ports of 127.0.0.1 that nobody listens on.
+// handedOut are the ports that tests of this process have got.
+var handedOut sync.Map
+
+// freePorts finds ports of 127.0.0.1 that nobody listens on, none of them twice, for tests
+// run beside each other. They are below those that the kernel gives to connections, so that
+// a server which was killed finds its own again.
 func freePorts(t *testing.T, n int) []string {
 	t.Helper()
 	var ports []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
+	for tries := 0; len(ports) < n; tries++ {
+		port := strconv.Itoa(15000 + rand.N(15000))
+		if _, taken := handedOut.LoadOrStore(port, true); taken {
+			continue
 		}
-		defer l.Close() // after all have been taken, so that they differ
-		ports = append(ports, strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
+		l, err := net.Listen("tcp", "127.0.0.1:"+port)
+		if err != nil {
+			if tries > 1000 {
+				t.Fatal(err)
+			}
+			continue
+		}
+		l.Close()
+		ports = append(ports, port)
 	}
 	return ports
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,14 +37,25 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// buildProgram builds a command of module kube.
+// builds are the commands of module kube that tests have asked for, by their names.
+var builds sync.Map
+
+// buildProgram builds a command of module kube, once for all tests.
 func buildProgram(t *testing.T, name string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	cmd := exec.Command("go", "build", "-o", path, "./cmd/"+name)
-	cmd.Dir = filepath.Join("..", "..", "kube")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	build := sync.OnceValues(func() (string, error) {
+		path := filepath.Join(programs, name)
+		cmd := exec.Command("go", "build", "-o", path, "./cmd/"+name)
+		cmd.Dir = filepath.Join("..", "..", "kube")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("go build: %w\n%s", err, out)
+		}
+		return path, nil
+	})
+	first, _ := builds.LoadOrStore(name, build)
+	path, err := first.(func() (string, error))()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return path
 }
@@ -187,6 +199,7 @@ func body(t *testing.T, url string) (int, string) {
 
 // TestController runs the binary, two of it, with the shipped configuration.
 func TestController(t *testing.T) {
+	t.Parallel()
 	program := buildProgram(t, "node-attestation-controller")
 	c := startCluster(t)
 	c.prepare(t)
@@ -208,7 +221,7 @@ func TestController(t *testing.T) {
 		}
 		return n
 	}
-	device := tpmsim.New(t, tpmsim.Options{CA: ca})
+	device := tpmsim.Swtpm(t, tpmsim.Options{CA: ca})
 	node, unknown := nodeOn(device, "node-1"), nodeOn(device, "node-2")
 	other := nodeOn(tpmsim.Swtpm(t, tpmsim.Options{CA: ca}), "node-3")
 	c.writeRoots(t, node)
@@ -515,7 +528,7 @@ func (c *cluster) notReady(t *testing.T, r *replica, binding *rbacv1.ClusterRole
 	t.Helper()
 	wait := func(what string, step func() bool) {
 		t.Helper()
-		for deadline := time.Now().Add(3 * time.Minute); !step(); time.Sleep(time.Second) {
+		for deadline := time.Now().Add(patience); !step(); time.Sleep(time.Second) {
 			if time.Now().After(deadline) {
 				t.Fatalf("it is not %s", what)
 			}

@@ -26,6 +26,7 @@ const replicas = 4
 
 // TestRegistry runs the registry against a real API server.
 func TestRegistry(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t)
 	c.applyCRDs(t)
 	r := c.replicas(t)
@@ -176,7 +177,8 @@ func (c *cluster) checkOneToOne(t *testing.T) {
 	t.Helper()
 	var nodes v1alpha1.AttestedNodeList
 	var machines v1alpha1.AttestedMachineList
-	for _, list := range []client.ObjectList{&nodes, &machines} {
+	var machineUIDs v1alpha1.AttestedMachineUIDList
+	for _, list := range []client.ObjectList{&nodes, &machines, &machineUIDs} {
 		if err := c.admin.List(t.Context(), list); err != nil {
 			t.Fatal(err)
 		}
@@ -187,6 +189,12 @@ func (c *cluster) checkOneToOne(t *testing.T) {
 			t.Errorf("the pointer of %s is called %s", m.Spec.Machine, m.Name)
 		}
 		pointer[m.Spec.Machine] = m.Spec.NodeName
+	}
+	for _, m := range machineUIDs.Items {
+		if m.Name != v1alpha1.PointerName(m.Spec.MachineUID) {
+			t.Errorf("the pointer of %s is called %s", m.Spec.MachineUID, m.Name)
+		}
+		pointer["UID "+m.Spec.MachineUID] = m.Spec.NodeName
 	}
 	bound, uids := map[string]string{}, map[string]string{}
 	for _, n := range nodes.Items {
@@ -200,8 +208,8 @@ func (c *cluster) checkOneToOne(t *testing.T) {
 		if other, ok := uids[s.MachineUID]; ok {
 			t.Errorf("Machine %s is both %s and %s", s.MachineUID, other, n.Name)
 		}
-		if pointer[s.Machine] != n.Name {
-			t.Errorf("machine %s of node %s points to %q", s.Machine, n.Name, pointer[s.Machine])
+		if to, uidTo := pointer[s.Machine], pointer["UID "+s.MachineUID]; to != n.Name || uidTo != n.Name {
+			t.Errorf("machine %s and Machine %s of node %s point to %q and %q", s.Machine, s.MachineUID, n.Name, to, uidTo)
 		}
 		bound[s.Machine], uids[s.MachineUID] = n.Name, n.Name
 		if !slices.Contains(n.Finalizers, v1alpha1.Finalizer) {
@@ -218,7 +226,7 @@ func (c *cluster) checkOneToOne(t *testing.T) {
 func testDeletedByHand(t *testing.T, c *cluster, r replicaSet) {
 	c.clear(t)
 	h := r.handles(t, time.Now)
-	end := time.Now().Add(3 * time.Second)
+	end := time.Now().Add(10 * time.Second)
 	if _, err := join(t.Context(), h[0], claimOf(1, 1), end); err != nil {
 		t.Fatal(err)
 	}

@@ -39,6 +39,7 @@ type ownSigners struct {
 // TestSigner runs both binaries with our own signer names: client certificates, attested
 // serving certificates, recovery.
 func TestSigner(t *testing.T) {
+	t.Parallel()
 	controllerProgram, signerProgram := buildProgram(t, "node-attestation-controller"), buildProgram(t, "node-attestation-signer")
 	c := &ownSigners{cluster: startCluster(t)}
 	c.prepare(t)
@@ -53,7 +54,7 @@ func TestSigner(t *testing.T) {
 	if c.clusterID, err = attest.ClusterID(c.ca.cert); err != nil {
 		t.Fatal(err)
 	}
-	c.device = tpmsim.New(t, tpmsim.Options{})
+	c.device = tpmsim.Swtpm(t, tpmsim.Options{})
 	node := c.node(t, attesttest.NodeOptions{})
 	c.writeRoots(t, node)
 	write(t, c.dir, "inventory.yaml", []byte("machines:\n- nodeName: late-1\n- nodeName: late-2\n- nodeName: "+node.Name+"\n  providerID: "+attesttest.ProviderID+"\n  dnsNames: ["+node.Name+"]\n"))

@@ -161,3 +161,20 @@ func TestFollow(t *testing.T) {
 	}
 	has("b", nil)
 }
+
+// TestPolicyLifetimes has the cap on requests be that of Kubernetes' own signers alone: the
+// API takes no request for less than 10 minutes, which our own signers cut.
+func TestPolicyLifetimes(t *testing.T) {
+	s, err := Parse([]byte(strings.Replace(shipped(t), "maxLifetime: 24h", "maxLifetime: 90s", 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := s.Policy(new(Machines), csr.SignerClientTPM, csr.SignerServingTPM); p.MaxExpiration != 0 {
+		t.Errorf("our own signers: at most %s is asked for", p.MaxExpiration)
+	}
+	for _, signers := range [][]string{{csr.SignerClientTPM, csr.SignerKubeAPIServerClientKubelet}, {csr.SignerKubeletServing}, nil} {
+		if p := s.Policy(new(Machines), signers...); p.MaxExpiration != s.Signers.MaxLifetime.Duration {
+			t.Errorf("%v: at most %s is asked for", signers, p.MaxExpiration)
+		}
+	}
+}

@@ -21,11 +21,15 @@ func (s *Settings) Policy(machines *Machines, signers ...string) *csr.Policy {
 	if len(signers) == 0 {
 		signers = s.Signers.Names
 	}
-	return &csr.Policy{
-		SignerNames: signers, Machines: machines.Machine, MaxExpiration: s.Signers.MaxLifetime.Duration,
-		BuiltInSignerDuration: s.Signers.BuiltInDuration.Duration,
-		ReservedIPs:           s.Signers.ReservedIPs, ReservedDNSNames: s.Signers.ReservedDNSNames,
+	p := &csr.Policy{
+		SignerNames: signers, Machines: machines.Machine,
+		ReservedIPs: s.Signers.ReservedIPs, ReservedDNSNames: s.Signers.ReservedDNSNames,
 	}
+	// Our own signers cut what is asked for, which the API has at 10 minutes or more.
+	if slices.ContainsFunc(signers, func(name string) bool { return csr.ProviderOf(name) == "" }) {
+		p.MaxExpiration, p.BuiltInSignerDuration = s.Signers.MaxLifetime.Duration, s.Signers.BuiltInDuration.Duration
+	}
+	return p
 }
 
 // Evidence makes what decides about requests to signers, or to those of the file where none
