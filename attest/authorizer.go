@@ -180,6 +180,9 @@ func (r *Result) ask(ctx context.Context, authorizer Authorizer, request *csr.Re
 	if err := ctx.Err(); err != nil {
 		return nil, csr.Retry(err)
 	}
+	if err := r.checkKind(); err != nil {
+		return nil, err
+	}
 	a, err := authorizer.Authorize(ctx, r, request)
 	switch {
 	case errors.Is(err, CheckMembership):
@@ -196,6 +199,18 @@ func (r *Result) ask(ctx context.Context, authorizer Authorizer, request *csr.Re
 	given := *a
 	given.DNSNames, given.IPAddresses = slices.Clone(a.DNSNames), slices.Clone(a.IPAddresses)
 	return &given, nil
+}
+
+// checkKind refuses evidence of another kind than that by which the inventory knows the
+// machine: whoever can get the weaker of two cannot step down to it.
+func (r *Result) checkKind() error {
+	if r.checked == nil || r.checked.Machine() == nil {
+		return nil
+	}
+	if want := r.checked.Machine().Provider; want != "" && want != r.Provider {
+		return NotMember("machine " + string(r.Machine) + " by " + refusal.OrNothing(r.Provider) + ", where the inventory has node " + r.NodeName + " by " + want)
+	}
+	return nil
 }
 
 // pending is what authorizers have handed in to be written once the machine is

@@ -19,6 +19,9 @@ type Machine struct {
 	// [InheritAttestation] alone: who may be which machine is for the provider to
 	// decide.
 	Identity string
+	// Provider is the kind of evidence by which the machine is known, such as "tpm"; ""
+	// leaves it open. By another kind it is refused membership, whatever identity it shows.
+	Provider string
 	// NodeUID is the UID that the API server gave the Node object named NodeName; ""
 	// where there is no such Node, or where the inventory does not follow Nodes. It
 	// is recorded and compared as UID is. It is the one thing here that comes from

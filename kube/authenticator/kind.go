@@ -8,8 +8,8 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 )
 
-// Kind is one kind of evidence on this machine. A kind without a device of its own, such as
-// a cloud's documents, is two lines over an attest.Prover.
+// Kind is one kind of evidence on this machine. [KindOf] makes one without a device of its
+// own, such as a cloud's documents.
 type Kind interface {
 	// Provider is the kind's name in signer names, that of its Prover.
 	Provider() string
@@ -18,6 +18,21 @@ type Kind interface {
 	// each use.
 	Open(ctx context.Context) (Evidence, error)
 }
+
+// KindOf makes a kind of its provider's name and of what makes its Prover, whose Close is
+// called after each use.
+func KindOf(provider string, open func(ctx context.Context) (attest.Prover, error)) Kind {
+	return proverKind{provider, open}
+}
+
+type proverKind struct {
+	provider string
+	open     func(ctx context.Context) (attest.Prover, error)
+}
+
+func (k proverKind) Provider() string { return k.provider }
+
+func (k proverKind) Open(ctx context.Context) (Evidence, error) { return k.open(ctx) }
 
 // Evidence is an opened [Kind]: the Prover, whose Close closes all that Open has opened.
 // One that is a [KeyKeeper] as well can have a recovery certificate.

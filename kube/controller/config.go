@@ -24,6 +24,13 @@ type Providers interface {
 	Verify(ctx context.Context, request *csr.Request) (*csr.Attested, error)
 }
 
+// Registry is the part of a membership.Registry that a [Reconciler] needs.
+type Registry interface {
+	membership.Lookups
+	// Bind is that of membership.Registry.
+	Bind(ctx context.Context, record *membership.Record, lastEnd time.Time, issued *csr.IssuedRecord) (*membership.Record, error)
+}
+
 // Config is what a [Reconciler] is made of. The fields of the first group have no default:
 // leaving one out is an error.
 type Config struct {
@@ -37,10 +44,10 @@ type Config struct {
 	// no evidence (csr.SignerKubeletServing). Its SignerNames must be that one name, and
 	// its Records nil: they are Registry's. Nil leaves those requests alone.
 	Serving *csr.Policy
-	// Registry is the one that Providers admit by, such as *registry.Registry. It remembers
-	// what Kubernetes' own signer has signed after an approval, for Serving, which needs
-	// it. Nil remembers nothing.
-	Registry membership.Registry
+	// Registry is the one that Providers admit by, such as *registry.Registry, or all of
+	// them (registry.Several). It remembers what Kubernetes' own signer has signed after an
+	// approval, for Serving, which needs it. Nil remembers nothing.
+	Registry Registry
 
 	// RequesterRate is how many requests of one requester are looked at in a second, over
 	// time, and RequesterBurst how many at once; zero means DefaultRequesterRate and

@@ -8,7 +8,7 @@ import (
 	"io/fs"
 )
 
-//go:embed crd/*.yaml rbac.yaml signer-rbac.yaml operator.yaml admission.yaml config.yaml
+//go:embed crd/*.yaml rbac.yaml clouds-rbac.yaml signer-rbac.yaml operator.yaml admission.yaml config.yaml
 var files embed.FS
 
 // CRDs returns the manifests of the custom resource definitions, one a file, in the order
@@ -18,6 +18,10 @@ func CRDs() ([][]byte, error) { return read("crd/*.yaml") }
 // RBAC returns the manifests of what the controller may do, one object each: its namespace
 // and service account, roles and bindings.
 func RBAC() ([][]byte, error) { return objects("rbac.yaml") }
+
+// CloudsRBAC returns the manifests of what the controller may do beside its own rules where
+// nodes come with documents of clouds, one object each.
+func CloudsRBAC() ([][]byte, error) { return objects("clouds-rbac.yaml") }
 
 // SignerRBAC returns the manifests of what the signer may do, and of what the controller may
 // do beside its own rules where the signer runs, one object each.

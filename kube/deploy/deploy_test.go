@@ -39,7 +39,7 @@ func TestEvidenceLabels(t *testing.T) {
 
 // TestManifests checks that each file is cut into objects.
 func TestManifests(t *testing.T) {
-	for name, f := range map[string]func() ([][]byte, error){"CRDs": CRDs, "RBAC": RBAC, "SignerRBAC": SignerRBAC, "Admission": Admission, "Operator": Operator} {
+	for name, f := range map[string]func() ([][]byte, error){"CRDs": CRDs, "RBAC": RBAC, "CloudsRBAC": CloudsRBAC, "SignerRBAC": SignerRBAC, "Admission": Admission, "Operator": Operator} {
 		manifests, err := f()
 		if err != nil || len(manifests) == 0 {
 			t.Fatalf("%s: %d, %v", name, len(manifests), err)

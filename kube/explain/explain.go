@@ -89,7 +89,8 @@ type Explanation struct {
 	// Next says who has to act.
 	Next Next
 
-	admitted bool // the machine has the node's record
+	admitted bool   // the machine has the node's record
+	byOther  string // the kind of evidence by which the inventory knows the machine, if it is another
 }
 
 // Next is who has to act, and how.

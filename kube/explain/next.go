@@ -95,6 +95,12 @@ func (x *Explanation) nextOfMembership(held *membership.Held) Next {
 		machine = x.Reading.Machine
 	}
 	switch r := held.Name; {
+	case x.byOther != "":
+		return Next{operator, "the inventory knows node " + name + " by " + x.byOther + ": somebody on the machine may want to step down; if it is to come by " +
+			x.Reading.Provider + " from now on, change evidence of its entry, and kubectl nodeattest release " + name}
+	case x.admitted && x.Reading.Road == attest.RoadDocument && len(r.Issued) != 0 && x.Request.Spec.Username != csr.NodeUserPrefix+name:
+		return Next{operator, "the machine is node " + name + ", and somebody on it asks for another key with a bootstrap token: that waits until " +
+			r.LastEnd.Format(time.RFC3339) + ", when its last certificate has expired, or until kubectl nodeattest release " + name}
 	case x.admitted:
 		return Next{node, "it is admitted by now and files again by itself"}
 	case r != nil && r.State == membership.StateResting:

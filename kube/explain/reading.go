@@ -14,6 +14,8 @@ import (
 type Reading struct {
 	// Stage says whether it is a hello or an answer.
 	Stage attest.Stage
+	// Provider is the kind of evidence, such as "tpm".
+	Provider string
 	// Road is the road that the message takes.
 	Road attest.Road
 	// ClusterID is the cluster that the node means to join.
@@ -73,11 +75,17 @@ func Read(kind attest.Kind, request *csr.Parsed) (*Reading, error) {
 	if err != nil {
 		return nil, err
 	}
-	signer := request.Request().Spec.SignerName
-	if signer == challenge {
-		return readHello(kind, e)
+	var reading *Reading
+	if signer := request.Request().Spec.SignerName; signer == challenge {
+		reading, err = readHello(kind, e)
+	} else {
+		reading, err = readAnswer(kind, e, signer)
 	}
-	return readAnswer(kind, e, signer)
+	if err != nil {
+		return nil, err
+	}
+	reading.Provider = provider
+	return reading, nil
 }
 
 func readHello(kind attest.Kind, e *attest.Evidence) (*Reading, error) {

@@ -204,6 +204,11 @@ func (x *Explanation) addMembership(ctx context.Context, f *Facts, inventory *cs
 	} else if held.Name != nil {
 		claim.MachineUID, claim.ProviderID = held.Name.MachineUID, held.Name.ProviderID
 	}
+	if inventory != nil && inventory.Provider != "" && x.Reading != nil && x.Reading.Provider != inventory.Provider {
+		x.byOther = inventory.Provider
+		row = Rule{Name: string(attest.CheckMembership), State: Broken, Got: "evidence of " + x.Reading.Provider, Want: "evidence of " + x.byOther + ", by which the inventory knows node " + x.NodeName}
+		return &held, nil
+	}
 	if claim.Machine == "" && held.Name != nil { // the trust in it tells
 		row.Want = "whether it is " + string(held.Name.Machine)
 		return &held, nil

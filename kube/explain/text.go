@@ -30,7 +30,7 @@ func (x *Explanation) WriteText(w io.Writer) error {
 	line("filed", r.Metadata.CreationTimestamp.UTC().Format(time.RFC3339))
 	if x.Reading != nil {
 		line("machine", string(x.Reading.Machine))
-		line("road", x.Reading.Road.String())
+		line("evidence", x.Reading.Provider+", road "+x.Reading.Road.String())
 		line("cluster", x.Reading.ClusterID)
 	}
 	switch d := x.Decision; {

@@ -40,7 +40,7 @@ type nodeMachine struct {
 }
 
 // install installs the authenticator: its file is the shipped one, with the paths of a
-// test.
+// test. Without a device the change has to configure another kind of evidence.
 func (c *cluster) install(t *testing.T, program, name string, device *tpmsim.TPM, change func(config map[string]any)) *nodeMachine {
 	t.Helper()
 	m := &nodeMachine{c: c, program: program, name: name, dir: t.TempDir()}
@@ -54,9 +54,11 @@ func (c *cluster) install(t *testing.T, program, name string, device *tpmsim.TPM
 		t.Fatal(err)
 	}
 	config["nodeName"], config["stateDir"], config["kubeconfig"] = name, filepath.Join(m.dir, "state"), m.token
-	evidence := config["evidence"].(map[string]any)["tpm"].(map[string]any)
-	evidence["device"] = strings.TrimPrefix(device.TCTI(), "swtpm:path=")
-	evidence["intermediates"] = write(t, m.dir, "intermediates.pem", certificatePEM(device.CA().EKIntermediate()))
+	if device != nil {
+		evidence := config["evidence"].(map[string]any)["tpm"].(map[string]any)
+		evidence["device"] = strings.TrimPrefix(device.TCTI(), "swtpm:path=")
+		evidence["intermediates"] = write(t, m.dir, "intermediates.pem", certificatePEM(device.CA().EKIntermediate()))
+	}
 	config["kubelet"] = map[string]any{"config": filepath.Join(m.dir, "kubelet.yaml"), "flagFiles": []string{}, "processes": false}
 	if change != nil {
 		change(config)

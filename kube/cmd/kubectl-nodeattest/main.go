@@ -32,8 +32,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/kube/internal/settings"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -98,7 +98,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func try(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	p := &plugin{out: stdout, now: time.Now, kinds: []attest.Kind{new(tpm.Kind)}}
+	kinds, err := settings.Readers()
+	if err != nil {
+		return err
+	}
+	p := &plugin{out: stdout, now: time.Now, kinds: kinds}
 	flags := pflag.NewFlagSet("kubectl nodeattest", pflag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.SortFlags = false

@@ -120,7 +120,7 @@ func (p *plugin) approve(ctx context.Context, name string) error {
 		return fmt.Errorf("the controller alone finds the identity of this machine: take it from the Event about request %s, and give it as --machine", name)
 	}
 	claim := membership.Claim{NodeName: c.nodeName, Machine: c.machine, MachineUID: p.machineUID, ProviderID: p.providerID}
-	if err := p.fromInventory(ctx, &claim); err != nil {
+	if err := p.fromInventory(ctx, &claim, c.provider); err != nil {
 		return err
 	}
 	if err := p.checkNode(ctx, &claim); err != nil {
@@ -152,7 +152,7 @@ func (p *plugin) identity(stated attest.Identity) (attest.Identity, error) {
 }
 
 // fromInventory fills in what the inventory has of the machine: the controller compares it.
-func (p *plugin) fromInventory(ctx context.Context, claim *membership.Claim) error {
+func (p *plugin) fromInventory(ctx context.Context, claim *membership.Claim, provider string) error {
 	c, err := p.configuration(ctx)
 	if err != nil {
 		return err
@@ -161,6 +161,8 @@ func (p *plugin) fromInventory(ctx context.Context, claim *membership.Claim) err
 	switch {
 	case machine == nil:
 		return nil
+	case machine.Provider != provider:
+		return fmt.Errorf("the inventory knows node %s by %s, and the request has evidence of %s", claim.NodeName, machine.Provider, provider)
 	case machine.Identity != "" && machine.Identity != string(claim.Machine):
 		return fmt.Errorf("the inventory has machine %s for node %s", machine.Identity, claim.NodeName)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/controller"
 	"github.com/nodeattest/nodeattest/kube/explain"
@@ -69,6 +70,7 @@ func refused(r *csr.Request) bool {
 type candidate struct {
 	nodeName string
 	machine  attest.Identity
+	provider string
 	scope    membership.Scope
 }
 
@@ -95,7 +97,10 @@ func (p *plugin) candidateOf(r *csr.Request) (*candidate, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.machine, c.scope.Road = reading.Machine, reading.Road
+		c.machine, c.provider, c.scope.Road = reading.Machine, provider, reading.Road
+		if provider != tpm.Provider {
+			c.scope.Provider = provider
+		}
 		if reading.Road == attest.RoadEK {
 			c.scope.IdentityClass = algorithm(reading.MachineKey)
 		}
@@ -134,7 +139,7 @@ func (p *plugin) configuration(ctx context.Context) (*configuration, error) {
 	}
 	file := path.Base(c.settings.Inventory.File)
 	if text, ok := object.Data[file]; ok {
-		if c.machines, err = settings.ParseInventory([]byte(text)); err != nil {
+		if c.machines, err = settings.ParseInventory([]byte(text), c.settings.Membership.Evidence); err != nil {
 			return nil, fmt.Errorf("ConfigMap %s/%s, %s: %w", p.namespace, configMap, file, err)
 		}
 	}

@@ -119,15 +119,22 @@ func (p *plugin) notes(ctx context.Context, request *csr.Request) ([]string, err
 	return notes, err
 }
 
-// pending lists the machines whose hellos were refused since no record admits them, the
-// newest request of each.
+// pending lists the machines that were refused since no record admits them, the newest
+// request of each. Of a TPM that is a hello; about the machine of a document nothing is known
+// before the answer.
 func (p *plugin) pending(ctx context.Context, _ string) error {
-	newest := map[candidate]*csr.Request{}
+	signers := []string{csr.SignerKubeAPIServerClientKubelet}
 	for _, kind := range p.kinds {
-		signer, err := csr.SignerChallenge(kind.Describe().Provider)
-		if err != nil {
-			return err
+		for _, name := range []func(string) (string, error){csr.SignerChallenge, csr.SignerClient} {
+			signer, err := name(kind.Describe().Provider)
+			if err != nil {
+				return err
+			}
+			signers = append(signers, signer)
 		}
+	}
+	newest := map[candidate]*csr.Request{}
+	for _, signer := range signers {
 		all, err := p.listRequests(ctx, signer)
 		if err != nil {
 			return err

@@ -80,6 +80,8 @@ func TestSettingsRefused(t *testing.T) {
 		"no file":         {`intermediates: ""`, `intermediates: /nonexistent`},
 		"no password":     {`endorsementPasswordFile: ""`, `endorsementPasswordFile: /nonexistent`},
 		"log alone":       {`eventLog: ""`, `eventLog: /x`},
+		"two kinds":       {"  tpm:\n", "  gce: {}\n  tpm:\n"},
+		"a kind of none":  {"  tpm:\n", "  gce:\n  other:\n"},
 	} {
 		text := strings.Replace(good, change[0], change[1], 1)
 		if text == good {
@@ -95,6 +97,39 @@ func TestSettingsRefused(t *testing.T) {
 	}
 	if _, err := parseSettings(make([]byte, maxSettings+1)); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("too large: got %v", err)
+	}
+}
+
+// TestKinds reads a file of each kind.
+func TestKinds(t *testing.T) {
+	head := "apiVersion: " + settingsVersion + "\nkind: " + settingsKind + "\nnodeName: node-1\n"
+	for name, row := range map[string]struct{ text, provider string }{
+		"tpm":              {"evidence: {tpm: {}}", "tpm"},
+		"gce":              {"evidence: {gce: {}}", "gce"},
+		"gce elsewhere":    {"evidence: {gce: {metadataURL: 'http://127.0.0.1:1', timeout: 1s}}", "gce"},
+		"azure":            {"evidence: {azure: {}}", "azure"},
+		"nitro":            {"evidence: {nitro: {tool: /usr/bin/nitro-tpm-attest}}", "nitro"},
+		"a URL of none":    {"evidence: {gce: {metadataURL: metadata}}", ""},
+		"a negative time":  {"evidence: {azure: {timeout: -1s}}", ""},
+		"two":              {"evidence: {gce: {}, azure: {}}", ""},
+		"none":             {"evidence: {}", ""},
+		"null":             {"evidence: {gce: }", ""},
+		"recovery":         {"evidence: {tpm: {}}\nrecoverySigner: cluster.x-k8s.io/kubelet-attestation-recovery-tpm", "tpm"},
+		"recovery without": {"evidence: {gce: {}}\nrecoverySigner: cluster.x-k8s.io/kubelet-attestation-recovery-tpm", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := parseSettings([]byte(head + row.text + "\n"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := s.config()
+			switch {
+			case row.provider == "" && !errors.Is(err, refusal.CheckConfig):
+				t.Errorf("got %v, want a refusal", err)
+			case row.provider != "" && (err != nil || c.Kind.Provider() != row.provider):
+				t.Errorf("got %+v, %v, want %s", c.Kind, err, row.provider)
+			}
+		})
 	}
 }
 

@@ -58,7 +58,10 @@ type servingSettings struct {
 
 // evidenceSettings have one field for each kind; exactly one is set.
 type evidenceSettings struct {
-	TPM *tpmSettings `json:"tpm"`
+	TPM   *tpmSettings   `json:"tpm"`
+	GCE   *cloudSettings `json:"gce"`
+	Azure *cloudSettings `json:"azure"`
+	Nitro *nitroSettings `json:"nitro"`
 }
 
 type tpmSettings struct {
@@ -153,8 +156,13 @@ func (s *settings) config() (authenticator.Config, error) {
 		c.Kubelet.Processes = *s.Kubelet.Processes
 	}
 	var err error
-	c.Kind, err = s.Evidence.kind()
-	return c, err
+	if c.Kind, err = s.Evidence.kind(); err != nil {
+		return c, err
+	}
+	if s.RecoverySigner != "" && s.Evidence.TPM == nil {
+		return c, refusal.Config("recoverySigner", refusal.Quote(s.RecoverySigner), "none: recovery takes a key in a TPM, of which evidence of "+c.Kind.Provider()+" shows nothing")
+	}
+	return c, nil
 }
 
 func orDefault(s, otherwise string) string {
@@ -162,14 +170,6 @@ func orDefault(s, otherwise string) string {
 		return otherwise
 	}
 	return s
-}
-
-// kind is the one kind of evidence that is configured.
-func (e *evidenceSettings) kind() (authenticator.Kind, error) {
-	if e.TPM == nil {
-		return nil, refusal.Config("evidence", "", "one kind: tpm")
-	}
-	return e.TPM.kind()
 }
 
 // eks are the endorsement keys that a TPM may have, with the place at which one stands

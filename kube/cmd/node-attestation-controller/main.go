@@ -1,6 +1,7 @@
 // Command node-attestation-controller decides about the certificate requests of nodes: it
 // challenges hellos, and approves or denies answers and kubelets' requests for serving
-// certificates. It takes evidence of TPMs. It holds no key that signs certificates.
+// certificates. It takes evidence of TPMs, and
+// documents of clouds. It holds no key that signs certificates.
 //
 // Its configuration file is described in kube/deploy/config.yaml. It ends with status 0 when
 // it is told to (SIGTERM, SIGINT), with 1 after an error, such as a lost lease, and with 2

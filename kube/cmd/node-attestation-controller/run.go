@@ -63,15 +63,21 @@ func run(ctx context.Context, f program.Flags, s *settings.Settings) error {
 
 // addReconciler makes what decides.
 func addReconciler(ctx context.Context, m manager.Manager, f program.Flags, s *settings.Settings, ring *attest.KeyRing, machines *settings.Machines) error {
-	records, err := registry.New(s.Scope(), m.GetAPIReader(), m.GetClient(), registry.Options{})
-	if err != nil {
-		return err
+	for _, o := range []client.Object{&v1alpha1.AttestedNode{}, &v1alpha1.AttestedMachine{}, &v1alpha1.AttestedMachineUID{}} {
+		if _, err := m.GetCache().GetInformer(ctx, o, cache.BlockUntilSynced(false)); err != nil {
+			return fmt.Errorf("the registry's cache: %w", err)
+		}
 	}
-	stale, err := cached(ctx, m, s)
-	if err != nil {
-		return err
-	}
-	members, err := s.NewMembers(records, stale, program.NodeExists(m.GetAPIReader()))
+	var records registry.Several
+	members, err := s.NewMembers(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
+		live, err := registry.New(scope, m.GetAPIReader(), m.GetClient(), registry.Options{})
+		if err != nil {
+			return nil, nil, err
+		}
+		records = append(records, live)
+		stale, err := registry.New(scope, m.GetCache(), m.GetClient(), registry.Options{})
+		return live, stale, err
+	}, program.NodeExists(m.GetAPIReader()))
 	if err != nil {
 		return err
 	}
@@ -91,16 +97,6 @@ func addReconciler(ctx context.Context, m manager.Manager, f program.Flags, s *s
 		return err
 	}
 	return reconciler.SetupWithManager(m)
-}
-
-// cached is a registry that answers out of the manager's cache, for hellos alone.
-func cached(ctx context.Context, m manager.Manager, s *settings.Settings) (membership.Lookups, error) {
-	for _, o := range []client.Object{&v1alpha1.AttestedNode{}, &v1alpha1.AttestedMachine{}, &v1alpha1.AttestedMachineUID{}} {
-		if _, err := m.GetCache().GetInformer(ctx, o, cache.BlockUntilSynced(false)); err != nil {
-			return nil, fmt.Errorf("the registry's cache: %w", err)
-		}
-	}
-	return registry.New(s.Scope(), m.GetCache(), m.GetClient(), registry.Options{})
 }
 
 // newWatch makes what looks for ways around attestation. Where Kubernetes' own signer is

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/cmd/internal/program"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
@@ -75,11 +76,10 @@ func run(ctx context.Context, f program.Flags, s *settings.Settings) error {
 
 // addReconciler makes what signs.
 func addReconciler(m manager.Manager, f program.Flags, s *settings.Settings, ring *attest.KeyRing, machines *settings.Machines, ca signer.Authority, names []string) error {
-	records, err := registry.New(s.Scope(), m.GetAPIReader(), m.GetClient(), registry.Options{})
-	if err != nil {
-		return err
-	}
-	members, err := s.NewMembers(records, nil, program.NodeExists(m.GetAPIReader()))
+	members, err := s.NewMembers(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
+		records, err := registry.New(scope, m.GetAPIReader(), m.GetClient(), registry.Options{})
+		return records, nil, err
+	}, program.NodeExists(m.GetAPIReader()))
 	if err != nil {
 		return err
 	}

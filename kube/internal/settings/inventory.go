@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/internal/files"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -26,6 +27,9 @@ type Machine struct {
 	NodeName string `json:"nodeName"`
 	// Identity is the machine's (attest.Identity); empty where nobody knows it before.
 	Identity string `json:"identity"`
+	// Evidence is the kind of evidence by which it is known: "tpm", "gce", "azure" or
+	// "nitro"; empty: membership.evidence of the configuration.
+	Evidence string `json:"evidence"`
 	// UID tells the machine from another one that has the name later; empty: one that is
 	// made of the node's name.
 	UID string `json:"uid"`
@@ -37,8 +41,9 @@ type Machine struct {
 }
 
 // ParseInventory reads an inventory's text, YAML or JSON. A node name, identity or UID that
-// is there twice is an error.
-func ParseInventory(text []byte) (map[string]csr.Machine, error) {
+// is there twice is an error. Machines whose entry names no kind of evidence are known by
+// that one.
+func ParseInventory(text []byte, evidence string) (map[string]csr.Machine, error) {
 	var file inventoryFile
 	if err := decode(text, &file); err != nil {
 		return nil, err
@@ -49,13 +54,20 @@ func ParseInventory(text []byte) (map[string]csr.Machine, error) {
 		if m.UID == "" {
 			m.UID = "inventory:" + m.NodeName
 		}
+		orElse(&m.Evidence, evidence)
+		if _, known := identityKinds()[m.Evidence]; !known && m.Evidence != tpm.Provider {
+			return nil, fmt.Errorf("machines[%d]: %w", i, refusal.Config("evidence", refusal.Quote(m.Evidence), "tpm, gce, azure or nitro"))
+		}
 		claim := membership.Claim{NodeName: m.NodeName, Machine: "any:any", MachineUID: m.UID, ProviderID: m.ProviderID}
 		if m.Identity != "" {
 			id, err := attest.ParseIdentity(m.Identity)
+			if err == nil {
+				err = checkIdentity(id, m.Evidence)
+			}
 			if err != nil {
 				return nil, fmt.Errorf("machines[%d]: %w", i, err)
 			}
-			claim.Machine = id
+			claim.Machine, m.Identity = id, string(id)
 		}
 		if err := claim.Check(); err != nil {
 			return nil, fmt.Errorf("machines[%d]: %w", i, err)
@@ -66,7 +78,7 @@ func ParseInventory(text []byte) (map[string]csr.Machine, error) {
 			}
 			seen[unique] = true
 		}
-		machines[m.NodeName] = csr.Machine{Name: m.NodeName, NodeName: m.NodeName, UID: m.UID, Identity: m.Identity,
+		machines[m.NodeName] = csr.Machine{Name: m.NodeName, NodeName: m.NodeName, UID: m.UID, Identity: m.Identity, Provider: m.Evidence,
 			ProviderID: m.ProviderID, DNSNames: m.DNSNames, IPAddresses: m.IPAddresses, BootstrapReady: true}
 	}
 	return machines, nil
@@ -74,7 +86,9 @@ func ParseInventory(text []byte) (map[string]csr.Machine, error) {
 
 // Machines is an inventory that follows its file. It is a manager.Runnable.
 type Machines struct {
-	path string
+	path     string
+	evidence string // of entries that name none
+
 	mu   sync.RWMutex
 	text []byte
 	all  map[string]csr.Machine
@@ -86,7 +100,7 @@ const inventoryInterval = 5 * time.Second
 
 // OpenInventory reads the inventory's file.
 func (s *Settings) OpenInventory() (*Machines, error) {
-	m := &Machines{path: s.Inventory.File}
+	m := &Machines{path: s.Inventory.File, evidence: s.Membership.Evidence}
 	return m, m.read()
 }
 
@@ -98,7 +112,7 @@ func (m *Machines) read() error {
 	if m.all != nil && bytes.Equal(text, m.text) {
 		return nil
 	}
-	all, err := ParseInventory(text)
+	all, err := ParseInventory(text, m.evidence)
 	if err != nil {
 		return fmt.Errorf("settings: inventory %s: %w", m.path, err)
 	}

@@ -7,23 +7,33 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// Scope is what identities the registry holds.
-func (s *Settings) Scope() membership.Scope {
-	scope := membership.Scope{Road: attest.RoadAK, IdentityClass: s.Membership.IdentityClass}
-	if s.Membership.Road == attest.RoadEK.String() {
-		scope.Road = attest.RoadEK
+// Scope is what identities the registry of a kind of evidence holds.
+func (s *Settings) Scope(provider string) membership.Scope {
+	switch {
+	case provider != tpm.Provider:
+		return membership.Scope{Provider: provider, Road: attest.RoadDocument}
+	case s.Membership.Road == attest.RoadEK.String():
+		return membership.Scope{Road: attest.RoadEK, IdentityClass: s.Membership.IdentityClass}
 	}
-	return scope
+	return membership.Scope{Road: attest.RoadAK, IdentityClass: s.Membership.IdentityClass}
 }
 
 // Members decides who may be which node: an attest.Authorizer. Whoever is admitted is
-// recorded, those of the inventory too, so that certificates are known by their machine.
+// recorded, those of the inventory too, so that certificates are known by their machine; each
+// kind of evidence has a registry of its own, over the same objects, so that a machine which
+// is recorded by one kind is refused by another.
 type Members struct {
+	mode, evidence string
+	byKind         map[string]*members
+}
+
+// members are those of one kind of evidence.
+type members struct {
 	*membership.FirstUse
-	mode     string
 	registry membership.Registry
 }
 
@@ -33,34 +43,77 @@ func (s *Settings) OwnSigners() []string {
 	return slices.DeleteFunc(slices.Clone(s.Signers.Names), func(name string) bool { return csr.ProviderOf(name) == "" })
 }
 
-// NewMembers makes the authorizer over a registry. stale answers for hellos, out of a cache;
-// nil means the registry.
-func (s *Settings) NewMembers(registry membership.Registry, stale membership.Lookups, nodeExists func(ctx context.Context, nodeName string) (bool, error)) (*Members, error) {
-	first, err := membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, Stale: stale, NodeExists: nodeExists, MaxLifetime: s.Signers.MaxLifetime.Duration,
-		MaxRecoveryLifetime: s.Signers.MaxRecoveryLifetime.Duration, OwnSigners: s.OwnSigners()})
-	if err != nil {
-		return nil, fmt.Errorf("settings: membership: %w", err)
+// OpenRegistry opens the registry of a scope. stale answers for hellos, out of a cache; nil
+// means the registry.
+type OpenRegistry func(scope membership.Scope) (registry membership.Registry, stale membership.Lookups, err error)
+
+// NewMembers makes the authorizer over a registry for each kind of evidence.
+func (s *Settings) NewMembers(open OpenRegistry, nodeExists func(ctx context.Context, nodeName string) (bool, error)) (*Members, error) {
+	m := &Members{mode: s.Membership.Mode, evidence: s.Membership.Evidence, byKind: map[string]*members{}}
+	for _, provider := range s.Opened() {
+		registry, stale, err := open(s.Scope(provider))
+		if err != nil {
+			return nil, fmt.Errorf("settings: membership: %s: %w", provider, err)
+		}
+		first, err := membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, Stale: stale, NodeExists: nodeExists, MaxLifetime: s.Signers.MaxLifetime.Duration,
+			MaxRecoveryLifetime: s.Signers.MaxRecoveryLifetime.Duration, OwnSigners: s.OwnSigners()})
+		if err != nil {
+			return nil, fmt.Errorf("settings: membership: %s: %w", provider, err)
+		}
+		m.byKind[provider] = &members{first, registry}
 	}
-	return &Members{first, s.Membership.Mode, registry}, nil
+	return m, nil
+}
+
+// CheckAuthorizer checks each kind's registry. Where machines are admitted by their identity
+// in the inventory, or by an operator, nobody is counted: there it does not matter that a
+// machine may have several identities.
+func (m *Members) CheckAuthorizer(open []attest.OpenRoad) error {
+	for provider, of := range m.byKind {
+		roads := slices.Clone(open)
+		for i := range roads {
+			if !m.firstUse(provider) {
+				roads[i].ManyIdentities = ""
+			}
+		}
+		if err := of.CheckAuthorizer(roads); err != nil {
+			return fmt.Errorf("%s: %w", provider, err)
+		}
+	}
+	return nil
+}
+
+// firstUse says whether machines that nobody knows before are admitted by evidence of a
+// kind.
+func (m *Members) firstUse(provider string) bool {
+	return m.mode == ModeFirstUse && provider == m.evidence
 }
 
 // Authorize admits the machine that the inventory names for the node, and one that it does
-// not name as the mode says.
+// not name as the mode says. That the evidence is of the kind which the inventory names, the
+// verifier has asked (csr.Machine).
 func (m *Members) Authorize(ctx context.Context, r *attest.Result, request *csr.Request) (*attest.Authorization, error) {
 	machine := r.Checked().Machine()
+	of := m.byKind[r.Provider]
 	switch {
+	case of == nil:
+		return nil, attest.NotMember("machine " + string(r.Machine) + " by " + r.Provider + ", which is no kind of evidence that is configured")
 	case machine.Identity != "" && machine.Identity != string(r.Machine):
 		return nil, attest.NotMember("machine " + string(r.Machine) + ", where the inventory has " + machine.Identity + " for node " + r.NodeName)
-	case machine.Identity == "" && m.mode == ModeInventory:
-		return nil, attest.NotMember("machine " + string(r.Machine) + ", where the inventory has no identity for node " + r.NodeName)
 	case machine.Identity == "" && m.mode == ModeApproval:
-		record, err := m.registry.Lookup(ctx, r.NodeName)
+		record, err := of.registry.Lookup(ctx, r.NodeName)
 		if err != nil {
 			return nil, err
 		}
 		if record == nil || record.State != membership.StateBound {
 			return nil, attest.NotMember("machine " + string(r.Machine) + ", which nobody has approved as node " + r.NodeName)
 		}
+	case machine.Identity == "" && !m.firstUse(r.Provider):
+		return nil, attest.NotMember("machine " + string(r.Machine) + " by " + r.Provider + ", where the inventory has no identity for node " + r.NodeName)
+	case machine.Identity == "":
+		return of.FirstUse.Authorize(ctx, r, request)
 	}
-	return m.FirstUse.Authorize(ctx, r, request)
+	named := *r // by the inventory or an operator: see CheckAuthorizer
+	named.ManyIdentities = ""
+	return of.FirstUse.Authorize(ctx, &named, request)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -43,9 +44,9 @@ func TestMembers(t *testing.T) {
 		"inventory: none, and it is bound": {mode: ModeInventory, approved: attest.Identity(ours)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &Settings{Membership: Membership{Mode: row.mode, Road: "ek", IdentityClass: "RSA-2048"}}
+			s := &Settings{TPM: TPM{AllowedEKs: []attest.Identity{attest.Identity(ours)}}, Membership: Membership{Mode: row.mode, Road: "ek", IdentityClass: "RSA-2048"}}
 			s.complete()
-			registry, err := membership.NewMemoryRegistry(s.Scope(), membership.RegistryOptions{Now: plane.Now})
+			registry, err := membership.NewMemoryRegistry(s.Scope(tpm.Provider), membership.RegistryOptions{Now: plane.Now})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -60,7 +61,8 @@ func TestMembers(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			members, err := s.NewMembers(registry, nil, func(context.Context, string) (bool, error) { return false, nil })
+			open := func(membership.Scope) (membership.Registry, membership.Lookups, error) { return registry, nil, nil }
+			members, err := s.NewMembers(open, func(context.Context, string) (bool, error) { return false, nil })
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +17,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/internal/files"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -42,6 +45,9 @@ type Settings struct {
 	Cluster    Cluster    `json:"cluster"`
 	Signers    Signers    `json:"signers"`
 	TPM        TPM        `json:"tpm"`
+	GCE        *GCE       `json:"gce"`
+	Azure      *Azure     `json:"azure"`
+	Nitro      *Nitro     `json:"nitro"`
 	Inventory  Inventory  `json:"inventory"`
 	Membership Membership `json:"membership"`
 	Controller Controller `json:"controller"`
@@ -113,8 +119,12 @@ type Inventory struct {
 type Membership struct {
 	// Mode is "Inventory", "FirstUse" or "Approval".
 	Mode string `json:"mode"`
-	// Road is "ek" or "ak", and IdentityClass the EK's algorithm, on the road of EKs:
-	// membership.Scope.
+	// Evidence is the kind of evidence by which a machine is known whose entry in the
+	// inventory names none, and by which alone machines are admitted that have no identity
+	// there; empty: "tpm".
+	Evidence string `json:"evidence"`
+	// Road is "ek" or "ak", of TPMs, and IdentityClass the EK's algorithm, on the road of
+	// EKs: membership.Scope. Without TPMs both are empty.
 	Road          string `json:"road"`
 	IdentityClass string `json:"identityClass"`
 }
@@ -212,6 +222,7 @@ func (s *Settings) complete() {
 	orElse(&s.Cluster.CAFile, "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
 	orElse(&s.Cluster.Namespace, "nodeattest-system")
 	orElse(&s.Cluster.KeyRingSecret, "challenge-keys")
+	orElse(&s.Membership.Evidence, tpm.Provider)
 	orElse(&s.Controller.MetricsAddress, ":8080")
 	orElse(&s.Controller.HealthAddress, ":8081")
 	orElse(&s.Signer.MetricsAddress, ":8082")
@@ -233,20 +244,36 @@ func (s *Settings) check() error {
 	switch {
 	case s.APIVersion != APIVersion || s.Kind != Kind:
 		return refusal.Config("apiVersion and kind", refusal.Quote(s.APIVersion)+" "+refusal.Quote(s.Kind), APIVersion+" "+Kind)
-	case !slices.Contains([]string{ModeInventory, ModeFirstUse, ModeApproval}, s.Membership.Mode):
-		return refusal.Config("membership.mode", refusal.Quote(s.Membership.Mode), "Inventory, FirstUse or Approval")
-	case s.Membership.Road != attest.RoadEK.String() && s.Membership.Road != attest.RoadAK.String():
-		return refusal.Config("membership.road", refusal.Quote(s.Membership.Road), "ek or ak")
 	case s.Inventory.File == "":
 		return refusal.Config("inventory.file", "", "a path")
-	case len(s.TPM.EKIssuers)+len(s.TPM.AllowedEKs)+len(s.TPM.AKIssuers) == 0:
-		return refusal.Config("tpm", "no issuer and no EK", "some of ekIssuers, allowedEKs and akIssuers")
 	case slices.Contains(g.Names, csr.SignerKubeletServing):
 		return refusal.Config("signers.names", csr.SignerKubeletServing, "builtInDuration, for kubelets' own serving requests")
 	case g.MaxLifetime.Duration < time.Minute || g.MaxRecoveryLifetime.Duration < g.MaxLifetime.Duration:
 		return refusal.Config("signers.maxLifetime and maxRecoveryLifetime", g.MaxLifetime.Duration.String()+" and "+g.MaxRecoveryLifetime.Duration.String(), "a minute or more, the second not under the first")
 	case g.BuiltInDuration.Duration < 0 || g.BuiltInDuration.Duration > g.MaxLifetime.Duration:
 		return refusal.Config("signers.builtInDuration", g.BuiltInDuration.Duration.String(), "0 to maxLifetime")
+	}
+	if err := s.checkEvidence(); err != nil {
+		return err
+	}
+	return s.checkMembership()
+}
+
+// checkMembership checks who may be a node, by which kind of evidence.
+func (s *Settings) checkMembership() error {
+	m := &s.Membership
+	opened := s.Opened()
+	switch {
+	case !slices.Contains([]string{ModeInventory, ModeFirstUse, ModeApproval}, m.Mode):
+		return refusal.Config("membership.mode", refusal.Quote(m.Mode), "Inventory, FirstUse or Approval")
+	case !slices.Contains(opened, m.Evidence):
+		return refusal.Config("membership.evidence", refusal.Quote(m.Evidence), "a kind that is configured: "+strings.Join(opened, ", "))
+	case m.Mode == ModeFirstUse && m.Evidence == nitro.Provider:
+		return refusal.Config("membership.mode", m.Mode+" with evidence "+nitro.Provider, "Inventory or Approval: no document of a NitroTPM names an account, so every customer of AWS could be first")
+	case !s.TPM.opened() && m.Road+m.IdentityClass != "":
+		return refusal.Config("membership.road and identityClass", m.Road+" "+m.IdentityClass, "neither, as no TPMs are configured")
+	case s.TPM.opened() && m.Road != attest.RoadEK.String() && m.Road != attest.RoadAK.String():
+		return refusal.Config("membership.road", refusal.Quote(m.Road), "ek or ak")
 	}
 	return nil
 }

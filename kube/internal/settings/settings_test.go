@@ -54,7 +54,7 @@ func TestParse(t *testing.T) {
 		"an unknown mode":       {"mode: Inventory", "mode: Anybody", "Anybody"},
 		"no mode":               {"mode: Inventory", "mode: ''", "membership.mode"},
 		"an unknown road":       {"road: ek", "road: document", "document"},
-		"nothing to trust":      {"    - rootsFile: /etc/nodeattest/ek-roots.pem\n      profile: tcg\n", "    []\n", "tpm"},
+		"nothing to trust":      {"    - rootsFile: /etc/nodeattest/ek-roots.pem\n      profile: tcg\n", "    []\n", "one kind of evidence"},
 		"kubelet-serving":       {"    - kubernetes.io/kube-apiserver-client-kubelet", "    - kubernetes.io/kubelet-serving", "builtInDuration"},
 		"a duration of seconds": {"maxLifetime: 24h", "maxLifetime: 1s", "maxLifetime"},
 		"a duration of no unit": {"maxLifetime: 24h", "maxLifetime: 24", "of type string"},
@@ -94,7 +94,7 @@ func FuzzParseInventory(f *testing.F) {
 	f.Add([]byte("machines:\n- nodeName: node-1\n  uid: u\n  providerID: p://1\n  dnsNames: [node-1]\n  ipAddresses: [192.0.2.1]\n"))
 	f.Add([]byte("machines: [{nodeName: a}, {nodeName: a}]"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		machines, err := ParseInventory(text)
+		machines, err := ParseInventory(text, "tpm")
 		for name, m := range machines {
 			if err == nil && (m.NodeName != name || m.UID == "" || !m.BootstrapReady) {
 				t.Errorf("%s: %+v", name, m)
@@ -105,7 +105,7 @@ func FuzzParseInventory(f *testing.F) {
 
 func TestParseInventory(t *testing.T) {
 	digest := "ek:sha256:" + strings.Repeat("0a", 32)
-	machines, err := ParseInventory([]byte("machines:\n- nodeName: node-1\n  identity: " + digest + "\n- nodeName: node-2\n  uid: u2\n  ipAddresses: [192.0.2.1]\n"))
+	machines, err := ParseInventory([]byte("machines:\n- nodeName: node-1\n  identity: "+digest+"\n- nodeName: node-2\n  uid: u2\n  ipAddresses: [192.0.2.1]\n"), "tpm")
 	if err != nil || len(machines) != 2 || machines["node-1"].Identity != digest || machines["node-1"].UID != "inventory:node-1" || machines["node-2"].UID != "u2" {
 		t.Errorf("got %+v, %v", machines, err)
 	}
@@ -121,7 +121,7 @@ func TestParseInventory(t *testing.T) {
 		"a list at the top":    "[]",
 		"two documents of one": "machines: []\n---\nmachines: []\n",
 	} {
-		if machines, err := ParseInventory([]byte(text)); err == nil {
+		if machines, err := ParseInventory([]byte(text), "tpm"); err == nil {
 			t.Errorf("%s: accepted as %+v", name, machines)
 		}
 	}
@@ -137,7 +137,7 @@ func TestFollow(t *testing.T) {
 		}
 	}
 	write("machines: [{nodeName: a}]")
-	m, err := (&Settings{Inventory: Inventory{File: path}}).OpenInventory()
+	m, err := (&Settings{Inventory: Inventory{File: path}, Membership: Membership{Evidence: "tpm"}}).OpenInventory()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,17 +12,15 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Kinds makes the kinds of evidence that are trusted.
-func (s *Settings) Kinds() ([]attest.Kind, error) {
-	config, err := s.TPM.config()
+// opened says whether any TPM is trusted.
+func (t *TPM) opened() bool { return len(t.EKIssuers)+len(t.AllowedEKs)+len(t.AKIssuers) != 0 }
+
+func (t *TPM) kind() (attest.Kind, error) {
+	config, err := t.config()
 	if err != nil {
-		return nil, fmt.Errorf("settings: tpm: %w", err)
+		return nil, err
 	}
-	kind, err := tpm.NewKind(config)
-	if err != nil {
-		return nil, fmt.Errorf("settings: tpm: %w", err)
-	}
-	return []attest.Kind{kind}, nil
+	return tpm.NewKind(config)
 }
 
 func (t *TPM) config() (tpm.KindConfig, error) {

@@ -1,0 +1,376 @@
+package settings
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/cloud/azure"
+	"github.com/nodeattest/nodeattest/cloud/cloudtest"
+	"github.com/nodeattest/nodeattest/cloud/gce"
+	"github.com/nodeattest/nodeattest/cloud/nitro"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/kube/explain"
+	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
+	"github.com/nodeattest/nodeattest/kube/registry"
+	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+const (
+	project      = "example-project"
+	subscription = "8a205152-b25a-417f-a676-80465535a6c9"
+	vmID         = "b1310a36-d400-46f6-82cb-6217df846586"
+	instanceID   = "i-0123456789abcdef0"
+)
+
+// world is the clouds, a maker of TPMs, and a folder with what is trusted of each.
+type world struct {
+	dir    string
+	vendor *tpmsim.CA
+	google *cloudtest.GCE
+	azure  *cloudtest.Azure
+	nitro  *cloudtest.Nitro
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	vendor, err := tpmsim.NewCA(tpmsim.CAOptions{Name: "Example Cloud"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t.TempDir(), vendor, cloudtest.NewGCE(t), cloudtest.NewAzure(t, cloudtest.AzureOptions{}), cloudtest.NewNitro(t)}
+	keys, err := jws.MarshalJWKS(w.google.Keys())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string][]byte{
+		"keys.json": keys, "ak.pem": pemOf(vendor.Root()), "azure.pem": pemOf(w.azure.Root()),
+		"intermediates.pem": pemOf(w.azure.Intermediate()), "nitro.pem": pemOf(w.nitro.Root()),
+	} {
+		if err := os.WriteFile(filepath.Join(w.dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w
+}
+
+func pemOf(c *x509.Certificate) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})
+}
+
+// every configures every kind of evidence, AKs' certificates among them; @ is the folder.
+const every = `apiVersion: config.nodeattest.github.io/v1alpha1
+kind: NodeAttestation
+cluster: {ids: [c]}
+signers: {names: [kubernetes.io/kube-apiserver-client-kubelet, cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm, cluster.x-k8s.io/kube-apiserver-client-kubelet-gce, cluster.x-k8s.io/kube-apiserver-client-kubelet-azure, cluster.x-k8s.io/kube-apiserver-client-kubelet-nitro]}
+tpm: {akIssuers: [{rootsFile: @/ak.pem, profile: google}]}
+gce: {projects: [example-project], keysFile: @/keys.json}
+azure: {subscriptions: [8A205152-B25A-417F-A676-80465535A6C9], rootsFile: @/azure.pem, intermediatesFile: @/intermediates.pem}
+nitro: {rootsFile: @/nitro.pem, goodPCRs: [{4: '` + zeros + `', 7: '` + zeros + `'}]}
+inventory: {file: @/inventory.yaml}
+membership: {mode: Inventory, road: ak}
+`
+
+const zeros = "000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"
+
+// settings reads the configuration with changes, each an old and a new text.
+func (w *world) settings(changes ...string) (*Settings, error) {
+	text := strings.NewReplacer(changes...).Replace(every)
+	return Parse([]byte(strings.ReplaceAll(text, "@", w.dir)))
+}
+
+// TestKindsRefused changes one thing after the other in a configuration of every kind. What
+// is wrong is said at the start.
+func TestKindsRefused(t *testing.T) {
+	w := newWorld(t)
+	if s, err := w.settings(); err != nil {
+		t.Fatal(err)
+	} else if kinds, err := s.Kinds(); err != nil || len(kinds) != 4 || !slices.Equal(s.Opened(), []string{"tpm", "gce", "azure", "nitro"}) {
+		t.Fatal(kinds, err)
+	}
+	for name, row := range map[string]struct{ old, with, want string }{
+		"no projects":            {"projects: [example-project]", "projects: []", "gce.projects"},
+		"an empty project":       {"projects: [example-project]", "projects: ['']", "Projects"},
+		"no subscriptions":       {"subscriptions: [8A205152-B25A-417F-A676-80465535A6C9], ", "", "azure.subscriptions"},
+		"a subscription of none": {"8A205152-B25A-417F-A676-80465535A6C9", "mine", "Subscriptions"},
+		"two sources of keys":    {"keysFile:", "keysURL: 'https://example.com/keys', keysFile:", "keysURL and keysFile"},
+		"keys by http":           {"keysFile: @/keys.json", "keysURL: 'http://example.com/keys'", "https"},
+		"no file of keys":        {"keys.json", "none.json", "none.json"},
+		"keys of no form":        {"keys.json", "ak.pem", "keysFile"},
+		"no roots of Azure":      {"rootsFile: @/azure.pem, ", "", "azure.rootsFile"},
+		"an odd domain":          {"intermediatesFile:", "domains: [azure], intermediatesFile:", "Domains"},
+		"no roots of AWS":        {"rootsFile: @/nitro.pem, ", "", "nitro.rootsFile"},
+		"no hexadecimal digits":  {"4: '" + zeros, "4: 'x" + zeros[1:], "goodPCRs[0]"},
+		"a short PCR":            {"4: '" + zeros, "4: '" + zeros[2:], "48 bytes"},
+		"a PCR of anybody's":     {"4: '", "16: '", "PCR 16"},
+		"an unknown field":       {"projects:", "project: x, projects:", "project"},
+		"a key in a TPM":         {"akIssuers:", "requireResident: true, akIssuers:", "no document shows where a key is"},
+		"an unknown kind":        {"mode: Inventory", "mode: Inventory, evidence: aws", "a kind that is configured"},
+		"first use of nitro":     {"mode: Inventory", "mode: FirstUse, evidence: nitro", "every customer of AWS"},
+		"a road without TPMs":    {"tpm: {akIssuers: [{rootsFile: @/ak.pem, profile: google}]}\n", "", "evidence"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if strings.Count(every, row.old) == 0 {
+				t.Fatalf("%q is not there", row.old)
+			}
+			s, err := w.settings(row.old, row.with)
+			if err == nil {
+				_, err = s.Kinds()
+			}
+			if err == nil || !strings.Contains(err.Error(), row.want) {
+				t.Errorf("got %v, want an error with %q", err, row.want)
+			}
+		})
+	}
+	withoutTPM := []string{"tpm: {akIssuers: [{rootsFile: @/ak.pem, profile: google}]}\n", "", "cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm, ", ""}
+	if _, err := w.settings(append(withoutTPM, "mode: Inventory", "mode: FirstUse, evidence: gce")...); !errors.Is(err, refusal.CheckConfig) {
+		t.Errorf("a road without TPMs: %v", err)
+	}
+	if s, err := w.settings(append(withoutTPM, "mode: Inventory, road: ak", "mode: FirstUse, evidence: gce")...); err != nil || s.Membership.Evidence != "gce" {
+		t.Errorf("documents alone: %v", err)
+	}
+}
+
+// TestInventoryEvidence has entries with identities that their kind of evidence never shows.
+func TestInventoryEvidence(t *testing.T) {
+	for text, want := range map[string]string{
+		"{nodeName: a}":                                                                                    "gce",
+		"{nodeName: a, evidence: tpm}":                                                                     "tpm",
+		"{nodeName: a, evidence: none}":                                                                    "",
+		"{nodeName: a, identity: 'gce:example-project/1'}":                                                 "gce",
+		"{nodeName: a, identity: 'gce:example-project/1', evidence: tpm}":                                  "tpm",
+		"{nodeName: a, identity: 'gce:example-project/1', evidence: azure}":                                "",
+		"{nodeName: a, identity: 'gce:example-project/x'}":                                                 "",
+		"{nodeName: a, evidence: azure, identity: 'azure:" + strings.ToUpper(subscription+"/"+vmID) + "'}": "azure",
+		"{nodeName: a, evidence: tpm, identity: 'azure:" + subscription + "/" + vmID + "'}":                "",
+		"{nodeName: a, evidence: nitro, identity: 'aws:aws/eu-west-1/" + instanceID + "'}":                 "nitro",
+		"{nodeName: a, evidence: tpm, identity: 'aws:aws/eu-west-1/" + instanceID + "'}":                   "",
+		"{nodeName: a, identity: 'aws:aws/eu-west-1/" + instanceID + "'}":                                  "",
+		"{nodeName: a, identity: 'ek:sha256:" + strings.Repeat("00", 32) + "'}":                            "",
+		"{nodeName: a, evidence: gce}, {nodeName: b, evidence: tpm, identity: 'gce:p/1'}":                  "gce",
+	} {
+		t.Run(text, func(t *testing.T) {
+			machines, err := ParseInventory([]byte("machines: ["+text+"]"), gce.Provider)
+			if (err == nil) != (want != "") || err == nil && machines["a"].Provider != want {
+				t.Errorf("got %+v, %v, want %s", machines, err, want)
+			}
+			if id := machines["a"].Identity; id != strings.ToLower(id) {
+				t.Errorf("identity %s is not the canonical one", id)
+			}
+		})
+	}
+}
+
+// provers are the machine vm-1 by its TPM's AK certificate and by a token, and machines of
+// the other clouds, by their providers' names.
+func (w *world) provers(t *testing.T) map[string]attest.Prover {
+	t.Helper()
+	m := oid.GCEInstance{Zone: "europe-west1-b", ProjectNumber: 123456789012, ProjectID: project, InstanceID: 1, InstanceName: "vm-1"}
+	device := tpmsim.New(t, tpmsim.Options{CA: w.vendor, Instance: &m})
+	google, azureServer := w.google.Serve(m), w.azure.Serve(cloudtest.AzureMachine{VMID: vmID, SubscriptionID: subscription})
+	t.Cleanup(google.Close)
+	t.Cleanup(azureServer.Close)
+	byTPM, err1 := tpm.NewProver(device, tpm.GCERSA(), tpm.ProverOptions{Intermediates: [][]byte{device.CA().AKIntermediate().Raw}})
+	byGCE, err2 := gce.NewProver(gce.SourceOptions{URL: google.URL})
+	byAzure, err3 := azure.NewProver(azure.SourceOptions{URL: azureServer.URL})
+	byNitro, err4 := nitro.NewProver(nitro.SourceConfig{Ask: w.nitro.Asker(cloudtest.NitroMachine{InstanceID: instanceID, Region: "eu-west-1"})})
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = byTPM.Close() })
+	return map[string]attest.Prover{"tpm": byTPM, "gce": byGCE, "azure": byAzure, "nitro": byNitro}
+}
+
+// plane decides as the controller does, over objects in memory.
+type plane struct {
+	*csr.Providers
+	records registry.Several
+}
+
+func (w *world) plane(t *testing.T, inventory string, changes ...string) *plane {
+	t.Helper()
+	s, err := w.settings(changes...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(s.Inventory.File, []byte(inventory), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	machines, err := s.OpenInventory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, p := objectstore.New(), new(plane)
+	members, err := s.NewMembers(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
+		r, err := registry.New(scope, store, store, registry.Options{})
+		p.records = append(p.records, r)
+		return r, nil, err
+	}, func(context.Context, string) (bool, error) { return false, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	ring, err := attest.NewStaticKeyRing(attest.NewRingKey(time.Now().Add(-time.Hour)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	evidence, err := s.Evidence(ring, machines, members)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Providers = evidence.Providers
+	return p
+}
+
+// join attests as a node, under a signer, with a bootstrap token and a key of its own.
+func (p *plane) join(t *testing.T, prover attest.Prover, nodeName, signer string) error {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = p.joinWith(t, prover, key, nodeName, signer)
+	return err
+}
+
+func (p *plane) joinWith(t *testing.T, prover attest.Prover, key crypto.Signer, nodeName, signer string) (*csr.Request, error) {
+	t.Helper()
+	attester, err := attest.NewAttester(prover)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := csr.Create(csr.PurposeClient, key, nodeName, csr.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	subject := attest.Subject{Request: request, SignerName: signer, ClusterID: "c", ExpirationSeconds: 3600}
+	hello, err := attester.Hello(t.Context(), subject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	challenge, err := p.Challenge(t.Context(), filed(hello))
+	if err != nil {
+		return nil, err
+	}
+	answer, err := attester.Answer(t.Context(), challenge, key, subject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = p.Verify(t.Context(), filed(answer))
+	return filed(answer), err
+}
+
+func filed(spec *csr.Spec) *csr.Request {
+	r := &csr.Request{Metadata: csr.Metadata{Name: "r", UID: fmt.Sprint(time.Now().UnixNano()), CreationTimestamp: time.Now().Truncate(time.Second)}, Spec: *spec}
+	r.Spec.Username, r.Spec.Groups = csr.BootstrapUserPrefix+"abcdef", []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}
+	return r
+}
+
+// TestEveryKindJoins has a machine of each kind join, by its identity in the inventory, and
+// reads its messages as kubectl nodeattest does.
+func TestEveryKindJoins(t *testing.T) {
+	w := newWorld(t)
+	provers := w.provers(t)
+	p := w.plane(t, `machines:
+- {nodeName: by-tpm, identity: 'gce:example-project/1'}
+- {nodeName: by-azure, evidence: azure, identity: 'azure:`+subscription+"/"+strings.ToUpper(vmID)+`'}
+- {nodeName: by-nitro, evidence: nitro, identity: 'aws:aws/eu-west-1/`+instanceID+`'}
+`)
+	readers, err := Readers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, provider := range []string{"tpm", "azure", "nitro"} {
+		t.Run(provider, func(t *testing.T) {
+			key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer, err := p.joinWith(t, provers[provider], key, "by-"+provider, csr.SignerKubeAPIServerClientKubelet)
+			if err != nil {
+				t.Fatal(err)
+			}
+			record, err := p.records.Lookup(t.Context(), "by-"+provider)
+			if err != nil || record == nil || record.State != membership.StateBound {
+				t.Fatalf("the record: %+v, %v", record, err)
+			}
+			reader := readers[slices.IndexFunc(readers, func(k attest.Kind) bool { return k.Describe().Provider == provider })]
+			reading, err := explain.Read(reader, answer.Parsed())
+			if err != nil || reading.Stage != attest.StageAnswer || n > 0 && reading.Machine != record.Machine {
+				t.Errorf("read as %+v, %v", reading, err)
+			}
+			if _, err := p.records.LookupMachine(t.Context(), record.Machine); err != nil {
+				t.Error(err)
+			}
+			if err := p.join(t, provers[provider], "by-nobody", csr.SignerKubeAPIServerClientKubelet); !errors.Is(err, csr.CheckMachineUnknown) {
+				t.Errorf("as another node: %v", err)
+			}
+		})
+	}
+	if _, err := (registry.Several{}).Lookup(t.Context(), "by-tpm"); err == nil {
+		t.Error("no registries know a node")
+	}
+}
+
+// TestStepDown has one machine of Google's come by its TPM and by a token. Known by one of
+// the two, by the inventory or by first use, it is refused by the other under every signer's
+// name: that of the one kind, that of the other, and Kubernetes' own.
+func TestStepDown(t *testing.T) {
+	w := newWorld(t)
+	provers := w.provers(t)
+	for name, row := range map[string]struct {
+		inventory, known, other string
+		changes                 []string
+		node                    string // that the other kind wants to be
+	}{
+		"listed by its TPM":           {"{nodeName: node-1, identity: 'gce:example-project/1'}", "tpm", "gce", nil, "node-1"},
+		"listed by a token":           {"{nodeName: node-1, identity: 'gce:example-project/1', evidence: gce}", "gce", "tpm", nil, "node-1"},
+		"first by its TPM":            {"{nodeName: node-1}", "tpm", "gce", []string{"mode: Inventory", "mode: FirstUse"}, "node-1"},
+		"first by a token":            {"{nodeName: node-1}", "gce", "tpm", []string{"mode: Inventory", "mode: FirstUse, evidence: gce"}, "node-1"},
+		"recorded, and listed anew":   {"{nodeName: node-1}, {nodeName: node-2, identity: 'gce:example-project/1', evidence: gce}", "tpm", "gce", []string{"mode: Inventory", "mode: FirstUse"}, "node-2"},
+		"recorded by a token, as new": {"{nodeName: node-1}, {nodeName: node-2, identity: 'gce:example-project/1', evidence: tpm}", "gce", "tpm", []string{"mode: Inventory", "mode: FirstUse, evidence: gce"}, "node-2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := w.plane(t, "machines: ["+row.inventory+"]", row.changes...)
+			if row.changes == nil { // what is listed is refused by the other kind from the first
+				if err := p.join(t, provers[row.other], row.node, csr.SignerKubeAPIServerClientKubelet); !errors.Is(err, attest.CheckMembership) {
+					t.Errorf("before it has joined: %v", err)
+				}
+			}
+			if err := p.join(t, provers[row.known], "node-1", csr.SignerKubeAPIServerClientKubelet); err != nil {
+				t.Fatal(err)
+			}
+			for _, signer := range []string{csr.SignerKubeAPIServerClientKubelet, "cluster.x-k8s.io/kube-apiserver-client-kubelet-" + row.other} {
+				if err := p.join(t, provers[row.other], row.node, signer); !errors.Is(err, attest.CheckMembership) {
+					t.Errorf("%s: %v", signer, err)
+				}
+			}
+			// Under the other's name it is evidence of nobody.
+			if err := p.join(t, provers[row.other], row.node, "cluster.x-k8s.io/kube-apiserver-client-kubelet-"+row.known); err == nil {
+				t.Error("it is taken under the other kind's signer")
+			}
+			if row.known == "gce" { // and nobody on the machine gets a second key for a token
+				if err := p.join(t, provers["gce"], "node-1", csr.SignerKubeAPIServerClientKubelet); !errors.Is(err, membership.CheckRegistryRequester) {
+					t.Errorf("a bootstrap token and a document: %v", err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,382 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/attest/document"
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/cloud/cloudtest"
+	"github.com/nodeattest/nodeattest/cloud/gce"
+	"github.com/nodeattest/nodeattest/cloud/nitro"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/kube/deploy"
+	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+const (
+	cloudSubscription = "8a205152-b25a-417f-a676-80465535a6c9"
+	cloudVM           = "b1310a36-d400-46f6-82cb-6217df846586"
+	cloudInstance     = "i-0123456789abcdef0"
+)
+
+// cloudInventory lists the machines: the n-th of Google's project is vm-n. That of tpm-1 is
+// one of Google's, too, known by its TPM; that of gce-2 is not known yet.
+const cloudInventory = `machines:
+- {nodeName: gce-1, identity: 'gce:example-project/1', providerID: 'gce://example-project/europe-west1-b/vm-1'}
+- {nodeName: gce-2}
+- {nodeName: tpm-1, identity: 'gce:example-project/4', evidence: tpm}
+- {nodeName: azure-1, identity: 'azure:` + cloudSubscription + "/" + cloudVM + `', evidence: azure}
+- {nodeName: nitro-1, identity: 'aws:aws/eu-west-1/` + cloudInstance + `', evidence: nitro}
+`
+
+// clouds are the clouds and the maker of TPMs.
+type clouds struct {
+	google *cloudtest.GCE
+	azure  *cloudtest.Azure
+	nitro  *cloudtest.Nitro
+	vendor *tpmsim.CA
+}
+
+// cloudControllers have the controller trust them, in mode Approval.
+func (c *cluster) cloudControllers(t *testing.T, program string) (*clouds, *replica) {
+	t.Helper()
+	vendor, err := tpmsim.NewCA(tpmsim.CAOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &clouds{cloudtest.NewGCE(t), cloudtest.NewAzure(t, cloudtest.AzureOptions{}), cloudtest.NewNitro(t), vendor}
+	keys, err := jws.MarshalJWKS(w.google.Keys())
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, c.dir, "inventory.yaml", []byte(cloudInventory))
+	trust := func(config map[string]any) {
+		config["tpm"] = map[string]any{"akIssuers": []any{map[string]any{"rootsFile": write(t, c.dir, "ak.pem", certificatePEM(vendor.Root())), "profile": "google"}}}
+		config["gce"] = map[string]any{"projects": []string{"example-project"}, "keysFile": write(t, c.dir, "keys.json", keys)}
+		config["azure"] = map[string]any{"subscriptions": []string{cloudSubscription}, "rootsFile": write(t, c.dir, "azure.pem", certificatePEM(w.azure.Root())),
+			"intermediatesFile": write(t, c.dir, "azure-intermediates.pem", certificatePEM(w.azure.Intermediate()))}
+		config["nitro"] = map[string]any{"rootsFile": write(t, c.dir, "nitro.pem", certificatePEM(w.nitro.Root()))}
+		config["membership"] = map[string]any{"mode": "Approval", "evidence": "gce", "road": "ak"}
+	}
+	for name, row := range map[string]struct{ kind, field, want string }{
+		"projects":      {"gce", "projects", "gce.projects"},
+		"subscriptions": {"azure", "subscriptions", "azure.subscriptions"},
+	} {
+		t.Run("no "+name, func(t *testing.T) { // of everybody's machines the first would be the node
+			path := c.programConfig(t, name, func(config map[string]any) {
+				trust(config)
+				delete(config[row.kind].(map[string]any), row.field)
+				config["membership"].(map[string]any)["mode"] = "FirstUse"
+			})
+			if out, err := exec.Command(program, "--config="+path).CombinedOutput(); err == nil || !strings.Contains(string(out), row.want) {
+				t.Errorf("got %v: %s, want an error about %s", err, out, row.want)
+			}
+		})
+	}
+	r := c.startController(t, program, "controller", trust)
+	r.isReady(t)
+	return w, r
+}
+
+// vm is the n-th machine of a project of Google's.
+func vm(project string, n uint64) oid.GCEInstance {
+	return oid.GCEInstance{Zone: "europe-west1-b", ProjectNumber: 123456789012, ProjectID: project, InstanceID: n, InstanceName: fmt.Sprintf("vm-%d", n)}
+}
+
+// source asks the metadata server of a machine of Google's.
+func (w *clouds) source(t *testing.T, m oid.GCEInstance) *gce.Source {
+	t.Helper()
+	server := w.google.Serve(m)
+	t.Cleanup(server.Close)
+	source, err := gce.NewSource(gce.SourceOptions{URL: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return source
+}
+
+// liar is a machine that claims to be another one, or shows a document of another.
+type liar struct{ claims, documents document.Source }
+
+func (l liar) Machine(ctx context.Context) (attest.Identity, error) { return l.claims.Machine(ctx) }
+func (l liar) Document(ctx context.Context, value []byte) ([]byte, error) {
+	return l.documents.Document(ctx, value)
+}
+
+// replay shows the first document that it got again and again.
+type replay struct {
+	document.Source
+	first []byte
+}
+
+func (r *replay) Document(ctx context.Context, value []byte) ([]byte, error) {
+	if r.first != nil {
+		return r.first, nil
+	}
+	var err error
+	r.first, err = r.Source.Document(ctx, value)
+	return r.first, err
+}
+
+// documentNode is a node that files its requests itself, with the documents of a source.
+func (c *cluster) documentNode(t *testing.T, provider, name string, source document.Source) *attesttest.Node {
+	t.Helper()
+	prover, err := document.NewProver(provider, source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	attester, err := attest.NewAttester(prover)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &attesttest.Node{NodeOptions: attesttest.NodeOptions{Name: name}, Attester: attester}
+	c.subject(t, n)
+	return n
+}
+
+// subject gives a node of this cluster a key, and the request for Kubernetes' own signer.
+func (c *cluster) subject(t *testing.T, n *attesttest.Node) {
+	t.Helper()
+	clusterID, err := attest.ClusterID(c.ca.cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Key = newKey(t)
+	if n.Certified, err = tpmkey.SoftwareKey(n.Key); err != nil {
+		t.Fatal(err)
+	}
+	request, err := csr.Create(csr.PurposeClient, n.Key, n.Name, csr.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Subject = attest.Subject{Request: request, SignerName: csr.SignerKubeAPIServerClientKubelet, ClusterID: clusterID, ExpirationSeconds: 3600}
+}
+
+// answered files a node's hello and its answer, and returns that when it is decided about.
+func answered(t *testing.T, as client.Client, n *attesttest.Node) (*csr.Spec, *certificatesv1.CertificateSigningRequest) {
+	t.Helper()
+	challenge, err := challenged(t, as, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := n.Attester.Answer(t.Context(), challenge, n.Certified, n.Subject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer, decided(t, as, file(t, as, answer))
+}
+
+// refusedFor files a node's messages, and wants the answer denied for a reason.
+func refusedFor(t *testing.T, as client.Client, n *attesttest.Node, reason string) *certificatesv1.CertificateSigningRequest {
+	t.Helper()
+	_, object := answered(t, as, n)
+	if got := object.Status.Conditions[0]; got.Type != certificatesv1.CertificateDenied || got.Reason != reason {
+		t.Errorf("got %s %s: %s, want Denied %s", got.Type, got.Reason, got.Message, reason)
+	}
+	return object
+}
+
+// TestClouds has machines of three clouds, and one by its TPM, join one control plane: the
+// controller's binary, and the authenticator's on machines with metadata servers.
+func TestClouds(t *testing.T) {
+	program, authenticator := buildProgram(t, "node-attestation-controller"), buildProgram(t, "kubelet-authenticator")
+	c := startCluster(t)
+	c.prepare(t)
+	manifests, err := deploy.CloudsRBAC()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, manifest := range manifests {
+		c.create(t, manifest)
+	}
+	c.applyAdmission(t)
+	c.startSigner(t)
+	w, r := c.cloudControllers(t, program)
+	as := c.client(t, c.bearer(t, attesttest.TokenID))
+
+	t.Run("gce", func(t *testing.T) {
+		server := w.google.Serve(vm("example-project", 1))
+		t.Cleanup(server.Close)
+		c.testDocumentNode(t, c.install(t, authenticator, "gce-1", nil, func(config map[string]any) {
+			config["evidence"] = map[string]any{"gce": map[string]any{"metadataURL": server.URL}}
+		}))
+	})
+	t.Run("azure", func(t *testing.T) {
+		server := w.azure.Serve(cloudtest.AzureMachine{VMID: cloudVM, SubscriptionID: cloudSubscription})
+		t.Cleanup(server.Close)
+		c.testDocumentNode(t, c.install(t, authenticator, "azure-1", nil, func(config map[string]any) {
+			config["evidence"] = map[string]any{"azure": map[string]any{"metadataURL": server.URL, "timeout": "30s"}}
+		}))
+	})
+	t.Run("nitro", func(t *testing.T) {
+		source, err := nitro.NewSource(nitro.SourceConfig{Ask: w.nitro.Asker(cloudtest.NitroMachine{InstanceID: cloudInstance, Region: "eu-west-1"})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.joins(t, as, c.documentNode(t, nitro.Provider, "nitro-1", source))
+	})
+	t.Run("attacks", func(t *testing.T) { c.testCloudAttacks(t, w, as) })
+	t.Run("one machine by two kinds", func(t *testing.T) { c.testStepDown(t, w, as) })
+	t.Run("an operator", func(t *testing.T) { c.testCloudOperator(t, w, as) })
+	t.Run("metrics", func(t *testing.T) {
+		got := counted(t, r, "nodeattest_challenges_total")
+		for _, kind := range []string{"tpm", "gce", "azure", "nitro"} {
+			if got[`kind="`+kind+`",state="issued"`] < 1 || got[`kind="`+kind+`",state="answered"`] < 1 {
+				t.Errorf("challenges of %s: %v", kind, got)
+			}
+		}
+	})
+	r.checkLog(t)
+	c.checkRights(t, manifests)
+}
+
+// testDocumentNode runs the authenticator: the first certificate comes with the bootstrap
+// token, the second as the node.
+func (c *cluster) testDocumentNode(t *testing.T, m *nodeMachine) {
+	t.Helper()
+	_, pair := m.credential(t)
+	c.recorded(t, m.name, pair.Leaf)
+	if stdout, stderr, err := m.run(t.Context(), "rotate"); err != nil {
+		t.Fatalf("%v: %s%s", err, stdout, stderr)
+	}
+	if s := m.status(t); !s.Usable || len(s.Problems) != 0 || c.filedBy(t, csr.NodeUserPrefix+m.name) != 2 {
+		t.Errorf("status %+v", s)
+	}
+}
+
+// testCloudAttacks comes as the node gce-1, or with what somebody has seen.
+func (c *cluster) testCloudAttacks(t *testing.T, w *clouds, as client.Client) {
+	ours, theirs := w.source(t, vm("example-project", 1)), w.source(t, vm("example-project", 3))
+	t.Run("a machine of another project", func(t *testing.T) {
+		refusedFor(t, as, c.documentNode(t, gce.Provider, "gce-1", w.source(t, vm("attackers-project", 1))), "GceProject")
+	})
+	t.Run("another machine of the project", func(t *testing.T) {
+		refusedFor(t, as, c.documentNode(t, gce.Provider, "gce-1", theirs), "GceInventory")
+	})
+	t.Run("another machine's document", func(t *testing.T) {
+		refusedFor(t, as, c.documentNode(t, gce.Provider, "gce-1", liar{claims: ours, documents: theirs}), "MachineClaim")
+	})
+	t.Run("a second key for a stolen token", func(t *testing.T) {
+		refusedFor(t, as, c.documentNode(t, gce.Provider, "gce-1", ours), "NotAMember")
+	})
+	t.Run("a document of another challenge", func(t *testing.T) {
+		again := &replay{Source: ours}
+		refusedFor(t, as, c.documentNode(t, gce.Provider, "gce-1", again), "NotAMember")
+		refusedFor(t, as, c.documentNode(t, gce.Provider, "gce-1", again), "QualifyingData")
+	})
+	t.Run("an answer that somebody has read", func(t *testing.T) {
+		answer, _ := answered(t, as, c.documentNode(t, gce.Provider, "gce-1", ours))
+		denied(t, c.admin, file(t, c.client(t, c.bearer(t, otherTokenID)), answer), "BindingRequester")
+	})
+	t.Run("an enclave of the instance's", func(t *testing.T) {
+		ask := func(_ context.Context, nonce, data []byte) ([]byte, error) {
+			return w.nitro.Enclave(cloudtest.NitroMachine{InstanceID: cloudInstance, Region: "eu-west-1"}, nonce, data)
+		}
+		source, err := nitro.NewSource(nitro.SourceConfig{Ask: w.nitro.Asker(cloudtest.NitroMachine{InstanceID: cloudInstance, Region: "eu-west-1"})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, object := answered(t, as, c.documentNode(t, nitro.Provider, "nitro-1", liar{claims: source, documents: enclave(ask)}))
+		if got := object.Status.Conditions[0]; got.Type != certificatesv1.CertificateDenied || !strings.HasPrefix(got.Reason, "Nitro") {
+			t.Errorf("got %s %s: %s", got.Type, got.Reason, got.Message)
+		}
+	})
+}
+
+// enclave asks what is in an enclave.
+type enclave func(ctx context.Context, nonce, data []byte) ([]byte, error)
+
+func (enclave) Machine(context.Context) (attest.Identity, error) { return "", nil }
+func (e enclave) Document(ctx context.Context, value []byte) ([]byte, error) {
+	return e(ctx, value, []byte(nitro.UserData))
+}
+
+// testStepDown has machines of Google's come by the kind by which they are not known: one
+// that is listed by its TPM with a token, and one by a token with its TPM.
+func (c *cluster) testStepDown(t *testing.T, w *clouds, as client.Client) {
+	byTPM := func(m oid.GCEInstance, name string) *attesttest.Node {
+		device := tpmsim.Swtpm(t, tpmsim.Options{CA: w.vendor, Instance: &m})
+		n := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Name: name, Profile: tpmcert.ProfileGoogle(), AK: tpmkind.GCERSA()})
+		c.subject(t, n)
+		return n
+	}
+	listed := vm("example-project", 4)
+	c.joins(t, as, byTPM(listed, "tpm-1"))
+	refusedFor(t, as, c.documentNode(t, gce.Provider, "tpm-1", w.source(t, listed)), "NotAMember")
+	refusedFor(t, as, c.documentNode(t, gce.Provider, "gce-2", w.source(t, listed)), "NotAMember")
+	if _, err := challenged(t, as, byTPM(vm("example-project", 1), "gce-1")); err == nil || !strings.Contains(err.Error(), "NotAMember") {
+		t.Errorf("a machine that is known by its tokens: %v", err)
+	}
+}
+
+// testCloudOperator has an operator admit a machine that nobody knew.
+func (c *cluster) testCloudOperator(t *testing.T, w *clouds, as client.Client) {
+	o := c.newOperator(t)
+	data := map[string]string{"inventory.yaml": cloudInventory}
+	config, err := os.ReadFile(filepath.Join(c.dir, "controller.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data["config.yaml"] = string(config)
+	if err := c.admin.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "node-attestation", Namespace: namespace}, Data: data}); err != nil {
+		t.Fatal(err)
+	}
+	source := w.source(t, vm("example-project", 2))
+	request := refusedFor(t, as, c.documentNode(t, gce.Provider, "gce-2", source), "NotAMember")
+	for _, row := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"pending"}, []string{request.Name, "gce-2", "gce:example-project/2"}},
+		{[]string{"explain", request.Name}, []string{"gce:example-project/2", "document", "not-a-member", "kubectl nodeattest approve " + request.Name}},
+		{[]string{"approve", request.Name}, []string{"node gce-2 is machine gce:example-project/2"}},
+	} {
+		out, err := o.try(t.Context(), row.args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Log(out)
+		for _, want := range row.want {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s: no %q", row.args, want)
+			}
+		}
+	}
+	c.joins(t, as, c.documentNode(t, gce.Provider, "gce-2", source))
+	for _, row := range []struct {
+		node    string
+		machine uint64
+		want    []string
+	}{
+		{"gce-2", 2, []string{"asks for another key with a bootstrap token", "kubectl nodeattest release gce-2"}},
+		{"tpm-1", 4, []string{"got evidence of gce, want evidence of tpm, by which the inventory knows node tpm-1", "step down"}},
+	} {
+		object := refusedFor(t, as, c.documentNode(t, gce.Provider, row.node, w.source(t, vm("example-project", row.machine))), "NotAMember")
+		out, err := o.try(t.Context(), "explain", object.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range row.want {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s: no %q in\n%s", row.node, want, out)
+			}
+		}
+	}
+}
