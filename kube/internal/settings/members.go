@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
@@ -25,6 +26,9 @@ type Members struct {
 	*membership.FirstUse
 	mode     string
 	registry membership.Registry
+	// paused is until when nobody is admitted by first use.
+	paused time.Time
+	now    func() time.Time
 }
 
 // OwnSigners are the signers that the node-attestation-signer serves: those that are not
@@ -41,7 +45,11 @@ func (s *Settings) NewMembers(registry membership.Registry, stale membership.Loo
 	if err != nil {
 		return nil, fmt.Errorf("settings: membership: %w", err)
 	}
-	return &Members{first, s.Membership.Mode, registry}, nil
+	m := &Members{FirstUse: first, mode: s.Membership.Mode, registry: registry, now: time.Now}
+	if at := s.Membership.RestoredAt; at != nil {
+		m.paused = at.Add(s.Signers.MaxLifetime.Duration)
+	}
+	return m, nil
 }
 
 // Authorize admits the machine that the inventory names for the node, and one that it does
@@ -53,14 +61,23 @@ func (m *Members) Authorize(ctx context.Context, r *attest.Result, request *csr.
 		return nil, attest.NotMember("machine " + string(r.Machine) + ", where the inventory has " + machine.Identity + " for node " + r.NodeName)
 	case machine.Identity == "" && m.mode == ModeInventory:
 		return nil, attest.NotMember("machine " + string(r.Machine) + ", where the inventory has no identity for node " + r.NodeName)
-	case machine.Identity == "" && m.mode == ModeApproval:
+	case machine.Identity == "" && (m.mode == ModeApproval || m.now().Before(m.paused)):
 		record, err := m.registry.Lookup(ctx, r.NodeName)
 		if err != nil {
 			return nil, err
 		}
 		if record == nil || record.State != membership.StateBound {
-			return nil, attest.NotMember("machine " + string(r.Machine) + ", which nobody has approved as node " + r.NodeName)
+			return nil, m.unknown(r)
 		}
 	}
 	return m.FirstUse.Authorize(ctx, r, request)
+}
+
+// unknown is why a machine is not admitted that neither the inventory names nor a record.
+func (m *Members) unknown(r *attest.Result) error {
+	if m.mode == ModeApproval {
+		return attest.NotMember("machine " + string(r.Machine) + ", which nobody has approved as node " + r.NodeName)
+	}
+	return &attest.Error{Check: membership.CheckRegistryResting, Got: "machine " + string(r.Machine) + ", unknown as node " + r.NodeName,
+		Want: "one that is recorded, or first use after " + m.paused.Format(time.RFC3339) + ", as etcd was restored", Err: csr.ErrRetry}
 }

@@ -117,6 +117,10 @@ type Membership struct {
 	// membership.Scope.
 	Road          string `json:"road"`
 	IdentityClass string `json:"identityClass"`
+	// RestoredAt is when etcd was last restored from a backup: until signers.maxLifetime
+	// after it nobody is admitted by first use, as the records of machines may be lost whose
+	// certificates are still valid. Nil: it was not.
+	RestoredAt *metav1.Time `json:"restoredAt"`
 }
 
 // The modes of Membership.
