@@ -82,8 +82,10 @@ func TestDeploy(t *testing.T) {
 
 	image := buildImage(t)
 	var running []*process
+	var root string
 	for i, name := range []string{controller.Name, signer.Name} {
-		p := c.startDeployment(t, name, rootOf(t, image))
+		root = rootOf(t, image)
+		p := c.startDeployment(t, name, root)
 		p.ready(t, func() error { return healthy("http://127.0.0.1:" + ports[2*i+1] + "/readyz") })
 		running = append(running, p)
 	}
@@ -92,13 +94,51 @@ func TestDeploy(t *testing.T) {
 	for _, node.Subject.SignerName = range []string{csr.SignerKubeAPIServerClientKubelet, csr.SignerClientTPM} {
 		c.joins(t, c.client(t, c.bearer(t, attesttest.TokenID)), node)
 	}
+	t.Run("a new configuration", func(t *testing.T) { testChanged(t, running[1], filepath.Join(root, "etc", "nodeattest", "config.yaml")) })
+	if status := running[0].stop(t); status != 0 {
+		t.Errorf("it ended with status %d:\n%s", status, running[0].tail())
+	}
 	for _, p := range running {
-		if status := p.stop(t); status != 0 {
-			t.Errorf("it ended with status %d:\n%s", status, p.tail())
-		}
 		if text := p.text(t); strings.Contains(text, "forbidden") || strings.Contains(text, "PRIVATE") || strings.Contains(text, tokenSecret) {
 			t.Errorf("logged:\n%s", text)
 		}
+	}
+}
+
+// testChanged changes the configuration of a program: it stays with one that is broken, and
+// ends for a good one.
+func testChanged(t *testing.T, p *process, path string) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	says := func(what string) {
+		t.Helper()
+		eventually(t, func() error {
+			if !strings.Contains(p.text(t), what) {
+				return fmt.Errorf("it does not say that %s:\n%s", what, p.tail())
+			}
+			return nil
+		})
+	}
+	change := func(with string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(string(text)+with), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change("foo: 1\n")
+	says("the configuration was not read; the last one stays")
+	select {
+	case <-p.done:
+		t.Fatal("it has ended")
+	default:
+	}
+	change("# seen\n")
+	says("the configuration has changed")
+	<-p.done
+	if status := p.cmd.ProcessState.ExitCode(); status != 0 {
+		t.Errorf("it ended with status %d:\n%s", status, p.tail())
 	}
 }
 

@@ -5,6 +5,7 @@ package settings
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -46,6 +47,10 @@ type Settings struct {
 	Membership Membership `json:"membership"`
 	Controller Controller `json:"controller"`
 	Signer     Signer     `json:"signer"`
+
+	// path is where it was read, and sum the digest of what was (Follow).
+	path string
+	sum  [sha256.Size]byte
 }
 
 // Cluster says which cluster is served.
@@ -172,6 +177,10 @@ func Read(path string) (*Settings, error) {
 		return nil, fmt.Errorf("settings: %w", err)
 	}
 	s, err := Parse(text)
+	if err == nil {
+		s.path = path
+		s.sum, err = s.sumOf(text)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("settings: %s: %w", path, err)
 	}
