@@ -94,7 +94,9 @@ func TestDeploy(t *testing.T) {
 	for _, node.Subject.SignerName = range []string{csr.SignerKubeAPIServerClientKubelet, csr.SignerClientTPM} {
 		c.joins(t, c.client(t, c.bearer(t, attesttest.TokenID)), node)
 	}
-	t.Run("a new configuration", func(t *testing.T) { testChanged(t, running[1], filepath.Join(root, "etc", "nodeattest", "config.yaml")) })
+	t.Run("a new configuration", func(t *testing.T) {
+		testChanged(t, running[1], filepath.Join(root, "etc", "nodeattest", "config.yaml"))
+	})
 	if status := running[0].stop(t); status != 0 {
 		t.Errorf("it ended with status %d:\n%s", status, running[0].tail())
 	}
