@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -99,6 +98,10 @@ type race struct {
 	filed      atomic.Int64
 }
 
+// unattested is the user of nodes that join without attestation, and the binding by which
+// Kubernetes' own approver approves them.
+const unattested = "unattested"
+
 // took is what some joins took.
 type took struct {
 	took          time.Duration
@@ -120,10 +123,9 @@ func newRace(t *testing.T, nodes int, signer string) *race {
 	}
 	r.c.startSigner(t, "--kube-api-qps=1000", "--kube-api-burst=1000")
 	r.bootstrap = r.c.client(t, r.c.bearer(t, attesttest.TokenID))
-	const unattested = "unattested"
 	r.unattested = r.c.client(t, r.c.user(t, unattested))
-	for _, role := range []string{"system:node-bootstrapper", "system:certificates.k8s.io:certificatesigningrequests:nodeclient"} {
-		if err := r.c.admin.Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: strings.ReplaceAll(role, ":", "-")},
+	for name, role := range map[string]string{unattested: "system:certificates.k8s.io:certificatesigningrequests:nodeclient", "files": "system:node-bootstrapper"} {
+		if err := r.c.admin.Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
 			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: unattested}}}); err != nil {
 			t.Fatal(err)
@@ -176,6 +178,7 @@ func (r *race) configure(t *testing.T) func(config map[string]any) {
 		config["signer"].(map[string]any)["keyFile"] = write(t, r.c.dir, "signer.key", privatePEM(t, r.c.ca.key))
 		limits := config["controller"].(map[string]any) // all come with one token
 		limits["requesterRate"], limits["requesterBurst"] = 10000, 10000
+		limits["acceptedBindings"] = []any{unattested}
 	}
 }
 
