@@ -34,12 +34,13 @@ const joinsAtOnce = 20
 
 // TestThroughput has nodes join by attestation, with first use, registry and issued records,
 // between as many that get their certificates from Kubernetes' own approver and signer
-// alone: a write costs about the same by either way, and memory does not grow with joins.
+// alone: a write costs about the same by either way, and joins leave no more in memory than
+// what a process reads that starts beside as many nodes.
 // The nodes' TPMs are keys in software, since a simulated one is slower than what is
 // measured.
 func TestThroughput(t *testing.T) {
-	nodes := 500
-	if os.Getenv(longVar) != "" {
+	nodes, whole := 500, os.Getenv(longVar) != ""
+	if whole {
 		nodes *= 10
 	}
 	controllerProgram, signerProgram := buildProgram(t, "node-attestation-controller"), buildProgram(t, "node-attestation-signer")
@@ -53,32 +54,33 @@ func TestThroughput(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRace(t, nodes, row.signer)
 			before := r.plain(t, nodes/2, "before")
-			programs := []*replica{r.c.startController(t, controllerProgram, "controller", r.configure(t))}
-			if csr.ProviderOf(row.signer) != "" {
-				programs = append(programs, r.c.startProgram(t, signerProgram, "signer", "signer", signerUser, r.configure(t)))
-			}
-			for _, p := range programs {
-				p.isReady(t)
-			}
-			attested := r.attested(t, nodes, programs)
+			programs := r.start(t, "", controllerProgram, signerProgram)
+			memory := resident(t, programs)
+			attested := r.attested(t, nodes, programs[0])
 			if perJoin := float64(attested.writes) / float64(nodes); perJoin > float64(row.writes)+0.1 {
 				t.Errorf("%.2f writes a join, want %d", perJoin, row.writes)
 			}
 			if perJoin := float64(attested.reads) / float64(nodes); perJoin > 6.1 {
 				t.Errorf("%.2f reads a join, want at most 6", perJoin)
 			}
-			for _, p := range programs {
-				if status := p.stop(t); status != 0 {
-					t.Errorf("it ended with status %d", status)
+			later := resident(t, programs)
+			stop(t, programs)
+			fresh := r.start(t, "-again", controllerProgram, signerProgram)
+			for i, again := range resident(t, fresh) {
+				t.Logf("%s: %.0f MB before, %.0f MB after, %.0f MB when started again", programs[i].name, memory[i], later[i], again)
+				if later[i] > 1.5*again {
+					t.Errorf("%s has %.0f MB after %d joins, and %.0f MB when it is started again", programs[i].name, later[i], nodes, again)
 				}
 			}
+			stop(t, fresh)
 			after := r.plain(t, nodes/2, "after")
-			plain := float64(nodes/2*2) / (before.took + after.took).Seconds()
-			rate := float64(nodes) / attested.took.Seconds()
-			want := plain * float64(before.writes+after.writes) / float64(attested.writes) * float64(nodes) / float64(nodes/2*2)
-			t.Logf("%.1f plain and %.1f attested joins a second: %.2f of what their writes say", plain, rate, rate/want)
-			if rate < 0.8*want {
-				t.Errorf("%.1f attested joins a second beside %.1f plain ones, want %.1f at least", rate, plain, 0.8*want)
+			// Writes a second of time, and of all programs' processor time.
+			plain := took{took: before.took + after.took, work: before.work + after.work, writes: before.writes + after.writes}
+			byTime := attested.rate(attested.took) / plain.rate(plain.took)
+			byWork := attested.rate(attested.work) / plain.rate(plain.work)
+			t.Logf("of the rate of plain writes: %.2f by time, %.2f by processor time", byTime, byWork)
+			if byWork < 0.8 || whole && byTime < 0.8 { // other tests take time, and not always as much
+				t.Error("want 0.8 of the rate at least")
 			}
 		})
 	}
@@ -102,11 +104,13 @@ type race struct {
 // Kubernetes' own approver approves them.
 const unattested = "unattested"
 
-// took is what some joins took.
+// took is what some joins took: time, and processor time of all programs.
 type took struct {
-	took          time.Duration
+	took, work    time.Duration
 	writes, reads int
 }
+
+func (j *took) rate(of time.Duration) float64 { return float64(j.writes) / of.Seconds() }
 
 // newRace starts the cluster, in which Kubernetes' own approver and signer run as fast as
 // they can, and makes the nodes' keys.
@@ -182,6 +186,38 @@ func (r *race) configure(t *testing.T) func(config map[string]any) {
 	}
 }
 
+// start starts the programs that the signer takes, and waits until they are ready.
+func (r *race) start(t *testing.T, suffix, controllerProgram, signerProgram string) []*replica {
+	t.Helper()
+	programs := []*replica{r.c.startController(t, controllerProgram, "controller"+suffix, r.configure(t))}
+	if csr.ProviderOf(r.signer) != "" {
+		programs = append(programs, r.c.startProgram(t, signerProgram, "signer"+suffix, "signer", signerUser, r.configure(t)))
+	}
+	for _, p := range programs {
+		p.isReady(t)
+	}
+	return programs
+}
+
+func stop(t *testing.T, programs []*replica) {
+	t.Helper()
+	for _, p := range programs {
+		if status := p.stop(t); status != 0 {
+			t.Errorf("%s ended with status %d", p.name, status)
+		}
+	}
+}
+
+// resident is the programs' resident memory in megabytes.
+func resident(t *testing.T, programs []*replica) []float64 {
+	t.Helper()
+	var all []float64
+	for _, p := range programs {
+		all = append(all, counted(t, p, "process_resident_memory_bytes")[""]/1e6)
+	}
+	return all
+}
+
 // watch hands requests that are finished to who waits for them: as nodes do, but with one
 // watch for all, so that it is not what is measured.
 func (r *race) watch(t *testing.T) {
@@ -241,12 +277,12 @@ func (r *race) file(t *testing.T, as client.Client, spec *csr.Spec) (*certificat
 func (r *race) each(t *testing.T, names []string, join func(name string) error, whole func()) took {
 	t.Helper()
 	logged := len(r.c.audit(t))
-	began := time.Now()
-	work := make(chan string)
+	worked, began := work(t), time.Now()
+	todo := make(chan string)
 	var done sync.WaitGroup
 	for range joinsAtOnce {
 		done.Go(func() {
-			for name := range work {
+			for name := range todo {
 				if err := join(name); err != nil {
 					t.Errorf("%s: %v", name, err)
 				}
@@ -254,12 +290,12 @@ func (r *race) each(t *testing.T, names []string, join func(name string) error, 
 		})
 	}
 	for _, name := range names {
-		work <- name
+		todo <- name
 	}
-	close(work)
+	close(todo)
 	done.Wait()
 	whole()
-	out := took{took: time.Since(began)}
+	out := took{took: time.Since(began), work: work(t) - worked}
 	if t.Failed() {
 		t.FailNow()
 	}
@@ -283,7 +319,7 @@ func (r *race) plain(t *testing.T, nodes int, when string) took {
 		}
 		return err
 	}, func() {})
-	t.Logf("%s: %d plain joins in %s, %d writes", when, nodes, got.took.Round(time.Millisecond), got.writes)
+	t.Logf("%s: %d plain joins in %s, %s of work, %d writes", when, nodes, got.took.Round(time.Millisecond), got.work, got.writes)
 	if err := r.c.admin.DeleteAllOf(t.Context(), new(certificatesv1.CertificateSigningRequest)); err != nil {
 		t.Fatal(err)
 	}
@@ -292,15 +328,8 @@ func (r *race) plain(t *testing.T, nodes int, when string) took {
 
 // attested has the nodes join through attestation, each as a machine of its own, until their
 // certificates are recorded.
-func (r *race) attested(t *testing.T, nodes int, programs []*replica) took {
+func (r *race) attested(t *testing.T, nodes int, controls *replica) took {
 	t.Helper()
-	var memory [2][]float64
-	resident := func(when int) {
-		for _, p := range programs {
-			memory[when] = append(memory[when], counted(t, p, "process_resident_memory_bytes")[""])
-		}
-	}
-	resident(0)
 	try := &forge.Try{Bench: r.bench, Road: attest.RoadEK, Challenge: func(hello *csr.Request) (*message.Challenge, error) {
 		o, err := r.file(t, r.bootstrap, &hello.Spec)
 		if err != nil {
@@ -335,20 +364,13 @@ func (r *race) attested(t *testing.T, nodes int, programs []*replica) took {
 			return
 		}
 		eventually(t, func() error {
-			if n := counted(t, programs[0], "nodeattest_certificates_total")[`result="recorded"`]; int(n) != nodes {
+			if n := counted(t, controls, "nodeattest_certificates_total")[`result="recorded"`]; int(n) != nodes {
 				return fmt.Errorf("%.0f certificates are recorded", n)
 			}
 			return nil
 		})
 	})
-	resident(1)
-	t.Logf("%d attested joins in %s, %d writes and %d reads", nodes, got.took.Round(time.Millisecond), got.writes, got.reads)
-	for i := range programs {
-		t.Logf("%s: %.0f MB before, %.0f MB after", programs[i].name, memory[0][i]/1e6, memory[1][i]/1e6)
-		if memory[1][i] > 1.5*memory[0][i] {
-			t.Errorf("%s: %.0f MB after %d joins, %.0f MB before", programs[i].name, memory[1][i]/1e6, nodes, memory[0][i]/1e6)
-		}
-	}
+	t.Logf("%d attested joins in %s, %s of work, %d writes and %d reads", nodes, got.took.Round(time.Millisecond), got.work, got.writes, got.reads)
 	var records v1alpha1.AttestedNodeList
 	if err := r.c.admin.List(t.Context(), &records); err != nil {
 		t.Fatal(err)
