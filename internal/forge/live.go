@@ -44,8 +44,8 @@ func (w *Bench) MakeMachines() {
 	third := w.NewSoftAK(ECKey(elliptic.P256(), "AK of machine 3", nil), schemeECDSA256, MachineThree)
 	w.Machines = map[string]*Machine{MachineOne: {AK: w.AKP256}, MachineTwo: {AK: w.AKOther}, MachineThree: {AK: third}}
 	for name, m := range w.Machines {
-		m.EK = w.newEK(ECKey(elliptic.P256(), "EK of "+name, nil))
-		m.Second = w.newEK(ECKey(elliptic.P384(), "second EK of "+name, nil))
+		m.EK = w.NewEK(ECKey(elliptic.P256(), "EK of "+name, nil))
+		m.Second = w.NewEK(ECKey(elliptic.P384(), "second EK of "+name, nil))
 	}
 	w.WeakEKs = map[string]*SoftEK{}
 	for name, key := range map[string]*rsa.PublicKey{
@@ -57,7 +57,8 @@ func (w *Bench) MakeMachines() {
 	}
 }
 
-func (w *Bench) newEK(key *ecdsa.PrivateKey) *SoftEK {
+// NewEK has the CA certify a key in software as an EK.
+func (w *Bench) NewEK(key *ecdsa.PrivateKey) *SoftEK {
 	return &SoftEK{Public: key.Public(), private: key, Chain: EKChain(w.CA, key.Public(), tpmsim.CertificateOptions{})}
 }
 

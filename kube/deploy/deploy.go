@@ -8,7 +8,7 @@ import (
 	"io/fs"
 )
 
-//go:embed crd/*.yaml rbac.yaml clouds-rbac.yaml signer-rbac.yaml operator.yaml admission.yaml config.yaml
+//go:embed crd/*.yaml rbac.yaml clouds-rbac.yaml signer/rbac.yaml operator.yaml admission.yaml config.yaml
 var files embed.FS
 
 // CRDs returns the manifests of the custom resource definitions, one a file, in the order
@@ -25,7 +25,7 @@ func CloudsRBAC() ([][]byte, error) { return objects("clouds-rbac.yaml") }
 
 // SignerRBAC returns the manifests of what the signer may do, and of what the controller may
 // do beside its own rules where the signer runs, one object each.
-func SignerRBAC() ([][]byte, error) { return objects("signer-rbac.yaml") }
+func SignerRBAC() ([][]byte, error) { return objects("signer/rbac.yaml") }
 
 // Admission returns the manifests of the admission policy, one object each.
 func Admission() ([][]byte, error) { return objects("admission.yaml") }

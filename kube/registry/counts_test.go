@@ -20,14 +20,14 @@ func claim(node, machine, uid string) membership.Claim {
 func TestCounts(t *testing.T) {
 	for _, c := range []struct {
 		name, uid string
-		want      [6][2]int // reads and writes
+		want      [8][2]int // reads and writes
 	}{
-		{"without a Machine UID", "", [6][2]int{{2, 0}, {2, 2}, {0, 1}, {2, 0}, {1, 0}, {0, 1}}},
-		{"with a Machine UID", "uid-1", [6][2]int{{3, 0}, {3, 3}, {0, 1}, {3, 0}, {1, 0}, {0, 1}}},
+		{"without a Machine UID", "", [8][2]int{{2, 0}, {1, 2}, {1, 0}, {1, 1}, {2, 0}, {1, 0}, {0, 1}, {1, 1}}},
+		{"with a Machine UID", "uid-1", [8][2]int{{3, 0}, {2, 3}, {1, 0}, {1, 1}, {3, 0}, {1, 0}, {0, 1}, {1, 1}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			store := objectstore.New()
-			r := newRegistry(t, store, at)
+			r, signers := newRegistry(t, store, at), newRegistry(t, store, at)
 			joined := claim("node-1", "1", c.uid)
 			var record *membership.Record
 			must := func(got *membership.Record, err error) {
@@ -51,10 +51,12 @@ func TestCounts(t *testing.T) {
 					}
 				}},
 				{"Reserve", func() { must(r.Reserve(ctx, joined, at().Add(time.Minute))) }},
-				{"Bind", func() { must(r.Bind(ctx, record, at().Add(time.Hour), nil)) }},
+				{"another process looks", func() { must(signers.Lookup(ctx, joined.NodeName)) }},
+				{"it binds", func() { must(signers.Bind(ctx, record, at().Add(time.Hour), nil)) }},
 				{"Reserve again", func() { must(r.Reserve(ctx, joined, at().Add(time.Minute))) }},
 				{"Bind again", func() { must(r.Bind(ctx, record, at().Add(time.Hour), nil)) }},
 				{"the next end", func() { must(r.Bind(ctx, record, at().Add(2*time.Hour), nil)) }},
+				{"another process, without a look", func() { must(newRegistry(t, store, at).Bind(ctx, record, at().Add(3*time.Hour), nil)) }},
 			}
 			store.Counts()
 			for i, step := range steps {

@@ -13,12 +13,13 @@ func (r *Registry) Lookup(ctx context.Context, nodeName string) (*membership.Rec
 		return nil, err
 	}
 	n, err := r.readNode(ctx, nodeName)
+	if err == nil && n == nil {
+		r.recent.addFree(nodeName)
+	}
 	if err != nil || n == nil {
 		return nil, err
 	}
-	if n.record.State == membership.StateBound {
-		r.recent.add(n)
-	}
+	r.recent.add(n)
 	return r.counts(n, n.record)
 }
 

@@ -20,6 +20,8 @@ import (
 type node struct {
 	object *v1alpha1.AttestedNode
 	record *membership.Record
+	// complete says of a reservation that its pointers name its version.
+	complete bool
 }
 
 // version changes with every write, and no other object ever has the same.
@@ -44,7 +46,7 @@ func nodeOf(object *v1alpha1.AttestedNode) (*node, error) {
 		// Not wrapped: what is wrong with an object is no refusal of a machine.
 		return nil, fmt.Errorf("registry: %w: node %s: %s", ErrObject, refusal.Text(object.Name), err.Error())
 	}
-	return &node{object, record}, nil
+	return &node{object: object, record: record}, nil
 }
 
 // recordOf is the record in an object. A node that is being deleted has lost its machine:

@@ -53,6 +53,47 @@ func (w *world) mustReserve(c membership.Claim) *membership.Record {
 	return record
 }
 
+// TestFreeNoMore reserves names that were free when the registry looked, and are not now.
+func TestFreeNoMore(t *testing.T) {
+	mine := claim("node-1", "1", "uid-1")
+	for name, row := range map[string]struct {
+		meanwhile func(w *world)
+		check     attest.Check // none: it is reserved, or found bound
+	}{
+		"another machine joined":          {func(w *world) { w.mustJoin(claim("node-1", "2", "uid-2")) }, membership.CheckRegistryName},
+		"the same machine joined":         {func(w *world) { w.mustJoin(mine) }, ""},
+		"its machine joined under a name": {func(w *world) { w.mustJoin(claim("node-2", "1", "uid-2")) }, membership.CheckRegistryMachine},
+		"one joined and is gone": {func(w *world) {
+			w.mustJoin(claim("node-1", "2", "uid-2"))
+			if err := w.Release(context.Background(), "node-1", "uid-2"); err != nil {
+				w.Fatal(err)
+			}
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			late := newRegistry(t, w.store, w.clock.now)
+			if record, err := late.Lookup(context.Background(), mine.NodeName); record != nil || err != nil {
+				t.Fatalf("got %v, %v, want no record", record, err)
+			}
+			row.meanwhile(w)
+			record, err := late.Reserve(context.Background(), mine, w.clock.now().Add(time.Minute))
+			if row.check != "" {
+				if !errors.Is(err, row.check) {
+					t.Errorf("got %v, want %s", err, row.check)
+				}
+				return
+			}
+			if err != nil || record.Claim != mine {
+				t.Fatalf("got %+v, %v", record, err)
+			}
+			if _, err := late.Bind(context.Background(), record, time.Time{}, nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // TestPendingChange has a change of a bound record under way: what the node is about to
 // get is reserved for it.
 func TestPendingChange(t *testing.T) {

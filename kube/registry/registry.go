@@ -82,8 +82,9 @@ func (s *surroundings) pointers() []*pointer {
 	return all
 }
 
-// look reads what stands around a claim. What the claim leaves empty is not looked for.
-func (r *Registry) look(ctx context.Context, c *membership.Claim) (*surroundings, error) {
+// look reads what stands around a claim. What the claim leaves empty is not looked for, nor
+// is a name that is known to be free.
+func (r *Registry) look(ctx context.Context, c *membership.Claim, free bool) (*surroundings, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -92,8 +93,10 @@ func (r *Registry) look(ctx context.Context, c *membership.Claim) (*surroundings
 		return s, nil
 	}
 	var err error
-	if s.name, err = r.readNode(ctx, c.NodeName); err != nil {
-		return nil, err
+	if !free {
+		if s.name, err = r.readNode(ctx, c.NodeName); err != nil {
+			return nil, err
+		}
 	}
 	if c.Machine != "" {
 		if s.machine, err = r.readPointer(ctx, byMachine(), string(c.Machine), s.name); err != nil {
@@ -139,6 +142,9 @@ func (r *Registry) own(n *node) error {
 
 // Reserve claims a node name for a machine; see membership.Registry. It writes the node's
 // object and each pointer. A bound record whose pointer was deleted gets it again.
+//
+// A name that this registry has just found free it does not read again: its object can only
+// be made while there is none.
 func (r *Registry) Reserve(ctx context.Context, claim membership.Claim, deadline time.Time) (*membership.Record, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -150,6 +156,7 @@ func (r *Registry) Reserve(ctx context.Context, claim membership.Claim, deadline
 	for range attempts {
 		n, err := r.reserve(ctx, &claim, deadline, &mine)
 		if err == nil {
+			n.complete = true
 			r.recent.add(n)
 			return clone(n.record), nil
 		}
@@ -168,7 +175,7 @@ func (r *Registry) Reserve(ctx context.Context, claim membership.Claim, deadline
 
 // reserve tries once. mine is the reservation that this call has made so far.
 func (r *Registry) reserve(ctx context.Context, claim *membership.Claim, deadline time.Time, mine **node) (*node, error) {
-	s, err := r.look(ctx, claim)
+	s, err := r.look(ctx, claim, *mine == nil && r.recent.takeFree(claim.NodeName))
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +234,7 @@ func (r *Registry) Bind(ctx context.Context, seen *membership.Record, lastEnd ti
 			return r.bind(ctx, n, change.Record)
 		}
 	}
-	s, err := r.look(ctx, seenName(seen))
+	s, err := r.look(ctx, seenName(seen), false)
 	if err != nil {
 		return nil, err
 	}
@@ -238,15 +245,16 @@ func (r *Registry) Bind(ctx context.Context, seen *membership.Record, lastEnd ti
 	if change.Action == membership.Keep {
 		return clone(change.Record), nil
 	}
-	if s.name.record.State == membership.StateReserved {
-		if err := r.complete(ctx, s.name); err != nil {
-			return nil, err
-		}
-	}
 	return r.bind(ctx, s.name, change.Record)
 }
 
+// bind writes a record over a bound node, or over a reservation that is complete.
 func (r *Registry) bind(ctx context.Context, n *node, record *membership.Record) (*membership.Record, error) {
+	if n.record.State == membership.StateReserved && !n.complete {
+		if err := r.complete(ctx, n); err != nil {
+			return nil, err
+		}
+	}
 	bound, err := r.put(ctx, n, record)
 	if err != nil {
 		return nil, lost(err, record.NodeName)
@@ -255,20 +263,20 @@ func (r *Registry) bind(ctx context.Context, n *node, record *membership.Record)
 	return clone(bound.record), nil
 }
 
-// complete says whether the pointers of a reservation name its version.
+// complete says whether the pointers of a reservation name its version. The one that is
+// written last stands for both: the other was written before it, and whoever takes that one
+// away ends the reservation first.
 func (r *Registry) complete(ctx context.Context, n *node) error {
-	for _, kind := range []pointerKind{byMachine(), byMachineUID()} {
-		identity := kind.of(&n.record.Claim)
-		if identity == "" {
-			continue
-		}
-		p, err := r.readPointer(ctx, kind, identity, n)
-		if err != nil {
-			return err
-		}
-		if !p.pointsTo(n.record.NodeName) || p.to.Reservation != n.record.Version {
-			return conflict("a reservation of node "+n.record.NodeName+" that does not have its "+kind.what, "one that has")
-		}
+	kind := byMachine()
+	if n.record.MachineUID != "" {
+		kind = byMachineUID()
+	}
+	p, err := r.readPointer(ctx, kind, kind.of(&n.record.Claim), n)
+	if err != nil {
+		return err
+	}
+	if !p.pointsTo(n.record.NodeName) || p.to.Reservation != n.record.Version {
+		return conflict("a reservation of node "+n.record.NodeName+" that does not have its "+kind.what, "one that has")
 	}
 	return nil
 }
@@ -297,7 +305,7 @@ func (r *Registry) Adopt(ctx context.Context, seen *membership.Record, machineUI
 func (r *Registry) replace(ctx context.Context, seen *membership.Record, around *membership.Claim, kind pointerKind,
 	rule func(h membership.Held, now time.Time) (membership.Change, error),
 ) (*membership.Record, error) {
-	s, err := r.look(ctx, around)
+	s, err := r.look(ctx, around, false)
 	if err != nil {
 		return nil, err
 	}

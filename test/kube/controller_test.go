@@ -94,18 +94,19 @@ func (c *cluster) kubeconfig(t *testing.T, file, user string, groups ...string) 
 	return write(t, c.dir, file, text)
 }
 
-// startSigner starts kube-controller-manager with the controllers that approve and sign.
-func (c *cluster) startSigner(t *testing.T) *process {
+// startSigner starts kube-controller-manager with the controllers that approve and sign, and
+// with arguments of a test.
+func (c *cluster) startSigner(t *testing.T, arguments ...string) *process {
 	t.Helper()
 	path := c.kubeconfig(t, "signer.kubeconfig", "signer", "system:masters")
-	return start(t, filepath.Join(binaries(t), "kube-controller-manager"), c.dir,
+	return start(t, filepath.Join(binaries(t), "kube-controller-manager"), c.dir, append(arguments,
 		"--kubeconfig="+path, "--authentication-kubeconfig="+path, "--authorization-kubeconfig="+path,
 		"--bind-address=127.0.0.1", "--secure-port="+freePorts(t, 1)[0], "--leader-elect=false", "--profiling=false",
 		"--cluster-signing-cert-file="+filepath.Join(c.dir, "ca.crt"),
 		"--cluster-signing-key-file="+write(t, c.dir, "ca.key", privatePEM(t, c.ca.key)),
 		"--cluster-signing-duration="+cmp.Or(c.signingDuration, "1h"), "--flex-volume-plugin-dir="+filepath.Join(c.dir, "flex"),
 		"--controllers=certificatesigningrequest-signing-controller,certificatesigningrequest-approving-controller",
-	)
+	)...)
 }
 
 // logs are what the controllers log.

@@ -21,6 +21,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -30,12 +32,13 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/controller"
 	"github.com/nodeattest/nodeattest/kube/deploy"
+	"github.com/nodeattest/nodeattest/kube/signer"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
 // TestDeploy applies everything that is shipped with one command, strictly validated, and
-// runs the Deployment, for which there is no node, as a process: out of the image, with its
-// own arguments, environment, configuration and service account's token.
+// runs the Deployments, for which there is no node, as processes: out of the image, with
+// their own arguments, environment, configuration, CA and service accounts' tokens.
 func TestDeploy(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
@@ -53,7 +56,7 @@ func TestDeploy(t *testing.T) {
 	if node.Subject.Request, err = csr.Create(csr.PurposeClient, node.Key, node.Name, csr.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	ports := freePorts(t, 2)
+	ports := freePorts(t, 4)
 	folder := overlay(t, node, ports)
 	k := &operator{kubectl: filepath.Join(binaries(t), "kubectl"), dir: t.TempDir(), kubeconfig: c.kubeconfig(t, "admin.kubeconfig", "admin", "system:masters")}
 	apply := func() string {
@@ -70,23 +73,80 @@ func TestDeploy(t *testing.T) {
 			t.Errorf("applied again: %s", line)
 		}
 	}
-	c.shipped(t)
+	for _, name := range []string{controller.Name, signer.Name} {
+		t.Run(name, func(t *testing.T) { c.shipped(t, name) })
+	}
+	if err := c.admin.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: signer.Name + "-ca"}, Type: corev1.SecretTypeTLS,
+		Data: map[string][]byte{"tls.crt": certificatePEM(c.ca.cert), "tls.key": privatePEM(t, c.ca.key)}}); err != nil {
+		t.Fatal(err)
+	}
 
-	root := rootOf(t, buildImage(t))
-	p := c.startDeployment(t, root)
-	p.ready(t, func() error { return healthy("http://127.0.0.1:" + ports[1] + "/readyz") })
+	image := buildImage(t)
+	var running []*process
+	var root string
+	for i, name := range []string{controller.Name, signer.Name} {
+		root = rootOf(t, image)
+		p := c.startDeployment(t, name, root)
+		p.ready(t, func() error { return healthy("http://127.0.0.1:" + ports[2*i+1] + "/readyz") })
+		running = append(running, p)
+	}
 	c.makeToken(t, attesttest.TokenID)
 	c.startSigner(t)
-	c.joins(t, c.client(t, c.bearer(t, attesttest.TokenID)), node)
-	if status := p.stop(t); status != 0 {
-		t.Errorf("it ended with status %d:\n%s", status, p.tail())
+	for _, node.Subject.SignerName = range []string{csr.SignerKubeAPIServerClientKubelet, csr.SignerClientTPM} {
+		c.joins(t, c.client(t, c.bearer(t, attesttest.TokenID)), node)
 	}
-	if text := p.text(t); strings.Contains(text, "forbidden") || strings.Contains(text, "PRIVATE") || strings.Contains(text, tokenSecret) {
-		t.Errorf("logged:\n%s", text)
+	t.Run("a new configuration", func(t *testing.T) {
+		testChanged(t, running[1], filepath.Join(root, "etc", "nodeattest", "config.yaml"))
+	})
+	if status := running[0].stop(t); status != 0 {
+		t.Errorf("it ended with status %d:\n%s", status, running[0].tail())
+	}
+	for _, p := range running {
+		if text := p.text(t); strings.Contains(text, "forbidden") || strings.Contains(text, "PRIVATE") || strings.Contains(text, tokenSecret) {
+			t.Errorf("logged:\n%s", text)
+		}
 	}
 }
 
-// overlay writes a kustomization above the shipped one, as the page has it, for one node.
+// testChanged changes the configuration of a program: it stays with one that is broken, and
+// ends for a good one.
+func testChanged(t *testing.T, p *process, path string) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	says := func(what string) {
+		t.Helper()
+		eventually(t, func() error {
+			if !strings.Contains(p.text(t), what) {
+				return fmt.Errorf("it does not say that %s:\n%s", what, p.tail())
+			}
+			return nil
+		})
+	}
+	change := func(with string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(string(text)+with), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change("foo: 1\n")
+	says("the configuration was not read; the last one stays")
+	select {
+	case <-p.done:
+		t.Fatal("it has ended")
+	default:
+	}
+	change("# seen\n")
+	says("the configuration has changed")
+	<-p.done
+	if status := p.cmd.ProcessState.ExitCode(); status != 0 {
+		t.Errorf("it ended with status %d:\n%s", status, p.tail())
+	}
+}
+
+// overlay writes a kustomization above the shipped one, as the page has it, for one node and
+// with the signer beside the controller.
 func overlay(t *testing.T, node *attesttest.Node, ports []string) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -100,6 +160,7 @@ func overlay(t *testing.T, node *attesttest.Node, ports []string) string {
 	write(t, folder, "kustomization.yaml", []byte(`apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources: [`+shipped+`]
+components: [`+shipped+`/signer]
 images: [{name: nodeattest, newName: registry.example/nodeattest, newTag: v1}]
 configMapGenerator:
   - name: node-attestation
@@ -117,8 +178,11 @@ generatorOptions: {disableNameSuffixHash: true}
 		t.Fatal(err)
 	}
 	config["membership"].(map[string]any)["mode"] = "FirstUse"
-	addresses := config["controller"].(map[string]any)
-	addresses["metricsAddress"], addresses["healthAddress"] = "127.0.0.1:"+ports[0], "127.0.0.1:"+ports[1]
+	config["signers"].(map[string]any)["names"] = []any{csr.SignerKubeAPIServerClientKubelet, csr.SignerClientTPM}
+	for i, program := range []string{"controller", "signer"} {
+		addresses := config[program].(map[string]any)
+		addresses["metricsAddress"], addresses["healthAddress"] = "127.0.0.1:"+ports[2*i], "127.0.0.1:"+ports[2*i+1]
+	}
 	if text, err = yaml.Marshal(config); err != nil {
 		t.Fatal(err)
 	}
@@ -132,18 +196,17 @@ generatorOptions: {disableNameSuffixHash: true}
 	return folder
 }
 
-// shipped checks what the server made of the manifests: the CRDs are served, and the
-// Deployment has the pod's restrictions.
-func (c *cluster) shipped(t *testing.T) {
-	t.Helper()
+// shipped checks what the server made of the manifests: the CRDs are served, and a
+// Deployment has the pod's restrictions, without which the namespace takes no pod.
+func (c *cluster) shipped(t *testing.T, name string) {
 	eventually(t, func() error {
 		return c.admin.List(t.Context(), &corev1.ConfigMapList{}, client.InNamespace(namespace))
 	})
-	d := c.deployment(t)
+	d := c.deployment(t, name)
 	pod := &d.Spec.Template.Spec
 	container := &pod.Containers[0]
 	s := container.SecurityContext
-	if *d.Spec.Replicas != 2 || pod.ServiceAccountName != controller.Name || !*pod.SecurityContext.RunAsNonRoot || !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation || s.Capabilities.Drop[0] != "ALL" {
+	if *d.Spec.Replicas != 2 || pod.ServiceAccountName != name || !*pod.SecurityContext.RunAsNonRoot || !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation || s.Capabilities.Drop[0] != "ALL" {
 		t.Errorf("the Deployment: %+v", d.Spec)
 	}
 	if container.Image != "registry.example/nodeattest:v1" {
@@ -158,12 +221,21 @@ func (c *cluster) shipped(t *testing.T) {
 			t.Errorf("a probe asks port %s, which is none of %v", probe.HTTPGet.Port.String(), ports)
 		}
 	}
+	admitted := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: name + "-"}, Spec: *pod.DeepCopy()}
+	other := admitted.DeepCopy()
+	if err := c.admin.Create(t.Context(), admitted, client.DryRunAll); err != nil {
+		t.Errorf("a pod: %v", err)
+	}
+	other.Spec.Containers[0].SecurityContext.AllowPrivilegeEscalation = new(true)
+	if err := c.admin.Create(t.Context(), other, client.DryRunAll); !apierrors.IsForbidden(err) {
+		t.Errorf("a pod whose programs may get more rights: %v, want it refused", err)
+	}
 }
 
-func (c *cluster) deployment(t *testing.T) *appsv1.Deployment {
+func (c *cluster) deployment(t *testing.T, name string) *appsv1.Deployment {
 	t.Helper()
 	d := new(appsv1.Deployment)
-	if err := c.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: controller.Name}, d); err != nil {
+	if err := c.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, d); err != nil {
 		t.Fatal(err)
 	}
 	return d
@@ -261,12 +333,20 @@ func untar(t *testing.T, path string) map[string][]byte {
 
 // startDeployment does what a kubelet would with a pod of the Deployment, as far as it
 // concerns the process: its root, volumes, service account, environment and command.
-func (c *cluster) startDeployment(t *testing.T, root string) *process {
+func (c *cluster) startDeployment(t *testing.T, name, root string) *process {
 	t.Helper()
-	pod := c.deployment(t).Spec.Template.Spec
+	pod := c.deployment(t, name).Spec.Template.Spec
 	container := pod.Containers[0]
 	volumes := map[string]map[string][]byte{}
 	for _, v := range pod.Volumes {
+		if v.Secret != nil {
+			var object corev1.Secret
+			if err := c.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: v.Secret.SecretName}, &object); err != nil {
+				t.Fatal(err)
+			}
+			volumes[v.Name] = object.Data
+			continue
+		}
 		var object corev1.ConfigMap
 		if err := c.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: v.ConfigMap.Name}, &object); err != nil {
 			t.Fatal(err)
@@ -306,12 +386,12 @@ func (c *cluster) startDeployment(t *testing.T, root string) *process {
 	}
 	user := *pod.SecurityContext.RunAsUser
 	t.Logf("as user %d: %s", user, fmt.Sprint(append(slices.Clone(container.Command), container.Args...)))
-	return startInRoot(t, c.dir, root, user, env, append(slices.Clone(container.Command), container.Args...))
+	return startInRoot(t, name, c.dir, root, user, env, append(slices.Clone(container.Command), container.Args...))
 }
 
 // startInRoot starts a command in a root of its own, with no other environment. Who is not
 // root himself is it in a user namespace.
-func startInRoot(t *testing.T, dir, root string, user int64, env, command []string) *process {
+func startInRoot(t *testing.T, name, dir, root string, user int64, env, command []string) *process {
 	t.Helper()
 	args := append([]string{"-i"}, env...)
 	enter := []string{"chroot", "--userspec=" + strconv.FormatInt(user, 10) + ":" + strconv.FormatInt(user, 10), root}
@@ -325,5 +405,5 @@ func startInRoot(t *testing.T, dir, root string, user int64, env, command []stri
 	}
 	enter[0], _ = exec.LookPath(enter[0])
 	env0, _ := exec.LookPath("env")
-	return startAs(t, "deployment", env0, dir, append(append(args, enter...), command...)...)
+	return startAs(t, name, env0, dir, append(append(args, enter...), command...)...)
 }

@@ -3,8 +3,9 @@
 // configuration names and that are not Kubernetes' own.
 //
 // Its configuration file is that of the node-attestation-controller, described in
-// kube/deploy/config.yaml. It ends with status 0 when it is told to (SIGTERM, SIGINT), with
-// 1 after an error, such as a lost lease, and with 2 after a wrong command line.
+// kube/deploy/config.yaml. It ends with status 0 when it is told to (SIGTERM, SIGINT)
+// and when the configuration has changed, to be started again with it; with 1 after an error,
+// such as a lost lease, and with 2 after a wrong command line.
 package main
 
 import (

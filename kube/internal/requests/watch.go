@@ -3,7 +3,9 @@
 package requests
 
 import (
+	"bytes"
 	"context"
+	"encoding/pem"
 	"fmt"
 	"time"
 
@@ -70,13 +72,32 @@ func cacheOf(m manager.Manager, signer string) (cache.Cache, error) {
 	filed, err := cache.New(m.GetConfig(), cache.Options{
 		HTTPClient: m.GetHTTPClient(), Scheme: m.GetScheme(), Mapper: m.GetRESTMapper(),
 		ByObject: map[client.Object]cache.ByObject{
-			&certificatesv1.CertificateSigningRequest{}: {Field: fields.OneTermEqualSelector("spec.signerName", signer)},
+			&certificatesv1.CertificateSigningRequest{}: {Field: fields.OneTermEqualSelector("spec.signerName", signer), Transform: trim},
 		},
 	})
 	if err != nil {
 		return nil, err
 	}
 	return filed, m.Add(filed)
+}
+
+// trim leaves out what nobody reads of a request in a cache: who wrote its fields and, once
+// it is finished, what stands behind its PKCS #10, which is most of it. The API server keeps
+// finished requests for an hour.
+func trim(object any) (any, error) {
+	r, ok := object.(*certificatesv1.CertificateSigningRequest)
+	if !ok { // a deleted one
+		return object, nil
+	}
+	r.ManagedFields = nil
+	finished := len(r.Status.Certificate) != 0
+	for _, c := range r.Status.Conditions {
+		finished = finished || c.Type == certificatesv1.CertificateDenied || c.Type == certificatesv1.CertificateFailed
+	}
+	if _, behind := pem.Decode(r.Spec.Request); finished && len(behind) < len(r.Spec.Request) {
+		r.Spec.Request = bytes.Clone(r.Spec.Request[:len(r.Spec.Request)-len(behind)])
+	}
+	return r, nil
 }
 
 // enqueue names the request that an event is about.

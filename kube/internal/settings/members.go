@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
@@ -29,6 +30,9 @@ func (s *Settings) Scope(provider string) membership.Scope {
 type Members struct {
 	mode, evidence string
 	byKind         map[string]*members
+	// paused is until when nobody is admitted by first use.
+	paused time.Time
+	now    func() time.Time
 }
 
 // members are those of one kind of evidence.
@@ -49,7 +53,7 @@ type OpenRegistry func(scope membership.Scope) (registry membership.Registry, st
 
 // NewMembers makes the authorizer over a registry for each kind of evidence.
 func (s *Settings) NewMembers(open OpenRegistry, nodeExists func(ctx context.Context, nodeName string) (bool, error)) (*Members, error) {
-	m := &Members{mode: s.Membership.Mode, evidence: s.Membership.Evidence, byKind: map[string]*members{}}
+	m := &Members{mode: s.Membership.Mode, evidence: s.Membership.Evidence, byKind: map[string]*members{}, now: time.Now}
 	for _, provider := range s.Opened() {
 		registry, stale, err := open(s.Scope(provider))
 		if err != nil {
@@ -61,6 +65,9 @@ func (s *Settings) NewMembers(open OpenRegistry, nodeExists func(ctx context.Con
 			return nil, fmt.Errorf("settings: membership: %s: %w", provider, err)
 		}
 		m.byKind[provider] = &members{first, registry}
+	}
+	if at := s.Membership.RestoredAt; at != nil {
+		m.paused = at.Add(s.Signers.MaxLifetime.Duration)
 	}
 	return m, nil
 }
@@ -100,13 +107,16 @@ func (m *Members) Authorize(ctx context.Context, r *attest.Result, request *csr.
 		return nil, attest.NotMember("machine " + string(r.Machine) + " by " + r.Provider + ", which is no kind of evidence that is configured")
 	case machine.Identity != "" && machine.Identity != string(r.Machine):
 		return nil, attest.NotMember("machine " + string(r.Machine) + ", where the inventory has " + machine.Identity + " for node " + r.NodeName)
-	case machine.Identity == "" && m.mode == ModeApproval:
+	case machine.Identity == "" && (m.mode == ModeApproval || m.firstUse(r.Provider) && m.now().Before(m.paused)):
 		record, err := of.registry.Lookup(ctx, r.NodeName)
 		if err != nil {
 			return nil, err
 		}
 		if record == nil || record.State != membership.StateBound {
-			return nil, attest.NotMember("machine " + string(r.Machine) + ", which nobody has approved as node " + r.NodeName)
+			return nil, m.unknown(r)
+		}
+		if m.firstUse(r.Provider) {
+			return of.FirstUse.Authorize(ctx, r, request)
 		}
 	case machine.Identity == "" && !m.firstUse(r.Provider):
 		return nil, attest.NotMember("machine " + string(r.Machine) + " by " + r.Provider + ", where the inventory has no identity for node " + r.NodeName)
@@ -116,4 +126,13 @@ func (m *Members) Authorize(ctx context.Context, r *attest.Result, request *csr.
 	named := *r // by the inventory or an operator: see CheckAuthorizer
 	named.ManyIdentities = ""
 	return of.FirstUse.Authorize(ctx, &named, request)
+}
+
+// unknown is why a machine is not admitted that neither the inventory names nor a record.
+func (m *Members) unknown(r *attest.Result) error {
+	if m.mode == ModeApproval {
+		return attest.NotMember("machine " + string(r.Machine) + ", which nobody has approved as node " + r.NodeName)
+	}
+	return &attest.Error{Check: membership.CheckRegistryResting, Got: "machine " + string(r.Machine) + ", unknown as node " + r.NodeName,
+		Want: "one that is recorded, or first use after " + m.paused.Format(time.RFC3339) + ", as etcd was restored", Err: csr.ErrRetry}
 }

@@ -1,10 +1,13 @@
 package settings
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
@@ -28,7 +31,9 @@ func TestMembers(t *testing.T) {
 	for name, row := range map[string]struct {
 		mode, identity string
 		approved       attest.Identity // by an operator
+		restored       time.Duration   // how long ago, of maxLifetime's 24 h
 		want           bool
+		check          attest.Check // "": that of membership
 	}{
 		"inventory: its identity":          {mode: ModeInventory, identity: ours, want: true},
 		"inventory: another's":             {mode: ModeInventory, identity: other},
@@ -42,10 +47,20 @@ func TestMembers(t *testing.T) {
 		"approval: it is approved":         {mode: ModeApproval, approved: attest.Identity(ours), want: true},
 		"approval: another is approved":    {mode: ModeApproval, approved: attest.Identity(other)},
 		"inventory: none, and it is bound": {mode: ModeInventory, approved: attest.Identity(ours)},
+		"restored: its identity":           {mode: ModeFirstUse, restored: time.Hour, identity: ours, want: true},
+		"restored: none":                   {mode: ModeFirstUse, restored: time.Hour, check: membership.CheckRegistryResting},
+		"restored: it is bound":            {mode: ModeFirstUse, restored: time.Hour, approved: attest.Identity(ours), want: true},
+		"restored: another is bound":       {mode: ModeFirstUse, restored: time.Hour, approved: attest.Identity(other)},
+		"restored: the last second":        {mode: ModeFirstUse, restored: 24*time.Hour - time.Second, check: membership.CheckRegistryResting},
+		"restored: a day ago":              {mode: ModeFirstUse, restored: 24 * time.Hour, want: true},
+		"restored: it is not approved":     {mode: ModeApproval, restored: time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &Settings{TPM: TPM{AllowedEKs: []attest.Identity{attest.Identity(ours)}}, Membership: Membership{Mode: row.mode, Road: "ek", IdentityClass: "RSA-2048"}}
 			s.complete()
+			if row.restored != 0 {
+				s.Membership.RestoredAt = &metav1.Time{Time: plane.Now().Add(-row.restored)}
+			}
 			registry, err := membership.NewMemoryRegistry(s.Scope(tpm.Provider), membership.RegistryOptions{Now: plane.Now})
 			if err != nil {
 				t.Fatal(err)
@@ -66,6 +81,7 @@ func TestMembers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			members.now = plane.Now
 			config := plane.Config
 			config.Authorizer, config.Policy = members, config.Policy.Clone()
 			config.Policy.Machines = func(context.Context, string, *csr.Request) (*csr.Machine, error) { return &machine, nil }
@@ -78,8 +94,9 @@ func TestMembers(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = verifier.Challenge(t.Context(), hello)
-			if row.want != (err == nil) || err != nil && !errors.Is(err, attest.CheckMembership) {
-				t.Errorf("got %v, want a challenge: %t", err, row.want)
+			check := cmp.Or(row.check, attest.CheckMembership)
+			if row.want != (err == nil) || err != nil && (!errors.Is(err, check) || errors.Is(err, csr.ErrRetry) != (row.check != "")) {
+				t.Errorf("got %v, want a challenge: %t, or %s", err, row.want, check)
 			}
 		})
 	}

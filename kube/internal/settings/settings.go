@@ -5,6 +5,7 @@ package settings
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -52,6 +53,10 @@ type Settings struct {
 	Membership Membership `json:"membership"`
 	Controller Controller `json:"controller"`
 	Signer     Signer     `json:"signer"`
+
+	// path is where it was read, and sum the digest of what was (Follow).
+	path string
+	sum  [sha256.Size]byte
 }
 
 // Cluster says which cluster is served.
@@ -127,6 +132,10 @@ type Membership struct {
 	// EKs: membership.Scope. Without TPMs both are empty.
 	Road          string `json:"road"`
 	IdentityClass string `json:"identityClass"`
+	// RestoredAt is when etcd was last restored from a backup: until signers.maxLifetime
+	// after it nobody is admitted by first use, as the records of machines may be lost whose
+	// certificates are still valid. Nil: it was not.
+	RestoredAt *metav1.Time `json:"restoredAt"`
 }
 
 // The modes of Membership.
@@ -178,6 +187,10 @@ func Read(path string) (*Settings, error) {
 		return nil, fmt.Errorf("settings: %w", err)
 	}
 	s, err := Parse(text)
+	if err == nil {
+		s.path = path
+		s.sum, err = s.sumOf(text)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("settings: %s: %w", path, err)
 	}

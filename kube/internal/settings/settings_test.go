@@ -6,6 +6,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/deploy"
@@ -60,6 +63,7 @@ func TestParse(t *testing.T) {
 		"a duration of no unit": {"maxLifetime: 24h", "maxLifetime: 24", "of type string"},
 		"a long built-in one":   {"builtInDuration: 0s", "builtInDuration: 25h", "builtInDuration"},
 		"an inventory nowhere":  {"  file: /etc/nodeattest/inventory.yaml", "  file: ''", "inventory.file"},
+		"a restore some day":    {"  # restoredAt:", "  restoredAt: yesterday", "yesterday"},
 		"a network of no kind":  {"reservedIPs: []", "reservedIPs: [10.0.0.0/33]", "33"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -70,6 +74,10 @@ func TestParse(t *testing.T) {
 				t.Errorf("got %v, want an error with %q", err, row.want)
 			}
 		})
+	}
+	s, err := Parse([]byte(strings.Replace(good, "  # restoredAt:", "  restoredAt: 2026-01-31T12:00:00Z", 1)))
+	if err != nil || !s.Membership.RestoredAt.Equal(&metav1.Time{Time: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}) {
+		t.Errorf("restored at %v, %v", s, err)
 	}
 	if _, err := Parse(nil); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("an empty file: %v", err)

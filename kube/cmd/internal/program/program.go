@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"sync"
 	"syscall"
 	"time"
 
@@ -48,8 +49,8 @@ type Flags struct {
 	Debug bool
 }
 
-// Main runs a program until it is told to end, and returns its exit status: 0, 1 after an
-// error, 2 after a wrong command line.
+// Main runs a program until it is told to end, or its configuration has changed, and returns
+// its exit status: 0, 1 after an error, 2 after a wrong command line.
 func Main(name string, args []string, stderr io.Writer, run func(ctx context.Context, f Flags, s *settings.Settings) error) int {
 	var f Flags
 	set := flag.NewFlagSet(name, flag.ContinueOnError)
@@ -82,13 +83,23 @@ func Main(name string, args []string, stderr io.Writer, run func(ctx context.Con
 	defer stop()
 	s, err := settings.Read(f.Config)
 	if err == nil {
-		err = run(log.IntoContext(ctx, logger), f, s)
+		err = following(log.IntoContext(ctx, logger), f, s, run)
 	}
 	if err != nil {
 		logger.Error(err, "ended", "program", name)
 		return 1
 	}
 	return 0
+}
+
+// following runs until ctx is over or the configuration has changed.
+func following(ctx context.Context, f Flags, s *settings.Settings, run func(ctx context.Context, f Flags, s *settings.Settings) error) error {
+	ctx, end := context.WithCancel(ctx)
+	var follows sync.WaitGroup
+	follows.Go(func() { s.Follow(ctx, end) })
+	defer follows.Wait()
+	defer end()
+	return run(ctx, f, s)
 }
 
 func versionOf() string {

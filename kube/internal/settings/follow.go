@@ -1,0 +1,97 @@
+package settings
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nodeattest/nodeattest/kube/internal/files"
+)
+
+// followInterval is how often the configuration is looked at.
+const followInterval = 10 * time.Second
+
+// Follow looks at the file that [Read] has read, and at the files that are named in it and
+// that nobody else follows, until ctx is over. Once they have changed it calls end, whose
+// program is then started again with them: what decides is made once, of all of them. What
+// could not be started with is logged, and changes nothing.
+func (s *Settings) Follow(ctx context.Context, end func()) {
+	files.Follow(ctx, followInterval, "the configuration", func() error {
+		changed, err := s.changed()
+		if changed {
+			log.FromContext(ctx).Info("the configuration has changed: the program ends, to be started again with it", "file", s.path)
+			end()
+		}
+		return err
+	})
+}
+
+// changed says whether the files are others than those that were read, and good.
+func (s *Settings) changed() (bool, error) {
+	next, err := Read(s.path)
+	if err != nil || next.sum == s.sum {
+		return false, err
+	}
+	if _, err := next.Kinds(); err != nil {
+		return false, err
+	}
+	_, err = next.ClusterIDs()
+	return err == nil, err
+}
+
+// sumOf is a digest of a configuration's text and of the certificates and revocation lists
+// that it names.
+func (s *Settings) sumOf(text []byte) ([sha256.Size]byte, error) {
+	var tree any
+	if err := yaml.Unmarshal(text, &tree); err != nil {
+		return [sha256.Size]byte{}, err
+	}
+	all := sha256.New()
+	fmt.Fprintf(all, "%x\n", sha256.Sum256(text))
+	for _, path := range append(named(tree), s.Cluster.CAFile) {
+		read, err := files.Read(path, MaxSize) // an error is for who needs the file
+		fmt.Fprintf(all, "%t %x\n", err == nil, sha256.Sum256(read))
+	}
+	return [sha256.Size]byte(all.Sum(nil)), nil
+}
+
+// named are the paths in a configuration of files that are read at the start alone.
+func named(tree any) []string {
+	var paths []string
+	switch node := tree.(type) {
+	case []any:
+		for _, child := range node {
+			paths = append(paths, named(child)...)
+		}
+	case map[string]any:
+		for key, child := range node {
+			if slices.Contains([]string{"rootsFile", "intermediatesFile", "crlFiles"}, key) {
+				paths = append(paths, texts(child)...)
+				continue
+			}
+			paths = append(paths, named(child)...)
+		}
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+// texts are a text, or those of a list.
+func texts(tree any) []string {
+	switch node := tree.(type) {
+	case string:
+		return []string{node}
+	case []any:
+		var all []string
+		for _, child := range node {
+			all = append(all, texts(child)...)
+		}
+		return all
+	}
+	return nil
+}

@@ -1,0 +1,96 @@
+package settings
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// list is a revocation list with a number.
+func list(t *testing.T, number int64) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	issuer := &x509.Certificate{Subject: pkix.Name{CommonName: "a vendor"}, SubjectKeyId: []byte{1}, KeyUsage: x509.KeyUsageCRLSign}
+	der, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{Number: big.NewInt(number), ThisUpdate: time.Now(), NextUpdate: time.Now().Add(time.Hour)}, issuer, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(der)
+}
+
+// TestChanged changes the files of a configuration one by one.
+func TestChanged(t *testing.T) {
+	ca := func() string {
+		t.Helper()
+		made, err := tpmsim.NewCA(tpmsim.CAOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: made.Root().Raw}))
+	}
+	roots, clusterCA, revoked := ca(), ca(), list(t, 1)
+	for name, row := range map[string]struct {
+		file, text string
+		old, with  string // in config.yaml instead
+		want       bool
+		broken     bool
+	}{
+		"nothing":                    {},
+		"the inventory":              {file: "inventory.yaml", text: "machines: [{nodeName: node-1}]\n"},
+		"a file that nobody names":   {file: "other.pem", text: ca()},
+		"the roots":                  {file: "ek-roots.pem", text: roots + ca(), want: true},
+		"the roots are broken":       {file: "ek-roots.pem", text: "-----BEGIN", broken: true},
+		"a revocation list":          {file: "list.crl", text: list(t, 2), want: true},
+		"a broken revocation list":   {file: "list.crl", text: "", broken: true},
+		"the cluster's CA":           {file: "ca.crt", text: clusterCA + ca(), want: true},
+		"the cluster's CA is broken": {file: "ca.crt", text: "", broken: true},
+		"a field":                    {old: "maxLifetime: 24h", with: "maxLifetime: 12h", want: true},
+		"a comment":                  {old: "maxLifetime: 24h", with: "maxLifetime: 24h # a day", want: true},
+		"an unknown field":           {old: "maxLifetime: 24h", with: "maxLife: 24h", broken: true},
+		"roots that nobody can find": {old: "ek-roots.pem", with: "none.pem", broken: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			write := func(file, text string) {
+				t.Helper()
+				if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			config := strings.ReplaceAll(shipped(t), "/etc/nodeattest/", dir+"/")
+			config = strings.Replace(config, "# caFile: /var/run/secrets/kubernetes.io/serviceaccount/ca.crt", "caFile: "+dir+"/ca.crt", 1)
+			config = strings.Replace(config, "      profile: tcg\n", "      profile: tcg\n      crlFiles: ["+dir+"/list.crl]\n", 1)
+			for file, text := range map[string]string{"config.yaml": config, "ek-roots.pem": roots, "ca.crt": clusterCA, "list.crl": revoked, "inventory.yaml": "machines: []\n"} {
+				write(file, text)
+			}
+			s, err := Read(filepath.Join(dir, "config.yaml"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch {
+			case row.old != "":
+				write("config.yaml", strings.Replace(config, row.old, row.with, 1))
+			case row.file != "":
+				write(row.file, row.text)
+			}
+			changed, err := s.changed()
+			if changed != row.want || (err != nil) != row.broken {
+				t.Errorf("changed: %t, %v, want %t and an error: %t", changed, err, row.want, row.broken)
+			}
+		})
+	}
+}
