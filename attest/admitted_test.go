@@ -133,13 +133,15 @@ func TestProviderIDAtTheHello(t *testing.T) {
 		{StageHello, "", nil}, {StageHello, "p://1", nil}, {StageHello, "p://2", CheckProviderID},
 		{StageAnswer, "", CheckProviderID}, {StageAnswer, "p://1", nil}, {StageAnswer, "p://2", CheckProviderID},
 	} {
-		a := AuthorizerFunc(func(context.Context, *Result, *csr.Request) (*Authorization, error) {
-			return &Authorization{ProviderID: c.vouched}, nil
+		t.Run(fmt.Sprint(c.stage), func(t *testing.T) {
+			a := AuthorizerFunc(func(context.Context, *Result, *csr.Request) (*Authorization, error) {
+				return &Authorization{ProviderID: c.vouched}, nil
+			})
+			err := Admit(context.Background(), a, &Result{Stage: c.stage, ClaimedProviderID: "p://1"}, &csr.Request{})
+			if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
+				t.Errorf("%v, vouched %q: %v", c.stage, c.vouched, err)
+			}
 		})
-		err := Admit(context.Background(), a, &Result{Stage: c.stage, ClaimedProviderID: "p://1"}, &csr.Request{})
-		if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
-			t.Errorf("%v, vouched %q: %v", c.stage, c.vouched, err)
-		}
 	}
 }
 
@@ -188,10 +190,12 @@ func TestRefusalsOfAuthorizers(t *testing.T) {
 		"a context's":      {context.DeadlineExceeded, csr.VerdictRetry},
 		"nil and no error": {nil, csr.VerdictDeny},
 	} {
-		a := AuthorizerFunc(func(context.Context, *Result, *csr.Request) (*Authorization, error) { return nil, c.err })
-		err := Admit(t.Context(), a, &Result{}, &csr.Request{})
-		if got := csr.Decide(err).Verdict; got != c.want {
-			t.Errorf("%s: %v, want %v (%v)", name, got, c.want, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			a := AuthorizerFunc(func(context.Context, *Result, *csr.Request) (*Authorization, error) { return nil, c.err })
+			err := Admit(t.Context(), a, &Result{}, &csr.Request{})
+			if got := csr.Decide(err).Verdict; got != c.want {
+				t.Errorf("%s: %v, want %v (%v)", name, got, c.want, err)
+			}
+		})
 	}
 }

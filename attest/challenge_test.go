@@ -26,9 +26,11 @@ func TestChallengeMessage(t *testing.T) {
 		"url":        "-_-_",
 		"more":       message + message,
 	} {
-		if _, err := parseChallengeMessage(bad); !errors.Is(err, der.CheckEncoding) {
-			t.Errorf("%s: got %v, want %v", name, err, der.CheckEncoding)
-		}
+		t.Run(name, func(t *testing.T) {
+			if _, err := parseChallengeMessage(bad); !errors.Is(err, der.CheckEncoding) {
+				t.Errorf("%s: got %v, want %v", name, err, der.CheckEncoding)
+			}
+		})
 	}
 	if _, err := parseChallengeMessage(strings.Repeat("A", 30<<10)); !errors.Is(err, der.CheckSize) {
 		t.Errorf("long: got %v, want %v", err, der.CheckSize)

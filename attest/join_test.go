@@ -298,9 +298,11 @@ func TestWhatWasNotMade(t *testing.T) {
 		"no secret":  {provider: "fake", binding: []byte{1}},
 		"no binding": {provider: "fake", secret: secret.New([]byte{1})},
 	} {
-		if c.QualifyingData("document") != nil {
-			t.Errorf("a Challenged of %s has qualifying data", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			if c.QualifyingData("document") != nil {
+				t.Errorf("a Challenged of %s has qualifying data", name)
+			}
+		})
 	}
 	if NewResult(StageAnswer, nil).Verified() != nil {
 		t.Error("a result of nobody's is verified")

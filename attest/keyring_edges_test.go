@@ -54,10 +54,12 @@ func TestTextsOfIdentities(t *testing.T) {
 		"gce:project": false, "gce:/1": false, "gce:project/": false, "gce:project/01": false, "gce:project/x": false, "gce:project/18446744073709551616": false,
 		"9a:x": false, "-a:x": false, "A:x": false, "a/:x": false, "othername:1.2.3:AA": true, "othername:1.2.3:": false, "othername:1.2.3:A\nA": false,
 	} {
-		id, err := ParseIdentity(text)
-		if good != (err == nil) || good != (id != "") {
-			t.Errorf("%q: %v", text, err)
-		}
+		t.Run(text, func(t *testing.T) {
+			id, err := ParseIdentity(text)
+			if good != (err == nil) || good != (id != "") {
+				t.Errorf("%q: %v", text, err)
+			}
+		})
 	}
 	for id, want := range map[Identity]bool{":abc": false, "abc": false, "a:": false, "a:b": true, "": false, ":": false} {
 		if id.Valid() != want {
@@ -72,9 +74,11 @@ func TestClaimsOfResults(t *testing.T) {
 		claimed, vouched string
 		want             int
 	}{"nothing": {"", "", 0}, "nothing, vouched": {"", "p", 0}, "what is vouched for": {"p", "p", 0}, "something": {"p", "", 1}, "something else": {"p", "q", 1}} {
-		r := &Result{ClaimedProviderID: c.claimed, Authorization: Authorization{ProviderID: c.vouched}}
-		if got := r.Facts()[1:]; len(got) != c.want {
-			t.Errorf("%s: %v", name, got)
-		}
+		t.Run(name, func(t *testing.T) {
+			r := &Result{ClaimedProviderID: c.claimed, Authorization: Authorization{ProviderID: c.vouched}}
+			if got := r.Facts()[1:]; len(got) != c.want {
+				t.Errorf("%s: %v", name, got)
+			}
+		})
 	}
 }

@@ -26,15 +26,17 @@ func TestKeyRingRefuses(t *testing.T) {
 	for name, keys := range map[string][]RingKey{
 		"none": nil, "twice": {good, good}, "no secret": {noSecret}, "no time": {noTime}, "reversed": {reversed},
 	} {
-		if _, err := NewKeyRing(keys, ringTime); err == nil {
-			t.Errorf("%s: a ring", name)
-		}
-		if _, err := NewStaticKeyRing(keys...); err == nil {
-			t.Errorf("%s: a static ring", name)
-		}
-		if _, err := MarshalRingKeys(keys); err == nil {
-			t.Errorf("%s: encoded", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			if _, err := NewKeyRing(keys, ringTime); err == nil {
+				t.Errorf("%s: a ring", name)
+			}
+			if _, err := NewStaticKeyRing(keys...); err == nil {
+				t.Errorf("%s: a static ring", name)
+			}
+			if _, err := MarshalRingKeys(keys); err == nil {
+				t.Errorf("%s: encoded", name)
+			}
+		})
 	}
 	if _, err := NewKeyRing([]RingKey{good}, time.Time{}); err == nil {
 		t.Error("a ring that was never read")
@@ -156,12 +158,14 @@ func TestEncodeKeys(t *testing.T) {
 		"time too late":   {name: append(append(bytes.Clone(value[:32]), bytes.Repeat([]byte{0xff}, 8)...), value[40:]...)},
 		"no secret":       {name: append(make([]byte, 32), value[32:]...)},
 	} {
-		_, err := ParseRingKeys(bad)
-		if err == nil {
-			t.Errorf("%s: accepted", what)
-		} else if strings.Contains(err.Error(), hex.EncodeToString(revealed(&a)[:4])) {
-			t.Errorf("%s: the error shows the secret", what)
-		}
+		t.Run(what, func(t *testing.T) {
+			_, err := ParseRingKeys(bad)
+			if err == nil {
+				t.Errorf("%s: accepted", what)
+			} else if strings.Contains(err.Error(), hex.EncodeToString(revealed(&a)[:4])) {
+				t.Errorf("%s: the error shows the secret", what)
+			}
+		})
 	}
 }
 

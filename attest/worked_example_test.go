@@ -170,9 +170,11 @@ func TestWorkedExample(t *testing.T) {
 		"binding of the proof":    {proof.Binding, der},
 		"challenge's message":     {e.file(t, "challenge.txt"), []byte(attest.ChallengeDecision(e.file(t, "challenge.der")).Message)},
 	} {
-		if !bytes.Equal(pair[0], pair[1]) {
-			t.Errorf("%s: got %x, want %x", name, pair[0], pair[1])
-		}
+		t.Run(name, func(t *testing.T) {
+			if !bytes.Equal(pair[0], pair[1]) {
+				t.Errorf("%s: got %x, want %x", name, pair[0], pair[1])
+			}
+		})
 	}
 	if hello.ClusterID != e.ClusterID || hello.TargetSigner != e.SignerName || hello.Road != message.RoadAK {
 		t.Errorf("hello: %+v", hello)

@@ -47,13 +47,15 @@ func TestAuthenticateRefuses(t *testing.T) {
 		"getter gave up":     {testToken, failing(context.Canceled), testNow, ErrRetry},
 		"wrapped":            {testToken, failing(fmt.Errorf("the cache: %w", ErrNotFound)), testNow, CheckCredential},
 	} {
-		user, err := Authenticate(t.Context(), test.bearer, test.get, test.now)
-		if !errors.Is(err, test.want) || user != nil || leaks(err.Error()) {
-			t.Errorf("%s: %v, %v, want %v", name, user, err, test.want)
-		}
-		if errors.Is(err, ErrRetry) != (test.want == ErrRetry) { //nolint:errorlint // a row of the table
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			user, err := Authenticate(t.Context(), test.bearer, test.get, test.now)
+			if !errors.Is(err, test.want) || user != nil || leaks(err.Error()) {
+				t.Errorf("%s: %v, %v, want %v", name, user, err, test.want)
+			}
+			if errors.Is(err, ErrRetry) != (test.want == ErrRetry) { //nolint:errorlint // a row of the table
+				t.Errorf("%s: %v", name, err)
+			}
+		})
 	}
 	if _, err := Authenticate(t.Context(), testToken, failing(io.ErrUnexpectedEOF), testNow); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("%v hides its cause", err)

@@ -292,13 +292,15 @@ func TestParsePinRefuses(t *testing.T) {
 		"two colons":          "sha256::" + somePin[8:],
 		"1 MiB":               strings.Repeat("a", 1<<20),
 	} {
-		p, err := ParsePin(s)
-		if !errors.Is(err, CheckPin) || !p.IsZero() {
-			t.Errorf("%s: %v, %v, want %v", name, p, err, CheckPin)
-		}
-		if err != nil && len(err.Error()) > 1000 {
-			t.Errorf("%s: an error of %d bytes", name, len(err.Error()))
-		}
+		t.Run(name, func(t *testing.T) {
+			p, err := ParsePin(s)
+			if !errors.Is(err, CheckPin) || !p.IsZero() {
+				t.Errorf("%s: %v, %v, want %v", name, p, err, CheckPin)
+			}
+			if err != nil && len(err.Error()) > 1000 {
+				t.Errorf("%s: an error of %d bytes", name, len(err.Error()))
+			}
+		})
 	}
 }
 

@@ -36,9 +36,11 @@ func TestCacheMarshal(t *testing.T) {
 		"bad address": {&Cache{Info: cache.Info, Addresses: []string{"http://b"}}, CheckServerScheme},
 		"too many":    {&Cache{Info: cache.Info, Addresses: make([]string, MaxAddresses)}, refusal.CheckConfig},
 	} {
-		if got, err := test.cache.Marshal(); !errors.Is(err, test.want) {
-			t.Errorf("%s: %s, %v, want %v", name, got, err, test.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got, err := test.cache.Marshal(); !errors.Is(err, test.want) {
+				t.Errorf("%s: %s, %v, want %v", name, got, err, test.want)
+			}
+		})
 	}
 }
 
@@ -74,12 +76,14 @@ func TestParseCacheRefuses(t *testing.T) {
 		"too large":           good + strings.Repeat(" ", MaxCacheSize),
 		"the kubeconfig bare": kubeadmKubeconfig("https://a:1", ca.pem()),
 	} {
-		if file == good {
-			t.Fatalf("%s: the file was not changed", name)
-		}
-		if c, err := ParseCache([]byte(file)); !errors.Is(err, CheckCache) || c != nil {
-			t.Errorf("%s: %+v, %v, want %v", name, c, err, CheckCache)
-		}
+		t.Run(name, func(t *testing.T) {
+			if file == good {
+				t.Fatalf("%s: the file was not changed", name)
+			}
+			if c, err := ParseCache([]byte(file)); !errors.Is(err, CheckCache) || c != nil {
+				t.Errorf("%s: %+v, %v, want %v", name, c, err, CheckCache)
+			}
+		})
 	}
 }
 
@@ -98,9 +102,11 @@ func TestParseCacheCauses(t *testing.T) {
 		`"b"`:            {`"http://b"`, CheckServerScheme},
 		`contexts: null`: {`contexts: 1`, CheckKubeconfig},
 	} {
-		if _, err := ParseCache([]byte(strings.Replace(string(b), old, test.new, 1))); !errors.Is(err, CheckCache) || !errors.Is(err, test.want) {
-			t.Errorf("%s: %v, want %v", test.new, err, test.want)
-		}
+		t.Run(old, func(t *testing.T) {
+			if _, err := ParseCache([]byte(strings.Replace(string(b), old, test.new, 1))); !errors.Is(err, CheckCache) || !errors.Is(err, test.want) {
+				t.Errorf("%s: %v, want %v", test.new, err, test.want)
+			}
+		})
 	}
 	for size, read := range map[int]bool{MaxCacheSize: true, MaxCacheSize + 1: false} {
 		_, err := ParseCache(append(b, strings.Repeat("x", size-len(b))...))

@@ -71,13 +71,15 @@ func TestVerify(t *testing.T) {
 		"too large":              {change(KubeconfigKey, func(string) string { return strings.Repeat("x", MaxKubeconfigSize+1) }), token, CheckKubeconfig},
 		"signed, no document":    {noDocument, token, CheckKubeconfig},
 	} {
-		got, err := Verify(test.data, test.token)
-		if !errors.Is(err, test.want) || got != nil {
-			t.Errorf("%s: %+v, %v, want %v", name, got, err, test.want)
-		}
-		if err != nil && strings.Contains(err.Error(), "0123456789") {
-			t.Errorf("%s: the error has the secret: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			got, err := Verify(test.data, test.token)
+			if !errors.Is(err, test.want) || got != nil {
+				t.Errorf("%s: %+v, %v, want %v", name, got, err, test.want)
+			}
+			if err != nil && strings.Contains(err.Error(), "0123456789") {
+				t.Errorf("%s: the error has the secret: %v", name, err)
+			}
+		})
 	}
 }
 
@@ -113,9 +115,11 @@ func TestParseConfigMap(t *testing.T) {
 		"other members": strings.Replace(goodConfigMap, `"data"`, `"newThing":[{"a":[1,2.5e3,null,true]}],"data"`, 1),
 		"escapes":       strings.Replace(goodConfigMap, `"kubeconfig":"a`, `"\u006bubeconfig":"\u0061`, 1),
 	} {
-		if got, err := ParseConfigMap([]byte(object)); err != nil || !maps.Equal(got, want) {
-			t.Errorf("%s: %v, %v", name, got, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got, err := ParseConfigMap([]byte(object)); err != nil || !maps.Equal(got, want) {
+				t.Errorf("%s: %v, %v", name, got, err)
+			}
+		})
 	}
 	for name, object := range map[string]string{
 		"no data": strings.Replace(goodConfigMap, `"data"`, `"dataa"`, 1), "data null": `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"cluster-info","namespace":"kube-public"},"data":null}`,
@@ -131,11 +135,13 @@ func TestParseConfigMapOfYAML(t *testing.T) {
 	for object, want := range map[string]bool{
 		"apiVersion: v1\nkind: ConfigMap\n": true, "- a": true, "": true, " \n": true, "[]": true, "null": true, "{": false, " \t\r\n{]": false,
 	} {
-		_, err := ParseConfigMap([]byte(object))
-		var own *Error
-		if !errors.Is(err, CheckConfigMap) || !errors.As(err, &own) || (own.Got != "") != want {
-			t.Errorf("%q: %v, and it is to be said that it is no JSON: %v", object, err, want)
-		}
+		t.Run(object, func(t *testing.T) {
+			_, err := ParseConfigMap([]byte(object))
+			var own *Error
+			if !errors.Is(err, CheckConfigMap) || !errors.As(err, &own) || (own.Got != "") != want {
+				t.Errorf("%q: %v, and it is to be said that it is no JSON: %v", object, err, want)
+			}
+		})
 	}
 }
 
@@ -174,13 +180,15 @@ func TestParseConfigMapRefuses(t *testing.T) {
 		"a text without end":  `"` + strings.Repeat(`\u0061`, MaxConfigMapSize/7),
 		"too many in an list": `{"a":[` + strings.Repeat("0,", MaxConfigMapSize/2-10),
 	} {
-		got, err := ParseConfigMap([]byte(object))
-		if !errors.Is(err, CheckConfigMap) || got != nil {
-			t.Errorf("%s: %v, %v, want %v", name, got, err, CheckConfigMap)
-		}
-		if err != nil && len(err.Error()) > 1000 {
-			t.Errorf("%s: an error of %d bytes", name, len(err.Error()))
-		}
+		t.Run(name, func(t *testing.T) {
+			got, err := ParseConfigMap([]byte(object))
+			if !errors.Is(err, CheckConfigMap) || got != nil {
+				t.Errorf("%s: %v, %v, want %v", name, got, err, CheckConfigMap)
+			}
+			if err != nil && len(err.Error()) > 1000 {
+				t.Errorf("%s: an error of %d bytes", name, len(err.Error()))
+			}
+		})
 	}
 }
 

@@ -44,18 +44,20 @@ func TestCreateOptions(t *testing.T) {
 		{"no groups", CreateOptions{Groups: []string{}}, Secret{Expiration: testNow.Add(DefaultTTL), Usages: Usages{true, true}}},
 		{"groups", CreateOptions{Groups: []string{GroupPrefix + "a"}}, Secret{Expiration: testNow.Add(DefaultTTL), Usages: Usages{true, true}, Groups: []string{GroupPrefix + "a"}}},
 	} {
-		test.options.Token, test.want.Token = token, token
-		s, err := Create(test.options, testNow)
-		if err != nil {
-			t.Errorf("%s: %v", test.name, err)
-			continue
-		}
-		if len(s.Groups) == 0 {
-			s.Groups = nil
-		}
-		if !reflect.DeepEqual(*s, test.want) {
-			t.Errorf("%s: %+v, want %+v", test.name, s, test.want)
-		}
+		t.Run(test.name, func(t *testing.T) {
+			test.options.Token, test.want.Token = token, token
+			s, err := Create(test.options, testNow)
+			if err != nil {
+				t.Errorf("%s: %v", test.name, err)
+				return
+			}
+			if len(s.Groups) == 0 {
+				s.Groups = nil
+			}
+			if !reflect.DeepEqual(*s, test.want) {
+				t.Errorf("%s: %+v, want %+v", test.name, s, test.want)
+			}
+		})
 	}
 }
 
@@ -76,9 +78,11 @@ func TestCreateRefuses(t *testing.T) {
 		"a description":     {testNow, CreateOptions{Description: "\xff"}, CheckDescription},
 		"an end after 9999": {time.Date(9999, 12, 31, 12, 0, 0, 0, time.UTC), CreateOptions{}, CheckExpiration},
 	} {
-		if s, err := Create(test.options, test.now); !errors.Is(err, test.want) || s != nil {
-			t.Errorf("%s: %v, %v, want %v", name, s, err, test.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if s, err := Create(test.options, test.now); !errors.Is(err, test.want) || s != nil {
+				t.Errorf("%s: %v, %v, want %v", name, s, err, test.want)
+			}
+		})
 	}
 }
 
@@ -96,9 +100,11 @@ func TestCreateCopiesGroups(t *testing.T) {
 
 func TestParseID(t *testing.T) {
 	for s, want := range map[string]string{testID: testID, testToken: testID, "000000": "000000"} {
-		if got, err := ParseID(s); err != nil || got != want {
-			t.Errorf("%q: %q, %v", s, got, err)
-		}
+		t.Run(s, func(t *testing.T) {
+			if got, err := ParseID(s); err != nil || got != want {
+				t.Errorf("%q: %q, %v", s, got, err)
+			}
+		})
 	}
 	for _, s := range []string{"", "abcde", "abcdefg", "ABCDEF", testID + ".", testSecret, testToken + "0", SecretName(testID), " " + testID} {
 		if got, err := ParseID(s); !errors.Is(err, CheckToken) || got != "" || leaks(err.Error()) {

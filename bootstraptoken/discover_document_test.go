@@ -287,18 +287,20 @@ func TestDiscoverURLRefuses(t *testing.T) {
 		server.URL + "/gone":        {bootstraptoken.CheckStatus, true},
 		server.URL + "/secret":      {bootstraptoken.CheckForbidden, true},
 	} {
-		network := *network
-		ctx := t.Context()
-		if test.retry {
-			ctx = giveUp(t, &network, 1)
-		}
-		found, err := bootstraptoken.DiscoverURL(ctx, address, network)
-		if found != nil || !errors.Is(err, test.want) || errors.Is(err, bootstraptoken.ErrRetry) != test.retry {
-			t.Errorf("%.80s: %+v, %v, want %v", address, found, err, test.want)
-		}
-		if err != nil && strings.Contains(err.Error(), "pw") {
-			t.Errorf("%s: the error has the password: %v", address, err)
-		}
+		t.Run(address, func(t *testing.T) {
+			network := *network
+			ctx := t.Context()
+			if test.retry {
+				ctx = giveUp(t, &network, 1)
+			}
+			found, err := bootstraptoken.DiscoverURL(ctx, address, network)
+			if found != nil || !errors.Is(err, test.want) || errors.Is(err, bootstraptoken.ErrRetry) != test.retry {
+				t.Errorf("%.80s: %+v, %v, want %v", address, found, err, test.want)
+			}
+			if err != nil && strings.Contains(err.Error(), "pw") {
+				t.Errorf("%s: the error has the password: %v", address, err)
+			}
+		})
 	}
 }
 

@@ -227,11 +227,13 @@ func TestDiscoverConfigIsChecked(t *testing.T) {
 		"negative timeout": {func(c *bootstraptoken.DiscoverConfig) { c.Network.Timeout = -1 }, refusal.CheckConfig},
 		"negative backoff": {func(c *bootstraptoken.DiscoverConfig) { c.Network.MinBackoff = -1 }, refusal.CheckConfig},
 	} {
-		cfg := cluster.DiscoverConfig()
-		test.change(&cfg)
-		if found, err := bootstraptoken.Discover(t.Context(), cfg); !errors.Is(err, test.want) || found != nil {
-			t.Errorf("%s: %v, want %v", name, err, test.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			cfg := cluster.DiscoverConfig()
+			test.change(&cfg)
+			if found, err := bootstraptoken.Discover(t.Context(), cfg); !errors.Is(err, test.want) || found != nil {
+				t.Errorf("%s: %v, want %v", name, err, test.want)
+			}
+		})
 	}
 	if n := len(cluster.Requests()); n != 0 {
 		t.Errorf("%d requests were made", n)
@@ -377,17 +379,19 @@ func TestDiscoverRefusesSignedDocuments(t *testing.T) {
 		"no CA":         {good[:start] + good[end:], bootstraptoken.CheckNoCA},
 		"no kubeconfig": {"{}", bootstraptoken.CheckKubeconfig},
 	} {
-		cluster.SetData(map[string]string{bootstraptoken.KubeconfigKey: test.kubeconfig})
-		if err := cluster.Sign(); err != nil {
-			t.Fatal(err)
-		}
-		_, err := bootstraptoken.Discover(t.Context(), cluster.DiscoverConfig())
-		if !errors.Is(err, test.want) || errors.Is(err, bootstraptoken.ErrRetry) {
-			t.Errorf("%s: %v, want %v", name, err, test.want)
-		}
-		if err != nil && strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: the error repeats the credential: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			cluster.SetData(map[string]string{bootstraptoken.KubeconfigKey: test.kubeconfig})
+			if err := cluster.Sign(); err != nil {
+				t.Fatal(err)
+			}
+			_, err := bootstraptoken.Discover(t.Context(), cluster.DiscoverConfig())
+			if !errors.Is(err, test.want) || errors.Is(err, bootstraptoken.ErrRetry) {
+				t.Errorf("%s: %v, want %v", name, err, test.want)
+			}
+			if err != nil && strings.Contains(err.Error(), "secret") {
+				t.Errorf("%s: the error repeats the credential: %v", name, err)
+			}
+		})
 	}
 }
 
@@ -406,21 +410,23 @@ func TestDiscoverAgreement(t *testing.T) {
 		"another signature":  {map[string]string{bootstraptoken.KubeconfigKey: good[bootstraptoken.KubeconfigKey], bootstraptoken.SignatureKeyPrefix + cfg.Token.ID(): "a..b"}, bootstraptoken.CheckSignature, false},
 		"no signature":       {map[string]string{bootstraptoken.KubeconfigKey: good[bootstraptoken.KubeconfigKey]}, bootstraptoken.CheckNoSignature, true},
 	} {
-		connections := 0
-		cfg := cfg
-		cfg.Network.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-			connections++
-			cluster.SetData(good)
-			if connections%2 == 0 {
-				cluster.SetData(test.second)
+		t.Run(name, func(t *testing.T) {
+			connections := 0
+			cfg := cfg
+			cfg.Network.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+				connections++
+				cluster.SetData(good)
+				if connections%2 == 0 {
+					cluster.SetData(test.second)
+				}
+				return new(net.Dialer).DialContext(ctx, network, address)
 			}
-			return new(net.Dialer).DialContext(ctx, network, address)
-		}
-		ctx := giveUp(t, &cfg.Network, 4)
-		_, err := bootstraptoken.Discover(ctx, cfg)
-		if !errors.Is(err, test.want) || errors.Is(err, bootstraptoken.ErrRetry) != test.retry {
-			t.Errorf("%s: %v, want %v", name, err, test.want)
-		}
+			ctx := giveUp(t, &cfg.Network, 4)
+			_, err := bootstraptoken.Discover(ctx, cfg)
+			if !errors.Is(err, test.want) || errors.Is(err, bootstraptoken.ErrRetry) != test.retry {
+				t.Errorf("%s: %v, want %v", name, err, test.want)
+			}
+		})
 	}
 }
 

@@ -20,11 +20,13 @@ func TestWordsOfCaches(t *testing.T) {
 		"no version":      {`"version":1,`, ``, "version 0"},
 		"another time":    {"2026-05-01T12:00:00Z", "yesterday", "another form of the time"},
 	} {
-		_, err := ParseCache(bytes.Replace(good, []byte(c.from), []byte(c.to), 1))
-		var e *Error
-		if !errors.Is(err, CheckCache) || !errors.As(err, &e) || e.Got != c.got {
-			t.Errorf("%s: got %v, want %s", name, err, c.got)
-		}
+		t.Run(name, func(t *testing.T) {
+			_, err := ParseCache(bytes.Replace(good, []byte(c.from), []byte(c.to), 1))
+			var e *Error
+			if !errors.Is(err, CheckCache) || !errors.As(err, &e) || e.Got != c.got {
+				t.Errorf("%s: got %v, want %s", name, err, c.got)
+			}
+		})
 	}
 }
 
@@ -41,11 +43,13 @@ func TestWordsOfYAML(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "not YAML", "# nothing": "not YAML", "a: [": "line 1: not YAML", "a: b\n---\nc: d\n": "something after the first document",
 	} {
-		_, err := parseYAML([]byte(text), CheckManifest)
-		var e *Error
-		if !errors.Is(err, CheckManifest) || !errors.As(err, &e) || e.Got != want {
-			t.Errorf("%q: got %v, want %s", text, err, want)
-		}
+		t.Run(text, func(t *testing.T) {
+			_, err := parseYAML([]byte(text), CheckManifest)
+			var e *Error
+			if !errors.Is(err, CheckManifest) || !errors.As(err, &e) || e.Got != want {
+				t.Errorf("%q: got %v, want %s", text, err, want)
+			}
+		})
 	}
 }
 
@@ -64,14 +68,16 @@ func TestEmptyValues(t *testing.T) {
 		"{a: b}":    {"!!map": false},
 		`"content"`: {"!!str": false},
 	} {
-		v, err := parseYAML([]byte(text), CheckManifest)
-		if err != nil {
-			t.Fatalf("%s: %v", text, err)
-		}
-		for tag, taken := range want {
-			if err := empty(tag, CheckProxy)(v); (err == nil) != taken || err != nil && !errors.Is(err, CheckProxy) {
-				t.Errorf("%s as %s: %v", text, tag, err)
+		t.Run(text, func(t *testing.T) {
+			v, err := parseYAML([]byte(text), CheckManifest)
+			if err != nil {
+				t.Fatalf("%s: %v", text, err)
 			}
-		}
+			for tag, taken := range want {
+				if err := empty(tag, CheckProxy)(v); (err == nil) != taken || err != nil && !errors.Is(err, CheckProxy) {
+					t.Errorf("%s as %s: %v", text, tag, err)
+				}
+			}
+		})
 	}
 }

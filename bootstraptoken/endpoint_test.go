@@ -22,17 +22,19 @@ func TestParseServer(t *testing.T) {
 		"https://a/k8s/":                  "https://a/k8s" + clusterInfoPath,
 		"https://a/x:y@z,1=2+3":           "https://a/x:y@z,1=2+3" + clusterInfoPath,
 	} {
-		u, err := parseServer(s)
-		if err != nil {
-			t.Errorf("%s: %v", s, err)
-			continue
-		}
-		if got := below(u, clusterInfoPath).String(); got != want {
-			t.Errorf("%s: ConfigMap at %s, want %s", s, got, want)
-		}
-		if u.String() != s {
-			t.Errorf("%s: reads as %s", s, u)
-		}
+		t.Run(s, func(t *testing.T) {
+			u, err := parseServer(s)
+			if err != nil {
+				t.Errorf("%s: %v", s, err)
+				return
+			}
+			if got := below(u, clusterInfoPath).String(); got != want {
+				t.Errorf("%s: ConfigMap at %s, want %s", s, got, want)
+			}
+			if u.String() != s {
+				t.Errorf("%s: reads as %s", s, u)
+			}
+		})
 	}
 }
 
@@ -84,11 +86,13 @@ func TestParseServerRefuses(t *testing.T) {
 		"https://me:pw@a":          CheckCredentials,
 		"https://@a":               CheckCredentials,
 	} {
-		if u, err := parseServer(s); !errors.Is(err, want) {
-			t.Errorf("%.40q: %v, %v, want %v", s, u, err, want)
-		} else if strings.Contains(err.Error(), "pw") {
-			t.Errorf("the error has the password: %v", err)
-		}
+		t.Run(s, func(t *testing.T) {
+			if u, err := parseServer(s); !errors.Is(err, want) {
+				t.Errorf("%.40q: %v, %v, want %v", s, u, err, want)
+			} else if strings.Contains(err.Error(), "pw") {
+				t.Errorf("the error has the password: %v", err)
+			}
+		})
 	}
 }
 
@@ -148,9 +152,11 @@ func TestParseAddress(t *testing.T) {
 		"a": "https://a", "a:6443": "https://a:6443", "10.0.0.1": "https://10.0.0.1", "::1": "https://[::1]", "[::1]": "https://[::1]",
 		"[::1]:6443": "https://[::1]:6443", "2001:db8::1": "https://[2001:db8::1]", "https://a/b": "https://a/b",
 	} {
-		if u, err := parseAddress(s); err != nil || u.String() != want {
-			t.Errorf("%s: %v, %v, want %s", s, u, err, want)
-		}
+		t.Run(s, func(t *testing.T) {
+			if u, err := parseAddress(s); err != nil || u.String() != want {
+				t.Errorf("%s: %v, %v, want %s", s, u, err, want)
+			}
+		})
 	}
 	for _, s := range []string{"", "a/b", "a:6443/b", "a:b:c", "fe80::1%eth0", "me@a", "http://a", "a?b", "://a", "//a"} {
 		if u, err := parseAddress(s); err == nil {

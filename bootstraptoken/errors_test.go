@@ -18,9 +18,11 @@ func TestErrorText(t *testing.T) {
 		{&Error{Check: CheckType, Got: "a", Err: io.EOF}, "type: got a: EOF"},
 		{&Error{Check: ErrRetry, Err: io.EOF}, "could not decide, try again: EOF"},
 	} {
-		if got := test.err.Error(); got != test.want {
-			t.Errorf("%q, want %q", got, test.want)
-		}
+		t.Run(test.want, func(t *testing.T) {
+			if got := test.err.Error(); got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+		})
 	}
 }
 

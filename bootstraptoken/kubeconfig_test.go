@@ -76,12 +76,14 @@ func TestClusterInfoIsChecked(t *testing.T) {
 		"too many":             {many, CheckCA},
 		"a server certificate": {&ClusterInfo{Server: "https://a", CAs: []*x509.Certificate{leaf}}, CheckCA},
 	} {
-		if got, err := test.c.Marshal(); !errors.Is(err, test.want) {
-			t.Errorf("%s: %s, %v, want %v", name, got, err, test.want)
-		}
-		if got, err := NewClusterInfoData(test.c); !errors.Is(err, test.want) {
-			t.Errorf("%s: data %s, %v, want %v", name, got, err, test.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got, err := test.c.Marshal(); !errors.Is(err, test.want) {
+				t.Errorf("%s: %s, %v, want %v", name, got, err, test.want)
+			}
+			if got, err := NewClusterInfoData(test.c); !errors.Is(err, test.want) {
+				t.Errorf("%s: data %s, %v, want %v", name, got, err, test.want)
+			}
+		})
 	}
 }
 
@@ -98,9 +100,11 @@ func TestClusterInfoRoots(t *testing.T) {
 		t.Error("other roots than the CAs")
 	}
 	for name, c := range map[string]*ClusterInfo{"nil": nil, "zero": {}, "server alone": {Server: "https://a"}} {
-		if roots, err := c.Roots(); !errors.Is(err, CheckNoCA) || roots != nil {
-			t.Errorf("%s: %v, %v, want %v", name, roots, err, CheckNoCA)
-		}
+		t.Run(name, func(t *testing.T) {
+			if roots, err := c.Roots(); !errors.Is(err, CheckNoCA) || roots != nil {
+				t.Errorf("%s: %v, %v, want %v", name, roots, err, CheckNoCA)
+			}
+		})
 	}
 	if roots, err := (&ClusterInfo{SystemRoots: true}).Roots(); (roots == nil) == (err == nil) {
 		t.Errorf("system roots: %v, %v", roots, err)
@@ -114,9 +118,11 @@ func TestClusterInfoEqual(t *testing.T) {
 		"nil": nil, "another server": info("https://b", one, two), "another order": info("https://a", two, one),
 		"fewer": info("https://a", one), "a renewed CA": info("https://a", one.renewed(t), two), "system": {Server: "https://a", SystemRoots: true},
 	} {
-		if a.Equal(b) || b.Equal(a) {
-			t.Errorf("%s: equal", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			if a.Equal(b) || b.Equal(a) {
+				t.Errorf("%s: equal", name)
+			}
+		})
 	}
 	if (&ClusterInfo{Server: "https://a"}).Equal(&ClusterInfo{Server: "https://a", SystemRoots: true}) {
 		t.Error("system roots equal none")
@@ -155,10 +161,12 @@ func TestParseKubeconfig(t *testing.T) {
 		"JSON": `{"kind":"Config","apiVersion":"v1","preferences":{},"clusters":[{"name":"","cluster":{"server":"https://api.example.com:6443","certificate-authority-data":"` +
 			data + `"}}],"users":[],"contexts":[],"current-context":""}`,
 	} {
-		got, err := ParseKubeconfig([]byte(document))
-		if err != nil || !got.Equal(want) {
-			t.Errorf("%s: %+v, %v", name, got, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			got, err := ParseKubeconfig([]byte(document))
+			if err != nil || !got.Equal(want) {
+				t.Errorf("%s: %+v, %v", name, got, err)
+			}
+		})
 	}
 }
 
@@ -353,15 +361,17 @@ func TestParseKubeconfigHostile(t *testing.T) {
 		"flow lists": "[", "flow objects": "{", "flow pairs": "[a,", "block lists": "- ", "keys": "? ", "colons": "a: ", "quotes": `"`, "anchors": "&a ",
 		"aliases": "*a ", "tags": "!!", "documents": "---\n", "comments": "#\n", "items": "- a\n", "elements": "a,", "escapes": `"\u0041`, "percent": "%", "tabs": "\t",
 	} {
-		for _, prefix := range []string{"", "[", "a: "} {
-			document := prefix + strings.Repeat(unit, (MaxKubeconfigSize-len(prefix))/len(unit))
-			if got, err := ParseKubeconfig([]byte(document)); !errors.Is(err, CheckKubeconfig) {
-				t.Errorf("%s after %q: %+v, %v", name, prefix, got, err)
+		t.Run(name, func(t *testing.T) {
+			for _, prefix := range []string{"", "[", "a: "} {
+				document := prefix + strings.Repeat(unit, (MaxKubeconfigSize-len(prefix))/len(unit))
+				if got, err := ParseKubeconfig([]byte(document)); !errors.Is(err, CheckKubeconfig) {
+					t.Errorf("%s after %q: %+v, %v", name, prefix, got, err)
+				}
 			}
-		}
-		if _, err := ParseKubeconfig([]byte(strings.Repeat(unit, 1<<20))); !errors.Is(err, CheckKubeconfig) {
-			t.Errorf("%s: 1 MiB: %v", name, err)
-		}
+			if _, err := ParseKubeconfig([]byte(strings.Repeat(unit, 1<<20))); !errors.Is(err, CheckKubeconfig) {
+				t.Errorf("%s: 1 MiB: %v", name, err)
+			}
+		})
 	}
 }
 

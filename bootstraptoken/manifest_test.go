@@ -92,11 +92,13 @@ func TestRevealRefuses(t *testing.T) {
 		"a key not in UTF-8":  {setData("\xff", "a"), CheckManifest},
 		"too much data":       {setData("a", strings.Repeat("a", MaxSecretSize)), CheckSize},
 	} {
-		o := goodObject(t)
-		test.change(o)
-		if _, err := o.RevealYAML(); !errors.Is(err, test.want) {
-			t.Errorf("%s: %v, want %v", name, err, test.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			o := goodObject(t)
+			test.change(o)
+			if _, err := o.RevealYAML(); !errors.Is(err, test.want) {
+				t.Errorf("%s: %v, want %v", name, err, test.want)
+			}
+		})
 	}
 }
 
@@ -132,10 +134,12 @@ func TestParseManifest(t *testing.T) {
 		"an end":          manifestYAML + "...\n",
 		"kubectl's extra": strings.Replace(manifestYAML, "metadata:\n", "metadata:\n  creationTimestamp: null\n  managedFields:\n  - manager: kubectl\n    fieldsV1: {\"f:data\": {}}\n", 1),
 	} {
-		o, err := ParseManifest([]byte(manifest))
-		if err != nil || !reflect.DeepEqual(o, goodObject(t)) {
-			t.Errorf("%s: %v, %v", name, o, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			o, err := ParseManifest([]byte(manifest))
+			if err != nil || !reflect.DeepEqual(o, goodObject(t)) {
+				t.Errorf("%s: %v, %v", name, o, err)
+			}
+		})
 	}
 	stored := strings.Replace(manifestYAML, "metadata:\n", "metadata:\n  uid: 0a1b\n  resourceVersion: \"7\"\n  deletionTimestamp: \"2026-11-21T12:00:00Z\"\n", 1)
 	o, err := ParseManifest([]byte(stored))
@@ -232,9 +236,11 @@ func TestParseManifestOfAnySize(t *testing.T) {
 		"comments":  bytes.Repeat([]byte("#\n"), MaxManifestSize/2),
 		"anchors":   bytes.Repeat([]byte("- &a\n"), MaxManifestSize/5),
 	} {
-		if _, err := ParseManifest(manifest); !errors.Is(err, CheckManifest) {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if _, err := ParseManifest(manifest); !errors.Is(err, CheckManifest) {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
 	}
 }
 

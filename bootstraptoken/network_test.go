@@ -43,19 +43,21 @@ func TestServersThatAreNone(t *testing.T) {
 		"cut off":       cutOff.URL,
 		"nobody":        "127.0.0.1:1",
 	} {
-		cfg := cluster.DiscoverConfig()
-		cfg.Addresses = []string{address}
-		once := cfg
-		ctx := giveUp(t, &once.Network, 1)
-		if found, err := bootstraptoken.Discover(ctx, once); found != nil || !errors.Is(err, bootstraptoken.ErrRetry) {
-			t.Errorf("%s: %+v, %v, want %v", name, found, err, bootstraptoken.ErrRetry)
-		} else if name == "cut off" && !errors.Is(err, io.ErrUnexpectedEOF) {
-			t.Errorf("%s: %v, want %v", name, err, io.ErrUnexpectedEOF)
-		}
-		cfg.Addresses = append(cfg.Addresses, cluster.Address())
-		if _, err := bootstraptoken.Discover(t.Context(), cfg); err != nil {
-			t.Errorf("%s, then the cluster: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			cfg := cluster.DiscoverConfig()
+			cfg.Addresses = []string{address}
+			once := cfg
+			ctx := giveUp(t, &once.Network, 1)
+			if found, err := bootstraptoken.Discover(ctx, once); found != nil || !errors.Is(err, bootstraptoken.ErrRetry) {
+				t.Errorf("%s: %+v, %v, want %v", name, found, err, bootstraptoken.ErrRetry)
+			} else if name == "cut off" && !errors.Is(err, io.ErrUnexpectedEOF) {
+				t.Errorf("%s: %v, want %v", name, err, io.ErrUnexpectedEOF)
+			}
+			cfg.Addresses = append(cfg.Addresses, cluster.Address())
+			if _, err := bootstraptoken.Discover(t.Context(), cfg); err != nil {
+				t.Errorf("%s, then the cluster: %v", name, err)
+			}
+		})
 	}
 }
 

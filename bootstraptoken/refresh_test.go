@@ -118,13 +118,15 @@ func TestRefreshRefuses(t *testing.T) {
 		"system roots":        {document(&bootstraptoken.ClusterInfo{Server: cluster.URL(), SystemRoots: true}), bootstraptoken.CheckNoCA, false},
 		"CAs of others alone": {document(&bootstraptoken.ClusterInfo{Server: cluster.URL(), CAs: other.Info().CAs}), bootstraptoken.CheckLockout, false},
 	} {
-		cluster.SetData(test.data)
-		opts := hasty()
-		limited := giveUp(t, &opts.Network, 1)
-		found, err := bootstraptoken.Refresh(limited, cluster.Info(), opts)
-		if found != nil || !errors.Is(err, test.want) || errors.Is(err, bootstraptoken.ErrRetry) != test.retry {
-			t.Errorf("%s: %+v, %v, want %v", name, found, err, test.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			cluster.SetData(test.data)
+			opts := hasty()
+			limited := giveUp(t, &opts.Network, 1)
+			found, err := bootstraptoken.Refresh(limited, cluster.Info(), opts)
+			if found != nil || !errors.Is(err, test.want) || errors.Is(err, bootstraptoken.ErrRetry) != test.retry {
+				t.Errorf("%s: %+v, %v, want %v", name, found, err, test.want)
+			}
+		})
 	}
 	cluster.SetData(good)
 	impostor := cluster.NewImpostor(t, bootstraptokentest.Relay)
@@ -143,14 +145,16 @@ func TestRefreshRefuses(t *testing.T) {
 		"bad address":   {cluster.Info(), func(o *bootstraptoken.RefreshOptions) { o.Addresses = []string{"http://a"} }, bootstraptoken.CheckServerScheme},
 		"another token": {cluster.Info(), func(o *bootstraptoken.RefreshOptions) { o.Token = other.Token() }, bootstraptoken.CheckNoSignature},
 	} {
-		opts := hasty()
-		if test.change != nil {
-			test.change(&opts)
-		}
-		limited := giveUp(t, &opts.Network, 1)
-		if found, err := bootstraptoken.Refresh(limited, test.info, opts); found != nil || !errors.Is(err, test.want) {
-			t.Errorf("%s: %+v, %v, want %v", name, found, err, test.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			opts := hasty()
+			if test.change != nil {
+				test.change(&opts)
+			}
+			limited := giveUp(t, &opts.Network, 1)
+			if found, err := bootstraptoken.Refresh(limited, test.info, opts); found != nil || !errors.Is(err, test.want) {
+				t.Errorf("%s: %+v, %v, want %v", name, found, err, test.want)
+			}
+		})
 	}
 	opts := hasty()
 	opts.Token = cluster.Token()

@@ -2,6 +2,7 @@ package bootstraptoken
 
 import (
 	"errors"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -128,9 +129,11 @@ func TestRenewTimes(t *testing.T) {
 		{deleted, Renewal{Action: RenewalRunOut}},
 		{lost, Renewal{Action: RenewalLost}},
 	} {
-		if got, err := Renew(test.state, now); err != nil || *got != test.want {
-			t.Errorf("%+v: %+v, %v, want %+v", test.state, got, err, test.want)
-		}
+		t.Run(fmt.Sprint(test.state), func(t *testing.T) {
+			if got, err := Renew(test.state, now); err != nil || *got != test.want {
+				t.Errorf("%+v: %+v, %v, want %+v", test.state, got, err, test.want)
+			}
+		})
 	}
 }
 

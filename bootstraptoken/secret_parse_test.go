@@ -167,28 +167,32 @@ func TestParseSecretTakes(t *testing.T) {
 		"no usages":           {dropData(keySigning), dropData(keySigning)},
 		"description of text": {setData(keyDescription, "ä\n\t\U0001f600"), setData(keyDescription, "ä\n\t\U0001f600")},
 	} {
-		o, want := goodObject(t), goodObject(t)
-		test.change(o)
-		test.same(want)
-		s, err := ParseSecret(o)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		if back, err := s.Object(); err != nil || !reflect.DeepEqual(back, want) {
-			t.Errorf("%s: %v, %v", name, back.Data, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			o, want := goodObject(t), goodObject(t)
+			test.change(o)
+			test.same(want)
+			s, err := ParseSecret(o)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				return
+			}
+			if back, err := s.Object(); err != nil || !reflect.DeepEqual(back, want) {
+				t.Errorf("%s: %v, %v", name, back.Data, err)
+			}
+		})
 	}
 	for text, want := range map[string]time.Time{
 		"2026-11-21T15:00:00+02:00": testNow.Add(time.Hour),
 		"2026-11-21T13:00:00.25Z":   testNow.Add(time.Hour + 250*time.Millisecond),
 		"2026-11-21T13:00:00-00:00": testNow.Add(time.Hour),
 	} {
-		o := goodObject(t)
-		setData(keyExpiration, text)(o)
-		if s, err := ParseSecret(o); err != nil || !s.Expiration.Equal(want) {
-			t.Errorf("%s: %v, %v", text, s, err)
-		}
+		t.Run(text, func(t *testing.T) {
+			o := goodObject(t)
+			setData(keyExpiration, text)(o)
+			if s, err := ParseSecret(o); err != nil || !s.Expiration.Equal(want) {
+				t.Errorf("%s: %v, %v", text, s, err)
+			}
+		})
 	}
 }
 
@@ -215,16 +219,18 @@ func TestParseSecretFor(t *testing.T) {
 		{"expired before usage", sign, auth, end, CheckExpired},
 		{"no clock", both, both, time.Time{}, refusal.CheckConfig},
 	} {
-		secret := goodSecret(t)
-		secret.Usages = test.allowed
-		o, err := secret.Object()
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := ParseSecretFor(o, test.wanted, test.now)
-		if !errors.Is(err, test.want) || (s == nil) != (test.want != nil) {
-			t.Errorf("%s: %v, %v, want %v", test.name, s, err, test.want)
-		}
+		t.Run(test.name, func(t *testing.T) {
+			secret := goodSecret(t)
+			secret.Usages = test.allowed
+			o, err := secret.Object()
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := ParseSecretFor(o, test.wanted, test.now)
+			if !errors.Is(err, test.want) || (s == nil) != (test.want != nil) {
+				t.Errorf("%s: %v, %v, want %v", test.name, s, err, test.want)
+			}
+		})
 	}
 	// Expiration and usage come before the groups, as in kube-apiserver.
 	o := goodObject(t)

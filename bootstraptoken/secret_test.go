@@ -3,6 +3,7 @@ package bootstraptoken
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"reflect"
 	"regexp"
 	"slices"
@@ -30,9 +31,11 @@ func TestExpired(t *testing.T) {
 		{time.Time{}, end, false},
 		{time.Time{}, time.Time{}, false},
 	} {
-		if got := (&Secret{Expiration: test.end}).Expired(test.now); got != test.want {
-			t.Errorf("expiration %v at %v: %v", test.end, test.now, got)
-		}
+		t.Run(fmt.Sprint(test.end), func(t *testing.T) {
+			if got := (&Secret{Expiration: test.end}).Expired(test.now); got != test.want {
+				t.Errorf("expiration %v at %v: %v", test.end, test.now, got)
+			}
+		})
 	}
 }
 
@@ -124,18 +127,20 @@ func TestSecretObjectExpiration(t *testing.T) {
 		{time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC), ""},
 		{time.Date(1, 1, 1, 0, 0, 0, 1, time.UTC), ""}, // would read as "never"
 	} {
-		s := goodSecret(t)
-		s.Expiration = test.end
-		o, err := s.Object()
-		if test.want == "" {
-			if !errors.Is(err, CheckExpiration) {
-				t.Errorf("%v: %v, want %v", test.end, err, CheckExpiration)
+		t.Run(fmt.Sprint(test.end), func(t *testing.T) {
+			s := goodSecret(t)
+			s.Expiration = test.end
+			o, err := s.Object()
+			if test.want == "" {
+				if !errors.Is(err, CheckExpiration) {
+					t.Errorf("%v: %v, want %v", test.end, err, CheckExpiration)
+				}
+				return
 			}
-			continue
-		}
-		if err != nil || string(o.Data.Reveal()[keyExpiration]) != test.want {
-			t.Errorf("%v: %s, %v", test.end, o.Data.Reveal()[keyExpiration], err)
-		}
+			if err != nil || string(o.Data.Reveal()[keyExpiration]) != test.want {
+				t.Errorf("%v: %s, %v", test.end, o.Data.Reveal()[keyExpiration], err)
+			}
+		})
 	}
 }
 
@@ -151,11 +156,13 @@ func TestSecretObjectRefuses(t *testing.T) {
 		"two groups in one":     {func(s *Secret) { s.Groups = []string{NodeGroup + "," + NodeGroup} }, CheckGroups},
 		"too much":              {func(s *Secret) { s.Description = strings.Repeat("a", MaxSecretSize) }, CheckSize},
 	} {
-		s := goodSecret(t)
-		test.change(s)
-		if o, err := s.Object(); !errors.Is(err, test.want) || o != nil {
-			t.Errorf("%s: %v, %v, want %v", name, o, err, test.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			s := goodSecret(t)
+			test.change(s)
+			if o, err := s.Object(); !errors.Is(err, test.want) || o != nil {
+				t.Errorf("%s: %v, %v, want %v", name, o, err, test.want)
+			}
+		})
 	}
 }
 
@@ -214,8 +221,10 @@ func TestDescribe(t *testing.T) {
 		strings.Repeat("a-", 50):              `"` + strings.Repeat("a-", 40) + `"... (100 bytes)`,
 		strings.Repeat("a-", 50) + testSecret: "116 bytes",
 	} {
-		if got := describe([]byte(value)); got != want {
-			t.Errorf("%q: %s, want %s", value, got, want)
-		}
+		t.Run(value, func(t *testing.T) {
+			if got := describe([]byte(value)); got != want {
+				t.Errorf("%q: %s, want %s", value, got, want)
+			}
+		})
 	}
 }

@@ -84,24 +84,26 @@ func TestSign(t *testing.T) {
 		"the same twice":          {map[string]string{"kubeconfig": kubeconfig}, append(secret(nil), secret(nil)...), map[string]string{"kubeconfig": kubeconfig, key: good}, true},
 		"a second for nothing":    {map[string]string{"kubeconfig": kubeconfig}, append(secret(nil), &Secret{Token: mustToken(t, "abcdef.aaaaaaaaaaaaaaaa")}), map[string]string{"kubeconfig": kubeconfig, key: good}, true},
 	} {
-		before := maps.Clone(test.data)
-		objects := encoded(t, test.secrets...)
-		signing, err := Sign(test.data, objects, signingTime)
-		if err != nil || signing.Changed != test.changed || !maps.Equal(signing.Data, test.want) || len(signing.Refused) != 0 {
-			t.Errorf("%s: %+v, %v, want %v, %v", name, signing, err, test.want, test.changed)
-			continue
-		}
-		got := signing.Data
-		if !maps.Equal(test.data, before) {
-			t.Errorf("%s: the input was changed", name)
-		}
-		if again, err := Sign(got, objects, signingTime); err != nil || again.Changed || !maps.Equal(again.Data, got) {
-			t.Errorf("%s: signed again: %+v, %v", name, again, err)
-		}
-		got["x"] = "changed"
-		if !maps.Equal(test.data, before) {
-			t.Errorf("%s: the result is the input", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			before := maps.Clone(test.data)
+			objects := encoded(t, test.secrets...)
+			signing, err := Sign(test.data, objects, signingTime)
+			if err != nil || signing.Changed != test.changed || !maps.Equal(signing.Data, test.want) || len(signing.Refused) != 0 {
+				t.Errorf("%s: %+v, %v, want %v, %v", name, signing, err, test.want, test.changed)
+				return
+			}
+			got := signing.Data
+			if !maps.Equal(test.data, before) {
+				t.Errorf("%s: the input was changed", name)
+			}
+			if again, err := Sign(got, objects, signingTime); err != nil || again.Changed || !maps.Equal(again.Data, got) {
+				t.Errorf("%s: signed again: %+v, %v", name, again, err)
+			}
+			got["x"] = "changed"
+			if !maps.Equal(test.data, before) {
+				t.Errorf("%s: the result is the input", name)
+			}
+		})
 	}
 }
 
@@ -123,13 +125,15 @@ func TestSignRefuses(t *testing.T) {
 		"two for one ID":  {good, append(other, secret...), signingTime, CheckDuplicateToken},
 		"the other order": {good, append(secret, other...), signingTime, CheckDuplicateToken},
 	} {
-		signing, err := Sign(test.data, test.objects, test.now)
-		if !errors.Is(err, test.want) || signing != nil {
-			t.Errorf("%s: %+v, %v, want %v", name, signing, err, test.want)
-		}
-		if err != nil && strings.Contains(err.Error(), "0123456789") {
-			t.Errorf("%s: the error has a secret", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			signing, err := Sign(test.data, test.objects, test.now)
+			if !errors.Is(err, test.want) || signing != nil {
+				t.Errorf("%s: %+v, %v, want %v", name, signing, err, test.want)
+			}
+			if err != nil && strings.Contains(err.Error(), "0123456789") {
+				t.Errorf("%s: the error has a secret", name)
+			}
+		})
 	}
 }
 

@@ -2,6 +2,7 @@ package bootstraptoken
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -81,17 +82,19 @@ func TestSweepNext(t *testing.T) {
 		{[]time.Duration{MaxSweepWait + time.Second}, MaxSweepWait}, // a clock may be set meanwhile
 		{[]time.Duration{24 * 365 * 200 * time.Hour}, MaxSweepWait},
 	} {
-		var objects []*Object
-		for _, end := range test.ends {
-			objects = append(objects, sweepObject(t, "abcdef", end))
-		}
-		found, err := Sweep(objects, testNow)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if test.want == 0 && !found.Next.IsZero() || test.want != 0 && !found.Next.Equal(testNow.Add(test.want)) {
-			t.Errorf("%v: %v, want in %v", test.ends, found.Next, test.want)
-		}
+		t.Run(fmt.Sprint(test.want), func(t *testing.T) {
+			var objects []*Object
+			for _, end := range test.ends {
+				objects = append(objects, sweepObject(t, "abcdef", end))
+			}
+			found, err := Sweep(objects, testNow)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if test.want == 0 && !found.Next.IsZero() || test.want != 0 && !found.Next.Equal(testNow.Add(test.want)) {
+				t.Errorf("%v: %v, want in %v", test.ends, found.Next, test.want)
+			}
+		})
 	}
 }
 

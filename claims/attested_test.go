@@ -3,6 +3,7 @@ package claims
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 )
 
@@ -17,9 +18,11 @@ func TestFactsString(t *testing.T) {
 		{endOfFacts - 1, "node-name,node-uid,attested-uid,certificate-provider-id,registered-provider-id,registered-machine,registered-machine-uid"},
 		{endOfFacts | FactNodeUID, "node-uid,unknown"},
 	} {
-		if got := tt.facts.String(); got != tt.want {
-			t.Errorf("%b: got %q, want %q", uint(tt.facts), got, tt.want)
-		}
+		t.Run(fmt.Sprint(tt.facts), func(t *testing.T) {
+			if got := tt.facts.String(); got != tt.want {
+				t.Errorf("%b: got %q, want %q", uint(tt.facts), got, tt.want)
+			}
+		})
 	}
 	if 1<<len(factNames) != int(endOfFacts) {
 		t.Errorf("%d names for %b facts", len(factNames), uint(endOfFacts-1))

@@ -3,6 +3,7 @@ package claims
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -192,12 +193,14 @@ func TestNewHandler(t *testing.T) {
 	w := newWorld(t)
 	config := w.strictConfig()
 	config.Node = NodeCheck{}
-	for _, tt := range []struct {
+	for row, tt := range []struct {
 		v    *Validator
 		next http.Handler
 	}{{nil, http.NotFoundHandler()}, {w.strictWith(t, config), http.NotFoundHandler()}, {w.strict(t), nil}} {
-		_, err := NewHandler(tt.v, tt.next, HandlerOptions{})
-		wantCheck(t, err, refusal.CheckConfig)
+		t.Run(fmt.Sprint(row), func(t *testing.T) {
+			_, err := NewHandler(tt.v, tt.next, HandlerOptions{})
+			wantCheck(t, err, refusal.CheckConfig)
+		})
 	}
 	if _, ok := WorkloadFrom(t.Context()); ok {
 		t.Error("a workload out of nowhere")

@@ -2,6 +2,7 @@ package claims
 
 import (
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -89,11 +90,13 @@ func TestParseRefuses(t *testing.T) {
 		{`{"kubernetes.io":{"node":{"uid":null}}}`, CheckType},
 		{`{"kubernetes.io/serviceaccount/secret.name":5}`, CheckType},
 	} {
-		c, err := Parse([]byte(tt.payload))
-		var e *Error
-		if c != nil || !errors.As(err, &e) || e.Check != tt.want {
-			t.Errorf("%s: got %+v, %v, want %v", tt.payload, c, err, tt.want)
-		}
+		t.Run(fmt.Sprint(tt.want), func(t *testing.T) {
+			c, err := Parse([]byte(tt.payload))
+			var e *Error
+			if c != nil || !errors.As(err, &e) || e.Check != tt.want {
+				t.Errorf("%s: got %+v, %v, want %v", tt.payload, c, err, tt.want)
+			}
+		})
 	}
 }
 
@@ -105,10 +108,12 @@ func TestParseLegacy(t *testing.T) {
 		"kubernetes.io/serviceaccount/service-account.name": {ServiceAccountName: "x"},
 		"kubernetes.io/serviceaccount/service-account.uid":  {ServiceAccountUID: "x"},
 	} {
-		payload := []byte(`{"` + name + `":"x"}`)
-		if c, err := Parse(payload); err != nil || c.Legacy == nil || *c.Legacy != want {
-			t.Errorf("%s: got %+v, %v", payload, c, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			payload := []byte(`{"` + name + `":"x"}`)
+			if c, err := Parse(payload); err != nil || c.Legacy == nil || *c.Legacy != want {
+				t.Errorf("%s: got %+v, %v", payload, c, err)
+			}
+		})
 	}
 }
 

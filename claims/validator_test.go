@@ -145,13 +145,15 @@ func TestStrictToken(t *testing.T) {
 		{"none", `{"alg":"none","kid":"raw"}`, CheckToken},
 		{"twice", `{"alg":"ES256","ALG":"ES256","kid":"raw"}`, CheckToken},
 	} {
-		token := w.raw(t, tt.header, payload)
-		_, err := w.strict(t).Validate(t.Context(), token)
-		if tt.check == "" && err != nil {
-			t.Errorf("%s: %v", tt.name, err)
-		} else if tt.check != "" {
-			wantCheck(t, err, tt.check)
-		}
+		t.Run(tt.name, func(t *testing.T) {
+			token := w.raw(t, tt.header, payload)
+			_, err := w.strict(t).Validate(t.Context(), token)
+			if tt.check == "" && err != nil {
+				t.Errorf("%s: %v", tt.name, err)
+			} else if tt.check != "" {
+				wantCheck(t, err, tt.check)
+			}
+		})
 	}
 	token := w.token(t)
 	for i := range token { // the smallest change

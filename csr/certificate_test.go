@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
+	"fmt"
 	"net"
 	"net/url"
 	"strings"
@@ -31,7 +32,7 @@ func TestCheckIssued(t *testing.T) {
 	if err := checkIssued(certificate(), certificate(), checked); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct {
+	for row, c := range []struct {
 		fault  string
 		change func(*x509.Certificate)
 	}{
@@ -51,11 +52,13 @@ func TestCheckIssued(t *testing.T) {
 		{"SANs", func(c *x509.Certificate) { c.URIs = []*url.URL{{}} }},
 		{"extension 2.5.29.30", func(c *x509.Certificate) { c.Extensions[0].Id = asn1.ObjectIdentifier{2, 5, 29, 30} }},
 	} {
-		got := certificate()
-		c.change(got)
-		if err := checkIssued(got, certificate(), checked); err == nil || !strings.Contains(err.Error(), c.fault) {
-			t.Errorf("%s: %v", c.fault, err)
-		}
+		t.Run(fmt.Sprint(row), func(t *testing.T) {
+			got := certificate()
+			c.change(got)
+			if err := checkIssued(got, certificate(), checked); err == nil || !strings.Contains(err.Error(), c.fault) {
+				t.Errorf("%s: %v", c.fault, err)
+			}
+		})
 	}
 }
 

@@ -128,13 +128,15 @@ func TestDecisionHides(t *testing.T) {
 		{other, false},
 		{csr.Errors{other, {Check: csr.CheckSubjectCommonName}}, false},
 	} {
-		d := csr.Decide(c.err).For(&csr.Request{})
-		if d.Verdict != csr.VerdictDeny || strings.Contains(d.Message, "machine-7") == c.hidden || (d.Detail != "") != c.hidden {
-			t.Errorf("%v: got %+v", c.err, d)
-		}
-		if c.hidden && d.Detail != c.err.Error() {
-			t.Errorf("%v: got the detail %q", c.err, d.Detail)
-		}
+		t.Run(fmt.Sprint(c.hidden), func(t *testing.T) {
+			d := csr.Decide(c.err).For(&csr.Request{})
+			if d.Verdict != csr.VerdictDeny || strings.Contains(d.Message, "machine-7") == c.hidden || (d.Detail != "") != c.hidden {
+				t.Errorf("%v: got %+v", c.err, d)
+			}
+			if c.hidden && d.Detail != c.err.Error() {
+				t.Errorf("%v: got the detail %q", c.err, d.Detail)
+			}
+		})
 	}
 	d := csr.Decide(csr.Errors{other, {Check: csr.CheckSANNotOwn, Got: strings.Repeat("x", 9000)}})
 	if !strings.HasPrefix(d.Message, "usages, san-not-own; ") || len(d.Detail) > csr.MaxMessageSize {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/x509/pkix"
 	"encoding/asn1"
+	"fmt"
 	"slices"
 	"testing"
 )
@@ -26,9 +27,11 @@ func TestFlag(t *testing.T) {
 		{[]pkix.Extension{other}, false},
 		{[]pkix.Extension{other, flag}, true},
 	} {
-		if got, err := HasFlag(test.extensions, testFlag); err != nil || got != test.want {
-			t.Errorf("HasFlag(%v) = %v, %v", test.extensions, got, err)
-		}
+		t.Run(fmt.Sprint(test.want), func(t *testing.T) {
+			if got, err := HasFlag(test.extensions, testFlag); err != nil || got != test.want {
+				t.Errorf("HasFlag(%v) = %v, %v", test.extensions, got, err)
+			}
+		})
 	}
 	critical := flag
 	critical.Critical = true

@@ -3,6 +3,7 @@ package csr_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -195,14 +196,16 @@ func TestInheritAttestationTooLittleLeft(t *testing.T) {
 		{-1, false, csr.VerdictDeny},
 		{time.Second, true, csr.VerdictDeny},
 	} {
-		f, record := inheritingFixture()
-		record.NotAfter = issueTime.Add(c.left)
-		if c.other {
-			record.MachineUID = "another"
-		}
-		if _, err := inherit(t, f); csr.Decide(err).Verdict != c.want {
-			t.Errorf("%v left, another machine's %t: got %v, want %v", c.left, c.other, err, c.want)
-		}
+		t.Run(fmt.Sprint(c.left), func(t *testing.T) {
+			f, record := inheritingFixture()
+			record.NotAfter = issueTime.Add(c.left)
+			if c.other {
+				record.MachineUID = "another"
+			}
+			if _, err := inherit(t, f); csr.Decide(err).Verdict != c.want {
+				t.Errorf("%v left, another machine's %t: got %v, want %v", c.left, c.other, err, c.want)
+			}
+		})
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -31,11 +32,13 @@ func TestNewCALifetimes(t *testing.T) {
 		{least, least, true}, {least, 0, true}, {0, least, true}, {0, 0, true},
 		{least - 1, time.Hour, false}, {time.Hour, least - 1, false}, {least - 1, 0, false}, {0, least - 1, false},
 	} {
-		opts := goodOptions()
-		opts.MaxLifetime, opts.MaxRecoveryLifetime = c.lifetime, c.recovery
-		if _, err := csr.NewCA(chain, p256Key(), opts); c.ok != (err == nil) || err != nil && !errors.Is(err, refusal.CheckConfig) {
-			t.Errorf("lifetimes %v and %v: got %v", c.lifetime, c.recovery, err)
-		}
+		t.Run(fmt.Sprint(c.lifetime), func(t *testing.T) {
+			opts := goodOptions()
+			opts.MaxLifetime, opts.MaxRecoveryLifetime = c.lifetime, c.recovery
+			if _, err := csr.NewCA(chain, p256Key(), opts); c.ok != (err == nil) || err != nil && !errors.Is(err, refusal.CheckConfig) {
+				t.Errorf("lifetimes %v and %v: got %v", c.lifetime, c.recovery, err)
+			}
+		})
 	}
 }
 
@@ -210,7 +213,7 @@ func TestProvidersSelectBySignerNameAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	const challenge = "cluster.x-k8s.io/kubelet-attestation-challenge-"
-	for _, c := range []struct {
+	for row, c := range []struct {
 		signer   string
 		provider csr.Registration
 	}{
@@ -219,14 +222,16 @@ func TestProvidersSelectBySignerNameAlone(t *testing.T) {
 		{challenge + "tpm.x", csr.Registration{Name: "tpm", Provider: &challengingProvider{}}},
 		{challenge + "insecure", csr.Registration{Name: "insecure", Provider: insecure}},
 	} {
-		p := newProviders(t, c.provider)
-		f.request.Spec.SignerName = c.signer
-		if _, err := p.Verify(t.Context(), f.request); !errors.Is(err, csr.CheckProviderUnknown) {
-			t.Errorf("%s: Verify: got %v", c.signer, err)
-		}
-		if _, err := p.Challenge(t.Context(), f.request); !errors.Is(err, csr.CheckProviderUnknown) {
-			t.Errorf("%s: Challenge: got %v", c.signer, err)
-		}
+		t.Run(fmt.Sprint(row), func(t *testing.T) {
+			p := newProviders(t, c.provider)
+			f.request.Spec.SignerName = c.signer
+			if _, err := p.Verify(t.Context(), f.request); !errors.Is(err, csr.CheckProviderUnknown) {
+				t.Errorf("%s: Verify: got %v", c.signer, err)
+			}
+			if _, err := p.Challenge(t.Context(), f.request); !errors.Is(err, csr.CheckProviderUnknown) {
+				t.Errorf("%s: Challenge: got %v", c.signer, err)
+			}
+		})
 	}
 	// A challenge signer has no certificates, though it selects a provider.
 	f.request.Spec.SignerName = csr.SignerChallengeTPM

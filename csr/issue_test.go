@@ -140,16 +140,18 @@ func TestIssueKeys(t *testing.T) {
 				t.Fatal(err)
 			}
 			for name, key := range map[string]crypto.Signer{"P-256": newECDSAKey(p256Curve), "P-384": p384Key(), "RSA": rsa2048()} {
-				f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
-				f.builder.key = key
-				checked := f.mustCheck(t)
-				c := mustIssue(t, ca, checked, goodVerified(checked)).Certificate
-				if err := c.CheckSignatureFrom(root); err != nil {
-					t.Errorf("CA %s, node %s: %v", caName, name, err)
-				}
-				if !key.Public().(interface{ Equal(crypto.PublicKey) bool }).Equal(c.PublicKey) {
-					t.Errorf("CA %s, node %s: another key", caName, name)
-				}
+				t.Run(name, func(t *testing.T) {
+					f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+					f.builder.key = key
+					checked := f.mustCheck(t)
+					c := mustIssue(t, ca, checked, goodVerified(checked)).Certificate
+					if err := c.CheckSignatureFrom(root); err != nil {
+						t.Errorf("CA %s, node %s: %v", caName, name, err)
+					}
+					if !key.Public().(interface{ Equal(crypto.PublicKey) bool }).Equal(c.PublicKey) {
+						t.Errorf("CA %s, node %s: another key", caName, name)
+					}
+				})
 			}
 		})
 	}

@@ -3,6 +3,7 @@ package csr_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -36,7 +37,7 @@ func TestNegotiation(t *testing.T) {
 
 func TestChooseVersion(t *testing.T) {
 	speaks := []string{"tpm/v2", "tpm/v3"}
-	for _, c := range []struct{ value, want string }{
+	for row, c := range []struct{ value, want string }{
 		{"tpm/v3,tpm/v2", "tpm/v3"},
 		{"tpm/v2", "tpm/v2"},
 		{"tpm/v2,tpm/v9,aws/v3", "tpm/v2"},
@@ -49,13 +50,15 @@ func TestChooseVersion(t *testing.T) {
 		{"insecure/v1", ""},
 		{strings.Repeat("tpm/v3,", 200) + "tpm/v3", ""},
 	} {
-		got, err := csr.ChooseVersion(map[string]string{csr.AnnotationVersions: c.value}, speaks)
-		if got != c.want || (err == nil) != (c.want != "") {
-			t.Errorf("%.40q: got %q, %v", c.value, got, err)
-		}
-		if err != nil && !errors.Is(err, csr.CheckProviderVersion) {
-			t.Errorf("%.40q: %v", c.value, err)
-		}
+		t.Run(fmt.Sprint(row), func(t *testing.T) {
+			got, err := csr.ChooseVersion(map[string]string{csr.AnnotationVersions: c.value}, speaks)
+			if got != c.want || (err == nil) != (c.want != "") {
+				t.Errorf("%.40q: got %q, %v", c.value, got, err)
+			}
+			if err != nil && !errors.Is(err, csr.CheckProviderVersion) {
+				t.Errorf("%.40q: %v", c.value, err)
+			}
+		})
 	}
 	if _, err := csr.ChooseVersion(nil, speaks); err == nil {
 		t.Error("no annotations")

@@ -1,13 +1,14 @@
 package csr_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/nodeattest/nodeattest/csr"
 )
 
 func TestSubjectNames(t *testing.T) {
-	for _, c := range []struct {
+	for row, c := range []struct {
 		purpose csr.Purpose
 		node    string
 		cn, o   string
@@ -20,8 +21,10 @@ func TestSubjectNames(t *testing.T) {
 		{0, "n", "", ""},
 		{4, "n", "", ""},
 	} {
-		if cn, o := csr.SubjectNames(c.purpose, c.node); cn != c.cn || o != c.o {
-			t.Errorf("SubjectNames(%v, %q) = %q, %q; want %q, %q", c.purpose, c.node, cn, o, c.cn, c.o)
-		}
+		t.Run(fmt.Sprint(row), func(t *testing.T) {
+			if cn, o := csr.SubjectNames(c.purpose, c.node); cn != c.cn || o != c.o {
+				t.Errorf("SubjectNames(%v, %q) = %q, %q; want %q, %q", c.purpose, c.node, cn, o, c.cn, c.o)
+			}
+		})
 	}
 }

@@ -68,21 +68,23 @@ func TestParsed(t *testing.T) {
 	f.encode(t)
 	t.Run("nothing", func(t *testing.T) {
 		for name, p := range map[string]*csr.Parsed{"nil": nil, "zero": new(csr.Parsed), "no request": (*csr.Request)(nil).Parsed()} {
-			if p.Request() != nil {
-				t.Errorf("%s: a request", name)
-			}
-			if b, err := p.Bundle(); b != nil || !errors.Is(err, csr.CheckNotChecked) {
-				t.Errorf("%s: bundle %v, %v", name, b, err)
-			}
-			if r, err := p.PKCS10(); r != nil || !errors.Is(err, csr.CheckNotChecked) {
-				t.Errorf("%s: request %v, %v", name, r, err)
-			}
-			if _, err := f.policy.Check(t.Context(), p); !errors.Is(err, csr.CheckNotChecked) {
-				t.Errorf("%s: policy: %v", name, err)
-			}
-			if err := new(csr.Attested).Check(p); !errors.Is(err, csr.CheckNotChecked) {
-				t.Errorf("%s: result: %v", name, err)
-			}
+			t.Run(name, func(t *testing.T) {
+				if p.Request() != nil {
+					t.Errorf("%s: a request", name)
+				}
+				if b, err := p.Bundle(); b != nil || !errors.Is(err, csr.CheckNotChecked) {
+					t.Errorf("%s: bundle %v, %v", name, b, err)
+				}
+				if r, err := p.PKCS10(); r != nil || !errors.Is(err, csr.CheckNotChecked) {
+					t.Errorf("%s: request %v, %v", name, r, err)
+				}
+				if _, err := f.policy.Check(t.Context(), p); !errors.Is(err, csr.CheckNotChecked) {
+					t.Errorf("%s: policy: %v", name, err)
+				}
+				if err := new(csr.Attested).Check(p); !errors.Is(err, csr.CheckNotChecked) {
+					t.Errorf("%s: result: %v", name, err)
+				}
+			})
 		}
 	})
 	t.Run("errors stay", func(t *testing.T) {
@@ -128,9 +130,11 @@ func TestParsed(t *testing.T) {
 		}
 		a := &csr.Attested{Checked: checked, Verified: goodVerified(checked)}
 		for name, p := range map[string]*csr.Parsed{"as read": dialect.ParsedAs(bundle), "as filed": dialect.Parsed(), "ours": f.request.Parsed()} {
-			if err := a.Check(p); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
+			t.Run(name, func(t *testing.T) {
+				if err := a.Check(p); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			})
 		}
 		// What a provider says that it has read is held against the first block.
 		other := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)

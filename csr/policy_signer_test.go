@@ -3,6 +3,7 @@ package csr_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -46,7 +47,7 @@ func TestPolicyLeavesOtherSignersAlone(t *testing.T) {
 // What is filed for this policy is denied for its target; what is not, is not.
 func TestPolicyOfTargetSigners(t *testing.T) {
 	const builtIn = csr.SignerKubeAPIServerClientKubelet
-	for _, c := range []struct {
+	for row, c := range []struct {
 		filed, target string
 		want          csr.Verdict
 	}{
@@ -64,18 +65,20 @@ func TestPolicyOfTargetSigners(t *testing.T) {
 		{"cluster.x-k8s.io/kubelet-attestation-challenge-insecure", csr.SignerClientTPM, csr.VerdictIgnore},
 		{"cluster.x-k8s.io/kubelet-attestation-challenge-", csr.SignerClientTPM, csr.VerdictIgnore},
 	} {
-		f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
-		if c.target == builtIn {
-			f = goodFixture(builtIn, csr.RequesterBootstrap)
-		}
-		f.encode(t)
-		f.request.Spec.SignerName = c.filed
-		_, err := f.policy.CheckUnsigned(context.Background(), f.request.Parsed(), c.target)
-		if d := csr.Decide(err); d.Verdict != c.want {
-			t.Errorf("filed under %q for %q: %+v", c.filed, c.target, d)
-		}
-		if err != nil && (!errors.Is(err, csr.CheckSignerName) || errors.Is(err, csr.ErrOtherSigner) != (c.want == csr.VerdictIgnore)) {
-			t.Errorf("filed under %q for %q: %v", c.filed, c.target, err)
-		}
+		t.Run(fmt.Sprint(row), func(t *testing.T) {
+			f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+			if c.target == builtIn {
+				f = goodFixture(builtIn, csr.RequesterBootstrap)
+			}
+			f.encode(t)
+			f.request.Spec.SignerName = c.filed
+			_, err := f.policy.CheckUnsigned(context.Background(), f.request.Parsed(), c.target)
+			if d := csr.Decide(err); d.Verdict != c.want {
+				t.Errorf("filed under %q for %q: %+v", c.filed, c.target, d)
+			}
+			if err != nil && (!errors.Is(err, csr.CheckSignerName) || errors.Is(err, csr.ErrOtherSigner) != (c.want == csr.VerdictIgnore)) {
+				t.Errorf("filed under %q for %q: %v", c.filed, c.target, err)
+			}
+		})
 	}
 }

@@ -129,18 +129,22 @@ func TestRecordOf(t *testing.T) {
 		}, own),
 		"a second too long": certificate(func(c *x509.Certificate) { c.NotAfter = c.NotAfter.Add(time.Second) }, own),
 	} {
-		if got, err := csr.RecordOf(bad, attested); bad != nil && !errors.Is(err, csr.CheckIssuedCertificate) {
-			t.Errorf("%s: got %+v, %v", name, got, err)
-		}
-		if got, err := requested.Completed(bad); !errors.Is(err, csr.CheckIssuedCertificate) {
-			t.Errorf("%s, later: got %+v, %v", name, got, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got, err := csr.RecordOf(bad, attested); bad != nil && !errors.Is(err, csr.CheckIssuedCertificate) {
+				t.Errorf("%s: got %+v, %v", name, got, err)
+			}
+			if got, err := requested.Completed(bad); !errors.Is(err, csr.CheckIssuedCertificate) {
+				t.Errorf("%s, later: got %+v, %v", name, got, err)
+			}
+		})
 	}
 	for name, nothing := range map[string]*csr.Attested{"nothing": nil, "no request": {Verified: attested.Verified}, "no evidence": {Checked: checked},
 		"an empty request": {Checked: new(csr.Checked), Verified: attested.Verified}} {
-		if got, err := csr.RecordOf(good, nothing); !errors.Is(err, csr.CheckProviderResult) {
-			t.Errorf("%s: got %+v, %v", name, got, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got, err := csr.RecordOf(good, nothing); !errors.Is(err, csr.CheckProviderResult) {
+				t.Errorf("%s: got %+v, %v", name, got, err)
+			}
+		})
 	}
 }
 

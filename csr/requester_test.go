@@ -22,10 +22,12 @@ func TestRequesterOf(t *testing.T) {
 		{"system:node:", nil, csr.Requester{}, csr.CheckRequestUsername},
 		{"", nil, csr.Requester{}, csr.CheckRequestUsername},
 	} {
-		got, err := csr.RequesterOf(c.user, c.groups)
-		if got != c.want || c.rule == "" && err != nil || c.rule != "" && !errors.Is(err, c.rule) {
-			t.Errorf("RequesterOf(%q, %q) = %+v, %v; want %+v, %s", c.user, c.groups, got, err, c.want, c.rule)
-		}
+		t.Run(c.user, func(t *testing.T) {
+			got, err := csr.RequesterOf(c.user, c.groups)
+			if got != c.want || c.rule == "" && err != nil || c.rule != "" && !errors.Is(err, c.rule) {
+				t.Errorf("RequesterOf(%q, %q) = %+v, %v; want %+v, %s", c.user, c.groups, got, err, c.want, c.rule)
+			}
+		})
 	}
 }
 

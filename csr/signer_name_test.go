@@ -2,6 +2,7 @@ package csr_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -56,20 +57,22 @@ func TestPurposeOfRefuses(t *testing.T) {
 }
 
 func TestSignersOfProviders(t *testing.T) {
-	for _, c := range []struct {
+	for row, c := range []struct {
 		make func(string) (string, error)
 		want string
 	}{
 		{csr.SignerClient, csr.SignerClientTPM}, {csr.SignerServing, csr.SignerServingTPM}, {csr.SignerChallenge, csr.SignerChallengeTPM},
 	} {
-		if got, err := c.make("tpm"); got != c.want || err != nil {
-			t.Errorf("got %q, %v; want %q", got, err, c.want)
-		}
-		for _, bad := range []string{"", "A", "a.b", "a/b", "-a", strings.Repeat("a", 64)} {
-			if got, err := c.make(bad); got != "" || !errors.Is(err, csr.CheckSignerName) {
-				t.Errorf("provider %q: got %q, %v", bad, got, err)
+		t.Run(fmt.Sprint(row), func(t *testing.T) {
+			if got, err := c.make("tpm"); got != c.want || err != nil {
+				t.Errorf("got %q, %v; want %q", got, err, c.want)
 			}
-		}
+			for _, bad := range []string{"", "A", "a.b", "a/b", "-a", strings.Repeat("a", 64)} {
+				if got, err := c.make(bad); got != "" || !errors.Is(err, csr.CheckSignerName) {
+					t.Errorf("provider %q: got %q, %v", bad, got, err)
+				}
+			}
+		})
 	}
 	if got, err := csr.SignerClient(csr.ProviderInsecure); got != csr.SignerClientInsecure || err != nil {
 		t.Errorf("got %q, %v", got, err)
@@ -94,9 +97,11 @@ func TestUsages(t *testing.T) {
 		{csr.PurposeRecovery, false, []string{"digital signature", "client auth"}},
 		{0, false, nil},
 	} {
-		if got := csr.Usages(c.purpose, c.key); !slices.Equal(got, c.want) {
-			t.Errorf("Usages(%v, %v) = %q, want %q", c.purpose, c.key, got, c.want)
-		}
+		t.Run(fmt.Sprint(c.key), func(t *testing.T) {
+			if got := csr.Usages(c.purpose, c.key); !slices.Equal(got, c.want) {
+				t.Errorf("Usages(%v, %v) = %q, want %q", c.purpose, c.key, got, c.want)
+			}
+		})
 	}
 	csr.Usages(csr.PurposeClient, false)[0] = "any"
 	if got := csr.Usages(csr.PurposeClient, false)[0]; got != "digital signature" {

@@ -42,13 +42,15 @@ func TestParseAccepted(t *testing.T) {
 		"places of keys":  f.token(t, `{"alg":"ES256","jku":"https://evil.example","x5u":"u"}`, forgedPayload),
 		"longest key ID":  f.token(t, `{"alg":"ES256","kid":"`+strings.Repeat("k", MaxKeyIDSize)+`"}`, forgedPayload),
 	} {
-		parsed, err := Parse(token)
-		if err == nil && parsed.KeyID() == "" {
-			err = f.key.Verify(parsed)
-		}
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			parsed, err := Parse(token)
+			if err == nil && parsed.KeyID() == "" {
+				err = f.key.Verify(parsed)
+			}
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
 	}
 }
 
@@ -207,10 +209,12 @@ func FuzzParse(f *testing.F) {
 
 func TestDecodeSegment(t *testing.T) {
 	for text, want := range map[string]string{"": "", "YQ": "a", "YWI": "ab", "YWJj": "abc", "-_-_": "\xfb\xff\xbf"} {
-		got, err := decodeSegment([]byte("x"), []byte(text))
-		if err != nil || string(got) != "x"+want {
-			t.Errorf("%s: got %q, %v", text, got, err)
-		}
+		t.Run(text, func(t *testing.T) {
+			got, err := decodeSegment([]byte("x"), []byte(text))
+			if err != nil || string(got) != "x"+want {
+				t.Errorf("%s: got %q, %v", text, got, err)
+			}
+		})
 	}
 	for _, text := range []string{
 		"Y", "YQ=", "YQ==", "YR", "YWJ", "YWJ=", "+/+/", " YQ", "YQ ", "Y Q", "YQ\n", "\nYQ", "\rYQ", "Y\nQ", "YWJj\r", "YW\r\nJj", "\n",

@@ -124,7 +124,9 @@ func TestDetachedRefused(t *testing.T) {
 		"no alg":              {with(b64(`{"kid":"abcdef"}`)), CheckAlgorithm},
 		"RS256":               {strings.Replace(rs256.good(t), "."+b64(forgedPayload)+".", "..", 1), CheckAlgorithm},
 	} {
-		refusedFor(t, name, VerifyDetached(test.signature, payload, "abcdef", key), test.want)
+		t.Run(name, func(t *testing.T) {
+			refusedFor(t, name, VerifyDetached(test.signature, payload, "abcdef", key), test.want)
+		})
 	}
 	refusedFor(t, "other payload", VerifyDetached(good, []byte("payloae"), "abcdef", key), CheckSignature)
 	refusedFor(t, "other key", VerifyDetached(good, payload, "abcdef", []byte("0123456789abcdeg")), CheckSignature)

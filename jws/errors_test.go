@@ -17,10 +17,12 @@ func TestErrorText(t *testing.T) {
 		`key-id: got a\nb\x1b[31m"\xff, want é`: {Check: CheckKeyID, Got: "a\nb\x1b[31m\"\xff", Want: "é"},
 		"an error that is nil":                  nil,
 	} {
-		got := err.Error()
-		if got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+		t.Run(want, func(t *testing.T) {
+			got := err.Error()
+			if got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		})
 	}
 }
 

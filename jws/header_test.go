@@ -16,10 +16,12 @@ func TestHeaderAccepted(t *testing.T) {
 		`{"alg":"x","kids":1,"algorithm":[{}]}`:              {[]byte("x"), "", ""},
 		`{}`:                                                 {},
 	} {
-		got, err := parseHeader([]byte(text))
-		if err != nil || string(got.algorithm) != string(want.algorithm) || got.keyID != want.keyID || got.typ != want.typ {
-			t.Errorf("%s: got %q, %v", text, got, err)
-		}
+		t.Run(text, func(t *testing.T) {
+			got, err := parseHeader([]byte(text))
+			if err != nil || string(got.algorithm) != string(want.algorithm) || got.keyID != want.keyID || got.typ != want.typ {
+				t.Errorf("%s: got %q, %v", text, got, err)
+			}
+		})
 	}
 }
 
@@ -59,8 +61,10 @@ func TestHeaderRefused(t *testing.T) {
 		`{"alg":"ES256","b64":true}`:           CheckCritical,
 		`{"alg":"ES256","\u0062\u00364":true}`: CheckCritical,
 	} {
-		_, err := parseHeader([]byte(text))
-		refusedFor(t, text, err, want)
+		t.Run(text, func(t *testing.T) {
+			_, err := parseHeader([]byte(text))
+			refusedFor(t, text, err, want)
+		})
 	}
 }
 
@@ -146,11 +150,13 @@ func TestCheckKeyID(t *testing.T) {
 		"k": true, strings.Repeat("k", MaxKeyIDSize): true, "é": true,
 		"": false, strings.Repeat("k", MaxKeyIDSize+1): false, "\xff": false,
 	} {
-		if err := checkKeyID(keyID); good && err != nil {
-			t.Errorf("%.20q: %v", keyID, err)
-		} else if !good {
-			refusedFor(t, keyID, err, CheckKeyID)
-		}
+		t.Run(keyID, func(t *testing.T) {
+			if err := checkKeyID(keyID); good && err != nil {
+				t.Errorf("%.20q: %v", keyID, err)
+			} else if !good {
+				refusedFor(t, keyID, err, CheckKeyID)
+			}
+		})
 	}
 }
 
@@ -169,9 +175,11 @@ func FuzzParseHeader(f *testing.F) {
 			t.Fatalf("%q: %v", text, err)
 		}
 		for name, got := range map[string]string{"alg": string(h.algorithm), "kid": h.keyID, "typ": h.typ} {
-			if want, _ := naive[name].(string); got != want {
-				t.Errorf("%q: %s is %q, want %q", text, name, got, want)
-			}
+			t.Run(name, func(t *testing.T) {
+				if want, _ := naive[name].(string); got != want {
+					t.Errorf("%q: %s is %q, want %q", text, name, got, want)
+				}
+			})
 		}
 		for _, name := range []string{"crit", "b64", "jwk", "x5c"} {
 			if _, ok := naive[name]; ok {

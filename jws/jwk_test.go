@@ -73,18 +73,20 @@ func TestJWKAccepted(t *testing.T) {
 		`{"kty":"RSA","e":"Aw","n":"` + n + `"}`:                                          {RS256, derived},
 		`{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}`: {EdDSA, derived},
 	} {
-		k, err := ParseJWK([]byte(text))
-		if err != nil {
-			t.Errorf("%s: %v", text, err)
-			continue
-		}
-		keyID := want.keyID
-		if keyID == derived {
-			keyID, _ = DeriveKeyID(k.Public())
-		}
-		if k.Algorithm() != want.algorithm || k.KeyID() != keyID {
-			t.Errorf("%s: got %s %s, want %s %s", text, k.Algorithm(), k.KeyID(), want.algorithm, keyID)
-		}
+		t.Run(text, func(t *testing.T) {
+			k, err := ParseJWK([]byte(text))
+			if err != nil {
+				t.Errorf("%s: %v", text, err)
+				return
+			}
+			keyID := want.keyID
+			if keyID == derived {
+				keyID, _ = DeriveKeyID(k.Public())
+			}
+			if k.Algorithm() != want.algorithm || k.KeyID() != keyID {
+				t.Errorf("%s: got %s %s, want %s %s", text, k.Algorithm(), k.KeyID(), want.algorithm, keyID)
+			}
+		})
 	}
 }
 
@@ -257,12 +259,14 @@ func TestJWKRefused(t *testing.T) {
 		{EdDSA, "alg", `"Ed25519"`, CheckAlgorithm},
 		{EdDSA, "d", `"AA"`, CheckPrivate},
 	} {
-		text := replace(t, jwks[test.algorithm], test.name, test.value)
-		k, err := ParseJWK([]byte(text))
-		refusedFor(t, fmt.Sprintf("%s with %s %.40s", test.algorithm, test.name, test.value), err, test.want)
-		if k != nil {
-			t.Error("a key beside the error")
-		}
+		t.Run(fmt.Sprint(test.algorithm), func(t *testing.T) {
+			text := replace(t, jwks[test.algorithm], test.name, test.value)
+			k, err := ParseJWK([]byte(text))
+			refusedFor(t, fmt.Sprintf("%s with %s %.40s", test.algorithm, test.name, test.value), err, test.want)
+			if k != nil {
+				t.Error("a key beside the error")
+			}
+		})
 	}
 }
 
@@ -280,8 +284,10 @@ func TestJWKSyntax(t *testing.T) {
 		"unknown cases": strings.Replace(rfcKey, `"kty":"EC"`, `"kty":"EC","z":1,"Z":1`, 1),
 		"too long":      largest + " ",
 	} {
-		_, err := ParseJWK([]byte(text))
-		refusedFor(t, name, err, CheckJWK)
+		t.Run(name, func(t *testing.T) {
+			_, err := ParseJWK([]byte(text))
+			refusedFor(t, name, err, CheckJWK)
+		})
 	}
 }
 

@@ -112,11 +112,13 @@ func TestJWKSRefused(t *testing.T) {
 		"a symmetric key":            {set(good, `{"kty":"oct","k":"AA"}`), CheckPrivate},
 		"a symmetric key without it": {set(good, `{"kty":"oct"}`), CheckPrivate},
 	} {
-		keys, err := ParseJWKS([]byte(test.text))
-		refusedFor(t, name, err, test.want)
-		if keys != nil {
-			t.Errorf("%s: keys beside the error", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			keys, err := ParseJWKS([]byte(test.text))
+			refusedFor(t, name, err, test.want)
+			if keys != nil {
+				t.Errorf("%s: keys beside the error", name)
+			}
+		})
 	}
 }
 
@@ -141,11 +143,13 @@ func TestMarshalJWKSRefused(t *testing.T) {
 		"ambiguous": {[]*Key{k, strangers()[ES256].key}, CheckKeySet},
 		"too many":  {make([]*Key, MaxJWKSKeys+1), CheckKeySet},
 	} {
-		text, err := MarshalJWKS(test.keys)
-		refusedFor(t, name, err, test.want)
-		if text != nil {
-			t.Errorf("%s: got %s", name, text)
-		}
+		t.Run(name, func(t *testing.T) {
+			text, err := MarshalJWKS(test.keys)
+			refusedFor(t, name, err, test.want)
+			if text != nil {
+				t.Errorf("%s: got %s", name, text)
+			}
+		})
 	}
 	many := make([]*Key, MaxJWKSKeys)
 	for i := range many {

@@ -112,13 +112,15 @@ func TestNewKeyRefused(t *testing.T) {
 		"long Ed25519":          {ed25519.PublicKey(make([]byte, 33)), CheckKey},
 		"CVE-2017-15361 in RSA": {withN(rocaModulus(t)), CheckKey},
 	} {
-		for _, options := range []KeyOptions{{}, {KeyID: "k"}} {
-			k, err := NewKey(test.public, options)
-			refusedFor(t, name, err, test.want)
-			if k != nil {
-				t.Errorf("%s: a key beside the error", name)
+		t.Run(name, func(t *testing.T) {
+			for _, options := range []KeyOptions{{}, {KeyID: "k"}} {
+				k, err := NewKey(test.public, options)
+				refusedFor(t, name, err, test.want)
+				if k != nil {
+					t.Errorf("%s: a key beside the error", name)
+				}
 			}
-		}
+		})
 	}
 	for _, accepted := range []*rsa.PublicKey{withE(3), withE(1<<31 - 1), withN(bits(2048)), withN(bits(8192))} {
 		if _, err := NewKey(accepted, KeyOptions{}); err != nil {

@@ -48,13 +48,15 @@ func TestRemoteKeySetDiscovery(t *testing.T) {
 		testIssuer + "/":         testIssuer + "/.well-known/openid-configuration",
 		"https://issuer.example": "https://issuer.example/.well-known/openid-configuration",
 	} {
-		set, issuer := newOIDC(t, issuerURL, map[string]string{
-			at: `{"issuer":"` + issuerURL + `","jwks_uri":"` + keySetURL + `","response_types_supported":["id_token"],` +
-				`"subject_types_supported":["public"],"id_token_signing_alg_values_supported":["RS256"],"claims":{"a":[1]}}`,
-			keySetURL: jwksOf(t, forgers()[ES256].key),
+		t.Run(issuerURL, func(t *testing.T) {
+			set, issuer := newOIDC(t, issuerURL, map[string]string{
+				at: `{"issuer":"` + issuerURL + `","jwks_uri":"` + keySetURL + `","response_types_supported":["id_token"],` +
+					`"subject_types_supported":["public"],"id_token_signing_alg_values_supported":["RS256"],"claims":{"a":[1]}}`,
+				keySetURL: jwksOf(t, forgers()[ES256].key),
+			})
+			wantKeys(t, set, issuer, "k", 1, 2)
+			wantKeys(t, set, issuer, "k", 1, 0)
 		})
-		wantKeys(t, set, issuer, "k", 1, 2)
-		wantKeys(t, set, issuer, "k", 1, 0)
 	}
 }
 
@@ -82,19 +84,21 @@ func TestRemoteKeySetDiscoveryRefuses(t *testing.T) {
 		"a redirect in rings": {
 			testIssuer + "/.well-known/openid-configuration", CheckFetch},
 	} {
-		set, issuer := newOIDC(t, testIssuer, map[string]string{
-			discoveryURL(testIssuer): test.document,
-			keySetURL:                jwksOf(t, forgers()[ES256].key),
-			// Plain http would answer well, if it were asked.
-			"http://issuer.example/keys":     jwksOf(t, forgers()[ES256].key),
-			"http://issuer.example/document": `{"issuer":"` + testIssuer + `",` + good + `}`,
+		t.Run(name, func(t *testing.T) {
+			set, issuer := newOIDC(t, testIssuer, map[string]string{
+				discoveryURL(testIssuer): test.document,
+				keySetURL:                jwksOf(t, forgers()[ES256].key),
+				// Plain http would answer well, if it were asked.
+				"http://issuer.example/keys":     jwksOf(t, forgers()[ES256].key),
+				"http://issuer.example/document": `{"issuer":"` + testIssuer + `",` + good + `}`,
+			})
+			if _, err := set.Keys(context.Background(), "k"); !errors.Is(err, test.want) || !errors.Is(err, ErrRetry) {
+				t.Errorf("%s: got %v, want %v", name, err, test.want)
+			}
+			if got := issuer.requests.Load(); got > maxRedirects+1 {
+				t.Errorf("%s: %d requests", name, got)
+			}
 		})
-		if _, err := set.Keys(context.Background(), "k"); !errors.Is(err, test.want) || !errors.Is(err, ErrRetry) {
-			t.Errorf("%s: got %v, want %v", name, err, test.want)
-		}
-		if got := issuer.requests.Load(); got > maxRedirects+1 {
-			t.Errorf("%s: %d requests", name, got)
-		}
 	}
 }
 
@@ -163,16 +167,18 @@ func TestRemoteKeySetResponseRefused(t *testing.T) {
 		"one key ID twice": {200, strings.Replace(two, `"kid":"z"`, `"kid":"k"`, 1), CheckKeySet},
 		"a symmetric key":  {200, `{"keys":[{"kty":"oct","k":"AAAA","alg":"HS256"}]}`, CheckPrivate},
 	} {
-		set, issuer, now := newRemote(t, func(c *RemoteConfig) { c.MaxSize, c.MaxKeys = 1024, 1 })
-		wantKeys(t, set, issuer, "k", 1, 1)
-		issuer.set(func(r *http.Request) (*http.Response, error) { return respond(r, test.status, test.body), nil })
-		now.Advance(DefaultMinRefetch)
-		wantRetry(t, set, "x", test.want)
-		// What was held before is held still.
-		wantKeys(t, set, issuer, "k", 1, 0)
-		if !errors.Is(set.Status().Err, test.want) {
-			t.Errorf("%s: %v", name, set.Status().Err)
-		}
+		t.Run(name, func(t *testing.T) {
+			set, issuer, now := newRemote(t, func(c *RemoteConfig) { c.MaxSize, c.MaxKeys = 1024, 1 })
+			wantKeys(t, set, issuer, "k", 1, 1)
+			issuer.set(func(r *http.Request) (*http.Response, error) { return respond(r, test.status, test.body), nil })
+			now.Advance(DefaultMinRefetch)
+			wantRetry(t, set, "x", test.want)
+			// What was held before is held still.
+			wantKeys(t, set, issuer, "k", 1, 0)
+			if !errors.Is(set.Status().Err, test.want) {
+				t.Errorf("%s: %v", name, set.Status().Err)
+			}
+		})
 	}
 }
 
@@ -247,13 +253,15 @@ func TestMaxAge(t *testing.T) {
 		{[]string{"max-age=60", "No-Cache"}, "", 0},
 		{[]string{`max-age=60, no-cache="Set-Cookie"`}, "", 0},
 	} {
-		header := http.Header{"Cache-Control": test.lines}
-		if test.age != "" {
-			header.Set("Age", test.age)
-		}
-		if got := maxAge(header); got != test.want {
-			t.Errorf("%q, age %q: got %v, want %v", test.lines, test.age, got, test.want)
-		}
+		t.Run(fmt.Sprint(test.want), func(t *testing.T) {
+			header := http.Header{"Cache-Control": test.lines}
+			if test.age != "" {
+				header.Set("Age", test.age)
+			}
+			if got := maxAge(header); got != test.want {
+				t.Errorf("%q, age %q: got %v, want %v", test.lines, test.age, got, test.want)
+			}
+		})
 	}
 }
 

@@ -342,15 +342,17 @@ func TestNewRemoteKeySetRefuses(t *testing.T) {
 		"a URL for hosts": func(c *RemoteConfig) { c.Hosts = []string{"https://b.example"} },
 		"short MaxAge":    func(c *RemoteConfig) { c.MinRefetch, c.MaxAge = time.Hour, time.Hour-1 },
 	} {
-		config := RemoteConfig{Client: new(http.Client), JWKSURL: keySetURL}
-		if _, err := NewRemoteKeySet(config); err != nil {
-			t.Fatal(err)
-		}
-		change(&config)
-		_, err := NewRemoteKeySet(config)
-		refusedFor(t, name, err, refusal.CheckConfig)
-		if err != nil && strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			config := RemoteConfig{Client: new(http.Client), JWKSURL: keySetURL}
+			if _, err := NewRemoteKeySet(config); err != nil {
+				t.Fatal(err)
+			}
+			change(&config)
+			_, err := NewRemoteKeySet(config)
+			refusedFor(t, name, err, refusal.CheckConfig)
+			if err != nil && strings.Contains(err.Error(), "secret") {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
 	}
 }

@@ -26,9 +26,11 @@ func TestStaticKeySet(t *testing.T) {
 	}
 	given[0] = nil // the set has its own
 	for keyID, want := range map[string][]*Key{"": {a, rs, b, ps}, "a": {a}, "b": {b}, "rsa": {rs, ps}, "c": nil, "A": nil} {
-		if got, err := set.Keys(context.Background(), keyID); err != nil || !slices.Equal(got, want) {
-			t.Errorf("%q: %v, %v", keyID, got, err)
-		}
+		t.Run(keyID, func(t *testing.T) {
+			if got, err := set.Keys(context.Background(), keyID); err != nil || !slices.Equal(got, want) {
+				t.Errorf("%q: %v, %v", keyID, got, err)
+			}
+		})
 	}
 }
 
@@ -59,8 +61,10 @@ func TestNewStaticKeySetRefuses(t *testing.T) {
 		"one key twice":         {forgers()[RS256].key, forgers()[RS256].key},
 		"one key ID twice of 3": {named(t, "a"), named(t, "b"), named(t, "a")},
 	} {
-		_, err := NewStaticKeySet(keys...)
-		refusedFor(t, name, err, CheckKeySet)
+		t.Run(name, func(t *testing.T) {
+			_, err := NewStaticKeySet(keys...)
+			refusedFor(t, name, err, CheckKeySet)
+		})
 	}
 }
 

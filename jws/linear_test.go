@@ -38,17 +38,19 @@ func TestLinear(t *testing.T) {
 		"ends":         fill("-----BEGIN PUBLIC KEY-----\n", "-----END PUBLIC KEY----\n", ""),
 		"headers":      fill("-----BEGIN PUBLIC KEY-----\n", "A: b\n", "\n-----END PUBLIC KEY-----\n"),
 	} {
-		for parser, parse := range parsers {
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			err := parse(text)
-			runtime.ReadMemStats(&after)
-			if err == nil {
-				t.Errorf("%s of %s: accepted", parser, name)
+		t.Run(name, func(t *testing.T) {
+			for parser, parse := range parsers {
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				err := parse(text)
+				runtime.ReadMemStats(&after)
+				if err == nil {
+					t.Errorf("%s of %s: accepted", parser, name)
+				}
+				if got := after.TotalAlloc - before.TotalAlloc; got > 8*size {
+					t.Errorf("%s of %s: %d bytes allocated for %d", parser, name, got, len(text))
+				}
 			}
-			if got := after.TotalAlloc - before.TotalAlloc; got > 8*size {
-				t.Errorf("%s of %s: %d bytes allocated for %d", parser, name, got, len(text))
-			}
-		}
+		})
 	}
 }

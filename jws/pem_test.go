@@ -113,11 +113,13 @@ func TestParsePEMRefused(t *testing.T) {
 		"one key twice":       {good + good, CheckKeySet},
 		"too long":            {good + strings.Repeat("\n", MaxPEMSize), CheckPEM},
 	} {
-		keys, err := ParsePEM([]byte(test.text))
-		refusedFor(t, name, err, test.want)
-		if keys != nil {
-			t.Errorf("%s: keys beside the error", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			keys, err := ParsePEM([]byte(test.text))
+			refusedFor(t, name, err, test.want)
+			if keys != nil {
+				t.Errorf("%s: keys beside the error", name)
+			}
+		})
 	}
 }
 

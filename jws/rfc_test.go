@@ -95,7 +95,9 @@ func TestRFCExamplesOutOfScope(t *testing.T) {
 		"RFC 7515, appendix E, crit":    {b64(`{"alg":"ES256","crit":["http://example.invalid/UNDEFINED"],"http://example.invalid/UNDEFINED":true}`) + ".RkFJTA.", CheckCritical},
 		"RFC 7797, section 4.2, b64":    {b64(`{"alg":"ES256","b64":false,"crit":["b64"]}`) + ".JC4wMg.", CheckCritical},
 	} {
-		_, err := Parse(example.token)
-		refusedFor(t, source, err, example.want)
+		t.Run(source, func(t *testing.T) {
+			_, err := Parse(example.token)
+			refusedFor(t, source, err, example.want)
+		})
 	}
 }

@@ -230,8 +230,10 @@ func TestNewRotatingSignerRefuses(t *testing.T) {
 		"twice":            {first, RotationConfig{Publish: 1, Retain: 1, Retired: []PublishedKey{many[0], many[0]}}},
 		"too many retired": {first, RotationConfig{Publish: 1, Retain: 1, Retired: many}},
 	} {
-		_, err := NewRotatingSigner(test.first, test.config)
-		refusedFor(t, name, err, refusal.CheckConfig)
+		t.Run(name, func(t *testing.T) {
+			_, err := NewRotatingSigner(test.first, test.config)
+			refusedFor(t, name, err, refusal.CheckConfig)
+		})
 	}
 	good.Retired = many[:maxRetired]
 	if r, err := NewRotatingSigner(first, good); err != nil || len(r.Published()) != 1+maxRetired {

@@ -10,6 +10,7 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"sync"
@@ -84,14 +85,16 @@ func TestCryptoSignerHeader(t *testing.T) {
 		{SignerOptions{KeyID: "a", Type: TypeJWT}, `{"alg":"ES256","kid":"a","typ":"JWT"}`},
 		{SignerOptions{KeyID: "<\"é"}, `{"alg":"ES256","kid":"\u003c\"é"}`},
 	} {
-		signature, err := newSigner(t, key, test.options).Sign(context.Background(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := encoding.DecodeString(signature.Header)
-		if err != nil || string(got) != test.want {
-			t.Errorf("got %s, %v, want %s", got, err, test.want)
-		}
+		t.Run(fmt.Sprint(test.options), func(t *testing.T) {
+			signature, err := newSigner(t, key, test.options).Sign(context.Background(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := encoding.DecodeString(signature.Header)
+			if err != nil || string(got) != test.want {
+				t.Errorf("got %s, %v, want %s", got, err, test.want)
+			}
+		})
 	}
 }
 
@@ -115,8 +118,10 @@ func TestNewSignerRefuses(t *testing.T) {
 		"a key ID too long":  {ec, SignerOptions{KeyID: strings.Repeat("k", MaxKeyIDSize+1)}, CheckKeyID},
 		"a key ID of no use": {ec, SignerOptions{KeyID: "\xff"}, CheckKeyID},
 	} {
-		_, err := NewSigner(test.private, test.options)
-		refusedFor(t, name, err, test.want)
+		t.Run(name, func(t *testing.T) {
+			_, err := NewSigner(test.private, test.options)
+			refusedFor(t, name, err, test.want)
+		})
 	}
 	_, err = (*CryptoSigner)(nil).Sign(context.Background(), nil)
 	refusedFor(t, "nil", err, refusal.CheckConfig)

@@ -79,11 +79,13 @@ func TestVerifyRefused(t *testing.T) {
 		"a set that waits":   {good, &toldSet{err: &Error{Check: ErrRetry, Err: io.EOF}}, ErrRetry},
 		"a refusal of a set": {good, &toldSet{err: &Error{Check: CheckKeySet, Got: "a lie"}}, ErrRetry},
 	} {
-		got, err := Verify(ctx, test.token, test.keys)
-		refusedFor(t, name, err, test.want)
-		if got != nil {
-			t.Errorf("%s: a result beside the error", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			got, err := Verify(ctx, test.token, test.keys)
+			refusedFor(t, name, err, test.want)
+			if got != nil {
+				t.Errorf("%s: a result beside the error", name)
+			}
+		})
 	}
 	waits := &Error{Check: ErrRetry, Err: io.EOF}
 	if _, err := Verify(ctx, good, &toldSet{err: waits}); err != error(waits) { //nolint:errorlint // the very error

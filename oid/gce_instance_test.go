@@ -49,19 +49,21 @@ func TestGCEInstanceRoundTrip(t *testing.T) {
 		"largest project number":  func(g *GCEInstance) { g.ProjectNumber = maxProjectNumber },
 		"smallest project number": func(g *GCEInstance) { g.ProjectNumber = 1 },
 	} {
-		g := exampleInstance()
-		change(g)
-		value, err := g.Marshal()
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		back, err := ParseGCEInstance(value)
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		if diff := cmp.Diff(g, back); diff != "" {
-			t.Errorf("%s: %s", name, diff)
-		}
+		t.Run(name, func(t *testing.T) {
+			g := exampleInstance()
+			change(g)
+			value, err := g.Marshal()
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			back, err := ParseGCEInstance(value)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if diff := cmp.Diff(g, back); diff != "" {
+				t.Errorf("%s: %s", name, diff)
+			}
+		})
 	}
 }
 
@@ -88,14 +90,16 @@ func TestGCEInstanceFieldsAreChecked(t *testing.T) {
 		"application tag":         {func(g *GCEInstance) { g.Security.Rest = []byte("\xe2\x00") }, CheckGCEInstanceEncoding},
 		"rest truncated":          {func(g *GCEInstance) { g.Security.Rest = []byte("\xa2\x03\x01") }, CheckGCEInstanceEncoding},
 	} {
-		g := exampleInstance()
-		test.change(g)
-		if value, err := g.Marshal(); !errors.Is(err, test.want) {
-			t.Errorf("%s: Marshal = %x, %v, want %v", name, value, err, test.want)
-		}
-		if back, err := ParseGCEInstance(marshalUnchecked(t, g)); !errors.Is(err, test.want) {
-			t.Errorf("%s: ParseGCEInstance = %+v, %v, want %v", name, back, err, test.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			g := exampleInstance()
+			test.change(g)
+			if value, err := g.Marshal(); !errors.Is(err, test.want) {
+				t.Errorf("%s: Marshal = %x, %v, want %v", name, value, err, test.want)
+			}
+			if back, err := ParseGCEInstance(marshalUnchecked(t, g)); !errors.Is(err, test.want) {
+				t.Errorf("%s: ParseGCEInstance = %+v, %v, want %v", name, back, err, test.want)
+			}
+		})
 	}
 	long := exampleInstance()
 	long.InstanceName = strings.Repeat("n", MaxGCEInstanceSize)
@@ -168,9 +172,11 @@ func TestParseGCEInstanceRefusesOtherEncodings(t *testing.T) {
 		"name missing":            wrap("\x0c\x06node-1", ""),
 		"security not a SEQUENCE": wrap("\xa0\x16\x30\x14", "\xa0\x16\x31\x14"),
 	} {
-		if g, err := ParseGCEInstance([]byte(value)); !errors.Is(err, CheckGCEInstanceEncoding) {
-			t.Errorf("%s: %+v, %v, want %v", name, g, err, CheckGCEInstanceEncoding)
-		}
+		t.Run(name, func(t *testing.T) {
+			if g, err := ParseGCEInstance([]byte(value)); !errors.Is(err, CheckGCEInstanceEncoding) {
+				t.Errorf("%s: %+v, %v, want %v", name, g, err, CheckGCEInstanceEncoding)
+			}
+		})
 	}
 	if _, err := ParseGCEInstance(nil); !errors.Is(err, CheckGCEInstanceSize) {
 		t.Errorf("nothing: %v", err)

@@ -5,6 +5,7 @@ import (
 	"encoding/asn1"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"math/big"
 	"strings"
@@ -103,9 +104,11 @@ func TestParseRefuses(t *testing.T) {
 		"1.2." + strings.Repeat("9", 100_000):     CheckSize,
 		"1.2." + huge.String():                    CheckSize,
 	} {
-		if o, err := Parse(dotted); !errors.Is(err, want) {
-			t.Errorf("Parse(%.40q) = %v, %v, want %v", dotted, o, err, want)
-		}
+		t.Run(dotted, func(t *testing.T) {
+			if o, err := Parse(dotted); !errors.Is(err, want) {
+				t.Errorf("Parse(%.40q) = %v, %v, want %v", dotted, o, err, want)
+			}
+		})
 	}
 	if _, err := Parse("1.2" + strings.Repeat(".127", MaxSize-1)); err != nil {
 		t.Errorf("content of exactly MaxSize bytes is refused: %v", err)
@@ -118,7 +121,7 @@ func TestParseRefuses(t *testing.T) {
 
 func TestFromASN1Refuses(t *testing.T) {
 	long := make(asn1.ObjectIdentifier, MaxSize+2)
-	for _, test := range []struct {
+	for row, test := range []struct {
 		id   asn1.ObjectIdentifier
 		want error
 	}{
@@ -132,12 +135,14 @@ func TestFromASN1Refuses(t *testing.T) {
 		{long, CheckSize},
 		{make(asn1.ObjectIdentifier, 1_000_000), CheckSize},
 	} {
-		if o, err := FromASN1(test.id); !errors.Is(err, test.want) {
-			t.Errorf("FromASN1(%.40v) = %v, %v, want %v", test.id, o, err, test.want)
-		}
-		if NodeAttest.Equal(test.id) || OID("").Equal(test.id) {
-			t.Errorf("Equal(%.40v) = true", test.id)
-		}
+		t.Run(fmt.Sprint(row), func(t *testing.T) {
+			if o, err := FromASN1(test.id); !errors.Is(err, test.want) {
+				t.Errorf("FromASN1(%.40v) = %v, %v, want %v", test.id, o, err, test.want)
+			}
+			if NodeAttest.Equal(test.id) || OID("").Equal(test.id) {
+				t.Errorf("Equal(%.40v) = true", test.id)
+			}
+		})
 	}
 	if _, err := FromASN1(long[:MaxSize+1]); err != nil {
 		t.Errorf("content of exactly MaxSize bytes is refused: %v", err)
@@ -217,11 +222,13 @@ func TestReadRefuses(t *testing.T) {
 		"huge length":         "\x06\x84\xff\xff\xff\xff\x2a",
 		"longer than MaxSize": "\x06\x81\x81" + strings.Repeat("\x01", MaxSize+1),
 	} {
-		s := cryptobyte.String(der)
-		out := SubjectAltName
-		if Read(&s, &out) || out != SubjectAltName {
-			t.Errorf("%s: Read = %v", name, out)
-		}
+		t.Run(name, func(t *testing.T) {
+			s := cryptobyte.String(der)
+			out := SubjectAltName
+			if Read(&s, &out) || out != SubjectAltName {
+				t.Errorf("%s: Read = %v", name, out)
+			}
+		})
 	}
 }
 

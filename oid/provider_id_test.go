@@ -64,16 +64,18 @@ func TestProviderIDTextIsChecked(t *testing.T) {
 		"\xed\xa0\x80":                           CheckProviderIDText,
 		"a\xc3":                                  CheckProviderIDText,
 	} {
-		if value, err := MarshalProviderID(id); !errors.Is(err, want) {
-			t.Errorf("MarshalProviderID(%.20q) = %x, %v, want %v", id, value, err, want)
-		}
-		if _, err := ProviderIDExtension(id); !errors.Is(err, want) {
-			t.Errorf("ProviderIDExtension(%.20q): %v, want %v", id, err, want)
-		}
-		der, _ := asn1.Marshal(asn1.RawValue{Tag: asn1.TagUTF8String, Bytes: []byte(id)})
-		if got, err := UnmarshalProviderID(der); !errors.Is(err, want) {
-			t.Errorf("UnmarshalProviderID(%x) = %.20q, %v, want %v", der, got, err, want)
-		}
+		t.Run(id, func(t *testing.T) {
+			if value, err := MarshalProviderID(id); !errors.Is(err, want) {
+				t.Errorf("MarshalProviderID(%.20q) = %x, %v, want %v", id, value, err, want)
+			}
+			if _, err := ProviderIDExtension(id); !errors.Is(err, want) {
+				t.Errorf("ProviderIDExtension(%.20q): %v, want %v", id, err, want)
+			}
+			der, _ := asn1.Marshal(asn1.RawValue{Tag: asn1.TagUTF8String, Bytes: []byte(id)})
+			if got, err := UnmarshalProviderID(der); !errors.Is(err, want) {
+				t.Errorf("UnmarshalProviderID(%x) = %.20q, %v, want %v", der, got, err, want)
+			}
+		})
 	}
 }
 
@@ -95,9 +97,11 @@ func TestProviderIDEncodingIsChecked(t *testing.T) {
 		"length of eight bytes": "\x0c\x88\x00\x00\x00\x00\x00\x00\x00\x01a",
 		"a GCE instance":        string(gceExample(t)),
 	} {
-		if id, err := UnmarshalProviderID([]byte(der)); !errors.Is(err, CheckProviderIDEncoding) {
-			t.Errorf("%s: %q, %v, want %v", name, id, err, CheckProviderIDEncoding)
-		}
+		t.Run(name, func(t *testing.T) {
+			if id, err := UnmarshalProviderID([]byte(der)); !errors.Is(err, CheckProviderIDEncoding) {
+				t.Errorf("%s: %q, %v, want %v", name, id, err, CheckProviderIDEncoding)
+			}
+		})
 	}
 }
 
@@ -124,9 +128,11 @@ func TestParseProviderIDWantsExactlyOne(t *testing.T) {
 		{"critical", []pkix.Extension{critical}, CheckProviderIDCritical},
 		{"bad", []pkix.Extension{other, bad}, CheckProviderIDEncoding},
 	} {
-		if id, err := ParseProviderID(test.extensions); !errors.Is(err, test.want) {
-			t.Errorf("%s: %q, %v, want %v", test.name, id, err, test.want)
-		}
+		t.Run(test.name, func(t *testing.T) {
+			if id, err := ParseProviderID(test.extensions); !errors.Is(err, test.want) {
+				t.Errorf("%s: %q, %v, want %v", test.name, id, err, test.want)
+			}
+		})
 	}
 }
 

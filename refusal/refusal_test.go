@@ -61,9 +61,11 @@ func TestReason(t *testing.T) {
 		"Magic":        {Check: "magic"},
 		"AB":           {Check: "-a--b-"},
 	} {
-		if got := e.Reason(); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
+		t.Run(want, func(t *testing.T) {
+			if got := e.Reason(); got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		})
 	}
 }
 
@@ -179,9 +181,11 @@ func TestQuote(t *testing.T) {
 		long + "b":                    `"` + long + `"... (81 bytes)`,
 		"b" + strings.Repeat("é", 40): `"b` + strings.Repeat(`\u00e9`, 39) + `"... (81 bytes)`,
 	} {
-		if got := refusal.Quote(in); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+		t.Run(in, func(t *testing.T) {
+			if got := refusal.Quote(in); got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		})
 	}
 }
 
@@ -194,9 +198,11 @@ func TestQuotes(t *testing.T) {
 		shown:               eight,
 		shown + ", ... (9)": append(eight[:8:8], "9"),
 	} {
-		if got := refusal.Quotes(in); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+		t.Run(want, func(t *testing.T) {
+			if got := refusal.Quotes(in); got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		})
 	}
 }
 

@@ -165,12 +165,14 @@ func TestIssueConcurrently(t *testing.T) {
 func TestKeysThatNoCertificateHolds(t *testing.T) {
 	ca := newCA(t, tpmsim.CAOptions{})
 	for name, pub := range map[string]any{"nil": nil, "no key": "text", "value, not pointer": rsa.PublicKey{}} {
-		if _, err := ca.IssueAK(pub, tpmsim.CertificateOptions{}); err == nil {
-			t.Errorf("%s: issued", name)
-		}
-		if _, err := ca.IssueEK(pub, tpmsim.CertificateOptions{}); err == nil {
-			t.Errorf("%s: issued as an EK", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			if _, err := ca.IssueAK(pub, tpmsim.CertificateOptions{}); err == nil {
+				t.Errorf("%s: issued", name)
+			}
+			if _, err := ca.IssueEK(pub, tpmsim.CertificateOptions{}); err == nil {
+				t.Errorf("%s: issued as an EK", name)
+			}
+		})
 	}
 }
 

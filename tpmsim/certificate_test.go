@@ -224,9 +224,11 @@ func TestCertificateOptionsRefused(t *testing.T) {
 		"instance in TCG": {Instance: tpmsim.DefaultInstance()},
 		"huge identifier": {ExtKeyUsage: []oid.OID{oid.NodeAttest}},
 	} {
-		if _, err := newCA(t, tpmsim.CAOptions{}).IssueAK(ecKey(t).Public(), opts); !errors.Is(err, tpmsim.ErrOptions) {
-			t.Errorf("%s: %v, want ErrOptions", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if _, err := newCA(t, tpmsim.CAOptions{}).IssueAK(ecKey(t).Public(), opts); !errors.Is(err, tpmsim.ErrOptions) {
+				t.Errorf("%s: %v, want ErrOptions", name, err)
+			}
+		})
 	}
 	// Refused by what encodes them.
 	for name, opts := range map[string]tpmsim.CertificateOptions{
@@ -234,9 +236,11 @@ func TestCertificateOptionsRefused(t *testing.T) {
 		"two SANs":       {Extra: []pkix.Extension{san}},
 		"empty instance": {Style: tpmsim.StyleGoogle, Instance: &oid.GCEInstance{}},
 	} {
-		if c, err := newCA(t, tpmsim.CAOptions{}).IssueAK(ecKey(t).Public(), opts); err == nil {
-			t.Errorf("%s: issued %v", name, c)
-		}
+		t.Run(name, func(t *testing.T) {
+			if c, err := newCA(t, tpmsim.CAOptions{}).IssueAK(ecKey(t).Public(), opts); err == nil {
+				t.Errorf("%s: issued %v", name, c)
+			}
+		})
 	}
 }
 

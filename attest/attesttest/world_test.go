@@ -3,6 +3,7 @@ package attesttest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 
 func TestWorldMember(t *testing.T) {
 	w := NewWorld(t, WorldOptions{})
-	for _, c := range []struct {
+	for row, c := range []struct {
 		node, machine string
 		want          error
 	}{
@@ -23,9 +24,11 @@ func TestWorldMember(t *testing.T) {
 		{"node-9", Stranger, csr.ErrNoMachine},
 		{"", "", csr.ErrNoMachine},
 	} {
-		if err := w.Member(c.node, c.machine); !errors.Is(err, c.want) {
-			t.Errorf("%s as %s: %v, want %v", c.machine, c.node, err, c.want)
-		}
+		t.Run(fmt.Sprint(row), func(t *testing.T) {
+			if err := w.Member(c.node, c.machine); !errors.Is(err, c.want) {
+				t.Errorf("%s as %s: %v, want %v", c.machine, c.node, err, c.want)
+			}
+		})
 	}
 	w.setDown(true)
 	if err := w.Member(NodeName, MachineOne); !errors.Is(err, csr.ErrRetry) {

@@ -257,11 +257,13 @@ func TestNewGKEProviderRefuses(t *testing.T) {
 			c.AKPublicKey = func(context.Context, csr.GKEIdentity) (crypto.PublicKey, error) { return nil, nil }
 		},
 	} {
-		c := newGKEFixture(t, true).config
-		change(&c)
-		if _, err := NewProvider(c); err == nil {
-			t.Errorf("without %s", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			c := newGKEFixture(t, true).config
+			change(&c)
+			if _, err := NewProvider(c); err == nil {
+				t.Errorf("without %s", name)
+			}
+		})
 	}
 	if _, err := NewProvider(Config{}); err == nil {
 		t.Error("without a configuration")

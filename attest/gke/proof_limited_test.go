@@ -47,13 +47,15 @@ func TestCheckTimeLimited(t *testing.T) {
 		}, nil},
 		"other request, allowed": {func(p *LimitedProof, o *LimitedOptions) { p.RequestHash[1], o.InsecureAllowAnyRequest = 1, true }, CheckLimitedRequest},
 	} {
-		p := &LimitedProof{Machine: subject.Machine, RequestHash: subject.RequestHash, IssuedAt: at.Add(-time.Minute), NotAfter: at.Add(time.Minute)}
-		o := LimitedOptions{Now: func() time.Time { return at }}
-		c.change(p, &o)
-		got, err := CheckTimeLimited(context.Background(), limitedVerifier(func() (*LimitedProof, error) { return p, nil }), subject, &csr.Request{}, o)
-		if !errors.Is(err, c.want) || (c.want == nil) != (got == p) {
-			t.Errorf("%s: got %v, want %v", name, err, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			p := &LimitedProof{Machine: subject.Machine, RequestHash: subject.RequestHash, IssuedAt: at.Add(-time.Minute), NotAfter: at.Add(time.Minute)}
+			o := LimitedOptions{Now: func() time.Time { return at }}
+			c.change(p, &o)
+			got, err := CheckTimeLimited(context.Background(), limitedVerifier(func() (*LimitedProof, error) { return p, nil }), subject, &csr.Request{}, o)
+			if !errors.Is(err, c.want) || (c.want == nil) != (got == p) {
+				t.Errorf("%s: got %v, want %v", name, err, c.want)
+			}
+		})
 	}
 	for name, c := range map[string]struct {
 		v       TimeLimitedVerifier
@@ -69,10 +71,12 @@ func TestCheckTimeLimited(t *testing.T) {
 		"no hash":     {limitedVerifier(nil), &LimitedSubject{Machine: "a:b"}, LimitedOptions{}, nil},
 		"window":      {limitedVerifier(nil), subject, LimitedOptions{MaxWindow: message.MaxWindow + 1}, nil},
 	} {
-		got, err := CheckTimeLimited(context.Background(), c.v, c.subject, &csr.Request{}, c.opts)
-		if got != nil || err == nil || c.want != nil && !errors.Is(err, c.want) {
-			t.Errorf("%s: got %v, %v", name, got, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			got, err := CheckTimeLimited(context.Background(), c.v, c.subject, &csr.Request{}, c.opts)
+			if got != nil || err == nil || c.want != nil && !errors.Is(err, c.want) {
+				t.Errorf("%s: got %v, %v", name, got, err)
+			}
+		})
 	}
 }
 
@@ -102,9 +106,11 @@ func TestInputsOfTimeLimitedProofs(t *testing.T) {
 			return err
 		},
 	} {
-		if err := run(); err == nil || asked {
-			t.Errorf("%s: %v, asked: %v", name, err, asked)
-		}
+		t.Run(name, func(t *testing.T) {
+			if err := run(); err == nil || asked {
+				t.Errorf("%s: %v, asked: %v", name, err, asked)
+			}
+		})
 	}
 	_, err := CheckTimeLimited(t.Context(), v, subject, &csr.Request{}, LimitedOptions{})
 	expectCheck(t, err, CheckLimitedWindow) // no time at all

@@ -35,11 +35,13 @@ func TestBothIntersects(t *testing.T) {
 		"other end":   {attest.Authorization{}, attest.Authorization{NotAfter: at}, attest.Authorization{NotAfter: at}},
 		"earlier end": {attest.Authorization{NotAfter: at.Add(1)}, attest.Authorization{NotAfter: at}, attest.Authorization{NotAfter: at}},
 	} {
-		asked := 0
-		got, err := Both(says(&c.a, nil, &asked), says(&c.b, nil, &asked)).Authorize(context.Background(), &attest.Result{Stage: attest.StageAnswer}, nil)
-		if err != nil || !reflect.DeepEqual(*got, c.want) || asked != 2 {
-			t.Errorf("%s: got %+v, %v after %d questions, want %+v", name, got, err, asked, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			asked := 0
+			got, err := Both(says(&c.a, nil, &asked), says(&c.b, nil, &asked)).Authorize(context.Background(), &attest.Result{Stage: attest.StageAnswer}, nil)
+			if err != nil || !reflect.DeepEqual(*got, c.want) || asked != 2 {
+				t.Errorf("%s: got %+v, %v after %d questions, want %+v", name, got, err, asked, c.want)
+			}
+		})
 	}
 }
 
@@ -62,11 +64,13 @@ func TestBothRefuses(t *testing.T) {
 		"no second":           {says(yes, nil, &asked), nil, 1, attest.CheckMembership},
 		"two provider IDs":    {says(p, nil, &asked), says(q, nil, &asked), 2, attest.CheckMembership},
 	} {
-		asked = 0
-		got, err := Both(c.a, c.b).Authorize(context.Background(), &attest.Result{Stage: attest.StageAnswer}, nil)
-		if got != nil || !errors.Is(err, c.want) || asked != c.asked {
-			t.Errorf("%s: got %+v, %v after %d questions, want %v after %d", name, got, err, asked, c.want, c.asked)
-		}
+		t.Run(name, func(t *testing.T) {
+			asked = 0
+			got, err := Both(c.a, c.b).Authorize(context.Background(), &attest.Result{Stage: attest.StageAnswer}, nil)
+			if got != nil || !errors.Is(err, c.want) || asked != c.asked {
+				t.Errorf("%s: got %+v, %v after %d questions, want %v after %d", name, got, err, asked, c.want, c.asked)
+			}
+		})
 	}
 }
 

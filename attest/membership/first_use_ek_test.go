@@ -76,9 +76,11 @@ func TestFirstUseOfEKs(t *testing.T) {
 		"the machine's EK of another kind":     {node(ours, "node-3", tpmkind.EKP256()), membership.CheckRegistryScope},
 		"another machine's EK of another kind": {node(theirs, "node-1", tpmkind.EKP256()), membership.CheckRegistryScope},
 	} {
-		err := join(c.node)
-		if !errors.Is(err, c.want) || !errors.Is(err, attest.CheckMembership) || csr.Decide(err).Verdict != csr.VerdictDeny {
-			t.Errorf("%s: got %v, want %v", name, err, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			err := join(c.node)
+			if !errors.Is(err, c.want) || !errors.Is(err, attest.CheckMembership) || csr.Decide(err).Verdict != csr.VerdictDeny {
+				t.Errorf("%s: got %v, want %v", name, err, c.want)
+			}
+		})
 	}
 }

@@ -261,16 +261,18 @@ func TestFirstUseUndecided(t *testing.T) {
 		"bind conflicts":    {reserve: func() (*Record, error) { return &Record{State: StateReserved, Version: "?"}, nil }},
 		"bind fails":        {bind: func() error { return broken }},
 	} {
-		f := newFirstUse(t, Scope{})
-		stub.Registry = f.registry
-		f.c.Registry = stub
-		a, err := asked(t, f, answerOf(t, "node-1", "gce:p/1"))
-		if a != nil || err == nil || errors.Is(err, attest.CheckMembership) {
-			t.Errorf("%s: got %+v, %v, want an error that is no refusal", name, a, err)
-		}
-		if d := csr.Decide(csr.Retry(err)); d.Verdict != csr.VerdictRetry {
-			t.Errorf("%s: decides %v", name, d.Verdict)
-		}
+		t.Run(name, func(t *testing.T) {
+			f := newFirstUse(t, Scope{})
+			stub.Registry = f.registry
+			f.c.Registry = stub
+			a, err := asked(t, f, answerOf(t, "node-1", "gce:p/1"))
+			if a != nil || err == nil || errors.Is(err, attest.CheckMembership) {
+				t.Errorf("%s: got %+v, %v, want an error that is no refusal", name, a, err)
+			}
+			if d := csr.Decide(csr.Retry(err)); d.Verdict != csr.VerdictRetry {
+				t.Errorf("%s: decides %v", name, d.Verdict)
+			}
+		})
 	}
 	// The record goes between the look and the write: nobody has asked for a Node.
 	f := newFirstUse(t, Scope{})
@@ -307,15 +309,17 @@ func TestNewFirstUse(t *testing.T) {
 		"recovery":     func(c *FirstUseConfig) { c.MaxRecoveryLifetime = -1 },
 		"scope":        func(c *FirstUseConfig) { c.Registry = &StoreRegistry{scope: Scope{Road: attest.RoadEK}} },
 	} {
-		c := good
-		change(&c)
-		want := refusal.CheckConfig
-		if name == "scope" {
-			want = CheckRegistryScope
-		}
-		if _, err := NewFirstUse(c); !errors.Is(err, want) {
-			t.Errorf("%s: got %v, want %v", name, err, want)
-		}
+		t.Run(name, func(t *testing.T) {
+			c := good
+			change(&c)
+			want := refusal.CheckConfig
+			if name == "scope" {
+				want = CheckRegistryScope
+			}
+			if _, err := NewFirstUse(c); !errors.Is(err, want) {
+				t.Errorf("%s: got %v, want %v", name, err, want)
+			}
+		})
 	}
 	if _, err := NewFirstUse(FirstUseConfig{}); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("no configuration: got %v", err)

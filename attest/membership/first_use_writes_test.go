@@ -292,11 +292,13 @@ func TestFirstUseRefusalsHide(t *testing.T) {
 		{answerOf(t, "node-2", "gce:p/2"), string(CheckRegistryUID), "node-1"},
 		{claimed, string(attest.CheckProviderID), "test://1"},
 	} {
-		_, err := asked(t, f, c.r)
-		d := csr.Decide(err)
-		if d.Verdict != csr.VerdictDeny || !strings.Contains(d.Message, c.check) || strings.Contains(d.Message, c.hide) || !strings.Contains(d.Detail, c.hide) {
-			t.Errorf("%s: got %+v", c.check, d)
-		}
+		t.Run(c.hide, func(t *testing.T) {
+			_, err := asked(t, f, c.r)
+			d := csr.Decide(err)
+			if d.Verdict != csr.VerdictDeny || !strings.Contains(d.Message, c.check) || strings.Contains(d.Message, c.hide) || !strings.Contains(d.Detail, c.hide) {
+				t.Errorf("%s: got %+v", c.check, d)
+			}
+		})
 	}
 	if d := csr.Decide(attest.NotMember("the machine of node-1")); d.Verdict != csr.VerdictDeny || strings.Contains(d.Message, "node-1") || !strings.Contains(d.Detail, "node-1") {
 		t.Errorf("got %+v", d)

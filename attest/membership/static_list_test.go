@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -81,9 +82,11 @@ func TestParseStaticListRefuses(t *testing.T) {
 		"over the size":       strings.Repeat("#\n", MaxMemberListSize/2+1),
 		"good, then not good": goodMembers + "row:8\n",
 	} {
-		if l, err := ParseStaticList([]byte(text)); l != nil || !errors.Is(err, ErrMemberList) {
-			t.Errorf("%s: got %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if l, err := ParseStaticList([]byte(text)); l != nil || !errors.Is(err, ErrMemberList) {
+				t.Errorf("%s: got %v", name, err)
+			}
+		})
 	}
 	_, err := ParseStaticList([]byte(goodMembers + "row:8\n"))
 	if err == nil || !strings.Contains(err.Error(), "line 7") {
@@ -108,10 +111,12 @@ func TestStaticListAuthorize(t *testing.T) {
 		{"node-1", "gce:p/2", false}, {"node-2", "gce:p/1", false}, {"node-4", "gce:p/1", false}, {"node-1", "gce:p/4", false}, {"node-1", "", false},
 		{"node-3", "gce:p/3", false}, // the inventory has another provider ID
 	} {
-		a, err := l.Authorize(context.Background(), answerOf(t, c.node, c.machine), nil)
-		if c.ok && (err != nil || a.ProviderID != "test://1" || len(a.DNSNames) != 2) || !c.ok && !errors.Is(err, attest.CheckMembership) {
-			t.Errorf("%s as %s: got %+v, %v", c.machine, c.node, a, err)
-		}
+		t.Run(fmt.Sprint(c.ok), func(t *testing.T) {
+			a, err := l.Authorize(context.Background(), answerOf(t, c.node, c.machine), nil)
+			if c.ok && (err != nil || a.ProviderID != "test://1" || len(a.DNSNames) != 2) || !c.ok && !errors.Is(err, attest.CheckMembership) {
+				t.Errorf("%s as %s: got %+v, %v", c.machine, c.node, a, err)
+			}
+		})
 	}
 	empty, err := ParseStaticList(nil)
 	if err != nil {

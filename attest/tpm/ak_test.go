@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -64,16 +65,18 @@ func TestLoadAKOfGCE(t *testing.T) {
 		algorithm tpmsim.Algorithm
 		source    AKSource
 	}{{tpmsim.RSA2048, GCERSA()}, {tpmsim.P256, GCEECC()}, {tpmsim.P384, withNonce}} {
-		ak, err := akOf(t, tpm, tt.source, nil)
-		if err != nil {
-			t.Fatalf("%v: %v", tt.algorithm, err)
-		}
-		if !ak.SameKey(tpm.AKPublic(tt.algorithm)) || !ak.SameKey(tpm.AKCertificate(tt.algorithm).PublicKey) {
-			t.Errorf("%v: another key than the certified one", tt.algorithm)
-		}
-		if _, err := readCertificate(t, tpm, tt.source.CertificateIndex); err != nil {
-			t.Error(err)
-		}
+		t.Run(fmt.Sprint(tt.source), func(t *testing.T) {
+			ak, err := akOf(t, tpm, tt.source, nil)
+			if err != nil {
+				t.Fatalf("%v: %v", tt.algorithm, err)
+			}
+			if !ak.SameKey(tpm.AKPublic(tt.algorithm)) || !ak.SameKey(tpm.AKCertificate(tt.algorithm).PublicKey) {
+				t.Errorf("%v: another key than the certified one", tt.algorithm)
+			}
+			if _, err := readCertificate(t, tpm, tt.source.CertificateIndex); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 	// Without its nonce the template gives another key.
 	withNonce.NonceIndex = 0
@@ -104,11 +107,13 @@ func TestLoadAKFromBadTemplateInNV(t *testing.T) {
 		"size prefix":   append([]byte{0, byte(len(good))}, good...),
 		"keyed hash":    tpm2.Marshal(&tpm2.TPMTPublic{Type: tpm2.TPMAlgKeyedHash, NameAlg: tpm2.TPMAlgSHA256, Parameters: tpm2.NewTPMUPublicParms(tpm2.TPMAlgKeyedHash, &tpm2.TPMSKeyedHashParms{Scheme: tpm2.TPMTKeyedHashScheme{Scheme: tpm2.TPMAlgNull}}), Unique: tpm2.NewTPMUPublicID(tpm2.TPMAlgKeyedHash, &tpm2.TPM2BDigest{})}),
 	} {
-		writeNV(t, tpm, testIndex, b)
-		_, err := akOf(t, tpm, AKSource{TemplateIndex: testIndex}, nil)
-		if err == nil || !strings.Contains(err.Error(), "0x01800001") {
-			t.Errorf("%s: got %v, want an error that names the index", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			writeNV(t, tpm, testIndex, b)
+			_, err := akOf(t, tpm, AKSource{TemplateIndex: testIndex}, nil)
+			if err == nil || !strings.Contains(err.Error(), "0x01800001") {
+				t.Errorf("%s: got %v, want an error that names the index", name, err)
+			}
+		})
 	}
 	writeNV(t, tpm, testIndex, good)
 	ak, err := akOf(t, tpm, AKSource{TemplateIndex: testIndex}, nil)
@@ -128,9 +133,11 @@ func TestLoadAKFromBadTemplate(t *testing.T) {
 	otherType := AKTemplateECDSAP256()
 	otherType.Type = tpm2.TPMAlgRSA
 	for name, template := range map[string]*tpm2.TPMTPublic{"empty": {}, "no parameters": noParameters, "other type": otherType} {
-		if _, err := akOf(t, tpm, AKSource{Template: template}, nil); err == nil || !strings.Contains(err.Error(), "template") {
-			t.Errorf("%s: got %v, want an error about the template", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if _, err := akOf(t, tpm, AKSource{Template: template}, nil); err == nil || !strings.Contains(err.Error(), "template") {
+				t.Errorf("%s: got %v, want an error about the template", name, err)
+			}
+		})
 	}
 }
 
@@ -147,11 +154,13 @@ func TestLoadAKRefusesWhatVerifiersRefuse(t *testing.T) {
 		"not restricted":   {tpmop.ECCKeyArea(tpm2.TPMSECCParms{CurveID: tpm2.TPMECCNistP256}, signing, nil, nil), statement.CheckAKAttributes},
 		"restricted, sha1": {sha1Named(), statement.CheckNameAlgorithm},
 	} {
-		_, err := akOf(t, tpm, AKSource{Template: tt.template}, nil)
-		if !errors.Is(err, tt.want) {
-			t.Errorf("%s: got %v, want %v", name, err, tt.want)
-		}
-		checkNothingLoaded(t, tpm)
+		t.Run(name, func(t *testing.T) {
+			_, err := akOf(t, tpm, AKSource{Template: tt.template}, nil)
+			if !errors.Is(err, tt.want) {
+				t.Errorf("%s: got %v, want %v", name, err, tt.want)
+			}
+			checkNothingLoaded(t, tpm)
+		})
 	}
 }
 

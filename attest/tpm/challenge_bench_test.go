@@ -140,11 +140,13 @@ func TestAllocationsOfChallenges(t *testing.T) {
 		"EK-RSA2048": {attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: tpmkind.EKRSA2048()}, 530},
 		"EK-P256":    {attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: tpmkind.EKP256()}, 720},
 	} {
-		h := newHelloBench(t, c.opts)
-		got := testing.AllocsPerRun(100, func() { h.challenge(t) })
-		t.Logf("%s: %.0f", name, got)
-		if got > c.limit {
-			t.Errorf("%s: a challenge allocates %.0f times, at most %.0f", name, got, c.limit)
-		}
+		t.Run(name, func(t *testing.T) {
+			h := newHelloBench(t, c.opts)
+			got := testing.AllocsPerRun(100, func() { h.challenge(t) })
+			t.Logf("%s: %.0f", name, got)
+			if got > c.limit {
+				t.Errorf("%s: a challenge allocates %.0f times, at most %.0f", name, got, c.limit)
+			}
+		})
 	}
 }

@@ -226,9 +226,11 @@ func TestKindsOfEK(t *testing.T) {
 		"ECDH":       mustGet(ecdh.P256().GenerateKey(rand.Reader)).PublicKey(),
 		"nothing":    nil,
 	} {
-		if _, err := makeCredential(rand.Reader, key, someAKName(t), make([]byte, 32)); !errors.Is(err, CheckEKType) {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if _, err := makeCredential(rand.Reader, key, someAKName(t), make([]byte, 32)); !errors.Is(err, CheckEKType) {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
 	}
 }
 

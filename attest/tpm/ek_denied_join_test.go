@@ -56,17 +56,19 @@ func TestDeniedByCertificate(t *testing.T) {
 		"vendor in lower case": {deniedOf("sim", "", 0, 0xffffffff), true},
 		"vendor as an ID":      {deniedOf("id:53494D00", "", 0, 0xffffffff), true},
 	} {
-		plane := denying(t, s.plane, s.node, c.denied)
-		_, joined := plane.Join(ctx, s.node)
-		_, verified := plane.Verifier.Verify(ctx, s.good)
-		for step, err := range map[string]error{"join": joined, "answer": verified} {
-			if errors.Is(err, tpmcert.CheckTPMDenied) != c.want || !c.want && err != nil {
-				t.Errorf("%s: %s: %v", name, step, err)
+		t.Run(name, func(t *testing.T) {
+			plane := denying(t, s.plane, s.node, c.denied)
+			_, joined := plane.Join(ctx, s.node)
+			_, verified := plane.Verifier.Verify(ctx, s.good)
+			for step, err := range map[string]error{"join": joined, "answer": verified} {
+				if errors.Is(err, tpmcert.CheckTPMDenied) != c.want || !c.want && err != nil {
+					t.Errorf("%s: %s: %v", name, step, err)
+				}
+				if c.want && !strings.Contains(err.Error(), "with firmware 1.0") {
+					t.Errorf("%s: %s: %v", name, step, err)
+				}
 			}
-			if c.want && !strings.Contains(err.Error(), "with firmware 1.0") {
-				t.Errorf("%s: %s: %v", name, step, err)
-			}
-		}
+		})
 	}
 	noHandles(t, s.node.TPM)
 }
@@ -95,23 +97,25 @@ func TestDeniedByRunningFirmware(t *testing.T) {
 		"another model":  {deniedOf("SIM", "another", running, running), false},
 		"another vendor": {deniedOf("STM", "", running, running), false},
 	} {
-		plane := denying(t, s.plane, s.node, c.denied)
-		challenge, err := plane.Challenge(ctx, s.node)
-		if err != nil {
-			t.Errorf("%s: hello: %v", name, err)
-			continue
-		}
-		answer, err := s.node.Answer(ctx, challenge, plane.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = plane.Verifier.Verify(ctx, answer)
-		if errors.Is(err, tpmcert.CheckTPMDenied) != c.want || !c.want && err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if c.want && !strings.Contains(err.Error(), "with running firmware ") {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			plane := denying(t, s.plane, s.node, c.denied)
+			challenge, err := plane.Challenge(ctx, s.node)
+			if err != nil {
+				t.Errorf("%s: hello: %v", name, err)
+				return
+			}
+			answer, err := s.node.Answer(ctx, challenge, plane.Now())
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = plane.Verifier.Verify(ctx, answer)
+			if errors.Is(err, tpmcert.CheckTPMDenied) != c.want || !c.want && err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if c.want && !strings.Contains(err.Error(), "with running firmware ") {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
 	}
 	noHandles(t, s.node.TPM)
 }

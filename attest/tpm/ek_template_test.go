@@ -145,12 +145,14 @@ func TestEKOriginsThatAreNone(t *testing.T) {
 		"transient handle":         {Handle: 0x80000001},
 		"nonce without a template": {NonceIndex: 0x01c00003},
 	} {
-		if err := origin.check(); err == nil {
-			t.Errorf("%s: accepted", name)
-		}
-		if _, err := NewProver(noTPM{}, AKSource{Template: AKTemplateECDSAP256()}, ProverOptions{EK: &origin}); err == nil {
-			t.Errorf("%s: an attester", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			if err := origin.check(); err == nil {
+				t.Errorf("%s: accepted", name)
+			}
+			if _, err := NewProver(noTPM{}, AKSource{Template: AKTemplateECDSAP256()}, ProverOptions{EK: &origin}); err == nil {
+				t.Errorf("%s: an attester", name)
+			}
+		})
 	}
 }
 
@@ -167,12 +169,14 @@ func TestEKsThatNoVerifierAccepts(t *testing.T) {
 		"SHA-384 on P-256": sha384,
 		"a signing key":    AKTemplateECDSAP256(),
 	} {
-		_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
-			return loadEK(ctx, h, &EKOrigin{Template: template}, nil)
+		t.Run(name, func(t *testing.T) {
+			_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
+				return loadEK(ctx, h, &EKOrigin{Template: template}, nil)
+			})
+			if !errors.Is(err, CheckEKType) {
+				t.Errorf("%s: %v", name, err)
+			}
 		})
-		if !errors.Is(err, CheckEKType) {
-			t.Errorf("%s: %v", name, err)
-		}
 	}
 	unknown := EKP256().Template
 	unknown.AuthPolicy.Buffer = bytes.Repeat([]byte{7}, 32)

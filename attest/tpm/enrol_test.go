@@ -302,10 +302,12 @@ func TestEnrolmentOfOtherKeys(t *testing.T) {
 		"not fixed":      {0, statement.AttributeFixedTPM},
 		"from outside":   {0, statement.AttributeSensitiveDataOrigin},
 	} {
-		request := changedHello(t, s, func(h *message.Hello, _ *message.Bundle) { changeAK(t, h, c.set, c.clear) })
-		if _, err := s.plane.Verifier.Challenge(t.Context(), request); !errors.Is(err, statement.CheckAKAttributes) {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			request := changedHello(t, s, func(h *message.Hello, _ *message.Bundle) { changeAK(t, h, c.set, c.clear) })
+			if _, err := s.plane.Verifier.Challenge(t.Context(), request); !errors.Is(err, statement.CheckAKAttributes) {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
 	}
 }
 
@@ -356,23 +358,25 @@ func TestEnrolmentOfOtherEKs(t *testing.T) {
 		"another maker's":      {stranger.Root(), nil, tpmcert.CheckCertificateChain},
 		"revoked":              {maker.Root(), list(device.EKCertificate(tpmsim.P256).SerialNumber), tpmcert.CheckRevoked},
 	} {
-		issuer := tpmcert.EKIssuer{Roots: []*x509.Certificate{c.root}, Profile: tpmcert.EKProfileTCG()}
-		if c.list != nil {
-			if issuer.CRLs, err = tpmcert.NewCRLStore(c.list); err != nil {
+		t.Run(name, func(t *testing.T) {
+			issuer := tpmcert.EKIssuer{Roots: []*x509.Certificate{c.root}, Profile: tpmcert.EKProfileTCG()}
+			if c.list != nil {
+				if issuer.CRLs, err = tpmcert.NewCRLStore(c.list); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if s.plane.TPM.EKs, err = tpmcert.NewEKVerifier(tpmcert.EKVerifierConfig{Issuers: []tpmcert.EKIssuer{issuer}}); err != nil {
 				t.Fatal(err)
 			}
-		}
-		if s.plane.TPM.EKs, err = tpmcert.NewEKVerifier(tpmcert.EKVerifierConfig{Issuers: []tpmcert.EKIssuer{issuer}}); err != nil {
-			t.Fatal(err)
-		}
-		s.plane.Verifier = planeVerifier(t, s.plane)
-		_, err := s.plane.Challenge(ctx, s.node)
-		if !errors.Is(err, c.want) {
-			t.Errorf("%s, hello: %v", name, err)
-		}
-		if _, err := s.plane.Verifier.Verify(ctx, answer); !errors.Is(err, c.want) {
-			t.Errorf("%s, answer: %v", name, err)
-		}
+			s.plane.Verifier = planeVerifier(t, s.plane)
+			_, err := s.plane.Challenge(ctx, s.node)
+			if !errors.Is(err, c.want) {
+				t.Errorf("%s, hello: %v", name, err)
+			}
+			if _, err := s.plane.Verifier.Verify(ctx, answer); !errors.Is(err, c.want) {
+				t.Errorf("%s, answer: %v", name, err)
+			}
+		})
 	}
 }
 

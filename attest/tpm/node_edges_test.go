@@ -249,9 +249,11 @@ func TestStatementsThatANodeDoesNotSend(t *testing.T) {
 		"no statement": {nil, a.Certified.Name, testQualifyingData, false}, "another key": {certify, digestName(9), testQualifyingData, false},
 		"other data": {certify, a.Certified.Name, []byte("other"), false},
 	} {
-		if err := checkCertifyMade(c.attest, c.name, c.qd); c.good != (err == nil) {
-			t.Errorf("certify, %s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if err := checkCertifyMade(c.attest, c.name, c.qd); c.good != (err == nil) {
+				t.Errorf("certify, %s: %v", name, err)
+			}
+		})
 	}
 	ak := &tpmop.LoadedKey{Public: publicArea(t, softwareKeys.p256().Public(), testAKAttributes, schemeECDSA)}
 	f := goodQuoteForgery(t, newForger(t, softwareKeys.p256(), schemeECDSA))
@@ -274,12 +276,14 @@ func TestStatementsThatANodeDoesNotSend(t *testing.T) {
 		"another value":  {func(e *statement.QuoteEvidence) { e.PCRs = slices.Clone(e.PCRs); e.PCRs[0].Value = filled(32, 9) }, want, testQualifyingData, errPCRsMoved},
 		"an empty quote": {func(e *statement.QuoteEvidence) { e.Attest = selectNothing(t, quoted) }, nil, nil, statement.CheckPCRSelection},
 	} {
-		e := f.evidence(t)
-		c.change(e)
-		err := checkQuoteMade(e, ak, c.want, c.qd)
-		if (name == "good") != (err == nil) || c.err != nil && !errors.Is(err, c.err) {
-			t.Errorf("quote, %s: got %v, want %v", name, err, c.err)
-		}
+		t.Run(name, func(t *testing.T) {
+			e := f.evidence(t)
+			c.change(e)
+			err := checkQuoteMade(e, ak, c.want, c.qd)
+			if (name == "good") != (err == nil) || c.err != nil && !errors.Is(err, c.err) {
+				t.Errorf("quote, %s: got %v, want %v", name, err, c.err)
+			}
+		})
 	}
 }
 
@@ -367,9 +371,11 @@ func TestAreasOfBrokenTPMs(t *testing.T) {
 		"good": {good.Name(), good.Raw, true}, "another Name": {digestName(1), good.Raw, false},
 		"no Name": {nil, good.Raw, false}, "no area": {good.Name(), nil, false}, "a cut area": {good.Name(), good.Raw[:20], false},
 	} {
-		if k, err := tpmop.NewLoadedKey(0x80000000, c.name, c.area); c.good != (err == nil) || c.good != (k != nil) {
-			t.Errorf("%s: %v, %v", name, k, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if k, err := tpmop.NewLoadedKey(0x80000000, c.name, c.area); c.good != (err == nil) || c.good != (k != nil) {
+				t.Errorf("%s: %v, %v", name, k, err)
+			}
+		})
 	}
 	tpm := newTPM(t)
 	const handle = 0x81000123
@@ -538,9 +544,11 @@ func TestFormOfPasswordFiles(t *testing.T) {
 	for name, content := range map[string]string{
 		"nothing": "", "a line feed": "\n", "one short": good[1:] + "\n", "one more": good + "a\n", "no line feed": good + "a", "a blank": good + " ", "CR LF": good + "\r\n",
 	} {
-		if _, err := parsePasswordFile([]byte(content)); !errors.Is(err, ErrPasswordFile) {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if _, err := parsePasswordFile([]byte(content)); !errors.Is(err, ErrPasswordFile) {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
 	}
 	tpm := tpmsim.Faulty(newTPM(t), nil)
 	_, err := EndorsementPassword(t.Context(), tpm, filepath.Join(t.TempDir(), "none", "password"))

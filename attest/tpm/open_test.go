@@ -40,9 +40,11 @@ func TestPathsOfNoTPM(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]error{filepath.Join(dir, "absent"): fs.ErrNotExist, "": fs.ErrNotExist, file: refusal.CheckConfig, dir: refusal.CheckConfig} {
-		if opened, err := OpenTPM(path); !errors.Is(err, want) || opened != nil {
-			t.Errorf("%q: got %v, want %v", path, err, want)
-		}
+		t.Run(path, func(t *testing.T) {
+			if opened, err := OpenTPM(path); !errors.Is(err, want) || opened != nil {
+				t.Errorf("%q: got %v, want %v", path, err, want)
+			}
+		})
 	}
 	if runtime.GOOS != "linux" {
 		return

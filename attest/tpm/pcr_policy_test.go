@@ -3,6 +3,7 @@ package tpm
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/google/go-tpm/tpm2"
@@ -86,9 +87,11 @@ func TestNewPCRPolicyRefuses(t *testing.T) {
 		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA256, 23, 1)}, statement.CheckPCRResettable},
 		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA256, 32, 1)}, statement.CheckPCRSelection},
 	} {
-		if _, err := NewPCRPolicy([]statement.PCR{good}, c.set); !errors.Is(err, c.want) {
-			t.Errorf("%v: got %v, want %v", c.set, err, c.want)
-		}
+		t.Run(fmt.Sprint(c.want), func(t *testing.T) {
+			if _, err := NewPCRPolicy([]statement.PCR{good}, c.set); !errors.Is(err, c.want) {
+				t.Errorf("%v: got %v, want %v", c.set, err, c.want)
+			}
+		})
 	}
 }
 

@@ -223,9 +223,11 @@ func TestProverOptionsOfQuotes(t *testing.T) {
 		"empty bank":        {Quote: []statement.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0, 0, 0}}}},
 		"SHA-1":             {Quote: []statement.PCRSelection{sha1}},
 	} {
-		if _, err := tpmkind.NewProver(device, tpmkind.GCERSA(), o); err == nil {
-			t.Errorf("%s: accepted", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			if _, err := tpmkind.NewProver(device, tpmkind.GCERSA(), o); err == nil {
+				t.Errorf("%s: accepted", name)
+			}
+		})
 	}
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
@@ -236,11 +238,13 @@ func TestProverOptionsOfQuotes(t *testing.T) {
 		"empty":      {func(context.Context) ([]byte, error) { return nil, nil }, attest.CheckEncoding},
 		"too long":   {func(context.Context) ([]byte, error) { return make([]byte, statement.MaxEventLogSize+1), nil }, attest.CheckEncoding},
 	} {
-		node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Quote: tpmkind.DefaultPCRs(), EventLog: c.read})
-		plane := attesttest.NewControlPlane(t, node)
-		if _, err := plane.Evidence(context.Background(), node); !errors.Is(err, c.want) {
-			t.Errorf("%s: got %v, want %v", name, err, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Quote: tpmkind.DefaultPCRs(), EventLog: c.read})
+			plane := attesttest.NewControlPlane(t, node)
+			if _, err := plane.Evidence(context.Background(), node); !errors.Is(err, c.want) {
+				t.Errorf("%s: got %v, want %v", name, err, c.want)
+			}
+		})
 	}
 	noHandles(t, device)
 }

@@ -239,33 +239,35 @@ func TestQuoteNoticesABrokenTPM(t *testing.T) {
 func TestTPM2ToolsQuotes(t *testing.T) {
 	x := startTools(t)
 	for ak, options := range map[string]string{"ecdsa": "ecc256:ecdsa-sha256:null", "rsassa": "rsa2048:rsassa-sha256:null", "rsapss": "rsa2048:rsapss-sha256:null"} {
-		x.run("tpm2_createprimary -Q -C e -g sha256 -G " + options + " -a " + toolsAKAttributes + " -c " + ak + ".ctx")
-		area := x.area(ak)
-		x.run("tpm2_pcrextend 10:sha256=" + strings.Repeat("ab", 32))
-		scheme := ""
-		if ak == "rsapss" {
-			scheme = " --scheme rsapss"
-		}
-		x.run("tpm2_quote -Q -c " + ak + ".ctx -l sha256:0,7,10 -q 0badc0de -g sha256 -f tss -F values -m q.attest -s q.sig -o q.pcrs" + scheme)
-		e := &statement.QuoteEvidence{Attest: x.read("q.attest"), Signature: x.read("q.sig")}
-		values := slices.Collect(slices.Chunk(x.read("q.pcrs"), 32))
-		if len(values) != 3 {
-			t.Fatalf("%d values", len(values))
-		}
-		for n, i := range []int{0, 7, 10} {
-			e.PCRs = append(e.PCRs, statement.PCR{Bank: tpm2.TPMAlgSHA256, Index: i, Value: values[n]})
-		}
-		o := statement.QuoteOptions{AK: statement.AKFromCredential(area.Raw), QualifyingData: unhex(t, "0badc0de")}
-		q, err := statement.VerifyQuote(e, o)
-		if err != nil {
-			t.Fatalf("%s: %v", ak, err)
-		}
-		if !q.ClockTrusted {
-			t.Errorf("%s: clock not trusted", ak)
-		}
-		e.PCRs[2].Value[0] ^= 1
-		_, err = statement.VerifyQuote(e, o)
-		expectCheck(t, err, statement.CheckPCRDigest)
+		t.Run(ak, func(t *testing.T) {
+			x.run("tpm2_createprimary -Q -C e -g sha256 -G " + options + " -a " + toolsAKAttributes + " -c " + ak + ".ctx")
+			area := x.area(ak)
+			x.run("tpm2_pcrextend 10:sha256=" + strings.Repeat("ab", 32))
+			scheme := ""
+			if ak == "rsapss" {
+				scheme = " --scheme rsapss"
+			}
+			x.run("tpm2_quote -Q -c " + ak + ".ctx -l sha256:0,7,10 -q 0badc0de -g sha256 -f tss -F values -m q.attest -s q.sig -o q.pcrs" + scheme)
+			e := &statement.QuoteEvidence{Attest: x.read("q.attest"), Signature: x.read("q.sig")}
+			values := slices.Collect(slices.Chunk(x.read("q.pcrs"), 32))
+			if len(values) != 3 {
+				t.Fatalf("%d values", len(values))
+			}
+			for n, i := range []int{0, 7, 10} {
+				e.PCRs = append(e.PCRs, statement.PCR{Bank: tpm2.TPMAlgSHA256, Index: i, Value: values[n]})
+			}
+			o := statement.QuoteOptions{AK: statement.AKFromCredential(area.Raw), QualifyingData: unhex(t, "0badc0de")}
+			q, err := statement.VerifyQuote(e, o)
+			if err != nil {
+				t.Fatalf("%s: %v", ak, err)
+			}
+			if !q.ClockTrusted {
+				t.Errorf("%s: clock not trusted", ak)
+			}
+			e.PCRs[2].Value[0] ^= 1
+			_, err = statement.VerifyQuote(e, o)
+			expectCheck(t, err, statement.CheckPCRDigest)
+		})
 	}
 }
 

@@ -170,31 +170,33 @@ func TestRoadEKWhateverFails(t *testing.T) {
 		"refused":         func(n int) tpmsim.Faults { return tpmsim.AnswerAt(n, tpm2.TPMRCLocality) },
 		"connection lost": tpmsim.DropAt,
 	} {
-		for n, code := range commands {
-			j = newEKJoin(t, tpm)
-			j.tpm.SetFaults(faults(n + 1))
-			err := j.run(t.Context())
-			if err == nil && code == tpm2.TPMCCContextSave {
-				continue // where contexts cannot be saved, keys are made again
+		t.Run(way, func(t *testing.T) {
+			for n, code := range commands {
+				j = newEKJoin(t, tpm)
+				j.tpm.SetFaults(faults(n + 1))
+				err := j.run(t.Context())
+				if err == nil && code == tpm2.TPMCCContextSave {
+					continue // where contexts cannot be saved, keys are made again
+				}
+				what := fmt.Sprintf("command %d of %d (0x%x) %s", n+1, len(commands), code, way)
+				if err == nil {
+					t.Errorf("%s: no error", what)
+					continue
+				}
+				log.Printf("%v %+v %#v", err, err, err)
+				if j.shows([]byte(err.Error())) {
+					t.Errorf("%s: the secret is in the error", what)
+				}
+				j.tpm.SetFaults(nil)
+				if err := j.attester.Close(); err != nil {
+					t.Errorf("%s, then Close: %v", what, err)
+				}
+				if left := loadedHandles(t, tpm); len(left) != 0 {
+					t.Fatalf("%s: still loaded: %x", what, left)
+				}
+				checkUnseen(t, j, what, output)
 			}
-			what := fmt.Sprintf("command %d of %d (0x%x) %s", n+1, len(commands), code, way)
-			if err == nil {
-				t.Errorf("%s: no error", what)
-				continue
-			}
-			log.Printf("%v %+v %#v", err, err, err)
-			if j.shows([]byte(err.Error())) {
-				t.Errorf("%s: the secret is in the error", what)
-			}
-			j.tpm.SetFaults(nil)
-			if err := j.attester.Close(); err != nil {
-				t.Errorf("%s, then Close: %v", what, err)
-			}
-			if left := loadedHandles(t, tpm); len(left) != 0 {
-				t.Fatalf("%s: still loaded: %x", what, left)
-			}
-			checkUnseen(t, j, what, output)
-		}
+		})
 	}
 	if now := runtime.NumGoroutine(); now > goroutines {
 		t.Errorf("%d goroutines, %d before", now, goroutines)

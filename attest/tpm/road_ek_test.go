@@ -139,15 +139,17 @@ func TestChangedAnswerOfRoadEK(t *testing.T) {
 		"another AK, bound":         {func(p *parts) { p.proof.AKPublic, p.binding.AKName = otherAK.Raw, otherAK.Name() }, attest.CheckQualifyingData},
 		"no intermediate":           {func(p *parts) { p.att.Certificates = p.att.Certificates[:1] }, tpmcert.CheckCertificateChain},
 	} {
-		p := takeApart(t, s.good)
-		c.change(p)
-		_, err := s.plane.Verifier.Verify(t.Context(), p.together(t))
-		if !errors.Is(err, c.want) {
-			t.Errorf("%s: got %v, want %v", name, err, c.want)
-		}
-		if d := csr.Decide(err); d.Verdict != csr.VerdictDeny {
-			t.Errorf("%s: the decision is %v, want a denial", name, d)
-		}
+		t.Run(name, func(t *testing.T) {
+			p := takeApart(t, s.good)
+			c.change(p)
+			_, err := s.plane.Verifier.Verify(t.Context(), p.together(t))
+			if !errors.Is(err, c.want) {
+				t.Errorf("%s: got %v, want %v", name, err, c.want)
+			}
+			if d := csr.Decide(err); d.Verdict != csr.VerdictDeny {
+				t.Errorf("%s: the decision is %v, want a denial", name, d)
+			}
+		})
 	}
 	if _, err := s.plane.Verifier.Verify(t.Context(), s.good); err != nil {
 		t.Errorf("the good one, again: %v", err)
@@ -214,10 +216,12 @@ func TestHelloOfRoadEK(t *testing.T) {
 		"another cluster":               {func(h *message.Hello, _ *message.Bundle) { h.ClusterID = "other" }, attest.CheckBindingCluster},
 		"road AK with the EK's":         {func(h *message.Hello, _ *message.Bundle) { h.Road = message.RoadAK }, attest.CheckBindingRoad},
 	} {
-		request := changedHello(t, s, c.change)
-		if _, err := s.plane.Verifier.Challenge(t.Context(), request); !errors.Is(err, c.want) {
-			t.Errorf("%s: got %v, want %v", name, err, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			request := changedHello(t, s, c.change)
+			if _, err := s.plane.Verifier.Challenge(t.Context(), request); !errors.Is(err, c.want) {
+				t.Errorf("%s: got %v, want %v", name, err, c.want)
+			}
+		})
 	}
 }
 
@@ -317,9 +321,11 @@ func TestNodeRefusesChallengesOfRoadEK(t *testing.T) {
 		"idObject":          {func(c *message.Challenge) { c.Credential.IDObject[4] ^= 1 }, tpmkind.ErrCredential},
 		"encryptedSecret":   {func(c *message.Challenge) { c.Credential.EncryptedSecret[4] ^= 1 }, tpmkind.ErrCredential},
 	} {
-		if err := answer(c.change); !errors.Is(err, c.want) {
-			t.Errorf("%s: got %v, want %v", name, err, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if err := answer(c.change); !errors.Is(err, c.want) {
+				t.Errorf("%s: got %v, want %v", name, err, c.want)
+			}
+		})
 	}
 	if err := answer(func(*message.Challenge) {}); err != nil {
 		t.Errorf("the good one: %v", err)

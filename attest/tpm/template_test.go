@@ -34,33 +34,35 @@ func TestAKTemplates(t *testing.T) {
 		{"P-256", AKTemplateECDSAP256, "ECDSA/SHA256", tpm2.TPMAlgSHA256, 32},
 		{"P-384", AKTemplateECDSAP384, "ECDSA/SHA384", tpm2.TPMAlgSHA384, 48},
 	} {
-		p := parseArea(t, tt.template())
-		if got, want := p.Attributes.String(), "fixedTPM|fixedParent|sensitiveDataOrigin|userWithAuth|noDA|restricted|sign"; got != want {
-			t.Errorf("%s: attributes: got %s, want %s", tt.name, got, want)
-		}
-		if p.Scheme.String() != tt.scheme || p.NameAlg != tt.nameAlg {
-			t.Errorf("%s: got scheme %v, name algorithm %v", tt.name, p.Scheme, p.NameAlg)
-		}
-		unique := p.Modulus
-		if p.Type == tpm2.TPMAlgECC {
-			unique = p.X
-			if !bytes.Equal(p.Y, make([]byte, tt.width)) {
-				t.Errorf("%s: Y: got %x, want zeros", tt.name, p.Y)
+		t.Run(tt.name, func(t *testing.T) {
+			p := parseArea(t, tt.template())
+			if got, want := p.Attributes.String(), "fixedTPM|fixedParent|sensitiveDataOrigin|userWithAuth|noDA|restricted|sign"; got != want {
+				t.Errorf("%s: attributes: got %s, want %s", tt.name, got, want)
 			}
-		}
-		if len(unique) != tt.width || !bytes.HasPrefix(unique, []byte("nodeattest/tpm/v1 attestation ke")) {
-			t.Errorf("%s: unique: got %q", tt.name, unique)
-		}
-		// A caller that changes one does not change the next.
-		changed := tt.template()
-		changed.NameAlg = tpm2.TPMAlgSHA512
-		changed.ObjectAttributes.Restricted = false
-		if u, err := changed.Unique.RSA(); err == nil {
-			u.Buffer[0] ^= 1
-		}
-		if !bytes.Equal(tpm2.Marshal(tt.template()), p.Raw) {
-			t.Errorf("%s: templates share memory", tt.name)
-		}
+			if p.Scheme.String() != tt.scheme || p.NameAlg != tt.nameAlg {
+				t.Errorf("%s: got scheme %v, name algorithm %v", tt.name, p.Scheme, p.NameAlg)
+			}
+			unique := p.Modulus
+			if p.Type == tpm2.TPMAlgECC {
+				unique = p.X
+				if !bytes.Equal(p.Y, make([]byte, tt.width)) {
+					t.Errorf("%s: Y: got %x, want zeros", tt.name, p.Y)
+				}
+			}
+			if len(unique) != tt.width || !bytes.HasPrefix(unique, []byte("nodeattest/tpm/v1 attestation ke")) {
+				t.Errorf("%s: unique: got %q", tt.name, unique)
+			}
+			// A caller that changes one does not change the next.
+			changed := tt.template()
+			changed.NameAlg = tpm2.TPMAlgSHA512
+			changed.ObjectAttributes.Restricted = false
+			if u, err := changed.Unique.RSA(); err == nil {
+				u.Buffer[0] ^= 1
+			}
+			if !bytes.Equal(tpm2.Marshal(tt.template()), p.Raw) {
+				t.Errorf("%s: templates share memory", tt.name)
+			}
+		})
 	}
 }
 

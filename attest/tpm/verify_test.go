@@ -150,26 +150,28 @@ func TestChangedAnswer(t *testing.T) {
 		"public area swapped":     {func(p *parts) { p.certify.Public = p.proof.AKPublic }, statement.CheckName},
 		"akPublic of another key": {func(p *parts) { p.proof.AKPublic = p.certify.Public }, statement.CheckAKMismatch},
 	} {
-		p := takeApart(t, s.good)
-		if p.bundle.Provider == "" {
-			t.Fatal("no evidence")
-		}
-		c.change(p)
-		request := p.request
-		if p.bundle.Data != nil {
-			request = p.together(t)
-		} else if pem, err := p.bundle.Marshal(); err != nil {
-			t.Fatal(err)
-		} else {
-			request.Spec.Request = pem
-		}
-		_, err := s.plane.Verifier.Verify(ctx, request)
-		if !errors.Is(err, c.want) {
-			t.Errorf("%s: got %v, want %v", name, err, c.want)
-		}
-		if d := csr.Decide(err); d.Verdict != csr.VerdictDeny {
-			t.Errorf("%s: the decision is %v, want a denial", name, d)
-		}
+		t.Run(name, func(t *testing.T) {
+			p := takeApart(t, s.good)
+			if p.bundle.Provider == "" {
+				t.Fatal("no evidence")
+			}
+			c.change(p)
+			request := p.request
+			if p.bundle.Data != nil {
+				request = p.together(t)
+			} else if pem, err := p.bundle.Marshal(); err != nil {
+				t.Fatal(err)
+			} else {
+				request.Spec.Request = pem
+			}
+			_, err := s.plane.Verifier.Verify(ctx, request)
+			if !errors.Is(err, c.want) {
+				t.Errorf("%s: got %v, want %v", name, err, c.want)
+			}
+			if d := csr.Decide(err); d.Verdict != csr.VerdictDeny {
+				t.Errorf("%s: the decision is %v, want a denial", name, d)
+			}
+		})
 	}
 }
 
@@ -193,17 +195,19 @@ func TestAnswerTimes(t *testing.T) {
 		"verified later":        {0, message.MaxAnswerAge + time.Second, attest.CheckAnswerOld},
 		"created in the future": {5 * time.Second, 4 * time.Second, attest.CheckFuture},
 	} {
-		config := s.plane.Config
-		config.Now = func() time.Time { return issued.Add(c.now) }
-		request := *s.good
-		request.Metadata.CreationTimestamp = issued.Add(c.created)
-		_, err := newVerifier(t, &config).Verify(ctx, &request)
-		if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
-			t.Errorf("%s: got %v, want %v", name, err, c.want)
-		}
-		if retry := errors.Is(err, csr.ErrRetry); retry != (c.want == attest.CheckFuture) { //nolint:errorlint // a row of the table
-			t.Errorf("%s: retry is %v", name, retry)
-		}
+		t.Run(name, func(t *testing.T) {
+			config := s.plane.Config
+			config.Now = func() time.Time { return issued.Add(c.now) }
+			request := *s.good
+			request.Metadata.CreationTimestamp = issued.Add(c.created)
+			_, err := newVerifier(t, &config).Verify(ctx, &request)
+			if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
+				t.Errorf("%s: got %v, want %v", name, err, c.want)
+			}
+			if retry := errors.Is(err, csr.ErrRetry); retry != (c.want == attest.CheckFuture) { //nolint:errorlint // a row of the table
+				t.Errorf("%s: retry is %v", name, retry)
+			}
+		})
 	}
 }
 
@@ -371,17 +375,19 @@ func TestAKCertificates(t *testing.T) {
 			c.ExtraExtensions = append(c.ExtraExtensions, criticalExtension())
 		}}, tpmcert.CheckCertificateExtension},
 	} {
-		source := tpmkind.GCERSA()
-		leaf, err := device.CA().IssueAK(device.AKPublic(tpmsim.RSA2048), c.options)
-		if err != nil {
-			t.Fatal(name, err)
-		}
-		node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, AK: source, Certificates: [][]byte{leaf.Raw, device.CA().AKIntermediate().Raw}})
-		plane := attesttest.NewControlPlane(t, node)
-		_, err = plane.Challenge(ctx, node)
-		if !errors.Is(err, c.want) {
-			t.Errorf("%s: got %v, want %v", name, err, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			source := tpmkind.GCERSA()
+			leaf, err := device.CA().IssueAK(device.AKPublic(tpmsim.RSA2048), c.options)
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, AK: source, Certificates: [][]byte{leaf.Raw, device.CA().AKIntermediate().Raw}})
+			plane := attesttest.NewControlPlane(t, node)
+			_, err = plane.Challenge(ctx, node)
+			if !errors.Is(err, c.want) {
+				t.Errorf("%s: got %v, want %v", name, err, c.want)
+			}
+		})
 	}
 }
 

@@ -170,22 +170,24 @@ func TestAPIServer(t *testing.T) {
 		"Secrets":          {"GET", "/api/v1/namespaces/kube-system/secrets", "", 403, "system:anonymous"},
 		"bearer's Secrets": {"GET", "/api/v1/namespaces/kube-system/secrets", "Bearer " + cluster.Token().Reveal(), 403, "system:bootstrap:" + cluster.Token().ID()},
 	} {
-		request, err := http.NewRequestWithContext(t.Context(), test.method, cluster.URL()+test.path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if test.authorization != "" {
-			request.Header.Set("Authorization", test.authorization)
-		}
-		response, err := client.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(response.Body)
-		response.Body.Close()
-		if err != nil || response.StatusCode != test.status || !strings.Contains(string(body), test.says) || !json.Valid(body) {
-			t.Errorf("%s: %d, %s, %v", name, response.StatusCode, body, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			request, err := http.NewRequestWithContext(t.Context(), test.method, cluster.URL()+test.path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if test.authorization != "" {
+				request.Header.Set("Authorization", test.authorization)
+			}
+			response, err := client.Do(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(response.Body)
+			response.Body.Close()
+			if err != nil || response.StatusCode != test.status || !strings.Contains(string(body), test.says) || !json.Valid(body) {
+				t.Errorf("%s: %d, %s, %v", name, response.StatusCode, body, err)
+			}
+		})
 	}
 	requests := cluster.Requests()
 	if len(requests) != 9 || requests[0].URL.Path == "" || requests[0].Header == nil {
@@ -206,25 +208,27 @@ func TestFaults(t *testing.T) {
 		"slow":     {bootstraptokentest.Fault{Delay: time.Hour}, bootstraptoken.ErrRetry},
 		"hangs up": {bootstraptokentest.Fault{HangUp: true}, bootstraptoken.ErrRetry},
 	} {
-		cluster.SetFault(&test.fault)
-		// Against a server that never answers well a client gives up at its second try.
-		config := cluster.DiscoverConfig()
-		ctx, cancel := context.WithCancel(t.Context())
-		var opened atomic.Int32
-		config.Network.Dial = func(dialling context.Context, network, address string) (net.Conn, error) {
-			if opened.Add(1) > 1 {
-				cancel()
+		t.Run(name, func(t *testing.T) {
+			cluster.SetFault(&test.fault)
+			// Against a server that never answers well a client gives up at its second try.
+			config := cluster.DiscoverConfig()
+			ctx, cancel := context.WithCancel(t.Context())
+			var opened atomic.Int32
+			config.Network.Dial = func(dialling context.Context, network, address string) (net.Conn, error) {
+				if opened.Add(1) > 1 {
+					cancel()
+				}
+				return new(net.Dialer).DialContext(dialling, network, address)
 			}
-			return new(net.Dialer).DialContext(dialling, network, address)
-		}
-		if test.fault.Delay > 0 {
-			config.Network.RequestTimeout = 10 * time.Millisecond
-		}
-		_, err := bootstraptoken.Discover(ctx, config)
-		cancel()
-		if !errors.Is(err, test.want) {
-			t.Errorf("%s: %v, want %v", name, err, test.want)
-		}
+			if test.fault.Delay > 0 {
+				config.Network.RequestTimeout = 10 * time.Millisecond
+			}
+			_, err := bootstraptoken.Discover(ctx, config)
+			cancel()
+			if !errors.Is(err, test.want) {
+				t.Errorf("%s: %v, want %v", name, err, test.want)
+			}
+		})
 	}
 	cluster.SetFault(nil)
 	discover(t, cluster)

@@ -109,8 +109,10 @@ func TestNewClaimsRefuses(t *testing.T) {
 		"secret and node": {ServiceAccount: account, Secret: &claims.Object{}, Node: &claims.Node{}},
 		"all three":       {ServiceAccount: account, Secret: &claims.Object{}, Node: &claims.Node{}, Pod: &claims.Pod{}},
 	} {
-		if c, err := NewClaims(b, 600, 0, nil, "", time.Unix(1, 0)); c != nil || !errors.Is(err, ReasonInternalError) {
-			t.Errorf("%s: %v", what, err)
-		}
+		t.Run(what, func(t *testing.T) {
+			if c, err := NewClaims(b, 600, 0, nil, "", time.Unix(1, 0)); c != nil || !errors.Is(err, ReasonInternalError) {
+				t.Errorf("%s: %v", what, err)
+			}
+		})
 	}
 }

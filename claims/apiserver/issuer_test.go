@@ -87,11 +87,13 @@ func TestNewIssuerRefuses(t *testing.T) {
 		"no signer":  func(c *IssuerConfig) { c.Signer = nil },
 		"no objects": func(c *IssuerConfig) { c.Objects = nil },
 	} {
-		config := issuerConfig(t, &claims.MemoryObjects{})
-		change(&config)
-		if i, err := NewIssuer(config); i != nil || !errors.Is(err, refusal.CheckConfig) {
-			t.Errorf("%s: %v", what, err)
-		}
+		t.Run(what, func(t *testing.T) {
+			config := issuerConfig(t, &claims.MemoryObjects{})
+			change(&config)
+			if i, err := NewIssuer(config); i != nil || !errors.Is(err, refusal.CheckConfig) {
+				t.Errorf("%s: %v", what, err)
+			}
+		})
 	}
 }
 
@@ -134,14 +136,16 @@ func TestIssueRetry(t *testing.T) {
 		"node":            {node: down},
 		"nothing":         {nothing: true},
 	} {
-		f.Objects = objects
-		issued, err := newIssuer(t, issuerConfig(t, &f)).Issue(testContext, request)
-		if issued != nil || !errors.Is(err, ErrRetry) || !errors.Is(err, ReasonInternalError) || errors.Is(err, claims.ErrNotFound) {
-			t.Errorf("%s: %v", what, err)
-		}
-		if !f.nothing && (!errors.Is(err, down) || err.Error() != "Internal error occurred: down") {
-			t.Errorf("%s: %v", what, err)
-		}
+		t.Run(what, func(t *testing.T) {
+			f.Objects = objects
+			issued, err := newIssuer(t, issuerConfig(t, &f)).Issue(testContext, request)
+			if issued != nil || !errors.Is(err, ErrRetry) || !errors.Is(err, ReasonInternalError) || errors.Is(err, claims.ErrNotFound) {
+				t.Errorf("%s: %v", what, err)
+			}
+			if !f.nothing && (!errors.Is(err, down) || err.Error() != "Internal error occurred: down") {
+				t.Errorf("%s: %v", what, err)
+			}
+		})
 	}
 	// An error that wraps ErrNotFound is an answer.
 	f := failingObjects{Objects: objects, node: fmt.Errorf("wrapped: %w", claims.ErrNotFound)}

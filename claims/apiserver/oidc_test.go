@@ -102,9 +102,11 @@ func TestRenderRefuses(t *testing.T) {
 		"Ed25519":     {edwards},
 		"another alg": {keys[0], pss},
 	} {
-		if got, err := good.Render(published); got != nil || !errors.Is(err, refusal.CheckConfig) {
-			t.Errorf("%s: %v", what, err)
-		}
+		t.Run(what, func(t *testing.T) {
+			if got, err := good.Render(published); got != nil || !errors.Is(err, refusal.CheckConfig) {
+				t.Errorf("%s: %v", what, err)
+			}
+		})
 	}
 	long := strings.Repeat("a", MaxURLSize)
 	for what, config := range map[string]OIDCConfig{
@@ -116,9 +118,11 @@ func TestRenderRefuses(t *testing.T) {
 		"a malformed URL":   {Issuer: "https://h", KeySetURL: "https://h/%zz"},
 		"no URL of the set": {Issuer: "https://h", KeySetURL: "jwks"},
 	} {
-		if got, err := config.Render([]*jws.Key{keys[0]}); got != nil || !errors.Is(err, refusal.CheckConfig) {
-			t.Errorf("%s: %v", what, err)
-		}
+		t.Run(what, func(t *testing.T) {
+			if got, err := config.Render([]*jws.Key{keys[0]}); got != nil || !errors.Is(err, refusal.CheckConfig) {
+				t.Errorf("%s: %v", what, err)
+			}
+		})
 	}
 }
 

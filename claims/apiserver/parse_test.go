@@ -109,12 +109,14 @@ func TestParseClaimsTakesMore(t *testing.T) {
 		`{"x":{"a":1,"a":2}}`:          claims.CheckEncoding,
 		`{"x":[[[[[[[[]]]]]]]],"X":1}`: claims.CheckEncoding,
 	} {
-		if _, err := claims.Parse([]byte(payload)); !errors.Is(err, want) {
-			t.Errorf("%s: %v, want %v", payload, err, want)
-		}
-		if _, err := ParseClaims([]byte(payload)); err != nil {
-			t.Errorf("%s: %v", payload, err)
-		}
+		t.Run(payload, func(t *testing.T) {
+			if _, err := claims.Parse([]byte(payload)); !errors.Is(err, want) {
+				t.Errorf("%s: %v, want %v", payload, err, want)
+			}
+			if _, err := ParseClaims([]byte(payload)); err != nil {
+				t.Errorf("%s: %v", payload, err)
+			}
+		})
 	}
 }
 

@@ -192,16 +192,18 @@ func TestPolicyCheck(t *testing.T) {
 		"a short extension": func(p *Policy) { p.MaxExtendedExpiration = time.Minute },
 		"a long extension":  func(p *Policy) { p.MaxExtendedExpiration = 1<<32*time.Second + 1 },
 	} {
-		p := good
-		change(&p)
-		if err := p.Check(); !errors.Is(err, refusal.CheckConfig) {
-			t.Errorf("%s: %v", what, err)
-		}
-		config := issuerConfig(t, &claims.MemoryObjects{})
-		config.Policy = p
-		if i, err := NewIssuer(config); i != nil || !errors.Is(err, refusal.CheckConfig) {
-			t.Errorf("%s: an issuer, %v", what, err)
-		}
+		t.Run(what, func(t *testing.T) {
+			p := good
+			change(&p)
+			if err := p.Check(); !errors.Is(err, refusal.CheckConfig) {
+				t.Errorf("%s: %v", what, err)
+			}
+			config := issuerConfig(t, &claims.MemoryObjects{})
+			config.Policy = p
+			if i, err := NewIssuer(config); i != nil || !errors.Is(err, refusal.CheckConfig) {
+				t.Errorf("%s: an issuer, %v", what, err)
+			}
+		})
 	}
 	if err := good.Check(); err != nil {
 		t.Error(err)
@@ -231,17 +233,19 @@ func TestLimitTo(t *testing.T) {
 		{0, 0, 10*time.Minute - 1, 0, 0},
 		{0, 0, 0, 0, 0},
 	} {
-		p := Policy{Issuer: testIssuer, APIAudiences: []string{"api"}, MaxExpiration: tt.max, MaxExtendedExpiration: tt.extended}
-		got, err := p.LimitTo(tt.signer)
-		if tt.wantMax == 0 {
-			if !errors.Is(err, refusal.CheckConfig) {
-				t.Errorf("%+v: %v", tt, err)
+		t.Run(fmt.Sprint(tt.max), func(t *testing.T) {
+			p := Policy{Issuer: testIssuer, APIAudiences: []string{"api"}, MaxExpiration: tt.max, MaxExtendedExpiration: tt.extended}
+			got, err := p.LimitTo(tt.signer)
+			if tt.wantMax == 0 {
+				if !errors.Is(err, refusal.CheckConfig) {
+					t.Errorf("%+v: %v", tt, err)
+				}
+				return
 			}
-			continue
-		}
-		if err != nil || got.MaxExpiration != tt.wantMax || got.MaxExtendedExpiration != tt.wantExtended || got.Check() != nil {
-			t.Errorf("%+v: got %v, %v, %v", tt, got.MaxExpiration, got.MaxExtendedExpiration, err)
-		}
+			if err != nil || got.MaxExpiration != tt.wantMax || got.MaxExtendedExpiration != tt.wantExtended || got.Check() != nil {
+				t.Errorf("%+v: got %v, %v, %v", tt, got.MaxExpiration, got.MaxExtendedExpiration, err)
+			}
+		})
 	}
 }
 

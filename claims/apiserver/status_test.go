@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"testing"
 
@@ -24,15 +25,17 @@ func TestStatusError(t *testing.T) {
 		{internal("x", io.EOF), ReasonInternalError, 500, ErrRetry},
 		{programming("x"), ReasonInternalError, 500, nil},
 	} {
-		if !errors.Is(tt.err, tt.reason) || tt.err.Code != tt.code || tt.err.Error() != tt.err.Message || tt.err.Message == "" {
-			t.Errorf("%+v", tt.err)
-		}
-		if tt.also != nil && !errors.Is(tt.err, tt.also) {
-			t.Errorf("%v: no %v inside", tt.err, tt.also)
-		}
-		if errors.Is(tt.err, ErrRetry) != (tt.err.Err != nil && tt.code == 500) {
-			t.Errorf("%v: may it be asked again?", tt.err)
-		}
+		t.Run(fmt.Sprint(tt.reason), func(t *testing.T) {
+			if !errors.Is(tt.err, tt.reason) || tt.err.Code != tt.code || tt.err.Error() != tt.err.Message || tt.err.Message == "" {
+				t.Errorf("%+v", tt.err)
+			}
+			if tt.also != nil && !errors.Is(tt.err, tt.also) {
+				t.Errorf("%v: no %v inside", tt.err, tt.also)
+			}
+			if errors.Is(tt.err, ErrRetry) != (tt.err.Err != nil && tt.code == 500) {
+				t.Errorf("%v: may it be asked again?", tt.err)
+			}
+		})
 	}
 	if got := ReasonConflict.Error(); got != "apiserver: status Conflict" {
 		t.Error(got)

@@ -149,13 +149,15 @@ func TestValidatorLeewayToTheNanosecond(t *testing.T) {
 		{issued.Add(-time.Minute), ""},
 		{issued.Add(-time.Minute - time.Nanosecond), claims.CheckNotBefore},
 	} {
-		w.now = tt.now
-		_, err := w.kubernetes(t).Validate(t.Context(), token)
-		if tt.want == "" && err != nil {
-			t.Errorf("at %v: %v", tt.now, err)
-		} else if tt.want != "" {
-			wantCheck(t, err, tt.want)
-		}
+		t.Run(fmt.Sprint(tt.now), func(t *testing.T) {
+			w.now = tt.now
+			_, err := w.kubernetes(t).Validate(t.Context(), token)
+			if tt.want == "" && err != nil {
+				t.Errorf("at %v: %v", tt.now, err)
+			} else if tt.want != "" {
+				wantCheck(t, err, tt.want)
+			}
+		})
 	}
 }
 
@@ -341,11 +343,13 @@ func TestValidatorConfig(t *testing.T) {
 		"stale objects":      func(c *ValidatorConfig) { c.Objects = staleObjects{w.objects} },
 		"negative staleness": func(c *ValidatorConfig) { c.MaxStaleness = -1 },
 	} {
-		config := w.kubernetesConfig()
-		change(&config)
-		if _, err := NewValidator(config); !errors.Is(err, refusal.CheckConfig) {
-			t.Errorf("%s: got %v, want %v", name, err, refusal.CheckConfig)
-		}
+		t.Run(name, func(t *testing.T) {
+			config := w.kubernetesConfig()
+			change(&config)
+			if _, err := NewValidator(config); !errors.Is(err, refusal.CheckConfig) {
+				t.Errorf("%s: got %v, want %v", name, err, refusal.CheckConfig)
+			}
+		})
 	}
 	config := w.kubernetesConfig()
 	config.Objects, config.MaxStaleness = staleObjects{w.objects}, 1

@@ -101,11 +101,13 @@ func TestSignatureCheck(t *testing.T) {
 		`{"alg":"ES256","kid":"K","typ":"JWT"}`:                                 CheckSignerKey,
 		`{"alg":"ES256","kid":"old","typ":"JWT"}`:                               CheckSignerKey,
 	} {
-		signature, err := es256(t, key, header, segment).Check(segment, keys)
-		var e *Error
-		if signature != nil || !errors.As(err, &e) || e.Check != want {
-			t.Errorf("%.100s: %+v, %v, want %v", header, signature, err, want)
-		}
+		t.Run(header, func(t *testing.T) {
+			signature, err := es256(t, key, header, segment).Check(segment, keys)
+			var e *Error
+			if signature != nil || !errors.As(err, &e) || e.Check != want {
+				t.Errorf("%.100s: %+v, %v, want %v", header, signature, err, want)
+			}
+		})
 	}
 
 	signed := es256(t, key, good, segment)
@@ -127,11 +129,13 @@ func TestSignatureCheck(t *testing.T) {
 		"zeros":             func(s *Signature) { s.Signature = encode(string(make([]byte, 64))) },
 		"standard alphabet": func(s *Signature) { s.Signature = "+/" + s.Signature[2:] },
 	} {
-		changed := *signed
-		change(&changed)
-		if signature, err := changed.Check(segment, keys); signature != nil || !errors.Is(err, CheckSignerSignature) {
-			t.Errorf("%s: %v", what, err)
-		}
+		t.Run(what, func(t *testing.T) {
+			changed := *signed
+			change(&changed)
+			if signature, err := changed.Check(segment, keys); signature != nil || !errors.Is(err, CheckSignerSignature) {
+				t.Errorf("%s: %v", what, err)
+			}
+		})
 	}
 	for what, header := range map[string]string{
 		"padded":       signed.Header + "=",
@@ -139,10 +143,12 @@ func TestSignatureCheck(t *testing.T) {
 		"huge":         strings.Repeat("A", maxSegmentSize+1),
 		"a second one": signed.Header + "." + signed.Header,
 	} {
-		changed := Signature{Header: header, Signature: signed.Signature}
-		if signature, err := changed.Check(segment, keys); signature != nil || !errors.Is(err, CheckSignerHeader) {
-			t.Errorf("%s: %v", what, err)
-		}
+		t.Run(what, func(t *testing.T) {
+			changed := Signature{Header: header, Signature: signed.Signature}
+			if signature, err := changed.Check(segment, keys); signature != nil || !errors.Is(err, CheckSignerHeader) {
+				t.Errorf("%s: %v", what, err)
+			}
+		})
 	}
 	if _, err := (*Signature)(nil).Check(segment, keys); !errors.Is(err, CheckSignerHeader) {
 		t.Error(err)
@@ -202,11 +208,13 @@ func TestKeysCheck(t *testing.T) {
 		"an even exponent":   func(k *Keys) { k.Keys[0].Key = publicDER(t, &rsa.PublicKey{N: rsaKey.N, E: 65536}) },
 		"a private key":      func(k *Keys) { k.Keys[0].Key = x509.MarshalPKCS1PrivateKey(rsaKey) },
 	} {
-		k := good()
-		change(k)
-		if keys, err := k.Check(); keys != nil || !errors.Is(err, CheckSignerKeys) {
-			t.Errorf("%s: %v", what, err)
-		}
+		t.Run(what, func(t *testing.T) {
+			k := good()
+			change(k)
+			if keys, err := k.Check(); keys != nil || !errors.Is(err, CheckSignerKeys) {
+				t.Errorf("%s: %v", what, err)
+			}
+		})
 	}
 	if _, err := (*Keys)(nil).Check(); !errors.Is(err, CheckSignerKeys) {
 		t.Error(err)

@@ -76,13 +76,15 @@ func TestNewClientRefuses(t *testing.T) {
 			s.metadata = func() (*Metadata, error) { return &Metadata{599}, nil }
 		}, CheckSignerMetadata},
 	} {
-		s := scripted(t, key, "a")
-		tt.change(s)
-		if c, err := NewClient(testContext, s, ClientOptions{}); c != nil || !errors.Is(err, tt.want) {
-			t.Errorf("%s: %v, want %v", what, err, tt.want)
-		} else if errors.Is(err, ErrRetry) != (tt.want == ErrRetry) {
-			t.Errorf("%s: %v is a refusal and a retry", what, err)
-		}
+		t.Run(what, func(t *testing.T) {
+			s := scripted(t, key, "a")
+			tt.change(s)
+			if c, err := NewClient(testContext, s, ClientOptions{}); c != nil || !errors.Is(err, tt.want) {
+				t.Errorf("%s: %v, want %v", what, err, tt.want)
+			} else if errors.Is(err, ErrRetry) != (tt.want == ErrRetry) {
+				t.Errorf("%s: %v is a refusal and a retry", what, err)
+			}
+		})
 	}
 	if _, err := NewClient(testContext, nil, ClientOptions{}); !errors.Is(err, refusal.CheckConfig) {
 		t.Error(err)
@@ -110,11 +112,13 @@ func TestClientSignFails(t *testing.T) {
 			return es256(t, key, `{"alg":"ES256","kid":"b","typ":"JWT"}`, segment), nil
 		}, CheckSignerKey},
 	} {
-		s.sign = tt.sign
-		if signature, err := c.Sign(testContext, []byte(`{"iss":"x"}`)); signature != nil || !errors.Is(err, tt.want) {
-			t.Errorf("%s: %v, want %v", what, err, tt.want)
-		} else if errors.Is(err, ErrRetry) != (tt.want == ErrRetry) {
-			t.Errorf("%s: %v is a refusal and a retry", what, err)
-		}
+		t.Run(what, func(t *testing.T) {
+			s.sign = tt.sign
+			if signature, err := c.Sign(testContext, []byte(`{"iss":"x"}`)); signature != nil || !errors.Is(err, tt.want) {
+				t.Errorf("%s: %v, want %v", what, err, tt.want)
+			} else if errors.Is(err, ErrRetry) != (tt.want == ErrRetry) {
+				t.Errorf("%s: %v is a refusal and a retry", what, err)
+			}
+		})
 	}
 }

@@ -131,11 +131,13 @@ func TestServiceRefuses(t *testing.T) {
 		"iat too far ahead":   func(c *claims.Claims) { c.IssuedAt.Unix += 61; c.NotBefore.Unix += 61; c.Expiry.Unix += 61 },
 		"a short life ahead":  func(c *claims.Claims) { c.IssuedAt.Unix += 61; c.NotBefore.Unix += 61 },
 	} {
-		c := goodClaims()
-		change(c)
-		if err := sign(c); !errors.Is(err, CheckSignerClaims) {
-			t.Errorf("%s: %v", what, err)
-		}
+		t.Run(what, func(t *testing.T) {
+			c := goodClaims()
+			change(c)
+			if err := sign(c); !errors.Is(err, CheckSignerClaims) {
+				t.Errorf("%s: %v", what, err)
+			}
+		})
 	}
 	good, err := goodClaims().Marshal()
 	if err != nil {
@@ -160,9 +162,11 @@ func TestServiceRefuses(t *testing.T) {
 		"an audience without an array": encode(`{"aud":"x",` + string(good[1:])),
 		"a token":                      encode(string(good)) + ".x",
 	} {
-		if _, err := s.Sign(testContext, segment); !errors.Is(err, CheckSignerClaims) {
-			t.Errorf("%s: %v", what, err)
-		}
+		t.Run(what, func(t *testing.T) {
+			if _, err := s.Sign(testContext, segment); !errors.Is(err, CheckSignerClaims) {
+				t.Errorf("%s: %v", what, err)
+			}
+		})
 	}
 }
 
@@ -185,11 +189,13 @@ func TestNewServiceRefuses(t *testing.T) {
 		},
 		"a long lifetime": func(c *ServiceConfig) { c.MaxTokenLifetime = 1<<32*time.Second + 1 },
 	} {
-		config := serviceConfig(t, newClock())
-		change(&config)
-		if s, err := NewService(config); s != nil || !errors.Is(err, refusal.CheckConfig) {
-			t.Errorf("%s: %v", what, err)
-		}
+		t.Run(what, func(t *testing.T) {
+			config := serviceConfig(t, newClock())
+			change(&config)
+			if s, err := NewService(config); s != nil || !errors.Is(err, refusal.CheckConfig) {
+				t.Errorf("%s: %v", what, err)
+			}
+		})
 	}
 }
 
@@ -311,11 +317,13 @@ func TestServiceChecksItself(t *testing.T) {
 		}, CheckSignerKeys},
 		"a nil key": {func(c *ServiceConfig) { c.VerifyOnly = []*jws.Key{nil} }, CheckSignerKeys},
 	} {
-		config := serviceConfig(t, newClock())
-		tt.change(&config)
-		answer, err := newService(t, config).Sign(testContext, encode(string(payload)))
-		if answer != nil || !errors.Is(err, tt.want) {
-			t.Errorf("%s: %v, want %v", what, err, tt.want)
-		}
+		t.Run(what, func(t *testing.T) {
+			config := serviceConfig(t, newClock())
+			tt.change(&config)
+			answer, err := newService(t, config).Sign(testContext, encode(string(payload)))
+			if answer != nil || !errors.Is(err, tt.want) {
+				t.Errorf("%s: %v, want %v", what, err, tt.want)
+			}
+		})
 	}
 }

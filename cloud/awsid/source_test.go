@@ -77,10 +77,12 @@ func TestSourceRefusals(t *testing.T) {
 
 func TestParseBase64(t *testing.T) {
 	for text, want := range map[string]string{"TUk=": "MI", "TU\nk=\n": "MI", "TUk": "", "TUk=\r\n": "", "TUl=": "", "TUk=TUk=": "", "": "", "\n": ""} {
-		got, err := awsid.ParseBase64([]byte(text))
-		if string(got) != want || (err == nil) != (want != "") || err != nil && !errors.Is(err, awsid.CheckEncoding) {
-			t.Errorf("%q: %q, %v", text, got, err)
-		}
+		t.Run(text, func(t *testing.T) {
+			got, err := awsid.ParseBase64([]byte(text))
+			if string(got) != want || (err == nil) != (want != "") || err != nil && !errors.Is(err, awsid.CheckEncoding) {
+				t.Errorf("%q: %q, %v", text, got, err)
+			}
+		})
 	}
 	if _, err := awsid.ParseBase64(bytes.Repeat([]byte("A"), 1<<20)); !errors.Is(err, awsid.CheckSize) {
 		t.Error(err)

@@ -320,9 +320,11 @@ func TestParseCertificates(t *testing.T) {
 		"nothing": nil, "no PEM": []byte("x"), "a certificate of one's own": own, "too much": make([]byte, awsid.MaxPEMSize+1),
 		"a block that is none": []byte("-----BEGIN CERTIFICATE-----\nx\n"),
 	} {
-		if table, err := awsid.ParseCertificates(text); !errors.Is(err, awsid.CheckCertificates) || table != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if table, err := awsid.ParseCertificates(text); !errors.Is(err, awsid.CheckCertificates) || table != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
 	}
 	hex := regexp.MustCompile("^[0-9a-f]{64}$")
 	all := awsid.Fingerprints()
@@ -341,9 +343,11 @@ func TestParseCertificates(t *testing.T) {
 		"one that is not known beside others": append(bytes.Clone(known), own...),
 		"one that is cut off":                 known[:len(known)-40],
 	} {
-		if table, err := awsid.ParseCertificates(text); !errors.Is(err, awsid.CheckCertificates) || table != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if table, err := awsid.ParseCertificates(text); !errors.Is(err, awsid.CheckCertificates) || table != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
 	}
 	one := known[:bytes.Index(known, []byte("-----END CERTIFICATE-----"))+26]
 	if table, err := awsid.ParseCertificates(one); err != nil || len(table) != 1 {

@@ -194,13 +194,15 @@ func TestRecordedClouds(t *testing.T) {
 	data, at := readFile(t, "coder-govcloud.p7"), time.Date(2023, 3, 8, 17, 9, 33, 0, time.UTC)
 	c := recordedConfig(t)
 	for domain, want := range map[string]refusal.Check{"": CheckName, DomainPublic: CheckName, DomainChina: CheckName, "azure.us": "", DomainUSGovernment: "", "Metadata.Azure.US": ""} {
-		if c.Domains = []string{domain}; domain == "" {
-			c.Domains = nil
-		}
-		_, err := newVerifier(t, c).Verify(context.Background(), data, at)
-		if want == "" && err != nil || want != "" && !errors.Is(err, want) {
-			t.Errorf("cloud %q: %v, want %q", domain, err, want)
-		}
+		t.Run(domain, func(t *testing.T) {
+			if c.Domains = []string{domain}; domain == "" {
+				c.Domains = nil
+			}
+			_, err := newVerifier(t, c).Verify(context.Background(), data, at)
+			if want == "" && err != nil || want != "" && !errors.Is(err, want) {
+				t.Errorf("cloud %q: %v, want %q", domain, err, want)
+			}
+		})
 	}
 }
 
@@ -233,9 +235,11 @@ func TestRecordedIntermediates(t *testing.T) {
 		{"the upper one alone", cross, CheckChain},
 		{"none", nil, CheckChain},
 	} {
-		d, err := newVerifier(t, VerifierConfig{Roots: roots, Intermediates: tt.intermediates}).Verify(context.Background(), data, at)
-		if tt.want == "" && (err != nil || len(d.Chain) != 4) || tt.want != "" && !errors.Is(err, tt.want) {
-			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
-		}
+		t.Run(tt.name, func(t *testing.T) {
+			d, err := newVerifier(t, VerifierConfig{Roots: roots, Intermediates: tt.intermediates}).Verify(context.Background(), data, at)
+			if tt.want == "" && (err != nil || len(d.Chain) != 4) || tt.want != "" && !errors.Is(err, tt.want) {
+				t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
+			}
+		})
 	}
 }

@@ -258,11 +258,13 @@ func TestConfig(t *testing.T) {
 		"a domain with a star":   func(c *VerifierConfig) { c.Domains = []string{"*.azure.com"} },
 		"a nil pointer, fetcher": func(c *VerifierConfig) { c.Fetcher = (*HTTPFetcher)(nil) },
 	} {
-		c := good
-		change(&c)
-		if _, err := NewVerifier(c); !errors.Is(err, refusal.CheckConfig) {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			c := good
+			change(&c)
+			if _, err := NewVerifier(c); !errors.Is(err, refusal.CheckConfig) {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
 	}
 	v := newVerifier(t, good)
 	for name, c := range map[string]KindConfig{
@@ -272,13 +274,17 @@ func TestConfig(t *testing.T) {
 		"an empty subscription":           {Verifier: v, Subscriptions: []string{testSubscription, ""}},
 		"a subscription's name":           {Verifier: v, Subscriptions: []string{"production"}},
 	} {
-		if _, err := NewKind(c); !errors.Is(err, refusal.CheckConfig) {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if _, err := NewKind(c); !errors.Is(err, refusal.CheckConfig) {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
 	}
 	for name, o := range map[string]SourceOptions{"a path": {URL: "http://169.254.169.254/metadata"}, "https": {URL: "https://169.254.169.254"}, "a timeout": {Timeout: -1}} {
-		if _, err := NewProver(o); !errors.Is(err, refusal.CheckConfig) {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if _, err := NewProver(o); !errors.Is(err, refusal.CheckConfig) {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
 	}
 }

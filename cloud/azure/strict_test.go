@@ -123,14 +123,16 @@ func TestLimits(t *testing.T) {
 		"subscriptionId": func(n int) (string, string) { return testSubscription, strings.Repeat("a", n) },
 		"nonce":          func(n int) (string, string) { return testNonce, strings.Repeat("a", n) },
 	} {
-		for _, n := range []int{0, 64, 65} {
-			p := b.good()
-			old, replacement := change(n)
-			withContent(old, replacement)(b, p)
-			if _, err := ParseInsecure(must(p.marshal())); (err == nil) != (n < 65) || err != nil && !errors.Is(err, CheckEncoding) {
-				t.Errorf("%s of %d: %v", name, n, err)
+		t.Run(name, func(t *testing.T) {
+			for _, n := range []int{0, 64, 65} {
+				p := b.good()
+				old, replacement := change(n)
+				withContent(old, replacement)(b, p)
+				if _, err := ParseInsecure(must(p.marshal())); (err == nil) != (n < 65) || err != nil && !errors.Is(err, CheckEncoding) {
+					t.Errorf("%s of %d: %v", name, n, err)
+				}
 			}
-		}
+		})
 	}
 	for n, want := range map[int]bool{63: true, 64: false} {
 		c := b.config()
@@ -154,9 +156,11 @@ func TestLimits(t *testing.T) {
 		"2047 bits": {key(2047, 3), false}, "2048 bits": {key(2048, 3), true}, "4096 bits": {key(4096, 3), true}, "4097 bits": {key(4097, 3), false},
 		"the largest exponent": {key(2048, 1<<31-1), true}, "a larger exponent": {key(2048, 1<<31), false}, "no RSA": {&x509.Certificate{PublicKey: &ecdsa.PublicKey{}}, false},
 	} {
-		if err := checkLeaf(c.leaf); (err == nil) != c.good {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if err := checkLeaf(c.leaf); (err == nil) != c.good {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
 	}
 }
 

@@ -48,9 +48,11 @@ func TestGCEServer(t *testing.T) {
 	root := s.URL + "/computeMetadata/v1/"
 	for path, want := range map[string]string{"instance/id": "4711", "instance/name": "vm-1", "instance/zone": "projects/123/zones/europe-west1-b",
 		"project/project-id": "p", "project/numeric-project-id": "123"} {
-		if status, got, header := ask(t, "GET", root+path, flavor, google); status != 200 || got != want || header.Get(flavor) != google {
-			t.Errorf("%s: %d %q", path, status, got)
-		}
+		t.Run(path, func(t *testing.T) {
+			if status, got, header := ask(t, "GET", root+path, flavor, google); status != 200 || got != want || header.Get(flavor) != google {
+				t.Errorf("%s: %d %q", path, status, got)
+			}
+		})
 	}
 	const identity = "instance/service-accounts/default/identity"
 	for name, c := range map[string]struct {
@@ -64,9 +66,11 @@ func TestGCEServer(t *testing.T) {
 		"no audience":    {identity, []string{flavor, google}, 400},
 		"nothing there":  {"x", []string{flavor, google}, 404},
 	} {
-		if status, _, _ := ask(t, "GET", root+c.path, c.headers...); status != c.want {
-			t.Errorf("%s: %d", name, status)
-		}
+		t.Run(name, func(t *testing.T) {
+			if status, _, _ := ask(t, "GET", root+c.path, c.headers...); status != c.want {
+				t.Errorf("%s: %d", name, status)
+			}
+		})
 	}
 	for _, full := range []bool{true, false} {
 		path := root + identity + "?audience=a%20b"
@@ -120,9 +124,11 @@ func TestAzureServer(t *testing.T) {
 		"/metadata/instance/compute/vmId" + version:                                   404,
 		"/metadata/instance/compute/else" + version + "&format=text":                  404,
 	} {
-		if status, body := get(path); status != want {
-			t.Errorf("%s: %d %s", path, status, body)
-		}
+		t.Run(path, func(t *testing.T) {
+			if status, body := get(path); status != want {
+				t.Errorf("%s: %d %s", path, status, body)
+			}
+		})
 	}
 	if status, _ := get("/metadata/instance"+version, "X-Forwarded-For", "192.0.2.1"); status != 403 {
 		t.Error("through a proxy:", status)
@@ -184,9 +190,11 @@ func TestEC2Server(t *testing.T) {
 	}
 	for path, want := range map[string]string{"instance-id": "i-1", "placement/region": "us-gov-west-1", "placement/availability-zone": "us-gov-west-1a",
 		"services/partition": "aws-us-gov"} {
-		if status, got := get("/latest/meta-data/" + path); status != 200 || got != want {
-			t.Errorf("%s: %d %q", path, status, got)
-		}
+		t.Run(path, func(t *testing.T) {
+			if status, got := get("/latest/meta-data/" + path); status != 200 || got != want {
+				t.Errorf("%s: %d %q", path, status, got)
+			}
+		})
 	}
 	status, first := get("/latest/dynamic/instance-identity/rsa2048")
 	if _, again := get("/latest/dynamic/instance-identity/rsa2048"); status != 200 || first != again {

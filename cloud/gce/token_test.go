@@ -297,12 +297,14 @@ func TestConfig(t *testing.T) {
 		"no keys":             {Projects: good.Projects},
 		"keys that are a nil": {Keys: (*jws.StaticKeySet)(nil), Projects: good.Projects},
 	} {
-		if k, err := gce.NewKind(c); !errors.Is(err, refusal.CheckConfig) || k != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if d, err := gce.VerifyToken(t.Context(), token, audience, c, now); !errors.Is(err, refusal.CheckConfig) || d != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if k, err := gce.NewKind(c); !errors.Is(err, refusal.CheckConfig) || k != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if d, err := gce.VerifyToken(t.Context(), token, audience, c, now); !errors.Is(err, refusal.CheckConfig) || d != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
 	}
 	if d, err := gce.VerifyToken(t.Context(), token, "", good, now); !errors.Is(err, refusal.CheckConfig) || d != nil {
 		t.Error(err)

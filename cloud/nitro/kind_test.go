@@ -219,9 +219,11 @@ func TestIdentity(t *testing.T) {
 		"us-east-2": "aws:aws/us-east-2/" + testInstance, "cn-north-1": "aws:aws-cn/cn-north-1/" + testInstance, "us-gov-west-1": "aws:aws-us-gov/us-gov-west-1/" + testInstance,
 		"us-iso-east-1": "aws:aws-iso/us-iso-east-1/" + testInstance, "us-isob-east-1": "aws:aws-iso-b/us-isob-east-1/" + testInstance,
 	} {
-		if id, err := Identity(region, testInstance); err != nil || id != want {
-			t.Errorf("got %s, %v", id, err)
-		}
+		t.Run(region, func(t *testing.T) {
+			if id, err := Identity(region, testInstance); err != nil || id != want {
+				t.Errorf("got %s, %v", id, err)
+			}
+		})
 	}
 	if _, err := Identity("us-east-2", "i-01234567"); err != nil {
 		t.Errorf("an old instance: %v", err)
@@ -253,9 +255,11 @@ func TestConfig(t *testing.T) {
 		"no value":      {Verifier: v, GoodPCRs: []map[int][]byte{{4: nil}}},
 		"a short value": {Verifier: v, GoodPCRs: []map[int][]byte{{4: make([]byte, 32)}}},
 	} {
-		if _, err := NewKind(c); !errors.Is(err, refusal.CheckConfig) {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if _, err := NewKind(c); !errors.Is(err, refusal.CheckConfig) {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
 	}
 	if _, err := NewProver(SourceConfig{}); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("no Ask: %v", err)

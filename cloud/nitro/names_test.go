@@ -95,10 +95,12 @@ func TestLimits(t *testing.T) {
 	}
 	for name, data := range map[string][]byte{"cut after its head": {0x19, 1}, "cut in its head": {0x1b, 1, 2, 3}, "nothing": {}, "a reserved head": {0x1c}, "another reserved head": {0x1f},
 		"23 in two bytes": {0x18, 23}, "255 in three bytes": {0x19, 0, 255}, "65535 in five bytes": {0x1a, 0, 0, 255, 255}} {
-		r := &reader{data: data}
-		if r.uint(1 << 40); r.err("number") == nil {
-			t.Errorf("%s: taken", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			r := &reader{data: data}
+			if r.uint(1 << 40); r.err("number") == nil {
+				t.Errorf("%s: taken", name)
+			}
+		})
 	}
 	for n, data := range map[uint64][]byte{24: {0x18, 24}, 255: {0x18, 255}, 256: {0x19, 1, 0}, 65536: {0x1a, 0, 1, 0, 0}, 1 << 32: {0x1b, 0, 0, 0, 1, 0, 0, 0, 0}} {
 		r := &reader{data: data}

@@ -56,16 +56,18 @@ func TestSourceAnswers(t *testing.T) {
 		"over other data":    func(nonce, _ []byte) ([]byte, error) { return platform.Document(machine("1"), nonce, nil) },
 		"of another time":    func(nonce, _ []byte) ([]byte, error) { return b.good().marshal()[1:], nil },
 	} {
-		s, err := NewSource(SourceConfig{Ask: func(_ context.Context, nonce, userData []byte) ([]byte, error) { return ask(nonce, userData) }})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Document(context.Background(), bytes.Repeat([]byte{1}, 32)); !errors.Is(err, CheckTPM) || errors.Is(err, broken) != (name == "an error") {
-			t.Errorf("%s: %v", name, err)
-		}
-		if _, err := s.Machine(context.Background()); strings.HasPrefix(name, "over") != (err == nil) || err != nil && !errors.Is(err, CheckTPM) {
-			t.Errorf("%s: machine: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			s, err := NewSource(SourceConfig{Ask: func(_ context.Context, nonce, userData []byte) ([]byte, error) { return ask(nonce, userData) }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Document(context.Background(), bytes.Repeat([]byte{1}, 32)); !errors.Is(err, CheckTPM) || errors.Is(err, broken) != (name == "an error") {
+				t.Errorf("%s: %v", name, err)
+			}
+			if _, err := s.Machine(context.Background()); strings.HasPrefix(name, "over") != (err == nil) || err != nil && !errors.Is(err, CheckTPM) {
+				t.Errorf("%s: machine: %v", name, err)
+			}
+		})
 	}
 }
 

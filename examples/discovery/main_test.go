@@ -125,14 +125,16 @@ func TestRefusal(t *testing.T) {
 		"broken":        {errBroken, bootstraptoken.CheckPinned, ", want "},
 		"another check": {refused, bootstraptoken.CheckSignature, ", want "},
 	} {
-		var out bytes.Buffer
-		err := (&printer{w: &out}).refusal("somebody", test.err, test.want)
-		if test.text == "" && (err != nil || !strings.Contains(out.String(), "REFUSED somebody")) {
-			t.Errorf("%s: %v, %q", name, err, &out)
-		}
-		if test.text != "" && (err == nil || !strings.Contains(err.Error(), test.text) || out.Len() != 0) {
-			t.Errorf("%s: %v, %q", name, err, &out)
-		}
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			err := (&printer{w: &out}).refusal("somebody", test.err, test.want)
+			if test.text == "" && (err != nil || !strings.Contains(out.String(), "REFUSED somebody")) {
+				t.Errorf("%s: %v, %q", name, err, &out)
+			}
+			if test.text != "" && (err == nil || !strings.Contains(err.Error(), test.text) || out.Len() != 0) {
+				t.Errorf("%s: %v, %q", name, err, &out)
+			}
+		})
 	}
 }
 

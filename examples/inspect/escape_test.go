@@ -62,8 +62,10 @@ func TestPrintable(t *testing.T) {
 		`quote " and \`:             `quote " and \`,
 		"'":                         "'",
 	} {
-		if got := refusal.Escape(in); got != want {
-			t.Errorf("%q: %q, want %q", in, got, want)
-		}
+		t.Run(in, func(t *testing.T) {
+			if got := refusal.Escape(in); got != want {
+				t.Errorf("%q: %q, want %q", in, got, want)
+			}
+		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -86,22 +87,24 @@ func TestFits(t *testing.T) {
 		"issued.json":    {"statement verifies under the AK", "certificate 1 is signed by certificate 2: yes"},
 		"gke.pem":        {"certified key is the request's: yes"},
 	} {
-		_, out, _ := inspect(t, files[name])
-		_, fit, ok := strings.Cut(out, "how the parts fit\n")
-		if name == "gke.pem" { // GKE's dialect carries no public area: the Name alone tells the key
-			if ok {
-				t.Errorf("%s: %s", name, fit)
+		t.Run(name, func(t *testing.T) {
+			_, out, _ := inspect(t, files[name])
+			_, fit, ok := strings.Cut(out, "how the parts fit\n")
+			if name == "gke.pem" { // GKE's dialect carries no public area: the Name alone tells the key
+				if ok {
+					t.Errorf("%s: %s", name, fit)
+				}
+				return
 			}
-			continue
-		}
-		for _, line := range lines {
-			if !strings.Contains(fit, line) {
-				t.Errorf("%s: no line %q in\n%s", name, line, fit)
+			for _, line := range lines {
+				if !strings.Contains(fit, line) {
+					t.Errorf("%s: no line %q in\n%s", name, line, fit)
+				}
 			}
-		}
-		if name != "answer.pem" && name != "issued.json" && strings.Contains(fit, ": NO") {
-			t.Errorf("%s:\n%s", name, fit)
-		}
+			if name != "answer.pem" && name != "issued.json" && strings.Contains(fit, ": NO") {
+				t.Errorf("%s:\n%s", name, fit)
+			}
+		})
 	}
 	if _, out, _ := inspect(t, files["answer.pem"]); strings.Count(out, ": NO") != 1 || !strings.Contains(out, "certified key lives in the TPM, if the AK does: NO") {
 		t.Error("a software key is not told from a resident one")
@@ -160,14 +163,16 @@ func TestCommandLine(t *testing.T) {
 		{[]string{large}, 1, "more than 2097152 bytes"},
 		{[]string{"testdata/absent", "testdata/ak.der"}, 1, "testdata/absent"},
 	} {
-		var out, errs bytes.Buffer
-		status := run(test.args, strings.NewReader(""), &out, &errs)
-		if status != test.status || !strings.Contains(errs.String(), test.stderr) || test.stderr == "" && errs.Len() > 0 {
-			t.Errorf("%q: status %d, %q", test.args, status, errs.String())
-		}
-		if got := strings.Contains(out.String(), "tpmsim AK CA"); got != strings.Contains(strings.Join(test.args, " "), "ak.der") {
-			t.Errorf("%q: certificate shown: %v", test.args, got)
-		}
+		t.Run(fmt.Sprint(test.status), func(t *testing.T) {
+			var out, errs bytes.Buffer
+			status := run(test.args, strings.NewReader(""), &out, &errs)
+			if status != test.status || !strings.Contains(errs.String(), test.stderr) || test.stderr == "" && errs.Len() > 0 {
+				t.Errorf("%q: status %d, %q", test.args, status, errs.String())
+			}
+			if got := strings.Contains(out.String(), "tpmsim AK CA"); got != strings.Contains(strings.Join(test.args, " "), "ak.der") {
+				t.Errorf("%q: certificate shown: %v", test.args, got)
+			}
+		})
 	}
 	var errs bytes.Buffer
 	if run(nil, iotest.ErrReader(errors.New("broken pipe")), &bytes.Buffer{}, &errs) != 1 || !strings.Contains(errs.String(), "broken pipe") {

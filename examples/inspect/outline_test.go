@@ -28,14 +28,16 @@ func TestDERHeader(t *testing.T) {
 		"1f01":         {fault: "tag 0x1f of several bytes"},
 		"bf8101":       {fault: "tag 0xbf of several bytes"},
 	} {
-		b := must(hex.DecodeString(in))(t)
-		e, fault := readElement(b)
-		if fault != "" {
-			e = element{}
-		}
-		if e.head != want.head || e.size != want.size || (fault == "") != (want.fault == "") || !strings.Contains(fault, want.fault) {
-			t.Errorf("%s: tag %x, head %d, size %d, %q", in, e.tag, e.head, e.size, fault)
-		}
+		t.Run(in, func(t *testing.T) {
+			b := must(hex.DecodeString(in))(t)
+			e, fault := readElement(b)
+			if fault != "" {
+				e = element{}
+			}
+			if e.head != want.head || e.size != want.size || (fault == "") != (want.fault == "") || !strings.Contains(fault, want.fault) {
+				t.Errorf("%s: tag %x, head %d, size %d, %q", in, e.tag, e.head, e.size, fault)
+			}
+		})
 	}
 }
 
@@ -47,8 +49,10 @@ func TestRecognize(t *testing.T) {
 		"proof.der": "Proof", "binding.der": "Binding", "certify.der": "TcgAttestCertify", "quote.der": "Quote",
 		"attest.bin": "TPMS_ATTEST", "quote.bin": "TPMS_ATTEST", "public.bin": "TPMT_PUBLIC", "signature.bin": "TPMT_SIGNATURE",
 	} {
-		if name := recognize(files[file]); name != want {
-			t.Errorf("%s: %q, want %q", file, name, want)
-		}
+		t.Run(file, func(t *testing.T) {
+			if name := recognize(files[file]); name != want {
+				t.Errorf("%s: %q, want %q", file, name, want)
+			}
+		})
 	}
 }

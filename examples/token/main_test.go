@@ -126,9 +126,11 @@ func TestListSaysWhatItRefuses(t *testing.T) {
 		"broken.yaml":                 "token-secret: 0123456789abcdef",
 		"notes.txt":                   "no manifest",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		})
 	}
 	status, stdout, stderr := run(t, dir, noon, "list")
 	if status != 1 || strings.Count(stdout, "\n") != 2 || !strings.Contains(stdout, "abcdef.[secret]") {
@@ -189,10 +191,12 @@ func TestWrongUse(t *testing.T) {
 		"delete nothing":   {"delete"},
 		"a life in words":  {"create", "-ttl", "long"},
 	} {
-		status, stdout, stderr := run(t, t.TempDir(), noon, args...)
-		if status != 2 || stdout != "" || !strings.Contains(stderr, "usage: token") {
-			t.Errorf("%s: status %d, %q, %q", name, status, stdout, stderr)
-		}
+		t.Run(name, func(t *testing.T) {
+			status, stdout, stderr := run(t, t.TempDir(), noon, args...)
+			if status != 2 || stdout != "" || !strings.Contains(stderr, "usage: token") {
+				t.Errorf("%s: status %d, %q, %q", name, status, stdout, stderr)
+			}
+		})
 	}
 	if status, _, stderr := run(t, t.TempDir(), noon, "list", "-h"); status != 0 || !strings.Contains(stderr, "usage: token") {
 		t.Errorf("status %d, %q", status, stderr)
@@ -210,10 +214,12 @@ func TestRefused(t *testing.T) {
 		"a negative life":   {[]string{"create", "-ttl", "-1h"}, "TTL"},
 		"an end and no end": {[]string{"create", "-ttl", "1h", "-insecure-never-expires"}, "TTL"},
 	} {
-		status, stdout, stderr := run(t, t.TempDir(), noon, test.args...)
-		if status != 1 || stdout != "" || !strings.Contains(stderr, test.want) {
-			t.Errorf("%s: status %d, %q, %q", name, status, stdout, stderr)
-		}
+		t.Run(name, func(t *testing.T) {
+			status, stdout, stderr := run(t, t.TempDir(), noon, test.args...)
+			if status != 1 || stdout != "" || !strings.Contains(stderr, test.want) {
+				t.Errorf("%s: status %d, %q, %q", name, status, stdout, stderr)
+			}
+		})
 	}
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

@@ -102,11 +102,13 @@ func TestPresent(t *testing.T) {
 		{"refused", nodeB, ""},
 		{"another check", nodeB, claims.CheckNodeUID},
 	} {
-		out.Reset()
-		err := s.present(t.Context(), tt.name, tt.from, token, tt.want)
-		if err == nil || !strings.HasPrefix(err.Error(), tt.name+": ") || out.Len() != 0 {
-			t.Errorf("%s: got %v, printed %q", tt.name, err, out)
-		}
+		t.Run(tt.name, func(t *testing.T) {
+			out.Reset()
+			err := s.present(t.Context(), tt.name, tt.from, token, tt.want)
+			if err == nil || !strings.HasPrefix(err.Error(), tt.name+": ") || out.Len() != 0 {
+				t.Errorf("%s: got %v, printed %q", tt.name, err, out)
+			}
+		})
 	}
 	if err := s.present(t.Context(), "good", nodeA, token, ""); err != nil {
 		t.Error(err)

@@ -65,9 +65,11 @@ func TestDER(t *testing.T) {
 		"indefinite": {indefinite(good), append(append([]byte{0x30, 0x80}, good[2:]...), 0, 0)},
 		"huge":       {HugeLength(good), append([]byte{0x30, 0x84, 0xff, 0xff, 0xff, 0xff}, good[2:]...)},
 	} {
-		if !bytes.Equal(c.got, c.want) {
-			t.Errorf("%s: got %x, want %x", name, c.got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if !bytes.Equal(c.got, c.want) {
+				t.Errorf("%s: got %x, want %x", name, c.got, c.want)
+			}
+		})
 	}
 	err := func() (err error) {
 		defer Caught(&err)

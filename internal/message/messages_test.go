@@ -188,11 +188,13 @@ func TestBindingFields(t *testing.T) {
 		"no akName on ek":    func(b *Binding) { b.Road = RoadEK },
 		"akName on document": func(b *Binding) { b.Road, b.AKName = RoadDocument, testBindingEK().AKName },
 	} {
-		b := testBinding()
-		change(b)
-		if _, err := b.Marshal(); !errors.Is(err, der.CheckEncoding) {
-			t.Errorf("%s: got %v, want %v", name, err, der.CheckEncoding)
-		}
+		t.Run(name, func(t *testing.T) {
+			b := testBinding()
+			change(b)
+			if _, err := b.Marshal(); !errors.Is(err, der.CheckEncoding) {
+				t.Errorf("%s: got %v, want %v", name, err, der.CheckEncoding)
+			}
+		})
 	}
 	b := testBinding()
 	b.Requester = ""
@@ -244,9 +246,11 @@ func TestSecretOfTheOtherRoad(t *testing.T) {
 		"no secret on ek":      {Binding: *testBindingEK()},
 		"both":                 {Binding: *testBindingEK(), Clear: make([]byte, 32), Credential: &Credential{IDObject: []byte{1}, EncryptedSecret: []byte{2}}},
 	} {
-		if _, err := c.Marshal(); !errors.Is(err, der.CheckEncoding) {
-			t.Errorf("%s: got %v, want %v", name, err, der.CheckEncoding)
-		}
+		t.Run(name, func(t *testing.T) {
+			if _, err := c.Marshal(); !errors.Is(err, der.CheckEncoding) {
+				t.Errorf("%s: got %v, want %v", name, err, der.CheckEncoding)
+			}
+		})
 	}
 }
 

@@ -1,6 +1,7 @@
 package nodename
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -32,11 +33,13 @@ func TestValidNames(t *testing.T) {
 		{strings.Repeat("a", 253), false, true},
 		{strings.Repeat("a", 254), false, false},
 	} {
-		if got := ValidLabel(tt.name); got != tt.namespace {
-			t.Errorf("ValidLabel(%q) = %v", tt.name, got)
-		}
-		if got := Valid(tt.name); got != tt.subdomain {
-			t.Errorf("Valid(%q) = %v", tt.name, got)
-		}
+		t.Run(fmt.Sprint(tt.namespace), func(t *testing.T) {
+			if got := ValidLabel(tt.name); got != tt.namespace {
+				t.Errorf("ValidLabel(%q) = %v", tt.name, got)
+			}
+			if got := Valid(tt.name); got != tt.subdomain {
+				t.Errorf("Valid(%q) = %v", tt.name, got)
+			}
+		})
 	}
 }

@@ -91,9 +91,11 @@ func TestCheckFindsLeaks(t *testing.T) {
 		"a secret of one byte":    checked(hide(make([]byte, 32)), make([]byte, 32)),
 		"a value without it":      checked(hide(text), binary),
 	} {
-		if len(failures) == 0 {
-			t.Errorf("%s: nothing was found", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			if len(failures) == 0 {
+				t.Errorf("%s: nothing was found", name)
+			}
+		})
 	}
 }
 

@@ -240,9 +240,11 @@ func TestInt64(t *testing.T) {
 	for text, want := range map[string]int64{
 		"0": 0, "-0": 0, "7": 7, "-7": -7, "9223372036854775807": 1<<63 - 1, "-9223372036854775808": -1 << 63,
 	} {
-		if got, err := NewReader([]byte(text)).Int64(); err != nil || got != want {
-			t.Errorf("%s: got %d, %v", text, got, err)
-		}
+		t.Run(text, func(t *testing.T) {
+			if got, err := NewReader([]byte(text)).Int64(); err != nil || got != want {
+				t.Errorf("%s: got %d, %v", text, got, err)
+			}
+		})
 	}
 	for _, text := range []string{"9223372036854775808", "-9223372036854775809", "1.0", "1e3", "1E0", "1e30", "0.5", strings.Repeat("9", 400)} {
 		if got, err := NewReader([]byte(text)).Int64(); !errors.Is(err, ErrRange) || got != 0 {
@@ -368,13 +370,15 @@ func TestLinear(t *testing.T) {
 		"members":    fill(members+`,"x":[`, manyMembers(100)+",", "0]}"),
 		"long name":  fill(members+`,"`, "\u212a", `":0}`),
 	} {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		_, _ = skip([]byte(text))
-		runtime.ReadMemStats(&after)
-		if got := after.TotalAlloc - before.TotalAlloc; got > 6*size {
-			t.Errorf("%s: %d bytes allocated for %d", name, got, len(text))
-		}
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, _ = skip([]byte(text))
+			runtime.ReadMemStats(&after)
+			if got := after.TotalAlloc - before.TotalAlloc; got > 6*size {
+				t.Errorf("%s: %d bytes allocated for %d", name, got, len(text))
+			}
+		})
 	}
 }
 

@@ -79,9 +79,11 @@ func TestReadNVFromABrokenTPM(t *testing.T) {
 		"another index":    {tpm, tpm2.TPMCCNVReadPublic, func(rsp []byte) { rsp[15] ^= 2 }},
 		"less data":        {tpm, tpm2.TPMCCNVRead, func(rsp []byte) { rsp[15]-- }},
 	} {
-		if b, err := readIndex(t, a, testIndex); err == nil {
-			t.Errorf("%s: read %x", name, b)
-		}
+		t.Run(name, func(t *testing.T) {
+			if b, err := readIndex(t, a, testIndex); err == nil {
+				t.Errorf("%s: read %x", name, b)
+			}
+		})
 	}
 }
 
@@ -121,10 +123,12 @@ func TestTrimNVCertificate(t *testing.T) {
 		"header, padding outside":  join(header(encoded, true), ones),
 		"header, padding inside":   header(join(encoded, zeros), true),
 	} {
-		got, err := der.TrimNVCertificate(data)
-		if err != nil || !bytes.Equal(got, encoded) {
-			t.Errorf("%s: got %x, %v", name, got, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			got, err := der.TrimNVCertificate(data)
+			if err != nil || !bytes.Equal(got, encoded) {
+				t.Errorf("%s: got %x, %v", name, got, err)
+			}
+		})
 	}
 	for name, data := range map[string][]byte{
 		"nothing":                   {},
@@ -142,9 +146,11 @@ func TestTrimNVCertificate(t *testing.T) {
 		"header of another type":    join([]byte{0x10, 0x01, 0x01, 0, byte(len(encoded))}, encoded),
 		"header, other bytes after": join(header(encoded, true), []byte{1}),
 	} {
-		if got, err := der.TrimNVCertificate(data); err == nil {
-			t.Errorf("%s: got %x", name, got)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got, err := der.TrimNVCertificate(data); err == nil {
+				t.Errorf("%s: got %x", name, got)
+			}
+		})
 	}
 }
 

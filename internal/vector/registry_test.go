@@ -130,21 +130,23 @@ func TestReplayReadsItsEnvironment(t *testing.T) {
 		"EK algorithm":   onFirstUse(func(f *FirstUse) { f.EKAlgorithm = "" }),
 		"machines":       func(e *Environment) { e.Machines = nil },
 	} {
-		failed := 0
-		for _, v := range set.Vectors {
-			if v.Environment == nil {
-				continue
+		t.Run(name, func(t *testing.T) {
+			failed := 0
+			for _, v := range set.Vectors {
+				if v.Environment == nil {
+					continue
+				}
+				changed, own := *v, *v.Environment
+				change(&own)
+				changed.Environment = &own
+				if changed.Replay(context.Background(), &set.Environment) != nil {
+					failed++
+				}
 			}
-			changed, own := *v, *v.Environment
-			change(&own)
-			changed.Environment = &own
-			if changed.Replay(context.Background(), &set.Environment) != nil {
-				failed++
+			if failed == 0 {
+				t.Errorf("%s: all vectors come to the same", name)
 			}
-		}
-		if failed == 0 {
-			t.Errorf("%s: all vectors come to the same", name)
-		}
+		})
 	}
 }
 

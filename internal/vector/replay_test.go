@@ -147,17 +147,19 @@ func TestReplayReadsTheEnvironment(t *testing.T) {
 		"resident": func(e *Environment) { e.RequireTPMResident = true },
 		"records":  func(e *Environment) { e.Records = nil },
 	} {
-		e := set.Environment
-		change(&e)
-		failed := 0
-		for _, v := range set.Vectors {
-			if v.Class == "accepted" && v.Replay(context.Background(), &e) != nil {
-				failed++
+		t.Run(name, func(t *testing.T) {
+			e := set.Environment
+			change(&e)
+			failed := 0
+			for _, v := range set.Vectors {
+				if v.Class == "accepted" && v.Replay(context.Background(), &e) != nil {
+					failed++
+				}
 			}
-		}
-		if failed == 0 {
-			t.Errorf("%s: all good inputs are still accepted", name)
-		}
+			if failed == 0 {
+				t.Errorf("%s: all good inputs are still accepted", name)
+			}
+		})
 	}
 }
 
@@ -212,11 +214,13 @@ func TestBrokenVectors(t *testing.T) {
 		"good PCRs":    {Level: LevelVerify, Environment: &Environment{GoodPCRs: []PCR{}}},
 		"prefix":       {Level: LevelRequest, Environment: &Environment{Policy: &Policy{ReservedIPs: []string{"x"}}}},
 	} {
-		for _, expect := range []string{"", "bundle-size"} {
-			v.Expect, v.Package = expect, PackageCSR
-			if err := v.Replay(context.Background(), &set.Environment); err == nil || !strings.Contains(err.Error(), "cannot be replayed") {
-				t.Errorf("%s, expecting %q: got %v", name, expect, err)
+		t.Run(name, func(t *testing.T) {
+			for _, expect := range []string{"", "bundle-size"} {
+				v.Expect, v.Package = expect, PackageCSR
+				if err := v.Replay(context.Background(), &set.Environment); err == nil || !strings.Contains(err.Error(), "cannot be replayed") {
+					t.Errorf("%s, expecting %q: got %v", name, expect, err)
+				}
 			}
-		}
+		})
 	}
 }

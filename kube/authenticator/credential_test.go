@@ -406,15 +406,17 @@ func TestDamaged(t *testing.T) {
 		"for everybody": func() error { return os.Chmod(a.store.Path(ClientFile), 0o644) },
 		"state":         func() error { return os.WriteFile(a.store.Path(StateFile), []byte("{"), 0o600) },
 	} {
-		before := f.calls("create")
-		if err := change(); err != nil {
-			t.Fatal(err)
-		}
-		c, err := a.Credential(t.Context())
-		checkCredential(t, c, err)
-		if got := f.calls("create") - before; got != 2 && name != "state" {
-			t.Errorf("%s: %d requests", name, got)
-		}
+		t.Run(name, func(t *testing.T) {
+			before := f.calls("create")
+			if err := change(); err != nil {
+				t.Fatal(err)
+			}
+			c, err := a.Credential(t.Context())
+			checkCredential(t, c, err)
+			if got := f.calls("create") - before; got != 2 && name != "state" {
+				t.Errorf("%s: %d requests", name, got)
+			}
+		})
 	}
 	other, _ := newNode(t, f, func(c *Config) { c.Dir, c.NodeName = a.c.Dir, "node-2" })
 	if other.load(ClientFile) != nil {
@@ -440,11 +442,13 @@ func TestConfig(t *testing.T) {
 		"serving nothing": func(c *Config) { c.Serving = &Serving{} },
 		"serving signer":  func(c *Config) { c.Serving = &Serving{SignerName: csr.SignerClientTPM, DNSNames: []string{"x"}} },
 	} {
-		c := Config{NodeName: testNode, Dir: t.TempDir(), API: f.config, Kind: &documents{f: f}}
-		change(&c)
-		if a, err := New(c); !errors.Is(err, refusal.CheckConfig) || a != nil {
-			t.Errorf("%s: got %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			c := Config{NodeName: testNode, Dir: t.TempDir(), API: f.config, Kind: &documents{f: f}}
+			change(&c)
+			if a, err := New(c); !errors.Is(err, refusal.CheckConfig) || a != nil {
+				t.Errorf("%s: got %v", name, err)
+			}
+		})
 	}
 	for name, change := range map[string]func(*rest.Config){
 		"a plugin":   func(c *rest.Config) { c.ExecProvider = &clientcmdapi.ExecConfig{Command: "kubelet-authenticator"} },
@@ -453,16 +457,18 @@ func TestConfig(t *testing.T) {
 		"no CA":      func(c *rest.Config) { c.CAData = nil },
 		"no real CA": func(c *rest.Config) { c.CAData = []byte("x") },
 	} {
-		a, _ := newNode(t, f, func(c *Config) {
-			c.API = func() (*rest.Config, error) {
-				r, err := f.config()
-				change(r)
-				return r, err
+		t.Run(name, func(t *testing.T) {
+			a, _ := newNode(t, f, func(c *Config) {
+				c.API = func() (*rest.Config, error) {
+					r, err := f.config()
+					change(r)
+					return r, err
+				}
+			})
+			if _, err := a.get(t.Context(), a.items[0]); !errors.Is(err, refusal.CheckConfig) {
+				t.Errorf("%s: got %v", name, err)
 			}
 		})
-		if _, err := a.get(t.Context(), a.items[0]); !errors.Is(err, refusal.CheckConfig) {
-			t.Errorf("%s: got %v", name, err)
-		}
 	}
 }
 

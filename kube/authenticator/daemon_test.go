@@ -234,9 +234,11 @@ func TestRefusesKubelet(t *testing.T) {
 	before := len(f.log)
 	_, err := a.Credential(t.Context())
 	for name, err := range map[string]error{"Credential": err, "Run": a.Run(t.Context()), "Rotate": a.Rotate(t.Context())} {
-		if !errors.Is(err, CheckKubelet) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "set rotateCertificates to false") {
-			t.Errorf("%s: got %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if !errors.Is(err, CheckKubelet) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "set rotateCertificates to false") {
+				t.Errorf("%s: got %v", name, err)
+			}
+		})
 	}
 	if len(f.log) != before || len(a.Status().Problems) != 1 {
 		t.Errorf("it went on, or does not say: %+v", a.Status().Problems)

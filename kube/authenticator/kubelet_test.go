@@ -27,10 +27,12 @@ func TestFlags(t *testing.T) {
 		"kubelet --rotate-certificates --rotate-certificates=false": "",
 		"kubelet --rotate-server-certificates":                      "",
 	} {
-		err := new(Kubelet).checkArguments("here", strings.Fields(line))
-		if (err == nil) != (want == "") || err != nil && (!errors.Is(err, CheckKubelet) || !strings.Contains(err.Error(), want)) {
-			t.Errorf("%s: got %v, want %q", line, err, want)
-		}
+		t.Run(line, func(t *testing.T) {
+			err := new(Kubelet).checkArguments("here", strings.Fields(line))
+			if (err == nil) != (want == "") || err != nil && (!errors.Is(err, CheckKubelet) || !strings.Contains(err.Error(), want)) {
+				t.Errorf("%s: got %v, want %q", line, err, want)
+			}
+		})
 	}
 }
 

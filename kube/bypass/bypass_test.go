@@ -161,11 +161,13 @@ func TestReview(t *testing.T) {
 		"system:bootstrappers:kubeadm:":     "a bootstrap token of the group system:bootstrappers:kubeadm:default-node-token",
 		"somebody who is asked about never": "",
 	} {
-		c.review = allow(user, "webhook")
-		texts := c.find(t, Config{})
-		if want != "" && (len(texts) != 1 || texts[0] != "AutoApproval: "+want+" may create certificatesigningrequests/selfnodeclient, as an access review says: webhook") || want == "" && len(texts) != 0 {
-			t.Errorf("%s: found %q", user, texts)
-		}
+		t.Run(user, func(t *testing.T) {
+			c.review = allow(user, "webhook")
+			texts := c.find(t, Config{})
+			if want != "" && (len(texts) != 1 || texts[0] != "AutoApproval: "+want+" may create certificatesigningrequests/selfnodeclient, as an access review says: webhook") || want == "" && len(texts) != 0 {
+				t.Errorf("%s: found %q", user, texts)
+			}
+		})
 	}
 	t.Run("a group in a binding", func(t *testing.T) {
 		c := newCluster(t, binding("x", "none", subject("Group", "system:bootstrappers:ours")))

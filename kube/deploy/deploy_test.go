@@ -40,14 +40,16 @@ func TestEvidenceLabels(t *testing.T) {
 // TestManifests checks that each file is cut into objects.
 func TestManifests(t *testing.T) {
 	for name, f := range map[string]func() ([][]byte, error){"CRDs": CRDs, "RBAC": RBAC, "CloudsRBAC": CloudsRBAC, "SignerRBAC": SignerRBAC, "Admission": Admission, "Operator": Operator} {
-		manifests, err := f()
-		if err != nil || len(manifests) == 0 {
-			t.Fatalf("%s: %d, %v", name, len(manifests), err)
-		}
-		for i, manifest := range manifests {
-			if bytes.Count(manifest, []byte("\nkind: ")) != 1 {
-				t.Errorf("%s %d is not one object:\n%s", name, i, manifest)
+		t.Run(name, func(t *testing.T) {
+			manifests, err := f()
+			if err != nil || len(manifests) == 0 {
+				t.Fatalf("%s: %d, %v", name, len(manifests), err)
 			}
-		}
+			for i, manifest := range manifests {
+				if bytes.Count(manifest, []byte("\nkind: ")) != 1 {
+					t.Errorf("%s %d is not one object:\n%s", name, i, manifest)
+				}
+			}
+		})
 	}
 }

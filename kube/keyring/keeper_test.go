@@ -66,13 +66,15 @@ func TestRefresh(t *testing.T) {
 		{"no third one", keyring.DefaultRotateAfter + time.Hour, 2},
 		{"the third, without the first", 2*keyring.DefaultRotateAfter + time.Hour, 2},
 	} {
-		now = began.Add(step.after)
-		if err := keeper.Refresh(t.Context()); err != nil {
-			t.Fatal(step.name, err)
-		}
-		if got := len(keysIn(t, c)); got != step.want {
-			t.Errorf("%s: %d keys, want %d", step.name, got, step.want)
-		}
+		t.Run(step.name, func(t *testing.T) {
+			now = began.Add(step.after)
+			if err := keeper.Refresh(t.Context()); err != nil {
+				t.Fatal(step.name, err)
+			}
+			if got := len(keysIn(t, c)); got != step.want {
+				t.Errorf("%s: %d keys, want %d", step.name, got, step.want)
+			}
+		})
 	}
 }
 
@@ -148,11 +150,13 @@ func TestConfig(t *testing.T) {
 		"rotation too often":   func(c *keyring.Config) { c.RotateAfter = time.Hour },
 		"rotation in the past": func(c *keyring.Config) { c.RotateAfter = -48 * time.Hour },
 	} {
-		c := config(store(t))
-		change(&c)
-		if _, err := keyring.New(c); !errors.Is(err, refusal.CheckConfig) {
-			t.Errorf("%s: %v, want %s", name, err, refusal.CheckConfig)
-		}
+		t.Run(name, func(t *testing.T) {
+			c := config(store(t))
+			change(&c)
+			if _, err := keyring.New(c); !errors.Is(err, refusal.CheckConfig) {
+				t.Errorf("%s: %v, want %s", name, err, refusal.CheckConfig)
+			}
+		})
 	}
 }
 

@@ -233,9 +233,11 @@ func TestScopes(t *testing.T) {
 	_, look := other.Lookup(ctx, "node-1")
 	_, lookMachine := other.LookupMachine(ctx, "test:1")
 	for what, err := range map[string]error{"name": name, "machine": machine, "UID": uid, "Raise": raise, "Lookup": look, "LookupMachine": lookMachine} {
-		if !errors.Is(err, membership.CheckRegistryScope) {
-			t.Errorf("%s: %v, want %s", what, err, membership.CheckRegistryScope)
-		}
+		t.Run(what, func(t *testing.T) {
+			if !errors.Is(err, membership.CheckRegistryScope) {
+				t.Errorf("%s: %v, want %s", what, err, membership.CheckRegistryScope)
+			}
+		})
 	}
 	if err := other.Release(ctx, "node-1", "uid-1"); err != nil {
 		t.Error(err)

@@ -241,15 +241,17 @@ func TestFileCA(t *testing.T) {
 		"too long":          {append(make([]byte, MaxFileSize), certificate...), key},
 		"a key that is cut": {certificate, key[:len(key)/2]},
 	} {
-		write(certificateFile, broken.certificate)
-		write(keyFile, broken.key)
-		err := f.Reload()
-		if err == nil || f.ca != first {
-			t.Errorf("%s: %v, another CA: %t", name, err, f.ca != first)
-		}
-		if body := strings.Split(string(nextKey), "\n")[1]; err != nil && strings.Contains(err.Error(), body) {
-			t.Errorf("%s: the error has the key", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			write(certificateFile, broken.certificate)
+			write(keyFile, broken.key)
+			err := f.Reload()
+			if err == nil || f.ca != first {
+				t.Errorf("%s: %v, another CA: %t", name, err, f.ca != first)
+			}
+			if body := strings.Split(string(nextKey), "\n")[1]; err != nil && strings.Contains(err.Error(), body) {
+				t.Errorf("%s: the error has the key", name)
+			}
+		})
 	}
 	write(certificateFile, nextCertificate)
 	write(keyFile, nextKey)
@@ -281,9 +283,11 @@ func TestConfig(t *testing.T) {
 		"no CA":             {Providers: names{csr.SignerClientTPM}},
 		"a negative number": {Providers: names{csr.SignerClientTPM}, CA: &counting{}, Workers: -1},
 	} {
-		if _, err := New(c); !errors.Is(err, refusal.CheckConfig) {
-			t.Errorf("%s: %v, want %s", name, err, refusal.CheckConfig)
-		}
+		t.Run(name, func(t *testing.T) {
+			if _, err := New(c); !errors.Is(err, refusal.CheckConfig) {
+				t.Errorf("%s: %v, want %s", name, err, refusal.CheckConfig)
+			}
+		})
 	}
 	w := newWorld(t)
 	w.reconciler.c.Providers = names{csr.SignerClientTPM} // which verify nothing and refuse nothing

@@ -111,9 +111,11 @@ func TestLetThrough(t *testing.T) {
 		{"text after the header", p.token(t, goodHeader+` {}`, `{}`), verdict{}},
 		{"four parts", good + ".", verdict{}},
 	} {
-		if got := p.judge(t, tt.token); got != tt.want {
-			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
-		}
+		t.Run(tt.name, func(t *testing.T) {
+			if got := p.judge(t, tt.token); got != tt.want {
+				t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
+			}
+		})
 	}
 }
 

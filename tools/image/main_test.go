@@ -90,8 +90,10 @@ func TestImageRefuses(t *testing.T) {
 		"a name that isn't": {"-tag", "UPPER case", "main.go"},
 		"a flag too many":   {"-daemon", "main.go"},
 	} {
-		if err := run(args, io.Discard); err == nil {
-			t.Errorf("%s: an image was made", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			if err := run(args, io.Discard); err == nil {
+				t.Errorf("%s: an image was made", name)
+			}
+		})
 	}
 }

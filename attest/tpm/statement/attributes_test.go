@@ -1,6 +1,7 @@
 package statement
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-tpm/tpm2"
@@ -20,9 +21,11 @@ func TestAttributesString(t *testing.T) {
 		{1, "bit0"},
 		{AttributeX509Sign, "x509sign"},
 	} {
-		if got := row.a.String(); got != row.want {
-			t.Errorf("%#x: got %s, want %s", uint32(row.a), got, row.want)
-		}
+		t.Run(fmt.Sprint(row.a), func(t *testing.T) {
+			if got := row.a.String(); got != row.want {
+				t.Errorf("%#x: got %s, want %s", uint32(row.a), got, row.want)
+			}
+		})
 	}
 }
 

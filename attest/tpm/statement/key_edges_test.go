@@ -51,9 +51,11 @@ func TestNamesAtOtherWidths(t *testing.T) {
 				"another name hash":  changed(t, p, func(p *Public) { p.NameAlg = tpm2.TPMAlgSHA384 }),
 				"another attributes": changed(t, p, func(p *Public) { p.Attributes = testResidentAttributes }),
 			} {
-				if p.HasName(stranger.Name()) || stranger.HasName(p.Name()) {
-					t.Errorf("%s: taken for the same", name)
-				}
+				t.Run(name, func(t *testing.T) {
+					if p.HasName(stranger.Name()) || stranger.HasName(p.Name()) {
+						t.Errorf("%s: taken for the same", name)
+					}
+				})
 			}
 		})
 	}
@@ -179,9 +181,11 @@ func TestSameKeyEdges(t *testing.T) {
 				"negative":         {&rsa.PublicKey{N: new(big.Int).Neg(new(big.Int).SetBytes(n)), E: 65537}, false},
 				"ECDSA":            {key, false},
 			} {
-				if p.SameKey(c.key) != c.want {
-					t.Errorf("%s: got %v", name, !c.want)
-				}
+				t.Run(name, func(t *testing.T) {
+					if p.SameKey(c.key) != c.want {
+						t.Errorf("%s: got %v", name, !c.want)
+					}
+				})
 			}
 		})
 	}

@@ -134,11 +134,13 @@ func TestPublicMarshalRefuses(t *testing.T) {
 		"wide":     func(p *Public) { p.X = make([]byte, 1<<16) },
 		"reserved": func(p *Public) { p.Attributes |= 1 },
 	} {
-		again := *p
-		change(&again)
-		if _, err := again.Marshal(); err == nil {
-			t.Errorf("%s: marshals", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			again := *p
+			change(&again)
+			if _, err := again.Marshal(); err == nil {
+				t.Errorf("%s: marshals", name)
+			}
+		})
 	}
 }
 
@@ -147,9 +149,11 @@ func TestKeySchemeString(t *testing.T) {
 		"NULL": noScheme, "RSASSA/SHA256": schemeRSASSA, "ECDSA/SHA384": schemeECDSA84, "0x0000": {}, "RSAES": {Alg: tpm2.TPMAlgRSAES},
 		"0x7fff/SHA1": {Alg: 0x7fff, Hash: tpm2.TPMAlgSHA1},
 	} {
-		if got := v.String(); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+		t.Run(want, func(t *testing.T) {
+			if got := v.String(); got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		})
 	}
 }
 

@@ -2,6 +2,7 @@ package statement
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -264,8 +265,10 @@ func TestQuotedValue(t *testing.T) {
 		{tpm2.TPMAlgSHA256, 16, CheckPCRResettable},
 		{tpm2.TPMAlgSHA256, 23, CheckPCRResettable},
 	} {
-		_, err := q.Value(c.bank, c.index)
-		expectCheck(t, err, c.want)
+		t.Run(fmt.Sprint(c.index), func(t *testing.T) {
+			_, err := q.Value(c.bank, c.index)
+			expectCheck(t, err, c.want)
+		})
 	}
 	_, err := new(Quoted).Value(tpm2.TPMAlgSHA256, 0)
 	expectCheck(t, err, CheckPCRNotQuoted)

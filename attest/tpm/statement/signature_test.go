@@ -117,9 +117,11 @@ func TestSignatureMarshalRefuses(t *testing.T) {
 		"zero": {}, "no hash": {Alg: tpm2.TPMAlgRSASSA}, "long": {Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256, RSA: make([]byte, 1<<16)},
 		"wide": {Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256, R: make([]byte, 67)},
 	} {
-		if _, err := v.Marshal(); err == nil {
-			t.Errorf("%s: marshals", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			if _, err := v.Marshal(); err == nil {
+				t.Errorf("%s: marshals", name)
+			}
+		})
 	}
 	_, err := (&Signature{Alg: tpm2.TPMAlgRSASSA}).MarshalECDSA()
 	expectCheck(t, err, CheckSignatureScheme)

@@ -307,8 +307,10 @@ func TestLimitsOfPCRs(t *testing.T) {
 		"itself": {one, true}, "another index": {PCR{tpm2.TPMAlgSHA256, 2, value}, false},
 		"another bank": {PCR{tpm2.TPMAlgSHA3256, 1, value}, false}, "another value": {PCR{tpm2.TPMAlgSHA256, 1, filled(32, 1)}, false},
 	} {
-		if one.Equal(c.other) != c.want {
-			t.Errorf("%s: %v", name, !c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if one.Equal(c.other) != c.want {
+				t.Errorf("%s: %v", name, !c.want)
+			}
+		})
 	}
 }

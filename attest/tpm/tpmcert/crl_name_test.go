@@ -2,6 +2,7 @@ package tpmcert
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -36,9 +37,11 @@ func TestDecodeText(t *testing.T) {
 		{tagUniversalString, "\x80\x00\x00\x61", "", false},
 		{asn1.OCTET_STRING, "a", "", false},
 	} {
-		if got, ok := decodeText(c.tag, []byte(c.value)); ok != c.ok || ok && got != c.want {
-			t.Errorf("%d %q: got %q, %t", c.tag, c.value, got, ok)
-		}
+		t.Run(fmt.Sprint(c.ok), func(t *testing.T) {
+			if got, ok := decodeText(c.tag, []byte(c.value)); ok != c.ok || ok && got != c.want {
+				t.Errorf("%d %q: got %q, %t", c.tag, c.value, got, ok)
+			}
+		})
 	}
 }
 

@@ -115,15 +115,17 @@ func TestRevocation(t *testing.T) {
 			return [][]byte{crlOf(t, &renamed, nil, 77), crlOf(t, middle, nil), crlOf(t, root, nil)}
 		}, CheckRevoked, CheckRevoked},
 	} {
-		for require, want := range map[bool]Check{false: c.plain, true: c.requiring} {
-			err := revoking(t, require, c.lists)
-			if want == "" && err != nil || want != "" && !errors.Is(err, want) {
-				t.Errorf("%s, required %t: got %v, want %q", name, require, err, want)
+		t.Run(name, func(t *testing.T) {
+			for require, want := range map[bool]Check{false: c.plain, true: c.requiring} {
+				err := revoking(t, require, c.lists)
+				if want == "" && err != nil || want != "" && !errors.Is(err, want) {
+					t.Errorf("%s, required %t: got %v, want %q", name, require, err, want)
+				}
+				if want == CheckRevocationUnknown && !errors.Is(err, csr.ErrRetry) {
+					t.Errorf("%s: %v is no reason to try again", name, err)
+				}
 			}
-			if want == CheckRevocationUnknown && !errors.Is(err, csr.ErrRetry) {
-				t.Errorf("%s: %v is no reason to try again", name, err)
-			}
-		}
+		})
 	}
 }
 

@@ -77,10 +77,12 @@ func TestDirectoryName(t *testing.T) {
 		"one RDN":             directoryName([]attribute{manufacturer, model, version}),
 		"another one between": directoryName([]attribute{manufacturer}, []attribute{{oid.CommonName, "x"}}, []attribute{model}, []attribute{version}),
 	} {
-		san, err := parseSubjectAltName(withSAN(true, sanOf(value)))
-		if err != nil || san.directory != want {
-			t.Errorf("%s: %+v, %v", name, san, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			san, err := parseSubjectAltName(withSAN(true, sanOf(value)))
+			if err != nil || san.directory != want {
+				t.Errorf("%s: %+v, %v", name, san, err)
+			}
+		})
 	}
 }
 
@@ -107,10 +109,12 @@ func TestBadSubjectAltNames(t *testing.T) {
 		"OtherName with a cut value":  {false, sanOf(otherNameOf("\x2a", []byte{4, 2, 0})), false},
 		"OtherName with a good value": {false, sanOf(otherNameOf("\x2a", []byte{5, 0})), true},
 	} {
-		_, err := parseSubjectAltName(withSAN(c.critical, c.value))
-		if (err == nil) != c.ok || err != nil && !errors.Is(err, CheckSubjectAltName) {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			_, err := parseSubjectAltName(withSAN(c.critical, c.value))
+			if (err == nil) != c.ok || err != nil && !errors.Is(err, CheckSubjectAltName) {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
 	}
 }
 
@@ -119,10 +123,12 @@ func TestVendor(t *testing.T) {
 		"id:494E5443": "INTC", "id:414d4400": "AMD", "id:53544D20": "STM", "id:49424D00": "IBM", "id:69667800": "IFX",
 		"id:00001014": "", "id:FFFFF1D0": "", "id:00000000": "", "id:7A0D4D00": "", "id:217E2000": "!~", "id:7F000000": "", "id:21207E00": "", "id:41007E00": "",
 	} {
-		id, ok := vendorIDOf(in)
-		if got := id.text(); got != want || !ok {
-			t.Errorf("%q: %q, %t, want %q", in, got, ok, want)
-		}
+		t.Run(in, func(t *testing.T) {
+			id, ok := vendorIDOf(in)
+			if got := id.text(); got != want || !ok {
+				t.Errorf("%q: %q, %t, want %q", in, got, ok, want)
+			}
+		})
 	}
 	for _, in := range []string{"id:494E54", "494E5443", "ID:494E5443", "id:494E544G", "id:494E544300", "id:494E54430", "id:", "", "STM ", "STM"} {
 		if id, ok := vendorIDOf(in); ok || id != (vendorID{}) {
@@ -215,10 +221,12 @@ func TestIdentities(t *testing.T) {
 		"bad":                {nil, sanOf(one[:len(one)-1]), "", true},
 		"the same one twice": {nil, sanOf(one, one), "", true},
 	} {
-		got, err := OtherNameIdentity{Types: c.types}.Identify(withSAN(false, c.san))
-		if got != c.want || (err != nil) != c.bad {
-			t.Errorf("%s: %q, %v", name, got, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			got, err := OtherNameIdentity{Types: c.types}.Identify(withSAN(false, c.san))
+			if got != c.want || (err != nil) != c.bad {
+				t.Errorf("%s: %q, %v", name, got, err)
+			}
+		})
 	}
 	instance := func(project string, id uint64) *x509.Certificate {
 		value, err := (&oid.GCEInstance{Zone: "z", ProjectNumber: 1, ProjectID: project, InstanceID: id, InstanceName: "n"}).Marshal()
@@ -238,10 +246,12 @@ func TestIdentities(t *testing.T) {
 		"twice":               {&x509.Certificate{Extensions: append(instance("p", 1).Extensions, instance("p", 1).Extensions...)}, "", true},
 		"a plain provider ID": {&x509.Certificate{Extensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 11129, 2, 1, 21}, Value: []byte{0x0c, 1, 'x'}}}}, "", true},
 	} {
-		got, err := GCEIdentity{}.Identify(c.cert)
-		if got != c.want || (err != nil) != c.bad || c.bad && !errors.Is(err, attest.CheckIdentity) {
-			t.Errorf("%s: %q, %v", name, got, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			got, err := GCEIdentity{}.Identify(c.cert)
+			if got != c.want || (err != nil) != c.bad || c.bad && !errors.Is(err, attest.CheckIdentity) {
+				t.Errorf("%s: %q, %v", name, got, err)
+			}
+		})
 	}
 	if _, err := (AKIdentity{}).Identify(&x509.Certificate{}); !errors.Is(err, attest.CheckIdentity) {
 		t.Errorf("no key: %v", err)

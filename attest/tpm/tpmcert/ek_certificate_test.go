@@ -53,27 +53,31 @@ func TestEKEncoding(t *testing.T) {
 		"header, padding inside": {storedCertificate(append(bytes.Clone(stored), 0), true), EKEncoding{TCGHeader: true, NVPadding: true}, CheckEKEncoding},
 		"RSAES-OAEP":             {oaep, key, CheckEKKeyEncoding},
 	} {
-		got, err := ParseEKCertificate(c.data, c.need)
-		if err != nil || got.Encoding != c.need {
-			t.Errorf("%s: %+v, %v", name, got, err)
-		}
-		for _, other := range []EKEncoding{{}, header, padding, key} {
-			_, err := ParseEKCertificate(c.data, other)
-			if other == c.need && err != nil || other != c.need && c.want != "" && !errors.Is(err, c.want) {
-				t.Errorf("%s under %+v: %v", name, other, err)
+		t.Run(name, func(t *testing.T) {
+			got, err := ParseEKCertificate(c.data, c.need)
+			if err != nil || got.Encoding != c.need {
+				t.Errorf("%s: %+v, %v", name, got, err)
 			}
-		}
-		if _, err := ParseEKCertificate(c.data, AnyEKEncoding()); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+			for _, other := range []EKEncoding{{}, header, padding, key} {
+				_, err := ParseEKCertificate(c.data, other)
+				if other == c.need && err != nil || other != c.need && c.want != "" && !errors.Is(err, c.want) {
+					t.Errorf("%s under %+v: %v", name, other, err)
+				}
+			}
+			if _, err := ParseEKCertificate(c.data, AnyEKEncoding()); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
 	}
 	for name, data := range map[string][]byte{
 		"nothing": nil, "garbage after": append(bytes.Clone(stored), 1), "cut": stored[:len(stored)-1], "header alone": {0x10, 1, 0, 0, 0},
 		"header too long": storedCertificate(stored, true)[:len(stored)], "no certificate": {0x30, 0},
 	} {
-		if _, err := ParseEKCertificate(data, AnyEKEncoding()); !errors.Is(err, CheckCertificateEncoding) {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if _, err := ParseEKCertificate(data, AnyEKEncoding()); !errors.Is(err, CheckCertificateEncoding) {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
 	}
 	if _, err := ParseEKCertificate(make([]byte, MaxEKCertificateSize+1), AnyEKEncoding()); !errors.Is(err, der.CheckSize) {
 		t.Errorf("size: %v", err)
@@ -150,9 +154,11 @@ func TestRSAESOAEPKeyHasOneDigest(t *testing.T) {
 		"negative":      oaepSPKI(&rsa.PublicKey{N: new(big.Int).Neg(key.N), E: key.E}, nil),
 		"exponent 0":    oaepSPKI(&rsa.PublicKey{N: key.N}, nil),
 	} {
-		if _, err := oaepKey(spki); !errors.Is(err, CheckEKKeyEncoding) {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if _, err := oaepKey(spki); !errors.Is(err, CheckEKKeyEncoding) {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
 	}
 }
 
@@ -184,13 +190,15 @@ func TestWeakEKs(t *testing.T) {
 		"exponent 3":       {&rsa.PublicKey{N: good.N, E: 3}, statement.CheckWeakKey},
 		"another exponent": {&rsa.PublicKey{N: good.N, E: 65539}, statement.CheckWeakKey},
 	} {
-		cert := ekCert(t, root, c.key, nil)
-		if _, err := ParseEKCertificate(cert.Raw, EKEncoding{}); !errors.Is(err, c.want) {
-			t.Errorf("%s: %v", name, err)
-		}
-		if _, err := ParseEKPresented(nil, mustSPKI(t, c.key)); !errors.Is(err, c.want) {
-			t.Errorf("%s without a certificate: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			cert := ekCert(t, root, c.key, nil)
+			if _, err := ParseEKCertificate(cert.Raw, EKEncoding{}); !errors.Is(err, c.want) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if _, err := ParseEKPresented(nil, mustSPKI(t, c.key)); !errors.Is(err, c.want) {
+				t.Errorf("%s without a certificate: %v", name, err)
+			}
+		})
 	}
 }
 
@@ -219,9 +227,11 @@ func TestSpecification(t *testing.T) {
 		"cut":               {{Id: good.Id, Value: good.Value[:len(good.Value)-1]}},
 		"no attribute":      {{Id: good.Id, Value: []byte{0x30, 2, 5, 0}}},
 	} {
-		if _, err := parse(exts...); !errors.Is(err, CheckSpecification) {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if _, err := parse(exts...); !errors.Is(err, CheckSpecification) {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
 	}
 }
 

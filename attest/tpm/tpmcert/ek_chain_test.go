@@ -100,9 +100,11 @@ func TestSHA1LinksNeedCAs(t *testing.T) {
 		}, CheckCertificateChain},
 		"unknown extension": {func(c *x509.Certificate) { c.ExtraExtensions = append(c.ExtraExtensions, criticalExtension()) }, CheckCertificateChain},
 	} {
-		chain := newSHA1Chain(t, c.edit)
-		_, err := verifyAt(ekVerifierOf(t, trusting(allowingSHA1(), chain.root)), chainTime, chain.leaf, chain.middle.cert)
-		wantEKCheck(t, name, err, c.want, "CN=old middle")
+		t.Run(name, func(t *testing.T) {
+			chain := newSHA1Chain(t, c.edit)
+			_, err := verifyAt(ekVerifierOf(t, trusting(allowingSHA1(), chain.root)), chainTime, chain.leaf, chain.middle.cert)
+			wantEKCheck(t, name, err, c.want, "CN=old middle")
+		})
 	}
 }
 
@@ -290,10 +292,12 @@ func TestParseEKChain(t *testing.T) {
 		"over three":     {both[:len(a.Raw)+3], both[len(a.Raw)+3 : len(a.Raw)+9], append(bytes.Clone(both[len(a.Raw)+9:]), pad...)},
 		"an empty index": {nil, both, {}},
 	} {
-		certs, err := ParseEKChain(indexes)
-		if err != nil || len(certs) != 2 || !certs[0].Equal(a) || !certs[1].Equal(b) {
-			t.Errorf("%s: %d certificates, %v", name, len(certs), err)
-		}
+		t.Run(name, func(t *testing.T) {
+			certs, err := ParseEKChain(indexes)
+			if err != nil || len(certs) != 2 || !certs[0].Equal(a) || !certs[1].Equal(b) {
+				t.Errorf("%s: %d certificates, %v", name, len(certs), err)
+			}
+		})
 	}
 	for name, indexes := range map[string][][]byte{
 		"cut":             {both[:len(both)-1]},
@@ -301,9 +305,11 @@ func TestParseEKChain(t *testing.T) {
 		"something after": {append(bytes.Clone(both), 0, 1)},
 		"no certificate":  {{0x30, 0}},
 	} {
-		if _, err := ParseEKChain(indexes); !errors.Is(err, CheckEKChainEncoding) {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if _, err := ParseEKChain(indexes); !errors.Is(err, CheckEKChainEncoding) {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
 	}
 	if _, err := ParseEKChain([][]byte{make([]byte, MaxNVChain), {0}}); !errors.Is(err, der.CheckSize) {
 		t.Errorf("size: %v", err)

@@ -3,6 +3,7 @@ package tpmcert
 import (
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -12,9 +13,11 @@ func TestFirmwareOf(t *testing.T) {
 	for version, want := range map[string]uint32{
 		"id:00070055": 7<<16 | 0x55, "id:0D0B": 0xd<<16 | 0xb, "id:00000000": 0, "id:ffffFFFF": 0xffffffff,
 	} {
-		if got, ok := firmwareOf(version); !ok || got != want {
-			t.Errorf("%s: %#x, %t", version, got, ok)
-		}
+		t.Run(version, func(t *testing.T) {
+			if got, ok := firmwareOf(version); !ok || got != want {
+				t.Errorf("%s: %#x, %t", version, got, ok)
+			}
+		})
 	}
 	for _, version := range []string{"", "id:", "00070055", "id:7.85", "id:000700550", "id:+0070055", "id:0007005g", "id:070055"} {
 		if got, ok := firmwareOf(version); ok {
@@ -51,15 +54,17 @@ func TestDeniedTPM(t *testing.T) {
 		{"id:53544d20", "ST34", "id:00490004", false},
 		{"", "", "", false},
 	} {
-		d := DirectoryName{Manufacturer: c.manufacturer, Model: c.model, Version: c.version}
-		if err := v.checkDenied(d); errors.Is(err, CheckTPMDenied) != c.denied || !c.denied && err != nil {
-			t.Errorf("%+v: %v", c, err)
-		}
-		if firmware, ok := firmwareOf(c.version); ok {
-			if err := v.CheckFirmware(d, uint64(firmware)<<32|0xffff); errors.Is(err, CheckTPMDenied) != c.denied {
-				t.Errorf("running %+v: %v", c, err)
+		t.Run(fmt.Sprint(c.denied), func(t *testing.T) {
+			d := DirectoryName{Manufacturer: c.manufacturer, Model: c.model, Version: c.version}
+			if err := v.checkDenied(d); errors.Is(err, CheckTPMDenied) != c.denied || !c.denied && err != nil {
+				t.Errorf("%+v: %v", c, err)
 			}
-		}
+			if firmware, ok := firmwareOf(c.version); ok {
+				if err := v.CheckFirmware(d, uint64(firmware)<<32|0xffff); errors.Is(err, CheckTPMDenied) != c.denied {
+					t.Errorf("running %+v: %v", c, err)
+				}
+			}
+		})
 	}
 	err := v.checkDenied(DirectoryName{Manufacturer: "id:49465800", Version: "id:00070028"})
 	if got, want := err.Error(), "tpm-denied: got a TPM of IFX with firmware 7.40, want none of 7.40 to 7.61 (CVE-2017-15361)"; got != want {

@@ -185,16 +185,18 @@ func TestForeignIdentitySources(t *testing.T) {
 		"an error":   {fixedIdentity{err: errors.New("two racks")}, false},
 		"nothing":    {fixedIdentity{}, false},
 	} {
-		profile := ProfileTCG()
-		profile.Identity = []IdentitySource{c.source}
-		v, err := NewAKVerifier([]Issuer{{Roots: []*x509.Certificate{root.cert}, Profile: profile}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = v.Verify(t.Context(), p, chainTime, nil)
-		if c.ok && err != nil || !c.ok && (!errors.Is(err, attest.CheckIdentity) || csr.Decide(err).Verdict != csr.VerdictDeny) {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			profile := ProfileTCG()
+			profile.Identity = []IdentitySource{c.source}
+			v, err := NewAKVerifier([]Issuer{{Roots: []*x509.Certificate{root.cert}, Profile: profile}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = v.Verify(t.Context(), p, chainTime, nil)
+			if c.ok && err != nil || !c.ok && (!errors.Is(err, attest.CheckIdentity) || csr.Decide(err).Verdict != csr.VerdictDeny) {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
 	}
 }
 

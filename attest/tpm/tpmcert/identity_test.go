@@ -125,10 +125,12 @@ func TestParseOtherNameIdentity(t *testing.T) {
 		":x":                                                   false,
 		"othername::DAF4":                                      false,
 	} {
-		id, err := attest.ParseIdentity(s)
-		if (err == nil) != ok || err != nil && !errors.Is(err, attest.CheckIdentity) || err == nil && string(id) != s {
-			t.Errorf("%q: %q, %v", s, id, err)
-		}
+		t.Run(s, func(t *testing.T) {
+			id, err := attest.ParseIdentity(s)
+			if (err == nil) != ok || err != nil && !errors.Is(err, attest.CheckIdentity) || err == nil && string(id) != s {
+				t.Errorf("%q: %q, %v", s, id, err)
+			}
+		})
 	}
 }
 

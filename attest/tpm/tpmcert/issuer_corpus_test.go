@@ -47,11 +47,13 @@ func TestProfilesOnRealCertificates(t *testing.T) {
 	roots, intermediates := corpusCAs(t)
 	made := map[string]*issuer{}
 	for name, p := range map[string]Profile{"google": ProfileGoogle(), "microsoft": ProfileMicrosoftAIK(), "tcg": ProfileTCG(), "azure": ProfileAzure()} {
-		i, err := newIssuer(&Issuer{Roots: roots, Intermediates: intermediates, Profile: p}, newLinkMemory())
-		if err != nil {
-			t.Fatal(err)
-		}
-		made[name] = i
+		t.Run(name, func(t *testing.T) {
+			i, err := newIssuer(&Issuer{Roots: roots, Intermediates: intermediates, Profile: p}, newLinkMemory())
+			if err != nil {
+				t.Fatal(err)
+			}
+			made[name] = i
+		})
 	}
 	files, err := filepath.Glob(filepath.Join(corpusDir(t), "ek-certs/leaf/*.der"))
 	if err != nil || len(files) == 0 {

@@ -194,10 +194,12 @@ func TestPresentedChains(t *testing.T) {
 		"directly by root": {[]*testCA{sign(t, root, "leaf", leafTemplate)}, nil},
 		"self-signed":      {[]*testCA{sign(t, nil, "leaf", leafTemplate)}, CheckCertificateChain},
 	} {
-		_, err := i.holds(presentedOf(t, c.chain...), chainTime)
-		if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
-			t.Errorf("%s: got %v, want %v", name, err, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			_, err := i.holds(presentedOf(t, c.chain...), chainTime)
+			if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
+				t.Errorf("%s: got %v, want %v", name, err, c.want)
+			}
+		})
 	}
 	garbled := presentedOf(t, leaf)
 	garbled.above = [][]byte{{0x30, 0}}
@@ -287,11 +289,13 @@ func TestProfileRules(t *testing.T) {
 		"no instance identity":     {&google, eku(), CheckCertificateExtension},
 		"Google, another EKU":      {&google, eku(asn1.ObjectIdentifier{1, 2, 3}), CheckCertificateExtKeyUsage},
 	} {
-		p := presentedOf(t, sign(t, root, "leaf", c.edit))
-		err := c.profile.check(p.Leaf(), p.san)
-		if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
-			t.Errorf("%s: got %v, want %v", name, err, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			p := presentedOf(t, sign(t, root, "leaf", c.edit))
+			err := c.profile.check(p.Leaf(), p.san)
+			if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
+				t.Errorf("%s: got %v, want %v", name, err, c.want)
+			}
+		})
 	}
 	if s := keyUsageText(x509.KeyUsageDigitalSignature | x509.KeyUsageCRLSign); !strings.Contains(s, "digitalSignature, cRLSign") {
 		t.Error(s)

@@ -55,18 +55,20 @@ func TestTPMKeyPassword(t *testing.T) {
 	for password, want := range map[string]error{
 		"secret": nil, "secret\x00\x00": nil, "": ErrPassword, "Secret": ErrPassword, "secre": ErrPassword,
 	} {
-		k, err := Load(t.Context(), tpm, throughFile(t, k), LoadOptions{Password: hidden([]byte(password))})
-		if err != nil {
-			t.Fatal(err)
-		}
-		sig, err := k.Sign(nil, sum[:], crypto.SHA256)
-		if !errors.Is(err, want) || (err == nil) != (sig != nil) {
-			t.Errorf("%q: got %v, want %v", password, err, want)
-		}
-		if err != nil && strings.Contains(err.Error(), "secret") {
-			t.Errorf("%q: the error has the password: %v", password, err)
-		}
-		checkNothingLoaded(t, tpm)
+		t.Run(password, func(t *testing.T) {
+			k, err := Load(t.Context(), tpm, throughFile(t, k), LoadOptions{Password: hidden([]byte(password))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			sig, err := k.Sign(nil, sum[:], crypto.SHA256)
+			if !errors.Is(err, want) || (err == nil) != (sig != nil) {
+				t.Errorf("%q: got %v, want %v", password, err, want)
+			}
+			if err != nil && strings.Contains(err.Error(), "secret") {
+				t.Errorf("%q: the error has the password: %v", password, err)
+			}
+			checkNothingLoaded(t, tpm)
+		})
 	}
 	for name, password := range map[string]string{"too long": strings.Repeat("p", 33), "zero inside": "se\x00cret"} {
 		if k, err := Create(t.Context(), tpm, ECDSAP256, Options{Password: hidden([]byte(password))}); err == nil || k != nil {
@@ -136,12 +138,14 @@ func TestLoadTPMKeyRefuses(t *testing.T) {
 		"parent not there":         {func(f *File) { f.Parent = 0x81000001 }, "owner's", tpm2.TPMRCHandle},
 		"strange parent":           {func(f *File) { f.Parent = 0x80000000 }, "owner's", ErrFile},
 	} {
-		file := k.File()
-		tt.change(file)
-		got, err := Load(t.Context(), tpm, file, LoadOptions{OwnerPassword: hidden([]byte(tt.owner))})
-		if !errors.Is(err, tt.want) || got != nil || !strings.HasPrefix(err.Error(), "tpmkey: ") {
-			t.Errorf("%s: got %v, want %v", name, err, tt.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			file := k.File()
+			tt.change(file)
+			got, err := Load(t.Context(), tpm, file, LoadOptions{OwnerPassword: hidden([]byte(tt.owner))})
+			if !errors.Is(err, tt.want) || got != nil || !strings.HasPrefix(err.Error(), "tpmkey: ") {
+				t.Errorf("%s: got %v, want %v", name, err, tt.want)
+			}
+		})
 	}
 	if _, err := Load(t.Context(), tpm, k.File(), LoadOptions{OwnerPassword: hidden([]byte("owner's"))}); err != nil {
 		t.Errorf("the file as it was: %v", err)

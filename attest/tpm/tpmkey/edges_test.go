@@ -147,10 +147,12 @@ func TestSizesOfNVCertificates(t *testing.T) {
 		"a list and an end":     {append([]byte{0x30, 3, 2, 1, 7}, bytes.Repeat([]byte{0xff}, 251)...), nil},
 		"one byte that is zero": {[]byte{0}, nil},
 	} {
-		der, err := ReadNVCertificate(t.Context(), fakeNV{ownIndex: c.content}, ownIndex)
-		if err == nil || der != nil || c.want != nil && !errors.Is(err, c.want) {
-			t.Errorf("%s: %x, %v", name, der, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			der, err := ReadNVCertificate(t.Context(), fakeNV{ownIndex: c.content}, ownIndex)
+			if err == nil || der != nil || c.want != nil && !errors.Is(err, c.want) {
+				t.Errorf("%s: %x, %v", name, der, err)
+			}
+		})
 	}
 }
 
@@ -404,9 +406,11 @@ func TestWordsOfKeyRefusals(t *testing.T) {
 		"ECDSA that is RSA": {SigAlg: tpm2.TPMAlgECDSA, Signature: rsaOnly}, "RSASSA that is ECDSA": {SigAlg: tpm2.TPMAlgRSASSA, Signature: ecdsaOnly},
 		"RSAPSS that is ECDSA": {SigAlg: tpm2.TPMAlgRSAPSS, Signature: ecdsaOnly}, "HMAC": {SigAlg: tpm2.TPMAlgHMAC, Signature: rsaOnly},
 	} {
-		if b, err := signatureBytes(&s); err == nil || b != nil {
-			t.Errorf("%s: %x, %v", name, b, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if b, err := signatureBytes(&s); err == nil || b != nil {
+				t.Errorf("%s: %x, %v", name, b, err)
+			}
+		})
 	}
 }
 
@@ -472,10 +476,12 @@ func TestLimitsOfKeyPolicies(t *testing.T) {
 // too late is not kept.
 func TestSessionsSendNothing(t *testing.T) {
 	for password, want := range map[string]string{"\x00a": "", "a\x00b": "", "a": "a", "a\x00": "a", "\x00": "", "": ""} {
-		got, err := tpmop.AuthValue([]byte(password))
-		if bad := len(password) == 2 && password[0] == 0 || len(password) == 3; bad != (err != nil) || string(got) != want {
-			t.Errorf("%q: %q, %v", password, got, err)
-		}
+		t.Run(password, func(t *testing.T) {
+			got, err := tpmop.AuthValue([]byte(password))
+			if bad := len(password) == 2 && password[0] == 0 || len(password) == 3; bad != (err != nil) || string(got) != want {
+				t.Errorf("%q: %q, %v", password, got, err)
+			}
+		})
 	}
 	tpm := newTPM(t)
 	faulty := tpmsim.Faulty(tpm, nil)

@@ -184,9 +184,11 @@ func TestTPMKeyFileRefuses(t *testing.T) {
 		"something after":     {edit("\x04\x05\x00\x03\x01\x02\x03", "\x04\x05\x00\x03\x01\x02\x03\x05\x00"), "two OCTET STRINGs"},
 		"public part of none": {edit("\x04\x58\x00\x56", "\x04\x58\x00\x55"), "TPM2B_PUBLIC"},
 	} {
-		if f, err := ParseFile(tt.file); !errors.Is(err, ErrFile) || f != nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: got %v, want %q", name, err, tt.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if f, err := ParseFile(tt.file); !errors.Is(err, ErrFile) || f != nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%s: got %v, want %q", name, err, tt.want)
+			}
+		})
 	}
 }
 
@@ -203,15 +205,17 @@ func TestTPMKeyFileRefusesOtherKeys(t *testing.T) {
 		"off the curve":    func(p *tpm2.TPMTPublic) { p.Unique = tpmop.StorageRootKey().Unique },
 		"a storage parent": func(p *tpm2.TPMTPublic) { *p = *tpmop.StorageRootKey() },
 	} {
-		area := softwareArea(t, nil)
-		change(area)
-		f := &File{Parent: tpm2.TPMRHOwner, Public: tpm2.Marshal(area), Private: []byte{1}}
-		if _, err := f.Marshal(); !errors.Is(err, ErrFile) {
-			t.Errorf("%s: encode: got %v, want ErrTPMKeyFile", name, err)
-		}
-		if _, err := Load(t.Context(), nil, f, LoadOptions{}); !errors.Is(err, ErrFile) {
-			t.Errorf("%s: load: got %v, want ErrTPMKeyFile", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			area := softwareArea(t, nil)
+			change(area)
+			f := &File{Parent: tpm2.TPMRHOwner, Public: tpm2.Marshal(area), Private: []byte{1}}
+			if _, err := f.Marshal(); !errors.Is(err, ErrFile) {
+				t.Errorf("%s: encode: got %v, want ErrTPMKeyFile", name, err)
+			}
+			if _, err := Load(t.Context(), nil, f, LoadOptions{}); !errors.Is(err, ErrFile) {
+				t.Errorf("%s: load: got %v, want ErrTPMKeyFile", name, err)
+			}
+		})
 	}
 	if _, err := Load(t.Context(), nil, nil, LoadOptions{}); !errors.Is(err, ErrFile) {
 		t.Errorf("no file: got %v", err)

@@ -56,9 +56,11 @@ func TestCreateTPMKeyRefuses(t *testing.T) {
 			return Create(t.Context(), tpm, ECDSAP256, Options{Parent: 0x81000001})
 		},
 	} {
-		if k, err := f(); err == nil || k != nil || !strings.HasPrefix(err.Error(), "tpmkey: ") {
-			t.Errorf("%s: got %v, %v", name, k, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if k, err := f(); err == nil || k != nil || !strings.HasPrefix(err.Error(), "tpmkey: ") {
+				t.Errorf("%s: got %v, %v", name, k, err)
+			}
+		})
 	}
 	checkNothingLoaded(t, tpm)
 }
@@ -144,9 +146,11 @@ func TestTPMKeyRefusesToSign(t *testing.T) {
 		"automatic salt":       {rsaKey, sum[:], &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthAuto, Hash: crypto.SHA256}},
 		"salt of other length": {rsaKey, sum[:], &rsa.PSSOptions{SaltLength: 20, Hash: crypto.SHA256}},
 	} {
-		if sig, err := tt.key.Sign(rand.Reader, tt.digest, tt.opts); err == nil || sig != nil {
-			t.Errorf("%s: got %x, %v", name, sig, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if sig, err := tt.key.Sign(rand.Reader, tt.digest, tt.opts); err == nil || sig != nil {
+				t.Errorf("%s: got %x, %v", name, sig, err)
+			}
+		})
 	}
 }
 

@@ -108,10 +108,12 @@ func TestWriteNVCertificateRefuses(t *testing.T) {
 		"not an NV index":     {0x81000001, der, "not an NV index"},
 		"a handle of nothing": {0, der, "not an NV index"},
 	} {
-		err := WriteNVCertificate(t.Context(), tpm, tt.index, tt.der, NVCertificateOptions{})
-		if err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: got %v, want %q", name, err, tt.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			err := WriteNVCertificate(t.Context(), tpm, tt.index, tt.der, NVCertificateOptions{})
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%s: got %v, want %q", name, err, tt.want)
+			}
+		})
 	}
 	if _, err := ReadNVCertificate(t.Context(), tpm, ownIndex); !errors.Is(err, ErrNVIndexNotFound) {
 		t.Errorf("a refusal left something: %v", err)

@@ -15,9 +15,11 @@ func TestPEMWhereDERIsWanted(t *testing.T) {
 	_, bundle := message.ParseBundle(text)
 	_, evidence := (&message.Bundle{Statements: []message.Statement{{Type: "\x2a", Stmt: []byte{5, 0}}}, Certificates: [][]byte{text}}).Marshal()
 	for name, err := range map[string]error{"hello": hello, "bundle": bundle, "certificate of a bundle": evidence, "certificate for NV": checkNVCertificate(text)} {
-		if err == nil || !strings.Contains(err.Error(), "PEM") {
-			t.Errorf("%s: got %v, want one that says PEM", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if err == nil || !strings.Contains(err.Error(), "PEM") {
+				t.Errorf("%s: got %v, want one that says PEM", name, err)
+			}
+		})
 	}
 	for _, err := range []error{hello, bundle, evidence} {
 		expectCheck(t, err, der.CheckEncoding)

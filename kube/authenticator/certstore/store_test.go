@@ -127,9 +127,11 @@ func TestSealedPair(t *testing.T) {
 		"loaded, another": p.CheckKey(other.Public()),
 		"loaded, none":    p.CheckKey(nil),
 	} {
-		if !errors.Is(err, CheckPair) {
-			t.Errorf("%s: got %v, want %v", name, err, CheckPair)
-		}
+		t.Run(name, func(t *testing.T) {
+			if !errors.Is(err, CheckPair) {
+				t.Errorf("%s: got %v, want %v", name, err, CheckPair)
+			}
+		})
 	}
 }
 
@@ -178,9 +180,11 @@ func TestParsePairRefuses(t *testing.T) {
 		"no key":         second(NewPair(chain, unmarshalable{}, now, later)),
 		"ended":          second(NewPair(chain, k, now.Add(time.Hour), later)),
 	} {
-		if !errors.Is(err, CheckPair) {
-			t.Errorf("%s: got %v, want %v", name, err, CheckPair)
-		}
+		t.Run(name, func(t *testing.T) {
+			if !errors.Is(err, CheckPair) {
+				t.Errorf("%s: got %v, want %v", name, err, CheckPair)
+			}
+		})
 	}
 }
 

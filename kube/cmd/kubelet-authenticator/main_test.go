@@ -83,17 +83,19 @@ func TestSettingsRefused(t *testing.T) {
 		"two kinds":       {"  tpm:\n", "  gce: {}\n  tpm:\n"},
 		"a kind of none":  {"  tpm:\n", "  gce:\n  other:\n"},
 	} {
-		text := strings.Replace(good, change[0], change[1], 1)
-		if text == good {
-			t.Fatalf("%s: nothing changed", name)
-		}
-		s, err := parseSettings([]byte(text))
-		if err == nil {
-			_, err = s.config()
-		}
-		if err == nil || !errors.Is(err, refusal.CheckConfig) && !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s: got %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			text := strings.Replace(good, change[0], change[1], 1)
+			if text == good {
+				t.Fatalf("%s: nothing changed", name)
+			}
+			s, err := parseSettings([]byte(text))
+			if err == nil {
+				_, err = s.config()
+			}
+			if err == nil || !errors.Is(err, refusal.CheckConfig) && !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("%s: got %v", name, err)
+			}
+		})
 	}
 	if _, err := parseSettings(make([]byte, maxSettings+1)); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("too large: got %v", err)
@@ -207,9 +209,11 @@ func TestCommands(t *testing.T) {
 		"no kubeconfig":   {[]string{"-config", config, "rotate"}, os.ErrNotExist},
 		"another form":    {[]string{"-config", config, "status", "-o", "xml"}, errCommandLine},
 	} {
-		if out, _, err := try(c.args...); !errors.Is(err, c.want) || out != "" {
-			t.Errorf("%s: got %q, %v", name, out, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if out, _, err := try(c.args...); !errors.Is(err, c.want) || out != "" {
+				t.Errorf("%s: got %q, %v", name, out, err)
+			}
+		})
 	}
 	out, _, err := try("-config", config, "status")
 	if !errors.Is(err, errNotUsable) || !strings.Contains(out, "there is none") || !strings.Contains(out, "Problem") || !strings.Contains(out, kubeconfig) {

@@ -129,9 +129,11 @@ func TestParseInventory(t *testing.T) {
 		"a list at the top":    "[]",
 		"two documents of one": "machines: []\n---\nmachines: []\n",
 	} {
-		if machines, err := ParseInventory([]byte(text), "tpm"); err == nil {
-			t.Errorf("%s: accepted as %+v", name, machines)
-		}
+		t.Run(name, func(t *testing.T) {
+			if machines, err := ParseInventory([]byte(text), "tpm"); err == nil {
+				t.Errorf("%s: accepted as %+v", name, machines)
+			}
+		})
 	}
 }
 
