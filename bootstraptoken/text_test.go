@@ -2,6 +2,7 @@ package bootstraptoken_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -12,6 +13,7 @@ import (
 	"errors"
 	"io"
 	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -55,7 +57,11 @@ func TestServersWriteNoLogLines(t *testing.T) {
 	t.Cleanup(forged.Close)
 	known := cluster.Info()
 	known.Server = "https://localhost:" + strings.Split(forged.Listener.Addr().String(), ":")[1]
-	_, refreshErr := bootstraptoken.Refresh(t.Context(), known, bootstraptoken.RefreshOptions{})
+	// Not every machine knows the name localhost.
+	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, forged.Listener.Addr().String())
+	}
+	_, refreshErr := bootstraptoken.Refresh(t.Context(), known, bootstraptoken.RefreshOptions{Network: bootstraptoken.Network{Dial: dial}})
 	if !errors.Is(refreshErr, bootstraptoken.CheckCertificate) {
 		t.Errorf("%v, want %v", refreshErr, bootstraptoken.CheckCertificate)
 	}

@@ -2,72 +2,74 @@ package certstore
 
 import (
 	"bytes"
-	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
+	"strconv"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
-// TestFullDisk writes to a disk of a few KiB, in a mount namespace of another process: the
-// pair of before stays, and the next one is written when there is room.
+// TestFullDisk writes to a disk of a few KiB: the pair of before stays, and the next one is
+// written when there is room.
 func TestFullDisk(t *testing.T) {
-	cmd := child(t, "full", t.TempDir())
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
-	out, err := cmd.CombinedOutput()
-	if errors.Is(err, syscall.EPERM) {
-		t.Skip("making a mount namespace takes root")
-	}
+	dir := smallDisk(t)
+	s, err := Open(filepath.Join(dir, "store"))
 	if err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatal(err)
+	}
+	l, err := s.Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Unlock()
+	first, next := pair(t, "first"), pair(t, "next")
+	if err := l.WritePair("client.pem", first); err != nil {
+		t.Fatal(err)
+	}
+	fill := filepath.Join(dir, "fill")
+	if err := os.WriteFile(fill, make([]byte, 64<<10), 0o600); !errors.Is(err, unix.ENOSPC) {
+		t.Fatalf("the disk does not fill: %v", err)
+	}
+	if err := l.WritePair("client.pem", next); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("a write to a full disk: %v", err)
+	}
+	if got, err := s.ReadPair("client.pem"); err != nil || !bytes.Equal(got.Marshal(), first.Marshal()) {
+		t.Errorf("the pair of before: %v", err)
+	}
+	if entries, err := os.ReadDir(s.dir); err != nil || len(entries) != 2 {
+		t.Errorf("something is left over: %v, %v", entries, err)
+	}
+	if err := os.Remove(fill); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.WritePair("client.pem", next); err != nil {
+		t.Errorf("a write where there is room: %v", err)
+	}
+	if got, err := s.ReadPair("client.pem"); err != nil || !bytes.Equal(got.Marshal(), next.Marshal()) {
+		t.Errorf("the new pair: %v", err)
 	}
 }
 
-// fillDisk is the other process. It returns its exit code.
-func fillDisk(dir string) int {
-	t := new(testing.T)
-	if err := errors.Join(
-		syscall.Mount("none", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""),
-		syscall.Mount("none", dir, "tmpfs", 0, "size=16k"),
-	); err != nil {
-		fmt.Println(err)
-		return 1
+// smallDisk is a tmpfs of 16 KiB that is mounted nowhere: it goes with its descriptor.
+func smallDisk(t *testing.T) string {
+	t.Helper()
+	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if errors.Is(err, unix.EPERM) {
+		t.Skip("making a file system takes root")
 	}
-	s, err := Open(filepath.Join(dir, "store"))
 	if err != nil {
-		fmt.Println(err)
-		return 1
+		t.Fatal(err)
 	}
-	l, err := s.Lock(context.Background())
+	defer unix.Close(fs)
+	if err := errors.Join(unix.FsconfigSetString(fs, "size", "16k"), unix.FsconfigCreate(fs)); err != nil {
+		t.Fatal(err)
+	}
+	disk, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0)
 	if err != nil {
-		fmt.Println(err)
-		return 1
+		t.Fatal(err)
 	}
-	first, next := pair(t, "first"), pair(t, "next")
-	fill := filepath.Join(dir, "fill")
-	check := func(what string, ok bool, err error) {
-		if !ok {
-			fmt.Println(what, err)
-			os.Exit(1)
-		}
-	}
-	err = l.WritePair("client.pem", first)
-	check("the first write", err == nil, err)
-	err = os.WriteFile(fill, make([]byte, 64<<10), 0o600)
-	check("the disk does not fill", errors.Is(err, syscall.ENOSPC), err)
-	err = l.WritePair("client.pem", next)
-	check("a write to a full disk", errors.Is(err, syscall.ENOSPC), err)
-	got, err := s.ReadPair("client.pem")
-	check("the pair of before", err == nil && bytes.Equal(got.Marshal(), first.Marshal()), err)
-	entries, err := os.ReadDir(s.dir)
-	check("something is left over", err == nil && len(entries) == 2, err)
-	err = os.Remove(fill)
-	check("the disk", err == nil, err)
-	err = l.WritePair("client.pem", next)
-	check("a write where there is room", err == nil, err)
-	got, err = s.ReadPair("client.pem")
-	check("the new pair", err == nil && bytes.Equal(got.Marshal(), next.Marshal()), err)
-	return 0
+	t.Cleanup(func() { unix.Close(disk) })
+	return "/proc/self/fd/" + strconv.Itoa(disk)
 }

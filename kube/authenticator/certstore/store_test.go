@@ -317,8 +317,6 @@ func TestMain(m *testing.M) {
 	switch dir := os.Getenv("CERTSTORE_DIR"); os.Getenv(asChild) {
 	case "write":
 		writeForever(dir)
-	case "full":
-		os.Exit(fillDisk(dir))
 	default:
 		os.Exit(m.Run())
 	}

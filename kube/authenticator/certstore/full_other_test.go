@@ -1,5 +1,0 @@
-//go:build !linux
-
-package certstore
-
-func fillDisk(string) int { return 0 }
