@@ -63,6 +63,28 @@ func TestExample(t *testing.T) {
 	}
 }
 
+// A maker's key takes no EK, and may have a password.
+func TestSettingsOfAMakersKey(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(path, []byte("hunter2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.NewReplacer("ek: rsa-2048", `ek: ""`, `"0x81010001"`, `""`, "ak: p-256", "ak: oem",
+		`akPasswordFile: ""`, "akPasswordFile: "+path).Replace(read(t, "kubelet-authenticator.yaml"))
+	s, err := parseSettings([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := s.config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := c.Kind.(*authenticator.TPM)
+	if !k.AK.OEM || k.Options.EK != nil || string(k.Options.AKPassword.Reveal()) != "hunter2" {
+		t.Errorf("%+v", k)
+	}
+}
+
 func TestSettingsRefused(t *testing.T) {
 	good := read(t, "kubelet-authenticator.yaml")
 	for name, change := range map[string][2]string{
@@ -75,6 +97,8 @@ func TestSettingsRefused(t *testing.T) {
 		"ek":              {"ek: rsa-2048", "ek: rsa-1024"},
 		"ak":              {"ak: p-256", "ak: p-257"},
 		"ek and AK's":     {"ak: p-256", "ak: gce-rsa"},
+		"ek and maker's":  {"ak: p-256", "ak: oem"},
+		"a made AK's":     {`akPasswordFile: ""`, `akPasswordFile: /none`},
 		"handle":          {`"0x81010001"`, `"0x80010001"`},
 		"handle's form":   {`"0x81010001"`, `"81010001"`},
 		"no file":         {`intermediates: ""`, `intermediates: /nonexistent`},

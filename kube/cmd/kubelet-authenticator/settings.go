@@ -72,6 +72,7 @@ type tpmSettings struct {
 	Intermediates           string `json:"intermediates"`
 	EKChainFromNV           bool   `json:"ekChainFromNV"`
 	EndorsementPasswordFile string `json:"endorsementPasswordFile"`
+	AKPasswordFile          string `json:"akPasswordFile"`
 	Quote                   bool   `json:"quote"`
 	EventLog                string `json:"eventLog"`
 }
@@ -192,7 +193,7 @@ func eks() map[string]struct {
 	}
 }
 
-// aks are the attestation keys, by their names in the file. gce-rsa and gce-ecc have
+// aks are the attestation keys, by their names in the file. gce-rsa, gce-ecc and oem have
 // certificates, and take no EK.
 func aks() map[string]tpm.AKSource {
 	return map[string]tpm.AKSource{
@@ -201,6 +202,7 @@ func aks() map[string]tpm.AKSource {
 		"rsa-2048": {Template: tpm.AKTemplateRSA2048SHA256()},
 		"gce-rsa":  tpm.GCERSA(),
 		"gce-ecc":  tpm.GCEECC(),
+		"oem":      tpm.OEMIAK(),
 	}
 }
 
@@ -209,13 +211,16 @@ func (t *tpmSettings) kind() (authenticator.Kind, error) {
 	k := &authenticator.TPM{Path: orDefault(t.Device, defaultDevice)}
 	ak, ok := aks()[orDefault(t.AK, "p-256")]
 	if !ok {
-		return nil, refusal.Config("evidence.tpm.ak", refusal.Quote(t.AK), "p-256, p-384, rsa-2048, gce-rsa or gce-ecc")
+		return nil, refusal.Config("evidence.tpm.ak", refusal.Quote(t.AK), "p-256, p-384, rsa-2048, gce-rsa, gce-ecc or oem")
 	}
 	k.AK = ak
-	if ak.CertificateIndex == 0 {
+	if ak.CertificateIndex == 0 && !ak.OEM {
 		ek, ok := eks()[orDefault(t.EK, "rsa-2048")]
 		if !ok {
 			return nil, refusal.Config("evidence.tpm.ek", refusal.Quote(t.EK), "rsa-2048, p-256, rsa-2048-high, p-256-high, p-384-high or rsa-3072-high")
+		}
+		if t.AKPasswordFile != "" {
+			return nil, refusal.Config("evidence.tpm.akPasswordFile", "beside ak "+refusal.Quote(t.AK), "one with ak oem: others have no password")
 		}
 		k.Options.EK, k.PersistentEK = &ek.origin, ek.handle
 	} else if t.EK != "" || t.PersistentEK != "" {
@@ -256,12 +261,18 @@ func (t *tpmSettings) persistent(k *authenticator.TPM) error {
 
 // secrets are the files that are read only when the evidence is.
 func (t *tpmSettings) secrets(k *authenticator.TPM) error {
-	if t.EndorsementPasswordFile != "" {
-		text, err := os.ReadFile(t.EndorsementPasswordFile)
+	for _, p := range []struct {
+		path     string
+		password *secret.Value[[]byte]
+	}{{t.EndorsementPasswordFile, &k.Options.EndorsementPassword}, {t.AKPasswordFile, &k.Options.AKPassword}} {
+		if p.path == "" {
+			continue
+		}
+		text, err := os.ReadFile(p.path)
 		if err != nil {
 			return err
 		}
-		k.Options.EndorsementPassword = secret.New([]byte(strings.TrimSuffix(string(text), "\n")))
+		*p.password = secret.New([]byte(strings.TrimSuffix(string(text), "\n")))
 	}
 	if t.EventLog == "" {
 		return nil

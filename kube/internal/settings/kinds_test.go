@@ -106,6 +106,15 @@ func TestKindsRefused(t *testing.T) {
 	} else if kinds, err := s.Kinds(); err != nil || len(kinds) != 4 || !slices.Equal(s.Opened(), []string{"tpm", "gce", "azure", "nitro"}) {
 		t.Fatal(kinds, err)
 	}
+	for _, profile := range []string{"oem-hwserial", "oem-chassis"} {
+		s, err := w.settings("profile: google", "profile: "+profile+", maker: acme")
+		if err == nil {
+			_, err = s.Kinds()
+		}
+		if err != nil {
+			t.Error(profile, err)
+		}
+	}
 	for name, row := range map[string]struct{ old, with, want string }{
 		"no projects":            {"projects: [example-project]", "projects: []", "gce.projects"},
 		"an empty project":       {"projects: [example-project]", "projects: ['']", "Projects"},
@@ -125,6 +134,11 @@ func TestKindsRefused(t *testing.T) {
 		"a key in a TPM":         {"akIssuers:", "requireResident: true, akIssuers:", "no document shows where a key is"},
 		"an unknown kind":        {"mode: Inventory", "mode: Inventory, evidence: aws", "a kind that is configured"},
 		"first use of nitro":     {"mode: Inventory", "mode: FirstUse, evidence: nitro", "every customer of AWS"},
+		"a maker of no name":     {"profile: google", "profile: oem-chassis", "maker"},
+		"a maker beside Google":  {"profile: google", "profile: google, maker: acme", "maker"},
+		"a maker of a bad name":  {"profile: google", "profile: oem-hwserial, maker: A", "Issuer"},
+		"a maker's other keys":   {"profile: google", "profile: oem, maker: acme", "oem-chassis"},
+		"a maker of EKs":         {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, maker: acme}], akIssuers: [{", "maker"},
 		"a road without TPMs":    {"tpm: {akIssuers: [{rootsFile: @/ak.pem, profile: google}]}\n", "", "evidence"},
 	} {
 		t.Run(name, func(t *testing.T) {

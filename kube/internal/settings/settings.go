@@ -106,8 +106,13 @@ type Issuer struct {
 	RootsFile         string `json:"rootsFile"`
 	IntermediatesFile string `json:"intermediatesFile"`
 	// Profile is "tcg", "google", "intel" or "tpm12" for EKs, "tcg", "google", "azure" or
-	// "microsoft-aik" for AKs.
+	// "microsoft-aik" for AKs, and for those that the machines' maker certified
+	// "oem-hwserial", by which a machine is known by its TPM, or "oem-chassis", by what was
+	// bought.
 	Profile string `json:"profile"`
+	// Maker is the operator's name for the maker of the machines, part of their identity
+	// (tpmcert.HardwareIdentity).
+	Maker string `json:"maker"`
 	// CRLFiles are revocation lists in DER or PEM, for EKs; RequireCRL refuses
 	// certificates for which there is none.
 	CRLFiles   []string `json:"crlFiles"`

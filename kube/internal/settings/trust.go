@@ -52,10 +52,16 @@ func (i *Issuer) ak() (tpmcert.Issuer, error) {
 	var issuer tpmcert.Issuer
 	profiles := map[string]func() tpmcert.Profile{"tcg": tpmcert.ProfileTCG, "google": tpmcert.ProfileGoogle,
 		"azure": tpmcert.ProfileAzure, "microsoft-aik": tpmcert.ProfileMicrosoftAIK}
+	makers := map[string]tpmcert.IdentitySource{"oem-hwserial": tpmcert.HardwareIdentity{Issuer: i.Maker}, "oem-chassis": tpmcert.ChassisIdentity{Issuer: i.Maker}}
 	profile, ok := profiles[i.Profile]
+	if of := makers[i.Profile]; of != nil {
+		profile, ok = func() tpmcert.Profile { return tpmcert.ProfileOEM(of) }, true
+	}
 	switch {
 	case !ok:
-		return issuer, refusal.Config("profile", refusal.Quote(i.Profile), "tcg, google, azure or microsoft-aik")
+		return issuer, refusal.Config("profile", refusal.Quote(i.Profile), "tcg, google, azure, microsoft-aik, oem-hwserial or oem-chassis")
+	case (i.Maker != "") != (makers[i.Profile] != nil):
+		return issuer, refusal.Config("maker", refusal.Quote(i.Maker)+" of profile "+i.Profile, "a name with the profiles oem-hwserial and oem-chassis, none with others")
 	case i.RequireCRL || len(i.CRLFiles) != 0:
 		return issuer, refusal.Config("crlFiles and requireCRL", "of an AK issuer", "those of EK issuers")
 	}
@@ -72,6 +78,9 @@ func (i *Issuer) ek() (tpmcert.EKIssuer, error) {
 	profile, ok := profiles[i.Profile]
 	if !ok {
 		return issuer, refusal.Config("profile", refusal.Quote(i.Profile), "tcg, google, intel or tpm12")
+	}
+	if i.Maker != "" {
+		return issuer, refusal.Config("maker", "of an EK issuer", "that of an AK issuer")
 	}
 	issuer.Profile, issuer.RequireCRL = profile(), i.RequireCRL
 	var err error
