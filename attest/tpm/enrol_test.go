@@ -118,10 +118,8 @@ func TestEnrolmentOnTheSimulator(t *testing.T) {
 }
 
 func TestEnrolmentOnSwtpm(t *testing.T) {
-	options, origins := everyEK(), ekOrigins()
-	options.EKs = append(options.EKs, tpmsim.RSA3072)
-	origins["RSA-3072"] = tpmkind.EKRSA3072High()
-	testEnrolment(t, tpmsim.Swtpm(t, options), origins)
+	device, origins := swtpmWithEveryEK(t)
+	testEnrolment(t, device, origins)
 }
 
 // Every AK enrols with every EK, and joins by its certificate. The machine is its EK's,

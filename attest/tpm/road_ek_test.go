@@ -39,10 +39,16 @@ func TestRoadEKOnTheSimulator(t *testing.T) {
 }
 
 func TestRoadEKOnSwtpm(t *testing.T) {
+	device, origins := swtpmWithEveryEK(t)
+	testRoadEK(t, device, origins)
+}
+
+// swtpmWithEveryEK has one EK more than the simulator.
+func swtpmWithEveryEK(t *testing.T) (*tpmsim.TPM, map[string]tpmkind.EKOrigin) {
 	options, origins := everyEK(), ekOrigins()
 	options.EKs = append(options.EKs, tpmsim.RSA3072)
 	origins["RSA-3072"] = tpmkind.EKRSA3072High()
-	testRoadEK(t, tpmsim.Swtpm(t, options), origins)
+	return tpmsim.Swtpm(t, options), origins
 }
 
 func testRoadEK(t *testing.T, device *tpmsim.TPM, origins map[string]tpmkind.EKOrigin) {
