@@ -95,7 +95,7 @@ func (v *Verifier) verify(ctx context.Context, parsed *csr.Parsed) (*Result, err
 	if err != nil {
 		return nil, err
 	}
-	echo, err := v.checkBinding(kind, answer.Binding(), r, p, request, now)
+	echo, err := v.checkBinding(kind, answer, r, p, request, now)
 	if err != nil {
 		return nil, err
 	}
@@ -157,8 +157,8 @@ func (v *Verifier) recall(q *Inquiry, k *openKind, echo *message.Binding, bindin
 // the echo with it. A binding has one encoding alone, so that two with the same fields
 // are the same bytes; what only the challenge knew is authentic once a statement covers
 // the secret that is derived from these bytes.
-func (v *Verifier) checkBinding(k *openKind, echoed []byte, r *Result, p *Presented, request *csr.Request, now time.Time) (*message.Binding, error) {
-	echo, err := message.ParseBinding(echoed)
+func (v *Verifier) checkBinding(k *openKind, answer AnswerEvidence, r *Result, p *Presented, request *csr.Request, now time.Time) (*message.Binding, error) {
+	echo, err := echoOf(answer)
 	if err != nil {
 		return nil, err
 	}
@@ -174,6 +174,14 @@ func (v *Verifier) checkBinding(k *openKind, echoed []byte, r *Result, p *Presen
 	}
 	r.IssuedAt, r.NotAfter = echo.Issued(), echo.Expires()
 	return echo, nil
+}
+
+// echoOf is the Binding that an answer echoes. The kinds of this module have parsed it.
+func echoOf(answer AnswerEvidence) (*message.Binding, error) {
+	if read, ok := answer.(interface{ Echo() *message.Binding }); ok {
+		return read.Echo(), nil
+	}
+	return message.ParseBinding(answer.Binding())
 }
 
 // compareBindings names the first field that differs, of those that both sides know by

@@ -232,6 +232,13 @@ func TestKindsOfEK(t *testing.T) {
 			}
 		})
 	}
+	off := *newECDSA(t, elliptic.P256()).Public().(*ecdsa.PublicKey)
+	off.Y = new(big.Int).Add(off.Y, big.NewInt(1)) //nolint:staticcheck // what is refused
+	t.Run("off the curve", func(t *testing.T) {
+		if c, err := makeCredential(rand.Reader, &off, someAKName(t), make([]byte, 32)); !errors.Is(err, statement.CheckPoint) || c != nil {
+			t.Errorf("%v, %v", c, err)
+		}
+	})
 }
 
 func mustGet[T any](v T, err error) T {

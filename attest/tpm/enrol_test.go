@@ -261,9 +261,13 @@ func TestEnrolmentRefuses(t *testing.T) {
 	refused("a result of another CA", err, attest.CheckBindingCluster)
 	_, err = tpmkind.EnrolledAK(nil, ca.cert)
 	refused("no result", err, tpmkind.CheckEnrolment)
-	if _, err = tpmkind.EnrolledAK(result, nil); err == nil {
-		t.Error("no CA")
+	if _, err = tpmkind.EnrolledAK(result, nil); err == nil || errors.Is(err, attest.CheckBindingCluster) {
+		t.Errorf("no CA: %v", err)
 	}
+	ofAnotherKind := *result
+	ofAnotherKind.Details = nil
+	_, err = tpmkind.EnrolledAK(&ofAnotherKind, ca.cert)
+	refused("a result of another kind", err, tpmkind.CheckEnrolment)
 	onAK := newStage(t, attesttest.NodeOptions{TPM: device})
 	byCertificate, err := onAK.plane.Verifier.Verify(ctx, onAK.good)
 	if err != nil {

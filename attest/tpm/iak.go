@@ -33,7 +33,8 @@ var ErrIAK = errors.New("no key of this TPM is that of the IAK's certificate")
 
 // OEMIAK is the initial attestation key (IAK) that the maker of the machine has certified.
 // Its certificate is in the NV indexes 0x01c90100 to 0x01c901ff behind the
-// intermediates, unless ProverOptions.Certificates has it. The key is the persistent
+// intermediates, unless ProverOptions.Certificates has it; those from 0x01c90200 on, of the
+// IDevID, are not read. The key is the persistent
 // 0x81020001 where that is the certificate's, with [ProverOptions].AKPassword; otherwise the
 // first of [IAKTemplates] that makes it. The error then wraps [ErrIAK], and where there is no
 // certificate [tpmkey.ErrNVIndexNotFound]. An IAK at another handle or of another template is an
@@ -61,9 +62,10 @@ var iakPolicies = map[tpm2.TPMIAlgHash]string{
 // IAKTemplates are the templates from which makers of machines make an IAK with this
 // public key, in the order in which they are tried (TCG TPM 2.0 Keys for Device Identity
 // and Attestation 1.0, section 7.3.4): for RSA-2048 H-1, with RSAPSS and then with RSASSA;
-// for P-256, P-384 and P-521 H-2, H-3 and H-4, each with three spellings of the
-// unique field, on which makers do not agree: "IAK" as X alone, as X and Y, and cut in
-// halves. There are none for other keys, those of H-5 (SM2) among them. Each call returns
+// for P-256, P-384 and P-521 H-2, H-3 and H-4, each with four spellings of the
+// unique field, on which makers do not agree: "IAK" as X alone, as X and Y, cut in
+// halves, and cut in halves with a zero in the place of the last letter, which tpm2-tools
+// lose. There are none for other keys, those of H-5 (SM2) among them. Each call returns
 // fresh values.
 func IAKTemplates(key crypto.PublicKey) (templates []*tpm2.TPMTPublic) {
 	add := func(area *tpm2.TPMTPublic, hash tpm2.TPMIAlgHash, unique tpm2.TPMUPublicID) {
@@ -85,7 +87,7 @@ func IAKTemplates(key crypto.PublicKey) (templates []*tpm2.TPMTPublic) {
 		}
 		hash := map[tpm2.TPMECCCurve]tpm2.TPMIAlgHash{tpm2.TPMECCNistP256: tpm2.TPMAlgSHA256,
 			tpm2.TPMECCNistP384: tpm2.TPMAlgSHA384, tpm2.TPMECCNistP521: tpm2.TPMAlgSHA512}[curve.ID]
-		for _, unique := range [][2]string{{"IAK", ""}, {"IAK", "IAK"}, {"I", "AK"}} {
+		for _, unique := range [][2]string{{"IAK", ""}, {"IAK", "IAK"}, {"I", "AK"}, {"I", "A\x00"}} {
 			add(ecdsaAK(curve.ID, hash, curve.Width), hash, tpm2.NewTPMUPublicID(tpm2.TPMAlgECC, &tpm2.TPMSECCPoint{
 				X: tpm2.TPM2BECCParameter{Buffer: []byte(unique[0])}, Y: tpm2.TPM2BECCParameter{Buffer: []byte(unique[1])}}))
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
@@ -347,6 +348,34 @@ func forgeRSA3072(t *testing.T) crypto.PublicKey {
 	return nil
 }
 
+// The indexes behind those of the IAK have the IDevID's certificates, which are none of it.
+func TestOEMIndexes(t *testing.T) {
+	const lastIAKIndex, idevidIndex = 0x01c901ff, 0x01c90200
+	device := tpmsim.New(t, oemDevice())
+	_, certificates := certified(t, device, tpmkind.IAKTemplates(&ecdsa.PublicKey{Curve: elliptic.P256()})[0])
+	_, idevid := certified(t, device, tpmkind.IAKTemplates(&ecdsa.PublicKey{Curve: elliptic.P384()})[0])
+	leaf, above, others := certificates[0], certificates[1], bytes.Join([][]byte{idevid[1], idevid[0]}, nil)
+	for _, c := range []struct { // in this order: what is written stays
+		name  string
+		index tpm2.TPMHandle
+		nv    []byte
+		want  error
+	}{
+		{"an IDevID's certificates alone", idevidIndex, others, tpmkey.ErrNVIndexNotFound},
+		{"the IAK's certificate, its intermediate among the IDevID's", iakIndex, leaf, tpmcert.CheckCertificateChain},
+		{"the intermediate in the last index", lastIAKIndex, above, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if err := device.WriteNV(c.index, c.nv); err != nil {
+				t.Fatal(err)
+			}
+			if err := oemJoin(t, device, nil, "", tpmkey.ECDSAP256); !errors.Is(err, c.want) {
+				t.Errorf("%v, want %v", err, c.want)
+			}
+		})
+	}
+}
+
 // The certificates may come from elsewhere, or the intermediates alone.
 func TestOEMCertificatesFromElsewhere(t *testing.T) {
 	device := tpmsim.New(t, oemDevice())
@@ -354,6 +383,24 @@ func TestOEMCertificatesFromElsewhere(t *testing.T) {
 	_, certificates := certified(t, device, template)
 	profile := tpmcert.ProfileOEM(oem)
 	ctx := context.Background()
+	for name, c := range map[string]struct {
+		options tpmkind.ProverOptions
+		want    error
+	}{
+		"no certificate beside the intermediates": {tpmkind.ProverOptions{Intermediates: certificates[1:]}, tpmkey.ErrNVIndexNotFound},
+		"no certificate among them":               {tpmkind.ProverOptions{Certificates: [][]byte{{0x30, 0}}}, tpmcert.CheckCertificateEncoding},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := tpmkind.NewProver(device, tpmkind.OEMIAK(), c.options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = p.Use(ctx, attest.StageHello, func(attest.Session) error { t.Error("used"); return nil })
+			if !errors.Is(err, c.want) {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+		})
+	}
 	for name, o := range map[string]struct {
 		nv      []byte
 		options tpmkind.ProverOptions

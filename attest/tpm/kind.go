@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto"
 	"crypto/rand"
-	"errors"
 	"strconv"
 
 	"github.com/google/go-tpm/tpm2"
@@ -246,7 +245,7 @@ type answer struct {
 	certificates [][]byte
 	certify      *statement.CertifyEvidence
 	proof        *message.Proof
-	road         message.Road
+	binding      *message.Binding
 	quote        *statement.QuoteEvidence // nil where there is none
 	eventLog     []byte                   // likewise
 
@@ -270,11 +269,9 @@ func (k *Kind) ReadAnswer(e *attest.Evidence) (attest.AnswerEvidence, error) {
 	if a.certify.Public == nil {
 		return nil, der.Fault("certify", "tpmTPublic", "the certified key's TPMT_PUBLIC")
 	}
-	var binding *message.Binding
-	if a.proof, binding, err = message.ParseProof(e.Statements[1].DER); err != nil {
+	if a.proof, a.binding, err = message.ParseProof(e.Statements[1].DER); err != nil {
 		return nil, err
 	}
-	a.road = binding.Road
 	if len(e.Statements) > 2 {
 		if a.quote, err = statement.ParseQuote(e.Statements[2].DER); err != nil {
 			return nil, err
@@ -290,8 +287,11 @@ func (k *Kind) ReadAnswer(e *attest.Evidence) (attest.AnswerEvidence, error) {
 
 func (a *answer) Binding() []byte { return a.proof.Binding }
 
+// Echo is Binding, parsed: package attest asks for it.
+func (a *answer) Echo() *message.Binding { return a.binding }
+
 func (a *answer) Present() (p *attest.Presented, err error) {
-	if a.evidence, err = a.kind.readNode(a.road, a.proof.AKPublic, a.proof.EKPublic, a.certificates); err != nil {
+	if a.evidence, err = a.kind.readNode(a.binding.Road, a.proof.AKPublic, a.proof.EKPublic, a.certificates); err != nil {
 		return nil, err
 	}
 	return a.evidence.present()
@@ -378,8 +378,6 @@ func (d *Details) checkProfile(road attest.Road) error {
 	}
 	return nil
 }
-
-var errNoTPM = errors.New("no TPM")
 
 // hierarchyEndorsement and the others are what a primary key can be below.
 var primaryHierarchies = [...]tpm2.TPMHandle{tpm2.TPMRHEndorsement, tpm2.TPMRHOwner, tpm2.TPMRHPlatform}

@@ -3,7 +3,9 @@ package tpm
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
 	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -103,6 +105,24 @@ func TestNothingIsSent(t *testing.T) {
 			_, err = certify(ctx, h, ak, heldKey{key: public, loaded: other}, []byte("qd"))
 			return err
 		})},
+		"a statement by an AK with a bad password": {tpm2.TPMCCCertify, tpmop.ErrNullInPassword, withAK(func(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey) error {
+			ak.Password = secret.New(badPassword)
+			_, err := certify(ctx, h, ak, mustSoftwareKey(t, newECDSA(t, elliptic.P256())), []byte("qd"))
+			return err
+		})},
+		"a quote by an AK with a bad password": {tpm2.TPMCCQuote, tpmop.ErrNullInPassword, withAK(func(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey) error {
+			ak.Password = secret.New(badPassword)
+			_, err := quote(ctx, h, ak, DefaultPCRs(), []byte("qd"))
+			return err
+		})},
+		"an answer about a key of another kind": {0, nil, func(ctx context.Context, h *tpmop.Handles) error {
+			_, ed, err := ed25519.GenerateKey(rand.Reader)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = (&session{handles: h}).Answer(ctx, ed, nil)
+			return err
+		}},
 		"a quote of nothing": {tpm2.TPMCCQuote, statement.CheckPCRSelection, withAK(func(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey) error {
 			_, err := quote(ctx, h, ak, nil, []byte("qd"))
 			return err
@@ -581,5 +601,23 @@ func TestWordsOfHierarchies(t *testing.T) {
 	}
 	if attest.RoadAK.String() != "ak" || attest.RoadEK.String() != "ek" || attest.RoadDocument.String() != "document" || attest.Road(3).String() != "road(3)" {
 		t.Error("the words of the roads")
+	}
+}
+
+// A TPM's refusal is a wrong password's, or a credential's, by its response code alone.
+func TestWordsOfRefusals(t *testing.T) {
+	for code, want := range map[tpm2.TPMRC]error{
+		tpm2.TPMRCBadAuth: tpmkey.ErrPassword, tpm2.TPMRCAuthFail: tpmkey.ErrPassword, tpm2.TPMRCLockout: nil,
+		tpm2.TPMRCIntegrity: ErrCredential, tpm2.TPMRCECCPoint: ErrCredential, tpm2.TPMRCSize: ErrCredential, tpm2.TPMRCValue: ErrCredential,
+		tpm2.TPMRCInsufficient: ErrCredential, tpm2.TPMRCFailure: ErrCredential, tpm2.TPMRCHandle: nil, tpm2.TPMRCScheme: nil,
+	} {
+		t.Run(code.Error(), func(t *testing.T) {
+			if err := explainPassword(code); !errors.Is(err, code) || errors.Is(err, tpmkey.ErrPassword) != errors.Is(want, tpmkey.ErrPassword) {
+				t.Errorf("password: %v", err)
+			}
+			if isBadCredential(code) != errors.Is(want, ErrCredential) {
+				t.Error("credential")
+			}
+		})
 	}
 }

@@ -133,9 +133,6 @@ func (o *ProverOptions) check(ak *AKSource) error {
 // who is to certify it. endorsementPassword is that of the hierarchy, zero for the
 // empty one. A key that no verifier would accept is an error.
 func AKPublic(ctx context.Context, tpm transport.TPM, source AKSource, endorsementPassword secret.Value[[]byte]) (*statement.Public, error) {
-	if tpm == nil {
-		return nil, errNoTPM
-	}
 	var public *statement.Public
 	err := tpmop.Share(tpm).Do(ctx, func(h *tpmop.Handles) error {
 		ak, err := loadAK(ctx, h, &source, endorsementPassword.Reveal())

@@ -110,7 +110,7 @@ func readChunks(in *cryptobyte.String, content *[]byte) bool {
 // readSigner reads the one SignerInfo (RFC 5652, section 5.3), version 1: with signed
 // attributes and no unsigned ones.
 func (s *signed) readSigner(in cryptobyte.String) error {
-	var id, issuer, attributes cryptobyte.String
+	var id, issuer, set cryptobyte.String
 	s.serial = new(big.Int)
 	if !skip(&in, "\x02\x01\x01") || !in.ReadASN1(&id, asn1.SEQUENCE) || !id.ReadASN1Element(&issuer, asn1.SEQUENCE) || !id.ReadASN1Integer(s.serial) || !id.Empty() {
 		return malformed("a signer by issuer and serial number")
@@ -123,37 +123,32 @@ func (s *signed) readSigner(in cryptobyte.String) error {
 	if !in.PeekASN1Tag(signedAttributes) {
 		return refuse(CheckAttributes, "no signed attributes", "some")
 	}
-	if !in.ReadASN1Element(&attributes, signedAttributes) {
+	before := in
+	if !in.ReadASN1(&set, signedAttributes) {
 		return malformed("signed attributes")
 	}
+	s.attributes = append([]byte{byte(asn1.SET)}, before[1:len(before)-len(in)]...)
 	if !skip(&in, algorithmRSA) {
 		return refuse(CheckAlgorithm, "another signature algorithm", "sha256WithRSAEncryption")
 	}
 	if !in.ReadASN1((*cryptobyte.String)(&s.signature), asn1.OCTET_STRING) || !in.Empty() {
 		return malformed("a signature, and no unsigned attributes")
 	}
-	s.attributes = append([]byte{byte(asn1.SET)}, attributes[1:]...)
-	return s.readAttributes()
+	return s.readAttributes(set)
 }
 
 // readAttributes reads the signed attributes (RFC 5652, section 11), each once and in the
 // order of DER: the type of the content, its digest and the time of the signature must be
 // there. Of others nothing is asked.
-func (s *signed) readAttributes() error {
-	in, set := cryptobyte.String(s.attributes), cryptobyte.String(nil)
-	if !in.ReadASN1(&set, asn1.SET) || !in.Empty() {
-		return malformed("signed attributes")
-	}
+func (s *signed) readAttributes(set cryptobyte.String) error {
 	values := map[string]cryptobyte.String{}
 	for last := cryptobyte.String(nil); !set.Empty(); {
-		var attribute, body, name, value cryptobyte.String
-		if !set.ReadASN1Element(&attribute, asn1.SEQUENCE) {
+		var body, name, value cryptobyte.String
+		before := set
+		if !set.ReadASN1(&body, asn1.SEQUENCE) || !body.ReadASN1Element(&name, asn1.OBJECT_IDENTIFIER) || !body.ReadASN1(&value, asn1.SET) || !body.Empty() {
 			return malformed("a signed attribute")
 		}
-		whole := attribute
-		if !whole.ReadASN1(&body, asn1.SEQUENCE) || !body.ReadASN1Element(&name, asn1.OBJECT_IDENTIFIER) || !body.ReadASN1(&value, asn1.SET) || !body.Empty() {
-			return malformed("a signed attribute")
-		}
+		attribute := before[:len(before)-len(set)]
 		if _, twice := values[string(name)]; twice || bytes.Compare(last, attribute) >= 0 {
 			return refuse(CheckAttributes, "an attribute twice, or out of order", "each once, in the order of DER")
 		}

@@ -84,7 +84,13 @@ func TestParseBase64(t *testing.T) {
 			}
 		})
 	}
-	if _, err := awsid.ParseBase64(bytes.Repeat([]byte("A"), 1<<20)); !errors.Is(err, awsid.CheckSize) {
-		t.Error(err)
+	longest := append([]byte("TUk="), bytes.Repeat([]byte("\n"), 2*awsid.MaxSize-4)...)
+	if got, err := awsid.ParseBase64(longest); err != nil || string(got) != "MI" {
+		t.Errorf("as long as can be: %q, %v", got, err)
+	}
+	for _, text := range [][]byte{append(longest, '\n'), bytes.Repeat([]byte("A"), 1<<20)} {
+		if _, err := awsid.ParseBase64(text); !errors.Is(err, awsid.CheckSize) {
+			t.Errorf("%d bytes: %v", len(text), err)
+		}
 	}
 }

@@ -2,6 +2,8 @@ package awsid_test
 
 import (
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
 	"encoding/base64"
 	"encoding/pem"
 	"errors"
@@ -64,6 +66,8 @@ func TestRegions(t *testing.T) {
 func TestTables(t *testing.T) {
 	a, b := openAuthority(), openOther()
 	good, weak := newShape(a, goodJSON).marshal(a), newAuthority(1024, 0x1269)
+	ecdsaCert := *a.cert
+	ecdsaCert.PublicKey = &ecdsa.PublicKey{Curve: elliptic.P256()}
 	for name, c := range map[string]struct {
 		pkcs7        []byte
 		certificates awsid.Certificates
@@ -73,6 +77,7 @@ func TestTables(t *testing.T) {
 		"without the region":         {good, awsid.Certificates{regionTwo: b.cert}, awsid.CheckRegion},
 		"with nil":                   {good, awsid.Certificates{regionOne: nil}, awsid.CheckRegion},
 		"empty":                      {good, nil, refusal.CheckConfig},
+		"with a key of ECDSA":        {good, awsid.Certificates{regionOne: &ecdsaCert}, refusal.CheckConfig},
 		"certificates of /signature": {newShape(weak, goodJSON).marshal(weak), awsid.Certificates{regionOne: weak.cert}, refusal.CheckConfig},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -120,6 +125,7 @@ func TestShapes(t *testing.T) {
 		"as it is":                             {func(*shape) {}, ""},
 		"in two parts":                         {func(s *shape) { s.chunks = []string{goodJSON[:10], goodJSON[10:]} }, ""},
 		"an empty part":                        {func(s *shape) { s.chunks = []string{goodJSON, ""} }, awsid.CheckEncoding},
+		"a part of one byte":                   {func(s *shape) { s.chunks = []string{"{"} }, awsid.CheckDigest},
 		"no part":                              {func(s *shape) { s.chunks = nil }, awsid.CheckEncoding},
 		"another content type":                 {func(s *shape) { s.head = strings.Replace(s.head, "\x07\x02", "\x07\x03", 1) }, awsid.CheckEncoding},
 		"version 3":                            {func(s *shape) { s.head = s.head[:len(s.head)-1] + "\x03" }, awsid.CheckEncoding},
@@ -134,6 +140,8 @@ func TestShapes(t *testing.T) {
 		"cut off":                              {func(s *shape) { s.end = nulls[:5] }, awsid.CheckEncoding},
 		"a signer by key identifier":           {func(s *shape) { s.version = "\x02\x01\x03" }, awsid.CheckEncoding},
 		"another issuer":                       {func(s *shape) { s.issuer = []byte("\x30\x00") }, awsid.CheckSigner},
+		"an issuer that is no name":            {func(s *shape) { s.issuer = []byte("\x31\x00") }, awsid.CheckEncoding},
+		"something behind the serial number":   {func(s *shape) { s.serial = append(s.serial, 5, 0) }, awsid.CheckEncoding},
 		"another serial number":                {func(s *shape) { s.serial = []byte{2, 2, 0x12, 0x68} }, awsid.CheckSigner},
 		"a serial number with a zero":          {func(s *shape) { s.serial = []byte{2, 3, 0, 0x12, 0x67} }, awsid.CheckEncoding},
 		"the signer's digest SHA-1":            {func(s *shape) { s.signerDigest = sha1ID }, awsid.CheckAlgorithm},
@@ -141,6 +149,12 @@ func TestShapes(t *testing.T) {
 		"no signed attributes":                 {func(s *shape) { s.attributes = nil }, awsid.CheckAttributes},
 		"empty signed attributes":              {func(s *shape) { s.attributes = [][]byte{} }, awsid.CheckAttributes},
 		"attributes under another tag":         {func(s *shape) { s.tag = 0xa1 }, awsid.CheckAttributes},
+		"attributes without a length":          {func(s *shape) { s.signerDigest += "\xa0\x80" }, awsid.CheckEncoding},
+		"an attribute that is no SEQUENCE":     {put(2, append([]byte{0x31}, attribute(messageDigest, digestOf(goodJSON))[1:]...)), awsid.CheckEncoding},
+		"an attribute without a name":          {put(2, []byte("\x30\x04\x31\x02\x05\x00")), awsid.CheckEncoding},
+		"an attribute by a name in bytes":      {put(2, []byte("\x30\x06\x04\x00\x31\x02\x05\x00")), awsid.CheckEncoding},
+		"an attribute without values":          {put(2, []byte("\x30\x0b"+pkcs9+messageDigest)), awsid.CheckEncoding},
+		"an attribute and more":                {put(2, []byte("\x30\x0f"+pkcs9+messageDigest+"\x31\x00\x05\x00")), awsid.CheckEncoding},
 		"unsigned attributes":                  {func(s *shape) { s.unsigned = "\xa1\x02\x30\x00" }, awsid.CheckEncoding},
 		"no content type":                      {drop(0), awsid.CheckAttributes},
 		"no signing time":                      {drop(1), awsid.CheckAttributes},
@@ -150,6 +164,7 @@ func TestShapes(t *testing.T) {
 		"a digest of half":                     {put(2, attribute(messageDigest, digestOf(goodJSON)[:18])), awsid.CheckDigest},
 		"two digests":                          {put(2, attribute(messageDigest, slices.Concat(digestOf("{}"), digestOf(goodJSON)))), awsid.CheckDigest},
 		"the digest twice":                     {insert(2, attribute(messageDigest, digestOf(goodJSON))), awsid.CheckAttributes},
+		"another digest, in order":             {insert(2, attribute(messageDigest, octets(strings.Repeat("\x00", 32)))), awsid.CheckAttributes},
 		"another digest in front":              {insert(0, attribute(messageDigest, digestOf("{}"))), awsid.CheckAttributes},
 		"out of order":                         {func(s *shape) { slices.Reverse(s.attributes) }, awsid.CheckAttributes},
 		"the algorithms":                       {insert(2, attribute(protection, goodProtection)), ""},
@@ -234,6 +249,7 @@ func TestInputs(t *testing.T) {
 	a := openAuthority()
 	good := newShape(a, goodJSON).marshal(a)
 	long := newShape(a, strings.Replace(goodJSON, "{", `{"x" : "`+strings.Repeat("x", awsid.MaxSize)+`", `, 1)).marshal(a)
+	more := newShape(a, strings.Replace(goodJSON, "{", `{"x" : "`+strings.Repeat("x", awsid.MaxSize-len(good)-10)+`", `, 1)).marshal(a)
 	full := newShape(a, strings.Replace(goodJSON, "{", `{"x" : "`+strings.Repeat("x", awsid.MaxSize-len(good)-11)+`", `, 1)).marshal(a)
 	for name, c := range map[string]struct {
 		data []byte
@@ -241,6 +257,7 @@ func TestInputs(t *testing.T) {
 	}{
 		"nothing":                {nil, awsid.CheckSize},
 		"the largest":            {full, ""},
+		"a byte more":            {more, awsid.CheckSize},
 		"a larger one":           {long, awsid.CheckSize},
 		"a mebibyte of nesting":  {bytes.Repeat([]byte{0x30, 0x80}, 1<<19), awsid.CheckSize},
 		"8 KiB of nesting":       {bytes.Repeat([]byte{0x30, 0x80}, awsid.MaxSize/2), awsid.CheckEncoding},
@@ -256,8 +273,12 @@ func TestInputs(t *testing.T) {
 			}
 		})
 	}
-	if len(full) != awsid.MaxSize {
-		t.Errorf("the largest has %d bytes", len(full))
+	if len(full) != awsid.MaxSize || len(more) != awsid.MaxSize+1 {
+		t.Errorf("the largest has %d bytes, the next %d", len(full), len(more))
+	}
+	_, err := awsid.Verify([]byte(base64.StdEncoding.EncodeToString(good)), table(), now)
+	if r, ok := errors.AsType[*refusal.Error](err); !ok || r.Got != "base64" {
+		t.Errorf("base64 is not called so: %v", err)
 	}
 	for n := range good { // the smallest changes
 		bad := bytes.Clone(good)
@@ -342,12 +363,17 @@ func TestParseCertificates(t *testing.T) {
 		"certificates of /signature":          readFile(t, dir, "regions-rsa1024.pem"),
 		"one that is not known beside others": append(bytes.Clone(known), own...),
 		"one that is cut off":                 known[:len(known)-40],
+		"a block of another type":             bytes.ReplaceAll(known, []byte("CERTIFICATE-"), []byte("TRUSTED CERTIFICATE-")),
+		"a byte too long":                     append(bytes.Clone(known), make([]byte, awsid.MaxPEMSize+1-len(known))...),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if table, err := awsid.ParseCertificates(text); !errors.Is(err, awsid.CheckCertificates) || table != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 		})
+	}
+	if table, err := awsid.ParseCertificates(append(bytes.Clone(known), make([]byte, awsid.MaxPEMSize-len(known))...)); err != nil || len(table) != 39 {
+		t.Errorf("as long as can be: %d, %v", len(table), err)
 	}
 	one := known[:bytes.Index(known, []byte("-----END CERTIFICATE-----"))+26]
 	if table, err := awsid.ParseCertificates(one); err != nil || len(table) != 1 {

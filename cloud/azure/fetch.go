@@ -74,7 +74,7 @@ func (v *Verifier) fetchIssuer(ctx context.Context, c *x509.Certificate, calls *
 			failed = err
 			continue
 		}
-		if len(der) == 0 || len(der) > maxFetchedSize {
+		if len(der) > maxFetchedSize {
 			continue
 		}
 		issuer, err := x509.ParseCertificate(der)

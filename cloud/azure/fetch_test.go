@@ -2,13 +2,19 @@ package azure
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/rsa"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"errors"
 	"fmt"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -49,6 +55,7 @@ func place(n int) string { return fmt.Sprintf("http://www.microsoft.com/pkiops/c
 func TestFetch(t *testing.T) {
 	b := testBench(t)
 	errDown := errors.New("down")
+	longest := place(1) + strings.Repeat("a", maxURLSize-len(place(1)))
 	for name, c := range map[string]struct {
 		length int
 		urls   []string // of the leaf, in the place of its own
@@ -64,6 +71,8 @@ func TestFetch(t *testing.T) {
 		"no place":           {1, []string{}, nil, CheckChain, 0},
 		"the second place":   {1, []string{"http://attacker.example/", place(1)}, nil, "", 2},
 		"only long places":   {1, []string{place(1) + strings.Repeat("a", maxURLSize)}, nil, CheckChain, 0},
+		"the longest place":  {1, []string{longest}, func(f *fetcher) { f.give[longest] = f.give[place(1)] }, "", 1},
+		"a longer place":     {1, []string{longest + "a"}, func(f *fetcher) { f.give[longest+"a"] = f.give[place(1)] }, CheckChain, 0},
 		"six places":         {1, []string{"http://a/1", "http://a/2", "http://a/3", "http://a/4", "http://a/5", place(1)}, nil, CheckChain, 4},
 		"down":               {1, nil, func(f *fetcher) { f.fails[place(1)] = errDown }, refusal.ErrRetry, 1},
 		"the first is down":  {1, []string{"http://a/1", place(1)}, func(f *fetcher) { f.fails["http://a/1"] = errDown }, "", 2},
@@ -107,6 +116,46 @@ func TestFetch(t *testing.T) {
 			t.Errorf("%v, asked %q", err, f.asked)
 		}
 	})
+	t.Run("not for one that has ended", func(t *testing.T) {
+		f := &fetcher{}
+		v := newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}, Fetcher: f})
+		p := b.good()
+		signedBy(func(c *x509.Certificate) { c.NotAfter = testTime.Add(-time.Second) })(b, p)
+		_, err := v.Verify(context.Background(), must(p.marshal()), testTime)
+		if !errors.Is(err, CheckExpired) || len(f.asked) != 0 {
+			t.Errorf("%v, asked %q", err, f.asked)
+		}
+	})
+	t.Run("not two of one name", func(t *testing.T) { // though the chain would hold
+		above := must(issue(caTemplate("Twice", testTime.Add(-year), testTime.Add(year)), anotherKey(), b.root))
+		template := caTemplate("Twice", testTime.Add(-year), testTime.Add(year))
+		template.IssuingCertificateURL = []string{place(2)}
+		issuer := must(issue(template, must(rsa.GenerateKey(rand.Reader, 2048)), above))
+		template = b.leafTemplate(testTime)
+		template.IssuingCertificateURL = []string{place(1)}
+		leaf := must(issue(template, anotherKey(), issuer))
+		f := &fetcher{give: map[string][]byte{place(1): issuer.Certificate.Raw, place(2): above.Certificate.Raw}}
+		der := must(newParts(testContent(), leaf).marshal())
+		roots := []*x509.Certificate{b.root.Certificate}
+		if _, err := newVerifier(t, VerifierConfig{Roots: roots, Fetcher: f}).Verify(context.Background(), der, testTime); !errors.Is(err, CheckChain) || len(f.asked) != 2 {
+			t.Errorf("%v, asked %q", err, f.asked)
+		}
+		known := []*x509.Certificate{issuer.Certificate, above.Certificate}
+		if _, err := newVerifier(t, VerifierConfig{Roots: roots, Intermediates: known}).Verify(context.Background(), der, testTime); err != nil {
+			t.Errorf("known beforehand: %v", err)
+		}
+	})
+	t.Run("sizes", func(t *testing.T) {
+		leaf, give := chained(t, b, 1)
+		v := newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}, Fetcher: &fetcher{give: give}})
+		der := must(newParts(testContent(), leaf).marshal())
+		for size, want := range map[int]refusal.Check{maxFetchedSize: "", maxFetchedSize + 1: CheckChain} {
+			give[place(1)] = padded(t, b, "Fetched 1", size)
+			if _, err := v.Verify(context.Background(), der, testTime); want == "" && err != nil || want != "" && !errors.Is(err, want) {
+				t.Errorf("%d bytes: %v, want %q", size, err, want)
+			}
+		}
+	})
 	t.Run("not after the end", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -117,6 +166,19 @@ func TestFetch(t *testing.T) {
 			t.Errorf("%v, asked %q", err, f.asked)
 		}
 	})
+}
+
+// padded is a CA's certificate of a size, for the key of all leaves.
+func padded(t *testing.T, b *bench, name string, size int) []byte {
+	t.Helper()
+	var der []byte
+	for more := 15 << 10; len(der) != size; more += size - len(der) {
+		template := caTemplate(name, testTime.Add(-year), testTime.Add(year))
+		template.SerialNumber = big.NewInt(1)
+		template.ExtraExtensions = []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 2, 3}, Value: make([]byte, more)}}
+		der = must(issue(template, anotherKey(), b.root)).Certificate.Raw
+	}
+	return der
 }
 
 // fakeIssuer is a CA of that name which nobody certified.
@@ -170,8 +232,8 @@ func TestHTTPFetcher(t *testing.T) {
 		{"http://caissuers.microsoft.com/b", 200, "b", "b", false, "https://caissuers.microsoft.com/b"},
 		{"https://CACERTS.digicert.com/c#x", 200, "c", "c", false, "https://CACERTS.digicert.com/c"},
 		{"http://www.microsoft.com/d", 404, "", "", false, "https://www.microsoft.com/d"},
-		{"http://www.microsoft.com/d", 302, "", "", true, "https://www.microsoft.com/d"},
-		{"http://www.microsoft.com/d", 500, "", "", true, "https://www.microsoft.com/d"},
+		{"http://www.microsoft.com/d", 302, "d", "", true, "https://www.microsoft.com/d"},
+		{"http://www.microsoft.com/d", 500, "d", "", true, "https://www.microsoft.com/d"},
 		{"http://www.microsoft.com/d", 0, "", "", true, "https://www.microsoft.com/d"},
 		{"http://www.microsoft.com/d", 200, "", "", true, "https://www.microsoft.com/d"},
 		{"http://www.microsoft.com/d", 200, strings.Repeat("d", maxFetchedSize+1), "", false, "https://www.microsoft.com/d"},

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -221,6 +222,21 @@ func TestBudget(t *testing.T) {
 	if _, err := v.Verify(ctx, der, testTime); !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("a context that has ended: %v", err)
 	}
+	// What ended the first chain is said, and not what is wrong with another one.
+	template := caTemplate(b.root.Certificate.Subject.CommonName, testTime.Add(-year), testTime.Add(-time.Hour))
+	ended := must(issue(template, b.root.Key, nil))
+	config := b.config()
+	config.Roots = append([]*x509.Certificate{ended.Certificate}, config.Roots...)
+	v = newVerifier(t, config)
+	if _, err := v.Verify(context.Background(), der, testTime); err != nil {
+		t.Errorf("beside a root that has ended: %v", err)
+	}
+	if _, err := v.Verify(ctx, der, testTime); !errors.Is(err, refusal.ErrRetry) {
+		t.Errorf("beside a root that has ended, in a context that has: %v", err)
+	}
+	if _, err := v.verify(context.Background(), der, testTime, work.New(2)); !errors.Is(err, attest.CheckBudget) {
+		t.Errorf("beside a root that has ended, with too few signatures: %v", err)
+	}
 	for _, a := range attacks() {
 		if a.name == "name-of-another" || a.name == "another-root" || a.name == "second-signer" {
 			budget := work.New(10)
@@ -282,8 +298,9 @@ func TestConfig(t *testing.T) {
 	}
 	for name, o := range map[string]SourceOptions{"a path": {URL: "http://169.254.169.254/metadata"}, "https": {URL: "https://169.254.169.254"}, "a timeout": {Timeout: -1}} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := NewProver(o); !errors.Is(err, refusal.CheckConfig) {
-				t.Errorf("%s: %v", name, err)
+			_, err := NewSource(o)
+			if _, again := NewProver(o); !errors.Is(err, refusal.CheckConfig) || !reflect.DeepEqual(again, err) {
+				t.Errorf("%s: %v and %v", name, err, again)
 			}
 		})
 	}

@@ -80,12 +80,9 @@ func readSignedData(der []byte) (*signedData, error) {
 	if err := d.readCertificate(&body); err != nil {
 		return nil, err
 	}
-	if body.PeekASN1Tag(context1) {
-		return nil, bad("crls", "none")
-	}
 	var signers, signer cryptobyte.String
 	if !body.ReadASN1(&signers, asn1.SET) || !body.Empty() {
-		return nil, bad("signerInfos", "a SET, and nothing behind it")
+		return nil, bad("signerInfos", "a SET, no crls before and nothing behind it")
 	}
 	if !signers.ReadASN1(&signer, asn1.SEQUENCE) || !signers.Empty() {
 		return nil, refuse(CheckSigners, "no signer, or several", "one")

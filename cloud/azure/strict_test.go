@@ -6,6 +6,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/rsa"
 	"crypto/x509"
+	goasn1 "encoding/asn1"
 	"errors"
 	"math/big"
 	"slices"
@@ -159,6 +160,50 @@ func TestLimits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if err := checkLeaf(c.leaf); (err == nil) != c.good {
 				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+}
+
+// An element of another type is refused for what it is, wherever it stands.
+func TestElements(t *testing.T) {
+	b := testBench(t)
+	number := must(goasn1.Marshal(b.leaf.Certificate.SerialNumber))
+	signer := func(digest []byte, id ...[]byte) func(*parts) {
+		return func(p *parts) {
+			p.Signers[0].Content = slices.Concat([]byte{2, 1, 1}, tlv(0x30, id...), digest, rsaEncryption(), tlv(4, make([]byte, 256)))
+		}
+	}
+	nulls := tlv(0x30, tlv(6, oidSHA256WithRSA), []byte{5, 1, 0})
+	for name, c := range map[string]struct {
+		change func(*parts)
+		want   refusal.Check
+	}{
+		"a good one, without a signature": {signer(sha256WithRSA(), b.leaf.Certificate.RawIssuer, number), CheckSignature},
+		"a digest algorithm alone":        {func(p *parts) { p.Digests = [][]byte{{5, 0}} }, CheckSigners},
+		"a NULL that is not empty":        {func(p *parts) { p.Digests = [][]byte{nulls}; signer(nulls, b.leaf.Certificate.RawIssuer, number)(p) }, CheckAlgorithm},
+		"an issuer in a SET":              {signer(sha256WithRSA(), []byte{0x31, 0}, number), CheckEncoding},
+		"a serial number in bytes":        {signer(sha256WithRSA(), b.leaf.Certificate.RawIssuer, []byte{4, 1, 1}), CheckEncoding},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := b.good()
+			c.change(p)
+			if _, err := newVerifier(t, b.config()).Verify(context.Background(), must(p.marshal()), testTime); !errors.Is(err, c.want) {
+				t.Errorf("%v, want %s", err, c.want)
+			}
+		})
+	}
+}
+
+// One spelling for one time.
+func TestReadTime(t *testing.T) {
+	if at, err := readTime("11/22/26 09:00:00 -0000"); err != nil || !at.Equal(testTime) {
+		t.Errorf("%s, %v", at, err)
+	}
+	for _, s := range []string{"", "11/22/26 09:00:00.5 -0000", "11/22/26 9:00:00 -0000", "11/22/26 09:00:00 +0000", "11/22/26 09:00:00 -0000 ", "13/22/26 09:00:00 -0000", "11/31/26 09:00:00 -0000"} {
+		t.Run(s, func(t *testing.T) {
+			if at, err := readTime(s); !errors.Is(err, CheckEncoding) || !at.IsZero() {
+				t.Errorf("%s, %v", at, err)
 			}
 		})
 	}

@@ -182,9 +182,7 @@ func (v *Verifier) trust(ctx context.Context, leaf *x509.Certificate, now time.T
 		return nil, "", err
 	}
 	if len(paths) == 0 {
-		if paths, err = v.fetch(ctx, leaf, now); err != nil {
-			return nil, "", err
-		}
+		paths, err = v.fetch(ctx, leaf, now)
 	}
 	for _, path := range paths {
 		if err = chain.Verify(ctx, path, now, x509.ExtKeyUsageServerAuth, budget); err == nil {

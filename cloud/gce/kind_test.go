@@ -329,6 +329,12 @@ func TestRefusedJoins(t *testing.T) {
 		"a token for the bare value": {func(j *join) {
 			replaced(j, func(c map[string]any) { c["aud"] = c["aud"].(string)[len("nodeattest:"):] })
 		}, gce.CheckAudience},
+		"a token for the value with a line end": {func(j *join) {
+			replaced(j, func(c map[string]any) { c["aud"] = c["aud"].(string) + "\n" })
+		}, gce.CheckAudience},
+		"a token for the value with a carriage return inside": {func(j *join) {
+			replaced(j, func(c map[string]any) { c["aud"] = c["aud"].(string)[:20] + "\r" + c["aud"].(string)[20:] })
+		}, gce.CheckAudience},
 		"a token of an hour ago": {func(j *join) {
 			replaced(j, func(c map[string]any) { c["iat"], c["exp"] = now.Unix()-3600, now.Unix() })
 		}, gce.CheckExpired},

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -82,6 +83,15 @@ func TestSourceRefusals(t *testing.T) {
 			io.WriteString(w, body)
 		}
 	}
+	halves := func(path, body string) http.HandlerFunc { // a server that knows one thing
+		return func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/computeMetadata/v1/"+path {
+				http.NotFound(w, r)
+				return
+			}
+			flavor(body)(w, r)
+		}
+	}
 	for name, c := range map[string]struct {
 		answer            http.HandlerFunc
 		document, machine attest.Check
@@ -92,6 +102,8 @@ func TestSourceRefusals(t *testing.T) {
 		"out of order":            {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, gce.CheckMetadata, gce.CheckMetadata, true},
 		"a huge answer":           {flavor(strings.Repeat("7", gce.MaxTokenSize+1)), gce.CheckMetadata, gce.CheckMetadata, false},
 		"nothing":                 {flavor(""), gce.CheckSize, attest.CheckIdentity, false},
+		"no project alone":        {halves("instance/id", "4711"), gce.CheckMetadata, gce.CheckMetadata, false},
+		"no instance alone":       {halves("project/project-id", "example-project"), gce.CheckMetadata, gce.CheckMetadata, false},
 		"no number":               {flavor("p"), "form", attest.CheckIdentity, false},
 		"a standard token":        {flavor(standard), gce.CheckMachine, gce.CheckMetadata, false},
 		"a token that was cached": {flavor(other), attest.CheckQualifyingData, gce.CheckMetadata, false},
@@ -117,11 +129,12 @@ func TestSourceRefusals(t *testing.T) {
 
 func TestSourceConfig(t *testing.T) {
 	for _, c := range []gce.SourceOptions{{URL: "metadata.google.internal"}, {URL: "http://h/computeMetadata"}, {Timeout: -1}} {
-		if s, err := gce.NewSource(c); !errors.Is(err, refusal.CheckConfig) || s != nil {
+		s, err := gce.NewSource(c)
+		if !errors.Is(err, refusal.CheckConfig) || s != nil {
 			t.Errorf("%+v: %v", c, err)
 		}
-		if p, err := gce.NewProver(c); !errors.Is(err, refusal.CheckConfig) || p != nil {
-			t.Errorf("%+v: %v", c, err)
+		if p, again := gce.NewProver(c); !reflect.DeepEqual(again, err) || p != nil {
+			t.Errorf("%+v: %v, want %v", c, again, err)
 		}
 	}
 	p, err := gce.NewProver(gce.SourceOptions{})

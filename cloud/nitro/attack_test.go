@@ -204,6 +204,9 @@ func chainAttacks() []attack {
 		{name: "cabundle-backwards", want: CheckChain, weak: []string{"bundle-order"}, make: func(b *bench, p *parts) {
 			p.by(b.leaf, b.instance, b.zonal, b.regional, b.root)
 		}},
+		{name: "cabundle-with-something-else", want: CheckEncoding, make: func(b *bench, p *parts) {
+			p.set("cabundle", array(bstr(b.root.Raw), bstr([]byte("certificate")), bstr(b.instance.Raw)))
+		}},
 		{name: "cabundle-without-the-root", want: CheckChain, weak: []string{"bundle-order"}, make: func(b *bench, p *parts) { p.by(b.leaf, b.regional, b.zonal, b.instance) }},
 		{name: "cabundle-lacks-one", want: CheckChain, weak: []string{"chain"}, make: func(b *bench, p *parts) { p.by(b.leaf, b.root, b.regional, b.instance) }},
 		{name: "root-alone", want: CheckChain, weak: []string{"chain"}, make: func(b *bench, p *parts) { p.by(b.attacker.leaf, b.root) }},

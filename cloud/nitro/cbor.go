@@ -94,10 +94,7 @@ func (r *reader) uint(most uint64) uint64 {
 
 // string reads a string of least to most bytes; it shares memory with the document.
 func (r *reader) string(major byte, what string, least, most int) []byte {
-	n := r.head(major, what)
-	if r.fault != "" {
-		return nil
-	}
+	n := r.head(major, what) // 0 behind a fault, where there are no more data
 	if n < uint64(least) || n > uint64(most) || n > uint64(len(r.data)) {
 		r.fail(what + " of another length")
 		return nil

@@ -108,10 +108,7 @@ func (d *Document) readPayload() error {
 	var seen [len(keys)]bool
 	for endless && !r.next(breakStop) || pairs > 0 {
 		pairs--
-		key := r.text(1, 32)
-		if err := r.err("key"); err != nil {
-			return err
-		}
+		key := r.text(1, 32) // "" behind a fault
 		n := slices.Index(keys[:], key)
 		if n < 0 || seen[n] {
 			return refuse(CheckEncoding, "key "+refusal.Quote(key)+" that is unknown or there twice", "known keys, each once")
@@ -192,7 +189,7 @@ func (d *Document) readNames() error {
 	name := d.leaf.Subject.CommonName
 	region, ours := strings.CutPrefix(name, d.ModuleID+".")
 	region, isAWS := strings.CutSuffix(region, leafSuffix)
-	if !ours || !isAWS || !validRegion(region) || !validInstance(d.InstanceID) || !strings.HasPrefix(d.ModuleID, d.InstanceID+"-") {
+	if !ours || !isAWS || !validRegion(region) || !validInstance(d.InstanceID) {
 		return refuse(CheckModule, "module_id "+refusal.Quote(d.ModuleID)+" and a certificate of "+refusal.Quote(name), "the same module, and a region")
 	}
 	if issuer, want := d.leaf.Issuer.CommonName, d.InstanceID+"."+region+issuerSuffix; issuer != want {

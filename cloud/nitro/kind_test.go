@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -261,7 +262,8 @@ func TestConfig(t *testing.T) {
 			}
 		})
 	}
-	if _, err := NewProver(SourceConfig{}); !errors.Is(err, refusal.CheckConfig) {
-		t.Errorf("no Ask: %v", err)
+	_, err := NewSource(SourceConfig{})
+	if _, again := NewProver(SourceConfig{}); !errors.Is(err, refusal.CheckConfig) || !reflect.DeepEqual(again, err) {
+		t.Errorf("no Ask: %v and %v", err, again)
 	}
 }

@@ -61,7 +61,20 @@ func TestNames(t *testing.T) {
 			}
 		})
 	}
-	for name, cn := range map[string]string{"of another cloud": testModule + "." + testRegion + ".example", "of another module": strings.Replace(testModule, "tpm0", "tpm1", 1) + "." + testRegion + ".aws"} {
+	for _, module := range []string{testModule[2:], testInstance, "i-" + testModule} {
+		t.Run("module "+module, func(t *testing.T) { // whose instance has another name
+			template := leafTemplate()
+			template.Subject = named(module + "." + testRegion + ".aws")
+			p := b.good()
+			p.by(issue(template, newKey(elliptic.P384()), b.instance), b.bundle()...)
+			p.set("module_id", tstr(module))
+			if d, err := ParseInsecure(p.marshal()); !errors.Is(err, CheckModule) || d != nil {
+				t.Errorf("%+v, %v", d, err)
+			}
+		})
+	}
+	for name, cn := range map[string]string{"of another cloud": testModule + "." + testRegion + ".example", "of a region alone": testRegion + ".aws", "of no cloud": testModule + "." + testRegion,
+		"of another module": strings.Replace(testModule, "tpm0", "tpm1", 1) + "." + testRegion + ".aws"} {
 		template := leafTemplate()
 		template.Subject = named(cn)
 		p := b.good()

@@ -25,7 +25,8 @@ const CheckTPM refusal.Check = "nitro-tpm"
 type SourceConfig struct {
 	// Ask asks the instance's NitroTPM for a document over a nonce and user data, each nil
 	// where there is none. It is needed: [Tool] is one. The TPM has a vendor's command for
-	// it (TPM_CC 0x20000001), whose request and response pass through an NV index.
+	// it (TPM_CC 0x20000001), whose request and response pass through an NV index. go-tpm
+	// sends no vendor's commands.
 	Ask func(ctx context.Context, nonce, userData []byte) ([]byte, error)
 }
 
@@ -145,6 +146,9 @@ func Tool(path string) func(ctx context.Context, nonce, userData []byte) ([]byte
 		command := exec.CommandContext(ctx, path, arguments...)
 		command.Stdout, command.Stderr, command.WaitDelay = out, said, time.Second
 		if err := command.Run(); err != nil {
+			if ended := ctx.Err(); ended != nil {
+				err = ended // and not that the program was killed
+			}
 			return nil, &refusal.Error{Check: CheckTPM, Got: path + " that failed: " + refusal.Quote(string(said.kept)), Err: err}
 		}
 		return out.kept, nil

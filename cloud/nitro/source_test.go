@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
@@ -110,12 +111,22 @@ func TestTool(t *testing.T) {
 	if _, err := Tool(script(t, `sleep 60`))(ctx, nil, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("a context that has ended: %v", err)
 	}
+	for name, lines := range map[string]string{"in its place": `exec sleep 60`, "in a child, which keeps the output open": `sleep 5; :`} {
+		t.Run("a tool that hangs "+name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+			defer cancel()
+			if got, err := Tool(script(t, lines))(ctx, []byte("a nonce"), nil); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, CheckTPM) || got != nil {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
+	}
 	if left, _ := os.ReadDir(os.Getenv("TMPDIR")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
+	good := script(t, `echo "$#"`)
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "none"))
-	if _, err := Tool("")(context.Background(), nil, nil); err == nil {
-		t.Error("without a folder for files")
+	if got, err := Tool(good)(context.Background(), nil, nil); !errors.Is(err, os.ErrNotExist) || got != nil {
+		t.Errorf("without a folder for files: %q, %v", got, err)
 	}
 }
 

@@ -101,9 +101,9 @@ func labSignature(algorithm string, tbs []byte, by crypto.Signer) (out []byte) {
 	case *rsa.PrivateKey:
 		switch algorithm {
 		case labSHA1RSA:
-			out, _ = rsa.SignPKCS1v15(nil, key, crypto.SHA1, with1[:])
+			out = labPKCS1(key, crypto.SHA1, with1[:])
 		case labSHA256RSA:
-			out, _ = rsa.SignPKCS1v15(nil, key, crypto.SHA256, with256[:])
+			out = labPKCS1(key, crypto.SHA256, with256[:])
 		case labPSSSHA256:
 			out, _ = rsa.SignPSS(rand.Reader, key, crypto.SHA256, with256[:], &rsa.PSSOptions{SaltLength: 32})
 		}
@@ -116,6 +116,26 @@ func labSignature(algorithm string, tbs []byte, by crypto.Signer) (out []byte) {
 		out = make([]byte, 256)
 		out[1] = 1
 	}
+	return out
+}
+
+// labPKCS1Made holds the signatures of labPKCS1 by key, hash and sum.
+var labPKCS1Made sync.Map
+
+// labPKCS1 is a signature that is the same each time. It is made once: of thousands of
+// chains most repeat some certificate, and nothing else takes as long.
+func labPKCS1(key *rsa.PrivateKey, hash crypto.Hash, sum []byte) []byte {
+	type made struct {
+		key  *rsa.PrivateKey
+		hash crypto.Hash
+		sum  string
+	}
+	of := made{key, hash, string(sum)}
+	if out, ok := labPKCS1Made.Load(of); ok {
+		return out.([]byte)
+	}
+	out, _ := rsa.SignPKCS1v15(nil, key, hash, sum)
+	labPKCS1Made.Store(of, out)
 	return out
 }
 

@@ -173,6 +173,39 @@ func isEK(t *testing.T, der []byte) bool {
 	return !slices.ContainsFunc(c.UnknownExtKeyUsage, oid.TCGKpAIKCertificate.Equal) && c.KeyUsage != x509.KeyUsageDigitalSignature
 }
 
+// The EK certificate that a switch sent chains over two CAs of STMicroelectronics to
+// GlobalSign's root, and under no other.
+func TestEKOfRealHardware(t *testing.T) {
+	roots, intermediates := vendorCAs(t)
+	der := corpus(t, "oem", "attestz", "ek-certificate.der")
+	at := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	verify := func(roots []*x509.Certificate, at time.Time) (*EKFacts, error) {
+		v, err := NewEKVerifier(EKVerifierConfig{Issuers: []EKIssuer{{Roots: roots, Intermediates: intermediates, Profile: EKProfileTCG()}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return verifyEKOf(context.Background(), v, &sentEK{Certificates: [][]byte{der}}, nil, at)
+	}
+	facts, err := verify(roots, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, c := range facts.Chain[1:] {
+		names = append(names, c.Subject.CommonName)
+	}
+	if got := strings.Join(names, " < "); got != "STM TPM EK Intermediate CA 06 < STM TPM EK Root CA < GlobalSign Trusted Platform Module Root CA" {
+		t.Errorf("its chain is %s", got)
+	}
+	others := slices.DeleteFunc(slices.Clone(roots), func(c *x509.Certificate) bool { return c.Equal(facts.Chain[len(facts.Chain)-1]) })
+	if _, err := verify(others, at); !errors.Is(err, CheckCertificateChain) {
+		t.Errorf("without its root: %v", err)
+	}
+	if _, err := verify(roots, facts.Chain[0].NotBefore.Add(-time.Second)); !errors.Is(err, CheckCertificateNotYetValid) {
+		t.Errorf("a second before: %v", err)
+	}
+}
+
 // The golden table: every leaf of the corpus with its vendor and what becomes of it.
 func TestEKCertificatesOfVendors(t *testing.T) {
 	roots, intermediates := vendorCAs(t)

@@ -179,6 +179,45 @@ func TestUnknownExtKeyUsageIsNamed(t *testing.T) {
 	}
 }
 
+// Each smallest change of an extension is refused, also one that crypto/x509 lets not
+// through; and where none is wanted, any is.
+func TestExtKeyUsageExtensions(t *testing.T) {
+	ak, own := tlv(6, string(oid.TCGKpAIKCertificate)), tlv(6, "\x2a\x03")
+	aks := []oid.OID{oid.TCGKpAIKCertificate}
+	for name, c := range map[string]struct {
+		value    string // "" for no extension
+		wanted   []oid.OID
+		optional bool
+		want     string // that was wanted, "" for none refused
+	}{
+		"good":                   {tlv(0x30, ak), aks, false, ""},
+		"beside another":         {tlv(0x30, own+ak), aks, false, ""},
+		"a SET":                  {tlv(0x31, ak), aks, true, "one of 2.23.133.8.3 (an AK's), by profile any"},
+		"something after it":     {tlv(0x30, ak) + "\x05\x00", aks, true, "one of 2.23.133.8.3 (an AK's), by profile any"},
+		"no identifier":          {tlv(0x30, ak+tlv(4, "\x2a\x03")), aks, true, "one of 2.23.133.8.3 (an AK's), by profile any"},
+		"none":                   {"", aks, false, "one of 2.23.133.8.3 (an AK's), by profile any"},
+		"none, optional":         {"", aks, true, ""},
+		"none is wanted":         {"", nil, true, ""},
+		"an AK's, none wanted":   {tlv(0x30, ak), nil, true, "none, by profile any"},
+		"one's own, none wanted": {tlv(0x30, own), nil, true, "none, by profile any"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cert := &x509.Certificate{}
+			if c.value != "" {
+				cert.Extensions = []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 37}, Value: []byte(c.value)}}
+			}
+			err := checkExtKeyUsage(cert, c.wanted, c.optional, "any")
+			var e *Error
+			if (c.want == "") != (err == nil) || err != nil && (!errors.As(err, &e) || e.Check != CheckCertificateExtKeyUsage || e.Want != c.want) {
+				t.Errorf("got %v, want %s", err, c.want)
+			}
+		})
+	}
+}
+
+// tlv is DER of a short value.
+func tlv(tag byte, value string) string { return string([]byte{tag, byte(len(value))}) + value }
+
 // saying is a source of identities that always says the same.
 type saying struct {
 	id  attest.Identity

@@ -300,4 +300,7 @@ func TestProfileRules(t *testing.T) {
 	if s := keyUsageText(x509.KeyUsageDigitalSignature | x509.KeyUsageCRLSign); !strings.Contains(s, "digitalSignature, cRLSign") {
 		t.Error(s)
 	}
+	if s := keyUsageText(0); s != "no key usage" {
+		t.Error(s)
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"encoding/asn1"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -63,11 +64,19 @@ func oemFile(t *testing.T, path ...string) []byte {
 // Makers' certificates, and those of the document's form, give what is said of them.
 func TestOEMProfileOnTheCorpus(t *testing.T) {
 	const (
+		tcg    = "othername:1.3.6.1.5.5.7.8.4:MDwGBWeBBQECBDMwMDAwMTAxNDo1YWFhNDdjZDVmN2Q0YzAyNjRkMDdlZmNmM2NlYjM4ZGU1YTBhY2E4OjI"
 		serial = "hwserial:example-oem/00001014:5aaa47cd5f7d4c0264d07efcf3ceb38de5a0aca8:2"
 		bought = "chassis:example-oem/P39886-B21/MXQ1490VZK"
 		// SEQUENCE { 2.23.133.1.2, [4] "00001014:2f6d…:4d5" }
 		othername = "othername:example-oem/1.3.6.1.5.5.7.8.4:MD4GBWeBBQEChDUwMDAwMTAxNDoyZjZkNTFkYjc3MzZlY2I5MmRjZGUyMjc4MDMxYzhiMWVjYzM4N2I0OjRkNQ"
 	)
+	ek, err := x509.ParseCertificate(oemFile(t, "generated", "ek.der"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name := fmt.Sprintf("00001014:%x:%x", ek.AuthorityKeyId, ek.SerialNumber); "hwserial:example-oem/"+name != serial {
+		t.Errorf("the TPM is %s, and the IAK's %s", name, serial)
+	}
 	generated := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	old := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 	all := func(p *tpmcert.Profile) { allowCA(p); allowNoPolicy(p); allowNoSAN(p); allowDirectory(p) }
@@ -95,6 +104,13 @@ func TestOEMProfileOnTheCorpus(t *testing.T) {
 		{"H-2", "generated/H-2.iak.cert", "generated/root.der", generated, oemWith(hardware, nil), serial, nil},
 		{"H-3", "generated/H-3.iak.cert", "generated/root.der", generated, oemWith(chassis, nil), bought, nil},
 		{"H-4", "generated/H-4.iak.cert", "generated/root.der", generated, oemWith(chassis, nil), bought, nil},
+		{"EKU of AKs, one OtherName, under ProfileTCG", "generated/cert.aik-eku.no-permid.der", "generated/root.der", generated, tpmcert.ProfileTCG(), tcg, nil},
+		{"PermanentIdentifier, under ProfileTCG", "generated/cert.aik-eku.permid.der", "generated/root.der", generated, tpmcert.ProfileTCG(), "", attest.CheckIdentity},
+		{"empty subject, under ProfileTCG", "generated/cert.aik-eku.permid.empty-subject.der", "generated/root.der", generated, tpmcert.ProfileTCG(), "", attest.CheckIdentity},
+		{"no EKU, under ProfileTCG", "generated/cert.no-eku.der", "generated/root.der", generated, tpmcert.ProfileTCG(), "", tpmcert.CheckCertificateExtKeyUsage},
+		{"no EKU, PermanentIdentifier, under ProfileTCG", "generated/cert.no-eku.permid.der", "generated/root.der", generated, tpmcert.ProfileTCG(), "", tpmcert.CheckCertificateExtKeyUsage},
+		{"a policy as EKU, under ProfileTCG", "generated/cert.cap-eku.der", "generated/root.der", generated, tpmcert.ProfileTCG(), "", tpmcert.CheckCertificateExtKeyUsage},
+		{"CA:TRUE, under ProfileTCG", "generated/cert.ca-true.der", "generated/root.der", generated, tpmcert.ProfileTCG(), "", tpmcert.CheckCertificateCA},
 		{"another maker's root", "generated/H-4.iak.cert", "keylime/ca-iak_idevid_chain.pem", generated, oemWith(chassis, nil), "", tpmcert.CheckCertificateChain},
 		{"a tagged serial number", "devattest/ak.pem", "devattest/root.pem", generated, oemWith(hardware, all), "", attest.CheckIdentity},
 		{"a tagged serial number, as any OtherName", "devattest/ak.pem", "devattest/root.pem", generated, oemWith(tagged, untyped), othername, nil},
@@ -248,6 +264,7 @@ func TestOEMProfile(t *testing.T) {
 
 		{"no common name", options{Edit: subject(sn("s"))}, chassis, all, "", attest.CheckIdentity},
 		{"no serial number", options{Edit: subject(cn("p"))}, chassis, all, "", attest.CheckIdentity},
+		{"an empty common name", options{Edit: subject(cn(""), sn("s"))}, chassis, all, "", attest.CheckIdentity},
 		{"two serial numbers", options{Edit: subject(cn("p"), sn("s"), sn("t"))}, chassis, all, "", attest.CheckIdentity},
 		{"two common names", options{Edit: subject(cn("p"), cn("p"), sn("s"))}, chassis, all, "", attest.CheckIdentity},
 		{"an empty serial number of a chassis", options{Edit: subject(cn("p"), sn(""))}, chassis, all, "", attest.CheckIdentity},
@@ -282,6 +299,27 @@ func TestOEMProfile(t *testing.T) {
 			}
 			if id, err := attest.ParseIdentity(string(c.want)); err != nil || id != c.want {
 				t.Errorf("%s is read as %s, %v", c.want, id, err)
+			}
+		})
+	}
+}
+
+// Whoever asks a source by itself gets the fault of the certificate, too.
+func TestHardwareIdentityOfNoNames(t *testing.T) {
+	extension, _ := oid.SubjectAltName.ASN1()
+	module := otherNameDER(oid.HardwareModuleName, moduleName(oid.TCGTPM20, forge.TLV(4, []byte("x"))).Value)
+	for name, c := range map[string]struct {
+		value []byte
+		want  attest.Identity
+		err   error
+	}{
+		"good":           {forge.TLV(0x30, module), "hwserial:example-oem/x", nil},
+		"a SET of names": {forge.TLV(0x31, module), "", tpmcert.CheckSubjectAltName},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := hardware.Identify(&x509.Certificate{Extensions: []pkix.Extension{{Id: extension, Value: c.value}}})
+			if got != c.want || !errors.Is(err, c.err) {
+				t.Errorf("got %s, %v", got, err)
 			}
 		})
 	}

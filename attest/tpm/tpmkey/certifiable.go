@@ -111,17 +111,11 @@ func newSoftwareECDSA(key *ecdsa.PrivateKey) (*softwareKey, error) {
 	if !ok {
 		return nil, fmt.Errorf("curve: got %s, want P-256, P-384 or P-521", key.Curve.Params().Name)
 	}
-	scalar, err := key.Bytes() // full width
-	if err != nil {
-		return nil, err
-	}
+	scalar, _ := key.Bytes() // full width; nil where a part is out of range, which is no key
 	if again, err := ecdsa.ParseRawPrivateKey(key.Curve, scalar); err != nil || !again.PublicKey.Equal(&key.PublicKey) {
 		return nil, errors.New("its private and public parts do not belong together")
 	}
-	point, err := key.PublicKey.Bytes() // 04, X and Y in full width
-	if err != nil {
-		return nil, err
-	}
+	point, _ := key.PublicKey.Bytes() // 04, X and Y in full width: it is on the curve, as again is
 	x, y := point[1:1+curve.Width], point[1+curve.Width:]
 	return newSoftwareKey(key, tpmop.ECCKeyArea(tpm2.TPMSECCParms{CurveID: curve.ID}, externalAttributes(), x, y),
 		tpm2.NewTPMUSensitiveComposite(tpm2.TPMAlgECC, &tpm2.TPM2BECCParameter{Buffer: scalar})), nil

@@ -119,6 +119,24 @@ func TestTPMKeyPCRsAndPassword(t *testing.T) {
 	checkNothingLoaded(t, tpm)
 }
 
+// A policy that does not ask for the password does without it, also where there is one.
+func TestTPMKeyPCRsAndNeedlessPassword(t *testing.T) {
+	tpm := newTPM(t)
+	k, err := Create(t.Context(), tpm, ECDSAP256, Options{PCRs: pcr23})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, password := range map[string]string{"none": "", "one that nobody set": "guess"} {
+		t.Run(name, func(t *testing.T) {
+			k, err := Load(t.Context(), tpm, k.File(), LoadOptions{Password: hidden([]byte(password))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkSignature(t, k, crypto.SHA256)
+		})
+	}
+}
+
 // A file is of use to its own TPM alone, and each changed bit of it is noticed.
 func TestLoadTPMKeyRefuses(t *testing.T) {
 	tpm := newTPM(t)

@@ -22,16 +22,19 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// rsaOf is an RSA key of two primes.
-func rsaOf(t *testing.T, e int64, p, q *big.Int) *rsa.PrivateKey {
+// rsaOf is an RSA key of these primes.
+func rsaOf(t *testing.T, e int64, primes ...*big.Int) *rsa.PrivateKey {
 	t.Helper()
-	one := big.NewInt(1)
-	phi := new(big.Int).Mul(new(big.Int).Sub(p, one), new(big.Int).Sub(q, one))
+	n, phi := big.NewInt(1), big.NewInt(1)
+	for _, p := range primes {
+		n.Mul(n, p)
+		phi.Mul(phi, new(big.Int).Sub(p, big.NewInt(1)))
+	}
 	d := new(big.Int).ModInverse(big.NewInt(e), phi)
 	if d == nil {
 		t.Fatal("no private exponent")
 	}
-	k := &rsa.PrivateKey{PublicKey: rsa.PublicKey{N: new(big.Int).Mul(p, q), E: int(e)}, D: d, Primes: []*big.Int{p, q}}
+	k := &rsa.PrivateKey{PublicKey: rsa.PublicKey{N: n, E: int(e)}, D: d, Primes: primes}
 	k.Precompute()
 	if err := k.Validate(); err != nil {
 		t.Fatal(err)
@@ -95,6 +98,10 @@ func TestSoftwareKeysOfNoUse(t *testing.T) {
 	}
 	without := *softwareKeys.rsa2048()
 	without.Primes = nil
+	next := new(big.Int).Set(short) // the second prime of 1024 bits whose predecessor has no factor 3
+	for next.Add(next, big.NewInt(2)); new(big.Int).Mod(next, big.NewInt(3)).Int64() != 2 || !next.ProbablyPrime(10); {
+		next.Add(next, big.NewInt(2))
+	}
 	for name, c := range map[string]struct {
 		key  *rsa.PrivateKey
 		good bool
@@ -103,7 +110,9 @@ func TestSoftwareKeysOfNoUse(t *testing.T) {
 		"of 4096 bits":        {large, true},
 		"none":                {nil, false},
 		"nothing":             {&rsa.PrivateKey{}, false},
+		"of 3072 bits":        {rsaOfPrimes(t, 1536, 1536), true},
 		"three primes":        {three, false},
+		"a prime of 3 beside": {rsaOf(t, 65537, short, next, big.NewInt(3)), false},
 		"no primes":           {&without, false},
 		"an exponent of 3":    {rsaOf(t, 3, primeFrom(3), short3), false},
 		"a longer second one": {rsaOf(t, 65537, short, long), false},
@@ -243,6 +252,13 @@ func TestNVCertificateWritesNothing(t *testing.T) {
 			t.Errorf("%v after %v", err, faulty.Commands())
 		}
 	})
+	t.Run("removed, where its area cannot be read again", func(t *testing.T) {
+		faulty := tpmsim.Faulty(tpm, tpmsim.FailAt(2, nil))
+		err := RemoveNVCertificate(t.Context(), faulty, ownIndex, NVCertificateOptions{})
+		if !errors.Is(err, tpmsim.ErrInjected) || count(faulty, tpm2.TPMCCNVUndefineSpace) != 0 {
+			t.Errorf("%v after %v", err, faulty.Commands())
+		}
+	})
 	t.Run("a larger one, where the old one stays", func(t *testing.T) {
 		faulty := tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCNVUndefineSpace, tpm2.TPMRCFailure))
 		if err := write(faulty, certificateOf(t, 600), nil); !errors.Is(err, tpm2.TPMRCFailure) || count(faulty, tpm2.TPMCCNVDefineSpace) != 0 {
@@ -293,6 +309,8 @@ func TestTPMKeysSendNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, run := range map[string]func() error{
+		"no kind of key":     func() error { _, err := Create(t.Context(), faulty, 0, Options{}); return err },
+		"a kind of key more": func() error { _, err := Create(t.Context(), faulty, RSA3072+1, Options{}); return err },
 		"a longer password": func() error {
 			_, err := Create(t.Context(), faulty, ECDSAP256, Options{Password: hidden(bytes.Repeat([]byte{'p'}, maxKeyPassword+1))})
 			return err

@@ -157,7 +157,7 @@ func parseFile(b []byte) (*File, error) {
 	if block == nil || block.Type != tpmKeyFileBlock {
 		return nil, fmt.Errorf("no PEM block %q", tpmKeyFileBlock)
 	}
-	if len(rest) != 0 || len(block.Headers) != 0 || !bytes.Equal(pem.EncodeToMemory(block), b) {
+	if len(block.Headers) != 0 || !bytes.Equal(pem.EncodeToMemory(block), b) {
 		return nil, errors.New("it is not one PEM block in canonical form with nothing around it: " + whyNotCanonical(b, block, rest))
 	}
 	in, body := cryptobyte.String(block.Bytes), cryptobyte.String(nil)

@@ -108,9 +108,6 @@ func RemoveNVCertificate(ctx context.Context, tpm transport.TPM, index tpm2.TPMH
 		if err := w.look(ctx); err != nil {
 			return err
 		}
-		if w.area == nil {
-			return ErrNVIndexNotFound
-		}
 		return w.undefine(ctx)
 	})
 	if err != nil {

@@ -26,10 +26,11 @@ func attacksOn(plane *controlPlane, m *machine, answer *csr.Request) ([]attack, 
 	if err != nil {
 		return nil, err
 	}
-	otherNode, err := stolen(answer, bundle, "node-1")
-	if m.nodeName == "node-1" {
-		otherNode, err = stolen(answer, bundle, "node-2")
+	otherName := "node-1"
+	if m.nodeName == otherName {
+		otherName = "node-2"
 	}
+	otherNode, err := stolen(answer, bundle, otherName)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +39,13 @@ func attacksOn(plane *controlPlane, m *machine, answer *csr.Request) ([]attack, 
 	late := *answer
 	late.Metadata.CreationTimestamp = answer.Metadata.CreationTimestamp.Add(11 * time.Minute)
 
-	verify := func(r *csr.Request, change func(*attest.VerifierConfig)) func(context.Context) error {
+	verify := func(r *csr.Request) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := plane.verifier.Verify(ctx, r)
+			return err
+		}
+	}
+	elsewhere := func(r *csr.Request, change func(*attest.VerifierConfig)) func(context.Context) error {
 		return func(ctx context.Context) error {
 			config := plane.config // it shares the key ring
 			change(&config)
@@ -50,12 +57,11 @@ func attacksOn(plane *controlPlane, m *machine, answer *csr.Request) ([]attack, 
 			return err
 		}
 	}
-	same := func(*attest.VerifierConfig) {}
 	otherCluster := func(c *attest.VerifierConfig) { c.ClusterIDs = []string{"another"} }
 	later := func(c *attest.VerifierConfig) { c.Now = func() time.Time { return time.Now().Add(11 * time.Minute) } }
-	joins := func(other *machine) func(context.Context) error {
+	joins := func(by *machine, nodeName string) func(context.Context) error {
 		return func(ctx context.Context) error {
-			answer, err := join(ctx, plane, other, m.nodeName)
+			answer, err := join(ctx, plane, by, nodeName)
 			if err != nil {
 				return err
 			}
@@ -64,15 +70,16 @@ func attacksOn(plane *controlPlane, m *machine, answer *csr.Request) ([]attack, 
 		}
 	}
 	attacks := []attack{
-		{"its evidence, for another key", attest.CheckBindingRequest, verify(otherKey, same)},
-		{"its evidence, for another node", attest.CheckBindingRequest, verify(otherNode, same)},
-		{"its answer, with another bootstrap token", attest.CheckBindingRequester, verify(&otherUser, same)},
-		{"its answer, in another cluster", attest.CheckBindingCluster, verify(answer, otherCluster)},
-		{"its answer, 11 minutes later", attest.CheckAnswerLate, verify(&late, later)},
-		{"another machine of this kind", attest.CheckMembership, joins(m.stranger)},
+		{"its evidence, for another key", attest.CheckBindingRequest, verify(otherKey)},
+		{"its evidence, for another node", attest.CheckBindingRequest, verify(otherNode)},
+		{"its answer, with another bootstrap token", attest.CheckBindingRequester, verify(&otherUser)},
+		{"its answer, in another cluster", attest.CheckBindingCluster, elsewhere(answer, otherCluster)},
+		{"its answer, 11 minutes later", attest.CheckAnswerLate, elsewhere(&late, later)},
+		{"another machine of this kind", attest.CheckMembership, joins(m.stranger, m.nodeName)},
+		{"this machine, as another node", attest.CheckMembership, joins(m, otherName)},
 	}
 	if m.otherWay != nil {
-		attacks = append(attacks, attack{"the same machine, by " + m.otherWay.provider, attest.CheckMembership, joins(m.otherWay)})
+		attacks = append(attacks, attack{"the same machine, by " + m.otherWay.provider, attest.CheckMembership, joins(m.otherWay, m.nodeName)})
 	}
 	return attacks, nil
 }

@@ -1,8 +1,8 @@
 // Quickstart has machines of several kinds join one control plane through one verifier: by
 // the certificate of a TPM's attestation key, which a cloud or the maker of the machine
-// issued, by a TPM's endorsement key, and by the documents of clouds. Then it takes each machine's evidence for something else, and the
-// control plane must refuse. It needs no network: package tpmsim is the TPMs and package
-// cloudtest the clouds.
+// issued, by a TPM's endorsement key, and by the documents of clouds. Then it takes each
+// machine's evidence for something else, and the control plane must refuse. It needs no
+// network: package tpmsim is the TPMs and package cloudtest the clouds.
 //
 //	go run ./examples/quickstart
 //

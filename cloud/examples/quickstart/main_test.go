@@ -27,6 +27,7 @@ func Example() {
 	//   refused: its answer, in another cluster                binding-cluster
 	//   refused: its answer, 11 minutes later                  answer-late
 	//   refused: another machine of this kind                  not-a-member
+	//   refused: this machine, as another node                 not-a-member
 	//   refused: the same machine, by gce                      not-a-member
 	//
 	// node-2 joins by its TPM's endorsement key
@@ -38,6 +39,7 @@ func Example() {
 	//   refused: its answer, in another cluster                binding-cluster
 	//   refused: its answer, 11 minutes later                  answer-late
 	//   refused: another machine of this kind                  not-a-member
+	//   refused: this machine, as another node                 not-a-member
 	//
 	// node-3 joins by an identity token of Google's
 	//   asserted: gce:example-project/4711000000000000002
@@ -48,6 +50,7 @@ func Example() {
 	//   refused: its answer, in another cluster                binding-cluster
 	//   refused: its answer, 11 minutes later                  answer-late
 	//   refused: another machine of this kind                  not-a-member
+	//   refused: this machine, as another node                 not-a-member
 	//   refused: the same machine, by tpm                      not-a-member
 	//
 	// node-4 joins by an attested document of Azure's
@@ -59,6 +62,7 @@ func Example() {
 	//   refused: its answer, in another cluster                binding-cluster
 	//   refused: its answer, 11 minutes later                  answer-late
 	//   refused: another machine of this kind                  not-a-member
+	//   refused: this machine, as another node                 not-a-member
 	//
 	// node-5 joins by an attestation document of its NitroTPM's
 	//   asserted: aws:aws/eu-west-1/i-0123456789abcdef0
@@ -69,6 +73,7 @@ func Example() {
 	//   refused: its answer, in another cluster                binding-cluster
 	//   refused: its answer, 11 minutes later                  answer-late
 	//   refused: another machine of this kind                  not-a-member
+	//   refused: this machine, as another node                 not-a-member
 	//
 	// node-6 joins by the attestation key that its maker certified
 	//   asserted: chassis:example-oem/Server%201000/EX0001
@@ -79,8 +84,9 @@ func Example() {
 	//   refused: its answer, in another cluster                binding-cluster
 	//   refused: its answer, 11 minutes later                  answer-late
 	//   refused: another machine of this kind                  not-a-member
+	//   refused: this machine, as another node                 not-a-member
 	//
-	// 6 machines joined, 38 attacks were refused.
+	// 6 machines joined, 44 attacks were refused.
 }
 
 // A machine that is known by one kind of evidence is refused by the other that it has,

@@ -197,7 +197,7 @@ func TestPathsAreBounded(t *testing.T) {
 	leaf := issue("leaf", many[0], newKey(), nil)
 	s := &search{intermediates: []Pool{NewPool(certificates(many...))}, at: now}
 	s.extend([]*x509.Certificate{leaf.Certificate}, true)
-	if s.steps > maxSteps || len(s.valid) > 0 {
+	if s.steps != maxSteps || len(s.valid) > 0 {
 		t.Errorf("%d steps", s.steps)
 	}
 	root := issue("root", nil, key, nil)
@@ -205,7 +205,87 @@ func TestPathsAreBounded(t *testing.T) {
 	for range 10 {
 		roots = append(roots, issue("root", nil, key, nil))
 	}
-	if paths, _ := Paths(issue("leaf", root, newKey(), nil).Certificate, NewPool(certificates(roots...)), now); len(paths) != maxPaths {
+	leaf = issue("leaf", root, newKey(), nil)
+	if paths, _ := Paths(leaf.Certificate, NewPool(certificates(roots...)), now); len(paths) != maxPaths {
 		t.Errorf("%d chains", len(paths))
+	}
+	s = &search{roots: []Pool{NewPool(certificates(roots...))}, at: now}
+	s.extend([]*x509.Certificate{leaf.Certificate}, true)
+	if len(s.valid) != maxPaths || s.steps != maxPaths {
+		t.Errorf("%d chains after %d steps", len(s.valid), s.steps)
+	}
+}
+
+// Which keys count, at their limits.
+func TestSoundKey(t *testing.T) {
+	rsaOf := func(bits uint) crypto.PublicKey {
+		return &rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(1), bits-1), E: 65537}
+	}
+	for name, c := range map[string]struct {
+		key  crypto.PublicKey
+		want bool
+	}{
+		"RSA-2047": {rsaOf(2047), false}, "RSA-2048": {rsaOf(2048), true}, "RSA-8192": {rsaOf(8192), true}, "RSA-8193": {rsaOf(8193), false},
+		"P-224": {&ecdsa.PublicKey{Curve: elliptic.P224()}, false}, "P-256": {&ecdsa.PublicKey{Curve: elliptic.P256()}, true},
+		"P-384": {&ecdsa.PublicKey{Curve: elliptic.P384()}, true}, "P-521": {&ecdsa.PublicKey{Curve: elliptic.P521()}, true},
+		"Ed25519": {ed25519.PublicKey{}, false}, "none": {nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := soundKey(&x509.Certificate{PublicKey: c.key}); got != c.want {
+				t.Errorf("got %t", got)
+			}
+		})
+	}
+}
+
+// An issuer is a CA of the name, and of the key identifier where both state one.
+func TestIssued(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(c, issuer *x509.Certificate)
+		want   bool
+	}{
+		"as it is":                       {func(_, _ *x509.Certificate) {}, true},
+		"no identifier of the issuer":    {func(c, _ *x509.Certificate) { c.AuthorityKeyId = nil }, true},
+		"the issuer has no identifier":   {func(_, i *x509.Certificate) { i.SubjectKeyId = nil }, true},
+		"an identifier of one byte":      {func(c, _ *x509.Certificate) { c.AuthorityKeyId = []byte{1} }, false},
+		"an issuer of one byte":          {func(_, i *x509.Certificate) { i.SubjectKeyId = []byte{1} }, false},
+		"another name":                   {func(_, i *x509.Certificate) { i.RawSubject = []byte("y") }, false},
+		"no CA":                          {func(_, i *x509.Certificate) { i.IsCA = false }, false},
+		"a CA without basic constraints": {func(_, i *x509.Certificate) { i.BasicConstraintsValid = false }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			below := &x509.Certificate{RawIssuer: []byte("x"), AuthorityKeyId: []byte{1, 2}}
+			issuer := &x509.Certificate{RawSubject: []byte("x"), SubjectKeyId: []byte{1, 2}, IsCA: true, BasicConstraintsValid: true}
+			c.change(below, issuer)
+			if got := Issued(below, issuer); got != c.want {
+				t.Errorf("got %t", got)
+			}
+		})
+	}
+}
+
+// The longest chain has MaxLinks links; a longer one is not looked for.
+func TestLongestPath(t *testing.T) {
+	for intermediates, want := range map[int]int{MaxLinks - 1: 1, MaxLinks: 0} {
+		all := certificates(tower(intermediates)...)
+		last := len(all) - 1
+		if paths, _ := Paths(all[0], NewPool(all[last:]), now, NewPool(all[1:last])); len(paths) != want {
+			t.Errorf("%d intermediates: %d chains", intermediates, len(paths))
+		}
+	}
+}
+
+// One CA is its name and its key: a key under another name is another one, and a name with another key.
+func TestWithin(t *testing.T) {
+	known := &x509.Certificate{RawSubject: []byte("x"), RawSubjectPublicKeyInfo: []byte("k")}
+	for name, c := range map[string]struct {
+		subject, key string
+		want         bool
+	}{"the same": {"x", "k", true}, "another name": {"y", "k", false}, "another key": {"x", "l", false}} {
+		t.Run(name, func(t *testing.T) {
+			if got := within([]*x509.Certificate{known}, &x509.Certificate{RawSubject: []byte(c.subject), RawSubjectPublicKeyInfo: []byte(c.key)}); got != c.want {
+				t.Errorf("got %t", got)
+			}
+		})
 	}
 }

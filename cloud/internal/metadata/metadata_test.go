@@ -63,6 +63,11 @@ func TestDo(t *testing.T) {
 		"a redirect":      {func(w http.ResponseWriter) { w.Header().Set("Location", "/other"); w.WriteHeader(302) }, false, ""},
 		"gone":            {func(w http.ResponseWriter) { w.WriteHeader(410) }, true, ""},
 		"too many":        {func(w http.ResponseWriter) { w.WriteHeader(429) }, true, ""},
+		"too slow":        {func(w http.ResponseWriter) { w.WriteHeader(408) }, true, ""},
+		"407":             {func(w http.ResponseWriter) { w.WriteHeader(407) }, false, ""},
+		"409":             {func(w http.ResponseWriter) { w.WriteHeader(409) }, false, ""},
+		"499":             {func(w http.ResponseWriter) { w.WriteHeader(499) }, false, ""},
+		"500":             {func(w http.ResponseWriter) { w.WriteHeader(500) }, true, ""},
 		"out of order":    {func(w http.ResponseWriter) { w.WriteHeader(503) }, true, ""},
 		"cut off":         {func(w http.ResponseWriter) { w.Header().Set("Content-Length", "9"); io.WriteString(w, "1") }, true, ""},
 		"a huge header":   {func(w http.ResponseWriter) { w.Header().Set("X", strings.Repeat("x", 32<<10)) }, true, ""},
@@ -97,9 +102,10 @@ func TestRetry(t *testing.T) {
 	if err != nil || string(got) != "i-1" || len(s.Requests()) != 4 {
 		t.Errorf("%q, %v, %q", got, err, s.Requests())
 	}
-	s.Fail(403, 1)
-	if _, err := client(t, s.URL, 0).EC2(t.Context(), "/latest/meta-data/instance-id", 100); !errors.Is(err, metadata.CheckMetadata) || errors.Is(err, refusal.ErrRetry) {
-		t.Error(err)
+	s.Fail(403, 1) // the token: nothing else is asked without one
+	asked := len(s.Requests())
+	if _, err := client(t, s.URL, 0).EC2(t.Context(), "/latest/meta-data/instance-id", 100); !errors.Is(err, metadata.CheckMetadata) || errors.Is(err, refusal.ErrRetry) || len(s.Requests()) != asked+1 {
+		t.Errorf("%v, %q", err, s.Requests()[asked:])
 	}
 }
 
