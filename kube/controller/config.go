@@ -31,6 +31,12 @@ type Registry interface {
 	Bind(ctx context.Context, record *membership.Record, lastEnd time.Time, issued *csr.IssuedRecord) (*membership.Record, error)
 }
 
+// Lookup is the part of a membership.Registry that finds the record of a node.
+type Lookup interface {
+	// Lookup is that of membership.Registry.
+	Lookup(ctx context.Context, nodeName string) (*membership.Record, error)
+}
+
 // Config is what a [Reconciler] is made of. The fields of the first group have no default:
 // leaving one out is an error.
 type Config struct {
@@ -48,6 +54,10 @@ type Config struct {
 	// them (registry.Several). It remembers what Kubernetes' own signer has signed after an
 	// approval, for Serving, which needs it. Nil remembers nothing.
 	Registry Registry
+	// Stale looks up, out of a cache that may be behind, where a certificate is to be
+	// recorded; nil means Registry. What is written is written over the version that was
+	// looked up, and where that fails Registry is asked.
+	Stale Lookup
 
 	// RequesterRate is how many requests of one requester are looked at in a second, over
 	// time, and RequesterBurst how many at once; zero means DefaultRequesterRate and
@@ -73,7 +83,7 @@ type Config struct {
 const (
 	DefaultRequesterRate  = 20
 	DefaultRequesterBurst = 100
-	DefaultWorkers        = 8
+	DefaultWorkers        = 24 // which mostly wait for the API server
 )
 
 // New checks the configuration and returns a reconciler for [Reconciler.SetupWithManager].

@@ -3,6 +3,7 @@ package controller
 import (
 	"cmp"
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -112,7 +113,7 @@ func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.Certific
 		return reconcile.Result{}, nil
 	}
 	reason := cmp.Or(decision.Detail, decision.Message)
-	if err := r.write(ctx, object, &decision); err != nil {
+	if err := r.write(ctx, object, &decision, err); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			r.metrics.conflicts.Inc()
 			logger.Info("the request has changed before it was decided")
@@ -154,9 +155,14 @@ func (r *Reconciler) ask(ctx context.Context, what message, request *csr.Request
 	return csr.Decide(err), nodeName, err
 }
 
-// write puts the decision on the very object that it is about.
-func (r *Reconciler) write(ctx context.Context, object *certificatesv1.CertificateSigningRequest, d *csr.Decision) error {
+// write puts the decision on the very object that it is about. To evidence of a version that
+// nobody reads here it adds those that are read, for the node (csr.ChooseVersion).
+func (r *Reconciler) write(ctx context.Context, object *certificatesv1.CertificateSigningRequest, d *csr.Decision, why error) error {
 	object = object.DeepCopy()
+	if unsupported, ok := errors.AsType[*csr.UnsupportedVersionError](why); ok {
+		key, value := unsupported.Annotation()
+		metav1.SetMetaDataAnnotation(&object.ObjectMeta, key, value)
+	}
 	object.UID, object.ResourceVersion = types.UID(d.UID), d.ResourceVersion
 	now := metav1.NewTime(r.c.Now())
 	object.Status.Conditions = append(object.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
@@ -166,23 +172,22 @@ func (r *Reconciler) write(ctx context.Context, object *certificatesv1.Certifica
 	return r.writer.SubResource(d.Subresource).Update(ctx, object)
 }
 
-// event tells people of a decision.
+// event tells people of a refusal. An approval is in the request, which says all of it: an
+// Event would be a write more for each join.
 func (r *Reconciler) event(object *certificatesv1.CertificateSigningRequest, d *csr.Decision, note string) {
-	kind, action := corev1.EventTypeWarning, "Deny"
 	switch d.Verdict {
-	case csr.VerdictApprove:
-		kind, action = corev1.EventTypeNormal, "Approve"
+	case csr.VerdictDeny:
+		r.tell(object, d.Reason, "Deny", note)
 	case csr.VerdictFail:
-		action = "Fail"
+		r.tell(object, d.Reason, "Fail", note)
 	}
-	r.tell(object, kind, d.Reason, action, note)
 }
 
-func (r *Reconciler) tell(object *certificatesv1.CertificateSigningRequest, kind, reason, action, note string) {
+func (r *Reconciler) tell(object *certificatesv1.CertificateSigningRequest, reason, action, note string) {
 	if r.events == nil {
 		return
 	}
-	r.events.Eventf(object, nil, kind, reason, action, "%s", Note(note))
+	r.events.Eventf(object, nil, corev1.EventTypeWarning, reason, action, "%s", Note(note))
 }
 
 // Note is a text that fits into an Event.

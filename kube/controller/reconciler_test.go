@@ -61,7 +61,9 @@ type world struct {
 	reconciler *Reconciler
 	events     *recorder
 	writes     map[string]int // by subresource
-	now        time.Time
+	// annotations are those of the last write, which an API server takes there as well.
+	annotations map[string]string
+	now         time.Time
 }
 
 // recorder keeps the Events.
@@ -87,6 +89,7 @@ func newWorld(t *testing.T, change func(c *Config)) *world {
 		WithInterceptorFuncs(interceptor.Funcs{
 			SubResourceUpdate: func(ctx context.Context, c client.Client, name string, o client.Object, options ...client.SubResourceUpdateOption) error {
 				w.writes[name]++
+				w.annotations = o.GetAnnotations()
 				return c.SubResource(name).Update(ctx, o, options...)
 			},
 		}).Build()
@@ -156,6 +159,35 @@ func approvedBy(o *certificatesv1.CertificateSigningRequest) {
 	o.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: "True", Reason: "ByHand"}}
 }
 
+// TestVersions refuses evidence of a version that nobody reads here: the node finds those
+// that are read. What the requester wrote there is gone, and other refusals say nothing.
+func TestVersions(t *testing.T) {
+	unsupported := &csr.Error{Check: csr.CheckProviderVersion, Got: "tpm/v1", Want: "tpm/v3 or tpm/v2",
+		Err: &csr.UnsupportedVersionError{Got: "tpm/v1", Supported: []string{"tpm/v3", "tpm/v2"}}}
+	for name, row := range map[string]struct {
+		err    error
+		speaks []string
+		want   string // that the node files next
+	}{
+		"a newer one is read":      {unsupported, []string{"tpm/v1", "tpm/v2"}, "tpm/v2"},
+		"the node speaks none":     {unsupported, []string{"tpm/v1"}, ""},
+		"it was refused otherwise": {&attest.Error{Check: attest.CheckQualifyingData}, []string{"tpm/v1", "tpm/v2"}, "tpm/v1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, nil)
+			w.providers.verify = refuse(row.err)
+			w.create("r", builtIn, func(o *certificatesv1.CertificateSigningRequest) {
+				o.Annotations = map[string]string{csr.AnnotationVersions: "tpm/v1"} // anybody's
+			})
+			w.mustReconcile("r", builtIn)
+			got, err := csr.ChooseVersion(w.annotations, row.speaks)
+			if got != row.want || row.want == "" && !errors.Is(err, csr.CheckProviderVersion) {
+				t.Errorf("got %q, %v, want %q", got, err, row.want)
+			}
+		})
+	}
+}
+
 func TestReconcile(t *testing.T) {
 	denial := &attest.Error{Check: attest.CheckQualifyingData, Got: "others", Want: "these"}
 	member := &attest.Error{Check: attest.CheckMembership, Err: &attest.Error{Check: "registry-name", Got: "machine ek:1", Want: "that of node n, ek:2"}}
@@ -171,7 +203,7 @@ func TestReconcile(t *testing.T) {
 	}{
 		"a hello is challenged": {signer: csr.SignerChallengeTPM, want: []string{"Denied AttestationChallenge"}, message: "Y2hhbGxlbmdl", writes: map[string]int{"approval": 1}, asked: 1},
 		"an answer is approved": {signer: builtIn, verify: approve, want: []string{"Approved RequestAccepted"}, writes: map[string]int{"approval": 1},
-			events: []string{"Normal RequestAccepted Approve every check passed"}, asked: 1},
+			asked: 1},
 		"an answer is denied": {signer: builtIn, verify: refuse(denial), want: []string{"Denied QualifyingData"}, writes: map[string]int{"approval": 1},
 			message: denial.Error(), events: []string{"Warning QualifyingData Deny " + denial.Error()}, asked: 1},
 		"a machine is no member": {signer: builtIn, verify: refuse(member), want: []string{"Denied NotAMember"}, writes: map[string]int{"approval": 1},

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/nodeattest/nodeattest/attest/membership"
@@ -32,16 +31,13 @@ var errForgotten = errors.New("controller: the certificate has ended, or ends be
 // recordSigned remembers the certificate that Kubernetes' own signer has put into a client
 // request. A certificate that the registry does not know is nobody's to inherit from.
 func (r *Reconciler) recordSigned(ctx context.Context, object *certificatesv1.CertificateSigningRequest) error {
-	pkcs10, err := Request(object).Parsed().PKCS10()
-	if err != nil {
-		return nil //nolint:nilerr // whoever approved that, it was not approved here
-	}
-	nodeName, ok := strings.CutPrefix(pkcs10.CSR.Subject.CommonName, csr.NodeUserPrefix)
-	if !ok {
-		return nil
-	}
+	nodeName := ""
 	leaf, err := leafOf(object.Status.Certificate)
 	if err == nil {
+		var ok bool
+		if nodeName, ok = strings.CutPrefix(leaf.Subject.CommonName, csr.NodeUserPrefix); !ok {
+			return nil
+		}
 		err = r.completed(ctx, nodeName, string(object.UID), leaf)
 	}
 	logger := log.FromContext(ctx).WithValues("request", object.Name, "node", nodeName)
@@ -55,7 +51,7 @@ func (r *Reconciler) recordSigned(ctx context.Context, object *certificatesv1.Ce
 	case errors.Is(err, errNotAdmitted), errors.Is(err, errNoCertificate), csr.Decide(err).Verdict == csr.VerdictDeny:
 		r.metrics.recorded.WithLabelValues("refused").Inc()
 		logger.Info("a certificate was not recorded", "why", err.Error())
-		r.tell(object, corev1.EventTypeWarning, ReasonUnattested, "Record", err.Error())
+		r.tell(object, ReasonUnattested, "Record", err.Error())
 	default:
 		return err
 	}
@@ -63,10 +59,17 @@ func (r *Reconciler) recordSigned(ctx context.Context, object *certificatesv1.Ce
 	return nil
 }
 
-// completed has the record of a request become that of its certificate.
+// completed has the record of a request become that of its certificate. What Stale has is
+// enough where the write goes through.
 func (r *Reconciler) completed(ctx context.Context, nodeName, uid string, leaf *x509.Certificate) error {
 	if r.c.Now().After(leaf.NotAfter) {
 		return errForgotten
+	}
+	if r.c.Stale != nil {
+		record, err := r.c.Stale.Lookup(ctx, nodeName)
+		if err == nil && record != nil && r.completeIn(ctx, record, uid, leaf) == nil {
+			return nil
+		}
 	}
 	record, err := r.c.Registry.Lookup(ctx, nodeName)
 	if err != nil {
@@ -75,6 +78,11 @@ func (r *Reconciler) completed(ctx context.Context, nodeName, uid string, leaf *
 	if record == nil {
 		return errNotAdmitted
 	}
+	return r.completeIn(ctx, record, uid, leaf)
+}
+
+// completeIn does so in a record.
+func (r *Reconciler) completeIn(ctx context.Context, record *membership.Record, uid string, leaf *x509.Certificate) error {
 	for i := range record.Issued {
 		issued := &record.Issued[i]
 		switch {

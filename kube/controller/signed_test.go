@@ -6,6 +6,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
 )
@@ -37,7 +39,8 @@ func signed(t *testing.T, until time.Time) func(o *certificatesv1.CertificateSig
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: until.Add(-time.Hour), NotAfter: until}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: until.Add(-time.Hour), NotAfter: until,
+		Subject: pkix.Name{CommonName: csr.NodeUserPrefix + "node-1", Organization: []string{csr.NodesGroup}}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	leaf, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
@@ -75,6 +78,79 @@ func TestForgotten(t *testing.T) {
 			w := newWorld(t, func(c *Config) { c.Registry = oneRecord{record: row.record} })
 			w.create("request", builtIn, signed(t, row.until))
 			w.mustReconcile("request", builtIn)
+			if told := strings.Contains(strings.Join(w.events.notes, "\n"), ReasonUnattested); told != row.alarm {
+				t.Errorf("Events %q, want an alarm: %t", w.events.notes, row.alarm)
+			}
+		})
+	}
+}
+
+// asked is a registry, or a cache of one, that counts.
+type asked struct {
+	membership.Registry
+	record         *membership.Record
+	err            error // of look-ups
+	lost           bool  // the write
+	lookups, binds int
+}
+
+func (r *asked) Lookup(context.Context, string) (*membership.Record, error) {
+	r.lookups++
+	return r.record, r.err
+}
+
+func (r *asked) Bind(_ context.Context, record *membership.Record, _ time.Time, issued *csr.IssuedRecord) (*membership.Record, error) {
+	r.binds++
+	if r.lost && record != r.record || issued.CredentialID == "" {
+		return nil, &attest.Error{Check: membership.CheckRegistryConflict, Err: csr.ErrRetry}
+	}
+	return record, nil
+}
+
+// TestRecordedByCache records certificates by what a cache has: the registry is asked where
+// that does not do, and who was never admitted is none by either.
+func TestRecordedByCache(t *testing.T) {
+	for name, row := range map[string]struct {
+		cache          func(admitted, before *membership.Record) *asked
+		never, lost    bool // admitted; the first write
+		lookups, binds int  // of the registry
+		alarm          bool
+	}{
+		"the cache has it":      {cache: func(admitted, _ *membership.Record) *asked { return &asked{record: admitted} }, binds: 1},
+		"the cache is behind":   {cache: func(_, before *membership.Record) *asked { return &asked{record: before} }, lookups: 1, binds: 1},
+		"the cache is empty":    {cache: func(_, _ *membership.Record) *asked { return new(asked) }, lookups: 1, binds: 1},
+		"the cache fails":       {cache: func(_, _ *membership.Record) *asked { return &asked{err: csr.ErrRetry} }, lookups: 1, binds: 1},
+		"there is no cache":     {lookups: 1, binds: 1},
+		"the write is lost":     {cache: func(admitted, _ *membership.Record) *asked { return &asked{record: admitted} }, lost: true, lookups: 1, binds: 2},
+		"it was never admitted": {cache: func(_, before *membership.Record) *asked { return &asked{record: before} }, never: true, lookups: 1, alarm: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var r asked
+			w := newWorld(t, func(c *Config) { c.Registry = &r })
+			o := w.create("request", builtIn, signed(t, w.now.Add(time.Hour)))
+			leaf, err := leafOf(o.Status.Certificate)
+			if err != nil {
+				t.Fatal(err)
+			}
+			key, err := csr.SPKIHash(leaf.PublicKey)
+			if err != nil {
+				t.Fatal(err)
+			}
+			record := func(uid string) *membership.Record {
+				return &membership.Record{State: membership.StateBound, Issued: []csr.IssuedRecord{
+					{NodeName: "node-1", SignerName: builtIn, RequestUID: uid, SPKIHash: key, NotAfter: w.now.Add(2 * time.Hour)}}}
+			}
+			before := record("uid-of-another")
+			if r.record, r.lost = record(string(o.UID)), row.lost; row.never {
+				r.record = before
+			}
+			if row.cache != nil {
+				w.reconciler.c.Stale = row.cache(record(string(o.UID)), before)
+			}
+			w.mustReconcile("request", builtIn)
+			if r.lookups != row.lookups || r.binds != row.binds {
+				t.Errorf("%d look-ups and %d writes, want %d and %d", r.lookups, r.binds, row.lookups, row.binds)
+			}
 			if told := strings.Contains(strings.Join(w.events.notes, "\n"), ReasonUnattested); told != row.alarm {
 				t.Errorf("Events %q, want an alarm: %t", w.events.notes, row.alarm)
 			}

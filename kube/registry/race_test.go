@@ -60,9 +60,14 @@ func TestFreeNoMore(t *testing.T) {
 		meanwhile func(w *world)
 		check     attest.Check // none: it is reserved, or found bound
 	}{
-		"another machine joined":          {func(w *world) { w.mustJoin(claim("node-1", "2", "uid-2")) }, membership.CheckRegistryName},
-		"the same machine joined":         {func(w *world) { w.mustJoin(mine) }, ""},
-		"its machine joined under a name": {func(w *world) { w.mustJoin(claim("node-2", "1", "uid-2")) }, membership.CheckRegistryMachine},
+		"another machine joined":              {func(w *world) { w.mustJoin(claim("node-1", "2", "uid-2")) }, membership.CheckRegistryName},
+		"the same machine joined":             {func(w *world) { w.mustJoin(mine) }, ""},
+		"its machine joined under a name":     {func(w *world) { w.mustJoin(claim("node-2", "1", "uid-3")) }, membership.CheckRegistryMachine},
+		"its Machine UID joined under a name": {func(w *world) { w.mustJoin(claim("node-2", "3", "uid-1")) }, membership.CheckRegistryUID},
+		"its machine was reserved, which is over": {func(w *world) {
+			w.mustReserve(claim("node-2", "1", "uid-1"))
+			w.clock.advance(2 * time.Minute)
+		}, ""},
 		"one joined and is gone": {func(w *world) {
 			w.mustJoin(claim("node-1", "2", "uid-2"))
 			if err := w.Release(context.Background(), "node-1", "uid-2"); err != nil {
@@ -82,6 +87,7 @@ func TestFreeNoMore(t *testing.T) {
 				if !errors.Is(err, row.check) {
 					t.Errorf("got %v, want %s", err, row.check)
 				}
+				w.mustJoin(claim("node-1", "2", "uid-2")) // what it had begun keeps nobody from the name
 				return
 			}
 			if err != nil || record.Claim != mine {

@@ -7,7 +7,7 @@ import (
 )
 
 // recentSize is how many nodes a generation of a recent holds.
-const recentSize = 512
+const recentSize = 128
 
 // A recent keeps the nodes that were read or written last, and the names that were found
 // free, for a write over one of them that follows at once. What has changed since fails the

@@ -82,9 +82,21 @@ func (s *surroundings) pointers() []*pointer {
 	return all
 }
 
-// look reads what stands around a claim. What the claim leaves empty is not looked for, nor
-// is a name that is known to be free.
-func (r *Registry) look(ctx context.Context, c *membership.Claim, free bool) (*surroundings, error) {
+// newcomer is what stands around a claim whose name is known to be free, as long as its
+// machine and its Machine UID are new as well.
+func newcomer(c *membership.Claim) *surroundings {
+	s := new(surroundings)
+	if c.Machine != "" {
+		s.machine = &pointer{kind: byMachine(), identity: string(c.Machine)}
+	}
+	if c.MachineUID != "" {
+		s.uid = &pointer{kind: byMachineUID(), identity: c.MachineUID}
+	}
+	return s
+}
+
+// look reads what stands around a claim. What the claim leaves empty is not looked for.
+func (r *Registry) look(ctx context.Context, c *membership.Claim) (*surroundings, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -93,10 +105,8 @@ func (r *Registry) look(ctx context.Context, c *membership.Claim, free bool) (*s
 		return s, nil
 	}
 	var err error
-	if !free {
-		if s.name, err = r.readNode(ctx, c.NodeName); err != nil {
-			return nil, err
-		}
+	if s.name, err = r.readNode(ctx, c.NodeName); err != nil {
+		return nil, err
 	}
 	if c.Machine != "" {
 		if s.machine, err = r.readPointer(ctx, byMachine(), string(c.Machine), s.name); err != nil {
@@ -143,8 +153,8 @@ func (r *Registry) own(n *node) error {
 // Reserve claims a node name for a machine; see membership.Registry. It writes the node's
 // object and each pointer. A bound record whose pointer was deleted gets it again.
 //
-// A name that this registry has just found free it does not read again: its object can only
-// be made while there is none.
+// Where this registry has just found the name free it reads nothing: it makes the objects,
+// and each can only be made while there is none. Where there is one it looks.
 func (r *Registry) Reserve(ctx context.Context, claim membership.Claim, deadline time.Time) (*membership.Record, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -175,9 +185,14 @@ func (r *Registry) Reserve(ctx context.Context, claim membership.Claim, deadline
 
 // reserve tries once. mine is the reservation that this call has made so far.
 func (r *Registry) reserve(ctx context.Context, claim *membership.Claim, deadline time.Time, mine **node) (*node, error) {
-	s, err := r.look(ctx, claim, *mine == nil && r.recent.takeFree(claim.NodeName))
-	if err != nil {
-		return nil, err
+	var s *surroundings
+	if *mine == nil && r.recent.takeFree(claim.NodeName) {
+		s = newcomer(claim)
+	} else {
+		var err error
+		if s, err = r.look(ctx, claim); err != nil {
+			return nil, err
+		}
 	}
 	change, err := s.held.Reserve(*claim, deadline, r.now())
 	if err != nil {
@@ -234,7 +249,7 @@ func (r *Registry) Bind(ctx context.Context, seen *membership.Record, lastEnd ti
 			return r.bind(ctx, n, change.Record)
 		}
 	}
-	s, err := r.look(ctx, seenName(seen), false)
+	s, err := r.look(ctx, seenName(seen))
 	if err != nil {
 		return nil, err
 	}
@@ -305,7 +320,7 @@ func (r *Registry) Adopt(ctx context.Context, seen *membership.Record, machineUI
 func (r *Registry) replace(ctx context.Context, seen *membership.Record, around *membership.Claim, kind pointerKind,
 	rule func(h membership.Held, now time.Time) (membership.Change, error),
 ) (*membership.Record, error) {
-	s, err := r.look(ctx, around, false)
+	s, err := r.look(ctx, around)
 	if err != nil {
 		return nil, err
 	}

@@ -72,7 +72,7 @@ func TestSigner(t *testing.T) {
 	bootstrapper := c.client(t, c.bearer(t, attesttest.TokenID))
 	before := len(c.audit(t))
 	leaf := c.joins(t, bootstrapper, node)
-	c.checkCost(t, c.audit(t)[before:], 9)
+	c.checkCost(t, c.audit(t)[before:], 9, 4)
 	if leaf.Subject.CommonName != csr.NodeUserPrefix+node.Name || leaf.CheckSignatureFrom(c.ca.cert) != nil || leaf.NotAfter.After(time.Now().Add(time.Hour)) {
 		t.Errorf("certificate of %s until %s", leaf.Subject, leaf.NotAfter)
 	}

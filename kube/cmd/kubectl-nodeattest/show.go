@@ -172,6 +172,14 @@ func (p *plugin) pending(ctx context.Context, _ string) error {
 
 // state says what records stand around a candidate.
 func (p *plugin) state(ctx context.Context, c *candidate) (string, error) {
+	recorded, r, err := p.record(ctx, c.nodeName)
+	if err != nil {
+		return "", err
+	}
+	if recorded != nil && r.Scope() != c.scope {
+		return string(membership.CheckRegistryScope) + ": recorded by " + r.Scope().String() + "; to admit it by " + c.scope.String() +
+			", an operator releases the node first: kubectl nodeattest release " + refusal.Text(c.nodeName), nil
+	}
 	held, err := p.held(ctx, membership.Claim{NodeName: c.nodeName, Machine: c.machine})
 	if err != nil {
 		return "", err

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -14,7 +13,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/bypass"
 	"github.com/nodeattest/nodeattest/kube/cmd/internal/program"
 	"github.com/nodeattest/nodeattest/kube/controller"
@@ -63,19 +61,19 @@ func run(ctx context.Context, f program.Flags, s *settings.Settings) error {
 
 // addReconciler makes what decides.
 func addReconciler(ctx context.Context, m manager.Manager, f program.Flags, s *settings.Settings, ring *attest.KeyRing, machines *settings.Machines) error {
-	for _, o := range []client.Object{&v1alpha1.AttestedNode{}, &v1alpha1.AttestedMachine{}, &v1alpha1.AttestedMachineUID{}} {
-		if _, err := m.GetCache().GetInformer(ctx, o, cache.BlockUntilSynced(false)); err != nil {
-			return fmt.Errorf("the registry's cache: %w", err)
-		}
+	nodes, err := registry.Cached(ctx, m.GetCache())
+	if err != nil {
+		return fmt.Errorf("the registry's cache: %w", err)
 	}
-	var records registry.Several
+	var records, cached registry.Several
 	members, err := s.NewMembers(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
 		live, err := registry.New(scope, m.GetAPIReader(), m.GetClient(), registry.Options{})
 		if err != nil {
 			return nil, nil, err
 		}
 		records = append(records, live)
-		stale, err := registry.New(scope, m.GetCache(), m.GetClient(), registry.Options{})
+		stale, err := registry.New(scope, nodes, m.GetClient(), registry.Options{})
+		cached = append(cached, stale)
 		return live, stale, err
 	}, program.NodeExists(m.GetAPIReader()))
 	if err != nil {
@@ -86,7 +84,7 @@ func addReconciler(ctx context.Context, m manager.Manager, f program.Flags, s *s
 		return err
 	}
 	c := controller.Config{
-		Providers: evidence.Providers, Challenges: evidence.Names, Registry: records, EveryReplica: !f.LeaderElection,
+		Providers: evidence.Providers, Challenges: evidence.Names, Registry: records, Stale: cached, EveryReplica: !f.LeaderElection,
 		RequesterRate: s.Controller.RequesterRate, RequesterBurst: s.Controller.RequesterBurst, Workers: s.Controller.Workers, Metrics: metrics.Registry,
 	}
 	if s.Signers.BuiltInDuration.Duration != 0 {

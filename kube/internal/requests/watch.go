@@ -3,13 +3,12 @@
 package requests
 
 import (
-	"bytes"
 	"context"
-	"encoding/pem"
 	"fmt"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -82,23 +81,37 @@ func cacheOf(m manager.Manager, signer string) (cache.Cache, error) {
 }
 
 // trim leaves out what nobody reads of a request in a cache: who wrote its fields and, once
-// it is finished, what stands behind its PKCS #10, which is most of it. The API server keeps
-// finished requests for an hour.
+// it is finished, everything but what it is, that it is finished, and a certificate that
+// Kubernetes' own signer made, which is to be recorded. The API server keeps finished
+// requests for an hour.
 func trim(object any) (any, error) {
 	r, ok := object.(*certificatesv1.CertificateSigningRequest)
 	if !ok { // a deleted one
 		return object, nil
 	}
 	r.ManagedFields = nil
-	finished := len(r.Status.Certificate) != 0
+	var end []certificatesv1.CertificateSigningRequestCondition
 	for _, c := range r.Status.Conditions {
-		finished = finished || c.Type == certificatesv1.CertificateDenied || c.Type == certificatesv1.CertificateFailed
+		if c.Type == certificatesv1.CertificateDenied || c.Type == certificatesv1.CertificateFailed {
+			end = []certificatesv1.CertificateSigningRequestCondition{{Type: c.Type, Status: c.Status}}
+		}
 	}
-	if _, behind := pem.Decode(r.Spec.Request); finished && len(behind) < len(r.Spec.Request) {
-		r.Spec.Request = bytes.Clone(r.Spec.Request[:len(r.Spec.Request)-len(behind)])
+	certificate := r.Status.Certificate
+	switch {
+	case len(certificate) == 0 && end == nil:
+		return r, nil
+	case len(certificate) != 0 && r.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName:
+		certificate = signed
 	}
-	return r, nil
+	return &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: r.Name, UID: r.UID, ResourceVersion: r.ResourceVersion, DeletionTimestamp: r.DeletionTimestamp},
+		Spec:       certificatesv1.CertificateSigningRequestSpec{SignerName: r.Spec.SignerName},
+		Status:     certificatesv1.CertificateSigningRequestStatus{Certificate: certificate, Conditions: end},
+	}, nil
 }
+
+// signed stands for a certificate in a cache.
+var signed = []byte("signed")
 
 // enqueue names the request that an event is about.
 func enqueue() handler.TypedEventHandler[*certificatesv1.CertificateSigningRequest, Key] {

@@ -1,0 +1,106 @@
+package registry_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/kube/registry"
+)
+
+// nodesOnly is a cache that holds nodes, and fails the test that asks it for what points to
+// them.
+type nodesOnly struct {
+	client.Client
+	*testing.T
+	builder *fake.ClientBuilder
+}
+
+func (n *nodesOnly) IndexField(_ context.Context, o client.Object, field string, values client.IndexerFunc) error {
+	n.builder = n.builder.WithIndex(o, field, values)
+	return nil
+}
+
+func (n *nodesOnly) Get(ctx context.Context, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+	if _, ok := o.(*v1alpha1.AttestedNode); !ok {
+		n.Errorf("%T was asked for", o)
+	}
+	return n.Client.Get(ctx, key, o, options...)
+}
+
+// TestCached finds by a cache of nodes alone what a registry finds by what points to them.
+func TestCached(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	nodes := &nodesOnly{T: t, builder: fake.NewClientBuilder().WithScheme(scheme)}
+	reader, err := registry.Cached(t.Context(), nodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes.Client = nodes.builder.Build()
+	live := newRegistryOver(t, nodes.Client, at)
+	stale, err := registry.New(membership.Scope{}, reader, nodes.Client, registry.Options{Now: at})
+	if err != nil {
+		t.Fatal(err)
+	}
+	join := func(c membership.Claim, lastEnd time.Time) {
+		t.Helper()
+		record, err := live.Reserve(t.Context(), c, at().Add(time.Minute))
+		if err == nil {
+			_, err = live.Bind(t.Context(), record, lastEnd, nil)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	join(claim("bound", "1", "uid-1"), time.Time{})
+	join(claim("gone", "2", "uid-2"), at().Add(time.Hour))
+	if err := live.Release(t.Context(), "gone", "uid-2"); err != nil {
+		t.Fatal(err)
+	}
+	join(claim("moved", "2", "uid-3"), time.Time{})
+	if _, err := live.Reserve(t.Context(), claim("reserved", "4", "uid-4"), at().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	for name, row := range map[string]struct {
+		claim         membership.Claim
+		byMachine     string // the nodes that are found
+		byUID, byName string
+	}{
+		"a bound one":                     {claim("bound", "1", "uid-1"), "bound", "bound", "bound"},
+		"a reserved one":                  {claim("reserved", "4", "uid-4"), "reserved", "reserved", "reserved"},
+		"one that rests, and its machine": {claim("gone", "2", "uid-2"), "moved", "gone", "gone"},
+		"nobody":                          {claim("nobody", "9", "uid-9"), "", "", ""},
+		"without a UID":                   {claim("nobody", "9", ""), "", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, r := range []*registry.Registry{live, stale} {
+				byName, err1 := r.Lookup(t.Context(), row.claim.NodeName)
+				byMachine, err2 := r.LookupMachine(t.Context(), row.claim.Machine)
+				byUID, err3 := r.LookupMachineUID(t.Context(), row.claim.MachineUID)
+				if err := errors.Join(err1, err2, err3); err != nil {
+					t.Fatal(err)
+				}
+				if nameOf(byName) != row.byName || nameOf(byMachine) != row.byMachine || nameOf(byUID) != row.byUID {
+					t.Errorf("found %q, %q, %q, want %q, %q, %q", nameOf(byName), nameOf(byMachine), nameOf(byUID), row.byName, row.byMachine, row.byUID)
+				}
+			}
+		})
+	}
+}
+
+func nameOf(r *membership.Record) string {
+	if r == nil {
+		return ""
+	}
+	return r.NodeName
+}
