@@ -15,30 +15,37 @@ etcd=$(required go.etcd.io/etcd/server/v3)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/nodeattest
 dir=${NODEATTEST_KUBE_BIN:-$cache/kubernetes-$kubernetes-etcd-$etcd}
 
-# build NAME PACKAGE LDFLAGS builds one program and moves it to its place in one
-# step, so that a build which is interrupted leaves none that looks finished.
-build() {
-	local name=$1 package=$2 flags=$3 start=$SECONDS
-	if [ -x "$dir/$name" ]; then
-		echo "kube-binaries: $name is there" >&2
-		return
+# What is missing is built by one command: the programs share most packages, and while one
+# is linked others are compiled. Each is moved to its place in one step, so that a build
+# which is interrupted leaves none that looks finished.
+missing=()
+packages=()
+for program in etcd kube-apiserver kube-controller-manager kubeadm kubectl kubelet; do
+	if [ -x "$dir/$program" ]; then
+		echo "kube-binaries: $program is there" >&2
+		continue
 	fi
-	echo "kube-binaries: building $name" >&2
-	CGO_ENABLED=0 go build -ldflags "$flags" -o "$work/$name" "$package"
-	mv "$work/$name" "$dir/$name"
-	echo "kube-binaries: built $name in $((SECONDS - start)) s" >&2
-}
-
-mkdir -p "$dir"
-work=$(mktemp -d "$dir/build.XXXXXX")
-trap 'rm -rf "$work"' EXIT
-
-# The release is told to the linker, as Kubernetes' own build does.
-version=k8s.io/component-base/version
-minor=${kubernetes#v*.}
-build etcd go.etcd.io/etcd/server/v3 '-s -w'
-release="-s -w -X $version.gitVersion=$kubernetes -X $version.gitMajor=1 -X $version.gitMinor=${minor%%.*}"
-for program in kube-apiserver kube-controller-manager kubeadm kubectl kubelet; do
-	build "$program" "k8s.io/kubernetes/cmd/$program" "$release"
+	missing+=("$program")
+	case $program in
+	etcd) packages+=(go.etcd.io/etcd/server/v3) ;;
+	*) packages+=("k8s.io/kubernetes/cmd/$program") ;;
+	esac
 done
+
+if [ "${#missing[@]}" -ne 0 ]; then
+	echo "kube-binaries: building ${missing[*]}" >&2
+	mkdir -p "$dir"
+	work=$(mktemp -d "$dir/build.XXXXXX")
+	trap 'rm -rf "$work"' EXIT
+	# The release is told to the linker, as Kubernetes' own build does.
+	version=k8s.io/component-base/version
+	minor=${kubernetes#v*.}
+	release="-X $version.gitVersion=$kubernetes -X $version.gitMajor=1 -X $version.gitMinor=${minor%%.*}"
+	CGO_ENABLED=0 go build -ldflags "-s -w $release" -o "$work/" "${packages[@]}"
+	[ ! -e "$work/server" ] || mv "$work/server" "$work/etcd"
+	for program in "${missing[@]}"; do
+		mv "$work/$program" "$dir/$program"
+	done
+	echo "kube-binaries: built in $SECONDS s" >&2
+fi
 echo "$dir"
