@@ -294,10 +294,10 @@ func Open(ctx context.Context, path string, scope membership.Scope, options memb
 	if err != nil {
 		return nil, err
 	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("boltregistry: %s: %w", path, err)
+	}
 	for {
-		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("boltregistry: %s: %w", path, err)
-		}
 		err := f.openOnce()
 		if err == nil {
 			return &Registry{registry, f}, nil
@@ -310,6 +310,8 @@ func Open(ctx context.Context, path string, scope membership.Scope, options memb
 		case <-wait.C:
 		case <-ctx.Done():
 			wait.Stop()
+		}
+		if ctx.Err() != nil {
 			return nil, fmt.Errorf("%w: %w", err, ctx.Err())
 		}
 	}

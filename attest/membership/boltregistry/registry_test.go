@@ -146,13 +146,24 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
+// overAfter is a context that is over once it has been asked so many times whether it is.
+type overAfter struct {
+	context.Context
+	asked int
+}
+
+func (c *overAfter) Err() error {
+	if c.asked--; c.asked < 0 {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
 // Who comes second waits for as long as its context says.
 func TestOpenWaits(t *testing.T) {
 	path := newFile(t)
 	first := open(t, path, nil)
-	short, cancel := context.WithTimeout(t.Context(), 3*lockPoll)
-	defer cancel()
-	_, err := Open(short, path, testScope, membership.RegistryOptions{})
+	_, err := Open(&overAfter{Context: t.Context(), asked: 1}, path, testScope, membership.RegistryOptions{})
 	if !errors.Is(err, ErrInUse) || !errors.Is(err, csr.ErrRetry) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want ErrInUse to be tried again", err)
 	}
