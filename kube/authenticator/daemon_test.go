@@ -1,11 +1,13 @@
 package authenticator
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,13 +41,27 @@ func run(t *testing.T, a *Authenticator) (stop func()) {
 	return stop
 }
 
-// TestDaemon renews on its own clock: two requests for each certificate, and none beside.
+// TestDaemon renews at each certificate's time: two requests for each, and none beside.
 func TestDaemon(t *testing.T) {
 	t.Parallel()
 	f := newFakeAPI(t)
-	f.lifetime = 5 * time.Second
-	ready := make(chan struct{})
-	a, kind := newNode(t, f, func(c *Config) { c.Ready = func() { close(ready) } })
+	ready, got, first := make(chan struct{}), 0, []byte(nil)
+	renewalOfTwo := func(_ []string, attr slog.Attr) slog.Attr {
+		if attr.Key == "renew" { // it has just been stored
+			if got++; got < 3 {
+				f.move(attr.Value.Time())
+			}
+		}
+		return attr
+	}
+	var a *Authenticator
+	a, kind := newNode(t, f, func(c *Config) {
+		c.Ready = func() {
+			first = a.load(ClientFile).Key
+			close(ready)
+		}
+		c.Log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{ReplaceAttr: renewalOfTwo}))
+	})
 	stop := run(t, a)
 	<-ready
 	if !a.Status().Daemon {
@@ -54,16 +70,14 @@ func TestDaemon(t *testing.T) {
 	if err := again(t, a).Run(t.Context()); !errors.Is(err, certstore.ErrLocked) {
 		t.Errorf("a second one: got %v", err)
 	}
-	keys := map[string]bool{}
 	eventually(t, "three certificates", func() bool {
 		c, err := again(t, a).Credential(t.Context())
 		checkCredential(t, c, err)
-		keys[c.Status.ClientKeyData] = true
-		return len(keys) == 3
+		return f.calls("create") == 6 && a.load(ClientFile).Renew.After(f.now())
 	})
 	stop()
-	if n := kind.opened.Load(); f.calls("create") != 2*int(n) || n > 4 {
-		t.Errorf("%d requests in %d attempts for %d certificates", f.calls("create"), n, len(keys))
+	if n := kind.opened.Load(); f.calls("create") != 6 || n != 3 || bytes.Equal(a.load(ClientFile).Key, first) {
+		t.Errorf("%d requests in %d attempts for three certificates", f.calls("create"), n)
 	}
 	if f.calls("create "+csr.BootstrapUserPrefix) != 2 {
 		t.Error("the bootstrap token was used again")
@@ -75,23 +89,26 @@ func TestDaemon(t *testing.T) {
 func TestRecovery(t *testing.T) {
 	t.Parallel()
 	f := newFakeAPI(t)
-	f.lifetime = 6 * time.Second
 	a, _ := newNode(t, f, func(c *Config) { c.RecoverySigner = csr.SignerRecoveryTPM })
 	giveRecovery(t, f, a)
 	run(t, a)
 	eventually(t, "the certificates", func() bool { s := a.Status(); return s.Usable && s.Recoverable })
 	f.set(func() { f.down, f.noToken = true, true })
 	before, recovered := a.load(ClientFile), f.calls("create "+csr.RecoveryUserPrefix)
+	f.move(before.Renew)
+	eventually(t, "a failure", func() bool { return a.readState()[ClientFile].Failures > 0 })
 	c, err := again(t, a).Credential(t.Context())
 	checkCredential(t, c, err)
-	eventually(t, "the end of the certificate", func() bool { return !a.load(ClientFile).Usable(time.Now()) })
-	if p := a.load(ClientFile); string(p.Key) != string(before.Key) && p.Leaf.NotAfter.After(time.Now().Add(2*time.Second)) {
+	if c.Status.ClientKeyData != string(before.Key) {
 		t.Error("it was replaced")
 	}
 	if f.calls("create "+csr.RecoveryUserPrefix) != recovered {
 		t.Error("it recovered too early")
 	}
-	f.set(func() { f.down = false })
+	f.set(func() {
+		f.down = false
+		f.move(before.Leaf.NotAfter)
+	})
 	c, err = again(t, a).Credential(t.Context()) // it waits
 	checkCredential(t, c, err)
 	if f.calls("create "+csr.RecoveryUserPrefix+testNode) != recovered+2 {
@@ -117,7 +134,7 @@ func giveRecovery(t *testing.T, f *fakeAPI, a *Authenticator) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := certstore.NewSealedPair(chain, file, key.Public(), time.Now(), renewal)
+	p, err := certstore.NewSealedPair(chain, file, key.Public(), f.now(), renewal)
 	if err != nil {
 		t.Fatal(err)
 	}

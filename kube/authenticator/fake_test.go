@@ -54,6 +54,7 @@ type fakeAPI struct {
 
 	mu       sync.Mutex
 	changed  *sync.Cond
+	ahead    atomic.Int64 // by which now is ahead of the time of day
 	objects  map[string]*certificatesv1.CertificateSigningRequest
 	version  int
 	log      []string // verb and user
@@ -95,6 +96,13 @@ func newFakeAPI(t testing.TB) *fakeAPI {
 	f.verifier = f.newVerifier()
 	return f
 }
+
+// now is the clock of certificates, on both sides: who moves it waits for no certificate to
+// end, and none ends on a slow machine before its time.
+func (f *fakeAPI) now() time.Time { return time.Now().Add(time.Duration(f.ahead.Load())) }
+
+// move moves it on to an instant.
+func (f *fakeAPI) move(to time.Time) { f.ahead.Add(int64(to.Sub(f.now()))) }
 
 // newVerifier makes the control plane's side of a platform's documents.
 func (f *fakeAPI) newVerifier() *attest.Verifier {
@@ -170,7 +178,7 @@ func (f *fakeAPI) user(r *http.Request) (name string, groups []string) {
 		roots := x509.NewCertPool()
 		roots.AddCert(f.caCert)
 		leaf := r.TLS.PeerCertificates[0]
-		if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err == nil {
+		if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: f.now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err == nil {
 			return leaf.Subject.CommonName, append(leaf.Subject.Organization, csr.AuthenticatedGroup)
 		}
 	}
@@ -309,9 +317,9 @@ func (f *fakeAPI) issue(o *certificatesv1.CertificateSigningRequest) []byte {
 		usage = x509.ExtKeyUsageServerAuth
 	}
 	template := &x509.Certificate{SerialNumber: big.NewInt(int64(f.version) + 1), Subject: request.Subject, DNSNames: request.DNSNames, KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{usage}, NotBefore: time.Now().Add(-5 * time.Minute), NotAfter: time.Now().Add(f.lifetime)}
+		ExtKeyUsage: []x509.ExtKeyUsage{usage}, NotBefore: f.now().Add(-5 * time.Minute), NotAfter: f.now().Add(f.lifetime)}
 	if o.Spec.SignerName == csr.SignerRecoveryTPM {
-		template.NotAfter = time.Now().Add(time.Hour)
+		template.NotAfter = f.now().Add(12 * time.Hour)
 	}
 	if f.sign != nil {
 		f.sign(template)
@@ -364,12 +372,16 @@ type documents struct {
 	f       *fakeAPI
 	machine string
 	opened  atomic.Int32
+	left    time.Duration // that the last attempt had
 	fails   error
 }
 
 func (d *documents) Provider() string { return attesttest.PlatformProvider }
 
-func (d *documents) Open(context.Context) (Evidence, error) {
+func (d *documents) Open(ctx context.Context) (Evidence, error) {
+	if deadline, ok := ctx.Deadline(); ok {
+		d.left = time.Until(deadline)
+	}
 	d.opened.Add(1)
 	if d.fails != nil {
 		return nil, d.fails
@@ -421,7 +433,7 @@ var _ crypto.Signer = kept{}
 func newNode(t testing.TB, f *fakeAPI, change func(*Config)) (*Authenticator, *documents) {
 	t.Helper()
 	kind := &documents{f: f, machine: attesttest.MachineOne}
-	c := Config{NodeName: testNode, Dir: t.TempDir(), API: f.config, Kind: kind, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	c := Config{NodeName: testNode, Dir: t.TempDir(), API: f.config, Kind: kind, Now: f.now, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
 	if change != nil {
 		change(&c)
 	}

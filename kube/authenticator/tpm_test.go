@@ -141,7 +141,6 @@ func TestForeignPersistentKey(t *testing.T) {
 // TestTPMRecovery gets a recovery certificate on a key in the TPM, and comes back with it.
 func TestTPMRecovery(t *testing.T) {
 	f := newFakeAPI(t)
-	f.lifetime = 4 * time.Second
 	a, _ := tpmNode(t, f, tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true}), nil)
 	c := a.c
 	c.RecoverySigner = csr.SignerRecoveryTPM
@@ -157,7 +156,7 @@ func TestTPMRecovery(t *testing.T) {
 	if block, _ := pem.Decode(p.Key); !p.Sealed || block.Type != "TSS2 PRIVATE KEY" {
 		t.Errorf("its key: %s", block.Type)
 	}
-	eventually(t, "the end of the certificate", func() bool { return !a.load(ClientFile).Usable(time.Now()) })
+	f.move(a.load(ClientFile).Leaf.NotAfter)
 	got, err := a.Credential(t.Context())
 	checkCredential(t, got, err)
 	if f.calls("create "+csr.RecoveryUserPrefix+testNode) != 2 {
