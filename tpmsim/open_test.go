@@ -30,16 +30,7 @@ func TestSecondOpen(t *testing.T) {
 	}
 	defer first.Close()
 
-	done := make(chan error, 1)
-	go func() {
-		_, err := tpmsim.Open(bare())
-		done <- err
-	}()
-	select {
-	case err = <-done:
-	case <-time.After(5 * time.Second):
-		t.Fatal("a second Open hangs")
-	}
+	_, err = tpmsim.Open(bare())
 	if !errors.Is(err, tpmsim.ErrInUse) {
 		t.Fatalf("second Open: %v, want ErrInUse", err)
 	}
@@ -154,11 +145,10 @@ func TestCloseLeavesNothing(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for range 100 {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if runtime.NumGoroutine() <= before {
 			return
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 	buf := make([]byte, 1<<16)
 	t.Errorf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])

@@ -19,7 +19,7 @@ import (
 )
 
 // swtpmStartLimit is how long the swtpm process may take to listen.
-const swtpmStartLimit = 10 * time.Second
+const swtpmStartLimit = time.Minute
 
 // OpenSwtpm starts swtpm (https://github.com/stefanberger/swtpm) as a child process
 // with its state in a new temporary folder, and provisions it as [Open] does the

@@ -198,7 +198,7 @@ func TestRoadEKWhateverFails(t *testing.T) {
 			}
 		})
 	}
-	for end := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > goroutines && time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); runtime.NumGoroutine() > goroutines && time.Now().Before(end); {
 		time.Sleep(time.Millisecond) // a row's goroutine ends after Run has returned
 	}
 	if now := runtime.NumGoroutine(); now > goroutines {

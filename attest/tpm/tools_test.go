@@ -50,7 +50,7 @@ func startTools(t *testing.T) *tools {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		_, err1 := os.Stat(socket)
 		_, err2 := os.Stat(socket + ".ctrl")

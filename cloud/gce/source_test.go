@@ -111,7 +111,11 @@ func TestSourceRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(c.answer)
 			defer server.Close()
-			s := newSource(t, server.URL, 120*time.Millisecond)
+			timeout := time.Duration(0)
+			if c.retry { // it is asked until then
+				timeout = 120 * time.Millisecond
+			}
+			s := newSource(t, server.URL, timeout)
 			token, err := s.Document(t.Context(), value)
 			if token != nil || !errors.Is(err, c.document) || errors.Is(err, refusal.ErrRetry) != c.retry {
 				t.Errorf("%q, %v", token, err)

@@ -145,10 +145,13 @@ type validators struct {
 // accept wants both validators and TokenReview to accept, and to tell the same user.
 func (v *validators) accept(t *testing.T, token string) {
 	t.Helper()
-	review := v.cluster.review(t, token)
-	if !review.Authenticated {
-		t.Fatalf("TokenReview refuses: %s", review.Error)
-	}
+	var review *authenticationv1.TokenReviewStatus
+	eventually(t, func() error { // the server may still have the object that was there before
+		if review = v.cluster.review(t, token); !review.Authenticated {
+			return fmt.Errorf("TokenReview refuses: %s", review.Error)
+		}
+		return nil
+	})
 	lenient, err := v.kubernetes.Validate(t.Context(), token)
 	if err != nil {
 		t.Fatalf("as kube-apiserver: %v", err)

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -92,17 +93,23 @@ func (p *process) tail() []byte {
 	return bytes.Join(lines[max(0, len(lines)-20):], nil)
 }
 
-// freePorts finds ports of 127.0.0.1 that nobody listens on.
+var lastPort = 5000 + rand.N(5000)
+
+// freePorts finds ports of 127.0.0.1 that nobody listens on, none of them twice. They are
+// below those that the kernel gives to connections: nobody takes one before its server does.
 func freePorts(t *testing.T, n int) []string {
 	t.Helper()
 	var ports []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
+	for last := lastPort + 5000; len(ports) < n; {
+		lastPort++
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(lastPort)))
+		switch {
+		case err == nil:
+			l.Close()
+			ports = append(ports, strconv.Itoa(lastPort))
+		case lastPort == last:
 			t.Fatal(err)
 		}
-		defer l.Close() // after all have been taken, so that they differ
-		ports = append(ports, strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
 	}
 	return ports
 }

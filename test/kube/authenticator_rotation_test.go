@@ -186,7 +186,7 @@ func (r *rotation) forsaken(t *testing.T, last authenticator.CertificateStatus) 
 	t.Helper()
 	m, node := r.node, csr.NodeUserPrefix+r.node.name
 	before := r.filedBy(t, node)
-	for time.Until(last.NotAfter) > 5*time.Second {
+	for time.Until(last.NotAfter) > 15*time.Second {
 		if _, pair := m.credential(t); csr.CredentialID(pair.Leaf) != last.CredentialID {
 			t.Fatal("another certificate, and nobody has signed it")
 		}

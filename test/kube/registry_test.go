@@ -226,7 +226,7 @@ func (c *cluster) checkOneToOne(t *testing.T) {
 func testDeletedByHand(t *testing.T, c *cluster, r replicaSet) {
 	c.clear(t)
 	h := r.handles(t, time.Now)
-	end := time.Now().Add(10 * time.Second)
+	end := time.Now().Add(time.Hour)
 	if _, err := join(t.Context(), h[0], claimOf(1, 1), end); err != nil {
 		t.Fatal(err)
 	}
@@ -241,8 +241,13 @@ func testDeletedByHand(t *testing.T, c *cluster, r replicaSet) {
 	if _, err := join(t.Context(), h[1], claimOf(1, 1), end); !errors.Is(err, membership.CheckRegistryResting) {
 		t.Errorf("the same machine under the name: %v, want %s", err, membership.CheckRegistryResting)
 	}
-	time.Sleep(time.Until(end.Add(2 * time.Second)))
-	if _, err := join(t.Context(), h[2], claimOf(1, 2), end.Add(time.Hour)); err != nil {
+	later := func() time.Time { return end.Add(time.Minute) }
+	other := r.handles(t, later)[2]
+	record, err := other.Reserve(t.Context(), claimOf(1, 2), later().Add(time.Minute))
+	if err == nil {
+		_, err = other.Bind(t.Context(), record, later().Add(time.Hour), nil)
+	}
+	if err != nil {
 		t.Errorf("after its last end: %v", err)
 	}
 }
