@@ -29,13 +29,16 @@ const (
 // own, and between them is canonical base64 in lines of 64 characters (RFC 7468, section 3,
 // "stricttextualmsg"). Lines end with LF or CRLF. Text may stand in lines before, between
 // and after the blocks, as OpenSSL writes it (RFC 7468, section 5.2), but never five dashes
-// in a row. A block of another type, a private key for example, is refused, where
-// Kubernetes leaves it out.
+// in a row, and no NUL, after which OpenSSL finds nothing. A block of another type, a private
+// key for example, is refused, where Kubernetes leaves it out.
 //
 // Certificates are not looked at in time: an expired one is read, and verifies nothing.
 func ParseCAs(bundle []byte) ([]*x509.Certificate, error) {
 	if len(bundle) > MaxCABundleSize {
 		return nil, caError(strconv.Itoa(len(bundle))+" bytes", nil)
+	}
+	if bytes.IndexByte(bundle, 0) >= 0 {
+		return nil, caError("a NUL", nil)
 	}
 	rest := pemBlock.ReplaceAllFunc(bundle, func(block []byte) []byte { return bytes.Repeat([]byte("\n"), bytes.Count(block, []byte("\n"))) })
 	if before, _, found := bytes.Cut(rest, []byte(pemDash)); found {

@@ -81,6 +81,7 @@ func TestParseCAsRefuses(t *testing.T) {
 		"broken, then one":  strings.Join(body[:len(body)-1], "\n") + "\n" + good,
 		"one in another":    strings.Replace(good, body[1], strings.TrimSpace(two)+"\n"+body[1], 1),
 		"no certificate":    "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+		"a NUL in front":    "\x00\n" + good,
 		"empty block":       "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n",
 		"no CA":             string(newTestCA(t, "a").signed(t, noCA).pem()),
 		"cannot sign":       string(newTestCA(t, "b").signed(t, noSign).pem()),
