@@ -49,6 +49,7 @@ func (c *cluster) audit(t *testing.T) []audited {
 	if err != nil {
 		t.Fatal(err)
 	}
+	text = text[:bytes.LastIndexByte(text, '\n')+1] // the last line may not be whole yet
 	var all []audited
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	lines.Buffer(nil, 1<<20)
