@@ -120,7 +120,7 @@ func checkAudit(t *testing.T, s *shell) {
 				Extra    map[string][]string
 			}
 		}
-		if err := lines.Decode(&event); errors.Is(err, io.EOF) {
+		if err := lines.Decode(&event); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // the last line may not be whole yet
 			break
 		} else if err != nil {
 			t.Fatal(err)
