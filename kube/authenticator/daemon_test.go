@@ -96,7 +96,7 @@ func TestRecovery(t *testing.T) {
 	f.set(func() { f.down, f.noToken = true, true })
 	before, recovered := a.load(ClientFile), f.calls("create "+csr.RecoveryUserPrefix)
 	f.move(before.Renew)
-	eventually(t, "a failure", func() bool { return a.readState()[ClientFile].Failures > 0 })
+	eventually(t, "a failure", func() bool { return a.readState()[ClientFile].failed() })
 	c, err := again(t, a).Credential(t.Context())
 	checkCredential(t, c, err)
 	if c.Status.ClientKeyData != string(before.Key) {
