@@ -41,7 +41,7 @@ type Reconciler struct {
 	done    *requests.Recent
 	metrics *metrics
 	// Set by SetupWithManager.
-	readers map[string]client.Reader // a cache for each signer
+	readers map[string]requests.Reader // by signer
 	writer  client.SubResourceClientConstructor
 	events  events.EventRecorder
 }

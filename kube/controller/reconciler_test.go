@@ -21,6 +21,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/internal/requests"
 )
 
 const builtIn = csr.SignerKubeAPIServerClientKubelet
@@ -101,7 +102,7 @@ func newWorld(t *testing.T, change func(c *Config)) *world {
 	if w.reconciler, err = New(config); err != nil {
 		t.Fatal(err)
 	}
-	w.reconciler.writer, w.reconciler.events, w.reconciler.readers = w.api, w.events, map[string]client.Reader{}
+	w.reconciler.writer, w.reconciler.events, w.reconciler.readers = w.api, w.events, map[string]requests.Reader{}
 	for _, signer := range w.reconciler.Signers() {
 		w.reconciler.readers[signer] = w.api
 	}

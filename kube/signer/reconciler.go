@@ -36,7 +36,7 @@ type Reconciler struct {
 	done    *requests.Recent
 	metrics *prometheus.CounterVec
 	// Set by SetupWithManager.
-	readers map[string]client.Reader
+	readers map[string]requests.Reader
 	writer  client.SubResourceClientConstructor
 	events  events.EventRecorder
 }

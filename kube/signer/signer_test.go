@@ -24,6 +24,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/internal/requests"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -69,7 +70,7 @@ func newWorld(t *testing.T) *world {
 	if w.reconciler, err = New(Config{Providers: providers, CA: w.ca}); err != nil {
 		t.Fatal(err)
 	}
-	w.reconciler.writer, w.reconciler.readers = w.api, map[string]client.Reader{csr.SignerClientTPM: w.api}
+	w.reconciler.writer, w.reconciler.readers = w.api, map[string]requests.Reader{csr.SignerClientTPM: w.api}
 	return w
 }
 

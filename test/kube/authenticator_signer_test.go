@@ -109,7 +109,7 @@ func (c *cluster) startOwnSigners(t *testing.T, own func(config map[string]any))
 	t.Helper()
 	controller := c.startController(t, buildProgram(t, "node-attestation-controller"), "controller", own)
 	controller.isReady(t)
-	signer := c.startProgram(t, buildProgram(t, "node-attestation-signer"), "signer", "signer", signerUser, own)
+	signer := c.startProgram(t, buildProgram(t, "node-attestation-signer"), "signer", "signer", own)
 	signer.isReady(t)
 	return []*replica{controller, signer}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -82,9 +83,14 @@ func (c *cluster) makeToken(t *testing.T, id string) {
 func (c *cluster) kubeconfig(t *testing.T, file, user string, groups ...string) string {
 	t.Helper()
 	as := c.user(t, user, groups...)
+	return c.writeKubeconfig(t, file, &clientcmdapi.AuthInfo{ClientCertificateData: as.CertData, ClientKeyData: as.KeyData})
+}
+
+func (c *cluster) writeKubeconfig(t *testing.T, file string, as *clientcmdapi.AuthInfo) string {
+	t.Helper()
 	config := clientcmdapi.NewConfig()
-	config.Clusters["e2e"] = &clientcmdapi.Cluster{Server: c.url, CertificateAuthorityData: as.CAData}
-	config.AuthInfos["e2e"] = &clientcmdapi.AuthInfo{ClientCertificateData: as.CertData, ClientKeyData: as.KeyData}
+	config.Clusters["e2e"] = &clientcmdapi.Cluster{Server: c.url, CertificateAuthorityData: certificatePEM(c.ca.cert)}
+	config.AuthInfos["e2e"] = as
 	config.Contexts["e2e"] = &clientcmdapi.Context{Cluster: "e2e", AuthInfo: "e2e"}
 	config.CurrentContext = "e2e"
 	text, err := clientcmd.Write(*config)
@@ -92,6 +98,16 @@ func (c *cluster) kubeconfig(t *testing.T, file, user string, groups ...string) 
 		t.Fatal(err)
 	}
 	return write(t, c.dir, file, text)
+}
+
+// serviceAccountToken makes a token such as a pod has, for an hour.
+func (c *cluster) serviceAccountToken(t *testing.T, namespace, name string) string {
+	t.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	hour := int64(3600)
+	token := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &hour}}
+	eventually(t, func() error { return c.admin.SubResource("token").Create(t.Context(), account, token) })
+	return token.Status.Token
 }
 
 // startSigner starts kube-controller-manager with the controllers that approve and sign, and

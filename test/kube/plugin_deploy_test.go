@@ -19,7 +19,6 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -356,14 +355,8 @@ func (c *cluster) startDeployment(t *testing.T, name, root string) *process {
 			volumes[v.Name][name] = []byte(text)
 		}
 	}
-	account := &corev1.ServiceAccount{}
-	account.Namespace, account.Name = namespace, pod.ServiceAccountName
-	hour := int64(3600)
-	token := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &hour}}
-	if err := c.admin.SubResource("token").Create(t.Context(), account, token); err != nil {
-		t.Fatal(err)
-	}
-	volumes["account"] = map[string][]byte{"token": []byte(token.Status.Token), "ca.crt": certificatePEM(c.ca.cert), "namespace": []byte(namespace)}
+	token := c.serviceAccountToken(t, namespace, pod.ServiceAccountName)
+	volumes["account"] = map[string][]byte{"token": []byte(token), "ca.crt": certificatePEM(c.ca.cert), "namespace": []byte(namespace)}
 	mounts := append(slices.Clone(container.VolumeMounts), corev1.VolumeMount{Name: "account", MountPath: "/var/run/secrets/kubernetes.io/serviceaccount"})
 	for _, m := range mounts {
 		dir := filepath.Join(root, m.MountPath)

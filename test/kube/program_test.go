@@ -22,6 +22,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -90,11 +91,12 @@ func (c *cluster) programConfig(t *testing.T, name string, change func(config ma
 // startController starts a replica of the controller's binary as its service account.
 func (c *cluster) startController(t *testing.T, program, name string, change func(config map[string]any)) *replica {
 	t.Helper()
-	return c.startProgram(t, program, name, "controller", controllerUser, change)
+	return c.startProgram(t, program, name, "controller", change)
 }
 
-// startProgram starts a replica of a binary with its part of the configuration, as a user.
-func (c *cluster) startProgram(t *testing.T, program, name, part, user string, change func(config map[string]any)) *replica {
+// startProgram starts a replica of a binary with its part of the configuration, by the token
+// of its service account.
+func (c *cluster) startProgram(t *testing.T, program, name, part string, change func(config map[string]any)) *replica {
 	t.Helper()
 	ports := freePorts(t, 2)
 	r := &replica{metrics: "http://127.0.0.1:" + ports[0] + "/metrics", health: "http://127.0.0.1:" + ports[1]}
@@ -104,7 +106,7 @@ func (c *cluster) startProgram(t *testing.T, program, name, part, user string, c
 		change(config)
 	})
 	r.process = startAs(t, name, program, c.dir, "--config="+path,
-		"--kubeconfig="+c.kubeconfig(t, name+".kubeconfig", user, "system:serviceaccounts", "system:serviceaccounts:"+namespace))
+		"--kubeconfig="+c.writeKubeconfig(t, name+".kubeconfig", &clientcmdapi.AuthInfo{Token: c.serviceAccountToken(t, namespace, "node-attestation-"+part)}))
 	return r
 }
 

@@ -66,7 +66,7 @@ func TestSigner(t *testing.T) {
 	}
 	c.controller = c.startController(t, controllerProgram, "controller", own)
 	c.controller.isReady(t)
-	c.signer = c.startProgram(t, signerProgram, "signer", "signer", signerUser, own)
+	c.signer = c.startProgram(t, signerProgram, "signer", "signer", own)
 	c.signer.isReady(t)
 
 	bootstrapper := c.client(t, c.bearer(t, attesttest.TokenID))
@@ -89,7 +89,7 @@ func TestSigner(t *testing.T) {
 			t.Errorf("the signer ended with status %d", status)
 		}
 		c.testLate(t, bootstrapper, func() {
-			c.signer = c.startProgram(whole, signerProgram, "late-signer", "signer", signerUser, own)
+			c.signer = c.startProgram(whole, signerProgram, "late-signer", "signer", own)
 		})
 	})
 	t.Run("an approval by somebody else", func(t *testing.T) { c.testFalseApproval(t, bootstrapper, node) })

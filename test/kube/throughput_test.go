@@ -211,7 +211,7 @@ func (r *race) start(t *testing.T, controllerProgram, signerProgram string) []*r
 	t.Helper()
 	programs := []*replica{r.c.startController(t, controllerProgram, "controller", r.configure(t))}
 	if csr.ProviderOf(r.signer) != "" {
-		programs = append(programs, r.c.startProgram(t, signerProgram, "signer", "signer", signerUser, r.configure(t)))
+		programs = append(programs, r.c.startProgram(t, signerProgram, "signer", "signer", r.configure(t)))
 	}
 	for _, p := range programs {
 		p.isReady(t)
