@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"slices"
+	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -41,6 +42,49 @@ func Cached(ctx context.Context, nodes IndexedReader) (client.Reader, error) {
 		}
 	}
 	return &cached{Reader: nodes}, nil
+}
+
+// maxShared is how many texts a [Lean] holds that nodes have in common.
+const maxShared = 64
+
+// Lean makes a transform for a cache of nodes (cache.ByObject.Transform): it leaves out who
+// wrote their fields, and has texts once that a node has twice, or that nodes have in common.
+func Lean() func(object any) (any, error) {
+	var mu sync.Mutex
+	shared := map[string]string{}
+	share := func(text *string) {
+		if held, ok := shared[*text]; ok {
+			*text = held
+		} else if len(shared) < maxShared {
+			shared[*text] = *text
+		}
+	}
+	return func(object any) (any, error) {
+		n, ok := object.(*v1alpha1.AttestedNode)
+		if !ok {
+			return object, nil
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		n.ManagedFields = nil
+		for _, text := range []*string{&n.Kind, &n.APIVersion, &n.Spec.Scope, (*string)(&n.Spec.State)} {
+			share(text)
+		}
+		for i := range n.Finalizers {
+			share(&n.Finalizers[i])
+		}
+		for i := range n.Spec.Certificates {
+			c := &n.Spec.Certificates[i]
+			share(&c.SignerName)
+			if c.Machine == n.Spec.Machine {
+				c.Machine = n.Spec.Machine
+			}
+			if c.MachineUID == n.Spec.MachineUID {
+				c.MachineUID = n.Spec.MachineUID
+			}
+		}
+		return n, nil
+	}
 }
 
 type cached struct{ client.Reader }

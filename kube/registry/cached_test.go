@@ -3,10 +3,15 @@ package registry_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -103,4 +108,52 @@ func nameOf(r *membership.Record) string {
 		return ""
 	}
 	return r.NodeName
+}
+
+// TestLean leaves of a node all but who wrote it, and keeps its texts once.
+func TestLean(t *testing.T) {
+	lean := registry.Lean()
+	makeNode := func(name string) *v1alpha1.AttestedNode {
+		n := &v1alpha1.AttestedNode{TypeMeta: metav1.TypeMeta{Kind: strings.Clone("AttestedNode")},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{strings.Clone("example.com/f")}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}},
+			Spec:       v1alpha1.AttestedNodeSpec{Scope: strings.Clone("ek P-256"), State: v1alpha1.NodeState(strings.Clone("Bound")), Machine: "test:" + name, MachineUID: "uid-of-" + name}}
+		n.Spec.Certificates = []v1alpha1.IssuedCertificate{
+			{SignerName: strings.Clone("example.com/signer"), Machine: strings.Clone(n.Spec.Machine), MachineUID: strings.Clone(n.Spec.MachineUID)},
+			{SignerName: strings.Clone("example.com/signer"), Machine: "test:before", MachineUID: "uid-before"},
+		}
+		return n
+	}
+	var got [2]*v1alpha1.AttestedNode
+	for i, name := range []string{"a", "b"} {
+		want := makeNode(name)
+		want.ManagedFields = nil
+		kept, err := lean(makeNode(name))
+		if err != nil || !apiequality.Semantic.DeepEqual(kept, want) {
+			t.Fatalf("kept %+v, %v, want %+v", kept, err, want)
+		}
+		got[i] = kept.(*v1alpha1.AttestedNode)
+		for what, texts := range map[string][2]string{
+			"machine":     {got[i].Spec.Machine, got[i].Spec.Certificates[0].Machine},
+			"Machine UID": {got[i].Spec.MachineUID, got[i].Spec.Certificates[0].MachineUID},
+		} {
+			if unsafe.StringData(texts[0]) != unsafe.StringData(texts[1]) {
+				t.Errorf("%s has its %s twice", name, what)
+			}
+		}
+	}
+	for what, text := range map[string]func(n *v1alpha1.AttestedNode) string{
+		"kind":      func(n *v1alpha1.AttestedNode) string { return n.Kind },
+		"finalizer": func(n *v1alpha1.AttestedNode) string { return n.Finalizers[0] },
+		"scope":     func(n *v1alpha1.AttestedNode) string { return n.Spec.Scope },
+		"state":     func(n *v1alpha1.AttestedNode) string { return string(n.Spec.State) },
+		"signer":    func(n *v1alpha1.AttestedNode) string { return n.Spec.Certificates[1].SignerName },
+	} {
+		if unsafe.StringData(text(got[0])) != unsafe.StringData(text(got[1])) {
+			t.Errorf("two nodes have the %s twice", what)
+		}
+	}
+	gone := toolscache.DeletedFinalStateUnknown{Key: "a"}
+	if kept, err := lean(gone); err != nil || kept != any(gone) {
+		t.Errorf("kept %v, %v", kept, err)
+	}
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // recentSize is how many UIDs a generation of a Recent holds.
-const recentSize = 4096
+const recentSize = 1024
 
 // Recent remembers the UIDs of the requests that were decided last, so that a cache which
 // does not have a write yet verifies nothing twice. It holds two generations, of recentSize
