@@ -9,11 +9,14 @@ import (
 	"unsafe"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllertest"
 
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
@@ -21,16 +24,41 @@ import (
 )
 
 // nodesOnly is a cache that holds nodes, and fails the test that asks it for what points to
-// them.
+// them. It is as it was when it was last told to see.
 type nodesOnly struct {
 	client.Client
 	*testing.T
-	builder *fake.ClientBuilder
+	informer *controllertest.FakeInformer
+	seen     map[string]*v1alpha1.AttestedNode
 }
 
-func (n *nodesOnly) IndexField(_ context.Context, o client.Object, field string, values client.IndexerFunc) error {
-	n.builder = n.builder.WithIndex(o, field, values)
-	return nil
+func (n *nodesOnly) GetInformer(context.Context, client.Object, ...cache.InformerGetOption) (cache.Informer, error) {
+	return n.informer, nil
+}
+
+// see tells who listens what has become of the nodes.
+func (n *nodesOnly) see() {
+	n.Helper()
+	var all v1alpha1.AttestedNodeList
+	if err := n.List(n.Context(), &all); err != nil {
+		n.Fatal(err)
+	}
+	now := map[string]*v1alpha1.AttestedNode{}
+	for i := range all.Items {
+		o := &all.Items[i]
+		now[o.Name] = o
+		if before := n.seen[o.Name]; before != nil {
+			n.informer.Update(before, o)
+		} else {
+			n.informer.Add(o)
+		}
+	}
+	for name, before := range n.seen {
+		if now[name] == nil {
+			n.informer.Delete(before)
+		}
+	}
+	n.seen = now
 }
 
 func (n *nodesOnly) Get(ctx context.Context, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
@@ -46,12 +74,11 @@ func TestCached(t *testing.T) {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	nodes := &nodesOnly{T: t, builder: fake.NewClientBuilder().WithScheme(scheme)}
+	nodes := &nodesOnly{T: t, Client: fake.NewClientBuilder().WithScheme(scheme).Build(), informer: controllertest.NewFakeInformer(controllertest.Synced)}
 	reader, err := registry.Cached(t.Context(), nodes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	nodes.Client = nodes.builder.Build()
 	live := newRegistryOver(t, nodes.Client, at)
 	stale, err := registry.New(membership.Scope{}, reader, nodes.Client, registry.Options{Now: at})
 	if err != nil {
@@ -76,6 +103,7 @@ func TestCached(t *testing.T) {
 	if _, err := live.Reserve(t.Context(), claim("reserved", "4", "uid-4"), at().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
+	nodes.see()
 	for name, row := range map[string]struct {
 		claim         membership.Claim
 		byMachine     string // the nodes that are found
@@ -100,6 +128,68 @@ func TestCached(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestCachedFollows finds a node by what it has now: not by what it had before its cache or
+// what listens to it has seen a change, and not when it is gone.
+func TestCachedFollows(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	nodes := &nodesOnly{T: t, Client: fake.NewClientBuilder().WithScheme(scheme).Build(), informer: controllertest.NewFakeInformer(controllertest.Synced)}
+	reader, err := registry.Cached(t.Context(), nodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	find := func(machine, uid string) string {
+		t.Helper()
+		var byMachine v1alpha1.AttestedMachine
+		var byUID v1alpha1.AttestedMachineUID
+		err1 := reader.Get(t.Context(), client.ObjectKey{Name: v1alpha1.PointerName(machine)}, &byMachine)
+		err2 := reader.Get(t.Context(), client.ObjectKey{Name: v1alpha1.PointerName(uid)}, &byUID)
+		if err := errors.Join(client.IgnoreNotFound(err1), client.IgnoreNotFound(err2)); err != nil {
+			t.Fatal(err)
+		}
+		if err1 == nil && byMachine.Spec.Machine != machine || err2 == nil && byUID.Spec.MachineUID != uid {
+			t.Errorf("found %q and %q, want %q and %q", byMachine.Spec.Machine, byUID.Spec.MachineUID, machine, uid)
+		}
+		return byMachine.Spec.NodeName + " " + byUID.Spec.NodeName
+	}
+	want := func(what, machine, uid, names string) {
+		t.Helper()
+		if got := find(machine, uid); got != names {
+			t.Errorf("%s: found %q, want %q", what, got, names)
+		}
+	}
+	o := &v1alpha1.AttestedNode{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1alpha1.AttestedNodeSpec{Machine: "test:1", MachineUID: "uid-1", State: v1alpha1.NodeBound}}
+	if err := nodes.Create(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	want("not seen", "test:1", "uid-1", " ")
+	nodes.see()
+	want("seen", "test:1", "uid-1", "a a")
+	nodes.see() // again, as after a resync
+	o.Spec.Machine = "test:2"
+	if err := nodes.Update(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	want("rebound, not seen", "test:1", "uid-1", " a")
+	nodes.see()
+	want("rebound, before", "test:1", "uid-1", " a")
+	want("rebound, now", "test:2", "uid-1", "a a")
+	if err := nodes.Delete(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	want("deleted, not seen", "test:2", "uid-1", " ")
+	nodes.see()
+	want("deleted", "test:2", "uid-1", " ")
+	want("without identity", "", "", " ")
+	for _, name := range []string{"", "zz", v1alpha1.PointerName("test:2") + "00"} {
+		if err := reader.Get(t.Context(), client.ObjectKey{Name: name}, new(v1alpha1.AttestedMachine)); !apierrors.IsNotFound(err) {
+			t.Errorf("%q: got %v, want NotFound", name, err)
+		}
 	}
 }
 
