@@ -31,8 +31,8 @@ func Cached(ctx context.Context, nodes Nodes) (client.Reader, error) {
 	}
 	c := &cached{
 		Reader:   nodes,
-		machines: pointers{names: map[digest][]string{}, of: func(s *v1alpha1.AttestedNodeSpec) string { return s.Machine }},
-		uids:     pointers{names: map[digest][]string{}, of: func(s *v1alpha1.AttestedNodeSpec) string { return s.MachineUID }},
+		machines: pointers{kind: byMachine(), names: map[digest][]string{}, of: func(s *v1alpha1.AttestedNodeSpec) string { return s.Machine }},
+		uids:     pointers{kind: byMachineUID(), names: map[digest][]string{}, of: func(s *v1alpha1.AttestedNodeSpec) string { return s.MachineUID }},
 	}
 	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { c.change(nil, o) },
@@ -50,9 +50,11 @@ func Cached(ctx context.Context, nodes Nodes) (client.Reader, error) {
 // maxShared is how many texts a [Lean] holds that nodes have in common.
 const maxShared = 64
 
-// Lean makes a transform for a cache of nodes (cache.ByObject.Transform): it leaves out who
-// wrote their fields, and has texts once that a node has twice, or that nodes have in common.
-func Lean() func(object any) (any, error) {
+// Lean makes a transform for caches (cache.Options.DefaultTransform): it leaves out who wrote
+// the fields of an object, and has texts once that a node has twice, or that nodes have in
+// common.
+func Lean() toolscache.TransformFunc {
+	strip := cache.TransformStripManagedFields()
 	var mu sync.Mutex
 	shared := map[string]string{}
 	share := func(text *string) {
@@ -63,13 +65,13 @@ func Lean() func(object any) (any, error) {
 		}
 	}
 	return func(object any) (any, error) {
+		object, err := strip(object)
 		n, ok := object.(*v1alpha1.AttestedNode)
-		if !ok {
-			return object, nil
+		if !ok || err != nil {
+			return object, err
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		n.ManagedFields = nil
 		for _, text := range []*string{&n.Kind, &n.APIVersion, &n.Spec.Scope, (*string)(&n.Spec.State)} {
 			share(text)
 		}
@@ -96,6 +98,7 @@ type digest = [sha256.Size]byte
 // pointers are the names of nodes by their machines, or by their Machine UIDs: in a third of
 // the memory that an index of the cache takes.
 type pointers struct {
+	kind  pointerKind
 	of    func(s *v1alpha1.AttestedNodeSpec) string
 	names map[digest][]string
 }
@@ -143,23 +146,23 @@ func (c *cached) change(before, after any) {
 }
 
 func (c *cached) Get(ctx context.Context, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
-	switch p := o.(type) {
+	var p *pointers
+	switch o.(type) {
 	case *v1alpha1.AttestedMachine:
-		n, err := c.find(ctx, &c.machines, key.Name)
-		if err != nil {
-			return err
-		}
-		p.Name, p.Spec.Machine, p.Spec.NodeName = key.Name, n.Spec.Machine, n.Name
-		return nil
+		p = &c.machines
 	case *v1alpha1.AttestedMachineUID:
-		n, err := c.find(ctx, &c.uids, key.Name)
-		if err != nil {
-			return err
-		}
-		p.Name, p.Spec.MachineUID, p.Spec.NodeName = key.Name, n.Spec.MachineUID, n.Name
-		return nil
+		p = &c.uids
+	default:
+		return c.Reader.Get(ctx, key, o, options...)
 	}
-	return c.Reader.Get(ctx, key, o, options...)
+	n, err := c.find(ctx, p, key.Name)
+	if err != nil {
+		return err
+	}
+	o.SetName(key.Name)
+	identity, to := p.kind.parts(o)
+	*identity, to.NodeName = p.of(&n.Spec), n.Name
+	return nil
 }
 
 // find is the node that a pointer would point to: of several the one that is bound, else

@@ -32,6 +32,21 @@ type nodesOnly struct {
 	seen     map[string]*v1alpha1.AttestedNode
 }
 
+// newNodesOnly makes one that is empty, and the reader out of it.
+func newNodesOnly(t *testing.T) (*nodesOnly, client.Reader) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	nodes := &nodesOnly{T: t, Client: fake.NewClientBuilder().WithScheme(scheme).Build(), informer: controllertest.NewFakeInformer(controllertest.Synced)}
+	reader, err := registry.Cached(t.Context(), nodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return nodes, reader
+}
+
 func (n *nodesOnly) GetInformer(context.Context, client.Object, ...cache.InformerGetOption) (cache.Informer, error) {
 	return n.informer, nil
 }
@@ -70,15 +85,7 @@ func (n *nodesOnly) Get(ctx context.Context, key client.ObjectKey, o client.Obje
 
 // TestCached finds by a cache of nodes alone what a registry finds by what points to them.
 func TestCached(t *testing.T) {
-	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	nodes := &nodesOnly{T: t, Client: fake.NewClientBuilder().WithScheme(scheme).Build(), informer: controllertest.NewFakeInformer(controllertest.Synced)}
-	reader, err := registry.Cached(t.Context(), nodes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	nodes, reader := newNodesOnly(t)
 	live := newRegistryOver(t, nodes.Client, at)
 	stale, err := registry.New(membership.Scope{}, reader, nodes.Client, registry.Options{Now: at})
 	if err != nil {
@@ -134,15 +141,7 @@ func TestCached(t *testing.T) {
 // TestCachedFollows finds a node by what it has now: not by what it had before its cache or
 // what listens to it has seen a change, and not when it is gone.
 func TestCachedFollows(t *testing.T) {
-	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	nodes := &nodesOnly{T: t, Client: fake.NewClientBuilder().WithScheme(scheme).Build(), informer: controllertest.NewFakeInformer(controllertest.Synced)}
-	reader, err := registry.Cached(t.Context(), nodes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	nodes, reader := newNodesOnly(t)
 	find := func(machine, uid string) string {
 		t.Helper()
 		var byMachine v1alpha1.AttestedMachine
@@ -241,6 +240,10 @@ func TestLean(t *testing.T) {
 		if unsafe.StringData(text(got[0])) != unsafe.StringData(text(got[1])) {
 			t.Errorf("two nodes have the %s twice", what)
 		}
+	}
+	other := &v1alpha1.AttestedMachine{ObjectMeta: metav1.ObjectMeta{Name: "m", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}}}
+	if kept, err := lean(other); err != nil || kept != any(other) || other.ManagedFields != nil {
+		t.Errorf("kept %+v, %v", kept, err)
 	}
 	gone := toolscache.DeletedFinalStateUnknown{Key: "a"}
 	if kept, err := lean(gone); err != nil || kept != any(gone) {

@@ -134,7 +134,7 @@ func NewManager(name string, f Flags, s *settings.Settings, a Addresses) (manage
 	}
 	stop := 20 * time.Second
 	m, err := manager.New(config, manager.Options{
-		Scheme: scheme, Logger: log.Log, Cache: cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: map[client.Object]cache.ByObject{new(v1alpha1.AttestedNode): {Transform: registry.Lean()}}},
+		Scheme: scheme, Logger: log.Log, Cache: cache.Options{DefaultTransform: registry.Lean()},
 		LeaderElection: f.LeaderElection, LeaderElectionID: name, LeaderElectionNamespace: s.Cluster.Namespace, LeaderElectionReleaseOnCancel: true,
 		Metrics: server.Options{BindAddress: a.Metrics}, HealthProbeBindAddress: a.Health, GracefulShutdownTimeout: &stop,
 	})
