@@ -26,7 +26,8 @@ type FirstUseConfig struct {
 	Registry Registry
 	// NodeExists reports whether there is a Node object of that name. A name that
 	// has a Node and no record is refused: that machine came before the registry.
-	// An error means that it could not find out.
+	// An error means that it could not find out. It may answer out of a cache that is a
+	// moment behind: a Node may come after any answer.
 	NodeExists func(ctx context.Context, nodeName string) (bool, error)
 	// MaxLifetime is the longest lifetime that any signer of the cluster gives a client or
 	// serving certificate of a node: the CA's of this SDK, and kube-controller-manager's
@@ -36,9 +37,11 @@ type FirstUseConfig struct {
 	// MaxRecoveryLifetime is the same for recovery certificates; zero means MaxLifetime. No
 	// name rests for them: who has one can only ask for certificates, and must attest.
 	MaxRecoveryLifetime time.Duration
-	// Stale answers the look-ups for hellos, out of a cache that may be behind; nil means
-	// Registry. NodeExists is not asked then. It spares look-ups and decides nothing: who
-	// is refused by it is looked up in Registry, and the answer in any case.
+	// Stale answers look-ups in Registry out of a cache that may be behind; nil means
+	// Registry. It spares look-ups and decides nothing. Who is refused by it is looked up in
+	// Registry. Of an answer it is believed that the name is free, or reserved for this very
+	// claim: the write that follows is over that, and fails where it is no longer so. A hello
+	// decides nothing, and NodeExists is not asked for one that Stale admits.
 	Stale Lookups
 	// OwnSigners are the signers of whose certificates each is made by a csr.CA, here or in
 	// another process that verifies the answer with a FirstUse of the same registry and
@@ -150,7 +153,7 @@ func (f *FirstUse) Authorize(ctx context.Context, r *attest.Result, _ *csr.Reque
 	machine := inventoryOf(r)
 	j := &joining{f: f, r: r, claim: Claim{NodeName: r.NodeName, Machine: r.Machine, MachineUID: machine.UID, ProviderID: machine.ProviderID}}
 	hello := r.Stage != attest.StageAnswer
-	if !hello || f.c.Stale == nil || j.look(ctx, f.c.Stale, false) != nil {
+	if f.c.Stale == nil || j.look(ctx, f.c.Stale, !hello) != nil || !hello && !j.newcomer {
 		if err := j.look(ctx, f.c.Registry, true); err != nil {
 			return nil, refuseMember(err)
 		}
@@ -202,9 +205,9 @@ type joining struct {
 	requested *csr.IssuedRecord
 }
 
-// look holds the claim against the records. What others hold is looked up for a hello
-// alone: Reserve refuses it live.
-func (j *joining) look(ctx context.Context, in Lookups, live bool) (err error) {
+// look holds the claim against the records, and where it is to ask asks for a Node. What
+// others hold is looked up for a hello alone: Reserve refuses it live.
+func (j *joining) look(ctx context.Context, in Lookups, ask bool) (err error) {
 	var h Held
 	h.Name, err = in.Lookup(ctx, j.claim.NodeName)
 	hello := j.r.Stage != attest.StageAnswer
@@ -224,7 +227,7 @@ func (j *joining) look(ctx context.Context, in Lookups, live bool) (err error) {
 	if !j.newcomer {
 		return j.checkRejoin(h.Name)
 	}
-	return j.f.checkNewcomer(ctx, j.r, h.Name == nil && live)
+	return j.f.checkNewcomer(ctx, j.r, h.Name == nil && ask)
 }
 
 // checkRejoin refuses a bound machine's further key where a bootstrap token and a document
@@ -254,7 +257,10 @@ func (j *joining) reserve(ctx context.Context) (err error) {
 	if j.seen, err = j.f.c.Registry.Reserve(ctx, j.claim, j.f.c.Now().Add(j.f.c.Reservation)); err != nil {
 		return err
 	}
-	if j.seen.State != StateBound && !j.newcomer { // then nobody has asked for a Node
+	switch {
+	case j.seen.State == StateBound: // perhaps somebody was quicker
+		return j.checkRejoin(j.seen)
+	case !j.newcomer: // then nobody has asked for a Node
 		return conflict("a record of node "+j.claim.NodeName+" that is gone", "the one that was read")
 	}
 	return nil
@@ -269,11 +275,6 @@ func (j *joining) bind(ctx context.Context, issued *csr.IssuedRecord) error {
 	seen := j.seen
 	if err := j.reserve(ctx); err != nil {
 		return err
-	}
-	if j.seen.State == StateBound { // perhaps somebody was quicker
-		if err := j.checkRejoin(j.seen); err != nil {
-			return err
-		}
 	}
 	var lastEnd time.Time
 	if j.r.Purpose != csr.PurposeRecovery && j.notAfter.After(j.seen.LastEnd) {

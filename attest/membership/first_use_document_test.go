@@ -112,6 +112,20 @@ func TestFirstUseDocumentKinds(t *testing.T) {
 	}
 }
 
+// The same, where it was bound since a cache has looked: it is not admitted, whoever signs.
+func TestFirstUseDocumentStale(t *testing.T) {
+	for signs, own := range map[string][]string{"Kubernetes' own signer": nil, "our signer": {csr.SignerClientTPM}} {
+		t.Run(signs, func(t *testing.T) {
+			f := newFirstUse(t, documentScope)
+			first, second := documented(t, csr.RequesterBootstrap), documented(t, csr.RequesterBootstrap)
+			f.admit(t, first)
+			f.c.OwnSigners, f.c.Stale = own, snapshot{}
+			f.refuse(t, second, CheckRegistryRequester)
+			f.admit(t, first)
+		})
+	}
+}
+
 // Where a csr.CA of ours signs, two keys may be verified before either is issued: the second
 // certificate is kept back.
 func TestFirstUseDocumentOwnSigners(t *testing.T) {

@@ -207,7 +207,8 @@ func TestFirstUseRecovery(t *testing.T) {
 	}
 }
 
-// A cache answers for hellos. It lets through what the answer finds, and refuses nobody.
+// A cache answers for hellos, and says of an answer that its name is free. It lets through
+// what the write finds, and refuses nobody.
 func TestFirstUseStale(t *testing.T) {
 	f := newFirstUse(t, Scope{})
 	live, stale := &countingRegistry{Registry: f.registry}, newFirstUse(t, Scope{})
@@ -224,10 +225,19 @@ func TestFirstUseStale(t *testing.T) {
 	if live.calls() != [4]int{} || cache.calls() != [4]int{1, 2, 0, 0} {
 		t.Error("a hello was looked up in the registry")
 	}
+	if _, err := asked(t, f, r); !errors.Is(err, f.nodesErr) {
+		t.Errorf("an answer: got %v, want what the look-up of Nodes said", err)
+	}
 	f.nodesErr = nil
+	live.calls()
+	cache.calls()
 	f.admit(t, r)
-	if live.calls() != [4]int{1, 0, 1, 1} || cache.calls() != [4]int{} {
-		t.Error("an answer was looked up in the cache")
+	if live.calls() != [4]int{0, 0, 1, 1} || cache.calls() != [4]int{1, 0, 0, 0} {
+		t.Error("an answer for a name that is free was looked up in the registry")
+	}
+	f.admit(t, r)
+	if live.calls() != [4]int{0, 0, 1, 1} || cache.calls() != [4]int{1, 0, 0, 0} {
+		t.Error("again, where the cache is behind: it was looked up in the registry")
 	}
 	// The cache does not know of the first machine yet.
 	second := answerOf(t, "node-1", "gce:p/2")
@@ -239,6 +249,141 @@ func TestFirstUseStale(t *testing.T) {
 	f.admit(t, hello(third))
 	f.admit(t, third)
 	f.refuse(t, hello(second), CheckRegistryName) // it has caught up
+}
+
+// snapshot is a cache that never follows.
+type snapshot map[string]*Record
+
+func (s snapshot) Lookup(_ context.Context, nodeName string) (*Record, error) {
+	if r := s[nodeName]; r != nil {
+		c := *r
+		return &c, nil
+	}
+	return nil, nil
+}
+
+func (s snapshot) LookupMachine(context.Context, attest.Identity) (*Record, error) { return nil, nil }
+
+func (s snapshot) LookupMachineUID(context.Context, string) (*Record, error) { return nil, nil }
+
+// What a cache says of a name is not believed where no write proves it, and the write proves
+// the rest, whoever signs.
+func TestFirstUseStaleAnswers(t *testing.T) {
+	ctx := t.Context()
+	mine := Claim{NodeName: "node-1", Machine: "gce:p/1", MachineUID: "uid-1", ProviderID: "test://1"}
+	other := Claim{NodeName: "node-1", Machine: "gce:p/2", MachineUID: "uid-2", ProviderID: "test://2"}
+	reserved := func(t *testing.T, f *firstUse, c Claim) *Record {
+		t.Helper()
+		r, err := f.registry.Reserve(ctx, c, f.at.Add(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	bound := func(t *testing.T, f *firstUse, c Claim) *Record {
+		t.Helper()
+		r, err := f.registry.Bind(ctx, reserved(t, f, c), f.at.Add(time.Hour), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	released := func(t *testing.T, f *firstUse, c Claim) {
+		t.Helper()
+		if err := f.registry.Release(ctx, c.NodeName, c.MachineUID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, row := range map[string]struct {
+		prepare func(t *testing.T, f *firstUse) *Record // which the cache has
+		want    attest.Check                            // none: it is admitted
+		looks   int                                     // in the registry, for its name
+	}{
+		"free":              {func(*testing.T, *firstUse) *Record { return nil }, "", 0},
+		"free, with a Node": {func(_ *testing.T, f *firstUse) *Record { f.nodes["node-1"] = true; return nil }, CheckRegistryNode, 1},
+		"free, and another's now": {func(t *testing.T, f *firstUse) *Record {
+			bound(t, f, other)
+			return nil
+		}, CheckRegistryName, 0},
+		"free, and bound by it now": {func(t *testing.T, f *firstUse) *Record {
+			bound(t, f, mine)
+			return nil
+		}, "", 0},
+		"free, and resting now": {func(t *testing.T, f *firstUse) *Record {
+			bound(t, f, mine)
+			released(t, f, mine)
+			return nil
+		}, CheckRegistryResting, 0},
+		"its machine has another name now": {func(t *testing.T, f *firstUse) *Record {
+			elsewhere := mine
+			elsewhere.NodeName = "node-2"
+			bound(t, f, elsewhere)
+			return nil
+		}, CheckRegistryMachine, 0},
+		"reserved for it": {func(t *testing.T, f *firstUse) *Record { return reserved(t, f, mine) }, "", 0},
+		"reserved for it, and another's now": {func(t *testing.T, f *firstUse) *Record {
+			seen := reserved(t, f, mine)
+			released(t, f, mine)
+			bound(t, f, other)
+			return seen
+		}, CheckRegistryName, 0},
+		"reserved for it, and bound by it now": {func(t *testing.T, f *firstUse) *Record {
+			seen := reserved(t, f, mine)
+			bound(t, f, mine)
+			return seen
+		}, "", 0},
+		"bound by it": {func(t *testing.T, f *firstUse) *Record { return bound(t, f, mine) }, "", 1},
+		"bound by it, and resting now": {func(t *testing.T, f *firstUse) *Record {
+			seen := bound(t, f, mine)
+			released(t, f, mine)
+			return seen
+		}, CheckRegistryResting, 1},
+		"bound by it, and another's now": {func(t *testing.T, f *firstUse) *Record {
+			seen := bound(t, f, mine)
+			if _, err := f.registry.Rebind(ctx, seen, other.Machine); err != nil {
+				t.Fatal(err)
+			}
+			return seen
+		}, CheckRegistryName, 1},
+		"another's, and free now": {func(t *testing.T, f *firstUse) *Record {
+			seen := reserved(t, f, other)
+			released(t, f, other)
+			return seen
+		}, "", 1},
+	} {
+		for signs, own := range map[string][]string{"Kubernetes' own signer": nil, "our signer": {csr.SignerClientTPM}} {
+			t.Run(name+", "+signs, func(t *testing.T) {
+				f := newFirstUse(t, Scope{})
+				f.c.OwnSigners = own
+				seen := row.prepare(t, f)
+				live := &countingRegistry{Registry: f.registry}
+				f.c.Registry, f.c.Stale = live, snapshot{"node-1": seen}
+				r := answerOf(t, "node-1", "gce:p/1")
+				err := attest.Admit(ctx, f, r, nil)
+				if own != nil && err == nil {
+					issued, err1 := csr.RecordOf(nil, &csr.Attested{Checked: r.Checked(), Verified: r.Verified()})
+					if err1 != nil {
+						t.Fatal(err1)
+					}
+					issued.CredentialID = "X509SHA256=00"
+					err = r.Verified().Record(ctx, issued)
+				}
+				if row.want == "" {
+					if err != nil {
+						t.Fatal(err)
+					}
+					if record := f.record(t, "node-1"); record.State != StateBound || record.Claim != mine || len(record.Issued) != 1 {
+						t.Errorf("got %+v", record)
+					}
+				} else if !errors.Is(err, row.want) || !errors.Is(err, attest.CheckMembership) {
+					t.Errorf("got %v, want %s", err, row.want)
+				}
+				if live.lookups != row.looks {
+					t.Errorf("looked %d times in the registry, want %d", live.lookups, row.looks)
+				}
+			})
+		}
+	}
 }
 
 // IssuedRecords finds what a kubelet comes with.
