@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -52,7 +53,7 @@ const maxShared = 64
 
 // Lean makes a transform for caches (cache.Options.DefaultTransform): it leaves out who wrote
 // the fields of an object, and has texts once that a node has twice, or that nodes have in
-// common.
+// common. Of objects that are cached without their contents it leaves name, UID and version.
 func Lean() toolscache.TransformFunc {
 	strip := cache.TransformStripManagedFields()
 	var mu sync.Mutex
@@ -65,6 +66,10 @@ func Lean() toolscache.TransformFunc {
 		}
 	}
 	return func(object any) (any, error) {
+		if o, ok := object.(*metav1.PartialObjectMetadata); ok {
+			o.ObjectMeta = metav1.ObjectMeta{Name: o.Name, Namespace: o.Namespace, UID: o.UID, ResourceVersion: o.ResourceVersion}
+			return o, nil
+		}
 		object, err := strip(object)
 		n, ok := object.(*v1alpha1.AttestedNode)
 		if !ok || err != nil {

@@ -86,8 +86,7 @@ func (n *nodesOnly) Get(ctx context.Context, key client.ObjectKey, o client.Obje
 // TestCached finds by a cache of nodes alone what a registry finds by what points to them.
 func TestCached(t *testing.T) {
 	nodes, reader := newNodesOnly(t)
-	live := newRegistryOver(t, nodes.Client, at)
-	stale, err := registry.New(membership.Scope{}, reader, nodes.Client, registry.Options{Now: at})
+	live, err := registry.New(membership.Scope{}, nodes.Client, nodes.Client, registry.Options{Stale: reader, Now: at})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +122,7 @@ func TestCached(t *testing.T) {
 		"without a UID":                   {claim("nobody", "9", ""), "", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, r := range []*registry.Registry{live, stale} {
+			for _, r := range []*registry.Registry{live, live.Stale()} {
 				byName, err1 := r.Lookup(t.Context(), row.claim.NodeName)
 				byMachine, err2 := r.LookupMachine(t.Context(), row.claim.Machine)
 				byUID, err3 := r.LookupMachineUID(t.Context(), row.claim.MachineUID)
@@ -244,6 +243,11 @@ func TestLean(t *testing.T) {
 	other := &v1alpha1.AttestedMachine{ObjectMeta: metav1.ObjectMeta{Name: "m", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}}}
 	if kept, err := lean(other); err != nil || kept != any(other) || other.ManagedFields != nil {
 		t.Errorf("kept %+v, %v", kept, err)
+	}
+	names := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", ResourceVersion: "7", Labels: map[string]string{"a": "b"}}}
+	want := &metav1.PartialObjectMetadata{TypeMeta: names.TypeMeta, ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", ResourceVersion: "7"}}
+	if kept, err := lean(names); err != nil || !apiequality.Semantic.DeepEqual(kept, want) {
+		t.Errorf("kept %+v, %v, want %+v", kept, err, want)
 	}
 	gone := toolscache.DeletedFinalStateUnknown{Key: "a"}
 	if kept, err := lean(gone); err != nil || kept != any(gone) {

@@ -114,19 +114,8 @@ func everyCrash(t *testing.T, prepare func(w *world) func() error, check func(w 
 // the deadline the name and the machine are free for others.
 func TestCrashInJoin(t *testing.T) {
 	c := claim("node-1", "1", "uid-1")
-	for name, known := range map[string]bool{"name is known to be free": true, "name is read": false} {
-		t.Run(name, func(t *testing.T) { testCrashInJoin(t, c, known) })
-	}
-}
-
-func testCrashInJoin(t *testing.T, c membership.Claim, known bool) {
 	prepare := func(w *world) func() error {
 		return func() error {
-			if known {
-				if _, err := w.Lookup(context.Background(), c.NodeName); err != nil {
-					return err
-				}
-			}
 			_, err := w.join(c)
 			return err
 		}

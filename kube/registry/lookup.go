@@ -13,9 +13,6 @@ func (r *Registry) Lookup(ctx context.Context, nodeName string) (*membership.Rec
 		return nil, err
 	}
 	n, err := r.readNode(ctx, nodeName)
-	if err == nil && n == nil {
-		r.recent.addFree(nodeName)
-	}
 	if err != nil || n == nil {
 		return nil, err
 	}

@@ -151,6 +151,7 @@ func (r *Registry) write(ctx context.Context, object client.Object) error {
 	if object.GetResourceVersion() == "" {
 		err = r.writer.Create(ctx, object)
 	} else {
+		object.SetManagedFields([]metav1.ManagedFieldsEntry{{}}) // none: who alone writes it has no use for them
 		err = r.writer.Update(ctx, object)
 	}
 	if err != nil {

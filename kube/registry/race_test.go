@@ -27,7 +27,7 @@ func TestIncompleteReservation(t *testing.T) {
 	for name, prepare := range map[string]func(w *world){
 		"without pointers":             func(w *world) { w.dying(2, false, reserve(w)) },
 		"without that of the UID":      func(w *world) { w.dying(3, false, reserve(w)) },
-		"with those of an earlier one": func(w *world) { w.mustReserve(c); w.clock.advance(time.Second); w.dying(1, true, reserve(w)) },
+		"with those of an earlier one": func(w *world) { w.mustReserve(c); w.clock.advance(time.Second); w.dying(2, true, reserve(w)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

@@ -22,6 +22,7 @@ import (
 type Registry struct {
 	scope  membership.Scope
 	reader client.Reader
+	stale  client.Reader // may be nil
 	writer client.Writer
 	now    func() time.Time
 	recent *recent
@@ -29,14 +30,16 @@ type Registry struct {
 
 // Options are the choices of [New].
 type Options struct {
+	// Stale reads the same objects out of a cache that may be behind, for [Registry.Stale].
+	// Nil means that there is none.
+	Stale client.Reader
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
 // New makes a registry. The reader must be live, such as a manager's GetAPIReader: one
 // that answers out of a cache refuses machines that are no more and admits what it has
-// not seen yet, until the write. Over a cache a registry is good for look-ups alone
-// (membership.FirstUseConfig.Stale). Reader and writer know the types of package v1alpha1.
+// not seen yet, until the write. Reader and writer know the types of package v1alpha1.
 // The error is that of membership.Scope.Check, or refusal.CheckConfig.
 func New(scope membership.Scope, reader client.Reader, writer client.Writer, options Options) (*Registry, error) {
 	if err := scope.Check(); err != nil {
@@ -51,7 +54,24 @@ func New(scope membership.Scope, reader client.Reader, writer client.Writer, opt
 	if options.Now == nil {
 		options.Now = time.Now
 	}
-	return &Registry{scope: scope, reader: reader, writer: writer, now: options.Now, recent: newRecent()}, nil
+	return &Registry{scope: scope, reader: reader, stale: options.Stale, writer: writer, now: options.Now, recent: newRecent()}, nil
+}
+
+// Stale returns the registry over Options.Stale, nil where there is none. It is good for
+// look-ups alone (membership.FirstUseConfig.Stale). A record that they find may be given to
+// this registry's Bind, whose write fails if it is the latest no more.
+func (r *Registry) Stale() *Registry {
+	if r.stale == nil {
+		return nil
+	}
+	return r.over(r.stale)
+}
+
+// over is the registry over another reader.
+func (r *Registry) over(reader client.Reader) *Registry {
+	over := *r
+	over.reader = reader
+	return &over
 }
 
 // attempts is how often a call looks again that lost a race. Each time somebody else has
@@ -82,8 +102,7 @@ func (s *surroundings) pointers() []*pointer {
 	return all
 }
 
-// newcomer is what stands around a claim whose name is known to be free, as long as its
-// machine and its Machine UID are new as well.
+// newcomer is what stands around a claim whose name, machine and Machine UID are all new.
 func newcomer(c *membership.Claim) *surroundings {
 	s := new(surroundings)
 	if c.Machine != "" {
@@ -153,8 +172,8 @@ func (r *Registry) own(n *node) error {
 // Reserve claims a node name for a machine; see membership.Registry. It writes the node's
 // object and each pointer. A bound record whose pointer was deleted gets it again.
 //
-// Where this registry has just found the name free it reads nothing: it makes the objects,
-// and each can only be made while there is none. Where there is one it looks.
+// It reads nothing at first: it makes the objects, and each can only be made while there is
+// none. Where there is one it looks.
 func (r *Registry) Reserve(ctx context.Context, claim membership.Claim, deadline time.Time) (*membership.Record, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -163,19 +182,23 @@ func (r *Registry) Reserve(ctx context.Context, claim membership.Claim, deadline
 		return nil, err
 	}
 	var mine *node
+	s := newcomer(&claim)
 	for range attempts {
-		n, err := r.reserve(ctx, &claim, deadline, &mine)
+		n, err := r.reserve(ctx, s, &claim, deadline, &mine)
 		if err == nil {
 			n.complete = true
 			r.recent.add(n)
 			return clone(n.record), nil
 		}
+		if errors.Is(err, errSwapped) {
+			if s, err = r.look(ctx, &claim); err == nil {
+				continue
+			}
+		}
 		if refused(err) && mine != nil {
 			_ = r.drop(ctx, mine) // else it ends by its deadline
 		}
-		if !errors.Is(err, errSwapped) {
-			return nil, err
-		}
+		return nil, err
 	}
 	if mine != nil {
 		_ = r.drop(ctx, mine)
@@ -184,16 +207,7 @@ func (r *Registry) Reserve(ctx context.Context, claim membership.Claim, deadline
 }
 
 // reserve tries once. mine is the reservation that this call has made so far.
-func (r *Registry) reserve(ctx context.Context, claim *membership.Claim, deadline time.Time, mine **node) (*node, error) {
-	var s *surroundings
-	if *mine == nil && r.recent.takeFree(claim.NodeName) {
-		s = newcomer(claim)
-	} else {
-		var err error
-		if s, err = r.look(ctx, claim); err != nil {
-			return nil, err
-		}
-	}
+func (r *Registry) reserve(ctx context.Context, s *surroundings, claim *membership.Claim, deadline time.Time, mine **node) (*node, error) {
 	change, err := s.held.Reserve(*claim, deadline, r.now())
 	if err != nil {
 		return nil, err
@@ -279,13 +293,21 @@ func (r *Registry) bind(ctx context.Context, n *node, record *membership.Record)
 }
 
 // complete says whether the pointers of a reservation name its version. The one that is
-// written last stands for both: the other was written before it, and whoever takes that one
-// away ends the reservation first.
+// written last stands for both: the other was written before it, and whoever takes one away
+// ends the reservation first. For the same reason it is enough that a cache has seen it.
 func (r *Registry) complete(ctx context.Context, n *node) error {
 	kind := byMachine()
 	if n.record.MachineUID != "" {
 		kind = byMachineUID()
 	}
+	if r.stale != nil && r.over(r.stale).has(ctx, n, kind) == nil {
+		return nil
+	}
+	return r.has(ctx, n, kind)
+}
+
+// has says whether the pointer of one kind names the version of a reservation.
+func (r *Registry) has(ctx context.Context, n *node, kind pointerKind) error {
 	p, err := r.readPointer(ctx, kind, kind.of(&n.record.Claim), n)
 	if err != nil {
 		return err

@@ -107,6 +107,13 @@ func (s *Store) write(ctx context.Context, f func() error) error {
 	return after
 }
 
+// reset takes managed fields away whose writer wants none.
+func reset(o client.Object) {
+	if m := o.GetManagedFields(); len(m) == 1 && reflect.DeepEqual(m[0], metav1.ManagedFieldsEntry{}) {
+		o.SetManagedFields(nil)
+	}
+}
+
 func (s *Store) put(o client.Object) error {
 	s.version++
 	o.SetResourceVersion(strconv.Itoa(s.version))
@@ -153,6 +160,7 @@ func (s *Store) Update(ctx context.Context, o client.Object, _ ...client.UpdateO
 		if old.GetResourceVersion() != o.GetResourceVersion() || old.GetUID() != o.GetUID() {
 			return apierrors.NewConflict(resource(o), o.GetName(), nil)
 		}
+		reset(o)
 		o.SetDeletionTimestamp(old.GetDeletionTimestamp())
 		if o.GetDeletionTimestamp() != nil && len(o.GetFinalizers()) == 0 {
 			delete(s.objects, key(o, o.GetName()))
