@@ -84,22 +84,29 @@ func New(c Config) (*Keeper, error) {
 func (*Keeper) NeedLeaderElection() bool { return false }
 
 // Start reads the Secret until ctx is over, three times as often as attest.MaxRingAge
-// asks for. While it cannot be read the ring grows stale: then nothing is verified, and
-// everything is to be tried again.
+// asks for, and sooner after it could not be read. As long as that lasts the ring grows stale:
+// then nothing is verified, and everything is to be tried again.
 func (k *Keeper) Start(ctx context.Context) error {
-	tick := time.NewTicker(attest.MaxRingAge / 3)
-	defer tick.Stop()
+	const pause = attest.MaxRingAge / 3
+	retry := firstRetry
 	for {
-		if err := k.Refresh(ctx); err != nil && ctx.Err() == nil {
+		wait := pause
+		if err := k.Refresh(ctx); err == nil {
+			retry = firstRetry
+		} else if ctx.Err() == nil {
 			log.FromContext(ctx).Error(err, "the key ring was not read", "secret", k.c.Secret.String())
+			wait, retry = min(retry, pause), min(2*retry, pause)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-time.After(wait):
 		}
 	}
 }
+
+// firstRetry is how long after a ring could not be read it is read again, at first.
+const firstRetry = time.Second
 
 // Refresh reads the Secret once, and makes a key where there is none or the newest is old.
 // Of several replicas that do so at once one wins, and the others take its key.

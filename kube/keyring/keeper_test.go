@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -138,6 +139,50 @@ func TestStartEndsWithItsContext(t *testing.T) {
 	if keeper.NeedLeaderElection() {
 		t.Error("a replica that does not lead would not read the ring")
 	}
+}
+
+// unread is a reader that notes when it was asked, and fails for the first times.
+type unread struct {
+	client.Reader
+	fails int
+	at    []time.Time
+}
+
+func (u *unread) Get(ctx context.Context, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+	u.at = append(u.at, time.Now())
+	if len(u.at) <= u.fails {
+		return errors.New("not yet")
+	}
+	return u.Reader.Get(ctx, key, o, options...)
+}
+
+// TestStartRetries reads a ring that could not be read after a second, then later and later,
+// and one that was read in its time.
+func TestStartRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := store(t)
+		reader := &unread{Reader: c, fails: 7}
+		k := config(c)
+		k.Reader = reader
+		keeper, err := keyring.New(k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		if err := keeper.Start(ctx); err != nil {
+			t.Error(err)
+		}
+		want := []time.Duration{1, 2, 4, 8, 16, 20, 20, 20, 20}
+		for i, seconds := range want {
+			if i+1 >= len(reader.at) || reader.at[i+1].Sub(reader.at[i]) != seconds*time.Second {
+				t.Fatalf("read at %v, want pauses of %v seconds", reader.at, want)
+			}
+		}
+		if err := keeper.Check(nil); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestConfig(t *testing.T) {
