@@ -65,17 +65,18 @@ func addReconciler(ctx context.Context, m manager.Manager, f program.Flags, s *s
 	if err != nil {
 		return fmt.Errorf("the registry's cache: %w", err)
 	}
+	if err := program.CacheNodes(ctx, m); err != nil {
+		return fmt.Errorf("the cache of Nodes: %w", err)
+	}
 	var records, cached registry.Several
 	members, err := s.NewMembers(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
-		live, err := registry.New(scope, m.GetAPIReader(), m.GetClient(), registry.Options{})
+		live, err := registry.New(scope, m.GetAPIReader(), m.GetClient(), registry.Options{Stale: nodes})
 		if err != nil {
 			return nil, nil, err
 		}
-		records = append(records, live)
-		stale, err := registry.New(scope, nodes, m.GetClient(), registry.Options{})
-		cached = append(cached, stale)
-		return live, stale, err
-	}, program.NodeExists(m.GetAPIReader()))
+		records, cached = append(records, live), append(cached, live.Stale())
+		return live, live.Stale(), nil
+	}, program.NodeExists(m.GetCache(), m.GetAPIReader()))
 	if err != nil {
 		return err
 	}

@@ -78,8 +78,11 @@ func run(ctx context.Context, f program.Flags, s *settings.Settings) error {
 // addReconciler makes what signs.
 func addReconciler(m manager.Manager, f program.Flags, s *settings.Settings, ring *attest.KeyRing, machines *settings.Machines, ca signer.Authority, names []string) error {
 	members, err := s.NewMembers(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
-		records, err := registry.New(scope, m.GetAPIReader(), m.GetClient(), registry.Options{})
-		return records, nil, err
+		records, err := registry.New(scope, m.GetAPIReader(), m.GetClient(), registry.Options{Stale: registry.Remembered(m.GetAPIReader())})
+		if err != nil {
+			return nil, nil, err
+		}
+		return records, records.Stale(), nil
 	}, program.NodeExists(m.GetAPIReader()))
 	if err != nil {
 		return err

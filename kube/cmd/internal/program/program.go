@@ -19,15 +19,12 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -142,17 +139,6 @@ func NewManager(name string, f Flags, s *settings.Settings, a Addresses) (manage
 		return nil, err
 	}
 	return m, m.AddHealthzCheck("ping", healthz.Ping)
-}
-
-// NodeExists asks the API server whether there is a Node of a name.
-func NodeExists(reader client.Reader) func(ctx context.Context, nodeName string) (bool, error) {
-	return func(ctx context.Context, nodeName string) (bool, error) {
-		err := reader.Get(ctx, client.ObjectKey{Name: nodeName}, new(corev1.Node))
-		if apierrors.IsNotFound(err) {
-			return false, nil
-		}
-		return err == nil, err
-	}
 }
 
 // Synced says, for a readiness check, whether the manager's caches have what they watch.
