@@ -235,6 +235,10 @@ func TestController(t *testing.T) {
 	false1 := c.approvedByHand(t, c.admin, c.plain(t, node, csr.SignerKubeAPIServerClientKubelet)) // before anybody is there who signs
 	false2 := c.approvedByHand(t, c.admin, c.plain(t, node, csr.SignerKubeletServing))
 	c.reservedLongAgo(t, node)
+	former := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: other.Name}}
+	if err := c.admin.Create(t.Context(), former); err != nil {
+		t.Fatal(err)
+	}
 	replicas := map[string]*replica{}
 	for _, name := range []string{"replica-1", "replica-2"} {
 		replicas[name] = c.startController(t, program, name, firstUse)
@@ -255,10 +259,24 @@ func TestController(t *testing.T) {
 	c.startSigner(t)
 	leaf := c.joins(t, bootstrapper, node)
 	t.Run("serving certificates", func(t *testing.T) { testServing(t, c, node, leaf) })
+	t.Run("a name that has a Node", func(t *testing.T) {
+		challenge, err := challenged(t, bootstrapper, other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := other.Attester.Answer(t.Context(), challenge, other.Certified, other.Subject)
+		if err != nil {
+			t.Fatal(err)
+		}
+		denied(t, bootstrapper, file(t, bootstrapper, answer), "NotAMember")
+		if err := c.admin.Delete(t.Context(), former); err != nil {
+			t.Fatal(err)
+		}
+	})
 	t.Run("another node joins", func(t *testing.T) {
 		before := len(c.audit(t))
 		c.joins(t, bootstrapper, other)
-		c.checkCost(t, c.audit(t)[before:], 11, 3) // one of each where the cache is behind: TestThroughput has the usual cost
+		c.checkCost(t, c.audit(t)[before:], 11, 3) // where caches are behind, and its Node has just gone: TestThroughput has the usual cost
 	})
 	t.Run("who waits may watch", func(t *testing.T) { c.watchesOwn(t, node) })
 	t.Run("a machine that the inventory has not", func(t *testing.T) {
