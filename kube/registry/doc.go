@@ -7,7 +7,8 @@
 //
 // An API server changes one object at a time. The node's object decides; a machine and a
 // Machine UID each have a pointer to it that counts only while the node's object has them.
-// Every write states the resource version that it is made over, and every read is live.
+// Every write states the resource version that it is made over, and every read is live, but
+// for those that the write after it proves (Options.Stale).
 //
 // A reservation writes the node's object first, then the machine's pointer, then that of the
 // Machine UID, each with the version that the node's object has got: so a reservation is
