@@ -81,7 +81,7 @@ func (v *Verifier) makeChallenge(ctx context.Context, k *openKind, hello HelloEv
 	if err != nil {
 		return nil, err
 	}
-	c := &message.Challenge{Binding: *b, Clear: secret}
+	c := &message.Challenge{Clear: secret}
 	switch {
 	case (credential != nil) != (b.Road == message.RoadEK):
 		return nil, k.fault("a credential, or none, on road "+b.Road.String(), "one on road ek alone")
@@ -89,7 +89,7 @@ func (v *Verifier) makeChallenge(ctx context.Context, k *openKind, hello HelloEv
 		c.Clear = nil
 		c.Credential = &message.Credential{IDObject: credential.IDObject, EncryptedSecret: credential.EncryptedSecret}
 	}
-	return c.Marshal()
+	return c.MarshalAround(der)
 }
 
 // expected is the Binding as the verifier knows it: everything but key, nonce

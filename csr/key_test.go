@@ -56,6 +56,31 @@ func TestCanonicalSPKIIsWhatX509Writes(t *testing.T) {
 	}
 }
 
+// The lengths in the encoding of an RSA key have one byte, two or three.
+func TestCanonicalSPKIOfEachLength(t *testing.T) {
+	for _, n := range []int{1, 110, 127, 128, 220, 254, 255, 256, 257, 512, 1 << 10, 1<<15 - 2, 1<<15 - 1, 1 << 15, 1<<16 + 1} {
+		for bits := 8*n - 9; bits <= 8*n+1; bits++ {
+			if bits < 2 {
+				continue
+			}
+			low := new(big.Int).Lsh(big.NewInt(1), uint(bits-1))
+			for _, modulus := range []*big.Int{low, new(big.Int).Sub(new(big.Int).Lsh(low, 1), big.NewInt(1))} {
+				for _, exponent := range []int{3, 65537, 65539} {
+					key := &rsa.PublicKey{N: modulus, E: exponent}
+					want, err := x509.MarshalPKIXPublicKey(key)
+					if err != nil {
+						t.Fatal(err)
+					}
+					got, err := CanonicalSPKI(key)
+					if err != nil || !bytes.Equal(got, want) {
+						t.Errorf("%d bits, exponent %d: %v, or another encoding", bits, exponent, err)
+					}
+				}
+			}
+		}
+	}
+}
+
 // shortCoordinate finds a point whose X has a leading zero byte.
 func shortCoordinate(t *testing.T) *ecdsa.PublicKey {
 	t.Helper()

@@ -43,7 +43,7 @@ func next(set, previous *cryptobyte.String) bool {
 // readName reads the content of a Name: sets of attributes, none empty, each in the
 // order of DER.
 func readName(name cryptobyte.String) ([]NameAttribute, error) {
-	attributes := make([]NameAttribute, 0, 4)
+	attributes := make([]NameAttribute, 0, 2)
 	for rdn := 0; !name.Empty(); rdn++ {
 		var set, previous cryptobyte.String
 		if !name.ReadASN1(&set, cryptobyteasn1.SET) || set.Empty() {

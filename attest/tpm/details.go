@@ -90,7 +90,7 @@ func (d *Details) fillStatement(in *statement.CertifyInput) {
 	d.resident = in.TPMResident()
 	d.SignatureHash = tpmwire.HashOf(in.Sig.Hash)
 	plain := in.SignedByPrimary(tpm2.TPMRHEndorsement)
-	d.AKPrimary = slices.ContainsFunc(primaryHierarchies[:], in.SignedByPrimary)
+	d.AKPrimary = plain || slices.ContainsFunc(primaryHierarchies[:], in.SignedByPrimary)
 	d.Clock = &Clock{
 		Milliseconds:    in.Attest.Clock,
 		ResetCount:      in.Attest.ResetCount,

@@ -11,7 +11,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
@@ -103,6 +102,7 @@ type evidence struct {
 	ak       *tpmcert.AKPresented // on road EK nil
 	ek       *tpmcert.EKPresented // on road AK nil
 	akPublic *statement.Public
+	akName   []byte // once it has been needed
 	akKey    crypto.PublicKey
 }
 
@@ -149,13 +149,11 @@ func (e *evidence) readAK(certificates [][]byte) (err error) {
 // present names the machine by the key that carries the trust.
 func (e *evidence) present() (*attest.Presented, error) {
 	p := &attest.Presented{Road: e.road}
-	carrier := e.akKey
 	if e.road == attest.RoadEK {
-		carrier, p.AKName, p.Machine = e.ek.Key(), e.akPublic.Name(), e.ek.Identity()
-	}
-	var err error
-	if p.MachineKey, err = csr.CanonicalSPKI(carrier); err != nil {
-		return nil, &Error{Check: attest.CheckIdentity, Got: "an AK certificate for another kind of key", Want: "RSA or ECDSA", Err: err}
+		e.akName = e.akPublic.Name()
+		p.MachineKey, p.AKName, p.Machine = e.ek.SPKI(), e.akName, e.ek.Identity()
+	} else if p.MachineKey = e.ak.SPKI(); p.MachineKey == nil {
+		return nil, &Error{Check: attest.CheckIdentity, Got: "an AK certificate for another kind of key", Want: "RSA or ECDSA"}
 	}
 	return p, nil
 }
@@ -301,6 +299,7 @@ func (a *answer) Present() (p *attest.Presented, err error) {
 func (a *answer) Check(q *attest.Inquiry) error {
 	a.in = statement.CertifyInput{
 		AK:     a.evidence.akPublic,
+		AKName: a.evidence.akName,
 		AKKey:  a.evidence.akKey,
 		Covers: func(data []byte) error { return q.Covers(labelCertify, data) },
 		Options: statement.CertifyOptions{
@@ -379,5 +378,5 @@ func (d *Details) checkProfile(road attest.Road) error {
 	return nil
 }
 
-// hierarchyEndorsement and the others are what a primary key can be below.
-var primaryHierarchies = [...]tpm2.TPMHandle{tpm2.TPMRHEndorsement, tpm2.TPMRHOwner, tpm2.TPMRHPlatform}
+// primaryHierarchies are what a primary key can be below, beside the endorsement hierarchy.
+var primaryHierarchies = [...]tpm2.TPMHandle{tpm2.TPMRHOwner, tpm2.TPMRHPlatform}

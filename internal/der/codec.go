@@ -16,7 +16,6 @@ type Codec struct {
 	message string
 	in      cryptobyte.String   // what is left to read
 	out     *cryptobyte.Builder // nil where the message is read
-	frame   cryptobyte.Builder  // of the message that is written
 	err     error
 }
 
@@ -24,6 +23,7 @@ type Codec struct {
 func Marshal(message string, fields func(*Codec)) ([]byte, error) {
 	var w struct { // one allocation for most messages
 		Codec
+		frame  cryptobyte.Builder
 		buffer [640]byte
 	}
 	w.message, w.frame = message, *cryptobyte.NewBuilder(w.buffer[:0])

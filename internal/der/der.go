@@ -140,12 +140,15 @@ func checkInt(message, field string, v, limit int64) error {
 }
 
 // AddText writes a UTF8String.
-func AddText(b *cryptobyte.Builder, v string) {
-	b.AddASN1(asn1.UTF8String, func(b *cryptobyte.Builder) { b.AddBytes([]byte(v)) })
-}
+func AddText(b *cryptobyte.Builder, v string) { AddTagged(b, asn1.UTF8String, []byte(v)) }
 
-// AddTagged writes v under a tag of the caller's.
+// AddTagged writes v under a tag of the caller's. A short v costs no builder of its own.
 func AddTagged(b *cryptobyte.Builder, tag asn1.Tag, v []byte) {
+	if len(v) < 0x80 && tag&0x1f != 0x1f {
+		b.AddUint16(uint16(tag)<<8 | uint16(len(v)))
+		b.AddBytes(v)
+		return
+	}
 	b.AddASN1(tag, func(b *cryptobyte.Builder) { b.AddBytes(v) })
 }
 

@@ -218,6 +218,12 @@ func (c *Challenge) Marshal() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return c.MarshalAround(binding)
+}
+
+// MarshalAround is Marshal for who has the DER of the Binding already: c.Binding is not
+// looked at.
+func (c *Challenge) MarshalAround(binding []byte) ([]byte, error) {
 	return der.Marshal("challenge", func(k *der.Codec) { c.fields(k, &binding) })
 }
 

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
 
+	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -165,12 +166,10 @@ func (v *Signature) MarshalECDSA() ([]byte, error) {
 // addUnsigned adds a magnitude as a minimal INTEGER.
 func addUnsigned(b *cryptobyte.Builder, v []byte) {
 	v = withoutLeadingZeros(v)
-	b.AddASN1(asn1.INTEGER, func(b *cryptobyte.Builder) {
-		if len(v) == 0 || v[0]&0x80 != 0 {
-			b.AddUint8(0)
-		}
-		b.AddBytes(v)
-	})
+	if len(v) == 0 || v[0]&0x80 != 0 {
+		v = append([]byte{0}, v...)
+	}
+	der.AddTagged(b, asn1.INTEGER, v)
 }
 
 func checkSignatureSize(b []byte) error {

@@ -198,7 +198,9 @@ func (in *CertifyInput) readAK(akPublic []byte) (err error) {
 	if in.AK == nil {
 		return nil
 	}
-	in.AKName = in.AK.Name()
+	if in.AKName == nil {
+		in.AKName = in.AK.Name()
+	}
 	if in.AKKey == nil {
 		in.AKKey, err = in.AK.Key()
 	}

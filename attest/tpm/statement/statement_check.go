@@ -49,7 +49,7 @@ type CertifyInput struct {
 	Sig    *Signature
 	Public *Public // the certified key's
 	AK     *Public // the attestation key's, nil where only its key is known
-	AKName []byte  // the Name of ak
+	AKName []byte  // the Name of AK; nil where Parse is to compute it
 	AKKey  crypto.PublicKey
 
 	// Covers, where it is not nil, compares the qualifying data in the place of

@@ -3,6 +3,7 @@ package tpmcert
 import (
 	"context"
 	"crypto"
+	"crypto/sha256"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -95,7 +96,8 @@ func ParseAKPresented(certificates [][]byte) (*AKPresented, error) {
 	// crypto/x509 knows no TCG directory name and calls a critical subjectAltName of
 	// that form unhandled. It has been handled now.
 	leaf.UnhandledCriticalExtensions = slices.DeleteFunc(leaf.UnhandledCriticalExtensions, oid.SubjectAltName.Equal)
-	return &AKPresented{sentChain: sentChain{leaf: leafOf(leaf), above: certificates[1:]}, san: san}, nil
+	spki, _ := csr.CanonicalSPKI(leaf.PublicKey)
+	return &AKPresented{sentChain: sentChain{spki: spki, leaf: &certificate{Certificate: leaf}, above: certificates[1:]}, san: san}, nil
 }
 
 // Leaf is the AK's certificate.
@@ -151,9 +153,13 @@ func (v *AKVerifier) verify(ctx context.Context, w *links, p *AKPresented, now t
 	return nil, chainErr
 }
 
-// identify asks a source. A subjectAltName has been read already.
+// identify asks a source. A subjectAltName has been read already, and a key encoded.
 func (p *AKPresented) identify(s IdentitySource, profile *Profile) (attest.Identity, error) {
 	switch s := s.(type) {
+	case AKIdentity:
+		if p.spki != nil {
+			return digestIdentity(AKIdentityKind, sha256.Sum256(p.spki)), nil
+		}
 	case OtherNameIdentity:
 		return s.find(p.san)
 	case HardwareIdentity:

@@ -5,7 +5,6 @@ import (
 	"crypto"
 	"crypto/rsa"
 	"crypto/sha1"
-	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
@@ -23,10 +22,8 @@ const CheckCertificateSHA1 Check = "certificate-sha1"
 // signature and at any time. It is not changed after it has been made.
 type certificate struct {
 	*x509.Certificate
-	sum [sha256.Size]byte // over the DER
 
 	// What follows is known of CAs alone.
-	spki   [sha256.Size]byte // over the SubjectPublicKeyInfo
 	key    crypto.PublicKey
 	unfit  error     // why it can certify nothing, or nil
 	usages []oid.OID // the only ones that it may certify for; nil for all
@@ -34,15 +31,9 @@ type certificate struct {
 	constrained bool
 }
 
-// leafOf is a certificate at the lower end of a chain.
-func leafOf(c *x509.Certificate) *certificate {
-	return &certificate{Certificate: c, sum: sha256.Sum256(c.Raw)}
-}
-
 // caOf is a certificate above others.
 func caOf(c *x509.Certificate, root bool) *certificate {
-	out := leafOf(c)
-	out.spki, out.key = sha256.Sum256(c.RawSubjectPublicKeyInfo), keyOf(c)
+	out := &certificate{Certificate: c, key: keyOf(c)}
 	out.constrained = slices.ContainsFunc(c.Extensions, looksAtLeaves)
 	if out.unfit = statement.CheckKeyStrength(out.key); out.unfit == nil {
 		out.unfit = checkCA(c, root)

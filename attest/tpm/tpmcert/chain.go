@@ -27,7 +27,7 @@ type chainSearch struct {
 	allowSHA1     bool
 	sha1Tolerance string // how an error says that there is one
 	namesOnly     bool   // ask for no signature and no validity: only to say what is wrong
-	failure       *chainFailure
+	failure       chainFailure
 	stopped       error // nothing more is to be looked at: over budget, or given up
 }
 
@@ -41,8 +41,9 @@ type chainFailure struct {
 
 // run returns the first chain that holds, leaf first and root last.
 func (s *chainSearch) run(ctx context.Context, leaf *certificate, above []*certificate) ([]*certificate, *chainFailure) {
-	s.failure = nil
-	chain, usages := []*certificate{leaf}, s.usages
+	s.failure = chainFailure{}
+	// No search looks at two chains at a time, so that one array holds each of them.
+	chain, usages := append(make([]*certificate, 0, MaxChainLinks+1), leaf), s.usages
 	for _, c := range above {
 		if usages = s.step(chain, usages, c); usages == nil {
 			break
@@ -63,15 +64,15 @@ func (s *chainSearch) run(ctx context.Context, leaf *certificate, above []*certi
 			s.failure.err = refuse(CheckCertificateChain, "a chain that ends at issuer "+nameText(missing.Issuer),
 				"one of the roots, or an intermediate that leads there")
 		}
-		return nil, s.failure
+		return nil, new(s.failure)
 	}
 	return chain, nil
 }
 
 // fail notes a dead end, if none higher up is known.
 func (s *chainSearch) fail(depth int, missing *certificate, err error) {
-	if s.failure == nil || depth > s.failure.depth || depth == s.failure.depth && s.failure.missing != nil && missing == nil {
-		s.failure = &chainFailure{depth, missing, err}
+	if depth > s.failure.depth || depth == s.failure.depth && s.failure.missing != nil && missing == nil {
+		s.failure = chainFailure{depth, missing, err}
 	}
 }
 
@@ -88,7 +89,7 @@ func (s *chainSearch) extend(ctx context.Context, chain []*certificate, usages [
 		if s.step(chain, usages, root) == nil {
 			continue
 		}
-		if whole := append(slices.Clip(chain), root); s.signed(ctx, whole) {
+		if whole := append(chain, root); s.signed(ctx, whole) {
 			return whole
 		}
 	}
@@ -98,7 +99,7 @@ func (s *chainSearch) extend(ctx context.Context, chain []*certificate, usages [
 				continue // a root that is none of ours
 			}
 			if next := s.step(chain, usages, c); next != nil {
-				if whole := s.extend(ctx, append(slices.Clip(chain), c), next); whole != nil {
+				if whole := s.extend(ctx, append(chain, c), next); whole != nil {
 					return whole
 				}
 			}
@@ -112,7 +113,7 @@ func (s *chainSearch) extend(ctx context.Context, chain []*certificate, usages [
 // where there is no way on.
 func (s *chainSearch) step(chain []*certificate, usages []oid.OID, issuer *certificate) []oid.OID {
 	top := chain[len(chain)-1]
-	if s.stopped != nil || !names(top.Certificate, issuer.Certificate) || issuer.sum == chain[0].sum || slices.ContainsFunc(chain[1:], issuer.sameSubject) {
+	if s.stopped != nil || !names(top.Certificate, issuer.Certificate) || issuer.Equal(chain[0].Certificate) || slices.ContainsFunc(chain[1:], issuer.sameSubject) {
 		return nil
 	}
 	if s.stopped = s.work.step(); s.stopped != nil {

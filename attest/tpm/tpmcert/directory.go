@@ -2,7 +2,6 @@ package tpmcert
 
 import (
 	"crypto/x509"
-	"slices"
 
 	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
@@ -31,7 +30,7 @@ func (d DirectoryName) whole() bool { return d.Manufacturer != "" && d.Model != 
 type subjectAltName struct {
 	critical   bool
 	directory  DirectoryName
-	stated     []oid.OID // the TCG attributes that are there
+	stated     [3]bool // whether manufacturer, model and version are there
 	otherNames []otherName
 	// modules are attributes of a directory name that are a HardwareModuleName.
 	modules []cryptobyte.String
@@ -70,7 +69,7 @@ func parseSubjectAltName(cert *x509.Certificate) (*subjectAltName, error) {
 	san := &subjectAltName{}
 	for i := range cert.Extensions {
 		e := &cert.Extensions[i]
-		if !oid.SubjectAltName.Equal(e.Id) {
+		if !is(e, oid.SubjectAltName) {
 			continue
 		}
 		san.critical = e.Critical
@@ -151,13 +150,14 @@ func (san *subjectAltName) readDirectory(rdns cryptobyte.String) error {
 func (san *subjectAltName) setAttribute(id oid.OID, tag asn1.Tag, value []byte) error {
 	d := &san.directory
 	var field *string
+	var stated *bool
 	switch id {
 	case oid.TCGAtTPMManufacturer:
-		field = &d.Manufacturer
+		field, stated = &d.Manufacturer, &san.stated[0]
 	case oid.TCGAtTPMModel:
-		field = &d.Model
+		field, stated = &d.Model, &san.stated[1]
 	case oid.TCGAtTPMVersion:
-		field = &d.Version
+		field, stated = &d.Version, &san.stated[2]
 	case oid.HardwareModuleName:
 		if tag == asn1.SEQUENCE {
 			san.modules = append(san.modules, value)
@@ -166,10 +166,10 @@ func (san *subjectAltName) setAttribute(id oid.OID, tag asn1.Tag, value []byte) 
 	default:
 		return nil
 	}
-	if slices.Contains(san.stated, id) {
+	if *stated {
 		return sanFault("each TCG attribute once")
 	}
-	san.stated = append(san.stated, id)
+	*stated = true
 	text, ok := decodeText(tag, value)
 	if !ok {
 		return sanFault("a TCG attribute of a string type")

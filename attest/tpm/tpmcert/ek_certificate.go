@@ -99,7 +99,8 @@ type EKCertificate struct {
 	// Encoding are the faults of encoding that were found.
 	Encoding EKEncoding
 
-	san *subjectAltName
+	san  *subjectAltName
+	spki []byte // under Digest
 }
 
 // ParseEKCertificate reads an EK certificate as it stands in NV, in a file or in a
@@ -159,9 +160,10 @@ func ParseEK(data []byte) (*EKCertificate, error) {
 	if err := checkEKStrength(ek.PublicKey); err != nil {
 		return nil, err
 	}
-	if ek.Digest, err = csr.SPKIHash(ek.PublicKey); err != nil {
+	if ek.spki, err = csr.CanonicalSPKI(ek.PublicKey); err != nil {
 		return nil, &Error{Check: CheckEKKeyEncoding, Got: "a key without a canonical encoding", Err: err}
 	}
+	ek.Digest = sha256.Sum256(ek.spki)
 	return ek, nil
 }
 
@@ -233,7 +235,7 @@ func (s *TPMSpecification) String() string {
 func parseSpecification(cert *x509.Certificate) (*TPMSpecification, error) {
 	var found *TPMSpecification
 	for i := range cert.Extensions {
-		if !oid.SubjectDirectoryAttributes.Equal(cert.Extensions[i].Id) {
+		if !is(&cert.Extensions[i], oid.SubjectDirectoryAttributes) {
 			continue
 		}
 		in, attributes := cryptobyte.String(cert.Extensions[i].Value), cryptobyte.String(nil)

@@ -77,7 +77,7 @@ func (i *ekIssuer) fetch(ctx context.Context, w *links, cert *certificate) (bool
 			return false, csr.Retry(fmt.Errorf("issuer certificate of %s: %w", refusal.Text(cert.Issuer.String()), err))
 		}
 		w.asked = append(w.asked, id)
-		if c := usableIssuer(der, cert); c != nil && !slices.ContainsFunc(w.fetched, func(f *certificate) bool { return f.sum == c.sum }) {
+		if c := usableIssuer(der, cert); c != nil && !slices.ContainsFunc(w.fetched, func(f *certificate) bool { return f.Equal(c.Certificate) }) {
 			w.fetched = append(w.fetched, c)
 			return true, nil
 		}

@@ -227,7 +227,7 @@ func ParseEKPresented(certificates [][]byte, ekPublic []byte) (*EKPresented, err
 		if err != nil {
 			return nil, err
 		}
-		return &EKPresented{key: key, digest: digest}, nil
+		return &EKPresented{key: key, digest: digest, sentChain: sentChain{spki: ekPublic}}, nil
 	}
 	if err := checkNumber(certificates); err != nil {
 		return nil, err
@@ -237,7 +237,7 @@ func ParseEKPresented(certificates [][]byte, ekPublic []byte) (*EKPresented, err
 		return nil, err
 	}
 	return &EKPresented{key: cert.PublicKey, digest: cert.Digest, cert: cert,
-		sentChain: sentChain{leaf: leafOf(cert.Certificate), above: certificates[1:]}}, nil
+		sentChain: sentChain{spki: cert.spki, leaf: &certificate{Certificate: cert.Certificate}, above: certificates[1:]}}, nil
 }
 
 // verifyEK decides about an EK that has been read. The machine may be nil.

@@ -177,7 +177,7 @@ func (AKIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
 }
 
 func digestIdentity(kind string, sum [message.HashSize]byte) attest.Identity {
-	return attest.Identity(kind + ":sha256:" + hex.EncodeToString(sum[:]))
+	return attest.Identity(hex.AppendEncode(append(make([]byte, 0, 80), kind+":sha256:"...), sum[:]))
 }
 
 // AKIdentityKind is the kind of the identities of keys.

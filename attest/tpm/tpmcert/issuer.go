@@ -115,6 +115,7 @@ func checkProfile(p *Profile) error {
 // sentChain is a leaf with the certificates that came along, as the evidence holds
 // them: the leaf parsed, the rest not.
 type sentChain struct {
+	spki  []byte // canonical, of the leaf's key; nil where that has none
 	leaf  *certificate
 	above [][]byte
 
@@ -122,6 +123,10 @@ type sentChain struct {
 	fault  error          // likewise
 	read   bool
 }
+
+// SPKI is what [csr.CanonicalSPKI] makes of the key that was presented, nil where that is of
+// a kind that it refuses. It must not be changed.
+func (p *sentChain) SPKI() []byte { return p.spki }
 
 // checkNumber refuses more certificates, or larger ones, than a bundle can hold.
 func checkNumber(certificates [][]byte) error {
@@ -151,7 +156,7 @@ func parseChain(leaf *certificate, above [][]byte, known *linkMemory) ([]*certif
 	below := leaf
 	for n, der := range above {
 		number := "certificate " + strconv.Itoa(n+1) + " of the chain"
-		c := known.find(der)
+		c := known.find(der).cert
 		if c == nil {
 			cert, err := x509.ParseCertificate(der)
 			if err != nil {

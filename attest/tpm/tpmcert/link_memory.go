@@ -2,16 +2,11 @@ package tpmcert
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"sync"
 )
 
 // maxKnownCAs bounds a linkMemory. Real issuers have some tens of intermediates.
 const maxKnownCAs = 256
-
-// linkID names one signature: the SHA-256 of the certificate, and of the
-// SubjectPublicKeyInfo of the key that made it.
-type linkID struct{ cert, key [sha256.Size]byte }
 
 // linkMemory remembers the CA certificates whose signatures have been checked and held.
 // That a key made a signature is true at any time and under any policy: all other
@@ -19,49 +14,46 @@ type linkID struct{ cert, key [sha256.Size]byte }
 // remembered, ever come here, so that strangers cannot fill it.
 type linkMemory struct {
 	mu    sync.RWMutex
-	known map[[sha256.Size]byte]*knownCA
+	known map[string]knownCA // by their DER
 }
 
 type knownCA struct {
 	cert     *certificate
-	signedBy [sha256.Size]byte // over the issuer's SubjectPublicKeyInfo
+	signedBy []byte // the issuer's SubjectPublicKeyInfo
 }
 
 func newLinkMemory() *linkMemory {
-	return &linkMemory{known: map[[sha256.Size]byte]*knownCA{}}
+	return &linkMemory{known: map[string]knownCA{}}
 }
 
-// find returns the certificate with that DER, without parsing it again, or nil.
-func (m *linkMemory) find(der []byte) *certificate {
+// find returns what is known of the certificate with that DER, which then need not be parsed
+// again; the zero value for nothing.
+func (m *linkMemory) find(der []byte) knownCA {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	if k := m.known[sha256.Sum256(der)]; k != nil && bytes.Equal(k.cert.Raw, der) {
-		return k.cert
-	}
-	return nil
+	return m.known[string(der)]
 }
 
-func (m *linkMemory) has(id linkID) bool {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	k := m.known[id.cert]
-	return k != nil && k.signedBy == id.key
+// has says whether it is remembered that issuer signed the certificate.
+func (m *linkMemory) has(cert, issuer *certificate) bool {
+	k := m.find(cert.Raw)
+	return k.cert != nil && bytes.Equal(k.signedBy, issuer.RawSubjectPublicKeyInfo)
 }
 
 // add remembers that issuer signed the CA certificate.
 func (m *linkMemory) add(cert, issuer *certificate) {
-	if m.has(linkID{cert.sum, issuer.spki}) {
+	if m.has(cert, issuer) {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.known) >= maxKnownCAs && m.known[cert.sum] == nil {
+	if len(m.known) >= maxKnownCAs && m.known[string(cert.Raw)].cert == nil {
 		for other := range m.known { // the order of a map is random
 			delete(m.known, other)
 			break
 		}
 	}
-	m.known[cert.sum] = &knownCA{cert: cert, signedBy: issuer.spki}
+	m.known[string(cert.Raw)] = knownCA{cert: cert, signedBy: issuer.RawSubjectPublicKeyInfo}
 }
 
 func (m *linkMemory) forget() {

@@ -1,7 +1,9 @@
 package tpmcert
 
 import (
+	"bytes"
 	"context"
+	"crypto/x509"
 	"slices"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -60,15 +62,16 @@ type links struct {
 
 // checkedLink is the outcome of a link.
 type checkedLink struct {
-	linkID
-	err error
+	cert *x509.Certificate
+	key  []byte // that made the signature, as SubjectPublicKeyInfo
+	err  error
 }
 
 func newLinks(b *attest.Budget) *links {
 	if b == nil {
 		b = work.New(MaxChainLinks + MaxFailedLinks)
 	}
-	return &links{Budget: b}
+	return &links{Budget: b, checked: make([]checkedLink, 0, 2)} // most chains have two signatures
 }
 
 // step counts one certificate that is looked at.
@@ -83,11 +86,13 @@ func (w *links) step() error {
 // link checks that issuer signed cert, once for a request, and not at all where that
 // is remembered. What can be said without a public-key operation has been said.
 func (w *links) link(ctx context.Context, known *linkMemory, cert, issuer *certificate) error {
-	id := linkID{cert.sum, issuer.spki}
-	if n := slices.IndexFunc(w.checked, func(c checkedLink) bool { return c.linkID == id }); n >= 0 {
+	same := func(c checkedLink) bool {
+		return c.cert.Equal(cert.Certificate) && bytes.Equal(c.key, issuer.RawSubjectPublicKeyInfo)
+	}
+	if n := slices.IndexFunc(w.checked, same); n >= 0 {
 		return w.checked[n].err
 	}
-	if known.has(id) {
+	if known.has(cert, issuer) {
 		return nil
 	}
 	if w.failed >= MaxFailedLinks {
@@ -104,6 +109,6 @@ func (w *links) link(ctx context.Context, known *linkMemory, cert, issuer *certi
 	if err != nil {
 		w.failed++
 	}
-	w.checked = append(w.checked, checkedLink{id, err})
+	w.checked = append(w.checked, checkedLink{cert.Certificate, issuer.RawSubjectPublicKeyInfo, err})
 	return err
 }

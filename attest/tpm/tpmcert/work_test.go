@@ -250,7 +250,7 @@ func TestBudgetEnds(t *testing.T) {
 	}
 	w = newTestLinks(work.HelloSignatures)
 	w.links = MaxChainLinks + MaxFailedLinks
-	cert := &certificate{}
+	cert := &certificate{Certificate: &x509.Certificate{}}
 	if err := w.link(ctx, newLinkMemory(), cert, cert); !errors.Is(err, attest.CheckBudget) {
 		t.Errorf("links: %v", err)
 	}
