@@ -38,10 +38,11 @@ type FirstUseConfig struct {
 	// name rests for them: who has one can only ask for certificates, and must attest.
 	MaxRecoveryLifetime time.Duration
 	// Stale answers look-ups in Registry out of a cache that may be behind; nil means
-	// Registry. It spares look-ups and decides nothing. Who is refused by it is looked up in
-	// Registry. Of an answer it is believed that the name is free, or reserved for this very
-	// claim: the write that follows is over that, and fails where it is no longer so. A hello
-	// decides nothing, and NodeExists is not asked for one that Stale admits.
+	// Registry. It spares look-ups: who is refused by it is looked up in Registry. Of an answer
+	// it is believed that the name is free, or reserved for this very claim: what is written
+	// before there is a certificate is written over that, and where it is no longer so the name
+	// is looked up in Registry. For OwnSigners the approval comes before that write.
+	// A hello decides nothing, and NodeExists is not asked for one that Stale admits.
 	Stale Lookups
 	// OwnSigners are the signers of whose certificates each is made by a csr.CA, here or in
 	// another process that verifies the answer with a FirstUse of the same registry and
@@ -260,8 +261,8 @@ func (j *joining) reserve(ctx context.Context) (err error) {
 	switch {
 	case j.seen.State == StateBound: // perhaps somebody was quicker
 		return j.checkRejoin(j.seen)
-	case !j.newcomer: // then nobody has asked for a Node
-		return conflict("a record of node "+j.claim.NodeName+" that is gone", "the one that was read")
+	case !j.newcomer: // it was bound when it was looked up: nobody has asked for a Node
+		return j.f.checkNewcomer(ctx, j.r, true)
 	}
 	return nil
 }
@@ -285,7 +286,10 @@ func (j *joining) bind(ctx context.Context, issued *csr.IssuedRecord) error {
 	if j.seen != seen || !errors.Is(err, CheckRegistryConflict) {
 		return err
 	}
-	j.seen = nil
+	if err := j.look(ctx, j.f.c.Registry, true); err != nil {
+		return err
+	}
+	j.seen = nil // a reservation whose maker died is made whole
 	return j.bind(ctx, issued)
 }
 

@@ -274,7 +274,7 @@ func TestFirstUseUndecided(t *testing.T) {
 			}
 		})
 	}
-	// The record goes between the look and the write: nobody has asked for a Node.
+	// The record goes between the look and the write, and a Node comes.
 	f := newFirstUse(t, Scope{})
 	r := answerOf(t, "node-1", "gce:p/1")
 	f.admit(t, r)
@@ -283,10 +283,11 @@ func TestFirstUseUndecided(t *testing.T) {
 		binds++
 		err := f.registry.Release(t.Context(), "node-1", "uid-1")
 		f.at = f.at.Add(testLifetime + 2*message.MaxAnswerAge + 2*time.Second)
+		f.nodes["node-1"] = true
 		return errors.Join(err, conflict("a record that was released", "the one that was read"))
 	}}
-	if _, err := asked(t, f, r); !errors.Is(err, CheckRegistryConflict) || binds != 1 {
-		t.Errorf("got %v after %d calls of Bind, want %s after one", err, binds, CheckRegistryConflict)
+	if _, err := asked(t, f, r); !errors.Is(err, CheckRegistryNode) || binds != 1 {
+		t.Errorf("got %v after %d calls of Bind, want %s after one", err, binds, CheckRegistryNode)
 	}
 }
 

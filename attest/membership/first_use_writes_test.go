@@ -326,12 +326,12 @@ func TestFirstUseStaleAnswers(t *testing.T) {
 			released(t, f, mine)
 			bound(t, f, other)
 			return seen
-		}, CheckRegistryName, 0},
+		}, CheckRegistryName, 1},
 		"reserved for it, and bound by it now": {func(t *testing.T, f *firstUse) *Record {
 			seen := reserved(t, f, mine)
 			bound(t, f, mine)
 			return seen
-		}, "", 0},
+		}, "", 1},
 		"bound by it": {func(t *testing.T, f *firstUse) *Record { return bound(t, f, mine) }, "", 1},
 		"bound by it, and resting now": {func(t *testing.T, f *firstUse) *Record {
 			seen := bound(t, f, mine)
@@ -383,6 +383,76 @@ func TestFirstUseStaleAnswers(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A reservation that only a cache still has, of a name that has got a Node since it went: that
+// nobody asks for a Node of a name that is reserved does not let the machine in.
+func TestFirstUseStaleReservationWithNode(t *testing.T) {
+	for signs, own := range map[string][]string{"Kubernetes' own signer": nil, "our signer": {csr.SignerClientTPM}} {
+		for behind, stale := range map[string]bool{"the cache is behind": true, "without a cache": false} {
+			t.Run(signs+", "+behind, func(t *testing.T) {
+				f := newFirstUse(t, Scope{})
+				mine := Claim{NodeName: "node-1", Machine: "gce:p/1", MachineUID: "uid-1", ProviderID: "test://1"}
+				seen, err := f.registry.Reserve(t.Context(), mine, f.at.Add(time.Minute))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := f.registry.Release(t.Context(), "node-1", "uid-1"); err != nil {
+					t.Fatal(err)
+				}
+				f.nodes["node-1"] = true
+				f.c.OwnSigners = own
+				if stale {
+					f.c.Stale = snapshot{"node-1": seen}
+				}
+				r := answerOf(t, "node-1", "gce:p/1")
+				err = attest.Admit(t.Context(), f, r, nil)
+				if own != nil && err == nil {
+					issued, err1 := csr.RecordOf(nil, &csr.Attested{Checked: r.Checked(), Verified: r.Verified()})
+					if err1 != nil {
+						t.Fatal(err1)
+					}
+					issued.CredentialID = "X509SHA256=00"
+					err = r.Verified().Record(t.Context(), issued)
+				}
+				if !errors.Is(err, CheckRegistryNode) {
+					record, _ := f.registry.Lookup(t.Context(), "node-1")
+					t.Errorf("got %v, want %s; record %+v", err, CheckRegistryNode, record)
+				}
+			})
+		}
+	}
+}
+
+// A bound record that went between look and write, of a name that has a Node by then, is not
+// made again, whether it is to be written as it was or with a provider ID.
+func TestFirstUseGoneWithNode(t *testing.T) {
+	for name, provider := range map[string]string{"as it was": "test://1", "with a provider ID": ""} {
+		t.Run(name, func(t *testing.T) {
+			f := newFirstUse(t, Scope{})
+			seen, err := f.registry.Reserve(t.Context(), Claim{NodeName: "node-1", Machine: "gce:p/1", MachineUID: "uid-1", ProviderID: provider}, f.at.Add(time.Minute))
+			if err == nil {
+				_, err = f.registry.Bind(t.Context(), seen, time.Time{}, nil)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			wrapped := attest.AuthorizerFunc(func(ctx context.Context, r *attest.Result, request *csr.Request) (*attest.Authorization, error) {
+				a, err := f.Authorize(ctx, r, request)
+				if err == nil {
+					err = f.registry.Release(ctx, "node-1", "uid-1")
+					f.nodes["node-1"] = true
+				}
+				return a, err
+			})
+			if err := attest.Admit(t.Context(), wrapped, answerOf(t, "node-1", "gce:p/1"), nil); !errors.Is(err, CheckRegistryNode) {
+				t.Errorf("got %v, want %s", err, CheckRegistryNode)
+			}
+			if record, err := f.registry.Lookup(t.Context(), "node-1"); err != nil || record != nil && record.State == StateBound {
+				t.Errorf("got %+v, %v", record, err)
+			}
+		})
 	}
 }
 

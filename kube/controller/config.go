@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/kube/internal/requests"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -100,6 +101,8 @@ func New(c Config) (*Reconciler, error) {
 		return nil, refusal.Config("Serving.SignerNames", refusal.Quotes(c.Serving.SignerNames), csr.SignerKubeletServing+" alone")
 	case c.Serving != nil && c.Serving.Records != nil:
 		return nil, refusal.Config("Serving.Records", "a function", "Registry")
+	case c.Registry != nil && typednil.Is(c.Registry), c.Stale != nil && typednil.Is(c.Stale):
+		return nil, refusal.Config("Registry or Stale", "that is a nil pointer", "one, or nil")
 	case c.RequesterRate < 0 || c.RequesterBurst < 0 || c.Workers < 0:
 		return nil, refusal.Config("RequesterRate, RequesterBurst and Workers", "a negative one", "0 or more")
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
-	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -30,8 +30,8 @@ type Registry struct {
 
 // Options are the choices of [New].
 type Options struct {
-	// Stale reads the same objects out of a cache that may be behind, for [Registry.Stale].
-	// Nil means that there is none.
+	// Stale reads the same objects out of a cache that may be behind, for [Registry.Stale] and
+	// for the pointers of a reservation that is to be bound. Nil means that there is none.
 	Stale client.Reader
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
@@ -50,6 +50,8 @@ func New(scope membership.Scope, reader client.Reader, writer client.Writer, opt
 		return nil, refusal.Config("reader", "", "one that reads past caches")
 	case writer == nil:
 		return nil, refusal.Config("writer", "", "one")
+	case options.Stale != nil && typednil.Is(options.Stale):
+		return nil, refusal.Config("Options.Stale", "that is a nil pointer", "a reader, or nil")
 	}
 	if options.Now == nil {
 		options.Now = time.Now
@@ -57,12 +59,12 @@ func New(scope membership.Scope, reader client.Reader, writer client.Writer, opt
 	return &Registry{scope: scope, reader: reader, stale: options.Stale, writer: writer, now: options.Now, recent: newRecent()}, nil
 }
 
-// Stale returns the registry over Options.Stale, nil where there is none. It is good for
-// look-ups alone (membership.FirstUseConfig.Stale). A record that they find may be given to
-// this registry's Bind, whose write fails if it is the latest no more.
+// Stale returns the registry over Options.Stale, and this one where there is none. It is good
+// for look-ups alone (membership.FirstUseConfig.Stale). A record that they find may be given
+// to this registry's Bind, whose write fails if it is the latest no more.
 func (r *Registry) Stale() *Registry {
 	if r.stale == nil {
-		return nil
+		return r
 	}
 	return r.over(r.stale)
 }
@@ -245,77 +247,6 @@ func seenName(seen *membership.Record) *membership.Claim {
 		return new(membership.Claim)
 	}
 	return &membership.Claim{NodeName: seen.NodeName}
-}
-
-// Bind makes a reservation final, or takes a bound record, and records the last end and a
-// certificate; see membership.Registry. It is one write. A reservation that is not complete,
-// since whoever made it died, is refused as one that has changed.
-//
-// What this registry has read or written itself it does not read again: the write fails if
-// it has changed.
-func (r *Registry) Bind(ctx context.Context, seen *membership.Record, lastEnd time.Time, issued *csr.IssuedRecord) (*membership.Record, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	if n := r.recent.of(seen); n != nil && r.own(n) == nil {
-		change, err := membership.Held{Name: n.record}.Bind(seen, lastEnd, issued, r.now())
-		if err == nil && change.Action == membership.Put {
-			return r.bind(ctx, n, change.Record)
-		}
-	}
-	s, err := r.look(ctx, seenName(seen))
-	if err != nil {
-		return nil, err
-	}
-	change, err := s.held.Bind(seen, lastEnd, issued, r.now())
-	if err != nil {
-		return nil, err
-	}
-	if change.Action == membership.Keep {
-		return clone(change.Record), nil
-	}
-	return r.bind(ctx, s.name, change.Record)
-}
-
-// bind writes a record over a bound node, or over a reservation that is complete.
-func (r *Registry) bind(ctx context.Context, n *node, record *membership.Record) (*membership.Record, error) {
-	if n.record.State == membership.StateReserved && !n.complete {
-		if err := r.complete(ctx, n); err != nil {
-			return nil, err
-		}
-	}
-	bound, err := r.put(ctx, n, record)
-	if err != nil {
-		return nil, lost(err, record.NodeName)
-	}
-	r.recent.add(bound)
-	return clone(bound.record), nil
-}
-
-// complete says whether the pointers of a reservation name its version. The one that is
-// written last stands for both: the other was written before it, and whoever takes one away
-// ends the reservation first. For the same reason it is enough that a cache has seen it.
-func (r *Registry) complete(ctx context.Context, n *node) error {
-	kind := byMachine()
-	if n.record.MachineUID != "" {
-		kind = byMachineUID()
-	}
-	if r.stale != nil && r.over(r.stale).has(ctx, n, kind) == nil {
-		return nil
-	}
-	return r.has(ctx, n, kind)
-}
-
-// has says whether the pointer of one kind names the version of a reservation.
-func (r *Registry) has(ctx context.Context, n *node, kind pointerKind) error {
-	p, err := r.readPointer(ctx, kind, kind.of(&n.record.Claim), n)
-	if err != nil {
-		return err
-	}
-	if !p.pointsTo(n.record.NodeName) || p.to.Reservation != n.record.Version {
-		return conflict("a reservation of node "+n.record.NodeName+" that does not have its "+kind.what, "one that has")
-	}
-	return nil
 }
 
 // Rebind gives a bound record another machine; see membership.Registry. It is three

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,7 +17,7 @@ func Remembered(live client.Reader) client.Reader { return remembered{live} }
 type remembered struct{ client.Reader }
 
 func (r remembered) Get(ctx context.Context, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
-	err := r.Reader.Get(ctx, key, o, append(options[:len(options):len(options)], &client.GetOptions{Raw: &metav1.GetOptions{ResourceVersion: "0"}})...)
+	err := r.Reader.Get(ctx, key, o, append(slices.Clip(options), &client.GetOptions{Raw: &metav1.GetOptions{ResourceVersion: "0"}})...)
 	if apierrors.IsNotFound(err) {
 		err = r.Reader.Get(ctx, key, o, options...)
 	}

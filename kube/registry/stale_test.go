@@ -8,6 +8,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
 	"github.com/nodeattest/nodeattest/kube/registry"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // frozen is a cache that never follows.
@@ -158,10 +160,57 @@ func TestStolenSinceCached(t *testing.T) {
 	}
 }
 
-// TestStaleOfNone has no cache.
+// TestStaleOfNone has no cache, or a nil pointer in its place.
 func TestStaleOfNone(t *testing.T) {
-	if stale := newRegistry(t, objectstore.New(), at).Stale(); stale != nil {
-		t.Errorf("got %v", stale)
+	r := newRegistry(t, objectstore.New(), at)
+	if stale := r.Stale(); stale != r {
+		t.Errorf("got %v, want the registry", stale)
+	}
+	if _, err := registry.New(membership.Scope{}, objectstore.New(), objectstore.New(), registry.Options{Stale: (*frozen)(nil)}); !errors.Is(err, refusal.CheckConfig) {
+		t.Errorf("got %v, want %s", err, refusal.CheckConfig)
+	}
+}
+
+// TestOwnReservationSeenBehind reserves, sees the reservation in a cache that has no pointers,
+// and binds without a read: that it is whole is not forgotten.
+func TestOwnReservationSeenBehind(t *testing.T) {
+	w := newWorld(t)
+	c := claim("node-1", "1", "uid-1")
+	cache := new(frozen)
+	r := signerOver(t, w, cache, w.clock.now)
+	if _, err := r.Reserve(t.Context(), c, w.clock.now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	*cache = *freeze(t, w.store, membership.Claim{NodeName: c.NodeName})
+	w.store.Counts()
+	seen, err := r.Stale().Lookup(t.Context(), c.NodeName)
+	if err != nil || seen == nil {
+		t.Fatal(seen, err)
+	}
+	if _, err := r.Bind(t.Context(), seen, time.Time{}, nil); err != nil {
+		t.Error(err)
+	}
+	if reads, writes := w.store.Counts(); reads != 0 || writes != 1 {
+		t.Errorf("%d reads and %d writes, want 0 and 1", reads, writes)
+	}
+}
+
+// TestNoManagedFields leaves none where a node's object was written over.
+func TestNoManagedFields(t *testing.T) {
+	w := newWorld(t)
+	c := claim("node-1", "1", "uid-1")
+	w.mustReserve(c)
+	o := new(v1alpha1.AttestedNode)
+	if err := w.store.Get(t.Context(), client.ObjectKey{Name: c.NodeName}, o); err != nil {
+		t.Fatal(err)
+	}
+	o.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}} // as an API server has them of a creation
+	if err := w.store.Update(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	w.mustJoin(c)
+	if err := w.store.Get(t.Context(), client.ObjectKey{Name: c.NodeName}, o); err != nil || len(o.ManagedFields) != 0 {
+		t.Errorf("got %v, %+v", err, o.ManagedFields)
 	}
 }
 

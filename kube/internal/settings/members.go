@@ -47,8 +47,7 @@ func (s *Settings) OwnSigners() []string {
 	return slices.DeleteFunc(slices.Clone(s.Signers.Names), func(name string) bool { return csr.ProviderOf(name) == "" })
 }
 
-// OpenRegistry opens the registry of a scope. stale answers for hellos, out of a cache; nil
-// means the registry.
+// OpenRegistry opens the registry of a scope. stale is membership.FirstUseConfig.Stale.
 type OpenRegistry func(scope membership.Scope) (registry membership.Registry, stale membership.Lookups, err error)
 
 // NewMembers makes the authorizer over a registry for each kind of evidence.
