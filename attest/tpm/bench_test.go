@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/asn1"
+	"encoding/pem"
 	"math/big"
 	"testing"
 	"time"
@@ -158,9 +159,10 @@ func (m *benchmarked) goAttestation(b *testing.B, roots, intermediates *x509.Cer
 // BenchmarkVerify runs its rows by turns, so that all of them meet the same
 // machine, and gives medians: ns-ours of one verification, and what it costs as a
 // multiple of the bare operations (x-ops), of those and the standard library's
-// parsing (x-ops+parse), and of the peer's work (x-peer). "again" is a verifier
-// that has seen the intermediate before, and a peer that has it parsed; "first" one
-// that has not, and a peer that takes it from the evidence.
+// parsing (x-ops+parse), of the peer's work on what others have decoded for it (x-peer), and
+// of that on what we get, a request's PEM (x-peer+pem). "again" is a verifier that has seen
+// the intermediate before, and a peer that has it parsed; "first" one that has not, and a
+// peer that takes it from the evidence.
 func BenchmarkVerify(b *testing.B) {
 	device := tpmsim.New(b, tpmsim.Options{})
 	rsaAK, rsaCertificates := certified(b, device, tpmkind.AKTemplateRSA2048SHA256())
@@ -194,12 +196,17 @@ func (m *benchmarked) race(b *testing.B, first bool) {
 		func() { m.publicKeyOperations(b, parsed, first) },
 		func() { m.publicKeyOperations(b, m.parsing(b, first), first) },
 		func() { m.goAttestation(b, roots, intermediates) },
+		func() {
+			for block, rest := pem.Decode(m.request.Spec.Request); block != nil; block, rest = pem.Decode(rest) {
+			}
+			m.goAttestation(b, roots, intermediates)
+		},
 	}
 	before := func() {}
 	if first {
 		before = m.plane.Config.Kinds[0].(*tpmkind.Kind).ForgetIntermediates
 	}
-	ByTurns(b, before, []string{"x-ops", "x-ops+parse", "x-peer"}, rows...)
+	ByTurns(b, before, []string{"x-ops", "x-ops+parse", "x-peer", "x-peer+pem"}, rows...)
 }
 
 // BenchmarkVerifyAlone is one verification, for profiles.
