@@ -388,7 +388,7 @@ func testRotation(t *testing.T, c *cluster) {
 
 // testMetrics checks what a join and a refusal have counted.
 func testMetrics(t *testing.T, r *replica) {
-	if got := counted(t, r, "nodeattest_challenges_total"); got[`kind="tpm",state="issued"`] != 2 || got[`kind="tpm",state="answered"`] != 2 {
+	if got := counted(t, r, "nodeattest_challenges_total"); got[`kind="tpm",state="issued"`] != 3 || got[`kind="tpm",state="answered"`] != 3 {
 		t.Errorf("challenges: %v", got)
 	}
 	got := counted(t, r, "nodeattest_decisions_total")
