@@ -131,6 +131,10 @@ func (o OID) Equal(id asn1.ObjectIdentifier) bool {
 	if len(id) < 2 || id[0] < 0 || id[0] > 2 || id[0] < 2 && id[1] >= 40 || len(o) > MaxSize {
 		return false
 	}
+	// Most identifiers differ in their last byte, which is the lowest of the last arc.
+	if n := len(id) - 1; n > 1 && (o == "" || id[n]&0x7f != int(o[len(o)-1])) {
+		return false
+	}
 	var buf [10]byte
 	for n, arc := range id[1:] {
 		v := uint64(arc)

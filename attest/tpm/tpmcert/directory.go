@@ -69,7 +69,7 @@ func parseSubjectAltName(cert *x509.Certificate) (*subjectAltName, error) {
 	san := &subjectAltName{}
 	for i := range cert.Extensions {
 		e := &cert.Extensions[i]
-		if !is(e, oid.SubjectAltName) {
+		if !oid.SubjectAltName.Equal(e.Id) {
 			continue
 		}
 		san.critical = e.Critical

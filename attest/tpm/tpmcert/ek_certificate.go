@@ -235,7 +235,7 @@ func (s *TPMSpecification) String() string {
 func parseSpecification(cert *x509.Certificate) (*TPMSpecification, error) {
 	var found *TPMSpecification
 	for i := range cert.Extensions {
-		if !is(&cert.Extensions[i], oid.SubjectDirectoryAttributes) {
+		if !oid.SubjectDirectoryAttributes.Equal(cert.Extensions[i].Id) {
 			continue
 		}
 		in, attributes := cryptobyte.String(cert.Extensions[i].Value), cryptobyte.String(nil)

@@ -257,7 +257,7 @@ func checkExtKeyUsage(cert *x509.Certificate, wanted []oid.OID, optional bool, p
 // not ok where it cannot be read.
 func extKeyUsages(cert *x509.Certificate) (ids []oid.OID, ok bool) {
 	for i := range cert.Extensions {
-		if !is(&cert.Extensions[i], oid.ExtendedKeyUsage) {
+		if !oid.ExtendedKeyUsage.Equal(cert.Extensions[i].Id) {
 			continue
 		}
 		in, list := cryptobyte.String(cert.Extensions[i].Value), cryptobyte.String(nil)
@@ -284,14 +284,7 @@ func usagesText(usages []oid.OID) string {
 }
 
 func hasExtension(cert *x509.Certificate, id oid.OID) bool {
-	return slices.ContainsFunc(cert.Extensions, func(e pkix.Extension) bool { return is(&e, id) })
-}
-
-// is reports whether an extension is the one with that identifier. Most differ in their
-// last byte, which costs little to compare.
-func is(e *pkix.Extension, id oid.OID) bool {
-	n := len(e.Id) - 1
-	return n > 1 && len(id) > 0 && e.Id[n]&0x7f == int(id[len(id)-1]) && id.Equal(e.Id)
+	return slices.ContainsFunc(cert.Extensions, func(e pkix.Extension) bool { return id.Equal(e.Id) })
 }
 
 // keyUsageNames are the bits in their order, as RFC 5280 section 4.2.1.3 names
