@@ -8,8 +8,8 @@ import (
 	"crypto/elliptic"
 	"crypto/rsa"
 	"crypto/sha256"
-	"crypto/x509"
 	"fmt"
+	"math/big"
 	"slices"
 	"strconv"
 	"strings"
@@ -120,17 +120,18 @@ func completeKey(key crypto.Signer) bool {
 }
 
 func rsaSPKI(key *rsa.PublicKey) ([]byte, error) {
-	// Nearly always the exponent is 65537, and every length has two bytes: n is that of the
-	// modulus with the zero byte that stands before a highest bit.
-	if n := key.N.BitLen()/8 + 1; n >= 1<<8 && n < 1<<15 && key.E == 65537 {
-		spki := append(make([]byte, 0, n+37), 0x30, 0x82, byte((n+33)>>8), byte(n+33))
-		spki = append(spki, spkiRSA...)
-		spki = append(spki, 0x03, 0x82, byte((n+14)>>8), byte(n+14), 0,
-			0x30, 0x82, byte((n+9)>>8), byte(n+9), 0x02, 0x82, byte(n>>8), byte(n))
-		key.N.FillBytes(spki[len(spki) : len(spki)+n])
-		return append(spki[:len(spki)+n], 0x02, 0x03, 0x01, 0x00, 0x01), nil
-	}
-	return x509.MarshalPKIXPublicKey(key)
+	b := cryptobyte.NewBuilder(make([]byte, 0, 64+(key.N.BitLen()+7)/8))
+	b.AddASN1(cryptobyteasn1.SEQUENCE, func(b *cryptobyte.Builder) {
+		b.AddBytes(spkiRSA)
+		b.AddASN1(cryptobyteasn1.BIT_STRING, func(b *cryptobyte.Builder) {
+			b.AddUint8(0)
+			b.AddASN1(cryptobyteasn1.SEQUENCE, func(b *cryptobyte.Builder) {
+				b.AddASN1BigInt(key.N)
+				b.AddASN1BigInt(big.NewInt(int64(key.E)))
+			})
+		})
+	})
+	return b.Bytes()
 }
 
 func ecdsaSPKI(key *ecdsa.PublicKey) ([]byte, error) {
