@@ -172,14 +172,7 @@ func (c *cluster) subject(t *testing.T, n *attesttest.Node) {
 // answered files a node's hello and its answer, and returns that when it is decided about.
 func answered(t *testing.T, as client.Client, n *attesttest.Node) (*csr.Spec, *certificatesv1.CertificateSigningRequest) {
 	t.Helper()
-	challenge, err := challenged(t, as, n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := n.Attester.Answer(t.Context(), challenge, n.Certified, n.Subject)
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := answers(t, as, n)
 	return answer, decided(t, as, file(t, as, answer))
 }
 

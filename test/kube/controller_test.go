@@ -293,3 +293,17 @@ func challenged(t *testing.T, as client.Client, n *attesttest.Node) ([]byte, err
 	}
 	return challenge, nil
 }
+
+// answers has a node attest up to its answer, which is not filed.
+func answers(t *testing.T, as client.Client, n *attesttest.Node) *csr.Spec {
+	t.Helper()
+	challenge, err := challenged(t, as, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := n.Attester.Answer(t.Context(), challenge, n.Certified, n.Subject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer
+}

@@ -110,14 +110,7 @@ func (c *cluster) joins(t *testing.T, as client.Client, node *attesttest.Node) *
 func (c *cluster) gets(t *testing.T, as client.Client, node *attesttest.Node) *x509.Certificate {
 	t.Helper()
 	began := time.Now()
-	challenge, err := challenged(t, as, node)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := node.Attester.Answer(t.Context(), challenge, node.Certified, node.Subject)
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := answers(t, as, node)
 	signed := decided(t, as, file(t, as, answer))
 	t.Logf("hello to certificate: %s", time.Since(began).Round(time.Millisecond))
 	if len(signed.Status.Certificate) == 0 {

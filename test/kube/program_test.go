@@ -260,14 +260,7 @@ func TestController(t *testing.T) {
 	leaf := c.joins(t, bootstrapper, node)
 	t.Run("serving certificates", func(t *testing.T) { testServing(t, c, node, leaf) })
 	t.Run("a name that has a Node", func(t *testing.T) {
-		challenge, err := challenged(t, bootstrapper, other)
-		if err != nil {
-			t.Fatal(err)
-		}
-		answer, err := other.Attester.Answer(t.Context(), challenge, other.Certified, other.Subject)
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := answers(t, bootstrapper, other)
 		denied(t, bootstrapper, file(t, bootstrapper, answer), "NotAMember")
 		if err := c.admin.Delete(t.Context(), former); err != nil {
 			t.Fatal(err)

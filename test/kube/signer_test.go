@@ -132,14 +132,7 @@ func (c *ownSigners) testLate(t *testing.T, bootstrapper client.Client, startSig
 		if n.Subject.Request, err = csr.Create(csr.PurposeClient, n.Key, name, csr.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		challenge, err := challenged(t, bootstrapper, n)
-		if err != nil {
-			t.Fatal(err)
-		}
-		answer, err := n.Attester.Answer(t.Context(), challenge, n.Certified, n.Subject)
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := answers(t, bootstrapper, n)
 		object := file(t, bootstrapper, answer)
 		eventually(t, func() error {
 			if err := c.admin.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
@@ -188,14 +181,7 @@ func (c *ownSigners) testAttestedServing(t *testing.T, kubelet, bootstrapper cli
 // certificate and to nothing else.
 func (c *ownSigners) testRecovery(t *testing.T, kubelet client.Client) {
 	software := c.node(t, attesttest.NodeOptions{Purpose: csr.PurposeRecovery})
-	challenge, err := challenged(t, kubelet, software)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := software.Attester.Answer(t.Context(), challenge, software.Certified, software.Subject)
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := answers(t, kubelet, software)
 	denied(t, kubelet, file(t, kubelet, answer), "KeyResidency")
 
 	recovery := c.node(t, attesttest.NodeOptions{Purpose: csr.PurposeRecovery, TPMKey: tpmkey.ECDSAP256})
@@ -230,14 +216,7 @@ func (c *ownSigners) testNewCA(t *testing.T, bootstrapper client.Client, node *a
 // testFalseApproval has an administrator approve what nobody has attested, while the
 // controller is away: the signer fails it.
 func (c *ownSigners) testFalseApproval(t *testing.T, bootstrapper client.Client, node *attesttest.Node) {
-	challenge, err := challenged(t, bootstrapper, node)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := node.Attester.Answer(t.Context(), challenge, node.Certified, node.Subject)
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := answers(t, bootstrapper, node)
 	c.controller.kill(t)
 	other := c.client(t, c.bearer(t, otherTokenID))
 	for name, row := range map[string]struct {
