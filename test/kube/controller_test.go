@@ -110,14 +110,15 @@ func (c *cluster) serviceAccountToken(t *testing.T, namespace, name string) stri
 	return token.Status.Token
 }
 
-// startSigner starts kube-controller-manager with the controllers that approve and sign, and
-// with arguments of a test.
+// startSigner starts kube-controller-manager with the controllers that approve and sign, as
+// kubeadm does: each with its own service account and rights. Arguments of a test are added.
 func (c *cluster) startSigner(t *testing.T, arguments ...string) *process {
 	t.Helper()
-	path := c.kubeconfig(t, "signer.kubeconfig", "signer", "system:masters")
+	path := c.kubeconfig(t, "signer.kubeconfig", "system:kube-controller-manager")
 	return start(t, filepath.Join(binaries(t), "kube-controller-manager"), c.dir, append(arguments,
 		"--kubeconfig="+path, "--authentication-kubeconfig="+path, "--authorization-kubeconfig="+path,
 		"--bind-address=127.0.0.1", "--secure-port="+freePorts(t, 1)[0], "--leader-elect=false", "--profiling=false",
+		"--use-service-account-credentials=true",
 		"--cluster-signing-cert-file="+filepath.Join(c.dir, "ca.crt"),
 		"--cluster-signing-key-file="+write(t, c.dir, "ca.key", privatePEM(t, c.ca.key)),
 		"--cluster-signing-duration="+cmp.Or(c.signingDuration, "1h"), "--flex-volume-plugin-dir="+filepath.Join(c.dir, "flex"),
