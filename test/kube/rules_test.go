@@ -61,6 +61,7 @@ func testRules(t *testing.T, c *cluster) {
 		"another Machine UID":    {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.MachineUID = "uid-2" }, "the Machine UID changes by a pending change alone"},
 		"no Machine UID":         {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.MachineUID = "" }, "the Machine UID changes by a pending change alone"},
 		"another provider ID":    {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.ProviderID = "test://2" }, "the provider ID is immutable"},
+		"no provider ID":         {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.ProviderID = "" }, "the provider ID is immutable"},
 		"another scope":          {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.Scope = "ek P-256" }, "the scope is immutable"},
 		"an earlier last end":    {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.LastEnd = in(0) }, "the last end never goes back"},
 		"no last end":            {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.LastEnd = nil }, "the last end never goes back"},
@@ -136,7 +137,7 @@ func testPointerRules(t *testing.T, c *cluster) {
 	machine := &v1alpha1.AttestedMachine{}
 	machine.Name = "by-hand"
 	machine.Spec = v1alpha1.AttestedMachineSpec{Machine: "test:1", NodeReference: v1alpha1.NodeReference{NodeName: "node-1", Reservation: "u/1"}}
-	if err := c.admin.Create(t.Context(), machine); !apierrors.IsInvalid(err) {
+	if err := c.admin.Create(t.Context(), machine); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "metadata.name") {
 		t.Errorf("a name that is no digest: %v", err)
 	}
 	machine.Name = v1alpha1.PointerName("test:1")
