@@ -1,12 +1,12 @@
 package tpm
 
-// ForgetIntermediates empties the kind's memory of verified intermediates, for
-// the benchmark of a verifier that sees a chain for the first time.
-func (k *Kind) ForgetIntermediates() {
+// ForgetSignatures empties the kind's memory of verified signatures, for the benchmarks of a
+// verifier that sees a machine, or intermediates too, for the first time.
+func (k *Kind) ForgetSignatures(intermediates bool) {
 	if k.aks != nil {
-		k.aks.ForgetIntermediates()
+		k.aks.ForgetSignatures(intermediates)
 	}
 	if k.eks != nil {
-		k.eks.ForgetIntermediates()
+		k.eks.ForgetSignatures(intermediates)
 	}
 }

@@ -184,10 +184,9 @@ func (s *chainSearch) signed(ctx context.Context, chain []*certificate) bool {
 		lowest = 1 // crypto/x509 checks the leaf's signature
 	}
 	for n := len(chain) - 2; n >= lowest; n-- {
-		err := s.work.link(ctx, s.known, chain[n], chain[n+1])
+		err := s.work.link(ctx, s.known, chain[n], chain[n+1], n == 0)
 		switch {
-		case err == nil && n > 0:
-			s.known.add(chain[n], chain[n+1])
+		case err == nil:
 		case errors.Is(err, attest.CheckBudget) || errors.Is(err, csr.ErrRetry):
 			s.stopped = err
 			return false

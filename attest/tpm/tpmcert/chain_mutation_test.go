@@ -195,8 +195,8 @@ func TestForgedChainsCostLittle(t *testing.T) {
 			l = tolerant
 		}
 		if f.IntN(20) == 0 {
-			l.eks.known.forget()
-			l.aks.issuers[0].known.forget()
+			l.eks.known.forget(true)
+			l.aks.issuers[0].known.forget(true)
 		}
 		road := []attest.Road{attest.RoadAK, attest.RoadEK}[f.IntN(2)]
 		chain := f.chain(road)

@@ -158,7 +158,7 @@ func TestConstraintsAboveTheIntermediate(t *testing.T) {
 }
 
 // Memory is bounded, whoever sends what.
-func TestRememberedIntermediatesAreBounded(t *testing.T) {
+func TestMemoryIsBounded(t *testing.T) {
 	root := sign(t, nil, "root", nil)
 	i := issuerOf(t, root)
 	for n := range maxKnownCAs + 50 {
@@ -169,6 +169,15 @@ func TestRememberedIntermediatesAreBounded(t *testing.T) {
 	}
 	if len(i.known.known) != maxKnownCAs {
 		t.Errorf("%d remembered, want %d", len(i.known.known), maxKnownCAs)
+	}
+	if len(i.known.leaves) != maxKnownCAs+50 {
+		t.Errorf("%d leaves remembered, want each", len(i.known.leaves))
+	}
+	for n := range maxKnownLeaves {
+		i.known.addLeaf(leafLink{byte(n), byte(n >> 8)})
+	}
+	if len(i.known.leaves) != maxKnownLeaves {
+		t.Errorf("%d leaves remembered, want %d", len(i.known.leaves), maxKnownLeaves)
 	}
 }
 

@@ -2,19 +2,34 @@ package tpmcert
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"sync"
 )
 
-// maxKnownCAs bounds a linkMemory. Real issuers have some tens of intermediates.
-const maxKnownCAs = 256
+// What a linkMemory holds at most. Real issuers have some tens of intermediates. A machine
+// comes with its certificate twice within a challenge's window, with hello and answer.
+const maxKnownCAs, maxKnownLeaves = 256, 4096
 
-// linkMemory remembers the CA certificates whose signatures have been checked and held.
+// linkMemory remembers the certificates whose signatures have been checked and held.
 // That a key made a signature is true at any time and under any policy: all other
 // checks are made anew each time. Only signatures under roots, and under what is
 // remembered, ever come here, so that strangers cannot fill it.
 type linkMemory struct {
-	mu    sync.RWMutex
-	known map[string]knownCA // by their DER
+	mu     sync.RWMutex
+	known  map[string]knownCA // by their DER
+	leaves map[leafLink]bool
+}
+
+// leafLink is what is remembered of a machine's certificate: the SHA-256 of its issuer's
+// SubjectPublicKeyInfo and of itself, DER both, so that no two pairs read the same.
+type leafLink [sha256.Size]byte
+
+func leafLinkOf(leaf, issuer *certificate) (link leafLink) {
+	digest := sha256.New()
+	digest.Write(issuer.RawSubjectPublicKeyInfo)
+	digest.Write(leaf.Raw)
+	digest.Sum(link[:0])
+	return link
 }
 
 type knownCA struct {
@@ -23,7 +38,7 @@ type knownCA struct {
 }
 
 func newLinkMemory() *linkMemory {
-	return &linkMemory{known: map[string]knownCA{}}
+	return &linkMemory{known: map[string]knownCA{}, leaves: map[leafLink]bool{}}
 }
 
 // find returns what is known of the certificate with that DER, which then need not be parsed
@@ -34,38 +49,55 @@ func (m *linkMemory) find(der []byte) knownCA {
 	return m.known[string(der)]
 }
 
-// has says whether it is remembered that issuer signed the certificate.
+// has says whether it is remembered that issuer signed the CA certificate.
 func (m *linkMemory) has(cert, issuer *certificate) bool {
 	k := m.find(cert.Raw)
 	return k.cert != nil && bytes.Equal(k.signedBy, issuer.RawSubjectPublicKeyInfo)
 }
 
+func (m *linkMemory) hasLeaf(link leafLink) bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.leaves[link]
+}
+
 // add remembers that issuer signed the CA certificate.
 func (m *linkMemory) add(cert, issuer *certificate) {
-	if m.has(cert, issuer) {
-		return
+	if !m.has(cert, issuer) {
+		keep(m, m.known, string(cert.Raw), knownCA{cert: cert, signedBy: issuer.RawSubjectPublicKeyInfo}, maxKnownCAs)
 	}
+}
+
+func (m *linkMemory) addLeaf(link leafLink) { keep(m, m.leaves, link, true, maxKnownLeaves) }
+
+// keep adds to a map of the memory, in the place of something else where that is full.
+func keep[K comparable, V any](m *linkMemory, in map[K]V, key K, value V, most int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.known) >= maxKnownCAs && m.known[string(cert.Raw)].cert == nil {
-		for other := range m.known { // the order of a map is random
-			delete(m.known, other)
+	if _, held := in[key]; !held && len(in) >= most {
+		for other := range in { // the order of a map is random
+			delete(in, other)
 			break
 		}
 	}
-	m.known[string(cert.Raw)] = knownCA{cert: cert, signedBy: issuer.RawSubjectPublicKeyInfo}
+	in[key] = value
 }
 
-func (m *linkMemory) forget() {
+func (m *linkMemory) forget(intermediates bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	clear(m.known)
+	clear(m.leaves)
+	if intermediates {
+		clear(m.known)
+	}
 }
 
-// ForgetIntermediates empties the memory of verified intermediates: the next request pays
-// for every signature of its chain. It is for those who measure that.
-func (v *AKVerifier) ForgetIntermediates() { v.issuers[0].known.forget() }
+// ForgetSignatures empties the memory of the verified signatures of machines' certificates,
+// and of those of intermediates if intermediates is set: the next request pays for them. It
+// is for those who measure that.
+func (v *AKVerifier) ForgetSignatures(intermediates bool) { v.issuers[0].known.forget(intermediates) }
 
-// ForgetIntermediates empties the memory of verified intermediates: the next request pays
-// for every signature of its chain. It is for those who measure that.
-func (v *EKVerifier) ForgetIntermediates() { v.known.forget() }
+// ForgetSignatures empties the memory of the verified signatures of machines' certificates,
+// and of those of intermediates if intermediates is set: the next request pays for them. It
+// is for those who measure that.
+func (v *EKVerifier) ForgetSignatures(intermediates bool) { v.known.forget(intermediates) }

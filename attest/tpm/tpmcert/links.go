@@ -19,8 +19,8 @@ import (
 // its certificates say is held against it: encoding, order, validity, constraints,
 // usages, kinds of key and hash. Only a chain that then ends at a root costs
 // signatures, and they are checked from the root down, so that no signature is ever
-// checked under a CA key that the sender chose. A verified intermediate is remembered
-// and costs nothing the next time.
+// checked under a CA key that the sender chose. What has been verified is remembered, of
+// intermediates and of machines' certificates, and costs nothing the next time.
 //
 // Beside signatures a hello costs one encryption to its EK (RSAES-OAEP, or one key
 // generation and one key agreement) on [attest.RoadEK], and hello and answer the division of
@@ -83,16 +83,20 @@ func (w *links) step() error {
 	return nil
 }
 
-// link checks that issuer signed cert, once for a request, and not at all where that
-// is remembered. What can be said without a public-key operation has been said.
-func (w *links) link(ctx context.Context, known *linkMemory, cert, issuer *certificate) error {
+// link checks that issuer signed cert, a machine's or a CA's, once for a request, and not at
+// all where that is remembered. What can be said without a public-key operation has been said.
+func (w *links) link(ctx context.Context, known *linkMemory, cert, issuer *certificate, leaf bool) error {
 	same := func(c checkedLink) bool {
 		return c.cert.Equal(cert.Certificate) && bytes.Equal(c.key, issuer.RawSubjectPublicKeyInfo)
 	}
 	if n := slices.IndexFunc(w.checked, same); n >= 0 {
 		return w.checked[n].err
 	}
-	if known.has(cert, issuer) {
+	var id leafLink
+	if leaf {
+		id = leafLinkOf(cert, issuer)
+	}
+	if leaf && known.hasLeaf(id) || !leaf && known.has(cert, issuer) {
 		return nil
 	}
 	if w.failed >= MaxFailedLinks {
@@ -106,8 +110,13 @@ func (w *links) link(ctx context.Context, known *linkMemory, cert, issuer *certi
 	}
 	w.links++
 	err := checkLink(cert, issuer)
-	if err != nil {
+	switch {
+	case err != nil:
 		w.failed++
+	case leaf:
+		known.addLeaf(id)
+	default:
+		known.add(cert, issuer)
 	}
 	w.checked = append(w.checked, checkedLink{cert.Certificate, issuer.RawSubjectPublicKeyInfo, err})
 	return err

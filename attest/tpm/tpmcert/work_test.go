@@ -166,7 +166,7 @@ func TestStrangersChainsCostNothing(t *testing.T) {
 	_ = rsaKey
 }
 
-// A good chain costs its links the first time, and its leaf's alone from then on.
+// A good chain costs its links the first time, and nothing from then on.
 func TestGoodChainsCostTheirLinks(t *testing.T) {
 	for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
 		t.Run(road.String(), func(t *testing.T) {
@@ -184,18 +184,20 @@ func TestGoodChainsCostTheirLinks(t *testing.T) {
 				}
 				der = append(der, LabCA(fmt.Sprint("CA ", n), issuer, key).Sign(t, signer))
 			}
-			for _, want := range []int{MaxChainLinks, 1, 1} {
+			for _, want := range []int{MaxChainLinks, 0, 0} {
 				w, chain, err := l.verify(t.Context(), road, der)
 				if err != nil || len(chain) != MaxChainLinks+1 || w.Signatures() != want {
 					t.Errorf("chain of %d, %v; %d signatures checked, want %d", len(chain), err, w.Signatures(), want)
 				}
 			}
-			last := der[len(der)-1]
-			last[len(last)-1] ^= 1
-			if w, _, err := l.verify(t.Context(), road, der); !errors.Is(err, CheckCertificateChain) || w.Signatures() != 1 {
-				t.Errorf("a changed signature at the top: %v after %d signatures", err, w.Signatures())
+			for _, n := range []int{0, len(der) - 1} {
+				changed := der[n]
+				changed[len(changed)-1] ^= 1
+				if w, _, err := l.verify(t.Context(), road, der); !errors.Is(err, CheckCertificateChain) || w.Signatures() != 1 {
+					t.Errorf("a changed signature of certificate %d: %v after %d signatures", n, err, w.Signatures())
+				}
+				changed[len(changed)-1] ^= 1
 			}
-			last[len(last)-1] ^= 1
 			der = append(der[:len(der)-1], LabCA(fmt.Sprint("CA ", MaxChainLinks-1), "one more", key).Sign(t, key),
 				LabCA("one more", "root 9", key).Sign(t, l.roots[9].Key))
 			if w, _, err := l.verify(t.Context(), road, der); !errors.Is(err, CheckCertificateChain) || w.Signatures() != 0 {
@@ -251,7 +253,7 @@ func TestBudgetEnds(t *testing.T) {
 	w = newTestLinks(work.HelloSignatures)
 	w.links = MaxChainLinks + MaxFailedLinks
 	cert := &certificate{Certificate: &x509.Certificate{}}
-	if err := w.link(ctx, newLinkMemory(), cert, cert); !errors.Is(err, attest.CheckBudget) {
+	if err := w.link(ctx, newLinkMemory(), cert, cert, false); !errors.Is(err, attest.CheckBudget) {
 		t.Errorf("links: %v", err)
 	}
 	if work.HelloSignatures != 10 || work.AnswerSignatures != 12 || MaxRSABits != 4096 {
