@@ -92,7 +92,7 @@ func (b *Bundle) Marshal() ([]byte, error) {
 	if b == nil {
 		return nil, missing(BlockRequest)
 	}
-	if err := checkRequestShape(b.Request); err != nil {
+	if _, _, err := splitRequest(b.Request); err != nil {
 		return nil, err
 	}
 	text := pem.EncodeToMemory(&pem.Block{Type: BlockRequest, Bytes: b.Request})
@@ -213,7 +213,8 @@ func (r *blockReader) readAll(pem []byte) error {
 		}
 		r.last = i
 	}
-	return checkRequestShape(r.bodies[0])
+	_, _, err := splitRequest(r.bodies[0])
+	return err
 }
 
 // block is the body of the block with one of the format's labels; nil where there is none.

@@ -204,12 +204,6 @@ func splitRequest(der []byte) (info, algorithm cryptobyte.String, err error) {
 	return info, algorithm, nil
 }
 
-// checkRequestShape is the part of ParsePKCS10 that a bundle needs.
-func checkRequestShape(der []byte) error {
-	_, _, err := splitRequest(der)
-	return err
-}
-
 // versionV1 is the version of every request.
 var versionV1 = []byte{2, 1, 0}
 

@@ -62,7 +62,8 @@ func (s *RemoteKeySet) load(ctx context.Context) (*StaticKeySet, time.Duration, 
 func (s *RemoteKeySet) download(ctx context.Context) ([]*Key, time.Duration, error) {
 	from := s.config.JWKSURL
 	if s.config.Issuer != "" {
-		data, _, err := s.get(ctx, discoveryURL(s.config.Issuer), MaxDiscoverySize)
+		// OpenID Connect Discovery 1.0, section 4.1.
+		data, _, err := s.get(ctx, strings.TrimSuffix(s.config.Issuer, "/")+"/.well-known/openid-configuration", MaxDiscoverySize)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -165,12 +166,6 @@ func withoutURL(err error) error {
 		return e.Err
 	}
 	return err
-}
-
-// discoveryURL is where an issuer's document is (OpenID Connect Discovery 1.0, section
-// 4.1).
-func discoveryURL(issuer string) string {
-	return strings.TrimSuffix(issuer, "/") + "/.well-known/openid-configuration"
 }
 
 // parseDiscovery returns the jwks_uri of an issuer's document, which must lead to one of

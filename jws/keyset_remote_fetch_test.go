@@ -86,8 +86,8 @@ func TestRemoteKeySetDiscoveryRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			set, issuer := newOIDC(t, testIssuer, map[string]string{
-				discoveryURL(testIssuer): test.document,
-				keySetURL:                jwksOf(t, forgers()[ES256].key),
+				testIssuer + "/.well-known/openid-configuration": test.document,
+				keySetURL: jwksOf(t, forgers()[ES256].key),
 				// Plain http would answer well, if it were asked.
 				"http://issuer.example/keys":     jwksOf(t, forgers()[ES256].key),
 				"http://issuer.example/document": `{"issuer":"` + testIssuer + `",` + good + `}`,
@@ -318,7 +318,7 @@ func TestRemoteKeySetHosts(t *testing.T) {
 			}
 			issuer.set(func(r *http.Request) (*http.Response, error) {
 				switch {
-				case r.URL.String() == discoveryURL(testIssuer):
+				case r.URL.String() == testIssuer+"/.well-known/openid-configuration":
 					return respond(r, http.StatusOK, `{"issuer":"`+testIssuer+`","jwks_uri":"`+named+`"}`), nil
 				case r.URL.Path == "/moved":
 					return respond(r, http.StatusFound, "", "Location: "+test.keySet), nil

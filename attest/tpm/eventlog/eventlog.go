@@ -48,10 +48,6 @@ type Options struct {
 // unexplainedHint ends the refusals of PCRs that the log does not explain.
 const unexplainedHint = "; PCRs that the system extends after boot (10 under Linux' IMA) belong into Options.Unexplained"
 
-func (o *Options) unexplained(index int) bool {
-	return o != nil && slices.Contains(o.Unexplained, index)
-}
-
 // Type is an event's type, as the log states it: TCG PC Client Platform Firmware
 // Profile 1.06, 10.4.1. No digest covers it.
 type Type uint32
@@ -151,7 +147,7 @@ func replayable(q *statement.Quoted, o *Options) ([][]statement.PCR, error) {
 		return nil, tpmwire.Refuse(CheckUncovered, "no quote", "one")
 	}
 	for _, p := range q.PCRs() { // ascending by bank
-		if o.unexplained(p.Index) {
+		if o != nil && slices.Contains(o.Unexplained, p.Index) {
 			continue
 		}
 		if n := len(banks); n == 0 || banks[n-1][0].Bank != p.Bank {

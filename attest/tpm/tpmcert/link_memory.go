@@ -63,9 +63,7 @@ func (m *linkMemory) hasLeaf(link leafLink) bool {
 
 // add remembers that issuer signed the CA certificate.
 func (m *linkMemory) add(cert, issuer *certificate) {
-	if !m.has(cert, issuer) {
-		keep(m, m.known, string(cert.Raw), knownCA{cert: cert, signedBy: issuer.RawSubjectPublicKeyInfo}, maxKnownCAs)
-	}
+	keep(m, m.known, string(cert.Raw), knownCA{cert: cert, signedBy: issuer.RawSubjectPublicKeyInfo}, maxKnownCAs)
 }
 
 func (m *linkMemory) addLeaf(link leafLink) { keep(m, m.leaves, link, true, maxKnownLeaves) }
