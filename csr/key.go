@@ -83,6 +83,14 @@ func CanonicalSPKI(pub crypto.PublicKey) ([]byte, error) {
 	return nil, fmt.Errorf("%w: an incomplete %T, or another type", ErrUnsupportedKey, pub)
 }
 
+// IsCanonicalSPKI reports whether the encoding of a SubjectPublicKeyInfo, with tag and length,
+// is what [CanonicalSPKI] writes for its key. It says nothing of the key itself, such as
+// whether a point is on its curve: crypto/x509 does, which has read it.
+func IsCanonicalSPKI(spki []byte) bool {
+	_, err := checkSPKI(spki)
+	return err == nil
+}
+
 // SPKIHash is the SHA-256 of [CanonicalSPKI], which identifies a key whatever encoding
 // it came in. Its errors are those of CanonicalSPKI.
 func SPKIHash(pub crypto.PublicKey) ([32]byte, error) {

@@ -50,10 +50,35 @@ func TestCanonicalSPKIIsWhatX509Writes(t *testing.T) {
 		if err != nil || hash != sha256.Sum256(want) {
 			t.Errorf("%s: hash %x, %v", name, hash, err)
 		}
-		if _, v := checkSPKI(want); v != nil {
-			t.Errorf("%s: %v", name, v)
+		if !IsCanonicalSPKI(want) {
+			t.Errorf("%s: not canonical", name)
 		}
 	}
+}
+
+// FuzzIsCanonicalSPKI holds what the encoding is said to be against the encoding of the key
+// that crypto/x509 reads out of it.
+func FuzzIsCanonicalSPKI(f *testing.F) {
+	for _, key := range []crypto.PublicKey{&rsa.PublicKey{N: big.NewInt(255), E: 65537}, &rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(1), 2047), E: 3},
+		keyP256().Public(), keyP384().Public(), newECDSA(elliptic.P224()).Public(), newECDSA(elliptic.P521()).Public(), ed25519.PublicKey(make([]byte, 32))} {
+		spki, err := x509.MarshalPKIXPublicKey(key)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(spki)
+		f.Add(append(spki, 0))
+		f.Add(bytes.Replace(spki, spkiRSA, []byte("\x30\x0b\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01"), 1))
+	}
+	f.Fuzz(func(t *testing.T, spki []byte) {
+		key, err := x509.ParsePKIXPublicKey(spki)
+		if err != nil {
+			return
+		}
+		canonical, err := CanonicalSPKI(key)
+		if want := err == nil && bytes.Equal(canonical, spki); IsCanonicalSPKI(spki) != want {
+			t.Errorf("%x: canonical %t, want %t: %T is %x, %v", spki, !want, want, key, canonical, err)
+		}
+	})
 }
 
 // The lengths in the encoding of an RSA key have one byte, two or three.

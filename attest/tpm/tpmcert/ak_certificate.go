@@ -96,7 +96,10 @@ func ParseAKPresented(certificates [][]byte) (*AKPresented, error) {
 	// crypto/x509 knows no TCG directory name and calls a critical subjectAltName of
 	// that form unhandled. It has been handled now.
 	leaf.UnhandledCriticalExtensions = slices.DeleteFunc(leaf.UnhandledCriticalExtensions, oid.SubjectAltName.Equal)
-	spki, _ := csr.CanonicalSPKI(leaf.PublicKey)
+	spki := leaf.RawSubjectPublicKeyInfo
+	if !csr.IsCanonicalSPKI(spki) {
+		spki, _ = csr.CanonicalSPKI(leaf.PublicKey)
+	}
 	return &AKPresented{sentChain: sentChain{spki: spki, leaf: &certificate{Certificate: leaf}, above: certificates[1:]}, san: san}, nil
 }
 

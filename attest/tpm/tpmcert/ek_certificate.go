@@ -1,7 +1,6 @@
 package tpmcert
 
 import (
-	"bytes"
 	"crypto"
 	"crypto/rsa"
 	"crypto/sha256"
@@ -160,8 +159,10 @@ func ParseEK(data []byte) (*EKCertificate, error) {
 	if err := checkEKStrength(ek.PublicKey); err != nil {
 		return nil, err
 	}
-	if ek.spki, err = csr.CanonicalSPKI(ek.PublicKey); err != nil {
-		return nil, &Error{Check: CheckEKKeyEncoding, Got: "a key without a canonical encoding", Err: err}
+	if ek.spki = cert.RawSubjectPublicKeyInfo; !csr.IsCanonicalSPKI(ek.spki) {
+		if ek.spki, err = csr.CanonicalSPKI(ek.PublicKey); err != nil {
+			return nil, &Error{Check: CheckEKKeyEncoding, Got: "a key without a canonical encoding", Err: err}
+		}
 	}
 	ek.Digest = sha256.Sum256(ek.spki)
 	return ek, nil
@@ -273,16 +274,9 @@ func parseEKPublic(spki []byte) (key crypto.PublicKey, digest [message.HashSize]
 	if len(spki) > der.MaxPublicSize {
 		return nil, digest, tooLarge(len(spki), "bytes of EK", der.MaxPublicSize)
 	}
-	bad := func(err error) error {
-		return &Error{Check: CheckEKKeyEncoding, Got: "an EK that is not in its canonical encoding",
+	if key, err = x509.ParsePKIXPublicKey(spki); err != nil || !csr.IsCanonicalSPKI(spki) {
+		return nil, digest, &Error{Check: CheckEKKeyEncoding, Got: "an EK that is not in its canonical encoding",
 			Want: "a SubjectPublicKeyInfo with rsaEncryption and NULL, or a named curve and an uncompressed point", Err: err}
-	}
-	if key, err = x509.ParsePKIXPublicKey(spki); err != nil {
-		return nil, digest, bad(err)
-	}
-	canonical, err := csr.CanonicalSPKI(key)
-	if err != nil || !bytes.Equal(canonical, spki) {
-		return nil, digest, bad(err)
 	}
 	if err := checkEKStrength(key); err != nil {
 		return nil, digest, err
