@@ -18,7 +18,7 @@ import (
 )
 
 // AKVerifier decides which AK certificates are trusted. It is made once and is safe for
-// use from many goroutines; it remembers the intermediates that it has verified.
+// use from many goroutines; it remembers which signatures of certificates it has verified.
 type AKVerifier struct {
 	issuers []*issuer
 }

@@ -27,7 +27,7 @@
 //
 // Chains are put together by names and verified from the root down, at most five links,
 // and no signature is checked under a key that only the sender chose. A verifier remembers
-// the intermediates that it has verified. All calls for one request share one
+// which signatures of certificates it has verified. All calls for one request share one
 // attest.Budget of public-key operations and fetches.
 //
 // # Errors

@@ -307,6 +307,9 @@ func (v *EKVerifier) askIssuers(ctx context.Context, w *links, p *EKPresented, f
 	for _, i := range v.issuers {
 		found := *facts
 		refused := i.verifyEK(ctx, w, p, &found, now)
+		if err := ctx.Err(); err != nil {
+			return csr.Retry(fmt.Errorf("stopped between two issuers: %w", err))
+		}
 		if refused == nil {
 			err := v.checkRevocation(found.Chain, now)
 			if err == nil {
@@ -316,9 +319,6 @@ func (v *EKVerifier) askIssuers(ctx context.Context, w *links, p *EKPresented, f
 				return err
 			}
 			refused = &ekRefusal{ekWithdrawn, err}
-		}
-		if err := ctx.Err(); err != nil {
-			return csr.Retry(fmt.Errorf("stopped between two issuers: %w", err))
 		}
 		if worst == nil || refused.progress > worst.progress {
 			worst = refused

@@ -53,7 +53,7 @@ type issuer struct {
 }
 
 // anchors are the roots and intermediates of an issuer by their subjects, with the
-// memory of verified intermediates, which all issuers of a verifier share.
+// memory of verified signatures, which all issuers of a verifier share.
 type anchors struct {
 	roots, intermediates map[string][]*certificate
 	known                *linkMemory

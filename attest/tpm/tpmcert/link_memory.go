@@ -13,7 +13,9 @@ const maxKnownCAs, maxKnownLeaves = 256, 4096
 // linkMemory remembers the certificates whose signatures have been checked and held.
 // That a key made a signature is true at any time and under any policy: all other
 // checks are made anew each time. Only signatures under roots, and under what is
-// remembered, ever come here, so that strangers cannot fill it.
+// remembered, ever come here. Who has one such certificate can make others of it that
+// verify, with bytes after the signature for example, and so drive entries out, a signature
+// for each; what is gone is verified again.
 type linkMemory struct {
 	mu     sync.RWMutex
 	known  map[string]knownCA // by their DER

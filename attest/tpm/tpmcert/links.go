@@ -34,7 +34,7 @@ const (
 	// crypto/x509, where a CA has constraints on names or policies.
 	MaxChainLinks = work.MaxChainLinks
 	// MaxFailedLinks bounds the signatures in chains that turn out to be wrong: after so
-	// many no other is looked at. Only CAs that share a name, and certificates that do
+	// many no other is checked. Only CAs that share a name, and certificates that do
 	// not say which of them is meant, need more than none.
 	MaxFailedLinks = work.MaxFailedLinks
 	// MaxIssuerFetches bounds the calls of all [IssuerFetcher] together.

@@ -190,6 +190,11 @@ func TestGoodChainsCostTheirLinks(t *testing.T) {
 					t.Errorf("chain of %d, %v; %d signatures checked, want %d", len(chain), err, w.Signatures(), want)
 				}
 			}
+			ended, end := context.WithCancel(t.Context())
+			end()
+			if _, _, err := l.verify(ended, road, der); !errors.Is(err, csr.ErrRetry) {
+				t.Errorf("after the context's end: %v", err)
+			}
 			for _, n := range []int{0, len(der) - 1} {
 				changed := der[n]
 				changed[len(changed)-1] ^= 1
