@@ -257,12 +257,14 @@ func testNoResources(t *testing.T, c *cluster, r replicaSet) {
 	c.clear(t)
 	h := r.handles(t, time.Now)[0]
 	c.deleteCRDs(t)
-	eventually(t, func() error {
-		if err := c.admin.List(t.Context(), &v1alpha1.AttestedNodeList{}); err == nil || apierrors.IsServiceUnavailable(err) {
-			return fmt.Errorf("the server still lists: %v", err)
-		}
-		return nil
-	})
+	for _, list := range []client.ObjectList{&v1alpha1.AttestedNodeList{}, &v1alpha1.AttestedMachineList{}, &v1alpha1.AttestedMachineUIDList{}} {
+		eventually(t, func() error {
+			if err := c.admin.List(t.Context(), list); err == nil || apierrors.IsServiceUnavailable(err) {
+				return fmt.Errorf("the server still lists %T: %v", list, err)
+			}
+			return nil
+		})
+	}
 	_, err1 := h.Lookup(t.Context(), "node-1")
 	_, err2 := h.LookupMachine(t.Context(), "test:1")
 	_, err3 := h.Reserve(t.Context(), claimOf(1, 1), time.Now().Add(time.Minute))
