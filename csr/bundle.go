@@ -11,7 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Labels of the PEM blocks of a request, in their order.
+// Labels of the PEM blocks of a request, in order.
 const (
 	// BlockRequest holds the PKCS#10 request in DER (RFC 7468, 7). It is the only block
 	// that kube-apiserver reads.
@@ -20,8 +20,8 @@ const (
 	BlockProvider = "KUBELET AUTHENTICATOR ATTESTATION PROVIDER"
 	// BlockData holds the provider's bytes.
 	BlockData = "KUBELET AUTHENTICATOR ATTESTATION DATA"
-	// BlockProposalData is the label that the example of the Cluster API proposal
-	// ("Attestation data") has where its table has BlockData. GKE's requests have it
+	// BlockProposalData is the label used by the example in the Cluster API proposal
+	// ("Attestation data"), where the proposal's table has BlockData. GKE's requests use it
 	// too.
 	BlockProposalData = "ATTESTATION DATA"
 )
@@ -34,32 +34,31 @@ const (
 	CheckProvider Check = "bundle-provider"
 )
 
-// Bundle is the content of CertificateSigningRequest.spec.request: a PKCS#10 request
-// and, where the node attests itself, a provider's evidence (Cluster API kubelet
-// authentication, "CSR PEM Blocks").
+// Bundle is the content of CertificateSigningRequest.spec.request: a PKCS#10 request and, if
+// the node attests itself, a provider's evidence (Cluster API kubelet authentication, "CSR
+// PEM Blocks").
 type Bundle struct {
-	// Request is the PKCS#10 request in DER. Parse has looked at its outer shape alone;
+	// Request is the PKCS#10 request in DER. Parse has checked only its outer shape;
 	// ParsePKCS10 reads it.
 	Request []byte
-	// Provider is the name of the attestation provider and the version of its data
-	// format, such as "tpm/v1": a name as in a signer name (1 to 63 lower-case letters,
-	// digits and inner hyphens), "/v", and a decimal number from 1 to 999999999. It is
-	// empty, and Data nil, in a request without evidence. The signer name of a request
-	// decides which provider verifies it, never this field.
+	// Provider is the name of the attestation provider and the version of its data format,
+	// such as "tpm/v1": a name as in a signer name (1 to 63 lower-case letters, digits and
+	// inner hyphens), "/v", and a decimal number from 1 to 999999999. It is empty, and Data
+	// nil, in a request without evidence. The signer name of a request, never this field,
+	// decides which provider verifies it.
 	Provider string
-	// Data is the provider's evidence, at least one byte where there is a Provider.
+	// Data is the provider's evidence, at least one byte if there is a Provider.
 	Data []byte
 }
 
 // bundleBlocks is the order of the blocks of a bundle.
 var bundleBlocks = []string{BlockRequest, BlockProvider, BlockData}
 
-// Parse reads a bundle: one CERTIFICATE REQUEST block, and after it either nothing or
-// one provider and one data block. The blocks are canonical PEM (RFC 7468, the strict
-// form of section 3 with LF line ends): no headers, base64 in lines of 64 columns with
-// canonical padding, every line ended by one LF, nothing before, between or after the
-// blocks. So every bundle has one encoding: where Parse succeeds, Marshal of the result
-// is the input.
+// Parse reads a bundle: one CERTIFICATE REQUEST block, followed either by nothing or by one
+// provider and one data block. The blocks are canonical PEM (RFC 7468, the strict form of
+// section 3 with LF line ends): no headers, base64 in lines of 64 columns with canonical
+// padding, one LF at the end of every line, and nothing before, between or after the blocks.
+// So every bundle has one encoding: if Parse succeeds, Marshal of the result is the input.
 //
 // The result does not alias the input. The error is a [*Error] with one of the
 // Rules named Bundle, Block, Line or Base64, [CheckProvider] or [CheckRequestDER]: the
@@ -77,7 +76,7 @@ func Parse(pem []byte) (*Bundle, error) {
 	if err := r.need(BlockProvider, BlockData); err != nil {
 		return nil, err
 	}
-	if b.Provider = "tpm/v1"; string(provider) != b.Provider { // nearly always: that saves an allocation
+	if b.Provider = "tpm/v1"; string(provider) != b.Provider { // nearly always equal, which saves an allocation
 		b.Provider = string(provider)
 	}
 	if _, _, err := ProviderVersion(b.Provider); err != nil {
@@ -86,8 +85,8 @@ func Parse(pem []byte) (*Bundle, error) {
 	return b, nil
 }
 
-// Marshal writes the bundle as PEM in the form that Parse reads. It returns a
-// [*Error] where Parse would refuse the result.
+// Marshal writes the bundle as PEM in the form that Parse reads. It returns a [*Error] if
+// Parse would refuse the result.
 func (b *Bundle) Marshal() ([]byte, error) {
 	if b == nil {
 		return nil, missing(BlockRequest)
@@ -120,17 +119,17 @@ func missing(label string) error {
 	return &Error{Check: CheckBlockMissing, Got: "no block " + label, Want: "one"}
 }
 
-// proposalBlocks is the order of the blocks in the proposal's spelling.
+// proposalBlocks is the order of the blocks in the proposal's form.
 var proposalBlocks = []string{BlockRequest, BlockProposalData}
 
-// ParseProposal reads a request as the example of the Cluster API proposal spells it:
-// a CERTIFICATE REQUEST block and an ATTESTATION DATA block, with no block that names
-// the provider. So the result has Data and an empty Provider; the caller knows from the
-// signer name whose data it is, and Marshal refuses it: this form is read, never
+// ParseProposal reads a request in the form of the Cluster API proposal's example: a
+// CERTIFICATE REQUEST block and an ATTESTATION DATA block, with no block that names the
+// provider. So the result has Data and an empty Provider, and the caller knows from the
+// signer name whose data it is. Marshal refuses such a result: this form is read, never
 // written.
 //
-// It is as strict as [Parse], but for one thing: the data may stand in a single line of
-// any length, as in the proposal's example. The errors are those of Parse.
+// It is as strict as [Parse], with one exception: the data may be a single line of any
+// length, as in the proposal's example. The errors are those of Parse.
 func ParseProposal(pem []byte) (*Bundle, error) {
 	r := blockReader{labels: proposalBlocks, unwrapped: BlockProposalData}
 	if err := r.readAll(pem); err != nil {
@@ -144,15 +143,15 @@ func ParseProposal(pem []byte) (*Bundle, error) {
 
 // Rules of the PEM blocks in a bundle (RFC 7468, strict).
 const (
-	// CheckBlockText: nothing stands before, between or after the blocks.
+	// CheckBlockText: there is nothing before, between or after the blocks.
 	CheckBlockText Check = "bundle-block-text"
-	// CheckBlockUnknown: only the blocks of the format that is read.
+	// CheckBlockUnknown: there are only blocks of the format that is read.
 	CheckBlockUnknown Check = "bundle-block-unknown"
-	// CheckBlockOrder: the blocks stand in the order of their format.
+	// CheckBlockOrder: the blocks are in the order of their format.
 	CheckBlockOrder Check = "bundle-block-order"
 	// CheckBlockDuplicate: there is at most one block of each kind.
 	CheckBlockDuplicate Check = "bundle-block-duplicate"
-	// CheckBlockMissing: no block that the format demands is missing.
+	// CheckBlockMissing: no block that the format requires is missing.
 	CheckBlockMissing Check = "bundle-block-missing"
 	// CheckBlockHeader: blocks have no headers.
 	CheckBlockHeader Check = "bundle-block-header"
@@ -160,13 +159,13 @@ const (
 	CheckBlockEmpty Check = "bundle-block-empty"
 	// CheckBlockEnd: every block ends with the END line of its own label.
 	CheckBlockEnd Check = "bundle-block-end"
-	// CheckLineEnd: every line ends with one LF, the last one too, and there is no CR.
+	// CheckLineEnd: every line, the last one included, ends with one LF, and there is no CR.
 	CheckLineEnd Check = "bundle-line-end"
 	// CheckLineBlank: there are no blank lines.
 	CheckLineBlank Check = "bundle-line-blank"
 	// CheckLineWidth: lines of base64 have 64 columns, the last of a block 4 to 64.
 	CheckLineWidth Check = "bundle-line-width"
-	// CheckBase64: base64 in the standard alphabet with padding, in its canonical form.
+	// CheckBase64: the base64 is in the standard alphabet, padded and canonical.
 	CheckBase64 Check = "bundle-base64"
 )
 
@@ -184,11 +183,11 @@ var strictBase64 = base64.StdEncoding.Strict()
 
 // blockReader reads the PEM blocks of one format.
 type blockReader struct {
-	labels    []string          // of the format's blocks, in their order
-	unwrapped string            // label of a block that may have all its base64 in one line
-	bodies    [maxBlocks][]byte // one for each of labels, nil where there is no such block
+	labels    []string          // of the format's blocks, in order
+	unwrapped string            // label of a block that may have all its base64 on one line
+	bodies    [maxBlocks][]byte // one for each of labels, nil if there is no such block
 	rest      []byte            // what is left to read
-	last      int               // index of the last block read, -1 at first
+	last      int               // index of the last block read, initially -1
 	inside    bool              // between a BEGIN and an END line
 	buf       []byte            // holds all bodies
 }
@@ -196,12 +195,12 @@ type blockReader struct {
 // maxBlocks is the largest number of blocks in any format.
 const maxBlocks = 5
 
-// readAll reads every block of pem. The first must be there, a PKCS#10 request.
+// readAll reads every block of pem. The first, a PKCS#10 request, must be present.
 func (r *blockReader) readAll(pem []byte) error {
 	if len(pem) == 0 || len(pem) > MaxBundleSize {
 		return sizeViolation(len(pem))
 	}
-	// One buffer for all bodies: base64 without its line ends, three quarters of it.
+	// One buffer for all bodies: three quarters of the base64 without its line ends.
 	r.rest, r.last, r.buf = pem, -1, make([]byte, 0, len(pem)/4*3)
 	for len(r.rest) > 0 {
 		i, err := r.begin()
@@ -217,7 +216,8 @@ func (r *blockReader) readAll(pem []byte) error {
 	return err
 }
 
-// block is the body of the block with one of the format's labels; nil where there is none.
+// block returns the body of the block with one of the format's labels, or nil if there is
+// none.
 func (r *blockReader) block(label string) []byte {
 	return r.bodies[slices.Index(r.labels, label)]
 }
@@ -258,7 +258,7 @@ func (r *blockReader) begin() (int, error) {
 	return 0, &Error{Check: CheckBlockUnknown, Got: refusal.Quote(string(inner)), Want: strings.Join(r.labels, ", ")}
 }
 
-// labelOf is what stands between a mark and the dashes that end its line.
+// labelOf returns what is between a mark and the dashes that end its line.
 func labelOf(line []byte, mark string) (label []byte, ok bool) {
 	label, begins := bytes.CutPrefix(line, []byte(mark))
 	label, ends := bytes.CutSuffix(label, []byte(dashes))
@@ -269,14 +269,14 @@ func labelOf(line []byte, mark string) (label []byte, ok bool) {
 func (r *blockReader) body(label string) ([]byte, error) {
 	r.inside = true
 	start := len(r.buf)
-	// The lines of full width that nothing is wrong with: all but the last, nearly always.
+	// The full-width lines that have no fault: nearly always all but the last.
 	for len(r.rest) > lineWidth && r.rest[lineWidth] == '\n' {
 		if n, err := strictBase64.Decode(r.buf[len(r.buf):cap(r.buf)], r.rest[:lineWidth]); err != nil || n != lineBytes {
 			break
 		}
 		r.buf, r.rest = r.buf[:len(r.buf)+lineBytes], r.rest[lineWidth+1:]
 	}
-	last := lineBytes // what the line before gave: a short one has none after it
+	last := lineBytes // bytes from the line before: a short one must be the last
 	for {
 		line, err := r.line()
 		if err != nil {
@@ -301,7 +301,8 @@ func (r *blockReader) body(label string) ([]byte, error) {
 	}
 }
 
-// decodeLine appends what one line of base64 says to buf and returns its length.
+// decodeLine appends the decoded bytes of one line of base64 to buf and returns their
+// number.
 func (r *blockReader) decodeLine(line []byte, anyWidth bool) (int, error) {
 	if len(line) > lineWidth && !anyWidth || len(line)%4 != 0 {
 		return 0, r.lineFault(line, anyWidth)
@@ -310,7 +311,8 @@ func (r *blockReader) decodeLine(line []byte, anyWidth bool) (int, error) {
 	for i := len(line) - 1; i >= len(line)-2 && line[i] == '='; i-- {
 		want--
 	}
-	// Room behind the line's own bytes keeps base64 on its fast path to the line's end.
+	// Spare room after the line's own bytes keeps base64 on its fast path to the end of the
+	// line.
 	n, err := strictBase64.Decode(r.buf[len(r.buf):cap(r.buf)], line)
 	if err != nil || n != want {
 		return 0, r.lineFault(line, anyWidth)
@@ -319,8 +321,8 @@ func (r *blockReader) decodeLine(line []byte, anyWidth bool) (int, error) {
 	return n, nil
 }
 
-// line removes one line from the rest and returns it without its LF. A line that is
-// blank, unfinished or ends with a CR is refused here, for all kinds of lines.
+// line removes one line from the rest and returns it without its LF. A line of any kind that
+// is blank, unfinished or ends with a CR is refused here.
 func (r *blockReader) line() ([]byte, error) {
 	end := bytes.IndexByte(r.rest, '\n')
 	if end < 0 {
@@ -348,8 +350,8 @@ func (r *blockReader) unfinished() error {
 	return &Error{Check: CheckBlockText, Got: refusal.Quote(string(r.rest)), Want: "nothing outside of blocks"}
 }
 
-// lineFault says what is wrong with a line of base64 that does not decode. The rest is
-// what stands after it.
+// lineFault says what is wrong with a line of base64 that does not decode. The rest is what
+// follows it.
 func (r *blockReader) lineFault(line []byte, anyWidth bool) error {
 	switch {
 	case bytes.IndexByte(line, '\r') >= 0:
@@ -362,8 +364,8 @@ func (r *blockReader) lineFault(line []byte, anyWidth bool) error {
 	return &Error{Check: CheckBase64, Got: refusal.Quote(string(line)), Want: "canonical base64"}
 }
 
-// afterLast says what is wrong with a line after one that gave n bytes, and so was the
-// last of its block.
+// afterLast says what is wrong with a line that follows one of n bytes, which was therefore
+// the last of its block.
 func afterLast(line []byte, n int) error {
 	if bytes.IndexByte(line, ':') >= 0 {
 		return &Error{Check: CheckBlockHeader, Got: refusal.Quote(string(line)), Want: "no headers"}

@@ -21,31 +21,30 @@ import (
 
 // CAConfig says what a [CA] may sign.
 type CAConfig struct {
-	// SignerNames are the signers whose certificates the CA issues, each in full
-	// and each one that [PurposeOf] knows; at least one. [SignerClientInsecure] must
-	// stand alone: whoever trusts a CA trusts all its certificates alike, so nodes
-	// that prove nothing need a CA of their own.
+	// SignerNames are the signers whose certificates the CA issues: at least one, each in
+	// full and known to [PurposeOf]. [SignerClientInsecure] must be the only one if it is
+	// listed: anyone who trusts a CA trusts all its certificates alike, so nodes that prove
+	// nothing need a CA of their own.
 	SignerNames []string
 	// MaxLifetime is the longest lifetime of a certificate, counted from now,
 	// [MinLifetime] or more; 0 means [DefaultMaxExpiration], 24 hours. Certificates cannot
 	// be revoked.
 	MaxLifetime time.Duration
-	// MaxRecoveryLifetime is the same for recovery certificates, which are of use
-	// only as long as they outlive the others; 0 means MaxLifetime.
+	// MaxRecoveryLifetime is the same for recovery certificates, which are only useful if
+	// they outlive the others; 0 means MaxLifetime.
 	MaxRecoveryLifetime time.Duration
 	// Now is the clock; nil means [time.Now].
 	Now func() time.Time
 }
 
-// CA issues certificates to nodes. It is safe for use by many goroutines as far as
-// its key is.
+// CA issues certificates to nodes. It is safe for concurrent use if its key is.
 //
-// Whoever has the key can be any user of a cluster whose API server trusts the CA
-// for clients, system:masters included. Keep it in a process of its own, and out of
+// Anyone who has the key can be any user of a cluster whose API server trusts the CA for
+// clients, including a member of system:masters. Keep it in a process of its own, out of
 // reach of everything that only verifies.
 type CA struct {
 	chain    []*x509.Certificate
-	chainPEM []byte // what goes after a leaf: the chain without its root
+	chainPEM []byte // what follows a leaf: the chain without its root
 	roots    *x509.CertPool
 	key      secret.Value[crypto.Signer]
 	signers  []string
@@ -54,17 +53,16 @@ type CA struct {
 	now      func() time.Time
 }
 
-// NewCA makes a CA of a certificate chain, the issuing CA first and each certificate
-// signed by the next, and the issuing CA's private key: RSA of 2048 bits or more,
-// ECDSA on P-256 or a longer curve, or Ed25519, in memory, in an HSM or elsewhere. The
-// chain may end before its root. Every certificate in it must be a CA
-// (basicConstraints) with keyCertSign in its keyUsage, have a subject, and leave room
-// for one that is no CA below the first.
-// Extended key usages in the chain must cover those of every signer, and name
-// constraints leave some DNS name or address to serving certificates; a single
-// certificate that they forbid is refused when it is issued.
+// NewCA makes a CA from a certificate chain, with the issuing CA first and each certificate
+// signed by the next, and the issuing CA's private key: RSA of 2048 bits or more, ECDSA on
+// P-256 or a longer curve, or Ed25519, in memory, in an HSM or elsewhere. The chain may end
+// before its root. Every certificate in it must be a CA (basicConstraints) with keyCertSign
+// in its keyUsage, have a subject, and have a path length that leaves room for a non-CA
+// certificate below the first. Extended key usages in the chain must cover those of every
+// signer, and name constraints must leave some DNS name or address for serving certificates;
+// an individual certificate that they forbid is refused when it is issued.
 //
-// The certificates' times are not looked at here but whenever a certificate is
+// The certificates' validity periods are checked not here but whenever a certificate is
 // issued. Errors match [refusal.CheckConfig].
 func NewCA(chain []*x509.Certificate, key crypto.Signer, c CAConfig) (*CA, error) {
 	lifetime := cmp.Or(c.MaxLifetime, DefaultMaxExpiration)
@@ -94,7 +92,7 @@ func NewCA(chain []*x509.Certificate, key crypto.Signer, c CAConfig) (*CA, error
 	return ca, nil
 }
 
-// readChain takes copies of the certificates, as their DER says they are.
+// readChain copies the certificates by parsing their DER again.
 func (ca *CA) readChain(chain []*x509.Certificate) error {
 	if len(chain) == 0 {
 		return refusal.Config("chain", "", "at least one certificate")
@@ -140,8 +138,8 @@ func certificateField(c *x509.Certificate, i int) string {
 	return "certificate " + strconv.Itoa(i) + " (" + refusal.Quote(c.Subject.String()) + ")"
 }
 
-// checkConstraints refuses a certificate in the chain under which no certificate of
-// one of the CA's signers would verify: for its extended key usages, or because its
+// checkConstraints refuses a certificate in the chain under which no certificate of one of
+// the CA's signers would verify, either because of its extended key usages or because its
 // name constraints exclude every name that a serving certificate can have.
 func (ca *CA) checkConstraints(c *x509.Certificate, field string) error {
 	for _, name := range ca.signers {
@@ -157,8 +155,8 @@ func (ca *CA) checkConstraints(c *x509.Certificate, field string) error {
 	return nil
 }
 
-// excludesAllNames says whether name constraints (RFC 5280, 4.2.1.10) leave neither a
-// DNS name nor an IP address.
+// excludesAllNames reports whether name constraints (RFC 5280, 4.2.1.10) leave neither a DNS
+// name nor an IP address.
 func excludesAllNames(c *x509.Certificate) bool {
 	whole := func(size int) bool {
 		return slices.ContainsFunc(c.ExcludedIPRanges, func(n *net.IPNet) bool {
@@ -169,8 +167,7 @@ func excludesAllNames(c *x509.Certificate) bool {
 	return slices.Contains(c.ExcludedDNSDomains, "") && whole(net.IPv4len) && whole(net.IPv6len)
 }
 
-// checkLink holds the last certificate read against the one that should have signed
-// it.
+// checkLink checks the last certificate read against the one that should have signed it.
 func (ca *CA) checkLink(issuer *x509.Certificate) error {
 	last := len(ca.chain) - 1
 	err := ca.chain[last].CheckSignatureFrom(issuer)
@@ -187,7 +184,7 @@ func encodeCertificate(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// checkKey holds the private key against the issuing CA's certificate.
+// checkKey checks the private key against the issuing CA's certificate.
 func (ca *CA) checkKey() error {
 	if !completeKey(ca.key.Reveal()) {
 		return refusal.Config("key", "that lacks a part, or none", "the private key of the first certificate")
@@ -209,7 +206,7 @@ func (ca *CA) checkKey() error {
 	return nil
 }
 
-// usableAt says whether the whole chain is valid at now; the error is one to retry.
+// usableAt checks that the whole chain is valid at now; the error matches ErrRetry.
 func (ca *CA) usableAt(now time.Time) error {
 	for _, c := range ca.chain {
 		if now.Before(c.NotBefore) || now.After(c.NotAfter) {

@@ -8,11 +8,10 @@ import (
 	"time"
 )
 
-// Checked is a request that keeps every rule of a [Policy], as [Policy.Check] and
-// [Policy.CheckUnsigned] return it. It cannot be made in any other way; the zero
-// value is refused by [CA.Issue]. What decides about a certificate was copied when
-// the request was checked, so changing the request afterwards changes nothing. It is
-// safe for use by many goroutines.
+// Checked is a request that keeps every rule of a [Policy], as returned by [Policy.Check]
+// and [Policy.CheckUnsigned]. It cannot be made in any other way; [CA.Issue] refuses the
+// zero value. Everything that determines a certificate was copied when the request was
+// checked, so changing the request afterwards has no effect. It is safe for concurrent use.
 type Checked struct {
 	request   *Request
 	bundle    *Bundle
@@ -25,21 +24,21 @@ type Checked struct {
 	filedUnder      string // of the object: for a hello the challenge signer
 	purpose         Purpose
 	keyEncipherment bool
-	lifetime        time.Duration // asked for, in whole seconds; 0 where nothing is
+	lifetime        time.Duration // asked for, in whole seconds; 0 if none is
 	username        string        // spec.username
 	dnsNames        []string      // lower case
 	ipAddresses     []netip.Addr  // IPv4 unmapped
 	uid             string        // metadata.uid of the object
-	credentialID    string        // that the requester came with, "" where there is none
-	own             ownMachine    // what the inventory said of the machine
-	record          *IssuedRecord // of that credential, where it is one to inherit from
+	credentialID    string        // that the requester used, "" if there is none
+	own             ownMachine    // what the inventory said about the machine
+	record          *IssuedRecord // of that credential, if it can be inherited from
 
 	signatureOnce sync.Once
 	signatureErr  error
 }
 
-// ownMachine is what the inventory said of the machine when the request was checked;
-// "" is what it did not say.
+// ownMachine is what the inventory said about the machine when the request was checked; a
+// field that it did not state is "".
 type ownMachine struct {
 	uid, identity, providerID string
 	nodeUID                   string // of the Node under the machine's node name
@@ -60,25 +59,25 @@ func (c *Checked) NodeName() string { return c.nodeName }
 // Purpose returns what the certificate is for.
 func (c *Checked) Purpose() Purpose { return c.purpose }
 
-// SignerName returns the signer of the certificate. For a hello it is not the one
-// that the object is filed under.
+// SignerName returns the signer of the certificate. For a hello it differs from the one that
+// the object is filed under.
 func (c *Checked) SignerName() string { return c.signerName }
 
 // Username returns spec.username of the request, as it was when it was checked.
 func (c *Checked) Username() string { return c.username }
 
-// ExpirationSeconds returns the lifetime that the request asks for, in seconds; 0
-// where it asks for none.
+// ExpirationSeconds returns the lifetime that the request asks for, in seconds, or 0 if it
+// asks for none.
 func (c *Checked) ExpirationSeconds() int32 { return int32(c.lifetime / time.Second) }
 
-// Requester returns who asks.
+// Requester returns who filed the request.
 func (c *Checked) Requester() Requester { return c.requester }
 
-// Machine returns what [Policy.Machines] answered.
+// Machine returns what [Policy.Machines] returned.
 func (c *Checked) Machine() *Machine { return c.machine }
 
-// ClaimedProviderID returns the provider ID that the request claims, "" where it
-// claims none. It is a claim: nothing has proven it.
+// ClaimedProviderID returns the provider ID that the request claims, or "" if it claims
+// none. It is only a claim: nothing has proven it.
 func (c *Checked) ClaimedProviderID() string {
 	if c.pkcs10 == nil {
 		return ""
@@ -89,16 +88,16 @@ func (c *Checked) ClaimedProviderID() string {
 // Usages returns the key usages that were asked for, in the order of [Usages].
 func (c *Checked) Usages() []string { return Usages(c.purpose, c.keyEncipherment) }
 
-// DNSNames returns the DNS names that a serving request asks for: all in lower
-// case, each one the machine's.
+// DNSNames returns the DNS names that a serving request asks for: all in lower case, each
+// belonging to the machine.
 func (c *Checked) DNSNames() []string { return slices.Clone(c.dnsNames) }
 
-// IPAddresses returns the addresses that a serving request asks for: IPv4 addresses
-// as such, each one the machine's.
+// IPAddresses returns the addresses that a serving request asks for, each belonging to the
+// machine. IPv4 addresses are not mapped into IPv6.
 func (c *Checked) IPAddresses() []netip.Addr { return slices.Clone(c.ipAddresses) }
 
-// CheckSignature verifies the request's own signature: that who made it has the
-// private key. The work is done once, whatever the number of calls and callers. The
+// CheckSignature verifies the request's own signature, which shows that whoever made it has
+// the private key. The work is done once, however many calls and callers there are. The
 // error is a [*Error] of [CheckSignature].
 func (c *Checked) CheckSignature() error {
 	if c.pkcs10 == nil {
@@ -108,55 +107,53 @@ func (c *Checked) CheckSignature() error {
 	return c.signatureErr
 }
 
-// Verified is what a provider has found out about a request by verifying its
-// evidence, and what the authorizer vouches for. [CA.Issue] takes it
-// together with the [Checked] request, holds one against the other, and writes
-// into the certificate what is vouched for and asked for.
+// Verified is what a provider has found out about a request by verifying its evidence, and
+// what the authorizer vouches for. [CA.Issue] takes it together with the [Checked] request,
+// compares the two, and writes into the certificate what is both vouched for and asked for.
 //
-// RequestHash, NodeName, SignerName, Requester and Machine are always needed: an empty
-// one is refused, so the zero value is too.
+// RequestHash, NodeName, SignerName, Requester and Machine are always required: an empty one
+// is refused, and so is the zero value.
 type Verified struct {
 	// RequestHash is the SHA-256 of the CertificationRequestInfo that was verified,
 	// as received: [PKCS10].InfoHash.
 	RequestHash [32]byte
-	// NodeName is the node that the machine may be.
+	// NodeName is the node that the machine is allowed to be.
 	NodeName string
-	// SignerName is the signer for whose certificates this was verified.
+	// SignerName is the signer of the certificate that this was verified for.
 	SignerName string
-	// Requester is the user for whom this was verified: spec.username of the object.
-	// It must be the one of the request that was checked, so that two objects with
-	// one PKCS#10 request are not taken for each other.
+	// Requester is the user for whom this was verified: spec.username of the object. It must
+	// be that of the request that was checked, so that two objects with the same PKCS#10
+	// request are not mistaken for each other.
 	Requester string
-	// ExpirationSeconds is the lifetime that the object asked for when this was
-	// verified, in seconds; 0 where it asked for none. It must be that of the request
-	// that was checked.
+	// ExpirationSeconds is the lifetime that the object asked for when this was verified, in
+	// seconds; 0 if it asked for none. It must be that of the request that was checked.
 	ExpirationSeconds int32
-	// ProviderID is the provider ID that is vouched for. It is written even where
-	// the request claims none; a request that claims another is refused. "" vouches
-	// for none, and refuses a request that claims one.
+	// ProviderID is the provider ID that is vouched for. It is written even if the request
+	// claims none; a request that claims another is refused. "" vouches for none: a request
+	// that claims one is refused.
 	ProviderID string
-	// DNSNames are the DNS names that are vouched for, in any case of letters.
-	// Those that a serving request asks for are written, in lower case. The others
-	// are not, and a name that is asked for and not vouched for is refused.
+	// DNSNames are the DNS names that are vouched for, in upper or lower case. Those that a
+	// serving request asks for are written, in lower case. The others are not, and a name
+	// that is asked for but not vouched for is refused.
 	DNSNames []string
-	// IPAddresses are the addresses that are vouched for, under the same rule. An
-	// IPv4 address may be given as such or mapped into IPv6.
+	// IPAddresses are the addresses that are vouched for, under the same rule. An IPv4
+	// address may be mapped into IPv6.
 	IPAddresses []netip.Addr
 	// Machine is the canonical identity of the machine, such as
 	// "ek:sha256:<hex>". It is recorded, not written into the certificate.
 	Machine string
-	// NotAfter is the latest end of the certificate, in whole seconds, cut where it
-	// is not. The zero time bounds nothing.
+	// NotAfter is the latest end of the certificate, truncated to whole seconds. The zero
+	// time sets no bound.
 	NotAfter time.Time
-	// Record is called by [CA.Issue] with the record of the new certificate, before that
-	// leaves; nil where there is nothing to do. It is for registries that write of a
-	// machine and of its certificate at once.
+	// Record is called by [CA.Issue] with the record of the new certificate before the
+	// certificate is returned; nil if there is nothing to do. It is for registries that
+	// record a machine and its certificate together.
 	Record func(ctx context.Context, issued IssuedRecord) error
 }
 
-// Vouch returns a Verified for this very request: bound to what was checked and to a
-// machine, given in its canonical identity. It vouches for no provider ID and for no
-// SAN; the caller adds those.
+// Vouch returns a Verified for this very request, bound to what was checked and to a
+// machine, given by its canonical identity. It vouches for no provider ID and no SAN; the
+// caller adds those.
 func (c *Checked) Vouch(machine string) *Verified {
 	return &Verified{
 		RequestHash:       c.pkcs10.InfoHash,

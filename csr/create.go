@@ -19,33 +19,32 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// CreateOptions are the parts of a request that not every request has. The zero value
-// asks for none.
+// CreateOptions are the optional parts of a request. The zero value asks for none of them.
 type CreateOptions struct {
-	// ProviderID is the node's provider ID, for the extension that
-	// oid.ProviderIDExtension makes; 1 to oid.MaxProviderIDSize bytes. Empty: none.
+	// ProviderID is the node's provider ID, for the extension that oid.ProviderIDExtension
+	// makes; 1 to oid.MaxProviderIDSize bytes, or empty for none.
 	ProviderID string
 	// DNSNames and IPAddresses become the subjectAltName of a serving request, in this
-	// order, which needs at least one of them. The other purposes have neither.
-	// Addresses have no zone. There are at most [MaxSANs] together, and none that
-	// every [Policy] reserves.
+	// order. A serving request needs at least one of them; the other purposes have neither.
+	// Addresses have no zone. There are at most [MaxSANs] in total, and none that every
+	// [Policy] reserves.
 	DNSNames    []string
 	IPAddresses []netip.Addr
-	// Flag is the identifier of the extension that says that TPM evidence comes with
-	// the request (the 2018 TPM bootstrapping design, "CSR creation"; it never got a
-	// registered one). Nil: no such extension.
+	// Flag is the identifier of the extension that says that the request has TPM evidence
+	// (the 2018 TPM bootstrapping design, "CSR creation"; no identifier was ever
+	// registered). Nil means no such extension.
 	Flag asn1.ObjectIdentifier
 }
 
-// Create makes a node's certificate request and returns it as PKCS#10 DER, good for
-// Bundle.Request. The subject is that of [SubjectNames]. key signs the request: RSA
-// with at least 2048 bits (RSASSA-PKCS1-v1_5 with SHA-256), or ECDSA on P-256 or P-384
-// (SHA-256 and SHA-384). It may live in a TPM.
+// Create makes a node's certificate request and returns it as PKCS#10 DER, for use as
+// Bundle.Request. The subject is that of [SubjectNames]. key signs the request: RSA with at
+// least 2048 bits (RSASSA-PKCS1-v1_5 with SHA-256), or ECDSA on P-256 or P-384 (SHA-256 and
+// SHA-384). It may live in a TPM.
 //
-// SANs are refused for client and recovery certificates and demanded for serving
-// certificates. What no policy would accept gives [refusal.CheckConfig], for a provider
-// ID or flag beside the error of package oid or of [FlagExtension]. Other errors are the signer's
-// or those of [ParsePKCS10]: the request is read back, and its signature verified,
+// SANs are refused for client and recovery certificates and required for serving
+// certificates. What no policy would accept gives [refusal.CheckConfig]; for a provider ID
+// or flag it wraps the error of package oid or of [FlagExtension]. Other errors are the
+// signer's or those of [ParsePKCS10]: the request is read back, and its signature verified,
 // before it is returned.
 func Create(purpose Purpose, key crypto.Signer, nodeName string, o CreateOptions) ([]byte, error) {
 	commonName, organization := SubjectNames(purpose, nodeName)
@@ -78,10 +77,10 @@ func Create(purpose Purpose, key crypto.Signer, nodeName string, o CreateOptions
 	return der, nil
 }
 
-// createKeys are the keys that every policy takes unless it says otherwise.
+// createKeys are the keys that every policy accepts unless it says otherwise.
 const createKeys = "RSA of 2048 to 4096 bits, or ECDSA on P-256 or P-384"
 
-// checkCreateKey refuses keys that no policy takes.
+// checkCreateKey refuses keys that no policy accepts.
 func checkCreateKey(pub crypto.PublicKey) error {
 	switch key := pub.(type) {
 	case *rsa.PublicKey:
@@ -108,7 +107,7 @@ func (o *CreateOptions) addTo(template *x509.CertificateRequest, purpose Purpose
 	if names > MaxSANs {
 		return refusal.Config("DNSNames and IPAddresses:", strconv.Itoa(names), "at most "+strconv.Itoa(MaxSANs))
 	}
-	var strictest Policy // what it reserves, every policy does
+	var strictest Policy // what it reserves, every policy reserves
 	for _, name := range o.DNSNames {
 		if !nodename.Valid(name) || endsInNumber(name) {
 			return refusal.Config("DNSNames", refusal.Quote(name), "lower-case DNS names without wildcard")

@@ -15,27 +15,27 @@ import (
 // Verdict is what to do with a request.
 type Verdict int
 
-// The five verdicts. The zero value is VerdictRetry, so that a Decision that
-// nobody made decides nothing.
+// The five verdicts. The zero value is VerdictRetry, so that a zero Decision decides
+// nothing.
 const (
-	// VerdictRetry leaves the request as it is, to be looked at again later.
+	// VerdictRetry leaves the request as it is, to be checked again later.
 	VerdictRetry Verdict = iota
-	// VerdictDeny refuses for good: on Kubernetes a Denied condition, which never
-	// goes away. The node has to file another request.
+	// VerdictDeny refuses for good: on Kubernetes, with a Denied condition, which never goes
+	// away. The node has to file another request.
 	VerdictDeny
 	// VerdictApprove accepts.
 	VerdictApprove
-	// VerdictIgnore leaves the request as it is, for good: it is finished already
-	// (it has a certificate, is denied or failed, or is being deleted), or another
-	// signer's. A controller is called once more after each write of its own, so it
-	// sees every request that it has decided a second time.
+	// VerdictIgnore leaves the request as it is, for good: it is already finished (it has a
+	// certificate, is denied or failed, or is being deleted), or it belongs to another
+	// signer. A controller is called again after each of its own writes, so it sees every
+	// request that it has decided a second time.
 	VerdictIgnore
-	// VerdictFail refuses for good what has been approved before, by whomever. An API
-	// server lets no request be Approved and Denied, so all that is left is a Failed
-	// condition, written to the subresource status: that needs the verb update on
-	// certificatesigningrequests/status and the verb sign on the signer. An API server
-	// takes Failed through the subresource approval as well, for a controller that may
-	// approve for a signer and not sign.
+	// VerdictFail refuses for good a request that has already been approved, by anyone. An
+	// API server lets no request be both Approved and Denied, so all that is left is a
+	// Failed condition, written to the status subresource. That needs the verb update on
+	// certificatesigningrequests/status and the verb sign on the signer. An API server also
+	// accepts Failed through the approval subresource, for a controller that may approve for
+	// a signer but not sign.
 	VerdictFail
 )
 
@@ -44,87 +44,86 @@ func (v Verdict) String() string {
 	return nameOf("verdict", int(v), "retry", "deny", "approve", "ignore", "fail")
 }
 
-// The reasons of decisions that no rule gives its name.
+// The reasons of decisions that are not named after a rule.
 const (
-	// ReasonApproved stands in every approval.
+	// ReasonApproved is the reason of every approval.
 	ReasonApproved = "RequestAccepted"
-	// ReasonRetry stands where nothing could be decided.
+	// ReasonRetry means that nothing could be decided.
 	ReasonRetry = "TryAgain"
-	// ReasonIgnored stands where there is nothing to decide.
+	// ReasonIgnored means that there is nothing to decide.
 	ReasonIgnored = "NothingToDecide"
-	// ReasonRefused stands where a refusal gives no usable reason of its own.
+	// ReasonRefused is used when a refusal gives no usable reason of its own.
 	ReasonRefused = "RequestRefused"
 )
 
-// The subresources of a CertificateSigningRequest that a [Decision] is written to. A
-// writer of either needs a permission for the signer beside the one for the
-// subresource: "approve" for approval, "sign" for status (Kubernetes, "Certificates
-// and Certificate Signing Requests", "Authorization").
+// The subresources of a CertificateSigningRequest that a [Decision] is written to. A writer
+// of either needs a permission for the signer in addition to the one for the subresource:
+// "approve" for approval, "sign" for status (Kubernetes, "Certificates and Certificate
+// Signing Requests", "Authorization").
 const (
-	SubresourceApproval = "approval" // takes Approved and Denied
-	SubresourceStatus   = "status"   // takes Failed, and the certificate
+	SubresourceApproval = "approval" // accepts Approved and Denied
+	SubresourceStatus   = "status"   // accepts Failed, and the certificate
 )
 
-// The longest reason and message of a [Decision], in bytes. kubectl and people read
-// them, and each is stored with the request.
+// The maximum lengths of the reason and message of a [Decision], in bytes. Both are shown by
+// kubectl, read by people, and stored with the request.
 const (
 	MaxReasonSize  = 128
 	MaxMessageSize = 2048
 )
 
-// Decision is a verdict in the form of a condition of a CertificateSigningRequest, with
-// the place where to write it.
+// Decision is a verdict in the form of a condition of a CertificateSigningRequest, with the
+// place to write it.
 //
-// A writer takes the object that was checked, appends the condition to those that are
-// there, leaves foreign ones as they are, and updates the subresource with the object's
-// own UID and resourceVersion. The API server answers a conflict (409) where the object
-// has changed since, or was deleted and made again under its name: then nothing was
-// written, and the request has to be checked again. An object that is fetched anew for
-// the write is one that nobody has checked.
+// A writer takes the object that was checked, appends the condition to those already there,
+// leaves the conditions of others as they are, and updates the subresource with the object's
+// own UID and resourceVersion. If the object has changed since, or was deleted and recreated
+// under the same name, the API server answers with a conflict (409): then nothing was
+// written, and the request has to be checked again. An object that is fetched again for the
+// write is one that nobody has checked.
 type Decision struct {
 	// Verdict is what to do.
 	Verdict Verdict
 	// Condition is the type of the condition to write, with the status "True":
-	// ConditionApproved, ConditionDenied or ConditionFailed. It is "" where nothing is
-	// to be written: to retry, to ignore, and to approve what is approved already.
+	// ConditionApproved, ConditionDenied or ConditionFailed. It is "" if nothing is to be
+	// written: to retry, to ignore, and to approve what is already approved.
 	Condition string
-	// Subresource is where to write the condition: SubresourceApproval or
-	// SubresourceStatus, "" where Condition is.
+	// Subresource is where to write the condition: SubresourceApproval or SubresourceStatus,
+	// or "" if Condition is "".
 	Subresource string
 	// UID and ResourceVersion are those of the object that was checked, as [Decision.For]
-	// found them: the only object that the decision is about.
+	// found them: the decision is about that object only.
 	UID, ResourceVersion string
 	// Reason is one CamelCase word of ASCII letters and digits, beginning with a
 	// letter, 1 to MaxReasonSize bytes. For a violation it is the rule's name:
 	// subject-common-name gives SubjectCommonName.
 	Reason string
-	// Message is for people: printable UTF-8 in one line, at most MaxMessageSize
-	// bytes. Whoever may read the request can read it, every holder of a bootstrap token
-	// among them, so of a refusal that names other nodes, or the machine that a node is,
-	// it has the names of the checks alone.
+	// Message is for people: printable UTF-8 in one line, at most MaxMessageSize bytes.
+	// Anyone who may read the request can read it, including every holder of a bootstrap
+	// token. So for a refusal that names other nodes, or the machine that a node is, it has
+	// only the names of the checks.
 	Message string
-	// Detail is the whole reason of such a refusal, in the same form, and "" where Message
-	// is the whole. It is for the log and the Event of who decides. It holds no secret as
-	// long as the errors that it comes from hold none.
+	// Detail is the full reason for such a refusal, in the same form, and "" if Message is
+	// already the full reason. It is for the log and the Event of the controller that
+	// decides. It holds no secret as long as the errors that it comes from hold none.
 	Detail string
 }
 
 // Decide turns the outcome of a check into a Decision about a request that nobody has
-// approved. [Decision.For] fits it to the object: every decision that is to be written
-// goes through it.
+// approved. [Decision.For] fits it to the object: every decision that is to be written must
+// go through it.
 //
 //   - nil approves.
-//   - A request that is finished ([CheckRequestClosed]) is ignored, and so is one that is
-//     filed under a signer which the policy does not serve ([ErrOtherSigner]): nothing
-//     is to be written, and nobody need look again.
-//   - A [*Error], [Errors], or any error with a method DenyReason() string,
-//     anywhere in the tree of err, denies, even where other parts of the tree could
-//     not be decided: what is wrong stays wrong. The method's result is the reason.
+//   - A request that is finished ([CheckRequestClosed]) is ignored, and so is one filed
+//     under a signer that the policy does not serve ([ErrOtherSigner]): nothing is to be
+//     written, and nobody needs to look at it again.
+//   - A [*Error], [Errors], or any error with a method DenyReason() string, anywhere in the
+//     tree of err, denies, even if other parts of the tree could not be decided: what is
+//     wrong stays wrong. The method's result is the reason.
 //   - [ErrRetry], [refusal.CheckConfig], context.Canceled, context.DeadlineExceeded and
-//     every error of unknown kind mean retry. So does a refusal that was itself caused
-//     by one of the first four: its question has no answer yet.
-//   - A nil pointer that poses as an error, anywhere in the tree, means retry: whoever
-//     made it has said nothing.
+//     every error of an unknown kind mean retry. So does a refusal that was itself caused by
+//     one of the first four: its question has no answer yet.
+//   - A nil pointer stored in an error, anywhere in the tree, means retry: it says nothing.
 func Decide(err error) Decision {
 	switch {
 	case err == nil:
@@ -146,15 +145,15 @@ func Decide(err error) Decision {
 
 // For fits a decision to the object that it is about, as it was when it was checked:
 //
-//   - A request that is finished is ignored, whatever was found out about it.
-//   - An approved request that is to be denied is failed instead. Until that is written
-//     its signer may sign it: whoever else can approve for a signer decides for it.
+//   - A request that is finished is ignored, whatever the check found.
+//   - An approved request that is to be denied is failed instead. Until that is written, its
+//     signer may sign it: anyone else who can approve for a signer decides for it.
 //   - An approved request that is to be approved needs no second condition: the verdict
-//     stays, and nothing is to be written. A signer goes on to sign.
+//     stays, and nothing is to be written. A signer then goes on to sign.
 //
 // Conditions of other types than [ConditionApproved], [ConditionDenied] and
-// [ConditionFailed] are somebody's own and decide nothing. A decision for no request
-// is to retry.
+// [ConditionFailed] belong to others and decide nothing. A decision for a nil request is to
+// retry.
 func (d Decision) For(r *Request) Decision {
 	if r == nil {
 		return Decision{Verdict: VerdictRetry, Reason: ReasonRetry, Message: "no request"}
@@ -174,7 +173,7 @@ func (d Decision) For(r *Request) Decision {
 	return d
 }
 
-// placed fills in where the verdict is written on a request that nobody has approved.
+// placed fills in where to write the verdict on a request that nobody has approved.
 func (d Decision) placed() Decision {
 	place := map[Verdict][2]string{
 		VerdictApprove: {ConditionApproved, SubresourceApproval},
@@ -207,12 +206,12 @@ func refusedWith(err error) (reason string, ok bool) {
 	return "", false
 }
 
-// hiddenChecks are those whose refusals say more than the requester knows: which machine
-// is which node. The first two are package attest's.
+// hiddenChecks are those whose refusals reveal what the requester may not know: which
+// machine is which node. The first two belong to package attest.
 var hiddenChecks = []Check{"not-a-member", "provider-id", CheckMachineNotReady, CheckMachineOtherNode, CheckProviderIDMismatch, CheckProviderIDNotVouched,
 	CheckSANNotOwn, CheckCredential, CheckInheritedMachine, CheckInheritedNode}
 
-// checkNames are the names of the checks in the tree of err.
+// checkNames returns the names of the checks in the tree of err.
 func checkNames(err error) (names []string) {
 	if c, ok := err.(Check); ok { //nolint:errorlint // this walks the tree itself
 		return []string{string(c)}
@@ -223,13 +222,13 @@ func checkNames(err error) (names []string) {
 	return names
 }
 
-// nilInside finds a nil pointer among the errors in the tree of err, whose methods
+// nilInside reports whether an error in the tree of err is a nil pointer, whose methods
 // cannot be called.
 func nilInside(err error) bool {
 	return err != nil && typednil.Is(err) || slices.ContainsFunc(causes(err), nilInside)
 }
 
-// causes are the errors that err wraps.
+// causes returns the errors that err wraps.
 func causes(err error) []error {
 	switch e := err.(type) { //nolint:errorlint // its callers walk the tree
 	case interface{ Unwrap() []error }:
@@ -244,7 +243,7 @@ func undecided(err error) bool {
 	return errors.Is(err, ErrRetry) || errors.Is(err, refusal.CheckConfig) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// cleanReason keeps what may stand in a condition's reason.
+// cleanReason keeps the characters that a condition's reason may have.
 func cleanReason(s string) string {
 	b := make([]byte, 0, min(len(s), MaxReasonSize))
 	for i := 0; i < len(s) && len(b) < MaxReasonSize; i++ {
@@ -257,7 +256,7 @@ func cleanReason(s string) string {
 	return cmp.Or(string(b), ReasonRefused)
 }
 
-// cleanMessage keeps a message printable, in one line and of bounded size.
+// cleanMessage makes a message printable, of one line and of bounded size.
 func cleanMessage(s string) string {
 	const more = " ..."
 	s = refusal.Escape(s)

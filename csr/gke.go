@@ -23,32 +23,31 @@ const (
 // gkeBlocks is the order of the blocks of GKE's dialect.
 var gkeBlocks = []string{BlockRequest, BlockProposalData, BlockGKESignature, BlockGKEIdentity, BlockGKECertificate}
 
-// GKEBundle is a request of GKE's nodes with TPM evidence, as cloud-provider-gcp made
-// and read it until 2024. Nothing in it is fresh: GKE certified keys without qualifying
-// data.
+// GKEBundle is a request with TPM evidence from a GKE node, as cloud-provider-gcp wrote and
+// read it until 2024. Nothing in it is fresh: GKE certified keys without qualifying data.
 type GKEBundle struct {
 	// Request is the PKCS#10 request in DER, as in Bundle.
 	Request []byte
-	// Attest is the TPMS_ATTEST of TPM2_Certify, without a size before it.
+	// Attest is the TPMS_ATTEST of TPM2_Certify, without a size prefix.
 	Attest []byte
-	// Signature is the AK's signature over Attest: the bare bytes of an
-	// RSASSA-PKCS1-v1_5 signature with SHA-256, no TPMT_SIGNATURE.
+	// Signature is the AK's signature over Attest: the bare bytes of an RSASSA-PKCS1-v1_5
+	// signature with SHA-256, not a TPMT_SIGNATURE.
 	Signature []byte
 	// Identity is the machine that the request claims to come from. Nothing in the
 	// request proves it.
 	Identity GKEIdentity
 	// IdentityJSON is the JSON that Identity was read from, as received.
 	IdentityJSON []byte
-	// Certificate is what the node read from the NV index of the AK certificate: DER,
-	// unless the index held something else. It is nil where there was none. GKE's own
-	// approver never read it.
+	// Certificate is what the node read from the NV index of the AK certificate: DER, unless
+	// the index held something else. It is nil if there was none. GKE's own approver never
+	// read it.
 	Certificate []byte
 }
 
 // ParseGKE reads GKE's dialect: the blocks CERTIFICATE REQUEST, ATTESTATION DATA,
-// ATTESTATION SIGNATURE and VM IDENTITY, and ATTESTATION CERTIFICATE where the node had
-// one, in this order and once each. GKE's approver took them in any order and let the
-// last of several win. It is as strict as [Parse] and has its errors, and
+// ATTESTATION SIGNATURE and VM IDENTITY, and ATTESTATION CERTIFICATE if the node had one, in
+// this order and once each. GKE's approver accepted them in any order and let the last of
+// several win. ParseGKE is as strict as [Parse] and has the same errors, and
 // [CheckGKEIdentity] for the identity's JSON. This form is read, never written.
 func ParseGKE(pem []byte) (*GKEBundle, error) {
 	r := blockReader{labels: gkeBlocks}
@@ -77,8 +76,7 @@ func ParseGKE(pem []byte) (*GKEBundle, error) {
 // GKEIdentity.
 const CheckGKEIdentity Check = "gke-identity"
 
-// maxGKEIdentity bounds the length in bytes of a VM IDENTITY. The real ones have about
-// 150.
+// maxGKEIdentity bounds the length in bytes of a VM IDENTITY. Real ones have about 150.
 const maxGKEIdentity = 4 << 10
 
 // GKEIdentity names a virtual machine as in the block VM IDENTITY of GKE's dialect
@@ -87,16 +85,16 @@ type GKEIdentity struct {
 	Zone string // member "zone", such as "us-central1-a"
 	ID   uint64 // member "id": the instance's number
 	Name string // member "name": the instance's name
-	// ProjectNumber is the member "project_id", which is a number in spite of its name.
+	// ProjectNumber is the member "project_id", which is a number despite its name.
 	ProjectNumber uint64
 	// ProjectID is the member "project_name".
 	ProjectID string
 }
 
-// parseGKEIdentity reads one JSON object in UTF-8. The five members must be there once,
-// spelt exactly so; other members are passed over, unless their names differ from one of
-// the five in case alone, which encoding/json would take for it. No object in it may have
-// two members of one name.
+// parseGKEIdentity reads one JSON object in UTF-8. Each of the five members must be there
+// once, spelled exactly as here. Other members are skipped, unless their names differ from
+// one of the five only in case, so that encoding/json would take them for it. No object in
+// it may have two members with the same name.
 func parseGKEIdentity(raw []byte) (GKEIdentity, error) {
 	if len(raw) > maxGKEIdentity {
 		return GKEIdentity{}, &Error{Check: CheckGKEIdentity, Got: strconv.Itoa(len(raw)) + " bytes",
@@ -112,7 +110,7 @@ func parseGKEIdentity(raw []byte) (GKEIdentity, error) {
 			return err
 		}
 	}
-	err := strictjson.Members{ // also "Zone" is passed over: beside "zone" it is refused, and alone it leaves Zone empty
+	err := strictjson.Members{ // "Zone" too is skipped: next to "zone" it is refused, and by itself it leaves Zone empty
 		"zone": strictjson.Into(&id.Zone), "id": number(&id.ID), "name": strictjson.Into(&id.Name),
 		"project_id": number(&id.ProjectNumber), "project_name": strictjson.Into(&id.ProjectID),
 	}.Parse(raw)

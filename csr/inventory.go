@@ -2,46 +2,43 @@ package csr
 
 import "net/netip"
 
-// Machine is what the operator's own inventory says of the machine that is to be a
-// node: a Machine of the Cluster API, an entry of a list, a row of a database. It
-// must not come from the Node object, which the kubelet writes itself, nor from the
-// request.
+// Machine is what the operator's own inventory says about the machine that is to be a node:
+// a Cluster API Machine, an entry in a list, a row in a database. It must come neither from
+// the Node object, which the kubelet writes itself, nor from the request.
 type Machine struct {
 	// Name is the machine's name in the inventory, for people and logs.
 	Name string
-	// UID tells the machine from another one that has its name later; "" where the
-	// inventory has none. Policies do not read it; it is recorded with every
-	// certificate that is issued ([IssuedRecord]) and compared by
-	// [InheritAttestation].
+	// UID distinguishes the machine from a later one with the same name; "" if the inventory
+	// has none. Policies do not read it; it is recorded with every certificate that is
+	// issued ([IssuedRecord]) and compared by [InheritAttestation].
 	UID string
 	// Identity is the canonical identity that is registered for the machine, such as
-	// "ek:sha256:<hex>"; "" where the inventory does not keep it. It is compared by
-	// [InheritAttestation] alone: who may be which machine is for the provider to
-	// decide.
+	// "ek:sha256:<hex>"; "" if the inventory does not keep it. Only [InheritAttestation]
+	// compares it: who may be which machine is for the provider to decide.
 	Identity string
 	// Provider is the kind of evidence by which the machine is known, such as "tpm"; ""
-	// leaves it open. By another kind it is refused membership, whatever identity it shows.
+	// leaves it open. With any other kind it is refused membership, whatever identity it
+	// shows.
 	Provider string
-	// NodeUID is the UID that the API server gave the Node object named NodeName; ""
-	// where there is no such Node, or where the inventory does not follow Nodes. It
-	// is recorded and compared as UID is. It is the one thing here that comes from
-	// the Node: a kubelet cannot write it.
+	// NodeUID is the UID that the API server gave the Node object named NodeName; "" if
+	// there is no such Node, or if the inventory does not follow Nodes. It is recorded and
+	// compared as UID is. It is the only thing here that comes from the Node: a kubelet
+	// cannot write it.
 	NodeUID string
-	// NodeName is the one node that the machine may be. "" leaves it open: then
-	// what the inventory answers for a node name is for that node name.
+	// NodeName is the one node that the machine may be. "" leaves it open: then what the
+	// inventory returns for a node name applies to that node name.
 	NodeName string
-	// ProviderID is the machine's provider ID; "" where it is not known yet. A
-	// request that claims another one is refused.
+	// ProviderID is the machine's provider ID; "" if it is not known yet. A request that
+	// claims another one is refused.
 	ProviderID string
-	// DNSNames are the names that the machine may serve under, in any case of
-	// letters and without a dot at the end: requests and certificates have none
-	// there, so "node-1.local." matches no name. An inventory that writes such a dot
-	// has it taken off before the names come here. The node's name is among them only
-	// if it is listed.
+	// DNSNames are the names that the machine may serve under, in upper or lower case and
+	// without a trailing dot: requests and certificates have none, so "node-1.local."
+	// matches no name. If an inventory writes trailing dots, they must be removed before the
+	// names come here. The node's name is among them only if it is listed.
 	DNSNames []string
-	// IPAddresses are the addresses that the machine may serve under. IPv4
-	// addresses may be mapped into IPv6. Addresses that [Policy] reserves are
-	// refused even where they are listed.
+	// IPAddresses are the addresses that the machine may serve under. IPv4 addresses may be
+	// mapped into IPv6. Addresses that [Policy] reserves are refused even if they are
+	// listed.
 	IPAddresses []netip.Addr
 	// BootstrapReady says that the machine has been given what it needs to join
 	// (the Cluster API's condition BootstrapConfigReady). A machine that is not

@@ -18,41 +18,42 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Issued is a certificate and what to remember of it.
+// Issued is a certificate and what to remember about it.
 type Issued struct {
 	// Certificate is the node's certificate.
 	Certificate *x509.Certificate
-	// PEM is what goes in status.certificate: the certificate, then the CAs above it
-	// without a root, CERTIFICATE blocks only.
+	// PEM is what goes into status.certificate: the certificate, then the CAs above it
+	// without the root, as CERTIFICATE blocks only.
 	PEM []byte
-	// Record is what to keep, so that the node is known by this certificate later.
+	// Record is what to keep, so that the node can later be recognised by this certificate.
 	Record IssuedRecord
 }
 
 // Issue makes the certificate that a checked request asks for and a verification
 // vouches for.
 //
-// The subject is built anew from the purpose and the node's name, so that it is one
-// of the three of [Purpose] and nothing else. The extensions are key usage and
-// extended key usage as asked for, basicConstraints (no CA), the two key
-// identifiers, the SANs that a serving request asks for, and the provider ID that is
-// vouched for. A SAN or provider ID that is asked for and not vouched for is refused,
-// never left out. The serial number is random, of 159 bits.
+// The subject is rebuilt from the purpose and the node's name, so that it is one of the
+// three of [Purpose] and nothing else. The extensions are key usage and extended key usage
+// as asked for, basicConstraints (no CA), the two key identifiers, the SANs that a serving
+// request asks for, and the provider ID that is vouched for. A SAN or provider ID that is
+// asked for and not vouched for is refused, never left out. The serial number is random, of
+// 159 bits.
 //
-// Validity begins before now, by [Backdate] at most. It ends at the earliest of: now and the
-// lifetime asked for, now and the CA's cap, the end of every certificate in the CA's
-// chain, and verified.NotAfter.
+// Validity begins at most [Backdate] before now. It ends at the earliest of: now plus the
+// lifetime asked for, now plus the CA's cap, the end of every certificate in the CA's chain,
+// and verified.NotAfter.
 //
-// Errors, all of them, are returned as [Errors]: the rules that begin with
-// verified-, [CheckProviderIDNotVouched], [CheckSANNotVouched], [CheckSignature], and
-// [CheckSignerName] for a hello, which gets a challenge and no certificate. A chain
-// that is not valid now, ctx done, and a key that does not sign give [ErrRetry]; a
-// signer that is not this CA's gives [ErrOtherSigner]. The new certificate is
-// verified against the CA before it is returned, and its record is given to
-// [Verified].Record, whose error is returned and keeps the certificate back.
+// Broken rules, all of them, are returned as [Errors]: those that begin with verified-,
+// [CheckProviderIDNotVouched], [CheckSANNotVouched], and [CheckSignerName] for a hello, which
+// gets a challenge and no certificate. A signature that does not verify is an [*Error] with
+// [CheckSignature]. A chain that is not valid now, a
+// ctx that is done, and a key that does not sign give [ErrRetry]; a signer that is not this
+// CA's gives [ErrOtherSigner]. The new certificate is verified against the CA before it is
+// returned, and its record is given to [Verified].Record. If that returns an error, Issue
+// returns the error and withholds the certificate.
 //
-// Issue does not ask whether the request was approved: on Kubernetes a signer looks
-// at the conditions, and verifies the evidence again, before it comes here.
+// Issue does not ask whether the request was approved: on Kubernetes a signer looks at the
+// conditions, and verifies the evidence again, before it calls Issue.
 func (ca *CA) Issue(ctx context.Context, checked *Checked, verified *Verified) (*Issued, error) {
 	if ca == nil || len(ca.chain) == 0 {
 		return nil, refusal.Config("CA", "that NewCA did not make", "one of NewCA")
@@ -94,7 +95,7 @@ func (ca *CA) Issue(ctx context.Context, checked *Checked, verified *Verified) (
 	return &Issued{Certificate: certificate, PEM: append(encodeCertificate(certificate.Raw), ca.chainPEM...), Record: record}, nil
 }
 
-// vouched holds what was verified against what was checked.
+// vouched compares what was verified with what was checked.
 func vouched(c *Checked, v *Verified, now time.Time) Errors {
 	if v == nil {
 		return Errors{{Check: CheckVerifiedRequest, Got: "nothing verified", Want: "this request"}}
@@ -122,7 +123,7 @@ func vouched(c *Checked, v *Verified, now time.Time) Errors {
 
 func rfc3339(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// sign makes the certificate and verifies it before it leaves.
+// sign makes the certificate and verifies it before returning it.
 func (ca *CA) sign(template *x509.Certificate, c *Checked, now time.Time) (*x509.Certificate, error) {
 	der, err := x509.CreateCertificate(rand.Reader, template, ca.chain[0], c.pkcs10.CSR.PublicKey, ca.key.Reveal())
 	if err != nil {
@@ -141,8 +142,8 @@ func (ca *CA) sign(template *x509.Certificate, c *Checked, now time.Time) (*x509
 	return certificate, nil
 }
 
-// template is the certificate to be, without its signature. crypto/x509 makes its serial
-// number: random, positive, and 20 bytes long at most (RFC 5280, 4.1.2.2).
+// template returns the certificate to be signed. crypto/x509 makes its serial number:
+// random, positive, and at most 20 bytes long (RFC 5280, 4.1.2.2).
 func (ca *CA) template(c *Checked, v *Verified, now time.Time) (*x509.Certificate, error) {
 	commonName, organization := SubjectNames(c.purpose, c.nodeName)
 	keyID, err := der.KeyIdentifier(c.pkcs10.CSR.RawSubjectPublicKeyInfo)
@@ -181,7 +182,7 @@ func (ca *CA) template(c *Checked, v *Verified, now time.Time) (*x509.Certificat
 	return t, nil
 }
 
-// end is the last second of the certificate's validity.
+// end returns the last second of the certificate's validity.
 func (ca *CA) end(c *Checked, v *Verified, now time.Time) time.Time {
 	lifetime := ca.maxLifetime(c.purpose)
 	if c.lifetime != 0 {
@@ -213,8 +214,8 @@ func distinct[T string | netip.Addr](values []T) (kept []T) {
 var allowedExtensions = [...]oid.OID{oid.KeyUsage, oid.ExtendedKeyUsage, oid.BasicConstraints,
 	oid.AuthorityKeyIdentifier, oid.SubjectKeyIdentifier, oid.SubjectAltName, oid.KubernetesNodeProviderIdentifier}
 
-// checkIssued reads the new certificate as others will, and holds it against what it
-// should say. It finds nothing unless crypto/x509 or this package is at fault.
+// checkIssued reads the new certificate as others will, and compares it with what it should
+// say. It finds nothing unless crypto/x509 or this package is at fault.
 func checkIssued(got, want *x509.Certificate, c *Checked) error {
 	fault := ""
 	switch {

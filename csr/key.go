@@ -22,12 +22,12 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// spkiRSA is the AlgorithmIdentifier of RSA keys. It is never written.
+// spkiRSA is the AlgorithmIdentifier of RSA keys. It is never modified.
 var spkiRSA = []byte("\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00")
 
-// fixedSPKI are the encodings whose length is that of their prefix and a fixed number of
-// bytes: the key's own. The prefix of a curve ends with the byte 04 of an uncompressed
-// point. It is never written.
+// fixedSPKI are the encodings made of a prefix and a fixed number of bytes, which are the
+// key's own. The prefix of a curve ends with the byte 04 of an uncompressed point. It is
+// never modified.
 var fixedSPKI = [...]struct {
 	curve     elliptic.Curve
 	prefix    string
@@ -55,15 +55,15 @@ const (
 	keyEd25519
 )
 
-// CanonicalSPKI encodes a public key as a DER SubjectPublicKeyInfo (RFC 5280, 4.1.2.7)
-// in the one form that this SDK takes: RSA as rsaEncryption with NULL parameters (RFC
-// 3279, 2.3.1), ECDSA as id-ecPublicKey with a named curve and an uncompressed point of
-// full width (RFC 5480, 2), Ed25519 without parameters (RFC 8410, 4). pub is a pointer
-// to an [rsa.PublicKey] or [ecdsa.PublicKey] (P-224, P-256, P-384, P-521), or an
-// [ed25519.PublicKey]. Whether a key is strong enough is not decided here.
+// CanonicalSPKI encodes a public key as a DER SubjectPublicKeyInfo (RFC 5280, 4.1.2.7) in
+// the one form that this SDK accepts: RSA as rsaEncryption with NULL parameters (RFC 3279,
+// 2.3.1), ECDSA as id-ecPublicKey with a named curve and a full-width uncompressed point
+// (RFC 5480, 2), Ed25519 without parameters (RFC 8410, 4). pub is a pointer to an
+// [rsa.PublicKey] or [ecdsa.PublicKey] (P-224, P-256, P-384, P-521), or an
+// [ed25519.PublicKey]. CanonicalSPKI does not decide whether a key is strong enough.
 //
-// The error matches [ErrUnsupportedKey]: another type, a point off its curve, an RSA
-// modulus or exponent that is not positive.
+// The error matches [ErrUnsupportedKey]: another type, a point that is not on its curve, or
+// an RSA modulus or exponent that is not positive.
 func CanonicalSPKI(pub crypto.PublicKey) ([]byte, error) {
 	switch key := pub.(type) {
 	case *rsa.PublicKey:
@@ -83,16 +83,16 @@ func CanonicalSPKI(pub crypto.PublicKey) ([]byte, error) {
 	return nil, fmt.Errorf("%w: an incomplete %T, or another type", ErrUnsupportedKey, pub)
 }
 
-// IsCanonicalSPKI reports whether the encoding of a SubjectPublicKeyInfo, with tag and length,
-// is what [CanonicalSPKI] writes for its key. It says nothing of the key itself, such as
-// whether a point is on its curve: crypto/x509 does, which has read it.
+// IsCanonicalSPKI reports whether the encoding of a SubjectPublicKeyInfo, with tag and
+// length, is what [CanonicalSPKI] writes for its key. It says nothing about the key itself,
+// such as whether a point is on its curve: crypto/x509 checked that when it read the key.
 func IsCanonicalSPKI(spki []byte) bool {
 	_, err := checkSPKI(spki)
 	return err == nil
 }
 
-// SPKIHash is the SHA-256 of [CanonicalSPKI], which identifies a key whatever encoding
-// it came in. Its errors are those of CanonicalSPKI.
+// SPKIHash returns the SHA-256 of [CanonicalSPKI], which identifies a key whatever its
+// original encoding. Its errors are those of CanonicalSPKI.
 func SPKIHash(pub crypto.PublicKey) ([32]byte, error) {
 	spki, err := CanonicalSPKI(pub)
 	if err != nil {
@@ -101,9 +101,8 @@ func SPKIHash(pub crypto.PublicKey) ([32]byte, error) {
 	return sha256.Sum256(spki), nil
 }
 
-// completeKey says whether a private key can be asked for its public key, and has a
-// public key of a type that is known here. crypto's own types panic where a part is
-// missing.
+// completeKey reports whether a private key can be asked for its public key, and that public
+// key is of a type supported here. crypto's own types panic if a part is missing.
 func completeKey(key crypto.Signer) bool {
 	if typednil.Is(key) {
 		return false
@@ -189,17 +188,17 @@ func isRSASPKI(spki cryptobyte.String) bool {
 		skipPositive(&key) && skipPositive(&key) && key.Empty()
 }
 
-// skipPositive removes a positive INTEGER in its shortest form.
+// skipPositive skips a positive INTEGER in its shortest form.
 func skipPositive(s *cryptobyte.String) bool {
-	var n []byte // cryptobyte leaves out the zero byte before the number
+	var n []byte // cryptobyte strips the leading zero byte
 	return s.ReadASN1Integer(&n) && len(bytes.Trim(n, "\x00")) > 0
 }
 
-// signatureAlgorithms are the AlgorithmIdentifiers that a request may be signed with,
-// whole: RSA with NULL parameters (RFC 4055, 5), ECDSA and Ed25519 with none (RFC 5758,
-// 3.2; RFC 8410, 3). They are compared as bytes because crypto/x509 looks past changes
-// in the parameters, which no signature covers. SHA-1 and RSASSA-PSS are not among
-// them. It is never written.
+// signatureAlgorithms are the complete AlgorithmIdentifiers that a request may be signed
+// with: RSA with NULL parameters (RFC 4055, 5), ECDSA and Ed25519 with none (RFC 5758, 3.2;
+// RFC 8410, 3). They are compared as bytes because crypto/x509 overlooks changes in the
+// parameters, which no signature covers. SHA-1 and RSASSA-PSS are not among them. It is
+// never modified.
 var signatureAlgorithms = map[string]keyAlgorithm{
 	"\x30\x0a\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x02":             keyECDSA,   // ecdsa-with-SHA256
 	"\x30\x0a\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x03":             keyECDSA,   // ecdsa-with-SHA384
@@ -210,16 +209,16 @@ var signatureAlgorithms = map[string]keyAlgorithm{
 	"\x30\x05\x06\x03\x2b\x65\x70":                                 keyEd25519, // id-Ed25519
 }
 
-// foreignAlgorithms are those that other software writes beside: RSA without parameters.
-// It is never written.
+// foreignAlgorithms are those that other software also writes: RSA without parameters. It is
+// never modified.
 var foreignAlgorithms = map[string]keyAlgorithm{
 	"\x30\x0b\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0b": keyRSA,
 	"\x30\x0b\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0c": keyRSA,
 	"\x30\x0b\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0d": keyRSA,
 }
 
-// checkSignatureAlgorithm holds an AlgorithmIdentifier, with tag and length, against
-// the tables and against the key that is to have signed.
+// checkSignatureAlgorithm checks an AlgorithmIdentifier, with tag and length, against the
+// tables and against the type of the key that should have signed.
 func checkSignatureAlgorithm(algorithm cryptobyte.String, key keyAlgorithm, foreign bool) error {
 	if signatureAlgorithms[string(algorithm)] == key || foreign && foreignAlgorithms[string(algorithm)] == key {
 		return nil
@@ -228,8 +227,8 @@ func checkSignatureAlgorithm(algorithm cryptobyte.String, key keyAlgorithm, fore
 		Want: "RSASSA-PKCS1-v1_5, ECDSA or Ed25519 with SHA-256 or more, for the request's key"}
 }
 
-// describeAlgorithm shows an AlgorithmIdentifier, with tag and length, for people: the
-// algorithm, and the parameters where they are a name too, such as that of a curve.
+// describeAlgorithm describes an AlgorithmIdentifier, with tag and length, for people: the
+// algorithm, and the parameters if they are an identifier too, such as that of a curve.
 func describeAlgorithm(algorithm cryptobyte.String) string {
 	var content cryptobyte.String
 	var id, parameter oid.OID

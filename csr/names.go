@@ -10,23 +10,23 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// The names of the signers that this SDK knows (Cluster API kubelet
-// authentication, "Core Specification" and "Provider Specification"). Use
-// [SignerClient] and [SignerServing] for a provider of your own.
+// The names of the signers that are built into this SDK (Cluster API kubelet authentication,
+// "Core Specification" and "Provider Specification"). For a provider of your own use
+// [SignerClient] and [SignerServing].
 const (
 	// SignerClientTPM signs client certificates of nodes that attest with a TPM.
 	SignerClientTPM = clientSignerPrefix + "tpm"
-	// SignerClientInsecure signs client certificates of nodes that prove nothing.
-	// It is for machines that have no way to prove anything: no rotation, no
-	// serving certificates, and never on the CA of a signer that attests.
+	// SignerClientInsecure signs client certificates of nodes that prove nothing. It is for
+	// machines that have no way to prove anything: it has no rotation and no serving
+	// certificates, and must never share a CA with a signer that attests.
 	SignerClientInsecure = clientSignerPrefix + ProviderInsecure
 	// SignerServingTPM signs serving certificates of nodes that attest with a TPM.
 	SignerServingTPM = servingSignerPrefix + "tpm"
-	// SignerChallengeTPM is the name under which a node files a hello. Nobody
-	// signs for it: a hello is answered by a denial that carries the challenge.
+	// SignerChallengeTPM is the name under which a node files a hello. Nobody signs for it:
+	// the answer to a hello is a denial that carries the challenge.
 	SignerChallengeTPM = challengeSignerPrefix + "tpm"
-	// SignerRecoveryTPM signs recovery certificates: long-lived, on a key in the
-	// TPM, good for asking for a new client certificate and for nothing else.
+	// SignerRecoveryTPM signs recovery certificates: long-lived, for a key in the TPM, and
+	// good only for requesting a new client certificate.
 	SignerRecoveryTPM = recoverySignerPrefix + "tpm"
 	// SignerKubeAPIServerClientKubelet is Kubernetes' own signer of kubelet client
 	// certificates. It drops the provider ID extension.
@@ -45,13 +45,13 @@ const (
 	servingSignerPrefix   = "cluster.x-k8s.io/kubelet-serving-"
 	challengeSignerPrefix = "cluster.x-k8s.io/kubelet-attestation-challenge-"
 	recoverySignerPrefix  = "cluster.x-k8s.io/kubelet-attestation-recovery-"
-	// misspeltPrefix is how the proposal writes some of the names. kube-apiserver
-	// refuses it: the part before the slash must be a domain with a dot.
+	// misspeltPrefix is how the proposal spells some of the names. kube-apiserver refuses
+	// it: the part before the slash must be a domain name with a dot.
 	misspeltPrefix = "cluster-x-k8s-io/"
 )
 
-// Purpose is what a certificate is for. The signer name of a request decides it;
-// see [PurposeOf]. The zero value is no purpose and is refused everywhere.
+// Purpose is what a certificate is for. The signer name of a request determines it; see
+// [PurposeOf]. The zero value is not a purpose and is refused everywhere.
 type Purpose int
 
 // The three purposes.
@@ -72,8 +72,8 @@ func (p Purpose) String() string {
 	return nameOf("purpose", int(p), "", "client", "serving", "recovery")
 }
 
-// purposes say of each purpose what the common name begins with, what the organization is,
-// and which usage the key has beside signatures. It is never written.
+// purposes says for each purpose what the common name begins with, what the organization is,
+// and which usage the key has in addition to signatures. It is never modified.
 var purposes = map[Purpose]struct {
 	prefix, organization, auth string
 	extKeyUsage                x509.ExtKeyUsage // what the certificate's key is for
@@ -83,12 +83,11 @@ var purposes = map[Purpose]struct {
 	PurposeRecovery: {RecoveryUserPrefix, RecoveryGroup, usageClientAuth, x509.ExtKeyUsageClientAuth},
 }
 
-// PurposeOf returns for what a signer's certificates are. It knows the names that
-// are constants here and those that [SignerClient] and [SignerServing] make, and
-// returns a [*Error] of [CheckSignerName] for every other name: for the
-// challenge signer, for which nobody signs, for a serving signer of the insecure
-// provider, and for the proposal's spelling cluster-x-k8s-io/, which
-// kube-apiserver refuses.
+// PurposeOf returns what a signer's certificates are for. It knows the names that are
+// constants here and those that [SignerClient] and [SignerServing] make. For every other
+// name it returns a [*Error] of [CheckSignerName]: among others for the challenge signer,
+// for which nobody signs, for a serving signer of the insecure provider, and for the
+// proposal's spelling cluster-x-k8s-io/, which kube-apiserver refuses.
 func PurposeOf(signerName string) (Purpose, error) {
 	purpose, _, want := parseSignerName(signerName)
 	if purpose == 0 {
@@ -97,24 +96,24 @@ func PurposeOf(signerName string) (Purpose, error) {
 	return purpose, nil
 }
 
-// SignerClient returns the name of the signer of client certificates for nodes
-// that attest through this provider. The provider's name is 1 to 63 bytes of
-// lower-case letters, digits and "-", beginning and ending with a letter or digit;
-// for another the result is a [*Error] of [CheckSignerName].
+// SignerClient returns the name of the signer of client certificates for nodes that attest
+// through this provider. The provider's name is 1 to 63 bytes of lower-case letters, digits
+// and "-", beginning and ending with a letter or digit; for any other name the error is a
+// [*Error] of [CheckSignerName].
 func SignerClient(provider string) (string, error) {
 	return signerOf(clientSignerPrefix, provider)
 }
 
-// SignerServing returns the name of the signer of serving certificates for nodes
-// that attest through this provider. It refuses what [SignerClient] refuses, and
-// "insecure": an insecure provider has no serving certificates.
+// SignerServing returns the name of the signer of serving certificates for nodes that attest
+// through this provider. It refuses what [SignerClient] refuses, and also "insecure": an
+// insecure provider has no serving certificates.
 func SignerServing(provider string) (string, error) {
 	return signerOf(servingSignerPrefix, provider)
 }
 
-// SignerChallenge returns the name under which nodes that attest through this
-// provider file a hello, with the certificate's own signer as its target. It
-// refuses what [SignerServing] refuses: an insecure provider challenges nobody.
+// SignerChallenge returns the name under which nodes that attest through this provider file
+// a hello, whose target is the certificate's own signer. It refuses what [SignerServing]
+// refuses: an insecure provider challenges nobody.
 func SignerChallenge(provider string) (string, error) {
 	return signerOf(challengeSignerPrefix, provider)
 }
@@ -127,16 +126,16 @@ func signerOf(prefix, provider string) (string, error) {
 	return prefix + provider, nil
 }
 
-// ProviderOf returns the name of the attestation provider that a signer name
-// selects, such as "tpm" for [SignerClientTPM]. It is "" for Kubernetes' own
-// signers, which select none, and for names that [PurposeOf] refuses.
+// ProviderOf returns the name of the attestation provider that a signer name selects, such
+// as "tpm" for [SignerClientTPM]. It returns "" for Kubernetes' own signers, which select
+// none, and for names that [PurposeOf] refuses.
 func ProviderOf(signerName string) string {
 	_, provider, _ := parseSignerName(signerName)
 	return provider
 }
 
-// parseSignerName returns the purpose and the provider of a signer name. For a
-// name of no purpose it returns 0, "" and what was wanted instead.
+// parseSignerName returns the purpose and the provider of a signer name. For a name without
+// a purpose it returns 0, "" and what was wanted instead.
 func parseSignerName(name string) (purpose Purpose, provider, want string) {
 	switch name {
 	case SignerKubeAPIServerClientKubelet:
@@ -165,7 +164,7 @@ func parseSignerName(name string) (purpose Purpose, provider, want string) {
 	return 0, "", "a signer of node certificates"
 }
 
-// checkSignerNames holds the signers of a configuration against what [PurposeOf] knows.
+// checkSignerNames refuses a configuration with a signer that [PurposeOf] does not know.
 func checkSignerNames(names []string) error {
 	if len(names) == 0 {
 		return refusal.Config("SignerNames", "", "at least one")
@@ -181,10 +180,10 @@ func checkSignerNames(names []string) error {
 func validProvider(name string) bool { return nodename.ValidLabel(name) }
 
 // Usages returns the key usages that a request for this purpose has, as
-// certificates.k8s.io/v1 spells them and in the kubelet's order: "digital
-// signature", "key encipherment" where keyEncipherment is set, then "client auth"
-// or, for [PurposeServing], "server auth". Kubernetes takes key encipherment with
-// any key; kubelets ask for it with RSA keys only. It returns nil for no purpose.
+// certificates.k8s.io/v1 spells them and in the kubelet's order: "digital signature", "key
+// encipherment" if keyEncipherment is set, then "client auth" or, for [PurposeServing],
+// "server auth". Kubernetes accepts key encipherment with any key; kubelets ask for it with
+// RSA keys only. Usages returns nil for a value that is not a purpose.
 func Usages(purpose Purpose, keyEncipherment bool) []string {
 	p, known := purposes[purpose]
 	switch {
@@ -203,36 +202,33 @@ const (
 	usageServerAuth       = "server auth"
 )
 
-// The names under which Kubernetes, and this SDK, know a node. They are fixed:
-// RBAC, the node authorizer and kube-apiserver's admission compare them byte for
-// byte.
+// The names by which Kubernetes and this SDK know a node. They are fixed: RBAC, the node
+// authorizer and kube-apiserver's admission compare them byte for byte.
 const (
-	// NodeUserPrefix stands before a node's name in its user name, which is also
-	// the common name of its certificates.
+	// NodeUserPrefix comes before a node's name in its user name, which is also the common
+	// name of its certificates.
 	NodeUserPrefix = "system:node:"
 	// NodesGroup is the group of all nodes, and the one organization of their
 	// certificates.
 	NodesGroup = "system:nodes"
-	// RecoveryUserPrefix stands before a node's name in the user name of its
-	// recovery certificate, which may ask for a new client certificate and nothing
-	// else.
+	// RecoveryUserPrefix comes before a node's name in the user name of its recovery
+	// certificate, which may be used only to ask for a new client certificate.
 	RecoveryUserPrefix = "nodeattest:recovery:"
 	// RecoveryGroup is the one organization of recovery certificates.
 	RecoveryGroup = "nodeattest:recovery"
-	// BootstrapUserPrefix stands before a bootstrap token's id in the user name of
-	// who comes with that token.
+	// BootstrapUserPrefix comes before a bootstrap token's ID in the user name of anyone who
+	// uses that token.
 	BootstrapUserPrefix = "system:bootstrap:"
-	// BootstrappersGroup is the group of all who come with a bootstrap token. A
-	// token's own groups begin with this name and a colon.
+	// BootstrappersGroup is the group of everyone who uses a bootstrap token. A token's own
+	// groups begin with this name and a colon.
 	BootstrappersGroup = "system:bootstrappers"
-	// AuthenticatedGroup is the group of everybody whom kube-apiserver has
-	// authenticated.
+	// AuthenticatedGroup is the group of everyone that kube-apiserver has authenticated.
 	AuthenticatedGroup = "system:authenticated"
 )
 
-// SubjectNames returns the one common name and the one organization that a
-// certificate for this purpose and node has, in a request and when issued. Both
-// are "" where the purpose is none of the three or the name is no node name.
+// SubjectNames returns the one common name and the one organization that a certificate for
+// this purpose and node has, in a request and when issued. Both are "" if the purpose is
+// none of the three or the name is not a node name.
 func SubjectNames(purpose Purpose, nodeName string) (commonName, organization string) {
 	subject, known := purposes[purpose]
 	if !known || !nodename.Valid(nodeName) {
@@ -241,8 +237,8 @@ func SubjectNames(purpose Purpose, nodeName string) (commonName, organization st
 	return subject.prefix + nodeName, subject.organization
 }
 
-// nodeNameAfter cuts the prefix off a user name or common name. It returns "" and
-// false where what is left is no node name.
+// nodeNameAfter cuts the prefix off a user name or common name. It returns "" and false if
+// what is left is not a node name.
 func nodeNameAfter(prefix, name string) (string, bool) {
 	rest, ok := strings.CutPrefix(name, prefix)
 	if !ok || !nodename.Valid(rest) {
@@ -251,29 +247,28 @@ func nodeNameAfter(prefix, name string) (string, bool) {
 	return rest, true
 }
 
-// RequesterClass says who files a request, and so what may be asked for. The zero
-// value is nobody and may ask for nothing.
+// RequesterClass says who files a request, and so what they may ask for. The zero value is
+// nobody and may ask for nothing.
 //
 //	class      user name                   groups                                client  serving  recovery
 //	bootstrap  system:bootstrap:<id>       system:bootstrappers, those below it  yes     no       no
 //	node       system:node:<name>          system:nodes                          own     own      own
 //	recovery   nodeattest:recovery:<name>  nodeattest:recovery                   own     no       no
 //
-// Every class has system:authenticated as well, and no group beside these. Under
-// [SignerClientInsecure] only the bootstrap class may ask: that provider does not
-// rotate certificates.
+// Every class also has system:authenticated, and no other group. Under
+// [SignerClientInsecure] only the bootstrap class may ask: that provider does not rotate
+// certificates.
 type RequesterClass int
 
 // The three classes.
 const (
-	// RequesterBootstrap comes with a bootstrap token. It has no node name of its
-	// own, so which machine it is decides what name it gets.
+	// RequesterBootstrap uses a bootstrap token. It has no node name of its own; which
+	// machine it is determines the name that it gets.
 	RequesterBootstrap RequesterClass = iota + 1
-	// RequesterNode comes with a node's client certificate and asks for that very
-	// node.
+	// RequesterNode uses a node's client certificate and asks for that very node.
 	RequesterNode
-	// RequesterRecovery comes with a node's recovery certificate and asks for a
-	// client certificate of that very node.
+	// RequesterRecovery uses a node's recovery certificate and asks for a client certificate
+	// for that very node.
 	RequesterRecovery
 )
 
@@ -286,23 +281,21 @@ func (c RequesterClass) String() string {
 type Requester struct {
 	// Class is the kind of requester.
 	Class RequesterClass
-	// NodeName is the node whose certificate the requester came with; "" for
-	// RequesterBootstrap.
+	// NodeName is the node whose certificate the requester used; "" for RequesterBootstrap.
 	NodeName string
 	// TokenID is the public half of the bootstrap token, six bytes of a-z and 0-9;
 	// "" for the other classes.
 	TokenID string
 }
 
-// RequesterOf reads spec.username and spec.groups, in any order. The error is a
-// [*Error]: of [CheckRequestUsername], or, for a user name of one of the three
-// forms, of [CheckRequestGroups].
+// RequesterOf reads spec.username and spec.groups; the groups may be in any order. The error
+// is a [*Error] of [CheckRequestUsername] or, for a user name of one of the three forms, of
+// [CheckRequestGroups].
 //
-// The groups are held to be exactly those of the class: a certificate with
-// O=system:nodes gives system:nodes, kube-apiserver adds system:authenticated, and
-// a bootstrap token adds groups below system:bootstrappers: only. Anything else
-// means that somebody is more than a node, or an authenticator that this SDK does
-// not know.
+// The groups must be exactly those of the class: a certificate with O=system:nodes gives
+// system:nodes, kube-apiserver adds system:authenticated, and a bootstrap token adds only
+// groups below system:bootstrappers:. Anything else means that the requester is more than a
+// node, or that an authenticator unknown to this SDK is in use.
 func RequesterOf(username string, groups []string) (Requester, error) {
 	q, err := requesterOf(username)
 	if err == nil {
@@ -314,7 +307,7 @@ func RequesterOf(username string, groups []string) (Requester, error) {
 	return q, nil
 }
 
-// requesterOf reads the user name alone.
+// requesterOf reads only the user name.
 func requesterOf(username string) (Requester, error) {
 	if name, ok := nodeNameAfter(NodeUserPrefix, username); ok {
 		return Requester{Class: RequesterNode, NodeName: name}, nil
@@ -333,12 +326,12 @@ func validTokenID(id string) bool {
 	return len(id) == 6 && strings.Trim(id, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
 }
 
-// classGroups are the groups that everybody of a class is in. It is never written.
+// classGroups has the group that every requester of a class is in. It is never modified.
 var classGroups = map[RequesterClass]string{
 	RequesterBootstrap: BootstrappersGroup, RequesterNode: NodesGroup, RequesterRecovery: RecoveryGroup,
 }
 
-// checkGroups names the first group that is missing or too many.
+// checkGroups returns an error for the first group that is missing or not allowed.
 func checkGroups(class RequesterClass, groups []string) error {
 	own := []string{classGroups[class], AuthenticatedGroup}
 	for _, needed := range own {
@@ -354,8 +347,8 @@ func checkGroups(class RequesterClass, groups []string) error {
 	return nil
 }
 
-// mayAsk says whether the class may ask for a certificate of this purpose from a
-// signer that selects this provider.
+// mayAsk reports whether the class may ask for a certificate for this purpose from a signer
+// that selects this provider.
 func (c RequesterClass) mayAsk(purpose Purpose, provider string) bool {
 	if provider == ProviderInsecure {
 		return c == RequesterBootstrap // it has client certificates only

@@ -20,12 +20,12 @@ const (
 	// MaxBundleSize is the length in bytes of the longest bundle that is read or
 	// written. kube-apiserver's store refuses requests a little longer than this.
 	MaxBundleSize = 1 << 20
-	// MaxRequestJSONSize is the most bytes of JSON that [ParseRequest] reads: 4 MiB.
-	// kube-apiserver takes bodies of up to 3 MiB, and etcd keeps about 1.5 MiB, so
+	// MaxRequestJSONSize is the maximum number of bytes of JSON that [ParseRequest] reads: 4
+	// MiB. kube-apiserver accepts bodies of up to 3 MiB, and etcd stores about 1.5 MiB, so
 	// every object that exists fits.
 	MaxRequestJSONSize = 4 << 20
-	// MaxSANs is the most DNS names and IP addresses together that a serving request
-	// may ask for.
+	// MaxSANs is the maximum number of DNS names and IP addresses, taken together, that a
+	// serving request may ask for.
 	MaxSANs = 100
 	// MaxRequestSize is the length in bytes of the longest PKCS#10 request that
 	// ParsePKCS10 reads.
@@ -46,20 +46,20 @@ const (
 	CheckRequestVersion Check = "request-version"
 	// CheckRequestSubject: the subject is a canonical Name.
 	CheckRequestSubject Check = "request-subject-encoding"
-	// CheckRequestKey: the public key stands in its one encoding: see CanonicalSPKI. RSA
-	// moduli have at most 8192 bits.
+	// CheckRequestKey: the public key is in its one encoding; see CanonicalSPKI. RSA moduli
+	// have at most 8192 bits.
 	CheckRequestKey Check = "request-key-encoding"
-	// CheckRequestAttributes: the attributes are a canonical set, one of a type, each
-	// with a value, at most 16; there is one list of requested extensions, and it is
-	// not empty.
+	// CheckRequestAttributes: the attributes are a canonical set of at most 16, one of each
+	// type, each with a value; there is one list of requested extensions, and it is not
+	// empty.
 	CheckRequestAttributes Check = "request-attributes"
-	// CheckRequestExtensions: every requested extension is canonical, there is one of a
-	// kind, and there are at most 32. A subjectAltName is one list of names with
-	// nothing after it.
+	// CheckRequestExtensions: every requested extension is canonical, there is one of each
+	// kind, and there are at most 32. A subjectAltName is one list of names with nothing
+	// after it.
 	CheckRequestExtensions Check = "request-extensions"
 	// CheckSignatureAlgorithm: the algorithm is RSASSA-PKCS1-v1_5 or ECDSA with SHA-256,
-	// SHA-384 or SHA-512, or Ed25519, belongs to the key, and is encoded as RFC 4055,
-	// RFC 5758 and RFC 8410 say, to the byte.
+	// SHA-384 or SHA-512, or Ed25519, matches the key, and is encoded byte for byte as RFC
+	// 4055, RFC 5758 and RFC 8410 say.
 	CheckSignatureAlgorithm Check = "request-signature-algorithm"
 	// CheckSignature: the request's signature verifies under its own key.
 	CheckSignature Check = "request-signature"
@@ -69,8 +69,8 @@ const (
 	CheckRequestX509 Check = "request-x509"
 )
 
-// PKCS10 is a certificate request, parsed. Its slices alias the bytes that were parsed;
-// none may be changed. It is safe for use by many goroutines.
+// PKCS10 is a certificate request, parsed. Its slices alias the bytes that were parsed; none
+// may be changed. It is safe for concurrent use.
 type PKCS10 struct {
 	// Raw is the whole request as received.
 	Raw []byte
@@ -81,27 +81,26 @@ type PKCS10 struct {
 	InfoHash [32]byte
 	// CSR is the request as crypto/x509 reads it.
 	CSR *x509.CertificateRequest
-	// Subject has every attribute of the subject in order, where CSR.Subject merges
-	// them.
+	// Subject has every attribute of the subject in order, whereas CSR.Subject merges them.
 	Subject []NameAttribute
-	// ProviderID is the provider ID that the request claims, "" where it has none.
+	// ProviderID is the provider ID that the request claims; "" if it has none.
 	ProviderID string
-	// OtherAttributes are the types of all attributes but extensionRequest, in their
-	// order. A node's request has none; Attribute returns their values.
+	// OtherAttributes are the types of all attributes except extensionRequest, in order. A
+	// node's request has none; Attribute returns their values.
 	OtherAttributes []oid.OID
 
 	attributes []attribute
 	sans       sans
 }
 
-// sans is what the names of a subjectAltName extension are.
+// sans describes a subjectAltName extension.
 type sans struct {
 	present  bool
 	critical bool
 	other    []cryptobyteasn1.Tag // kinds that are neither DNS name nor IP address
 }
 
-// attribute is one attribute of a request: its type and the content of its values' SET.
+// attribute is one attribute of a request: its type and the content of its SET of values.
 type attribute struct {
 	id     oid.OID
 	values cryptobyte.String
@@ -109,21 +108,20 @@ type attribute struct {
 
 // ParsePKCS10 reads a certificate request (RFC 2986) and refuses what is not in its one
 // canonical encoding: see the Rules named Request, [CheckSignatureAlgorithm] and
-// [CheckProviderID]. Attributes beside extensionRequest are kept for the caller to
-// judge. It does not check the signature: [PKCS10.CheckSignature] does.
+// [CheckProviderID]. Attributes other than extensionRequest are kept for the caller to
+// judge. It does not check the signature; [PKCS10.CheckSignature] does.
 //
 // The result aliases der. The error is a [*Error].
 func ParsePKCS10(der []byte) (*PKCS10, error) {
 	return parsePKCS10(der, false)
 }
 
-// ParseForeignPKCS10 reads a request that other software made, for the evidence that an
-// attribute of it holds: [PKCS10.Attribute] with oid.IDAAAttestation gives an
-// AttestationBundle. It differs from [ParsePKCS10] in one thing: an RSA signature
-// algorithm may lack its parameters, as in the sample of
-// draft-ietf-lamps-csr-attestation (RFC 4055, 5 has readers accept this). What no
-// signature covers is then not fixed to the byte, so a Policy reads requests with
-// ParsePKCS10 alone.
+// ParseForeignPKCS10 reads a request made by other software, for the evidence that one of
+// its attributes holds: [PKCS10.Attribute] with oid.IDAAAttestation returns an
+// AttestationBundle. It differs from [ParsePKCS10] in one respect: an RSA signature
+// algorithm may lack its parameters, as in the sample of draft-ietf-lamps-csr-attestation
+// (RFC 4055, 5 requires readers to accept this). The bytes that no signature covers are then
+// not fixed, so a Policy reads requests with ParsePKCS10 only.
 func ParseForeignPKCS10(der []byte) (*PKCS10, error) {
 	return parsePKCS10(der, true)
 }
@@ -176,7 +174,7 @@ func (p *PKCS10) CheckSignature() error {
 }
 
 // Attribute returns the value of the attribute id as received, with tag and length. It
-// returns false where the request has no such attribute, or one with several values.
+// returns false if the request has no such attribute, or one with several values.
 func (p *PKCS10) Attribute(id oid.OID) ([]byte, bool) {
 	for _, a := range p.attributes {
 		var value cryptobyte.String
@@ -188,8 +186,8 @@ func (p *PKCS10) Attribute(id oid.OID) ([]byte, bool) {
 	return nil, false
 }
 
-// splitRequest reads the outer shape of a request: SEQUENCE { SEQUENCE, SEQUENCE, BIT
-// STRING of whole bytes } and nothing after it. What it returns has tag and length.
+// splitRequest reads the outer shape of a request: SEQUENCE { SEQUENCE, SEQUENCE, BIT STRING
+// of whole bytes } and nothing after it. The results include tag and length.
 func splitRequest(der []byte) (info, algorithm cryptobyte.String, err error) {
 	input := cryptobyte.String(der)
 	var request cryptobyte.String

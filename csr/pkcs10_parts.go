@@ -14,22 +14,21 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// NameAttribute is one attribute of a distinguished name as it was received.
+// NameAttribute is one attribute of a distinguished name, as received.
 type NameAttribute struct {
 	// RDN is the index of the relative distinguished name that holds the attribute;
-	// attributes with the same RDN stand in one set.
+	// attributes with the same RDN are in one set.
 	RDN int
-	// Type is what the attribute states.
+	// Type is the type of the attribute.
 	Type oid.OID
 	// Tag is the ASN.1 tag of the value: 12 UTF8String, 19 PrintableString, 22
 	// IA5String, or another.
 	Tag byte
-	// Value is the content of the value without tag and length.
+	// Value is the content of the value, without tag and length.
 	Value []byte
 }
 
-// next removes the first element of a SET OF, where it stands after the previous one in the
-// order of DER.
+// next removes the first element of a SET OF, if it follows the previous one in DER order.
 func next(set, previous *cryptobyte.String) bool {
 	var element cryptobyte.String
 	var tag cryptobyteasn1.Tag
@@ -40,8 +39,7 @@ func next(set, previous *cryptobyte.String) bool {
 	return true
 }
 
-// readName reads the content of a Name: sets of attributes, none empty, each in the
-// order of DER.
+// readName reads the content of a Name: sets of attributes, none empty, each in DER order.
 func readName(name cryptobyte.String) ([]NameAttribute, error) {
 	attributes := make([]NameAttribute, 0, 2)
 	for rdn := 0; !name.Empty(); rdn++ {
@@ -70,15 +68,16 @@ func malformedName() error {
 	return &Error{Check: CheckRequestSubject, Got: "a malformed name", Want: "a canonical Name"}
 }
 
-// The most attributes of a request and extensions in it, so that to compare each with
-// each costs nothing. A node's request has one attribute and at most three extensions.
+// The maximum numbers of attributes and extensions in a request, small enough that comparing
+// all pairs costs next to nothing. A node's request has one attribute and at most three
+// extensions.
 const (
 	maxAttributes = 16
 	maxExtensions = 32
 )
 
-// readAttributes reads the content of a request's attributes (RFC 2986, 4.1): a set in
-// the order of DER, one of a type, each with at least one value.
+// readAttributes reads the content of a request's attributes (RFC 2986, 4.1): a set in DER
+// order, one of each type, each with at least one value.
 func (p *PKCS10) readAttributes(set cryptobyte.String) error {
 	var previous cryptobyte.String
 	for !set.Empty() {
@@ -117,7 +116,7 @@ func attributesViolation(got string) error {
 	return &Error{Check: CheckRequestAttributes, Got: got, Want: "a canonical set of attributes"}
 }
 
-// isSetOfAny reports whether set holds at least one value, in the order of DER.
+// isSetOfAny reports whether set holds at least one value, in DER order.
 func isSetOfAny(set cryptobyte.String) bool {
 	var previous cryptobyte.String
 	for !set.Empty() {
@@ -128,10 +127,10 @@ func isSetOfAny(set cryptobyte.String) bool {
 	return len(previous) > 0
 }
 
-// readExtensions reads the values of an extensionRequest attribute (RFC 2985,
-// 5.4.2): one list of extensions (RFC 5280, 4.1.2.9), not empty, one of a kind.
-// crypto/x509 reads them too, but lets through an explicit critical FALSE, and whatever
-// stands after the names of a subjectAltName.
+// readExtensions reads the values of an extensionRequest attribute (RFC 2985, 5.4.2): one
+// list of extensions (RFC 5280, 4.1.2.9), not empty, one of each kind. crypto/x509 reads
+// them too, but accepts an explicit critical FALSE, and anything after the names of a
+// subjectAltName.
 func (p *PKCS10) readExtensions(values cryptobyte.String) error {
 	var list cryptobyte.String
 	if !values.ReadASN1(&list, cryptobyteasn1.SEQUENCE) || !values.Empty() || list.Empty() {
@@ -169,7 +168,7 @@ var (
 
 // read finds the kinds of names in the value of a subjectAltName: one SEQUENCE of whole
 // elements and nothing after it, as GeneralNames (RFC 5280, 4.2.1.6) are. crypto/x509 reads
-// the names of the kinds that it knows, and says nothing of the others.
+// the names of the kinds that it knows, and ignores the others.
 func (s *sans) read(value cryptobyte.String, critical bool) bool {
 	var names, name cryptobyte.String
 	var tag cryptobyteasn1.Tag
@@ -188,18 +187,18 @@ func extensionViolation(got string) error {
 	return &Error{Check: CheckRequestExtensions, Got: got, Want: "canonical extensions, one of a kind"}
 }
 
-// flagTrue is DER BOOLEAN TRUE. It is never written.
+// flagTrue is DER BOOLEAN TRUE. It is never modified.
 var flagTrue = []byte{1, 1, 0xff}
 
-// FlagExtension makes the extension which says that a request comes with TPM evidence
-// (the 2018 TPM bootstrapping design, "CSR creation"): DER BOOLEAN TRUE, not critical.
-// The design never registered an identifier, so the caller gives one. It must be valid,
-// its arcs fit 31 bits, else crypto/x509 refuses the whole request, and it must not be
-// that of another extension: below 2.5.29 or 1.3.6.1.5.5.7.1, or the provider ID's. The
-// error is a [*Error] with [CheckFlag].
+// FlagExtension makes the extension that says that a request has TPM evidence (the 2018 TPM
+// bootstrapping design, "CSR creation"): DER BOOLEAN TRUE, not critical. The design never
+// registered an identifier, so the caller gives one. It must be valid, its arcs must fit in
+// 31 bits (or crypto/x509 refuses the whole request), and it must not be that of another
+// extension: below 2.5.29 or 1.3.6.1.5.5.7.1, or the provider ID's. The error is a [*Error]
+// with [CheckFlag].
 //
 // The flag is a hint for people and for routing. Nothing may be decided on it alone: a
-// requester sets or leaves it as it likes.
+// requester can set it or omit it at will.
 func FlagExtension(id asn1.ObjectIdentifier) (pkix.Extension, error) {
 	if !isFlagIdentifier(id) {
 		return pkix.Extension{}, &Error{Check: CheckFlag, Got: "identifier " + id.String(), Want: "an object identifier with arcs of at most 31 bits"}
@@ -210,9 +209,9 @@ func FlagExtension(id asn1.ObjectIdentifier) (pkix.Extension, error) {
 	return pkix.Extension{Id: append(asn1.ObjectIdentifier(nil), id...), Value: bytes.Clone(flagTrue)}, nil
 }
 
-// isFlagIdentifier reports whether encoding/asn1 reads id as it stands.
+// isFlagIdentifier reports whether encoding/asn1 can read id.
 func isFlagIdentifier(id asn1.ObjectIdentifier) bool {
-	o, _ := oid.FromASN1(id) // where it fails o is empty, which is no identifier
+	o, _ := oid.FromASN1(id) // if it fails, o is empty, which is not an identifier
 	_, ok := o.ASN1()
 	return ok
 }
@@ -224,9 +223,9 @@ func isKnownExtension(id asn1.ObjectIdentifier) bool {
 	return below(2, 5, 29) || below(1, 3, 6, 1, 5, 5, 7, 1) || oid.KubernetesNodeProviderIdentifier.Equal(id)
 }
 
-// HasFlag looks for the extension of [FlagExtension]. It returns false without an error
-// where there is none, and a [*Error] with [CheckFlag] where there are several, or
-// one that is critical or has another value.
+// HasFlag looks for the extension of [FlagExtension]. It returns false without an error if
+// there is none, and a [*Error] with [CheckFlag] if there are several, or one that is
+// critical or has another value.
 func HasFlag(extensions []pkix.Extension, id asn1.ObjectIdentifier) (bool, error) {
 	found := false
 	for i := range extensions {

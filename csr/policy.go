@@ -13,48 +13,47 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Policy decides whether a request is one that a node of this cluster may make. It
-// knows nothing of evidence: a request that passes says which machine wants to be
-// which node, and what a provider verifies next is whether that is so.
+// Policy decides whether a request is one that a node of this cluster may make. It knows
+// nothing about evidence: a request that passes says which machine wants to be which node,
+// and a provider then verifies whether that is true.
 //
 // SignerNames and Machines must be set; the zero Policy refuses everything with
-// [refusal.CheckConfig]. All else may stay zero and is then at its strictest. A Policy is only
-// read once it is in use, so many goroutines may share one.
+// [refusal.CheckConfig]. Everything else may stay zero and is then at its strictest. Once in
+// use, a Policy is only read, so many goroutines may share one.
 //
-// The rules are those of the Cluster API's kubelet authentication ("Node
-// Attestation") and of Kubernetes 1.36 (pkg/apis/certificates/helpers.go), and more
-// where Kubernetes does not look: empty node names, organizational units,
-// extensions, SANs that are neither DNS names nor addresses, a user's UID in the
-// subject. Each is a constant named Check; [PolicyChecks] lists them.
+// The rules are those of the Cluster API's kubelet authentication ("Node Attestation") and
+// of Kubernetes 1.36 (pkg/apis/certificates/helpers.go), and more where Kubernetes does not
+// check: empty node names, organizational units, extensions, SANs that are neither DNS names
+// nor addresses, a user's UID in the subject. Each is a constant whose name begins with
+// Check; [PolicyChecks] lists them.
 type Policy struct {
-	// SignerNames are the signers whose certificates may be asked for, each in
-	// full. At least one, and each one that [PurposeOf] knows.
+	// SignerNames are the signers whose certificates may be asked for: at least one, each in
+	// full and known to [PurposeOf].
 	SignerNames []string
 
-	// Machines finds the machine that is to be the node. It is asked once a check
-	// for every request that names a node, with the request for what else it may
-	// want to look at, and returns [ErrNoMachine] where there is none. Any other
-	// error, and a nil Machine without an error, means that the check could not be
-	// decided. It may be called from many goroutines, and must not keep or change
-	// the request.
+	// Machines finds the machine that is to be the node. It is called once per check for
+	// every request that names a node, with the request in case it needs more information,
+	// and returns [ErrNoMachine] if there is none. Any other error, and a nil Machine
+	// without an error, means that the check could not be decided. It may be called from
+	// many goroutines, and must not keep or change the request.
 	Machines func(ctx context.Context, nodeName string, r *Request) (*Machine, error)
 
-	// Records finds the record of a certificate that was issued through
-	// attestation, by its credential ID, and returns [ErrNoRecord] where there is
-	// none. It must be set where SignerNames has [SignerKubeletServing]: a kubelet
-	// sends no evidence with its serving request, so what it inherits is the client
-	// certificate that it comes with. It is asked once for a request, which it must not
-	// keep or change, and what it finds is kept for [InheritAttestation].
+	// Records finds the record of a certificate that was issued through attestation, by its
+	// credential ID, and returns [ErrNoRecord] if there is none. It must be set if
+	// SignerNames has [SignerKubeletServing]: a kubelet sends no evidence with its serving
+	// request, so it inherits the attestation of the client certificate that it uses.
+	// Records is called once for a request, which it must not keep or change, and what it
+	// finds is kept for [InheritAttestation].
 	Records func(ctx context.Context, credentialID string, r *Request) (*IssuedRecord, error)
 
-	// RequireProviderID refuses requests that claim no provider ID. The proposal
-	// wants one from every provider; kubelets' own requests have none.
+	// RequireProviderID refuses requests that claim no provider ID. The proposal requires
+	// one from every provider; kubelets' own requests have none.
 	RequireProviderID bool
 
-	// Flag is the identifier under which requests may carry the flag extension
-	// "this request has TPM evidence" of Kubernetes' node TLS bootstrapping via TPM
-	// (2018). None is registered, so nil knows none and refuses the extension like
-	// any other. Nothing is decided on the flag alone.
+	// Flag is the identifier under which requests may carry the flag extension "this request
+	// has TPM evidence" of Kubernetes' node TLS bootstrapping via TPM (2018). None is
+	// registered, so by default (nil) the extension is refused like any other. Nothing is
+	// decided on the flag alone.
 	Flag asn1.ObjectIdentifier
 	// RequireFlag refuses requests without the flag.
 	RequireFlag bool
@@ -62,24 +61,23 @@ type Policy struct {
 	// MinRSABits is the shortest RSA modulus, in bits, from 2048 to 4096; 0 means
 	// 2048. The longest is always 4096 and the exponent 65537.
 	MinRSABits int
-	// Curves are the curves of ECDSA keys; nil means P-256 and P-384. An empty
-	// slice that is not nil takes no ECDSA key. Only P-256, P-384 and P-521 may be
-	// listed.
+	// Curves are the curves of ECDSA keys; nil means P-256 and P-384. A slice that is empty
+	// but not nil accepts no ECDSA key. Only P-256, P-384 and P-521 may be listed.
 	Curves []elliptic.Curve
 
-	// ReservedIPs are the networks from which no certificate has an address, even
-	// where the machine lists it: the cluster's service CIDRs, the addresses of the
-	// API server and of load balancers. Loopback, unspecified, link-local,
-	// multicast and broadcast addresses, and 0.0.0.0/8 and 240.0.0.0/4, are always
-	// refused. An IPv6 address that stands for an IPv4 address (64:ff9b::/96,
-	// 2002::/16, ::ffff:0:0:0/96, ::/96) is refused where that is.
+	// ReservedIPs are the networks from which no certificate may have an address, even if
+	// the machine lists it: the cluster's service CIDRs, the addresses of the API server and
+	// of load balancers. Loopback, unspecified, link-local, multicast and broadcast
+	// addresses, and 0.0.0.0/8 and 240.0.0.0/4, are always refused. An IPv6 address that
+	// stands for an IPv4 address (64:ff9b::/96, 2002::/16, ::ffff:0:0:0/96, ::/96) is
+	// refused if that is.
 	ReservedIPs []netip.Prefix
-	// ReservedDNSNames are names that no certificate has, in any case of letters.
-	// One that begins with a dot stands for every name that ends so. Each is a DNS
-	// name after that dot: no wildcard, no dot at the end, no port. Always refused
-	// are kubernetes, kubernetes.default and all below it that begins so, localhost
-	// and names below it, and names that end in .svc or .cluster.local. Where the
-	// cluster's domain is another, list ".svc.<domain>".
+	// ReservedDNSNames are names that no certificate may have, in upper or lower case. One
+	// that begins with a dot stands for every name that ends with it. After that dot, each
+	// is a DNS name: no wildcard, no trailing dot, no port. Always refused are kubernetes,
+	// kubernetes.default and every name that begins with "kubernetes.default.", localhost
+	// and names below it, and names that end in .svc or .cluster.local. If the cluster has
+	// another domain, list ".svc.<domain>".
 	ReservedDNSNames []string
 
 	// MaxExpiration is the longest lifetime that a request to Kubernetes' own
@@ -87,62 +85,61 @@ type Policy struct {
 	// Certificates cannot be revoked. Requests to other signers may ask for more,
 	// and get what [CAConfig] allows.
 	MaxExpiration time.Duration
-	// BuiltInSignerDuration states for how long Kubernetes' own signers issue where
-	// a request does not say (kube-controller-manager's
-	// --cluster-signing-duration), at most MaxExpiration. 0 means that this is not
-	// known, so that such a request is refused. Kubelets never say it, so to serve
-	// their own requests this must be set, and be true.
+	// BuiltInSignerDuration is the lifetime that Kubernetes' own signers give if a request
+	// does not ask for one (kube-controller-manager's --cluster-signing-duration), at most
+	// MaxExpiration. 0 means that it is not known, so that such a request is refused.
+	// Kubelets never ask for a lifetime, so to serve their own requests this must be set,
+	// and be correct.
 	BuiltInSignerDuration time.Duration
 }
 
 // Lifetimes of certificates.
 const (
-	// DefaultMaxExpiration bounds them where nothing else is said.
+	// DefaultMaxExpiration is their default bound.
 	DefaultMaxExpiration = 24 * time.Hour
-	// MinLifetime is the least cap of a [CA]. So little is for tests: what a kubelet asks
-	// for is 10 minutes or more.
+	// MinLifetime is the smallest cap of a [CA]. So short a cap is for tests: no kubelet
+	// asks for less than 10 minutes.
 	MinLifetime = time.Minute
-	// Backdate is how far in the past a certificate's validity begins, for clocks that
-	// are slow, but never more than a tenth of the time that it has from now on: kubelets
-	// count it as a part of the lifetime, and renew after seven tenths of that. It does not
+	// Backdate is how far in the past a certificate's validity begins, to allow for slow
+	// clocks, but never more than a tenth of the time that it has from now on: kubelets
+	// count it as part of the lifetime, and renew after seven tenths of that. It does not
 	// make the certificate last longer.
 	Backdate = 5 * time.Minute
 )
 
-// policyCurves are the curves that a policy may list; the first two are those of one that
-// lists none. They are never written.
+// policyCurves are the curves that a policy may list; the first two are the default. They
+// are never modified.
 var policyCurves = []elliptic.Curve{elliptic.P256(), elliptic.P384(), elliptic.P521()}
 
-// The lengths of RSA moduli that policies take, in bits.
+// The lengths of RSA moduli that policies accept, in bits.
 const (
 	minRSABits      = 2048
 	maxPolicyRSABit = 4096
 )
 
-// Check holds a request against every rule, its own signature included. The signer
-// is the one that the request is filed under.
+// Check checks a request against every rule, its own signature included. The signer is the
+// one that the request is filed under.
 //
-// A request that is filed under a name which is none of SignerNames is somebody else's: nothing in it
-// is judged, and the error matches [CheckSignerName], [ErrOtherSigner] and [ErrRetry],
-// so that [Decide] ignores it and a controller may watch all requests.
+// A request filed under a name that is not in SignerNames is somebody else's: nothing in it
+// is judged, and the error matches [CheckSignerName], [ErrOtherSigner] and [ErrRetry], so
+// that [Decide] ignores it and a controller may watch all requests.
 //
-// Where rules are broken the error is, or holds beside [ErrRetry], [Errors]:
-// all of them, in the order of [PolicyChecks], except that a bundle or PKCS#10
-// request that does not parse ends the list, and that one rule is reported at most
-// 16 times. Where a callback could not answer, or ctx is done, the error matches
-// [ErrRetry] too. An unusable policy gives [refusal.CheckConfig]. [Decide] makes a decision of
-// any of these.
+// If rules are broken, the error is [Errors], or holds it together with [ErrRetry]: all
+// broken rules, in the order of [PolicyChecks], except that a bundle or PKCS#10 request that
+// does not parse ends the list, and that each rule is reported at most 16 times. If a
+// callback could not answer, or ctx is done, the error also matches [ErrRetry]. An unusable
+// policy gives [refusal.CheckConfig]. [Decide] turns any of these into a decision.
 func (p *Policy) Check(ctx context.Context, r *Parsed) (*Checked, error) {
 	return p.check(ctx, r, r.Request().signerName(), false)
 }
 
-// CheckUnsigned is Check without the request's signature, which costs most. The
-// caller checks it later, with [Checked.CheckSignature]; [CA.Issue] does so in any
-// case. targetSigner is the signer of the certificate: the one that the request is
-// filed under or, where that is a challenge signer such as [SignerChallengeTPM], the
-// one that the node's hello states: a hello is denied for a target that is not
-// served. A request that is filed under a third signer breaks [CheckSignerName], and is
-// left alone where SignerNames does not have that one either.
+// CheckUnsigned is Check without the request's signature, the most expensive part. The
+// caller checks that later, with [Checked.CheckSignature]; [CA.Issue] does so in any case.
+// targetSigner is the signer of the certificate: the one that the request is filed under or,
+// if that is a challenge signer such as [SignerChallengeTPM], the one that the node's hello
+// states. A hello is denied if its target is not served. A request filed under a third
+// signer breaks [CheckSignerName], and is left alone if SignerNames does not have that one
+// either.
 func (p *Policy) CheckUnsigned(ctx context.Context, r *Parsed, targetSigner string) (*Checked, error) {
 	return p.check(ctx, r, targetSigner, true)
 }
@@ -158,8 +155,8 @@ func (p *Policy) check(ctx context.Context, parsed *Parsed, target string, unsig
 	if err := begun(ctx); err != nil {
 		return nil, err
 	}
-	// A request of somebody else's is not denied, since who is meant may still answer it.
-	// Nobody has the empty name, which no API server takes.
+	// A request for somebody else is not denied, since they may still answer it. Nobody has
+	// the empty name, which no API server accepts.
 	filed := r.Spec.SignerName
 	if filed != "" && !slices.Contains(p.SignerNames, filed) && !(unsigned && challengedProvider(filed) != "") {
 		_, _, want := parseSignerName(filed)
@@ -183,9 +180,9 @@ func (p *Policy) check(ctx context.Context, parsed *Parsed, target string, unsig
 	return x.out, nil
 }
 
-// Validate says whether the policy can decide anything: nil, or [refusal.CheckConfig] with the
-// first thing that is missing or wrong. Every check does the same first, so this is
-// for finding out before the first request comes.
+// Validate checks that the policy can decide anything: it returns nil, or
+// [refusal.CheckConfig] with the first thing that is missing or wrong. Every check does the
+// same first, so this is for finding out before the first request arrives.
 func (p *Policy) Validate() error {
 	switch {
 	case p == nil:
@@ -219,9 +216,9 @@ func (p *Policy) Validate() error {
 
 func (p *Policy) maxExpiration() time.Duration { return cmp.Or(p.MaxExpiration, DefaultMaxExpiration) }
 
-// Clone returns a copy of p that shares no memory with it but what its functions refer
-// to: what a verifier keeps, so that nobody changes its policy behind its back. The
-// clone of nil is nil.
+// Clone returns a copy of p that shares no memory with it except what its functions refer
+// to. A verifier keeps a clone, so that nobody changes its policy behind its back. The clone
+// of nil is nil.
 func (p *Policy) Clone() *Policy {
 	if p == nil {
 		return nil

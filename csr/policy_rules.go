@@ -23,7 +23,7 @@ var requestRules = []rule{
 		evidence := x.out.bundle.Provider
 		name, _, _ := strings.Cut(evidence, "/")
 		switch {
-		case x.provider == name || x.provider == "": // the same, or one of Kubernetes' signers, which select none
+		case x.provider == name || x.provider == "": // the same, or one of Kubernetes' signers, which select no provider
 		case x.provider == ProviderInsecure && name == "":
 		case x.provider == ProviderInsecure:
 			x.refuse(refusal.Quote(evidence), "no evidence")
@@ -35,7 +35,7 @@ var requestRules = []rule{
 		prefix := purposes[x.out.purpose].prefix
 		name, fault := x.one(oid.CommonName)
 		if fault == "" {
-			// crypto/x509 has made a string of it already.
+			// crypto/x509 has already made a string of it.
 			text, ok := x.out.pkcs10.CSR.Subject.CommonName, false
 			if text != string(name) {
 				text = string(name)
@@ -91,7 +91,7 @@ var requestRules = []rule{
 		for i := range extensions {
 			id := extensions[i].Id
 			isFlag := x.policy.Flag != nil && id.Equal(x.policy.Flag)
-			if !isFlag && !oid.KubernetesNodeProviderIdentifier.Equal(id) && !oid.SubjectAltName.Equal(id) { // the san- rules judge that
+			if !isFlag && !oid.KubernetesNodeProviderIdentifier.Equal(id) && !oid.SubjectAltName.Equal(id) { // judged by the san- rules
 				x.refuse("extension "+id.String(), "provider ID and, for serving, SANs")
 			}
 		}
@@ -116,8 +116,8 @@ var requestRules = []rule{
 	{CheckKeyStrength, nil, (*run).checkKeyStrength},
 }
 
-// one returns the value of the subject's one attribute of a type. Where there is none, or
-// more than one, or one that is no text, it says so instead.
+// one returns the value of the subject's only attribute of a type. If there is none, or more
+// than one, or one that is not text, it says so instead.
 func (x *run) one(id oid.OID) (value []byte, fault string) {
 	var tag cryptobyteasn1.Tag
 	count := 0
@@ -163,14 +163,14 @@ func (p *Policy) takesCurve(c elliptic.Curve) bool {
 	return slices.Contains(p.Curves, c)
 }
 
-// minExpirationSeconds is the least that kube-apiserver takes (pkg/apis/certificates/
-// validation), and minExpiration the same.
+// minExpirationSeconds is the minimum that kube-apiserver accepts
+// (pkg/apis/certificates/validation), and minExpiration is the same.
 const (
 	minExpirationSeconds = 600
 	minExpiration        = minExpirationSeconds * time.Second
 )
 
-// objectRules need the object's metadata, spec and status alone.
+// objectRules need only the object's metadata, spec and status.
 var objectRules = []rule{
 	{CheckRequestClosed, nil, func(x *run) {
 		for _, fault := range x.request.closed() {
@@ -184,7 +184,7 @@ var objectRules = []rule{
 		x.refuseErr(err)
 	}},
 	{CheckRequestGroups, nil, func(x *run) {
-		if class := x.out.requester.Class; class != 0 { // else nobody can say which groups the user should have
+		if class := x.out.requester.Class; class != 0 { // otherwise it is unknown which groups the user should have
 			x.refuseErr(checkGroups(class, x.request.Spec.Groups))
 		}
 	}},
@@ -214,7 +214,7 @@ var objectRules = []rule{
 	{CheckExpiration, nil, (*run).checkExpiration},
 }
 
-// closed says what makes a request one about which nothing can be decided any more.
+// closed says why nothing can be decided about a request any more.
 func (r *Request) closed() []string {
 	var faults []string
 	if r.Metadata.DeletionTimestamp != nil {
@@ -231,8 +231,8 @@ func (r *Request) closed() []string {
 	return faults
 }
 
-// checkSignerName reads the name. A hello is filed under the challenge signer of the
-// provider that the target selects; Kubernetes' own signers select none.
+// checkSignerName reads the signer's name. A hello is filed under the challenge signer of
+// the provider that the target selects; Kubernetes' own signers select none.
 func (x *run) checkSignerName() {
 	target, filed := x.out.signerName, x.out.filedUnder
 	var want string
@@ -270,7 +270,7 @@ func (x *run) checkExpiration() {
 	}
 }
 
-// findMachine asks for the machine, once the request names a node. It reports one that the
+// findMachine looks up the machine if the request names a node. It reports one that the
 // inventory is certain not to have.
 func (x *run) findMachine() {
 	if x.out.nodeName == "" {
@@ -291,10 +291,10 @@ func (x *run) findMachine() {
 	}
 }
 
-// errNothing is a callback that gives neither an answer nor an error.
+// errNothing says that a callback gave neither an answer nor an error.
 var errNothing = errors.New("the callback returned nothing")
 
-// machineRules need the machine as well, as far as there is one.
+// machineRules also need the machine, if there is one.
 var machineRules = []rule{
 	{CheckProviderIDMissing, nil, func(x *run) {
 		if x.policy.RequireProviderID && x.out.pkcs10.ProviderID == "" {

@@ -12,10 +12,10 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// names is how many names the request asks for.
+// names returns how many names the request asks for.
 func (x *run) names() int { return len(x.out.pkcs10.CSR.DNSNames) + len(x.out.pkcs10.CSR.IPAddresses) }
 
-// sanRules are the rules of the names in a request.
+// sanRules are the rules for the names in a request.
 var sanRules = []rule{
 	{CheckSANOnClient, []Purpose{PurposeClient, PurposeRecovery}, func(x *run) {
 		if x.out.pkcs10.sans.present {
@@ -45,7 +45,7 @@ var sanRules = []rule{
 	}},
 }
 
-// generalName names a kind of GeneralName as RFC 5280 does.
+// generalName returns the name of a kind of GeneralName in RFC 5280.
 func generalName(tag cryptobyteasn1.Tag) string {
 	names := [...]string{"otherName", "rfc822Name", "dNSName", "x400Address", "directoryName",
 		"ediPartyName", "uniformResourceIdentifier", "iPAddress", "registeredID"}
@@ -55,9 +55,9 @@ func generalName(tag cryptobyteasn1.Tag) string {
 	return "a name with tag " + strconv.Itoa(int(tag))
 }
 
-// checkSANForm keeps the names of good form for the rules after it, and for the
-// certificate. A critical extension is for requests without a subject (RFC 5280,
-// 4.2.1.6), and a node's request has one.
+// checkSANForm keeps the well-formed names for the rules after it, and for the certificate.
+// A critical extension is for requests without a subject (RFC 5280, 4.2.1.6), and a node's
+// request has one.
 func (x *run) checkSANForm() {
 	if x.out.pkcs10.sans.critical {
 		x.refuse("a critical subjectAltName extension", "one that is not critical")
@@ -82,8 +82,8 @@ func (x *run) checkSANForm() {
 	}
 }
 
-// sansThat are the names and addresses of the certificate, as an error shows them, for
-// which these say yes.
+// sansThat returns the names and addresses of the certificate, as an error shows them, for
+// which these functions return true.
 func (c *Checked) sansThat(name func(string) bool, address func(netip.Addr) bool) (found []string) {
 	for _, n := range c.dnsNames {
 		if name(n) {
@@ -98,8 +98,9 @@ func (c *Checked) sansThat(name func(string) bool, address func(netip.Addr) bool
 	return found
 }
 
-// sansBeside are the names and addresses that are not in these lists. Names there may be in
-// any case, and IPv4 addresses in either form. One with a zone is never equal.
+// sansBeside returns the names and addresses that are not in these lists. Names there may be
+// in upper or lower case, and IPv4 addresses in either form. An address with a zone is never
+// equal.
 func (c *Checked) sansBeside(names []string, addresses []netip.Addr) []string {
 	return c.sansThat(
 		func(n string) bool {
@@ -110,13 +111,13 @@ func (c *Checked) sansBeside(names []string, addresses []netip.Addr) []string {
 		})
 }
 
-// equalLower compares s, whose ASCII letters may be in any case, with lower, which is ASCII
-// in lower case. A letter outside ASCII that folds to one in it is longer.
+// equalLower compares s, whose ASCII letters may be in upper or lower case, with lower,
+// which is lower-case ASCII. A non-ASCII letter that folds to an ASCII one is longer.
 func equalLower(s, lower string) bool { return len(s) == len(lower) && strings.EqualFold(s, lower) }
 
-// endsInNumber says whether the last label is a number, decimal or hexadecimal, so
-// that a client could take the name for an IPv4 address (WHATWG URL, "ends in a
-// number checker"). No public or private zone is named so. name is in lower case.
+// endsInNumber reports whether the last label is a number, decimal or hexadecimal, so that a
+// client could take the name for an IPv4 address (WHATWG URL, "ends in a number checker").
+// No public or private zone has such a name. name is in lower case.
 func endsInNumber(name string) bool {
 	label := name[strings.LastIndexByte(name, '.')+1:]
 	if digits, ok := strings.CutPrefix(label, "0x"); ok {
@@ -140,8 +141,8 @@ func (p *Policy) reservedName(name string) bool {
 	})
 }
 
-// reservable says whether an entry of ReservedDNSNames can be, or be the end of, a
-// name that sanForm lets through; if not it would reserve nothing.
+// reservable reports whether an entry of ReservedDNSNames can be, or be the end of, a name
+// that checkSANForm accepts; if not, it would reserve nothing.
 func reservable(entry string) bool {
 	name := strings.ToLower(strings.TrimPrefix(entry, "."))
 	return nodename.Valid(name) && !endsInNumber(name)
@@ -159,24 +160,24 @@ func (p *Policy) reservedIP(a netip.Addr) bool {
 		return true
 	}
 	return slices.ContainsFunc(p.ReservedIPs, func(prefix netip.Prefix) bool {
-		in := prefix.Addr() // IPv4 that is mapped into IPv6 reserves IPv4
+		in := prefix.Addr() // IPv4 mapped into IPv6 reserves IPv4
 		return prefix.Contains(a) || in.Is4In6() && a.Is4() && netip.PrefixFrom(in.Unmap(), max(prefix.Bits()-96, 0)).Contains(a)
 	})
 }
 
 // translated are the prefixes of IPv6 addresses whose last 32 bits are an IPv4
 // address: NAT64 (RFC 6052), its translated form (RFC 2765), and the old compatible
-// form (RFC 4291, 2.5.5.1). They are never written.
+// form (RFC 4291, 2.5.5.1). They are never modified.
 var translated = [...]netip.Prefix{
 	netip.MustParsePrefix("64:ff9b::/96"),
 	netip.MustParsePrefix("::ffff:0:0:0/96"),
 	netip.MustParsePrefix("::/96"),
 }
 
-// embeddedIPv4 is the IPv4 address that traffic to an IPv6 address may end at. That
-// of 6to4 (RFC 3056) stands after the first 16 bits.
+// embeddedIPv4 returns the IPv4 address that traffic to an IPv6 address may end up at. That
+// of 6to4 (RFC 3056) follows the first 16 bits.
 func embeddedIPv4(a netip.Addr) (netip.Addr, bool) {
-	b := a.As16() // that of an IPv4 address begins with zeros, and is in no prefix of IPv6
+	b := a.As16() // an IPv4 address begins with zeros here, and is in no IPv6 prefix
 	if b[0] == 0x20 && b[1] == 0x02 {
 		return netip.AddrFrom4([4]byte(b[2:6])), true
 	}

@@ -7,85 +7,83 @@ import (
 	"slices"
 )
 
-// The rules of a [Policy], in the order in which [Policy.Check] tries them: those of
-// the object, of the request inside, and of the machine. Between the first two come
-// the rules of the PEM bundle ([Parse]) and of PKCS#10 ([ParsePKCS10]): where one of
-// those is broken nothing else can be said, and the list of violations ends.
-// [CheckSignature] is tried last. [PolicyChecks] lists the names here in their order.
+// The rules of a [Policy], in the order in which [Policy.Check] tries them: those of the
+// object, of the request inside, and of the machine. Between the first two come the rules of
+// the PEM bundle ([Parse]) and of PKCS#10 ([ParsePKCS10]): if one of those is broken,
+// nothing else can be said, and the list of violations ends. [CheckSignature] is tried last.
+// [PolicyChecks] lists the names here in order.
 const (
 	// CheckRequestClosed: the object is not denied, failed, signed or being deleted.
-	// [Decide] ignores one that is: there is nothing left to decide. An Approved
-	// condition is allowed, and changes nothing but the way in which a refusal is
-	// written ([Decision.For]).
+	// [Decide] ignores one that is: there is nothing left to decide. An Approved condition
+	// is allowed, and changes only how a refusal is written ([Decision.For]).
 	CheckRequestClosed Check = "request-closed"
-	// CheckSignerName: the certificate is asked of a signer that the policy serves,
-	// and the object is filed under that name, or, for a hello, under
-	// SignerChallengeTPM. One that is filed under a signer of somebody else is not
-	// denied: see ErrOtherSigner.
+	// CheckSignerName: the certificate is requested from a signer that the policy serves,
+	// and the object is filed under that name or, for a hello, under SignerChallengeTPM. One
+	// that is filed under somebody else's signer is not denied: see ErrOtherSigner.
 	CheckSignerName Check = "signer-name"
 	// CheckRequestUsername: the requester's user name has one of the three forms of
 	// [RequesterClass].
 	CheckRequestUsername Check = "request-username"
 	// CheckRequestGroups: the requester's groups are those of its class.
 	CheckRequestGroups Check = "request-groups"
-	// CheckRequesterPurpose: a requester of this class may ask for such a
-	// certificate. See [RequesterClass].
+	// CheckRequesterPurpose: a requester of this class may ask for a certificate of this
+	// kind. See [RequesterClass].
 	CheckRequesterPurpose Check = "requester-purpose"
-	// CheckUsages: the usages are exactly those of [Usages], in any order, with or
-	// without key encipherment, none twice.
+	// CheckUsages: the usages are exactly those of [Usages], in any order, with or without
+	// key encipherment, and none is repeated.
 	CheckUsages Check = "usages"
-	// CheckExpiration: expirationSeconds is absent or 600 and more. For Kubernetes'
-	// own signers it is inside [Policy.MaxExpiration].
+	// CheckExpiration: expirationSeconds is absent or at least 600. For Kubernetes' own
+	// signers it is within [Policy.MaxExpiration].
 	CheckExpiration Check = "expiration"
 
-	// CheckAttestationProvider: the evidence beside the request is for the provider
-	// that the signer name selects; a signer of the insecure provider takes none.
+	// CheckAttestationProvider: the evidence with the request is for the provider that the
+	// signer name selects; a signer of the insecure provider accepts none.
 	CheckAttestationProvider Check = "attestation-provider"
-	// CheckSubjectCommonName: one common name, system:node: (for recovery:
-	// nodeattest:recovery:) and a node name.
+	// CheckSubjectCommonName: there is one common name, system:node: (for recovery:
+	// nodeattest:recovery:) followed by a node name.
 	CheckSubjectCommonName Check = "subject-common-name"
-	// CheckSubjectOrganization: one organization, exactly system:nodes (for
+	// CheckSubjectOrganization: there is one organization, exactly system:nodes (for
 	// recovery: nodeattest:recovery).
 	CheckSubjectOrganization Check = "subject-organization"
-	// CheckSubjectExtraRDN: nothing else in the subject. Among what is refused are
-	// organizational units, and the attribute 1.3.6.1.4.1.57683.2, which
+	// CheckSubjectExtraRDN: there is nothing else in the subject. This refuses, among
+	// others, organizational units and the attribute 1.3.6.1.4.1.57683.2, which
 	// kube-apiserver would read as the user's UID.
 	CheckSubjectExtraRDN Check = "subject-extra-rdn"
-	// CheckSubjectMultiValue: no set of several attributes in one place.
+	// CheckSubjectMultiValue: no RDN has several attributes.
 	CheckSubjectMultiValue Check = "subject-multi-value"
 	// CheckRequesterOtherNode: a node, or a node's recovery user, asks for itself.
 	CheckRequesterOtherNode Check = "requester-other-node"
-	// CheckAttributeNotAllowed: the request has no attribute beside extensionRequest.
+	// CheckAttributeNotAllowed: the request has no attribute other than extensionRequest.
 	CheckAttributeNotAllowed Check = "attribute-not-allowed"
-	// CheckExtensionNotAllowed: the request asks for no extension but the provider
-	// ID, SANs where they may be, and the policy's flag. Key usage, extended key
-	// usage and basic constraints are the signer's affair and refused too.
+	// CheckExtensionNotAllowed: the request asks for no extension except the provider ID,
+	// SANs where they are allowed, and the policy's flag. Key usage, extended key usage and
+	// basic constraints are up to the signer and are refused too.
 	CheckExtensionNotAllowed Check = "extension-not-allowed"
-	// CheckFlag: the flag extension is well formed where it is present, and present
-	// where [Policy.RequireFlag] is set.
+	// CheckFlag: the flag extension is well formed if present, and present if
+	// [Policy.RequireFlag] is set.
 	CheckFlag Check = "flag"
 	// CheckKeyType: the key is RSA or ECDSA.
 	CheckKeyType Check = "key-type"
-	// CheckKeyStrength: the RSA modulus or the curve is one that the policy takes,
-	// and the RSA exponent is 65537.
+	// CheckKeyStrength: the RSA modulus or the curve is one that the policy accepts, and the
+	// RSA exponent is 65537.
 	CheckKeyStrength Check = "key-strength"
-	// CheckSANOnClient: no subjectAltName in a request for a client or recovery
-	// certificate, not even an empty one.
+	// CheckSANOnClient: a request for a client or recovery certificate has no
+	// subjectAltName, not even an empty one.
 	CheckSANOnClient Check = "san-on-client"
 	// CheckSANMissing: a serving request has a DNS name or an IP address.
 	CheckSANMissing Check = "san-missing"
-	// CheckSANKind: SANs are DNS names and IP addresses only.
+	// CheckSANKind: SANs are only DNS names and IP addresses.
 	CheckSANKind Check = "san-kind"
-	// CheckSANCount: at most [MaxSANs] SANs.
+	// CheckSANCount: there are at most [MaxSANs] SANs.
 	CheckSANCount Check = "san-count"
-	// CheckSANForm: a DNS name is a lower-case DNS-1123 subdomain, no wildcard, and
+	// CheckSANForm: a DNS name is a lower-case DNS-1123 subdomain, is not a wildcard, and
 	// does not end like an IP address. The extension is not critical.
 	CheckSANForm Check = "san-form"
-	// CheckSANReserved: no name or address of the API server, of a service or of
-	// the machine itself alone (loopback, unspecified, link-local, multicast).
+	// CheckSANReserved: no SAN is a name or address of the API server or of a service, or
+	// one that means only the local machine (loopback, unspecified, link-local, multicast).
 	CheckSANReserved Check = "san-reserved"
-	// CheckProviderIDMissing: the request claims a provider ID where
-	// [Policy.RequireProviderID] is set.
+	// CheckProviderIDMissing: the request claims a provider ID if [Policy.RequireProviderID]
+	// is set.
 	CheckProviderIDMissing Check = "provider-id-missing"
 
 	// CheckMachineUnknown: there is a machine for the node name.
@@ -94,13 +92,12 @@ const (
 	CheckMachineNotReady Check = "machine-not-ready"
 	// CheckMachineOtherNode: the machine is not recorded under another node name.
 	CheckMachineOtherNode Check = "machine-other-node"
-	// CheckProviderIDMismatch: the claimed provider ID is the machine's, where both
-	// are known.
+	// CheckProviderIDMismatch: the claimed provider ID is the machine's, if both are known.
 	CheckProviderIDMismatch Check = "provider-id-mismatch"
 	// CheckSANNotOwn: every SAN is one of the machine's.
 	CheckSANNotOwn Check = "san-not-own"
-	// CheckCredential: who asks Kubernetes' own signer for a serving certificate
-	// came with a client certificate that was issued to this node through
+	// CheckCredential: a requester that asks Kubernetes' own signer for a serving
+	// certificate used a client certificate that was issued to this node through
 	// attestation.
 	CheckCredential Check = "requester-credential"
 )
@@ -121,7 +118,7 @@ const (
 	CheckVerifiedExpiration Check = "verified-expiration"
 	// CheckVerifiedMachine: the verification says which machine it is.
 	CheckVerifiedMachine Check = "verified-machine"
-	// CheckVerifiedExpired: what was verified holds beyond now.
+	// CheckVerifiedExpired: what was verified is valid beyond now.
 	CheckVerifiedExpired Check = "verified-expired"
 	// CheckProviderIDNotVouched: the claimed provider ID is the one vouched for.
 	CheckProviderIDNotVouched Check = "provider-id-not-vouched"
@@ -129,16 +126,16 @@ const (
 	CheckSANNotVouched Check = "san-not-vouched"
 )
 
-// rule is one row of the policy: its name, for which purposes it is tried (nil: always,
-// also where the signer's name has none), and a function that reports what breaks the rule
-// of that name and nothing else.
+// rule is one row of the policy: its name, the purposes for which it is tried (nil: always,
+// even if the signer's name has no purpose), and a function that reports what breaks the
+// rule of that name and nothing else.
 type rule struct {
 	check    Check
 	purposes []Purpose
 	try      func(*run)
 }
 
-// The purposes of rules. They are never written.
+// The purposes that rules are for. They are never modified.
 var (
 	known   = []Purpose{PurposeClient, PurposeServing, PurposeRecovery}
 	serving = []Purpose{PurposeServing}
@@ -154,12 +151,12 @@ func PolicyChecks() []Check {
 	return names
 }
 
-// maxReports is how often one rule is reported, so that a request with thousands of
-// faults makes no report of megabytes.
+// maxReports is how often one rule is reported, so that a request with thousands of faults
+// does not produce megabytes of report.
 const maxReports = 16
 
 // run is one check of one request. Its out fills up as rules read the request; it is
-// given out only where nothing was reported.
+// returned only if nothing was reported.
 type run struct {
 	out     *Checked
 	policy  *Policy
@@ -190,7 +187,7 @@ func (x *run) refuse(got, want string) {
 	}
 }
 
-// refuseErr reports what a parser or the signature's check has found; nil is fine.
+// refuseErr reports what a parser or the check of the signature has found; nil is fine.
 func (x *run) refuseErr(err error) {
 	if err == nil {
 		return
@@ -209,13 +206,13 @@ func (x *run) cannotDecide(err error) {
 	}
 }
 
-// broken says whether a rule has been reported.
+// broken reports whether a rule has been reported as broken.
 func (x *run) broken(rule Check) bool {
 	return slices.ContainsFunc(x.found, func(e *Error) bool { return e.Check == rule })
 }
 
-// read reads the bundle and the request in it, or takes what was read before. Where it
-// returns false nothing more can be said about the request.
+// read reads the bundle and the request in it, or takes what was read before. If it returns
+// false, nothing more can be said about the request.
 func (x *run) read(parsed *Parsed) bool {
 	var err error
 	if x.out.bundle, err = parsed.Bundle(); err == nil {
@@ -225,8 +222,7 @@ func (x *run) read(parsed *Parsed) bool {
 	return err == nil
 }
 
-// err is the outcome: nil only where every rule was kept and every callback
-// answered.
+// err returns the outcome: nil only if every rule was kept and every callback answered.
 func (x *run) err() error {
 	switch {
 	case len(x.found) == 0 && x.undecided == nil:

@@ -14,18 +14,18 @@ import (
 )
 
 // Provider verifies the evidence of one kind of attestation. It is the interface
-// ClusterAPISigner of the Cluster API proposal ("Node Attestation"): the three
-// methods keep their names, and get a context and typed results.
+// ClusterAPISigner of the Cluster API proposal ("Node Attestation"): the three methods keep
+// their names, and gain a context and typed results.
 //
-// A provider stands alone. It holds the request against a [Policy] itself, since
-// only a Policy makes the [Checked] in its answer, and it must not take anything
-// for true that the requester could have set: annotations, labels, and what the
-// evidence says of itself. Annotations least of all; see [AnnotationEndorsementKey].
+// A provider is self-contained. It checks the request against a [Policy] itself, since only
+// a Policy makes the [Checked] in its result, and it must not trust anything that the
+// requester could have set: annotations, labels, and what the evidence says about itself.
+// Annotations least of all; see [AnnotationEndorsementKey].
 //
-// A refusal is a [*Error], [Errors] or an error with a method DenyReason()
-// string. What could not be decided wraps [ErrRetry]: a provider whose inventory or
-// platform does not answer neither accepts nor refuses. [Decide] tells them apart.
-// Methods are called from many goroutines and must not keep or change the request.
+// A refusal is a [*Error], [Errors] or an error with a method DenyReason() string. An error
+// for what could not be decided wraps [ErrRetry]: a provider whose inventory or platform
+// does not answer neither accepts nor refuses. [Decide] tells them apart. Methods are called
+// from many goroutines and must not keep or change the request.
 //
 // Package attesttest has a conformance runner for implementations.
 type Provider interface {
@@ -35,32 +35,31 @@ type Provider interface {
 	// VerifyServingAttestationData verifies a request for a serving certificate, its
 	// SANs included. It refuses requests for other purposes.
 	VerifyServingAttestationData(ctx context.Context, request *Parsed) (*Attested, error)
-	// MachineName returns the name of the machine in the operator's inventory, for
-	// example that of a Machine of the Cluster API. It is called with the result of
-	// one of the other two methods of this very provider, never for a request that
-	// was not verified, and refuses a nil or empty result.
+	// MachineName returns the name of the machine in the operator's inventory, for example
+	// that of a Cluster API Machine. It is called with the result of one of the other two
+	// methods of this very provider, never for a request that was not verified, and refuses
+	// a nil or empty result.
 	MachineName(ctx context.Context, attested *Attested) (string, error)
 }
 
 // Challenger is a [Provider] that wants to ask the node something before it
 // verifies.
 type Challenger interface {
-	// Challenge checks a hello and returns the bytes that the node is to answer. The
-	// request is filed under the challenge signer of the provider
-	// ([SignerChallenge]). Who calls delivers the bytes, on Kubernetes in the
-	// Denied condition of the hello.
+	// Challenge checks a hello and returns the bytes that the node is to answer. The request
+	// is filed under the challenge signer of the provider ([SignerChallenge]). The caller
+	// delivers the bytes: on Kubernetes, in the Denied condition of the hello.
 	Challenge(ctx context.Context, request *Parsed) ([]byte, error)
 }
 
 // Attested is the outcome of a verification. Checked and Verified are what [CA.Issue]
 // takes.
 type Attested struct {
-	// Checked is the request as the provider's policy passed it.
+	// Checked is the request as accepted by the provider's policy.
 	Checked *Checked
 	// Verified is what the evidence proves and the provider vouches for.
 	Verified *Verified
-	// Details is the kind's own result, such as an *attest.Result with its facts and
-	// its quote; nil where a kind has none. Nothing in this package reads it.
+	// Details is the kind's own result, such as an *attest.Result with its facts and its
+	// quote; nil if a kind has none. Nothing in this package reads it.
 	Details any
 	// Provider is the provider's name, and MachineName the machine's name in the
 	// operator's inventory. [Providers.Verify] sets both, whatever a provider says.
@@ -69,14 +68,14 @@ type Attested struct {
 
 // Rules of providers and of their selection by [Providers].
 const (
-	// CheckProviderUnknown: there is a provider for the signer that the request is
-	// filed under. One without is not denied: see ErrOtherSigner.
+	// CheckProviderUnknown: there is a provider for the signer that the request is filed
+	// under. A request without one is not denied: see ErrOtherSigner.
 	CheckProviderUnknown Check = "provider-unknown"
 	// CheckAttestorNotAuthorized: that provider is on the list of authorised
 	// attestors.
 	CheckAttestorNotAuthorized Check = "attestor-not-authorized"
-	// CheckProviderVersion: the evidence has a version that the provider reads, and
-	// none below the minimum.
+	// CheckProviderVersion: the evidence has a version that the provider reads and that is
+	// not below the minimum.
 	CheckProviderVersion Check = "provider-version"
 	// CheckProviderResult: a provider's result is for the request that it was given.
 	CheckProviderResult Check = "provider-result"
@@ -85,10 +84,10 @@ const (
 	CheckNoChallenge Check = "no-challenge"
 )
 
-// Check holds a provider's result against the request that it was asked about: it is
-// whole, checked and verified are of one request, and that is the one in request, with
-// its signer, requester and UID. [Providers.Verify] does this. The error is an [*Error]
-// of [CheckProviderResult].
+// Check compares a provider's result with the request that the provider was given: the
+// result is complete, Checked and Verified are for the same request, and that is the one in
+// request, with its signer, requester and UID. [Providers.Verify] does this. The error is an
+// [*Error] of [CheckProviderResult].
 func (a *Attested) Check(request *Parsed) error {
 	r := request.Request()
 	if r == nil {
@@ -111,9 +110,9 @@ func (a *Attested) Check(request *Parsed) error {
 	}.first()
 }
 
-// InventoryName is the name that the policy's inventory has for the machine
-// ([Machine]), which is what most providers answer for [Provider.MachineName]. An
-// empty result, and a machine without a name, is a [*Error].
+// InventoryName returns the name that the policy's inventory has for the machine
+// ([Machine]), which is what most providers return from [Provider.MachineName]. An empty
+// result, or a machine without a name, gives a [*Error].
 func (a *Attested) InventoryName() (string, error) {
 	if a == nil || a.Checked == nil || a.Checked.machine == nil || a.Verified == nil {
 		return "", &Error{Check: CheckProviderResult, Got: "no result", Want: "a checked and verified request"}
@@ -127,17 +126,17 @@ func (a *Attested) InventoryName() (string, error) {
 // insecureProvider attests nothing.
 type insecureProvider struct{ policy *Policy }
 
-// NewInsecureProvider makes the provider that always allows: whoever has a bootstrap
+// NewInsecureProvider makes the provider that always allows: anyone who has a bootstrap
 // token may be any machine that the policy knows, as in clusters without attestation
-// (Cluster API kubelet authentication, "Insecure providers"). It is for
-// infrastructures where machines have no way to prove anything.
+// (Cluster API kubelet authentication, "Insecure providers"). It is for infrastructures
+// where machines have no way to prove anything.
 //
-// It serves [SignerClientInsecure] and no other signer, so policy.SignerNames must be
-// that one name. It does not renew certificates (the policy refuses requesters that
-// are nodes already), has no serving certificates, and stands on a CA of its own
-// ([ProvidersConfig], [CAConfig]). It vouches for the provider ID that the request
-// claims, which the policy holds against the inventory's where that is known. The
-// machine's identity is "insecure:" and the node's name: nothing has shown it.
+// It serves [SignerClientInsecure] and no other signer, so policy.SignerNames must be that
+// one name. It does not renew certificates (the policy refuses requesters that are already
+// nodes), has no serving certificates, and needs a CA of its own ([ProvidersConfig],
+// [CAConfig]). It vouches for the provider ID that the request claims, which the policy
+// compares with the inventory's if that is known. The machine's identity is "insecure:" and
+// the node's name: nothing has proven it.
 func NewInsecureProvider(policy *Policy) (Provider, error) {
 	if err := policy.Validate(); err != nil {
 		return nil, err
@@ -148,7 +147,7 @@ func NewInsecureProvider(policy *Policy) (Provider, error) {
 	return insecureProvider{policy}, nil
 }
 
-// VerifyClientAttestationData holds the request against the policy, and that is all.
+// VerifyClientAttestationData checks the request against the policy and nothing more.
 func (p insecureProvider) VerifyClientAttestationData(ctx context.Context, request *Parsed) (*Attested, error) {
 	checked, err := p.policy.Check(ctx, request)
 	if err != nil {
@@ -166,17 +165,16 @@ func (insecureProvider) VerifyServingAttestationData(_ context.Context, request 
 		Want: SignerClientInsecure + ": the insecure provider has no serving certificates"}
 }
 
-// MachineName is the name in the policy's inventory.
+// MachineName returns the name in the policy's inventory.
 func (insecureProvider) MachineName(_ context.Context, attested *Attested) (string, error) {
 	return attested.InventoryName()
 }
 
-// CheckProviderPurpose: a request for one purpose was given to the method of a
-// provider for another.
+// CheckProviderPurpose: a request was given to the provider's method for its purpose.
 const CheckProviderPurpose Check = "provider-purpose"
 
-// CheckPurpose holds the purpose of a request's signer name against the method of a
-// [Provider] that it was given to: serving says that it is the one for serving
+// CheckPurpose checks that the purpose of a request's signer name fits the method of a
+// [Provider] that it was given to: serving says that the method is the one for serving
 // certificates. It returns an [*Error] with [CheckProviderPurpose].
 func CheckPurpose(request *Request, serving bool) error {
 	if request == nil {
@@ -199,9 +197,8 @@ func CheckPurpose(request *Request, serving bool) error {
 // maxVersionDigits is how many digits the longest version number has.
 const maxVersionDigits = 9
 
-// ProviderVersion splits the Provider of a bundle, such as "tpm/v1", in the provider's
-// name and the version of its data format. The error is a [*Error] with
-// [CheckProvider].
+// ProviderVersion splits the Provider of a bundle, such as "tpm/v1", into the provider's
+// name and the version of its data format. The error is a [*Error] with [CheckProvider].
 func ProviderVersion(provider string) (name string, version int, err error) {
 	name, digits, _ := strings.Cut(provider, "/v")
 	if !nodename.ValidLabel(name) || digits == "" || len(digits) > maxVersionDigits || digits[0] == '0' ||
@@ -212,14 +209,13 @@ func ProviderVersion(provider string) (name string, version int, err error) {
 	return name, version, err
 }
 
-// Keys of the annotations that the control plane writes on a request. It never reads one:
-// a requester can set it to anything.
+// Keys of the annotations that the control plane writes on a request. It never reads them: a
+// requester can set them to anything.
 const (
-	// AnnotationVersions lists, on a request that was refused for its version, those
+	// AnnotationVersions lists, on a request that was refused for its version, the versions
 	// that the control plane reads (Cluster API kubelet authentication, "Version Skew
-	// Strategy", which names no key). The value is a list of names as in
-	// [Bundle.Provider], the newest first, with a comma between two: "tpm/v2,tpm/v1".
-	// It is for the node.
+	// Strategy", which names no key). The value is a list of names as in [Bundle.Provider],
+	// newest first and separated by commas: "tpm/v2,tpm/v1". It is for the node.
 	AnnotationVersions = "cluster.x-k8s.io/kubelet-authenticator-attestation-versions"
 	// AnnotationEndorsementKey is the endorsement key that the platform names for the
 	// machine (Cluster API kubelet authentication, "TPM based providers"). It is for
@@ -227,35 +223,35 @@ const (
 	AnnotationEndorsementKey = "cluster-x-k8s-io/tpm-endorsement-key"
 )
 
-// maxVersionsSize bounds the annotation's value, in bytes, and so the number of
-// versions in it.
+// maxVersionsSize bounds the annotation's value, in bytes, and thus the number of versions
+// in it.
 const maxVersionsSize = 1024
 
 // UnsupportedVersionError says which version a node used, and which it could use.
 type UnsupportedVersionError struct {
 	// Got is what the request carries, such as "tpm/v1".
 	Got string
-	// Supported are the versions that the provider accepts, the newest first.
+	// Supported are the versions that the provider accepts, newest first.
 	Supported []string
 }
 
-// Error names both.
+// Error returns a message with the supported versions.
 func (e *UnsupportedVersionError) Error() string {
 	return "csr: the versions that are read are " + strings.Join(e.Supported, ", ")
 }
 
-// Annotation is the annotation that the control plane puts on the request, so that
-// the node can file another one in a version that both know.
+// Annotation returns the annotation that the control plane puts on the request, so that the
+// node can file another one in a version that both support.
 func (e *UnsupportedVersionError) Annotation() (key, value string) {
 	return AnnotationVersions, strings.Join(e.Supported, ",")
 }
 
-// ChooseVersion is the node's side of the negotiation: from the annotations of its
-// refused request it takes the newest version that it speaks itself. speaks are the
-// versions that the node writes and considers safe, such as "tpm/v2": an annotation,
-// which others may have written, can choose among these and add none. The error is a
-// [*Error] of [CheckProviderVersion]: no annotation, one that is no list of
-// versions, or nothing in common.
+// ChooseVersion is the node's side of the negotiation: from the annotations of its refused
+// request it takes the newest version that it speaks itself. speaks are the versions that
+// the node writes and considers safe, such as "tpm/v2": an annotation, which others may have
+// written, can choose among these but not add to them. The error is a [*Error] of
+// [CheckProviderVersion]: no annotation, one that is not a list of versions, or nothing in
+// common.
 func ChooseVersion(annotations map[string]string, speaks []string) (string, error) {
 	refuse := func(got, want string) (string, error) {
 		return "", &Error{Check: CheckProviderVersion, Got: got, Want: want}
@@ -284,9 +280,9 @@ func ChooseVersion(annotations map[string]string, speaks []string) (string, erro
 	return best, nil
 }
 
-// EndorsementKeyAnnotation returns the annotation for an endorsement key that the
-// caller got from the platform or verified itself: the key as PEM of type PUBLIC KEY
-// (RFC 7468, 13), in the canonical form of [CanonicalSPKI], whose errors it returns.
+// EndorsementKeyAnnotation returns the annotation for an endorsement key that the caller got
+// from the platform or verified: the key as PEM of type PUBLIC KEY (RFC 7468, 13), in the
+// canonical form of [CanonicalSPKI], whose errors it returns.
 func EndorsementKeyAnnotation(key crypto.PublicKey) (name, value string, err error) {
 	spki, err := CanonicalSPKI(key)
 	if err != nil {

@@ -9,57 +9,56 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Registration is one provider and what it is there for.
+// Registration is one provider and what it is registered for.
 type Registration struct {
 	// Name is the provider's name as in its signer names, such as "tpm".
 	Name string
-	// Provider verifies.
+	// Provider verifies the requests.
 	Provider Provider
-	// SignerNames are the signers that the provider's policy serves, so at least one
-	// that selects this provider or [SignerKubeAPIServerClientKubelet]. Names of
-	// other providers are passed over. A request to another signer is not given to
-	// the provider.
+	// SignerNames are the signers that the provider's policy serves, including at least one
+	// that selects this provider or [SignerKubeAPIServerClientKubelet]. Names of other
+	// providers are ignored. A request to any other signer is not given to the provider.
 	SignerNames []string
-	// Versions are the versions of the data format that the provider reads, each 1
-	// or more, in any order: [1, 2] stands for tpm/v1 and tpm/v2. Empty leaves the
-	// format to the provider, which is for [NewInsecureProvider], whose requests have no
-	// evidence, and for foreign dialects, whose requests do not say what they are.
+	// Versions are the versions of the data format that the provider reads, each 1 or more,
+	// in any order: [1, 2] means tpm/v1 and tpm/v2. Empty leaves the format to the provider.
+	// That is for [NewInsecureProvider], whose requests have no evidence, and for foreign
+	// dialects, whose requests do not say what they are.
 	Versions []int
-	// MinimumVersion is the oldest of these that is accepted, so that nobody can
-	// choose a format that has been found weak; 0 means 1.
+	// MinimumVersion is the oldest of these that is accepted, so that nobody can choose a
+	// format that has turned out to be weak; 0 means 1.
 	MinimumVersion int
 }
 
-// ProvidersConfig is what [Providers] are made of.
+// ProvidersConfig is the configuration of [Providers].
 type ProvidersConfig struct {
-	// Providers are all providers of one certificate authority, at least one. The
-	// insecure provider stands alone: whoever trusts a CA trusts all its certificates
+	// Providers are all providers of one certificate authority, at least one. The insecure
+	// provider must be the only one: anyone who trusts a CA trusts all its certificates
 	// alike, so nodes that prove nothing need a CA of their own.
 	Providers []Registration
-	// AuthorizedAttestors are the names of the providers that may attest nodes of
-	// this cluster, spec.security.authorizedAttestors of the proposal. A provider
-	// that is not listed is never asked; an empty list is an error.
+	// AuthorizedAttestors are the names of the providers that may attest nodes of this
+	// cluster: spec.security.authorizedAttestors in the proposal. A provider that is not
+	// listed is never called; an empty list is an error.
 	AuthorizedAttestors []string
 	// BuiltInClient are the names of the providers that are open for requests to
-	// [SignerKubeAPIServerClientKubelet], which selects none itself: each one of
-	// Providers with that signer among its SignerNames, and never the insecure one.
-	// Empty opens it for none. Of several the request's own provider block chooses;
-	// one of them may have no Versions, and gets the requests without such a block.
+	// [SignerKubeAPIServerClientKubelet], which selects none itself. Each is one of
+	// Providers with that signer among its SignerNames, and never the insecure one. Empty
+	// opens it for none. If there are several, the request's own provider block chooses
+	// among them; one of them may have no Versions, and gets the requests without such a
+	// block.
 	BuiltInClient []string
 }
 
-// Providers selects the provider for a request by the signer name that it is filed
-// under. The evidence in the request never decides against it: it must agree. Only where
-// the signer's name selects no provider does the evidence choose, among those that
-// [ProvidersConfig] opens for that signer. A Providers is only read once it is made, so
-// many goroutines may share it.
+// Providers selects the provider for a request by the signer name that it is filed under.
+// The evidence in the request never overrides this: it must agree. Only if the signer's name
+// selects no provider does the evidence choose, among those that [ProvidersConfig] opens for
+// that signer. A Providers is read-only once made, so many goroutines may share it.
 type Providers struct {
 	byName   map[string]*Registration
 	builtIn  []*Registration
 	attestor map[string]bool
 }
 
-// NewProviders checks the configuration, of which it keeps nothing. Errors match
+// NewProviders checks the configuration and keeps no reference to it. Errors match
 // [refusal.CheckConfig].
 func NewProviders(c ProvidersConfig) (*Providers, error) {
 	if len(c.Providers) == 0 {
@@ -117,7 +116,7 @@ func (p *Providers) add(r Registration) error {
 
 const maxVersion = 999999999
 
-// selectedBy says whether a signer of certificates selects this provider by its name.
+// selectedBy reports whether a signer of certificates selects this provider by its name.
 func (r *Registration) selectedBy(signerName string) bool {
 	_, provider, _ := parseSignerName(signerName)
 	return provider == r.Name
@@ -145,12 +144,12 @@ func (p *Providers) open(names []string) error {
 	return nil
 }
 
-// SignerNames are the signers of certificates for which there is a provider, in order:
-// for [CAConfig], and for a controller that watches requests by their signers. They are
-// the names in the registrations' SignerNames that select a provider which is an
-// authorised attestor. Not in the list are the names under which nodes file hellos,
-// [SignerChallenge] of each provider, and [SignerKubeletServing], whose requests no
-// provider verifies.
+// SignerNames returns the signers of certificates for which there is a provider, sorted: for
+// [CAConfig], and for a controller that watches requests by their signers. They are the
+// names in the registrations' SignerNames that select a provider that is an authorised
+// attestor. The list does not include the names under which nodes file hellos,
+// [SignerChallenge] of each provider, or [SignerKubeletServing], whose requests no provider
+// verifies.
 func (p *Providers) SignerNames() []string {
 	var names []string
 	for name, r := range p.byName {
@@ -165,7 +164,7 @@ func (p *Providers) SignerNames() []string {
 	return slices.Compact(names)
 }
 
-// challengedProvider is the provider of a challenge signer, "" for other signers.
+// challengedProvider returns the provider of a challenge signer, or "" for other signers.
 func challengedProvider(signerName string) string {
 	name, ok := strings.CutPrefix(signerName, challengeSignerPrefix)
 	if !ok || !validProvider(name) || name == ProviderInsecure {
@@ -174,7 +173,7 @@ func challengedProvider(signerName string) string {
 	return name
 }
 
-// supported are the names of the accepted versions, the newest first.
+// supported returns the names of the accepted versions, newest first.
 func (r *Registration) supported() []string {
 	var names []string
 	for _, v := range slices.Backward(r.Versions) {
@@ -184,17 +183,16 @@ func (r *Registration) supported() []string {
 }
 
 // Verify has the evidence of a request verified by the provider that its signer name
-// selects, for the purpose that the signer name has, and then asks for the machine's
-// name. The provider's result is held against the request, its signature included. A
-// provider that names no machine breaks [CheckProviderResult].
+// selects, for the purpose of the signer name, and then asks for the machine's name. The
+// provider's result is checked against the request, and the request's signature is verified.
+// A provider that names no machine breaks [CheckProviderResult].
 //
-// A request that is filed under a signer which selects none of these providers is
-// somebody else's: the error matches [CheckProviderUnknown] and [ErrOtherSigner], and
-// [Decide] ignores it.
+// A request filed under a signer that selects none of these providers is somebody else's:
+// the error matches [CheckProviderUnknown] and [ErrOtherSigner], and [Decide] ignores it.
 //
-// A request whose evidence has another version than the provider accepts is refused
-// with an error that holds an [*UnsupportedVersionError]. Kubelets' own requests to
-// [SignerKubeletServing] carry no evidence and no provider verifies them; see
+// A request whose evidence has a version that the provider does not accept is refused with
+// an error that holds an [*UnsupportedVersionError]. Kubelets' own requests to
+// [SignerKubeletServing] carry no evidence, and no provider verifies them; see
 // [InheritAttestation].
 func (p *Providers) Verify(ctx context.Context, request *Request) (*Attested, error) {
 	parsed := request.Parsed()
@@ -231,8 +229,8 @@ func (p *Providers) Verify(ctx context.Context, request *Request) (*Attested, er
 	return &accepted, nil
 }
 
-// Challenge has a hello challenged by the provider that the challenge signer selects.
-// A provider that is no [Challenger] gives an [*Error] of [CheckNoChallenge].
+// Challenge has a hello challenged by the provider that the challenge signer selects. A
+// provider that is not a [Challenger] gives an [*Error] of [CheckNoChallenge].
 func (p *Providers) Challenge(ctx context.Context, request *Request) ([]byte, error) {
 	parsed := request.Parsed()
 	r, err := p.find(ctx, parsed)
@@ -247,7 +245,7 @@ func (p *Providers) Challenge(ctx context.Context, request *Request) ([]byte, er
 	return challenger.Challenge(ctx, parsed)
 }
 
-// signerName is the signer's name, of a request that may be nil.
+// signerName returns the signer's name; r may be nil.
 func (r *Request) signerName() string {
 	if r == nil {
 		return ""
@@ -255,7 +253,7 @@ func (r *Request) signerName() string {
 	return r.Spec.SignerName
 }
 
-// find selects by signer name, and looks at the version of the evidence.
+// find selects by signer name, and checks the version of the evidence.
 func (p *Providers) find(ctx context.Context, request *Parsed) (*Registration, error) {
 	if err := begun(ctx); err != nil {
 		return nil, err
@@ -274,7 +272,7 @@ func (p *Providers) find(ctx context.Context, request *Parsed) (*Registration, e
 	if err != nil {
 		return nil, err
 	}
-	name, version, _ := ProviderVersion(bundle.Provider) // the name is "" where it has none
+	name, version, _ := ProviderVersion(bundle.Provider) // the name is "" if there is none
 	if name != r.Name {
 		return nil, otherEvidence(bundle.Provider, r.Name)
 	}
@@ -286,7 +284,7 @@ func (p *Providers) find(ctx context.Context, request *Parsed) (*Registration, e
 	return r, nil
 }
 
-// selected is the registration that the signer's name selects, or, under Kubernetes' own
+// selected returns the registration that the signer's name selects or, under Kubernetes' own
 // signer, the request's provider block.
 func (p *Providers) selected(request *Parsed) (*Registration, error) {
 	signerName := request.Request().signerName()
@@ -300,14 +298,14 @@ func (p *Providers) selected(request *Parsed) (*Registration, error) {
 		return r, nil
 	}
 	refused := &Error{Check: CheckProviderUnknown, Got: refusal.Quote(signerName), Want: "a signer that selects a provider"}
-	if signerName != "" { // which no API server takes
+	if signerName != "" { // which no API server accepts
 		refused.Err = Retry(ErrOtherSigner)
 	}
 	return nil, refused
 }
 
-// chosen is the one of the providers that are open under Kubernetes' own signer for which
-// the evidence is. Where one alone is open there is nothing to choose.
+// chosen returns the provider, among those open under Kubernetes' own signer, that the
+// evidence is for. If only one is open, there is nothing to choose.
 func (p *Providers) chosen(request *Parsed) (*Registration, error) {
 	if len(p.builtIn) == 1 {
 		return p.builtIn[0], nil
@@ -316,7 +314,7 @@ func (p *Providers) chosen(request *Parsed) (*Registration, error) {
 	bundle, err := request.Bundle()
 	if err == nil {
 		block = bundle.Provider
-		name, _, _ = ProviderVersion(block) // "" where it has none
+		name, _, _ = ProviderVersion(block) // "" if there is none
 	}
 	want := make([]string, 0, len(p.builtIn))
 	for _, r := range p.builtIn {

@@ -13,16 +13,15 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// IssuedRecord is what to remember of an issued certificate. A node that later asks
-// for a serving certificate under [SignerKubeletServing] is recognised by it: the
-// request's credential ID must be one that was issued to this node, and to the machine
-// that is this node now; see [Policy.Records] and [InheritAttestation]. Keep it until
-// NotAfter has passed, or until the machine goes.
-// It holds nothing secret.
+// IssuedRecord is what to remember about an issued certificate. A node that later asks for a
+// serving certificate under [SignerKubeletServing] is recognised by it: the request's
+// credential ID must be one that was issued to this node, and to the machine that is this
+// node now; see [Policy.Records] and [InheritAttestation]. Keep it until NotAfter has
+// passed, or until the machine is gone. It holds nothing secret.
 type IssuedRecord struct {
-	// CredentialID is "X509SHA256=" and the hexadecimal SHA-256 of the
-	// certificate's DER, as kube-apiserver states it; see [CredentialID]. It is "" as
-	// long as there is no certificate yet; see [RecordOf].
+	// CredentialID is "X509SHA256=" and the hexadecimal SHA-256 of the certificate's DER, as
+	// kube-apiserver states it; see [CredentialID]. It is "" while there is no certificate
+	// yet; see [RecordOf].
 	CredentialID string
 	// NodeName is the node that the certificate was issued to.
 	NodeName string
@@ -30,19 +29,18 @@ type IssuedRecord struct {
 	SignerName string
 	// Machine is the canonical identity of the machine that was verified.
 	Machine string
-	// MachineUID is the UID of the machine in the inventory when the certificate was
-	// issued ([Machine]); "" where the inventory has none. A node's name may go to
-	// another machine while the certificate of the first is still valid, and then the
-	// UIDs differ.
+	// MachineUID is the UID of the machine in the inventory when the certificate was issued
+	// ([Machine]); "" if the inventory has none. A node's name may pass to another machine
+	// while the certificate of the first is still valid, and then the UIDs differ.
 	MachineUID string
-	// NodeUID is the UID of the Node object that the certificate was issued for. It
-	// is "" for a node's first certificate, which is older than the Node: whoever
-	// keeps the record writes it then, once, when the Node first appears, and
-	// never changes it. A Node that was deleted and made again has another UID, and
-	// the certificate counts for it no more.
+	// NodeUID is the UID of the Node object that the certificate was issued for. It is ""
+	// for a node's first certificate, which is older than the Node: the keeper of the record
+	// then writes it, once, when the Node first appears, and never changes it. A Node that
+	// was deleted and recreated has another UID, and the certificate no longer counts for
+	// it.
 	NodeUID string
-	// ProviderID is the provider ID that was vouched for; "" where none was. Another
-	// signer may have left it out of the certificate: Kubernetes' own does.
+	// ProviderID is the provider ID that was vouched for; "" if none was. Another signer may
+	// have left it out of the certificate: Kubernetes' own does.
 	ProviderID string
 	// RequestUID is the UID that the API server gave the request object.
 	RequestUID string
@@ -50,17 +48,17 @@ type IssuedRecord struct {
 	SPKIHash [32]byte
 	// NotBefore is the first second of the certificate's validity.
 	NotBefore time.Time
-	// NotAfter is the last second of the certificate's validity; without a certificate
-	// the latest that it may have, the zero time where nothing bounds it.
+	// NotAfter is the last second of the certificate's validity. Without a certificate it is
+	// the latest that the certificate may have, or the zero time if nothing bounds it.
 	NotAfter time.Time
 }
 
-// CredentialID returns the name by which kube-apiserver knows a client
-// certificate: "X509SHA256=" and the SHA-256 of its DER in lower-case hexadecimal
-// (k8s.io/apiserver, authentication/request/x509). It stands in spec.extra of the
-// requests that are filed with the certificate, under [ExtraCredentialID].
+// CredentialID returns the name by which kube-apiserver knows a client certificate:
+// "X509SHA256=" and the SHA-256 of its DER in lower-case hexadecimal (k8s.io/apiserver,
+// authentication/request/x509). It is in spec.extra of the requests that are filed with the
+// certificate, under [ExtraCredentialID].
 //
-// It is "" where there is no certificate.
+// It is "" if certificate is nil.
 func CredentialID(certificate *x509.Certificate) string {
 	if certificate == nil {
 		return ""
@@ -75,10 +73,10 @@ func credentialID(der []byte) string {
 	return string(hex.AppendEncode(append(b, prefix...), digest[:]))
 }
 
-// ClientOf reports whether this is the record of a client certificate that was
-// issued to the node through attestation, and has this credential ID. The record of
-// a recovery certificate, or of one from [SignerClientInsecure], is not. Times are
-// not compared: kube-apiserver states no credential that has expired.
+// ClientOf reports whether this is the record of a client certificate that was issued to the
+// node through attestation, and has this credential ID. The record of a recovery
+// certificate, or of one from [SignerClientInsecure], is not. Times are not compared:
+// kube-apiserver never states a credential that has expired.
 func (r *IssuedRecord) ClientOf(nodeName, credentialID string) bool {
 	purpose, provider, _ := parseSignerName(r.SignerName)
 	return purpose == PurposeClient && provider != ProviderInsecure &&
@@ -90,11 +88,11 @@ func (r *IssuedRecord) ClientOf(nodeName, credentialID string) bool {
 // was verified, and says no more than that.
 const CheckIssuedCertificate Check = "issued-certificate"
 
-// RecordOf returns the record of a certificate that any signer has made for an attested
-// request, Kubernetes' own for example: [CA.Issue] returns that of its own. Without a
-// certificate, nil, it is the record of the request, to be kept before the request is
-// approved: with it [IssuedRecord.Completed] knows the certificate that comes later. The
-// error is that of Completed, or an [*Error] of [CheckProviderResult] where nothing is
+// RecordOf returns the record of a certificate that any signer, for example Kubernetes' own,
+// has made for an attested request; [CA.Issue] returns the record of its own certificates.
+// If certificate is nil, it is the record of the request, to be stored before the request is
+// approved: with it, [IssuedRecord.Completed] recognises the certificate that comes later.
+// The error is that of Completed, or an [*Error] of [CheckProviderResult] if nothing is
 // attested.
 func RecordOf(certificate *x509.Certificate, attested *Attested) (IssuedRecord, error) {
 	if attested == nil || attested.Checked == nil || attested.Checked.pkcs10 == nil || attested.Verified == nil {
@@ -111,10 +109,10 @@ func RecordOf(certificate *x509.Certificate, attested *Attested) (IssuedRecord, 
 
 // Completed returns the record of a request with what its certificate adds: credential ID
 // and validity. The certificate must have the request's key, the subject and the usage of
-// the record's signer and node, no provider ID but that which was vouched for, no right to
-// issue others, and end no later than the record says. The error is an [*Error] of
-// [CheckIssuedCertificate]. That the signer made it is not looked at: take it from
-// status.certificate, which an API server lets nobody else write.
+// the record's signer and node, no provider ID other than the one that was vouched for, and
+// no right to issue others, and must end no later than the record says. The error is an
+// [*Error] of [CheckIssuedCertificate]. Completed does not check that the signer made it:
+// take it from status.certificate, which an API server lets nobody else write.
 func (r IssuedRecord) Completed(certificate *x509.Certificate) (IssuedRecord, error) {
 	if certificate == nil {
 		return IssuedRecord{}, &Error{Check: CheckIssuedCertificate, Got: "no certificate", Want: "one"}
@@ -148,50 +146,49 @@ const (
 	// CheckInheritedExpired: the client certificate that a serving request inherits
 	// from is valid now.
 	CheckInheritedExpired Check = "inherited-expired"
-	// CheckInheritedMachine: the client certificate was issued to the machine that is
-	// the node now, by everything that both the record and the inventory say of it,
-	// and at least one such thing is the same.
+	// CheckInheritedMachine: the client certificate was issued to the machine that is the
+	// node now, according to everything that both the record and the inventory say about it,
+	// and at least one such item is the same.
 	CheckInheritedMachine Check = "inherited-machine"
-	// CheckInheritedNode: the client certificate was issued for the Node object that
-	// has the node's name now, where the inventory knows it.
+	// CheckInheritedNode: the client certificate was issued for the Node object that has the
+	// node's name now, if the inventory knows it.
 	CheckInheritedNode Check = "inherited-node"
 )
 
-// minInherited is the least time that an inherited certificate lasts.
+// minInherited is the shortest time that an inherited certificate lasts.
 const minInherited = MinLifetime / 2
 
-// InheritAttestation decides about a kubelet's own request for a serving
-// certificate, which carries no evidence: it inherits the attestation of the client
-// certificate with which the kubelet came. kube-apiserver states that certificate in
-// spec.extra ([ExtraCredentialID]), and [Policy.Records] has found what was recorded
-// when it was issued ([IssuedRecord]).
+// InheritAttestation decides about a kubelet's own request for a serving certificate, which
+// carries no evidence: it inherits the attestation of the client certificate that the
+// kubelet used. kube-apiserver states that certificate in spec.extra ([ExtraCredentialID]),
+// and [Policy.Records] has found what was recorded when it was issued ([IssuedRecord]).
 //
-// It is a pure function of its arguments: of the request and the record it sees what the
-// policy saw. The policy has held one against the other: the record is of a client
-// certificate (not a recovery certificate, nor one of the insecure signer) with this
-// credential ID, issued to the very node that asks. It must not have expired at now.
-// Errors, all of them, are returned as [Errors].
+// It is a pure function of its arguments: it sees the request and the record as the policy
+// saw them. The policy has compared the two: the record is of a client certificate (neither
+// a recovery certificate nor one of the insecure signer) with this credential ID, issued to
+// the very node that asks. It must not have expired at now. Broken rules, all of them, are
+// returned as [Errors].
 //
-// A node's name may have gone to another machine while the old machine's certificate is
-// still valid, so the name alone gives nothing. What the record says of the certificate's
-// machine is compared with what the inventory says of the machine that is the node now
-// ([Machine]): the UIDs are equal, also where one side has none; provider IDs and
-// identities are equal where both sides have one; and at least one of the three is there
-// and equal. An inventory that states none of the three can tell no machine from
-// another: the error is [refusal.CheckConfig], and no request is denied for it. In the same way
-// NodeUID is that of the Node that has the name now. Where only one side has it the error
-// is [ErrRetry]: whoever keeps the record writes it when the Node appears.
+// A node's name may have passed to another machine while the old machine's certificate is
+// still valid, so the name alone proves nothing. What the record says about the
+// certificate's machine is compared with what the inventory says about the machine that is
+// the node now ([Machine]): the UIDs must be equal, even if one side has none; provider IDs
+// and identities must be equal if both sides have one; and at least one of the three must be
+// present and equal. An inventory that states none of the three cannot tell machines apart:
+// the error is [refusal.CheckConfig], and no request is denied for it. Likewise, NodeUID
+// must be that of the Node that has the name now. If only one side has it, the error is
+// [ErrRetry]: the keeper of the record writes it when the Node appears.
 //
-// The result vouches for the names and addresses of the inventory's machine and no
-// others, for no provider ID beyond the recorded one, and for no longer than the
-// client certificate lasts. In its last half minute the error is [ErrRetry]: a kubelet
-// that gets so little asks again at once. Whoever has stolen the client certificate's key can ask
-// in this way too.
+// The result vouches for the names and addresses of the inventory's machine and no others,
+// for no provider ID beyond the recorded one, and for no longer than the client certificate
+// lasts. In its last half minute the error is [ErrRetry]: a kubelet that gets so short a
+// lifetime asks again at once. Anyone who has stolen the client certificate's key can ask in
+// this way too.
 func InheritAttestation(checked *Checked, now time.Time) (*Attested, error) {
 	if checked == nil || checked.pkcs10 == nil {
 		return nil, Errors{{Check: CheckNotChecked, Got: "a request that no policy has checked"}}
 	}
-	by := checked.requester // a policy passes kubelet-serving for a node's own request alone
+	by := checked.requester // a policy accepts kubelet-serving only for a node's own request
 	all := faults{{checked.filedUnder != SignerKubeletServing, CheckInheritedPurpose,
 		"a request by " + by.Class.String() + " " + refusal.Quote(by.NodeName) + " to " + refusal.Quote(checked.signerName),
 		"one by node " + refusal.Quote(checked.nodeName) + " to " + SignerKubeletServing}}.all()
@@ -219,8 +216,8 @@ func InheritAttestation(checked *Checked, now time.Time) (*Attested, error) {
 	return &Attested{Checked: checked, Verified: v}, nil
 }
 
-// holdAgainst compares the machine that is the node now with the one that a certificate
-// was issued to. unknown says that the two cannot be compared, or not yet.
+// holdAgainst compares the machine that is the node now with the one that a certificate was
+// issued to. unknown says that the two cannot be compared, or not yet.
 func (own ownMachine) holdAgainst(r *IssuedRecord) (different Errors, unknown error) {
 	const certificateOf = "a certificate of machine "
 	byProviderID := own.uid == "" && own.identity == "" // by nothing else

@@ -14,21 +14,19 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// The one kind of object that a [Request] is the view of.
+// The only kind of object that a [Request] is a view of.
 const (
 	requestAPIVersion = "certificates.k8s.io/v1"
 	requestKind       = "CertificateSigningRequest"
 )
 
-// ExtraCredentialID is the key of spec.extra under which kube-apiserver states
-// with which credential the requester came. For a client certificate the one
-// value is "X509SHA256=" and the hexadecimal SHA-256 of the leaf's DER; see
-// [CredentialID].
+// ExtraCredentialID is the key of spec.extra under which kube-apiserver states which
+// credential the requester used. For a client certificate the only value is "X509SHA256="
+// and the hexadecimal SHA-256 of the leaf's DER; see [CredentialID].
 const ExtraCredentialID = "authentication.kubernetes.io/credential-id"
 
-// The types of condition that a certificate request may have, as in
-// certificates.k8s.io/v1. kube-apiserver allows them the status "True" alone,
-// and never lets one be removed.
+// The types of condition that a certificate request may have, as in certificates.k8s.io/v1.
+// kube-apiserver allows them only the status "True", and never lets one be removed.
 const (
 	ConditionApproved = "Approved" // somebody who may approve has said yes
 	ConditionDenied   = "Denied"   // final
@@ -40,14 +38,13 @@ const (
 // with encoding/json, or with [ParseRequest], and without any Kubernetes module.
 // Members that are not listed here are ignored.
 //
-// The values are worth what their writer is worth. kube-apiserver sets
-// spec.username, uid, groups and extra, metadata.uid and creationTimestamp, and
-// never lets the spec change afterwards. The requester chooses everything else in
-// spec, and the name, labels and annotations too, so nothing in this SDK decides
-// by an annotation or a label.
+// The values are as trustworthy as their writer. kube-apiserver sets spec.username, uid,
+// groups and extra, metadata.uid and creationTimestamp, and never lets the spec change
+// afterwards. The requester chooses everything else in spec, and also the name, labels and
+// annotations, so nothing in this SDK is decided by an annotation or a label.
 //
-// Outside Kubernetes fill in Spec alone, from what your own API knows about the
-// caller, never from what the caller says about itself.
+// Outside Kubernetes, fill in only Spec, from what your own API knows about the caller,
+// never from what the caller says about itself.
 type Request struct {
 	// APIVersion is "certificates.k8s.io/v1". It is empty for an item of a list.
 	APIVersion string `json:"apiVersion,omitempty"`
@@ -63,12 +60,13 @@ type Request struct {
 
 // Metadata is the part of a Kubernetes object's metadata that this SDK reads.
 type Metadata struct {
-	// Name is the object's name, chosen by the requester, or made by the API
-	// server where GenerateName was given.
+	// Name is the object's name, chosen by the requester, or made by the API server if
+	// GenerateName was given.
 	Name string `json:"name,omitempty"`
 	// GenerateName is the prefix from which the API server made Name.
 	GenerateName string `json:"generateName,omitempty"`
-	// UID tells the object from one that was deleted and made again under its name.
+	// UID distinguishes the object from one that was deleted and recreated under the same
+	// name.
 	UID string `json:"uid,omitempty"`
 	// ResourceVersion changes with every write; a writer sends it back so that the
 	// API server refuses a write over a state that the writer has not seen.
@@ -90,17 +88,16 @@ type Spec struct {
 	// Request is the PEM that [Parse] reads: base64 in JSON, at most
 	// [MaxBundleSize] bytes once decoded.
 	Request []byte `json:"request"`
-	// SignerName says who is to sign, and so for what the certificate is; see
-	// [PurposeOf].
+	// SignerName says who is to sign, and so what the certificate is for; see [PurposeOf].
 	SignerName string `json:"signerName"`
-	// ExpirationSeconds is the lifetime asked for, in seconds; nil where none is.
-	// kube-apiserver wants 600 or more.
+	// ExpirationSeconds is the lifetime asked for, in seconds; nil if none is.
+	// kube-apiserver requires 600 or more.
 	ExpirationSeconds *int32 `json:"expirationSeconds,omitempty"`
 	// Usages are the key usages asked for, in the words of the API; see [Usages].
 	Usages []string `json:"usages,omitempty"`
-	// Username is who asks, as the API server authenticated them.
+	// Username is the requester, as authenticated by the API server.
 	Username string `json:"username,omitempty"`
-	// UID is the requester's UID where the authenticator gave one.
+	// UID is the requester's UID if the authenticator gave one.
 	UID string `json:"uid,omitempty"`
 	// Groups are the requester's groups, as the API server found them.
 	Groups []string `json:"groups,omitempty"`
@@ -108,10 +105,10 @@ type Spec struct {
 	Extra map[string][]string `json:"extra,omitempty"`
 }
 
-// Spec is what a node files for a certificate of a signer: the bundle as
-// [Bundle.Marshal] writes it, the signer's name, the usages of the signer's [Purpose],
-// with key encipherment for an RSA key, and the lifetime asked for: in seconds, 600 or
-// more, or 0 for none. Who asks is for the API server to say. Errors are those of Marshal,
+// Spec returns what a node files to get a certificate from a signer: the bundle as
+// [Bundle.Marshal] writes it, the signer's name, the usages of the signer's [Purpose], with
+// key encipherment for an RSA key, and the lifetime asked for: in seconds, 600 or more, or 0
+// for none. The API server fills in the requester. Errors are those of Marshal,
 // [ParsePKCS10] and [PurposeOf]; a lifetime that cannot be asked for gives
 // [refusal.CheckConfig].
 func (b *Bundle) Spec(signerName string, expirationSeconds int32) (*Spec, error) {
@@ -119,8 +116,8 @@ func (b *Bundle) Spec(signerName string, expirationSeconds int32) (*Spec, error)
 }
 
 // HelloSpec is Spec for a hello: it is filed under the challenge signer of the bundle's
-// provider ([SignerChallenge]), and says otherwise what the request for the certificate
-// will say.
+// provider ([SignerChallenge]), and otherwise says what the request for the certificate will
+// say.
 func (b *Bundle) HelloSpec(targetSigner string, expirationSeconds int32) (*Spec, error) {
 	provider := ""
 	if b != nil {
@@ -159,18 +156,18 @@ func (b *Bundle) specUnder(filedUnder, target string, expirationSeconds int32) (
 
 // Status is what has been decided about a request.
 type Status struct {
-	// Conditions are the decisions so far, one a type.
+	// Conditions are the decisions so far, one of each type.
 	Conditions []Condition `json:"conditions,omitempty"`
-	// Certificate is the issued certificate in PEM: base64 in JSON, empty before.
+	// Certificate is the issued certificate in PEM: base64 in JSON, empty until it is
+	// issued.
 	Certificate []byte `json:"certificate,omitempty"`
 }
 
 // Condition is one decision about a request.
 type Condition struct {
-	// Type is ConditionApproved, ConditionDenied, ConditionFailed or a type of
-	// somebody's own.
+	// Type is ConditionApproved, ConditionDenied, ConditionFailed or a custom type.
 	Type string `json:"type"`
-	// Status is "True", "False" or "Unknown"; the first three types allow "True" alone.
+	// Status is "True", "False" or "Unknown"; the first three types allow only "True".
 	Status string `json:"status"`
 	// Reason is one CamelCase word for machines.
 	Reason string `json:"reason,omitempty"`
@@ -182,13 +179,12 @@ type Condition struct {
 	LastTransitionTime time.Time `json:"lastTransitionTime,omitzero"`
 }
 
-// ParseRequest decodes the JSON of one CertificateSigningRequest. It refuses more
-// than [MaxRequestJSONSize] bytes, an apiVersion or kind that is present and is
-// another one, and anything after the object. The request inside is not read
-// yet: [Policy.Check] does.
+// ParseRequest decodes the JSON of one CertificateSigningRequest. It refuses more than
+// [MaxRequestJSONSize] bytes, an apiVersion or kind that is present but different, and
+// anything after the object. The request inside is not read yet: [Policy.Check] does that.
 //
-// The JSON is taken as an API server writes it. Like encoding/json it takes the
-// last of two members of one name and ignores the case of names, so give it
+// The JSON is expected as an API server writes it. Like encoding/json, ParseRequest takes
+// the last of two members with the same name and ignores the case of names, so give it
 // nothing that a requester wrote by hand.
 func ParseRequest(data []byte) (*Request, error) {
 	if len(data) > MaxRequestJSONSize {
@@ -207,16 +203,15 @@ func ParseRequest(data []byte) (*Request, error) {
 	return r, nil
 }
 
-// HasCondition says whether the request has a condition of this type, whatever
-// its status: kube-apiserver knows no other status than "True" for the types
-// that decide, so another one is no reason to go on.
+// HasCondition reports whether the request has a condition of this type, whatever its
+// status: kube-apiserver allows no status other than "True" for the types that decide, so
+// another one is no reason to go on.
 func (r *Request) HasCondition(conditionType string) bool {
 	return slices.ContainsFunc(r.Status.Conditions, func(c Condition) bool { return c.Type == conditionType })
 }
 
-// CredentialID is the credential that the requester came with, as the API server
-// states it under [ExtraCredentialID]. It is "" where there is none, or more than
-// one.
+// CredentialID returns the credential that the requester used, as the API server states it
+// under [ExtraCredentialID]. It is "" if there is none, or more than one.
 func (r *Request) CredentialID() string {
 	ids := r.Spec.Extra[ExtraCredentialID]
 	if len(ids) != 1 {
@@ -225,10 +220,10 @@ func (r *Request) CredentialID() string {
 	return ids[0]
 }
 
-// Parsed is a request whose content is read once, by whoever needs it first: however many
-// policies, providers and verifiers look at one request, its PEM and its PKCS#10 request
-// are parsed one time. [Request.Parsed] makes it. It is safe for use by many goroutines;
-// nobody may change the request while it is in use.
+// Parsed is a request whose content is read once, when it is first needed: however many
+// policies, providers and verifiers look at one request, its PEM and its PKCS#10 request are
+// parsed only once. [Request.Parsed] makes it. It is safe for concurrent use; nobody may
+// change the request while it is in use.
 type Parsed struct {
 	request *Request
 	given   *Bundle // of Request.ParsedAs
@@ -242,17 +237,17 @@ type Parsed struct {
 	pkcs10Err  error
 }
 
-// Parsed is the request, to be read once. Nothing is read here: what does not parse is
-// for [Policy.Check] to report, after it has found out that the request is not somebody
-// else's.
+// Parsed returns the request, to be read once. Nothing is read here: it is for
+// [Policy.Check] to report what does not parse, once it knows that the request is not
+// somebody else's.
 func (r *Request) Parsed() *Parsed { return &Parsed{request: r} }
 
-// ParsedAs is Parsed for a provider that reads a dialect: the bundle says in our own form
-// what the provider has read in Spec.Request, the same PKCS#10 request first of all, and
-// Spec.Request is read no more.
+// ParsedAs is Parsed for a provider that reads a dialect: the bundle holds in our own form
+// what the provider has read in Spec.Request, above all the same PKCS#10 request, and
+// Spec.Request is not read again.
 func (r *Request) ParsedAs(bundle *Bundle) *Parsed { return &Parsed{request: r, given: bundle} }
 
-// Request is the object that was filed; nil where there is none.
+// Request returns the object that was filed, or nil if there is none.
 func (p *Parsed) Request() *Request {
 	if p == nil {
 		return nil
@@ -260,7 +255,7 @@ func (p *Parsed) Request() *Request {
 	return p.request
 }
 
-// Bundle is what [Parse] makes of Spec.Request, with its errors.
+// Bundle returns what [Parse] makes of Spec.Request, with its errors.
 func (p *Parsed) Bundle() (*Bundle, error) {
 	if p.Request() == nil {
 		return nil, noRequest()
@@ -273,7 +268,7 @@ func (p *Parsed) Bundle() (*Bundle, error) {
 	return p.bundle, p.bundleErr
 }
 
-// PKCS10 is what [ParsePKCS10] makes of the request in the bundle, with its errors and
+// PKCS10 returns what [ParsePKCS10] makes of the request in the bundle, with its errors and
 // those of [Parsed.Bundle].
 func (p *Parsed) PKCS10() (*PKCS10, error) {
 	bundle, err := p.Bundle()
@@ -284,8 +279,8 @@ func (p *Parsed) PKCS10() (*PKCS10, error) {
 	return p.pkcs10, p.pkcs10Err
 }
 
-// der is the PKCS#10 request that kube-apiserver reads in Spec.Request: the first block,
-// whatever stands around it. It is nil where there is none.
+// der returns the PKCS#10 request that kube-apiserver reads in Spec.Request: the first
+// block, whatever is around it. It is nil if there is none.
 func (p *Parsed) der() []byte {
 	if p.given == nil {
 		if bundle, err := p.Bundle(); err == nil {

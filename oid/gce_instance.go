@@ -8,26 +8,26 @@ import (
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
 )
 
-// MaxGCEInstanceSize is the length in bytes of the longest value that
-// [ParseGCEInstance] reads. The real ones have about a hundred.
+// MaxGCEInstanceSize is the length in bytes of the longest value that [ParseGCEInstance]
+// reads. Real ones have about a hundred.
 const MaxGCEInstanceSize = 4096
 
-// The reasons for which a GCE instance identity is refused.
+// The reasons for refusing a GCE instance identity.
 const (
 	// CheckGCEInstanceSize: the value is empty or longer than MaxGCEInstanceSize.
 	CheckGCEInstanceSize Check = "gce-instance-size"
 	// CheckGCEInstanceEncoding: the value is not the canonical DER of a GCEInstance.
 	CheckGCEInstanceEncoding Check = "gce-instance-encoding"
-	// CheckGCEInstanceText: a text is empty or has characters that its kind never has.
+	// CheckGCEInstanceText: a text is empty or has characters that never occur in its kind.
 	CheckGCEInstanceText Check = "gce-instance-text"
-	// CheckGCEInstanceNumber: the project number or the instance ID is zero, or the
-	// project number is too large to be one. The fields may stand in GKE's old order:
-	// see GCEInstance.
+	// CheckGCEInstanceNumber: the project number or the instance ID is zero, or the project
+	// number is too large to be one. The fields may be in GKE's old order: see GCEInstance.
 	CheckGCEInstanceNumber Check = "gce-instance-number"
 )
 
-// maxProjectNumber tells project numbers, which Google counts up and which have about
-// twelve decimal digits, from instance IDs, which are spread over 63 bits or more.
+// maxProjectNumber separates project numbers, which Google assigns in ascending order and
+// which have about twelve decimal digits, from instance IDs, which are spread over 63 bits
+// or more.
 const maxProjectNumber = 1<<53 - 1
 
 // GCEInstance is the identity of a Google Compute Engine instance. Google writes it
@@ -37,12 +37,12 @@ const maxProjectNumber = 1<<53 - 1
 //	SEQUENCE { zone UTF8String, projectNumber INTEGER, projectID UTF8String,
 //	  instanceID INTEGER, instanceName UTF8String, security [0] EXPLICIT SEQUENCE OPTIONAL }
 //
-// GKE's node approver declared the fields in another order (zone, instanceID,
-// instanceName, projectNumber, projectID), which has the same types, and so read the
-// instance for the project without noticing. This package has the order of the
-// certificates alone. It refuses a project number of more than 53 bits, which nearly
-// every instance ID has, so that a value in the other order does not pass for another
-// machine; one whose instance ID happens to be small cannot be told from a good one.
+// GKE's node approver declared the fields in another order (zone, instanceID, instanceName,
+// projectNumber, projectID), which has the same types, and so took the instance for the
+// project without noticing. This package supports only the order of the certificates. It
+// refuses a project number of more than 53 bits, which nearly every instance ID has, so that
+// a value in the other order does not pass for another machine; one whose instance ID
+// happens to be small is indistinguishable from a good one.
 type GCEInstance struct {
 	// Zone is the short name, such as "us-central1-a": letters, digits and hyphens.
 	Zone string
@@ -55,7 +55,7 @@ type GCEInstance struct {
 	InstanceID uint64
 	// InstanceName is made of letters, digits and hyphens.
 	InstanceName string
-	// Security is nil where the certificate states nothing.
+	// Security is nil if the certificate states nothing.
 	Security *GCESecurity
 }
 
@@ -64,18 +64,18 @@ type GCEInstance struct {
 //	SEQUENCE { version [0] EXPLICIT INTEGER OPTIONAL,
 //	  isProduction [1] EXPLICIT BOOLEAN OPTIONAL, further fields }
 type GCESecurity struct {
-	// Version is nil where it is not stated.
+	// Version is nil if it is not stated.
 	Version *uint64
-	// IsProduction is nil where it is not stated.
+	// IsProduction is nil if it is not stated.
 	IsProduction *bool
 	// Rest holds the fields after these as received, with tags and lengths: context
 	// tags from [2] in ascending order, whose meaning Google has not published.
 	Rest []byte
 }
 
-// ParseGCEInstance reads the value of the extension in a certificate of Google's. It
-// refuses everything but canonical DER of the shape above: for what it returns, Marshal
-// gives value again. The result does not alias value.
+// ParseGCEInstance reads the value of the extension in one of Google's certificates. It
+// refuses everything except canonical DER of the shape above: Marshal of the result gives
+// value again. The result does not alias value.
 //
 // The error is [CheckGCEInstanceSize], [CheckGCEInstanceEncoding], [CheckGCEInstanceText] or
 // [CheckGCEInstanceNumber].
@@ -98,8 +98,8 @@ func ParseGCEInstance(value []byte) (*GCEInstance, error) {
 	return g, nil
 }
 
-// Marshal encodes the identity as in the certificates. The error is that of
-// [ParseGCEInstance] for a field that it would refuse.
+// Marshal encodes the identity as in the certificates. For a field that [ParseGCEInstance]
+// would refuse, the error is the same.
 func (g *GCEInstance) Marshal() ([]byte, error) {
 	if err := g.check(); err != nil {
 		return nil, err
@@ -146,10 +146,10 @@ func (g *GCEInstance) check() error {
 
 const alphanumeric = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
-// isLabel reports whether s is made of characters of an ASCII alphabet.
+// isLabel reports whether s is not empty and consists of characters of an ASCII alphabet.
 func isLabel(s, alphabet string) bool { return s != "" && strings.Trim(s, alphabet) == "" }
 
-// readSecurity leaves the further fields to check.
+// readSecurity leaves validating the further fields to check.
 func (g *GCEInstance) readSecurity(s *cryptobyte.String) bool {
 	var fields cryptobyte.String
 	g.Security = &GCESecurity{}
@@ -166,7 +166,7 @@ func (g *GCEInstance) readSecurity(s *cryptobyte.String) bool {
 	return ok
 }
 
-// readTagged reads the whole content of an explicit tag, where there is one.
+// readTagged reads the whole content of an explicit tag, if there is one.
 func readTagged(s *cryptobyte.String, tag uint8, read func(*cryptobyte.String) bool) bool {
 	var content cryptobyte.String
 	var present bool
@@ -183,8 +183,8 @@ func (s *GCESecurity) add(b *cryptobyte.Builder) {
 	b.AddBytes(s.Rest)
 }
 
-// isAscending reports whether s holds nothing but elements with the explicit tags [2]
-// to [30], each larger than the one before.
+// isAscending reports whether s holds only elements with the explicit tags [2] to [30], each
+// larger than the one before.
 func isAscending(s cryptobyte.String) bool {
 	last := explicitTag(1)
 	for !s.Empty() {
@@ -202,7 +202,7 @@ func explicitTag(n uint8) cryptobyteasn1.Tag {
 	return cryptobyteasn1.Tag(n).Constructed().ContextSpecific()
 }
 
-// readUTF8 leaves the alphabet, which is within ASCII, to check.
+// readUTF8 leaves validating the alphabet, which is within ASCII, to check.
 func readUTF8(s *cryptobyte.String, out *string) bool {
 	var text cryptobyte.String
 	if !s.ReadASN1(&text, cryptobyteasn1.UTF8String) {

@@ -2,18 +2,17 @@ package oid
 
 // Identifiers of Kubernetes and of the clouds' certificates.
 const (
-	// KubernetesNodeProviderIdentifier is the extension with a node's provider ID
-	// (Cluster API kubelet authentication, "OIDs"). It lies in Google's arc: under the
-	// same identifier Google's AK and EK certificates carry a [GCEInstance].
+	// KubernetesNodeProviderIdentifier is the extension with a node's provider ID (Cluster
+	// API kubelet authentication, "OIDs"). It is in Google's arc: Google's AK and EK
+	// certificates carry a [GCEInstance] under the same identifier.
 	// KubernetesNodeProviderIdentifierOID, 1.3.6.1.4.1.11129.2.1.21.
 	KubernetesNodeProviderIdentifier OID = "\x2b\x06\x01\x04\x01\xd6\x79\x02\x01\x15"
 	// KubernetesUID is the subject attribute that kube-apiserver reads as a user's UID
 	// (k8s.io/apiserver, authentication/request/x509). A node's certificate never has
 	// it. KubernetesUserUID, 1.3.6.1.4.1.57683.2.
 	KubernetesUID OID = "\x2b\x06\x01\x04\x01\x83\xc2\x53\x02"
-	// AzureKpAK is the extended key usage of Azure's AK certificates: Microsoft's
-	// "document signing", the only one that they have. szOID_KP_DOCUMENT_SIGNING,
-	// 1.3.6.1.4.1.311.10.3.12.
+	// AzureKpAK is the extended key usage of Azure's AK certificates: Microsoft's "document
+	// signing", the only one they have. szOID_KP_DOCUMENT_SIGNING, 1.3.6.1.4.1.311.10.3.12.
 	AzureKpAK OID = "\x2b\x06\x01\x04\x01\x82\x37\x0a\x03\x0c"
 )
 
@@ -30,13 +29,13 @@ const (
 	// TCGKpAIKCertificate is the extended key usage of AK certificates.
 	// tcg-kp-AIKCertificate, 2.23.133.8.3.
 	TCGKpAIKCertificate OID = "\x67\x81\x05\x08\x03"
-	// TCGAtTPMManufacturer is the directory-name attribute "id:" and the vendor's four
+	// TCGAtTPMManufacturer is the directory-name attribute with "id:" and the vendor's four
 	// bytes as eight hexadecimal digits. tcg-at-tpmManufacturer, 2.23.133.2.1.
 	TCGAtTPMManufacturer OID = "\x67\x81\x05\x02\x01"
 	// TCGAtTPMModel is the directory-name attribute with the TPM's part number.
 	// tcg-at-tpmModel, 2.23.133.2.2.
 	TCGAtTPMModel OID = "\x67\x81\x05\x02\x02"
-	// TCGAtTPMVersion is the directory-name attribute "id:" and the firmware's version
+	// TCGAtTPMVersion is the directory-name attribute with "id:" and the firmware's version
 	// in hexadecimal. tcg-at-tpmVersion, 2.23.133.2.3.
 	TCGAtTPMVersion OID = "\x67\x81\x05\x02\x03"
 	// TCGAtTPMSpecification is the subject directory attribute with the family, level
@@ -46,9 +45,9 @@ const (
 	// 2.23.133.1.2.
 	TCGTPM20 OID = "\x67\x81\x05\x01\x02"
 	// TCGCapVerifiedTPMResidency, TCGCapVerifiedTPMFixed and TCGCapVerifiedTPMRestricted are
-	// the certificate policies with which a CA says that it has verified a key to be in a
-	// TPM, to be fixed to it, and to be a restricted one (TPM 2.0 Keys for Device Identity
-	// and Attestation 1.0, section 8). tcg-cap-verifiedTPMResidency, 2.23.133.11.1.1.
+	// the certificate policies with which a CA says that it has verified that a key is in a
+	// TPM, is fixed to it, and is restricted (TPM 2.0 Keys for Device Identity and
+	// Attestation 1.0, section 8). tcg-cap-verifiedTPMResidency, 2.23.133.11.1.1.
 	TCGCapVerifiedTPMResidency OID = "\x67\x81\x05\x0b\x01\x01"
 	// TCGCapVerifiedTPMFixed: see TCGCapVerifiedTPMResidency. tcg-cap-verifiedTPMFixed,
 	// 2.23.133.11.1.2.
@@ -65,9 +64,9 @@ const (
 	TCGAttestTPMQuote OID = "\x67\x81\x05\x14\x02"
 )
 
-// Identifiers of this SDK. They lie under a UUID (ITU-T X.667), are registered with
-// nobody, and are private: other software gives them no meaning. Their third arc does
-// not fit an asn1.ObjectIdentifier.
+// Identifiers of this SDK. They are under a UUID (ITU-T X.667), not registered with anybody,
+// and private: they mean nothing to other software. Their third arc does not fit in an
+// asn1.ObjectIdentifier.
 const (
 	// NodeAttest is the arc above the others. nodeattest,
 	// 2.25.274969308675442717258829974567625345604.
@@ -75,7 +74,7 @@ const (
 	// NodeAttestHello is the statement with which a node asks for a challenge.
 	// nodeattest-hello, 2.25.274969308675442717258829974567625345604.1.
 	NodeAttestHello OID = "\x69\x83\x9d\xdd\x94\xe6\xff\xec\xda\x83\xe1\x93\x94\xa1\xcc\xeb\xb6\xcb\x94\x44\x01"
-	// NodeAttestProof is the statement that names the challenge which evidence answers.
+	// NodeAttestProof is the statement that names the challenge that evidence answers.
 	// nodeattest-proof, 2.25.274969308675442717258829974567625345604.2.
 	NodeAttestProof OID = "\x69\x83\x9d\xdd\x94\xe6\xff\xec\xda\x83\xe1\x93\x94\xa1\xcc\xeb\xb6\xcb\x94\x44\x02"
 	// NodeAttestQuote is the statement that holds a TPM2_Quote result and its PCRs.

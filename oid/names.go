@@ -2,8 +2,7 @@ package oid
 
 import "sort"
 
-// names lists every identifier of this package in the order of its bytes. It is never
-// written.
+// names lists every identifier of this package, sorted by its bytes. It is never modified.
 var names = [...]struct {
 	id   OID
 	name string
@@ -84,7 +83,7 @@ func find(content []byte) (int, bool) {
 }
 
 // Name returns the identifier's name in the document that defines it, such as
-// "tcg-kp-EKCertificate", or "" for an identifier that this package does not know.
+// "tcg-kp-EKCertificate", or "" if this package does not know it.
 func (o OID) Name() string {
 	if i, ok := find([]byte(o)); ok {
 		return names[i].name

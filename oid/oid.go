@@ -3,9 +3,9 @@
 // machine identifiers: the provider ID of a Kubernetes node and the identity of a
 // Google Compute Engine instance.
 //
-// An [OID] holds the content bytes of its DER encoding. So it is comparable, works in
-// a switch statement and as a constant, is compared without decoding, and holds arcs
-// of any size, which encoding/asn1 does not:
+// An [OID] holds the content bytes of its DER encoding. So it is comparable without
+// decoding, works in a switch statement and as a constant, and, unlike encoding/asn1, holds
+// arcs of any size:
 //
 //	switch id {
 //	case oid.SubjectAltName:
@@ -26,18 +26,18 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// MaxSize is the length in bytes of the longest content that [Parse], [FromASN1] and
-// [Read] take. It leaves room for three arcs of 128 bits and more.
+// MaxSize is the length in bytes of the longest content that [Parse], [FromASN1] and [Read]
+// accept. It leaves room for three arcs of 128 bits and more.
 const MaxSize = 128
 
-// maxDotted is the length of the longest text for MaxSize bytes: a byte of content
-// holds seven bits, and the longest text for it is ".127".
+// maxDotted is the length of the longest text for MaxSize bytes: a byte of content holds
+// seven bits, and its longest text is ".127".
 const maxDotted = 4*MaxSize + 1
 
-// OID is an object identifier: the content bytes of its DER encoding (ITU-T X.690,
-// 8.19), without tag and length. The zero value is no identifier. Values come from
-// this package's constants, [Parse], [FromASN1] and [Read]; a conversion from a string
-// is not checked.
+// OID is an object identifier: the content bytes of its DER encoding (ITU-T X.690, 8.19),
+// without tag and length. The zero value is not an identifier. Values come from this
+// package's constants, [Parse], [FromASN1] and [Read]; a conversion from a string is not
+// checked.
 type OID string
 
 // Check names one check of this package; see [refusal.Check].
@@ -54,11 +54,11 @@ func errSyntax(got string) error {
 
 func errSize() error { return refuse(CheckSize, "more bytes", "at most "+strconv.Itoa(MaxSize)) }
 
-// The reasons for which [Parse] and [FromASN1] refuse an identifier.
+// The reasons why [Parse] and [FromASN1] refuse an identifier.
 const (
-	// CheckSyntax: not two or more decimal arcs without signs or leading zeros,
-	// joined by single dots, or the first two arcs are out of range (the first is
-	// 0, 1 or 2; below 0 and 1 the second is at most 39).
+	// CheckSyntax: the text is not two or more decimal arcs without signs or leading zeros,
+	// joined by single dots, or the first two arcs are out of range (the first is 0, 1 or 2;
+	// below 0 and 1 the second is at most 39).
 	CheckSyntax Check = "oid-syntax"
 	// CheckSize: the content would be longer than MaxSize.
 	CheckSize Check = "oid-size"
@@ -72,7 +72,7 @@ func Parse(dotted string) (OID, error) {
 		return "", errSize()
 	}
 	id, err := x509.ParseOID(dotted)
-	if err != nil || id.String() != dotted { // it takes leading zeros
+	if err != nil || id.String() != dotted { // it accepts leading zeros
 		return "", errSyntax(dotted)
 	}
 	content, err := id.MarshalBinary()
@@ -93,19 +93,20 @@ func appendBase128(b []byte, v uint64) []byte {
 	return append(b, byte(v)&0x7f)
 }
 
-// FromASN1 converts an identifier of encoding/asn1. It returns [CheckSyntax] where id
-// has fewer than two arcs, a negative one, or first arcs out of range, and [CheckSize].
+// FromASN1 converts an identifier from encoding/asn1. It returns [CheckSyntax] if id has
+// fewer than two arcs, a negative one, or first arcs out of range, and [CheckSize] if it is
+// too long.
 func FromASN1(id asn1.ObjectIdentifier) (OID, error) { return Parse(id.String()) }
 
-// decode reads o where it is the content of a DER object identifier: arcs in their
-// shortest form, the last one complete, no longer than MaxSize.
+// decode reads o if it is the content of a DER object identifier: arcs in their shortest
+// form, the last one complete, no longer than MaxSize.
 func (o OID) decode() (id x509.OID, ok bool) {
 	ok = len(o) <= MaxSize && id.UnmarshalBinary([]byte(o)) == nil
 	return id, ok
 }
 
-// String returns the identifier in dotted decimal. For a value that is no identifier
-// it returns "invalid:" and the bytes in hexadecimal.
+// String returns the identifier in dotted decimal. For a value that is not an identifier it
+// returns "invalid:" and the bytes in hexadecimal.
 func (o OID) String() string {
 	id, ok := o.decode()
 	if !ok {
@@ -114,9 +115,8 @@ func (o OID) String() string {
 	return id.String()
 }
 
-// ASN1 converts to a fresh identifier of encoding/asn1. It returns false where o is no
-// identifier, or where encoding/asn1 would refuse it because an arc has more than 31
-// bits.
+// ASN1 converts o to a new encoding/asn1 identifier. It returns false if o is not an
+// identifier, or if encoding/asn1 would refuse it because an arc has more than 31 bits.
 func (o OID) ASN1() (id asn1.ObjectIdentifier, ok bool) {
 	var b cryptobyte.Builder
 	Add(&b, o)
@@ -131,7 +131,8 @@ func (o OID) Equal(id asn1.ObjectIdentifier) bool {
 	if len(id) < 2 || id[0] < 0 || id[0] > 2 || id[0] < 2 && id[1] >= 40 || len(o) > MaxSize {
 		return false
 	}
-	// Most identifiers differ in their last byte, which is the lowest of the last arc.
+	// Most identifiers differ in their last byte, which holds the lowest bits of the last
+	// arc.
 	if n := len(id) - 1; n > 1 && (o == "" || id[n]&0x7f != int(o[len(o)-1])) {
 		return false
 	}
@@ -150,7 +151,7 @@ func (o OID) Equal(id asn1.ObjectIdentifier) bool {
 	return o == ""
 }
 
-// Add appends o as a DER OBJECT IDENTIFIER. A value that is no identifier becomes the
+// Add appends o as a DER OBJECT IDENTIFIER. A value that is not an identifier sets the
 // builder's error.
 func Add(b *cryptobyte.Builder, o OID) {
 	if _, ok := o.decode(); !ok {
@@ -160,10 +161,10 @@ func Add(b *cryptobyte.Builder, o OID) {
 	b.AddASN1(cryptobyteasn1.OBJECT_IDENTIFIER, func(c *cryptobyte.Builder) { c.AddBytes([]byte(o)) })
 }
 
-// Read removes a DER OBJECT IDENTIFIER from the front of s: tag 6, minimal length,
-// 1 to [MaxSize] content bytes, arcs in their shortest form. It returns false, and
-// leaves out alone, where s does not begin with one. An identifier that this package
-// knows is returned without an allocation.
+// Read removes a DER OBJECT IDENTIFIER from the front of s: tag 6, minimal length, 1 to
+// [MaxSize] content bytes, arcs in their shortest form. If s does not begin with one, it
+// returns false and leaves *out unchanged. An identifier that this package knows is returned
+// without an allocation.
 func Read(s *cryptobyte.String, out *OID) bool {
 	var content cryptobyte.String
 	if !s.ReadASN1(&content, cryptobyteasn1.OBJECT_IDENTIFIER) {

@@ -13,7 +13,7 @@ import (
 // MaxProviderIDSize is the length in bytes of the longest provider ID.
 const MaxProviderIDSize = 1024
 
-// The reasons for which a provider ID or its extension is refused.
+// The reasons for refusing a provider ID or its extension.
 const (
 	// CheckProviderIDMissing: there is no such extension.
 	CheckProviderIDMissing Check = "provider-id-missing"
@@ -21,24 +21,23 @@ const (
 	CheckProviderIDDuplicate Check = "provider-id-duplicate"
 	// CheckProviderIDCritical: the extension is critical.
 	CheckProviderIDCritical Check = "provider-id-critical"
-	// CheckProviderIDEncoding: the value is not one canonical DER UTF8String. A
-	// GCEInstance is none.
+	// CheckProviderIDEncoding: the value is not one canonical DER UTF8String. A GCEInstance
+	// is not one.
 	CheckProviderIDEncoding Check = "provider-id-encoding"
 	// CheckProviderIDSize: the text is empty or longer than MaxProviderIDSize.
 	CheckProviderIDSize Check = "provider-id-size"
-	// CheckProviderIDText: the text is not valid UTF-8, has a character that does not
-	// print or changes how others print (controls, line and paragraph separators,
-	// spaces but U+0020, and format characters such as those that turn the
-	// direction of text: all that unicode.IsPrint refuses), or begins or ends with
-	// a space.
+	// CheckProviderIDText: the text is not valid UTF-8, has a character that does not print
+	// or changes how others print (controls, line and paragraph separators, spaces other
+	// than U+0020, and format characters such as those that change the direction of text:
+	// everything that unicode.IsPrint refuses), or begins or ends with a space.
 	CheckProviderIDText Check = "provider-id-text"
 )
 
-// MarshalProviderID encodes a provider ID, such as "gce://project/zone/name", as the
-// value of the extension [KubernetesNodeProviderIdentifier]: a DER UTF8String (Cluster
-// API kubelet authentication, "OIDs"; the encoding is this SDK's choice, the document
-// gives none). id is 1 to [MaxProviderIDSize] bytes of printable UTF-8, else the error
-// is [CheckProviderIDSize] or [CheckProviderIDText].
+// MarshalProviderID encodes a provider ID, such as "gce://project/zone/name", as the value
+// of the extension [KubernetesNodeProviderIdentifier]: a DER UTF8String (Cluster API kubelet
+// authentication, "OIDs"; the encoding is this SDK's choice, as the document gives none). id
+// must be 1 to [MaxProviderIDSize] bytes of printable UTF-8, or the error is
+// [CheckProviderIDSize] or [CheckProviderIDText].
 func MarshalProviderID(id string) ([]byte, error) {
 	if err := checkProviderID(id); err != nil {
 		return nil, err
@@ -62,8 +61,8 @@ func UnmarshalProviderID(der []byte) (string, error) {
 }
 
 // ProviderIDExtension makes the extension that carries a provider ID in a request or a
-// certificate. It is not critical: software that does not know it must go on. Errors
-// are those of [MarshalProviderID].
+// certificate. It is not critical: software that does not know it must ignore it. Errors are
+// those of [MarshalProviderID].
 func ProviderIDExtension(id string) (pkix.Extension, error) {
 	value, err := MarshalProviderID(id)
 	if err != nil {
@@ -73,11 +72,11 @@ func ProviderIDExtension(id string) (pkix.Extension, error) {
 	return pkix.Extension{Id: name, Value: value}, nil
 }
 
-// ParseProviderID finds the provider ID among the extensions of a request or a
-// certificate: the extension must be there ([CheckProviderIDMissing]) once
-// ([CheckProviderIDDuplicate]), not critical ([CheckProviderIDCritical]), and hold what
-// [UnmarshalProviderID] takes. The identifier is what the certificate's owner claims or
-// its issuer vouches for, depending on where it stands.
+// ParseProviderID finds the provider ID among the extensions of a request or a certificate:
+// the extension must be present ([CheckProviderIDMissing]) and the only one
+// ([CheckProviderIDDuplicate]), must not be critical ([CheckProviderIDCritical]), and must
+// hold what [UnmarshalProviderID] accepts. The provider ID is what the owner claims if it is
+// in a request, and what the issuer vouches for if it is in a certificate.
 func ParseProviderID(extensions []pkix.Extension) (string, error) {
 	var found *pkix.Extension
 	for i := range extensions {
@@ -108,8 +107,8 @@ func checkProviderID(id string) error {
 	return nil
 }
 
-// isText reports whether people see what s is: valid UTF-8, printable, no space at
-// either end. s is not empty.
+// isText reports whether people can see exactly what s is: valid UTF-8, printable, no space
+// at either end. s is not empty.
 func isText(s string) bool {
 	hidden := func(r rune) bool { return !unicode.IsPrint(r) }
 	return utf8.ValidString(s) && s[0] != ' ' && s[len(s)-1] != ' ' && !strings.ContainsFunc(s, hidden)

@@ -1,14 +1,14 @@
-// Package refusal says what a refusal is, in every package of this module: a named
-// check that failed, what was found, and what was wanted ([Error]). It tells a refusal
-// from a question that could not be answered ([ErrRetry]), and it has the one way in
-// which text from outside gets into an error or a log ([Text]).
+// Package refusal defines what a refusal is in every package of this module: a named check
+// that failed, what was found, and what was wanted ([Error]). It distinguishes a refusal
+// from a question that could not be answered ([ErrRetry]), and it has the only way by which
+// text from outside gets into an error or a log ([Text]).
 //
-// It imports no other package of this module, and each may import it.
+// It imports no other package of this module, and any of them may import it.
 package refusal
 
 import "strings"
 
-// Check names one check. Each Check is itself an error, so that a caller branches with
+// Check names one check. Each Check is itself an error, so that a caller can branch with
 // errors.Is(err, statement.CheckMagic). The text of a Check is stable: it is the "expect"
 // member of the test vectors.
 type Check string
@@ -20,28 +20,28 @@ func (c Check) Error() string { return string(c) }
 // never a refusal: the same call may succeed later. [Retry] adds it to a cause.
 const ErrRetry Check = "could not decide, try again"
 
-// CheckConfig says that a constructor was given a configuration that it cannot use: a
-// fault of the program that called it, and never of what came from outside. [Config]
-// makes such an error.
+// CheckConfig says that a constructor was given a configuration that it cannot use: the
+// fault of the program that called it, never of input from outside. [Config] makes such an
+// error.
 const CheckConfig Check = "configuration"
 
 // Error is one failed check. A package returns it as *Error.
 //
-// Got and Want are for people. They may hold what a stranger sent: Error escapes and
-// shortens them. They never hold a secret.
+// Got and Want are for people. They may hold what a stranger sent; the method Error escapes
+// and shortens them. They never hold a secret.
 type Error struct {
 	// Check is the check that failed, or [ErrRetry].
 	Check Check
-	// Got is what was found; "" where nothing was.
+	// Got is what was found; "" if nothing was.
 	Got string
-	// Want is what the check asks for; "" where there is nothing to say.
+	// Want is what the check requires; "" if there is nothing to say.
 	Want string
-	// Err is the cause, where another function found the fault; it may be nil.
+	// Err is the cause, if another function found the fault; it may be nil.
 	Err error
 }
 
-// Error gives the check, both values and the cause in one line of printable text. Got
-// and Want are shown as [Text] shows them; a cause has at most [MaxCause] bytes.
+// Error returns the check, both values and the cause in one line of printable text. Got and
+// Want are shown as by [Text]; a cause is cut to [MaxCause] bytes.
 func (e *Error) Error() string {
 	if e == nil {
 		return "an error that is nil"
@@ -77,9 +77,8 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Check, e.Err}
 }
 
-// Reason returns the check's name in CamelCase, as the reason of a condition of a
-// Kubernetes object is written: "hello-expired" becomes "HelloExpired". It is "" for a
-// nil Error.
+// Reason returns the check's name in CamelCase, like the reason of a Kubernetes condition:
+// "hello-expired" becomes "HelloExpired". It is "" for a nil Error.
 func (e *Error) Reason() string {
 	if e == nil {
 		return ""
@@ -94,9 +93,9 @@ func (e *Error) Reason() string {
 	return b.String()
 }
 
-// Config says that a field of a configuration cannot be used: errors.Is finds
-// [CheckConfig] in the result. got is what stands there, "" for nothing, and want is what
-// may; neither is a secret.
+// Config says that a field of a configuration cannot be used: errors.Is finds [CheckConfig]
+// in the result. got is the field's value, "" for nothing, and want is what it may be;
+// neither is a secret.
 func Config(field, got, want string) error {
 	if got == "" {
 		return &Error{Check: CheckConfig, Got: "no " + field, Want: want}
@@ -104,8 +103,8 @@ func Config(field, got, want string) error {
 	return &Error{Check: CheckConfig, Got: field + " " + got, Want: want}
 }
 
-// Retry says that err kept a question from being answered: errors.Is finds [ErrRetry]
-// in the result, and err. It returns nil for nil.
+// Retry says that err kept a question from being answered: errors.Is finds both [ErrRetry]
+// and err in the result. It returns nil for nil.
 func Retry(err error) error {
 	if err == nil {
 		return nil

@@ -9,24 +9,24 @@ import (
 )
 
 const (
-	// MaxText is how many bytes of a text [Text] shows at most, the three dots after a
-	// text that was cut not counted.
+	// MaxText is the maximum number of bytes of a text that [Text] shows, not counting the
+	// three dots after a text that was cut.
 	MaxText = 256
-	// MaxCause is how many bytes of a cause [Error] shows at most.
+	// MaxCause is the maximum number of bytes of a cause that [Error] shows.
 	MaxCause = 4096
 )
 
-// Text makes text from outside fit for an error or a log: one line in which each
-// character that does not print (line ends, terminal controls, marks that turn the
-// direction of writing, bytes that are not UTF-8) stands as a Go escape, cut to
-// [MaxText] bytes and then ended with "...". Text of its own result is that result.
+// Text makes text from outside safe for an error or a log: one line in which each character
+// that does not print (line ends, terminal controls, marks that change the direction of
+// writing, bytes that are not UTF-8) becomes a Go escape. The line is cut to [MaxText]
+// bytes, and then ends with "...". Text of its own result is that result.
 func Text(s string) string { return text(s, MaxText) }
 
-// Escape is [Text] without the cut, for output to people that is longer than a line of a
-// log, such as a table's.
+// Escape is [Text] without the cut, for output to people that is longer than a log line,
+// such as a table.
 func Escape(s string) string { return text(s, math.MaxInt-len(dots)) }
 
-// Hex is [Text] for bytes: lower-case hexadecimal, of the first MaxText/2 bytes.
+// Hex is [Text] for bytes: lower-case hexadecimal of the first MaxText/2 bytes.
 func Hex(b []byte) string {
 	if len(b) <= MaxText/2 {
 		return hex.EncodeToString(b)
@@ -36,13 +36,14 @@ func Hex(b []byte) string {
 
 const dots = "..."
 
-// text escapes s and cuts the result before the character that would go past most bytes.
-// It reads no more of s than it shows.
+// text escapes s and cuts the result before the character that would exceed most bytes. It
+// reads no more of s than it shows.
 func text(s string, most int) string {
 	if len(s) <= most && plain(s) {
 		return s
 	}
-	// What was cut once ends in dots; it stays as it is when an outer error shows it.
+	// Text that was already cut ends in dots; it stays as it is when an outer error shows
+	// it.
 	if len(s) <= most+len(dots) && strings.HasSuffix(s, dots) && plain(s) {
 		return s
 	}
@@ -71,11 +72,11 @@ func plain(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r == utf8.RuneError || !strconv.IsPrint(r) })
 }
 
-// MaxQuoted is how many bytes of a value [Quote] and [Quotes] show at most.
+// MaxQuoted is the maximum number of bytes of a value that [Quote] and [Quotes] show.
 const MaxQuoted = 80
 
-// Quote is [Text] in double quotes, as a Go string literal in ASCII, for a value that
-// stands within a sentence. It shows [MaxQuoted] bytes of s and then how long s is.
+// Quote is [Text] in double quotes, as a Go string literal in ASCII, for a value within a
+// sentence. It shows up to [MaxQuoted] bytes of s and, if that is not all, how long s is.
 func Quote(s string) string {
 	if len(s) <= MaxQuoted {
 		return strconv.QuoteToASCII(s)
@@ -87,8 +88,8 @@ func Quote(s string) string {
 	return strconv.QuoteToASCII(s[:end]) + dots + " (" + strconv.Itoa(len(s)) + " bytes)"
 }
 
-// Quotes shows values as [Quote] does, separated by commas: the first eight, and then
-// how many there are.
+// Quotes shows values as [Quote] does, separated by commas: up to eight, and then how many
+// there are if there are more.
 func Quotes(values []string) string {
 	const most = 8
 	shown := make([]string, 0, most+1)
@@ -102,7 +103,7 @@ func Quotes(values []string) string {
 	return strings.Join(shown, ", ")
 }
 
-// OrNothing returns s, or "nothing" where s is empty, for a value that may be absent.
+// OrNothing returns s, or "nothing" if s is empty, for a value that may be absent.
 func OrNothing(s string) string {
 	if s == "" {
 		return "nothing"

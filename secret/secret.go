@@ -1,10 +1,10 @@
-// Package secret has the one type in which this module holds secrets: passwords, private
-// keys, the secrets of bootstrap tokens, bearer tokens and the keys that challenges are
-// made with. [Value] keeps what it holds out of logs, errors and encoded objects, also
-// where it stands in a field that is not exported.
+// Package secret has the only type in which this module holds secrets: passwords, private
+// keys, the secrets of bootstrap tokens, bearer tokens and the keys that challenges are made
+// with. [Value] keeps what it holds out of logs, errors and encoded objects, even in an
+// unexported field.
 //
-// It guards against a slip, not against the process: whoever can call
-// [Value.Reveal], or read the memory, has the secret.
+// It guards against mistakes, not against the process: anyone who can call [Value.Reveal],
+// or read the memory, has the secret.
 package secret
 
 import (
@@ -14,35 +14,34 @@ import (
 	"log/slog"
 )
 
-// Redacted is what stands in the place of a secret wherever a [Value] is shown.
+// Redacted is what is shown in place of the secret in a [Value].
 const Redacted = "[secret]"
 
-// ErrEncoding is the error of everything that would store or restore a [Value]: a
-// secret leaves it through [Value.Reveal] alone.
+// ErrEncoding is returned by everything that would store or restore a [Value]: a secret
+// leaves it only through [Value.Reveal].
 var ErrEncoding = errors.New("secret: a secret is not encoded or decoded; Reveal it where it must be stored")
 
-// Value holds one secret of type T. Its zero value holds none. Copies share what they
-// hold. It shows [Redacted] through every verb of package fmt, through log/slog,
-// encoding/json and each encoder that asks for text; gob and decoders get
-// [ErrEncoding].
+// Value holds one secret of type T. Its zero value holds none. Copies share what they hold.
+// It shows [Redacted] with every verb of package fmt, and in log/slog, encoding/json and
+// every encoder that asks for text; gob and decoders get [ErrEncoding].
 //
-// Two values are never compared with ==, which would compare where they are kept and not
-// what they are: [Value.Reveal] both, and compare in constant time.
+// Two values cannot be compared with ==, which would compare where the secrets are kept and
+// not what they are: [Value.Reveal] both, and compare in constant time.
 type Value[T any] struct {
 	_ [0]func() // no ==
-	// Where fmt may not call methods, in fields that are not exported, it follows a
-	// pointer to a slice, map or struct under a verb that does not fit. It follows no
-	// pointer to a pointer.
+	// In unexported fields fmt cannot call methods, and it follows a pointer to a slice, map
+	// or struct for a verb that does not fit. It never follows a pointer to a pointer.
 	held **T
 }
 
-// New returns a Value that holds v. Bytes are not copied: v is the Value's from then on.
+// New returns a Value that holds v. Bytes are not copied: from then on v belongs to the
+// Value.
 func New[T any](v T) Value[T] {
 	p := &v
 	return Value[T]{held: &p}
 }
 
-// Reveal returns the secret, or T's zero value where there is none.
+// Reveal returns the secret, or T's zero value if there is none.
 func (v Value[T]) Reveal() T {
 	if v.held == nil {
 		var none T
@@ -51,8 +50,8 @@ func (v Value[T]) Reveal() T {
 	return **v.held
 }
 
-// IsZero reports whether v holds nothing: it is the zero Value. A Value that was made
-// with [New] of an empty password is not zero.
+// IsZero reports whether v holds nothing, that is, whether it is the zero Value. A Value
+// made by [New] from an empty password is not zero.
 func (v Value[T]) IsZero() bool { return v.held == nil }
 
 // String returns [Redacted], or "" for the zero Value.
@@ -69,7 +68,7 @@ func (v Value[T]) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, v.Strin
 // LogValue gives log/slog what [Value.String] returns.
 func (v Value[T]) LogValue() slog.Value { return slog.StringValue(v.String()) }
 
-// MarshalText returns what [Value.String] does: encoding/json and others ask for it.
+// MarshalText returns what [Value.String] returns: encoding/json and others call it.
 func (v Value[T]) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
 
 // UnmarshalText returns [ErrEncoding]: what MarshalText wrote is not a secret.
