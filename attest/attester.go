@@ -24,13 +24,12 @@ type Subject struct {
 	// Request is the final PKCS#10 request, DER. The same bytes go into both
 	// messages.
 	Request []byte
-	// SignerName is the signer that is to issue the certificate.
+	// SignerName is the signer that will issue the certificate.
 	SignerName string
-	// ClusterID is the name of the cluster, 1 to 128 bytes, configured on both sides and
-	// never learnt from the API server. The customary one is that of [ClusterID].
+	// ClusterID is the name of the cluster, 1 to 128 bytes, configured on both sides and never
+	// learnt from the API server. The customary one is what [ClusterID] returns.
 	ClusterID string
-	// ExpirationSeconds is spec.expirationSeconds of the answer; 0 where it is
-	// absent.
+	// ExpirationSeconds is spec.expirationSeconds of the answer, or 0 if absent.
 	ExpirationSeconds int32
 }
 
@@ -51,7 +50,7 @@ func ClusterID(ca *x509.Certificate) (string, error) {
 // one kind. It is safe for use from many goroutines.
 type Attester struct{ prover Prover }
 
-// NewAttester returns an attester with the evidence of prover. The error matches
+// NewAttester returns an attester with the evidence of prover. An error matches
 // [refusal.CheckConfig].
 func NewAttester(prover Prover) (*Attester, error) {
 	if typednil.Is(prover) {
@@ -71,8 +70,8 @@ func (a *Attester) Close() error {
 	return nil
 }
 
-// Hello returns the node's first message: the spec of a request that carries the final
-// PKCS#10 and a hello, to be filed under the signer name that it has, which nobody serves
+// Hello returns the node's first message: the spec of a request that carries the final PKCS#10
+// and a hello. It is to be filed under the signer name in the spec, which nobody serves
 // ([csr.SignerChallenge]).
 func (a *Attester) Hello(ctx context.Context, s Subject) (*csr.Spec, error) {
 	if _, err := s.check(); err != nil {
@@ -87,7 +86,7 @@ func (a *Attester) Hello(ctx context.Context, s Subject) (*csr.Spec, error) {
 	return bundle.HelloSpec(s.SignerName, s.ExpirationSeconds)
 }
 
-// prove has the evidence of one message made.
+// prove has the Prover make the evidence of one message.
 func (a *Attester) prove(ctx context.Context, stage Stage, s Subject, of func(Session, *Presented) (*Evidence, error)) (*csr.Bundle, error) {
 	var evidence *Evidence
 	err := a.prover.Use(ctx, stage, func(session Session) error {
@@ -103,15 +102,14 @@ func (a *Attester) prove(ctx context.Context, stage Stage, s Subject, of func(Se
 	return bundleOf(s.Request, a.prover.Provider(), evidence)
 }
 
-// Answer checks that the challenge is for this very node, request, cluster and
-// signer, has the kind's evidence made over it, and returns the node's second message: the
-// spec of a new request, under the signer that issues the certificate. The key must be the
-// one of the request. The challenge's secret is used, and neither kept nor shown.
+// Answer checks that the challenge is for this very node, request, cluster and signer, has the
+// kind make its evidence over it, and returns the node's second message: the spec of a new
+// request, under the signer that issues the certificate. The key must be the request's. The
+// challenge's secret is used, but neither kept nor shown.
 //
-// challenge is what [Verifier.Challenge] returned; on Kubernetes it comes out of
-// [ChallengeOf]. A challenge for anything else is refused with an [*Error] whose Check is
-// the one that the verifier would use: a node that answered it would lend its evidence to
-// somebody.
+// challenge is what [Verifier.Challenge] returned; on Kubernetes [ChallengeOf] extracts it. A
+// challenge for anything else is refused with an [*Error] whose Check is the one that the
+// verifier would use: a node that answered it would be lending its evidence to somebody else.
 func (a *Attester) Answer(ctx context.Context, challenge []byte, key crypto.Signer, s Subject) (*csr.Spec, error) {
 	request, err := s.check()
 	if err != nil {
@@ -162,10 +160,10 @@ func open(ctx context.Context, session Session, c *message.Challenge) ([]byte, e
 	return secret, nil
 }
 
-// checkBinding holds a challenge against the node's own values.
+// checkBinding compares a challenge with the node's own values.
 func (s *Subject) checkBinding(b *message.Binding, request *csr.PKCS10, p *Presented) error {
 	return compareBindings(b, &message.Binding{
-		Requester:         b.Requester, // which the verifier alone knows
+		Requester:         b.Requester, // which only the verifier knows
 		Road:              message.Road(p.Road),
 		ClusterID:         s.ClusterID,
 		SignerName:        s.SignerName,
@@ -199,41 +197,40 @@ func sameKey(a, b crypto.PublicKey) bool {
 type Prover interface {
 	// Provider is the kind's name, as in [Description].
 	Provider() string
-	// Use calls f once with what one message needs, an AK that is loaded for example, and
-	// takes it away again whatever f returns. stage says which message it is for. The
-	// error is f's or its own.
+	// Use calls f once with what one message needs, such as a loaded AK, and releases it again
+	// whatever f returns. stage says which message it is for. The error is f's or its own.
 	Use(ctx context.Context, stage Stage, f func(Session) error) error
-	// Close gives back what the kind holds. What the caller opened stays the caller's.
+	// Close releases what the kind holds. What the caller opened remains the caller's.
 	Close() error
 }
 
 // Session is what [Prover.Use] lends for one message.
 type Session interface {
-	// Present says what the node presents, with the node's own values.
+	// Present says what the node presents, using the node's own values.
 	Present() (*Presented, error)
 	// Hello makes the evidence of a hello.
 	Hello(ctx context.Context, h Head) (*Evidence, error)
-	// Open opens a credential, and returns the secret in it. A kind whose secrets travel
-	// in clear returns an error.
+	// Open opens a credential and returns the secret in it. A kind whose secrets travel in the
+	// clear returns an error.
 	Open(ctx context.Context, c *Credential) ([]byte, error)
 	// Answer makes the evidence of an answer: statements that cover the qualifying data
 	// of the challenge. key is the request's key.
 	Answer(ctx context.Context, key crypto.Signer, c *Challenged) (*Evidence, error)
 }
 
-// Challenged is a challenge that the node has checked and opened. Only [Attester.Answer]
-// makes one, so that a kind never signs bytes that somebody chose.
+// Challenged is a challenge that the node has checked and opened. Only [Attester.Answer] makes
+// one, so that a kind never signs bytes that somebody else chose.
 type Challenged struct {
 	provider string
 	secret   secret.Value[[]byte]
 	binding  []byte
 }
 
-// Binding is the DER of the challenge's Binding, to be echoed as it is.
+// Binding is the DER of the challenge's Binding, to be echoed unchanged.
 func (c *Challenged) Binding() []byte { return c.binding }
 
-// QualifyingData is what the statement of that label has to cover, 32 bytes; see [Label].
-// It is nil for a Challenged that no Attester made.
+// QualifyingData is what the statement with that label has to cover, 32 bytes; see [Label]. It
+// is nil for a Challenged that no Attester made.
 func (c *Challenged) QualifyingData(label string) []byte {
 	if len(c.secret.Reveal()) == 0 || len(c.binding) == 0 {
 		return nil

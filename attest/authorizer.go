@@ -12,12 +12,12 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Stage says how far a verification has come when membership is asked.
+// Stage says how far a verification has got when membership is asked about.
 type Stage int
 
 const (
-	// StageHello: the node has presented its certificates and proven nothing
-	// with its AK yet. Nothing may be recorded at this stage.
+	// StageHello: the node has presented its certificates but has not yet proven anything with
+	// its AK. Nothing may be recorded at this stage.
 	StageHello Stage = 1
 	// StageAnswer: every other check of the answer has passed.
 	StageAnswer Stage = 2
@@ -34,31 +34,30 @@ func (s Stage) String() string {
 	return "stage(?)"
 }
 
-// Authorizer answers whether this machine may be this node. A root of trust
-// admits every machine that its issuer ever certified, an attacker's included,
-// so there is no acceptance without one. Package attest/membership has some.
+// Authorizer decides whether this machine may be this node. A root of trust admits every
+// machine that its issuer ever certified, an attacker's included, so nothing is accepted
+// without one. Package attest/membership has some.
 //
-// Authorize sees the result so far ([Result.Stage] says how far that is), and
-// the request object as it was filed; [Result.Checked] has the machine that the
-// policy found for the node's name. It returns what it vouches for: the issuer
-// of the certificate writes the provider ID and the SANs given here and no
-// others. To refuse, it returns an error that wraps [CheckMembership], best made
-// with [NotMember]. Any other error means that it could not decide: the request
-// is neither approved nor denied and is looked at again. A nil Authorization
-// without an error is a refusal.
+// Authorize sees the result so far ([Result.Stage] says how far that is) and the request
+// object as it was filed; [Result.Checked] has the machine that the policy found for the
+// node's name. It returns what it vouches for: the issuer of the certificate writes the
+// provider ID and the SANs given here and no others. To refuse, it returns an error that wraps
+// [CheckMembership], best made with [NotMember]. Any other error means that it could not
+// decide: the request is neither approved nor denied and is looked at again. A nil
+// Authorization without an error is a refusal.
 //
-// It decides in two steps. Authorize looks, and changes no state. What an authorizer
-// has to write at [StageAnswer] it hands to [Result.WhenAdmitted]; that is done after
-// Authorize has returned, and only where the machine is admitted by everybody who is
-// asked. So an authorizer may be embedded, wrapped or combined with others by any code:
-// the one method counts, and nothing is recorded of a machine that is refused.
+// It decides in two steps. Authorize looks, and changes no state. Anything an authorizer has
+// to write at [StageAnswer] it hands to [Result.WhenAdmitted]. That is done after Authorize
+// has returned, and only if everybody who is asked admits the machine. So any code may embed
+// or wrap an authorizer or combine it with others: only the one method counts, and nothing is
+// recorded about a machine that is refused.
 //
 // Authorize is called from many goroutines and must not keep or change its arguments.
 type Authorizer interface {
 	Authorize(ctx context.Context, r *Result, request *csr.Request) (*Authorization, error)
 }
 
-// AuthorizerFunc is an [Authorizer] made of a function.
+// AuthorizerFunc is a function used as an [Authorizer].
 type AuthorizerFunc func(ctx context.Context, r *Result, request *csr.Request) (*Authorization, error)
 
 // Authorize calls f. A nil f decides nothing.
@@ -69,30 +68,30 @@ func (f AuthorizerFunc) Authorize(ctx context.Context, r *Result, request *csr.R
 	return f(ctx, r, request)
 }
 
-// AuthorizerChecker is what an [Authorizer] implements that can be made, or configured,
-// so that it never decides right. [NewVerifier] asks it, so that the operator learns of
-// it and no node is denied for it.
+// AuthorizerChecker is implemented by an [Authorizer] that can be made or configured in such a
+// way that it never decides correctly. [NewVerifier] calls it, so that the operator learns of
+// the fault and no node is denied because of it.
 type AuthorizerChecker interface {
-	// CheckAuthorizer returns an error if the authorizer is unusable, or does not fit
-	// what the verifier trusts: the roads of all of its kinds. It must be safe to call on the type's zero value, and
-	// on a nil pointer where a nil pointer can be made.
+	// CheckAuthorizer returns an error if the authorizer is unusable, or does not fit what the
+	// verifier trusts: the roads of all of its kinds. It must be safe to call on the type's
+	// zero value, and on a nil pointer if one can be made.
 	CheckAuthorizer(open []OpenRoad) error
 }
 
 // Authorization is what an [Authorizer] vouches for.
 type Authorization struct {
-	// ProviderID is the provider ID to write into the certificate; empty for
-	// none. A request that claims another one is refused.
+	// ProviderID is the provider ID to write into the certificate; empty for none. A request
+	// that claims a different one is refused.
 	ProviderID string
-	// DNSNames and IPAddresses are the SANs that a serving certificate for this
-	// node may have. A request for others is refused.
+	// DNSNames and IPAddresses are the SANs that a serving certificate for this node may have.
+	// A request for any others is refused.
 	DNSNames    []string
 	IPAddresses []netip.Addr
-	// NotAfter is the latest end of any certificate that is issued on this
-	// authorization, in whole seconds; the zero time bounds nothing.
+	// NotAfter is the latest end of any certificate issued on this authorization, in whole
+	// seconds; the zero time sets no bound.
 	NotAfter time.Time
 
-	record recordWriter // what was handed in by WhenIssued, once the machine is admitted
+	record recordWriter // what WhenIssued handed in, once the machine is admitted
 }
 
 // CheckMembership: the [Authorizer] refused the machine.
@@ -108,13 +107,12 @@ func NotMember(reason string) error {
 // vouch for.
 const CheckProviderID Check = "provider-id"
 
-// Admit asks an [Authorizer] for membership as a [Verifier] does, and is for whoever
-// calls one from elsewhere: a test of an authorizer, another kind of evidence. It holds
-// the provider ID that the request claims against the answer, then does what was handed
-// to [Result.WhenAdmitted], in that order, and sets r.Authorization and what
-// [Result.Verified] returns. A nil error is admission. An error that wraps
-// [CheckMembership] or [CheckProviderID] is a refusal, every other one wraps
-// [csr.ErrRetry].
+// Admit asks an [Authorizer] for membership as a [Verifier] does. It is meant for anyone who
+// calls one from elsewhere: a test of an authorizer, another kind of evidence. It checks the
+// provider ID that the request claims against the answer, then does what was handed to
+// [Result.WhenAdmitted], in that order, and sets r.Authorization and what [Result.Verified]
+// returns. A nil error means admission. An error that wraps [CheckMembership] or
+// [CheckProviderID] is a refusal; any other wraps [csr.ErrRetry].
 func Admit(ctx context.Context, a Authorizer, r *Result, request *csr.Request) error {
 	p, machine := &pending{}, r.Machine
 	r.pending = p
@@ -137,7 +135,7 @@ func Admit(ctx context.Context, a Authorizer, r *Result, request *csr.Request) e
 	return nil
 }
 
-// writeAll does what was handed in, up to the first error.
+// writeAll performs the writes that were handed in, up to the first error.
 func writeAll(ctx context.Context, writes []recordWriter, issued csr.IssuedRecord) error {
 	for _, write := range writes {
 		if err := write(ctx, issued); err != nil {
@@ -147,8 +145,8 @@ func writeAll(ctx context.Context, writes []recordWriter, issued csr.IssuedRecor
 	return nil
 }
 
-// asMembership gives a refusal that only wraps the check the form that
-// [csr.Decide] denies, and makes everything else a retry.
+// asMembership turns a refusal that merely wraps the check into the form that [csr.Decide]
+// denies, and makes everything else a retry.
 func asMembership(err error) error {
 	if !errors.Is(err, CheckMembership) {
 		return csr.Retry(err)
@@ -160,9 +158,9 @@ func asMembership(err error) error {
 }
 
 // Verified returns what the issuer of the certificate needs to know: all that the
-// authorization vouches for, its end and what is to be recorded included, bound to the
-// request that was checked and to the machine. Every provider makes its csr.Verified here, so that none forgets a
-// part. checked must not be nil.
+// authorization vouches for, including its end and what is to be recorded, bound to the
+// request that was checked and to the machine. Every provider makes its csr.Verified here, so
+// that none forgets a part. checked must not be nil.
 func (a *Authorization) Verified(checked *csr.Checked, machine Identity) *csr.Verified {
 	v := checked.Vouch(string(machine))
 	v.ProviderID = a.ProviderID
@@ -173,9 +171,9 @@ func (a *Authorization) Verified(checked *csr.Checked, machine Identity) *csr.Ve
 	return v
 }
 
-// ask asks an authorizer, and holds the provider ID that the request claims against its
-// answer. At the hello a machine that claims one may be one whose provider ID the
-// authorizer learns until the answer.
+// ask asks an authorizer, and checks the provider ID that the request claims against its
+// answer. At the hello, the authorizer may not know a claimed provider ID that it learns by
+// the time of the answer.
 func (r *Result) ask(ctx context.Context, authorizer Authorizer, request *csr.Request) (*Authorization, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, csr.Retry(err)
@@ -201,8 +199,8 @@ func (r *Result) ask(ctx context.Context, authorizer Authorizer, request *csr.Re
 	return &given, nil
 }
 
-// checkKind refuses evidence of another kind than that by which the inventory knows the
-// machine: whoever can get the weaker of two cannot step down to it.
+// checkKind refuses evidence of a kind other than the one by which the inventory knows the
+// machine: anyone who can get the weaker of two cannot downgrade to it.
 func (r *Result) checkKind() error {
 	if r.checked == nil || r.checked.Machine() == nil {
 		return nil
@@ -213,8 +211,7 @@ func (r *Result) checkKind() error {
 	return nil
 }
 
-// pending is what authorizers have handed in to be written once the machine is
-// admitted.
+// pending is what authorizers have handed in to be written once the machine is admitted.
 type pending struct {
 	mu             sync.Mutex
 	closed         bool // nothing changes any more
@@ -223,7 +220,7 @@ type pending struct {
 
 type recordWriter = func(ctx context.Context, issued csr.IssuedRecord) error
 
-// close ends the time in which something can be handed in.
+// close ends the period in which something can be handed in.
 func (p *pending) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -237,21 +234,21 @@ var (
 )
 
 // WhenAdmitted hands in what an [Authorizer] has to write, from inside Authorize and at
-// [StageAnswer]. It is done after every authorizer has agreed and the provider ID that
-// the request claims has been held against the authorization, in the order in which it
-// was handed in; the machine is admitted only if all of it succeeds. An error of write
-// counts as one of Authorize does. Of a machine that is refused nothing is written.
+// [StageAnswer]. The writes are done after every authorizer has agreed and the provider ID
+// that the request claims has been checked against the authorization, in the order in which
+// they were handed in. The machine is admitted only if all of them succeed. An error from
+// write counts like one from Authorize. Nothing is written for a machine that is refused.
 //
-// It is an error at StageHello, outside Authorize, and on a Result that neither a
-// Verifier nor [Admit] has asked an authorizer about. An authorizer that gets one must
-// return it: its write will not happen.
+// It is an error to call it at StageHello, outside Authorize, or on a Result that neither a
+// Verifier nor [Admit] has asked an authorizer about. An authorizer that gets such an error
+// must return it: its write will not happen.
 func (r *Result) WhenAdmitted(write func(ctx context.Context) error) error {
 	return r.handIn(write == nil, func(p *pending) *[]recordWriter { return &p.writes }, func(ctx context.Context, _ csr.IssuedRecord) error { return write(ctx) })
 }
 
-// WhenIssued hands in, as [Result.WhenAdmitted] does, what is to be written together with
-// the record of the certificate: [csr.CA.Issue] does it for a machine that was admitted,
-// before the certificate leaves, and not at all where it is another who signs.
+// WhenIssued hands in, as [Result.WhenAdmitted] does, what is to be written together with the
+// record of the certificate. [csr.CA.Issue] does so for a machine that was admitted, before
+// the certificate is handed out. It is not done at all if something else signs.
 func (r *Result) WhenIssued(write func(ctx context.Context, issued csr.IssuedRecord) error) error {
 	return r.handIn(write == nil, func(p *pending) *[]recordWriter { return &p.issues }, write)
 }

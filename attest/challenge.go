@@ -12,24 +12,25 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// ChallengeDecision is the decision about a hello that was challenged, with the DER
-// that [Verifier.Challenge] returned: its request is denied, since it is never
-// signed, with the reason AttestationChallenge, and the message of the condition is the challenge in base64 (RFC 4648
-// section 4, padded, unbroken). Like every decision it goes through
+// ChallengeDecision is the decision about a hello that was challenged, with the DER that
+// [Verifier.Challenge] returned. The hello's request is denied, since it is never signed, with
+// the reason AttestationChallenge, and the message of the condition is the challenge in base64
+// (RFC 4648 section 4, padded, unbroken). Like every decision it goes through
 // [csr.Decision.For] before it is written.
 func ChallengeDecision(challenge []byte) csr.Decision {
 	return csr.Decision{Verdict: csr.VerdictDeny, Condition: csr.ConditionDenied, Subresource: csr.SubresourceApproval,
 		Reason: message.ReasonChallenge, Message: base64.StdEncoding.EncodeToString(challenge)}
 }
 
-// CheckNoChallenge: a hello was decided about without a challenge.
+// CheckNoChallenge: a hello was decided without a challenge.
 const CheckNoChallenge Check = "no-challenge"
 
 // ChallengeOf returns the challenge in the status of a hello that the node has filed, for
-// [Attester.Answer]: the way back of [ChallengeDecision]. An error that wraps
-// [csr.ErrRetry] means that nothing has been decided yet. One with [CheckNoChallenge] means
-// that the hello was decided about in another way, as its text says, and that the node has
-// to file again; one with [CheckEncoding] or [CheckSize], that it is no challenge. It does
+// [Attester.Answer]: the inverse of [ChallengeDecision]. An error that wraps [csr.ErrRetry]
+// means that nothing has been decided yet. One with [CheckNoChallenge] means that the hello
+// was decided in another way, as its text says, and that the node has to file again; one with
+// [CheckEncoding] or [CheckSize] means that it is not a challenge. ChallengeOf does not look
+// inside the DER.
 // not look inside the DER.
 func ChallengeOf(hello *csr.Request) ([]byte, error) {
 	if hello == nil {
@@ -62,7 +63,7 @@ func parseChallengeMessage(message string) ([]byte, error) {
 }
 
 // makeChallenge adds key, nonce and times to what is known, and the secret. Where the kind
-// seals it, it leaves here in the credential alone.
+// seals the secret, it leaves here only in the credential.
 func (v *Verifier) makeChallenge(ctx context.Context, k *openKind, hello HelloEvidence, q *Inquiry, b *message.Binding, created time.Time) ([]byte, error) {
 	key, err := v.c.KeyRing.newest(q.Now)
 	if err != nil {
@@ -92,8 +93,7 @@ func (v *Verifier) makeChallenge(ctx context.Context, k *openKind, hello HelloEv
 	return c.MarshalAround(der)
 }
 
-// expected is the Binding as the verifier knows it: everything but key, nonce
-// and times.
+// expected is the Binding as the verifier knows it: everything except key, nonce and times.
 func (v *Verifier) expected(r *Result, p *Presented, request *csr.Request) *message.Binding {
 	b := &message.Binding{
 		Road:        message.Road(r.Road),

@@ -5,19 +5,19 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Check names one check of a verification; see [refusal.Check]. Every refusal of this
-// package is an [*Error] that carries one.
+// Check names one check of a verification; see [refusal.Check]. Every refusal by this package
+// is an [*Error] that carries one.
 type Check = refusal.Check
 
-// Error is a refusal: the check that failed, and what was found where what was expected;
-// see [refusal.Error]. On Kubernetes its Reason is the reason of the Denied condition that
-// it becomes. The node files again after HelloExpired ([CheckHelloExpired]).
+// Error is a refusal: the check that failed, what was found and what was expected; see
+// [refusal.Error]. On Kubernetes its Reason is the reason of the Denied condition that it
+// becomes. The node files again after HelloExpired ([CheckHelloExpired]).
 type Error = refusal.Error
 
 // Checks of the messages' encoding.
 const (
-	// CheckEncoding: a message is not the DER that the wire format asks for, or a value is
-	// outside its range.
+	// CheckEncoding: a message is not the DER that the wire format requires, or a value is out
+	// of range.
 	CheckEncoding = der.CheckEncoding
 	// CheckSize: a message is over its size limit.
 	CheckSize = der.CheckSize

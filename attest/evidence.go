@@ -11,42 +11,41 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// Evidence is what a kind's messages carry beside the certificate request. It travels as
-// the AttestationBundle of draft-ietf-lamps-csr-attestation-28 (attribute
+// Evidence is what a kind's messages carry in addition to the certificate request. It travels
+// as the AttestationBundle of draft-ietf-lamps-csr-attestation-28 (attribute
 // 1.2.840.113549.1.9.16.2.59) in the block KUBELET AUTHENTICATOR ATTESTATION DATA:
 //
 //	AttestationBundle    ::= SEQUENCE { attestations SEQUENCE SIZE (1..8) OF AttestationStatement,
 //	                                    certs SEQUENCE SIZE (1..8) OF Certificate OPTIONAL }
 //	AttestationStatement ::= SEQUENCE { type OBJECT IDENTIFIER, stmt ANY DEFINED BY type }
 //
-// Every such bundle is one of the draft's. Of those that the draft allows beside, these are
-// refused on purpose, so that one meaning has one encoding and a size:
+// Every such bundle conforms to the draft. The draft also allows others, which are refused on
+// purpose, so that one meaning has one encoding and a limited size:
 //
-//   - LimitedCertChoices are plain certificates, never other [3]: nobody here could verify
+//   - LimitedCertChoices are plain certificates, never other [3]: nothing here could verify
 //     those.
 //   - Certificates are one chain, leaf first and root left out, for all statements together:
-//     one machine answers. The draft orders nothing.
-//   - There are at most 8 statements and 8 certificates of 16 KiB, where the draft sets no
-//     limit.
+//     one machine answers. The draft specifies no order.
+//   - There are at most 8 statements and 8 certificates of 16 KiB; the draft sets no limit.
 //   - A statement has its type and its content, and no hint (a field of drafts up to -21);
-//     its content is DER and in no OCTET STRING.
+//     its content is DER and is not wrapped in an OCTET STRING.
 //
-// Statements of the TPM are those of draft-birkholz-rats-tcg-tpm2-attestation, where the
-// draft's own appendix about TPMs went to: tcg-attest-tpm-certify, with tpmTPublic always
-// there in an answer and the signature a TPMT_SIGNATURE; a bare one is read by the lower
-// functions of attest/tpm/statement alone, and there as well tcg-attest-tpm-quote. What
-// those documents have no statement for has a private one of [oid.NodeAttest], beside them.
+// TPM statements are those of draft-birkholz-rats-tcg-tpm2-attestation, to which the draft's
+// own appendix about TPMs moved: tcg-attest-tpm-certify, with tpmTPublic always present in an
+// answer and the signature a TPMT_SIGNATURE. Only the lower-level functions of
+// attest/tpm/statement read a bare signature, and only they read tcg-attest-tpm-quote. What
+// those documents have no statement for has a private one of [oid.NodeAttest].
 type Evidence struct {
-	// Statements are 1 to 8.
+	// Statements holds 1 to 8 statements.
 	Statements []Statement
-	// Certificates are DER, leaf first and root left out: 0 to 8, of at most 16 KiB each.
+	// Certificates are DER, leaf first and root left out: 0 to 8, each at most 16 KiB.
 	Certificates [][]byte
 }
 
 // Statement is one statement of [Evidence].
 type Statement struct {
 	Type oid.OID
-	// DER is one element, tag and length included.
+	// DER is one element, including tag and length.
 	DER []byte
 }
 
@@ -80,7 +79,7 @@ func bundleOf(request []byte, provider string, e *Evidence) (*csr.Bundle, error)
 	return &csr.Bundle{Request: request, Provider: provider + version, Data: data}, nil
 }
 
-// evidenceOf reads the evidence beside a request.
+// evidenceOf reads the evidence that accompanies a request.
 func evidenceOf(b *csr.Bundle) (*Evidence, error) {
 	m, err := message.ParseBundle(b.Data)
 	if err != nil {

@@ -24,35 +24,34 @@ import (
 //	hwserial:<issuer>/<serial number>         HardwareModuleName in the AK certificate's SAN
 //	chassis:<issuer>/<part number>/<serial>   common name and serial number of its subject
 //
-// The texts of the last two are percent-encoded as [url.PathEscape] does it. Packages of other modules have kinds of their own, such as aws of cloud/nitro.
-// Digests are over the canonical SubjectPublicKeyInfo (rsaEncryption with NULL,
-// or a named curve), never over received bytes, so that one key has one
-// identity. Two identities are the same if they are equal as strings.
+// The texts of the last two are percent-encoded as [url.PathEscape] does it. Packages in other
+// modules have kinds of their own, such as aws in cloud/nitro. Digests are over the canonical
+// SubjectPublicKeyInfo (rsaEncryption with NULL, or a named curve), never over received bytes,
+// so that one key has one identity. Two identities are the same if they are equal as strings.
 type Identity string
 
-// Kind is the part in front of the first colon: "ek" or "gce", for example.
+// Kind is the part before the first colon: "ek" or "gce", for example.
 func (id Identity) Kind() string {
 	kind, _, _ := strings.Cut(string(id), ":")
 	return kind
 }
 
-// Valid reports whether an identity can be recorded: a kind, a colon and a name,
-// printable and of at most 1024 bytes. [ParseIdentity] asks for more.
+// Valid reports whether an identity can be recorded: a kind, a colon and a name, printable and
+// at most 1024 bytes long. [ParseIdentity] is stricter.
 func (id Identity) Valid() bool {
 	kind := id.Kind()
 	return len(kind) > 0 && len(kind) < len(id)-1 && plaintext.Valid(string(id), message.MaxIdentitySize)
 }
 
-// CheckIdentity: evidence states a machine identity that is bad or ambiguous, or none.
+// CheckIdentity: evidence states a bad or ambiguous machine identity, or none.
 const CheckIdentity Check = "machine-identity"
 
-// ParseIdentity reads a machine identity as a person writes it into a list: at most
-// 1024 bytes without spaces. The forms that [Identity] lists are held
-// to their one spelling, so that what is accepted can be what a verification finds. Of
-// azure: it returns that one for any case of letters, as Azure's interfaces give both.
-// A kind of the caller's own is one of lower-case letters, digits and "-", and not the
-// name of a hash: a digest without a kind in front would match no machine. The error is
-// an [*Error] with CheckIdentity.
+// ParseIdentity reads a machine identity as a person writes it into a list: at most 1024 bytes
+// without spaces. The forms that [Identity] lists must be in their one spelling, so that what
+// is accepted can be what a verification finds. For azure: it accepts either case of letters,
+// as Azure's interfaces give both, and returns that spelling. A kind of the caller's own
+// consists of lower-case letters, digits and "-", and is not the name of a hash: a digest
+// without a kind in front would match no machine. The error is an [*Error] with CheckIdentity.
 func ParseIdentity(s string) (Identity, error) {
 	id := Identity(s)
 	if !id.Valid() || strings.Contains(s, " ") || !validKind(id.Kind()) {
@@ -98,7 +97,7 @@ func badIdentity(got, want string) error {
 	return &Error{Check: CheckIdentity, Got: got, Want: want}
 }
 
-// validKind checks the octets of a kind; that there are any, Valid has checked.
+// validKind checks the octets of a kind; Valid has checked that there are any.
 func validKind(kind string) bool {
 	const letters = "abcdefghijklmnopqrstuvwxyz"
 	return strings.Trim(kind, letters+"0123456789-") == "" && strings.Contains(letters, kind[:1])
@@ -110,7 +109,8 @@ func validUUID(s string) bool {
 	return err == nil && len(b) == 16 && len(s) == 36 && s == strings.ToLower(s) && s[8] == '-' && s[13] == '-' && s[18] == '-' && s[23] == '-'
 }
 
-// validParts reports whether s is an issuer's name and n texts in their one percent-encoding.
+// validParts reports whether s is an issuer's name and n texts, each in its one
+// percent-encoding.
 func validParts(s string, n int) bool {
 	parts := strings.Split(s, "/")
 	bad := func(part string) bool {
@@ -128,7 +128,7 @@ func validOtherName(s string) bool {
 		s = rest
 	}
 	dotted, value, _ := strings.Cut(s, ":")
-	if value == "" { // it has no line breaks, which base64 passes over: Valid refuses them
+	if value == "" { // it has no line breaks, which base64 skips: Valid refuses them
 		return false
 	}
 	if _, err := oid.Parse(dotted); err != nil { // one text for one identifier

@@ -17,30 +17,30 @@ import (
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-// MaxRingAge is how old a reading of a shared ring may be: a replica that has not read it
-// for longer verifies nothing.
+// MaxRingAge is how old a reading of a shared ring may be: a replica that has not read it for
+// longer than that verifies nothing.
 const MaxRingAge = message.MaxRingAge
 
 // Checks of the key ring.
 const (
-	// CheckRingKey: the binding names a key that is unknown, retired or not
-	// active yet.
+	// CheckRingKey: the binding names a key that is unknown, retired or not yet active.
 	CheckRingKey Check = "ring-key"
-	// CheckRingStale: the ring was read more than 60 seconds ago, in the future, or
-	// not yet. Always together with [csr.ErrRetry].
+	// CheckRingStale: the ring was read more than 60 seconds ago, in the future, or not yet.
+	// Always together with [csr.ErrRetry].
 	CheckRingStale Check = "ring-stale"
 	// CheckRingEmpty: the ring holds no key that is active and not retired.
 	// Always together with [csr.ErrRetry].
 	CheckRingEmpty Check = "ring-empty"
 )
 
-// RingKey is one challenge key: it makes challenges from ActiveAt on, and its
-// challenges verify until RetiredAt.
+// RingKey is one challenge key: it makes challenges from ActiveAt on, and its challenges can
+// be verified until RetiredAt.
 type RingKey struct {
-	// ID is what a challenge calls the key by.
+	// ID is how a challenge refers to the key.
 	ID [message.KeyIDSize]byte
-	// Secret is what challenges are derived from, and nothing else. Whoever has one can
-	// pass for any machine whose secrets travel in credentials ([RoadEK]): guard it like the CA's key.
+	// Secret is what challenges are derived from, and nothing else. Anyone who has one can
+	// impersonate any machine whose secrets travel in credentials ([RoadEK]): guard it like
+	// the CA's key.
 	Secret secret.Value[[message.SecretSize]byte]
 	// ActiveAt is when the key begins to make challenges.
 	ActiveAt time.Time
@@ -52,7 +52,7 @@ type RingKey struct {
 func NewRingKey(activeAt time.Time) RingKey {
 	k := RingKey{ActiveAt: activeAt}
 	var random [message.SecretSize]byte
-	// crypto/rand.Read never fails and never returns short.
+	// crypto/rand.Read never fails and never returns fewer bytes.
 	_, _ = rand.Read(k.ID[:])
 	_, _ = rand.Read(random[:])
 	k.Secret = secret.New(random)
@@ -63,12 +63,11 @@ func (k *RingKey) retired(now time.Time) bool {
 	return !k.RetiredAt.IsZero() && !k.RetiredAt.After(now)
 }
 
-// KeyRing holds the challenge keys of a control plane. The zero value has not been read yet,
-// for a program that starts before it can read the shared place: until the first
+// KeyRing holds the challenge keys of a control plane. The zero value has not been read yet;
+// it is for a program that starts before it can read the shared place. Until the first
 // [KeyRing.Refresh] it makes and verifies nothing, and everything is [CheckRingStale], to be
-// tried again. Replicas that share
-// nothing but the ring accept answers to each other's challenges: no other
-// state is kept. It is safe for use from many goroutines.
+// tried again. Replicas that share nothing but the ring accept answers to each other's
+// challenges: no other state is kept. It is safe for use from many goroutines.
 type KeyRing struct {
 	mu     sync.RWMutex
 	keys   []RingKey
@@ -88,8 +87,8 @@ func NewKeyRing(keys []RingKey, readAt time.Time) (*KeyRing, error) {
 	return r, nil
 }
 
-// NewStaticKeyRing makes a ring of keys that the caller owns and that nobody
-// else rotates: it never grows stale. It returns an error as [NewKeyRing] does.
+// NewStaticKeyRing makes a ring of keys that the caller owns and that nobody else rotates: it
+// never becomes stale. It returns an error as [NewKeyRing] does.
 func NewStaticKeyRing(keys ...RingKey) (*KeyRing, error) {
 	if err := checkRingKeys(keys); err != nil {
 		return nil, err
@@ -119,10 +118,10 @@ func checkRingKeys(keys []RingKey) error {
 	return nil
 }
 
-// Refresh replaces the keys with a new reading. A reading older than the one
-// held, an empty one or one that [NewKeyRing] would refuse changes nothing and
-// is an error; so is a refresh of a static ring. readAt is by the verifier's
-// clock: if that was set back, make a new ring and a new verifier.
+// Refresh replaces the keys with a new reading. A reading that is older than the one held, is
+// empty, or would be refused by [NewKeyRing] changes nothing and is an error; so is refreshing
+// a static ring. readAt is by the verifier's clock: if that was set back, make a new ring and
+// a new verifier.
 func (r *KeyRing) Refresh(keys []RingKey, readAt time.Time) error {
 	if readAt.IsZero() {
 		return errors.New("attest: a key ring needs the time at which it was read")
@@ -158,8 +157,8 @@ func (r *KeyRing) fresh(now time.Time) ([]RingKey, error) {
 	return r.keys, nil // which nobody changes
 }
 
-// newest returns the key that makes challenges: of those that are active and
-// not retired, the one that became active last.
+// newest returns the key that makes challenges: the one that became active last among those
+// that are active and not retired.
 func (r *KeyRing) newest(now time.Time) (*RingKey, error) {
 	keys, err := r.fresh(now)
 	if err != nil {
@@ -173,9 +172,9 @@ func (r *KeyRing) newest(now time.Time) (*RingKey, error) {
 	return &best, nil
 }
 
-// lookup returns the key of a challenge that is to be verified. A key that
-// becomes active within clockSkew is one that another replica, whose clock is
-// ahead, may already use: that is no refusal but a reason to try again.
+// lookup returns the key of a challenge that is to be verified. If a key becomes active within
+// clockSkew, another replica whose clock is ahead may already use it: that is not a refusal
+// but a reason to try again.
 func (r *KeyRing) lookup(id [message.KeyIDSize]byte, now time.Time) (*RingKey, error) {
 	keys, err := r.fresh(now)
 	if err != nil {
@@ -198,11 +197,10 @@ func (r *KeyRing) lookup(id [message.KeyIDSize]byte, now time.Time) (*RingKey, e
 	return &keys[n], nil
 }
 
-// RotateKeys returns keys with a new one that becomes active 2 × 60 seconds
-// after now, when every replica has read it. The keys that are in use until then
-// are retired 2 hours later, and those already retired at now are left
-// out. While a key waits to become active there is no further one. The given slice
-// is not changed.
+// RotateKeys returns keys with a new one that becomes active 2 × 60 seconds after now, when
+// every replica has read it. The keys in use until then are retired 2 hours later, and those
+// already retired at now are left out. While a key is waiting to become active, no further one
+// is added. The given slice is not changed.
 func RotateKeys(keys []RingKey, now time.Time) []RingKey {
 	keys = slices.DeleteFunc(slices.Clone(keys), func(k RingKey) bool { return k.retired(now) })
 	if slices.ContainsFunc(keys, func(k RingKey) bool { return k.ActiveAt.After(now) }) {
@@ -223,20 +221,20 @@ func (k *RingKey) challengeSecret(provider string, binding []byte) []byte {
 	return message.Secret(key[:], provider, binding)
 }
 
-// hexID names a key in texts: its identifier in lower-case hexadecimal.
+// hexID names a key in messages: its identifier in lower-case hexadecimal.
 func hexID(id [message.KeyIDSize]byte) string { return hex.EncodeToString(id[:]) }
 
 // ringKeySize is the size of one encoded key: secret, ActiveAt, RetiredAt.
 const ringKeySize = message.SecretSize + 8 + 8
 
-// maxRingKeys bounds the keys that [ParseRingKeys] reads.
+// maxRingKeys is the most keys that [ParseRingKeys] reads.
 const maxRingKeys = 64
 
-// MarshalRingKeys returns keys in the form of a Secret's data: the name is the
-// identifier in 16 lower-case hexadecimal digits, the value 48 bytes: the
-// secret, then ActiveAt and RetiredAt in Unix seconds, big-endian, 8 bytes each
-// (0: not retired). Fractions of a second are lost. It returns an error as
-// [NewKeyRing] does, and for times outside 1970 to 9999 or over 64 keys.
+// MarshalRingKeys returns keys in the form of a Secret's data. The name is the identifier in
+// 16 lower-case hexadecimal digits. The value is 48 bytes: the secret, then ActiveAt and
+// RetiredAt in Unix seconds, big-endian, 8 bytes each (0: not retired). Fractions of a second
+// are lost. It returns an error as [NewKeyRing] does, and for times outside 1970 to 9999 or
+// more than 64 keys.
 func MarshalRingKeys(keys []RingKey) (map[string][]byte, error) {
 	if err := checkRingKeys(keys); err != nil {
 		return nil, err

@@ -12,42 +12,42 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Kind is one kind of evidence on the control plane's side: a TPM's (package attest/tpm),
-// or a document that a platform signs (package attest/document). A [Verifier] is given
-// the kinds that it takes.
+// Kind is one kind of evidence on the control plane's side: a TPM's (package attest/tpm), or a
+// document that a platform signs (package attest/document). A [Verifier] is given the kinds
+// that it accepts.
 //
-// The kind reads its statements and says which machine they are of and whether they hold.
-// The rest is the join's: the request and its policy, the challenge's key, times and
-// contents, what has to be compared, and membership. A kind never sees a challenge key,
-// and what it returns is held against what it declared ([Description]). It is called from
-// many goroutines.
+// The kind reads its statements and says which machine they are about and whether they hold.
+// The join does the rest: the request and its policy, the challenge's key, times and contents,
+// what has to be compared, and membership. A kind never sees a challenge key, and what it
+// returns is checked against what it declared ([Description]). It is called from many
+// goroutines.
 type Kind interface {
 	// Describe says what the kind is. [NewVerifier] calls it once.
 	Describe() Description
 	// ReadHello and ReadAnswer read the evidence of one message. They parse, and decide
-	// nothing; the evidence is not to be changed. A refusal is an [*Error].
+	// nothing; they must not change the evidence. A refusal is an [*Error].
 	ReadHello(e *Evidence) (HelloEvidence, error)
 	ReadAnswer(e *Evidence) (AnswerEvidence, error)
 }
 
-// HelloEvidence is the evidence of one hello. Its methods are called in their order, each
+// HelloEvidence is the evidence of one hello. Its methods are called in the order given, each
 // at most once, and none after one has failed.
 type HelloEvidence interface {
-	// Head is what the hello states of itself.
+	// Head is what the hello states about itself.
 	Head() Head
 	// Present checks what can be checked without a public-key operation.
 	Present() (*Presented, error)
 	// Trust decides whether the machine that presents itself can be trusted to be what it
 	// claims, as far as that can be known before an answer.
 	Trust(ctx context.Context, q *Inquiry) (*Findings, error)
-	// Seal returns a credential that only this machine opens, with the secret of a
-	// challenge inside; nil where the secret travels in clear. On [RoadEK] there must be
-	// one, on the other roads none. The secret is not to be kept.
+	// Seal returns a credential that only this machine can open, with the secret of a
+	// challenge inside, or nil where the secret travels in the clear. On [RoadEK] there must
+	// be one, on the other roads none. The secret must not be kept.
 	Seal(ctx context.Context, q *Inquiry, secret []byte) (*Credential, error)
 }
 
-// AnswerEvidence is the evidence of one answer. Its methods are called in their order, each
-// at most once, and none after one has failed.
+// AnswerEvidence is the evidence of one answer. Its methods are called in the order given,
+// each at most once, and none after one has failed.
 type AnswerEvidence interface {
 	// Binding is the echo of the challenge's Binding, DER.
 	Binding() []byte
@@ -55,12 +55,11 @@ type AnswerEvidence interface {
 	// challenge.
 	Present() (*Presented, error)
 	// Check checks everything else that costs no public-key operation, cheapest first.
-	// Qualifying data, which is not verified yet, goes through [Inquiry.Covers]: so a
+	// Qualifying data, which is not verified yet, goes through [Inquiry.Covers], so that a
 	// request that answers another challenge costs no signature.
 	Check(q *Inquiry) error
-	// Verify verifies the statements and the trust in the machine. The values of the
-	// Findings are the qualifying data of the statements that were verified, and of no
-	// others.
+	// Verify verifies the statements and the trust in the machine. The values of the Findings
+	// are the qualifying data of the statements that were verified, and of no others.
 	Verify(ctx context.Context, q *Inquiry) (*Findings, error)
 }
 
@@ -68,29 +67,29 @@ type AnswerEvidence interface {
 type Description struct {
 	// Provider is the kind's name in signer names and in the block KUBELET AUTHENTICATOR
 	// ATTESTATION PROVIDER, where "/v1" follows it: 1 to 63 bytes of a-z, 0-9 and inner
-	// hyphens. It is part of every label, so that no other kind can use a challenge of
-	// this one.
+	// hyphens. It is part of every label, so that no other kind can use a challenge of this
+	// one.
 	Provider string
 	// Roads are the roads that the kind opens, at least one, each once.
 	Roads []OpenRoad
-	// Statements name the statements of an answer that must cover qualifying data.
+	// Statements names the statements of an answer that must cover qualifying data.
 	Statements []Label
 }
 
-// OpenRoad is one road of a kind, and the most that evidence on it can show. What a kind
-// states beyond that is lowered to it.
+// OpenRoad is one road of a kind, and the most that evidence on it can show. Anything beyond
+// that which a kind states is lowered to it.
 type OpenRoad struct {
 	// Provider is the kind's name. [NewVerifier] fills it in.
 	Provider string
 	Road     Road
 	// Identities are the kinds of [Identity] that are found on this road.
 	Identities []string
-	// Machine is the most that is known of the machine's identity, and Residence of
-	// where its key is: [Proven], [Asserted] or [Claimed]; "" where nothing is.
+	// Machine is the most that is known of the machine's identity, and Residence of where its
+	// key is: [Proven], [Asserted] or [Claimed]; "" where nothing is known.
 	Machine   Standing
 	Residence Standing
-	// ManyIdentities says why one machine may have several identities on this road, so
-	// that trust on first use cannot count machines by them; "" where it has one.
+	// ManyIdentities says why one machine may have several identities on this road, so that
+	// trust on first use cannot count machines by them; "" where it has only one.
 	ManyIdentities string
 }
 
@@ -115,35 +114,34 @@ type Head struct {
 	TargetSigner string
 }
 
-// Presented is what a message says of its machine, read and consistent in itself, and not
+// Presented is what a message says about its machine: read and consistent in itself, but not
 // trusted.
 type Presented struct {
 	Road Road
-	// MachineKey is what the Binding holds a machine by: its SHA-256 is machineKey. A TPM
-	// gives the canonical SubjectPublicKeyInfo of the key that carries the trust, a
-	// document the label "nodeattest machine", one zero byte and the identity.
+	// MachineKey is what the Binding identifies a machine by: its SHA-256 is machineKey. For a
+	// TPM it is the canonical SubjectPublicKeyInfo of the key that carries the trust; for a
+	// document it is the label "nodeattest machine", one zero byte and the identity.
 	MachineKey []byte
 	// AKName is the TPM Name of the AK on [RoadEK], empty on the other roads.
 	AKName []byte
-	// Machine is the identity that the message claims; "" where only the trust in it will
-	// tell.
+	// Machine is the identity that the message claims; "" if only the trust in it will tell.
 	Machine Identity
 }
 
-// Credential is a secret that travels so that one TPM alone can open it, by
-// TPM2_ActivateCredential; both parts without the outer TPM2B size.
+// Credential is a secret sent so that only one TPM can open it, with TPM2_ActivateCredential;
+// both parts are without the outer TPM2B size.
 type Credential struct {
 	// IDObject is TPM2B integrityHMAC and encIdentity, at most 256 bytes.
 	IDObject []byte
-	// EncryptedSecret is the RSA ciphertext, or a TPMS_ECC_POINT of full width; at most
-	// 1024 bytes.
+	// EncryptedSecret is the RSA ciphertext, or a full-width TPMS_ECC_POINT; at most 1024
+	// bytes.
 	EncryptedSecret []byte
 }
 
-// Budget counts the public-key operations of one request: at most 10 signatures for a
-// hello, the request's own and 9 in chains of certificates, and two more for an answer,
-// whoever sends it and however many kinds there are. Most have two or three. A kind calls its method
-// Signature before each signature that it checks, and Encryption before it makes a
+// Budget counts the public-key operations of one request: at most 10 signatures for a hello
+// (the request's own and 9 in chains of certificates) and two more for an answer, whoever
+// sends it and however many kinds there are. Most need two or three. A kind calls the
+// Signature method before each signature that it checks, and Encryption before it makes a
 // credential, and returns the error if there is one: [CheckBudget], or a retry once the
 // context has ended.
 type Budget = work.Budget
@@ -151,30 +149,30 @@ type Budget = work.Budget
 // CheckBudget: a request would cost more than it may.
 const CheckBudget = work.CheckBudget
 
-// Inquiry is what a kind is given to decide by. It is good for one request.
+// Inquiry is what a kind is given to decide with. It is valid for one request.
 type Inquiry struct {
 	// Now is the time at which the verifier looks.
 	Now time.Time
-	// Machine is what the policy found in the inventory for the node's name, nil where
-	// nothing was asked.
+	// Machine is what the policy found in the inventory for the node's name, or nil if it did
+	// not ask.
 	Machine *csr.Machine
 	// Key is the public key of the request.
 	Key crypto.PublicKey
-	// RequireTPMResident refuses a key that is not shown to live in a TPM. The join asks
-	// again.
+	// RequireTPMResident refuses a key that is not shown to live in a TPM. The join checks
+	// this again.
 	RequireTPMResident bool
 	// Budget counts what is spent.
 	Budget *Budget
 
 	challenged *Challenged
 	statements []Label
-	derived    [2][]byte // qualifying data of the first statements, good for this answer alone
+	derived    [2][]byte // qualifying data of the first statements, valid only for this answer
 }
 
-// Covers compares qualifying data that has not been verified yet with what the statement
-// of that label must cover, in constant time. It returns nil, or an [*Error] with
-// [CheckQualifyingData]; it is an error too for a hello, and for a label that the kind did
-// not declare.
+// Covers compares, in constant time, qualifying data that has not been verified yet with what
+// the statement with that label must cover. It returns nil, or an [*Error] with
+// [CheckQualifyingData]. It also returns an error for a hello, and for a label that the kind
+// did not declare.
 func (q *Inquiry) Covers(label string, value []byte) error {
 	n := slices.IndexFunc(q.statements, func(l Label) bool { return l.Name == label })
 	if n < 0 || q.challenged == nil {
@@ -182,7 +180,7 @@ func (q *Inquiry) Covers(label string, value []byte) error {
 	}
 	want := q.expected(n)
 	if subtle.ConstantTimeCompare(value, want) != 1 {
-		// What was expected is a secret of the evidence's maker and the verifier.
+		// The expected value is a secret of the evidence's maker and the verifier.
 		return &Error{Check: CheckQualifyingData, Got: refusal.Hex(value), Want: "the qualifying data of this challenge"}
 	}
 	return nil
@@ -205,22 +203,23 @@ type Findings struct {
 	// Machine is the machine's identity, and MachineStanding how it is known.
 	Machine         Identity
 	MachineStanding Standing
-	// IdentityClass parts the identities of a road where one machine has one in each
-	// class: on [RoadEK] the EK's algorithm, "RSA-2048" for example. Empty elsewhere.
+	// IdentityClass divides the identities of a road where one machine has one in each class:
+	// on [RoadEK] it is the EK's algorithm, "RSA-2048" for example. Empty elsewhere.
 	IdentityClass string
-	// ManyIdentities says why this machine may have other identities of the same class,
-	// as in [OpenRoad]; "" where it has not.
+	// ManyIdentities says why this machine may have other identities of the same class, as in
+	// [OpenRoad]; "" if it has none.
 	ManyIdentities string
 	// TPMResident says that the request's key lives in a TPM and cannot leave it.
-	// ResidenceStanding is how that is known, "" where it is not, and Residence, nil for
-	// nothing, says it for people.
+	// ResidenceStanding is how that is known, "" if it is not. Residence describes it for
+	// human readers; nil says nothing.
 	TPMResident       bool
 	ResidenceStanding Standing
 	Residence         func() string
-	// Values are the qualifying data of the verified statements, by the names of their
-	// labels; none for a hello.
+	// Values are the qualifying data of the verified statements, by label name; none for a
+	// hello.
 	Values map[string][]byte
-	// Facts says what else is known, for people, each with its standing; nil for nothing.
+	// Facts returns what else is known, for human readers, each with its standing; nil for
+	// nothing.
 	Facts func() []Fact
 	// Details are the kind's own, for [Result.Details].
 	Details any
@@ -228,24 +227,24 @@ type Findings struct {
 
 // Checks of what a kind finds.
 const (
-	// CheckKind: a kind of evidence contradicts its own description. It is a fault of the
+	// CheckKind: a kind of evidence contradicts its own description. That is a fault in the
 	// control plane's program, so it always comes together with [csr.ErrRetry].
 	CheckKind Check = "evidence-kind"
-	// CheckMachineClaim: the evidence is of another machine than the one that the message
-	// claims to come from.
+	// CheckMachineClaim: the evidence is from a different machine than the one that the
+	// message claims to come from.
 	CheckMachineClaim Check = "machine-claim"
-	// CheckQualifyingData: a statement covers other qualifying data than that of the
-	// challenge: it answers another one, or none.
+	// CheckQualifyingData: a statement covers qualifying data other than that of the
+	// challenge: it answers another challenge, or none.
 	CheckQualifyingData Check = "qualifying-data"
-	// CheckKeyMismatch: the key that is to be certified is not that of the request.
+	// CheckKeyMismatch: the key to be certified is not that of the request.
 	CheckKeyMismatch Check = "key-mismatch"
-	// CheckNotResident: the verifier asks for a key that lives in a TPM, and the evidence
-	// does not show one.
+	// CheckNotResident: the verifier requires a key that lives in a TPM, and the evidence does
+	// not show one.
 	CheckNotResident Check = "key-not-resident"
 )
 
-// accept holds what a kind has found against what it declared and what the message claims,
-// and fills the result with it.
+// accept checks what a kind has found against what it declared and what the message claims,
+// and fills in the result.
 func (r *Result) accept(k *openKind, p *Presented, q *Inquiry, f *Findings) error {
 	if f == nil {
 		return k.fault("no findings", "some")
@@ -285,7 +284,7 @@ func (r *Result) accept(k *openKind, p *Presented, q *Inquiry, f *Findings) erro
 	return nil
 }
 
-// checkValues asks that every statement that must be there is, and covers the challenge.
+// checkValues checks that every required statement is there and covers the challenge.
 func (k *openKind) checkValues(stage Stage, q *Inquiry, values map[string][]byte) error {
 	if stage == StageHello {
 		return nil

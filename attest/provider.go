@@ -7,13 +7,13 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// version is how the block of the provider ends: the version of its data format.
+// version ends the provider block: it is the version of the kind's data format.
 const version = "/v1"
 
 // Registrations returns the verifier's kinds as providers of package csr, for
-// [csr.NewProviders], in their order. Each is a [csr.Provider] and a [csr.Challenger]:
-// where a control plane has providers that are not of this package too, such as GKE's
-// dialect, they choose among all of them. Where it has none, call the Verifier itself.
+// [csr.NewProviders], in their order. Each is a [csr.Provider] and a [csr.Challenger]. Where a
+// control plane also has providers from outside this package, such as GKE's dialect,
+// [csr.Providers] chooses among all of them. Where it has none, call the Verifier itself.
 func (v *Verifier) Registrations() []csr.Registration {
 	var all []csr.Registration
 	for _, k := range v.kinds {

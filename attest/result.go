@@ -10,17 +10,17 @@ import (
 	"github.com/nodeattest/nodeattest/internal/message"
 )
 
-// Result is what a verification found out about a node: what every kind of evidence shows,
-// and the kind's own in Details.
+// Result is what a verification found out about a node: what every kind of evidence shows, and
+// the kind's own findings in Details.
 type Result struct {
 	// Stage says whether the node has answered a challenge yet.
 	Stage Stage
 	// Provider is the kind of the evidence, "tpm" for example, and Road the road that the
-	// trust went.
+	// trust took.
 	Provider string
 	Road     Road
-	// Machine is the machine's identity, and MachineStanding how it is known. MachineKey
-	// is what the challenge names the machine by: SHA-256 of [Presented.MachineKey].
+	// Machine is the machine's identity, and MachineStanding how it is known. MachineKey is
+	// how the challenge refers to the machine: SHA-256 of [Presented.MachineKey].
 	Machine         Identity
 	MachineStanding Standing
 	MachineKey      [message.HashSize]byte
@@ -36,30 +36,28 @@ type Result struct {
 	Purpose    csr.Purpose
 	// RequestHash is SHA-256 of the CertificationRequestInfo.
 	RequestHash [message.HashSize]byte
-	// ClaimedProviderID is the provider ID in the request, empty where there is
-	// none. It is the node's claim; Authorization.ProviderID is what was vouched
-	// for.
+	// ClaimedProviderID is the provider ID in the request, empty if there is none. It is the
+	// node's claim; Authorization.ProviderID is what was vouched for.
 	ClaimedProviderID string
 	// Authorization is what the [Authorizer] vouched for.
 	Authorization Authorization
 
-	// Key is the request's key. TPMResident says that it lives in a TPM and cannot leave
-	// it, and ResidenceStanding how that is known: "" where it is not. Neither is set at
+	// Key is the request's key. TPMResident says that it lives in a TPM and cannot leave it,
+	// and ResidenceStanding says how that is known: "" if it is not. Neither is set at
 	// [StageHello].
 	Key               crypto.PublicKey
 	TPMResident       bool
 	ResidenceStanding Standing
 	// IssuedAt and NotAfter are the challenge's window, zero at [StageHello].
 	IssuedAt, NotAfter time.Time
-	// Details is what the kind of evidence found out beside this; its package documents
-	// the type.
+	// Details is what else the kind of evidence found out; its package documents the type.
 	Details any
 
 	facts       func() []Fact
 	factsAtMost Standing
 	residence   func() string
 	checked     *csr.Checked
-	pending     *pending      // of the decision about membership, nil before it
+	pending     *pending      // of the membership decision, nil before it
 	verified    *csr.Verified // nil until the authorizer has decided about an answer
 }
 
@@ -72,8 +70,8 @@ type Standing string
 const (
 	// Proven by a signature over this challenge.
 	Proven Standing = "proven"
-	// Asserted by the issuer of a certificate or document, or by who else vouches for the
-	// machine.
+	// Asserted by the issuer of a certificate or document, or by anyone else who vouches for
+	// the machine.
 	Asserted Standing = "asserted"
 	// Vouched for by the control plane's own Authorizer.
 	Vouched Standing = "vouched"
@@ -81,8 +79,8 @@ const (
 	Claimed Standing = "claimed"
 )
 
-// rank orders the standings that evidence can give. Nobody's evidence is the control
-// plane's own word.
+// rank orders the standings that evidence can give. No evidence is the control plane's own
+// word.
 func (s Standing) rank() int {
 	return slices.Index([]Standing{Claimed, Asserted, Proven}, s)
 }
@@ -100,8 +98,8 @@ func (s Standing) atMost(most Standing) Standing {
 	return s
 }
 
-// Fact is one statement about a node with its standing: Name says what it is
-// about, Value what it says, both for people.
+// Fact is one statement about a node with its standing: Name says what it is about and Value
+// what it says, both for human readers.
 type Fact struct {
 	Standing Standing
 	Name     string
@@ -111,9 +109,8 @@ type Fact struct {
 // String returns the fact in one line, for example "proven: request 3f0a…".
 func (f Fact) String() string { return string(f.Standing) + ": " + f.Name + " " + f.Value }
 
-// Facts lists what is known, with its standing, in a fixed order: the difference
-// between what was proven, what an issuer asserts, what the authorizer vouched
-// for and what the node claims.
+// Facts lists what is known, with its standing, in a fixed order. It shows what was proven,
+// what an issuer asserts, what the authorizer vouched for and what the node claims.
 func (r *Result) Facts() []Fact {
 	facts := []Fact{{r.MachineStanding, "machine", string(r.Machine)}}
 	if r.facts != nil {
@@ -140,10 +137,10 @@ func (r *Result) Facts() []Fact {
 	return facts
 }
 
-// Verified returns what the issuer of the certificate needs to know. It returns nil
-// until the [Authorizer] has decided, and so inside of Authorize, at [StageHello], since
-// nothing may be issued for a hello, and for a Result that no [Verifier] made. Changing
-// the Result changes nothing in it.
+// Verified returns what the issuer of the certificate needs to know. It returns nil until the
+// [Authorizer] has decided (and so inside Authorize), at [StageHello], since nothing may be
+// issued for a hello, and for a Result that no [Verifier] made. Changing the Result changes
+// nothing in it.
 func (r *Result) Verified() *csr.Verified {
 	if r.verified == nil {
 		return nil
@@ -153,8 +150,8 @@ func (r *Result) Verified() *csr.Verified {
 	return &v
 }
 
-// NewResult returns a Result of a request that the policy has passed, with nothing known
-// of the machine yet, so that an [Authorizer] can be tested: fill in the fields that it
+// NewResult returns a Result for a request that the policy has passed, with nothing known
+// about the machine yet, so that an [Authorizer] can be tested: fill in the fields that it
 // looks at and call [Admit].
 func NewResult(stage Stage, checked *csr.Checked) *Result {
 	r := &Result{Stage: stage, checked: checked}
@@ -169,12 +166,12 @@ func NewResult(stage Stage, checked *csr.Checked) *Result {
 type Road int
 
 const (
-	// RoadAK is the road of the AK certificate: the certificate of a TPM's attestation
-	// key chains to roots that the control plane chose. That the key is restricted and
-	// lives in a TPM is its issuer's word.
+	// RoadAK is the road of the AK certificate: the certificate of a TPM's attestation key
+	// chains to roots that the control plane chose. That the key is restricted and lives in a
+	// TPM is its issuer's word.
 	RoadAK = Road(message.RoadAK)
-	// RoadEK is the road of a TPM's endorsement key and of a credential that only the TPM
-	// of that key opens.
+	// RoadEK is the road of a TPM's endorsement key and of a credential that only the TPM with
+	// that key can open.
 	RoadEK = Road(message.RoadEK)
 	// RoadDocument is the road of a document that a platform signs about one of its
 	// machines.

@@ -29,19 +29,19 @@ type VerifierConfig struct {
 	ClusterIDs []string
 	// KeyRing holds the challenge keys.
 	KeyRing *KeyRing
-	// Kinds are the kinds of evidence that are taken, at least one, each of another
-	// provider. The signer name of a request selects one, and so do hellos, each under its
-	// own [csr.SignerChallenge]. Under Kubernetes' own signers, whose names select none,
-	// the block KUBELET AUTHENTICATOR ATTESTATION PROVIDER does.
+	// Kinds are the kinds of evidence that are accepted: at least one, each from a different
+	// provider. The signer name of a request selects one, and so does that of a hello: each
+	// kind has its own [csr.SignerChallenge]. Under Kubernetes' own signers, whose names
+	// select none, the block KUBELET AUTHENTICATOR ATTESTATION PROVIDER selects it.
 	Kinds []Kind
 	// Policy is the node policy. Its signer names are the target signers. It is copied.
 	Policy *csr.Policy
-	// Authorizer decides about membership. An [AuthorizerChecker] is asked whether it
-	// fits the roads that are open.
+	// Authorizer decides about membership. An [AuthorizerChecker] is asked whether it fits the
+	// open roads.
 	Authorizer Authorizer
 
-	// Window is how long a challenge can be answered, at most one hour, in whole
-	// seconds; zero means 10 minutes.
+	// Window is how long a challenge can be answered, at most one hour, in whole seconds; zero
+	// means 10 minutes.
 	Window time.Duration
 	// RequireTPMResident refuses keys that are not shown to live in a TPM. Requests for
 	// recovery certificates need one in any case.
@@ -50,23 +50,22 @@ type VerifierConfig struct {
 	Now func() time.Time
 }
 
-// Verifier is the control plane's side: it challenges hellos and verifies
-// answers. It keeps no state between the two but the key ring, so that any
-// replica verifies what another one challenged. It is made once and is safe for
-// use from many goroutines.
+// Verifier is the control plane's side: it challenges hellos and verifies answers. Between the
+// two it keeps no state except the key ring, so any replica can verify what another one
+// challenged. It is made once and is safe for use from many goroutines.
 type Verifier struct {
 	c     VerifierConfig
 	kinds []*openKind
 }
 
-// openKind is a kind with what it said of itself.
+// openKind is a kind with what it said about itself.
 type openKind struct {
 	Kind
 	Description
 	challengeSigner string
 }
 
-// NewVerifier checks the configuration and returns a verifier. The error matches
+// NewVerifier checks the configuration and returns a verifier. An error matches
 // [refusal.CheckConfig] and names the field.
 func NewVerifier(c VerifierConfig) (*Verifier, error) {
 	if err := c.check(); err != nil {
@@ -125,7 +124,7 @@ func (c *VerifierConfig) check() error {
 	return nil
 }
 
-// newOpenKind asks a kind what it is and checks that.
+// newOpenKind asks a kind what it is and checks the answer.
 func newOpenKind(k Kind) (*openKind, error) {
 	if typednil.Is(k) {
 		return nil, errors.New("a nil Kind")
@@ -171,7 +170,7 @@ func newOpenKind(k Kind) (*openKind, error) {
 	return o, nil
 }
 
-// road returns the description of a road, nil for one that is not open.
+// road returns the description of a road, or nil for one that is not open.
 func (k *openKind) road(r Road) *OpenRoad {
 	n := slices.IndexFunc(k.Roads, func(o OpenRoad) bool { return o.Road == r })
 	if n < 0 {
@@ -189,12 +188,11 @@ const (
 	// CheckProvider: the request carries no evidence, or evidence of a provider
 	// or version that this verifier does not speak.
 	CheckProvider Check = "provider"
-	// CheckStatements: the bundle does not hold exactly the statements of a hello
-	// or of an answer, in their order.
+	// CheckStatements: the bundle does not hold exactly the statements of a hello or of an
+	// answer, in order.
 	CheckStatements Check = "bundle-statements"
-	// CheckHelloSigner: a request is filed under another signer name than the one
-	// for challenges. It is somebody else's to decide: always together with
-	// [csr.ErrRetry].
+	// CheckHelloSigner: a request is filed under a signer name other than the one for
+	// challenges. It is for somebody else to decide: always together with [csr.ErrRetry].
 	CheckHelloSigner Check = "hello-signer"
 	// CheckHelloExpired: a hello is older than 5 minutes. The node files
 	// again.
@@ -211,11 +209,11 @@ var errNotMade = errors.New("attest: no request, or a verifier that NewVerifier 
 // The request is the object as it was filed: on Kubernetes under the challenge
 // signer, elsewhere a [csr.Request] with the same fields.
 //
-// It checks the node policy for the target signer, the request's signature, what the kind
-// of evidence can check before there is an answer, and membership as far as it is known. A
-// refusal is an [*Error] or a [csr.Errors]; what could not be decided wraps
-// [csr.ErrRetry]. [csr.Decide] turns the error into a decision; a challenge becomes
-// one by [ChallengeDecision].
+// It checks the node policy for the target signer, the request's signature, what the kind of
+// evidence can check before there is an answer, and membership as far as it is known. A
+// refusal is an [*Error] or a [csr.Errors]; what could not be decided wraps [csr.ErrRetry].
+// [csr.Decide] turns the error into a decision; [ChallengeDecision] turns a challenge into
+// one.
 func (v *Verifier) Challenge(ctx context.Context, request *csr.Request) ([]byte, error) {
 	return v.challenge(ctx, request.Parsed())
 }
@@ -266,7 +264,7 @@ func (v *Verifier) challenge(ctx context.Context, parsed *csr.Parsed) ([]byte, e
 	if err := r.accept(kind, p, q, found); err != nil {
 		return nil, err
 	}
-	// A claim that evidence will come for is not asked about before it has.
+	// A claim whose evidence is yet to come is not asked about before it has come.
 	if r.Road != RoadDocument {
 		if err := Admit(ctx, v.c.Authorizer, r, request); err != nil {
 			return nil, err
@@ -275,8 +273,7 @@ func (v *Verifier) challenge(ctx context.Context, parsed *csr.Parsed) ([]byte, e
 	return v.makeChallenge(ctx, kind, hello, q, v.expected(r, p, request), created)
 }
 
-// checkHelloObject checks signer name and age, and returns the kind and the time of
-// creation.
+// checkHelloObject checks signer name and age, and returns the kind and the creation time.
 func (v *Verifier) checkHelloObject(request *csr.Request, now time.Time) (*openKind, time.Time, error) {
 	n := slices.IndexFunc(v.kinds, func(k *openKind) bool { return k.challengeSigner == request.Spec.SignerName })
 	if n < 0 {
@@ -322,7 +319,7 @@ func (v *Verifier) checkRoadAndCluster(k *openKind, road Road, clusterID string)
 	return nil
 }
 
-// inquiry is what the kind is given to decide by.
+// inquiry is what the kind is given to decide with.
 func (v *Verifier) inquiry(r *Result, budget *Budget, now time.Time) *Inquiry {
 	return &Inquiry{Now: now, Machine: r.checked.Machine(), Key: r.Key, Budget: budget,
 		RequireTPMResident: v.c.RequireTPMResident || r.Purpose == csr.PurposeRecovery}
@@ -336,8 +333,8 @@ func (q *Inquiry) checkSignature(ctx context.Context, checked *csr.Checked) erro
 	return checked.CheckSignature()
 }
 
-// startResult begins a result with what the request and its evidence say. A kind must
-// present a machine of the road that the message is on.
+// startResult begins a result with what the request and its evidence say. A kind must present
+// a machine on the road that the message is on.
 func (v *Verifier) startResult(stage Stage, checked *csr.Checked, signerName string, k *openKind, road Road, p *Presented) (*Result, error) {
 	if p == nil || p.Road != road || len(p.MachineKey) == 0 || (len(p.AKName) > 0) != (road == RoadEK) {
 		return nil, k.fault("a machine of another road", road.String())

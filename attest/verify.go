@@ -15,11 +15,9 @@ import (
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-// Checks of the binding. The node makes the first group too, against its own
-// values.
+// Checks of the binding. The node also makes those in the first group, against its own values.
 const (
-	// CheckBindingRoad: the binding is for another road, or for one that is not
-	// configured.
+	// CheckBindingRoad: the binding is for another road, or for one that is not configured.
 	CheckBindingRoad Check = "binding-road"
 	// CheckBindingCluster: it is for another cluster.
 	CheckBindingCluster Check = "binding-cluster"
@@ -48,20 +46,18 @@ const (
 	CheckAnswerOld Check = "answer-old"
 )
 
-// Verify checks an answer and returns what it proves. The answer alone is
-// needed: hello and challenge are not kept. The checks run in this order, cheap
-// ones first, and the first that fails is the error: size and encoding, node
-// policy, the rebuilt binding, its times and key, the kind's statements and the qualifying
-// data that they cover, the request's own signature, the signatures of the statements and
-// the trust in the machine, membership.
+// Verify checks an answer and returns what it proves. Only the answer is needed: hello and
+// challenge are not kept. The checks run in this order, cheap ones first, and the first that
+// fails is the error: size and encoding, node policy, the rebuilt binding, its times and key,
+// the kind's statements and the qualifying data that they cover, the request's own signature,
+// the signatures of the statements and the trust in the machine, membership.
 //
 // A refusal is an [*Error] or a [csr.Errors]; what could not be decided
 // wraps [csr.ErrRetry]. [csr.Decide] turns the error into a decision. The
 // certificate is issued with [Result.Checked] and [Result.Verified].
 //
-// An answer that is filed again inside its window verifies again: it is for the
-// same key and the same request, so nobody gains by it, and no list of used
-// challenges is kept.
+// An answer that is filed again within its window verifies again: it is for the same key and
+// the same request, so nobody gains by it, and no list of used challenges is kept.
 func (v *Verifier) Verify(ctx context.Context, request *csr.Request) (*Result, error) {
 	return v.verify(ctx, request.Parsed())
 }
@@ -122,8 +118,8 @@ func (v *Verifier) verify(ctx context.Context, parsed *csr.Parsed) (*Result, err
 	return r, nil
 }
 
-// kindOf is the kind that the signer name selects, or, under a signer of Kubernetes' own,
-// the block of the provider.
+// kindOf is the kind that the signer name selects or, under one of Kubernetes' own signers,
+// the kind that the provider block selects.
 func (v *Verifier) kindOf(signerName, block string) (*openKind, error) {
 	provider := csr.ProviderOf(signerName)
 	n := slices.IndexFunc(v.kinds, func(k *openKind) bool {
@@ -132,7 +128,7 @@ func (v *Verifier) kindOf(signerName, block string) (*openKind, error) {
 	if n >= 0 {
 		return v.kinds[n], nil
 	}
-	if provider == "" && len(v.kinds) == 1 { // whose error names what it wants
+	if provider == "" && len(v.kinds) == 1 { // the error of this one names what it wants
 		return v.kinds[0], nil
 	}
 	names := make([]string, len(v.kinds))
@@ -153,10 +149,10 @@ func (v *Verifier) recall(q *Inquiry, k *openKind, echo *message.Binding, bindin
 	return nil
 }
 
-// checkBinding rebuilds the binding from what the verifier knows itself, and compares
-// the echo with it. A binding has one encoding alone, so that two with the same fields
-// are the same bytes; what only the challenge knew is authentic once a statement covers
-// the secret that is derived from these bytes.
+// checkBinding rebuilds the binding from what the verifier itself knows, and compares the echo
+// with it. A binding has only one encoding, so two with the same fields are the same bytes.
+// What only the challenge knew is authentic once a statement covers the secret that is derived
+// from these bytes.
 func (v *Verifier) checkBinding(k *openKind, answer AnswerEvidence, r *Result, p *Presented, request *csr.Request, now time.Time) (*message.Binding, error) {
 	echo, err := echoOf(answer)
 	if err != nil {
@@ -176,7 +172,8 @@ func (v *Verifier) checkBinding(k *openKind, answer AnswerEvidence, r *Result, p
 	return echo, nil
 }
 
-// echoOf is the Binding that an answer echoes. The kinds of this module have parsed it.
+// echoOf is the Binding that an answer echoes. The kinds in this module have already parsed
+// it.
 func echoOf(answer AnswerEvidence) (*message.Binding, error) {
 	if read, ok := answer.(interface{ Echo() *message.Binding }); ok {
 		return read.Echo(), nil
@@ -184,8 +181,8 @@ func echoOf(answer AnswerEvidence) (*message.Binding, error) {
 	return message.ParseBinding(answer.Binding())
 }
 
-// compareBindings names the first field that differs, of those that both sides know by
-// themselves. The requester is the verifier's alone.
+// compareBindings names the first field that differs, of those that both sides know
+// independently. Only the verifier knows the requester.
 func compareBindings(got, want *message.Binding) error {
 	differ := func(check Check, got, want string) error {
 		return &Error{Check: check, Got: got, Want: refusal.OrNothing(want)}
@@ -218,8 +215,8 @@ func checkWindow(b *message.Binding) error {
 	return nil
 }
 
-// checkTimes holds the window against the answer's time of creation T:
-// issuedAt − 60 s ≤ T ≤ notAfter ≤ issuedAt + 1 h, and now − T ≤ 1 h.
+// checkTimes checks the window against the answer's creation time T: issuedAt − 60 s ≤ T ≤
+// notAfter ≤ issuedAt + 1 h, and now − T ≤ 1 h.
 func checkTimes(b *message.Binding, request *csr.Request, now time.Time) error {
 	if err := checkWindow(b); err != nil {
 		return err
@@ -242,7 +239,7 @@ func checkTimes(b *message.Binding, request *csr.Request, now time.Time) error {
 	return nil
 }
 
-// createdAt is the server-set creation time, or the clock where there is none.
+// createdAt is the creation time set by the server, or the current time if there is none.
 func createdAt(request *csr.Request, now time.Time) (time.Time, error) {
 	created := request.Metadata.CreationTimestamp
 	if created.IsZero() {

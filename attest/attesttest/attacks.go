@@ -23,8 +23,8 @@ func (w *World) honestRequests() []Attack {
 	}
 }
 
-// requestAttacks are those of the vectors on requests and their PEM, the evidence being
-// for the changed request, and what there is no vector of.
+// requestAttacks are the attacks of the vectors on requests and their PEM, with evidence for
+// the changed request, and those for which there is no vector.
 func (w *World) requestAttacks() []Attack {
 	var out []Attack
 	for _, t := range w.bench.RequestTables() {
@@ -107,7 +107,7 @@ func (w *World) evidenceAttacks() []Attack {
 	}
 }
 
-// filedAgain takes an honest request and lets a day pass, for good.
+// filedAgain takes an honest request and lets a day pass, permanently.
 func filedAgain(ctx context.Context, a *attempt) (*csr.Request, error) {
 	request, err := honest(wish{})(ctx, a)
 	if err != nil {
@@ -151,12 +151,12 @@ func onBundle(how func(*csr.Bundle)) func(*forge.Asked) {
 	return func(a *forge.Asked) { a.OnBundle(how) }
 }
 
-// wish is what an applicant asks for. The zero value is node-1, which asks for a
-// client certificate with a bootstrap token.
+// wish is what an applicant asks for. The zero value is node-1 asking for a client certificate
+// with a bootstrap token.
 type wish struct {
 	machine string                                                                           // "" is MachineOne
 	good    func() *forge.Asked                                                              // nil is a bootstrap token for a client certificate
-	change  func(*forge.Asked)                                                               // of it
+	change  func(*forge.Asked)                                                               // of good's result
 	pem     func(string) string                                                              // changes the PEM
 	prove   func(ctx context.Context, a *attempt, applicant *Applicant) (*csr.Bundle, error) // nil is honest evidence
 }
@@ -215,9 +215,8 @@ func (i wish) make(ctx context.Context, a *attempt) (*csr.Request, error) {
 	})
 }
 
-// prove makes honest evidence. For TPM evidence the challenge is one of the world's
-// own making, so that a provider which refuses to challenge does not hide whether it
-// would have let the answer in.
+// prove makes honest evidence. For TPM evidence the world makes its own challenge, so that a
+// provider that refuses to challenge does not hide whether it would have let the answer in.
 func (a *attempt) prove(ctx context.Context, applicant *Applicant) (*csr.Bundle, error) {
 	if a.options.Prove != nil {
 		return a.options.Prove(ctx, a.provider, applicant)
@@ -225,8 +224,8 @@ func (a *attempt) prove(ctx context.Context, applicant *Applicant) (*csr.Bundle,
 	return a.try(ctx).On(applicant.Machine, applicant.join).Bundle(), nil
 }
 
-// honest makes a wish with evidence that comes of the provider's own challenge, where
-// it has one.
+// honest makes a wish with evidence that results from the provider's own challenge, if it has
+// one.
 func honest(i wish) func(context.Context, *attempt) (*csr.Request, error) {
 	i.prove = func(ctx context.Context, a *attempt, applicant *Applicant) (*csr.Bundle, error) {
 		switch {
@@ -240,7 +239,7 @@ func honest(i wish) func(context.Context, *attempt) (*csr.Request, error) {
 	return i.make
 }
 
-// try is the attempt for package forge.
+// try is the attempt in the form that package forge takes.
 func (a *attempt) try(ctx context.Context) *forge.Try {
 	t := &forge.Try{Bench: a.bench, Road: a.road, Challenge: func(hello *csr.Request) (*message.Challenge, error) {
 		der, err := a.challenge(ctx, hello)
@@ -265,7 +264,7 @@ func (a *attempt) challenge(ctx context.Context, hello *csr.Request) ([]byte, er
 	return challenger.Challenge(ctx, hello.Parsed())
 }
 
-// asked is an attack that is a wish.
+// asked is an attack that consists of a wish.
 func asked(class, name, what string, i wish) Attack {
 	return Attack{Name: name, Class: class, Description: what, make: i.make}
 }

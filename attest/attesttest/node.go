@@ -35,11 +35,11 @@ const (
 	NodeName = "node-1"
 	// ProviderID is its provider ID.
 	ProviderID = "sim://attesttest/node-1"
-	// TokenID is the bootstrap token with which a node comes.
+	// TokenID is the bootstrap token that a node uses.
 	TokenID = "attest"
 )
 
-// NodeOptions say what node is wanted. Each zero field is a sensible default.
+// NodeOptions say which node is wanted. Each zero field is a sensible default.
 type NodeOptions struct {
 	// Name is the node's name; "" means [NodeName].
 	Name string
@@ -47,24 +47,23 @@ type NodeOptions struct {
 	ProviderID string
 	// ClusterID is the cluster that it means to join; "" means [ClusterID].
 	ClusterID string
-	// TPM is the node's; nil means a new in-process simulator, which the node then
-	// closes.
+	// TPM is the node's TPM; nil means a new in-process simulator, which the node then closes.
 	TPM *tpmsim.TPM
 	// TPMOptions are for that simulator.
 	TPMOptions tpmsim.Options
-	// AK says where the attestation key comes from. The zero value is the RSA key
-	// of Google Compute Engine's NV indexes, with which tpmsim provisions its TPMs.
+	// AK says where the attestation key comes from. The zero value is the RSA key from Google
+	// Compute Engine's NV indexes, with which tpmsim provisions its TPMs.
 	AK tpmkind.AKSource
-	// Road is the one that the node goes; zero is attest.RoadAK.
+	// Road is the one that the node takes; zero is attest.RoadAK.
 	Road attest.Road
 	// EK says where the endorsement key comes from, on attest.RoadEK. The zero value
 	// is tpm.EKRSA2048(), with which tpmsim provisions its TPMs.
 	EK tpmkind.EKOrigin
-	// BareEK has the node present the EK without a certificate; the control plane then
-	// has it on its list.
+	// BareEK makes the node present the EK without a certificate; the control plane then has
+	// it on its list.
 	BareEK bool
-	// Certificates are those of the AK, on attest.RoadEK of the EK, DER, leaf first;
-	// nil means the one in NV and the CA's intermediate.
+	// Certificates are those of the AK or, on attest.RoadEK, of the EK, DER, leaf first; nil
+	// means the one in NV and the CA's intermediate.
 	Certificates [][]byte
 	// Profile is that of the issuer of the AK certificate; the zero value means
 	// tpmcert.ProfileTCG.
@@ -91,14 +90,14 @@ type NodeOptions struct {
 // Node is a node with a TPM. Its fields may be changed between calls, for tests
 // of what must be refused.
 type Node struct {
-	// NodeOptions are what the node was made of, with everything filled in: Key is the TLS
+	// NodeOptions are what the node was made from, with everything filled in: Key is the TLS
 	// key, wherever it lives.
 	NodeOptions
-	// Shared is the way to the TPM which everything else of the node uses.
+	// Shared is the access to the TPM that everything else in the node uses.
 	Shared *tpmkey.Shared
 	// Attester makes the node's messages.
 	Attester *attest.Attester
-	// Certified is the TLS key as the TPM is shown it.
+	// Certified is the TLS key as it is presented to the TPM.
 	Certified tpmkey.Certifiable
 	// Subject is what the node's messages are bound to; Subject.Request is the
 	// PKCS#10 request.
@@ -111,8 +110,8 @@ type Node struct {
 	closes []io.Closer // in this order
 }
 
-// NewNode returns a node and closes it when the test ends. It fails the test if
-// there is no TPM to be had.
+// NewNode returns a node and closes it when the test ends. It fails the test if no TPM is
+// available.
 func NewNode(t testing.TB, opts NodeOptions) *Node {
 	t.Helper()
 	n := opened[*Node](t)(OpenNode(opts))
@@ -124,7 +123,7 @@ func NewNode(t testing.TB, opts NodeOptions) *Node {
 	return n
 }
 
-// opened is what an Open function returned, for the New function beside it.
+// opened is what an Open function returned, for the corresponding New function.
 func opened[T any](t testing.TB) func(T, error) T {
 	t.Helper()
 	return func(v T, err error) T {
@@ -201,8 +200,7 @@ func (n *Node) prepareKey() {
 	n.Certified = forge.Must(tpmkey.SoftwareKey(n.Key))
 }
 
-// Close closes what the node opened: its key in the TPM, and the TPM if it was
-// not given one.
+// Close closes what the node opened: its key in the TPM, and the TPM if none was given.
 func (n *Node) Close() error {
 	var errs []error
 	for _, c := range n.closes {
@@ -235,8 +233,7 @@ func (n *Node) Answer(ctx context.Context, challenge []byte, created time.Time) 
 	return n.Object(spec, created), nil
 }
 
-// Object returns the object that the API server would keep of a spec that this node
-// files.
+// Object returns the object that the API server would keep for a spec that this node files.
 func (n *Node) Object(spec *csr.Spec, created time.Time) *csr.Request {
 	r := &csr.Request{
 		APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest",

@@ -25,10 +25,10 @@ import (
 // goroutines.
 type ControlPlane struct {
 	Verifier *attest.Verifier
-	// Config is what Verifier was made of, for a second verifier that shares the
-	// key ring or differs in one thing.
+	// Config is what Verifier was made from, for a second verifier that shares the key ring or
+	// differs in one thing.
 	Config attest.VerifierConfig
-	// TPM is what the one kind of evidence in Config was made of.
+	// TPM is what the one kind of evidence in Config was made from.
 	TPM tpm.KindConfig
 	// Ring is the key ring, with one key.
 	Ring *attest.KeyRing
@@ -41,10 +41,10 @@ type ControlPlane struct {
 	shift      time.Duration              // of the clock
 }
 
-// NewControlPlane returns a control plane that trusts the issuers of the given
-// nodes' AK or EK certificates, each under the node's Profile or EKProfile, and EKs
-// that come without one; and admits these nodes, each as the machine that its AK
-// certificate names or its EK is. It opens the roads that these nodes go.
+// NewControlPlane returns a control plane that trusts the issuers of the given nodes' AK or EK
+// certificates, each under the node's Profile or EKProfile, and EKs that come without one. It
+// admits these nodes, each as the machine that its AK certificate names or that its EK is. It
+// opens the roads that these nodes take.
 func NewControlPlane(t testing.TB, nodes ...*Node) *ControlPlane {
 	t.Helper()
 	return opened[*ControlPlane](t)(OpenControlPlane(nodes...))
@@ -104,8 +104,8 @@ func (c *ControlPlane) Advance(d time.Duration) {
 	c.locked(func() { c.shift += d })
 }
 
-// addIssuer trusts a node's issuer of AK certificates. Nodes of one profile have one
-// issuer, with the roots of them all.
+// addIssuer trusts a node's issuer of AK certificates. Nodes with the same profile share one
+// issuer, with the roots of all of them.
 func (c *ControlPlane) addIssuer(n *Node) {
 	for i := range c.TPM.AKIssuers {
 		if known := &c.TPM.AKIssuers[i]; reflect.DeepEqual(known.Profile, n.Profile) {
@@ -116,9 +116,9 @@ func (c *ControlPlane) addIssuer(n *Node) {
 	c.TPM.AKIssuers = append(c.TPM.AKIssuers, tpmcert.Issuer{Roots: n.Roots(), Profile: n.Profile})
 }
 
-// Admit makes a node known: its name, its provider ID and the identity of its
-// machine. It reads the certificate, or the EK, out of a hello. For a node that is known
-// already it replaces what was known.
+// Admit makes a node known: its name, its provider ID and the identity of its machine. It
+// reads the certificate, or the EK, from a hello. For a node that is already known it replaces
+// what was known.
 func (c *ControlPlane) Admit(n *Node) error {
 	identity, err := n.identity()
 	if err != nil {
@@ -174,7 +174,7 @@ type inventory struct {
 
 var errDown = errors.New("attesttest: the inventory does not answer")
 
-// locked changes what the mutex guards, the clock of its owner too.
+// locked changes what the mutex guards, including its owner's clock.
 func (i *inventory) locked(change func()) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

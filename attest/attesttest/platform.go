@@ -21,27 +21,27 @@ const PlatformProvider = "platform"
 // 5 minutes.
 const CheckPlatform attest.Check = "platform-document"
 
-// platformLifetime is how long a document is good for.
+// platformLifetime is how long a document is valid.
 const platformLifetime = 5 * time.Minute
 
-// Platform signs documents about machines, as a cloud does, for tests of joins by
-// documents: the one place in which there is something to forge is its key. A document is
-// JSON with the machine, the value, the time and an Ed25519 signature over the rest.
+// Platform signs documents about machines, as a cloud does, for tests of joins by documents.
+// Its key is the only thing that an attacker would have to forge. A document is JSON with the
+// machine, the value, the time and an Ed25519 signature over the rest.
 //
 //	platform := attesttest.NewPlatform(t)
 //	kind, err := platform.Kind() // for attest.VerifierConfig.Kinds
 //	prover, err := document.NewProver(attesttest.PlatformProvider, platform.Machine("machine-1"))
 //
-// It is itself the [document.Platform] of its kind.
+// A Platform is itself the [document.Platform] of its kind.
 type Platform struct {
-	// Now is the clock that documents are signed by; nil means time.Now. It is not to be
-	// changed once the Platform is in use.
+	// Now is the clock used to sign documents; nil means time.Now. It must not be changed once
+	// the Platform is in use.
 	Now func() time.Time
 
 	key ed25519.PrivateKey
 }
 
-// NewPlatform makes a platform with a key of its own.
+// NewPlatform makes a platform with its own key.
 func NewPlatform(t testing.TB) *Platform {
 	t.Helper()
 	return opened[*Platform](t)(OpenPlatform())
@@ -53,8 +53,8 @@ func OpenPlatform() (*Platform, error) {
 	return &Platform{key: key}, err
 }
 
-// Kind is the kind of evidence that takes this platform's documents. They cover all 32
-// bytes of qualifying data.
+// Kind is the kind of evidence that accepts this platform's documents. They cover all 32 bytes
+// of qualifying data.
 func (p *Platform) Kind() (*document.Kind, error) {
 	return document.NewKind(document.KindConfig{Provider: PlatformProvider, Identities: []string{PlatformProvider},
 		ValueSize: sha256.Size, Platform: p})
@@ -91,8 +91,8 @@ func (d platformDocument) signed() ([]byte, error) {
 	return json.Marshal(d)
 }
 
-// Sign returns a document about a machine over a value of any size: what an attacker has
-// the platform sign, too.
+// Sign returns a document about a machine over a value of any size: an attacker can have the
+// platform sign such a document too.
 func (p *Platform) Sign(machine string, value []byte) ([]byte, error) {
 	now := time.Now
 	if p.Now != nil {
@@ -107,7 +107,7 @@ func (p *Platform) Sign(machine string, value []byte) ([]byte, error) {
 	return json.Marshal(d)
 }
 
-// Read reads a document and verifies nothing. The error is an [*attest.Error] with
+// Read reads a document and verifies nothing. An error is an [*attest.Error] with
 // [CheckPlatform].
 func (p *Platform) Read(data []byte) (*document.Claims, error) {
 	d, err := readPlatformDocument(data)
@@ -117,9 +117,8 @@ func (p *Platform) Read(data []byte) (*document.Claims, error) {
 	return d.claims(), nil
 }
 
-// Verify verifies the signature of a document, and that it was signed within the
-// 5 minutes before now. The error is an [*attest.Error] with [CheckPlatform], or the
-// budget's.
+// Verify verifies the signature of a document, and that it was signed within the 5 minutes
+// before now. An error is an [*attest.Error] with [CheckPlatform], or the budget's.
 func (p *Platform) Verify(ctx context.Context, data []byte, now time.Time, budget *attest.Budget) (*document.Claims, error) {
 	d, err := readPlatformDocument(data)
 	if err != nil {
@@ -138,7 +137,7 @@ func (p *Platform) Verify(ctx context.Context, data []byte, now time.Time, budge
 	return d.claims(), nil
 }
 
-// readPlatformDocument reads the one spelling of a document, so that there is only one.
+// readPlatformDocument reads a document in its one spelling, and refuses any other.
 func readPlatformDocument(data []byte) (*platformDocument, error) {
 	d := &platformDocument{}
 	err := json.Unmarshal(data, d)

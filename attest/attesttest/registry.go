@@ -20,16 +20,16 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// A RegistryMaker makes one new and empty registry with the given clock, and
-// returns one or several handles on it, all on the same records: what two replicas
-// of a control plane would have. It fails the test itself if it cannot.
+// A RegistryMaker makes one new and empty registry with the given clock, and returns one or
+// more handles to it, all on the same records: what two replicas of a control plane would
+// have. It fails the test itself if it cannot.
 type RegistryMaker func(t testing.TB, now func() time.Time) []membership.Registry
 
-// RunRegistry holds an implementation of membership.Registry against the contract that
-// is written there. Each check is a subtest with a registry of its own, named after
-// what must hold; calls go through the handles in turn. What is returned and what can be
-// looked up afterwards is held against the rules ([membership.Held]), in memory. It does
-// not see whether records survive the end of a process: that is for a test that ends one.
+// RunRegistry checks an implementation of membership.Registry against the contract documented
+// there. Each check is a subtest with a registry of its own, named after what must hold; calls
+// go through the handles in turn. What is returned, and what can be looked up afterwards, is
+// compared with the rules ([membership.Held]), in memory. It does not see whether records
+// survive the end of a process: that needs a test that ends one.
 func RunRegistry(t *testing.T, newRegistry RegistryMaker) {
 	t.Helper()
 	for _, check := range registryChecks {
@@ -80,7 +80,7 @@ type registryRun struct {
 	turn    int
 	keys    map[registryKey]bool // what was named, to be looked up
 	seen    map[string]twin      // by their labels in the steps
-	// versions are those that the registry has given, by those that the rules have.
+	// versions maps the versions that the rules have to those that the registry has given.
 	versions map[string]string
 
 	mu sync.Mutex
@@ -112,12 +112,12 @@ func (r *registryRun) failf(format string, args ...any) {
 	panic(registryFault{fmt.Errorf(format, args...)})
 }
 
-// registryCall is a call of the registry under test, or, side 1, of the rules.
+// registryCall is a call of the registry under test or, for side 1, of the rules.
 type registryCall func(registry membership.Registry, side int) (*membership.Record, error)
 
 // do makes a call of the registry and of the rules, which must be refused by a check, or
-// succeed where it is nil. Both must say the same, then and when everything is looked up.
-// What a bad argument's error is does not matter.
+// succeed if want is nil. Both must agree, in their results and when everything is looked up.
+// Which error a bad argument gives does not matter.
 func (r *registryRun) do(what string, want error, call registryCall) (out twin) {
 	var errs [2]error
 	for side, registry := range []membership.Registry{r.next(), r.rules} {
@@ -145,8 +145,8 @@ func (r *registryRun) do(what string, want error, call registryCall) (out twin) 
 	return out
 }
 
-// same compares a record with that of the rules. A change that has a new version there
-// must have one here that was never given before, and no other change.
+// same compares a record with that of the rules. A change that has a new version there must
+// have one here that was never given before, and no other change may have one.
 func (r *registryRun) same(what string, record twin) {
 	got, ruled := record[0], record[1]
 	if got == nil || ruled == nil {
@@ -188,14 +188,14 @@ func keysOf(c *membership.Claim) []registryKey {
 	return []registryKey{{"name", c.NodeName}, {"machine", string(c.Machine)}, {"uid", c.MachineUID}}
 }
 
-// about has records looked up by these keys from now on.
+// about makes lookUp look records up by these keys from now on.
 func (r *registryRun) about(keys []registryKey) {
 	for _, key := range keys {
 		r.keys[key] = true
 	}
 }
 
-// lookUp compares all that can be looked up, through every handle.
+// lookUp compares everything that can be looked up, through every handle.
 func (r *registryRun) lookUp() {
 	for key := range r.keys {
 		ruled, _ := key.find(context.Background(), r.rules)
@@ -233,19 +233,19 @@ func registryClaim(node, machine string) membership.Claim {
 //	wait 1m
 //	stale a           bind, rebind and adopt, all refused: a is not the record of now
 //
-// A step that begins with "a=" labels what it returns. "node=", "machine=", "uid=" and
-// "pid=" replace what a claim has by itself, "for=" the minute. "cert=1" has bind record the
-// certificate 1 of the claim, to the last end or what "ends=" says, "request=1" the request
-// that the certificate is for, and "nodeuid=" its Node UID. "!name" says that the step is
-// refused by the check registry-name, "!any" that it is somehow.
+// A step that begins with "a=" labels what it returns. "node=", "machine=", "uid=" and "pid="
+// replace what a claim has by default, "for=" the minute. "cert=1" makes bind record the
+// certificate 1 of the claim, until the last end or what "ends=" says; "request=1" sets the
+// request that the certificate is for, and "nodeuid=" its Node UID. "!name" says that the step
+// is refused by the check registry-name, "!any" that it is refused somehow.
 type registryStep struct {
 	label, op string
 	args      []string
 	set       map[string]string
-	want      error // nil where it succeeds
+	want      error // nil if it succeeds
 }
 
-// errAny is the refusal by any error.
+// errAny stands for a refusal by any error.
 var errAny = errors.New("any error")
 
 func parseRegistryStep(text string) *registryStep {
@@ -270,7 +270,7 @@ func parseRegistryStep(text string) *registryStep {
 	return s
 }
 
-// steps does what is written, one step after the other.
+// steps runs the steps in text, one after the other.
 func (r *registryRun) steps(text string) {
 	for step := range strings.FieldsFuncSeq(text, func(c rune) bool { return c == ';' || c == '\n' }) {
 		switch s := parseRegistryStep(step); s.op {
@@ -289,7 +289,7 @@ func (r *registryRun) steps(text string) {
 	}
 }
 
-// call is one call of a registry, about a record as it or the rules have it.
+// call is one call of a registry, about a record as the registry or the rules have it.
 func (r *registryRun) call(ctx context.Context, s *registryStep) registryCall {
 	seen, c := r.seen[s.args[0]], registryClaim(s.args[0], s.args[len(s.args)-1])
 	switch {
@@ -334,7 +334,7 @@ func (r *registryRun) call(ctx context.Context, s *registryStep) registryCall {
 	}
 }
 
-// issued is the record that a step gives to bind; nil where it gives none.
+// issued is the record that a step gives to bind, or nil if it gives none.
 func (s *registryStep) issued(c *membership.Claim, lastEnd, now time.Time) *csr.IssuedRecord {
 	n := s.set["cert"] + s.set["request"]
 	if n == "" {

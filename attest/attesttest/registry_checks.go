@@ -19,8 +19,8 @@ import (
 // longUID is a byte too long.
 var longUID = strings.Repeat("u", membership.MaxMachineUIDSize+1)
 
-// manyCertificates are steps that issue more certificates than a record has, the one that
-// ends first in the middle.
+// manyCertificates are steps that issue more certificates than a record holds, with the one
+// that ends first in the middle.
 func manyCertificates() (steps string) {
 	for i := range membership.MaxIssued + 1 {
 		steps += fmt.Sprintf("; a=bind a 24h cert=%d ends=%dm", i, 100+(i+membership.MaxIssued/2)%membership.MaxIssued)
@@ -39,9 +39,9 @@ var registryChecks = []registryCheck{
 	{"an empty registry has no records", "name 1; machine 1; uid 1", checkRegistryScope},
 	{"a claim is reserved, then bound", "a=reserve 1 1; b=bind a; bind b; join 2 2", nil},
 	{"a second machine does not get the name", "join 1 1; reserve 1 2 !name; join 2 2", nil},
-	// At once, as a refused claim reserves nothing.
+	// At once, because a refused claim reserves nothing.
 	{"a second name is not given to a machine", "join 1 1; reserve 2 1 !machine; join 2 2", nil},
-	// Who lost it is free for another name.
+	// The loser is free to take another name.
 	{"a reservation holds until its deadline", `a=reserve 1 1; reserve 1 2 !reserved; reserve 2 1 !reserved; wait 59s; reserve 1 2 !reserved
 		wait 1s; b=reserve 1 2; stale a; reserve 1 1 !reserved; bind b; join 3 1`, nil},
 	{"a machine is free at the deadline", "a=reserve 1 1; wait 1m; b=reserve 2 1; stale a; bind b; join 1 2", nil},
@@ -74,7 +74,7 @@ var registryChecks = []registryCheck{
 	// The machine is free at once, the name after the last second of its last certificate.
 	{"a name rests until its last certificate has expired", `a=join 1 1; bind a 1h; release 1; reserve 1 1 !resting; reserve 1 2 !resting
 		join 2 1; wait 1h; reserve 1 3 !resting; b=name 1; stale b; wait 1s; join 1 3`, nil},
-	// Released twice, it rests all the same.
+	// Even if it is released twice, it rests.
 	{"release is of one Machine UID", `a=join 1 1; bind a 1h; release 1 uid=other; release 1 uid=; release 2 uid=uid-of-node-1
 		release 1; release 1; reserve 1 1 !resting; join 3 3 uid=; release 3 uid=`, nil},
 	{"a record that was released changes nothing", "a=join 1 1; b=bind a 1h; c=reserve 2 2; release 1; release 2; stale b; stale c", nil},
@@ -83,8 +83,8 @@ var registryChecks = []registryCheck{
 		join 3 1; rebind c 2`, nil},
 	{"rebind refuses a machine of another name", `a=join 1 1; join 2 2; reserve 3 3; rebind a 2 !machine; rebind a 3 !reserved
 		wait 1m; rebind a 3`, nil},
-	// Who has a copy of a Machine's bootstrap data gets no second name with another machine.
-	// Two Machines without a UID are two.
+	// Anyone who has a copy of a Machine's bootstrap data gets no second name with another
+	// machine. Two Machines without a UID are two.
 	{"a second name is not given to a Machine UID", `a=reserve 1 1; reserve 2 2 uid=uid-of-node-1 !reserved; bind a
 		reserve 2 2 uid=uid-of-node-1 !machine-uid; join 2 2; join 3 3 uid=; join 4 4 uid=
 		reserve 5 5; wait 1m; join 6 6 uid=uid-of-node-5`, nil},
@@ -139,8 +139,8 @@ func checkRegistryContext(r *registryRun) {
 
 const registryRacers = 16
 
-// together runs what many do at once, each through one handle, and returns who was the
-// only one to succeed. The others must be refused as lost says.
+// together runs what many do at once, each through one handle, and returns the only one that
+// succeeded. The others must be refused as lost says.
 func (r *registryRun) together(what string, run func(int, membership.Registry) (*membership.Record, error), lost func(error) bool) (int, *membership.Record) {
 	results, errs := [registryRacers]*membership.Record{}, [registryRacers]error{}
 	var start, done sync.WaitGroup
@@ -170,12 +170,12 @@ func (r *registryRun) together(what string, run func(int, membership.Registry) (
 	return winner, results[winner]
 }
 
-// retried says of an error that it is a check's, and to be tried again.
+// retried returns whether an error is from the check and to be tried again.
 func retried(check attest.Check) func(error) bool {
 	return func(err error) bool { return errors.Is(err, check) && errors.Is(err, csr.ErrRetry) }
 }
 
-// checkRegistrySwap lets many bind one record from one version.
+// checkRegistrySwap lets many callers bind one record from one version.
 func checkRegistrySwap(r *registryRun) {
 	ctx, seen := context.Background(), r.seen["a"]
 	end := func(i int) time.Time { return r.in(time.Hour + time.Duration(i)*time.Minute) }
@@ -189,8 +189,7 @@ func checkRegistrySwap(r *registryRun) {
 	r.same("Bind", twin{got, ruled})
 }
 
-// raceFor lets many claims that are alike in one thing run at once. Nobody who lost is
-// stuck.
+// raceFor runs many claims that share one thing at once. No loser gets stuck.
 func raceFor(lost attest.Check, alike func(*membership.Claim)) func(*registryRun) {
 	return func(r *registryRun) {
 		ctx, claims := context.Background(), [registryRacers]membership.Claim{}

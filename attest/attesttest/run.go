@@ -26,8 +26,8 @@ const (
 	classHonest = "honest"
 )
 
-// Attack is one way in that a provider must not leave open. An honest request, which
-// it must let in, is one too, of class "honest".
+// Attack is one way in that a provider must not leave open. An honest request, which it must
+// let in, is also one, with class "honest".
 type Attack struct {
 	// Name says in a few words what was changed: lower case with hyphens, stable.
 	Name string
@@ -41,15 +41,15 @@ type Attack struct {
 
 func (a *Attack) honest() bool { return a.Class == classHonest }
 
-// Outcome is what became of one attack.
+// Outcome is the result of one attack.
 type Outcome struct {
 	Attack
 	// Issued says that a certificate was issued for it.
 	Issued bool
-	// Err is the refusal; nil where there was none.
+	// Err is the refusal; nil if there was none.
 	Err error
-	// Fault says what is wrong with the provider, in one sentence; "" where it did
-	// what it should.
+	// Fault says what is wrong with the provider, in one sentence; "" if it did what it
+	// should.
 	Fault string
 }
 
@@ -60,20 +60,19 @@ type attempt struct {
 	road     attest.Road
 }
 
-// Run tries a provider in its world: honest requests must get in, and none of the
-// attacks may. "In" means a certificate: what the provider verified goes to [csr.CA]
-// as a signer would hand it on. Each attack is a subtest, class/name, and one that
-// gets in fails it under that name.
+// Run tries a provider in its world: honest requests must get in, and none of the attacks may.
+// "In" means a certificate: what the provider verified goes to [csr.CA], as a signer would
+// pass it on. Each attack is a subtest, class/name, and one that gets in fails it under that
+// name.
 //
 //	world := attesttest.NewWorld(t, attesttest.WorldOptions{})
 //	verifier, err := attest.NewVerifier(world.Config)
 //	...
 //	attesttest.Run(t, provider, world)
 //
-// Besides, a provider must not panic, must not change the request, and must answer
-// with an error that csr.Decide takes for a refusal, or for a request that is to be
-// ignored, where the request is bad, and for a retry where its own inventory does not
-// answer.
+// In addition, a provider must not panic and must not change the request. Where the request is
+// bad, it must answer with an error that csr.Decide takes for a refusal or for a request to be
+// ignored; where its own inventory does not answer, with one that it takes for a retry.
 func Run(t *testing.T, provider csr.Provider, w *World) {
 	t.Helper()
 	for _, o := range Try(context.Background(), provider, w) {
@@ -95,7 +94,7 @@ func Try(ctx context.Context, provider csr.Provider, w *World) []Outcome {
 	return outcomes
 }
 
-// GotIn are the names of the attacks for which a provider is at fault, in their order.
+// GotIn returns the names of the attacks for which a provider is at fault, in order.
 func GotIn(outcomes []Outcome) []string {
 	var names []string
 	for i := range outcomes {
@@ -109,7 +108,7 @@ func GotIn(outcomes []Outcome) []string {
 // Attacks lists everything that is tried in a world. On the road of the EK the names
 // begin with "ek-road-".
 func Attacks(w *World) []Attack {
-	attacks := onRoad(w.options.Roads[0], append(w.honestRequests(), w.requestAttacks()...)) // once will do
+	attacks := onRoad(w.options.Roads[0], append(w.honestRequests(), w.requestAttacks()...)) // once is enough
 	for n, road := range w.options.Roads {
 		if n > 0 {
 			attacks = append(attacks, onRoad(road, w.honestRequests())...)
@@ -140,7 +139,7 @@ func (w *World) attacksOn(road attest.Road) []Attack {
 // roadEKPrefix begins the names of attacks on the road of the EK.
 const roadEKPrefix = "ek-road-"
 
-// onRoad has attacks go a road.
+// onRoad makes the attacks take a road.
 func onRoad(road attest.Road, attacks []Attack) []Attack {
 	for i := range attacks {
 		a, how := &attacks[i], attacks[i].make
@@ -177,7 +176,7 @@ func (w *World) try(ctx context.Context, provider csr.Provider, attack *Attack) 
 	case attack.honest() && err != nil:
 		o.Fault = "an honest request was refused"
 	case attack.honest():
-	case err == nil || errors.Is(err, csr.ErrOtherSigner) && !errors.Is(err, csr.CheckSignerName): // this CA would not sign, another one would
+	case err == nil || errors.Is(err, csr.ErrOtherSigner) && !errors.Is(err, csr.CheckSignerName): // this CA would not sign, but another one would
 		o.Fault = "the attack got in"
 	case attack.Class == ClassFailure && verdict != csr.VerdictRetry:
 		o.Fault = "what could not be decided was refused for good"
@@ -187,7 +186,7 @@ func (w *World) try(ctx context.Context, provider csr.Provider, attack *Attack) 
 	return o
 }
 
-// What a provider never does, whatever it is asked.
+// Things that a provider never does, whatever it is asked.
 var (
 	errPanicked = errors.New("the provider panicked")
 	errChanged  = errors.New("attesttest: the provider changed the request that it was given")

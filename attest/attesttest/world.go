@@ -21,9 +21,9 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// The machines of a [World]. The first two are members: [MachineOne] may be
-// node-1, [MachineTwo] node-2. Nobody expects [Stranger], though the issuer of AK
-// certificates knows it like any other machine.
+// The machines of a [World]. The first two are members: [MachineOne] may be node-1,
+// [MachineTwo] node-2. Nobody expects [Stranger], though the issuer of AK certificates knows
+// it like any other machine.
 const (
 	MachineOne = "machine-1"
 	MachineTwo = "machine-2"
@@ -33,26 +33,25 @@ const (
 // NodeName2 is the node that [MachineTwo] may be; [MachineOne] may be [NodeName].
 const NodeName2 = "node-2"
 
-// WorldOptions say what world a provider is tried in. Each zero field is a sensible
-// default.
+// WorldOptions say which world a provider is tried in. Each zero field is a sensible default.
 type WorldOptions struct {
 	// Provider is the name of the provider in signer names; "" means
 	// tpm.Provider.
 	Provider string
-	// RequireTPMResident has the world ask for TLS keys that live in the TPM, and
-	// adds the attacks on that. For TPM evidence.
+	// RequireTPMResident makes the world require TLS keys that live in the TPM, and adds the
+	// attacks on that. For TPM evidence.
 	RequireTPMResident bool
-	// RequireQuote has the world ask for a quote over good values of PCRs 0 to 7, and
-	// adds the attacks on that. For TPM evidence.
+	// RequireQuote makes the world require a quote over good values of PCRs 0 to 7, and adds
+	// the attacks on that. For TPM evidence.
 	RequireQuote bool
-	// Roads are those that the provider goes; nil means both. On another one, honest
+	// Roads are those that the provider supports; nil means both. On any other, honest
 	// machines must be refused too. For TPM evidence.
 	Roads []attest.Road
-	// Prove makes the evidence of honest machines; nil makes that of package attest
-	// on Roads. With it the attacks on TPM evidence are left out.
+	// Prove makes the evidence of honest machines; nil makes that of package attest on Roads.
+	// If it is set, the attacks on TPM evidence are left out.
 	Prove func(ctx context.Context, provider csr.Provider, a *Applicant) (*csr.Bundle, error)
-	// Documents are another kind of evidence, in the place of TPM evidence. Provider is
-	// then the kind's name.
+	// Documents are another kind of evidence, in place of TPM evidence. Provider is then the
+	// kind's name.
 	Documents *Documents
 }
 
@@ -64,22 +63,21 @@ type Applicant struct {
 	// Request is the PKCS#10 request, DER, and Key its key.
 	Request []byte
 	Key     crypto.Signer
-	// Object is the object that the evidence will be filed in: everything but
-	// spec.request is there. A hello has the same requester, usages and lifetime.
+	// Object is the object that the evidence will be filed in: everything except spec.request
+	// is there. A hello has the same requester, usages and lifetime.
 	Object csr.Request
 
 	join forge.Join
 }
 
-// World is what a provider under test is put into: two machines that are members of
-// the cluster, one that is not, an issuer of AK and EK certificates, an inventory, a CA
-// and a clock. Nothing in it needs a TPM or cgo. It is for one test at a time.
+// World is what a provider under test is put into: two machines that are members of the
+// cluster, one that is not, an issuer of AK and EK certificates, an inventory, a CA and a
+// clock. Nothing in it needs a TPM or cgo. It is for one test at a time.
 type World struct {
-	// Config is what a provider of TPM evidence is made of. A provider of another
-	// kind takes the policy and the clock of it, and decides about membership by
-	// WorldOptions.Prove's own machines.
+	// Config is what a provider of TPM evidence is made from. A provider of another kind uses
+	// its policy and clock, and decides about membership by WorldOptions.Prove's own machines.
 	Config attest.VerifierConfig
-	// TPM is what the kind of TPM evidence in Config is made of; nothing with
+	// TPM is what the kind of TPM evidence in Config is made from; nothing with
 	// WorldOptions.Prove.
 	TPM tpm.KindConfig
 
@@ -87,7 +85,7 @@ type World struct {
 	options         WorldOptions
 	bench           *forge.Bench                      // machines, and what evidence is made with
 	ca              *csr.CA                           // of the cluster
-	ekOwner         map[[message.HashSize]byte]string // the EKs of the members' list, by digest, and whose they are
+	ekOwner         map[[message.HashSize]byte]string // the EKs on the members' list, by digest, and whose they are
 
 	inventory
 }
@@ -104,7 +102,7 @@ func OpenWorld(opts WorldOptions) (*World, error) {
 	w.options.Provider = cmp.Or(w.options.Provider, tpm.Provider)
 	switch d := opts.Documents; {
 	case opts.Prove != nil:
-		w.options.Roads = []attest.Road{attest.RoadAK} // for the names of attacks alone
+		w.options.Roads = []attest.Road{attest.RoadAK} // only for the names of attacks
 	case d != nil:
 		w.options.Provider, w.options.Roads = d.Kind.Describe().Provider, []attest.Road{attest.RoadDocument}
 	case len(opts.Roads) == 0:
@@ -177,8 +175,8 @@ func bothRoads() []attest.Road { return []attest.Road{attest.RoadAK, attest.Road
 
 func (w *World) opens(road attest.Road) bool { return slices.Contains(w.options.Roads, road) }
 
-// Now is the world's clock. It stands still, but for one day that [Run] lets pass
-// on each road.
+// Now is the world's clock. It stands still, except for one day that [Run] lets pass on each
+// road.
 func (w *World) Now() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -193,9 +191,9 @@ func (w *World) setDown(down bool) {
 	w.locked(func() { w.down = down })
 }
 
-// Member answers whether a machine may be a node, as a provider's own list would: the
-// machine is the name that the world's inventory has for the node. The error is
-// csr.ErrNoMachine, or one that matches csr.ErrRetry where the list does not answer.
+// Member answers whether a machine may be a node, as a provider's own list would: the machine
+// is the name that the world's inventory has for the node. The error is csr.ErrNoMachine, or
+// one that matches csr.ErrRetry if the list does not answer.
 func (w *World) Member(nodeName, machine string) error {
 	m, err := w.machine(context.Background(), nodeName, nil)
 	switch {
@@ -209,8 +207,7 @@ func (w *World) Member(nodeName, machine string) error {
 	return nil
 }
 
-// expects says whether a machine is known by an identity, or on the road of the EK by
-// an EK.
+// expects says whether a machine is known by an identity or, on the road of the EK, by an EK.
 func (w *World) expects(machine string, road attest.Road, identity attest.Identity, key [message.HashSize]byte) bool {
 	switch road {
 	case attest.RoadEK:
@@ -222,15 +219,15 @@ func (w *World) expects(machine string, road attest.Road, identity attest.Identi
 	return string(identity) == forge.Identity(machine)
 }
 
-// Documents are what the author of a kind of evidence by documents (package
-// attest/document) gives to a [World], so that [Run] can attack it.
+// Documents are what the author of a kind of evidence by documents (package attest/document)
+// gives to a [World], so that [Run] can attack it.
 type Documents struct {
-	// Kind is the control plane's side, and stands in World.Config.
+	// Kind is the control plane's side, as used in World.Config.
 	Kind attest.Kind
-	// Source is the node's side on one of the machines of the world, with the platform's
-	// clock standing still at that time. Two of one machine name the same identity.
+	// Source is the node's side on one of the machines of the world, with the platform's clock
+	// stopped at that time. Two for one machine name the same identity.
 	Source func(machine string, at time.Time) document.Source
-	// Attacker is as Source, but signs the documents with a key of its own.
+	// Attacker is like Source, but signs the documents with its own key.
 	Attacker func(machine string, at time.Time) document.Source
 }
 

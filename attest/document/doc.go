@@ -1,10 +1,10 @@
-// Package document is the join by documents: evidence of machines that have no TPM to ask,
-// and whose platform signs a document about them over a value that they give, as the
-// identity tokens and attested documents of clouds are.
+// Package document implements joins by documents: evidence for machines that have no TPM to
+// ask, and whose platform signs a document about them over a value that they give, as clouds
+// do with identity tokens and attested documents.
 //
-// It has all of such a kind but the platform: the messages, the control plane's side
-// ([NewKind]) and the node's ([NewProver]). An author of a kind writes two small types: a
-// [Platform], which reads and verifies a document, and a [Source], which asks the
+// It has everything that such a kind needs except the platform: the messages, the control
+// plane's side ([NewKind]) and the node's ([NewProver]). The author of a kind writes two small
+// types: a [Platform], which reads and verifies a document, and a [Source], which asks the
 // machine's platform for one.
 //
 //	kind, err := document.NewKind(document.KindConfig{Provider: "example", Identities: []string{"example"}, ValueSize: 32, Platform: platform})
@@ -13,12 +13,12 @@
 //	prover, err := document.NewProver("example", source)
 //	attester, err := attest.NewAttester(prover)
 //
-// The value is qualifying data of the challenge, for the label "document": the document
-// must cover it, or its first 16 bytes or more where the platform takes no more.
+// The value is the challenge's qualifying data for the label "document": the document must
+// cover it, or at least its first 16 bytes if the platform takes no more.
 //
-// A document proves that somebody on that machine asked for it: perhaps a pod that reaches
-// the metadata address, and nothing about a key or about root. So the key's residence is
-// unknown, [attest.VerifierConfig].RequireTPMResident refuses, and membership is asked at
-// the answer alone. Where the platform's document takes no value of the caller's it is no
-// kind of evidence: whoever reads one request could file it again.
+// A document proves only that somebody on that machine asked for it, perhaps a pod that
+// reaches the metadata address; it proves nothing about a key or about root. So the key's
+// residence is unknown, [attest.VerifierConfig].RequireTPMResident refuses, and membership is
+// asked about only at the answer. A platform whose document takes no value from the caller is
+// not a kind of evidence: anyone who reads one request could file it again.
 package document

@@ -17,14 +17,14 @@ const labelDocument = "document"
 // Platform reads and verifies the documents of one platform, for the control plane. It is
 // called from many goroutines.
 type Platform interface {
-	// Read reads a document, at most [MaxDocumentSize] bytes of a stranger's, and verifies
-	// nothing: so a document for another challenge or machine costs no signature. A
+	// Read reads a document, at most [MaxDocumentSize] bytes from a stranger, and verifies
+	// nothing, so that a document for another challenge or machine costs no signature. A
 	// refusal is an [*attest.Error].
 	Read(document []byte) (*Claims, error)
 	// Verify verifies a document that Read has read, at the time now: its signature by the
-	// platform, and everything else that makes it true. It calls budget.Signature before
-	// each signature that it checks. What it returns is what the platform signed, read
-	// from the signed bytes alone.
+	// platform, and everything else that makes it true. It calls budget.Signature before each
+	// signature that it checks. What it returns is what the platform signed, read only from
+	// the signed bytes.
 	Verify(ctx context.Context, document []byte, now time.Time, budget *attest.Budget) (*Claims, error)
 }
 
@@ -32,16 +32,16 @@ type Platform interface {
 type Claims struct {
 	// Machine is the machine's identity, of a kind that [KindConfig] names.
 	Machine attest.Identity
-	// Value is what the document says that its asker gave: KindConfig.ValueSize bytes.
+	// Value is what the document says that the caller gave: KindConfig.ValueSize bytes.
 	Value []byte
-	// Facts are what else it says, for people; their standing is at most
+	// Facts are what else it says, for human readers; their standing is at most
 	// [attest.Asserted].
 	Facts []attest.Fact
 	// Details are for Result.Details.
 	Details any
 }
 
-// KindConfig is what a [Kind] is made of. All fields but the last two are needed.
+// KindConfig is what a [Kind] is made from. All fields except the last two are needed.
 type KindConfig struct {
 	// Provider is the kind's name, as in [attest.Description].
 	Provider string
@@ -50,10 +50,10 @@ type KindConfig struct {
 	// ValueSize is how many bytes of the qualifying data a document covers, 16 to 32.
 	ValueSize int
 	Platform  Platform
-	// OwnMachines says that Verify takes documents of the operator's own machines alone:
-	// of projects, subscriptions or accounts that the operator has listed. Without it
-	// every customer of the platform has good documents of as many machines as they
-	// start, and trust on first use does not take the kind.
+	// OwnMachines says that Verify accepts documents only of the operator's own machines: of
+	// projects, subscriptions or accounts that the operator has listed. Without it, every
+	// customer of the platform has good documents for as many machines as they start, and
+	// trust on first use does not accept the kind.
 	OwnMachines bool
 	// ManyIdentities is as in [attest.OpenRoad].
 	ManyIdentities string
@@ -62,8 +62,8 @@ type KindConfig struct {
 // Kind is a platform's documents on the control plane's side, an [attest.Kind].
 type Kind struct{ c KindConfig }
 
-// NewKind makes a kind. The error matches [refusal.CheckConfig]; what is wrong with the
-// names [attest.NewVerifier] says.
+// NewKind makes a kind. An error matches [refusal.CheckConfig]; [attest.NewVerifier] reports
+// what is wrong with the names.
 func NewKind(c KindConfig) (*Kind, error) {
 	if typednil.Is(c.Platform) {
 		return nil, refusal.Config("Platform", "", "one")
@@ -89,7 +89,7 @@ func (k *Kind) manyIdentities() string {
 	return k.c.ManyIdentities
 }
 
-// present names a machine by its identity, which must be of a kind that there is.
+// present names a machine by its identity, which must be of an existing kind.
 func (k *Kind) present(machine string) (*attest.Presented, error) {
 	if !slices.Contains(k.c.Identities, attest.Identity(machine).Kind()) {
 		return nil, &attest.Error{Check: attest.CheckIdentity, Got: machine, Want: "an identity of kind " + refusal.Quotes(k.c.Identities)}
@@ -145,7 +145,8 @@ func (h *hello) Trust(context.Context, *attest.Inquiry) (*attest.Findings, error
 	return &attest.Findings{Machine: attest.Identity(h.message.Machine), MachineStanding: attest.Claimed}, nil
 }
 
-// Seal leaves the secret in clear: the platform vouches for the machine, and no key of it.
+// Seal leaves the secret in the clear: the platform vouches for the machine, not for any of
+// its keys.
 func (h *hello) Seal(context.Context, *attest.Inquiry, []byte) (*attest.Credential, error) {
 	return nil, nil
 }
@@ -157,8 +158,8 @@ type answer struct {
 	document []byte
 }
 
-// ReadAnswer reads a document proof and a document, and no certificates: those that a
-// platform needs are in its document.
+// ReadAnswer reads a document proof and a document, and no certificates: those that a platform
+// needs are in its document.
 func (k *Kind) ReadAnswer(e *attest.Evidence) (attest.AnswerEvidence, error) {
 	if err := only(e, oid.NodeAttestDocumentProof, oid.NodeAttestDocument); err != nil {
 		return nil, err
@@ -178,7 +179,7 @@ func (a *answer) Binding() []byte { return a.proof.Binding }
 
 func (a *answer) Present() (*attest.Presented, error) { return a.kind.present(a.proof.Machine) }
 
-// Check reads the document: one of another machine or challenge goes no further.
+// Check reads the document: one for another machine or challenge goes no further.
 func (a *answer) Check(q *attest.Inquiry) error {
 	claims, err := a.kind.c.Platform.Read(a.document)
 	if err != nil {
@@ -198,7 +199,7 @@ func (a *answer) compare(q *attest.Inquiry, claims *Claims) error {
 }
 
 // Verify has the platform verify the document. The join compares the machine and the value
-// again: these are from what was signed.
+// again: these come from what was signed.
 func (a *answer) Verify(ctx context.Context, q *attest.Inquiry) (*attest.Findings, error) {
 	claims, err := a.kind.c.Platform.Verify(ctx, a.document, q.Now, q.Budget)
 	if err != nil {

@@ -15,14 +15,13 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Source asks the platform of the machine that it runs on. It is called from many
-// goroutines.
+// Source asks the platform of the machine that it runs on. It is called from many goroutines.
 type Source interface {
 	// Machine is the machine's identity, as the control plane's [Platform] reads it.
 	Machine(ctx context.Context) (attest.Identity, error)
-	// Document returns a document over a value, 32 bytes of which it takes the first
-	// KindConfig.ValueSize. It must be made for this value: a platform that caches
-	// documents may give an older one, which the source has to notice.
+	// Document returns a document over a value of 32 bytes, of which it uses the first
+	// KindConfig.ValueSize. It must be made for this value: a platform that caches documents
+	// may return an older one, which the source has to notice.
 	Document(ctx context.Context, value []byte) ([]byte, error)
 }
 
@@ -32,7 +31,7 @@ type Prover struct {
 	source   Source
 }
 
-// NewProver makes the node's side of the kind with that name. The error matches
+// NewProver makes the node's side of the kind with that name. An error matches
 // [refusal.CheckConfig].
 func NewProver(provider string, source Source) (*Prover, error) {
 	if typednil.Is(source) {
@@ -77,7 +76,7 @@ func (s *session) Hello(_ context.Context, h attest.Head) (*attest.Evidence, err
 	return &attest.Evidence{Statements: []attest.Statement{{Type: oid.NodeAttestDocumentHello, DER: statement}}}, nil
 }
 
-// Open refuses: secrets travel in clear.
+// Open refuses: secrets travel in the clear.
 func (s *session) Open(context.Context, *attest.Credential) ([]byte, error) {
 	return nil, &attest.Error{Check: attest.CheckBindingRoad, Got: "a credential", Want: "a secret in clear, on road document"}
 }
@@ -114,15 +113,15 @@ const (
 //
 // Its statement type is [oid.NodeAttestDocumentHello].
 type Hello struct {
-	// ClusterID is 1 to 128 bytes of UTF-8, TargetSigner, the signer name of the answer,
-	// 1 to 571.
+	// ClusterID is 1 to 128 bytes of UTF-8. TargetSigner, the signer name of the answer, is 1
+	// to 571.
 	ClusterID, TargetSigner string
 	// Machine is the identity that the node claims, 1 to [MaxMachineSize] bytes.
 	Machine string
 }
 
-// Marshal returns the DER of h. It returns a [*refusal.Error] with [attest.CheckEncoding] if
-// a field is outside its range.
+// Marshal returns the DER of h. It returns a [*refusal.Error] with [attest.CheckEncoding] if a
+// field is out of range.
 func (h *Hello) Marshal() ([]byte, error) { return der.Marshal("document hello", h.fields) }
 
 func (h *Hello) fields(c *der.Codec) {
@@ -151,7 +150,7 @@ type Proof struct {
 }
 
 // Marshal returns the DER of p. It returns a [*refusal.Error] with [attest.CheckEncoding] if
-// Binding is not the DER of a Binding of [attest.RoadDocument] or Machine is outside its range.
+// Binding is not the DER of a Binding of [attest.RoadDocument] or Machine is out of range.
 func (p *Proof) Marshal() ([]byte, error) { return der.Marshal("document proof", p.fields) }
 
 func (p *Proof) fields(c *der.Codec) {

@@ -29,47 +29,46 @@ const ProviderName = "gke"
 // 2024 (cloud-provider-gcp, cmd/gke-exec-auth-plugin and cmd/gcp-controller-manager):
 // see [csr.GKEBundle]. It is a [csr.Provider] for client certificates.
 //
-// Nothing in such a request is fresh. The statement has no qualifying data, so it is
-// good for as long as its key, for every cluster and every requester. What makes up
-// for a part of that is the [Config.SecondProof]; what is left is replay of one
-// machine's request within that proof's time. New nodes use attest.Attester.
+// Nothing in such a request is fresh. The statement has no qualifying data, so it is valid for
+// as long as its key, for every cluster and every requester. The [Config.SecondProof] makes up
+// for part of that; what remains possible is replay of one machine's request within that
+// proof's time. New nodes use attest.Attester.
 type Provider struct {
 	config Config
 	aks    *tpmcert.AKVerifier // nil with AKPublicKey
 }
 
-// Config is what a [Provider] is made of. All fields but the
-// last two are needed, and of AKPublicKey and Issuers exactly one.
+// Config is what a [Provider] is made from. All fields except the last two are needed, but
+// exactly one of AKPublicKey and Issuers.
 type Config struct {
-	// InsecureAllowNoChallenge must be set: it says that evidence without a challenge
-	// is taken, with all that [Provider] says of it.
+	// InsecureAllowNoChallenge must be set: it says that evidence without a challenge is
+	// accepted, with everything that [Provider] says about it.
 	InsecureAllowNoChallenge bool
-	// Policy is the node policy. Its signers are of client certificates: GKE's nodes
-	// used [csr.SignerKubeAPIServerClientKubelet]; the name that selects this provider
-	// is that of [csr.SignerClient] of [ProviderName].
+	// Policy is the node policy. Its signers issue client certificates: GKE's nodes used
+	// [csr.SignerKubeAPIServerClientKubelet]; the name that selects this provider is that of
+	// [csr.SignerClient] for [ProviderName].
 	Policy *csr.Policy
-	// AKPublicKey asks the platform for the AK of the virtual machine that the request
-	// claims to come from, as GKE's approver did (Compute Engine's
-	// getShieldedInstanceIdentity, signingKey.ekPub): an *rsa.PublicKey of 2048 bits or
-	// more. That this key is a restricted one in that machine's TPM is the platform's
-	// word. Where there is no such machine the error is [attest.NotMember]'s; other errors
-	// mean that it could not be found out.
+	// AKPublicKey asks the platform for the AK of the virtual machine that the request claims
+	// to come from, as GKE's approver did (Compute Engine's getShieldedInstanceIdentity,
+	// signingKey.ekPub): an *rsa.PublicKey of 2048 bits or more. That this key is a restricted
+	// one in that machine's TPM is the platform's word. If there is no such machine, the error
+	// is [attest.NotMember]'s; other errors mean that it could not find out.
 	AKPublicKey func(ctx context.Context, claimed csr.GKEIdentity) (crypto.PublicKey, error)
 	// Issuers are the issuers of AK certificates, under [tpmcert.ProfileGoogle] or a profile
-	// that reads the same extension. The certificate is that in the request, which must
-	// name the machine that the request claims to come from. GKE's nodes sent none
+	// that reads the same extension. The certificate is the one in the request, which must
+	// name the machine that the request claims to come from. GKE's nodes sent no certificates
 	// above it, so Issuer.Intermediates must hold them.
 	Issuers []tpmcert.Issuer
 	// SecondProof verifies the secondary time-limited attestation that the Cluster API
-	// proposal demands ("Secure providers") where there is no challenge: something
-	// besides the statement that shows that this machine asks now, such as an identity
-	// token of the platform.
+	// proposal requires ("Secure providers") where there is no challenge: something other than
+	// the statement that shows that this machine is asking now, such as an identity token of
+	// the platform.
 	SecondProof TimeLimitedVerifier
 	// Authorizer decides about membership. Result.Details is a *[Result].
 	Authorizer attest.Authorizer
 
-	// SecondProofOptions say how long a second proof may last; the zero value is the strict form.
-	// Its clock is Now unless it has one of its own.
+	// SecondProofOptions say how long a second proof may last; the zero value is the strict
+	// form. Its clock is Now unless it has its own.
 	SecondProofOptions LimitedOptions
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
@@ -77,8 +76,8 @@ type Config struct {
 
 // Result is what a request of GKE's dialect shows.
 type Result struct {
-	// Claimed is the block VM IDENTITY. Its ID, ProjectID, ProjectNumber, Zone and Name
-	// are those of the machine whose AK signed: by the AK certificate, or by the word of
+	// Claimed is the block VM IDENTITY. Its ID, ProjectID, ProjectNumber, Zone and Name are
+	// those of the machine whose AK signed, according to the AK certificate or
 	// [Config.AKPublicKey].
 	Claimed csr.GKEIdentity
 	// Machine is gce:<project>/<instance id>.
@@ -93,12 +92,12 @@ type Result struct {
 	Checked *csr.Checked
 }
 
-// CheckIdentity: the request claims to come from another machine than the one that
-// its AK certificate names, or asks for the name of another machine.
+// CheckIdentity: the request claims to come from a machine other than the one that its AK
+// certificate names, or asks for the name of another machine.
 const CheckIdentity Check = "gke-identity"
 
-// NewProvider checks the configuration. The error matches [refusal.CheckConfig] and
-// names the field.
+// NewProvider checks the configuration. An error matches [refusal.CheckConfig] and names the
+// field.
 func NewProvider(c Config) (*Provider, error) {
 	switch {
 	case !c.InsecureAllowNoChallenge:
@@ -139,8 +138,8 @@ func NewProvider(c Config) (*Provider, error) {
 	return p, nil
 }
 
-// Registration is what [csr.NewProviders] wants to know of the provider. GKE's
-// requests name no version of their data.
+// Registration is what [csr.NewProviders] needs to know about the provider. GKE's requests
+// name no version of their data.
 func (p *Provider) Registration() csr.Registration {
 	r := csr.Registration{Name: ProviderName, Provider: p}
 	if p.config.Policy != nil {
@@ -149,8 +148,8 @@ func (p *Provider) Registration() csr.Registration {
 	return r
 }
 
-// VerifyClientAttestationData verifies a request for a client certificate. In this
-// order, the first that fails being the error: encoding, node policy, the claimed
+// VerifyClientAttestationData verifies a request for a client certificate. The checks run in
+// this order, and the first that fails is the error: encoding, node policy, the claimed
 // machine and its AK, the statement (see [statement.VerifyCertify]), the request's signature,
 // the second proof, membership.
 func (p *Provider) VerifyClientAttestationData(ctx context.Context, parsed *csr.Parsed) (*csr.Attested, error) {
@@ -179,8 +178,8 @@ func (p *Provider) MachineName(_ context.Context, attested *csr.Attested) (strin
 	return attested.InventoryName()
 }
 
-// examine checks everything but the second proof and membership: what it returns is
-// good for asking about these, and for nothing else.
+// examine checks everything except the second proof and membership: its result may be used to
+// ask about these, and for nothing else.
 func (p *Provider) examine(ctx context.Context, request *csr.Request) (*Result, error) {
 	if err := csr.CheckPurpose(request, false); err != nil {
 		return nil, err
@@ -214,7 +213,7 @@ func (p *Provider) examine(ctx context.Context, request *csr.Request) (*Result, 
 	return r, r.Checked.CheckSignature()
 }
 
-// checkPolicy holds the request against the node policy, which does not read the dialect.
+// checkPolicy checks the request against the node policy, which does not read the dialect.
 func (p *Provider) checkPolicy(ctx context.Context, request *csr.Request, bundle *csr.GKEBundle) (*csr.Checked, error) {
 	parsed := request.ParsedAs(&csr.Bundle{Request: bundle.Request, Provider: ProviderName + "/v1", Data: bundle.Attest})
 	return p.config.Policy.CheckUnsigned(ctx, parsed, request.Spec.SignerName)
@@ -259,7 +258,7 @@ func (p *Provider) findAK(ctx context.Context, r *Result, bundle *csr.GKEBundle)
 	return nil
 }
 
-// result is what an authorizer is asked about. Everything but the second proof and
+// result is what an authorizer is asked about. Everything except the second proof and
 // membership has been checked.
 func (r *Result) result() *attest.Result {
 	found := attest.NewResult(attest.StageAnswer, r.Checked)
@@ -292,10 +291,10 @@ func (p *Provider) checkSecondProof(ctx context.Context, r *Result, request *csr
 	return err
 }
 
-// gkePublic is the public area that GKE's nodes loaded their TLS key with: they did not
-// send it. Name algorithm SHA-256, sign and userWithAuth, ECDSA with SHA-256
-// (cloud-provider-gcp, pkg/tpmattest). Coordinates are without leading zero bytes in
-// what their TPM hashed; the check of the Name tries every width.
+// gkePublic is the public area that GKE's nodes loaded their TLS key with: they did not send
+// it. Name algorithm SHA-256, sign and userWithAuth, ECDSA with SHA-256 (cloud-provider-gcp,
+// pkg/tpmattest). In what their TPM hashed, coordinates have no leading zero bytes; the check
+// of the Name tries every width.
 func gkePublic(key crypto.PublicKey) ([]byte, error) {
 	ec, ok := key.(*ecdsa.PublicKey)
 	if !ok {
@@ -317,6 +316,6 @@ func gkePublic(key crypto.PublicKey) ([]byte, error) {
 // Check names one check of a verification; see [refusal.Check].
 type Check = refusal.Check
 
-// Error is a refusal: the check that failed, and what was found where what was expected;
-// see [refusal.Error].
+// Error is a refusal: the check that failed, what was found and what was expected; see
+// [refusal.Error].
 type Error = refusal.Error

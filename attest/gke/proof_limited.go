@@ -16,7 +16,7 @@ import (
 // LimitedSubject is what primary evidence without a challenge has proven, and what
 // a second proof must be about.
 type LimitedSubject struct {
-	// Machine is the machine's identity by the primary evidence.
+	// Machine is the machine's identity according to the primary evidence.
 	Machine attest.Identity
 	// NodeName and SignerName are what the request asks for.
 	NodeName   string
@@ -29,30 +29,28 @@ type LimitedSubject struct {
 type LimitedProof struct {
 	// Machine is the machine that the proof is about, in the form of the subject's.
 	Machine attest.Identity
-	// RequestHash is the request that the proof covers with its signature. All zeros
-	// where the mechanism covers none: then whoever sees the proof can use it for a
-	// request of his own as long as it lasts.
+	// RequestHash is the request that the proof covers with its signature. It is all zeros if
+	// the mechanism covers none: then anyone who sees the proof can use it for a request of
+	// their own for as long as it lasts.
 	RequestHash [message.HashSize]byte
-	// IssuedAt and NotAfter are the time for which the proof's issuer made it.
+	// IssuedAt and NotAfter are the period for which the proof's issuer made it.
 	IssuedAt, NotAfter time.Time
 }
 
-// TimeLimitedVerifier verifies the second, time-limited proof that the kubelet
-// authentication proposal asks for beside evidence that has no challenge, nonce or
-// timestamp (the section "Secure providers"; its example is a signed AWS request
-// beside an instance identity document). Evidence of the join of this package has a
-// challenge and needs none.
+// TimeLimitedVerifier verifies the second, time-limited proof that the kubelet authentication
+// proposal requires in addition to evidence that has no challenge, nonce or timestamp (the
+// section "Secure providers"; its example is a signed AWS request alongside an instance
+// identity document). Evidence of package attest's join has a challenge and needs none.
 //
-// VerifyTimeLimited finds the proof in the request object, verifies its signature,
-// and returns what it says, without holding it against the subject: that is for
-// [CheckTimeLimited]. A bad or missing proof is an [*Error] or another error with
-// DenyReason; every other error means that it could not be looked at.
+// VerifyTimeLimited finds the proof in the request object, verifies its signature, and returns
+// what it says, without comparing it with the subject: [CheckTimeLimited] does that. A bad or
+// missing proof is an [*Error] or another error with DenyReason; any other error means that it
+// could not be examined.
 type TimeLimitedVerifier interface {
 	VerifyTimeLimited(ctx context.Context, subject *LimitedSubject, request *csr.Request) (*LimitedProof, error)
 }
 
-// LimitedOptions say how long a second proof may last. The zero value is the
-// strict one.
+// LimitedOptions say how long a second proof may last. The zero value is the strict form.
 type LimitedOptions struct {
 	// MaxWindow is the longest time from IssuedAt to NotAfter, at most one hour;
 	// zero means 10 minutes.
@@ -76,15 +74,14 @@ const (
 	CheckLimitedRequest Check = "limited-proof-request"
 	// CheckLimitedWindow: the proof states no time, or too long a one.
 	CheckLimitedWindow Check = "limited-proof-window"
-	// CheckLimitedExpired: the proof is over.
+	// CheckLimitedExpired: the proof has expired.
 	CheckLimitedExpired Check = "limited-proof-expired"
-	// CheckLimitedEarly: the proof is of more than 60 s in the future.
+	// CheckLimitedEarly: the proof is dated more than 60 s in the future.
 	CheckLimitedEarly Check = "limited-proof-early"
 )
 
-// CheckTimeLimited asks v for the proof and holds it against the subject and the
-// clock. It returns the proof, a refusal as an [*Error], or what
-// v returned.
+// CheckTimeLimited asks v for the proof and checks it against the subject and the clock. It
+// returns the proof, a refusal as an [*Error], or what v returned.
 func CheckTimeLimited(ctx context.Context, v TimeLimitedVerifier, subject *LimitedSubject, request *csr.Request, o LimitedOptions) (*LimitedProof, error) {
 	switch {
 	case v == nil || subject == nil || request == nil:

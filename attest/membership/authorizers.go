@@ -23,56 +23,55 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// MaxMemberListSize bounds the file of a [StaticList], in bytes: room for more than
+// MaxMemberListSize is the largest size of a [StaticList] file, in bytes: room for more than
 // 100,000 machines.
 const MaxMemberListSize = 16 << 20
 
-// ErrMemberList says that a list of members is not of its form. The error that
-// wraps it names the line.
+// ErrMemberList says that a list of members is malformed. The error that wraps it names the
+// line.
 var ErrMemberList = errors.New("member list refused")
 
 // Member is one machine that may be one node.
 type Member struct {
-	// Machine is its identity, as attest.ParseIdentity reads it. An ek: identity is
-	// found on attest.RoadEK, every other one on attest.RoadAK, and counts there alone.
+	// Machine is its identity, as attest.ParseIdentity reads it. An ek: identity is found on
+	// attest.RoadEK, every other one on attest.RoadAK, and counts only there.
 	Machine attest.Identity
-	// NodeName is the node that it may be, and no other one.
+	// NodeName is the only node that it may be.
 	NodeName string
-	// ProviderID is the provider ID to vouch for, up to oid.MaxProviderIDSize
-	// bytes without spaces; "" for that of the inventory (csr.Machine).
+	// ProviderID is the provider ID to vouch for, up to oid.MaxProviderIDSize bytes without
+	// spaces; "" means that of the inventory (csr.Machine).
 	ProviderID string
-	// Provider is the kind of evidence by which the machine is known, and by no other;
-	// empty means "tpm". In a list it is the last field, as provider=<name>.
+	// Provider is the only kind of evidence by which the machine is known; empty means "tpm".
+	// In a list it is the last field, as provider=<name>.
 	Provider string
 }
 
-// foundOn reports whether the machine's identity is one of the road: an ek: identity of
-// attest.RoadEK, every other one of the provider's other road.
+// foundOn reports whether the machine's identity belongs to the road: an ek: identity to
+// attest.RoadEK, every other one to the provider's other road.
 func (m *Member) foundOn(open attest.OpenRoad) bool {
 	return open.Provider == cmp.Or(m.Provider, defaultProvider) && (m.Machine.Kind() == "ek") == (open.Road == attest.RoadEK)
 }
 
-// StaticList admits the machines of a list, each as its node. It is an
-// attest.Authorizer that writes nothing and never changes; whoever edits the list
-// reads it again and swaps it.
+// StaticList admits the machines of a list, each as its node. It is an attest.Authorizer that
+// writes nothing and never changes; to change the list, edit it, read it again and swap it in.
 //
-// As text it is one line a machine,
+// As text it has one line per machine,
 //
 //	<machine identity> <node name>
 //	<machine identity> <node name> <provider ID>
 //
-// with one space between, and a line feed after every line but, where an editor or a
-// ConfigMap has left it out, the last. Empty lines, and lines that begin
-// with "#", are for people. A machine or a node name that is listed twice is an
-// error, as is every other deviation: a list that is half understood is none.
+// with one space between fields, and a line feed after every line except possibly the last (an
+// editor or a ConfigMap may have left it out). Empty lines, and lines that begin with "#", are
+// for human readers. A machine or a node name that is listed twice is an error, as is every
+// other deviation: a half-understood list is no list.
 type StaticList struct {
 	members []Member // as listed
 	byName  map[string]*Member
 	machine map[attest.Identity]*Member
 }
 
-// NewStaticList makes a list of members. It returns an error that wraps
-// [ErrMemberList] as [ParseStaticList] does, with the number of the member.
+// NewStaticList makes a list of members. It returns an error that wraps [ErrMemberList] as
+// [ParseStaticList] does, with the number of the member.
 func NewStaticList(members []Member) (*StaticList, error) {
 	l := &StaticList{members: slices.Clone(members), byName: map[string]*Member{}, machine: map[attest.Identity]*Member{}}
 	for i := range l.members {
@@ -83,9 +82,8 @@ func NewStaticList(members []Member) (*StaticList, error) {
 	return l, nil
 }
 
-// ParseStaticList reads a list as text of at most [MaxMemberListSize] bytes. The
-// error wraps [ErrMemberList] and names the line. A list without members is
-// accepted, and admits nobody.
+// ParseStaticList reads a list as text of at most [MaxMemberListSize] bytes. An error wraps
+// [ErrMemberList] and names the line. A list without members is accepted, and admits nobody.
 func ParseStaticList(text []byte) (*StaticList, error) {
 	if len(text) > MaxMemberListSize {
 		return nil, fmt.Errorf("membership: %w: got over %d bytes", ErrMemberList, MaxMemberListSize)
@@ -122,10 +120,10 @@ func ReadStaticList(path string) (*StaticList, error) {
 	return ParseStaticList(text)
 }
 
-// providerField begins the field of a line that names Member.Provider.
+// providerField begins the field of a line that sets Member.Provider.
 const providerField = "provider="
 
-// parseMember reads one line; nil for one that is for people.
+// parseMember reads one line; it returns nil for one meant for human readers.
 func parseMember(line string) (*Member, error) {
 	if line == "" || line[0] == '#' {
 		return nil, nil
@@ -146,7 +144,7 @@ func parseMember(line string) (*Member, error) {
 	return m, nil
 }
 
-// index checks a member and makes it known.
+// index checks a member and adds it to the indexes.
 func (l *StaticList) index(m *Member) error {
 	var err error
 	if m.Machine, err = attest.ParseIdentity(string(m.Machine)); err != nil {
@@ -173,8 +171,8 @@ func (l *StaticList) index(m *Member) error {
 // Members returns the members in the order of the list.
 func (l *StaticList) Members() []Member { return slices.Clone(l.members) }
 
-// Marshal returns the list as text that [ParseStaticList] reads, without the lines
-// that are for people.
+// Marshal returns the list as text that [ParseStaticList] reads, without the lines meant for
+// human readers.
 func (l *StaticList) Marshal() []byte {
 	var b bytes.Buffer
 	for _, m := range l.members {
@@ -190,8 +188,8 @@ func (l *StaticList) Marshal() []byte {
 	return b.Bytes()
 }
 
-// CheckAuthorizer refuses a list that neither [NewStaticList] nor [ParseStaticList]
-// made, and one that names machines but none that an open road could find.
+// CheckAuthorizer refuses a list that neither [NewStaticList] nor [ParseStaticList] made, and
+// one that names machines but none that could be found on an open road.
 func (l *StaticList) CheckAuthorizer(open []attest.OpenRoad) error {
 	if l == nil || l.byName == nil {
 		return errNoList
@@ -204,9 +202,9 @@ func (l *StaticList) CheckAuthorizer(open []attest.OpenRoad) error {
 
 var errNoList = refusal.Config("StaticList", "", "one that NewStaticList or ParseStaticList made")
 
-// Authorize admits the machine that is listed for the node's name, and vouches for
-// the provider ID of the list and the SANs of the inventory. A refusal is
-// attest.NotMember.
+// Authorize admits the machine that is listed for the node's name, and vouches for the
+// provider ID in the list and the SANs in the inventory. A refusal is an attest.NotMember
+// error.
 func (l *StaticList) Authorize(_ context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
 	if l == nil || l.byName == nil {
 		return nil, errNoList
@@ -223,13 +221,13 @@ func (l *StaticList) Authorize(_ context.Context, r *attest.Result, _ *csr.Reque
 	return vouch(r, m.ProviderID)
 }
 
-// Both returns an authorizer that admits what both admit: a list in front of trust
-// on first use, for example. It vouches for what both vouch for: the provider ID
-// if they agree on it (none if one of them vouches for none; two that differ are a
-// refusal), the SANs that both have, the earlier of the two ends. Neither is asked
-// for more once one has refused, the first one first. Each is asked by its Authorize,
-// whatever type it is, and what it hands to Result.WhenAdmitted is written only after
-// both have admitted the machine, and whoever else is asked.
+// Both returns an authorizer that admits what both admit: a list in front of trust on first
+// use, for example. It vouches for what both vouch for: the provider ID if they agree on it
+// (none if one of them vouches for none; two that differ are a refusal), the SANs that both
+// have, and the earlier of the two ends. It asks first before second, and does not ask second
+// if first refuses. Each is asked through its Authorize method, whatever its type. What it
+// hands to Result.WhenAdmitted is written only after both, and anyone else who is asked, have
+// admitted the machine.
 func Both(first, second attest.Authorizer) attest.Authorizer { return &both{first, second} }
 
 type both struct{ first, second attest.Authorizer }
@@ -295,7 +293,7 @@ func intersect(r *attest.Result, a, b *attest.Authorization) (*attest.Authorizat
 	return both, nil
 }
 
-// earlier returns the earlier of two ends, where the zero time is none.
+// earlier returns the earlier of two ends, where the zero time means none.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -318,8 +316,8 @@ func requesterOf(r *attest.Result) csr.RequesterClass {
 	return r.Checked().Requester().Class
 }
 
-// vouch vouches for what the inventory has, with this provider ID, which is empty
-// where the inventory's is to count.
+// vouch vouches for what the inventory has, with this provider ID; if it is empty, the
+// inventory's is used.
 func vouch(r *attest.Result, providerID string) (*attest.Authorization, error) {
 	m := inventoryOf(r)
 	switch {

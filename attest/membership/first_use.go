@@ -15,8 +15,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// DefaultReservation is how long a [FirstUse] reserves a name before it binds it,
-// which it does at once unless it dies in between.
+// DefaultReservation is how long a [FirstUse] reserves a name before binding it, which it does
+// at once unless it dies in between.
 const DefaultReservation = time.Minute
 
 // FirstUseConfig is what a [FirstUse] is made of. The fields of the first group
@@ -24,65 +24,65 @@ const DefaultReservation = time.Minute
 type FirstUseConfig struct {
 	// Registry remembers the machines. Its scope must be that of the verifier.
 	Registry Registry
-	// NodeExists reports whether there is a Node object of that name. A name that
-	// has a Node and no record is refused: that machine came before the registry.
-	// An error means that it could not find out. It may answer out of a cache that is a
-	// moment behind: a Node may come after any answer.
+	// NodeExists reports whether there is a Node object of that name. A name that has a Node
+	// but no record is refused: that machine came before the registry. An error means that it
+	// could not find out. It may answer from a cache that is a moment behind: a Node may
+	// appear after any answer.
 	NodeExists func(ctx context.Context, nodeName string) (bool, error)
 	// MaxLifetime is the longest lifetime that any signer of the cluster gives a client or
-	// serving certificate of a node: the CA's of this SDK, and kube-controller-manager's
-	// where it signs. Names of machines that are gone rest so long.
+	// serving certificate of a node: the CA's of this SDK, and kube-controller-manager's where
+	// it signs. Names of machines that are gone rest that long.
 	MaxLifetime time.Duration
 
 	// MaxRecoveryLifetime is the same for recovery certificates; zero means MaxLifetime. No
-	// name rests for them: who has one can only ask for certificates, and must attest.
+	// name rests for them: anyone who has one can only ask for certificates, and must attest.
 	MaxRecoveryLifetime time.Duration
-	// Stale answers look-ups in Registry out of a cache that may be behind; nil means
-	// Registry. It spares look-ups: who is refused by it is looked up in Registry. Of an answer
-	// it is believed that the name is free, or reserved for this very claim: what is written
-	// before there is a certificate is written over that, and where it is no longer so the name
-	// is looked up in Registry. For OwnSigners the approval comes before that write.
-	// A hello decides nothing, and NodeExists is not asked for one that Stale admits.
+	// Stale answers look-ups in Registry from a cache that may be behind; nil means Registry.
+	// It saves look-ups: anything it refuses is looked up in Registry. In an answer it is
+	// believed only that the name is free or reserved for this very claim: what is written
+	// before there is a certificate is written on that basis, and if it no longer holds, the
+	// name is looked up in Registry. For OwnSigners the approval comes before that write. A
+	// hello decides nothing, and NodeExists is not asked for one that Stale admits.
 	Stale Lookups
-	// OwnSigners are the signers of whose certificates each is made by a csr.CA, here or in
+	// OwnSigners are the signers whose every certificate is made by a csr.CA, here or in
 	// another process that verifies the answer with a FirstUse of the same registry and
-	// OwnSigners. A name that is verified for one of them is reserved alone; CA.Issue
-	// binds it, in one write with the record of the certificate. For other signers, who
-	// take an approval for enough, it is bound before Authorize's caller admits the
-	// machine, in one write with the record of the request.
+	// OwnSigners. A name that is verified for one of them is only reserved; CA.Issue binds it,
+	// in one write with the record of the certificate. For other signers, to whom an approval
+	// is enough, it is bound before Authorize's caller admits the machine, in one write with
+	// the record of the request.
 	OwnSigners []string
 	// Reservation is how long a name is reserved before it is bound, at most
 	// MaxReservation; zero means DefaultReservation.
 	Reservation time.Duration
-	// InsecureAllowNoMachineUID admits newcomers on attest.RoadEK for whom the inventory
-	// has no UID. A TPM whose vendor certified two EKs of the registry's algorithm
-	// ([Scope]) then gets as many node names as it asks for with two EKs.
+	// InsecureAllowNoMachineUID admits newcomers on attest.RoadEK for which the inventory has
+	// no UID. A TPM whose vendor certified two EKs of the registry's algorithm ([Scope]) can
+	// then get as many node names as it asks for with two EKs.
 	InsecureAllowNoMachineUID bool
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
-// FirstUse is trust on first use, for machines whose identity nobody knows
-// before: the first machine that proves itself under a node name is that node from
-// then on, and no other one, as its [Registry] remembers. It cannot keep an
-// attacker's own machine from a name that nobody has claimed yet, so what the
-// request came with (a bootstrap token) is all that stands in front of it.
+// FirstUse is trust on first use, for machines whose identity nobody knows beforehand: the
+// first machine that proves itself under a node name is that node from then on, and no other
+// machine is, as its [Registry] remembers. It cannot keep an attacker's own machine from a
+// name that nobody has claimed yet, so only what the request came with (a bootstrap token)
+// protects such a name.
 //
-// It admits a newcomer only for a client certificate that is asked for with a
-// bootstrap token. It vouches for what the inventory has for the node's name
-// (csr.Machine). At attest.StageHello it only looks; at attest.StageAnswer it writes by
-// Result.WhenAdmitted, after everything else that is checked: it reserves and binds
-// itself. A newcomer takes one call of Registry.Reserve and one of Bind, and whoever
-// is verified again, for the same answer, changes nothing. What is left to the caller is
-// [Registry].Release, when a Machine of the inventory is gone.
+// It admits a newcomer only for a client certificate requested with a bootstrap token. It
+// vouches for what the inventory has for the node's name (csr.Machine). At attest.StageHello
+// it only looks; at attest.StageAnswer it writes through Result.WhenAdmitted, after everything
+// else has been checked: it does the reserving and binding itself. A newcomer takes one call
+// of Registry.Reserve and one of Bind, and verifying the same answer again changes nothing.
+// The caller has only to call [Registry].Release when a Machine of the inventory is gone.
 //
-// Where the evidence is a document (attest.RoadDocument), which whatever runs on a machine
-// may get, a bound machine is admitted with a bootstrap token for a key that it has been
-// admitted for, and for no other until its last certificate has ended or the operator has
-// released or rebound it: it renews as the node that it is. Only kinds that find machines of
-// the operator's own projects or accounts are taken (document.KindConfig.OwnMachines).
+// Where the evidence is a document (attest.RoadDocument), which anything that runs on a
+// machine may get, a bound machine with a bootstrap token is admitted for a key that it has
+// already been admitted for, and for no other until its last certificate has ended or the
+// operator has released or rebound it: it renews as the node that it is. Only kinds that find
+// machines of the operator's own projects or accounts are accepted
+// (document.KindConfig.OwnMachines).
 //
-// A type that embeds a FirstUse and has an Authorize of its own is asked by that one.
+// A type that embeds a FirstUse and has its own Authorize is asked through that one.
 type FirstUse struct {
 	c FirstUseConfig
 }
@@ -121,10 +121,10 @@ func NewFirstUse(c FirstUseConfig) (*FirstUse, error) {
 
 var errNotMade = refusal.Config("FirstUse", "", "one that NewFirstUse made")
 
-// CheckAuthorizer refuses a FirstUse that [NewFirstUse] did not make; a registry of a
-// road that is not open; documents of everybody's machines; and on attest.RoadAK a profile
-// that can name a machine by its AK (tpmcert.AKIdentity) and does not promise one AK a machine
-// (OneAKPerMachine): no machine that is named so could ever be admitted.
+// CheckAuthorizer refuses a FirstUse that [NewFirstUse] did not make; a registry for a road
+// that is not open; documents about anybody's machines; and on attest.RoadAK a profile that
+// can name a machine by its AK (tpmcert.AKIdentity) but does not promise one AK per machine
+// (OneAKPerMachine): no machine named that way could ever be admitted.
 func (f *FirstUse) CheckAuthorizer(open []attest.OpenRoad) error {
 	if f == nil || f.c.Registry == nil {
 		return errNotMade
@@ -142,8 +142,8 @@ func (f *FirstUse) CheckAuthorizer(open []attest.OpenRoad) error {
 
 func misfit(got, want string) error { return refuse(CheckRegistryScope, got, want) }
 
-// Authorize admits the machine if the registry has it under this name, or has
-// neither. A refusal wraps attest.CheckMembership and the registry's check.
+// Authorize admits the machine if the registry has it under this name, or has neither. A
+// refusal wraps attest.CheckMembership and the registry's check.
 func (f *FirstUse) Authorize(ctx context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
 	if f == nil || f.c.Registry == nil {
 		return nil, errNotMade
@@ -167,12 +167,12 @@ func (f *FirstUse) Authorize(ctx context.Context, r *attest.Result, _ *csr.Reque
 	if r.Purpose == csr.PurposeRecovery {
 		lifetime = f.c.MaxRecoveryLifetime
 	}
-	// The certificate may be issued as long as its answer can be verified.
+	// The certificate may be issued for as long as its answer can be verified.
 	a.NotAfter = f.c.Now().Add(lifetime + message.MaxAnswerAge).Truncate(time.Second)
 	if hello {
 		return a, nil
 	}
-	j.notAfter = a.NotAfter // whoever gets the authorization may change it
+	j.notAfter = a.NotAfter // anyone who gets the authorization may change it
 	write := func(ctx context.Context) error { return j.bind(ctx, j.requested) }
 	if checked := r.Checked(); checked != nil {
 		requested, err := csr.RecordOf(nil, &csr.Attested{Checked: checked, Verified: a.Verified(checked, r.Machine)})
@@ -199,15 +199,15 @@ type joining struct {
 	f        *FirstUse
 	r        *attest.Result
 	claim    Claim
-	seen     *Record   // of the name, as it was read or reserved; nil where there is none
+	seen     *Record   // of the name, as it was read or reserved; nil if there is none
 	newcomer bool      // and the name was found free for one
 	notAfter time.Time // when its certificate ends at the latest
-	// requested is the record of the request, for as long as there is no certificate.
+	// requested is the record of the request, used while there is no certificate.
 	requested *csr.IssuedRecord
 }
 
-// look holds the claim against the records, and where it is to ask asks for a Node. What
-// others hold is looked up for a hello alone: Reserve refuses it live.
+// look checks the claim against the records and, if ask is set, asks for a Node. What others
+// hold is looked up only for a hello: Reserve refuses it live.
 func (j *joining) look(ctx context.Context, in Lookups, ask bool) (err error) {
 	var h Held
 	h.Name, err = in.Lookup(ctx, j.claim.NodeName)
@@ -231,8 +231,8 @@ func (j *joining) look(ctx context.Context, in Lookups, ask bool) (err error) {
 	return j.f.checkNewcomer(ctx, j.r, h.Name == nil && ask)
 }
 
-// checkRejoin refuses a bound machine's further key where a bootstrap token and a document
-// are all that it comes with: both may be somebody's on that machine who is not the node.
+// checkRejoin refuses a further key of a bound machine that comes with only a bootstrap token
+// and a document: somebody on that machine who is not the node may have both.
 func (j *joining) checkRejoin(held *Record) error {
 	checked := j.r.Checked()
 	if j.r.Road != attest.RoadDocument || j.r.Stage != attest.StageAnswer || checked == nil || requesterOf(j.r) == csr.RequesterNode ||
@@ -261,13 +261,13 @@ func (j *joining) reserve(ctx context.Context) (err error) {
 	switch {
 	case j.seen.State == StateBound: // perhaps somebody was quicker
 		return j.checkRejoin(j.seen)
-	case !j.newcomer: // it was bound when it was looked up: nobody has asked for a Node
+	case !j.newcomer: // it was bound when it was looked up, so nobody has asked for a Node
 		return j.f.checkNewcomer(ctx, j.r, true)
 	}
 	return nil
 }
 
-// bind writes that the machine is the node, and until when its certificates may live. A
+// bind writes that the machine is the node, and until when its certificates may be valid. A
 // record that has changed since it was looked up is reserved again.
 func (j *joining) bind(ctx context.Context, issued *csr.IssuedRecord) error {
 	if j.r.Purpose != csr.PurposeClient { // nobody comes as the node with it
@@ -279,7 +279,7 @@ func (j *joining) bind(ctx context.Context, issued *csr.IssuedRecord) error {
 	}
 	var lastEnd time.Time
 	if j.r.Purpose != csr.PurposeRecovery && j.notAfter.After(j.seen.LastEnd) {
-		// In this hour more the same answer can be verified again, and nothing is written.
+		// For this extra hour the same answer can be verified again without a write.
 		lastEnd = j.notAfter.Add(message.MaxAnswerAge)
 	}
 	_, err := j.f.c.Registry.Bind(ctx, j.seen, lastEnd, issued)
@@ -289,12 +289,12 @@ func (j *joining) bind(ctx context.Context, issued *csr.IssuedRecord) error {
 	if err := j.look(ctx, j.f.c.Registry, true); err != nil {
 		return err
 	}
-	j.seen = nil // a reservation whose maker died is made whole
+	j.seen = nil // a reservation whose maker died is completed
 	return j.bind(ctx, issued)
 }
 
-// checkNewcomer refuses requests that only a node makes which has a certificate already,
-// and, where it is to ask, a name that is in use. Whoever has reserved one has asked.
+// checkNewcomer refuses requests that only a node that already has a certificate makes and, if
+// ask is set, a name that is in use. Whoever has reserved one has asked.
 func (f *FirstUse) checkNewcomer(ctx context.Context, r *attest.Result, ask bool) error {
 	if class := requesterOf(r); r.Purpose != csr.PurposeClient || class != csr.RequesterBootstrap {
 		return refuse(CheckRegistryRequester, r.Purpose.String()+" certificate asked for by "+class.String(),
@@ -317,7 +317,7 @@ func (f *FirstUse) checkNewcomer(ctx context.Context, r *attest.Result, ask bool
 	return nil
 }
 
-// checkScope refuses a machine whose identity was found in another way than those in the
+// checkScope refuses a machine whose identity was found in a different way from those in the
 // registry.
 func checkScope(r *attest.Result, want Scope) error {
 	if got := scopeOf(r); got != want {
@@ -332,8 +332,8 @@ func checkScope(r *attest.Result, want Scope) error {
 	return nil
 }
 
-// refuseMember makes a registry's refusal one of membership. What may succeed
-// later, and what is no refusal, stays what it is.
+// refuseMember turns a registry's refusal into one of membership. What may succeed later, and
+// what is not a refusal, is left as it is.
 func refuseMember(err error) error {
 	e, ok := errors.AsType[*attest.Error](err)
 	if !ok || errors.Is(err, csr.ErrRetry) {

@@ -13,24 +13,23 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 )
 
-// NewMemoryRegistry returns an empty registry in the memory of one process, for tests
-// and for programs that keep its records themselves. It forgets everything with the
-// process, and then anybody is the first user again. The error is that of [Scope.Check].
+// NewMemoryRegistry returns an empty registry in the memory of one process, for tests and for
+// programs that keep its records themselves. It forgets everything when the process ends, and
+// then anybody is the first user again. The error is that of [Scope.Check].
 func NewMemoryRegistry(scope Scope, options RegistryOptions) (*StoreRegistry, error) {
 	return NewRegistry(scope, newMemoryStore(), options)
 }
 
-// memoryStore is a [Store] of maps. A call touches the records that it names and those
-// that have come to their end, never all of them. Records in it are never changed, only
-// replaced.
+// memoryStore is a [Store] made of maps. A call touches the records that it names and those
+// that have ended, never all of them. Records in it are never changed, only replaced.
 type memoryStore struct {
 	mu       sync.Mutex
 	last     uint64 // the last version given
 	names    map[string]*Record
 	machines map[attest.Identity]*Record
 	uids     map[string]*Record
-	ends     []*Record // that have an end, the earliest first
-	sorted   []string  // the names in order, for lists; nil where they have changed since
+	ends     []*Record // those that have an end, the earliest first
+	sorted   []string  // the names in order, for lists; nil if they have changed since
 	touched  int       // records that were looked at or changed
 }
 
@@ -38,15 +37,15 @@ func newMemoryStore() *memoryStore {
 	return &memoryStore{names: map[string]*Record{}, machines: map[attest.Identity]*Record{}, uids: map[string]*Record{}}
 }
 
-// View calls f, alone.
+// View calls f, one call at a time.
 func (m *memoryStore) View(_ context.Context, f func(Reader) error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return f(m)
 }
 
-// Update calls f, alone. Nothing in memory fails after it has changed something, so
-// nothing has to be undone.
+// Update calls f, one call at a time. Nothing in memory fails after it has changed something,
+// so nothing has to be undone.
 func (m *memoryStore) Update(_ context.Context, f func(Writer) error) error {
 	return m.View(context.Background(), func(Reader) error { return f(m) })
 }
@@ -66,8 +65,8 @@ func (m *memoryStore) ByMachine(machine attest.Identity) (*Record, error) {
 
 func (m *memoryStore) ByMachineUID(uid string) (*Record, error) { return m.touch(m.uids[uid]) }
 
-// After sorts the names if they have changed: a list is for people, and asked for
-// seldom.
+// After sorts the names if they have changed: lists are for human readers and seldom asked
+// for.
 func (m *memoryStore) After(nodeName string, limit int) ([]*Record, error) {
 	if m.sorted == nil {
 		m.sorted = slices.Sorted(maps.Keys(m.names))
@@ -111,7 +110,7 @@ func (m *memoryStore) Drop(nodeName string) error {
 	return nil
 }
 
-// forget takes a record out of everything.
+// forget removes a record from everything.
 func (m *memoryStore) forget(nodeName string) {
 	r := m.names[nodeName]
 	if r == nil {
@@ -130,7 +129,7 @@ func (m *memoryStore) forget(nodeName string) {
 	}
 }
 
-// place is where a record stands among the ends, or would.
+// place is where a record is among the ends, or would be.
 func (m *memoryStore) place(r *Record) (int, bool) {
 	return slices.BinarySearchFunc(m.ends, r, func(a, b *Record) int {
 		return cmp.Or(a.Until().Compare(b.Until()), strings.Compare(a.NodeName, b.NodeName))

@@ -16,42 +16,41 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Registry remembers which machine is which node, for trust on first use
-// ([FirstUse]): one machine for a node name, one node name for a machine, and one
-// inventory Machine for both.
+// Registry remembers which machine is which node, for trust on first use ([FirstUse]): one
+// machine per node name, one node name per machine, and one inventory Machine for both.
 //
 // A record goes through these states:
 //
 //	(none) -Reserve-> reserved -Bind-> bound -Release-> resting -time-> (none)
 //
-// A reservation is worth nothing after its deadline: then it is as if it had never
-// been made. A resting record keeps its name from everybody, the same machine
-// included, until every certificate that was issued under the name has expired;
-// its machine is free at once, its Machine UID is not.
+// A reservation is worth nothing after its deadline: it is then as if it had never been made.
+// A resting record keeps its name from everybody, including the same machine, until every
+// certificate that was issued under the name has expired. Its machine is free at once; its
+// Machine UID is not.
 //
 // # Contract
 //
-// Each method is atomic: it happens whole or not at all, and when it returns
-// without an error, what it did survives the end of the process. After an error
-// that is no refusal nothing is known: the caller looks again. Every write gives
-// the record a Version that no record of the registry had before; Bind, Rebind
-// and Adopt change a record only if it still has the Version that the caller saw
-// (compare-and-swap), else they return [CheckRegistryConflict].
+// Each method is atomic: it happens completely or not at all, and when it returns without an
+// error, what it did survives the end of the process. After an error that is not a refusal
+// nothing is known: the caller looks again. Every write gives the record a Version that no
+// record of the registry had before; Bind, Rebind and Adopt change a record only if it still
+// has the Version that the caller saw (compare-and-swap), otherwise they return
+// [CheckRegistryConflict].
 //
-// A refusal is an *attest.Error with one of the registry's checks, and it leaves
-// everything as it was, the refused claim unreserved too. Where the same call may
-// succeed later it wraps csr.ErrRetry. Every other error means that the
-// registry could not find out, and must not be taken for an answer.
+// A refusal is an *attest.Error with one of the registry's checks. It leaves everything as it
+// was, including the refused claim unreserved. If the same call may succeed later, it wraps
+// csr.ErrRetry. Any other error means that the registry could not find out, and must not be
+// taken for an answer.
 //
-// What is decided is decided by the rules, the methods of [Held]. An implementation
-// over a store with transactions is a [Store]. One over a store that cannot change two
-// entries at once reserves the name first, then the machine, both with the deadline,
-// and counts a record as bound only when both entries agree; on a refusal it takes its
-// own name entry back. attesttest.RunRegistry holds an implementation against all this.
+// All decisions are made by the rules, the methods of [Held]. An implementation over a store
+// with transactions is a [Store]. One over a store that cannot change two entries at once
+// reserves the name first, then the machine, both with the deadline, and counts a record as
+// bound only when both entries agree; on a refusal it takes back its own name entry.
+// attesttest.RunRegistry checks an implementation against all of this.
 //
-// Methods are called from many goroutines, and with several registries on one
-// store from many processes. They keep none of their arguments and return records
-// that the caller may change.
+// Methods are called from many goroutines and, where several registries share one store, from
+// many processes. They keep none of their arguments and return records that the caller may
+// change.
 type Registry interface {
 	// Scope returns what the registry was made for.
 	Scope() Scope
@@ -59,20 +58,20 @@ type Registry interface {
 	// Reserve claims a node name for a machine until the deadline ([Held.Reserve]).
 	Reserve(ctx context.Context, claim Claim, deadline time.Time) (*Record, error)
 
-	// Bind makes a reservation of this Version final, or takes a bound record, and records
-	// in the same write that a certificate may be valid until lastEnd, and which one was
-	// issued, which may be nil ([Held.Bind]). It must have returned before the certificate
-	// is approved, or leaves its signer. [FirstUse] calls it; others need it for what
-	// another signer made (csr.IssuedRecord.Completed).
+	// Bind makes a reservation of this Version final, or takes a bound record. In the same
+	// write it records that a certificate may be valid until lastEnd, and which one was
+	// issued, which may be nil ([Held.Bind]). It must have returned before the certificate is
+	// approved or leaves its signer. [FirstUse] calls it; others need it for what another
+	// signer made (csr.IssuedRecord.Completed).
 	Bind(ctx context.Context, record *Record, lastEnd time.Time, issued *csr.IssuedRecord) (*Record, error)
 
-	// Rebind gives a bound record another machine, for a replaced board, and frees
-	// the former one ([Held.Rebind]). It is an act of the operator, never of a join.
+	// Rebind gives a bound record another machine, for a replaced board, and frees the former
+	// one ([Held.Rebind]). It is done by the operator, never by a join.
 	Rebind(ctx context.Context, record *Record, machine attest.Identity) (*Record, error)
 
-	// Adopt gives a bound record the UID of another Machine object for the same machine
-	// and provider ID ([Held.Adopt]), as when a cluster's inventory is moved. It is an
-	// act of the operator, never of a join.
+	// Adopt gives a bound record the UID of another Machine object for the same machine and
+	// provider ID ([Held.Adopt]), as when a cluster's inventory is moved. It is done by the
+	// operator, never by a join.
 	Adopt(ctx context.Context, record *Record, machineUID string) (*Record, error)
 
 	// Release says that the inventory's Machine with this UID is gone ([Held.Release]).
@@ -82,17 +81,17 @@ type Registry interface {
 	Lookups
 }
 
-// Lookups are the questions to a registry. They change nothing.
+// Lookups are the queries that a registry answers. They change nothing.
 type Lookups interface {
-	// Lookup returns the record of a node name, nil where there is none.
+	// Lookup returns the record of a node name, or nil if there is none.
 	Lookup(ctx context.Context, nodeName string) (*Record, error)
 
-	// LookupMachine returns the reserved or bound record of a machine, nil where
-	// there is none.
+	// LookupMachine returns the reserved or bound record of a machine, or nil if there is
+	// none.
 	LookupMachine(ctx context.Context, machine attest.Identity) (*Record, error)
 
-	// LookupMachineUID returns the record of an inventory Machine by its UID, in
-	// whatever state, nil where there is none. "" has none.
+	// LookupMachineUID returns the record of an inventory Machine by its UID, in whatever
+	// state, or nil if there is none. "" has none.
 	LookupMachineUID(ctx context.Context, machineUID string) (*Record, error)
 }
 
@@ -100,20 +99,20 @@ type Lookups interface {
 const (
 	// MaxReservation is how far away a reservation's deadline may be.
 	MaxReservation = time.Hour
-	// MaxMachineUIDSize bounds a Machine's UID in a registry, in bytes.
+	// MaxMachineUIDSize is the largest size of a Machine's UID in a registry, in bytes.
 	MaxMachineUIDSize = 253
 )
 
-// Scope is what machine identities a registry holds. One machine has
-// several keys: an EK of each algorithm and any number of AKs. So that it does not
-// count as several machines, one registry serves one kind of evidence on one road and, on
-// attest.RoadEK, one algorithm of EKs.
+// Scope says which machine identities a registry holds. One machine has several keys: an EK of
+// each algorithm and any number of AKs. So that it does not count as several machines, one
+// registry serves one kind of evidence on one road and, on attest.RoadEK, one algorithm of
+// EKs.
 //
 // That is not enough where a vendor certifies two EKs of one algorithm in one TPM (the
 // templates L-1 and H-1, or L-2 and H-2, of the TCG EK Credential Profile 2.6, annex B):
-// nothing that the control plane sees tells them apart. [FirstUse] therefore wants a
-// Machine UID for each newcomer on that road: a second name then takes a second Machine
-// of the inventory.
+// nothing that the control plane sees shows that they belong together. [FirstUse] therefore
+// requires a Machine UID for each newcomer on that road: a second name then takes a second
+// Machine of the inventory.
 type Scope struct {
 	// Provider is the kind of evidence; empty means "tpm".
 	Provider string
@@ -142,8 +141,8 @@ const defaultProvider = "tpm"
 
 func (s Scope) provider() string { return cmp.Or(s.Provider, defaultProvider) }
 
-// String returns "ak", "ek" and the algorithm, "ek RSA-2048", or, of another kind than
-// "tpm", its name and the road: "gce document".
+// String returns "ak", "ek" and the algorithm ("ek RSA-2048") or, for a kind other than "tpm",
+// its name and the road: "gce document".
 func (s Scope) String() string {
 	out := s.Road.String()
 	if s.Provider != "" {
@@ -155,7 +154,7 @@ func (s Scope) String() string {
 	return out
 }
 
-// ParseScope reads what String has written. The error is one with [CheckRegistryScope].
+// ParseScope reads what String wrote. An error has [CheckRegistryScope].
 func ParseScope(text string) (Scope, error) {
 	words := strings.SplitN(text, " ", 3)
 	var s Scope
@@ -176,7 +175,7 @@ func ParseScope(text string) (Scope, error) {
 	return s, nil
 }
 
-// Check returns an error with [CheckRegistryScope] for a scope that is none.
+// Check returns an error with [CheckRegistryScope] for an invalid scope.
 func (s Scope) Check() error {
 	ok := s.Provider != defaultProvider && s.Provider != "" && plaintext.Valid(s.Provider, 63)
 	switch s.Road {
@@ -195,9 +194,9 @@ func (s Scope) Check() error {
 	return nil
 }
 
-// IssuedRecords returns a csr.Policy.Records over a registry: it finds the certificate that
-// a kubelet comes with in the live record of its node. As long as one that was admitted is
-// not known yet, any other may be that one: then the error wraps csr.ErrRetry.
+// IssuedRecords returns a csr.Policy.Records over a registry: it finds the certificate that a
+// kubelet presents in the live record of its node. While a certificate that was admitted is
+// not known yet, any other may be that one: the error then wraps csr.ErrRetry.
 func IssuedRecords(registry Lookups) func(ctx context.Context, credentialID string, r *csr.Request) (*csr.IssuedRecord, error) {
 	return func(ctx context.Context, credentialID string, r *csr.Request) (*csr.IssuedRecord, error) {
 		record, err := registry.Lookup(ctx, strings.TrimPrefix(r.Spec.Username, csr.NodeUserPrefix))
@@ -225,17 +224,17 @@ var errIncomplete = errors.New("membership: a certificate of the node is not rec
 // ekAlgorithms are those that an EK may have.
 var ekAlgorithms = [...]string{"RSA-2048", "RSA-3072", "RSA-4096", "P-256", "P-384", "P-521"}
 
-// Claim is what a node that passed every other check asks to be recorded.
+// Claim is what a node that passed every other check asks to have recorded.
 type Claim struct {
 	// NodeName is the node's name.
 	NodeName string
-	// Machine is the machine's identity, of the registry's scope.
+	// Machine is the machine's identity, within the registry's scope.
 	Machine attest.Identity
 	// MachineUID is the UID of the inventory's Machine (csr.Machine), up to
 	// MaxMachineUIDSize bytes; "" where the inventory has none.
 	MachineUID string
-	// ProviderID is the provider ID that the inventory has for it, up to
-	// oid.MaxProviderIDSize bytes; "" where it is not known yet.
+	// ProviderID is the provider ID that the inventory has for it, up to oid.MaxProviderIDSize
+	// bytes; "" if it is not known yet.
 	ProviderID string
 }
 
@@ -261,13 +260,13 @@ func badClaim(got, want string) error {
 // State is the state of a record in a registry.
 type State string
 
-// The states of a record. The empty one is none of them.
+// The states of a record. The empty string is not one of them.
 const (
 	// StateReserved: claimed until the deadline, no certificate issued.
 	StateReserved State = "reserved"
 	// StateBound: the machine is the node.
 	StateBound State = "bound"
-	// StateResting: the machine is gone and certificates for the name may not be.
+	// StateResting: the machine is gone, but certificates for the name may not be.
 	StateResting State = "resting"
 )
 
@@ -276,23 +275,23 @@ type Record struct {
 	Claim
 	// State is reserved, bound or resting.
 	State State
-	// Deadline is the end of a reservation, in whole seconds: at that moment it is
-	// over. Zero in the other states.
+	// Deadline is the end of a reservation, in whole seconds: at that moment it is over. Zero
+	// in the other states.
 	Deadline time.Time
-	// LastEnd is the latest end of any certificate that may have been issued for
-	// the name, recovery certificates aside, in whole seconds: the name rests through that
-	// second. Zero where none has been.
+	// LastEnd is the latest end of any certificate that may have been issued for the name,
+	// except recovery certificates, in whole seconds: the name rests through that second. Zero
+	// if there has been none.
 	LastEnd time.Time
 	// Issued are the records of the certificates with which the machine comes as the node,
 	// those that end first in front, at most MaxIssued ([Held.Bind]). Times in them are in
 	// whole seconds. A reserved or resting record has none.
 	Issued []csr.IssuedRecord
-	// Version changes with every change of the record and is never used again.
-	// Nothing can be read out of it.
+	// Version changes with every change of the record and is never used again. It carries no
+	// meaning.
 	Version string
 }
 
-// Until returns when a record ends by itself: at that moment it counts no more. A bound
+// Until returns when a record ends by itself: from that moment on it no longer counts. A bound
 // record has no such end: the zero time.
 func (r *Record) Until() time.Time {
 	switch r.State {
@@ -304,17 +303,17 @@ func (r *Record) Until() time.Time {
 	return time.Time{}
 }
 
-// Live reports whether the record counts: it has not come to its end.
+// Live reports whether the record counts: it has not ended.
 func (r *Record) Live(now time.Time) bool {
 	until := r.Until()
 	return until.IsZero() || now.Before(until)
 }
 
-// HoldsMachine reports whether the record keeps its machine from other names: one that
-// rests does not.
+// HoldsMachine reports whether the record keeps its machine from other names: a resting record
+// does not.
 func (r *Record) HoldsMachine() bool { return r.State != StateResting }
 
-// Checks of a registry, and of [FirstUse], which asks it.
+// Checks of a registry, and of [FirstUse], which queries it.
 const (
 	// CheckRegistryName: the node name is bound to another machine.
 	CheckRegistryName attest.Check = "registry-name"
@@ -323,29 +322,29 @@ const (
 	// CheckRegistryReserved: name, machine or Machine UID is reserved for another
 	// pair. Always together with csr.ErrRetry.
 	CheckRegistryReserved attest.Check = "registry-reserved"
-	// CheckRegistryResting: a certificate for the node name may still be valid
-	// that was issued to a machine that is gone.
+	// CheckRegistryResting: a certificate for the node name may still be valid that was issued
+	// to a machine that is gone.
 	CheckRegistryResting attest.Check = "registry-resting"
-	// CheckRegistryUID: the record of the name is of another Machine object, by its
-	// UID, or the Machine object has a record under another name.
+	// CheckRegistryUID: the record of the name belongs to another Machine object, by its UID,
+	// or the Machine object has a record under another name.
 	CheckRegistryUID attest.Check = "registry-machine-uid"
-	// CheckRegistryProviderID: the record carries another provider ID.
+	// CheckRegistryProviderID: the record carries a different provider ID.
 	CheckRegistryProviderID attest.Check = "registry-provider-id"
 	// CheckRegistryConflict: the record has changed since it was read, or its
 	// reservation is over. Always together with csr.ErrRetry.
 	CheckRegistryConflict attest.Check = "registry-conflict"
-	// CheckRegistryNode: there is a Node of that name, and no record.
+	// CheckRegistryNode: there is a Node of that name but no record.
 	CheckRegistryNode attest.Check = "registry-node-without-record"
-	// CheckRegistryRequester: there is no record, and the request is none that a
-	// new machine makes.
+	// CheckRegistryRequester: there is no record, and the request is not one that a new
+	// machine makes.
 	CheckRegistryRequester attest.Check = "registry-requester"
-	// CheckRegistryScope: the machine identity is not of the registry's road and EK
-	// algorithm; or, with csr.ErrRetry or from attest.NewVerifier, the operator's
-	// configuration lets no machine be of it.
+	// CheckRegistryScope: the machine identity is not of the registry's road and EK algorithm;
+	// or, with csr.ErrRetry or from attest.NewVerifier, the operator's configuration makes
+	// that impossible for any machine.
 	CheckRegistryScope attest.Check = "registry-scope"
-	// CheckRegistryInventory: the inventory has no UID for the machine, which trust on
-	// first use of EKs cannot do without. Always together with csr.ErrRetry.
+	// CheckRegistryInventory: the inventory has no UID for the machine, which trust on first
+	// use of EKs requires. Always together with csr.ErrRetry.
 	CheckRegistryInventory attest.Check = "registry-inventory"
-	// CheckRegistryClaim: an argument of a call is none that can be recorded.
+	// CheckRegistryClaim: an argument of a call cannot be recorded.
 	CheckRegistryClaim attest.Check = "registry-claim"
 )

@@ -12,14 +12,13 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Held is what a registry holds around one call: the record of the call's node name,
-// that of its machine and that of its Machine UID, as they are stored; nil where there
-// is none. A call that names no machine or no UID leaves the field nil. Records that
-// have come to their end may stand here, and a machine's record that rests: the rules
-// look past them.
+// Held is what a registry holds around one call: the record of the call's node name, that of
+// its machine and that of its Machine UID, as they are stored; nil if there is none. A call
+// that names no machine or no UID leaves the field nil. Records that have ended may be here,
+// as may a machine's resting record: the rules ignore them.
 //
-// Its methods are the rules of a [Registry], all of them. They change nothing and keep
-// nothing: they return what has to be done. The clock is an argument.
+// Its methods are all the rules of a [Registry]. They change nothing and keep nothing: they
+// return what has to be done. The clock is an argument.
 type Held struct {
 	// Name is the record of the node name, Machine that of the machine, MachineUID
 	// that of the Machine UID.
@@ -32,18 +31,18 @@ type Action int
 const (
 	// Keep: nothing changes.
 	Keep Action = iota + 1
-	// Put: the record is stored in the place of that of its name, with a new Version.
+	// Put: the record is stored, replacing that of its name, with a new Version.
 	Put
-	// Drop: the record of the name is taken away.
+	// Drop: the record of the name is removed.
 	Drop
 )
 
 // Change is what a rule has decided.
 type Change struct {
 	Action Action
-	// Record is what is to be stored and returned. Its Version is the old one, or
-	// empty, where Action is Put: the store gives it a new one. Where Action is Drop it
-	// is the record that goes; it is nil where Release has nothing to do.
+	// Record is what is to be stored and returned. Where Action is Put, its Version is the old
+	// one, or empty: the store gives it a new one. Where Action is Drop, it is the record to
+	// be removed; it is nil if Release has nothing to do.
 	Record *Record
 }
 
@@ -60,11 +59,10 @@ func (h Held) live(now time.Time) Held {
 	return h
 }
 
-// Reserve claims a node name for a machine until the deadline, which must be in the
-// future and at most MaxReservation away. If the pair is reserved already, by this very
-// claim, the deadline becomes the new one; if it is bound already, nothing changes, but
-// that a provider ID which was unknown is filled in. h.Machine and h.MachineUID are those
-// of the claim.
+// Reserve claims a node name for a machine until the deadline, which must be in the future and
+// at most MaxReservation away. If this very claim has already reserved the pair, the deadline
+// becomes the new one. If the pair is already bound, nothing changes, except that an unknown
+// provider ID is filled in. h.Machine and h.MachineUID are those of the claim.
 //
 // It refuses, in this order: a name that rests ([CheckRegistryResting]), is reserved for
 // another machine ([CheckRegistryReserved], to be tried again) or bound to another
@@ -96,8 +94,8 @@ func (h Held) Reserve(c Claim, deadline, now time.Time) (Change, error) {
 	return Change{Keep, old}, nil
 }
 
-// Admit says whether Reserve would let a claim be made: nil if it would. It is for who
-// wants to know and not to write.
+// Admit says whether Reserve would let a claim be made: nil if it would. It is meant for
+// callers that want to know without writing.
 func (h Held) Admit(c *Claim, now time.Time) error {
 	h = h.live(now)
 	if err := admitName(h.Name, c); err != nil {
@@ -109,7 +107,7 @@ func (h Held) Admit(c *Claim, now time.Time) error {
 	return h.admitMachineUID(c.MachineUID, c.NodeName)
 }
 
-// admitName holds a claim against the record of its name, which may be nil.
+// admitName checks a claim against the record of its name, which may be nil.
 func admitName(r *Record, c *Claim) error {
 	switch {
 	case r == nil:
@@ -129,8 +127,8 @@ func admitName(r *Record, c *Claim) error {
 	return nil
 }
 
-// admitElsewhere refuses a machine, or the Machine UID of one, that has a record under
-// another name. The record may be nil.
+// admitElsewhere refuses a machine, or the Machine UID of one, that has a record under another
+// name. The record may be nil.
 func admitElsewhere(r *Record, nodeName string, check attest.Check, what string) error {
 	switch {
 	case r == nil || r.NodeName == nodeName:
@@ -164,8 +162,8 @@ func conflict(got, want string) error {
 
 var errNoRecord = errors.New("membership: no record was given")
 
-// change is what has to be done for a change of the record that the caller saw, which still
-// has the version that was seen and is bound, or in the other state.
+// change returns what has to be done to change the record that the caller saw. The record must
+// still have the version that was seen, and be bound or in the other state.
 func (h Held) change(seen *Record, or State, now time.Time, how func(r *Record) error) (Change, error) {
 	if seen == nil {
 		return Change{}, errNoRecord
@@ -187,20 +185,19 @@ func (h Held) change(seen *Record, or State, now time.Time, how func(r *Record) 
 	return Change{Put, &r}, nil
 }
 
-// Bind makes the reservation that the caller saw final, or finds the record bound, and in
-// the same change records a certificate of it.
+// Bind makes the reservation that the caller saw final, or finds the record bound, and in the
+// same change records a certificate for it.
 //
 // lastEnd is until when a certificate may be valid, rounded up to whole seconds; the zero
-// time, and an end before the recorded one, change nothing. issued, which may be nil, is
-// the record of the certificate, or as long as there is none that of the request
-// (csr.RecordOf). It must be of the record's node and machine, and end by the last end
-// ([CheckRegistryClaim]). A record of a request is kept once, and until that of its
-// certificate takes its place; that of a certificate too, but for a Node UID that it lacks.
-// What has ended is forgotten, and of more than MaxIssued
-// what ends first.
+// time, and an end before the recorded one, change nothing. issued, which may be nil, is the
+// record of the certificate or, while there is none, that of the request (csr.RecordOf). It
+// must be of the record's node and machine, and end by the last end ([CheckRegistryClaim]). A
+// record of a request is kept once, and only until that of its certificate replaces it. A
+// record of a certificate is kept once too, except that a Node UID it lacks is filled in. What
+// has ended is forgotten; of more than MaxIssued, so is what ends first.
 //
-// After the deadline of the reservation, and where the record has changed, Bind is refused
-// with [CheckRegistryConflict].
+// After the deadline of the reservation, or if the record has changed, Bind is refused with
+// [CheckRegistryConflict].
 func (h Held) Bind(seen *Record, lastEnd time.Time, issued *csr.IssuedRecord, now time.Time) (Change, error) {
 	return h.change(seen, StateReserved, now, func(r *Record) error {
 		r.State, r.Deadline = StateBound, time.Time{}
@@ -220,7 +217,7 @@ func (h Held) Bind(seen *Record, lastEnd time.Time, issued *csr.IssuedRecord, no
 	})
 }
 
-// MaxIssued is how many records of certificates the record of a node has.
+// MaxIssued is how many records of certificates the record of a node can have.
 const MaxIssued = 16
 
 // maxUnix is the last second that a certificate can state.
@@ -256,8 +253,8 @@ func (r *Record) issue(c csr.IssuedRecord, now time.Time) error {
 }
 
 // Rebind gives the bound record that the caller saw another machine, whose record is
-// h.Machine, and forgets the certificates of the former one. It refuses a machine of
-// another name as Reserve does.
+// h.Machine, and forgets the certificates of the former one. It refuses a machine with another
+// name as Reserve does.
 func (h Held) Rebind(seen *Record, machine attest.Identity, now time.Time) (Change, error) {
 	if !machine.Valid() {
 		return Change{}, badClaim(string(machine), "a machine identity")
@@ -270,9 +267,9 @@ func (h Held) Rebind(seen *Record, machine attest.Identity, now time.Time) (Chan
 	})
 }
 
-// Adopt gives the bound record that the caller saw the UID of another Machine object,
-// whose record is h.MachineUID. Machine and provider ID stay. It refuses the UID of a
-// Machine that has another name as Reserve does, and an empty one.
+// Adopt gives the bound record that the caller saw the UID of another Machine object, whose
+// record is h.MachineUID. Machine and provider ID stay the same. It refuses the UID of a
+// Machine that has another name, as Reserve does, and an empty one.
 func (h Held) Adopt(seen *Record, machineUID string, now time.Time) (Change, error) {
 	return h.change(seen, StateBound, now, func(r *Record) error {
 		if machineUID == "" {
@@ -289,9 +286,9 @@ func (h Held) Adopt(seen *Record, machineUID string, now time.Time) (Change, err
 	})
 }
 
-// Release says that the inventory's Machine with this UID is gone. After it there is no
-// reserved or bound record of the name with that UID; a bound one rests until its LastEnd
-// has passed. A record of another UID is left alone, and having nothing to do is no error.
+// Release says that the inventory's Machine with this UID is gone. Afterwards there is no
+// reserved or bound record of the name with that UID; a bound one rests until its LastEnd has
+// passed. A record with another UID is left alone, and having nothing to do is not an error.
 func (h Held) Release(machineUID string, now time.Time) Change {
 	old := h.live(now).Name
 	if old == nil || old.MachineUID != machineUID || old.State == StateResting {

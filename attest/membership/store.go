@@ -11,19 +11,19 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Store keeps records and finds them by node name, by machine and by Machine UID. It
-// knows no rules: [NewRegistry] makes a [Registry] of it.
+// Store keeps records and finds them by node name, by machine and by Machine UID. It knows no
+// rules: [NewRegistry] makes a [Registry] from it.
 type Store interface {
 	// View calls f with the records as they are at one moment.
 	View(ctx context.Context, f func(Reader) error) error
-	// Update calls f, alone. If f returns nil, all that it wrote is kept and survives
-	// the end of the process when Update returns; if not, or if ctx is over, nothing is
-	// kept and its error is returned. f may not have written anything.
+	// Update calls f, one call at a time. If f returns nil, everything that it wrote is kept
+	// and survives the end of the process once Update returns. If not, or if ctx has ended,
+	// nothing is kept and the error is returned. f may not have written anything.
 	Update(ctx context.Context, f func(Writer) error) error
 }
 
-// Reader finds records, those too that have come to their end. Nil without an error
-// means that there is none. The caller does not change what it gets.
+// Reader finds records, including those that have ended. Nil without an error means that there
+// is none. The caller does not change what it gets.
 type Reader interface {
 	// ByName finds the record of a node name.
 	ByName(nodeName string) (*Record, error)
@@ -31,26 +31,24 @@ type Reader interface {
 	ByMachine(machine attest.Identity) (*Record, error)
 	// ByMachineUID finds the record of a UID; it is not asked for "".
 	ByMachineUID(machineUID string) (*Record, error)
-	// After finds up to limit records whose node names come after this one, in the
-	// order of the names.
+	// After finds up to limit records whose node names come after this one, in name order.
 	After(nodeName string, limit int) ([]*Record, error)
 }
 
 // Writer changes records.
 type Writer interface {
 	Reader
-	// Put stores a record in the place of that of its name, and returns it with a
-	// Version that no record of the store ever had.
+	// Put stores a record, replacing that of its name, and returns it with a Version that no
+	// record of the store ever had.
 	Put(r Record) (*Record, error)
-	// Drop takes the record of a name away, if there is one.
+	// Drop removes the record of a name, if there is one.
 	Drop(nodeName string) error
-	// Due returns up to limit names of records that have come to their end
-	// ([Record.Until]), in any order.
+	// Due returns up to limit names of records that have ended ([Record.Until]), in any order.
 	Due(now time.Time, limit int) ([]string, error)
 }
 
-// sweepSize is how many records that have come to their end a write takes away. A write
-// makes at most one record that will, so that none pile up.
+// sweepSize is how many records that have ended a write removes. A write makes at most one
+// record that will end, so they do not pile up.
 const sweepSize = 4
 
 // StoreRegistry is a [Registry] over a [Store]. It is safe for use from many goroutines
@@ -67,7 +65,7 @@ type RegistryOptions struct {
 	Now func() time.Time
 }
 
-// NewRegistry makes a registry of a store. The error is that of [Scope.Check], or
+// NewRegistry makes a registry from a store. The error is that of [Scope.Check], or
 // refusal.CheckConfig for a nil store.
 func NewRegistry(scope Scope, store Store, options RegistryOptions) (*StoreRegistry, error) {
 	if err := scope.Check(); err != nil {
@@ -85,7 +83,7 @@ func NewRegistry(scope Scope, store Store, options RegistryOptions) (*StoreRegis
 // Scope returns the scope that the registry was made with.
 func (s *StoreRegistry) Scope() Scope { return s.scope }
 
-// held reads what stands around a claim. What the claim leaves empty is not looked for.
+// held reads the records around a claim. What the claim leaves empty is not looked up.
 func held(r Reader, c *Claim) (h Held, err error) {
 	h.Name, err = r.ByName(c.NodeName)
 	if err == nil && c.Machine != "" {
@@ -97,7 +95,7 @@ func held(r Reader, c *Claim) (h Held, err error) {
 	return h, err
 }
 
-// change lets a rule decide about what stands around a claim, and does what it says.
+// change lets a rule decide about the records around a claim, and does what it says.
 func (s *StoreRegistry) change(ctx context.Context, around Claim, rule func(h Held, now time.Time) (Change, error)) (*Record, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -130,7 +128,7 @@ func (s *StoreRegistry) change(ctx context.Context, around Claim, rule func(h He
 	return clone(out, err)
 }
 
-// sweep takes away some of what counts no more.
+// sweep removes some of what no longer counts.
 func sweep(w Writer, now time.Time) error {
 	due, err := w.Due(now, sweepSize)
 	if err != nil {
@@ -144,7 +142,7 @@ func sweep(w Writer, now time.Time) error {
 	return nil
 }
 
-// clone keeps the store's record away from the caller.
+// clone keeps the caller away from the store's record.
 func clone(r *Record, err error) (*Record, error) {
 	if err != nil || r == nil {
 		return nil, err
@@ -186,7 +184,7 @@ func (s *StoreRegistry) Adopt(ctx context.Context, record *Record, machineUID st
 	return s.change(ctx, around, func(h Held, now time.Time) (Change, error) { return h.Adopt(record, machineUID, now) })
 }
 
-// Release takes away the record of a Machine that is gone; see [Registry].
+// Release frees the record of a Machine that is gone; see [Registry].
 func (s *StoreRegistry) Release(ctx context.Context, nodeName, machineUID string) error {
 	_, err := s.change(ctx, Claim{NodeName: nodeName}, func(h Held, now time.Time) (Change, error) { return h.Release(machineUID, now), nil })
 	return err
@@ -207,18 +205,17 @@ func (s *StoreRegistry) find(ctx context.Context, by func(r Reader) (*Record, er
 	return clone(out, err)
 }
 
-// Lookup returns the record of a node name, nil where there is none.
+// Lookup returns the record of a node name, or nil if there is none.
 func (s *StoreRegistry) Lookup(ctx context.Context, nodeName string) (*Record, error) {
 	return s.find(ctx, func(r Reader) (*Record, error) { return r.ByName(nodeName) })
 }
 
-// LookupMachine returns the reserved or bound record of a machine, nil where there
-// is none.
+// LookupMachine returns the reserved or bound record of a machine, or nil if there is none.
 func (s *StoreRegistry) LookupMachine(ctx context.Context, machine attest.Identity) (*Record, error) {
 	return s.find(ctx, func(r Reader) (*Record, error) { return r.ByMachine(machine) })
 }
 
-// LookupMachineUID returns the record of a Machine UID, nil where there is none.
+// LookupMachineUID returns the record of a Machine UID, or nil if there is none.
 func (s *StoreRegistry) LookupMachineUID(ctx context.Context, machineUID string) (*Record, error) {
 	if machineUID == "" {
 		return nil, ctx.Err()
@@ -226,9 +223,9 @@ func (s *StoreRegistry) LookupMachineUID(ctx context.Context, machineUID string)
 	return s.find(ctx, func(r Reader) (*Record, error) { return r.ByMachineUID(machineUID) })
 }
 
-// Records calls each with every record that counts, in the order of the node names, for
-// an operator's list. It reads them in pieces: what changes meanwhile may be seen or not.
-// It stops at an error of each, and returns it.
+// Records calls each with every record that counts, in the order of the node names, for an
+// operator's list. It reads them in pieces, so changes made meanwhile may or may not be seen.
+// It stops at an error from each, and returns it.
 func (s *StoreRegistry) Records(ctx context.Context, each func(Record) error) error {
 	const piece = 256
 	for last := ""; ; {

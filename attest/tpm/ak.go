@@ -23,38 +23,38 @@ const (
 	gceECCTemplate    tpm2.TPMHandle = 0x01c10003
 )
 
-// AKSource says where a node's attestation key comes from: exactly one of
-// Template, TemplateIndex, Handle and OEM. A key from a template is made anew for each
-// operation, as the same key each time, and leaves nothing behind in the TPM; for
-// RSA that takes a hardware TPM seconds.
+// AKSource says where a node's attestation key comes from: exactly one of Template,
+// TemplateIndex, Handle and OEM. A key from a template is recreated for each operation,
+// always as the same key, and leaves nothing behind in the TPM; for RSA that takes a hardware
+// TPM seconds.
 type AKSource struct {
-	// Template is made into a primary key in the endorsement hierarchy, as it is:
-	// one of the AKTemplate functions, or the caller's own.
+	// Template is used unchanged to create a primary key in the endorsement hierarchy: that
+	// of one of the AKTemplate functions, or the caller's own.
 	Template *tpm2.TPMTPublic
-	// TemplateIndex is the NV index that holds the template, a TPMT_PUBLIC
-	// without size prefix and nothing after it; 0 for none.
+	// TemplateIndex is the NV index that holds the template, a TPMT_PUBLIC without a size
+	// prefix and with nothing after it; 0 for none.
 	TemplateIndex tpm2.TPMHandle
-	// NonceIndex is the NV index of a nonce for the template's unique field, for
-	// TemplateIndex alone; 0 where the platform provisions none. The nonce is
-	// padded with zeros to the width of the key (ECC: it fills X alone).
+	// NonceIndex is the NV index of a nonce for the template's unique field, only with
+	// TemplateIndex; 0 if the platform provisions none. The nonce is padded with zeros to the
+	// width of the key (ECC: it fills only X).
 	NonceIndex tpm2.TPMHandle
 	// Handle is a persistent key, 0x81000000 to 0x81ffffff, with
 	// [ProverOptions].AKPassword; 0 for none.
 	Handle tpm2.TPMHandle
-	// CertificateIndex is the NV index of the key's certificate, in DER; 0 where
-	// the certificate comes from elsewhere.
+	// CertificateIndex is the NV index of the key's certificate, in DER; 0 if the certificate
+	// comes from elsewhere.
 	CertificateIndex tpm2.TPMHandle
-	// OEM is the key that the maker of the machine has certified: [OEMIAK].
+	// OEM selects the key that the machine's manufacturer has certified: [OEMIAK].
 	OEM bool
 }
 
-// GCERSA is the RSA attestation key that Google Compute Engine certifies:
+// GCERSA returns the source of the RSA attestation key that Google Compute Engine certifies:
 // template in NV index 0x01c10001, certificate in 0x01c10000, no nonce.
 func GCERSA() AKSource {
 	return AKSource{TemplateIndex: gceRSATemplate, CertificateIndex: gceRSACertificate}
 }
 
-// GCEECC is the ECC attestation key that Google Compute Engine certifies:
+// GCEECC returns the source of the ECC attestation key that Google Compute Engine certifies:
 // template in NV index 0x01c10003, certificate in 0x01c10002, no nonce.
 func GCEECC() AKSource {
 	return AKSource{TemplateIndex: gceECCTemplate, CertificateIndex: gceECCCertificate}
@@ -71,7 +71,7 @@ func (s *AKSource) check() error {
 	return checkSource("attestation key", s.Handle, s.Template != nil, s.TemplateIndex != 0, s.OEM)
 }
 
-// checkSource wants one of Handle and the templates.
+// checkSource requires exactly one of the handle and the templates.
 func checkSource(what string, handle tpm2.TPMHandle, templates ...bool) error {
 	n := 0
 	for _, given := range append(templates, handle != 0) {
@@ -91,14 +91,14 @@ func checkSource(what string, handle tpm2.TPMHandle, templates ...bool) error {
 	return nil
 }
 
-// loadAK makes, or finds, the attestation key. A key that a verifier would refuse
-// is an error here, before a challenge is spent on it.
+// loadAK creates or finds the attestation key. A key that a verifier would refuse is an error
+// here, before a challenge is spent on it.
 func loadAK(ctx context.Context, h *tpmop.Handles, source *AKSource, endorsementPassword []byte) (*tpmop.LoadedKey, error) {
 	return loadCertifiedAK(ctx, h, source, nil, endorsementPassword)
 }
 
-// loadCertifiedAK is loadAK where the chain of the key's certificate is known; nil has a
-// maker's read from NV.
+// loadCertifiedAK is loadAK for a key whose certificate chain is known; if it is nil, a
+// manufacturer's is read from NV.
 func loadCertifiedAK(ctx context.Context, h *tpmop.Handles, source *AKSource, chain [][]byte, endorsementPassword []byte) (ak *tpmop.LoadedKey, err error) {
 	if err := source.check(); err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func loadCertifiedAK(ctx context.Context, h *tpmop.Handles, source *AKSource, ch
 	return accepted("attestation key", ak, err, statement.CheckAKPublic)
 }
 
-// accepted is a key that was loaded, unless no verifier accepts it.
+// accepted returns a loaded key, or an error if no verifier accepts it.
 func accepted(what string, key *tpmop.LoadedKey, err error, check func(*statement.Public) error) (*tpmop.LoadedKey, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
@@ -127,7 +127,7 @@ func accepted(what string, key *tpmop.LoadedKey, err error, check func(*statemen
 	return key, nil
 }
 
-// load makes, or finds, the key of a source that was checked.
+// load creates or finds the key of a checked source.
 func (s *AKSource) load(ctx context.Context, h *tpmop.Handles, password []byte, mayLackNonce bool) (*tpmop.LoadedKey, error) {
 	if s.Handle != 0 {
 		return tpmop.ReadPublic(ctx, h, s.Handle)
@@ -139,8 +139,8 @@ func (s *AKSource) load(ctx context.Context, h *tpmop.Handles, password []byte, 
 	return tpmop.CreatePrimary(ctx, h, tpm2.TPMRHEndorsement, password, template)
 }
 
-// template is the template in NV, or the source's own where there is none, with the nonce
-// in NV.
+// template returns the template in NV, or the source's own if there is none, with the nonce
+// from NV.
 func (s *AKSource) template(ctx context.Context, h *tpmop.Handles, mayLackNonce bool) (template []byte, err error) {
 	from := fmt.Sprintf("template in NV index 0x%08x", uint32(s.TemplateIndex))
 	err = tpmop.ErrNVIndexNotFound
@@ -174,23 +174,22 @@ func (s *AKSource) template(ctx context.Context, h *tpmop.Handles, mayLackNonce 
 	return template, nil
 }
 
-// akUnique is in the unique field of this library's AK templates. A TPM derives a
-// primary key from its template, unique field included: so no other software
-// that leaves the field empty or zero has these keys.
+// akUnique is in the unique field of this library's AK templates. A TPM derives a primary key
+// from its template, including the unique field, so no other software that leaves the field
+// empty or zero has these keys.
 const akUnique = "nodeattest/tpm/v1 attestation key"
 
-// AKTemplateRSA2048SHA256 is an attestation key of this library: RSA-2048, RSASSA with
-// SHA-256, Name over SHA-256. Like all of them it is a restricted signing key
-// that its TPM made and that never leaves it (fixedTPM, fixedParent,
-// sensitiveDataOrigin, userWithAuth, noDA, restricted, sign) with an empty
-// password; noDA keeps others' wrong guesses at other keys from locking it. Each
-// call returns a fresh value.
+// AKTemplateRSA2048SHA256 returns the template of an attestation key of this library:
+// RSA-2048, RSASSA with SHA-256, Name over SHA-256. Like all of them, it is a restricted
+// signing key that its TPM made and that never leaves it (fixedTPM, fixedParent,
+// sensitiveDataOrigin, userWithAuth, noDA, restricted, sign), with an empty password; noDA
+// keeps it from being locked by wrong guesses at other keys. Each call returns a fresh value.
 func AKTemplateRSA2048SHA256() *tpm2.TPMTPublic {
 	return rsaAK(tpm2.TPMAlgRSASSA, tpm2.NewTPMUAsymScheme(tpm2.TPMAlgRSASSA, &tpm2.TPMSSigSchemeRSASSA{HashAlg: tpm2.TPMAlgSHA256}))
 }
 
-// AKTemplateRSA2048PSS is an attestation key of this library: RSA-2048, RSAPSS with
-// SHA-256, Name over SHA-256; see AKTemplateRSA2048SHA256.
+// AKTemplateRSA2048PSS returns the template of an attestation key of this library: RSA-2048,
+// RSAPSS with SHA-256, Name over SHA-256; see AKTemplateRSA2048SHA256.
 func AKTemplateRSA2048PSS() *tpm2.TPMTPublic {
 	return rsaAK(tpm2.TPMAlgRSAPSS, tpm2.NewTPMUAsymScheme(tpm2.TPMAlgRSAPSS, &tpm2.TPMSSigSchemeRSAPSS{HashAlg: tpm2.TPMAlgSHA256}))
 }
@@ -200,14 +199,14 @@ func rsaAK(scheme tpm2.TPMAlgID, details tpm2.TPMUAsymScheme) *tpm2.TPMTPublic {
 	return tpmop.RSAKeyArea(parms, akAttributes(), tpmop.Padded(akUnique, 2048/8))
 }
 
-// AKTemplateECDSAP256 is an attestation key of this library: P-256, ECDSA with
-// SHA-256, Name over SHA-256; see AKTemplateRSA2048SHA256.
+// AKTemplateECDSAP256 returns the template of an attestation key of this library: P-256,
+// ECDSA with SHA-256, Name over SHA-256; see AKTemplateRSA2048SHA256.
 func AKTemplateECDSAP256() *tpm2.TPMTPublic {
 	return ecdsaAK(tpm2.TPMECCNistP256, tpm2.TPMAlgSHA256, 32)
 }
 
-// AKTemplateECDSAP384 is an attestation key of this library: P-384, ECDSA with
-// SHA-384, and a Name over SHA-384, so that no part of it is weaker than the
+// AKTemplateECDSAP384 returns the template of an attestation key of this library: P-384,
+// ECDSA with SHA-384, and a Name over SHA-384, so that no part of it is weaker than the
 // curve; see AKTemplateRSA2048SHA256.
 func AKTemplateECDSAP384() *tpm2.TPMTPublic {
 	return ecdsaAK(tpm2.TPMECCNistP384, tpm2.TPMAlgSHA384, 48)
@@ -230,9 +229,9 @@ func akAttributes() tpm2.TPMAObject {
 	}
 }
 
-// fillUnique puts a nonce into the unique field of a template, with zeros after
-// it to the width of the key (ECC: the field X, and Y stays); TCG EK Credential
-// Profile 2.6, 2.2.1. The rest of the template is untouched.
+// fillUnique puts a nonce into the unique field of a template, padded with zeros to the width
+// of the key (ECC: the field X; Y stays); TCG EK Credential Profile 2.6, 2.2.1. The rest of
+// the template is unchanged.
 func fillUnique(template *statement.Public, nonce []byte) ([]byte, error) {
 	width := int(template.KeyBits) / 8
 	if template.Type == tpm2.TPMAlgECC {

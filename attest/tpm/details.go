@@ -18,39 +18,37 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Details is what a TPM's evidence shows beside the facts of an [attest.Result]:
-// [DetailsOf] finds it there.
+// Details is what a TPM's evidence shows in addition to the facts of an [attest.Result].
+// [DetailsOf] returns it.
 type Details struct {
-	// EK is what is known of the EK on [attest.RoadEK], nil on [attest.RoadAK].
+	// EK is what is known about the EK on [attest.RoadEK], nil on [attest.RoadAK].
 	EK *tpmcert.EKFacts
-	// Profile is the name of the issuer's profile, empty where an EK is trusted
-	// without its certificate.
-	Profile string
-	// Chain is the verified chain, the certificate of the AK (on [attest.RoadEK]: of the
-	// EK) first and the root last. It is nil where an EK is trusted without its
+	// Profile is the name of the issuer's profile, empty if an EK is trusted without its
 	// certificate.
+	Profile string
+	// Chain is the verified chain, the certificate of the AK (on [attest.RoadEK], of the EK)
+	// first and the root last. It is nil if an EK is trusted without its certificate.
 	Chain []*x509.Certificate
-	// Directory is the manufacturer, model and version of the TPM where the
-	// certificate states them; never an identity.
+	// Directory is the manufacturer, model and version of the TPM, where the certificate
+	// states them. It is never an identity.
 	Directory tpmcert.DirectoryName
 
-	// AKPublic is the AK's TPMT_PUBLIC and AKName its TPM Name, as the node sent it. On
-	// [attest.RoadAK] it is consistent with the certificate; on [attest.RoadEK] it is
-	// proven at [attest.StageAnswer].
+	// AKPublic is the AK's TPMT_PUBLIC as the node sent it, and AKName its TPM Name. On
+	// [attest.RoadAK] it is consistent with the certificate; on [attest.RoadEK] it is proven
+	// at [attest.StageAnswer].
 	AKPublic *statement.Public
 	AKName   []byte
-	// AKPrimary says that the AK is a primary key of the endorsement, owner or
-	// platform hierarchy, by the statement's qualified signer, so that every bit of
-	// AKPublic is what the AK's TPM knows. This and what follows is unset at
-	// [attest.StageHello].
+	// AKPrimary says that the AK is a primary key of the endorsement, owner or platform
+	// hierarchy, by the statement's qualified signer, so that every bit of AKPublic is what
+	// the AK's TPM knows. This field and those below are unset at [attest.StageHello].
 	AKPrimary bool
 	// KeyAttributes are the certified key's attributes.
 	KeyAttributes statement.Attributes
 	// SignatureHash is the hash of the statement's signature.
 	SignatureHash crypto.Hash
-	// Clock is what the TPM said of its clock.
+	// Clock is what the TPM said about its clock.
 	Clock *Clock
-	// Measured is the verified quote and the event log as it came; nil where the answer
+	// Measured is the verified quote, and the event log as received; nil if the answer
 	// carried no quote.
 	Measured *Measured
 
@@ -59,15 +57,16 @@ type Details struct {
 	values   map[string][]byte
 }
 
-// DetailsOf returns the details of a result of this kind, nil for one of another.
+// DetailsOf returns the details of a result of this kind, or nil for a result of another
+// kind.
 func DetailsOf(r *attest.Result) *Details {
 	d, _ := r.Details.(*Details)
 	return d
 }
 
-// Clock is clockInfo and firmwareVersion of a statement (TPM 2.0 Part 2, section
-// 10.11.1). A TPM obfuscates ResetCount, RestartCount and FirmwareVersion for
-// keys outside the endorsement and platform hierarchies.
+// Clock holds clockInfo and firmwareVersion of a statement (TPM 2.0 Part 2, section 10.11.1).
+// A TPM obfuscates ResetCount, RestartCount and FirmwareVersion for keys outside the
+// endorsement and platform hierarchies.
 type Clock struct {
 	// Milliseconds is the TPM's clock.
 	Milliseconds uint64
@@ -76,14 +75,13 @@ type Clock struct {
 	// Safe is false if the clock may have stepped back.
 	Safe            bool
 	FirmwareVersion uint64
-	// Plain says that the counts and the firmware version are the true ones: the
-	// statement's qualified signer is the AK as a primary key of the endorsement
-	// hierarchy. Otherwise they are good for comparison with others of the same
-	// AK only.
+	// Plain says that the counts and the firmware version are the true ones: the statement's
+	// qualified signer is the AK as a primary key of the endorsement hierarchy. Otherwise
+	// they are useful only for comparison with others of the same AK.
 	Plain bool
 }
 
-// fillStatement takes over what the certify statement says.
+// fillStatement copies what the certify statement says.
 func (d *Details) fillStatement(in *statement.CertifyInput) {
 	d.AKName = in.AKName
 	d.KeyAttributes = in.Public.Attributes
@@ -102,7 +100,7 @@ func (d *Details) fillStatement(in *statement.CertifyInput) {
 	d.values[labelCertify] = in.Attest.ExtraData
 }
 
-// fillQuote takes over the verified quote, if there is one.
+// fillQuote copies the verified quote, if there is one.
 func (d *Details) fillQuote(a *answer) {
 	if a.quoted == nil {
 		return
@@ -115,9 +113,9 @@ func (d *Details) fillQuote(a *answer) {
 	d.values[labelQuote] = a.quoted.Attest.ExtraData
 }
 
-// findings is the part that the join needs. The AK says where the key lives. That the AK
-// tells the truth is its issuer's word on road AK; on road EK it follows from its
-// attributes.
+// findings returns the part that the join needs. The AK says where the key lives. That the AK
+// tells the truth is its issuer's word on road AK, and follows from its attributes on road
+// EK.
 func (d *Details) findings(road attest.Road, machine attest.Identity) *attest.Findings {
 	f := &attest.Findings{Machine: machine, MachineStanding: attest.Asserted, Values: d.values, Details: d}
 	standing := attest.Asserted
@@ -145,7 +143,7 @@ func (d *Details) residence() string {
 	return where + " (" + d.KeyAttributes.String() + ")"
 }
 
-// facts says what carries the trust, for people.
+// facts says for human readers what carries the trust.
 func (d *Details) facts(road attest.Road, standing attest.Standing) []attest.Fact {
 	by := "by " + d.issuer() + " (" + d.Profile + ")"
 	fact := attest.Fact{Standing: attest.Asserted, Name: "restricted AK in a TPM", Value: by}
@@ -183,7 +181,7 @@ func (d *Details) issuer() string {
 	return d.Chain[0].Issuer.String()
 }
 
-// keyAlgorithm names the algorithm of an EK, "RSA-2048" or "P-256" for example; "" for kinds
+// keyAlgorithm names the algorithm of an EK, for example "RSA-2048" or "P-256"; "" for kinds
 // that no EK has.
 func keyAlgorithm(key crypto.PublicKey) string {
 	switch k := key.(type) {

@@ -19,74 +19,73 @@ import (
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
 
-// EKOrigin says where a node's endorsement key comes from: a template, or Handle.
-// An EK from a template is made anew for each operation, as the same key each time,
-// and leaves nothing behind in the TPM; for RSA that takes a hardware TPM seconds.
-// The functions EKRSA2048 to EKRSA3072High return the places of the TCG EK
-// Credential Profile 2.6, section 2.2.1 and annex B.
+// EKOrigin says where a node's endorsement key comes from: a template, or Handle. An EK from
+// a template is recreated for each operation, always as the same key, and leaves nothing
+// behind in the TPM; for RSA that takes a hardware TPM seconds. The functions EKRSA2048 to
+// EKRSA3072High return the locations given in the TCG EK Credential Profile 2.6, section
+// 2.2.1 and annex B.
 type EKOrigin struct {
-	// Template is made into a primary key in the endorsement hierarchy.
+	// Template is used to create a primary key in the endorsement hierarchy.
 	Template *tpm2.TPMTPublic
-	// TemplateIndex is the NV index of a template that the TPM's maker may have
-	// left, a TPMT_PUBLIC: where the index exists, it is used in Template's place. 0
-	// for none.
+	// TemplateIndex is the NV index of a template that the TPM's manufacturer may have left,
+	// a TPMT_PUBLIC: if the index exists, it is used instead of Template. 0 for none.
 	TemplateIndex tpm2.TPMHandle
-	// NonceIndex is the NV index of a nonce for the template's unique field: where
-	// the index exists, the nonce is filled in, padded with zeros to the width of the
-	// key (ECC: it fills X alone). 0 for none.
+	// NonceIndex is the NV index of a nonce for the template's unique field: if the index
+	// exists, the nonce is filled in, padded with zeros to the width of the key (ECC: it
+	// fills only X). 0 for none.
 	NonceIndex tpm2.TPMHandle
 	// Handle is a persistent EK, 0x81000000 to 0x81ffffff, with the empty password;
 	// 0 for none.
 	Handle tpm2.TPMHandle
-	// CertificateIndex is the NV index of the EK's certificate, in DER, alone or in
-	// the header of a TCG_PCCLIENT_STORED_CERT, with or without padding after it. 0
-	// where the certificate comes from elsewhere or the EK has none.
+	// CertificateIndex is the NV index of the EK's certificate, in DER, alone or after the
+	// header of a TCG_PCCLIENT_STORED_CERT, with or without trailing padding. 0 if the
+	// certificate comes from elsewhere or the EK has none.
 	CertificateIndex tpm2.TPMHandle
 }
 
-// EKRSA2048 is the RSA-2048 EK of the low range: template L-1, certificate 0x01c00002,
-// nonce 0x01c00003, template 0x01c00004.
+// EKRSA2048 returns the origin of the RSA-2048 EK of the low range: template L-1, certificate
+// 0x01c00002, nonce 0x01c00003, template 0x01c00004.
 func EKRSA2048() EKOrigin {
 	return EKOrigin{Template: tpmop.EKTemplateRSA(2048, tpmop.EKLow), CertificateIndex: 0x01c00002, NonceIndex: 0x01c00003, TemplateIndex: 0x01c00004}
 }
 
-// EKP256 is the P-256 EK of the low range: template L-2, certificate 0x01c0000a, nonce
-// 0x01c0000b, template 0x01c0000c.
+// EKP256 returns the origin of the P-256 EK of the low range: template L-2, certificate
+// 0x01c0000a, nonce 0x01c0000b, template 0x01c0000c.
 func EKP256() EKOrigin {
 	return EKOrigin{Template: tpmop.EKTemplateECC(tpm2.TPMECCNistP256, tpmop.EKLow), CertificateIndex: 0x01c0000a, NonceIndex: 0x01c0000b, TemplateIndex: 0x01c0000c}
 }
 
-// EKRSA2048High is the RSA-2048 EK of the high range: template H-1, certificate
-// 0x01c00012, template 0x01c00013.
+// EKRSA2048High returns the origin of the RSA-2048 EK of the high range: template H-1,
+// certificate 0x01c00012, template 0x01c00013.
 func EKRSA2048High() EKOrigin {
 	return EKOrigin{Template: tpmop.EKTemplateRSA(2048, tpmop.EKHigh), CertificateIndex: 0x01c00012, TemplateIndex: 0x01c00013}
 }
 
-// EKP256High is the P-256 EK of the high range: template H-2, certificate 0x01c00014,
-// template 0x01c00015.
+// EKP256High returns the origin of the P-256 EK of the high range: template H-2, certificate
+// 0x01c00014, template 0x01c00015.
 func EKP256High() EKOrigin {
 	return EKOrigin{Template: tpmop.EKTemplateECC(tpm2.TPMECCNistP256, tpmop.EKHigh), CertificateIndex: 0x01c00014, TemplateIndex: 0x01c00015}
 }
 
-// EKP384High is the P-384 EK of the high range: template H-3, certificate 0x01c00016,
-// template 0x01c00017.
+// EKP384High returns the origin of the P-384 EK of the high range: template H-3, certificate
+// 0x01c00016, template 0x01c00017.
 func EKP384High() EKOrigin {
 	return EKOrigin{Template: tpmop.EKTemplateECC(tpm2.TPMECCNistP384, tpmop.EKHigh), CertificateIndex: 0x01c00016, TemplateIndex: 0x01c00017}
 }
 
-// EKRSA3072High is the RSA-3072 EK of the high range: template H-6, certificate
-// 0x01c0001c, template 0x01c0001d.
+// EKRSA3072High returns the origin of the RSA-3072 EK of the high range: template H-6,
+// certificate 0x01c0001c, template 0x01c0001d.
 func EKRSA3072High() EKOrigin {
 	return EKOrigin{Template: tpmop.EKTemplateRSA(3072, tpmop.EKHigh), CertificateIndex: 0x01c0001c, TemplateIndex: 0x01c0001d}
 }
 
-// check refuses a source that names no key, or two.
+// check refuses an origin that names no key, or two.
 func (s *EKOrigin) check() error {
 	return checkSource("endorsement key", s.Handle, s.Template != nil || s.TemplateIndex != 0)
 }
 
-// loadEK makes, or finds, the endorsement key, and refuses one that no verifier makes
-// a credential for.
+// loadEK creates or finds the endorsement key, and refuses one for which no verifier makes a
+// credential.
 func loadEK(ctx context.Context, h *tpmop.Handles, source *EKOrigin, endorsementPassword []byte) (*tpmop.LoadedKey, error) {
 	if err := source.check(); err != nil {
 		return nil, err
@@ -95,8 +94,9 @@ func loadEK(ctx context.Context, h *tpmop.Handles, source *EKOrigin, endorsement
 	return accepted("endorsement key", ek, err, checkEKPublic)
 }
 
-// checkEKPublic: the credential will be made for what the table says of a key of this
-// kind. A key with another name algorithm or cipher could not open it.
+// checkEKPublic refuses an EK that differs from what the table says about a key of its kind:
+// the credential will be made for that, and a key with another name algorithm or cipher could
+// not open it.
 func checkEKPublic(ek *statement.Public) error {
 	key, err := ek.Key()
 	if err != nil {
@@ -124,10 +124,10 @@ const (
 	lastEKChainIndex  tpm2.TPMHandle = 0x01c001ff
 )
 
-// ekChainOf reads the CA certificates that a TPM keeps for its EK certificates in the
-// NV indexes 0x01C00100 to 0x01C001FF, and returns those that stand above a leaf (DER),
-// its issuer first and the root left out. There are none where the TPM keeps none. It
-// trusts nothing: the control plane verifies.
+// ekChainOf reads the CA certificates that a TPM keeps for its EK certificates in the NV
+// indexes 0x01C00100 to 0x01C001FF, and returns those above a leaf (DER), its issuer first
+// and without the root. There are none if the TPM keeps none. It trusts nothing: the control
+// plane verifies.
 func ekChainOf(ctx context.Context, h *tpmop.Handles, leaf []byte) ([][]byte, error) {
 	cert, err := x509.ParseCertificate(leaf)
 	if err != nil {
@@ -140,8 +140,7 @@ func ekChainOf(ctx context.Context, h *tpmop.Handles, leaf []byte) ([][]byte, er
 	return tpmcert.ChainAbove(cert, certs), nil
 }
 
-// readNVChain reads the certificates that are in the NV indexes from first to last, in
-// their order.
+// readNVChain reads the certificates in the NV indexes from first to last, in order.
 func readNVChain(ctx context.Context, h *tpmop.Handles, first, last tpm2.TPMHandle) ([]*x509.Certificate, error) {
 	found, err := nvIndexes(ctx, h, first, last)
 	if err != nil {
@@ -163,7 +162,7 @@ func readNVChain(ctx context.Context, h *tpmop.Handles, first, last tpm2.TPMHand
 }
 
 // nvIndexes lists the NV indexes from first to last that the TPM has, ascending. A TPM
-// gives some at a time.
+// returns some at a time.
 func nvIndexes(ctx context.Context, h *tpmop.Handles, first, last tpm2.TPMHandle) (found []tpm2.TPMHandle, err error) {
 	for more := true; more && first <= last; {
 		var list []tpm2.TPMHandle
@@ -184,9 +183,9 @@ func nvIndexes(ctx context.Context, h *tpmop.Handles, first, last tpm2.TPMHandle
 	return found, nil
 }
 
-// makeCredential is TPM2_MakeCredential in software (TPM 2.0 Library, Part 1, 24):
-// secret can be had only by the TPM that holds ek and an object with the Name
-// akName. The seed and, for an EC key, the ephemeral key come from random.
+// makeCredential is TPM2_MakeCredential in software (TPM 2.0 Library, Part 1, 24): only the
+// TPM that holds ek and an object with the Name akName can recover secret. The seed and, for
+// an EC key, the ephemeral key come from random.
 func makeCredential(random io.Reader, ek crypto.PublicKey, akName, secret []byte) (*attest.Credential, error) {
 	area, err := ekArea(ek)
 	if err != nil {
@@ -203,8 +202,8 @@ func makeCredential(random io.Reader, ek crypto.PublicKey, akName, secret []byte
 	return c, nil
 }
 
-// ekArea is the public area that the protection of a credential is computed with:
-// of the EK's own it has what counts there, and that comes from the table.
+// ekArea returns the public area with which the protection of a credential is computed: it
+// has those parts of the EK's own that matter there, and they come from the table.
 func ekArea(ek crypto.PublicKey) (*tpm2.TPMTPublic, error) {
 	if _, err := tpmop.EKParametersOf(ek); err != nil {
 		return nil, err

@@ -16,37 +16,37 @@ import (
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-// An endorsement password is 32 characters, 192 random bits in base64url: 32 bytes
-// is the most that TPMs with SHA-256 as their strongest hash take, and characters
-// let tpm2-tools read the file as it is ("-P file:<path>"). None of them is a zero
-// byte, which a TPM would strip at the end.
+// An endorsement password is 32 characters, 192 random bits in base64url: 32 bytes is the
+// most that TPMs with SHA-256 as their strongest hash accept, and printable characters let
+// tpm2-tools read the file as it is ("-P file:<path>"). None of them is a zero byte, which a
+// TPM would strip at the end.
 const endorsementPasswordSize = 32
 
 // endorsementAuthSet is in TPM_PT_PERMANENT (Part 2, 8.6, TPMA_PERMANENT).
 const endorsementAuthSet = 1 << 1
 
-// ErrPasswordFile says that a file with a secret is not one to trust: others may
-// read it, another user owns it, or it has another form than this package writes.
+// ErrPasswordFile says that a file with a secret cannot be trusted: others may read it,
+// another user owns it, or it does not have the form that this package writes.
 var ErrPasswordFile = errors.New("password file refused")
 
-// EndorsementPassword gives the TPM's endorsement hierarchy a password and keeps it
-// in a file, so that other software on the node that can reach the TPM cannot make
-// attestation keys. It is meant to run at every start: whichever of the two steps,
-// file and TPM, earlier runs or other processes have done, it does the rest and
-// returns the password, 32 printable bytes.
+// EndorsementPassword gives the TPM's endorsement hierarchy a password and keeps it in a
+// file, so that other software on the node that can reach the TPM cannot make attestation
+// keys. It is meant to run at every start: whichever of the two steps (file and TPM) earlier
+// runs or other processes have done, it does the rest and returns the password, 32 printable
+// bytes.
 //
-// path names the file: 32 characters and a line feed, mode 0600, in a directory
-// that exists. It is written beside itself, synced and linked to its name, never
-// over another file, and it is on disk before the TPM is told. (A crash in the
-// middle can leave a file .<name>.<random>.tmp behind, of the same mode.) The
-// file system must have hard links.
+// path names the file: 32 characters and a line feed, mode 0600, in an existing directory. It
+// is written to a temporary file next to it, synced and linked to its name, never over
+// another file, and it is on disk before the TPM gets the password. (A crash in between can
+// leave behind a file .<name>.<random>.tmp, with the same mode.) The file system must support
+// hard links.
 //
-// It fails, and changes neither, if the file has group or other permissions, another
-// owner than this process, or another form (ErrPasswordFile), if the hierarchy has a
-// password and there is no file, or if the hierarchy has another password than the
-// file (both ErrHierarchyPassword). Under Windows neither mode nor owner is
-// checked: give the directory an access list of its own. TPM2_Clear takes the
-// password away again; the next run sets it again.
+// It fails, and changes neither, if the file has group or other permissions, an owner other
+// than that of this process, or another form (ErrPasswordFile), if the hierarchy has a
+// password and there is no file, or if the hierarchy's password is not the one in the file
+// (both ErrHierarchyPassword). On Windows, neither mode nor owner is checked: give the
+// directory an access list of its own. TPM2_Clear removes the password; the next run sets it
+// again.
 func EndorsementPassword(ctx context.Context, tpm transport.TPM, path string) (secret.Value[[]byte], error) {
 	var password []byte
 	err := tpmop.Share(tpm).Do(ctx, func(h *tpmop.Handles) (err error) {
@@ -59,8 +59,8 @@ func EndorsementPassword(ctx context.Context, tpm transport.TPM, path string) (s
 	return secret.New(password), nil
 }
 
-// endorsementPassword looks at the TPM before the file: a racing process writes the
-// file before it sets the password, so a password that is seen has a file.
+// endorsementPassword looks at the TPM before the file: a racing process writes the file
+// before it sets the password, so if a password is seen, it has a file.
 func endorsementPassword(ctx context.Context, h *tpmop.Handles, path string) ([]byte, error) {
 	permanent, err := tpmop.TPMProperty(ctx, h, tpm2.TPMPTPermanent)
 	if err != nil {
@@ -97,13 +97,13 @@ func endorsementPassword(ctx context.Context, h *tpmop.Handles, path string) ([]
 		if !errors.Is(err, tpm2.TPMRCBadAuth) {
 			return password, err
 		}
-		// Another process was faster, with the same file.
+		// Another process was faster, using the same file.
 	}
 	return password, checkEndorsementPassword(ctx, h, password)
 }
 
-// newPasswordFile returns what is in the file at the end: another process may have
-// made it in between.
+// newPasswordFile returns what is in the file in the end: another process may have created it
+// in the meantime.
 func newPasswordFile(path string) ([]byte, error) {
 	var random [endorsementPasswordSize * 3 / 4]byte
 	rand.Read(random[:])
@@ -127,7 +127,7 @@ func parsePasswordFile(content []byte) ([]byte, error) {
 	if n != endorsementPasswordSize || content[n] != '\n' {
 		return nil, fmt.Errorf("%w: %d bytes that are not %d characters and a line feed", ErrPasswordFile, n+1, endorsementPasswordSize)
 	}
-	for _, c := range content[:n] { // encoding/base64 passes over line breaks
+	for _, c := range content[:n] { // encoding/base64 skips line breaks
 		if !('A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_') {
 			return nil, fmt.Errorf("%w: it holds other characters than those of base64url", ErrPasswordFile)
 		}
@@ -135,10 +135,10 @@ func parsePasswordFile(content []byte) ([]byte, error) {
 	return content[:n], nil
 }
 
-// checkEndorsementPassword has the TPM compare the password, by what it is for: a
-// primary key, and the quickest there is. (A policy session would leave a handle
-// that nobody could find again if the TPM's answer were lost.) Wrong passwords of
-// this hierarchy do not count towards a lockout.
+// checkEndorsementPassword has the TPM check the password by using it for its purpose: to
+// create a primary key, the fastest kind there is. (A policy session would leave a handle
+// that nobody could find again if the TPM's answer were lost.) Wrong passwords of this
+// hierarchy do not count towards a lockout.
 func checkEndorsementPassword(ctx context.Context, h *tpmop.Handles, password []byte) error {
 	_, err := tpmop.CreatePrimary(ctx, h, tpm2.TPMRHEndorsement, password, tpm2.Marshal(AKTemplateECDSAP256()))
 	return err

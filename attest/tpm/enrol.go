@@ -7,23 +7,23 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 )
 
-// CheckEnrolment: a result does not prove an AK to a CA: it is no admitted answer, or not
-// one on the road of the EK, on which alone the AK is proven.
+// CheckEnrolment: a result does not prove an AK to a CA: it is not an admitted answer, or not
+// one on the road of the EK, the only road on which the AK is proven.
 const CheckEnrolment Check = "enrolment"
 
-// EnrolledAK returns what is to be certified of the AK that a machine has proven to a CA of
-// AK certificates, for [tpmcert.CreateAKCertificate]: all of it but the validity.
+// EnrolledAK returns what to certify about the AK that a machine has proven to a CA of AK
+// certificates, for [tpmcert.CreateAKCertificate]: everything but the validity.
 //
-// The result is that of an ordinary join on [attest.RoadEK], to the cluster whose ID is that
-// of the CA's certificate ([attest.ClusterID]). So the AK's public area is that of a
+// The result is that of an ordinary join on [attest.RoadEK], to the cluster whose ID is the
+// one of the CA's certificate ([attest.ClusterID]). So the AK's public area is that of a
 // restricted key in the TPM of the EK, which opened a credential for that area's Name
-// (TPM2_MakeCredential, TPM2_ActivateCredential), for this requester and in this
-// challenge's window; the EK is trusted and not revoked, and the Authorizer has admitted the
-// machine. A copy of the answer gets another certificate for the same AK at most.
+// (TPM2_MakeCredential, TPM2_ActivateCredential), for this requester and in this challenge's
+// window; the EK is trusted and not revoked, and the Authorizer has admitted the machine. A
+// copy of the answer gets at most another certificate for the same AK.
 //
-// The PermanentIdentifier is the EK's identity, which the caller may replace by a name that
-// the Authorizer knows the machine by. A refusal is an [*Error] with [CheckEnrolment], or
-// with [attest.CheckBindingCluster] where the machine meant to enrol elsewhere.
+// The PermanentIdentifier is the EK's identity, which the caller may replace with a name by
+// which the Authorizer knows the machine. A refusal is an [*Error] with [CheckEnrolment], or
+// with [attest.CheckBindingCluster] if the machine meant to enrol elsewhere.
 func EnrolledAK(r *attest.Result, ca *x509.Certificate) (tpmcert.AKTemplate, error) {
 	id, err := attest.ClusterID(ca)
 	if err != nil {

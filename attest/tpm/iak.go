@@ -18,32 +18,34 @@ import (
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
 
-// Where the makers of machines keep the initial attestation key (IAK), and its certificate
-// with those above it (TCG TPM 2.0 Keys for Device Identity and Attestation 1.1, section 7.3).
+// Where machine manufacturers keep the initial attestation key (IAK), and its certificate
+// with those above it (TCG TPM 2.0 Keys for Device Identity and Attestation 1.1, section
+// 7.3).
 const (
 	iakHandle     tpm2.TPMHandle = 0x81020001
 	firstIAKIndex tpm2.TPMHandle = 0x01c90100
 	lastIAKIndex  tpm2.TPMHandle = 0x01c901ff
 )
 
-// ErrIAK says that no key of a TPM is the one that the IAK's certificate is for: it is
-// another machine's certificate, the TPM has been given a new endorsement seed, or the
-// maker's template is none of [IAKTemplates].
+// ErrIAK says that the IAK's certificate is not for any key of the TPM: it is another
+// machine's certificate, the TPM has been given a new endorsement seed, or the manufacturer's
+// template is not one of [IAKTemplates].
 var ErrIAK = errors.New("no key of this TPM is that of the IAK's certificate")
 
-// OEMIAK is the initial attestation key (IAK) that the maker of the machine has certified.
-// Its certificate is in the NV indexes 0x01c90100 to 0x01c901ff behind the
-// intermediates, unless ProverOptions.Certificates has it; those from 0x01c90200 on, of the
-// IDevID, are not read. The key is the persistent
-// 0x81020001 where that is the certificate's, with [ProverOptions].AKPassword; otherwise the
-// first of [IAKTemplates] that makes it. The error then wraps [ErrIAK], and where there is no
-// certificate [tpmkey.ErrNVIndexNotFound]. An IAK at another handle or of another template is an
-// AKSource with Handle or Template, and the certificates in ProverOptions.Certificates.
+// OEMIAK returns the source of the initial attestation key (IAK) that the machine's
+// manufacturer has certified. Its certificate is in the NV indexes 0x01c90100 to 0x01c901ff,
+// after the intermediates, unless ProverOptions.Certificates has it; those from 0x01c90200
+// on, of the IDevID, are not read. The key is the persistent 0x81020001 if the certificate is
+// for that key, with [ProverOptions].AKPassword; otherwise it is made from the first of
+// [IAKTemplates] that yields it. If none does, the error wraps [ErrIAK]; if there is no
+// certificate, it wraps [tpmkey.ErrNVIndexNotFound]. For an IAK at another handle or of
+// another template, use an AKSource with Handle or Template, and put the certificates in
+// ProverOptions.Certificates.
 //
-// It goes [attest.RoadAK] alone: an IAK lets no password open credentials.
+// It takes only [attest.RoadAK]: an IAK does not let a password open credentials.
 func OEMIAK() AKSource { return AKSource{OEM: true} }
 
-// iakPolicies are the authPolicy of IAKs, by their name algorithm: TPM2_PolicyOR of
+// iakPolicies are the authPolicies of IAKs, by name algorithm: TPM2_PolicyOR of
 // TPM2_PolicySecret(TPM_RH_ENDORSEMENT), of the same with TPM2_Certify and with
 // TPM2_ActivateCredential as TPM2_PolicyCommandCode, and of TPM2_PolicyAuthorizeNV of the
 // index 0x01c90018 (SHA-384: 19, SHA-512: 1a).
@@ -59,14 +61,13 @@ var iakPolicies = map[tpm2.TPMIAlgHash]string{
 		"\x43\x53\x5b\xb5\x4e\xa8\x87\x10\xde\xb5\xf7\x83\x6b\xd9\xb5\x86",
 }
 
-// IAKTemplates are the templates from which makers of machines make an IAK with this
-// public key, in the order in which they are tried (TCG TPM 2.0 Keys for Device Identity
-// and Attestation 1.0, section 7.3.4): for RSA-2048 H-1, with RSAPSS and then with RSASSA;
-// for P-256, P-384 and P-521 H-2, H-3 and H-4, each with four spellings of the
-// unique field, on which makers do not agree: "IAK" as X alone, as X and Y, cut in
-// halves, and cut in halves with a zero in the place of the last letter, which tpm2-tools
-// lose. There are none for other keys, those of H-5 (SM2) among them. Each call returns
-// fresh values.
+// IAKTemplates returns the templates from which machine manufacturers make an IAK with this
+// public key, in the order in which they are tried (TCG TPM 2.0 Keys for Device Identity and
+// Attestation 1.0, section 7.3.4): for RSA-2048 H-1, with RSAPSS and then with RSASSA; for
+// P-256, P-384 and P-521 H-2, H-3 and H-4, each with four spellings of the unique field, on
+// which manufacturers do not agree: "IAK" as X only, as both X and Y, cut in two, and cut in
+// two with a zero in place of the last letter, which tpm2-tools lose. There are none for
+// other keys, including those of H-5 (SM2). Each call returns fresh values.
 func IAKTemplates(key crypto.PublicKey) (templates []*tpm2.TPMTPublic) {
 	add := func(area *tpm2.TPMTPublic, hash tpm2.TPMIAlgHash, unique tpm2.TPMUPublicID) {
 		area.NameAlg, area.AuthPolicy.Buffer, area.Unique = hash, []byte(iakPolicies[hash]), unique
@@ -95,7 +96,7 @@ func IAKTemplates(key crypto.PublicKey) (templates []*tpm2.TPMTPublic) {
 	return templates
 }
 
-// loadIAK finds the key of a certificate.
+// loadIAK finds the key that a certificate is for.
 func loadIAK(ctx context.Context, h *tpmop.Handles, leaf, endorsementPassword []byte) (*tpmop.LoadedKey, error) {
 	cert, err := x509.ParseCertificate(leaf)
 	if err != nil {
@@ -105,7 +106,7 @@ func loadIAK(ctx context.Context, h *tpmop.Handles, leaf, endorsementPassword []
 	if err == nil && key.Public.SameKey(cert.PublicKey) {
 		return key, nil
 	}
-	tried := []error{err} // with nil for another key
+	tried := []error{err} // nil if it is another key
 	for _, template := range IAKTemplates(cert.PublicKey) {
 		key, err := tpmop.CreatePrimary(ctx, h, tpm2.TPMRHEndorsement, endorsementPassword, tpm2.Marshal(template))
 		if err == nil && key.Public.SameKey(cert.PublicKey) {
@@ -114,7 +115,7 @@ func loadIAK(ctx context.Context, h *tpmop.Handles, leaf, endorsementPassword []
 		if err == nil {
 			err = h.Flush(key.Handle)
 		} else if answer := tpm2.TPMRC(0); errors.As(err, &answer) && !errors.Is(err, tpmop.ErrHierarchyPassword) {
-			tried, err = append(tried, err), nil // it does not know the algorithm, or dislikes the spelling
+			tried, err = append(tried, err), nil // the TPM does not support the algorithm, or refuses the spelling
 		}
 		if err != nil {
 			return nil, err
@@ -124,8 +125,8 @@ func loadIAK(ctx context.Context, h *tpmop.Handles, leaf, endorsementPassword []
 		errors.Join(tried...))
 }
 
-// readIAKChain reads the certificates in NV, and returns the last that is no CA's of
-// another one, with those above it: leaf first and root left out.
+// readIAKChain reads the certificates in NV, and returns the last one that did not issue
+// another of them, with those above it: leaf first and without the root.
 func readIAKChain(ctx context.Context, h *tpmop.Handles) ([][]byte, error) {
 	certs, err := readNVChain(ctx, h, firstIAKIndex, lastIAKIndex)
 	if err != nil {

@@ -28,27 +28,26 @@ const (
 	labelQuote   = "quote"
 )
 
-// KindConfig is what a [Kind] is made of. Of AKIssuers and EKs at least one must be there:
-// a road that has nothing to trust is closed.
+// KindConfig configures a [Kind]. At least one of AKIssuers and EKs must be set: a road that
+// has nothing to trust is closed.
 type KindConfig struct {
-	// AKIssuers are the issuers of AK certificates that are trusted. They open
-	// [attest.RoadAK].
+	// AKIssuers are the trusted issuers of AK certificates. They open [attest.RoadAK].
 	AKIssuers []tpmcert.Issuer
 	// EKs decides which EKs are trusted. It opens [attest.RoadEK].
 	EKs *tpmcert.EKVerifier
-	// QuotePolicy, if set, decides about what each node booted; an answer without a
-	// quote is then refused. Nil means that a quote is verified where one comes along,
-	// and nothing more is asked: an Authorizer finds it in Details.Measured.
+	// QuotePolicy, if set, decides about what each node booted; an answer without a quote is
+	// then refused. Nil means that a quote is verified if there is one, and nothing more is
+	// required: an Authorizer finds it in Details.Measured.
 	QuotePolicy QuotePolicy
 }
 
 // Kind is the TPM's evidence on the control plane's side, an [attest.Kind]. The zero Kind
 // trusts nobody: it reads messages and verifies none.
 type Kind struct {
-	aks         *tpmcert.AKVerifier // nil where the road is closed
+	aks         *tpmcert.AKVerifier // nil if the road is closed
 	eks         *tpmcert.EKVerifier // likewise
 	quotePolicy QuotePolicy
-	allowSHA1   bool // some issuer admits it
+	allowSHA1   bool // some issuer allows it
 }
 
 // NewKind makes the kind. The error matches [refusal.CheckConfig] and names the field.
@@ -70,7 +69,7 @@ func NewKind(c KindConfig) (*Kind, error) {
 	return k, nil
 }
 
-// Describe opens the roads that there is something to trust on.
+// Describe opens the roads on which there is something to trust.
 func (k *Kind) Describe() attest.Description {
 	d := attest.Description{Provider: Provider, Statements: []attest.Label{
 		{Name: labelCertify, Size: message.HashSize},
@@ -95,20 +94,20 @@ func (k *Kind) Describe() attest.Description {
 	return d
 }
 
-// evidence is what the hello and the answer of a node have in common, read and consistent.
+// evidence is what the hello and the answer of a node have in common, parsed and consistent.
 type evidence struct {
 	kind     *Kind
 	road     attest.Road
-	ak       *tpmcert.AKPresented // on road EK nil
-	ek       *tpmcert.EKPresented // on road AK nil
+	ak       *tpmcert.AKPresented // nil on road EK
+	ek       *tpmcert.EKPresented // nil on road AK
 	akPublic *statement.Public
 	akName   []byte // once it has been needed
 	akKey    crypto.PublicKey
 }
 
-// readNode reads what the node's road has: the AK, and the AK's certificate or the EK.
-// The key that is read here is the only one that counts from then on: for trust,
-// membership, the binding and the credential.
+// readNode parses what the node's road needs: the AK, and the AK's certificate or the EK. The
+// key that is read here is the only one that counts from then on: for trust, membership, the
+// binding and the credential.
 func (k *Kind) readNode(road message.Road, akPublic, ekPublic []byte, certificates [][]byte) (*evidence, error) {
 	ak, err := statement.ParsePublic(akPublic)
 	if err != nil {
@@ -121,8 +120,8 @@ func (k *Kind) readNode(road message.Road, akPublic, ekPublic []byte, certificat
 	return e, e.readAK(certificates)
 }
 
-// readEK reads the one EK, and the AK's key out of its public area: what the
-// area says is proven by the credential, which is for the area's Name.
+// readEK parses the one EK, and the AK's key from its public area: the credential proves what
+// the area says, because it is for the area's Name.
 func (e *evidence) readEK(ekPublic []byte, certificates [][]byte) (err error) {
 	if e.ek, err = tpmcert.ParseEKPresented(certificates, ekPublic); err != nil {
 		return err
@@ -134,7 +133,7 @@ func (e *evidence) readEK(ekPublic []byte, certificates [][]byte) (err error) {
 	return err
 }
 
-// readAK reads the AK's certificate and checks that both are of one key.
+// readAK parses the AK's certificate and checks that it is for the key of the public area.
 func (e *evidence) readAK(certificates [][]byte) (err error) {
 	if e.ak, err = tpmcert.ParseAKPresented(certificates); err != nil {
 		return err
@@ -178,7 +177,7 @@ func (e *evidence) trust(ctx context.Context, q *attest.Inquiry) (*Details, atte
 	return d, facts.Identity, nil
 }
 
-// hello is a hello of a TPM.
+// hello is the hello of a TPM.
 type hello struct {
 	kind         *Kind
 	message      *message.Hello
@@ -186,7 +185,7 @@ type hello struct {
 	*evidence
 }
 
-// ReadHello reads the one statement nodeattest-hello.
+// ReadHello parses the only statement, nodeattest-hello.
 func (k *Kind) ReadHello(e *attest.Evidence) (attest.HelloEvidence, error) {
 	if !e.Is(oid.NodeAttestHello) {
 		return nil, &Error{Check: attest.CheckStatements, Got: e.Types(), Want: "one hello"}
@@ -212,7 +211,7 @@ func (h *hello) Present() (p *attest.Presented, err error) {
 	return h.present()
 }
 
-// Trust trusts the AK or the EK. An EK certificate is public: who shows it is not known
+// Trust trusts the AK or the EK. An EK certificate is public: who presents it is not known
 // before the answer.
 func (h *hello) Trust(ctx context.Context, q *attest.Inquiry) (*attest.Findings, error) {
 	d, machine, err := h.trust(ctx, q)
@@ -237,23 +236,23 @@ func (h *hello) Seal(ctx context.Context, q *attest.Inquiry, secret []byte) (*at
 	return makeCredential(rand.Reader, h.ek.Key(), h.akPublic.Name(), secret)
 }
 
-// answer is an answer of a TPM.
+// answer is the answer of a TPM.
 type answer struct {
 	kind         *Kind
 	certificates [][]byte
 	certify      *statement.CertifyEvidence
 	proof        *message.Proof
 	binding      *message.Binding
-	quote        *statement.QuoteEvidence // nil where there is none
+	quote        *statement.QuoteEvidence // nil if there is none
 	eventLog     []byte                   // likewise
 
 	evidence *evidence
 	in       statement.CertifyInput
-	quoted   *statement.QuoteInput // nil where there is no quote
+	quoted   *statement.QuoteInput // nil if there is no quote
 }
 
-// ReadAnswer reads an answer: certify, then proof, then optionally a quote and with it
-// an event log, and nothing else.
+// ReadAnswer parses an answer: certify, then proof, then optionally a quote, optionally
+// followed by an event log, and nothing else.
 func (k *Kind) ReadAnswer(e *attest.Evidence) (attest.AnswerEvidence, error) {
 	order := []oid.OID{oid.TCGAttestTPMCertify, oid.NodeAttestProof, oid.NodeAttestQuote, oid.NodeAttestEventLog}
 	if n := len(e.Statements); n < 2 || n > len(order) || !e.Is(order[:n]...) {
@@ -295,7 +294,7 @@ func (a *answer) Present() (p *attest.Presented, err error) {
 	return a.evidence.present()
 }
 
-// Check checks the certify statement and the quote, all but their signatures.
+// Check checks everything about the certify statement and the quote but their signatures.
 func (a *answer) Check(q *attest.Inquiry) error {
 	a.in = statement.CertifyInput{
 		AK:     a.evidence.akPublic,
@@ -318,7 +317,7 @@ func (a *answer) Check(q *attest.Inquiry) error {
 }
 
 // Verify verifies the signatures, the trust in the AK or the EK, what the issuer's profile
-// and the deny-list ask of a statement, and the policy over quotes.
+// and the deny-list require of a statement, and the quote policy.
 func (a *answer) Verify(ctx context.Context, q *attest.Inquiry) (*attest.Findings, error) {
 	if err := q.Budget.Signature(ctx); err != nil {
 		return nil, err
@@ -356,14 +355,14 @@ func (a *answer) Verify(ctx context.Context, q *attest.Inquiry) (*attest.Finding
 	return d.findings(a.evidence.road, machine), nil
 }
 
-// CheckAKParent: the AK is no primary key, and its issuer's profile does not
-// admit others; or the public area that was sent is not the AK's own.
+// CheckAKParent: the AK is not a primary key, and its issuer's profile does not admit others;
+// or the public area that was sent is not the AK's own.
 const CheckAKParent Check = "ak-parent"
 
-// checkProfile asks the profile of the very issuer that certified the
-// AK. The statement's checks asked only whether any issuer admits SHA-1. On road EK
-// there is none to ask: SHA-1 was refused, and the credential names the AK wherever in
-// the TPM it is.
+// checkProfile checks against the profile of the issuer that certified the AK. The
+// statement's checks considered only whether any issuer allows SHA-1. On road EK there is no
+// profile to check: SHA-1 was refused, and the credential names the AK wherever in the TPM it
+// is.
 func (d *Details) checkProfile(road attest.Road) error {
 	if road == attest.RoadEK {
 		return nil
@@ -378,5 +377,6 @@ func (d *Details) checkProfile(road attest.Road) error {
 	return nil
 }
 
-// primaryHierarchies are what a primary key can be below, beside the endorsement hierarchy.
+// primaryHierarchies are the hierarchies of primary keys other than the endorsement
+// hierarchy.
 var primaryHierarchies = [...]tpm2.TPMHandle{tpm2.TPMRHOwner, tpm2.TPMRHPlatform}

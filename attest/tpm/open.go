@@ -11,19 +11,19 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// OpenTPM opens the TPM at path: on Linux a device file, /dev/tpmrm0 as a rule, which
-// shares the TPM with other programs where /dev/tpm0 takes it alone; everywhere a Unix
-// socket that takes one command in each connection, such as swtpm's. For the TPM of
-// Windows there is go-tpm's package transport/windowstpm.
+// OpenTPM opens the TPM at path: on Linux a device file, usually /dev/tpmrm0, which shares
+// the TPM with other programs, whereas /dev/tpm0 takes it exclusively; on any system a Unix
+// socket that takes one command per connection, such as swtpm's. For the TPM on Windows there
+// is go-tpm's package transport/windowstpm.
 //
-// An error of opening wraps that of the file system; a path at which no TPM can be is
-// [refusal.CheckConfig]. A socket is connected to at each command, and not before. A
-// response has at most 4096 bytes, more is an error, and over a socket it comes within two
-// minutes: the making of a large RSA key may take one of them. A command that runs cannot
-// be interrupted.
+// An error in opening wraps that of the file system; a path that cannot be a TPM is
+// [refusal.CheckConfig]. A socket is connected for each command, and not before. A response
+// has at most 4096 bytes, and more is an error. Over a socket it must arrive within two
+// minutes: creating a large RSA key may take one of them. A running command cannot be
+// interrupted.
 //
-// The caller closes the TPM, after everything that uses it. Where it has several users,
-// they all go through one [tpmkey.Share].
+// The caller closes the TPM, after everything that uses it. If it has several users, they all
+// go through one [tpmkey.Share].
 func OpenTPM(path string) (transport.TPMCloser, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// openDevice refuses: only Linux has device files of TPMs.
+// openDevice always refuses: only Linux has device files for TPMs.
 func openDevice(path string) (transport.TPMCloser, error) {
 	return nil, refusal.Config("path", path+", a device file", "a Unix socket: only Linux has device files of TPMs")
 }

@@ -25,53 +25,51 @@ import (
 
 // ProverOptions are the optional inputs of [NewProver].
 type ProverOptions struct {
-	// EK, if set, has the node go [attest.RoadEK], with this endorsement key; nil means
-	// [attest.RoadAK]. The certificates are then the EK's: where there are none and
+	// EK, if set, has the node take [attest.RoadEK], with this endorsement key; nil means
+	// [attest.RoadAK]. With EK, the certificates are the EK's: if there are none and
 	// EK.CertificateIndex is 0, the node presents the bare key.
 	EK *EKOrigin
-	// Certificates is the certificate of the AK, or of the EK, and what stands between
-	// it and the root, DER, leaf first; a root at the end is left out. Nil means to
-	// read the leaf from the CertificateIndex of the AK's or the EK's source.
+	// Certificates is the certificate of the AK, or of the EK, and those between it and the
+	// root, in DER, leaf first; a root at the end is left out. If nil, the leaf is read from
+	// the CertificateIndex of the AK's or the EK's source.
 	Certificates [][]byte
-	// Intermediates is what stands between a leaf read from NV and the root, DER.
+	// Intermediates are the certificates between a leaf read from NV and the root, in DER.
 	Intermediates [][]byte
-	// EKChainFromNV, in the place of Intermediates, has the node send what its TPM keeps
-	// between the EK certificate and the root, in the NV indexes 0x01C00100 to
-	// 0x01C001FF (TCG EK Credential Profile 2.6, 2.2.1.5; Intel's parts with an on-die
-	// CA), ordered and without the root: it is read for each message. A TPM that keeps nothing
-	// there sends the leaf alone; one that keeps there what is no certificate is an
-	// error, which is why this is not the default.
+	// EKChainFromNV, instead of Intermediates, has the node send the certificates that its
+	// TPM keeps between the EK certificate and the root, in the NV indexes 0x01C00100 to
+	// 0x01C001FF (TCG EK Credential Profile 2.6, 2.2.1.5; Intel's parts with an on-die CA),
+	// ordered and without the root. They are read for each message. If the TPM keeps nothing
+	// there, only the leaf is sent; if it keeps something other than certificates there, that
+	// is an error, which is why this is not the default.
 	EKChainFromNV bool
-	// EndorsementPassword is the password of the endorsement hierarchy; zero means
-	// the empty one. [EndorsementPassword] makes and keeps one.
+	// EndorsementPassword is the password of the endorsement hierarchy; zero means the empty
+	// one. [EndorsementPassword] creates and keeps one.
 	EndorsementPassword secret.Value[[]byte]
-	// AKPassword is the password of a persistent AK, as some makers of machines set one: 1
+	// AKPassword is the password of a persistent AK, as set by some machine manufacturers: 1
 	// to 32 bytes without a zero byte. A wrong one is [tpmkey.ErrPassword], and counts
 	// towards the TPM's lockout unless the key has the attribute noDA. Zero means the empty
-	// one. On [attest.RoadAK] alone.
+	// one. It is only for [attest.RoadAK].
 	AKPassword secret.Value[[]byte]
-	// Quote, if set, has every answer carry a quote over these PCRs, so that the
-	// control plane knows what the machine booted: [DefaultPCRs], or others. Banks of
-	// SHA-1 are refused.
+	// Quote, if set, makes every answer carry a quote over these PCRs, so that the control
+	// plane knows what the machine booted: [DefaultPCRs], or others. SHA-1 banks are refused.
 	Quote []statement.PCRSelection
 	// EventLog, if set, reads the firmware's event log for every answer, at most
 	// [statement.MaxEventLogSize] bytes; on Linux that is the file
-	// /sys/kernel/security/tpm0/binary_bios_measurements. It goes along with a Quote
-	// alone.
+	// /sys/kernel/security/tpm0/binary_bios_measurements. It requires Quote.
 	EventLog func(ctx context.Context) ([]byte, error)
 }
 
 // Prover is the TPM's evidence on the node's side, an [attest.Prover]. It keeps nothing
-// loaded in the TPM between messages and is safe for use from many goroutines.
+// loaded in the TPM between messages and is safe for concurrent use by multiple goroutines.
 type Prover struct {
 	tpm     *tpmop.Shared
 	source  AKSource
 	options ProverOptions
 }
 
-// NewProver returns the evidence of a TPM, made with the attestation key of source. It
-// sends no command yet. Other users of the same TPM in this process go through
-// [tpmkey.Share]. The error matches [refusal.CheckConfig].
+// NewProver returns a Prover for a TPM, with the attestation key of source. It sends no
+// commands yet. Other users of the same TPM in this process go through [tpmkey.Share]. The
+// error matches [refusal.CheckConfig].
 func NewProver(tpm transport.TPM, source AKSource, o ProverOptions) (*Prover, error) {
 	if tpm == nil {
 		return nil, refusal.Config("TPM", "", "one")
@@ -129,9 +127,9 @@ func (o *ProverOptions) check(ak *AKSource) error {
 	return nil
 }
 
-// AKPublic returns the public area of the attestation key of source in tpm, for
-// who is to certify it. endorsementPassword is that of the hierarchy, zero for the
-// empty one. A key that no verifier would accept is an error.
+// AKPublic returns the public area of the attestation key of source in tpm, for whoever is to
+// certify it. endorsementPassword is that of the hierarchy; zero means the empty one. A key
+// that no verifier would accept is an error.
 func AKPublic(ctx context.Context, tpm transport.TPM, source AKSource, endorsementPassword secret.Value[[]byte]) (*statement.Public, error) {
 	var public *statement.Public
 	err := tpmop.Share(tpm).Do(ctx, func(h *tpmop.Handles) error {
@@ -150,8 +148,8 @@ func AKPublic(ctx context.Context, tpm transport.TPM, source AKSource, endorseme
 // Provider returns "tpm".
 func (p *Prover) Provider() string { return Provider }
 
-// Close flushes what an earlier operation had to leave loaded in the TPM, where
-// flushing itself had failed. The TPM stays the caller's to close.
+// Close flushes what an earlier operation had to leave loaded in the TPM because flushing
+// failed. Closing the TPM remains up to the caller.
 func (p *Prover) Close() error { return p.tpm.FlushLeft(context.Background()) }
 
 // Use loads the AK, and on [attest.RoadEK] the EK, for one message. The event log is read
@@ -176,7 +174,7 @@ func (p *Prover) Use(ctx context.Context, stage attest.Stage, f func(attest.Sess
 	})
 }
 
-// session is the keys of one message, and what the node presents of them.
+// session holds the keys for one message, and what the node presents of them.
 type session struct {
 	prover   *Prover
 	handles  *tpmop.Handles
@@ -186,13 +184,13 @@ type session struct {
 	ak         *tpmop.LoadedKey
 	ek         *tpmop.LoadedKey // nil on road AK
 	machineKey []byte           // the canonical SubjectPublicKeyInfo of the key that carries the trust
-	// chain is the certificates of the AK, on road EK of the EK, leaf first and root
-	// left out; ekPublic the EK's SubjectPublicKeyInfo where it has no certificate.
+	// chain is the certificates of the AK, or on road EK of the EK, leaf first and without
+	// the root; ekPublic is the EK's SubjectPublicKeyInfo if it has no certificate.
 	chain    [][]byte
 	ekPublic []byte
 }
 
-// load reads the certificates, and loads the AK, and on road EK the EK.
+// load reads the certificates, and loads the AK and, on road EK, the EK.
 func (s *session) load(ctx context.Context) (err error) {
 	o := &s.prover.options
 	if s.chain, err = s.readChain(ctx); err != nil {
@@ -235,8 +233,8 @@ func (s *session) load(ctx context.Context) (err error) {
 	return nil
 }
 
-// readChain returns the certificates of the AK, or of the EK, leaf first and root left
-// out; none for an EK that has none.
+// readChain returns the certificates of the AK, or of the EK, leaf first and without the
+// root; none for an EK that has none.
 func (s *session) readChain(ctx context.Context) (chain [][]byte, err error) {
 	o := &s.prover.options
 	chain, index := o.Certificates, s.prover.source.CertificateIndex
@@ -300,8 +298,8 @@ func (s *session) evidence(statements ...attest.Statement) *attest.Evidence {
 }
 
 // Open has the TPM open a credential for this EK and this AK (TPM2_ActivateCredential), and
-// returns [ErrCredential] for every other one. The EK, which is not needed any more, makes
-// room for the key to certify.
+// returns [ErrCredential] for any other. The EK, no longer needed, makes room for the key to
+// certify.
 func (s *session) Open(ctx context.Context, c *attest.Credential) ([]byte, error) {
 	if s.ek == nil {
 		return nil, fmt.Errorf("%w: this node goes the road of its AK's certificate", ErrCredential)

@@ -16,22 +16,21 @@ import (
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
 
-// ErrCredential says that the TPM does not open a credential: it was made for another
-// EK or another AK, or was changed on its way. The error that wraps it has the TPM's
-// response code.
+// ErrCredential says that the TPM does not open a credential: it was made for another EK or
+// another AK, or was altered in transit. The error that wraps it has the TPM's response code.
 var ErrCredential = errors.New("the TPM does not open the credential")
 
-// activate is TPM2_ActivateCredential (TPM 2.0 Library, Part 3, 12.5): it returns the
-// secret that the credential holds for this very ek and ak. The secret comes out of
-// the TPM encrypted to a session that is salted to the EK. It is in no error.
+// activate is TPM2_ActivateCredential (TPM 2.0 Library, Part 3, 12.5): it returns the secret
+// that the credential holds for exactly this ek and ak. The secret leaves the TPM encrypted,
+// in a session that is salted to the EK. It is never in an error.
 func activate(ctx context.Context, h *tpmop.Handles, ak, ek *tpmop.LoadedKey, endorsementPassword []byte, c *attest.Credential) ([]byte, error) {
 	return tpmop.Retry(func() ([]byte, error) {
 		useEK, err := h.AuthorizeEK(ctx, ek, endorsementPassword)
 		if err != nil {
 			return nil, err
 		}
-		// The AK's empty password authorizes here: in the ADMIN role too, as adminWithPolicy
-		// is clear.
+		// The AK's empty password authorizes this, even in the ADMIN role, because
+		// adminWithPolicy is clear.
 		session, err := h.EKSession(ctx, ek, tpm2.AESEncryption(tpm2.TPMKeyBits(ek.Public.Symmetric.KeyBits), tpm2.EncryptOut))
 		if err != nil {
 			return nil, err
@@ -52,20 +51,20 @@ func activate(ctx context.Context, h *tpmop.Handles, ak, ek *tpmop.LoadedKey, en
 	})
 }
 
-// isBadCredential: the response codes of a credential that does not fit, by Part 3,
-// 12.5: TPM_RC_INTEGRITY where the HMAC does not hold, TPM_RC_ECC_POINT, TPM_RC_SIZE,
-// TPM_RC_VALUE and TPM_RC_INSUFFICIENT where one of its parts is malformed. libtpms says
-// TPM_RC_FAILURE where an RSA seed does not decrypt.
+// isBadCredential reports whether err has a response code for a bad credential, by Part 3,
+// 12.5: TPM_RC_INTEGRITY if the HMAC does not verify, TPM_RC_ECC_POINT, TPM_RC_SIZE,
+// TPM_RC_VALUE and TPM_RC_INSUFFICIENT if one of its parts is malformed. libtpms returns
+// TPM_RC_FAILURE if an RSA seed does not decrypt.
 func isBadCredential(err error) bool {
 	codes := []tpm2.TPMRC{tpm2.TPMRCIntegrity, tpm2.TPMRCECCPoint, tpm2.TPMRCSize, tpm2.TPMRCValue, tpm2.TPMRCInsufficient, tpm2.TPMRCFailure}
 	return slices.ContainsFunc(codes, func(code tpm2.TPMRC) bool { return errors.Is(err, code) })
 }
 
-// certify has ak certify key over qualifyingData, which is 1 to 64 bytes: always a
-// labelled HMAC of this package, never bytes that a caller chose, or the AK would
-// sign for other protocols. Whatever it loads is flushed before it returns, on
-// every path. What the TPM answers is held against what was asked, so that a TPM
-// at fault is noticed here and not by a verifier's refusal.
+// certify has ak certify key over qualifyingData, which is 1 to 64 bytes: always a labelled
+// HMAC of this package, never bytes that a caller chose, or the AK would sign for other
+// protocols. Whatever it loads is flushed before it returns, on every path. The TPM's answer
+// is checked against what was asked, so that a faulty TPM is noticed here and not by a
+// verifier's refusal.
 func certify(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey, key tpmkey.Certifiable, qualifyingData []byte) (e *statement.CertifyEvidence, err error) {
 	if len(qualifyingData) == 0 || len(qualifyingData) > 64 {
 		return nil, fmt.Errorf("qualifying data of %d bytes, want 1 to 64", len(qualifyingData))
@@ -86,8 +85,8 @@ func certify(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey, key tpm
 		return nil, errors.New("key to certify: it is the attestation key itself")
 	}
 	rsp, err := tpmop.Retry(func() (*tpm2.CertifyResponse, error) {
-		// Without adminWithPolicy a key's password is enough for the ADMIN role, which
-		// TPM2_Certify asks for, whatever policy its use has (Part 1, 19.2).
+		// Without adminWithPolicy, a key's password is enough for the ADMIN role, which
+		// TPM2_Certify requires, whatever policy governs its use (Part 1, 19.2).
 		object, err := h.Authorize(ctx, loaded.Handle, loaded.Name, loaded.Password.Reveal())
 		if err != nil {
 			return nil, err
@@ -113,7 +112,7 @@ func certify(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey, key tpm
 	return e, nil
 }
 
-// explainPassword says what a refusal of the AK's use, or of the key's to certify, means.
+// explainPassword adds what a refusal to use the AK, or the key to certify, means.
 func explainPassword(err error) error {
 	if errors.Is(err, tpm2.TPMRCBadAuth) || errors.Is(err, tpm2.TPMRCAuthFail) {
 		return fmt.Errorf("%w: %w", tpmkey.ErrPassword, err)
@@ -144,20 +143,19 @@ func parseMade(attest, qualifyingData []byte) (*statement.Attestation, error) {
 }
 
 const (
-	// quoteAttempts is how often a quote is made anew because a PCR was extended
-	// between its value's reading and the quote.
+	// quoteAttempts is how often a quote is tried, as a PCR may be extended between the
+	// reading of its value and the quote.
 	quoteAttempts = 4
-	// pcrsPerRead is how many values TPM2_PCR_Read returns at most.
+	// pcrsPerRead is the largest number of values that TPM2_PCR_Read returns.
 	pcrsPerRead = 8
 )
 
-// errPCRsMoved says that a value was read that is not the quoted one.
+// errPCRsMoved says that a value that was read is not the quoted one.
 var errPCRsMoved = errors.New("PCRs were extended while they were quoted")
 
-// quote has ak quote the selected PCRs over qualifyingData, which is 1 to 64 bytes:
-// always a labelled HMAC of this package, as for certify. What the TPM answers is
-// held against what was asked: a TPM leaves PCRs that it does not have out of its
-// quotes without a word.
+// quote has ak quote the selected PCRs over qualifyingData, which is 1 to 64 bytes: always a
+// labelled HMAC of this package, as for certify. The TPM's answer is checked against what was
+// asked: a TPM silently leaves PCRs that it does not have out of its quotes.
 func quote(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey, selection []statement.PCRSelection, qualifyingData []byte) (*statement.QuoteEvidence, error) {
 	if len(qualifyingData) == 0 || len(qualifyingData) > 64 {
 		return nil, fmt.Errorf("qualifying data of %d bytes, want 1 to 64", len(qualifyingData))
@@ -213,7 +211,7 @@ func quoteOnce(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey, selec
 	return &statement.QuoteEvidence{Attest: rsp.Quoted.Bytes(), Signature: tpm2.Marshal(rsp.Signature), PCRs: pcrs}, nil
 }
 
-// checkQuoteMade is what the node checks of its own quote, its signature aside.
+// checkQuoteMade checks the node's own quote, except for its signature.
 func checkQuoteMade(e *statement.QuoteEvidence, ak *tpmop.LoadedKey, want []statement.PCRID, qualifyingData []byte) error {
 	a, err := parseMade(e.Attest, qualifyingData)
 	if err != nil {

@@ -15,12 +15,12 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Checks of the quote of an answer, beside those of [statement.VerifyQuote].
+// Checks of an answer's quote, in addition to those of [statement.VerifyQuote].
 const (
-	// CheckQuoteMissing: there is a policy over quotes, and the answer carries none.
+	// CheckQuoteMissing: there is a quote policy, and the answer carries no quote.
 	CheckQuoteMissing Check = "quote-missing"
-	// CheckQuoteBoot: quote and certify statement are not of one boot of one TPM: signer,
-	// reset or restart count differ.
+	// CheckQuoteBoot: the quote and the certify statement are not from the same boot of the
+	// same TPM: their signer, reset count or restart count differ.
 	CheckQuoteBoot Check = "quote-boot"
 )
 
@@ -32,8 +32,8 @@ func clonedSelections(selections []statement.PCRSelection) []statement.PCRSelect
 	return all
 }
 
-// checkQuote checks all of an answer's quote but its signature: under the very AK of the
-// certify statement, over this challenge, of this boot.
+// checkQuote checks everything about an answer's quote but its signature: that it is by the
+// same AK as the certify statement, over this challenge, and from this boot.
 func (a *answer) checkQuote(covers func(label string, data []byte) error) error {
 	if a.quote == nil {
 		if a.kind.quotePolicy != nil {
@@ -55,8 +55,8 @@ func (a *answer) checkQuote(covers func(label string, data []byte) error) error 
 	return checkSameBoot(a.in.Attest, a.quoted.Attest)
 }
 
-// checkSameBoot compares what two statements of one AK say of the TPM. Where the
-// counts are obfuscated, they are so in both alike.
+// checkSameBoot compares what two statements by one AK say about the TPM. If the counts are
+// obfuscated, both obfuscate them in the same way.
 func checkSameBoot(certify, quote *statement.Attestation) error {
 	if !bytes.Equal(certify.QualifiedSigner, quote.QualifiedSigner) {
 		return tpmwire.Refuse(CheckQuoteBoot, "a quote by "+refusal.Hex(quote.QualifiedSigner), refusal.Hex(certify.QualifiedSigner))
@@ -71,19 +71,19 @@ func counts(a *statement.Attestation) string {
 	return strconv.FormatUint(uint64(a.ResetCount), 10) + " resets, " + strconv.FormatUint(uint64(a.RestartCount), 10) + " restarts"
 }
 
-// CheckPCRPolicy: a quoted PCR has another value than the policy accepts.
+// CheckPCRPolicy: a quoted PCR does not have a value that the policy accepts.
 const CheckPCRPolicy Check = "pcr-policy"
 
-// CheckQuotePolicy: a policy over quotes is empty, so that nothing was asked. It is
-// the caller's fault, not the evidence's.
+// CheckQuotePolicy: a quote policy is empty, so it requires nothing. The fault is the
+// caller's, not the evidence's.
 const CheckQuotePolicy Check = "quote-policy"
 
-// Measured is what a node has shown of its boot.
+// Measured is what a node has shown about its boot.
 type Measured struct {
 	// Quote is the verified quote: made by the node's AK, over this challenge.
 	Quote *statement.Quoted
-	// EventLog is the log that came along, as it was received; nil where none did.
-	// Nothing in it is true before it was replayed against Quote, as package
+	// EventLog is the log that came with it, as received, or nil if none did. Nothing in it
+	// can be relied on before it has been replayed against Quote, as package
 	// attest/tpm/eventlog does.
 	EventLog []byte
 }
@@ -91,8 +91,8 @@ type Measured struct {
 // QuotePolicy decides whether a node may have booted what its quote says. It must
 // refuse what the quote does not cover: [statement.Quoted.Value] does.
 type QuotePolicy interface {
-	// CheckQuote returns nil to accept. An [*Error] is a refusal, an error that wraps
-	// csr.ErrRetry leaves it open. m and its Quote are not nil.
+	// CheckQuote returns nil to accept. An [*Error] is a refusal; an error that wraps
+	// csr.ErrRetry leaves the decision open. m and its Quote are not nil.
 	CheckQuote(ctx context.Context, m *Measured) error
 }
 
@@ -102,12 +102,13 @@ type PCRPolicy struct {
 	sets [][]statement.PCR
 }
 
-// NewPCRPolicy returns a policy that accepts a quote where every PCR of at least one
-// of the sets has exactly the set's value. A set is one known-good machine, or
-// software version; the quote may cover more PCRs than a set names, never fewer.
+// NewPCRPolicy returns a policy that accepts a quote if every PCR of at least one of the sets
+// has exactly the set's value. A set is one known-good machine, or software version; the
+// quote may cover more PCRs than a set names, but never fewer.
 //
-// No set, an empty one, a PCR twice in one, a value of another length than its bank's
-// digests, a bank of SHA-1 and a PCR that proves nothing ([statement.ResettablePCR]) are errors.
+// It is an error to give no sets or an empty set, and for a set to have a PCR twice, a value
+// whose length is not that of its bank's digests, a SHA-1 bank, or a PCR that proves nothing
+// ([statement.ResettablePCR]).
 func NewPCRPolicy(sets ...[]statement.PCR) (*PCRPolicy, error) {
 	if len(sets) == 0 {
 		return nil, errors.New("tpm: PCR policy: no values")
@@ -144,9 +145,9 @@ func checkGoodValues(set []statement.PCR) error {
 	return nil
 }
 
-// CheckQuote accepts where one set fits. A refusal is an [*Error] with
-// [CheckQuoteMissing], [statement.CheckPCRNotQuoted] or [CheckPCRPolicy] and, where there are several sets, with what
-// the first one had against the quote as its cause.
+// CheckQuote accepts a quote that matches one of the sets. A refusal is an [*Error] with
+// [CheckQuoteMissing], [statement.CheckPCRNotQuoted] or [CheckPCRPolicy] and, if there are
+// several sets, its cause is the error of the first one.
 func (p *PCRPolicy) CheckQuote(_ context.Context, m *Measured) error {
 	if p == nil || len(p.sets) == 0 {
 		return tpmwire.Refuse(CheckQuotePolicy, "no values", "NewPCRPolicy")
@@ -184,9 +185,9 @@ func checkSet(set []statement.PCR, q *statement.Quoted) error {
 	return nil
 }
 
-// DefaultPCRs selects what firmware and boot loader measure, PCRs 0 to 7 of the
-// SHA-256 bank: TCG PC Client Platform Firmware Profile 1.06, 3.3.4. Each call
-// returns a fresh value.
+// DefaultPCRs selects what the firmware and the boot loader measure, PCRs 0 to 7 of the
+// SHA-256 bank: TCG PC Client Platform Firmware Profile 1.06, 3.3.4. Each call returns a
+// fresh value.
 func DefaultPCRs() []statement.PCRSelection {
 	return []statement.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0xff, 0, 0}}}
 }

@@ -1,12 +1,12 @@
-// Package boltregistry is a membership.Registry in one file on a local disk, over bbolt:
-// for a control plane of one process, or of several that take turns. Each call is one
-// transaction: what was acknowledged survives kill -9 and the loss of power, and no
-// reader sees half of a change. A call reads and writes pages in proportion to the
-// logarithm of the number of records, and opening the file does not read it whole.
+// Package boltregistry is a membership.Registry in one file on a local disk, using bbolt. It
+// is meant for a control plane of one process, or of several that take turns. Each call is one
+// transaction: what was acknowledged survives kill -9 and loss of power, and no reader sees
+// half a change. A call reads and writes pages in proportion to the logarithm of the number of
+// records, and opening the file does not read all of it.
 //
-// The file is made once, by a person ([Create]), and opened by every start of the control
+// The file is created once, by a person ([Create]), and opened at every start of the control
 // plane ([Open]): a registry that starts empty trusts everybody once more.
 //
-// It stands apart from package membership so that nobody links bbolt who keeps records
-// elsewhere.
+// It is separate from package membership so that programs that keep their records elsewhere do
+// not link bbolt.
 package boltregistry

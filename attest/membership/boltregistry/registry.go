@@ -19,26 +19,25 @@ import (
 	"github.com/nodeattest/nodeattest/internal/safefile"
 )
 
-// ErrFile says that the file is not one that a registry wrote, is damaged, belongs to
-// others or can be changed by them, or that another file has taken its place. Nothing is
-// decided until it is put right.
+// ErrFile says that the file is not one that a registry wrote, is damaged, belongs to others
+// or can be changed by them, or that another file has taken its place. Nothing is decided
+// until that is fixed.
 var ErrFile = errors.New("registry file refused")
 
-// ErrInUse says that another process, or another Registry of this one, has the file open.
+// ErrInUse says that another process, or another Registry in this one, has the file open.
 // Always together with csr.ErrRetry.
 var ErrInUse = errors.New("registry file in use")
 
 // ErrClosed says that the registry was closed.
 var ErrClosed = errors.New("registry closed")
 
-// errFault says that bbolt came upon something that it cannot live with.
+// errFault says that bbolt met something that it cannot cope with.
 var errFault = errors.New("the file is damaged")
 
-// lockPoll is how often a lock is tried that another process holds.
+// lockPoll is how often to try for a lock that another process holds.
 const lockPoll = 20 * time.Millisecond
 
-// file is a database file that is open, or is opened by the next call: a
-// membership.Store.
+// file is a database file that is open, or that the next call opens: a membership.Store.
 type file struct {
 	path  string
 	scope membership.Scope
@@ -46,7 +45,7 @@ type file struct {
 	writer chan struct{} // holds one element while a call writes
 
 	mu     sync.RWMutex // held for reading while db is in use
-	db     *bbolt.DB    // nil after a failed write, until it is opened anew
+	db     *bbolt.DB    // nil after a failed write, until it is reopened
 	opened *os.File     // the descriptor in db
 	info   fs.FileInfo  // of the file when it was opened
 	broken error        // why nothing can be done any more
@@ -62,7 +61,7 @@ func (f *file) openOnce() (err error) {
 	var db *bbolt.DB
 	err = f.guard(func() (err error) {
 		db, err = bbolt.Open(f.path, 0o600, &bbolt.Options{
-			Timeout:      1, // not zero, which waits for ever: one try
+			Timeout:      1, // one try; zero would wait for ever
 			FreelistType: bbolt.FreelistMapType,
 			OpenFile: func(path string, _ int, _ os.FileMode) (*os.File, error) {
 				opened, info, err = openExisting(path)
@@ -76,7 +75,7 @@ func (f *file) openOnce() (err error) {
 	}
 	if err == nil {
 		f.db, f.opened, f.info = db, opened, info
-		err = f.checkPlace() // it may have been replaced while the lock was waited for
+		err = f.checkPlace() // it may have been replaced while we waited for the lock
 	}
 	if err != nil {
 		f.db = nil
@@ -84,13 +83,13 @@ func (f *file) openOnce() (err error) {
 		case db != nil && !errors.Is(err, errFault):
 			_ = db.Close()
 		case opened != nil:
-			_ = opened.Close() // gives the lock back, whatever db has come to
+			_ = opened.Close() // releases the lock, whatever has become of db
 		}
 	}
 	return explainOpen(f.path, err)
 }
 
-// explainOpen sorts the errors of bbolt.
+// explainOpen classifies the errors of bbolt.
 func explainOpen(path string, err error) error {
 	switch {
 	case err == nil:
@@ -103,7 +102,7 @@ func explainOpen(path string, err error) error {
 	return fmt.Errorf("boltregistry: %s: %w", path, err)
 }
 
-// openExisting opens a file that is there, is no link, and is nobody else's.
+// openExisting opens a file that exists, is not a link, and belongs to nobody else.
 func openExisting(path string) (*os.File, fs.FileInfo, error) {
 	o, info, err := safefile.Open(path, os.O_RDWR, safefile.Private)
 	if err != nil {
@@ -123,7 +122,7 @@ func refused(err error) error {
 	return err
 }
 
-// checkContent checks that the database is a registry of the scope, as long as it says.
+// checkContent checks that the database is a registry of the scope, and as long as it says.
 func (f *file) checkContent(db *bbolt.DB, info fs.FileInfo) error {
 	return db.View(func(b *bbolt.Tx) error {
 		if b.Size() > info.Size() {
@@ -141,8 +140,8 @@ func (f *file) checkContent(db *bbolt.DB, info fs.FileInfo) error {
 	})
 }
 
-// checkPlace checks that the path still names the file that is open: what is written
-// into another one would be lost.
+// checkPlace checks that the path still names the open file: anything written to a different
+// one would be lost.
 func (f *file) checkPlace() error {
 	now, err := os.Lstat(f.path)
 	if err != nil || !os.SameFile(now, f.info) {
@@ -178,8 +177,8 @@ func (f *file) use(ctx context.Context) (db *bbolt.DB, release func(), err error
 	}
 }
 
-// guard turns a panic and a fault of memory that is mapped from the file into an error.
-// A database that was damaged under way ends so.
+// guard turns a panic or a fault in memory mapped from the file into an error. That is how a
+// call ends if the database was damaged while open.
 func (f *file) guard(do func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -191,9 +190,8 @@ func (f *file) guard(do func() error) (err error) {
 }
 
 // failed is called after a write that was not acknowledged, and after a fault. After the
-// first, what is in memory and what is on disk may differ, so the next call opens the file
-// anew. After a fault nothing in db can be relied on, its locks included: it is left
-// alone.
+// former, what is in memory and what is on disk may differ, so the next call reopens the file.
+// After a fault nothing in db can be relied on, including its locks: it is left alone.
 func (f *file) failed(err error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -229,18 +227,17 @@ func (f *file) close() error {
 // Registry is a membership.Registry in a file. It is safe for use from many goroutines.
 // One process has the file open at a time.
 //
-// A write that fails (a full disk) is no answer: the call returns its error, and the next
-// one opens the file anew. A path that comes to name another file, as when somebody puts
-// an old copy back, is an error of every call ([ErrFile]) until the registry is opened
-// again.
+// A write that fails (a full disk) is not an answer: the call returns its error, and the next
+// one reopens the file. If the path comes to name another file, as when somebody puts an old
+// copy back, every call is an error ([ErrFile]) until the registry is opened again.
 type Registry struct {
 	*membership.StoreRegistry
 	file *file
 }
 
-// Create makes the file of an empty registry, with mode 0600, in a directory that exists
-// and that nobody else can write to. It is there whole or not at all. A file that exists
-// is left alone, and the error wraps fs.ErrExist. A scope that is none is an error.
+// Create creates the file of an empty registry, with mode 0600, in a directory that exists and
+// that nobody else can write to. The file is created completely or not at all. An existing
+// file is left alone, and the error wraps fs.ErrExist. An invalid scope is an error.
 func Create(ctx context.Context, path string, scope membership.Scope) (err error) {
 	if err := scope.Check(); err != nil {
 		return err
@@ -259,7 +256,7 @@ func Create(ctx context.Context, path string, scope membership.Scope) (err error
 	return safefile.Create(path, func(f *os.File) error { return fill(f.Name(), scope) })
 }
 
-// fill makes a database of an empty file.
+// fill turns an empty file into a database.
 func fill(path string, scope membership.Scope) error {
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second, FreelistType: bbolt.FreelistMapType})
 	if err != nil {
@@ -277,13 +274,13 @@ func fill(path string, scope membership.Scope) error {
 	return errors.Join(err, db.Close())
 }
 
-// Open opens a registry that [Create] made for the same scope. The file must be a regular
-// one of mode 0600 that the process' user owns, in a directory of that user or of root
-// that nobody else can write to; anything else is [ErrFile]. (Windows has no such modes:
-// there the access lists are all.) A file that is not there is not made: the error wraps
+// Open opens a registry that [Create] made for the same scope. The file must be a regular file
+// of mode 0600 owned by the process's user, in a directory that belongs to that user or to
+// root and that nobody else can write to; anything else is [ErrFile]. (Windows has no such
+// modes: there, only the access lists count.) A missing file is not created: the error wraps
 // fs.ErrNotExist.
 //
-// While another process has the file open, Open waits until ctx is over; the error then
+// While another process has the file open, Open waits until ctx has ended; the error then
 // wraps [ErrInUse] and csr.ErrRetry.
 func Open(ctx context.Context, path string, scope membership.Scope, options membership.RegistryOptions) (*Registry, error) {
 	if err := scope.Check(); err != nil {
@@ -317,6 +314,6 @@ func Open(ctx context.Context, path string, scope membership.Scope, options memb
 	}
 }
 
-// Close waits for the calls under way and closes the file, for other processes to open.
-// Every later call is [ErrClosed].
+// Close waits for calls under way and closes the file, for other processes to open. Every
+// later call returns [ErrClosed].
 func (r *Registry) Close() error { return r.file.close() }

@@ -16,8 +16,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/membership"
 )
 
-// The buckets of the file. The indexes are changed in the transaction that changes the
-// record.
+// The buckets of the file. The indexes are changed in the transaction that changes the record.
 var (
 	bucketMeta     = []byte("meta")     // what the file is
 	bucketNames    = []byte("names")    // node name: record
@@ -108,7 +107,7 @@ func (t *tx) After(nodeName string, limit int) ([]*membership.Record, error) {
 	return records, nil
 }
 
-// endKey is the key of a record in bucketEnds, nil where it has no end.
+// endKey is the key of a record in bucketEnds, or nil if the record has no end.
 func endKey(r *membership.Record) []byte {
 	until := r.Until()
 	if until.IsZero() {
@@ -146,7 +145,7 @@ func (t *tx) Put(r membership.Record) (*membership.Record, error) {
 	return &r, err
 }
 
-// Drop takes a record and what names it away.
+// Drop removes a record and its index entries.
 func (t *tx) Drop(nodeName string) error {
 	r, err := t.ByName(nodeName)
 	if r == nil || err != nil {
@@ -155,7 +154,7 @@ func (t *tx) Drop(nodeName string) error {
 	t.changed = true
 	name := []byte(nodeName)
 	err = t.names.Delete(name)
-	// Another record may have taken machine and UID over since this one ended.
+	// Another record may have taken over the machine and UID since this one ended.
 	if machine := []byte(r.Machine); err == nil && bytes.Equal(t.machines.Get(machine), name) {
 		err = t.machines.Delete(machine)
 	}
@@ -168,7 +167,7 @@ func (t *tx) Drop(nodeName string) error {
 	return err
 }
 
-// Due returns names of records that have come to their end, the earliest first.
+// Due returns the names of records that have ended, the earliest first.
 func (t *tx) Due(now time.Time, limit int) ([]string, error) {
 	var names []string
 	c := t.ends.Cursor()
@@ -184,7 +183,7 @@ func (t *tx) Due(now time.Time, limit int) ([]string, error) {
 	return names, nil
 }
 
-// errUnchanged ends a transaction that wrote nothing: nothing is synced for it.
+// errUnchanged ends a transaction that wrote nothing: there is nothing to sync.
 var errUnchanged = errors.New("boltregistry: unchanged")
 
 // View calls f with the records as they are at one moment.
@@ -209,7 +208,7 @@ func (f *file) View(ctx context.Context, use func(membership.Reader) error) erro
 	return err
 }
 
-// Update calls f, alone, and syncs what it changed.
+// Update calls f, one call at a time, and syncs what it changed.
 func (f *file) Update(ctx context.Context, use func(membership.Writer) error) error {
 	select { // waiting for a writer can be given up
 	case f.writer <- struct{}{}:
@@ -221,7 +220,7 @@ func (f *file) Update(ctx context.Context, use func(membership.Writer) error) er
 	if err != nil {
 		return err
 	}
-	var refused error // what use says, which is no fault of the file
+	var refused error // what use returned, which is no fault of the file
 	err = f.guard(func() error {
 		return db.Update(func(b *bbolt.Tx) error {
 			t, err := newTx(b)
@@ -253,12 +252,12 @@ func (f *file) Update(ctx context.Context, use func(membership.Writer) error) er
 // maxRecordSize is how large a stored record may be, in bytes.
 const maxRecordSize = 128 << 10
 
-// encodeRecord returns what is stored under a record's node name: its JSON, as
-// encoding/json writes it. There is one encoding for one record.
+// encodeRecord returns what is stored under a record's node name: its JSON, as encoding/json
+// writes it. Each record has exactly one encoding.
 func encodeRecord(r *membership.Record) ([]byte, error) {
 	value, err := json.Marshal(r)
 	if err == nil {
-		_, err = decodeRecord(r.NodeName, value) // nothing is stored that could not be read
+		_, err = decodeRecord(r.NodeName, value) // never store what could not be read back
 	}
 	return value, err
 }

@@ -17,62 +17,61 @@ import (
 
 // Checks of an event log. Refusals are a [*refusal.Error] with one of them.
 const (
-	// CheckMissing: a log is needed and none came along.
+	// CheckMissing: a log is needed and none was sent.
 	CheckMissing refusal.Check = "event-log-missing"
-	// CheckEncoding: the log is not one in the format of the TCG PC Client Platform
-	// Firmware Profile, or over [statement.MaxEventLogSize].
+	// CheckEncoding: the log is not in the format of the TCG PC Client Platform Firmware
+	// Profile, or is larger than [statement.MaxEventLogSize].
 	CheckEncoding refusal.Check = "event-log-encoding"
 	// CheckReplay: the log does not explain the value of a quoted PCR.
 	CheckReplay refusal.Check = "event-log-replay"
-	// CheckUncovered: the quote covers no PCR that could be replayed, or not the one
-	// that is asked for.
+	// CheckUncovered: the quote covers no PCR that could be replayed, or not the one asked
+	// for.
 	CheckUncovered refusal.Check = "event-log-uncovered"
-	// CheckEventData: an event's digest is not that of its data, so that nothing
-	// vouches for the data.
+	// CheckEventData: an event's digest is not that of its data, so nothing vouches for the
+	// data.
 	CheckEventData refusal.Check = "event-data"
 )
 
 // Options are the optional inputs of [Replay]; nil is the zero value, the strictest.
 type Options struct {
-	// Unexplained are quoted PCRs, 0 to 23, that the firmware's log cannot explain
-	// because the system measures into them after boot: 10 under Linux' IMA, 8, 9 and
-	// 11 to 15 under some boot loaders. They are not replayed, and the result has no
-	// events of them.
+	// Unexplained are quoted PCRs, 0 to 23, that the firmware's log cannot explain because the
+	// system measures into them after boot: 10 under Linux's IMA, 8, 9 and 11 to 15 under some
+	// boot loaders. They are not replayed, and the result has no events for them.
 	Unexplained []int
-	// AllowMissingExitBootServices accepts logs that were read before the last events
-	// of PCR 5: where PCR 5 is explained by adding the events of ExitBootServices,
-	// they are added. Some firmware never logs them.
+	// AllowMissingExitBootServices accepts logs that were read before the last events of PCR
+	// 5: if adding the events of ExitBootServices explains PCR 5, they are added. Some
+	// firmware never logs them.
 	AllowMissingExitBootServices bool
 }
 
 // unexplainedHint ends the refusals of PCRs that the log does not explain.
 const unexplainedHint = "; PCRs that the system extends after boot (10 under Linux' IMA) belong into Options.Unexplained"
 
-// Type is an event's type, as the log states it: TCG PC Client Platform Firmware
-// Profile 1.06, 10.4.1. No digest covers it.
+// Type is an event's type, as stated by the log: TCG PC Client Platform Firmware Profile 1.06,
+// 10.4.1. No digest covers it.
 type Type uint32
 
 // String returns the profile's word, for example "EV_SEPARATOR".
 func (t Type) String() string { return tcg.EventType(t).String() }
 
-// Event is one measurement, of which the quote proves PCR, Bank, Digest and the place
-// among the events of its PCR.
+// Event is one measurement, of which the quote proves PCR, Bank, Digest and the place among
+// the events of its PCR.
 type Event struct {
 	// PCR is the index of the register, 0 to 31, and Bank its hash.
 	PCR  int
 	Bank tpm2.TPMAlgID
 	// Digest is what was extended, 20 to 64 bytes.
 	Digest []byte
-	// UntrustedType is the log's word. Whoever wrote the log could have written
-	// another one: only together with data from [Event.Data] it means something.
+	// UntrustedType is what the log says. Whoever wrote the log could have written a different
+	// one: it means something only together with data from [Event.Data].
 	UntrustedType Type
-	// UntrustedData is the log's word too: see [Event.Data].
+	// UntrustedData is also only what the log says: see [Event.Data].
 	UntrustedData []byte
 }
 
-// Data returns the event's data where its digest is that of the data, else an
-// [*refusal.Error] with [CheckEventData]. It is an error for many honest events: what
-// is measured of a program is its digest, and the data say where it was.
+// Data returns the event's data if its digest is that of the data, otherwise a
+// [*refusal.Error] with [CheckEventData]. It is an error for many honest events: for a
+// program, what is measured is its digest, and the data say where it was.
 func (e *Event) Data() ([]byte, error) {
 	if sum := digest(e.Bank, e.UntrustedData); sum == nil || !bytes.Equal(sum, e.Digest) {
 		return nil, &refusal.Error{Check: CheckEventData,
@@ -88,13 +87,13 @@ type Log struct {
 	quoted *statement.Quoted
 }
 
-// Events returns the replayed events in the order of the log, bank by bank; those of
-// quoted PCRs only, and none of those that extend nothing.
+// Events returns the replayed events in the order of the log, bank by bank: only those of
+// quoted PCRs, and none of those that extend nothing.
 func (l *Log) Events() []Event { return slices.Clone(l.events) }
 
-// EventsOf returns the replayed events of one PCR in one bank, in their order. Where
-// the quote does not cover the PCR or its value was not replayed, that is an
-// [*refusal.Error]; no events and no error means that nothing was measured.
+// EventsOf returns the replayed events of one PCR in one bank, in order. If the quote does not
+// cover the PCR or its value was not replayed, that is a [*refusal.Error]; no events and no
+// error means that nothing was measured.
 func (l *Log) EventsOf(bank tpm2.TPMAlgID, index int) ([]Event, error) {
 	if l.quoted == nil {
 		return nil, tpmwire.Refuse(CheckUncovered, "no replayed log", "one of Replay")
@@ -110,10 +109,10 @@ func (l *Log) EventsOf(bank tpm2.TPMAlgID, index int) ([]Event, error) {
 	return events, nil
 }
 
-// Replay holds a log against a verified quote. It returns a [*refusal.Error] unless
-// the log explains the value of every quoted PCR in every quoted bank, save those that
-// any program can reset and those of o.Unexplained; o may be nil. A PCR without events
-// must have the value that a reset gives it.
+// Replay checks a log against a verified quote. It returns a [*refusal.Error] unless the log
+// explains the value of every quoted PCR in every quoted bank, except those that any program
+// can reset and those in o.Unexplained; o may be nil. A PCR without events must have the value
+// that a reset gives it.
 func Replay(log []byte, q *statement.Quoted, o *Options) (*Log, error) {
 	if len(log) == 0 {
 		return nil, tpmwire.Refuse(CheckMissing, "", "an event log")
@@ -161,7 +160,7 @@ func replayable(q *statement.Quoted, o *Options) ([][]statement.PCR, error) {
 	return banks, nil
 }
 
-// guarded turns a panic of the foreign parser into an error.
+// guarded turns a panic of the third-party parser into an error.
 func guarded[T, R any](parser func(T) (*R, error), input T) (out *R, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -171,8 +170,8 @@ func guarded[T, R any](parser func(T) (*R, error), input T) (out *R, err error) 
 	return parser(input)
 }
 
-// replayBank replays one bank. Each bank is asked for by itself: given several
-// values of one PCR, go-attestation is content with one that fits.
+// replayBank replays one bank. Each bank is replayed separately: given several values of one
+// PCR, go-attestation is satisfied if one of them matches.
 func replayBank(parsed *tcg.EventLog, pcrs []statement.PCR, o *Options) ([]Event, error) {
 	bank := pcrs[0].Bank
 	ask := make([]tcg.PCR, len(pcrs))
@@ -201,9 +200,8 @@ func replayBank(parsed *tcg.EventLog, pcrs []statement.PCR, o *Options) ([]Event
 	return events, nil
 }
 
-// checkExplained computes a PCR from its events and nothing else, and compares their
-// number with the log's: go-attestation passes over a PCR without events, and may add
-// some of its own.
+// checkExplained computes a PCR from its events and nothing else, and compares their number
+// with the log's: go-attestation ignores a PCR without events, and may add some of its own.
 func checkExplained(p statement.PCR, events []Event, logged []tcg.Event, o *Options) error {
 	own := slices.DeleteFunc(slices.Clone(events), func(e Event) bool { return e.PCR != p.Index })
 	if !explains(own, p.Bank, p.Index, p.Value) {
@@ -226,13 +224,13 @@ func checkExplained(p statement.PCR, events []Event, logged []tcg.Event, o *Opti
 // typeNoAction is EV_NO_ACTION: an event that extends nothing.
 const typeNoAction Type = 3
 
-// digest is nil for an unknown bank.
+// digest returns nil for an unknown bank.
 func digest(bank tpm2.TPMAlgID, data []byte) []byte {
 	return tpmwire.AppendDigest(nil, tpmwire.HashOf(bank), data)
 }
 
-// explains reports whether the events of one PCR, extended one after the other from
-// a value that a reset gives, lead to value.
+// explains reports whether the events of one PCR, extended one after the other from a value
+// that a reset gives, lead to value.
 func explains(events []Event, bank tpm2.TPMAlgID, index int, value []byte) bool {
 	for _, reached := range startValues(index, len(value)) {
 		for _, e := range events {
@@ -248,10 +246,10 @@ func explains(events []Event, bank tpm2.TPMAlgID, index int, value []byte) bool 
 	return false
 }
 
-// startValues are the values that a PCR can have after a reset of the machine: TCG PC
-// Client Platform TPM Profile 1.05, 5.4.1. All bits are zero; PCR 0 ends with the locality
-// of TPM2_Startup (0, 3 or 4 where a hardware measurement came first); those of the
-// dynamic launch have all bits set until there is one.
+// startValues are the values that a PCR can have after a reset of the machine: TCG PC Client
+// Platform TPM Profile 1.05, 5.4.1. All bits are zero; PCR 0 ends with the locality of
+// TPM2_Startup (0, 3 or 4 if a hardware measurement came first); those of the dynamic launch
+// have all bits set until there is one.
 func startValues(index, size int) [][]byte {
 	zero := make([]byte, size)
 	switch {

@@ -18,8 +18,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// CheckSecureBoot: the log does not say what the state of Secure Boot is, in the way
-// that the firmware profile lays down; or Secure Boot is required and is off.
+// CheckSecureBoot: the log does not give the state of Secure Boot in the way that the firmware
+// profile specifies; or Secure Boot is required and is off.
 const CheckSecureBoot refusal.Check = "secure-boot"
 
 // secureBootPCR is where firmware measures Secure Boot's variables: TCG PC Client
@@ -31,8 +31,8 @@ const (
 	typeVariable  Type = 0x80000001 // EV_EFI_VARIABLE_DRIVER_CONFIG
 )
 
-// globalVariable is EFI_GLOBAL_VARIABLE, 8be4df61-93ca-11d2-aa0d-00e098032b8c, as it
-// stands in memory: UEFI 2.10, 3.3. Secure Boot's variable has this vendor.
+// globalVariable is EFI_GLOBAL_VARIABLE, 8be4df61-93ca-11d2-aa0d-00e098032b8c, as it is laid
+// out in memory: UEFI 2.10, 3.3. Secure Boot's variable has this vendor.
 var globalVariable = []byte{0x61, 0xdf, 0xe4, 0x8b, 0xca, 0x93, 0xd2, 0x11, 0xaa, 0x0d, 0x00, 0xe0, 0x98, 0x03, 0x2b, 0x8c}
 
 // SecureBoot is the state of UEFI Secure Boot at the last boot.
@@ -44,20 +44,20 @@ type SecureBoot struct {
 	PlatformKeys, ExchangeKeys, PermittedKeys []*x509.Certificate
 	// PermittedHashes and ForbiddenHashes are the digests of db and dbx.
 	PermittedHashes, ForbiddenHashes [][]byte
-	// Authorities are the certificates by which something was in fact started, the
-	// firmware's own drivers and the boot loader's checks among them.
+	// Authorities are the certificates by which something was actually started, including the
+	// firmware's own drivers and the boot loader's checks.
 	Authorities []*x509.Certificate
-	// DMAProtectionDisabled says that the firmware could have kept devices out of
-	// memory during boot, and did not.
+	// DMAProtectionDisabled says that the firmware could have kept devices out of memory
+	// during boot, but did not.
 	DMAProtectionDisabled bool
 }
 
-// SecureBoot reads the state of Secure Boot from the events of PCR 7 in one bank, which
-// the caller names: what stands in a bank that the firmware does not extend, root has
-// written (see [Policy]). Every error is a [*refusal.Error]: where the quote does not
-// cover PCR 7 of that bank, where the log has not exactly one variable SecureBoot of the
-// right vendor before the one separator, or where an event is there that does not belong,
-// the state is unknown and not "off".
+// SecureBoot reads the state of Secure Boot from the events of PCR 7 in one bank, which the
+// caller names: in a bank that the firmware does not extend, everything was written by root
+// (see [Policy]). Every error is a [*refusal.Error]: if the quote does not cover PCR 7 of that
+// bank, if the log does not have exactly one variable SecureBoot of the right vendor before
+// the one separator, or if there is an event that does not belong, the state is unknown and
+// not "off".
 func (l *Log) SecureBoot(bank tpm2.TPMAlgID) (*SecureBoot, error) {
 	events, err := l.EventsOf(bank, secureBootPCR)
 	if err != nil {
@@ -82,9 +82,9 @@ func (l *Log) SecureBoot(bank tpm2.TPMAlgID) (*SecureBoot, error) {
 	}, nil
 }
 
-// checkSecureBootEvents asks for what go-attestation takes on trust: that the
-// variable and the separator are there at all, and whose variable it is. That they
-// are there once and in order, it checks itself.
+// checkSecureBootEvents checks what go-attestation takes on trust: that the variable and the
+// separator are there at all, and whose variable it is. go-attestation itself checks that they
+// are there once and in order.
 func checkSecureBootEvents(events []Event) error {
 	var variables, separators int
 	for n := range events {
@@ -135,9 +135,9 @@ func readVariable(b []byte) (vendor []byte, name string, value []byte, ok bool) 
 	return vendor, string(utf16.Decode(units)), b[2*characters:], true
 }
 
-// rehashed are the events as go-attestation reads them. It computes digests of SHA-1 and
-// SHA-256 only: for the longer banks it gets those of SHA-256, over the very bytes that
-// the replayed digest was found to cover.
+// rehashed are the events as go-attestation reads them. It computes digests only with SHA-1
+// and SHA-256: for the longer banks it gets those of SHA-256, over the very bytes that the
+// replayed digest was found to cover.
 func rehashed(events []Event) []tcg.Event {
 	given := make([]tcg.Event, len(events))
 	for n := range events {
@@ -150,8 +150,8 @@ func rehashed(events []Event) []tcg.Event {
 	return given
 }
 
-// rehash is the SHA-256 of an event's data where its digest covers them, with or without
-// their last byte (an old shim's logs have one too many), else zeros.
+// rehash is the SHA-256 of an event's data if its digest covers them, with or without their
+// last byte (an old shim's logs have one too many), otherwise zeros.
 func rehash(e *Event) []byte {
 	for _, data := range [][]byte{e.UntrustedData, e.UntrustedData[:max(0, len(e.UntrustedData)-1)]} {
 		if bytes.Equal(digest(e.Bank, data), e.Digest) {
@@ -169,38 +169,38 @@ func pointers(certificates []x509.Certificate) []*x509.Certificate {
 	return out
 }
 
-// CheckUnextended: nothing was measured into a PCR of the bank that the policy names, so
-// that the firmware does not serve that bank and whoever is root could fill it in.
+// CheckUnextended: nothing was measured into a PCR of the bank that the policy names, so the
+// firmware does not serve that bank and anyone who is root could fill it in.
 const CheckUnextended refusal.Check = "event-log-unextended"
 
-// Policy is an [tpm.QuotePolicy] over event logs. Whatever it asks for, the log must
-// explain the quote: see [Replay]. The zero value asks for nothing, and refuses.
+// Policy is a [tpm.QuotePolicy] over event logs. Whatever it asks for, the log must explain
+// the quote: see [Replay]. The zero value asks for nothing, and refuses.
 //
-// The policy, and not the node, says which bank and which PCRs decide: a TPM has banks
-// that the firmware may not extend, and into such a bank root can measure the boot of
-// its choice (CVE-2021-42299). That the firmware of your machines extends Bank is for you
-// to know; a bank that nobody has extended yet is refused.
+// The policy, not the node, says which bank and which PCRs decide: a TPM has banks that the
+// firmware may not extend, and into such a bank root can measure the boot of its choice
+// (CVE-2021-42299). It is for you to know that the firmware of your machines extends Bank; a
+// bank that nobody has extended yet is refused.
 type Policy struct {
 	// Bank is the bank that decides. Zero is SHA-256; the others are tpm2.TPMAlgSHA384
 	// and tpm2.TPMAlgSHA512.
 	Bank tpm2.TPMAlgID
-	// PCRs are the PCRs of Bank, 0 to 23, that the quote must cover, the log must
-	// explain and something must have been measured into. Nil asks for 0 to 7, into
-	// each of which firmware measures a separator at least (TCG PC Client Platform
-	// Firmware Profile 1.06, 3.3.4). PCR 7 must be among them for RequireSecureBoot.
+	// PCRs are the PCRs of Bank, 0 to 23, that the quote must cover, the log must explain and
+	// something must have been measured into. Nil means 0 to 7, into each of which firmware
+	// measures at least a separator (TCG PC Client Platform Firmware Profile 1.06, 3.3.4). PCR
+	// 7 must be among them for RequireSecureBoot.
 	PCRs []int
-	// RequireSecureBoot refuses machines whose log does not show that Secure Boot is
-	// on, in Bank: see [Log.SecureBoot].
+	// RequireSecureBoot refuses machines whose log does not show that Secure Boot is on, in
+	// Bank: see [Log.SecureBoot].
 	RequireSecureBoot bool
-	// Predicate decides about the replayed log; nil leaves that out. It reads events
-	// through [Log.EventsOf], which refuses what the quote does not cover, and their
-	// data through [Event.Data].
+	// Predicate decides about the replayed log; nil leaves that out. It reads events through
+	// [Log.EventsOf], which refuses what the quote does not cover, and their data through
+	// [Event.Data].
 	Predicate func(ctx context.Context, l *Log) error
 	// Options are those of [Replay].
 	Options Options
 }
 
-// CheckQuote replays the log of m and asks what the policy asks. A refusal is an
+// CheckQuote replays the log of m and checks what the policy requires. A refusal is a
 // [*refusal.Error], or what Predicate returned.
 func (p *Policy) CheckQuote(ctx context.Context, m *tpm.Measured) error {
 	if p == nil || !p.RequireSecureBoot && p.Predicate == nil {

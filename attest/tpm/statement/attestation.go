@@ -9,8 +9,8 @@ import (
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
 
-// MaxAttestationSize bounds a TPMS_ATTEST, in bytes. The largest one that a TPM
-// makes (a quote over 16 banks) has under 400.
+// MaxAttestationSize bounds a TPMS_ATTEST, in bytes. The largest one that a TPM makes (a
+// quote over 16 banks) is under 400.
 const MaxAttestationSize = 1024
 
 // Limits inside the TPM structures, in bytes: the sizes of the reference
@@ -21,16 +21,16 @@ const (
 
 )
 
-// attestMagic is TPM_GENERATED_VALUE, which opens what a TPM made and what a
-// restricted key signs for nobody else.
+// attestMagic is TPM_GENERATED_VALUE. It begins every structure that a TPM makes, and a
+// restricted key signs nothing else that begins with it.
 const attestMagic = 0xff544347
 
 // Checks of [ParseAttestation].
 const (
 	// CheckAttestSize: the TPMS_ATTEST is over MaxAttestationSize.
 	CheckAttestSize Check = "attest-size"
-	// CheckAttestEncoding: the TPMS_ATTEST is not in its one canonical form, ends
-	// early, or has bytes after it.
+	// CheckAttestEncoding: the TPMS_ATTEST is not in its only canonical form, is truncated,
+	// or has trailing bytes.
 	CheckAttestEncoding Check = "attest-encoding"
 	// CheckMagic: the structure does not begin with TPM_GENERATED_VALUE, so no TPM
 	// made it.
@@ -39,26 +39,25 @@ const (
 	CheckStatementType Check = "attest-type"
 )
 
-// Attestation is a TPMS_ATTEST, what a TPM signs: TPM 2.0 Library, Part 2,
-// 10.12.12. Its byte slices share memory with the bytes that it was parsed from.
-// Nothing in it is true before its signature is verified.
+// Attestation is a TPMS_ATTEST, what a TPM signs: TPM 2.0 Library, Part 2, 10.12.12. Its byte
+// slices share memory with the bytes that it was parsed from. Nothing in it can be relied on
+// before its signature is verified.
 type Attestation struct {
 	// Raw is the whole structure as it was received: the signed bytes.
 	Raw []byte
 	// Type is tpm2.TPMSTAttestCertify or tpm2.TPMSTAttestQuote.
 	Type tpm2.TPMST
-	// QualifiedSigner is the Qualified Name of the signing key, up to 66 bytes. A
-	// TPM leaves it empty only where it did not sign; the statement checks refuse
-	// that, not the parser.
+	// QualifiedSigner is the Qualified Name of the signing key, up to 66 bytes. A TPM leaves
+	// it empty only if it did not sign; the statement checks refuse that, not the parser.
 	QualifiedSigner []byte
 	// ExtraData is the caller's qualifying data, 0 to 66 bytes.
 	ExtraData []byte
-	// Clock is the time in milliseconds that the TPM has been powered, since it
-	// was last cleared.
+	// Clock is the time, in milliseconds, that the TPM has been powered since it was last
+	// cleared.
 	Clock uint64
-	// ResetCount is the number of TPM resets since the TPM was last cleared. It
-	// and RestartCount and FirmwareVersion are obfuscated for a key outside the
-	// endorsement and platform hierarchies.
+	// ResetCount is the number of TPM resets since the TPM was last cleared. It, RestartCount
+	// and FirmwareVersion are obfuscated for a key outside the endorsement and platform
+	// hierarchies.
 	ResetCount uint32
 	// RestartCount is the number of restarts and resumes since the last reset.
 	RestartCount uint32
@@ -66,9 +65,9 @@ type Attestation struct {
 	Safe bool
 	// FirmwareVersion is the vendor's own number for the firmware.
 	FirmwareVersion uint64
-	// Certified is set where Type is tpm2.TPMSTAttestCertify, else nil.
+	// Certified is set if Type is tpm2.TPMSTAttestCertify, otherwise nil.
 	Certified *CertifyInfo
-	// Quote is set where Type is tpm2.TPMSTAttestQuote, else nil.
+	// Quote is set if Type is tpm2.TPMSTAttestQuote, otherwise nil.
 	Quote *QuoteInfo
 }
 
@@ -77,14 +76,14 @@ type CertifyInfo struct {
 	// Name is the certified object's Name, up to 66 bytes: the name algorithm,
 	// big-endian, and the digest of its public area.
 	Name []byte
-	// QualifiedName binds Name to all its ancestors. It equals Name where the
-	// object was loaded from outside and has no parent.
+	// QualifiedName binds Name to all its ancestors. It equals Name if the object was loaded
+	// from outside and has no parent.
 	QualifiedName []byte
 }
 
 // QuoteInfo is a TPMS_QUOTE_INFO: Part 2, 10.12.4.
 type QuoteInfo struct {
-	// Selections are the PCRs quoted, bank by bank: 0 to 16 of them.
+	// Selections are the quoted PCRs, bank by bank: 0 to 16 banks.
 	Selections []PCRSelection
 	// PCRDigest is the digest of their values, 0 to 64 bytes, under the hash of the
 	// signing key's scheme.
@@ -99,7 +98,7 @@ type PCRSelection struct {
 	Select []byte
 }
 
-// PCRs returns the indexes selected, ascending.
+// PCRs returns the selected indexes in ascending order.
 func (s PCRSelection) PCRs() []int {
 	var indexes []int
 	for i := range len(s.Select) * 8 {
@@ -110,10 +109,10 @@ func (s PCRSelection) PCRs() []int {
 	return indexes
 }
 
-// ParseAttestation parses a TPMS_ATTEST without a size prefix. It is strict: one
-// encoding for one value, nothing after it. Statements of TPM2_Certify and
-// TPM2_Quote are parsed to their end; every other type is refused after its
-// header with [CheckStatementType], which names the type.
+// ParseAttestation parses a TPMS_ATTEST without a size prefix. It is strict: each value has
+// one encoding, and trailing bytes are refused. Statements of TPM2_Certify and TPM2_Quote are
+// parsed to the end; every other type is refused after the header with [CheckStatementType],
+// and the error names the type.
 //
 // The result refers to b, which must not be changed afterwards. Errors are an
 // [*Error] with [CheckAttestSize], [CheckAttestEncoding], [CheckMagic] or
@@ -148,9 +147,9 @@ func ParseAttestation(b []byte) (*Attestation, error) {
 	return a, nil
 }
 
-// Marshal returns the TPMS_ATTEST of a's fields; for a parsed one these are the
-// bytes that it was parsed from. It returns an [*Error] where Type and the set member
-// disagree, or a field is too long for its size prefix.
+// Marshal returns the TPMS_ATTEST of a's fields; for a parsed one, these are the bytes it was
+// parsed from. It returns an [*Error] if Type and the set member disagree, or if a field is
+// too long for its size prefix.
 func (a *Attestation) Marshal() ([]byte, error) {
 	w := writer(256)
 	if err := a.codeHeader(w); err != nil {
@@ -162,7 +161,7 @@ func (a *Attestation) Marshal() ([]byte, error) {
 	return w.out, nil
 }
 
-// codeHeader is all that comes before the union: magic to firmware version.
+// codeHeader codes everything before the union: magic to firmware version.
 func (a *Attestation) codeHeader(w *wire) error {
 	magic, safe := uint32(attestMagic), uint8(0)
 	if !number(w, &magic) {
@@ -194,7 +193,7 @@ func (a *Attestation) codeHeader(w *wire) error {
 	return nil
 }
 
-// codeInfo is the union.
+// codeInfo codes the union.
 func (a *Attestation) codeInfo(w *wire) error {
 	switch {
 	case a.Type == tpm2.TPMSTAttestCertify && a.Certified != nil && a.Quote == nil:
@@ -230,7 +229,7 @@ func (q *QuoteInfo) code(w *wire) error {
 
 func badAttest(got, want string) error { return tpmwire.Refuse(CheckAttestEncoding, got, want) }
 
-// statementTypeName gives the specification's word and the number.
+// statementTypeName returns the specification's name and the number.
 func statementTypeName(t tpm2.TPMST) string {
 	names := map[tpm2.TPMST]string{
 		tpm2.TPMSTAttestNV: "NV_Certify", tpm2.TPMSTAttestCommandAudit: "GetCommandAuditDigest",

@@ -19,24 +19,24 @@ const (
 	AttributeSTClear Attributes = 1 << 2
 	// AttributeFixedParent: the object can never be given another parent.
 	AttributeFixedParent Attributes = 1 << 4
-	// AttributeSensitiveDataOrigin: the TPM made the private part. A software key
-	// can be loaded with this bit set, so alone it proves nothing.
+	// AttributeSensitiveDataOrigin: the TPM made the private part. A software key can be
+	// loaded with this bit set, so by itself it proves nothing.
 	AttributeSensitiveDataOrigin Attributes = 1 << 5
-	// AttributeUserWithAuth: the authorization value alone authorizes use.
+	// AttributeUserWithAuth: the authorization value is enough to authorize use.
 	AttributeUserWithAuth Attributes = 1 << 6
 	// AttributeAdminWithPolicy: administrative commands need a policy session.
 	AttributeAdminWithPolicy Attributes = 1 << 7
-	// AttributeFirmwareLimited: the object works under one firmware only.
+	// AttributeFirmwareLimited: the object works only under one firmware.
 	AttributeFirmwareLimited Attributes = 1 << 8
-	// AttributeSVNLimited: the object works up to a firmware security version only.
+	// AttributeSVNLimited: the object works only up to a firmware security version.
 	AttributeSVNLimited Attributes = 1 << 9
 	// AttributeNoDA: failed authorizations do not count towards lockout.
 	AttributeNoDA Attributes = 1 << 10
-	// AttributeEncryptedDuplication: the object may be duplicated under an inner
-	// wrapper only.
+	// AttributeEncryptedDuplication: the object may be duplicated only under an inner
+	// wrapper.
 	AttributeEncryptedDuplication Attributes = 1 << 11
-	// AttributeRestricted: the key works on structures that the TPM made, and on
-	// no data that only looks like one.
+	// AttributeRestricted: the key works on structures that the TPM made, and not on data
+	// that only looks like one.
 	AttributeRestricted Attributes = 1 << 16
 	// AttributeDecrypt: the private part may decrypt.
 	AttributeDecrypt Attributes = 1 << 17
@@ -46,11 +46,11 @@ const (
 	AttributeX509Sign Attributes = 1 << 19
 )
 
-// reservedAttributes are the bits that no published revision gives a meaning.
+// reservedAttributes are the bits to which no published revision gives a meaning.
 const reservedAttributes = ^Attributes(1<<1 | 1<<2 | 1<<4 | 1<<5 | 1<<6 | 1<<7 | 1<<8 | 1<<9 |
 	1<<10 | 1<<11 | 1<<16 | 1<<17 | 1<<18 | 1<<19)
 
-// attributeNames has the specification's word for each bit, "" for a reserved one.
+// attributeNames has the specification's name for each bit, "" for a reserved one.
 var attributeNames = [32]string{
 	1: "fixedTPM", 2: "stClear", 4: "fixedParent", 5: "sensitiveDataOrigin",
 	6: "userWithAuth", 7: "adminWithPolicy", 8: "firmwareLimited", 9: "svnLimited",
@@ -64,9 +64,9 @@ func (a Attributes) Has(all Attributes) bool { return a&all == all }
 // HasAny reports whether at least one bit of some is set in a.
 func (a Attributes) HasAny(some Attributes) bool { return a&some != 0 }
 
-// String gives the specification's words in the order of their bits, joined by
-// "|", as in "fixedTPM|fixedParent|sign"; a reserved bit is "bit" and its number,
-// and no bit at all is "none".
+// String returns the specification's names in the order of their bits, joined by "|", as in
+// "fixedTPM|fixedParent|sign"; a reserved bit is "bit" and its number, and no bit at all is
+// "none".
 func (a Attributes) String() string {
 	if a == 0 {
 		return "none"

@@ -17,18 +17,17 @@ const (
 	CheckNameAlgorithm Check = "name-algorithm"
 )
 
-// Name returns the Name of the public area: the name algorithm in two bytes,
-// big-endian, and the digest of Raw. TPM 2.0 Library, Part 1, 16.
+// Name returns the Name of the public area: the name algorithm as two bytes, big-endian, and
+// the digest of Raw. TPM 2.0 Library, Part 1, 16.
 func (p *Public) Name() []byte {
 	return appendName(make([]byte, 0, message.MaxNameSize), p.NameAlg, p.Raw)
 }
 
-// HasName reports whether name is the Name of this very public area. Where a
-// coordinate of an ECC key begins with a zero byte, TPMs disagree whether that byte
-// is in what they hash, and a public area may have been written anew on its way: so
-// beside the received bytes the same area is tried with each coordinate at the
-// curve's full width and without leading zero bytes. All other bytes are as
-// received, and no stated name is trusted.
+// HasName reports whether name is the Name of exactly this public area. If a coordinate of an
+// ECC key begins with a zero byte, TPMs disagree about whether they hash that byte, and the
+// public area may have been re-encoded on the way. So in addition to the received bytes, the
+// same area is tried with each coordinate at the curve's full width and without leading zero
+// bytes. All other bytes are as received, and no stated name is trusted.
 func (p *Public) HasName(name []byte) bool {
 	if len(name) < 2 || binary.BigEndian.Uint16(name) != uint16(p.NameAlg) {
 		return false
@@ -78,10 +77,10 @@ func withoutLeadingZeros(v []byte) []byte {
 	return bytes.TrimLeft(v, "\x00")
 }
 
-// QualifiedName returns the Qualified Name of an object: the Name's algorithm and
-// the digest of parent's Qualified Name and the Name. For a primary object, parent
-// is its hierarchy's handle in four bytes, big-endian. It returns nil where name
-// is no Name. TPM 2.0 Library, Part 1, 16.
+// QualifiedName returns the Qualified Name of an object: the Name's algorithm, and the digest
+// of the parent's Qualified Name and the Name. For a primary object, parent is its
+// hierarchy's handle as four bytes, big-endian. It returns nil if name is not a Name. TPM 2.0
+// Library, Part 1, 16.
 func QualifiedName(parent, name []byte) []byte {
 	return appendQualifiedName(make([]byte, 0, message.MaxNameSize), parent, name)
 }
@@ -110,8 +109,7 @@ func isName(b []byte) bool {
 	return h != 0 && len(b) == 2+h.Size()
 }
 
-// appendName appends alg and the digest of message, or nothing for an algorithm
-// that is not ours.
+// appendName appends alg and the digest of message, or nothing for an unsupported algorithm.
 func appendName(out []byte, alg tpm2.TPMAlgID, message []byte) []byte {
 	h := tpmwire.HashOf(alg)
 	if h == 0 {

@@ -14,48 +14,48 @@ import (
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
 
-// MaxPCRs bounds the PCRs of one quote: 32 in each of the four banks that are
-// accepted at all.
+// MaxPCRs bounds the PCRs of one quote: 32 in each of the four banks that can be accepted.
 const MaxPCRs = 128
 
 // pcrsPerBank is how many PCRs a bank of a PC Client platform has: TCG PC Client
 // Platform TPM Profile 1.05, 5.4.1.
 const pcrsPerBank = 24
 
-// Checks of PCRs: of those that a quote selects, and of the values beside it.
+// Checks of the PCRs that a quote selects, and of the values that come with it.
 const (
-	// CheckPCRSelection: a quote selects no PCR at all, a bank without PCRs, one
-	// bank twice, or other PCRs than those that were asked for.
+	// CheckPCRSelection: a quote selects no PCR at all, a bank without PCRs, one bank twice,
+	// or PCRs other than those asked for.
 	CheckPCRSelection Check = "pcr-selection"
-	// CheckPCRBank: a PCR is of a bank whose hash is not accepted.
+	// CheckPCRBank: a PCR is in a bank whose hash is not accepted.
 	CheckPCRBank Check = "pcr-bank"
 	// CheckPCRValue: a PCR's value is not as long as the digests of its bank.
 	CheckPCRValue Check = "pcr-value"
 	// CheckPCRDuplicate: one PCR is listed twice.
 	CheckPCRDuplicate Check = "pcr-duplicate"
-	// CheckPCRNotQuoted: a value is given, or asked for, of a PCR that the quote does
-	// not cover.
+	// CheckPCRNotQuoted: the value of a PCR that the quote does not cover is given or asked
+	// for.
 	CheckPCRNotQuoted Check = "pcr-not-quoted"
 	// CheckPCRMissing: the value of a quoted PCR is not given.
 	CheckPCRMissing Check = "pcr-missing"
-	// CheckPCRDigest: the values given are not those whose digest was quoted.
+	// CheckPCRDigest: the given values are not those whose digest was quoted.
 	CheckPCRDigest Check = "pcr-digest"
-	// CheckPCRResettable: the value of a PCR is asked for that any program can reset.
+	// CheckPCRResettable: the value of a PCR that any program can reset is asked for.
 	CheckPCRResettable Check = "pcr-resettable"
 )
 
 // PCR is the value of one platform configuration register in one bank.
 type PCR struct {
-	// Bank is the bank's hash: tpm2.TPMAlgSHA256, SHA384 or SHA512, or SHA1 where
-	// that is allowed.
+	// Bank is the bank's hash: tpm2.TPMAlgSHA256, SHA384 or SHA512, or SHA1 if that is
+	// allowed.
 	Bank tpm2.TPMAlgID
 	// Index is the register, 0 to 31; PC Client platforms have 0 to 23.
 	Index int
-	// Value is a digest of the bank's hash: 20, 32, 48 or 64 bytes.
+	// Value is a digest under the bank's hash: 20, 32, 48 or 64 bytes.
 	Value []byte
 }
 
-// String returns bank, index and value in hexadecimal, for example "SHA256:7 a0c4…".
+// String returns the bank, the index and the value in hexadecimal, for example "SHA256:7
+// a0c4…".
 func (p PCR) String() string { return fmt.Sprintf("%s %x", p.ID(), p.Value) }
 
 // ID returns the register without its value.
@@ -67,7 +67,7 @@ type PCRID struct {
 	index int
 }
 
-// String returns bank and index, for example "SHA256:7".
+// String returns the bank and the index, for example "SHA256:7".
 func (id PCRID) String() string { return tpmwire.AlgorithmName(id.bank) + ":" + strconv.Itoa(id.index) }
 
 // compare orders as on the wire: by the bank's number, then by index.
@@ -75,14 +75,14 @@ func (id PCRID) compare(other PCRID) int {
 	return cmp.Or(cmp.Compare(id.bank, other.bank), cmp.Compare(id.index, other.index))
 }
 
-// ResettablePCR reports whether any program on the machine can reset a PCR, so that
-// its value proves nothing: 16 (debug) and 23 (application support) of a PC Client
-// platform. PCRs 17 to 22 can be reset too, but from a higher locality: by the
-// hardware's dynamic launch and by what it launched.
+// ResettablePCR reports whether any program on the machine can reset a PCR, so that its value
+// proves nothing: 16 (debug) and 23 (application support) on a PC Client platform. PCRs 17 to
+// 22 can be reset too, but from a higher locality: by the hardware's dynamic launch and by
+// what it launched.
 func ResettablePCR(index int) bool { return index == 16 || index == 23 }
 
-// NewPCRSelection selects PCRs of one bank, in any order, each 0 to 23. No index at
-// all, an index outside the range and one that is given twice are errors.
+// NewPCRSelection selects PCRs of one bank, in any order, each 0 to 23. It is an error to
+// give no index, an index outside that range, or the same index twice.
 func NewPCRSelection(bank tpm2.TPMAlgID, indexes ...int) (PCRSelection, error) {
 	s := PCRSelection{Hash: bank, Select: make([]byte, pcrsPerBank/8)}
 	if tpmwire.HashOf(bank) == 0 {
@@ -107,9 +107,9 @@ func (s PCRSelection) selects(index int) bool {
 	return index/8 < len(s.Select) && s.Select[index/8]>>(index%8)&1 == 1
 }
 
-// SelectedPCRs lists what is selected, in the order in which a TPM digests it: bank
-// by bank as listed, ascending within. It refuses a selection that covers nothing,
-// and what could be read in two ways.
+// SelectedPCRs lists the selected PCRs in the order in which a TPM digests them: bank by bank
+// as listed, ascending within each. It refuses a selection that covers nothing or is
+// ambiguous.
 func SelectedPCRs(selections []PCRSelection, allowSHA1 bool) ([]PCRID, error) {
 	if len(selections) == 0 {
 		return nil, tpmwire.Refuse(CheckPCRSelection, "no bank", "at least one PCR")
@@ -135,8 +135,8 @@ func SelectedPCRs(selections []PCRSelection, allowSHA1 bool) ([]PCRID, error) {
 	return ids, nil
 }
 
-// CheckBank refuses a bank whose hash is not one of SHA-256, SHA-384, SHA-512 and, where
-// allowSHA1 says so, SHA-1. Errors are an [*Error] with [CheckPCRBank].
+// CheckBank refuses a bank whose hash is not SHA-256, SHA-384, SHA-512 or, if allowSHA1 is
+// set, SHA-1. Errors are an [*Error] with [CheckPCRBank].
 func CheckBank(bank tpm2.TPMAlgID, allowSHA1 bool) error {
 	if tpmwire.HashOf(bank) == 0 || bank == tpm2.TPMAlgSHA1 && !allowSHA1 {
 		return tpmwire.Refuse(CheckPCRBank, tpmwire.AlgorithmName(bank), "SHA256, SHA384 or SHA512")
@@ -144,8 +144,7 @@ func CheckBank(bank tpm2.TPMAlgID, allowSHA1 bool) error {
 	return nil
 }
 
-// SortedPCRs returns a copy in the order of the wire, and refuses a PCR that is
-// there twice or that is none.
+// SortedPCRs returns a copy in wire order, and refuses a PCR that is invalid or listed twice.
 func SortedPCRs(pcrs []PCR) ([]PCR, error) {
 	if len(pcrs) > MaxPCRs {
 		return nil, tpmwire.Refuse(CheckPCRSelection, strconv.Itoa(len(pcrs))+" PCRs", "at most "+strconv.Itoa(MaxPCRs))
@@ -163,7 +162,7 @@ func SortedPCRs(pcrs []PCR) ([]PCR, error) {
 	return sorted, nil
 }
 
-// Check holds bank, index and size together.
+// Check checks that the bank, the index and the size of the value are valid and fit together.
 func (p PCR) Check() error {
 	h := tpmwire.HashOf(p.Bank)
 	if h == 0 {
@@ -187,8 +186,8 @@ func findPCR(sorted []PCR, id PCRID) (PCR, bool) {
 	return sorted[n], true
 }
 
-// DigestOfPCRs is the digest that TPM2_Quote signs: of the values in the order of
-// the selection (Part 1, 17.6). Each of ids must be among the sorted values.
+// DigestOfPCRs returns the digest that TPM2_Quote signs: over the values in the order of the
+// selection (Part 1, 17.6). Each of ids must be among the sorted values.
 func DigestOfPCRs(h crypto.Hash, ids []PCRID, sorted []PCR) []byte {
 	all := make([]byte, 0, len(ids)*tpmwire.MaxDigestSize)
 	for _, id := range ids {
@@ -203,7 +202,7 @@ func SamePCRs(a, b []PCRID) bool {
 	return slices.Equal(slices.SortedFunc(slices.Values(a), PCRID.compare), slices.SortedFunc(slices.Values(b), PCRID.compare))
 }
 
-// Equal reports whether both are one PCR with one value.
+// Equal reports whether both are the same PCR with the same value.
 func (p PCR) Equal(o PCR) bool { return p.ID() == o.ID() && bytes.Equal(p.Value, o.Value) }
 
 // NamesOfPCRs lists PCRs for an error message.

@@ -18,20 +18,19 @@ const (
 const (
 	// CheckPublicSize: the TPMT_PUBLIC is absent or over 1024 bytes.
 	CheckPublicSize Check = "public-size"
-	// CheckPublicEncoding: the TPMT_PUBLIC is not in its one canonical form, ends
-	// early, has bytes after it, or holds values that no TPM accepts together.
+	// CheckPublicEncoding: the TPMT_PUBLIC is not in its only canonical form, is truncated,
+	// has trailing bytes, or holds a combination of values that no TPM accepts.
 	CheckPublicEncoding Check = "public-encoding"
-	// CheckKeyType: the public area is of another kind than an RSA or ECC key.
+	// CheckKeyType: the public area is not that of an RSA or ECC key.
 	CheckKeyType Check = "key-type"
 )
 
-// Public is a TPMT_PUBLIC, the public area of an RSA or ECC key: TPM 2.0 Library,
-// Part 2, 12.2.4. Its byte slices share memory with the bytes that it was parsed
-// from. It may be a template, whose key is not there yet: only Key says that there
-// is one.
+// Public is a TPMT_PUBLIC, the public area of an RSA or ECC key: TPM 2.0 Library, Part 2,
+// 12.2.4. Its byte slices share memory with the bytes that it was parsed from. It may be a
+// template, which has no key yet: only Key tells whether there is one.
 type Public struct {
-	// Raw is the whole structure as it was received, without a size prefix: the
-	// bytes under the Name.
+	// Raw is the whole structure as it was received, without a size prefix: the bytes that
+	// the Name is over.
 	Raw []byte
 	// Type is tpm2.TPMAlgRSA or tpm2.TPMAlgECC.
 	Type tpm2.TPMAlgID
@@ -44,15 +43,15 @@ type Public struct {
 	// Symmetric is how a storage key protects its children; its Alg is
 	// tpm2.TPMAlgNull for every other key.
 	Symmetric SymmetricScheme
-	// Scheme is the one scheme that the key works with; its Alg is tpm2.TPMAlgNull
-	// where each command says which.
+	// Scheme is the only scheme that the key works with; its Alg is tpm2.TPMAlgNull if each
+	// command says which.
 	Scheme KeyScheme
 	// KDF is an ECC key's; its Alg is tpm2.TPMAlgNull on every TPM in use. Zero for
 	// RSA.
 	KDF KeyScheme
 	// KeyBits is the size of an RSA modulus in bits, 8 to 4096. 0 for ECC.
 	KeyBits uint16
-	// Exponent is an RSA exponent as it stands there: 0 means 65537. 0 for ECC.
+	// Exponent is an RSA exponent as encoded: 0 means 65537. 0 for ECC.
 	Exponent uint32
 	// Curve is an ECC key's: tpm2.TPMECCNistP256, P384 or P521. 0 for RSA.
 	Curve tpm2.TPMECCCurve
@@ -67,9 +66,9 @@ type Public struct {
 type SymmetricScheme struct {
 	// Alg is tpm2.TPMAlgNull or tpm2.TPMAlgAES.
 	Alg tpm2.TPMAlgID
-	// KeyBits is the key size in bits, not checked; 0 where Alg is tpm2.TPMAlgNull.
+	// KeyBits is the key size in bits, not checked; 0 if Alg is tpm2.TPMAlgNull.
 	KeyBits uint16
-	// Mode is tpm2.TPMAlgCFB for a storage key; 0 where Alg is tpm2.TPMAlgNull.
+	// Mode is tpm2.TPMAlgCFB for a storage key; 0 if Alg is tpm2.TPMAlgNull.
 	Mode tpm2.TPMAlgID
 }
 
@@ -78,17 +77,17 @@ type SymmetricScheme struct {
 type KeyScheme struct {
 	// Alg is the scheme, tpm2.TPMAlgNull for none.
 	Alg tpm2.TPMAlgID
-	// Hash is the scheme's hash; 0 where the scheme has none (NULL, RSAES).
+	// Hash is the scheme's hash; 0 if the scheme has none (NULL, RSAES).
 	Hash tpm2.TPMAlgID
 	// Count is the commit counter of ECDAA; 0 for every other scheme.
 	Count uint16
 }
 
-// ParsePublic parses a TPMT_PUBLIC without a size prefix: an RSA key of up to 4096
-// bits or an ECC key on P-256, P-384 or P-521, with any attributes and any scheme; a
-// storage key's symmetric algorithm must be AES. It is strict: one encoding for one
-// value, no reserved bits, nothing after it. It does no arithmetic: whether the
-// point is on its curve is for Key to say.
+// ParsePublic parses a TPMT_PUBLIC without a size prefix: an RSA key of up to 4096 bits or an
+// ECC key on P-256, P-384 or P-521, with any attributes and any scheme; a storage key's
+// symmetric algorithm must be AES. It is strict: each value has one encoding, and reserved
+// bits and trailing bytes are refused. It does no arithmetic: whether the point is on its
+// curve is for Key to say.
 //
 // The result refers to b, which must not be changed afterwards. Errors are an
 // [*Error] with [CheckPublicSize], [CheckPublicEncoding], [CheckKeyType],
@@ -108,9 +107,9 @@ func ParsePublic(b []byte) (*Public, error) {
 	return p, nil
 }
 
-// Marshal returns the TPMT_PUBLIC of p's fields, without a size prefix; Raw is not
-// looked at. For a parsed one these are the bytes that it was parsed from. It
-// returns an [*Error] with the check that [ParsePublic] would refuse the result for.
+// Marshal returns the TPMT_PUBLIC of p's fields, without a size prefix; Raw is ignored. For a
+// parsed one, these are the bytes it was parsed from. It returns an [*Error] with the check
+// for which [ParsePublic] would refuse the result.
 func (p *Public) Marshal() ([]byte, error) {
 	w := writer(128 + len(p.Modulus))
 	if err := p.code(w); err != nil {
@@ -120,8 +119,8 @@ func (p *Public) Marshal() ([]byte, error) {
 	return w.out, err
 }
 
-// BeforeUnique is everything up to the unique field, the last one: what a key has
-// in common with its template.
+// BeforeUnique returns everything before the unique field, which is the last one: what a key
+// has in common with its template.
 func (p *Public) BeforeUnique() []byte {
 	if p.Type == tpm2.TPMAlgECC {
 		return p.Raw[:len(p.Raw)-4-len(p.X)-len(p.Y)]
@@ -229,7 +228,8 @@ func (v *KeyScheme) code(w *wire, schemes map[tpm2.TPMAlgID]int) bool {
 	return known && (fields < 1 || number(w, &v.Hash) && tpmwire.KnownHash(v.Hash)) && (fields < 2 || number(w, &v.Count))
 }
 
-// String gives scheme and hash in the specification's words, as in "RSASSA/SHA256".
+// String returns the scheme and the hash by their names in the specification, as in
+// "RSASSA/SHA256".
 func (v KeyScheme) String() string {
 	if v.Hash == 0 {
 		return tpmwire.AlgorithmName(v.Alg)

@@ -18,24 +18,24 @@ import (
 const (
 	// CheckPoint: an ECC point is not on its curve, or its coordinates are too wide.
 	CheckPoint Check = "key-point"
-	// CheckWeakKey: the key is of a kind or size that is not accepted: RSA under
-	// 2048 or over 4096 bits or with an exponent other than 65537, or a curve other
-	// than P-256, P-384 and P-521.
+	// CheckWeakKey: the key is of a kind or size that is not accepted: RSA of fewer than 2048
+	// or more than 4096 bits or with an exponent other than 65537, or a curve other than
+	// P-256, P-384 and P-521.
 	CheckWeakKey Check = "key-strength"
 )
 
 const (
 	minRSABits = 2048
-	// MaxRSABits is the largest modulus that is accepted.
+	// MaxRSABits is the size of the largest modulus that is accepted.
 	MaxRSABits = 4096
 )
 
-// Key returns the public key: an *rsa.PublicKey, or an *ecdsa.PublicKey whose point
-// is on its curve. A template without a key is refused. Errors are an [*Error] with
-// [CheckPublicEncoding] (a modulus of another size than KeyBits), [CheckWeakKey] (an
-// exponent that crypto/rsa cannot hold, another curve) or [CheckPoint]. Nobody can see
-// whether a modulus is the product of two primes: that shows where a signature of
-// the key verifies.
+// Key returns the public key: an *rsa.PublicKey, or an *ecdsa.PublicKey whose point is on its
+// curve. A template without a key is refused. Errors are an [*Error] with
+// [CheckPublicEncoding] (a modulus of another size than KeyBits), [CheckWeakKey] (an exponent
+// that crypto/rsa cannot hold, another curve) or [CheckPoint]. Nobody can tell by looking
+// whether a modulus is the product of two primes: that shows when a signature by the key
+// verifies.
 func (p *Public) Key() (crypto.PublicKey, error) {
 	if p.Type == tpm2.TPMAlgRSA {
 		return p.rsaKey()
@@ -73,20 +73,20 @@ func (p *Public) rsaKey() (crypto.PublicKey, error) {
 	return &rsa.PublicKey{N: new(big.Int).SetBytes(p.Modulus), E: int(e)}, nil
 }
 
-// hasModulus reports whether there is a modulus as large as KeyBits says, to the
-// octet: the specification does not ask for its highest bit.
+// hasModulus reports whether there is a modulus of the size in KeyBits, to the octet: the
+// specification does not require its highest bit to be set.
 func (p *Public) hasModulus() bool {
 	return len(p.Modulus) != 0 && len(p.Modulus)*8 == int(p.KeyBits) && p.Modulus[0] != 0
 }
 
-// exponent is the RSA exponent with the default filled in.
+// exponent returns the RSA exponent with the default filled in.
 func (p *Public) exponent() uint32 {
 	return cmp.Or(p.Exponent, tpmwire.DefaultRSAExponent)
 }
 
-// SameKey reports whether p holds the very key pub, an *rsa.PublicKey or
-// *ecdsa.PublicKey. Leading zero bytes of coordinates do not count. It is false for
-// a key of another kind, and for a pub that is not on its curve.
+// SameKey reports whether p holds exactly the key pub, an *rsa.PublicKey or *ecdsa.PublicKey.
+// Leading zero bytes of coordinates do not matter. It returns false for a key of another
+// kind, and for a pub that is not on its curve.
 func (p *Public) SameKey(pub crypto.PublicKey) bool {
 	switch k := pub.(type) {
 	case *rsa.PublicKey:
@@ -117,8 +117,8 @@ func (p *Public) SameKey(pub crypto.PublicKey) bool {
 	return false
 }
 
-// sameKeyAs is SameKey for a key that is a public area too. It says nothing of the
-// curve: two areas with one point off it are the same.
+// sameKeyAs is SameKey for a key that is also a public area. It does not check the curve: two
+// areas with the same point off the curve are the same.
 func (p *Public) sameKeyAs(q *Public) bool {
 	if p.Type != q.Type {
 		return false
@@ -130,13 +130,13 @@ func (p *Public) sameKeyAs(q *Public) bool {
 		bytes.Equal(withoutLeadingZeros(p.Y), withoutLeadingZeros(q.Y))
 }
 
-// equalPadded reports whether v, padded with zero bytes in front, is full.
+// equalPadded reports whether v, left-padded with zero bytes, equals full.
 func equalPadded(v, full []byte) bool {
 	pad := len(full) - len(v)
 	return pad >= 0 && bytes.Equal(v, full[pad:]) && len(withoutLeadingZeros(full[:pad])) == 0
 }
 
-// checkStrength refuses weak RSA keys; ParsePublic lets no weak curve through.
+// checkStrength refuses weak RSA keys; ParsePublic admits no weak curve.
 func (p *Public) checkStrength() error {
 	if p.Type != tpm2.TPMAlgRSA {
 		return nil
@@ -144,7 +144,7 @@ func (p *Public) checkStrength() error {
 	return checkRSAStrength(int(p.KeyBits), int64(p.exponent()))
 }
 
-// CheckKeyStrength refuses weak keys, and keys of kinds that no TPM of ours has.
+// CheckKeyStrength refuses weak keys, and keys of unsupported kinds.
 func CheckKeyStrength(pub crypto.PublicKey) error {
 	switch k := pub.(type) {
 	case *rsa.PublicKey:

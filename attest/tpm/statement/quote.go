@@ -13,35 +13,35 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// MaxEventLogSize bounds a firmware event log, in bytes. Logs of machines in use
-// have 10 to 80 KiB.
+// MaxEventLogSize bounds a firmware event log, in bytes. Real machines have logs of 10 to 80
+// KiB.
 const MaxEventLogSize = 128 << 10
 
 // QuoteEvidence is one statement of TPM2_Quote with the values that it is about: an
-// attestation key's word on what was measured into the TPM's PCRs. TPM structures
-// stand without outer size prefixes.
+// attestation key's word on what was measured into the TPM's PCRs. TPM structures have no
+// outer size prefixes.
 type QuoteEvidence struct {
 	// Attest is the TPMS_ATTEST, at most MaxAttestationSize bytes.
 	Attest []byte
-	// Signature is the TPMT_SIGNATURE over Attest, or a bare signature where
-	// RawSignature is set; at most 1024 bytes.
+	// Signature is the TPMT_SIGNATURE over Attest, or a bare signature if RawSignature is
+	// set; at most 1024 bytes.
 	Signature []byte
-	// RawSignature is nil where Signature is a TPMT_SIGNATURE. Else Signature is
-	// bare, and this names scheme and hash: see ParseRawSignature. It must come from
-	// the caller's knowledge of the format, not from the sender.
+	// RawSignature is nil if Signature is a TPMT_SIGNATURE. Otherwise Signature is bare, and
+	// this names its scheme and hash: see ParseRawSignature. It must come from the caller's
+	// knowledge of the format, not from the sender.
 	RawSignature *RawScheme
 	// PCRs are the values of the quoted PCRs, each once, in any order.
 	PCRs []PCR
 }
 
-// MarshalQuote returns the DER of the statement [oid.NodeAttestQuote] over e:
+// MarshalQuote returns the DER of the statement [oid.NodeAttestQuote] for e:
 //
 //	Quote ::= SEQUENCE { tpmSAttest OCTET STRING, signature OCTET STRING,
 //	        pcrs SEQUENCE OF SEQUENCE { bank INTEGER, index INTEGER, value OCTET STRING } }
 //
-// pcrs are 1 to [MaxPCRs], ascending by bank (the number of its algorithm) and
-// index. The signature goes in as it is. It returns an [*Error] with
-// attest.CheckEncoding, or with the check of a PCR that is not well formed or there twice.
+// pcrs are 1 to [MaxPCRs], ascending by bank (the number of its algorithm) and index. The
+// signature is included as it is. It returns an [*Error] with attest.CheckEncoding, or with
+// the check of a PCR that is malformed or listed twice.
 func MarshalQuote(e *QuoteEvidence) ([]byte, error) {
 	pcrs, err := SortedPCRs(e.PCRs)
 	if err != nil {
@@ -63,11 +63,11 @@ func MarshalQuote(e *QuoteEvidence) ([]byte, error) {
 	})
 }
 
-// ParseQuote reads the DER of a quote statement. It accepts exactly what
-// [MarshalQuote] writes, and looks at the frame and at the form of the PCRs only:
-// the rest is for [VerifyQuote]. The result shares memory with data and its
-// RawSignature is nil. It returns an [*Error] with attest.CheckEncoding, attest.CheckSize or
-// the check of a PCR that is not well formed or there twice.
+// ParseQuote parses the DER of a quote statement. It accepts exactly what [MarshalQuote]
+// writes, and looks only at the frame and the form of the PCRs: the rest is left to
+// [VerifyQuote]. The result shares memory with data and its RawSignature is nil. It returns
+// an [*Error] with attest.CheckEncoding, attest.CheckSize or the check of a PCR that is
+// malformed or listed twice.
 func ParseQuote(data []byte) (*QuoteEvidence, error) {
 	type message struct {
 		QuoteEvidence
@@ -86,7 +86,7 @@ func ParseQuote(data []byte) (*QuoteEvidence, error) {
 	return &m.QuoteEvidence, nil
 }
 
-// readPCRs needs no limit of its own: ascending, there are at most MaxPCRs.
+// readPCRs needs no limit of its own: in ascending order there can be at most MaxPCRs.
 func readPCRs(list cryptobyte.String) ([]PCR, error) {
 	list.ReadASN1(&list, asn1.SEQUENCE)
 	pcrs := make([]PCR, 0, pcrsPerBank)
@@ -130,9 +130,9 @@ func readPCRs(list cryptobyte.String) ([]PCR, error) {
 	return pcrs, nil
 }
 
-// MarshalEventLog returns the DER of the statement [oid.NodeAttestEventLog]: an
-// OCTET STRING of the log as the firmware wrote it, 1 to [MaxEventLogSize] bytes. It
-// returns an [*Error] with attest.CheckEncoding.
+// MarshalEventLog returns the DER of the statement [oid.NodeAttestEventLog]: an OCTET STRING
+// with the log as the firmware wrote it, 1 to [MaxEventLogSize] bytes. It returns an [*Error]
+// with attest.CheckEncoding.
 func MarshalEventLog(log []byte) ([]byte, error) {
 	if len(log) == 0 || len(log) > MaxEventLogSize {
 		return nil, der.Fault("event log", "size", "1 to 131072 bytes")
@@ -142,9 +142,8 @@ func MarshalEventLog(log []byte) ([]byte, error) {
 	return b.Bytes()
 }
 
-// ParseEventLog reads the DER of an event log statement and returns the log, which
-// shares memory with data and is not looked at. It returns an [*Error] with
-// attest.CheckEncoding.
+// ParseEventLog parses the DER of an event log statement and returns the log, which shares
+// memory with data and is not inspected. It returns an [*Error] with attest.CheckEncoding.
 func ParseEventLog(data []byte) ([]byte, error) {
 	s := cryptobyte.String(data)
 	log, err := der.ReadOctets("event log", "frame", &s, asn1.OCTET_STRING, 1, MaxEventLogSize)
@@ -157,12 +156,12 @@ func ParseEventLog(data []byte) ([]byte, error) {
 	return log, nil
 }
 
-// CheckQuoteOptions: the [QuoteOptions] say too little to decide. It is the caller's
-// fault, not the evidence's.
+// CheckQuoteOptions: the [QuoteOptions] say too little to decide. The fault is the caller's,
+// not the evidence's.
 const CheckQuoteOptions Check = "quote-options"
 
-// QuoteOptions say what [VerifyQuote] holds a quote against. The zero value refuses:
-// it names no attestation key and no qualifying data.
+// QuoteOptions say what [VerifyQuote] checks a quote against. The zero value refuses: it
+// names no attestation key and no qualifying data.
 type QuoteOptions struct {
 	// AK is the attestation key, and where the trust in it comes from. The zero value
 	// is refused.
@@ -170,23 +169,23 @@ type QuoteOptions struct {
 	// QualifyingData is what the quote's extraData must be, byte for byte; empty is
 	// refused: see [CertifyOptions].
 	QualifyingData []byte
-	// Selection is what must have been quoted, no more and no less. Nil leaves the
-	// choice to the sender: a policy then asks [Quoted.Value] for what it needs, and
-	// gets an error for what was not quoted.
+	// Selection is what must have been quoted, no more and no less. Nil leaves the choice to
+	// the sender: a policy then gets what it needs from [Quoted.Value], and an error for
+	// anything that was not quoted.
 	Selection []PCRSelection
 
 	// InsecureAllowAnyQualifyingData skips the comparison with QualifyingData: a
 	// quote may then be as old as the attestation key. For recorded quotes.
 	InsecureAllowAnyQualifyingData bool
-	// InsecureEmptyQualifyingData asks for empty extraData, where QualifyingData is
-	// empty. Such a quote is good for ever, and for every verifier.
+	// InsecureEmptyQualifyingData requires empty extraData, with QualifyingData empty. Such a
+	// quote is valid forever, and for every verifier.
 	InsecureEmptyQualifyingData bool
-	// InsecureAllowSHA1Signature accepts quotes that are signed with SHA-1, whose
-	// PCR digest is one of SHA-1 too.
+	// InsecureAllowSHA1Signature accepts quotes that are signed with SHA-1, whose PCR digest
+	// is also under SHA-1.
 	InsecureAllowSHA1Signature bool
-	// InsecureAllowSHA1Name accepts a name of the attestation key under SHA-1.
+	// InsecureAllowSHA1Name accepts a Name of the attestation key under SHA-1.
 	InsecureAllowSHA1Name bool
-	// InsecureAllowSHA1Bank accepts PCRs of the SHA-1 bank. Who can compute a
+	// InsecureAllowSHA1Bank accepts PCRs of the SHA-1 bank. Anyone who can compute a
 	// collision can measure one program and run another.
 	InsecureAllowSHA1Bank bool
 }
@@ -196,12 +195,12 @@ type QuoteOptions struct {
 type Quoted struct {
 	// Attestation is the statement, of type quote.
 	Attestation *Attestation
-	// AKPublic is the attestation key's public area, nil where only its key was
-	// given. AKTrust says where the trust in the key comes from: under [AKBySender] the
-	// values are whatever the sender wants them to be.
+	// AKPublic is the attestation key's public area, or nil if only its key was given.
+	// AKTrust says where the trust in the key comes from: under [AKBySender] the values are
+	// whatever the sender wants them to be.
 	AKPublic *Public
 	AKTrust  AKTrust
-	// SignatureScheme is the scheme and the hash that the quote is signed with.
+	// SignatureScheme is the scheme and the hash with which the quote is signed.
 	SignatureScheme KeyScheme
 	// ClockTrusted says that resetCount, restartCount and firmwareVersion of
 	// Attestation are the TPM's own numbers: see [Certified].
@@ -210,16 +209,15 @@ type Quoted struct {
 	pcrs []PCR
 }
 
-// PCRs returns every value that the quote covers, ascending by bank and index, and
-// leaves out the PCRs that any program can reset ([ResettablePCR]). The values are
-// not to be changed.
+// PCRs returns every value that the quote covers, ascending by bank and index, except for the
+// PCRs that any program can reset ([ResettablePCR]). The values must not be changed.
 func (q *Quoted) PCRs() []PCR {
 	return slices.DeleteFunc(slices.Clone(q.pcrs), func(p PCR) bool { return ResettablePCR(p.Index) })
 }
 
-// Value returns the quoted value of one PCR. What the quote does not cover is an
-// [*Error] with [CheckPCRNotQuoted], never a default; a PCR that proves nothing one
-// with [CheckPCRResettable]. The value is not to be changed.
+// Value returns the quoted value of one PCR. A PCR that the quote does not cover is an
+// [*Error] with [CheckPCRNotQuoted], never a default; a PCR that proves nothing is one with
+// [CheckPCRResettable]. The value must not be changed.
 func (q *Quoted) Value(bank tpm2.TPMAlgID, index int) ([]byte, error) {
 	id := PCRID{bank, index}
 	if ResettablePCR(index) {
@@ -232,16 +230,16 @@ func (q *Quoted) Value(bank tpm2.TPMAlgID, index int) ([]byte, error) {
 	return p.Value, nil
 }
 
-// VerifyQuote checks one statement of TPM2_Quote and the PCR values beside it
-// against a trusted attestation key and qualifying data. It is the lower function
-// for evidence that comes without a challenge of this package. Whether the values
-// are good ones is for a [tpm.QuotePolicy] to say.
+// VerifyQuote checks one statement of TPM2_Quote and the PCR values that come with it against
+// a trusted attestation key and qualifying data. It is the lower-level function for evidence
+// that does not answer a challenge of this package. Whether the values are good is for a
+// [tpm.QuotePolicy] to say.
 //
-// The checks, each with its own Check: sizes, canonical parsing, magic and type;
-// qualifying data, in constant time; the selection, not empty and without
-// repetition; the values, exactly those of the selection and each once; the
-// attestation key's attributes, scheme and strength; the digest of the values; last
-// the signature. A refusal is an [*Error].
+// The checks, each with its own Check, are: sizes, canonical parsing, magic and type;
+// qualifying data, in constant time; the selection, not empty and without repetition; the
+// values, exactly those of the selection and each once; the attestation key's attributes,
+// scheme and strength; the digest of the values; and finally the signature. A refusal is an
+// [*Error].
 func VerifyQuote(e *QuoteEvidence, o QuoteOptions) (*Quoted, error) {
 	if e == nil {
 		return nil, tpmwire.Refuse(CheckQuoteOptions, "no evidence", "some")
@@ -269,19 +267,20 @@ func VerifyQuote(e *QuoteEvidence, o QuoteOptions) (*Quoted, error) {
 	return in.Quoted(&o.AK), nil
 }
 
-// QuoteInput is a quote with all that it is held against. Of the certify statement's
-// input it has what every statement of an attestation key has, and no certified key.
+// QuoteInput is a quote with everything that it is checked against. From the certify
+// statement's input it uses what every statement of an attestation key has, but no certified
+// key.
 type QuoteInput struct {
 	CertifyInput
-	selection     []PCRSelection // expected; nil for any
+	selection     []PCRSelection // expected; nil means any
 	allowSHA1Bank bool
 
 	selected []PCRID // in the order of the digest
 	pcrs     []PCR   // sorted
 }
 
-// ParseQuote parses statement and signature and puts the values in order. The
-// attestation key must be filled in.
+// ParseQuote parses the statement and the signature, and sorts the values. The attestation
+// key must be filled in.
 func (in *QuoteInput) ParseQuote(e *QuoteEvidence) (err error) {
 	if in.Attest, err = ParseAttestation(e.Attest); err != nil {
 		return err
@@ -293,7 +292,7 @@ func (in *QuoteInput) ParseQuote(e *QuoteEvidence) (err error) {
 	return err
 }
 
-// CheckBeforeSignature runs every check but the signature's verification.
+// CheckBeforeSignature runs every check except the signature's verification.
 func (in *QuoteInput) CheckBeforeSignature() error {
 	if in.Attest.Quote == nil {
 		return tpmwire.Refuse(CheckStatementType, statementTypeName(in.Attest.Type), statementTypeName(tpm2.TPMSTAttestQuote))
@@ -319,8 +318,7 @@ func (in *QuoteInput) checkSelection() (err error) {
 	return nil
 }
 
-// checkValues asks for the selected PCRs and no others. That none is there twice is
-// known.
+// checkValues requires the selected PCRs and no others. They are known to have no duplicates.
 func (in *QuoteInput) checkValues() error {
 	for _, id := range in.selected {
 		if _, ok := findPCR(in.pcrs, id); !ok {

@@ -10,10 +10,10 @@ import (
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
 
-// tcgQuote is a statement tcg-attest-tpm-quote.
+// tcgQuote is a tcg-attest-tpm-quote statement.
 type tcgQuote struct {
 	QuoteEvidence
-	values []byte // nil where the field is absent
+	values []byte // nil if the field is absent
 }
 
 func (q *tcgQuote) fields(c *der.Codec) {
@@ -21,24 +21,23 @@ func (q *tcgQuote) fields(c *der.Codec) {
 	c.Optional("pcrValues", &q.values, asn1.OCTET_STRING, 1, MaxPCRs*tpmwire.MaxDigestSize)
 }
 
-// ParseTCGAttestQuote reads the DER of a statement tcg-attest-tpm-quote
-// ([oid.TCGAttestTPMQuote], draft-birkholz-rats-tcg-tpm2-attestation), which other
-// software makes where this SDK has [MarshalQuote]:
+// ParseTCGAttestQuote parses the DER of a tcg-attest-tpm-quote statement
+// ([oid.TCGAttestTPMQuote], draft-birkholz-rats-tcg-tpm2-attestation), which other software
+// makes where this SDK uses [MarshalQuote]:
 //
 //	TcgAttestQuote ::= SEQUENCE { tpmSAttest OCTET STRING, signature OCTET STRING,
 //	                              pcrValues OCTET STRING OPTIONAL }
 //
-// pcrValues are the values of the quoted PCRs without their numbers, one behind the other
-// as TPM2_Quote digests them: bank by bank as selected, ascending within. Which they are
-// is taken from the TPMS_ATTEST, so that one is read here. The rest is for
-// [VerifyQuote], which has the digest computed under the hash of the attestation key's
-// scheme, whatever the banks are, and refuses a statement without values or with
-// too few.
+// pcrValues are the values of the quoted PCRs without their numbers, concatenated as
+// TPM2_Quote digests them: bank by bank as selected, ascending within each. Which PCRs they
+// are is taken from the TPMS_ATTEST, so that is parsed here. The rest is left to
+// [VerifyQuote], which computes the digest under the hash of the attestation key's scheme,
+// whatever the banks are, and refuses a statement without values or with too few.
 //
-// The result shares memory with data and its RawSignature is nil. It returns an [*Error]
-// with attest.CheckEncoding or attest.CheckSize; [CheckStatementType] where the statement is
-// no quote, or another check of [ParseAttestation]; [CheckPCRSelection] or [CheckPCRBank];
-// [CheckPCRMissing] where the values end inside of one, and [CheckPCRNotQuoted] where there
+// The result shares memory with data and its RawSignature is nil. It returns an [*Error] with
+// attest.CheckEncoding or attest.CheckSize; [CheckStatementType] if the statement is not a
+// quote, or another check of [ParseAttestation]; [CheckPCRSelection] or [CheckPCRBank];
+// [CheckPCRMissing] if the values end in the middle of one, or [CheckPCRNotQuoted] if there
 // are more than were quoted.
 func ParseTCGAttestQuote(data []byte) (*QuoteEvidence, error) {
 	q, err := der.Parse(&tcgQuote{}, "quote", data, der.MaxEvidenceSize, (*tcgQuote).fields)

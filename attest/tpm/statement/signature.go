@@ -16,30 +16,28 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// maxTPMTSignatureSize bounds a TPMT_SIGNATURE, in bytes; RSA-4096 has 518.
+// maxTPMTSignatureSize bounds a TPMT_SIGNATURE, in bytes; one of RSA-4096 has 518.
 const maxTPMTSignatureSize = 1024
 
-// Checks of signatures: the encoding, and the scheme that it names.
+// Checks of signatures: of the encoding, and of the scheme that it names.
 const (
 	// CheckSignatureSize: the signature is absent or over 1024 bytes.
 	CheckSignatureSize Check = "signature-size"
-	// CheckSignatureEncoding: the signature is not in its one canonical form, ends
-	// early, or has bytes after it.
+	// CheckSignatureEncoding: the signature is not in its only canonical form, is truncated,
+	// or has trailing bytes.
 	CheckSignatureEncoding Check = "signature-encoding"
-	// CheckSignatureScheme: the signature is of another scheme or hash than the
-	// attestation key's own, or of one that is not accepted at all, or fits no key
-	// of this kind.
+	// CheckSignatureScheme: the signature's scheme or hash is not the attestation key's own,
+	// is not accepted at all, or does not fit a key of this kind.
 	CheckSignatureScheme Check = "signature-scheme"
 )
 
-// Signature is a TPMT_SIGNATURE of a scheme that can sign a statement: TPM 2.0
-// Library, Part 2, 11.3.4. Its byte slices share memory with the bytes that it was
-// parsed from.
+// Signature is a TPMT_SIGNATURE with a scheme that can sign a statement: TPM 2.0 Library,
+// Part 2, 11.3.4. Its byte slices share memory with the bytes that it was parsed from.
 type Signature struct {
 	// Alg is tpm2.TPMAlgRSASSA, RSAPSS or ECDSA.
 	Alg tpm2.TPMAlgID
-	// Hash is the hash that the signature says it was made with: tpm2.TPMAlgSHA1,
-	// SHA256, SHA384 or SHA512.
+	// Hash is the hash with which the signature says it was made: tpm2.TPMAlgSHA1, SHA256,
+	// SHA384 or SHA512.
 	Hash tpm2.TPMAlgID
 	// RSA is an RSA signature, as long as the modulus, up to 512 bytes; nil for
 	// ECDSA.
@@ -49,7 +47,7 @@ type Signature struct {
 	R, S []byte
 }
 
-// RawScheme names scheme and hash of a signature that is carried bare.
+// RawScheme names the scheme and the hash of a bare signature.
 type RawScheme struct {
 	// Alg is tpm2.TPMAlgRSASSA, RSAPSS or ECDSA.
 	Alg tpm2.TPMAlgID
@@ -57,11 +55,11 @@ type RawScheme struct {
 	Hash tpm2.TPMAlgID
 }
 
-// ParseSignature parses a TPMT_SIGNATURE. It is strict: one encoding for one value,
-// nothing after it. Values are not looked at: whether r and s are in range depends
-// on the key. The result refers to b, which must not be changed afterwards. Errors
-// are an [*Error] with [CheckSignatureSize], [CheckSignatureEncoding] or, for schemes
-// other than RSASSA, RSAPSS and ECDSA and for unknown hashes, [CheckSignatureScheme].
+// ParseSignature parses a TPMT_SIGNATURE. It is strict: each value has one encoding, and
+// trailing bytes are refused. Values are not checked: whether r and s are in range depends on
+// the key. The result refers to b, which must not be changed afterwards. Errors are an
+// [*Error] with [CheckSignatureSize], [CheckSignatureEncoding] or, for schemes other than
+// RSASSA, RSAPSS and ECDSA and for unknown hashes, [CheckSignatureScheme].
 func ParseSignature(b []byte) (*Signature, error) {
 	if err := checkSignatureSize(b); err != nil {
 		return nil, err
@@ -77,9 +75,9 @@ func ParseSignature(b []byte) (*Signature, error) {
 	return v, nil
 }
 
-// Marshal returns the TPMT_SIGNATURE of v's fields; for one of [ParseSignature] these
-// are the bytes that it was parsed from. It returns an [*Error] with the check that
-// ParseSignature would refuse the result for.
+// Marshal returns the TPMT_SIGNATURE of v's fields; for one from [ParseSignature], these are
+// the bytes it was parsed from. It returns an [*Error] with the check for which
+// ParseSignature would refuse the result.
 func (v *Signature) Marshal() ([]byte, error) {
 	w := writer(8 + len(v.RSA) + len(v.R) + len(v.S))
 	if err := v.code(w); err != nil {
@@ -112,11 +110,10 @@ func (v *Signature) code(w *wire) error {
 	return nil
 }
 
-// ParseRawSignature reads a bare signature, as the sample of
-// draft-ietf-lamps-csr-attestation, GKE's requests and WebAuthn carry it: for
-// RSASSA and RSAPSS the signature's bytes, for ECDSA the DER of the SEQUENCE of
-// RFC 3279, 2.2.3, r and s positive and minimal. The result refers to b. Errors are
-// those of [ParseSignature].
+// ParseRawSignature parses a bare signature, as carried by the sample of
+// draft-ietf-lamps-csr-attestation, GKE's requests and WebAuthn: for RSASSA and RSAPSS the
+// signature's bytes, for ECDSA the DER of the SEQUENCE of RFC 3279, 2.2.3, with r and s
+// positive and minimal. The result refers to b. Errors are those of [ParseSignature].
 func ParseRawSignature(b []byte, scheme RawScheme) (*Signature, error) {
 	if err := checkSignatureSize(b); err != nil {
 		return nil, err
@@ -141,16 +138,16 @@ func ParseRawSignature(b []byte, scheme RawScheme) (*Signature, error) {
 	return v, nil
 }
 
-// readUnsigned reads a minimal, non-negative DER INTEGER of at most 66 bytes and
-// gives its magnitude.
+// readUnsigned reads a minimal, non-negative DER INTEGER of at most 66 bytes and stores its
+// magnitude in out.
 func readUnsigned(s *cryptobyte.String, out *[]byte) bool {
 	// The reader checks that the integer is minimal and not negative.
 	return s.ReadASN1Integer(out) && len(*out) <= maxCoordinateSize
 }
 
-// MarshalECDSA returns the DER of RFC 3279, 2.2.3, for an ECDSA signature: what
-// ecdsa.VerifyASN1 and OpenSSL read. It returns an [*Error] with [CheckSignatureScheme]
-// for a signature of another scheme.
+// MarshalECDSA returns the DER of RFC 3279, 2.2.3, for an ECDSA signature, as read by
+// ecdsa.VerifyASN1 and OpenSSL. It returns an [*Error] with [CheckSignatureScheme] for a
+// signature of another scheme.
 func (v *Signature) MarshalECDSA() ([]byte, error) {
 	if v.Alg != tpm2.TPMAlgECDSA {
 		return nil, tpmwire.Refuse(CheckSignatureScheme, tpmwire.AlgorithmName(v.Alg), "ECDSA")
@@ -190,18 +187,19 @@ const (
 	// CheckSignatureHash: the statement is signed with SHA-1, and no option allows
 	// that.
 	CheckSignatureHash Check = "signature-hash"
-	// CheckSignatureLength: an RSA signature is not as long as the modulus, or r or s
-	// is longer than a number under the curve's order.
+	// CheckSignatureLength: an RSA signature is not as long as the modulus, or r or s is
+	// longer than a number less than the curve's order.
 	CheckSignatureLength Check = "signature-length"
-	// CheckSignatureRange: r or s of an ECDSA signature is zero, or not under the
-	// curve's order.
+	// CheckSignatureRange: r or s of an ECDSA signature is zero, or not less than the curve's
+	// order.
 	CheckSignatureRange Check = "signature-range"
 	// CheckSignature: the signature does not verify under the attestation key.
 	CheckSignature Check = "signature"
 )
 
-// checkSignatureForm checks all of the signature that needs no public-key operation:
-// the attestation key's own scheme and hash, an accepted hash, and numbers in range.
+// checkSignatureForm checks everything about the signature that needs no public-key
+// operation: the attestation key's own scheme and hash, an accepted hash, and numbers in
+// range.
 func (in *CertifyInput) checkSignatureForm() error {
 	scheme := KeyScheme{Alg: in.Sig.Alg, Hash: in.Sig.Hash}
 	if in.AK != nil && scheme != in.AK.Scheme {
@@ -213,7 +211,7 @@ func (in *CertifyInput) checkSignatureForm() error {
 	return in.Sig.checkForm(in.AKKey)
 }
 
-// checkForm refuses a signature that fits no key of this kind and size.
+// checkForm refuses a signature that does not fit a key of this kind and size.
 func (v *Signature) checkForm(key crypto.PublicKey) error {
 	switch k := key.(type) {
 	case *rsa.PublicKey:
@@ -237,8 +235,8 @@ func (v *Signature) checkForm(key crypto.PublicKey) error {
 	return tpmwire.Refuse(CheckSignatureScheme, tpmwire.AlgorithmName(v.Alg), "an RSA or ECDSA key")
 }
 
-// checkScalar refuses a number that is not in 1 to order − 1. A large s is in range:
-// TPMs do not normalize it.
+// checkScalar refuses a number outside the range 1 to order − 1. A large s is accepted: TPMs
+// do not normalize it.
 func checkScalar(c tpmwire.Curve, what string, v []byte) error {
 	if len(v) > c.Width {
 		return tpmwire.Refuse(CheckSignatureLength, what+" of "+strconv.Itoa(len(v))+" bytes", "at most "+strconv.Itoa(c.Width))
@@ -254,14 +252,14 @@ func checkScalar(c tpmwire.Curve, what string, v []byte) error {
 	return nil
 }
 
-// CheckSignature verifies the signature over the statement's received bytes. It is
-// the one public-key operation, and trusts that checkSignatureForm has passed.
+// CheckSignature verifies the signature over the statement's received bytes. It is the only
+// public-key operation, and assumes that checkSignatureForm has passed.
 func (in *CertifyInput) CheckSignature() error {
 	return in.Sig.verify(in.AKKey, in.Attest.Raw)
 }
 
-// verify verifies the signature over message, with the standard library. The salt of
-// RSAPSS is as long as the digest, as every TPM in use makes it.
+// verify verifies the signature over message, using the standard library. The salt of RSAPSS
+// is as long as the digest, as in every TPM in use.
 func (v *Signature) verify(key crypto.PublicKey, message []byte) error {
 	h := tpmwire.HashOf(v.Hash)
 	var buf [tpmwire.MaxDigestSize]byte

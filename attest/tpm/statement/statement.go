@@ -6,47 +6,46 @@ import (
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
 
-// CheckCertifyOptions: the [CertifyOptions] say too little to decide. It is the
-// caller's fault, not the evidence's.
+// CheckCertifyOptions: the [CertifyOptions] say too little to decide. The fault is the
+// caller's, not the evidence's.
 const CheckCertifyOptions Check = "certify-options"
 
-// CertifyEvidence is one statement of TPM2_Certify: an attestation key's word that
-// the TPM holds, or had loaded, the key of a public area. TPM structures stand
-// without outer size prefixes.
+// CertifyEvidence is one statement of TPM2_Certify: an attestation key's word that the TPM
+// holds, or had loaded, the key of a public area. TPM structures have no outer size prefixes.
 type CertifyEvidence struct {
 	// Attest is the TPMS_ATTEST, at most MaxAttestationSize bytes.
 	Attest []byte
-	// Signature is the TPMT_SIGNATURE over Attest, or a bare signature where
-	// RawSignature is set; at most 1024 bytes.
+	// Signature is the TPMT_SIGNATURE over Attest, or a bare signature if RawSignature is
+	// set; at most 1024 bytes.
 	Signature []byte
-	// RawSignature is nil where Signature is a TPMT_SIGNATURE. Else Signature is
-	// bare, and this names scheme and hash: see ParseRawSignature. It must come from
-	// the caller's knowledge of the format, not from the sender.
+	// RawSignature is nil if Signature is a TPMT_SIGNATURE. Otherwise Signature is bare, and
+	// this names its scheme and hash: see ParseRawSignature. It must come from the caller's
+	// knowledge of the format, not from the sender.
 	RawSignature *RawScheme
 	// Public is the certified key's TPMT_PUBLIC, at most 1024 bytes.
 	Public []byte
 }
 
-// CertifyOptions say what [VerifyCertify] holds a statement against. The zero value
-// refuses: it names no attestation key, no qualifying data and no certified key.
+// CertifyOptions say what [VerifyCertify] checks a statement against. The zero value refuses:
+// it names no attestation key, no qualifying data and no certified key.
 type CertifyOptions struct {
 	// AK is the attestation key, and where the trust in it comes from. The zero value
 	// is refused.
 	AK AK
 
 	// QualifyingData is what the statement's extraData must be, byte for byte: what the
-	// caller gave for this statement alone, 16 bytes or more of it random, since it is
-	// all that tells a fresh statement from an old one. Empty is refused: a nonce that
-	// was lost on the caller's way is empty too.
+	// caller issued for this statement only, with 16 or more random bytes, since nothing else
+	// tells a fresh statement from an old one. Empty is refused: a nonce that the caller lost
+	// would be empty too.
 	QualifyingData []byte
 	// Key is the key that must have been certified, as in the certificate request:
 	// *rsa.PublicKey or *ecdsa.PublicKey. Nil is refused.
 	Key crypto.PublicKey
 
-	// RequireTPMResident refuses a key that the statement does not show to live in
-	// the TPM: see Certified.TPMResident.
+	// RequireTPMResident refuses a key unless the statement shows that it lives in the TPM:
+	// see Certified.TPMResident.
 	RequireTPMResident bool
-	// AllowDecryptionKey accepts a certified key that can decrypt and not sign.
+	// AllowDecryptionKey accepts a certified key that can decrypt but not sign.
 	AllowDecryptionKey bool
 	// AllowRestrictedKey accepts a restricted certified key, such as another
 	// attestation key or a storage key. Such a key cannot serve TLS.
@@ -55,18 +54,18 @@ type CertifyOptions struct {
 	// InsecureAllowAnyQualifyingData skips the comparison with QualifyingData: a
 	// statement may then be as old as the attestation key. For recorded statements.
 	InsecureAllowAnyQualifyingData bool
-	// InsecureEmptyQualifyingData asks for empty extraData, where QualifyingData is
-	// empty. Such a statement is good for ever, and for every verifier. For formats that
-	// have no qualifying data, such as GKE's.
+	// InsecureEmptyQualifyingData requires empty extraData, with QualifyingData empty. Such a
+	// statement is valid forever, and for every verifier. For formats without qualifying
+	// data, such as GKE's.
 	InsecureEmptyQualifyingData bool
-	// InsecureAllowAnyKey accepts whatever key was certified, where Key is nil. The
-	// caller must compare Certified.Public himself.
+	// InsecureAllowAnyKey accepts whatever key was certified, with Key nil. The caller must
+	// then compare Certified.Public.
 	InsecureAllowAnyKey bool
-	// InsecureAllowSHA1Signature accepts statements that are signed with SHA-1, as
-	// attestation keys of Windows do. Collisions of SHA-1 can be computed.
+	// InsecureAllowSHA1Signature accepts statements signed with SHA-1, as by attestation keys
+	// of Windows. Collisions of SHA-1 can be computed.
 	InsecureAllowSHA1Signature bool
-	// InsecureAllowSHA1Name accepts names under SHA-1, of the certified key and of
-	// the attestation key.
+	// InsecureAllowSHA1Name accepts Names under SHA-1, of the certified key and of the
+	// attestation key.
 	InsecureAllowSHA1Name bool
 }
 
@@ -77,38 +76,37 @@ type Certified struct {
 	// Public is the certified key's public area. Its attributes are bound by the
 	// certified Name, so they are what the TPM enforces.
 	Public *Public
-	// AKPublic is the attestation key's public area, nil where only its key was
-	// given. AKTrust says where the trust in the key comes from.
+	// AKPublic is the attestation key's public area, or nil if only its key was given.
+	// AKTrust says where the trust in the key comes from.
 	AKPublic *Public
 	AKTrust  AKTrust
-	// SignatureScheme is the scheme and the hash that the statement is signed with.
+	// SignatureScheme is the scheme and the hash with which the statement is signed.
 	SignatureScheme KeyScheme
-	// TPMResident says that the certified key cannot leave its TPM: fixedTPM and
-	// fixedParent are set, and its Qualified Name differs from its Name, so it has a
-	// parent and was not loaded from outside. It is false for a software key that was
-	// loaded to be certified, and for every key under an attestation key that only the
-	// sender names ([AKBySender]): that one may be in software itself.
+	// TPMResident says that the certified key cannot leave its TPM: fixedTPM and fixedParent
+	// are set, and its Qualified Name differs from its Name, so it has a parent and was not
+	// loaded from outside. It is false for a software key that was loaded to be certified,
+	// and for every key certified by an attestation key that only the sender names
+	// ([AKBySender]): that key may itself be in software.
 	TPMResident bool
-	// ClockTrusted says that resetCount, restartCount and firmwareVersion of
-	// Attestation are the TPM's own numbers: the signer is a primary key of the
-	// endorsement hierarchy. Where false they may be obfuscated, and serve only for
-	// comparison with another statement of the same key. It is always false where
-	// AKPublic is nil, and for [AKBySender].
+	// ClockTrusted says that resetCount, restartCount and firmwareVersion of Attestation are
+	// the TPM's own numbers: the signer is a primary key of the endorsement hierarchy. If
+	// false, they may be obfuscated, and are useful only for comparison with another
+	// statement by the same key. It is always false if AKPublic is nil, and for [AKBySender].
 	ClockTrusted bool
 }
 
-// VerifyCertify checks one statement of TPM2_Certify against a trusted attestation
-// key, qualifying data and an expected key. It is the lower function for evidence
-// that comes without a challenge of this package: GKE's requests, the statement of a
-// draft-ietf-lamps-csr-attestation request, a recorded statement. What a machine is
-// and whether it may join is not asked here.
+// VerifyCertify checks one statement of TPM2_Certify against a trusted attestation key,
+// qualifying data and an expected key. It is the lower-level function for evidence that does
+// not answer a challenge of this package: GKE's requests, the statement of a
+// draft-ietf-lamps-csr-attestation request, a recorded statement. It does not decide what a
+// machine is or whether it may join.
 //
-// The checks, each with its own Check: sizes, canonical parsing, magic and type;
-// qualifying data, in constant time; the certified Name against the Name computed
-// from Public, and Public's key against the expected one; name algorithms; the
-// attestation key's attributes, scheme and strength; the certified key's
-// attributes, strength and residence; scheme, hash and range of the signature; last
-// the signature itself. A refusal is an [*Error]; e must not be nil.
+// The checks, each with its own Check, are: sizes, canonical parsing, magic and type;
+// qualifying data, in constant time; the certified Name against the Name computed from
+// Public, and Public's key against the expected one; name algorithms; the attestation key's
+// attributes, scheme and strength; the certified key's attributes, strength and residence;
+// scheme, hash and range of the signature; and finally the signature itself. A refusal is an
+// [*Error]; e must not be nil.
 func VerifyCertify(e *CertifyEvidence, o CertifyOptions) (*Certified, error) {
 	if e == nil {
 		return nil, tpmwire.Refuse(CheckCertifyOptions, "no evidence", "some")
@@ -121,7 +119,7 @@ func VerifyCertify(e *CertifyEvidence, o CertifyOptions) (*Certified, error) {
 	return in.certified(&o.AK), nil
 }
 
-// inOrder is the first error of the checks, and calls none after it.
+// inOrder runs the checks up to the first that fails, and returns its error.
 func inOrder(checks ...func() error) error {
 	for _, check := range checks {
 		if err := check(); err != nil {
@@ -146,8 +144,8 @@ func (o *CertifyOptions) check() error {
 	return nil
 }
 
-// checkCommon asks for an attestation key, and for one of the three ways to say what
-// qualifying data there must be.
+// checkCommon requires an attestation key, and one of the three ways to say what qualifying
+// data is expected.
 func (o *CertifyOptions) checkCommon(c Check) error {
 	if fault := o.AK.check(); fault != "" {
 		return tpmwire.Refuse(c, fault, "AKFromCredential or AKFromIssuer")
@@ -164,8 +162,8 @@ func (o *CertifyOptions) checkCommon(c Check) error {
 	return nil
 }
 
-// Parse fills in the parsed members from the evidence and from the attestation
-// key's public area, which may be empty where it is unknown or has been parsed.
+// Parse fills in the parsed members from the evidence and from the attestation key's public
+// area, which may be empty if it is unknown or has already been parsed.
 func (in *CertifyInput) Parse(e *CertifyEvidence, akPublic []byte) (err error) {
 	if in.Attest, err = ParseAttestation(e.Attest); err != nil {
 		return err
@@ -179,7 +177,7 @@ func (in *CertifyInput) Parse(e *CertifyEvidence, akPublic []byte) (err error) {
 	return in.readAK(akPublic)
 }
 
-// parseAnySignature reads a TPMT_SIGNATURE, or a bare signature of a scheme.
+// parseAnySignature parses a TPMT_SIGNATURE, or a bare signature if raw names its scheme.
 func parseAnySignature(b []byte, raw *RawScheme) (*Signature, error) {
 	if raw != nil {
 		return ParseRawSignature(b, *raw)
@@ -187,8 +185,8 @@ func parseAnySignature(b []byte, raw *RawScheme) (*Signature, error) {
 	return ParseSignature(b)
 }
 
-// readAK fills in what follows from the attestation key's public area, which is empty
-// where it is unknown or has been parsed.
+// readAK fills in what follows from the attestation key's public area, which is empty if it
+// is unknown or has already been parsed.
 func (in *CertifyInput) readAK(akPublic []byte) (err error) {
 	if len(akPublic) != 0 {
 		if in.AK, err = ParsePublic(akPublic); err != nil {

@@ -8,7 +8,7 @@ import (
 
 // Checks of the attestation key that signs a statement.
 const (
-	// CheckAKMismatch: the attestation key's public area holds another key than its
+	// CheckAKMismatch: the attestation key's public area does not hold the same key as its
 	// certificate.
 	CheckAKMismatch Check = "ak-mismatch"
 	// CheckAKAttributes: the attestation key's attributes are not those of a
@@ -19,17 +19,17 @@ const (
 	CheckAKScheme Check = "ak-scheme"
 )
 
-// What an attestation key's attributes must be. Restricted: it signs only what the
-// TPM made. The rest: the TPM made it and it cannot leave. A key that also decrypts
-// could be made to answer as a storage key, and one with x509sign signs certificates.
+// What an attestation key's attributes must be. Restricted: it signs only what the TPM made.
+// The rest: the TPM made it and it cannot leave. A key that also decrypts could be made to
+// act as a storage key, and one with x509sign signs certificates.
 const (
 	akAttributesSet = AttributeFixedTPM | AttributeFixedParent | AttributeSensitiveDataOrigin |
 		AttributeRestricted | AttributeSign
 	akAttributesClear = AttributeDecrypt | AttributeX509Sign
 )
 
-// checkAK checks the attestation key: always its strength, the rest where its
-// public area is known.
+// checkAK checks the attestation key: always its strength, and the rest if its public area is
+// known.
 func (in *CertifyInput) checkAK() error {
 	if err := CheckKeyStrength(in.AKKey); err != nil {
 		return err
@@ -46,9 +46,9 @@ func (in *CertifyInput) checkAK() error {
 	return checkAKForm(in.AK)
 }
 
-// CheckAKPublic checks name algorithm, strength, attributes and scheme of an
-// attestation key's public area. On road A these are claims and checked for
-// consistency; on road B the credential proves them.
+// CheckAKPublic checks the name algorithm, strength, attributes and scheme of an attestation
+// key's public area. On road A these are claims, and only checked for consistency; on road B
+// the credential proves them.
 func CheckAKPublic(ak *Public) error {
 	var strict CertifyInput
 	if err := strict.checkNameAlgorithm("attestation key", ak.NameAlg); err != nil {
@@ -60,7 +60,7 @@ func CheckAKPublic(ak *Public) error {
 	return checkAKForm(ak)
 }
 
-// checkAKForm checks attributes and scheme.
+// checkAKForm checks the attributes and the scheme.
 func checkAKForm(ak *Public) error {
 	a := ak.Attributes
 	if !a.Has(akAttributesSet) {

@@ -13,55 +13,55 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Checks of a certify statement, beside those of its parsers.
+// Checks of a certify statement, in addition to those of its parsers.
 const (
-	// CheckQualifyingData: the statement's extraData is not the qualifying data
-	// expected, so it was made for another purpose or at another time.
+	// CheckQualifyingData: the statement's extraData is not the expected qualifying data, so
+	// it was made for another purpose or at another time.
 	CheckQualifyingData Check = "qualifying-data"
-	// CheckQualifiedSigner: the statement's qualifiedSigner is no Qualified Name that
-	// the attestation key can have.
+	// CheckQualifiedSigner: the statement's qualifiedSigner is not a Qualified Name that the
+	// attestation key can have.
 	CheckQualifiedSigner Check = "qualified-signer"
-	// CheckName: the certified Name is not the Name of the public area given.
+	// CheckName: the certified Name is not the Name of the given public area.
 	CheckName Check = "certified-name"
-	// CheckQualifiedName: the certified Qualified Name is none that the certified
-	// key can have.
+	// CheckQualifiedName: the certified Qualified Name is not one that the certified key can
+	// have.
 	CheckQualifiedName Check = "certified-qualified-name"
-	// CheckKeyMismatch: the certified public area holds another key than expected.
+	// CheckKeyMismatch: the certified public area does not hold the expected key.
 	CheckKeyMismatch Check = "key-mismatch"
 	// CheckAKIsCertifiedKey: the certified key is the attestation key itself.
 	CheckAKIsCertifiedKey Check = "ak-is-certified-key"
 	// CheckKeyAttributes: the certified key's attributes are not those of a key for
 	// this use, or contradict each other.
 	CheckKeyAttributes Check = "key-attributes"
-	// CheckResidencyClaim: the certified key was loaded from outside, and yet claims
-	// attributes that a TPM gives to no such key. No TPM made this statement.
+	// CheckResidencyClaim: the certified key was loaded from outside, yet claims attributes
+	// that a TPM never gives to such a key. No TPM made this statement.
 	CheckResidencyClaim Check = "key-residency-claim"
-	// CheckResidency: the caller asks for a key that lives in the TPM, and the
-	// statement does not show one.
+	// CheckResidency: the caller requires a key that lives in the TPM, and the statement does
+	// not show one.
 	CheckResidency Check = "key-residency"
 )
 
-// CertifyInput is a certify statement with all that it is held against, parsed: what
-// a verifier fills in that has parsed the parts already. No check changes it, and
-// none allocates where it passes, but for the comparison of an ECC key.
+// CertifyInput is a certify statement with everything that it is checked against, parsed: a
+// verifier that has already parsed the parts fills it in. No check changes it, and none
+// allocates if it passes, except for the comparison of an ECC key.
 type CertifyInput struct {
 	Attest *Attestation
 	Sig    *Signature
 	Public *Public // the certified key's
-	AK     *Public // the attestation key's, nil where only its key is known
-	AKName []byte  // the Name of AK; nil where Parse is to compute it
+	AK     *Public // the attestation key's, nil if only its key is known
+	AKName []byte  // the Name of AK; nil if Parse is to compute it
 	AKKey  crypto.PublicKey
 
-	// Covers, where it is not nil, compares the qualifying data in the place of
-	// Options.QualifyingData: a verifier that derives it.
+	// Covers, if not nil, checks the qualifying data in place of Options.QualifyingData, for
+	// a verifier that derives it.
 	Covers func(data []byte) error
-	// Options are what the statement is held against beside that; their AK is not looked
-	// at. The zero value is the strictest but for residence, which is asked for or not.
+	// Options are the rest of what the statement is checked against; their AK is ignored. The
+	// zero value is the strictest, except for residence, which must be requested.
 	Options CertifyOptions
 }
 
-// CheckBeforeSignature runs every check but the signature's verification: no
-// public-key operation, cheapest reasons first.
+// CheckBeforeSignature runs every check except the signature's verification: no public-key
+// operation, cheapest checks first.
 func (in *CertifyInput) CheckBeforeSignature() error {
 	if in.Attest.Certified == nil {
 		return tpmwire.Refuse(CheckStatementType, statementTypeName(in.Attest.Type), statementTypeName(tpm2.TPMSTAttestCertify))
@@ -70,9 +70,8 @@ func (in *CertifyInput) CheckBeforeSignature() error {
 		in.checkKeyAttributes, in.checkResidency, in.checkSignatureForm)
 }
 
-// checkQualifyingData compares in constant time: on road B the expected value
-// depends on a secret. It stands alone so that a verifier can run it before anything
-// else.
+// checkQualifyingData compares in constant time: on road B the expected value depends on a
+// secret. It is a separate check so that a verifier can run it before anything else.
 func (in *CertifyInput) checkQualifyingData() error {
 	switch {
 	case in.Options.InsecureAllowAnyQualifyingData:
@@ -81,13 +80,13 @@ func (in *CertifyInput) checkQualifyingData() error {
 		return in.Covers(in.Attest.ExtraData)
 	}
 	if subtle.ConstantTimeCompare(in.Attest.ExtraData, in.Options.QualifyingData) != 1 {
-		// What was expected is a secret of this statement's maker and the verifier.
+		// What was expected is a secret between this statement's maker and the verifier.
 		return tpmwire.Refuse(CheckQualifyingData, refusal.Hex(in.Attest.ExtraData), "the qualifying data of this challenge")
 	}
 	return nil
 }
 
-// checkCertifiedKey ties the certified Name to the public area and that to the
+// checkCertifiedKey ties the certified Name to the public area, and the public area to the
 // expected key.
 func (in *CertifyInput) checkCertifiedKey() error {
 	if !in.Public.HasName(in.Attest.Certified.Name) {
@@ -99,14 +98,14 @@ func (in *CertifyInput) checkCertifiedKey() error {
 	if err := in.Public.checkStrength(); err != nil {
 		return err
 	}
-	// Where ak is known, checkAK ties it to akKey.
+	// If AK is known, checkAK ties it to AKKey.
 	if in.AK != nil && in.Public.sameKeyAs(in.AK) || in.AK == nil && in.Public.SameKey(in.AKKey) {
 		return tpmwire.Refuse(CheckAKIsCertifiedKey, "the attestation key", "another key")
 	}
 	if !in.Options.InsecureAllowAnyKey && in.Public.SameKey(in.Options.Key) {
-		return nil // and so a point on its curve
+		return nil // and thus a point on its curve
 	}
-	// A template, or a point off its curve, is no key at all: that reason goes first.
+	// A template, or a point off its curve, is not a key at all: that error takes precedence.
 	if _, err := in.Public.Key(); err != nil {
 		return err
 	}
@@ -123,10 +122,10 @@ func (in *CertifyInput) checkNameAlgorithm(whose string, alg tpm2.TPMAlgID) erro
 	return nil
 }
 
-// checkQualifiedSigner refuses what no signing key of a TPM has as its Qualified
-// Name: nothing (the TPM did not sign), a name under another algorithm than the
-// attestation key's, and the bare Name, which is an object's that was loaded from
-// outside and cannot be restricted.
+// checkQualifiedSigner refuses what no signing key of a TPM has as its Qualified Name:
+// nothing (the TPM did not sign), a name under an algorithm other than the attestation key's,
+// and the bare Name, which belongs to an object that was loaded from outside and cannot be
+// restricted.
 func (in *CertifyInput) checkQualifiedSigner() error {
 	signer := in.Attest.QualifiedSigner
 	if !isName(signer) {
@@ -145,8 +144,8 @@ func (in *CertifyInput) checkQualifiedSigner() error {
 	return nil
 }
 
-// checkKeyAttributes asks for a key that signs, unless told otherwise, and whose
-// attributes a TPM accepts together.
+// checkKeyAttributes requires a key that signs, unless told otherwise, and whose attributes a
+// TPM accepts together.
 func (in *CertifyInput) checkKeyAttributes() error {
 	a := in.Public.Attributes
 	if err := a.checkTogether(CheckKeyAttributes); err != nil {
@@ -180,7 +179,7 @@ func (a Attributes) checkTogether(c Check) error {
 	return nil
 }
 
-// checkResidency holds what the attributes claim against the Qualified Name.
+// checkResidency checks what the attributes claim against the Qualified Name.
 func (in *CertifyInput) checkResidency() error {
 	name, qualified := in.Attest.Certified.Name, in.Attest.Certified.QualifiedName
 	if !isName(qualified) || tpm2.TPMAlgID(binary.BigEndian.Uint16(qualified)) != in.Public.NameAlg {
@@ -196,21 +195,20 @@ func (in *CertifyInput) checkResidency() error {
 	return nil
 }
 
-// TPMResident reports whether the certified key cannot leave its TPM. sensitiveDataOrigin
-// is not asked: it can be set in a software key, and a key that was imported for
-// good is resident too. That a key with these attributes has a parent, checkResidency
-// has seen.
+// TPMResident reports whether the certified key cannot leave its TPM. sensitiveDataOrigin is
+// not required: it can be set in a software key, and a key that was imported for good is
+// resident too. checkResidency has made sure that a key with these attributes has a parent.
 func (in *CertifyInput) TPMResident() bool {
 	return in.Public.Attributes.Has(AttributeFixedTPM | AttributeFixedParent)
 }
 
-// clockTrusted reports whether the signer is a primary key of the endorsement
-// hierarchy, whose statements carry clock and firmware as they are: Part 1, 36.7. It
-// does not where the attestation key's Name is not known.
+// clockTrusted reports whether the signer is a primary key of the endorsement hierarchy,
+// whose statements carry clock and firmware as they are: Part 1, 36.7. It returns false if
+// the attestation key's Name is not known.
 func (in *CertifyInput) clockTrusted() bool { return in.SignedByPrimary(tpm2.TPMRHEndorsement) }
 
-// SignedByPrimary reports whether the signer is the attestation key as a primary key
-// of a hierarchy.
+// SignedByPrimary reports whether the signer is the attestation key as a primary key of the
+// given hierarchy.
 func (in *CertifyInput) SignedByPrimary(hierarchy tpm2.TPMHandle) bool {
 	var handle [4]byte
 	binary.BigEndian.PutUint32(handle[:], uint32(hierarchy))

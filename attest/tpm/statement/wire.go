@@ -8,7 +8,7 @@ import (
 )
 
 // wire reads a TPM structure, or writes one: each structure is described once, for both.
-// Limits are those of reading.
+// Limits apply to reading.
 type wire struct {
 	in      cryptobyte.String
 	out     []byte
@@ -35,8 +35,8 @@ func number[T ~uint8 | ~uint16 | ~uint32 | ~uint64](w *wire, v *T) bool {
 	return true
 }
 
-// sized reads or writes a size of type S and so many bytes: least to most of them when it
-// reads, and when it writes as many as the size can say.
+// sized reads or writes a size of type S and that many bytes: least to most bytes when
+// reading, and up to the largest size that S can express when writing.
 func sized[S ~uint8 | ~uint16](w *wire, v *[]byte, least, most int) bool {
 	size := S(len(*v))
 	if !number(w, &size) {

@@ -18,13 +18,14 @@ import (
 )
 
 // AKVerifier decides which AK certificates are trusted. It is made once and is safe for
-// use from many goroutines; it remembers which signatures of certificates it has verified.
+// concurrent use by multiple goroutines. It remembers which certificate signatures it has
+// verified.
 type AKVerifier struct {
 	issuers []*issuer
 }
 
-// NewAKVerifier makes a verifier that trusts these issuers, at least one, in their order.
-// The error matches [refusal.CheckConfig] and names the issuer.
+// NewAKVerifier makes a verifier that trusts these issuers, tried in order. There must be at
+// least one. The error matches [refusal.CheckConfig] and names the issuer.
 func NewAKVerifier(issuers []Issuer) (*AKVerifier, error) {
 	if len(issuers) == 0 {
 		return nil, refusal.Config("Issuers", "", "at least one")
@@ -43,7 +44,7 @@ func NewAKVerifier(issuers []Issuer) (*AKVerifier, error) {
 	return v, nil
 }
 
-// Profiles are the profiles of the issuers, in their order.
+// Profiles returns the profiles of the issuers, in their order.
 func (v *AKVerifier) Profiles() []Profile {
 	var all []Profile
 	for _, i := range v.issuers {
@@ -58,25 +59,25 @@ type AKCertificate struct {
 	Key crypto.PublicKey
 	// Chain is the verified chain, the AK certificate first and the root last.
 	Chain []*x509.Certificate
-	// Machine is the machine's identity in the form that the profile looks for.
+	// Machine is the machine's identity, in the form that the profile looks for.
 	Machine attest.Identity
-	// Directory is the manufacturer, model and version of the TPM where the
-	// certificate states them; never an identity.
+	// Directory is the manufacturer, model and version of the TPM, where the certificate
+	// states them. It is never an identity.
 	Directory DirectoryName
-	// Profile is the profile of the issuer under which the certificate holds. Its
-	// tolerances are for the caller to grant: to a statement by this AK for example
-	// InsecureAllowSHA1Signature.
+	// Profile is the profile of the issuer under which the certificate is valid. It is up to
+	// the caller to grant its tolerances: for example, InsecureAllowSHA1Signature to a
+	// statement by this AK.
 	Profile Profile
 }
 
-// AKPresented is the certificate of an AK and what came above it, parsed and not trusted.
+// AKPresented is the certificate of an AK and the chain sent with it, parsed but not trusted.
 type AKPresented struct {
 	sentChain
 	san *subjectAltName
 }
 
-// ParseAKPresented parses an AK certificate and the chain that came with it, DER, leaf
-// first and root left out: 1 to 8 certificates of at most 16 KiB each. A refusal is an
+// ParseAKPresented parses an AK certificate and the chain that came with it, in DER, leaf
+// first and without the root: 1 to 8 certificates of at most 16 KiB each. A refusal is an
 // [*Error].
 func ParseAKPresented(certificates [][]byte) (*AKPresented, error) {
 	if len(certificates) == 0 {
@@ -93,8 +94,8 @@ func ParseAKPresented(certificates [][]byte) (*AKPresented, error) {
 	if err != nil {
 		return nil, err
 	}
-	// crypto/x509 knows no TCG directory name and calls a critical subjectAltName of
-	// that form unhandled. It has been handled now.
+	// crypto/x509 does not support TCG directory names, and reports a critical subjectAltName
+	// of that form as unhandled. It has been handled by now.
 	leaf.UnhandledCriticalExtensions = slices.DeleteFunc(leaf.UnhandledCriticalExtensions, oid.SubjectAltName.Equal)
 	spki := leaf.RawSubjectPublicKeyInfo
 	if !csr.IsCanonicalSPKI(spki) {
@@ -103,12 +104,13 @@ func ParseAKPresented(certificates [][]byte) (*AKPresented, error) {
 	return &AKPresented{sentChain: sentChain{spki: spki, leaf: &certificate{Certificate: leaf}, above: certificates[1:]}, san: san}, nil
 }
 
-// Leaf is the AK's certificate.
+// Leaf returns the AK's certificate.
 func (p *AKPresented) Leaf() *x509.Certificate { return p.leaf.Certificate }
 
-// Verify finds the issuer under which the certificate holds at the time now. An issuer
-// whose roots do not fit is passed over; one whose roots fit and whose profile does not
-// decides the error. budget counts the signatures; nil means one of its own.
+// Verify finds the issuer under which the certificate is valid at the time now. An issuer
+// whose roots do not match is passed over; one whose roots match but whose profile does not
+// determines the error. budget counts the signatures; if it is nil, Verify uses one of its
+// own.
 //
 // A refusal is an [*Error] with the check that failed; once the context has ended, the
 // error wraps [csr.ErrRetry].
@@ -134,7 +136,7 @@ func (v *AKVerifier) verify(ctx context.Context, w *links, p *AKPresented, now t
 		}
 		if err != nil {
 			if chainErr == nil || errors.Is(chainErr, CheckCertificateChain) {
-				chainErr = err // that a chain is out of date says more than that it is unknown
+				chainErr = err // an out-of-date chain tells more than an unknown one
 			}
 			continue
 		}
@@ -156,7 +158,7 @@ func (v *AKVerifier) verify(ctx context.Context, w *links, p *AKPresented, now t
 	return nil, chainErr
 }
 
-// identify asks a source. A subjectAltName has been read already, and a key encoded.
+// identify asks one source. The subjectAltName has already been parsed, and the key encoded.
 func (p *AKPresented) identify(s IdentitySource, profile *Profile) (attest.Identity, error) {
 	switch s := s.(type) {
 	case AKIdentity:
@@ -171,7 +173,7 @@ func (p *AKPresented) identify(s IdentitySource, profile *Profile) (attest.Ident
 	return s.Identify(p.Leaf())
 }
 
-// identity asks the profile's sources in their order.
+// identity asks the profile's sources in order.
 func (p *AKPresented) identity(profile *Profile) (attest.Identity, error) {
 	for _, s := range profile.Identity {
 		id, err := p.identify(s, profile)
@@ -192,15 +194,14 @@ func (p *AKPresented) identity(profile *Profile) (attest.Identity, error) {
 	return "", refuse(attest.CheckIdentity, "none of the forms of profile "+profile.Name, "a machine identity")
 }
 
-// VerifyAKCertificate checks an AK certificate and the chain that came with it,
-// leaf first and root left out, DER, under a list of trusted issuers at the time
-// now, for evidence that does not come out of the join, together with [statement.VerifyCertify].
-// The issuers are made ready at each call and nothing is remembered: for requests in
-// number make an [AKVerifier].
+// VerifyAKCertificate checks an AK certificate and the chain that came with it, in DER, leaf
+// first and without the root, against a list of trusted issuers at the time now. It is meant
+// for evidence from outside the join, together with [statement.VerifyCertify]. The issuers
+// are prepared on each call and nothing is remembered: to serve many requests, make an
+// [AKVerifier].
 //
-// A refusal is an [*Error] with the check that failed. An issuer without roots or
-// with an incomplete profile is an error with [refusal.CheckConfig], and so is an empty
-// list.
+// A refusal is an [*Error] with the check that failed. An issuer without roots or with an
+// incomplete profile, or an empty list, is an error with [refusal.CheckConfig].
 func VerifyAKCertificate(issuers []Issuer, certificates [][]byte, now time.Time) (*AKCertificate, error) {
 	v, err := NewAKVerifier(issuers)
 	if err != nil {

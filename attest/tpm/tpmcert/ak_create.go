@@ -18,39 +18,39 @@ import (
 // MaxPermanentIdentifierSize bounds the name of a machine in an [AKTemplate], in bytes.
 const MaxPermanentIdentifierSize = 255
 
-// AKTemplate is what [CreateAKCertificate] certifies of an attestation key.
-// tpm.EnrolledAK fills it in for a key that a machine has proven, all but the validity.
+// AKTemplate is what [CreateAKCertificate] certifies of an attestation key. tpm.EnrolledAK
+// fills in everything but the validity, for a key that a machine has proven.
 type AKTemplate struct {
 	// Key is the AK, an *rsa.PublicKey or *ecdsa.PublicKey.
 	Key crypto.PublicKey
-	// PermanentIdentifier is the machine's name among those of the CA, 1 to
-	// [MaxPermanentIdentifierSize] bytes of UTF-8: two machines never have the same one,
-	// and a machine keeps it when it gets another certificate.
+	// PermanentIdentifier is the machine's name, unique within the CA: 1 to
+	// [MaxPermanentIdentifierSize] bytes of UTF-8. No two machines ever have the same one,
+	// and a machine keeps its own when it gets another certificate.
 	PermanentIdentifier string
 	// Directory is the manufacturer, model and version of the TPM, all three, from its EK
-	// certificate; the zero value where they are not known.
+	// certificate; the zero value if they are not known.
 	Directory DirectoryName
-	// NotBefore and NotAfter are the validity, whole seconds, inside that of the CA.
-	// Nobody looks for revoked AK certificates: make it short, and certify again.
+	// NotBefore and NotAfter are the validity, in whole seconds, within that of the CA.
+	// Nobody checks AK certificates for revocation: keep it short, and certify again.
 	NotBefore, NotAfter time.Time
 }
 
 // CreateAKCertificate makes the certificate of an attestation key as the TCG describes it,
-// signed by the key of the CA certificate ca, and returns what [ProfileTCG] finds in it:
-// Chain is the certificate and ca, Machine the identity for a list of members.
+// signed with the key of the CA certificate ca, and returns what [ProfileTCG] finds in it:
+// Chain is the certificate and ca, and Machine is the identity for a list of members.
 //
-// It believes the template. That the key is a restricted one in a TPM, and in which, has to
+// It believes the template. That the key is a restricted key in a TPM, and in which TPM, must
 // be proven first: every control plane that trusts the CA takes its word for it.
 //
-// The certificate is of version 3 with an empty subject, a random serial number, the
-// critical key usage digitalSignature, the extended key usage tcg-kp-AIKCertificate, critical
-// basicConstraints of no CA, and a critical subjectAltName with the TCG directory name, if
-// there is one, and one OtherName, a PermanentIdentifier (RFC 4043) without assigner. Such
-// certificates are taken by step-ca, too (ACME device-attest-01), where they have a
-// directory name, and the AK is RSASSA with SHA-256 or on P-256.
+// The certificate is of version 3 with an empty subject, a random serial number, the critical
+// key usage digitalSignature, the extended key usage tcg-kp-AIKCertificate, critical
+// basicConstraints of a non-CA, and a critical subjectAltName with the TCG directory name, if
+// there is one, and one OtherName, a PermanentIdentifier (RFC 4043) without an assigner.
+// step-ca (ACME device-attest-01) also accepts such certificates if they have a directory
+// name and the AK is RSASSA with SHA-256 or on P-256.
 //
-// The new certificate is verified under ca and ProfileTCG, at NotBefore, before it is
-// returned: so an error is [refusal.CheckConfig], a check of the template's fields, or the
+// Before it is returned, the new certificate is verified under ca and ProfileTCG, at
+// NotBefore. So an error is [refusal.CheckConfig], a check of the template's fields, or the
 // check with which every control plane would refuse the certificate.
 func CreateAKCertificate(ctx context.Context, t AKTemplate, ca *x509.Certificate, key crypto.Signer) (*AKCertificate, error) {
 	profile := ProfileTCG()

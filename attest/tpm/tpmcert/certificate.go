@@ -14,24 +14,24 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// CheckCertificateSHA1: a certificate of the chain is signed over SHA-1, which the
-// profile does not let through.
+// CheckCertificateSHA1: a certificate of the chain is signed over SHA-1, which the profile
+// does not allow.
 const CheckCertificateSHA1 Check = "certificate-sha1"
 
-// certificate is a certificate of a chain, with all that is known of it before any
-// signature and at any time. It is not changed after it has been made.
+// certificate is a certificate of a chain, with everything known about it that depends
+// neither on signatures nor on the time. It is immutable.
 type certificate struct {
 	*x509.Certificate
 
-	// What follows is known of CAs alone.
+	// The fields below are set only for CAs.
 	key    crypto.PublicKey
 	unfit  error     // why it can certify nothing, or nil
-	usages []oid.OID // the only ones that it may certify for; nil for all
-	// constrained says that it has constraints that crypto/x509 must be asked about.
+	usages []oid.OID // the only ones it may certify for; nil means all
+	// constrained says that it has constraints that must be left to crypto/x509.
 	constrained bool
 }
 
-// caOf is a certificate above others.
+// caOf returns c as a certificate above others.
 func caOf(c *x509.Certificate, root bool) *certificate {
 	out := &certificate{Certificate: c, key: keyOf(c)}
 	out.constrained = slices.ContainsFunc(c.Extensions, looksAtLeaves)
@@ -46,9 +46,9 @@ func caOf(c *x509.Certificate, root bool) *certificate {
 	return out
 }
 
-// keyOf is the certificate's key, also of a CA whose SubjectPublicKeyInfo says RSAES-OAEP,
-// as the TPM 1.2 profile asked of EKs: crypto/x509 does not read that. It is nil for a key
-// of another kind.
+// keyOf returns the certificate's key, even for a CA whose SubjectPublicKeyInfo says
+// RSAES-OAEP, as the TPM 1.2 profile required for EKs: crypto/x509 does not read that. It
+// returns nil for a key of another kind.
 func keyOf(c *x509.Certificate) crypto.PublicKey {
 	if c.PublicKey == nil {
 		if key, err := oaepKey(c.RawSubjectPublicKeyInfo); err == nil {
@@ -58,7 +58,7 @@ func keyOf(c *x509.Certificate) crypto.PublicKey {
 	return c.PublicKey
 }
 
-// checkCA checks what a CA's certificate says of itself (RFC 5280, 4.2.1.3, 4.2.1.9). A
+// checkCA checks what a CA's certificate says about itself (RFC 5280, 4.2.1.3, 4.2.1.9). A
 // root may be of version 1, without extensions.
 func checkCA(c *x509.Certificate, root bool) error {
 	got := ""
@@ -75,8 +75,8 @@ func checkCA(c *x509.Certificate, root bool) error {
 	return refuse(CheckCertificateChain, got, "that of a CA")
 }
 
-// usagesOfCA are the extended key usages that a CA may certify for: those that it has
-// itself, as for TLS. Nil means all.
+// usagesOfCA returns the extended key usages that a CA may certify for: those it has itself,
+// as in TLS. Nil means all.
 func usagesOfCA(c *x509.Certificate) ([]oid.OID, error) {
 	usages, ok := extKeyUsages(c)
 	switch {
@@ -88,15 +88,15 @@ func usagesOfCA(c *x509.Certificate) ([]oid.OID, error) {
 	return usages, nil
 }
 
-// looksAtLeaves reports whether an extension of a CA certificate can hold for one
-// leaf and not for another: nameConstraints, policyMappings, policyConstraints and
-// inhibitAnyPolicy (RFC 5280, section 4.2.1).
+// looksAtLeaves reports whether an extension of a CA certificate can be satisfied by one leaf
+// and not by another: nameConstraints, policyMappings, policyConstraints and inhibitAnyPolicy
+// (RFC 5280, section 4.2.1).
 func looksAtLeaves(e pkix.Extension) bool {
 	id := e.Id
 	return len(id) == 4 && id[0] == 2 && id[1] == 5 && id[2] == 29 && (id[3] == 30 || id[3] == 33 || id[3] == 36 || id[3] == 54)
 }
 
-// inCertificate says which certificate an error is about.
+// inCertificate adds to an error which certificate it is about.
 func inCertificate(c *x509.Certificate, err error) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return refuse(e.Check, e.Got+" in CA certificate "+nameText(c.Subject), e.Want)
@@ -104,8 +104,8 @@ func inCertificate(c *x509.Certificate, err error) error {
 	return err
 }
 
-// checkLinkForm checks all of a link that needs no public-key operation: the hash, and
-// that the issuer's key is of the kind that signs so.
+// checkLinkForm checks everything about a link that needs no public-key operation: the hash,
+// and that the issuer's key is of the kind that makes such signatures.
 func checkLinkForm(cert, issuer *certificate, allowSHA1 bool, sha1Tolerance string) error {
 	_, isRSA := issuer.key.(*rsa.PublicKey)
 	wantRSA := true
@@ -136,13 +136,14 @@ var (
 	errOAEP      = errors.New("the issuer's key is for RSAES-OAEP")
 )
 
-// checkLink checks one signature of a link whose form has been checked: the one place
-// where that is done for certificates. The two algorithm identifiers have been compared by crypto/x509's parser.
+// checkLink checks the signature of a link whose form has been checked. It is the only place
+// where certificate signatures are verified. The parser of crypto/x509 has compared the two
+// algorithm identifiers.
 func checkLink(cert, issuer *certificate) error {
 	if cert.SignatureAlgorithm != x509.SHA1WithRSA {
 		return badLink(cert, issuer, issuer.CheckSignature(cert.SignatureAlgorithm, cert.RawTBSCertificate, cert.Signature))
 	}
-	// crypto/x509 knows no key of a CA whose SubjectPublicKeyInfo says RSAES-OAEP.
+	// crypto/x509 has no key for a CA whose SubjectPublicKeyInfo says RSAES-OAEP.
 	sum := sha1.Sum(cert.RawTBSCertificate)
 	return badLink(cert, issuer, rsa.VerifyPKCS1v15(issuer.key.(*rsa.PublicKey), crypto.SHA1, sum[:], cert.Signature))
 }
@@ -155,7 +156,7 @@ func badLink(cert, issuer *certificate, err error) error {
 		" that does not verify on certificate " + nameText(cert.Subject), Want: "one that does", Err: err}
 }
 
-// nameText is a distinguished name for an error.
+// nameText formats a distinguished name for an error.
 func nameText(n pkix.Name) string {
 	return cmp.Or(n.String(), "(no name)")
 }

@@ -14,35 +14,35 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// chainSearch finds a chain from a leaf through the certificates that came with it to a
+// chainSearch finds a chain from a leaf, through the certificates that came with it, to a
 // root. It checks names, key identifiers, validity, basic constraints, path length, key
-// usage, extended key usages, critical extensions, hashes and kinds of key (RFC 5280,
-// 6.1) first, and signatures last, from the root down. Constraints that look at the
-// leaf are left to crypto/x509, which does not look at links over SHA-1.
+// usage, extended key usages, critical extensions, hashes and kinds of key (RFC 5280, 6.1)
+// first, and signatures last, from the root down. Constraints that depend on the leaf are
+// left to crypto/x509, which does not verify links over SHA-1.
 type chainSearch struct {
 	*anchors
 	work          *links
 	at            time.Time
-	usages        []oid.OID // what the leaf is for: the CAs must allow one of them
+	usages        []oid.OID // what the leaf is for; the CAs must allow one of them
 	allowSHA1     bool
-	sha1Tolerance string // how an error says that there is one
-	namesOnly     bool   // ask for no signature and no validity: only to say what is wrong
+	sha1Tolerance string // how an error mentions the tolerance
+	namesOnly     bool   // check no signature and no validity: only to say what is wrong
 	failure       chainFailure
-	stopped       error // nothing more is to be looked at: over budget, or given up
+	stopped       error // why the search stops: over budget, or given up
 }
 
-// chainFailure is why no chain was found: of all the dead ends, the one that stands
-// highest above the leaf.
+// chainFailure is why no chain was found: of all the dead ends, the one highest above the
+// leaf.
 type chainFailure struct {
 	depth   int
 	missing *certificate // the certificate whose issuer is unknown, or nil
 	err     error
 }
 
-// run returns the first chain that holds, leaf first and root last.
+// run returns the first valid chain, leaf first and root last.
 func (s *chainSearch) run(ctx context.Context, leaf *certificate, above []*certificate) ([]*certificate, *chainFailure) {
 	s.failure = chainFailure{}
-	// No search looks at two chains at a time, so that one array holds each of them.
+	// A search looks at one chain at a time, so a single array serves them all.
 	chain, usages := append(make([]*certificate, 0, MaxChainLinks+1), leaf), s.usages
 	for _, c := range above {
 		if usages = s.step(chain, usages, c); usages == nil {
@@ -69,14 +69,14 @@ func (s *chainSearch) run(ctx context.Context, leaf *certificate, above []*certi
 	return chain, nil
 }
 
-// fail notes a dead end, if none higher up is known.
+// fail records a dead end, unless a higher one is known.
 func (s *chainSearch) fail(depth int, missing *certificate, err error) {
 	if depth > s.failure.depth || depth == s.failure.depth && s.failure.missing != nil && missing == nil {
 		s.failure = chainFailure{depth, missing, err}
 	}
 }
 
-// extend puts every possible issuer on top of the chain, roots first.
+// extend tries every possible issuer on top of the chain, roots first.
 func (s *chainSearch) extend(ctx context.Context, chain []*certificate, usages []oid.OID) []*certificate {
 	top := chain[len(chain)-1]
 	s.fail(len(chain), top, nil)
@@ -96,7 +96,7 @@ func (s *chainSearch) extend(ctx context.Context, chain []*certificate, usages [
 	for _, from := range [...][]*certificate{s.intermediates[string(top.RawIssuer)], s.work.fetched} {
 		for _, c := range from {
 			if bytes.Equal(c.RawSubject, c.RawIssuer) {
-				continue // a root that is none of ours
+				continue // a root that is not one of ours
 			}
 			if next := s.step(chain, usages, c); next != nil {
 				if whole := s.extend(ctx, append(chain, c), next); whole != nil {
@@ -108,9 +108,9 @@ func (s *chainSearch) extend(ctx context.Context, chain []*certificate, usages [
 	return nil
 }
 
-// step reports whether the issuer may have certified the top of the chain, by all that
-// can be said without its signature. It returns the usages that are left then, and nil
-// where there is no way on.
+// step reports whether the issuer may have certified the top of the chain, by everything that
+// can be checked without the signature. It returns the usages that remain, or nil if this
+// issuer is a dead end.
 func (s *chainSearch) step(chain []*certificate, usages []oid.OID, issuer *certificate) []oid.OID {
 	top := chain[len(chain)-1]
 	if s.stopped != nil || !names(top.Certificate, issuer.Certificate) || issuer.Equal(chain[0].Certificate) || slices.ContainsFunc(chain[1:], issuer.sameSubject) {
@@ -127,8 +127,8 @@ func (s *chainSearch) step(chain []*certificate, usages []oid.OID, issuer *certi
 	return left
 }
 
-// names reports whether top names that issuer: by its name, and by the key identifier
-// where both state it. An issuer that has been renewed under its name has another key.
+// names reports whether top names that issuer: by name, and by key identifier if both state
+// one. An issuer renewed under the same name has another key.
 func names(top, issuer *x509.Certificate) bool {
 	return bytes.Equal(top.RawIssuer, issuer.RawSubject) &&
 		(len(top.AuthorityKeyId) == 0 || len(issuer.SubjectKeyId) == 0 || bytes.Equal(top.AuthorityKeyId, issuer.SubjectKeyId))
@@ -167,8 +167,8 @@ func (s *chainSearch) checkStep(chain []*certificate, usages []oid.OID, issuer *
 	return left, nil
 }
 
-// signed checks the signatures of a chain from the root down, so that each is under a
-// key that is trusted already.
+// signed checks the signatures of a chain from the root down, so that each is checked under a
+// key that is already trusted.
 func (s *chainSearch) signed(ctx context.Context, chain []*certificate) bool {
 	if s.namesOnly {
 		return true
@@ -191,14 +191,14 @@ func (s *chainSearch) signed(ctx context.Context, chain []*certificate) bool {
 			s.stopped = err
 			return false
 		case err != nil:
-			s.fail(len(chain), nil, err) // it got to a root
+			s.fail(len(chain), nil, err) // it reached a root
 			return false
 		}
 	}
 	return constrained == 0 || s.confirm(ctx, chain)
 }
 
-// confirm asks crypto/x509 about a chain with constraints that look at the leaf. It
+// confirm has crypto/x509 verify a chain with constraints that depend on the leaf. That
 // checks each signature again.
 func (s *chainSearch) confirm(ctx context.Context, chain []*certificate) bool {
 	o := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(), CurrentTime: s.at,
@@ -219,13 +219,13 @@ func (s *chainSearch) confirm(ctx context.Context, chain []*certificate) bool {
 	return true
 }
 
-// usedSHA1 reports whether a link of the chain is over SHA-1. The root's own signature
-// is never looked at.
+// usedSHA1 reports whether a link of the chain is over SHA-1. The root's own signature is
+// never checked.
 func usedSHA1(chain []*certificate) bool {
 	return slices.ContainsFunc(chain[:len(chain)-1], func(c *certificate) bool { return c.SignatureAlgorithm == x509.SHA1WithRSA })
 }
 
-// plain is the chain as crypto/x509 has it.
+// plain returns the chain as crypto/x509 represents it.
 func plain(chain []*certificate) []*x509.Certificate {
 	out := make([]*x509.Certificate, len(chain))
 	for n, c := range chain {

@@ -13,24 +13,24 @@ import (
 // MaxCRLSize bounds the DER of one certificate revocation list, in bytes.
 const MaxCRLSize = 16 << 20
 
-// CheckCRL: a revocation list cannot be read, is of a kind that is not understood (a
-// delta, one with a scope, an indirect one), does not say how long it is current, or
-// cannot be used under the issuer whose list it is said to be.
+// CheckCRL: a revocation list cannot be read, is of an unsupported kind (delta, scoped or
+// indirect), does not say how long it is current, or cannot be used under the issuer it is
+// configured for.
 const CheckCRL Check = "crl"
 
-// CRLStore holds the certificate revocation lists of issuers (RFC 5280, 5). Whoever
-// runs the control plane fetches them and calls Replace; nothing is fetched here. The
-// zero value is empty and ready; it is safe for use from many goroutines.
+// CRLStore holds the certificate revocation lists of issuers (RFC 5280, 5). The operator of
+// the control plane fetches them and calls Replace; nothing is fetched here. The zero value
+// is empty and ready to use. A CRLStore is safe for concurrent use by multiple goroutines.
 //
-// A list counts for the CA that it names, however the name is spelt: the string type,
-// the case of letters and doubled white space do not matter (RFC 5280, 7.1). It must be
-// signed by that CA's key, over SHA-256 or more unless the issuer's profile lets SHA-1
-// through, and the CA must be one that may sign lists (cRLSign).
+// A list applies to the CA that it names, however the name is spelled: the string type,
+// letter case and repeated white space do not matter (RFC 5280, 7.1). It must be signed by
+// that CA's key, over SHA-256 or stronger unless the issuer's profile allows SHA-1, and the
+// CA must be allowed to sign lists (cRLSign).
 type CRLStore struct {
 	set atomic.Pointer[crlSet]
 }
 
-// crlSet is what a store holds at one time. It does not change.
+// crlSet is what a store holds at one time. It is immutable.
 type crlSet struct {
 	lists           []*crl
 	byName, byKeyID map[string][]*crl
@@ -45,13 +45,13 @@ func NewCRLStore(lists ...[]byte) (*CRLStore, error) {
 	return s, nil
 }
 
-// Replace takes the given lists, each in DER, in the place of all that the store held.
-// If one list cannot be read the store stays as it was; the error is an [*Error] with
-// [CheckCRL] and says which list, counted from 0.
+// Replace replaces everything in the store with the given lists, each in DER. If a list
+// cannot be read, the store stays as it was, and the error is an [*Error] with [CheckCRL]
+// that says which list, counted from 0.
 //
-// Signatures are checked against the CAs of the issuers whose lists they are: by
-// [NewEKVerifier], and after a later Replace by the first request. Lists that
-// NewEKVerifier would refuse then make every EK certificate under the issuer's roots a
+// Signatures are checked against the CAs of the issuers the lists belong to: by
+// [NewEKVerifier] and, after a later Replace, by the first request. In that case, lists that
+// NewEKVerifier would refuse make every EK certificate under the issuer's roots a
 // [CheckRevocationUnknown].
 func (s *CRLStore) Replace(lists ...[]byte) error {
 	made := &crlSet{byName: map[string][]*crl{}, byKeyID: map[string][]*crl{}}
@@ -90,8 +90,8 @@ func (s *crlSet) find(ca *x509.Certificate) []*crl {
 	return found
 }
 
-// check refuses lists of which these CAs show that they cannot be used. What names no
-// CA among them and is signed by none may be a list of a CA that the node sends.
+// check refuses lists that these CAs show to be unusable. A list that names none of them and
+// is signed by none of them may be that of a CA that the node sends.
 func (s *crlSet) check(cas []*x509.Certificate, allowSHA1 bool) error {
 	for n, c := range s.lists {
 		named := false
@@ -116,8 +116,8 @@ func (s *crlSet) check(cas []*x509.Certificate, allowSHA1 bool) error {
 	return nil
 }
 
-// checkForeign refuses a list that one of the CAs signed under a name that none of them
-// has: it would be found for nobody.
+// checkForeign refuses a list that one of the CAs signed under a name that none of them has:
+// no lookup would ever find it.
 func (c *crl) checkForeign(cas []*x509.Certificate) error {
 	for _, ca := range cas {
 		if id := c.head.AuthorityKeyId; len(id) > 0 && len(ca.SubjectKeyId) > 0 && !bytes.Equal(id, ca.SubjectKeyId) {
@@ -130,7 +130,7 @@ func (c *crl) checkForeign(cas []*x509.Certificate) error {
 	return nil
 }
 
-// Reasons for which a list cannot be used.
+// Reasons why a list cannot be used.
 var (
 	errCRLSHA1     = errors.New("signed over SHA-1, which takes the tolerance InsecureAllowSHA1Links")
 	errCRLSign     = errors.New("of a CA that may not sign lists: its key usage lacks cRLSign")
@@ -140,7 +140,7 @@ var (
 	errCRLMissing  = errors.New("none")
 )
 
-// usableBy returns why a CA's certificate does not make the list one of that CA.
+// usableBy returns why the list does not count as one of the given CA, or nil if it does.
 func (c *crl) usableBy(ca *x509.Certificate, allowSHA1 bool) error {
 	switch a := c.head.SignatureAlgorithm; {
 	case (a == x509.SHA1WithRSA || a == x509.ECDSAWithSHA1) && !allowSHA1:
@@ -153,11 +153,11 @@ func (c *crl) usableBy(ca *x509.Certificate, allowSHA1 bool) error {
 	return nil
 }
 
-// maxCRLSigners bounds the keys that a list remembers, whether they signed it or not.
+// maxCRLSigners bounds the keys that a list remembers, whether or not they signed it.
 const maxCRLSigners = 32
 
-// isSignedBy reports whether the key of a CA signed the list, and remembers it. The
-// first one that did lets the entries be read.
+// isSignedBy reports whether the key of a CA signed the list, and remembers the result. The
+// entries are read when the first key is found to have signed it.
 func (c *crl) isSignedBy(ca *x509.Certificate) bool {
 	key := sha256.Sum256(ca.RawSubjectPublicKeyInfo)
 	c.mu.Lock()
@@ -178,7 +178,7 @@ func (c *crl) isSignedBy(ca *x509.Certificate) bool {
 	return signed
 }
 
-// reasonFor returns why a certificate is revoked, of a list whose signature has been
+// reasonFor returns why a certificate is revoked. The list's signature must have been
 // verified.
 func (c *crl) reasonFor(cert *x509.Certificate) (reason int, revoked bool) {
 	c.mu.Lock()

@@ -21,12 +21,11 @@ const (
 	tagBMPString       asn1.Tag = 30
 )
 
-// nameKey brings a distinguished name, in DER, into a form in which those that RFC 5280,
-// section 7.1, calls equal are equal: the string type, the case of letters, and white
-// space at the ends or doubled do not count, nor does the order inside one
-// RelativeDistinguishedName. Values of types that are no strings count as they stand. It
-// is for finding things and proves nothing. Composed and decomposed characters are
-// different here.
+// nameKey converts a distinguished name, in DER, into a form in which names that RFC 5280,
+// section 7.1, considers equal are equal: the string type, letter case, and leading, trailing
+// or repeated white space do not matter, nor does the order within one
+// RelativeDistinguishedName. Values that are not strings are compared as they are. The key is
+// for lookups and proves nothing. Composed and decomposed characters are different here.
 func nameKey(raw []byte) string {
 	in, rdns := cryptobyte.String(raw), cryptobyte.String(nil)
 	if !in.ReadASN1(&rdns, asn1.SEQUENCE) || !in.Empty() {
@@ -61,8 +60,8 @@ func appendPart(b []byte, part string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(part))), part...)
 }
 
-// valueKey is a value without what does not count; the first byte keeps text apart from
-// the rest.
+// valueKey returns a value without what does not matter; the first byte tells text from
+// everything else.
 func valueKey(tag asn1.Tag, value []byte) string {
 	text, ok := decodeText(tag, value)
 	if !ok {
@@ -71,7 +70,7 @@ func valueKey(tag asn1.Tag, value []byte) string {
 	return "\x00" + strings.Map(foldRune, strings.Join(strings.Fields(text), " "))
 }
 
-// foldRune maps the letters that differ only in case onto one of them.
+// foldRune maps letters that differ only in case to one of them.
 func foldRune(r rune) rune {
 	least := r
 	for next := unicode.SimpleFold(r); next != r; next = unicode.SimpleFold(next) {
@@ -80,8 +79,8 @@ func foldRune(r rune) rune {
 	return least
 }
 
-// decodeText reads a value of one of ASN.1's string types. T61String is read as
-// Latin-1, which is what certificates hold in it.
+// decodeText decodes a value of one of ASN.1's string types. T61String is read as Latin-1,
+// which is what certificates put in it.
 func decodeText(tag asn1.Tag, value []byte) (string, bool) {
 	switch tag {
 	case asn1.UTF8String:
@@ -116,8 +115,8 @@ func decodeText(tag asn1.Tag, value []byte) (string, bool) {
 	return "", false
 }
 
-// validText refuses what is no character: half a pair of surrogates, a number beyond
-// the last one.
+// validText refuses what is not a character: half a surrogate pair, or a number beyond the
+// last code point.
 func validText(runes []rune) (string, bool) {
 	return string(runes), !slices.ContainsFunc(runes, func(r rune) bool { return !utf8.ValidRune(r) || r == utf8.RuneError })
 }

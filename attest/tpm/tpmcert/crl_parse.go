@@ -32,7 +32,7 @@ const (
 	reasonLast          = 10 // aACompromise
 )
 
-// crl is one list: its head as crypto/x509 reads it, its entries where they stand.
+// crl is one list: its head as parsed by crypto/x509, and its entries left in place.
 type crl struct {
 	head       *x509.RevocationList // without entries
 	issuer     string               // nameKey
@@ -45,9 +45,9 @@ type crl struct {
 	revoked *serialIndex               // nil until a signature has been verified
 }
 
-// parseCRL reads a list but for the meaning of its entries, whose form alone is
-// checked: nothing is kept of them before the signature has been verified. It allocates
-// one copy of the list, however many entries there are.
+// parseCRL parses a list. Of the entries it checks only the form: nothing about them is kept
+// before the signature has been verified. It allocates one copy of the list, however many
+// entries there are.
 func parseCRL(der []byte) (*crl, error) {
 	if len(der) > MaxCRLSize {
 		return nil, fmt.Errorf("%d bytes, at most %d", len(der), MaxCRLSize)
@@ -86,8 +86,8 @@ func parseCRL(der []byte) (*crl, error) {
 	return c, c.checkEntries()
 }
 
-// cutEntries notes the entries of a TBSCertList and returns the content of one without
-// them. What the other elements are, crypto/x509 looks at.
+// cutEntries records the entries of a TBSCertList and returns its content without them. The
+// other elements are left to crypto/x509.
 func (c *crl) cutEntries(tbs cryptobyte.String) (head []byte, ok bool) {
 	var content, element cryptobyte.String
 	var tag asn1.Tag
@@ -116,8 +116,8 @@ func (c *crl) cutEntries(tbs cryptobyte.String) (head []byte, ok bool) {
 	return head, content.Empty()
 }
 
-// checkCRLHead refuses lists that do not say everything of their issuer by themselves,
-// and for how long.
+// checkCRLHead refuses lists that are not complete for their issuer, or do not say for how
+// long they are current.
 func checkCRLHead(list *x509.RevocationList) error {
 	for _, e := range list.Extensions {
 		switch {
@@ -138,13 +138,13 @@ func checkCRLHead(list *x509.RevocationList) error {
 	return nil
 }
 
-// revokedEntry is one entry, its bytes in place.
+// revokedEntry is one entry; its bytes stay in the list.
 type revokedEntry struct {
 	serial []byte // the content of the INTEGER
-	reason uint8  // 0 where the list gives none
+	reason uint8  // 0 if the list gives none
 }
 
-// checkEntries walks over all entries, and counts them.
+// checkEntries checks the form of all entries, and counts them.
 func (c *crl) checkEntries() error {
 	for in := c.entries; !in.Empty(); c.numEntries++ {
 		if _, err := readEntry(&in); err != nil {
@@ -160,7 +160,7 @@ var (
 	errEntryCritical = errors.New("a critical extension that is not understood")
 )
 
-// readEntry reads one entry and allocates nothing.
+// readEntry reads one entry without allocating.
 func readEntry(in *cryptobyte.String) (e revokedEntry, err error) {
 	var body, serial, at cryptobyte.String
 	var tag asn1.Tag
@@ -206,27 +206,27 @@ func (e *revokedEntry) readExtension(extensions *cryptobyte.String) error {
 	return nil
 }
 
-// minimalInteger says that the content of an INTEGER has the one form of DER.
+// minimalInteger reports whether the content of an INTEGER is in its only DER form.
 func minimalInteger(b []byte) bool {
 	return len(b) > 0 && (len(b) == 1 || b[0] != 0 && b[0] != 0xff || (b[0] == 0) == (b[1] >= 0x80))
 }
 
-// serialIndex finds entries by serial number: their places in the order of the numbers,
-// which costs 4 bytes for each, of the 18 or more that an entry has in the list.
+// serialIndex finds entries by serial number. It holds their places, ordered by serial
+// number: 4 bytes for each entry, which takes 18 bytes or more in the list.
 type serialIndex struct {
 	entries cryptobyte.String
 	places  []uint32
 }
 
-// newSerialIndex is over entries that [crl.checkEntries] has passed and counted. What a
-// list takes back (removeFromCRL) is left out.
+// newSerialIndex indexes entries that [crl.checkEntries] has accepted and counted. Entries
+// that a list takes back (removeFromCRL) are left out.
 func newSerialIndex(entries cryptobyte.String, count int) *serialIndex {
 	x := &serialIndex{entries: entries, places: make([]uint32, 0, count)}
 	for in := entries; !in.Empty(); {
 		place := uint32(len(entries) - len(in))
 		e, err := readEntry(&in)
 		if err != nil {
-			break // no entry after that can be read, and checkEntries has read them all
+			break // nothing after that can be read, and checkEntries has read them all
 		}
 		if e.reason != reasonRemoveFromCRL {
 			x.places = append(x.places, place)
@@ -238,14 +238,14 @@ func newSerialIndex(entries cryptobyte.String, count int) *serialIndex {
 	return x
 }
 
-// at is the entry at a place.
+// at returns the entry at a place.
 func (x *serialIndex) at(place uint32) revokedEntry {
 	in := x.entries[place:]
-	e, _ := readEntry(&in) // which has been read before
+	e, _ := readEntry(&in) // it has been read before
 	return e
 }
 
-// find returns the reason for which a serial number is revoked.
+// find returns the reason why a serial number is revoked.
 func (x *serialIndex) find(serial *big.Int) (reason int, revoked bool) {
 	var b cryptobyte.Builder
 	b.AddASN1BigInt(serial)

@@ -9,33 +9,33 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// DirectoryName is what a TCG certificate says of the TPM's model in the
-// directoryName of its subjectAltName (TCG EK Credential Profile 2.6, section
-// 3.2.9). It names a model and never a machine.
+// DirectoryName is what a TCG certificate says about the TPM's model in the directoryName of
+// its subjectAltName (TCG EK Credential Profile 2.6, section 3.2.9). It names a model, never
+// a machine.
 type DirectoryName struct {
 	// Manufacturer is the value of tcg-at-tpmManufacturer as written, for example
-	// "id:494E5443": always "id:" and 8 hexadecimal digits, of either case.
+	// "id:494E5443": always "id:" and 8 hexadecimal digits, in either case.
 	Manufacturer string
-	// Vendor is the four bytes after "id:" as text in upper case, without trailing NUL
-	// bytes and spaces, for example "INTC"; empty where they are no printable ASCII.
+	// Vendor is the four bytes after "id:" as text in upper case, without trailing NUL bytes
+	// and spaces, for example "INTC"; empty if they are not printable ASCII.
 	Vendor string
-	// Model is tcg-at-tpmModel, Version tcg-at-tpmVersion, as written.
+	// Model is tcg-at-tpmModel and Version is tcg-at-tpmVersion, as written.
 	Model, Version string
 }
 
-// whole says that manufacturer, model and version are all there.
+// whole reports whether manufacturer, model and version are all present.
 func (d DirectoryName) whole() bool { return d.Manufacturer != "" && d.Model != "" && d.Version != "" }
 
-// subjectAltName is what this package reads of the extension.
+// subjectAltName is what this package reads from the extension.
 type subjectAltName struct {
 	critical   bool
 	directory  DirectoryName
-	stated     [3]bool // whether manufacturer, model and version are there
+	stated     [3]bool // whether manufacturer, model and version are present
 	otherNames []otherName
-	// modules are attributes of a directory name that are a HardwareModuleName.
+	// modules are the HardwareModuleName attributes of a directory name.
 	modules []cryptobyte.String
-	// foreign says that a form is there that neither this package nor
-	// crypto/x509 understands.
+	// foreign says that there is a name form that neither this package nor crypto/x509
+	// understands.
 	foreign bool
 }
 
@@ -55,16 +55,15 @@ const (
 	tagIPAddress     asn1.Tag = 0x87
 )
 
-// CheckSubjectAltName: the subjectAltName of a certificate is no DER, holds a
-// name form that nobody here understands in a critical extension, or states a
-// directory attribute twice.
+// CheckSubjectAltName: the subjectAltName of a certificate is not DER, is critical and holds
+// a name form that is not understood, or states a directory attribute twice.
 const CheckSubjectAltName Check = "certificate-subject-alt-name"
 
 func sanFault(want string) error {
 	return refuse(CheckSubjectAltName, "a bad subjectAltName", want)
 }
 
-// parseSubjectAltName reads the extension where there is one.
+// parseSubjectAltName parses the extension, if there is one.
 func parseSubjectAltName(cert *x509.Certificate) (*subjectAltName, error) {
 	san := &subjectAltName{}
 	for i := range cert.Extensions {
@@ -145,8 +144,8 @@ func (san *subjectAltName) readDirectory(rdns cryptobyte.String) error {
 	return nil
 }
 
-// setAttribute takes a TCG attribute, whichever string type its value has; one of no
-// string type is refused.
+// setAttribute records a TCG attribute, whatever string type its value has; a value that is
+// not a string is refused.
 func (san *subjectAltName) setAttribute(id oid.OID, tag asn1.Tag, value []byte) error {
 	d := &san.directory
 	var field *string

@@ -1,37 +1,37 @@
-// Package tpmcert verifies the certificates of TPMs: those of attestation keys (AK), which
-// a cloud or a TPM's owner issues, and those of endorsement keys (EK), which the TPM's
-// vendor issues. The control plane says here whom it trusts.
+// Package tpmcert verifies the certificates of TPMs: those of attestation keys (AK), issued
+// by a cloud or a TPM's owner, and those of endorsement keys (EK), issued by the TPM's
+// vendor. This is where the control plane says whom it trusts.
 //
-// For AKs that is a list of [Issuer], each with its roots and a [Profile] that says what
-// its certificates look like and how they name the machine:
+// For AKs, that is a list of [Issuer], each with its roots and a [Profile] that says what its
+// certificates look like and how they name the machine:
 //
 //	issuer := tpmcert.Issuer{Roots: roots, Profile: tpmcert.ProfileGoogle()}
 //	kind, err := tpm.NewKind(tpm.KindConfig{AKIssuers: []tpmcert.Issuer{issuer}})
 //
-// For EKs it is an [EKVerifier]: issuers with an [EKProfile] each, revocation lists
-// ([CRLStore]), a list of allowed EKs, a platform's word ([PlatformEK]) and TPMs that are
-// denied:
+// For EKs, it is an [EKVerifier]: issuers with an [EKProfile] each, revocation lists
+// ([CRLStore]), a list of allowed EKs, what a platform states ([PlatformEK]) and a list of
+// denied TPMs:
 //
 //	eks, err := tpmcert.NewEKVerifier(tpmcert.EKVerifierConfig{Issuers: issuers})
 //	kind, err := tpm.NewKind(tpm.KindConfig{EKs: eks})
 //
-// No roots are in this package, and the system's are never used; docs/vendor-roots.md of
-// the repository says where vendors publish theirs, and [ParseCertificatesPEM] reads them.
-// A profile names the faults of real certificates that it tolerates, and whatever makes
-// the judgement weaker has Insecure in its name.
+// This package contains no roots, and the system's are never used; docs/vendor-roots.md in
+// the repository says where vendors publish theirs, and [ParseCertificatesPEM] reads them. A
+// profile names the faults of real certificates that it tolerates, and anything that weakens
+// the decision has Insecure in its name.
 //
-// A root admits every machine that its issuer ever certified, an attacker's own among
-// them: membership is for an attest.Authorizer to decide.
+// A root admits every machine that its issuer ever certified, including an attacker's own:
+// membership is for an attest.Authorizer to decide.
 //
 // # Cost
 //
-// Chains are put together by names and verified from the root down, at most five links,
-// and no signature is checked under a key that only the sender chose. A verifier remembers
-// which signatures of certificates it has verified. All calls for one request share one
-// attest.Budget of public-key operations and fetches.
+// Chains of at most five links are built by name and verified from the root down, and no
+// signature is checked under a key that only the sender chose. A verifier remembers which
+// certificate signatures it has verified. All calls for one request share one attest.Budget
+// of public-key operations and fetches.
 //
 // # Errors
 //
-// A refusal is an [*Error] whose [Check] names what failed; what could not be decided
-// wraps csr.ErrRetry.
+// A refusal is an [*Error] whose [Check] names what failed; an error about something that
+// could not be decided wraps csr.ErrRetry.
 package tpmcert

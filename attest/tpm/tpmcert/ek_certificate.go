@@ -22,49 +22,48 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// MaxEKCertificateSize bounds the bytes of one EK certificate with all that stands
-// around it in NV, in bytes. Real ones have 900 to 1600.
+// MaxEKCertificateSize bounds one EK certificate with everything around it in NV, in bytes.
+// Real ones have 900 to 1600.
 const MaxEKCertificateSize = 8 << 10
 
 // Checks of an EK certificate by itself.
 const (
-	// CheckEKEncoding: an EK certificate has something around its DER that is not
-	// tolerated: the TCG's header, or padding after it.
+	// CheckEKEncoding: an EK certificate has something around its DER that is not tolerated:
+	// the TCG's header before it, or padding after it.
 	CheckEKEncoding Check = "ek-certificate-encoding"
-	// CheckEKKeyEncoding: the SubjectPublicKeyInfo of an EK is not the canonical one
-	// (rsaEncryption with NULL; a named curve with an uncompressed point).
+	// CheckEKKeyEncoding: the SubjectPublicKeyInfo of an EK is not canonical (rsaEncryption
+	// with NULL; a named curve with an uncompressed point).
 	CheckEKKeyEncoding Check = "ek-key-encoding"
 	// CheckROCA: the modulus has the fingerprint of Infineon's flawed key generation
-	// (CVE-2017-15361), so that the private key can be computed.
+	// (CVE-2017-15361), which means that the private key can be computed.
 	CheckROCA Check = "ek-roca"
-	// CheckSpecification: the TPM specification attribute is no DER, is missing where
-	// the profile asks for it, or states another family than 2.0.
+	// CheckSpecification: the TPM specification attribute is not DER, is missing where the
+	// profile requires it, or states a family other than 2.0.
 	CheckSpecification Check = "certificate-tpm-specification"
 )
 
-// EKEncoding says which faults of encoding in EK certificates are let through. They
-// are common and harm nothing. The zero value lets none through.
+// EKEncoding says which encoding faults in EK certificates are tolerated. They are common and
+// harmless. The zero value tolerates none.
 type EKEncoding struct {
-	// NVPadding lets bytes 0x00 or 0xff after the certificate through: an NV index
-	// that is larger than its content.
+	// NVPadding allows bytes 0x00 or 0xff after the certificate: an NV index that is larger
+	// than its content.
 	NVPadding bool
-	// TCGHeader lets the header of a TCG_PCCLIENT_STORED_CERT in front of the
-	// certificate through: 10 01 00, 16 bits of size, 10 02 (TCG PC Client Specific
-	// Implementation Specification for Conventional BIOS 1.21, 7.3.2). Some leave the
-	// last two bytes out.
+	// TCGHeader allows the header of a TCG_PCCLIENT_STORED_CERT before the certificate: 10 01
+	// 00, 16 bits of size, 10 02 (TCG PC Client Specific Implementation Specification for
+	// Conventional BIOS 1.21, 7.3.2). Some leave out the last two bytes.
 	TCGHeader bool
-	// RSAESOAEPKey lets a SubjectPublicKeyInfo of the algorithm id-RSAES-OAEP (RFC
-	// 4055, 4.1) through, as the TPM 1.2 credential profile asked for. It is read as
-	// the RSA key that it is, and has the same digest as in any other encoding.
+	// RSAESOAEPKey allows a SubjectPublicKeyInfo with the algorithm id-RSAES-OAEP (RFC 4055,
+	// 4.1), as the TPM 1.2 credential profile required. It is read as the RSA key that it is,
+	// and has the same digest as in any other encoding.
 	RSAESOAEPKey bool
 }
 
-// AnyEKEncoding lets every fault of encoding through that this package knows.
+// AnyEKEncoding tolerates every encoding fault that this package knows.
 func AnyEKEncoding() EKEncoding {
 	return EKEncoding{NVPadding: true, TCGHeader: true, RSAESOAEPKey: true}
 }
 
-// check refuses the faults of used that are not tolerated.
+// check refuses the faults in used that are not tolerated.
 func (tolerated EKEncoding) check(used EKEncoding) error {
 	switch {
 	case used.TCGHeader && !tolerated.TCGHeader:
@@ -77,38 +76,37 @@ func (tolerated EKEncoding) check(used EKEncoding) error {
 	return nil
 }
 
-// EKCertificate is an EK certificate, read but not trusted: nothing is known of its
+// EKCertificate is an EK certificate, parsed but not trusted: nothing is known about its
 // issuer yet ([EKVerifier.Verify]).
 type EKCertificate struct {
-	// Certificate is the certificate as crypto/x509 reads it. Its PublicKey is nil
-	// where the key is encoded as id-RSAES-OAEP; its critical subjectAltName has been
-	// taken from UnhandledCriticalExtensions, as it is handled here.
+	// Certificate is the certificate as crypto/x509 parses it. Its PublicKey is nil if the
+	// key is encoded as id-RSAES-OAEP. A critical subjectAltName has been removed from its
+	// UnhandledCriticalExtensions, because it is handled here.
 	Certificate *x509.Certificate
 	// PublicKey is the EK: an *rsa.PublicKey or *ecdsa.PublicKey, whatever the
 	// encoding.
 	PublicKey crypto.PublicKey
-	// Digest is SHA-256 of the canonical SubjectPublicKeyInfo, the one thing that
+	// Digest is the SHA-256 of the canonical SubjectPublicKeyInfo, the only thing that
 	// identifies the EK.
 	Digest [message.HashSize]byte
-	// Directory is the TPM's manufacturer, model and version, empty where the
-	// certificate has no TCG directory name.
+	// Directory is the TPM's manufacturer, model and version, empty if the certificate has no
+	// TCG directory name.
 	Directory DirectoryName
-	// Specification is the TPM specification attribute, nil where there is none.
+	// Specification is the TPM specification attribute, nil if there is none.
 	Specification *TPMSpecification
-	// Encoding are the faults of encoding that were found.
+	// Encoding says which encoding faults were found.
 	Encoding EKEncoding
 
 	san  *subjectAltName
-	spki []byte // under Digest
+	spki []byte // what Digest is over
 }
 
-// ParseEKCertificate reads an EK certificate as it stands in NV, in a file or in a
-// message: DER, with nothing around it but what tolerated names. It makes no
-// public-key operation and trusts nothing. It refuses with an [*Error] and
-// [attest.CheckSize] (over [MaxEKCertificateSize]), [CheckCertificateEncoding],
-// [CheckEKEncoding], [CheckEKKeyEncoding], [CheckSubjectAltName],
-// [CheckSpecification], [statement.CheckWeakKey] (not RSA of 2048 to 4096 bits with exponent
-// 65537, P-256, P-384 or P-521) or [CheckROCA].
+// ParseEKCertificate parses an EK certificate as found in NV, in a file or in a message: DER,
+// with nothing around it but what tolerated allows. It does no public-key operation and
+// trusts nothing. A refusal is an [*Error] with [attest.CheckSize] (over
+// [MaxEKCertificateSize]), [CheckCertificateEncoding], [CheckEKEncoding],
+// [CheckEKKeyEncoding], [CheckSubjectAltName], [CheckSpecification], [statement.CheckWeakKey]
+// (not RSA of 2048 to 4096 bits with exponent 65537, P-256, P-384 or P-521) or [CheckROCA].
 func ParseEKCertificate(data []byte, tolerated EKEncoding) (*EKCertificate, error) {
 	ek, err := ParseEK(data)
 	if err != nil {
@@ -120,11 +118,11 @@ func ParseEKCertificate(data []byte, tolerated EKEncoding) (*EKCertificate, erro
 	return ek, nil
 }
 
-// Identity is the machine identity ek:sha256:<digest> of the key.
+// Identity returns the machine identity ek:sha256:<digest> of the key.
 func (c *EKCertificate) Identity() attest.Identity { return digestIdentity("ek", c.Digest) }
 
-// ParseEK reads with every tolerance and notes which were needed: which are granted
-// is known when the issuer is.
+// ParseEK parses with every tolerance and records which were needed: which are granted is
+// known only once the issuer is.
 func ParseEK(data []byte) (*EKCertificate, error) {
 	if len(data) > MaxEKCertificateSize {
 		return nil, tooLarge(len(data), "bytes of EK certificate", MaxEKCertificateSize)
@@ -168,7 +166,7 @@ func ParseEK(data []byte) (*EKCertificate, error) {
 	return ek, nil
 }
 
-// aroundCertificate says what der.TrimNVCertificate took off.
+// aroundCertificate reports what der.TrimNVCertificate removed.
 func aroundCertificate(data, der []byte) (header, padding bool) {
 	if header = data[0] != der[0]; !header {
 		return false, len(data) > len(der)
@@ -182,7 +180,7 @@ func aroundCertificate(data, der []byte) (header, padding bool) {
 	return true, stated > start+len(der) || len(data) > stated
 }
 
-// checkEKStrength refuses keys that no EK of ours is.
+// checkEKStrength refuses keys that are not acceptable as EKs.
 func checkEKStrength(pub crypto.PublicKey) error {
 	if err := statement.CheckKeyStrength(pub); err != nil {
 		return err
@@ -194,9 +192,9 @@ func checkEKStrength(pub crypto.PublicKey) error {
 	return nil
 }
 
-// oaepKey reads a SubjectPublicKeyInfo of the algorithm id-RSAES-OAEP, whose key is an
-// RSAPublicKey (RFC 4055, 4). The parameters may be absent, NULL or a SEQUENCE: what
-// they ask of an encryption is nothing that a TPM would follow.
+// oaepKey parses a SubjectPublicKeyInfo with the algorithm id-RSAES-OAEP, whose key is an
+// RSAPublicKey (RFC 4055, 4). The parameters may be absent, NULL or a SEQUENCE: no TPM would
+// follow what they require of an encryption.
 func oaepKey(spki []byte) (*rsa.PublicKey, error) {
 	in := cryptobyte.String(spki)
 	var body, algorithm, parameters, bits, key cryptobyte.String
@@ -219,7 +217,7 @@ func oaepKey(spki []byte) (*rsa.PublicKey, error) {
 
 // TPMSpecification is the attribute tPMSpecification of a certificate's
 // subjectDirectoryAttributes (TCG EK Credential Profile 2.6, section 3.2.11): the
-// specification that the TPM was built to, for example 2.0, level 0, revision 138.
+// specification to which the TPM was built, for example 2.0, level 0, revision 138.
 type TPMSpecification struct {
 	// Family is "2.0", or "1.2" for an older part.
 	Family string
@@ -227,12 +225,12 @@ type TPMSpecification struct {
 	Level, Revision int
 }
 
-// String returns the three values in one line.
+// String returns the three values on one line.
 func (s *TPMSpecification) String() string {
 	return s.Family + " level " + strconv.Itoa(s.Level) + " revision " + strconv.Itoa(s.Revision)
 }
 
-// parseSpecification finds the attribute; other attributes are passed over.
+// parseSpecification finds the attribute; other attributes are ignored.
 func parseSpecification(cert *x509.Certificate) (*TPMSpecification, error) {
 	var found *TPMSpecification
 	for i := range cert.Extensions {
@@ -268,7 +266,7 @@ func (s *TPMSpecification) read(values cryptobyte.String) bool {
 	return ok && s.Family != "" && len(s.Family) <= 16 && s.Level >= 0 && s.Revision >= 0
 }
 
-// parseEKPublic reads the EK that a node sends without a certificate: the canonical
+// parseEKPublic parses the EK that a node sends without a certificate: the canonical
 // SubjectPublicKeyInfo and no other encoding of the key.
 func parseEKPublic(spki []byte) (key crypto.PublicKey, digest [message.HashSize]byte, err error) {
 	if len(spki) > der.MaxPublicSize {

@@ -11,25 +11,24 @@ import (
 	"github.com/nodeattest/nodeattest/internal/der"
 )
 
-// MaxNVChain bounds what the NV indexes of an EK chain may hold, in bytes.
+// MaxNVChain bounds the total contents of the NV indexes of an EK chain, in bytes.
 const MaxNVChain = 64 << 10
 
-// CheckEKChainEncoding: what stands in the NV indexes of the EK chain is no sequence
-// of certificates.
+// CheckEKChainEncoding: the NV indexes of the EK chain do not hold a sequence of
+// certificates.
 const CheckEKChainEncoding Check = "ek-chain-encoding"
 
-// ParseEKChain reads the EK's CA certificates as they stand in the NV indexes
-// 0x01C00100 to 0x01C001FF (TCG EK Credential Profile 2.6, section 2.2.1.5): DER, one
-// after the other, in one index or spread over several that are given here in their
-// order. Padding with 0x00 or 0xff after the last certificate of an index is left
-// out. It trusts nothing, and refuses with an [*Error] and [CheckEKChainEncoding] or
-// [attest.CheckSize] (over 64 KiB).
+// ParseEKChain parses the EK's CA certificates as found in the NV indexes 0x01C00100 to
+// 0x01C001FF (TCG EK Credential Profile 2.6, section 2.2.1.5): DER, one after the other, in
+// one index or spread over several, which are given here in order. Padding with 0x00 or 0xff
+// after the last certificate of an index is ignored. Nothing is trusted. A refusal is an
+// [*Error] with [CheckEKChainEncoding] or [attest.CheckSize] (over 64 KiB).
 func ParseEKChain(indexes [][]byte) ([]*x509.Certificate, error) {
 	joined := bytes.Join(indexes, nil)
 	if len(joined) > MaxNVChain {
 		return nil, refuse(der.CheckSize, "an EK chain of more than 64 KiB", "at most that")
 	}
-	// A certificate that goes on in the next index leaves no room for padding.
+	// A certificate that continues in the next index leaves no room for padding.
 	if certs, err := parseContents(indexes...); err == nil {
 		return certs, nil
 	}
@@ -55,9 +54,9 @@ func parseContents(contents ...[]byte) ([]*x509.Certificate, error) {
 	return certs, nil
 }
 
-// ChainAbove picks from certs those that stand above the leaf, in the order in which a
-// node sends them: the leaf's issuer first, the root left out. It goes by names and
-// key identifiers alone; the control plane verifies.
+// ChainAbove picks from certs those above the leaf, in the order in which a node sends them:
+// the leaf's issuer first, without the root. It goes by names and key identifiers only; the
+// control plane verifies.
 func ChainAbove(leaf *x509.Certificate, certs []*x509.Certificate) [][]byte {
 	var above [][]byte
 	top := leaf

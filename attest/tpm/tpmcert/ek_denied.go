@@ -13,30 +13,30 @@ import (
 // CheckTPMDenied: the TPM's manufacturer and firmware are on the deny-list.
 const CheckTPMDenied Check = "tpm-denied"
 
-// DeniedTPM is a range of firmware that is refused, for example one whose keys can be
-// read out or computed.
+// DeniedTPM is a range of firmware that is refused, for example because its keys can be read
+// out or computed.
 //
-// The certificate states the version that the TPM left the factory with, so an update
-// does not take a TPM off the list; what a statement says of the running firmware is
-// held against the list too, where it is not obfuscated. An EK without a directory
-// name (under a profile with NoDirectoryName) cannot be on the list by its certificate.
+// The certificate states the version with which the TPM left the factory, so an update does
+// not take a TPM off the list. The running firmware in a statement is also checked against
+// the list, if it is not obfuscated. An EK without a directory name (under a profile with
+// NoDirectoryName) cannot be matched to the list by its certificate.
 type DeniedTPM struct {
-	// Vendor is the manufacturer's identifier of the TCG TPM Vendor ID Registry: as text
-	// of up to 4 letters and digits, for example "IFX", or as certificates have it, "id:"
-	// and 8 hexadecimal digits, for example "id:49465800". Case does not count, nor what
-	// fills the identifier up to 4 bytes. A name such as "Infineon" is refused.
+	// Vendor is the manufacturer's identifier in the TCG TPM Vendor ID Registry: as text of
+	// up to 4 letters and digits, for example "IFX", or as in certificates, "id:" and 8
+	// hexadecimal digits, for example "id:49465800". Neither case nor the padding of the
+	// identifier to 4 bytes matters. A name such as "Infineon" is refused.
 	Vendor string
-	// Model, where it is not empty, is the one model that is meant, as written.
+	// Model, if not empty, is the only model that is meant, as written.
 	Model string
-	// First and Last bound the firmware version, both included: the major version in
-	// the high 16 bits and the minor one in the low (TPM_PT_FIRMWARE_VERSION_1). Last
-	// must not be under First; 0 and 0xffffffff mean every version.
+	// First and Last bound the firmware version, inclusive: the major version in the high 16
+	// bits and the minor version in the low 16 (TPM_PT_FIRMWARE_VERSION_1). Last must not be
+	// less than First; 0 and 0xffffffff mean every version.
 	First, Last uint32
-	// Reason is for people, for example "CVE-2017-15361". It must not be empty.
+	// Reason is for human readers, for example "CVE-2017-15361". It must not be empty.
 	Reason string
 }
 
-// deniedTPM is a DeniedTPM with its vendor read.
+// deniedTPM is a DeniedTPM with its vendor parsed.
 type deniedTPM struct {
 	DeniedTPM
 	vendor vendorID
@@ -61,14 +61,14 @@ func newDeniedTPM(d DeniedTPM) (deniedTPM, error) {
 }
 
 // means reports whether the TPM is of the vendor and model that are meant. A certificate
-// without a manufacturer is of none.
+// without a manufacturer never matches.
 func (d *deniedTPM) means(t DirectoryName) bool {
 	vendor, ok := vendorIDOf(t.Manufacturer)
 	return ok && vendor == d.vendor && (d.Model == "" || d.Model == t.Model)
 }
 
-// checkDenied holds what a certificate states against the list. A version that cannot
-// be read counts as denied where another version of that TPM is.
+// checkDenied checks what a certificate states against the list. A version that cannot be
+// read counts as denied if any version of that TPM is.
 func (v *EKVerifier) checkDenied(d DirectoryName) error {
 	if firmware, ok := firmwareOf(d.Version); ok {
 		return v.deny(d, "firmware", firmware, firmware)
@@ -76,7 +76,7 @@ func (v *EKVerifier) checkDenied(d DirectoryName) error {
 	return v.deny(d, "a version that cannot be read, "+strconv.Quote(d.Version), 0, math.MaxUint32)
 }
 
-// CheckFirmware holds the running firmware against the list: the firmwareVersion of a
+// CheckFirmware checks the running firmware against the list: the firmwareVersion of a
 // statement that is not obfuscated (Clock.Plain), whose high half is
 // TPM_PT_FIRMWARE_VERSION_1.
 func (v *EKVerifier) CheckFirmware(d DirectoryName, firmwareVersion uint64) error {
@@ -84,7 +84,7 @@ func (v *EKVerifier) CheckFirmware(d DirectoryName, firmwareVersion uint64) erro
 	return v.deny(d, "running firmware", firmware, firmware)
 }
 
-// deny refuses a TPM of which a version from first to last is on the list.
+// deny refuses a TPM if one of its versions from first to last is on the list.
 func (v *EKVerifier) deny(d DirectoryName, got string, first, last uint32) error {
 	for i := range v.denied {
 		denied := &v.denied[i]
@@ -100,8 +100,8 @@ func (v *EKVerifier) deny(d DirectoryName, got string, first, last uint32) error
 	return nil
 }
 
-// firmwareOf reads tcg-at-tpmVersion: "id:" and the version in hexadecimal digits, 8
-// (major and minor, 16 bits each) or, in older certificates, 4 (8 bits each).
+// firmwareOf parses tcg-at-tpmVersion: "id:" and the version in hexadecimal digits, 8 (major
+// and minor, 16 bits each) or, in older certificates, 4 (8 bits each).
 func firmwareOf(version string) (uint32, bool) {
 	digits, ok := strings.CutPrefix(version, "id:")
 	if !ok || len(digits) != 4 && len(digits) != 8 {
@@ -122,12 +122,12 @@ func firmwareText(v uint32) string {
 }
 
 // vendorID is the identifier of a manufacturer in one form for all spellings: letters in
-// upper case, and filled up with NUL bytes, where some are filled up with spaces.
+// upper case, padded with NUL bytes even if the original is padded with spaces.
 type vendorID [4]byte
 
 const vendorPrefix = "id:"
 
-// vendorIDOf reads "id:" and 8 hexadecimal digits.
+// vendorIDOf parses "id:" and 8 hexadecimal digits.
 func vendorIDOf(manufacturer string) (id vendorID, ok bool) {
 	digits, ok := strings.CutPrefix(manufacturer, vendorPrefix)
 	if b, err := hex.DecodeString(digits); ok && err == nil && len(b) == len(id) {
@@ -142,7 +142,7 @@ func vendorIDOf(manufacturer string) (id vendorID, ok bool) {
 	return id, false
 }
 
-// vendorIDOfText reads up to 4 letters and digits; of anything else it makes zero.
+// vendorIDOfText parses up to 4 letters and digits; for anything else it returns zero.
 func vendorIDOfText(text string) (id vendorID) {
 	alien := func(r rune) bool { return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') }
 	if len(text) <= len(id) && !strings.ContainsFunc(text, alien) {
@@ -151,8 +151,7 @@ func vendorIDOfText(text string) (id vendorID) {
 	return id
 }
 
-// text is the identifier without what fills it up, or "" where that is no printable
-// ASCII.
+// text returns the identifier without its padding, or "" if that is not printable ASCII.
 func (id vendorID) text() string {
 	text := strings.TrimRight(string(id[:]), "\x00")
 	if strings.ContainsFunc(text, func(r rune) bool { return r < 0x21 || r > 0x7e }) {

@@ -19,31 +19,31 @@ const (
 	maxFetchedBytes = 64 << 10 // of one answer
 )
 
-// IssuerFetcher gets the certificate of an issuer from where a certificate says that
-// it is (authority information access, caIssuers: RFC 5280, 4.2.2.1). Nothing in this
-// package fetches by itself.
+// IssuerFetcher fetches an issuer's certificate from where another certificate says it is
+// (authority information access, caIssuers: RFC 5280, 4.2.2.1). Nothing in this package
+// fetches by itself.
 //
-// The URL comes from a certificate that nobody has verified yet: whoever files a
-// request chooses it. An implementation asks only hosts that it was told of, follows
-// no redirects elsewhere, and sets its own time limits. What it returns is not
-// trusted: it must chain to a root as anything else.
+// The URL comes from a certificate that nobody has verified yet: anyone who files a request
+// can choose it. An implementation contacts only hosts that it was configured with, follows
+// no redirects to others, and sets its own time limits. What it returns is not trusted: it
+// must chain to a root like anything else.
 type IssuerFetcher interface {
-	// FetchIssuer returns the DER of one certificate, or nil where it does not go to
-	// that URL. An error means that nothing could be found out now. It is called from
-	// many goroutines, and for one request all fetchers together are called at most
-	// [MaxIssuerFetches] times: each at most once for a URL, and no more where one of
-	// them has got the issuer's certificate.
+	// FetchIssuer returns the DER of one certificate, or nil if it does not contact that URL.
+	// An error means that nothing could be found out for now. It is called from multiple
+	// goroutines. For one request, all fetchers together are called at most
+	// [MaxIssuerFetches] times: each at most once for a URL, and no more once one of them has
+	// returned the issuer's certificate.
 	FetchIssuer(ctx context.Context, url string) ([]byte, error)
 }
 
-// fetchID is a URL that a fetcher has been asked for.
+// fetchID is a URL that a fetcher has been asked to fetch.
 type fetchID struct {
-	fetcher int // of the issuers with one fetcher, the first
+	fetcher int // the first of the issuers with that fetcher
 	url     string
 }
 
-// sharedFetcher is the number of the first issuer that has the same fetcher, n where
-// there is none before it or where fetchers of that kind cannot be compared.
+// sharedFetcher returns the index of the first issuer that has the same fetcher, or n if no
+// earlier one has it or fetchers of that type cannot be compared.
 func sharedFetcher(issuers []*ekIssuer, n int, f IssuerFetcher) int {
 	if f == nil || !reflect.ValueOf(f).Comparable() {
 		return n
@@ -54,8 +54,8 @@ func sharedFetcher(issuers []*ekIssuer, n int, f IssuerFetcher) int {
 	return n
 }
 
-// fetch gets the certificate of cert's issuer, and reports whether there is one that
-// the request had not met. There is none of a cert that is nil.
+// fetch fetches the certificate of cert's issuer, and reports whether it got one that is new
+// to the request. If cert is nil, there is none.
 func (i *ekIssuer) fetch(ctx context.Context, w *links, cert *certificate) (bool, error) {
 	if cert == nil || i.Fetcher == nil || len(w.fetched) == maxFetched {
 		return false, nil
@@ -85,7 +85,7 @@ func (i *ekIssuer) fetch(ctx context.Context, w *links, cert *certificate) (bool
 	return false, nil
 }
 
-// usableIssuer parses what was fetched, and drops what is not of the issuer's name.
+// usableIssuer parses what was fetched, and drops it if it does not have the issuer's name.
 func usableIssuer(der []byte, cert *certificate) *certificate {
 	if len(der) > maxFetchedBytes {
 		return nil

@@ -12,11 +12,11 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// ekIssuer is an EKIssuer made ready.
+// ekIssuer is an EKIssuer prepared for use.
 type ekIssuer struct {
 	EKIssuer
 	*anchors
-	fetcherID int // of the issuers with the same fetcher, the first
+	fetcherID int // the first of the issuers with the same fetcher
 	checked   atomic.Pointer[checkedLists]
 }
 
@@ -42,8 +42,8 @@ func newEKIssuer(i EKIssuer, known *linkMemory) (*ekIssuer, error) {
 	return made, err
 }
 
-// ekRefusal is why one issuer refused, and how far it came: the error of the issuer
-// that came furthest is the one that helps.
+// ekRefusal is why one issuer refused, and how far it got: the error of the issuer that got
+// furthest is the most useful one.
 type ekRefusal struct {
 	progress int
 	err      error
@@ -51,14 +51,14 @@ type ekRefusal struct {
 
 const (
 	ekNoIssuer   = iota                        // the chain leads nowhere
-	ekUnknown                                  // it might lead on, which could not be found out
-	ekBadChain                                 // it leads to a root, and something in it does not hold
-	ekOverBudget                               // it was not looked for to the end
-	ekBadLeaf                                  // the chain holds, the certificate does not fit the profile
-	ekWithdrawn  = ekBadLeaf + ekProfileChecks // all holds, and it is revoked or that cannot be told
+	ekUnknown                                  // it might lead on, but that could not be determined
+	ekBadChain                                 // it leads to a root, but something in it is invalid
+	ekOverBudget                               // the search was not completed
+	ekBadLeaf                                  // the chain is valid, but the certificate does not match the profile
+	ekWithdrawn  = ekBadLeaf + ekProfileChecks // all is valid, but it is revoked, or that is unknown
 )
 
-// verifyEK fills the facts if the certificate holds under this issuer.
+// verifyEK fills in the facts if the certificate is valid under this issuer.
 func (i *ekIssuer) verifyEK(ctx context.Context, w *links, p *EKPresented, facts *EKFacts, now time.Time) *ekRefusal {
 	leaf := p.cert.Certificate
 	var used []string
@@ -86,8 +86,8 @@ func (i *ekIssuer) verifyEK(ctx context.Context, w *links, p *EKPresented, facts
 	return nil
 }
 
-// chainOf finds a chain that holds at the time at, with the certificates that a fetcher
-// gets where those at hand do not suffice.
+// chainOf finds a chain that is valid at the time at, with a fetcher's certificates if the
+// ones already available do not suffice.
 func (i *ekIssuer) chainOf(ctx context.Context, w *links, p *EKPresented, at time.Time) ([]*x509.Certificate, bool, *ekRefusal) {
 	leaf := p.cert.Certificate
 	if err := checkCriticalExtensions(leaf); err != nil {
@@ -100,7 +100,7 @@ func (i *ekIssuer) chainOf(ctx context.Context, w *links, p *EKPresented, at tim
 	search := chainSearch{anchors: i.anchors, work: w, at: at, usages: []oid.OID{oid.TCGKpEKCertificate},
 		allowSHA1: i.Profile.InsecureAllowSHA1Links, sha1Tolerance: ", or the tolerance InsecureAllowSHA1Links"}
 	if err := checkValidity(leaf, at); err != nil {
-		// Where the issuer is none of ours by its name, that says more.
+		// If the issuer, by its name, is not one of ours, that is the more useful error.
 		search.namesOnly, search.allowSHA1 = true, true
 		if _, failure := search.run(ctx, p.leaf, above); failure != nil {
 			return nil, false, failure.refusal()

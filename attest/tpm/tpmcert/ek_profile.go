@@ -10,70 +10,67 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// EKProfile says what one issuer's EK certificates look like, and which departures
-// from the TCG's EK Credential Profile are let through. The zero value is refused by
-// [NewEKVerifier]; a profile with a Name alone asks for everything: the extended key
-// usage tcg-kp-EKCertificate, a key usage that fits the key, basic constraints, and a
-// directory name with manufacturer, model and version.
+// EKProfile says what one issuer's EK certificates look like, and which departures from the
+// TCG's EK Credential Profile are tolerated. The zero value is refused by [NewEKVerifier]; a
+// profile with only a Name requires everything: the extended key usage tcg-kp-EKCertificate,
+// a key usage that fits the key, basic constraints, and a directory name with manufacturer,
+// model and version.
 //
-// Whatever the profile, these are refused: a CA certificate; an AK's certificate
-// (extended key usage tcg-kp-AIKCertificate, or a key usage that lacks the one of an
-// EK); a critical extension that is not understood; a weak or ROCA-vulnerable key.
+// Whatever the profile, the following are refused: a CA certificate; an AK's certificate
+// (extended key usage tcg-kp-AIKCertificate, or a key usage that lacks that of an EK); a
+// critical extension that is not understood; a weak or ROCA-vulnerable key.
 type EKProfile struct {
-	// Name is for people, for example "TCG EK". It must not be empty.
+	// Name is for human readers, for example "TCG EK". It must not be empty.
 	Name string
-	// Extensions are identifiers of further extensions that must be there.
+	// Extensions are the identifiers of further extensions that must be present.
 	Extensions []oid.OID
-	// RequireSpecification asks for the TPM specification attribute.
+	// RequireSpecification requires the TPM specification attribute.
 	RequireSpecification bool
 
-	// Encoding are the faults of encoding that are let through.
+	// Encoding says which encoding faults are tolerated.
 	Encoding EKEncoding
-	// TPM12Specification lets a specification attribute of family 1.2 through. Such
-	// a certificate was made for a TPM 1.2; some parts kept it through an update to
-	// TPM 2.0.
+	// TPM12Specification allows a specification attribute of family 1.2. Such a certificate
+	// was made for a TPM 1.2; some parts kept it through an update to TPM 2.0.
 	TPM12Specification bool
-	// NoExtKeyUsage lets certificates without the extended key usage extension
-	// through (Infineon's of 2015 and earlier, Google's newer ones). Where there is
-	// one it still must list tcg-kp-EKCertificate.
+	// NoExtKeyUsage allows certificates without the extended key usage extension (Infineon's
+	// of 2015 and earlier, Google's newer ones). If there is one, it must still list
+	// tcg-kp-EKCertificate.
 	NoExtKeyUsage bool
-	// NoKeyUsage lets certificates without the key usage extension through, as those
-	// made to the TPM 1.2 credential profile are. On Google's the key usage alone
-	// tells an EK from an AK.
+	// NoKeyUsage allows certificates without the key usage extension, such as those made to
+	// the TPM 1.2 credential profile. In Google's, only the key usage tells an EK from an AK.
 	NoKeyUsage bool
-	// NoDirectoryName lets certificates without a TCG directory name through
-	// (Google's newer ones).
+	// NoDirectoryName allows certificates without a TCG directory name (Google's newer ones).
 	NoDirectoryName bool
-	// NoBasicConstraints lets certificates without basic constraints through.
+	// NoBasicConstraints allows certificates without basic constraints.
 	NoBasicConstraints bool
-	// KeyEnciphermentOfECC lets the key usage keyEncipherment of an ECC key through,
-	// as Intel writes it, in the place of keyAgreement.
+	// KeyEnciphermentOfECC allows the key usage keyEncipherment for an ECC key, as Intel
+	// writes it, instead of keyAgreement.
 	KeyEnciphermentOfECC bool
 
-	// InsecureAllowSHA1Links lets signatures over SHA-1 (RSA, PKCS #1 v1.5) in the
-	// chain through, from the EK certificate up. Whoever finds a collision can forge
-	// such a certificate while its issuer still signs so; the old vendors' chains
-	// have nothing else. The root's own signature is never looked at.
+	// InsecureAllowSHA1Links allows signatures over SHA-1 (RSA, PKCS #1 v1.5) in the chain,
+	// from the EK certificate up. Anyone who finds a collision can forge such a certificate
+	// as long as its issuer still signs this way; the vendors' old chains have nothing else.
+	// The root's own signature is never checked.
 	InsecureAllowSHA1Links bool
-	// InsecureAllowExpiredEK lets an EK certificate through that is past its end. It
-	// and its chain must have been valid at that end. A TPM outlives its certificate,
-	// but nobody revokes an expired one, and lists drop what has expired: one that was
-	// revoked passes again after its end. So it cannot stand with [EKIssuer.RequireCRL].
+	// InsecureAllowExpiredEK allows an EK certificate that has expired. It and its chain must
+	// have been valid when it expired. A TPM outlives its certificate, but nobody revokes an
+	// expired certificate, and lists drop expired ones: a revoked certificate passes again
+	// after it has expired. So this cannot be combined with [EKIssuer.RequireCRL].
 	InsecureAllowExpiredEK bool
 }
 
-// EKProfileTCG asks for all that the TCG's EK Credential Profile 2.6 (section 3.2)
+// EKProfileTCG requires everything that the TCG's EK Credential Profile 2.6 (section 3.2)
 // says an EK certificate must have, and tolerates nothing. Certificates of Infineon,
-// STMicroelectronics, Nuvoton, AMD and swtpm from about 2016 on hold under it.
+// STMicroelectronics, Nuvoton, AMD and swtpm from about 2016 on satisfy it.
 func EKProfileTCG() EKProfile { return EKProfile{Name: "TCG EK"} }
 
 // EKProfileIntel is EKProfileTCG for Intel's PTT, whose ECC certificates say
 // keyEncipherment.
 func EKProfileIntel() EKProfile { return EKProfile{Name: "Intel PTT EK", KeyEnciphermentOfECC: true} }
 
-// EKProfileGoogle is for the newer EK certificates of Compute Engine. They have
-// neither extended key usage nor subjectAltName; the key usage alone tells them from
-// an AK's, and Google's instance-identity extension from other certificates.
+// EKProfileGoogle is for the newer EK certificates of Compute Engine. They have neither an
+// extended key usage nor a subjectAltName; only the key usage tells them from an AK's, and
+// Google's instance-identity extension from other certificates.
 func EKProfileGoogle() EKProfile {
 	return EKProfile{
 		Name:            "Google Compute Engine EK",
@@ -83,10 +80,10 @@ func EKProfileGoogle() EKProfile {
 	}
 }
 
-// EKProfileTPM12 is for certificates made to the TPM 1.2 credential profile, as
-// Infineon, Nuvoton and STMicroelectronics issued them until about 2016: an RSAES-OAEP
-// key, no key usage, no extended key usage (Infineon) and family 1.2. Their chains are
-// signed over SHA-1, so they are refused until InsecureAllowSHA1Links is set.
+// EKProfileTPM12 is for certificates made to the TPM 1.2 credential profile, as Infineon,
+// Nuvoton and STMicroelectronics issued them until about 2016: an RSAES-OAEP key, no key
+// usage, no extended key usage (Infineon) and family 1.2. Their chains are signed over SHA-1,
+// so they are refused unless InsecureAllowSHA1Links is set.
 func EKProfileTPM12() EKProfile {
 	return EKProfile{
 		Name:               "TPM 1.2 EK",
@@ -115,9 +112,9 @@ func checkEKProfile(p *EKProfile) error {
 // ekProfileChecks is the number of steps of EKProfile.check.
 const ekProfileChecks = 7
 
-// check holds a certificate against the profile. It makes no public-key operation and
-// says nothing about who signed it. With a refusal comes the number of checks before it
-// that passed: of several profiles, the one that came furthest is the one that was meant.
+// check checks a certificate against the profile. It does no public-key operation and says
+// nothing about who signed the certificate. With a refusal it returns how many checks passed
+// before it: of several profiles, the one that got furthest is the one that was meant.
 func (p *EKProfile) check(ek *EKCertificate) (passed int, err error) {
 	steps := [ekProfileChecks]func() error{
 		func() error { return p.Encoding.check(ek.Encoding) },
@@ -188,7 +185,8 @@ func (p *EKProfile) checkSpecification(s *TPMSpecification) error {
 	return refuse(CheckSpecification, "TPM family "+s.Family, "2.0, by profile "+p.Name)
 }
 
-// usedBy names the tolerances without which the certificate would have been refused.
+// usedBy returns the names of the tolerances without which the certificate would have been
+// refused.
 func (p *EKProfile) usedBy(ek *EKCertificate) []string {
 	cert := ek.Certificate
 	_, isRSA := ek.PublicKey.(*rsa.PublicKey)

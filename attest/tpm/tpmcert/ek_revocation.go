@@ -15,22 +15,22 @@ import (
 const (
 	// CheckRevoked: a certificate of the chain is revoked.
 	CheckRevoked Check = "certificate-revoked"
-	// CheckRevocationUnknown: for a CA of the chain there is a revocation list and none
-	// that can be used (it is past its NextUpdate, not signed by that CA, over SHA-1
-	// without the tolerance, of a CA that may not sign lists), or there is none and the
-	// issuer asks for one. Always together with [refusal.ErrRetry]: it is the control plane
-	// that lacks something, not the node.
+	// CheckRevocationUnknown: a CA of the chain has revocation lists but none that can be
+	// used (past its NextUpdate, not signed by that CA, over SHA-1 without the tolerance, or
+	// of a CA that may not sign lists), or it has none and the issuer requires one. It always
+	// comes with [refusal.ErrRetry]: it is the control plane that lacks something, not the
+	// node.
 	CheckRevocationUnknown Check = "certificate-revocation-unknown"
 )
 
-// checkedLists is a verdict of crlSet.check, kept for the set that it is about.
+// checkedLists is a result of crlSet.check, together with the set that it is about.
 type checkedLists struct {
 	set *crlSet
 	err error
 }
 
-// lists returns the lists of an issuer as its store has them now. The error says that
-// they cannot be used under the issuer's CAs; it is found out once for each Replace.
+// lists returns the lists that an issuer's store holds now. An error says that they cannot be
+// used under the issuer's CAs; this is checked once for each Replace.
 func (i *ekIssuer) lists() (*crlSet, error) {
 	set := i.CRLs.current()
 	if known := i.checked.Load(); known != nil && known.set == set {
@@ -41,14 +41,14 @@ func (i *ekIssuer) lists() (*crlSet, error) {
 	return set, err
 }
 
-// revocation is what the lists say of one certificate.
+// revocation is what the lists say about one certificate.
 type revocation struct {
-	current  bool  // a list in its time does not have it
-	required bool  // there must be one
-	fault    error // why another list does not count, or nil
+	current  bool  // a current list does not contain it
+	required bool  // there must be a current list
+	fault    error // why some list does not count, or nil
 }
 
-// checkRevocation looks each certificate of a verified chain up, the root aside, in the
+// checkRevocation looks up each certificate of a verified chain, except the root, in the
 // lists of all issuers: what one of them revokes, none of them vouches for.
 func (v *EKVerifier) checkRevocation(chain []*x509.Certificate, now time.Time) error {
 	for n, c := range chain[:len(chain)-1] {
@@ -82,14 +82,14 @@ func (v *EKVerifier) checkRevocation(chain []*x509.Certificate, now time.Time) e
 	return nil
 }
 
-// ask looks one certificate up in lists that name its CA or the CA's key.
+// ask looks up one certificate in lists that name its CA or the CA's key.
 func (r *revocation) ask(lists []*crl, c, ca *x509.Certificate, allowSHA1 bool, now time.Time) error {
 	for _, l := range lists {
 		if err := l.usableBy(ca, allowSHA1); err != nil {
 			r.fault = err
 			continue
 		}
-		// What a list revoked stays revoked, however old the list is.
+		// What a list revokes stays revoked, however old the list is.
 		if reason, revoked := l.reasonFor(c); revoked {
 			return refuse(CheckRevoked, "certificate "+hex.EncodeToString(c.SerialNumber.Bytes())+" of "+ca.Subject.String()+", revoked for reason "+strconv.Itoa(reason),
 				"one that is not")

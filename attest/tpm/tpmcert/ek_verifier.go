@@ -16,62 +16,62 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// EKIssuer is one issuer of EK certificates that the control plane trusts: in most
-// cases a TPM vendor. A vendor's root admits every TPM that the vendor ever made, so
-// this is never acceptance: that takes an [attest.Authorizer].
+// EKIssuer is one issuer of EK certificates that the control plane trusts, usually a TPM
+// vendor. A vendor's root admits every TPM that the vendor ever made, so this never amounts
+// to acceptance: that takes an [attest.Authorizer].
 type EKIssuer struct {
-	// Roots are the trust anchors, at least one. The system's roots are never asked.
+	// Roots are the trust anchors, at least one. The system's roots are never used.
 	Roots []*x509.Certificate
 	// Intermediates are certificates that the node need not send. They are not
 	// trusted by themselves.
 	Intermediates []*x509.Certificate
 	// Profile says what the issuer's EK certificates look like.
 	Profile EKProfile
-	// CRLs are the issuer's revocation lists; nil where there are none. What a list of
-	// any issuer revokes is refused under every issuer, and everything below a CA that
-	// has a list and none that can be used is [CheckRevocationUnknown]. A list that
-	// Roots and Intermediates show to be useless is an error of [NewEKVerifier]: not
-	// signed by the CA of its name, over SHA-1 without InsecureAllowSHA1Links, of a CA
-	// without cRLSign, or signed by one of them under another name.
+	// CRLs are the issuer's revocation lists, or nil if there are none. What a list of any
+	// issuer revokes is refused under every issuer, and everything below a CA that has lists
+	// but none that can be used is [CheckRevocationUnknown]. A list that Roots and
+	// Intermediates show to be unusable is an error of [NewEKVerifier]: one not signed by the
+	// CA that it names, over SHA-1 without InsecureAllowSHA1Links, of a CA without cRLSign,
+	// or signed by one of them under another name.
 	CRLs *CRLStore
-	// RequireCRL refuses a certificate of a chain to one of Roots, the root aside, for
-	// which there is no current list.
+	// RequireCRL refuses a certificate in a chain to one of Roots, except the root itself, if
+	// there is no current list for it.
 	RequireCRL bool
-	// Fetcher gets issuer certificates that neither the node nor Intermediates have.
-	// Nil, the usual choice, fetches nothing.
+	// Fetcher fetches issuer certificates that neither the node nor Intermediates have. If
+	// nil, as is usual, nothing is fetched.
 	Fetcher IssuerFetcher
 }
 
 // EKVerifierConfig says which EKs are trusted. At least one of Issuers, Allowed and
 // Platform must be given.
 type EKVerifierConfig struct {
-	// Issuers are asked in their order, for an EK that comes with a certificate.
+	// Issuers are tried in order, for an EK that comes with a certificate.
 	Issuers []EKIssuer
 	// Allowed are EKs that are trusted without a chain, each as
 	// ek:sha256:<64 hex digits> of the canonical SubjectPublicKeyInfo.
 	Allowed []attest.Identity
-	// Platform is asked for the EKs of the machine where neither helped.
+	// Platform is asked for the EKs of the machine if neither of these vouches for the EK.
 	Platform PlatformEK
-	// Denied are TPMs that are refused whoever vouches for them. They are judged by
-	// their certificates, so it needs Issuers.
+	// Denied are TPMs that are refused, no matter who vouches for them. They are judged by
+	// their certificates, so this requires Issuers.
 	Denied []DeniedTPM
-	// InsecureAllowUnjudged lets EKs through that Allowed or Platform alone vouches
-	// for, although Denied or CRLs are there. Both judge certificates, and who leaves
-	// the certificate of a revoked or denied EK at home, or brings one of his own
-	// making, gets past both. Without it such an EK must come with a certificate that
-	// holds under one of Issuers.
+	// InsecureAllowUnjudged admits EKs that only Allowed or Platform vouches for, even though
+	// Denied or CRLs are set. Both of those judge certificates, so anyone who leaves out the
+	// certificate of a revoked or denied EK, or sends a self-made one, gets past both.
+	// Without this field, such an EK must come with a certificate that is valid under one of
+	// Issuers.
 	InsecureAllowUnjudged bool
 }
 
-// PlatformEK is an infrastructure's own word for the EKs of its machines: AWS
-// (GetInstanceTpmEkPub), vCenter (the virtual TPM's endorsement key certificates),
-// Compute Engine (getShieldedInstanceIdentity).
+// PlatformEK is an infrastructure's own statement of the EKs of its machines: AWS
+// (GetInstanceTpmEkPub), vCenter (the virtual TPM's endorsement key certificates), Compute
+// Engine (getShieldedInstanceIdentity).
 type PlatformEK interface {
-	// EndorsementKeys returns the EKs that the platform states for the machine, each
-	// an *rsa.PublicKey or *ecdsa.PublicKey; none where it does not know the machine.
-	// The machine is what the policy found for the node's name: the platform's own
-	// name for it is in its provider ID. An error means that nothing could be found
-	// out: the request is looked at again. It is called from many goroutines.
+	// EndorsementKeys returns the EKs that the platform states for the machine, each an
+	// *rsa.PublicKey or *ecdsa.PublicKey, or none if it does not know the machine. The
+	// machine is what the policy found for the node's name; the platform's own name for it is
+	// in its provider ID. An error means that nothing could be found out: the request will be
+	// retried. It is called from multiple goroutines.
 	EndorsementKeys(ctx context.Context, machine *csr.Machine) ([]crypto.PublicKey, error)
 }
 
@@ -87,23 +87,23 @@ const (
 	EKFromPlatform EKSource = "platform"
 )
 
-// EKFacts is what the verification of an EK found out.
+// EKFacts is what the verification of an EK established.
 type EKFacts struct {
-	// Identity is ek:sha256:<Digest>, Digest the SHA-256 of the key's canonical
+	// Identity is ek:sha256:<Digest>, where Digest is the SHA-256 of the key's canonical
 	// SubjectPublicKeyInfo.
 	Identity attest.Identity
 	Digest   [message.HashSize]byte
 	// PublicKey is the EK, an *rsa.PublicKey or *ecdsa.PublicKey.
 	PublicKey crypto.PublicKey
-	// Source says what made it trusted. The fields below are set for
-	// [EKFromCertificate] alone.
+	// Source says what made it trusted. The fields below are set only for
+	// [EKFromCertificate].
 	Source EKSource
 	// Profile is the name of the issuer's profile.
 	Profile string
 	// Chain is the verified chain, the EK certificate first and the root last.
 	Chain []*x509.Certificate
-	// Directory is the TPM's manufacturer, model and version where the certificate
-	// states them, Specification what it was built to, or nil.
+	// Directory is the TPM's manufacturer, model and version, where the certificate states
+	// them. Specification is what it was built to, or nil.
 	Directory     DirectoryName
 	Specification *TPMSpecification
 	// Tolerances names the fields of the profile without which this certificate
@@ -118,22 +118,22 @@ const (
 	CheckEKSources Check = "ek-sources"
 	// CheckEKUntrusted: no issuer, list or platform vouches for the EK.
 	CheckEKUntrusted Check = "ek-untrusted"
-	// CheckEKUnjudged: the EK is in Allowed, or Platform states it, and it comes without
-	// a certificate that Denied and CRLs could be held against.
+	// CheckEKUnjudged: the EK is in Allowed, or Platform states it, but it comes without a
+	// certificate that Denied and CRLs could be checked against.
 	CheckEKUnjudged Check = "ek-unjudged"
 	// CheckEKIdentity: an identity in an allow-list is not of the form
 	// ek:sha256:<64 hex digits>.
 	CheckEKIdentity Check = "ek-identity"
 )
 
-// EKVerifier decides which EKs are trusted. It is made once and is safe for use from
-// many goroutines.
+// EKVerifier decides which EKs are trusted. It is made once and is safe for concurrent use by
+// multiple goroutines.
 type EKVerifier struct {
 	issuers  []*ekIssuer
 	allowed  map[[message.HashSize]byte]bool
 	platform PlatformEK
 	denied   []deniedTPM
-	judges   bool // there are deny-lists or revocation lists, and no EK gets past them
+	judges   bool // there is a deny-list or a CRL store, and no EK may bypass them
 	known    *linkMemory
 }
 
@@ -179,18 +179,17 @@ func unusable(field string, n int, err error) error {
 	return &Error{Check: refusal.CheckConfig, Got: fmt.Sprintf("an unusable %s %d", field, n), Err: err}
 }
 
-// Verify decides whether the EK is trusted at the time now, and says what is known of
-// it. The machine is for Platform alone and may be nil where there is none. A refusal
-// is an [*Error] whose text says what was found and what was expected; what could not
-// be decided (Platform, Fetcher, a revocation list past its time) wraps
+// Verify decides whether the EK is trusted at the time now, and returns what is known about
+// it. The machine is used only for Platform and may be nil if there is none. A refusal is an
+// [*Error] whose text says what was found and what was expected; an error about something
+// that could not be decided (Platform, Fetcher, an outdated revocation list) wraps
 // [csr.ErrRetry].
 //
-// Cheap checks come first: sizes and encoding, the key's strength and ROCA, Denied;
-// then the issuers, Allowed, Platform. A certificate that is revoked, denied or of a
-// ROCA-vulnerable key is refused even where the key is in Allowed; where there are CRLs
-// or Denied, an EK that comes without a certificate that holds is refused with
-// [CheckEKUnjudged], unless InsecureAllowUnjudged is set.
-// It counts its signatures in budget; nil means one of its own.
+// Cheap checks come first: sizes and encoding, the key's strength and ROCA, Denied; then the
+// issuers, Allowed, Platform. A certificate that is revoked, denied or for a ROCA-vulnerable
+// key is refused even if the key is in Allowed. If there are CRLs or Denied, an EK that comes
+// without a valid certificate is refused with [CheckEKUnjudged], unless InsecureAllowUnjudged
+// is set. Verify counts its signatures in budget; if it is nil, Verify uses one of its own.
 func (v *EKVerifier) Verify(ctx context.Context, ek *EKPresented, machine *csr.Machine, now time.Time, budget *attest.Budget) (*EKFacts, error) {
 	if ek == nil {
 		return nil, errors.New("no EK")
@@ -198,24 +197,23 @@ func (v *EKVerifier) Verify(ctx context.Context, ek *EKPresented, machine *csr.M
 	return v.verifyEK(ctx, newLinks(budget), ek, machine, now)
 }
 
-// EKPresented is an EK as a node sends it, parsed and not trusted.
+// EKPresented is an EK as a node sends it, parsed but not trusted.
 type EKPresented struct {
 	key    crypto.PublicKey
 	digest [message.HashSize]byte
-	cert   *EKCertificate // nil where the EK has none, and so is the chain
+	cert   *EKCertificate // nil if the EK has none, and then so is the chain
 	sentChain
 }
 
-// Identity is the machine identity of the EK.
+// Identity returns the machine identity of the EK.
 func (p *EKPresented) Identity() attest.Identity { return digestIdentity("ek", p.digest) }
 
-// Key is the EK, an *rsa.PublicKey or *ecdsa.PublicKey, and nothing is known of it.
+// Key returns the EK, an *rsa.PublicKey or *ecdsa.PublicKey, about which nothing is known.
 func (p *EKPresented) Key() crypto.PublicKey { return p.key }
 
-// ParseEKPresented reads the one EK that a node presents: from its certificate and what
-// stands above it, DER, leaf first and root left out, or, where it has none, from its
-// canonical SubjectPublicKeyInfo. Exactly one of the two must be there. A refusal is an
-// [*Error].
+// ParseEKPresented parses the one EK that a node presents: from its certificate and the chain
+// above it, in DER, leaf first and without the root, or, if it has none, from its canonical
+// SubjectPublicKeyInfo. Exactly one of the two must be present. A refusal is an [*Error].
 func ParseEKPresented(certificates [][]byte, ekPublic []byte) (*EKPresented, error) {
 	switch {
 	case len(certificates) > 0 && len(ekPublic) > 0:
@@ -240,7 +238,7 @@ func ParseEKPresented(certificates [][]byte, ekPublic []byte) (*EKPresented, err
 		sentChain: sentChain{spki: cert.spki, leaf: &certificate{Certificate: cert.Certificate}, above: certificates[1:]}}, nil
 }
 
-// verifyEK decides about an EK that has been read. The machine may be nil.
+// verifyEK decides about a parsed EK. The machine may be nil.
 func (v *EKVerifier) verifyEK(ctx context.Context, w *links, p *EKPresented, machine *csr.Machine, now time.Time) (*EKFacts, error) {
 	if p.cert != nil {
 		if err := v.checkDenied(p.cert.Directory); err != nil {
@@ -252,7 +250,7 @@ func (v *EKVerifier) verifyEK(ctx context.Context, w *links, p *EKPresented, mac
 	switch {
 	case err == nil:
 		return facts, nil
-	case errors.Is(err, CheckRevoked): // which no allow-list or platform can heal
+	case errors.Is(err, CheckRevoked): // no allow-list or platform can make up for that
 		return nil, err
 	}
 	source, vouchErr := v.askOthers(ctx, p, machine)
@@ -269,7 +267,7 @@ func (v *EKVerifier) verifyEK(ctx context.Context, w *links, p *EKPresented, mac
 	return facts, nil
 }
 
-// askOthers returns who vouches for an EK that no certificate vouches for, or "".
+// askOthers returns what vouches for an EK that no certificate vouches for, or "".
 func (v *EKVerifier) askOthers(ctx context.Context, p *EKPresented, machine *csr.Machine) (EKSource, error) {
 	if v.allowed[p.digest] {
 		return EKFromAllowList, nil
@@ -296,9 +294,9 @@ func (v *EKVerifier) askOthers(ctx context.Context, p *EKPresented, machine *csr
 	return "", nil
 }
 
-// askIssuers fills the facts from the first issuer under which the certificate holds and
-// is not revoked; what the list of one issuer revokes, no other issuer heals. Where none
-// does, the error is of the issuer that came furthest.
+// askIssuers fills in the facts from the first issuer under which the certificate is valid
+// and not revoked. What one issuer's list revokes, no other issuer can restore. If there is
+// no such issuer, the error is that of the issuer that got furthest.
 func (v *EKVerifier) askIssuers(ctx context.Context, w *links, p *EKPresented, facts *EKFacts, now time.Time) error {
 	if p.cert == nil || len(v.issuers) == 0 {
 		return refuse(CheckEKUntrusted, string(p.Identity()), "an EK that is on the list, or that the platform states")
@@ -327,7 +325,7 @@ func (v *EKVerifier) askIssuers(ctx context.Context, w *links, p *EKPresented, f
 	return worst.err
 }
 
-// ekDigest reads an identity of the form ek:sha256:<64 hex digits>.
+// ekDigest parses an identity of the form ek:sha256:<64 hex digits>.
 func ekDigest(id attest.Identity) (digest [message.HashSize]byte, err error) {
 	const prefix = "ek:sha256:"
 	text, ok := strings.CutPrefix(string(id), prefix)

@@ -16,13 +16,12 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// IdentitySource finds a machine's identity in one form of AK certificate.
-// Identify returns "" and no error where the certificate does not have that
-// form, and an error where it has it and it is bad or ambiguous. An
-// implementation must return one string for one machine, whatever the encoding,
-// and start it with a kind of its own and a colon.
+// IdentitySource finds a machine's identity in one form of AK certificate. Identify returns
+// "" and no error if the certificate does not have that form, and an error if it does but the
+// identity is malformed or ambiguous. An implementation must return the same string for the
+// same machine, whatever the encoding, and start it with a kind of its own and a colon.
 type IdentitySource interface {
-	// Kind is the kind of the identities: "gce", for example.
+	// Kind returns the kind of the identities, for example "gce".
 	Kind() string
 	Identify(cert *x509.Certificate) (attest.Identity, error)
 }
@@ -31,8 +30,8 @@ type IdentitySource interface {
 // ([oid.KubernetesNodeProviderIdentifier] in an AK certificate).
 type GCEIdentity struct{}
 
-// Identify returns gce:<project ID>/<instance ID>. A repeated extension and one that
-// [oid.ParseGCEInstance] refuses is an error with [attest.CheckIdentity].
+// Identify returns gce:<project ID>/<instance ID>. A repeated extension, or one that
+// [oid.ParseGCEInstance] refuses, is an error with [attest.CheckIdentity].
 func (GCEIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
 	instance, err := GceInstance(cert)
 	if instance == nil {
@@ -41,7 +40,7 @@ func (GCEIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
 	return attest.Identity("gce:" + instance.ProjectID + "/" + strconv.FormatUint(instance.InstanceID, 10)), nil
 }
 
-// GceInstance returns the decoded extension, or nil where there is none.
+// GceInstance returns the decoded extension, or nil if there is none.
 func GceInstance(cert *x509.Certificate) (*oid.GCEInstance, error) {
 	var instance *oid.GCEInstance
 	for i := range cert.Extensions {
@@ -60,24 +59,23 @@ func GceInstance(cert *x509.Certificate) (*oid.GCEInstance, error) {
 	return instance, nil
 }
 
-// OtherNameIdentity reads the OtherName in the subjectAltName of the AK
-// certificate, the form of the 2018 document "Kubernetes node TLS bootstrapping
-// via TPM". It is the issuer's word, and names a machine only among those of that issuer.
+// OtherNameIdentity reads the OtherName in the subjectAltName of the AK certificate, the form
+// of the 2018 document "Kubernetes node TLS bootstrapping via TPM". It is the issuer's word,
+// and names a machine only among that issuer's machines.
 type OtherNameIdentity struct {
-	// Types are the type-ids that count. Where it is empty, an OtherName of any
-	// type counts.
+	// Types are the type-ids that count. If empty, an OtherName of any type counts.
 	Types []oid.OID
-	// Issuer is the caller's name for who issues, which becomes part of the identity:
-	// up to 63 lower-case letters, digits, "." and "-". Empty leaves it out. Two issuers
-	// with different roots that count the same types must have different names here:
-	// otherwise each could certify the other's machines, and [NewAKVerifier] refuses them.
-	// Roots of one authority belong into one [Issuer].
+	// Issuer is the caller's name for the issuer, which becomes part of the identity: up to
+	// 63 lower-case letters, digits, "." and "-". If empty, it is left out. Two issuers with
+	// different roots that count the same types must have different names here: otherwise
+	// each could certify the other's machines, and [NewAKVerifier] refuses them. Roots of one
+	// authority belong in one [Issuer].
 	Issuer string
 }
 
 // Identify returns othername:<type-id>:<base64url of the value's DER>, or
-// othername:<issuer>/<type-id>:<base64url of the value's DER> where Issuer is not empty.
-// Two OtherNames that count are an error with [attest.CheckIdentity].
+// othername:<issuer>/<type-id>:<base64url of the value's DER> if Issuer is not empty. Two
+// OtherNames that count are an error with [attest.CheckIdentity].
 func (s OtherNameIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
 	san, err := parseSubjectAltName(cert)
 	if err != nil {
@@ -108,13 +106,13 @@ func (s OtherNameIdentity) counts(id oid.OID) bool {
 	return len(s.Types) == 0 || slices.Contains(s.Types, id)
 }
 
-// sharesTypes says that an OtherName can count for both.
+// sharesTypes reports whether an OtherName can count for both.
 func (s OtherNameIdentity) sharesTypes(o OtherNameIdentity) bool {
 	return len(s.Types) == 0 || slices.ContainsFunc(s.Types, o.counts)
 }
 
-// scoped is a source of identities that name a machine only among those of one issuer:
-// what tells issuers apart, in the form of an OtherNameIdentity.
+// scoped is a source of identities that name a machine only among those of one issuer. scope
+// returns what tells issuers apart, in the form of an OtherNameIdentity.
 type scoped interface {
 	IdentitySource
 	scope() OtherNameIdentity
@@ -122,8 +120,8 @@ type scoped interface {
 
 func (s OtherNameIdentity) scope() OtherNameIdentity { return s }
 
-// checkScopes refuses issuers of which one could certify the machines of another: both
-// take identities of one kind and type, under one name, and have different roots.
+// checkScopes refuses issuers if one could certify the machines of another: both accept
+// identities of the same kind and type, under the same name, but have different roots.
 func checkScopes(issuers []Issuer) error {
 	type source struct {
 		issuer int
@@ -161,9 +159,9 @@ func sameCertificates(a, b []*x509.Certificate) bool {
 	return !slices.ContainsFunc(a, in(b)) && !slices.ContainsFunc(b, in(a))
 }
 
-// AKIdentity is the digest of the AK itself: the identity of last resort, which
-// every AK certificate has. It names a key, and a machine only where the issuer
-// certifies one AK a machine.
+// AKIdentity is the digest of the AK itself: the identity of last resort, which every AK
+// certificate has. It names a key, and a machine only if the issuer certifies one AK per
+// machine.
 type AKIdentity struct{}
 
 // Identify returns ak:sha256:<digest>. A key that is neither RSA nor ECDSA is an
@@ -180,7 +178,7 @@ func digestIdentity(kind string, sum [message.HashSize]byte) attest.Identity {
 	return attest.Identity(hex.AppendEncode(append(make([]byte, 0, 80), kind+":sha256:"...), sum[:]))
 }
 
-// AKIdentityKind is the kind of the identities of keys.
+// AKIdentityKind is the kind of identities that name a key.
 const AKIdentityKind = "ak"
 
 // Kind returns "ak".

@@ -33,27 +33,26 @@ const (
 	CheckCertificateEncoding Check = "certificate-encoding"
 	// CheckCertificateMissing: the evidence has no AK certificate.
 	CheckCertificateMissing Check = "certificate-missing"
-	// CheckCertificateOrder: the certificates are not one chain, leaf first and
-	// root left out.
+	// CheckCertificateOrder: the certificates are not one chain, leaf first and without the
+	// root.
 	CheckCertificateOrder Check = "certificate-order"
-	// CheckCertificateExpired: the AK certificate or one above it is past its
-	// end.
+	// CheckCertificateExpired: the AK certificate or one above it has expired.
 	CheckCertificateExpired Check = "certificate-expired"
-	// CheckCertificateNotYetValid: it is before its beginning.
+	// CheckCertificateNotYetValid: the AK certificate or one above it is not valid yet.
 	CheckCertificateNotYetValid Check = "certificate-not-yet-valid"
-	// CheckCertificateChain: the chain does not end at a root of any issuer, or a
-	// signature or a constraint in it does not hold.
+	// CheckCertificateChain: the chain does not end at a root of any issuer, or a signature
+	// or a constraint in it fails.
 	CheckCertificateChain Check = "certificate-chain"
 )
 
-// issuer is an Issuer made ready.
+// issuer is an Issuer prepared for use.
 type issuer struct {
 	profile Profile
 	*anchors
 }
 
-// anchors are the roots and intermediates of an issuer by their subjects, with the
-// memory of verified signatures, which all issuers of a verifier share.
+// anchors are the roots and intermediates of an issuer by subject, with the memory of
+// verified signatures, which is shared by all issuers of a verifier.
 type anchors struct {
 	roots, intermediates map[string][]*certificate
 	known                *linkMemory
@@ -112,10 +111,10 @@ func checkProfile(p *Profile) error {
 	return nil
 }
 
-// sentChain is a leaf with the certificates that came along, as the evidence holds
-// them: the leaf parsed, the rest not.
+// sentChain is a leaf with the certificates that came with it in the evidence: the leaf
+// parsed, the rest not.
 type sentChain struct {
-	spki  []byte // canonical, of the leaf's key; nil where that has none
+	spki  []byte // canonical, of the leaf's key; nil if it has none
 	leaf  *certificate
 	above [][]byte
 
@@ -124,8 +123,8 @@ type sentChain struct {
 	read   bool
 }
 
-// SPKI is what [csr.CanonicalSPKI] makes of the key that was presented, nil where that is of
-// a kind that it refuses. It must not be changed.
+// SPKI returns the result of [csr.CanonicalSPKI] for the key that was presented, or nil if it
+// refuses keys of that kind. The result must not be changed.
 func (p *sentChain) SPKI() []byte { return p.spki }
 
 // checkNumber refuses more certificates, or larger ones, than a bundle can hold.
@@ -141,8 +140,8 @@ func checkNumber(certificates [][]byte) error {
 	return nil
 }
 
-// parseAbove reads what stands above the leaf, once, and leaves one path to try: each
-// certificate is the issuer of the one before it, and no name occurs twice.
+// parseAbove parses what is above the leaf, once, and makes sure that there is one path to
+// try: each certificate is the issuer of the one before it, and no name occurs twice.
 func (p *sentChain) parseAbove(known *linkMemory) ([]*certificate, error) {
 	if !p.read {
 		p.read = true
@@ -187,8 +186,7 @@ func checkValidity(cert *x509.Certificate, now time.Time) error {
 	return nil
 }
 
-// verify returns the verified chain of p below one of the issuer's roots, leaf
-// first.
+// verify returns the verified chain of p to one of the issuer's roots, leaf first.
 func (i *issuer) verify(ctx context.Context, w *links, p *AKPresented, now time.Time) ([]*x509.Certificate, error) {
 	above, err := p.parseAbove(i.known)
 	if err != nil {
@@ -202,8 +200,8 @@ func (i *issuer) verify(ctx context.Context, w *links, p *AKPresented, now time.
 	return plain(chain), nil
 }
 
-// usagesOf are the usages of an AK's certificate under the profile: the CAs above it
-// must be allowed to certify for one of them. A certificate without any is an AK's.
+// usagesOf returns the usages of an AK's certificate under the profile: the CAs above it must
+// be allowed to certify for one of them. A certificate without any counts as an AK's.
 func (p *Profile) usagesOf(cert *x509.Certificate) []oid.OID {
 	allowed := p.ExtKeyUsage
 	if len(allowed) == 0 {

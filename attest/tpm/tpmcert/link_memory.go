@@ -6,16 +6,16 @@ import (
 	"sync"
 )
 
-// What a linkMemory holds at most. Real issuers have some tens of intermediates. A machine
-// comes with its certificate twice within a challenge's window, with hello and answer.
+// The most that a linkMemory holds. Real issuers have a few dozen intermediates. A machine
+// presents its certificate twice within a challenge's window, in hello and answer.
 const maxKnownCAs, maxKnownLeaves = 256, 4096
 
-// linkMemory remembers the certificates whose signatures have been checked and held.
-// That a key made a signature is true at any time and under any policy: all other
-// checks are made anew each time. Only signatures under roots, and under what is
-// remembered, ever come here. Who has one such certificate can make others of it that
-// verify, with bytes after the signature for example, and so drive entries out, a signature
-// for each; what is gone is verified again.
+// linkMemory remembers the certificates whose signatures have been verified. That a key made
+// a signature is true at any time and under any policy; all other checks are repeated each
+// time. Only signatures under roots, and under what is remembered, ever get here. Anyone who
+// has one such certificate can derive others from it that verify, for example with bytes
+// after the signature, and so evict entries at the cost of one signature each; what has been
+// evicted is verified again.
 type linkMemory struct {
 	mu     sync.RWMutex
 	known  map[string]knownCA // by their DER
@@ -23,7 +23,8 @@ type linkMemory struct {
 }
 
 // leafLink is what is remembered of a machine's certificate: the SHA-256 of its issuer's
-// SubjectPublicKeyInfo and of itself, DER both, so that no two pairs read the same.
+// SubjectPublicKeyInfo followed by the certificate itself. Both are DER, so no two pairs give
+// the same bytes.
 type leafLink [sha256.Size]byte
 
 func leafLinkOf(leaf, issuer *certificate) (link leafLink) {
@@ -43,15 +44,15 @@ func newLinkMemory() *linkMemory {
 	return &linkMemory{known: map[string]knownCA{}, leaves: map[leafLink]bool{}}
 }
 
-// find returns what is known of the certificate with that DER, which then need not be parsed
-// again; the zero value for nothing.
+// find returns what is known about the certificate with that DER, which then need not be
+// parsed again, or the zero value if nothing is.
 func (m *linkMemory) find(der []byte) knownCA {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.known[string(der)]
 }
 
-// has says whether it is remembered that issuer signed the CA certificate.
+// has reports whether it is remembered that issuer signed the CA certificate.
 func (m *linkMemory) has(cert, issuer *certificate) bool {
 	k := m.find(cert.Raw)
 	return k.cert != nil && bytes.Equal(k.signedBy, issuer.RawSubjectPublicKeyInfo)
@@ -70,7 +71,7 @@ func (m *linkMemory) add(cert, issuer *certificate) {
 
 func (m *linkMemory) addLeaf(link leafLink) { keep(m, m.leaves, link, true, maxKnownLeaves) }
 
-// keep adds to a map of the memory, in the place of something else where that is full.
+// keep adds to a map of the memory, evicting another entry if the map is full.
 func keep[K comparable, V any](m *linkMemory, in map[K]V, key K, value V, most int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -94,10 +95,10 @@ func (m *linkMemory) forget(intermediates bool) {
 
 // ForgetSignatures empties the memory of the verified signatures of machines' certificates,
 // and of those of intermediates if intermediates is set: the next request pays for them. It
-// is for those who measure that.
+// is meant for benchmarks.
 func (v *AKVerifier) ForgetSignatures(intermediates bool) { v.issuers[0].known.forget(intermediates) }
 
 // ForgetSignatures empties the memory of the verified signatures of machines' certificates,
 // and of those of intermediates if intermediates is set: the next request pays for them. It
-// is for those who measure that.
+// is meant for benchmarks.
 func (v *EKVerifier) ForgetSignatures(intermediates bool) { v.known.forget(intermediates) }

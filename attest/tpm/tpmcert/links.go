@@ -11,59 +11,60 @@ import (
 	"github.com/nodeattest/nodeattest/internal/work"
 )
 
-// What one request may cost, whoever sends it and however many issuers there are.
+// The limits on what one request may cost, whoever sends it and however many issuers there
+// are.
 //
-// Every public-key operation is counted ([attest.Budget]). A signature is checked only
-// under a key that is RSA of 2048 to [MaxRSABits] bits with the exponent 65537, or on
-// P-256, P-384 or P-521. A chain is put together by names first, and everything that
-// its certificates say is held against it: encoding, order, validity, constraints,
-// usages, kinds of key and hash. Only a chain that then ends at a root costs
-// signatures, and they are checked from the root down, so that no signature is ever
-// checked under a CA key that the sender chose. What has been verified is remembered, of
-// intermediates and of machines' certificates, and costs nothing the next time.
+// Every public-key operation is counted ([attest.Budget]). A signature is checked only under
+// a key that is RSA of 2048 to [MaxRSABits] bits with the exponent 65537, or on P-256, P-384
+// or P-521. A chain is first built by name, and everything that its certificates say is
+// checked: encoding, order, validity, constraints, usages, kinds of key and hash. Only a
+// chain that then ends at a root costs signatures, and they are checked from the root down,
+// so that no signature is ever checked under a CA key that the sender chose. Verified
+// signatures of intermediates and of machines' certificates are remembered, and cost nothing
+// the next time.
 //
-// Beside signatures a hello costs one encryption to its EK (RSAES-OAEP, or one key
-// generation and one key agreement) on [attest.RoadEK], and hello and answer the division of
-// one RSA modulus by 16 small primes (ROCA).
+// In addition to signatures, a hello on [attest.RoadEK] costs one encryption to its EK
+// (RSAES-OAEP, or one key generation and one key agreement), and hello and answer cost the
+// division of one RSA modulus by 16 small primes (ROCA).
 const (
-	// MaxRSABits is the size of the largest RSA keys.
+	// MaxRSABits is the size of the largest RSA keys that are accepted.
 	MaxRSABits = statement.MaxRSABits
-	// MaxChainLinks bounds the signatures of one chain, root's own left out: a chain
-	// has at most one certificate more, its root among them. The longest known chain of a
-	// vendor has three links. Those of intermediates are checked a second time, by
-	// crypto/x509, where a CA has constraints on names or policies.
+	// MaxChainLinks bounds the signatures of one chain, not counting the root's own: a chain
+	// has at most one certificate more than that, including its root. The longest known
+	// vendor chain has three links. The signatures of intermediates are checked a second
+	// time, by crypto/x509, if a CA has constraints on names or policies.
 	MaxChainLinks = work.MaxChainLinks
-	// MaxFailedLinks bounds the signatures in chains that turn out to be wrong: after so
-	// many no other is checked. Only CAs that share a name, and certificates that do
-	// not say which of them is meant, need more than none.
+	// MaxFailedLinks bounds the signatures in chains that turn out to be wrong: after that
+	// many, no more are checked. Only CAs that share a name, with certificates that do not
+	// say which of them is meant, need any.
 	MaxFailedLinks = work.MaxFailedLinks
-	// MaxIssuerFetches bounds the calls of all [IssuerFetcher] together.
+	// MaxIssuerFetches bounds the calls to all [IssuerFetcher] implementations together.
 	MaxIssuerFetches = 16
 
-	// maxSearchSteps bounds the certificates that are looked at while a chain is put
-	// together, which costs no signature.
+	// maxSearchSteps bounds the certificates that are considered while a chain is built,
+	// which costs no signatures.
 	maxSearchSteps = 1024
 )
 
-// links is what the certificates of one request have cost so far, and what is known of
+// links is what the certificates of one request have cost so far, and what is known about
 // them. It belongs to one request and one goroutine.
 type links struct {
 	*attest.Budget
 	links  int // signatures in chains
-	failed int // of the links, those that did not hold
+	failed int // of the links, those that did not verify
 
 	steps   int
 	fetches int
 
 	checked []checkedLink
-	fetched []*certificate // issuers, from wherever a fetcher got them
+	fetched []*certificate // issuers that a fetcher returned
 	asked   []fetchID      // URLs that need not be asked for again
 }
 
 // checkedLink is the outcome of a link.
 type checkedLink struct {
 	cert *x509.Certificate
-	key  []byte // that made the signature, as SubjectPublicKeyInfo
+	key  []byte // that made the signature, as a SubjectPublicKeyInfo
 	err  error
 }
 
@@ -74,7 +75,7 @@ func newLinks(b *attest.Budget) *links {
 	return &links{Budget: b, checked: make([]checkedLink, 0, 2)} // most chains have two signatures
 }
 
-// step counts one certificate that is looked at.
+// step counts one certificate that is considered.
 func (w *links) step() error {
 	if w.steps >= maxSearchSteps {
 		return work.Over("certificates on the way to a root", maxSearchSteps)
@@ -83,8 +84,9 @@ func (w *links) step() error {
 	return nil
 }
 
-// link checks that issuer signed cert, a machine's or a CA's, once for a request, and not at
-// all where that is remembered. What can be said without a public-key operation has been said.
+// link checks that issuer signed cert, a machine's or a CA's: once per request, and not at
+// all if that is remembered. Everything that needs no public-key operation has been checked
+// before.
 func (w *links) link(ctx context.Context, known *linkMemory, cert, issuer *certificate, leaf bool) error {
 	same := func(c checkedLink) bool {
 		return c.cert.Equal(cert.Certificate) && bytes.Equal(c.key, issuer.RawSubjectPublicKeyInfo)

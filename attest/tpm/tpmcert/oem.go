@@ -13,17 +13,17 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// ProfileOEM is the profile of the certificates that makers of machines issue for the
+// ProfileOEM is the profile of the certificates that machine manufacturers issue for the
 // initial attestation key (IAK) of a machine (TCG TPM 2.0 Keys for Device Identity and
-// Attestation 1.0, section 8): no extended key usage, or tcg-kp-AIKCertificate, or one of
-// the policies below; the key usage digitalSignature; the certificate policies
-// tcg-cap-verifiedTPMResidency and tcg-cap-verifiedTPMRestricted; and a HardwareModuleName
-// of a TPM 2.0 in the subjectAltName. What real certificates lack is let through by the
-// fields whose names begin with Insecure.
+// Attestation 1.0, section 8): no extended key usage, or tcg-kp-AIKCertificate, or one of the
+// policies below; the key usage digitalSignature; the certificate policies
+// tcg-cap-verifiedTPMResidency and tcg-cap-verifiedTPMRestricted; and a HardwareModuleName of
+// a TPM 2.0 in the subjectAltName. Fields whose names begin with Insecure tolerate what real
+// certificates lack.
 //
-// identity says what a machine is known by: [HardwareIdentity], its TPM, or
-// [ChassisIdentity], what was bought. A machine that is found by both would have two names,
-// so choose one.
+// identity says by what a machine is known: [HardwareIdentity], its TPM, or
+// [ChassisIdentity], what was bought. A machine known by both would have two names, so choose
+// one.
 func ProfileOEM(identity IdentitySource) Profile {
 	return Profile{
 		Name:     "OEM IAK",
@@ -37,25 +37,25 @@ func ProfileOEM(identity IdentitySource) Profile {
 	}
 }
 
-// HardwareIdentity reads the serial number of the TPM in the HardwareModuleName (RFC 4108)
-// of the subjectAltName, whichever other names stand beside it. It names the TPM and not
-// the machine: for a TPM with an EK certificate it is its manufacturer, that certificate's
-// authority key identifier and its serial number, with colons between, and each maker of
-// machines spells them in a way of its own.
+// HardwareIdentity reads the serial number of the TPM in the HardwareModuleName (RFC 4108) of
+// the subjectAltName, whatever other names it contains. It names the TPM and not the machine:
+// for a TPM with an EK certificate it is the TPM's manufacturer, that certificate's authority
+// key identifier and its serial number, separated by colons, and each machine manufacturer
+// spells them in its own way.
 type HardwareIdentity struct {
-	// Issuer is the caller's name for who issues, which becomes part of the identity: 1
-	// to 63 lower-case letters, digits, "." and "-". [NewAKVerifier] refuses two issuers
-	// with one name and different roots: each could certify the other's machines.
+	// Issuer is the caller's name for the issuer, which becomes part of the identity: 1 to 63
+	// lower-case letters, digits, "." and "-". [NewAKVerifier] refuses two issuers with one
+	// name and different roots: each could certify the other's machines.
 	Issuer string
 }
 
 // Kind returns "hwserial".
 func (HardwareIdentity) Kind() string { return "hwserial" }
 
-// Identify returns hwserial:<issuer>/<serial number>, the bytes of hwSerialNum percent-encoded
-// as [url.PathEscape] does and otherwise as they stand. A second HardwareModuleName, one
-// that is malformed or empty, and one of another hwType than tcg-tpm20 are an error with
-// [attest.CheckIdentity].
+// Identify returns hwserial:<issuer>/<serial number>, the bytes of hwSerialNum
+// percent-encoded as by [url.PathEscape] and otherwise unchanged. A second
+// HardwareModuleName, one that is malformed or empty, or one with an hwType other than
+// tcg-tpm20 is an error with [attest.CheckIdentity].
 func (s HardwareIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
 	san, err := parseSubjectAltName(cert)
 	if err != nil {
@@ -74,14 +74,14 @@ func (s HardwareIdentity) find(san *subjectAltName, inDirectory bool) (attest.Id
 
 func (s HardwareIdentity) scope() OtherNameIdentity { return OtherNameIdentity{Issuer: s.Issuer} }
 
-// tpmSerial returns hwSerialNum of the one HardwareModuleName, nil where there is none.
+// tpmSerial returns hwSerialNum of the one HardwareModuleName, or nil if there is none.
 func (san *subjectAltName) tpmSerial(inDirectory bool) ([]byte, error) {
 	var modules []cryptobyte.String
 	for _, n := range san.otherNames {
 		if n.typeID == oid.HardwareModuleName {
 			value, module := cryptobyte.String(n.value), cryptobyte.String(nil)
 			if !value.ReadASN1(&module, asn1.SEQUENCE) {
-				module = nil // which is a bad one
+				module = nil // refused below as malformed
 			}
 			modules = append(modules, module)
 		}
@@ -104,10 +104,10 @@ func (san *subjectAltName) tpmSerial(inDirectory bool) ([]byte, error) {
 	return serial, nil
 }
 
-// ChassisIdentity reads what a machine is bought by out of the subject of the certificate:
-// the part number, in the common name, and the serial number. So an inventory by purchase
-// can name machines before they boot: [ChassisIdentity.Machine]. Some makers write the
-// serial number of a board there; ask which one it is.
+// ChassisIdentity reads what identifies a purchased machine from the subject of the
+// certificate: the part number, in the common name, and the serial number. So an inventory of
+// purchases can name machines before they boot: [ChassisIdentity.Machine]. Some manufacturers
+// write the serial number of a board there; ask which one it is.
 type ChassisIdentity struct {
 	// Issuer is as in [HardwareIdentity].
 	Issuer string
@@ -116,16 +116,16 @@ type ChassisIdentity struct {
 // Kind returns "chassis".
 func (ChassisIdentity) Kind() string { return "chassis" }
 
-// Machine is the identity of the machine with this part number and serial number:
-// chassis:<issuer>/<part number>/<serial number>, both as the certificate has them,
-// percent-encoded as [url.PathEscape] does.
+// Machine returns the identity of the machine with this part number and serial number:
+// chassis:<issuer>/<part number>/<serial number>, both as in the certificate, percent-encoded
+// as by [url.PathEscape].
 func (s ChassisIdentity) Machine(partNumber, serialNumber string) attest.Identity {
 	return attest.Identity(s.Kind() + ":" + s.Issuer + "/" + url.PathEscape(partNumber) + "/" + url.PathEscape(serialNumber))
 }
 
 // Identify returns the [ChassisIdentity.Machine] of the subject's one common name and one
-// serial number; where the latter goes on with ", BaseMAC", as Hewlett Packard Enterprise
-// writes it, that is left out. A second one of either, and one that is empty, is an error
+// serial number; if the latter continues with ", BaseMAC", as Hewlett Packard Enterprise
+// writes it, that part is left out. A second one of either, or one that is empty, is an error
 // with [attest.CheckIdentity].
 func (s ChassisIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
 	found := map[oid.OID][]string{}
@@ -148,7 +148,7 @@ func (s ChassisIdentity) Identify(cert *x509.Certificate) (attest.Identity, erro
 
 func (s ChassisIdentity) scope() OtherNameIdentity { return OtherNameIdentity{Issuer: s.Issuer} }
 
-// checkOEM holds a certificate against what makers' certificates have and no other do.
+// checkOEM checks a certificate for what only manufacturers' certificates have.
 func (p *Profile) checkOEM(cert *x509.Certificate, san *subjectAltName) error {
 	if !p.InsecureAllowNoPolicies || hasExtension(cert, oid.CertificatePolicies) {
 		for _, want := range p.Policies {

@@ -19,20 +19,20 @@ const (
 	certificateEnd   = "-----END CERTIFICATE-----"
 )
 
-// ParseCertificatesPEM reads certificates, in their order, from PEM blocks of type
-// CERTIFICATE: roots and intermediates for an [Issuer], or a chain for [tpm.ProverOptions]
-// (with [CertificatesDER]). Between the blocks there may be empty lines and lines that
-// begin with #, and nothing else, so that no certificate is passed over in silence: other
-// blocks, PEM headers, text, and a block that does not end are errors that name the line.
-// Lines end with LF or CR LF, the last one also with the input. There must be one
-// certificate at least, each of at most 16 KiB.
+// ParseCertificatesPEM parses certificates, in order, from PEM blocks of type CERTIFICATE:
+// roots and intermediates for an [Issuer], or a chain for [tpm.ProverOptions] (with
+// [CertificatesDER]). Between the blocks there may be empty lines and lines that begin with
+// #, and nothing else, so that no certificate is silently skipped: other blocks, PEM headers,
+// text, and an unterminated block are errors that name the line. Lines end with LF or CR LF;
+// the last one may also end with the input. There must be at least one certificate, each of
+// at most 16 KiB.
 func ParseCertificatesPEM(b []byte) ([]*x509.Certificate, error) {
 	if len(b) > MaxPEMSize {
 		return nil, fmt.Errorf("tpmcert: certificates in PEM: %d bytes, at most %d", len(b), MaxPEMSize)
 	}
 	var found []*x509.Certificate
-	var body []byte // of the block that is open
-	inside := 0     // the line that it began in, 0 for none
+	var body []byte // of the open block
+	inside := 0     // the line on which it began, 0 for none
 	n := 0
 	for line := range bytes.SplitSeq(b, []byte("\n")) {
 		n++
@@ -66,10 +66,10 @@ func ParseCertificatesPEM(b []byte) ([]*x509.Certificate, error) {
 	return found, nil
 }
 
-// parseCertificateBody reads the lines of one block, put together.
+// parseCertificateBody parses the joined lines of one block.
 func parseCertificateBody(body []byte) (*x509.Certificate, error) {
 	raw, err := base64.StdEncoding.Strict().DecodeString(string(body))
-	if err != nil || bytes.ContainsRune(body, '\r') { // which the decoder passes over
+	if err != nil || bytes.ContainsRune(body, '\r') { // the decoder skips CR
 		return nil, errors.New("a block that is not base64 alone")
 	}
 	if len(raw) > der.MaxCertificateSize {
@@ -78,7 +78,8 @@ func parseCertificateBody(body []byte) (*x509.Certificate, error) {
 	return x509.ParseCertificate(raw)
 }
 
-// CertificatesDER returns the DER of each certificate, as [tpm.ProverOptions] take a chain.
+// CertificatesDER returns the DER of each certificate, the form in which [tpm.ProverOptions]
+// takes a chain.
 func CertificatesDER(certificates []*x509.Certificate) [][]byte {
 	der := make([][]byte, 0, len(certificates))
 	for _, c := range certificates {

@@ -16,90 +16,88 @@ import (
 const (
 	// CheckCertificateCA: the AK certificate is a CA certificate.
 	CheckCertificateCA Check = "certificate-is-ca"
-	// CheckCertificateExtKeyUsage: the extended key usage that the profile asks
-	// for is missing, or one is there that makes it another kind of certificate,
-	// that of an EK for example.
+	// CheckCertificateExtKeyUsage: the extended key usage that the profile requires is
+	// missing, or there is one that makes it another kind of certificate, for example that of
+	// an EK.
 	CheckCertificateExtKeyUsage Check = "certificate-ext-key-usage"
-	// CheckCertificateKeyUsage: a key usage that the profile asks for is missing,
-	// or one is there that no signing key has.
+	// CheckCertificateKeyUsage: a key usage that the profile requires is missing, or there is
+	// one that no signing key has.
 	CheckCertificateKeyUsage Check = "certificate-key-usage"
-	// CheckCertificateExtension: an extension that the profile asks for is
-	// missing, or a critical one is there that nobody here understands.
+	// CheckCertificateExtension: an extension that the profile requires is missing, or there
+	// is a critical one that is not understood.
 	CheckCertificateExtension Check = "certificate-extension"
-	// CheckCertificatePolicy: a certificate policy that the profile asks for is missing.
+	// CheckCertificatePolicy: a certificate policy that the profile requires is missing.
 	CheckCertificatePolicy Check = "certificate-policy"
 )
 
-// Profile says what one issuer's AK certificates look like. Real ones differ, so
-// trust is a list of issuers with a profile each. The zero value refuses every
-// certificate, and [NewAKVerifier] refuses the zero value: start from one of the
-// functions below, or give every field some thought.
+// Profile says what one issuer's AK certificates look like. Real ones differ, so trust is a
+// list of issuers, each with a profile. The zero value refuses every certificate, and
+// [NewAKVerifier] refuses the zero value: start from one of the functions below, or give
+// every field some thought.
 //
-// Whatever the profile, these are refused: a CA certificate; a key usage of
+// Whatever the profile, the following are refused: a CA certificate; a key usage of
 // keyEncipherment, dataEncipherment, keyAgreement, keyCertSign or cRLSign (but see
 // InsecureAllowCA); an extended key usage of the TCG other than those listed; a critical
 // extension that is not understood.
 type Profile struct {
-	// Name is for people, for example "TCG AK". It must not be empty.
+	// Name is for human readers, for example "TCG AK". It must not be empty.
 	Name string
-	// KeyUsage are bits that must be set in the key usage extension. Zero is
-	// refused by NewAKVerifier unless InsecureAllowAnyKeyUsage is set.
+	// KeyUsage has the bits that must be set in the key usage extension. Zero is refused by
+	// NewAKVerifier unless InsecureAllowAnyKeyUsage is set.
 	KeyUsage x509.KeyUsage
-	// InsecureAllowAnyKeyUsage admits certificates without the key usage
-	// extension. On GCE the key usage alone tells an AK from an EK.
+	// InsecureAllowAnyKeyUsage admits certificates without the key usage extension. On GCE,
+	// only the key usage tells an AK from an EK.
 	InsecureAllowAnyKeyUsage bool
-	// ExtKeyUsage lists extended key usages of which the certificate must have at
-	// least one.
+	// ExtKeyUsage lists extended key usages; the certificate must have at least one of them.
 	ExtKeyUsage []oid.OID
 	// NoExtKeyUsage admits certificates without the extension. With an empty
 	// ExtKeyUsage the certificate then must not have it.
 	NoExtKeyUsage bool
-	// RequireDirectoryName asks for a TCG directory name (manufacturer, model,
-	// version) in the subjectAltName.
+	// RequireDirectoryName requires a TCG directory name (manufacturer, model, version) in
+	// the subjectAltName.
 	RequireDirectoryName bool
-	// Extensions are identifiers of further extensions that must be there.
+	// Extensions are the identifiers of further extensions that must be present.
 	Extensions []oid.OID
-	// Policies are identifiers of certificate policies, each of which the certificate must
+	// Policies are the identifiers of certificate policies, all of which the certificate must
 	// have. InsecureAllowNoPolicies admits certificates without the extension: nothing in
-	// them says that the issuer has verified where the key is.
+	// those says that the issuer has verified where the key is.
 	Policies                []oid.OID
 	InsecureAllowNoPolicies bool
-	// RequireHardwareModule asks for one HardwareModuleName (RFC 4108) of a TPM 2.0 in the
+	// RequireHardwareModule requires one HardwareModuleName (RFC 4108) of a TPM 2.0 in the
 	// subjectAltName. InsecureAllowNoSAN admits certificates without a subjectAltName:
-	// nothing in them says that they are a TPM's and not a management controller's.
+	// nothing in those says that they are a TPM's and not a management controller's.
 	RequireHardwareModule bool
 	InsecureAllowNoSAN    bool
-	// InsecureAllowDirectoryName takes a HardwareModuleName out of a directoryName of the
-	// subjectAltName too, where swtpm writes it and no document puts it.
+	// InsecureAllowDirectoryName also accepts a HardwareModuleName in a directoryName of the
+	// subjectAltName, where swtpm writes it although no document puts it there.
 	InsecureAllowDirectoryName bool
-	// InsecureAllowCA admits certificates whose basic constraints say CA:TRUE and, of those,
-	// ones with the key usage keyEncipherment, as Hewlett Packard Enterprise issued them for
-	// its 10th generation. With the key usage keyCertSign a certificate stays refused, so that
-	// no key is an attestation key and a CA's.
+	// InsecureAllowCA admits certificates whose basic constraints say CA:TRUE, even those
+	// with the key usage keyEncipherment, as Hewlett Packard Enterprise issued them for its
+	// 10th generation. A certificate with the key usage keyCertSign is still refused, so that
+	// no key is both an attestation key and a CA's.
 	InsecureAllowCA bool
-	// Identity are the forms of machine identity to look for, in order: the first
-	// that the certificate has is the machine's. Where it has none of them it is
-	// refused, so end the list with [AKIdentity] if any certificate will do.
+	// Identity lists the forms of machine identity to look for, in order: the first that the
+	// certificate has is the machine's. A certificate that has none of them is refused, so
+	// end the list with [AKIdentity] if any certificate will do.
 	Identity []IdentitySource
-	// OneAKPerMachine is the issuer's promise that one machine never gets
-	// certificates for two AKs. Without it an ak: identity names a key, and trust
-	// on first use must not take it for a machine.
+	// OneAKPerMachine is the issuer's promise that one machine never gets certificates for
+	// two AKs. Without it an ak: identity names a key, which trust on first use must not
+	// mistake for a machine.
 	OneAKPerMachine bool
-	// AllowAKBelowOtherKeys admits AKs that are no primary keys of the endorsement,
-	// owner or platform hierarchy, but stand below a storage key or an EK. Of such
-	// an AK the certificate binds the key alone: what its public area says of
-	// attributes and Name is the node's claim. Of a primary key the statement's
-	// qualified signer binds every bit of it.
+	// AllowAKBelowOtherKeys admits AKs that are not primary keys of the endorsement, owner or
+	// platform hierarchy, but are below a storage key or an EK. For such an AK, the
+	// certificate binds only the key: what its public area says about attributes and Name is
+	// the node's claim. For a primary key, the statement's qualified signer binds every bit
+	// of the public area.
 	AllowAKBelowOtherKeys bool
-	// InsecureAllowSHA1Signature admits statements whose signature is over SHA-1.
-	// AKs that Windows makes for Microsoft's issuer sign so.
+	// InsecureAllowSHA1Signature admits statements whose signature is over SHA-1. AKs that
+	// Windows makes for Microsoft's issuer sign this way.
 	InsecureAllowSHA1Signature bool
 }
 
-// ProfileTCG is the profile of AK certificates as the TCG describes them: the
-// extended key usage tcg-kp-AIKCertificate and the key usage digitalSignature.
-// The identity is the OtherName of the 2018 document where there is one, else
-// the AK's digest.
+// ProfileTCG is the profile of AK certificates as the TCG describes them: the extended key
+// usage tcg-kp-AIKCertificate and the key usage digitalSignature. The identity is the
+// OtherName of the 2018 document if there is one, otherwise the AK's digest.
 func ProfileTCG() Profile {
 	return Profile{
 		Name:        "TCG AK",
@@ -109,10 +107,10 @@ func ProfileTCG() Profile {
 	}
 }
 
-// ProfileGoogle is the profile of the AK certificates of Compute Engine. The
-// newer ones have neither extended key usage nor subjectAltName, the older ones
-// the EK's usage (2.23.133.8.1); the key usage alone tells an AK from an EK. All
-// name the instance in Google's extension, and the identity is taken from there.
+// ProfileGoogle is the profile of the AK certificates of Compute Engine. The newer ones have
+// neither an extended key usage nor a subjectAltName, the older ones have the EK's usage
+// (2.23.133.8.1); only the key usage tells an AK from an EK. All name the instance in
+// Google's extension, and the identity is taken from there.
 func ProfileGoogle() Profile {
 	return Profile{
 		Name:          "Google Compute Engine AK",
@@ -137,11 +135,10 @@ func ProfileAzure() Profile {
 	}
 }
 
-// ProfileMicrosoftAIK is the profile of the AIK certificates that Windows gets
-// from Microsoft's cloud CA under the root "Microsoft TPM Root Certificate
-// Authority 2014": tcg-kp-AIKCertificate and a TCG directory name. A machine can
-// get many. Signatures over SHA-1, which those AKs make, are refused until
-// InsecureAllowSHA1Signature is set.
+// ProfileMicrosoftAIK is the profile of the AIK certificates that Windows gets from
+// Microsoft's cloud CA under the root "Microsoft TPM Root Certificate Authority 2014":
+// tcg-kp-AIKCertificate and a TCG directory name. A machine can get many. Signatures over
+// SHA-1, which those AKs make, are refused unless InsecureAllowSHA1Signature is set.
 func ProfileMicrosoftAIK() Profile {
 	return Profile{
 		Name:                  "Microsoft AIK",
@@ -159,13 +156,13 @@ func (p Profile) clone() Profile {
 	return p
 }
 
-// noSigningKeyUsage are the usages that no AK has.
+// noSigningKeyUsage has the usages that no AK has.
 const noSigningKeyUsage = x509.KeyUsageKeyEncipherment | x509.KeyUsageDataEncipherment |
 	x509.KeyUsageKeyAgreement | x509.KeyUsageCertSign | x509.KeyUsageCRLSign |
 	x509.KeyUsageEncipherOnly | x509.KeyUsageDecipherOnly
 
-// check holds a certificate against the profile. It makes no public-key
-// operation and says nothing about who signed the certificate.
+// check checks a certificate against the profile. It does no public-key operation and says
+// nothing about who signed the certificate.
 func (p *Profile) check(cert *x509.Certificate, san *subjectAltName) error {
 	if cert.IsCA && !p.InsecureAllowCA {
 		return refuse(CheckCertificateCA, "a CA certificate", "the certificate of an AK")
@@ -185,7 +182,7 @@ func (p *Profile) check(cert *x509.Certificate, san *subjectAltName) error {
 	return p.checkOEM(cert, san)
 }
 
-// checkExtensions asks for extensions of a profile's choice.
+// checkExtensions requires the extensions that a profile lists.
 func checkExtensions(cert *x509.Certificate, ids []oid.OID, profile string) error {
 	for _, id := range ids {
 		if !hasExtension(cert, id) {
@@ -195,8 +192,8 @@ func checkExtensions(cert *x509.Certificate, ids []oid.OID, profile string) erro
 	return nil
 }
 
-// checkCriticalExtensions refuses what nobody here understands, whoever the issuer
-// is. The subjectAltName is off the list once it has been read.
+// checkCriticalExtensions refuses critical extensions that are not understood, whoever the
+// issuer is. The subjectAltName is removed from the list once it has been parsed.
 func checkCriticalExtensions(cert *x509.Certificate) error {
 	if unknown := cert.UnhandledCriticalExtensions; len(unknown) > 0 {
 		return refuse(CheckCertificateExtension, "critical extension "+unknown[0].String(),
@@ -219,15 +216,15 @@ func (p *Profile) checkKeyUsage(cert *x509.Certificate) error {
 	return nil
 }
 
-// tcgUsages are the extended key usages that say which of the TCG's certificates one is.
+// tcgUsages are the extended key usages that tell the TCG's kinds of certificates apart.
 var tcgUsages = map[oid.OID]string{
 	oid.TCGKpEKCertificate:       " (an EK's)",
 	oid.TCGKpAIKCertificate:      " (an AK's)",
 	oid.TCGKpPlatformCertificate: " (a platform certificate's)",
 }
 
-// checkExtKeyUsage asks for one of the wanted usages, or for no extension where it is
-// optional, and refuses what says that the certificate is another of the TCG's.
+// checkExtKeyUsage requires one of the wanted usages, or no extension if it is optional, and
+// refuses usages that make the certificate another of the TCG's kinds.
 func checkExtKeyUsage(cert *x509.Certificate, wanted []oid.OID, optional bool, profile string) error {
 	ids, ok := extKeyUsages(cert)
 	known := func(id oid.OID) bool { return slices.Contains(wanted, id) }
@@ -253,8 +250,8 @@ func checkExtKeyUsage(cert *x509.Certificate, wanted []oid.OID, optional bool, p
 	return refuse(CheckCertificateExtKeyUsage, got, "one of "+usagesText(wanted)+", by profile "+profile)
 }
 
-// extKeyUsages returns the identifiers of the extension, nil where there is none; it is
-// not ok where it cannot be read.
+// extKeyUsages returns the identifiers in the extension, or nil if there is none; ok is false
+// if it cannot be parsed.
 func extKeyUsages(cert *x509.Certificate) (ids []oid.OID, ok bool) {
 	for i := range cert.Extensions {
 		if !oid.ExtendedKeyUsage.Equal(cert.Extensions[i].Id) {
@@ -287,8 +284,7 @@ func hasExtension(cert *x509.Certificate, id oid.OID) bool {
 	return slices.ContainsFunc(cert.Extensions, func(e pkix.Extension) bool { return id.Equal(e.Id) })
 }
 
-// keyUsageNames are the bits in their order, as RFC 5280 section 4.2.1.3 names
-// them.
+// keyUsageNames are the names of the bits in order, as in RFC 5280 section 4.2.1.3.
 var keyUsageNames = [...]string{"digitalSignature", "contentCommitment", "keyEncipherment", "dataEncipherment",
 	"keyAgreement", "keyCertSign", "cRLSign", "encipherOnly", "decipherOnly"}
 

@@ -24,19 +24,18 @@ type Certifiable interface {
 	// *ecdsa.PublicKey or an *rsa.PublicKey.
 	crypto.Signer
 
-	// Load puts the key into the TPM, if it is not there, for flush to take out
-	// again. flush does not need a context and is never nil without an error.
+	// Load puts the key into the TPM, if it is not there, and flush takes it out again. flush
+	// does not need a context and is never nil without an error.
 	Load(ctx context.Context, h *tpmop.Handles) (k *tpmop.LoadedKey, flush func() error, err error)
 }
 
-// SoftwareKey makes a key in this process's memory certifiable: an
-// *ecdsa.PrivateKey on P-256 or P-384, or on P-521 where the TPM has it, or an
-// *rsa.PrivateKey of 2048, 3072 or 4096 bits with two primes of one size and the
-// exponent 65537; many TPMs stop at 2048. TPM2_LoadExternal puts both parts of it
-// into the TPM's null hierarchy for the moment of certification, so the TPM sees
-// the private key; it goes there encrypted to a key of the TPM. Sign is the key's
-// own. A statement about it says that this machine holds the key, not
-// that the key cannot leave it: that takes a Key.
+// SoftwareKey makes a key in this process's memory certifiable: an *ecdsa.PrivateKey on P-256
+// or P-384, or on P-521 if the TPM has it, or an *rsa.PrivateKey of 2048, 3072 or 4096 bits
+// with two primes of the same size and the exponent 65537; many TPMs stop at 2048.
+// TPM2_LoadExternal puts both parts of it into the TPM's null hierarchy for the moment of
+// certification, so the TPM sees the private key; it goes there encrypted to a key of the TPM.
+// Sign is the key's own. A statement about it says that this machine holds the key, not that
+// the key cannot leave it: that takes a Key.
 func SoftwareKey(key crypto.Signer) (Certifiable, error) {
 	var k *softwareKey
 	var err error
@@ -86,8 +85,8 @@ func (k *softwareKey) Load(ctx context.Context, h *tpmop.Handles) (*tpmop.Loaded
 	}
 	h.Keep(rsp.ObjectHandle, rsp.Name.Buffer)
 	flush := func() error { return h.Flush(rsp.ObjectHandle) }
-	// A TPM may write a public area in another way than it was given: the bytes
-	// under the Name are its own.
+	// A TPM may write a public area differently from the one it was given: the bytes under the
+	// Name are its own.
 	loaded, err := tpmop.ReadPublic(ctx, h, rsp.ObjectHandle)
 	if err != nil {
 		return nil, nil, errors.Join(err, flush())
@@ -95,9 +94,9 @@ func (k *softwareKey) Load(ctx context.Context, h *tpmop.Handles) (*tpmop.Loaded
 	return loaded, flush, nil
 }
 
-// externalAttributes are those of an external key: a TPM refuses fixedTPM,
-// fixedParent and restricted on it. noDA keeps the key out of the counting of
-// wrong passwords, so that neither a lockout nor a crash in the middle matters.
+// externalAttributes are those of an external key: a TPM refuses fixedTPM, fixedParent and
+// restricted on it. noDA exempts the key from the counting of wrong passwords, so that neither
+// a lockout nor a crash midway matters.
 func externalAttributes() tpm2.TPMAObject {
 	return tpm2.TPMAObject{UserWithAuth: true, NoDA: true, SignEncrypt: true}
 }
@@ -111,11 +110,11 @@ func newSoftwareECDSA(key *ecdsa.PrivateKey) (*softwareKey, error) {
 	if !ok {
 		return nil, fmt.Errorf("curve: got %s, want P-256, P-384 or P-521", key.Curve.Params().Name)
 	}
-	scalar, _ := key.Bytes() // full width; nil where a part is out of range, which is no key
+	scalar, _ := key.Bytes() // full width; nil if a part is out of range, which is not a key
 	if again, err := ecdsa.ParseRawPrivateKey(key.Curve, scalar); err != nil || !again.PublicKey.Equal(&key.PublicKey) {
 		return nil, errors.New("its private and public parts do not belong together")
 	}
-	point, _ := key.PublicKey.Bytes() // 04, X and Y in full width: it is on the curve, as again is
+	point, _ := key.PublicKey.Bytes() // 04, X and Y in full width: it is on the curve, because again is
 	x, y := point[1:1+curve.Width], point[1+curve.Width:]
 	return newSoftwareKey(key, tpmop.ECCKeyArea(tpm2.TPMSECCParms{CurveID: curve.ID}, externalAttributes(), x, y),
 		tpm2.NewTPMUSensitiveComposite(tpm2.TPMAlgECC, &tpm2.TPM2BECCParameter{Buffer: scalar})), nil
@@ -152,7 +151,7 @@ func newSoftwareKey(key crypto.Signer, public *tpm2.TPMTPublic, private tpm2.TPM
 		sensitive: secret.New(tpm2.TPMTSensitive{SensitiveType: public.Type, Sensitive: private})}
 }
 
-// KeyOf is the key in the form in which the TPM certifies it.
+// KeyOf returns the key in the form in which the TPM certifies it.
 func KeyOf(signer crypto.Signer) (Certifiable, error) {
 	if key, ok := signer.(Certifiable); ok {
 		return key, nil

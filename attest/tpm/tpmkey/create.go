@@ -28,7 +28,7 @@ func (kind Kind) area() (*tpm2.TPMTPublic, error) {
 	}
 }
 
-// create makes the key, and loads it.
+// create makes the key and loads it.
 func (k *Key) create(ctx context.Context, h *tpmop.Handles, area *tpm2.TPMTPublic, opts Options) error {
 	password, err := tpmop.AuthValue(opts.Password.Reveal())
 	if err != nil {
@@ -69,12 +69,12 @@ func (k *Key) create(ctx context.Context, h *tpmop.Handles, area *tpm2.TPMTPubli
 	return k.loadUnder(ctx, h, parent, password)
 }
 
-// maxKeyPassword is the digest's size of the name algorithm of the keys made here
-// (Part 1, 19.6.4.2).
+// maxKeyPassword is the digest size of the name algorithm of the keys made here (Part 1,
+// 19.6.4.2).
 const maxKeyPassword = 32
 
-// bindToPCRs gives a public area the policy that asks for the present values, and for
-// the password too if there is one: without userWithAuth nothing else allows the use.
+// bindToPCRs gives a public area the policy that requires the present values, and also the
+// password if there is one: without userWithAuth nothing else allows the use.
 func bindToPCRs(ctx context.Context, h *tpmop.Handles, area *tpm2.TPMTPublic, pcrs []statement.PCRSelection, hasPassword bool) ([]Policy, error) {
 	if len(pcrs) == 0 {
 		return nil, nil
@@ -104,8 +104,7 @@ func (k *Key) loadFile(ctx context.Context, h *tpmop.Handles, opts LoadOptions) 
 	return k.loadUnder(ctx, h, parent, password)
 }
 
-// loadUnder loads the key of the file, and saves its context if the system allows
-// that.
+// loadUnder loads the key of the file, and saves its context if the system allows it.
 func (k *Key) loadUnder(ctx context.Context, h *tpmop.Handles, parent *tpmop.LoadedKey, password []byte) error {
 	isOurs := func(p *statement.Public) bool { return bytes.Equal(p.Raw, k.file.Public) }
 	rsp, err := tpmop.Load(ctx, h, isOurs, tpm2.Load{
@@ -134,8 +133,8 @@ func (k *Key) loadUnder(ctx context.Context, h *tpmop.Handles, parent *tpmop.Loa
 	}
 	saved, err := tpm2.ContextSave{SaveHandle: loaded.Handle}.Execute(h.TPM)
 	if err != nil {
-		// Windows' driver answers with a code of its own, others may too. The key
-		// works all the same.
+		// Windows' driver answers with a code of its own, and others may too. The key works
+		// all the same.
 		h.Drop(loaded.Handle)
 		k.held = loaded.Handle
 		return nil //nolint:nilerr // it works all the same
@@ -144,8 +143,8 @@ func (k *Key) loadUnder(ctx context.Context, h *tpmop.Handles, parent *tpmop.Loa
 	return nil
 }
 
-// loadParent makes, or finds, the restricted decryption key that the private part is
-// encrypted to.
+// loadParent makes, or finds, the restricted decryption key that the private part is encrypted
+// to.
 func (f *File) loadParent(ctx context.Context, h *tpmop.Handles, ownerPassword []byte) (parent *tpmop.LoadedKey, err error) {
 	if f.Parent == tpm2.TPMRHOwner {
 		parent, err = tpmop.CreatePrimary(ctx, h, tpm2.TPMRHOwner, ownerPassword, tpm2.Marshal(tpmop.StorageRootKey()))

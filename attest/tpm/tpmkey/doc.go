@@ -1,22 +1,21 @@
-// Package tpmkey makes and keeps keys in a TPM: signing keys for certificate requests and
-// TLS that never leave it, and their certificates beside them in NV.
+// Package tpmkey makes and keeps keys in a TPM: signing keys for certificate requests and TLS
+// that never leave it, and their certificates alongside them in NV.
 //
 //	device := tpmkey.Share(transport)
 //	key, err := tpmkey.Create(ctx, device, tpmkey.ECDSAP256, tpmkey.Options{})
 //	defer key.Close()
 //
-// A [Key] is a crypto.Signer: it signs the request, attest.Attester.Answer has the TPM
-// certify it, and crypto/tls uses it afterwards. [Key.File] is what brings it back: a
-// [File] in the format that OpenSSL's tpm2 provider reads too, which only this TPM loads
-// ([ParseFile], [Load]). A key may ask for a password and be bound to values of PCRs
-// ([Options]).
+// A [Key] is a crypto.Signer: it signs the request, attest.Attester.Answer has the TPM certify
+// it, and crypto/tls uses it afterwards. [Key.File] is what it is restored from: a [File] in a
+// format that OpenSSL's tpm2 provider also reads, which only this TPM can load ([ParseFile],
+// [Load]). A key may require a password and be bound to PCR values ([Options]).
 //
-// Where the key stays in memory, [SoftwareKey] readies it for certification: the TPM is
-// given the key, certifies it and forgets it. The result of the join then says that the
-// key is not resident.
+// If the key stays in memory, [SoftwareKey] prepares it for certification: the TPM is given
+// the key, certifies it and forgets it. The result of the join then says that the key is not
+// resident.
 //
-// [Share] lets several users in one process use one TPM, each operation by itself. Give
-// the same [Shared] to attest/tpm's NewProver.
+// [Share] lets several users in one process use one TPM, one operation at a time. Give the
+// same [Shared] to attest/tpm's NewProver.
 //
 // [WriteNVCertificate], [ReadNVCertificate] and [RemoveNVCertificate] keep a certificate
 // in an NV index. Passwords go to the TPM encrypted, in sessions that are salted with a

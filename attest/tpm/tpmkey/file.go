@@ -19,12 +19,12 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// ErrFile says that a TPM key file is not one that this package reads. The
-// error that wraps it says why.
+// ErrFile says that a TPM key file is not one that this package reads. The error that wraps it
+// says why.
 var ErrFile = errors.New("TPM key file refused")
 
 const (
-	// MaxFileSize bounds the PEM of a TPM key file, in bytes.
+	// MaxFileSize is the largest size of a TPM key file's PEM, in bytes.
 	MaxFileSize = 16 << 10
 
 	tpmKeyFileBlock = "TSS2 PRIVATE KEY"
@@ -47,8 +47,8 @@ const (
 	tagTPMKeyRSAParent   asn1.Tag = 0xa5
 )
 
-// File is a key that only the TPM that made it can load: its public part and
-// its private part as the TPM encrypted it. It outlasts process and power, until
+// File is a key that only the TPM that made it can load: its public part and its private part
+// as the TPM encrypted it. It survives the end of the process and loss of power, until
 // TPM2_Clear. The file is that of "ASN.1 Specification for TPM 2.0 Key Files"
 // (draft-bottomley-tpm2-keys), which OpenSSL's tpm2 provider, openssl_tpm2_engine and
 // tpm2_encodeobject write and read:
@@ -65,21 +65,20 @@ const (
 //	  commandCode   [0] EXPLICIT INTEGER,
 //	  commandPolicy [1] EXPLICIT OCTET STRING }
 //
-// Importable and sealed keys, and keys with alternative policies or an RSA parent made
-// for the moment, are refused. No field is a secret to those without the TPM; who has
-// both has the key, up to its password.
+// Importable and sealed keys, and keys with alternative policies or a temporary RSA parent,
+// are refused. No field is a secret to anyone without the TPM; anyone who has both has the
+// key, except for its password.
 type File struct {
-	// EmptyAuth says that the key has no password. It is a hint for programs that
-	// ask for one; tpm2_encodeobject 5.4 writes its opposite, so loading does not
-	// look at it.
+	// EmptyAuth says that the key has no password. It is a hint for programs that ask for one;
+	// tpm2_encodeobject 5.4 writes its opposite, so loading ignores it.
 	EmptyAuth bool
-	// Policy are the policy commands, in their order, that allow the key's use; nil
-	// for a key that has no policy.
+	// Policy holds the policy commands, in order, that allow the key's use; nil for a key that
+	// has no policy.
 	Policy []Policy
-	// Description is for people, at most 1024 bytes of UTF-8; empty for none.
+	// Description is for human readers, at most 1024 bytes of UTF-8; empty for none.
 	Description string
 	// Parent is the persistent handle of the parent, 0x81000000 to 0x81ffffff, or
-	// tpm2.TPMRHOwner for the P-256 storage key that every program makes alike.
+	// tpm2.TPMRHOwner for the P-256 storage key that every program makes identically.
 	Parent tpm2.TPMHandle
 	// Public is the key's TPMT_PUBLIC, without a size prefix.
 	Public []byte
@@ -94,8 +93,8 @@ type File struct {
 type emptyAuthForm int
 
 const (
-	// As Marshal writes it: TRUE as ff, FALSE as 00. The draft would rather have FALSE
-	// left out, but tpm2-openssl 1.1.1 takes that for TRUE.
+	// As Marshal writes it: TRUE as ff, FALSE as 00. The draft prefers FALSE to be left out,
+	// but tpm2-openssl 1.1.1 takes that for TRUE.
 	emptyAuthDER    emptyAuthForm = iota
 	emptyAuthOne                  // TRUE as 01, which is not DER: OpenSSL's way
 	emptyAuthAbsent               // FALSE
@@ -105,14 +104,14 @@ const (
 type Policy struct {
 	// Command is the command's code, such as tpm2.TPMCCPolicyPCR.
 	Command tpm2.TPMCC
-	// Body are the command's parameters after the session handle, as the TPM takes
-	// them; empty for a command without parameters. At most 1024 bytes.
+	// Body holds the command's parameters after the session handle, as the TPM takes them;
+	// empty for a command without parameters. At most 1024 bytes.
 	Body []byte
 }
 
-// ParseFile reads one PEM block and nothing around it. It is strict: one
-// encoding for one value, which Marshal gives again, except that emptyAuth is read in
-// each of the ways in which programs write it. Errors wrap ErrFile.
+// ParseFile reads one PEM block and nothing around it. It is strict: each value has one
+// encoding, which Marshal reproduces, except that emptyAuth is accepted in each of the ways in
+// which programs write it. Errors wrap ErrFile.
 func ParseFile(b []byte) (*File, error) {
 	f, err := parseFile(b)
 	if err != nil {
@@ -121,8 +120,8 @@ func ParseFile(b []byte) (*File, error) {
 	return f, nil
 }
 
-// WriteFile stores the key in a file of mode 0600, in the place of the one that was there:
-// a reader, also one after a loss of power, finds the old one or the new one whole. The
+// WriteFile stores the key in a file of mode 0600, replacing any that was there. A reader,
+// even one after a loss of power, finds either the old file or the new one, whole. The
 // directory must exist. Errors are those of [File.Marshal] and the file system's.
 func (f *File) WriteFile(path string) error {
 	b, err := f.Marshal()
@@ -135,8 +134,8 @@ func (f *File) WriteFile(path string) error {
 	return nil
 }
 
-// ReadFile reads a file that [File.WriteFile] wrote. On Unix it must be this user's, of
-// mode 0600, and no symbolic link. Errors wrap ErrFile, or are the file system's:
+// ReadFile reads a file that [File.WriteFile] wrote. On Unix it must belong to this user, have
+// mode 0600, and not be a symbolic link. Errors wrap ErrFile, or are the file system's:
 // errors.Is finds [io/fs.ErrNotExist].
 func ReadFile(path string) (*File, error) {
 	b, err := safefile.Read(path, MaxFileSize, safefile.Private)
@@ -189,7 +188,7 @@ func parseFile(b []byte) (*File, error) {
 	return f, nil
 }
 
-// whyNotCanonical says what is wrong with a PEM file whose one block was found.
+// whyNotCanonical says what is wrong with a PEM file whose only block was found.
 func whyNotCanonical(b []byte, block *pem.Block, rest []byte) string {
 	begin := []byte("-----BEGIN ")
 	front, after := !bytes.HasPrefix(b, begin), len(rest) != 0
@@ -332,8 +331,8 @@ func (f *File) clone() *File {
 	return &c
 }
 
-// Marshal returns the PEM file. It fails, with an error that wraps ErrFile,
-// where ParseFile would refuse the result.
+// Marshal returns the PEM file. It fails, with an error that wraps ErrFile, if ParseFile would
+// refuse the result.
 func (f *File) Marshal() ([]byte, error) {
 	b := cryptobyte.NewBuilder(nil)
 	b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {

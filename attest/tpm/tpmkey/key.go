@@ -17,7 +17,7 @@ import (
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-// Kind is a kind of key that Create makes. The zero value is none.
+// Kind is a kind of key that Create makes. The zero value is not a kind.
 type Kind int
 
 // The kinds of key. Many TPMs have neither P-384 nor RSA-3072.
@@ -39,7 +39,7 @@ var kinds = map[Kind]struct {
 	RSA3072:   {name: "RSA-3072", bits: 3072},
 }
 
-// String gives the kind's name, as in "ECDSA P-256".
+// String returns the kind's name, as in "ECDSA P-256".
 func (kind Kind) String() string {
 	if k, ok := kinds[kind]; ok {
 		return k.name
@@ -47,53 +47,49 @@ func (kind Kind) String() string {
 	return fmt.Sprintf("Kind(%d)", int(kind))
 }
 
-// Options say where a key is made and what its use takes. The zero
-// value is the owner hierarchy with an empty password, a key without a password and
-// without a policy.
+// Options say where a key is made and what its use requires. The zero value is the owner
+// hierarchy with an empty password, and a key with no password and no policy.
 type Options struct {
-	// OwnerPassword is the owner hierarchy's; zero is the empty one. Without
-	// meaning where Parent is set.
+	// OwnerPassword is the owner hierarchy's; zero is the empty one. It has no meaning if
+	// Parent is set.
 	OwnerPassword secret.Value[[]byte]
-	// Parent is a persistent storage key with an empty password to make the key
-	// under, such as the 0x81000001 that most systems have: for where nobody
-	// knows the owner's password. 0: the ECC P-256 storage root key of template H-2
-	// with an empty policy (TCG TPM v2.0 Provisioning Guidance 1.0, 7.5.1), made for
-	// the moment, which other programs make alike.
+	// Parent is a persistent storage key with an empty password to make the key under, such as
+	// the 0x81000001 that most systems have: for systems where nobody knows the owner's
+	// password. 0 means the ECC P-256 storage root key of template H-2 with an empty policy
+	// (TCG TPM v2.0 Provisioning Guidance 1.0, 7.5.1), made as needed, which other programs
+	// make identically.
 	Parent tpm2.TPMHandle
-	// Password is the new key's own: 1 to 32 bytes without a zero byte, sent to the
-	// TPM encrypted and never again; zero for the empty one. Wrong ones do not count
-	// towards the TPM's lockout, so it should not be one that can be guessed.
+	// Password is the new key's own: 1 to 32 bytes without a zero byte, sent to the TPM
+	// encrypted and never again; zero for the empty one. Wrong ones do not count towards the
+	// TPM's lockout, so it should not be one that can be guessed.
 	Password secret.Value[[]byte]
-	// PCRs bind the key to the values that these PCRs have now: it signs only while
-	// they have them. An update of what they measure takes the key away for good.
-	// (A statement about the key can be made whatever the PCRs hold.) Nil for none.
+	// PCRs bind the key to the values that these PCRs have now: it signs only while they have
+	// them. An update of what they measure makes the key unusable for good. (A statement about
+	// the key can be made whatever the PCRs hold.) Nil for none.
 	PCRs []statement.PCRSelection
 }
 
-// LoadOptions are what loading a File takes. The zero value is
-// empty passwords.
+// LoadOptions are what loading a File requires. The zero value is empty passwords.
 type LoadOptions struct {
-	// OwnerPassword is the owner hierarchy's, for a file whose Parent that is; zero
-	// is the empty one.
+	// OwnerPassword is the owner hierarchy's, for a file whose Parent is the owner; zero is
+	// the empty one.
 	OwnerPassword secret.Value[[]byte]
-	// Password is the key's own; zero is the empty one. Whether it is right shows when
+	// Password is the key's own; zero is the empty one. Whether it is right becomes known when
 	// the key is first used.
 	Password secret.Value[[]byte]
 }
 
-// ErrPassword says that a key has another password than the one that was given.
+// ErrPassword says that a key has a password other than the one that was given.
 var ErrPassword = errors.New("the TPM key has another password")
 
-// Key is a signing key that a TPM made and that never leaves it: a
-// crypto.Signer for certificate requests and TLS, and a [Certifiable] whose statement says
-// that it is resident. File is what brings it back after the process has ended or
-// the TPM was reset.
+// Key is a signing key that a TPM made and that never leaves it: a crypto.Signer for
+// certificate requests and TLS, and a [Certifiable] whose statement says that it is resident.
+// It can be restored from its File after the process has ended or the TPM was reset.
 //
-// Between signatures the key is kept outside the TPM as a context that only this
-// TPM can load, until its next reset, so that keys take none of the few slots;
-// under Windows, which does not let programs save contexts, it stays loaded until
-// Close. It is safe for concurrent use; see Shared for more than one user of
-// the TPM.
+// Between signatures the key is kept outside the TPM as a context that only this TPM can load,
+// until its next reset, so that keys take none of the few slots. Under Windows, which does not
+// let programs save contexts, it stays loaded until Close. It is safe for concurrent use; see
+// Shared for more than one user of the TPM.
 type Key struct {
 	tpm      *Shared
 	key      crypto.PublicKey
@@ -121,9 +117,9 @@ func Create(ctx context.Context, tpm transport.TPM, kind Kind, opts Options) (*K
 	return k.made(k.tpm.Do(ctx, func(h *tpmop.Handles) error { return k.create(ctx, h, area, opts) }), kind.String())
 }
 
-// Load loads a key that the same TPM made, in this process or another. The
-// file's parent must still be there: after TPM2_Clear no file is of use. Errors wrap
-// the TPM's response code, ErrFile, or ErrHierarchyPassword.
+// Load loads a key that the same TPM made, in this process or another. The file's parent must
+// still be there: after TPM2_Clear no file is of any use. Errors wrap the TPM's response code,
+// ErrFile, or ErrHierarchyPassword.
 func Load(ctx context.Context, tpm transport.TPM, file *File, opts LoadOptions) (*Key, error) {
 	if file == nil {
 		return nil, fmt.Errorf("tpmkey: %w: there is none", ErrFile)
@@ -135,7 +131,7 @@ func Load(ctx context.Context, tpm transport.TPM, file *File, opts LoadOptions) 
 	return k.made(k.tpm.Do(ctx, func(h *tpmop.Handles) error { return k.loadFile(ctx, h, opts) }), "from a file")
 }
 
-// made is the end of making a key: what was loaded goes if there was an error.
+// made finishes making a key: if there was an error, it removes what was loaded.
 func (k *Key) made(err error, what string) (*Key, error) {
 	if err == nil {
 		return k, nil
@@ -150,8 +146,8 @@ func (k *Key) made(err error, what string) (*Key, error) {
 // Public is the key's public part, an *ecdsa.PublicKey or an *rsa.PublicKey.
 func (k *Key) Public() crypto.PublicKey { return k.key }
 
-// Load makes a saved key a loaded one for the caller to flush, or lends the one
-// that is held. h may be another user's of the same TPM; of another TPM it fails.
+// Load turns a saved key into a loaded one for the caller to flush, or lends the one that is
+// held. h may belong to another user of the same TPM; with another TPM it fails.
 func (k *Key) Load(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, func() error, error) {
 	switch {
 	case k.held != 0:
@@ -175,13 +171,12 @@ func (k *Key) Load(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, fun
 	return loaded, func() error { return h.Flush(loaded.Handle) }, nil
 }
 
-// Sign signs a digest: ECDSA in ASN.1 (RFC 3279, 2.2.3), RSA in PKCS #1 v1.5, or
-// in PSS where opts is an *rsa.PSSOptions with a salt of the hash's length
-// (rsa.PSSSaltLengthEqualsHash or that number), the only one that TPMs make.
-// digest must be one of opts.HashFunc(): SHA-256, SHA-384 or SHA-512 as the TPM
-// has them. The randomness is the TPM's; the first argument is not used. The
-// signature is verified before it is returned. Sign waits while the TPM is in use
-// and cannot be interrupted.
+// Sign signs a digest: ECDSA in ASN.1 (RFC 3279, 2.2.3), RSA in PKCS #1 v1.5, or in PSS if
+// opts is an *rsa.PSSOptions with a salt of the hash's length (rsa.PSSSaltLengthEqualsHash or
+// that number), the only one that TPMs make. digest must be one of opts.HashFunc(): SHA-256,
+// SHA-384 or SHA-512 as the TPM has them. The randomness is the TPM's; the first argument is
+// not used. The signature is verified before it is returned. Sign waits while the TPM is in
+// use and cannot be interrupted.
 func (k *Key) Sign(_ io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, error) {
 	scheme, err := k.signScheme(digest, opts)
 	if err != nil {
@@ -226,8 +221,8 @@ func (k *Key) sign(ctx context.Context, h *tpmop.Handles, digest []byte, scheme 
 	return signatureBytes(&rsp.Signature)
 }
 
-// authorizeUse authorizes the USER role: by the password, or by the policy of a key
-// that leaves the password alone no say.
+// authorizeUse authorizes the USER role: by the password, or by the policy of a key for which
+// the password by itself is not enough.
 func (k *Key) authorizeUse(ctx context.Context, h *tpmop.Handles, loaded *tpmop.LoadedKey) (tpm2.AuthHandle, error) {
 	if k.public.Attributes.Has(statement.AttributeUserWithAuth) {
 		return h.Authorize(ctx, loaded.Handle, loaded.Name, k.password.Reveal())
@@ -251,15 +246,15 @@ func explainKeyRefusal(err error) error {
 	return err
 }
 
-// File is what Load brings this key back from, on the same TPM.
+// File is what Load restores this key from, on the same TPM.
 func (k *Key) File() *File { return k.file.clone() }
 
-// Close takes the key out of the TPM; only its File can bring it back. A second Close
-// does nothing, except try again what the first could not flush.
+// Close removes the key from the TPM; only its File can restore it. A second Close does
+// nothing except retry what the first could not flush.
 func (k *Key) Close() error {
 	ctx := context.Background()
 	err := k.tpm.Do(ctx, func(*tpmop.Handles) error {
-		if k.held != 0 { // flushed as what was left is: only if it still is this key
+		if k.held != 0 { // flushed like anything left over: only if it is still this key
 			k.tpm.Left = append(k.tpm.Left, tpmop.OpenHandle{Handle: k.held, Name: k.name})
 		}
 		k.saved, k.held = nil, 0

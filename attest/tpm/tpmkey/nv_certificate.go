@@ -15,45 +15,44 @@ import (
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-// ErrNVCertificateIncomplete says that a write of a certificate into an NV index did
-// not come to its end: there is nothing whole in it, and the next write replaces it.
+// ErrNVCertificateIncomplete says that writing a certificate into an NV index was not
+// completed: the index holds nothing whole, and the next write replaces it.
 var ErrNVCertificateIncomplete = errors.New("the NV index holds no whole certificate")
 
-// ErrNVIndexTaken says that an NV index is there and was not made by
-// WriteNVCertificate: it is left as it is.
+// ErrNVIndexTaken says that an NV index exists and was not made by WriteNVCertificate: it is
+// left as it is.
 var ErrNVIndexTaken = errors.New("the NV index holds something else")
 
 const (
-	// MaxNVCertificateSize bounds a certificate for an NV index, in bytes of DER. Most
-	// TPMs take less, 2048 as a rule, and have about 8 KiB in all.
+	// MaxNVCertificateSize is the largest certificate for an NV index, in bytes of DER. Most
+	// TPMs take less, typically 2048, and have about 8 KiB in all.
 	MaxNVCertificateSize = 16 << 10
 
 	// nvCertificateUnit is what an index's size is a multiple of, so that a renewed
-	// certificate, a few bytes longer or shorter, fits the index of the one before.
+	// certificate a few bytes longer or shorter fits the index of the previous one.
 	nvCertificateUnit = 256
 )
 
-// NVCertificateOptions are what writing takes. The zero value is an empty
-// password.
+// NVCertificateOptions are what writing requires. The zero value is an empty password.
 type NVCertificateOptions struct {
 	// OwnerPassword is the owner hierarchy's; zero is the empty one.
 	OwnerPassword secret.Value[[]byte]
 }
 
-// WriteNVCertificate keeps a certificate in an NV index that belongs to the owner:
-// beside a key in the TPM, it survives the disk. index is one that is the owner's to
-// give away, 0x01800000 to 0x01bfffff (TCG Registry of Reserved TPM 2.0 Handles and
-// Localities 1.2, 2.2.2), or any other that is free. The index holds the DER and
-// 0xff up to a multiple of 256 bytes; anybody can read it, the owner can write it.
+// WriteNVCertificate keeps a certificate in an NV index that belongs to the owner: alongside a
+// key in the TPM, it survives loss of the disk. index is one that the owner may assign,
+// 0x01800000 to 0x01bfffff (TCG Registry of Reserved TPM 2.0 Handles and Localities 1.2,
+// 2.2.2), or any other that is free. The index holds the DER and 0xff up to a multiple of 256
+// bytes; anybody can read it, and the owner can write it.
 //
-// It is written whole or not at all. The size is held against what the TPM takes
-// before anything is changed. A certificate that fits into one command, and into an
-// index that is there, takes the place of the one before in that command. Otherwise
-// the old index goes, and a new one is written from its end to its beginning, so that
-// until the last command it does not begin with a certificate's header; one that
-// cannot be finished is taken away again. Last it is read and compared. A crash at
-// the worst place leaves no certificate, never part of one, and running it again
-// repairs that. A certificate that is there already is not written again.
+// It is written completely or not at all. The size is checked against what the TPM takes
+// before anything is changed. A certificate that fits into one command, and into an existing
+// index, replaces the previous one in that command. Otherwise the old index is removed, and a
+// new one is written from its end to its beginning, so that until the last command it does not
+// begin with a certificate's header; one that cannot be finished is removed again. Finally it
+// is read back and compared. A crash at the worst point leaves no certificate, never part of
+// one, and running it again repairs that. A certificate that is already there is not written
+// again.
 //
 // Errors wrap the TPM's response code, ErrHierarchyPassword or ErrNVIndexTaken.
 func WriteNVCertificate(ctx context.Context, tpm transport.TPM, index tpm2.TPMHandle, der []byte, opts NVCertificateOptions) error {
@@ -71,9 +70,9 @@ func WriteNVCertificate(ctx context.Context, tpm transport.TPM, index tpm2.TPMHa
 }
 
 // ReadNVCertificate reads the DER of a certificate from an NV index: one that
-// WriteNVCertificate wrote, or a maker's, with or without the 7 bytes of a
-// TCG_PCCLIENT_STORED_CERT in front and padding after. Errors wrap
-// ErrNVIndexNotFound, ErrNVCertificateIncomplete or the TPM's response code.
+// WriteNVCertificate wrote, or a manufacturer's, with or without the 7 bytes of a
+// TCG_PCCLIENT_STORED_CERT in front and padding at the end. Errors wrap ErrNVIndexNotFound,
+// ErrNVCertificateIncomplete or the TPM's response code.
 func ReadNVCertificate(ctx context.Context, tpm transport.TPM, index tpm2.TPMHandle) ([]byte, error) {
 	var encoded []byte
 	err := Share(tpm).Do(ctx, func(h *tpmop.Handles) error {
@@ -84,7 +83,7 @@ func ReadNVCertificate(ctx context.Context, tpm transport.TPM, index tpm2.TPMHan
 		if err != nil {
 			return err
 		}
-		if len(data) != 0 && data[0] == 0xff { // what an index that was begun at its end begins with
+		if len(data) != 0 && data[0] == 0xff { // how an index begins if writing started at its end
 			return ErrNVCertificateIncomplete
 		}
 		encoded, err = der.TrimNVCertificate(data)
@@ -99,9 +98,9 @@ func ReadNVCertificate(ctx context.Context, tpm transport.TPM, index tpm2.TPMHan
 	return encoded, nil
 }
 
-// RemoveNVCertificate takes away an index that WriteNVCertificate made, whole or not.
-// Errors wrap ErrNVIndexNotFound where there is none, ErrNVIndexTaken where it holds
-// something else, ErrHierarchyPassword or the TPM's response code.
+// RemoveNVCertificate removes an index that WriteNVCertificate made, complete or not. Errors
+// wrap ErrNVIndexNotFound if there is none, ErrNVIndexTaken if it holds something else,
+// ErrHierarchyPassword or the TPM's response code.
 func RemoveNVCertificate(ctx context.Context, tpm transport.TPM, index tpm2.TPMHandle, opts NVCertificateOptions) error {
 	err := Share(tpm).Do(ctx, func(h *tpmop.Handles) error {
 		w := &nvWriter{h: h, index: index, password: opts.OwnerPassword}
@@ -133,7 +132,7 @@ type nvWriter struct {
 	index    tpm2.TPMHandle
 	password secret.Value[[]byte] // the owner's
 
-	area *tpm2.TPMSNVPublic // nil where there is no index
+	area *tpm2.TPMSNVPublic // nil if there is no index
 	name tpm2.TPM2BName
 }
 
@@ -188,7 +187,7 @@ func (w *nvWriter) write(ctx context.Context, der []byte) error {
 	}
 	if err := w.fill(ctx, data, chunk); err != nil {
 		if len(data) <= chunk {
-			return err // the one command was done or it was not
+			return err // the one command was either done or not done
 		}
 		return errors.Join(err, w.undefine(context.WithoutCancel(ctx)))
 	}
@@ -200,7 +199,7 @@ func (w *nvWriter) write(ctx context.Context, der []byte) error {
 	return err
 }
 
-// replace makes the index anew.
+// replace makes a new index in place of any old one.
 func (w *nvWriter) replace(ctx context.Context, size int) error {
 	if w.area != nil {
 		if err := w.undefine(ctx); err != nil {

@@ -20,11 +20,11 @@ import (
 // had when the key was made.
 var ErrPCRPolicy = errors.New("the PCRs do not have the values that the key is bound to")
 
-// keyPolicy is a list of policy commands that all must succeed: TPM2_PolicyPCR and
+// keyPolicy is a list of policy commands that must all succeed: TPM2_PolicyPCR and
 // TPM2_PolicyAuthValue.
 type keyPolicy []keyPolicyStep
 
-// keyPolicyStep is TPM2_PolicyPCR, or TPM2_PolicyAuthValue where it has no PCRs.
+// keyPolicyStep is TPM2_PolicyPCR, or TPM2_PolicyAuthValue if it has no PCRs.
 type keyPolicyStep struct {
 	selections []statement.PCRSelection
 	digest     []byte // of the PCRs' values, under the name algorithm of the key
@@ -58,7 +58,7 @@ func (s *keyPolicyStep) pcr(session tpm2.TPMISHPolicy) tpm2.PolicyPCR {
 	return tpm2.PolicyPCR{PolicySession: session, PcrDigest: tpm2.TPM2BDigest{Buffer: s.digest}, Pcrs: tpmop.Selection(s.selections...)}
 }
 
-// statements is what parseKeyPolicy reads.
+// statements returns what parseKeyPolicy reads.
 func (p keyPolicy) statements() []Policy {
 	var all []Policy
 	for _, s := range p {
@@ -91,8 +91,8 @@ func readPCRSelections(s *cryptobyte.String, out *[]statement.PCRSelection) bool
 	return true
 }
 
-// digest is the policy digest that the commands arrive at (Part 3, 23.7 and 23.17),
-// nil for no commands.
+// digest is the policy digest that the commands produce (Part 3, 23.7 and 23.17), or nil if
+// there are none.
 func (p keyPolicy) digest(hash tpm2.TPMIAlgHash) ([]byte, error) {
 	if len(p) == 0 {
 		return nil, nil
@@ -113,7 +113,7 @@ func (p keyPolicy) digest(hash tpm2.TPMIAlgHash) ([]byte, error) {
 	return state.Hash().Digest, nil
 }
 
-// check holds the policy against that of the key.
+// check compares the policy with that of the key.
 func (p keyPolicy) check(public *statement.Public) error {
 	digest, err := p.digest(public.NameAlg)
 	if err != nil {
@@ -128,7 +128,7 @@ func (p keyPolicy) check(public *statement.Public) error {
 	return nil
 }
 
-// needsPassword: the commands say so.
+// needsPassword reports whether the commands require the password.
 func (p keyPolicy) needsPassword() bool {
 	return slices.ContainsFunc(p, func(s keyPolicyStep) bool { return s.selections == nil })
 }
@@ -153,7 +153,7 @@ func (p keyPolicy) run(tpm transport.TPM, session tpm2.TPMISHPolicy, _ tpm2.TPM2
 	return nil
 }
 
-// presentPCRs is the step that holds as long as PCRs have the values of now.
+// presentPCRs is the step that holds while PCRs have their present values.
 func presentPCRs(ctx context.Context, h *tpmop.Handles, selections []statement.PCRSelection, hash tpm2.TPMIAlgHash) (keyPolicyStep, error) {
 	var values []byte
 	for i, s := range selections {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 )
 
-// signScheme turns what crypto.Signer's caller asks for into a scheme for
-// TPM2_Sign, and refuses what a TPM would silently do otherwise.
+// signScheme turns what crypto.Signer's caller asks for into a scheme for TPM2_Sign, and
+// refuses what a TPM would silently do differently.
 func (k *Key) signScheme(digest []byte, opts crypto.SignerOpts) (tpm2.TPMTSigScheme, error) {
 	if opts == nil {
 		return tpm2.TPMTSigScheme{}, errors.New("no signer options: the hash is not known")
@@ -45,12 +45,12 @@ func (k *Key) signScheme(digest []byte, opts crypto.SignerOpts) (tpm2.TPMTSigSch
 	}, nil
 }
 
-// hashes leave SHA-1 out: nothing that this package's keys are for takes it.
+// hashes leaves SHA-1 out: nothing that this package's keys are for accepts it.
 var hashes = map[crypto.Hash]tpm2.TPMIAlgHash{
 	crypto.SHA256: tpm2.TPMAlgSHA256, crypto.SHA384: tpm2.TPMAlgSHA384, crypto.SHA512: tpm2.TPMAlgSHA512,
 }
 
-// signatureBytes gives a TPMT_SIGNATURE the form that crypto.Signer promises.
+// signatureBytes converts a TPMT_SIGNATURE to the form that crypto.Signer promises.
 func signatureBytes(s *tpm2.TPMTSignature) ([]byte, error) {
 	var sig *tpm2.TPMSSignatureRSA
 	err := fmt.Errorf("the TPM's signature has the algorithm 0x%04x", uint16(s.SigAlg))
