@@ -20,19 +20,19 @@ const (
 	wantCA  = "CA certificates in PEM"
 )
 
-// ParseCAs reads a CA bundle: one to [MaxCAs] PEM blocks of the type CERTIFICATE, each a
-// CA certificate (basicConstraints with CA, and keyCertSign if there is a keyUsage), none
-// twice. The error is [CheckCA].
+// ParseCAs reads a CA bundle: one to [MaxCAs] PEM blocks of type CERTIFICATE, each a CA
+// certificate (basicConstraints with CA, and keyCertSign if there is a keyUsage), without
+// duplicates. The error is [CheckCA].
 //
 // It is strict, so that every other reader finds the same certificates in a bundle
-// (crypto/x509, k8s.io/client-go/util/cert, OpenSSL): each BEGIN and END is a line of its
-// own, and between them is canonical base64 in lines of 64 characters (RFC 7468, section 3,
-// "stricttextualmsg"). Lines end with LF or CRLF. Text may stand in lines before, between
-// and after the blocks, as OpenSSL writes it (RFC 7468, section 5.2), but never five dashes
-// in a row, and no NUL, after which OpenSSL finds nothing. A block of another type, a private
-// key for example, is refused, where Kubernetes leaves it out.
+// (crypto/x509, k8s.io/client-go/util/cert, OpenSSL): each BEGIN and END is a line of its own,
+// with canonical base64 in lines of 64 characters between them (RFC 7468, section 3,
+// "stricttextualmsg"). Lines end with LF or CRLF. Lines of text may appear before, between and
+// after the blocks, as OpenSSL writes them (RFC 7468, section 5.2), but never with five dashes
+// in a row, nor with a NUL, after which OpenSSL finds nothing. A block of another type, such
+// as a private key, is refused, whereas Kubernetes skips it.
 //
-// Certificates are not looked at in time: an expired one is read, and verifies nothing.
+// Validity periods are not checked: an expired certificate is read, and verifies nothing.
 func ParseCAs(bundle []byte) ([]*x509.Certificate, error) {
 	if len(bundle) > MaxCABundleSize {
 		return nil, caError(strconv.Itoa(len(bundle))+" bytes", nil)
@@ -64,10 +64,11 @@ func ParseCAs(bundle []byte) ([]*x509.Certificate, error) {
 	return cas, nil
 }
 
-// pemBlock is the block of a certificate, its BEGIN and END in lines of their own.
+// pemBlock matches a certificate's block, with its BEGIN and END on lines of their own.
 var pemBlock = regexp.MustCompile(`(?m)^-----BEGIN CERTIFICATE-----\r?\n(?:[^-]*\n)?-----END CERTIFICATE-----(?:\r?\n|\z)`)
 
-// parseCA reads a block, whose lines end with LF or CRLF. There is one spelling else.
+// parseCA reads a block, whose lines end with LF or CRLF. Otherwise it accepts only one
+// spelling.
 func parseCA(text []byte) (*x509.Certificate, error) {
 	text = append(bytes.TrimSuffix(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n")), []byte("\n")), '\n')
 	block, _ := pem.Decode(text)
@@ -90,7 +91,7 @@ func caError(got string, err error) error {
 	return &Error{Check: CheckCA, Got: got, Want: wantCA, Err: err}
 }
 
-// marshalCAs writes a bundle that [ParseCAs] reads; none for no CAs.
+// marshalCAs writes a bundle that [ParseCAs] reads, or nothing if there are no CAs.
 func marshalCAs(cas []*x509.Certificate) ([]byte, error) {
 	var bundle []byte
 	for i, ca := range cas {
@@ -112,14 +113,14 @@ const (
 	wantPin   = "sha256: and 64 hexadecimal digits"
 )
 
-// Pin is the SHA-256 digest of a CA certificate's SubjectPublicKeyInfo, DER (RFC 7469,
-// section 2.4). A new certificate for the same key has the same pin. The zero Pin is
-// refused wherever pins are needed.
+// Pin is the SHA-256 digest of a CA certificate's SubjectPublicKeyInfo, in DER (RFC 7469,
+// section 2.4). A new certificate for the same key has the same pin. The zero Pin is refused
+// wherever pins are needed.
 type Pin [sha256.Size]byte
 
-// ParsePin reads a pin in the form that kubeadm prints and takes in
+// ParsePin reads a pin in the form that kubeadm prints and accepts in
 // --discovery-token-ca-cert-hash: "sha256:" and 64 hexadecimal digits, in either case
-// (cmd/kubeadm/app/util/pubkeypin). Else, and for a digest of zeros, the error is
+// (cmd/kubeadm/app/util/pubkeypin). Otherwise, and for a digest of all zeros, the error is
 // [CheckPin].
 func ParsePin(s string) (Pin, error) {
 	if len(s) != len(pinPrefix)+hex.EncodedLen(sha256.Size) {
@@ -145,14 +146,13 @@ func PinOf(cert *x509.Certificate) Pin { return sha256.Sum256(cert.RawSubjectPub
 // IsZero reports whether p is the zero Pin.
 func (p Pin) IsZero() bool { return p == Pin{} }
 
-// String returns the pin as kubeadm prints it: "sha256:" and 64 lower case hexadecimal
-// digits.
+// String returns the pin as kubeadm prints it: "sha256:" and 64 lowercase hexadecimal digits.
 func (p Pin) String() string { return pinPrefix + hex.EncodeToString(p[:]) }
 
 // MarshalText returns what [Pin.String] does.
 func (p Pin) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// UnmarshalText reads what [ParsePin] takes.
+// UnmarshalText reads what [ParsePin] accepts.
 func (p *Pin) UnmarshalText(text []byte) (err error) {
 	*p, err = ParsePin(string(text))
 	return err

@@ -17,18 +17,18 @@ import (
 
 const cacheVersion = 1
 
-// Cache is what a client remembers of its cluster (Kubernetes bootstrap discovery, "Client
-// caching and update"). [Cache.Refresh] makes the next one, [Cache.WriteFile] and
-// [ReadCacheFile] keep it between runs; callers with a store of their own take
-// [Cache.Marshal] and [ParseCache]. There is no secret in it, but who can change it
-// decides which cluster is trusted.
+// Cache is what a client remembers about its cluster (Kubernetes bootstrap discovery, "Client
+// caching and update"). [Cache.Refresh] makes the next one; [Cache.WriteFile] and
+// [ReadCacheFile] keep it between runs. Callers with their own storage use [Cache.Marshal] and
+// [ParseCache]. It contains no secret, but anyone who can change it decides which cluster is
+// trusted.
 type Cache struct {
 	// Info is the cluster.
 	Info *ClusterInfo
-	// Addresses are those of other API servers, at most [MaxAddresses] - 1, to be tried
-	// where Info.Server does not answer.
+	// Addresses are those of other API servers, at most [MaxAddresses] - 1, to be tried if
+	// Info.Server does not answer.
 	Addresses []string
-	// Verified is when a verified server last said so, in seconds; zero if never.
+	// Verified is when a verified server last confirmed this, to the second; zero if never.
 	Verified time.Time
 }
 
@@ -40,9 +40,9 @@ type cacheFile struct {
 	Verified   string   `json:"verified,omitempty"`
 }
 
-// Marshal writes the cache as one line of JSON: the version 1, the kubeconfig with the
-// trusted CAs as [ClusterInfo.Marshal] writes it, the addresses, and the time in RFC 3339,
-// UTC. Errors are those of [ClusterInfo.Marshal], and of [Discover] for addresses.
+// Marshal writes the cache as one line of JSON: version 1, the kubeconfig with the trusted CAs
+// as [ClusterInfo.Marshal] writes it, the addresses, and the time in RFC 3339, UTC. Errors are
+// those of [ClusterInfo.Marshal] and, for addresses, of [Discover].
 func (c *Cache) Marshal() ([]byte, error) {
 	kubeconfig, err := c.Info.Marshal()
 	if err != nil {
@@ -57,12 +57,12 @@ func (c *Cache) Marshal() ([]byte, error) {
 	if !c.Verified.IsZero() {
 		f.Verified = c.Verified.UTC().Format(time.RFC3339)
 	}
-	b, _ := json.Marshal(f) // texts: it cannot fail, and their limits keep it under MaxCacheSize
+	b, _ := json.Marshal(f) // strings cannot fail, and their limits keep it under MaxCacheSize
 	return append(b, '\n'), nil
 }
 
-// ParseCache reads what [Cache.Marshal] writes, to the byte, and nothing else. The error
-// is [CheckCache].
+// ParseCache reads exactly what [Cache.Marshal] writes, to the byte, and nothing else. The
+// error is [CheckCache].
 func ParseCache(data []byte) (*Cache, error) {
 	if len(data) > MaxCacheSize {
 		return nil, &Error{Check: CheckCache, Got: strconv.Itoa(len(data)) + " bytes", Want: "at most " + strconv.Itoa(MaxCacheSize)}
@@ -94,12 +94,12 @@ func ParseCache(data []byte) (*Cache, error) {
 	return c, nil
 }
 
-// Refresh is [Refresh] for what the cache remembers; the cache's addresses are tried
-// before those of opts. It returns the cache to use and to store from now on, and leaves c
-// as it is; changed reports whether the cluster itself, server or CAs, is another. After an
-// error c is still the best there is, if the error matches [ErrRetry]; after
-// [CheckCertificate] the cluster's CA was changed in the meantime, or that is not the
-// cluster: discover it again.
+// Refresh is [Refresh] for what the cache remembers; the cache's addresses are tried before
+// those of opts. It returns the cache to use and store from now on, and leaves c unchanged;
+// changed reports whether the cluster itself, its server or its CAs, is different. After an
+// error that matches [ErrRetry], c is still the best there is. After [CheckCertificate],
+// either the cluster's CA has changed in the meantime or the server is not the cluster:
+// discover it again.
 func (c *Cache) Refresh(ctx context.Context, opts RefreshOptions) (next *Cache, changed bool, err error) {
 	opts.Addresses = slices.Concat(c.Addresses, opts.Addresses)
 	found, err := Refresh(ctx, c.Info, opts)
@@ -110,9 +110,9 @@ func (c *Cache) Refresh(ctx context.Context, opts RefreshOptions) (next *Cache, 
 	return next, !found.Info.Equal(c.Info), nil
 }
 
-// WriteFile stores the cache in a file of mode 0600, in the place of the one that was
-// there: a reader, also one after a loss of power, finds the old one or the new one whole.
-// The directory must exist. Errors are those of [Cache.Marshal] and the file system's.
+// WriteFile stores the cache in a file of mode 0600, replacing the one that was there: a
+// reader, even after a loss of power, finds either the old file or the new one, whole. The
+// directory must exist. Errors are those of [Cache.Marshal] and of the file system.
 func (c *Cache) WriteFile(path string) error {
 	data, err := c.Marshal()
 	if err != nil {
@@ -124,9 +124,10 @@ func (c *Cache) WriteFile(path string) error {
 	return nil
 }
 
-// ReadCacheFile reads a file that [Cache.WriteFile] wrote. On Unix the file must be this
-// user's or root's, and nobody else may be able to write it; it is no symbolic link. The
-// error is [CheckCache], or the file system's: errors.Is finds [io/fs.ErrNotExist].
+// ReadCacheFile reads a file that [Cache.WriteFile] wrote. On Unix the file must belong to
+// this user or to root, and nobody else may be able to write it; it must not be a symbolic
+// link. The error is [CheckCache], or the file system's, in which errors.Is finds
+// [io/fs.ErrNotExist].
 func ReadCacheFile(path string) (*Cache, error) {
 	data, err := safefile.Read(path, MaxCacheSize, safefile.Trusted)
 	switch {
@@ -138,38 +139,38 @@ func ReadCacheFile(path string) (*Cache, error) {
 	return ParseCache(data)
 }
 
-// RefreshOptions say how a cluster is asked for its latest discovery document. Each zero
-// field is a sensible default.
+// RefreshOptions say how a cluster is asked for its latest discovery document. The zero value
+// of each field is a sensible default.
 type RefreshOptions struct {
-	// Addresses are those of other API servers, as in [DiscoverConfig], for the case
-	// that the cluster's server does not lead to it. They are tried after it.
+	// Addresses are those of other API servers, as in [DiscoverConfig], in case the cluster's own
+	// server does not lead to it. They are tried after that one.
 	Addresses []string
-	// Pins, if there are any, keep the CAs that have no pin from being trusted. None
-	// means that all CAs which the verified server names are trusted from now on.
+	// Pins, if there are any, keep CAs without a pin from being trusted. None means that all CAs
+	// that the verified server names are trusted from now on.
 	Pins []Pin
-	// Token, if it is not the zero Token, must have signed the document. Bootstrap
-	// tokens do not live long enough for most.
+	// Token, if it is not the zero Token, must have signed the document. Bootstrap tokens usually
+	// do not live long enough for that.
 	Token Token
 	// Network says how servers are reached.
 	Network Network
 }
 
-// Refresh asks a cluster that is known for its latest discovery document (Kubernetes
-// bootstrap discovery, "Client caching and update"): the cluster-info ConfigMap, over TLS
-// verified by info. What it returns replaces info.
+// Refresh asks a known cluster for its latest discovery document (Kubernetes bootstrap
+// discovery, "Client caching and update"): the cluster-info ConfigMap, over TLS verified by
+// info. The result replaces info.
 //
-// That is how a rotation of the CA is survived: while both CAs are in the published
-// bundle, a client that knows the old one learns the new one. One that slept through all
-// that time is refused with [CheckCertificate] and must discover the cluster again. Pins
-// are for the first contact: later it is the cluster, which proved who it is, that names
-// its CAs, those too for which [Discover] had no pin. Give Pins here to keep them out.
+// This is how a client survives a rotation of the CA: while both CAs are in the published
+// bundle, a client that knows the old one learns the new one. One that slept through all that
+// time gets [CheckCertificate] and must discover the cluster again. Pins are for the first
+// contact: after that the cluster, having proved its identity, names its CAs itself, including
+// those for which [Discover] had no pin. Set Pins here to keep those out.
 //
-// A cluster that is known by its CAs must go on naming some ([CheckNoCA]): the system's
-// roots are no replacement. And the refreshed CAs must verify the server that sent them
-// ([CheckLockout]), or the client would not find back.
+// A cluster that is identified by its CAs must continue to name some ([CheckNoCA]): the
+// system's roots are no replacement. The refreshed CAs must also verify the server that sent
+// them ([CheckLockout]), or the client could not find its way back.
 //
-// Other errors are those of [Discover]; they match [CheckForbidden] and [ErrRetry] where
-// a cluster does not publish its document. kubeadm then goes on with what it has.
+// Other errors are those of [Discover]; they match [CheckForbidden] and [ErrRetry] if a
+// cluster does not publish its document. kubeadm then continues with what it has.
 func Refresh(ctx context.Context, info *ClusterInfo, opts RefreshOptions) (*Discovered, error) {
 	if err := info.check(); err != nil {
 		return nil, err

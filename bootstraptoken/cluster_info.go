@@ -12,27 +12,27 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// ClusterInfo is what one must know of a cluster to speak to it: where its API server is
-// and by which CAs to know it (Kubernetes bootstrap discovery, "Cluster location
-// information"). It travels as a kubeconfig with one unnamed cluster and no credentials.
-// The zero ClusterInfo is refused everywhere.
+// ClusterInfo is what one must know about a cluster to talk to it: where its API server is and
+// which CAs identify it (Kubernetes bootstrap discovery, "Cluster location information"). It
+// travels as a kubeconfig with one unnamed cluster and no credentials. The zero ClusterInfo is
+// refused everywhere.
 type ClusterInfo struct {
 	// Server is the API server's URL, https://host[:port][/path].
 	Server string
 	// CAs are the CA certificates that the API server's certificate must chain to, 1
 	// to [MaxCAs] in the order of the document; several while they are being rotated.
 	CAs []*x509.Certificate
-	// SystemRoots is set, and CAs is empty, where the kubeconfig has no CA bundle:
-	// then the roots that the system trusts are meant (Kubernetes bootstrap discovery,
-	// "Evolving kubeconfig"). It comes from files, standard input and HTTPS alone:
-	// discovery by token and refreshed documents must have CAs.
+	// SystemRoots is set, and CAs is empty, if the kubeconfig has no CA bundle: then the roots
+	// that the system trusts are meant (Kubernetes bootstrap discovery, "Evolving kubeconfig").
+	// It comes only from files, standard input and HTTPS: discovery by token
+	// needs CAs, and so does a refresh of a document that had them.
 	SystemRoots bool
 }
 
-// Marshal writes the kubeconfig of the cluster, byte for byte as kubeadm writes it into
-// the cluster-info ConfigMap (k8s.io/client-go/tools/clientcmd 0.36, Write, of one
-// unnamed cluster). [ParseKubeconfig] reads it back to the same value. The error is
-// [CheckServer], [CheckServerScheme], [CheckCredentials], [CheckCA] or [CheckNoCA].
+// Marshal writes the kubeconfig of the cluster, byte for byte as kubeadm writes it into the
+// cluster-info ConfigMap (k8s.io/client-go/tools/clientcmd 0.36, Write, of one unnamed
+// cluster). [ParseKubeconfig] reads back the same value. The error is [CheckServer],
+// [CheckServerScheme], [CheckCredentials], [CheckCA] or [CheckNoCA].
 func (c *ClusterInfo) Marshal() ([]byte, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -66,8 +66,8 @@ func (c *ClusterInfo) Roots() (*x509.CertPool, error) {
 	return poolOf(c.CAs), nil
 }
 
-// Pins returns the pins of the CAs, in their order: what a joining node is given beside
-// its token.
+// Pins returns the pins of the CAs, in order: what a joining node is given along with its
+// token.
 func (c *ClusterInfo) Pins() []Pin {
 	pins := make([]Pin, 0, len(c.CAs))
 	for _, ca := range c.CAs {
@@ -76,7 +76,7 @@ func (c *ClusterInfo) Pins() []Pin {
 	return pins
 }
 
-// Equal reports whether both are the same cluster information, CAs in the same order.
+// Equal reports whether both are the same cluster information, with the CAs in the same order.
 func (c *ClusterInfo) Equal(other *ClusterInfo) bool {
 	if c == nil || other == nil {
 		return c == other
@@ -113,30 +113,29 @@ func poolOf(cas []*x509.Certificate) *x509.CertPool {
 	return roots
 }
 
-// The ConfigMap that makes a cluster known to whoever asks (Kubernetes bootstrap
-// discovery, "cluster-info ConfigMap"; k8s.io/cluster-bootstrap/token/api, types.go).
+// The ConfigMap that describes a cluster to anyone who asks (Kubernetes bootstrap discovery,
+// "cluster-info ConfigMap"; k8s.io/cluster-bootstrap/token/api, types.go).
 const (
 	// ClusterInfoNamespace and ClusterInfoName say where it is.
 	ClusterInfoNamespace = "kube-public"
 	ClusterInfoName      = "cluster-info"
-	// KubeconfigKey is the key of its data that holds the kubeconfig.
+	// KubeconfigKey is the key in its data that holds the kubeconfig.
 	KubeconfigKey = "kubeconfig"
-	// SignatureKeyPrefix and a token's ID are the key of the kubeconfig's signature by
+	// SignatureKeyPrefix followed by a token's ID is the key of the kubeconfig's signature by
 	// that token.
 	SignatureKeyPrefix = "jws-kubeconfig-"
 )
 
-// The reasons for which the data of a cluster-info ConfigMap is not signed, or not
-// trusted.
+// The reasons why the data of a cluster-info ConfigMap is not signed, or not trusted.
 const (
 	// CheckNoKubeconfig: there is no kubeconfig, or it is empty.
 	CheckNoKubeconfig Check = "cluster-info-kubeconfig"
-	// CheckNoSignature: there is no signature by the token. The bootstrap signer adds
-	// it a moment after the token is made, so that [Discover] waits for it.
+	// CheckNoSignature: there is no signature by the token. The bootstrap signer adds it a moment
+	// after the token is made, so [Discover] waits for it.
 	CheckNoSignature Check = "cluster-info-no-signature"
-	// CheckSignature: the signature is not the token's over this kubeconfig.
+	// CheckSignature: the signature is not one by the token over this kubeconfig.
 	CheckSignature Check = "cluster-info-signature"
-	// CheckDuplicateToken: two different tokens have one ID.
+	// CheckDuplicateToken: two different tokens have the same ID.
 	CheckDuplicateToken Check = "duplicate-token"
 )
 
@@ -150,10 +149,10 @@ func NewClusterInfoData(info *ClusterInfo) (map[string]string, error) {
 	return map[string]string{KubeconfigKey: string(kubeconfig)}, nil
 }
 
-// Verify checks that the kubeconfig in the data of a cluster-info ConfigMap is signed by
-// a token, and reads it, in kubeadm's order (cmd/kubeadm/app/discovery/token/token.go).
-// Who has the token can sign: a CA in it is to be held against a pin too, as [Discover]
-// does. A nil error says nothing about whether the token is still valid.
+// Verify checks that the kubeconfig in the data of a cluster-info ConfigMap is signed by a
+// token, and reads it, in kubeadm's order (cmd/kubeadm/app/discovery/token/token.go). Anyone
+// who has the token can sign: check the CAs in it against pins too, as [Discover] does. A nil
+// error says nothing about whether the token is still valid.
 //
 // The errors are [CheckToken] for the zero Token, [CheckNoKubeconfig],
 // [CheckNoSignature], [CheckSignature], and those of [ParseKubeconfig].
@@ -200,11 +199,10 @@ func errKubeconfigSize(got int) error {
 }
 
 // ParseConfigMap reads the cluster-info ConfigMap as the API server serves it in JSON and
-// returns its data, nil where it has none. It must be a v1 ConfigMap with the name
-// [ClusterInfoName] in the namespace [ClusterInfoNamespace], of at most
-// [MaxConfigMapSize] bytes. Members that are not known are passed over: Kubernetes adds
-// some. Those that come twice, or in two cases, are refused. YAML is not read. The error is
-// [CheckConfigMap].
+// returns its data, nil if it has none. It must be a v1 ConfigMap with the name
+// [ClusterInfoName] in the namespace [ClusterInfoNamespace], of at most [MaxConfigMapSize]
+// bytes. Unknown members are ignored: Kubernetes adds some. Duplicate members, even in
+// different case, are refused. YAML is not read. The error is [CheckConfigMap].
 func ParseConfigMap(object []byte) (map[string]string, error) {
 	if len(object) > MaxConfigMapSize {
 		return nil, &Error{Check: CheckConfigMap, Got: strconv.Itoa(len(object)) + " bytes", Want: "at most " + strconv.Itoa(MaxConfigMapSize)}
@@ -234,7 +232,7 @@ func ParseConfigMap(object []byte) (map[string]string, error) {
 	return data, nil
 }
 
-// readTexts reads an object of texts; nil for null.
+// readTexts reads an object whose values are strings; it returns nil for null.
 func readTexts(r *strictjson.Reader) (map[string]string, error) {
 	if r.Kind() == strictjson.NullKind {
 		return nil, r.Null()
@@ -247,7 +245,7 @@ func readTexts(r *strictjson.Reader) (map[string]string, error) {
 	})
 }
 
-// notJSON says that a text is none, where it does not even begin as an object does.
+// notJSON says that a text is not JSON if it does not even begin like an object.
 func notJSON(object []byte, err error) error {
 	if begin := bytes.TrimLeft(object, " \t\r\n"); len(begin) == 0 || begin[0] != '{' {
 		return &Error{Check: CheckConfigMap, Got: "a text that is not JSON, as YAML is not", Want: "a ConfigMap in JSON, as kubectl get -o json prints it"}

@@ -14,38 +14,39 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// MaxSweepWait is the longest time after which [Sweep] wants to be asked again while any
-// token can expire: one hour. A clock that is set, or a machine that slept, is noticed so.
+// MaxSweepWait is the longest time after which [Sweep] wants to be called again while any
+// token can expire: one hour. That way, a clock that was set or a machine that slept is
+// noticed.
 const MaxSweepWait = time.Hour
 
 // Sweeping is what [Sweep] found.
 type Sweeping struct {
-	// Delete are the Secrets to delete now, in the order in which they were given. Delete
-	// each under the preconditions UID and ResourceVersion, where they are not empty: a
-	// Secret that was made again under its name, or given more time, meanwhile stays.
+	// Delete lists the Secrets to delete now, in the order in which they were given. Delete each
+	// with the preconditions UID and ResourceVersion, if they are not empty, so that a Secret
+	// that has meanwhile been recreated under its name, or given more time, stays.
 	Delete []*Object
-	// Refused are the token Secrets of which nobody can say whether they have expired.
-	// They stay, and want a person's eye.
+	// Refused lists the token Secrets for which it cannot be told whether they have expired. They
+	// stay, and need a person's attention.
 	Refused []Refusal
-	// Next is when to look again: when the first of the remaining tokens expires, but
-	// at most MaxSweepWait from now. It is the zero time where none ever expires: then a
-	// change of the Secrets is the next reason to look.
+	// Next is when to look again: when the first of the remaining tokens expires, but at most
+	// MaxSweepWait from now. It is the zero time if none ever expires: then a change to the
+	// Secrets is the next reason to look.
 	Next time.Time
 }
 
-// Sweep says which token Secrets have expired at now, and when to look again. objects may
-// be all Secrets of the cluster: those that are not of [SecretType] in [Namespace], and
-// those that are being deleted, are passed over. Nothing else is asked of a Secret but a
-// readable expiration: an expired one with a wrong name or bad groups goes too, as with
-// Kubernetes' token cleaner (pkg/controller/bootstrap/tokencleaner.go, evalSecret).
+// Sweep says which token Secrets have expired at now, and when to look again. objects may be
+// all Secrets of the cluster: those that are not of [SecretType] in [Namespace], and those
+// that are being deleted, are skipped. A Secret needs nothing more than a readable expiration:
+// an expired one with a wrong name or bad groups goes too, as with Kubernetes' token cleaner
+// (pkg/controller/bootstrap/tokencleaner.go, evalSecret).
 //
-// Two things differ from it. A Secret with an expiration that is not a time of RFC 3339 is
-// reported in Refused with [CheckExpiration], where the token cleaner deletes it in
-// silence. And what could not be deleted is named again by the next Sweep, so a caller
-// whose deletions fail asks again soon; the token cleaner waits for the Secret to change.
+// Sweep differs from it in two ways. A Secret whose expiration is not an RFC 3339 time is
+// reported in Refused with [CheckExpiration], whereas the token cleaner silently deletes it.
+// And a Secret that could not be deleted is named again by the next Sweep, so a caller whose
+// deletions fail should call again soon; the token cleaner waits for the Secret to change.
 //
-// The error is [refusal.CheckConfig] if now is the zero time. A clock that runs ahead deletes
-// tokens early: nothing here can tell.
+// The error is [refusal.CheckConfig] if now is the zero time. A clock that is ahead deletes
+// tokens early: nothing here can detect that.
 func Sweep(objects []*Object, now time.Time) (*Sweeping, error) {
 	if now.IsZero() {
 		return nil, errClock()
@@ -72,11 +73,11 @@ func Sweep(objects []*Object, now time.Time) (*Sweeping, error) {
 	return found, nil
 }
 
-// List decodes the token Secrets among objects, in their order, for a view. objects may be
-// all Secrets of the cluster: those that are not of [SecretType] in [Namespace] are passed
-// over. Those that [ParseSecret] refuses are in refused, with the reason. An expired token is
-// listed like another. (kubeadm token list shows tokens that kube-apiserver refuses, and
-// usages that no component knows.)
+// List decodes the token Secrets among objects, in order, for a view. objects may be all
+// Secrets of the cluster: those that are not of [SecretType] in [Namespace] are skipped. Those
+// that [ParseSecret] refuses are in refused, with the reason. An expired token is listed like
+// any other. (kubeadm token list shows tokens that kube-apiserver refuses, and usages that no
+// component knows.)
 func List(objects []*Object) (secrets []*Secret, refused []Refusal) {
 	for _, o := range objects {
 		if !isTokenSecret(o) {
@@ -96,7 +97,7 @@ func isTokenSecret(o *Object) bool {
 	return o != nil && o.Namespace == Namespace && o.Type == SecretType
 }
 
-// Refusal is an object that was not taken, and why.
+// Refusal is an object that was refused, and why.
 type Refusal struct {
 	// Name is the object's name.
 	Name string
@@ -106,38 +107,37 @@ type Refusal struct {
 
 // Signing is what [Sign] found.
 type Signing struct {
-	// Data is the data that the ConfigMap must have now. The map is a new one.
+	// Data is the data that the ConfigMap must have now. It is a new map.
 	Data map[string]string
-	// Changed reports whether Data is any different from what was given: write it then.
+	// Changed reports whether Data differs from what was given: if so, write it.
 	Changed bool
-	// Refused are the token Secrets that [ParseSecret] refuses, in the order in which they were
+	// Refused lists the token Secrets that [ParseSecret] refuses, in the order in which they were
 	// given. Nothing is signed with them.
 	Refused []Refusal
-	// Next is when the first of the signatures ends, and so when to sign again. It is the
-	// zero time where none does: then a change of the Secrets or of the ConfigMap is the
-	// next reason.
+	// Next is when the first of the signatures ends, and so when to sign again. It is the zero
+	// time if none does: then a change to the Secrets or the ConfigMap is the next reason.
 	Next time.Time
 }
 
-// Sign says which data the cluster-info ConfigMap must have at now: a signature by each
-// Secret that has the usage signing and is not expired, and no other key that begins with
+// Sign says what data the cluster-info ConfigMap must have at now: a signature by each Secret
+// that has the usage signing and is not expired, and no other key that begins with
 // [SignatureKeyPrefix]. Everything else in data is kept. objects may be all Secrets of the
-// cluster: those that are not of [SecretType] in [Namespace] are passed over.
+// cluster: those that are not of [SecretType] in [Namespace] are skipped.
 //
-// Signatures are byte-equal to those of Kubernetes' bootstrap signer
-// (pkg/controller/bootstrap/bootstrapsigner.go, signConfigMap). The same Secrets sign, but
-// for those that [ParseSecret] refuses: Kubernetes signs with a secret of any form that is not
-// empty, with Secrets whose groups are wrong, and with those that are being deleted. What
-// it signed with such a Secret is left as long as the signature is right, so that both can
-// run in one cluster: each comes to rest after one write. Only where their clocks differ do
-// they contradict each other for as long, when a token ends.
+// Signatures are byte for byte those of Kubernetes' bootstrap signer
+// (pkg/controller/bootstrap/bootstrapsigner.go, signConfigMap). The same Secrets sign, except
+// those that [ParseSecret] refuses: Kubernetes signs with any nonempty secret, with Secrets
+// whose groups are wrong, and with those that are being deleted. A signature that it made with
+// such a Secret is left alone as long as it is correct, so that both can run in one cluster:
+// each settles after one write. They contradict each other only if their clocks differ, and
+// only for that long, when a token expires.
 //
-// The kubeconfig is signed as it is: [ParseKubeconfig] says whether clients will take it.
+// The kubeconfig is signed as it is: [ParseKubeconfig] says whether clients will accept it.
 //
-// The error is [CheckNoKubeconfig] where there is nothing to sign (then Kubernetes leaves
-// the ConfigMap as it is), [CheckKubeconfig] for a kubeconfig of more than
-// [MaxKubeconfigSize] bytes, which no client takes, [CheckDuplicateToken], and
-// [refusal.CheckConfig] if now is the zero time. Secrets of one namespace cannot be duplicates.
+// The error is [CheckNoKubeconfig] if there is nothing to sign (Kubernetes then leaves the
+// ConfigMap as it is), [CheckKubeconfig] for a kubeconfig of more than [MaxKubeconfigSize]
+// bytes, which no client accepts, [CheckDuplicateToken], and [refusal.CheckConfig] if now is
+// the zero time. Secrets of one namespace cannot be duplicates.
 func Sign(data map[string]string, objects []*Object, now time.Time) (*Signing, error) {
 	if now.IsZero() {
 		return nil, errClock()
@@ -182,11 +182,11 @@ func Sign(data map[string]string, objects []*Object, now time.Time) (*Signing, e
 // A signer is a Secret that signs.
 type signer struct {
 	key     []byte
-	end     time.Time // the zero time is never
-	refused bool      // it signs in Kubernetes alone
+	end     time.Time // the zero time means never
+	refused bool      // only Kubernetes signs with it
 }
 
-// signers are those that sign at now, by ID. It fills Refused.
+// signers returns those that sign at now, by ID. It also fills in Refused.
 func (s *Signing) signers(objects []*Object, now time.Time) (map[string]signer, error) {
 	signers := make(map[string]signer, len(objects))
 	for _, o := range objects {
@@ -210,12 +210,12 @@ func (s *Signing) signers(objects []*Object, now time.Time) (map[string]signer, 
 	return signers, nil
 }
 
-// kubernetesSigns reports whether Kubernetes' bootstrap signer signs with the token Secret, and if
-// so with which key and until when; the zero time is never (pkg/controller/bootstrap,
+// kubernetesSigns reports whether Kubernetes' bootstrap signer signs with the token Secret,
+// and if so with which key and until when, where zero means never (pkg/controller/bootstrap,
 // bootstrapsigner.go and util.go; k8s.io/cluster-bootstrap/util/secrets, GetExpiration).
-// Beside type and namespace it looks at name, ID, a secret that is not empty, expiration and usage,
-// and not at deletion, groups and the form of the secret. It reads an expiration as
-// time.Parse does, and an empty one as never.
+// Besides type and namespace it checks the name, the ID, that the secret is not empty, the
+// expiration and the usage, but not deletion, the groups or the form of the secret. It reads
+// an expiration as time.Parse does, and an empty one as never.
 func kubernetesSigns(o *Object, now time.Time) (key []byte, end time.Time, ok bool) {
 	data := o.Data.Reveal()
 	id, named := idOf(o.Name)
@@ -223,7 +223,7 @@ func kubernetesSigns(o *Object, now time.Time) (key []byte, end time.Time, ok bo
 		return nil, time.Time{}, false
 	}
 	if text := string(data[keyExpiration]); text != "" {
-		end, _ = time.Parse(time.RFC3339, text) // the zero time, which is over, for what is no time
+		end, _ = time.Parse(time.RFC3339, text) // the zero time, which has passed, if it is not a time
 		if !now.Before(end) {
 			return nil, time.Time{}, false
 		}
@@ -231,16 +231,16 @@ func kubernetesSigns(o *Object, now time.Time) (key []byte, end time.Time, ok bo
 	return data[keySecret], end, true
 }
 
-// SecretGetter returns the Secret of this namespace and name, from the API or from a cache
-// of it. Where there is none its error is [ErrNotFound], wrapped or bare; any other error
-// says that it could not look.
+// SecretGetter returns the Secret with this namespace and name, from the API or from a cache
+// of it. If there is none, its error is [ErrNotFound], wrapped or bare; any other error means
+// that it could not look.
 type SecretGetter func(ctx context.Context, namespace, name string) (*Object, error)
 
 const (
 	// ErrNotFound is the error of a [SecretGetter] that looked and found no such Secret.
 	ErrNotFound Check = "not found"
-	// CheckCredential: no token Secret has this ID and this secret. Which of the two it
-	// was is told to nobody.
+	// CheckCredential: no token Secret has this ID and this secret. Nobody is told which of the
+	// two was wrong.
 	CheckCredential Check = "credential"
 )
 
@@ -248,18 +248,18 @@ const (
 // (plugin/pkg/auth/authenticator/token/bootstrap/bootstrap.go, AuthenticateToken): the user
 // system:bootstrap:<id> in the group system:bootstrappers and the token's extra groups.
 //
-// It refuses with
-//   - [CheckToken] what has not the form of a bootstrap token: another authenticator may
-//     know it;
-//   - [CheckCredential] an unknown ID and a wrong secret, with the same error and, but for
-//     what get itself takes, in the same time;
-//   - the checks of [ParseSecretFor], for authentication at now, in the same order, the Secret
-//     of a bearer that knows the secret. Kubernetes looks at the deletion and the type
-//     before the secret, and so would tell them to anybody;
-//   - [refusal.CheckConfig] a nil get and the zero time.
+// It refuses:
+//   - with [CheckToken], anything not in the form of a bootstrap token: another authenticator
+//     may know it;
+//   - with [CheckCredential], an unknown ID and a wrong secret, with the same error and, apart
+//     from the time that get itself takes, in the same time;
+//   - with the checks of [ParseSecretFor], for authentication at now and in the same order,
+//     the Secret of a bearer that knows the secret. Kubernetes checks deletion and type before
+//     the secret, and so would reveal them to anybody;
+//   - with [refusal.CheckConfig], a nil get and the zero time.
 //
-// An error of get other than [ErrNotFound], and an answer that is not the Secret that was
-// asked for, is [ErrRetry]: nothing is known about the bearer.
+// An error from get other than [ErrNotFound], or an answer that is not the Secret that was
+// asked for, gives [ErrRetry]: nothing is known about the bearer.
 func Authenticate(ctx context.Context, bearer string, get SecretGetter, now time.Time) (*User, error) {
 	if get == nil {
 		return nil, refusal.Config("get", "", "a SecretGetter")
@@ -293,8 +293,8 @@ func Authenticate(ctx context.Context, bearer string, get SecretGetter, now time
 	return s.User(), nil
 }
 
-// holdsSecret compares in a time that does not depend on what d holds. A stored value of
-// another length is compared as sixteen zero bytes, which are no token's secret.
+// holdsSecret compares in time that does not depend on what d holds. A stored value of another
+// length is compared as sixteen zero bytes, which are no token's secret.
 func holdsSecret(d map[string][]byte, t Token) bool {
 	var stored [SecretSize]byte
 	if value := d[keySecret]; len(value) == SecretSize {

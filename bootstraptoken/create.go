@@ -12,7 +12,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// DefaultTTL is the life of a token for which none is given, as kubeadm has it
+// DefaultTTL is the lifetime of a token if none is given, as in kubeadm
 // (cmd/kubeadm/app/constants, DefaultTokenDuration).
 const DefaultTTL = 24 * time.Hour
 
@@ -20,27 +20,27 @@ const DefaultTTL = 24 * time.Hour
 // allows to file a node's request (cmd/kubeadm/app/constants, NodeBootstrapTokenAuthGroup).
 const NodeGroup = GroupPrefix + "kubeadm:default-node-token"
 
-// CreateOptions are what [Create] may be told. The zero CreateOptions give the token that
+// CreateOptions are the options of [Create]. The zero CreateOptions give the token that
 // `kubeadm token create` gives.
 type CreateOptions struct {
-	// Token is the token; the zero Token means a new one of [Generate].
+	// Token is the token; the zero Token means a new one from [Generate].
 	Token Token
 	// Description is free text for people.
 	Description string
-	// TTL is how long the token lives, one second at least; 0 means [DefaultTTL]. For
-	// kubeadm 0 means for ever: see InsecureNeverExpires.
+	// TTL is how long the token lives, at least one second; 0 means [DefaultTTL]. For kubeadm, 0
+	// means forever: see InsecureNeverExpires.
 	TTL time.Duration
 	// InsecureNeverExpires makes a token that lives until it is deleted. TTL must be 0.
 	InsecureNeverExpires bool
 	// Usages are what the token may be used for; the zero Usages mean both.
 	Usages Usages
-	// Groups are the extra groups; nil means [NodeGroup] if the token may authenticate,
-	// and an empty slice that is not nil means none.
+	// Groups are the extra groups; nil means [NodeGroup] if the token may authenticate, and a
+	// non-nil empty slice means none.
 	Groups []string
 }
 
-// Create makes a token Secret that begins at now, as `kubeadm token create` does. The
-// caller stores its [Secret.Object], and shows its token once. The errors are
+// Create makes a token Secret whose lifetime begins at now, as `kubeadm token create` does.
+// The caller stores its [Secret.Object], and shows its token once. The errors are
 // [refusal.CheckConfig], also if now is the zero time, and those of [Secret.Object].
 func Create(options CreateOptions, now time.Time) (*Secret, error) {
 	if now.IsZero() {
@@ -71,7 +71,7 @@ func Create(options CreateOptions, now time.Time) (*Secret, error) {
 	return s, nil
 }
 
-// ParseID reads what `kubeadm token delete` takes, a token's ID or a whole token, and
+// ParseID reads what `kubeadm token delete` accepts, a token's ID or a whole token, and
 // returns the ID. The error is [CheckToken].
 func ParseID(s string) (string, error) {
 	if isID(s) {
@@ -84,15 +84,15 @@ func ParseID(s string) (string, error) {
 	return token.ID(), nil
 }
 
-// View writes tokens as `kubeadm token list` does. The zero View hides the tokens'
-// secrets, where kubeadm shows them.
+// View writes tokens as `kubeadm token list` does. The zero View hides the tokens' secrets,
+// whereas kubeadm shows them.
 type View struct {
-	// InsecureShowSecrets writes whole tokens. Whoever reads the output, the terminal's
-	// scrollback and the log of a build job among them, can join the cluster.
+	// InsecureShowSecrets writes whole tokens. Anyone who reads the output, including the
+	// terminal's scrollback or the log of a build job, can join the cluster.
 	InsecureShowSecrets bool
 }
 
-// names returns the usages in the words of the Secret's keys, sorted.
+// names returns the usages as named in the Secret's keys, sorted.
 func (u Usages) names() (names []string) {
 	for _, usage := range u.fields() {
 		if *usage.allowed {
@@ -104,15 +104,15 @@ func (u Usages) names() (names []string) {
 }
 
 // Table returns what `kubeadm token list` prints (cmd/kubeadm/app/cmd/token.go,
-// formatBootstrapToken): a header and a line for each secret, or nothing for none, with
-// the columns TOKEN, TTL, EXPIRES, USAGES, DESCRIPTION and EXTRA GROUPS. The time to live
-// is the one at now; "<invalid>" is an expired token, "<forever>" and "<never>" one
-// without expiration, "<none>" what is not set.
+// formatBootstrapToken): a header and a line for each secret, or nothing if there are none,
+// with the columns TOKEN, TTL, EXPIRES, USAGES, DESCRIPTION and EXTRA GROUPS. The time to live
+// is as of now; "<invalid>" means an expired token, "<forever>" and "<never>" one without
+// expiration, and "<none>" a value that is not set.
 //
-// For one secret it is kubeadm's text byte for byte, but for its token unless secrets are
-// shown. For several the columns stand below each other, where kubeadm aligns each line
-// for itself. A character of the description that does not print, such as a line break or
-// a terminal's escape, is written as Go writes it in a quoted string.
+// For one secret it is kubeadm's text byte for byte, except for the token unless secrets are
+// shown. For several, the columns are aligned, whereas kubeadm aligns each line by itself. A
+// nonprinting character of the description, such as a line break or a terminal escape, is
+// written as in a quoted Go string.
 func (v View) Table(secrets []*Secret, now time.Time) string {
 	if len(secrets) == 0 {
 		return ""
@@ -133,12 +133,12 @@ func (v View) Table(secrets []*Secret, now time.Time) string {
 		_, _ = fmt.Fprintf(w, "%s\t%-9s\t%s\t%-22s\t%-56s\t%s\n", token, ttl, expires,
 			cmp.Or(strings.Join(s.Usages.names(), ","), none), cmp.Or(refusal.Escape(s.Description), none), cmp.Or(strings.Join(s.Groups, ","), none))
 	}
-	_ = w.Flush() // neither can fail: a strings.Builder takes everything
+	_ = w.Flush() // neither can fail: a strings.Builder accepts everything
 	return out.String()
 }
 
-// shortDuration writes the largest unit that is not zero
-// (k8s.io/apimachinery/pkg/util/duration, ShortHumanDuration).
+// shortDuration writes d in its largest nonzero unit (k8s.io/apimachinery/pkg/util/duration,
+// ShortHumanDuration).
 func shortDuration(d time.Duration) string {
 	switch {
 	case d <= -2*time.Second:

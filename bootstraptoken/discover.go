@@ -19,7 +19,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// The reasons for which discovery refuses, beside those of [Verify] and [Network].
+// The reasons why discovery refuses, in addition to those of [Verify] and [Network].
 const (
 	// CheckPinned: none of the cluster's CAs has a pin.
 	CheckPinned Check = "ca-pinned"
@@ -28,7 +28,7 @@ const (
 	CheckAgreement Check = "cluster-info-agreement"
 )
 
-// clusterInfoPath is where an API server has the ConfigMap.
+// clusterInfoPath is where an API server serves the ConfigMap.
 const clusterInfoPath = "/api/v1/namespaces/" + ClusterInfoNamespace + "/configmaps/" + ClusterInfoName
 
 // DiscoverConfig says which cluster to look for and where.
@@ -36,36 +36,36 @@ type DiscoverConfig struct {
 	// Token proves that the cluster's discovery document is genuine. Its secret is
 	// never sent.
 	Token Token
-	// Addresses are those of API servers, 1 to [MaxAddresses], as host, host:port or
-	// URL (https://host[:port][/path]); without a port 443 is meant. They are tried in
-	// this order, round after round, until one leads to the cluster.
+	// Addresses are those of API servers, 1 to [MaxAddresses], as host, host:port or URL
+	// (https://host[:port][/path]); without a port, 443 is meant. They are tried in this order,
+	// round after round, until one leads to the cluster.
 	Addresses []string
 	// Pins are those of the cluster's CAs, at least one. Only CAs with a pin are
 	// trusted.
 	Pins []Pin
-	// InsecureSkipCAPins trusts the CAs that the signed document has, without pins.
-	// Whoever has the token, every node that ever joined with it among them, can then
-	// pass for the cluster. Pins must be empty.
+	// InsecureSkipCAPins trusts the CAs in the signed document without pins. Anyone who has the
+	// token, including every node that ever joined with it, can then impersonate the cluster.
+	// Pins must be empty.
 	InsecureSkipCAPins bool
 	// Network says how servers are reached.
 	Network Network
 }
 
-// Discovered is a cluster that was found, and by what.
+// Discovered is a cluster that was found, and how.
 type Discovered struct {
-	// Info is what to trust. After [Discover] with pins, Info.CAs are the pinned ones
-	// alone, and Info.Marshal writes a kubeconfig with no others.
+	// Info is what to trust. After [Discover] with pins, Info.CAs are only the pinned ones, and
+	// Info.Marshal writes a kubeconfig with no others.
 	Info *ClusterInfo
-	// Kubeconfig is the document as it was published, byte for byte. It may name CAs
-	// that are not to be trusted.
+	// Kubeconfig is the document as it was published, byte for byte. It may name CAs that must
+	// not be trusted.
 	Kubeconfig []byte
-	// Unpinned are the CAs of the document that no pin was given for.
+	// Unpinned are the CAs of the document for which no pin was given.
 	Unpinned []*x509.Certificate
-	// Address is the URL of the server that had it, without its query; empty for files
-	// and readers.
+	// Address is the URL of the server that served it, without its query; empty for files and
+	// readers.
 	Address string
-	// Verified is when a server whose certificate was verified said so; zero for files
-	// and readers.
+	// Verified is when a server whose certificate was verified confirmed it; zero for files and
+	// readers.
 	Verified time.Time
 }
 
@@ -73,26 +73,26 @@ type Discovered struct {
 // "Method: Bootstrap Token"; cmd/kubeadm/app/discovery/token/token.go). At each address
 // it
 //
-//  1. reads the cluster-info ConfigMap over TLS without verifying the server, as nobody:
-//     no credential is sent;
-//  2. waits until there is a signature by the token, and verifies it over the bytes of
-//     the kubeconfig, which is then read with all that [ParseKubeconfig] refuses;
-//  3. keeps those CAs that have a pin. kubeadm wants one CA of the bundle to have one,
-//     and then trusts the whole bundle, others' CAs in it too;
-//  4. reads the ConfigMap again over TLS verified by those CAs alone: signature and
-//     kubeconfig must be the same. kubeadm does so only if there are pins, and does not
-//     look at the second signature.
+//  1. reads the cluster-info ConfigMap over TLS without verifying the server, anonymously: no
+//     credential is sent;
+//  2. waits until there is a signature by the token, and verifies it over the bytes of the
+//     kubeconfig, which is then read with all the checks of [ParseKubeconfig];
+//  3. keeps only the CAs that have a pin. kubeadm wants one CA of the bundle to have one, and
+//     then trusts the whole bundle, other people's CAs included;
+//  4. reads the ConfigMap again over TLS verified only by those CAs: signature and kubeconfig
+//     must be the same. kubeadm does so only if there are pins, and does not look at the
+//     second signature.
 //
-// Until a signature verifies, and a server by the CAs that were signed, anybody on the way
-// may have answered. So no answer ends the search: a redirect, another certificate, a wrong
-// signature or a text that is no ConfigMap is tried again until time is up, as a server is
-// that is not reached, does not let anybody read or has no signature yet. Redirects are not
-// followed. What only a holder of the token can have signed, or the verified server have
-// sent, is refused at once.
+// Until a signature has been verified, and a server verified by the signed CAs, the answer may
+// have come from anybody on the network path. So no such answer ends the search: after a
+// redirect, a different certificate, a wrong signature or a text that is not a ConfigMap, the
+// server is tried again until time is up, as is one that cannot be reached, does not let
+// everybody read or has no signature yet. Redirects are not followed. Only what a holder of
+// the token must have signed, or the verified server must have sent, is refused at once.
 //
-// The last that was wrong at each address is in the error, a [*DiscoverError]:
-// [CheckPinned], [CheckAgreement], [CheckNoCA], the checks of [Verify], [ParseConfigMap] and
-// the network. An incomplete cfg is [refusal.CheckConfig] or, for the token, pins and addresses,
+// The last problem at each address is in the error, a [*DiscoverError]: [CheckPinned],
+// [CheckAgreement], [CheckNoCA], the checks of [Verify], [ParseConfigMap] and the network. An
+// incomplete cfg fails with [refusal.CheckConfig] or, for the token, pins and addresses, with
 // their own checks.
 func Discover(ctx context.Context, cfg DiscoverConfig) (*Discovered, error) {
 	if err := cfg.check(); err != nil {
@@ -166,15 +166,15 @@ func (cfg *DiscoverConfig) at(ctx context.Context, server *url.URL) (*Discovered
 	if err != nil {
 		return nil, err
 	}
-	if again != kubeconfig { // the first may be an old one, which somebody kept
+	if again != kubeconfig { // the first may be an old one that somebody kept
 		return nil, fromAnybody(&Error{Check: CheckAgreement, Got: "another kubeconfig from the verified server", Want: "the one that was read first"})
 	}
 	found.Verified = cfg.Network.now()
 	return found, nil
 }
 
-// fromAnybody makes a question that is asked again of a refusal of what anybody on the way
-// may have sent. What the caller asked for stays refused.
+// fromAnybody turns the refusal of what anybody on the network path may have sent into
+// ErrRetry. A refusal of the caller's own configuration stays one.
 func fromAnybody(err error) error {
 	if errors.Is(err, ErrRetry) || errors.Is(err, refusal.CheckConfig) {
 		return err
@@ -183,7 +183,7 @@ func fromAnybody(err error) error {
 }
 
 // awaitedKubeconfig is signedKubeconfig, except that a missing kubeconfig or signature is
-// ErrRetry: it may still come.
+// ErrRetry: it may still appear.
 func awaitedKubeconfig(data map[string]string, token Token) (string, error) {
 	kubeconfig, err := signedKubeconfig(data, token)
 	if errors.Is(err, CheckNoKubeconfig) || errors.Is(err, CheckNoSignature) {
@@ -192,8 +192,9 @@ func awaitedKubeconfig(data map[string]string, token Token) (string, error) {
 	return kubeconfig, err
 }
 
-// discovered reads the kubeconfig that was found at an address. Of its CAs those with a pin are kept;
-// without pins all are. One without CAs is refused where the system's roots are not wanted.
+// discovered reads the kubeconfig that was found at an address. Of its CAs, those with a pin
+// are kept; without pins, all are. A kubeconfig without CAs is refused unless systemRoots is
+// set.
 func discovered(kubeconfig []byte, address string, pins []Pin, systemRoots bool) (*Discovered, error) {
 	info, err := ParseKubeconfig(kubeconfig)
 	if err != nil {
@@ -220,26 +221,26 @@ func discovered(kubeconfig []byte, address string, pins []Pin, systemRoots bool)
 	return found, nil
 }
 
-// AddressError is why one address did not lead to the cluster.
+// AddressError says why one address did not lead to the cluster.
 type AddressError struct {
 	// Address is the server's URL, without its query.
 	Address string
-	// Err is the last error there. It matches [ErrRetry] unless the address was refused, and
-	// then the check too that failed last.
+	// Err is the last error there. It matches the check that failed last, and [ErrRetry] too
+	// unless the address was refused.
 	Err error
 }
 
-// DiscoverError says why discovery failed, address by address in the order in which they
-// were given. errors.Is looks into each, and finds [ErrRetry] unless every address was
-// refused: as long as one was not, the answer may still be found there.
+// DiscoverError says why discovery failed, address by address in the order in which they were
+// given. errors.Is looks into each, and finds [ErrRetry] unless every address was refused: if
+// one was not, the answer may still be found there.
 type DiscoverError struct {
-	// Addresses has what was tried, once each.
+	// Addresses lists what was tried, each once.
 	Addresses []AddressError
-	// Err is the context's error where time was up; nil where every address refused.
+	// Err is the context's error if time was up; nil if every address refused.
 	Err error
 }
 
-// Error gives each address and its error, and that time was up if it was.
+// Error gives each address with its error, and says if time was up.
 func (e *DiscoverError) Error() string {
 	parts := []string{"bootstraptoken: no address led to the cluster"}
 	for _, a := range e.Addresses {
@@ -263,9 +264,9 @@ func (e *DiscoverError) Unwrap() []error {
 	return errs
 }
 
-// rounds tries one server after the other until one try finds the cluster. Servers whose
-// error is a refusal are not tried again; when there are none left, or no time, the
-// error is a *DiscoverError.
+// rounds tries one server after another until a try finds the cluster. Servers whose error is
+// a refusal are not tried again; when no server or no time is left, the error is a
+// *DiscoverError.
 func (n *Network) rounds(ctx context.Context, servers []*url.URL, try func(context.Context, *url.URL) (*Discovered, error)) (*Discovered, error) {
 	if err := n.check(); err != nil {
 		return nil, err
@@ -285,7 +286,7 @@ func (n *Network) rounds(ctx context.Context, servers []*url.URL, try func(conte
 				return found, nil
 			}
 			if last[i] == nil || ctx.Err() == nil {
-				last[i] = err // and not that time was up, where there is something better
+				last[i] = err // but not that time was up, if there is something better
 			}
 			undecided = undecided || errors.Is(last[i], ErrRetry)
 		}
@@ -308,7 +309,7 @@ func discoverError(servers []*url.URL, last []error, err error) error {
 	return e
 }
 
-// check refuses durations that are negative.
+// check refuses negative durations.
 func (n *Network) check() error {
 	for name, d := range map[string]time.Duration{"Timeout": n.Timeout, "RequestTimeout": n.RequestTimeout, "MinBackoff": n.MinBackoff, "MaxBackoff": n.MaxBackoff} {
 		if d < 0 {
@@ -320,9 +321,9 @@ func (n *Network) check() error {
 
 const maxRedirects = 5
 
-// DiscoverFile reads a discovery document from a file that somebody brought to this
-// machine (Kubernetes bootstrap discovery, "Method: Out of Band"). Who may write the file
-// decides which cluster is trusted. [Refresh] asks the cluster for its latest one, as
+// DiscoverFile reads a discovery document from a file that somebody brought to this machine
+// (Kubernetes bootstrap discovery, "Method: Out of Band"). Anyone who can write the file
+// decides which cluster is trusted. [Refresh] asks the cluster for its latest document, as
 // kubeadm does.
 //
 // The errors are those of [ParseKubeconfig], and those of the file system, in which
@@ -336,9 +337,9 @@ func DiscoverFile(path string) (*Discovered, error) {
 	return DiscoverReader(f)
 }
 
-// DiscoverReader reads a discovery document to its end, from standard input for example.
-// The errors are those of [ParseKubeconfig] and of r. No more than [MaxKubeconfigSize]
-// bytes and one are read.
+// DiscoverReader reads a discovery document to its end, from standard input for example. The
+// errors are those of [ParseKubeconfig] and of r. At most one byte more than
+// [MaxKubeconfigSize] is read.
 func DiscoverReader(r io.Reader) (*Discovered, error) {
 	kubeconfig, err := io.ReadAll(io.LimitReader(r, MaxKubeconfigSize+1))
 	if err != nil {
@@ -348,13 +349,13 @@ func DiscoverReader(r io.Reader) (*Discovered, error) {
 }
 
 // DiscoverURL reads a discovery document from an https server whose certificate chains to
-// network.SystemRoots or, where those are nil, to the roots that the system trusts
-// (Kubernetes bootstrap discovery, "Method: HTTPS Endpoint"). Redirects are followed to
-// other https URLs, five of them at most. No credential is sent: a URL with a user is
-// refused. Its query, which may be a secret, is in no error, also where a server repeats it.
+// network.SystemRoots or, if that is nil, to the roots that the system trusts (Kubernetes
+// bootstrap discovery, "Method: HTTPS Endpoint"). Redirects to other https URLs are followed,
+// at most five of them. No credential is sent: a URL with a user is refused. The URL's query,
+// which may be a secret, appears in no error, even if a server repeats it.
 //
 // Errors are those of [ParseKubeconfig] and of the network, in a [*DiscoverError];
-// [CheckServer], [CheckServerScheme] and [CheckCredentials] where the URL is refused.
+// [CheckServer], [CheckServerScheme] and [CheckCredentials] if the URL is refused.
 func DiscoverURL(ctx context.Context, address string, network Network) (*Discovered, error) {
 	u, err := parseURL(address)
 	if err != nil {
@@ -384,6 +385,6 @@ func httpsRedirect(req *http.Request, via []*http.Request) error {
 	if checkURL(req.URL) != nil { // whose text may repeat the query
 		return &Error{Check: CheckRedirect, Got: "a redirect to a URL that is refused", Want: wantServer}
 	}
-	req.Header.Del("Referer") // the query of the URL before
+	req.Header.Del("Referer") // the query of the previous URL
 	return nil
 }

@@ -5,16 +5,17 @@ import "github.com/nodeattest/nodeattest/refusal"
 // Check names one check of this package; see [refusal.Check].
 type Check = refusal.Check
 
-// ErrRetry says that a question could not be answered now, neither yes nor no: the
-// caller asks again later. It is never a refusal.
+// ErrRetry means that a question could not be answered now, neither yes nor no: the caller
+// should ask again later. It is never a refusal.
 const ErrRetry = refusal.ErrRetry
 
 // The checks of texts and documents. Those of a token Secret, of a kubeconfig, of signatures
-// and of servers stand with what they check.
+// and of servers are declared next to what they check.
 const (
-	// CheckToken: a text is not a token, or a part of one. The error never repeats it.
+	// CheckToken: a text is not a token, or not a part of one. The error never repeats it.
 	CheckToken Check = "token"
-	// CheckCA: the CA bundle is not one to [MaxCAs] different CA certificates in PEM.
+	// CheckCA: the CA bundle does not consist of one to [MaxCAs] different CA certificates in
+	// PEM.
 	CheckCA Check = "ca-bundle"
 	// CheckPin: a text is not the pin of a CA, or a Pin is the zero value.
 	CheckPin Check = "ca-pin"
@@ -27,12 +28,11 @@ const (
 	// CheckCache: bytes are not a [Cache] as [Cache.Marshal] writes it, or its file is one
 	// that others can change.
 	CheckCache Check = "cache"
-	// CheckManifest: a text is not the manifest of one Secret. The error gives the place, and
+	// CheckManifest: a text is not the manifest of one Secret. The error gives the position, but
 	// never a value of the Secret's data.
 	CheckManifest Check = "manifest"
 )
 
 // Error is one failed check; see [refusal.Error]. Got and Want never hold a token's secret,
-// nor anything that a slip of the pen could have made one, such as a whole token in the
-// place of its ID.
+// nor anything that could be one by mistake, such as a whole token in place of its ID.
 type Error = refusal.Error

@@ -6,24 +6,24 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// The reasons for which a kubeconfig is refused as a discovery document, beside those of
-// its server and CAs.
+// The reasons why a kubeconfig is refused as a discovery document, in addition to those of its
+// server and CAs.
 const (
 	// CheckKubeconfig: not one strict YAML or JSON document of at most
 	// [MaxKubeconfigSize] bytes with the members of a kubeconfig.
 	CheckKubeconfig Check = "kubeconfig"
-	// CheckCluster: not exactly one cluster, or one with a name that is not the
-	// current context's.
+	// CheckCluster: not exactly one cluster, or one whose name is not that of the current
+	// context's cluster.
 	CheckCluster Check = "kubeconfig-cluster"
-	// CheckCredentials: there are credentials: a user with any member, or a user in a
-	// URL. No value of them is in the error.
+	// CheckCredentials: there are credentials: a user with any member, or a user in a URL. None
+	// of their values is in the error.
 	CheckCredentials Check = "kubeconfig-credentials"
 	// CheckInsecureSkipTLSVerify: insecure-skip-tls-verify is set.
 	CheckInsecureSkipTLSVerify Check = "kubeconfig-insecure-skip-tls-verify"
-	// CheckProxy: proxy-url is set. Whoever may write the document must not choose who
-	// sees the node's traffic.
+	// CheckProxy: proxy-url is set. Whoever can write the document must not choose who sees the
+	// node's traffic.
 	CheckProxy Check = "kubeconfig-proxy-url"
-	// CheckTLSServerName: tls-server-name is set. kubeadm drops it without a word.
+	// CheckTLSServerName: tls-server-name is set. kubeadm silently drops it.
 	CheckTLSServerName Check = "kubeconfig-tls-server-name"
 	// CheckCAFile: certificate-authority is set: a path, which means nothing on
 	// another machine.
@@ -34,18 +34,17 @@ const (
 // cluster and no credentials (Kubernetes bootstrap discovery, "Cluster location
 // information"; k8s.io/client-go/tools/clientcmd/api/v1, types.go).
 //
-// The cluster is unnamed, as in the cluster-info ConfigMap, or it is the one of the
-// current context, as in a file that kubeadm takes
-// (cmd/kubeadm/app/util/kubeconfig, GetClusterFromKubeConfig); a second cluster is
-// refused. Where kubeadm keeps the server and the CAs and passes over all else, members
-// that change how a client connects are refused by their own checks, credentials of
-// every kind too, and members that are not known by [CheckKubeconfig]. Users without any
-// member, contexts, and known members with the empty value of their type are no harm and
-// are passed over.
+// The cluster is unnamed, as in the cluster-info ConfigMap, or it is the one of the current
+// context, as in a file that kubeadm accepts (cmd/kubeadm/app/util/kubeconfig,
+// GetClusterFromKubeConfig); a second cluster is refused. kubeadm keeps the server and the CAs
+// and ignores everything else. Here, members that change how a client connects, and
+// credentials of every kind, are refused by their own checks, and unknown members by
+// [CheckKubeconfig]. Users without members, contexts, and known members with the empty value
+// of their type are harmless and ignored.
 //
-// What is taken, clientcmd reads as the same: words that are text in YAML 1.2 and not in
-// YAML 1.1, such as yes, need quotes. Errors give the place in the document, and repeat
-// nothing of it but the version and the names that are compared.
+// Whatever is accepted, clientcmd reads in the same way: words that are text in YAML 1.2 but
+// not in YAML 1.1, such as yes, need quotes. Errors give the position in the document, and
+// repeat nothing from it except the version and the names that are compared.
 //
 // Errors are the checks of this file, [CheckServer], [CheckServerScheme] and [CheckCA].
 func ParseKubeconfig(data []byte) (*ClusterInfo, error) {
@@ -63,11 +62,11 @@ func ParseKubeconfig(data []byte) (*ClusterInfo, error) {
 	return k.clusterInfo()
 }
 
-// kubeconfig is what there is in one.
+// kubeconfig holds the contents of one.
 type kubeconfig struct {
 	apiVersion, kind string
 	current          string
-	contexts         map[string]string // cluster names by context names
+	contexts         map[string]string // cluster names by context name
 	clusters         []namedCluster
 }
 

@@ -15,9 +15,9 @@ import (
 )
 
 // RevealYAML returns the object as the manifest of a Secret, for kubectl apply or a file:
-// base64 under data, members in the order of the alphabet. Whoever reads it has the
-// token's secret. The error is [CheckManifest] if a text is not UTF-8, or CheckSize if
-// there is more data than [MaxSecretSize].
+// base64 under data, members in alphabetical order. Anyone who reads it has the token's
+// secret. The error is [CheckManifest] if a text is not UTF-8, or CheckSize if there is more
+// data than [MaxSecretSize].
 func (o *Object) RevealYAML() ([]byte, error) {
 	metadata := map[string]string{"name": o.Name, "namespace": o.Namespace, "uid": o.UID, "resourceVersion": o.ResourceVersion}
 	if o.Deleted != nil {
@@ -51,16 +51,16 @@ func (o *Object) RevealYAML() ([]byte, error) {
 }
 
 // ParseManifest reads the manifest of one Secret of core/v1, in YAML or JSON, as kubectl
-// takes it and as kubectl get prints it. [ParseSecret] says whether it is a token's.
+// accepts it and as kubectl get prints it. [ParseSecret] says whether it is a token's.
 //
-// It is strict where YAML is not: UTF-8, one document, no anchors, aliases, merge keys and
-// tags, no key twice; apiVersion and kind must be there; a member that a Secret does not
-// have is refused, and so is immutable, since a token must be able to be extended. Values
-// must be texts, so a token-secret of digits alone needs quotes, as with kubectl; an
-// expiration without quotes is taken, as with kubectl. data is canonical base64 with its
-// padding and no line breaks. stringData, which people write, is taken as it stands; a key
-// in both is refused, where the API server lets stringData win. Of metadata, name,
-// namespace, uid, resourceVersion and deletionTimestamp are read.
+// It is strict where YAML is not: UTF-8, one document, no anchors, aliases, merge keys or
+// tags, no duplicate keys. apiVersion and kind must be present. A member that a Secret does
+// not have is refused, and so is immutable, since it must be possible to extend a token.
+// Values must be text, so a token-secret of digits only needs quotes, as with kubectl; an
+// expiration without quotes is accepted, as with kubectl. data is canonical base64 with
+// padding and no line breaks. stringData, which people write, is taken verbatim; a key in both
+// is refused, whereas the API server lets stringData win. Of metadata, name, namespace, uid,
+// resourceVersion and deletionTimestamp are read.
 //
 // JSON is read as the YAML that it is: an escaped surrogate pair (\ud83d\ude00) is refused.
 //
@@ -111,7 +111,7 @@ func ParseManifest(manifest []byte) (*Object, error) {
 	return o, nil
 }
 
-// values makes a reader of data or stringData, or null, which adds to what is there.
+// values makes a reader of data or stringData, or null, that adds to what is there.
 func values(data map[string][]byte, decode func(string) ([]byte, error)) func(yamlValue) error {
 	return orNull(func(v yamlValue) error {
 		return v.members(func(key string, v yamlValue) error {

@@ -24,24 +24,24 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// The reasons for which what a server answers is not used.
+// The reasons why a server's answer is not used.
 const (
-	// CheckRedirect: a redirect where none is followed, or to what is not https, or too
-	// many of them.
+	// CheckRedirect: a redirect where none is followed, one that is not to https, or too many of
+	// them.
 	CheckRedirect Check = "redirect"
-	// CheckReply: an answer that is too large or of another content type.
+	// CheckReply: an answer that is too large or has the wrong content type.
 	CheckReply Check = "reply"
-	// CheckCertificate: the server's certificate does not chain to the CAs, is not for
-	// the host's name, or not valid now.
+	// CheckCertificate: the server's certificate does not chain to the CAs, is not for the host's
+	// name, or is not valid now.
 	CheckCertificate Check = "server-certificate"
-	// CheckForbidden: HTTP status 401 or 403: the server does not let everybody read
-	// it. It comes with [ErrRetry], since the role that allows it may come later.
+	// CheckForbidden: HTTP status 401 or 403: the server does not let everybody read it. It comes
+	// with [ErrRetry], since the role that allows it may be added later.
 	CheckForbidden Check = "forbidden"
-	// CheckStatus: another HTTP status than 200. It comes with [ErrRetry].
+	// CheckStatus: an HTTP status other than 200. It comes with [ErrRetry].
 	CheckStatus Check = "http-status"
 )
 
-// The values that zero fields of a [Network] mean.
+// The defaults for zero fields of a [Network].
 const (
 	DefaultTimeout        = 5 * time.Minute
 	DefaultRequestTimeout = 10 * time.Second
@@ -49,27 +49,26 @@ const (
 	DefaultMaxBackoff     = 5 * time.Second
 )
 
-// Network says how servers are reached. Nothing that it sends carries a credential: no
-// bearer token, no client certificate, no cookie. The zero Network is ready for use.
+// Network says how servers are reached. Nothing that it sends carries a credential: no bearer
+// token, no client certificate, no cookie. The zero Network is ready to use.
 type Network struct {
-	// Timeout ends the whole call, retries and waiting included; 0 means
-	// [DefaultTimeout]. The context may end it earlier.
+	// Timeout limits the whole call, retries and waiting included; 0 means [DefaultTimeout]. The
+	// context may end it earlier.
 	Timeout time.Duration
-	// RequestTimeout ends one request, from dialling to the last byte; 0 means
+	// RequestTimeout limits one request, from dialling to the last byte; 0 means
 	// [DefaultRequestTimeout].
 	RequestTimeout time.Duration
-	// MinBackoff and MaxBackoff are how long the wait after the first round over all
-	// addresses is, and the longest one: it doubles from round to round, and each is
-	// made up to a fifth longer at random. 0 means [DefaultMinBackoff] and
-	// [DefaultMaxBackoff].
+	// MinBackoff is the wait after the first round over all addresses, and MaxBackoff the longest
+	// wait: it doubles from round to round, and each wait is lengthened by up to a fifth at
+	// random. 0 means [DefaultMinBackoff] and [DefaultMaxBackoff].
 	MinBackoff, MaxBackoff time.Duration
 	// Dial opens TCP connections; nil means a [net.Dialer].
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Proxy chooses the proxy of a request, as in [http.Transport]; nil means none. One
-	// that is spoken to over TLS (https) is refused with [refusal.CheckConfig]. The environment
-	// is not asked unless this is [http.ProxyFromEnvironment].
+	// Proxy chooses the proxy of a request, as in [http.Transport]; nil means none. A proxy
+	// reached over TLS (https) is refused with [refusal.CheckConfig]. The environment is not
+	// consulted unless this is [http.ProxyFromEnvironment].
 	Proxy func(*http.Request) (*url.URL, error)
-	// SystemRoots stands in for the system's roots; nil means [x509.SystemCertPool].
+	// SystemRoots replaces the system's roots; nil means [x509.SystemCertPool].
 	SystemRoots *x509.CertPool
 	// Now is the clock by which certificates are judged; nil means [time.Now].
 	Now func() time.Time
@@ -82,7 +81,7 @@ func (n *Network) now() time.Time {
 	return time.Now()
 }
 
-// roots are those of info, and SystemRoots where info means the system's.
+// roots returns those of info, with SystemRoots in place of the system's.
 func (n *Network) roots(info *ClusterInfo) (*x509.CertPool, error) {
 	if info.SystemRoots && n.SystemRoots != nil {
 		return n.SystemRoots, nil
@@ -96,12 +95,12 @@ type request struct {
 	tls     *tls.Config
 	maxSize int
 	json    bool // the answer must be JSON
-	// redirect decides about a redirect.
+	// redirect decides whether to follow a redirect.
 	redirect func(*http.Request, []*http.Request) error
 }
 
-// proxy refuses a proxy that is spoken to over TLS: the server's own configuration, which
-// may verify nobody, would hold for it too, and it is sent the credentials of its URL.
+// proxy refuses a proxy reached over TLS: the server's own configuration, which may verify
+// nobody, would apply to it too, and it is sent the credentials in its URL.
 func (n *Network) proxy(r *http.Request) (*url.URL, error) {
 	if n.Proxy == nil {
 		return nil, nil
@@ -116,18 +115,20 @@ func (n *Network) proxy(r *http.Request) (*url.URL, error) {
 	return proxy, nil
 }
 
-// verifiedTLS is the configuration for a server that is known by roots, not nil.
+// verifiedTLS is the configuration for a server that is verified by roots, which must not be
+// nil.
 func (n *Network) verifiedTLS(roots *x509.CertPool) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Time: n.now}
 }
 
-// insecureTLS is the configuration for the one fetch whose answer is believed for its
-// signature alone: nobody knows yet by which CA to know the server.
+// insecureTLS is the configuration for the one fetch whose answer is believed only for its
+// signature: it is not yet known which CA identifies the server.
 func (n *Network) insecureTLS() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, Time: n.now}
 }
 
-// get makes a request, and returns the body of the response with the response. The error matches ErrRetry unless the server's answer is refused.
+// get makes a request, and returns the body of the response, and the response. The error
+// matches ErrRetry unless the server's answer is refused.
 func (n *Network) get(ctx context.Context, r *request) ([]byte, *http.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(n.RequestTimeout, DefaultRequestTimeout))
 	defer cancel()
@@ -160,8 +161,8 @@ func refuseRedirect(*http.Request, []*http.Request) error {
 	return &Error{Check: CheckRedirect, Got: "a redirect", Want: "an answer"}
 }
 
-// transportError tells a refusal from a server that was not reached. Nothing is repeated of
-// what came after a URL was sent, whose query may be a secret.
+// transportError distinguishes a refusal from a server that was not reached. It repeats
+// nothing that came after a URL was sent, whose query may be a secret.
 func transportError(err error, sent bool) error {
 	if outer := (*url.Error)(nil); errors.As(err, &outer) {
 		err = outer.Err // without the URL
@@ -182,7 +183,8 @@ func transportError(err error, sent bool) error {
 	return &Error{Check: CheckCertificate, Err: untrusted.Err}
 }
 
-// withoutAnswer keeps of a fault that came with or after an answer what no server wrote.
+// withoutAnswer keeps, of an error that came with or after an answer, only what no server
+// wrote.
 func withoutAnswer(err error) error {
 	for _, known := range []error{context.Canceled, context.DeadlineExceeded, io.ErrUnexpectedEOF, io.EOF} {
 		if errors.Is(err, known) {
@@ -221,7 +223,7 @@ func readReply(res *http.Response, r *request) ([]byte, error) {
 }
 
 // clusterInfo reads the ConfigMap from a server, and returns its data and the connection over
-// which it came. With insecureTLS the data must be believed for its signature alone.
+// which it came. With insecureTLS the data may be believed only for its signature.
 func (n *Network) clusterInfo(ctx context.Context, server *url.URL, config *tls.Config) (map[string]string, *tls.ConnectionState, error) {
 	body, reply, err := n.get(ctx, &request{
 		url: below(server, clusterInfoPath), tls: config, maxSize: MaxConfigMapSize, json: true, redirect: refuseRedirect,
@@ -233,7 +235,7 @@ func (n *Network) clusterInfo(ctx context.Context, server *url.URL, config *tls.
 	return data, reply.TLS, err
 }
 
-// The reasons for which an API server's URL is refused.
+// The reasons why an API server's URL is refused.
 const (
 	// CheckServer: not https://host[:port][/path] in plain ASCII, with a host that is
 	// a DNS name or an IP address: no query, fragment, dot segments or empty port.
@@ -244,10 +246,10 @@ const (
 
 const wantServer = "https://host[:port][/path]"
 
-// inURL are the characters that a server's URL may have.
+// inURL are the characters that a server's URL may contain.
 const inURL = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-._~:/[]@%+,="
 
-// parseServer reads an API server's URL. What it takes is written in YAML without
+// parseServer reads an API server's URL. Whatever it accepts is written in YAML without
 // quotes.
 func parseServer(s string) (*url.URL, error) {
 	u, err := parseURL(s)
@@ -314,7 +316,8 @@ func parseAddress(s string) (*url.URL, error) {
 	return parseServer("https://" + s)
 }
 
-// dnsName is what looks like a DNS name: labels with dots between them, and perhaps one after.
+// dnsName matches what looks like a DNS name: labels separated by dots, and perhaps a trailing
+// dot.
 var dnsName = regexp.MustCompile(`\A` + dnsLabel + `(\.` + dnsLabel + `)*\.?\z`)
 
 const dnsLabel = `[0-9A-Za-z_]([0-9A-Za-z_-]{0,61}[0-9A-Za-z_])?`
@@ -328,7 +331,7 @@ func isHost(s string) bool {
 	return len(s) <= 253 && dnsName.MatchString(s)
 }
 
-// below is the URL of a path, which needs no escapes, under the API server at u.
+// below returns the URL of a path, which needs no escaping, under the API server at u.
 func below(u *url.URL, path string) *url.URL {
 	full := *u
 	full.RawPath = strings.TrimSuffix(u.EscapedPath(), "/") + path
@@ -336,10 +339,10 @@ func below(u *url.URL, path string) *url.URL {
 	return &full
 }
 
-// withoutQuery is a server's URL for people.
+// withoutQuery returns a server's URL as shown to people.
 func withoutQuery(u *url.URL) string { return u.Scheme + "://" + u.Host + u.EscapedPath() }
 
-// sameServer reports whether two server URLs name one host, port and path.
+// sameServer reports whether two server URLs name the same host, port and path.
 func sameServer(a, b *url.URL) bool {
 	return strings.EqualFold(a.Hostname(), b.Hostname()) && cmp.Or(a.Port(), "443") == cmp.Or(b.Port(), "443") &&
 		strings.TrimSuffix(a.EscapedPath(), "/") == strings.TrimSuffix(b.EscapedPath(), "/")

@@ -6,13 +6,13 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Owner is for whom Cluster API made a token. The empty one is refused.
+// Owner is what Cluster API made a token for. The empty Owner is refused.
 type Owner string
 
 // The owners of tokens.
 const (
 	OwnerMachine     Owner = "Machine"     // one machine, with the token in its boot data
-	OwnerMachinePool Owner = "MachinePool" // machines that come and go, with one token in their common boot data
+	OwnerMachinePool Owner = "MachinePool" // machines that come and go, with one token in their shared boot data
 )
 
 // RenewalAction is what [Renew] wants done, in the words of its truth table.
@@ -29,22 +29,22 @@ const (
 
 // RenewalState is what [Renew] is told about a token and its owner.
 type RenewalState struct {
-	// Owner is for whom the token is.
+	// Owner is what the token is for.
 	Owner Owner
-	// KubeletAuthentication: nodes attest, so nobody approves a request for a token alone
-	// (in Cluster API's proposal, spec.security.kubeletAuthentication of the Cluster).
+	// KubeletAuthentication: nodes attest, so no request is approved because of a token alone (in
+	// Cluster API's proposal, spec.security.kubeletAuthentication of the Cluster).
 	KubeletAuthentication bool
 	// Deleted: the owner is being deleted, or gone.
 	Deleted bool
 	// Joined: the machine has a nodeRef, which Cluster API sets once there is a Node with
 	// the machine's provider ID; or the pool has as many nodeRefs as replicas.
 	Joined bool
-	// Exists: the token's Secret is there. If not, Expiration counts for nothing.
+	// Exists: the token's Secret exists. If not, Expiration is ignored.
 	Exists bool
-	// Expiration is the Secret's; the zero time means that the token never ends.
+	// Expiration is the Secret's; the zero time means that the token never expires.
 	Expiration time.Time
-	// TTL is how long a token lives that is made or extended now: 1 s at least. Cluster
-	// API's is 15 minutes (--bootstrap-token-ttl).
+	// TTL is how long a token that is made or extended now lives: at least 1 s. Cluster API's is
+	// 15 minutes (--bootstrap-token-ttl).
 	TTL time.Duration
 }
 
@@ -52,8 +52,8 @@ type RenewalState struct {
 type Renewal struct {
 	// Action is what to do now.
 	Action RenewalAction
-	// Expiration is when the extended or the new token ends: now and the TTL, in whole
-	// seconds UTC. It is the zero time for every other action.
+	// Expiration is when the extended or new token expires: now plus the TTL, in whole seconds
+	// UTC. It is the zero time for every other action.
 	Expiration time.Time
 	// Next is when to ask again: after a third of the TTL. It is the zero time for
 	// RenewalRunOut and RenewalLost.
@@ -61,9 +61,9 @@ type Renewal struct {
 }
 
 // Renew says what is to be done about the token in the boot data of a Machine or a
-// MachinePool. "due" is an expiration at most 5/6 of the TTL from now, and "half" one
-// less than 1/2 of the TTL from now, an expired one among both; "any" is every row that
-// is not above. The first row that fits decides:
+// MachinePool. "due" is an expiration at most 5/6 of the TTL from now, and "half" one less
+// than 1/2 of the TTL from now, both including an expired one; "any" is every case not covered
+// above. The first row that matches decides:
 //
 //	owner        kubelet authentication  owner is  token    action
 //	any          any                     deleted   any      run out
@@ -78,19 +78,19 @@ type Renewal struct {
 //	MachinePool  any                     any       due      extend
 //	MachinePool  any                     any       any      keep
 //
-// With kubelet authentication this is the proposal (Cluster API, kubelet authentication,
-// "Changes to token rotation"): a Machine's token lives until the machine has a Node and
-// a provider ID, a pool's as long as the pool, without being replaced, because a token
-// alone gets no certificate. Without it, it is Cluster API 1.14
-// (bootstrap/kubeadm/reconcilers/kubeadmconfig, kubeadmconfig_controller.go and token.go):
-// the token of a pool that is complete is replaced, since it is good for any node. The
-// proposal tells of a Machine's token that ran out once InfrastructureReady was true; that
-// was Cluster API in 2021.
+// With kubelet authentication this follows the proposal (Cluster API, kubelet authentication,
+// "Changes to token rotation"): a Machine's token lives until the machine has a Node and a
+// provider ID; a pool's lives as long as the pool, without being replaced, because a token
+// alone gets no certificate. Without it, this follows Cluster API 1.14
+// (bootstrap/kubeadm/reconcilers/kubeadmconfig, kubeadmconfig_controller.go and token.go): the
+// token of a complete pool is replaced, since it is good for any node. The proposal speaks of
+// a Machine's token that ran out once InfrastructureReady was true; that was Cluster API in
+// 2021.
 //
-// Two things are stricter than Cluster API. A token without an end, which somebody made of
-// a token of Cluster API, gets one. And nothing is done for an owner that is being deleted.
-// As in Cluster API an expired token that is still there is extended: its owner has no
-// other.
+// This is stricter than Cluster API in two ways. A token without an expiration, which somebody
+// made from a token of Cluster API, is given one. And nothing is done for an owner that is
+// being deleted. As in Cluster API, an expired token that still exists is extended: its owner
+// has no other.
 //
 // The error is [refusal.CheckConfig] for an owner or a TTL that is not set, and if now is
 // the zero time.

@@ -14,13 +14,13 @@ import (
 // What a token Secret is called and what its data says, as in Kubernetes
 // (k8s.io/cluster-bootstrap/token/api, types.go).
 const (
-	// Namespace is the one namespace where tokens are looked for.
+	// Namespace is the only namespace where tokens are looked for.
 	Namespace = "kube-system"
 	// SecretType is the type of every token Secret.
 	SecretType = "bootstrap.kubernetes.io/token"
-	// SecretNamePrefix and the token's ID are the name of its Secret.
+	// SecretNamePrefix followed by the token's ID is the name of its Secret.
 	SecretNamePrefix = "bootstrap-token-"
-	// UserPrefix and the token's ID are the user that a token authenticates as.
+	// UserPrefix followed by the token's ID is the user that a token authenticates as.
 	UserPrefix = "system:bootstrap:"
 	// DefaultGroup is the group that every token authenticates as.
 	DefaultGroup = "system:bootstrappers"
@@ -47,7 +47,7 @@ type Usages struct {
 	Authentication bool
 }
 
-// fields are the usages with their keys, in the order in which they are read.
+// fields returns the usages with their keys, in the order in which they are read.
 func (u *Usages) fields() []usage {
 	return []usage{{keySigning, &u.Signing}, {keyAuthentication, &u.Authentication}}
 }
@@ -57,25 +57,25 @@ type usage struct {
 	allowed *bool
 }
 
-// Secret is what a token Secret says: the token, and what it may be used for until when.
+// Secret is what a token Secret says: the token, what it may be used for, and until when.
 type Secret struct {
-	// Token is the token itself. It shows its secret to nobody by chance.
+	// Token is the token itself. It never shows its secret by accident.
 	Token Token
-	// Description is free text for people, in UTF-8; empty where there is none.
+	// Description is free text for people, in UTF-8; empty if there is none.
 	Description string
-	// Expiration is when the token ends: at that instant it is expired already. The
-	// zero time means never.
+	// Expiration is when the token expires: at that instant it is already expired. The zero time
+	// means never.
 	Expiration time.Time
 	// Usages say what the token may be used for.
 	Usages Usages
-	// Groups are the extra groups, beside [DefaultGroup], that the token authenticates
+	// Groups are the extra groups, in addition to [DefaultGroup], that the token authenticates
 	// as, in the order of the Secret. Each begins with [GroupPrefix]; see [CheckGroups].
 	Groups []string
 }
 
-// Expired reports whether the token has ended at now: at the instant of its expiration
-// and after it (k8s.io/cluster-bootstrap/util/secrets, GetExpiration). A token that has an
-// expiration is expired at the zero time too, which is a clock that nobody set.
+// Expired reports whether the token is expired at now, that is, at or after its expiration
+// (k8s.io/cluster-bootstrap/util/secrets, GetExpiration). A token with an expiration is also
+// expired at the zero time, which means a clock that nobody set.
 func (s *Secret) Expired(now time.Time) bool {
 	return !s.Expiration.IsZero() && (now.IsZero() || !now.Before(s.Expiration))
 }
@@ -88,7 +88,7 @@ type User struct {
 	Groups []string
 }
 
-// User returns who the token authenticates as: whether it may is for [Authenticate] to say.
+// User returns who the token authenticates as; whether it may is for [Authenticate] to say.
 func (s *Secret) User() *User {
 	groups := append([]string{DefaultGroup}, s.Groups...)
 	slices.Sort(groups)
@@ -98,13 +98,13 @@ func (s *Secret) User() *User {
 // SecretName returns the name of the Secret of the token with this ID.
 func SecretName(id string) string { return SecretNamePrefix + id }
 
-// groupPattern is what Kubernetes takes for an extra group (BootstrapGroupPattern).
+// groupPattern is what Kubernetes accepts as an extra group (BootstrapGroupPattern).
 var groupPattern = regexp.MustCompile(`\A` + GroupPrefix + `[a-z0-9:-]{0,255}[a-z0-9]\z`)
 
-// Object makes the object that kubeadm would: in [Namespace], with UTC seconds as its
-// expiration and no key for what is not set. A fraction of a second in Expiration is
-// cut off, so a token never lives longer than it was told to. The errors are those of
-// [ParseSecret] for the same faults, so that what is encoded can be decoded, and gives s back.
+// Object makes the object that kubeadm would: in [Namespace], with its expiration in UTC
+// seconds and no key for what is not set. A fraction of a second in Expiration is dropped, so
+// a token never lives longer than it was told to. The errors are those of [ParseSecret] for
+// the same faults, so that what is encoded can be decoded, giving s back.
 func (s *Secret) Object() (*Object, error) {
 	if s.Token.IsZero() {
 		return nil, &Error{Check: CheckToken, Want: wantToken}
@@ -138,17 +138,17 @@ func (s *Secret) Object() (*Object, error) {
 // Object is what this package needs to see of a Kubernetes Secret (core/v1): its name
 // and its data.
 type Object struct {
-	// Namespace, Name, UID and ResourceVersion are those of the object's metadata. UID
-	// and ResourceVersion may be empty; no check needs them, [Sweep] passes them on.
+	// Namespace, Name, UID and ResourceVersion are those of the object's metadata. UID and
+	// ResourceVersion may be empty; no check needs them, but [Sweep] passes them on.
 	Namespace       string
 	Name            string
 	UID             string
 	ResourceVersion string
 	// Deleted is the object's deletionTimestamp: nil unless the object is being deleted.
 	Deleted *time.Time
-	// Type is the Secret's type, for a token [SecretType].
+	// Type is the Secret's type, which for a token is [SecretType].
 	Type string
-	// Data is the Secret's data, values by key without base64, as client-go has it:
+	// Data is the Secret's data, values by key, not base64-encoded, as in client-go:
 	// secret.New(s.Data). Nothing here changes it.
 	Data secret.Value[map[string][]byte]
 }
@@ -158,9 +158,9 @@ func (o Object) String() string {
 	return "Secret " + describe([]byte(o.Name)) + " in " + describe([]byte(o.Namespace)) + " of type " + describe([]byte(o.Type))
 }
 
-// describe quotes a value for an error or a log. A whole token in the place of its ID, or
-// a secret in the place of a name, is a mistake that people make: where as many letters
-// and digits stand in a row as could be most of a secret, only the length is told.
+// describe quotes a value for an error or a log. Putting a whole token in place of its ID, or
+// a secret in place of a name, is a mistake that people make: if a run of letters and digits
+// is long enough to be most of a secret, only the length is given.
 func describe(value []byte) string {
 	const mostInRow = 13 // "bootstrappers" has 13
 	row := 0

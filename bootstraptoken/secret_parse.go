@@ -12,67 +12,66 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// The checks that an object must pass to be a token Secret, in their order, which is
-// the one of kube-apiserver (plugin/pkg/auth/authenticator/token/bootstrap/bootstrap.go).
-// Those marked "ours" let nothing through that kube-apiserver stops; they stop what it,
-// the controllers or kubeadm would read past.
+// The checks that an object must pass to be a token Secret, in order, which is that of
+// kube-apiserver (plugin/pkg/auth/authenticator/token/bootstrap/bootstrap.go). Those marked
+// "ours" let nothing through that kube-apiserver stops; they stop what it, the controllers or
+// kubeadm would overlook.
 const (
-	// CheckNamespace: the object is not in [Namespace]. kubeadm does not look.
+	// CheckNamespace: the object is not in [Namespace]. kubeadm does not check.
 	CheckNamespace Check = "namespace"
-	// CheckName: the name is not [SecretNamePrefix] and an ID.
+	// CheckName: the name is not [SecretNamePrefix] followed by an ID.
 	CheckName Check = "name"
-	// CheckDeleted: the object has a deletionTimestamp. The signer and kubeadm do not look.
+	// CheckDeleted: the object has a deletionTimestamp. The signer and kubeadm do not check.
 	CheckDeleted Check = "deleted"
-	// CheckType: the type is not [SecretType]. kubeadm asks the API for such alone, and does
-	// not look again.
+	// CheckType: the type is not [SecretType]. kubeadm asks the API only for this type, and does
+	// not check again.
 	CheckType Check = "type"
 	// CheckSize: the data has more than [MaxSecretSize] bytes (ours).
 	CheckSize Check = "size"
-	// CheckSecret: token-secret is missing or not a token's secret. The signer takes
-	// any that is not empty.
+	// CheckSecret: token-secret is missing or not a token's secret. The signer accepts any that
+	// is not empty.
 	CheckSecret Check = "token-secret"
 	// CheckID: token-id is missing or not the ID in the name.
 	CheckID Check = "token-id"
-	// CheckExpiration: expiration is not a time of RFC 3339, section 5.6. Kubernetes'
-	// token cleaner deletes such a Secret; [Sweep] does not. An empty value, which
-	// Kubernetes reads as "never", is refused too (ours), and so is what Go's time.Parse
-	// takes beyond RFC 3339: a comma before the fraction, an hour of one digit (ours).
+	// CheckExpiration: expiration is not a time of RFC 3339, section 5.6. Kubernetes' token
+	// cleaner deletes such a Secret; [Sweep] does not. An empty value, which Kubernetes reads as
+	// "never", is refused too (ours), and so is what Go's time.Parse accepts beyond RFC 3339: a
+	// comma before the fraction, an hour of one digit (ours).
 	CheckExpiration Check = "expiration"
-	// CheckExpired: the token has ended; see [Secret.Expired].
+	// CheckExpired: the token has expired; see [Secret.Expired].
 	CheckExpired Check = "expired"
-	// CheckUsage: the token does not allow what it is used for, or a usage is neither
-	// "true" nor "false" nor empty: Kubernetes takes every other spelling as "false",
-	// silently (ours).
+	// CheckUsage: the token does not allow what it is used for, or a usage is neither "true" nor
+	// "false" nor empty: Kubernetes silently reads every other spelling as "false" (ours).
 	CheckUsage Check = "usage"
 	// CheckGroups: an entry of auth-extra-groups is not
-	// \Asystem:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]\z (BootstrapGroupPattern). One
-	// bad entry refuses the token. kubeadm lists it all the same.
+	// \Asystem:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]\z (BootstrapGroupPattern). One bad entry
+	// is enough to refuse the token. kubeadm lists it all the same.
 	CheckGroups Check = "auth-extra-groups"
 	// CheckDescription: the description is not UTF-8 (ours).
 	CheckDescription Check = "description"
-	// CheckUnknownKey: the data has a key that this package does not know (ours). Such a
-	// key would be lost when the Secret is written again. The key "auth-groups" is one:
-	// the bootstrap discovery document of 2016 has it in the place of auth-extra-groups,
-	// no Kubernetes release reads it, and whoever wrote it expects groups that the token
-	// does not have. A usage of another name is one too.
+	// CheckUnknownKey: the data has a key that this package does not know (ours). Such a key
+	// would be lost when the Secret is written again. The key "auth-groups" is one: the bootstrap
+	// discovery document of 2016 has it in place of auth-extra-groups, no Kubernetes release
+	// reads it, and anyone who wrote it expects groups that the token does not have. A usage with
+	// another name is one too.
 	CheckUnknownKey Check = "unknown-key"
 )
 
-// ParseSecret reads a token Secret. It checks the form of everything; it does not ask whether
-// the token has expired or for what it may be used, since a list shows it in any case:
+// ParseSecret reads a token Secret. It checks the form of everything, but not whether the
+// token has expired or what it may be used for, since a list shows it in any case:
 // [ParseSecretFor] does. The error is the first check that fails, of CheckNamespace,
 // CheckName, CheckDeleted, CheckType, CheckSize, CheckSecret, CheckID, CheckExpiration,
 // CheckUsage, CheckGroups, CheckDescription and CheckUnknownKey.
 //
-// ParseSecret is stricter than each of Kubernetes' readers, which differ; see the checks.
-// What it reads, they read the same.
+// ParseSecret is stricter than any of Kubernetes' readers, which differ; see the checks. What
+// it accepts, they all read in the same way.
 func ParseSecret(o *Object) (*Secret, error) { return decode(o, nil) }
 
-// ParseSecretFor reads a token Secret as [ParseSecret] does and says whether the token may be used
-// for what wanted names, now: every usage that is set must be allowed. The order is
+// ParseSecretFor reads a token Secret as [ParseSecret] does and checks whether the token may
+// be used now for what wanted names: every usage that is set must be allowed. The order is
 // kube-apiserver's: CheckExpired and CheckUsage come after CheckExpiration, and before
-// CheckGroups. The error is [refusal.CheckConfig] if wanted names none, or now is the
-// zero time.
+// CheckGroups. The error is [refusal.CheckConfig] if wanted names none, or now is the zero
+// time.
 func ParseSecretFor(o *Object, wanted Usages, now time.Time) (*Secret, error) {
 	if wanted == (Usages{}) {
 		return nil, refusal.Config("wanted usages", "", "at least one")
@@ -169,8 +168,8 @@ func (r *secretReader) expiration() (err error) {
 	return nil
 }
 
-// decodeExpiration returns the zero time where there is none. A text that gives the zero
-// time is refused: it would read as "never".
+// decodeExpiration returns the zero time if there is none. A text that gives the zero time is
+// refused: it would read as "never".
 func decodeExpiration(d map[string][]byte) (time.Time, error) {
 	text, set := d[keyExpiration]
 	end, _ := parseTime(string(text))
@@ -225,7 +224,7 @@ func (r *secretReader) description() error {
 	return nil
 }
 
-// unknown names the first of the keys that nobody knows, by name.
+// unknown names the first unknown key, in order of name.
 func (r *secretReader) unknown() error {
 	known := []string{keyID, keySecret, keyExpiration, keyDescription, keyGroups, keySigning, keyAuthentication}
 	for _, key := range slices.Sorted(maps.Keys(r.data)) {
@@ -240,12 +239,12 @@ func errClock() error { return refusal.Config("now", "the zero time", "the prese
 
 const wantTime = "a time of RFC 3339, as 2006-01-02T15:04:05Z"
 
-// dateTime is the grammar of RFC 3339, section 5.6, in upper case. time.Parse checks the
-// ranges of numbers, but takes more: an hour of one digit, a comma before the fraction, and
-// the zones +24:00 and +01:60.
+// dateTime is the grammar of RFC 3339, section 5.6, in uppercase. time.Parse checks the ranges
+// of numbers, but accepts more: an hour of one digit, a comma before the fraction, and the
+// zones +24:00 and +01:60.
 var dateTime = regexp.MustCompile(`\A[0-9-]{10}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])\z`)
 
-// parseTime reads a date-time of RFC 3339; the zero time is for what is none.
+// parseTime reads an RFC 3339 date-time; it returns the zero time for anything else.
 func parseTime(s string) (t time.Time, ok bool) {
 	t, err := time.Parse(time.RFC3339, s)
 	if err != nil || !dateTime.MatchString(s) {

@@ -10,10 +10,9 @@ import (
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-// The sizes of a token, in bytes. A token is its ID, a dot and its secret, all lower
-// case ASCII letters and digits: [a-z0-9]{6}\.[a-z0-9]{16} (Kubernetes bootstrap
-// discovery, "Bootstrap Token Structure"; k8s.io/cluster-bootstrap/token/api, types.go,
-// BootstrapTokenPattern).
+// The sizes of a token, in bytes. A token is its ID, a dot and its secret, all lowercase ASCII
+// letters and digits: [a-z0-9]{6}\.[a-z0-9]{16} (Kubernetes bootstrap discovery, "Bootstrap
+// Token Structure"; k8s.io/cluster-bootstrap/token/api, types.go, BootstrapTokenPattern).
 const (
 	IDSize     = 6
 	SecretSize = 16
@@ -26,22 +25,21 @@ const (
 	wantSecret = "[a-z0-9]{16}"
 )
 
-// Token is a bootstrap token: a public ID of six characters, and a secret of sixteen.
-// The zero Token is no token: it equals none, not even itself, and is refused wherever
-// a token is needed.
+// Token is a bootstrap token: a public ID of six characters, and a secret of sixteen. The zero
+// Token is not a token: it equals nothing, not even itself, and is refused wherever a token is
+// needed.
 //
-// A Token shows its secret to nobody who does not call [Token.Reveal]: it holds it in a
-// [secret.Value].
+// A Token shows its secret only through [Token.Reveal]: it holds it in a [secret.Value].
 //
-// A Token cannot be compared with ==, which would neither be true for two readings of
-// one token nor take the same time for all: use [Token.Equal].
+// A Token cannot be compared with ==, which would neither report two readings of one token as
+// equal nor take constant time: use [Token.Equal].
 type Token struct {
 	id     string
 	secret secret.Value[[SecretSize]byte]
 }
 
-// Parse reads a token from its text, which is exactly [TokenSize] bytes: nothing is
-// trimmed, and the case of letters counts. Else the error is [CheckToken].
+// Parse reads a token from its text, which is exactly [TokenSize] bytes: nothing is trimmed,
+// and case matters. Otherwise the error is [CheckToken].
 func Parse(s string) (Token, error) {
 	if len(s) != TokenSize {
 		return Token{}, &Error{Check: CheckToken, Got: strconv.Itoa(len(s)) + " bytes", Want: wantToken}
@@ -52,7 +50,8 @@ func Parse(s string) (Token, error) {
 	return New(s[:IDSize], s[IDSize+1:])
 }
 
-// New makes a token of its two parts, the ID and the secret text. The error is [CheckToken] if either is not one.
+// New makes a token from its two parts, the ID and the text of the secret. The error is
+// [CheckToken] if either is malformed.
 func New(id, text string) (Token, error) {
 	if !isID(id) {
 		return Token{}, &Error{Check: CheckToken, Got: "an ID of " + strconv.Itoa(len(id)) + " bytes", Want: wantID}
@@ -69,9 +68,9 @@ func (t Token) ID() string { return t.id }
 // IsZero reports whether t is the zero Token.
 func (t Token) IsZero() bool { return t.secret.IsZero() }
 
-// Reveal returns the whole token with its secret, as a node needs it to join. Whoever
-// reads it can authenticate as a bootstrapping node: it must not reach a log. It is
-// empty for the zero Token.
+// Reveal returns the whole token with its secret, as a node needs it to join. Anyone who reads
+// it can authenticate as a bootstrapping node, so it must not reach a log. It is empty for the
+// zero Token.
 func (t Token) Reveal() string {
 	if t.IsZero() {
 		return ""
@@ -79,8 +78,7 @@ func (t Token) Reveal() string {
 	return t.id + "." + string(t.key())
 }
 
-// String returns the ID and "[secret]" in the place of the secret, as in
-// "abcdef.[secret]".
+// String returns the ID and "[secret]" in place of the secret, as in "abcdef.[secret]".
 func (t Token) String() string {
 	if t.IsZero() {
 		return "no token"
@@ -89,11 +87,11 @@ func (t Token) String() string {
 }
 
 // MarshalText returns what [Token.String] does, for encoders and log/slog. It cannot be read
-// back: who wants to store a token calls [Token.Reveal].
+// back: to store a token, call [Token.Reveal].
 func (t Token) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// Equal reports whether both are the same token. The time that it takes does not depend
-// on the secrets. Nothing equals the zero Token.
+// Equal reports whether both are the same token, in time that does not depend on the secrets.
+// Nothing equals the zero Token.
 func (t Token) Equal(other Token) bool {
 	if t.IsZero() { // another zero Token has the same ID and key
 		return false
@@ -116,8 +114,8 @@ func isID(s string) bool { return len(s) == IDSize && inAlphabet(s) }
 // isSecret looks at every byte, whatever it finds.
 func isSecret(s string) bool { return len(s) == SecretSize && inAlphabet(s) }
 
-// inAlphabet reports whether s has lower case ASCII letters and digits only. It has no
-// branch that depends on one byte of s.
+// inAlphabet reports whether s has only lowercase ASCII letters and digits. No branch depends
+// on a byte of s.
 func inAlphabet(s string) bool {
 	bad := 0
 	for i := range len(s) {
@@ -129,22 +127,22 @@ func inAlphabet(s string) bool {
 	return bad == 0
 }
 
-// Generate makes a new random token: 82 bits of secret, each character drawn evenly from
-// the 36 by rejection sampling. Its randomness is always the operating system's, by
-// crypto/rand, which ends the program where it has none. A test that needs a token that it
-// knows makes it with [New].
+// Generate makes a new random token: 82 bits of secret, each character drawn uniformly from
+// the 36 by rejection sampling. Its randomness always comes from the operating system through
+// crypto/rand, which ends the program if there is none. A test that needs a known token makes
+// it with [New].
 func Generate() Token {
 	var text [IDSize + SecretSize]byte
 	for i := range text {
 		n, _ := rand.Int(rand.Reader, big.NewInt(36)) // never fails
 		text[i] = character(int(n.Int64()))
 	}
-	t, _ := New(string(text[:IDSize]), string(text[IDSize:])) // nor this
+	t, _ := New(string(text[:IDSize]), string(text[IDSize:])) // nor does this
 	return t
 }
 
-// character returns the i-th of "0123456789abcdefghijklmnopqrstuvwxyz", by arithmetic: a
-// table would leave its traces in the cache.
+// character returns the i-th of "0123456789abcdefghijklmnopqrstuvwxyz", by arithmetic: a table
+// would leave traces in the cache.
 func character(i int) byte {
 	return byte('0' + i + subtle.ConstantTimeLessOrEq(10, i)*('a'-'9'-1))
 }

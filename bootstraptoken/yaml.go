@@ -15,13 +15,13 @@ import (
 
 const maxYAMLDepth = 16
 
-// parseYAML reads one YAML document of which every reader makes the same: UTF-8, no
-// anchors and aliases, no merge keys, no tags, no duplicate keys, keys that are text, no
-// text without quotes that YAML 1.1 takes for something else, and no second document. JSON
-// is such YAML but for the escape \/ and surrogate pairs.
+// parseYAML reads one YAML document that every reader understands in the same way: UTF-8, no
+// anchors or aliases, no merge keys, no tags, no duplicate keys, only text as keys, no
+// unquoted text that YAML 1.1 takes for something else, and no second document. JSON is such
+// YAML except for the escape \/ and surrogate pairs.
 //
-// Every refusal is an *Error of the given check. It gives the place, and nothing of what is
-// there: any word of a document may be a secret.
+// Every refusal is an *Error with the given check. It gives the position, but nothing of what
+// is there: any word of a document may be a secret.
 func parseYAML(data []byte, check Check) (yamlValue, error) {
 	bad := func(got string) (yamlValue, error) {
 		return yamlValue{}, &Error{Check: check, Got: got, Want: "one plain document of YAML or JSON"}
@@ -44,7 +44,7 @@ func parseYAML(data []byte, check Check) (yamlValue, error) {
 	return root, root.checkAll(1)
 }
 
-// yamlLine is all that is repeated of the yaml package's errors, which quote documents.
+// yamlLine matches all that is repeated from the yaml package's errors, which quote documents.
 var yamlLine = regexp.MustCompile(`^yaml: line ([0-9]{1,9}): `)
 
 func yamlFault(err error) string {
@@ -54,14 +54,14 @@ func yamlFault(err error) string {
 	return "not YAML"
 }
 
-// A yamlValue is a node of a document, and the check that it fails if it is another one
-// than the reader wants.
+// A yamlValue is a node of a document, and the check that it fails if it is not what the
+// reader wants.
 type yamlValue struct {
 	node  *yaml.Node
 	check Check
 }
 
-// fail gives the place of a value, what is wrong there, and what is wanted.
+// fail gives the position of a value, what is wrong there, and what is wanted.
 func (v yamlValue) fail(got, want string) error {
 	at := "line " + strconv.Itoa(v.node.Line) + ", column " + strconv.Itoa(v.node.Column) + ": "
 	return &Error{Check: v.check, Got: at + got, Want: want}
@@ -73,11 +73,11 @@ var coreTags = map[string]string{
 	"!!int": "a number", "!!float": "a number", "!!timestamp": "a time",
 }
 
-// checkAll checks the value and all that is in it.
+// checkAll checks the value and everything in it.
 func (v yamlValue) checkAll(depth int) error {
 	n := v.node
 	switch {
-	case n.Anchor != "": // which stands before each alias
+	case n.Anchor != "": // which precedes each alias
 		return v.fail("an anchor", "none")
 	case n.Style&yaml.TaggedStyle != 0:
 		return v.fail("a tag", "none")
@@ -109,8 +109,8 @@ func (v yamlValue) checkAll(depth int) error {
 	return nil
 }
 
-// otherInYAML11 are the texts without quotes that are a boolean, or a number to the base of
-// 60, in YAML 1.1 (yaml.org/type, bool, int and float), which kubectl and clientcmd read.
+// otherInYAML11 matches unquoted text that is a boolean, or a number in base 60, in YAML 1.1
+// (yaml.org/type, bool, int and float), which kubectl and clientcmd read.
 var otherInYAML11 = regexp.MustCompile(`^(?:y|Y|yes|Yes|YES|n|N|no|No|NO|on|On|ON|off|Off|OFF|` +
 	`[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?)$`)
 
@@ -127,10 +127,10 @@ func (v yamlValue) members(f func(name string, value yamlValue) error) error {
 	return nil
 }
 
-// members are the names that an object may have, each with what reads its value.
+// members are the names that an object may have, each with the function that reads its value.
 type members map[string]func(yamlValue) error
 
-// read reads an object, and refuses members of other names.
+// read reads an object, and refuses members with other names.
 func (m members) read(v yamlValue) error {
 	return v.members(func(name string, v yamlValue) error {
 		if read := m[name]; read != nil {
@@ -155,7 +155,7 @@ func list(element func(yamlValue) error) func(yamlValue) error {
 	})
 }
 
-// orNull makes a reader that takes null for nothing.
+// orNull makes a reader that reads null as nothing.
 func orNull(read func(yamlValue) error) func(yamlValue) error {
 	return func(v yamlValue) error {
 		if v.node.Tag == "!!null" {
@@ -165,8 +165,8 @@ func orNull(read func(yamlValue) error) func(yamlValue) error {
 	}
 }
 
-// text makes a reader of a text. A time without quotes is text too: kubectl and clientcmd
-// take it for one.
+// text makes a reader of text. An unquoted time is text too: kubectl and clientcmd read it as
+// text.
 func text(s *string) func(yamlValue) error {
 	return func(v yamlValue) error {
 		if v.node.Tag != "!!str" && v.node.Tag != "!!timestamp" {
@@ -177,7 +177,7 @@ func text(s *string) func(yamlValue) error {
 	}
 }
 
-// empty makes a reader that refuses a member by a check of its own, unless it is null or the
+// empty makes a reader that refuses a member with a check of its own, unless it is null or the
 // empty value of its type: "", false, or an object or list without members.
 func empty(tag string, check Check) func(yamlValue) error {
 	return orNull(func(v yamlValue) error {
@@ -190,8 +190,8 @@ func empty(tag string, check Check) func(yamlValue) error {
 	})
 }
 
-// decodeBase64 reads canonical base64 with its padding and no line ends, which the decoder
-// passes over.
+// decodeBase64 reads canonical base64 with padding and no line ends, which the decoder
+// ignores.
 func decodeBase64(text string) ([]byte, error) {
 	if strings.ContainsAny(text, "\r\n") {
 		return nil, errors.New("base64 in several lines")

@@ -19,54 +19,54 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// AttestedNode is what is known of the machine at the other end of a connection: which node
-// it is, and what its proof left for others to use. Fill it from a verified certificate
-// ([AttestedNodeFromCertificate]), from the record of an issued certificate
+// AttestedNode is what is known about the machine at the other end of a connection: which
+// node it is, and what its proof established for others to use. Fill it from a verified
+// certificate ([AttestedNodeFromCertificate]), from the record of an issued certificate
 // ([AttestedNodeFromRecord]), or from the result of a verification by package attest. The
-// zero value is no node and refused.
+// zero value is not a node and is refused.
 type AttestedNode struct {
 	// Name is the node's name. It is required.
 	Name string
-	// UID is the UID of the Node object that the certificate was issued for, where its
-	// record has one; else "". Never that of the Node that has the name now.
+	// UID is the UID of the Node object that the certificate was issued for, if its record
+	// has one, or else "". It is never that of the Node that has the name now.
 	UID string
 	// ProviderID is the provider ID that was vouched for: that of the certificate's
-	// extension, or of attest's Authorization. "" where there was none: kube-controller-
-	// manager's built-in signer drops the extension. Never take what a node claims.
+	// extension, or of attest's Authorization. It is "" if there was none: kube-controller-
+	// manager's built-in signer drops the extension. Never use what a node claims.
 	ProviderID string
 	// Machine is the canonical identity of the machine that was verified, such as
-	// "ek:sha256:" and a digest: the text of an attest.Identity, as csr.IssuedRecord has
-	// it too; "" where it is not known.
+	// "ek:sha256:" and a digest: the text of an attest.Identity, as also found in
+	// csr.IssuedRecord; "" if it is not known.
 	Machine string
-	// MachineUID is the UID of the object that stood for the machine when it was verified,
-	// such as the Cluster API's Machine; "" where it is not known.
+	// MachineUID is the UID of the object that represented the machine when it was
+	// verified, such as the Cluster API's Machine; "" if it is not known.
 	MachineUID string
 }
 
 // RegisteredMachine is the machine that is registered for a node's name.
 type RegisteredMachine struct {
 	// Identity is the machine's canonical identity, spelled as in AttestedNode.Machine;
-	// "" where the registry does not know it.
+	// "" if the registry does not know it.
 	Identity string
 	// ProviderID is the machine's provider ID, spelled as in the Node's spec.providerID;
-	// "" where the registry does not know it.
+	// "" if the registry does not know it.
 	ProviderID string
-	// UID is the UID of the object that stands for the machine, spelled as in
-	// AttestedNode.MachineUID; "" where the registry does not know it.
+	// UID is the UID of the object that represents the machine, spelled as in
+	// AttestedNode.MachineUID; "" if the registry does not know it.
 	UID string
 }
 
 // Machines says which machine is registered for a node's name: the registry of trust on
-// first use, the Cluster API's Machines, an inventory. A name for which none is
-// registered for good (a reservation is not enough) is an error that errors.Is finds
-// [ErrNotFound] in; every other error says that the question could not be answered.
-// Implementations are safe for concurrent use.
+// first use, the Cluster API's Machines, or an inventory. For a name without a permanently
+// registered machine (a reservation is not enough), the error wraps [ErrNotFound]; any other
+// error means that the question could not be answered. Implementations must be safe for
+// concurrent use.
 type Machines interface {
-	// Machine returns the machine that may be the node of that name.
+	// Machine returns the machine that may be the node with that name.
 	Machine(ctx context.Context, nodeName string) (*RegisteredMachine, error)
 }
 
-// MachinesFunc is a function that is a [Machines].
+// MachinesFunc is a function that implements [Machines].
 type MachinesFunc func(ctx context.Context, nodeName string) (*RegisteredMachine, error)
 
 // Machine calls the function.
@@ -78,36 +78,36 @@ func (f MachinesFunc) Machine(ctx context.Context, nodeName string) (*Registered
 // registry.
 type Facts uint
 
-// The facts. Each is an agreement of two sources that both know the value.
+// The facts. Each is an agreement between two sources that both know the value.
 const (
 	// FactNodeName: the token names the attested node. Always required.
 	FactNodeName Facts = 1 << iota
-	// FactNodeUID: the token names the Node object that lives now, by its UID. Always
+	// FactNodeUID: the token names the Node object that exists now, by its UID. Always
 	// required.
 	FactNodeUID
-	// FactAttestedUID: so did the attestation. It is a fact of the presenter.
+	// FactAttestedUID: so did the attestation. It is a fact about the presenter.
 	FactAttestedUID
 	// FactCertificateProviderID: the Node's provider ID is the one that was vouched for
-	// when the machine was attested. It is a fact of the presenter.
+	// when the machine was attested. It is a fact about the presenter.
 	FactCertificateProviderID
 	// FactRegisteredProviderID: the Node's provider ID is that of the registered machine.
-	// It is the registry's word.
+	// It is a fact from the registry.
 	FactRegisteredProviderID
-	// FactRegisteredMachine: the machine that was attested is the registered one. It is a
-	// fact of the presenter, and the registry's word.
+	// FactRegisteredMachine: the machine that was attested is the registered one. It is
+	// both a fact about the presenter and one from the registry.
 	FactRegisteredMachine
-	// FactRegisteredMachineUID: the object that stood for the machine when it was attested
-	// is the registered one. It is a fact of the presenter, and the registry's word.
+	// FactRegisteredMachineUID: the object that represented the machine when it was attested
+	// is the registered one. It is both a fact about the presenter and one from the registry.
 	FactRegisteredMachineUID
 
 	endOfFacts
 )
 
 const (
-	// presenterFacts tie the machine that presents a token to the node by more than the
-	// name in its certificate.
+	// presenterFacts are those that tie the machine that presents a token to the node by
+	// more than the name in its certificate.
 	presenterFacts = FactAttestedUID | FactCertificateProviderID | FactRegisteredMachine | FactRegisteredMachineUID
-	// registryFacts are what is known from elsewhere than the Node object, which the node
+	// registryFacts are those known from a source other than the Node object, which the node
 	// itself may write.
 	registryFacts = FactRegisteredProviderID | FactRegisteredMachine | FactRegisteredMachineUID
 )
@@ -138,9 +138,9 @@ func (f Facts) String() string {
 	return strings.Join(names, ",")
 }
 
-// NodeFacts is why a token counts as issued to a workload on the attested machine.
+// NodeFacts says why a token counts as issued to a workload on the attested machine.
 type NodeFacts struct {
-	// Facts are the agreements that it stands on.
+	// Facts are the agreements that this is based on.
 	Facts Facts
 	// Node is the Node object.
 	Node Node
@@ -148,8 +148,8 @@ type NodeFacts struct {
 	Machine RegisteredMachine
 }
 
-// CheckNodeCertificate: no client certificate of a node, one that does not hold to the
-// form of such, or none that was verified.
+// CheckNodeCertificate: there is no client certificate of a node, or it does not have the
+// required form, or it was not verified.
 const CheckNodeCertificate Check = "node-certificate"
 
 // The names in a node's certificate (Kubernetes, "Using Node Authorization").
@@ -161,25 +161,25 @@ const (
 // NodeCertificateOptions are the choices for reading a node's client certificate. Each
 // zero field is a sensible default.
 type NodeCertificateOptions struct {
-	// RequireProviderID refuses a certificate without the provider ID's extension, as
-	// every one that kube-controller-manager's built-in signer issued is.
+	// RequireProviderID refuses a certificate without the provider ID's extension, such as
+	// any that was issued by kube-controller-manager's built-in signer.
 	RequireProviderID bool
-	// Now is the clock that the certificate must be valid by; nil means time.Now. It is
-	// looked at because a connection may outlive the certificate that opened it.
+	// Now is the clock by which the certificate must be valid; nil means time.Now. It is
+	// checked because a connection may outlive the certificate that opened it.
 	Now func() time.Time
 }
 
-// AttestedNodeFromCertificate reads who a node is from its client certificate. The caller
-// has verified the chain, for client authentication, to a CA that signs for attested nodes
-// only: any other CA for clients can name a node that was never attested, and nothing in
-// the certificate tells. Where the cluster has no CA of that kind, look the certificate up
-// in the records of those that were issued through attestation.
+// AttestedNodeFromCertificate reads a node's identity from its client certificate. The
+// caller must have verified the chain, for client authentication, to a CA that signs only
+// for attested nodes: any other CA for clients can name a node that was never attested, and
+// nothing in the certificate reveals that. If the cluster has no such CA, look the
+// certificate up in the records of those that were issued through attestation.
 //
 // The subject must be exactly one common name "system:node:<name>" and one organization
-// "system:nodes"; the certificate is none of a CA, is valid now, is for client
-// authentication by name, and has no subject alternative names. The provider ID is that of
-// the extension ([oid.ParseProviderID]), which must be well formed where it is. Everything
-// else is refused with [CheckNodeCertificate].
+// "system:nodes". The certificate must not be a CA's, must be valid now, must explicitly
+// allow client authentication, and must have no subject alternative names. The provider ID
+// is that of the extension ([oid.ParseProviderID]), which must be well formed if present.
+// Anything else is refused with [CheckNodeCertificate].
 func AttestedNodeFromCertificate(cert *x509.Certificate, opts NodeCertificateOptions) (*AttestedNode, error) {
 	if cert == nil {
 		return nil, certificateError("no certificate", "a node's", nil)
@@ -207,9 +207,9 @@ func AttestedNodeFromCertificate(cert *x509.Certificate, opts NodeCertificateOpt
 	return &AttestedNode{Name: name, ProviderID: id}, nil
 }
 
-// AttestedNodeFromTLS is [AttestedNodeFromCertificate] for a connection: the server must
-// have verified the client's chain (tls.RequireAndVerifyClientCert), which it states in
-// VerifiedChains.
+// AttestedNodeFromTLS is [AttestedNodeFromCertificate] for a connection. The server must
+// have verified the client's chain (tls.RequireAndVerifyClientCert), as VerifiedChains
+// shows.
 func AttestedNodeFromTLS(state *tls.ConnectionState, opts NodeCertificateOptions) (*AttestedNode, error) {
 	if state == nil || len(state.VerifiedChains) == 0 || len(state.VerifiedChains[0]) == 0 {
 		return nil, certificateError("a connection without a verified client certificate", "one", nil)
@@ -221,10 +221,10 @@ func certificateError(got, want string, err error) *Error {
 	return &Error{Check: CheckNodeCertificate, Got: got, Want: want, Err: err}
 }
 
-// nodeOf returns the node's name out of a subject that says nothing else.
+// nodeOf returns the node's name from a subject that says nothing else.
 func nodeOf(cert *x509.Certificate) (string, error) {
-	// Two attributes, one of them the organization: the name that is read below is the
-	// other, or there is none.
+	// There are two attributes, one of them the organization: the name that is read below
+	// is the other, or there is none.
 	organization, organizations := asn1.ObjectIdentifier{2, 5, 4, 10}, 0
 	for _, attribute := range cert.Subject.Names {
 		if attribute.Type.Equal(organization) && attribute.Value == nodeOrganization {
@@ -241,36 +241,35 @@ func nodeOf(cert *x509.Certificate) (string, error) {
 	return name, nil
 }
 
-// CertificateRecord is what was recorded of a node's client certificate when it was issued
-// through attestation: the members of a csr.IssuedRecord that have these names.
+// CertificateRecord is what was recorded about a node's client certificate when it was
+// issued through attestation: the members of a csr.IssuedRecord that have these names.
 type CertificateRecord struct {
 	// CredentialID is "X509SHA256=" and the hexadecimal SHA-256 of the certificate's DER.
 	CredentialID string
 	// NodeName is the node that the certificate was issued to.
 	NodeName string
-	// NodeUID is the UID of the Node object at that time; "" where there was none yet, as
-	// at a machine's first join.
+	// NodeUID is the UID of the Node object at that time; "" if there was none yet, as on
+	// a machine's first join.
 	NodeUID string
 	// Machine is the canonical identity of the machine that was verified.
 	Machine string
-	// MachineUID is the UID of the object that stood for the machine; "" where there was
+	// MachineUID is the UID of the object that represented the machine; "" if there was
 	// none.
 	MachineUID string
-	// ProviderID is the provider ID in the certificate; "" where it has none.
+	// ProviderID is the provider ID in the certificate; "" if it has none.
 	ProviderID string
 }
 
 // Records finds the record of a certificate by its credential ID, among those that were
-// issued through attestation and for clients alone (csr.IssuedRecord.ClientOf). A
-// certificate that nobody recorded is an error that errors.Is finds [ErrNotFound] in; every
-// other error says that the question could not be answered. It must be safe for concurrent
-// use.
+// issued through attestation and only for clients (csr.IssuedRecord.ClientOf). For a
+// certificate that was not recorded, the error wraps [ErrNotFound]; any other error means
+// that the question could not be answered. It must be safe for concurrent use.
 type Records func(ctx context.Context, credentialID string) (*CertificateRecord, error)
 
 // AttestedNodeFromRecord is [AttestedNodeFromCertificate] with what the certificate's
-// record knows of the machine. The record must be that of this very certificate, and of a
-// machine: another credential ID, node name or provider ID, and a record without a Machine,
-// are refused with [CheckNodeCertificate].
+// record says about the machine. The record must be that of this very certificate, and of a
+// machine: a different credential ID, node name or provider ID, and a record without a
+// Machine, are refused with [CheckNodeCertificate].
 func AttestedNodeFromRecord(cert *x509.Certificate, record *CertificateRecord, opts NodeCertificateOptions) (*AttestedNode, error) {
 	node, err := AttestedNodeFromCertificate(cert, opts)
 	if err != nil {
@@ -295,7 +294,7 @@ func AttestedNodeFromRecord(cert *x509.Certificate, record *CertificateRecord, o
 	return node, nil
 }
 
-// credentialID is how kube-apiserver names a client certificate (k8s.io/apiserver,
+// credentialID returns kube-apiserver's name for a client certificate (k8s.io/apiserver,
 // authentication/request/x509).
 func credentialID(cert *x509.Certificate) string {
 	digest := sha256.Sum256(cert.Raw)

@@ -15,12 +15,12 @@ import (
 type NumericDate struct {
 	// Unix is the time in seconds since 1970-01-01T00:00:00Z, leap seconds ignored.
 	Unix int64
-	// Present says that the claim is there. Unix is 0 where it is not.
+	// Present says whether the claim is present. If not, Unix is 0.
 	Present bool
 }
 
-// NewNumericDate returns the claim for a time, cut to whole seconds as kube-apiserver
-// cuts it. The zero time gives an absent claim.
+// NewNumericDate returns the claim for a time, truncated to whole seconds as kube-apiserver
+// does. The zero time gives an absent claim.
 func NewNumericDate(t time.Time) NumericDate {
 	if t.IsZero() {
 		return NumericDate{}
@@ -28,7 +28,7 @@ func NewNumericDate(t time.Time) NumericDate {
 	return NumericDate{Unix: t.Unix(), Present: true}
 }
 
-// Time returns the claim's time in UTC; the zero time where the claim is absent.
+// Time returns the claim's time in UTC, or the zero time if the claim is absent.
 func (d NumericDate) Time() time.Time {
 	if !d.Present {
 		return time.Time{}
@@ -39,7 +39,7 @@ func (d NumericDate) Time() time.Time {
 // IsZero reports whether the claim is absent.
 func (d NumericDate) IsZero() bool { return !d.Present }
 
-// MarshalJSON writes the number; null where the claim is absent.
+// MarshalJSON writes the number, or null if the claim is absent.
 func (d NumericDate) MarshalJSON() ([]byte, error) {
 	if !d.Present {
 		return []byte("null"), nil
@@ -49,15 +49,15 @@ func (d NumericDate) MarshalJSON() ([]byte, error) {
 
 // Claims is the claim set of a service-account token: the registered claims of RFC
 // 7519, section 4.1, and the private claim "kubernetes.io" (pkg/serviceaccount/claims.go
-// in k8s.io/kubernetes). Nothing in it is verified. An empty string or slice is an
-// absent claim: kube-apiserver neither writes nor tells apart an empty one.
+// in k8s.io/kubernetes). Nothing in it is verified. An empty string or slice is an absent
+// claim: kube-apiserver never writes an empty one and does not distinguish the two.
 type Claims struct {
 	// Issuer is "iss": the URL of the cluster's issuer.
 	Issuer string
 	// Subject is "sub": "system:serviceaccount:<namespace>:<name>".
 	Subject string
-	// Audiences is "aud". Kubernetes always writes an array, even of one; a token
-	// without any is good for the API server only.
+	// Audiences is "aud". Kubernetes always writes an array, even for one audience; a
+	// token with none is valid only for the API server.
 	Audiences []string
 	// Expiry is "exp".
 	Expiry NumericDate
@@ -67,10 +67,10 @@ type Claims struct {
 	IssuedAt NumericDate
 	// ID is "jti": a UUID since Kubernetes 1.30.
 	ID string
-	// Kubernetes is "kubernetes.io"; its zero value where the claim is absent.
+	// Kubernetes is "kubernetes.io", or the zero value if the claim is absent.
 	Kubernetes Private
-	// Legacy are the flat private claims of a token that a Secret holds and that never
-	// expires; nil where the claim set has none of them.
+	// Legacy holds the flat private claims of a token that is kept in a Secret and never
+	// expires. It is nil if the claim set has none of them.
 	Legacy *LegacyPrivate
 }
 
@@ -83,8 +83,8 @@ func MakeSubject(namespace, name string) string {
 	return SubjectPrefix + namespace + ":" + name
 }
 
-// CredentialID returns the name by which kube-apiserver knows a token in audit events
-// and in a user's extra: "JTI=" and the ID. It is "" for a token without one.
+// CredentialID returns the name that kube-apiserver gives a token in audit events and in
+// a user's extra: "JTI=" followed by the ID. It is "" for a token without an ID.
 func (c *Claims) CredentialID() string {
 	if c.ID == "" {
 		return ""
@@ -92,8 +92,8 @@ func (c *Claims) CredentialID() string {
 	return "JTI=" + c.ID
 }
 
-// Ref names one object by name and UID. A UID of "" is left out of the claim: the
-// object was not known when the token was issued.
+// Ref identifies one object by name and UID. A UID of "" is left out of the claim: it
+// means that the object was not known when the token was issued.
 type Ref struct {
 	// Name is the object's metadata.name.
 	Name string `json:"name,omitempty"`
@@ -106,23 +106,23 @@ type Ref struct {
 type Private struct {
 	// Namespace is the service account's namespace, and that of the pod or Secret.
 	Namespace string `json:"namespace,omitempty"`
-	// Node is the node that the token is bound to, or where there is a Pod the node
-	// that the pod ran on; its UID is "" where that Node did not exist. Nil where
-	// there is none.
+	// Node is the node that the token is bound to or, if there is a Pod, the node that
+	// the pod ran on, with a UID of "" if that Node did not exist. It is nil if there
+	// is none.
 	Node *Ref `json:"node,omitempty"`
-	// Pod is the pod that the token is bound to; nil where it is bound to none.
+	// Pod is the pod that the token is bound to, or nil if it is bound to none.
 	Pod *Ref `json:"pod,omitempty"`
-	// Secret is the Secret that the token is bound to; nil where it is bound to none.
+	// Secret is the Secret that the token is bound to, or nil if it is bound to none.
 	Secret *Ref `json:"secret,omitempty"`
 	// ServiceAccount is the account that the token speaks for. The claim is always
 	// written, empty or not.
 	ServiceAccount Ref `json:"serviceaccount"`
-	// WarnAfter is "warnafter": the time from which on a use of the token is recorded
-	// as stale. It is never a reason to refuse the token.
+	// WarnAfter is "warnafter": the time from which uses of the token are recorded as
+	// stale. It is never a reason to refuse the token.
 	WarnAfter NumericDate `json:"warnafter,omitzero"`
 }
 
-// LegacyPrivate are the private claims of a token that kube-controller-manager writes
+// LegacyPrivate holds the private claims of a token that kube-controller-manager writes
 // into a Secret of type kubernetes.io/service-account-token
 // (pkg/serviceaccount/legacy.go in k8s.io/kubernetes 1.36).
 type LegacyPrivate struct {
@@ -135,24 +135,24 @@ type LegacyPrivate struct {
 // LegacyIssuer is the "iss" of a legacy token.
 const LegacyIssuer = "kubernetes/serviceaccount"
 
-// MaxClaimsSize is the most bytes that a claim set may have. kube-apiserver's own are
-// about 500 bytes long; audiences make up the rest. A token with claims of this size is one
-// that package jws reads.
+// MaxClaimsSize is the maximum size of a claim set in bytes. kube-apiserver's own are about
+// 500 bytes long; the rest is for audiences. Package jws reads a token with claims of this
+// size.
 const MaxClaimsSize = 32 << 10
 
-// MaxNumericDate is the last time that a claim may state: the end of the year 9999 in
+// MaxNumericDate is the latest time that a claim may state: the end of the year 9999, in
 // Unix seconds.
 const MaxNumericDate = 253402300799
 
 // Parse decodes a claim set strictly: one JSON object of at most [MaxClaimsSize] bytes
-// in valid UTF-8, no member twice at any depth, none that differs from another or from a
-// known one only in case, times as whole numbers between 0 and [MaxNumericDate], "aud"
-// a string or an array of strings, no null. Members that are not known are passed over,
-// as RFC 7519, section 4 has it. The errors are [CheckSize], [CheckEncoding],
-// [CheckType] and [CheckTime].
+// in valid UTF-8, no duplicate member at any depth, no member that differs from another or
+// from a known one only in case, times as whole numbers between 0 and [MaxNumericDate],
+// "aud" a string or an array of strings, no null. Unknown members are ignored, as RFC 7519,
+// section 4 requires. The errors are [CheckSize], [CheckEncoding], [CheckType] and
+// [CheckTime].
 //
-// Nothing is verified by parsing. The result shares no memory with the payload.
-// Marshal(Parse(x)) is x where kube-apiserver wrote x.
+// Parsing verifies nothing. The result shares no memory with the payload.
+// Marshal(Parse(x)) is x if kube-apiserver wrote x.
 func Parse(payload []byte) (*Claims, error) {
 	if err := checkSize(payload); err != nil {
 		return nil, err
@@ -175,7 +175,7 @@ func checkSize(payload []byte) error {
 	return nil
 }
 
-// refusedWith names the check for an error of the reader.
+// refusedWith turns an error of the reader into an Error with its check.
 func refusedWith(err error) error {
 	var own *Error
 	switch {
@@ -187,14 +187,14 @@ func refusedWith(err error) error {
 	return &Error{Check: CheckEncoding, Err: err}
 }
 
-// A parser is pulled through one claim set.
+// A parser reads one claim set.
 type parser struct {
 	r      *strictjson.Reader
 	claims Claims
-	ref    *Ref // the reference that is being read
+	ref    *Ref // the reference being read
 }
 
-// A member is one that is known, and how it is read.
+// A member is a known member and how it is read.
 type member struct {
 	name string
 	read func(*parser) error
@@ -230,8 +230,8 @@ var (
 	}
 )
 
-// object reads an object. It passes over a member that is not known, unless another reader,
-// one that takes no heed of case, would know it.
+// object reads an object. It skips an unknown member, unless a reader that ignores case
+// would recognize it.
 func (p *parser) object(known []member) error {
 	return p.r.Object(func(name []byte) error {
 		for _, m := range known {
@@ -253,7 +253,7 @@ func (p *parser) text(to *string) (err error) {
 	return err
 }
 
-// legacy returns the legacy claims, which are there from the first of them on.
+// legacy returns the legacy claims, allocated when the first of them is read.
 func (p *parser) legacy() *LegacyPrivate {
 	if p.claims.Legacy == nil {
 		p.claims.Legacy = &LegacyPrivate{}
@@ -266,7 +266,7 @@ func (p *parser) reference(to *Ref) error {
 	return p.object(reference)
 }
 
-// made reads a reference that a token need not have.
+// made reads an optional reference.
 func (p *parser) made(to **Ref) error {
 	*to = &Ref{}
 	return p.reference(*to)
@@ -295,15 +295,14 @@ func (p *parser) date(name string, to *NumericDate) error {
 }
 
 // escapes turns the escapes of encoding/json into those that it wrote before Go 1.22. A
-// backslash in the text is two, and so begins none of the others.
+// backslash in the text is written as two, so it cannot begin any of the other escapes.
 var escapes = strings.NewReplacer(`\\`, `\\`, `\b`, `\u0008`, `\f`, `\u000c`, `\ufffd`, "\ufffd")
 
 // Marshal encodes the claims as kube-apiserver 1.36 encodes them, byte for byte: members
 // in the order of their names, absent ones left out, "aud" always an array, and strings
 // with the escapes of Go's encoding/json before 1.22: \u003c, \u003e and \u0026 for the
-// characters of HTML, \u0008 and \u000c, \u2028 and \u2029. Bytes that are no UTF-8
-// become U+FFFD, as they do there. A claim set longer than [MaxClaimsSize] is
-// [CheckSize].
+// HTML characters, \u0008 and \u000c, \u2028 and \u2029. Bytes that are not UTF-8 become
+// U+FFFD, as they do there. A claim set longer than [MaxClaimsSize] gives [CheckSize].
 func (c *Claims) Marshal() ([]byte, error) {
 	set := struct {
 		Audiences  []string    `json:"aud,omitempty"`

@@ -16,10 +16,10 @@ type Check = refusal.Check
 const (
 	// CheckSize: the claim set is longer than MaxClaimsSize.
 	CheckSize Check = "claims-size"
-	// CheckEncoding: the claim set is no strict JSON object: a syntax error, invalid
-	// UTF-8, a member twice or in two cases, bytes after the object.
+	// CheckEncoding: the claim set is not a strict JSON object: a syntax error, invalid
+	// UTF-8, a member that occurs twice or in two cases, bytes after the object.
 	CheckEncoding Check = "claims-encoding"
-	// CheckType: a claim has another JSON type than the one that it must have.
+	// CheckType: a claim has the wrong JSON type.
 	CheckType Check = "claims-type"
 	// CheckTime: a claim states a time before 1970 or after the year 9999.
 	CheckTime Check = "claims-time"
@@ -27,10 +27,10 @@ const (
 
 // The checks of a token as a whole.
 const (
-	// CheckToken: no token in compact form, or a header that is refused; the cause is
-	// package jws's.
+	// CheckToken: not a token in compact form, or a header that is refused; the cause
+	// comes from package jws.
 	CheckToken Check = "token"
-	// CheckTokenType: "typ" is another than "JWT".
+	// CheckTokenType: "typ" is something other than "JWT".
 	CheckTokenType Check = "token-type"
 	// CheckTokenID: "jti" is missing or too long.
 	CheckTokenID Check = "token-id"
@@ -38,68 +38,68 @@ const (
 	CheckNoKey Check = "no-key"
 	// CheckSignature: no key made the signature.
 	CheckSignature Check = "signature"
-	// CheckIssuer: "iss" is not that of an accepted issuer.
+	// CheckIssuer: "iss" is not an accepted issuer.
 	CheckIssuer Check = "issuer"
 	// CheckAudience: the token is for other audiences.
 	CheckAudience Check = "audience"
 	// CheckExpired: "exp" has passed.
 	CheckExpired Check = "expired"
-	// CheckNotBefore: "nbf" lies ahead.
+	// CheckNotBefore: "nbf" is in the future.
 	CheckNotBefore Check = "not-before"
-	// CheckIssuedAt: "iat" lies ahead.
+	// CheckIssuedAt: "iat" is in the future.
 	CheckIssuedAt Check = "issued-at"
 	// CheckLifetime: a time is missing, or the token lives too long or not at all.
 	CheckLifetime Check = "lifetime"
 	// CheckStale: "warnafter" has passed.
 	CheckStale Check = "stale"
-	// CheckPrivate: a private claim is missing or is no name, or there are those of a
-	// legacy token.
+	// CheckPrivate: a private claim is missing or not a valid name, or the token has the
+	// private claims of a legacy token.
 	CheckPrivate Check = "private-claims"
-	// CheckSubject: "sub" is not that of the service account in the private claims.
+	// CheckSubject: "sub" does not match the service account in the private claims.
 	CheckSubject Check = "subject"
-	// CheckBinding: the token is bound to a Secret and to something else.
+	// CheckBinding: the token is bound to both a Secret and something else.
 	CheckBinding Check = "binding"
 )
 
-// The checks that compare the objects that a token names with those that exist. The
-// Node's are [CheckNodeGone], [CheckNodeUID] and [CheckNodeDeleted].
+// The checks that compare the objects named in a token with those that exist. Those for the
+// Node are [CheckNodeGone], [CheckNodeUID] and [CheckNodeDeleted].
 const (
 	// CheckServiceAccountGone: the service account does not exist.
 	CheckServiceAccountGone Check = "service-account-gone"
-	// CheckServiceAccountUID: it was deleted and made again.
+	// CheckServiceAccountUID: it was deleted and recreated.
 	CheckServiceAccountUID Check = "service-account-uid"
 	// CheckServiceAccountDeleted: it is being deleted.
 	CheckServiceAccountDeleted Check = "service-account-deleted"
 	// CheckSecretGone: the Secret does not exist.
 	CheckSecretGone Check = "secret-gone"
-	// CheckSecretUID: it was deleted and made again.
+	// CheckSecretUID: it was deleted and recreated.
 	CheckSecretUID Check = "secret-uid"
 	// CheckSecretDeleted: it is being deleted.
 	CheckSecretDeleted Check = "secret-deleted"
 	// CheckPodGone: the pod does not exist.
 	CheckPodGone Check = "pod-gone"
-	// CheckPodUID: it was deleted and made again.
+	// CheckPodUID: it was deleted and recreated.
 	CheckPodUID Check = "pod-uid"
-	// CheckPodDeleted: its time to end has passed.
+	// CheckPodDeleted: its deletion time has passed.
 	CheckPodDeleted Check = "pod-deleted"
-	// CheckPodNode: the pod is on another node than the token's.
+	// CheckPodNode: the pod is on a different node from the one in the token.
 	CheckPodNode Check = "pod-node"
 	// CheckPodServiceAccount: the pod's service account is not the token's.
 	CheckPodServiceAccount Check = "pod-service-account"
 )
 
-// ErrRetry says that a question could not be answered now, neither yes nor no: an
-// object getter, a key set or a signer failed. The same call may succeed later.
+// ErrRetry means that a question could not be answered yes or no for now: an object
+// getter, a key set or a signer failed. The same call may succeed later.
 const ErrRetry = refusal.ErrRetry
 
-// ErrNotFound says that an object does not exist. An implementation of [Objects]
-// returns an error that errors.Is finds it in, best made by [NewNotFound].
+// ErrNotFound means that an object does not exist. An implementation of [Objects] returns
+// an error that wraps it, preferably one made by [NewNotFound].
 const ErrNotFound Check = "object not found"
 
 // Error is a check that failed; see [refusal.Error]. It holds no token and no key.
 type Error = refusal.Error
 
-// retry says that what was asked for could not be had.
+// retry returns the error for something that could not be obtained.
 func retry(what string, err error) error {
 	return refusal.Retry(fmt.Errorf("%s: %w", what, cmp.Or(err, alive.ErrNoAnswer)))
 }

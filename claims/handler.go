@@ -14,27 +14,27 @@ import (
 // 2.1).
 const CheckBearer Check = "bearer-token"
 
-// Workload is who sent a request that a handler of [NewHandler] let through.
+// Workload is the sender of a request that a [Handler] let through.
 type Workload struct {
-	// Result is the token's.
+	// Result is the validated token.
 	Result *Result
 	// Node is the machine that the request came from.
 	Node *AttestedNode
-	// Facts is why the token belongs to that machine.
+	// Facts says why the token belongs to that machine.
 	Facts *NodeFacts
 }
 
 // HandlerOptions are the choices for [NewHandler]. Each zero field is a sensible default.
 type HandlerOptions struct {
-	// Records are those of the certificates that were issued through attestation. A
-	// client's certificate must be among them, and which machine it was issued to is known
-	// from there. Nil means that the certificate alone tells ([AttestedNodeFromTLS]): then
-	// only one with a provider ID passes, since nothing else in it speaks of attestation.
+	// Records finds the records of the certificates that were issued through attestation.
+	// A client's certificate must be among them; its record says which machine it was
+	// issued to. Nil means to rely on the certificate alone ([AttestedNodeFromTLS]): then
+	// only one with a provider ID passes, since nothing else in it points to attestation.
 	Records Records
-	// Certificate are the options for reading the client's certificate.
+	// Certificate holds the options for reading the client's certificate.
 	Certificate NodeCertificateOptions
-	// Refused hears of every request that was not let through, and why; nil means that
-	// nobody does. The error holds names and UIDs, no token.
+	// Refused, if not nil, is called with every request that was not let through, and
+	// the reason. The error holds names and UIDs, but no token.
 	Refused func(r *http.Request, err error)
 }
 
@@ -46,22 +46,22 @@ type Handler struct {
 	opts      HandlerOptions
 }
 
-// NewHandler lets through to next only requests whose bearer token was issued to a
-// workload on the very machine that the connection's client certificate was issued to:
-// mutual TLS with the node's certificate, and the workload's token. The server's tls.Config
-// asks for a client certificate and verifies it (tls.RequireAndVerifyClientCert, ClientCAs
-// a CA that signs for attested nodes only).
+// NewHandler returns a handler that passes to next only requests whose bearer token was
+// issued to a workload on the very machine that the connection's client certificate was
+// issued to: mutual TLS with the node's certificate, plus the workload's token. The server's
+// tls.Config must require a client certificate and verify it
+// (tls.RequireAndVerifyClientCert, with ClientCAs a CA that signs only for attested nodes).
 //
-// next finds out who it is with [WorkloadFrom]; the request that it gets has no
-// Authorization header any more. Other requests are answered with the name of the check
-// that failed and nothing else: 403 without a good certificate, 401 without a good token
-// (RFC 6750, section 3), 503 where no answer could be had.
+// next finds out who the sender is with [WorkloadFrom]; the request that it gets no longer
+// has an Authorization header. Other requests are answered with only the name of the check
+// that failed: 403 without a good certificate, 401 without a good token (RFC 6750,
+// section 3), 503 if no answer could be had.
 //
-// The validator must have a Node ([ValidatorConfig]). Without Records, a
-// certificate says nothing of its machine but its provider ID: the facts that need more,
+// The validator must have a Node ([ValidatorConfig]). Without Records, a certificate says
+// nothing about its machine except the provider ID. The facts that need more,
 // [FactAttestedUID], [FactRegisteredMachine] and [FactRegisteredMachineUID], must not be
-// required then, since no request could pass. Otherwise, and where a handler is missing,
-// the error is [refusal.CheckConfig].
+// required then, since no request could pass. If they are, or if the validator or next is
+// unusable, the error is [refusal.CheckConfig].
 func NewHandler(v *Validator, next http.Handler, opts HandlerOptions) (*Handler, error) {
 	const unknown = FactAttestedUID | FactRegisteredMachine | FactRegisteredMachineUID
 	switch {
@@ -75,11 +75,11 @@ func NewHandler(v *Validator, next http.Handler, opts HandlerOptions) (*Handler,
 	return &Handler{validator: v, next: next, opts: opts}, nil
 }
 
-// ServeHTTP decides about one request.
+// ServeHTTP decides on one request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	token, tokenErr := bearer(r.Header)
 	r = r.Clone(r.Context())
-	r.Header.Del("Authorization") // nobody after this may see or repeat it
+	r.Header.Del("Authorization") // nothing after this may see or replay it
 	if h == nil || h.validator == nil {
 		http.Error(w, "refused: configuration", http.StatusServiceUnavailable)
 		return
@@ -103,7 +103,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) node(r *http.Request) (*AttestedNode, error) {
 	node, err := AttestedNodeFromTLS(r.TLS, h.opts.Certificate)
 	if err != nil || h.opts.Records == nil {
-		return node, err // and nobody is asked
+		return node, err // without a lookup
 	}
 	cert := r.TLS.VerifiedChains[0][0]
 	record, err := h.opts.Records(r.Context(), credentialID(cert))
@@ -116,7 +116,7 @@ func (h *Handler) node(r *http.Request) (*AttestedNode, error) {
 	return AttestedNodeFromRecord(cert, record, h.opts.Certificate)
 }
 
-// refuse answers with the name of the check alone.
+// refuse answers with only the name of the check.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, status int, err error) {
 	check := "refused"
 	if e, ok := errors.AsType[*Error](err); ok {
@@ -153,8 +153,8 @@ func bearer(header http.Header) (string, error) {
 
 type workloadKey struct{}
 
-// WorkloadFrom returns who sent a request, in a handler that [NewHandler] lets it through to; false
-// anywhere else.
+// WorkloadFrom returns the sender of a request, in a handler that a [Handler] passed it to.
+// Anywhere else it returns false.
 func WorkloadFrom(ctx context.Context) (*Workload, bool) {
 	w, ok := ctx.Value(workloadKey{}).(*Workload)
 	return w, ok

@@ -10,82 +10,80 @@ import (
 )
 
 // The ways in which a token and an attested node can disagree. Each is refused by its own
-// check; where three sources state a value, the check says which one stands alone.
+// check; if three sources state a value, the check says which one differs from the others.
 const (
 	// CheckNodeClaim: the token names no node.
 	CheckNodeClaim Check = "node-claim"
-	// CheckNodeClaimUID: the token's node has no UID, or it is not that of the Node that
-	// was attested and lives.
+	// CheckNodeClaimUID: the token's node has no UID, or not that of the Node that was
+	// attested and currently exists.
 	CheckNodeClaimUID Check = "node-claim-uid"
-	// CheckNodeName: the token names another node than the attested one. A token that is
-	// replayed from another node ends here.
+	// CheckNodeName: the token names a node other than the attested one. This is what
+	// refuses a token that is replayed from another node.
 	CheckNodeName Check = "node-name"
-	// CheckNodeGone: there is no Node of that name.
+	// CheckNodeGone: there is no Node with that name.
 	CheckNodeGone Check = "node-gone"
 	// CheckNodeDeleted: the Node is being deleted.
 	CheckNodeDeleted Check = "node-deleted"
-	// CheckNodeUID: the Node that lives now is not the one that the token names: it was
-	// deleted and made again.
+	// CheckNodeUID: the current Node is not the one that the token names: it was deleted
+	// and recreated.
 	CheckNodeUID Check = "node-uid"
-	// CheckAttestedUID: the machine was attested for another Node object of that name.
+	// CheckAttestedUID: the machine was attested for another Node object with that name.
 	CheckAttestedUID Check = "attested-uid"
 	// CheckMachineUnknown: no machine is registered for the node's name.
 	CheckMachineUnknown Check = "machine-unregistered"
-	// CheckRegisteredMachine: another machine is registered for the node's name than the
+	// CheckRegisteredMachine: the machine that is registered for the node's name is not the
 	// one that was attested.
 	CheckRegisteredMachine Check = "registered-machine"
-	// CheckRegisteredMachineUID: another object stands for the machine that is registered
-	// for the node's name than for the one that was attested.
+	// CheckRegisteredMachineUID: the object that represents the machine registered for the
+	// node's name is not the one that represents the attested machine.
 	CheckRegisteredMachineUID Check = "registered-machine-uid"
 	// CheckNodeProviderID: the Node's provider ID is not that of certificate and registry,
-	// or it has none where the certificate or the registry has one.
+	// or it has none although the certificate or the registry has one.
 	CheckNodeProviderID Check = "node-provider-id"
-	// CheckCertificateProviderID: the provider ID that was vouched for is not that of the
-	// Node.
+	// CheckCertificateProviderID: the provider ID that was vouched for is not the Node's.
 	CheckCertificateProviderID Check = "certificate-provider-id"
-	// CheckRegisteredProviderID: the registered machine has another provider ID than the
-	// Node.
+	// CheckRegisteredProviderID: the registered machine's provider ID is not the Node's.
 	CheckRegisteredProviderID Check = "registered-provider-id"
 	// CheckFacts: nothing disagrees, but too little is known.
 	CheckFacts Check = "facts"
-	// CheckUnvalidated: the result is not one that a validator returned.
+	// CheckUnvalidated: the result was not returned by a validator.
 	CheckUnvalidated Check = "unvalidated-result"
 )
 
 // NodeCheck decides whether a token was issued to a workload on the very machine that
-// presents it (KEP-4193, user story 1). The zero value refuses.
+// presents it (KEP-4193, user story 1). The zero value refuses everything.
 //
 // The node's name and UID in the token, the Node object and its provider ID, what was
 // vouched for when the machine was attested, and the machine that is registered for the
-// name must all agree as far as they are known. Always required are
+// name must all agree as far as they are known. The following are always required:
 //
-//   - [FactNodeName] and [FactNodeUID];
-//   - the registry's word, without which it would be the Node object's alone, which the
-//     node itself may write: [FactRegisteredProviderID], [FactRegisteredMachine] or
-//     [FactRegisteredMachineUID];
-//   - a fact of the presenter, without which its certificate's name would be all that ties
-//     it to the registered machine, a name that the machine that was this node before has
-//     in its certificate too, and one that was never attested may have:
-//     [FactAttestedUID], [FactCertificateProviderID], [FactRegisteredMachine] or
-//     [FactRegisteredMachineUID].
+//   - [FactNodeName] and [FactNodeUID].
+//   - A fact from the registry: [FactRegisteredProviderID], [FactRegisteredMachine] or
+//     [FactRegisteredMachineUID]. Otherwise there would be only the Node object, which the
+//     node itself may write.
+//   - A fact about the presenter: [FactAttestedUID], [FactCertificateProviderID],
+//     [FactRegisteredMachine] or [FactRegisteredMachineUID]. Otherwise only the name in its
+//     certificate would tie it to the registered machine. The machine that was this node
+//     before has that name in its certificate too, and a machine that was never attested
+//     may have it.
 type NodeCheck struct {
 	// Machines is the registry. It is required.
 	Machines Machines
-	// Require are facts that must be there besides.
+	// Require is the set of facts that are required in addition.
 	Require Facts
-	// InsecureAllowUnattested does without a fact of the presenter. Every certificate with
-	// the node's name that the CA signed then passes, attested or not, and also that of
-	// the machine that had the name before.
+	// InsecureAllowUnattested drops the requirement of a fact about the presenter. Every
+	// certificate with the node's name that the CA signed then passes, attested or not,
+	// including that of the machine that had the name before.
 	InsecureAllowUnattested bool
 }
 
-// Check compares a validated token with an attested node, for results that another
-// validator returned: one with a Node in its configuration does it itself, in
-// [Validator.ValidateOnNode]. Objects gets the Node; a [StaleObjects] is taken inside a
-// [FreshObjects] alone. The result must come from a validator, as it was
-// ([CheckUnvalidated]). Every refusal is an [*Error] with a check of its own; where the
-// Node or the registry could not be asked the error is [ErrRetry]. A check without objects
-// or Machines is an error with [refusal.CheckConfig].
+// Check compares a validated token with an attested node. It is meant for results of other
+// validators: one with a Node in its configuration does this itself, in
+// [Validator.ValidateOnNode]. Objects gets the Node; a [StaleObjects] is accepted only
+// inside a [FreshObjects]. The result must be one that a validator returned, unmodified
+// ([CheckUnvalidated]). Every refusal is an [*Error] with its own check; if the Node or the
+// registry could not be read, the error is [ErrRetry]. Without objects or Machines, the
+// error is [refusal.CheckConfig].
 func (c NodeCheck) Check(ctx context.Context, objects Objects, result *Result, node *AttestedNode, now time.Time) (*NodeFacts, error) {
 	if err := c.ready(); err != nil {
 		return nil, err
@@ -114,12 +112,12 @@ func (c NodeCheck) Check(ctx context.Context, objects Objects, result *Result, n
 	return c.compare(ctx, claim, node, object, now)
 }
 
-// isZero reports whether nobody asked for the check.
+// isZero reports whether the check was not configured.
 func (c NodeCheck) isZero() bool {
 	return c.Machines == nil && c.Require == 0 && !c.InsecureAllowUnattested
 }
 
-// ready fails where the check would have nobody to ask.
+// ready returns an error if the check cannot be made as configured.
 func (c NodeCheck) ready() error {
 	switch {
 	case c.Machines == nil:
@@ -130,7 +128,7 @@ func (c NodeCheck) ready() error {
 	return nil
 }
 
-// nodeClaim returns the token's node, which must be the attested one by name.
+// nodeClaim returns the token's node, which must have the name of the attested one.
 func nodeClaim(result *Result, node *AttestedNode) (*Ref, error) {
 	if node == nil {
 		return nil, &Error{Check: CheckNodeName, Got: "no attested node", Want: "one"}
@@ -190,8 +188,8 @@ func checkNode(claim *Ref, node *AttestedNode, object *Node, now time.Time) erro
 	return nil
 }
 
-// compareMachine compares the machine that was attested with the registered one and records
-// which facts that gives.
+// compareMachine compares the attested machine with the registered one and records the
+// resulting facts.
 func (f *NodeFacts) compareMachine(node *AttestedNode) error {
 	for _, of := range [...]struct {
 		what                 string
@@ -213,7 +211,7 @@ func (f *NodeFacts) compareMachine(node *AttestedNode) error {
 	return nil
 }
 
-// compareProviderID does so with the provider IDs of the three.
+// compareProviderID does the same for the provider IDs of Node, certificate and registry.
 func (f *NodeFacts) compareProviderID(node *AttestedNode) error {
 	object, certificate, registered := f.Node.ProviderID, node.ProviderID, f.Machine.ProviderID
 	want := cmp.Or(certificate, registered)
@@ -234,7 +232,7 @@ func (f *NodeFacts) compareProviderID(node *AttestedNode) error {
 	return nil
 }
 
-// enough fails closed where nothing disagrees because too little is known.
+// enough fails closed if nothing disagrees only because too little is known.
 func (c NodeCheck) enough(f Facts) error {
 	switch {
 	case !f.Has(c.Require):

@@ -9,7 +9,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Object is what a token may be bound to, as far as this package must know it.
+// Object is what a token may be bound to, reduced to what this package needs.
 type Object struct {
 	// Name is metadata.name.
 	Name string
@@ -17,38 +17,38 @@ type Object struct {
 	Namespace string
 	// UID is metadata.uid.
 	UID string
-	// Deleted is metadata.deletionTimestamp; nil where the object is not being deleted.
+	// Deleted is metadata.deletionTimestamp; nil if the object is not being deleted.
 	Deleted *time.Time
-	// AsOf is when the object was so at the API server, which for an answer out of a
-	// cache is no later than the question that brought it there, or the last word of the
-	// watch that feeds it. The zero time says that the object was read at the API server
-	// for this very answer. Kubernetes has no such field.
+	// AsOf is when the API server had the object in this state. For an answer from a
+	// cache it is no later than the request that brought the object there, or the last
+	// event of the watch that feeds it. The zero time means that the object was read from
+	// the API server for this very answer. Kubernetes has no such field.
 	AsOf time.Time
 }
 
-// object lets a Pod and a Node be looked at as what they embed.
+// object returns the Object itself, or the one that a Pod or a Node embeds.
 func (o *Object) object() *Object { return o }
 
-// Pod is a pod, as far as this package must know it.
+// Pod is a pod, reduced to what this package needs.
 type Pod struct {
 	Object
 	// ServiceAccountName is spec.serviceAccountName.
 	ServiceAccountName string
-	// NodeName is spec.nodeName; "" where the pod is not scheduled.
+	// NodeName is spec.nodeName; "" if the pod is not scheduled.
 	NodeName string
 }
 
-// Node is a node, as far as this package must know it.
+// Node is a node, reduced to what this package needs.
 type Node struct {
 	Object
-	// ProviderID is spec.providerID; "" where the node has none.
+	// ProviderID is spec.providerID; "" if the node has none.
 	ProviderID string
 }
 
 // Objects gets the objects that a token is issued for or compared with. Each method
-// returns either an object or an error, never neither. An object that does not exist is
-// an error that errors.Is finds [ErrNotFound] in; every other error says that the
-// question could not be answered. Implementations are safe for concurrent use.
+// returns either an object or an error, never neither. For an object that does not exist,
+// the error wraps [ErrNotFound]; any other error means that the question could not be
+// answered. Implementations must be safe for concurrent use.
 type Objects interface {
 	// ServiceAccount gets a service account.
 	ServiceAccount(ctx context.Context, namespace, name string) (*Object, error)
@@ -61,18 +61,18 @@ type Objects interface {
 }
 
 // StaleObjects is an Objects whose answers may be old, such as one that reads a cache.
-// Every object that it returns says in AsOf when it was so; of what it cannot tell the age
-// of, it returns an error. Validators take it only where they are told how old an answer
-// may be, and then no answer that is older: an object that was deleted may be seen as
-// living for that long. A getter that does not implement this counts as one that reads the
-// API server each time, as far as its answers do not state an age.
+// Every object that it returns states its time in AsOf; for an object whose age it does not
+// know, it returns an error. Validators accept it only if they are told how old an answer
+// may be, and they accept no older answer: a deleted object may be seen as existing for
+// that long. A getter that does not implement this counts as one that reads from the API
+// server each time, unless its answers state an age.
 type StaleObjects interface {
 	Objects
-	// MayBeStale tells it apart. It does nothing.
+	// MayBeStale is a marker. It does nothing.
 	MayBeStale()
 }
 
-// The resources as the errors of the API server name them.
+// The resources, as named in the errors of the API server.
 const (
 	resourceServiceAccounts = "serviceaccounts"
 	resourcePods            = "pods"
@@ -86,7 +86,7 @@ type NotFoundError struct {
 	// Resource is the plural name of the resource: serviceaccounts, pods, secrets or
 	// nodes.
 	Resource string
-	// Name is the name of the object that was asked for.
+	// Name is the name of the requested object.
 	Name string
 }
 
@@ -95,7 +95,7 @@ func NewNotFound(resource, name string) *NotFoundError {
 	return &NotFoundError{Resource: resource, Name: name}
 }
 
-// Error is the API server's own text: it stands in the answer to a TokenReview.
+// Error returns the API server's own text, which appears in the answer to a TokenReview.
 func (e *NotFoundError) Error() string {
 	return e.Resource + " " + strconv.Quote(e.Name) + " not found"
 }
@@ -103,14 +103,14 @@ func (e *NotFoundError) Error() string {
 // Unwrap lets errors.Is find [ErrNotFound].
 func (e *NotFoundError) Unwrap() error { return ErrNotFound }
 
-// CheckStaleAnswer: the answer of an [Objects] is older than was agreed to, does not say
-// how old it is, or is from a time that has not come yet. It comes with [ErrRetry].
+// CheckStaleAnswer: the answer of an [Objects] is older than allowed, does not say how old
+// it is, or is from a time in the future. It comes with [ErrRetry].
 const CheckStaleAnswer Check = "stale-answer"
 
-// FreshObjects passes on the answers of another Objects, and gives an error
-// ([CheckStaleAnswer], [ErrRetry]) in place of one that is too old. The validators of this
-// package and of apiserver put it in front of what they are given; a [NodeCheck] takes a
-// [StaleObjects] only inside one.
+// FreshObjects passes on the answers of another Objects, and returns an error
+// ([CheckStaleAnswer], [ErrRetry]) instead of one that is too old. The validators of this
+// package and of apiserver wrap their Objects in it; a [NodeCheck] accepts a [StaleObjects]
+// only inside one.
 type FreshObjects struct {
 	// From gives the answers. It is required.
 	From Objects
@@ -120,7 +120,7 @@ type FreshObjects struct {
 	Now func() time.Time
 }
 
-// clock is the one to go by: nil means time.Now.
+// clock returns the clock to use: time.Now for nil.
 func clock(now func() time.Time) func() time.Time {
 	if now == nil {
 		return time.Now
@@ -128,8 +128,8 @@ func clock(now func() time.Time) func() time.Time {
 	return now
 }
 
-// Check reports a configuration that cannot be used, with [refusal.CheckConfig]: no From,
-// a negative MaxStaleness, or none for a [StaleObjects].
+// Check returns [refusal.CheckConfig] for a configuration that cannot be used: no From, a
+// negative MaxStaleness, or none for a [StaleObjects].
 func (f FreshObjects) Check() error {
 	if f.From == nil {
 		return refusal.Config("Objects", "", "a getter for objects")
@@ -163,13 +163,13 @@ func (f FreshObjects) Node(ctx context.Context, name string) (*Node, error) {
 	return fresh(f, func() (*Node, error) { return f.From.Node(ctx, name) })
 }
 
-// holder is what has an Object in it.
+// holder is a pointer to something that contains an Object.
 type holder[T any] interface {
 	*T
 	object() *Object
 }
 
-// fresh passes an answer on, or an error where it is too old.
+// fresh passes an answer on, or returns an error if it is too old.
 func fresh[T any, P holder[T]](f FreshObjects, get func() (P, error)) (P, error) {
 	if f.From == nil {
 		return nil, f.Check()
@@ -189,7 +189,7 @@ func fresh[T any, P holder[T]](f FreshObjects, get func() (P, error)) (P, error)
 }
 
 // CheckAge refuses an answer that is older than most, or from a time after now, with
-// [CheckStaleAnswer] and [ErrRetry]. One without AsOf is of this moment.
+// [CheckStaleAnswer] and [ErrRetry]. One without AsOf counts as current.
 func (o *Object) CheckAge(most time.Duration, now time.Time) error {
 	if o.AsOf.IsZero() {
 		return nil
@@ -200,74 +200,73 @@ func (o *Object) CheckAge(most time.Duration, now time.Time) error {
 	return nil
 }
 
-// MemoryObjects is an [Objects] that is filled by hand, for tests and examples. What it
-// holds counts as what there is now, unless an object's AsOf says otherwise: it knows of
-// no API server and is no cache of one. The zero value is empty and ready. It is safe for
-// concurrent use.
+// MemoryObjects is an [Objects] that is filled by hand, for tests and examples. Its contents
+// count as current, unless an object's AsOf says otherwise: it is not a cache of an API
+// server. The zero value is empty and ready to use. It is safe for concurrent use.
 type MemoryObjects struct {
 	mu      sync.RWMutex
-	objects map[objectKey]any // pointers to what was put in
+	objects map[objectKey]any // pointers to the objects that were put in
 }
 
 type objectKey struct{ resource, namespace, name string }
 
-// PutServiceAccount adds a service account or replaces the one of its name.
+// PutServiceAccount adds a service account or replaces the one with its name.
 func (m *MemoryObjects) PutServiceAccount(o Object) {
 	m.put(objectKey{resourceServiceAccounts, o.Namespace, o.Name}, &o)
 }
 
-// PutPod adds a pod or replaces the one of its name.
+// PutPod adds a pod or replaces the one with its name.
 func (m *MemoryObjects) PutPod(p Pod) { m.put(objectKey{resourcePods, p.Namespace, p.Name}, &p) }
 
-// PutSecret adds a Secret or replaces the one of its name.
+// PutSecret adds a Secret or replaces the one with its name.
 func (m *MemoryObjects) PutSecret(o Object) {
 	m.put(objectKey{resourceSecrets, o.Namespace, o.Name}, &o)
 }
 
-// PutNode adds a node or replaces the one of its name. Its namespace does not count.
+// PutNode adds a node or replaces the one with its name. Its namespace is ignored.
 func (m *MemoryObjects) PutNode(n Node) { m.put(objectKey{resourceNodes, "", n.Name}, &n) }
 
-// DeleteServiceAccount removes a service account, if there is one of that name.
+// DeleteServiceAccount removes a service account, if there is one with that name.
 func (m *MemoryObjects) DeleteServiceAccount(namespace, name string) {
 	m.put(objectKey{resourceServiceAccounts, namespace, name}, nil)
 }
 
-// DeletePod removes a pod, if there is one of that name.
+// DeletePod removes a pod, if there is one with that name.
 func (m *MemoryObjects) DeletePod(namespace, name string) {
 	m.put(objectKey{resourcePods, namespace, name}, nil)
 }
 
-// DeleteSecret removes a Secret, if there is one of that name.
+// DeleteSecret removes a Secret, if there is one with that name.
 func (m *MemoryObjects) DeleteSecret(namespace, name string) {
 	m.put(objectKey{resourceSecrets, namespace, name}, nil)
 }
 
-// DeleteNode removes a node, if there is one of that name.
+// DeleteNode removes a node, if there is one with that name.
 func (m *MemoryObjects) DeleteNode(name string) { m.put(objectKey{resourceNodes, "", name}, nil) }
 
-// ServiceAccount returns the service account of that name, which must not be changed, or
+// ServiceAccount returns the service account with that name, which must not be changed, or
 // a [*NotFoundError].
 func (m *MemoryObjects) ServiceAccount(_ context.Context, namespace, name string) (*Object, error) {
 	return get[Object](m, objectKey{resourceServiceAccounts, namespace, name})
 }
 
-// Pod returns the pod of that name, which must not be changed, or a [*NotFoundError].
+// Pod returns the pod with that name, which must not be changed, or a [*NotFoundError].
 func (m *MemoryObjects) Pod(_ context.Context, namespace, name string) (*Pod, error) {
 	return get[Pod](m, objectKey{resourcePods, namespace, name})
 }
 
-// Secret returns the Secret of that name, which must not be changed, or a
+// Secret returns the Secret with that name, which must not be changed, or a
 // [*NotFoundError].
 func (m *MemoryObjects) Secret(_ context.Context, namespace, name string) (*Object, error) {
 	return get[Object](m, objectKey{resourceSecrets, namespace, name})
 }
 
-// Node returns the node of that name, which must not be changed, or a [*NotFoundError].
+// Node returns the node with that name, which must not be changed, or a [*NotFoundError].
 func (m *MemoryObjects) Node(_ context.Context, name string) (*Node, error) {
 	return get[Node](m, objectKey{resourceNodes, "", name})
 }
 
-// put keeps an object, or forgets the one that it has where that is nil.
+// put stores an object, or removes the stored one if object is nil.
 func (m *MemoryObjects) put(key objectKey, object any) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -13,53 +13,50 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// The reasons for which a [ReplayCache] refuses.
+// The checks that a [ReplayCache] makes.
 const (
 	// CheckReplay: a token with this ID was presented before.
 	CheckReplay Check = "token-replay"
-	// CheckReplayFull: the cache holds as many live entries as it may, so that nobody can
-	// say whether the token was presented before. It comes with [ErrRetry].
+	// CheckReplayFull: the cache is full of live entries, so it cannot be known whether
+	// the token was presented before. It comes with [ErrRetry].
 	CheckReplayFull Check = "replay-cache-full"
 )
 
-// ReplayCache remembers the IDs of tokens that were presented, so that a
-// [Validator] takes each token once. The window in which a token is refused is all
-// that is left of its life.
+// ReplayCache remembers the IDs of tokens that were presented, so that a [Validator] accepts
+// each token only once. A token is refused for the rest of its life.
 //
-// Of several calls with one issuer and ID, at the same time or one after the other, in
-// this process or in another that shares the store, exactly one returns nil until the
-// entry's end has passed. An implementation that cannot say whether it saw an ID before
-// (its store does not answer, or is full) returns an error that errors.Is finds
-// [ErrRetry] in, and it must never make room by dropping an entry whose end has not
-// passed.
+// Of several calls with the same issuer and ID, concurrent or in sequence, in this process
+// or in another that shares the store, exactly one returns nil until the entry's end has
+// passed. An implementation that cannot say whether it has seen an ID before (because its
+// store does not answer, or is full) returns an error that wraps [ErrRetry]. It must never
+// make room by dropping an entry whose end has not passed.
 type ReplayCache interface {
 	// Use records that the token with this "iss" and "jti" was presented. It keeps the
-	// entry through the whole second of until, the last at which the token can be valid.
-	// It refuses an ID that it keeps already with CheckReplay, and so one whose until has
-	// passed: it may have kept and dropped it. Neither string is empty.
+	// entry through the whole second of until, the last in which the token can be valid.
+	// With CheckReplay it refuses an ID that it already keeps, and also one whose until
+	// has passed: it may have been kept and dropped. Neither string is empty.
 	Use(ctx context.Context, issuer, id string, until time.Time) error
 }
 
-// DefaultMaxReplayEntries is how many entries a [MemoryReplayCache] holds unless it is
-// told otherwise.
+// DefaultMaxReplayEntries is the default maximum number of entries in a
+// [MemoryReplayCache].
 const DefaultMaxReplayEntries = 1_000_000
 
-// replayKey is the first half of a SHA-256. An issuer would have to sign 2^64 tokens
-// until two of them met.
+// replayKey is the first half of a SHA-256 digest. An issuer would have to sign 2^64 tokens
+// before two of them collide.
 type replayKey [16]byte
 
 // MemoryReplayCache is a [ReplayCache] in the memory of one process. It forgets
-// everything when the process ends, and it knows nothing of other replicas: where there
-// are several, or where a restart must not open a window, share a store.
+// everything when the process ends, and knows nothing about other replicas: if there are
+// several, or if a restart must not open a window, use a shared store instead.
 //
 // It holds at most the configured number of entries, of at most 64 bytes each (24 bytes
-// and the slack of Go's maps; the length of a token's ID makes no difference). Where they
-// are all alive it refuses new ones with [CheckReplayFull] and [ErrRetry]: it never drops
-// one that is alive. It is safe for concurrent use.
+// plus the slack of Go's maps; the length of a token's ID makes no difference). If they are
+// all live it refuses new ones with [CheckReplayFull] and [ErrRetry]: it never drops a live
+// entry. It is safe for concurrent use.
 //
-// A clock that is set forward and back again opens no window: of a token that ends no later
-// than an entry that was dropped, nobody can say whether it was presented, and it is
-// refused.
+// A clock that is set forward and back again opens no window: if a token ends no later than
+// an entry that was dropped, it may have been presented before, so it is refused.
 type MemoryReplayCache struct {
 	most int
 	now  func() time.Time
@@ -73,15 +70,15 @@ type MemoryReplayCache struct {
 // MemoryReplayOptions are the choices for [NewMemoryReplayCache]. Each zero field is a
 // sensible default.
 type MemoryReplayOptions struct {
-	// MaxEntries is the most entries that are held at one time; 0 means
-	// DefaultMaxReplayEntries. It must not be negative. Reckon with the tokens that are
+	// MaxEntries is the maximum number of entries held at one time; 0 means
+	// DefaultMaxReplayEntries. It must not be negative. Allow for the number of tokens
 	// presented within one token's life.
 	MaxEntries int
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
-// NewMemoryReplayCache returns an empty cache. A negative MaxEntries is an error with
+// NewMemoryReplayCache returns an empty cache. The error for a negative MaxEntries is
 // [refusal.CheckConfig].
 func NewMemoryReplayCache(opts MemoryReplayOptions) (*MemoryReplayCache, error) {
 	if opts.MaxEntries < 0 {
@@ -93,9 +90,9 @@ func NewMemoryReplayCache(opts MemoryReplayOptions) (*MemoryReplayCache, error) 
 	}, nil
 }
 
-// Use implements [ReplayCache]. An empty issuer or ID is refused with [CheckReplay]: it
-// could not be told from another, and so is an end that has passed. A context that is done
-// gives [ErrRetry].
+// Use implements [ReplayCache]. An empty issuer or ID is refused with [CheckReplay], since
+// it could not be told apart from another; so is an end that has passed. A context that is
+// done gives [ErrRetry].
 func (c *MemoryReplayCache) Use(ctx context.Context, issuer, id string, until time.Time) error {
 	if c == nil || c.now == nil {
 		return refusal.Config("MemoryReplayCache", "that NewMemoryReplayCache did not make", "one that it made")
@@ -127,8 +124,8 @@ func (c *MemoryReplayCache) Use(ctx context.Context, issuer, id string, until ti
 	return nil
 }
 
-// sweep drops the entries whose end has passed. Ends are whole seconds, so that a second
-// sweep within one would find nothing.
+// sweep drops the entries whose end has passed. Ends are whole seconds, so another sweep
+// within the same second would find nothing.
 func (c *MemoryReplayCache) sweep(now int64) {
 	if c.swept == now {
 		return
@@ -142,7 +139,7 @@ func (c *MemoryReplayCache) sweep(now int64) {
 	}
 }
 
-// Len returns how many entries are held, those among them that have ended and were not
+// Len returns how many entries are held, including those that have ended but have not been
 // dropped yet. It never exceeds MaxEntries.
 func (c *MemoryReplayCache) Len() int {
 	c.mu.Lock()
@@ -150,10 +147,10 @@ func (c *MemoryReplayCache) Len() int {
 	return len(c.entries)
 }
 
-// makeReplayKey digests both strings, the first with its length so that they cannot be
-// confused.
+// makeReplayKey digests both strings, prefixed with the length of the first so that they
+// cannot be confused.
 func makeReplayKey(issuer, id string) replayKey {
-	var buf [512]byte // the usual token's strings fit: no allocation
+	var buf [512]byte // the strings of a typical token fit: no allocation
 	b := binary.BigEndian.AppendUint64(buf[:0], uint64(len(issuer)))
 	b = append(b, issuer...)
 	b = append(b, id...)

@@ -11,11 +11,11 @@ import (
 const (
 	// ExtraCredentialID holds "JTI=" and the token's ID.
 	ExtraCredentialID = "authentication.kubernetes.io/credential-id"
-	// ExtraPodName and ExtraPodUID hold the pod that the token is bound to; there are
-	// both or none.
+	// ExtraPodName and ExtraPodUID hold the pod that the token is bound to; either both
+	// or neither are present.
 	ExtraPodName = "authentication.kubernetes.io/pod-name"
 	ExtraPodUID  = "authentication.kubernetes.io/pod-uid"
-	// ExtraNodeName holds the node in the token; ExtraNodeUID its UID, where the token
+	// ExtraNodeName holds the node in the token, and ExtraNodeUID its UID, if the token
 	// has one.
 	ExtraNodeName = "authentication.kubernetes.io/node-name"
 	ExtraNodeUID  = "authentication.kubernetes.io/node-uid"
@@ -25,30 +25,29 @@ const (
 const (
 	// GroupServiceAccounts is the group of all service accounts.
 	GroupServiceAccounts = "system:serviceaccounts"
-	// GroupPrefixNamespace stands before a namespace in the name of the group of its
-	// service accounts.
+	// GroupPrefixNamespace followed by a namespace is the group of the service accounts
+	// in that namespace.
 	GroupPrefixNamespace = "system:serviceaccounts:"
 )
 
-// Result is a token that a validator accepted. Its methods give the user that
-// kube-apiserver makes of it.
+// Result is a token that a validator accepted. Its methods return the user that
+// kube-apiserver derives from it.
 type Result struct {
 	// Claims are the token's claims, verified. They must not be changed.
 	Claims *Claims
-	// Audiences are those of the token that were asked for, in the order in which they
-	// were asked for.
+	// Audiences are the requested audiences that the token has, in the order requested.
 	Audiences []string
 	// Key is the key that verified the signature.
 	Key *jws.Key
-	// Legacy says that it is a token that a Secret holds and that never expires.
+	// Legacy says that the token is one that is kept in a Secret and never expires.
 	Legacy bool
 
 	validated bool // a validator made it
 }
 
-// InsecureResult returns a copy of r that counts as validated, on the caller's word: for
-// claims that a validator outside this package accepted, such as that of apiserver, or a
-// TokenReview of the API server. A [NodeCheck] takes it.
+// InsecureResult returns a copy of r that counts as validated, on the caller's word. It is
+// meant for claims that were accepted outside this package, such as by the validator of
+// apiserver or a TokenReview of the API server. A [NodeCheck] accepts it.
 func InsecureResult(r Result) *Result {
 	r.validated = true
 	return &r
@@ -69,21 +68,21 @@ func (r *Result) Username() string {
 	return MakeSubject(namespace, account.Name)
 }
 
-// UID returns the UID of the service account, which is the user's.
+// UID returns the UID of the service account, which is also the user's.
 func (r *Result) UID() string {
 	_, account := r.ServiceAccount()
 	return account.UID
 }
 
-// Groups returns the user's groups: those of all service accounts and of the namespace's.
-// kube-apiserver adds "system:authenticated" afterwards.
+// Groups returns the user's groups: the one of all service accounts and the one of those in
+// the namespace. kube-apiserver adds "system:authenticated" afterwards.
 func (r *Result) Groups() []string {
 	namespace, _ := r.ServiceAccount()
 	return []string{GroupServiceAccounts, GroupPrefixNamespace + namespace}
 }
 
-// Extra returns the user's extra, of which every value has one element; nil where there
-// is none.
+// Extra returns the user's extra, in which every value has one element, or nil if there is
+// none.
 func (r *Result) Extra() map[string][]string {
 	if r.Legacy {
 		return nil

@@ -16,73 +16,75 @@ import (
 
 // The defaults of [ValidatorConfig].
 const (
-	// DefaultMaxLifetime is the longest life of a token.
+	// DefaultMaxLifetime is the maximum lifetime of a token.
 	DefaultMaxLifetime = 24 * time.Hour
-	// DefaultLeeway is how far clocks may be apart, as for kube-apiserver, and the most
-	// that may be configured.
+	// DefaultLeeway is how far clocks may be apart, as for kube-apiserver, and the largest
+	// value that may be configured.
 	DefaultLeeway = time.Minute
 )
 
-// ValidatorConfig says what a [Validator] stands on. Issuer, Keys, Audiences, one of Objects
-// and InsecureSkipObjects, and one of Replay and InsecureAllowReplay are required.
+// ValidatorConfig configures a [Validator]. Issuer, Keys, Audiences, one of Objects and
+// InsecureSkipObjects, and one of Replay and InsecureAllowReplay are required.
 type ValidatorConfig struct {
-	// Issuer is the one accepted "iss", compared byte for byte.
+	// Issuer is the only accepted "iss", compared byte for byte.
 	Issuer string
 	// Keys are the issuer's keys, such as a [jws.RemoteKeySet].
 	Keys jws.KeySet
-	// Audiences are the names of whoever validates; a token must be for one of them.
-	// Never name the API server's audience unless this is the API server: tokens for it
-	// can be stolen here and used there.
+	// Audiences are the names of the validating service; a token must be for one of them.
+	// Never include the API server's audience unless this is the API server: tokens for it
+	// could be stolen here and used there.
 	Audiences []string
 	// Objects gets the objects that tokens name, and the Node for Node.
 	Objects Objects
 	// InsecureSkipObjects validates without Objects, for a service that has no access to
-	// the API server: a token is accepted until its end, whatever became of its service
-	// account, pod, Secret and Node. Objects and Node must be unset then. Keep MaxLifetime
-	// short with it.
+	// the API server: a token is accepted until it ends, whatever has become of its service
+	// account, pod, Secret and Node. Objects and Node must then be unset. Keep MaxLifetime
+	// short when using it.
 	InsecureSkipObjects bool
 	// MaxStaleness is how old an answer of Objects may be; 0 refuses a [StaleObjects].
-	// An older answer is none ([CheckStaleAnswer], [ErrRetry]). For that long a token may
-	// be accepted whose object is gone.
+	// An older answer counts as none ([CheckStaleAnswer], [ErrRetry]). A token whose object
+	// is gone may still be accepted for that long.
 	MaxStaleness time.Duration
-	// Replay remembers tokens, so that each is accepted once.
+	// Replay remembers tokens, so that each is accepted only once.
 	Replay ReplayCache
-	// InsecureAllowReplay accepts a token as often as it comes, as long as it lives:
-	// whoever reads it on its way can use it too. It is for services to which a workload
-	// sends its token with each request; where the machine is attested, a token is worth
-	// nothing elsewhere. Replay must be nil then.
+	// InsecureAllowReplay accepts a token any number of times during its life: anyone who
+	// reads it in transit can use it too. It is meant for services to which a workload
+	// sends its token with each request; if the machine is attested, a token is worthless
+	// elsewhere. Replay must then be nil.
 	InsecureAllowReplay bool
-	// MaxLifetime is the longest life of a token, from "iat" to "exp", or to "warnafter"
-	// where that comes first; 0 means DefaultMaxLifetime. It must not be negative.
+	// MaxLifetime is the maximum lifetime of a token, from "iat" or "nbf", whichever is
+	// earlier, to "exp", or to "warnafter" if that comes first; 0 means DefaultMaxLifetime. It
+	// must not be negative.
 	MaxLifetime time.Duration
-	// Leeway is how far clocks may be apart; 0 means DefaultLeeway, the most, and a
-	// negative value none at all.
+	// Leeway is how far clocks may be apart; 0 means DefaultLeeway, which is also the
+	// maximum, and a negative value means none at all.
 	Leeway time.Duration
-	// Node is for [Validator.ValidateOnNode]. Its zero value means that tokens are not
+	// Node configures [Validator.ValidateOnNode]. Its zero value means that tokens are not
 	// compared with machines.
 	Node NodeCheck
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
-// Validator validates bound tokens for everybody but the API server itself. It refuses
-// what kube-apiserver refuses (see apiserver.Validator) and beyond that a token
+// Validator validates bound tokens for everyone except the API server itself. It refuses
+// what kube-apiserver refuses (see apiserver.Validator) and, in addition, a token
 //
-//   - whose header or claims have more than one reading, or "typ" other than "JWT";
+//   - whose header or claims can be read in more than one way, or with a "typ" other than
+//     "JWT";
 //   - of a legacy kind, or without "exp", "nbf", "iat", "jti" or key ID;
 //   - that lives longer than MaxLifetime, or is used after its "warnafter" has passed;
-//   - whose "sub" is not that of the private claims, or which is bound to a Secret and
+//   - whose "sub" does not match the private claims, or which is bound to both a Secret and
 //     something else;
-//   - whose pod is on another node than the token's, or of another service account;
-//   - whose Node is gone, deleted or made again, also where it is bound to a pod;
+//   - whose pod is on a different node or has a different service account;
+//   - whose Node is gone, deleted or recreated, even if it is bound to a pod;
 //   - that was presented before.
 //
-// A refusal is an [*Error] with a check. Where a key set, a getter or the replay cache
-// could not answer the error is [ErrRetry], and the token is neither accepted nor used
-// up. It is safe for concurrent use.
+// A refusal is an [*Error] with a check. If a key set, a getter or the replay cache could
+// not answer, the error is [ErrRetry], and the token is neither accepted nor used up. A
+// Validator is safe for concurrent use.
 type Validator struct {
 	c       ValidatorConfig
-	objects Objects // nil where they are skipped
+	objects Objects // nil if they are skipped
 }
 
 // NewValidator checks the configuration; an error has [refusal.CheckConfig].
@@ -124,8 +126,7 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 	return v, nil
 }
 
-// Validate decides about a token. Where there is a replay cache, a token that is accepted
-// is used up.
+// Validate decides on a token. With a replay cache, a token that is accepted is used up.
 func (v *Validator) Validate(ctx context.Context, token string) (*Result, error) {
 	r, _, err := v.check(ctx, token)
 	if err == nil {
@@ -139,8 +140,8 @@ func (v *Validator) Validate(ctx context.Context, token string) (*Result, error)
 
 // ValidateOnNode decides whether a token is good and was issued to a workload on the very
 // machine that presents it; see [NodeCheck]. A token that comes from another machine is
-// refused and not used up: the workload that it belongs to can still present it. The Node
-// is read once.
+// refused but not used up: the workload that it belongs to can still present it. The Node
+// is read only once.
 func (v *Validator) ValidateOnNode(ctx context.Context, token string, node *AttestedNode) (*Result, *NodeFacts, error) {
 	if v != nil && v.c.Node.Machines == nil {
 		return nil, nil, refusal.Config("Node", "", "a NodeCheck in the configuration")
@@ -163,8 +164,8 @@ func (v *Validator) ValidateOnNode(ctx context.Context, token string, node *Atte
 	return r, facts, nil
 }
 
-// check does everything but remember the token. It returns the Node that the token names,
-// nil where it names none or objects are skipped.
+// check does everything except remember the token. It returns the Node that the token names,
+// or nil if it names none or objects are skipped.
 func (v *Validator) check(ctx context.Context, token string) (*Result, *Node, error) {
 	if v == nil || v.c.Keys == nil {
 		return nil, nil, refusal.Config("Validator", "that NewValidator did not make", "one that it made")
@@ -213,7 +214,7 @@ func (v *Validator) verify(ctx context.Context, token string) (*Claims, *jws.Key
 	return c, verified.Key, nil
 }
 
-// checkHeader looks at what costs nothing to look at: the header and, unverified, "iss".
+// checkHeader checks what costs nothing to check: the header and, unverified, "iss".
 func (v *Validator) checkHeader(t *jws.Token) (*Claims, error) {
 	switch typ := t.Type(); {
 	case typ != "" && typ != "JWT":
@@ -231,7 +232,7 @@ func (v *Validator) checkHeader(t *jws.Token) (*Claims, error) {
 	return c, nil
 }
 
-// use remembers the token until it cannot be valid any more.
+// use remembers the token until it can no longer be valid.
 func (v *Validator) use(ctx context.Context, r *Result) error {
 	if v.c.Replay == nil {
 		return nil
@@ -243,12 +244,12 @@ func (v *Validator) use(ctx context.Context, r *Result) error {
 	case err != nil:
 		return retry("the replay cache", err)
 	}
-	// Getters and the cache took their time: an entry may have ended since.
+	// The getters and the cache took time: the token may have ended since.
 	return v.checkTimes(r.Claims, v.c.Now())
 }
 
-// MaxTokenIDSize is the length in bytes of the longest "jti" that strict validation takes.
-// kube-apiserver writes 36.
+// MaxTokenIDSize is the length in bytes of the longest "jti" that strict validation accepts.
+// kube-apiserver writes 36 bytes.
 const MaxTokenIDSize = 256
 
 // checkConsistent compares the claims with each other.
@@ -283,8 +284,8 @@ func checkConsistent(c *Claims) error {
 	return nil
 }
 
-// endOf is when a token's life ends: at "exp", or before that at "warnafter", the end that
-// was asked for where the API server granted a longer one.
+// endOf returns when a token's life ends: at "exp", or at "warnafter" if that is earlier.
+// "warnafter" is the end that was requested, if the API server granted a later one.
 func endOf(c *Claims) NumericDate {
 	if warn := c.Kubernetes.WarnAfter; warn.Present && warn.Unix < c.Expiry.Unix {
 		return warn
@@ -292,7 +293,7 @@ func endOf(c *Claims) NumericDate {
 	return c.Expiry
 }
 
-// checkTimes checks the times, of which all must be there.
+// checkTimes checks the times, which must all be present.
 func (v *Validator) checkTimes(c *Claims, now time.Time) error {
 	for _, claim := range [...]struct {
 		name string
@@ -326,7 +327,7 @@ func timeError(check Check, got NumericDate, relation string, want time.Time) er
 }
 
 // checkObjects compares the objects that the token names with those that exist, and the
-// pod with the token. It returns the Node, nil where the token names none.
+// pod with the token. It returns the Node, or nil if the token names none.
 func (v *Validator) checkObjects(ctx context.Context, k *Private, deletedBefore time.Time) (*Node, error) {
 	account, err := v.objects.ServiceAccount(ctx, k.Namespace, k.ServiceAccount.Name)
 	if err := checkAlive(alive.ServiceAccount, k.ServiceAccount, account, err, deletedBefore); err != nil {
@@ -354,7 +355,7 @@ func (v *Validator) checkObjects(ctx context.Context, k *Private, deletedBefore 
 	return node, checkAlive(alive.Node, *k.Node, node, err, deletedBefore)
 }
 
-// checkAlive compares what a getter answered with what the token names.
+// checkAlive compares a getter's answer with what the token names.
 func checkAlive[T any, P holder[T]](kind alive.Kind, claim Ref, answer P, err error, deletedBefore time.Time) error {
 	a := alive.Answer{Found: answer != nil, Err: err}
 	if a.Found {

@@ -15,19 +15,19 @@ import (
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-// Token is a token in compact form that was parsed and not verified: whoever sent it
-// chose all that it says. [Verify] and [Key.Verify] check its signature. The zero value
-// is refused by both.
+// Token is a token in compact form that was parsed but not verified: its sender chose
+// everything that it says. [Verify] and [Key.Verify] check its signature. The zero value is
+// refused by both.
 //
-// A token is a credential, and what it says is a stranger's text: nothing of it is shown
-// by package fmt and its like, wherever the token stands, but its algorithm and key ID.
+// A token is a credential, and what it says is a stranger's text: package fmt and the like
+// show only its algorithm and key ID, wherever the token is.
 type Token struct {
 	content secret.Value[tokenContent]
 }
 
 // tokenContent is what a token says.
 type tokenContent struct {
-	signed    []byte // header and payload as they were sent, which the signature is over
+	signed    []byte // header and payload as they were sent, over which the signature is made
 	payload   []byte
 	signature []byte
 	algorithm Algorithm
@@ -43,22 +43,22 @@ func (t *Token) read() tokenContent {
 	return t.content.Reveal()
 }
 
-// Format prints which token it is, and neither its payload nor its signature.
+// Format prints which token it is, but neither its payload nor its signature.
 func (t Token) Format(s fmt.State, _ rune) {
 	c := t.read()
 	_, _ = fmt.Fprintf(s, "token{alg %s, kid %s}", c.algorithm, refusal.Text(c.keyID))
 }
 
-// Parse reads a token in compact form (RFC 7515, section 7.1), at most [MaxTokenSize]
-// bytes, without verifying it. The header must have an alg, one of the ten of this
-// package (none and HS256 are not among them); kid and typ are read where they are;
-// crit and b64 are refused, whatever they say, and so are jwk and x5c, with which a token
-// brings a key of its own; a nonce must be a string. Other members are ignored, jku and
-// x5u among them, which say where a key would be. The payload may be empty and any bytes.
+// Parse reads a token in compact form (RFC 7515, section 7.1), at most [MaxTokenSize] bytes,
+// without verifying it. The header must have an alg, one of the ten of this package (none and
+// HS256 are not among them); kid and typ are read if present; crit and b64 are refused,
+// whatever they say, and so are jwk and x5c, with which a token supplies a key of its own; a
+// nonce must be a string. Other members are ignored, including jku and x5u, which say where a
+// key would be. The payload may be any bytes, or empty.
 //
-// There is one token for one content: base64url is decoded strictly, and the header
-// must have no member twice or in two cases, none of those that are named here in
-// another case than this, and no number that float64 does not hold.
+// There is only one token for any content: base64url is decoded strictly, and the header must
+// have no duplicate members, even in different case, none of those named here in a different
+// case, and no number that a float64 cannot hold.
 //
 // The errors are [CheckTokenSize], [CheckForm], [CheckBase64], [CheckHeader],
 // [CheckCritical], [CheckAlgorithm] and [CheckKeyID].
@@ -110,10 +110,10 @@ func (t *Token) Algorithm() Algorithm { return t.read().algorithm }
 // KeyID returns the header's kid, at most [MaxKeyIDSize] bytes, or "" if it has none.
 func (t *Token) KeyID() string { return t.read().keyID }
 
-// Type returns the header's typ, or "" if it has none. It is compared with nothing here.
+// Type returns the header's typ, or "" if it has none. Nothing here compares it with anything.
 func (t *Token) Type() string { return t.read().typ }
 
-// UnverifiedPayload returns the payload, which anybody can have written. It shares memory
+// UnverifiedPayload returns the payload, which anybody could have written. It shares memory
 // with the token and must not be changed.
 func (t *Token) UnverifiedPayload() []byte { return t.read().payload }
 
@@ -122,7 +122,7 @@ func segments(text []byte) string {
 	return strconv.Itoa(bytes.Count(text, []byte{'.'})+1) + " segments"
 }
 
-// Verified is a token whose signature one of the keys of a set made. What its payload
+// Verified is a token whose signature was made by one of the keys of a set. What its payload
 // says is for the caller to check.
 type Verified struct {
 	// Token is the token as it was parsed.
@@ -144,14 +144,14 @@ func Verify(ctx context.Context, token string, keys KeySet) (*Verified, error) {
 	return VerifyToken(ctx, t, keys)
 }
 
-// VerifyToken checks the signature of a parsed token with the keys that the set has for
-// its key ID, or with all of the set if it names none. Only keys of the token's algorithm
-// are tried.
+// VerifyToken checks the signature of a parsed token with the keys that the set has for its
+// key ID, or with all keys of the set if the token names none. Only keys with the token's
+// algorithm are tried.
 //
-// Beside the errors of [Key.Verify] there are [CheckKeySet] where keys is nil,
-// [CheckKeyID] where the set has no key of that ID, [CheckAlgorithm] where it has one but
-// none of that algorithm, and an error in which errors.Is finds [ErrRetry] where the set
-// could not answer.
+// In addition to the errors of [Key.Verify] there are [CheckKeySet] if keys is nil,
+// [CheckKeyID] if the set has no key with that ID, [CheckAlgorithm] if it has one but none
+// with that algorithm, and an error in which errors.Is finds [ErrRetry] if the set could not
+// answer.
 func VerifyToken(ctx context.Context, t *Token, keys KeySet) (*Verified, error) {
 	if keys == nil {
 		return nil, &Error{Check: CheckKeySet, Got: "no set of keys"}
@@ -184,9 +184,9 @@ func VerifyToken(ctx context.Context, t *Token, keys KeySet) (*Verified, error) 
 	return nil, refused
 }
 
-// encoding is base64url without padding (RFC 7515, section 2) which refuses unused bits
-// that are set. Like all decoders of encoding/base64 it passes over line ends: decode
-// first with [decodeSegment], never with this.
+// encoding is base64url without padding (RFC 7515, section 2) that refuses set unused bits.
+// Like all decoders of encoding/base64, it ignores line ends: decode with [decodeSegment],
+// never with this.
 var encoding = base64.RawURLEncoding.Strict()
 
 var errLineEnd = errors.New("a line end")
@@ -199,16 +199,16 @@ func decodeSegment(dst, src []byte) ([]byte, error) {
 	return encoding.AppendDecode(dst, src)
 }
 
-// header is what this package reads of a header (RFC 7515, section 4.1). The other
-// members are checked to be JSON and ignored; jku and x5u, with which a token says where
-// its key is, are never looked at.
+// header is what this package reads from a header (RFC 7515, section 4.1). The other members
+// must be valid JSON and are ignored; jku and x5u, with which a token says where its key is,
+// are never looked at.
 type header struct {
 	algorithm []byte // shares memory with the text, unless it had escapes
 	keyID     string
 	typ       string
 }
 
-// headerMembers are the names that a header may have in exactly this spelling alone.
+// headerMembers are the names that a header may have only in exactly this spelling.
 var headerMembers = [...]string{"alg", "kid", "typ", "nonce", "crit", "b64", "jwk", "x5c"}
 
 // parseHeader reads the JSON of a header.
@@ -231,9 +231,9 @@ func parseHeader(data []byte) (header, error) {
 		case "nonce":
 			_, err = r.Text() // RFC 8555, section 6.5.2; a string for go-jose
 		case "jwk", "x5c":
-			// Other readers parse what these hold, and refuse the token for it. To
-			// refuse them all needs no agreement on which keys and certificates are
-			// good, and parses none that a stranger made.
+			// Other readers parse what these hold, and refuse the token for it. Refusing them all needs
+			// no agreement on which keys and certificates are good, and parses none that a stranger
+			// made.
 			return &Error{Check: CheckHeader, Got: string(name), Want: "a header that brings no key"}
 		case "crit", "b64":
 			return &Error{Check: CheckCritical, Got: string(name), Want: "a header without crit and b64"}
@@ -251,7 +251,7 @@ func parseHeader(data []byte) (header, error) {
 	return h, refuse(CheckHeader, err)
 }
 
-// misspelt returns the name of the list that differs from name only in case, or "".
+// misspelt returns the name in the list that differs from name only in case, or "".
 func misspelt(name []byte, list []string) string {
 	for _, known := range list {
 		if bytes.EqualFold(name, []byte(known)) {
@@ -261,7 +261,7 @@ func misspelt(name []byte, list []string) string {
 	return ""
 }
 
-// refuse makes an error of the reader one of this package.
+// refuse turns an error of the reader into one of this package.
 func refuse(check Check, err error) error {
 	if err == nil {
 		return nil
@@ -273,7 +273,7 @@ func refuse(check Check, err error) error {
 }
 
 // appendHeader appends the header of a token as kube-apiserver writes it: base64url of
-// {"alg":…,"kid":…}, with a third member typ where that is not empty.
+// {"alg":…,"kid":…}, with a third member typ if that is not empty.
 func appendHeader(b []byte, algorithm Algorithm, keyID, typ string) []byte {
 	var buffer [128]byte // most headers fit
 	text := append(buffer[:0], `{"alg":"`...)
@@ -291,7 +291,7 @@ func appendHeader(b []byte, algorithm Algorithm, keyID, typ string) []byte {
 func appendString(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
-			text, _ := json.Marshal(s) // a string has an encoding
+			text, _ := json.Marshal(s) // a string always has an encoding
 			return append(b, text...)
 		}
 	}
@@ -300,8 +300,8 @@ func appendString(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// checkKeyID checks a key ID that a key is to have: not empty, no longer than
-// MaxKeyIDSize, UTF-8.
+// checkKeyID checks the ID that a key is to have: not empty, no longer than MaxKeyIDSize,
+// UTF-8.
 func checkKeyID(keyID string) error {
 	switch {
 	case keyID == "" || len(keyID) > MaxKeyIDSize:

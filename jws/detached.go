@@ -13,14 +13,13 @@ const detachedDots = ".."
 // macLength is the length of a MAC in base64url.
 const macLength = (sha256.Size*8 + 5) / 6
 
-// SignDetached signs a payload for discovery: the compact form (RFC 7515, section 7.1)
-// with HS256 and the header {"alg":"HS256","kid":"<keyID>"}, its payload taken out
-// (appendix F). That is what the bootstrapsigner of Kubernetes writes into cluster-info
-// as jws-kubeconfig-<keyID>, byte for byte (k8s.io/cluster-bootstrap, token/jws).
+// SignDetached signs a payload for discovery: the compact form (RFC 7515, section 7.1) with
+// HS256 and the header {"alg":"HS256","kid":"<keyID>"}, with its payload removed (appendix F).
+// That is what Kubernetes' bootstrapsigner writes into cluster-info as jws-kubeconfig-<keyID>,
+// byte for byte (k8s.io/cluster-bootstrap, token/jws).
 //
-// The key is a bootstrap token's secret and must not be empty: how much entropy it needs
-// is the caller's to know. The errors are [CheckPayloadSize], [CheckKeyID] and
-// [CheckKey].
+// The key is a bootstrap token's secret and must not be empty: how much entropy it needs is
+// for the caller to decide. The errors are [CheckPayloadSize], [CheckKeyID] and [CheckKey].
 func SignDetached(payload []byte, keyID string, key []byte) (string, error) {
 	d, err := NewDetached(payload)
 	if err != nil {
@@ -29,9 +28,9 @@ func SignDetached(payload []byte, keyID string, key []byte) (string, error) {
 	return d.Sign(keyID, key)
 }
 
-// VerifyDetached checks that signature is, to the byte, what [SignDetached] returns for
-// the payload, key ID and key. As in Kubernetes there is no other spelling of the header
-// that is accepted. MACs are compared in constant time.
+// VerifyDetached checks that signature is, to the byte, what [SignDetached] returns for the
+// payload, key ID and key. As in Kubernetes, no other spelling of the header is accepted. MACs
+// are compared in constant time.
 //
 // The errors are those of SignDetached, and [CheckForm], [CheckBase64], [CheckHeader],
 // [CheckCritical], [CheckAlgorithm], [CheckSignatureSize] and [CheckSignature].
@@ -66,7 +65,7 @@ func (d *Detached) Sign(keyID string, key []byte) (string, error) {
 	return string(signature), err
 }
 
-// sign returns header, two dots and MAC.
+// sign returns the header, two dots and the MAC.
 func (d *Detached) sign(keyID string, key []byte) ([]byte, error) {
 	if err := checkKeyID(keyID); err != nil {
 		return nil, err
@@ -97,7 +96,7 @@ func (d *Detached) Verify(signature, keyID string, key []byte) error {
 	return explain(signature, keyID)
 }
 
-// explain tells why a detached signature is not the one for this key ID and some key.
+// explain says why a detached signature is not the one for this key ID and some key.
 func explain(signature, keyID string) error {
 	encoded, mac, ok := strings.Cut(signature, detachedDots)
 	if !ok || strings.Contains(encoded, ".") || strings.Contains(mac, ".") {
@@ -132,6 +131,6 @@ func explain(signature, keyID string) error {
 // headerFrame is the length of a detached signature's header without the key ID.
 const headerFrame = len(`{"alg":"HS256","kid":""}`)
 
-// maxHeaderSize is the length of the longest header of a detached signature: a byte of
-// the key ID takes at most six.
+// maxHeaderSize is the length of the longest header of a detached signature: each byte of the
+// key ID takes at most six.
 const maxHeaderSize = headerFrame + 6*MaxKeyIDSize

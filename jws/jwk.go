@@ -18,20 +18,19 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// ParseJWK reads one public key as a JWK (RFC 7517; RFC 7518, section 6; RFC 8037,
-// section 2): kty RSA, EC on P-256, P-384 and P-521, or OKP on Ed25519, as [NewKey] takes
-// them. It is bound to its alg, or without one to the usual algorithm of such keys; its
-// key ID is its kid, or without one derived as [DeriveKeyID] does it.
+// ParseJWK reads one public key as a JWK (RFC 7517; RFC 7518, section 6; RFC 8037, section 2):
+// kty RSA, EC on P-256, P-384 and P-521, or OKP on Ed25519, as [NewKey] accepts them. It is
+// bound to its alg, or without one to the usual algorithm of such keys; its key ID is its kid,
+// or without one is derived by [DeriveKeyID].
 //
-// A use must be sig, and key_ops, if there are any, must contain verify and at most sign
-// beside it. Integers and coordinates have exactly one encoding: moduli and exponents
-// without leading zeros, coordinates of the curve's full size. Other members, x5c and
-// x5u among them, are ignored; a member twice or in two cases, or a known one spelt in
-// another case, is refused.
+// A use must be sig, and key_ops, if there are any, must contain verify and nothing else but
+// sign. Integers and coordinates have exactly one encoding: moduli and exponents without
+// leading zeros, coordinates of the curve's full size. Other members, including x5c and x5u,
+// are ignored; a duplicate member, even in different case, or a known one in a different case,
+// is refused.
 //
-// The errors are [CheckJWK], [CheckPrivate] where there is a member of a private or
-// symmetric key, [CheckKeyType], [CheckKeyUse], [CheckAlgorithm], [CheckKey] and
-// [CheckKeyID].
+// The errors are [CheckJWK], [CheckPrivate] if there is a member of a private or symmetric
+// key, [CheckKeyType], [CheckKeyUse], [CheckAlgorithm], [CheckKey] and [CheckKeyID].
 func ParseJWK(data []byte) (*Key, error) {
 	if len(data) > MaxJWKSize {
 		return nil, &Error{Check: CheckJWK, Got: bytesText(len(data)), Want: "at most " + bytesText(MaxJWKSize)}
@@ -47,8 +46,7 @@ func ParseJWK(data []byte) (*Key, error) {
 	return j.key()
 }
 
-// jwk are the members of a JWK that this package reads. A nil slice is a member that is
-// not there.
+// jwk are the members of a JWK that this package reads. A nil slice is a missing member.
 type jwk struct {
 	keyType, use, algorithm, curve []byte
 	keyID                          []byte
@@ -56,11 +54,11 @@ type jwk struct {
 	n, e, x, y                     []byte // base64url
 }
 
-// jwkMembers are the names that a JWK may have in exactly this spelling alone.
+// jwkMembers are the names that a JWK may have only in exactly this spelling.
 var jwkMembers = []string{"kty", "use", "key_ops", "alg", "kid", "crv", "x", "y", "n", "e",
 	"d", "p", "q", "dp", "dq", "qi", "oth", "k", "priv"}
 
-// readJWK reads the members of one JWK, and checks nothing about the key.
+// readJWK reads the members of one JWK, but checks nothing about the key.
 func readJWK(r *strictjson.Reader) (*jwk, error) {
 	j := new(jwk)
 	texts := map[string]*[]byte{
@@ -90,10 +88,10 @@ func readJWK(r *strictjson.Reader) (*jwk, error) {
 	return j, refuse(CheckJWK, err)
 }
 
-// maxOperations is how many key_ops a key may have: twice those that are registered.
+// maxOperations is how many key_ops a key may have: twice as many as are registered.
 const maxOperations = 16
 
-// readOperations reads the array key_ops, and returns a slice that is not nil.
+// readOperations reads the array key_ops, and returns a non-nil slice.
 func readOperations(r *strictjson.Reader) ([]string, error) {
 	operations := []string{}
 	err := r.Array(func() error {
@@ -107,8 +105,8 @@ func readOperations(r *strictjson.Reader) ([]string, error) {
 	return operations, err
 }
 
-// key makes the key, and checks all about it. An error of CheckKeyType, CheckKeyUse or
-// CheckAlgorithm is about a key that may be good, but is not for this package.
+// key makes the key, and checks everything about it. CheckKeyType, CheckKeyUse or
+// CheckAlgorithm means that the key may be good, but is not for this package.
 func (j *jwk) key() (*Key, error) {
 	if err := j.checkUse(); err != nil {
 		return nil, err
@@ -138,7 +136,7 @@ func (j *jwk) key() (*Key, error) {
 	}
 	k, err := NewKey(public, KeyOptions{KeyID: string(j.keyID), Algorithm: Algorithm(j.algorithm)})
 	if own, ok := err.(*Error); ok && own.Check == CheckAlgorithm { //nolint:errorlint // NewKey's own
-		// Known, but not of a key of this type: the JWK contradicts itself.
+		// Known, but not for a key of this type: the JWK contradicts itself.
 		return nil, &Error{Check: CheckJWK, Got: "alg " + own.Got, Want: own.Want}
 	}
 	return k, err
@@ -173,7 +171,7 @@ func (j *jwk) rsa() (crypto.PublicKey, error) {
 	if err := cmp.Or(errN, errE); err != nil {
 		return nil, err
 	}
-	// Where an int has 32 bits, one of 2^31 or more turns negative, and checkRSA refuses it.
+	// If an int has 32 bits, one of 2^31 or more turns negative, and checkRSA refuses it.
 	e := int(new(big.Int).SetBytes(exponent).Int64())
 	return &rsa.PublicKey{N: new(big.Int).SetBytes(modulus), E: e}, nil
 }
@@ -209,7 +207,7 @@ func (j *jwk) ed25519() (crypto.PublicKey, error) {
 	return ed25519.PublicKey(x), nil
 }
 
-// otherCurve is the error for a curve that this package does not know.
+// otherCurve is the error for a curve that this package does not support.
 func (j *jwk) otherCurve(want string) error {
 	if len(j.curve) == 0 {
 		return &Error{Check: CheckJWK, Got: "no crv", Want: want}
@@ -282,13 +280,13 @@ func (k *Key) MarshalJSON() ([]byte, error) {
 	return json.Marshal(j)
 }
 
-// ParseJWKS reads a set of public keys (RFC 7517, section 5) and returns those that
-// verify tokens of this package, in their order. Each is read as [ParseJWK] does, with
-// one difference that the RFC asks for: a key whose kty, crv, alg or use this package
-// does not support, or whose key_ops are other ones, is left out. All else that makes a
-// key unfit refuses the whole set: a malformed or weak key, private or symmetric key
-// material in any entry, two keys with one key ID and algorithm. A set of no keys is
-// none of these: the result is empty.
+// ParseJWKS reads a set of public keys (RFC 7517, section 5) and returns those with which this
+// package verifies tokens, in order. Each is read as by [ParseJWK], with one difference that
+// the RFC asks for: a key whose kty, crv, alg or use this package does not support, or whose
+// key_ops are other ones, is left out. Anything else that makes a key unfit makes the whole
+// set refused: a malformed or weak key, private or symmetric key material in any entry, two
+// keys with the same key ID and algorithm. A set of no keys is not refused: the result is
+// empty.
 //
 // The errors are [CheckKeySet] and those of ParseJWK.
 func ParseJWKS(data []byte) ([]*Key, error) {
@@ -297,7 +295,7 @@ func ParseJWKS(data []byte) ([]*Key, error) {
 	}
 	var entries []*jwk
 	found := false
-	// In another case keys is skipped: then it is missing, or a name there twice.
+	// In a different case, keys is skipped: then it is missing, or a duplicate name.
 	members := strictjson.Members{"keys": func(r *strictjson.Reader) error {
 		found = true
 		return r.Array(func() error {
@@ -319,7 +317,7 @@ func ParseJWKS(data []byte) ([]*Key, error) {
 	return usable(entries)
 }
 
-// usable makes keys of all entries but those that are not for this package.
+// usable makes keys from all entries except those that are not for this package.
 func usable(entries []*jwk) ([]*Key, error) {
 	keys := make([]*Key, 0, len(entries))
 	for _, j := range entries {
@@ -338,10 +336,10 @@ func usable(entries []*jwk) ([]*Key, error) {
 	return keys, nil
 }
 
-// MarshalJWKS returns a set of public keys as kube-apiserver serves it at
-// /openid/v1/jwks: an object with the one member keys, each as [Key.MarshalJSON] writes
-// it. Nil and zero keys are refused with [CheckKey]; two keys with one key ID and
-// algorithm, and more than [MaxJWKSKeys], with [CheckKeySet]. [ParseJWKS] reads it.
+// MarshalJWKS returns a set of public keys as kube-apiserver serves it at /openid/v1/jwks: an
+// object with the single member keys, each as [Key.MarshalJSON] writes it. Nil and zero keys
+// are refused with [CheckKey]; two keys with the same key ID and algorithm, and more than
+// [MaxJWKSKeys], with [CheckKeySet]. [ParseJWKS] reads it.
 func MarshalJWKS(keys []*Key) ([]byte, error) {
 	if len(keys) > MaxJWKSKeys {
 		return nil, &Error{Check: CheckKeySet, Got: strconv.Itoa(len(keys)) + " keys", Want: "at most " + strconv.Itoa(MaxJWKSKeys)}
@@ -363,8 +361,8 @@ func MarshalJWKS(keys []*Key) ([]byte, error) {
 	return append(b, `]}`...), nil
 }
 
-// checkDistinct refuses two keys with one key ID and algorithm: which of them a token
-// means could not be told.
+// checkDistinct refuses two keys with the same key ID and algorithm: one could not tell which
+// of them a token means.
 func checkDistinct(keys []*Key) error {
 	type name struct {
 		keyID     string

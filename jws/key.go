@@ -18,15 +18,15 @@ import (
 	"github.com/nodeattest/nodeattest/internal/roca"
 )
 
-// The sizes in bits of the RSA moduli that this package takes (RFC 7518, section 3.3,
-// asks for 2048 or more; above 8192 one signature takes milliseconds to verify).
+// The sizes in bits of the RSA moduli that this package accepts (RFC 7518, section 3.3,
+// requires 2048 or more; above 8192 one signature takes milliseconds to verify).
 const (
 	MinRSABits = 2048
 	MaxRSABits = 8192
 )
 
 // Key is a public key that is bound to one algorithm and one key ID: it verifies tokens
-// with both in their header and no others. It is immutable and safe for concurrent use.
+// with that algorithm in their header, and with that key ID or none. It is immutable and safe for concurrent use.
 // The zero value verifies nothing.
 type Key struct {
 	public    crypto.PublicKey
@@ -36,18 +36,16 @@ type Key struct {
 
 // KeyOptions are the choices of [NewKey].
 type KeyOptions struct {
-	// KeyID is 1 to [MaxKeyIDSize] bytes of UTF-8. If empty, it is derived as
-	// [DeriveKeyID] does it.
+	// KeyID is 1 to [MaxKeyIDSize] bytes of UTF-8. If empty, it is derived by [DeriveKeyID].
 	KeyID string
 	// Algorithm is one that fits the key. If empty, it is RS256 for RSA, ES256, ES384
 	// and ES512 for ECDSA on P-256, P-384 and P-521, and EdDSA for Ed25519.
 	Algorithm Algorithm
 }
 
-// NewKey binds a public key, of which it makes a copy. The key is an *rsa.PublicKey of
-// [MinRSABits] to [MaxRSABits] bits with an odd exponent from 3 to 2^31-1 and without
-// the fingerprint of CVE-2017-15361, an *ecdsa.PublicKey on P-256, P-384 or P-521, or an
-// ed25519.PublicKey.
+// NewKey binds a public key, which it copies. The key is an *rsa.PublicKey of [MinRSABits] to
+// [MaxRSABits] bits with an odd exponent from 3 to 2^31-1 and without the fingerprint of
+// CVE-2017-15361, an *ecdsa.PublicKey on P-256, P-384 or P-521, or an ed25519.PublicKey.
 //
 // The errors are [CheckKeyType], [CheckKey], [CheckAlgorithm] and [CheckKeyID].
 func NewKey(public crypto.PublicKey, options KeyOptions) (*Key, error) {
@@ -83,8 +81,8 @@ func (k *Key) Algorithm() Algorithm { return k.algorithm }
 // ed25519.PublicKey. The caller must not change what it points to.
 func (k *Key) Public() crypto.PublicKey { return k.public }
 
-// checkPublic returns a copy of a key that is worth using, and the algorithms that fit
-// it, the usual one first.
+// checkPublic returns a copy of a key if it is fit for use, and the algorithms that fit it,
+// the usual one first.
 func checkPublic(public crypto.PublicKey) (crypto.PublicKey, []Algorithm, error) {
 	if !whole(public) {
 		return nil, nil, &Error{Check: CheckKey, Got: "a key that is nil, or a part of it", Want: "a whole key"}
@@ -100,7 +98,7 @@ func checkPublic(public crypto.PublicKey) (crypto.PublicKey, []Algorithm, error)
 		if i < 0 {
 			return nil, nil, &Error{Check: CheckKeyType, Got: "another curve", Want: "P-256, P-384 or P-521"}
 		}
-		point, _ := p.Bytes() // nothing for a point off its curve
+		point, _ := p.Bytes() // returns nothing for a point off its curve
 		own, err := ecdsa.ParseUncompressedPublicKey(p.Curve, point)
 		if err != nil {
 			return nil, nil, &Error{Check: CheckKey, Got: "a point off its curve", Err: err}
@@ -155,9 +153,9 @@ func coordinateSize(curve elliptic.Curve) int { return (curve.Params().BitSize +
 // the SHA-256 digest of the key's PKIX form in DER (k8s.io/kubernetes,
 // pkg/serviceaccount/jwt.go, keyIDFromPublicKey), 43 characters.
 //
-// The key is an *rsa.PublicKey, *ecdsa.PublicKey or ed25519.PublicKey; others are
-// refused with [CheckKeyType]. A key of which a part is nil is refused with [CheckKey];
-// how strong it is does not matter here.
+// The key is an *rsa.PublicKey, *ecdsa.PublicKey or ed25519.PublicKey; others are refused with
+// [CheckKeyType]. A key with a nil part is refused with [CheckKey]; its strength does not
+// matter here.
 func DeriveKeyID(public crypto.PublicKey) (string, error) {
 	if !whole(public) {
 		return "", &Error{Check: CheckKey, Got: "a key that is nil, or a part of it", Want: "a whole key"}
@@ -170,13 +168,13 @@ func DeriveKeyID(public crypto.PublicKey) (string, error) {
 	return encoding.EncodeToString(digest[:]), nil
 }
 
-// Algorithm is the name of a signature algorithm as it stands in the header member alg
-// (RFC 7518, section 3.1; RFC 8037, section 3.1). The zero value is none.
+// Algorithm is the name of a signature algorithm as it appears in the header member alg (RFC
+// 7518, section 3.1; RFC 8037, section 3.1). The zero value is no algorithm.
 type Algorithm string
 
-// The algorithms. A token in compact form is signed by one of the first ten. HS256 is
-// for detached signatures of discovery alone: a [Key] never has it, since whoever can
-// verify with it can sign.
+// The algorithms. A token in compact form is signed by one of the first ten. HS256 is only for
+// the detached signatures of discovery: a [Key] never has it, since anyone who can verify with
+// it can sign.
 const (
 	RS256 Algorithm = "RS256" // RSASSA-PKCS1-v1_5 with SHA-256
 	RS384 Algorithm = "RS384" // RSASSA-PKCS1-v1_5 with SHA-384
@@ -187,15 +185,15 @@ const (
 	ES256 Algorithm = "ES256" // ECDSA on P-256 with SHA-256
 	ES384 Algorithm = "ES384" // ECDSA on P-384 with SHA-384
 	ES512 Algorithm = "ES512" // ECDSA on P-521 with SHA-512
-	EdDSA Algorithm = "EdDSA" // Ed25519, of the message itself
+	EdDSA Algorithm = "EdDSA" // Ed25519, over the message itself
 	HS256 Algorithm = "HS256" // HMAC with SHA-256
 )
 
 // asymmetricAlgorithms are those with which this package verifies tokens.
 var asymmetricAlgorithms = []Algorithm{RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512, EdDSA}
 
-// asymmetric returns the algorithm of that name, or "" if this package verifies no
-// tokens with it. The result shares no memory with name.
+// asymmetric returns the algorithm with that name, or "" if this package verifies no tokens
+// with it. The result shares no memory with name.
 func asymmetric(name string) Algorithm {
 	if i := slices.Index(asymmetricAlgorithms, Algorithm(name)); i >= 0 {
 		return asymmetricAlgorithms[i]
@@ -318,8 +316,8 @@ func appendDER(b, signature []byte) []byte {
 	return append(append(b, byte(len(numbers))), numbers...)
 }
 
-// appendInteger appends the INTEGER of a number of less than 127 bytes, which is positive:
-// one zero byte is before its first bit if that is set, and none else.
+// appendInteger appends the INTEGER of a positive number of less than 127 bytes, with one zero
+// byte before its first bit if that is set, and none otherwise.
 func appendInteger(b, number []byte) []byte {
 	start := len(b) + 2
 	b = append(append(b, 0x02, 0, 0), number...)

@@ -12,23 +12,23 @@ import (
 // KeySet finds the public keys that may have signed a token. Its methods are safe for
 // concurrent use.
 type KeySet interface {
-	// Keys returns the keys whose ID is keyID, and all keys if keyID is empty, since a
-	// token need not name its key. An unknown ID is no error: it has no keys. An error
-	// means that the question could not be answered; it should be one in which
-	// errors.Is finds [ErrRetry]. Callers do not change the slice.
+	// Keys returns the keys whose ID is keyID, or all keys if keyID is empty, since a token need
+	// not name its key. An unknown ID is not an error: it has no keys. An error means that the
+	// question could not be answered; it should be one in which errors.Is finds [ErrRetry].
+	// Callers must not change the slice.
 	Keys(ctx context.Context, keyID string) ([]*Key, error)
 }
 
-// StaticKeySet is a [KeySet] of keys that never change. It is safe for concurrent use.
-// The zero value holds no key, so that every token is refused.
+// StaticKeySet is a [KeySet] of keys that never change. It is safe for concurrent use. The
+// zero value holds no keys, so every token is refused.
 type StaticKeySet struct {
 	all  []*Key
 	byID map[string][]*Key
 }
 
-// NewStaticKeySet makes a set of the given keys, of which there must be at least one. The
-// same key ID may stand for several keys only if each has another algorithm, so that the
-// header of a token names at most one key; otherwise the error is [CheckKeySet].
+// NewStaticKeySet makes a set of the given keys, of which there must be at least one. Several
+// keys may have the same key ID only if each has a different algorithm, so that the header of
+// a token names at most one key; otherwise the error is [CheckKeySet].
 func NewStaticKeySet(keys ...*Key) (*StaticKeySet, error) {
 	if len(keys) == 0 {
 		return nil, &Error{Check: CheckKeySet, Got: "no key", Want: "at least one"}
@@ -48,9 +48,9 @@ func NewStaticKeySet(keys ...*Key) (*StaticKeySet, error) {
 	return set, nil
 }
 
-// Keys returns the keys with that ID, none if there are none, and all keys, in the order
-// in which they were given, where keyID is empty. The caller must not change the slice.
-// The error is always nil.
+// Keys returns the keys with that ID, if there are any, or, if keyID is empty, all keys in the
+// order in which they were given. The caller must not change the slice. The error is always
+// nil.
 func (s *StaticKeySet) Keys(_ context.Context, keyID string) ([]*Key, error) {
 	return s.with(keyID), nil
 }
@@ -65,10 +65,10 @@ func (s *StaticKeySet) with(keyID string) []*Key {
 	return s.byID[keyID]
 }
 
-// UnionKeySet is the [KeySet] of the keys of several: of control planes that each sign with
-// a key in a TPM of their own, or of an issuer that moves from one key set to another. Who
-// uses it trusts all of them alike. It is safe for concurrent use. The zero value answers
-// nothing.
+// UnionKeySet is a [KeySet] with the keys of several others: those of control planes that each
+// sign with a key in a TPM of their own, or of an issuer that moves from one key set to
+// another. Anyone who uses it trusts all of them alike. It is safe for concurrent use. The
+// zero value answers nothing.
 type UnionKeySet struct {
 	sets []KeySet
 }
@@ -85,14 +85,13 @@ func NewUnionKeySet(sets ...KeySet) (*UnionKeySet, error) {
 	return &UnionKeySet{sets: slices.Clone(sets)}, nil
 }
 
-// Keys returns the keys with that ID of the first set that has any, so that a set which
-// cannot answer delays only those that none before it knows. Where keyID is empty it
-// returns the keys of all sets, in their order, each once. The caller must not change the
-// slice.
+// Keys returns the keys with that ID from the first set that has any, so that a set that
+// cannot answer delays only keys that no set before it knows. If keyID is empty, it returns
+// the keys of all sets, in order, each once. The caller must not change the slice.
 //
-// An error in which errors.Is finds [ErrRetry] says that a set could not answer that might
-// have such a key: part of the union is never given as the whole. Two different keys with
-// one key ID and algorithm are refused with [CheckKeySet] where all are asked for.
+// An error in which errors.Is finds [ErrRetry] means that a set that might have such a key
+// could not answer: part of the union is never given as the whole. Two different keys with the
+// same key ID and algorithm are refused with [CheckKeySet] when all are asked for.
 func (u *UnionKeySet) Keys(ctx context.Context, keyID string) ([]*Key, error) {
 	if u == nil || len(u.sets) == 0 {
 		return nil, &Error{Check: CheckKeySet, Got: "no set of keys", Want: "one that NewUnionKeySet made"}
@@ -125,9 +124,9 @@ func (u *UnionKeySet) Keys(ctx context.Context, keyID string) ([]*Key, error) {
 	return all, nil
 }
 
-// Overlap returns the shortest of the durations that [RotatingSigner.Overlap] and its like
-// return for the sets of the union. Sets without that method are taken for sets that never
-// change; of these alone, both are the longest that a duration can be.
+// Overlap returns the shortest of the durations that [RotatingSigner.Overlap] and similar
+// methods return for the sets of the union. Sets without that method are assumed never to
+// change; if there are only such sets, both are the longest that a duration can be.
 func (u *UnionKeySet) Overlap() (publish, retain time.Duration) {
 	if u == nil || len(u.sets) == 0 {
 		return 0, 0

@@ -16,9 +16,8 @@ import (
 const (
 	// DefaultMinRefetch is the shortest time between two fetches.
 	DefaultMinRefetch = 10 * time.Second
-	// DefaultMaxAge is the longest time for which a fetched key set is fresh. It is
-	// the max-age that kube-apiserver gives to its key set (pkg/serviceaccount/jwt.go,
-	// GetCacheAgeMaxSeconds).
+	// DefaultMaxAge is the longest time for which a fetched key set is fresh. It is the max-age
+	// that kube-apiserver gives its key set (pkg/serviceaccount/jwt.go, GetCacheAgeMaxSeconds).
 	DefaultMaxAge = time.Hour
 	// DefaultMaxStale is how long keys are served beyond that while fetches fail.
 	DefaultMaxStale = 24 * time.Hour
@@ -27,111 +26,107 @@ const (
 	DefaultNegativeTTL = time.Minute
 	// DefaultFetchTimeout is the time that one fetch may take.
 	DefaultFetchTimeout = 10 * time.Second
-	// DefaultMaxSize is the length in bytes of the longest key set.
+	// DefaultMaxSize is the maximum length in bytes of a key set.
 	DefaultMaxSize = 64 << 10
-	// DefaultMaxKeys is how many keys a fetched key set may have.
+	// DefaultMaxKeys is the maximum number of keys in a fetched key set.
 	DefaultMaxKeys = 100
-	// DefaultMaxWaiting is how many calls may wait for a fetch at a time.
+	// DefaultMaxWaiting is the maximum number of calls that wait for a fetch at a time.
 	DefaultMaxWaiting = 1024
 )
 
-// maxUnknown is how many key IDs are remembered as unknown. When they are more, all are
-// forgotten: that costs one fetch at most, because the interval between fetches holds for
-// whatever key IDs are asked for.
+// maxUnknown is how many key IDs are remembered as unknown. If there are more, all are
+// forgotten: that costs at most one fetch, because the interval between fetches holds whatever
+// key IDs are asked for.
 const maxUnknown = 1024
 
-// RemoteConfig says where a [RemoteKeySet] gets its keys and how long they are good. One
-// of Issuer, JWKSURL and Fetch is required, and Client with the first two. Durations that
-// are zero have the default named; negative ones are refused.
+// RemoteConfig says where a [RemoteKeySet] gets its keys and how long they are good. One of
+// Issuer, JWKSURL and Fetch is required, and Client with the first two. Zero durations have
+// the default named; negative ones are refused.
 type RemoteConfig struct {
-	// Client makes the requests: it says which roots are trusted, which proxy is used
-	// and how the requests are authenticated, if they are. A cluster's own issuer needs
-	// both, in a pod the CA bundle ca.crt and the bearer token beside it: see the example
-	// "InCluster". A transport that adds a token adds it to redirected requests too, which
-	// go to the configured hosts alone. It must end a request when the request's context
-	// ends. It is copied; its CheckRedirect, if it has one, is asked after the checks of
-	// this package.
+	// Client makes the requests: it determines which roots are trusted, which proxy is used and
+	// how the requests are authenticated, if they are. A cluster's own issuer needs both: in a
+	// pod, the CA bundle ca.crt and the bearer token next to it; see the example "InCluster". A
+	// transport that adds a token also adds it to redirected requests, which go only to the
+	// configured hosts. The Client must end a request when the request's context ends. It is
+	// copied; its CheckRedirect, if it has one, is called after the checks of this package.
 	Client *http.Client
-	// Issuer is the issuer's https URL, without query and fragment, byte for byte as
-	// it stands in its tokens. The key set's URL is the jwks_uri of the document at
-	// Issuer + "/.well-known/openid-configuration", which must name the same issuer
-	// (OpenID Connect Discovery 1.0, sections 4.1 and 4.3). The document is fetched
-	// anew with each fetch of the key set.
+	// Issuer is the issuer's https URL, without query or fragment, byte for byte as in its
+	// tokens. The key set's URL is the jwks_uri of the document at Issuer +
+	// "/.well-known/openid-configuration", which must name the same issuer (OpenID Connect
+	// Discovery 1.0, sections 4.1 and 4.3). The document is fetched again with each fetch of the
+	// key set.
 	Issuer string
 	// JWKSURL is the https URL of the key set (RFC 7517, section 5), for issuers
 	// without that document.
 	JWKSURL string
-	// Hosts are further hosts, each "name" or "name:port" without wildcards, that a
-	// jwks_uri or a redirect may lead to. That of Issuer or JWKSURL, with its port, is
-	// always allowed, and no other one: who answers for an issuer must not choose which
-	// of the hosts that this process can reach it asks. What address a name stands for
-	// is the Client's to decide.
+	// Hosts are additional hosts, each "name" or "name:port" without wildcards, to which a
+	// jwks_uri or a redirect may lead. The host of Issuer or JWKSURL, with its port, is always
+	// allowed, and no other is: whoever answers for an issuer must not choose which of the hosts
+	// that this process can reach it asks. The Client decides which address a name stands for.
 	Hosts []string
-	// Fetch gets the keys where they do not come over HTTPS, such as those of a signer
-	// at a socket, and for how long they may be kept. It must end when ctx ends.
-	// Client must be nil then; MaxSize is not looked at.
+	// Fetch gets the keys if they do not come over HTTPS, such as those of a signer at a socket,
+	// and says how long they may be kept. It must return when ctx ends. Client must then be nil;
+	// MaxSize is ignored.
 	Fetch func(ctx context.Context) (keys []*Key, maxAge time.Duration, err error)
-	// MinRefetch is the shortest time from the beginning of one fetch to that of the
-	// next, whatever is asked and however fetches end. Zero: DefaultMinRefetch.
+	// MinRefetch is the shortest time from the start of one fetch to the start of the next,
+	// whatever is asked for and however fetches end. Zero: DefaultMinRefetch.
 	MinRefetch time.Duration
-	// MaxAge is the longest time for which a fetched key set is fresh: no fetch is
-	// needed to answer for the keys in it, so a key that the issuer withdrew may serve
-	// that long. The response's max-age makes it shorter, but not shorter than
-	// MinRefetch. At least MinRefetch. Zero: DefaultMaxAge.
+	// MaxAge is the longest time for which a fetched key set is fresh: no fetch is needed to
+	// answer for the keys in it, so a key that the issuer has withdrawn may serve that long. The
+	// response's max-age can make it shorter, but not shorter than MinRefetch. At least
+	// MinRefetch. Zero: DefaultMaxAge.
 	MaxAge time.Duration
-	// MaxStale is for how long beyond that the keys are served while fetches fail. No
-	// key is served later than MaxAge + MaxStale after it was fetched. Zero:
-	// DefaultMaxStale.
+	// MaxStale is how long beyond that the keys are served while fetches fail. No key is served
+	// later than MaxAge + MaxStale after it was fetched. Zero: DefaultMaxStale.
 	MaxStale time.Duration
-	// HeldAtOnce answers for a held key at once until MaxStale has passed, also where
-	// nobody asked for a while since the set went stale: no caller waits for a source
-	// that hangs, and the first one after a long silence may be given a key that was
-	// withdrawn meanwhile. Keep MaxStale short with it.
+	// HeldAtOnce answers for a held key at once until MaxStale has passed, even if nobody has
+	// asked for a while since the set went stale: no caller waits for a source that hangs, but
+	// the first one after a long silence may be given a key that has meanwhile been withdrawn.
+	// Keep MaxStale short with it.
 	HeldAtOnce bool
 	// NegativeTTL is how long a key ID that a fetched key set did not have is answered
 	// as unknown without another fetch. Zero: DefaultNegativeTTL.
 	NegativeTTL time.Duration
-	// Timeout is the time for one fetch, all its requests together. Zero:
-	// DefaultFetchTimeout.
+	// Timeout is the time for one fetch, including all its requests. Zero: DefaultFetchTimeout.
 	Timeout time.Duration
-	// MaxSize is the longest key set in bytes, at most MaxJWKSSize. Zero:
+	// MaxSize is the maximum size of a key set in bytes, at most MaxJWKSSize. Zero:
 	// DefaultMaxSize.
 	MaxSize int
-	// MaxKeys is how many usable keys it may have, at most MaxJWKSKeys. Zero: DefaultMaxKeys.
+	// MaxKeys is the maximum number of usable keys in it, at most MaxJWKSKeys. Zero:
+	// DefaultMaxKeys.
 	MaxKeys int
-	// MaxWaiting is how many calls may wait for a fetch at a time, each for no longer
-	// than Timeout: an issuer that hangs holds no more, however many key IDs are
-	// invented. Further calls fail at once with CheckBusy and ErrRetry; those for held
-	// keys do not wait. Zero: DefaultMaxWaiting.
+	// MaxWaiting is the maximum number of calls that wait for a fetch at a time, each for no
+	// longer than Timeout: an issuer that hangs holds up no more, however many key IDs are
+	// invented. Further calls fail at once with CheckBusy and ErrRetry; those for held keys do
+	// not wait. Zero: DefaultMaxWaiting.
 	MaxWaiting int
-	// Now is the clock; nil is time.Now.
+	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
 // RemoteKeySet is a [KeySet] that is fetched over HTTPS and kept. It is safe for
 // concurrent use.
 //
-// Keys are fetched when somebody asks: nothing runs where nothing is asked. However many
-// ask at once, one fetch is made for all, in a goroutine that ends after Timeout at the
-// latest, and no more than one in MinRefetch. Whoever waits for it may leave by ending
-// its context; the fetch goes on for the others.
+// Keys are fetched when somebody asks: nothing runs if nobody does. However many callers ask
+// at once, one fetch is made for all of them, in a goroutine that ends after Timeout at the
+// latest, and no more than one per MinRefetch. A caller that is waiting may leave by ending
+// its context; the fetch continues for the others.
 //
-// A key that is held is answered at once while the set is fresh. A stale set is fetched
-// again, and meanwhile, and while that fails, the held keys are answered at once until
-// MaxStale has passed: a slow or dead server delays no verification. (Only where nobody
-// asked since the set went stale, for MinRefetch + Timeout, the first callers wait for
-// the outcome, so that a set that was forgotten for a day is not believed without a
-// try, unless HeldAtOnce says otherwise.) Tokens whose header names no key get all held
-// keys and cause no fetch of a fresh set. A response without a single usable key is a
-// failed fetch: an issuer that signs has a key.
+// A held key is returned at once while the set is fresh. A stale set is fetched again;
+// meanwhile, and while that fails, the held keys are returned at once until MaxStale has
+// passed: a slow or dead server delays no verification. (Only if nobody has asked since the
+// set went stale, for MinRefetch + Timeout, do the first callers wait for the outcome, so that
+// a set that was forgotten for a day is not believed without a try, unless HeldAtOnce says
+// otherwise.) Tokens whose header names no key get all held keys and cause no fetch of a fresh
+// set. A response without a single usable key is a failed fetch: an issuer that signs has a
+// key.
 //
-// For a key ID that is not held, a fetch is made if the interval and the memory of
-// unknown IDs allow it. If it fails, and as long as the last fetch is one that failed,
-// the error is one that errors.Is finds [ErrRetry] in: whether the key exists is not
-// known. Otherwise the answer is that there is none, which may be MinRefetch or
-// NegativeTTL old: an issuer publishes a key before it signs with it. That an issuer
-// gave the ID of one key to another is noticed when the set is stale; a signature that
-// does not verify causes no fetch.
+// For a key ID that is not held, a fetch is made if the interval and the memory of unknown IDs
+// allow it. If it fails, and as long as the last fetch is one that failed, errors.Is finds
+// [ErrRetry] in the error: it is not known whether the key exists. Otherwise the answer is
+// that there is none, which may be MinRefetch or NegativeTTL old: an issuer publishes a key
+// before it signs with it. If an issuer gives the ID of one key to another, that is noticed
+// when the set is stale; a signature that does not verify causes no fetch.
 //
 // [NewRemoteKeySet] makes one; every call on the zero value fails with [refusal.CheckConfig].
 type RemoteKeySet struct {
@@ -162,21 +157,21 @@ type flight struct {
 type RemoteStatus struct {
 	// Keys is how many keys are held.
 	Keys int
-	// Fetched is when the fetch began that brought them; zero if none ever did.
+	// Fetched is when the fetch that brought them began; zero if none ever did.
 	Fetched time.Time
-	// FreshUntil is until when they are answered without another fetch, and
-	// ServedUntil until when they are served at all if every fetch fails.
+	// FreshUntil is when they stop being returned without another fetch, and ServedUntil when
+	// they stop being served at all if every fetch fails.
 	FreshUntil, ServedUntil time.Time
 	// Started is when the last fetch began; zero if none did.
 	Started time.Time
-	// Err is why the last fetch that ended failed; nil if it did not.
+	// Err is why the last completed fetch failed; nil if it did not.
 	Err error
-	// Failures is how many fetches failed since the last that did not.
+	// Failures is how many fetches have failed since the last success.
 	Failures int
 }
 
-// NewRemoteKeySet returns a key set that holds no key yet. It makes no request. The error
-// is [refusal.CheckConfig] with what is wrong in the configuration.
+// NewRemoteKeySet returns a key set that holds no key yet. It makes no request. The error is
+// [refusal.CheckConfig] and says what is wrong in the configuration.
 func NewRemoteKeySet(config RemoteConfig) (*RemoteKeySet, error) {
 	if err := config.complete(); err != nil {
 		return nil, err
@@ -190,7 +185,7 @@ func NewRemoteKeySet(config RemoteConfig) (*RemoteKeySet, error) {
 	return s, nil
 }
 
-// complete checks the configuration and puts the defaults in.
+// complete checks the configuration and fills in the defaults.
 func (c *RemoteConfig) complete() error {
 	if (c.Client == nil) == (c.Fetch == nil) {
 		return refusal.Config("Client", "and Fetch, or neither", "one of them")
@@ -226,8 +221,8 @@ func (c *RemoteConfig) complete() error {
 	return nil
 }
 
-// setDefault gives a field that is zero its default, and refuses one that is negative or
-// more than most.
+// setDefault gives a zero field its default, and refuses one that is negative or more than
+// most.
 func setDefault[T time.Duration | int](name string, value *T, fallback, most T) error {
 	if *value < 0 || *value > most {
 		return refusal.Config(name, fmt.Sprint(*value), "0 to "+fmt.Sprint(most))
@@ -246,7 +241,7 @@ func (s *RemoteKeySet) made() error {
 	return nil
 }
 
-// Status tells the set's age and how its last fetch ended. It makes no request.
+// Status reports the set's age and how its last fetch ended. It makes no request.
 func (s *RemoteKeySet) Status() RemoteStatus {
 	if err := s.made(); err != nil {
 		return RemoteStatus{Err: err}
@@ -256,9 +251,9 @@ func (s *RemoteKeySet) Status() RemoteStatus {
 	return s.status
 }
 
-// Close ends the fetch under way, if there is one, and waits for it. After it every call
-// of Keys fails with [CheckClosed]. A set that is no longer used need not be closed: it
-// holds nothing but memory when its last fetch has ended.
+// Close ends the fetch under way, if there is one, and waits for it. After Close, every call
+// of Keys fails with [CheckClosed]. A set that is no longer used need not be closed: it holds
+// nothing but memory once its last fetch has ended.
 func (s *RemoteKeySet) Close() error {
 	if err := s.made(); err != nil {
 		return err

@@ -45,7 +45,7 @@ func (s *RemoteKeySet) prepare() (err error) {
 	return nil
 }
 
-// load gets the keys and for how long they may be kept.
+// load gets the keys, and how long they may be kept.
 func (s *RemoteKeySet) load(ctx context.Context) (*StaticKeySet, time.Duration, error) {
 	keys, age, err := s.config.Fetch(ctx)
 	if err != nil {
@@ -107,7 +107,7 @@ func (s *RemoteKeySet) get(ctx context.Context, from string, limit int) ([]byte,
 // hosts are the hosts that a [RemoteKeySet] may ask, each as hostPort writes it.
 type hosts map[string]bool
 
-// allowedHosts are those of a configuration.
+// allowedHosts returns those of a configuration.
 func allowedHosts(config *RemoteConfig) (hosts, error) {
 	h := make(hosts)
 	for name, text := range map[string]string{"Issuer": config.Issuer, "JWKSURL": config.JWKSURL} {
@@ -130,12 +130,12 @@ func allowedHosts(config *RemoteConfig) (hosts, error) {
 	return h, nil
 }
 
-// hostPort is the host of an https URL, in lower case, and its port.
+// hostPort returns the host of an https URL, in lowercase, and its port.
 func hostPort(u *url.URL) string {
 	return net.JoinHostPort(strings.ToLower(u.Hostname()), cmp.Or(u.Port(), "443"))
 }
 
-// check refuses a URL as checkURL does, and with [CheckHost] one of another host.
+// check refuses a URL as checkURL does, and one with another host with [CheckHost].
 func (h hosts) check(check Check, what, text string) error {
 	u, err := checkURL(check, what, text)
 	if err != nil {
@@ -147,8 +147,8 @@ func (h hosts) check(check Check, what, text string) error {
 	return nil
 }
 
-// checkURL checks that keys may be fetched from a URL: absolute, https, with a host,
-// without a password and a fragment.
+// checkURL checks that keys may be fetched from a URL: absolute, https, with a host, without a
+// user or fragment.
 func checkURL(check Check, what, text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -160,7 +160,7 @@ func checkURL(check Check, what, text string) (*url.URL, error) {
 	return u, nil
 }
 
-// withoutURL takes the URL out of an error of a client, which repeats it.
+// withoutURL removes the URL from a client's error, which repeats it.
 func withoutURL(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		return e.Err
@@ -168,10 +168,9 @@ func withoutURL(err error) error {
 	return err
 }
 
-// parseDiscovery returns the jwks_uri of an issuer's document, which must lead to one of
-// the hosts. The document must name the
-// very issuer, byte for byte (section 4.3): else one issuer could give out its keys as
-// those of another.
+// parseDiscovery returns the jwks_uri of an issuer's document, which must lead to one of the
+// hosts. The document must name exactly this issuer, byte for byte (section 4.3): otherwise
+// one issuer could pass its keys off as those of another.
 func parseDiscovery(data []byte, issuer string, allowed hosts) (keySet string, err error) {
 	var named string
 	members := strictjson.Members{"issuer": strictjson.Into(&named), "jwks_uri": strictjson.Into(&keySet)}
@@ -187,13 +186,12 @@ func parseDiscovery(data []byte, issuer string, allowed hosts) (keySet string, e
 	return keySet, nil
 }
 
-// unstatedAge is for how long a response may be kept that does not say it.
+// unstatedAge is how long a response that does not say may be kept.
 const unstatedAge = 5 * time.Minute
 
-// maxAge returns for how long a response may be kept: the max-age of Cache-Control less
-// its Age (RFC 9111, sections 4.2 and 5.2.2.1). Not at all with no-store, no-cache or a
-// max-age that cannot be read; the shortest of several. Other directives and Expires are
-// not read.
+// maxAge returns how long a response may be kept: the max-age of Cache-Control less its Age
+// (RFC 9111, sections 4.2 and 5.2.2.1). It is zero with no-store, no-cache or a max-age that
+// cannot be read, and the shortest of several. Other directives and Expires are ignored.
 func maxAge(header http.Header) time.Duration {
 	lifetime := time.Duration(-1)
 	for _, line := range header.Values("Cache-Control") {
@@ -216,8 +214,8 @@ func maxAge(header http.Header) time.Duration {
 	return max(lifetime-seconds(header.Get("Age")), 0)
 }
 
-// seconds reads delta-seconds (RFC 9111, section 1.2.2): 0 where it cannot be read, and
-// 2^31 for more.
+// seconds reads delta-seconds (RFC 9111, section 1.2.2): 0 if it cannot be read, and 2^31 for
+// more.
 func seconds(text string) time.Duration {
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil && n != math.MaxUint64 {

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Keys returns the keys with that ID, none where the issuer has none, and all where keyID
-// is empty; the caller must not change the slice. See [RemoteKeySet] for when it fetches
-// and when it waits. An error in which errors.Is finds [ErrRetry] says that nothing could
-// be decided: a fetch failed, which errors.As and Status tell more about, ctx ended,
-// whose error is in it too, or [CheckBusy]. Others are [CheckClosed] and [refusal.CheckConfig].
+// Keys returns the keys with that ID, none if the issuer has none, and all if keyID is empty;
+// the caller must not change the slice. See [RemoteKeySet] for when it fetches and when it
+// waits. An error in which errors.Is finds [ErrRetry] means that nothing could be decided: a
+// fetch failed (errors.As and Status tell more), ctx ended (its error is included), or
+// [CheckBusy]. Others are [CheckClosed] and [refusal.CheckConfig].
 func (s *RemoteKeySet) Keys(ctx context.Context, keyID string) ([]*Key, error) {
 	if err := s.made(); err != nil {
 		return nil, err
@@ -35,8 +35,8 @@ func (s *RemoteKeySet) Keys(ctx context.Context, keyID string) ([]*Key, error) {
 	}
 }
 
-// ask answers from what is held, or returns the fetch to wait for. It starts a fetch
-// where one is due.
+// ask answers from what is held, or returns the fetch to wait for. It starts a fetch if one is
+// due.
 func (s *RemoteKeySet) ask(keyID string) ([]*Key, *flight, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,14 +91,14 @@ func (s *RemoteKeySet) lookup(keyID string, now time.Time) []*Key {
 	return s.held.with(keyID)
 }
 
-// fresh reports whether the held keys need no fetch. A clock that was set back before
-// the fetch makes them stale: how old they are is not known then.
+// fresh reports whether the held keys need no fetch. A clock that was set back to before the
+// fetch makes them stale: their age is then unknown.
 func (s *RemoteKeySet) fresh(now time.Time) bool {
 	return now.Before(s.status.FreshUntil) && !now.Before(s.status.Fetched)
 }
 
-// tried reports whether a stale set is in use: since it went stale, or since the last
-// fetch ended, no more time has passed than the next fetch may take to begin and to end.
+// tried reports whether a stale set is in use: since it went stale, or since the last fetch
+// ended, no more time has passed than the next fetch may take to begin and end.
 func (s *RemoteKeySet) tried(now time.Time) bool {
 	since := s.status.FreshUntil
 	if s.ended.After(since) {
@@ -107,8 +107,8 @@ func (s *RemoteKeySet) tried(now time.Time) bool {
 	return now.Before(since.Add(s.config.MinRefetch + s.config.Timeout))
 }
 
-// fetchIfDue returns the fetch under way, starts one if the interval has passed, and
-// returns nil otherwise. A clock that was set back does not stop fetches.
+// fetchIfDue returns the fetch under way, or starts one if the interval has passed; otherwise
+// it returns nil. A clock that was set back does not stop fetches.
 func (s *RemoteKeySet) fetchIfDue(now time.Time) *flight {
 	if s.flight != nil {
 		return s.flight

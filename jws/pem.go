@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// ParsePEM reads public keys from one or more PEM blocks of type PUBLIC KEY (RFC 7468,
-// section 13), at most [MaxJWKSKeys], as [NewKey] takes them without options. There is
-// nothing but white space around the blocks, which have no headers and are encoded as
-// the RFC's generators do it; the DER inside is the one that crypto/x509 writes, so that
-// the derived key ID is the same everywhere.
+// ParsePEM reads public keys from one or more PEM blocks of type PUBLIC KEY (RFC 7468, section
+// 13), at most [MaxJWKSKeys], as [NewKey] accepts them without options. Only white space may
+// surround the blocks, which must have no headers and be encoded as the RFC's generators do
+// it; the DER inside must be what crypto/x509 writes, so that the derived key ID is the same
+// everywhere.
 //
-// The errors are [CheckPEM], [CheckPrivate] for a block of a private key, [CheckKeySet]
-// for a key that is there twice, and those of NewKey.
+// The errors are [CheckPEM], [CheckPrivate] for a block of a private key, [CheckKeySet] for a
+// key that appears twice, and those of NewKey.
 func ParsePEM(data []byte) ([]*Key, error) {
 	if len(data) > MaxPEMSize {
 		return nil, &Error{Check: CheckPEM, Got: bytesText(len(data)), Want: "at most " + bytesText(MaxPEMSize)}
@@ -52,7 +52,7 @@ func ParsePEM(data []byte) ([]*Key, error) {
 	return keys, nil
 }
 
-// parsePKIX reads a SubjectPublicKeyInfo (RFC 5280, section 4.1.2.7) in its one encoding.
+// parsePKIX reads a SubjectPublicKeyInfo (RFC 5280, section 4.1.2.7) in its only encoding.
 func parsePKIX(der []byte) (*Key, error) {
 	public, err := x509.ParsePKIXPublicKey(der)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// maxRetired is how many keys that sign no more may be published at a time.
+// maxRetired is how many keys that no longer sign may be published at a time.
 const maxRetired = 64
 
 // KeySigner is a [Signer] with one key. [CryptoSigner] is one.
@@ -24,39 +24,38 @@ type KeySigner interface {
 
 // RotationConfig says how long keys overlap. Both durations are required.
 type RotationConfig struct {
-	// Publish is how long a new key is in the key set before it signs: at least as
-	// long as verifiers keep the set without asking again, which for kube-apiserver's
-	// is the max-age of an hour that it is served with. Whoever serves the set serves
-	// it with a max-age of no more.
+	// Publish is how long a new key is in the key set before it signs: at least as long as
+	// verifiers keep the set without asking again, which for kube-apiserver's is the max-age of
+	// an hour that it is served with. The set must be served with a max-age of no more than this.
 	Publish time.Duration
-	// Retain is how long a key stays in the key set after it signed last: the lifetime
-	// of the longest token, and the leeway that verifiers add to it.
+	// Retain is how long a key stays in the key set after it last signed: the longest lifetime of
+	// a token, plus the leeway that verifiers add to it.
 	Retain time.Duration
-	// Retired are keys that sign no more and whose tokens may still be about, at most
-	// 64, each with the Until at which it leaves the key set: a key whose time began anew
-	// with every restart would never leave. [RotatingSigner.State] has those of a signer that was stopped;
-	// [ResumeRotatingSigner] takes none beside them.
+	// Retired are keys that no longer sign but whose tokens may still be in use, at most 64, each
+	// with the Until at which it leaves the key set: a key whose time started again with every
+	// restart would never leave. [RotatingSigner.State] has those of a signer that was stopped;
+	// [ResumeRotatingSigner] accepts no others.
 	Retired []PublishedKey
-	// Now is the clock; nil is time.Now.
+	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
 // RotatingSigner is a [Signer] whose key is replaced while it is in use, and the [KeySet]
 // of the keys with which its tokens verify. It is safe for concurrent use.
 //
-// A key's life: [RotatingSigner.Rotate] puts it into the key set; Publish later it signs
-// and its predecessor does not; Retain after its own successor took over it leaves the
-// key set. These are times that are compared with the clock at each call: nothing runs in
-// the background, and every call sees one state, from before a change or from after it.
-// A token that was signed with the key of a state verifies with the key set of that state
-// and of all that follow until it has expired.
+// A key's life: [RotatingSigner.Rotate] puts it into the key set; Publish later, it begins to
+// sign and its predecessor stops; Retain after its own successor has taken over, it leaves the
+// key set. These times are compared with the clock at each call: nothing runs in the
+// background, and every call sees one state, from before a change or from after it. A token
+// that was signed with the key of a state verifies with the key set of that state and of all
+// later ones until it has expired.
 //
-// A restart loses nothing if the caller stores [RotatingSigner.State] after each Rotate
-// and Revoke, and goes on with [ResumeRotatingSigner].
+// A restart loses nothing if the caller stores [RotatingSigner.State] after each Rotate and
+// Revoke, and continues with [ResumeRotatingSigner].
 //
-// Several servers that serve one key set with one key rotate one by one or at once as they
-// like, if Publish covers the time that it takes until all serve the new key. Where each
-// has a key of its own, as in a TPM, each publishes the keys of all with a [UnionKeySet].
+// Several servers that serve one key set with one key may rotate one by one or all at once, if
+// Publish covers the time until all serve the new key. If each has a key of its own, as in a
+// TPM, each publishes the keys of all with a [UnionKeySet].
 //
 // [NewRotatingSigner] makes one; every call on the zero value fails with [refusal.CheckConfig].
 type RotatingSigner struct {
@@ -70,10 +69,10 @@ type RotatingSigner struct {
 // A rotation is one state, in the order of [RotatingSigner.Published]. It never changes.
 type rotation []rotating
 
-// A rotating is a key that is published.
+// A rotating is a published key.
 type rotating struct {
 	PublishedKey
-	signer KeySigner // nil for a key that signs no more
+	signer KeySigner // nil for a key that no longer signs
 }
 
 // NewRotatingSigner makes a signer that signs with the given key at once. The error is
@@ -130,7 +129,7 @@ func checkKeySigner(s KeySigner) error {
 	return nil
 }
 
-// checkNew refuses a key whose ID is in use, and one more than fit.
+// checkNew refuses a key whose ID is in use, or for which there is no room.
 func (s rotation) checkNew(key *Key) error {
 	switch {
 	case s.index(key.keyID) >= 0:
@@ -154,7 +153,7 @@ func (s rotation) next() *rotating {
 	return &s[1]
 }
 
-// at returns what has become of a state by now.
+// at returns what a state has become by now.
 func (s rotation) at(now time.Time, retain time.Duration) rotation {
 	s = slices.Clone(s)
 	if next := s.next(); next != nil && !now.Before(next.SignsFrom) {
@@ -166,7 +165,7 @@ func (s rotation) at(now time.Time, retain time.Duration) rotation {
 }
 
 // Sign signs with the key whose turn it is. Its errors are those of the key's signer,
-// [CheckSignerOutput] if that signed with another key than its own, and [refusal.CheckConfig]
+// [CheckSignerOutput] if that signed with a key other than its own, and [refusal.CheckConfig]
 // for the zero value.
 func (r *RotatingSigner) Sign(ctx context.Context, payload []byte) (*Signature, error) {
 	state, err := r.at()
@@ -192,8 +191,8 @@ func sameKey(a, b *Key) bool {
 	return ok && public.Equal(b.public)
 }
 
-// Keys returns the key with that ID if it is published, and all published keys where
-// keyID is empty, in the order of Published.
+// Keys returns the key with that ID if it is published, or all published keys if keyID is
+// empty, in the order of Published.
 func (r *RotatingSigner) Keys(_ context.Context, keyID string) ([]*Key, error) {
 	state, err := r.at()
 	if err != nil {
@@ -212,15 +211,15 @@ func (r *RotatingSigner) Keys(_ context.Context, keyID string) ([]*Key, error) {
 type PublishedKey struct {
 	// Key is the key.
 	Key *Key
-	// SignsFrom is when it is to begin to sign; zero for the key that signs, and for
-	// those that sign no more.
+	// SignsFrom is when it is to begin to sign; zero for the key that signs, and for those that
+	// no longer sign.
 	SignsFrom time.Time
 	// Until is when it leaves the key set; zero for the key that signs and the next
 	// one.
 	Until time.Time
 }
 
-// Overlap returns the durations of the signer's configuration: 0 of the zero value.
+// Overlap returns the durations of the signer's configuration, or 0 for the zero value.
 func (r *RotatingSigner) Overlap() (publish, retain time.Duration) {
 	if r == nil {
 		return 0, 0
@@ -228,8 +227,8 @@ func (r *RotatingSigner) Overlap() (publish, retain time.Duration) {
 	return r.publish, r.retain
 }
 
-// Published returns the published keys: the one that signs first, then the next if there
-// is one, then those that sign no more, the latest first. The zero value has none.
+// Published returns the published keys: first the one that signs, then the next if there is
+// one, then those that no longer sign, the latest first. The zero value has none.
 func (r *RotatingSigner) Published() (keys []PublishedKey) {
 	state, _ := r.at()
 	for _, k := range state {
@@ -238,9 +237,9 @@ func (r *RotatingSigner) Published() (keys []PublishedKey) {
 	return keys
 }
 
-// Rotate publishes a key now and lets it sign from the time that is returned: Publish
-// from now. The key's ID must not be that of a published one, and no other key may be on
-// its way; otherwise the error is [refusal.CheckConfig] and nothing has changed.
+// Rotate publishes a key now and lets it sign from the returned time on: Publish from now. The
+// key's ID must not be that of a published one, and no other key may be on its way; otherwise
+// the error is [refusal.CheckConfig] and nothing has changed.
 func (r *RotatingSigner) Rotate(next KeySigner) (signsFrom time.Time, err error) {
 	if err := checkKeySigner(next); err != nil {
 		return time.Time{}, err
@@ -274,12 +273,12 @@ func (r *RotatingSigner) replace(change func(rotation) (rotation, error)) error 
 	return err
 }
 
-// Revoke takes a key out of the key set at once, for when it can no longer be trusted:
-// tokens that it signed are refused by this key set from now on, and by those who fetched
-// it when they ask again. A key that is on its way never signs. In the place of the key
-// that signs the next one signs at once, with no time for others to learn of it; where
-// there is no next one, and for an ID that is not published, the error is [refusal.CheckConfig]
-// and nothing has changed.
+// Revoke removes a key from the key set at once, for when it can no longer be trusted: tokens
+// that it signed are refused by this key set from now on, and by those who fetched it once
+// they fetch it again. A key that is on its way never signs. If the key that signs is revoked,
+// the next one signs in its place at once, with no time for others to learn of it. If there is
+// no next one, or the ID is not published, the error is [refusal.CheckConfig] and nothing has
+// changed.
 func (r *RotatingSigner) Revoke(keyID string) error {
 	return r.replace(func(state rotation) (rotation, error) {
 		i := state.index(keyID)
@@ -290,7 +289,7 @@ func (r *RotatingSigner) Revoke(keyID string) error {
 			return nil, refusal.Config("key", "that is the only one that signs", "a next one")
 		}
 		state = slices.Delete(state, i, i+1)
-		state[0].SignsFrom = time.Time{} // in the place of the one that signed
+		state[0].SignsFrom = time.Time{} // in place of the one that signed
 		return state, nil
 	})
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// State returns all that a restart must not lose, for the caller to store: the published
-// keys, which of them signs, which one is next and from when, and when the others leave.
-// It changes with Rotate, with Revoke and with time; to store it after the first two is
-// enough. It is JSON, one text for one state, and holds no private key; but whoever can
-// change it publishes keys of his own, so it belongs where the private keys are.
+// State returns all that a restart must not lose, for the caller to store: the published keys,
+// which of them signs, which one is next and from when, and when the others leave. It changes
+// with Rotate, with Revoke and with time; storing it after the first two is enough. It is
+// JSON, one text for each state, and holds no private key; but anyone who can change it can
+// publish keys of their own, so it belongs where the private keys are.
 func (r *RotatingSigner) State() ([]byte, error) {
 	state, err := r.at()
 	if err != nil {
@@ -23,13 +23,13 @@ func (r *RotatingSigner) State() ([]byte, error) {
 	return marshalState(state)
 }
 
-// ResumeRotatingSigner makes a signer that goes on as if the one that wrote the state had
-// never stopped. Of signers, which may be given in any order, it takes the one whose key
-// the state says signs now, and the one of the next key. Where that of the next key is not
-// given and it has not begun to sign, the key is left out, for it has signed nothing.
-// Signers of other keys are not used. In config Retired must be empty.
+// ResumeRotatingSigner makes a signer that continues as if the one that wrote the state had
+// never stopped. From signers, which may be given in any order, it takes the one whose key the
+// state says signs now, and the one for the next key. If the one for the next key is not given
+// and that key has not begun to sign, the key is left out, since it has signed nothing.
+// Signers for other keys are not used. In config, Retired must be empty.
 //
-// The errors are [CheckRotationState], [refusal.CheckConfig] where the signer of the key that
+// The errors are [CheckRotationState], [refusal.CheckConfig] if the signer for the key that
 // signs is missing, and those of [NewRotatingSigner].
 func ResumeRotatingSigner(state []byte, config RotationConfig, signers ...KeySigner) (*RotatingSigner, error) {
 	if len(config.Retired) > 0 {
@@ -94,8 +94,8 @@ func marshalState(keys rotation) ([]byte, error) {
 	return json.Marshal(state)
 }
 
-// parseState reads what marshalState writes, to the byte: first the key that signs, then
-// the next one if there is one, then those that sign no more.
+// parseState reads exactly what marshalState writes, to the byte: first the key that signs,
+// then the next one if there is one, then those that no longer sign.
 func parseState(data []byte) (rotation, error) {
 	if len(data) > MaxRotationStateSize {
 		return nil, &Error{Check: CheckRotationState, Got: bytesText(len(data)), Want: "at most " + bytesText(MaxRotationStateSize)}

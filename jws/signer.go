@@ -17,9 +17,8 @@ import (
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-// Signer signs payloads. Algorithm, key ID and signature come back from one call, so
-// that no rotation of keys can come between them. Its methods are safe for concurrent
-// use.
+// Signer signs payloads. One call returns the algorithm, key ID and signature, so that no
+// rotation of keys can come between them. Its methods are safe for concurrent use.
 type Signer interface {
 	// Sign signs a token with this payload, at most [MaxPayloadSize] bytes. An error in
 	// which errors.Is finds [ErrRetry] means that the signer did not answer.
@@ -36,8 +35,8 @@ type Signature struct {
 	Key *Key
 }
 
-// Token puts the token in compact form together (RFC 7515, section 7.1): header, payload
-// and signature. The payload must be the one that was signed.
+// Token assembles the token in compact form (RFC 7515, section 7.1): header, payload and
+// signature. The payload must be the one that was signed.
 func (s *Signature) Token(payload []byte) string {
 	return s.Header + "." + encoding.EncodeToString(payload) + "." + s.Value
 }
@@ -56,26 +55,25 @@ type SignerOptions struct {
 	Algorithm Algorithm
 	// Type is the header member typ: TypeJWT, or empty for none.
 	Type string
-	// Concurrent is how many calls of the private key's Sign there may be at a time. 0
-	// is one, for a crypto.Signer promises nothing about concurrent use; but no limit
-	// for the keys in memory of crypto/rsa, crypto/ecdsa and crypto/ed25519.
+	// Concurrent is the maximum number of concurrent calls of the private key's Sign. 0 means
+	// one, since a crypto.Signer promises nothing about concurrent use, but no limit for the
+	// in-memory keys of crypto/rsa, crypto/ecdsa and crypto/ed25519.
 	Concurrent int
 }
 
-// CryptoSigner is a [Signer] whose private key is any crypto.Signer: one in memory, in a
-// TPM, reached by PKCS #11 or in a cloud's key service. It is safe for concurrent use.
+// CryptoSigner is a [Signer] whose private key is any crypto.Signer: one in memory, in a TPM,
+// reached through PKCS #11 or in a cloud's key service. It is safe for concurrent use.
 //
-// Its tokens have the header {"alg":…,"kid":…}, and "typ":"JWT" after it where the
-// options say so, in the bytes that kube-apiserver writes. Each signature is verified
-// with the public key that the crypto.Signer showed at the beginning before it is
-// returned: a device that computes wrongly, or that has got another key meanwhile, gives
-// an error and no token.
+// Its tokens have the header {"alg":…,"kid":…}, with "typ":"JWT" at the end if the options say
+// so, in the bytes that kube-apiserver writes. Before it is returned, each signature is
+// verified with the public key that the crypto.Signer had at the beginning: a device that
+// computes wrongly, or that has a different key by then, gives an error and no token.
 //
-// A crypto.Signer knows no context. With one that is not a key in memory, a call whose
-// context ends returns at once; what the device was asked goes on in a goroutine until
-// the device answers, its answer is dropped, and until then it counts as one of the
-// Concurrent calls: a device that never answers makes all further calls wait, for as
-// long as their contexts allow, and no goroutines pile up.
+// A crypto.Signer takes no context. With one that is not a key in memory, a call whose context
+// ends returns at once. The device's own call continues in a goroutine until the device
+// answers; the answer is dropped, and until then that call counts as one of the Concurrent
+// calls. So a device that never answers makes all further calls wait, for as long as their
+// contexts allow, but no goroutines pile up.
 type CryptoSigner struct {
 	private secret.Value[crypto.Signer]
 	key     *Key
@@ -83,10 +81,10 @@ type CryptoSigner struct {
 	slots   chan struct{} // holds one element for each call under way; nil for a key in memory
 }
 
-// NewSigner makes a signer. The private key's Public must be one that [NewKey] takes, and
-// its Sign must take the digest of the algorithm: PKCS #1 v1.5 and PSS with a salt of
-// the digest's length (as *rsa.PSSOptions) for RSA, ECDSA with a signature in DER or of
-// two halves of fixed width, and for Ed25519 the message itself with crypto.Hash(0).
+// NewSigner makes a signer. The private key's Public must be one that [NewKey] accepts, and
+// its Sign must accept the digest of the algorithm: PKCS #1 v1.5 and PSS with a salt of the
+// digest's length (as *rsa.PSSOptions) for RSA, ECDSA with a signature in DER or of two halves
+// of fixed width, and for Ed25519 the message itself with crypto.Hash(0).
 //
 // The errors are those of NewKey and [refusal.CheckConfig].
 func NewSigner(private crypto.Signer, options SignerOptions) (*CryptoSigner, error) {
@@ -110,7 +108,7 @@ func NewSigner(private crypto.Signer, options SignerOptions) (*CryptoSigner, err
 	return s, nil
 }
 
-// inMemory reports whether a key neither blocks nor minds concurrent use.
+// inMemory reports whether a key does not block and allows concurrent use.
 func inMemory(private crypto.Signer) bool {
 	switch private.(type) {
 	case *rsa.PrivateKey, *ecdsa.PrivateKey, ed25519.PrivateKey:
@@ -119,8 +117,7 @@ func inMemory(private crypto.Signer) bool {
 	return false
 }
 
-// Key returns the public key with which the signer's tokens verify, or nil of the zero
-// value.
+// Key returns the public key with which the signer's tokens verify, or nil for the zero value.
 func (s *CryptoSigner) Key() *Key {
 	if s == nil {
 		return nil
@@ -130,9 +127,9 @@ func (s *CryptoSigner) Key() *Key {
 
 // Sign signs a token with this payload. The token must not be longer than [MaxTokenSize].
 //
-// The errors are [CheckPayloadSize]; [CheckSignerOutput] for a signature that does not
-// verify; and [CheckSigner], in which errors.Is finds [ErrRetry] too, where the private
-// key returned an error or the context ended, with that error in it.
+// The errors are [CheckPayloadSize]; [CheckSignerOutput] for a signature that does not verify;
+// and [CheckSigner], in which errors.Is also finds [ErrRetry], if the private key returned an
+// error or the context ended, with that error in it.
 func (s *CryptoSigner) Sign(ctx context.Context, payload []byte) (*Signature, error) {
 	if s == nil || s.key == nil {
 		return nil, refusal.Config("signer", "", "one that NewSigner made")
@@ -206,9 +203,9 @@ func (s *CryptoSigner) input(message []byte) ([]byte, crypto.SignerOpts) {
 	return hashed, hash
 }
 
-// fixedWidth turns an ECDSA signature in DER (RFC 3279, section 2.2.3) into its two
-// halves of fixed width (RFC 7518, section 3.4). What is no such DER is returned as it
-// is: either it has that form already, or it will not verify.
+// fixedWidth turns an ECDSA signature in DER (RFC 3279, section 2.2.3) into its two halves of
+// fixed width (RFC 7518, section 3.4). Anything that is not such DER is returned as it is:
+// either it has that form already, or it will not verify.
 func fixedWidth(der []byte, half int) []byte {
 	var r, s []byte
 	input := cryptobyte.String(der)
@@ -226,7 +223,7 @@ func fixedWidth(der []byte, half int) []byte {
 	return fixed
 }
 
-// notSigned is the error of a private key that gave no signature.
+// notSigned is the error for a private key that gave no signature.
 func notSigned(err error) error {
 	return &Error{Check: CheckSigner, Got: "no signature", Err: &Error{Check: ErrRetry, Err: err}}
 }

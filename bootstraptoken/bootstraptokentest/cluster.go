@@ -24,15 +24,16 @@ import (
 	"github.com/nodeattest/nodeattest/bootstraptoken"
 )
 
-// Options say what cluster is wanted. Each zero field is a sensible default.
+// Options say what kind of cluster is wanted. The zero value of each field is a sensible
+// default.
 type Options struct {
 	// Token is the cluster's token; the zero Token means a new one.
 	Token bootstraptoken.Token
-	// CAKey and ServingKey are the keys of the first CA and of the API server; nil
-	// means a new P-256 key each.
+	// CAKey and ServingKey are the keys of the first CA and of the API server; nil means a new
+	// P-256 key.
 	CAKey, ServingKey crypto.Signer
-	// Hosts are further DNS names and IP addresses of the API server's certificate,
-	// which is for 127.0.0.1, ::1 and localhost.
+	// Hosts are additional DNS names and IP addresses of the API server's certificate, which
+	// always has 127.0.0.1, ::1 and localhost.
 	Hosts []string
 	// Server is the API server's URL in the discovery document; "" means that of the
 	// listener, https://127.0.0.1:<port>.
@@ -56,14 +57,13 @@ type Cluster struct {
 	requests []*http.Request
 }
 
-// New starts a cluster and closes it when the test ends. It fails the test if that does
-// not work.
+// New starts a cluster and closes it when the test ends. If that fails, so does the test.
 func New(t testing.TB, opts Options) *Cluster {
 	t.Helper()
 	return forTest(t)(Open(opts))
 }
 
-// forTest takes a cluster that was opened for a test.
+// forTest takes over a cluster that was opened for a test.
 func forTest(t testing.TB) func(*Cluster, error) *Cluster {
 	return func(c *Cluster, err error) *Cluster {
 		t.Helper()
@@ -95,7 +95,7 @@ func Open(opts Options) (*Cluster, error) {
 	return c, nil
 }
 
-// prepare makes keys, certificates, token and discovery document.
+// prepare makes the keys, certificates, token and discovery document.
 func (c *Cluster) prepare() (err error) {
 	if c.key, err = newKey(c.options.ServingKey); err != nil {
 		return err
@@ -128,13 +128,13 @@ func (c *Cluster) Close() error {
 // Address is where the API server listens, 127.0.0.1:<port>.
 func (c *Cluster) Address() string { return c.server.Listener.Addr().String() }
 
-// URL is the API server's, https://127.0.0.1:<port>.
+// URL is the API server's URL, https://127.0.0.1:<port>.
 func (c *Cluster) URL() string { return "https://" + c.Address() }
 
 // Token is the cluster's token.
 func (c *Cluster) Token() bootstraptoken.Token { return c.options.Token }
 
-// Info is what the cluster would have clients know: its server and all CAs of its bundle.
+// Info is what the cluster wants clients to know: its server and all CAs of its bundle.
 func (c *Cluster) Info() *bootstraptoken.ClusterInfo {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -149,8 +149,8 @@ func (c *Cluster) info() *bootstraptoken.ClusterInfo {
 	return info
 }
 
-// DiscoverConfig is what a joining node is given: the token, the address and the
-// pins of the bundle. It gives up after ten seconds, so that a test of an impostor ends.
+// DiscoverConfig is what a joining node is given: the token, the address and the pins of the
+// bundle. Discovery gives up after ten seconds, so that a test of an impostor ends.
 func (c *Cluster) DiscoverConfig() bootstraptoken.DiscoverConfig {
 	return bootstraptoken.DiscoverConfig{
 		Token: c.Token(), Addresses: []string{c.Address()}, Pins: c.Info().Pins(),
@@ -165,16 +165,16 @@ func (c *Cluster) Data() map[string]string {
 	return maps.Clone(c.data)
 }
 
-// SetData has the API server serve other data in its cluster-info ConfigMap, nil for an
-// object that is not there, until the next change of CAs.
+// SetData has the API server serve other data in its cluster-info ConfigMap, nil for a missing
+// object, until the next change of CAs.
 func (c *Cluster) SetData(data map[string]string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.data = maps.Clone(data)
 }
 
-// Sign brings the signature of the discovery document up to date, as the bootstrap signer
-// of a cluster does: after the token expired, or after SetData.
+// Sign brings the signature of the discovery document up to date, as a cluster's bootstrap
+// signer does: after the token has expired, or after SetData.
 func (c *Cluster) Sign() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -227,7 +227,7 @@ func (c *Cluster) newAuthority(given crypto.Signer) (*authority, error) {
 	return &authority{certificate, key}, err
 }
 
-// template is a certificate from an hour ago for some years.
+// template is a certificate valid from an hour ago for some years.
 func (c *Cluster) template(name string, years int) *x509.Certificate {
 	now := c.options.Now()
 	return &x509.Certificate{
@@ -236,7 +236,7 @@ func (c *Cluster) template(name string, years int) *x509.Certificate {
 	}
 }
 
-// create makes a certificate under a serial number that crypto/x509 chooses.
+// create makes a certificate with a serial number that crypto/x509 chooses.
 func create(template, parent *x509.Certificate, key crypto.PublicKey, signer crypto.Signer) (*x509.Certificate, error) {
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, key, signer)
 	if err != nil {
@@ -263,8 +263,8 @@ func (ca *authority) issue(c *Cluster) (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{certificate.Raw}, PrivateKey: c.key}, nil
 }
 
-// AddCA begins a rotation of the CA: a new one joins the bundle,
-// and the document is published and signed again. The API server keeps its certificate.
+// AddCA begins a rotation of the CA: a new one is added to the bundle, and the document is
+// published and signed again. The API server keeps its certificate.
 func (c *Cluster) AddCA() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -276,7 +276,7 @@ func (c *Cluster) AddCA() error {
 	return c.publish()
 }
 
-// UseNewCA goes on with it: the API server gets a certificate of the newest CA.
+// UseNewCA continues the rotation: the API server gets a certificate from the newest CA.
 func (c *Cluster) UseNewCA() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -287,7 +287,7 @@ func (c *Cluster) UseNewCA() error {
 	return err
 }
 
-// DropOldCAs ends it: only the newest CA stays in the bundle, and the document is
+// DropOldCAs ends the rotation: only the newest CA stays in the bundle, and the document is
 // published and signed again.
 func (c *Cluster) DropOldCAs() error {
 	c.mu.Lock()

@@ -15,7 +15,7 @@ import (
 
 const clusterInfoPath = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
 
-// Requests are those that reached the API server, in their order. Their bodies were not
+// Requests returns those that reached the API server, in order. Their bodies have not been
 // read.
 func (c *Cluster) Requests() []*http.Request {
 	c.mu.Lock()
@@ -23,8 +23,8 @@ func (c *Cluster) Requests() []*http.Request {
 	return slices.Clone(c.requests)
 }
 
-// serveHTTP knows nobody but the bearers of its tokens, and allows everybody to read
-// cluster-info and nobody anything else, as the roles that kubeadm makes do.
+// serveHTTP knows only the bearers of its tokens. It allows everybody to read cluster-info and
+// nobody to do anything else, like the roles that kubeadm makes.
 func (c *Cluster) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	if f := c.received(r); f != nil && f.serve(w, r) {
 		return
@@ -74,17 +74,17 @@ func answer(w http.ResponseWriter, code int, object any) {
 	_, _ = w.Write(body) // a client that hung up
 }
 
-// Fault is what is wrong with the API server's answers. The zero Fault is nothing.
+// Fault is what is wrong with the API server's answers. The zero Fault means nothing is wrong.
 type Fault struct {
-	// Requests is how many requests it is for, from now on; 0 means all.
+	// Requests is how many requests it applies to, from now on; 0 means all.
 	Requests int
-	// Delay is how long the server waits before it answers, or until the client is gone.
+	// Delay is how long the server waits before it answers, at most until the client is gone.
 	Delay time.Duration
-	// Status is the HTTP status to answer with, and no object; 0 means the real answer.
+	// Status is the HTTP status to answer with, instead of the object; 0 means the real answer.
 	Status int
-	// Location makes a redirect of it, with the status 302 unless Status is set.
+	// Location makes the answer a redirect, with the status 302 unless Status is set.
 	Location string
-	// ContentType and Body are what to answer instead; Body nil means the real answer.
+	// ContentType and Body are what to answer instead; a nil Body means the real answer.
 	ContentType string
 	Body        []byte
 	// HangUp closes the connection without an answer.
@@ -102,7 +102,7 @@ func (c *Cluster) SetFault(f *Fault) {
 	}
 }
 
-// received keeps a request, and returns a copy of the fault that it meets.
+// received records a request, and returns a copy of the fault that applies to it.
 func (c *Cluster) received(r *http.Request) *Fault {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,10 +145,10 @@ func (f *Fault) serve(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// Impostor is a way to pass for a cluster.
+// Impostor is a way to impersonate a cluster.
 type Impostor int
 
-// The impostors. Each has an address and a CA of its own, and one thing more.
+// The impostors. Each has its own address and CA, and one thing more.
 const (
 	// WrongSecret knows the ID of the token, which is public, and makes up a secret:
 	// bootstraptoken.CheckSignature.
@@ -156,9 +156,9 @@ const (
 	// WrongCA has the token, from a node that once joined, and publishes its own CA:
 	// bootstraptoken.CheckPinned.
 	WrongCA
-	// MixedBundle has the token too, and publishes the cluster's CA beside its own. A
-	// client that trusts a whole bundle for the sake of one pin, as kubeadm does, takes
-	// it for the cluster: bootstraptoken.CheckCertificate.
+	// MixedBundle has the token too, and publishes the cluster's CA alongside its own. A client
+	// that trusts a whole bundle because of one pin, as kubeadm does, takes it for the cluster:
+	// bootstraptoken.CheckCertificate.
 	MixedBundle
 	// TamperedKubeconfig publishes the cluster's document and signatures with another
 	// server in it: bootstraptoken.CheckSignature.
@@ -174,8 +174,8 @@ func (c *Cluster) NewImpostor(t testing.TB, kind Impostor) *Cluster {
 	return forTest(t)(c.Impostor(kind))
 }
 
-// Impostor starts a server that passes for the cluster; the caller closes it. What the
-// cluster changes later does not reach it.
+// Impostor starts a server that impersonates the cluster; the caller closes it. Later changes
+// to the cluster do not affect it.
 func (c *Cluster) Impostor(kind Impostor) (*Cluster, error) {
 	opts := Options{Token: c.Token(), Now: c.options.Now}
 	if kind == WrongSecret {

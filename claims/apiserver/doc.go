@@ -1,27 +1,27 @@
-// Package apiserver does with service-account tokens what kube-apiserver 1.36 does, for
-// those who must agree with it: it issues them, reviews them, and serves the documents with
-// which others verify them.
+// Package apiserver handles service-account tokens as kube-apiserver 1.36 does, for programs
+// that must agree with it: it issues tokens, reviews them, and serves the documents that
+// others need to verify them.
 //
 //	issued, err := issuer.Issue(ctx, &apiserver.TokenRequest{Namespace: "shop", Name: "cart"})
 //	result, err := validator.Validate(ctx, issued.Token.Reveal())
 //
 // # Issuing
 //
-// [Issuer] serves the API server's TokenRequest as a [Policy] says; a [jws.Signer] signs,
-// such as the client of an external signer. Refusals are [*StatusError] in Kubernetes' words. [OIDCHandler]
-// serves the discovery document and the key set.
+// [Issuer] serves the API server's TokenRequest according to a [Policy]; a [jws.Signer]
+// signs, such as the client of an external signer. A refusal is a [*StatusError] in
+// Kubernetes' words. [OIDCHandler] serves the discovery document and the key set.
 //
 // # Reviewing
 //
-// [Validator] decides what kube-apiserver decides, with the same message: [*ReviewError].
-// It takes legacy tokens, which a Secret holds, where it is given [LegacyObjects]. Everyone
-// who need not agree with the API server uses [claims.Validator], which refuses more.
+// [Validator] decides as kube-apiserver does, with the same message: [*ReviewError]. It
+// accepts legacy tokens, which are kept in a Secret, if it is given [LegacyObjects]. If you
+// need not agree with the API server, use [claims.Validator], which refuses more.
 //
 // # Errors
 //
-// Refusals of one check are an [*Error] with its [Check], of this package or of claims;
-// errors.Is finds it, also in a ReviewError. What could not be decided holds [ErrRetry].
-// No error holds a token or a key.
+// A check that fails returns an [*Error] with its [Check], from this package or from claims;
+// errors.Is finds it, also in a ReviewError. If no decision was possible, the error wraps
+// [ErrRetry]. No error holds a token or a key.
 package apiserver
 
 import "github.com/nodeattest/nodeattest/refusal"
@@ -30,12 +30,12 @@ import "github.com/nodeattest/nodeattest/refusal"
 // [refusal.Check].
 type Check = refusal.Check
 
-// CheckNotOurs: no token of the issuers that a [Validator] is for; another authenticator
-// may know it.
+// CheckNotOurs: the token is not from the issuers of a [Validator]; another authenticator
+// may accept it.
 const CheckNotOurs Check = "not-ours"
 
-// ErrRetry says that a question could not be answered now, neither yes nor no: an
-// object getter, a key set or a signer failed. The same call may succeed later.
+// ErrRetry means that a question could not be answered yes or no for now: an object
+// getter, a key set or a signer failed. The same call may succeed later.
 const ErrRetry = refusal.ErrRetry
 
 // Error is a check that failed; see [refusal.Error]. It holds no token and no key.

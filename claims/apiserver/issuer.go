@@ -18,43 +18,43 @@ import (
 
 // Policy says what an issuer grants. The zero value grants nothing: Issuer is required.
 type Policy struct {
-	// Issuer is what "iss" says, the issuer's URL (--service-account-issuer). It is
+	// Issuer is the value of "iss", the issuer's URL (--service-account-issuer). It is
 	// required.
 	Issuer string
 	// APIAudiences are the audiences that the API server itself accepts
-	// (--api-audiences). They are given to a request that states none; it is required
-	// that there is one.
+	// (--api-audiences). A request that states no audiences gets these; at least one is
+	// required.
 	APIAudiences []string
 	// MaxExpiration is the longest lifetime that is granted
-	// (--service-account-max-token-expiration), 600 to 2^32 seconds, cut to whole
+	// (--service-account-max-token-expiration), 600 to 2^32 seconds, truncated to whole
 	// seconds; longer requests are shortened, with a warning. 0 means that every
-	// lifetime that a request may state is granted. The flag of kube-apiserver takes an
-	// hour or more; less comes from an external signer.
+	// lifetime that a request may state is granted. kube-apiserver's flag takes an hour or
+	// more; a lower value comes from an external signer.
 	MaxExpiration time.Duration
 	// ExtendExpiration makes the token that the kubelet projects into a pod live for
-	// MaxExtendedExpiration (--service-account-extend-token-expiration, which is true
-	// for kube-apiserver unless told otherwise). MaxExpiration does not bound it.
+	// MaxExtendedExpiration (--service-account-extend-token-expiration, which defaults to
+	// true for kube-apiserver). MaxExpiration does not limit it.
 	ExtendExpiration bool
 	// MaxExtendedExpiration is that lifetime in whole seconds; 0 means 365 days. An
 	// external signer may allow less; see [Policy.LimitTo].
 	MaxExtendedExpiration time.Duration
 }
 
-// Grant is a request that was granted: what is to be signed, and what to tell the one
-// who asked.
+// Grant is a request that was granted: what is to be signed, and what to tell the
+// requester.
 type Grant struct {
 	// Claims are the claims of the token.
 	Claims *claims.Claims
-	// ExpirationSeconds is spec.expirationSeconds of the answer: what was asked for,
-	// shortened where it must be. The token itself may live longer; see
+	// ExpirationSeconds is spec.expirationSeconds of the answer: what was requested,
+	// shortened if necessary. The token itself may live longer; see
 	// Policy.ExtendExpiration.
 	ExpirationSeconds int64
-	// Expiration is status.expirationTimestamp of the answer: now and
+	// Expiration is status.expirationTimestamp of the answer: now plus
 	// ExpirationSeconds.
 	Expiration time.Time
 	// Warnings are the texts of the Warning headers of the answer.
 	Warnings []string
-	// AuditAnnotations are what the audit event of the request is annotated with.
+	// AuditAnnotations are the annotations for the audit event of the request.
 	AuditAnnotations map[string]string
 }
 
@@ -62,7 +62,7 @@ type Grant struct {
 // token that was issued (k8s.io/apiserver, authentication/serviceaccount/util.go).
 const IssuedCredentialIDKey = "authentication.kubernetes.io/issued-credential-id"
 
-// Check reports what a policy lacks, as a [refusal.CheckConfig] error.
+// Check reports what is missing or wrong in a policy, as a [refusal.CheckConfig] error.
 func (p *Policy) Check() error {
 	const longest = MaxExpirationSeconds * time.Second
 	switch {
@@ -79,9 +79,9 @@ func (p *Policy) Check() error {
 }
 
 // LimitTo returns the policy for an external signer that signs no token that lives
-// longer than max, as kube-apiserver 1.36 derives it at its start
-// (pkg/controlplane/apiserver/options): max becomes the maximum lifetime where the
-// policy has none, a longer maximum is an error, and the extended lifetime is cut to it.
+// longer than max, as kube-apiserver 1.36 derives it when it starts
+// (pkg/controlplane/apiserver/options): max becomes the maximum lifetime if the policy
+// has none, a longer maximum is an error, and the extended lifetime is limited to max.
 // The lifetime of [DefaultExpirationSeconds] is shortened like any other.
 func (p Policy) LimitTo(max time.Duration) (Policy, error) {
 	switch {
@@ -101,7 +101,7 @@ func (p *Policy) extended() time.Duration {
 }
 
 // grant answers a request for a token of that many seconds, with the given ID, bound to the
-// objects of b. It reads no clock, asks nobody and signs nothing.
+// objects of b. It reads no clock, makes no calls and signs nothing.
 func (p *Policy) grant(r *TokenRequest, b Bound, seconds int64, id string, now time.Time) (*Grant, error) {
 	g := &Grant{ExpirationSeconds: seconds}
 	if most := int64(p.MaxExpiration / time.Second); most > 0 && seconds > most {
@@ -129,7 +129,7 @@ func (p *Policy) grant(r *TokenRequest, b Bound, seconds int64, id string, now t
 }
 
 // extends reports whether a request is the kubelet's own for a pod's projected token,
-// good for the API server alone.
+// valid only for the API server.
 func (p *Policy) extends(b *Bound, seconds int64, audiences []string) bool {
 	if !p.ExtendExpiration || b.Pod == nil || seconds != ExtendedRequestSeconds {
 		return false
@@ -138,9 +138,9 @@ func (p *Policy) extends(b *Bound, seconds int64, audiences []string) bool {
 }
 
 // NewClaims makes the claims of a token for the service account b.ServiceAccount, bound to
-// the pod with its node, the Secret or the node that b holds; to none of them where it
-// holds none. The token lives from now for the given seconds; where warnAfter is not 0, its
-// use is recorded as stale that many seconds from now on. The issuer is left empty.
+// the pod with its node, the Secret or the node that b holds, or to none of them if it
+// holds none. The token lives for the given number of seconds from now; if warnAfter is not
+// 0, uses are recorded as stale after that many seconds. The issuer is left empty.
 //
 // These are the rules of Claims in pkg/serviceaccount/claims.go of k8s.io/kubernetes
 // 1.36. A Secret together with another object is an error with ReasonInternalError, as
@@ -184,24 +184,25 @@ func after(t time.Time, seconds int64) time.Time {
 	return t.Add(time.Duration(seconds) * time.Second)
 }
 
-// programming is a mistake of the calling program, which no request can cause.
+// programming returns the error for a mistake of the calling program, which no request can
+// cause.
 func programming(message string) *StatusError {
 	return &StatusError{Reason: ReasonInternalError, Code: 500, Message: message}
 }
 
-// IssuerConfig is what an Issuer needs.
+// IssuerConfig configures an Issuer.
 type IssuerConfig struct {
 	// Policy says what is granted. It is required.
 	Policy Policy
 	// Signer signs the tokens. It is required. The tokens of kube-apiserver's own
-	// signers have no "typ" in their header, those of an external signer "JWT".
+	// signers have no "typ" in their header, those of an external signer have "JWT".
 	Signer jws.Signer
 	// Objects gets service accounts, pods, Secrets and nodes. It is required, and must
 	// not be a [claims.StaleObjects]: a token for an object that is gone is refused later.
 	Objects claims.Objects
-	// Now is the clock; nil for time.Now.
+	// Now is the clock; nil means time.Now.
 	Now func() time.Time
-	// NewID makes the ID of a token; nil for [NewID].
+	// NewID makes the ID of a token; nil means [NewID].
 	NewID func() (string, error)
 }
 
@@ -211,10 +212,10 @@ type Issuer struct {
 	config IssuerConfig
 }
 
-// Issued is a token with what is to be answered along with it.
+// Issued is a token together with the rest of the answer.
 type Issued struct {
 	Grant
-	// Token is the token in compact form: whoever has it can use it.
+	// Token is the token in compact form: anyone who has it can use it.
 	Token secret.Value[string]
 }
 
@@ -240,14 +241,14 @@ func NewIssuer(config IssuerConfig) (*Issuer, error) {
 	return &Issuer{config: config}, nil
 }
 
-// Issue serves one request: it gets the objects, decides in the order of kube-apiserver,
-// and signs. The objects' deletion times do not count, as they do not for kube-apiserver,
-// whose admission plugins are not part of this either. A pod's node that does not exist is
-// named without a UID.
+// Issue serves one request: it gets the objects, makes the checks in kube-apiserver's order,
+// and signs. Like kube-apiserver, it ignores the objects' deletion times.
+// kube-apiserver's admission plugins are not part of this. A pod's node that does not exist
+// is named without a UID.
 //
 // What kube-apiserver 1.36 refuses is a [*StatusError] in its words: ReasonBadRequest,
-// ReasonNotFound, ReasonConflict and ReasonInvalid. In an error that is no refusal (an
-// object could not be read, the signer failed) errors.Is finds [ErrRetry].
+// ReasonNotFound, ReasonConflict and ReasonInvalid. An error that is not a refusal (an
+// object could not be read, the signer failed) wraps [ErrRetry].
 func (i *Issuer) Issue(ctx context.Context, r *TokenRequest) (*Issued, error) {
 	if i == nil || i.config.Signer == nil {
 		return nil, refusal.Config("Issuer", "that NewIssuer did not make", "one that it made")
@@ -281,11 +282,11 @@ func (i *Issuer) Issue(ctx context.Context, r *TokenRequest) (*Issued, error) {
 	return &Issued{Grant: *grant, Token: secret.New(signature.Token(payload))}, nil
 }
 
-// errNoSignature is about a signer that breaks its contract.
+// errNoSignature is the error for a signer that breaks its contract.
 var errNoSignature = errors.New("the signer returned nothing")
 
-// lookUp gets the objects of a request and the seconds that it asks for, with the checks
-// that kube-apiserver makes before it gets the next object.
+// lookUp gets the objects of a request and the lifetime that it asks for in seconds, and
+// makes the checks that kube-apiserver makes before it gets the next object.
 func (i *Issuer) lookUp(ctx context.Context, r *TokenRequest) (b Bound, seconds int64, err error) {
 	if err := r.checkMetadata(); err != nil {
 		return b, 0, err
@@ -307,7 +308,7 @@ func (i *Issuer) lookUp(ctx context.Context, r *TokenRequest) (b Bound, seconds 
 // compares it with the request.
 func (i *Issuer) bind(ctx context.Context, r *TokenRequest, b *Bound) (err error) {
 	ref, objects := r.BoundObject, i.config.Objects
-	var object *claims.Object // the one that the token is bound to
+	var object *claims.Object // what the token is bound to
 	switch group, version := splitAPIVersion(ref.APIVersion); {
 	case group == "" && ref.Kind == "Pod":
 		if b.Pod, err = found(objects.Pod(ctx, r.Namespace, ref.Name)); b.Pod != nil {
@@ -343,7 +344,7 @@ func (i *Issuer) bind(ctx context.Context, r *TokenRequest, b *Bound) (err error
 	return nil
 }
 
-// found makes nil of an object that does not exist.
+// found turns an object that does not exist into nil without an error.
 func found[T any](object *T, err error) (*T, error) {
 	switch {
 	case errors.Is(err, claims.ErrNotFound):
@@ -356,7 +357,7 @@ func found[T any](object *T, err error) (*T, error) {
 	return object, nil
 }
 
-// NewID returns a random UUID (RFC 9562, version 4), of 122 bits from crypto/rand.
+// NewID returns a random UUID (RFC 9562, version 4) with 122 bits from crypto/rand.
 func NewID() (string, error) {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // it never fails

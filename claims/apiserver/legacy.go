@@ -14,9 +14,9 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// The checks of a legacy token, one that a Secret holds and that never expires.
+// The checks of a legacy token, one that is kept in a Secret and never expires.
 const (
-	// CheckLegacyClaims: a claim is missing, or "sub" is not that of the service account.
+	// CheckLegacyClaims: a claim is missing, or "sub" does not match the service account.
 	CheckLegacyClaims Check = "legacy-claims"
 	// CheckLegacyToken: the Secret holds another token.
 	CheckLegacyToken Check = "legacy-token"
@@ -28,12 +28,12 @@ const (
 const (
 	// LabelInvalidSince says since when the token has been invalid.
 	LabelInvalidSince = "kubernetes.io/legacy-token-invalid-since"
-	// LabelLastUsed says on which day, as 2006-01-02 in UTC, it was last used.
+	// LabelLastUsed says on which day, as 2006-01-02 in UTC, the token was last used.
 	LabelLastUsed = "kubernetes.io/legacy-token-last-used"
 )
 
-// LegacyObjects gets what legacy tokens are compared with. Errors and ages of answers are as
-// for [claims.Objects].
+// LegacyObjects gets what legacy tokens are compared with. Errors and the ages of answers are
+// as for [claims.Objects].
 type LegacyObjects interface {
 	// TokenSecret gets a Secret of type kubernetes.io/service-account-token.
 	TokenSecret(ctx context.Context, namespace, name string) (*TokenSecret, error)
@@ -44,25 +44,25 @@ type LegacyObjects interface {
 // TokenServiceAccount is a service account with its Secrets.
 type TokenServiceAccount struct {
 	claims.Object
-	// Secrets are the names in its member "secrets": those of tokens that were generated
-	// for it without anybody asking.
+	// Secrets are the names in its "secrets" member: those of tokens that were generated
+	// for it automatically.
 	Secrets []string
 }
 
-// TokenSecret is a Secret that holds a legacy token. It keeps the token's digest alone, so
-// that it can be printed.
+// TokenSecret is a Secret that holds a legacy token. It keeps only the token's digest, so
+// it is safe to print.
 type TokenSecret struct {
 	claims.Object
-	// InvalidSince is the label [LabelInvalidSince]; "" where there is none.
+	// InvalidSince is the label [LabelInvalidSince]; "" if there is none.
 	InvalidSince string
-	// LastUsed is the label [LabelLastUsed]; "" where there is none.
+	// LastUsed is the label [LabelLastUsed]; "" if there is none.
 	LastUsed string
 
 	digest [sha256.Size]byte
 }
 
-// NewTokenSecret makes a TokenSecret of a Secret's metadata, its data member "token" and
-// its labels. It keeps none of the slices and maps.
+// NewTokenSecret makes a TokenSecret from a Secret's metadata, its data member "token" and
+// its labels. It does not retain token or labels.
 func NewTokenSecret(object claims.Object, token []byte, labels map[string]string) *TokenSecret {
 	return &TokenSecret{
 		Object:       object,
@@ -77,7 +77,7 @@ func (s *TokenSecret) holds(token string) bool {
 	return subtle.ConstantTimeCompare(s.digest[:], digest[:]) == 1
 }
 
-// SecretUse says that a Secret's label [LabelLastUsed] is to become a date, by a merge
+// SecretUse says that a Secret's label [LabelLastUsed] is to be set to a date, by a merge
 // patch that names the UID.
 type SecretUse struct {
 	// Namespace, Name and UID are the Secret's.
@@ -87,8 +87,8 @@ type SecretUse struct {
 }
 
 // checkLegacy compares a legacy token with its Secret and service account
-// (pkg/serviceaccount/legacy.go, legacyValidator.Validate, with lookup). It looks at no
-// time: such tokens have none.
+// (pkg/serviceaccount/legacy.go, legacyValidator.Validate, with lookup). It checks no
+// times: such tokens have none.
 func (v *Validator) checkLegacy(ctx context.Context, token string, c *claims.Claims) *ReviewError {
 	l := c.Legacy
 	if l == nil {
@@ -120,7 +120,7 @@ func (v *Validator) checkLegacy(ctx context.Context, token string, c *claims.Cla
 	return v.recordLegacy(ctx, l, secret, account)
 }
 
-// legacyAnswer is an answer that is young enough.
+// legacyAnswer makes an answer, with an error if the object is too old.
 func (v *Validator) legacyAnswer(object *claims.Object, err error) alive.Answer {
 	if err == nil && object != nil {
 		err = object.CheckAge(v.c.MaxStaleness, v.c.Now())
@@ -144,12 +144,12 @@ func checkLegacyClaims(subject string, l *claims.LegacyPrivate) *ReviewError {
 	return nil
 }
 
-// checkLegacyAccount looks at the deletion before the UID, and knows no grace: another
-// order than that of bound tokens.
+// checkLegacyAccount checks the deletion before the UID, and allows no grace period, unlike
+// the checks for bound tokens.
 func checkLegacyAccount(l *claims.LegacyPrivate, answer alive.Answer) *ReviewError {
 	claim := claims.Ref{Name: l.ServiceAccountName, UID: l.ServiceAccountUID}
 	if answer.Deleted != nil {
-		claim.UID = answer.UID // whatever it is, the deletion is what counts
+		claim.UID = answer.UID // whatever it is, only the deletion counts
 	}
 	reason := checkAlive(alive.ServiceAccount, claim, answer, time.Time{})
 	switch {
@@ -183,7 +183,8 @@ func (v *Validator) recordLegacy(ctx context.Context, l *claims.LegacyPrivate, s
 		&Error{Check: CheckLegacyInvalid, Got: "invalid since " + refusal.Text(secret.InvalidSince), Want: "no label " + LabelInvalidSince})
 }
 
-// recordUse asks for the label, once a day; one that states tomorrow is another server's.
+// recordUse asks for the label once a day. A label with tomorrow's date is from another
+// server.
 func (v *Validator) recordUse(ctx context.Context, secret *TokenSecret) {
 	now := v.c.Now().UTC()
 	today, tomorrow := now.Format(time.DateOnly), now.AddDate(0, 0, 1).Format(time.DateOnly)

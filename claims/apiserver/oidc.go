@@ -17,10 +17,10 @@ import (
 // The paths at which kube-apiserver serves its discovery documents, and their media types
 // (pkg/serviceaccount/openidmetadata.go and pkg/routes in k8s.io/kubernetes 1.36).
 const (
-	// OIDCConfigurationPath is where the discovery document is, below the issuer's URL
+	// OIDCConfigurationPath is the path of the discovery document, below the issuer's URL
 	// (OpenID Connect Discovery 1.0, section 4).
 	OIDCConfigurationPath = "/.well-known/openid-configuration"
-	// OIDCKeySetPath is where kube-apiserver serves the key set.
+	// OIDCKeySetPath is the path at which kube-apiserver serves the key set.
 	OIDCKeySetPath = "/openid/v1/jwks"
 	// OIDCConfigurationType is the media type of the discovery document.
 	OIDCConfigurationType = "application/json"
@@ -28,23 +28,23 @@ const (
 	OIDCKeySetType = "application/jwk-set+json"
 )
 
-// MaxURLSize is the most bytes that the URL of an issuer or of a key set may have.
+// MaxURLSize is the maximum size in bytes of the URL of an issuer or of a key set.
 const MaxURLSize = 2048
 
-// OIDCConfig says what the discovery document of an issuer names.
+// OIDCConfig says what goes into the discovery document of an issuer.
 type OIDCConfig struct {
 	// Issuer is the issuer's URL, as in "iss": https, without query and fragment. It is
 	// required.
 	Issuer string
-	// KeySetURL is the https URL of the key set (--service-account-jwks-uri); "" for
+	// KeySetURL is the https URL of the key set (--service-account-jwks-uri); "" means
 	// OIDCKeySetPath at ExternalAddress.
 	KeySetURL string
-	// ExternalAddress is the host, with a port or without, at which the key set is
-	// served. It is required where KeySetURL is "".
+	// ExternalAddress is the host, with or without a port, at which the key set is
+	// served. It is required if KeySetURL is "".
 	ExternalAddress string
 }
 
-// OIDCDocuments are the two documents, in the bytes that kube-apiserver serves.
+// OIDCDocuments holds the two documents, exactly as kube-apiserver serves them.
 type OIDCDocuments struct {
 	// Configuration is the discovery document.
 	Configuration []byte
@@ -53,7 +53,7 @@ type OIDCDocuments struct {
 }
 
 // oidcConfiguration is the discovery document, with the members that kube-apiserver
-// writes in its order.
+// writes, in its order.
 type oidcConfiguration struct {
 	Issuer        string          `json:"issuer"`
 	KeySetURL     string          `json:"jwks_uri"`
@@ -63,7 +63,7 @@ type oidcConfiguration struct {
 }
 
 // Render writes the documents for the keys, in their order. A key whose algorithm is not
-// RS256, ES256, ES384 or ES512 is refused, as is having none. The error is
+// RS256, ES256, ES384 or ES512 is refused, as is an empty list. The error is
 // [refusal.CheckConfig].
 func (c OIDCConfig) Render(keys []*jws.Key) (*OIDCDocuments, error) {
 	keySetURL, err := c.check()
@@ -131,26 +131,26 @@ func httpsURL(field, text string) (*url.URL, error) {
 	return u, nil
 }
 
-// KeySource gives the keys that an issuer publishes. Implementations are safe for
+// KeySource provides the keys that an issuer publishes. Implementations must be safe for
 // concurrent use.
 type KeySource interface {
-	// DiscoveryKeys returns the keys that sign and those that signed the tokens that are
-	// still good, and for how long the answer may be kept: a key must be among them for
-	// that long before it signs. A key that only verifies, such as one of legacy tokens,
-	// is left out.
+	// DiscoveryKeys returns the keys that sign and those that signed tokens that are still
+	// valid, and for how long the answer may be kept: a key must be among them for that
+	// long before it signs. A key that only verifies, such as one for legacy tokens, is
+	// left out.
 	DiscoveryKeys(ctx context.Context) (keys []*jws.Key, maxAge time.Duration, err error)
 }
 
-// DefaultMaxAge is the time for which kube-apiserver lets its documents be kept, where
-// its keys come from files.
+// DefaultMaxAge is how long kube-apiserver allows its documents to be kept if its keys come
+// from files.
 const DefaultMaxAge = time.Hour
 
 // KeySetSource publishes the keys of a key set, such as a [jws.RotatingSigner].
 type KeySetSource struct {
 	// Keys are the keys that sign. It is required.
 	Keys jws.KeySet
-	// MaxAge is for how long the answer may be kept; 0 means DefaultMaxAge. It must not
-	// be longer than the time for which a new key is published before it signs.
+	// MaxAge is how long the answer may be kept; 0 means DefaultMaxAge. It must not be
+	// longer than the time for which a new key is published before it signs.
 	MaxAge time.Duration
 }
 
@@ -167,15 +167,15 @@ func (s KeySetSource) DiscoveryKeys(ctx context.Context) ([]*jws.Key, time.Durat
 }
 
 // OIDCHandler serves the two documents at [OIDCConfigurationPath] and [OIDCKeySetPath] as
-// kube-apiserver does, with the media types and the Cache-Control of it. Anything else is
-// not found, and methods other than GET and HEAD are not allowed. It is public, as the
-// documents are.
+// kube-apiserver does, with the same media types and Cache-Control. Anything else is not
+// found, and methods other than GET and HEAD are not allowed. It needs no authentication,
+// since the documents are public.
 type OIDCHandler struct {
 	config OIDCConfig
 	source KeySource
 }
 
-// NewOIDCHandler checks the configuration and makes a handler. The error is
+// NewOIDCHandler checks the configuration and returns a handler. The error is
 // [refusal.CheckConfig].
 func NewOIDCHandler(source KeySource, config OIDCConfig) (*OIDCHandler, error) {
 	if source == nil {
@@ -200,8 +200,8 @@ func (h *OIDCHandler) documents(ctx context.Context) (*OIDCDocuments, time.Durat
 	return documents, maxAge, err
 }
 
-// ServeHTTP answers one request. Where the keys cannot be had, the answer is 503 and not
-// to be kept; it does not say why.
+// ServeHTTP answers one request. If the keys are not available, the answer is 503 and must
+// not be stored; it does not say why.
 func (h *OIDCHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fail := func(status int, header, value string) {
 		w.Header().Set(header, value)
@@ -226,5 +226,5 @@ func (h *OIDCHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", mediaType)
 	w.Header().Set("Cache-Control", "public, max-age="+strconv.Itoa(int(max(maxAge, 0)/time.Second)))
-	_, _ = w.Write(body) // a client that has gone is nobody's concern
+	_, _ = w.Write(body) // it does not matter if the client has gone
 }

@@ -15,15 +15,15 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// ParseClaims decodes a claim set with the verdict of kube-apiserver 1.36, whose
-// decoder (go-jose v2) takes more than [claims.Parse]: times with a fraction or an exponent,
-// cut towards zero, also those that lie beyond int64; names that differ in case; text
-// that is no UTF-8, with U+FFFD in place of what is not; null for all but "aud". A name
-// twice, and another type, are refused by both. The API server's cap on the size of a
-// token stands in its HTTP server; here it is [claims.MaxClaimsSize]. The errors are
+// ParseClaims decodes a claim set with the verdict of kube-apiserver 1.36, whose decoder
+// (go-jose v2) accepts more than [claims.Parse]: times with a fraction or an exponent,
+// truncated towards zero, even those beyond int64; names that differ in case; text that is
+// not valid UTF-8, with U+FFFD for the invalid parts; null for everything but "aud". Both
+// refuse duplicate names and wrong types. The API server's limit on the size of a token is
+// in its HTTP server; here it is [claims.MaxClaimsSize]. The errors are
 // [claims.CheckSize], [claims.CheckEncoding] and [claims.CheckType].
 //
-// It serves those who must agree with the API server. Everyone else calls Parse.
+// It is meant for programs that must agree with the API server. All others call Parse.
 func ParseClaims(payload []byte) (*claims.Claims, error) {
 	c, err := claims.Parse(payload)
 	if err == nil || errors.Is(err, claims.CheckSize) {
@@ -68,11 +68,11 @@ func parseLenient(payload []byte) (*claims.Claims, error) {
 	return c, nil
 }
 
-// A reader takes the value of a member of that name. JSON null is no value to it, but for
-// audiences.
+// A reader reads the value of the member with that name. It treats JSON null as no value,
+// except for audiences.
 type reader func(name string, value []byte) error
 
-// A member is one that is known, and its reader.
+// A member is a known member and its reader.
 type member struct {
 	name string
 	read reader
@@ -84,7 +84,7 @@ func wrongType(name string, value []byte, want string) error {
 
 func isNull(value []byte) bool { return bytes.Equal(bytes.TrimSpace(value), []byte("null")) }
 
-// object reads an object with no member twice. Those that are not known are passed over.
+// object reads an object without duplicate members. Unknown members are ignored.
 func object(known ...member) reader {
 	return func(name string, value []byte) error {
 		if !json.Valid(value) {
@@ -93,7 +93,7 @@ func object(known ...member) reader {
 		if isNull(value) {
 			return nil
 		}
-		d := json.NewDecoder(bytes.NewReader(value)) // it finds no fault that Valid did not
+		d := json.NewDecoder(bytes.NewReader(value)) // it finds no error that Valid did not
 		if token, err := d.Token(); err != nil || token != json.Delim('{') {
 			return wrongType(name, value, "an object")
 		}
@@ -131,7 +131,7 @@ func text(to *string) reader {
 	}
 }
 
-// date reads a number of any form. A value that does not fit int64 becomes what this
+// date reads a number in any form. A value that does not fit int64 becomes whatever this
 // platform's conversion makes of it, as in the API server.
 func date(to *claims.NumericDate) reader {
 	return func(name string, value []byte) error {
@@ -153,7 +153,7 @@ func audiences(to *[]string) reader {
 		if value[0] == '"' {
 			list = slices.Concat([]byte("["), value, []byte("]"))
 		}
-		var read []*string // an element that is null is nil
+		var read []*string // a null element is nil
 		if list[0] != '[' || json.Unmarshal(list, &read) != nil || slices.Contains(read, nil) {
 			return wrongType(name, value, "a string or an array of strings")
 		}
@@ -169,7 +169,7 @@ func reference(to *claims.Ref) reader {
 	return object(member{"name", text(&to.Name)}, member{"uid", text(&to.UID)})
 }
 
-// made reads a reference that a token need not have.
+// made reads an optional reference.
 func made(to **claims.Ref) reader {
 	return func(name string, value []byte) error {
 		if isNull(value) {
@@ -182,17 +182,17 @@ func made(to **claims.Ref) reader {
 
 // untrusted is a token as kube-apiserver reads it before it verifies anything.
 type untrusted struct {
-	token     string     // as it came
-	parsed    *jws.Token // nil where its signature cannot be good
-	err       error      // why it is nil
+	token     string     // as received
+	parsed    *jws.Token // nil if its signature cannot be good
+	err       error      // why parsed is nil
 	keyID     string
-	issuer    string // as encoding/json reads it; "" where kube-apiserver sees no token
+	issuer    string // as encoding/json reads it; "" if kube-apiserver sees no token
 	claims    *claims.Claims
 	claimsErr error // why claims is nil
 }
 
-// readUntrusted reads a token. kube-apiserver's reader takes some spellings of base64url
-// that package jws refuses, and verifies the canonical one in their place: so does this.
+// readUntrusted reads a token. kube-apiserver's reader accepts some spellings of base64url
+// that package jws refuses, and verifies the canonical one instead: so does this.
 func readUntrusted(token string) *untrusted {
 	t := &untrusted{token: token}
 	t.parsed, t.err = jws.Parse(token)
@@ -204,7 +204,7 @@ func readUntrusted(token string) *untrusted {
 	return t
 }
 
-// readClaims decodes the claims, and the issuer as the API server looks at it first: by
+// readClaims decodes the claims, and the issuer as the API server first reads it: with
 // encoding/json, where the last "iss" in any case wins.
 func (t *untrusted) readClaims(payload []byte) {
 	if t.claims, t.claimsErr = claims.Parse(payload); t.claimsErr == nil {
@@ -230,7 +230,7 @@ func (t *untrusted) readLoose() *untrusted {
 	if len(segments) != 3 {
 		return t
 	}
-	// The payload is first decoded as it stands, then everything without white space.
+	// The payload is first decoded as is, then everything is decoded without white space.
 	if _, err := base64.RawURLEncoding.DecodeString(segments[1]); err != nil {
 		return t
 	}
@@ -252,9 +252,9 @@ func (t *untrusted) readLoose() *untrusted {
 	return t
 }
 
-// readHeader reads the key ID out of a header with no member twice, and reports whether
-// that could be done. An empty header is one without members to kube-apiserver, so that the
-// signature is what it refuses.
+// readHeader reads the key ID from a header without duplicate members, and reports whether
+// that was possible. kube-apiserver treats an empty header as one without members, so it is
+// the signature that it refuses.
 func (t *untrusted) readHeader(header []byte) bool {
 	if len(header) == 0 {
 		return true

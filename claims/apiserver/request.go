@@ -12,15 +12,15 @@ import (
 // The bounds of a token's lifetime in seconds
 // (pkg/apis/authentication/validation in k8s.io/kubernetes).
 const (
-	// DefaultExpirationSeconds is the lifetime of a token whose request states none.
+	// DefaultExpirationSeconds is the lifetime of a token if the request states none.
 	DefaultExpirationSeconds = 3600
 	// MinExpirationSeconds is the shortest lifetime that a request may state.
 	MinExpirationSeconds = 600
 	// MaxExpirationSeconds is the longest lifetime that a request may state.
 	MaxExpirationSeconds = 1 << 32
-	// ExtendedRequestSeconds is the lifetime that the kubelet states for the token that
-	// it projects into every pod, and by which such a request is recognised: such a
-	// token may live longer, and is recorded as stale when it does
+	// ExtendedRequestSeconds is the lifetime that the kubelet requests for the token that
+	// it projects into every pod, and by which such a request is recognised: the token may
+	// live longer, and is recorded as stale when it does
 	// (WarnOnlyBoundTokenExpirationSeconds in k8s.io/kubernetes).
 	ExtendedRequestSeconds = 3607
 	// MaxExtendedExpirationSeconds is the lifetime that such a token gets: 365 days.
@@ -40,12 +40,12 @@ type TokenRequest struct {
 	MetadataNamespace string
 	// UID is metadata.uid; "" or the service account's UID.
 	UID string
-	// Audiences are spec.audiences; none for the API server's own.
+	// Audiences are spec.audiences; none means the API server's own.
 	Audiences []string
-	// ExpirationSeconds is spec.expirationSeconds; nil for DefaultExpirationSeconds.
+	// ExpirationSeconds is spec.expirationSeconds; nil means DefaultExpirationSeconds.
 	ExpirationSeconds *int64
-	// BoundObject is spec.boundObjectRef; nil for a token that is bound to the service
-	// account alone.
+	// BoundObject is spec.boundObjectRef; nil for a token that is bound only to the
+	// service account.
 	BoundObject *BoundObjectReference
 }
 
@@ -57,12 +57,12 @@ type BoundObjectReference struct {
 	APIVersion string
 	// Name is the object's name. Pods and Secrets are in the service account's namespace.
 	Name string
-	// UID is the object's UID; "" for whichever object has the name.
+	// UID is the object's UID; "" means whichever object has the name.
 	UID string
 }
 
-// Bound are the objects that a token is issued for, as they are now; nil for one that
-// does not exist or is not asked for.
+// Bound holds the objects that a token is issued for, in their current state; nil for one
+// that does not exist or was not requested.
 type Bound struct {
 	// ServiceAccount is the service account.
 	ServiceAccount *claims.Object
@@ -70,8 +70,8 @@ type Bound struct {
 	Pod *claims.Pod
 	// Secret is the Secret that the token is to be bound to.
 	Secret *claims.Object
-	// Node is the node that the token is to be bound to, or where there is a Pod the
-	// node that the pod runs on.
+	// Node is the node that the token is to be bound to or, if there is a Pod, the node
+	// that the pod runs on.
 	Node *claims.Node
 }
 
@@ -101,7 +101,7 @@ func (r *TokenRequest) checkServiceAccount(account *claims.Object) error {
 	return nil
 }
 
-// lifetime returns the seconds that are asked for.
+// lifetime returns the requested lifetime in seconds.
 func (r *TokenRequest) lifetime() (int64, error) {
 	if r.ExpirationSeconds == nil {
 		return DefaultExpirationSeconds, nil
@@ -117,7 +117,7 @@ func (r *TokenRequest) lifetime() (int64, error) {
 	return seconds, nil
 }
 
-// splitAPIVersion is as lenient as the API server: what is no version has no group.
+// splitAPIVersion is as lenient as the API server: an invalid version has no group.
 func splitAPIVersion(apiVersion string) (group, version string) {
 	switch strings.Count(apiVersion, "/") {
 	case 0:
@@ -129,9 +129,8 @@ func splitAPIVersion(apiVersion string) (group, version string) {
 	return "", ""
 }
 
-// StatusReason is why the API server refuses a request, as it stands in
-// metav1.Status.reason. Each is an error, so that a caller branches with
-// errors.Is(err, apiserver.ReasonConflict).
+// StatusReason is why the API server refuses a request, as in metav1.Status.reason. Each is
+// an error, so that a caller can branch with errors.Is(err, apiserver.ReasonConflict).
 type StatusReason string
 
 // Error returns the reason with the package's prefix.
@@ -143,7 +142,7 @@ const (
 	ReasonBadRequest StatusReason = "BadRequest"
 	// ReasonNotFound: the service account or the object to bind to does not exist.
 	ReasonNotFound StatusReason = "NotFound"
-	// ReasonConflict: an object has another UID than the request states.
+	// ReasonConflict: an object's UID is not the one that the request states.
 	ReasonConflict StatusReason = "Conflict"
 	// ReasonInvalid: a field of the request has a value that is not allowed.
 	ReasonInvalid StatusReason = "Invalid"
@@ -163,19 +162,19 @@ type StatusError struct {
 	Message string
 	// Group is the API group of the object in question; "" for the core group.
 	Group string
-	// Kind is the kind or, as the API server has it, the resource of the object in
-	// question; "" where it is about none.
+	// Kind is the kind or, as in the API server, the resource of the object in question;
+	// "" if there is none.
 	Kind string
-	// Name is the name of the object in question; "" where it is about none.
+	// Name is the name of the object in question; "" if there is none.
 	Name string
 	// Field is the path of the field in question, for ReasonInvalid.
 	Field string
-	// Err is the cause; it may be nil. Where the question could be asked again,
-	// errors.Is finds [ErrRetry] in it.
+	// Err is the cause; it may be nil. If the request may be retried, it wraps
+	// [ErrRetry].
 	Err error
 }
 
-// Error is the API server's message, without a prefix.
+// Error returns the API server's message, without a prefix.
 func (e *StatusError) Error() string {
 	if e == nil {
 		return "apiserver: an error that is nil"
@@ -183,7 +182,7 @@ func (e *StatusError) Error() string {
 	return e.Message
 }
 
-// Unwrap lets errors.Is find the reason and errors.As the cause.
+// Unwrap lets errors.Is find the reason and errors.As find the cause.
 func (e *StatusError) Unwrap() []error {
 	if e == nil {
 		return nil
@@ -216,8 +215,8 @@ func conflict(group, kind, name, detail string) *StatusError {
 	}
 }
 
-// invalid is about one field. The value is printed as the API server prints it: a number
-// as it is, a string in quotes.
+// invalid returns the error for one field. The value is printed as the API server prints it:
+// a number as is, a string in quotes.
 func invalid(name, field, value, detail string) *StatusError {
 	return &StatusError{
 		Reason: ReasonInvalid, Code: http.StatusUnprocessableEntity,
@@ -227,7 +226,8 @@ func invalid(name, field, value, detail string) *StatusError {
 	}
 }
 
-// internal is a failure that is nobody's fault who asked: asked again, it may be gone.
+// internal returns the error for a failure that the requester did not cause: a retry may
+// succeed.
 func internal(message string, cause error) *StatusError {
 	return &StatusError{
 		Reason: ReasonInternalError, Code: http.StatusInternalServerError,

@@ -14,8 +14,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// ValidatorConfig says what a [Validator] stands on, as the flags of
-// kube-apiserver do. Every field without "may" is required.
+// ValidatorConfig configures a [Validator], as the flags of kube-apiserver do. Every field is
+// required unless its comment allows nil or 0.
 type ValidatorConfig struct {
 	// Issuers are all the values of --service-account-issuer.
 	Issuers []string
@@ -23,43 +23,44 @@ type ValidatorConfig struct {
 	Keys jws.KeySet
 	// Objects gets the objects that tokens name.
 	Objects claims.Objects
-	// Audiences are those of the API server, --api-audiences: they are asked for where
-	// the caller asks for none, and stand in for the audiences of a token without any.
+	// Audiences are those of the API server, --api-audiences: they are used if the caller
+	// asks for none, and as the audiences of a token that has none.
 	Audiences []string
-	// Legacy gets what tokens of Secrets are compared with; it may be nil, and then such
-	// tokens are not ours. kube-apiserver always takes them.
+	// Legacy gets what tokens in Secrets are compared with; it may be nil, and then such
+	// tokens are not ours. kube-apiserver always accepts them.
 	Legacy LegacyObjects
-	// Recorder hears what kube-apiserver records of a validation; it may be nil.
+	// Recorder receives what kube-apiserver records about a validation; it may be nil.
 	Recorder Recorder
 	// MaxStaleness is how old an answer of Objects or Legacy may be; 0 refuses a
-	// [claims.StaleObjects]. An older answer is none ([claims.CheckStaleAnswer], [ErrRetry]).
+	// [claims.StaleObjects]. An older answer counts as none ([claims.CheckStaleAnswer],
+	// [ErrRetry]).
 	MaxStaleness time.Duration
 	// Now is the clock; it may be nil for time.Now.
 	Now func() time.Time
 }
 
-// Recorder hears what kube-apiserver writes into its audit log, into warnings to the
-// client and into Secrets while it validates a token, whether it is accepted or refused.
-// Implementations are safe for concurrent use and do not wait for anything.
+// Recorder receives what kube-apiserver writes to its audit log, to warnings to the client
+// and to Secrets while it validates a token, whether the token is accepted or refused.
+// Implementations must be safe for concurrent use and must not block.
 type Recorder interface {
 	// Annotate records an annotation of the audit event, such as
 	// "authentication.k8s.io/stale-token".
 	Annotate(ctx context.Context, key, value string)
 	// Warn records a warning for the client.
 	Warn(ctx context.Context, text string)
-	// SecretUsed asks for the label with which a token's Secret states its last use.
+	// SecretUsed asks to set the label that states the last use of a token's Secret.
 	SecretUsed(ctx context.Context, use SecretUse)
 }
 
 // Validator decides as kube-apiserver 1.36 does (pkg/serviceaccount/jwt.go,
 // claims.go and legacy.go in k8s.io/kubernetes): the same verdict and the same message,
-// with a [Check] beside it. That is less than is sound: see [claims.Validator] for what it
-// lets through. It is safe for concurrent use.
+// plus a [Check]. That is less strict than is sound: see [claims.Validator] for what it lets
+// through. It is safe for concurrent use.
 //
-// There are differences where no API server signed the token: messages about a claim set
-// that cannot be decoded are worded otherwise, and refused are tokens over
+// There are differences for tokens that no API server signed: messages about a claim set
+// that cannot be decoded are worded differently, and it refuses tokens larger than
 // [jws.MaxTokenSize] and headers that only some readers understand (members that differ
-// in case alone, "b64").
+// only in case, "b64").
 type Validator struct {
 	c ValidatorConfig
 }
@@ -88,13 +89,12 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 	return &Validator{c: config}, nil
 }
 
-// Validate decides about a token as kube-apiserver does about a bearer token, and about
-// the spec of a TokenReview: the token is accepted if it is for one of the audiences, or
-// where none are given for one of the API server's. A refusal is a [*ReviewError].
-// Where it is for want of an answer, from the key set or from a getter, errors.Is finds
-// [ErrRetry] in it.
+// Validate decides on a token as kube-apiserver does on a bearer token and on the spec of a
+// TokenReview: the token is accepted if it is for one of the audiences or, if none are
+// given, for one of the API server's. A refusal is a [*ReviewError]. If the reason is that
+// the key set or a getter did not answer, it wraps [ErrRetry].
 //
-// The order of checks is: "iss", before anything is verified (another's is
+// The order of checks is: "iss", before anything is verified (that of another issuer gives
 // [CheckNotOurs]); a key for the key ID; signature; audiences; "nbf", "exp" and "iat",
 // each with 60 seconds of leeway, inclusive, and each optional; then the service account,
 // the Secret, the pod and, only where there is no pod, the Node. An object counts as
@@ -106,7 +106,7 @@ func (v *Validator) Validate(ctx context.Context, token string, audiences ...str
 	}
 	t := readUntrusted(token)
 	legacy := v.c.Legacy != nil && t.issuer == claims.LegacyIssuer
-	if !legacy && !v.ours(t.issuer) { // nor is "" one, that of what cannot be read
+	if !legacy && !v.ours(t.issuer) { // "", from a token that cannot be read, is not ours either
 		return nil, refuse("invalid bearer token", &Error{Check: CheckNotOurs, Got: "a token of issuer " + refusal.OrNothing(refusal.Text(t.issuer)), Want: "one of the configured issuers", Err: t.err})
 	}
 	if len(audiences) == 0 {
@@ -118,21 +118,21 @@ func (v *Validator) Validate(ctx context.Context, token string, audiences ...str
 			err.Message = "[" + first.Message + ", " + err.Message + "]"
 		}
 	}
-	if err != nil { // a nil pointer is no nil error
+	if err != nil { // a nil pointer would not be a nil error
 		return nil, err
 	}
 	return r, nil
 }
 
-// ours reports whether the issuer is one that is configured, which "" never is.
+// ours reports whether the issuer is a configured one, which "" never is.
 func (v *Validator) ours(issuer string) bool { return slices.Contains(v.c.Issuers, issuer) }
 
 func refuse(message string, reason *Error) *ReviewError {
 	return &ReviewError{Message: message, Reason: reason}
 }
 
-// authenticate runs one of the API server's two authenticators: that of legacy tokens,
-// or that of bound ones.
+// authenticate runs one of the API server's two authenticators: the one for legacy tokens
+// or the one for bound tokens.
 func (v *Validator) authenticate(ctx context.Context, t *untrusted, legacy bool, audiences []string) (*claims.Result, *ReviewError) {
 	key, err := v.verify(ctx, t)
 	if err != nil {
@@ -165,7 +165,7 @@ func (v *Validator) authenticate(ctx context.Context, t *untrusted, legacy bool,
 	return r, nil
 }
 
-// verify tries the keys for the token's key ID, or all where it names none.
+// verify tries the keys for the token's key ID, or all keys if it names none.
 func (v *Validator) verify(ctx context.Context, t *untrusted) (*jws.Key, *ReviewError) {
 	keys, err := v.c.Keys.Keys(ctx, t.keyID)
 	if err != nil {
@@ -175,7 +175,7 @@ func (v *Validator) verify(ctx context.Context, t *untrusted) (*jws.Key, *Review
 		return nil, refuse("invalid signature, no keys found",
 			&Error{Check: claims.CheckNoKey, Got: "key ID " + refusal.OrNothing(refusal.Text(t.keyID)), Want: "one of the key set", Err: err})
 	}
-	// go-jose says the same of every key and every fault.
+	// go-jose says the same for every key and every fault.
 	const message = "go-jose/go-jose: error in cryptographic primitive"
 	reason := &Error{Check: claims.CheckSignature, Got: "no signature of a known key", Want: "one", Err: t.err}
 	for _, key := range keys {
@@ -194,7 +194,7 @@ func (v *Validator) verify(ctx context.Context, t *untrusted) (*jws.Key, *Review
 	return nil, refuse(message, reason)
 }
 
-// nobody is a Recorder that hears nothing.
+// nobody is a Recorder that ignores everything.
 type nobody struct{}
 
 func (nobody) Annotate(context.Context, string, string) {}
@@ -204,11 +204,11 @@ func (nobody) SecretUsed(context.Context, SecretUse)    {}
 // ReviewError is a refusal by a [Validator], in the words of kube-apiserver 1.36.
 type ReviewError struct {
 	// Message is what kube-apiserver says, as in the status.error of a TokenReview; it
-	// is the whole text of this error. Names and UIDs of objects may stand in it, no
-	// token. Where it comes from the object getter it is the getter's text: one that
-	// speaks as the API server does, see [claims.NewNotFound], makes it equal.
+	// is the whole text of this error. It may contain names and UIDs of objects, but no
+	// token. If it comes from the object getter it is the getter's text, which equals the
+	// API server's if the getter uses the same words; see [claims.NewNotFound].
 	Message string
-	// Reason is the check that failed, with both values. It is never nil in an error of
+	// Reason is the check that failed, with both values. It is never nil in an error from
 	// this package.
 	Reason *Error
 }
@@ -221,8 +221,8 @@ func (e *ReviewError) Error() string {
 	return e.Message
 }
 
-// Unwrap lets errors.Is find the check, [ErrRetry] where no answer could be had, and
-// errors.As the cause.
+// Unwrap lets errors.Is find the check, or [ErrRetry] if no answer could be had, and
+// errors.As find the cause.
 func (e *ReviewError) Unwrap() error {
 	if e == nil || e.Reason == nil {
 		return nil
@@ -234,10 +234,10 @@ func (e *ReviewError) Unwrap() error {
 // its deletionTimestamp an object still counts.
 const leeway = time.Minute
 
-// invalidated is what the API server says of a token whose object is gone.
+// invalidated is what the API server says about a token whose object is gone.
 const invalidated = "service account token has been invalidated"
 
-// checkTimesAndObjects compares the claims of a bound token with clock and objects
+// checkTimesAndObjects compares the claims of a bound token with the clock and the objects
 // (pkg/serviceaccount/claims.go, validator.Validate).
 func (v *Validator) checkTimesAndObjects(ctx context.Context, c *claims.Claims) *ReviewError {
 	now := v.c.Now()
@@ -247,7 +247,7 @@ func (v *Validator) checkTimesAndObjects(ctx context.Context, c *claims.Claims) 
 	if err := v.checkObjects(ctx, &c.Kubernetes, now.Add(-leeway)); err != nil {
 		return err
 	}
-	// kube-apiserver does not tell a "warnafter" of 0 from none.
+	// kube-apiserver does not distinguish a "warnafter" of 0 from none.
 	if warn := c.Kubernetes.WarnAfter; warn.Present && warn.Unix != 0 && now.After(warn.Time()) {
 		v.c.Recorder.Annotate(ctx, "authentication.k8s.io/stale-token",
 			fmt.Sprintf("subject: %s, seconds after warning threshold: %d", c.Subject, now.Unix()-warn.Unix))
@@ -272,7 +272,7 @@ func checkTimes(c *claims.Claims, now time.Time) *ReviewError {
 }
 
 // checkObjects compares the objects that the token names with those that exist. A pod's
-// Node is not looked at.
+// Node is not checked.
 func (v *Validator) checkObjects(ctx context.Context, k *claims.Private, deletedBefore time.Time) *ReviewError {
 	for _, named := range [...]struct {
 		kind  alive.Kind
@@ -289,7 +289,7 @@ func (v *Validator) checkObjects(ctx context.Context, k *claims.Private, deleted
 	return nil
 }
 
-// get asks for an object of a kind.
+// get gets an object of the given kind.
 func (v *Validator) get(ctx context.Context, kind alive.Kind, namespace, name string) (*claims.Object, error) {
 	switch {
 	case name == "":
@@ -312,8 +312,8 @@ func (v *Validator) get(ctx context.Context, kind alive.Kind, namespace, name st
 	return &node.Object, err
 }
 
-// emptyNameError is what the API server's client says of a name that is empty. Nothing
-// is asked for one.
+// emptyNameError is what the API server's client says about an empty name. No request is
+// made for one.
 type emptyNameError struct{}
 
 func (emptyNameError) Error() string { return "resource name may not be empty" }
@@ -329,8 +329,8 @@ func answerOf(object *claims.Object, err error) alive.Answer {
 	return alive.Answer{Found: true, UID: object.UID, Deleted: object.Deleted}
 }
 
-// checkAlive compares an answer with what the token names. As for kube-apiserver, an object
-// that could not be read is gone; ErrRetry in the chain tells it from one that is.
+// checkAlive compares an answer with what the token names. As in kube-apiserver, an object
+// that could not be read counts as gone; ErrRetry in the chain distinguishes the two.
 func checkAlive(kind alive.Kind, claim claims.Ref, a alive.Answer, deletedBefore time.Time) *Error {
 	err := kind.Compare(alive.Claim(claim), a, deletedBefore)
 	if err != nil && errors.Is(err, ErrRetry) {
@@ -339,8 +339,8 @@ func checkAlive(kind alive.Kind, claim claims.Ref, a alive.Answer, deletedBefore
 	return err
 }
 
-// message is what the API server says where a check of an object fails; where it cannot get
-// a service account that is the getter's own error.
+// message returns what the API server says when a check of an object fails. If it cannot get
+// a service account, that is the getter's own error.
 func message(kind alive.Kind, namespace string, claim claims.Ref, a alive.Answer, check Check) string {
 	switch {
 	case check == claims.CheckServiceAccountUID:

@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// DefaultMaxKeyStaleness is how long an [Client] serves keys beyond their
-	// refresh hint while they cannot be fetched.
+	// DefaultMaxKeyStaleness is how long a [Client] serves keys beyond their refresh hint
+	// while they cannot be fetched.
 	DefaultMaxKeyStaleness = time.Hour
 	// MaxRefreshHint is the longest time for which fetched keys are fresh; a longer
 	// refresh hint counts as this.
 	MaxRefreshHint = 24 * time.Hour
-	// minRefetch is the least time between two fetches, so that tokens with invented
-	// key IDs do not become requests to the signer.
+	// minRefetch is the minimum time between two fetches, so that tokens with invented
+	// key IDs do not each cause a request to the signer.
 	minRefetch = time.Second
 )
 
@@ -28,21 +28,22 @@ const (
 type ClientOptions struct {
 	// MaxStale is how long keys are served beyond their refresh hint while they cannot
 	// be fetched; 0 means DefaultMaxKeyStaleness. No key is served later than
-	// MaxRefreshHint and MaxStale after it was fetched. It must not be negative.
+	// MaxRefreshHint plus MaxStale after it was fetched. It must not be negative.
 	MaxStale time.Duration
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
-// Client is the asking side of an external signer, as kube-apiserver is one: a
-// [jws.Signer], the [jws.KeySet] of its keys, and an apiserver.KeySource. Every answer is checked,
-// and every signature verified before it is handed on. It is safe for concurrent use.
+// Client is the client side of an external signer, the role of kube-apiserver: a
+// [jws.Signer], the [jws.KeySet] of its keys, and an apiserver.KeySource. Every answer is
+// checked, and every signature is verified before it is passed on. It is safe for
+// concurrent use.
 //
-// The keys are kept as a [jws.RemoteKeySet] keeps them: they are fetched when they are
-// asked for and the refresh hint has passed, or the key ID is not known, at most once a
-// second. A fetch is the client's own and not its caller's: it goes on when the caller
-// leaves, and ends after [jws.DefaultFetchTimeout] or with Close. Who asks for a key that
-// is held never waits for it: held keys are served until MaxStale has passed.
+// The keys are kept as in a [jws.RemoteKeySet]: they are fetched when they are requested and
+// the refresh hint has passed or the key ID is unknown, at most once a second. A fetch
+// belongs to the client, not to its caller: it continues when the caller leaves, and ends
+// after [jws.DefaultFetchTimeout] or with Close. A request for a key that is held never
+// waits for a fetch: held keys are served until MaxStale has passed.
 type Client struct {
 	signer      Signer
 	now         func() time.Time
@@ -51,9 +52,9 @@ type Client struct {
 	published   atomic.Pointer[[]PublishedKey] // of the last good fetch, never older than keys
 }
 
-// NewClient asks the signer for its keys and its metadata, as kube-apiserver does
-// at its start, and checks both. Close the client when it is no longer used. The errors
-// are [refusal.CheckConfig], [CheckSignerKeys], [CheckSignerMetadata] and [ErrRetry].
+// NewClient asks the signer for its keys and its metadata, as kube-apiserver does when it
+// starts, and checks both. Close the client when it is no longer used. The errors are
+// [refusal.CheckConfig], [CheckSignerKeys], [CheckSignerMetadata] and [ErrRetry].
 func NewClient(ctx context.Context, signer Signer, opts ClientOptions) (*Client, error) {
 	if signer == nil {
 		return nil, refusal.Config("signer", "", "an external signer")
@@ -71,13 +72,13 @@ func NewClient(ctx context.Context, signer Signer, opts ClientOptions) (*Client,
 		return nil, &Error{Check: refusal.CheckConfig, Err: err}
 	}
 	if err := c.start(ctx); err != nil {
-		_ = c.Close() // it returns nil
+		_ = c.Close() // always nil
 		return nil, err
 	}
 	return c, nil
 }
 
-// start asks for keys and metadata.
+// start fetches keys and metadata.
 func (c *Client) start(ctx context.Context) error {
 	if _, err := c.Keys(ctx, ""); err != nil {
 		if own, ok := errors.AsType[*Error](c.keys.Status().Err); ok && own.Check == CheckSignerKeys {
@@ -93,8 +94,8 @@ func (c *Client) start(ctx context.Context) error {
 	return err
 }
 
-// Close ends the fetch under way, if there is one, and waits for it. Afterwards the keys
-// cannot be had any more ([jws.CheckClosed]). The error is always nil.
+// Close ends the fetch under way, if there is one, and waits for it. Afterwards the keys are
+// no longer available ([jws.CheckClosed]). The error is always nil.
 func (c *Client) Close() error {
 	if !c.ready() {
 		return nil
@@ -132,9 +133,9 @@ func (c *Client) fetch(ctx context.Context) ([]*jws.Key, time.Duration, error) {
 // apiserver.Policy.LimitTo.
 func (c *Client) MaxTokenLifetime() time.Duration { return c.maxLifetime }
 
-// Sign has the payload signed and checks the answer as [Signature.Check] does,
-// with its errors. [ErrRetry] means that there was no answer; a signer in this process
-// that refuses the payload does so with its own error, such as [CheckSignerClaims].
+// Sign has the payload signed and checks the answer as [Signature.Check] does, with the same
+// errors. [ErrRetry] means that there was no answer; a signer in this process that refuses
+// the payload does so with its own error, such as [CheckSignerClaims].
 func (c *Client) Sign(ctx context.Context, payload []byte) (*jws.Signature, error) {
 	if !c.ready() {
 		return nil, clientConfigError()
@@ -157,9 +158,9 @@ func (c *Client) Sign(ctx context.Context, payload []byte) (*jws.Signature, erro
 	return answer.Check(segment, *c.published.Load())
 }
 
-// Keys returns the keys with that ID, excluded ones among them, and all keys where keyID
-// is ""; the caller must not change the slice. [ErrRetry] means that the ID is not known,
-// or the keys are too old, and they could not be fetched.
+// Keys returns the keys with that ID, including excluded ones, or all keys if keyID is "".
+// The caller must not change the slice. [ErrRetry] means that the ID is unknown, or the keys
+// are too old, and they could not be fetched.
 func (c *Client) Keys(ctx context.Context, keyID string) ([]*jws.Key, error) {
 	if !c.ready() {
 		return nil, clientConfigError()
@@ -167,7 +168,7 @@ func (c *Client) Keys(ctx context.Context, keyID string) ([]*jws.Key, error) {
 	return c.keys.Keys(ctx, keyID)
 }
 
-// unlessRefused makes ErrRetry of an error that is no refusal of a signer in this
+// unlessRefused turns an error into ErrRetry unless it is a refusal by a signer in this
 // process.
 func unlessRefused(err error) error {
 	if _, refused := errors.AsType[*Error](err); refused && !errors.Is(err, ErrRetry) {
@@ -176,8 +177,8 @@ func unlessRefused(err error) error {
 	return &Error{Check: ErrRetry, Err: err}
 }
 
-// DiscoveryKeys returns the keys that are not excluded from discovery, and the time until
-// they are to be fetched again.
+// DiscoveryKeys returns the keys that are not excluded from discovery, and the time after
+// which they should be fetched again.
 func (c *Client) DiscoveryKeys(ctx context.Context) ([]*jws.Key, time.Duration, error) {
 	if _, err := c.Keys(ctx, ""); err != nil {
 		return nil, 0, err

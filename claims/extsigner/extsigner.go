@@ -22,8 +22,7 @@ import (
 // Check names one check that a request or an answer must pass; see [refusal.Check].
 type Check = refusal.Check
 
-// ErrRetry says that there was no answer, neither yes nor no. The same call may succeed
-// later.
+// ErrRetry means that there was no answer, yes or no. The same call may succeed later.
 const ErrRetry = refusal.ErrRetry
 
 // Error is a check that failed; see [refusal.Error]. It holds no token and no private key.
@@ -31,36 +30,35 @@ type Error = refusal.Error
 
 // The checks on an external signer's requests and answers.
 const (
-	// CheckSignerClaims: what is to be signed is no claim set of the issuer, or lives
-	// longer than the signer allows.
+	// CheckSignerClaims: the payload to be signed is not a claim set of the issuer, or has
+	// a longer lifetime than the signer allows.
 	CheckSignerClaims Check = "signer-claims"
 	// CheckSignerHeader: the header of a signature is not exactly alg, kid and typ, or
 	// one of them has a value that is not allowed.
 	CheckSignerHeader Check = "signer-header"
-	// CheckSignerKey: the key of a signature is not published, or excluded from
+	// CheckSignerKey: the key of a signature is not published, or is excluded from
 	// discovery.
 	CheckSignerKey Check = "signer-key"
 	// CheckSignerSignature: a signature is malformed or does not verify.
 	CheckSignerSignature Check = "signer-signature"
-	// CheckSignerKeys: the published keys are malformed, none, or come without a
+	// CheckSignerKeys: there are no published keys, they are malformed, or they lack a
 	// refresh hint or timestamp.
 	CheckSignerKeys Check = "signer-keys"
 	// CheckSignerMetadata: the signer's maximum lifetime is below 600 seconds.
 	CheckSignerMetadata Check = "signer-metadata"
 )
 
-// Signer signs service-account tokens outside the API server: the three
-// operations of k8s.io/externaljwt, apis/v1, of KEP-740. It is what a server on a Unix
-// socket implements and what a client of one looks like. Its methods are safe for
-// concurrent use. An error in which errors.Is finds [ErrRetry] means that there was no
-// answer.
+// Signer signs service-account tokens outside the API server: the three operations of
+// k8s.io/externaljwt, apis/v1, of KEP-740. It is the interface of both a server on a Unix
+// socket and a client of one. Its methods must be safe for concurrent use. An error that
+// wraps [ErrRetry] means that there was no answer.
 type Signer interface {
 	// Sign signs the payload of a token, given as the token's second segment: the claim
 	// set in base64url without padding.
 	Sign(ctx context.Context, segment string) (*Signature, error)
 	// FetchKeys returns the public keys that tokens may be signed with.
 	FetchKeys(ctx context.Context) (*Keys, error)
-	// Metadata says what the signer can do. It is asked once, at the start.
+	// Metadata says what the signer can do. It is called once, at startup.
 	Metadata(ctx context.Context) (*Metadata, error)
 }
 
@@ -75,12 +73,12 @@ type Signature struct {
 
 // Keys is the answer to FetchKeys.
 type Keys struct {
-	// Keys are the keys, at least one.
+	// Keys are the keys. There is at least one.
 	Keys []Key
 	// DataTimestamp is when the keys were read from where they are kept.
 	DataTimestamp time.Time
-	// RefreshHintSeconds says how many seconds from now the keys should be fetched
-	// again, more than 0. A key is published at least so long before it signs.
+	// RefreshHintSeconds says in how many seconds, more than 0, the keys should be fetched
+	// again. A key is published for at least that long before it signs.
 	RefreshHintSeconds int64
 }
 
@@ -91,12 +89,12 @@ type Key struct {
 	// Key is the public key, the DER of a SubjectPublicKeyInfo (PKIX): RSA, or ECDSA on
 	// P-256, P-384 or P-521.
 	Key []byte
-	// ExcludeFromOIDCDiscovery says that the key verifies tokens, such as legacy ones,
-	// and signs none: it stands in no discovery document.
+	// ExcludeFromOIDCDiscovery says that the key only verifies tokens, such as legacy ones,
+	// and signs none: it appears in no discovery document.
 	ExcludeFromOIDCDiscovery bool
 }
 
-// PublishedKey is a key of an answer that was checked; see [Keys.Check].
+// PublishedKey is a key from an answer that was checked; see [Keys.Check].
 type PublishedKey struct {
 	// Key is the key, bound to its algorithm and key ID.
 	Key *jws.Key
@@ -106,21 +104,21 @@ type PublishedKey struct {
 
 // Metadata is the answer to Metadata.
 type Metadata struct {
-	// MaxTokenExpirationSeconds is the longest lifetime of a token that the signer
-	// signs, at least 600.
+	// MaxTokenExpirationSeconds is the maximum lifetime of a token that the signer signs,
+	// at least 600.
 	MaxTokenExpirationSeconds int64
 }
 
 const (
-	// MaxKeys is the most keys that an external signer may publish: as many as one
-	// key set holds.
+	// MaxKeys is the maximum number of keys that an external signer may publish: as many
+	// as one key set holds.
 	MaxKeys = jws.MaxJWKSKeys
-	// MaxKeySize is the most bytes that the DER of one such key may have.
+	// MaxKeySize is the maximum size of the DER of one such key in bytes.
 	MaxKeySize = 8 << 10
-	// maxSegmentSize is the most bytes that a segment of a token may have.
+	// maxSegmentSize is the maximum size of a segment of a token in bytes.
 	maxSegmentSize = 48 << 10
 
-	// The bounds of the lifetimes of tokens, which are those that a TokenRequest may state
+	// The bounds of the lifetimes of tokens, the same as for a TokenRequest
 	// (pkg/apis/authentication/validation in k8s.io/kubernetes).
 	minLifetime = 600 * time.Second
 	maxLifetime = (1 << 32) * time.Second
@@ -128,10 +126,10 @@ const (
 
 // Check makes the checks of kube-apiserver 1.36
 // (pkg/serviceaccount/externaljwt/plugin/keycache.go in k8s.io/kubernetes) on the keys:
-// a refresh hint above 0, a timestamp from the year 1 on, at least one key, key IDs of 1
-// to 1024 bytes, keys in PKIX. Beyond that it refuses keys that kube-apiserver can make
-// no discovery document of, weak ones, a key ID twice for one algorithm and more than
-// [MaxKeys]. It returns the keys in their order; the error is [CheckSignerKeys].
+// a refresh hint above 0, a timestamp from the year 1 onwards, at least one key, key IDs of
+// 1 to 1024 bytes, keys in PKIX. In addition it refuses keys that kube-apiserver cannot put
+// in a discovery document, weak keys, duplicate key IDs for one algorithm, and more than
+// [MaxKeys]. It returns the keys in their original order; the error is [CheckSignerKeys].
 func (k *Keys) Check() ([]PublishedKey, error) {
 	switch {
 	case k == nil:
@@ -160,7 +158,7 @@ func (k *Keys) Check() ([]PublishedKey, error) {
 }
 
 func (k *Key) check() (*jws.Key, error) {
-	if k.KeyID == "" { // NewKey would make one, and refuses one that is too long
+	if k.KeyID == "" { // NewKey would make up a key ID; it refuses one that is too long
 		return nil, refuse(CheckSignerKeys, "a key without a key ID", "1 to 1024 bytes", nil)
 	}
 	if len(k.Key) > MaxKeySize {
@@ -189,9 +187,9 @@ func refuse(check Check, got, want string, err error) *Error {
 // (pkg/serviceaccount/externaljwt/plugin/plugin.go in k8s.io/kubernetes): a header with
 // alg, kid and typ and nothing else, typ "JWT", an alg among RS256, ES256, ES384 and
 // ES512, a kid of 1 to 1024 bytes of a key that is not excluded from discovery, and a
-// signature. Beyond that it takes names in lower case alone, so that an "ALG" beside an
-// "alg" is refused, base64url with no other spelling, published keys only, and it
-// verifies the signature over the claims, an ECDSA one of the curve's fixed width.
+// signature. In addition it accepts only names in lower case (an "ALG" next to an "alg" is
+// refused), canonical base64url and published keys, and it verifies the signature over the
+// claims; an ECDSA signature must have the curve's fixed width.
 //
 // It returns the token's signature for [jws.Signature.Token]. The errors are
 // [CheckSignerHeader], [CheckSignerKey] and [CheckSignerSignature].
@@ -277,8 +275,8 @@ func (h *header) key(keys []PublishedKey) (*jws.Key, error) {
 	return found, nil
 }
 
-// decodeSegment reads base64url in its one spelling: no padding, no line break, no unused
-// bit that is set (RFC 7515, section 2). Strict does not refuse line breaks.
+// decodeSegment reads canonical base64url: no padding, no line breaks, no unused bits that
+// are set (RFC 7515, section 2). Strict does not refuse line breaks.
 func decodeSegment(segment string) ([]byte, error) {
 	if len(segment) > maxSegmentSize {
 		return nil, &Error{Check: claims.CheckSize, Got: strconv.Itoa(len(segment)) + " bytes", Want: "at most " + strconv.Itoa(maxSegmentSize)}
@@ -291,8 +289,8 @@ func decodeSegment(segment string) ([]byte, error) {
 
 // Check makes kube-apiserver's check on the metadata
 // (pkg/controlplane/apiserver/options in k8s.io/kubernetes): tokens of at least 600
-// seconds. It returns the maximum lifetime for apiserver.Policy.LimitTo; more than 2^32 seconds,
-// which no request may state, count as 2^32. The error is [CheckSignerMetadata].
+// seconds. It returns the maximum lifetime for apiserver.Policy.LimitTo; more than 2^32
+// seconds, which no request may state, counts as 2^32. The error is [CheckSignerMetadata].
 func (m *Metadata) Check() (time.Duration, error) {
 	if m == nil {
 		return 0, &Error{Check: CheckSignerMetadata, Got: "no answer", Want: "a maximum lifetime"}

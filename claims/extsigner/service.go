@@ -20,54 +20,54 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// kubeletLifetime is that of the tokens that the kubelet asks for
+// kubeletLifetime is the lifetime of the tokens that the kubelet requests
 // (WarnOnlyBoundTokenExpirationSeconds in k8s.io/kubernetes).
 const kubeletLifetime = 3607 * time.Second
 
-// DefaultMaxTokenLifetime is the longest lifetime that a [Service] signs unless it is
-// told otherwise: that of the tokens that the kubelet asks for.
+// DefaultMaxTokenLifetime is the default for the longest lifetime that a [Service] signs:
+// that of the tokens that the kubelet requests.
 const DefaultMaxTokenLifetime = kubeletLifetime
 
-// ServiceConfig is what a Service needs.
+// ServiceConfig configures a Service.
 type ServiceConfig struct {
 	// Issuer is the "iss" that the service signs for. It is required: a key that signs
-	// whatever it is given signs for others too.
+	// whatever it is given signs for other issuers too.
 	Issuer string
 	// Signer signs. Its tokens have the type "JWT" in their header. It is required.
 	Signer jws.Signer
-	// Keys are the keys with which the tokens of Signer verify, each published before
-	// it signs; a [jws.RotatingSigner] is both. It is required. Where it is an [Overlap],
-	// RefreshHint and MaxTokenLifetime are checked with it.
+	// Keys are the keys that verify the tokens of Signer, each published before it signs;
+	// a [jws.RotatingSigner] is both. It is required. If it is an [Overlap], RefreshHint
+	// and MaxTokenLifetime are checked against it.
 	Keys jws.KeySet
-	// VerifyOnly are keys that sign no more, and that stand in no discovery document.
+	// VerifyOnly are keys that no longer sign and that appear in no discovery document.
 	VerifyOnly []*jws.Key
-	// RefreshHint is how long a client may keep the keys, at least a second, cut to
+	// RefreshHint is how long a client may keep the keys, at least a second, truncated to
 	// whole seconds. It is required, and must not be longer than the time for which
 	// Keys publishes a new key before it signs.
 	RefreshHint time.Duration
-	// MaxTokenLifetime is the longest lifetime that is signed, cut to whole seconds, of 3607
-	// to 2^32 seconds; 0 means DefaultMaxTokenLifetime. Keys must
-	// keep a key published for as long after it signed last, and DefaultLeeway.
+	// MaxTokenLifetime is the longest lifetime that is signed, 3607 to 2^32 seconds,
+	// truncated to whole seconds; 0 means DefaultMaxTokenLifetime. After a key signs for the
+	// last time, Keys must keep it published for this long plus DefaultLeeway.
 	MaxTokenLifetime time.Duration
-	// AllowBelowKubelet takes a MaxTokenLifetime from 600 seconds on. kube-apiserver then
-	// shortens the tokens that the kubelet asks for and leaves out their "warnafter".
+	// AllowBelowKubelet allows a MaxTokenLifetime from 600 seconds up. kube-apiserver then
+	// shortens the tokens that the kubelet requests and leaves out their "warnafter".
 	AllowBelowKubelet bool
-	// Now is the clock; nil for time.Now.
+	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
-// Overlap is a [jws.KeySet] whose keys are replaced, as those of a [jws.RotatingSigner].
+// Overlap is a [jws.KeySet] whose keys are rotated, such as a [jws.RotatingSigner].
 type Overlap interface {
 	jws.KeySet
 	// Overlap returns for how long a new key is published before it signs, and for how
-	// long one stays published after it signed last.
+	// long a key stays published after it signs for the last time.
 	Overlap() (publish, retain time.Duration)
 }
 
-// Service is the serving side of an external signer: the [Signer] that
-// signs with a jws.Signer. It signs nothing but the claims of bound tokens of its issuer,
-// in the bytes in which kube-apiserver writes them, and gives no answer that
-// kube-apiserver or [Signature.Check] would refuse. It is safe for concurrent use.
+// Service is the serving side of an external signer: the [Signer] that signs with a
+// jws.Signer. It signs only the claims of bound tokens of its issuer, encoded exactly as
+// kube-apiserver writes them, and returns no answer that kube-apiserver or
+// [Signature.Check] would refuse. It is safe for concurrent use.
 type Service struct {
 	config  ServiceConfig
 	changed keysChanged
@@ -109,7 +109,7 @@ func NewService(config ServiceConfig) (*Service, error) {
 	return &Service{config: config}, nil
 }
 
-// ready fails for a service that NewService did not make.
+// ready returns an error for a service that NewService did not make.
 func (s *Service) ready() error {
 	if s == nil || s.config.Signer == nil {
 		return refusal.Config("Service", "that NewService did not make", "one that it made")
@@ -117,11 +117,11 @@ func (s *Service) ready() error {
 	return nil
 }
 
-// Sign signs the claims of a bound token: claims of the issuer, encoded as
-// [claims.Claims.Marshal] does and with nothing beside what that writes, a subject that is that of
-// the private claims, and a lifetime of at most MaxTokenLifetime that begins now or before.
-// Otherwise the error is [CheckSignerClaims]. The answer is checked as
-// [Signature.Check] does, with its errors.
+// Sign signs the claims of a bound token: claims of the issuer, encoded exactly as
+// [claims.Claims.Marshal] encodes them with nothing added, a subject that matches the
+// private claims, and a lifetime of at most MaxTokenLifetime that begins now or earlier.
+// Otherwise the error is [CheckSignerClaims]. The answer is checked as [Signature.Check]
+// does, with the same errors.
 func (s *Service) Sign(ctx context.Context, segment string) (*Signature, error) {
 	if err := s.ready(); err != nil {
 		return nil, err
@@ -148,9 +148,9 @@ func (s *Service) Sign(ctx context.Context, segment string) (*Signature, error) 
 	return signed, nil
 }
 
-// checkPayload returns what is to be signed, if it is. A claim that Parse passes over, such
-// as "groups" or "email", means something to whoever verifies the token: what does not
-// come out of the encoder as it went into the parser is not signed.
+// checkPayload returns the payload if it may be signed. A claim that Parse ignores, such as
+// "groups" or "email", may mean something to a verifier of the token: a payload that does
+// not come out of the encoder as it went into the parser is not signed.
 func (s *Service) checkPayload(segment string) ([]byte, error) {
 	payload, err := decodeSegment(segment)
 	var c *claims.Claims
@@ -192,14 +192,14 @@ func (s *Service) checkClaims(c *claims.Claims) error {
 	return nil
 }
 
-// FetchKeys returns the published keys, and those that only verify after them.
-// DataTimestamp is when the service first saw the keys as they are: it stays while they do.
+// FetchKeys returns the published keys, followed by those that only verify. DataTimestamp is
+// when the service first saw the keys as they are now: it changes only when they do.
 func (s *Service) FetchKeys(ctx context.Context) (*Keys, error) {
 	answer, _, err := s.published(ctx)
 	return answer, err
 }
 
-// published returns the answer to FetchKeys, and its keys.
+// published returns the answer to FetchKeys and its keys.
 func (s *Service) published(ctx context.Context) (*Keys, []PublishedKey, error) {
 	if err := s.ready(); err != nil {
 		return nil, nil, err
@@ -230,14 +230,14 @@ func (s *Service) published(ctx context.Context) (*Keys, []PublishedKey, error) 
 	return answer, checked, nil
 }
 
-// keysChanged remembers since when the keys are what they are.
+// keysChanged remembers when the keys last changed.
 type keysChanged struct {
 	mu    sync.Mutex
 	known [sha256.Size]byte
 	since time.Time // zero: nothing is known
 }
 
-// at returns since when, which is now where they are other ones than last time. Their order
+// at returns when the keys last changed: now, if they differ from last time. Their order
 // does not count.
 func (c *keysChanged) at(keys []Key, now time.Time) time.Time {
 	lines := make([]string, len(keys))

@@ -10,12 +10,12 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// notFound is claims.ErrNotFound, which imports this package.
+// notFound is claims.ErrNotFound; package claims imports this one.
 const notFound refusal.Check = "object not found"
 
-// A Kind is a kind of object that a token may name, by its name for people. The checks for
-// it are named after it: "pod-gone", that it exists; "pod-uid", that it is the one that was
-// there when the token was issued; and "pod-deleted", that it is not being deleted.
+// A Kind is a kind of object that a token may name, as a human-readable name. The checks for
+// it are named after it: "pod-gone", that it exists; "pod-uid", that it is the one that
+// existed when the token was issued; and "pod-deleted", that it is not being deleted.
 type Kind string
 
 // The kinds of objects that a token may name.
@@ -26,34 +26,34 @@ const (
 	Node           Kind = "node"
 )
 
-// Check is the kind's check of that name: "gone", "uid" or "deleted".
+// Check returns the kind's check with that name: "gone", "uid" or "deleted".
 func (k Kind) Check(name string) refusal.Check {
 	return refusal.Check(strings.ReplaceAll(string(k), " ", "-") + "-" + name)
 }
 
-// A Claim is what a token says of an object.
+// A Claim is what a token says about an object.
 type Claim struct {
 	// Name and UID are the object's.
 	Name, UID string
 }
 
-// An Answer is what a getter said of the object.
+// An Answer is what a getter returned for the object.
 type Answer struct {
-	// Found says that there is an object; Err is why there is none. A getter that gave
-	// neither leaves both empty.
+	// Found says whether there is an object; Err is why there is none. A getter that
+	// returned neither leaves both unset.
 	Found bool
 	Err   error
-	// UID is the object's, and Deleted its deletionTimestamp, nil for none.
+	// UID is the object's UID, and Deleted its deletionTimestamp, or nil if it has none.
 	UID     string
 	Deleted *time.Time
 }
 
-// ErrNoAnswer says that a getter returned neither an answer nor an error.
+// ErrNoAnswer means that a getter returned neither an answer nor an error.
 var ErrNoAnswer = errors.New("neither an answer nor an error")
 
-// Compare compares the answer with the claim: the object is there, has the UID, and was not
-// deleted before deletedBefore; where that is the zero time, not at all. Where the getter
-// did not answer, the error is [refusal.ErrRetry], not one of the kind's checks.
+// Compare compares the answer with the claim: the object must exist, have the UID, and not
+// have been deleted before deletedBefore, or not at all if that is the zero time. If the
+// getter did not answer, the error is [refusal.ErrRetry], not one of the kind's checks.
 func (k Kind) Compare(c Claim, a Answer, deletedBefore time.Time) *refusal.Error {
 	what := string(k) + " " + refusal.Text(c.Name)
 	if !a.Found && a.Err == nil {
