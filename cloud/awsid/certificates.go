@@ -12,25 +12,25 @@ import (
 )
 
 // Certificates are the certificates that documents of /rsa2048 verify with, by region:
-// "us-west-2". They are the caller's: AWS publishes them, one for each region, in the EC2
+// "us-west-2". The caller supplies them: AWS publishes them, one for each region, in the EC2
 // User Guide ("AWS public certificates for instance identity document signatures",
 // https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/regions-certs.html; for China
-// docs.amazonaws.cn). [ParseCertificates] makes a table of those that this package knows;
-// for a region that is newer than it the caller adds the certificate. Certificates of the
-// other two kinds of signature must not stand here.
+// docs.amazonaws.cn). [ParseCertificates] makes a table of those that this package knows; for
+// a region newer than this package the caller adds the certificate. Certificates of the other
+// two kinds of signature must not be in the table.
 type Certificates map[string]*x509.Certificate
 
 // MaxPEMSize is the length in bytes of the longest text that [ParseCertificates] reads.
 const MaxPEMSize = 512 << 10
 
-// CheckCertificates: the text is not one of certificates in PEM that AWS signs /rsa2048
+// CheckCertificates: the text does not consist of PEM certificates that AWS signs /rsa2048
 // with, as far as this package knows them.
 const CheckCertificates refusal.Check = "awsid-certificates"
 
-// ParseCertificates reads certificates in PEM, in any order, and finds out which region each
-// is of: by its fingerprint, since all have the same names. What is between the blocks is
-// not looked at. A certificate that is none of those in [Fingerprints], and a text without
-// any, is refused with [CheckCertificates].
+// ParseCertificates reads PEM certificates, in any order, and determines the region of each by
+// its fingerprint, since all have the same names. Text between the blocks is ignored. A
+// certificate that is not in [Fingerprints], or a text without any certificate, is refused
+// with [CheckCertificates].
 func ParseCertificates(text []byte) (Certificates, error) {
 	if len(text) > MaxPEMSize {
 		return nil, refuse(CheckCertificates, strconv.Itoa(len(text))+" bytes", "at most "+strconv.Itoa(MaxPEMSize))
@@ -55,15 +55,15 @@ func ParseCertificates(text []byte) (Certificates, error) {
 			return nil, refuse(CheckCertificates, block.Type+" with the fingerprint "+fingerprint, "certificates of /rsa2048")
 		}
 		cert, err := x509.ParseCertificate(block.Bytes)
-		if err != nil { // none of those that are known
+		if err != nil { // not a known one
 			return nil, &refusal.Error{Check: CheckCertificates, Got: "a certificate that cannot be read", Err: err}
 		}
 		table[region] = cert
 	}
 }
 
-// Fingerprints are the SHA-256 of the certificates, DER, that AWS has published for /rsa2048,
-// in lower-case hexadecimal, by region: 39, as of July 2026.
+// Fingerprints are the SHA-256 hashes of the certificates (DER) that AWS has published for
+// /rsa2048, in lower-case hexadecimal, by region: 39, as of July 2026.
 func Fingerprints() map[string]string {
 	return map[string]string{
 		"af-south-1":     "215bab209298aaf8cf4c5deea56bd912abe845d6e9e33aa995e573f7579db5d7",

@@ -10,35 +10,35 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// MaxSize is the length in bytes of the longest signed document that is read. Real ones
-// have about 1100.
+// MaxSize is the length in bytes of the longest signed document that is read. Real ones are
+// about 1100 bytes long.
 const MaxSize = 8 << 10
 
-// The checks of a signed document.
+// The checks on a signed document.
 const (
 	// CheckSize: it is empty or longer than [MaxSize].
 	CheckSize refusal.Check = "awsid-size"
 	// CheckEncoding: it is not a PKCS #7 SignedData in the shape that AWS sends.
 	CheckEncoding refusal.Check = "awsid-encoding"
-	// CheckAlgorithm: it is signed with other algorithms than RSA and SHA-256.
+	// CheckAlgorithm: it is signed with algorithms other than RSA and SHA-256.
 	CheckAlgorithm refusal.Check = "awsid-algorithm"
-	// CheckAttributes: of the signed attributes one is missing, doubled or out of order,
-	// or says something else than it must.
+	// CheckAttributes: one of the signed attributes is missing, duplicated or out of order, or
+	// has a value other than the required one.
 	CheckAttributes refusal.Check = "awsid-attributes"
-	// CheckDigest: the signature is over another document than the one inside.
+	// CheckDigest: the signature covers a document other than the one inside.
 	CheckDigest refusal.Check = "awsid-digest"
-	// CheckClaims: the document is no JSON object, has a member twice, or one that counts
-	// is missing or none of its kind.
+	// CheckClaims: the document is not a JSON object, has a duplicate member, or a required
+	// member is missing or malformed.
 	CheckClaims refusal.Check = "awsid-claims"
 	// CheckRegion: there is no certificate for the document's region.
 	CheckRegion refusal.Check = "awsid-region"
-	// CheckSigner: it is signed by another certificate than that of the document's region.
+	// CheckSigner: it is signed by a certificate other than that of the document's region.
 	CheckSigner refusal.Check = "awsid-signer"
 	// CheckSignature: the signature is not that of the region's key.
 	CheckSignature refusal.Check = "awsid-signature"
 	// CheckExpired: the region's certificate is not valid at this time.
 	CheckExpired refusal.Check = "awsid-certificate-expired"
-	// CheckFuture: it was signed over a minute in the future.
+	// CheckFuture: it was signed more than a minute in the future.
 	CheckFuture refusal.Check = "awsid-future"
 )
 
@@ -49,20 +49,20 @@ const leeway = time.Minute
 type Document struct {
 	// AccountID is the account's number, 12 digits.
 	AccountID string
-	// Region and AvailabilityZone are as "us-west-2" and "us-west-2a".
+	// Region and AvailabilityZone are written like "us-west-2" and "us-west-2a".
 	Region, AvailabilityZone string
 	// InstanceID is "i-" and 8 or 17 lower-case hexadecimal digits.
 	InstanceID string
-	// ImageID, InstanceType, Architecture, PrivateIP and Version are as AWS writes them; ""
-	// where it does not.
+	// ImageID, InstanceType, Architecture, PrivateIP and Version are as AWS writes them, or ""
+	// if it does not.
 	ImageID, InstanceType, Architecture, PrivateIP, Version string
 	// BillingProducts are the codes of AWS' products that the instance pays for, and
-	// MarketplaceProductCodes those of others; nil without.
+	// MarketplaceProductCodes those of others; nil if there are none.
 	BillingProducts, MarketplaceProductCodes []string
 	// PendingTime is when the instance was started, in whole seconds.
 	PendingTime time.Time
-	// SigningTime is when AWS signed the document, a few seconds later: once, so it says
-	// nothing about when the document was asked for.
+	// SigningTime is when AWS signed the document, a few seconds later. It is signed only
+	// once, so this says nothing about when the document was requested.
 	SigningTime time.Time
 	// JSON is the document as it was signed.
 	JSON []byte
@@ -74,7 +74,7 @@ var (
 	regionPattern   = regexp.MustCompile(`^[a-z]{2,8}(-[a-z0-9]{1,16}){2,4}$`)
 )
 
-// readJSON reads the document that was signed. Members that are not named here may be there.
+// readJSON reads the document that was signed. Members not named here are allowed.
 func (d *Document) readJSON() error {
 	optional := func(s *string) func(*strictjson.Reader) error {
 		return func(r *strictjson.Reader) (err error) {
@@ -129,7 +129,7 @@ func refuse(check refusal.Check, got, want string) error {
 	return &refusal.Error{Check: check, Got: got, Want: want}
 }
 
-// checkInput refuses what is not to be parsed, and says what it may be.
+// checkInput refuses input that must not be parsed, and says what it might be.
 func checkInput(pkcs7 []byte) error {
 	switch {
 	case len(pkcs7) == 0 || len(pkcs7) > MaxSize:

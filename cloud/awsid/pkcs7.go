@@ -12,8 +12,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Object identifiers of PKCS #7 and what is inside, with tag and length (RFC 5652,
-// RFC 5754, RFC 6211).
+// Object identifiers of PKCS #7 and its contents, with tag and length (RFC 5652, RFC 5754, RFC
+// 6211).
 const (
 	oidData                = "\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x07\x01"
 	oidSignedData          = "\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x07\x02"
@@ -22,7 +22,7 @@ const (
 	oidSigningTime         = "\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x09\x05"
 	oidAlgorithmProtection = "\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x09\x34"
 
-	// AlgorithmIdentifiers, whole: SHA-256 and sha256WithRSAEncryption, with NULL.
+	// Complete AlgorithmIdentifiers: SHA-256 and sha256WithRSAEncryption, with NULL.
 	algorithmSHA256 = "\x30\x0d\x06\x09\x60\x86\x48\x01\x65\x03\x04\x02\x01\x05\x00"
 	algorithmRSA    = "\x30" + bodyRSA
 	bodyRSA         = "\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0b\x05\x00"
@@ -53,8 +53,8 @@ type signed struct {
 //	   00 00
 //	00 00 00 00
 //
-// What has an indefinite length here (RFC 5652 calls it BER) has one in all documents, and
-// what has none is DER.
+// What has an indefinite length here (RFC 5652 calls it BER) has one in all documents;
+// everything else is DER.
 func parse(data []byte) (*signed, error) {
 	in := cryptobyte.String(data)
 	if !skip(&in, "\x30\x80"+oidSignedData+"\xa0\x80\x30\x80\x02\x01\x01") {
@@ -137,9 +137,9 @@ func (s *signed) readSigner(in cryptobyte.String) error {
 	return s.readAttributes(set)
 }
 
-// readAttributes reads the signed attributes (RFC 5652, section 11), each once and in the
-// order of DER: the type of the content, its digest and the time of the signature must be
-// there. Of others nothing is asked.
+// readAttributes reads the signed attributes (RFC 5652, section 11), each once and in DER
+// order: the content type, the digest and the signing time must be present. Others are not
+// examined.
 func (s *signed) readAttributes(set cryptobyte.String) error {
 	values := map[string]cryptobyte.String{}
 	for last := cryptobyte.String(nil); !set.Empty(); {

@@ -10,24 +10,24 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/internal/metadata"
 )
 
-// CheckMetadata: the metadata server gives no answer that can be used. Where it may do so
-// later, errors.Is finds refusal.ErrRetry too.
+// CheckMetadata: the metadata server gives no usable answer. If it may do so later, errors.Is
+// also finds refusal.ErrRetry.
 const CheckMetadata = metadata.CheckMetadata
 
 // SourceOptions says how an instance asks its metadata server. The zero value is right on
 // Amazon EC2.
 type SourceOptions struct {
-	// URL is the server's, "http://<host>" or "http://<host>:<port>"; "" means
+	// URL is the server's URL, "http://<host>" or "http://<host>:<port>"; "" means
 	// http://169.254.169.254. Over IPv6 it is http://[fd00:ec2::254].
 	URL string
-	// Timeout is for one question, all tries together, each of which has 10 seconds; zero
+	// Timeout limits one question, including all its tries, each of which has 10 seconds; zero
 	// means 75 seconds.
 	Timeout time.Duration
 }
 
-// Source is an instance of Amazon EC2, which asks its metadata server, version 2 (IMDSv2):
-// with a session token and without a proxy. In a container the server answers only if the
-// instance's hop limit is 2 or more. It is safe for concurrent use.
+// Source is an Amazon EC2 instance that asks its metadata server, version 2 (IMDSv2), with a
+// session token and without a proxy. In a container the server answers only if the instance's
+// hop limit is 2 or more. It is safe for concurrent use.
 type Source struct{ client *metadata.Client }
 
 // NewSource makes a source. The error matches refusal.CheckConfig.
@@ -49,7 +49,7 @@ func (s *Source) Document(ctx context.Context) ([]byte, error) {
 	return ParseBase64(text)
 }
 
-// ParseBase64 reads what /rsa2048 has: base64 (RFC 4648, section 4) in lines of any length,
+// ParseBase64 reads what /rsa2048 serves: base64 (RFC 4648, section 4) in lines of any length,
 // without armour. The error is a [*refusal.Error] with [CheckSize] or [CheckEncoding].
 func ParseBase64(text []byte) ([]byte, error) {
 	if len(text) > 2*MaxSize {

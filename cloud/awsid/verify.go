@@ -15,12 +15,12 @@ import (
 // keyBits is the size of the keys that sign /rsa2048.
 const keyBits = 2048
 
-// Verify verifies a signed document at the time now, with the certificate that the table
-// has for the region that the document names, and says what it says. pkcs7 are the bytes
-// behind the base64 of /rsa2048.
+// Verify verifies a signed document at the time now, with the certificate that the table has
+// for the region that the document names, and returns what it says. pkcs7 is the decoded
+// base64 of /rsa2048.
 //
-// Errors are [*refusal.Error] with the checks of this package, or refusal.CheckConfig for
-// an empty table or a certificate of another kind of key.
+// Errors are [*refusal.Error] with the checks of this package, or refusal.CheckConfig for an
+// empty table or a certificate with another kind of key.
 func Verify(pkcs7 []byte, certificates Certificates, now time.Time) (*Document, error) {
 	if len(certificates) == 0 {
 		return nil, refusal.Config("certificates", "", "those of the regions that instances are in")

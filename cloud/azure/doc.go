@@ -1,9 +1,9 @@
-// Package azure verifies the attested documents of Azure's Instance Metadata Service, and is
-// a kind of evidence for package attest that is made of them.
+// Package azure verifies the attested documents of Azure's Instance Metadata Service, and is a
+// kind of evidence for package attest based on them.
 //
-// The service signs, for whoever on a machine asks, which machine and subscription it is,
-// over a nonce. The document is a PKCS#7 (RFC 5652) over JSON under a TLS certificate for
-// the name metadata.azure.com or one below it.
+// For anyone on a machine who asks, the service signs which machine and subscription it is,
+// together with a nonce. The document is a PKCS#7 (RFC 5652) over JSON, under a TLS
+// certificate for the name metadata.azure.com or one below it.
 //
 //	verifier, err := azure.NewVerifier(azure.VerifierConfig{Roots: roots, Intermediates: intermediates})
 //	kind, err := azure.NewKind(azure.KindConfig{Verifier: verifier, Subscriptions: subscriptions})
@@ -13,14 +13,14 @@
 //	attester, err := attest.NewAttester(prover)
 //
 // The nonce is the first 16 bytes of the challenge's qualifying data in lower-case
-// hexadecimal: its 32 characters are the most that the service takes. A machine is
+// hexadecimal: its 32 characters are the most that the service accepts. A machine is
 // "azure:<subscription>/<vmId>" in lower case ([Identity]).
 //
-// Documents come in one shape, and that alone is read: DER, one certificate, one signer
-// whose certificate it is, no attributes. What is verified is the chain of the very
+// Documents come in one shape, and only that one is read: DER, one certificate, one signer
+// whose certificate it is, no attributes. The chain that is verified is that of the very
 // certificate whose key signed.
 //
-// What a document does not prove: that root asked, or anything of a key. Everything that
-// reaches 169.254.169.254 on the machine gets documents. The signers' certificates come
-// from CAs of the web, so trust is in a name ([VerifierConfig].Roots).
+// What a document does not prove: that root asked, or anything about a key. Everything that
+// can reach 169.254.169.254 on the machine can get documents. The signers' certificates come
+// from web CAs, so trust is in a name ([VerifierConfig].Roots).
 package azure

@@ -17,27 +17,27 @@ type Document struct {
 	// VMID and SubscriptionID name the machine, in lower case: each is empty or a UUID of
 	// 36 characters. Documents from before 2019 name no subscription.
 	VMID, SubscriptionID string
-	// Nonce is what the asker gave, at most 32 characters. Where it gave none the service
-	// writes the end of the document's time, as 20260728-192400.
+	// Nonce is what the caller supplied, at most 32 characters. If it supplied none, the
+	// service writes the document's expiry time, as 20260728-192400.
 	Nonce string
 	// CreatedOn and ExpiresOn are whole seconds, six hours apart.
 	CreatedOn, ExpiresOn time.Time
-	// Name is the name in the signer's certificate that was taken, such as
-	// eastus.metadata.azure.com, and Chain the chain of that certificate, leaf first and
-	// root last. Both are empty where nothing was verified.
+	// Name is the name in the signer's certificate that was accepted, such as
+	// eastus.metadata.azure.com, and Chain is the chain of that certificate, leaf first and
+	// root last. Both are empty if nothing was verified.
 	Name  string
 	Chain []*x509.Certificate
 }
 
-// Identity is the machine's identity, or an error with [attest.CheckIdentity] where the
-// document does not name a machine and a subscription.
+// Identity is the machine's identity, or an error with [attest.CheckIdentity] if the document
+// does not name a machine and a subscription.
 func (d *Document) Identity() (attest.Identity, error) { return Identity(d.SubscriptionID, d.VMID) }
 
 // IdentityKind is the kind of the identities of this platform's machines.
 const IdentityKind = "azure"
 
 // Identity is the identity of a machine, "azure:<subscription>/<vmId>" in lower case. It
-// takes UUIDs in any case of letters: Azure's interfaces give both. The error is an
+// accepts UUIDs in either case: Azure's interfaces return both. The error is an
 // [*attest.Error] with [attest.CheckIdentity].
 func Identity(subscriptionID, vmID string) (attest.Identity, error) {
 	subscription, vm := strings.ToLower(subscriptionID), strings.ToLower(vmID)
@@ -61,9 +61,9 @@ func validUUID(s string) bool {
 	return true
 }
 
-// ParseInsecure reads a document, DER, and verifies nothing: whatever it says may be
-// forged. A node compares the nonce with it. The error is an [*refusal.Error] with
-// [CheckEncoding], [CheckSigners], [CheckAttributes] or [CheckAlgorithm].
+// ParseInsecure reads a document (DER) and verifies nothing: whatever it says may be forged. A
+// node uses it to compare the nonce. The error is a [*refusal.Error] with [CheckEncoding],
+// [CheckSigners], [CheckAttributes] or [CheckAlgorithm].
 func ParseInsecure(document []byte) (*Document, error) {
 	signed, err := readSignedData(document)
 	if err != nil {
@@ -72,8 +72,8 @@ func ParseInsecure(document []byte) (*Document, error) {
 	return readContent(signed.content)
 }
 
-// readContent reads the JSON. Members that it does not know may be there, as Microsoft has
-// added some: they are signed, and say nothing that counts here.
+// readContent reads the JSON. Unknown members are allowed, since Microsoft has added some:
+// they are signed, and say nothing that counts here.
 func readContent(content []byte) (*Document, error) {
 	d := &Document{}
 	var created, expires string
@@ -102,7 +102,7 @@ const (
 	maxNonce = 64
 )
 
-// timeFormat is month, day and a year of two digits, and always UTC.
+// timeFormat is month, day and a two-digit year, and always UTC.
 const timeFormat = "01/02/06 15:04:05 -0000"
 
 func readTime(s string) (time.Time, error) {
@@ -113,13 +113,13 @@ func readTime(s string) (time.Time, error) {
 	return t, nil
 }
 
-// CheckNonce: the nonce is not one that a node of this SDK gives, 32 lower-case
-// hexadecimal digits. One of the form 20260728-192400 is what the service writes where it
-// was given none; another one may come from its cache.
+// CheckNonce: the nonce is not one that a node of this SDK supplies, 32 lower-case hexadecimal
+// digits. One of the form 20260728-192400 is what the service writes if it was given none; any
+// other may come from its cache.
 const CheckNonce refusal.Check = "azure-document-nonce"
 
-// valueSize is how many bytes of the qualifying data a nonce carries: its 32 characters
-// are all that the service takes.
+// valueSize is how many bytes of the qualifying data a nonce carries: its 32 characters are
+// all that the service accepts.
 const valueSize = 16
 
 // nonceOf is the nonce for a value.

@@ -10,31 +10,31 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Limits of what is fetched for one document.
+// Limits on what is fetched for one document.
 const (
-	maxFetches     = 4 // calls, and so intermediates
+	maxFetches     = 4 // calls, and therefore intermediates
 	maxURLSize     = 512
 	maxFetchedSize = 16 << 10
 )
 
-// IssuerFetcher gets the certificate of an issuer from where a certificate says that it
-// is (authority information access, caIssuers: RFC 5280, 4.2.2.1). Nothing in this package
-// fetches by itself; [HTTPFetcher] is one. The fetcher of attest/tpm/tpmcert has the same
-// method.
+// IssuerFetcher gets an issuer's certificate from the place that a certificate names for it
+// (authority information access, caIssuers: RFC 5280, 4.2.2.1). Nothing in this package
+// fetches by itself; [HTTPFetcher] is an implementation. The fetcher of attest/tpm/tpmcert has
+// the same method.
 //
 // The URL comes from a certificate that nobody has verified yet: whoever files a request
-// chooses it. An implementation asks only hosts that it was told of, follows no redirects
-// elsewhere, and sets its own time limits. What it returns is not trusted: it must chain
-// to a root as anything else.
+// chooses it. An implementation asks only hosts that it was configured with, does not follow
+// redirects to others, and sets its own time limits. What it returns is not trusted: it must
+// chain to a root like anything else.
 type IssuerFetcher interface {
-	// FetchIssuer returns the DER of one certificate, or nil where it does not go to that
+	// FetchIssuer returns the DER of one certificate, or nil if it does not fetch from that
 	// URL. An error means that nothing could be found out now. It is called from many
 	// goroutines, and at most four times for one document.
 	FetchIssuer(ctx context.Context, url string) ([]byte, error)
 }
 
 // fetch gets the missing intermediates of a leaf, one after the other, and returns the
-// chains that they make.
+// resulting chains.
 func (v *Verifier) fetch(ctx context.Context, leaf *x509.Certificate, now time.Time) ([][]*x509.Certificate, error) {
 	fetched, calls := chain.Pool{}, 0
 	for {
@@ -54,8 +54,8 @@ func (v *Verifier) fetch(ctx context.Context, leaf *x509.Certificate, now time.T
 	}
 }
 
-// fetchIssuer gets the issuer of one certificate from the first of its URLs that has it;
-// nil where none has.
+// fetchIssuer gets the issuer of one certificate from the first of its URLs that has it, or
+// returns nil if none has.
 func (v *Verifier) fetchIssuer(ctx context.Context, c *x509.Certificate, calls *int) (*x509.Certificate, error) {
 	var failed error
 	for _, url := range c.IssuingCertificateURL {

@@ -14,25 +14,25 @@ import (
 	"time"
 )
 
-// IssuerHosts are the hosts that the certificates of the service's signers name as the
-// sources of their issuers, and those of DigiCert, which certified the roots above.
+// IssuerHosts are the hosts that the certificates of the service's signers name as the sources
+// of their issuers, and those of DigiCert, which certified the roots above them.
 func IssuerHosts() []string {
 	return []string{"www.microsoft.com", "caissuers.microsoft.com", "cacerts.digicert.com"}
 }
 
 // HTTPFetcherOptions say how an [HTTPFetcher] asks. The zero value works.
 type HTTPFetcherOptions struct {
-	// Hosts are asked, and no others; nil is [IssuerHosts].
+	// Hosts are the only hosts asked; nil means [IssuerHosts].
 	Hosts []string
-	// Transport makes the requests; nil is one without a proxy.
+	// Transport makes the requests; nil means one without a proxy.
 	Transport http.RoundTripper
-	// Timeout bounds one request; zero is 10 seconds.
+	// Timeout bounds one request; zero means 10 seconds.
 	Timeout time.Duration
 }
 
-// HTTPFetcher is an [IssuerFetcher] over HTTPS: of an http URL it asks the same with https.
-// It follows no redirects, reads at most 16 KiB, and remembers up to 64 certificates. It is
-// safe for concurrent use.
+// HTTPFetcher is an [IssuerFetcher] over HTTPS: it fetches an http URL over https instead. It
+// follows no redirects, reads at most 16 KiB, and remembers up to 64 certificates. It is safe
+// for concurrent use.
 type HTTPFetcher struct {
 	hosts  []string
 	client *http.Client
@@ -58,7 +58,7 @@ func NewHTTPFetcher(o HTTPFetcherOptions) *HTTPFetcher {
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 }
 
-// FetchIssuer returns what stands at a URL of one of the hosts, nil for other URLs.
+// FetchIssuer returns what is at a URL of one of the hosts, and nil for other URLs.
 func (f *HTTPFetcher) FetchIssuer(ctx context.Context, from string) ([]byte, error) {
 	u, err := url.Parse(from)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.Port() != "" ||

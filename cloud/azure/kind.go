@@ -11,24 +11,24 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Provider is the name of this kind of evidence in signer names and, with "/v1" after it,
-// in the block KUBELET AUTHENTICATOR ATTESTATION PROVIDER.
+// Provider is the name of this kind of evidence in signer names and, followed by "/v1", in the
+// block KUBELET AUTHENTICATOR ATTESTATION PROVIDER.
 const Provider = "azure"
 
-// CheckSubscription: the machine is of a subscription that is not among those that count.
+// CheckSubscription: the machine belongs to a subscription that is not among those that count.
 const CheckSubscription refusal.Check = "azure-subscription"
 
-// KindConfig is what the kind is made of. Both fields are needed.
+// KindConfig is what the kind is made of. Both fields are required.
 type KindConfig struct {
 	// Verifier verifies the documents.
 	Verifier *Verifier
-	// Subscriptions are the IDs of the subscriptions whose machines may join, UUIDs in any
-	// case of letters: an attacker has a subscription of their own, and Azure's word about
-	// its machines. It is copied.
+	// Subscriptions are the IDs of the subscriptions whose machines may join, UUIDs in either
+	// case: an attacker has a subscription of their own, and Azure's word about its machines.
+	// The slice is copied.
 	Subscriptions []string
 }
 
-// NewKind makes the kind of evidence on the control plane's side. The error matches
+// NewKind makes the control plane's side of the kind of evidence. The error matches
 // [refusal.CheckConfig] and names the field.
 func NewKind(c KindConfig) (*document.Kind, error) {
 	if c.Verifier == nil {
@@ -86,7 +86,7 @@ func (p *platform) claims(d *Document) (*document.Claims, error) {
 	return &document.Claims{Machine: machine, Value: value, Facts: d.facts(), Details: d}, nil
 }
 
-// facts are what else the document says, for people.
+// facts are what else the document says, for human readers.
 func (d *Document) facts() []attest.Fact {
 	return []attest.Fact{
 		{Standing: attest.Asserted, Name: "subscription", Value: d.SubscriptionID},

@@ -11,19 +11,19 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// MaxDocumentSize bounds a document, in bytes of DER. Real ones have 2.6 to 3.2 KB.
+// MaxDocumentSize bounds a document, in bytes of DER. Real ones are 2.6 to 3.2 KB long.
 const MaxDocumentSize = 16 << 10
 
-// Checks of the PKCS#7 around a document.
+// Checks on the PKCS#7 around a document.
 const (
-	// CheckEncoding: it is not the one shape of PKCS#7 that Azure's documents have, in
+	// CheckEncoding: it does not have the one shape of PKCS#7 that Azure's documents have, in
 	// DER, or the content is not their JSON.
 	CheckEncoding refusal.Check = "azure-document-encoding"
-	// CheckSigners: it has not exactly one certificate, one signer and one digest
-	// algorithm, or its signer is not the certificate.
+	// CheckSigners: it does not have exactly one certificate, one signer and one digest
+	// algorithm, or the certificate is not the signer's.
 	CheckSigners refusal.Check = "azure-document-signers"
-	// CheckAttributes: the signer has attributes. Azure signs the content itself: what
-	// would be signed with attributes is not the content.
+	// CheckAttributes: the signer has attributes. Azure signs the content itself; with
+	// attributes, something other than the content would be signed.
 	CheckAttributes refusal.Check = "azure-document-attributes"
 	// CheckAlgorithm: it is not signed with RSA (PKCS#1 v1.5) and SHA-256.
 	CheckAlgorithm refusal.Check = "azure-document-algorithm"
@@ -40,19 +40,19 @@ var (
 	context1         = asn1.Tag(1).ContextSpecific().Constructed()
 )
 
-// signedData is what stands in the PKCS#7 of a document: nothing of it is verified.
+// signedData is what is in the PKCS#7 of a document, none of it verified.
 type signedData struct {
-	content     []byte   // that is signed
-	certificate []byte   // DER, of the one signer
+	content     []byte   // what is signed
+	certificate []byte   // DER, that of the one signer
 	issuer      []byte   // of the signer's certificate: a Name, DER
 	serial      *big.Int // of the signer's certificate
 	signature   []byte
 }
 
 // readSignedData reads the one shape that Azure's documents have: RFC 5652, 5.1, in DER,
-// version 1, one digest algorithm, the content inside, one certificate, no revocation
-// lists, one signer by issuer and serial number, and no attributes. The digest algorithm
-// is sha256WithRSAEncryption in real documents, which is none; SHA-256 is taken too.
+// version 1, one digest algorithm, the content inside, one certificate, no revocation lists,
+// one signer by issuer and serial number, and no attributes. In real documents the digest
+// algorithm is sha256WithRSAEncryption, which is not one; SHA-256 is accepted too.
 func readSignedData(der []byte) (*signedData, error) {
 	if len(der) > MaxDocumentSize {
 		return nil, refuse(CheckEncoding, strconv.Itoa(len(der))+" bytes", "at most "+strconv.Itoa(MaxDocumentSize))

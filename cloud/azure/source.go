@@ -16,49 +16,49 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// DefaultURL is where every machine's Instance Metadata Service is.
+// DefaultURL is the address of every machine's Instance Metadata Service.
 const DefaultURL = "http://169.254.169.254"
 
-// The versions of the service's interface that are asked for.
+// The API versions of the service that are requested.
 const (
 	instanceVersion = "2021-02-01"
 	attestedVersion = "2025-04-07"
 )
 
 const (
-	maxInstanceSize = 512 << 10 // with user data
+	maxInstanceSize = 512 << 10 // including user data
 	maxReplySize    = 2 * MaxDocumentSize
 	firstDelay      = time.Second
 	lastDelay       = 15 * time.Second
 )
 
-// Checks of the node's side.
+// Checks on the node's side.
 const (
-	// CheckCached: the service gave a document over another nonce than the one that it was
-	// asked for. It keeps a document for up to six hours and gives it to whoever asks in
-	// between: another program on the machine has asked. errors.Is finds
-	// [refusal.ErrRetry] too: the join succeeds once the service makes a new document.
+	// CheckCached: the service returned a document over a nonce other than the one requested.
+	// It keeps a document for up to six hours and returns it to anyone who asks meanwhile:
+	// another program on the machine has asked. errors.Is also finds [refusal.ErrRetry]: the
+	// join succeeds once the service makes a new document.
 	CheckCached refusal.Check = "azure-document-cached"
-	// CheckMetadata: the service gave no answer that can be used. Where it may do so
-	// later, errors.Is finds [refusal.ErrRetry] too.
+	// CheckMetadata: the service gave no usable answer. If it may do so later, errors.Is also
+	// finds [refusal.ErrRetry].
 	CheckMetadata = metadata.CheckMetadata
 )
 
 // SourceOptions say how a [Source] asks. The zero value works.
 type SourceOptions struct {
-	// URL is that of the service, "http://<host>" or with a port; "" is [DefaultURL].
+	// URL is that of the service, "http://<host>" or with a port; "" means [DefaultURL].
 	URL string
-	// Timeout bounds one question, all its tries together; zero is 75 seconds, for a
+	// Timeout bounds one question, including all its tries; zero means 75 seconds, since a
 	// service that is being updated is away for up to 70.
 	Timeout time.Duration
-	// Sleep waits before a document is asked for again because the one that came was
-	// [CheckCached]: one second at first, then twice as long each time, up to 15. An
-	// error ends the tries. Nil waits by the clock.
+	// Sleep waits before a document is asked for again because the last one was [CheckCached]:
+	// one second at first, then twice as long each time, up to 15. An error ends the tries.
+	// Nil waits in real time.
 	Sleep func(ctx context.Context, d time.Duration) error
 }
 
 // Source asks the Instance Metadata Service of the machine that it runs on, for
-// [document.NewProver]. It goes past every proxy, and is safe for concurrent use.
+// [document.NewProver]. It bypasses every proxy, and is safe for concurrent use.
 type Source struct {
 	client  *metadata.Client
 	timeout time.Duration
@@ -93,9 +93,9 @@ func (s *Source) ask(ctx context.Context, path string, maxSize int) ([]byte, err
 	return s.client.Do(ctx, metadata.Request{Path: path, Header: map[string]string{"Metadata": "true"}, MaxSize: maxSize})
 }
 
-// Machine asks which machine this is. It asks for no document: one without a nonce would be
-// what the service gives for the next hours. The error is an [*attest.Error] with
-// [CheckMetadata], or [attest.CheckIdentity] where the answer names no machine.
+// Machine asks which machine this is. It does not request a document: one without a nonce
+// would be what the service returns for the next hours. The error is an [*attest.Error] with
+// [CheckMetadata], or [attest.CheckIdentity] if the answer names no machine.
 func (s *Source) Machine(ctx context.Context) (attest.Identity, error) {
 	body, err := s.ask(ctx, "/metadata/instance/compute?api-version="+instanceVersion+"&format=json", maxInstanceSize)
 	if err != nil {
@@ -109,9 +109,9 @@ func (s *Source) Machine(ctx context.Context) (attest.Identity, error) {
 	return Identity(subscription, vm)
 }
 
-// Document asks for a document over the first 16 bytes of a value, and compares what comes
-// back: a document over another nonce is asked for again, until the timeout is over. The
-// error is an [*attest.Error] with [CheckMetadata] or [CheckCached].
+// Document asks for a document over the first 16 bytes of a value, and checks the nonce of the
+// result: a document over another nonce is asked for again, until the timeout. The error is an
+// [*attest.Error] with [CheckMetadata] or [CheckCached].
 func (s *Source) Document(ctx context.Context, value []byte) ([]byte, error) {
 	if len(value) < valueSize {
 		return nil, refuse(CheckNonce, strconv.Itoa(len(value))+" bytes", "16 or more")

@@ -21,50 +21,50 @@ import (
 )
 
 // The clouds' names for [VerifierConfig].Domains, from Microsoft's documentation of the
-// service. The certificates of the public cloud and of the one for the US government come
-// from the same CAs: the name alone tells them apart.
+// service. The certificates of the public cloud and of the US government cloud come from the
+// same CAs: only the name tells them apart.
 const (
 	DomainPublic       = "metadata.azure.com"
 	DomainUSGovernment = "metadata.azure.us"
 	DomainChina        = "metadata.azure.cn"
 )
 
-// Checks of a document's signer and time.
+// Checks on a document's signer and time.
 const (
-	// CheckChain: no chain of good signatures leads from the signer's certificate to one
-	// of the roots.
+	// CheckChain: no chain of valid signatures leads from the signer's certificate to one of
+	// the roots.
 	CheckChain = chain.CheckChain
 	// CheckExpired and CheckNotYetValid: a certificate of the chain is not valid at the
 	// time.
 	CheckExpired     = chain.CheckExpired
 	CheckNotYetValid = chain.CheckNotYetValid
-	// CheckName: the signer's certificate has no name of the clouds that count.
+	// CheckName: the signer's certificate has no name within the clouds that count.
 	CheckName refusal.Check = "azure-certificate-name"
-	// CheckCertificate: the signer's certificate is not one for a TLS server with an RSA
-	// key of 2048 to 4096 bits.
+	// CheckCertificate: the signer's certificate is not for a TLS server with an RSA key of
+	// 2048 to 4096 bits.
 	CheckCertificate refusal.Check = "azure-certificate"
 	// CheckSignature: the signature is not that of the signer's key over the content.
 	CheckSignature refusal.Check = "azure-document-signature"
-	// CheckTime: the document is from the future, or older than its own end.
+	// CheckTime: the document is from the future, or has expired.
 	CheckTime refusal.Check = "azure-document-time"
 )
 
 // maxSkew is how far the service's clock may be ahead.
 const maxSkew = time.Minute
 
-// VerifierConfig is what a [Verifier] is made of. Roots are needed.
+// VerifierConfig is what a [Verifier] is made of. Roots are required.
 type VerifierConfig struct {
-	// Roots are trusted to issue certificates for the names of Domains. They are those of
-	// the web, so any of their CAs could: give those that Microsoft names for the
-	// service, DigiCert Global Root G2 and the roots of Microsoft, and no system's pool.
+	// Roots are trusted to issue certificates for the names in Domains. They are web roots, so
+	// any of their CAs could do so: supply those that Microsoft names for the service,
+	// DigiCert Global Root G2 and the roots of Microsoft, and not a system's pool.
 	Roots []*x509.Certificate
-	// Intermediates are the CAs between the signers, which send none along, and the
-	// Roots. There are about twenty, and new ones every year or two.
+	// Intermediates are the CAs between the signers and the Roots; the signers do not send
+	// them. There are about twenty, and new ones every year or two.
 	Intermediates []*x509.Certificate
-	// Fetcher gets intermediates that are missing; nil gets none.
+	// Fetcher gets missing intermediates; nil gets none.
 	Fetcher IssuerFetcher
-	// Domains are the names of the clouds whose documents count: each stands for itself
-	// and all below it. Nil is [DomainPublic].
+	// Domains are the names of the clouds whose documents count: each covers itself and all
+	// names below it. Nil means [DomainPublic].
 	Domains []string
 }
 
@@ -103,8 +103,7 @@ func NewVerifier(c VerifierConfig) (*Verifier, error) {
 	return v, nil
 }
 
-// validDomain reports whether a name has two labels or more, of letters, digits and
-// hyphens.
+// validDomain reports whether a name has two or more labels, of letters, digits and hyphens.
 func validDomain(d string) bool {
 	labels := strings.Split(strings.ToLower(d), ".")
 	return len(labels) > 1 && len(d) <= 253 && !slices.ContainsFunc(labels, func(l string) bool {
@@ -113,10 +112,9 @@ func validDomain(d string) bool {
 }
 
 // Verify verifies a document at a time and returns what it says. Whether it answers a
-// challenge, and of which machine it is, is for the caller to compare: without that it is
-// a bearer document, good for six hours. The error is an [*attest.Error] with a check of
-// this package, or matches [refusal.ErrRetry] where the Fetcher failed or the context
-// ended.
+// challenge, and which machine it is about, is for the caller to check: without that it is a
+// bearer document, good for six hours. The error is an [*attest.Error] with a check of this
+// package, or matches [refusal.ErrRetry] if the Fetcher failed or the context ended.
 func (v *Verifier) Verify(ctx context.Context, document []byte, now time.Time) (*Document, error) {
 	return v.verify(ctx, document, now, work.New(work.AnswerSignatures))
 }
@@ -152,7 +150,7 @@ func (v *Verifier) verify(ctx context.Context, document []byte, now time.Time, b
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// signer is the one certificate, which must be the one that the signer names.
+// signer returns the one certificate, which must be the one that the signer names.
 func (d *signedData) signer() (*x509.Certificate, error) {
 	leaf, err := x509.ParseCertificate(d.certificate)
 	if err != nil {
@@ -164,8 +162,8 @@ func (d *signedData) signer() (*x509.Certificate, error) {
 	return leaf, nil
 }
 
-// trust finds a chain for the very certificate whose key signed, and verifies it. What
-// costs nothing is asked first: so an unknown certificate costs no signature.
+// trust finds a chain for the very certificate whose key signed, and verifies it. Checks that
+// cost nothing come first, so that an unknown certificate costs no signature.
 func (v *Verifier) trust(ctx context.Context, leaf *x509.Certificate, now time.Time, budget *attest.Budget) ([]*x509.Certificate, string, error) {
 	paths, missing := chain.Paths(leaf, v.roots, now, v.intermediates)
 	if len(paths) == 0 && v.fetcher == nil {
@@ -199,7 +197,7 @@ func unknownIssuer(missing *x509.Certificate) error {
 	return refuse(CheckChain, "an unknown authority "+missing.Issuer.String(), "one of the roots, or an intermediate that leads there")
 }
 
-// nameOf is the first name in the certificate that is of one of the clouds. Common Names
+// nameOf is the first name in the certificate that belongs to one of the clouds. Common Names
 // do not count.
 func (v *Verifier) nameOf(leaf *x509.Certificate) (string, error) {
 	for _, name := range leaf.DNSNames {
@@ -213,8 +211,8 @@ func (v *Verifier) nameOf(leaf *x509.Certificate) (string, error) {
 	return "", refuse(CheckName, "names "+refusal.OrNothing(refusal.Quotes(leaf.DNSNames)), strings.Join(v.domains, " or ")+", or below")
 }
 
-// checkLeaf asks that the certificate is one for a TLS server: one for clients proves no
-// name. That no CA above forbids it is for the chain's verification.
+// checkLeaf checks that the certificate is for a TLS server: one for clients proves no name.
+// Whether a CA above forbids that is left to the chain's verification.
 func checkLeaf(leaf *x509.Certificate) error {
 	key, ok := leaf.PublicKey.(*rsa.PublicKey)
 	if !ok || key.N.BitLen() < 2048 || key.N.BitLen() > 4096 || key.E > math.MaxInt32 {

@@ -18,31 +18,31 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 )
 
-// Azure is Azure for tests: it signs attested documents of machines, with a certificate
+// Azure is a fake Azure for tests: it signs attested documents of machines, with a certificate
 // below an intermediate below a root. It is safe for concurrent use.
 type Azure struct {
 	// Now is the clock of the documents; nil means time.Now. The certificates are valid
 	// for 90 days around the real time at which the cloud was made.
 	Now func() time.Time
-	// Cached has its metadata servers give the last document for so long, whatever nonce is
-	// asked for, as the real ones do for hours; zero means not.
+	// Cached makes its metadata servers return the last document for this long, whatever nonce
+	// is asked for, as the real ones do for hours; zero disables this.
 	Cached time.Duration
 
 	root, intermediate, leaf *authority
 }
 
-// AzureOptions say which cloud is wanted.
+// AzureOptions describe the cloud to make.
 type AzureOptions struct {
 	// Name is the name in its certificates; "" means metadata.azure.com.
 	Name string
-	// Region is the machines' region, whose name is in the certificate too; "" means
+	// Region is the machines' region, whose name is also in the certificate; "" means
 	// westeurope.
 	Region string
 }
 
 // AzureMachine is a virtual machine.
 type AzureMachine struct {
-	// VMID and SubscriptionID are UUIDs, which the documents have in lower case.
+	// VMID and SubscriptionID are UUIDs, which appear in lower case in the documents.
 	VMID, SubscriptionID string
 }
 
@@ -83,13 +83,13 @@ func orElse(s, otherwise string) string {
 	return s
 }
 
-// Root is the root of all documents.
+// Root is the root certificate for all documents.
 func (a *Azure) Root() *x509.Certificate { return a.root.cert }
 
-// Intermediate issued the leaf. No document has it.
+// Intermediate issued the leaf. No document contains it.
 func (a *Azure) Intermediate() *x509.Certificate { return a.intermediate.cert }
 
-// Leaf is the certificate of the key that signs documents, and is inside of them.
+// Leaf is the certificate of the key that signs documents, and is included in them.
 func (a *Azure) Leaf() *x509.Certificate { return a.leaf.cert }
 
 // azureContent is what a document says, in Azure's order.
@@ -111,8 +111,8 @@ type azureContent struct {
 }
 
 // Document is the attested document of a machine with a nonce, the DER of a PKCS #7
-// SignedData: what an attacker on that machine gets, too. It is good for 6 hours. With an
-// empty nonce the platform takes the time of expiry.
+// SignedData. An attacker on that machine gets the same. It is good for 6 hours. If the nonce
+// is empty, the platform uses the expiry time.
 func (a *Azure) Document(m AzureMachine, nonce string) ([]byte, error) {
 	now := clock(a.Now).UTC()
 	c := azureContent{Nonce: orElse(nonce, now.Add(6*time.Hour).Format("20060102-150405")), SKU: "22_04-lts",
@@ -126,8 +126,8 @@ func (a *Azure) Document(m AzureMachine, nonce string) ([]byte, error) {
 	return a.Sign(content)
 }
 
-// Sign signs any content, which no customer can have Azure do. As in the real documents
-// the digest algorithm says sha256WithRSAEncryption, there are no attributes, and the one
+// Sign signs any content, which no customer can make Azure do. As in the real documents, the
+// digest algorithm is sha256WithRSAEncryption, there are no attributes, and the only
 // certificate is the leaf.
 func (a *Azure) Sign(content []byte) ([]byte, error) {
 	digest := sha256.Sum256(content)
@@ -162,9 +162,9 @@ func (a *Azure) Sign(content []byte) ([]byte, error) {
 	return b.Bytes()
 }
 
-// Serve starts the metadata server of a machine. It serves /metadata/attested/document and,
-// in JSON, /metadata/instance and /metadata/instance/compute with the two identifiers, each
-// of which is also there as text (format=text).
+// Serve starts the metadata server of a machine. It serves /metadata/attested/document and, in
+// JSON, /metadata/instance and /metadata/instance/compute with the two identifiers, each of
+// which is also available as text (format=text).
 func (a *Azure) Serve(m AzureMachine) *Server {
 	compute := map[string]string{"subscriptionId": m.SubscriptionID, "vmId": m.VMID, "azEnvironment": "AzurePublicCloud"}
 	mux := http.NewServeMux()
@@ -204,7 +204,7 @@ func (a *Azure) Serve(m AzureMachine) *Server {
 	}))
 }
 
-// azureCache is what a metadata server remembers of its last document.
+// azureCache is what a metadata server remembers about its last document.
 type azureCache struct {
 	cloud   *Azure
 	machine AzureMachine

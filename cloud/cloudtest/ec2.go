@@ -21,8 +21,8 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 )
 
-// EC2 is Amazon EC2 for tests: it signs instance identity documents, with one RSA-2048 key
-// and certificate for each region. It is safe for concurrent use.
+// EC2 is a fake Amazon EC2 for tests: it signs instance identity documents, with one RSA-2048
+// key and certificate for each region. It is safe for concurrent use.
 type EC2 struct {
 	// Now is the clock of signatures and session tokens; nil means time.Now. The
 	// certificates are valid for 90 years around the real time.
@@ -34,14 +34,14 @@ type EC2 struct {
 // EC2Machine is an instance.
 type EC2Machine struct {
 	AccountID  string // 12 digits
-	Region     string // one of those of the cloud
+	Region     string // one of the cloud's regions
 	InstanceID string // "i-" and 17 hexadecimal digits
 	// Pending is when it was started, in whole seconds; its document is signed two
 	// seconds later. The zero time means an hour before now.
 	Pending time.Time
 }
 
-// NewEC2 makes a cloud of some regions, with keys of its own.
+// NewEC2 makes a cloud with the given regions and keys of its own.
 func NewEC2(t testing.TB, regions ...string) *EC2 {
 	t.Helper()
 	cloud, err := OpenEC2(regions...)
@@ -64,7 +64,7 @@ func OpenEC2(regions ...string) (*EC2, error) {
 	return e, nil
 }
 
-// Certificates are the certificates that documents verify with, by region.
+// Certificates are the certificates for verifying documents, by region.
 func (e *EC2) Certificates() map[string]*x509.Certificate {
 	certs := map[string]*x509.Certificate{}
 	for region, a := range e.regions {
@@ -92,7 +92,7 @@ type ec2Document struct {
 	Version                 string   `json:"version"`
 }
 
-// content is the document of a machine, spelt as AWS does it, and when it was pending.
+// content is the document of a machine, written as AWS writes it, and its pending time.
 func (e *EC2) content(m EC2Machine) (content []byte, pending time.Time, err error) {
 	if pending = m.Pending; pending.IsZero() {
 		pending = clock(e.Now).Add(-time.Hour)
@@ -103,8 +103,8 @@ func (e *EC2) content(m EC2Machine) (content []byte, pending time.Time, err erro
 	return []byte(strings.ReplaceAll(string(content), `": `, `" : `)), pending, err
 }
 
-// Document is the signed document of a machine, as /rsa2048 has it, without base64: what
-// everybody on the machine gets, at any time the same.
+// Document is the signed document of a machine, as served by /rsa2048, without base64:
+// everyone on the machine gets the same one at any time.
 func (e *EC2) Document(m EC2Machine) ([]byte, error) {
 	content, pending, err := e.content(m)
 	if err != nil {
@@ -113,9 +113,9 @@ func (e *EC2) Document(m EC2Machine) ([]byte, error) {
 	return e.Sign(m.Region, content, pending.Add(2*time.Second))
 }
 
-// Sign signs any content with the key of a region, which no customer can have AWS do, and
-// which panics for a region that is none of the cloud's. As in the real documents the
-// encoding is BER of indefinite length, there are signed attributes, and no certificate.
+// Sign signs any content with the key of a region, which no customer can make AWS do, and
+// panics if the region is not one of the cloud's. As in the real documents, the encoding is
+// BER of indefinite length, there are signed attributes, and no certificate.
 func (e *EC2) Sign(region string, content []byte, at time.Time) ([]byte, error) {
 	a := e.regions[region]
 	if a == nil {
@@ -172,8 +172,8 @@ func addAttribute(b *cryptobyte.Builder, contents string, value func(*cryptobyte
 	})
 }
 
-// indefinite is a SignedData as AWS encodes it: its outer parts have no length and end
-// with two zeros.
+// indefinite is a SignedData as AWS encodes it: its outer parts have no length and end with
+// two zero bytes.
 func indefinite(content, signers []byte) []byte {
 	var b cryptobyte.Builder
 	open := func(tag byte) { b.AddBytes([]byte{tag, 0x80}) }
@@ -194,8 +194,8 @@ func indefinite(content, signers []byte) []byte {
 	return b.BytesOrPanic()
 }
 
-// Serve starts the metadata server of a machine, an IMDSv2 alone: /latest/api/token gives
-// session tokens, and whoever shows one gets the document and rsa2048 below
+// Serve starts the metadata server of a machine, which speaks only IMDSv2: /latest/api/token
+// issues session tokens, and whoever presents one gets document and rsa2048 below
 // /latest/dynamic/instance-identity/, and below /latest/meta-data/ instance-id,
 // placement/region, placement/availability-zone and services/partition.
 func (e *EC2) Serve(m EC2Machine) *Server {
@@ -228,7 +228,7 @@ func partition(region string) string {
 	return "aws"
 }
 
-// lines breaks a text after 64 characters, as AWS does.
+// lines breaks a text every 64 characters, as AWS does.
 func lines(s string) []byte {
 	var b []byte
 	for ; len(s) > 64; s = s[64:] {
@@ -242,7 +242,7 @@ type ec2Server struct {
 	cloud *EC2
 
 	mu     sync.Mutex
-	tokens map[string]time.Time // until when they are good
+	tokens map[string]time.Time // when they expire
 }
 
 func (s *ec2Server) serveToken(w http.ResponseWriter, r *http.Request) {
@@ -262,7 +262,7 @@ func (s *ec2Server) serveToken(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(token))
 }
 
-// guarded serves to holders of a token.
+// guarded serves only holders of a token.
 func (s *ec2Server) guarded(serve func() ([]byte, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()

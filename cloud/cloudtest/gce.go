@@ -16,8 +16,8 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// GCE is Google Compute Engine for tests: it signs identity tokens of machines. It is safe
-// for concurrent use.
+// GCE is a fake Google Compute Engine for tests: it signs identity tokens of machines. It is
+// safe for concurrent use.
 type GCE struct {
 	// Now is the clock of the tokens; nil means time.Now.
 	Now func() time.Time
@@ -32,7 +32,7 @@ func NewGCE(t testing.TB) *GCE {
 	return opened(t, cloud, err)
 }
 
-// opened takes a cloud that was opened for a test.
+// opened returns a cloud that was opened for a test.
 func opened[T any](t testing.TB, cloud T, err error) T {
 	t.Helper()
 	if err != nil {
@@ -52,8 +52,8 @@ func OpenGCE() (*GCE, error) {
 	return &GCE{signer: signer}, err
 }
 
-// Keys are the keys that tokens verify with: one RSA-2048 key, whose ID has 40 hexadecimal
-// digits. [jws.MarshalJWKS] makes of it what Google serves.
+// Keys are the keys for verifying tokens: one RSA-2048 key, whose ID has 40 hexadecimal
+// digits. [jws.MarshalJWKS] turns them into what Google serves.
 func (g *GCE) Keys() []*jws.Key { return []*jws.Key{g.signer.Key()} }
 
 // gceClaims are the claims of a token with format=full, in Google's order.
@@ -80,8 +80,8 @@ type gceEngine struct {
 	Zone          string `json:"zone"`
 }
 
-// Token is the identity token of a machine for an audience, as the metadata server gives
-// it with format=full: what an attacker on that machine gets, too. It is good for an hour.
+// Token is the identity token of a machine for an audience, as the metadata server returns it
+// with format=full. An attacker on that machine gets the same. It is good for an hour.
 func (g *GCE) Token(m oid.GCEInstance, audience string) (string, error) {
 	return g.token(m, audience, true)
 }
@@ -104,7 +104,7 @@ func (g *GCE) token(m oid.GCEInstance, audience string, full bool) (string, erro
 	return g.Sign(payload)
 }
 
-// Sign signs any payload with Google's key, which no customer can have it do.
+// Sign signs any payload with Google's key, which no customer can make it do.
 func (g *GCE) Sign(payload []byte) (string, error) {
 	s, err := g.signer.Sign(context.Background(), payload)
 	if err != nil {

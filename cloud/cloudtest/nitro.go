@@ -15,26 +15,25 @@ import (
 	"time"
 )
 
-// Nitro is Amazon EC2's Nitro hypervisor for tests: it signs the attestation documents of
-// NitroTPMs, and of enclaves, under a root of its own and the four certificates below it
-// that the real ones bring along. It is safe for concurrent use.
+// Nitro is a fake of Amazon EC2's Nitro hypervisor for tests: it signs the attestation
+// documents of NitroTPMs and of enclaves, under a root of its own and the four certificates
+// below it that the real documents include. It is safe for concurrent use.
 type Nitro struct {
-	// Now is the clock of the documents and of the certificates but the root's, which is
-	// valid for 30 years around the real time; nil means time.Now. The leaf lives for 3
-	// hours.
+	// Now is the clock of the documents and of all certificates except the root, which is
+	// valid for 30 years around the real time; nil means time.Now. The leaf lives for 3 hours.
 	Now func() time.Time
 
 	root   *nitroAuthority
 	issued *nitroIssued
 }
 
-// nitroIssued are the certificates of modules, which are used while they are valid.
+// nitroIssued are the certificates of modules, which are reused while they are valid.
 type nitroIssued struct {
 	mu    sync.Mutex
 	chain map[string][]*nitroChain
 }
 
-// nitroChain is a leaf and what is above it, the root first.
+// nitroChain is a leaf and the certificates above it, root first.
 type nitroChain struct {
 	leaf   *nitroAuthority
 	bundle []*x509.Certificate
@@ -42,13 +41,14 @@ type nitroChain struct {
 
 // NitroMachine is an instance with a NitroTPM.
 type NitroMachine struct {
-	// InstanceID is "i-" and 17 lower-case hexadecimal digits, Region such as us-east-2.
+	// InstanceID is "i-" and 17 lower-case hexadecimal digits; Region is a region such as
+	// us-east-2.
 	InstanceID, Region string
-	// PCRs are values of 48 bytes in the place of zeros, which PCRs 0 to 23 have.
+	// PCRs are values of 48 bytes that replace the zeros that PCRs 0 to 23 have.
 	PCRs map[int][]byte
 }
 
-// NewNitro makes a root of its own.
+// NewNitro makes a hypervisor with a root of its own.
 func NewNitro(t testing.TB) *Nitro {
 	t.Helper()
 	n, err := OpenNitro()
@@ -63,27 +63,27 @@ func OpenNitro() (*Nitro, error) {
 	return &Nitro{root: root, issued: &nitroIssued{chain: map[string][]*nitroChain{}}}, err
 }
 
-// Root is the root of all documents.
+// Root is the root certificate for all documents.
 func (n *Nitro) Root() *x509.Certificate { return n.root.cert }
 
-// Asker is how a program on an instance asks its NitroTPM, as nitro.SourceConfig takes it.
+// Asker is how a program on an instance queries its NitroTPM, as nitro.SourceConfig takes it.
 func (n *Nitro) Asker(m NitroMachine) func(ctx context.Context, nonce, userData []byte) ([]byte, error) {
 	return func(_ context.Context, nonce, userData []byte) ([]byte, error) { return n.Document(m, nonce, userData) }
 }
 
-// Document is the document of an instance's NitroTPM over a nonce and user data, each of
-// which may be nil: what an attacker who is root on that instance gets, too.
+// Document is the document of an instance's NitroTPM over a nonce and user data, each of which
+// may be nil. An attacker who is root on that instance gets the same.
 func (n *Nitro) Document(m NitroMachine, nonce, userData []byte) ([]byte, error) {
 	return n.sign(m, "-tpm0000000000000000", "nitrotpm_pcrs", nonce, userData)
 }
 
-// Enclave is the document of an enclave on an instance: every customer of EC2 gets one for
-// an instance of its own, over what it likes.
+// Enclave is the document of an enclave on an instance: every EC2 customer can get one for an
+// instance of their own, over anything they like.
 func (n *Nitro) Enclave(m NitroMachine, nonce, userData []byte) ([]byte, error) {
 	return n.sign(m, "-enc0123456789abcdef", "pcrs", nonce, userData)
 }
 
-// sign makes the certificates of now and signs a document with them.
+// sign makes current certificates and signs a document with them.
 func (n *Nitro) sign(m NitroMachine, module, pcrs string, nonce, userData []byte) ([]byte, error) {
 	now := clock(n.Now).UTC().Truncate(time.Millisecond)
 	c, err := n.current(m.InstanceID, m.InstanceID+module, m.Region, now)
@@ -136,8 +136,8 @@ func signNitro(key *ecdsa.PrivateKey, payload []byte) ([]byte, error) {
 	return out.b, nil
 }
 
-// current are the certificates of a module at a time, old ones while they are good, as the
-// real platform keeps them.
+// current returns the certificates of a module at a time, reusing old ones while they are
+// valid, as the real platform does.
 func (n *Nitro) current(instance, module, region string, now time.Time) (*nitroChain, error) {
 	n.issued.mu.Lock()
 	defer n.issued.mu.Unlock()
@@ -155,7 +155,7 @@ func (n *Nitro) current(instance, module, region string, now time.Time) (*nitroC
 	return c, nil
 }
 
-// nitroBefore is how long before the first document a leaf begins.
+// nitroBefore is how long before the first document a leaf becomes valid.
 const nitroBefore = 3 * time.Second
 
 // chain makes the certificates of an instance below the root, and of a module on it.

@@ -54,8 +54,8 @@ type authority struct {
 	key  *rsa.PrivateKey
 }
 
-// issue makes a certificate with an RSA-2048 key, of its own issuer where issuer is nil. It
-// is valid for so long before and after now.
+// issue makes a certificate with an RSA-2048 key, self-signed if issuer is nil. It is valid
+// for the given time before and after now.
 func issue(issuer *authority, template x509.Certificate, now time.Time, around time.Duration) (*authority, error) {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {

@@ -20,8 +20,8 @@ type Server struct {
 	status   int
 }
 
-// serve starts a server. A request with the header X-Forwarded-For came through a proxy,
-// and is refused by every cloud.
+// serve starts a server. A request with the header X-Forwarded-For came through a proxy, and
+// every cloud refuses it.
 func serve(h http.Handler) *Server {
 	s := &Server{}
 	s.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -39,7 +39,7 @@ func serve(h http.Handler) *Server {
 	return s
 }
 
-// note keeps a request, and says with what status it is to fail; 0 for not at all.
+// note records a request, and returns the status with which it must fail, or 0 if it must not.
 func (s *Server) note(r *http.Request) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,7 +51,7 @@ func (s *Server) note(r *http.Request) int {
 	return s.status
 }
 
-// Fail has the next requests answered with an HTTP status, so many times.
+// Fail makes the given number of next requests fail with an HTTP status.
 func (s *Server) Fail(status, times int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

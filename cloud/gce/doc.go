@@ -15,23 +15,22 @@
 //
 // # What it proves
 //
-// The token's audience is "nodeattest:" and, in base64url, the qualifying data of the
-// challenge. So the token proves that somebody on that machine asked for it after the
-// control plane spoke, for this request, cluster, signer and requester. That the machine is
-// this one is Google's word (attest.Asserted). It says nothing of a key: residency is
-// unknown. Whatever on the machine reaches the metadata server can ask: keep pods away
-// from it, or under GKE's Workload Identity, and give the machine's service account no
-// roles, since the same tokens are taken elsewhere for other audiences.
+// The token's audience is "nodeattest:" followed by the challenge's qualifying data in
+// base64url. So the token proves that somebody on that machine asked for it after the control
+// plane spoke, for this request, cluster, signer and requester. That the machine is this one
+// is Google's word (attest.Asserted). The token says nothing about a key: residency is
+// unknown. Anything on the machine that reaches the metadata server can ask: keep pods away
+// from it, or under GKE's Workload Identity, and give the machine's service account no roles,
+// since the same tokens are accepted elsewhere for other audiences.
 //
-// A machine is gce:<project ID>/<instance ID>: the identity that the AK certificate of its
-// virtual TPM gives too (tpmcert.GCEIdentity). The kinds differ, so a machine that is
+// A machine is gce:<project ID>/<instance ID>, the identity that the AK certificate of its
+// virtual TPM also gives (tpmcert.GCEIdentity). The kinds differ, so a machine that is
 // recorded by its TPM is not admitted with a token.
 //
 // # What is not Google's word
 //
-// Anybody can have Google sign tokens about a service account or a user of their own. What
-// makes a token a machine's are the claims google.compute_engine, which Google adds for a
-// machine alone; a token without them is refused. Only the keys at [KeysURL] count: a
-// service account has keys of its own, which sign whatever its owner likes
-// (CVE-2020-16251).
+// Anyone can have Google sign tokens about a service account or a user of their own. What
+// makes a token a machine's are the claims google.compute_engine, which Google adds only for a
+// machine; a token without them is refused. Only the keys at [KeysURL] count: a service
+// account has keys of its own, which sign whatever its owner likes (CVE-2020-16251).
 package gce

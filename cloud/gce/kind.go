@@ -15,30 +15,30 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Provider is the name of this kind of evidence in signer names and, with "/v1" after it,
-// in the block KUBELET AUTHENTICATOR ATTESTATION PROVIDER.
+// Provider is the name of this kind of evidence in signer names and, followed by "/v1", in the
+// block KUBELET AUTHENTICATOR ATTESTATION PROVIDER.
 const Provider = "gce"
 
 const (
 	// IdentityKind is the kind of the machines' identities.
 	IdentityKind = "gce"
-	// audiencePrefix is in front of the challenge's value in an audience.
+	// audiencePrefix precedes the challenge's value in an audience.
 	audiencePrefix = "nodeattest:"
 	// valueSize is how many bytes of qualifying data an audience carries: all.
 	valueSize = 32
 )
 
-// KindConfig is what a [Kind] is made of. Both fields are needed.
+// KindConfig is what a [Kind] is made of. Both fields are required.
 type KindConfig struct {
 	// Keys are Google's: those at [KeysURL], fetched (jws.RemoteKeySet) or pinned
 	// (jws.StaticKeySet), and no others. Never add the keys of a service account.
 	Keys jws.KeySet
-	// Projects are the IDs of the projects whose machines may join: an attacker has a
-	// project of their own, and Google's word about its machines. It is copied.
+	// Projects are the IDs of the projects whose machines may join: an attacker has a project
+	// of their own, and Google's word about its machines. The slice is copied.
 	Projects []string
 }
 
-// Kind is the identity tokens of Google Compute Engine on the control plane's side, an
+// Kind is the control plane's side of Google Compute Engine's identity tokens, an
 // [attest.Kind].
 type Kind struct{ document.Kind }
 
@@ -55,7 +55,7 @@ func NewKind(c KindConfig) (*Kind, error) {
 	return &Kind{*k}, nil
 }
 
-// ReadAnswer reads an answer, whose token is held against the inventory too.
+// ReadAnswer reads an answer, whose token is also checked against the inventory.
 func (k *Kind) ReadAnswer(e *attest.Evidence) (attest.AnswerEvidence, error) {
 	a, err := k.Kind.ReadAnswer(e)
 	if err != nil {
@@ -66,7 +66,7 @@ func (k *Kind) ReadAnswer(e *attest.Evidence) (attest.AnswerEvidence, error) {
 
 type answer struct{ attest.AnswerEvidence }
 
-// Verify asks besides that the inventory means this machine, where its provider ID says so.
+// Verify also checks that the inventory means this machine, if its provider ID says so.
 func (a *answer) Verify(ctx context.Context, q *attest.Inquiry) (*attest.Findings, error) {
 	f, err := a.AnswerEvidence.Verify(ctx, q)
 	if err != nil {
@@ -81,7 +81,7 @@ func (a *answer) Verify(ctx context.Context, q *attest.Inquiry) (*attest.Finding
 const providerIDPrefix = "gce://"
 
 // ProviderID is the provider ID that Kubernetes' cloud provider gives the machine's Node:
-// gce://<project ID>/<zone>/<instance name>. Where the inventory's begins so it must be
+// gce://<project ID>/<zone>/<instance name>. If the inventory's begins with gce:// it must be
 // this one.
 func (d *Details) ProviderID() string {
 	return providerIDPrefix + d.Instance.ProjectID + "/" + d.Instance.Zone + "/" + d.Instance.InstanceName
@@ -147,7 +147,7 @@ func (p *platform) Verify(ctx context.Context, token []byte, now time.Time, budg
 	return claims, nil // read from what was signed
 }
 
-// facts are what people want to know.
+// facts are what human readers want to know.
 func (d *Details) facts() []attest.Fact {
 	facts := []attest.Fact{
 		{Standing: attest.Asserted, Name: "instance", Value: d.Instance.InstanceName + " in " + d.Instance.Zone},

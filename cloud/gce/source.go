@@ -14,11 +14,11 @@ import (
 
 const (
 	// DefaultURL is the address of a machine's metadata server (Compute Engine, "About VM
-	// metadata"). It is the one behind the name metadata.google.internal, without asking
-	// whoever answers for names.
+	// metadata"). It is the address behind the name metadata.google.internal, used directly so
+	// that no name server is trusted.
 	DefaultURL = "http://169.254.169.254"
-	// CheckMetadata: the metadata server gives no answer that can be used. Where it may do
-	// so later, errors.Is finds refusal.ErrRetry too.
+	// CheckMetadata: the metadata server gives no usable answer. If it may do so later,
+	// errors.Is also finds refusal.ErrRetry.
 	CheckMetadata = metadata.CheckMetadata
 
 	metadataRoot  = "/computeMetadata/v1/"
@@ -28,17 +28,17 @@ const (
 // SourceOptions says how a machine asks its metadata server. The zero value is right on
 // Google Compute Engine.
 type SourceOptions struct {
-	// URL is the server's, "http://<host>" or "http://<host>:<port>"; "" means
+	// URL is the server's URL, "http://<host>" or "http://<host>:<port>"; "" means
 	// [DefaultURL].
 	URL string
-	// Timeout is for one question, all tries together, each of which has 10 seconds; zero
+	// Timeout limits one question, including all its tries, each of which has 10 seconds; zero
 	// means 75 seconds.
 	Timeout time.Duration
 }
 
-// Source is a machine of Google Compute Engine, which asks its metadata server for
-// documents about itself, a [document.Source]. The machine must have a service account; it
-// needs no role. It is safe for concurrent use, keeps no connection and uses no proxy.
+// Source is a Google Compute Engine machine that asks its metadata server for documents about
+// itself, a [document.Source]. The machine must have a service account, which needs no role.
+// It is safe for concurrent use, keeps no connection and uses no proxy.
 type Source struct{ client *metadata.Client }
 
 // NewSource makes a source. The error matches refusal.CheckConfig.
@@ -50,7 +50,7 @@ func NewSource(o SourceOptions) (*Source, error) {
 	return &Source{client}, nil
 }
 
-// NewProver makes the node's side of the kind, for attest.NewAttester. The error matches
+// NewProver makes the node's side of this kind, for attest.NewAttester. The error matches
 // refusal.CheckConfig.
 func NewProver(o SourceOptions) (*document.Prover, error) {
 	s, err := NewSource(o)
@@ -60,8 +60,8 @@ func NewProver(o SourceOptions) (*document.Prover, error) {
 	return document.NewProver(Provider, s)
 }
 
-// Machine asks for the project's and the instance's ID. The error is an [*attest.Error]
-// with [CheckMetadata] or attest.CheckIdentity.
+// Machine asks for the project ID and the instance ID. The error is an [*attest.Error] with
+// [CheckMetadata] or attest.CheckIdentity.
 func (s *Source) Machine(ctx context.Context) (attest.Identity, error) {
 	project, err := s.get(ctx, "project/project-id", maxAnswerSize)
 	if err != nil {
@@ -75,9 +75,9 @@ func (s *Source) Machine(ctx context.Context) (attest.Identity, error) {
 }
 
 // Document asks for an identity token whose audience carries the value, 32 bytes, and reads
-// it: one that the control plane would refuse for what it says is refused here. The errors
-// are [*attest.Error], with [CheckMetadata], those that a control plane's kind has for a
-// token that it reads, and attest.CheckQualifyingData where the token is for another value.
+// it: one that the control plane would refuse for its contents is refused here. The errors are
+// [*attest.Error], with [CheckMetadata], those that a control plane's kind returns for a token
+// that it reads, and attest.CheckQualifyingData if the token is for another value.
 func (s *Source) Document(ctx context.Context, value []byte) ([]byte, error) {
 	token, err := s.Token(ctx, audiencePrefix+base64.RawURLEncoding.EncodeToString(value))
 	if err != nil {
@@ -93,8 +93,8 @@ func (s *Source) Document(ctx context.Context, value []byte) ([]byte, error) {
 	return []byte(token), nil
 }
 
-// Token asks for an identity token for an audience, with format=full, and does not look
-// into it. It is a bearer's token: whoever sees it can show it to that audience.
+// Token asks for an identity token for an audience, with format=full, and does not look into
+// it. It is a bearer token: anyone who sees it can present it to that audience.
 func (s *Source) Token(ctx context.Context, audience string) (string, error) {
 	token, err := s.get(ctx, "instance/service-accounts/default/identity?format=full&audience="+url.QueryEscape(audience), MaxTokenSize)
 	return string(token), err

@@ -18,54 +18,55 @@ const (
 	KeysURL = "https://www.googleapis.com/oauth2/v3/certs"
 	// Issuer is the claim iss of every token.
 	Issuer = "https://accounts.google.com"
-	// MaxTokenSize is the length in bytes of the longest token that is read. Real ones
-	// have about 1100, and a few for each licence.
+	// MaxTokenSize is the length in bytes of the longest token that is read. Real ones are
+	// about 1100 bytes long, plus a few for each licence.
 	MaxTokenSize = 8 << 10
-	// MaxLifetime is how long a token is good at most.
+	// MaxLifetime is the longest time that a token may be good for.
 	MaxLifetime = time.Hour
 	// Leeway is how far Google's clock may be ahead of the control plane's.
 	Leeway = time.Minute
 )
 
-// The checks of a token, beside those of package jws on its form and signature, and
+// The checks on a token, in addition to those of package jws on its form and signature, and
 // [attest.CheckQualifyingData] on what its audience carries.
 const (
 	// CheckSize: the token is empty or longer than [MaxTokenSize].
 	CheckSize attest.Check = "gce-token-size"
-	// CheckClaims: the payload is no JSON object, has a member twice, or a claim that
-	// every token of a machine has is missing or of another type.
+	// CheckClaims: the payload is not a JSON object, has a duplicate member, or a claim that
+	// every machine's token has is missing or of another type.
 	CheckClaims attest.Check = "gce-claims"
-	// CheckMachine: the token says nothing of a machine: the claims google.compute_engine
-	// are missing, or one of them is none that a machine has. A service account's own
-	// token is one.
+	// CheckMachine: the token says nothing about a machine: the claims google.compute_engine
+	// are missing, or one of them is not one that a machine can have. A service account's own
+	// token is such a token.
 	CheckMachine attest.Check = "gce-machine"
 	// CheckIssuer: the claim iss is not [Issuer].
 	CheckIssuer attest.Check = "gce-issuer"
 	// CheckAudience: the token is for another audience.
 	CheckAudience attest.Check = "gce-audience"
-	// CheckLifetime: the token ends before it begins, or is good for over [MaxLifetime].
+	// CheckLifetime: the token ends before it begins, or is good for more than [MaxLifetime].
 	CheckLifetime attest.Check = "gce-lifetime"
-	// CheckExpired: the token has ended.
+	// CheckExpired: the token has expired.
 	CheckExpired attest.Check = "gce-expired"
 	// CheckFuture: the token was made more than [Leeway] in the future.
 	CheckFuture attest.Check = "gce-future"
-	// CheckProject: the machine's project is none of those that are admitted.
+	// CheckProject: the machine's project is not one of those that are admitted.
 	CheckProject attest.Check = "gce-project"
 	// CheckInventory: the inventory has another instance name, zone or project for the node.
 	CheckInventory attest.Check = "gce-inventory"
 )
 
 // Details is what a token says, all of it Google's word. It is what [attest.Result].Details
-// holds for this kind.
+// contains for this kind.
 type Details struct {
 	// Instance is the machine; Instance.Security is nil.
 	Instance oid.GCEInstance
 	// Created is when the machine was made, in whole seconds.
 	Created time.Time
-	// Licenses are the identifiers of the licences of the machine's images; nil without.
+	// Licenses are the identifiers of the licences of the machine's images; nil if there are
+	// none.
 	Licenses []string
-	// Subject is the unique ID of the machine's service account, and Email its address; ""
-	// where the token has none.
+	// Subject is the unique ID of the machine's service account, and Email its address, or ""
+	// if the token has none.
 	Subject, Email string
 	// Audience is what the token is for.
 	Audience string
@@ -75,7 +76,7 @@ type Details struct {
 	issuer string
 }
 
-// DetailsOf returns what a token said in a join by this kind; nil for other kinds.
+// DetailsOf returns what a token said in a join of this kind, and nil for other kinds.
 func DetailsOf(r *attest.Result) *Details {
 	d, _ := r.Details.(*Details)
 	return d
@@ -86,13 +87,13 @@ func (d *Details) Machine() attest.Identity {
 	return attest.Identity("gce:" + d.Instance.ProjectID + "/" + strconv.FormatUint(d.Instance.InstanceID, 10))
 }
 
-// VerifyToken verifies a token for an audience of the caller's, at the time now, and says
-// which machine asked for it. It is for those who have no join: a token is a bearer's, and
-// whoever has seen it can show it again until it ends, so the audience should be a value
-// that is good once. With [NewKind] the audience carries the challenge.
+// VerifyToken verifies a token for an audience of the caller's, at the time now, and returns
+// which machine asked for it. It is for those who have no join: a token is a bearer token, and
+// anyone who has seen it can present it again until it expires, so the audience should be a
+// value that is used only once. With [NewKind] the audience carries the challenge.
 //
-// c is that of [NewKind]. The errors are those of package jws, the checks of this package,
-// and refusal.CheckConfig for c or an empty audience.
+// c is as for [NewKind]. The errors are those of package jws, the checks of this package, and
+// refusal.CheckConfig for c or an empty audience.
 func VerifyToken(ctx context.Context, token, audience string, c KindConfig, now time.Time) (*Details, error) {
 	p, err := newPlatform(c)
 	if err != nil {
@@ -161,8 +162,8 @@ func refuse(check attest.Check, got, want string) error {
 	return &attest.Error{Check: check, Got: got, Want: want}
 }
 
-// claims are the claims of a token as they are read: those that must be there point to
-// nothing before.
+// claims holds the claims of a token as they are read. A required one is nil until it has been
+// read.
 type claims struct {
 	audience, issuer, subject, party *string
 	email                            string
@@ -176,7 +177,7 @@ type engine struct {
 	licenses                        []string
 }
 
-// must reads a string that must be there.
+// must reads a required string.
 func must(s **string) func(*strictjson.Reader) error {
 	return func(r *strictjson.Reader) error {
 		text, err := r.String()
@@ -185,7 +186,7 @@ func must(s **string) func(*strictjson.Reader) error {
 	}
 }
 
-// number reads a number that must be there: whole, and from 0 to 2^53 - 1.
+// number reads a required number: an integer from 0 to 2^53 - 1.
 func number(n **int64) func(*strictjson.Reader) error {
 	return func(r *strictjson.Reader) error {
 		v, err := r.Int64()
@@ -199,7 +200,7 @@ func number(n **int64) func(*strictjson.Reader) error {
 
 var errNumber = errors.New("got a number that is negative or over 53 bits")
 
-// parseClaims reads the payload of a token. Members that are not named here may be there.
+// parseClaims reads the payload of a token. Members not named here are allowed.
 func parseClaims(payload []byte) (*Details, error) {
 	c := &claims{}
 	err := strictjson.Members{
@@ -236,8 +237,8 @@ func (c *claims) readEngine(r *strictjson.Reader) error {
 	}.Read(r)
 }
 
-// details holds the claims against what a machine has: the instance is one that could
-// stand in an AK certificate too.
+// details checks the claims against what a machine has: the instance is one that could also be
+// named in an AK certificate.
 func (c *claims) details() (*Details, error) {
 	e := c.engine
 	if e.created == nil || e.projectNumber == nil || e.instanceID == nil || e.name == nil || e.project == nil || e.zone == nil {

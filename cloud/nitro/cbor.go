@@ -7,7 +7,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// The major types of RFC 8949, 3.1, and what else stands in the first byte of an item.
+// The major types of RFC 8949, 3.1, and other values of the first byte of an item.
 const (
 	majorUint  = 0
 	majorBytes = 2
@@ -20,12 +20,11 @@ const (
 	null          = 0xf6
 )
 
-// reader is pulled through the CBOR (RFC 8949) of a document from left to right. It knows
-// what documents have: unsigned integers, byte strings, texts, arrays, maps and null, each
-// with a length in the fewest bytes. Strings in chunks, items without a length, tags,
-// negative integers and floating-point numbers are none of it; the one map without a
-// length, the outer one, its caller asks for. It keeps the first fault, and then reads
-// zeros.
+// reader reads the CBOR (RFC 8949) of a document from left to right. It supports what
+// documents contain: unsigned integers, byte strings, texts, arrays, maps and null, each with
+// a length in the fewest bytes. It does not support strings in chunks, items without a length,
+// tags, negative integers or floating-point numbers; the caller handles the one map without a
+// length, the outer one. It keeps the first fault, and then reads zeros.
 type reader struct {
 	data  []byte
 	fault string
@@ -46,7 +45,7 @@ func (r *reader) err(field string) error {
 	return refuse(CheckEncoding, "a bad "+field, r.fault)
 }
 
-// next takes the byte if it is the next one.
+// next consumes the byte if it is the next one.
 func (r *reader) next(b byte) bool {
 	if len(r.data) == 0 || r.data[0] != b {
 		return false
@@ -82,7 +81,7 @@ func (r *reader) head(major byte, what string) uint64 {
 	return n
 }
 
-// uint reads an unsigned integer of at most so much.
+// uint reads an unsigned integer that is at most most.
 func (r *reader) uint(most uint64) uint64 {
 	n := r.head(majorUint, "an unsigned integer")
 	if n > most {
@@ -94,7 +93,7 @@ func (r *reader) uint(most uint64) uint64 {
 
 // string reads a string of least to most bytes; it shares memory with the document.
 func (r *reader) string(major byte, what string, least, most int) []byte {
-	n := r.head(major, what) // 0 behind a fault, where there are no more data
+	n := r.head(major, what) // 0 after a fault, when no data are left
 	if n < uint64(least) || n > uint64(most) || n > uint64(len(r.data)) {
 		r.fail(what + " of another length")
 		return nil
@@ -139,7 +138,7 @@ func (r *reader) count(major byte, what string, least, most int) int {
 	return int(n)
 }
 
-// end asks that nothing is left.
+// end checks that nothing is left.
 func (r *reader) end() {
 	if r.fault == "" && len(r.data) > 0 {
 		r.fail("nothing behind it")

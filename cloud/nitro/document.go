@@ -11,9 +11,9 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Limits of a document's fields.
+// Limits on a document's fields.
 const (
-	maxField        = 1024 // bytes, and of one certificate
+	maxField        = 1024 // bytes, also of one certificate
 	maxCertificates = 5    // in cabundle
 	maxModuleID     = 128
 	pcrSize         = 48 // SHA-384
@@ -21,10 +21,10 @@ const (
 	maxMilliseconds = 253402300799999 // 9999-12-31T23:59:59.999Z
 )
 
-// Checks of what a document is about.
+// Checks on what a document is about.
 const (
-	// CheckDocumentKind: it is a document of a Nitro Enclave. Those have the same root,
-	// and every customer of AWS gets them over any nonce.
+	// CheckDocumentKind: it is a document of a Nitro Enclave. Those have the same root, and
+	// every customer of AWS can get them over any nonce.
 	CheckDocumentKind refusal.Check = "nitro-document-kind"
 	// CheckModule: its module_id is not that of an instance's NitroTPM, or not that of the
 	// certificate that signs.
@@ -37,19 +37,19 @@ type Document struct {
 	// ModuleID is the whole module_id, such as i-05473b8eb5f575457-tpm0000000000000000,
 	// and InstanceID its first part.
 	ModuleID, InstanceID string
-	// Region and Partition are where the instance is, such as us-east-2 and aws. They are
+	// Region and Partition are where the instance is, such as us-east-2 and aws. They come
 	// from the name in the certificate: the document itself has neither.
 	Region, Partition string
 	// Timestamp is when the document was made, in whole milliseconds.
 	Timestamp time.Time
-	// PCRs are the values of the PCRs by index, 48 bytes each (SHA-384). An index that is
-	// not there has no value.
+	// PCRs are the values of the PCRs by index, 48 bytes each (SHA-384). A missing index has
+	// no value.
 	PCRs map[int][]byte
-	// PublicKey, UserData and Nonce are what the asker gave, at most 1024 bytes each; nil
-	// where it gave none.
+	// PublicKey, UserData and Nonce are what the caller supplied, at most 1024 bytes each; nil
+	// if it supplied none.
 	PublicKey, UserData, Nonce []byte
-	// Chain is the chain of the certificate that signed, leaf first and root last; nil
-	// where nothing was verified.
+	// Chain is the chain of the certificate that signed, leaf first and root last; nil if
+	// nothing was verified.
 	Chain []*x509.Certificate
 
 	envelope sign1
@@ -59,9 +59,9 @@ type Document struct {
 	signer   []byte   // the certificate, DER
 }
 
-// ParseInsecure reads a document and verifies nothing but its form: whatever it says may be
-// forged. The error is an [*refusal.Error] with [CheckEncoding], [CheckAlgorithm],
-// [CheckDocumentKind] or [CheckModule].
+// ParseInsecure reads a document and verifies only its form: whatever it says may be forged.
+// The error is a [*refusal.Error] with [CheckEncoding], [CheckAlgorithm], [CheckDocumentKind]
+// or [CheckModule].
 func ParseInsecure(document []byte) (*Document, error) {
 	d, err := parse(document)
 	if err != nil {
@@ -92,13 +92,14 @@ func parse(document []byte) (*Document, error) {
 	return d, nil
 }
 
-// keys are those of a payload; needed ones are first, and of the last two there is one.
+// keys are the keys of a payload; required ones are first, and one of the last two is present.
 var keys = [...]string{"module_id", "digest", "timestamp", "certificate", "cabundle", "public_key", "user_data", "nonce", "nitrotpm_pcrs", "pcrs"}
 
 const neededKeys = 5
 
-// readPayload reads the map. It alone may have no length, as a NitroTPM writes it; its keys
-// stand in any order, each once, and none is unknown. What was not asked for is null.
+// readPayload reads the map. Only this map may have no length, as a NitroTPM writes it. Its
+// keys are in any order, each occurs once, and none is unknown. What was not asked for is
+// null.
 func (d *Document) readPayload() error {
 	r := &reader{data: d.envelope.payload}
 	endless, pairs := r.next(indefiniteMap), 0
@@ -108,7 +109,7 @@ func (d *Document) readPayload() error {
 	var seen [len(keys)]bool
 	for endless && !r.next(breakStop) || pairs > 0 {
 		pairs--
-		key := r.text(1, 32) // "" behind a fault
+		key := r.text(1, 32) // "" after a fault
 		n := slices.Index(keys[:], key)
 		if n < 0 || seen[n] {
 			return refuse(CheckEncoding, "key "+refusal.Quote(key)+" that is unknown or there twice", "known keys, each once")
@@ -175,14 +176,14 @@ func (d *Document) readPCRs(r *reader) error {
 	return r.err("PCRs")
 }
 
-// The names in the certificates: CN <module_id>.<region>.aws of the leaf, issued by
-// <instance ID>.<region>.aws.nitro-enclaves, for NitroTPMs too.
+// The names in the certificates: CN <module_id>.<region>.aws for the leaf, issued by <instance
+// ID>.<region>.aws.nitro-enclaves, also for NitroTPMs.
 const (
 	leafSuffix   = ".aws"
 	issuerSuffix = ".aws.nitro-enclaves"
 )
 
-// readNames takes instance and region out of the names, which must agree.
+// readNames takes the instance and region from the names, which must agree.
 func (d *Document) readNames() error {
 	instance, _, _ := strings.Cut(strings.TrimPrefix(d.ModuleID, "i-"), "-")
 	d.InstanceID = "i-" + instance
@@ -199,7 +200,7 @@ func (d *Document) readNames() error {
 	return nil
 }
 
-// checkKind asks that it is the document of a NitroTPM.
+// checkKind checks that it is the document of a NitroTPM.
 func (d *Document) checkKind() error {
 	if d.enclave {
 		return refuse(CheckDocumentKind, "pcrs, as an enclave has", "nitrotpm_pcrs")
@@ -211,7 +212,7 @@ func (d *Document) checkKind() error {
 	return nil
 }
 
-// validInstance reports whether an ID is "i-" and 17 hexadecimal digits, or 8 in old ones.
+// validInstance reports whether an ID is "i-" and 17 hexadecimal digits, or 8 in old IDs.
 func validInstance(id string) bool {
 	digits, ok := strings.CutPrefix(id, "i-")
 	return ok && (len(digits) == 17 || len(digits) == 8) && isHex(digits)
@@ -226,7 +227,7 @@ func validRegion(region string) bool {
 		!strings.HasPrefix(region, "-") && !strings.HasSuffix(region, "-")
 }
 
-// partitionOf is the partition of a region. The prefixes of regions say which it is.
+// partitionOf is the partition of a region, determined by the region's prefix.
 func partitionOf(region string) string {
 	for _, p := range [...][2]string{{"cn-", "aws-cn"}, {"us-gov-", "aws-us-gov"}, {"us-iso-", "aws-iso"}, {"us-isob-", "aws-iso-b"},
 		{"eu-isoe-", "aws-iso-e"}, {"us-isof-", "aws-iso-f"}, {"eusc-", "aws-eusc"}} {

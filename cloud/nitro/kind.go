@@ -15,38 +15,38 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Provider is the name of this kind of evidence in signer names and, with "/v1" after it,
-// in the block KUBELET AUTHENTICATOR ATTESTATION PROVIDER.
+// Provider is the name of this kind of evidence in signer names and, followed by "/v1", in the
+// block KUBELET AUTHENTICATOR ATTESTATION PROVIDER.
 const Provider = "nitro"
 
-// UserData is the user_data of every document of this kind: so a document that was made for
-// another purpose is none of it.
+// UserData is the user_data of every document of this kind, so a document that was made for
+// another purpose is not accepted.
 const UserData = "nodeattest/nitro/v1"
 
-// Checks of what a document of this kind has.
+// Checks on the contents of a document of this kind.
 const (
-	// CheckNonce: the nonce has not 32 bytes.
+	// CheckNonce: the nonce is not 32 bytes long.
 	CheckNonce refusal.Check = "nitro-document-nonce"
-	// CheckUserData: the user data are not [UserData], or there is a public key.
+	// CheckUserData: the user data is not [UserData], or there is a public key.
 	CheckUserData refusal.Check = "nitro-document-user-data"
-	// CheckPCRs: a PCR has another value than the good ones, or none.
+	// CheckPCRs: a PCR has a value other than the good ones, or none.
 	CheckPCRs refusal.Check = "nitro-pcrs"
 )
 
 // KindConfig is what the kind is made of.
 type KindConfig struct {
-	// Verifier verifies the documents. It is needed.
+	// Verifier verifies the documents. It is required.
 	Verifier *Verifier
-	// GoodPCRs are sets of values by index, 0 to 31 without 16 and 23, which whoever is
-	// root resets; 48 bytes each. A document passes that has every value of one set: a PCR
-	// that a document does not have passes none. Nil asks for nothing: then whatever the
-	// instance has booted may join, and an Authorizer finds the values in the [Document]
-	// of Result.Details. AWS' tool nitro-tpm-pcr-compute tells values 4, 7 and 12 of an
-	// image; PCRs 0 and 1 change with AWS' firmware.
+	// GoodPCRs are sets of values of 48 bytes each by index, 0 to 31 except 16 and 23, which
+	// root can reset. A document passes if it has every value of one set: a PCR that is
+	// missing from a document never passes. Nil means no check: then whatever the instance has
+	// booted may join, and an Authorizer finds the values in the [Document] in Result.Details.
+	// AWS' tool nitro-tpm-pcr-compute prints values 4, 7 and 12 of an image; PCRs 0 and 1
+	// change with AWS' firmware.
 	GoodPCRs []map[int][]byte
 }
 
-// NewKind makes the kind of evidence on the control plane's side. The error matches
+// NewKind makes the control plane's side of the kind of evidence. The error matches
 // [refusal.CheckConfig] and names the field.
 func NewKind(c KindConfig) (*document.Kind, error) {
 	if c.Verifier == nil {
@@ -111,7 +111,7 @@ func (p *platform) claims(d *Document) (*document.Claims, error) {
 	return &document.Claims{Machine: d.Identity(), Value: d.Nonce, Facts: d.facts(), Details: d}, nil
 }
 
-// checkPCRs asks that a document has every value of one of the good sets.
+// checkPCRs checks that a document has every value of one of the good sets.
 func (p *platform) checkPCRs(d *Document) error {
 	if p.good == nil {
 		return nil
@@ -119,7 +119,7 @@ func (p *platform) checkPCRs(d *Document) error {
 	worst := -1
 	for _, set := range p.good {
 		n := slices.IndexFunc(slices.Sorted(maps.Keys(set)), func(i int) bool {
-			return !bytes.Equal(d.PCRs[i], set[i]) // which has 48 bytes
+			return !bytes.Equal(d.PCRs[i], set[i]) // which is 48 bytes long
 		})
 		if n < 0 {
 			return nil
@@ -129,7 +129,7 @@ func (p *platform) checkPCRs(d *Document) error {
 	return refuse(CheckPCRs, "PCR "+strconv.Itoa(worst)+" "+refusal.OrNothing(hex.EncodeToString(d.PCRs[worst])), "the values of a good set")
 }
 
-// facts are what else the document says, for people.
+// facts are what else the document says, for human readers.
 func (d *Document) facts() []attest.Fact {
 	facts := []attest.Fact{{Standing: attest.Asserted, Name: "document", Value: "of " + d.ModuleID + " at " + stamp(d.Timestamp)}}
 	for _, i := range []int{4, 7, 12} {

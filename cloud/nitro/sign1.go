@@ -6,18 +6,18 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// MaxDocumentSize bounds a document, in bytes. Real ones have 4.4 to 5.0 KB.
+// MaxDocumentSize bounds a document, in bytes. Real ones are 4.4 to 5.0 KB long.
 const MaxDocumentSize = 16 << 10
 
 const signatureSize = 96 // r and s on P-384
 
-// Checks of a document's form.
+// Checks on a document's form.
 const (
-	// CheckEncoding: it is not the one shape of COSE and CBOR that NitroTPM documents
+	// CheckEncoding: it does not have the one shape of COSE and CBOR that NitroTPM documents
 	// have.
 	CheckEncoding refusal.Check = "nitro-document-encoding"
-	// CheckAlgorithm: it does not say ES384 and nothing else in its protected header, has
-	// an unprotected header, or digests other than SHA-384.
+	// CheckAlgorithm: its protected header is not exactly ES384, it has an unprotected header,
+	// or its digests are not SHA-384.
 	CheckAlgorithm refusal.Check = "nitro-document-algorithm"
 )
 
@@ -28,8 +28,8 @@ type sign1 struct{ payload, signature []byte }
 // 2.1). Any other is refused: nothing in a document chooses an algorithm.
 const protected = "\xa1\x01\x38\x22"
 
-// readSign1 reads the envelope, which has no tag, nothing in its unprotected header, and
-// nothing behind it.
+// readSign1 reads the envelope, which has no tag, an empty unprotected header, and no trailing
+// bytes.
 func readSign1(document []byte) (s sign1, err error) {
 	if len(document) > MaxDocumentSize {
 		return s, refuse(CheckEncoding, strconv.Itoa(len(document))+" bytes", "at most "+strconv.Itoa(MaxDocumentSize))
@@ -53,8 +53,8 @@ func readSign1(document []byte) (s sign1, err error) {
 }
 
 // toBeSigned is the Sig_structure of RFC 9052, 4.4: ["Signature1", protected, h”, payload].
-// A payload with a certificate in it has 256 bytes or more, and at most MaxDocumentSize, so
-// its length is two bytes.
+// A payload that contains a certificate has 256 bytes or more, and at most MaxDocumentSize, so
+// its length takes two bytes.
 func (s *sign1) toBeSigned() []byte {
 	b := append(make([]byte, 0, 32+len(s.payload)), "\x84\x6aSignature1\x44"+protected+"\x40"...)
 	b = append(b, majorBytes<<5|25, byte(len(s.payload)>>8), byte(len(s.payload)))

@@ -18,19 +18,19 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// CheckTPM: the NitroTPM gave no document, or not the one that it was asked for.
+// CheckTPM: the NitroTPM gave no document, or not the one requested.
 const CheckTPM refusal.Check = "nitro-tpm"
 
 // SourceConfig is what a [Source] is made of.
 type SourceConfig struct {
-	// Ask asks the instance's NitroTPM for a document over a nonce and user data, each nil
-	// where there is none. It is needed: [Tool] is one. The TPM has a vendor's command for
-	// it (TPM_CC 0x20000001), whose request and response pass through an NV index. go-tpm
-	// sends no vendor's commands.
+	// Ask asks the instance's NitroTPM for a document over a nonce and user data, each nil if
+	// there is none. It is required: [Tool] returns one. The TPM has a vendor command for this
+	// (TPM_CC 0x20000001), whose request and response pass through an NV index. go-tpm does
+	// not send vendor commands.
 	Ask func(ctx context.Context, nonce, userData []byte) ([]byte, error)
 }
 
-// Source asks the NitroTPM of the instance that it runs on, for [document.NewProver]. It is
+// Source queries the NitroTPM of the instance that it runs on, for [document.NewProver]. It is
 // safe for concurrent use if Ask is.
 type Source struct {
 	ask func(ctx context.Context, nonce, userData []byte) ([]byte, error)
@@ -57,7 +57,7 @@ func NewProver(c SourceConfig) (*document.Prover, error) {
 	return document.NewProver(Provider, s)
 }
 
-// Machine asks for a document over nothing, for the names in it, once. The error is an
+// Machine asks once for a document over nothing, for the names in it. The error is an
 // [*attest.Error] with [CheckTPM].
 func (s *Source) Machine(ctx context.Context) (attest.Identity, error) {
 	s.mu.Lock()
@@ -101,7 +101,7 @@ func (s *Source) document(ctx context.Context, nonce, userData []byte) ([]byte, 
 	return data, d, nil
 }
 
-// DefaultTool is the name of AWS' program that asks the NitroTPM (NitroTPM-Tools).
+// DefaultTool is the name of AWS' program that queries the NitroTPM (NitroTPM-Tools).
 const DefaultTool = "nitro-tpm-attest"
 
 const (
@@ -109,15 +109,15 @@ const (
 	maxToolText = 1 << 10
 )
 
-// Tool returns a function for [SourceConfig].Ask that runs AWS' program, or another one with
-// its arguments:
+// Tool returns a function for [SourceConfig].Ask that runs AWS' program, or another one that
+// takes its arguments:
 //
 //	nitro-tpm-attest [--nonce FILE] [--user-data FILE]
 //
-// with the document on its standard output. It is found by path, or in PATH if that is a
-// bare name; "" is [DefaultTool]. It needs the rights of whoever may use /dev/tpm0, or the
-// device that its variable TPM_DEVICE names, and has a minute. The files are in a folder of
-// their own, which is removed.
+// and writes the document to its standard output. It is found by path, or in PATH if that is a
+// bare name; "" means [DefaultTool]. It needs permission to use /dev/tpm0, or the device that
+// its variable TPM_DEVICE names, and has a minute. The files are in a folder of their own,
+// which is removed.
 func Tool(path string) func(ctx context.Context, nonce, userData []byte) ([]byte, error) {
 	path = cmp.Or(path, DefaultTool)
 	return func(ctx context.Context, nonce, userData []byte) (data []byte, err error) {
@@ -147,7 +147,7 @@ func Tool(path string) func(ctx context.Context, nonce, userData []byte) ([]byte
 		command.Stdout, command.Stderr, command.WaitDelay = out, said, time.Second
 		if err := command.Run(); err != nil {
 			if ended := ctx.Err(); ended != nil {
-				err = ended // and not that the program was killed
+				err = ended // not that the program was killed
 			}
 			return nil, &refusal.Error{Check: CheckTPM, Got: path + " that failed: " + refusal.Quote(string(said.kept)), Err: err}
 		}
@@ -155,14 +155,14 @@ func Tool(path string) func(ctx context.Context, nonce, userData []byte) ([]byte
 	}
 }
 
-// limited keeps the first bytes of what is written to it. Of a document that is longer one
-// byte more is kept, so that it is seen to be. It is no bytes.Buffer: that reads to the end.
+// limited keeps the first bytes of what is written to it. Of a longer document it keeps one
+// byte more, so that the excess is noticed. It is not a bytes.Buffer, which reads to the end.
 type limited struct {
 	kept []byte
 	most int
 }
 
-// Write keeps what there is room for.
+// Write keeps what fits.
 func (l *limited) Write(b []byte) (int, error) {
 	l.kept = append(l.kept, b[:min(len(b), l.most+1-len(l.kept))]...)
 	return len(b), nil

@@ -17,22 +17,22 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// RootG1SHA256 is the SHA-256 of the DER of AWS' root G1 (CN aws.nitro-enclaves, 2019-10-28
-// to 2049-10-28) in hexadecimal: what to compare the root with that was downloaded from
-// where the documentation of Nitro Enclaves says.
+// RootG1SHA256 is the SHA-256 of the DER of AWS' root G1 (CN aws.nitro-enclaves, 2019-10-28 to
+// 2049-10-28) in hexadecimal: compare it with the root downloaded from where the documentation
+// of Nitro Enclaves says.
 const RootG1SHA256 = "641a0321a3e244efe456463195d606317ed7cdcc3c1756e09893f3c68f79bb5b"
 
-// Checks of a document's signature and time.
+// Checks on a document's signature and time.
 const (
-	// CheckChain: no chain of good signatures leads from the certificate through cabundle
-	// to one of the roots.
+	// CheckChain: no chain of valid signatures leads from the certificate through cabundle to
+	// one of the roots.
 	CheckChain = chain.CheckChain
 	// CheckExpired and CheckNotYetValid: a certificate of the chain is not valid at the
 	// time. Those that sign live for three hours.
 	CheckExpired     = chain.CheckExpired
 	CheckNotYetValid = chain.CheckNotYetValid
-	// CheckCertificate: the certificate that signs is a CA, not one for signatures, or not
-	// for a key on P-384.
+	// CheckCertificate: the certificate that signs is a CA, is not for signatures, or does not
+	// have a key on P-384.
 	CheckCertificate refusal.Check = "nitro-certificate"
 	// CheckSignature: the signature is not that of the certificate's key over the
 	// document.
@@ -47,8 +47,8 @@ const maxSkew = time.Minute
 
 // VerifierConfig is what a [Verifier] is made of.
 type VerifierConfig struct {
-	// Roots are those of AWS ([RootG1SHA256]), at least one. A document that brings another
-	// root along is refused.
+	// Roots are those of AWS ([RootG1SHA256]), at least one. A document that includes another
+	// root is refused.
 	Roots []*x509.Certificate
 }
 
@@ -64,9 +64,9 @@ func NewVerifier(c VerifierConfig) (*Verifier, error) {
 }
 
 // Verify verifies a document at a time and returns what it says. Whether it answers a
-// challenge, and of which machine it is, is for the caller to compare: the documents of all
+// challenge, and which machine it is about, is for the caller to check: the documents of all
 // customers of AWS verify. The error is an [*attest.Error] with a check of this package, or
-// matches [refusal.ErrRetry] where the context ended.
+// matches [refusal.ErrRetry] if the context ended.
 func (v *Verifier) Verify(ctx context.Context, document []byte, now time.Time) (*Document, error) {
 	return v.verify(ctx, document, now, work.New(work.AnswerSignatures))
 }
@@ -95,7 +95,7 @@ func (v *Verifier) trust(ctx context.Context, d *Document, now time.Time, budget
 	if err := chain.CheckTime(d.leaf, now); err != nil {
 		return err
 	}
-	// The clock of certificates has seconds, that of documents has milliseconds.
+	// Certificates have times in seconds, documents in milliseconds.
 	if made := d.Timestamp.Truncate(time.Second); made.After(now.Add(maxSkew)) || chain.CheckTime(d.leaf, made) != nil {
 		return refuse(CheckTime, "a document of "+stamp(made), "one of the time of its certificate, and until "+stamp(now))
 	}
@@ -116,8 +116,8 @@ func (v *Verifier) trust(ctx context.Context, d *Document, now time.Time, budget
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// path is the one chain that a document has: the certificate, then cabundle from its end to
-// its beginning, where one of our roots must be. A root elsewhere in it is none.
+// path is the one chain that a document has: the certificate, then cabundle from end to
+// beginning, where one of our roots must be. A root elsewhere in it does not count.
 func (v *Verifier) path(d *Document) ([]*x509.Certificate, error) {
 	n := slices.IndexFunc(v.roots, func(root *x509.Certificate) bool { return bytes.Equal(d.cabundle[0], root.Raw) })
 	if n < 0 {
@@ -134,7 +134,7 @@ func (v *Verifier) path(d *Document) ([]*x509.Certificate, error) {
 	return append(path, v.roots[n]), nil
 }
 
-// checkLeaf asks that the certificate is one that signs documents.
+// checkLeaf checks that the certificate is one that signs documents.
 func (d *Document) checkLeaf() (*ecdsa.PublicKey, error) {
 	key, ok := d.leaf.PublicKey.(*ecdsa.PublicKey)
 	if !ok || key.Curve != elliptic.P384() {

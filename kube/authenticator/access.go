@@ -22,7 +22,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// CheckCredential is what an attempt fails for which there is no credential at all: the
+// CheckCredential is the check that an attempt fails if there is no credential at all: the
 // certificates have ended, and there is no bootstrap token.
 const CheckCredential refusal.Check = "no-credential"
 
@@ -32,7 +32,7 @@ type access struct {
 	open func(ctx context.Context) (certificatesclient.CertificateSigningRequestsGetter, func() error, error)
 }
 
-// connection is how the API server is reached, without anybody's credentials.
+// connection says how to reach the API server, without anybody's credentials.
 func (a *Authenticator) connection() (bare, own *rest.Config, err error) {
 	own, err = a.c.API()
 	if err != nil {
@@ -57,7 +57,7 @@ func (a *Authenticator) connection() (bare, own *rest.Config, err error) {
 	return bare, own, nil
 }
 
-// clusterID is the configured one, or the customary one of the one CA.
+// clusterID is the configured cluster ID, or else the customary one of the only CA.
 func (a *Authenticator) clusterID(c *rest.Config) (string, error) {
 	if a.c.ClusterID != "" {
 		return a.c.ClusterID, nil
@@ -76,8 +76,8 @@ func (a *Authenticator) clusterID(c *rest.Config) (string, error) {
 }
 
 // accesses are the credentials to try, the best first: the client certificate, the recovery
-// certificate, the bootstrap token. Only the first is of use for anything but a client
-// certificate.
+// certificate, the bootstrap token. For anything but a client certificate, only the first can
+// be used.
 func (a *Authenticator) accesses(bare, own *rest.Config, e Evidence, purpose csr.Purpose) []access {
 	var all []access
 	if p := a.load(ClientFile); p.Usable(a.c.Now()) {
@@ -105,11 +105,11 @@ func (a *Authenticator) accesses(bare, own *rest.Config, e Evidence, purpose csr
 	return all
 }
 
-// client connects with what the configuration holds. Each attempt has connections of its
-// own, which end with it.
+// client connects with the credentials in the configuration. Each attempt has its own
+// connections, which end with it.
 func client(c *rest.Config) (certificatesclient.CertificateSigningRequestsGetter, func() error, error) {
 	c = rest.CopyConfig(c)
-	c.Dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext // and so no shared transport
+	c.Dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext // and so the transport is not shared
 	h, err := rest.HTTPClientFor(c)
 	if err != nil {
 		return nil, nil, err
@@ -125,9 +125,9 @@ func idle(h *http.Client) func() error {
 	}
 }
 
-// sealedClient connects with a key that stays in the machine: rest.Config takes keys in PEM
-// alone, so the transport is made here, with the CA, the server's name and the proxy of
-// the configuration.
+// sealedClient connects with a key that stays in the machine. rest.Config takes keys only in
+// PEM, so the transport is built here, with the CA, the server name and the proxy of the
+// configuration.
 func sealedClient(ctx context.Context, bare *rest.Config, keeper KeyKeeper, p *certstore.Pair) (_ certificatesclient.CertificateSigningRequestsGetter, done func() error, err error) {
 	key, err := keeper.LoadKey(ctx, p.Key)
 	if err != nil {
@@ -172,8 +172,8 @@ func sealedClient(ctx context.Context, bare *rest.Config, keeper KeyKeeper, p *c
 	}, nil
 }
 
-// checkCertificate holds a new certificate against what was asked for: a signer that gives
-// another node's, or one for another purpose, gives one of no use.
+// checkCertificate checks a new certificate against what was asked for: a signer may return
+// another node's certificate, or one for another purpose, which is of no use.
 func (a *Authenticator) checkCertificate(i *item, leaf *x509.Certificate) error {
 	name, organization := csr.SubjectNames(i.purpose, a.c.NodeName)
 	usage := x509.ExtKeyUsageClientAuth

@@ -15,58 +15,58 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Config is what an [Authenticator] is made of. The fields of the first group have no
+// Config is the configuration of an [Authenticator]. The fields of the first group have no
 // default: leaving one out is an error.
 type Config struct {
-	// NodeName is the node's name, as the kubelet has it.
+	// NodeName is the node's name, as the kubelet uses it.
 	NodeName string
-	// Dir is the folder of the certificates, which this process's user alone can write to.
-	// It is made where it is missing.
+	// Dir is the folder of the certificates, which only this process's user may be able to
+	// write to. It is created if it is missing.
 	Dir string
-	// API says how to reach the API server: address, CA and, for a machine that has no
-	// certificate yet, a bootstrap token. It is called for every attempt, so that a fresh
-	// token is seen. It must not name a plugin.
+	// API says how to reach the API server: its address, its CA and, for a machine that has no
+	// certificate yet, a bootstrap token. It is called for every attempt, so a fresh token is
+	// noticed. It must not name a plugin.
 	API func() (*rest.Config, error)
 	// Kind is the machine's evidence.
 	Kind Kind
 
-	// ClusterID is the name that the control plane has for its cluster; "" means the
-	// customary one, of the one CA that API names (attest.ClusterID).
+	// ClusterID is the control plane's name for its cluster; "" means the customary name,
+	// derived from the only CA that API names (attest.ClusterID).
 	ClusterID string
-	// SignerName is the signer of the client certificate; "" means Kubernetes' own,
+	// SignerName is the signer of the client certificate; "" means Kubernetes' own signer,
 	// csr.SignerKubeAPIServerClientKubelet.
 	SignerName string
-	// Lifetime is asked for, in whole seconds, 10 minutes or more; 0 means
-	// DefaultLifetime. The signer may give less.
+	// Lifetime is the lifetime asked for, in whole seconds, 10 minutes or more; 0 means
+	// DefaultLifetime. The signer may grant less.
 	Lifetime time.Duration
-	// ProviderID is what the node says of itself; "" for nothing.
+	// ProviderID is what the node says about itself; "" for nothing.
 	ProviderID string
-	// RecoverySigner, if set, has the daemon get a recovery certificate, by that signer, on
-	// a key that stays in the machine: with it a node whose certificates have all ended
-	// comes back by itself. It takes a [KeyKeeper]; csr.SignerRecoveryTPM is a TPM's.
+	// RecoverySigner, if set, has the daemon get a recovery certificate from that signer, for
+	// a key that stays in the machine. With it, a node whose certificates have all ended comes
+	// back by itself. It requires a [KeyKeeper]; the one for a TPM is csr.SignerRecoveryTPM.
 	RecoverySigner string
-	// Serving, if set, has the daemon get the kubelet's serving certificate as well.
+	// Serving, if set, has the daemon also get the kubelet's serving certificate.
 	Serving *Serving
-	// Kubelet is where the kubelet's own configuration is looked for.
+	// Kubelet says where to look for the kubelet's own configuration.
 	Kubelet Kubelet
 
-	// Log is where it is said what happens; nil means nowhere. It is told no secret.
+	// Log is where events are logged; nil means nowhere. No secrets are logged.
 	Log *slog.Logger
-	// Ready, if set, is called once by Run, as soon as there is a certificate to work
-	// with and, where one is configured, one for serving.
+	// Ready, if set, is called once by Run, as soon as there is a client certificate that
+	// works and, if one is configured, a serving certificate.
 	Ready func()
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
-// Serving says what an attested serving certificate is for. It is written to the file
-// ServingFile of the folder, with its key, which is to stand in both tlsCertFile and
-// tlsPrivateKeyFile of the kubelet's configuration: the kubelet takes a new one from there
-// without a restart.
+// Serving says what an attested serving certificate is for. The certificate is written, with
+// its key, to the file ServingFile of the folder. Both tlsCertFile and tlsPrivateKeyFile of
+// the kubelet's configuration must name that file: the kubelet picks up a new certificate from
+// it without a restart.
 type Serving struct {
-	// SignerName is the signer; "" means that of the kind (csr.SignerServing).
+	// SignerName is the signer; "" means the signer of the kind (csr.SignerServing).
 	SignerName string
-	// DNSNames and IPAddresses are the names of the node, one at least. The control plane
+	// DNSNames and IPAddresses are the names of the node, at least one. The control plane
 	// grants those that it knows, all or none.
 	DNSNames    []string
 	IPAddresses []netip.Addr
@@ -80,20 +80,20 @@ const (
 	ServingFile = "serving.pem"
 	// RecoveryFile holds the recovery certificate and the file of its key.
 	RecoveryFile = "recovery.pem"
-	// StateFile holds what has failed and when it is tried again, in JSON.
+	// StateFile records, in JSON, what has failed and when it is tried again.
 	StateFile = "state.json"
 )
 
-// DefaultLifetime is asked for where nothing else is said: there is no revocation.
+// DefaultLifetime is asked for by default. It is short because there is no revocation.
 const DefaultLifetime = csr.DefaultMaxExpiration
 
-// Authenticator gets and keeps a node's certificates. [New] makes one. It is safe for use
-// from many goroutines.
+// Authenticator gets a node's certificates and keeps them. [New] makes one. It is safe for use
+// by multiple goroutines.
 type Authenticator struct {
 	c     Config
 	store *certstore.Store
 	items []*item
-	said  sync.Map // what was wrong with a file, by its name, so that it is said once
+	said  sync.Map // what was wrong with a file, by file name, so that it is logged once
 }
 
 // item is a certificate that is kept.
@@ -105,7 +105,7 @@ type item struct {
 	options csr.CreateOptions
 }
 
-// New checks the configuration and opens the folder. It asks neither the machine nor the
+// New checks the configuration and opens the folder. It queries neither the machine nor the
 // API server. The error is refusal.CheckConfig, certstore.CheckFile or the file system's.
 func New(c Config) (*Authenticator, error) {
 	switch {
@@ -147,7 +147,7 @@ func New(c Config) (*Authenticator, error) {
 	return a, nil
 }
 
-// setItems says which certificates are kept, the client certificate first.
+// setItems determines which certificates are kept, the client certificate first.
 func (a *Authenticator) setItems() error {
 	c := &a.c
 	seconds := int32(c.Lifetime / time.Second) //nolint:gosec // bounded by New
@@ -167,7 +167,7 @@ func (a *Authenticator) setItems() error {
 		a.items = append(a.items, &item{file: ServingFile, purpose: csr.PurposeServing, signer: serving.SignerName, seconds: seconds,
 			options: csr.CreateOptions{ProviderID: c.ProviderID, DNSNames: slices.Clone(serving.DNSNames), IPAddresses: slices.Clone(serving.IPAddresses)}})
 	}
-	if c.RecoverySigner != "" { // its lifetime is the signer's to say
+	if c.RecoverySigner != "" { // its lifetime is up to the signer
 		a.items = append(a.items, &item{file: RecoveryFile, purpose: csr.PurposeRecovery, signer: c.RecoverySigner, options: csr.CreateOptions{ProviderID: c.ProviderID}})
 	}
 	for _, i := range a.items {

@@ -14,37 +14,38 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// How long [Authenticator.Credential] waits: every request of the kubelet waits with it.
+// How long [Authenticator.Credential] may wait: every request of the kubelet waits with it.
 const (
-	// MaxWait is the longest that it waits with a certificate that works.
+	// MaxWait is the longest it waits when it has a certificate that works.
 	MaxWait = 8 * time.Second
-	// MaxWaitWithout is the longest that it waits where there is none.
+	// MaxWaitWithout is the longest it waits when it has none.
 	MaxWaitWithout = time.Minute
 
 	waitMargin = 750 * time.Millisecond // for what comes before and after
 )
 
 const (
-	// askAgain is how soon client-go comes back where somebody else renews now.
+	// askAgain is how soon client-go comes back when another process is renewing.
 	askAgain = 10 * time.Second
-	// lookPause is how often a waiter looks whether somebody else has stored a certificate.
+	// lookPause is how often a waiter checks whether another process has stored a certificate.
 	lookPause = 100 * time.Millisecond
 )
 
-// Credential is what an exec credential plugin prints: the stored certificate with its key,
-// and as expirationTimestamp when to ask again, which is the time of renewal and not the
-// certificate's end. client-go fails every request past that time where a plugin fails,
-// although the certificate still works: so a certificate that works is always returned.
+// Credential returns what an exec credential plugin prints: the stored certificate with its
+// key and, as expirationTimestamp, when to ask again. That is the time of renewal, not the end
+// of the certificate: past expirationTimestamp, client-go fails every request if the plugin
+// fails, even though the certificate still works. So a certificate that works is always
+// returned.
 //
-// Until the time of renewal it takes one read of one file. From then on it renews the
-// certificate itself, unless a daemon does ([Authenticator.Run]) or another process is at
-// it, waits for that at most [MaxWait], and returns the certificate of before where it came
-// to nothing. Where there is none that works it waits for the next for up to
-// [MaxWaitWithout], trying as often as the pauses between attempts allow; an error then
-// says how the last one ended.
+// Until the time of renewal, this takes one read of one file. From then on Credential renews
+// the certificate itself, unless a daemon does ([Authenticator.Run]) or another process is
+// already doing so. It waits for the renewal for at most [MaxWait], and returns the previous
+// certificate if the renewal fails. If no stored certificate works, it waits for a new one for
+// up to [MaxWaitWithout], trying as often as the pauses between attempts allow; if it returns
+// an error, that says how the last attempt ended.
 //
-// A kubelet that is configured to get certificates past this is refused, whatever is
-// stored: [CheckKubelet].
+// A kubelet that is configured to get certificates in a way that bypasses this one is refused,
+// whatever is stored: [CheckKubelet].
 func (a *Authenticator) Credential(ctx context.Context) (*clientauthenticationv1.ExecCredential, error) {
 	began := time.Now()
 	p, now := a.load(ClientFile), a.c.Now()
@@ -71,7 +72,7 @@ func (a *Authenticator) Credential(ctx context.Context) (*clientauthenticationv1
 	return credential(p, p.Renew), nil
 }
 
-// renewedCredential renews a certificate that still works, if nobody else does.
+// renewedCredential renews a certificate that still works, unless somebody else is doing so.
 func (a *Authenticator) renewedCredential(ctx context.Context, p *certstore.Pair) *clientauthenticationv1.ExecCredential {
 	old := func(again time.Time) *clientauthenticationv1.ExecCredential {
 		soonest := a.c.Now().Add(time.Second) // client-go would run the plugin for every request
@@ -102,14 +103,14 @@ func (a *Authenticator) renewedCredential(ctx context.Context, p *certstore.Pair
 		return old(next)
 	}
 	newer, err := a.attempt(ctx, l, a.items[0])
-	if newer != nil { // also one that could not be stored
+	if newer != nil { // even one that could not be stored
 		return credential(newer, newer.Renew)
 	}
 	a.c.Log.Warn("the certificate of before stays", "until", p.Leaf.NotAfter, "why", err.Error())
 	return old(a.readState()[ClientFile].Next)
 }
 
-// firstPair waits for a certificate that works: its own, or that of another process.
+// firstPair waits for a certificate that works: its own or another process's.
 func (a *Authenticator) firstPair(ctx context.Context) (*certstore.Pair, error) {
 	var last error
 	failed := func() error {
@@ -135,7 +136,7 @@ func (a *Authenticator) firstPair(ctx context.Context) (*certstore.Pair, error) 
 				if p != nil {
 					return p, nil
 				}
-				if last == nil || ctx.Err() == nil { // that its time was over says less
+				if last == nil || ctx.Err() == nil { // an error that only says that time ran out says less
 					last = err
 				}
 			case !errors.Is(err, certstore.ErrLocked):
@@ -150,7 +151,7 @@ func (a *Authenticator) firstPair(ctx context.Context) (*certstore.Pair, error) 
 	}
 }
 
-// attemptFirst is an attempt under a lock that came a moment after the last look.
+// attemptFirst makes an attempt under a lock that was acquired a moment after the last look.
 func (a *Authenticator) attemptFirst(ctx context.Context, l *certstore.Lock) (*certstore.Pair, error) {
 	if p := a.load(ClientFile); p.Usable(a.c.Now()) {
 		return p, l.Unlock()
@@ -168,16 +169,16 @@ func credential(p *certstore.Pair, again time.Time) *clientauthenticationv1.Exec
 	}
 }
 
-// CheckExecInfo is what the environment variable KUBERNETES_EXEC_INFO fails that asks a
-// plugin for another version of the answer than client.authentication.k8s.io/v1.
+// CheckExecInfo is the check that fails if the environment variable KUBERNETES_EXEC_INFO asks
+// a plugin for a version of the answer other than client.authentication.k8s.io/v1.
 const CheckExecInfo refusal.Check = "exec-info"
 
-// maxExecInfo bounds it, in bytes: the kernel gives a process less.
+// maxExecInfo bounds it, in bytes: the kernel allows a process less.
 const maxExecInfo = 1 << 20
 
-// CheckExecInfoVariable holds the value of KUBERNETES_EXEC_INFO against what
-// [Authenticator.Credential] returns; "" is that of no plugin, and passes. The error matches
-// [CheckExecInfo].
+// CheckExecInfoVariable checks the value of KUBERNETES_EXEC_INFO against what
+// [Authenticator.Credential] returns. The value "" means that this is not being run as a
+// plugin, and passes. The error matches [CheckExecInfo].
 func CheckExecInfoVariable(value string) error {
 	if value == "" {
 		return nil

@@ -14,18 +14,19 @@ import (
 // daemonName is held by the process that renews on its own clock.
 const daemonName = "daemon"
 
-// lastLook is how long the daemon sleeps at most: the clock may be set, and another process
+// lastLook is the longest that the daemon sleeps: the clock may be set, and another process
 // may have renewed.
 const lastLook = 15 * time.Second
 
-// attemptLimit bounds one attempt of the daemon: a challenge may take its 5 minutes, and a
-// certificate as long as the answer may be filed after it.
+// attemptLimit bounds one attempt of the daemon. A challenge may take its 5 minutes; after it,
+// the certificate may take as long as an answer may still be filed.
 const attemptLimit = 15 * time.Minute
 
-// Run keeps the certificates until ctx is over, and returns nil then: each is renewed at
-// its time, by attestation, a little before the plugin would. It fails where another daemon
-// runs on the folder (certstore.ErrLocked), and where the kubelet is configured to get
-// certificates past this ([CheckKubelet]); it looks again before every attempt.
+// Run keeps the certificates until ctx ends, and then returns nil. Each is renewed by
+// attestation when it is due, a little before the plugin would do so. Run fails if another
+// daemon runs on the folder (certstore.ErrLocked), or if the kubelet is configured to get
+// certificates in a way that bypasses this one ([CheckKubelet]), which it checks again before
+// every attempt.
 func (a *Authenticator) Run(ctx context.Context) error {
 	if err := a.c.Kubelet.CheckRunning(); err != nil {
 		return err
@@ -34,13 +35,13 @@ func (a *Authenticator) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("authenticator: another daemon at %s: %w", a.c.Dir, err)
 	}
-	defer func() { _ = release() }() // with the process at the latest
+	defer func() { _ = release() }() // at the latest when the process ends
 	ready := false
 	for {
 		wait := lastLook
 		for _, i := range a.items {
 			if i.purpose != csr.PurposeClient && !a.load(ClientFile).Usable(a.c.Now()) {
-				break // the others are asked for with it
+				break // the others are requested with the client certificate
 			}
 			at := a.due(i)
 			if now := a.c.Now(); !at.After(now) {
@@ -66,7 +67,7 @@ func (a *Authenticator) Run(ctx context.Context) error {
 	}
 }
 
-// due is when a certificate is to be got next.
+// due is when to get a certificate next.
 func (a *Authenticator) due(i *item) time.Time {
 	next := a.readState()[i.file].Next
 	p := a.load(i.file)
@@ -79,7 +80,7 @@ func (a *Authenticator) due(i *item) time.Time {
 	return next
 }
 
-// keep makes one attempt. How it ended is in log and state.
+// keep makes one attempt. Its outcome is in the log and the state.
 func (a *Authenticator) keep(ctx context.Context, i *item) {
 	ctx, cancel := context.WithTimeout(ctx, attemptLimit)
 	defer cancel()
@@ -88,14 +89,14 @@ func (a *Authenticator) keep(ctx context.Context, i *item) {
 		a.c.Log.Error("no lock on the folder", "why", err.Error())
 		return
 	}
-	if a.due(i).After(a.c.Now()) { // the plugin has renewed it, while this waited for the lock
+	if a.due(i).After(a.c.Now()) { // the plugin renewed it while this waited for the lock
 		_ = l.Unlock() // nothing was written
 		return
 	}
-	_, _ = a.attempt(ctx, l, i) // it is said and written down there
+	_, _ = a.attempt(ctx, l, i) // attempt logs and records the error
 }
 
-// ready says whether a kubelet can start: the recovery certificate can wait.
+// ready reports whether a kubelet can start: the recovery certificate can wait.
 func (a *Authenticator) ready() bool {
 	for _, i := range a.items {
 		if i.purpose != csr.PurposeRecovery && !a.load(i.file).Usable(a.c.Now()) {
@@ -105,9 +106,9 @@ func (a *Authenticator) ready() bool {
 	return true
 }
 
-// Rotate renews the client certificate now, and the serving certificate where one is
-// configured, whatever is stored and whatever has failed before. It waits for an attempt
-// that is under way.
+// Rotate renews the client certificate now, as well as the serving certificate if one is
+// configured, whatever is stored and whatever has failed before. It waits for an attempt that
+// is under way.
 func (a *Authenticator) Rotate(ctx context.Context) error {
 	if err := a.c.Kubelet.CheckRunning(); err != nil {
 		return err

@@ -19,36 +19,36 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// CheckDenied is what a request fails that the control plane has denied, or failed. Got is
-// the condition with its reason and message: what a person has to know.
+// CheckDenied is the check that fails for a request that the control plane has denied, or that
+// has failed. Got is the condition with its reason and message: what a person needs to know.
 const CheckDenied refusal.Check = "denied"
 
-// CheckGone is what a request fails that somebody deleted before it was decided.
+// CheckGone is the check that fails for a request that was deleted before it was decided.
 const CheckGone refusal.Check = "request-gone"
 
 func isDenied(err error) bool { return errors.Is(err, CheckDenied) }
 
-// join is one way through hello, challenge and answer.
+// join is one pass through hello, challenge and answer.
 type join struct {
 	requests certificatesclient.CertificateSigningRequestInterface
 	attester *attest.Attester
-	// prefix begins the names of the requests.
+	// prefix is the beginning of the requests' names.
 	prefix string
 	// patience bounds the wait for a challenge.
 	patience time.Duration
 }
 
 const (
-	// maxHellos is how many hellos are filed for one certificate, where one came to
-	// nothing that was not refused: it was too old when it was read, or somebody else
-	// decided about it.
+	// maxHellos is how many hellos are filed for one certificate if they come to nothing
+	// without being refused: a hello was too old when it was read, or somebody else decided
+	// it.
 	maxHellos = 3
-	// helloPatience is how long a hello is waited for: one of 5 minutes is not challenged
-	// any more (attest.CheckHelloExpired).
+	// helloPatience is how long to wait for an answer to a hello: one that is 5 minutes old is
+	// no longer challenged (attest.CheckHelloExpired).
 	helloPatience = 4*time.Minute + 45*time.Second
 )
 
-// certificate gets a certificate for the key, PEM as the signer gave it.
+// certificate gets a certificate for the key, in PEM as the signer returned it.
 func (j *join) certificate(ctx context.Context, key crypto.Signer, s attest.Subject) ([]byte, error) {
 	challenge, err := j.challenge(ctx, s)
 	if err != nil {
@@ -107,10 +107,10 @@ func (j *join) challenge(ctx context.Context, s attest.Subject) ([]byte, error) 
 	}
 }
 
-// helloExpired is the reason of a denial after which a node files again.
+// helloExpired is the reason of a denial after which a node files another hello.
 var helloExpired = (&refusal.Error{Check: attest.CheckHelloExpired}).Reason()
 
-// refusedBy is the condition with which a request was refused, nil for none.
+// refusedBy returns the condition by which a request was refused, or nil.
 func refusedBy(o *certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequestCondition {
 	for i := range o.Status.Conditions {
 		if t := o.Status.Conditions[i].Type; t == certificatesv1.CertificateDenied || t == certificatesv1.CertificateFailed {
@@ -124,7 +124,7 @@ func denied(o *certificatesv1.CertificateSigningRequest, c *certificatesv1.Certi
 	return &refusal.Error{Check: CheckDenied, Got: fmt.Sprintf("%s of request %s: %s: %s", c.Type, o.Name, c.Reason, c.Message), Want: "a certificate"}
 }
 
-// statusOf is the part of the core's view that a challenge is read from.
+// statusOf returns the part of the core's view from which a challenge is read.
 func statusOf(o *certificatesv1.CertificateSigningRequest) *csr.Request {
 	r := &csr.Request{Status: csr.Status{Certificate: o.Status.Certificate}}
 	for _, c := range o.Status.Conditions {
@@ -133,7 +133,7 @@ func statusOf(o *certificatesv1.CertificateSigningRequest) *csr.Request {
 	return r
 }
 
-// callLimit bounds one call that is no watch.
+// callLimit bounds one call other than a watch.
 const callLimit = 30 * time.Second
 
 // file files a request.
@@ -150,15 +150,15 @@ func (j *join) file(ctx context.Context, spec *csr.Spec) (*certificatesv1.Certif
 	return j.requests.Create(ctx, o, metav1.CreateOptions{})
 }
 
-// How long before a watch that ended is opened again: first, and at most.
+// How long to wait before reopening a watch that has ended: at first, and at most.
 const (
 	firstWatchPause = 100 * time.Millisecond
 	lastWatchPause  = 2 * time.Second
 )
 
-// await watches a request until it is done. A watch that ends, as every watch does after
-// some minutes, is opened again from where it was; only what it may have missed is asked
-// for.
+// await watches a request until it is done. A watch that ends, as every watch does after some
+// minutes, is reopened where it left off, and the request is read only for what the watch may
+// have missed.
 func (j *join) await(ctx context.Context, o *certificatesv1.CertificateSigningRequest, done func(*certificatesv1.CertificateSigningRequest) bool) (*certificatesv1.CertificateSigningRequest, error) {
 	pause := firstWatchPause
 	for {
@@ -183,7 +183,7 @@ func (j *join) await(ctx context.Context, o *certificatesv1.CertificateSigningRe
 			return nil, &refusal.Error{Check: CheckGone, Got: "no request " + o.Name + " any more", Want: "it to be decided"}
 		case final(err):
 			return nil, err
-		case err != nil: // the API server is away: what is known stays
+		case err != nil: // the API server is away: keep what is known
 		case done(got):
 			return got, nil
 		default:
@@ -198,16 +198,16 @@ func (j *join) get(ctx context.Context, name string) (*certificatesv1.Certificat
 	return j.requests.Get(ctx, name, metav1.GetOptions{})
 }
 
-// final says that asking again with the same credential is of no use, or that the request
-// is gone.
+// final reports whether asking again with the same credential is pointless, or the request is
+// gone.
 func final(err error) bool {
 	return noAccess(err) || errors.Is(err, CheckGone)
 }
 
-// noAccess says that another credential might do.
+// noAccess reports whether another credential might work.
 func noAccess(err error) bool { return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) }
 
-// follow watches a request until it is done or the watch ends. It returns the last that it
+// follow watches a request until it is done or the watch ends. It returns the last version it
 // has seen.
 func (j *join) follow(ctx context.Context, o *certificatesv1.CertificateSigningRequest, done func(*certificatesv1.CertificateSigningRequest) bool) (*certificatesv1.CertificateSigningRequest, error) {
 	w, err := j.requests.Watch(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", o.Name).String(), ResourceVersion: o.ResourceVersion})

@@ -17,33 +17,33 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// CheckKubelet is what a kubelet's configuration fails that has it get certificates in its
-// own way: without evidence. Got names the setting and where it stands, Want what to do.
+// CheckKubelet is the check that fails if a kubelet's configuration has it get certificates in
+// its own way, without evidence. Got names the setting and where it is, Want says what to do.
 const CheckKubelet refusal.Check = "kubelet-configuration"
 
-// CheckKubeletFile is what a file of the kubelet's configuration fails that is there and
+// CheckKubeletFile is the check that fails if a file of the kubelet's configuration exists but
 // cannot be read or understood, so that it is not known what the kubelet does.
 const CheckKubeletFile refusal.Check = "kubelet-file"
 
-// Kubelet is where the kubelet's own configuration is looked for. The zero value looks
+// Kubelet says where to look for the kubelet's own configuration. The zero value looks
 // nowhere.
 type Kubelet struct {
-	// ConfigFile is the file of --config, a KubeletConfiguration in YAML or JSON; it may
-	// be missing. ConfigDir is that of --config-dir, whose files *.conf are laid over it.
+	// ConfigFile is the file of --config, a KubeletConfiguration in YAML or JSON; it may be
+	// missing. ConfigDir is the folder of --config-dir, whose *.conf files override it.
 	ConfigFile, ConfigDir string
-	// FlagFiles are files in which flags of the kubelet stand, as patterns of
-	// path/filepath.Match: environment files and systemd's units. One that hides another
-	// of the same name, in an earlier folder, is looked at in its place.
+	// FlagFiles are files that contain flags of the kubelet, as patterns of
+	// path/filepath.Match: environment files and systemd units. If a file hides another of the
+	// same name by being in an earlier folder, only the first is read.
 	FlagFiles []string
-	// Parent looks at the process that has started this one, where it is a kubelet: a
-	// plugin's is. On Linux alone.
+	// Parent looks at the process that started this one, if that is a kubelet, as it is for a
+	// plugin. Linux only.
 	Parent bool
-	// Processes looks at all kubelets that run on this machine. On Linux alone, and not by
+	// Processes looks at all kubelets that run on this machine. Linux only, and not used by
 	// the plugin.
 	Processes bool
 
-	// serving says that serving certificates are written for the kubelet, which must then
-	// not ask for its own.
+	// serving says that serving certificates are written for the kubelet, which then must not
+	// ask for its own.
 	serving bool
 }
 
@@ -56,7 +56,7 @@ const (
 // maxKubeletFile bounds each file that is read, in bytes.
 const maxKubeletFile = 1 << 20
 
-// Check looks at the files, and at the parent. The error matches [CheckKubelet] or
+// Check looks at the files and at the parent. The error matches [CheckKubelet] or
 // [CheckKubeletFile].
 func (k *Kubelet) Check() error {
 	if k.Parent {
@@ -67,7 +67,7 @@ func (k *Kubelet) Check() error {
 	return k.checkFiles()
 }
 
-// CheckRunning is Check, and looks at the kubelets that run.
+// CheckRunning is Check, but also looks at the kubelets that are running.
 func (k *Kubelet) CheckRunning() error {
 	if err := k.Check(); err != nil || !k.Processes {
 		return err
@@ -90,7 +90,7 @@ func (k *Kubelet) CheckRunning() error {
 	return nil
 }
 
-// argumentsOf are a process's; none where there is none.
+// argumentsOf returns the arguments of a process, or none if there is no such process.
 func argumentsOf(pid int) []string {
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
 	if err != nil || len(text) == 0 {
@@ -103,7 +103,7 @@ func isKubelet(arguments []string) bool {
 	return len(arguments) > 0 && (filepath.Base(arguments[0]) == "kubelet" || filepath.Base(arguments[0]) == "hyperkube" && slices.Contains(arguments, "kubelet"))
 }
 
-// checkArguments looks at the flags of a kubelet, and at the files that they name.
+// checkArguments looks at the flags of a kubelet and at the files that they name.
 func (k *Kubelet) checkArguments(where string, arguments []string) error {
 	f := flagsOf(arguments)
 	if f.bootstrap != "" {
@@ -170,13 +170,13 @@ func (k *Kubelet) checkSettings(s *settings) error {
 	return nil
 }
 
-// settings are those of a KubeletConfiguration that matter, and where they stand.
+// settings are the settings of a KubeletConfiguration that matter, and where they were found.
 type settings struct {
 	rotate, serve     bool
 	rotateAt, serveAt string
 }
 
-// readSettings reads a configuration and what is laid over it.
+// readSettings reads a configuration and the files that override it.
 func readSettings(file, dir string) (*settings, error) {
 	s := new(settings)
 	paths := []string{}
@@ -202,7 +202,7 @@ func readSettings(file, dir string) (*settings, error) {
 	return s, nil
 }
 
-// read lays one file over the settings.
+// read applies one file on top of the settings.
 func (s *settings) read(path string, text []byte) error {
 	var c struct {
 		RotateCertificates *bool `json:"rotateCertificates"`
@@ -239,14 +239,14 @@ func readKubeletFile(path string) ([]byte, error) {
 	return text, nil
 }
 
-// kubeletFlags are the flags that matter. Of one that is given twice the last counts.
+// kubeletFlags are the flags that matter. If one is given twice, the last counts.
 type kubeletFlags struct {
 	bootstrap, config, configDir string
 	rotate                       *bool
 }
 
-// flagsOf reads a kubelet's arguments as it does: a value after an equals sign or in the
-// next argument, a switch alone or with a value, and an underscore in a name for a hyphen.
+// flagsOf reads arguments as a kubelet does: a value follows an equals sign or is the next
+// argument, a switch may have a value or none, and an underscore in a name means a hyphen.
 func flagsOf(arguments []string) kubeletFlags {
 	var f kubeletFlags
 	for n := 0; n < len(arguments); n++ {
@@ -262,7 +262,7 @@ func flagsOf(arguments []string) kubeletFlags {
 		if name == "rotate-certificates" {
 			on := true
 			if has {
-				on, _ = strconv.ParseBool(value) // what is neither is refused by the kubelet
+				on, _ = strconv.ParseBool(value) // the kubelet refuses a value that is neither
 			}
 			f.rotate = &on
 			continue
@@ -280,10 +280,10 @@ func flagsOf(arguments []string) kubeletFlags {
 	return f
 }
 
-// flagText finds flags in a file of another language.
+// flagText finds flags in a file in another format.
 var flagText = regexp.MustCompile(`--(bootstrap[-_]kubeconfig|rotate[-_]certificates)(?:=("[^"]*"|'[^']*'|[^\s"']*))?(?:[ \t]+([^\s"'-][^\s"']*))?`)
 
-// flagsIn finds them in an environment file or a systemd unit, comments left out.
+// flagsIn finds flags in an environment file or a systemd unit, skipping comments.
 func flagsIn(text []byte) kubeletFlags {
 	var f kubeletFlags
 	for line := range bytes.Lines(text) {

@@ -17,8 +17,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// load reads a stored pair; nil where there is none for this node and this purpose. What
-// cannot be used is as good as none, and is said.
+// load reads a stored pair; nil means that there is none for this node and this purpose. A
+// file that cannot be used counts as none, and is logged.
 func (a *Authenticator) load(file string) *certstore.Pair {
 	p, err := a.store.ReadPair(file)
 	if err == nil {
@@ -37,14 +37,14 @@ func (a *Authenticator) load(file string) *certstore.Pair {
 	return p
 }
 
-// graceAfterEnd is how long an attempt may take to see that its context is over.
+// graceAfterEnd is how long an attempt may take to notice that its context has ended.
 const graceAfterEnd = 200 * time.Millisecond
 
-// attempt gets a certificate anew, and stores it. Whether it is time is for the caller to
-// know. A certificate that cannot be stored is returned with the error.
+// attempt gets a new certificate and stores it. The caller decides whether it is time. A
+// certificate that cannot be stored is returned together with the error.
 //
-// A command in a TPM cannot be interrupted: where ctx ends first, attempt returns, and what
-// it has begun ends by itself, with the lock, at most a command later.
+// A TPM command cannot be interrupted. If ctx ends first, attempt returns; the work it has
+// started then ends by itself, and releases the lock, at most one command later.
 func (a *Authenticator) attempt(ctx context.Context, l *certstore.Lock, i *item) (*certstore.Pair, error) {
 	type outcome struct {
 		pair *certstore.Pair
@@ -60,7 +60,7 @@ func (a *Authenticator) attempt(ctx context.Context, l *certstore.Lock, i *item)
 		return o.pair, o.err
 	case <-ctx.Done():
 	}
-	select { // it may have ended with ctx
+	select { // it may have ended at the same time as ctx
 	case o := <-done:
 		return o.pair, o.err
 	case <-time.After(graceAfterEnd):
@@ -68,13 +68,13 @@ func (a *Authenticator) attempt(ctx context.Context, l *certstore.Lock, i *item)
 	}
 }
 
-// attemptNow is attempt without its limit. It writes down how it ended.
+// attemptNow is attempt without the time limit. It records how the attempt ended.
 func (a *Authenticator) attemptNow(ctx context.Context, l *certstore.Lock, i *item) (*certstore.Pair, error) {
 	noted := a.begin(l, i)
 	if noted != nil {
 		a.c.Log.Error("the state cannot be written", "file", a.store.Path(StateFile), "why", noted.Error())
 		if i.purpose != csr.PurposeClient || a.load(ClientFile).Usable(a.c.Now()) {
-			return nil, noted // there is time until it can be; each attempt would be lost
+			return nil, noted // there is time until it can be written; until then each attempt would be lost
 		}
 	}
 	began := a.c.Now()
@@ -137,10 +137,10 @@ func (a *Authenticator) get(ctx context.Context, i *item) (_ *certstore.Pair, er
 	return nil, errors.Join(refused...)
 }
 
-// errNoKey says that a credential's key cannot be had from the machine.
+// errNoKey says that the machine cannot provide a credential's key.
 var errNoKey = errors.New("the key of the credential cannot be used")
 
-// getAs is get under one credential.
+// getAs is get with one particular credential.
 func (a *Authenticator) getAs(ctx context.Context, i *item, way access, evidence Evidence, attester *attest.Attester, clusterID string) (_ *certstore.Pair, err error) {
 	api, done, err := way.open(ctx)
 	if err != nil {
@@ -173,7 +173,7 @@ func (a *Authenticator) getAs(ctx context.Context, i *item, way access, evidence
 	return p, a.checkCertificate(i, p.Leaf)
 }
 
-// maxPrefix leaves room for what the API server puts after a generated name.
+// maxPrefix leaves room for what the API server appends to a generated name.
 const maxPrefix = 200
 
 // getSealed gets a recovery certificate.

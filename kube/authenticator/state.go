@@ -9,25 +9,25 @@ import (
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 )
 
-// maxStateSize bounds the file of the state, in bytes.
+// maxStateSize bounds the size of the state file, in bytes.
 const maxStateSize = 64 << 10
 
-// state is what outlasts a process beside the certificates, by the files' names.
+// state is what outlasts a process in addition to the certificates, by file name.
 type state map[string]attempts
 
-// attempts are those to get one certificate.
+// attempts are the attempts to get one certificate.
 type attempts struct {
-	// Failures is how many have failed since the last one that did not.
+	// Failures is how many have failed since the last success.
 	Failures int `json:"failures,omitempty"`
-	// Last is when the last one began, and Next before which there is none.
+	// Last is when the last one began. Next is the earliest time for the next one.
 	Last time.Time `json:"last,omitzero"`
 	Next time.Time `json:"next,omitzero"`
 	// Error is how the last one ended.
 	Error string `json:"error,omitempty"`
 }
 
-// parseState reads the file. What cannot be read is nothing: then the next attempt is at
-// once.
+// parseState reads the file. A file that cannot be read counts as empty: then the next attempt
+// is due at once.
 func parseState(text []byte) state {
 	s := state{}
 	if json.Unmarshal(text, &s) != nil || s == nil {
@@ -42,7 +42,7 @@ func parseState(text []byte) state {
 	return s
 }
 
-// readState reads it without the lock.
+// readState reads the state without the lock.
 func (a *Authenticator) readState() state {
 	text, err := a.store.Read(StateFile, maxStateSize)
 	if err != nil {
@@ -51,8 +51,8 @@ func (a *Authenticator) readState() state {
 	return parseState(text)
 }
 
-// begin writes that an attempt begins, as one that will have failed: so it counts even
-// where the process is killed in the middle. The error says that nothing can be written.
+// begin records that an attempt begins, as if it had failed, so that it counts even if the
+// process is killed in the middle. The error says that nothing can be written.
 func (a *Authenticator) begin(l *certstore.Lock, i *item) error {
 	return a.note(l, i, func(t *attempts) {
 		t.Failures++
@@ -62,7 +62,7 @@ func (a *Authenticator) begin(l *certstore.Lock, i *item) error {
 	})
 }
 
-// end writes how it ended.
+// end records how the attempt ended.
 func (a *Authenticator) end(l *certstore.Lock, i *item, err error) error {
 	return a.note(l, i, func(t *attempts) {
 		if err == nil {
@@ -83,7 +83,7 @@ func (a *Authenticator) note(l *certstore.Lock, i *item, change func(*attempts))
 	t := s[i.file]
 	change(&t)
 	s[i.file] = t
-	for name := range s { // of an older configuration
+	for name := range s { // left by an older configuration
 		if !a.keeps(name) {
 			delete(s, name)
 		}
@@ -104,8 +104,8 @@ func (a *Authenticator) keeps(file string) bool {
 	return false
 }
 
-// How long until the next attempt: first, and at most. A denial is a decision, which only a
-// person changes.
+// How long to wait before the next attempt: at first, and at most. A denial is a decision that
+// only a person can change.
 const (
 	firstPause  = time.Second
 	lastPause   = 30 * time.Second
@@ -113,7 +113,7 @@ const (
 	lastDenied  = 5 * time.Minute
 )
 
-// pause doubles with each failure, and is cut by up to a half at random.
+// pause doubles with each failure, and is reduced by up to half at random.
 func pause(failures int, err error) time.Duration {
 	first, last := firstPause, lastPause
 	if isDenied(err) {
@@ -124,16 +124,16 @@ func pause(failures int, err error) time.Duration {
 	return d/2 + rand.N(d/2)
 }
 
-// renewal is the time at which a certificate is replaced, at random between 65 and 80 % of
-// what was left of it when it came, so that nodes that came together do not come together
-// again. By a clock that is slow more is left of it than it lasts at all: then that counts.
+// renewal is the time at which a certificate is replaced: at random between 65 and 80 % of the
+// lifetime it had left when it arrived, so that nodes that came together do not come together
+// again. With a slow clock, more seems to be left than its whole lifetime: then that counts.
 func renewal(received time.Time, leaf *x509.Certificate) time.Time {
 	left := min(leaf.NotAfter.Sub(received), leaf.NotAfter.Sub(leaf.NotBefore))
 	return received.Add(time.Duration((0.65 + 0.15*rand.Float64()) * float64(left)))
 }
 
-// daemonLead is how long before that time the daemon renews, so that the plugin, which
-// keeps the kubelet waiting, has nothing to do.
+// daemonLead is how long before that time the daemon renews, so that the plugin, which keeps
+// the kubelet waiting, has nothing to do.
 func daemonLead(p *certstore.Pair) time.Duration {
 	return min(p.Leaf.NotAfter.Sub(p.Received)/20, time.Minute)
 }

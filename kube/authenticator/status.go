@@ -9,53 +9,53 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// Status is what there is to know of a node's certificates. It holds no secret.
+// Status is what is known about a node's certificates. It contains no secrets.
 type Status struct {
 	NodeName string `json:"nodeName"`
-	// Evidence is the name of the kind, and Server the API server's address.
+	// Evidence is the name of the kind, and Server the address of the API server.
 	Evidence string `json:"evidence"`
 	Server   string `json:"server,omitempty"`
-	// ClusterID is the one that the node attests for; "" where there is none, and Problems
-	// says why.
+	// ClusterID is the cluster ID that the node attests for. If there is none it is "", and
+	// Problems says why.
 	ClusterID string `json:"clusterID,omitempty"`
-	// Daemon says that one runs.
+	// Daemon says whether a daemon is running.
 	Daemon bool `json:"daemon"`
-	// Usable says that there is a client certificate that works now.
+	// Usable says whether there is a client certificate that works now.
 	Usable bool `json:"usable"`
-	// Recoverable says that the node can come back without a bootstrap token.
+	// Recoverable says whether the node can come back without a bootstrap token.
 	Recoverable bool `json:"recoverable"`
-	// Certificates are those that are kept, the client certificate first.
+	// Certificates are the certificates that are kept, the client certificate first.
 	Certificates []CertificateStatus `json:"certificates"`
 	// Problems are for a person to solve.
 	Problems []string `json:"problems,omitempty"`
 }
 
-// CertificateStatus is one certificate.
+// CertificateStatus is the status of one certificate.
 type CertificateStatus struct {
-	// Purpose is what it is for, and SignerName who is asked for it.
+	// Purpose is what the certificate is for, and SignerName the signer that is asked for it.
 	Purpose    string `json:"purpose"`
 	SignerName string `json:"signerName"`
 	File       string `json:"file"`
-	// Usable says that it works now. The fields from Subject to Renew are those of the
-	// stored one, if there is any.
+	// Usable says whether it works now. The fields from Subject to Renew describe the stored
+	// certificate, if there is one.
 	Usable  bool   `json:"usable"`
 	Subject string `json:"subject,omitempty"`
 	Issuer  string `json:"issuer,omitempty"`
-	// CredentialID is how audit logs and the control plane's records name it.
+	// CredentialID is the name that audit logs and the control plane's records use for it.
 	CredentialID string    `json:"credentialID,omitempty"`
 	Names        []string  `json:"names,omitempty"` // of a serving certificate
 	Received     time.Time `json:"received,omitzero"`
 	NotAfter     time.Time `json:"notAfter,omitzero"`
 	Renew        time.Time `json:"renew,omitzero"`
-	// Failures, LastAttempt, NextAttempt and LastError are those since the last success.
+	// Failures, LastAttempt, NextAttempt and LastError cover the time since the last success.
 	Failures    int       `json:"failures,omitempty"`
 	LastAttempt time.Time `json:"lastAttempt,omitzero"`
 	NextAttempt time.Time `json:"nextAttempt,omitzero"`
 	LastError   string    `json:"lastError,omitempty"`
 }
 
-// Status looks at the folder and the configuration. It asks neither the machine nor the API
-// server, and waits for nobody.
+// Status looks at the folder and the configuration. It queries neither the machine nor the API
+// server, and does not wait.
 func (a *Authenticator) Status() *Status {
 	now, all := a.c.Now(), a.readState()
 	s := &Status{NodeName: a.c.NodeName, Evidence: a.c.Kind.Provider(), Daemon: a.store.Held(daemonName)}
@@ -96,7 +96,7 @@ func (a *Authenticator) Status() *Status {
 	return s
 }
 
-// Write writes the status for a person.
+// Write writes the status in a form for people to read.
 func (s *Status) Write(w io.Writer, now time.Time) error {
 	b := new(strings.Builder)
 	line := func(name, format string, args ...any) {

@@ -18,22 +18,22 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 )
 
-// TPM is the [Kind] of a TPM. It is not changed once it is in use.
+// TPM is the [Kind] for a TPM. It must not be changed once it is in use.
 type TPM struct {
-	// Path is the TPM's device or socket, as tpm.OpenTPM takes it: /dev/tpmrm0 on Linux.
-	// Behind a socket no kernel tidies up after a program that was killed: where the TPM
-	// has no room left there, everything that is loaded in it is flushed.
+	// Path is the TPM's device or socket, in the form that tpm.OpenTPM takes: /dev/tpmrm0 on
+	// Linux. Behind a socket there is no kernel to clean up after a program that was killed:
+	// if such a TPM has no room left, everything that is loaded in it is flushed.
 	Path string
-	// Device, in the place of Path, opens the TPM: for Windows, and for tests.
+	// Device, instead of Path, opens the TPM: for Windows, and for tests.
 	Device func() (transport.TPMCloser, error)
 	// AK says where the attestation key comes from.
 	AK tpm.AKSource
-	// Options are those of the prover. With EK set the node goes the road of the EK.
+	// Options are the prover's options. With EK set, the node takes the road of the EK.
 	Options tpm.ProverOptions
-	// PersistentEK is where the EK of Options may stand ready, 0x81010001 for the RSA-2048
-	// EK of most machines; 0 for nowhere. Where a key is there that is the EK, it is used,
-	// which saves the making of it in every message; where there is none or another, the
-	// template is.
+	// PersistentEK is the handle where the EK of Options may be persistent: 0x81010001 for the
+	// RSA-2048 EK of most machines, 0 for nowhere. If the key at that handle is the EK, it is
+	// used, which saves creating the EK for every message. If there is no key or a different
+	// one, the template is used.
 	PersistentEK tpm2.TPMHandle
 }
 
@@ -63,7 +63,7 @@ type tpmEvidence struct {
 	device transport.TPMCloser
 	shared *tpmkey.Shared
 	attest.Prover
-	// persistent is a prover with the persistent EK; nil where there is none.
+	// persistent is a prover that uses the persistent EK; nil if there is none.
 	persistent attest.Prover
 	// missed says that the persistent key is not the EK.
 	missed atomic.Bool
@@ -71,23 +71,24 @@ type tpmEvidence struct {
 	alone bool
 }
 
-// remembering asks a TPM for each of its fixed properties once: each read of NV asks for the
-// size of its buffer (TPM 2.0 Library, Part 2, 6.13 and Part 3, 30.2).
+// remembering asks a TPM for each of its fixed properties only once: each NV read asks for the
+// size of the TPM's buffer (TPM 2.0 Library, Part 2, 6.13 and Part 3, 30.2).
 type remembering struct {
 	transport.TPM
 	mu       sync.Mutex
 	answered map[string][]byte
 }
 
-// getFixedProperty is how the command for one begins and goes on, its size left out: no
-// sessions, TPM2_GetCapability, TPM_CAP_TPM_PROPERTIES, and a property of PT_FIXED.
+// getFixedProperty reports whether a command asks for a fixed property. It compares everything
+// but the size: no sessions, TPM2_GetCapability, TPM_CAP_TPM_PROPERTIES, and a property of
+// PT_FIXED.
 func getFixedProperty(command []byte) bool {
 	return len(command) == 22 && binary.BigEndian.Uint16(command) == uint16(tpm2.TPMSTNoSessions) &&
 		binary.BigEndian.Uint32(command[6:]) == uint32(tpm2.TPMCCGetCapability) &&
 		binary.BigEndian.Uint32(command[10:]) == uint32(tpm2.TPMCapTPMProperties) && binary.BigEndian.Uint32(command[14:])>>8 == 1
 }
 
-// Send sends a command, unless its answer is known.
+// Send sends a command unless its answer is already known.
 func (r *remembering) Send(command []byte) ([]byte, error) {
 	if !getFixedProperty(command) {
 		return r.TPM.Send(command)
@@ -107,7 +108,7 @@ func (r *remembering) Send(command []byte) ([]byte, error) {
 	return answer, err
 }
 
-// prove makes the provers.
+// prove creates the provers.
 func (e *tpmEvidence) prove(ctx context.Context, t *TPM) (err error) {
 	if e.Prover, err = tpm.NewProver(e.shared, t.AK, t.Options); err != nil || t.Options.EK == nil || t.PersistentEK == 0 {
 		return err
@@ -122,7 +123,7 @@ func (e *tpmEvidence) prove(ctx context.Context, t *TPM) (err error) {
 	return err
 }
 
-// hasHandle asks for a persistent key (TPM 2.0 Library, Part 3, 30.2).
+// hasHandle asks whether a persistent key exists (TPM 2.0 Library, Part 3, 30.2).
 func (e *tpmEvidence) hasHandle(ctx context.Context, handle tpm2.TPMHandle) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
@@ -138,7 +139,7 @@ func (e *tpmEvidence) hasHandle(ctx context.Context, handle tpm2.TPMHandle) (boo
 	return len(handles.Handle) == 1 && handles.Handle[0] == handle, nil
 }
 
-// Use prefers the persistent EK, and turns to the template where the key is not one to use:
+// Use prefers the persistent EK, and falls back to the template if that key cannot be used:
 // the prover finds that out before it lends a session.
 func (e *tpmEvidence) Use(ctx context.Context, stage attest.Stage, f func(attest.Session) error) error {
 	return e.withRoom(ctx, func() error {
@@ -157,8 +158,8 @@ func (e *tpmEvidence) Use(ctx context.Context, stage attest.Stage, f func(attest
 	})
 }
 
-// withRoom does something in the TPM, and once more where there was no room for it because
-// of what others have left there.
+// withRoom runs do in the TPM, and runs it once more if there was no room because of what
+// others have left there.
 func (e *tpmEvidence) withRoom(ctx context.Context, do func() error) error {
 	err := do()
 	if !e.alone || !noRoom(err) || ctx.Err() != nil {
@@ -170,8 +171,8 @@ func (e *tpmEvidence) withRoom(ctx context.Context, do func() error) error {
 	return do()
 }
 
-// noRoom says that a TPM holds as many objects or sessions as it can (TPM 2.0 Library, Part
-// 2, 6.6.3).
+// noRoom reports whether err says that a TPM holds as many objects or sessions as it can (TPM
+// 2.0 Library, Part 2, 6.6.3).
 func noRoom(err error) bool {
 	for _, rc := range []tpm2.TPMRC{tpm2.TPMRCObjectMemory, tpm2.TPMRCSessionMemory, tpm2.TPMRCObjectHandles, tpm2.TPMRCSessionHandles} {
 		if errors.Is(err, rc) {
@@ -181,7 +182,7 @@ func noRoom(err error) bool {
 	return false
 }
 
-// flushAll flushes every object and session that is loaded.
+// flushAll flushes every loaded object and session.
 func (e *tpmEvidence) flushAll() (flushed int, err error) {
 	const most = 64                                                  // a TPM holds a handful
 	for _, first := range []tpm2.TPMHandle{0x80000000, 0x02000000} { // transient objects, loaded sessions
@@ -215,15 +216,15 @@ func (e *tpmEvidence) Close() error {
 // tpmSealed is a key of the TPM.
 type tpmSealed struct{ *tpmkey.Key }
 
-// File is the key's file in the form of OpenSSL's tpm2 provider.
+// File returns the key's file in the format of OpenSSL's tpm2 provider.
 func (k tpmSealed) File() ([]byte, error) { return k.Key.File().Marshal() }
 
-// CreateKey makes a P-256 key.
+// CreateKey creates a P-256 key.
 func (e *tpmEvidence) CreateKey(ctx context.Context) (SealedKey, error) {
 	return e.sealed(ctx, func() (*tpmkey.Key, error) { return tpmkey.Create(ctx, e.shared, tpmkey.ECDSAP256, tpmkey.Options{}) })
 }
 
-// LoadKey loads one.
+// LoadKey loads a key.
 func (e *tpmEvidence) LoadKey(ctx context.Context, file []byte) (SealedKey, error) {
 	parsed, err := tpmkey.ParseFile(file)
 	if err != nil {

@@ -15,27 +15,28 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Config is what a [Finder] is made of. The fields of the first group have no default.
+// Config is the configuration of a [Finder]. The fields of the first group have no default.
 type Config struct {
-	// Reader lists ClusterRoles and ClusterRoleBindings, best past caches.
+	// Reader lists ClusterRoles and ClusterRoleBindings, preferably without a cache.
 	Reader client.Reader
 	// Writer creates SubjectAccessReviews.
 	Writer client.Writer
 
-	// BootstrapGroups are the groups of bootstrap tokens whose access is reviewed, beside
-	// those in bindings; nil means kubeadm's.
+	// BootstrapGroups are the groups of bootstrap tokens whose access is reviewed, in addition
+	// to those in bindings; nil means kubeadm's.
 	BootstrapGroups []string
 	// Approvers are the ClusterRoleBindings that make approvers of nodes' certificates: the
-	// program's own. That of kube-controller-manager is always one.
+	// program's own. That of kube-controller-manager is always among them.
 	Approvers []string
-	// Accepted are the ClusterRoleBindings that the operator knows and takes the blame for.
+	// Accepted are the ClusterRoleBindings that the operator knows and takes responsibility
+	// for.
 	Accepted []string
 }
 
 // Finder finds the ways around attestation.
 type Finder struct{ c Config }
 
-// What every cluster, and every one of kubeadm's, has.
+// What every cluster, and every kubeadm cluster, has.
 const (
 	kubeadmGroup      = csr.BootstrappersGroup + ":kubeadm:default-node-token"
 	controllerBinding = "system:controller:certificate-controller"
@@ -55,21 +56,21 @@ func NewFinder(c Config) (*Finder, error) {
 	return &Finder{c}, nil
 }
 
-// Finding is a right that somebody has and is a way around attestation.
+// Finding is a right that somebody has and that is a way around attestation.
 type Finding struct {
 	Way Way
-	// Subject has it: "Group system:nodes", for example.
+	// Subject is who has it: "Group system:nodes", for example.
 	Subject string
 	// Right is the verb and the resource.
 	Right string
 	// Binding is the ClusterRoleBinding that gives it, and Role its ClusterRole. Both are
-	// empty where an access review alone knows of it.
+	// empty if only an access review shows it.
 	Binding, Role string
-	// Reason is what the access review said; empty where a binding is named.
+	// Reason is what the access review said; empty if a binding is named.
 	Reason string
 }
 
-// String says it in one line.
+// String describes the finding in one line.
 func (f *Finding) String() string {
 	s := f.Subject + " may " + f.Right
 	if f.Binding != "" {
@@ -78,8 +79,8 @@ func (f *Finding) String() string {
 	return s + ", as an access review says: " + f.Reason
 }
 
-// Find looks once. Findings are in order; none means that there is no way around that can
-// be found so.
+// Find looks once. Findings are sorted; none means that there is no way around that can be
+// found like this.
 func (f *Finder) Find(ctx context.Context) ([]Finding, error) {
 	var roles rbacv1.ClusterRoleList
 	if err := f.c.Reader.List(ctx, &roles); err != nil {
@@ -164,7 +165,7 @@ func requesters(bootstrapGroups []string) []requester {
 	return all
 }
 
-// review has the API server say what requesters may do, and leaves out what a binding
+// review has the API server say what requesters may do, and leaves out what a binding already
 // explains.
 func (f *Finder) review(ctx context.Context, groups []string, known []Finding) ([]Finding, error) {
 	var findings []Finding
@@ -187,8 +188,8 @@ func (f *Finder) review(ctx context.Context, groups []string, known []Finding) (
 	return findings, nil
 }
 
-// explained says whether a binding that is found, or accepted, is the reason. RBAC names it
-// so in the reasons of its reviews.
+// explained reports whether the reason is a binding that was found or accepted. RBAC names it
+// in the reasons of its reviews.
 func (f *Finder) explained(reason string, known []Finding) bool {
 	names := slices.Clone(f.c.Accepted)
 	for i := range known {

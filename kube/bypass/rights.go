@@ -14,26 +14,26 @@ type Way string
 
 // The ways around attestation.
 const (
-	// WayAutoApproval: Kubernetes' own approver grants plain requests for client
-	// certificates of nodes, by the right to create
-	// certificatesigningrequests/nodeclient or /selfnodeclient.
+	// WayAutoApproval: Kubernetes' own approver grants plain requests for client certificates
+	// of nodes, because of the right to create certificatesigningrequests/nodeclient or
+	// /selfnodeclient.
 	WayAutoApproval Way = "AutoApproval"
 	// WayApproval: somebody else may approve requests to the signer of nodes' client
 	// certificates.
 	WayApproval Way = "Approval"
-	// WayImpersonation: somebody may pass for a node, by the verb impersonate on users or
+	// WayImpersonation: somebody may impersonate a node, by the verb impersonate on users or
 	// the verb impersonate:arbitrary-node on nodes (KEP-5284).
 	WayImpersonation Way = "Impersonation"
 )
 
-// A right is one that no one but an administrator may have.
+// A right is one that nobody but an administrator may have.
 type right struct {
 	way                            Way
 	verb, group, resource, subject string
-	// names says whether a rule that is for these resource names alone gives it; nil: none
-	// does.
+	// names reports whether a rule that is only for one resource name still gives the right;
+	// nil: no such rule does.
 	names func(name string) bool
-	// review is the resource name to ask an access review for.
+	// review is the resource name to use in an access review.
 	review string
 }
 
@@ -61,7 +61,7 @@ func rights() []right {
 	}
 }
 
-// givenBy says whether a rule gives the right.
+// givenBy reports whether a rule gives the right.
 func (r *right) givenBy(rule *rbacv1.PolicyRule) bool {
 	resources := []string{"*", r.resource}
 	if r.subject != "" {
@@ -75,8 +75,8 @@ func has(list []string, some ...string) bool {
 	return slices.ContainsFunc(list, func(s string) bool { return slices.Contains(some, s) })
 }
 
-// administers says whether rules give every right there is: who has them is no way around
-// anything.
+// administers reports whether rules give every right there is: whoever has those is not a way
+// around anything.
 func administers(rules []rbacv1.PolicyRule) bool {
 	return slices.ContainsFunc(rules, func(rule rbacv1.PolicyRule) bool {
 		return has(rule.Verbs, "*") && has(rule.APIGroups, "*") && has(rule.Resources, "*") && len(rule.ResourceNames) == 0

@@ -23,10 +23,10 @@ import (
 // Interval is how often a [Watch] looks; after a failure it looks ten times as often.
 const Interval = 30 * time.Second
 
-// Reason is that of a [Watch]'s Events.
+// Reason is the reason in a [Watch]'s Events.
 const Reason = "WayAroundAttestation"
 
-// WatchConfig is what a [Watch] is made of. Finder has no default.
+// WatchConfig is the configuration of a [Watch]. Finder has no default.
 type WatchConfig struct {
 	Finder *Finder
 
@@ -34,13 +34,13 @@ type WatchConfig struct {
 	Events events.EventRecorder
 	// Metrics is where the gauge nodeattest_ways_around is registered; nil: nowhere.
 	Metrics prometheus.Registerer
-	// InsecureAllow has [Watch.Check] pass although there are ways around attestation. They
-	// are still told of.
+	// InsecureAllow has [Watch.Check] pass although there are ways around attestation, or
+	// although a look for them has failed. They are still reported.
 	InsecureAllow bool
 }
 
-// Watch looks for ways around attestation all the time. It is a manager.Runnable that runs
-// in every replica.
+// Watch looks for ways around attestation continuously. It is a manager.Runnable that runs in
+// every replica.
 type Watch struct {
 	c     WatchConfig
 	gauge *prometheus.GaugeVec
@@ -51,8 +51,7 @@ type Watch struct {
 
 var errNotLooked = errors.New("bypass: nobody has looked yet")
 
-// NewWatch checks the configuration. The error is refusal.CheckConfig, or that of the
-// registerer.
+// NewWatch checks the configuration. The error is refusal.CheckConfig, or the registerer's.
 func NewWatch(c WatchConfig) (*Watch, error) {
 	if c.Finder == nil {
 		return nil, refusal.Config("Finder", "", "one of NewFinder")
@@ -67,10 +66,10 @@ func NewWatch(c WatchConfig) (*Watch, error) {
 	return w, c.Metrics.Register(w.gauge)
 }
 
-// NeedLeaderElection says that every replica looks: each has a readiness of its own.
+// NeedLeaderElection says that every replica looks: each has its own readiness.
 func (*Watch) NeedLeaderElection() bool { return false }
 
-// Start looks until ctx is over.
+// Start looks until ctx ends.
 func (w *Watch) Start(ctx context.Context) error {
 	for {
 		pause := Interval
@@ -86,7 +85,7 @@ func (w *Watch) Start(ctx context.Context) error {
 	}
 }
 
-// Look looks once, and tells of what it finds. The error is that of [Finder.Find].
+// Look looks once, and reports what it finds. The error is that of [Finder.Find].
 func (w *Watch) Look(ctx context.Context) error {
 	findings, err := w.c.Finder.Find(ctx)
 	w.mu.Lock()
@@ -139,8 +138,8 @@ func (w *Watch) tell(ctx context.Context, f *Finding) {
 	}, nil, corev1.EventTypeWarning, Reason, "Find", "%s", note[:min(len(note), maxNote)])
 }
 
-// Check is a readiness check (healthz.Checker): an error while there is a way around, or
-// nobody knows.
+// Check is a readiness check (healthz.Checker). It returns an error while there is a way
+// around, or while it is not known whether there is one.
 func (w *Watch) Check(*http.Request) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -15,9 +15,9 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Providers decide about requests with evidence. *csr.Providers is one.
+// Providers decide requests with evidence. *csr.Providers is one implementation.
 type Providers interface {
-	// SignerNames are the signers of certificates for which there is a provider.
+	// SignerNames returns the signers of certificates for which there is a provider.
 	SignerNames() []string
 	// Challenge returns the challenge for a hello.
 	Challenge(ctx context.Context, request *csr.Request) ([]byte, error)
@@ -28,48 +28,48 @@ type Providers interface {
 // Registry is the part of a membership.Registry that a [Reconciler] needs.
 type Registry interface {
 	membership.Lookups
-	// Bind is that of membership.Registry.
+	// Bind is the Bind of membership.Registry.
 	Bind(ctx context.Context, record *membership.Record, lastEnd time.Time, issued *csr.IssuedRecord) (*membership.Record, error)
 }
 
 // Lookup is the part of a membership.Registry that finds the record of a node.
 type Lookup interface {
-	// Lookup is that of membership.Registry.
+	// Lookup is the Lookup of membership.Registry.
 	Lookup(ctx context.Context, nodeName string) (*membership.Record, error)
 }
 
-// Config is what a [Reconciler] is made of. The fields of the first group have no default:
-// leaving one out is an error.
+// Config is the configuration of a [Reconciler]. The fields of the first group have no
+// default: leaving one out is an error.
 type Config struct {
-	// Providers decide.
+	// Providers decide the requests.
 	Providers Providers
-	// Challenges are the names of the providers whose nodes file hellos, such as "tpm":
-	// under csr.SignerChallenge of each.
+	// Challenges are the names of the providers whose nodes file hellos, such as "tpm", under
+	// csr.SignerChallenge of each.
 	Challenges []string
 
-	// Serving decides about kubelets' own requests for serving certificates, which carry
-	// no evidence (csr.SignerKubeletServing). Its SignerNames must be that one name, and
-	// its Records nil: they are Registry's. Nil leaves those requests alone.
+	// Serving decides kubelets' own requests for serving certificates, which carry no evidence
+	// (csr.SignerKubeletServing). Its SignerNames must be that one name, and its Records nil:
+	// Registry's are used. Nil leaves those requests alone.
 	Serving *csr.Policy
-	// Registry is the one that Providers admit by, such as *registry.Registry, or all of
+	// Registry is the registry by which Providers admit, such as *registry.Registry, or all of
 	// them (registry.Several). It remembers what Kubernetes' own signer has signed after an
-	// approval, for Serving, which needs it. Nil remembers nothing.
+	// approval; Serving needs that. Nil remembers nothing.
 	Registry Registry
-	// Stale looks up, out of a cache that may be behind, where a certificate is to be
-	// recorded; nil means Registry. What is written is written over the version that was
-	// looked up, and where that fails Registry is asked.
+	// Stale looks up, from a cache that may be behind, where to record a certificate; nil
+	// means Registry. The write is over the version that was looked up; if it fails, Registry
+	// is asked.
 	Stale Lookup
 
-	// RequesterRate is how many requests of one requester are looked at in a second, over
-	// time, and RequesterBurst how many at once; zero means DefaultRequesterRate and
-	// DefaultRequesterBurst. All who come with one bootstrap token are one requester.
-	// What is too much waits.
+	// RequesterRate is how many requests of one requester are looked at per second over time,
+	// and RequesterBurst how many at once; zero means DefaultRequesterRate and
+	// DefaultRequesterBurst. All who use the same bootstrap token are one requester. Excess
+	// requests wait.
 	RequesterRate  float64
 	RequesterBurst int
 	// Workers is how many requests are decided at a time; zero means DefaultWorkers.
 	Workers int
-	// EveryReplica has every replica decide, not only the one that leads: of two that do
-	// so at once one loses its write.
+	// EveryReplica has every replica decide, not only the leader: if two do so at once, one
+	// loses its write.
 	EveryReplica bool
 	// Metrics is where the counters are registered, such as controller-runtime's
 	// metrics.Registry; nil registers them nowhere.
@@ -147,8 +147,8 @@ func (r *Reconciler) complete() error {
 	return err
 }
 
-// Signers are the signer names of the requests that the reconciler decides about, in
-// order: for RBAC, whose verb approve on the resource signers it needs for each.
+// Signers returns the signer names of the requests that the reconciler decides, sorted: for
+// RBAC, since for each it needs the verb approve on the resource signers.
 func (r *Reconciler) Signers() []string {
 	names := make([]string, 0, len(r.signers))
 	for name := range r.signers {

@@ -7,12 +7,12 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// limitsSize is how many requesters a generation of limits holds.
+// limitsSize is how many requesters one generation of limits holds.
 const limitsSize = 4096
 
-// limits bound how many requests of each requester are looked at. Like recent it holds two
-// generations, so that nobody fills the memory with names: who was forgotten begins with a
-// full burst.
+// limits bound how many requests of each requester are looked at. Like requests.Recent it
+// keeps two generations, so that nobody can fill the memory with names: a requester that was
+// forgotten starts with a full burst.
 type limits struct {
 	rate       rate.Limit
 	burst      int

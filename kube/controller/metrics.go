@@ -11,15 +11,15 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// metrics are the counters of a reconciler. Labels have few values: no node's name, no
-// requester's.
+// metrics are the counters of a reconciler. Labels have few values: they contain neither node
+// names nor requesters.
 type metrics struct {
 	decisions *prometheus.CounterVec
 	seconds   *prometheus.HistogramVec
 	conflicts prometheus.Counter
 	limited   prometheus.Counter
 	recorded  *prometheus.CounterVec
-	// challenges are by kind and by what became of them.
+	// challenges are counted by kind and by what became of them.
 	challenges *prometheus.CounterVec
 }
 
@@ -62,7 +62,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-// decided counts a decision. err is what it was made of.
+// decided counts a decision. err is what it is based on.
 func (m *metrics) decided(what message, kind, signer string, d *csr.Decision, err error, took time.Duration) {
 	m.decisions.WithLabelValues(string(what), kind, signer, d.Verdict.String(), d.Reason).Inc()
 	m.seconds.WithLabelValues(string(what), kind).Observe(took.Seconds())
@@ -76,13 +76,13 @@ func (m *metrics) decided(what message, kind, signer string, d *csr.Decision, er
 	}
 }
 
-// Kinds of evidence beside those that are served. A requester can write any name.
+// Kinds of evidence other than those that are served. A requester can write any name.
 const (
 	kindNone  = "none"
 	kindOther = "other"
 )
 
-// kindOf is the kind of evidence that a request has, for a label.
+// kindOf returns the kind of evidence in a request, for a label.
 func (r *Reconciler) kindOf(request *csr.Request) string {
 	bundle, err := request.Parsed().Bundle()
 	switch {

@@ -22,7 +22,7 @@ import (
 	"github.com/nodeattest/nodeattest/kube/internal/requests"
 )
 
-// message is which of a node's messages a request is.
+// message says which of a node's messages a request is.
 type message string
 
 const (
@@ -31,8 +31,8 @@ const (
 	messageServing message = "serving"
 )
 
-// Reconciler decides about the requests of nodes. [New] makes one, and
-// [Reconciler.SetupWithManager] starts it.
+// Reconciler decides the requests of nodes. [New] makes one, and [Reconciler.SetupWithManager]
+// starts it.
 type Reconciler struct {
 	c       Config
 	signers map[string]message
@@ -47,11 +47,11 @@ type Reconciler struct {
 }
 
 // conflictPause is how long after a lost write the request is looked at again, if no event
-// comes before.
+// comes first.
 const conflictPause = 2 * time.Second
 
-// Reconcile looks at one request. A returned error has it looked at again, later and
-// later.
+// Reconcile looks at one request. If it returns an error, the request is looked at again, at
+// growing intervals.
 func (r *Reconciler) Reconcile(ctx context.Context, key Key) (reconcile.Result, error) {
 	reader, ok := r.readers[key.SignerName]
 	if !ok {
@@ -61,7 +61,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, key Key) (reconcile.Result, 
 	if err := reader.Get(ctx, client.ObjectKey{Name: key.Name}, &object); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if object.Spec.SignerName != key.SignerName { // deleted, and made again for somebody else
+	if object.Spec.SignerName != key.SignerName { // deleted, and created again for another signer
 		return reconcile.Result{}, nil
 	}
 	if len(object.Status.Certificate) != 0 {
@@ -84,10 +84,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, key Key) (reconcile.Result, 
 	return r.decide(ctx, &object, request)
 }
 
-// signedUID is what the recent remembers a request by whose certificate was recorded.
+// signedUID is the UID under which done remembers that a request's certificate was recorded.
 func signedUID(o *certificatesv1.CertificateSigningRequest) types.UID { return "signed " + o.UID }
 
-// decide decides about a request, and writes it.
+// decide decides a request, and writes the decision.
 func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.CertificateSigningRequest, request *csr.Request) (reconcile.Result, error) {
 	what := r.signers[object.Spec.SignerName]
 	began := r.c.Now()
@@ -104,11 +104,11 @@ func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.Certific
 		if err == nil {
 			err = csr.ErrRetry
 		}
-		return reconcile.Result{}, err // which is logged
+		return reconcile.Result{}, err // the error is logged
 	case csr.VerdictIgnore:
 		return reconcile.Result{}, nil
 	}
-	if decision.Condition == "" { // approved already: it is its signer's
+	if decision.Condition == "" { // already approved: the rest is its signer's job
 		r.done.Add(object.UID)
 		return reconcile.Result{}, nil
 	}
@@ -132,7 +132,7 @@ func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.Certific
 	return reconcile.Result{}, nil
 }
 
-// ask has the request decided. The error is what the decision was made of.
+// ask has the request decided. The error is what the decision is based on.
 func (r *Reconciler) ask(ctx context.Context, what message, request *csr.Request) (d csr.Decision, nodeName string, err error) {
 	switch what {
 	case messageHello:
@@ -155,8 +155,9 @@ func (r *Reconciler) ask(ctx context.Context, what message, request *csr.Request
 	return csr.Decide(err), nodeName, err
 }
 
-// write puts the decision on the very object that it is about. To evidence of a version that
-// nobody reads here it adds those that are read, for the node (csr.ChooseVersion).
+// write puts the decision on exactly the object that it is about. If the evidence has a
+// version that is not supported here, it adds the supported ones, for the node
+// (csr.ChooseVersion).
 func (r *Reconciler) write(ctx context.Context, object *certificatesv1.CertificateSigningRequest, d *csr.Decision, why error) error {
 	object = object.DeepCopy()
 	if unsupported, ok := errors.AsType[*csr.UnsupportedVersionError](why); ok {
@@ -172,8 +173,8 @@ func (r *Reconciler) write(ctx context.Context, object *certificatesv1.Certifica
 	return r.writer.SubResource(d.Subresource).Update(ctx, object)
 }
 
-// event tells people of a refusal. An approval is in the request, which says all of it: an
-// Event would be a write more for each join.
+// event reports a refusal to people. An approval is in the request, which says everything: an
+// Event would be one more write for each join.
 func (r *Reconciler) event(object *certificatesv1.CertificateSigningRequest, d *csr.Decision, note string) {
 	switch d.Verdict {
 	case csr.VerdictDeny:
@@ -190,7 +191,7 @@ func (r *Reconciler) tell(object *certificatesv1.CertificateSigningRequest, reas
 	r.events.Eventf(object, nil, corev1.EventTypeWarning, reason, action, "%s", Note(note))
 }
 
-// Note is a text that fits into an Event.
+// Note returns a text that fits into an Event.
 func Note(text string) string {
 	if len(text) > maxNote {
 		return strings.ToValidUTF8(text[:maxNote], "")

@@ -6,8 +6,8 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// Request is the view of a certificate request that the core has of it (csr.Request). It
-// shares the request's bytes with the object.
+// Request returns the core's view of a certificate request (csr.Request). It shares the
+// request's bytes with the object.
 func Request(o *certificatesv1.CertificateSigningRequest) *csr.Request {
 	r := &csr.Request{
 		APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest",

@@ -7,7 +7,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// setServing makes the policy for kubelets' own requests one that looks for records in the
+// setServing makes the policy for kubelets' own requests, which looks for records in the
 // registry.
 func (r *Reconciler) setServing(policy *csr.Policy) error {
 	r.serving = policy.Clone()
@@ -19,7 +19,7 @@ func (r *Reconciler) setServing(policy *csr.Policy) error {
 	return nil
 }
 
-// inherit decides about a kubelet's own request for a serving certificate.
+// inherit decides a kubelet's own request for a serving certificate.
 func (r *Reconciler) inherit(ctx context.Context, request *csr.Request) (*csr.Checked, error) {
 	checked, err := r.serving.Check(ctx, request.Parsed())
 	if err != nil {

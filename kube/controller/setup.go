@@ -8,19 +8,19 @@ import (
 	"github.com/nodeattest/nodeattest/kube/internal/requests"
 )
 
-// Name is the controller's, in logs, metrics and Events.
+// Name is the controller's name in logs, metrics and Events.
 const Name = "node-attestation-controller"
 
-// Key names a certificate request: its signer and its name.
+// Key identifies a certificate request by its signer and its name.
 type Key = requests.Key
 
-// SetupWithManager adds the reconciler to a manager. It watches the requests of each
-// signer by itself: other people's requests never leave the API server. The manager's
-// scheme must have certificates.k8s.io/v1.
+// SetupWithManager adds the reconciler to a manager. It watches the requests of each signer
+// separately: other people's requests never leave the API server. The manager's scheme must
+// have certificates.k8s.io/v1.
 //
-// What it needs of the API server: list and watch on certificatesigningrequests, update on
-// certificatesigningrequests/approval and /status, and approve on the signers of
-// [Reconciler.Signers]; sign as well where an approval by somebody else is to be failed.
+// It needs these rights in the API server: list and watch on certificatesigningrequests,
+// update on certificatesigningrequests/approval and /status, and approve on the signers of
+// [Reconciler.Signers]; also sign, if an approval by somebody else is to be failed.
 func (r *Reconciler) SetupWithManager(m manager.Manager) error {
 	r.writer, r.events = m.GetClient(), r.c.Events
 	if r.events == nil {

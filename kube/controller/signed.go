@@ -15,21 +15,21 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// ReasonUnattested is the reason of the Event about a certificate that Kubernetes' own
-// signer made for a request which was not approved here, or that cannot be told from one.
+// ReasonUnattested is the reason of the Event about a certificate that Kubernetes' own signer
+// made for a request that was not approved here, or that cannot be told apart from such a one.
 const ReasonUnattested = "UnattestedCertificate"
 
-// errNoCertificate says that a request's status holds no certificate.
+// errNoCertificate says that a request's status contains no certificate.
 var errNoCertificate = errors.New("controller: no certificate in the status")
 
-// errNotAdmitted says that a certificate is for no request that was admitted here.
+// errNotAdmitted says that a certificate belongs to no request that was admitted here.
 var errNotAdmitted = errors.New("controller: nobody was admitted with this request and key")
 
-// errForgotten says that a certificate that was recorded would not be recorded any more.
+// errForgotten says that a certificate that was once recorded would no longer be recorded.
 var errForgotten = errors.New("controller: the certificate has ended, or ends before all those that are kept for its node")
 
 // recordSigned remembers the certificate that Kubernetes' own signer has put into a client
-// request. A certificate that the registry does not know is nobody's to inherit from.
+// request. Nobody can inherit from a certificate that the registry does not know.
 func (r *Reconciler) recordSigned(ctx context.Context, object *certificatesv1.CertificateSigningRequest) error {
 	nodeName := ""
 	leaf, err := leafOf(object.Status.Certificate)
@@ -45,7 +45,7 @@ func (r *Reconciler) recordSigned(ctx context.Context, object *certificatesv1.Ce
 	case err == nil:
 		r.metrics.recorded.WithLabelValues("recorded").Inc()
 		logger.Info("a certificate was recorded", "credential", csr.CredentialID(leaf), "notAfter", leaf.NotAfter)
-	case errors.Is(err, errForgotten): // seen again by a replica that has just begun to lead
+	case errors.Is(err, errForgotten): // seen again by a replica that has just become the leader
 		r.metrics.recorded.WithLabelValues("forgotten").Inc()
 		logger.Info("a certificate is not recorded any more", "credential", csr.CredentialID(leaf), "notAfter", leaf.NotAfter)
 	case errors.Is(err, errNotAdmitted), errors.Is(err, errNoCertificate), csr.Decide(err).Verdict == csr.VerdictDeny:
@@ -59,8 +59,8 @@ func (r *Reconciler) recordSigned(ctx context.Context, object *certificatesv1.Ce
 	return nil
 }
 
-// completed has the record of a request become that of its certificate. What Stale has is
-// enough where the write goes through.
+// completed turns the record of a request into that of its certificate. What Stale has is
+// enough if the write succeeds.
 func (r *Reconciler) completed(ctx context.Context, nodeName, uid string, leaf *x509.Certificate) error {
 	if r.c.Now().After(leaf.NotAfter) {
 		return errForgotten
@@ -81,7 +81,7 @@ func (r *Reconciler) completed(ctx context.Context, nodeName, uid string, leaf *
 	return r.completeIn(ctx, record, uid, leaf)
 }
 
-// completeIn does so in a record.
+// completeIn does this in a record.
 func (r *Reconciler) completeIn(ctx context.Context, record *membership.Record, uid string, leaf *x509.Certificate) error {
 	for i := range record.Issued {
 		issued := &record.Issued[i]

@@ -1,4 +1,4 @@
-// Package deploy has the manifests of the module, for programs and tests that apply them
+// Package deploy contains the manifests of the module, for programs and tests that apply them
 // themselves. People apply the folder: kubectl apply -k.
 package deploy
 
@@ -11,20 +11,20 @@ import (
 //go:embed crd/*.yaml rbac.yaml clouds-rbac.yaml signer/rbac.yaml operator.yaml admission.yaml config.yaml
 var files embed.FS
 
-// CRDs returns the manifests of the custom resource definitions, one a file, in the order
-// of the files' names.
+// CRDs returns the manifests of the custom resource definitions, one per file, in the order of
+// the file names.
 func CRDs() ([][]byte, error) { return read("crd/*.yaml") }
 
 // RBAC returns the manifests of what the controller may do, one object each: its namespace
 // and service account, roles and bindings.
 func RBAC() ([][]byte, error) { return objects("rbac.yaml") }
 
-// CloudsRBAC returns the manifests of what the controller may do beside its own rules where
-// nodes come with documents of clouds, one object each.
+// CloudsRBAC returns the manifests of what the controller may do in addition to its own rules
+// if nodes present documents of clouds, one object each.
 func CloudsRBAC() ([][]byte, error) { return objects("clouds-rbac.yaml") }
 
 // SignerRBAC returns the manifests of what the signer may do, and of what the controller may
-// do beside its own rules where the signer runs, one object each.
+// do in addition to its own rules if the signer runs, one object each.
 func SignerRBAC() ([][]byte, error) { return objects("signer/rbac.yaml") }
 
 // Admission returns the manifests of the admission policy, one object each.

@@ -1,7 +1,7 @@
-// Package explain says of a certificate request what became of it: each rule, what was
-// found and what it asks for, and who has to act next. It reads what anybody can read who
-// may see requests and records; the controller's keys and what only its process has it does
-// not need, and it says what it cannot know.
+// Package explain says what became of a certificate request: each rule, what was found and
+// what the rule requires, and who has to act next. It reads only what anybody can read who may
+// see requests and records. It does not need the controller's keys or anything that only the
+// controller's process has, and it says what it cannot know.
 package explain
 
 import (
@@ -16,26 +16,26 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Facts are what is known of a request.
+// Facts are what is known about a request.
 type Facts struct {
-	// Request is the object as the API server has it.
+	// Request is the object as stored by the API server.
 	Request *csr.Request
-	// Kinds read the evidence; they need trust nobody.
+	// Kinds read the evidence; they need not trust anybody.
 	Kinds []attest.Kind
 
-	// Policy is the controller's. Nil means one that serves the request's signer and is
-	// at its strictest otherwise; what depends on the inventory is then not known.
+	// Policy is the controller's policy. Nil means one that serves the request's signer and is
+	// otherwise as strict as possible; what depends on the inventory is then not known.
 	Policy *csr.Policy
-	// ClusterIDs are the names of the cluster that the controller takes; nil: not known.
+	// ClusterIDs are the names of the cluster that the controller accepts; nil: not known.
 	ClusterIDs []string
 	// Records finds the records around a claim; nil: they are not known.
 	Records func(ctx context.Context, claim membership.Claim) (membership.Held, error)
-	// Related are other requests of the same PKCS#10 request: a hello's answer, an
-	// answer's hello.
+	// Related are other requests with the same PKCS#10 request: a hello's answer, an answer's
+	// hello.
 	Related []*csr.Request
 	// Notes are those of the Events about the request, the newest last.
 	Notes []string
-	// Now is the instant.
+	// Now is the current time.
 	Now time.Time
 }
 
@@ -46,17 +46,17 @@ const (
 	Unknown State = "unknown"
 )
 
-// State is what became of a rule.
+// State is the state of a rule.
 type State string
 
 // Rule is one rule.
 type Rule struct {
-	// Name is the check's, such as "subject-common-name".
+	// Name is the name of the check, such as "subject-common-name".
 	Name  string
 	State State
-	// Got is what was found, and Want what the rule asks for, where it is broken; in
-	// Want stands who knows, where it is not known. They may hold what a stranger sent,
-	// which [Explanation.WriteText] escapes.
+	// Got is what was found, and Want what the rule requires, if it is broken; if the state is
+	// unknown, Want says who knows. They may contain what a stranger sent, which
+	// [Explanation.WriteText] escapes.
 	Got, Want string
 }
 
@@ -70,19 +70,19 @@ const (
 
 // Explanation is the result.
 type Explanation struct {
-	// Request is the object that is explained.
+	// Request is the object to explain.
 	Request *csr.Request
-	// Message is one of the constants.
+	// Message is one of the Message constants.
 	Message string
-	// NodeName is the node that is asked for, "" where none can be read.
+	// NodeName is the node that is asked for, "" if none can be read.
 	NodeName string
-	// Signer is the signer of the certificate; of a hello, the one that it states.
+	// Signer is the signer of the certificate; for a hello, the one that it states.
 	Signer string
-	// Reading is what the evidence says; nil where there is none that can be read.
+	// Reading is what the evidence says; nil if there is none that can be read.
 	Reading *Reading
-	// Decision is the condition that decides; nil where there is none.
+	// Decision is the condition that decides; nil if there is none.
 	Decision *csr.Condition
-	// Notes are those of [Facts].
+	// Notes are the notes of [Facts].
 	Notes []string
 	// Rules are all the rules, in the order in which they are tried.
 	Rules []Rule
@@ -96,7 +96,7 @@ type Explanation struct {
 // Next is who has to act, and how.
 type Next struct{ Who, What string }
 
-// MachineUnknown is what a rule's Want says that only the inventory can answer.
+// machineUnknown is the Want of a rule that only the inventory can answer.
 const machineUnknown = "the controller's inventory decides"
 
 // Explain explains a request.
@@ -136,15 +136,14 @@ func decision(r *csr.Request) *csr.Condition {
 	return nil
 }
 
-// asFiled is the request as it was before anybody decided.
+// asFiled is the request as it was before it was decided.
 func asFiled(r *csr.Request) *csr.Request {
 	filed := *r
 	filed.Status, filed.Metadata.DeletionTimestamp = csr.Status{}, nil
 	return &filed
 }
 
-// readEvidence reads the evidence with the kind that it is of, and returns the rules of
-// its form.
+// readEvidence reads the evidence with its kind, and returns the rules about its form.
 func (x *Explanation) readEvidence(f *Facts, parsed *csr.Parsed) []Rule {
 	bundle, err := parsed.Bundle()
 	if err != nil || bundle.Provider == "" {
@@ -187,7 +186,7 @@ func (x *Explanation) setMessage(parsed *csr.Parsed) {
 	}
 }
 
-// broken is the rule that an error is about.
+// broken returns the rule that an error is about.
 func broken(err error, otherwise refusal.Check) Rule {
 	if e, ok := errors.AsType[*refusal.Error](err); ok {
 		return Rule{Name: string(e.Check), State: Broken, Got: e.Got, Want: e.Want}

@@ -21,7 +21,7 @@ const (
 	owner      = "whoever set up the node"
 )
 
-// slow is how long a controller or a signer takes at most that works.
+// slow is the longest that a working controller or signer takes.
 const slow = 30 * time.Second
 
 // next says who has to act.
@@ -47,7 +47,7 @@ func (x *Explanation) next(f *Facts, held *membership.Held) Next {
 	return x.nextOfDenial(held)
 }
 
-// nextOfChallenge: the denial of a hello is how its challenge travels.
+// nextOfChallenge handles the denial of a hello, which is how its challenge travels.
 func (x *Explanation) nextOfChallenge(f *Facts, d *csr.Condition) Next {
 	for _, other := range f.Related {
 		if !isChallenge(other.Spec.SignerName) && !other.Metadata.CreationTimestamp.Before(x.Request.Metadata.CreationTimestamp) {
@@ -60,7 +60,7 @@ func (x *Explanation) nextOfChallenge(f *Facts, d *csr.Condition) Next {
 	return Next{node, "the denial carries the challenge, as it should; the node answers it within ten minutes with another request"}
 }
 
-// nextOfDenial says what to do about the rule that was broken.
+// nextOfDenial says what to do about the broken rule.
 func (x *Explanation) nextOfDenial(held *membership.Held) Next {
 	reason := x.Decision.Reason
 	is := func(checks ...refusal.Check) bool {
@@ -83,8 +83,8 @@ func (x *Explanation) nextOfDenial(held *membership.Held) Next {
 	return Next{owner, "the request itself is wrong, or the evidence in it: set right what is BROKEN above; nobody is to admit it as it is"}
 }
 
-// nextOfMembership: the machine is a TPM, or what it says that it is, and may not be this
-// node.
+// nextOfMembership handles a machine that is a TPM, or whatever it says it is, but may not be
+// this node.
 func (x *Explanation) nextOfMembership(held *membership.Held) Next {
 	if held == nil {
 		return Next{operator, "decide whether this machine may be node " + x.NodeName}

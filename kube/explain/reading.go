@@ -9,8 +9,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Reading is what a hello or an answer says, read and not verified: for people. Anybody can
-// write such a message, so nothing may be decided by it.
+// Reading is what a hello or an answer says, read but not verified: for display to people.
+// Anybody can write such a message, so nothing may be decided by it.
 type Reading struct {
 	// Stage says whether it is a hello or an answer.
 	Stage attest.Stage
@@ -18,42 +18,41 @@ type Reading struct {
 	Provider string
 	// Road is the road that the message takes.
 	Road attest.Road
-	// ClusterID is the cluster that the node means to join.
+	// ClusterID is the cluster that the node intends to join.
 	ClusterID string
 	// TargetSigner is the signer of the certificate.
 	TargetSigner string
-	// Machine is the identity that the message claims; "" where only the trust in it
-	// would tell.
+	// Machine is the identity that the message claims; "" if only verification would tell.
 	Machine attest.Identity
-	// MachineKey is what the message holds its machine by; see [attest.Presented].
+	// MachineKey is what the message identifies its machine by; see [attest.Presented].
 	MachineKey []byte
-	// Echo is what an answer repeats of its challenge; nil in a hello.
+	// Echo is what an answer repeats from its challenge; nil in a hello.
 	Echo *Echo
 }
 
-// Echo is what an answer repeats of the challenge that it answers. An [attest.Verifier]
+// Echo is what an answer repeats from the challenge that it answers. An [attest.Verifier]
 // compares all of it with what it knows itself.
 type Echo struct {
-	// KeyID names the key of the ring that the challenge was made with, 8 bytes.
+	// KeyID names the key of the ring with which the challenge was made, 8 bytes.
 	KeyID []byte
-	// IssuedAt and NotAfter are the challenge's times, in whole seconds, UTC: the API
-	// server must have stored the answer between them.
+	// IssuedAt and NotAfter are the challenge's times, in whole seconds, UTC: the API server
+	// must have stored the answer between them.
 	IssuedAt, NotAfter time.Time
 	// Requester is the user who filed the hello.
 	Requester string
 	// ExpirationSeconds is the lifetime that the hello asked for; 0 for none.
 	ExpirationSeconds int32
-	// MachineKeyHash is the SHA-256 of the machine key that was challenged, and
-	// RequestHash that of the CertificationRequestInfo.
+	// MachineKeyHash is the SHA-256 of the machine key that was challenged, and RequestHash
+	// that of the CertificationRequestInfo.
 	MachineKeyHash, RequestHash [32]byte
 }
 
-// version is that of the evidence which is read.
+// version is the version of the evidence that is read.
 const version = "/v1"
 
-// Read reads a request's evidence with a kind of that evidence, whatever the kind trusts:
-// a hello where it is filed under the kind's challenge signer, else an answer. The error is
-// that of the first rule of the message's form which is broken.
+// Read reads a request's evidence with a kind of that evidence, whatever the kind trusts: as a
+// hello if it is filed under the kind's challenge signer, otherwise as an answer. The error is
+// that of the first broken rule about the message's form.
 func Read(kind attest.Kind, request *csr.Parsed) (*Reading, error) {
 	bundle, err := request.Bundle()
 	if err != nil {

@@ -16,14 +16,14 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// isChallenge says whether hellos are filed under a signer's name.
+// isChallenge reports whether hellos are filed under a signer's name.
 func isChallenge(signer string) bool {
 	name, err := csr.SignerChallenge("tpm")
 	prefix := strings.TrimSuffix(name, "tpm")
 	return err == nil && strings.HasPrefix(signer, prefix)
 }
 
-// nodeNameOf is the node in a common name.
+// nodeNameOf returns the node in a common name.
 func nodeNameOf(commonName string) string {
 	for _, prefix := range []string{csr.NodeUserPrefix, csr.RecoveryUserPrefix} {
 		if name, ok := strings.CutPrefix(commonName, prefix); ok {
@@ -33,11 +33,11 @@ func nodeNameOf(commonName string) string {
 	return ""
 }
 
-// ofMachine are the rules that look at what the inventory has.
+// ofMachine are the rules that look at the inventory's data.
 var ofMachine = [...]csr.Check{csr.CheckMachineUnknown, csr.CheckMachineNotReady, csr.CheckMachineOtherNode, csr.CheckProviderIDMismatch, csr.CheckSANNotOwn}
 
-// addPolicy adds the rules of the policy, and returns what the inventory has of the
-// machine; nil where it is not known.
+// addPolicy adds the rules of the policy, and returns what the inventory has about the
+// machine; nil if it is not known.
 func (x *Explanation) addPolicy(ctx context.Context, f *Facts, parsed *csr.Parsed) *csr.Machine {
 	if _, err := csr.PurposeOf(x.Signer); err != nil {
 		x.Rules = append(x.Rules, broken(err, csr.CheckSignerName))
@@ -72,8 +72,8 @@ func (x *Explanation) addPolicy(ctx context.Context, f *Facts, parsed *csr.Parse
 	return machine
 }
 
-// policy is the policy that the request is held against. What its inventory finds is kept
-// in found.
+// policy returns the policy that the request is checked against. What its inventory finds is
+// stored in found.
 func (x *Explanation) policy(f *Facts, found **csr.Machine) *csr.Policy {
 	policy := &csr.Policy{SignerNames: []string{x.Signer}, BuiltInSignerDuration: csr.DefaultMaxExpiration,
 		Machines: func(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
@@ -96,13 +96,13 @@ func (x *Explanation) policy(f *Facts, found **csr.Machine) *csr.Policy {
 	return policy
 }
 
-// addTable adds a row for each rule of the table, and for those of the encoding that are
-// broken, which end it.
+// addTable adds a row for each rule of the table, and one for each broken rule of the
+// encoding; these end the table.
 func (x *Explanation) addTable(all csr.Errors, undecided, inventory bool) {
 	table := csr.PolicyChecks()
 	unread := slices.ContainsFunc(all, func(e *csr.Error) bool { return !slices.Contains(table, e.Check) && e.Check != csr.CheckSignature })
 	for _, check := range table {
-		if unread && check == csr.CheckAttestationProvider { // the first that reads it
+		if unread && check == csr.CheckAttestationProvider { // the first one that reads it
 			for _, e := range all {
 				if !slices.Contains(table, e.Check) {
 					x.Rules = append(x.Rules, Rule{Name: string(e.Check), State: Broken, Got: e.Got, Want: e.Want})
@@ -132,7 +132,7 @@ func tableRow(check csr.Check, all csr.Errors, unread, undecided, inventory bool
 // clockTolerance is how much earlier than its challenge an answer may be stored.
 const clockTolerance = time.Minute
 
-// addEcho holds what an answer repeats of its challenge against the request.
+// addEcho compares what an answer repeats of its challenge with the request.
 func (x *Explanation) addEcho(f *Facts, parsed *csr.Parsed) {
 	if x.Reading == nil {
 		return
@@ -164,7 +164,7 @@ func (x *Explanation) addEcho(f *Facts, parsed *csr.Parsed) {
 		window(echo, r.Metadata.CreationTimestamp))
 }
 
-// compare is a rule that two texts are the same.
+// compare is the rule that two strings are the same.
 func compare(check refusal.Check, got, want string) Rule {
 	if got == want {
 		return Rule{Name: string(check), State: Kept}
@@ -184,7 +184,7 @@ func window(echo *Echo, stored time.Time) Rule {
 	return Rule{Name: string(attest.CheckAnswerLate), State: Kept}
 }
 
-// addMembership holds the claim against the registry's records.
+// addMembership checks the claim against the registry's records.
 func (x *Explanation) addMembership(ctx context.Context, f *Facts, inventory *csr.Machine) (*membership.Held, error) {
 	row := Rule{Name: string(attest.CheckMembership), State: Unknown, Want: "the controller decides who may be which node"}
 	defer func() { x.Rules = append(x.Rules, row) }()
@@ -209,7 +209,7 @@ func (x *Explanation) addMembership(ctx context.Context, f *Facts, inventory *cs
 		row = Rule{Name: string(attest.CheckMembership), State: Broken, Got: "evidence of " + x.Reading.Provider, Want: "evidence of " + x.byOther + ", by which the inventory knows node " + x.NodeName}
 		return &held, nil
 	}
-	if claim.Machine == "" && held.Name != nil { // the trust in it tells
+	if claim.Machine == "" && held.Name != nil { // only whoever trusts it can tell
 		row.Want = "whether it is " + string(held.Name.Machine)
 		return &held, nil
 	}
@@ -224,8 +224,8 @@ func (x *Explanation) addMembership(ctx context.Context, f *Facts, inventory *cs
 	return &held, nil
 }
 
-// addDecision puts what the controller decided beside the rules: a rule that it found
-// broken is, whatever could be seen here.
+// addDecision merges the controller's decision into the rules: a rule that the controller
+// found broken is broken, whatever could be seen here.
 func (x *Explanation) addDecision() {
 	d := x.Decision
 	switch {
@@ -261,8 +261,8 @@ func last(notes []string) string {
 	return notes[len(notes)-1]
 }
 
-// addVerification adds what the key ring, the roots and the statements say, which is the
-// controller's to know.
+// addVerification adds what the key ring, the roots and the statements say, which only the
+// controller can know.
 func (x *Explanation) addVerification(s State) {
 	if x.Reading == nil {
 		return

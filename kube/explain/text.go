@@ -11,7 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// WriteText writes an explanation for people. What strangers wrote is escaped and
+// WriteText writes an explanation for people to read. What strangers wrote is escaped and
 // shortened.
 func (x *Explanation) WriteText(w io.Writer) error {
 	var out bytes.Buffer

@@ -1,10 +1,10 @@
-// Package keyring keeps a control plane's challenge keys in a Secret that all replicas
-// share. A [Keeper] makes the first key, rotates them, and has every replica's
-// attest.KeyRing read them often enough.
+// Package keyring keeps a control plane's challenge keys in a Secret that all replicas share.
+// A [Keeper] makes the first key, rotates the keys, and has every replica's attest.KeyRing
+// read them often enough.
 //
-// Whoever can read the Secret can pass for any machine whose secrets travel in credentials:
-// it is to be guarded like the key of a CA, by a role that names it alone, and by
-// encryption at rest.
+// Anyone who can read the Secret can impersonate any machine whose secrets travel in
+// credentials. Guard it like the key of a CA: with a role that names only this Secret, and
+// with encryption at rest.
 package keyring
 
 import (
@@ -25,32 +25,33 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// DefaultRotateAfter is how long a key makes challenges before the next one does.
+// DefaultRotateAfter is how long a key is used for challenges before the next one replaces it.
 const DefaultRotateAfter = 30 * 24 * time.Hour
 
-// Config is what a [Keeper] is made of. The fields of the first group have no default:
+// Config is the configuration of a [Keeper]. The fields of the first group have no default:
 // leaving one out is an error.
 type Config struct {
-	// Reader reads the Secret past caches, as a manager's GetAPIReader does.
+	// Reader reads the Secret without a cache, as a manager's GetAPIReader does.
 	Reader client.Reader
-	// Writer makes and updates it. A keeper that is ReadOnly needs none.
+	// Writer creates and updates the Secret. A ReadOnly keeper needs none.
 	Writer client.Writer
-	// Secret is its namespace and name. It holds keys alone, and nobody else writes it.
+	// Secret is the namespace and name of the Secret. It contains only keys, and nobody else
+	// writes it.
 	Secret client.ObjectKey
 	// Ring is the ring that the verifier uses, made with new(attest.KeyRing).
 	Ring *attest.KeyRing
 
-	// ReadOnly leaves making and rotating keys to others.
+	// ReadOnly leaves creating and rotating keys to others.
 	ReadOnly bool
-	// RotateAfter is how long a key makes challenges, at least a day; zero means
+	// RotateAfter is how long a key is used for challenges, at least a day; zero means
 	// DefaultRotateAfter.
 	RotateAfter time.Duration
-	// Now is the clock; nil means time.Now. It must be that of the verifier.
+	// Now is the clock; nil means time.Now. It must be the verifier's clock.
 	Now func() time.Time
 }
 
-// Keeper keeps a key ring. It is a manager.Runnable that runs in every replica, whoever
-// leads, and is safe for use from many goroutines.
+// Keeper keeps a key ring. It is a manager.Runnable that runs in every replica, whichever one
+// leads, and is safe for use by multiple goroutines.
 type Keeper struct {
 	c    Config
 	read atomic.Int64 // when the ring was last read, in Unix nanoseconds
@@ -83,9 +84,9 @@ func New(c Config) (*Keeper, error) {
 // LeaderElectionRunnable).
 func (*Keeper) NeedLeaderElection() bool { return false }
 
-// Start reads the Secret until ctx is over, three times as often as attest.MaxRingAge
-// asks for, and sooner after it could not be read. As long as that lasts the ring grows stale:
-// then nothing is verified, and everything is to be tried again.
+// Start reads the Secret until ctx ends, three times as often as attest.MaxRingAge requires,
+// and sooner after a failed read. While reads fail, the ring grows stale; then nothing is
+// verified, and everything has to be tried again.
 func (k *Keeper) Start(ctx context.Context) error {
 	const pause = attest.MaxRingAge / 3
 	retry := firstRetry
@@ -105,11 +106,11 @@ func (k *Keeper) Start(ctx context.Context) error {
 	}
 }
 
-// firstRetry is how long after a ring could not be read it is read again, at first.
+// firstRetry is how long after a failed read the ring is read again, at first.
 const firstRetry = time.Second
 
-// Refresh reads the Secret once, and makes a key where there is none or the newest is old.
-// Of several replicas that do so at once one wins, and the others take its key.
+// Refresh reads the Secret once, and makes a key if there is none or the newest is old. If
+// several replicas do so at once, one wins, and the others take its key.
 func (k *Keeper) Refresh(ctx context.Context) error {
 	var err error
 	began := k.c.Now()
@@ -125,10 +126,11 @@ func (k *Keeper) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// errStale says that the ring has not been read for too long to verify anything.
+// errStale says that the ring was last read too long ago to verify anything.
 var errStale = errors.New("keyring: the key ring has not been read lately")
 
-// Check is a readiness check (healthz.Checker): an error while nothing can be verified.
+// Check is a readiness check (healthz.Checker). It returns an error while nothing can be
+// verified.
 func (k *Keeper) Check(*http.Request) error {
 	if k.c.Now().Sub(time.Unix(0, k.read.Load())) > attest.MaxRingAge {
 		return errStale
@@ -165,7 +167,7 @@ func (k *Keeper) refresh(ctx context.Context) error {
 	return k.c.Ring.Refresh(keys, readAt)
 }
 
-// makeFirst makes the Secret with one key, and has the ring use it.
+// makeFirst creates the Secret with one key, and has the ring use it.
 func (k *Keeper) makeFirst(ctx context.Context, now time.Time) error {
 	keys := []attest.RingKey{attest.NewRingKey(now.Truncate(time.Second))}
 	data, err := attest.MarshalRingKeys(keys)

@@ -9,11 +9,11 @@ import (
 )
 
 // Bind makes a reservation final, or takes a bound record, and records the last end and a
-// certificate; see membership.Registry. It is one write. A reservation that is not complete,
-// since whoever made it died, is refused as one that has changed.
+// certificate; see membership.Registry. It takes one write. A reservation that is incomplete,
+// because its maker died, is refused as if it had changed.
 //
-// What this registry has read or written itself it does not read again: the write fails if
-// it has changed.
+// What this registry has read or written itself is not read again: the write fails if it has
+// changed.
 func (r *Registry) Bind(ctx context.Context, seen *membership.Record, lastEnd time.Time, issued *csr.IssuedRecord) (*membership.Record, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func (r *Registry) Bind(ctx context.Context, seen *membership.Record, lastEnd ti
 	return r.bind(ctx, s.name, change.Record)
 }
 
-// bind writes a record over a bound node, or over a reservation that is complete.
+// bind writes a record over a bound node, or over a complete reservation.
 func (r *Registry) bind(ctx context.Context, n *node, record *membership.Record) (*membership.Record, error) {
 	if n.record.State == membership.StateReserved && !n.complete {
 		if err := r.complete(ctx, n); err != nil {
@@ -53,10 +53,11 @@ func (r *Registry) bind(ctx context.Context, n *node, record *membership.Record)
 	return clone(bound.record), nil
 }
 
-// complete says whether the pointers of a reservation name its version. The one that is
-// written last stands for both: the other was written before it, and whoever takes one away
+// complete checks that the pointers of a reservation name its version. It is enough to check
+// the one that is written last: the other was written before it, and anyone who takes one away
 // ends the reservation first. For the same reason it is enough that a cache has seen it. (A
-// person can take one away by force, without its finalizer, and is not seen before or after.)
+// person can remove one by force, without its finalizer; that goes unnoticed before and
+// after.)
 func (r *Registry) complete(ctx context.Context, n *node) error {
 	kind := byMachine()
 	if n.record.MachineUID != "" {
@@ -68,7 +69,7 @@ func (r *Registry) complete(ctx context.Context, n *node) error {
 	return r.has(ctx, n, kind)
 }
 
-// has says whether the pointer of one kind names the version of a reservation.
+// has checks that the pointer of one kind names the version of a reservation.
 func (r *Registry) has(ctx context.Context, n *node, kind pointerKind) error {
 	p, err := r.readPointer(ctx, kind, kind.of(&n.record.Claim), n)
 	if err != nil {

@@ -22,9 +22,9 @@ type Nodes interface {
 	GetInformer(ctx context.Context, o client.Object, options ...cache.InformerGetOption) (cache.Informer, error)
 }
 
-// Cached is a reader for the look-ups of a registry out of a cache of nodes alone: what
-// points to a node follows from the node, so that nobody watches the pointers. It listens to
-// the cache, so it comes before the cache has begun.
+// Cached returns a reader for the look-ups of a registry that needs only a cache of nodes: the
+// pointers to a node follow from the node, so nobody has to watch the pointers. It listens to
+// the cache, so it must be called before the cache starts.
 func Cached(ctx context.Context, nodes Nodes) (client.Reader, error) {
 	informer, err := nodes.GetInformer(ctx, new(v1alpha1.AttestedNode))
 	if err != nil {
@@ -48,12 +48,13 @@ func Cached(ctx context.Context, nodes Nodes) (client.Reader, error) {
 	return c, err
 }
 
-// maxShared is how many texts a [Lean] holds that nodes have in common.
+// maxShared is how many strings shared by nodes a [Lean] keeps.
 const maxShared = 64
 
-// Lean makes a transform for caches (cache.Options.DefaultTransform): it leaves out who wrote
-// the fields of an object, and has texts once that a node has twice, or that nodes have in
-// common. Of objects that are cached without their contents it leaves name, UID and version.
+// Lean makes a transform for caches (cache.Options.DefaultTransform). It leaves out who wrote
+// the fields of an object, and keeps only one copy of strings that a node contains twice or
+// that nodes have in common. Of objects that are cached without their contents, it keeps name,
+// namespace, UID and version.
 func Lean() toolscache.TransformFunc {
 	strip := cache.TransformStripManagedFields()
 	var mu sync.Mutex
@@ -100,7 +101,7 @@ func Lean() toolscache.TransformFunc {
 // digest is what a pointer is named after (v1alpha1.PointerName).
 type digest = [sha256.Size]byte
 
-// pointers are the names of nodes by their machines, or by their Machine UIDs: in a third of
+// pointers are the names of nodes by their machines or by their Machine UIDs, in a third of
 // the memory that an index of the cache takes.
 type pointers struct {
 	kind  pointerKind
@@ -131,7 +132,7 @@ type cached struct {
 	machines, uids pointers
 }
 
-// change takes what became of a node; nil: there was or is none.
+// change applies a change to a node; nil: it did not exist before, or does not exist after.
 func (c *cached) change(before, after any) {
 	was, _ := before.(*v1alpha1.AttestedNode)
 	is, _ := after.(*v1alpha1.AttestedNode)
@@ -170,8 +171,8 @@ func (c *cached) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 	return nil
 }
 
-// find is the node that a pointer would point to: of several the one that is bound, else
-// one that is reserved.
+// find returns the node that a pointer would point to: if there are several, the bound one, or
+// else a reserved one.
 func (c *cached) find(ctx context.Context, p *pointers, pointer string) (*v1alpha1.AttestedNode, error) {
 	var d digest
 	if _, err := hex.Decode(d[:], []byte(pointer)[:min(len(pointer), 2*len(d))]); err != nil {
@@ -186,7 +187,7 @@ func (c *cached) find(ctx context.Context, p *pointers, pointer string) (*v1alph
 		if err := c.Reader.Get(ctx, client.ObjectKey{Name: name}, n); client.IgnoreNotFound(err) != nil {
 			return nil, err
 		}
-		if v1alpha1.PointerName(p.of(&n.Spec)) == pointer { // else it has changed, or is gone
+		if v1alpha1.PointerName(p.of(&n.Spec)) == pointer { // otherwise it has changed, or is gone
 			found[n.Spec.State] = n
 		}
 	}

@@ -10,7 +10,8 @@ import (
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 )
 
-// certificatesOf are the records of a node's certificates as they are stored; nil for none.
+// certificatesOf returns the records of a node's certificates as they are stored; nil for
+// none.
 func certificatesOf(issued []csr.IssuedRecord) []v1alpha1.IssuedCertificate {
 	var stored []v1alpha1.IssuedCertificate
 	for i := range issued {
@@ -26,7 +27,7 @@ func certificatesOf(issued []csr.IssuedRecord) []v1alpha1.IssuedCertificate {
 
 var errDigest = errors.New("got a digest of a key that is none")
 
-// issuedOf is the way back of certificatesOf.
+// issuedOf is the inverse of certificatesOf.
 func issuedOf(nodeName string, stored []v1alpha1.IssuedCertificate) ([]csr.IssuedRecord, error) {
 	var issued []csr.IssuedRecord
 	for i := range stored {

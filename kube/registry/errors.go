@@ -12,16 +12,16 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// ErrObject says that an object is none that a registry wrote: somebody else has changed
-// it. It is no answer, and whatever depends on the object is to be tried again until a
-// person has looked at it.
+// ErrObject says that an object is not as a registry writes it: somebody else has changed it.
+// This is not an answer: whatever depends on the object has to be retried until a person has
+// looked at it.
 const ErrObject refusal.Check = "an object of the registry is damaged"
 
 // errSwapped says that an object has changed between a read and a write.
 var errSwapped = errors.New("the object has changed")
 
-// swapped makes errSwapped of what an API server answers to a write over a version that is
-// there no more.
+// swapped returns errSwapped for an API server's answer to a write over a version that no
+// longer exists.
 func swapped(err error) error {
 	if absent(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("%w: %w", errSwapped, err)
@@ -29,7 +29,7 @@ func swapped(err error) error {
 	return err
 }
 
-// absent says that an API server knows the kind of an object and has none of the name. An
+// absent reports that an API server knows the kind of an object but has none of that name. An
 // API server without the custom resource definitions answers 404 as well.
 func absent(err error) bool {
 	return apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err)
@@ -39,7 +39,7 @@ func conflict(got, want string) error {
 	return &attest.Error{Check: membership.CheckRegistryConflict, Got: got, Want: want, Err: csr.ErrRetry}
 }
 
-// lost is the refusal of a call that lost a race for a record.
+// lost returns the refusal of a call that lost a race for a record.
 func lost(err error, nodeName string) error {
 	if errors.Is(err, errSwapped) {
 		return conflict("a record of node "+nodeName+" that has changed", "the one that was read")

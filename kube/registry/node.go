@@ -20,14 +20,14 @@ import (
 type node struct {
 	object *v1alpha1.AttestedNode
 	record *membership.Record
-	// complete says of a reservation that its pointers name its version.
+	// complete says that the pointers of a reservation name its version.
 	complete bool
 }
 
-// version changes with every write, and no other object ever has the same.
+// version changes with every write, and no other object ever has the same version.
 func version(o client.Object) string { return string(o.GetUID()) + "/" + o.GetResourceVersion() }
 
-// readNode reads the record of a name; nil where there is none.
+// readNode reads the record of a name; nil if there is none.
 func (r *Registry) readNode(ctx context.Context, name string) (*node, error) {
 	object := new(v1alpha1.AttestedNode)
 	err := r.reader.Get(ctx, client.ObjectKey{Name: name}, object)
@@ -43,13 +43,13 @@ func (r *Registry) readNode(ctx context.Context, name string) (*node, error) {
 func nodeOf(object *v1alpha1.AttestedNode) (*node, error) {
 	record, err := recordOf(object)
 	if err != nil {
-		// Not wrapped: what is wrong with an object is no refusal of a machine.
+		// Not wrapped: a damaged object is no refusal of a machine.
 		return nil, fmt.Errorf("registry: %w: node %s: %s", ErrObject, refusal.Text(object.Name), err.Error())
 	}
 	return &node{object: object, record: record}, nil
 }
 
-// recordOf is the record in an object. A node that is being deleted has lost its machine:
+// recordOf returns the record in an object. A node that is being deleted has lost its machine:
 // it rests.
 func recordOf(object *v1alpha1.AttestedNode) (*membership.Record, error) {
 	s := &object.Spec
@@ -96,7 +96,7 @@ func timeIn(t time.Time) *metav1.Time {
 	return &metav1.Time{Time: t}
 }
 
-// specOf is a record as it is stored. A change that was pending is not in it.
+// specOf returns a record as it is stored. It drops a pending change.
 func (r *Registry) specOf(record *membership.Record) v1alpha1.AttestedNodeSpec {
 	s := v1alpha1.AttestedNodeSpec{
 		Scope: r.scope.String(), Machine: string(record.Machine), MachineUID: record.MachineUID, ProviderID: record.ProviderID,
@@ -114,8 +114,8 @@ func (r *Registry) specOf(record *membership.Record) v1alpha1.AttestedNodeSpec {
 	return s
 }
 
-// put stores a record in the place of the old one of its name, which may be nil. A name
-// that may be in a certificate has the finalizer.
+// put stores a record in place of the old one of that name, which may be nil. A name that may
+// be in a certificate has the finalizer.
 func (r *Registry) put(ctx context.Context, old *node, record *membership.Record) (*node, error) {
 	if old != nil && old.object.DeletionTimestamp != nil && record.State == membership.StateReserved {
 		if err := r.drop(ctx, old); err != nil {
@@ -138,7 +138,7 @@ func (r *Registry) put(ctx context.Context, old *node, record *membership.Record
 	return r.store(ctx, object)
 }
 
-// store writes a node's object over the version that it has, or makes it.
+// store writes a node's object over the version that it has, or creates it.
 func (r *Registry) store(ctx context.Context, object *v1alpha1.AttestedNode) (*node, error) {
 	if err := r.write(ctx, object); err != nil {
 		return nil, err
@@ -151,7 +151,7 @@ func (r *Registry) write(ctx context.Context, object client.Object) error {
 	if object.GetResourceVersion() == "" {
 		err = r.writer.Create(ctx, object)
 	} else {
-		object.SetManagedFields([]metav1.ManagedFieldsEntry{{}}) // none: who alone writes it has no use for them
+		object.SetManagedFields([]metav1.ManagedFieldsEntry{{}}) // none: the only writer has no use for them
 		err = r.writer.Update(ctx, object)
 	}
 	if err != nil {
@@ -160,9 +160,9 @@ func (r *Registry) write(ctx context.Context, object client.Object) error {
 	return nil
 }
 
-// drop takes a record away that counts no more, or that is a reservation. One with the
-// finalizer first becomes a record that rests no longer: when drop has been interrupted
-// after that, nobody is kept from the name.
+// drop removes a record that no longer counts, or that is a reservation. A record with the
+// finalizer is first turned into one that no longer rests: if drop is interrupted after that,
+// nobody is kept from the name.
 func (r *Registry) drop(ctx context.Context, n *node) error {
 	object := n.object.DeepCopy()
 	if !slices.Contains(object.Finalizers, v1alpha1.Finalizer) {
@@ -177,12 +177,12 @@ func (r *Registry) drop(ctx context.Context, n *node) error {
 		return err
 	}
 	if object.DeletionTimestamp == nil {
-		_ = r.remove(ctx, object) // what is left counts no more
+		_ = r.remove(ctx, object) // what is left no longer counts
 	}
 	return nil
 }
 
-// remove deletes the very object that was read.
+// remove deletes exactly the object that was read.
 func (r *Registry) remove(ctx context.Context, object client.Object) error {
 	uid, version := object.GetUID(), object.GetResourceVersion()
 	err := r.writer.Delete(ctx, object, client.Preconditions{UID: &uid, ResourceVersion: &version})

@@ -13,17 +13,17 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// A pointerKind is what the two kinds of pointers differ in.
+// A pointerKind is what distinguishes the two kinds of pointers.
 type pointerKind struct {
 	what string
-	// empty is a new object, parts its identity and reference.
+	// empty returns a new object, parts its identity and reference.
 	empty func() client.Object
 	parts func(o client.Object) (identity *string, to *v1alpha1.NodeReference)
-	// of is the identity in a record, pending that in a change.
+	// of returns the identity in a record, pending the one in a change.
 	of      func(c *membership.Claim) string
 	set     func(c *membership.Claim, identity string)
 	pending func(p *v1alpha1.PendingChange) *string
-	// holds says whether a record keeps its identity from others.
+	// holds reports whether a record keeps its identity from others.
 	holds func(record *membership.Record) bool
 }
 
@@ -61,12 +61,12 @@ func byMachineUID() pointerKind {
 type pointer struct {
 	kind     pointerKind
 	identity string
-	object   client.Object // nil where there is none
+	object   client.Object // nil if there is none
 	to       v1alpha1.NodeReference
-	target   *node // what it points to; nil where that is not there
+	target   *node // what it points to; nil if that does not exist
 }
 
-// readPointer reads the pointer of an identity, then the node that it points to, in this
+// readPointer reads the pointer of an identity and then the node that it points to, in this
 // order. known is a node that has been read; it may be nil.
 func (r *Registry) readPointer(ctx context.Context, kind pointerKind, identity string, known *node) (*pointer, error) {
 	p := &pointer{kind: kind, identity: identity}
@@ -92,8 +92,8 @@ func (r *Registry) readPointer(ctx context.Context, kind pointerKind, identity s
 	return p, err
 }
 
-// record is the record of the pointer's identity, nil where the pointer does not count. A
-// change that would give a bound node the identity is a reservation of it.
+// record returns the record of the pointer's identity, or nil if the pointer does not count. A
+// change that would give the identity to a bound node counts as a reservation of it.
 func (p *pointer) record() *membership.Record {
 	if p == nil || p.target == nil {
 		return nil
@@ -112,11 +112,11 @@ func (p *pointer) record() *membership.Record {
 	return &reserved
 }
 
-// pointsTo says whether the pointer is there and names the node.
+// pointsTo reports whether the pointer exists and names the node.
 func (p *pointer) pointsTo(nodeName string) bool { return p.object != nil && p.to.NodeName == nodeName }
 
-// point makes the pointer one to a version of a node. What it pointed to must count no
-// more.
+// point makes the pointer point to a version of a node. What it pointed to before must no
+// longer count.
 func (r *Registry) point(ctx context.Context, p *pointer, to *node) error {
 	if err := r.end(ctx, p, to.record.NodeName); err != nil {
 		return err
@@ -134,8 +134,8 @@ func (r *Registry) point(ctx context.Context, p *pointer, to *node) error {
 	return r.write(ctx, object)
 }
 
-// end ends another node's reservation of the pointer's identity, which is over by the
-// clock: whoever made it may be about to bind it, and must fail.
+// end ends another node's reservation of the pointer's identity that has lapsed by the clock:
+// whoever made it may be about to bind it, and must fail.
 func (r *Registry) end(ctx context.Context, p *pointer, nodeName string) error {
 	record := p.record()
 	switch {
@@ -151,8 +151,8 @@ func (r *Registry) end(ctx context.Context, p *pointer, nodeName string) error {
 	return r.write(ctx, object)
 }
 
-// forget takes the pointer of an identity away that a node has no more. It is for tidiness
-// alone: such a pointer does not count.
+// forget removes the pointer of an identity that a node no longer has. It is only for
+// tidiness: such a pointer does not count.
 func (r *Registry) forget(ctx context.Context, kind pointerKind, identity, nodeName string) {
 	if identity == "" {
 		return
@@ -167,8 +167,8 @@ func (r *Registry) forget(ctx context.Context, kind pointerKind, identity, nodeN
 	_ = r.letGo(ctx, p.object)
 }
 
-// letGo removes a pointer. It is over the version that was read: whoever reserves the
-// identity meanwhile writes the pointer.
+// letGo removes a pointer, over the version that was read: anyone who reserves the identity in
+// the meantime writes the pointer.
 func (r *Registry) letGo(ctx context.Context, object client.Object) error {
 	object = object.DeepCopyObject().(client.Object)
 	if controllerutil.RemoveFinalizer(object, v1alpha1.Finalizer) {

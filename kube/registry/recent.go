@@ -10,8 +10,8 @@ import (
 const recentSize = 128
 
 // A recent keeps the nodes that were read or written last, for a write over one of them that
-// follows at once. What has changed since fails the write. It holds two generations, and
-// drops the older when the younger is full.
+// follows soon. If the node has changed since, the write fails. It keeps two generations, and
+// drops the older one when the younger is full.
 type recent struct {
 	mu         sync.Mutex
 	young, old map[string]*node // by version
@@ -19,7 +19,7 @@ type recent struct {
 
 func newRecent() *recent { return &recent{young: map[string]*node{}} }
 
-// add remembers a node. That its version is complete is not forgotten.
+// add remembers a node. It never forgets that a version is complete.
 func (r *recent) add(n *node) {
 	if held := r.of(n.record); held != nil && held.complete {
 		return
@@ -32,7 +32,7 @@ func (r *recent) add(n *node) {
 	r.young[n.record.Version] = n
 }
 
-// of finds the node of a record; nil where there is none.
+// of finds the node of a record; nil if there is none.
 func (r *recent) of(record *membership.Record) *node {
 	if record == nil {
 		return nil

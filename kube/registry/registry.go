@@ -15,10 +15,9 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Registry is a membership.Registry in a cluster's API server. It is safe for use from
-// many goroutines, and any number of registries of one scope share the objects. Registries
-// of several scopes may share them too: a name that one of them has is refused by the
-// others.
+// Registry is a membership.Registry in a cluster's API server. It is safe for use by multiple
+// goroutines, and any number of registries of one scope can share the objects. Registries of
+// different scopes may share them too: a name that one of them has is refused by the others.
 type Registry struct {
 	scope  membership.Scope
 	reader client.Reader
@@ -28,19 +27,19 @@ type Registry struct {
 	recent *recent
 }
 
-// Options are the choices of [New].
+// Options are the options of [New].
 type Options struct {
-	// Stale reads the same objects out of a cache that may be behind, for [Registry.Stale] and
+	// Stale reads the same objects from a cache that may be behind, for [Registry.Stale] and
 	// for the pointers of a reservation that is to be bound. Nil means that there is none.
 	Stale client.Reader
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
-// New makes a registry. The reader must be live, such as a manager's GetAPIReader: one
-// that answers out of a cache refuses machines that are no more and admits what it has
-// not seen yet, until the write. Reader and writer know the types of package v1alpha1.
-// The error is that of membership.Scope.Check, or refusal.CheckConfig.
+// New makes a registry. The reader must be live, such as a manager's GetAPIReader: until the
+// write, one that answers from a cache refuses because of machines that are gone, and admits
+// what it would refuse had it seen more. Reader and writer must know the types of package
+// v1alpha1. The error is that of membership.Scope.Check, or refusal.CheckConfig.
 func New(scope membership.Scope, reader client.Reader, writer client.Writer, options Options) (*Registry, error) {
 	if err := scope.Check(); err != nil {
 		return nil, err
@@ -59,9 +58,9 @@ func New(scope membership.Scope, reader client.Reader, writer client.Writer, opt
 	return &Registry{scope: scope, reader: reader, stale: options.Stale, writer: writer, now: options.Now, recent: newRecent()}, nil
 }
 
-// Stale returns the registry over Options.Stale, and this one where there is none. It is good
-// for look-ups alone (membership.FirstUseConfig.Stale). A record that they find may be given
-// to this registry's Bind, whose write fails if it is the latest no more.
+// Stale returns the registry over Options.Stale, or this one if there is none. It is only for
+// look-ups (membership.FirstUseConfig.Stale). A record that they find may be passed to this
+// registry's Bind, whose write fails if the record is no longer the latest.
 func (r *Registry) Stale() *Registry {
 	if r.stale == nil {
 		return r
@@ -69,27 +68,27 @@ func (r *Registry) Stale() *Registry {
 	return r.over(r.stale)
 }
 
-// over is the registry over another reader.
+// over returns the registry over another reader.
 func (r *Registry) over(reader client.Reader) *Registry {
 	over := *r
 	over.reader = reader
 	return &over
 }
 
-// attempts is how often a call looks again that lost a race. Each time somebody else has
-// got on.
+// attempts is how often a call that lost a race looks again. Each time, somebody else has made
+// progress.
 const attempts = 16
 
-// changeTime is how long a change of a bound record may take, which is three writes.
+// changeTime is how long a change of a bound record may take; it takes three writes.
 const changeTime = time.Minute
 
 // Scope returns the scope that the registry was made with.
 func (r *Registry) Scope() membership.Scope { return r.scope }
 
-// surroundings are what stands around a call.
+// surroundings are the node, pointers and records that a call is about.
 type surroundings struct {
 	name *node
-	// machine and uid are nil where the call names none.
+	// machine and uid are nil if the call names none.
 	machine, uid *pointer
 	held         membership.Held
 }
@@ -104,7 +103,8 @@ func (s *surroundings) pointers() []*pointer {
 	return all
 }
 
-// newcomer is what stands around a claim whose name, machine and Machine UID are all new.
+// newcomer returns the surroundings of a claim whose name, machine and Machine UID are all
+// new.
 func newcomer(c *membership.Claim) *surroundings {
 	s := new(surroundings)
 	if c.Machine != "" {
@@ -116,13 +116,13 @@ func newcomer(c *membership.Claim) *surroundings {
 	return s
 }
 
-// look reads what stands around a claim. What the claim leaves empty is not looked for.
+// look reads the surroundings of a claim. What the claim leaves empty is not looked up.
 func (r *Registry) look(ctx context.Context, c *membership.Claim) (*surroundings, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	s := new(surroundings)
-	if c.NodeName == "" { // no record was given, as the rules will find
+	if c.NodeName == "" { // no record was given; the rules will notice
 		return s, nil
 	}
 	var err error
@@ -146,7 +146,7 @@ func (r *Registry) look(ctx context.Context, c *membership.Claim) (*surroundings
 	return s, r.ownAll(s)
 }
 
-// ownAll refuses what counts and is of another scope.
+// ownAll refuses records that count and are of another scope.
 func (r *Registry) ownAll(s *surroundings) error {
 	if err := r.own(s.name); err != nil {
 		return err
@@ -172,10 +172,10 @@ func (r *Registry) own(n *node) error {
 }
 
 // Reserve claims a node name for a machine; see membership.Registry. It writes the node's
-// object and each pointer. A bound record whose pointer was deleted gets it again.
+// object and each pointer. A bound record whose pointer was deleted gets it back.
 //
-// It reads nothing at first: it makes the objects, and each can only be made while there is
-// none. Where there is one it looks.
+// At first it reads nothing: it creates the objects, and each can only be created if it does
+// not exist. If one exists, Reserve looks.
 func (r *Registry) Reserve(ctx context.Context, claim membership.Claim, deadline time.Time) (*membership.Record, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -198,7 +198,7 @@ func (r *Registry) Reserve(ctx context.Context, claim membership.Claim, deadline
 			}
 		}
 		if refused(err) && mine != nil {
-			_ = r.drop(ctx, mine) // else it ends by its deadline
+			_ = r.drop(ctx, mine) // otherwise it lapses at its deadline
 		}
 		return nil, err
 	}
@@ -241,7 +241,7 @@ func clone(record *membership.Record) *membership.Record {
 	return &c
 }
 
-// seenName is the claim around a record that the caller saw, which may be nil.
+// seenName returns the claim for a record that the caller saw, which may be nil.
 func seenName(seen *membership.Record) *membership.Claim {
 	if seen == nil {
 		return new(membership.Claim)
@@ -249,8 +249,8 @@ func seenName(seen *membership.Record) *membership.Claim {
 	return &membership.Claim{NodeName: seen.NodeName}
 }
 
-// Rebind gives a bound record another machine; see membership.Registry. It is three
-// writes: an interrupted one is over after a minute, or finished by the next.
+// Rebind gives a bound record another machine; see membership.Registry. It takes three writes.
+// If it is interrupted, it lapses after a minute, or is finished by the next call.
 func (r *Registry) Rebind(ctx context.Context, seen *membership.Record, machine attest.Identity) (*membership.Record, error) {
 	around := seenName(seen)
 	around.Machine = machine
@@ -259,8 +259,8 @@ func (r *Registry) Rebind(ctx context.Context, seen *membership.Record, machine 
 	})
 }
 
-// Adopt gives a bound record the UID of another Machine object; see membership.Registry.
-// It is three writes, as Rebind is.
+// Adopt gives a bound record the UID of another Machine object; see membership.Registry. Like
+// Rebind, it takes three writes.
 func (r *Registry) Adopt(ctx context.Context, seen *membership.Record, machineUID string) (*membership.Record, error) {
 	around := seenName(seen)
 	around.MachineUID = machineUID
@@ -295,7 +295,7 @@ func (r *Registry) replace(ctx context.Context, seen *membership.Record, around 
 	if err := r.point(ctx, s.pointers()[0], begun); err != nil {
 		object = begun.object.DeepCopy()
 		object.Spec.Pending = nil
-		_ = r.write(ctx, object) // else it ends by its deadline
+		_ = r.write(ctx, object) // otherwise it lapses at its deadline
 		return nil, lost(err, seen.NodeName)
 	}
 	n, err := r.put(ctx, begun, change.Record)
@@ -306,8 +306,8 @@ func (r *Registry) replace(ctx context.Context, seen *membership.Record, around 
 	return clone(n.record), nil
 }
 
-// Release takes away the record of a Machine that is gone; see membership.Registry. A
-// record of another scope is left alone.
+// Release removes the record of a Machine that is gone; see membership.Registry. A record of
+// another scope is left alone.
 func (r *Registry) Release(ctx context.Context, nodeName, machineUID string) error {
 	for range attempts {
 		err := r.release(ctx, nodeName, machineUID)

@@ -9,9 +9,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Remembered is a reader of what the API server has in its memory, which may be behind what is
-// stored and costs it less. What it does not have there is read as it is stored. It is for
-// Options.Stale of who comes after another registry.
+// Remembered returns a reader of what the API server has in memory, which may lag behind what
+// is stored and is cheaper to read. An object that is not in memory is read from storage. It
+// is meant for the Options.Stale of a registry that runs after another one.
 func Remembered(live client.Reader) client.Reader { return remembered{live} }
 
 type remembered struct{ client.Reader }

@@ -10,32 +10,33 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// Several are registries of several scopes over the same objects, one at least: where a
-// cluster takes several kinds of evidence. They find records whatever their scope. Who may
-// be a node is for the registry of its kind to say, which refuses what is of another scope.
+// Several is at least one registry, each of another scope, over the same objects: for a
+// cluster that accepts several kinds of evidence. It finds records whatever their scope. Who
+// may be a node is decided by the registry of its kind, which refuses records of another
+// scope.
 type Several []*Registry
 
-// Lookup is that of the registry which has the node.
+// Lookup is the Lookup of the registry that has the node.
 func (s Several) Lookup(ctx context.Context, nodeName string) (*membership.Record, error) {
 	return s.first(func(r *Registry) (*membership.Record, error) { return r.Lookup(ctx, nodeName) })
 }
 
-// LookupMachine is that of the registry which has the machine.
+// LookupMachine is the LookupMachine of the registry that has the machine.
 func (s Several) LookupMachine(ctx context.Context, machine attest.Identity) (*membership.Record, error) {
 	return s.first(func(r *Registry) (*membership.Record, error) { return r.LookupMachine(ctx, machine) })
 }
 
-// LookupMachineUID is that of the registry which has the Machine.
+// LookupMachineUID is the LookupMachineUID of the registry that has the Machine.
 func (s Several) LookupMachineUID(ctx context.Context, machineUID string) (*membership.Record, error) {
 	return s.first(func(r *Registry) (*membership.Record, error) { return r.LookupMachineUID(ctx, machineUID) })
 }
 
-// Bind is that of the registry which has the record.
+// Bind is the Bind of the registry that has the record.
 func (s Several) Bind(ctx context.Context, record *membership.Record, lastEnd time.Time, issued *csr.IssuedRecord) (*membership.Record, error) {
 	return s.first(func(r *Registry) (*membership.Record, error) { return r.Bind(ctx, record, lastEnd, issued) })
 }
 
-// first asks the registries until one says that the record is of its scope.
+// first asks the registries in turn until one says that the record is of its scope.
 func (s Several) first(ask func(*Registry) (*membership.Record, error)) (record *membership.Record, err error) {
 	err = errNone
 	for _, r := range s {

@@ -13,19 +13,20 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Authority issues certificates. *csr.CA is one, over any crypto.Signer, and [FileCA]
-// another.
+// Authority issues certificates. One implementation is *csr.CA, over any crypto.Signer;
+// another is [FileCA].
 type Authority interface {
-	// Issue is that of csr.CA.
+	// Issue is the Issue of csr.CA.
 	Issue(ctx context.Context, checked *csr.Checked, verified *csr.Verified) (*csr.Issued, error)
 }
 
-// Config is what a [Reconciler] is made of. The fields of the first group have no default:
-// leaving one out is an error.
+// Config is the configuration of a [Reconciler]. The fields of the first group have no
+// default: leaving one out is an error.
 type Config struct {
-	// Providers verify the evidence. All of their SignerNames are signed for, and none of
-	// them is Kubernetes' own. They are among the OwnSigners of the membership.FirstUse
-	// that admits, so that each certificate is recorded before anybody sees it.
+	// Providers verify the evidence. Requests to all of their SignerNames are signed, and none
+	// of these may be Kubernetes' own. They must be among the OwnSigners of the
+	// membership.FirstUse that admits, so that each certificate is recorded before anybody
+	// sees it.
 	Providers controller.Providers
 	// CA issues the certificates, for the same signers.
 	CA Authority
@@ -33,7 +34,7 @@ type Config struct {
 	// Workers is how many requests are signed at a time; zero means
 	// controller.DefaultWorkers.
 	Workers int
-	// EveryReplica has every replica sign, not only the one that leads.
+	// EveryReplica has every replica sign, not only the leader.
 	EveryReplica bool
 	// Metrics is where the counters are registered; nil registers them nowhere.
 	Metrics prometheus.Registerer

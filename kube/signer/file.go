@@ -15,14 +15,14 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// MaxFileSize is the length in bytes of the longest certificate or key file that is read.
+// MaxFileSize is the maximum length, in bytes, of a certificate or key file.
 const MaxFileSize = 1 << 20
 
 // FileInterval is how often a [FileCA] looks at its files.
 const FileInterval = 10 * time.Second
 
-// FileCA is a CA whose chain and key are in two PEM files, and which follows them: for a
-// Secret that is mounted. It is a manager.Runnable.
+// FileCA is a CA whose chain and key are in two PEM files, and which follows their changes:
+// for a Secret that is mounted. It is a manager.Runnable.
 type FileCA struct {
 	certificateFile, keyFile string
 	config                   csr.CAConfig
@@ -31,9 +31,9 @@ type FileCA struct {
 	ca                       *csr.CA
 }
 
-// OpenCA reads a CA. The first file has the chain, the issuing CA first; the second its
+// OpenCA reads a CA. The first file contains the chain, the issuing CA first; the second its
 // key: PKCS #8, PKCS #1 or SEC 1, not encrypted. The error is that of reading, or of
-// csr.NewCA, and never has a part of the key.
+// csr.NewCA, and never contains any part of the key.
 func OpenCA(certificateFile, keyFile string, config csr.CAConfig) (*FileCA, error) {
 	if certificateFile == "" || keyFile == "" {
 		return nil, refusal.Config("certificateFile and keyFile", "", "two paths")
@@ -42,8 +42,8 @@ func OpenCA(certificateFile, keyFile string, config csr.CAConfig) (*FileCA, erro
 	return f, f.Reload()
 }
 
-// Reload reads the files again, if they have changed. After an error the CA stays what it
-// was: the two may have been read in the middle of a change.
+// Reload reads the files again if they have changed. After an error the CA stays as it was:
+// the two files may have been read in the middle of a change.
 func (f *FileCA) Reload() error {
 	var text [2][]byte
 	for i, path := range []string{f.certificateFile, f.keyFile} {
@@ -88,7 +88,7 @@ func parseCA(chain, key []byte, config csr.CAConfig) (*csr.CA, error) {
 	return csr.NewCA(certificates, signer, config)
 }
 
-// Issue issues with the CA that was read last; see csr.CA.
+// Issue issues a certificate with the CA that was read last; see csr.CA.
 func (f *FileCA) Issue(ctx context.Context, checked *csr.Checked, verified *csr.Verified) (*csr.Issued, error) {
 	f.mu.RLock()
 	ca := f.ca
@@ -99,7 +99,7 @@ func (f *FileCA) Issue(ctx context.Context, checked *csr.Checked, verified *csr.
 // NeedLeaderElection says that every replica follows the files.
 func (*FileCA) NeedLeaderElection() bool { return false }
 
-// Start follows the files until ctx is over.
+// Start follows the files until ctx ends.
 func (f *FileCA) Start(ctx context.Context) error {
 	files.Follow(ctx, FileInterval, "the CA", f.Reload)
 	return nil

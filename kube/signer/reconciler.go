@@ -24,13 +24,13 @@ import (
 	"github.com/nodeattest/nodeattest/kube/internal/requests"
 )
 
-// Name is the signer's, in logs, metrics and Events.
+// Name is the signer's name in logs, metrics and Events.
 const Name = "node-attestation-signer"
 
-// Key names a certificate request: its signer and its name.
+// Key identifies a certificate request by its signer and its name.
 type Key = requests.Key
 
-// Reconciler signs. [New] makes one, and [Reconciler.SetupWithManager] starts it.
+// Reconciler signs requests. [New] makes one, and [Reconciler.SetupWithManager] starts it.
 type Reconciler struct {
 	c       Config
 	done    *requests.Recent
@@ -59,8 +59,8 @@ func newMetrics(r prometheus.Registerer) (*prometheus.CounterVec, error) {
 // SetupWithManager adds the reconciler to a manager, whose scheme must have
 // certificates.k8s.io/v1.
 //
-// What it needs of the API server: list and watch on certificatesigningrequests, update on
-// certificatesigningrequests/status, and sign on the signers.
+// It needs these rights in the API server: list and watch on certificatesigningrequests,
+// update on certificatesigningrequests/status, and sign on the signers.
 func (r *Reconciler) SetupWithManager(m manager.Manager) error {
 	r.writer, r.events = m.GetClient(), r.c.Events
 	if r.events == nil {
@@ -75,11 +75,11 @@ func (r *Reconciler) SetupWithManager(m manager.Manager) error {
 }
 
 // conflictPause is how long after a lost write the request is looked at again, if no event
-// comes before.
+// comes first.
 const conflictPause = 2 * time.Second
 
-// Reconcile looks at one request. A returned error has it looked at again, later and
-// later.
+// Reconcile looks at one request. If it returns an error, the request is looked at again, at
+// growing intervals.
 func (r *Reconciler) Reconcile(ctx context.Context, key Key) (reconcile.Result, error) {
 	reader, ok := r.readers[key.SignerName]
 	if !ok {
@@ -120,7 +120,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, key Key) (reconcile.Result, 
 	return reconcile.Result{}, err
 }
 
-// approved says whether a request waits for its certificate.
+// approved reports whether a request is waiting for its certificate.
 func approved(object *certificatesv1.CertificateSigningRequest) bool {
 	if len(object.Status.Certificate) != 0 || object.DeletionTimestamp != nil {
 		return false
@@ -140,8 +140,8 @@ func approved(object *certificatesv1.CertificateSigningRequest) bool {
 // errNothing says that a provider returned neither a result nor an error.
 var errNothing = errors.New("signer: the evidence was neither verified nor refused")
 
-// sign verifies the evidence, has the certificate made, which records it, and puts it into
-// the object.
+// sign verifies the evidence, has the certificate made and recorded, and puts it into the
+// object.
 func (r *Reconciler) sign(ctx context.Context, object *certificatesv1.CertificateSigningRequest) error {
 	attested, err := r.c.Providers.Verify(ctx, controller.Request(object))
 	if err != nil {
@@ -160,8 +160,8 @@ func (r *Reconciler) sign(ctx context.Context, object *certificatesv1.Certificat
 	return nil
 }
 
-// write puts the result on the very object that it is about: the resource version is that
-// of the object which was verified, and the UID too.
+// write puts the result on exactly the object that it is about: both the resource version and
+// the UID are those of the object that was verified.
 func (r *Reconciler) write(ctx context.Context, object *certificatesv1.CertificateSigningRequest, result string) (reconcile.Result, error) {
 	uid := object.UID
 	err := r.writer.SubResource(csr.SubresourceStatus).Update(ctx, object)

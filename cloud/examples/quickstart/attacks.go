@@ -9,7 +9,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// attack is what somebody may try who has read a machine's answer, or has another machine.
+// attack is what someone may try who has read a machine's answer, or has another machine.
 type attack struct {
 	name string
 	want refusal.Check
@@ -84,8 +84,8 @@ func attacksOn(plane *controlPlane, m *machine, answer *csr.Request) ([]attack, 
 	return attacks, nil
 }
 
-// stolen is a thief's request for a node's name, with a key of the thief's and somebody
-// else's evidence.
+// stolen is a thief's request for a node's name, with the thief's own key and someone else's
+// evidence.
 func stolen(answer *csr.Request, evidence *csr.Bundle, nodeName string) (*csr.Request, error) {
 	key, err := newKey()
 	if err != nil {

@@ -25,20 +25,20 @@ const (
 	azureSubscription = "8a205152-b25a-417f-a676-80465535a6c9"
 )
 
-// bought names machines as they stand on the invoice of their maker.
+// bought names machines as they appear on their maker's invoice.
 var bought = tpmcert.ChassisIdentity{Issuer: "example-oem"}
 
 // machine is a machine that the control plane knows, or one that it does not.
 type machine struct {
 	nodeName string
-	what     string // kind of machine, for people
+	what     string // kind of machine, for human readers
 	provider string // kind of evidence
 	identity attest.Identity
-	// prover makes what the machine proves itself with; end gives back what that holds.
+	// prover makes what the machine proves itself with; end releases what that holds.
 	prover func() (p attest.Prover, end func() error, err error)
 	// stranger is another machine of the same kind, which nobody expects.
 	stranger *machine
-	// otherWay is the same machine by another kind of evidence; nil where it has none.
+	// otherWay is the same machine with another kind of evidence; nil if it has none.
 	otherWay *machine
 }
 
@@ -111,8 +111,8 @@ func googleIdentity(m oid.GCEInstance) attest.Identity {
 	return attest.Identity("gce:" + m.ProjectID + "/" + strconv.FormatUint(m.InstanceID, 10))
 }
 
-// byTPM makes a prover of a simulated TPM. A process has one simulator at a time, so it is
-// started for each join; the seed makes it the same TPM again.
+// byTPM makes a prover with a simulated TPM. A process can have only one simulator at a time,
+// so it is started for each join; the seed makes it the same TPM again.
 func (w *world) byTPM(o tpmsim.Options, ak tpm.AKSource, options func(*tpmsim.TPM) tpm.ProverOptions) func() (attest.Prover, func() error, error) {
 	o.CA = cmp.Or(o.CA, w.vendor)
 	return func() (attest.Prover, func() error, error) {
@@ -137,7 +137,7 @@ func (w *world) byAK(n uint64) *machine {
 		})}
 }
 
-// byEK is a machine with a TPM, and no cloud. Its EK is known from when it was bought.
+// byEK is a machine with a TPM, and no cloud. Its EK has been known since it was bought.
 func (w *world) byEK(name string) (*machine, error) {
 	options := tpmsim.Options{Seed: []byte(name), CA: w.vendor}
 	simulated, err := tpmsim.Open(options)
@@ -155,8 +155,8 @@ func (w *world) byEK(name string) (*machine, error) {
 		})}, nil
 }
 
-// byIAK is a server whose maker has certified its TPM's initial attestation key, and left
-// key and certificates in the TPM. It is known by what was bought, before it is switched on.
+// byIAK is a server whose maker has certified its TPM's initial attestation key, and left key
+// and certificates in the TPM. It is known from the purchase, before it is switched on.
 func (w *world) byIAK(serialNumber string) *machine {
 	const partNumber = "Server 1000"
 	options := tpmsim.Options{
@@ -191,7 +191,7 @@ func (w *world) byAzure(vmID string) *machine {
 		}}
 }
 
-// byNitroTPM is a cloud's machine whose TPM the hypervisor speaks for.
+// byNitroTPM is a cloud's machine for whose TPM the hypervisor speaks.
 func (w *world) byNitroTPM(instanceID string) *machine {
 	ask := w.nitro.Asker(cloudtest.NitroMachine{InstanceID: instanceID, Region: "eu-west-1"}) // on a machine: nitro.Tool("")
 	return &machine{what: "an attestation document of its NitroTPM's", provider: nitro.Provider, identity: attest.Identity("aws:aws/eu-west-1/" + instanceID),

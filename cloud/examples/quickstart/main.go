@@ -1,14 +1,14 @@
-// Quickstart has machines of several kinds join one control plane through one verifier: by
-// the certificate of a TPM's attestation key, which a cloud or the maker of the machine
-// issued, by a TPM's endorsement key, and by the documents of clouds. Then it takes each
-// machine's evidence for something else, and the control plane must refuse. It needs no
-// network: package tpmsim is the TPMs and package cloudtest the clouds.
+// Quickstart has machines of several kinds join one control plane through one verifier: by the
+// certificate of a TPM's attestation key, issued by a cloud or by the maker of the machine, by
+// a TPM's endorsement key, and by the documents of clouds. Then it misuses each machine's
+// evidence, and the control plane must refuse it. It needs no network: package tpmsim provides
+// the TPMs and package cloudtest the clouds.
 //
 //	go run ./examples/quickstart
 //
-// This file is the story. The control plane stands in plane.go, as a program of yours
-// would have it; the machines, each with the prover that one of its kind has, in
-// machines.go; and the attacks in attacks.go.
+// This file is the story. The control plane is in plane.go, written as a program of yours
+// would have it; the machines, each with the prover that one of its kind has, are in
+// machines.go; and the attacks are in attacks.go.
 package main
 
 import (
@@ -31,7 +31,7 @@ func main() {
 }
 
 // run tells the story. It returns an error if a machine cannot join, or if an attack is not
-// refused by the very check that is there for it.
+// refused by the very check that exists for it.
 func run(ctx context.Context, w io.Writer) error {
 	world, err := newWorld()
 	if err != nil {
@@ -54,7 +54,7 @@ func run(ctx context.Context, w io.Writer) error {
 	return err
 }
 
-// tell has one machine join, and then be attacked. It returns how many attacks were refused.
+// tell has one machine join, and then attacks it. It returns how many attacks were refused.
 func tell(ctx context.Context, w io.Writer, plane *controlPlane, m *machine) (refused int, err error) {
 	answer, err := join(ctx, plane, m, m.nodeName)
 	if err != nil {
@@ -89,8 +89,8 @@ func tell(ctx context.Context, w io.Writer, plane *controlPlane, m *machine) (re
 	return len(attacks), err
 }
 
-// join is hello, challenge and answer: what a machine and the control plane say to each
-// other. It returns the answer as it was filed.
+// join is hello, challenge and answer: what a machine and the control plane say to each other.
+// It returns the answer as filed.
 func join(ctx context.Context, plane *controlPlane, m *machine, nodeName string) (*csr.Request, error) {
 	signer, err := csr.SignerClient(m.provider)
 	if err != nil {
@@ -102,7 +102,7 @@ func join(ctx context.Context, plane *controlPlane, m *machine, nodeName string)
 // lifetime is what machines ask for, in seconds.
 const lifetime = 3600
 
-// joinUnder is join with a certificate from this signer.
+// joinUnder is join with a certificate from the given signer.
 func joinUnder(ctx context.Context, plane *controlPlane, m *machine, nodeName, signer string) (answer *csr.Request, err error) {
 	prover, end, err := m.prover()
 	if err != nil {
@@ -137,8 +137,8 @@ func joinUnder(ctx context.Context, plane *controlPlane, m *machine, nodeName, s
 	return file(spec), nil
 }
 
-// file does what the API server does with a request: it keeps it, with the time and the
-// user that it has authenticated, here the holder of a bootstrap token.
+// file does what the API server does with a request: it stores it, with the time and the user
+// that it has authenticated, here the holder of a bootstrap token.
 func file(spec *csr.Spec) *csr.Request {
 	r := &csr.Request{Metadata: csr.Metadata{CreationTimestamp: time.Now().Truncate(time.Second)}, Spec: *spec}
 	r.Spec.Username, r.Spec.Groups = csr.BootstrapUserPrefix+"abcdef", []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}

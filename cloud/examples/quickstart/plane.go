@@ -30,9 +30,9 @@ type controlPlane struct {
 	ca        *csr.CA
 }
 
-// newControlPlane returns a control plane that knows the machines of the world: what each
-// is, which node it may be, and by which kind of evidence it is known. A machine that is
-// listed by its TPM is not admitted by its cloud's word, which anything on it could ask for.
+// newControlPlane returns a control plane that knows the machines of the world: what each is,
+// which node it may be, and by which kind of evidence it is known. A machine that is listed by
+// its TPM is not admitted on its cloud's word, which anything on it could ask for.
 func newControlPlane(w *world) (*controlPlane, error) {
 	kinds, err := newKinds(w)
 	if err != nil {
@@ -88,7 +88,7 @@ func newKinds(w *world) ([]attest.Kind, error) {
 		return nil, err
 	}
 
-	// Google's keys; outside of tests jws.NewRemoteKeySet fetches them from gce.KeysURL.
+	// Google's keys; outside tests jws.NewRemoteKeySet fetches them from gce.KeysURL.
 	keys, err := jws.NewStaticKeySet(w.google.Keys()...)
 	if err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func inventory(members []membership.Member) func(context.Context, string, *csr.R
 	}
 }
 
-// newClusterCA makes the cluster's CA, good for a day.
+// newClusterCA makes the cluster's CA, valid for a day.
 func newClusterCA(signers []string) (*csr.CA, error) {
 	key, err := newKey()
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package chain verifies chains of certificates that clouds' documents are signed under:
-// which certificates make one is decided by names first, and what it costs is counted
-// before a signature is looked at.
+// Package chain verifies the certificate chains that clouds' documents are signed under: names
+// decide first which certificates form a chain, and its cost is counted before any signature
+// is checked.
 package chain
 
 import (
@@ -18,30 +18,30 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Checks of chains. Their names are those that the TPM's certificates have.
+// Checks on chains. Their names are the same as for TPM certificates.
 const (
-	// CheckChain: no chain of good signatures leads to one of the roots.
+	// CheckChain: no chain of valid signatures leads to one of the roots.
 	CheckChain refusal.Check = "certificate-chain"
-	// CheckExpired: a certificate of the chain has ended.
+	// CheckExpired: a certificate of the chain has expired.
 	CheckExpired refusal.Check = "certificate-expired"
-	// CheckNotYetValid: a certificate of the chain has not begun.
+	// CheckNotYetValid: a certificate of the chain is not yet valid.
 	CheckNotYetValid refusal.Check = "certificate-not-yet-valid"
 )
 
 const (
-	// MaxLinks bounds the signatures of one chain.
+	// MaxLinks limits the number of signatures in one chain.
 	MaxLinks = 5
-	// maxRSABits bounds the keys that signatures are checked under.
+	// maxRSABits limits the size of the keys used to check signatures.
 	maxRSABits = 8192
 	// minRSABits is the smallest RSA key that counts.
 	minRSABits = 2048
 )
 
 // Verify verifies one chain, leaf first and root last, at a time: validity, kinds of key,
-// signatures from the leaf to the root, basic constraints, path lengths, names and the
-// usage (RFC 5280, 6.1; the signatures and all that follows by crypto/x509). The root is
-// trusted. It counts each link in budget first. The error is an [*refusal.Error] with a
-// check of this package, or the budget's.
+// signatures from the leaf to the root, basic constraints, path lengths, names and the usage
+// (RFC 5280, 6.1; the signatures and everything after them by crypto/x509). The root is
+// trusted. Each link is first counted in budget. The error is a [*refusal.Error] with a check
+// of this package, or the budget's.
 func Verify(ctx context.Context, path []*x509.Certificate, at time.Time, usage x509.ExtKeyUsage, budget *attest.Budget) error {
 	if len(path) < 2 || len(path) > MaxLinks+1 {
 		return refuse(strconv.Itoa(len(path))+" certificates", "2 to "+strconv.Itoa(MaxLinks+1), nil)
@@ -89,7 +89,7 @@ func refuse(got, want string, err error) error {
 	return &refusal.Error{Check: CheckChain, Got: got, Want: want, Err: err}
 }
 
-// soundKey bounds what a signature under the key costs, and how weak it is.
+// soundKey bounds the cost of a signature under the key, and the key's weakness.
 func soundKey(c *x509.Certificate) bool {
 	switch key := c.PublicKey.(type) {
 	case *rsa.PublicKey:
@@ -107,7 +107,7 @@ const (
 	maxSteps = 256
 )
 
-// Pool is certificates by their subject. The zero value has none.
+// Pool is a set of certificates by their subject. The zero value is empty.
 type Pool map[string][]*x509.Certificate
 
 // NewPool makes a pool of certificates.
@@ -121,7 +121,7 @@ func NewPool(certificates ...[]*x509.Certificate) Pool {
 	return p
 }
 
-// search puts chains together.
+// search assembles chains.
 type search struct {
 	roots, intermediates []Pool
 	at                   time.Time
@@ -130,10 +130,10 @@ type search struct {
 	depth, steps         int
 }
 
-// Paths returns the chains from a leaf to a root that the names, the key identifiers and
-// the places of certificates allow, at most four: those first whose certificates are valid
-// at the time. No signature is checked. Where there is none, missing is the certificate,
-// furthest from the leaf, whose issuer is in none of the pools.
+// Paths returns the chains from a leaf to a root that the names, key identifiers and places of
+// certificates allow, at most four, beginning with those whose certificates are valid at the
+// time. No signature is checked. If there is none, missing is the certificate furthest from
+// the leaf whose issuer is in none of the pools.
 func Paths(leaf *x509.Certificate, roots Pool, at time.Time, intermediates ...Pool) (paths [][]*x509.Certificate, missing *x509.Certificate) {
 	s := &search{roots: []Pool{roots}, intermediates: intermediates, at: at}
 	s.extend([]*x509.Certificate{leaf}, true)
@@ -179,14 +179,14 @@ func (s *search) each(pools []Pool, path []*x509.Certificate, f func(*x509.Certi
 	}
 }
 
-// Issued reports whether a certificate names that issuer, which may be one, by its name and
-// by its key identifier where both state it. No signature is checked.
+// Issued reports whether a certificate names that issuer, which may be one, by its name and,
+// where both state it, by its key identifier. No signature is checked.
 func Issued(c, issuer *x509.Certificate) bool {
 	return issuer.BasicConstraintsValid && issuer.IsCA && bytes.Equal(c.RawIssuer, issuer.RawSubject) &&
 		(len(c.AuthorityKeyId) == 0 || len(issuer.SubjectKeyId) == 0 || bytes.Equal(c.AuthorityKeyId, issuer.SubjectKeyId))
 }
 
-// within reports whether a chain has a certificate of that subject and key already.
+// within reports whether a chain already has a certificate with that subject and key.
 func within(path []*x509.Certificate, c *x509.Certificate) bool {
 	return slices.ContainsFunc(path, func(other *x509.Certificate) bool {
 		return bytes.Equal(other.RawSubject, c.RawSubject) && bytes.Equal(other.RawSubjectPublicKeyInfo, c.RawSubjectPublicKeyInfo)

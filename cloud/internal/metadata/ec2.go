@@ -6,11 +6,11 @@ import "context"
 // "Access instance metadata for an EC2 instance").
 const EC2URL = "http://169.254.169.254"
 
-// maxSessionToken bounds a session token, in bytes; the real ones have 56.
+// maxSessionToken bounds a session token, in bytes; real ones have 56.
 const maxSessionToken = 1024
 
-// EC2 asks a server of Amazon EC2 for what stands at a path, in version 2 of its protocol:
-// first for a session token, good for a minute, and with that for the answer.
+// EC2 asks an Amazon EC2 server for what is at a path, in version 2 of its protocol: first for
+// a session token, good for a minute, and with that for the answer.
 func (c *Client) EC2(ctx context.Context, path string, maxSize int) ([]byte, error) {
 	token, err := c.Do(ctx, Request{Method: "PUT", Path: "/latest/api/token", MaxSize: maxSessionToken,
 		Header: map[string]string{"X-aws-ec2-metadata-token-ttl-seconds": "60"}})

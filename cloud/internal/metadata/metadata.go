@@ -1,6 +1,6 @@
-// Package metadata asks the metadata servers that clouds have for their machines, at
-// link-local addresses. They are asked directly, whatever proxy the environment names, and
-// each question has limits of time and size.
+// Package metadata queries the metadata servers that clouds provide for their machines, at
+// link-local addresses. They are queried directly, whatever proxy the environment names, and
+// each question has time and size limits.
 package metadata
 
 import (
@@ -16,18 +16,18 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// CheckMetadata: the machine's metadata server gives no answer that can be used. Where it
-// may do so later, errors.Is finds refusal.ErrRetry too.
+// CheckMetadata: the machine's metadata server gives no usable answer. If it may do so later,
+// errors.Is also finds refusal.ErrRetry.
 const CheckMetadata refusal.Check = "metadata-server"
 
 const (
-	// DefaultTimeout is how long one question may take, all tries together. Azure says that
-	// a server which is being updated answers again within 70 seconds.
+	// DefaultTimeout is how long one question may take, including all tries. Azure says that a
+	// server that is being updated answers again within 70 seconds.
 	DefaultTimeout = 75 * time.Second
 	// tryTimeout is how long one try may take.
 	tryTimeout = 10 * time.Second
-	// firstDelay is between the first two tries. Each later delay is twice as long, up to
-	// lastDelay.
+	// firstDelay is the delay between the first two tries. Each later delay is twice as long,
+	// up to lastDelay.
 	firstDelay = 100 * time.Millisecond
 	lastDelay  = 5 * time.Second
 	// maxHeaderSize bounds the header of a response, in bytes.
@@ -41,8 +41,8 @@ type Client struct {
 	http    *http.Client
 }
 
-// New makes a client for the server at a URL "http://host" or "http://host:port", which is
-// otherwise where that is empty. A timeout of zero is [DefaultTimeout]. The error is
+// New makes a client for the server at a URL "http://host" or "http://host:port", or at
+// otherwise if that is empty. A timeout of zero means [DefaultTimeout]. The error is
 // refusal.CheckConfig.
 func New(server, otherwise string, timeout time.Duration) (*Client, error) {
 	server = cmp.Or(server, otherwise)
@@ -56,7 +56,7 @@ func New(server, otherwise string, timeout time.Duration) (*Client, error) {
 	return &Client{url: server, timeout: cmp.Or(timeout, DefaultTimeout), http: &http.Client{
 		Timeout: tryTimeout,
 		Transport: &http.Transport{
-			Proxy:                  nil, // not even that of the environment
+			Proxy:                  nil, // not even one from the environment
 			DisableKeepAlives:      true,
 			DisableCompression:     true,
 			MaxResponseHeaderBytes: maxHeaderSize,
@@ -67,21 +67,21 @@ func New(server, otherwise string, timeout time.Duration) (*Client, error) {
 
 // Request is one question.
 type Request struct {
-	// Method is the method; "" is GET.
+	// Method is the method; "" means GET.
 	Method string
-	// Path begins with a slash, and has the query.
+	// Path begins with a slash, and includes the query.
 	Path string
-	// Header is sent along: one value each.
+	// Header is sent with the request: one value each.
 	Header map[string]string
-	// MaxSize is the longest answer that is read, in bytes.
+	// MaxSize is the size of the longest answer that is read, in bytes.
 	MaxSize int
-	// Answer is a field that the header of a good answer has, with its value; the empty
-	// name is none.
+	// Answer is a field that the header of a good answer has, with its value; an empty name
+	// means none.
 	Answer, Value string
 }
 
-// Do asks, and asks again where the server does not answer or says that it is busy, until
-// the client's timeout is over. The error is a [*refusal.Error] with [CheckMetadata].
+// Do asks, and asks again if the server does not answer or says that it is busy, until the
+// client's timeout. The error is a [*refusal.Error] with [CheckMetadata].
 func (c *Client) Do(ctx context.Context, r Request) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -96,7 +96,7 @@ func (c *Client) Do(ctx context.Context, r Request) ([]byte, error) {
 	}
 }
 
-// Sleep waits, for no longer than the context lasts; then it returns the context's error.
+// Sleep waits, at most until the context ends; then it returns the context's error.
 func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -141,7 +141,7 @@ func (c *Client) try(ctx context.Context, r Request) ([]byte, error) {
 	return body, nil
 }
 
-// said is what a server says that gives no answer.
+// said is what a server says instead of an answer.
 func said(status int, body []byte) string {
 	return "status " + strconv.Itoa(status) + ", " + refusal.Quote(string(body))
 }

@@ -1,9 +1,9 @@
-// Package vectors keeps and reads the test vectors of documents, in testdata/vectors: one
-// JSON file for each attack, made by changing one thing of a good document, with the check
+// Package vectors stores and reads the test vectors of documents, in testdata/vectors: one
+// JSON file for each attack, made by changing one thing in a good document, with the check
 // that must refuse it. README.md there says how to read them in other languages.
 //
-// The tests of a kind's package make them: `go test ./gce -update` writes those of gce
-// anew, with new keys, and without the flag the same tests replay what is there.
+// The tests of a kind's package make them: `go test ./gce -update` rewrites those of gce with
+// new keys, and without the flag the same tests replay what is there.
 package vectors
 
 import (
@@ -26,20 +26,20 @@ type Vector struct {
 	// Machine is what an accepted document names: a machine's identity, or for awsid the
 	// instance's ID.
 	Machine string `json:"machine,omitempty"`
-	// Time, if set, is when the document is looked at, in place of the environment's.
+	// Time, if set, is the time at which the document is verified, instead of the
+	// environment's.
 	Time *time.Time `json:"time,omitempty"`
 	// Document is the document, in base64.
 	Document []byte `json:"document"`
 }
 
-// environmentFile is what all vectors of a folder have in common: its form is each kind's
-// own.
+// environmentFile is what all vectors of a folder have in common. Each kind has its own form.
 const environmentFile = "environment.json"
 
 // Writer writes the vectors of one kind. The zero value writes nothing.
 type Writer struct{ folder string }
 
-// NewWriter begins a folder anew: what was there is gone.
+// NewWriter starts a new folder: what was there is deleted.
 func NewWriter(folder string, environment any) (*Writer, error) {
 	if err := os.RemoveAll(folder); err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func NewWriter(folder string, environment any) (*Writer, error) {
 	return &Writer{folder}, write(filepath.Join(folder, environmentFile), environment)
 }
 
-// Write writes one vector. The name is put into the form of a file's.
+// Write writes one vector. The name is converted to a file name.
 func (w *Writer) Write(v Vector) error {
 	if w.folder == "" {
 		return nil

@@ -22,7 +22,7 @@ func (in *AttestedNodeSpec) DeepCopyInto(out *AttestedNodeSpec) {
 	}
 }
 
-// DeepCopy returns a copy that shares no memory with the record; nil of nil.
+// DeepCopy returns a copy that shares no memory with the record, or nil for nil.
 func (in *AttestedNodeSpec) DeepCopy() *AttestedNodeSpec { return deepCopy(in) }
 
 func copyTime(t *metav1.Time) *metav1.Time {
@@ -40,7 +40,7 @@ func (in *AttestedNode) DeepCopyInto(out *AttestedNode) {
 	in.Spec.DeepCopyInto(&out.Spec)
 }
 
-// DeepCopy returns a copy that shares no memory with the object; nil of nil.
+// DeepCopy returns a copy that shares no memory with the object, or nil for nil.
 func (in *AttestedNode) DeepCopy() *AttestedNode { return deepCopy(in) }
 
 // DeepCopyObject is DeepCopy as a runtime.Object.
@@ -52,7 +52,7 @@ func (in *AttestedMachine) DeepCopyInto(out *AttestedMachine) {
 	in.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
 }
 
-// DeepCopy returns a copy that shares no memory with the object; nil of nil.
+// DeepCopy returns a copy that shares no memory with the object, or nil for nil.
 func (in *AttestedMachine) DeepCopy() *AttestedMachine { return deepCopy(in) }
 
 // DeepCopyObject is DeepCopy as a runtime.Object.
@@ -64,7 +64,7 @@ func (in *AttestedMachineUID) DeepCopyInto(out *AttestedMachineUID) {
 	in.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
 }
 
-// DeepCopy returns a copy that shares no memory with the object; nil of nil.
+// DeepCopy returns a copy that shares no memory with the object, or nil for nil.
 func (in *AttestedMachineUID) DeepCopy() *AttestedMachineUID { return deepCopy(in) }
 
 // DeepCopyObject is DeepCopy as a runtime.Object.
@@ -77,7 +77,7 @@ func (in *AttestedNodeList) DeepCopyInto(out *AttestedNodeList) {
 	out.Items = copyItems(in.Items, (*AttestedNode).DeepCopyInto)
 }
 
-// DeepCopy returns a copy that shares no memory with the list; nil of nil.
+// DeepCopy returns a copy that shares no memory with the list, or nil for nil.
 func (in *AttestedNodeList) DeepCopy() *AttestedNodeList { return deepCopy(in) }
 
 // DeepCopyObject is DeepCopy as a runtime.Object.
@@ -90,7 +90,7 @@ func (in *AttestedMachineList) DeepCopyInto(out *AttestedMachineList) {
 	out.Items = copyItems(in.Items, (*AttestedMachine).DeepCopyInto)
 }
 
-// DeepCopy returns a copy that shares no memory with the list; nil of nil.
+// DeepCopy returns a copy that shares no memory with the list, or nil for nil.
 func (in *AttestedMachineList) DeepCopy() *AttestedMachineList { return deepCopy(in) }
 
 // DeepCopyObject is DeepCopy as a runtime.Object.
@@ -103,13 +103,13 @@ func (in *AttestedMachineUIDList) DeepCopyInto(out *AttestedMachineUIDList) {
 	out.Items = copyItems(in.Items, (*AttestedMachineUID).DeepCopyInto)
 }
 
-// DeepCopy returns a copy that shares no memory with the list; nil of nil.
+// DeepCopy returns a copy that shares no memory with the list, or nil for nil.
 func (in *AttestedMachineUIDList) DeepCopy() *AttestedMachineUIDList { return deepCopy(in) }
 
 // DeepCopyObject is DeepCopy as a runtime.Object.
 func (in *AttestedMachineUIDList) DeepCopyObject() runtime.Object { return object(in.DeepCopy()) }
 
-// copier is a pointer to a type that can be copied into another one.
+// copier is a pointer to a type whose values can be copied into another value.
 type copier[T any] interface {
 	*T
 	DeepCopyInto(out *T)

@@ -4,13 +4,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Finalizer keeps an object until the registry lets it go. Who deletes an [AttestedNode]
-// says that its machine is gone: the name then rests until the last certificate that was
-// issued under it has expired. A pointer stays as long as its node needs it.
+// Finalizer keeps an object until the registry lets it go. Deleting an [AttestedNode] says
+// that its machine is gone: the name then rests until the last certificate that was issued
+// under it has expired. A pointer stays as long as its node needs it.
 const Finalizer = Group + "/registry"
 
-// AttestedNode says which machine a node is. Its name is the node's. There is at most one
-// for each node name, and it decides.
+// AttestedNode says which machine a node is. Its name is the node's name. There is at most one
+// for each node name, and it is authoritative.
 type AttestedNode struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitzero"`
@@ -29,78 +29,78 @@ const (
 	NodeReserved NodeState = "Reserved"
 	// NodeBound: the machine is the node.
 	NodeBound NodeState = "Bound"
-	// NodeResting: the machine is gone, and nobody gets the name before the last end has
+	// NodeResting: the machine is gone, and nobody gets the name until the last end has
 	// passed.
 	NodeResting NodeState = "Resting"
 )
 
 // AttestedNodeSpec is the record of a node.
 type AttestedNodeSpec struct {
-	// Scope is the kind of identity that Machine is: membership.Scope's String, such as
+	// Scope says what kind of identity Machine is: the String of a membership.Scope, such as
+	// "ek RSA-2048". It changes only with a new reservation.
 	// "ek RSA-2048". It changes only with a new reservation.
 	Scope string `json:"scope"`
 	// Machine is the machine's identity (attest.Identity), 1 to 1024 bytes.
 	Machine string `json:"machine"`
-	// MachineUID is the UID of the inventory's Machine, up to 253 bytes; empty where the
+	// MachineUID is the UID of the inventory's Machine, up to 253 bytes; empty if the
 	// inventory has none.
 	MachineUID string `json:"machineUID,omitempty"`
-	// ProviderID is the provider ID that the inventory has for the machine, up to 1024
-	// bytes; empty where it is not known.
+	// ProviderID is the machine's provider ID according to the inventory, up to 1024 bytes;
+	// empty if it is not known.
 	ProviderID string `json:"providerID,omitempty"`
 	// State is Reserved, Bound or Resting.
 	State NodeState `json:"state"`
 	// Deadline is when a reservation ends; nil in the other states.
 	Deadline *metav1.Time `json:"deadline,omitempty"`
-	// LastEnd is the latest end of any certificate that may have been issued under the
-	// name; nil where none was. It never goes back while the machine is the node.
+	// LastEnd is the latest end of any certificate that may have been issued under the name;
+	// nil if none was. It never moves back while the machine is the node.
 	LastEnd *metav1.Time `json:"lastEnd,omitempty"`
-	// Certificates are those with which the machine comes as this node and that have not
-	// expired, at most 16, those that end first in front.
+	// Certificates are the unexpired certificates with which the machine authenticates as this
+	// node, at most 16, ordered by their end, earliest first.
 	Certificates []IssuedCertificate `json:"certificates,omitempty"`
-	// Pending is a change of machine or Machine UID that has been begun; nil where there
-	// is none.
+	// Pending is a change of machine or Machine UID that is under way; nil if there is none.
 	Pending *PendingChange `json:"pending,omitempty"`
 }
 
-// PendingChange is what an operator's change of a bound record wants to make of it. Until
+// PendingChange is what an operator's change to a bound record is about to make of it. Until
 // the deadline nobody else gets the machine or the Machine UID.
 type PendingChange struct {
-	// Machine is the machine that the node is to be; empty where it stays.
+	// Machine is the machine that the node is to become; empty if it does not change.
 	Machine string `json:"machine,omitempty"`
-	// MachineUID is the new UID of the inventory's Machine; empty where it stays.
+	// MachineUID is the new UID of the inventory's Machine; empty if it does not change.
 	MachineUID string `json:"machineUID,omitempty"`
-	// Deadline is when the change ends that was not finished.
+	// Deadline is when the change lapses if it has not been finished.
 	Deadline metav1.Time `json:"deadline"`
 }
 
-// IssuedCertificate is what is remembered of a certificate (csr.IssuedRecord), or of the
-// request for one that another signer has not made yet.
+// IssuedCertificate is what is remembered about a certificate (csr.IssuedRecord), or about the
+// request for one that another signer has not yet made.
 type IssuedCertificate struct {
 	// CredentialID is "X509SHA256=" and 64 lower-case hexadecimal digits; empty as long as
 	// there is no certificate.
 	CredentialID string `json:"credentialID,omitempty"`
-	// SignerName is the signer under which it was asked for.
+	// SignerName is the signer from which it was requested.
 	SignerName string `json:"signerName"`
 	// Machine is the identity of the machine that was verified.
 	Machine string `json:"machine"`
-	// MachineUID is the UID of the inventory's Machine then.
+	// MachineUID is the UID of the inventory's Machine at that time.
 	MachineUID string `json:"machineUID,omitempty"`
-	// NodeUID is the UID of the Node object that it was issued for, where that is known.
+	// NodeUID is the UID of the Node object that it was issued for, if known.
 	NodeUID string `json:"nodeUID,omitempty"`
 	// ProviderID is the provider ID that was vouched for.
 	ProviderID string `json:"providerID,omitempty"`
-	// RequestUID is the request object's.
+	// RequestUID is the UID of the request object.
 	RequestUID string `json:"requestUID,omitempty"`
 	// SPKISHA256 is the SHA-256 of the key's SubjectPublicKeyInfo, 64 lower-case
 	// hexadecimal digits.
 	SPKISHA256 string `json:"spkiSHA256"`
 	// NotBefore and NotAfter are the first and the last second of its validity. Without a
-	// certificate the first is nil, and the second the latest that there may be.
+	// certificate, NotBefore is nil, and NotAfter is the latest end that there may be.
 	NotBefore *metav1.Time `json:"notBefore,omitempty"`
 	NotAfter  metav1.Time  `json:"notAfter"`
 }
 
-// MaxCertificates is how many certificates an [AttestedNode] holds.
+// MaxCertificates is the maximum number of certificates in an [AttestedNode].
 const MaxCertificates = 16
 
 // AttestedNodeList is a list of AttestedNodes.

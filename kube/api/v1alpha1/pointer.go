@@ -7,16 +7,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// PointerName returns the name of the pointer of a machine's identity or of a Machine's
-// UID: its SHA-256, whole, in 64 lower-case hexadecimal digits. Identities are longer than
-// an object's name may be, and have signs that no name has.
+// PointerName returns the name of the pointer for a machine's identity or for a Machine's UID:
+// its whole SHA-256 in 64 lower-case hexadecimal digits. Identities are longer than an
+// object's name may be, and contain characters that no name may contain.
 func PointerName(identity string) string {
 	digest := sha256.Sum256([]byte(identity))
 	return hex.EncodeToString(digest[:])
 }
 
-// AttestedMachine points from a machine to the node that it is. Its name is the
-// [PointerName] of the machine's identity.
+// AttestedMachine points from a machine to its node. Its name is the [PointerName] of the
+// machine's identity.
 type AttestedMachine struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitzero"`
@@ -33,13 +33,13 @@ type AttestedMachineSpec struct {
 	NodeReference `json:",inline"`
 }
 
-// NodeReference is where a pointer points to.
+// NodeReference is what a pointer points to.
 type NodeReference struct {
-	// NodeName is the name of an [AttestedNode]. The pointer counts only while that has
+	// NodeName is the name of an [AttestedNode]. The pointer counts only while that node has
 	// the pointer's machine or Machine UID.
 	NodeName string `json:"nodeName"`
-	// Reservation is the version of the node's record for which the pointer was written:
-	// a reservation is complete when all its pointers name its version.
+	// Reservation is the version of the node's record for which the pointer was written: a
+	// reservation is complete when all its pointers name its version.
 	Reservation string `json:"reservation"`
 }
 

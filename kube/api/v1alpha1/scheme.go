@@ -15,8 +15,8 @@ const (
 // GroupVersion returns the group and version of every type here.
 func GroupVersion() schema.GroupVersion { return schema.GroupVersion{Group: Group, Version: Version} }
 
-// AddToScheme makes the types known to a scheme, for clients and managers. It returns no
-// error; its form is that of the functions that schemes are made with.
+// AddToScheme adds the types to a scheme, for clients and managers. It always returns nil; its
+// signature is the one that scheme builders expect.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion(),
 		&AttestedNode{}, &AttestedNodeList{},

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// tryLock locks an open file, for itself alone or with others who only look, and does not
-// wait.
+// tryLock locks an open file without waiting, either exclusively or shared with others that
+// only look.
 func tryLock(f *os.File, alone bool) error {
 	how := syscall.LOCK_SH
 	if alone {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// tryLock locks an open file, for itself alone or with others who only look, and does not
-// wait.
+// tryLock locks an open file without waiting, either exclusively or shared with others that
+// only look.
 func tryLock(f *os.File, alone bool) error {
 	how := uint32(windows.LOCKFILE_FAIL_IMMEDIATELY)
 	if alone {

@@ -12,15 +12,15 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// CheckPair is what a file fails that holds no certificate with its key in the form that
-// [Pair.Marshal] writes, or a key that is not the certificate's. Such a file is as good as
-// none: the next write replaces it.
+// CheckPair is the check that fails for a file that does not contain a certificate and its key
+// in the form that [Pair.Marshal] writes, or whose key is not the certificate's. Such a file
+// counts as missing: the next write replaces it.
 const CheckPair refusal.Check = "pair"
 
 const (
 	// MaxPairSize bounds the file of a pair, in bytes.
 	MaxPairSize = 256 << 10
-	// maxChain bounds how many certificates stand in a pair.
+	// maxChain bounds the number of certificates in a pair.
 	maxChain = 10
 )
 
@@ -29,30 +29,31 @@ const (
 	blockKey         = "PRIVATE KEY" // PKCS #8, RFC 5958
 )
 
-// Pair is a certificate with its key. What [NewPair], [NewSealedPair] and [ParsePair]
-// return holds together; it is not changed afterwards.
+// Pair is a certificate with its key. In what [NewPair], [NewSealedPair] and [ParsePair]
+// return, the two belong together. It must not be changed afterwards.
 type Pair struct {
-	// Chain is the certificate and what stands above it as the signer gave it, leaf first,
-	// in PEM (RFC 7468, section 5).
+	// Chain is the certificate and those above it as the signer returned them, leaf first, in
+	// PEM (RFC 7468, section 5).
 	Chain []byte
-	// Key is the private key in PEM: PKCS #8 (RFC 7468, section 10), or the one block of a
+	// Key is the private key in PEM: PKCS #8 (RFC 7468, section 10), or the single block of a
 	// sealed key.
 	Key []byte
 	// Leaf is the first certificate of Chain.
 	Leaf *x509.Certificate
-	// Sealed says that Key is of use to the machine that made it alone, a TPM key file for
-	// example. That it is the key of Leaf shows only where it is loaded.
+	// Sealed says that Key can be used only by the machine that made it, a TPM key file for
+	// example. Whether it is the key of Leaf is known only once it is loaded.
 	Sealed bool
-	// Received is when the certificate came, in whole seconds, and Renew when it is to be
-	// replaced by the next, which is after Received and before the certificate's end. A
-	// certificate's own beginning says neither, as signers date it back.
+	// Received is when the certificate arrived, in whole seconds. Renew is when it is to be
+	// replaced, which is after Received and before the certificate's end. The certificate's
+	// own notBefore says neither, as signers backdate it.
 	Received, Renew time.Time
 }
 
-// NewPair makes a pair of the certificates that a signer gave, PEM, and the private key
-// that they are for, an ECDSA or RSA key in memory. Text around the blocks is left out.
-// renew gives the time of renewal; it is asked once, with what will be Received. A certificate
-// that has ended at now, by this machine's clock, is refused. The error matches [CheckPair].
+// NewPair makes a pair from the certificates that a signer returned, in PEM, and the private
+// key that they are for, an ECDSA or RSA key in memory. Text around the PEM blocks is dropped.
+// renew returns the time of renewal; it is called once, with the value for Received. A
+// certificate that has ended at now, by this machine's clock, is refused. The error matches
+// [CheckPair].
 func NewPair(chain []byte, key crypto.Signer, now time.Time, renew func(received time.Time, leaf *x509.Certificate) time.Time) (*Pair, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
@@ -61,8 +62,8 @@ func NewPair(chain []byte, key crypto.Signer, now time.Time, renew func(received
 	return newPair(chain, pem.EncodeToMemory(&pem.Block{Type: blockKey, Bytes: der}), now, renew)
 }
 
-// NewSealedPair is [NewPair] for a key that stays in the machine: file is the one PEM block
-// that brings it back, and public says what key it is.
+// NewSealedPair is [NewPair] for a key that stays in the machine: file is the single PEM block
+// that restores the key, and public says which key it is.
 func NewSealedPair(chain, file []byte, public crypto.PublicKey, now time.Time, renew func(received time.Time, leaf *x509.Certificate) time.Time) (*Pair, error) {
 	p, err := newPair(chain, file, now, renew)
 	if err != nil {
@@ -104,8 +105,8 @@ func refuse(got, want string) error {
 	return &refusal.Error{Check: CheckPair, Got: got, Want: want}
 }
 
-// CheckKey refuses another key than the one that the certificate is for: for a sealed key,
-// once it is loaded. The error matches [CheckPair].
+// CheckKey refuses any key but the one that the certificate is for. It is called for a sealed
+// key once that is loaded. The error matches [CheckPair].
 func (p *Pair) CheckKey(public crypto.PublicKey) error {
 	key, ok := p.Leaf.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
 	if !ok || !key.Equal(public) {
@@ -114,7 +115,7 @@ func (p *Pair) CheckKey(public crypto.PublicKey) error {
 	return nil
 }
 
-// Usable says whether the certificate is of use at now and a moment longer. Its beginning
+// Usable reports whether the certificate can be used at now and a moment longer. Its notBefore
 // is left to the API server, whose clock decides.
 func (p *Pair) Usable(now time.Time) bool {
 	const moment = 2 * time.Second
@@ -123,9 +124,9 @@ func (p *Pair) Usable(now time.Time) bool {
 
 const timeForm = "2006-01-02T15:04:05Z" // RFC 3339, UTC
 
-// Marshal writes the pair as one file: a line with the two times, the certificates, the
-// key. Programs that read PEM, the kubelet and OpenSSL among them, pass over the first
-// line, and find certificates and key in the same file.
+// Marshal writes the pair as one file: a line with the two times, the certificates, the key.
+// Programs that read PEM, including the kubelet and OpenSSL, skip the first line and find the
+// certificates and the key in the same file.
 func (p *Pair) Marshal() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# received %s, renew %s\n", p.Received.UTC().Format(timeForm), p.Renew.UTC().Format(timeForm))
@@ -135,8 +136,8 @@ func (p *Pair) Marshal() []byte {
 }
 
 // ParsePair reads exactly what [Pair.Marshal] writes: 1 to 10 certificates, then one key,
-// which is the key of the first of them, in at most [MaxPairSize] bytes. The error matches
-// [CheckPair].
+// which must be that of the first certificate, in at most [MaxPairSize] bytes. The error
+// matches [CheckPair].
 func ParsePair(text []byte) (*Pair, error) {
 	if len(text) > MaxPairSize {
 		return nil, refuse(fmt.Sprintf("%d bytes", len(text)), fmt.Sprintf("at most %d", MaxPairSize))

@@ -1,4 +1,4 @@
-// Package certstore keeps a node's certificates with their keys on its disk, for several
+// Package certstore keeps a node's certificates and their keys on disk, for use by several
 // processes at once.
 //
 //	store, err := certstore.Open("/var/lib/kubelet-authenticator")
@@ -8,10 +8,10 @@
 //	...
 //	pair, err := store.ReadPair("client.pem") // takes no lock
 //
-// Certificate and key stand in one file of mode 0600, which is replaced as a whole: a
-// reader finds the pair of before or the new one, also after kill -9, a loss of power or on
-// a full disk. Writers take turns by a lock on the folder, which the kernel gives back when
-// its process ends, however it ends.
+// A certificate and its key are in one file of mode 0600, which is replaced as a whole: a
+// reader finds either the previous pair or the new one, even after kill -9, a power loss or a
+// full disk. Writers take turns by means of a lock on the folder, which the kernel releases
+// when the process ends, however it ends.
 package certstore
 
 import (
@@ -27,18 +27,18 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// CheckFile is what a file or folder fails that somebody else could have written or read:
-// files are this user's and of mode 0600, and nobody else can write to the folder.
+// CheckFile is the check that fails for a file or folder that somebody else could have written
+// or read: files must be this user's and of mode 0600, and nobody else may be able to write to
+// the folder.
 const CheckFile = safefile.CheckFile
 
 // ErrLocked says that another process, or another part of this one, holds the lock.
 const ErrLocked refusal.Check = "the lock is held"
 
-// Store is a folder of certificates. It is safe for use from many goroutines and
-// processes.
+// Store is a folder of certificates. It is safe for use by multiple goroutines and processes.
 type Store struct{ dir string }
 
-// Open opens the folder, and makes it, of mode 0700, where it is missing; the folder above
+// Open opens the folder. If it is missing, Open creates it with mode 0700; the folder above it
 // must exist. The error is [CheckFile] or the file system's.
 func Open(dir string) (*Store, error) {
 	if dir == "" {
@@ -53,11 +53,11 @@ func Open(dir string) (*Store, error) {
 	return &Store{dir: dir}, nil
 }
 
-// Path is where the file of that name is.
+// Path is the path of the file with that name.
 func (s *Store) Path(name string) string { return filepath.Join(s.dir, name) }
 
-// ReadPair reads a pair. errors.Is finds io/fs.ErrNotExist where there is none, and
-// [CheckPair] or [CheckFile] where the file is none to use.
+// ReadPair reads a pair. The error matches io/fs.ErrNotExist if there is none, and [CheckPair]
+// or [CheckFile] if the file must not be used.
 func (s *Store) ReadPair(name string) (*Pair, error) {
 	text, err := s.Read(name, MaxPairSize)
 	if err != nil {
@@ -72,18 +72,18 @@ func (s *Store) Read(name string, maxSize int) ([]byte, error) {
 	return safefile.Read(s.Path(name), maxSize, safefile.Private)
 }
 
-// The files of locks. They stay, empty, when nobody holds them.
+// The lock files. They stay, empty, when nobody holds them.
 const (
 	writerLock = ".lock"
 	heldSuffix = ".held"
 )
 
-// lockPause is how long a waiter waits before it tries again: an attempt costs two system
-// calls, and a system call that waited could not be ended by a context.
+// lockPause is how long a waiter waits before it tries again. An attempt costs two system
+// calls, and a blocking system call could not be ended by a context.
 const lockPause = 20 * time.Millisecond
 
-// Lock waits until it may write, or ctx is over. The error is then ctx's and matches
-// [ErrLocked].
+// Lock waits until it may write or ctx ends. In the latter case the error is ctx's and also
+// matches [ErrLocked].
 func (s *Store) Lock(ctx context.Context) (*Lock, error) {
 	ticker := time.NewTicker(lockPause)
 	defer ticker.Stop()
@@ -100,8 +100,8 @@ func (s *Store) Lock(ctx context.Context) (*Lock, error) {
 	}
 }
 
-// TryLock is [Store.Lock] without waiting: the error matches [ErrLocked] where somebody
-// else holds the lock.
+// TryLock is [Store.Lock] without waiting: the error matches [ErrLocked] if somebody else
+// holds the lock.
 func (s *Store) TryLock() (*Lock, error) {
 	f, err := s.hold(writerLock)
 	if err != nil {
@@ -110,18 +110,18 @@ func (s *Store) TryLock() (*Lock, error) {
 	return &Lock{store: s, file: f}, nil
 }
 
-// Hold says to other processes that this one is there, under a name: a second Hold of it
-// fails with [ErrLocked], and [Store.Held] says so, until release, or the end of the
-// process.
+// Hold tells other processes, under a name, that this one is running. Until release is called
+// or the process ends, a second Hold of that name fails with [ErrLocked], and [Store.Held]
+// returns true.
 func (s *Store) Hold(name string) (release func() error, err error) {
 	f, err := s.hold(name + heldSuffix)
 	if err != nil {
 		return nil, err
 	}
-	return f.Close, nil // f is held by the closure, and so is its lock
+	return f.Close, nil // the closure keeps f, and with it the lock, alive
 }
 
-// Held says whether somebody holds the name now.
+// Held reports whether somebody holds the name now.
 func (s *Store) Held(name string) bool {
 	f, err := os.Open(s.Path(name + heldSuffix))
 	if err != nil {
@@ -131,8 +131,8 @@ func (s *Store) Held(name string) bool {
 	return errors.Is(tryLock(f, false), ErrLocked)
 }
 
-// hold opens a file and locks it. The lock is the open file's: it ends with Close, with the
-// process, and with a garbage collection of the file, so that who holds it must keep it.
+// hold opens a file and locks it. The lock belongs to the open file: it ends with Close, with
+// the process, or when the file is garbage collected, so the holder must keep the file.
 func (s *Store) hold(name string) (*os.File, error) {
 	path := s.Path(name)
 	for {
@@ -143,8 +143,8 @@ func (s *Store) hold(name string) (*os.File, error) {
 		if err := tryLock(f, true); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
-		// Somebody may have removed the file in between: then the lock is on one that
-		// nobody else finds.
+		// Somebody may have removed the file in the meantime. Then the lock is on a file that
+		// nobody else will find.
 		if named, err := os.Stat(path); err == nil {
 			if held, err := f.Stat(); err == nil && os.SameFile(named, held) {
 				return f, nil
@@ -162,7 +162,7 @@ type Lock struct {
 	file  *os.File // keeps the lock alive
 }
 
-// Unlock gives the right back. A second Unlock does nothing.
+// Unlock gives up the right to write. A second Unlock does nothing.
 func (l *Lock) Unlock() error {
 	if l.file == nil {
 		return nil
@@ -172,12 +172,11 @@ func (l *Lock) Unlock() error {
 	return f.Close()
 }
 
-// WritePair puts a pair in the place of the one that was there. Where it fails, on a full
-// disk for example, that one stays.
+// WritePair replaces a pair. If it fails, on a full disk for example, the old pair stays.
 func (l *Lock) WritePair(name string, p *Pair) error { return l.Write(name, p.Marshal()) }
 
-// Write puts content in the place of another file of the folder, as WritePair does. What
-// writers that were killed have left behind of the same name is taken away first.
+// Write replaces another file of the folder, as WritePair does. It first removes what writers
+// that were killed have left behind under the same name.
 func (l *Lock) Write(name string, content []byte) error {
 	if l.file == nil {
 		return errors.New("certstore: written without the lock")
@@ -186,7 +185,7 @@ func (l *Lock) Write(name string, content []byte) error {
 	return safefile.Replace(l.store.Path(name), safefile.Content(content))
 }
 
-// Remove takes a file away; there may be none.
+// Remove removes a file, if it exists.
 func (l *Lock) Remove(name string) error {
 	if l.file == nil {
 		return errors.New("certstore: removed without the lock")
@@ -197,7 +196,7 @@ func (l *Lock) Remove(name string) error {
 	return nil
 }
 
-// sweep removes unfinished files: whoever wrote them has held the lock, and does no more.
+// sweep removes unfinished files: whoever wrote them held the lock, and is no longer running.
 func (l *Lock) sweep(name string) {
 	entries, err := os.ReadDir(l.store.dir)
 	if err != nil {

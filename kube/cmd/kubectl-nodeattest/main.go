@@ -1,4 +1,4 @@
-// Command kubectl-nodeattest is a plugin of kubectl for those who run a cluster whose nodes
+// Command kubectl-nodeattest is a kubectl plugin for people who run a cluster whose nodes
 // attest themselves. It shows what became of a node's request, and changes by hand which
 // machine is which node:
 //
@@ -9,10 +9,10 @@
 //	kubectl nodeattest adopt NODE --machine-uid UID
 //	kubectl nodeattest release NODE
 //
-// It takes kubectl's flags for the connection (--kubeconfig, --context, --user, --as and the
-// others), and --namespace for where the controller's configuration is. What a user needs to
-// be allowed stands in kube/deploy/operator.yaml. The status is 0 where it is done, 1 after
-// an error, 2 after a wrong command line.
+// It takes kubectl's flags for the connection (--kubeconfig, --context, --user, --as and so
+// on), and --namespace for the namespace of the controller's configuration. What a user needs
+// to be allowed to do is in kube/deploy/operator.yaml. The exit status is 0 on success, 1
+// after an error, 2 after a wrong command line.
 package main
 
 import (
@@ -54,16 +54,16 @@ type plugin struct {
 	options
 }
 
-// options are the flags of commands.
+// options are the flags of the commands.
 type options struct {
 	machineUID, providerID, request, machine string
 	existingNode                             bool
 }
 
-// command is one of the program's.
+// command is one of the program's commands.
 type command struct {
 	name, arguments, help string
-	// argument is whether there is one.
+	// argument says whether it takes one.
 	argument bool
 	flags    []string
 	run      func(p *plugin, ctx context.Context, argument string) error
@@ -83,7 +83,7 @@ func commands() []command {
 // errUsage says that the command line is wrong.
 var errUsage = errors.New("see kubectl nodeattest --help")
 
-// run is the program: it returns the exit status.
+// run is the program. It returns the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	err := try(ctx, args, stdout, stderr)
 	switch {
@@ -145,7 +145,7 @@ func try(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return c.run(p, ctx, argument)
 }
 
-// commandOf finds the command, and holds its arguments and flags against what it takes.
+// commandOf finds the command, and checks the arguments and flags against what it takes.
 func commandOf(flags *pflag.FlagSet, own []string) (*command, string, error) {
 	args := flags.Args()
 	if len(args) == 0 {

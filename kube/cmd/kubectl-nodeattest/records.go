@@ -20,8 +20,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// algorithm names the algorithm of an EK as membership.Scope does; "" for a key that is
-// none.
+// algorithm names the algorithm of an EK as membership.Scope does; "" if the key cannot be
+// parsed or has another type.
 func algorithm(spki []byte) string {
 	key, err := x509.ParsePKIXPublicKey(spki)
 	if err != nil {
@@ -36,13 +36,13 @@ func algorithm(spki []byte) string {
 	return ""
 }
 
-// registry is the one of a scope.
+// registry returns the registry of a scope.
 func (p *plugin) registry(scope membership.Scope) (*registry.Registry, error) {
 	return registry.New(scope, p.client, p.client, registry.Options{Now: p.now})
 }
 
-// record finds the record of a node's name, and the registry that it is in; nil where there
-// is none that counts.
+// record finds the record of a node name, and the registry that it is in; nil if there is none
+// that counts.
 func (p *plugin) record(ctx context.Context, nodeName string) (*membership.Record, *registry.Registry, error) {
 	var object v1alpha1.AttestedNode
 	err := p.client.Get(ctx, client.ObjectKey{Name: nodeName}, &object)
@@ -64,7 +64,7 @@ func (p *plugin) record(ctx context.Context, nodeName string) (*membership.Recor
 	return record, r, err
 }
 
-// held are the records around a claim, whatever their scope.
+// held returns the records around a claim, whatever their scope.
 func (p *plugin) held(ctx context.Context, claim membership.Claim) (h membership.Held, err error) {
 	if h.Name, _, err = p.record(ctx, claim.NodeName); err != nil || claim.Machine == "" {
 		return h, err
@@ -98,7 +98,7 @@ func (p *plugin) bound(ctx context.Context, nodeName string) (*membership.Record
 	return record, r, nil
 }
 
-// approve records the machine of a refused request as the node.
+// approve records that the machine of a refused request is the node.
 func (p *plugin) approve(ctx context.Context, name string) error {
 	request, err := p.getRequest(ctx, name)
 	if err != nil {
@@ -141,8 +141,8 @@ func (p *plugin) approve(ctx context.Context, name string) error {
 	return nil
 }
 
-// identity is the machine that was given, which must be that of the request where the
-// request states one.
+// identity returns the machine that was given on the command line, which must be that of the
+// request if the request states one.
 func (p *plugin) identity(stated attest.Identity) (attest.Identity, error) {
 	given, err := attest.ParseIdentity(p.machine)
 	if err == nil && stated != "" && given != stated {
@@ -151,7 +151,7 @@ func (p *plugin) identity(stated attest.Identity) (attest.Identity, error) {
 	return given, err
 }
 
-// fromInventory fills in what the inventory has of the machine: the controller compares it.
+// fromInventory fills in what the inventory has about the machine: the controller compares it.
 func (p *plugin) fromInventory(ctx context.Context, claim *membership.Claim, provider string) error {
 	c, err := p.configuration(ctx)
 	if err != nil {
@@ -175,8 +175,8 @@ func (p *plugin) fromInventory(ctx context.Context, claim *membership.Claim, pro
 	return nil
 }
 
-// checkNode refuses a name that has a Node and no record, unless that is what the operator
-// means: whoever is that Node now came without attestation.
+// checkNode refuses a name that has a Node but no record, unless that is what the operator
+// intends: whoever is that Node now joined without attestation.
 func (p *plugin) checkNode(ctx context.Context, claim *membership.Claim) error {
 	if p.existingNode {
 		return nil
@@ -220,7 +220,7 @@ func (p *plugin) rebind(ctx context.Context, nodeName string) error {
 	return nil
 }
 
-// machineOf is the machine of a refused request that wants to be the node.
+// machineOf returns the machine of a refused request that wants to be the node.
 func (p *plugin) machineOf(ctx context.Context, name, nodeName string, scope membership.Scope) (attest.Identity, error) {
 	request, err := p.getRequest(ctx, name)
 	if err != nil {

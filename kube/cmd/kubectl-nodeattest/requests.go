@@ -23,14 +23,14 @@ import (
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
 )
 
-// Where the controller's configuration is, as kube/deploy has it.
+// Where the controller's configuration is, according to kube/deploy.
 const (
 	defaultNamespace = "nodeattest-system"
 	configMap        = "node-attestation"
 	configKey        = "config.yaml"
 )
 
-// request reads one request.
+// getRequest reads one request.
 func (p *plugin) getRequest(ctx context.Context, name string) (*csr.Request, error) {
 	var object certificatesv1.CertificateSigningRequest
 	if err := p.client.Get(ctx, client.ObjectKey{Name: name}, &object); err != nil {
@@ -39,7 +39,7 @@ func (p *plugin) getRequest(ctx context.Context, name string) (*csr.Request, err
 	return controller.Request(&object), nil
 }
 
-// listRequests lists the requests to a signer, or all.
+// listRequests lists the requests to a signer, or all of them.
 func (p *plugin) listRequests(ctx context.Context, signer string) ([]*csr.Request, error) {
 	var options []client.ListOption
 	if signer != "" {
@@ -56,7 +56,7 @@ func (p *plugin) listRequests(ctx context.Context, signer string) ([]*csr.Reques
 	return requests, nil
 }
 
-// refused says whether a request was denied since its machine may not be the node: then
+// refused reports whether a request was denied because its machine may not be the node: then
 // everything else that is checked before membership has passed.
 func refused(r *csr.Request) bool {
 	reason := csr.Decide(attest.NotMember("")).Reason
@@ -65,8 +65,8 @@ func refused(r *csr.Request) bool {
 	})
 }
 
-// A candidate is the machine of a request, as the request says, and the node that it wants
-// to be.
+// A candidate is the machine of a request, as stated by the request, and the node that it
+// wants to be.
 type candidate struct {
 	nodeName string
 	machine  attest.Identity
@@ -76,7 +76,7 @@ type candidate struct {
 
 var errEvidence = errors.New("its evidence is of a kind that this program does not read")
 
-// candidateOf reads the machine out of a request.
+// candidateOf reads the machine from a request.
 func (p *plugin) candidateOf(r *csr.Request) (*candidate, error) {
 	parsed := r.Parsed()
 	bundle, err := parsed.Bundle()
@@ -117,8 +117,8 @@ func nodeName(r *x509.CertificateRequest) string {
 	return ""
 }
 
-// configuration is what the controller was started with, as far as it can be read: nil
-// without an error where there is no ConfigMap, or none that the user may read.
+// configuration is what the controller was started with, as far as it can be read: nil without
+// an error if there is no ConfigMap, or none that the user may read.
 type configuration struct {
 	settings *settings.Settings
 	machines map[string]csr.Machine
@@ -146,8 +146,8 @@ func (p *plugin) configuration(ctx context.Context) (*configuration, error) {
 	return c, nil
 }
 
-// inventory is what the inventory has for a node's name; nil where it has nothing, or
-// cannot be read.
+// inventory returns what the inventory has for a node name; nil if it has nothing or cannot be
+// read.
 func (c *configuration) inventory(nodeName string) *csr.Machine {
 	if c == nil {
 		return nil

@@ -54,8 +54,8 @@ func (p *plugin) explain(ctx context.Context, name string) error {
 	return x.WriteText(p.out)
 }
 
-// policy is the controller's, as its configuration has it; nil where the inventory is not
-// known.
+// policy returns the controller's policy according to its configuration; nil if the inventory
+// is not known.
 func (p *plugin) policy(c *configuration, request *csr.Request) *csr.Policy {
 	if c.machines == nil {
 		return nil
@@ -85,7 +85,7 @@ func (p *plugin) policy(c *configuration, request *csr.Request) *csr.Policy {
 	return policy
 }
 
-// related are the other requests of the same PKCS#10 request.
+// related returns the other requests with the same PKCS#10 request.
 func (p *plugin) related(ctx context.Context, request *csr.Request) ([]*csr.Request, error) {
 	bundle, err := request.Parsed().Bundle()
 	if err != nil {
@@ -101,7 +101,7 @@ func (p *plugin) related(ctx context.Context, request *csr.Request) ([]*csr.Requ
 	}), err
 }
 
-// notes are those of the Events about a request, which stand in "default".
+// notes returns the notes of the Events about a request, which are in namespace "default".
 func (p *plugin) notes(ctx context.Context, request *csr.Request) ([]string, error) {
 	var list corev1.EventList
 	err := p.client.List(ctx, &list, client.InNamespace(metav1.NamespaceDefault),
@@ -119,9 +119,9 @@ func (p *plugin) notes(ctx context.Context, request *csr.Request) ([]string, err
 	return notes, err
 }
 
-// pending lists the machines that were refused since no record admits them, the newest
-// request of each. Of a TPM that is a hello; about the machine of a document nothing is known
-// before the answer.
+// pending lists the machines that were refused because no record admits them, with the newest
+// request of each. For a TPM that is a hello; the machine of a document is not known before
+// the answer.
 func (p *plugin) pending(ctx context.Context, _ string) error {
 	signers := []string{csr.SignerKubeAPIServerClientKubelet}
 	for _, kind := range p.kinds {
@@ -170,7 +170,7 @@ func (p *plugin) pending(ctx context.Context, _ string) error {
 	return w.Flush()
 }
 
-// state says what records stand around a candidate.
+// state says what records there are about a candidate.
 func (p *plugin) state(ctx context.Context, c *candidate) (string, error) {
 	recorded, r, err := p.record(ctx, c.nodeName)
 	if err != nil {

@@ -12,18 +12,18 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// cloudSettings say how the documents of a cloud are got from its metadata server.
+// cloudSettings say how to get a cloud's documents from its metadata server.
 type cloudSettings struct {
 	MetadataURL string   `json:"metadataURL"`
 	Timeout     duration `json:"timeout"`
 }
 
-// nitroSettings say how documents are got from a NitroTPM.
+// nitroSettings say how to get documents from a NitroTPM.
 type nitroSettings struct {
 	Tool string `json:"tool"`
 }
 
-// kind is the one kind of evidence that is configured.
+// kind returns the one kind of evidence that is configured.
 func (e *evidenceSettings) kind() (authenticator.Kind, error) {
 	var kinds []func() (authenticator.Kind, error)
 	if e.TPM != nil {
@@ -48,7 +48,7 @@ func (e *evidenceSettings) kind() (authenticator.Kind, error) {
 	return kinds[0]()
 }
 
-// proverOf makes a kind of a prover that has nothing open between two uses.
+// proverOf makes a kind from a prover that holds nothing open between uses.
 func proverOf(provider string, prover attest.Prover, err error) (authenticator.Kind, error) {
 	if err != nil {
 		return nil, err

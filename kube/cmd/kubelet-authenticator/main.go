@@ -1,4 +1,4 @@
-// Kubelet-authenticator gets a node's kubelet its certificates, by evidence about the
+// Kubelet-authenticator gets a node's kubelet its certificates, using evidence about the
 // machine:
 //
 //	kubelet-authenticator credential   what the kubelet's exec credential plugin runs
@@ -6,8 +6,8 @@
 //	kubelet-authenticator status       says what there is and what is wrong; -o json
 //	kubelet-authenticator rotate       renews now
 //
-// The flag --config, before the command, names its file; kube/deploy/node has an example, and
-// the unit. It ends with status 1 after an error, and with 2 after a wrong command line.
+// The flag --config, before the command, names the configuration file; kube/deploy/node has an
+// example, and the unit. The exit status is 1 after an error and 2 after a wrong command line.
 package main
 
 import (
@@ -29,7 +29,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// defaultConfig is the file of the program.
+// defaultConfig is the program's configuration file.
 const defaultConfig = "/etc/kubernetes/kubelet-authenticator.yaml"
 
 func main() {
@@ -50,7 +50,7 @@ func main() {
 // errCommandLine is a command line that is not understood.
 var errCommandLine = errors.New("wrong command line")
 
-// errNotUsable has status fail where the node has no certificate.
+// errNotUsable has status fail if the node has no certificate.
 var errNotUsable = errors.New("there is no client certificate that works")
 
 // run is the program.
@@ -122,7 +122,7 @@ func daemon(ctx context.Context, a *authenticator.Authenticator, _ []string, _ i
 }
 
 func status(_ context.Context, a *authenticator.Authenticator, args []string, stdout io.Writer) error {
-	flags := flag.NewFlagSet("status", flag.ContinueOnError) // what is wrong goes to standard error
+	flags := flag.NewFlagSet("status", flag.ContinueOnError) // errors go to standard error
 	form := flags.String("o", "text", "text or json")
 	if err := flags.Parse(args); err != nil {
 		return errCommandLine
@@ -152,8 +152,8 @@ func rotate(ctx context.Context, a *authenticator.Authenticator, _ []string, std
 	return a.Status().Write(stdout, time.Now())
 }
 
-// notify tells systemd how a service of Type=notify does (sd_notify(3)). Without systemd it
-// does nothing.
+// notify tells systemd about the state as a service of Type=notify does (sd_notify(3)).
+// Without systemd it does nothing.
 func notify(state string) {
 	socket := os.Getenv("NOTIFY_SOCKET")
 	if socket == "" {
@@ -163,11 +163,11 @@ func notify(state string) {
 	if err != nil {
 		return
 	}
-	_, _ = conn.Write([]byte(state)) // it is a courtesy
+	_, _ = conn.Write([]byte(state)) // this is only a courtesy
 	_ = conn.Close()
 }
 
-// readEventLog reads the firmware's log.
+// readEventLog reads the firmware's event log.
 func readEventLog(path string) func(context.Context) ([]byte, error) {
 	return func(context.Context) ([]byte, error) {
 		f, err := os.Open(path)

@@ -28,11 +28,11 @@ const (
 	settingsKind    = "KubeletAuthenticatorConfiguration"
 )
 
-// maxSettings bounds the file, and others that it names, in bytes.
+// maxSettings bounds the file, and other files that it names, in bytes.
 const maxSettings = 1 << 20
 
-// settings are the file of the program, in YAML or JSON. kube/deploy/node has one in which
-// every field is explained.
+// settings are the program's configuration file, in YAML or JSON. kube/deploy/node has one in
+// which every field is explained.
 type settings struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -56,7 +56,7 @@ type servingSettings struct {
 	IPAddresses []netip.Addr `json:"ipAddresses"`
 }
 
-// evidenceSettings have one field for each kind; exactly one is set.
+// evidenceSettings have one field for each kind; exactly one must be set.
 type evidenceSettings struct {
 	TPM   *tpmSettings   `json:"tpm"`
 	GCE   *cloudSettings `json:"gce"`
@@ -84,17 +84,17 @@ type kubeletSettings struct {
 	Processes *bool    `json:"processes"`
 }
 
-// duration is written as in "24h".
+// duration is written like "24h".
 type duration time.Duration
 
-// UnmarshalText reads it.
+// UnmarshalText reads a duration.
 func (d *duration) UnmarshalText(text []byte) error {
 	parsed, err := time.ParseDuration(string(text))
 	*d = duration(parsed)
 	return err
 }
 
-// Where things are on a machine that was set up by the book.
+// Where things are on a machine with the usual set-up.
 const (
 	defaultState      = "/var/lib/kubelet-authenticator"
 	defaultKubeconfig = "/etc/kubernetes/bootstrap-kubelet.conf"
@@ -102,8 +102,8 @@ const (
 	defaultKubelet    = "/var/lib/kubelet/config.yaml"
 )
 
-// defaultFlagFiles are where the flags of a kubelet stand. systemd has what is in /etc hide
-// what is in /usr/lib.
+// defaultFlagFiles are where a kubelet's flags are found. In systemd, files in /etc hide files
+// in /usr/lib.
 func defaultFlagFiles() []string {
 	return []string{
 		"/var/lib/kubelet/kubeadm-flags.env", "/etc/default/kubelet", "/etc/sysconfig/kubelet",
@@ -113,7 +113,7 @@ func defaultFlagFiles() []string {
 	}
 }
 
-// parseSettings reads the file: every field is known, and has a value of its kind.
+// parseSettings reads the file: every field must be known and have a value of the right type.
 func parseSettings(text []byte) (*settings, error) {
 	if len(text) > maxSettings {
 		return nil, refusal.Config("the file", fmt.Sprintf("of %d bytes", len(text)), fmt.Sprintf("at most %d", maxSettings))
@@ -128,7 +128,7 @@ func parseSettings(text []byte) (*settings, error) {
 	return s, nil
 }
 
-// config makes the library's configuration of the settings.
+// config makes the library's configuration from the settings.
 func (s *settings) config() (authenticator.Config, error) {
 	c := authenticator.Config{
 		NodeName: s.NodeName, Dir: orDefault(s.StateDir, defaultState), ClusterID: s.ClusterID, SignerName: s.SignerName,
@@ -173,8 +173,8 @@ func orDefault(s, otherwise string) string {
 	return s
 }
 
-// eks are the endorsement keys that a TPM may have, with the place at which one stands
-// ready, by their names in the file. The handles are those of the TCG's registry and of
+// eks are the endorsement keys that a TPM may have, each with the handle where it may be
+// persistent, by their names in the file. The handles are those of the TCG's registry and of
 // common provisioning tools.
 func eks() map[string]struct {
 	origin tpm.EKOrigin
@@ -206,7 +206,7 @@ func aks() map[string]tpm.AKSource {
 	}
 }
 
-// kind makes a TPM's kind of evidence.
+// kind makes the kind of evidence of a TPM.
 func (t *tpmSettings) kind() (authenticator.Kind, error) {
 	k := &authenticator.TPM{Path: orDefault(t.Device, defaultDevice)}
 	ak, ok := aks()[orDefault(t.AK, "p-256")]
@@ -243,7 +243,7 @@ func (t *tpmSettings) kind() (authenticator.Kind, error) {
 	return k, t.secrets(k)
 }
 
-// persistent reads where the EK may stand ready.
+// persistent reads where the EK may be persistent.
 func (t *tpmSettings) persistent(k *authenticator.TPM) error {
 	switch t.PersistentEK {
 	case "":
@@ -259,7 +259,7 @@ func (t *tpmSettings) persistent(k *authenticator.TPM) error {
 	return nil
 }
 
-// secrets are the files that are read only when the evidence is.
+// secrets reads the password files, and has the event log read when evidence is made.
 func (t *tpmSettings) secrets(k *authenticator.TPM) error {
 	for _, p := range []struct {
 		path     string

@@ -1,11 +1,10 @@
-// Command node-attestation-controller decides about the certificate requests of nodes: it
-// challenges hellos, and approves or denies answers and kubelets' requests for serving
-// certificates. It takes evidence of TPMs, and
-// documents of clouds. It holds no key that signs certificates.
+// Command node-attestation-controller decides the certificate requests of nodes: it challenges
+// hellos, and approves or denies answers and kubelets' requests for serving certificates. It
+// accepts evidence of TPMs, and documents of clouds. It has no key that signs certificates.
 //
-// Its configuration file is described in kube/deploy/config.yaml. It ends with status 0 when
-// it is told to (SIGTERM, SIGINT) and when the configuration has changed, to be started
-// again with it; with 1 after an error, such as a lost lease, and with 2 after a wrong
+// Its configuration file is described in kube/deploy/config.yaml. It exits with status 0 when
+// told to (SIGTERM, SIGINT), and when the configuration has changed, so that it is restarted
+// with the new one; with 1 after an error, such as a lost lease; and with 2 after a wrong
 // command line.
 package main
 

@@ -21,7 +21,7 @@ import (
 	"github.com/nodeattest/nodeattest/kube/registry"
 )
 
-// run starts all that the configuration asks for.
+// run starts everything that the configuration asks for.
 func run(ctx context.Context, f program.Flags, s *settings.Settings) error {
 	machines, err := s.OpenInventory()
 	if err != nil {
@@ -59,7 +59,7 @@ func run(ctx context.Context, f program.Flags, s *settings.Settings) error {
 	return m.Start(ctx)
 }
 
-// addReconciler makes what decides.
+// addReconciler creates what decides requests.
 func addReconciler(ctx context.Context, m manager.Manager, f program.Flags, s *settings.Settings, ring *attest.KeyRing, machines *settings.Machines) error {
 	nodes, err := registry.Cached(ctx, m.GetCache())
 	if err != nil {
@@ -98,8 +98,8 @@ func addReconciler(ctx context.Context, m manager.Manager, f program.Flags, s *s
 	return reconciler.SetupWithManager(m)
 }
 
-// newWatch makes what looks for ways around attestation. Where Kubernetes' own signer is
-// not asked, its approvers matter all the same: the API server trusts its CA.
+// newWatch creates what looks for ways around attestation. Even if Kubernetes' own signer is
+// not used, its approvers matter: the API server trusts its CA.
 func newWatch(m manager.Manager, s *settings.Settings) (*bypass.Watch, error) {
 	finder, err := bypass.NewFinder(bypass.Config{
 		Reader: m.GetAPIReader(), Writer: m.GetClient(),

@@ -1,11 +1,11 @@
-// Command node-attestation-signer signs approved certificate requests of nodes with a CA of
-// its own, after it has verified the evidence again. It is for the signers that the
-// configuration names and that are not Kubernetes' own.
+// Command node-attestation-signer signs approved certificate requests of nodes with its own
+// CA, after verifying the evidence again. It is for the signers that the configuration names
+// and that are not Kubernetes' own.
 //
 // Its configuration file is that of the node-attestation-controller, described in
-// kube/deploy/config.yaml. It ends with status 0 when it is told to (SIGTERM, SIGINT)
-// and when the configuration has changed, to be started again with it; with 1 after an error,
-// such as a lost lease, and with 2 after a wrong command line.
+// kube/deploy/config.yaml. It exits with status 0 when told to (SIGTERM, SIGINT), and when the
+// configuration has changed, so that it is restarted with the new one; with 1 after an error,
+// such as a lost lease; and with 2 after a wrong command line.
 package main
 
 import (
@@ -33,7 +33,7 @@ func main() {
 
 var errNoSigner = errors.New("signers.names has none but Kubernetes' own: there is nothing to sign")
 
-// run starts all that the configuration asks for.
+// run starts everything that the configuration asks for.
 func run(ctx context.Context, f program.Flags, s *settings.Settings) error {
 	names := s.OwnSigners()
 	if len(names) == 0 {
@@ -75,7 +75,7 @@ func run(ctx context.Context, f program.Flags, s *settings.Settings) error {
 	return m.Start(ctx)
 }
 
-// addReconciler makes what signs.
+// addReconciler creates what signs requests.
 func addReconciler(m manager.Manager, f program.Flags, s *settings.Settings, ring *attest.KeyRing, machines *settings.Machines, ca signer.Authority, names []string) error {
 	members, err := s.NewMembers(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
 		records, err := registry.New(scope, m.GetAPIReader(), m.GetClient(), registry.Options{Stale: registry.Remembered(m.GetAPIReader())})

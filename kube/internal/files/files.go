@@ -1,4 +1,4 @@
-// Package files reads files that are written anew while a program runs, such as those of a
+// Package files reads files that are rewritten while a program runs, such as those of a
 // ConfigMap or a Secret.
 package files
 
@@ -26,8 +26,8 @@ func Read(path string, limit int64) ([]byte, error) {
 	return text, err
 }
 
-// Follow reloads after each interval until ctx is over. While that fails, what was read last
-// stays with whoever reloads: each new error is logged once, with what could not be read.
+// Follow calls reload after each interval until ctx ends. While that fails, the caller keeps
+// what was read last; each new error is logged once, with what could not be read.
 func Follow(ctx context.Context, interval time.Duration, what string, reload func() error) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()

@@ -1,7 +1,7 @@
-// Package objectstore keeps Kubernetes objects in the memory of a test, with the rules of
-// an API server that a registry stands on: versions that no other object ever has, writes
-// over a version, preconditions, finalizers. It knows no schemas: those are tested against
-// a real API server.
+// Package objectstore keeps Kubernetes objects in the memory of a test, with the rules of an
+// API server that a registry relies on: versions that no other object ever has, writes over a
+// version, preconditions, finalizers. It knows no schemas: those are tested against a real API
+// server.
 package objectstore
 
 import (
@@ -35,8 +35,8 @@ type Store struct {
 // New makes an empty store.
 func New() *Store { return &Store{objects: map[string][]byte{}} }
 
-// Fault has f asked about each write from now on, which are counted from 1: an error
-// before is returned instead of the write, one after in spite of it. Nil ends it.
+// Fault has f asked about each write from now on, counted from 1: an error before is returned
+// instead of the write, an error after is returned although the write was done. Nil ends this.
 func (s *Store) Fault(f func(write int) (before, after error)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +86,7 @@ func decode(text []byte, into client.Object) error {
 	return json.Unmarshal(text, into)
 }
 
-// write counts a write and lets f do it between the faults.
+// write counts a write and runs f between the faults.
 func (s *Store) write(ctx context.Context, f func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -107,7 +107,7 @@ func (s *Store) write(ctx context.Context, f func() error) error {
 	return after
 }
 
-// reset takes managed fields away whose writer wants none.
+// reset removes managed fields if the writer wants none.
 func reset(o client.Object) {
 	if m := o.GetManagedFields(); len(m) == 1 && reflect.DeepEqual(m[0], metav1.ManagedFieldsEntry{}) {
 		o.SetManagedFields(nil)
@@ -137,7 +137,7 @@ func (s *Store) Create(ctx context.Context, o client.Object, _ ...client.CreateO
 	})
 }
 
-// current is the stored object in the place of another one, if that has its version.
+// current returns the stored object that has the name of another one.
 func (s *Store) current(o client.Object) (client.Object, error) {
 	text, ok := s.objects[key(o, o.GetName())]
 	if !ok {
@@ -173,14 +173,14 @@ func (s *Store) Update(ctx context.Context, o client.Object, _ ...client.UpdateO
 	})
 }
 
-// same says whether two objects are stored alike: then an API server writes nothing.
+// same reports whether two objects are stored alike: then an API server writes nothing.
 func same(a, b client.Object) bool {
 	x, err1 := json.Marshal(a)
 	y, err2 := json.Marshal(b)
 	return err1 == nil && err2 == nil && string(x) == string(y)
 }
 
-// Delete takes an object away, or marks it if it has finalizers.
+// Delete removes an object, or marks it if it has finalizers.
 func (s *Store) Delete(ctx context.Context, o client.Object, options ...client.DeleteOption) error {
 	var all client.DeleteOptions
 	all.ApplyOptions(options)

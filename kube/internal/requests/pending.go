@@ -16,15 +16,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// Reader reads a request that waits for somebody.
+// Reader reads a pending request.
 type Reader interface {
-	// Get fails with NotFound where no request of that name waits.
+	// Get fails with NotFound if no request of that name is pending.
 	Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error
 }
 
-// pending holds the requests to one signer that wait for somebody, which is what a cache
-// cannot: the API server keeps a finished request for an hour, and nobody looks at it again.
-// It is a source of keys for a controller, and what a reflector keeps up to date.
+// pending holds the pending requests to one signer, which a cache cannot do: the API server
+// keeps a finished request for an hour, and nobody looks at it again. It is a source of keys
+// for a controller, and the store that a reflector keeps up to date.
 type pending struct {
 	signer    string
 	reflector *cache.Reflector
@@ -39,7 +39,7 @@ func newPending(signer string) *pending {
 	return &pending{signer: signer, listed: make(chan struct{}), objects: map[string]*certificatesv1.CertificateSigningRequest{}}
 }
 
-// follow has it follow a manager's API server, once it is started.
+// follow has it follow a manager's API server once it is started.
 func (p *pending) follow(m manager.Manager) error {
 	api, err := apiutil.RESTClientForGVK(certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"), false, false,
 		m.GetConfig(), serializer.NewCodecFactory(m.GetScheme()), m.GetHTTPClient())
@@ -52,7 +52,7 @@ func (p *pending) follow(m manager.Manager) error {
 	return nil
 }
 
-// Start has the requests watched, until ctx is over, and their keys put into the queue.
+// Start has the requests watched until ctx ends, and puts their keys into the queue.
 func (p *pending) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[Key]) error {
 	p.queue = queue
 	go p.reflector.RunWithContext(ctx)
@@ -85,7 +85,7 @@ func (p *pending) get(name string) *certificatesv1.CertificateSigningRequest {
 	return p.objects[name]
 }
 
-// looked drops a request that has its certificate, and which was looked at as it was seen.
+// looked drops a request that has its certificate and was last looked at as seen.
 func (p *pending) looked(name string, seen *certificatesv1.CertificateSigningRequest) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,8 +94,8 @@ func (p *pending) looked(name string, seen *certificatesv1.CertificateSigningReq
 	}
 }
 
-// waits says whether somebody is to look at a request: until it is finished, and once more at
-// a certificate that Kubernetes' own signer has made, which is to be recorded.
+// waits reports whether a request still has to be looked at: until it is finished, and once
+// more when Kubernetes' own signer has made a certificate, which has to be recorded.
 func waits(r *certificatesv1.CertificateSigningRequest) bool {
 	for _, c := range r.Status.Conditions {
 		if c.Type == certificatesv1.CertificateDenied || c.Type == certificatesv1.CertificateFailed {
@@ -105,7 +105,7 @@ func waits(r *certificatesv1.CertificateSigningRequest) bool {
 	return len(r.Status.Certificate) == 0 || r.Spec.SignerName == certificatesv1.KubeAPIServerClientKubeletSignerName
 }
 
-// Add takes what a reflector has seen.
+// Add takes an object that a reflector has seen.
 func (p *pending) Add(object any) error {
 	r, ok := object.(*certificatesv1.CertificateSigningRequest)
 	if !ok {
@@ -122,10 +122,10 @@ func (p *pending) Add(object any) error {
 	return nil
 }
 
-// Update is Add.
+// Update is the same as Add.
 func (p *pending) Update(object any) error { return p.Add(object) }
 
-// Delete takes a request away.
+// Delete removes a request.
 func (p *pending) Delete(object any) error {
 	r, ok := object.(*certificatesv1.CertificateSigningRequest)
 	if !ok {

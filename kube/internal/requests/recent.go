@@ -9,15 +9,15 @@ import (
 // recentSize is how many UIDs a generation of a Recent holds.
 const recentSize = 1024
 
-// Recent remembers the UIDs of the requests that were decided last, so that a cache which
-// does not have a write yet verifies nothing twice. It holds two generations, of recentSize
-// each, and drops the older when the younger is full.
+// Recent remembers the UIDs of the requests that were decided last, so that nothing is
+// verified twice because a cache does not have a write yet. It keeps two generations of
+// recentSize each, and drops the older one when the younger is full.
 type Recent struct {
 	mu         sync.Mutex
 	young, old map[types.UID]struct{}
 }
 
-// NewRecent makes one that remembers nothing yet.
+// NewRecent returns a Recent that remembers nothing yet.
 func NewRecent() *Recent { return &Recent{young: map[types.UID]struct{}{}} }
 
 // Add remembers a UID.
@@ -30,7 +30,7 @@ func (r *Recent) Add(uid types.UID) {
 	r.young[uid] = struct{}{}
 }
 
-// Has says whether a UID is remembered.
+// Has reports whether a UID is remembered.
 func (r *Recent) Has(uid types.UID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,5 +1,6 @@
 // Package requests watches certificate requests by their signers, and remembers which ones
-// were decided: what a controller that decides and one that signs have in common.
+// were decided. A controller that decides requests and one that signs them have this in
+// common.
 package requests
 
 import (
@@ -13,32 +14,32 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Key names a certificate request: there is a watch for each signer.
+// Key identifies a certificate request: there is one watch for each signer.
 type Key struct {
 	// SignerName is the signer under which it is filed.
 	SignerName string
-	// Name is the object's.
+	// Name is the name of the object.
 	Name string
 }
 
-// How long a request waits that could not be decided: first, and at most.
+// How long a request that could not be decided waits: at first, and at most.
 const (
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = time.Minute
 )
 
-// Options are how requests are looked at.
+// Options say how requests are looked at.
 type Options struct {
-	// Name is the controller's.
+	// Name is the name of the controller.
 	Name    string
 	Workers int
-	// EveryReplica has every replica look, not only the one that leads.
+	// EveryReplica has every replica look, not only the leader.
 	EveryReplica bool
 }
 
-// Watch has a manager look at the requests to each of some signers. It watches each by
-// itself, since a field selector takes one value: other people's requests never leave the
-// API server. The readers are of the requests to one signer each that wait for somebody.
+// Watch has a manager look at the requests to each of the signers. Each signer is watched
+// separately, since a field selector takes one value: other people's requests never leave the
+// API server. Each of the readers reads the pending requests to one signer.
 func Watch(m manager.Manager, signers []string, o Options, look reconcile.TypedFunc[Key]) (readers map[string]Reader, err error) {
 	leads := !o.EveryReplica
 	b := builder.TypedControllerManagedBy[Key](m).Named(o.Name).WithOptions(runtimecontroller.TypedOptions[Key]{

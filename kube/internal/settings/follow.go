@@ -13,13 +13,13 @@ import (
 	"github.com/nodeattest/nodeattest/kube/internal/files"
 )
 
-// followInterval is how often the configuration is looked at.
+// followInterval is how often the configuration is checked.
 const followInterval = 10 * time.Second
 
-// Follow looks at the file that [Read] has read, and at the files that are named in it and
-// that nobody else follows, until ctx is over. Once they have changed it calls end, whose
-// program is then started again with them: what decides is made once, of all of them. What
-// could not be started with is logged, and changes nothing.
+// Follow watches the file that [Read] has read, and those files named in it that nobody else
+// follows, until ctx ends. Once they have changed it calls end; the program is then restarted
+// with them, because what decides is made only once, from all of them. A configuration that
+// the program could not start with is logged, and changes nothing.
 func (s *Settings) Follow(ctx context.Context, end func()) {
 	files.Follow(ctx, followInterval, "the configuration", func() error {
 		changed, err := s.changed()
@@ -31,7 +31,7 @@ func (s *Settings) Follow(ctx context.Context, end func()) {
 	})
 }
 
-// changed says whether the files are others than those that were read, and good.
+// changed reports whether the files differ from those that were read, and are good.
 func (s *Settings) changed() (bool, error) {
 	next, err := Read(s.path)
 	if err != nil || next.sum == s.sum {
@@ -44,8 +44,8 @@ func (s *Settings) changed() (bool, error) {
 	return err == nil, err
 }
 
-// sumOf is a digest of a configuration's text and of the certificates and revocation lists
-// that it names.
+// sumOf returns a digest of a configuration's text and of the certificates and revocation
+// lists that it names.
 func (s *Settings) sumOf(text []byte) ([sha256.Size]byte, error) {
 	var tree any
 	if err := yaml.Unmarshal(text, &tree); err != nil {
@@ -54,13 +54,13 @@ func (s *Settings) sumOf(text []byte) ([sha256.Size]byte, error) {
 	all := sha256.New()
 	fmt.Fprintf(all, "%x\n", sha256.Sum256(text))
 	for _, path := range append(named(tree), s.Cluster.CAFile) {
-		read, err := files.Read(path, MaxSize) // an error is for who needs the file
+		read, err := files.Read(path, MaxSize) // an error is for whoever needs the file
 		fmt.Fprintf(all, "%t %x\n", err == nil, sha256.Sum256(read))
 	}
 	return [sha256.Size]byte(all.Sum(nil)), nil
 }
 
-// named are the paths in a configuration of files that are read at the start alone.
+// named returns the paths in a configuration of files that are read only at the start.
 func named(tree any) []string {
 	var paths []string
 	switch node := tree.(type) {
@@ -81,7 +81,7 @@ func named(tree any) []string {
 	return paths
 }
 
-// texts are a text, or those of a list.
+// texts returns a string, or those of a list.
 func texts(tree any) []string {
 	switch node := tree.(type) {
 	case string:

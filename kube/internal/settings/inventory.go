@@ -16,33 +16,34 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// inventoryFile is the form of an inventory's file.
+// inventoryFile is the format of an inventory file.
 type inventoryFile struct {
 	Machines []Machine `json:"machines"`
 }
 
 // Machine is one machine of an inventory.
 type Machine struct {
-	// NodeName is the node that it is to be.
+	// NodeName is the node that the machine is to be.
 	NodeName string `json:"nodeName"`
-	// Identity is the machine's (attest.Identity); empty where nobody knows it before.
+	// Identity is the machine's identity (attest.Identity); empty if it is not known in
+	// advance.
 	Identity string `json:"identity"`
 	// Evidence is the kind of evidence by which it is known: "tpm", "gce", "azure" or
 	// "nitro"; empty: membership.evidence of the configuration.
 	Evidence string `json:"evidence"`
-	// UID tells the machine from another one that has the name later; empty: one that is
-	// made of the node's name.
+	// UID distinguishes the machine from one that has the name later; empty: one is made from
+	// the node's name.
 	UID string `json:"uid"`
-	// ProviderID is the machine's; empty where it has none.
+	// ProviderID is the machine's provider ID; empty if it has none.
 	ProviderID string `json:"providerID"`
-	// DNSNames and IPAddresses are what it may serve under.
+	// DNSNames and IPAddresses are the names under which it may serve.
 	DNSNames    []string     `json:"dnsNames"`
 	IPAddresses []netip.Addr `json:"ipAddresses"`
 }
 
 // ParseInventory reads an inventory's text, YAML or JSON. A node name, identity or UID that
-// is there twice is an error. Machines whose entry names no kind of evidence are known by
-// that one.
+// occurs twice is an error. Machines whose entry names no kind of evidence are known by the
+// kind given.
 func ParseInventory(text []byte, evidence string) (map[string]csr.Machine, error) {
 	var file inventoryFile
 	if err := decode(text, &file); err != nil {
@@ -84,18 +85,18 @@ func ParseInventory(text []byte, evidence string) (map[string]csr.Machine, error
 	return machines, nil
 }
 
-// Machines is an inventory that follows its file. It is a manager.Runnable.
+// Machines is an inventory that follows changes of its file. It is a manager.Runnable.
 type Machines struct {
 	path     string
-	evidence string // of entries that name none
+	evidence string // for entries that name none
 
 	mu   sync.RWMutex
 	text []byte
 	all  map[string]csr.Machine
 }
 
-// inventoryInterval is how often the file is looked at. A file in a ConfigMap is up to a
-// minute late anyway.
+// inventoryInterval is how often the file is checked. A file in a ConfigMap is up to a minute
+// late anyway.
 const inventoryInterval = 5 * time.Second
 
 // OpenInventory reads the inventory's file.
@@ -125,14 +126,14 @@ func (m *Machines) read() error {
 // NeedLeaderElection says that every replica follows the file.
 func (*Machines) NeedLeaderElection() bool { return false }
 
-// Start follows the file until ctx is over. While it cannot be read the machines stay those
-// that were read last.
+// Start follows the file until ctx ends. While the file cannot be read, the machines stay as
+// they were last read.
 func (m *Machines) Start(ctx context.Context) error {
 	files.Follow(ctx, inventoryInterval, "the inventory", m.read)
 	return nil
 }
 
-// Machine finds the machine of a node's name, for csr.Policy.
+// Machine finds the machine for a node name, for csr.Policy.
 func (m *Machines) Machine(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

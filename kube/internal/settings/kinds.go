@@ -20,39 +20,39 @@ import (
 
 // GCE says which identity tokens of Google Compute Engine are trusted.
 type GCE struct {
-	// Projects are the IDs of the projects whose machines may join; one at least.
+	// Projects are the IDs of the projects whose machines may join; at least one.
 	Projects []string `json:"projects"`
 	// KeysURL is where Google's keys are fetched, over HTTPS; empty: gce.KeysURL.
 	KeysURL string `json:"keysURL"`
-	// KeysFile has them as a JWK set, where the address cannot be reached; it is read
+	// KeysFile contains the keys as a JWK set, for when the URL cannot be reached; it is read
 	// again every minute.
 	KeysFile string `json:"keysFile"`
 }
 
 // Azure says which attested documents of Azure are trusted.
 type Azure struct {
-	// Subscriptions are the IDs of those whose machines may join; one at least.
+	// Subscriptions are the IDs of the subscriptions whose machines may join; at least one.
 	Subscriptions []string `json:"subscriptions"`
-	// RootsFile has the trust anchors in PEM, IntermediatesFile the CAs between them and
-	// the signers, which come without.
+	// RootsFile contains the trust anchors in PEM, IntermediatesFile the CAs between them and
+	// the signers; documents come without those.
 	RootsFile         string `json:"rootsFile"`
 	IntermediatesFile string `json:"intermediatesFile"`
-	// FetchIntermediates fetches those that are missing, from azure.IssuerHosts alone.
+	// FetchIntermediates fetches missing intermediates, only from azure.IssuerHosts.
 	FetchIntermediates bool `json:"fetchIntermediates"`
-	// Domains are the clouds' names; empty: azure.DomainPublic.
+	// Domains are the names of the clouds; empty: azure.DomainPublic.
 	Domains []string `json:"domains"`
 }
 
 // Nitro says which documents of AWS' NitroTPMs are trusted.
 type Nitro struct {
-	// RootsFile has AWS' root in PEM.
+	// RootsFile contains AWS' root in PEM.
 	RootsFile string `json:"rootsFile"`
-	// GoodPCRs are sets of values by index, in hexadecimal, of which a document must have
-	// one as a whole; empty: what has been booted does not matter.
+	// GoodPCRs are sets of values by index, in hexadecimal. A document must have one whole
+	// set; empty: it does not matter what was booted.
 	GoodPCRs []map[int]string `json:"goodPCRs"`
 }
 
-// Opened are the kinds of evidence that are configured, by their providers' names.
+// Opened returns the kinds of evidence that are configured, by the names of their providers.
 func (s *Settings) Opened() []string {
 	var names []string
 	for _, k := range s.kinds() {
@@ -61,7 +61,7 @@ func (s *Settings) Opened() []string {
 	return names
 }
 
-// opener makes one kind.
+// opener makes one kind of evidence.
 type opener struct {
 	provider string
 	open     func() (attest.Kind, error)
@@ -84,7 +84,7 @@ func (s *Settings) kinds() []opener {
 	return all
 }
 
-// checkEvidence checks what is trusted, as far as no other file is needed for it.
+// checkEvidence checks what is trusted, as far as that needs no other file.
 func (s *Settings) checkEvidence() error {
 	documents := s.GCE != nil || s.Azure != nil || s.Nitro != nil
 	switch {
@@ -119,7 +119,7 @@ func (s *Settings) Kinds() ([]attest.Kind, error) {
 	return kinds, nil
 }
 
-// keysMaxAge is how long Google's keys are used until the file is read again.
+// keysMaxAge is how long Google's keys are used before the file is read again.
 const keysMaxAge = time.Minute
 
 func (g *GCE) kind() (attest.Kind, error) {
@@ -187,13 +187,13 @@ func (n *Nitro) kind() (attest.Kind, error) {
 	return nitro.NewKind(config)
 }
 
-// identityKinds are the kinds of machine identity of each kind of evidence with documents.
-// All others are a TPM's.
+// identityKinds are the kinds of machine identity of each kind of evidence with documents. All
+// others are for TPMs.
 func identityKinds() map[string]string {
 	return map[string]string{gce.Provider: gce.IdentityKind, azure.Provider: azure.IdentityKind, nitro.Provider: nitro.IdentityKind}
 }
 
-// checkIdentity refuses an identity that evidence of a kind never shows.
+// checkIdentity refuses an identity that a kind of evidence never shows.
 func checkIdentity(id attest.Identity, provider string) error {
 	want, documents := identityKinds()[provider]
 	switch {
@@ -205,7 +205,7 @@ func checkIdentity(id attest.Identity, provider string) error {
 	return nil
 }
 
-// Readers are all kinds of evidence for whoever shows what messages say: they read, trust
+// Readers returns all kinds of evidence, for showing what messages say: they read, but trust
 // nobody and verify nothing.
 func Readers() ([]attest.Kind, error) {
 	kinds := []attest.Kind{new(tpm.Kind)}
@@ -219,9 +219,9 @@ func Readers() ([]attest.Kind, error) {
 	return kinds, nil
 }
 
-const minValueSize = 16 // of no meaning where nothing is verified
+const minValueSize = 16 // has no meaning if nothing is verified
 
-// untrusting is a platform whose documents are refused.
+// untrusting is a platform that refuses all documents.
 type untrusting struct{}
 
 var errUntrusting = refusal.Config("documents", "nobody who is trusted to sign them", "a controller's configuration")

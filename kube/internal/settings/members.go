@@ -12,7 +12,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// Scope is what identities the registry of a kind of evidence holds.
+// Scope says which identities the registry of a kind of evidence holds.
 func (s *Settings) Scope(provider string) membership.Scope {
 	switch {
 	case provider != tpm.Provider:
@@ -23,25 +23,25 @@ func (s *Settings) Scope(provider string) membership.Scope {
 	return membership.Scope{Road: attest.RoadAK, IdentityClass: s.Membership.IdentityClass}
 }
 
-// Members decides who may be which node: an attest.Authorizer. Whoever is admitted is
-// recorded, those of the inventory too, so that certificates are known by their machine; each
-// kind of evidence has a registry of its own, over the same objects, so that a machine which
-// is recorded by one kind is refused by another.
+// Members decides who may be which node: an attest.Authorizer. Every machine that is admitted
+// is recorded, including those of the inventory, so that certificates are known by their
+// machine. Each kind of evidence has its own registry over the same objects, so that a machine
+// recorded by one kind is refused by another.
 type Members struct {
 	mode, evidence string
 	byKind         map[string]*members
-	// paused is until when nobody is admitted by first use.
+	// paused is the time until which nobody is admitted by first use.
 	paused time.Time
 	now    func() time.Time
 }
 
-// members are those of one kind of evidence.
+// members is the membership for one kind of evidence.
 type members struct {
 	*membership.FirstUse
 	registry membership.Registry
 }
 
-// OwnSigners are the signers that the node-attestation-signer serves: those that are not
+// OwnSigners returns the signers that the node-attestation-signer serves: those that are not
 // Kubernetes' own.
 func (s *Settings) OwnSigners() []string {
 	return slices.DeleteFunc(slices.Clone(s.Signers.Names), func(name string) bool { return csr.ProviderOf(name) == "" })
@@ -50,7 +50,7 @@ func (s *Settings) OwnSigners() []string {
 // OpenRegistry opens the registry of a scope. stale is membership.FirstUseConfig.Stale.
 type OpenRegistry func(scope membership.Scope) (registry membership.Registry, stale membership.Lookups, err error)
 
-// NewMembers makes the authorizer over a registry for each kind of evidence.
+// NewMembers makes the authorizer, with a registry for each kind of evidence.
 func (s *Settings) NewMembers(open OpenRegistry, nodeExists func(ctx context.Context, nodeName string) (bool, error)) (*Members, error) {
 	m := &Members{mode: s.Membership.Mode, evidence: s.Membership.Evidence, byKind: map[string]*members{}, now: time.Now}
 	for _, provider := range s.Opened() {
@@ -71,8 +71,8 @@ func (s *Settings) NewMembers(open OpenRegistry, nodeExists func(ctx context.Con
 	return m, nil
 }
 
-// CheckAuthorizer checks each kind's registry. Where machines are admitted by their identity
-// in the inventory, or by an operator, nobody is counted: there it does not matter that a
+// CheckAuthorizer checks each kind's registry. If machines are admitted by their identity in
+// the inventory, or by an operator, they are not counted: then it does not matter that a
 // machine may have several identities.
 func (m *Members) CheckAuthorizer(open []attest.OpenRoad) error {
 	for provider, of := range m.byKind {
@@ -89,15 +89,15 @@ func (m *Members) CheckAuthorizer(open []attest.OpenRoad) error {
 	return nil
 }
 
-// firstUse says whether machines that nobody knows before are admitted by evidence of a
-// kind.
+// firstUse reports whether machines that are not known in advance are admitted by evidence of
+// a kind.
 func (m *Members) firstUse(provider string) bool {
 	return m.mode == ModeFirstUse && provider == m.evidence
 }
 
-// Authorize admits the machine that the inventory names for the node, and one that it does
-// not name as the mode says. That the evidence is of the kind which the inventory names, the
-// verifier has asked (csr.Machine).
+// Authorize admits the machine that the inventory names for the node; if the inventory names
+// none, the mode decides. The verifier has already checked that the evidence is of the kind
+// that the inventory names (csr.Machine).
 func (m *Members) Authorize(ctx context.Context, r *attest.Result, request *csr.Request) (*attest.Authorization, error) {
 	machine := r.Checked().Machine()
 	of := m.byKind[r.Provider]
@@ -127,7 +127,7 @@ func (m *Members) Authorize(ctx context.Context, r *attest.Result, request *csr.
 	return of.FirstUse.Authorize(ctx, &named, request)
 }
 
-// unknown is why a machine is not admitted that neither the inventory names nor a record.
+// unknown says why a machine named by neither the inventory nor a record is not admitted.
 func (m *Members) unknown(r *attest.Result) error {
 	if m.mode == ModeApproval {
 		return attest.NotMember("machine " + string(r.Machine) + ", which nobody has approved as node " + r.NodeName)

@@ -1,5 +1,5 @@
-// Package settings reads the configuration file that the module's programs share, and
-// makes of it what they run: the kinds of evidence, the inventory, membership. The file is
+// Package settings reads the configuration file that the module's programs share, and makes
+// from it what they run: the kinds of evidence, the inventory, membership. The file is
 // documented in kube/deploy/config.yaml.
 package settings
 
@@ -25,14 +25,14 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// What the first two lines of the file say.
+// What the first two lines of the file must say.
 const (
 	APIVersion = "config.nodeattest.github.io/v1alpha1"
 	Kind       = "NodeAttestation"
 )
 
-// MaxSize is the length in bytes of the longest file that is read: 1 MiB, and 16 MiB for an
-// inventory.
+// MaxSize is the maximum length of a file, in bytes: 1 MiB, and MaxInventorySize, 16 MiB, for
+// an inventory.
 const (
 	MaxSize          = 1 << 20
 	MaxInventorySize = 16 << 20
@@ -54,7 +54,7 @@ type Settings struct {
 	Controller Controller `json:"controller"`
 	Signer     Signer     `json:"signer"`
 
-	// path is where it was read, and sum the digest of what was (Follow).
+	// path is the file that was read, and sum the digest of its contents (Follow).
 	path string
 	sum  [sha256.Size]byte
 }
@@ -63,7 +63,7 @@ type Settings struct {
 type Cluster struct {
 	// IDs are the names of the cluster that nodes state; empty: one for each CA in CAFile.
 	IDs []string `json:"ids"`
-	// CAFile has the cluster's CA in PEM; empty: the one of the service account.
+	// CAFile contains the cluster's CA in PEM; empty: that of the service account.
 	CAFile string `json:"caFile"`
 	// Namespace is where the key ring and the leases are; empty: nodeattest-system.
 	Namespace string `json:"namespace"`
@@ -71,19 +71,20 @@ type Cluster struct {
 	KeyRingSecret string `json:"keyRingSecret"`
 }
 
-// Signers says which certificates are given, and for how long.
+// Signers says which certificates are issued, and for how long.
 type Signers struct {
 	// Names are the signers that nodes may ask; empty: Kubernetes' own for client
 	// certificates.
 	Names []string `json:"names"`
 	// MaxLifetime is the longest lifetime of a certificate; 0 means 24h.
 	MaxLifetime metav1.Duration `json:"maxLifetime"`
-	// MaxRecoveryLifetime is that of recovery certificates; 0 means MaxLifetime.
+	// MaxRecoveryLifetime is the longest lifetime of recovery certificates; 0 means
+	// MaxLifetime.
 	MaxRecoveryLifetime metav1.Duration `json:"maxRecoveryLifetime"`
 	// BuiltInDuration is kube-controller-manager's --cluster-signing-duration, at most
 	// MaxLifetime; 0: kubelets' own requests for serving certificates are left alone.
 	BuiltInDuration metav1.Duration `json:"builtInDuration"`
-	// ReservedIPs and ReservedDNSNames are in no certificate (csr.Policy).
+	// ReservedIPs and ReservedDNSNames may be in no certificate (csr.Policy).
 	ReservedIPs      []netip.Prefix `json:"reservedIPs"`
 	ReservedDNSNames []string       `json:"reservedDNSNames"`
 }
@@ -96,19 +97,19 @@ type TPM struct {
 	AllowedEKs []attest.Identity `json:"allowedEKs"`
 	// AKIssuers open the road of AK certificates.
 	AKIssuers []Issuer `json:"akIssuers"`
-	// RequireResident refuses keys that are not shown to live in the TPM.
+	// RequireResident refuses keys that are not proved to be in the TPM.
 	RequireResident bool `json:"requireResident"`
 }
 
 // Issuer is one issuer of EK or AK certificates.
 type Issuer struct {
-	// RootsFile has the trust anchors in PEM, IntermediatesFile what nodes need not send.
+	// RootsFile contains the trust anchors in PEM, IntermediatesFile what nodes need not send.
 	RootsFile         string `json:"rootsFile"`
 	IntermediatesFile string `json:"intermediatesFile"`
-	// Profile is "tcg", "google", "intel" or "tpm12" for EKs, "tcg", "google", "azure" or
-	// "microsoft-aik" for AKs, and for those that the machines' maker certified
-	// "oem-hwserial", by which a machine is known by its TPM, or "oem-chassis", by what was
-	// bought.
+	// Profile is "tcg", "google", "intel" or "tpm12" for EKs. For AKs it is "tcg", "google",
+	// "azure" or "microsoft-aik"; for AKs certified by the machines' maker it is
+	// "oem-hwserial", where a machine is known by its TPM, or "oem-chassis", where it is known
+	// by what was bought.
 	Profile string `json:"profile"`
 	// Maker is the operator's name for the maker of the machines, part of their identity
 	// (tpmcert.HardwareIdentity).
@@ -121,7 +122,7 @@ type Issuer struct {
 
 // Inventory says which machines there are.
 type Inventory struct {
-	// File is read again when it changes.
+	// File is the inventory's file. It is read again when it changes.
 	File string `json:"file"`
 }
 
@@ -129,17 +130,17 @@ type Inventory struct {
 type Membership struct {
 	// Mode is "Inventory", "FirstUse" or "Approval".
 	Mode string `json:"mode"`
-	// Evidence is the kind of evidence by which a machine is known whose entry in the
-	// inventory names none, and by which alone machines are admitted that have no identity
-	// there; empty: "tpm".
+	// Evidence is the kind of evidence for machines whose inventory entry names none. It is
+	// also the only kind by which machines without an identity there are admitted; empty:
+	// "tpm".
 	Evidence string `json:"evidence"`
-	// Road is "ek" or "ak", of TPMs, and IdentityClass the EK's algorithm, on the road of
-	// EKs: membership.Scope. Without TPMs both are empty.
+	// Road is "ek" or "ak", for TPMs, and IdentityClass the algorithm of the EK, on the road
+	// of EKs: see membership.Scope. Without TPMs both are empty.
 	Road          string `json:"road"`
 	IdentityClass string `json:"identityClass"`
-	// RestoredAt is when etcd was last restored from a backup: until signers.maxLifetime
-	// after it nobody is admitted by first use, as the records of machines may be lost whose
-	// certificates are still valid. Nil: it was not.
+	// RestoredAt is when etcd was last restored from a backup; nil: never. Until
+	// signers.maxLifetime after that, nobody is admitted by first use, as there may be
+	// machines whose records are lost but whose certificates are still valid.
 	RestoredAt *metav1.Time `json:"restoredAt"`
 }
 
@@ -147,14 +148,14 @@ type Membership struct {
 const (
 	// ModeInventory admits machines whose identity is in the inventory.
 	ModeInventory = "Inventory"
-	// ModeFirstUse admits also the first machine that attests as a node whose identity the
-	// inventory does not have.
+	// ModeFirstUse also admits the first machine that attests as a node whose identity is not
+	// in the inventory.
 	ModeFirstUse = "FirstUse"
 	// ModeApproval admits such a machine once an operator has approved it.
 	ModeApproval = "Approval"
 )
 
-// Controller is what the node-attestation-controller alone needs.
+// Controller is what only the node-attestation-controller needs.
 type Controller struct {
 	// MetricsAddress and HealthAddress are where it listens; empty: ":8080" and ":8081",
 	// "0": nowhere.
@@ -166,26 +167,26 @@ type Controller struct {
 	Workers        int     `json:"workers"`
 	// RotateKeysAfter is how long a challenge key is used; 0 means 30 days.
 	RotateKeysAfter metav1.Duration `json:"rotateKeysAfter"`
-	// AcceptedBindings are the ClusterRoleBindings that are no way around attestation in
-	// the operator's eyes.
+	// AcceptedBindings are the ClusterRoleBindings that the operator does not consider to be
+	// ways around attestation.
 	AcceptedBindings []string `json:"acceptedBindings"`
-	// InsecureAllowWaysAround has it be ready although there are ways around attestation.
+	// InsecureAllowWaysAround lets it be ready although there are ways around attestation.
 	InsecureAllowWaysAround bool `json:"insecureAllowWaysAround"`
 }
 
-// Signer is what the node-attestation-signer alone needs.
+// Signer is what only the node-attestation-signer needs.
 type Signer struct {
-	// CertificateFile has the CA's chain in PEM, the issuing CA first, and KeyFile its key
-	// (PKCS #8, PKCS #1 or SEC 1). Both are read again when they change.
+	// CertificateFile contains the CA's chain in PEM, the issuing CA first, and KeyFile its
+	// key (PKCS #8, PKCS #1 or SEC 1). Both are read again when they change.
 	CertificateFile string `json:"certificateFile"`
 	KeyFile         string `json:"keyFile"`
-	// MetricsAddress and HealthAddress are those of Controller; empty: ":8082" and ":8083".
+	// MetricsAddress and HealthAddress are as in Controller; empty: ":8082" and ":8083".
 	MetricsAddress string `json:"metricsAddress"`
 	HealthAddress  string `json:"healthAddress"`
 }
 
-// Read reads and checks a file. A field that is unknown or there twice, and a second
-// document, is an error.
+// Read reads and checks a file. An unknown or duplicate field is an error, and so is a second
+// document.
 func Read(path string) (*Settings, error) {
 	text, err := files.Read(path, MaxSize)
 	if err != nil {
@@ -202,7 +203,7 @@ func Read(path string) (*Settings, error) {
 	return s, nil
 }
 
-// Parse is [Read] of a file's text.
+// Parse is [Read] for the text of a file.
 func Parse(text []byte) (*Settings, error) {
 	s := new(Settings)
 	if err := decode(text, s); err != nil {
@@ -235,7 +236,7 @@ func orElse(s *string, value string) {
 	}
 }
 
-// complete fills in what has a default.
+// complete fills in the defaults.
 func (s *Settings) complete() {
 	orElse(&s.Cluster.CAFile, "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
 	orElse(&s.Cluster.Namespace, "nodeattest-system")
@@ -256,7 +257,7 @@ func (s *Settings) complete() {
 	}
 }
 
-// check finds what can be found without another file.
+// check finds the errors that can be found without another file.
 func (s *Settings) check() error {
 	g := &s.Signers
 	switch {
@@ -277,7 +278,7 @@ func (s *Settings) check() error {
 	return s.checkMembership()
 }
 
-// checkMembership checks who may be a node, by which kind of evidence.
+// checkMembership checks who may be a node, and by which kind of evidence.
 func (s *Settings) checkMembership() error {
 	m := &s.Membership
 	opened := s.Opened()

@@ -12,7 +12,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// opened says whether any TPM is trusted.
+// opened reports whether any TPM is trusted.
 func (t *TPM) opened() bool { return len(t.EKIssuers)+len(t.AllowedEKs)+len(t.AKIssuers) != 0 }
 
 func (t *TPM) kind() (attest.Kind, error) {
@@ -125,7 +125,7 @@ func readCertificates(path string) ([]*x509.Certificate, error) {
 	return certificates, nil
 }
 
-// ClusterIDs are the names of the cluster that is served.
+// ClusterIDs returns the names of the cluster that is served.
 func (s *Settings) ClusterIDs() ([]string, error) {
 	if len(s.Cluster.IDs) != 0 {
 		return s.Cluster.IDs, nil

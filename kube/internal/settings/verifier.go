@@ -9,14 +9,13 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// Evidence are the providers that decide about requests, and their names.
+// Evidence is the providers that decide requests, and their names.
 type Evidence struct {
 	Providers *csr.Providers
 	Names     []string
 }
 
-// Policy is the policy for requests to signers, or to those of the file where none is
-// given.
+// Policy returns the policy for requests to signers, or to those of the file if none is given.
 func (s *Settings) Policy(machines *Machines, signers ...string) *csr.Policy {
 	if len(signers) == 0 {
 		signers = s.Signers.Names
@@ -25,15 +24,14 @@ func (s *Settings) Policy(machines *Machines, signers ...string) *csr.Policy {
 		SignerNames: signers, Machines: machines.Machine,
 		ReservedIPs: s.Signers.ReservedIPs, ReservedDNSNames: s.Signers.ReservedDNSNames,
 	}
-	// Our own signers cut what is asked for, which the API has at 10 minutes or more.
+	// Our own signers shorten what is asked for, which the API limits to 10 minutes or more.
 	if slices.ContainsFunc(signers, func(name string) bool { return csr.ProviderOf(name) == "" }) {
 		p.MaxExpiration, p.BuiltInSignerDuration = s.Signers.MaxLifetime.Duration, s.Signers.BuiltInDuration.Duration
 	}
 	return p
 }
 
-// Evidence makes what decides about requests to signers, or to those of the file where none
-// is given.
+// Evidence makes what decides requests to signers, or to those of the file if none is given.
 func (s *Settings) Evidence(ring *attest.KeyRing, machines *Machines, members attest.Authorizer, signers ...string) (*Evidence, error) {
 	kinds, err := s.Kinds()
 	if err != nil {

@@ -15,8 +15,9 @@ func CacheNodes(ctx context.Context, m manager.Manager) error {
 	return err
 }
 
-// NodeExists says whether there is a Node of a name: one that each of the readers has, which
-// are asked in turn. After a cache the API server is asked alone about a Node that is there.
+// NodeExists returns a function that reports whether there is a Node of a given name: whether
+// each of the readers has it, asked in turn. After a cache, the API server is asked only about
+// a Node that is in the cache.
 func NodeExists(readers ...client.Reader) func(ctx context.Context, nodeName string) (bool, error) {
 	return func(ctx context.Context, nodeName string) (bool, error) {
 		for _, reader := range readers {
@@ -28,7 +29,7 @@ func NodeExists(readers ...client.Reader) func(ctx context.Context, nodeName str
 	}
 }
 
-// aNode is a Node without its contents.
+// aNode returns a Node without its contents.
 func aNode() *metav1.PartialObjectMetadata {
 	o := new(metav1.PartialObjectMetadata)
 	o.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))

@@ -1,6 +1,5 @@
-// Package program is what the module's programs have in common: flags, logs, the
-// connection to the API server, a manager that leads, answers health checks and ends
-// gracefully.
+// Package program is what the module's programs have in common: flags, logs, the connection to
+// the API server, and a manager that leads, answers health checks and shuts down gracefully.
 package program
 
 import (
@@ -39,15 +38,15 @@ import (
 type Flags struct {
 	// Config is the path of the configuration file.
 	Config string
-	// Kubeconfig is that of a kubeconfig; empty: the service account.
+	// Kubeconfig is the path of a kubeconfig; empty: the service account.
 	Kubeconfig string
-	// LeaderElection has one replica at a time decide.
+	// LeaderElection has only one replica at a time decide.
 	LeaderElection bool
 	// Debug logs more.
 	Debug bool
 }
 
-// Main runs a program until it is told to end, or its configuration has changed, and returns
+// Main runs a program until it is told to end or its configuration has changed, and returns
 // its exit status: 0, 1 after an error, 2 after a wrong command line.
 func Main(name string, args []string, stderr io.Writer, run func(ctx context.Context, f Flags, s *settings.Settings) error) int {
 	var f Flags
@@ -90,7 +89,7 @@ func Main(name string, args []string, stderr io.Writer, run func(ctx context.Con
 	return 0
 }
 
-// following runs until ctx is over or the configuration has changed.
+// following runs until ctx ends or the configuration has changed.
 func following(ctx context.Context, f Flags, s *settings.Settings, run func(ctx context.Context, f Flags, s *settings.Settings) error) error {
 	ctx, end := context.WithCancel(ctx)
 	var follows sync.WaitGroup
@@ -108,11 +107,11 @@ func versionOf() string {
 	return info.Main.Version
 }
 
-// Addresses are where a program listens; "0" stands for nowhere.
+// Addresses are where a program listens; "0" means nowhere.
 type Addresses struct{ Metrics, Health string }
 
-// NewManager connects to the API server. The manager ends gracefully: it stops deciding,
-// waits for what is under way, and gives its lease back.
+// NewManager connects to the API server. The manager shuts down gracefully: it stops deciding,
+// waits for what is under way, and gives up its lease.
 func NewManager(name string, f Flags, s *settings.Settings, a Addresses) (manager.Manager, error) {
 	config, err := rest.InClusterConfig()
 	if f.Kubeconfig != "" {
@@ -122,7 +121,7 @@ func NewManager(name string, f Flags, s *settings.Settings, a Addresses) (manage
 		return nil, err
 	}
 	config.UserAgent = name + "/" + versionOf()
-	config.QPS, config.Burst = -1, -1 // the API server's priority and fairness bound it
+	config.QPS, config.Burst = -1, -1 // the API server's priority and fairness limits the rate
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -141,7 +140,7 @@ func NewManager(name string, f Flags, s *settings.Settings, a Addresses) (manage
 	return m, m.AddHealthzCheck("ping", healthz.Ping)
 }
 
-// Synced says, for a readiness check, whether the manager's caches have what they watch.
+// Synced reports, for a readiness check, whether the manager's caches are in sync.
 func Synced(m manager.Manager) healthz.Checker {
 	return func(r *http.Request) error {
 		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
