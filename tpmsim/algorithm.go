@@ -6,30 +6,30 @@ import (
 	"github.com/google/go-tpm/tpm2"
 )
 
-// Algorithm is the kind of a key that this package makes. The zero value stands
-// for the default of the place where it is used.
+// Algorithm is the kind of a key that this package makes. The zero value means the
+// default of the place where it is used.
 type Algorithm int
 
-// The algorithms. As an AK, a key signs with the scheme named here and the named
-// hash; as an EK, only size or curve count.
+// The algorithms. As an AK, a key signs with the scheme and hash named here; for an EK,
+// only the size or curve matters.
 const (
 	RSA2048 Algorithm = iota + 1 // RSA, 2048 bits; as an AK RSASSA with SHA-256
 	P256                         // NIST P-256; as an AK ECDSA with SHA-256
 	P384                         // NIST P-384; as an AK ECDSA with SHA-384
-	RSA3072                      // RSA, 3072 bits; as an AK RSASSA with SHA-256; swtpm only, as the simulator refuses it
+	RSA3072                      // RSA, 3072 bits; as an AK RSASSA with SHA-256; swtpm only: the simulator refuses it
 )
 
-// algorithm is what of a key its algorithm decides.
+// algorithm holds the properties of a key that its algorithm determines.
 type algorithm struct {
 	name string
-	// curve is 0 for RSA. width is that of a modulus or of a coordinate, in bytes.
+	// curve is 0 for RSA. width is that of the modulus or of a coordinate, in bytes.
 	curve tpm2.TPMECCCurve
 	width int
 	hash  tpm2.TPMAlgID // of an AK's signatures
-	high  bool          // the EK is of the high range
+	high  bool          // the EK is from the high range
 	// Where the EK's certificate goes, and where the EK is made persistent.
 	ekCertificate, ekHandle tpm2.TPMHandle
-	// Google Compute Engine's indexes of an AK.
+	// Google Compute Engine's indexes for an AK.
 	akTemplate, akCertificate tpm2.TPMHandle
 }
 
@@ -44,7 +44,7 @@ var algorithms = map[Algorithm]algorithm{
 		EKCertificateIndexP384, EKHandleP384, AKTemplateIndexECC, AKCertificateIndexECC},
 }
 
-// String gives the algorithm's Go name.
+// String returns the algorithm's Go name.
 func (a Algorithm) String() string {
 	if k, ok := algorithms[a]; ok {
 		return k.name
@@ -60,8 +60,8 @@ func (a Algorithm) look() (*algorithm, error) {
 	return &k, nil
 }
 
-// newAK returns the template of a restricted signing key as Google Compute Engine's vTPM
-// has it: attributes 0x50072, no policy.
+// newAK returns the template of a restricted signing key as in Google Compute Engine's
+// vTPM: attributes 0x50072, no policy.
 func (k *algorithm) newAK(unique []byte) *tpm2.TPMTPublic {
 	return k.area(tpm2.TPMTPublic{
 		NameAlg: tpm2.TPMAlgSHA256,
@@ -72,8 +72,8 @@ func (k *algorithm) newAK(unique []byte) *tpm2.TPMTPublic {
 	}, tpm2.TPMTSymDefObject{}, unique)
 }
 
-// ekPolicyB384 is the policy of EKs of the high range, over SHA-384: TPM2_PolicyOR of
-// TPM2_PolicySecret(TPM_RH_ENDORSEMENT), which is that of the low range, and of a policy
+// ekPolicyB384 is the policy of EKs from the high range, with SHA-384: TPM2_PolicyOR of
+// TPM2_PolicySecret(TPM_RH_ENDORSEMENT), which is the policy of the low range, and a policy
 // in NV (TCG EK Credential Profile 2.6, annex B.6).
 const ekPolicyB384 = "\xb2\x6e\x7d\x28\xd1\x1a\x50\xbc\x53\xd8\x82\xbc\xf5\xfd\x3a\x1a" +
 	"\x07\x41\x48\xbb\x35\xd3\xb4\xe4\xcb\x1c\x0a\xd9\xbd\xe4\x19\xca" +
@@ -81,7 +81,7 @@ const ekPolicyB384 = "\xb2\x6e\x7d\x28\xd1\x1a\x50\xbc\x53\xd8\x82\xbc\xf5\xfd\x
 
 // newEK returns template L-1 (RSA2048) or L-2 (P256), with attributes 0x300b2,
 // AES-128-CFB and a unique field of zeros, or H-3 (P384) or H-6 (RSA3072), with
-// 0x300f2, SHA-384, AES-256-CFB and an empty one (annex B.3 and B.4).
+// 0x300f2, SHA-384, AES-256-CFB and an empty unique field (annex B.3 and B.4).
 func (k *algorithm) newEK() *tpm2.TPMTPublic {
 	t, bits, unique := tpm2.RSAEKTemplate, tpm2.TPMKeyBits(128), make([]byte, k.width)
 	if k.high {
@@ -95,8 +95,8 @@ func (k *algorithm) newEK() *tpm2.TPMTPublic {
 	}, unique)
 }
 
-// area gives a public area its key's parameters: with a cipher, or else with a signature
-// scheme. unique is the RSA modulus or the X coordinate, and Y is zeros of that length.
+// area gives a public area its key's parameters: with a cipher or, if there is none, with a
+// signature scheme. unique is the RSA modulus or the X coordinate; Y is zeros of that length.
 func (k *algorithm) area(t tpm2.TPMTPublic, cipher tpm2.TPMTSymDefObject, unique []byte) *tpm2.TPMTPublic {
 	signs := cipher.Algorithm == 0
 	if k.curve == 0 {

@@ -20,41 +20,41 @@ import (
 	"github.com/nodeattest/nodeattest/internal/der"
 )
 
-// Validity of what a CA issues, counted from its clock: backdated by an hour, as
-// machines and test machines disagree about the time, and long, as a machine's
-// certificates are.
+// Validity of what a CA issues, relative to its clock: backdated by an hour, since
+// machines and test machines disagree about the time, and long, like that of a machine's
+// certificates.
 const (
 	backdate     = time.Hour
 	caLifetime   = 30 * 365 * 24 * time.Hour
 	leafLifetime = 20 * 365 * 24 * time.Hour
 )
 
-// CAOptions say what CA is wanted. Each zero field is a sensible default.
+// CAOptions configures a CA. Each zero field is a sensible default.
 type CAOptions struct {
-	// Name begins the common names of the CA's certificates. "": "tpmsim".
+	// Name begins the common names of the CA's certificates. "" means "tpmsim".
 	Name string
 
-	// Seed makes keys, serial numbers and signatures a function of
-	// these bytes, so that the same calls at the same Now give the same certificates
-	// byte for byte. nil: random ones.
+	// Seed makes keys, serial numbers and signatures a function of these bytes, so that the
+	// same calls at the same Now give the same certificates byte for byte. nil means random
+	// ones.
 	Seed []byte
 
-	// Now is the clock from which validity is counted. nil: time.Now.
+	// Now is the clock from which validity is counted. nil means time.Now.
 	Now func() time.Time
 }
 
-// CA is a certification authority for TPMs: a root, below it one intermediate that
-// issues EK certificates and one that issues AK certificates, all on P-256. It certifies every
-// key that it is shown. It is safe for concurrent use.
+// CA is a certification authority for TPMs: a root and, below it, one intermediate that
+// issues EK certificates and one that issues AK certificates, all on P-256. It certifies
+// any key that it is given. It is safe for concurrent use.
 type CA struct {
 	now  func() time.Time
-	rand io.Reader // nil: deterministic ECDSA (RFC 6979)
+	rand io.Reader // nil means deterministic ECDSA (RFC 6979)
 	seed []byte
 
 	root, ek, ak issuer
 
 	mu     sync.Mutex
-	serial uint64 // certificates issued; with a seed, serial numbers follow from it
+	serial uint64 // certificates issued; with a seed, serial numbers are derived from it
 }
 
 // issuer is a CA certificate and its key.
@@ -87,7 +87,7 @@ func NewCA(o CAOptions) (*CA, error) {
 	return ca, nil
 }
 
-// newKey makes a key, which follows from the seed and the label if there is a seed.
+// newKey makes a key, derived from the seed and the label if there is a seed.
 func (ca *CA) newKey(label string) (*ecdsa.PrivateKey, error) {
 	if ca.seed == nil {
 		return ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -96,10 +96,10 @@ func (ca *CA) newKey(label string) (*ecdsa.PrivateKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ecdsa.ParseRawPrivateKey(elliptic.P256(), raw) // it is one but for one seed in 2^32
+	return ecdsa.ParseRawPrivateKey(elliptic.P256(), raw) // fails for one seed in 2^32
 }
 
-// certifyCA issues the certificate of one of the CA's keys, by the root.
+// certifyCA issues the certificate of one of the CA's keys, signed by the root.
 func (ca *CA) certifyCA(to *issuer, name string) error {
 	now := ca.now()
 	t := &x509.Certificate{
@@ -146,7 +146,7 @@ func (ca *CA) sign(template *x509.Certificate, by *issuer, pub crypto.PublicKey)
 	return c, nil
 }
 
-// nextSerial gives a positive serial number of 126 bits.
+// nextSerial returns a positive serial number of 126 bits.
 func (ca *CA) nextSerial() (*big.Int, error) {
 	ca.mu.Lock()
 	ca.serial++
@@ -173,20 +173,20 @@ func (ca *CA) EKIntermediate() *x509.Certificate { return ca.ek.certificate }
 // AKIntermediate returns the certificate of the CA that issues AK certificates.
 func (ca *CA) AKIntermediate() *x509.Certificate { return ca.ak.certificate }
 
-// Intermediates returns both intermediates, that for EKs first.
+// Intermediates returns both intermediates, the one for EKs first.
 func (ca *CA) Intermediates() []*x509.Certificate {
 	return []*x509.Certificate{ca.ek.certificate, ca.ak.certificate}
 }
 
-// Pool returns a new pool that holds the root alone.
+// Pool returns a new pool that holds only the root.
 func (ca *CA) Pool() *x509.CertPool {
 	p := x509.NewCertPool()
 	p.AddCert(ca.root.certificate)
 	return p
 }
 
-// Chain returns the leaf and the intermediate that issued it, root left out: what a
-// machine sends along. A certificate of another CA comes back alone; nil gives nil.
+// Chain returns the leaf and the intermediate that issued it, without the root: what a
+// machine sends. A certificate from another CA is returned by itself; nil gives nil.
 func (ca *CA) Chain(leaf *x509.Certificate) []*x509.Certificate {
 	if leaf == nil {
 		return nil

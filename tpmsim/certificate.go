@@ -14,35 +14,36 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// CertificateOptions say how an AK's or EK's certificate looks. Zero fields
-// follow the style. Not all that can be asked for is a good certificate: most fields
-// are there for tests of what must be refused.
+// CertificateOptions describes an AK's or EK's certificate. Zero fields follow the style.
+// Not every possible combination is a good certificate: most fields are there for tests of
+// what must be refused.
 type CertificateOptions struct {
-	// Style gives all that the other fields do not say. Zero: StyleTCG.
+	// Style determines everything that the other fields do not. Zero means StyleTCG.
 	Style Style
 
-	// Directory is the directory name in the SAN, in styles that have one. nil:
+	// Directory is the directory name in the SAN, in styles that have one. nil means
 	// DefaultDirectory.
 	Directory *Directory
 
-	// OtherName goes into the SAN beside the directory name, in styles that have a
-	// SAN. nil: none.
+	// OtherName goes into the SAN in addition to the directory name, in styles that have
+	// a SAN. nil means none.
 	OtherName *OtherName
 
-	// Instance is the machine that Google's styles name. nil: DefaultInstance.
+	// Instance is the machine that Google's styles name. nil means DefaultInstance.
 	Instance *oid.GCEInstance
 
-	// Device is the machine that StyleOEM names. nil: DefaultDevice.
+	// Device is the machine that StyleOEM names. nil means DefaultDevice.
 	Device *Device
 
-	// NotBefore and NotAfter bound the validity. Zero: one hour before and twenty
+	// NotBefore and NotAfter bound the validity. Zero means one hour before and twenty
 	// years after the CA's clock.
 	NotBefore, NotAfter time.Time
 
-	// KeyUsage replaces the style's. nil: the style's; a pointer to 0: no key usage.
+	// KeyUsage replaces the style's. nil means the style's; a pointer to 0 means no key
+	// usage.
 	KeyUsage *x509.KeyUsage
 
-	// ExtKeyUsage replaces the style's. nil: the style's; empty but not nil: none.
+	// ExtKeyUsage replaces the style's. nil means the style's; empty but not nil means none.
 	ExtKeyUsage []oid.OID
 
 	// NoSAN leaves the SAN out.
@@ -52,23 +53,23 @@ type CertificateOptions struct {
 	// stays as it is.
 	IsCA bool
 
-	// Extra extensions, written after the others. One with an identifier that the
-	// certificate has already makes a certificate that crypto/x509 refuses: that is
+	// Extra holds extensions that are written after the others. crypto/x509 refuses a
+	// certificate with a duplicate identifier, so one that the certificate already has is
 	// an error here.
 	Extra []pkix.Extension
 
-	// Edit, if set, changes the template that goes to x509.CreateCertificate, for
-	// what has no field of its own. Extensions are in ExtraExtensions there.
+	// Edit, if set, changes the template that is passed to x509.CreateCertificate, for
+	// anything that has no field here. Extensions are in its ExtraExtensions.
 	Edit func(*x509.Certificate)
 }
 
-// IssueAK issues a certificate for an AK, by the intermediate for AKs. The CA
-// believes every key, and asks no TPM.
+// IssueAK issues a certificate for an AK, signed by the intermediate for AKs. The CA accepts
+// any key without asking a TPM.
 func (ca *CA) IssueAK(pub crypto.PublicKey, o CertificateOptions) (*x509.Certificate, error) {
 	return ca.issue(&ca.ak, pub, o)
 }
 
-// IssueEK issues a certificate for an EK, by the intermediate for EKs: EKU
+// IssueEK issues a certificate for an EK, signed by the intermediate for EKs: EKU
 // 2.23.133.8.1, keyEncipherment for an RSA key and keyAgreement for an EC key,
 // critical SAN with the directory name, TPM specification attribute (TCG EK
 // Credential Profile 2.6, section 3.2), unless a style or an option says otherwise.
@@ -153,7 +154,7 @@ func (o *CertificateOptions) addNames(t *x509.Certificate, s *style) error {
 		value    func() ([]byte, error)
 	}{
 		{s.specification, oid.SubjectDirectoryAttributes, false, tpmSpecification},
-		// It must be critical where the subject is empty.
+		// It must be critical if the subject is empty.
 		{s.san && !o.NoSAN, oid.SubjectAltName, !s.device, func() ([]byte, error) { return subjectAltName(directory, others) }},
 		{s.instance, oid.KubernetesNodeProviderIdentifier, false, instance.Marshal},
 	} {
@@ -170,8 +171,8 @@ func (o *CertificateOptions) addNames(t *x509.Certificate, s *style) error {
 	return nil
 }
 
-// subjectAltName makes the SAN of a TPM certificate: the other names and, where there is
-// one, the directory name.
+// subjectAltName makes the SAN of a TPM certificate: the other names and, if there is one,
+// the directory name.
 func subjectAltName(d *Directory, others []OtherName) ([]byte, error) {
 	var names der.TPMNames
 	if d != nil {

@@ -1,9 +1,9 @@
-// Package tpmsim gives tests and example programs a TPM 2.0 that looks like a
-// provisioned machine's: endorsement keys with certificates in NV memory, an
+// Package tpmsim gives tests and example programs a TPM 2.0 that looks like that of a
+// provisioned machine: endorsement keys with certificates in NV memory, an
 // attestation key whose template and certificate are in NV memory, and the CA
-// behind both.
+// that issued both.
 //
-// Two emulators stand behind the same [TPM]. [New] and [Open] run the TCG's
+// A [TPM] is backed by one of two emulators. [New] and [Open] run the TCG's
 // reference simulator inside the process (cgo, one per process); [Swtpm] and
 // [OpenSwtpm] run swtpm as a child process on a Unix socket (no cgo, any number
 // at once, and other programs can talk to it).
@@ -12,16 +12,16 @@
 //	_ = tpm.CA().Root()       // trust this
 //	_ = tpm                   // give this to go-tpm, or to package attest
 //
-// [Faulty] wraps any TPM and breaks chosen commands; [LoadedHandles] shows what a
+// [Faulty] wraps any TPM and makes chosen commands fail; [LoadedHandles] shows what a
 // program left in a TPM.
 //
-// Nothing here is for production: an emulated TPM protects no key, and a CA of
+// Nothing here is for production: an emulated TPM protects no key, and a CA from
 // this package certifies whatever it is given.
 //
 // # What is in the TPM
 //
 // Certificates and templates are in NV indexes that the platform hierarchy owns
-// and that anybody reads with the index itself as the authorisation handle and an
+// and that anyone can read with the index itself as the authorisation handle and an
 // empty password, as on real machines (TCG EK Credential Profile 2.6, section
 // 2.2.2; the AK indexes are those of Google Compute Engine's vTPM):
 //
@@ -32,7 +32,7 @@
 //	0x01c10002  AK certificate, ECC          (DER)
 //	0x01c10003  AK template, ECC             (TPMT_PUBLIC)
 //
-// Unless [Options].PersistEKs asks for it no key is persistent: TPM2_CreatePrimary under the endorsement hierarchy with
-// the template makes the certified key again. Every hierarchy has the empty
-// password.
+// No key is persistent unless [Options].PersistEKs asks for it: TPM2_CreatePrimary under
+// the endorsement hierarchy with the template recreates the certified key. Every hierarchy
+// has the empty password.
 package tpmsim

@@ -11,17 +11,17 @@ import (
 )
 
 // Fault is what happens to one command. The zero value is no fault: the command runs.
-// Of several fields, Before acts first; then the first of Drop, Err and RC
+// If several fields are set, Before acts first; then the first of Drop, Err and RC
 // that is set decides.
 type Fault struct {
-	// Before, if set, is called before anything else: a test cancels a context here,
-	// waits, or looks at the TPM. It must not send to the same FaultyTPM.
+	// Before, if set, is called before anything else: here a test can cancel a context,
+	// wait, or look at the TPM. It must not send to the same FaultyTPM.
 	Before func()
 
 	// Drop breaks the connection: this command and all later ones return ErrDropped.
 	Drop bool
 
-	// Err is returned by Send in place of a response.
+	// Err is returned by Send instead of a response.
 	Err error
 
 	// Late says that the TPM executes the command before Drop or Err happens, so that
@@ -32,11 +32,11 @@ type Fault struct {
 	RC tpm2.TPMRC
 }
 
-// Faults say what happens to the n-th command, counted from 1, which has the code cc. Nil
-// is no faults.
+// Faults says what happens to the n-th command, counted from 1, which has the code cc. Nil
+// means no faults.
 type Faults func(n int, cc tpm2.TPMCC) Fault
 
-// At is the faults that one command has, the n-th counted from 1.
+// At returns Faults that affect only the n-th command, counted from 1.
 func At(n int, f Fault) Faults {
 	return func(i int, _ tpm2.TPMCC) Fault {
 		if i == n {
@@ -46,25 +46,25 @@ func At(n int, f Fault) Faults {
 	}
 }
 
-// FailAt is the faults that have one command fail, the n-th counted from 1, with
-// err, or with ErrInjected if err is nil. The TPM does not see the command.
+// FailAt returns Faults that make the n-th command, counted from 1, fail with err, or with
+// ErrInjected if err is nil. The TPM does not see the command.
 func FailAt(n int, err error) Faults {
 	return At(n, Fault{Err: cmp.Or(err, error(ErrInjected))})
 }
 
-// LoseAt is the faults that have the TPM execute the n-th command, counted from 1,
-// and its response get lost: Send returns ErrInjected.
+// LoseAt returns Faults that have the TPM execute the n-th command, counted from 1, but lose
+// its response: Send returns ErrInjected.
 func LoseAt(n int) Faults { return At(n, Fault{Err: ErrInjected, Late: true}) }
 
-// AnswerAt is the faults that have the n-th command, counted from 1, answered with a
-// response code in place of being executed.
+// AnswerAt returns Faults that have the n-th command, counted from 1, answered with a
+// response code instead of being executed.
 func AnswerAt(n int, rc tpm2.TPMRC) Faults { return At(n, Fault{RC: rc}) }
 
-// DropAt is the faults that have the connection break before the n-th command,
-// counted from 1: it and all later ones return ErrDropped.
+// DropAt returns Faults that break the connection before the n-th command, counted from 1:
+// it and all later ones return ErrDropped.
 func DropAt(n int) Faults { return At(n, Fault{Drop: true}) }
 
-// Every is the faults that every command of this code has.
+// Every returns Faults that affect every command with this code.
 func Every(code tpm2.TPMCC, f Fault) Faults {
 	return func(_ int, cc tpm2.TPMCC) Fault {
 		if cc == code {
@@ -74,31 +74,30 @@ func Every(code tpm2.TPMCC, f Fault) Faults {
 	}
 }
 
-// FailEvery is the faults that have every command of this code answered with a
-// response code.
+// FailEvery returns Faults that have every command with this code answered with a response
+// code.
 func FailEvery(cc tpm2.TPMCC, rc tpm2.TPMRC) Faults { return Every(cc, Fault{RC: rc}) }
 
 // FaultyTPM is a TPM with faults. It counts and records the commands that are sent
-// to it, those that failed too. It is safe for concurrent use, also around a TPM
-// that is not: commands queue up.
+// to it, including those that failed. It is safe for concurrent use, even if the TPM
+// that it wraps is not: commands queue up.
 type FaultyTPM struct {
 	tpm  transport.TPM
 	send sync.Mutex // held while a command runs
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the following fields
 	faults   Faults
 	commands []tpm2.TPMCC
 	dropped  bool
 }
 
-// Faulty puts faults in front of a TPM. nil faults: none, commands are recorded
-// only.
+// Faulty wraps a TPM with faults. If f is nil there are none, and commands are only
+// recorded.
 func Faulty(tpm transport.TPM, f Faults) *FaultyTPM {
 	return &FaultyTPM{tpm: tpm, faults: f}
 }
 
-// SetFaults starts anew: with other faults, no commands counted, the connection up
-// again.
+// SetFaults starts over with other faults, no commands counted and the connection restored.
 func (t *FaultyTPM) SetFaults(f Faults) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -126,8 +125,8 @@ func (t *FaultyTPM) Send(cmd []byte) ([]byte, error) {
 	return rsp, err
 }
 
-// next records a command and says what happens to it: of a connection that is dropped,
-// the error.
+// next records a command and returns what happens to it: on a dropped connection, the
+// error.
 func (t *FaultyTPM) next(cmd []byte) Fault {
 	var cc tpm2.TPMCC
 	if len(cmd) >= commandHeaderSize {
@@ -149,18 +148,18 @@ func (t *FaultyTPM) next(cmd []byte) Fault {
 	return f
 }
 
-// response is a response without parameters (TPM 2.0 Part 1, section 18).
+// response returns a response without parameters (TPM 2.0 Part 1, section 18).
 func response(rc tpm2.TPMRC) []byte {
 	b := binary.BigEndian.AppendUint16(nil, uint16(tpm2.TPMSTNoSessions))
 	b = binary.BigEndian.AppendUint32(b, commandHeaderSize)
 	return binary.BigEndian.AppendUint32(b, uint32(rc))
 }
 
-// Count returns how many commands were sent since the start or the last SetFaults.
+// Count returns how many commands have been sent since the start or the last SetFaults.
 func (t *FaultyTPM) Count() int { return len(t.Commands()) }
 
-// Commands returns the codes of the commands that were sent since the start or the
-// last SetFaults, in their order; 0 for one too short to have a code.
+// Commands returns the codes of the commands that have been sent since the start or the
+// last SetFaults, in order; 0 for one too short to have a code.
 func (t *FaultyTPM) Commands() []tpm2.TPMCC {
 	t.mu.Lock()
 	defer t.mu.Unlock()

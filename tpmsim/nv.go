@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	// maxNVSize is the greatest size of an NV index in bytes that both emulators allow.
+	// maxNVSize is the maximum size of an NV index in bytes that both emulators allow.
 	maxNVSize = 2048
-	// maxNVWrite is how many bytes both take in one write (TPM_PT_NV_BUFFER_MAX).
+	// maxNVWrite is how many bytes both accept in one write (TPM_PT_NV_BUFFER_MAX).
 	maxNVWrite = 1024
 )
 
-// WriteNV makes an NV index with exactly this content, 1 to 2048 bytes, in place of
-// one that was there before (which must have been made by WriteNV or by the
-// provisioning). Anybody can read it with the index as the authorisation handle and
-// an empty password. It is for tests of programs that read NV.
+// WriteNV makes an NV index with exactly this content, 1 to 2048 bytes. It replaces an
+// existing index, which must have been made by WriteNV or by the provisioning. Anyone can
+// read it with the index as the authorisation handle and an empty password. It is meant for
+// tests of programs that read NV.
 func (t *TPM) WriteNV(index tpm2.TPMHandle, data []byte) error {
 	if err := t.DeleteNV(index); err != nil {
 		return err
@@ -25,9 +25,9 @@ func (t *TPM) WriteNV(index tpm2.TPMHandle, data []byte) error {
 	return t.defineNV(index, data)
 }
 
-// defineNV makes an index that is not there as the maker of a machine does: written and
-// deleted by the platform alone, readable by anybody with the index's own empty
-// password, and kept by TPM2_Clear.
+// defineNV makes a new index as a machine's manufacturer does: written and deleted only by
+// the platform, readable by anyone with the index's own empty password, and kept by
+// TPM2_Clear.
 func (t *TPM) defineNV(index tpm2.TPMHandle, data []byte) error {
 	if len(data) == 0 || len(data) > maxNVSize {
 		return fmt.Errorf("%w: %d bytes for NV index %#x, want 1 to %d", ErrOptions, len(data), uint32(index), maxNVSize)
@@ -64,8 +64,8 @@ func (t *TPM) defineNV(index tpm2.TPMHandle, data []byte) error {
 	return nil
 }
 
-// DeleteNV removes an NV index that WriteNV or the provisioning made. An index that
-// does not exist is no error.
+// DeleteNV removes an NV index that WriteNV or the provisioning made. It is not an error if
+// the index does not exist.
 func (t *TPM) DeleteNV(index tpm2.TPMHandle) error {
 	at, err := t.named(index)
 	if errors.Is(err, tpm2.TPMRCHandle) {
@@ -80,7 +80,7 @@ func (t *TPM) DeleteNV(index tpm2.TPMHandle) error {
 	return nil
 }
 
-// platform is the platform hierarchy with its empty password.
+// platform returns the platform hierarchy with its empty password.
 func platform() tpm2.AuthHandle {
 	return tpm2.AuthHandle{Handle: tpm2.TPMRHPlatform, Auth: tpm2.PasswordAuth(nil)}
 }

@@ -2,10 +2,10 @@ package tpmsim
 
 import "testing"
 
-// Open starts the in-process simulator and provisions it. A process has one: while
+// Open starts the in-process simulator and provisions it. A process has only one: while
 // another is open, Open returns [ErrInUse] at once and names its opener. Without
-// cgo it returns [ErrNoCGO]. (A simulator that the program opened through go-tpm-tools
-// itself is not seen, and Open waits until that is closed.)
+// cgo it returns [ErrNoCGO]. (A simulator that the program opened directly through
+// go-tpm-tools is not detected, and Open waits until that is closed.)
 func Open(o Options) (*TPM, error) {
 	if err := acquire(caller()); err != nil {
 		return nil, err

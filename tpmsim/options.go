@@ -8,8 +8,7 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// The NV indexes of certificates and templates that this package provisions unless
-// told otherwise.
+// The default NV indexes of the certificates and templates that this package provisions.
 const (
 	EKCertificateIndexRSA2048 tpm2.TPMHandle = 0x01c00002 // TCG EK Credential Profile 2.6, section 2.2.2
 	EKCertificateIndexP256    tpm2.TPMHandle = 0x01c0000a // same
@@ -21,7 +20,7 @@ const (
 	AKTemplateIndexECC        tpm2.TPMHandle = 0x01c10003 // same
 )
 
-// The persistent handles of EKs, where [Options].PersistEKs asks for them.
+// The persistent handles of EKs, if [Options].PersistEKs asks for them.
 const (
 	EKHandleRSA2048 tpm2.TPMHandle = 0x81010001
 	EKHandleP256    tpm2.TPMHandle = 0x81010002
@@ -29,48 +28,47 @@ const (
 	EKHandleRSA3072 tpm2.TPMHandle = 0x8101001c // same
 )
 
-// Options say what TPM is wanted. Each zero field is a sensible
-// default: a random TPM with a CA of its own, both EK certificates and an RSA AK
-// with a certificate in the TCG's style.
+// Options describes a TPM. Each zero field is a sensible default: a random TPM with its
+// own CA, both EK certificates and an RSA AK with a certificate in the TCG's style.
 type Options struct {
-	// Seed makes the in-process simulator's hierarchy seeds (and
-	// with them every primary key: EKs, AKs) and, unless CA is set, the CA's keys a
-	// function of these bytes. nil: random ones. What stays random all the same:
-	// keys made by TPM2_Create, nonces, ECDSA and RSAPSS signatures by the TPM, and
-	// the obfuscation of clock values. Certificates repeat byte for byte if Now
-	// gives the same time. swtpm cannot be seeded: [OpenSwtpm] refuses it.
+	// Seed makes the in-process simulator's hierarchy seeds (and with them every primary
+	// key: EKs, AKs) and, unless CA is set, the CA's keys a function of these bytes. nil
+	// means random ones. The following remain random in any case: keys made by TPM2_Create,
+	// nonces, ECDSA and RSAPSS signatures by the TPM, and the obfuscation of clock values.
+	// Certificates are the same byte for byte if Now gives the same time. swtpm cannot be
+	// seeded: [OpenSwtpm] refuses it.
 	Seed []byte
 
-	// CA issues the certificates. nil: a new one.
+	// CA issues the certificates. nil means a new one.
 	CA *CA
 
 	// EKs are the EKs to certify: RSA2048 and P256 from the templates of the low
-	// range (L-1, L-2), P384 and RSA3072 from those of the high one (H-3, H-6).
-	// RSA3072 takes swtpm: the simulator has no such keys. nil: RSA2048 and P256;
-	// empty but not nil: none.
+	// range (L-1, L-2), P384 and RSA3072 from those of the high range (H-3, H-6).
+	// RSA3072 requires swtpm: the simulator has no such keys. nil means RSA2048 and P256;
+	// empty but not nil means none.
 	EKs []Algorithm
 
 	// PersistEKs also makes the EKs persistent, at EKHandleRSA2048 and so on, as many
-	// makers and operating systems do.
+	// manufacturers and operating systems do.
 	PersistEKs bool
 
-	// AKs are the AKs whose templates and certificates go to NV. nil: one, RSA2048;
-	// empty but not nil: none.
+	// AKs are the AKs whose templates and certificates go to NV. nil means one, RSA2048;
+	// empty but not nil means none.
 	AKs []AK
 
-	// Instance is the Google Compute Engine machine that AK certificates name. Set,
-	// they are in Google's newer style unless an AK says otherwise.
+	// Instance is the Google Compute Engine machine that AK certificates name. If it is
+	// set, they are in Google's newer style unless an AK says otherwise.
 	Instance *oid.GCEInstance
 
-	// OtherName is the machine identity that the SAN of AK certificates in the
-	// TCG's style carries beside the directory name. nil: none.
+	// OtherName is the machine identity that the SAN of AK certificates in the TCG's style
+	// carries in addition to the directory name. nil means none.
 	OtherName *OtherName
 
-	// Device is the machine that AK certificates name in the style of a maker of machines:
-	// set, they are in StyleOEM unless an AK says otherwise.
+	// Device is the machine that AK certificates name in the style of a manufacturer: if it
+	// is set, they are in StyleOEM unless an AK says otherwise.
 	Device *Device
 
-	// Now is the clock of the CA that is made where CA is nil. nil: time.Now.
+	// Now is the clock of the CA that is made if CA is nil. nil means time.Now.
 	Now func() time.Time
 }
 
@@ -78,43 +76,42 @@ type Options struct {
 // 0x50072 (fixedTPM, fixedParent, sensitiveDataOrigin, userWithAuth, restricted, sign).
 // The zero value is the RSA one that a Google Compute Engine machine has.
 type AK struct {
-	// Algorithm and signature scheme. Zero: RSA2048.
+	// Algorithm is the algorithm and signature scheme. Zero means RSA2048.
 	Algorithm Algorithm
 
-	// Template, if set, is what the AK is made from: Algorithm is then but the name by which
+	// Template, if set, is what the AK is made from: Algorithm is then only the name by which
 	// [TPM.AKPublic] finds it, and no template goes to NV.
 	Template *tpm2.TPMTPublic
 
-	// Handle is where the AK is made persistent, as makers of machines do with theirs. Zero:
-	// nowhere.
+	// Handle is where the AK is made persistent, as manufacturers do with theirs. Zero means
+	// that it is not.
 	Handle tpm2.TPMHandle
 
-	// Chain puts the certificate of the CA that issued the AK's in front of it in NV, as
-	// makers of machines do.
+	// Chain puts the certificate of the CA that issued the AK's certificate in front of the
+	// latter in NV, as manufacturers do.
 	Chain bool
 
-	// TemplateIndex and CertificateIndex are where in NV they go. Zero: Google
-	// Compute Engine's index for an RSA or ECC key.
+	// TemplateIndex and CertificateIndex are where template and certificate go in NV. Zero
+	// means Google Compute Engine's index for an RSA or ECC key.
 	TemplateIndex    tpm2.TPMHandle
 	CertificateIndex tpm2.TPMHandle
 
-	// NonceIndex is where the nonce goes that must be filled into the template's
-	// unique field: the first bytes of the RSA modulus or of the ECC X coordinate,
-	// zeros after it up to their full width (EK Credential Profile 2.6, section
-	// 2.2.2). It is 32 bytes that follow from the index. Zero: no nonce. The template in
-	// NV has zeros there.
+	// NonceIndex is the index of the nonce that must be filled into the template's unique
+	// field: the first bytes of the RSA modulus or of the ECC X coordinate, followed by
+	// zeros up to the full width (EK Credential Profile 2.6, section 2.2.2). The nonce is 32
+	// bytes derived from the index. Zero means no nonce. The template in NV has zeros there.
 	NonceIndex tpm2.TPMHandle
 
-	// Certificate says how the AK certificate looks. nil: as Options.Instance, Device and
-	// OtherName ask for.
+	// Certificate describes the AK certificate. nil means that it follows Options.Instance,
+	// Device and OtherName.
 	Certificate *CertificateOptions
 
 	// Padding is the number of 0xff bytes after the certificate in NV, as if the
-	// index had been defined larger than needed and never been filled.
+	// index had been defined larger than needed and never filled.
 	Padding int
 }
 
-// akCertificate is how AK certificates look where the AK does not say it.
+// akCertificate returns the options for AK certificates for which the AK has none.
 func (o *Options) akCertificate() CertificateOptions {
 	if o.Instance != nil {
 		return CertificateOptions{Style: StyleGoogle, Instance: o.Instance}

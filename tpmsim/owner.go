@@ -7,14 +7,15 @@ import (
 	"sync/atomic"
 )
 
-// The C simulator keeps its whole state in C globals, so a process can run one TPM
-// at a time, and go-tpm-tools makes a second opener wait for ever. Who owns it is
-// therefore a fact of the process that only a package-level variable can hold; it
-// holds nothing else: file:line of the opener, nil while nobody owns the simulator. A
-// program that opens go-tpm-tools' simulator without this package is not seen here.
+// The C simulator keeps its whole state in C globals, so a process can run only one TPM
+// at a time, and go-tpm-tools makes a second opener wait forever. The owner is therefore
+// a property of the process that only a package-level variable can hold; it holds nothing
+// else: file:line of the opener, nil while nobody owns the simulator. A program that opens
+// go-tpm-tools' simulator without this package is not detected here.
 var owner atomic.Pointer[string]
 
-// acquire takes the simulator for the opener at where, or says who has it.
+// acquire takes the simulator for the opener at where, or returns an error that names the
+// owner.
 func acquire(where string) error {
 	for !owner.CompareAndSwap(nil, &where) {
 		if first := owner.Load(); first != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 )
 
-// provision makes a started emulator the TPM that the options ask for. On an error
+// provision turns a started emulator into the TPM that the options describe. On an error
 // the emulator is closed.
 func provision(dev *device, tcti string, o Options) (_ *TPM, err error) {
 	t := &TPM{dev: dev, tcti: tcti, ca: o.CA, akCert: o.akCertificate()}
@@ -105,7 +105,7 @@ func (t *TPM) provisionAK(a AK) error {
 }
 
 // primary makes a primary key of the endorsement hierarchy, persists it unless
-// persistent is 0, and flushes it: the template makes the same key again.
+// persistent is 0, and flushes it: the template recreates the same key.
 func (t *TPM) primary(a Algorithm, template *tpm2.TPMTPublic, persistent tpm2.TPMHandle) (_ key, err error) {
 	defer func() {
 		if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 )
 
-// openSimulator starts the simulator, with seeds that follow from seed unless it is
-// nil. The caller owns the simulator already.
+// openSimulator starts the simulator, with seeds derived from seed unless it is nil. The
+// caller must already own the simulator.
 func openSimulator(seed []byte) (*device, error) {
 	var sim *simulator.Simulator
 	var err error

@@ -13,12 +13,12 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// Style is the form of an AK certificate or EK certificate, after those that are met
-// in the field.
+// Style is the form of an AK certificate or EK certificate, modelled on those found in
+// the field.
 type Style int
 
-// The styles. What each gives an AK certificate; an EK certificate has the EK's key
-// usage, and the EK's extended key usage wherever one is named here. Key usage and
+// The styles. Each comment says what an AK certificate has; an EK certificate has the EK's
+// key usage, and the EK's extended key usage wherever one is named here. Key usage and
 // basic constraints are critical, extended key usage is not.
 const (
 	// StyleTCG: empty subject, critical SAN with the directory name, EKU
@@ -26,12 +26,12 @@ const (
 	// certificates in EKU and key usage.
 	StyleTCG Style = iota + 1
 
-	// StyleGoogle is Google's "EK/AK CA Intermediate" since 2022: a subject that
+	// StyleGoogle is that of Google's "EK/AK CA Intermediate" since 2022: a subject that
 	// names zone, project and instance, digitalSignature, no EKU, no SAN, and the
 	// instance-identity extension.
 	StyleGoogle
 
-	// StyleGoogleOld is what Google issued before: empty subject, critical SAN with
+	// StyleGoogleOld is what Google issued before that: empty subject, critical SAN with
 	// the directory name, the EK's EKU 2.23.133.8.1 even for an AK, TPM specification
 	// attribute, digitalSignature, and the instance-identity extension.
 	StyleGoogleOld
@@ -40,43 +40,43 @@ const (
 	// 1.3.6.1.4.1.311.10.3.12, digitalSignature and contentCommitment, no SAN.
 	StyleAzure
 
-	// StyleOEM is that of makers of machines (TCG TPM 2.0 Keys for Device Identity and
+	// StyleOEM is that of manufacturers (TCG TPM 2.0 Keys for Device Identity and
 	// Attestation 1.0, section 8): the [Device] in the subject and, as HardwareModuleName
-	// beside a PermanentIdentifier, in a SAN that is not critical; digitalSignature, no EKU,
+	// next to a PermanentIdentifier, in a SAN that is not critical; digitalSignature, no EKU,
 	// and the certificate policies 2.23.133.11.1.1 and 2.23.133.11.1.3.
 	StyleOEM
 )
 
-// Directory is the directory name in a TPM certificate's SAN. It says what model a
-// TPM is, not which (TCG EK Credential Profile 2.6, section 3.2).
+// Directory is the directory name in a TPM certificate's SAN. It identifies the model of a
+// TPM, not the individual TPM (TCG EK Credential Profile 2.6, section 3.2).
 type Directory struct {
 	Manufacturer string // "id:" and 8 hexadecimal digits
 	Model        string
 	Version      string // "id:" and 8 hexadecimal digits
 }
 
-// DefaultDirectory names this package's TPMs. No maker has this manufacturer id.
+// DefaultDirectory names this package's TPMs. No manufacturer has this id.
 func DefaultDirectory() Directory {
 	return Directory{Manufacturer: "id:53494D00", Model: "tpmsim", Version: "id:00010000"}
 }
 
-// Device is a machine as its maker's certificates name it.
+// Device is a machine as named in its manufacturer's certificates.
 type Device struct {
-	// PartNumber and SerialNumber are the subject's common name and serial number: what
-	// the machine is bought by.
+	// PartNumber and SerialNumber are the subject's common name and serial number, as used
+	// for buying the machine.
 	PartNumber, SerialNumber string
 	// HardwareSerial is the hwSerialNum of its TPM.
 	HardwareSerial string
 }
 
-// DefaultDevice returns the machine that certificates in StyleOEM name where the caller
-// names none.
+// DefaultDevice returns the machine that certificates in StyleOEM name if the caller names
+// none.
 func DefaultDevice() *Device {
 	return &Device{PartNumber: "SIM-1000", SerialNumber: "SIM0000001",
 		HardwareSerial: "SIM :5F2C9E0A41B7D3866C10:01A4"}
 }
 
-// otherNames are HardwareModuleName (RFC 4108) and PermanentIdentifier (RFC 4043).
+// otherNames returns HardwareModuleName (RFC 4108) and PermanentIdentifier (RFC 4043).
 func (d *Device) otherNames() ([]OtherName, error) {
 	hwType, _ := oid.TCGTPM20.ASN1()
 	module, err := asn1.Marshal(struct {
@@ -93,7 +93,7 @@ func (d *Device) otherNames() ([]OtherName, error) {
 	return []OtherName{{oid.HardwareModuleName, module}, {oid.PermanentIdentifier, permanent}}, err
 }
 
-// OtherName is an otherName in a SAN: an identity of any form.
+// OtherName is an otherName in a SAN: an identity in any form.
 type OtherName struct {
 	// Type is the type-id.
 	Type oid.OID
@@ -102,7 +102,7 @@ type OtherName struct {
 }
 
 // DefaultInstance returns the Google Compute Engine machine that certificates name
-// where the caller names none.
+// if the caller names none.
 func DefaultInstance() *oid.GCEInstance {
 	return &oid.GCEInstance{
 		Zone:          "us-central1-a",
@@ -120,7 +120,7 @@ type style struct {
 	akUsage       x509.KeyUsage
 	akEKU, ekEKU  oid.OID // "" for none
 	san           bool    // with the directory name
-	specification bool    // the TPM specification attribute, of an AK too
+	specification bool    // the TPM specification attribute, for an AK too
 	// subject is nil for an empty one. instance is Google's instance-identity extension.
 	subject  func(*oid.GCEInstance) pkix.Name
 	instance bool
@@ -138,7 +138,7 @@ var styles = map[Style]style{
 	StyleOEM: {name: "StyleOEM", akUsage: x509.KeyUsageDigitalSignature, ekEKU: oid.TCGKpEKCertificate, san: true, device: true},
 }
 
-// String gives the style's Go name.
+// String returns the style's Go name.
 func (s Style) String() string {
 	return cmp.Or(styles[s].name, fmt.Sprintf("Style(%d)", int(s)))
 }

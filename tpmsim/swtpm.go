@@ -25,16 +25,15 @@ const swtpmStartLimit = time.Minute
 // with its state in a new temporary folder, and provisions it as [Open] does the
 // in-process simulator. Any number can run at once. Other programs, tpm2-tools for
 // example, can talk to it between this program's commands: see [TPM.TCTI]. Options.Seed
-// is refused with [ErrOptions]. Where swtpm is not installed the error is
-// [ErrNoSwtpm].
+// is refused with [ErrOptions]. If swtpm is not installed the error is [ErrNoSwtpm].
 func OpenSwtpm(o Options) (*TPM, error) {
 	tpm, _, err := openSwtpm(o)
 	return tpm, err
 }
 
-// Swtpm is [OpenSwtpm] for tests: it skips the test where swtpm is not installed,
-// fails it on any other error, ends the TPM when the test ends, and logs what swtpm
-// wrote if the test failed.
+// Swtpm is [OpenSwtpm] for tests: it skips the test if swtpm is not installed, fails it on
+// any other error, closes the TPM when the test ends, and logs swtpm's output if the test
+// failed.
 func Swtpm(t testing.TB, o Options) *TPM {
 	t.Helper()
 	tpm, s, err := openSwtpm(o)
@@ -63,7 +62,7 @@ func openSwtpm(o Options) (*TPM, *swtpm, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrNoSwtpm, err)
 	}
-	// Not below the folder of a test, whose name makes paths too long for a socket.
+	// Not below a test's folder, whose name makes paths too long for a socket.
 	dir, err := os.MkdirTemp("", "tpmsim")
 	if err != nil {
 		return nil, nil, fmt.Errorf("tpmsim: swtpm: %w", err)
@@ -80,10 +79,10 @@ func openSwtpm(o Options) (*TPM, *swtpm, error) {
 // swtpm is a running swtpm process.
 type swtpm struct {
 	path   string // the program
-	dir    string // state, sockets, and what it writes
+	dir    string // state, sockets and log
 	socket string // TPM commands; the control channel is socket + ".ctrl"
-	// tpm connects for each command, as swtpm serves one client at a time, and between
-	// two commands another program may have its turn.
+	// tpm connects for each command, since swtpm serves one client at a time, and another
+	// program may take its turn between two commands.
 	tpm   transport.TPM
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when the process has been waited for
@@ -114,7 +113,7 @@ func (s *swtpm) start() error {
 		err := s.cmd.Start()
 		started <- err
 		if err == nil {
-			_ = s.cmd.Wait() // what it wrote tells more than how it ended
+			_ = s.cmd.Wait() // its output says more than its exit status
 		}
 	}()
 	if err := <-started; err != nil {
@@ -153,16 +152,16 @@ func (s *swtpm) reset() error {
 
 func (s *swtpm) log() string { return filepath.Join(s.dir, "log") }
 
-// wrote is what the process wrote, without the line for every command.
+// wrote returns the output of the process, without the line for every command.
 func (s *swtpm) wrote() string {
-	b, _ := os.ReadFile(s.log()) // what is not there was not written
+	b, _ := os.ReadFile(s.log()) // without a log there was no output
 	return strings.ReplaceAll(string(b), "swtpm: Data client disconnected\n", "")
 }
 
 // kill ends the process and waits for it.
 func (s *swtpm) kill() {
 	if s.cmd.Process != nil { // nil if a reset could not start it again
-		_ = s.cmd.Process.Kill() // fails only if it has ended already
+		_ = s.cmd.Process.Kill() // fails only if it has already ended
 	}
 	<-s.ended
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // endWithParent has the kernel kill the process when this one ends without having
-// closed the TPM: a test that ran into its time limit, for example.
+// closed the TPM, for example when a test exceeds its time limit.
 func endWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

@@ -4,5 +4,5 @@ package tpmsim
 
 import "os/exec"
 
-// endWithParent does nothing where the system has no parent-death signal.
+// endWithParent does nothing on systems without a parent-death signal.
 func endWithParent(*exec.Cmd) {}

@@ -14,10 +14,9 @@ import (
 // commandSize, commandCode (TPM 2.0 Part 1, section 18).
 const commandHeaderSize = 10
 
-// TPM is a running, provisioned TPM. It implements go-tpm's transport.TPM, so it
-// is passed as it is to go-tpm and to package attest. It is safe for concurrent
-// use: commands queue up, as at a real TPM; but its few slots for objects and
-// sessions are shared by all.
+// TPM is a running, provisioned TPM. It implements go-tpm's transport.TPM, so it can be
+// passed directly to go-tpm and to package attest. It is safe for concurrent use: commands
+// queue up, as for a real TPM, but all users share its few slots for objects and sessions.
 type TPM struct {
 	mu     sync.Mutex // serialises commands; guards dev
 	dev    *device    // nil once closed
@@ -28,7 +27,7 @@ type TPM struct {
 	akCert CertificateOptions // the identity that CertifyAK puts into certificates
 }
 
-// device is an emulator that has been started. reset is power off and on, with
+// device is an emulator that has been started. reset turns it off and on, with
 // TPM2_Shutdown and TPM2_Startup(CLEAR).
 type device struct {
 	tpm          transport.TPM
@@ -43,9 +42,9 @@ type key struct {
 	certificate *x509.Certificate
 }
 
-// Send runs one command, given and answered as the bytes of TPM 2.0 Part 1,
-// section 18. The error is [ErrClosed] after Close, or one of the emulator's
-// transport; a TPM's own error code is a response, not an error.
+// Send runs one command; command and response are encoded as in TPM 2.0 Part 1, section 18.
+// The error is [ErrClosed] after Close, or one from the emulator's transport; an error code
+// from the TPM itself is a response, not an error.
 func (t *TPM) Send(cmd []byte) ([]byte, error) {
 	if len(cmd) < commandHeaderSize {
 		return nil, fmt.Errorf("tpmsim: a command of %d bytes is shorter than its header of %d", len(cmd), commandHeaderSize)
@@ -59,8 +58,8 @@ func (t *TPM) Send(cmd []byte) ([]byte, error) {
 }
 
 // Reset turns the TPM off and on: TPM2_Shutdown, power cycle, TPM2_Startup, all
-// with TPM_SU_CLEAR. Transient objects and sessions are gone, resetCount is one
-// more, NV memory and hierarchies stay.
+// with TPM_SU_CLEAR. Transient objects and sessions are lost, resetCount increases by
+// one, and NV memory and hierarchies are kept.
 func (t *TPM) Reset() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -73,9 +72,9 @@ func (t *TPM) Reset() error {
 	return nil
 }
 
-// Close ends the TPM and everything that belongs to it: the simulator can be
-// opened again, an swtpm process has ended and its folder is gone. A second Close
-// does nothing.
+// Close ends the TPM and everything that belongs to it. Afterwards the simulator can be
+// opened again; an swtpm process has ended and its folder is gone. A second Close does
+// nothing.
 func (t *TPM) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -97,34 +96,34 @@ func (t *TPM) TCTI() string { return t.tcti }
 // CA returns the CA that issued this TPM's certificates.
 func (t *TPM) CA() *CA { return t.ca }
 
-// EKPublic returns the public key of the EK of that algorithm, nil if this TPM was
+// EKPublic returns the public key of the EK with that algorithm, or nil if this TPM was
 // not provisioned with one.
 func (t *TPM) EKPublic(a Algorithm) crypto.PublicKey { return find(t.eks, a).public }
 
-// EKCertificate returns the certificate of the EK of that algorithm, nil if this
+// EKCertificate returns the certificate of the EK with that algorithm, or nil if this
 // TPM was not provisioned with one.
 func (t *TPM) EKCertificate(a Algorithm) *x509.Certificate { return find(t.eks, a).certificate }
 
-// EKTemplate returns the TPMT_PUBLIC from which TPM2_CreatePrimary makes the EK of
-// that algorithm, nil if this TPM was not provisioned with one.
+// EKTemplate returns the TPMT_PUBLIC from which TPM2_CreatePrimary makes the EK with
+// that algorithm, or nil if this TPM was not provisioned with one.
 func (t *TPM) EKTemplate(a Algorithm) []byte { return slices.Clone(find(t.eks, a).template) }
 
-// AKPublic returns the public key of the AK of that algorithm, nil if this TPM was
+// AKPublic returns the public key of the AK with that algorithm, or nil if this TPM was
 // not provisioned with one.
 func (t *TPM) AKPublic(a Algorithm) crypto.PublicKey { return find(t.aks, a).public }
 
-// AKCertificate returns the certificate of the AK of that algorithm, nil if this
+// AKCertificate returns the certificate of the AK with that algorithm, or nil if this
 // TPM was not provisioned with one.
 func (t *TPM) AKCertificate(a Algorithm) *x509.Certificate { return find(t.aks, a).certificate }
 
-// AKTemplate returns the TPMT_PUBLIC from which TPM2_CreatePrimary makes the AK of
-// that algorithm, with the nonce already in its unique field where there is one;
+// AKTemplate returns the TPMT_PUBLIC from which TPM2_CreatePrimary makes the AK with
+// that algorithm, with the nonce, if there is one, already in its unique field. It is
 // nil if this TPM was not provisioned with such an AK.
 func (t *TPM) AKTemplate(a Algorithm) []byte { return slices.Clone(find(t.aks, a).template) }
 
-// CertifyAK has the TPM's CA issue a certificate for a further AK. It names
-// the same machine, in the same style, as [Options] said for the AKs in NV. The CA
-// believes every key that it is shown; [CA.IssueAK] issues what looks otherwise.
+// CertifyAK has the TPM's CA issue a certificate for another AK. It names the same machine,
+// in the same style, as [Options] specified for the AKs in NV. The CA accepts any key that
+// it is given; use [CA.IssueAK] for other kinds of certificate.
 func (t *TPM) CertifyAK(pub crypto.PublicKey) (*x509.Certificate, error) {
 	return t.ca.IssueAK(pub, t.akCert)
 }

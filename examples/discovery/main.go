@@ -1,12 +1,12 @@
 // Discovery is a cluster and a node that joins it, in one program that needs no network
-// but this machine's own: the cluster publishes its discovery document, signed by a
+// except this machine's own: the cluster publishes its discovery document, signed with a
 // bootstrap token; the node, which knows a token, an address and a pin, learns from it
-// where the API server is and by which CA to know it. Then three servers pass for the
+// where the API server is and which CA identifies it. Then three servers impersonate the
 // cluster, and the cluster changes its CA.
 //
 //	go run ./examples/discovery
 //
-// The API server is package bootstraptokentest's; what the two sides do is here.
+// The API server is that of package bootstraptokentest; what the two sides do is here.
 package main
 
 import (
@@ -32,7 +32,7 @@ func main() {
 }
 
 // run tells the story. It returns an error if a step fails, or if an impostor is not
-// refused by the very check that is there for it.
+// refused by exactly the check that is meant for it.
 func run(ctx context.Context, w io.Writer) (err error) {
 	defer caught(&err)
 	dir := must(os.MkdirTemp("", "discovery"))
@@ -56,7 +56,7 @@ func run(ctx context.Context, w io.Writer) (err error) {
 	return out.err
 }
 
-// A failure is a step that did not work, and ends the story.
+// A failure is a step that did not work. It ends the story.
 type failure struct{ error }
 
 func check(err error) {
@@ -70,7 +70,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// caught makes an error of a failure. It is deferred.
+// caught turns a failure into an error. It is deferred.
 func caught(err *error) {
 	switch r := recover().(type) {
 	case nil:
@@ -81,7 +81,7 @@ func caught(err *error) {
 	}
 }
 
-// A ticket is what somebody who wants to join is given, on paper for example.
+// A ticket is what a node that wants to join is given, on paper for example.
 type ticket struct{ token, address, pin string }
 
 func (t ticket) discover(ctx context.Context, network bootstraptoken.Network) (*bootstraptoken.Discovered, error) {
@@ -100,7 +100,7 @@ func join(ctx context.Context, out *printer, t ticket) *bootstraptoken.Discovere
 	return found
 }
 
-// An attack is a server that passes for the cluster, and the check that refuses it.
+// An attack is a server that impersonates the cluster, and the check that refuses it.
 type attack struct {
 	what string
 	kind bootstraptokentest.Impostor
@@ -119,12 +119,12 @@ func (a *attack) run(ctx context.Context, out *printer, cluster *bootstraptokent
 	impostor := must(cluster.Impostor(a.kind))
 	defer func() { _ = impostor.Close() }()
 	t.address = impostor.Address()
-	// Without the token anybody can answer, so it is asked again until time is up.
+	// Anyone can send an answer made without the token, so the node asks again until time is up.
 	_, err = t.discover(ctx, bootstraptoken.Network{Timeout: time.Second, MinBackoff: 100 * time.Millisecond})
 	return out.refusal(a.what, err, a.want)
 }
 
-// rotate changes the CA under a client that looks now and then.
+// rotate changes the CA while a client checks from time to time.
 func rotate(ctx context.Context, out *printer, cluster *bootstraptokentest.Cluster, found *bootstraptoken.Discovered, file string) error {
 	asleep := &bootstraptoken.Cache{Info: found.Info, Verified: found.Verified}
 	check(asleep.WriteFile(file))
@@ -160,7 +160,7 @@ func (p *printer) line(format string, args ...any) {
 }
 
 // refusal prints what was refused and by which check. It returns an error if it was not
-// refused, or by another check.
+// refused, or was refused by another check.
 func (p *printer) refusal(what string, err error, want bootstraptoken.Check) error {
 	var refusal *bootstraptoken.Error
 	switch {
@@ -168,7 +168,7 @@ func (p *printer) refusal(what string, err error, want bootstraptoken.Check) err
 		return fmt.Errorf("%s: was taken for the cluster", what)
 	case !errors.As(err, &refusal), !errors.Is(err, want):
 		return fmt.Errorf("%s: refused with %w, want %s", what, err, want)
-	case refusal.Check == bootstraptoken.ErrRetry: // it was asked until time was up
+	case refusal.Check == bootstraptoken.ErrRetry: // the node asked until time was up
 		errors.As(refusal.Err, &refusal)
 	}
 	p.line("REFUSED %s", what)

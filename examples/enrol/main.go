@@ -1,13 +1,13 @@
-// Enrol gives the attestation key of a machine a certificate of the operator's own CA, and
-// joins a cluster by it: a fleet of bare metal, or of virtual machines with swtpm, goes the
-// road of the AK without a cloud. The TPM's maker has certified the EK, and the operator
-// knows which machines were bought:
+// Enrol gives the attestation key of a machine a certificate from the operator's own CA, and
+// joins a cluster with it: this lets a fleet of bare metal, or of virtual machines with
+// swtpm, take the road of the AK without a cloud. The TPM's manufacturer has certified the
+// EK, and the operator knows which machines were bought:
 //
 //	enrol -tpm /run/swtpm.sock -maker maker.pem -machine ek:sha256:5f1c…
 //
-// The CA's side and the cluster's are in this program, too, and in place of an API server,
-// or of a service of one's own, the requests are handed from function to function. The
-// certificate stays in the TPM's NV memory, beside the key that it is for.
+// The CA's side and the cluster's side are also in this program. Instead of going through
+// an API server, or a service of your own, the requests are passed from function to
+// function. The certificate stays in the TPM's NV memory, next to the key that it is for.
 package main
 
 import (
@@ -34,11 +34,11 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// node is the machine's name, with the CA and in the cluster.
+// node is the machine's name, both at the CA and in the cluster.
 const node = "node-1"
 
-// akSource is the machine's AK: made anew for each use, as the same key each time. Its
-// certificate is to be in an NV index that is the owner's to give away.
+// akSource is the machine's AK: it is recreated for each use, as the same key each time. Its
+// certificate goes into an NV index that the owner may assign.
 var akSource = tpm.AKSource{Template: tpm.AKTemplateECDSAP256(), CertificateIndex: 0x01800a00}
 
 func main() {
@@ -65,8 +65,8 @@ func main() {
 	}
 }
 
-// enrol has the machine prove its AK to the CA, which is a join on the road of the EK: to the
-// CA in the place of a cluster.
+// enrol has the machine prove its AK to the CA. This is a join on the road of the EK, with
+// the CA instead of a cluster.
 func enrol(ctx context.Context, device transport.TPM, makersCAs []*x509.Certificate, machine attest.Identity, ca *x509.Certificate, caKey crypto.Signer) *tpmcert.AKCertificate {
 	eks := must(tpmcert.NewEKVerifier(tpmcert.EKVerifierConfig{Issuers: []tpmcert.EKIssuer{{Roots: makersCAs, Profile: tpmcert.EKProfileTCG()}}}))
 	ek := tpm.EKRSA2048()
@@ -77,7 +77,7 @@ func enrol(ctx context.Context, device transport.TPM, makersCAs []*x509.Certific
 	return must(tpmcert.CreateAKCertificate(ctx, template, ca, caKey))
 }
 
-// join is the way in of the one machine that the other side expects.
+// join is the join of the one machine that the other side expects.
 func join(ctx context.Context, device transport.TPM, o tpm.ProverOptions, clusterID string, kind attest.Kind, machine attest.Identity) *attest.Result {
 	verifier := must(attest.NewVerifier(attest.VerifierConfig{
 		ClusterIDs: []string{clusterID},
@@ -98,15 +98,15 @@ func join(ctx context.Context, device transport.TPM, o tpm.ProverOptions, cluste
 	return must(verifier.Verify(ctx, answer))
 }
 
-// filed is what the other side keeps of a request: the time, and who has authenticated, here
-// with a token.
+// filed returns the request as the other side records it, with the time and the
+// authenticated user, here the holder of a token.
 func filed(spec *csr.Spec) *csr.Request {
 	r := &csr.Request{Metadata: csr.Metadata{CreationTimestamp: time.Now().Truncate(time.Second)}, Spec: *spec}
 	r.Spec.Username, r.Spec.Groups = csr.BootstrapUserPrefix+"abcdef", []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}
 	return r
 }
 
-// newCA makes a CA that is good for a year. Keep a real one's key out of reach.
+// newCA makes a CA that is valid for a year. Keep the key of a real one out of reach.
 func newCA() (*x509.Certificate, crypto.Signer) {
 	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	template := &x509.Certificate{Subject: pkix.Name{CommonName: "AK CA"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0),

@@ -13,22 +13,22 @@ import (
 	"github.com/nodeattest/nodeattest/internal/message"
 )
 
-// maxChain bounds the certificates that are held against each other.
+// maxChain limits the certificates that are checked against each other.
 const maxChain = 16
 
-// parts are what was read, the first of each kind.
+// parts holds what was read, the first of each kind.
 type parts struct {
 	request      *csr.PKCS10
 	binding      *message.Binding
 	attestation  *statement.Attestation
 	signature    []byte // over attestation
-	bare         bool   // signature is no TPMT_SIGNATURE
+	bare         bool   // signature is not a TPMT_SIGNATURE
 	public       *statement.Public
 	ak           *statement.Public
 	certificates []*x509.Certificate
 }
 
-// take keeps the first structure of each kind. A public area on its own is an AK's where
+// take keeps the first structure of each kind. A public area on its own counts as an AK's if
 // it has an AK's attributes.
 func (p *parts) take(v any, raw []byte) {
 	switch v := v.(type) {
@@ -57,14 +57,14 @@ func (p *parts) take(v any, raw []byte) {
 	}
 }
 
-// publicArea is a public area that a message carries, nil where it is malformed.
+// publicArea parses a public area that a message carries. It returns nil if it is malformed.
 func publicArea(b []byte) *statement.Public {
 	p, _ := statement.ParsePublic(b)
 	return p
 }
 
-// showFit says how the parts fit together. Each line can be worked out from the input
-// alone; none of them says that an issuer or a challenge is one to trust.
+// showFit says how the parts fit together. Each line follows from the input alone; none of
+// them says that an issuer or a challenge can be trusted.
 func (t *tree) showFit() {
 	p := &t.parts
 	var lines [][2]string
@@ -106,7 +106,7 @@ func (t *tree) showFit() {
 	})
 }
 
-// statement verifies a certify statement under the AK that came along.
+// statement verifies a certify statement under the AK that came with it.
 func (p *parts) statement(ask func(question, answer string)) {
 	if p.attestation == nil || p.attestation.Certified == nil || p.signature == nil || p.public == nil {
 		return
@@ -133,7 +133,7 @@ func (p *parts) statement(ask func(question, answer string)) {
 	ask("the statement"+as+" verifies under the AK, whatever its qualifying data", answer(err))
 	if err == nil {
 		ask("signed with", certified.SignatureScheme.String())
-		// Under an AK that nobody vouches for, TPMResident is never set.
+		// TPMResident is never set under an AK that nobody vouches for.
 		c := certified.Attestation.Certified
 		lives := certified.Public.Attributes.Has(statement.AttributeFixedTPM|statement.AttributeFixedParent) && !bytes.Equal(c.Name, c.QualifiedName)
 		ask("the certified key lives in the TPM, if the AK does", yesNo(lives))

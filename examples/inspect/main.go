@@ -1,29 +1,29 @@
-// Inspect prints a node's certificate request, or evidence of a TPM, as an indented
-// tree for people:
+// Inspect prints a node's certificate request, or evidence from a TPM, as an indented,
+// human-readable tree:
 //
 //	go run ./examples/inspect bundle.pem
 //	kubectl get csr node-1 -o json | go run ./examples/inspect
 //	go run ./examples/inspect certinfo.bin pubarea.bin sig.tpmt.bin ak.der
 //
-// It recognises, without being told: the PEM of a request with evidence (this SDK's
-// form, the Cluster API proposal's, GKE's); a CertificateSigningRequest object in JSON,
+// It recognises, without being told: the PEM of a request with evidence (in the form of this
+// SDK, of the Cluster API proposal, or of GKE); a CertificateSigningRequest object in JSON,
 // with the challenge in its Denied condition; PKCS#10 requests and certificates, in PEM
 // or DER; the DER of an AttestationBundle and of the messages in it; a challenge in
 // base64; TPMS_ATTEST, TPMT_PUBLIC and TPMT_SIGNATURE as bare bytes. Several files are
-// taken for the parts of one piece of evidence, and the tree ends with how the parts
+// treated as the parts of one piece of evidence, and the tree ends with how the parts
 // fit together.
 //
 // Each structure is read by the SDK's own strict parser and shown field by field, under
-// the names of the SDK's documentation; a field that is zero or empty is left out. What a
-// parser refuses is marked by a line that begins with "!!". DER that is refused is then
-// outlined, element by element, up to the fault and its byte, with whatever in it is
-// whole. Bytes count from the start of the file, of the PEM block's content or of the
-// decoded base64, whichever is the innermost. The exit status is 0 where everything was
-// read, 1 where something was not, and 2 where the command line is wrong. Status 0 says
-// that the input is well formed and nothing more: this program trusts nobody's roots, and
-// knows neither the challenge key nor the machine. That is a Verifier's work.
+// the names of the SDK's documentation; a field that is zero or empty is left out. Whatever
+// a parser refuses is marked by a line that begins with "!!". DER that is refused is then
+// outlined, element by element, up to the fault and its byte, including any intact
+// structures in it. Bytes are counted from the start of the file, of the PEM block's content
+// or of the decoded base64, whichever is innermost. The exit status is 0 if everything was
+// read, 1 if something was not, and 2 if the command line is wrong. Status 0 means only
+// that the input is well formed: this program trusts no roots, and knows neither the
+// challenge key nor the machine. Verification is the job of a Verifier.
 //
-// Control characters in the input come out escaped. Secrets do not come out: of a
+// Control characters in the input are printed escaped. Secrets are not printed: for a
 // challenge's secret only the size is shown.
 package main
 
@@ -37,14 +37,15 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// maxInput bounds one input, in bytes. A request that Kubernetes stores is smaller.
+// maxInput is the maximum size of one input in bytes. A request that Kubernetes stores is
+// smaller.
 const maxInput = 2 << 20
 
 func main() {
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// run is the program: it returns the exit status.
+// run is the program. It returns the exit status.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("inspect", flag.ContinueOnError)
 	flags.SetOutput(stderr)

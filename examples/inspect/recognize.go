@@ -19,8 +19,8 @@ import (
 	"github.com/nodeattest/nodeattest/internal/strictjson"
 )
 
-// showInput recognises what an input is, and shows it. Nothing in a file says what it
-// is, so the first bytes must do.
+// showInput recognises what an input is, and shows it. Nothing in a file states its type,
+// so the first bytes have to suffice.
 func showInput(t *tree, b []byte) {
 	text := bytes.TrimSpace(b)
 	switch {
@@ -39,13 +39,13 @@ func showInput(t *tree, b []byte) {
 	}
 }
 
-// looksBinary reports whether b has bytes that none of the text forms has.
+// looksBinary reports whether b has bytes that do not occur in any of the text forms.
 func looksBinary(b []byte) bool {
 	return !utf8.Valid(b) || bytes.ContainsFunc(b, func(c rune) bool { return c < ' ' && c != '\n' && c != '\r' && c != '\t' })
 }
 
-// showBase64 shows what base64 holds: the PEM of spec.request, a challenge as it
-// stands in a condition's message, or anything in DER.
+// showBase64 shows what base64 holds: the PEM of spec.request, a challenge from a
+// condition's message, or anything in DER.
 func (t *tree) showBase64(text string) {
 	b, _ := base64.RawStdEncoding.AppendDecode(nil, []byte(strings.TrimRight(text, "="))) // as much as can be decoded
 	switch {
@@ -63,8 +63,8 @@ func (t *tree) showBase64(text string) {
 	}
 }
 
-// showBinary shows DER or a TPM structure. tpm2-tools write some TPM structures with
-// their size in front: they are TPM2Bs then.
+// showBinary shows DER or a TPM structure. tpm2-tools write some TPM structures prefixed
+// with their size, that is, as TPM2Bs.
 func (t *tree) showBinary(b []byte) {
 	name := recognize(b)
 	if name == "" && len(b) > 4 {
@@ -86,9 +86,9 @@ func (t *tree) showBinary(b []byte) {
 	}
 }
 
-// recognize names a structure by its first tags, or the first fields of a TPM structure;
-// of two that begin alike, by the parser that takes it. It returns "" for what this program
-// does not know.
+// recognize names a structure by its first tags or, for a TPM structure, its first fields;
+// if two begin alike, by the parser that accepts it. It returns "" for anything that this
+// program does not know.
 func recognize(b []byte) string {
 	tags := tagsOf(b)
 	for _, known := range []struct{ tags, name, orElse string }{
@@ -131,7 +131,7 @@ func isSignature(b []byte) bool {
 
 func hashAt(b []byte, at int) bool { return algorithmAt(b, at, 0x0004, 0x000b, 0x000c, 0x000d) }
 
-// algorithmAt reports whether one of the TPM_ALG_IDs stands at a byte of b.
+// algorithmAt reports whether b has one of the TPM_ALG_IDs at the given offset.
 func algorithmAt(b []byte, at int, ids ...uint16) bool {
 	return len(b) >= at+2 && slices.Contains(ids, uint16(b[at])<<8|uint16(b[at+1]))
 }
@@ -139,7 +139,7 @@ func algorithmAt(b []byte, at int, ids ...uint16) bool {
 const begin = "-----BEGIN "
 
 // showPEM reads PEM blocks leniently, one after the other, and then says whether the
-// strict reader of the form takes them.
+// strict reader of the form accepts them.
 func (t *tree) showPEM(text []byte) {
 	labels := map[string]bool{}
 	at := 0
@@ -177,8 +177,8 @@ func (t *tree) between(text []byte, at int) {
 	}
 }
 
-// readBlock reads a block that begins at a byte of the input. Out of a damaged one it gets
-// what can be decoded, and says where and why the rest cannot.
+// readBlock reads a block that begins at the given byte of the input. From a damaged one it
+// gets what can be decoded, and says where and why the rest cannot be.
 func readBlock(part []byte, at int) (b *pem.Block, rest []byte, fault string) {
 	if b, rest = pem.Decode(part); b != nil {
 		return b, rest, ""
@@ -199,8 +199,8 @@ func readBlock(part []byte, at int) (b *pem.Block, rest []byte, fault string) {
 	return b, nil, fmt.Sprintf("byte %d: %s", at, why)
 }
 
-// showBlock shows the content of a block that this program knows by its label. Others
-// are not shown: they may hold a private key.
+// showBlock shows the content of a block whose label this program knows. Others are not
+// shown: they may hold a private key.
 func (t *tree) showBlock(b *pem.Block) {
 	if len(b.Headers) > 0 {
 		t.fault(fmt.Sprintf("a header, which no request has: %d are not shown", len(b.Headers)))
@@ -223,8 +223,8 @@ func (t *tree) showBlock(b *pem.Block) {
 	}
 }
 
-// showForm names the form that the labels make, and says whether the SDK's strict
-// reader of that form takes the text.
+// showForm names the form that the labels indicate, and says whether the SDK's strict
+// reader of that form accepts the text.
 func (t *tree) showForm(text []byte, has map[string]bool) {
 	form, parse := "", (func([]byte) (any, error))(nil)
 	switch {
@@ -249,16 +249,16 @@ func (t *tree) showForm(text []byte, has map[string]bool) {
 	}
 }
 
-// maxDepth bounds the nesting of DER.
+// maxDepth limits the nesting of DER.
 const maxDepth = 32
 
-// requestMember finds spec.request in JSON that ends too early.
+// requestMember finds spec.request in truncated JSON.
 var requestMember = regexp.MustCompile(`"request":\s*"([A-Za-z0-9+/=]+)`)
 
 // showObject shows a CertificateSigningRequest object as csr.ParseRequest reads it, with
 // the request, the challenge and the certificate in it. An object of another kind, a
-// Secret for example, stays dark. What csr.ParseRequest lets through is refused here: a
-// member that stands twice, and deep nesting.
+// Secret for example, is not shown. Duplicate members and deep nesting, which
+// csr.ParseRequest lets through, are refused here.
 func (t *tree) showObject(text []byte) {
 	r := strictjson.NewReader(text)
 	if fault, ok := errors.AsType[*strictjson.Error](cmp.Or(r.Skip(), r.End())); ok {
@@ -279,7 +279,7 @@ func (t *tree) showObject(text []byte) {
 	request.Status.Certificate = nil
 	t.fields(reflect.ValueOf(request).Elem())
 	if len(certificate) > 0 {
-		evidence := t.parts // which the issued certificate is no part of
+		evidence := t.parts // the issued certificate is not part of it
 		t.in("Certificate", sizeOf(len(certificate)), func() { t.showPEM(certificate) })
 		t.parts = evidence
 	}

@@ -24,7 +24,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// parsers are the SDK's, by the name of the structure.
+// parsers holds the SDK's parsers, by the name of the structure.
 var parsers = map[string]func([]byte) (any, error){
 	"AttestationBundle": parser(message.ParseBundle),
 	"Hello":             parser(message.ParseHello),
@@ -83,7 +83,7 @@ func (t *tree) showPublic(p *statement.Public) {
 	}
 }
 
-// refuse says why a parser refused b, and outlines it where it is DER.
+// refuse says why a parser refused b, and outlines it if it is DER.
 func (t *tree) refuse(b []byte, why string) {
 	t.fault("refused: " + why)
 	if len(b) > 0 && b[0] == 0x30 {
@@ -91,18 +91,18 @@ func (t *tree) refuse(b []byte, why string) {
 	}
 }
 
-// inside names the structures that fields of other structures hold as bytes.
+// inside names the structures that are held as bytes in fields of other structures.
 var inside = map[string]string{
 	"AKPublic": "TPMT_PUBLIC", "Public": "TPMT_PUBLIC", "Attest": "TPMS_ATTEST", "Binding": "Binding",
 	"EKPublic": "SubjectPublicKeyInfo", "Certificate": "Certificate",
 }
 
-// hidden are the fields of which only the size is shown. A clear secret is public to
-// whoever may read the request object, but not for logs.
+// hidden holds the fields of which only the size is shown. A clear secret is visible to
+// anyone who may read the request object, but does not belong in logs.
 var hidden = map[string]bool{"Clear": true, "IDObject": true, "EncryptedSecret": true}
 
-// fields writes the exported fields of a structure as the SDK names them. What is zero or
-// empty is left out.
+// fields writes the exported fields of a structure under the SDK's names. Fields that are
+// zero or empty are left out.
 func (t *tree) fields(v reflect.Value) {
 	switch s := v.Interface().(type) {
 	case message.Statement:
@@ -115,7 +115,7 @@ func (t *tree) fields(v reflect.Value) {
 		}
 	}
 	for i := range v.NumField() {
-		if f := v.Type().Field(i); f.IsExported() && f.Name != "Raw" { // the whole structure once more
+		if f := v.Type().Field(i); f.IsExported() && f.Name != "Raw" { // Raw repeats the whole structure
 			t.field(f.Name, v.Field(i))
 		}
 	}
@@ -151,7 +151,7 @@ func (t *tree) field(name string, v reflect.Value) {
 	}
 }
 
-// plain writes a value by what it is made of.
+// plain writes a value according to its kind.
 func (t *tree) plain(name string, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -184,7 +184,7 @@ func (t *tree) plain(name string, v reflect.Value) {
 	}
 }
 
-// bytes writes octets, or what stands in them.
+// bytes writes octets, or the structure that they hold.
 func (t *tree) bytes(name string, b []byte) {
 	kind := strings.TrimRight(name, " 0123456789")
 	structure := inside[kind]
@@ -218,8 +218,8 @@ func (t *tree) showStatement(s message.Statement) {
 	t.in(name, sizeOf(len(s.Stmt)), func() { t.show(name, s.Stmt) })
 }
 
-// showBareSignature shows a signature that does not say its own scheme, as GKE's
-// requests and the sample of the attestation draft carry it.
+// showBareSignature shows a signature that does not state its own scheme, as in GKE's
+// requests and the sample in the attestation draft.
 func (t *tree) showBareSignature(b []byte) {
 	if t.parts.signature == nil {
 		t.parts.signature, t.parts.bare = b, true
@@ -233,23 +233,23 @@ func (t *tree) showBareSignature(b []byte) {
 const (
 	maxLines  = 20000
 	maxFaults = 50
-	maxText   = 1100 // runes of one text; the longest provider ID has 1024 bytes
-	maxHex    = 68   // bytes of one value; the longest TPM Name has 66
+	maxText   = 1100 // runes in one text; the longest provider ID has 1024 bytes
+	maxHex    = 68   // bytes in one value; the longest TPM Name has 66
 )
 
-// A tree is the output: lines, each indented below what it is a part of.
+// A tree is the output: lines, each indented below the item that it is part of.
 type tree struct {
 	w      *bufio.Writer
 	path   []string // the names of the nodes around the next line
 	lines  int
-	faults []string // where and why reading stopped, each time
+	faults []string // where and why reading stopped, for each fault
 	parts  parts
 }
 
 func newTree(w io.Writer) *tree { return &tree{w: bufio.NewWriter(w)} }
 
-// line writes a name and a value. It is the only place that writes, so that what it
-// escapes stays escaped.
+// line writes a name and a value. It is the only place that writes, so everything is
+// escaped.
 func (t *tree) line(name, value string) {
 	switch t.lines++; {
 	case t.lines > maxLines:
@@ -264,7 +264,7 @@ func (t *tree) line(name, value string) {
 	_, _ = t.w.WriteString(strings.Repeat("  ", len(t.path)) + refusal.Escape(name) + "\n") // Flush has the error
 }
 
-// in writes a line, and below it what inside writes.
+// in writes a line, and below it whatever inside writes.
 func (t *tree) in(name, value string, inside func()) {
 	t.line(name, value)
 	t.path = append(t.path, refusal.Escape(name))
@@ -272,8 +272,8 @@ func (t *tree) in(name, value string, inside func()) {
 	t.path = t.path[:len(t.path)-1]
 }
 
-// fault writes why reading stopped here. More than maxFaults are counted for nothing:
-// one is enough to fail.
+// fault writes why reading stopped here. Faults beyond maxFaults are not recorded: one is
+// enough to fail.
 func (t *tree) fault(why string) {
 	t.line("!! "+why, "")
 	if len(t.faults) < maxFaults {
@@ -281,10 +281,10 @@ func (t *tree) fault(why string) {
 	}
 }
 
-// stop is a fault at a byte.
+// stop writes a fault at a given byte.
 func (t *tree) stop(at int, why string) { t.fault("byte " + strconv.Itoa(at) + ": " + why) }
 
-// quoted writes a text from the input, shortened where it is very long.
+// quoted returns a text from the input in quotes, shortened if it is very long.
 func quoted(s string) string { return strconv.Quote(shortened(s)) }
 
 func shortened(s string) string {
@@ -294,7 +294,7 @@ func shortened(s string) string {
 	return string([]rune(s)[:maxText/2]) + "… (" + sizeOf(len(s)) + ")"
 }
 
-// hexOf writes bytes from the input, shortened where there are many.
+// hexOf returns bytes from the input in hexadecimal, shortened if there are many.
 func hexOf(b []byte) string {
 	if len(b) <= maxHex {
 		return hex.EncodeToString(b)

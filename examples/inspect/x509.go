@@ -25,7 +25,7 @@ import (
 
 const (
 	maxCertificate = 64 << 10 // bytes that crypto/x509 gets to see
-	maxRSABits     = 8192     // of keys that this program computes with
+	maxRSABits     = 8192     // for keys that this program computes with
 )
 
 // showRequest shows a PKCS#10 request: RFC 2986.
@@ -65,7 +65,7 @@ func (t *tree) showRequest(b []byte) {
 	}
 }
 
-// showCertificate shows a certificate: RFC 5280, 4.1. What a TPM's certificate says of
+// showCertificate shows a certificate: RFC 5280, 4.1. What a TPM's certificate says about
 // the TPM comes from the SDK's own reader.
 func (t *tree) showCertificate(b []byte) {
 	c, err := x509.ParseCertificate(b[:min(len(b), maxCertificate)])
@@ -112,7 +112,7 @@ func usages(usage x509.KeyUsage) string {
 	return cmp.Or(strings.Join(set, ", "), "not stated")
 }
 
-// names writes a distinguished name, a line for each attribute.
+// names writes a distinguished name, one line for each attribute.
 func (t *tree) names(name string, of pkix.Name) {
 	t.in(name, "", func() {
 		for _, n := range of.Names {
@@ -121,7 +121,7 @@ func (t *tree) names(name string, of pkix.Name) {
 	})
 }
 
-// showExtension shows an X.509 extension, whose content nobody needs to hide.
+// showExtension shows an X.509 extension, whose content need not be hidden.
 func (t *tree) showExtension(e pkix.Extension) {
 	t.in("extension "+nameOfDotted(e.Id.String()), map[bool]string{true: "critical"}[e.Critical], func() {
 		if !oid.KubernetesNodeProviderIdentifier.Equal(e.Id) {
@@ -136,7 +136,7 @@ func (t *tree) showExtension(e pkix.Extension) {
 	})
 }
 
-// showKeyOf shows the key that a certificate or a request carries; nil where crypto/x509
+// showKeyOf shows the key that a certificate or a request carries. key is nil if crypto/x509
 // does not know its kind.
 func (t *tree) showKeyOf(key crypto.PublicKey, spki []byte) {
 	if key == nil {
@@ -159,7 +159,7 @@ func (t *tree) showKeyInfo(b []byte) {
 	t.showKeyOf(key, b)
 }
 
-// showKey writes what a key is, and the digest that stands for it in identities.
+// showKey writes what a key is, and the digest that represents it in identities.
 func (t *tree) showKey(key crypto.PublicKey) {
 	kind := fmt.Sprintf("%T", key)
 	switch key := key.(type) {
@@ -176,13 +176,13 @@ func (t *tree) showKey(key crypto.PublicKey) {
 	}
 }
 
-// computable reports whether a signature under the key takes little time to verify.
+// computable reports whether a signature under the key can be verified quickly.
 func computable(key crypto.PublicKey) bool {
 	k, ok := key.(*rsa.PublicKey)
 	return !ok || k.N.BitLen() <= maxRSABits
 }
 
-// nameOf gives an identifier's name and its number.
+// nameOf returns an identifier's name and its number.
 func nameOf(id oid.OID) string {
 	if name := id.Name(); name != "" {
 		return strings.TrimPrefix(name, "id-at-") + " (" + id.String() + ")"
@@ -199,11 +199,11 @@ func nameOfDotted(dotted string) string {
 	return nameOf(id)
 }
 
-// The SDK's parsers give everything or nothing. The outline is for what they refuse, and
+// The SDK's parsers return everything or nothing. The outline is for what they refuse, and
 // for X.509 extensions: it lists DER element by element, up to the first fault.
 
-// What an outline shows: of public DER everything, of private DER neither octets nor a
-// challengePassword.
+// What an outline shows: everything for public DER; neither octets nor a challengePassword
+// for private DER.
 const (
 	public  = true
 	private = false
@@ -212,11 +212,11 @@ const (
 // An element is the tag and the length of one DER element.
 type element struct {
 	tag        asn1.Tag
-	head, size int // bytes of tag and length, and of the content that they announce
+	head, size int // bytes in tag and length, and in the content that they announce
 }
 
-// readElement reads tag and length: one tag byte, and a length in its shortest form.
-// What it announces need not be there.
+// readElement reads tag and length: one tag byte, and a length in its shortest form. The
+// content itself may be missing.
 func readElement(b []byte) (e element, fault string) {
 	switch {
 	case len(b) > 0 && b[0]&0x1f == 0x1f:
@@ -238,8 +238,8 @@ func readElement(b []byte) (e element, fault string) {
 	return e, ""
 }
 
-// outline lists the elements of b, which begins at a byte of the input. Elements that are
-// whole structures by themselves are shown as such. It returns false after a fault.
+// outline lists the elements of b, which begins at the given byte of the input. Elements that
+// are complete structures themselves are shown as such. It returns false after a fault.
 func (t *tree) outline(b []byte, at int, shown bool) bool {
 	password := false
 	for len(b) > 0 && t.lines < maxLines {
@@ -275,7 +275,7 @@ func (t *tree) outline(b []byte, at int, shown bool) bool {
 	return true
 }
 
-// salvage shows an element that, or whose content, one of the SDK's parsers takes.
+// salvage shows an element if one of the SDK's parsers accepts it or its content.
 func (t *tree) salvage(label string, whole, content []byte) bool {
 	for _, b := range [][]byte{whole, content} {
 		name := recognize(b)
@@ -289,7 +289,7 @@ func (t *tree) salvage(label string, whole, content []byte) bool {
 	return false
 }
 
-// valueOf writes the value of an element. Octets may be secret.
+// valueOf returns the value of an element as text. Octets may be secret.
 func valueOf(tag asn1.Tag, whole, content []byte, shown bool) string {
 	s := cryptobyte.String(whole)
 	var id oid.OID
@@ -319,8 +319,8 @@ func tagName(tag asn1.Tag) string {
 	return cmp.Or(name, fmt.Sprintf("tag 0x%02x", uint8(tag)))
 }
 
-// tagsOf lists the first tags of DER, with constructed elements entered and the content of
-// the others left out: "30 30 02".
+// tagsOf lists the first tags of DER, descending into constructed elements and leaving out
+// the content of the others: "30 30 02".
 func tagsOf(b []byte) string {
 	var tags []string
 	for len(tags) < 5 {

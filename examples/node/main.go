@@ -1,11 +1,11 @@
-// Node is a node's side of a join, on a machine whose TPM has an AK certificate. In between
-// its three commands the requests go to the API server and come back, here by kubectl:
+// Node is a node's side of a join, on a machine whose TPM has an AK certificate. Between its
+// three commands the requests go to the API server and come back, here with kubectl:
 //
 //	node -name node-1 -cluster 3f1c… hello | kubectl create -f -   # and wait for the challenge
 //	kubectl get csr … -o json | node -name node-1 -cluster 3f1c… answer | kubectl create -f -
 //	kubectl get csr … -o json | node install
 //
-// The folder then has a key file, which this TPM alone can load, and the certificate.
+// The folder then has a key file, which only this TPM can load, and the certificate.
 package main
 
 import (
@@ -54,7 +54,8 @@ func main() {
 	}
 }
 
-// hello makes the node's key in the TPM, the certificate request, and asks for a challenge.
+// hello makes the node's key in the TPM and the certificate request, and asks for a
+// challenge.
 func hello(ctx context.Context) {
 	shared, attester := open()
 	key := must(tpmkey.Create(ctx, shared, tpmkey.ECDSAP256, tpmkey.Options{}))
@@ -72,8 +73,8 @@ func answer(ctx context.Context, challenge []byte) {
 	file(must(attester.Answer(ctx, challenge, key, subject(request))))
 }
 
-// open opens the TPM, whose users, a key and an attester, take turns. The AK is the one
-// that the cloud left in it. With the process all ends that it has opened.
+// open opens the TPM, which is shared by a key and an attester that take turns. The AK is
+// the one that the cloud left in it. Everything that is opened ends with the process.
 func open() (*tpmkey.Shared, *attest.Attester) {
 	shared := tpmkey.Share(must(tpm.OpenTPM(*device)))
 	var options tpm.ProverOptions

@@ -1,12 +1,12 @@
 // Quickstart is a node's way into a cluster, in one program that needs no network:
 // a simulated TPM certifies a kubelet's key, the proof travels in the certificate
-// request, the control plane challenges, verifies and issues the certificate. Then
-// the same control plane meets what must be refused.
+// request, and the control plane challenges, verifies and issues the certificate. Then
+// the same control plane is given what must be refused.
 //
 //	go run ./examples/quickstart
 //
-// This file is the story, from top to bottom: the two sides as a program of yours would
-// have them, the join, the attacks. What stands in for the world around, and prints, is in
+// This file is the story, from top to bottom: the two sides as your own program would have
+// them, the join, the attacks. What stands in for the outside world, and the printing, is in
 // world.go. Package tpmsim is the machine's TPM and the cloud that certified it.
 package main
 
@@ -36,7 +36,7 @@ func main() {
 }
 
 // run tells the story. It returns an error if a step fails, or if an attack is not
-// refused by the very check that is there for it.
+// refused by exactly the check that is meant for it.
 func run(ctx context.Context, s *story) (err error) {
 	defer caught(&err)
 	s.chapter("A node joins a cluster")
@@ -70,7 +70,7 @@ func run(ctx context.Context, s *story) (err error) {
 	attackWithEvidence(ctx, s, plane, answer)
 	s.chapter("Attacks with a TPM")
 	attackWithTPM(ctx, s, plane, "the TPM of node-1 asks to be node-2", simulated, "node-2", attest.CheckMembership)
-	check(simulated.Close()) // a process has one simulator
+	check(simulated.Close()) // a process has only one simulator
 	attackWithOtherTPMs(ctx, s, plane, cloud)
 	s.end(issued)
 	return s.err
@@ -100,8 +100,8 @@ func newControlPlane(issuerRoot *x509.Certificate, machines []membership.Member)
 		// Is there a machine for this node, and may the node ask for such a certificate?
 		Policy: &csr.Policy{SignerNames: []string{csr.SignerClientTPM}, Machines: inventory(machines)},
 		// May this machine be this node? Trust in the issuer alone would admit every machine
-		// of the cloud. The list is asked at the hello already, and again when the answer has
-		// passed every other check.
+		// in the cloud. The list is checked at the hello, and again when the answer has passed
+		// every other check.
 		Authorizer: must(membership.NewStaticList(machines)),
 		Window:     window,
 	}
@@ -109,7 +109,7 @@ func newControlPlane(issuerRoot *x509.Certificate, machines []membership.Member)
 		ca: must(csr.NewCA([]*x509.Certificate{caCert}, caKey, csr.CAConfig{SignerNames: []string{csr.SignerClientTPM}}))}
 }
 
-// inventory answers the node policy out of the list.
+// inventory answers the node policy from the list.
 func inventory(machines []membership.Member) func(context.Context, string, *csr.Request) (*csr.Machine, error) {
 	return func(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
 		for _, m := range machines {
@@ -129,7 +129,7 @@ type node struct {
 }
 
 // newNode makes the key and the certificate request. The AK is the one whose template and
-// certificate the cloud left in the TPM. A key of tpmkey.Create never leaves the TPM.
+// certificate the cloud left in the TPM. A key from tpmkey.Create never leaves the TPM.
 func newNode(simulated *tpmsim.TPM, name string, plane *controlPlane) *node {
 	options := tpm.ProverOptions{Intermediates: [][]byte{simulated.CA().AKIntermediate().Raw}}
 	key := newKey()
@@ -144,8 +144,8 @@ func newNode(simulated *tpmsim.TPM, name string, plane *controlPlane) *node {
 	}
 }
 
-// join is the way in: hello, challenge, answer, verification, certificate. It returns
-// the answer as it was filed, too, for the attacks.
+// join is the way in: hello, challenge, answer, verification, certificate. It also returns
+// the answer as it was filed, for the attacks.
 func join(ctx context.Context, s *story, n *node, plane *controlPlane) (*csr.Request, *csr.Issued) {
 	hello := file(n.attester.Hello(ctx, n.subject))
 	s.step("hello, from the node",
@@ -174,14 +174,14 @@ func join(ctx context.Context, s *story, n *node, plane *controlPlane) (*csr.Req
 	return answer, issued
 }
 
-// attackWithEvidence is what somebody may try who has read node-1's answer.
+// attackWithEvidence is what an attacker who has read node-1's answer may try.
 func attackWithEvidence(ctx context.Context, s *story, plane *controlPlane, answer *csr.Request) {
 	flipEveryByte(ctx, s, plane, answer)
 	bundle := must(csr.Parse(answer.Spec.Request))
 	otherUser := *answer
 	otherUser.Spec.Username = csr.BootstrapUserPrefix + "zyxwvu"
-	// A replica whose clock is 11 minutes ahead: it shares the key ring, and that is
-	// all that it needs.
+	// A replica whose clock is 11 minutes ahead: it shares the key ring, which is all
+	// that it needs.
 	config := plane.config
 	config.Now = func() time.Time { return time.Now().Add(window + time.Minute) }
 	late := *answer
@@ -221,8 +221,8 @@ func flipEveryByte(ctx context.Context, s *story, plane *controlPlane, answer *c
 		"checks", fmt.Sprintf("%d different ones", len(checks)))
 }
 
-// stolen is a thief's request for a node's name, with a key of the thief's and
-// somebody else's evidence.
+// stolen makes a thief's request for a node's name, with the thief's key and someone else's
+// evidence.
 func stolen(evidence *csr.Bundle, nodeName string) *csr.Request {
 	request := must(csr.Create(csr.PurposeClient, newKey(), nodeName, csr.CreateOptions{}))
 	return file((&csr.Bundle{Request: request, Provider: evidence.Provider, Data: evidence.Data}).Spec(csr.SignerClientTPM, 0))

@@ -19,10 +19,10 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// The world around: machines, an API server, a CA, and the story's printer. Programs of
-// yours have better ones.
+// The outside world: machines, an API server, a CA, and the story's printer. Your own
+// programs have better ones.
 
-// instance is the n-th machine of the cloud. AK certificates name it.
+// instance returns the n-th machine in the cloud. AK certificates name it.
 func instance(n uint64) *oid.GCEInstance {
 	return &oid.GCEInstance{Zone: "europe-west1-b", ProjectNumber: 123456789012, ProjectID: "example-project",
 		InstanceID: 4711000000000000000 + n, InstanceName: fmt.Sprintf("node-%d", n)}
@@ -30,7 +30,7 @@ func instance(n uint64) *oid.GCEInstance {
 
 func providerID(nodeName string) string { return "gce://example-project/europe-west1-b/" + nodeName }
 
-// file does what the API server does with a request: it keeps it, with the time and
+// file does what the API server does with a request: it stores it, with the time and
 // the user that it has authenticated, here the holder of a bootstrap token.
 func file(spec *csr.Spec, err error) *csr.Request {
 	check(err)
@@ -41,7 +41,7 @@ func file(spec *csr.Spec, err error) *csr.Request {
 
 func newKey() *ecdsa.PrivateKey { return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) }
 
-// selfSigned makes the cluster's CA, good for a day.
+// selfSigned makes the cluster's CA, valid for a day.
 func selfSigned(name string) (*x509.Certificate, *ecdsa.PrivateKey) {
 	key, now := newKey(), time.Now()
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
@@ -65,7 +65,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// caught makes an error of a failure. It is deferred.
+// caught turns a failure into an error. It is deferred.
 func caught(err *error) {
 	switch r := recover().(type) {
 	case nil:
@@ -79,7 +79,7 @@ func caught(err *error) {
 // story prints what happens. Nothing in it is needed to use the packages.
 type story struct {
 	w       io.Writer
-	err     error // of w
+	err     error // from w
 	steps   int
 	refused int
 	started time.Time // of the step that will be printed next
@@ -96,11 +96,11 @@ func (s *story) chapter(title string) {
 	s.start()
 }
 
-// start says that the next step begins now, and not where the last one was printed.
+// start says that the next step begins now, and not when the last one was printed.
 func (s *story) start() { s.started = time.Now() }
 
-// step prints what has just been done, how long it took, and details: names and values
-// by turns.
+// step prints what has just been done, how long it took, and details: alternating names and
+// values.
 func (s *story) step(what string, details ...string) {
 	took := time.Since(s.started)
 	s.steps++
@@ -109,7 +109,7 @@ func (s *story) step(what string, details ...string) {
 	s.start()
 }
 
-// details prints the values that are there, with their names.
+// details prints the values that are not empty, with their names.
 func (s *story) details(namesAndValues ...string) {
 	for pair := range slices.Chunk(namesAndValues, 2) {
 		if pair[1] != "" {
@@ -118,7 +118,7 @@ func (s *story) details(namesAndValues ...string) {
 	}
 }
 
-// mustRefuse ends the story where an attack was not refused, or nothing was decided. It
+// mustRefuse ends the story if an attack was not refused, or nothing was decided. It
 // returns the name of the check that refused it.
 func mustRefuse(attack string, err error) (reason string) {
 	decision := csr.Decide(err)
@@ -128,8 +128,8 @@ func mustRefuse(attack string, err error) (reason string) {
 	return decision.Reason
 }
 
-// refusal prints an attack that was refused. Another check than the one that is there for
-// the attack ends the story.
+// refusal prints an attack that was refused. If that was by a check other than the one meant
+// for the attack, the story ends.
 func (s *story) refusal(attack string, err error, want refusal.Check) {
 	mustRefuse(attack, err)
 	if !errors.Is(err, want) {
@@ -141,7 +141,7 @@ func (s *story) refusal(attack string, err error, want refusal.Check) {
 	s.step("REFUSED  "+attack, "check", string(want), "got", refused.Got, "want", refused.Want)
 }
 
-// end prints what the node has now, and what became of the attacks.
+// end prints what the node has now, and the outcome of the attacks.
 func (s *story) end(issued *csr.Issued) {
 	certificate := issued.Certificate
 	s.chapter("What node-1 has now")
@@ -153,8 +153,8 @@ func (s *story) end(issued *csr.Issued) {
 	s.printf("\n1 certificate issued, %d attacks refused.\n", s.refused)
 }
 
-// wrap breaks a text between words, so that lines have at most width characters where
-// the words allow.
+// wrap breaks a text between words, so that lines have at most width characters if the
+// words allow.
 func wrap(text string, width int, lineBreak string) string {
 	var lines []string
 	for word := range strings.FieldsSeq(text) {

@@ -10,12 +10,12 @@ import (
 	"github.com/nodeattest/nodeattest/bootstraptoken"
 )
 
-// A folder holds one manifest a file, named after the Secret. Other files are passed over.
+// A folder holds one manifest per file, named after the Secret. Other files are ignored.
 type folder string
 
 const suffix = ".yaml"
 
-// add stores a new Secret, for the owner's eyes only.
+// add stores a new Secret, readable only by the owner.
 func (f folder) add(o *bootstraptoken.Object) error {
 	manifest, err := o.RevealYAML()
 	if err != nil {
@@ -32,8 +32,8 @@ func (f folder) add(o *bootstraptoken.Object) error {
 	return errors.Join(err, file.Close())
 }
 
-// read returns the Secrets of the folder, sorted by name, and an error that names the
-// files that are none. A folder that does not exist is empty.
+// read returns the Secrets in the folder, sorted by name, and an error that names the files
+// that are not Secrets. A folder that does not exist is empty.
 func (f folder) read() (objects []*bootstraptoken.Object, unread error) {
 	entries, err := os.ReadDir(string(f))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -62,7 +62,7 @@ func (f folder) read() (objects []*bootstraptoken.Object, unread error) {
 	return objects, unread
 }
 
-// remove deletes the Secret of this name, which read or ParseID has checked.
+// remove deletes the Secret with this name, which read or ParseID has checked.
 func (f folder) remove(name string) error {
 	return os.Remove(filepath.Join(string(f), name+suffix))
 }

@@ -1,5 +1,5 @@
-// Token makes and looks after bootstrap tokens without a cluster: its tokens are the
-// manifests of their Secrets, one file each, in a folder.
+// Token makes and manages bootstrap tokens without a cluster: its tokens are the manifests
+// of their Secrets, one file each, in a folder.
 //
 //	go run ./examples/token generate
 //	go run ./examples/token create -o yaml | kubectl apply -f -
@@ -9,12 +9,12 @@
 //	go run ./examples/token sweep
 //
 // The commands are those of `kubeadm token`, and sweep does what Kubernetes' token cleaner
-// does. What differs: list hides the secrets unless it is told -insecure-show-secrets, and
-// names on standard error the Secrets that it refuses, with the reason; a token without an
-// end has to be asked for by -insecure-never-expires.
+// does. The differences are: list hides the secrets unless -insecure-show-secrets is given,
+// and names on standard error the Secrets that it refuses, with the reason; a token that
+// never expires must be requested with -insecure-never-expires.
 //
-// The exit status is 0 where all went well, 1 where something failed or was refused, and 2
-// where the command line is wrong.
+// The exit status is 0 if all went well, 1 if something failed or was refused, and 2 if the
+// command line is wrong.
 package main
 
 import (
@@ -52,7 +52,7 @@ type program struct {
 	manifest       bool // create prints it
 }
 
-// run returns the exit status. Flags stand before and after the command.
+// run returns the exit status. Flags may come before and after the command.
 func (p *program) run(args []string) int {
 	flags, command := p.flags(), ""
 	err := flags.Parse(args)
@@ -71,7 +71,7 @@ func (p *program) run(args []string) int {
 		flags.Usage()
 	}
 	if err != nil {
-		return 2 // why has been printed
+		return 2 // the reason has been printed
 	}
 	if err := do(flags.Args()); err != nil {
 		fmt.Fprintf(p.stderr, "token: %v\n", err)
@@ -118,7 +118,7 @@ func (p *program) flags() *flag.FlagSet {
 // generate prints a token and stores nothing.
 func (p *program) generate([]string) error { return p.print(bootstraptoken.Generate().Reveal() + "\n") }
 
-// create makes a token. By default it stores the manifest and prints the token, once;
+// create makes a token. By default it stores the manifest and prints the token once;
 // with -o yaml it prints the manifest and stores nothing.
 func (p *program) create([]string) error {
 	secret, err := bootstraptoken.Create(p.options, p.now())
@@ -139,8 +139,8 @@ func (p *program) create([]string) error {
 	return p.print(secret.Token.Reveal() + "\n")
 }
 
-// list prints the tokens of the folder. A manifest that is refused is named on standard
-// error, and the exit status is 1, so that nobody takes the list for complete.
+// list prints the tokens in the folder. A manifest that is refused is named on standard
+// error, and the exit status is 1, so that the list is not mistaken for complete.
 func (p *program) list([]string) error {
 	objects, unread := p.store.read()
 	secrets, refused := bootstraptoken.List(objects)
@@ -154,7 +154,7 @@ func refusals(refused []bootstraptoken.Refusal) (err error) {
 	return err
 }
 
-// remove deletes tokens, given by ID or whole.
+// remove deletes tokens, given by ID or in full.
 func (p *program) remove(args []string) error {
 	for _, arg := range args {
 		id, err := bootstraptoken.ParseID(arg)
@@ -169,7 +169,7 @@ func (p *program) remove(args []string) error {
 	return nil
 }
 
-// sweep deletes the tokens that have expired, and says when to look again.
+// sweep deletes the tokens that have expired, and says when to sweep again.
 func (p *program) sweep([]string) error {
 	objects, unread := p.store.read()
 	found, err := bootstraptoken.Sweep(objects, p.now())

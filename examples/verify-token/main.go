@@ -1,13 +1,13 @@
-// Verify-token says whose service-account token it reads from standard input. It stands for
+// Verify-token says whose service-account token it reads from standard input. It represents
 // a service that knows the issuer and its own name, and has no access to the cluster: the
-// keys are those of the issuer's discovery document.
+// keys are those in the issuer's discovery document.
 //
 //	kubectl create token cart --audience https://shop.example |
 //		go run ./examples/verify-token https://oidc.example/cluster-1 https://shop.example
 //
-// A token is good until its end, two hours at most, whatever became of its pod. Where only
-// the cluster serves its keys, the http.Client needs the cluster's CA and a token: see the
-// example of jws.RemoteConfig.
+// A token is good until it ends, after at most two hours, whatever has become of its pod. If
+// only the cluster serves its keys, the http.Client needs the cluster's CA and a token: see
+// the example of jws.RemoteConfig.
 package main
 
 import (

@@ -5,8 +5,8 @@
 //
 //	go run ./examples/workload-identity
 //
-// Everything is in this process and needs no network: the TPMs are simulated, the objects
-// of the API server are in memory, and the service listens on the loopback interface.
+// Everything is in this process and needs no network: the TPMs are simulated, the API
+// server's objects are in memory, and the service listens on the loopback interface.
 package main
 
 import (
@@ -44,8 +44,8 @@ func main() {
 	}
 }
 
-// run tells the story. It returns an error where a step fails, or where what should be
-// refused is not, or by another check than the one that is there for it.
+// run tells the story. It returns an error if a step fails, or if something that must be
+// refused is not, or is refused by a check other than the one meant for it.
 func run(ctx context.Context, w io.Writer) (err error) {
 	defer caught(&err)
 	fmt.Fprintln(w, "Two machines join the cluster with their TPMs")
@@ -79,7 +79,7 @@ func run(ctx context.Context, w io.Writer) (err error) {
 	return nil
 }
 
-// A failure is a step that did not work, and ends the story in run.
+// A failure is a step that did not work. It ends the story in run.
 type failure struct{ error }
 
 func check(err error) {
@@ -93,7 +93,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// caught makes an error of a failure. It is deferred.
+// caught turns a failure into an error. It is deferred.
 func caught(err *error) {
 	switch r := recover().(type) {
 	case nil:
@@ -104,29 +104,29 @@ func caught(err *error) {
 	}
 }
 
-// A machine that joined as a node, with what the control plane keeps of that.
+// A machine is one that joined as a node, with what the control plane keeps about that.
 type machine struct {
 	name   string
 	issued *csr.Issued
 	key    any // the kubelet's TLS key
 }
 
-// machines are all of them, and the CA that signs for attested nodes and nobody else.
+// machines holds all of them, and the CA that signs only for attested nodes.
 type machines struct {
 	list []machine
 	ca   *x509.Certificate
 }
 
-// join lets machines join, one after the other, since a process has one simulated TPM.
+// join lets machines join, one after the other, since a process has only one simulated TPM.
 func join(ctx context.Context, names ...string) *machines {
-	vendor := must(tpmsim.NewCA(tpmsim.CAOptions{})) // of all the TPMs
+	vendor := must(tpmsim.NewCA(tpmsim.CAOptions{})) // for all the TPMs
 	var plane *attesttest.ControlPlane
 	all := &machines{}
 	for _, name := range names {
 		n := must(attesttest.OpenNode(attesttest.NodeOptions{
 			Name: name, ProviderID: "sim:///" + name, TPMOptions: tpmsim.Options{CA: vendor},
 		}))
-		defer func() { _ = n.Close() }() // also where a step fails
+		defer func() { _ = n.Close() }() // also if a step fails
 		if plane == nil {
 			plane = must(attesttest.OpenControlPlane(n))
 		} else {
@@ -140,7 +140,7 @@ func join(ctx context.Context, names ...string) *machines {
 	return all
 }
 
-// A cluster is an API server without the server: its objects and its issuer of tokens.
+// A cluster is an API server without the server: its objects and its token issuer.
 type cluster struct {
 	machines *machines
 	objects  *claims.MemoryObjects
@@ -186,8 +186,8 @@ func (c *cluster) Machine(_ context.Context, nodeName string) (*claims.Registere
 	return nil, claims.ErrNotFound
 }
 
-// askAPIServer shows what a TokenReview says of the token, before and after the pod is
-// deleted too: kube-apiserver does not look at the Node of a pod.
+// askAPIServer shows what a TokenReview says about the token before the pod is deleted, and
+// also after: kube-apiserver does not check the Node of a pod.
 func (c *cluster) askAPIServer(ctx context.Context, w io.Writer, token string) {
 	validator := must(apiserver.NewValidator(apiserver.ValidatorConfig{
 		Issuers: []string{clusterIssuer}, Keys: c.keys, Objects: c.objects, Audiences: []string{clusterIssuer},
@@ -212,8 +212,8 @@ type service struct {
 	refusal error // the last one
 }
 
-// startService starts it behind the two demands: a node's certificate and a token that
-// was issued to a workload on that node.
+// startService starts it with two requirements: a node's certificate and a token that was
+// issued to a workload on that node.
 func startService(c *cluster) *service {
 	s := &service{cluster: c}
 	validator := must(claims.NewValidator(claims.ValidatorConfig{
@@ -232,12 +232,12 @@ func startService(c *cluster) *service {
 	pool := x509.NewCertPool()
 	pool.AddCert(c.machines.ca)
 	s.Server = httptest.NewUnstartedServer(handler)
-	s.TLS = &tls.Config{ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: pool} // so that the story hears the handler's own refusal
+	s.TLS = &tls.Config{ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: pool} // so that the story sees the handler's own refusal
 	s.StartTLS()
 	return s
 }
 
-// record says which machine a certificate was issued to through attestation.
+// record returns which machine a certificate was issued to through attestation.
 func (s *service) record(_ context.Context, credentialID string) (*claims.CertificateRecord, error) {
 	for _, n := range s.cluster.machines.list {
 		if r := n.issued.Record; r.ClientOf(n.name, credentialID) {
@@ -250,8 +250,8 @@ func (s *service) record(_ context.Context, credentialID string) (*claims.Certif
 	return nil, claims.ErrNotFound
 }
 
-// present sends a token from a machine, the zero one for one without a certificate. The
-// service must refuse it by that check, or accept it where want is "".
+// present sends a token from a machine; the zero machine has no certificate. The service
+// must refuse the token by the check want, or accept it if want is "".
 func (s *service) present(ctx context.Context, what string, from machine, token string, want claims.Check) (err error) {
 	defer caught(&err)
 	transport := s.Client().Transport.(*http.Transport).Clone()

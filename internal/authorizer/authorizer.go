@@ -1,4 +1,4 @@
-// Package authorizer checks who decides about membership before anybody is asked.
+// Package authorizer checks who decides about membership before anyone is asked.
 package authorizer
 
 import (
@@ -8,7 +8,7 @@ import (
 )
 
 // Check returns an error if an authorizer is nil, a nil pointer or a nil function, or if it
-// has a method CheckAuthorizer for what is open and that says so.
+// has a method CheckAuthorizer for what is open that returns one.
 func Check[Open any](authorizer any, open Open) error {
 	if typednil.Is(authorizer) {
 		return errors.New("no Authorizer, or a nil one")

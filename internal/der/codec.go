@@ -9,13 +9,13 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Codec goes over the fields of one message in their order, and reads or writes each: one
-// function of a message says its fields, their limits and the rules between them, and
-// serves both ways. The first fault is the one that counts.
+// Codec goes through the fields of one message in order, and reads or writes each: one
+// function per message states its fields, their limits and the rules between them, and serves
+// both directions. Only the first fault counts.
 type Codec struct {
 	message string
 	in      cryptobyte.String   // what is left to read
-	out     *cryptobyte.Builder // nil where the message is read
+	out     *cryptobyte.Builder // nil when reading
 	err     error
 }
 
@@ -38,8 +38,8 @@ func Marshal(message string, fields func(*Codec)) ([]byte, error) {
 	return data, nil
 }
 
-// Parse reads a message of at most maxSize bytes into v, whose fields those are: a SEQUENCE
-// of them, and nothing after them.
+// Parse reads a message of at most maxSize bytes into v, whose fields are given: a SEQUENCE of
+// them, and nothing after it.
 func Parse[T any](v *T, message string, data []byte, maxSize int, fields func(*T, *Codec)) (*T, error) {
 	body, err := OpenSequence(message, data, maxSize)
 	if err != nil {
@@ -53,28 +53,28 @@ func Parse[T any](v *T, message string, data []byte, maxSize int, fields func(*T
 	return v, nil
 }
 
-// all reads fields that are everything there is.
+// all reads fields that must be the whole input.
 func (c *Codec) all(field string, fields func(*Codec)) {
 	fields(c)
 	c.Demand(c.in.Empty(), field, "nothing after the last field")
 }
 
-// Keep takes what a field's own check has found; nil is fine.
+// Keep records the result of a field's own check; nil is fine.
 func (c *Codec) Keep(err error) {
 	if c.err == nil {
 		c.err = err
 	}
 }
 
-// Demand is a rule between fields.
+// Demand states a rule between fields.
 func (c *Codec) Demand(kept bool, field, want string) {
 	if !kept {
 		c.Keep(Fault(c.message, field, want))
 	}
 }
 
-// Has says whether an optional field is to come: the one with this tag that is read, or one
-// that is there to be written.
+// Has reports whether an optional field comes next: when reading, the one with this tag; when
+// writing, one that is there to be written.
 func (c *Codec) Has(tag asn1.Tag, there bool) bool {
 	if c.out != nil {
 		return there
@@ -82,7 +82,7 @@ func (c *Codec) Has(tag asn1.Tag, there bool) bool {
 	return c.in.PeekASN1Tag(tag)
 }
 
-// Nested is a constructed field with fields of its own.
+// Nested is a constructed field that has fields of its own.
 func (c *Codec) Nested(field string, tag asn1.Tag, fields func(*Codec)) {
 	inner := Codec{message: c.message}
 	if c.out != nil {
@@ -145,8 +145,8 @@ func (c *Codec) Text(field string, v *string, minSize, maxSize int) {
 	}
 }
 
-// Octets is a primitive string of the given tag and of minSize to maxSize bytes. What is
-// read shares memory with the message.
+// Octets is a primitive string of the given tag and of minSize to maxSize bytes. When reading,
+// the result shares memory with the message.
 func (c *Codec) Octets(field string, v *[]byte, tag asn1.Tag, minSize, maxSize int) {
 	var err error
 	if c.out == nil {
@@ -157,21 +157,21 @@ func (c *Codec) Octets(field string, v *[]byte, tag asn1.Tag, minSize, maxSize i
 	c.Keep(err)
 }
 
-// Optional is Octets, or nothing: nil.
+// Optional is like Octets, or absent: nil.
 func (c *Codec) Optional(field string, v *[]byte, tag asn1.Tag, minSize, maxSize int) {
 	if c.Has(tag, *v != nil) {
 		c.Octets(field, v, tag, minSize, maxSize)
 	}
 }
 
-// Fixed is an OCTET STRING that fills v out exactly.
+// Fixed is an OCTET STRING that fills v exactly.
 func (c *Codec) Fixed(field string, v []byte) {
 	read := v
 	c.Octets(field, &read, asn1.OCTET_STRING, len(v), len(v))
 	copy(v, read)
 }
 
-// Sequence is a SEQUENCE that another message is in, with its tag and length.
+// Sequence is a SEQUENCE that contains another message, with its tag and length.
 func (c *Codec) Sequence(field string, v *[]byte) {
 	if c.out != nil {
 		c.out.AddBytes(*v)

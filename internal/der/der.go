@@ -1,5 +1,5 @@
-// Package der reads and writes the parts of the DER messages of nodeattest: strict, with a
-// size limit for everything that comes from outside, and with one form of error.
+// Package der reads and writes the parts of nodeattest's DER messages: strictly, with a size
+// limit on everything that comes from outside, and with one form of error.
 package der
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Limits of the messages. What is over them is refused before it is looked at.
+// Limits on the messages. Anything over them is refused before it is examined.
 const (
 	// MaxEvidenceSize bounds the DER of an attestation bundle, in bytes.
 	MaxEvidenceSize = 256 << 10
@@ -25,15 +25,14 @@ const (
 	MaxChallengeSize = 16 << 10
 	// MaxClusterIDSize bounds a cluster ID, in bytes of UTF-8.
 	MaxClusterIDSize = 128
-	// MaxSignerNameSize bounds a signer name, in bytes: the limit that Kubernetes
-	// sets.
+	// MaxSignerNameSize bounds a signer name, in bytes: the limit that Kubernetes sets.
 	MaxSignerNameSize = 571
 	// MaxRequesterSize bounds spec.username in a Binding, in bytes of UTF-8.
 	MaxRequesterSize = 1024
 	// MaxPublicSize bounds a TPMT_PUBLIC and a SubjectPublicKeyInfo, in bytes.
 	MaxPublicSize = 4 << 10
 
-	// MaxCertificates bounds the certificates of a bundle.
+	// MaxCertificates bounds the number of certificates in a bundle.
 	MaxCertificates = 8
 	// MaxCertificateSize bounds one certificate, in bytes of DER.
 	MaxCertificateSize = 16 << 10
@@ -42,10 +41,10 @@ const (
 	MaxUnixSeconds = 253402300799
 )
 
-// Checks of the messages' encoding.
+// Checks on the messages' encoding.
 const (
-	// CheckEncoding: a message is not the DER that the wire format asks for, or
-	// a value is outside its range.
+	// CheckEncoding: a message is not the DER that the wire format requires, or a value is out
+	// of range.
 	CheckEncoding refusal.Check = "message-encoding"
 	// CheckSize: a message is over its size limit.
 	CheckSize refusal.Check = "message-size"
@@ -53,19 +52,18 @@ const (
 	CheckVersion refusal.Check = "message-version"
 )
 
-// Context-specific tags, which cryptobyte can build but not as constants.
+// Context-specific tags, which cryptobyte can build but does not define as constants.
 const (
 	Context0            asn1.Tag = 0x80 // [0], primitive
 	Context1Constructed asn1.Tag = 0xa1 // [1], constructed
 )
 
-// Fault is a fault of encoding in one field of one message.
+// Fault is an encoding fault in one field of one message.
 func Fault(message, field, want string) error {
 	return &refusal.Error{Check: CheckEncoding, Got: "a bad " + message + " " + field, Want: want}
 }
 
-// OpenSequence checks the size cap and that der is one SEQUENCE and nothing
-// after it.
+// OpenSequence checks the size limit and that der is one SEQUENCE with nothing after it.
 func OpenSequence(message string, der []byte, maxSize int) (cryptobyte.String, error) {
 	if len(der) > maxSize {
 		return nil, &refusal.Error{Check: CheckSize, Got: strconv.Itoa(len(der)) + " bytes of " + message,
@@ -83,7 +81,7 @@ func OpenSequence(message string, der []byte, maxSize int) (cryptobyte.String, e
 	return body, nil
 }
 
-// KeyIdentifier names a public key by the first 160 bits of the SHA-256 of its BIT
+// KeyIdentifier identifies a public key by the first 160 bits of the SHA-256 of its BIT
 // STRING's content (RFC 7093, 2, method 1).
 func KeyIdentifier(spki []byte) ([]byte, error) {
 	input := cryptobyte.String(spki)
@@ -98,7 +96,7 @@ func KeyIdentifier(spki []byte) ([]byte, error) {
 	return digest[:20], nil
 }
 
-// CheckText checks the size of a text and that it is UTF-8.
+// CheckText checks the size of a text and that it is valid UTF-8.
 func CheckText(message, field, v string, minSize, maxSize int) error {
 	if len(v) < minSize || len(v) > maxSize || !utf8.ValidString(v) {
 		return Fault(message, field, "UTF-8 of "+strconv.Itoa(minSize)+" to "+strconv.Itoa(maxSize)+" bytes")
@@ -142,7 +140,7 @@ func checkInt(message, field string, v, limit int64) error {
 // AddText writes a UTF8String.
 func AddText(b *cryptobyte.Builder, v string) { AddTagged(b, asn1.UTF8String, []byte(v)) }
 
-// AddTagged writes v under a tag of the caller's. A short v costs no builder of its own.
+// AddTagged writes v under the given tag. A short v needs no builder of its own.
 func AddTagged(b *cryptobyte.Builder, tag asn1.Tag, v []byte) {
 	if len(v) < 0x80 && tag&0x1f != 0x1f {
 		b.AddUint16(uint16(tag)<<8 | uint16(len(v)))
@@ -152,16 +150,16 @@ func AddTagged(b *cryptobyte.Builder, tag asn1.Tag, v []byte) {
 	b.AddASN1(tag, func(b *cryptobyte.Builder) { b.AddBytes(v) })
 }
 
-// IsPEM reports whether b looks like PEM, for the error where DER is wanted.
+// IsPEM reports whether b looks like PEM, for the error message where DER is expected.
 func IsPEM(b []byte) bool {
 	return bytes.HasPrefix(bytes.TrimLeft(b, " \t\r\n"), []byte("-----BEGIN "))
 }
 
-// TrimNVCertificate takes what vendors put around a certificate off it: the
-// header of a TCG_PCCLIENT_STORED_CERT with a full certificate (tag 0x1001, type
-// 0, 16 bits of size, tag 0x1002; TCG PC Client Specific Implementation
-// Specification for Conventional BIOS 1.21, 7.3.2; some leave the inner tag out),
-// and padding with 0x00 or 0xff where the index is larger than its content.
+// TrimNVCertificate removes what vendors put around a certificate: the header of a
+// TCG_PCCLIENT_STORED_CERT with a full certificate (tag 0x1001, type 0, 16 bits of size, tag
+// 0x1002; TCG PC Client Specific Implementation Specification for Conventional BIOS 1.21,
+// 7.3.2; some omit the inner tag), and padding with 0x00 or 0xff if the index is larger than
+// its content.
 func TrimNVCertificate(data []byte) ([]byte, error) {
 	if bytes.HasPrefix(data, []byte{0x10, 0x01, 0x00}) {
 		if len(data) < 5 {
@@ -187,7 +185,7 @@ func TrimNVCertificate(data []byte) ([]byte, error) {
 	return der, nil
 }
 
-// CheckPadding refuses anything but 0x00 alone or 0xff alone.
+// CheckPadding refuses anything but all 0x00 or all 0xff.
 func CheckPadding(b []byte) error {
 	for i, c := range b {
 		if c != b[0] || (c != 0x00 && c != 0xff) {

@@ -21,7 +21,7 @@ type OtherName struct {
 }
 
 // Marshal returns the value of the extension (RFC 5280, section 4.2.1.6; TCG EK Credential
-// Profile 2.6, section 3.2.9): the directory name has an RDN for each attribute, a
+// Profile 2.6, section 3.2.9): the directory name has one RDN for each attribute, a
 // UTF8String.
 func (n *TPMNames) Marshal() ([]byte, error) {
 	otherTag, directoryTag := asn1.Tag(0).ContextSpecific().Constructed(), asn1.Tag(4).ContextSpecific().Constructed()
@@ -48,7 +48,7 @@ func (n *TPMNames) Marshal() ([]byte, error) {
 	return b.Bytes()
 }
 
-// addAttribute adds an RDN of one attribute, a UTF8String.
+// addAttribute adds an RDN with one attribute, a UTF8String.
 func addAttribute(b *cryptobyte.Builder, o oid.OID, value string) {
 	b.AddASN1(asn1.SET, func(b *cryptobyte.Builder) {
 		b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {

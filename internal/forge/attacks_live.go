@@ -21,7 +21,7 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// liveAlone are the attacks that are in no vector, or there in another form.
+// liveAlone are the attacks that are in no vector, or are there in another form.
 func (w *Bench) liveAlone(road attest.Road) []Live {
 	out := slices.Concat(lived(ClassBinding, "", challengeAttacks(), same),
 		lived(ClassStatement, "", append(signedAttacks(), chainAttacks()...), same), w.certificateAttacks(road))
@@ -33,7 +33,7 @@ func (w *Bench) liveAlone(road attest.Road) []Live {
 	}), same)...)
 }
 
-// bound is an answer to a challenge that was given for something else.
+// bound is an answer to a challenge that was issued for something else.
 func bound(change func(*Forgery)) func(*Forgery) {
 	return func(f *Forgery) { change(f); f.derive() }
 }
@@ -118,8 +118,8 @@ func chainAttacks() []Forged {
 	})
 }
 
-// CertificateAttack has the right CA certify the right AK or EK in a wrong way, by the
-// options of an AK's or EK's certificate.
+// CertificateAttack has the right CA certify the right AK or EK in a wrong way, through the
+// options of an AK or EK certificate.
 type CertificateAttack = Attack[tpmsim.CertificateOptions]
 
 func (w *Bench) certificateAttacks(road attest.Road) []Live {
@@ -144,13 +144,13 @@ func (w *Bench) certificates(road attest.Road) []CertificateAttack {
 	})...)
 }
 
-// present has the answer be of another EK, and the challenge too.
+// present makes the answer, and the challenge too, those of another EK.
 func (f *Forgery) present(key crypto.PublicKey, s Sources) {
 	f.Sent = &s
 	f.B.MachineKey = Must(csr.SPKIHash(key))
 }
 
-// ekAttacks are what there is on the road of the EK alone.
+// ekAttacks are the attacks that exist only on the road of the EK.
 func ekAttacks() []Forged {
 	weak := func(name string) func(*Forgery) {
 		return bound(func(f *Forgery) {
@@ -178,9 +178,9 @@ func ekAttacks() []Forged {
 	})
 }
 
-// credentialAttacks want the secret of a credential that is not for them.
+// credentialAttacks try to get the secret of a credential that is not for them.
 func credentialAttacks() (out []Live) {
-	// A stranger's AK stands in the place of machine-1's. The certificates stay.
+	// A stranger's AK takes the place of machine-1's. The certificates stay.
 	standIn := func(f *Forgery) *thief {
 		stranger := f.w.Machines[MachineThree]
 		*f = *f.w.Forge(stranger.AK, f.Join)
@@ -195,7 +195,7 @@ func credentialAttacks() (out []Live) {
 		},
 		"credential-for-an-ak-in-software": func(f *Forgery) *thief {
 			key := ECKey(elliptic.P256(), "AK that is none", nil)
-			// What the TPM would load of it, and so open a credential for.
+			// What the TPM would load of it, and therefore open a credential for.
 			loaded := PublicArea(key.Public(), SoftwareAttributes|statement.AttributeSensitiveDataOrigin, schemeECDSA256)
 			t := &thief{eks: []*SoftEK{f.EK}, names: [][]byte{f.AK.Public.Name(), loaded.Name()}}
 			*f = *f.w.Forge(&SoftAK{Private: Repeatable{key}, Public: PublicArea(key.Public(), AKAttributes, schemeECDSA256)}, f.Join)
@@ -213,8 +213,8 @@ func credentialAttacks() (out []Live) {
 	return out
 }
 
-// bootAttacks are machines that booted something else, or do not show what they booted,
-// where the policy asks for PCRs 0 to 7 with the values of PCRValue.
+// bootAttacks are machines that booted something else, or do not show what they booted, when
+// the policy requires PCRs 0 to 7 with the values of PCRValue.
 func bootAttacks() []Forged {
 	bad := bytes.Repeat([]byte{0xbd}, sha256.Size) // PCR 4 of a machine that booted something else
 	measured := func(q *Quoting) (good statement.PCR) {
@@ -223,7 +223,7 @@ func bootAttacks() []Forged {
 		q.Digest()
 		return good
 	}
-	half := func(q *Quoting) []statement.PCR { // PCR 4 is outside
+	half := func(q *Quoting) []statement.PCR { // without PCR 4
 		good := q.PCRs
 		q.SelectPCRs(SelectionOf(BankSHA256, 0x0f, 0, 0))
 		return good
@@ -246,7 +246,7 @@ func bootAttacks() []Forged {
 	})
 }
 
-// unknownCritical is an extension that nobody knows.
+// unknownCritical is an unknown critical extension.
 var unknownCritical = []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 999, 2}, Critical: true, Value: []byte{5, 0}}}
 
 // AKCertificates have the issuer of AK certificates certify the right AK in a wrong way.

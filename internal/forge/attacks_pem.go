@@ -11,7 +11,7 @@ import (
 // PEMAttack is one change to the text of a good bundle.
 type PEMAttack = Attack[func(string) string]
 
-// Marks in the text of a good bundle.
+// Markers in the text of a good bundle.
 const (
 	endRequest    = "-----END CERTIFICATE REQUEST-----\n"
 	beginProvider = "-----BEGIN KUBELET AUTHENTICATOR ATTESTATION PROVIDER-----\n"
@@ -21,8 +21,8 @@ const (
 	tpmV1         = "dHBtL3Yx\n"
 )
 
-// order has the blocks of a bundle stand in another order: r is the request, p the
-// provider, d the data, and 0 a data block without content.
+// order puts the blocks of a bundle in another order: r is the request, p the provider, d the
+// data, and 0 a data block without content.
 func order(blocks string) func(string) string {
 	return func(s string) string {
 		i, j := strings.Index(s, beginProvider), strings.Index(s, beginData)
@@ -41,8 +41,8 @@ func everywhere(old, replacement string) func(string) string {
 // PEMAttacks are attacks on the PEM of a bundle.
 func PEMAttacks() []PEMAttack { return append(blockAttacks(), lineAttacks()...) }
 
-// LivePEMs are those that are live, under their names there: the others depend on the
-// size of the evidence, or on another provider's name than this one.
+// LivePEMs are the live ones, under their live names: the others depend on the size of the
+// evidence, or on a provider name other than this one.
 func (w *Bench) LivePEMs(provider string) (out []PEMAttack) {
 	text := string(Must((&csr.Bundle{Request: w.Request, Provider: provider, Data: make([]byte, 94)}).Marshal()))
 	for _, a := range PEMAttacks() {
@@ -101,7 +101,7 @@ func lineAttacks() []PEMAttack {
 	})
 }
 
-// rewrapped gives the request's block another width.
+// rewrapped gives the request's block another line width.
 func rewrapped(width int) func(string) string {
 	return func(s string) string {
 		begin := strings.Index(s, "\n") + 1

@@ -15,15 +15,14 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// Asked is a request object before it is encoded. A vector changes one thing of a
-// good one.
+// Asked is a request object before it is encoded. A vector changes one thing in a good one.
 type Asked struct {
 	Join
 	*PKCS10
 	w      *Bench
 	bundle func(*csr.Bundle)   // changes provider and data
-	object func(*csr.Request)  // changes the object at last
-	raw    func([]byte) []byte // changes the PKCS#10 request in its block at last
+	object func(*csr.Request)  // changes the object last
+	raw    func([]byte) []byte // changes the PKCS#10 request in its block last
 	Target string              // the signer that a hello states, "" for none
 }
 
@@ -57,8 +56,8 @@ func (w *Bench) NodeServes() *Asked {
 	return a
 }
 
-// KubeletServes is a kubelet's own serving request, which inherits the attestation of
-// the client certificate that it comes with.
+// KubeletServes is a kubelet's own serving request, which inherits the attestation of the
+// client certificate that it is made with.
 func (w *Bench) KubeletServes() *Asked {
 	a := w.NodeServes()
 	a.Signer, a.bundle, a.Expiration = csr.SignerKubeletServing, plain, 86400
@@ -67,19 +66,19 @@ func (w *Bench) KubeletServes() *Asked {
 	return a
 }
 
-// Encode is the request object, with evidence that only the node policy sees.
+// Encode returns the request object, with evidence that only the node policy sees.
 func (a *Asked) Encode() *csr.Request {
 	return a.Filed(&csr.Bundle{Provider: "tpm/v1", Data: []byte("the node policy does not look at this")})
 }
 
-// Filed is the request object with this evidence, but where the attack is on that.
+// Filed returns the request object with this evidence, unless the attack is on the evidence.
 func (a *Asked) Filed(b *csr.Bundle) *csr.Request {
 	w, whole := a.w, csr.Bundle{Request: a.w.Request, Provider: b.Provider, Data: b.Data}
 	if a.bundle != nil {
 		a.bundle(&whole)
 	}
 	r := a.Join.Object(&whole, a.Signer, w.AnsweredAt())
-	// The request is put in as text: Bundle.Encode would refuse some.
+	// The request is inserted as text: Bundle.Encode would refuse some.
 	r.Spec.Request = []byte(strings.Replace(string(r.Spec.Request), PEMBlock(csr.BlockRequest, w.Request), PEMBlock(csr.BlockRequest, a.Asks()), 1))
 	if a.object != nil {
 		a.object(r)
@@ -98,7 +97,7 @@ func (a *Asked) ForRecovery() {
 	a.Subject = []Rdn{Text(oid.Organization, "nodeattest:recovery"), Text(oid.CommonName, "nodeattest:recovery:"+NodeName)}
 }
 
-// ByRecoveryUser has a node's recovery user ask.
+// ByRecoveryUser makes a node's recovery user the requester.
 func (a *Asked) ByRecoveryUser(node string) {
 	a.Username, a.Groups = "nodeattest:recovery:"+node, []string{"nodeattest:recovery", "system:authenticated"}
 }
@@ -108,13 +107,13 @@ func (a *Asked) As(node string) {
 	a.Subject[1], a.Extensions = Text(oid.CommonName, "system:node:"+node), nil
 }
 
-// OnObject changes the object at last.
+// OnObject changes the object last.
 func (a *Asked) OnObject(how func(*csr.Request)) { a.object = how }
 
 // OnBundle changes request, provider and data before they are encoded.
 func (a *Asked) OnBundle(how func(*csr.Bundle)) { a.bundle = how }
 
-// plain leaves the evidence out.
+// plain omits the evidence.
 func plain(b *csr.Bundle) { b.Provider, b.Data = "", nil }
 
 // RequestTable is a good request and the attacks that change it.
@@ -123,7 +122,7 @@ type RequestTable struct {
 	Attacks []RequestAttack
 }
 
-// RequestTables are the attacks on requests, but for those that a kubelet files without
+// RequestTables are the attacks on requests, except those on what a kubelet files without
 // evidence.
 func (w *Bench) RequestTables() []RequestTable {
 	return []RequestTable{
@@ -133,7 +132,7 @@ func (w *Bench) RequestTables() []RequestTable {
 	}
 }
 
-// object is asked's shorthand for a change of the object.
+// object is Asked's shorthand for a change to the object.
 func object(how func(*csr.Request)) func(*Asked) { return func(a *Asked) { a.object = how } }
 
 func (w *Bench) objectAttacks() []RequestAttack {
@@ -200,7 +199,7 @@ func subjectAttacks() []RequestAttack {
 	})
 }
 
-// contentAttacks are about key, attributes and extensions.
+// contentAttacks concern key, attributes and extensions.
 func (w *Bench) contentAttacks() []RequestAttack {
 	extend := func(e ...pkix.Extension) func(*Asked) {
 		return func(a *Asked) { a.Extensions = append(a.Extensions, e...) }

@@ -1,7 +1,7 @@
-// Package forge makes evidence of a join on keys in software, changes one thing of it and
+// Package forge makes evidence for a join with keys in software, changes one thing in it and
 // signs again. Its tables of attacks are the only ones: the vectors of testdata/vectors are
-// made from them, and the conformance runner of attesttest tries them on providers that
-// run. A step that cannot be done is a panic, which [Caught] turns into an error.
+// made from them, and the conformance runner of attesttest tries them on running providers. A
+// step that cannot be done is a panic, which [Caught] turns into an error.
 package forge
 
 import (
@@ -41,7 +41,7 @@ const (
 	MachineOne   = "machine-1"
 	MachineTwo   = "machine-2"
 	MachineThree = "machine-3"
-	// The certificates with which the two come again.
+	// The certificates with which the two machines come back.
 	CredentialOne = "X509SHA256=1111111111111111111111111111111111111111111111111111111111111111"
 	CredentialTwo = "X509SHA256=2222222222222222222222222222222222222222222222222222222222222222"
 	// MachineType is the type of the OtherName that names a machine: 2.999.1, from the
@@ -49,18 +49,18 @@ const (
 	MachineType = oid.OID("\x88\x37\x01")
 )
 
-// Bench is what evidence is made with: keys in software, the CA that certifies them, and
-// what the control plane is called. All keys follow from their labels.
+// Bench is what evidence is made with: keys in software, the CA that certifies them, and the
+// control plane's names. All keys are derived from their labels.
 type Bench struct {
 	Now time.Time // the clock
 	// ClusterID, ProviderID and Bootstrap are those of the good node's join.
 	ClusterID, ProviderID, Bootstrap string
-	Client, Serving                  string // signer names; "" are those of package attest
+	Client, Serving                  string // signer names; "" means those of package attest
 	Quoted                           bool   // good answers have a quote
 
-	// CA certifies the keys, Stranger is a CA that nobody trusts.
+	// CA certifies the keys; Stranger is a CA that nobody trusts.
 	CA, Stranger         *tpmsim.CA
-	Ring, Retired, Later attest.RingKey // the key in use, one that is not any more, and one that is not yet
+	Ring, Retired, Later attest.RingKey // the key in use, one no longer in use, and one not yet in use
 
 	TLS, TLS2       crypto.Signer // *ecdsa.PrivateKey on P-256
 	Request         []byte        // the good node's PKCS#10 request
@@ -68,14 +68,14 @@ type Bench struct {
 
 	// Machines are those of a live world, by name.
 	Machines map[string]*Machine
-	WeakEKs  map[string]*SoftEK // EKs that the world expects of the first machine, by attack
+	WeakEKs  map[string]*SoftEK // weak EKs that the world expects of the first machine, by attack
 
-	// RSA takes long to make: these are nil where no vectors are written.
+	// RSA keys take long to make: these are nil unless vectors are written.
 	RSATLS, RSA1024 *rsa.PrivateKey
 	AKRSA           *SoftAK // the good machine's
 }
 
-// MakeKeys makes those in RSA too if asked.
+// MakeKeys makes the keys, including those in RSA if asked.
 func (w *Bench) MakeKeys(inRSA bool) {
 	w.TLS = Repeatable{ECKey(elliptic.P256(), "TLS key", nil)}
 	w.TLS2 = Repeatable{ECKey(elliptic.P256(), "another TLS key", nil)}
@@ -96,14 +96,13 @@ func newRingKey(label string, active, retired time.Time) attest.RingKey {
 		ActiveAt: active, RetiredAt: retired}
 }
 
-// MachineName is the identity in AK certificates: every AK whose certificate has it
-// belongs to one machine, those in software too, so that membership is not what
-// refuses them.
+// MachineName is the identity in AK certificates: every AK whose certificate has it belongs to
+// one machine, including those in software, so that membership is not what refuses them.
 func MachineName(name string) *tpmsim.OtherName {
 	return &tpmsim.OtherName{Type: MachineType, Value: append([]byte{0x0c, byte(len(name))}, name...)}
 }
 
-// Identity is the machine identity of the OtherName machineName(name).
+// Identity is the machine identity of the OtherName MachineName(name).
 func Identity(name string) string {
 	return "othername:" + MachineType.String() + ":" + Base64url(MachineName(name).Value)
 }
@@ -113,7 +112,7 @@ func SPKI(key crypto.PublicKey) []byte {
 	return Must(csr.CanonicalSPKI(key))
 }
 
-// RawKey is the key inside a repeatable.
+// RawKey is the key inside a Repeatable.
 func RawKey(s crypto.Signer) crypto.Signer {
 	if r, ok := s.(Repeatable); ok {
 		return r.Signer
@@ -121,17 +120,16 @@ func RawKey(s crypto.Signer) crypto.Signer {
 	return s
 }
 
-// Seed is what all keys and nonces follow from. Nothing made from it protects
-// anything.
+// Seed is what all keys and nonces are derived from. Nothing made from it protects anything.
 const Seed = "nodeattest test vectors"
 
-// Derive gives bytes that follow from the seed and a label.
+// Derive returns bytes derived from the seed and a label.
 func Derive(label string, size int) []byte {
 	return Must(hkdf.Key(sha256.New, []byte(Seed), nil, label, size))
 }
 
-// ECKey is the key of that label. It turns to the next candidate where the bytes are
-// no scalar, or where fits, if given, does not like the key.
+// ECKey is the key for that label. It moves to the next candidate if the bytes are not a
+// scalar, or if fits, if given, rejects the key.
 func ECKey(curve elliptic.Curve, label string, fits func(*ecdsa.PublicKey) bool) *ecdsa.PrivateKey {
 	size := (curve.Params().BitSize + 7) / 8
 	for n := 0; ; n++ {
@@ -146,7 +144,7 @@ func ECKey(curve elliptic.Curve, label string, fits func(*ecdsa.PublicKey) bool)
 	}
 }
 
-// RSAKey is the key of that label, with the exponent 65537 and two primes.
+// RSAKey is the key for that label, with the exponent 65537 and two primes.
 func RSAKey(bits int, label string) *rsa.PrivateKey {
 	e := big.NewInt(65537)
 	p, q := prime(bits/2, label+" p", e), prime(bits/2, label+" q", e)
@@ -162,8 +160,8 @@ func RSAKey(bits int, label string) *rsa.PrivateKey {
 	return key
 }
 
-// prime is the first prime p behind the bytes of that label, its two top bits set,
-// where e divides p - 1 in no way.
+// prime is the first prime p after the bytes for that label, with its two top bits set, such
+// that e does not divide p - 1.
 func prime(bits int, label string, e *big.Int) *big.Int {
 	raw := Derive(label, bits/8)
 	raw[0] |= 0xc0
@@ -178,11 +176,11 @@ func prime(bits int, label string, e *big.Int) *big.Int {
 	}
 }
 
-// Repeatable signs the same bytes the same way each time, as far as the scheme lets
-// it: ECDSA by RFC 6979, RSASSA-PKCS1-v1_5 as always.
+// Repeatable signs the same bytes the same way each time, as far as the scheme permits: ECDSA
+// by RFC 6979, RSASSA-PKCS1-v1_5 as always.
 type Repeatable struct{ crypto.Signer }
 
-// Sign ignores the source of randomness, but for RSASSA-PSS, which needs one.
+// Sign ignores the source of randomness, except for RSASSA-PSS, which needs one.
 func (r Repeatable) Sign(_ io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, error) {
 	if _, pss := opts.(*rsa.PSSOptions); pss {
 		return r.Signer.Sign(rand.Reader, digest, opts)
@@ -190,9 +188,8 @@ func (r Repeatable) Sign(_ io.Reader, digest []byte, opts crypto.SignerOpts) ([]
 	return r.Signer.Sign(nil, digest, opts)
 }
 
-// Failure is a panic of must: a step of the generator that did not work. The steps
-// are hundreds of one-line calls, and the only thing to do about an error is to
-// stop and name it.
+// Failure is the panic of Must: a step of the generator that did not work. The steps are
+// hundreds of one-line calls, and the only thing to do about an error is to stop and name it.
 type Failure struct{ err error }
 
 // Must returns v. An error is a failure.
@@ -215,7 +212,7 @@ func Caught(err *error) {
 	}
 }
 
-// Recovered is the error of a failure that was recovered. Any other panic goes on.
+// Recovered returns the error of a recovered failure. Any other panic continues.
 func Recovered(r any) error {
 	f, ok := r.(Failure)
 	if !ok {
@@ -227,24 +224,22 @@ func Recovered(r any) error {
 // Base64url is base64url without padding.
 func Base64url(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
-// Join is what one node's messages are bound to. Its zero fields are filled in by
-// defaults.
+// Join is what one node's messages are bound to. Its zero fields are filled with defaults.
 type Join struct {
 	Request    []byte         // PKCS#10
-	Key        crypto.Signer  // of the request
+	Key        crypto.Signer  // the request's
 	Signer     string         // the signer name
-	Username   string         // of the requester
-	Groups     []string       // of the requester
-	Usages     []string       // that are asked for
+	Username   string         // the requester's
+	Groups     []string       // the requester's
+	Usages     []string       // those requested
 	Expiration int32          // in seconds, 0 for none
 	Cluster    string         // the cluster ID
 	Ring       attest.RingKey // the challenge key
-	Label      string         // of the nonce
+	Label      string         // the nonce's
 	EK         *SoftEK        // on the road of the EK
 }
 
-// Defaults are those of the good node: a bootstrap token asks for a client
-// certificate.
+// Defaults fills in those of the good node: a bootstrap token asks for a client certificate.
 func (w *Bench) Defaults(j Join) Join {
 	if j.Request == nil {
 		j.Request, j.Key = w.Request, w.TLS
@@ -281,8 +276,8 @@ func (j *Join) Binding(w *Bench, ak crypto.PublicKey) *message.Binding {
 	}
 }
 
-// infoHash is the SHA-256 of the CertificationRequestInfo, of requests too that package
-// csr refuses; of what is none it is the SHA-256 of all.
+// infoHash is the SHA-256 of the CertificationRequestInfo, even for requests that package csr
+// refuses; if there is none, it is the SHA-256 of the whole.
 func infoHash(request []byte) [sha256.Size]byte {
 	var body, info cryptobyte.String
 	s := cryptobyte.String(request)
@@ -300,7 +295,7 @@ func (j *Join) Secrets(b *message.Binding) (secret, qualifyingData []byte) {
 	return secret, QualifyingData(secret, der)
 }
 
-// Object is the object of the API server, filed under a signer name at a time.
+// Object is the API server's object, filed under a signer name at a time.
 func (j *Join) Object(bundle *csr.Bundle, signer string, created time.Time) *csr.Request {
 	r := &csr.Request{
 		APIVersion: "certificates.k8s.io/v1",
@@ -318,13 +313,13 @@ func (j *Join) Object(bundle *csr.Bundle, signer string, created time.Time) *csr
 // AnsweredAt is when answers are filed: half a minute after the challenge.
 func (w *Bench) AnsweredAt() time.Time { return w.Now.Add(-30 * time.Second) }
 
-// bundleOf puts evidence behind a request.
+// bundleOf puts evidence after a request.
 func bundleOf(request []byte, chain [][]byte, statements ...message.Statement) *csr.Bundle {
 	data := Must((&message.Bundle{Statements: statements, Certificates: chain}).Marshal())
 	return &csr.Bundle{Request: request, Provider: tpm.Provider + "/v1", Data: data}
 }
 
-// Hello is the object of a hello, on the road of the EK where j has one.
+// Hello is the object of a hello, on the road of the EK if j has one.
 func (w *Bench) Hello(j Join, akPublic []byte, s Sources) *csr.Request {
 	j = w.Defaults(j)
 	h := &message.Hello{Road: message.RoadAK, ClusterID: j.Cluster, TargetSigner: j.Signer, EKPublic: s.Public, AKPublic: akPublic}
@@ -335,7 +330,7 @@ func (w *Bench) Hello(j Join, akPublic []byte, s Sources) *csr.Request {
 	return j.Object(bundle, csr.SignerChallengeTPM, w.Now.Add(-time.Minute))
 }
 
-// WithKey is a join whose request has another key.
+// WithKey returns a join whose request has another key.
 func (j Join) WithKey(w *Bench, key crypto.Signer) Join {
 	request := w.NewPKCS10()
 	request.Key = key
@@ -347,7 +342,7 @@ func (j Join) WithKey(w *Bench, key crypto.Signer) Join {
 type SoftEK struct {
 	Public  crypto.PublicKey
 	Chain   [][]byte          // its certificates, leaf first
-	private *ecdsa.PrivateKey // of a live world's
+	private *ecdsa.PrivateKey // in a live world
 }
 
 // Identity is the machine identity of the EK.
@@ -357,8 +352,8 @@ func (k *SoftEK) Identity() string {
 }
 
 // Secret is S, a challenge's secret: HMAC-SHA256 under the challenge key K over
-// "nodeattest/tpm/v1 secret", a zero byte, and the DER of the binding. It is written
-// down here once more, beside package attest, so that both must be right.
+// "nodeattest/tpm/v1 secret", a zero byte, and the DER of the binding. It is deliberately
+// written here again, independently of package attest, so that both must be right.
 func Secret(k, binding []byte) []byte {
 	return labelled(k, "nodeattest/tpm/v1 secret", binding)
 }
@@ -369,7 +364,7 @@ func QualifyingData(s, binding []byte) []byte {
 	return labelled(s, "nodeattest/tpm/v1 certify", binding)
 }
 
-// QuotedData is what a quote must contain: as QualifyingData, under the label
+// QuotedData is what a quote must contain: like QualifyingData, under the label
 // "nodeattest/tpm/v1 quote".
 func QuotedData(s, binding []byte) []byte {
 	return labelled(s, "nodeattest/tpm/v1 quote", binding)

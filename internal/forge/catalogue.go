@@ -7,33 +7,33 @@ import (
 	"strings"
 )
 
-// Attack is one change to something good, which F makes: a statement, a quote, an answer
-// that was taken apart, a request, a text, a certificate.
+// Attack is one change to something good, which F makes: a statement, a quote, an answer that
+// was taken apart, a request, a text, a certificate.
 type Attack[F any] struct {
-	// Name is the vector's, What its description, Expect the check that refuses, "" where
+	// Name is the vector's, What its description, Expect the check that refuses it, or "" if
 	// there is no vector.
 	Name, What, Expect string
 	Change             F
-	InCSR              bool     // expect, or inAnswer, is a check of package csr
+	InCSR              bool     // Expect, or InAnswer, is a check of package csr
 	Also               []string // the other checks that refuse it
 	Retry              bool     // the refusal is not final
 
-	RSA      bool   // takes the RSA AK in place of the one on P-256
-	Alone    bool   // leaves out the answer: it has no place for this change
-	InAnswer string // what refuses the answer, where that is another check
-	Resident bool   // asks for keys in the TPM
-	Wanted   bool   // the policy asks for a quote
+	RSA      bool   // uses the RSA AK instead of the one on P-256
+	Alone    bool   // omits the answer, which has no place for this change
+	InAnswer string // what refuses the answer, if that is another check
+	Resident bool   // requires keys in the TPM
+	Wanted   bool   // the policy requires a quote
 	Under    string // the policy that a request needs; "" is the common one
 
-	// live is the name in the conformance runner, where that is another; "-" leaves it
-	// out there.
+	// live is the name in the conformance runner, if it differs; "-" leaves the attack out
+	// there.
 	live string
 }
 
-// Live is the attack's name where it is live, "" where it needs RSA keys or another policy.
+// Live is the attack's name if it is live, or "" if it needs RSA keys or another policy.
 func (a *Attack[F]) Live() string { return a.liveAs("") }
 
-// liveAs is Live with a prefix where there is no other name.
+// liveAs is Live with a prefix if there is no other name.
 func (a *Attack[F]) liveAs(prefix string) string {
 	if a.RSA || a.Under != "" || a.live == "-" {
 		return ""
@@ -46,13 +46,13 @@ func (a *Attack[F]) liveAs(prefix string) string {
 //go:embed attacks.md
 var catalogue string
 
-// listed are the attacks of a section of attacks.md, in its order, with what makes each.
+// listed returns the attacks of a section of attacks.md, in order, with what makes each.
 func listed[F any](section string, changes map[string]F) []Attack[F] {
 	return Listed(catalogue, section, changes)
 }
 
-// Listed are the attacks in the table of a section of a text in Markdown, in its order, with
-// what makes each, by its name.
+// Listed returns the attacks in the table of a section of a Markdown text, in order, with what
+// makes each, by name.
 func Listed[F any](text, section string, changes map[string]F) []Attack[F] {
 	out := Rows[F](text, section)
 	for i := range out {
@@ -68,8 +68,8 @@ func Listed[F any](text, section string, changes map[string]F) []Attack[F] {
 	return out
 }
 
-// Rows are those attacks without what makes them. A row has the attack's name and, behind a
-// slash, Attack.live; the check that refuses it and, behind semicolons, the other fields of
+// Rows returns those attacks without what makes them. A row has the attack's name and, after a
+// slash, Attack.live; the check that refuses it and, after semicolons, the other fields of
 // Attack; and What.
 func Rows[F any](text, section string) (out []Attack[F]) {
 	_, text, _ = strings.Cut(text, "\n## "+section+"\n")
@@ -88,7 +88,7 @@ func Rows[F any](text, section string) (out []Attack[F]) {
 	return out
 }
 
-// note fills in what stands beside the check that refuses the attack.
+// note fills in the notes next to the check that refuses the attack.
 func (a *Attack[F]) note(notes []string) {
 	a.Expect = notes[0]
 	for _, note := range notes[1:] {

@@ -12,28 +12,27 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// Documents make evidence that a platform signs about its machines, in the place of a
-// TPM's.
+// Documents make evidence that a platform signs about its machines, instead of a TPM's.
 type Documents struct {
 	Provider string
 	// Identity is the identity that a machine claims.
 	Identity func(machine string) string
-	// Sign is a document about a machine over a value, of the platform at a time, or of an
-	// attacker with a key of its own.
+	// Sign is a document about a machine over a value, signed by the platform at a time, or by
+	// an attacker with their own key.
 	Sign func(machine string, at time.Time, value []byte, attacker bool) []byte
 }
 
 // documented is the document of a forgery.
 type documented struct {
 	*Documents
-	claim, machine string // whom the proof claims to be, and whose document it is
+	claim, machine string // who the proof claims to be, and whose document it is
 	at             time.Time
-	value          []byte // that the document is over
-	attacker       bool   // signs
+	value          []byte // what the document is over
+	attacker       bool   // the attacker signs
 	after          func([]byte) []byte
 }
 
-// document puts a document about a machine in the place of the certify statement.
+// document replaces the certify statement with a document about a machine.
 func (f *Forgery) document(d *Documents, machine string) {
 	f.doc = &documented{Documents: d, claim: machine, machine: machine, at: f.w.AnsweredAt()}
 	f.B.Road, f.B.AKName, f.B.MachineKey = message.RoadDocument, nil, d.machineKey(machine)
@@ -44,7 +43,7 @@ func (d *Documents) machineKey(machine string) [message.HashSize]byte {
 	return sha256.Sum256([]byte("nodeattest machine\x00" + d.Identity(machine)))
 }
 
-// cover has the document be over the qualifying data of a binding.
+// cover makes the document cover the qualifying data of a binding.
 func (d *documented) cover(f *Forgery) {
 	label, der, secret := "nodeattest/"+d.Provider+"/v1 ", Must(f.B.Marshal()), f.secret
 	if secret == nil {
@@ -54,7 +53,7 @@ func (d *documented) cover(f *Forgery) {
 	d.value = labelled(secret, label+"document", der)
 }
 
-// bundle is the answer after the request. What changes an answer that was taken apart
+// bundle is the answer after the request. Code that changes an answer that was taken apart
 // finds the binding and what encloses it, and nothing of a TPM.
 func (d *documented) bundle(f *Forgery) *csr.Bundle {
 	binding := *f.B
@@ -69,10 +68,10 @@ func (d *documented) bundle(f *Forgery) *csr.Bundle {
 	return &csr.Bundle{Request: f.Request, Provider: d.Provider + "/v1", Data: Change(Must(evidence.Marshal()), p.OnEvidence)}
 }
 
-// documentAttacks are those of the other roads that are about the challenge and what
-// encloses it, and those on the document.
+// documentAttacks are those of the other roads that concern the challenge and what encloses
+// it, and those on the document.
 func documentAttacks() []Live {
-	echoes := slices.DeleteFunc(EchoAttacks(), func(a PartsAttack) bool { return a.Name == "road-unknown" }) // it is this one
+	echoes := slices.DeleteFunc(EchoAttacks(), func(a PartsAttack) bool { return a.Name == "road-unknown" }) // here that road is this one
 	frames := []string{"statements-swapped", "unknown-statement", "proof-with-bytes-behind", "binding-with-long-length",
 		"evidence-with-bytes-behind", "evidence-with-indefinite-length", "evidence-with-huge-length"}
 	around := slices.DeleteFunc(FrameAttacks(), func(a PartsAttack) bool { return !slices.Contains(frames, a.Name) })

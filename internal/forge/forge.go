@@ -19,8 +19,8 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// The attributes of attestation keys, of keys made in a TPM, and of software keys
-// that were loaded to be certified.
+// The attributes of attestation keys, of keys made in a TPM, and of software keys that were
+// loaded to be certified.
 const (
 	AKAttributes = statement.AttributeFixedTPM | statement.AttributeFixedParent | statement.AttributeSensitiveDataOrigin |
 		statement.AttributeUserWithAuth | statement.AttributeRestricted | statement.AttributeSign
@@ -40,9 +40,9 @@ var (
 	SchemeECDSA512 = statement.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA512}
 )
 
-// SoftAK is an attestation key in software, which signs what no TPM would.
+// SoftAK is an attestation key in software, which signs what no TPM would sign.
 type SoftAK struct {
-	Private crypto.Signer     // the key, which signs as often alike as the scheme allows
+	Private crypto.Signer     // the key, whose signatures repeat as far as the scheme allows
 	Public  *statement.Public // the public area
 	Chain   [][]byte          // its certificates, leaf first
 }
@@ -56,7 +56,7 @@ func (w *Bench) NewSoftAK(private crypto.Signer, scheme statement.KeyScheme, mac
 	}
 }
 
-// PublicArea is the public area of a key, parsed, so with Raw set.
+// PublicArea is the public area of a key, parsed, so Raw is set.
 func PublicArea(key crypto.PublicKey, attributes statement.Attributes, scheme statement.KeyScheme) *statement.Public {
 	p := &statement.Public{NameAlg: tpm2.TPMAlgSHA256, Attributes: attributes, Scheme: scheme,
 		Symmetric: statement.SymmetricScheme{Alg: tpm2.TPMAlgNull}}
@@ -107,14 +107,14 @@ func (k *SoftAK) sign(scheme statement.KeyScheme, message []byte) *statement.Sig
 	return v
 }
 
-// ECDSA takes a signature in DER apart.
+// ECDSA splits a DER signature.
 func ECDSA(der []byte) (r, s *big.Int) {
 	var v struct{ R, S *big.Int }
 	Must(asn1.Unmarshal(der, &v))
 	return v.R, v.S
 }
 
-// Primary is the Qualified Name of the key as a primary one of the endorsement hierarchy.
+// Primary is the Qualified Name of the key as a primary key of the endorsement hierarchy.
 func (k *SoftAK) Primary() []byte {
 	return statement.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, k.Public.Name())
 }
@@ -122,14 +122,14 @@ func (k *SoftAK) Primary() []byte {
 // Signing is a statement of an AK before it is marshalled and signed.
 type Signing struct {
 	w         *Bench
-	AK        *SoftAK                    // that signs
+	AK        *SoftAK                    // signs
 	Attest    *statement.Attestation     // the statement
 	Signature func(*statement.Signature) // changes the signature
 	scheme    statement.KeyScheme
 	patch     func(attest []byte) []byte
 }
 
-// signing is by a primary key of the endorsement hierarchy.
+// signing returns a Signing by a primary key of the endorsement hierarchy.
 func (w *Bench) signing(ak *SoftAK, kind tpm2.TPMST) Signing {
 	return Signing{w: w, AK: ak, scheme: ak.Public.Scheme, Attest: &statement.Attestation{Type: kind, QualifiedSigner: ak.Primary(),
 		Clock: 600000, ResetCount: 1, Safe: true, FirmwareVersion: 0x2019102300163636}}
@@ -153,43 +153,43 @@ func unsafe(s *Signing) {
 	s.patch = func(b []byte) []byte { b[6+2+len(s.Attest.QualifiedSigner)+2+len(s.Attest.ExtraData)+16] = 2; return b }
 }
 
-// certifyInPlace makes a certify statement of a quote.
+// certifyInPlace turns a quote into a certify statement.
 func certifyInPlace(s *Signing, certified *statement.CertifyInfo) {
 	s.Attest.Type, s.Attest.Quote, s.Attest.Certified = tpm2.TPMSTAttestCertify, nil, certified
 }
 
-// Forgery is an answer before its statement is marshalled and signed. A good one is
-// accepted; an attack changes one thing of it.
+// Forgery is an answer before its statement is marshalled and signed. A good one is accepted;
+// an attack changes one thing in it.
 type Forgery struct {
 	Join
 	Signing                   // the certify statement
 	B       *message.Binding  // what the challenge is bound to
-	secret  []byte            // S; nil for the one that follows from the binding
+	secret  []byte            // S; nil for the one derived from the binding
 	Public  *statement.Public // the public area
 	after   func(*statement.CertifyEvidence)
 
-	AKPublic []byte   // that the node sends, and that the statement is held against
-	Sent     *Sources // that vouch for the AK; nil for the AK's certificates
+	AKPublic []byte   // what the node sends, and what the statement is checked against
+	Sent     *Sources // what vouches for the AK; nil for the AK's certificates
 	Options  []string // what a caller of VerifyCertify sets
 
-	quote *Quoting // nil where there is none
+	quote *Quoting // nil if there is none
 	// Behind changes what follows the proof.
 	Behind  func([]message.Statement) []message.Statement
 	onQuote func(der []byte) []byte
-	onParts func(*Parts) // changes the answer at last
+	onParts func(*Parts) // changes the answer last
 	filed   time.Time    // zero for AnsweredAt
-	doc     *documented  // in the place of all of the TPM's; nil where there is none
+	doc     *documented  // instead of everything of the TPM's; nil if there is none
 }
 
-// Sources are what a node sends of its AK or EK: certificates, a bare key, or, which is
-// an attack, both or neither.
+// Sources are what a node sends for its AK or EK: certificates, a bare key, or, as an attack,
+// both or neither.
 type Sources struct {
 	Chain  [][]byte // its certificates, leaf first
 	Public []byte   // the public area
 }
 
-// Forge makes a good forgery: ak says that the request's key lives in its TPM. It is on
-// the road of the EK where j has one.
+// Forge makes a good forgery: ak says that the request's key lives in its TPM. It is on the
+// road of the EK if j has one.
 func (w *Bench) Forge(ak *SoftAK, j Join) *Forgery {
 	f := &Forgery{Join: w.Defaults(j), Signing: w.signing(ak, tpm2.TPMSTAttestCertify), AKPublic: ak.Public.Raw}
 	f.B = f.Binding(w, ak.Private.Public())
@@ -205,7 +205,7 @@ func (w *Bench) Forge(ak *SoftAK, j Join) *Forgery {
 	return f
 }
 
-// certifiable is the key, or one that a TPM would certify where it is of another kind.
+// certifiable is the key, or one that a TPM would certify if it is of another kind.
 func (w *Bench) certifiable(key crypto.PublicKey) crypto.PublicKey {
 	k, onCurve := key.(*ecdsa.PublicKey)
 	if _, isRSA := key.(*rsa.PublicKey); isRSA || onCurve && k.Curve != elliptic.P224() {
@@ -214,7 +214,7 @@ func (w *Bench) certifiable(key crypto.PublicKey) crypto.PublicKey {
 	return w.TLS.Public()
 }
 
-// derive has the statements follow a binding that was changed.
+// derive makes the statements follow a changed binding.
 func (f *Forgery) derive() {
 	if f.doc != nil {
 		f.doc.cover(f)
@@ -231,7 +231,7 @@ func (f *Forgery) derive() {
 	}
 }
 
-// WithQuote adds a good quote of the same challenge.
+// WithQuote adds a good quote for the same challenge.
 func (f *Forgery) WithQuote() *Forgery {
 	f.quote = f.w.QuoteBy(f.AK)
 	f.derive()
@@ -251,8 +251,8 @@ func (f *Forgery) CertifyExternal(public *statement.Public) {
 	f.Attest.Certified = &statement.CertifyInfo{Name: public.Name(), QualifiedName: public.Name()}
 }
 
-// useAK changes the AK's public area, of the same key. On the road of the EK the
-// challenge is for this very AK.
+// useAK changes the AK's public area, with the same key. On the road of the EK the challenge
+// is for this very AK.
 func (f *Forgery) useAK(public *statement.Public) {
 	f.AKPublic = public.Raw
 	f.Attest.QualifiedSigner = statement.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, public.Name())
@@ -265,16 +265,16 @@ func (f *Forgery) useAK(public *statement.Public) {
 	}
 }
 
-// changeAK is useAK with a change of its public area.
+// changeAK is useAK with a change to its public area.
 func (f *Forgery) changeAK(how func(*statement.Public)) { f.useAK(Changed(f.AK.Public, how)) }
 
-// Rescheme changes the AK's scheme, which the statement is signed with too.
+// Rescheme changes the AK's scheme, with which the statement is also signed.
 func (f *Forgery) Rescheme(scheme statement.KeyScheme) {
 	f.changeAK(func(p *statement.Public) { p.Scheme = scheme })
 	f.scheme = scheme
 }
 
-// SignedBy has another AK sign, under the public area and certificates of this one.
+// SignedBy makes another AK sign, under the public area and certificates of this one.
 func (f *Forgery) SignedBy(other *SoftAK) {
 	f.AK = &SoftAK{Private: other.Private, Public: f.AK.Public, Chain: f.AK.Chain}
 }
@@ -289,7 +289,7 @@ func (f *Forgery) Evidence() *statement.CertifyEvidence {
 	return e
 }
 
-// Bundle is the answer behind the request.
+// Bundle is the answer after the request.
 func (f *Forgery) Bundle() *csr.Bundle {
 	if f.doc != nil {
 		return f.doc.bundle(f)

@@ -9,7 +9,7 @@ import (
 	"crypto/hmac"
 	"crypto/rsa"
 	"crypto/sha256"
-	_ "crypto/sha512" // SHA-384, of the larger EKs
+	_ "crypto/sha512" // SHA-384, for the larger EKs
 	"fmt"
 	"math/big"
 	"slices"
@@ -30,16 +30,16 @@ type Machine struct {
 	EK, Second *SoftEK
 }
 
-// The weak EKs of the first machine, by the names of their attacks. Nobody has their
-// private keys.
+// The weak EKs of the first machine, by the names of their attacks. Nobody has their private
+// keys.
 const (
 	WeakROCA     = "ek-roca"
 	WeakSize     = "ek-too-small"
 	WeakExponent = "ek-exponent-3"
 )
 
-// MakeMachines makes what a live world has and the vectors have not: three machines with
-// two EKs each, and the weak EKs of the first. Call MakeKeys before.
+// MakeMachines makes what a live world has and the vectors do not: three machines with two EKs
+// each, and the weak EKs of the first. Call MakeKeys first.
 func (w *Bench) MakeMachines() {
 	third := w.NewSoftAK(ECKey(elliptic.P256(), "AK of machine 3", nil), schemeECDSA256, MachineThree)
 	w.Machines = map[string]*Machine{MachineOne: {AK: w.AKP256}, MachineTwo: {AK: w.AKOther}, MachineThree: {AK: third}}
@@ -62,17 +62,17 @@ func (w *Bench) NewEK(key *ecdsa.PrivateKey) *SoftEK {
 	return &SoftEK{Public: key.Public(), private: key, Chain: EKChain(w.CA, key.Public(), tpmsim.CertificateOptions{})}
 }
 
-// EKChain is a CA's certificate for an EK, and the one above it.
+// EKChain is a CA's certificate for an EK, followed by the one above it.
 func EKChain(ca *tpmsim.CA, key crypto.PublicKey, o tpmsim.CertificateOptions) [][]byte {
 	return [][]byte{Must(ca.IssueEK(key, o)).Raw, ca.EKIntermediate().Raw}
 }
 
-// AKChain is a CA's certificate for an AK, and the one above it.
+// AKChain is a CA's certificate for an AK, followed by the one above it.
 func AKChain(ca *tpmsim.CA, key crypto.PublicKey, o tpmsim.CertificateOptions) [][]byte {
 	return [][]byte{Must(ca.IssueAK(key, o)).Raw, ca.AKIntermediate().Raw}
 }
 
-// OddNumber has that many bits, and follows from the label.
+// OddNumber has that many bits, and is derived from the label.
 func OddNumber(label string, bits int) *big.Int {
 	b := Derive(label, bits/8)
 	b[0], b[len(b)-1] = b[0]|0x80, b[len(b)-1]|1
@@ -94,13 +94,13 @@ func ROCAModulus() *big.Int {
 	return n.Add(n, big.NewInt(1))
 }
 
-// Try is one attack on a verifier that runs.
+// Try is one attack on a running verifier.
 type Try struct {
 	*Bench
-	Road attest.Road // that the attack goes
+	Road attest.Road // that the attack takes
 	// Documents is the evidence on the road of documents.
 	Documents *Documents
-	// Challenge gives a hello to the verifier and returns what it answers.
+	// Challenge gives a hello to the verifier and returns its answer.
 	Challenge func(hello *csr.Request) (*message.Challenge, error)
 }
 
@@ -126,8 +126,8 @@ func (t *Try) Prove(machine string, j Join) (*csr.Bundle, error) {
 	return f.Bundle(), nil
 }
 
-// follow says hello with the keys and certificates of f, and has f answer the challenge
-// if who opens it can.
+// follow says hello with the keys and certificates of f, and has f answer the challenge if who
+// can open it.
 func (t *Try) follow(f *Forgery, who *thief) error {
 	c, err := t.Challenge(t.Hello(f.Join, f.AKPublic, f.sources()))
 	if err != nil {
@@ -141,8 +141,8 @@ func (t *Try) follow(f *Forgery, who *thief) error {
 	return nil
 }
 
-// thief is who goes through the verifier's own challenge with what is not all his: he
-// has TPMs, and which objects are in them.
+// thief takes on the verifier's own challenge with things that are not all his own: the TPMs
+// that he has, and the objects in them.
 type thief struct {
 	eks   []*SoftEK
 	names [][]byte
@@ -163,7 +163,7 @@ func (t *thief) open(c *message.Challenge) (secret []byte, err error) {
 	return nil, Shut("the credential does not open: " + err.Error())
 }
 
-// Shut is the outcome of an attack that came to nothing before there was a request.
+// Shut is the outcome of an attack that failed before there was a request.
 type Shut string
 
 // Error says why.
@@ -172,10 +172,10 @@ func (s Shut) Error() string { return "the attack came to nothing: " + string(s)
 // DenyReason says that this is as good as a refusal.
 func (Shut) DenyReason() string { return "AttackFailed" }
 
-// Live is an attack on a verifier that runs. An error of Make is a refusal; what cannot
-// be made at all is a panic that Caught turns into an error.
+// Live is an attack on a running verifier. An error of Make is a refusal; what cannot be made
+// at all is a panic that Caught turns into an error.
 type Live struct {
-	// Name is stable, Class one of the constants, What a sentence.
+	// Name is stable, Class is one of the constants, What is a sentence.
 	Name, Class, What string
 	Make              func(*Try) (*csr.Request, error)
 }
@@ -196,8 +196,8 @@ func forged(class, name, what string, change func(*Forgery)) Live {
 	}}
 }
 
-// lived are the attacks of a table that are live, of a class, or ClassRequest where a check
-// of package csr refuses. The prefix is that of names which are not other ones.
+// lived are the attacks of a table that are live, with a class, or ClassRequest if a check of
+// package csr refuses them. The prefix is for names that are not overridden.
 func lived[F any](class, prefix string, table []Attack[F], on func(F) func(*Forgery)) (out []Live) {
 	for _, a := range table {
 		of := class
@@ -211,8 +211,8 @@ func lived[F any](class, prefix string, table []Attack[F], on func(F) func(*Forg
 	return out
 }
 
-// LiveAttacks are the attacks on TPM evidence on one road: those of the vectors, but for
-// what needs RSA keys, and those that need a verifier's own challenge.
+// LiveAttacks are the attacks on TPM evidence on one road: those of the vectors, except those
+// that need RSA keys, and those that need a verifier's own challenge.
 func (w *Bench) LiveAttacks(road attest.Road, resident bool) []Live {
 	if road == attest.RoadDocument {
 		return documentAttacks()
@@ -229,16 +229,16 @@ func (w *Bench) LiveAttacks(road attest.Road, resident bool) []Live {
 	return append(out, w.liveAlone(road)...)
 }
 
-// same is a change of the answer itself, onParts one after it was taken apart, and onQuoting
-// one of its quote.
+// same is a change to the answer itself, onParts one after it was taken apart, and onQuoting
+// one to its quote.
 func same(change func(*Forgery)) func(*Forgery) { return change }
 
 func onParts(change func(*Parts)) func(*Forgery) { return func(f *Forgery) { f.onParts = change } }
 
 func onQuoting(change func(*Quoting)) func(*Forgery) { return func(f *Forgery) { change(f.quote) } }
 
-// CredentialFault is why a TPM does not open a credential. TPM2_ActivateCredential has
-// other codes for it, and not the same in every TPM.
+// CredentialFault is why a TPM does not open a credential. TPM2_ActivateCredential has other
+// codes for it, which are not the same in every TPM.
 type CredentialFault string
 
 // The faults of a credential.
@@ -249,15 +249,15 @@ const (
 	FaultSeed CredentialFault = "credential-seed"
 	// FaultPoint: the ephemeral key is not on the EK's curve.
 	FaultPoint CredentialFault = "credential-point"
-	// FaultIntegrity: the HMAC does not hold over the identity and the AK's Name.
+	// FaultIntegrity: the HMAC does not match the identity and the AK's Name.
 	FaultIntegrity CredentialFault = "credential-integrity"
 )
 
 // Error returns the stable name.
 func (f CredentialFault) Error() string { return string(f) }
 
-// parametersOf gives hash and AES key size, in bits, of credentials for an EK: the
-// templates of the TCG EK Credential Profile 2.6, B.3 and B.4, by the EK's kind alone.
+// parametersOf returns the hash and the AES key size, in bits, of credentials for an EK: the
+// templates of the TCG EK Credential Profile 2.6, B.3 and B.4, by the EK's kind only.
 func parametersOf(ek any) (crypto.Hash, int, error) {
 	size := 0
 	switch k := ek.(type) {

@@ -11,7 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// Parts is an answer, or a hello, taken apart to be changed and put together again.
+// Parts is an answer, or a hello, taken apart to be changed and reassembled.
 type Parts struct {
 	Object   *csr.Request // a copy
 	Bundle   *csr.Bundle
@@ -21,14 +21,14 @@ type Parts struct {
 	Binding  *message.Binding           // of the proof
 	Hello    *message.Hello
 
-	// What changes the encoded statement, bundle or PEM, where the structures above
-	// cannot hold the fault.
+	// Functions that change the encoded statement, bundle or PEM, where the structures above
+	// cannot represent the fault.
 	OnProof, onCertify, OnHello, OnEvidence, onPEM func([]byte) []byte
-	// Plain leaves the evidence out.
+	// Plain omits the evidence.
 	Plain bool
 }
 
-// Clone copies an object deeply.
+// Clone makes a deep copy of an object.
 func Clone(r *csr.Request) *csr.Request {
 	out := &csr.Request{}
 	Check(json.Unmarshal(Must(json.Marshal(r)), out))
@@ -72,7 +72,7 @@ func (p *Parts) Together() *csr.Request {
 	return p.Object
 }
 
-// Change is how of a copy of b, or b itself where how is nil.
+// Change returns how applied to a copy of b, or b itself if how is nil.
 func Change(b []byte, how func([]byte) []byte) []byte {
 	if how == nil {
 		return b
@@ -80,8 +80,8 @@ func Change(b []byte, how func([]byte) []byte) []byte {
 	return how(bytes.Clone(b))
 }
 
-// PartsAttack is one change to a good answer that has been taken apart: nothing is
-// signed again.
+// PartsAttack is one change to a good answer that has been taken apart: nothing is signed
+// again.
 type PartsAttack = Attack[func(*Parts)]
 
 // proof and evidence change the encoding of the proof, or of all evidence.
@@ -120,7 +120,7 @@ func EchoAttacks() []PartsAttack {
 	})
 }
 
-// FrameAttacks change what stands around the binding.
+// FrameAttacks change what surrounds the binding.
 func FrameAttacks() []PartsAttack {
 	return listed("frames of answers", map[string]func(*Parts){
 		"statements-swapped": evidence(Replaced(0, swapped)),
@@ -146,8 +146,8 @@ func FrameAttacks() []PartsAttack {
 	})
 }
 
-// BoundAttacks are answers in which every signature, secret and field fits the others,
-// to a challenge that was given for something else.
+// BoundAttacks are answers in which every signature, secret and field fits the others, to a
+// challenge that was issued for something else.
 func BoundAttacks() []Forged {
 	bound := func(change func(*message.Binding)) func(*Forgery) {
 		return func(f *Forgery) { change(f.B); f.derive() }
@@ -166,7 +166,7 @@ func BoundAttacks() []Forged {
 	})
 }
 
-// StolenAttacks have another machine's AK do what the node's should.
+// StolenAttacks make another machine's AK do what the node's should.
 func StolenAttacks() []Forged {
 	return listed("another machine's AK", map[string]func(*Forgery){
 		"answer-by-another-machine": func(f *Forgery) {

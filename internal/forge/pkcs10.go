@@ -24,26 +24,26 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// PKCS10 writes a request as it is told, byte for byte, and signs it.
+// PKCS10 writes a request as specified, byte for byte, and signs it.
 type PKCS10 struct {
 	Key        crypto.Signer
 	Subject    []Rdn // in the order of the request
 	Extensions []pkix.Extension
 	// list is the DER of the list of extensions, in place of extensions.
 	list []byte
-	// attributes stand before extensionRequest: whole, with tag and length.
+	// attributes precede extensionRequest: complete, with tag and length.
 	attributes [][]byte
 	// spki and algorithm replace the key's own encoding and the algorithm of the
 	// signature.
 	spki, algorithm []byte
-	// onInfo changes the CertificationRequestInfo before it is signed, onRequest the
-	// whole request afterwards.
+	// onInfo changes the CertificationRequestInfo before it is signed, onRequest the whole
+	// request afterwards.
 	onInfo, onRequest func([]byte) []byte
-	// Corrupt signs something else.
+	// Corrupt makes the signature cover something else.
 	Corrupt bool
 }
 
-// Rdn is a relative distinguished name, of one attribute in a good subject.
+// Rdn is a relative distinguished name, with one attribute in a good subject.
 type Rdn []attribute
 
 type attribute struct {
@@ -253,7 +253,7 @@ func (w *Bench) extensionEncodings() []RequestAttack {
 	})
 }
 
-// Elements takes a SEQUENCE or SET apart, into elements with tag and length.
+// Elements splits a SEQUENCE or SET into elements with tag and length.
 func Elements(der []byte) [][]byte {
 	body := cryptobyte.String(Content(der))
 	var tag cryptobyteasn1.Tag
@@ -288,19 +288,18 @@ func Replaced(i int, how func([]byte) []byte) func([]byte) []byte {
 	})
 }
 
-// Appended puts an element at the end of a SEQUENCE.
+// Appended adds an element at the end of a SEQUENCE.
 func Appended(element ...byte) func([]byte) []byte {
 	return Edited(func(e [][]byte) [][]byte { return append(e, element) })
 }
 
-// swapped changes the places of the first two elements of a SEQUENCE, doubled has the
-// first once more at the end.
+// swapped swaps the first two elements of a SEQUENCE; doubled repeats the first at the end.
 var (
 	swapped = Edited(func(e [][]byte) [][]byte { e[0], e[1] = e[1], e[0]; return e })
 	doubled = Edited(func(e [][]byte) [][]byte { return append(e, e[0]) })
 )
 
-// With is a function that returns always the same bytes.
+// With returns a function that always returns the same bytes.
 func With(b ...byte) func([]byte) []byte { return func([]byte) []byte { return b } }
 
 // Behind puts bytes after the whole value.
@@ -308,7 +307,7 @@ func Behind(b ...byte) func([]byte) []byte {
 	return func(der []byte) []byte { return append(der, b...) }
 }
 
-// Content is what follows tag and length.
+// Content is what follows the tag and length.
 func Content(der []byte) []byte {
 	in, out := cryptobyte.String(der), cryptobyte.String(nil)
 	var tag cryptobyteasn1.Tag
@@ -318,18 +317,18 @@ func Content(der []byte) []byte {
 	return out
 }
 
-// LongLength writes the length in four bytes, of which the first are zero: BER.
+// LongLength writes the length in four bytes, the first of which are zero: BER.
 func LongLength(der []byte) []byte {
 	body := Content(der)
 	return append(binary.BigEndian.AppendUint32([]byte{der[0], 0x84}, uint32(len(body))), body...)
 }
 
-// indefinite writes the indefinite length of BER.
+// indefinite writes BER's indefinite length.
 func indefinite(der []byte) []byte {
 	return slices.Concat([]byte{der[0], 0x80}, Content(der), []byte{0, 0})
 }
 
-// HugeLength says that nearly 4 GiB follow.
+// HugeLength writes a length of nearly 4 GiB.
 func HugeLength(der []byte) []byte {
 	return append([]byte{der[0], 0x84, 0xff, 0xff, 0xff, 0xff}, Content(der)...)
 }

@@ -20,11 +20,11 @@ const (
 	bankSM3    = tpm2.TPMAlgSM3256
 )
 
-// Quoting is a quote before it is marshalled and signed. A good one is accepted; a
-// vector changes one thing of it.
+// Quoting is a quote before it is marshalled and signed. A good one is accepted; a vector
+// changes one thing in it.
 type Quoting struct {
 	Signing
-	PCRs []statement.PCR // that are sent beside it, in this order
+	PCRs []statement.PCR // sent with it, in this order
 }
 
 // QuoteBy quotes PCRs 0 to 7 of SHA-256.
@@ -40,7 +40,7 @@ func SelectionOf(bank tpm2.TPMAlgID, octets ...byte) statement.PCRSelection {
 	return statement.PCRSelection{Hash: bank, Select: octets}
 }
 
-// SelectPCRs quotes these, with values that follow from bank and index.
+// SelectPCRs quotes these, with values derived from bank and index.
 func (q *Quoting) SelectPCRs(selections ...statement.PCRSelection) {
 	q.Attest.Quote.Selections, q.PCRs = nil, nil
 	for _, s := range selections {
@@ -67,14 +67,14 @@ func (q *Quoting) Digest() {
 	q.Attest.Quote.PCRDigest = h.Sum(nil)
 }
 
-// ChangeAK changes the AK's public area, of the same key.
+// ChangeAK changes the AK's public area, with the same key.
 func (q *Quoting) ChangeAK(how func(*statement.Public)) {
 	q.AK = &SoftAK{Private: q.AK.Private, Public: Changed(q.AK.Public, how)}
 	q.Attest.QualifiedSigner = q.AK.Primary()
 }
 
-// statement is the DER of the quote in an answer, with the values in the order that
-// they have: statement.MarshalQuote would sort them.
+// statement is the DER of the quote in an answer, with the values in their given order:
+// statement.MarshalQuote would sort them.
 func (q *Quoting) statement() []byte {
 	raw, signature := q.Signed()
 	var values [][]byte
@@ -87,7 +87,7 @@ func (q *Quoting) statement() []byte {
 	return TLV(0x30, TLV(4, raw), TLV(4, signature), TLV(0x30, values...))
 }
 
-// SHA1AK gives the AK a scheme over SHA-1, which the quote's digest follows.
+// SHA1AK gives the AK a SHA-1 scheme, which the quote's digest follows.
 func SHA1AK(q *Quoting) {
 	q.scheme = sha1RSASSA
 	q.ChangeAK(func(p *statement.Public) { p.Scheme = q.scheme })
@@ -105,10 +105,10 @@ func QuoteAttacks() []QuoteAttack {
 	return slices.Concat(quotedStatements(), quotedSelections(), quotedValues(), quotedSigners())
 }
 
-// quotes has a change of what is signed be one of the quote.
+// quotes turns a change to what is signed into one to the quote.
 func quotes(how func(*Signing)) func(*Quoting) { return func(q *Quoting) { how(&q.Signing) } }
 
-// quotedStatements are about the TPMS_ATTEST and its qualifying data.
+// quotedStatements concern the TPMS_ATTEST and its qualifying data.
 func quotedStatements() []QuoteAttack {
 	return listed("quotes", map[string]func(*Quoting){
 		"forged-magic":      quotes(patch(func(b []byte) []byte { b[0] ^= 1; return b })),
@@ -125,7 +125,7 @@ func quotedStatements() []QuoteAttack {
 	})
 }
 
-// quotedSelections are about which PCRs the quote covers.
+// quotedSelections concern which PCRs the quote covers.
 func quotedSelections() []QuoteAttack {
 	selects := func(selections ...statement.PCRSelection) func(*Quoting) {
 		return func(q *Quoting) { q.SelectPCRs(selections...) }
@@ -141,7 +141,7 @@ func quotedSelections() []QuoteAttack {
 	})
 }
 
-// quotedValues are about the values that the node sends beside the quote.
+// quotedValues concern the values that the node sends with the quote.
 func quotedValues() []QuoteAttack {
 	return listed("PCR values", map[string]func(*Quoting){
 		"pcr-listed-twice": func(q *Quoting) {
@@ -167,7 +167,7 @@ func quotedValues() []QuoteAttack {
 	})
 }
 
-// quotedSigners are about the AK and its signature.
+// quotedSigners concern the AK and its signature.
 func quotedSigners() []QuoteAttack {
 	ak := func(how func(*statement.Public)) func(*Quoting) { return func(q *Quoting) { q.ChangeAK(how) } }
 	signature := func(how func(*statement.Signature)) func(*Quoting) { return func(q *Quoting) { q.Signature = how } }
@@ -188,8 +188,8 @@ func quotedSigners() []QuoteAttack {
 	})
 }
 
-// QuotedAttacks are attacks on the quote in an answer: it must be of the AK, the
-// challenge and the boot of the certify statement.
+// QuotedAttacks are attacks on the quote in an answer: it must be from the same AK, challenge
+// and boot as the certify statement.
 func QuotedAttacks() []Forged {
 	log := EventLog()
 	statements := func(how func([]message.Statement) []message.Statement) func(*Forgery) {

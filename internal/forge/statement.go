@@ -13,8 +13,8 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 )
 
-// Forged is an attack on the certify statement. It becomes two vectors: the statement
-// alone, and, with -in-answer behind its name, the same in the answer of a node.
+// Forged is an attack on the certify statement. It becomes two vectors: the statement by
+// itself, and, with -in-answer after its name, the same in a node's answer.
 type Forged = Attack[func(*Forgery)]
 
 // StatementAttacks are all attacks on the certify statement and the keys that it names.
@@ -22,10 +22,10 @@ func StatementAttacks() []Forged {
 	return slices.Concat(attestAttacks(), nameAttacks(), keyAttacks(), AKAttacks(), signatureAttacks(), schemeAttacks())
 }
 
-// of has a change of what is signed be one of the certify statement.
+// of turns a change to what is signed into one to the certify statement.
 func of(how func(*Signing)) func(*Forgery) { return func(f *Forgery) { how(&f.Signing) } }
 
-// after changes the evidence once it is signed.
+// after changes the evidence after it is signed.
 func after(how func(*statement.CertifyEvidence)) func(*Forgery) {
 	return func(f *Forgery) { f.after = how }
 }
@@ -45,7 +45,7 @@ func resident(key crypto.PublicKey) *statement.Public {
 	return PublicArea(key, ResidentAttributes, NoScheme)
 }
 
-// attestAttacks are about the TPMS_ATTEST itself.
+// attestAttacks concern the TPMS_ATTEST itself.
 func attestAttacks() []Forged {
 	return listed("certify statements", map[string]func(*Forgery){
 		"forged-magic": of(patch(func(b []byte) []byte { b[3] ^= 1; return b })),
@@ -66,7 +66,7 @@ func attestAttacks() []Forged {
 	})
 }
 
-// nameAttacks are about the certified Name and the public area behind it.
+// nameAttacks concern the certified Name and the public area behind it.
 func nameAttacks() []Forged {
 	return listed("certified names", map[string]func(*Forgery){
 		"name-of-another-key":     func(f *Forgery) { f.Attest.Certified.Name = resident(f.w.TLS2.Public()).Name() },
@@ -86,11 +86,11 @@ func nameAttacks() []Forged {
 	})
 }
 
-// keyAttacks are about the certified key.
+// keyAttacks concern the certified key.
 func keyAttacks() []Forged {
 	public := func(a statement.Attributes) func(*Forgery) { return func(f *Forgery) { f.Certify(f.Area(a)) } }
 	external := func(a statement.Attributes) func(*Forgery) { return func(f *Forgery) { f.CertifyExternal(f.Area(a)) } }
-	onAK := func(certify func(*Forgery)) func(*Forgery) { // the AK's key is the request's too
+	onAK := func(certify func(*Forgery)) func(*Forgery) { // the AK's key is also the request's
 		return func(f *Forgery) { *f = *f.w.Forge(f.AK, f.WithKey(f.w, f.AK.Private)); certify(f) }
 	}
 	return listed("certified keys", map[string]func(*Forgery){
@@ -114,7 +114,7 @@ func keyAttacks() []Forged {
 	})
 }
 
-// certifies has the statement certify a changed public area.
+// certifies makes the statement certify a changed public area.
 func certifies(how func(*statement.Public)) func(*Forgery) {
 	return func(f *Forgery) { f.Certify(Changed(f.Public, how)) }
 }
@@ -132,7 +132,7 @@ func withCurve(raw []byte, offset int, curve byte) []byte {
 	return raw
 }
 
-// orderP256 and its neighbours, 32 bytes each.
+// orderP256 returns the order of P-256 and its neighbours, 32 bytes each.
 func orderP256(plus int64) []byte {
 	return new(big.Int).Add(elliptic.P256().Params().N, big.NewInt(plus)).FillBytes(make([]byte, 32))
 }
@@ -147,8 +147,8 @@ func akWith(attributes statement.Attributes) func(*Forgery) {
 	return changesAK(func(p *statement.Public) { p.Attributes = attributes })
 }
 
-// AKAttacks are about the public area of the AK that signs. Its key stays the one in
-// its certificate.
+// AKAttacks concern the public area of the AK that signs. Its key stays the one in its
+// certificate.
 func AKAttacks() []Forged {
 	return listed("AKs", map[string]func(*Forgery){
 		"ak-not-restricted":        akWith(AKAttributes &^ statement.AttributeRestricted),
@@ -177,7 +177,7 @@ func AKAttacks() []Forged {
 	})
 }
 
-// signatureAttacks are about the signature's value.
+// signatureAttacks concern the signature's value.
 func signatureAttacks() []Forged {
 	return listed("signatures", map[string]func(*Forgery){
 		"signature-bit-flipped": rs(func(v *statement.Signature) { v.RSA[100] ^= 1 }),
@@ -207,7 +207,7 @@ func signatureAttacks() []Forged {
 	})
 }
 
-// schemeAttacks are about the signature's scheme and hash.
+// schemeAttacks concern the signature's scheme and hash.
 func schemeAttacks() []Forged {
 	return listed("signature schemes", map[string]func(*Forgery){
 		"sha1-signature":                 func(f *Forgery) { f.Rescheme(sha1RSASSA) },

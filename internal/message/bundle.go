@@ -12,27 +12,27 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Limits of an attestation bundle.
+// Limits on an attestation bundle.
 const (
-	// MaxStatements bounds the statements of a bundle.
+	// MaxStatements bounds the number of statements in a bundle.
 	MaxStatements = 8
 )
 
-// Bundle is the evidence of a node as it travels: the structure of
-// draft-ietf-lamps-csr-attestation-28 (attribute [oid.IDAAAttestation]).
+// Bundle is a node's evidence in transit: the structure of draft-ietf-lamps-csr-attestation-28
+// (attribute [oid.IDAAAttestation]).
 //
 //	AttestationBundle ::= SEQUENCE { attestations SEQUENCE SIZE (1..MAX) OF AttestationStatement,
 //	                                 certs SEQUENCE SIZE (1..MAX) OF LimitedCertChoices OPTIONAL }
 type Bundle struct {
-	// Statements are 1 to [MaxStatements].
+	// Statements has 1 to [MaxStatements] elements.
 	Statements []Statement
 	// Certificates are DER, leaf first, 0 to [der.MaxCertificates] of at most
-	// [der.MaxCertificateSize] bytes each. Only plain certificates are read and
-	// written, and not the other form of LimitedCertChoices.
+	// [der.MaxCertificateSize] bytes each. Only plain certificates are read and written, not
+	// the other form of LimitedCertChoices.
 	Certificates [][]byte
 }
 
-// Statement is one statement of an [Bundle].
+// Statement is one statement of a [Bundle].
 //
 //	AttestationStatement ::= SEQUENCE { type OBJECT IDENTIFIER, stmt ANY DEFINED BY type }
 type Statement struct {
@@ -42,7 +42,7 @@ type Statement struct {
 }
 
 // Marshal returns the DER of b. It returns a [*refusal.Error] with [der.CheckEncoding] or
-// [der.CheckSize] if b is outside the limits: what it has written it reads again.
+// [der.CheckSize] if b is outside the limits: it parses again what it has written.
 func (b *Bundle) Marshal() ([]byte, error) {
 	for _, c := range b.Certificates {
 		if _, err := der.OpenSequence("bundle certificate", c, der.MaxCertificateSize); err != nil {
@@ -73,11 +73,10 @@ func (b *Bundle) Marshal() ([]byte, error) {
 	return data, nil
 }
 
-// ParseBundle reads the DER of an Bundle of at most
-// [der.MaxEvidenceSize] bytes. It looks at the frame only: neither statements nor
-// certificates are read. It accepts exactly what
-// [Bundle.Marshal] writes; the result shares memory with der. It
-// returns a [*refusal.Error] with [der.CheckEncoding] or [der.CheckSize].
+// ParseBundle reads the DER of a Bundle of at most [der.MaxEvidenceSize] bytes. It examines
+// only the frame: neither statements nor certificates are read. It accepts exactly what
+// [Bundle.Marshal] writes; the result shares memory with data. It returns a [*refusal.Error]
+// with [der.CheckEncoding] or [der.CheckSize].
 func ParseBundle(data []byte) (*Bundle, error) {
 	body, err := der.OpenSequence("bundle", data, der.MaxEvidenceSize)
 	if err != nil {

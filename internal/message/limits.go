@@ -2,9 +2,9 @@ package message
 
 import "time"
 
-// Times of the join.
+// Time limits of the join.
 const (
-	// DefaultWindow is how long a challenge can be answered, and MaxWindow the longest
+	// DefaultWindow is how long a challenge can be answered, and MaxWindow the longest window
 	// that a control plane may set and a node accepts.
 	DefaultWindow = 10 * time.Minute
 	MaxWindow     = time.Hour
@@ -14,7 +14,7 @@ const (
 	MaxAnswerAge = time.Hour
 	// MaxRingAge is how old a reading of a shared key ring may be.
 	MaxRingAge = 60 * time.Second
-	// RetireAfter is how long a key stays good after its successor became active, in a
+	// RetireAfter is how long a key stays valid after its successor became active, in a
 	// routine rotation.
 	RetireAfter = 2 * time.Hour
 )

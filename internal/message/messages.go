@@ -1,6 +1,6 @@
-// Package message has the DER messages of the join: the statements of hello, challenge and
-// answer with the binding that they share, and the bundle that carries them in a request.
-// It encodes, decodes and checks their form; package attest decides.
+// Package message implements the DER messages of the join: the statements of hello, challenge
+// and answer, the binding that they share, and the bundle that carries them in a request. It
+// encodes and decodes them, and checks their form; package attest makes the decisions.
 package message
 
 import (
@@ -23,9 +23,9 @@ const (
 	MaxNameSize = 2 + 64
 )
 
-// Binding is what a proof is bound to: every fact that the control plane knew
-// when it gave the challenge. The verifier rebuilds it for the answer, taking
-// only KeyID, Nonce and the two times from the echo, and compares the bytes.
+// Binding is what a proof is bound to: every fact that the control plane knew when it issued
+// the challenge. The verifier rebuilds it for the answer, taking only KeyID, Nonce and the two
+// times from the echo, and compares the bytes.
 //
 //	Binding ::= SEQUENCE { version INTEGER (1), road ENUMERATED { ak(0), ek(1), document(2) },
 //	         keyID OCTET STRING (SIZE(8)), nonce OCTET STRING (SIZE(16)),
@@ -48,15 +48,15 @@ type Binding struct {
 	// Requester is spec.username of the request object, at most
 	// [der.MaxRequesterSize] bytes; empty outside Kubernetes.
 	Requester string
-	// ExpirationSeconds is spec.expirationSeconds, 0 where it is absent.
+	// ExpirationSeconds is spec.expirationSeconds, or 0 if it is absent.
 	ExpirationSeconds int32
-	// MachineKey is SHA-256 of the canonical SubjectPublicKeyInfo of the EK, on
-	// [RoadAK] of the AK, and on [RoadDocument] the hash of the machine.
+	// MachineKey is the SHA-256 of the canonical SubjectPublicKeyInfo of the EK, or, on
+	// [RoadAK], of the AK; on [RoadDocument] it is the hash of the machine.
 	MachineKey [HashSize]byte
-	// AKName is the TPM Name of the AK (nameAlg, big-endian, and the digest of
-	// akPublic as received) on [RoadEK]; empty on the others.
+	// AKName is the TPM Name of the AK (nameAlg, big-endian, and the digest of akPublic as
+	// received) on [RoadEK]; empty on the other roads.
 	AKName []byte
-	// RequestHash is SHA-256 of the CertificationRequestInfo as received.
+	// RequestHash is the SHA-256 of the CertificationRequestInfo as received.
 	RequestHash [HashSize]byte
 }
 
@@ -88,25 +88,25 @@ func (b *Binding) Issued() time.Time { return time.Unix(b.IssuedAt, 0).UTC() }
 // Expires returns NotAfter as a time in UTC.
 func (b *Binding) Expires() time.Time { return time.Unix(b.NotAfter, 0).UTC() }
 
-// ParseBinding reads the DER of a Binding. It accepts exactly what
-// [Binding.Marshal] writes; AKName shares memory with der. It returns an
-// [*refusal.Error] with [der.CheckEncoding], [der.CheckVersion] or [der.CheckSize].
+// ParseBinding reads the DER of a Binding. It accepts exactly what [Binding.Marshal] writes;
+// AKName shares memory with data. It returns a [*refusal.Error] with [der.CheckEncoding],
+// [der.CheckVersion] or [der.CheckSize].
 func ParseBinding(data []byte) (*Binding, error) {
 	b := &Binding{}
 	return der.Parse(b, "binding", data, der.MaxChallengeSize, (*Binding).fields)
 }
 
-// Road says how trust gets from a TPM to a decision. The zero value is
-// [RoadAK]: the numbers are those of the wire format.
+// Road says how trust gets from a TPM to a decision. The zero value is [RoadAK]: the numbers
+// are those of the wire format.
 type Road int
 
 const (
-	// RoadAK is the road of the AK certificate: the certificate of the
-	// attestation key chains to roots that the control plane chose. That the key
-	// is restricted and lives in a TPM is its issuer's word.
+	// RoadAK is the road of the AK certificate: the certificate of the attestation key chains
+	// to roots that the control plane chose. That the key is restricted and lives in a TPM is
+	// its issuer's word.
 	RoadAK Road = 0
-	// RoadEK is the road of the EK certificate and a credential that only the
-	// TPM of that EK opens.
+	// RoadEK is the road of the EK certificate and a credential that only the TPM with that EK
+	// can open.
 	RoadEK Road = 1
 	// RoadDocument is the road of a document that a platform signed.
 	RoadDocument Road = 2
@@ -120,12 +120,12 @@ func (r Road) String() string {
 	return [...]string{"ak", "ek", "document"}[r]
 }
 
-// ofTPM: the roads that a TPM's messages know.
+// ofTPM reports whether the road is one that a TPM's messages use.
 func (r Road) ofTPM() bool { return r == RoadAK || r == RoadEK }
 
-// Hello is the node's first message: which road it wants to go, for which
-// cluster and signer, and with which keys. It travels as the only statement of
-// an [Bundle], beside the final certificate request.
+// Hello is the node's first message: which road it wants to take, for which cluster and
+// signer, and with which keys. It travels as the only statement of a [Bundle], alongside the
+// final certificate request.
 //
 //	Hello ::= SEQUENCE { version INTEGER (1), road ENUMERATED { ak(0), ek(1) },
 //	         clusterID UTF8String, targetSigner UTF8String,
@@ -134,17 +134,17 @@ func (r Road) ofTPM() bool { return r == RoadAK || r == RoadEK }
 // Its statement type is [oid.NodeAttestHello].
 type Hello struct {
 	Road Road
-	// ClusterID is 1 to [der.MaxClusterIDSize] bytes of UTF-8: the cluster that the
-	// node means to join.
+	// ClusterID is 1 to [der.MaxClusterIDSize] bytes of UTF-8: the cluster that the node
+	// intends to join.
 	ClusterID string
 	// TargetSigner is the signer name under which the answer will be filed, 1 to
 	// [der.MaxSignerNameSize] bytes.
 	TargetSigner string
-	// EKPublic is the SubjectPublicKeyInfo (DER) of an EK without a certificate,
-	// on [RoadEK] only; nil otherwise.
+	// EKPublic is the SubjectPublicKeyInfo (DER) of an EK without a certificate, only on
+	// [RoadEK]; nil otherwise.
 	EKPublic []byte
-	// AKPublic is the TPMT_PUBLIC of the AK as the TPM gave it, without the
-	// TPM2B size: 1 to [der.MaxPublicSize] bytes.
+	// AKPublic is the TPMT_PUBLIC of the AK as the TPM returned it, without the TPM2B size: 1
+	// to [der.MaxPublicSize] bytes.
 	AKPublic []byte
 }
 
@@ -160,16 +160,16 @@ func (h *Hello) fields(c *der.Codec) {
 	keys(c, h.Road, &h.EKPublic, &h.AKPublic)
 }
 
-// keys are the last fields of a hello and of a proof: those of the TPM.
+// keys are the last fields of a hello and of a proof: the TPM's keys.
 func keys(c *der.Codec, road Road, ek, ak *[]byte) {
 	c.Optional("ekPublic", ek, der.Context0, 1, der.MaxPublicSize)
 	c.Demand(*ek == nil || road == RoadEK, "ekPublic", "none on road ak")
 	c.Octets("akPublic", ak, asn1.OCTET_STRING, 1, der.MaxPublicSize)
 }
 
-// ParseHello reads the DER of a Hello. It accepts exactly what
-// [Hello.Marshal] writes; the result shares memory with der. It returns an
-// [*refusal.Error] with [der.CheckEncoding], [der.CheckVersion] or [der.CheckSize].
+// ParseHello reads the DER of a Hello. It accepts exactly what [Hello.Marshal] writes; the
+// result shares memory with data. It returns a [*refusal.Error] with [der.CheckEncoding],
+// [der.CheckVersion] or [der.CheckSize].
 func ParseHello(data []byte) (*Hello, error) {
 	h := &Hello{}
 	return der.Parse(h, "hello", data, der.MaxEvidenceSize, (*Hello).fields)
@@ -178,22 +178,22 @@ func ParseHello(data []byte) (*Hello, error) {
 // SecretSize is the size of a challenge's secret, in bytes.
 const SecretSize = 32
 
-// Limits of a Credential's two parts, in bytes.
+// Limits on the two parts of a Credential, in bytes.
 const (
 	maxIDObjectSize        = 256
 	maxEncryptedSecretSize = 1 << 10
 )
 
-// Challenge is the control plane's message to one node about one request: the
-// Binding and the secret that makes the qualifying data.
+// Challenge is the control plane's message to one node about one request: the Binding and the
+// secret from which the qualifying data is made.
 //
 //	Challenge ::= SEQUENCE { binding Binding,
 //	         secret CHOICE { clear [0] IMPLICIT OCTET STRING (SIZE(32)),
 //	                         credential [1] IMPLICIT Credential } }
 type Challenge struct {
 	Binding Binding
-	// Clear is the secret itself, 32 bytes, on [RoadAK] and [RoadDocument]: there it only
-	// proves that the answer was made after the control plane spoke.
+	// Clear is the secret itself, 32 bytes, on [RoadAK] and [RoadDocument]: there it proves
+	// only that the answer was made after the control plane spoke.
 	Clear []byte
 	// Credential carries the secret on [RoadEK].
 	Credential *Credential
@@ -211,8 +211,8 @@ type Credential struct {
 	EncryptedSecret []byte
 }
 
-// Marshal returns the DER of c. It returns a [*refusal.Error] with [der.CheckEncoding] if
-// a field is outside its range, or if the secret is not the one of the road.
+// Marshal returns the DER of c. It returns a [*refusal.Error] with [der.CheckEncoding] if a
+// field is outside its range, or if the secret is not the one for the road.
 func (c *Challenge) Marshal() ([]byte, error) {
 	binding, err := c.Binding.Marshal()
 	if err != nil {
@@ -221,13 +221,13 @@ func (c *Challenge) Marshal() ([]byte, error) {
 	return c.MarshalAround(binding)
 }
 
-// MarshalAround is Marshal for who has the DER of the Binding already: c.Binding is not
-// looked at.
+// MarshalAround is Marshal for a caller that already has the DER of the Binding: c.Binding is
+// ignored.
 func (c *Challenge) MarshalAround(binding []byte) ([]byte, error) {
 	return der.Marshal("challenge", func(k *der.Codec) { c.fields(k, &binding) })
 }
 
-// fields returns the Binding too, which is never nil.
+// fields also returns the Binding, which is never nil.
 func (c *Challenge) fields(k *der.Codec, raw *[]byte) *Binding {
 	binding := BindingField(k, raw)
 	k.Optional("clear", &c.Clear, der.Context0, SecretSize, SecretSize)
@@ -245,9 +245,9 @@ func (c *Challenge) fields(k *der.Codec, raw *[]byte) *Binding {
 	return binding
 }
 
-// ParseChallenge reads the DER of a Challenge. It accepts exactly what
-// [Challenge.Marshal] writes; the result shares memory with der. It returns an
-// [*refusal.Error] with [der.CheckEncoding], [der.CheckVersion] or [der.CheckSize].
+// ParseChallenge reads the DER of a Challenge. It accepts exactly what [Challenge.Marshal]
+// writes; the result shares memory with data. It returns a [*refusal.Error] with
+// [der.CheckEncoding], [der.CheckVersion] or [der.CheckSize].
 func ParseChallenge(data []byte) (*Challenge, error) {
 	c := &Challenge{}
 	return der.Parse(c, "challenge", data, der.MaxChallengeSize, func(c *Challenge, k *der.Codec) { c.Binding = *c.fields(k, new([]byte)) })
@@ -259,8 +259,7 @@ func ParseChallenge(data []byte) (*Challenge, error) {
 //	Proof ::= SEQUENCE { binding Binding, ekPublic [0] IMPLICIT OCTET STRING OPTIONAL,
 //	         akPublic OCTET STRING }
 type Proof struct {
-	// Binding is the DER of the Binding, byte for byte as it came in the
-	// challenge.
+	// Binding is the DER of the Binding, byte for byte as it came in the challenge.
 	Binding []byte
 	// EKPublic is as in [Hello].
 	EKPublic []byte
@@ -269,13 +268,13 @@ type Proof struct {
 }
 
 // Marshal returns the DER of p. It returns a [*refusal.Error] with [der.CheckEncoding] if
-// Binding is not the DER of a Binding or a key is empty or over
+// Binding is not the DER of a Binding, or if a key is empty or larger than
 // [der.MaxPublicSize].
 func (p *Proof) Marshal() ([]byte, error) {
 	return der.Marshal("proof", func(c *der.Codec) { p.fields(c) })
 }
 
-// fields returns the Binding too, which is never nil.
+// fields also returns the Binding, which is never nil.
 func (p *Proof) fields(c *der.Codec) *Binding {
 	binding := BindingField(c, &p.Binding)
 	c.Demand(binding.Road.ofTPM(), "road", "ak or ek")
@@ -283,8 +282,8 @@ func (p *Proof) fields(c *der.Codec) *Binding {
 	return binding
 }
 
-// BindingField is the first field of a proof and of a challenge: the DER of a Binding. It
-// returns the zero one where that is none, beside the fault.
+// BindingField is the first field of a proof and of a challenge: the DER of a Binding. If it
+// is not one, BindingField records the fault and returns the zero Binding.
 func BindingField(c *der.Codec, raw *[]byte) *Binding {
 	c.Sequence("binding", raw)
 	binding, err := ParseBinding(*raw)
@@ -294,9 +293,9 @@ func BindingField(c *der.Codec, raw *[]byte) *Binding {
 	return binding
 }
 
-// ParseProof reads the DER of a Proof and of the Binding inside. It accepts
-// exactly what [Proof.Marshal] writes; the result shares memory with der. It
-// returns a [*refusal.Error] with [der.CheckEncoding], [der.CheckVersion] or [der.CheckSize].
+// ParseProof reads the DER of a Proof and of the Binding inside it. It accepts exactly what
+// [Proof.Marshal] writes; the result shares memory with data. It returns a [*refusal.Error]
+// with [der.CheckEncoding], [der.CheckVersion] or [der.CheckSize].
 func ParseProof(data []byte) (*Proof, *Binding, error) {
 	type whole struct {
 		Proof

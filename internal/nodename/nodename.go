@@ -1,5 +1,5 @@
-// Package nodename says which names Kubernetes takes for Nodes, for service accounts and
-// for namespaces (RFC 1123 as Kubernetes reads it).
+// Package nodename says which names Kubernetes accepts for Nodes, for service accounts and for
+// namespaces (RFC 1123 as Kubernetes reads it).
 package nodename
 
 import "strings"
@@ -11,14 +11,14 @@ const (
 	MaxLabelSize = 63
 )
 
-// Valid reports whether name is a DNS subdomain, as the name of a Node, a pod or a service
-// account is: lower-case letters, digits, "-" and ".", where each part between dots begins
-// and ends with a letter or a digit, of at most MaxSize bytes.
+// Valid reports whether name is a DNS subdomain, like the name of a Node, a pod or a service
+// account: at most MaxSize bytes of lower-case letters, digits, "-" and ".", where each part
+// between dots begins and ends with a letter or a digit.
 func Valid(name string) bool {
 	if len(name) > MaxSize {
 		return false
 	}
-	previous := byte('.') // which the empty name ends with, too
+	previous := byte('.') // also what the empty name ends with
 	for i := 0; i < len(name); i++ {
 		c := name[i]
 		switch {
@@ -33,8 +33,8 @@ func Valid(name string) bool {
 	return previous != '.' && previous != '-'
 }
 
-// ValidLabel reports whether name is a DNS label, as the name of a namespace is: a
-// subdomain of one part, of at most MaxLabelSize bytes.
+// ValidLabel reports whether name is a DNS label, like the name of a namespace: a subdomain of
+// one part, of at most MaxLabelSize bytes.
 func ValidLabel(name string) bool {
 	return len(name) <= MaxLabelSize && Valid(name) && !strings.Contains(name, ".")
 }

@@ -8,12 +8,12 @@ import (
 	"unicode/utf8"
 )
 
-// Valid reports whether s is printable UTF-8 of at most size bytes. The empty string is.
+// Valid reports whether s is printable UTF-8 of at most size bytes. The empty string is valid.
 func Valid(s string, size int) bool {
 	return len(s) <= size && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-// IssuerName reports whether a name can stand for an issuer in a machine identity.
+// IssuerName reports whether a name can denote an issuer in a machine identity.
 func IssuerName(name string) bool {
 	alien := func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '.' && r != '-' }
 	return name != "" && len(name) <= 63 && !strings.ContainsFunc(name, alien)

@@ -1,11 +1,11 @@
-// Package safefile reads and writes files that a process has to trust: a secret, a
-// registry, what a client remembers of its cluster. It refuses a file that somebody else
-// could have written or, where it is [Private], can read. A file is written under another
-// name first, synced, and then put in its place: a reader finds it whole or not at all,
-// after a loss of power too.
+// Package safefile reads and writes files that a process has to trust: a secret, a registry,
+// what a client remembers about its cluster. It refuses a file that anyone else could have
+// written or, if it is [Private], can read. A file is first written under another name,
+// synced, and then moved into place: a reader finds the whole file or none, even after a loss
+// of power.
 //
-// Windows has no such owners and modes: there the access lists are the administrator's,
-// and only the type and the size of a file are checked.
+// Windows has no such owners and modes: there the access lists are the administrator's
+// responsibility, and only the type and the size of a file are checked.
 package safefile
 
 import (
@@ -19,18 +19,18 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// CheckFile is what a file or directory fails that is not one to trust. Errors of the
-// file system do not match it.
+// CheckFile is the check that an untrustworthy file or directory fails. Errors from the file
+// system do not match it.
 const CheckFile refusal.Check = "file"
 
-// Access says who may read or write a file beside its owner.
+// Access says who besides the owner may read or write a file.
 type Access int
 
 const (
 	// Private is a file of mode 0600 whose owner is this process's user.
 	Private Access = iota
-	// Trusted is a file that nobody can write but its owner, which is this process's
-	// user or root; all may read it.
+	// Trusted is a file that only its owner can write, which is this process's user or root;
+	// anyone may read it.
 	Trusted
 )
 
@@ -38,10 +38,10 @@ func refuse(got, want string) error {
 	return &refusal.Error{Check: CheckFile, Got: got, Want: want}
 }
 
-// Open opens a regular file that is there, with flag as for [os.OpenFile] and not
-// through a symbolic link. The error is [CheckFile] or the file system's.
+// Open opens an existing regular file, with flag as for [os.OpenFile], and not through a
+// symbolic link. The error is [CheckFile] or the file system's.
 func Open(path string, flag int, access Access) (*os.File, fs.FileInfo, error) {
-	f, err := os.OpenFile(path, flag|openNoFollow, 0) // it does not wait for the writer of a FIFO
+	f, err := os.OpenFile(path, flag|openNoFollow, 0) // does not wait for the writer of a FIFO
 	if err != nil {
 		if info, lerr := os.Lstat(path); lerr == nil && info.Mode().Type() == fs.ModeSymlink {
 			err = &refusal.Error{Check: CheckFile, Got: "a symbolic link", Want: "a regular file", Err: err}
@@ -61,7 +61,7 @@ func Open(path string, flag int, access Access) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-// Read returns what is in a file of at most maxSize bytes that [Open] opens.
+// Read returns the contents of a file of at most maxSize bytes, opened with [Open].
 func Read(path string, maxSize int, access Access) ([]byte, error) {
 	f, _, err := Open(path, os.O_RDONLY, access)
 	if err != nil {
@@ -78,15 +78,15 @@ func Read(path string, maxSize int, access Access) ([]byte, error) {
 	return content, nil
 }
 
-// Create makes a file of mode 0600 with what fill writes into it. It is on disk when
-// Create returns. A file that exists is left alone: the error wraps [fs.ErrExist]. fill
-// may open the file again by its name. The file system must have hard links.
+// Create makes a file of mode 0600 with what fill writes to it. It is on disk when Create
+// returns. An existing file is left alone: the error wraps [fs.ErrExist]. fill may open the
+// file again by name. The file system must support hard links.
 func Create(path string, fill func(f *os.File) error) error {
-	return write(path, fill, os.Link) // unlike a rename, never over another file
+	return write(path, fill, os.Link) // unlike a rename, never overwrites a file
 }
 
-// Replace is [Create] in the place of a file that may exist: a reader finds the old one or
-// the new one whole.
+// Replace is like [Create], but replaces a file that exists: a reader finds the whole old file
+// or the whole new one.
 func Replace(path string, fill func(f *os.File) error) error {
 	return write(path, fill, os.Rename)
 }
@@ -109,7 +109,7 @@ func write(path string, fill func(f *os.File) error, place func(from, to string)
 		return err
 	}
 	defer func() {
-		if removed := os.Remove(f.Name()); !errors.Is(removed, fs.ErrNotExist) { // it has its place
+		if removed := os.Remove(f.Name()); !errors.Is(removed, fs.ErrNotExist) { // it is in its place
 			err = errors.Join(err, removed)
 		}
 	}()
@@ -126,7 +126,7 @@ func write(path string, fill func(f *os.File) error, place func(from, to string)
 	return syncDirectory(filepath.Clean(dir))
 }
 
-// Sync brings to disk a file that another process wrote.
+// Sync flushes to disk a file that another process wrote.
 func Sync(path string) error {
 	f, _, err := Open(path, os.O_RDWR, Private)
 	if err != nil {

@@ -8,7 +8,7 @@ const openNoFollow = 0
 
 func checkFile(fs.FileInfo, Access) error { return nil }
 
-// CheckDirectory has nothing to look at here.
+// CheckDirectory has nothing to check here.
 func CheckDirectory(string) error { return nil }
 
 // syncDirectory: directories cannot be synced here; NTFS journals its names.

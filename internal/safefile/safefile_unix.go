@@ -26,9 +26,9 @@ func checkFile(info fs.FileInfo, access Access) error {
 	return checkOwner(info, false)
 }
 
-// CheckDirectory refuses a directory in which others could put another file in the place
-// of one: it must be this user's or root's, and nobody else may be able to write to it.
-// The error is [CheckFile] or the file system's.
+// CheckDirectory refuses a directory in which others could replace a file: it must be this
+// user's or root's, and nobody else may be able to write to it. The error is [CheckFile] or
+// the file system's.
 func CheckDirectory(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -56,7 +56,7 @@ func checkOwner(info fs.FileInfo, rootToo bool) error {
 	return refuse("owner "+strconv.Itoa(int(stat.Uid)), want)
 }
 
-// syncDirectory makes a new name in a directory survive a loss of power.
+// syncDirectory makes a new name in a directory survive a power failure.
 func syncDirectory(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -10,16 +10,16 @@ import (
 	"unicode/utf8"
 )
 
-// A reading is the bytes that an output stands for, in one form of writing bytes.
+// A reading is the bytes that an output represents, in one notation for bytes.
 type reading struct {
 	form    string
 	content []byte
-	// spaceless: spaces and quotes were dropped, and must be from what is looked for.
+	// spaceless: spaces and quotes were dropped, and must be dropped from the secret too.
 	spaceless bool
 }
 
-// readings reads an output in every form that package fmt and the encoders write
-// bytes, strings and numbers in.
+// readings reads an output in every form in which package fmt and the encoders write bytes,
+// strings and numbers.
 func readings(output []byte) []reading {
 	once := unescaped(output)
 	all := []reading{
@@ -34,7 +34,7 @@ func readings(output []byte) []reading {
 		{form: "hexadecimal numbers", content: numbers(output, hexNumber, 16)},
 		{form: "one decimal number", content: runs(bigNumber, output, 0, bigDecimal)},
 	}
-	// A secret may stand anywhere in what was encoded.
+	// A secret may be anywhere in what was encoded.
 	digits := hexSeparator.ReplaceAllString(string(output), "")
 	for offset := range 2 {
 		all = append(all, reading{form: "hexadecimal", content: runs(hexRun, []byte(digits), offset, hex.DecodeString)})
@@ -45,8 +45,8 @@ func readings(output []byte) []reading {
 	return all
 }
 
-// Numbers as fmt writes them one by one. What stands behind a letter is the end of a
-// word, as in uint8.
+// Numbers as fmt writes them one by one. Digits after a letter are the end of a word, as in
+// uint8.
 var (
 	decimalNumber = regexp.MustCompile(`(?:^|[^0-9A-Za-z_])([0-9]{1,3})\b`)
 	octalNumber   = regexp.MustCompile(`\b0?o?([0-7]{1,3})\b`)
@@ -69,8 +69,8 @@ func numbers(output []byte, pattern *regexp.Regexp, base int) []byte {
 	return content
 }
 
-// runs is every run of digits, read from one of its first digits, with a line end after
-// each. What a decoder gives beside an error, as for an odd digit at the end, counts.
+// runs is every run of digits, read from one of its first digits, with a newline after each.
+// What a decoder returns along with an error, as for an odd trailing digit, counts.
 func runs(pattern *regexp.Regexp, output []byte, offset int, decode func(string) ([]byte, error)) []byte {
 	var content []byte
 	for _, run := range pattern.FindAllString(string(output), -1) {
@@ -116,7 +116,7 @@ func unescaped(output []byte) []byte {
 	return content
 }
 
-// characters is what %c and %q make of bytes: each a character, with spaces and quotes
+// characters is what %c and %q print for bytes: each as a character, with spaces and quotes
 // around it.
 func characters(output []byte) []byte {
 	var content []byte
@@ -128,7 +128,7 @@ func characters(output []byte) []byte {
 	return content
 }
 
-// gobNumbers undoes gob's form of a number over 127 that stands in an array of bytes.
+// gobNumbers undoes gob's encoding of a number over 127 in an array of bytes.
 func gobNumbers(output []byte) []byte {
 	var content []byte
 	for n, b := range output {

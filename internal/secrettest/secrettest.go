@@ -1,9 +1,9 @@
-// Package secrettest looks for secrets in what a program writes about its values. A
-// test gives it a value of each type that holds a secret, and the secret; it shows the
-// value in every way that puts values into logs, errors and files by accident (package
-// fmt with every verb, log/slog, encoding/json, encoding/gob, encoding/xml), alone and
-// inside other values, and finds the secret there in any form that these packages
-// write bytes in. It is for tests alone.
+// Package secrettest looks for secrets in what a program writes about its values. A test gives
+// it a value of each type that holds a secret, and the secret. It shows the value in every way
+// that puts values into logs, errors and files by accident (package fmt with every verb,
+// log/slog, encoding/json, encoding/gob, encoding/xml), by itself and inside other values, and
+// finds the secret there in any form in which these packages write bytes. It is only for
+// tests.
 package secrettest
 
 import (
@@ -15,25 +15,25 @@ import (
 	"strings"
 )
 
-// window is how much of a secret must be seen at one place to count: a cut secret is a
+// window is how much of a secret must appear in one place to count: a truncated secret is a
 // leak too.
 const window = 8
 
-// A TB is what Check needs of testing.TB: Helper and Errorf.
+// A TB is the part of testing.TB that Check needs: Helper and Errorf.
 type TB interface {
 	Helper()
 	Errorf(format string, args ...any)
 }
 
-// Check fails the test for each way in which v shows eight bytes in a row of one of
-// the secrets, or the whole of a shorter one. It fails too where v does not hold the
-// secrets at all, as far as reflection sees: such a test proves nothing. A secret of
-// less than four bytes, or of one byte repeated, is refused, as chance would find it. A
-// private key is given by its number, big-endian.
+// Check fails the test for each way in which v shows eight consecutive bytes of one of the
+// secrets, or the whole of a shorter one. It also fails if v does not hold the secrets at all,
+// as far as reflection can see: such a test proves nothing. A secret of less than four bytes,
+// or of one repeated byte, is refused, since it would be found by chance. A private key is
+// given by its number, big-endian.
 //
-// T matters: fmt does not call the methods of a value in an unexported field, and so v
-// is also put, with its static type, into fields of both kinds, by value and by
-// pointer, into slices, arrays, maps and interfaces.
+// T matters: fmt does not call the methods of a value in an unexported field, so v is also
+// put, with its static type, into fields of both kinds, by value and by pointer, into slices,
+// arrays, maps and interfaces.
 func Check[T any](t TB, v T, secrets ...[]byte) {
 	t.Helper()
 	if len(secrets) == 0 {
@@ -58,8 +58,8 @@ func Check[T any](t TB, v T, secrets ...[]byte) {
 	}
 }
 
-// Leaks is what Check finds: one line for each way in which v shows a secret. A line
-// holds what was written, which has the secret in it.
+// Leaks returns what Check finds: one line for each way in which v shows a secret. A line
+// contains what was written, including the secret.
 func Leaks[T any](v T, secrets ...[]byte) []string {
 	var leaks []string
 	for _, s := range shown(v) {
@@ -72,7 +72,7 @@ func Leaks[T any](v T, secrets ...[]byte) []string {
 	return leaks
 }
 
-// find returns the form in which output holds a part of the secret, "" for none.
+// find returns the form in which output contains a part of the secret, or "" if it does not.
 func find(output, secret []byte) string {
 	for _, r := range readings(output) {
 		want := secret
@@ -99,15 +99,15 @@ func holdsPart(content, secret []byte) bool {
 	return false
 }
 
-// plain reports whether a part is one byte repeated: such a part says nothing, and is
-// found everywhere.
+// plain reports whether a part is one repeated byte: such a part says nothing, and is found
+// everywhere.
 func plain(part []byte) bool {
 	return len(slices.Compact(slices.Clone(part))) == 1
 }
 
-// holds reports whether a secret is somewhere in v: in a string, in bytes, or in a
-// number of package math/big, however deep. It is true where v has a function in it,
-// which reflection cannot look into.
+// holds reports whether a secret is somewhere in v: in a string, in bytes, or in a number of
+// package math/big, at any depth. It is true if v contains a function, which reflection cannot
+// look into.
 func holds(v any, secret []byte) bool {
 	s := search{secret: secret, seen: map[[2]any]bool{}}
 	return s.in(reflect.ValueOf(v))
@@ -152,8 +152,8 @@ func (s *search) in(v reflect.Value) bool {
 	return false
 }
 
-// content is a list of bytes, or the number whose words a big.Int keeps, big-endian after
-// as many zeros as a secret may begin with; nil of any other list.
+// content is a list of bytes, or the number whose words a big.Int keeps, big-endian, after as
+// many zeros as a secret may begin with; nil for any other list.
 func content(v reflect.Value) []byte {
 	var b []byte
 	var words []big.Word

@@ -12,13 +12,13 @@ import (
 	"slices"
 )
 
-// A showing is what one way of writing made of a value.
+// A showing is how one way of writing rendered a value.
 type showing struct {
 	way    string
 	output []byte
 }
 
-// The places that a value of a static type can stand in.
+// The places in which a value of a static type can be.
 type (
 	exported[T any]   struct{ Field T }
 	unexported[T any] struct{ field T }
@@ -44,8 +44,7 @@ type (
 // Error is how an error type that nobody thought about prints what it has.
 func (f *failure[T]) Error() string { return fmt.Sprint("failed: ", f.value) }
 
-// shown writes v, alone and in every place, in every way. Of equal outputs there is
-// one.
+// shown writes v, by itself and in every place, in every way. Equal outputs are listed once.
 func shown[T any](v T) []showing {
 	var all []showing
 	seen := map[string]bool{}
@@ -80,8 +79,8 @@ func shown[T any](v T) []showing {
 	return all
 }
 
-// formatted is package fmt with every verb that it knows, and one that it does not,
-// under the flags that change how bytes are written.
+// formatted is package fmt with every verb that it has, and one that it does not have, with
+// the flags that change how bytes are written.
 func formatted(v any) []showing {
 	all := []showing{{"fmt.Sprint", []byte(fmt.Sprint(v))}, {"fmt.Sprintln", []byte(fmt.Sprintln(v))}}
 	for _, flags := range []string{"", "+", "#", " ", "# ", "0"} {
@@ -111,8 +110,8 @@ func logged(v any) []showing {
 	return all
 }
 
-// encoded is what the standard library's encoders write, or their error, which may
-// have the value in it.
+// encoded is what the standard library's encoders write, or their error, which may contain the
+// value.
 func encoded(v any) []showing {
 	var all []showing
 	add := func(way string, output []byte, err error) {
@@ -130,8 +129,8 @@ func encoded(v any) []showing {
 	return all
 }
 
-// gobEncoded gives a panic as an error: gob has one for an interface that is embedded
-// in what encodes itself.
+// gobEncoded returns a panic as an error: gob panics on an interface that is embedded in a
+// type that encodes itself.
 func gobEncoded(v any) (output []byte, err error) {
 	var b bytes.Buffer
 	defer func() {

@@ -1,12 +1,11 @@
-// Package strictjson reads JSON (RFC 8259) of which every reader must make the same:
-// tokens, keys and documents that carry signatures. It refuses what other readers
-// disagree about: a member name twice in one object, two names that differ only in
-// case (encoding/json takes one for the other), text that is not UTF-8, lone
-// surrogates, bytes after the value. Whatever it accepts, encoding/json reads with the
-// same values.
+// Package strictjson reads JSON (RFC 8259) that every reader must interpret identically:
+// tokens, keys and documents that carry signatures. It refuses what other readers disagree
+// about: a duplicate member name in one object, two names that differ only in case
+// (encoding/json takes one for the other), text that is not UTF-8, lone surrogates, bytes
+// after the value. Whatever it accepts, encoding/json reads with the same values.
 //
-// A [Reader] is pulled through its bytes once, from left to right, and allocates
-// nothing for strings without escapes:
+// A [Reader] reads its bytes once, from left to right, and allocates nothing for strings
+// without escapes:
 //
 //	r := strictjson.NewReader(data)
 //	err := r.Object(func(name []byte) (err error) {
@@ -24,5 +23,5 @@
 //		err = r.End()
 //	}
 //
-// Callers cap the size of what they give it. Time and memory are linear in that size.
+// Callers limit the size of the input. Time and memory are linear in that size.
 package strictjson

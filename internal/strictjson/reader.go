@@ -7,26 +7,25 @@ import (
 	"strings"
 )
 
-// MaxDepth is how deep objects and arrays may be nested. One object that holds no
-// other has depth 1.
+// MaxDepth is how deep objects and arrays may be nested. An object that contains no other has
+// depth 1.
 const MaxDepth = 32
 
 // MaxMembers is how many members one object may have.
 const MaxMembers = 10000
 
-// Reader is pulled through one JSON text. Its methods read the next value and move
-// past it; after an error the reader's position means nothing. The zero value reads
-// an empty text, which is refused.
+// Reader reads one JSON text. Its methods read the next value and move past it; after an error
+// the reader's position is meaningless. The zero value reads an empty text, which is refused.
 type Reader struct {
 	data  []byte
 	pos   int
 	depth int
 }
 
-// NewReader returns a reader of data, which it keeps and does not change.
+// NewReader returns a reader of data, which it retains and does not change.
 func NewReader(data []byte) *Reader { return &Reader{data: data} }
 
-// Kind is the type of a value, told by its first byte.
+// Kind is the type of a value, determined by its first byte.
 type Kind byte
 
 // The kinds of values.
@@ -40,8 +39,8 @@ const (
 	NullKind    Kind = 'n'
 )
 
-// Kind tells the type of the next value, and reads nothing. It does not say that the
-// value is well-formed.
+// Kind returns the type of the next value, and reads nothing. It does not say that the value
+// is well-formed.
 func (r *Reader) Kind() Kind {
 	switch c := r.next(); c {
 	case '{', '[', '"', 'n':
@@ -54,9 +53,9 @@ func (r *Reader) Kind() Kind {
 	return Invalid
 }
 
-// Object reads an object. It calls member with each name, which must read the value
-// that belongs to it, with Skip if with nothing else. The name is only lent: it may
-// share memory with the text. An error of member ends the reading and is returned.
+// Object reads an object. It calls member with each name; member must read the value that
+// belongs to it, with Skip if nothing else. The name is valid only during the call: it may
+// share memory with the text. An error from member ends the reading and is returned.
 func (r *Reader) Object(member func(name []byte) error) error {
 	var seen names
 	return r.each('{', '}', func() error {
@@ -84,8 +83,8 @@ func (r *Reader) Object(member func(name []byte) error) error {
 	})
 }
 
-// Array reads an array. It calls element before each element, which must read it. An
-// error of element ends the reading and is returned.
+// Array reads an array. It calls element before each element, which must read it. An error
+// from element ends the reading and is returned.
 func (r *Reader) Array(element func() error) error { return r.each('[', ']', element) }
 
 // each reads an object or array: it calls one before each member or element.
@@ -120,7 +119,7 @@ func (r *Reader) each(opening Kind, closing byte, one func() error) error {
 }
 
 // Members are the members of an object that are read, by name, each with the function that
-// reads its value. Others are checked, and skipped.
+// reads its value. Others are checked and skipped.
 type Members map[string]func(*Reader) error
 
 // Into makes a function that reads a string for [Members].
@@ -184,8 +183,7 @@ func (r *Reader) Null() error {
 	return r.literal("null")
 }
 
-// Skip reads any value and checks it as the other methods do, names of objects
-// included.
+// Skip reads any value and checks it as the other methods do, including the names in objects.
 func (r *Reader) Skip() error {
 	switch r.Kind() {
 	case ObjectKind:
@@ -207,7 +205,7 @@ func (r *Reader) Skip() error {
 	return r.syntax()
 }
 
-// End checks that nothing but white space follows.
+// End checks that only white space follows.
 func (r *Reader) End() error {
 	if r.next(); r.pos < len(r.data) {
 		return r.fail(ErrTrailing)
@@ -215,8 +213,8 @@ func (r *Reader) End() error {
 	return nil
 }
 
-// next passes over white space and returns the byte there, or 0 at the end of the
-// text. A byte 0 in the text is no part of JSON, so that the two need no telling apart.
+// next skips white space and returns the byte there, or 0 at the end of the text. A zero byte
+// in the text is not JSON either, so the two need not be distinguished.
 func (r *Reader) next() byte {
 	for r.pos < len(r.data) {
 		switch c := r.data[r.pos]; c {
@@ -229,7 +227,7 @@ func (r *Reader) next() byte {
 	return 0
 }
 
-// want checks that the next value is of a kind.
+// want checks that the next value is of the given kind.
 func (r *Reader) want(kind Kind) error {
 	switch r.Kind() {
 	case kind:
@@ -252,9 +250,9 @@ func (r *Reader) syntax() error { return r.fail(ErrSyntax) }
 
 func (r *Reader) fail(reason Reason) error { return &Error{Reason: reason, Offset: r.pos} }
 
-// Number reads a number and returns its text, which shares memory with the text that is
-// read. A number whose magnitude is over the largest float64 is refused with [ErrRange]:
-// encoding/json refuses it too where nothing says what type it is to have.
+// Number reads a number and returns its text, which shares memory with the input. A number
+// whose magnitude exceeds the largest float64 is refused with [ErrRange]: encoding/json
+// refuses it too if nothing says which type it should have.
 func (r *Reader) Number() ([]byte, error) {
 	if err := r.want(NumberKind); err != nil {
 		return nil, err
@@ -278,8 +276,8 @@ func (r *Reader) Number() ([]byte, error) {
 	return text, nil
 }
 
-// Int64 reads a whole number between -2^63 and 2^63-1, written without fraction and
-// exponent. Other numbers are refused with [ErrRange], even those of the same value.
+// Int64 reads an integer between -2^63 and 2^63-1, written without a fraction or an exponent.
+// Other numbers are refused with [ErrRange], even those with the same value.
 func (r *Reader) Int64() (int64, error) {
 	text, err := r.Number()
 	if err != nil {
@@ -293,7 +291,7 @@ func (r *Reader) Int64() (int64, error) {
 	return n, nil
 }
 
-// accept passes over one of the bytes in set.
+// accept skips one of the bytes in set.
 func (r *Reader) accept(set string) bool {
 	if r.pos == len(r.data) || strings.IndexByte(set, r.data[r.pos]) < 0 {
 		return false
@@ -302,7 +300,7 @@ func (r *Reader) accept(set string) bool {
 	return true
 }
 
-// digits passes over decimal digits and returns how many they are.
+// digits skips decimal digits and returns how many there are.
 func (r *Reader) digits() int {
 	start := r.pos
 	for r.accept("0123456789") {
@@ -319,21 +317,20 @@ func (r Reason) Error() string { return "strictjson: " + string(r) }
 
 // The reasons. A caller's own error from a callback passes through unchanged.
 const (
-	// ErrSyntax: not JSON as RFC 8259 has it.
+	// ErrSyntax: not JSON as defined in RFC 8259.
 	ErrSyntax Reason = "syntax"
-	// ErrType: JSON, but a value of another type than the one asked for.
+	// ErrType: JSON, but a value of a type other than the one requested.
 	ErrType Reason = "type"
-	// ErrUTF8: a string holds bytes that are no UTF-8, or an escaped surrogate
-	// without its other half.
+	// ErrUTF8: a string contains bytes that are not UTF-8, or an escaped surrogate without its
+	// other half.
 	ErrUTF8 Reason = "utf8"
-	// ErrDuplicate: a name twice in one object.
+	// ErrDuplicate: a duplicate name in one object.
 	ErrDuplicate Reason = "duplicate-name"
 	// ErrCase: two names in one object that differ only in case, under Unicode's
 	// simple case folding.
 	ErrCase Reason = "names-differ-only-in-case"
-	// ErrRange: a number that does not fit float64; where an int64 is asked for, one
-	// that is no whole number, is written with a fraction or an exponent, or does not
-	// fit int64.
+	// ErrRange: a number that does not fit float64; if an int64 is requested, one that is not
+	// an integer, is written with a fraction or an exponent, or does not fit int64.
 	ErrRange Reason = "number-out-of-range"
 	// ErrDepth: objects and arrays nested deeper than MaxDepth.
 	ErrDepth Reason = "depth"
@@ -343,7 +340,7 @@ const (
 	ErrTrailing Reason = "trailing-bytes"
 )
 
-// Error is a refusal: its reason, and the offset in bytes at which it was seen.
+// Error is a refusal: its reason, and the byte offset at which it was detected.
 type Error struct {
 	Reason Reason
 	Offset int
@@ -351,7 +348,7 @@ type Error struct {
 	Name string
 }
 
-// Error gives reason, offset and name in one line.
+// Error returns reason, offset and name in one line.
 func (e *Error) Error() string {
 	if e.Name != "" {
 		return fmt.Sprintf("%v at byte %d: %.64q", e.Reason, e.Offset, e.Name)

@@ -15,8 +15,8 @@ func (r *Reader) String() (string, error) {
 	return string(text), err
 }
 
-// Text reads a string and returns its UTF-8 bytes. They share memory with the text that
-// is read if the string holds no escapes, and are fresh if it does.
+// Text reads a string and returns its UTF-8 bytes. They share memory with the input if the
+// string contains no escapes, and are newly allocated if it does.
 func (r *Reader) Text() ([]byte, error) {
 	raw, escaped, err := r.scanString()
 	if err != nil {
@@ -33,8 +33,8 @@ func (r *Reader) Text() ([]byte, error) {
 	return []byte(text), nil
 }
 
-// scanString reads a string and returns what stands between its quotes, checked, and
-// whether it holds escapes.
+// scanString reads a string and returns what is between its quotes, checked, and whether it
+// contains escapes.
 func (r *Reader) scanString() (raw []byte, escaped bool, err error) {
 	if err := r.want(StringKind); err != nil {
 		return nil, false, err
@@ -67,7 +67,7 @@ func (r *Reader) scanString() (raw []byte, escaped bool, err error) {
 	return nil, false, r.syntax()
 }
 
-// scanEscape passes over one escape, or over two that are a surrogate pair.
+// scanEscape skips one escape, or two that form a surrogate pair.
 func (r *Reader) scanEscape() error {
 	if r.pos+1 >= len(r.data) {
 		return r.syntax()
@@ -85,7 +85,7 @@ func (r *Reader) scanEscape() error {
 		r.pos += 6
 		return nil
 	}
-	low, _ := codeUnit(r.data[r.pos+6:]) // 0 is no half of a pair
+	low, _ := codeUnit(r.data[r.pos+6:]) // 0 is not half of a pair
 	if utf16.DecodeRune(unit, low) == utf8.RuneError {
 		return r.fail(ErrUTF8)
 	}
@@ -102,18 +102,18 @@ func codeUnit(b []byte) (rune, bool) {
 	return rune(unit), err == nil
 }
 
-// few is the number of names up to which comparing with each is cheaper than a map.
+// few is the number of names up to which comparing with each one is cheaper than a map.
 const few = 16
 
-// names are the member names of one object that were seen so far: the first few as they
-// are, all by their folded form once they are more.
+// names are the member names of one object seen so far: up to few as they are, and all by
+// their folded form once there are more.
 type names struct {
 	first  [few][]byte
 	count  int
-	folded map[string]string // folded to as it was
+	folded map[string]string // folded form to original
 }
 
-// add takes one more name, or returns why it may not stand beside those before it.
+// add adds a name, or returns why it is not allowed alongside those before it.
 func (n *names) add(name []byte) Reason {
 	if n.count == MaxMembers {
 		return ErrMembers
@@ -150,7 +150,7 @@ func collision(other string, name []byte) Reason {
 	return ErrCase
 }
 
-// fold returns a text that is the same for names that bytes.EqualFold holds equal: each
+// fold returns a text that is the same for names that bytes.EqualFold considers equal: each
 // letter becomes the smallest of those that differ from it only in case.
 func fold(name []byte) string {
 	folded := make([]byte, 0, len(name))

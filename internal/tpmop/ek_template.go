@@ -14,8 +14,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// CheckEKType: the EK is of a kind for which no credential is made. RSA-2048,
-// RSA-3072 (with the exponent 65537), P-256 and P-384 are possible.
+// CheckEKType: the EK is of a kind for which no credential can be made. RSA-2048, RSA-3072
+// (with the exponent 65537), P-256 and P-384 are possible.
 const CheckEKType refusal.Check = "ek-type"
 
 // ekParameters are what a credential for an EK is made with: the hash of all its
@@ -30,10 +30,10 @@ var (
 	largeEK = ekParameters{tpm2.TPMAlgSHA384, 256} // RSA-3072 and P-384
 )
 
-// EKParametersOf is the table of the TCG EK Credential Profile 2.6, B.3 and B.4, by
-// the EK's kind and nothing else: whatever a node says of its EK's name algorithm
-// or of its cipher, its credential is made with these. The EKs of the low and of the
-// high range have the same.
+// EKParametersOf is the table of the TCG EK Credential Profile 2.6, B.3 and B.4, by the EK's
+// kind and nothing else: whatever a node says about its EK's name algorithm or cipher, its
+// credential is made with these. The EKs of the low and the high range have the same
+// parameters.
 func EKParametersOf(ek crypto.PublicKey) (ekParameters, error) {
 	got, want := "an EK of another kind", "RSA-2048, RSA-3072, P-256 or P-384"
 	switch k := ek.(type) {
@@ -66,7 +66,7 @@ func EKParametersOf(ek crypto.PublicKey) (ekParameters, error) {
 	return ekParameters{}, tpmwire.Refuse(CheckEKType, got, want)
 }
 
-// EKCipher is AES in CFB mode, which every EK template has.
+// EKCipher is AES in CFB mode, which every EK template uses.
 func EKCipher(bits tpm2.TPMKeyBits) tpm2.TPMTSymDefObject {
 	return tpm2.TPMTSymDefObject{
 		Algorithm: tpm2.TPMAlgAES,
@@ -114,7 +114,7 @@ func (r EKRange) unique(width int) []byte {
 	return make([]byte, width)
 }
 
-// of makes an area a template of this range.
+// of turns an area into a template of this range.
 func (r EKRange) of(p ekParameters, area *tpm2.TPMTPublic) *tpm2.TPMTPublic {
 	digest := EKPolicyA256
 	switch {
@@ -151,8 +151,8 @@ func EKTemplateECC(curve tpm2.TPMECCCurve, r EKRange) *tpm2.TPMTPublic {
 	return r.of(p, ECCKeyArea(parms, tpm2.TPMAObject{}, r.unique(width), r.unique(width)))
 }
 
-// RSAKeyArea is a public area with the Name over SHA-256. The exponent is 65537, which TPMs
-// write as 0 (Part 2, 12.2.3.5), and what p leaves out is TPM_ALG_NULL.
+// RSAKeyArea is a public area with a SHA-256 Name. The exponent is 65537, which TPMs write as
+// 0 (Part 2, 12.2.3.5), and whatever p omits is TPM_ALG_NULL.
 func RSAKeyArea(p tpm2.TPMSRSAParms, attributes tpm2.TPMAObject, unique []byte) *tpm2.TPMTPublic {
 	return &tpm2.TPMTPublic{
 		Type: tpm2.TPMAlgRSA, NameAlg: tpm2.TPMAlgSHA256, ObjectAttributes: attributes,
@@ -173,15 +173,15 @@ func ECCKeyArea(p tpm2.TPMSECCParms, attributes tpm2.TPMAObject, x, y []byte) *t
 	}
 }
 
-// Padded is s with zeros after it, size bytes in all; s fits.
+// Padded is s followed by zeros, size bytes in all; s must fit.
 func Padded[S ~string | ~[]byte](s S, size int) []byte {
 	b := make([]byte, size)
 	copy(b, s)
 	return b
 }
 
-// MarshalTemplate is tpm2.Marshal for a caller's template: that panics where a
-// field is missing that the others call for.
+// MarshalTemplate is tpm2.Marshal for a caller's template: tpm2.Marshal panics if a field is
+// missing that the others require.
 func MarshalTemplate(area *tpm2.TPMTPublic) (b []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -191,8 +191,8 @@ func MarshalTemplate(area *tpm2.TPMTPublic) (b []byte, err error) {
 	return tpm2.Marshal(area), nil
 }
 
-// StorageRootKey has an empty unique field, as the draft's other implementations have
-// it; with zeros there a TPM makes another key.
+// StorageRootKey has an empty unique field, as in the draft's other implementations; with
+// zeros there a TPM makes another key.
 func StorageRootKey() *tpm2.TPMTPublic {
 	area := tpm2.ECCSRKTemplate
 	area.Unique = tpm2.NewTPMUPublicID(tpm2.TPMAlgECC, &tpm2.TPMSECCPoint{})

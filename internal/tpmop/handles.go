@@ -26,18 +26,18 @@ type OpenHandle struct {
 	Name   []byte
 }
 
-// Keep notes what was loaded, to be flushed by Flush or FlushAll.
+// Keep records what was loaded, to be flushed by Flush or FlushAll.
 func (h *Handles) Keep(handle tpm2.TPMHandle, name []byte) {
 	h.Open = append(h.Open, OpenHandle{handle, name})
 }
 
-// Drop forgets a handle that somebody else owns from now on.
+// Drop forgets a handle that someone else owns from now on.
 func (h *Handles) Drop(handle tpm2.TPMHandle) {
 	h.Open = slices.DeleteFunc(h.Open, func(o OpenHandle) bool { return o.Handle == handle })
 }
 
-// Flush flushes one kept handle. Where that fails it stays kept. There is no
-// context: what was loaded is flushed, however late it is.
+// Flush flushes one kept handle. If that fails, the handle stays kept. There is no context:
+// what was loaded is flushed, however late it is.
 func (h *Handles) Flush(handle tpm2.TPMHandle) error {
 	if err := FlushContext(h.TPM, handle); err != nil {
 		return err
@@ -46,7 +46,7 @@ func (h *Handles) Flush(handle tpm2.TPMHandle) error {
 	return nil
 }
 
-// FlushAll flushes what is kept, newest first, past failures.
+// FlushAll flushes what is kept, newest first, continuing past failures.
 func (h *Handles) FlushAll() error {
 	var errs []error
 	for _, open := range slices.Backward(slices.Clone(h.Open)) {
@@ -55,10 +55,10 @@ func (h *Handles) FlushAll() error {
 	return errors.Join(errs...)
 }
 
-// retry flushes what an earlier operation had to leave, and returns what still
-// cannot be. The earlier flush may have worked and only its response been lost,
-// and the number been given to another object since: so an object is flushed
-// only if its Name is still the one that we loaded.
+// retry flushes what an earlier operation had to leave, and returns what still cannot be
+// flushed. The earlier flush may have worked and only its response been lost, and the number
+// may since have been given to another object, so an object is flushed only if its Name is
+// still that of the one that we loaded.
 func (h *Handles) retry(left []OpenHandle) []OpenHandle {
 	return slices.DeleteFunc(left, func(o OpenHandle) bool {
 		if o.Name != nil {
@@ -74,7 +74,7 @@ func (h *Handles) retry(left []OpenHandle) []OpenHandle {
 	})
 }
 
-// FlushContext succeeds too where the TPM no longer has the handle.
+// FlushContext also succeeds if the TPM no longer has the handle.
 func FlushContext(tpm transport.TPM, handle tpm2.TPMHandle) error {
 	_, err := tpm2.FlushContext{FlushHandle: handle}.Execute(tpm)
 	if err != nil && !isUnknownHandle(err) {
@@ -83,19 +83,19 @@ func FlushContext(tpm transport.TPM, handle tpm2.TPMHandle) error {
 	return nil
 }
 
-// isUnknownHandle: the TPM answered, and has no such object or session. (Part 3,
-// 28.4: TPM_RC_HANDLE; Part 2, 6.6.3: TPM_RC_REFERENCE_H0 from other commands.)
+// isUnknownHandle reports whether the TPM answered that it has no such object or session.
+// (Part 3, 28.4: TPM_RC_HANDLE; Part 2, 6.6.3: TPM_RC_REFERENCE_H0 from other commands.)
 func isUnknownHandle(err error) bool {
 	return errors.Is(err, tpm2.TPMRCHandle) || errors.Is(err, tpm2.TPMRCReferenceH0)
 }
 
-// Command is go-tpm's typed commands, seen from the caller's side.
+// Command is one of go-tpm's typed commands, seen from the caller's side.
 type Command[R any] interface {
 	Execute(t transport.TPM, sessions ...tpm2.Session) (*R, error)
 }
 
-// Run executes one command unless ctx is over. what names the command and what
-// it is for; the TPM's response code is wrapped (errors.As to tpm2.TPMRC).
+// Run executes one command unless ctx is over. what names the command and its purpose; the
+// TPM's response code is wrapped (errors.As to tpm2.TPMRC).
 func Run[R any](ctx context.Context, tpm transport.TPM, cmd Command[R], what string, args ...any) (*R, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("before %s: %w", fmt.Sprintf(what, args...), err)
@@ -107,9 +107,9 @@ func Run[R any](ctx context.Context, tpm transport.TPM, cmd Command[R], what str
 	return rsp, nil
 }
 
-// Load is run for a command that loads an object. If the connection fails, the TPM
-// may have done it and only the response with the handle be lost: so what isOurs
-// is looked for among the loaded objects, and kept to be flushed with the rest.
+// Load is Run for a command that loads an object. If the connection fails, the TPM may have
+// executed it and only the response with the handle been lost. So Load looks for objects that
+// isOurs accepts among the loaded ones, and keeps them to be flushed with the rest.
 func Load[R any](ctx context.Context, h *Handles, isOurs func(*statement.Public) bool, cmd Command[R], what string, args ...any) (*R, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("before %s: %w", fmt.Sprintf(what, args...), err)
@@ -121,8 +121,8 @@ func Load[R any](ctx context.Context, h *Handles, isOurs func(*statement.Public)
 	return rsp, err
 }
 
-// keepLost keeps every loaded object that isOurs and is not kept yet. If the TPM
-// cannot be asked, there is nothing to be done about what it has loaded.
+// keepLost keeps every loaded object that isOurs accepts and is not kept yet. If the TPM
+// cannot be asked, nothing can be done about what it has loaded.
 func (h *Handles) keepLost(isOurs func(*statement.Public) bool) {
 	loaded, _, _ := h.List(context.Background(), tpm2.TPMHandle(tpm2.TPMHTTransient)<<24, 64)
 	for _, handle := range loaded {
@@ -139,8 +139,8 @@ func (h *Handles) keeps(handle tpm2.TPMHandle) bool {
 	return slices.ContainsFunc(h.Open, func(o OpenHandle) bool { return o.Handle == handle })
 }
 
-// List lists handles of the TPM, ascending from first, at most n and of first's type; more says
-// that there may be others (Part 3, 30.2: moreData).
+// List lists handles of the TPM, ascending from first, at most n and of first's type; more
+// says that there may be others (Part 3, 30.2: moreData).
 func (h *Handles) List(ctx context.Context, first tpm2.TPMHandle, n uint32) (list []tpm2.TPMHandle, more bool, err error) {
 	rsp, err := Run(ctx, h.TPM, tpm2.GetCapability{Capability: tpm2.TPMCapHandles, Property: uint32(first), PropertyCount: n},
 		"TPM2_GetCapability of the handles from 0x%08x", uint32(first))
@@ -154,10 +154,10 @@ func (h *Handles) List(ctx context.Context, first tpm2.TPMHandle, n uint32) (lis
 	return handles.Handle, rsp.MoreData, nil
 }
 
-// Retry asks a TPM that answers "try again" (TPM_RC_RETRY) for so many times in all: it does
-// so at the first use after a reset of a key without noDA, such as those of Google Compute
-// Engine, while it writes down that the counting of wrong passwords has begun, and where it
-// has to test an algorithm first, as swtpm does.
+// Retry repeats a request up to MaxTries times in all while the TPM answers "try again"
+// (TPM_RC_RETRY). A TPM does so at the first use of a key without noDA after a reset, as those
+// of Google Compute Engine, while it records that the counting of wrong passwords has begun,
+// and when it has to test an algorithm first, as swtpm does.
 func Retry[R any](f func() (R, error)) (rsp R, err error) {
 	for range MaxTries {
 		if rsp, err = f(); !errors.Is(err, tpm2.TPMRCRetry) {
@@ -167,27 +167,27 @@ func Retry[R any](f func() (R, error)) (rsp R, err error) {
 	return rsp, err
 }
 
-// MaxTries is that number.
+// MaxTries is the total number of tries.
 const MaxTries = 3
 
-// WithPassword is a handle and the password for it, sent as it is: for the empty
-// one, which is nil. See authorize for others. Names count in HMAC sessions only, so
-// any will do for an object.
+// WithPassword is a handle and the password for it, sent in the clear. It is for the empty
+// password, which is nil; see Authorize for others. Names count only in HMAC sessions, so any
+// name will do for an object.
 func WithPassword(handle tpm2.TPMHandle, name, password []byte) tpm2.AuthHandle {
 	return WithSession(handle, name, tpm2.PasswordAuth(password))
 }
 
-// WithSession is a handle that a session authorizes.
+// WithSession is a handle authorized by a session.
 func WithSession(handle tpm2.TPMHandle, name []byte, session tpm2.Session) tpm2.AuthHandle {
 	return tpm2.AuthHandle{Handle: handle, Name: tpm2.TPM2BName{Buffer: name}, Auth: session}
 }
 
 // Shared lets several keys, a Prover and the caller's own code use one TPM from many
-// goroutines. A transport sends one command at a time and a TPM has as few as three slots
-// for loaded objects, so each operation takes the TPM for all of its commands, from the
-// first load to the last flush, and the next one waits. Every function of attest/tpm and
-// attest/tpm/tpmkey that takes a transport knows a Shared; one that is given anything else
-// makes a Shared of its own, which shares nothing. So wherever one TPM serves two users:
+// goroutines. A transport sends one command at a time and a TPM has as few as three slots for
+// loaded objects, so each operation takes the TPM for all of its commands, from the first load
+// to the last flush, and the next one waits. Every function of attest/tpm and
+// attest/tpm/tpmkey that takes a transport recognizes a Shared; given anything else, it makes
+// a Shared of its own, which shares nothing. So wherever one TPM serves two users:
 //
 //	tpm := Share(transport)
 //
@@ -200,8 +200,8 @@ type Shared struct {
 	SessionKey *sessionKey // nil until the first session; guarded by turn
 }
 
-// Share wraps a transport. A Shared is returned as it is. The transport
-// stays the caller's to close, after everything that uses it.
+// Share wraps a transport. A Shared is returned unchanged. The transport remains the caller's
+// to close, after everything that uses it.
 func Share(tpm transport.TPM) *Shared {
 	if s, ok := tpm.(*Shared); ok {
 		return s
@@ -209,8 +209,8 @@ func Share(tpm transport.TPM) *Shared {
 	return &Shared{tpm: tpm, turn: make(chan struct{}, 1)}
 }
 
-// Send sends one command when the TPM is free, and makes Shared a
-// transport.TPM. It waits for a running operation, a key generation at worst.
+// Send sends one command when the TPM is free, and makes Shared a transport.TPM. It waits for
+// a running operation, at worst a key generation.
 func (s *Shared) Send(command []byte) ([]byte, error) {
 	if s == nil || s.tpm == nil {
 		return nil, errors.New("no TPM")
@@ -220,10 +220,10 @@ func (s *Shared) Send(command []byte) ([]byte, error) {
 	return s.tpm.Send(command)
 }
 
-// Do runs f with the TPM to itself, and then flushes everything that f loaded,
-// whatever f returned and whether or not ctx is over: an error of flushing is
-// joined to f's. What could not be flushed is tried again at the next Do. f
-// talks to h.TPM, never to s, which would wait for itself.
+// Do runs f with exclusive use of the TPM, and then flushes everything that f loaded, whatever
+// f returned and whether or not ctx is over: an error from flushing is joined to f's. What
+// could not be flushed is tried again at the next Do. f must use h.TPM, never s, which would
+// wait for itself.
 func (s *Shared) Do(ctx context.Context, f func(h *Handles) error) (err error) {
 	if s == nil || s.tpm == nil {
 		return errors.New("no TPM")
@@ -247,8 +247,8 @@ func (s *Shared) Do(ctx context.Context, f func(h *Handles) error) (err error) {
 	return f(h)
 }
 
-// FlushLeft tries once more to flush what earlier operations had to leave
-// loaded, and fails if something is left. For the Close of what uses a TPM.
+// FlushLeft tries once more to flush what earlier operations had to leave loaded, and fails if
+// something is left. It is for the Close of what uses a TPM.
 func (s *Shared) FlushLeft(ctx context.Context) error {
 	return s.Do(ctx, func(h *Handles) error {
 		if n := len(s.Left); n != 0 {

@@ -12,18 +12,17 @@ import (
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
 
-// ErrNVIndexNotFound says that the TPM has no such NV index: a template, nonce or
-// certificate that was asked for is not provisioned. The error that wraps it
-// names the index.
+// ErrNVIndexNotFound says that the TPM has no such NV index: a requested template, nonce or
+// certificate is not provisioned. The error that wraps it names the index.
 var ErrNVIndexNotFound = errors.New("no such NV index")
 
-// MaxNVChunk bounds one read, whatever the TPM says about itself: 2048 bytes is
-// the largest buffer of the TPMs in use.
+// MaxNVChunk bounds one read, whatever the TPM says about itself: 2048 bytes is the largest
+// buffer of the TPMs in use.
 const MaxNVChunk = 2048
 
-// ReadNV reads a whole NV index, with the index itself and its empty password as
-// the authority (TPMA_NV_AUTHREAD): a node does not know the owner's password. An
-// index has at most 65535 bytes (Part 2, 13.6, TPMS_NV_PUBLIC).
+// ReadNV reads a whole NV index, with the index itself and its empty password as the authority
+// (TPMA_NV_AUTHREAD): a node does not have the owner's password. An index has at most 65535
+// bytes (Part 2, 13.6, TPMS_NV_PUBLIC).
 func ReadNV(ctx context.Context, h *Handles, index tpm2.TPMHandle) ([]byte, error) {
 	area, name, err := ReadNVPublic(ctx, h, index)
 	if err != nil {
@@ -110,8 +109,7 @@ func TPMProperty(ctx context.Context, h *Handles, property tpm2.TPMPT) (uint32, 
 	return 0, fmt.Errorf("the TPM does not have property 0x%x", uint32(property))
 }
 
-// ReadNVCertificate reads an NV index that holds one certificate, and returns its
-// DER alone.
+// ReadNVCertificate reads an NV index that contains one certificate, and returns only its DER.
 func ReadNVCertificate(ctx context.Context, h *Handles, index tpm2.TPMHandle) ([]byte, error) {
 	data, err := ReadNV(ctx, h, index)
 	if err != nil {
@@ -124,7 +122,7 @@ func ReadNVCertificate(ctx context.Context, h *Handles, index tpm2.TPMHandle) ([
 	return der, nil
 }
 
-// Selection is a list of banks as commands take it.
+// Selection is a list of banks in the form that commands take.
 func Selection(selections ...statement.PCRSelection) (list tpm2.TPMLPCRSelection) {
 	for _, s := range selections {
 		list.PCRSelections = append(list.PCRSelections, tpm2.TPMSPCRSelection{Hash: s.Hash, PCRSelect: s.Select})
@@ -132,8 +130,8 @@ func Selection(selections ...statement.PCRSelection) (list tpm2.TPMLPCRSelection
 	return list
 }
 
-// ReadPCRs reads the selected PCRs of one bank, so many a command: TPM2_PCR_Read returns 8 at
-// most, the size of TPML_DIGEST (Part 2, 10.9.4), and a TPM may return fewer.
+// ReadPCRs reads the selected PCRs of one bank, perCommand at a time: TPM2_PCR_Read returns at
+// most 8, the size of TPML_DIGEST (Part 2, 10.9.4), and a TPM may return fewer.
 func ReadPCRs(ctx context.Context, h *Handles, s statement.PCRSelection, perCommand int) ([]statement.PCR, error) {
 	indexes := s.PCRs()
 	pcrs := make([]statement.PCR, 0, len(indexes))

@@ -15,21 +15,21 @@ import (
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-// ErrHierarchyPassword says that a hierarchy of the TPM refused the password that
-// was given, or the empty one where none was. The error that wraps it names the
-// hierarchy; the password is in no error.
+// ErrHierarchyPassword says that a hierarchy of the TPM refused the given password, or the
+// empty one if none was given. The error that wraps it names the hierarchy; no error contains
+// the password.
 var ErrHierarchyPassword = errors.New("hierarchy password refused by the TPM")
 
-// LoadedKey is a key in the TPM, for as long as the handles it came with are
-// open. public was parsed from the very bytes that the TPM returned.
+// LoadedKey is a key in the TPM, for as long as the handles it was loaded with are open.
+// public was parsed from the very bytes that the TPM returned.
 type LoadedKey struct {
 	Handle   tpm2.TPMHandle
 	Name     []byte
 	Public   *statement.Public
-	Password secret.Value[[]byte] // the key's own; zero where it is empty
+	Password secret.Value[[]byte] // the key's own; zero if it is empty
 }
 
-// CheckPersistent refuses what is no persistent handle.
+// CheckPersistent refuses anything but a persistent handle.
 func CheckPersistent(handle tpm2.TPMHandle) error {
 	if handle>>24 != 0x81 {
 		return fmt.Errorf("0x%08x is not a persistent handle: want 0x81000000 to 0x81ffffff", uint32(handle))
@@ -70,7 +70,7 @@ func CreatePrimary(ctx context.Context, h *Handles, hierarchy tpm2.TPMHandle, pa
 	return NewLoadedKey(rsp.ObjectHandle, rsp.Name.Buffer, rsp.OutPublic.Bytes())
 }
 
-// ReadPublic finds out about a key that is in the TPM already.
+// ReadPublic reads the public area of a key that is already in the TPM.
 func ReadPublic(ctx context.Context, h *Handles, handle tpm2.TPMHandle) (*LoadedKey, error) {
 	rsp, err := Run(ctx, h.TPM, tpm2.ReadPublic{ObjectHandle: handle}, "TPM2_ReadPublic of 0x%08x", uint32(handle))
 	if err != nil {
@@ -79,8 +79,8 @@ func ReadPublic(ctx context.Context, h *Handles, handle tpm2.TPMHandle) (*Loaded
 	return NewLoadedKey(handle, rsp.Name.Buffer, rsp.OutPublic.Bytes())
 }
 
-// NewLoadedKey holds what the TPM says about a key together: the Name must be
-// that of the public area, or every verifier will refuse what comes of it.
+// NewLoadedKey checks what the TPM says about a key for consistency: the Name must be that of
+// the public area, or every verifier will refuse the results.
 func NewLoadedKey(handle tpm2.TPMHandle, name, area []byte) (*LoadedKey, error) {
 	public, err := statement.ParsePublic(area)
 	if err != nil {
@@ -109,8 +109,8 @@ func hierarchyWord(hierarchy tpm2.TPMHandle) string {
 	return cmp.Or(words[hierarchy], tpmwire.HexNumber(uint64(hierarchy), 8))
 }
 
-// EKSession starts an HMAC session for the next command alone, whose key only the TPM
-// with this EK can know. Its hash is that of the EK's name algorithm.
+// EKSession starts an HMAC session for the next command only, whose key only the TPM with this
+// EK can know. Its hash is that of the EK's name algorithm.
 func (h *Handles) EKSession(ctx context.Context, ek *LoadedKey, options ...tpm2.AuthOption) (tpm2.Session, error) {
 	area, err := tpm2.Unmarshal[tpm2.TPMTPublic](ek.Public.Raw)
 	if err != nil {
@@ -122,8 +122,8 @@ func (h *Handles) EKSession(ctx context.Context, ek *LoadedKey, options ...tpm2.
 	})
 }
 
-// AuthorizeEK satisfies what the EK asks for its use: the empty password, or the policy of
-// its range. It looks at what the TPM says of the EK, not at where it came from.
+// AuthorizeEK satisfies what the EK requires for its use: the empty password, or the policy of
+// its range. It looks at what the TPM says about the EK, not at where it came from.
 func (h *Handles) AuthorizeEK(ctx context.Context, ek *LoadedKey, endorsementPassword []byte) (tpm2.AuthHandle, error) {
 	if ek.Public.Attributes.Has(statement.AttributeUserWithAuth) {
 		return WithPassword(ek.Handle, ek.Name, nil), nil
@@ -154,8 +154,8 @@ func (h *Handles) AuthorizeEK(ctx context.Context, ek *LoadedKey, endorsementPas
 	return WithSession(ek.Handle, ek.Name, session), err
 }
 
-// EndorsementAuth proves the hierarchy's password in a session that is salted to the
-// EK, where there is a password, so that nobody who listens can try passwords.
+// EndorsementAuth proves the hierarchy's password, if there is one, in a session that is
+// salted to the EK, so that no eavesdropper can try passwords.
 func (h *Handles) EndorsementAuth(ctx context.Context, ek *LoadedKey, password []byte) (tpm2.AuthHandle, error) {
 	if len(password) == 0 {
 		return WithPassword(tpm2.TPMRHEndorsement, nil, nil), nil

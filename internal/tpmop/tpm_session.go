@@ -13,23 +13,23 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 )
 
-// Sessions keep secrets off the way between this process and the TPM, which on a
-// board is a bus that can be tapped. A session's own secret is encrypted to a key
-// that never leaves the TPM: the EK of template L-2 (TCG EK Credential Profile 2.6,
-// B.4.5), or, where the endorsement hierarchy has a password, a storage key of the
-// null hierarchy, which has none. Both are made by the TPM for the moment. Who can
-// answer in the TPM's place, and not only listen, can give a key of his own.
+// Sessions keep secrets off the path between this process and the TPM, which on a board is a
+// bus that can be tapped. A session's own secret is encrypted to a key that never leaves the
+// TPM: the EK of template L-2 (TCG EK Credential Profile 2.6, B.4.5), or, if the endorsement
+// hierarchy has a password, a storage key of the null hierarchy, which has none. The TPM makes
+// both for the occasion. Anyone who can answer in the TPM's place, and not only listen, can
+// supply a key of their own.
 
 // sessionNonceSize is in bytes; 16 is what go-tpm and TCG's examples use.
 const sessionNonceSize = 16
 
-// ErrNullInPassword refuses a password with a zero byte inside: TPMs strip zero bytes at the end of a password (Part 1, 19.6.5),
-// and go-tpm cuts it at the first one anywhere.
+// ErrNullInPassword refuses a password that contains a zero byte: TPMs strip zero bytes at the
+// end of a password (Part 1, 19.6.5), and go-tpm cuts it at the first one anywhere.
 var ErrNullInPassword = errors.New("the password has a zero byte inside")
 
-// Authorize is a handle and the proof that its password is known. The empty one is
-// sent as it is. Any other stays in this process: the proof is an HMAC over the
-// command, under a session secret too, so that nobody can try passwords against it.
+// Authorize is a handle and the proof that its password is known. The empty password is sent
+// in the clear. Any other stays in this process: the proof is an HMAC over the command, also
+// keyed with a session secret, so that nobody can try passwords against it.
 func (h *Handles) Authorize(ctx context.Context, handle tpm2.TPMHandle, name, password []byte) (tpm2.AuthHandle, error) {
 	if len(password) == 0 {
 		return WithPassword(handle, name, nil), nil
@@ -41,7 +41,7 @@ func (h *Handles) Authorize(ctx context.Context, handle tpm2.TPMHandle, name, pa
 	return WithSession(handle, name, session), nil
 }
 
-// Session starts an HMAC session for the next command alone.
+// Session starts an HMAC session for the next command only.
 func (h *Handles) Session(ctx context.Context, password []byte, opts ...tpm2.AuthOption) (tpm2.Session, error) {
 	auth, err := AuthValue(password)
 	if err != nil {
@@ -53,9 +53,9 @@ func (h *Handles) Session(ctx context.Context, password []byte, opts ...tpm2.Aut
 	})
 }
 
-// PolicySession starts a policy session for the next command alone and runs the
-// policy in it. hash is the name algorithm of the object. The password is for a
-// policy that asks for it, and its proof is then as that of authorize.
+// PolicySession starts a policy session for the next command only and runs the policy in it.
+// hash is the name algorithm of the object. The password is for a policy that requires it, and
+// is then proved as in Authorize.
 func (h *Handles) PolicySession(ctx context.Context, hash tpm2.TPMIAlgHash, password []byte, policy tpm2.PolicyCallback) (tpm2.Session, error) {
 	auth, err := AuthValue(password)
 	if err != nil {
@@ -70,7 +70,7 @@ func (h *Handles) PolicySession(ctx context.Context, hash tpm2.TPMIAlgHash, pass
 	})
 }
 
-// Encrypt is a command whose first parameter is a secret: it goes encrypted.
+// Encrypt returns the command with its first parameter, which is a secret, encrypted.
 func Encrypt[R any](ctx context.Context, h *Handles, cmd Command[R]) (Command[R], error) {
 	session, err := h.Session(ctx, nil, tpm2.AESEncryption(128, tpm2.EncryptIn))
 	if err != nil {
@@ -79,7 +79,7 @@ func Encrypt[R any](ctx context.Context, h *Handles, cmd Command[R]) (Command[R]
 	return &inSession[R]{cmd, session}, nil
 }
 
-// inSession is a command that is sent in one more session.
+// inSession is a command that is sent in one additional session.
 type inSession[R any] struct {
 	command Command[R]
 	session tpm2.Session
@@ -90,8 +90,8 @@ func (c *inSession[R]) Execute(tpm transport.TPM, sessions ...tpm2.Session) (*R,
 	return c.command.Execute(tpm, append(sessions, c.session)...)
 }
 
-// startSession starts the session that build makes, with its secret encrypted to the
-// session key if it is salted. It is kept like a loaded object until it is used.
+// startSession starts the session that build makes, with its secret encrypted to the session
+// key if it is salted. It is kept like a loaded object until it is used.
 func (h *Handles) startSession(ctx context.Context, salted bool, build func(...tpm2.AuthOption) tpm2.Session) (tpm2.Session, error) {
 	var salt []tpm2.AuthOption
 	flush := func() error { return nil }
@@ -118,12 +118,12 @@ func (h *Handles) startSession(ctx context.Context, salted bool, build func(...t
 		}
 		return nil, fmt.Errorf("TPM2_StartAuthSession: %w", err)
 	}
-	h.Drop(session.Handle()) // a policy session is kept already
+	h.Drop(session.Handle()) // a policy session is already kept
 	h.Keep(session.Handle(), nil)
 	return &oneUse{Session: session, h: h, handle: session.Handle()}, flush()
 }
 
-// oneUse is a session that the TPM ends with the command it is used in.
+// oneUse is a session that the TPM ends after the command it is used in.
 type oneUse struct {
 	tpm2.Session
 	h      *Handles
@@ -138,18 +138,18 @@ func (s *oneUse) Validate(rc tpm2.TPMRC, cc tpm2.TPMCC, parms []byte, names []tp
 	return s.Session.Validate(rc, cc, parms, names, i, auth)
 }
 
-// CleanupFailure is called where the TPM refused the command: the session is left.
+// CleanupFailure is called if the TPM refused the command: the session remains.
 func (s *oneUse) CleanupFailure(transport.TPM) error { return s.h.Flush(s.handle) }
 
-// LoadedSessions lists the sessions in the TPM, of whatever kind and whoever's.
+// LoadedSessions lists the sessions in the TPM, of whatever kind and whoever owns them.
 func (h *Handles) LoadedSessions(ctx context.Context) ([]tpm2.TPMHandle, error) {
 	list, _, err := h.List(ctx, tpm2.TPMHandle(tpm2.TPMHTLoadedSession)<<24, 64)
 	return list, err
 }
 
-// KeepLostSession keeps the session that is there now and was not before, where the
-// answer with its handle was lost. If there is more than one, another program
-// started one at the same time, and none is touched.
+// KeepLostSession keeps the session that is there now and was not before, when the response
+// with its handle was lost. If there is more than one, another program started one at the same
+// time, and none is touched.
 func (h *Handles) KeepLostSession(before []tpm2.TPMHandle) {
 	now, err := h.LoadedSessions(context.Background())
 	if err != nil {
@@ -163,8 +163,8 @@ func (h *Handles) KeepLostSession(before []tpm2.TPMHandle) {
 	}
 }
 
-// sessionKey is the key that sessions are salted with, as a saved context: making it
-// anew takes a hardware TPM a tenth of a second and more.
+// sessionKey is the key that sessions are salted with, as a saved context: making it again
+// takes a hardware TPM a tenth of a second or more.
 type sessionKey struct {
 	context tpm2.TPMSContext
 	Public  *statement.Public
@@ -189,14 +189,14 @@ func (h *Handles) loadSessionKey(ctx context.Context) (*LoadedKey, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	// Where contexts cannot be saved, the key is made for each session.
+	// If contexts cannot be saved, the key is made for each session.
 	if saved, err := (tpm2.ContextSave{SaveHandle: key.Handle}).Execute(h.TPM); err == nil {
 		h.shared.SessionKey = &sessionKey{context: saved.Context, Public: key.Public}
 	}
 	return key, nil
 }
 
-// AuthValue is a password as TPMs compare it: without the zero bytes at its end.
+// AuthValue is a password as TPMs compare it: without trailing zero bytes.
 func AuthValue(password []byte) ([]byte, error) {
 	auth := bytes.TrimRight(password, "\x00")
 	if bytes.IndexByte(auth, 0) >= 0 {

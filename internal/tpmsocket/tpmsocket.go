@@ -1,5 +1,5 @@
-// Package tpmsocket talks to a TPM behind a Unix socket that takes one command in each
-// connection, such as swtpm's: a [Socket] is one.
+// Package tpmsocket talks to a TPM behind a Unix socket that takes one command per connection,
+// such as swtpm's: see [Socket].
 package tpmsocket
 
 import (
@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// CommandLimit is the longest that a command takes, with its connection: the making of a
+	// CommandLimit is the longest that a command may take, including its connection: making a
 	// large RSA key may take a minute.
 	CommandLimit = 2 * time.Minute
-	// responseHeaderSize is that of tag, size and response code (TPM 2.0 Library, Part 1,
+	// responseHeaderSize is the size of tag, size and response code (TPM 2.0 Library, Part 1,
 	// 18.9).
 	responseHeaderSize = 10
 )
 
-// Socket is a TPM's Unix socket, for go-tpm's transport.FromReadWriteCloser. It is written to and read from by turns: a command goes
-// out in a connection of its own, and its response ends that. Between two commands another
-// program may have its turn.
+// Socket is a TPM's Unix socket, for go-tpm's transport.FromReadWriteCloser. Writes and reads
+// alternate: a command goes out in a connection of its own, and its response ends that
+// connection. Between two commands another program may have its turn.
 type Socket struct {
 	Path  string
 	Limit time.Duration // for one command
@@ -35,7 +35,7 @@ func (s *Socket) Write(command []byte) (int, error) {
 	if s.closed {
 		return 0, net.ErrClosed
 	}
-	if err := s.hangUp(); err != nil { // of a command whose response nobody read
+	if err := s.hangUp(); err != nil { // left by a command whose response nobody read
 		return 0, err
 	}
 	conn, err := net.Dial("unix", s.Path)
@@ -49,8 +49,8 @@ func (s *Socket) Write(command []byte) (int, error) {
 	return conn.Write(command)
 }
 
-// Read reads one whole response, which says how long it is. One that is longer than p is
-// an error.
+// Read reads one whole response, which states its own length. A response longer than p is an
+// error.
 func (s *Socket) Read(p []byte) (n int, err error) {
 	if s.conn == nil {
 		return 0, fmt.Errorf("no command: %w", net.ErrClosed)

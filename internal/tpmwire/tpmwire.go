@@ -15,8 +15,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// algorithms are the words of the TCG Algorithm Registry for what a public area, a
-// signature or a PCR bank can name, hashes aside.
+// algorithms are the names in the TCG Algorithm Registry for what a public area, a signature
+// or a PCR bank can name, except hashes.
 var algorithms = map[tpm2.TPMAlgID]string{
 	tpm2.TPMAlgRSA:       "RSA",
 	tpm2.TPMAlgECC:       "ECC",
@@ -50,8 +50,8 @@ var hashes = map[tpm2.TPMAlgID]struct {
 	tpm2.TPMAlgSHA3512: {"SHA3_512", 0},
 }
 
-// AlgorithmName gives the word of the TCG Algorithm Registry for an algorithm that
-// a public area, a signature or a PCR bank can name, else its number.
+// AlgorithmName returns the TCG Algorithm Registry's name for an algorithm that a public area,
+// a signature or a PCR bank can name, or else its number.
 func AlgorithmName(alg tpm2.TPMAlgID) string {
 	if name := algorithms[alg] + hashes[alg].name; name != "" {
 		return name
@@ -59,18 +59,18 @@ func AlgorithmName(alg tpm2.TPMAlgID) string {
 	return HexNumber(uint64(alg), 4)
 }
 
-// KnownHash reports whether alg names a hash, one that the SDK computes or not.
+// KnownHash reports whether alg names a hash, whether or not the SDK computes it.
 func KnownHash(alg tpm2.TPMAlgID) bool { return hashes[alg].name != "" }
 
-// HashOf returns the hash of an algorithm identifier, 0 for one that the SDK
-// does not compute.
+// HashOf returns the hash of an algorithm identifier, or 0 for one that the SDK does not
+// compute.
 func HashOf(alg tpm2.TPMAlgID) crypto.Hash { return hashes[alg].hash }
 
-// HexNumber writes v as 0x and at least width digits.
+// HexNumber formats v as 0x and at least width digits.
 func HexNumber(v uint64, width int) string { return fmt.Sprintf("0x%0*x", width, v) }
 
-// Refuse is a refusal by one of the checks of statements and of the TPM
-// structures in them.
+// Refuse returns a refusal by one of the checks of statements and of the TPM structures in
+// them.
 func Refuse(c refusal.Check, got, want string) error {
 	return &refusal.Error{Check: c, Got: got, Want: want}
 }
@@ -78,7 +78,7 @@ func Refuse(c refusal.Check, got, want string) error {
 // DefaultRSAExponent is what exponent 0 of a TPMT_PUBLIC means: Part 2, 12.2.3.5.
 const DefaultRSAExponent = 65537
 
-// Curve is what the SDK needs to know of an ECC curve.
+// Curve is what the SDK needs to know about an ECC curve.
 type Curve struct {
 	ID    tpm2.TPMECCCurve // of the TCG Algorithm Registry
 	Curve elliptic.Curve
@@ -92,8 +92,8 @@ var curves = [...]Curve{
 	{tpm2.TPMECCNistP521, elliptic.P521(), 66, orderP521},
 }
 
-// CurveOf returns the curve of an identifier of the TCG Algorithm Registry, and
-// false for one that the SDK does not accept.
+// CurveOf returns the curve for an identifier of the TCG Algorithm Registry, and false for one
+// that the SDK does not accept.
 func CurveOf(id tpm2.TPMECCCurve) (Curve, bool) {
 	for _, c := range curves {
 		if c.ID == id {
@@ -128,8 +128,8 @@ const (
 		"\x64\x09"
 )
 
-// AppendDigest appends the digest of message. It calls the one-shot functions, which
-// allocate nothing.
+// AppendDigest appends the digest of message. It calls the one-shot functions, which do not
+// allocate.
 func AppendDigest(out []byte, h crypto.Hash, message []byte) []byte {
 	switch h {
 	case crypto.SHA1:
@@ -148,14 +148,14 @@ func AppendDigest(out []byte, h crypto.Hash, message []byte) []byte {
 	return out
 }
 
-// Limits of the structures.
+// Limits on the structures.
 const (
 	MaxDigestSize    = 64
 	MaxPCRBanks      = 16
 	MaxPCRSelectSize = 4 // octets of a selection, eight PCRs each
 )
 
-// ReadTPM2B reads a 16-bit size and so many bytes, at most limit.
+// ReadTPM2B reads a 16-bit size and that many bytes, at most limit.
 func ReadTPM2B(s *cryptobyte.String, out *[]byte, limit int) bool {
 	var v cryptobyte.String
 	if !s.ReadUint16LengthPrefixed(&v) || len(v) > limit {
@@ -170,6 +170,6 @@ func AddTPM2B(b *cryptobyte.Builder, v []byte) {
 	b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes(v) })
 }
 
-// MaxTPMTPublicSize is the most bytes of a TPMT_PUBLIC that are read; RSA-4096 with a policy
-// has about 620.
+// MaxTPMTPublicSize is the largest number of bytes of a TPMT_PUBLIC that is read; RSA-4096
+// with a policy has about 620.
 const MaxTPMTPublicSize = 1024

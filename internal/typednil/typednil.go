@@ -1,10 +1,10 @@
-// Package typednil finds the interface values that are not nil and hold nothing.
+// Package typednil finds interface values that are not nil but hold nil.
 package typednil
 
 import "reflect"
 
-// Is reports whether v is nil, or a nil pointer, function, channel or interface in an
-// interface: calling a method of it ends, in most cases, in a panic.
+// Is reports whether v is nil, or an interface holding a nil pointer, function, channel or
+// interface: calling one of its methods will in most cases panic.
 func Is(v any) bool {
 	if v == nil {
 		return true

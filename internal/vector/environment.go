@@ -21,22 +21,22 @@ import (
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-// Environment is the control plane that a vector meets: its clock, configuration
-// and inventory. In a Vector each member that is set replaces the common one.
+// Environment is the control plane that a vector meets: its clock, configuration and
+// inventory. In a Vector, each member that is set replaces the common one.
 type Environment struct {
 	// Now is the verifier's clock.
 	Now time.Time `json:"now,omitzero"`
 	// ClusterIDs are the cluster's names.
 	ClusterIDs []string `json:"clusterIDs,omitzero"`
-	// RingKeys are the challenge keys, RingReadAt when they were read; where it is
-	// absent they never grow stale.
+	// RingKeys are the challenge keys, RingReadAt the time at which they were read; if it is
+	// absent they never become stale.
 	RingKeys   []RingKey `json:"ringKeys,omitzero"`
 	RingReadAt time.Time `json:"ringReadAt,omitzero"`
 	// Issuers are the trusted issuers of AK certificates.
 	Issuers []Issuer `json:"issuers,omitzero"`
-	// EKIssuers are the trusted issuers of EK certificates, AllowedEKs the identities
-	// of EKs that are trusted without a chain. Where both are absent, the road of the
-	// EK certificate is closed.
+	// EKIssuers are the trusted issuers of EK certificates, AllowedEKs the identities of EKs
+	// that are trusted without a chain. If both are absent, the road of the EK certificate is
+	// closed.
 	EKIssuers  []EKIssuer `json:"ekIssuers,omitzero"`
 	AllowedEKs []string   `json:"allowedEKs,omitzero"`
 	// DeniedTPMs are refused whoever vouches for them.
@@ -50,7 +50,7 @@ type Environment struct {
 	Machines []Machine `json:"machines,omitzero"`
 	// Members says which machine may be which node.
 	Members []Member `json:"members,omitzero"`
-	// FirstUse, where it is there, decides in the place of Members.
+	// FirstUse, if present, decides instead of Members.
 	FirstUse *FirstUse `json:"firstUse,omitempty"`
 	// Records are the certificates that were issued through attestation.
 	Records []Record `json:"records,omitzero"`
@@ -76,19 +76,19 @@ type Issuer struct {
 
 // Profile is a tpmcert.Profile.
 type Profile struct {
-	// Name is for people.
+	// Name is for human readers.
 	Name string `json:"name"`
-	// KeyUsage has the names of RFC 5280, section 4.2.1.3.
+	// KeyUsage uses the names of RFC 5280, section 4.2.1.3.
 	KeyUsage []string `json:"keyUsage"`
-	// ExtKeyUsage and Extensions are dotted decimals, NoExtKeyUsage admits
-	// certificates without the former.
+	// ExtKeyUsage and Extensions are dotted decimals; NoExtKeyUsage admits certificates
+	// without the former.
 	ExtKeyUsage   []string `json:"extKeyUsage,omitempty"`
 	NoExtKeyUsage bool     `json:"noExtKeyUsage,omitempty"`
-	// RequireDirectoryName asks for a TCG directory name.
+	// RequireDirectoryName requires a TCG directory name.
 	RequireDirectoryName bool     `json:"requireDirectoryName,omitempty"`
 	Extensions           []string `json:"extensions,omitempty"`
-	// Policies are dotted decimals. RequireHardwareModule and the four that admit what
-	// makers' certificates lack are as in tpmcert.Profile.
+	// Policies are dotted decimals. RequireHardwareModule and the four that admit what makers'
+	// certificates lack are as in tpmcert.Profile.
 	Policies                   []string `json:"policies,omitempty"`
 	InsecureAllowNoPolicies    bool     `json:"insecureAllowNoPolicies,omitempty"`
 	RequireHardwareModule      bool     `json:"requireHardwareModule,omitempty"`
@@ -115,9 +115,8 @@ type Policy struct {
 	ReservedDNSNames []string `json:"reservedDNSNames,omitempty"`
 }
 
-// Machine is what the inventory answers when it is asked for the node name Asked:
-// Name, UID, NodeName, ProviderID, DNSNames, IPAddresses and BootstrapReady of a
-// csr.Machine.
+// Machine is what the inventory answers for the node name Asked: Name, UID, NodeName,
+// ProviderID, DNSNames, IPAddresses and BootstrapReady of a csr.Machine.
 type Machine struct {
 	Asked          string   `json:"asked"`
 	Name           string   `json:"name"`
@@ -129,8 +128,8 @@ type Machine struct {
 	BootstrapReady bool     `json:"bootstrapReady"`
 }
 
-// Member says that the machine with the identity Machine may be the node NodeName,
-// and which ProviderID, DNSNames and IPAddresses are vouched for then.
+// Member says that the machine with the identity Machine may be the node NodeName, and which
+// ProviderID, DNSNames and IPAddresses are then vouched for.
 type Member struct {
 	NodeName    string   `json:"nodeName"`
 	Machine     string   `json:"machine"`
@@ -139,15 +138,15 @@ type Member struct {
 	IPAddresses []string `json:"ipAddresses,omitempty"`
 }
 
-// Record is a certificate that was issued: CredentialID, NodeName and SignerName of
-// a csr.IssuedRecord.
+// Record is a certificate that was issued: CredentialID, NodeName and SignerName of a
+// csr.IssuedRecord.
 type Record struct {
 	CredentialID string `json:"credentialID"`
 	NodeName     string `json:"nodeName"`
 	SignerName   string `json:"signerName"`
 }
 
-// With returns e with the members of o that are set in place of its own.
+// With returns e with the members that are set in o replacing its own.
 func (e *Environment) With(o *Environment) *Environment {
 	if o == nil {
 		return e
@@ -186,8 +185,7 @@ func (e *Environment) verifier() *attest.Verifier {
 	return forge.Must(attest.NewVerifier(c))
 }
 
-// Challenge is what the environment's verifier answers to a hello, the DER of the
-// challenge.
+// Challenge returns the environment's verifier's answer to a hello, the DER of the challenge.
 func (e *Environment) Challenge(ctx context.Context, hello *csr.Request) ([]byte, error) {
 	return e.verifier().Challenge(ctx, hello)
 }
@@ -256,7 +254,7 @@ func (e *Environment) record(_ context.Context, id string, _ *csr.Request) (*csr
 	return nil, csr.ErrNoRecord
 }
 
-// issuer is the issuer, number n of the list.
+// issuer makes the issuer, number n of the list.
 func (i *Issuer) issuer(n int) tpmcert.Issuer {
 	p := tpmcert.Profile{
 		Name:                       i.Profile.Name,
@@ -288,7 +286,7 @@ func (i *Issuer) issuer(n int) tpmcert.Issuer {
 	return tpmcert.Issuer{Roots: each(i.Roots, x509.ParseCertificate), Profile: p}
 }
 
-// named is the value of that name. Another name is a failure.
+// named is the value with that name. An unknown name is a failure.
 func named[T any](what, name string, values map[string]T) T {
 	v, ok := values[name]
 	if !ok {

@@ -20,7 +20,7 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// verify gives the statement to statement.VerifyCertify.
+// verify passes the statement to statement.VerifyCertify.
 func (s *Statement) verify() (*Result, error) {
 	e := &statement.CertifyEvidence{Attest: s.Attest, Signature: s.Signature, Public: s.Public, RawSignature: s.RawSignature.scheme()}
 	o := statement.CertifyOptions{QualifyingData: s.QualifyingData, AK: akOf(s.AKTrust, s.AKPublic, s.AKKey), Key: publicKey(s.Key)}
@@ -34,8 +34,8 @@ func (s *Statement) verify() (*Result, error) {
 	return &Result{TPMResident: &c.TPMResident}, nil
 }
 
-// akOf is the AK of a vector, with the trust that it names: of a credential where it has
-// the public area alone and names none, and else of an issuer.
+// akOf is the AK of a vector, with the trust that it names. If it names none, the trust is in
+// a credential if it has only the public area, and otherwise in an issuer.
 func akOf(trust string, public, spki []byte) statement.AK {
 	key := publicKey(spki)
 	if trust == "" && key == nil && public == nil {
@@ -54,7 +54,7 @@ func akOf(trust string, public, spki []byte) statement.AK {
 	})
 }
 
-// scheme is nil where a signature is not bare.
+// scheme is nil if a signature is not bare.
 func (r *RawSignature) scheme() *statement.RawScheme {
 	if r == nil {
 		return nil
@@ -66,7 +66,7 @@ func (r *RawSignature) scheme() *statement.RawScheme {
 	}
 }
 
-// setOption sets the boolean field of that name, which is in camel case or as in Go.
+// setOption sets the boolean field with that name, which is in camel case or as in Go.
 func setOption(options any, name string) error {
 	if name != "" {
 		field := reflect.ValueOf(options).Elem().FieldByName(strings.ToUpper(name[:1]) + name[1:])
@@ -78,30 +78,30 @@ func setOption(options any, name string) error {
 	return fmt.Errorf("unknown option %q", name)
 }
 
-// Quote is one quote, the PCR values beside it, and what both are held against.
+// Quote is one quote, the PCR values sent with it, and what both are checked against.
 type Quote struct {
-	// Attest is a TPMS_ATTEST, Signature a TPMT_SIGNATURE unless RawSignature is set,
-	// without outer size.
+	// Attest is a TPMS_ATTEST; Signature is a TPMT_SIGNATURE unless RawSignature is set; both
+	// are without an outer size.
 	Attest       []byte        `json:"attest"`
 	Signature    []byte        `json:"signature"`
 	RawSignature *RawSignature `json:"rawSignature,omitempty"`
-	// PCRs are the values that the node sends, in its order.
+	// PCRs are the values that the node sends, in the node's order.
 	PCRs []PCR `json:"pcrs"`
 	// AKPublic is the AK's TPMT_PUBLIC, AKKey its SubjectPublicKeyInfo: one or both.
 	AKPublic []byte `json:"akPublic,omitempty"`
 	AKKey    []byte `json:"akKey,omitempty"`
-	// AKTrust says where the trust in the AK comes from: "credential", "issuer" or
-	// "sender". Absent, it is a credential where there is AKPublic alone, else an issuer.
+	// AKTrust says where the trust in the AK comes from: "credential", "issuer" or "sender".
+	// If absent, it is a credential if there is only AKPublic, otherwise an issuer.
 	AKTrust string `json:"akTrust,omitempty"`
-	// QualifyingData is what the quote must contain; null for a caller who gives none.
+	// QualifyingData is what the quote must contain; null for a caller that supplies none.
 	QualifyingData []byte `json:"qualifyingData"`
-	// Selection is what must have been quoted, no more and no less; absent for a
-	// caller who leaves that to the node.
+	// Selection is what must have been quoted, no more and no less; absent for a caller that
+	// leaves that to the node.
 	Selection []PCRSelection `json:"selection,omitzero"`
 	// Options are names of fields of statement.QuoteOptions that are set, in camel case.
 	Options []string `json:"options,omitempty"`
-	// Asked is the PCR, without a value, whose value the caller asks the verified
-	// quote for. What the quote does not cover is a refusal.
+	// Asked is the PCR, without a value, whose value the caller requests from the verified
+	// quote. A PCR that the quote does not cover is a refusal.
 	Asked *PCR `json:"asked,omitempty"`
 }
 
@@ -116,7 +116,7 @@ type PCR struct {
 
 // PCRSelection is a TPMS_PCR_SELECTION: bit i%8 of octet i/8 selects PCR i.
 type PCRSelection struct {
-	// Hash is the number of the bank's hash, Select the octets, one at least.
+	// Hash is the number of the bank's hash; Select is the octets, at least one.
 	Hash   tpm2.TPMAlgID `json:"bank"`
 	Select []byte        `json:"select"`
 }
@@ -125,7 +125,7 @@ func pcrs(in []PCR) []statement.PCR {
 	return each(in, func(p PCR) (statement.PCR, error) { return statement.PCR(p), nil })
 }
 
-// verified gives the quote to statement.VerifyQuote.
+// verified passes the quote to statement.VerifyQuote.
 func (q *Quote) verified() (*statement.Quoted, *Result, error) {
 	e := &statement.QuoteEvidence{Attest: q.Attest, Signature: q.Signature, PCRs: pcrs(q.PCRs), RawSignature: q.RawSignature.scheme()}
 	o := statement.QuoteOptions{QualifyingData: q.QualifyingData, AK: akOf(q.AKTrust, q.AKPublic, q.AKKey)}
@@ -149,22 +149,22 @@ func (q *Quote) verify() (*Result, error) {
 	return found, err
 }
 
-// Boot is a quote, the firmware's event log beside it, and what both are held against:
+// Boot is a quote, the firmware's event log sent with it, and what both are checked against:
 // Secure Boot must be on.
 type Boot struct {
 	// Quote is verified first, as for LevelQuote.
 	Quote Quote `json:"quote"`
 	// EventLog is a log of the TCG PC Client Platform Firmware Profile 1.06, 10.
 	EventLog []byte `json:"eventLog,omitempty"`
-	// Bank is the number of the hash of the bank that decides, absent for SHA-256; PCRs
-	// are those that must be covered, explained and measured into, absent for 0 to 7.
+	// Bank is the number of the hash of the bank that decides, absent for SHA-256; PCRs are
+	// those that must be covered, explained and measured into, absent for 0 to 7.
 	Bank tpm2.TPMAlgID `json:"bank,omitempty"`
 	PCRs []int         `json:"pcrs,omitempty"`
 	// Unexplained are PCRs that the log need not explain.
 	Unexplained []int `json:"unexplained,omitempty"`
 }
 
-// judge gives quote and log to an eventlog.Policy.
+// judge passes the quote and the log to an eventlog.Policy.
 func (b *Boot) judge(ctx context.Context) error {
 	quoted, _, err := b.Quote.verified()
 	if err != nil {
@@ -177,9 +177,9 @@ func (b *Boot) judge(ctx context.Context) error {
 
 // EK is an EK as a node presents it: what attest.PresentedEK has.
 type EK struct {
-	// Certificates are the EK certificate, as it stands in NV, and those above it.
+	// Certificates are the EK certificate, as it is stored in NV, and those above it.
 	Certificates [][]byte `json:"certificates,omitempty"`
-	// PublicKey is a SubjectPublicKeyInfo, of an EK without a certificate.
+	// PublicKey is the SubjectPublicKeyInfo of an EK without a certificate.
 	PublicKey []byte `json:"publicKey,omitempty"`
 }
 
@@ -187,38 +187,38 @@ type EK struct {
 type EKIssuer struct {
 	Roots         [][]byte `json:"roots"`
 	Intermediates [][]byte `json:"intermediates,omitempty"`
-	// Profile says what its certificates look like; absent: all that the TCG's EK
-	// Credential Profile asks for, as tpmcert.EKProfileTCG says.
+	// Profile says what its certificates look like. If absent, they need everything that the
+	// TCG's EK Credential Profile requires, as in tpmcert.EKProfileTCG.
 	Profile *EKProfile `json:"profile,omitempty"`
-	// CRLs are its revocation lists, DER. RequireCRL refuses a certificate of the
-	// chain, the root aside, without a list.
+	// CRLs are its revocation lists, DER. RequireCRL refuses a certificate of the chain,
+	// except the root, without a list.
 	CRLs       [][]byte `json:"crls,omitempty"`
 	RequireCRL bool     `json:"requireCRL,omitempty"`
 }
 
 // EKProfile is a tpmcert.EKProfile.
 type EKProfile struct {
-	// Name is for people.
+	// Name is for human readers.
 	Name string `json:"name"`
-	// Extensions are dotted decimals of extensions that must be there.
+	// Extensions are dotted decimals of required extensions.
 	Extensions []string `json:"extensions,omitempty"`
-	// RequireSpecification asks for the TPM specification attribute.
+	// RequireSpecification requires the TPM specification attribute.
 	RequireSpecification bool `json:"requireSpecification,omitempty"`
-	// Tolerances are the faults that are let through, by the names of the fields of
+	// Tolerances are the faults that are tolerated, by the names of the fields of
 	// tpmcert.EKProfile and tpmcert.EKEncoding.
 	Tolerances []string `json:"tolerances,omitempty"`
 }
 
 // DeniedTPM is a tpmcert.DeniedTPM.
 type DeniedTPM struct {
-	// Vendor is the manufacturer's name, Model the model, absent for any.
+	// Vendor is the manufacturer's name; Model is the model, absent for any.
 	Vendor string `json:"vendor"`
 	Model  string `json:"model,omitempty"`
-	// First and Last bound the firmware version, both included: the major version in
-	// the high 16 bits, the minor one in the low.
+	// First and Last bound the firmware version, inclusive: the major version is in the high
+	// 16 bits, the minor one in the low.
 	First uint32 `json:"first"`
 	Last  uint32 `json:"last"`
-	// Reason is for people.
+	// Reason is for human readers.
 	Reason string `json:"reason"`
 }
 
@@ -235,7 +235,7 @@ func (p *EKProfile) profile() tpmcert.EKProfile {
 	return out
 }
 
-// eks is nil where nothing says which EKs are trusted.
+// eks is nil if nothing says which EKs are trusted.
 func (e *Environment) eks() *tpmcert.EKVerifier {
 	if len(e.EKIssuers) == 0 && len(e.AllowedEKs) == 0 {
 		return nil
@@ -255,7 +255,7 @@ func (e *Environment) eks() *tpmcert.EKVerifier {
 	return forge.Must(tpmcert.NewEKVerifier(c))
 }
 
-// verify gives the EK to tpmcert.EKVerifier.Verify.
+// verify passes the EK to tpmcert.EKVerifier.Verify.
 func (k *EK) verify(ctx context.Context, e *Environment) (*Result, error) {
 	verifier := e.eks()
 	if verifier == nil {
@@ -273,9 +273,9 @@ func (k *EK) verify(ctx context.Context, e *Environment) (*Result, error) {
 		Tolerances: append([]string{}, facts.Tolerances...)}, nil
 }
 
-// Credential is a challenge on the road of the EK certificate, and the TPM that it
-// reaches: an EK whose private key is known, and an AK's Name. Acceptance means that
-// the credential opens to Result.Secret.
+// Credential is a challenge on the road of the EK certificate, and the TPM that it reaches: an
+// EK whose private key is known, and an AK's Name. Acceptance means that the credential opens
+// to Result.Secret.
 type Credential struct {
 	// Challenge is DER.
 	Challenge []byte `json:"challenge"`
@@ -285,8 +285,8 @@ type Credential struct {
 	AKName []byte `json:"akName"`
 }
 
-// open parses the challenge and opens its credential. A secret that does not follow
-// from the binding under the environment's challenge keys is an error too.
+// open parses the challenge and opens its credential. A secret that is not derived from the
+// binding under the environment's challenge keys is also an error.
 func (c *Credential) open(e *Environment) (*Result, error) {
 	key := forge.Must(x509.ParsePKCS8PrivateKey(c.EK))
 	challenge, err := message.ParseChallenge(c.Challenge)

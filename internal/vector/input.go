@@ -24,8 +24,8 @@ import (
 	"github.com/nodeattest/nodeattest/jws"
 )
 
-// answer lets an attester with the node's AK answer the challenge. It returns nil
-// if the node found nothing wrong with it and went on to certify its key.
+// answer makes an attester with the node's AK answer the challenge. It returns nil if the node
+// found nothing wrong with it and went on to certify its key.
 func (n *Node) answer(ctx context.Context) error {
 	signer, ok := forge.Must(x509.ParsePKCS8PrivateKey(n.Key)).(crypto.Signer)
 	if !ok {
@@ -33,7 +33,7 @@ func (n *Node) answer(ctx context.Context) error {
 	}
 	key := forge.Must(tpmkey.SoftwareKey(signer))
 	device := &stubTPM{public: n.AKPublic}
-	// The certificate is only passed on.
+	// The certificate is only passed through.
 	prover := forge.Must(tpmkind.NewProver(device, tpmkind.AKSource{Handle: stubHandle}, tpmkind.ProverOptions{Certificates: [][]byte{{0x30, 0}}}))
 	_, err := forge.Must(attest.NewAttester(prover)).Answer(ctx, n.Challenge, key, attest.Subject{Request: n.Request,
 		SignerName: n.SignerName, ClusterID: n.ClusterID, ExpirationSeconds: n.ExpirationSeconds})
@@ -49,8 +49,8 @@ func (n *Node) answer(ctx context.Context) error {
 // stubHandle is the handle of the AK in a stubTPM.
 const stubHandle tpm2.TPMHandle = 0x81010100
 
-// stubTPM knows one public area. It takes note when it is asked to load a key: that
-// is what the node does once it has nothing against a challenge.
+// stubTPM has one public area. It records whether it is asked to load a key: that is what the
+// node does once it has no objection to a challenge.
 type stubTPM struct {
 	public    []byte
 	certifies bool
@@ -78,42 +78,42 @@ func (t *stubTPM) Send(command []byte) ([]byte, error) {
 		response = binary.BigEndian.AppendUint32(response, uint32(10+len(body)))
 		response = binary.BigEndian.AppendUint32(response, uint32(tpm2.TPMRCSuccess))
 		return append(response, body...), nil
-	case tpm2.TPMCCLoadExternal, tpm2.TPMCCCreatePrimary: // the latter for the session in which the former goes
+	case tpm2.TPMCCLoadExternal, tpm2.TPMCCCreatePrimary: // the latter for the session that the former uses
 		t.certifies = true
 	}
 	return nil, fmt.Errorf("no command 0x%x here", uint32(code))
 }
 
-// Token is a token in compact form (RFC 7515, section 7.1), and the one key with which it
-// is to verify.
+// Token is a token in compact form (RFC 7515, section 7.1), and the one key with which it must
+// verify.
 type Token struct {
-	// Text is the token; in base64 like all bytes, for a line end in it matters.
+	// Text is the token, in base64 like all bytes, because a newline in it matters.
 	Text []byte `json:"text"`
-	// Key is a SubjectPublicKeyInfo, KeyID its ID, Algorithm what it is bound to.
+	// Key is a SubjectPublicKeyInfo, KeyID its ID, and Algorithm the algorithm it is bound to.
 	Key       []byte `json:"key"`
 	KeyID     string `json:"keyID"`
 	Algorithm string `json:"algorithm"`
 }
 
-// verify gives the token to jws.Verify. Its payload is looked at by nobody.
+// verify passes the token to jws.Verify. Nobody looks at its payload.
 func (k *Token) verify(ctx context.Context) error {
 	key := forge.Must(jws.NewKey(publicKey(k.Key), jws.KeyOptions{KeyID: k.KeyID, Algorithm: jws.Algorithm(k.Algorithm)}))
 	_, err := jws.Verify(ctx, string(k.Text), forge.Must(jws.NewStaticKeySet(key)))
 	return err
 }
 
-// Signer is a claim set before an external signer of service-account tokens (KEP-740).
+// Signer is a claim set given to an external signer of service-account tokens (KEP-740).
 // Acceptance means that it is signed, byte for byte.
 type Signer struct {
 	// Issuer is the issuer that the signer signs for.
 	Issuer string `json:"issuer"`
-	// MaxLifetimeSeconds is the longest lifetime of a token that it signs.
+	// MaxLifetimeSeconds is the longest lifetime of a token that the signer signs.
 	MaxLifetimeSeconds int64 `json:"maxLifetimeSeconds"`
 	// Claims is the claim set.
 	Claims []byte `json:"claims"`
 }
 
-// sign asks an extsigner.Service with a new key, whose clock is the environment's.
+// sign asks an extsigner.Service that has a new key and the environment's clock.
 func (s *Signer) sign(ctx context.Context, e *Environment) error {
 	key := forge.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	signer := forge.Must(jws.NewSigner(key, jws.SignerOptions{Type: jws.TypeJWT}))

@@ -13,32 +13,32 @@ import (
 	"github.com/nodeattest/nodeattest/internal/forge"
 )
 
-// Operation is one call of a registry, as membership.Registry has them, and what it must
-// come to.
+// Operation is one call of a registry, as defined by membership.Registry, and its required
+// result.
 type Operation struct {
 	// Op is reserve, bind, raise, rebind, adopt, release, lookup, lookupMachine or
 	// lookupMachineUID.
 	Op string `json:"op"`
 	// Now is the registry's clock at the call.
 	Now time.Time `json:"now"`
-	// NodeName and Machine are the node and the machine that the call is about, as
-	// far as it takes them; MachineUID and ProviderID are the inventory's.
+	// NodeName and Machine are the node and the machine that the call is about, as far as it
+	// takes them; MachineUID and ProviderID are the inventory's.
 	NodeName   string `json:"nodeName,omitempty"`
 	Machine    string `json:"machine,omitempty"`
 	MachineUID string `json:"machineUID,omitempty"`
 	ProviderID string `json:"providerID,omitempty"`
-	// Deadline is that of a reservation, LastEnd the end that raise records.
+	// Deadline is that of a reservation; LastEnd is the end that raise records.
 	Deadline time.Time `json:"deadline,omitzero"`
 	LastEnd  time.Time `json:"lastEnd,omitzero"`
-	// Keep is the name under which the record that the call returns is kept, and Seen
-	// the name of the kept record that bind, raise, rebind and adopt are given: the one that
-	// the caller read, whatever has happened to it since.
+	// Keep is the name under which the record that the call returns is kept, and Seen the name
+	// of the kept record that is passed to bind, raise, rebind and adopt: the one that the
+	// caller read, whatever has happened to it since.
 	Keep string `json:"keep,omitempty"`
 	Seen string `json:"seen,omitempty"`
 
-	// Expect is the check that refuses, "" for success, and Retry says that the
-	// refusal is not final. Found is the record that is returned, as far as its
-	// members are set; a lookup without it must find none.
+	// Expect is the check that refuses, "" for success; Retry says that the refusal is not
+	// final. Found is the record that is returned, as far as its members are set; a lookup
+	// without it must find none.
 	Expect string         `json:"expect,omitempty"`
 	Retry  bool           `json:"retry,omitempty"`
 	Found  *RegistryFound `json:"found,omitempty"`
@@ -48,8 +48,8 @@ type Operation struct {
 type RegistryFound struct {
 	// State is reserved, bound or resting.
 	State string `json:"state"`
-	// NodeName, Machine, ProviderID, Deadline and LastEnd are as in
-	// membership.Record; what is not set is not compared.
+	// NodeName, Machine, ProviderID, Deadline and LastEnd are as in membership.Record; those
+	// that are not set are not compared.
 	NodeName   string    `json:"nodeName,omitempty"`
 	Machine    string    `json:"machine,omitempty"`
 	ProviderID string    `json:"providerID,omitempty"`
@@ -57,9 +57,9 @@ type RegistryFound struct {
 	LastEnd    time.Time `json:"lastEnd,omitzero"`
 }
 
-// Perform makes the calls on an empty registry, one after the other, after each has set
-// the registry's clock with setNow. It returns nil if each comes to what it must, but
-// for a refusal of the last one, which is returned, whatever the operation expects.
+// Perform makes the calls on an empty registry in order, setting the registry's clock with
+// setNow before each. It returns nil if each has its required result, except that a refusal of
+// the last call is returned, whatever the operation expects.
 func Perform(ctx context.Context, r membership.Registry, setNow func(time.Time), operations []Operation) error {
 	kept := map[string]*membership.Record{}
 	for n := range operations {
@@ -92,7 +92,7 @@ func (o *Operation) call(ctx context.Context, r membership.Registry, seen *membe
 			MachineUID: o.MachineUID, ProviderID: o.ProviderID}, o.Deadline)
 	case "bind":
 		return r.Bind(ctx, seen, time.Time{}, nil)
-	case "raise": // is to bind what is bound already
+	case "raise": // must bind what is already bound
 		if seen.State != membership.StateBound {
 			return nil, &attest.Error{Check: membership.CheckRegistryConflict, Got: "a reservation", Want: "a bound record", Err: csr.ErrRetry}
 		}
@@ -113,8 +113,8 @@ func (o *Operation) call(ctx context.Context, r membership.Registry, seen *membe
 	return nil, &brokenVector{fmt.Errorf("unknown operation %q", o.Op)}
 }
 
-// compare holds what a call came to against what it must. Its error hides the call's:
-// a refusal in the middle is not the one that the vector is about.
+// compare compares the result of a call with the required one. Its error hides the call's: a
+// refusal in the middle is not the one that the vector is about.
 func (o *Operation) compare(record *membership.Record, err error) error {
 	got := names(err, PackageAttest)
 	switch {
@@ -133,7 +133,7 @@ func (o *Operation) compare(record *membership.Record, err error) error {
 		ProviderID: record.ProviderID, Deadline: record.Deadline.UTC(), LastEnd: record.LastEnd.UTC()}, *o.Found)
 }
 
-// checkOperations refuses a list that says something else than the vector.
+// checkOperations refuses a list that contradicts the vector.
 func checkOperations(operations []Operation, expect string, retry bool) error {
 	if len(operations) == 0 {
 		return errors.New("no operations")
@@ -153,20 +153,20 @@ func checkOperations(operations []Operation, expect string, retry bool) error {
 	return nil
 }
 
-// FirstUse puts trust on first use in the place of the environment's members.
+// FirstUse replaces the environment's members with trust on first use.
 type FirstUse struct {
 	// EKAlgorithm is the registry's scope: absent for the road of the AK certificate,
-	// else as in membership.Scope.
+	// otherwise as in membership.Scope.
 	EKAlgorithm string `json:"ekAlgorithm,omitempty"`
-	// Nodes are the names of the Node objects that there are.
+	// Nodes are the names of the existing Node objects.
 	Nodes []string `json:"nodes,omitempty"`
 	// MaxLifetimeSeconds is the longest lifetime of a node's certificate.
 	MaxLifetimeSeconds int64 `json:"maxLifetimeSeconds"`
-	// History are the operations on the registry before the request came.
+	// History is the operations on the registry before the request came.
 	History []Operation `json:"history,omitempty"`
 }
 
-// clock is a clock that is set by hand.
+// clock is a clock that is set manually.
 type clock struct{ at time.Time }
 
 func (c *clock) now() time.Time  { return c.at }
@@ -195,7 +195,7 @@ func (f *FirstUse) authorizer(now time.Time) attest.Authorizer {
 	c.set(now)
 	use := forge.Must(membership.NewFirstUse(membership.FirstUseConfig{Registry: r, MaxLifetime: time.Duration(f.MaxLifetimeSeconds) * time.Second, Now: c.now,
 		NodeExists: func(_ context.Context, name string) (bool, error) { return slices.Contains(f.Nodes, name), nil }}))
-	// A vector may be about a scope that an operator could not have configured: the
-	// function keeps NewVerifier from asking.
+	// A vector may be about a scope that an operator could not have configured: the function
+	// keeps NewVerifier from asking.
 	return attest.AuthorizerFunc(use.Authorize)
 }

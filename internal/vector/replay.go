@@ -21,14 +21,14 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Replay gives the vector's input to the function of its level, in the common
-// environment as the vector changes it. It returns nil if all that happens is what
-// the vector expects, else an error that says what happened.
+// Replay passes the vector's input to the function of its level, in the common environment as
+// changed by the vector. It returns nil if everything happens as the vector expects, and
+// otherwise an error that says what happened.
 func (v *Vector) Replay(ctx context.Context, common *Environment) error {
 	return v.conclude(v.run(ctx, common.With(v.Environment)))
 }
 
-// conclude holds what happened against the expectation.
+// conclude compares what happened with the expectation.
 func (v *Vector) conclude(found *Result, err error) error {
 	if broken := (*brokenVector)(nil); errors.As(err, &broken) {
 		return broken
@@ -42,13 +42,14 @@ func (v *Vector) conclude(found *Result, err error) error {
 	return nil
 }
 
-// brokenVector is a vector that cannot be replayed: no answer to its question.
+// brokenVector is an error for a vector that cannot be replayed: it does not answer its
+// question.
 type brokenVector struct{ err error }
 
 func (b *brokenVector) Error() string { return "it cannot be replayed: " + b.err.Error() }
 
-// each is parse of every value, nil of nil. An error is a failure, which makes the vector a
-// broken one.
+// each applies parse to every value; nil gives nil. An error is a failure, which makes the
+// vector a broken one.
 func each[A, B any](in []A, parse func(A) (B, error)) (out []B) {
 	if in != nil {
 		out = []B{}
@@ -59,7 +60,8 @@ func each[A, B any](in []A, parse func(A) (B, error)) (out []B) {
 	return out
 }
 
-// levels are the field of a Vector that is the input of a level, and what replays it.
+// levels are the levels, each with the field of a Vector that is its input, and what replays
+// it.
 func levels() map[string]level {
 	return map[string]level{
 		LevelVerify:      {"Object", (*Vector).verify},
@@ -90,7 +92,7 @@ type level struct {
 	run   func(*Vector, context.Context, *Environment) (*Result, error)
 }
 
-// SetInput sets the input of the level that alone has one of that type.
+// SetInput sets the input of the only level that has an input of that type.
 func (v *Vector) SetInput(in any) {
 	for name, l := range levels() {
 		if field := reflect.ValueOf(v).Elem().FieldByName(l.input); field.Type() == reflect.TypeOf(in) {
@@ -122,9 +124,9 @@ func (v *Vector) verify(ctx context.Context, e *Environment) (*Result, error) {
 		ProviderID: r.Authorization.ProviderID, TPMResident: &r.TPMResident}, nil
 }
 
-// challenge gives back the binding with the nonce that the vector has, once the
-// secret has been found to follow from the verifier's own. On the road of the EK
-// certificate the secret is in a credential, which only the EK's TPM opens.
+// challenge returns the binding with the nonce that the vector has, after checking, on
+// the road of the AK, that the secret is derived from the verifier's own nonce. On the road of
+// the EK certificate the secret is in a credential, which only the EK's TPM can open.
 func (v *Vector) challenge(ctx context.Context, e *Environment) (*Result, error) {
 	der, err := e.verifier().Challenge(ctx, v.Object)
 	if err != nil {
@@ -145,7 +147,7 @@ func (v *Vector) challenge(ctx context.Context, e *Environment) (*Result, error)
 	return &Result{Binding: same}, err
 }
 
-// gave says whether a challenge's secret follows from its binding, where it is under one
+// gave reports whether a challenge's secret is derived from its binding, if that is under one
 // of the challenge keys.
 func (e *Environment) gave(c *message.Challenge, secret []byte) bool {
 	binding := forge.Must(c.Binding.Marshal())
@@ -168,7 +170,7 @@ func (v *Vector) checkRequest(ctx context.Context, e *Environment) (*Result, err
 	return &Result{NodeName: checked.NodeName(), ProviderID: checked.ClaimedProviderID()}, nil
 }
 
-// parse also holds what is accepted against what it encodes to.
+// parse also compares what is accepted with its own encoding.
 func (b *Bundle) parse() error {
 	switch b.Format {
 	case "proposal":
@@ -187,7 +189,7 @@ func (b *Bundle) parse() error {
 	return &brokenVector{fmt.Errorf("unknown format %q", b.Format)}
 }
 
-// sameAgain says whether what was parsed is marshalled to the same bytes again.
+// sameAgain checks that what was parsed is marshalled to the same bytes again.
 func sameAgain(want []byte, marshal func() ([]byte, error)) error {
 	again, err := marshal()
 	if err == nil && !bytes.Equal(again, want) {
@@ -249,8 +251,8 @@ func (v *Vector) judge(err error) error {
 	return nil
 }
 
-// names returns the stable names of one package in an error: what refused, and not
-// what some other package found and is only the cause. Rules come sorted, each once.
+// names returns the stable names of one package in an error: what refused, and not what some
+// other package found and is only the cause. Rules are sorted, each once.
 func names(err error, pkg string) []string {
 	switch e := outermost(err).(type) { //nolint:errorlint // outermost has walked the tree
 	case csr.Errors:
@@ -274,8 +276,8 @@ func names(err error, pkg string) []string {
 	return nil
 }
 
-// outermost returns the first error in the tree of err that is a refusal of one of the
-// packages under test, or nil. That a question may be asked again is no refusal.
+// outermost returns the first error in the tree of err that is a refusal by one of the
+// packages under test, or nil. That a question may be asked again is not a refusal.
 func outermost(err error) error {
 	switch e := err.(type) { //nolint:errorlint // this walks the tree itself
 	case csr.Errors, forge.CredentialFault:
@@ -310,8 +312,8 @@ func (r *Result) compare(found *Result) error {
 	return differs(*found, *r)
 }
 
-// differs returns an error for the first field of a struct that is wanted, as it is not
-// zero, and is another one.
+// differs returns an error for the first field of a struct that is wanted, that is, not zero,
+// and that differs.
 func differs(got, want any) error {
 	g, w := reflect.ValueOf(got), reflect.ValueOf(want)
 	for i := range w.NumField() {

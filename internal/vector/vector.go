@@ -1,7 +1,7 @@
-// Package vector reads and replays the test vectors of this module: one JSON file
-// for each attack on a node's request, made from good evidence by changing one
-// thing, with the check that must refuse it. The files, and how to read them in
-// other languages, are described in testdata/vectors/README.md.
+// Package vector reads and replays the test vectors of this module: one JSON file for each
+// attack on a node's request, made from good evidence by changing one thing, with the check
+// that must refuse it. The files, and how to read them in other languages, are described in
+// testdata/vectors/README.md.
 //
 //	set, err := vector.Load("../../testdata/vectors")
 //	for _, v := range set.Vectors {
@@ -51,14 +51,14 @@ const (
 	LevelEK = "ek"
 	// LevelCredential is TPM2_ActivateCredential, by a TPM whose EK is known.
 	LevelCredential = "credential"
-	// LevelRegistry is a list of calls of an membership.Registry.
+	// LevelRegistry is a list of calls to a membership.Registry.
 	LevelRegistry = "registry"
 	// LevelToken is jws.Verify on a token.
 	LevelToken = "token"
 	// LevelSigner is extsigner.Service.Sign on a claim set.
 	LevelSigner = "signer"
-	// LevelBoot is statement.VerifyQuote on a quote, then eventlog.Policy.CheckQuote on it
-	// and the event log beside it.
+	// LevelBoot is statement.VerifyQuote on a quote, then eventlog.Policy.CheckQuote on it and
+	// its event log.
 	LevelBoot = "boot"
 )
 
@@ -89,19 +89,19 @@ type Vector struct {
 	Level string `json:"level"`
 	// Expect is the stable name of the check that refuses, "" for acceptance.
 	Expect string `json:"expect"`
-	// Package says of which package that name is; "" for acceptance.
+	// Package says which package that name belongs to; "" for acceptance.
 	Package string `json:"package,omitempty"`
-	// Cause is the check of package attest that is beneath Expect, where that one says
-	// little: which of the registry's rules is behind "not-a-member".
+	// Cause is the check of package attest that underlies Expect, if Expect says little: which
+	// of the registry's rules is behind "not-a-member".
 	Cause string `json:"cause,omitempty"`
-	// Also are further rules of package csr that the same change breaks: a policy
-	// reports every violation, and these and Expect must be all of them.
+	// Also are other rules of package csr that the same change breaks: a policy reports every
+	// violation, and these and Expect must be all of them.
 	Also []string `json:"also,omitempty"`
-	// Retry says that the refusal is not final: the request is looked at again.
+	// Retry says that the refusal is not final: the request is examined again.
 	Retry bool `json:"retry,omitempty"`
-	// Result is what acceptance must say, as far as it is set.
+	// Result is what acceptance must report, as far as it is set.
 	Result *Result `json:"result,omitempty"`
-	// Environment replaces members of the common environment, each as a whole.
+	// Environment replaces members of the common environment, each in its entirety.
 	Environment *Environment `json:"environment,omitempty"`
 
 	// Object is the input of LevelVerify, LevelChallenge and LevelRequest.
@@ -117,7 +117,7 @@ type Vector struct {
 	Bundle *Bundle `json:"bundle,omitempty"`
 	// Extensions is the input of LevelProviderID.
 	Extensions []Extension `json:"extensions,omitzero"`
-	// Value is the input of LevelGCEInstance, DER.
+	// Value is the input of LevelGCEInstance, in DER.
 	Value []byte `json:"value,omitempty"`
 	// Quote is the input of LevelQuote.
 	Quote *Quote `json:"quote,omitempty"`
@@ -135,8 +135,7 @@ type Vector struct {
 	Boot *Boot `json:"boot,omitempty"`
 }
 
-// Result is what an accepted input is found to be. A member that is not set is not
-// compared.
+// Result is what is found about an accepted input. A member that is not set is not compared.
 type Result struct {
 	// NodeName is the node that the request is for.
 	NodeName string `json:"nodeName,omitempty"`
@@ -149,16 +148,16 @@ type Result struct {
 	ProviderID string `json:"providerID,omitempty"`
 	// TPMResident says whether the certified key is shown to live in the TPM.
 	TPMResident *bool `json:"tpmResident,omitempty"`
-	// Binding is the DER of the binding in the challenge for a hello, but for the
-	// nonce, which is the verifier's to draw. The secret must be the one that follows
-	// from the binding with the verifier's own nonce.
+	// Binding is the DER of the binding in the challenge for a hello, except for the nonce,
+	// which the verifier draws. The secret must be the one derived from the binding with the
+	// verifier's own nonce.
 	Binding []byte `json:"binding,omitempty"`
-	// ClockTrusted says whether a quote's counts are the TPM's own numbers, and Value
-	// is that of the PCR that was asked for.
+	// ClockTrusted says whether a quote's counts are the TPM's own numbers, and Value is that
+	// of the requested PCR.
 	ClockTrusted *bool  `json:"clockTrusted,omitempty"`
 	Value        []byte `json:"value,omitempty"`
-	// Source says what made an EK trusted, and Tolerances which of the profile's were
-	// needed, none where the list is there and empty.
+	// Source says what made an EK trusted, and Tolerances which of the profile's were needed;
+	// a list that is present and empty means none.
 	Source     string   `json:"source,omitempty"`
 	Tolerances []string `json:"tolerances,omitzero"`
 	// Secret is what a credential opens to.
@@ -180,33 +179,32 @@ type Node struct {
 	Key []byte `json:"key"`
 }
 
-// Statement is one certify statement and what it is held against.
+// Statement is one certify statement and what it is checked against.
 type Statement struct {
-	// Attest is a TPMS_ATTEST, Signature a TPMT_SIGNATURE unless RawSignature is
-	// set, Public a TPMT_PUBLIC, all without outer size.
+	// Attest is a TPMS_ATTEST, Signature a TPMT_SIGNATURE unless RawSignature is set, Public a
+	// TPMT_PUBLIC, all without an outer size.
 	Attest    []byte `json:"attest"`
 	Signature []byte `json:"signature"`
 	Public    []byte `json:"public"`
-	// RawSignature says how a bare signature is to be read.
+	// RawSignature says how to read a bare signature.
 	RawSignature *RawSignature `json:"rawSignature,omitempty"`
 	// AKPublic is the AK's TPMT_PUBLIC, AKKey its SubjectPublicKeyInfo: one or both.
 	AKPublic []byte `json:"akPublic,omitempty"`
 	AKKey    []byte `json:"akKey,omitempty"`
-	// AKTrust says where the trust in the AK comes from: "credential", "issuer" or
-	// "sender". Absent, it is a credential where there is AKPublic alone, else an issuer.
+	// AKTrust says where the trust in the AK comes from: "credential", "issuer" or "sender".
+	// If absent, it is a credential if there is only AKPublic, otherwise an issuer.
 	AKTrust string `json:"akTrust,omitempty"`
-	// QualifyingData is what the statement must contain; null for a caller who gives
-	// none.
+	// QualifyingData is what the statement must contain; null for a caller that supplies none.
 	QualifyingData []byte `json:"qualifyingData"`
-	// Key is the SubjectPublicKeyInfo of the key that must have been certified; null
-	// for a caller who gives none.
+	// Key is the SubjectPublicKeyInfo of the key that must have been certified; null for a
+	// caller that supplies none.
 	Key []byte `json:"key"`
 	// Options are names of fields of statement.CertifyOptions that are set, in camel
 	// case, such as "requireTPMResident".
 	Options []string `json:"options,omitempty"`
 }
 
-// RawSignature names scheme (rsassa, rsapss, ecdsa) and hash (sha1, sha256, sha384,
+// RawSignature names the scheme (rsassa, rsapss, ecdsa) and the hash (sha1, sha256, sha384,
 // sha512) of a bare signature.
 type RawSignature struct {
 	Scheme string `json:"scheme"`
@@ -217,7 +215,7 @@ type RawSignature struct {
 type Bundle struct {
 	// Format is "" for the SDK's own, "proposal" or "gke".
 	Format string `json:"format,omitempty"`
-	// PEM is the text, in base64 like all bytes: its line ends matter.
+	// PEM is the text, in base64 like all bytes: its line endings matter.
 	PEM []byte `json:"pem"`
 }
 
@@ -230,7 +228,7 @@ type Extension struct {
 	Value []byte `json:"value"`
 }
 
-// Set is everything in a folder of vectors.
+// Set is the contents of a folder of vectors.
 type Set struct {
 	// Environment is what all vectors share.
 	Environment Environment
@@ -238,11 +236,11 @@ type Set struct {
 	Vectors []*Vector
 }
 
-// Files beside the folders of the classes.
+// Files next to the folders of the classes.
 const (
-	// EnvironmentFile holds the common Environment.
+	// EnvironmentFile contains the common Environment.
 	EnvironmentFile = "environment.json"
-	// IndexFile lists all vectors, for people.
+	// IndexFile lists all vectors, for human readers.
 	IndexFile = "INDEX.md"
 	// SchemaFile is the JSON Schema of the vectors.
 	SchemaFile = "schema.json"
@@ -251,10 +249,10 @@ const (
 
 var beside = []string{EnvironmentFile, IndexFile, SchemaFile, readmeFile}
 
-// Load reads the folder of vectors at root. It fails on a folder or a class that is
-// missing or empty, on a file that does not belong there, and on a vector that has
-// an unknown member, another name than its file, or an input that is not its
-// level's: a vector that nobody replays protects nothing.
+// Load reads the folder of vectors at root. It fails on a folder or a class that is missing or
+// empty, on a file that does not belong there, and on a vector that has an unknown member, a
+// name that is not its file's, or an input that is not its level's: a vector that nobody
+// replays protects nothing.
 func Load(root string) (*Set, error) {
 	set := &Set{}
 	if err := readJSON(filepath.Join(root, EnvironmentFile), &set.Environment); err != nil {
@@ -288,11 +286,11 @@ func Load(root string) (*Set, error) {
 	return set, nil
 }
 
-// shared are the names that two packages give a check of their own.
+// shared are the names that two packages each give to a check of their own.
 var shared = []string{"gke-identity", "key-strength", "key-type", "provider-id-missing", "signature", "signature-size"}
 
-// checkPackages holds that a check is of one package throughout the set. An error itself
-// does not say which: all packages share one type.
+// checkPackages checks that each check belongs to one package throughout the set. An error
+// itself does not say which: all packages share one type.
 func (set *Set) checkPackages() error {
 	of := map[string]*Vector{}
 	for _, v := range set.Vectors {

@@ -21,7 +21,7 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// resultOf is what the good node's machine is found to be.
+// resultOf is what is found about the good node's machine.
 func resultOf(resident bool) *vector.Result {
 	return &vector.Result{NodeName: forge.NodeName, Machine: forge.Identity("machine-1"), Profile: "TCG AK", ProviderID: providerID, TPMResident: &resident}
 }
@@ -38,7 +38,7 @@ func (w *world) accepted() {
 	w.acceptedBundles()
 }
 
-// acceptedPairs are an AK of each kind in the simulator, with different keys.
+// acceptedPairs are AKs of each kind in the simulator, with different keys.
 func (w *world) acceptedPairs() {
 	w.accept("rsassa-ak-software-p256", w.good, nil, resultOf(false))
 	p384 := forge.Repeatable{Signer: forge.ECKey(elliptic.P384(), "TLS key P-384", nil)}
@@ -69,8 +69,7 @@ func (w *world) acceptedPairs() {
 	}
 }
 
-// acceptedForgeries are good statements by AKs in software: the baselines of the
-// forged ones.
+// acceptedForgeries are good statements by AKs in software: the baselines for the forged ones.
 func (w *world) acceptedForgeries() {
 	ak := func(key crypto.Signer, scheme statement.KeyScheme) *forge.SoftAK {
 		return w.NewSoftAK(key, scheme, "machine-1")
@@ -100,8 +99,7 @@ func (w *world) acceptedForgeries() {
 	w.acceptedWidths()
 }
 
-// acceptedWidths certify a key whose X begins with a zero byte, which some TPMs
-// leave out.
+// acceptedWidths certify a key whose X begins with a zero byte, which some TPMs omit.
 func (w *world) acceptedWidths() {
 	key := forge.ECKey(elliptic.P256(), "TLS key with a zero byte", func(k *ecdsa.PublicKey) bool { return forge.Must(k.Bytes())[1] == 0 })
 	for _, width := range []struct {
@@ -155,7 +153,7 @@ func (w *world) acceptedCircumstances() {
 // renewal is the join of a node that has a certificate.
 var renewal = forge.Join{Username: "system:node:" + forge.NodeName, Groups: []string{"system:nodes", "system:authenticated"}}
 
-// acceptedIssuers are AK certificates of other forms.
+// acceptedIssuers are AK certificates in other forms.
 func (w *world) acceptedIssuers() {
 	members := func(machine string) []vector.Member {
 		return []vector.Member{{NodeName: forge.NodeName, Machine: machine, ProviderID: providerID}}

@@ -19,7 +19,7 @@ type filed struct {
 	env    *vector.Environment
 }
 
-// refuseFiled keeps an attack on a good object.
+// refuseFiled adds an attack on a good object.
 func refuseFiled[F any](w *world, good *csr.Request, a forge.Attack[F], how filed) {
 	p := forge.TakeApart(good)
 	if how.change != nil {
@@ -92,8 +92,8 @@ func (w *world) timeAttacks() []forge.Attack[filed] {
 	})
 }
 
-// answersMixed are answers in which every signature, secret and field fits the
-// others, made for something else than what they are used for.
+// answersMixed are answers in which every signature, secret and field fits the others, but
+// which were made for something other than their use.
 func (w *world) answersMixed() {
 	for _, a := range append(forge.BoundAttacks(), forge.StolenAttacks()...) {
 		f := w.Forge(w.AKP256, forge.Join{})
@@ -117,8 +117,7 @@ func (w *world) answersMixed() {
 	w.refuse("second-name-for-a-machine", w.Forge(w.AKP256, forge.Join{Request: second, Key: w.TLS}), nil)
 }
 
-// challenges are attacks on the verifier's side of a hello, beside those on
-// certificates.
+// challenges are attacks on the verifier's side of a hello, other than those on certificates.
 func (w *world) challenges() {
 	for _, a := range w.helloAttacks() {
 		refuseFiled(w, w.goodHello, a, a.Change)
@@ -131,7 +130,7 @@ func (w *world) challenges() {
 	}
 	say("hello-of-another-machine", "A stranger's machine, certified by the same issuer, says hello under the node's name.", "not-a-member",
 		w.AKOther.Public.Raw, w.AKOther.Chain)
-	// AKs that are none, each certified by the right CA.
+	// Keys that are not AKs, each certified by the right CA.
 	for _, a := range forge.AKAttacks() {
 		f := w.Forge(w.AKP256, forge.Join{})
 		a.Change(f)

@@ -18,8 +18,8 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// refuseChain has the AK's certificates be these, in an answer and in a hello, as a single
-// input; refuseChainAs does so as another one.
+// refuseChain makes these the AK's certificates, in an answer and in a hello, as a single
+// input; refuseChainAs does so as any other input.
 func (w *world) refuseChain(name string, env *vector.Environment, chain ...[]byte) {
 	what, expect := w.single(name)
 	w.refuseChainAs(name, what, expect, env, chain...)
@@ -109,7 +109,7 @@ func (w *world) leafAttacks() {
 		tpmsim.CertificateOptions{KeyUsage: &sign})
 }
 
-// otherName is an otherName of a subjectAltName, with tag and length.
+// otherName is an otherName in a subjectAltName, with tag and length.
 func otherName(machine string) []byte {
 	return forge.TLV(0xa0, forge.TLV(6, []byte(forge.MachineType)), forge.TLV(0xa0, forge.MachineName(machine).Value))
 }
@@ -120,12 +120,12 @@ func withSAN(c *x509.Certificate, names ...[]byte) {
 	c.ExtraExtensions[i].Value = forge.TLV(0x30, names...)
 }
 
-// strangersChains are chains for a leaf on that key that a stranger made up, below the
-// name of a trusted root: no signature in them need be checked to refuse them. The leaf is
-// an AK's or EK's by its extended key usage and key usage.
+// strangersChains are chains for a leaf with that key that a stranger made up, below the name
+// of a trusted root: no signature in them need be checked to refuse them. The leaf is an AK's
+// or EK's by its extended key usage and key usage.
 func (v *ekVendor) strangersChains(root *x509.Certificate, key crypto.PublicKey, edit func(*x509.Certificate)) []forge.Attack[[][]byte] {
 	const giant = 60000                                                                    // bits
-	root = &x509.Certificate{RawSubject: root.RawSubject, SubjectKeyId: root.SubjectKeyId} // whose key the stranger has not
+	root = &x509.Certificate{RawSubject: root.RawSubject, SubjectKeyId: root.SubjectKeyId} // whose key the stranger does not have
 	leaf := func(more func(*x509.Certificate)) []byte {
 		by := &ekCA{&x509.Certificate{Subject: pkix.Name{CommonName: "stranger 1"}}, v.intermediate.key}
 		return v.issue(by, key, func(c *x509.Certificate) { edit(c); more(c) }).Raw
@@ -160,7 +160,7 @@ func (v *ekVendor) strangersChains(root *x509.Certificate, key crypto.PublicKey,
 	})
 }
 
-// withKey puts another key into a certificate, whose signature then is of nobody.
+// withKey puts another key into a certificate, whose signature is then nobody's.
 func withKey(der, spki []byte) []byte {
 	return forge.Replaced(0, forge.Replaced(6, forge.With(spki...)))(der)
 }
@@ -175,8 +175,8 @@ func giantKey(name string, bits int, oaep bool) []byte {
 	return forge.TLV(0x30, algorithm, forge.TLV(3, []byte{0}, key))
 }
 
-// chainCosts are chains that would cost a lot, in hellos and answers on the road of the
-// AK certificate.
+// chainCosts are chains that would be expensive, in hellos and answers on the road of the AK
+// certificate.
 func (w *world) chainCosts() {
 	v := w.newEKVendor()
 	for _, c := range v.strangersChains(w.CA.Root(), w.tpm.AKPublic(tpmsim.RSA2048), asAK) {
@@ -189,7 +189,7 @@ func (w *world) chainCosts() {
 	w.refuseChain("intermediate-for-eks-alone", trusting(v.root.cert.Raw), v.issue(limited, w.tpm.AKPublic(tpmsim.RSA2048), asAK).Raw, limited.cert.Raw)
 }
 
-// limitedTo is the template of a CA whose own extended key usage is these.
+// limitedTo is the template for a CA that has these extended key usages itself.
 func limitedTo(usages ...asn1.ObjectIdentifier) func(*x509.Certificate) {
 	return func(c *x509.Certificate) { c.UnknownExtKeyUsage = usages }
 }

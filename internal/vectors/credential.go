@@ -19,8 +19,8 @@ import (
 	"github.com/nodeattest/nodeattest/internal/vector"
 )
 
-// credentialTo is a challenge with a credential, and the EK in software and the AK's
-// Name that it is for.
+// credentialTo is a challenge with a credential, and the EK in software and the AK's Name that
+// it is for.
 type credentialTo struct {
 	ek        crypto.Signer
 	akName    []byte
@@ -30,8 +30,8 @@ type credentialTo struct {
 	onChallenge func([]byte) []byte
 }
 
-// credentialFor has a verifier challenge the good node with that EK. The seed and what
-// encrypts it are drawn: a new run makes other bytes.
+// credentialFor makes a verifier challenge the good node with that EK. The seed and what
+// encrypts it are random: a new run makes other bytes.
 func (w *world) credentialFor(ek crypto.Signer) *credentialTo {
 	k := &forge.SoftEK{Public: ek.Public()}
 	said := w.Hello(forge.Join{EK: k}, w.AKP256.Public.Raw, forge.Sources{Public: forge.SPKI(k.Public)})
@@ -45,7 +45,7 @@ func (c *credentialTo) vector() *vector.Credential {
 	return &vector.Credential{Challenge: forge.Change(forge.Must(c.challenge.Marshal()), c.onChallenge), EK: forge.PKCS8(c.ek), AKName: c.akName}
 }
 
-// credentials are about a credential's own bytes, for a TPM whose EK is known.
+// credentials concern a credential's own bytes, for a TPM whose EK is known.
 func (w *world) credentials() {
 	p256, p384 := forge.ECKey(elliptic.P256(), "EK with credentials P-256", nil), forge.ECKey(elliptic.P384(), "EK with credentials P-384", nil)
 	rsa2048, rsa3072 := forge.RSAKey(2048, "EK with credentials RSA"), forge.RSAKey(3072, "EK with credentials RSA-3072")
@@ -81,7 +81,7 @@ func (w *world) credentials() {
 // changeCredential changes the credential's parts.
 type changeCredential = func(*message.Credential)
 
-// idObjectCases change the idObject, of which the HMAC has that size.
+// idObjectCases change the idObject, whose HMAC has that size.
 func idObjectCases(mac int) []forge.Attack[changeCredential] {
 	return listed("idObjects", map[string]changeCredential{
 		"hmac-bit":           func(c *message.Credential) { c.IDObject[2] ^= 1 },
@@ -113,7 +113,7 @@ func ciphertextCases() []forge.Attack[changeCredential] {
 	})
 }
 
-// pointCases change the ephemeral key that the seed is agreed on with.
+// pointCases change the ephemeral key with which the seed is agreed.
 func pointCases(ek *ecdsa.PrivateKey) []forge.Attack[changeCredential] {
 	width := (ek.Params().BitSize + 7) / 8
 	sized := func(b []byte) []byte { return append([]byte{0, byte(len(b))}, b...) }
@@ -135,8 +135,8 @@ func pointCases(ek *ecdsa.PrivateKey) []forge.Attack[changeCredential] {
 	})
 }
 
-// credentialsElsewhere are credentials that reach another TPM or AK than they are for,
-// or are made with the parameters of another kind of EK.
+// credentialsElsewhere are credentials that reach a TPM or AK other than the intended one, or
+// are made with the parameters of another kind of EK.
 func (w *world) credentialsElsewhere(ek, other crypto.Signer, add func(name, what, expect string, c *credentialTo)) {
 	seed := "credential-integrity"
 	if _, isRSA := ek.(*rsa.PrivateKey); isRSA {
@@ -161,8 +161,8 @@ func (w *world) credentialsElsewhere(ek, other crypto.Signer, add func(name, wha
 	add("-with-other-parameters", "The credential was made with the hash and the AES key size of the other kind of EK, as a node could have asked for.", seed, c)
 }
 
-// otherParameters makes a credential with SHA-384 and AES-256 for an EK whose are
-// SHA-256 and AES-128, and the reverse.
+// otherParameters makes a credential with SHA-384 and AES-256 for an EK whose parameters are
+// SHA-256 and AES-128, and vice versa.
 func otherParameters(ek crypto.PublicKey, akName, secret []byte) *message.Credential {
 	area := forge.Changed(forge.PublicArea(ek, 0, forge.NoScheme), func(p *statement.Public) {
 		p.NameAlg, p.Symmetric = tpm2.TPMAlgSHA384, statement.SymmetricScheme{Alg: tpm2.TPMAlgAES, KeyBits: 256, Mode: tpm2.TPMAlgCFB}
@@ -178,7 +178,7 @@ func otherParameters(ek crypto.PublicKey, akName, secret []byte) *message.Creden
 	return c
 }
 
-// credentialFrames are challenges whose DER around the credential is at fault.
+// credentialFrames are challenges in which the DER around the credential is faulty.
 func (w *world) credentialFrames(ek crypto.Signer) {
 	parts := func(how func(e [][]byte) [][]byte) func([]byte) []byte {
 		return forge.Replaced(1, func(e []byte) []byte { return forge.TLV(0xa1, how(forge.Elements(e))...) })

@@ -14,8 +14,8 @@ import (
 	"github.com/nodeattest/nodeattest/internal/vector"
 )
 
-// eksAlone are EK certificates by themselves, with what an issuer's profile lets
-// through and what it does not.
+// eksAlone are EK certificates by themselves, with what an issuer's profile tolerates and what
+// it does not.
 func (w *world) eksAlone() {
 	v := w.newEKVendor()
 	for _, k := range []struct {
@@ -33,14 +33,14 @@ func (w *world) eksAlone() {
 	v.usagesOfCAs()
 }
 
-// header is that of a TCG_PCCLIENT_STORED_CERT in front of a certificate.
+// header is that of a TCG_PCCLIENT_STORED_CERT before a certificate.
 func header(der []byte, further ...byte) []byte {
 	size := len(der) + len(further)
 	return slices.Concat([]byte{0x10, 1, 0, byte(size >> 8), byte(size)}, further, der)
 }
 
-// tolerances are faults that harm nothing, each once under a profile that lets it
-// through and once under one that does not.
+// tolerances are harmless faults, each once under a profile that tolerates it and once under
+// one that does not.
 func (v *ekVendor) tolerances() {
 	ecc := v.issue(v.intermediate, v.p256, nil)
 	edited := func(key crypto.PublicKey, edit func(*x509.Certificate)) []byte {
@@ -84,7 +84,7 @@ func (v *ekVendor) tolerances() {
 	v.refuse("with-two-faults-and-one-let-through", both, v.environment("TCGHeader"))
 }
 
-// leaves are EK certificates with a fault that no profile lets through.
+// leaves are EK certificates with a fault that no profile tolerates.
 func (v *ekVendor) leaves() {
 	all := v.environment("NVPadding", "TCGHeader", "RSAESOAEPKey", "TPM12Specification", "NoExtKeyUsage", "NoDirectoryName", "NoBasicConstraints",
 		"KeyEnciphermentOfECC", "InsecureAllowSHA1Links", "InsecureAllowExpiredEK")
@@ -124,7 +124,7 @@ func (v *ekVendor) leaves() {
 	v.refuse("without-an-extension-of-the-profile", v.chain(good), google)
 }
 
-// chains lead to no root, or not as they must.
+// chains do not lead to a root, or not as they must.
 func (v *ekVendor) chains() {
 	leaf := func(by *ekCA) []byte { return v.issue(by, v.p256, nil).Raw }
 	send := func(name string, certificates ...[]byte) {
@@ -162,7 +162,7 @@ func (v *ekVendor) chains() {
 	v.accept("of-the-second-issuer", v.chain(good), two, trusted(v.p256))
 }
 
-// keys are EKs that are none, and EKs without certificates.
+// keys are keys that are not EKs, and EKs without certificates.
 func (v *ekVendor) keys() {
 	exponent := &rsa.PublicKey{N: v.rsa2048.N, E: 3}
 	for _, k := range listed("EKs", map[string]crypto.PublicKey{
@@ -199,7 +199,7 @@ func compressed(spki []byte) []byte {
 	return forge.TLV(0x30, e[0], forge.TLV(3, []byte{0, 2 + point[65]&1}, point[2:34]))
 }
 
-// revocations are about the lists of what an issuer revoked.
+// revocations concern the lists of what an issuer revoked.
 func (v *ekVendor) revocations() {
 	ek := v.chain(v.issue(v.intermediate, v.p256, nil).Raw)
 	stale := func(l *x509.RevocationList) { l.NextUpdate = v.Now.Add(-time.Second) }
@@ -227,7 +227,7 @@ func (v *ekVendor) revocations() {
 	v.refuse("revoked-on-the-list", ek, v.listing(v.withCRLs(revoking)))
 }
 
-// lists are about TPMs that are denied by manufacturer and firmware.
+// lists concern TPMs that are denied by manufacturer and firmware.
 func (v *ekVendor) lists() {
 	deny := func(model string, first, last uint32) *vector.Environment {
 		return v.denying("IFX", model, first, last)

@@ -17,8 +17,8 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// ekVendor is a vendor of TPMs with an RSA CA, whose certificates can be signed anew
-// after a change that crypto/x509 would not make. All of it follows from the seed.
+// ekVendor is a vendor of TPMs with an RSA CA, whose certificates can be signed again after a
+// change that crypto/x509 would not make. All of it is derived from the seed.
 type ekVendor struct {
 	*world
 	root, intermediate *ekCA
@@ -49,7 +49,7 @@ func (w *world) newEKVendor() *ekVendor {
 	return v
 }
 
-// newCA is a CA; a nil parent makes a root.
+// newCA makes a CA; a nil parent makes a root.
 func (v *ekVendor) newCA(parent *ekCA, name string, key *rsa.PrivateKey, edit func(*x509.Certificate)) *ekCA {
 	template := &x509.Certificate{
 		SerialNumber: new(big.Int).SetBytes(forge.Derive(name+" serial", 8)), Subject: pkix.Name{CommonName: name},
@@ -70,7 +70,7 @@ func issuedBy(parent *ekCA, template *x509.Certificate, key crypto.PublicKey) *x
 	return forge.Must(x509.ParseCertificate(der))
 }
 
-// issue is an EK certificate to the letter of the TCG's profile; edit spoils it.
+// issue makes an EK certificate that follows the TCG's profile to the letter; edit spoils it.
 func (v *ekVendor) issue(by *ekCA, key crypto.PublicKey, edit func(*x509.Certificate)) *x509.Certificate {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(77), NotBefore: v.Now.AddDate(0, -1, 0), NotAfter: v.Now.AddDate(5, 0, 0),
@@ -86,8 +86,8 @@ func (v *ekVendor) issue(by *ekCA, key crypto.PublicKey, edit func(*x509.Certifi
 	return issuedBy(by, template, key)
 }
 
-// directory is the critical subjectAltName of an EK certificate, its manufacturer under a
-// tag; an empty version is left out.
+// directory is the critical subjectAltName of an EK certificate, with its manufacturer under
+// the given tag; an empty version is omitted.
 func directory(tag byte, manufacturer, model, version string) pkix.Extension {
 	rdns := [][]byte{rdn(oid.TCGAtTPMManufacturer, tag, manufacturer), rdn(oid.TCGAtTPMModel, 12, model)}
 	if version != "" {
@@ -106,7 +106,7 @@ func specification(family string) pkix.Extension {
 	return pkix.Extension{Id: idAttributes, Value: forge.TLV(0x30, forge.TLV(0x30, forge.TLV(6, []byte(oid.TCGAtTPMSpecification)), forge.TLV(0x31, value)))}
 }
 
-// Algorithm identifiers: RSA signatures, and the two of an RSA key.
+// Algorithm identifiers: RSA signatures, and the two for an RSA key.
 var (
 	withSHA256 = []byte("\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0b\x05\x00")
 	withSHA1   = []byte("\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x05\x05\x00")
@@ -114,8 +114,8 @@ var (
 	rsaOAEP    = []byte("\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x07\x30\x00")
 )
 
-// signedAnew signs a certificate or list again, over SHA-1 if asked, after a change of
-// what is signed that keeps all lengths.
+// signedAnew signs a certificate or list again, over SHA-1 if asked, after a change to what is
+// signed that keeps all lengths.
 func signedAnew(der []byte, by *rsa.PrivateKey, overSHA1 bool, change func(tbs []byte) []byte) []byte {
 	tbs, algorithm, hash := change(bytes.Clone(forge.Elements(der)[0])), withSHA256, crypto.SHA256
 	if overSHA1 {
@@ -129,7 +129,7 @@ func signedAnew(der []byte, by *rsa.PrivateKey, overSHA1 bool, change func(tbs [
 
 func unchanged(b []byte) []byte { return b }
 
-// damaged changes the last bit, of a signature.
+// damaged changes the last bit, which is in a signature.
 func damaged(der []byte) []byte {
 	der = slices.Clone(der)
 	der[len(der)-1] ^= 1
@@ -141,7 +141,7 @@ func (ca *ekCA) overSHA1(cert *x509.Certificate) []byte {
 	return signedAnew(cert.Raw, ca.key, true, unchanged)
 }
 
-// withOAEP is the certificate, its key encoded as id-RSAES-OAEP.
+// withOAEP is the certificate, with its key encoded as id-RSAES-OAEP.
 func (ca *ekCA) withOAEP(cert *x509.Certificate) []byte {
 	return signedAnew(cert.Raw, ca.key, false, func(tbs []byte) []byte { return bytes.ReplaceAll(tbs, plainRSA, rsaOAEP) })
 }
@@ -198,9 +198,9 @@ func trusted(key crypto.PublicKey, tolerances ...string) *vector.Result {
 	return r
 }
 
-// withdrawals are EKs that lists or deny-lists withdrew, and what tries to get past
-// them: other spellings of a name, lists that cannot be used, another issuer, an EK
-// without its certificate.
+// withdrawals are EKs that lists or deny-lists withdrew, and attempts to get past them: other
+// spellings of a name, lists that cannot be used, another issuer, an EK without its
+// certificate.
 func (w *world) withdrawals() {
 	v := w.newEKVendor()
 	v.spellings()
@@ -225,27 +225,27 @@ func (v *ekVendor) withCRLs(lists ...[]byte) *vector.Environment {
 	return e
 }
 
-// requiring is withCRLs, and each CA needs a list.
+// requiring is withCRLs, where each CA needs a list.
 func (v *ekVendor) requiring(lists ...[]byte) *vector.Environment {
 	e := v.withCRLs(lists...)
 	e.EKIssuers[0].RequireCRL = true
 	return e
 }
 
-// denying has the TPMs of a vendor and model, "" for any, denied in a range of versions.
+// denying denies the TPMs of a vendor and model, "" for any, in a range of versions.
 func (v *ekVendor) denying(vendor, model string, first, last uint32) *vector.Environment {
 	e := v.environment()
 	e.DeniedTPMs = []vector.DeniedTPM{{Vendor: vendor, Model: model, First: first, Last: last, Reason: "a flaw"}}
 	return e
 }
 
-// listing has the EK on P-256 on the allow-list too.
+// listing also puts the EK on P-256 on the allow-list.
 func (v *ekVendor) listing(e *vector.Environment) *vector.Environment {
 	e.AllowedEKs = []string{identityOf(v.p256)}
 	return e
 }
 
-// spelt is the CA under another spelling of its name.
+// spelt is the CA with another spelling of its name.
 func (ca *ekCA) spelt(tag byte, name string) *ekCA {
 	out := *ca.cert
 	out.RawSubject = forge.TLV(0x30, rdn(oid.CommonName, tag, name))

@@ -3,13 +3,12 @@
 //
 //	vectors [FOLDER]
 //
-// It writes testdata/vectors and attest/testdata/messages below FOLDER, which is the
-// repository unless given, in place of those that are there. Good evidence comes
-// from the reference simulator of a TPM; each attack is one change to it, or a
-// statement that no TPM would make, signed by an attestation key in software that
-// the same CA has certified. Keys, certificates, requests and nonces follow from a
-// seed and stay the same from run to run. What a TPM draws or counts itself does
-// not: keys that it makes, its clock, ECDSA and RSAPSS signatures.
+// It writes testdata/vectors and attest/testdata/messages below FOLDER, which defaults to the
+// repository, replacing those that are there. Good evidence comes from the reference simulator
+// of a TPM; each attack is one change to it, or a statement that no TPM would make, signed by
+// an attestation key in software that the same CA has certified. Keys, certificates, requests
+// and nonces are derived from a seed and stay the same from run to run. What a TPM draws or
+// counts itself does not: keys that it makes, its clock, ECDSA and RSAPSS signatures.
 package main
 
 import (
@@ -54,7 +53,7 @@ func run(args []string) (err error) {
 	return nil
 }
 
-// writeVectors writes a set below root, in place of the classes that are there.
+// writeVectors writes a set below root, replacing the classes that are there.
 func writeVectors(root string, set *vector.Set) {
 	dir := filepath.Join(root, "testdata", "vectors")
 	slices.SortFunc(set.Vectors, func(a, b *vector.Vector) int {
@@ -87,7 +86,7 @@ func writeFile(file string, data []byte) {
 	forge.Check(os.WriteFile(file, data, 0o644))
 }
 
-// index is a list of all vectors for people.
+// index is a list of all vectors for human readers.
 func index(set *vector.Set) []byte {
 	var out bytes.Buffer
 	out.WriteString("# The vectors\n\n`make vectors` writes this list. [README.md](README.md) says how to read a file.\n")
@@ -116,10 +115,10 @@ type messages struct {
 	example example
 }
 
-// hexBytes is hexadecimal in JSON: the example is for people to read.
+// hexBytes is hexadecimal in JSON: the example is for human readers.
 type hexBytes []byte
 
-// MarshalText gives lower-case hexadecimal.
+// MarshalText returns lower-case hexadecimal.
 func (h hexBytes) MarshalText() ([]byte, error) { return []byte(hex.EncodeToString(h)), nil }
 
 // example is example.json.
@@ -204,9 +203,8 @@ func (n *tpmNode) example(w *world, a *forge.Parts, hello, answer *csr.Request) 
 	}
 }
 
-// otherRoad adds the messages of the road of the EK certificate, as encodings: the
-// EK and the AK are the simulator's, the credential is made of bytes that no TPM
-// opens.
+// otherRoad adds the messages of the road of the EK certificate, as encodings: the EK and the
+// AK are the simulator's, and the credential is made of bytes that no TPM can open.
 func (w *world) otherRoad(m *messages, a *forge.Parts) {
 	ek := forge.SPKI(w.tpm.EKPublic(tpmsim.P256))
 	b := *a.Binding

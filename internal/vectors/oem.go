@@ -15,8 +15,8 @@ import (
 type oem struct {
 	*world
 	ca *tpmsim.CA
-	// good finds machines by their TPM and tolerates nothing; tolerant finds them by what
-	// was bought, and tolerates everything.
+	// good identifies machines by their TPM and tolerates nothing; tolerant identifies them by
+	// what was bought, and tolerates everything.
 	good, tolerant *vector.Environment
 }
 
@@ -52,7 +52,7 @@ func (m *oem) environment(identity, machine string) *vector.Environment {
 		Members: []vector.Member{{NodeName: forge.NodeName, Machine: machine, ProviderID: providerID}}}
 }
 
-// answer is that of the good node, with the maker's certificate of a key.
+// answer is that of the good node, with the maker's certificate for a key.
 func (m *oem) answer(of *forge.SoftAK, o tpmsim.CertificateOptions) *forge.Forgery {
 	o.Style = tpmsim.StyleOEM
 	f := m.Forge(m.AKP256, forge.Join{})
@@ -64,7 +64,7 @@ func (m *oem) refuseLeaf(name, what, expect string, o tpmsim.CertificateOptions,
 	m.refuseAs("oem-"+name, what, expect, m.answer(m.AKP256, o), env)
 }
 
-// policies replaces those of a template.
+// policies replaces those in a template.
 func policies(ids ...oid.OID) func(*x509.Certificate) {
 	return func(c *x509.Certificate) {
 		c.Policies = nil
@@ -74,7 +74,7 @@ func policies(ids ...oid.OID) func(*x509.Certificate) {
 	}
 }
 
-// usages are what tells the certificate of an IAK from others.
+// usages are what distinguishes the certificate of an IAK from others.
 func (m *oem) usages() {
 	type options = tpmsim.CertificateOptions
 	with := func(usage x509.KeyUsage) options {
@@ -93,7 +93,7 @@ func (m *oem) usages() {
 		options{Edit: policies(oid.TCGCapVerifiedTPMResidency, oid.TCGCapVerifiedTPMFixed)}, m.tolerant)
 }
 
-// names are what the certificate says of machine and TPM.
+// names are what the certificate says about machine and TPM.
 func (m *oem) names() {
 	type options = tpmsim.CertificateOptions
 	serial := forge.TLV(4, []byte("SIM :1"))

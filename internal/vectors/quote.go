@@ -13,7 +13,7 @@ import (
 	"github.com/nodeattest/nodeattest/internal/vector"
 )
 
-// heldQuote is a quote and what a caller holds it against, which hold changes.
+// heldQuote is a quote and what a caller checks it against, which hold changes.
 type heldQuote struct {
 	*forge.Quoting
 	hold func(*vector.Quote)
@@ -54,7 +54,7 @@ func (w *world) quotes() {
 	}
 }
 
-// acceptedQuotes are the good ones, and what a caller lets through knowingly.
+// acceptedQuotes are the good ones, and what a caller knowingly tolerates.
 func (w *world) acceptedQuotes() {
 	trusted, untrusted := &vector.Result{ClockTrusted: new(true)}, &vector.Result{ClockTrusted: new(false)}
 	seven := forge.PCRValue(forge.BankSHA256, 7)
@@ -103,20 +103,20 @@ func (w *world) acceptedQuotes() {
 	}
 }
 
-// option is a caller who sets that field of statement.QuoteOptions.
+// option is a caller that sets that field of statement.QuoteOptions.
 func option(name string) func(*vector.Quote) {
 	return func(v *vector.Quote) { v.Options = []string{name} }
 }
 
-// held is a good quote that is held against something else.
+// held is a good quote that is checked against something else.
 func held(how func(*vector.Quote)) func(*heldQuote) { return func(q *heldQuote) { q.hold = how } }
 
-// wants is a caller who asks for that selection.
+// wants is a caller that requires that selection.
 func wants(bank tpm2.TPMAlgID, octets ...byte) func(*heldQuote) {
 	return held(func(v *vector.Quote) { v.Selection = []vector.PCRSelection{{Hash: bank, Select: octets}} })
 }
 
-// heldQuotes are good quotes that are held against something else, and quotes that were
+// heldQuotes are good quotes that are checked against something else, and quotes that were
 // changed after they were signed.
 func heldQuotes() []forge.Attack[func(*heldQuote)] {
 	asks := func(bank tpm2.TPMAlgID, index int) func(*heldQuote) {
@@ -142,8 +142,8 @@ func heldQuotes() []forge.Attack[func(*heldQuote)] {
 	})
 }
 
-// clockBehind is what stands behind the low byte of restartCount: the safe flag, the
-// firmware version, one selection of three octets and a digest of SHA-256.
+// clockBehind is the size of what follows the low byte of restartCount: the safe flag, the
+// firmware version, one selection of three octets and a SHA-256 digest.
 const clockBehind = 1 + 8 + 4 + 2 + 1 + 3 + 2 + 32
 
 // quotedAnswers are answers with a quote.
@@ -168,7 +168,7 @@ func (w *world) quotedAnswers() {
 	}
 }
 
-// bootEvent is a measurement of firmware: its data are what is digested.
+// bootEvent is a measurement by firmware: its data is what is digested.
 type bootEvent struct {
 	pcr, kind uint32
 	data      []byte
@@ -189,7 +189,7 @@ var (
 	shimLock       = []byte("\x50\xab\x5d\x60\x46\xe0\x00\x43\xab\xb6\x3d\xd8\x10\xdd\x8b\x23")
 )
 
-// bootOf is what firmware measures of a boot with Secure Boot on or off.
+// bootOf is what firmware measures in a boot with Secure Boot on or off.
 func bootOf(secureBoot byte) []bootEvent {
 	variable := func(kind uint32, vendor []byte, name string, value []byte) bootEvent {
 		units := utf16.Encode([]rune(name))
@@ -268,7 +268,7 @@ func (w *world) booted(log []bootEvent, banks map[tpm2.TPMAlgID][]bootEvent) *ve
 	return &vector.Boot{Quote: *q.vector(), EventLog: bootLog(log)}
 }
 
-// boots are about Secure Boot, and about the bank that shows it.
+// boots concern Secure Boot, and the bank that shows it.
 func (w *world) boots() {
 	on, off := bootOf(1), bootOf(0)
 	without7 := slices.DeleteFunc(bootOf(1), func(e bootEvent) bool { return e.pcr == 7 })

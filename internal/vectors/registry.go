@@ -8,14 +8,14 @@ import (
 	"github.com/nodeattest/nodeattest/internal/vector"
 )
 
-// calls is a list of calls of a registry, and the clock after them. Each step makes a new
-// list: one beginning can go on in many ways.
+// calls is a list of calls to a registry, and the clock after them. Each step makes a new
+// list: one beginning can continue in many ways.
 type calls struct {
 	now time.Time
 	ops []vector.Operation
 }
 
-// The pair of the good node, and another one.
+// The good node's pair, and another one.
 const (
 	node1    = forge.NodeName
 	node2    = forge.OtherNode
@@ -49,12 +49,12 @@ func (c calls) with(how func(*operation)) calls {
 	return c
 }
 
-// finds has the last call return that record, which the caller does not keep.
+// finds makes the last call return that record, which the caller does not keep.
 func (c calls) finds(f found) calls {
 	return c.with(func(o *operation) { o.Keep, o.Found = "", &f })
 }
 
-// refused has the check refuse the last call.
+// refused makes the check refuse the last call.
 func (c calls) refused(expect string) calls {
 	return c.with(func(o *operation) {
 		o.Keep, o.Found, o.Expect, o.Retry = "", nil, expect, expect == "registry-reserved" || expect == "registry-conflict"
@@ -76,7 +76,7 @@ func (c calls) bind(machine string) calls {
 	return c.add(operation{Op: "bind", Seen: machine, Keep: machine, Found: &found{State: "bound", Machine: machine}})
 }
 
-// raise records that certificates may live for that long.
+// raise records that certificates may live for the given time.
 func (c calls) raise(machine string, d time.Duration) calls {
 	end := c.now.Add(d)
 	return c.add(operation{Op: "raise", Seen: machine, Keep: machine, LastEnd: end, Found: &found{State: "bound", LastEnd: end}})
@@ -96,7 +96,7 @@ func (c calls) adopt(machine, uid string) calls {
 	return c.add(operation{Op: "adopt", Seen: machine, MachineUID: uid})
 }
 
-// lookup finds a record in that state, or none. So do the next two, of a bound record.
+// lookup finds a record in that state, or none. So do the next two, for a bound record.
 func (c calls) lookup(node, state string) calls {
 	return c.look(operation{Op: "lookup", NodeName: node}, state, node)
 }
@@ -116,19 +116,18 @@ func (c calls) look(o operation, state, node string) calls {
 	return c.add(o)
 }
 
-// bound is a pair that has joined, with a certificate of an hour.
+// bound is a pair that has joined, with a certificate valid for an hour.
 func (c calls) bound(node, machine string) calls {
 	return c.reserve(node, machine).bind(machine).raise(machine, time.Hour)
 }
 
-// uid has the last call be of the Machine with that UID.
+// uid makes the last call concern the Machine with that UID.
 func uid(s string) func(*operation) { return func(o *operation) { o.MachineUID = s } }
 
-// id has the last call be of that provider ID.
+// id makes the last call concern that provider ID.
 func id(s string) func(*operation) { return func(o *operation) { o.ProviderID = s } }
 
-// registry are calls of a registry that must not do what they ask for, and those that
-// must.
+// registry are calls to a registry that must not do what they ask for, and those that must.
 func (w *world) registry() {
 	for _, a := range slices.Concat(w.registryTaken(), w.registryTimes(), w.registryChanged()) {
 		last := a.Change.ops[len(a.Change.ops)-1]
@@ -139,7 +138,7 @@ func (w *world) registry() {
 	}
 }
 
-// registryTaken are claims to what belongs to somebody else.
+// registryTaken are claims to what belongs to someone else.
 func (w *world) registryTaken() []forge.Attack[calls] {
 	reserved, bound := w.calls().reserve(node1, machineA), w.calls().bound(node1, machineA)
 	return listed("claims to what is taken", map[string]calls{
@@ -175,7 +174,7 @@ func (w *world) registryTimes() []forge.Attack[calls] {
 // registryChanged are calls by a caller whose record is not the one that is stored.
 func (w *world) registryChanged() []forge.Attack[calls] {
 	reserved, bound := w.calls().reserve(node1, machineA), w.calls().bound(node1, machineA)
-	// The caller keeps the record that he had before.
+	// The caller keeps the record from before.
 	stale := reserved.reserve(node1, machineA).finds(found{State: "reserved"}).with(func(o *operation) { o.Now = o.Now.Add(time.Second) }).later(time.Second)
 	raced := bound.raise(machineA, 2*time.Hour).finds(found{State: "bound"})
 	return listed("records that changed", map[string]calls{
@@ -218,11 +217,11 @@ func (w *world) registryAccepted() []forge.Attack[calls] {
 }
 
 // firstUse are whole answers and hellos that meet trust on first use: what the registry
-// has, or what there is beside it, decides.
+// contains, or what else there is, decides.
 func (w *world) firstUse() {
 	day := int64(24 * time.Hour / time.Second)
 	machine, other := forge.Identity("machine-1"), forge.Identity("machine-2")
-	// The inventory has no UIDs in the common environment, and the good node's ID.
+	// In the common environment the inventory has no UIDs, and has the good node's ID.
 	reserved := func(ago time.Duration, node, machine string) calls {
 		return w.calls().later(-ago).reserve(node, machine).with(func(o *operation) {
 			o.MachineUID, o.ProviderID, o.Found = "", "", &found{State: "reserved"}
@@ -237,7 +236,7 @@ func (w *world) firstUse() {
 	use := func(c calls, nodes ...string) *vector.Environment {
 		return &vector.Environment{FirstUse: &vector.FirstUse{MaxLifetimeSeconds: day, Nodes: nodes, History: c.ops}}
 	}
-	// renamed has another Machine object for the good node than the common inventory.
+	// renamed has a Machine object for the good node other than the common inventory's.
 	renamed := func(e *vector.Environment) *vector.Environment {
 		e.Machines = append([]vector.Machine{}, w.set.Environment.Machines...)
 		e.Machines[0].UID = "uid-of-a-later-machine"
@@ -248,7 +247,7 @@ func (w *world) firstUse() {
 	otherID.ops[0].ProviderID = "sim://vectors/elsewhere"
 	newcomer, renews := w.Forge(w.AKP256, forge.Join{}).Answer(), w.Forge(w.AKP256, renewal).Answer()
 
-	// In the place of what is expected stands its cause.
+	// Instead of what is expected, its cause is listed.
 	for _, a := range listed("first use", map[string]*vector.Environment{
 		"node-without-record":           use(calls{}, node1),
 		"second-machine":                use(bound(node1, other), node1),

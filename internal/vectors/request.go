@@ -30,7 +30,7 @@ func (w *world) requests() {
 func (w *world) under(policy string) *vector.Environment {
 	p := *w.set.Environment.Policy
 	switch policy {
-	case forge.UnderFlag: // a policy that knows a flag, and asks for it
+	case forge.UnderFlag: // a policy that has a flag, and requires it
 		p.Flag, p.RequireFlag = "2.999.3", true
 	case forge.UnderProviderID:
 		p.RequireProviderID = true

@@ -13,15 +13,15 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// roadEK is the road of the EK certificate: a vendor of TPMs, the EKs of one TPM, and
-// the environment that trusts the vendor. Answers are made without a credential being
-// opened: the generator knows the challenge key, as the verifier does.
+// roadEK is the road of the EK certificate: a vendor of TPMs, the EKs of one TPM, and the
+// environment that trusts the vendor. Answers are made without opening a credential: the
+// generator knows the challenge key, as the verifier does.
 type roadEK struct {
 	*world
 	vendor  *tpmsim.CA
 	p256    *forge.SoftEK
 	rsa     *forge.SoftEK
-	foreign *forge.SoftEK // of a TPM that nobody knows, by the same vendor
+	foreign *forge.SoftEK // of an unknown TPM, by the same vendor
 }
 
 func (w *world) roadEK() {
@@ -38,13 +38,13 @@ func (w *world) roadEK() {
 	r.aks()
 }
 
-// certified has the vendor certify an EK.
+// certified makes the vendor certify an EK.
 func (r *roadEK) certified(public crypto.PublicKey, o tpmsim.CertificateOptions) *forge.SoftEK {
 	return &forge.SoftEK{Public: public, Chain: forge.EKChain(r.vendor, public, o)}
 }
 
-// environment trusts the vendor beside the issuer of AK certificates, and takes the
-// given EKs for members.
+// environment trusts the vendor in addition to the issuer of AK certificates, and treats the
+// given EKs as members.
 func (r *roadEK) environment(eks ...*forge.SoftEK) *vector.Environment {
 	return &vector.Environment{EKIssuers: []vector.EKIssuer{{Roots: [][]byte{r.vendor.Root().Raw}}}, Members: members(eks...)}
 }
@@ -54,7 +54,7 @@ func (r *roadEK) forge(ek *forge.SoftEK) *forge.Forgery {
 	return r.Forge(r.AKP256, forge.Join{EK: ek})
 }
 
-// answer sends a forgery with what the node says of its EK.
+// answer sends a forgery with what the node says about its EK.
 func (r *roadEK) answer(f *forge.Forgery, s forge.Sources) *forge.Forgery {
 	f.Sent = &s
 	return f
@@ -85,7 +85,7 @@ func (r *roadEK) accepted() {
 		listing(r.p256), &vector.Result{Machine: r.p256.Identity()}, nil)
 }
 
-// members takes EKs for members.
+// members turns EKs into members.
 func members(eks ...*forge.SoftEK) []vector.Member {
 	out := []vector.Member{}
 	for _, ek := range eks {
@@ -105,7 +105,7 @@ func (r *roadEK) both(name, what, expect string, ek *forge.SoftEK, s forge.Sourc
 	r.refuseAs(name+"-in-hello", what, expect, r.hello(r.AKP256.Public.Raw, s), env)
 }
 
-// certificates are EK certificates and chains that are none.
+// certificates are invalid EK certificates and chains.
 func (r *roadEK) certificates() {
 	good := r.p256.Chain
 	send := func(name string, chain ...[]byte) {
@@ -161,7 +161,7 @@ func (r *roadEK) bindings() {
 	forged("ek-answer-signed-by-another-ak", func(f *forge.Forgery) { f.SignedBy(r.AKOther) })
 	forged("ek-answer-with-the-other-ek", func(f *forge.Forgery) { f.Sent = &forge.Sources{Chain: r.rsa.Chain} })
 
-	// Answers of one road where only the other is open or is meant.
+	// Answers on one road where only the other is open or is meant.
 	only := r.environment(ek)
 	only.Issuers = []vector.Issuer{}
 	r.refuse("ek-road-alone-open", r.good, only)
@@ -172,7 +172,7 @@ func (r *roadEK) bindings() {
 	r.refuse("ek-certificate-of-the-ak", r.answer(r.forge(ek), forge.Sources{Chain: r.AKP256.Chain}), r.environment(&forge.SoftEK{Public: r.AKP256.Private.Public()}))
 }
 
-// aks are AKs that are none. On this road no certificate vouches for the AK: its
+// aks are keys that are not AKs. On this road no certificate vouches for the AK: its
 // attributes are proven by its Name, which the credential was for.
 func (r *roadEK) aks() {
 	for _, a := range forge.AKAttacks() {

@@ -34,7 +34,7 @@ func (w *world) statements() {
 	w.refusedOptions()
 }
 
-// statementOf is the statement of a forgery, and what it is held against.
+// statementOf is the statement of a forgery, and what it is checked against.
 func (w *world) statementOf(f *forge.Forgery) *vector.Statement {
 	e := f.Evidence()
 	_, qd := f.Secrets(f.B)
@@ -42,8 +42,8 @@ func (w *world) statementOf(f *forge.Forgery) *vector.Statement {
 		QualifyingData: qd, Key: forge.SPKI(f.Key.Public()), Options: f.Options}
 }
 
-// heldStatement is a statement that was changed before it was signed, if change is not nil,
-// and then, or what it is held against.
+// heldStatement is a statement that change, if not nil, changes before it is signed. Then last
+// changes it, or what it is checked against.
 func (w *world) heldStatement(ak *forge.SoftAK, change func(*forge.Forgery), last func(*vector.Statement)) *vector.Statement {
 	f := w.Forge(ak, forge.Join{})
 	if change != nil {
@@ -54,7 +54,7 @@ func (w *world) heldStatement(ak *forge.SoftAK, change func(*forge.Forgery), las
 	return s
 }
 
-// wholeAnswers are attacks that only the answer of a node shows.
+// wholeAnswers are attacks that only a node's answer shows.
 func (w *world) wholeAnswers() {
 	answer := func(name string, change func(*forge.Forgery)) {
 		f := w.Forge(w.AKP256, forge.Join{})
@@ -77,13 +77,13 @@ func otherPolicy(ak *forge.SoftAK) []byte {
 	return forge.Changed(ak.Public, func(p *statement.Public) { p.AuthPolicy = make([]byte, 32) }).Raw
 }
 
-// below has the AK stand below another key.
+// below puts the AK below another key.
 func (w *world) below(f *forge.Forgery) *forge.Forgery {
 	f.Attest.QualifiedSigner = statement.QualifiedName(w.AKOther.Primary(), f.AK.Public.Name())
 	return f
 }
 
-// overSHA1 is an answer whose AK has a scheme over SHA-1.
+// overSHA1 is an answer whose AK has a SHA-1 scheme.
 func (w *world) overSHA1() *forge.Forgery {
 	f := w.Forge(w.AKRSA, forge.Join{})
 	f.Rescheme(statement.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1})
@@ -102,8 +102,8 @@ func (w *world) refusedOptions() {
 	}
 }
 
-// akTrusts are callers whose AK nobody vouches for, or whose qualifying data was lost on
-// its way: good evidence, and what it is good for.
+// akTrusts are callers whose AK nobody vouches for, or whose qualifying data was lost on the
+// way: good evidence, and what it is good for.
 func (w *world) akTrusts() {
 	s := func(change func(*forge.Forgery), last func(*vector.Statement)) *vector.Statement {
 		return w.heldStatement(w.AKP256, change, last)
@@ -130,8 +130,8 @@ func (w *world) akTrusts() {
 	w.refuse("quote-for-a-caller-with-empty-qualifying-data", quote(nil, func(q *vector.Quote) { q.QualifyingData = []byte{} }), nil)
 }
 
-// tpmStatements are what the simulator's AK really signs, each with the right
-// qualifying data, passed off as a certify statement.
+// tpmStatements are what the simulator's AK really signs, each with the right qualifying data,
+// passed off as a certify statement.
 func (w *world) tpmStatements() {
 	ak := forge.Must(tpm2.CreatePrimary{
 		PrimaryHandle: tpm2.TPMRHEndorsement,
@@ -167,7 +167,7 @@ func (w *world) certifiedNV(signer tpm2.NamedHandle, qd tpm2.TPM2BData, own tpm2
 	return "nv-certify", "A TPM2_NV_Certify by the node's AK", nv.CertifyInfo.Bytes(), nv.Signature
 }
 
-// sessionAudit has a session audit one command and the AK sign its digest.
+// sessionAudit makes a session audit one command and the AK sign its digest.
 func (w *world) sessionAudit(signer tpm2.NamedHandle, qd tpm2.TPM2BData, own tpm2.TPMTSigScheme) (name, what string, raw []byte, sig tpm2.TPMTSignature) {
 	session, done, err := tpm2.HMACSession(w.shared, tpm2.TPMAlgSHA256, 16, tpm2.Audit())
 	forge.Check(err)
@@ -179,8 +179,8 @@ func (w *world) sessionAudit(signer tpm2.NamedHandle, qd tpm2.TPM2BData, own tpm
 	return "session-audit", "A TPM2_GetSessionAuditDigest by the node's AK", audit.AuditInfo.Bytes(), audit.Signature
 }
 
-// addTPMStatement puts another statement of the good node's AK in the place of its
-// certify statement.
+// addTPMStatement replaces the certify statement of the good node's AK with another statement
+// of the same AK.
 func (w *world) addTPMStatement(name, what string, raw []byte, sig tpm2.TPMTSignature) {
 	what += ", with the right qualifying data stands in place of the certify statement."
 	p := forge.TakeApart(w.good)
@@ -189,14 +189,14 @@ func (w *world) addTPMStatement(name, what string, raw []byte, sig tpm2.TPMTSign
 	w.refuseAs(name+"-in-answer", what, "attest-type", p, nil)
 }
 
-// statementIn is the statement of an answer, and what it is held against.
+// statementIn is the statement in an answer, and what it is checked against.
 func (w *world) statementIn(p *forge.Parts) *vector.Statement {
 	_, qd := (&forge.Join{Ring: w.Ring}).Secrets(p.Binding)
 	return &vector.Statement{Attest: p.Certify.Attest, Signature: p.Certify.Signature, Public: p.Certify.Public,
 		AKPublic: p.Proof.AKPublic, QualifyingData: qd, Key: forge.SPKI(w.TLS.Public())}
 }
 
-// acceptedStatements show what each option of the lower function lets through.
+// acceptedStatements show what each option of the lower function tolerates.
 func (w *world) acceptedStatements() {
 	add := func(name string, ak *forge.SoftAK, change func(*forge.Forgery), last func(*vector.Statement)) {
 		w.accept(name, w.heldStatement(ak, change, last), nil, nil)

@@ -28,7 +28,7 @@ type tokenSigner struct {
 	algorithm string
 }
 
-// segments signs two segments as they are.
+// segments signs two segments unchanged.
 func (s tokenSigner) segments(header, payload string) string {
 	signed := header + "." + payload
 	digest := sha256.Sum256([]byte(signed))
@@ -46,17 +46,17 @@ func (s tokenSigner) token(header string) string {
 	return s.segments(forge.Base64url([]byte(header)), forge.Base64url([]byte(tokenPayload)))
 }
 
-// vector is a token, and the key with which it is to verify.
+// vector is a token, and the key with which it must verify.
 func (s tokenSigner) vector(text string) *vector.Token {
 	return &vector.Token{Text: []byte(text), Key: forge.Must(x509.MarshalPKIXPublicKey(s.private.Public())), KeyID: "k", Algorithm: s.algorithm}
 }
 
-// with is a token whose header has a further member.
+// with is a token whose header has an additional member.
 func (s tokenSigner) with(member string) string {
 	return s.token(`{"alg":"` + s.algorithm + `","kid":"k",` + member + `}`)
 }
 
-// tokens are signed tokens, whose header is what other readers disagree about.
+// tokens are signed tokens whose headers other readers disagree about.
 func (w *world) tokens() {
 	es := tokenSigner{forge.ECKey(elliptic.P256(), "token key", nil), "ES256"}
 	rs := tokenSigner{forge.RSAKey(2048, "RSA token key"), "RS256"}
@@ -152,7 +152,7 @@ func jwkOf(s tokenSigner) string {
 	return string(forge.Must(json.Marshal(map[string]string{"kty": "EC", "crv": "P-256", "x": forge.Base64url(point[1:33]), "y": forge.Base64url(point[33:])})))
 }
 
-// hs256 signs with what everybody knows: the issuer's public key in DER.
+// hs256 signs with what everyone knows: the issuer's public key in DER.
 func hs256(s tokenSigner) string {
 	signed := forge.Base64url([]byte(`{"alg":"HS256","kid":"k"}`)) + "." + forge.Base64url([]byte(tokenPayload))
 	mac := hmac.New(sha256.New, forge.Must(x509.MarshalPKIXPublicKey(s.private.Public())))
@@ -160,8 +160,8 @@ func hs256(s tokenSigner) string {
 	return signed + "." + forge.Base64url(mac.Sum(nil))
 }
 
-// unusedBits is the next character after one of base64url that ends on bits which stand
-// for nothing.
+// unusedBits is the next character after a base64url character that ends in bits that encode
+// nothing.
 func unusedBits(last byte) string {
 	const digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	return string(digits[bytes.IndexByte([]byte(digits), last)|1])
@@ -169,7 +169,7 @@ func unusedBits(last byte) string {
 
 const (
 	tokenIssuer   = "https://kubernetes.default.svc"
-	tokenLifetime = 3607 // what the kubelet asks for
+	tokenLifetime = 3607 // what the kubelet requests
 )
 
 // podClaims are those of a token for a pod, issued now, as kube-apiserver writes them.
@@ -184,7 +184,7 @@ func (w *world) podClaims() string {
 	return string(forge.Must(c.Marshal()))
 }
 
-// signers are claim sets before an external signer, whose signature they would turn into
+// signers are claim sets given to an external signer, whose signature they would turn into
 // whatever a verifier of tokens reads in them.
 func (w *world) signers() {
 	good := w.podClaims()

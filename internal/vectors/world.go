@@ -23,7 +23,7 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// The values of the good node and of its control plane.
+// The values of the good node and its control plane.
 const (
 	clusterID  = "vectors"
 	providerID = "sim://vectors/node-1"
@@ -36,7 +36,7 @@ type world struct {
 	ctx   context.Context
 	set   vector.Set
 	class string // of the attacks that are being made
-	// singles are what the catalogue says of inputs that are still to be made.
+	// singles are the catalogue's entries for inputs that are still to be made.
 	singles map[string]forge.Attack[struct{}]
 
 	tpm    *tpmsim.TPM
@@ -64,7 +64,7 @@ func generate() (*vector.Set, *messages) {
 		class string
 		make  []func()
 	}{
-		// In this order: a CA counts what it issues.
+		// The order matters: a CA counts what it issues.
 		{"statement", []func(){w.statements, w.tpmStatements, w.quotes, w.akTrusts}},
 		{"certificate", []func(){w.certificates, w.eksAlone, w.withdrawals}},
 		{"binding", []func(){w.bindings, w.answersMixed, w.challenges, w.nodes, w.quotedAnswers, w.registry, w.firstUse, w.credentials}},
@@ -152,7 +152,7 @@ func (w *world) issuersWith(change func(*vector.Profile)) []vector.Issuer {
 	return []vector.Issuer{{Roots: [][]byte{w.CA.Root().Raw}, Profile: p}}
 }
 
-// makeGood has the simulator's RSA AK say hello and answer a challenge.
+// makeGood makes the simulator's RSA AK say hello and answer a challenge.
 func (w *world) makeGood() {
 	n := w.tpmNode(tpmkind.GCERSA(), nil)
 	w.goodHello = n.hello(w)
@@ -165,7 +165,7 @@ func (w *world) makeGood() {
 //go:embed inputs.md
 var catalogue string
 
-// listed are the inputs of a section of inputs.md, each with what makes it.
+// listed are the inputs in a section of inputs.md, each with what makes it.
 func listed[T any](section string, inputs map[string]T) []forge.Attack[T] {
 	return forge.Listed(catalogue, section, inputs)
 }
@@ -173,15 +173,15 @@ func listed[T any](section string, inputs map[string]T) []forge.Attack[T] {
 // hello is the object of a hello.
 type hello struct{ *csr.Request }
 
-// packages are the packages whose checks refuse the inputs of a level, where it is not
-// package attest.
+// packages are the packages whose checks refuse the inputs of a level, if it is not package
+// attest.
 var packages = map[string]string{
 	vector.LevelRequest: vector.PackageCSR, vector.LevelBundle: vector.PackageCSR, vector.LevelProviderID: vector.PackageOID,
 	vector.LevelGCEInstance: vector.PackageOID, vector.LevelCredential: vector.PackageTPM, vector.LevelToken: vector.PackageJWS,
 	vector.LevelSigner: vector.PackageClaims,
 }
 
-// single takes what the catalogue says of an input that is in none of its tables: each once.
+// single returns the catalogue's entry for an input that is in none of its tables: each once.
 func (w *world) single(name string) (what, expect string) {
 	a, found := w.singles[name]
 	if !found {
@@ -191,7 +191,7 @@ func (w *world) single(name string) (what, expect string) {
 	return a.What, a.Expect
 }
 
-// refuse keeps a single input that a check refuses, refuseAs another one.
+// refuse adds a single input that a check refuses; refuseAs adds any other one.
 func (w *world) refuse(name string, in any, env *vector.Environment) *vector.Vector {
 	what, expect := w.single(name)
 	return w.refuseAs(name, what, expect, in, env)
@@ -203,7 +203,7 @@ func (w *world) refuseAs(name, what, expect string, in any, env *vector.Environm
 	return v
 }
 
-// accept keeps a single input that is accepted, with that result, acceptAs another one.
+// accept adds a single input that is accepted, with that result; acceptAs adds any other one.
 func (w *world) accept(name string, in any, env *vector.Environment, result *vector.Result) {
 	what, _ := w.single(name)
 	w.acceptAs(name, what, in, env, result)
@@ -214,7 +214,7 @@ func (w *world) acceptAs(name, what string, in any, env *vector.Environment, res
 	v.Class, v.Result = "accepted", result
 }
 
-// keep keeps a vector, whose level follows from its input.
+// keep adds a vector, whose level is determined by its input.
 func (w *world) keep(name, what string, in any, env *vector.Environment) *vector.Vector {
 	v := &vector.Vector{Name: name, Description: what, Environment: env}
 	switch in := in.(type) {
@@ -246,8 +246,8 @@ type tpmNode struct {
 	certified tpmkey.Certifiable
 }
 
-// tpmNode makes a node whose AK comes from source. Its certificate is in NV, or is
-// issued here.
+// tpmNode makes a node whose AK comes from source. Its certificate is in NV, or is issued
+// here.
 func (w *world) tpmNode(source tpmkind.AKSource, j *forge.Join) *tpmNode {
 	if j == nil {
 		j = &forge.Join{}

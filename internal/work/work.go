@@ -1,5 +1,5 @@
-// Package work counts what one request costs the control plane, and ends it where that is
-// too much.
+// Package work counts what one request costs the control plane, and stops it if that is too
+// much.
 package work
 
 import (
@@ -10,15 +10,15 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Bounds on the signatures of certificates that one request may cost.
+// Limits on the certificate signatures that one request may cost.
 const (
-	// MaxChainLinks bounds the signatures of one chain.
+	// MaxChainLinks limits the number of signatures in one chain.
 	MaxChainLinks = 5
-	// MaxFailedLinks bounds the signatures in chains that turn out to be wrong.
+	// MaxFailedLinks limits the number of signatures in chains that turn out to be wrong.
 	MaxFailedLinks = 4
 )
 
-// Bounds on the signatures of one request: its own, those of its chain, and for an answer
+// Limits on the signatures of one request: its own, those of its chain, and, for an answer,
 // those of a statement and perhaps a quote.
 const (
 	HelloSignatures  = 1 + MaxChainLinks + MaxFailedLinks
@@ -40,8 +40,8 @@ type Budget struct {
 func New(signatures int) *Budget { return &Budget{limit: signatures} }
 
 // Signature counts one signature that is about to be checked. It returns a refusal with
-// [CheckBudget], or an error that wraps [refusal.ErrRetry] once the context has ended; then
-// the signature must not be checked.
+// [CheckBudget], or an error that wraps [refusal.ErrRetry] once the context has ended; in
+// either case the signature must not be checked.
 func (b *Budget) Signature(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return refusal.Retry(fmt.Errorf("stopped after %d signatures: %w", b.signatures, err))
@@ -53,8 +53,8 @@ func (b *Budget) Signature(ctx context.Context) error {
 	return nil
 }
 
-// Encryption counts one encryption to a key of the machine, of which a challenge needs at
-// most one. The error is as for [Budget.Signature].
+// Encryption counts one encryption to a key of the machine. A challenge needs at most one. The
+// error is as for [Budget.Signature].
 func (b *Budget) Encryption(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return refusal.Retry(fmt.Errorf("stopped before the credential: %w", err))

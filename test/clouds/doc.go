@@ -1,3 +1,3 @@
-// Package clouds holds the verifiers of clouds' documents against others, in what they
-// decide and in what they take.
+// Package clouds compares the verifiers of cloud documents with other implementations, in
+// what they decide and in what they cost.
 package clouds

@@ -1,7 +1,7 @@
 // Package e2e has tests of the SDK against a real kube-apiserver, with its own etcd
-// and the calls of client-go that any controller would make. They show what only the
+// and the client-go calls that any controller would make. They show what only the
 // real server can: what it stores and who may write what.
 //
-// The binaries are built from the module proxy, once, by scripts/kube-binaries.sh.
-// Where they are missing the tests skip and name that command. `make e2e` runs both.
+// The binaries are built once from the module proxy by scripts/kube-binaries.sh.
+// If they are missing, the tests skip and name that command. `make e2e` runs both.
 package e2e

@@ -1,3 +1,3 @@
-// Package keyfiles holds TPM key files against github.com/foxboron/go-tpm-keyfiles,
+// Package keyfiles tests TPM key files against github.com/foxboron/go-tpm-keyfiles,
 // another implementation of the same format: each reads and uses what the other wrote.
 package keyfiles

@@ -1,4 +1,4 @@
-// Reconciler is the control plane's side of a join as a controller of one's own, with
+// Reconciler is the control plane's side of a join as a custom controller, built with
 // controller-runtime: it challenges nodes, verifies their answers, approves and signs. It
 // needs the rights to get, list and watch CertificateSigningRequests, to update their
 // subresources approval and status, to approve and sign for the signers
@@ -62,7 +62,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// inventory answers the node policy out of the list.
+// inventory answers the node policy from the list.
 func inventory(list *membership.StaticList) func(context.Context, string, *csr.Request) (*csr.Machine, error) {
 	return func(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
 		for _, m := range list.Members() {
@@ -80,8 +80,8 @@ type reconciler struct {
 	ca       *csr.CA
 }
 
-// Reconcile decides about one request. What it writes, it writes to the object that was
-// checked: if that has changed since, the API server answers with a conflict.
+// Reconcile decides on one request. It writes to the object that was checked: if that has
+// changed since, the API server answers with a conflict.
 func (r *reconciler) Reconcile(ctx context.Context, key ctrl.Request) (ctrl.Result, error) {
 	var object certificatesv1.CertificateSigningRequest
 	if err := r.Get(ctx, key.NamespacedName, &object); err != nil {
@@ -128,7 +128,7 @@ func (r *reconciler) decide(ctx context.Context, request *csr.Request) (csr.Deci
 	return csr.Decide(err).For(request), result, err
 }
 
-// view is the object as the SDK sees it: the JSON is the same.
+// view returns the object as the SDK sees it: the JSON is the same.
 func view(object *certificatesv1.CertificateSigningRequest) (*csr.Request, error) {
 	text, err := json.Marshal(object)
 	if err != nil {

@@ -16,11 +16,11 @@ import (
 // rotateAfter is how long a challenge key is in use.
 const rotateAfter = 30 * 24 * time.Hour
 
-// A ringReader keeps the key ring fresh out of a Secret that all replicas share. It makes
-// the first key, and each next one; of several replicas that do so at a time one wins.
+// A ringReader keeps the key ring fresh from a Secret that all replicas share. It makes the
+// first key and each later one; if several replicas do so at the same time, one wins.
 type ringReader struct {
 	client.Client               // writes
-	reader        client.Reader // reads past the cache, which may be old
+	reader        client.Reader // bypasses the cache, which may be stale
 	secret        client.ObjectKey
 	ring          *attest.KeyRing
 }
@@ -28,8 +28,8 @@ type ringReader struct {
 // NeedLeaderElection says that every replica reads the ring.
 func (*ringReader) NeedLeaderElection() bool { return false }
 
-// Start reads the Secret until the context is over. While it cannot be read the ring grows
-// stale, and everything is to be tried again.
+// Start reads the Secret until the context is done. While it cannot be read the ring grows
+// stale, and everything has to be retried.
 func (r *ringReader) Start(ctx context.Context) error {
 	tick := time.NewTicker(attest.MaxRingAge / 3)
 	defer tick.Stop()

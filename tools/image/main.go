@@ -1,11 +1,11 @@
-// Command image makes a container image of static programs, on an empty base: without a
-// daemon, a registry or root. The archive is the one that docker load, podman load and
+// Command image makes a container image from static programs, on an empty base, without a
+// daemon, a registry or root. The archive has the format that docker load, podman load and
 // ctr images import read; the same files give the same bytes.
 //
 //	image -o image.tar -tag nodeattest:dev -arch amd64 node-attestation-controller ...
 //
-// Each program stands in the image's root. The first is the entrypoint, and the user is
-// 65532, which is nobody's.
+// Each program is in the image's root. The first is the entrypoint, and the user is 65532,
+// which belongs to nobody.
 package main
 
 import (
@@ -56,7 +56,7 @@ func run(args []string, stderr io.Writer) error {
 	return tarball.WriteToFile(*output, tag, made)
 }
 
-// imageOf is an image of programs.
+// imageOf returns an image of programs.
 func imageOf(arch string, programs []string) (v1.Image, error) {
 	text, err := layerOf(programs)
 	if err != nil {
@@ -81,7 +81,7 @@ func imageOf(arch string, programs []string) (v1.Image, error) {
 	return mutate.ConfigFile(made, file)
 }
 
-// layerOf is the archive of a layer with programs in its root.
+// layerOf returns the archive of a layer with programs in its root.
 func layerOf(programs []string) ([]byte, error) {
 	var layer bytes.Buffer
 	w := tar.NewWriter(&layer)

@@ -1,6 +1,6 @@
-// Command fakecri is a container runtime with nothing in it, for kubelets of tests: it has
-// no images and starts no containers, and its network is ready. Its one argument is the path
-// of the Unix socket that it listens on.
+// Command fakecri is an empty container runtime for kubelets in tests: it has no images and
+// starts no containers, and its network is ready. Its only argument is the path of the Unix
+// socket that it listens on.
 package main
 
 import (
