@@ -216,8 +216,8 @@ func TestFetchedForAnother(t *testing.T) {
 	f.served = map[string][]byte{"a": stranger.Sign(t, nil), "b": above.Sign(t, f.root.Key)}
 	w, _, err := f.verify(t, t.Context(), f.leaf(t, "a"), f)
 	checkOutcome(t, err, CheckCertificateChain)
-	if len(w.fetched) != 2 || w.failed != 1 || w.Signatures() != 2 {
-		t.Errorf("%d fetched, %d signatures, %d of them wrong", len(w.fetched), w.Signatures(), w.failed)
+	if len(w.fetched) != 2 || len(w.failed) != 1 || w.Signatures() != 2 {
+		t.Errorf("%d fetched, %d signatures, %d of them wrong", len(w.fetched), w.Signatures(), len(w.failed))
 	}
 }
 

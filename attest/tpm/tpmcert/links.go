@@ -50,19 +50,18 @@ const (
 // them. It belongs to one request and one goroutine.
 type links struct {
 	*attest.Budget
-	links  int // signatures in chains
-	failed int // of the links, those that did not verify
+	links  int          // signatures in chains
+	failed []failedLink // of the links, those that did not verify; the others are in the memory
 
 	steps   int
 	fetches int
 
-	checked []checkedLink
 	fetched []*certificate // issuers that a fetcher returned
 	asked   []fetchID      // URLs that need not be asked for again
 }
 
-// checkedLink is the outcome of a link.
-type checkedLink struct {
+// failedLink is a link that did not verify.
+type failedLink struct {
 	cert *x509.Certificate
 	key  []byte // that made the signature, as a SubjectPublicKeyInfo
 	err  error
@@ -72,7 +71,7 @@ func newLinks(b *attest.Budget) *links {
 	if b == nil {
 		b = work.New(MaxChainLinks + MaxFailedLinks)
 	}
-	return &links{Budget: b, checked: make([]checkedLink, 0, 2)} // most chains have two signatures
+	return &links{Budget: b}
 }
 
 // step counts one certificate that is considered.
@@ -88,11 +87,11 @@ func (w *links) step() error {
 // all if that is remembered. Everything that needs no public-key operation has been checked
 // before.
 func (w *links) link(ctx context.Context, known *linkMemory, cert, issuer *certificate, leaf bool) error {
-	same := func(c checkedLink) bool {
-		return c.cert.Equal(cert.Certificate) && bytes.Equal(c.key, issuer.RawSubjectPublicKeyInfo)
+	same := func(f failedLink) bool {
+		return f.cert.Equal(cert.Certificate) && bytes.Equal(f.key, issuer.RawSubjectPublicKeyInfo)
 	}
-	if n := slices.IndexFunc(w.checked, same); n >= 0 {
-		return w.checked[n].err
+	if n := slices.IndexFunc(w.failed, same); n >= 0 {
+		return w.failed[n].err
 	}
 	var id leafLink
 	if leaf {
@@ -101,7 +100,7 @@ func (w *links) link(ctx context.Context, known *linkMemory, cert, issuer *certi
 	if leaf && known.hasLeaf(id) || !leaf && known.has(cert, issuer) {
 		return nil
 	}
-	if w.failed >= MaxFailedLinks {
+	if len(w.failed) >= MaxFailedLinks {
 		return work.Over("wrong signatures in chains", MaxFailedLinks)
 	}
 	if w.links >= MaxChainLinks+MaxFailedLinks {
@@ -114,12 +113,11 @@ func (w *links) link(ctx context.Context, known *linkMemory, cert, issuer *certi
 	err := checkLink(cert, issuer)
 	switch {
 	case err != nil:
-		w.failed++
+		w.failed = append(w.failed, failedLink{cert.Certificate, issuer.RawSubjectPublicKeyInfo, err})
 	case leaf:
 		known.addLeaf(id)
 	default:
 		known.add(cert, issuer)
 	}
-	w.checked = append(w.checked, checkedLink{cert.Certificate, issuer.RawSubjectPublicKeyInfo, err})
 	return err
 }

@@ -225,8 +225,8 @@ func TestWrongTurnsAreCounted(t *testing.T) {
 				leaf := leafOn(road, "root", t)
 				leaf.Algorithm = labAlgorithm(roots[0].Key.Public())
 				w, _, err := l.verify(t.Context(), road, [][]byte{leaf.Sign(t, roots[position].Key)})
-				if ok && err != nil || !ok && !errors.Is(err, attest.CheckBudget) || w.failed != min(position, MaxFailedLinks) {
-					t.Errorf("%v after %d wrong signatures", err, w.failed)
+				if ok && err != nil || !ok && !errors.Is(err, attest.CheckBudget) || len(w.failed) != min(position, MaxFailedLinks) {
+					t.Errorf("%v after %d wrong signatures", err, len(w.failed))
 				}
 				// The same root under many issuers is one root.
 				again := newLab(t, EKProfileTCG(), slices.Repeat(roots[:1], 10)...)
