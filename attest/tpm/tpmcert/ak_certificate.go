@@ -97,10 +97,7 @@ func ParseAKPresented(certificates [][]byte) (*AKPresented, error) {
 	// crypto/x509 does not support TCG directory names, and reports a critical subjectAltName
 	// of that form as unhandled. It has been handled by now.
 	leaf.UnhandledCriticalExtensions = slices.DeleteFunc(leaf.UnhandledCriticalExtensions, oid.SubjectAltName.Equal)
-	spki := leaf.RawSubjectPublicKeyInfo
-	if !csr.IsCanonicalSPKI(spki) {
-		spki, _ = csr.CanonicalSPKI(leaf.PublicKey)
-	}
+	spki, _ := canonicalSPKI(leaf, leaf.PublicKey)
 	return &AKPresented{sentChain: sentChain{spki: spki, leaf: &certificate{Certificate: leaf}, above: certificates[1:]}, san: san}, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -56,6 +57,15 @@ func keyOf(c *x509.Certificate) crypto.PublicKey {
 		}
 	}
 	return c.PublicKey
+}
+
+// canonicalSPKI is [csr.CanonicalSPKI] of a certificate's key: what the certificate has,
+// where that is canonical already.
+func canonicalSPKI(c *x509.Certificate, key crypto.PublicKey) ([]byte, error) {
+	if csr.IsCanonicalSPKI(c.RawSubjectPublicKeyInfo) {
+		return c.RawSubjectPublicKeyInfo, nil
+	}
+	return csr.CanonicalSPKI(key)
 }
 
 // checkCA checks what a CA's certificate says about itself (RFC 5280, 4.2.1.3, 4.2.1.9). A

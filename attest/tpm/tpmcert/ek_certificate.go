@@ -157,10 +157,8 @@ func ParseEK(data []byte) (*EKCertificate, error) {
 	if err := checkEKStrength(ek.PublicKey); err != nil {
 		return nil, err
 	}
-	if ek.spki = cert.RawSubjectPublicKeyInfo; !csr.IsCanonicalSPKI(ek.spki) {
-		if ek.spki, err = csr.CanonicalSPKI(ek.PublicKey); err != nil {
-			return nil, &Error{Check: CheckEKKeyEncoding, Got: "a key without a canonical encoding", Err: err}
-		}
+	if ek.spki, err = canonicalSPKI(cert, ek.PublicKey); err != nil {
+		return nil, &Error{Check: CheckEKKeyEncoding, Got: "a key without a canonical encoding", Err: err}
 	}
 	ek.Digest = sha256.Sum256(ek.spki)
 	return ek, nil
