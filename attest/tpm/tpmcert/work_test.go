@@ -1,6 +1,7 @@
 package tpmcert
 
 import (
+	"bytes"
 	"context"
 	"crypto/elliptic"
 	"crypto/rsa"
@@ -263,6 +264,29 @@ func TestBudgetEnds(t *testing.T) {
 	}
 	if work.HelloSignatures != 10 || work.AnswerSignatures != 12 || MaxRSABits != 4096 {
 		t.Error("LIMITATIONS states these figures")
+	}
+}
+
+// A link that failed fails again without a signature, and stands for no other certificate of
+// its issuer.
+func TestFailedLinks(t *testing.T) {
+	root := LabCA("root", "root", newTestKey(t))
+	issuer := caOf(labParsed(t, root.Sign(t, root.Key)), true)
+	der := leafUnder(t, root)
+	good := &certificate{Certificate: labParsed(t, der)}
+	der = bytes.Clone(der)
+	der[len(der)-1] ^= 1
+	bad := &certificate{Certificate: labParsed(t, der)}
+	w, known := newTestLinks(2), newLinkMemory()
+	for range 2 {
+		if err := w.link(t.Context(), known, bad, issuer, true); !errors.Is(err, CheckCertificateChain) || w.Signatures() != 1 {
+			t.Errorf("a changed signature: %v after %d signatures", err, w.Signatures())
+		}
+	}
+	for range 2 {
+		if err := w.link(t.Context(), known, good, issuer, true); err != nil || w.Signatures() != 2 {
+			t.Errorf("the good one: %v after %d signatures", err, w.Signatures())
+		}
 	}
 }
 
