@@ -30,8 +30,6 @@
 // Package attest/document is for authors of other kinds: a platform signs a document over
 // the challenge, as clouds do.
 //
-// Package attest/gke reads requests in the dialect of GKE's nodes, which have no challenge.
-//
 // Package attest/attesttest is for tests of programs that use attest: a node with a
 // TPM and a provider ID, its requests and evidence, and a control plane with a CA,
 // each made in one line.

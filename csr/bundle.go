@@ -21,8 +21,7 @@ const (
 	// BlockData holds the provider's bytes.
 	BlockData = "KUBELET AUTHENTICATOR ATTESTATION DATA"
 	// BlockProposalData is the label used by the example in the Cluster API proposal
-	// ("Attestation data"), where the proposal's table has BlockData. GKE's requests use it
-	// too.
+	// ("Attestation data"), where the proposal's table has BlockData.
 	BlockProposalData = "ATTESTATION DATA"
 )
 

@@ -241,7 +241,6 @@ func TestBundleSize(t *testing.T) {
 	for _, parse := range []func([]byte) error{
 		func(p []byte) error { _, err := Parse(p); return err },
 		func(p []byte) error { _, err := ParseProposal(p); return err },
-		func(p []byte) error { _, err := ParseGKE(p); return err },
 	} {
 		wantRule(t, "one line too long", parse(text), CheckBundleSize)
 		wantRule(t, "a byte too long", parse(make([]byte, MaxBundleSize+1)), CheckBundleSize)

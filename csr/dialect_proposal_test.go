@@ -71,7 +71,7 @@ func TestParseProposalRefuses(t *testing.T) {
 		"request twice":               {join(request, request, data), CheckBlockDuplicate},
 		"with a provider":             {join(request, block(BlockProvider, []byte("tpm/v1")), data), CheckBlockUnknown},
 		"today's data":                {join(request, block(BlockData, make([]byte, 100))), CheckBlockUnknown},
-		"GKE's blocks":                {join(request, data, block(BlockGKESignature, []byte{1})), CheckBlockUnknown},
+		"GKE's blocks":                {join(request, data, block("ATTESTATION SIGNATURE", []byte{1})), CheckBlockUnknown},
 		"request in one line":         {join(inOneLine, data), CheckLineWidth},
 		"two long lines":              {lines(a68 + "\n" + a68), CheckLineWidth},
 		"a long line after a short":   {lines(a64 + "\n" + a68), CheckLineWidth},

@@ -1,12 +1,10 @@
 package csr_test
 
 import (
-	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"encoding/asn1"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -112,28 +110,6 @@ func ExampleCreate() {
 	// Output:
 	// CN=system:node:node-1,O=system:nodes [192.0.2.7]
 	// configuration: got DNSNames or IPAddresses in a client certificate, want none
-}
-
-func ExampleParseGKE() {
-	var text bytes.Buffer
-	for _, block := range []struct{ label, content string }{
-		{csr.BlockRequest, "\x30\x08\x30\x00\x30\x00\x03\x02\x00\x00"},
-		{csr.BlockProposalData, "a TPMS_ATTEST"},
-		{csr.BlockGKESignature, "a signature"},
-		{csr.BlockGKEIdentity, `{"zone":"us-central1-a","id":5779862431105934320,"name":"gke-1","project_id":117485845609,"project_name":"example"}`},
-	} {
-		if err := pem.Encode(&text, &pem.Block{Type: block.label, Bytes: []byte(block.content)}); err != nil {
-			fmt.Println(err)
-			return
-		}
-	}
-	bundle, err := csr.ParseGKE(text.Bytes())
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Printf("claimed: %+v\n", bundle.Identity)
-	// Output: claimed: {Zone:us-central1-a ID:5779862431105934320 Name:gke-1 ProjectNumber:117485845609 ProjectID:example}
 }
 
 func ExampleFlagExtension() {

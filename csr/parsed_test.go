@@ -117,32 +117,4 @@ func TestParsed(t *testing.T) {
 		}
 		wait.Wait()
 	})
-	t.Run("a dialect", func(t *testing.T) {
-		bundle, err := f.request.Parsed().Bundle()
-		if err != nil {
-			t.Fatal(err)
-		}
-		dialect := *f.request
-		dialect.Spec.Request = append(bytes.Clone(f.request.Spec.Request), "more\n"...)
-		checked, err := f.policy.Check(t.Context(), dialect.ParsedAs(bundle))
-		if err != nil {
-			t.Fatal(err)
-		}
-		a := &csr.Attested{Checked: checked, Verified: goodVerified(checked)}
-		for name, p := range map[string]*csr.Parsed{"as read": dialect.ParsedAs(bundle), "as filed": dialect.Parsed(), "ours": f.request.Parsed()} {
-			t.Run(name, func(t *testing.T) {
-				if err := a.Check(p); err != nil {
-					t.Errorf("%s: %v", name, err)
-				}
-			})
-		}
-		// What a provider says that it has read is held against the first block.
-		other := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
-		other.builder.key = p384Key()
-		other.encode(t)
-		dialect.Spec.Request = other.request.Spec.Request
-		if err := a.Check(dialect.ParsedAs(bundle)); !errors.Is(err, csr.CheckProviderResult) {
-			t.Errorf("another request in the first block: %v", err)
-		}
-	})
 }

@@ -226,7 +226,6 @@ func (r *Request) CredentialID() string {
 // change the request while it is in use.
 type Parsed struct {
 	request *Request
-	given   *Bundle // of Request.ParsedAs
 
 	bundleOnce sync.Once
 	bundle     *Bundle
@@ -242,11 +241,6 @@ type Parsed struct {
 // somebody else's.
 func (r *Request) Parsed() *Parsed { return &Parsed{request: r} }
 
-// ParsedAs is Parsed for a provider that reads a dialect: the bundle holds in our own form
-// what the provider has read in Spec.Request, above all the same PKCS#10 request, and
-// Spec.Request is not read again.
-func (r *Request) ParsedAs(bundle *Bundle) *Parsed { return &Parsed{request: r, given: bundle} }
-
 // Request returns the object that was filed, or nil if there is none.
 func (p *Parsed) Request() *Request {
 	if p == nil {
@@ -260,11 +254,7 @@ func (p *Parsed) Bundle() (*Bundle, error) {
 	if p.Request() == nil {
 		return nil, noRequest()
 	}
-	p.bundleOnce.Do(func() {
-		if p.bundle = p.given; p.bundle == nil {
-			p.bundle, p.bundleErr = Parse(p.request.Spec.Request)
-		}
-	})
+	p.bundleOnce.Do(func() { p.bundle, p.bundleErr = Parse(p.request.Spec.Request) })
 	return p.bundle, p.bundleErr
 }
 
@@ -282,10 +272,8 @@ func (p *Parsed) PKCS10() (*PKCS10, error) {
 // der returns the PKCS#10 request that kube-apiserver reads in Spec.Request: the first
 // block, whatever is around it. It is nil if there is none.
 func (p *Parsed) der() []byte {
-	if p.given == nil {
-		if bundle, err := p.Bundle(); err == nil {
-			return bundle.Request
-		}
+	if bundle, err := p.Bundle(); err == nil {
+		return bundle.Request
 	}
 	block, _ := pem.Decode(p.request.Spec.Request)
 	if block == nil {

@@ -6,7 +6,7 @@
 //	go run ./examples/inspect certinfo.bin pubarea.bin sig.tpmt.bin ak.der
 //
 // It recognises, without being told: the PEM of a request with evidence (in the form of this
-// SDK, of the Cluster API proposal, or of GKE); a CertificateSigningRequest object in JSON,
+// SDK or of the Cluster API proposal); a CertificateSigningRequest object in JSON,
 // with the challenge in its Denied condition; PKCS#10 requests and certificates, in PEM
 // or DER; the DER of an AttestationBundle and of the messages in it; a challenge in
 // base64; TPMS_ATTEST, TPMT_PUBLIC and TPMT_SIGNATURE as bare bytes. Several files are

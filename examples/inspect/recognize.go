@@ -208,16 +208,14 @@ func (t *tree) showBlock(b *pem.Block) {
 	switch b.Type {
 	case csr.BlockRequest, "NEW CERTIFICATE REQUEST": // the latter from older tools
 		t.showRequest(b.Bytes)
-	case "CERTIFICATE", csr.BlockGKECertificate:
+	case "CERTIFICATE":
 		t.showCertificate(b.Bytes)
 	case "PUBLIC KEY":
 		t.showKeyInfo(b.Bytes)
-	case csr.BlockProvider, csr.BlockGKEIdentity:
+	case csr.BlockProvider:
 		t.line("content", quoted(string(b.Bytes)))
 	case csr.BlockData, csr.BlockProposalData:
 		t.showBinary(b.Bytes)
-	case csr.BlockGKESignature:
-		t.showBareSignature(b.Bytes)
 	default:
 		t.line("content", "not shown")
 	}
@@ -228,8 +226,6 @@ func (t *tree) showBlock(b *pem.Block) {
 func (t *tree) showForm(text []byte, has map[string]bool) {
 	form, parse := "", (func([]byte) (any, error))(nil)
 	switch {
-	case has[csr.BlockGKESignature] || has[csr.BlockGKEIdentity]:
-		form, parse = "GKE's dialect", parser(csr.ParseGKE)
 	case has[csr.BlockProposalData]:
 		form, parse = "the proposal's dialect", parser(csr.ParseProposal)
 	case has[csr.BlockRequest] || has[csr.BlockProvider] || has[csr.BlockData]:

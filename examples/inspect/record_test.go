@@ -123,10 +123,6 @@ func recordParts(t *testing.T, data *csr.Bundle, bundle *message.Bundle) {
 	write(t, "quote.bin", quote)
 	write(t, "quote.der", quoteStatement(t, quote, certify.Signature))
 
-	signature := must(statement.ParseSignature(certify.Signature))(t)
-	write(t, "gke.pem", blocks(csr.BlockRequest, data.Request, csr.BlockProposalData, certify.Attest, csr.BlockGKESignature, signature.RSA,
-		csr.BlockGKEIdentity, []byte(`{"zone":"us-central1-a","id":42,"name":"node-1","project_id":7,"project_name":"p"}`),
-		csr.BlockGKECertificate, bundle.Certificates[0]))
 	write(t, "proposal.pem", blocks(csr.BlockRequest, data.Request, csr.BlockProposalData, data.Data))
 	write(t, "chain.pem", blocks("CERTIFICATE", bundle.Certificates[0], "CERTIFICATE", bundle.Certificates[1]))
 	write(t, "attribute.der", requestWithEvidence(t, data.Data))

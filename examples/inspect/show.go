@@ -218,8 +218,8 @@ func (t *tree) showStatement(s message.Statement) {
 	t.in(name, sizeOf(len(s.Stmt)), func() { t.show(name, s.Stmt) })
 }
 
-// showBareSignature shows a signature that does not state its own scheme, as in GKE's
-// requests and the sample in the attestation draft.
+// showBareSignature shows a signature that does not state its own scheme, as in the
+// sample in the attestation draft.
 func (t *tree) showBareSignature(b []byte) {
 	if t.parts.signature == nil {
 		t.parts.signature, t.parts.bare = b, true

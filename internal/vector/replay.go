@@ -176,9 +176,6 @@ func (b *Bundle) parse() error {
 	case "proposal":
 		_, err := csr.ParseProposal(b.PEM)
 		return err
-	case "gke":
-		_, err := csr.ParseGKE(b.PEM)
-		return err
 	case "":
 		parsed, err := csr.Parse(b.PEM)
 		if err != nil {

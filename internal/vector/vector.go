@@ -39,7 +39,7 @@ const (
 	LevelStatement = "statement"
 	// LevelRequest is csr.Policy.Check on a request object.
 	LevelRequest = "request"
-	// LevelBundle is csr.Parse, csr.ParseProposal or csr.ParseGKE on PEM.
+	// LevelBundle is csr.Parse or csr.ParseProposal on PEM.
 	LevelBundle = "bundle"
 	// LevelProviderID is oid.ParseProviderID on a list of extensions.
 	LevelProviderID = "providerID"
@@ -213,7 +213,7 @@ type RawSignature struct {
 
 // Bundle is the PEM of a request.
 type Bundle struct {
-	// Format is "" for the SDK's own, "proposal" or "gke".
+	// Format is "" for the SDK's own, or "proposal".
 	Format string `json:"format,omitempty"`
 	// PEM is the text, in base64 like all bytes: its line endings matter.
 	PEM []byte `json:"pem"`
@@ -287,7 +287,7 @@ func Load(root string) (*Set, error) {
 }
 
 // shared are the names that two packages each give to a check of their own.
-var shared = []string{"gke-identity", "key-strength", "key-type", "provider-id-missing", "signature", "signature-size"}
+var shared = []string{"key-strength", "key-type", "provider-id-missing", "signature", "signature-size"}
 
 // checkPackages checks that each check belongs to one package throughout the set. An error
 // itself does not say which: all packages share one type.

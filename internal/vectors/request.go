@@ -52,27 +52,6 @@ func (w *world) pems() {
 		}
 		w.refuseAs(a.Name, a.What, a.Expect, &vector.Bundle{PEM: []byte(text)}, nil)
 	}
-	gke := w.gkePEM(gkeIdentity)
-	identity, certificate := strings.Index(gke, "-----BEGIN VM"), strings.Index(gke, "-----BEGIN ATTESTATION CERT")
-	for _, a := range listed("GKE's dialect", map[string]string{
-		"gke-identity-member-twice": w.gkePEM(strings.Replace(gkeIdentity, "}", `,"id":1}`, 1)),
-		"gke-block-twice":           gke + gke[identity:certificate],
-		"gke-blocks-reordered":      gke[:identity] + gke[certificate:] + gke[identity:certificate],
-	}) {
-		w.refuseAs(a.Name, a.What, a.Expect, &vector.Bundle{Format: "gke", PEM: []byte(a.Change)}, nil)
-	}
-}
-
-// gkeIdentity is the JSON of GKE's block VM IDENTITY.
-const gkeIdentity = `{"zone":"us-central1-a","id":5779862431105934320,"name":"gke-node-1","project_id":117485845609,"project_name":"example.com:project"}`
-
-// gkePEM is a request in GKE's dialect.
-func (w *world) gkePEM(identity string) string {
-	p := forge.TakeApart(w.good)
-	bare := p.Certify.Signature[6:]
-	return forge.PEMBlock(csr.BlockRequest, w.Request) + forge.PEMBlock(csr.BlockProposalData, p.Certify.Attest) +
-		forge.PEMBlock(csr.BlockGKESignature, bare) + forge.PEMBlock(csr.BlockGKEIdentity, []byte(identity)) +
-		forge.PEMBlock(csr.BlockGKECertificate, p.Evidence.Certificates[0])
 }
 
 // extensions are attacks on the extensions that carry a machine's identity.
@@ -168,7 +147,6 @@ func (w *world) acceptedBundles() {
 		{"bundle-whole-lines", "The evidence fills its last line.", "", text("tpm/v1", forge.Derive("evidence", 96))},
 		{"bundle-of-another-provider", "The evidence is for another provider.", "", text("example-1/v12", []byte{0})},
 		{"bundle-of-the-proposal", "The proposal's example: request and data, without a provider.", "proposal", proposal},
-		{"bundle-of-gke", "GKE's dialect.", "gke", w.gkePEM(gkeIdentity)},
 	} {
 		w.acceptAs(b.name, b.what, &vector.Bundle{Format: b.format, PEM: []byte(b.text)}, nil, nil)
 	}
