@@ -110,7 +110,7 @@ const CheckProviderID Check = "provider-id"
 // Admit asks an [Authorizer] for membership as a [Verifier] does. It is meant for anyone who
 // calls one from elsewhere: a test of an authorizer, another kind of evidence. It checks the
 // provider ID that the request claims against the answer, then does what was handed to
-// [Result.WhenAdmitted], in that order, and sets r.Authorization and what [Result.Verified]
+// [Result.WhenAdmitted], in that order, and sets r.Authorization and what [Result.Attested]
 // returns. A nil error means admission. An error that wraps [CheckMembership] or
 // [CheckProviderID] is a refusal; any other wraps [csr.ErrRetry].
 func Admit(ctx context.Context, a Authorizer, r *Result, request *csr.Request) error {
@@ -130,7 +130,7 @@ func Admit(ctx context.Context, a Authorizer, r *Result, request *csr.Request) e
 	}
 	r.Authorization = *given
 	if r.Stage == StageAnswer && r.checked != nil {
-		r.verified = given.Verified(r.checked, machine)
+		r.attested = given.Vouch(r.checked, machine)
 	}
 	return nil
 }
@@ -157,11 +157,11 @@ func asMembership(err error) error {
 	return &Error{Check: CheckMembership, Got: "a machine that the authorizer refuses", Err: err}
 }
 
-// Verified returns what the issuer of the certificate needs to know: all that the
+// Vouch returns what the issuer of the certificate needs to know: all that the
 // authorization vouches for, including its end and what is to be recorded, bound to the
-// request that was checked and to the machine. Every provider makes its csr.Verified here, so
+// request that was checked and to the machine. Every provider makes its csr.Attested here, so
 // that none forgets a part. checked must not be nil.
-func (a *Authorization) Verified(checked *csr.Checked, machine Identity) *csr.Verified {
+func (a *Authorization) Vouch(checked *csr.Checked, machine Identity) *csr.Attested {
 	v := checked.Vouch(string(machine))
 	v.ProviderID = a.ProviderID
 	v.DNSNames = slices.Clone(a.DNSNames)

@@ -304,7 +304,7 @@ func TestWhatWasNotMade(t *testing.T) {
 			}
 		})
 	}
-	if NewResult(StageAnswer, nil).Verified() != nil {
+	if NewResult(StageAnswer, nil).Attested() != nil {
 		t.Error("a result of nobody's is verified")
 	}
 	if a, err := AuthorizerFunc(nil).Authorize(t.Context(), nil, nil); a != nil || err == nil {

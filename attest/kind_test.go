@@ -24,7 +24,7 @@ func TestFakeJoin(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if r.Provider != "fake" || r.Road != road || r.Machine != "fake:m1" || r.MachineStanding != Asserted || r.TPMResident || r.NodeName != "node-1" || r.Verified() == nil ||
+			if r.Provider != "fake" || r.Road != road || r.Machine != "fake:m1" || r.MachineStanding != Asserted || r.TPMResident || r.NodeName != "node-1" || r.Attested() == nil ||
 				r.MachineKey != hashOf([]byte("key of fake:m1")) || !r.IssuedAt.Equal(fakeNow) {
 				t.Errorf("%+v", r)
 			}

@@ -48,7 +48,7 @@ func (p *provider) verify(ctx context.Context, request *csr.Parsed, serving bool
 	if r.Provider != p.name {
 		return nil, &Error{Check: CheckProvider, Got: "evidence of " + r.Provider, Want: p.name}
 	}
-	return &csr.Attested{Checked: r.Checked(), Verified: r.Verified(), Details: r}, nil
+	return r.Attested(), nil
 }
 
 // MachineName is the machine's name in the inventory of the verifier's policy.

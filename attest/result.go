@@ -58,7 +58,7 @@ type Result struct {
 	residence   func() string
 	checked     *csr.Checked
 	pending     *pending      // of the membership decision, nil before it
-	verified    *csr.Verified // nil until the authorizer has decided about an answer
+	attested    *csr.Attested // nil until the authorizer has decided about an answer
 }
 
 // Checked is the request as the policy passed it, for [csr.CA.Issue].
@@ -137,15 +137,16 @@ func (r *Result) Facts() []Fact {
 	return facts
 }
 
-// Verified returns what the issuer of the certificate needs to know. It returns nil until the
+// Attested returns what the issuer of the certificate needs to know. It returns nil until the
 // [Authorizer] has decided (and so inside Authorize), at [StageHello], since nothing may be
 // issued for a hello, and for a Result that no [Verifier] made. Changing the Result changes
 // nothing in it.
-func (r *Result) Verified() *csr.Verified {
-	if r.verified == nil {
+func (r *Result) Attested() *csr.Attested {
+	if r.attested == nil {
 		return nil
 	}
-	v := *r.verified
+	v := *r.attested
+	v.Details = r
 	v.DNSNames, v.IPAddresses = slices.Clone(v.DNSNames), slices.Clone(v.IPAddresses)
 	return &v
 }

@@ -54,7 +54,7 @@ const (
 //
 // A refusal is an [*Error] or a [csr.Errors]; what could not be decided
 // wraps [csr.ErrRetry]. [csr.Decide] turns the error into a decision. The
-// certificate is issued with [Result.Checked] and [Result.Verified].
+// certificate is issued with [Result.Attested].
 //
 // An answer that is filed again within its window verifies again: it is for the same key and
 // the same request, so nobody gains by it, and no list of used challenges is kept.

@@ -152,7 +152,7 @@ func TestIssuedPEMHoldsTheChain(t *testing.T) {
 	}
 	checked := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap).mustCheck(t)
 	for range 2 { // the second must not have grown
-		issued := mustIssue(t, ca, checked, goodVerified(checked))
+		issued := mustIssue(t, ca, goodVerified(checked))
 		rest := issued.PEM
 		for i, want := range []*x509.Certificate{issued.Certificate, issuing, intermediate} {
 			var block *pem.Block

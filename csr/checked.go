@@ -1,7 +1,6 @@
 package csr
 
 import (
-	"context"
 	"net/netip"
 	"slices"
 	"sync"
@@ -105,62 +104,4 @@ func (c *Checked) CheckSignature() error {
 	}
 	c.signatureOnce.Do(func() { c.signatureErr = c.pkcs10.CheckSignature() })
 	return c.signatureErr
-}
-
-// Verified is what a provider has found out about a request by verifying its evidence, and
-// what the authorizer vouches for. [CA.Issue] takes it together with the [Checked] request,
-// compares the two, and writes into the certificate what is both vouched for and asked for.
-//
-// RequestHash, NodeName, SignerName, Requester and Machine are always required: an empty one
-// is refused, and so is the zero value.
-type Verified struct {
-	// RequestHash is the SHA-256 of the CertificationRequestInfo that was verified,
-	// as received: [PKCS10].InfoHash.
-	RequestHash [32]byte
-	// NodeName is the node that the machine is allowed to be.
-	NodeName string
-	// SignerName is the signer of the certificate that this was verified for.
-	SignerName string
-	// Requester is the user for whom this was verified: spec.username of the object. It must
-	// be that of the request that was checked, so that two objects with the same PKCS#10
-	// request are not mistaken for each other.
-	Requester string
-	// ExpirationSeconds is the lifetime that the object asked for when this was verified, in
-	// seconds; 0 if it asked for none. It must be that of the request that was checked.
-	ExpirationSeconds int32
-	// ProviderID is the provider ID that is vouched for. It is written even if the request
-	// claims none; a request that claims another is refused. "" vouches for none: a request
-	// that claims one is refused.
-	ProviderID string
-	// DNSNames are the DNS names that are vouched for, in upper or lower case. Those that a
-	// serving request asks for are written, in lower case. The others are not, and a name
-	// that is asked for but not vouched for is refused.
-	DNSNames []string
-	// IPAddresses are the addresses that are vouched for, under the same rule. An IPv4
-	// address may be mapped into IPv6.
-	IPAddresses []netip.Addr
-	// Machine is the canonical identity of the machine, such as
-	// "ek:sha256:<hex>". It is recorded, not written into the certificate.
-	Machine string
-	// NotAfter is the latest end of the certificate, truncated to whole seconds. The zero
-	// time sets no bound.
-	NotAfter time.Time
-	// Record is called by [CA.Issue] with the record of the new certificate before the
-	// certificate is returned; nil if there is nothing to do. It is for registries that
-	// record a machine and its certificate together.
-	Record func(ctx context.Context, issued IssuedRecord) error
-}
-
-// Vouch returns a Verified for this very request, bound to what was checked and to a
-// machine, given by its canonical identity. It vouches for no provider ID and no SAN; the
-// caller adds those.
-func (c *Checked) Vouch(machine string) *Verified {
-	return &Verified{
-		RequestHash:       c.pkcs10.InfoHash,
-		NodeName:          c.nodeName,
-		SignerName:        c.signerName,
-		Requester:         c.Username(),
-		ExpirationSeconds: c.ExpirationSeconds(),
-		Machine:           machine,
-	}
 }

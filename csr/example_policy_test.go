@@ -115,15 +115,9 @@ func ExampleCA_Issue() {
 		log.Fatal(err)
 	}
 	// A provider verifies the evidence here; this is what it finds.
-	verified := &csr.Verified{
-		RequestHash: checked.PKCS10().InfoHash,
-		NodeName:    checked.NodeName(),
-		SignerName:  checked.SignerName(),
-		Requester:   checked.Username(),
-		ProviderID:  "metal://rack-1/slot-7",
-		Machine:     "ek:sha256:3f2a",
-	}
-	issued, err := ca.Issue(ctx, checked, verified)
+	attested := checked.Vouch("ek:sha256:3f2a")
+	attested.ProviderID = "metal://rack-1/slot-7"
+	issued, err := ca.Issue(ctx, attested)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -131,14 +125,14 @@ func ExampleCA_Issue() {
 	fmt.Println(issued.Certificate.NotBefore.Format(time.TimeOnly), "to", issued.Certificate.NotAfter.Format(time.DateTime))
 	fmt.Println(issued.Record.Machine, "has", issued.Record.ProviderID)
 
-	verified.ProviderID, verified.NodeName = "", "node-2"
-	_, err = ca.Issue(ctx, checked, verified)
+	attested.Machine = ""
+	_, err = ca.Issue(ctx, attested)
 	fmt.Println(err)
 	// Output:
 	// CN=system:node:node-1,O=system:nodes
 	// 09:55:00 to 2026-11-21 10:00:00
 	// ek:sha256:3f2a has metal://rack-1/slot-7
-	// verified-node-name: got "node-2", want node-1
+	// verified-machine: got no machine identity, want one
 }
 
 // exampleChain is a CA of one certificate, with its key and options.

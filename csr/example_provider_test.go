@@ -23,7 +23,9 @@ func (p rackProvider) VerifyClientAttestationData(ctx context.Context, r *csr.Pa
 		return nil, err
 	}
 	slot := string(checked.Bundle().Data)
-	return &csr.Attested{Checked: checked, Verified: checked.Vouch("rack:" + slot), Details: slot}, nil
+	attested := checked.Vouch("rack:" + slot)
+	attested.Details = slot
+	return attested, nil
 }
 
 func (p rackProvider) VerifyServingAttestationData(ctx context.Context, r *csr.Parsed) (*csr.Attested, error) {
@@ -68,7 +70,7 @@ func ExampleProviders_Verify() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(accepted.MachineName, "is", accepted.Verified.Machine, "in slot", accepted.Details)
+		fmt.Println(accepted.MachineName, "is", accepted.Machine, "in slot", accepted.Details)
 	}
 	// Output:
 	// machine-1 is rack:1/7 in slot 1/7
@@ -104,7 +106,7 @@ func ExampleInheritAttestation() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(attested.Verified.Machine, attested.Verified.DNSNames)
+	fmt.Println(attested.Machine, attested.DNSNames)
 
 	_, err = csr.InheritAttestation(checked, now.Add(2*time.Hour))
 	fmt.Println(errors.Is(err, csr.CheckInheritedExpired))

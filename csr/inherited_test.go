@@ -48,7 +48,7 @@ func TestInheritAttestation(t *testing.T) {
 	}
 	opts := goodOptions()
 	opts.SignerNames = []string{csr.SignerKubeletServing}
-	issued := mustIssue(t, newCA(t, opts), attested.Checked, attested.Verified)
+	issued := mustIssue(t, newCA(t, opts), attested)
 	if got := issued.Certificate.DNSNames; len(got) != 1 || got[0] != goodNode {
 		t.Errorf("DNS names %q", got)
 	}
@@ -129,7 +129,7 @@ func TestInheritAttestationSeesTheCheckedRequest(t *testing.T) {
 	// Record and machine are those that the policy saw, too.
 	record.Machine, record.MachineUID, f.machine.UID = "ak:sha256:00fe", "uid-of-machine-2", "uid-of-machine-2"
 	attested, err := csr.InheritAttestation(checked, issueTime)
-	if err != nil || attested.Verified.Machine != goodIdentity {
+	if err != nil || attested.Machine != goodIdentity {
 		t.Errorf("got %+v, %v", attested, err)
 	}
 }

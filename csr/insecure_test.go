@@ -32,7 +32,7 @@ func TestInsecureIssues(t *testing.T) {
 	}
 	opts := goodOptions()
 	opts.SignerNames = []string{csr.SignerClientInsecure}
-	issued := mustIssue(t, newCA(t, opts), accepted.Checked, accepted.Verified)
+	issued := mustIssue(t, newCA(t, opts), accepted)
 	if issued.Record.Machine != "insecure:node-1" || issued.Record.ProviderID != goodProviderID || accepted.MachineName != "machine-1" {
 		t.Errorf("record %+v", issued.Record)
 	}
@@ -40,7 +40,7 @@ func TestInsecureIssues(t *testing.T) {
 	if issued.Record.ClientOf(goodNode, issued.Record.CredentialID) {
 		t.Error("the record counts as attested")
 	}
-	if _, err := newCA(t, goodOptions()).Issue(ctx, accepted.Checked, accepted.Verified); !errors.Is(err, csr.ErrOtherSigner) {
+	if _, err := newCA(t, goodOptions()).Issue(ctx, accepted); !errors.Is(err, csr.ErrOtherSigner) {
 		t.Errorf("the CA of another signer: %v", err)
 	}
 }

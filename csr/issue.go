@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/der"
@@ -41,7 +40,7 @@ type Issued struct {
 //
 // Validity begins at most [Backdate] before now. It ends at the earliest of: now plus the
 // lifetime asked for, now plus the CA's cap, the end of every certificate in the CA's chain,
-// and verified.NotAfter.
+// and attested.NotAfter.
 //
 // Broken rules, all of them, are returned as [Errors]: those that begin with verified-,
 // [CheckProviderIDNotVouched], [CheckSANNotVouched], and [CheckSignerName] for a hello, which
@@ -49,16 +48,17 @@ type Issued struct {
 // [CheckSignature]. A chain that is not valid now, a
 // ctx that is done, and a key that does not sign give [ErrRetry]; a signer that is not this
 // CA's gives [ErrOtherSigner]. The new certificate is verified against the CA before it is
-// returned, and its record is given to [Verified].Record. If that returns an error, Issue
+// returned, and its record is given to [Attested].Record. If that returns an error, Issue
 // returns the error and withholds the certificate.
 //
 // Issue does not ask whether the request was approved: on Kubernetes a signer looks at the
 // conditions, and verifies the evidence again, before it calls Issue.
-func (ca *CA) Issue(ctx context.Context, checked *Checked, verified *Verified) (*Issued, error) {
+func (ca *CA) Issue(ctx context.Context, attested *Attested) (*Issued, error) {
 	if ca == nil || len(ca.chain) == 0 {
 		return nil, refusal.Config("CA", "that NewCA did not make", "one of NewCA")
 	}
-	if checked == nil || checked.pkcs10 == nil {
+	checked := attested.sound()
+	if checked == nil {
 		return nil, Errors{{Check: CheckNotChecked, Got: "a request that no policy has checked"}}
 	}
 	if !slices.Contains(ca.signers, checked.signerName) {
@@ -68,7 +68,7 @@ func (ca *CA) Issue(ctx context.Context, checked *Checked, verified *Verified) (
 		return nil, err
 	}
 	now := ca.now()
-	if violations := vouched(checked, verified, now); len(violations) > 0 {
+	if violations := attested.faults(now); len(violations) > 0 {
 		return nil, violations
 	}
 	if err := checked.CheckSignature(); err != nil {
@@ -77,7 +77,7 @@ func (ca *CA) Issue(ctx context.Context, checked *Checked, verified *Verified) (
 	if err := ca.usableAt(now); err != nil {
 		return nil, err
 	}
-	template, err := ca.template(checked, verified, now)
+	template, err := ca.template(checked, attested, now)
 	if err != nil {
 		return nil, err
 	}
@@ -85,9 +85,9 @@ func (ca *CA) Issue(ctx context.Context, checked *Checked, verified *Verified) (
 	if err != nil {
 		return nil, err
 	}
-	record, err := RecordOf(certificate, &Attested{Checked: checked, Verified: verified})
-	if err == nil && verified.Record != nil {
-		err = verified.Record(ctx, record)
+	record, err := RecordOf(certificate, attested)
+	if err == nil && attested.Record != nil {
+		err = attested.Record(ctx, record)
 	}
 	if err != nil {
 		return nil, err
@@ -95,20 +95,12 @@ func (ca *CA) Issue(ctx context.Context, checked *Checked, verified *Verified) (
 	return &Issued{Certificate: certificate, PEM: append(encodeCertificate(certificate.Raw), ca.chainPEM...), Record: record}, nil
 }
 
-// vouched compares what was verified with what was checked.
-func vouched(c *Checked, v *Verified, now time.Time) Errors {
-	if v == nil {
-		return Errors{{Check: CheckVerifiedRequest, Got: "nothing verified", Want: "this request"}}
-	}
+// faults compares what is vouched for with what is asked for.
+func (v *Attested) faults(now time.Time) Errors {
+	c := v.checked
 	claimed, own := c.pkcs10.ProviderID, c.own.providerID
-	asked, granted := int(c.ExpirationSeconds()), int(v.ExpirationSeconds)
 	all := faults{
 		{c.filedUnder != c.signerName, CheckSignerName, refusal.Quote(c.filedUnder), c.signerName + ": a hello gets no certificate"},
-		{v.RequestHash != c.pkcs10.InfoHash, CheckVerifiedRequest, refusal.Hex(v.RequestHash[:]), refusal.Hex(c.pkcs10.InfoHash[:])},
-		{v.NodeName != c.nodeName, CheckVerifiedNodeName, refusal.Quote(v.NodeName), c.nodeName},
-		{v.SignerName != c.signerName, CheckVerifiedSignerName, refusal.Quote(v.SignerName), c.signerName},
-		{v.Requester != c.username, CheckVerifiedRequester, refusal.Quote(v.Requester), refusal.Quote(c.username)},
-		{granted != asked, CheckVerifiedExpiration, strconv.Itoa(granted) + " s", strconv.Itoa(asked) + " s"},
 		{v.Machine == "", CheckVerifiedMachine, "no machine identity", "one"},
 		{!v.NotAfter.IsZero() && !v.NotAfter.After(now), CheckVerifiedExpired, rfc3339(v.NotAfter), "after " + rfc3339(now)},
 		{claimed != "" && claimed != v.ProviderID, CheckProviderIDNotVouched, refusal.Quote(claimed), refusal.Quote(v.ProviderID)},
@@ -144,7 +136,7 @@ func (ca *CA) sign(template *x509.Certificate, c *Checked, now time.Time) (*x509
 
 // template returns the certificate to be signed. crypto/x509 makes its serial number:
 // random, positive, and at most 20 bytes long (RFC 5280, 4.1.2.2).
-func (ca *CA) template(c *Checked, v *Verified, now time.Time) (*x509.Certificate, error) {
+func (ca *CA) template(c *Checked, v *Attested, now time.Time) (*x509.Certificate, error) {
 	commonName, organization := SubjectNames(c.purpose, c.nodeName)
 	keyID, err := der.KeyIdentifier(c.pkcs10.CSR.RawSubjectPublicKeyInfo)
 	if err != nil || commonName == "" {
@@ -183,7 +175,7 @@ func (ca *CA) template(c *Checked, v *Verified, now time.Time) (*x509.Certificat
 }
 
 // end returns the last second of the certificate's validity.
-func (ca *CA) end(c *Checked, v *Verified, now time.Time) time.Time {
+func (ca *CA) end(c *Checked, v *Attested, now time.Time) time.Time {
 	lifetime := ca.maxLifetime(c.purpose)
 	if c.lifetime != 0 {
 		lifetime = min(lifetime, c.lifetime)

@@ -65,18 +65,16 @@ func newCA(t testing.TB, opts csr.CAConfig) *csr.CA {
 }
 
 // goodVerified vouches for everything that a checked request of goodFixture has.
-func goodVerified(c *csr.Checked) *csr.Verified {
-	return &csr.Verified{
-		RequestHash: c.PKCS10().InfoHash, NodeName: goodNode, SignerName: c.SignerName(), ProviderID: goodProviderID,
-		Requester: c.Username(), ExpirationSeconds: c.ExpirationSeconds(),
-		DNSNames: []string{"NODE-1", "other.example"}, IPAddresses: []netip.Addr{netip.MustParseAddr("::ffff:192.0.2.7")},
-		Machine: "ak:sha256:00ff",
-	}
+func goodVerified(c *csr.Checked) *csr.Attested {
+	a := c.Vouch("ak:sha256:00ff")
+	a.ProviderID = goodProviderID
+	a.DNSNames, a.IPAddresses = []string{"NODE-1", "other.example"}, []netip.Addr{netip.MustParseAddr("::ffff:192.0.2.7")}
+	return a
 }
 
-func mustIssue(t testing.TB, ca *csr.CA, c *csr.Checked, v *csr.Verified) *csr.Issued {
+func mustIssue(t testing.TB, ca *csr.CA, a *csr.Attested) *csr.Issued {
 	t.Helper()
-	issued, err := ca.Issue(context.Background(), c, v)
+	issued, err := ca.Issue(context.Background(), a)
 	if err != nil {
 		t.Fatal(err)
 	}

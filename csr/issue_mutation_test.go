@@ -116,13 +116,7 @@ func TestNewCANameConstraints(t *testing.T) {
 func TestIssueWithoutCA(t *testing.T) {
 	checked := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap).mustCheck(t)
 	for name, ca := range map[string]*csr.CA{"nil": nil, "zero": {}} {
-		if issued, err := ca.Issue(t.Context(), checked, goodVerified(checked)); issued != nil || !errors.Is(err, refusal.CheckConfig) {
-			t.Errorf("%s: got %v, %v", name, issued, err)
-		}
-	}
-	ca := newCA(t, goodOptions())
-	for name, c := range map[string]*csr.Checked{"nil": nil, "zero": {}} {
-		if issued, err := ca.Issue(t.Context(), c, goodVerified(checked)); issued != nil || !errors.Is(err, csr.CheckNotChecked) {
+		if issued, err := ca.Issue(t.Context(), goodVerified(checked)); issued != nil || !errors.Is(err, refusal.CheckConfig) {
 			t.Errorf("%s: got %v, %v", name, issued, err)
 		}
 	}
@@ -138,7 +132,7 @@ func TestIssueUnderNameConstraints(t *testing.T) {
 		t.Fatal(err)
 	}
 	checked := goodFixture(csr.SignerServingTPM, csr.RequesterNode).mustCheck(t)
-	if issued, err := ca.Issue(t.Context(), checked, goodVerified(checked)); issued != nil || err == nil {
+	if issued, err := ca.Issue(t.Context(), goodVerified(checked)); issued != nil || err == nil {
 		t.Errorf("got %v, %v", issued, err)
 	}
 }
@@ -191,7 +185,7 @@ func TestCreateVerifiesWhatWasSigned(t *testing.T) {
 func TestAttestedCheckWithoutARequest(t *testing.T) {
 	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
 	checked := f.mustCheck(t)
-	good := &csr.Attested{Checked: checked, Verified: goodVerified(checked)}
+	good := goodVerified(checked)
 	empty := *f.request
 	empty.Spec.Request = nil
 	if err := good.Check(empty.Parsed()); !errors.Is(err, csr.CheckProviderResult) {
@@ -199,7 +193,7 @@ func TestAttestedCheckWithoutARequest(t *testing.T) {
 	}
 	// A result that was checked by nobody is like an object without anything but a request.
 	bare := &csr.Request{Spec: csr.Spec{Request: f.request.Spec.Request}}
-	if err := (&csr.Attested{Checked: new(csr.Checked), Verified: new(csr.Verified)}).Check(bare.Parsed()); !errors.Is(err, csr.CheckProviderResult) {
+	if err := new(csr.Attested).Check(bare.Parsed()); !errors.Is(err, csr.CheckProviderResult) {
 		t.Errorf("a result checked by nobody: got %v", err)
 	}
 }

@@ -28,7 +28,7 @@ func TestIssueClientCertificate(t *testing.T) {
 	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
 	f.request.Spec.Usages = csr.Usages(csr.PurposeClient, true)
 	checked := f.mustCheck(t)
-	issued := mustIssue(t, newCA(t, goodOptions()), checked, goodVerified(checked))
+	issued := mustIssue(t, newCA(t, goodOptions()), goodVerified(checked))
 	c := issued.Certificate
 
 	if got := c.Subject.String(); got != "CN=system:node:node-1,O=system:nodes" || len(c.Subject.Names) != 2 {
@@ -96,7 +96,7 @@ func TestIssueServingCertificate(t *testing.T) {
 	checked := f.mustCheck(t)
 	v := goodVerified(checked)
 	v.ProviderID = ""
-	c := mustIssue(t, newCA(t, goodOptions()), checked, v).Certificate
+	c := mustIssue(t, newCA(t, goodOptions()), v).Certificate
 	if !slices.Equal(c.DNSNames, []string{goodNode}) || len(c.IPAddresses) != 1 || !c.IPAddresses[0].Equal(net.IPv4(192, 0, 2, 7)) {
 		t.Errorf("SANs %q %v: those asked for, once each", c.DNSNames, c.IPAddresses)
 	}
@@ -117,7 +117,7 @@ func TestIssueRecoveryCertificate(t *testing.T) {
 	checked := f.mustCheck(t)
 	opts := goodOptions()
 	opts.MaxRecoveryLifetime = 90 * 24 * time.Hour
-	issued := mustIssue(t, newCA(t, opts), checked, goodVerified(checked))
+	issued := mustIssue(t, newCA(t, opts), goodVerified(checked))
 	if got := issued.Certificate.Subject.String(); got != "CN=nodeattest:recovery:node-1,O=nodeattest:recovery" {
 		t.Errorf("subject %q", got)
 	}
@@ -144,7 +144,7 @@ func TestIssueKeys(t *testing.T) {
 					f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
 					f.builder.key = key
 					checked := f.mustCheck(t)
-					c := mustIssue(t, ca, checked, goodVerified(checked)).Certificate
+					c := mustIssue(t, ca, goodVerified(checked)).Certificate
 					if err := c.CheckSignatureFrom(root); err != nil {
 						t.Errorf("CA %s, node %s: %v", caName, name, err)
 					}
@@ -201,7 +201,7 @@ func TestIssueLifetimes(t *testing.T) {
 			if c.verified != 0 {
 				v.NotAfter = whole.Add(c.verified)
 			}
-			got := mustIssue(t, ca, checked, v).Certificate
+			got := mustIssue(t, ca, v).Certificate
 			if !got.NotAfter.Equal(whole.Add(c.want)) {
 				t.Errorf("ends at %v, want %v", got.NotAfter, whole.Add(c.want))
 			}
@@ -227,31 +227,21 @@ func TestIssueRefusesWhatIsNotVouchedFor(t *testing.T) {
 	ca := newCA(t, goodOptions())
 	for _, c := range []struct {
 		name   string
-		change func(*csr.Verified)
+		change func(*csr.Attested)
 		want   []csr.Check
 	}{
-		{"nothing changed", func(*csr.Verified) {}, nil},
-		{"another request", func(v *csr.Verified) { v.RequestHash[31] ^= 1 }, rules(csr.CheckVerifiedRequest)},
-		{"another node", func(v *csr.Verified) { v.NodeName = "node-2" }, rules(csr.CheckVerifiedNodeName)},
-		{"no node", func(v *csr.Verified) { v.NodeName = "" }, rules(csr.CheckVerifiedNodeName)},
-		{"another signer", func(v *csr.Verified) { v.SignerName = csr.SignerClientTPM }, rules(csr.CheckVerifiedSignerName)},
-		{"another requester", func(v *csr.Verified) { v.Requester = "system:node:node-2" }, rules(csr.CheckVerifiedRequester)},
-		{"no requester", func(v *csr.Verified) { v.Requester = "" }, rules(csr.CheckVerifiedRequester)},
-		{"a longer lifetime", func(v *csr.Verified) { v.ExpirationSeconds++ }, rules(csr.CheckVerifiedExpiration)},
-		{"no lifetime", func(v *csr.Verified) { v.ExpirationSeconds = 0 }, rules(csr.CheckVerifiedExpiration)},
-		{"no machine", func(v *csr.Verified) { v.Machine = "" }, rules(csr.CheckVerifiedMachine)},
-		{"over by a nanosecond", func(v *csr.Verified) { v.NotAfter = issueTime }, rules(csr.CheckVerifiedExpired)},
-		{"no provider ID", func(v *csr.Verified) { v.ProviderID = "" }, rules(csr.CheckProviderIDNotVouched)},
-		{"another provider ID", func(v *csr.Verified) { v.ProviderID = "test://other" }, rules(csr.CheckProviderIDNotVouched, csr.CheckProviderIDMismatch)},
-		{"DNS name not vouched for", func(v *csr.Verified) { v.DNSNames = []string{"other.example"} }, rules(csr.CheckSANNotVouched)},
-		{"address not vouched for", func(v *csr.Verified) { v.IPAddresses = []netip.Addr{netip.MustParseAddr("192.0.2.8")} }, rules(csr.CheckSANNotVouched)},
-		{"zero", func(v *csr.Verified) { *v = csr.Verified{} }, rules(csr.CheckVerifiedRequest, csr.CheckVerifiedNodeName,
-			csr.CheckVerifiedSignerName, csr.CheckVerifiedRequester, csr.CheckVerifiedExpiration, csr.CheckVerifiedMachine, csr.CheckProviderIDNotVouched, csr.CheckSANNotVouched)},
+		{"nothing changed", func(*csr.Attested) {}, nil},
+		{"no machine", func(v *csr.Attested) { v.Machine = "" }, rules(csr.CheckVerifiedMachine)},
+		{"over by a nanosecond", func(v *csr.Attested) { v.NotAfter = issueTime }, rules(csr.CheckVerifiedExpired)},
+		{"no provider ID", func(v *csr.Attested) { v.ProviderID = "" }, rules(csr.CheckProviderIDNotVouched)},
+		{"another provider ID", func(v *csr.Attested) { v.ProviderID = "test://other" }, rules(csr.CheckProviderIDNotVouched, csr.CheckProviderIDMismatch)},
+		{"DNS name not vouched for", func(v *csr.Attested) { v.DNSNames = []string{"other.example"} }, rules(csr.CheckSANNotVouched)},
+		{"address not vouched for", func(v *csr.Attested) { v.IPAddresses = []netip.Addr{netip.MustParseAddr("192.0.2.8")} }, rules(csr.CheckSANNotVouched)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := goodVerified(checked)
 			c.change(v)
-			issued, err := ca.Issue(context.Background(), checked, v)
+			issued, err := ca.Issue(context.Background(), v)
 			if got := brokenRules(err); !slices.Equal(got, c.want) || (issued != nil) != (c.want == nil) {
 				t.Errorf("broken %q, want %q (%v)", got, c.want, err)
 			}
@@ -260,16 +250,13 @@ func TestIssueRefusesWhatIsNotVouchedFor(t *testing.T) {
 			}
 		})
 	}
-	if _, err := ca.Issue(context.Background(), checked, nil); !errors.Is(err, csr.CheckVerifiedRequest) {
-		t.Errorf("nothing verified: %v", err)
-	}
 }
 
 func TestIssueRefusesRequests(t *testing.T) {
 	ctx := context.Background()
 	ca := newCA(t, goodOptions())
-	for name, c := range map[string]*csr.Checked{"nil": nil, "zero": {}} {
-		if _, err := ca.Issue(ctx, c, &csr.Verified{}); !errors.Is(err, csr.CheckNotChecked) {
+	for name, a := range map[string]*csr.Attested{"nil": nil, "zero": {}, "of nothing": new(csr.Checked).Vouch("x")} {
+		if _, err := ca.Issue(ctx, a); !errors.Is(err, csr.CheckNotChecked) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -278,7 +265,7 @@ func TestIssueRefusesRequests(t *testing.T) {
 		f.request.Spec.SignerName = csr.SignerChallengeTPM
 		checked := f.mustCheck(t)
 		f.request.Spec.SignerName = csr.SignerClientTPM // too late
-		if _, err := ca.Issue(ctx, checked, goodVerified(checked)); !errors.Is(err, csr.CheckSignerName) {
+		if _, err := ca.Issue(ctx, goodVerified(checked)); !errors.Is(err, csr.CheckSignerName) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -290,14 +277,14 @@ func TestIssueRefusesRequests(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ca.Issue(ctx, checked, goodVerified(checked)); !errors.Is(err, csr.CheckSignature) {
+		if _, err := ca.Issue(ctx, goodVerified(checked)); !errors.Is(err, csr.CheckSignature) {
 			t.Errorf("got %v", err)
 		}
 	})
 	t.Run("signer of another CA", func(t *testing.T) {
 		f := goodFixture(csr.SignerClientInsecure, csr.RequesterBootstrap)
 		checked := f.mustCheck(t)
-		_, err := ca.Issue(ctx, checked, goodVerified(checked))
+		_, err := ca.Issue(ctx, goodVerified(checked))
 		if !errors.Is(err, csr.ErrOtherSigner) || csr.Decide(err).Verdict != csr.VerdictIgnore {
 			t.Errorf("got %v", err)
 		}
@@ -307,10 +294,10 @@ func TestIssueRefusesRequests(t *testing.T) {
 		ctx, cancel := context.WithCancel(ctx)
 		cancel()
 		var none context.Context
-		if _, err := ca.Issue(none, checked, goodVerified(checked)); !errors.Is(err, csr.ErrRetry) {
+		if _, err := ca.Issue(none, goodVerified(checked)); !errors.Is(err, csr.ErrRetry) {
 			t.Errorf("no context: %v", err)
 		}
-		if _, err := ca.Issue(ctx, checked, goodVerified(checked)); !errors.Is(err, csr.ErrRetry) || !errors.Is(err, context.Canceled) {
+		if _, err := ca.Issue(ctx, goodVerified(checked)); !errors.Is(err, csr.ErrRetry) || !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -320,54 +307,16 @@ func TestIssueRefusesRequests(t *testing.T) {
 		checked := f.mustCheck(t)
 		v := goodVerified(checked)
 		v.ProviderID = "a\nb"
-		if _, err := ca.Issue(ctx, checked, v); !errors.Is(err, oid.CheckProviderIDText) {
+		if _, err := ca.Issue(ctx, v); !errors.Is(err, oid.CheckProviderIDText) {
 			t.Errorf("got %v", err)
 		}
 	})
 	t.Run("zero CA", func(t *testing.T) {
 		checked := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap).mustCheck(t)
-		if _, err := new(csr.CA).Issue(ctx, checked, goodVerified(checked)); !errors.Is(err, refusal.CheckConfig) {
+		if _, err := new(csr.CA).Issue(ctx, goodVerified(checked)); !errors.Is(err, refusal.CheckConfig) {
 			t.Errorf("got %v", err)
 		}
 	})
-}
-
-// Two objects hold the same PKCS#10 request: what was verified for one is not good for
-// the other.
-func TestIssueTellsObjectsApart(t *testing.T) {
-	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
-	one := f.mustCheck(t)
-	ca := newCA(t, goodOptions())
-	for name, c := range map[string]struct {
-		change func(*csr.Spec)
-		want   csr.Check
-	}{
-		"another token": {func(s *csr.Spec) { s.Username = csr.BootstrapUserPrefix + "zzz999" }, csr.CheckVerifiedRequester},
-		"a day":         {func(s *csr.Spec) { *s.ExpirationSeconds = 86400 }, csr.CheckVerifiedExpiration},
-		"no lifetime":   {func(s *csr.Spec) { s.ExpirationSeconds = nil }, csr.CheckVerifiedExpiration},
-	} {
-		t.Run(name, func(t *testing.T) {
-			second := *f.request
-			expiration := *f.request.Spec.ExpirationSeconds
-			second.Spec.ExpirationSeconds = &expiration
-			c.change(&second.Spec)
-			other, err := f.policy.Check(context.Background(), second.Parsed())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if one.PKCS10().InfoHash != other.PKCS10().InfoHash {
-				t.Fatal("the requests differ")
-			}
-			for _, pair := range []struct {
-				checked  *csr.Checked
-				verified *csr.Verified
-			}{{one, goodVerified(other)}, {other, goodVerified(one)}} {
-				if _, err := ca.Issue(context.Background(), pair.checked, pair.verified); !slices.Equal(brokenRules(err), rules(c.want)) {
-					t.Errorf("%v", err)
-				}
-			}
-		})
-	}
 }
 
 // Changing the object after the check changes nothing.
@@ -380,7 +329,7 @@ func TestIssueUsesWhatWasChecked(t *testing.T) {
 	f.request.Spec.SignerName = csr.SignerClientTPM
 	clear(f.request.Spec.Request)
 	f.machine.ProviderID = "test://other"
-	c := mustIssue(t, newCA(t, goodOptions()), checked, goodVerified(checked)).Certificate
+	c := mustIssue(t, newCA(t, goodOptions()), goodVerified(checked)).Certificate
 	if c.NotAfter.Sub(c.NotBefore) != time.Hour+csr.Backdate || c.KeyUsage != x509.KeyUsageDigitalSignature || c.ExtKeyUsage[0] != x509.ExtKeyUsageServerAuth {
 		t.Errorf("got %v, %v %v", c.NotAfter, c.KeyUsage, c.ExtKeyUsage)
 	}
@@ -400,7 +349,7 @@ func TestIssueOutsideTheCAsTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			opts := goodOptions()
 			opts.Now = func() time.Time { return now }
-			_, err := newCA(t, opts).Issue(context.Background(), checked, goodVerified(checked))
+			_, err := newCA(t, opts).Issue(context.Background(), goodVerified(checked))
 			if !errors.Is(err, csr.ErrRetry) || csr.Decide(err).Verdict != csr.VerdictRetry {
 				t.Errorf("%v", err)
 			}
@@ -434,7 +383,7 @@ func TestIssueWithAFaultyKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		issued, err := ca.Issue(context.Background(), checked, goodVerified(checked))
+		issued, err := ca.Issue(context.Background(), goodVerified(checked))
 		if issued != nil || !errors.Is(err, csr.ErrRetry) || key.err != nil && !errors.Is(err, down) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -457,7 +406,7 @@ func TestIssueVerifiesTheCertificate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if issued, err := ca.Issue(context.Background(), checked, goodVerified(checked)); issued != nil || err == nil {
+		if issued, err := ca.Issue(context.Background(), goodVerified(checked)); issued != nil || err == nil {
 			t.Errorf("%s: issued", name)
 		}
 	}
@@ -471,7 +420,7 @@ func TestIssueFromManyGoroutines(t *testing.T) {
 	var wait sync.WaitGroup
 	for range 8 {
 		wait.Go(func() {
-			issued, err := ca.Issue(context.Background(), checked, goodVerified(checked))
+			issued, err := ca.Issue(context.Background(), goodVerified(checked))
 			if err != nil {
 				t.Error(err)
 				return

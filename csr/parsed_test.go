@@ -51,11 +51,11 @@ func TestProvidersReadOnce(t *testing.T) {
 					t.Fatalf("the text is read again: %v", err)
 				}
 				bundle, err := parsed.Bundle()
-				if err != nil || bundle != attested.Checked.Bundle() {
+				if err != nil || bundle != attested.Checked().Bundle() {
 					t.Errorf("the policy has a bundle of its own: %v", err)
 				}
 				request, err := parsed.PKCS10()
-				if err != nil || request != attested.Checked.PKCS10() {
+				if err != nil || request != attested.Checked().PKCS10() {
 					t.Errorf("the policy has a PKCS#10 request of its own: %v", err)
 				}
 			}

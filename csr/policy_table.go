@@ -106,16 +106,6 @@ const (
 const (
 	// CheckNotChecked: the request went through [Policy.Check].
 	CheckNotChecked Check = "not-checked"
-	// CheckVerifiedRequest: what was verified is this request.
-	CheckVerifiedRequest Check = "verified-request"
-	// CheckVerifiedNodeName: what was verified is for this node.
-	CheckVerifiedNodeName Check = "verified-node-name"
-	// CheckVerifiedSignerName: what was verified is for this signer.
-	CheckVerifiedSignerName Check = "verified-signer-name"
-	// CheckVerifiedRequester: what was verified is for this requester.
-	CheckVerifiedRequester Check = "verified-requester"
-	// CheckVerifiedExpiration: what was verified is for this lifetime.
-	CheckVerifiedExpiration Check = "verified-expiration"
 	// CheckVerifiedMachine: the verification says which machine it is.
 	CheckVerifiedMachine Check = "verified-machine"
 	// CheckVerifiedExpired: what was verified is valid beyond now.

@@ -1,7 +1,6 @@
 package csr
 
 import (
-	"bytes"
 	"context"
 	"crypto"
 	"encoding/pem"
@@ -51,21 +50,6 @@ type Challenger interface {
 	Challenge(ctx context.Context, request *Parsed) ([]byte, error)
 }
 
-// Attested is the outcome of a verification. Checked and Verified are what [CA.Issue]
-// takes.
-type Attested struct {
-	// Checked is the request as accepted by the provider's policy.
-	Checked *Checked
-	// Verified is what the evidence proves and the provider vouches for.
-	Verified *Verified
-	// Details is the kind's own result, such as an *attest.Result with its facts and its
-	// quote; nil if a kind has none. Nothing in this package reads it.
-	Details any
-	// Provider is the provider's name, and MachineName the machine's name in the
-	// operator's inventory. [Providers.Verify] sets both, whatever a provider says.
-	Provider, MachineName string
-}
-
 // Rules of providers and of their selection by [Providers].
 const (
 	// CheckProviderUnknown: there is a provider for the signer that the request is filed
@@ -83,45 +67,6 @@ const (
 	// hello.
 	CheckNoChallenge Check = "no-challenge"
 )
-
-// Check compares a provider's result with the request that the provider was given: the
-// result is complete, Checked and Verified are for the same request, and that is the one in
-// request, with its signer, requester and UID. [Providers.Verify] does this. The error is an
-// [*Error] of [CheckProviderResult].
-func (a *Attested) Check(request *Parsed) error {
-	r := request.Request()
-	if r == nil {
-		return noRequest()
-	}
-	if a == nil || a.Checked == nil || a.Checked.pkcs10 == nil || a.Verified == nil {
-		return &Error{Check: CheckProviderResult, Got: "no result", Want: "a checked and verified request"}
-	}
-	c, v, quote := a.Checked, a.Verified, refusal.Quote
-	const check = CheckProviderResult
-	return faults{
-		{c.signerName != r.Spec.SignerName, check, "signer " + quote(c.signerName), r.Spec.SignerName},
-		{c.username != r.Spec.Username, check, "requester " + quote(c.username), quote(r.Spec.Username)},
-		{c.uid != r.Metadata.UID, check, "object " + quote(c.uid), quote(r.Metadata.UID)},
-		{!bytes.Equal(request.der(), c.pkcs10.Raw), check, "another PKCS#10 request", "the one in the object"},
-		{v.RequestHash != c.pkcs10.InfoHash, check, "evidence for another PKCS#10 request", "for the one in the object"},
-		{v.NodeName != c.nodeName, check, "node " + quote(v.NodeName), quote(c.nodeName)},
-		{v.SignerName != c.signerName, check, "evidence for signer " + quote(v.SignerName), quote(c.signerName)},
-		{v.Machine == "", check, "no machine", "the machine's identity"},
-	}.first()
-}
-
-// InventoryName returns the name that the policy's inventory has for the machine
-// ([Machine]), which is what most providers return from [Provider.MachineName]. An empty
-// result, or a machine without a name, gives a [*Error].
-func (a *Attested) InventoryName() (string, error) {
-	if a == nil || a.Checked == nil || a.Checked.machine == nil || a.Verified == nil {
-		return "", &Error{Check: CheckProviderResult, Got: "no result", Want: "a checked and verified request"}
-	}
-	if a.Checked.machine.Name == "" {
-		return "", &Error{Check: CheckMachineUnknown, Got: "a machine without a name", Want: "its name in the inventory"}
-	}
-	return a.Checked.machine.Name, nil
-}
 
 // insecureProvider attests nothing.
 type insecureProvider struct{ policy *Policy }
@@ -153,9 +98,9 @@ func (p insecureProvider) VerifyClientAttestationData(ctx context.Context, reque
 	if err != nil {
 		return nil, err
 	}
-	v := checked.Vouch(ProviderInsecure + ":" + checked.nodeName)
-	v.ProviderID = checked.ClaimedProviderID()
-	return &Attested{Checked: checked, Verified: v}, nil
+	a := checked.Vouch(ProviderInsecure + ":" + checked.nodeName)
+	a.ProviderID = checked.ClaimedProviderID()
+	return a, nil
 }
 
 // VerifyServingAttestationData refuses: an insecure provider has no serving

@@ -215,7 +215,7 @@ func (p *Providers) Verify(ctx context.Context, request *Request) (*Attested, er
 	if err := attested.Check(parsed); err != nil {
 		return nil, err
 	}
-	if err := attested.Checked.CheckSignature(); err != nil {
+	if err := attested.checked.CheckSignature(); err != nil {
 		return nil, err
 	}
 	accepted := *attested

@@ -34,7 +34,7 @@ func (p *fakeProvider) verify(ctx context.Context, r *csr.Parsed, what string) (
 	if err != nil {
 		return nil, err
 	}
-	a := &csr.Attested{Checked: checked, Verified: goodVerified(checked)}
+	a := goodVerified(checked)
 	if p.change != nil {
 		a = p.change(a)
 	}
@@ -112,7 +112,7 @@ func TestProvidersSelect(t *testing.T) {
 			if diff := cmp.Diff(c.want, fake.asked); diff != "" {
 				t.Error(diff)
 			}
-			if accepted.Provider != "tpm" || accepted.MachineName != "machine-1" || accepted.Verified.NodeName != goodNode {
+			if accepted.Provider != "tpm" || accepted.MachineName != "machine-1" || accepted.Checked().NodeName() != goodNode {
 				t.Errorf("got %+v", accepted)
 			}
 		})
@@ -192,20 +192,12 @@ func TestProvidersNeverTrustAnnotations(t *testing.T) {
 func TestProvidersResult(t *testing.T) {
 	other := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
 	other.builder.key = p384Key()
-	otherAttested := &csr.Attested{Checked: other.mustCheck(t)}
-	otherAttested.Verified = goodVerified(otherAttested.Checked)
+	otherAttested := goodVerified(other.mustCheck(t))
 	for name, change := range map[string]func(*csr.Attested) *csr.Attested{
-		"nothing":         func(*csr.Attested) *csr.Attested { return nil },
-		"nothing checked": func(a *csr.Attested) *csr.Attested { return &csr.Attested{Verified: a.Verified} },
-		"checked by nobody": func(a *csr.Attested) *csr.Attested {
-			return &csr.Attested{Checked: &csr.Checked{}, Verified: a.Verified}
-		},
-		"nothing verified":     func(a *csr.Attested) *csr.Attested { return &csr.Attested{Checked: a.Checked} },
-		"another request":      func(*csr.Attested) *csr.Attested { return otherAttested },
-		"another request hash": func(a *csr.Attested) *csr.Attested { a.Verified.RequestHash[0]++; return a },
-		"another node":         func(a *csr.Attested) *csr.Attested { a.Verified.NodeName = "node-2"; return a },
-		"another signer":       func(a *csr.Attested) *csr.Attested { a.Verified.SignerName = csr.SignerServingTPM; return a },
-		"no machine":           func(a *csr.Attested) *csr.Attested { a.Verified.Machine = ""; return a },
+		"nothing":           func(*csr.Attested) *csr.Attested { return nil },
+		"checked by nobody": func(*csr.Attested) *csr.Attested { return new(csr.Checked).Vouch("x") },
+		"another request":   func(*csr.Attested) *csr.Attested { return otherAttested },
+		"no machine":        func(a *csr.Attested) *csr.Attested { a.Machine = ""; return a },
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
@@ -247,7 +239,7 @@ type lax struct {
 }
 
 func (l lax) VerifyClientAttestationData(context.Context, *csr.Parsed) (*csr.Attested, error) {
-	return &csr.Attested{Checked: l.checked, Verified: goodVerified(l.checked)}, nil
+	return goodVerified(l.checked), nil
 }
 
 func TestProvidersErrors(t *testing.T) {

@@ -95,10 +95,10 @@ const CheckIssuedCertificate Check = "issued-certificate"
 // The error is that of Completed, or an [*Error] of [CheckProviderResult] if nothing is
 // attested.
 func RecordOf(certificate *x509.Certificate, attested *Attested) (IssuedRecord, error) {
-	if attested == nil || attested.Checked == nil || attested.Checked.pkcs10 == nil || attested.Verified == nil {
-		return IssuedRecord{}, &Error{Check: CheckProviderResult, Got: "no result", Want: "a checked and verified request"}
+	c, v := attested.sound(), attested
+	if c == nil {
+		return IssuedRecord{}, noResult()
 	}
-	c, v := attested.Checked, attested.Verified
 	r := IssuedRecord{NodeName: c.nodeName, SignerName: c.signerName, Machine: v.Machine, MachineUID: c.own.uid, NodeUID: c.own.nodeUID,
 		ProviderID: v.ProviderID, RequestUID: c.uid, SPKIHash: sha256.Sum256(c.pkcs10.CSR.RawSubjectPublicKeyInfo), NotAfter: v.NotAfter}
 	if certificate == nil {
@@ -213,7 +213,7 @@ func InheritAttestation(checked *Checked, now time.Time) (*Attested, error) {
 	v := checked.Vouch(record.Machine)
 	v.ProviderID, v.NotAfter = record.ProviderID, record.NotAfter
 	v.DNSNames, v.IPAddresses = checked.DNSNames(), checked.IPAddresses()
-	return &Attested{Checked: checked, Verified: v}, nil
+	return v, nil
 }
 
 // holdAgainst compares the machine that is the node now with the one that a certificate was

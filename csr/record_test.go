@@ -62,9 +62,9 @@ func TestRecordOf(t *testing.T) {
 	f := goodFixture(csr.SignerKubeAPIServerClientKubelet, csr.RequesterBootstrap)
 	f.request.Metadata.UID = "request-1"
 	checked := f.mustCheck(t)
-	attested := &csr.Attested{Checked: checked, Verified: goodVerified(checked)}
+	attested := goodVerified(checked)
 	at := issueTime.Truncate(time.Second)
-	attested.Verified.NotAfter = at.Add(time.Hour)
+	attested.NotAfter = at.Add(time.Hour)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestRecordOf(t *testing.T) {
 	}
 	good := certificate(func(*x509.Certificate) {}, own)
 	record, err := csr.RecordOf(good, attested)
-	if err != nil || !record.ClientOf(goodNode, csr.CredentialID(good)) || record.Machine != attested.Verified.Machine || record.MachineUID != goodMachineUID ||
+	if err != nil || !record.ClientOf(goodNode, csr.CredentialID(good)) || record.Machine != attested.Machine || record.MachineUID != goodMachineUID ||
 		record.ProviderID != goodProviderID || record.RequestUID != "request-1" || !record.NotBefore.Equal(at) || !record.NotAfter.Equal(good.NotAfter) {
 		t.Errorf("got %+v, %v", record, err)
 	}
@@ -105,7 +105,7 @@ func TestRecordOf(t *testing.T) {
 	}
 	// Without the certificate it is what the certificate completes, later and elsewhere.
 	requested, err := csr.RecordOf(nil, attested)
-	if err != nil || requested.CredentialID != "" || requested.ClientOf(goodNode, "") || !requested.NotAfter.Equal(attested.Verified.NotAfter) {
+	if err != nil || requested.CredentialID != "" || requested.ClientOf(goodNode, "") || !requested.NotAfter.Equal(attested.NotAfter) {
 		t.Errorf("the request: got %+v, %v", requested, err)
 	}
 	if completed, err := requested.Completed(good); err != nil || !cmp.Equal(completed, record) {
@@ -138,8 +138,7 @@ func TestRecordOf(t *testing.T) {
 			}
 		})
 	}
-	for name, nothing := range map[string]*csr.Attested{"nothing": nil, "no request": {Verified: attested.Verified}, "no evidence": {Checked: checked},
-		"an empty request": {Checked: new(csr.Checked), Verified: attested.Verified}} {
+	for name, nothing := range map[string]*csr.Attested{"nothing": nil, "no request": {}, "an empty request": new(csr.Checked).Vouch("x")} {
 		t.Run(name, func(t *testing.T) {
 			if got, err := csr.RecordOf(good, nothing); !errors.Is(err, csr.CheckProviderResult) {
 				t.Errorf("%s: got %+v, %v", name, got, err)
@@ -158,12 +157,12 @@ func TestIssueRecords(t *testing.T) {
 		written = append(written, issued)
 		return fault
 	}
-	issued := mustIssue(t, ca, checked, verified)
+	issued := mustIssue(t, ca, verified)
 	if len(written) != 1 || !cmp.Equal(written[0], issued.Record) {
 		t.Errorf("got %+v, want %+v", written, issued.Record)
 	}
 	fault = errors.New("disk full")
-	if issued, err := ca.Issue(t.Context(), checked, verified); issued != nil || !errors.Is(err, fault) {
+	if issued, err := ca.Issue(t.Context(), verified); issued != nil || !errors.Is(err, fault) {
 		t.Errorf("got %v, %v, want %v", issued, err, fault)
 	}
 }

@@ -215,9 +215,9 @@ func (n *naiveDocuments) verify(ctx context.Context, parsed *csr.Parsed) (*csr.A
 	if err := n.must("membership", n.w.Member(checked.NodeName(), a.proof.Machine[len(PlatformProvider)+1:]) == nil); err != nil {
 		return nil, err
 	}
-	return &csr.Attested{Checked: checked, Verified: &csr.Verified{RequestHash: checked.PKCS10().InfoHash, NodeName: checked.NodeName(),
-		SignerName: checked.SignerName(), Requester: checked.Username(), ExpirationSeconds: checked.ExpirationSeconds(), ProviderID: m.ProviderID,
-		DNSNames: m.DNSNames, IPAddresses: m.IPAddresses, Machine: a.proof.Machine}}, nil
+	v := checked.Vouch(a.proof.Machine)
+	v.ProviderID, v.DNSNames, v.IPAddresses = m.ProviderID, m.DNSNames, m.IPAddresses
+	return v, nil
 }
 
 // documentAnswer is what is read of an answer.

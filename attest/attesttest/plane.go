@@ -160,7 +160,7 @@ func (c *ControlPlane) Join(ctx context.Context, n *Node) (*csr.Issued, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.CA.Issue(ctx, result.Checked(), result.Verified())
+	return c.CA.Issue(ctx, result.Attested())
 }
 
 // inventory is what a [ControlPlane] and a [World] know: who may be which node.

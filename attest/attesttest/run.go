@@ -220,6 +220,6 @@ func (w *World) issue(ctx context.Context, provider csr.Provider, request *csr.R
 	if _, err := provider.MachineName(ctx, attested); err != nil {
 		return err
 	}
-	_, err = w.ca.Issue(ctx, attested.Checked, attested.Verified)
+	_, err = w.ca.Issue(ctx, attested)
 	return err
 }

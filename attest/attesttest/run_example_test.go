@@ -73,8 +73,9 @@ func (p *cloudProvider) verify(ctx context.Context, r *csr.Parsed) (*csr.Atteste
 		return nil, &csr.Error{Check: "cloud-membership", Got: d.Machine, Want: "the machine of " + checked.NodeName(), Err: err}
 	}
 	m := checked.Machine()
-	return &csr.Attested{Checked: checked, Verified: &csr.Verified{RequestHash: hash, NodeName: checked.NodeName(), SignerName: checked.SignerName(), Requester: checked.Username(), ExpirationSeconds: checked.ExpirationSeconds(),
-		ProviderID: m.ProviderID, DNSNames: m.DNSNames, IPAddresses: m.IPAddresses, Machine: "cloud:" + d.Machine}}, nil
+	a := checked.Vouch("cloud:" + d.Machine)
+	a.ProviderID, a.DNSNames, a.IPAddresses = m.ProviderID, m.DNSNames, m.IPAddresses
+	return a, nil
 }
 
 func (p *cloudProvider) VerifyClientAttestationData(ctx context.Context, r *csr.Parsed) (*csr.Attested, error) {

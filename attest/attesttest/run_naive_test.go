@@ -108,8 +108,9 @@ func (n *naive) verify(ctx context.Context, parsed *csr.Parsed) (*csr.Attested, 
 	if err := n.must("membership", n.w.expects(m.Name, a.road, found, a.trustedKey())); err != nil {
 		return nil, err
 	}
-	return &csr.Attested{Checked: checked, Verified: &csr.Verified{RequestHash: checked.PKCS10().InfoHash, NodeName: checked.NodeName(),
-		SignerName: checked.SignerName(), Requester: checked.Username(), ExpirationSeconds: checked.ExpirationSeconds(), ProviderID: m.ProviderID, DNSNames: m.DNSNames, IPAddresses: m.IPAddresses, Machine: string(found)}}, nil
+	v := checked.Vouch(string(found))
+	v.ProviderID, v.DNSNames, v.IPAddresses = m.ProviderID, m.DNSNames, m.IPAddresses
+	return v, nil
 }
 
 // read takes the evidence apart.

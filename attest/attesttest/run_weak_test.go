@@ -203,7 +203,7 @@ func TestMisbehavingProviders(t *testing.T) {
 		"hides its refusals":  {after: func(a *csr.Attested, err error) (*csr.Attested, error) { return a, hide(err) }, want: "forged-magic"},
 		"answers for another node": {after: func(a *csr.Attested, err error) (*csr.Attested, error) {
 			if a != nil {
-				a.Verified.NodeName = NodeName2
+				a.Machine = ""
 			}
 			return a, err
 		}, want: "honest-client"},

@@ -250,7 +250,7 @@ func TestJoin(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r.Provider != "platform" || r.Road != attest.RoadDocument || r.Machine != "platform:m1" || r.MachineStanding != attest.Asserted ||
-		r.TPMResident || r.ResidenceStanding != "" || r.ManyIdentities != "it may have two" || r.Verified() == nil {
+		r.TPMResident || r.ResidenceStanding != "" || r.ManyIdentities != "it may have two" || r.Attested() == nil {
 		t.Errorf("%+v", r)
 	}
 	if r.MachineKey != sha256.Sum256([]byte("nodeattest machine\x00platform:m1")) {

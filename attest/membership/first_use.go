@@ -175,7 +175,7 @@ func (f *FirstUse) Authorize(ctx context.Context, r *attest.Result, _ *csr.Reque
 	j.notAfter = a.NotAfter // anyone who gets the authorization may change it
 	write := func(ctx context.Context) error { return j.bind(ctx, j.requested) }
 	if checked := r.Checked(); checked != nil {
-		requested, err := csr.RecordOf(nil, &csr.Attested{Checked: checked, Verified: a.Verified(checked, r.Machine)})
+		requested, err := csr.RecordOf(nil, a.Vouch(checked, r.Machine))
 		if err != nil {
 			return nil, err
 		}

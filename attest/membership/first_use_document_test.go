@@ -136,7 +136,7 @@ func TestFirstUseDocumentOwnSigners(t *testing.T) {
 		if err := attest.Admit(t.Context(), f, r, nil); err != nil {
 			t.Fatal(err)
 		}
-		issued, err := csr.RecordOf(nil, &csr.Attested{Checked: r.Checked(), Verified: r.Verified()})
+		issued, err := csr.RecordOf(nil, r.Attested())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,13 +145,13 @@ func TestFirstUseDocumentOwnSigners(t *testing.T) {
 	}
 	first, firstIssued := admitted()
 	second, secondIssued := admitted()
-	if err := first.Verified().Record(t.Context(), firstIssued); err != nil {
+	if err := first.Attested().Record(t.Context(), firstIssued); err != nil {
 		t.Fatal(err)
 	}
-	if err := second.Verified().Record(t.Context(), secondIssued); !errors.Is(err, CheckRegistryRequester) || !errors.Is(err, attest.CheckMembership) {
+	if err := second.Attested().Record(t.Context(), secondIssued); !errors.Is(err, CheckRegistryRequester) || !errors.Is(err, attest.CheckMembership) {
 		t.Errorf("got %v, want %s", err, CheckRegistryRequester)
 	}
-	if err := first.Verified().Record(t.Context(), firstIssued); err != nil {
+	if err := first.Attested().Record(t.Context(), firstIssued); err != nil {
 		t.Errorf("the first one again: %v", err)
 	}
 }

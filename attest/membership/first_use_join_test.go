@@ -56,7 +56,7 @@ func TestFirstUseJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	issued, err := plane.CA.Issue(ctx, result.Checked(), result.Verified())
+	issued, err := plane.CA.Issue(ctx, result.Attested())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -133,7 +133,7 @@ func TestFirstUseOwnSigners(t *testing.T) {
 		t.Fatalf("got %+v", r)
 	}
 	signer := admitted()
-	issued, err := csr.RecordOf(nil, &csr.Attested{Checked: signer.Checked(), Verified: signer.Verified()})
+	issued, err := csr.RecordOf(nil, signer.Attested())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,12 +144,12 @@ func TestFirstUseOwnSigners(t *testing.T) {
 	} {
 		other := issued
 		change(&other)
-		if err := signer.Verified().Record(t.Context(), other); !errors.Is(err, CheckRegistryClaim) || f.record(t, "node-1").State != StateReserved {
+		if err := signer.Attested().Record(t.Context(), other); !errors.Is(err, CheckRegistryClaim) || f.record(t, "node-1").State != StateReserved {
 			t.Errorf("a certificate %s: got %v", name, err)
 		}
 	}
 	count.calls()
-	if err := signer.Verified().Record(t.Context(), issued); err != nil {
+	if err := signer.Attested().Record(t.Context(), issued); err != nil {
 		t.Fatal(err)
 	}
 	r := f.record(t, "node-1")
@@ -164,7 +164,7 @@ func TestFirstUseOwnSigners(t *testing.T) {
 	if err := f.registry.Release(t.Context(), "node-1", "uid-1"); err != nil {
 		t.Fatal(err)
 	}
-	if err := late.Verified().Record(t.Context(), issued); !errors.Is(err, CheckRegistryResting) || !errors.Is(err, attest.CheckMembership) {
+	if err := late.Attested().Record(t.Context(), issued); !errors.Is(err, CheckRegistryResting) || !errors.Is(err, attest.CheckMembership) {
 		t.Errorf("after its release: got %v, want %v", err, CheckRegistryResting)
 	}
 	// A certificate of Kubernetes' own signer is never waited for.
@@ -361,12 +361,12 @@ func TestFirstUseStaleAnswers(t *testing.T) {
 				r := answerOf(t, "node-1", "gce:p/1")
 				err := attest.Admit(ctx, f, r, nil)
 				if own != nil && err == nil {
-					issued, err1 := csr.RecordOf(nil, &csr.Attested{Checked: r.Checked(), Verified: r.Verified()})
+					issued, err1 := csr.RecordOf(nil, r.Attested())
 					if err1 != nil {
 						t.Fatal(err1)
 					}
 					issued.CredentialID = "X509SHA256=00"
-					err = r.Verified().Record(ctx, issued)
+					err = r.Attested().Record(ctx, issued)
 				}
 				if row.want == "" {
 					if err != nil {
@@ -409,12 +409,12 @@ func TestFirstUseStaleReservationWithNode(t *testing.T) {
 				r := answerOf(t, "node-1", "gce:p/1")
 				err = attest.Admit(t.Context(), f, r, nil)
 				if own != nil && err == nil {
-					issued, err1 := csr.RecordOf(nil, &csr.Attested{Checked: r.Checked(), Verified: r.Verified()})
+					issued, err1 := csr.RecordOf(nil, r.Attested())
 					if err1 != nil {
 						t.Fatal(err1)
 					}
 					issued.CredentialID = "X509SHA256=00"
-					err = r.Verified().Record(t.Context(), issued)
+					err = r.Attested().Record(t.Context(), issued)
 				}
 				if !errors.Is(err, CheckRegistryNode) {
 					record, _ := f.registry.Lookup(t.Context(), "node-1")

@@ -51,7 +51,7 @@ func TestEKChainFromNV(t *testing.T) {
 	if len(tpmkind.DetailsOf(r).Chain) != 3 || !tpmkind.DetailsOf(r).Chain[1].Equal(ca.EKIntermediate()) || !tpmkind.DetailsOf(r).Chain[2].Equal(ca.Root()) {
 		t.Errorf("chain %v", tpmkind.DetailsOf(r).Chain)
 	}
-	if _, err := plane.CA.Issue(ctx, r.Checked(), r.Verified()); err != nil {
+	if _, err := plane.CA.Issue(ctx, r.Attested()); err != nil {
 		t.Error(err)
 	}
 	node.Attester = attesterOf(t, node.Shared, tpmkind.GCERSA(), tpmkind.ProverOptions{EK: &ek})

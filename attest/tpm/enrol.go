@@ -29,7 +29,7 @@ func EnrolledAK(r *attest.Result, ca *x509.Certificate) (tpmcert.AKTemplate, err
 	if err != nil {
 		return tpmcert.AKTemplate{}, err
 	}
-	if r == nil || r.Verified() == nil || r.Road != attest.RoadEK || DetailsOf(r) == nil {
+	if r == nil || r.Attested() == nil || r.Road != attest.RoadEK || DetailsOf(r) == nil {
 		return tpmcert.AKTemplate{}, &Error{Check: CheckEnrolment, Got: "a result without a proven AK", Want: "that of an admitted answer on road ek"}
 	}
 	if r.ClusterID != id {

@@ -195,7 +195,7 @@ func oemJoin(t *testing.T, device *tpmsim.TPM, way transport.TPM, password strin
 	if string(r.Machine) != oemSelf || !tpmkind.DetailsOf(r).AKPrimary || len(tpmkind.DetailsOf(r).Measured.Quote.PCRs()) == 0 {
 		t.Errorf("machine %s, primary %t, want %s", r.Machine, tpmkind.DetailsOf(r).AKPrimary, oemSelf)
 	}
-	_, err = plane.CA.Issue(ctx, r.Checked(), r.Verified())
+	_, err = plane.CA.Issue(ctx, r.Attested())
 	return err
 }
 

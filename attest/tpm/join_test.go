@@ -117,7 +117,7 @@ func testPairs(t *testing.T, device *tpmsim.TPM, aks map[string]*tpm2.TPMTPublic
 				if !tpmkind.DetailsOf(r).Clock.Plain {
 					t.Error("the clock of an AK in the endorsement hierarchy is not plain")
 				}
-				if _, err := plane.CA.Issue(ctx, r.Checked(), r.Verified()); err != nil {
+				if _, err := plane.CA.Issue(ctx, r.Attested()); err != nil {
 					t.Error(err)
 				}
 			})

@@ -55,10 +55,10 @@ func TestTPMProviderJoins(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if accepted.MachineName != "machine-of-node-1" || accepted.Verified.Machine == "" {
+			if accepted.MachineName != "machine-of-node-1" || accepted.Machine == "" {
 				t.Errorf("got %+v", accepted)
 			}
-			if _, err := plane.CA.Issue(ctx, accepted.Checked, accepted.Verified); err != nil {
+			if _, err := plane.CA.Issue(ctx, accepted); err != nil {
 				t.Error(err)
 			}
 			wrong := provider.VerifyServingAttestationData

@@ -55,7 +55,7 @@ func TestJoinWithQuote(t *testing.T) {
 			if n := strings.Count(factsOf(r), ": PCR SHA256:"); n != 8 {
 				t.Errorf("%d PCRs among the facts:\n%s", n, factsOf(r))
 			}
-			if _, err := s.plane.CA.Issue(ctx, r.Checked(), r.Verified()); err != nil {
+			if _, err := s.plane.CA.Issue(ctx, r.Attested()); err != nil {
 				t.Error(err)
 			}
 			noHandles(t, device)

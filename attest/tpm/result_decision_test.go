@@ -30,7 +30,7 @@ func TestVerifiedAfterTheDecision(t *testing.T) {
 			config := s.plane.Config
 			config.Authorizer = attest.AuthorizerFunc(func(_ context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
 				seen = r
-				if v := r.Verified(); v != nil {
+				if v := r.Attested(); v != nil {
 					t.Errorf("inside the authorizer: %+v", v)
 				}
 				return c.authorization, c.err
@@ -40,12 +40,12 @@ func TestVerifiedAfterTheDecision(t *testing.T) {
 				t.Fatalf("got %v, want %v", err, c.want)
 			}
 			if c.want != nil {
-				if v := seen.Verified(); v != nil {
+				if v := seen.Attested(); v != nil {
 					t.Errorf("after the refusal: %+v", v)
 				}
 				return
 			}
-			if r.Verified() == nil {
+			if r.Attested() == nil {
 				t.Fatal("nothing, after the decision")
 			}
 		})
@@ -65,12 +65,12 @@ func TestVerifiedIsACopy(t *testing.T) {
 	}
 	given.DNSNames[0] = "changed"
 	r.Authorization.NotAfter, r.Authorization.ProviderID, r.NodeName, r.Machine = time.Time{}, "changed", "changed", "changed"
-	r.Verified().DNSNames[0] = "changed"
-	v := r.Verified()
-	if v.ProviderID != s.node.ProviderID || v.DNSNames[0] != "a.example" || !v.NotAfter.Equal(end) || v.NodeName == "changed" || v.Machine == "changed" {
+	r.Attested().DNSNames[0] = "changed"
+	v := r.Attested()
+	if v.ProviderID != s.node.ProviderID || v.DNSNames[0] != "a.example" || !v.NotAfter.Equal(end) || v.Checked().NodeName() == "changed" || v.Machine == "changed" {
 		t.Errorf("got %+v", v)
 	}
-	issued, err := s.plane.CA.Issue(t.Context(), r.Checked(), v)
+	issued, err := s.plane.CA.Issue(t.Context(), v)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestNothingIsVerifiedAtTheHello(t *testing.T) {
 	if _, err := newVerifier(t, &config).Challenge(t.Context(), hello); err != nil {
 		t.Fatal(err)
 	}
-	if v := seen.Verified(); v != nil {
+	if v := seen.Attested(); v != nil {
 		t.Errorf("got %+v", v)
 	}
 }

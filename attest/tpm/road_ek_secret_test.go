@@ -134,7 +134,7 @@ func (j *ekJoin) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	log.Printf("%+v %+v %+v %+v %v %+v", c, j.attester, j.verifier, r, r.Facts(), r.Verified())
+	log.Printf("%+v %+v %+v %+v %v %+v", c, j.attester, j.verifier, r, r.Facts(), r.Attested())
 	return nil
 }
 

@@ -72,7 +72,7 @@ func testRoadEK(t *testing.T, device *tpmsim.TPM, origins map[string]tpmkind.EKO
 			if len(tpmkind.DetailsOf(r).Chain) != 3 || tpmkind.DetailsOf(r).EK.Source != tpmcert.EKFromCertificate || !r.TPMResident || !tpmkind.DetailsOf(r).Clock.Plain || !bytes.Equal(tpmkind.DetailsOf(r).AKName, tpmkind.DetailsOf(r).AKPublic.Name()) {
 				t.Errorf("%s, %s: chain of %d, %s, resident %v", ekName, akName, len(tpmkind.DetailsOf(r).Chain), tpmkind.DetailsOf(r).EK.Source, r.TPMResident)
 			}
-			if _, err := plane.CA.Issue(ctx, r.Checked(), r.Verified()); err != nil {
+			if _, err := plane.CA.Issue(ctx, r.Attested()); err != nil {
 				t.Error(ekName, akName, err)
 			}
 		}

@@ -68,7 +68,7 @@ func TestVerifierFromManyGoroutines(t *testing.T) {
 						t.Error(err)
 						continue
 					}
-					if _, err := s.plane.CA.Issue(ctx, r.Checked(), r.Verified()); err != nil {
+					if _, err := s.plane.CA.Issue(ctx, r.Attested()); err != nil {
 						t.Error(err)
 					}
 				}

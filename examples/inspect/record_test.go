@@ -77,7 +77,7 @@ func recordSoftwareKey(t *testing.T) {
 	challenge := must(plane.Verifier.Challenge(ctx, hello))(t)
 	answer := must(node.Answer(ctx, challenge, now))(t)
 	result := must(plane.Verifier.Verify(ctx, answer))(t)
-	issued := must(plane.CA.Issue(ctx, result.Checked(), result.Verified()))(t)
+	issued := must(plane.CA.Issue(ctx, result.Attested()))(t)
 
 	write(t, "hello.pem", hello.Spec.Request)
 	write(t, "answer.pem", answer.Spec.Request)

@@ -96,7 +96,7 @@ func TestJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	issued, err := plane.CA.Issue(t.Context(), result.Checked(), result.Verified())
+	issued, err := plane.CA.Issue(t.Context(), result.Attested())
 	if err != nil {
 		t.Fatal(err)
 	}

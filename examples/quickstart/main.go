@@ -168,7 +168,7 @@ func join(ctx context.Context, s *story, n *node, plane *controlPlane) (*csr.Req
 	}
 	s.step("verification, by the control plane", details...)
 
-	issued := must(plane.ca.Issue(ctx, result.Checked(), result.Verified()))
+	issued := must(plane.ca.Issue(ctx, result.Attested()))
 	s.step("certificate, from the cluster's CA",
 		"subject", "made anew; SANs and provider ID only as vouched for")
 	return answer, issued

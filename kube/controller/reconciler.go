@@ -150,7 +150,7 @@ func (r *Reconciler) ask(ctx context.Context, what message, request *csr.Request
 	}
 	attested, err := r.c.Providers.Verify(ctx, request)
 	if err == nil {
-		nodeName = attested.Checked.NodeName()
+		nodeName = attested.Checked().NodeName()
 	}
 	return csr.Decide(err), nodeName, err
 }

@@ -327,12 +327,12 @@ func (c *course) join(ctx context.Context, p *process, claim membership.Claim, k
 	err := attest.Admit(ctx, c.firstUse(p), r, nil)
 	issued := err == nil && !p.own
 	if err == nil && p.signer {
-		record, err1 := csr.RecordOf(nil, &csr.Attested{Checked: r.Checked(), Verified: r.Verified()})
+		record, err1 := csr.RecordOf(nil, r.Attested())
 		if err1 != nil {
 			c.Error(err1)
 		}
 		record.CredentialID = "X509SHA256=" + k.name
-		err = r.Verified().Record(ctx, record)
+		err = r.Attested().Record(ctx, record)
 		issued = err == nil
 	}
 	c.logf("%s: %v", k.name, err)

@@ -17,7 +17,7 @@ import (
 // another is [FileCA].
 type Authority interface {
 	// Issue is the Issue of csr.CA.
-	Issue(ctx context.Context, checked *csr.Checked, verified *csr.Verified) (*csr.Issued, error)
+	Issue(ctx context.Context, attested *csr.Attested) (*csr.Issued, error)
 }
 
 // Config is the configuration of a [Reconciler]. The fields of the first group have no

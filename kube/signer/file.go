@@ -89,11 +89,11 @@ func parseCA(chain, key []byte, config csr.CAConfig) (*csr.CA, error) {
 }
 
 // Issue issues a certificate with the CA that was read last; see csr.CA.
-func (f *FileCA) Issue(ctx context.Context, checked *csr.Checked, verified *csr.Verified) (*csr.Issued, error) {
+func (f *FileCA) Issue(ctx context.Context, attested *csr.Attested) (*csr.Issued, error) {
 	f.mu.RLock()
 	ca := f.ca
 	f.mu.RUnlock()
-	return ca.Issue(ctx, checked, verified)
+	return ca.Issue(ctx, attested)
 }
 
 // NeedLeaderElection says that every replica follows the files.

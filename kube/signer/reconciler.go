@@ -150,7 +150,7 @@ func (r *Reconciler) sign(ctx context.Context, object *certificatesv1.Certificat
 	if attested == nil {
 		return errNothing
 	}
-	issued, err := r.c.CA.Issue(ctx, attested.Checked, attested.Verified)
+	issued, err := r.c.CA.Issue(ctx, attested)
 	if err != nil {
 		return err
 	}

@@ -45,12 +45,12 @@ type counting struct {
 	err    error
 }
 
-func (c *counting) Issue(ctx context.Context, checked *csr.Checked, verified *csr.Verified) (*csr.Issued, error) {
+func (c *counting) Issue(ctx context.Context, attested *csr.Attested) (*csr.Issued, error) {
 	c.issued++
 	if c.err != nil {
 		return nil, c.err
 	}
-	return c.Authority.Issue(ctx, checked, verified)
+	return c.Authority.Issue(ctx, attested)
 }
 
 func newWorld(t *testing.T) *world {

@@ -114,7 +114,7 @@ func (j *join) run(c *cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	issued, err := j.plane.ca.Issue(t.Context(), result.Checked(), result.Verified())
+	issued, err := j.plane.ca.Issue(t.Context(), result.Attested())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -107,7 +107,7 @@ func (r *reconciler) Reconcile(ctx context.Context, key ctrl.Request) (ctrl.Resu
 	if decision.Verdict != csr.VerdictApprove {
 		return ctrl.Result{}, nil
 	}
-	issued, err := r.ca.Issue(ctx, result.Checked(), result.Verified())
+	issued, err := r.ca.Issue(ctx, result.Attested())
 	if err != nil {
 		return ctrl.Result{}, err
 	}

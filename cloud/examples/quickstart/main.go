@@ -64,7 +64,7 @@ func tell(ctx context.Context, w io.Writer, plane *controlPlane, m *machine) (re
 	if err != nil {
 		return 0, err
 	}
-	issued, err := plane.ca.Issue(ctx, result.Checked(), result.Verified())
+	issued, err := plane.ca.Issue(ctx, result.Attested())
 	if err != nil {
 		return 0, err
 	}
