@@ -170,10 +170,10 @@ func TestPKCS10RSASizeExactly(t *testing.T) {
 // TestParseRequestSizeExactly pads an object with spaces.
 func TestParseRequestSizeExactly(t *testing.T) {
 	object := "{}" + strings.Repeat(" ", MaxRequestJSONSize-2)
-	if _, err := ParseRequest([]byte(object)); err != nil {
+	if _, err := ParseServerObject([]byte(object)); err != nil {
 		t.Errorf("the largest object: %v", err)
 	}
-	if _, err := ParseRequest([]byte(object + " ")); err == nil {
+	if _, err := ParseServerObject([]byte(object + " ")); err == nil {
 		t.Error("a byte more was read")
 	}
 }

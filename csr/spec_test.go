@@ -45,7 +45,7 @@ func TestSpec(t *testing.T) {
 				t.Errorf("hello: got %+v", hello)
 			}
 			for _, filed := range []*csr.Spec{spec, hello} {
-				filed.Username, filed.Groups = f.request.Spec.Username, f.request.Spec.Groups
+				filed.Username, filed.Groups = f.request.User.Username, f.request.User.Groups
 				request := &csr.Request{Spec: *filed}
 				if _, err := f.policy.CheckUnsigned(t.Context(), request.Parsed(), c.signer); err != nil {
 					t.Errorf("filed under %s: %v", filed.SignerName, err)

@@ -17,7 +17,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/document"
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
-	"github.com/nodeattest/nodeattest/internal/work"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -186,7 +185,7 @@ func TestClaims(t *testing.T) {
 				kind.subscriptions = append(kind.subscriptions, strings.ToLower(s))
 			}
 			_, err1 := kind.Read(data)
-			claims, err2 := kind.Verify(context.Background(), data, time.Now(), work.New(4))
+			claims, err2 := kind.Verify(context.Background(), data, time.Now(), attest.NewBudget(4))
 			if c.want != "" {
 				if !errors.Is(err1, c.want) || !errors.Is(err2, c.want) {
 					t.Errorf("read: %v, verified: %v, want %s", err1, err2, c.want)
@@ -211,7 +210,7 @@ func TestBudget(t *testing.T) {
 	b := testBench(t)
 	v, der := newVerifier(t, b.config()), must(b.good().marshal())
 	for n := range 5 {
-		budget := work.New(n)
+		budget := attest.NewBudget(n)
 		_, err := v.verify(context.Background(), der, testTime, budget)
 		if n < 4 && !errors.Is(err, attest.CheckBudget) || n == 4 && (err != nil || budget.Signatures() != 4) {
 			t.Errorf("%d signatures: %v", n, err)
@@ -234,12 +233,12 @@ func TestBudget(t *testing.T) {
 	if _, err := v.Verify(ctx, der, testTime); !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("beside a root that has ended, in a context that has: %v", err)
 	}
-	if _, err := v.verify(context.Background(), der, testTime, work.New(2)); !errors.Is(err, attest.CheckBudget) {
+	if _, err := v.verify(context.Background(), der, testTime, attest.NewBudget(2)); !errors.Is(err, attest.CheckBudget) {
 		t.Errorf("beside a root that has ended, with too few signatures: %v", err)
 	}
 	for _, a := range attacks() {
 		if a.name == "name-of-another" || a.name == "another-root" || a.name == "second-signer" {
-			budget := work.New(10)
+			budget := attest.NewBudget(10)
 			if _, err := v.verify(context.Background(), a.forged(b), testTime, budget); err == nil || budget.Signatures() != 0 {
 				t.Errorf("%s: %v, after %d signatures", a.name, err, budget.Signatures())
 			}

@@ -212,7 +212,7 @@ func newJoin(t *testing.T) *join {
 		Policy: &csr.Policy{SignerNames: []string{clientSigner}, Machines: func(context.Context, string, *csr.Request) (*csr.Machine, error) {
 			return &j.known, nil
 		}},
-		Authorizer: attest.AuthorizerFunc(func(context.Context, *attest.Result, *csr.Request) (*attest.Authorization, error) {
+		Authorizer: attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) {
 			return &attest.Authorization{ProviderID: j.known.ProviderID}, nil
 		})}
 	return j
@@ -293,7 +293,7 @@ func (j *join) run() (*attest.Result, error) {
 func filed(spec *csr.Spec) *csr.Request {
 	r := &csr.Request{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest",
 		Metadata: csr.Metadata{Name: "csr-1", UID: "1", CreationTimestamp: now}, Spec: *spec}
-	r.Spec.Username, r.Spec.Groups = csr.BootstrapUserPrefix+"abcdef", []string{"system:bootstrappers", "system:authenticated"}
+	r.User.Username, r.User.Groups = csr.BootstrapUserPrefix+"abcdef", []string{"system:bootstrappers", "system:authenticated"}
 	return r
 }
 

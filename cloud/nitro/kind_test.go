@@ -15,7 +15,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/document"
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
-	"github.com/nodeattest/nodeattest/internal/work"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -169,7 +168,7 @@ func TestClaims(t *testing.T) {
 			}
 			data, kind := p.marshal(), &platform{b.verifier(t), c.good}
 			_, err1 := kind.Read(data)
-			claims, err2 := kind.Verify(context.Background(), data, testTime, work.New(5))
+			claims, err2 := kind.Verify(context.Background(), data, testTime, attest.NewBudget(5))
 			if c.want != "" {
 				if !errors.Is(err1, c.want) || !errors.Is(err2, c.want) {
 					t.Errorf("read: %v, verified: %v, want %s", err1, err2, c.want)
@@ -195,7 +194,7 @@ func TestBudget(t *testing.T) {
 	b := newBench()
 	v, data := b.verifier(t), b.good().marshal()
 	for n := range 6 {
-		budget := work.New(n)
+		budget := attest.NewBudget(n)
 		_, err := v.verify(context.Background(), data, testTime, budget)
 		if n < 5 && !errors.Is(err, attest.CheckBudget) || n == 5 && (err != nil || budget.Signatures() != 5) {
 			t.Errorf("%d signatures: %v", n, err)
@@ -207,7 +206,7 @@ func TestBudget(t *testing.T) {
 		t.Errorf("a context that has ended: %v", err)
 	}
 	for _, a := range attacks() {
-		budget := work.New(10)
+		budget := attest.NewBudget(10)
 		_, err := v.verify(context.Background(), a.forged(b), testTime, budget)
 		if err == nil || a.want != CheckSignature && a.want != CheckChain && budget.Signatures() != 0 {
 			t.Errorf("%s: %v, after %d signatures", a.name, err, budget.Signatures())

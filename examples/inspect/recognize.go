@@ -260,7 +260,7 @@ func (t *tree) showObject(text []byte) {
 	if fault, ok := errors.AsType[*strictjson.Error](cmp.Or(r.Skip(), r.End())); ok {
 		t.fault("refused: " + fault.Error())
 	}
-	request, err := csr.ParseRequest(text)
+	request, err := csr.ParseServerObject(text)
 	if err != nil {
 		t.fault("refused: " + err.Error())
 		if m := requestMember.FindSubmatch(text); m != nil {

@@ -111,7 +111,8 @@ func newControlPlane(issuerRoot *x509.Certificate, machines []membership.Member)
 
 // inventory answers the node policy from the list.
 func inventory(machines []membership.Member) func(context.Context, string, *csr.Request) (*csr.Machine, error) {
-	return func(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
+	return func(_ context.Context, q csr.Question) (*csr.Machine, error) {
+		nodeName := q.NodeName
 		for _, m := range machines {
 			if m.NodeName == nodeName {
 				return &csr.Machine{Name: nodeName, NodeName: nodeName, ProviderID: m.ProviderID, BootstrapReady: true}, nil
@@ -179,7 +180,7 @@ func attackWithEvidence(ctx context.Context, s *story, plane *controlPlane, answ
 	flipEveryByte(ctx, s, plane, answer)
 	bundle := must(csr.Parse(answer.Spec.Request))
 	otherUser := *answer
-	otherUser.Spec.Username = csr.BootstrapUserPrefix + "zyxwvu"
+	otherUser.User.Username = csr.BootstrapUserPrefix + "zyxwvu"
 	// A replica whose clock is 11 minutes ahead: it shares the key ring, which is all
 	// that it needs.
 	config := plane.config

@@ -35,7 +35,7 @@ func providerID(nodeName string) string { return "gce://example-project/europe-w
 func file(spec *csr.Spec, err error) *csr.Request {
 	check(err)
 	r := &csr.Request{Metadata: csr.Metadata{CreationTimestamp: time.Now().Truncate(time.Second)}, Spec: *spec}
-	r.Spec.Username, r.Spec.Groups = csr.BootstrapUserPrefix+"abcdef", []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}
+	r.User.Username, r.User.Groups = csr.BootstrapUserPrefix+"abcdef", []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}
 	return r
 }
 

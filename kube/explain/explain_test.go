@@ -105,7 +105,7 @@ func TestExplain(t *testing.T) {
 		"a name that rests":                   {conditions: []csr.Condition{denied(attest.CheckMembership)}, held: membership.Held{Name: &resting}, now: soon, broken: []string{"not-a-member"}, who: nobody, what: "rests until"},
 		"a machine under a name":              {conditions: []csr.Condition{denied(attest.CheckMembership)}, held: membership.Held{Machine: &membership.Record{Claim: membership.Claim{NodeName: "other"}, State: membership.StateBound}}, now: soon, who: operator, what: "kubectl nodeattest release other", broken: []string{"registry-machine"}},
 		"a node that is not in the inventory": {conditions: []csr.Condition{denied(csr.CheckMachineUnknown)}, now: soon, broken: []string{"machine-unknown"}, who: operator, what: "add it there"},
-		"another user":                        {change: func(r *csr.Request) { r.Spec.Username = "eve" }, conditions: []csr.Condition{denied(csr.CheckRequestUsername)}, now: soon, broken: []string{"request-username"}, who: owner},
+		"another user":                        {change: func(r *csr.Request) { r.User.Username = "eve" }, conditions: []csr.Condition{denied(csr.CheckRequestUsername)}, now: soon, broken: []string{"request-username"}, who: owner},
 		"a usage too many":                    {change: func(r *csr.Request) { r.Spec.Usages = append(slices.Clone(r.Spec.Usages), "server auth") }, now: soon, broken: []string{"usages"}, who: controller},
 		"a byte too few":                      {change: func(r *csr.Request) { r.Spec.Request = r.Spec.Request[:len(r.Spec.Request)-1] }, now: soon, who: controller, broken: []string{"signer-name"}},
 		"an answer":                           {text: e.answer, now: late.Add(-59 * time.Minute), who: operator},
@@ -113,7 +113,7 @@ func TestExplain(t *testing.T) {
 		"one that nobody signs":               {text: e.answer, conditions: []csr.Condition{{Type: csr.ConditionApproved, Reason: csr.ReasonApproved}}, now: late, who: operator, what: "nobody has signed"},
 		"one that is signed":                  {text: e.answer, change: func(r *csr.Request) { r.Status.Certificate = []byte("x") }, conditions: []csr.Condition{{Type: csr.ConditionApproved, Reason: csr.ReasonApproved}}, now: late, who: nobody},
 		"one that has failed":                 {text: e.answer, conditions: []csr.Condition{{Type: csr.ConditionFailed, Reason: "X"}}, now: late, broken: []string{"X"}, who: operator, what: "find out who approves"},
-		"somebody else's answer":              {text: e.answer, change: func(r *csr.Request) { r.Spec.Username = csr.BootstrapUserPrefix + "zzzzzz" }, now: late, broken: []string{"binding-requester"}, who: operator},
+		"somebody else's answer":              {text: e.answer, change: func(r *csr.Request) { r.User.Username = csr.BootstrapUserPrefix + "zzzzzz" }, now: late, broken: []string{"binding-requester"}, who: operator},
 		"another lifetime":                    {text: e.answer, change: func(r *csr.Request) { r.Spec.ExpirationSeconds = new(e.ExpirationSeconds + 1) }, now: late, broken: []string{"binding-expiration"}, who: operator},
 		"an answer after its window":          {text: e.answer, change: func(r *csr.Request) { r.Metadata.CreationTimestamp = late.Add(time.Hour) }, conditions: []csr.Condition{denied(attest.CheckAnswerLate)}, now: late, broken: []string{"answer-late"}, who: node},
 		"one before its challenge":            {text: e.answer, change: func(r *csr.Request) { r.Metadata.CreationTimestamp = e.HelloCreated.Add(-time.Hour) }, now: late, broken: []string{"answer-early"}, who: operator},
@@ -199,7 +199,7 @@ func FuzzExplain(f *testing.F) {
 	f.Add(pem.EncodeToMemory(&pem.Block{Type: csr.BlockRequest, Bytes: []byte(hex.EncodeToString(e.hello))}), csr.SignerKubeAPIServerClientKubelet, "", "")
 	f.Fuzz(func(t *testing.T, text []byte, signer, user, note string) {
 		r := e.object(signer, text, e.HelloCreated, denied(attest.CheckMembership))
-		r.Spec.Username, r.Metadata.Name = user, "request-1"
+		r.User.Username, r.Metadata.Name = user, "request-1"
 		x, err := Explain(t.Context(), Facts{Request: r, Kinds: []attest.Kind{new(tpm.Kind)}, Notes: []string{note}, Now: e.HelloCreated})
 		if err != nil {
 			t.Fatal(err)

@@ -60,7 +60,7 @@ func (x *Explanation) addPolicy(ctx context.Context, f *Facts, parsed *csr.Parse
 		// The policy of Kubernetes' own signers selects no kind of evidence: the providers do.
 		all = append(all, &csr.Error{Check: csr.CheckAttestationProvider, Got: "a request without evidence", Want: "evidence of a machine"})
 	}
-	x.addTable(all, errors.Is(err, csr.ErrRetry), f.Policy != nil)
+	x.addTable(all, errors.Is(err, refusal.ErrRetry), f.Policy != nil)
 	signature := Rule{Name: string(csr.CheckSignature), State: Unknown, Want: "the rules before it come first"}
 	if checked != nil {
 		signature = Rule{Name: signature.Name, State: Kept}
@@ -76,13 +76,16 @@ func (x *Explanation) addPolicy(ctx context.Context, f *Facts, parsed *csr.Parse
 // stored in found.
 func (x *Explanation) policy(f *Facts, found **csr.Machine) *csr.Policy {
 	policy := &csr.Policy{SignerNames: []string{x.Signer}, BuiltInSignerDuration: csr.DefaultMaxExpiration,
-		Machines: func(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
+		Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
+			nodeName := q.NodeName
 			return &csr.Machine{Name: nodeName, NodeName: nodeName, BootstrapReady: true}, nil
 		}}
 	if f.Policy != nil {
 		policy = f.Policy.Clone()
 		inventory := policy.Machines
-		policy.Machines = func(ctx context.Context, nodeName string, r *csr.Request) (*csr.Machine, error) {
+		policy.Machines = func(ctx context.Context, q csr.Question) (*csr.Machine, error) {
+			nodeName := q.NodeName
+			r := q.Request
 			m, err := inventory(ctx, nodeName, r)
 			*found = m
 			return m, err
@@ -157,7 +160,7 @@ func (x *Explanation) addEcho(f *Facts, parsed *csr.Parsed) {
 	}
 	machine := sha256.Sum256(x.Reading.MachineKey)
 	x.Rules = append(x.Rules,
-		compare(attest.CheckBindingRequester, echo.Requester, r.Spec.Username),
+		compare(attest.CheckBindingRequester, echo.Requester, r.User.Username),
 		compare(attest.CheckBindingExpiration, strconv.Itoa(int(echo.ExpirationSeconds)), strconv.Itoa(int(seconds))),
 		compare(attest.CheckBindingMachineKey, refusal.Hex(echo.MachineKeyHash[:]), refusal.Hex(machine[:])),
 		compare(attest.CheckBindingRequest, refusal.Hex(echo.RequestHash[:]), refusal.Hex(pkcs10.InfoHash[:])),

@@ -35,7 +35,7 @@ func attacksOn(plane *controlPlane, m *machine, answer *csr.Request) ([]attack, 
 		return nil, err
 	}
 	otherUser := *answer
-	otherUser.Spec.Username = csr.BootstrapUserPrefix + "zyxwvu"
+	otherUser.User.Username = csr.BootstrapUserPrefix + "zyxwvu"
 	late := *answer
 	late.Metadata.CreationTimestamp = answer.Metadata.CreationTimestamp.Add(11 * time.Minute)
 

@@ -141,6 +141,6 @@ func joinUnder(ctx context.Context, plane *controlPlane, m *machine, nodeName, s
 // that it has authenticated, here the holder of a bootstrap token.
 func file(spec *csr.Spec) *csr.Request {
 	r := &csr.Request{Metadata: csr.Metadata{CreationTimestamp: time.Now().Truncate(time.Second)}, Spec: *spec}
-	r.Spec.Username, r.Spec.Groups = csr.BootstrapUserPrefix+"abcdef", []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}
+	r.User.Username, r.User.Groups = csr.BootstrapUserPrefix+"abcdef", []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}
 	return r
 }

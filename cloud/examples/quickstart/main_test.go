@@ -241,8 +241,8 @@ func TestAttackSucceeds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plane.config.Authorizer = attest.AuthorizerFunc(func(context.Context, *attest.Result, *csr.Request) (*attest.Authorization, error) {
-		return &attest.Authorization{}, nil
+	plane.config.Authorizer = attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) {
+		return r.Admit(r.NodeName), nil
 	})
 	if plane.verifier, err = attest.NewVerifier(plane.config); err != nil {
 		t.Fatal(err)

@@ -123,7 +123,8 @@ func newKinds(w *world) ([]attest.Kind, error) {
 
 // inventory answers the node policy: is there a machine for this node?
 func inventory(members []membership.Member) func(context.Context, string, *csr.Request) (*csr.Machine, error) {
-	return func(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
+	return func(_ context.Context, q csr.Question) (*csr.Machine, error) {
+		nodeName := q.NodeName
 		for _, m := range members {
 			if m.NodeName == nodeName {
 				return &csr.Machine{Name: nodeName, NodeName: nodeName, BootstrapReady: true}, nil

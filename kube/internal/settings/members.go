@@ -3,6 +3,7 @@ package settings
 import (
 	"context"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"time"
 
@@ -98,7 +99,7 @@ func (m *Members) firstUse(provider string) bool {
 // Authorize admits the machine that the inventory names for the node; if the inventory names
 // none, the mode decides. The verifier has already checked that the evidence is of the kind
 // that the inventory names (csr.Machine).
-func (m *Members) Authorize(ctx context.Context, r *attest.Result, request *csr.Request) (*attest.Authorization, error) {
+func (m *Members) Authorize(ctx context.Context, r *attest.Result) (*attest.Authorization, error) {
 	machine := r.Checked().Machine()
 	of := m.byKind[r.Provider]
 	switch {
@@ -133,5 +134,5 @@ func (m *Members) unknown(r *attest.Result) error {
 		return attest.NotMember("machine " + string(r.Machine) + ", which nobody has approved as node " + r.NodeName)
 	}
 	return &attest.Error{Check: membership.CheckRegistryResting, Got: "machine " + string(r.Machine) + ", unknown as node " + r.NodeName,
-		Want: "one that is recorded, or first use after " + m.paused.Format(time.RFC3339) + ", as etcd was restored", Err: csr.ErrRetry}
+		Want: "one that is recorded, or first use after " + m.paused.Format(time.RFC3339) + ", as etcd was restored", Err: refusal.ErrRetry}
 }
