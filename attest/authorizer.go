@@ -66,6 +66,9 @@ type HelloAuthorizer interface {
 }
 
 // AuthorizerFunc is a function used as an [Authorizer].
+//
+// Not: AuthorizerFunc(list.Authorize), which hides that the list is nil or fits no open road,
+// and what it knows at hellos; see [Wrap].
 type AuthorizerFunc func(ctx context.Context, r *Result) (*Authorization, error)
 
 // Authorize calls f. A nil f decides nothing.
@@ -154,7 +157,10 @@ type Authorization struct {
 }
 
 // Admit returns an authorization of this machine as the node of this name, vouching for nothing
-// else yet.
+// else yet. The name is the one that the authorizer knows the machine by.
+//
+// Not: Admit(r.NodeName) by who has only looked whether r.Machine is one of many: every one of
+// them could then be every node.
 func (r *Result) Admit(nodeName string) *Authorization {
 	return &Authorization{result: r, nodeName: nodeName}
 }
