@@ -47,7 +47,6 @@ func TestVersions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			config.MinimumVersions["fake"] = 1 // it was copied
 			r, err := joinFake(t, v, writes(t, c.version))
 			if c.supported == nil {
 				if want := []int{c.version, c.version}; err != nil || r.Attested() == nil || !slices.Equal(k.versions, want) || !slices.Equal(inquired, want) {
@@ -106,6 +105,7 @@ func TestKindsCalledByThemselves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	config.MinimumVersions["fake"] = 1 // it was copied
 	n := writes(t, 2)
 	hello := n.hello(t)
 	challenge, err := v.Challenge(t.Context(), hello)
