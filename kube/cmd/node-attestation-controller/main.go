@@ -16,5 +16,5 @@ import (
 )
 
 func main() {
-	os.Exit(program.Main(controller.Name, os.Args[1:], os.Stderr, run))
+	os.Exit(program.Main(controller.DefaultName, os.Args[1:], os.Stderr, run))
 }

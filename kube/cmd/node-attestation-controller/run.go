@@ -27,7 +27,7 @@ func run(ctx context.Context, f program.Flags, s *settings.Settings) error {
 	if err != nil {
 		return err
 	}
-	m, err := program.NewManager(controller.Name, f, s, program.Addresses{Metrics: s.Controller.MetricsAddress, Health: s.Controller.HealthAddress})
+	m, err := program.NewManager(controller.DefaultName, f, s, program.Addresses{Metrics: s.Controller.MetricsAddress, Health: s.Controller.HealthAddress})
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func addReconciler(ctx context.Context, m manager.Manager, f program.Flags, s *s
 		return err
 	}
 	c := controller.Config{
-		Providers: evidence.Providers, Challenges: evidence.Names, Registry: records, Stale: cached, EveryReplica: !f.LeaderElection,
+		Providers: evidence.Providers, Records: records, Stale: cached, EveryReplica: !f.LeaderElection,
 		RequesterRate: s.Controller.RequesterRate, RequesterBurst: s.Controller.RequesterBurst, Workers: s.Controller.Workers, Metrics: metrics.Registry,
 	}
 	if s.Signers.BuiltInDuration.Duration != 0 {
@@ -103,12 +103,12 @@ func addReconciler(ctx context.Context, m manager.Manager, f program.Flags, s *s
 func newWatch(m manager.Manager, s *settings.Settings) (*bypass.Watch, error) {
 	finder, err := bypass.NewFinder(bypass.Config{
 		Reader: m.GetAPIReader(), Writer: m.GetClient(),
-		Approvers: []string{controller.Name}, Accepted: slices.Clone(s.Controller.AcceptedBindings),
+		Approvers: []string{controller.DefaultName}, Accepted: slices.Clone(s.Controller.AcceptedBindings),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("ways around: %w", err)
 	}
 	return bypass.NewWatch(bypass.WatchConfig{
-		Finder: finder, Events: m.GetEventRecorder(controller.Name), Metrics: metrics.Registry, InsecureAllow: s.Controller.InsecureAllowWaysAround,
+		Finder: finder, Events: m.GetEventRecorder(controller.DefaultName), Metrics: metrics.Registry, InsecureAllow: s.Controller.InsecureAllowWaysAround,
 	})
 }

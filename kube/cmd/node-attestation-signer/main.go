@@ -28,7 +28,7 @@ import (
 )
 
 func main() {
-	os.Exit(program.Main(signer.Name, os.Args[1:], os.Stderr, run))
+	os.Exit(program.Main(signer.DefaultName, os.Args[1:], os.Stderr, run))
 }
 
 var errNoSigner = errors.New("signers.names has none but Kubernetes' own: there is nothing to sign")
@@ -49,7 +49,7 @@ func run(ctx context.Context, f program.Flags, s *settings.Settings) error {
 	if err != nil {
 		return err
 	}
-	m, err := program.NewManager(signer.Name, f, s, program.Addresses{Metrics: s.Signer.MetricsAddress, Health: s.Signer.HealthAddress})
+	m, err := program.NewManager(signer.DefaultName, f, s, program.Addresses{Metrics: s.Signer.MetricsAddress, Health: s.Signer.HealthAddress})
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func run(ctx context.Context, f program.Flags, s *settings.Settings) error {
 }
 
 // addReconciler creates what signs requests.
-func addReconciler(m manager.Manager, f program.Flags, s *settings.Settings, ring *attest.KeyRing, machines *settings.Machines, ca signer.Authority, names []string) error {
+func addReconciler(m manager.Manager, f program.Flags, s *settings.Settings, ring *attest.KeyRing, machines *settings.Machines, ca *signer.FileCA, names []string) error {
 	members, err := s.NewMembers(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
 		records, err := registry.New(scope, m.GetAPIReader(), m.GetClient(), registry.Options{Stale: registry.Remembered(m.GetAPIReader())})
 		if err != nil {
@@ -92,7 +92,7 @@ func addReconciler(m manager.Manager, f program.Flags, s *settings.Settings, rin
 		return err
 	}
 	reconciler, err := signer.New(signer.Config{
-		Providers: evidence.Providers, CA: ca, Workers: s.Controller.Workers, EveryReplica: !f.LeaderElection, Metrics: metrics.Registry,
+		Providers: evidence.Providers, CA: ca.CA, Workers: s.Controller.Workers, EveryReplica: !f.LeaderElection, Metrics: metrics.Registry,
 	})
 	if err != nil {
 		return err
