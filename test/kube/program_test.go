@@ -420,8 +420,8 @@ func (c *cluster) applyAdmission(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"},
 			Spec:       certificatesv1.CertificateSigningRequestSpec{Request: request, SignerName: "example.com/signer", Usages: []certificatesv1.KeyUsage{"client auth"}},
 		})
-		if !apierrors.IsForbidden(err) {
-			return fmt.Errorf("the policy is not in force: %v", err)
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "signer example.com/signer is not in the ConfigMap") {
+			return fmt.Errorf("the policy is not in force, or has not seen its parameter: %v", err)
 		}
 		return nil
 	})
