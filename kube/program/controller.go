@@ -84,6 +84,9 @@ func addDecider(ctx context.Context, m manager.Manager, f flags, s *settings.Set
 	if err != nil {
 		return err
 	}
+	if err := m.Add(sweeper{records[0]}); err != nil {
+		return err
+	}
 	providers, err := s.Providers(ring, machines, admits)
 	if err != nil {
 		return err
