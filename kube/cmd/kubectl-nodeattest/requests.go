@@ -139,7 +139,7 @@ func (p *plugin) configuration(ctx context.Context) (*configuration, error) {
 	}
 	file := path.Base(c.settings.Inventory.File)
 	if text, ok := object.Data[file]; ok {
-		if c.machines, err = settings.ParseInventory([]byte(text), c.settings.Membership.Evidence); err != nil {
+		if c.machines, err = c.settings.ParseInventory([]byte(text)); err != nil {
 			return nil, fmt.Errorf("ConfigMap %s/%s, %s: %w", p.namespace, configMap, file, err)
 		}
 	}

@@ -1,10 +1,12 @@
-package main
+package program
 
 import (
 	"context"
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -14,20 +16,20 @@ import (
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/bypass"
-	"github.com/nodeattest/nodeattest/kube/cmd/internal/program"
 	"github.com/nodeattest/nodeattest/kube/controller"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
 	"github.com/nodeattest/nodeattest/kube/keyring"
+	"github.com/nodeattest/nodeattest/kube/members"
 	"github.com/nodeattest/nodeattest/kube/registry"
 )
 
-// run starts everything that the configuration asks for.
-func run(ctx context.Context, f program.Flags, s *settings.Settings) error {
+// runController starts everything that the configuration asks for.
+func runController(ctx context.Context, f flags, s *settings.Settings) error {
 	machines, err := s.OpenInventory()
 	if err != nil {
 		return err
 	}
-	m, err := program.NewManager(controller.Name, f, s, program.Addresses{Metrics: s.Controller.MetricsAddress, Health: s.Controller.HealthAddress})
+	m, err := newManager(controller.DefaultName, f, s, s.Controller.MetricsAddress, s.Controller.HealthAddress)
 	if err != nil {
 		return err
 	}
@@ -39,7 +41,7 @@ func run(ctx context.Context, f program.Flags, s *settings.Settings) error {
 	if err != nil {
 		return err
 	}
-	if err := addReconciler(ctx, m, f, s, ring, machines); err != nil {
+	if err := addDecider(ctx, m, f, s, ring, machines); err != nil {
 		return err
 	}
 	watch, err := newWatch(m, s)
@@ -51,7 +53,7 @@ func run(ctx context.Context, f program.Flags, s *settings.Settings) error {
 			return err
 		}
 	}
-	for name, check := range map[string]healthz.Checker{"key-ring": keeper.Check, "ways-around": watch.Check, "caches": program.Synced(m)} {
+	for name, check := range map[string]healthz.Checker{"key-ring": keeper.Check, "ways-around": watch.Check, "caches": synced(m)} {
 		if err := m.AddReadyzCheck(name, check); err != nil {
 			return err
 		}
@@ -59,33 +61,38 @@ func run(ctx context.Context, f program.Flags, s *settings.Settings) error {
 	return m.Start(ctx)
 }
 
-// addReconciler creates what decides requests.
-func addReconciler(ctx context.Context, m manager.Manager, f program.Flags, s *settings.Settings, ring *attest.KeyRing, machines *settings.Machines) error {
+// addDecider creates what decides requests.
+func addDecider(ctx context.Context, m manager.Manager, f flags, s *settings.Settings, ring *attest.KeyRing, machines *settings.Machines) error {
 	nodes, err := registry.Cached(ctx, m.GetCache())
 	if err != nil {
 		return fmt.Errorf("the registry's cache: %w", err)
 	}
-	if err := program.CacheNodes(ctx, m); err != nil {
+	names := new(metav1.PartialObjectMetadata) // of all Nodes, for NodeExists
+	names.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
+	if _, err := m.GetCache().GetInformer(ctx, names); err != nil {
 		return fmt.Errorf("the cache of Nodes: %w", err)
 	}
 	var records, cached registry.Several
-	members, err := s.NewMembers(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
+	admits, err := s.NewMembers(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
 		live, err := registry.New(scope, m.GetAPIReader(), m.GetClient(), registry.Options{Stale: nodes})
 		if err != nil {
 			return nil, nil, err
 		}
 		records, cached = append(records, live), append(cached, live.Stale())
 		return live, live.Stale(), nil
-	}, program.NodeExists(m.GetCache(), m.GetAPIReader()))
+	}, members.NodeExists(m.GetCache(), m.GetAPIReader()))
 	if err != nil {
 		return err
 	}
-	evidence, err := s.Evidence(ring, machines, members)
+	if err := m.Add(sweeper{records[0]}); err != nil {
+		return err
+	}
+	providers, err := s.Providers(ring, machines, admits)
 	if err != nil {
 		return err
 	}
 	c := controller.Config{
-		Providers: evidence.Providers, Challenges: evidence.Names, Registry: records, Stale: cached, EveryReplica: !f.LeaderElection,
+		Providers: providers, Records: records, Stale: cached, EveryReplica: !f.leaderElection,
 		RequesterRate: s.Controller.RequesterRate, RequesterBurst: s.Controller.RequesterBurst, Workers: s.Controller.Workers, Metrics: metrics.Registry,
 	}
 	if s.Signers.BuiltInDuration.Duration != 0 {
@@ -103,12 +110,12 @@ func addReconciler(ctx context.Context, m manager.Manager, f program.Flags, s *s
 func newWatch(m manager.Manager, s *settings.Settings) (*bypass.Watch, error) {
 	finder, err := bypass.NewFinder(bypass.Config{
 		Reader: m.GetAPIReader(), Writer: m.GetClient(),
-		Approvers: []string{controller.Name}, Accepted: slices.Clone(s.Controller.AcceptedBindings),
+		Approvers: []string{controller.DefaultName}, Accepted: slices.Clone(s.Controller.AcceptedBindings),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("ways around: %w", err)
 	}
 	return bypass.NewWatch(bypass.WatchConfig{
-		Finder: finder, Events: m.GetEventRecorder(controller.Name), Metrics: metrics.Registry, InsecureAllow: s.Controller.InsecureAllowWaysAround,
+		Finder: finder, Events: m.GetEventRecorder(controller.DefaultName), Metrics: metrics.Registry, InsecureAllow: s.Controller.InsecureAllowWaysAround,
 	})
 }

@@ -1,7 +1,8 @@
-package main
+package nodeprogram
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -12,12 +13,14 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
+	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // deployed is the folder of the shipped files.
-var deployed = filepath.Join("..", "..", "deploy", "node")
+var deployed = filepath.Join("..", "deploy", "node")
 
 func read(t testing.TB, name string) string {
 	t.Helper()
@@ -40,7 +43,7 @@ func TestExample(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := s.config()
+		c, err := s.config(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,11 +51,11 @@ func TestExample(t *testing.T) {
 		if _, err := authenticator.New(c); err != nil || c.NodeName != "node-1" || (c.Serving != nil) != (name != "as it is") {
 			t.Errorf("%s: %+v, %v", name, c, err)
 		}
-		bare, err := parseSettings([]byte("apiVersion: " + settingsVersion + "\nkind: " + settingsKind + "\nevidence: {tpm: {}}\n"))
+		bare, err := parseSettings([]byte("apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nevidence: {tpm: {}}\n"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, err := bare.config()
+		d, err := bare.config(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +78,7 @@ func TestSettingsOfAMakersKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := s.config()
+	c, err := s.config(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,6 +92,7 @@ func TestSettingsRefused(t *testing.T) {
 	good := read(t, "kubelet-authenticator.yaml")
 	for name, change := range map[string][2]string{
 		"another version": {"v1alpha1", "v1"},
+		"the CRDs' group": {"config.nodeattest", "nodeattest"},
 		"another kind":    {"kind: KubeletAuth", "kind: Auth"},
 		"unknown":         {"nodeName:", "nodename2:"},
 		"twice":           {"nodeName: node-1", "nodeName: node-1\nnodeName: node-2"},
@@ -114,21 +118,82 @@ func TestSettingsRefused(t *testing.T) {
 			}
 			s, err := parseSettings([]byte(text))
 			if err == nil {
-				_, err = s.config()
+				_, err = s.config(nil)
 			}
 			if err == nil || !errors.Is(err, refusal.CheckConfig) && !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("%s: got %v", name, err)
 			}
 		})
 	}
-	if _, err := parseSettings(make([]byte, maxSettings+1)); !errors.Is(err, refusal.CheckConfig) {
+	if _, err := parseSettings(make([]byte, configfile.MaxSize+1)); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("too large: got %v", err)
+	}
+}
+
+// TestKindOfOthers has the program know a kind of somebody else's: its section is read as
+// strictly as the others.
+func TestKindOfOthers(t *testing.T) {
+	rack := Kind{Name: "rack", Open: func(decode func(into any) error) (authenticator.Kind, error) {
+		var section struct {
+			Slot string `json:"slot"`
+		}
+		if err := decode(&section); err != nil {
+			return nil, err
+		}
+		return authenticator.KindOf("rack", func(context.Context) (attest.Prover, error) { return nil, errors.New("slot " + section.Slot) }), nil
+	}}
+	renamed, empty := rack, Kind{Name: "rack"}
+	renamed.Name = "shelf"
+	for name, row := range map[string]struct {
+		text  string
+		kinds []Kind
+		want  string // "": it is known
+	}{
+		"rack":                       {"{rack: {slot: a}}", []Kind{rack}, ""},
+		"one in the box":             {"{gce: {}}", []Kind{rack}, ""},
+		"a program without the kind": {"{rack: {slot: a}}", nil, "rack"},
+		"an unknown field":           {"{rack: {row: a}}", []Kind{rack}, "row"},
+		"an unknown field of gce":    {"{gce: {metadataurl: a}}", []Kind{rack}, "metadataurl"},
+		"a section of nothing":       {"{rack: }", []Kind{rack}, "an object"},
+		"beside another":             {"{rack: {slot: a}, gce: {}}", []Kind{rack}, "gce and rack"},
+		"beside an unknown one":      {"{rack: {slot: a}, row: {}}", []Kind{rack}, "rack and row"},
+		"twice":                      {"{rack: {slot: a}}", []Kind{rack, rack}, "no other"},
+		"a kind of another name":     {"{shelf: {slot: a}}", []Kind{renamed}, "another kind"},
+		"nothing to open":            {"{rack: {slot: a}}", []Kind{empty}, "Open"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := parseSettings([]byte("apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nevidence: " + row.text + "\n"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := s.config(row.kinds)
+			if (err == nil) != (row.want == "") || err != nil && (!errors.Is(err, refusal.CheckConfig) || !strings.Contains(err.Error(), row.want)) {
+				t.Fatalf("got %v, want an error with %q", err, row.want)
+			}
+			if err != nil || c.Kind.Provider() != "rack" {
+				return
+			}
+			if _, err := c.Kind.Open(t.Context()); err == nil || err.Error() != "slot a" {
+				t.Errorf("it was opened with %v", err)
+			}
+		})
+	}
+	var stderr bytes.Buffer
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(path, []byte("apiVersion: "+configfile.APIVersion+"\nkind: "+settingsKind+"\nnodeName: node-1\nevidence: {rack: {slot: a}}\n"+
+		"stateDir: "+filepath.Join(t.TempDir(), "state")+"\nkubelet: {processes: false, flagFiles: [], config: ''}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, kinds := range map[string][]Kind{errNotUsable.Error(): {rack}, "one of tpm, gce, azure, nitro": nil} {
+		if status := Main([]string{"--config", path, "status"}, new(bytes.Buffer), &stderr, kinds...); status != 1 || !strings.Contains(stderr.String(), want) {
+			t.Errorf("status %d, want an error with %q: %s", status, want, &stderr)
+		}
 	}
 }
 
 // TestKinds reads a file of each kind.
 func TestKinds(t *testing.T) {
-	head := "apiVersion: " + settingsVersion + "\nkind: " + settingsKind + "\nnodeName: node-1\n"
+	head := "apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nnodeName: node-1\n"
 	for name, row := range map[string]struct{ text, provider string }{
 		"tpm":              {"evidence: {tpm: {}}", "tpm"},
 		"gce":              {"evidence: {gce: {}}", "gce"},
@@ -148,7 +213,7 @@ func TestKinds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c, err := s.config()
+			c, err := s.config(nil)
 			switch {
 			case row.provider == "" && !errors.Is(err, refusal.CheckConfig):
 				t.Errorf("got %v, want a refusal", err)
@@ -161,7 +226,7 @@ func TestKinds(t *testing.T) {
 
 func FuzzSettings(f *testing.F) {
 	f.Add([]byte(read(f, "kubelet-authenticator.yaml")))
-	f.Add([]byte(`{"apiVersion":"nodeattest.github.io/v1alpha1","kind":"KubeletAuthenticatorConfiguration","evidence":{"tpm":{"ak":"gce-ecc"}}}`))
+	f.Add([]byte(`{"apiVersion":"config.nodeattest.github.io/v1alpha1","kind":"KubeletAuthenticatorConfiguration","evidence":{"tpm":{"ak":"gce-ecc"}}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if s, err := parseSettings(text); (s == nil) == (err == nil) || err != nil && !errors.Is(err, refusal.CheckConfig) {
 			t.Errorf("got %+v, %v", s, err)
@@ -212,14 +277,14 @@ func TestCommands(t *testing.T) {
 	dir := t.TempDir()
 	config := filepath.Join(dir, "config.yaml")
 	kubeconfig := filepath.Join(dir, "kubeconfig")
-	text := "apiVersion: " + settingsVersion + "\nkind: " + settingsKind + "\nnodeName: node-1\nstateDir: " + filepath.Join(dir, "state") + "\nkubeconfig: " + kubeconfig +
+	text := "apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nnodeName: node-1\nstateDir: " + filepath.Join(dir, "state") + "\nkubeconfig: " + kubeconfig +
 		"\nevidence: {tpm: {device: " + filepath.Join(dir, "none") + "}}\nkubelet: {processes: false, flagFiles: [], config: " + filepath.Join(dir, "kubelet.yaml") + "}\n"
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	try := func(args ...string) (string, string, error) {
 		var out, errs bytes.Buffer
-		err := run(t.Context(), args, &out, &errs)
+		err := run(t.Context(), args, &out, &errs, nil)
 		return out.String(), errs.String(), err
 	}
 	for name, c := range map[string]struct {

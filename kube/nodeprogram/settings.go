@@ -1,4 +1,4 @@
-package main
+package nodeprogram
 
 import (
 	"crypto/x509"
@@ -13,29 +13,22 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"sigs.k8s.io/yaml"
 
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
+	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-// The kind of the file, and its version.
-const (
-	settingsVersion = "nodeattest.github.io/v1alpha1"
-	settingsKind    = "KubeletAuthenticatorConfiguration"
-)
-
-// maxSettings bounds the file, and other files that it names, in bytes.
-const maxSettings = 1 << 20
+// settingsKind is what the file must say it is.
+const settingsKind = "KubeletAuthenticatorConfiguration"
 
 // settings are the program's configuration file, in YAML or JSON. kube/deploy/node has one in
 // which every field is explained.
 type settings struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
+	configfile.Header `json:",inline"`
 
 	NodeName       string           `json:"nodeName"`
 	StateDir       string           `json:"stateDir"`
@@ -46,22 +39,15 @@ type settings struct {
 	ProviderID     string           `json:"providerID"`
 	RecoverySigner string           `json:"recoverySigner"`
 	Serving        *servingSettings `json:"serving"`
-	Evidence       evidenceSettings `json:"evidence"`
-	Kubelet        kubeletSettings  `json:"kubelet"`
+	// Evidence has one section, of the one kind that is presented.
+	Evidence map[string]configfile.Section `json:"evidence"`
+	Kubelet  kubeletSettings               `json:"kubelet"`
 }
 
 type servingSettings struct {
 	SignerName  string       `json:"signerName"`
 	DNSNames    []string     `json:"dnsNames"`
 	IPAddresses []netip.Addr `json:"ipAddresses"`
-}
-
-// evidenceSettings have one field for each kind; exactly one must be set.
-type evidenceSettings struct {
-	TPM   *tpmSettings   `json:"tpm"`
-	GCE   *cloudSettings `json:"gce"`
-	Azure *cloudSettings `json:"azure"`
-	Nitro *nitroSettings `json:"nitro"`
 }
 
 type tpmSettings struct {
@@ -115,21 +101,26 @@ func defaultFlagFiles() []string {
 
 // parseSettings reads the file: every field must be known and have a value of the right type.
 func parseSettings(text []byte) (*settings, error) {
-	if len(text) > maxSettings {
-		return nil, refusal.Config("the file", fmt.Sprintf("of %d bytes", len(text)), fmt.Sprintf("at most %d", maxSettings))
+	if len(text) > configfile.MaxSize {
+		return nil, refusal.Config("the file", fmt.Sprintf("of %d bytes", len(text)), fmt.Sprintf("at most %d", configfile.MaxSize))
 	}
 	s := new(settings)
-	if err := yaml.UnmarshalStrict(text, s); err != nil {
-		return nil, &refusal.Error{Check: refusal.CheckConfig, Got: "a file that cannot be read", Err: err}
+	if _, err := configfile.Decode(text, s); err != nil {
+		return nil, unreadable("a file that cannot be read", err)
 	}
-	if s.APIVersion != settingsVersion || s.Kind != settingsKind {
-		return nil, refusal.Config("apiVersion and kind", refusal.Quote(s.APIVersion+" "+s.Kind), settingsVersion+" "+settingsKind)
+	if err := s.Header.Check(settingsKind); err != nil {
+		return nil, err
 	}
 	return s, nil
 }
 
-// config makes the library's configuration from the settings.
-func (s *settings) config() (authenticator.Config, error) {
+func unreadable(what string, err error) error {
+	return &refusal.Error{Check: refusal.CheckConfig, Got: what, Err: err}
+}
+
+// config makes the library's configuration from the settings, for a program that knows some
+// kinds beside those in the box.
+func (s *settings) config(kinds []Kind) (authenticator.Config, error) {
 	c := authenticator.Config{
 		NodeName: s.NodeName, Dir: orDefault(s.StateDir, defaultState), ClusterID: s.ClusterID, SignerName: s.SignerName,
 		Lifetime: time.Duration(s.Lifetime), ProviderID: s.ProviderID, RecoverySigner: s.RecoverySigner,
@@ -157,10 +148,10 @@ func (s *settings) config() (authenticator.Config, error) {
 		c.Kubelet.Processes = *s.Kubelet.Processes
 	}
 	var err error
-	if c.Kind, err = s.Evidence.kind(); err != nil {
+	if c.Kind, err = s.kind(kinds); err != nil {
 		return c, err
 	}
-	if s.RecoverySigner != "" && s.Evidence.TPM == nil {
+	if s.RecoverySigner != "" && c.Kind.Provider() != tpm.Provider {
 		return c, refusal.Config("recoverySigner", refusal.Quote(s.RecoverySigner), "none: recovery takes a key in a TPM, of which evidence of "+c.Kind.Provider()+" shows nothing")
 	}
 	return c, nil

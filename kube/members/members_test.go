@@ -1,21 +1,19 @@
-package settings
+package members
 
 import (
 	"cmp"
 	"context"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
+	"strings"
 	"testing"
 	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/membership"
-	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -30,11 +28,12 @@ func TestMembers(t *testing.T) {
 	}
 	ours, other := string(ek.Identity()), "ek:sha256:0000000000000000000000000000000000000000000000000000000000000000"
 	for name, row := range map[string]struct {
-		mode, identity string
-		approved       attest.Identity // by an operator
-		restored       time.Duration   // how long ago, of maxLifetime's 24 h
-		want           bool
-		check          attest.Check // "": that of membership
+		mode     Mode
+		identity string
+		approved attest.Identity // by an operator
+		restored time.Duration   // how long ago, of maxLifetime's 24 h
+		want     bool
+		check    attest.Check // "": that of membership
 	}{
 		"inventory: its identity":          {mode: ModeInventory, identity: ours, want: true},
 		"inventory: another's":             {mode: ModeInventory, identity: other},
@@ -57,12 +56,12 @@ func TestMembers(t *testing.T) {
 		"restored: it is not approved":     {mode: ModeApproval, restored: time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &Settings{TPM: TPM{AllowedEKs: []attest.Identity{attest.Identity(ours)}}, Membership: Membership{Mode: row.mode, Road: "ek", IdentityClass: "RSA-2048"}}
-			s.complete()
+			config := Config{Mode: row.mode, Now: plane.Now}
 			if row.restored != 0 {
-				s.Membership.RestoredAt = &metav1.Time{Time: plane.Now().Add(-row.restored)}
+				config.FirstUseAfter = plane.Now().Add(24*time.Hour - row.restored)
 			}
-			registry, err := membership.NewMemoryRegistry(s.Scope(tpm.Provider), membership.RegistryOptions{Now: plane.Now})
+			scope := membership.Scope{Road: attest.RoadEK, IdentityClass: "RSA-2048"}
+			registry, err := membership.NewMemoryRegistry(scope, membership.RegistryOptions{Now: plane.Now})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -77,16 +76,16 @@ func TestMembers(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			open := func(membership.Scope) (membership.Registry, membership.Lookups, error) { return registry, nil, nil }
-			members, err := s.NewMembers(open, func(context.Context, string) (bool, error) { return false, nil })
+			config.Registries = []membership.FirstUseConfig{{Registry: registry, MaxLifetime: 24 * time.Hour,
+				NodeExists: func(context.Context, string) (bool, error) { return false, nil }}}
+			members, err := New(config)
 			if err != nil {
 				t.Fatal(err)
 			}
-			members.now = plane.Now
-			config := plane.Config
-			config.Authorizer, config.Policy = members, config.Policy.Clone()
-			config.Policy.Machines = func(context.Context, string, *csr.Request) (*csr.Machine, error) { return &machine, nil }
-			verifier, err := attest.NewVerifier(config)
+			of := plane.Config
+			of.Authorizer, of.Policy = members, of.Policy.Clone()
+			of.Policy.Machines = func(context.Context, string, *csr.Request) (*csr.Machine, error) { return &machine, nil }
+			verifier, err := attest.NewVerifier(of)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -96,9 +95,50 @@ func TestMembers(t *testing.T) {
 			}
 			_, err = verifier.Challenge(t.Context(), hello)
 			check := cmp.Or(row.check, attest.CheckMembership)
-			if row.want != (err == nil) || err != nil && (!errors.Is(err, check) || errors.Is(err, refusal.ErrRetry) != (row.check != "")) {
+			if row.want != (err == nil) || err != nil && (!errors.Is(err, check) || errors.Is(err, csr.ErrRetry) != (row.check != "")) {
 				t.Errorf("got %v, want a challenge: %t, or %s", err, row.want, check)
 			}
 		})
+	}
+}
+
+// TestNew refuses what cannot work, each thing alone.
+func TestNew(t *testing.T) {
+	first := func(scope membership.Scope) membership.FirstUseConfig {
+		registry, err := membership.NewMemoryRegistry(scope, membership.RegistryOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return membership.FirstUseConfig{Registry: registry, MaxLifetime: time.Hour, NodeExists: NodeExists()}
+	}
+	byTPM, byRack := first(membership.Scope{}), first(membership.Scope{Provider: "rack", Road: attest.RoadDocument})
+	for name, row := range map[string]struct {
+		config Config
+		want   string // "": it is accepted
+	}{
+		"one kind":              {Config{Mode: ModeFirstUse, Registries: []membership.FirstUseConfig{byTPM}}, ""},
+		"two kinds":             {Config{Mode: ModeFirstUse, Kind: "rack", Registries: []membership.FirstUseConfig{byTPM, byRack}}, ""},
+		"no mode":               {Config{Registries: []membership.FirstUseConfig{byTPM}}, "Mode"},
+		"another mode":          {Config{Mode: "firstuse", Registries: []membership.FirstUseConfig{byTPM}}, "firstuse"},
+		"no registry":           {Config{Mode: ModeInventory}, "Registries"},
+		"two of a kind":         {Config{Mode: ModeInventory, Registries: []membership.FirstUseConfig{byTPM, byTPM}}, "two for tpm"},
+		"first use of no kind":  {Config{Mode: ModeFirstUse, Registries: []membership.FirstUseConfig{byRack}}, `"tpm"`},
+		"inventory of no kind":  {Config{Mode: ModeInventory, Registries: []membership.FirstUseConfig{byRack}}, ""},
+		"a registry of nothing": {Config{Mode: ModeInventory, Registries: []membership.FirstUseConfig{{}}}, "Registries[0]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := New(row.config)
+			if (err == nil) != (row.want == "") || err != nil && (!errors.Is(err, refusal.CheckConfig) || !strings.Contains(err.Error(), row.want)) {
+				t.Errorf("got %v, want an error with %q", err, row.want)
+			}
+		})
+	}
+	for name, m := range map[string]*Members{"nil": nil, "zero": {}} {
+		if err := m.CheckAuthorizer(nil); !errors.Is(err, refusal.CheckConfig) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := m.Authorize(t.Context(), new(attest.Result), nil); !errors.Is(err, attest.CheckMembership) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
