@@ -270,7 +270,7 @@ func (v *Verifier) challenge(ctx context.Context, parsed *csr.Parsed) ([]byte, e
 			return nil, err
 		}
 	}
-	return v.makeChallenge(ctx, kind, hello, q, v.expected(r, p, request), created)
+	return v.makeChallenge(ctx, kind, hello, q, expected(r, p, request), created)
 }
 
 // checkHelloObject checks signer name and age, and returns the kind and the creation time.
