@@ -97,7 +97,7 @@ func (v *Verifier) makeChallenge(ctx context.Context, k *openKind, format string
 }
 
 // expected is the Binding as the verifier knows it: everything except key, nonce and times.
-func (v *Verifier) expected(r *Result, p *Presented, request *csr.Request) *message.Binding {
+func expected(r *Result, p *Presented, request *csr.Request) *message.Binding {
 	b := &message.Binding{
 		Road:        message.Road(r.Road),
 		ClusterID:   r.ClusterID,

@@ -15,7 +15,8 @@
 //   - deploy: the manifests and, in its folder node, the files of a node
 //   - program: node-attestation-controller and node-attestation-signer, and nodeprogram:
 //     kubelet-authenticator, for main functions that add kinds of evidence of their own
-//   - cmd: these programs as they come, and kubectl-nodeattest
+//   - cmd: these programs as they come, and kubectl-nodeattest, which is also a package for
+//     plugins that read other kinds of evidence
 //
 // # Kubernetes' modules
 //

@@ -26,7 +26,6 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/jws"
-	"github.com/nodeattest/nodeattest/kube/explain"
 	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
 	"github.com/nodeattest/nodeattest/kube/registry"
 	"github.com/nodeattest/nodeattest/oid"
@@ -328,7 +327,7 @@ func TestEveryKindJoins(t *testing.T) {
 				t.Fatalf("the record: %+v, %v", record, err)
 			}
 			reader := readers[slices.IndexFunc(readers, func(k attest.Kind) bool { return k.Describe().Provider == provider })]
-			reading, err := explain.Read(reader, answer.Parsed())
+			reading, err := attest.ReadMessage(answer.Parsed(), reader)
 			if err != nil || reading.Stage != attest.StageAnswer || n > 0 && reading.Machine != record.Machine {
 				t.Errorf("read as %+v, %v", reading, err)
 			}

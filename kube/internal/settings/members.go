@@ -41,7 +41,7 @@ func (s *Settings) NewMembers(open OpenRegistry, nodeExists func(ctx context.Con
 			return nil, fmt.Errorf("settings: membership: %s: %w", kind, err)
 		}
 		config.Registries = append(config.Registries, membership.FirstUseConfig{Registry: registry, Stale: stale, NodeExists: nodeExists,
-			MaxLifetime: s.Signers.MaxLifetime.Duration, MaxRecoveryLifetime: s.Signers.MaxRecoveryLifetime.Duration, OwnSigners: s.OwnSigners()})
+			MaxLifetime: s.Signers.MaxLifetime.Duration, MaxRecoveryLifetime: s.Signers.MaxRecoveryLifetime.Duration, OwnSigners: s.OwnSigners(), Now: s.now})
 	}
 	if at := s.Membership.RestoredAt; at != nil {
 		config.FirstUseAfter = at.Add(s.Signers.MaxLifetime.Duration)
