@@ -23,8 +23,11 @@ func ChallengeDecision(challenge []byte, err error) csr.Decision {
 		return csr.Decide(err)
 	}
 	return csr.Decision{Verdict: csr.VerdictDeny, Condition: csr.ConditionDenied, Subresource: csr.SubresourceApproval,
-		Reason: message.ReasonChallenge, Message: base64.StdEncoding.EncodeToString(challenge)}
+		Reason: ReasonChallenge, Message: base64.StdEncoding.EncodeToString(challenge)}
 }
+
+// ReasonChallenge is the reason of the condition that carries a challenge.
+const ReasonChallenge = message.ReasonChallenge
 
 // CheckNoChallenge: a hello was decided without a challenge.
 const CheckNoChallenge Check = "no-challenge"

@@ -56,7 +56,7 @@ type Echo struct {
 // ReadMessage reads the evidence of a request with the kind that its provider block names: as
 // a hello if it was filed under the kind's challenge signer, as an answer under any other
 // signer, and as whichever it is if no signer is known. It decides nothing, so the kinds need
-// not trust anybody. The error is the first fault in the message's form, or [CheckProvider] if
+// not trust anybody. The error is the first fault in the message's form, or [csr.CheckAttestationProvider] if
 // none of the kinds reads it. The message is never nil: after an error it holds what was read
 // before.
 func ReadMessage(request *csr.Parsed, kinds ...Kind) (*Message, error) {
@@ -68,7 +68,7 @@ func ReadMessage(request *csr.Parsed, kinds ...Kind) (*Message, error) {
 	if m.Provider, m.Version, err = csr.ProviderVersion(bundle.Provider); err != nil {
 		return m, err
 	}
-	if m.Evidence, err = evidenceOf(bundle); err != nil {
+	if m.Evidence, err = evidenceOf(bundle, m.Version); err != nil {
 		return m, err
 	}
 	for _, kind := range kinds {
@@ -79,7 +79,7 @@ func ReadMessage(request *csr.Parsed, kinds ...Kind) (*Message, error) {
 			return m, m.readWith(k, bundle, request)
 		}
 	}
-	return m, &Error{Check: CheckProvider, Got: "evidence of " + bundle.Provider, Want: "evidence of a kind that is read here"}
+	return m, &Error{Check: csr.CheckAttestationProvider, Got: "evidence of " + bundle.Provider, Want: "evidence of a kind that is read here"}
 }
 
 func (m *Message) readWith(k *openKind, bundle *csr.Bundle, request *csr.Parsed) error {

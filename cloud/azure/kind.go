@@ -43,7 +43,7 @@ func NewKind(c KindConfig) (*document.Kind, error) {
 		}
 		p.subscriptions = append(p.subscriptions, strings.ToLower(s))
 	}
-	return document.NewKind(document.KindConfig{Provider: Provider, Identities: []attest.Grammar{{Kind: IdentityKind, Parse: parseIdentity}}, ValueSize: valueSize, Platform: p, OwnMachines: true})
+	return document.NewKind(document.KindConfig{Provider: Provider, Identities: []attest.Grammar{Grammar()}, ValueSize: valueSize, Platform: p, OwnMachines: true})
 }
 
 // platform is the [document.Platform] of Azure.

@@ -19,8 +19,8 @@ import (
 const Provider = "gce"
 
 const (
-	// IdentityKind is the kind of the machines' identities.
-	IdentityKind = "gce"
+	// identityKind is the kind of the machines' identities.
+	identityKind = "gce"
 	// audiencePrefix precedes the challenge's value in an audience.
 	audiencePrefix = "nodeattest:"
 	// valueSize is how many bytes of qualifying data an audience carries: all.
@@ -45,16 +45,20 @@ func NewKind(config KindConfig) (*document.Kind, error) {
 	if err != nil {
 		return nil, err
 	}
-	return document.NewKind(document.KindConfig{Provider: Provider, Identities: []attest.Grammar{{Kind: IdentityKind, Parse: parseIdentity}},
+	return document.NewKind(document.KindConfig{Provider: Provider, Identities: []attest.Grammar{Grammar()},
 		ValueSize: valueSize, Platform: p, OwnMachines: true})
 }
 
+// Grammar is that of the machines' identities,
+// "gce:<project ID>/<instance ID>".
+func Grammar() attest.Grammar { return attest.Grammar{Kind: identityKind, Parse: parseIdentity} }
+
 // parseIdentity reads "gce:<project ID>/<instance ID>".
 func parseIdentity(id attest.Identity) (attest.Identity, error) {
-	project, instance, _ := strings.Cut(strings.TrimPrefix(string(id), IdentityKind+":"), "/")
+	project, instance, _ := strings.Cut(strings.TrimPrefix(string(id), identityKind+":"), "/")
 	n, err := strconv.ParseUint(instance, 10, 64)
 	if project == "" || err != nil || strconv.FormatUint(n, 10) != instance {
-		return "", refuse(attest.CheckIdentity, string(id), IdentityKind+":<project ID>/<instance ID>")
+		return "", refuse(attest.CheckIdentity, string(id), identityKind+":<project ID>/<instance ID>")
 	}
 	return id, nil
 }

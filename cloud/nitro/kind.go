@@ -68,7 +68,7 @@ func NewKind(c KindConfig) (*document.Kind, error) {
 		}
 		p.good = append(p.good, good)
 	}
-	return document.NewKind(document.KindConfig{Provider: Provider, Identities: []attest.Grammar{{Kind: IdentityKind, Parse: parseIdentity}}, ValueSize: sha256.Size, Platform: p})
+	return document.NewKind(document.KindConfig{Provider: Provider, Identities: []attest.Grammar{Grammar()}, ValueSize: sha256.Size, Platform: p})
 }
 
 // platform is the [document.Platform] of NitroTPMs.

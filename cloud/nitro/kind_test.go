@@ -107,7 +107,7 @@ func TestConformance(t *testing.T) {
 			[]string{"honest-second-machine", "document-of-another-machine"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			kind, err := document.NewKind(document.KindConfig{Provider: Provider, Identities: []attest.Grammar{{Kind: IdentityKind}}, ValueSize: 32, Platform: c.platform})
+			kind, err := document.NewKind(document.KindConfig{Provider: Provider, Identities: []attest.Grammar{{Kind: identityKind}}, ValueSize: 32, Platform: c.platform})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -63,7 +63,7 @@ func denied(check attest.Check) csr.Condition {
 }
 
 func challenge(at time.Time) csr.Condition {
-	d := attest.ChallengeDecision([]byte{1})
+	d := attest.ChallengeDecision([]byte{1}, nil)
 	return csr.Condition{Type: d.Condition, Status: "True", Reason: d.Reason, Message: d.Message, LastUpdateTime: at}
 }
 
@@ -106,7 +106,7 @@ func TestExplain(t *testing.T) {
 		"a machine under a name":              {conditions: []csr.Condition{denied(attest.CheckMembership)}, held: membership.Held{Machine: &membership.Record{Claim: membership.Claim{NodeName: "other"}, State: membership.StateBound}}, now: soon, who: operator, what: "kubectl nodeattest release other", broken: []string{"registry-machine"}},
 		"a node that is not in the inventory": {conditions: []csr.Condition{denied(csr.CheckMachineUnknown)}, now: soon, broken: []string{"machine-unknown"}, who: operator, what: "add it there"},
 		"an unknown machine under a name":     {conditions: []csr.Condition{denied(attest.CheckMembership)}, held: membership.Held{Name: &bound}, now: soon, broken: []string{"not-a-member"}, who: operator, what: "cannot tell whether it is that one"},
-		"another user":                        {change: func(r *csr.Request) { r.Spec.Username = "eve" }, conditions: []csr.Condition{denied(csr.CheckRequestUsername)}, now: soon, broken: []string{"request-username"}, who: owner},
+		"another user":                        {change: func(r *csr.Request) { r.User.Username = "eve" }, conditions: []csr.Condition{denied(csr.CheckRequestUsername)}, now: soon, broken: []string{"request-username"}, who: owner},
 		"a usage too many":                    {change: func(r *csr.Request) { r.Spec.Usages = append(slices.Clone(r.Spec.Usages), "server auth") }, now: soon, broken: []string{"usages"}, who: controller},
 		"a byte too few":                      {change: func(r *csr.Request) { r.Spec.Request = r.Spec.Request[:len(r.Spec.Request)-1] }, now: soon, who: controller, broken: []string{"signer-name"}},
 		"an answer":                           {text: e.answer, now: late.Add(-59 * time.Minute), who: operator},

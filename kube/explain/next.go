@@ -33,7 +33,7 @@ func (x *Explanation) next(f *Facts, held *membership.Held) Next {
 		return Next{operator, fmt.Sprintf("nobody has decided for %s: see whether node-attestation-controller runs, is ready and serves %s", age.Round(time.Second), r.Spec.SignerName)}
 	case d == nil:
 		return Next{controller, "it has not decided yet"}
-	case d.Reason == attest.ChallengeDecision(nil).Reason && x.Message == MessageHello:
+	case d.Reason == attest.ReasonChallenge && x.Message == MessageHello:
 		return x.nextOfChallenge(f, d)
 	case d.Type == csr.ConditionApproved && age > slow:
 		return Next{operator, "it is approved and nobody has signed it: see whether the signer of " + r.Spec.SignerName + " runs"}

@@ -76,7 +76,7 @@ func (x *Explanation) addPolicy(ctx context.Context, f *Facts, parsed *csr.Parse
 // policy returns the policy that the request is checked against. What its inventory finds is
 // stored in found.
 func (x *Explanation) policy(f *Facts, found **csr.Machine) *csr.Policy {
-	policy := &csr.Policy{SignerNames: []string{x.Signer}, BuiltInSignerDuration: csr.DefaultMaxExpiration,
+	policy := &csr.Policy{ClusterIDs: []string{"the cluster"}, SignerNames: []string{x.Signer}, BuiltInSignerDuration: csr.DefaultMaxExpiration,
 		Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
 			nodeName := q.NodeName
 			return &csr.Machine{Name: nodeName, NodeName: nodeName, BootstrapReady: true}, nil
@@ -85,9 +85,7 @@ func (x *Explanation) policy(f *Facts, found **csr.Machine) *csr.Policy {
 		policy = f.Policy.Clone()
 		inventory := policy.Machines
 		policy.Machines = func(ctx context.Context, q csr.Question) (*csr.Machine, error) {
-			nodeName := q.NodeName
-			r := q.Request
-			m, err := inventory(ctx, nodeName, r)
+			m, err := inventory(ctx, q)
 			*found = m
 			return m, err
 		}
@@ -209,7 +207,7 @@ func (x *Explanation) addMembership(ctx context.Context, f *Facts, inventory *cs
 func (x *Explanation) addDecision() {
 	d := x.Decision
 	switch {
-	case d == nil || d.Reason == attest.ChallengeDecision(nil).Reason:
+	case d == nil || d.Reason == attest.ReasonChallenge:
 		x.addVerification(Unknown)
 		return
 	case d.Type == csr.ConditionApproved && d.Reason == csr.ReasonApproved:

@@ -14,7 +14,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/attest/tpm"
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -99,18 +98,18 @@ func New(config Config) (*Members, error) {
 // CheckAuthorizer checks each kind's registry. If machines are admitted by their identity in
 // the inventory, or by an operator, they are not counted: then it does not matter that a
 // machine may have several identities.
-func (m *Members) CheckAuthorizer(open []attest.OpenRoad) error {
+func (m *Members) CheckAuthorizer(open attest.Opening) error {
 	if m == nil || len(m.byKind) == 0 {
 		return refusal.Config("Members", "", "one that New made")
 	}
 	for name, of := range m.byKind {
-		roads := slices.Clone(open)
+		roads := slices.Clone(open.Roads)
 		for i := range roads {
 			if !m.firstUse(name) {
 				roads[i].ManyIdentities = ""
 			}
 		}
-		if err := of.CheckAuthorizer(roads); err != nil {
+		if err := of.CheckAuthorizer(attest.Opening{ClusterIDs: open.ClusterIDs, Roads: roads}); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
@@ -126,36 +125,61 @@ func (m *Members) firstUse(name string) bool {
 // Authorize admits the machine that the inventory names for the node; if the inventory names
 // none, the mode decides. The verifier has already checked that the evidence is of the kind
 // that the inventory names (csr.Machine).
-func (m *Members) Authorize(ctx context.Context, r *attest.Result, request *csr.Request) (*attest.Authorization, error) {
+func (m *Members) Authorize(ctx context.Context, r *attest.Result) (*attest.Authorization, error) {
+	first, named, err := m.of(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	a, err := first.Authorize(ctx, named)
+	if err != nil || named == r {
+		return a, err
+	}
+	admitted := r.Admit(a.For())
+	admitted.Grant = a.Grant
+	return admitted, nil
+}
+
+// AuthorizeHello refuses what Authorize refuses, as far as it is known.
+func (m *Members) AuthorizeHello(ctx context.Context, r *attest.Result) error {
+	first, named, err := m.of(ctx, r)
+	if err != nil {
+		return err
+	}
+	return first.AuthorizeHello(ctx, named)
+}
+
+// of returns the first use that decides about a machine and, where the inventory or an operator
+// has named the machine, a result that does not count its identities (see CheckAuthorizer).
+func (m *Members) of(ctx context.Context, r *attest.Result) (*membership.FirstUse, *attest.Result, error) {
 	if m == nil || r == nil || r.Checked() == nil || r.Checked().Machine() == nil {
-		return nil, attest.NotMember("a result without a machine of the inventory, or Members that New has not made")
+		return nil, nil, attest.NotMember("a result without a machine of the inventory, or Members that New has not made")
 	}
 	machine := r.Checked().Machine()
 	of := m.byKind[r.Provider]
 	switch {
 	case of == nil:
-		return nil, attest.NotMember("machine " + string(r.Machine) + " by " + r.Provider + ", which is no kind of evidence that is configured")
+		return nil, nil, attest.NotMember("machine " + string(r.Machine) + " by " + r.Provider + ", which is no kind of evidence that is configured")
 	case machine.Identity != "" && machine.Identity != string(r.Machine):
-		return nil, attest.NotMember("machine " + string(r.Machine) + ", where the inventory has " + machine.Identity + " for node " + r.NodeName)
+		return nil, nil, attest.NotMember("machine " + string(r.Machine) + ", where the inventory has " + machine.Identity + " for node " + r.NodeName)
 	case machine.Identity == "" && (m.config.Mode == ModeApproval || m.firstUse(r.Provider) && m.config.Now().Before(m.config.FirstUseAfter)):
 		record, err := of.registry.Lookup(ctx, r.NodeName)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if record == nil || record.State != membership.StateBound {
-			return nil, m.unknown(r)
+			return nil, nil, m.unknown(r)
 		}
 		if m.firstUse(r.Provider) {
-			return of.Authorize(ctx, r, request)
+			return of.FirstUse, r, nil
 		}
 	case machine.Identity == "" && !m.firstUse(r.Provider):
-		return nil, attest.NotMember("machine " + string(r.Machine) + " by " + r.Provider + ", where the inventory has no identity for node " + r.NodeName)
+		return nil, nil, attest.NotMember("machine " + string(r.Machine) + " by " + r.Provider + ", where the inventory has no identity for node " + r.NodeName)
 	case machine.Identity == "":
-		return of.Authorize(ctx, r, request)
+		return of.FirstUse, r, nil
 	}
 	named := *r // by the inventory or an operator: see CheckAuthorizer
 	named.ManyIdentities = ""
-	return of.Authorize(ctx, &named, request)
+	return of.FirstUse, &named, nil
 }
 
 // unknown says why a machine named by neither the inventory nor a record is not admitted.
@@ -164,5 +188,5 @@ func (m *Members) unknown(r *attest.Result) error {
 		return attest.NotMember("machine " + string(r.Machine) + ", which nobody has approved as node " + r.NodeName)
 	}
 	return &attest.Error{Check: membership.CheckRegistryResting, Got: "machine " + string(r.Machine) + ", unknown as node " + r.NodeName,
-		Want: "one that is recorded, or first use after " + m.config.FirstUseAfter.Format(time.RFC3339) + ", as etcd was restored", Err: csr.ErrRetry}
+		Want: "one that is recorded, or first use after " + m.config.FirstUseAfter.Format(time.RFC3339) + ", as etcd was restored", Err: refusal.ErrRetry}
 }

@@ -96,7 +96,11 @@ func addDecider(ctx context.Context, m manager.Manager, f flags, s *settings.Set
 		RequesterRate: s.Controller.RequesterRate, RequesterBurst: s.Controller.RequesterBurst, Workers: s.Controller.Workers, Metrics: metrics.Registry,
 	}
 	if s.Signers.BuiltInDuration.Duration != 0 {
-		c.Serving = s.Policy(machines, csr.SignerKubeletServing)
+		ids, err := s.ClusterIDs()
+		if err != nil {
+			return err
+		}
+		c.Serving = s.Policy(ids, machines, csr.SignerKubeletServing)
 	}
 	reconciler, err := controller.New(c)
 	if err != nil {

@@ -47,9 +47,9 @@ type Kind struct {
 	// Name is the kind's name: the Provider of its attest.Description, and the name of its
 	// section of the configuration file. The kind is accepted if the section is there.
 	Name string
-	// Identities are the kinds of attest.Identity that it finds, such as "rack". An inventory
-	// may have one of another kind for none of its machines.
-	Identities []string
+	// Identities are the kinds of attest.Identity that it finds, such as "rack", with their
+	// grammars. An inventory may have one of another kind for none of its machines.
+	Identities []attest.Grammar
 	// Open makes the kind. decode reads the section into a pointer to a struct whose fields
 	// have JSON tags: an unknown field, or a value of the wrong type, is an error. Files that
 	// the section names as rootsFile, intermediatesFile or crlFiles are watched: the program

@@ -61,7 +61,7 @@ func (r rack) Document(_ context.Context, value []byte) ([]byte, error) {
 
 // rackKind is the kind of a main function of somebody else's.
 func rackKind() Kind {
-	return Kind{Name: "rack", Identities: []string{"rack"}, Open: func(decode func(into any) error) (attest.Kind, error) {
+	return Kind{Name: "rack", Identities: []attest.Grammar{{Kind: "rack"}}, Open: func(decode func(into any) error) (attest.Kind, error) {
 		var section struct {
 			PublicKey string `json:"publicKey"`
 		}
@@ -72,7 +72,7 @@ func rackKind() Kind {
 		if err != nil || len(pub) != ed25519.PublicKeySize {
 			return nil, errors.New("publicKey is none")
 		}
-		return document.NewKind(document.KindConfig{Provider: "rack", Identities: []string{"rack"}, ValueSize: 32, OwnMachines: true, Platform: rack{pub: pub}})
+		return document.NewKind(document.KindConfig{Provider: "rack", Identities: []attest.Grammar{{Kind: "rack"}}, ValueSize: 32, OwnMachines: true, Platform: rack{pub: pub}})
 	}}
 }
 
@@ -180,7 +180,7 @@ func join(t *testing.T, s *settings.Settings, nodeName string, machine rack) err
 
 func filed(spec *csr.Spec) *csr.Request {
 	r := &csr.Request{Metadata: csr.Metadata{Name: "r", UID: rand.Text(), CreationTimestamp: time.Now().Truncate(time.Second)}, Spec: *spec}
-	r.Spec.Username, r.Spec.Groups = csr.BootstrapUserPrefix+"abcdef", []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}
+	r.User.Username, r.User.Groups = csr.BootstrapUserPrefix+"abcdef", []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}
 	return r
 }
 
@@ -201,11 +201,11 @@ func TestKindRefused(t *testing.T) {
 	good := strings.ReplaceAll(configuration, "KEY", strings.Repeat("ab", 32))
 	tpms := rackKind()
 	tpms.Open = func(func(into any) error) (attest.Kind, error) {
-		return document.NewKind(document.KindConfig{Provider: "shelf", Identities: []string{"rack"}, ValueSize: 32, Platform: rack{}})
+		return document.NewKind(document.KindConfig{Provider: "shelf", Identities: []attest.Grammar{{Kind: "rack"}}, ValueSize: 32, Platform: rack{}})
 	}
 	others := rackKind()
 	others.Open = func(func(into any) error) (attest.Kind, error) {
-		return document.NewKind(document.KindConfig{Provider: "rack", Identities: []string{"rack", "row"}, ValueSize: 32, Platform: rack{}})
+		return document.NewKind(document.KindConfig{Provider: "rack", Identities: []attest.Grammar{{Kind: "rack"}, {Kind: "row"}}, ValueSize: 32, Platform: rack{}})
 	}
 	named := func(name string) Kind {
 		k := rackKind()
@@ -228,11 +228,11 @@ func TestKindRefused(t *testing.T) {
 		"the name of a section":         {"", "", []Kind{named("cluster")}, "no other kind or section"},
 		"the name of one in the box":    {"", "", []Kind{named("tpm")}, "no other kind"},
 		"a bad name":                    {"", "", []Kind{named("Rack")}, "a-z"},
-		"nothing to open":               {"", "", []Kind{{Name: "rack", Identities: []string{"rack"}}}, "Open of rack"},
+		"nothing to open":               {"", "", []Kind{{Name: "rack", Identities: []attest.Grammar{{Kind: "rack"}}}}, "Open of rack"},
 		"no identities":                 {"", "", []Kind{{Name: "rack", Open: rackKind().Open}}, "Identities of rack"},
 		"a kind of another name":        {"", "", []Kind{tpms}, "shelf"},
 		"identities that are not named": {"", "", []Kind{others}, "without row"},
-		"another kind's identity":       {"mode: FirstUse", "mode: Inventory", []Kind{{Name: "rack", Identities: []string{"slot"}, Open: rackKind().Open}}, "rack:01"},
+		"another kind's identity":       {"mode: FirstUse", "mode: Inventory", []Kind{{Name: "rack", Identities: []attest.Grammar{{Kind: "slot"}}, Open: rackKind().Open}}, "rack:01"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := write(t, strings.Replace(good, row.old, row.with, 1))

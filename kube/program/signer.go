@@ -30,8 +30,12 @@ func runSigner(ctx context.Context, f flags, s *settings.Settings) error {
 	if err != nil {
 		return err
 	}
+	ids, err := s.ClusterIDs()
+	if err != nil {
+		return err
+	}
 	ca, err := signer.OpenCA(s.Signer.CertificateFile, s.Signer.KeyFile, csr.CAConfig{
-		SignerNames: names, MaxLifetime: s.Signers.MaxLifetime.Duration, MaxRecoveryLifetime: s.Signers.MaxRecoveryLifetime.Duration,
+		ClusterIDs: ids, SignerNames: names, MaxLifetime: s.Signers.MaxLifetime.Duration, MaxRecoveryLifetime: s.Signers.MaxRecoveryLifetime.Duration,
 	})
 	if err != nil {
 		return err

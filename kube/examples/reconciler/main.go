@@ -42,12 +42,13 @@ func main() {
 	ring := new(attest.KeyRing)
 	manager := must(ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{}))
 	r := &reconciler{Client: manager.GetClient()}
-	r.ca = must(csr.NewCA([]*x509.Certificate{pair.Leaf}, pair.PrivateKey.(crypto.Signer), csr.CAConfig{SignerNames: []string{csr.SignerClientTPM}}))
+	clusterIDs := []string{must(attest.ClusterID(pair.Leaf))}
+	r.ca = must(csr.NewCA([]*x509.Certificate{pair.Leaf}, pair.PrivateKey.(crypto.Signer), csr.CAConfig{ClusterIDs: clusterIDs, SignerNames: []string{csr.SignerClientTPM}}))
 	trusted := tpmcert.Issuer{Roots: must(tpmcert.ParseCertificatesPEM(must(os.ReadFile(*roots)))), Profile: tpmcert.ProfileTCG()}
 	r.verifier = must(attest.NewVerifier(attest.VerifierConfig{
-		ClusterIDs: []string{must(attest.ClusterID(pair.Leaf))}, KeyRing: ring, Authorizer: list,
+		KeyRing: ring, Authorizer: list,
 		Kinds:  []attest.Kind{must(tpm.NewKind(tpm.KindConfig{AKIssuers: []tpmcert.Issuer{trusted}}))},
-		Policy: &csr.Policy{SignerNames: []string{csr.SignerClientTPM}, Machines: inventory(list)},
+		Policy: &csr.Policy{ClusterIDs: clusterIDs, SignerNames: []string{csr.SignerClientTPM}, Machines: list.Machine},
 	}))
 	secret := client.ObjectKey{Namespace: *namespace, Name: "nodeattest-challenge-keys"}
 	must(0, manager.Add(&ringReader{Client: r.Client, reader: manager.GetAPIReader(), secret: secret, ring: ring}))
@@ -60,19 +61,6 @@ func must[T any](v T, err error) T {
 		log.Fatal(err)
 	}
 	return v
-}
-
-// inventory answers the node policy from the list.
-func inventory(list *membership.StaticList) func(context.Context, string, *csr.Request) (*csr.Machine, error) {
-	return func(_ context.Context, q csr.Question) (*csr.Machine, error) {
-		nodeName := q.NodeName
-		for _, m := range list.Members() {
-			if m.NodeName == nodeName {
-				return &csr.Machine{Name: nodeName, NodeName: nodeName, ProviderID: m.ProviderID, BootstrapReady: true}, nil
-			}
-		}
-		return nil, csr.ErrNoMachine
-	}
 }
 
 type reconciler struct {
@@ -120,13 +108,13 @@ func (r *reconciler) Reconcile(ctx context.Context, key ctrl.Request) (ctrl.Resu
 func (r *reconciler) decide(ctx context.Context, request *csr.Request) (csr.Decision, *attest.Result, error) {
 	if request.Spec.SignerName == csr.SignerChallengeTPM {
 		challenge, err := r.verifier.Challenge(ctx, request)
-		if err == nil {
-			return attest.ChallengeDecision(challenge).For(request), nil, nil
-		}
-		return csr.Decide(err).For(request), nil, err
+		return attest.ChallengeDecision(challenge, err).For(request), nil, err
 	}
 	result, err := r.verifier.Verify(ctx, request)
-	return csr.Decide(err).For(request), result, err
+	if err != nil {
+		return csr.Decide(err).For(request), nil, err
+	}
+	return result.Attested().Decision().For(request), result, nil
 }
 
 // view returns the object as the SDK sees it: the JSON is the same.

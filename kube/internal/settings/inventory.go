@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
@@ -62,10 +61,7 @@ func (s *Settings) ParseInventory(text []byte) (map[string]csr.Machine, error) {
 		}
 		claim := membership.Claim{NodeName: m.NodeName, Machine: "any:any", MachineUID: m.UID, ProviderID: m.ProviderID}
 		if m.Identity != "" {
-			id, err := attest.ParseIdentity(m.Identity)
-			if err == nil {
-				err = s.checkIdentity(id, m.Kind)
-			}
+			id, err := s.parseIdentity(m.Identity, m.Kind)
 			if err != nil {
 				return nil, fmt.Errorf("machines[%d]: %w", i, err)
 			}
@@ -107,7 +103,7 @@ func (s *Settings) OpenInventory() (*Machines, error) {
 
 func (m *Machines) read() error {
 	path := m.settings.Inventory.File
-	text, err := files.Read(path, maxInventorySize)
+	text, err := files.Read(path, MaxInventorySize)
 	if err != nil {
 		return fmt.Errorf("settings: inventory: %w", err)
 	}
@@ -135,10 +131,10 @@ func (m *Machines) Start(ctx context.Context) error {
 }
 
 // Machine finds the machine for a node name, for csr.Policy.
-func (m *Machines) Machine(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
+func (m *Machines) Machine(_ context.Context, q csr.Question) (*csr.Machine, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	machine, ok := m.all[nodeName]
+	machine, ok := m.all[q.NodeName]
 	if !ok {
 		return nil, csr.ErrNoMachine
 	}

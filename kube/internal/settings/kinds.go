@@ -11,6 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/document"
 	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/cloud/azure"
 	"github.com/nodeattest/nodeattest/cloud/gce"
 	"github.com/nodeattest/nodeattest/cloud/nitro"
@@ -59,16 +60,16 @@ type Nitro struct {
 // Kind is a kind of evidence with documents; see program.Kind.
 type Kind struct {
 	Name       string
-	Identities []string
+	Identities []attest.Grammar
 	Open       func(decode func(into any) error) (attest.Kind, error)
 }
 
 // boxed are the kinds in the box.
 func boxed() []Kind {
 	return []Kind{
-		{gce.Provider, []string{gce.IdentityKind}, section((*GCE).kind)},
-		{azure.Provider, []string{azure.IdentityKind}, section((*Azure).kind)},
-		{nitro.Provider, []string{nitro.IdentityKind}, section((*Nitro).kind)},
+		{gce.Provider, []attest.Grammar{gce.Grammar()}, section((*GCE).kind)},
+		{azure.Provider, []attest.Grammar{azure.Grammar()}, section((*Azure).kind)},
+		{nitro.Provider, []attest.Grammar{nitro.Grammar()}, section((*Nitro).kind)},
 	}
 }
 
@@ -171,11 +172,11 @@ func (k *Kind) check(kind attest.Kind) error {
 		return refusal.Config("Kind.Open", "a kind with provider "+refusal.Quote(d.Provider), k.Name)
 	}
 	for _, road := range d.Roads {
-		switch other := slices.IndexFunc(road.Identities, func(id string) bool { return !slices.Contains(k.Identities, id) }); {
+		switch other := slices.IndexFunc(road.Identities, func(g attest.Grammar) bool { return k.grammar(g.Kind) == nil }); {
 		case road.Road != attest.RoadDocument:
 			return refusal.Config("Kind.Open", "a kind with road "+road.Road.String(), "the road of documents alone")
 		case other >= 0:
-			return refusal.Config("Kind.Identities", refusal.Quotes(k.Identities)+" without "+road.Identities[other], "all that its road has")
+			return refusal.Config("Kind.Identities", refusal.Quotes(k.identities())+" without "+road.Identities[other].Kind, "all that its road has")
 		}
 	}
 	return nil
@@ -266,17 +267,46 @@ func (s *Settings) find(name string) *Kind {
 	return nil
 }
 
-// checkIdentity refuses an identity that a kind of evidence never shows. A TPM on a machine of
-// Google's may be known by that machine's identity.
-func (s *Settings) checkIdentity(id attest.Identity, name string) error {
-	shows := func(k Kind) bool { return slices.Contains(k.Identities, id.Kind()) }
-	switch k := s.find(name); {
-	case k != nil && !shows(*k):
-		return refusal.Config("identity", string(id)+" with kind "+name, "one of "+refusal.Quotes(k.Identities))
-	case k == nil && id.Kind() != gce.IdentityKind && slices.ContainsFunc(s.known, shows):
-		return refusal.Config("kind", name+" with identity "+string(id), "the kind that shows such an identity")
+// grammar returns the grammar of a kind of identity, or nil for one that the kind never shows.
+func (k *Kind) grammar(kind string) *attest.Grammar {
+	if n := slices.IndexFunc(k.Identities, func(g attest.Grammar) bool { return g.Kind == kind }); n >= 0 {
+		return &k.Identities[n]
 	}
 	return nil
+}
+
+func (k *Kind) identities() []string {
+	names := make([]string, len(k.Identities))
+	for n, g := range k.Identities {
+		names[n] = g.Kind
+	}
+	return names
+}
+
+// parseIdentity holds an identity to the grammar of the kind of evidence that shows it, and
+// refuses one that this kind never shows. A TPM on a machine of Google's may be known by that
+// machine's identity.
+func (s *Settings) parseIdentity(text, name string) (attest.Identity, error) {
+	id, err := attest.ParseIdentity(text)
+	if err != nil {
+		return "", err
+	}
+	k := s.find(name)
+	if k == nil {
+		k = &Kind{Identities: append(tpmcert.Grammars(), attest.Grammar{Kind: "ek"})}
+	}
+	grammar := k.grammar(id.Kind())
+	switch {
+	case grammar == nil && name == tpm.Provider && slices.ContainsFunc(s.known, func(k Kind) bool { return k.grammar(id.Kind()) != nil }):
+		return "", refusal.Config("kind", name+" with identity "+string(id), "the kind that shows such an identity")
+	case grammar == nil && name == tpm.Provider: // of a profile with a source of its own
+		return id, nil
+	case grammar == nil:
+		return "", refusal.Config("identity", string(id)+" with kind "+name, "one of "+refusal.Quotes(k.identities()))
+	case grammar.Parse == nil:
+		return id, nil
+	}
+	return grammar.Parse(id)
 }
 
 // Readers returns all kinds of evidence that a program knows, for showing what messages say:
@@ -306,6 +336,6 @@ var errUntrusting = refusal.Config("documents", "nobody who is trusted to sign t
 
 func (untrusting) Read([]byte) (*document.Claims, error) { return nil, errUntrusting }
 
-func (untrusting) Verify(context.Context, []byte, time.Time, *attest.Budget) (*document.Claims, error) {
+func (untrusting) Verify(context.Context, []byte, *attest.Inquiry) (*document.Claims, error) {
 	return nil, errUntrusting
 }

@@ -26,8 +26,8 @@ import (
 // fileKind is what the file must say it is.
 const fileKind = "NodeAttestation"
 
-// maxInventorySize is the maximum length of an inventory in bytes, 16 MiB.
-const maxInventorySize = 16 << 20
+// MaxInventorySize is the maximum length of an inventory in bytes, 16 MiB.
+const MaxInventorySize = 16 << 20
 
 // Settings are the whole file. Paths in it are relative to the process's folder.
 type Settings struct {

@@ -8,13 +8,13 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// Policy returns the policy for requests to signers, or to those of the file if none is given.
-func (s *Settings) Policy(machines *Machines, signers ...string) *csr.Policy {
+// Policy returns the policy of a cluster ([Settings.ClusterIDs]) for requests to signers, or to those of the file if none is given.
+func (s *Settings) Policy(clusterIDs []string, machines *Machines, signers ...string) *csr.Policy {
 	if len(signers) == 0 {
 		signers = s.Signers.Names
 	}
 	p := &csr.Policy{
-		SignerNames: signers, Machines: machines.Machine,
+		ClusterIDs: clusterIDs, SignerNames: signers, Machines: machines.Machine,
 		ReservedIPs: s.Signers.ReservedIPs, ReservedDNSNames: s.Signers.ReservedDNSNames,
 	}
 	// Our own signers shorten what is asked for, which the API limits to 10 minutes or more.
@@ -34,9 +34,9 @@ func (s *Settings) Providers(ring *attest.KeyRing, machines *Machines, members a
 	if err != nil {
 		return nil, err
 	}
-	policy := s.Policy(machines, signers...)
+	policy := s.Policy(ids, machines, signers...)
 	verifier, err := attest.NewVerifier(attest.VerifierConfig{
-		ClusterIDs: ids, KeyRing: ring, Kinds: kinds, Policy: policy,
+		KeyRing: ring, Kinds: kinds, Policy: policy,
 		Authorizer: members, RequireTPMResident: s.TPM.RequireResident, Now: s.now,
 	})
 	if err != nil {

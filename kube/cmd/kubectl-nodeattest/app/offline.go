@@ -19,6 +19,7 @@ import (
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
+	"github.com/nodeattest/nodeattest/kube/members"
 	"github.com/nodeattest/nodeattest/kube/registry"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -121,19 +122,16 @@ func (o *offline) providers(at time.Time, hello bool) (*csr.Providers, *seeing, 
 	if err != nil {
 		return nil, nil, err
 	}
-	members, err := s.NewMembers(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
+	admits, err := s.NewMembers(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
 		r, err := registry.New(scope, store, store, registry.Options{Now: func() time.Time { return at }})
 		return r, nil, err
 	}, o.nodeExists)
 	if err != nil {
 		return nil, nil, err
 	}
-	seen := &seeing{checkedAuthorizer: members}
-	evidence, err := s.Evidence(ring, o.machines, seen)
-	if err != nil {
-		return nil, nil, err
-	}
-	return evidence.Providers, seen, nil
+	seen := &seeing{Members: admits}
+	providers, err := s.Providers(ring, o.machines, seen)
+	return providers, seen, err
 }
 
 var (
@@ -193,19 +191,18 @@ func (noRecords) Get(context.Context, client.ObjectKey, client.Object, ...client
 	return errNoRecords
 }
 
-// checkedAuthorizer is an authorizer that knows whether it fits a verifier.
-type checkedAuthorizer interface {
-	attest.Authorizer
-	attest.AuthorizerChecker
-}
-
-// seeing asks an authorizer, and keeps what it was asked about.
+// seeing asks the members, and keeps what they were asked about.
 type seeing struct {
-	checkedAuthorizer
+	*members.Members
 	result *attest.Result
 }
 
-func (s *seeing) Authorize(ctx context.Context, r *attest.Result, request *csr.Request) (*attest.Authorization, error) {
+func (s *seeing) AuthorizeHello(ctx context.Context, r *attest.Result) error {
 	s.result = r
-	return s.checkedAuthorizer.Authorize(ctx, r, request)
+	return s.Members.AuthorizeHello(ctx, r)
+}
+
+func (s *seeing) Authorize(ctx context.Context, r *attest.Result) (*attest.Authorization, error) {
+	s.result = r
+	return s.Members.Authorize(ctx, r)
 }

@@ -54,7 +54,11 @@ func (p *plugin) policy(c *configuration, request *csr.Request) *csr.Policy {
 	if c.machines == nil {
 		return nil
 	}
-	policy := c.settings.Policy(new(settings.Machines))
+	ids := c.settings.Cluster.IDs
+	if len(ids) == 0 { // the CA's file is the controller's
+		ids = []string{"the controller's"}
+	}
+	policy := c.settings.Policy(ids, new(settings.Machines))
 	policy.Machines = func(_ context.Context, q csr.Question) (*csr.Machine, error) {
 		nodeName := q.NodeName
 		m, ok := c.machines[nodeName]

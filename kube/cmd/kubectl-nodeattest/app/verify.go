@@ -122,7 +122,7 @@ func (p *plugin) readRequests(name string) ([]*csr.Request, error) {
 	}
 	var all []*csr.Request
 	for _, item := range items {
-		r, err := csr.ParseRequest(item)
+		r, err := csr.ParseServerObject(item)
 		if err == nil && len(r.Spec.Request) == 0 {
 			err = errors.New("no spec.request: this is no CertificateSigningRequest")
 		}
@@ -192,7 +192,7 @@ func (o *offline) decide(ctx context.Context, recorded *csr.Request, at time.Tim
 	if err == nil {
 		f.Outcome, f.Reason, f.Message, f.Result = admitted, csr.ReasonApproved, "every check passed", seen.result
 		if hello {
-			f.Reason, f.Message = attest.ChallengeDecision(nil).Reason, "it is challenged"
+			f.Reason, f.Message = attest.ReasonChallenge, "it is challenged"
 			f.Note = helloNote
 		}
 		return f, nil
