@@ -3,13 +3,13 @@ package gce
 import (
 	"context"
 	"encoding/base64"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/document"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -37,11 +37,27 @@ type KindConfig struct {
 	Projects []string
 }
 
+<<<<<<< HEAD
 // NewKind makes the control plane's side of Google Compute Engine's identity tokens. A token is
 // also held against the inventory: if the machine's provider ID there begins with gce://, it
 // must be the token's. The error matches [refusal.CheckConfig] and names the field.
 func NewKind(config KindConfig) (*document.Kind, error) {
 	p, err := newPlatform(config)
+=======
+// Kind is the control plane's side of Google Compute Engine's identity tokens, an
+// [attest.Kind].
+type Kind struct{ document.Kind }
+
+// isNil reports whether an interface holds nothing, or a nil pointer.
+func isNil(v any) bool {
+	r := reflect.ValueOf(v)
+	return !r.IsValid() || r.Kind() == reflect.Pointer && r.IsNil()
+}
+
+// NewKind makes the kind. The error matches [refusal.CheckConfig] and names the field.
+func NewKind(c KindConfig) (*Kind, error) {
+	p, err := newPlatform(c)
+>>>>>>> h-kubeseam
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +96,7 @@ type platform struct {
 
 func newPlatform(c KindConfig) (*platform, error) {
 	switch {
-	case typednil.Is(c.Keys):
+	case isNil(c.Keys):
 		return nil, refusal.Config("Keys", "", "Google's")
 	case len(c.Projects) == 0:
 		return nil, refusal.Config("Projects", "", "the IDs of the projects whose machines may join")
