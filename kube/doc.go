@@ -13,10 +13,10 @@
 //     it stores them
 //   - explain: what became of a request, rule by rule, and who has to act
 //   - deploy: the manifests and, in its folder node, the files of a node
-//   - program: node-attestation-controller and node-attestation-signer, and nodeprogram:
-//     kubelet-authenticator, for main functions that add kinds of evidence of their own
-//   - cmd: these programs as they come, and kubectl-nodeattest, which is also a package for
-//     plugins that read other kinds of evidence
+//   - program: node-attestation-controller and node-attestation-signer; nodeprogram:
+//     kubelet-authenticator; and operatorprogram: kubectl-nodeattest; for main functions that
+//     add kinds of evidence of their own
+//   - cmd: these programs as they come
 //
 // # Kubernetes' modules
 //

@@ -16,11 +16,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/cloud/internal/chain"
-<<<<<<< HEAD
-	"github.com/nodeattest/nodeattest/internal/typednil"
-=======
-	"github.com/nodeattest/nodeattest/internal/work"
->>>>>>> h-kubeseam
 	"github.com/nodeattest/nodeattest/refusal"
 )
 

@@ -37,27 +37,17 @@ type KindConfig struct {
 	Projects []string
 }
 
-<<<<<<< HEAD
-// NewKind makes the control plane's side of Google Compute Engine's identity tokens. A token is
-// also held against the inventory: if the machine's provider ID there begins with gce://, it
-// must be the token's. The error matches [refusal.CheckConfig] and names the field.
-func NewKind(config KindConfig) (*document.Kind, error) {
-	p, err := newPlatform(config)
-=======
-// Kind is the control plane's side of Google Compute Engine's identity tokens, an
-// [attest.Kind].
-type Kind struct{ document.Kind }
-
 // isNil reports whether an interface holds nothing, or a nil pointer.
 func isNil(v any) bool {
 	r := reflect.ValueOf(v)
 	return !r.IsValid() || r.Kind() == reflect.Pointer && r.IsNil()
 }
 
-// NewKind makes the kind. The error matches [refusal.CheckConfig] and names the field.
-func NewKind(c KindConfig) (*Kind, error) {
-	p, err := newPlatform(c)
->>>>>>> h-kubeseam
+// NewKind makes the control plane's side of Google Compute Engine's identity tokens. A token is
+// also held against the inventory: if the machine's provider ID there begins with gce://, it
+// must be the token's. The error matches [refusal.CheckConfig] and names the field.
+func NewKind(config KindConfig) (*document.Kind, error) {
+	p, err := newPlatform(config)
 	if err != nil {
 		return nil, err
 	}

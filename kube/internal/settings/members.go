@@ -34,7 +34,7 @@ type OpenRegistry func(scope membership.Scope) (registry membership.Registry, st
 
 // NewMembers makes the authorizer, with a registry for each kind of evidence.
 func (s *Settings) NewMembers(open OpenRegistry, nodeExists func(ctx context.Context, nodeName string) (bool, error)) (*members.Members, error) {
-	config := members.Config{Mode: s.Membership.Mode, Kind: s.Membership.Kind}
+	config := members.Config{Mode: s.Membership.Mode, Kind: s.Membership.Kind, Now: s.now}
 	for _, kind := range s.Opened() {
 		registry, stale, err := open(s.Scope(kind))
 		if err != nil {

@@ -59,13 +59,6 @@ func (s *Settings) At(now time.Time) *Settings {
 	return &at
 }
 
-func (s *Settings) clock() func() time.Time {
-	if s.now == nil {
-		return time.Now
-	}
-	return s.now
-}
-
 // Cluster says which cluster is served.
 type Cluster struct {
 	// IDs are the names of the cluster that nodes state; empty: one for each CA in CAFile.

@@ -1,4 +1,4 @@
-package app
+package operatorprogram
 
 import (
 	"context"
@@ -19,7 +19,6 @@ import (
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
-	"github.com/nodeattest/nodeattest/kube/members"
 	"github.com/nodeattest/nodeattest/kube/registry"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -105,7 +104,7 @@ func (p *plugin) readRecords(o *offline) error {
 
 // providers makes what decides one request at a time, from nothing that an earlier request has
 // changed.
-func (o *offline) providers(at time.Time, hello bool) (*csr.Providers, *seeing, error) {
+func (o *offline) providers(at time.Time, hello bool) (*csr.Providers, error) {
 	s := o.settings.At(at)
 	ring := new(attest.KeyRing) // has not been read: an answer is not decided with it
 	var err error
@@ -116,22 +115,20 @@ func (o *offline) providers(at time.Time, hello bool) (*csr.Providers, *seeing, 
 		ring, err = attest.NewStaticKeyRing(o.ring...)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("--key-ring: %w", err)
+		return nil, fmt.Errorf("--key-ring: %w", err)
 	}
 	store, err := o.store()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	admits, err := s.NewMembers(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
 		r, err := registry.New(scope, store, store, registry.Options{Now: func() time.Time { return at }})
 		return r, nil, err
 	}, o.nodeExists)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	seen := &seeing{Members: admits}
-	providers, err := s.Providers(ring, o.machines, seen)
-	return providers, seen, err
+	return s.Providers(ring, o.machines, admits)
 }
 
 var (
@@ -189,20 +186,4 @@ type noRecords struct{ client.Client }
 
 func (noRecords) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
 	return errNoRecords
-}
-
-// seeing asks the members, and keeps what they were asked about.
-type seeing struct {
-	*members.Members
-	result *attest.Result
-}
-
-func (s *seeing) AuthorizeHello(ctx context.Context, r *attest.Result) error {
-	s.result = r
-	return s.Members.AuthorizeHello(ctx, r)
-}
-
-func (s *seeing) Authorize(ctx context.Context, r *attest.Result) (*attest.Authorization, error) {
-	s.result = r
-	return s.Members.Authorize(ctx, r)
 }

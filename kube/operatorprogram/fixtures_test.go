@@ -1,7 +1,8 @@
-package app
+package operatorprogram
 
 import (
 	"bytes"
+	"encoding/asn1"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
@@ -12,16 +13,38 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/document"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/program"
+	"github.com/nodeattest/nodeattest/oid"
 )
 
-// strange is a kind of somebody else, which reads its hellos and nothing more.
-type strange struct{ attest.Kind }
+// strange is a kind of somebody else: documents of a platform that trusts nobody.
+func strange() program.Kind {
+	return program.Kind{Name: "strange", Identities: []string{"strange"}, Open: func(decode func(into any) error) (attest.Kind, error) {
+		if err := decode(new(struct{})); err != nil {
+			return nil, err
+		}
+		return document.NewKind(document.KindConfig{Provider: "strange", Identities: []string{"strange"}, ValueSize: 32, Platform: distrust{}})
+	}}
+}
 
-func (strange) Describe() attest.Description { return attest.Description{Provider: "strange"} }
+type distrust struct{ document.Platform }
 
-func (strange) ReadHello(*attest.Evidence) (attest.HelloEvidence, error) {
-	return nil, &attest.Error{Check: attest.CheckEncoding, Got: "what a strange kind has read"}
+// strangeHello is the evidence of a hello of such a kind.
+func strangeHello(t *testing.T, signer string) []byte {
+	t.Helper()
+	hello, err := (&document.Hello{ClusterID: "vectors", TargetSigner: signer, Machine: "strange:1"}).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	type statement struct{ Type, Stmt asn1.RawValue }
+	data, err := asn1.Marshal(struct{ Statements []statement }{[]statement{{
+		asn1.RawValue{Tag: asn1.TagOID, Bytes: []byte(oid.NodeAttestDocumentHello)}, asn1.RawValue{FullBytes: hello}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }
 
 const config = `apiVersion: config.nodeattest.github.io/v1alpha1
@@ -50,7 +73,7 @@ const records = `{"apiVersion": "v1", "kind": "List", "items": [
 func fixtures(t *testing.T) map[string][]byte {
 	t.Helper()
 	// TestScripts changes the folder.
-	dir, err := filepath.Abs("../../../../attest/testdata/messages")
+	dir, err := filepath.Abs("../../attest/testdata/messages")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,11 +144,13 @@ func fixtures(t *testing.T) map[string][]byte {
 		"flipped.json": object("flipped", e.SignerName, flipped, e.AnswerCreated),
 		"late.json":    object("late", e.SignerName, answer, e.AnswerCreated.Add(time.Hour)),
 		"unknown.json": object("unknown", "cluster.x-k8s.io/kube-apiserver-client-kubelet-acme", changed(answer, func(b *csr.Bundle) { b.Provider = "acme/v1" }), e.AnswerCreated),
-		"strange.json": object("strange", "cluster.x-k8s.io/kubelet-attestation-challenge-strange", changed(hello, func(b *csr.Bundle) { b.Provider = "strange/v1" }), e.HelloCreated),
-		"bare.json":    object("bare", e.SignerName, changed(answer, func(b *csr.Bundle) { b.Provider, b.Data = "", nil }), e.AnswerCreated),
-		"list.json":    []byte(`{"kind": "List", "items": [` + string(good) + `,` + string(object("flipped", e.SignerName, flipped, e.AnswerCreated)) + `]}`),
-		"secret.json":  []byte(`{"apiVersion": "v1", "kind": "Secret", "data": {"token": "c2VjcmV0"}}`),
-		"key.pem":      pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("a secret")}),
-		"ak.bin":       file("ak-public.bin"), "challenge.txt": file("challenge.txt"), "evidence.der": file("answer-evidence.der"),
+		"strange.json": object("strange", "cluster.x-k8s.io/kubelet-attestation-challenge-strange", changed(hello, func(b *csr.Bundle) {
+			b.Provider, b.Data = "strange/v1", strangeHello(t, "cluster.x-k8s.io/kube-apiserver-client-kubelet-strange")
+		}), e.HelloCreated),
+		"bare.json":   object("bare", e.SignerName, changed(answer, func(b *csr.Bundle) { b.Provider, b.Data = "", nil }), e.AnswerCreated),
+		"list.json":   []byte(`{"kind": "List", "items": [` + string(good) + `,` + string(object("flipped", e.SignerName, flipped, e.AnswerCreated)) + `]}`),
+		"secret.json": []byte(`{"apiVersion": "v1", "kind": "Secret", "data": {"token": "c2VjcmV0"}}`),
+		"key.pem":     pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("a secret")}),
+		"ak.bin":      file("ak-public.bin"), "challenge.txt": file("challenge.txt"), "evidence.der": file("answer-evidence.der"),
 	}
 }

@@ -1,4 +1,4 @@
-package app
+package operatorprogram
 
 import (
 	"bytes"
@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/kube/program"
 )
 
 // TestScripts runs testdata/*.txt, each in a folder of its own with the files of fixtures. A
@@ -85,7 +85,7 @@ func (s *scripted) do(f []string) {
 		}
 		s.out.Reset()
 		s.err.Reset()
-		s.status = run(s.t.Context(), streams{bytes.NewReader(in), &s.out, &s.err}, []attest.Kind{strange{}}, f[1:])
+		s.status = run(s.t.Context(), streams{bytes.NewReader(in), &s.out, &s.err}, []program.Kind{strange()}, f[1:])
 	case f[0] == "status" && len(f) == 2:
 		if strconv.Itoa(s.status) != f[1] {
 			s.t.Errorf("%s: got status %d\n%s%s", s.where, s.status, &s.out, &s.err)
@@ -101,7 +101,7 @@ func (s *scripted) do(f []string) {
 		if err != nil || !bytes.Contains(text, []byte(f[2])) {
 			s.t.Fatalf("%s: %v, or it has no such text:\n%s", s.where, err, text)
 		}
-		if err := os.WriteFile(f[1], bytes.ReplaceAll(text, []byte(f[2]), []byte(f[3])), 0o600); err != nil {
+		if err := os.WriteFile(f[1], bytes.ReplaceAll(text, []byte(f[2]), []byte(strings.ReplaceAll(f[3], `\n`, "\n"))), 0o600); err != nil {
 			s.t.Fatal(err)
 		}
 	default:

@@ -1,4 +1,4 @@
-package app
+package operatorprogram
 
 import (
 	"context"
@@ -134,7 +134,7 @@ func (p *plugin) configuration(ctx context.Context) (*configuration, error) {
 		return nil, err
 	}
 	c := new(configuration)
-	if c.settings, err = settings.Parse([]byte(object.Data[configKey])); err != nil {
+	if c.settings, err = settings.Parse([]byte(object.Data[configKey]), p.others...); err != nil {
 		return nil, fmt.Errorf("ConfigMap %s/%s, %s: %w", p.namespace, configMap, configKey, err)
 	}
 	file := path.Base(c.settings.Inventory.File)

@@ -1,4 +1,4 @@
-package app
+package operatorprogram
 
 import (
 	"context"
@@ -105,8 +105,10 @@ func TestWaiting(t *testing.T) {
 	if _, err := p.candidateOf(all[4]); !errors.Is(err, errEvidence) {
 		t.Errorf("a stranger's machine was read: %v", err)
 	}
-	p.kinds = append(p.kinds, strange{})
-	if c, err := p.candidateOf(object("strange.json", "a hello", "NotAMember", 0)); c != nil || !errors.Is(err, attest.CheckEncoding) {
+	if p.kinds, err = settings.Readers(settings.Kind(strange())); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := p.candidateOf(object("strange.json", "a hello", "NotAMember", 0)); err != nil || c.machine != "strange:1" || c.unread != "" {
 		t.Errorf("got %+v, %v: its own kind was not asked", c, err)
 	}
 }

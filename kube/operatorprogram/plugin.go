@@ -1,4 +1,5 @@
-// Package app is the kubectl plugin of this module, kubectl nodeattest, for people who run a
+// Package operatorprogram is the kubectl plugin of this module, kubectl nodeattest, for a main
+// function that adds kinds of evidence to those in the box. It is for people who run a
 // cluster whose nodes attest themselves. It shows what became of a node's request, shows and
 // decides requests that were kept in files, and changes by hand which machine is which node:
 //
@@ -12,13 +13,13 @@
 //	kubectl nodeattest verify FILE... --config FILE [--at TIME] [--key-ring FILE] [--records FILE]
 //
 // inspect and verify need no cluster; - is standard input. verify fetches nothing, unless the
-// configuration has Google's keys or Azure's certificates fetched. The others take kubectl's flags for
-// the connection (--kubeconfig, --context, --user, --as and so on), and --namespace for the
-// namespace of the controller's configuration. What a user needs to be allowed to do is in
+// configuration has Google's keys or Azure's certificates fetched. The others take kubectl's
+// flags for the connection (--kubeconfig, --context, --user, --as and so on), and --namespace
+// for the namespace of the controller's configuration. What a user needs to be allowed to do is in
 // kube/deploy/operator.yaml. The exit status is 0 on success, 1 after an error, 2 after a wrong
 // command line. That of verify is 0 if every request is admitted, 1 if one is refused, and else
 // 2: it could not decide.
-package app
+package operatorprogram
 
 import (
 	"context"
@@ -39,18 +40,17 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
+	"github.com/nodeattest/nodeattest/kube/program"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Main runs the plugin with the command line of the process, and returns its exit status. The
-// kinds are read in addition to those of this module; they need not trust anybody. Requests
-// with evidence that none of them reads are shown as such:
-//
-//	func main() { os.Exit(app.Main(new(acme.Kind))) }
-func Main(kinds ...attest.Kind) int {
+// Main is the program kubectl-nodeattest. It runs the command that args name, and returns its
+// exit status. Requests with evidence of a kind that is neither in the box nor given are shown
+// as such.
+func Main(args []string, stdin io.Reader, stdout, stderr io.Writer, kinds ...program.Kind) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	return run(ctx, streams{os.Stdin, os.Stdout, os.Stderr}, kinds, os.Args[1:])
+	return run(ctx, streams{stdin, stdout, stderr}, kinds, args)
 }
 
 // streams are the program's.
@@ -63,7 +63,8 @@ type streams struct {
 type plugin struct {
 	streams
 	client    client.Client
-	kinds     []attest.Kind
+	others    []settings.Kind
+	kinds     []attest.Kind // which read, and trust nobody
 	namespace string
 	now       func() time.Time
 	options
@@ -109,7 +110,7 @@ type exitStatus int
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
 // run is the program. It returns the exit status.
-func run(ctx context.Context, std streams, kinds []attest.Kind, args []string) int {
+func run(ctx context.Context, std streams, kinds []program.Kind, args []string) int {
 	err := try(ctx, std, kinds, args)
 	status, said := errors.AsType[exitStatus](err)
 	switch {
@@ -125,12 +126,15 @@ func run(ctx context.Context, std streams, kinds []attest.Kind, args []string) i
 	return 1
 }
 
-func try(ctx context.Context, std streams, kinds []attest.Kind, args []string) error {
-	readers, err := settings.Readers()
-	if err != nil {
+func try(ctx context.Context, std streams, kinds []program.Kind, args []string) error {
+	p := &plugin{streams: std, now: time.Now}
+	for _, k := range kinds {
+		p.others = append(p.others, settings.Kind(k))
+	}
+	var err error
+	if p.kinds, err = settings.Readers(p.others...); err != nil {
 		return err
 	}
-	p := &plugin{streams: std, now: time.Now, kinds: append(readers, kinds...)}
 	flags := pflag.NewFlagSet("kubectl nodeattest", pflag.ContinueOnError)
 	flags.SetOutput(std.err)
 	flags.SortFlags = false
