@@ -15,7 +15,7 @@ type Checked struct {
 	request   *Request
 	bundle    *Bundle
 	pkcs10    *PKCS10
-	machine   Machine // a copy
+	machine   Machine // its slices are the inventory's
 	found     bool    // that there is a machine
 	requester Requester
 	at        time.Time // when it was checked

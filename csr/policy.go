@@ -41,7 +41,7 @@ type Policy struct {
 	// every request that names a node, and returns [ErrNoMachine] if there is none. Any other
 	// error, and a nil Machine without an error, means that the check could not be decided.
 	// It may be called from many goroutines, and must not keep or change the question. The
-	// machine is copied.
+	// machine is copied, except its slices, in which the inventory must not write afterwards.
 	Machines func(ctx context.Context, q Question) (*Machine, error)
 
 	// Records finds the record of a certificate that was issued through attestation, by its

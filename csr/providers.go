@@ -2,6 +2,7 @@ package csr
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -101,7 +102,7 @@ func (p *Providers) add(r Registration) error {
 		{r.MinimumVersion < 0 || newest < r.MinimumVersion, refusal.CheckConfig,
 			got + " with a MinimumVersion that none of its Versions reaches", ""},
 		{oldest < 1 || newest > maxVersion, refusal.CheckConfig, got + " with a version that is not from 1 to 999999999", ""},
-		{(len(r.Versions) == 0) != insecure, refusal.CheckConfig, got + " without Versions", "those that it reads; the insecure one has none"},
+		{(len(r.Versions) == 0) != insecure, refusal.CheckConfig, got + fmt.Sprint(" with Versions ", r.Versions), "one at least; none for the insecure one"},
 		{!slices.ContainsFunc(r.SignerNames, r.selectedBy) && !slices.Contains(r.SignerNames, SignerKubeAPIServerClientKubelet),
 			refusal.CheckConfig, got + " with none of its own signers in SignerNames", ""},
 	}).first(); err != nil {

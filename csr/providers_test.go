@@ -72,11 +72,15 @@ func signersOf(provider string) []string {
 	return append(names, csr.SignerKubeAPIServerClientKubelet)
 }
 
-// withSigners gives all its signers to each registration that has none.
-func withSigners(registrations ...csr.Registration) []csr.Registration {
+// withDefaults gives all its signers and version 1 to each registration where these are nil.
+func withDefaults(registrations ...csr.Registration) []csr.Registration {
 	for i := range registrations {
-		if r := &registrations[i]; r.SignerNames == nil {
+		r := &registrations[i]
+		if r.SignerNames == nil {
 			r.SignerNames = signersOf(r.Name)
+		}
+		if r.Versions == nil && r.Name != csr.ProviderInsecure {
+			r.Versions = []int{1}
 		}
 	}
 	return registrations
@@ -84,7 +88,7 @@ func withSigners(registrations ...csr.Registration) []csr.Registration {
 
 func newProviders(t testing.TB, registrations ...csr.Registration) *csr.Providers {
 	t.Helper()
-	p, err := csr.NewProviders(csr.ProvidersConfig{Providers: withSigners(registrations...), AuthorizedAttestors: []string{"tpm", "insecure"}})
+	p, err := csr.NewProviders(csr.ProvidersConfig{Providers: withDefaults(registrations...), AuthorizedAttestors: []string{"tpm", "insecure"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +116,7 @@ func TestProvidersSelect(t *testing.T) {
 			if diff := cmp.Diff(c.want, fake.asked); diff != "" {
 				t.Error(diff)
 			}
-			if accepted.Provider != "tpm" || accepted.MachineName != "machine-1" || accepted.Checked().NodeName() != goodNode {
+			if accepted.Provider() != "tpm" || accepted.MachineName() != "machine-1" || accepted.Checked().NodeName() != goodNode {
 				t.Errorf("got %+v", accepted)
 			}
 		})
@@ -195,9 +199,9 @@ func TestProvidersResult(t *testing.T) {
 	otherAttested := goodVerified(other.mustCheck(t))
 	for name, change := range map[string]func(*csr.Attested) *csr.Attested{
 		"nothing":           func(*csr.Attested) *csr.Attested { return nil },
-		"checked by nobody": func(*csr.Attested) *csr.Attested { return new(csr.Checked).Vouch("x") },
+		"checked by nobody": func(*csr.Attested) *csr.Attested { return new(csr.Checked).Vouch("x", csr.Grant{}, nil) },
 		"another request":   func(*csr.Attested) *csr.Attested { return otherAttested },
-		"no machine":        func(a *csr.Attested) *csr.Attested { a.Machine = ""; return a },
+		"no machine":        func(a *csr.Attested) *csr.Attested { return a.Checked().Vouch("", a.Grant(), nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
@@ -299,23 +303,18 @@ func TestProvidersBuiltInClient(t *testing.T) {
 		want   string // the provider that is asked
 		err    csr.Check
 	}{
-		"nobody":                        {nil, "tpm/v1", false, "", csr.CheckProviderUnknown},
-		"one":                           {[]string{"tpm"}, "tpm/v1", false, "tpm", ""},
-		"one, evidence of another":      {[]string{"tpm"}, "aws/v1", false, "", csr.CheckAttestationProvider},
-		"one, another version":          {[]string{"tpm"}, "tpm/v2", false, "", csr.CheckProviderVersion},
-		"one, no evidence":              {[]string{"tpm"}, "", false, "", csr.CheckAttestationProvider},
-		"one of its own dialect":        {[]string{"gke"}, "", true, "gke", ""},
-		"two, the first":                {[]string{"tpm", "aws"}, "tpm/v1", false, "tpm", ""},
-		"two, the second":               {[]string{"tpm", "aws"}, "aws/v1", false, "aws", ""},
-		"two, another version":          {[]string{"tpm", "aws"}, "aws/v2", false, "", csr.CheckProviderVersion},
-		"two, one that is not open":     {[]string{"tpm", "aws"}, "azure/v1", false, "", csr.CheckAttestationProvider},
-		"two, no evidence":              {[]string{"tpm", "aws"}, "", false, "", csr.CheckAttestationProvider},
-		"two, a broken bundle":          {[]string{"tpm", "aws"}, "tpm/v1", true, "", csr.CheckBlockText},
-		"dialect, evidence of another":  {[]string{"gke", "tpm"}, "tpm/v1", false, "tpm", ""},
-		"dialect, no evidence":          {[]string{"tpm", "gke"}, "", false, "gke", ""},
-		"dialect, unreadable":           {[]string{"tpm", "gke"}, "tpm/v1", true, "gke", ""},
-		"dialect, one that is not open": {[]string{"tpm", "gke"}, "aws/v1", false, "", csr.CheckAttestationProvider},
-		"not authorised":                {[]string{"tpm", "banned"}, "banned/v1", false, "", csr.CheckAttestorNotAuthorized},
+		"nobody":                    {nil, "tpm/v1", false, "", csr.CheckProviderUnknown},
+		"one":                       {[]string{"tpm"}, "tpm/v1", false, "tpm", ""},
+		"one, evidence of another":  {[]string{"tpm"}, "aws/v1", false, "", csr.CheckAttestationProvider},
+		"one, another version":      {[]string{"tpm"}, "tpm/v2", false, "", csr.CheckProviderVersion},
+		"one, no evidence":          {[]string{"tpm"}, "", false, "", csr.CheckAttestationProvider},
+		"two, the first":            {[]string{"tpm", "aws"}, "tpm/v1", false, "tpm", ""},
+		"two, the second":           {[]string{"tpm", "aws"}, "aws/v1", false, "aws", ""},
+		"two, another version":      {[]string{"tpm", "aws"}, "aws/v2", false, "", csr.CheckProviderVersion},
+		"two, one that is not open": {[]string{"tpm", "aws"}, "azure/v1", false, "", csr.CheckAttestationProvider},
+		"two, no evidence":          {[]string{"tpm", "aws"}, "", false, "", csr.CheckAttestationProvider},
+		"two, a broken bundle":      {[]string{"tpm", "aws"}, "tpm/v1", true, "", csr.CheckBlockText},
+		"not authorised":            {[]string{"tpm", "banned"}, "banned/v1", false, "", csr.CheckAttestorNotAuthorized},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := goodFixture(csr.SignerKubeAPIServerClientKubelet, csr.RequesterBootstrap)
@@ -328,14 +327,10 @@ func TestProvidersBuiltInClient(t *testing.T) {
 				f.request.Spec.Request = append(f.request.Spec.Request, "more\n"...)
 			}
 			fakes := map[string]*fakeProvider{}
-			config := csr.ProvidersConfig{AuthorizedAttestors: []string{"tpm", "aws", "azure", "gke"}, BuiltInClient: c.open}
-			for _, name := range []string{"tpm", "aws", "azure", "gke", "banned"} {
+			config := csr.ProvidersConfig{AuthorizedAttestors: []string{"tpm", "aws", "azure"}, BuiltInClient: c.open}
+			for _, name := range []string{"tpm", "aws", "azure", "banned"} {
 				fakes[name] = &fakeProvider{err: errors.New("asked")}
-				r := csr.Registration{Name: name, Provider: fakes[name], Versions: []int{1}}
-				if name == "gke" {
-					r.Versions = nil
-				}
-				config.Providers = append(config.Providers, withSigners(r)...)
+				config.Providers = append(config.Providers, withDefaults(csr.Registration{Name: name, Provider: fakes[name]})...)
 			}
 			providers, err := csr.NewProviders(config)
 			if err != nil {
@@ -387,7 +382,7 @@ func TestAuthorizedAttestors(t *testing.T) {
 	f.encode(t)
 	fake := &fakeProvider{policy: f.policy}
 	providers, err := csr.NewProviders(csr.ProvidersConfig{AuthorizedAttestors: []string{"contoso-cloud"},
-		Providers: withSigners(csr.Registration{Name: "tpm", Provider: fake, Versions: []int{1}})})
+		Providers: withDefaults(csr.Registration{Name: "tpm", Provider: fake, Versions: []int{1}})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -404,34 +399,54 @@ func TestNewProvidersRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	fake := &fakeProvider{}
-	for name, registrations := range map[string][]csr.Registration{
-		"none":                             nil,
-		"insecure beside tpm":              {{Name: "insecure", Provider: insecure}, {Name: "tpm", Provider: fake, Versions: []int{1}}},
-		"insecure as tpm":                  {{Name: "tpm", Provider: insecure}},
-		"another provider as insecure":     {{Name: "insecure", Provider: fake}},
-		"twice":                            {{Name: "tpm", Provider: fake}, {Name: "tpm", Provider: fake}},
-		"no name":                          {{Provider: fake}},
-		"a bad name":                       {{Name: "TPM", Provider: fake}},
-		"no provider":                      {{Name: "tpm"}},
-		"minimum over all versions":        {{Name: "tpm", Provider: fake, Versions: []int{1}, MinimumVersion: 2}},
-		"minimum without versions":         {{Name: "tpm", Provider: fake, MinimumVersion: 1}},
-		"minimum below all versions":       {{Name: "tpm", Provider: fake, Versions: []int{1}, MinimumVersion: -1}},
-		"version over the largest":         {{Name: "tpm", Provider: fake, Versions: []int{1000000000}}},
-		"version 0":                        {{Name: "tpm", Provider: fake, Versions: []int{0, 1}}},
-		"no signer names":                  {{Name: "tpm", Provider: fake, SignerNames: []string{}}},
-		"signer names of another provider": {{Name: "tpm", Provider: fake, SignerNames: signersOf("aws")[:2]}},
-		"the names of its hellos":          {{Name: "tpm", Provider: fake, SignerNames: []string{csr.SignerChallengeTPM}}},
-		"signer of nobody's evidence":      {{Name: "tpm", Provider: fake, SignerNames: []string{csr.SignerKubeletServing}}},
+	for name, c := range map[string]struct {
+		registrations []csr.Registration
+		want          string // a part of the error
+	}{
+		"none":                             {nil, "at least one"},
+		"insecure beside tpm":              {[]csr.Registration{{Name: "insecure", Provider: insecure}, {Name: "tpm", Provider: fake}}, "insecure beside others"},
+		"insecure as tpm":                  {[]csr.Registration{{Name: "tpm", Provider: insecure, Versions: []int{}}}, "that is not its own"},
+		"another provider as insecure":     {[]csr.Registration{{Name: "insecure", Provider: fake, Versions: []int{1}}}, "that is not its own"},
+		"twice":                            {[]csr.Registration{{Name: "tpm", Provider: fake}, {Name: "tpm", Provider: fake}}, "twice"},
+		"no name":                          {[]csr.Registration{{Provider: fake}}, "the name of a provider"},
+		"a bad name":                       {[]csr.Registration{{Name: "TPM", Provider: fake}}, "the name of a provider"},
+		"no provider":                      {[]csr.Registration{{Name: "tpm"}}, "without a Provider"},
+		"no versions":                      {[]csr.Registration{{Name: "tpm", Provider: fake, Versions: []int{}}}, "with Versions []"},
+		"insecure with versions":           {[]csr.Registration{{Name: "insecure", Provider: insecure, Versions: []int{1}}}, "with Versions [1]"},
+		"insecure with a minimum":          {[]csr.Registration{{Name: "insecure", Provider: insecure, MinimumVersion: 2}}, "MinimumVersion"},
+		"minimum over all versions":        {[]csr.Registration{{Name: "tpm", Provider: fake, Versions: []int{1}, MinimumVersion: 2}}, "MinimumVersion"},
+		"minimum below all versions":       {[]csr.Registration{{Name: "tpm", Provider: fake, Versions: []int{1}, MinimumVersion: -1}}, "MinimumVersion"},
+		"version over the largest":         {[]csr.Registration{{Name: "tpm", Provider: fake, Versions: []int{1000000000}}}, "999999999"},
+		"version 0":                        {[]csr.Registration{{Name: "tpm", Provider: fake, Versions: []int{0, 1}}}, "999999999"},
+		"no signer names":                  {[]csr.Registration{{Name: "tpm", Provider: fake, SignerNames: []string{}}}, "SignerNames"},
+		"signer names of another provider": {[]csr.Registration{{Name: "tpm", Provider: fake, SignerNames: signersOf("aws")[:2]}}, "SignerNames"},
+		"the names of its hellos":          {[]csr.Registration{{Name: "tpm", Provider: fake, SignerNames: []string{csr.SignerChallengeTPM}}}, "SignerNames"},
+		"signer of nobody's evidence":      {[]csr.Registration{{Name: "tpm", Provider: fake, SignerNames: []string{csr.SignerKubeletServing}}}, "SignerNames"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := csr.NewProviders(csr.ProvidersConfig{Providers: withSigners(registrations...), AuthorizedAttestors: []string{"tpm"}}); !errors.Is(err, refusal.CheckConfig) {
-				t.Errorf("got %v", err)
+			_, err := csr.NewProviders(csr.ProvidersConfig{Providers: withDefaults(c.registrations...), AuthorizedAttestors: []string{"tpm"}})
+			if !errors.Is(err, refusal.CheckConfig) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %q", err, c.want)
 			}
 		})
 	}
-	good := withSigners(csr.Registration{Name: "tpm", Provider: fake, Versions: []int{1}}, csr.Registration{Name: "gke", Provider: fake}, csr.Registration{Name: "bare", Provider: fake},
+	for name, r := range map[string]csr.Registration{
+		"largest version":        {Name: "tpm", Provider: fake, Versions: []int{999999999}, MinimumVersion: 999999999},
+		"minimum between":        {Name: "tpm", Provider: fake, Versions: []int{1, 3}, MinimumVersion: 2},
+		"insecure":               {Name: "insecure", Provider: insecure},
+		"insecure, minimum 1":    {Name: "insecure", Provider: insecure, MinimumVersion: 1},
+		"the built-in signer":    {Name: "tpm", Provider: fake, SignerNames: []string{csr.SignerKubeAPIServerClientKubelet}},
+		"the same version twice": {Name: "tpm", Provider: fake, Versions: []int{1, 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := csr.NewProviders(csr.ProvidersConfig{Providers: withDefaults(r), AuthorizedAttestors: []string{"tpm"}}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	good := withDefaults(csr.Registration{Name: "tpm", Provider: fake}, csr.Registration{Name: "rack", Provider: fake},
 		csr.Registration{Name: "aws", Provider: fake, SignerNames: signersOf("aws")[:2]})
-	alone := withSigners(csr.Registration{Name: "insecure", Provider: insecure})
+	alone := withDefaults(csr.Registration{Name: "insecure", Provider: insecure})
 	open := func(names ...string) csr.ProvidersConfig {
 		return csr.ProvidersConfig{Providers: good, AuthorizedAttestors: []string{"tpm"}, BuiltInClient: names}
 	}
@@ -441,9 +456,8 @@ func TestNewProvidersRefuses(t *testing.T) {
 		"a bad attestor":                   {Providers: good, AuthorizedAttestors: []string{"contosoCloud!"}},
 		"insecure for the built-in signer": {Providers: alone, AuthorizedAttestors: []string{"insecure"}, BuiltInClient: []string{"insecure"}},
 		"open for nobody":                  open("azure"),
-		"open for one twice":               open("tpm", "gke", "tpm"),
+		"open for one twice":               open("tpm", "rack", "tpm"),
 		"open against its policy":          open("tpm", "aws"),
-		"open for two without versions":    open("gke", "bare"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := csr.NewProviders(c); !errors.Is(err, refusal.CheckConfig) {
@@ -453,7 +467,7 @@ func TestNewProvidersRefuses(t *testing.T) {
 			}
 		})
 	}
-	for _, names := range [][]string{nil, {"tpm"}, {"gke"}, {"bare"}, {"tpm", "gke"}, {"gke", "tpm"}} {
+	for _, names := range [][]string{nil, {"tpm"}, {"rack"}, {"tpm", "rack"}, {"rack", "tpm"}} {
 		if _, err := csr.NewProviders(open(names...)); err != nil {
 			t.Errorf("open for %q: %v", names, err)
 		}
