@@ -76,8 +76,11 @@ func (a *Attested) Provider() string { return a.provider }
 func (a *Attested) MachineName() string { return a.machineName }
 
 // Until returns a copy whose certificate ends at end, if that is earlier. The zero time changes
-// nothing.
+// nothing, and of nil there is no copy.
 func (a *Attested) Until(end time.Time) *Attested {
+	if a == nil {
+		return nil
+	}
 	narrowed := *a
 	if !end.IsZero() && (a.grant.NotAfter.IsZero() || end.Before(a.grant.NotAfter)) {
 		narrowed.grant.NotAfter = end

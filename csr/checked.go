@@ -58,7 +58,7 @@ func (c *Checked) PKCS10() PKCS10 {
 	if c.pkcs10 == nil {
 		return PKCS10{}
 	}
-	return *c.pkcs10
+	return *c.pkcs10.clone()
 }
 
 // NodeName returns the node that the certificate is for.

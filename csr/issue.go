@@ -70,8 +70,9 @@ func (ca *CA) Issue(ctx context.Context, attested *Attested) (*Issued, error) {
 		return nil, err
 	}
 	now := ca.now()
-	if age := now.Sub(checked.at); age > maxAttestedAge {
-		return nil, refusal.Retry(fmt.Errorf("csr: the request was checked %s ago, want at most %s: verify it again", age.Truncate(time.Second), maxAttestedAge))
+	if age := now.Sub(checked.at); age.Abs() > maxAttestedAge {
+		return nil, refusal.Retry(fmt.Errorf("csr: the request was checked at %s, and now is %s, want at most %s between: verify it again",
+			rfc3339(checked.at), rfc3339(now), maxAttestedAge))
 	}
 	if violations := attested.faults(ca.clusters, now); len(violations) > 0 {
 		return nil, violations

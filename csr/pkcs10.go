@@ -93,6 +93,13 @@ type PKCS10 struct {
 	sans       sans
 }
 
+// clone returns a copy in which every field can be set. Its slices and the key are shared.
+func (p *PKCS10) clone() *PKCS10 {
+	c, request := *p, *p.CSR
+	c.CSR = &request
+	return &c
+}
+
 // sans describes a subjectAltName extension.
 type sans struct {
 	present  bool

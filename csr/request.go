@@ -86,6 +86,9 @@ func Filed(spec *Spec, by User, at time.Time) *Request {
 		}
 	}
 	r.User.Groups, r.User.Extra = slices.Clone(by.Groups), maps.Clone(by.Extra)
+	for key, values := range r.User.Extra {
+		r.User.Extra[key] = slices.Clone(values)
+	}
 	return r
 }
 
@@ -305,9 +308,18 @@ func (p *Parsed) Bundle() (*Bundle, error) {
 	return p.bundle, p.bundleErr
 }
 
-// PKCS10 returns what [ParsePKCS10] makes of the request in the bundle, with its errors and
-// those of [Parsed.Bundle].
+// PKCS10 returns a copy of what [ParsePKCS10] makes of the request in the bundle, with its
+// errors and those of [Parsed.Bundle].
 func (p *Parsed) PKCS10() (*PKCS10, error) {
+	shared, err := p.sharedPKCS10()
+	if err != nil {
+		return nil, err
+	}
+	return shared.clone(), nil
+}
+
+// sharedPKCS10 is what every [Checked] of this request refers to, and never leaves the package.
+func (p *Parsed) sharedPKCS10() (*PKCS10, error) {
 	bundle, err := p.Bundle()
 	if err != nil {
 		return nil, err
