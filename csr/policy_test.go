@@ -50,6 +50,8 @@ func TestUnusablePolicies(t *testing.T) {
 		"negative cap":               func(p *csr.Policy) { p.MaxExpiration = -time.Hour },
 		"cap under the least":        func(p *csr.Policy) { p.MaxExpiration = time.Minute },
 		"signer's duration over cap": func(p *csr.Policy) { p.BuiltInSignerDuration = 25 * time.Hour },
+		"no cluster":                 func(p *csr.Policy) { p.ClusterIDs = nil },
+		"every cluster's name":       func(p *csr.Policy) { p.ClusterIDs = []string{"kubernetes"} },
 		"signer's duration negative": func(p *csr.Policy) { p.BuiltInSignerDuration = -1 },
 	} {
 		t.Run(name, func(t *testing.T) {
