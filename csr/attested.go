@@ -11,7 +11,7 @@ import (
 )
 
 // Grant is what is vouched for about a machine beyond its identity. The issuer of a certificate
-// writes what is both granted here and asked for in the request.
+// writes the provider ID, and those of the names and addresses that the request asks for.
 type Grant struct {
 	// ProviderID is the provider ID. It is written even if the request claims none; a request
 	// that claims another is refused. "" vouches for none: a request that claims one is
@@ -139,15 +139,19 @@ func (a *Attested) InventoryName() (string, error) {
 	}
 }
 
-// Decision approves: it is the only way to an approval, which needs a value that was verified
-// and never just the absence of an error. A nil or incomplete Attested gives a retry, and so
-// does one for a hello, which gets a challenge and no certificate.
+// Decision approves the object that was verified: it is the only way to an approval, which
+// needs a value that was verified and never just the absence of an error. A nil or incomplete
+// Attested gives a retry, and so does one for a hello, which gets a challenge and no
+// certificate. A request whose own signature does not verify is denied.
 func (a *Attested) Decision() Decision {
 	c := a.sound()
 	if c == nil || a.machine == "" || c.filedUnder != c.signerName {
 		return Decide(nil)
 	}
-	return Decision{Verdict: VerdictApprove, Reason: ReasonApproved, Message: "every check passed"}.placed()
+	if err := c.CheckSignature(); err != nil {
+		return Decide(err)
+	}
+	return Decision{Verdict: VerdictApprove, Reason: ReasonApproved, Message: "every check passed", UID: c.uid}.placed()
 }
 
 func noResult() error {

@@ -24,6 +24,13 @@ func TestAttestedDecision(t *testing.T) {
 	checked := f.mustCheck(t)
 	hello := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
 	hello.request.Spec.SignerName = csr.SignerChallengeTPM
+	unsigned := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+	unsigned.builder.badSignature = true
+	unsigned.encode(t)
+	unproven, err := unsigned.policy.CheckUnsigned(t.Context(), unsigned.request.Parsed(), csr.SignerClientTPM)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var nobody *csr.Checked
 	for name, c := range map[string]struct {
 		attested *csr.Attested
@@ -37,6 +44,7 @@ func TestAttestedDecision(t *testing.T) {
 		"without machine":     {checked.Vouch("", csr.Grant{}, nil), csr.VerdictRetry},
 		"of a hello":          {hello.mustCheck(t).Vouch(goodIdentity, csr.Grant{}, nil), csr.VerdictRetry},
 		"good, and narrowed":  {goodVerified(checked).Until(issueTime), csr.VerdictApprove},
+		"without signature":   {unproven.Vouch(goodIdentity, csr.Grant{}, nil), csr.VerdictDeny},
 		"nil, and narrowed":   {(*csr.Attested)(nil).Until(issueTime), csr.VerdictRetry},
 		"by a provider":       {throughProviders(t), csr.VerdictApprove},
 		"of a kubelet's own":  {inherited(t), csr.VerdictApprove},
@@ -48,6 +56,25 @@ func TestAttestedDecision(t *testing.T) {
 				t.Errorf("got %+v, want %v", d, c.want)
 			}
 			checkPlace(t, d, &csr.Request{})
+		})
+	}
+}
+
+// TestAttestedDecisionIsForItsObject: what was verified approves no other object, not even one
+// that was made again under the same name.
+func TestAttestedDecisionIsForItsObject(t *testing.T) {
+	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+	f.request.Metadata.UID = "this"
+	d := goodVerified(f.mustCheck(t)).Decision()
+	for uid, want := range map[string]csr.Verdict{"this": csr.VerdictApprove, "another": csr.VerdictRetry, "": csr.VerdictRetry} {
+		t.Run(uid, func(t *testing.T) {
+			r := *f.request
+			r.Metadata.UID, r.Metadata.ResourceVersion = uid, "8"
+			got := d.For(&r)
+			if got.Verdict != want || got.UID != uid || got.ResourceVersion != "8" {
+				t.Errorf("got %+v, want %v", got, want)
+			}
+			checkPlace(t, got, &r)
 		})
 	}
 }

@@ -71,7 +71,7 @@ func (c *Checked) Purpose() Purpose { return c.purpose }
 // the object is filed under.
 func (c *Checked) SignerName() string { return c.signerName }
 
-// Username returns spec.username of the request, as it was when it was checked.
+// Username returns the requester's user name, as it was when the request was checked.
 func (c *Checked) Username() string { return c.username }
 
 // ExpirationSeconds returns the lifetime that the request asks for, in seconds, or 0 if it

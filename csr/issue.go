@@ -50,7 +50,8 @@ type Issued struct {
 // CA's gives [ErrOtherSigner]. The new certificate is verified against the CA before it is
 // returned, and its record is given to Record of the [Grant]. If that returns an error, Issue
 // returns the error and withholds the certificate. What was checked over an hour ago gives
-// [refusal.ErrRetry]: verify it again. What was checked for another cluster than the CA's is
+// [refusal.ErrRetry]: verify it again. So does a time of the check that is as far ahead, since
+// then the policy has another clock. What was checked for another cluster than the CA's is
 // refused as "verified-cluster".
 //
 // Issue does not ask whether the request was approved: on Kubernetes a signer looks at the

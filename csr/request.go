@@ -22,7 +22,7 @@ const (
 	requestKind       = "CertificateSigningRequest"
 )
 
-// ExtraCredentialID is the key of spec.extra under which kube-apiserver states which
+// ExtraCredentialID is the key of [User].Extra under which kube-apiserver states which
 // credential the requester used. For a client certificate the only value is "X509SHA256="
 // and the hexadecimal SHA-256 of the leaf's DER; see [CredentialID].
 const ExtraCredentialID = "authentication.kubernetes.io/credential-id"
@@ -157,7 +157,7 @@ type Spec struct {
 // Spec returns what a node files to get a certificate from a signer: the bundle as
 // [Bundle.Marshal] writes it, the signer's name, the usages of the signer's [Purpose], with
 // key encipherment for an RSA key, and the lifetime asked for: in seconds, 600 or more, or 0
-// for none. The API server fills in the requester. Errors are those of Marshal,
+// for none. The server adds the requester ([Filed]). Errors are those of Marshal,
 // [ParsePKCS10] and [PurposeOf]; a lifetime that cannot be asked for gives
 // [refusal.CheckConfig].
 func (b *Bundle) Spec(signerName string, expirationSeconds int32) (*Spec, error) {
