@@ -2,6 +2,7 @@ package csr
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"net/netip"
 	"slices"
@@ -41,7 +42,7 @@ func (g Grant) clone() Grant {
 // Attested is a checked request together with what the evidence in it has shown and what is
 // vouched for. [Checked.Vouch] alone makes it, for that one request. Nothing in it can be set:
 // it can only be narrowed, by [Attested.Until]. It is what an approval and a certificate are
-// made from ([Attested.Decision], [CA.Issue]), and it does not last: Issue refuses one whose
+// made from ([Attested.Decision], [CA.Issue]), and it does not last: neither takes one whose
 // request was checked over an hour ago, since a machine may have left the inventory since.
 type Attested struct {
 	checked               *Checked
@@ -142,13 +143,14 @@ func (a *Attested) InventoryName() (string, error) {
 // Decision approves the object that was verified: it is the only way to an approval, which
 // needs a value that was verified and never just the absence of an error. A nil or incomplete
 // Attested gives a retry, and so does one for a hello, which gets a challenge and no
-// certificate. A request whose own signature does not verify is denied.
+// certificate, and one that was checked over an hour ago by the clock of its policy. A request
+// whose own signature does not verify is denied.
 func (a *Attested) Decision() Decision {
 	c := a.sound()
 	if c == nil || a.machine == "" || c.filedUnder != c.signerName {
 		return Decide(nil)
 	}
-	if err := c.CheckSignature(); err != nil {
+	if err := cmp.Or(c.CheckSignature(), c.fresh(c.now())); err != nil {
 		return Decide(err)
 	}
 	return Decision{Verdict: VerdictApprove, Reason: ReasonApproved, Message: "every check passed", UID: c.uid}.placed()

@@ -219,6 +219,29 @@ func TestIssueAge(t *testing.T) {
 	mustIssue(t, ca, goodVerified(f.mustCheck(t)))
 }
 
+// TestDecisionAge: an approval too is of what was found out within the hour.
+func TestDecisionAge(t *testing.T) {
+	for age, want := range map[time.Duration]csr.Verdict{
+		0: csr.VerdictApprove, 59*time.Minute + 59*time.Second: csr.VerdictApprove, time.Hour: csr.VerdictApprove,
+		time.Hour + 1: csr.VerdictRetry, 30 * 24 * time.Hour: csr.VerdictRetry, -time.Hour: csr.VerdictApprove, -time.Hour - 1: csr.VerdictRetry,
+	} {
+		t.Run(age.String(), func(t *testing.T) {
+			f, now := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap), issueTime
+			f.policy.Now = func() time.Time { return now }
+			attested := goodVerified(f.mustCheck(t))
+			now = issueTime.Add(age)
+			if d := attested.Decision(); d.Verdict != want || want == csr.VerdictRetry && !strings.Contains(d.Message, "verify it again") {
+				t.Errorf("got %+v, want %v", d, want)
+			}
+		})
+	}
+	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+	f.policy.Now = nil
+	if d := goodVerified(f.mustCheck(t)).Decision(); d.Verdict != csr.VerdictApprove {
+		t.Errorf("no clock: got %+v", d)
+	}
+}
+
 // TestIssueCluster: what was checked for one cluster gets no certificate of another.
 func TestIssueCluster(t *testing.T) {
 	for name, c := range map[string]struct {

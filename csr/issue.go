@@ -71,9 +71,8 @@ func (ca *CA) Issue(ctx context.Context, attested *Attested) (*Issued, error) {
 		return nil, err
 	}
 	now := ca.now()
-	if age := now.Sub(checked.at); age.Abs() > maxAttestedAge {
-		return nil, refusal.Retry(fmt.Errorf("csr: the request was checked at %s, and now is %s, want at most %s between: verify it again",
-			rfc3339(checked.at), rfc3339(now), maxAttestedAge))
+	if err := checked.fresh(now); err != nil {
+		return nil, err
 	}
 	if violations := attested.faults(ca.clusters, now); len(violations) > 0 {
 		return nil, violations
@@ -120,9 +119,6 @@ func (a *Attested) faults(clusters []string, now time.Time) Errors {
 	}
 	return all
 }
-
-// maxAttestedAge is the longest life of an answer.
-const maxAttestedAge = time.Hour
 
 // checkVerifiedCluster: the verification is for the cluster of the CA.
 const checkVerifiedCluster Check = "verified-cluster"

@@ -173,7 +173,8 @@ func (p *Policy) check(ctx context.Context, parsed *Parsed, target string, unsig
 		return nil, Errors{{Check: CheckSignerName, Got: refusal.Quote(filed), Want: want, Err: refusal.Retry(ErrOtherSigner)}}
 	}
 	x := &run{policy: p, ctx: ctx, request: r, out: &Checked{request: r, signerName: target, filedUnder: filed,
-		username: r.User.Username, uid: r.Metadata.UID, credentialID: r.CredentialID(), at: p.now(), clusters: p.ClusterIDs}}
+		username: r.User.Username, uid: r.Metadata.UID, credentialID: r.CredentialID(), now: p.clock(), clusters: p.ClusterIDs}}
+	x.out.at = x.out.now()
 	x.try(objectRules)
 	if x.read(parsed) {
 		x.try(requestRules)
@@ -226,11 +227,11 @@ func (p *Policy) Validate() error {
 	return checkSignerNames(p.SignerNames)
 }
 
-func (p *Policy) now() time.Time {
+func (p *Policy) clock() func() time.Time {
 	if p.Now == nil {
-		return time.Now()
+		return time.Now
 	}
-	return p.Now()
+	return p.Now
 }
 
 // checkClusterIDs checks that a cluster has names of its own. Several IDs are one cluster's.
