@@ -21,8 +21,8 @@ const (
 	// written. kube-apiserver's store refuses requests a little longer than this.
 	MaxBundleSize = 1 << 20
 	// MaxRequestJSONSize is the maximum number of bytes of JSON that [ParseServerObject]
-	// reads: 4 MiB. kube-apiserver accepts bodies of up to 3 MiB, and etcd stores about 1.5 MiB, so
-	// every object that exists fits.
+	// reads: 4 MiB. kube-apiserver accepts bodies of up to 3 MiB, and etcd stores about 1.5
+	// MiB, so every object that exists fits.
 	MaxRequestJSONSize = 4 << 20
 	// MaxSANs is the maximum number of DNS names and IP addresses, taken together, that a
 	// serving request may ask for.
