@@ -91,7 +91,7 @@ func TestChooseNothing(t *testing.T) {
 		}
 	}
 	f.request.Spec.Request = []byte("x")
-	if r, err := providers.Choose(t.Context(), f.request.Parsed()); r != nil || !errors.Is(err, csr.CheckBlockText) {
+	if r, err := providers.Choose(t.Context(), f.request.Parsed()); r != nil || !errors.Is(err, csr.CheckBlock) {
 		t.Errorf("unreadable: got %v, %v", r, err)
 	}
 	if r, err := new(csr.Providers).Choose(t.Context(), f.request.Parsed()); r != nil || !errors.Is(err, csr.CheckProviderUnknown) {

@@ -312,7 +312,7 @@ func TestProvidersBuiltInClient(t *testing.T) {
 		"two, another version":      {[]string{"tpm", "aws"}, "aws/v2", false, "", csr.CheckProviderVersion},
 		"two, one that is not open": {[]string{"tpm", "aws"}, "azure/v1", false, "", csr.CheckAttestationProvider},
 		"two, no evidence":          {[]string{"tpm", "aws"}, "", false, "", csr.CheckAttestationProvider},
-		"two, a broken bundle":      {[]string{"tpm", "aws"}, "tpm/v1", true, "", csr.CheckBlockText},
+		"two, a broken bundle":      {[]string{"tpm", "aws"}, "tpm/v1", true, "", csr.CheckBlock},
 		"not authorised":            {[]string{"tpm", "banned"}, "banned/v1", false, "", csr.CheckAttestorNotAuthorized},
 	} {
 		t.Run(name, func(t *testing.T) {
