@@ -41,7 +41,7 @@ type Policy struct {
 	// every request that names a node, and returns [ErrNoMachine] if there is none. Any other
 	// error, and a nil Machine without an error, means that the check could not be decided.
 	// It may be called from many goroutines, and must not keep or change the question. The
-	// machine is copied.
+	// machine is copied, except its slices, in which the inventory must not write afterwards.
 	Machines func(ctx context.Context, q Question) (*Machine, error)
 
 	// Records finds the record of a certificate that was issued through attestation, by its
@@ -173,7 +173,8 @@ func (p *Policy) check(ctx context.Context, parsed *Parsed, target string, unsig
 		return nil, Errors{{Check: CheckSignerName, Got: refusal.Quote(filed), Want: want, Err: refusal.Retry(ErrOtherSigner)}}
 	}
 	x := &run{policy: p, ctx: ctx, request: r, out: &Checked{request: r, signerName: target, filedUnder: filed,
-		username: r.User.Username, uid: r.Metadata.UID, credentialID: r.CredentialID(), at: p.now(), clusters: p.ClusterIDs}}
+		username: r.User.Username, uid: r.Metadata.UID, credentialID: r.CredentialID(), now: p.clock(), clusters: p.ClusterIDs}}
+	x.out.at = x.out.now()
 	x.try(objectRules)
 	if x.read(parsed) {
 		x.try(requestRules)
@@ -226,11 +227,11 @@ func (p *Policy) Validate() error {
 	return checkSignerNames(p.SignerNames)
 }
 
-func (p *Policy) now() time.Time {
+func (p *Policy) clock() func() time.Time {
 	if p.Now == nil {
-		return time.Now()
+		return time.Now
 	}
-	return p.Now()
+	return p.Now
 }
 
 // checkClusterIDs checks that a cluster has names of its own. Several IDs are one cluster's.
