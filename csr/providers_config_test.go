@@ -15,7 +15,7 @@ func TestAuthorizedAttestors(t *testing.T) {
 	f.encode(t)
 	fake := &fakeProvider{policy: f.policy}
 	providers, err := csr.NewProviders(csr.ProvidersConfig{AuthorizedAttestors: []string{"contoso-cloud"},
-		Providers: withDefaults(csr.Registration{Name: "tpm", Provider: fake, Versions: []int{1}})})
+		Providers: withDefaults(csr.Registration{Name: "tpm", Provider: fake}, csr.Registration{Name: "contoso-cloud", Provider: fake})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestNewProvidersRefuses(t *testing.T) {
 		"the same version twice": {Name: "tpm", Provider: fake, Versions: []int{1, 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := csr.NewProviders(csr.ProvidersConfig{Providers: withDefaults(r), AuthorizedAttestors: []string{"tpm"}}); err != nil {
+			if _, err := csr.NewProviders(csr.ProvidersConfig{Providers: withDefaults(r), AuthorizedAttestors: []string{r.Name}}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -87,6 +87,7 @@ func TestNewProvidersRefuses(t *testing.T) {
 		"nothing":                          {},
 		"no authorised attestor":           {Providers: good},
 		"a bad attestor":                   {Providers: good, AuthorizedAttestors: []string{"contosoCloud!"}},
+		"an attestor without a provider":   {Providers: good, AuthorizedAttestors: []string{"tpm", "contoso-cloud"}},
 		"insecure for the built-in signer": {Providers: alone, AuthorizedAttestors: []string{"insecure"}, BuiltInClient: []string{"insecure"}},
 		"open for nobody":                  open("azure"),
 		"open for one twice":               open("tpm", "rack", "tpm"),

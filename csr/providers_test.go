@@ -300,7 +300,7 @@ func TestProvidersChallenge(t *testing.T) {
 
 // TestChallengeSigners lists the signers of those who challenge, and are authorised to.
 func TestChallengeSigners(t *testing.T) {
-	registered := withSigners(csr.Registration{Name: "tpm", Provider: &challengingProvider{}}, csr.Registration{Name: "aws", Provider: &fakeProvider{}},
+	registered := withDefaults(csr.Registration{Name: "tpm", Provider: &challengingProvider{}}, csr.Registration{Name: "aws", Provider: &fakeProvider{}},
 		csr.Registration{Name: "rack", Provider: &challengingProvider{}})
 	p, err := csr.NewProviders(csr.ProvidersConfig{Providers: registered, AuthorizedAttestors: []string{"tpm", "aws"}})
 	if err != nil {
