@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
 
@@ -178,11 +178,11 @@ func revealed(k *RingKey) []byte {
 // are Python's hmac's.
 func TestDerivations(t *testing.T) {
 	key := RingKey{Secret: secret.New([message.SecretSize]byte(bytes.Repeat([]byte{1}, 32)))}
-	s := key.challengeSecret("tpm", []byte("b"))
+	s := key.challengeSecret("tpm/v1", []byte("b"))
 	if got, want := hex.EncodeToString(s), "9bf1b16336505ee258336661ebf7962673d3d368cea93812f3072d1bee4a6148"; got != want {
 		t.Errorf("S is %s, want %s", got, want)
 	}
-	if got, want := hex.EncodeToString(message.QualifyingData(s, "tpm", "certify", []byte("b"))), "a084558839252b93862894aa6b9be5b4be0aaa964115e7dc95cfc09ec28c7291"; got != want {
+	if got, want := hex.EncodeToString(message.QualifyingData(s, "tpm/v1", "certify", []byte("b"))), "a084558839252b93862894aa6b9be5b4be0aaa964115e7dc95cfc09ec28c7291"; got != want {
 		t.Errorf("qualifying data is %s, want %s", got, want)
 	}
 }

@@ -3,7 +3,6 @@ package attesttest
 import (
 	"context"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"reflect"
 	"slices"
 	"strconv"
@@ -13,6 +12,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // plainRegistry is a second implementation of the contract, as plain as it can be,
@@ -35,7 +35,7 @@ func (p *plainRegistry) Scope() membership.Scope {
 	return membership.Scope{Road: attest.RoadAK}
 }
 
-func refusal(check attest.Check) error { return &attest.Error{Check: check} }
+func refused(check attest.Check) error { return &attest.Error{Check: check} }
 func later(check attest.Check) error   { return &attest.Error{Check: check, Err: refusal.ErrRetry} }
 
 // enter begins every call but that of a registry which forgets to.
@@ -177,21 +177,21 @@ func (p *plainRegistry) nameTaken(r *membership.Record, c membership.Claim) erro
 	case r.State == membership.StateResting && p.is("rest for others alone") && r.Machine == c.Machine:
 		return nil
 	case r.State == membership.StateResting:
-		return refusal(membership.CheckRegistryResting)
+		return refused(membership.CheckRegistryResting)
 	case r.Machine != c.Machine && r.State == membership.StateReserved && p.is("reservations are taken over"):
 		return nil
 	case r.Machine != c.Machine && r.State == membership.StateReserved && p.is("reservations are for good"):
-		return refusal(membership.CheckRegistryReserved)
+		return refused(membership.CheckRegistryReserved)
 	case r.Machine != c.Machine && r.State == membership.StateReserved:
 		return later(membership.CheckRegistryReserved)
 	case r.Machine != c.Machine && p.is("names are taken over"):
 		return nil
 	case r.Machine != c.Machine:
-		return refusal(membership.CheckRegistryName)
+		return refused(membership.CheckRegistryName)
 	case r.MachineUID != c.MachineUID && !p.is("UID ignored"):
-		return refusal(membership.CheckRegistryUID)
+		return refused(membership.CheckRegistryUID)
 	case r.ProviderID != "" && r.ProviderID != c.ProviderID && !p.is("provider ID ignored"):
-		return refusal(membership.CheckRegistryProviderID)
+		return refused(membership.CheckRegistryProviderID)
 	}
 	return nil
 }
@@ -204,7 +204,7 @@ func (p *plainRegistry) machineTaken(c membership.Claim) error {
 	case r.State == membership.StateReserved:
 		return later(membership.CheckRegistryReserved)
 	}
-	return refusal(membership.CheckRegistryMachine)
+	return refused(membership.CheckRegistryMachine)
 }
 
 func (p *plainRegistry) uidTaken(c membership.Claim) error {
@@ -217,7 +217,7 @@ func (p *plainRegistry) uidTaken(c membership.Claim) error {
 	case r.State == membership.StateResting && p.is("Machine UIDs do not rest"):
 		return nil
 	}
-	return refusal(membership.CheckRegistryUID)
+	return refused(membership.CheckRegistryUID)
 }
 
 func (p *plainRegistry) ofUID(uid string) *membership.Record {
@@ -286,10 +286,10 @@ func (p *plainRegistry) Bind(ctx context.Context, seen *membership.Record, end t
 // issue adds a certificate to a record, or a request.
 func (p *plainRegistry) issue(r *membership.Record, c csr.IssuedRecord) error {
 	if (c.NodeName != r.NodeName || c.Machine != string(r.Machine) || c.MachineUID != r.MachineUID) && !p.is("certificates of others") {
-		return refusal(membership.CheckRegistryClaim)
+		return refused(membership.CheckRegistryClaim)
 	}
 	if c.NotAfter.IsZero() || c.NotAfter.After(r.LastEnd) && !p.is("certificates beyond the last end") {
-		return refusal(membership.CheckRegistryClaim)
+		return refused(membership.CheckRegistryClaim)
 	}
 	var kept []csr.IssuedRecord
 	for i, o := range r.Issued {

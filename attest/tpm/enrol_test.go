@@ -58,7 +58,7 @@ func (ca *akCA) enrolling(t *testing.T, o attesttest.NodeOptions) *stage {
 	o.Road, o.ClusterID = attest.RoadEK, ca.id
 	s := &stage{node: attesttest.NewNode(t, o)}
 	s.plane = attesttest.NewControlPlane(t, s.node)
-	s.plane.Config.ClusterIDs = []string{ca.id}
+	s.plane.Config.Policy.ClusterIDs = []string{ca.id}
 	s.plane.Verifier = planeVerifier(t, s.plane)
 	return s
 }

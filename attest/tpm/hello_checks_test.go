@@ -53,15 +53,15 @@ func TestChangedHello(t *testing.T) {
 		retry  bool
 	}{
 		"good":                  {func(*helloParts) {}, nil, false},
-		"another signer name":   {func(p *helloParts) { p.request.Spec.SignerName = csr.SignerClientTPM }, attest.CheckHelloSigner, true},
+		"another signer name":   {func(p *helloParts) { p.request.Spec.SignerName = csr.SignerClientTPM }, csr.CheckHelloSigner, true},
 		"as old as may be":      {func(p *helloParts) { p.now = created.Add(message.MaxHelloAge) }, nil, false},
 		"a nanosecond older":    {func(p *helloParts) { p.now = created.Add(message.MaxHelloAge + 1) }, attest.CheckHelloExpired, false},
 		"at once":               {func(p *helloParts) { p.now = created }, nil, false},
 		"of the future":         {func(p *helloParts) { p.now = created.Add(-1) }, attest.CheckFuture, true},
 		"another cluster":       {func(p *helloParts) { p.hello.ClusterID = "other" }, attest.CheckBindingCluster, false},
 		"a closed road":         {func(p *helloParts) { p.hello.Road = message.RoadEK }, attest.CheckBindingRoad, false},
-		"another provider":      {func(p *helloParts) { p.bundle.Provider = "tpm/v2" }, attest.CheckProvider, false},
-		"no evidence":           {func(p *helloParts) { p.bundle.Provider, p.bundle.Data = "", nil }, attest.CheckProvider, false},
+		"another provider":      {func(p *helloParts) { p.bundle.Provider = "tpm/v2" }, csr.CheckProviderVersion, false},
+		"no evidence":           {func(p *helloParts) { p.bundle.Provider, p.bundle.Data = "", nil }, csr.CheckAttestationProvider, false},
 		"two hellos":            {func(p *helloParts) { p.att.Statements = slices.Repeat(p.att.Statements, 2) }, attest.CheckStatements, false},
 		"no certificate":        {func(p *helloParts) { p.att.Certificates = nil }, tpmcert.CheckCertificateMissing, false},
 		"another's certificate": {func(p *helloParts) { p.att.Certificates = p.att.Certificates[1:] }, statement.CheckAKMismatch, false},

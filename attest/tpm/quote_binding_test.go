@@ -84,5 +84,5 @@ func TestQuoteOfAnswer(t *testing.T) {
 
 // dataOf is the qualifying data of a TPM's statement.
 func dataOf(secret []byte, label string, binding []byte) []byte {
-	return message.QualifyingData(secret, Provider, label, binding)
+	return message.QualifyingData(secret, Provider+"/v1", label, binding)
 }

@@ -133,7 +133,7 @@ func TestChangedAnswer(t *testing.T) {
 		"another requester files it": {func(p *parts) { p.request.User.Username = "system:bootstrap:mallor" }, attest.CheckBindingRequester},
 		"another lifetime":           {func(p *parts) { s := int32(3600); p.request.Spec.ExpirationSeconds = &s }, attest.CheckBindingExpiration},
 		"no evidence":                {func(p *parts) { p.bundle.Provider, p.bundle.Data = "", nil }, csr.CheckAttestationProvider},
-		"another version":            {func(p *parts) { p.bundle.Provider = "tpm/v2" }, attest.CheckProvider},
+		"another version":            {func(p *parts) { p.bundle.Provider = "tpm/v2" }, csr.CheckProviderVersion},
 		"insecure provider":          {func(p *parts) { p.bundle.Provider = "insecure/v1" }, csr.CheckAttestationProvider},
 		"statements swapped":         {func(p *parts) { st := p.att.Statements; st[0].Type, st[1].Type = st[1].Type, st[0].Type }, attest.CheckStatements},
 		"a third statement": {func(p *parts) {
@@ -318,26 +318,26 @@ func TestMembership(t *testing.T) {
 	s := newStage(t, attesttest.NodeOptions{})
 	ctx := context.Background()
 	verdicts := map[string]struct {
-		authorizer attest.Authorizer
-		want       error
-		verdict    csr.Verdict
+		authorizer  attest.AuthorizerFunc
+		want, hello error
+		verdict     csr.Verdict
 	}{
-		"not a member": {attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) {
+		"not a member": {func(context.Context, *attest.Result) (*attest.Authorization, error) {
 			return nil, attest.NotMember("gone")
-		}), attest.CheckMembership, csr.VerdictDeny},
-		"nothing said": {attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) {
+		}, attest.CheckMembership, attest.CheckMembership, csr.VerdictDeny},
+		"nothing said": {func(context.Context, *attest.Result) (*attest.Authorization, error) {
 			return nil, nil
-		}), attest.CheckMembership, csr.VerdictDeny},
-		"database down": {attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) {
+		}, attest.CheckMembership, nil, csr.VerdictDeny}, // at the hello nothing is against it
+		"database down": {func(context.Context, *attest.Result) (*attest.Authorization, error) {
 			return nil, errors.New("connection refused")
-		}), refusal.ErrRetry, csr.VerdictRetry},
-		"another provider ID": {attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) {
-			return &attest.Authorization{ProviderID: "sim://other"}, nil
-		}), attest.CheckProviderID, csr.VerdictDeny},
+		}, refusal.ErrRetry, refusal.ErrRetry, csr.VerdictRetry},
+		"another provider ID": {func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
+			return as("sim://other")(r), nil
+		}, attest.CheckProviderID, nil, csr.VerdictDeny}, // which is compared at the answer
 	}
 	for name, c := range verdicts {
 		config := s.plane.Config
-		config.Authorizer = c.authorizer
+		config.Authorizer = &atHellos{c.authorizer}
 		v := newVerifier(t, &config)
 		_, err := v.Verify(ctx, s.good)
 		if !errors.Is(err, c.want) || csr.Decide(err).Verdict != c.verdict {
@@ -347,7 +347,7 @@ func TestMembership(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := v.Challenge(ctx, hello); !errors.Is(err, c.want) {
+		if _, err := v.Challenge(ctx, hello); !errors.Is(err, c.hello) {
 			t.Errorf("%s, hello: got %v", name, err)
 		}
 	}

@@ -98,7 +98,9 @@ func newWorkBench(t testing.TB, road attest.Road, answer bool) *workBench {
 	}
 	config.Now = s.plane.Now
 	config.Authorizer = attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
-		return &attest.Authorization{ProviderID: r.ClaimedProviderID, NotAfter: w.now.AddDate(0, 0, 1)}, nil
+		a := as(string(r.ClaimedProviderID))(r)
+		a.NotAfter = w.now.AddDate(0, 0, 1)
+		return a, nil
 	})
 	w.verifier, w.kind = verifierOf(t, config, kind)
 	w.verify = func(r *csr.Request) error { _, err := w.verifier.Challenge(context.Background(), r); return err }

@@ -137,7 +137,7 @@ func TestZeroValues(t *testing.T) {
 			t.Error("Challenge: accepted")
 		}
 	}
-	if _, err := attest.AuthorizerFunc(nil).Authorize(ctx, nil, nil); err == nil {
+	if _, err := attest.AuthorizerFunc(nil).Authorize(ctx, nil); err == nil {
 		t.Error("a nil AuthorizerFunc: no error")
 	}
 	if err := (*Error)(nil); err.Error() == "" || err.Unwrap() != nil || err.Reason() != "" {
