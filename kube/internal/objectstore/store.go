@@ -1,7 +1,7 @@
-// Package objectstore keeps Kubernetes objects in the memory of a test, with the rules of an
-// API server that a registry relies on: versions that no other object ever has, writes over a
-// version, preconditions, finalizers. It knows no schemas: those are tested against a real API
-// server.
+// Package objectstore keeps Kubernetes objects in memory, for tests and for deciding about
+// objects that were kept in a file, with the rules of an API server that a registry relies on:
+// versions that no other object ever has, writes over a version, preconditions, finalizers. It
+// knows no schemas: those are tested against a real API server.
 package objectstore
 
 import (

@@ -52,14 +52,14 @@ type OpenRegistry func(scope membership.Scope) (registry membership.Registry, st
 
 // NewMembers makes the authorizer, with a registry for each kind of evidence.
 func (s *Settings) NewMembers(open OpenRegistry, nodeExists func(ctx context.Context, nodeName string) (bool, error)) (*Members, error) {
-	m := &Members{mode: s.Membership.Mode, evidence: s.Membership.Evidence, byKind: map[string]*members{}, now: time.Now}
+	m := &Members{mode: s.Membership.Mode, evidence: s.Membership.Evidence, byKind: map[string]*members{}, now: s.clock()}
 	for _, provider := range s.Opened() {
 		registry, stale, err := open(s.Scope(provider))
 		if err != nil {
 			return nil, fmt.Errorf("settings: membership: %s: %w", provider, err)
 		}
 		first, err := membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, Stale: stale, NodeExists: nodeExists, MaxLifetime: s.Signers.MaxLifetime.Duration,
-			MaxRecoveryLifetime: s.Signers.MaxRecoveryLifetime.Duration, OwnSigners: s.OwnSigners()})
+			MaxRecoveryLifetime: s.Signers.MaxRecoveryLifetime.Duration, OwnSigners: s.OwnSigners(), Now: s.now})
 		if err != nil {
 			return nil, fmt.Errorf("settings: membership: %s: %w", provider, err)
 		}

@@ -57,6 +57,22 @@ type Settings struct {
 	// path is the file that was read, and sum the digest of its contents (Follow).
 	path string
 	sum  [sha256.Size]byte
+	now  func() time.Time // the clock of what is made of it; nil means time.Now
+}
+
+// At returns the settings with another clock, for deciding as at another time. What the
+// settings are made of is shared.
+func (s *Settings) At(now time.Time) *Settings {
+	at := *s
+	at.now = func() time.Time { return now }
+	return &at
+}
+
+func (s *Settings) clock() func() time.Time {
+	if s.now == nil {
+		return time.Now
+	}
+	return s.now
 }
 
 // Cluster says which cluster is served.

@@ -3,7 +3,6 @@ package settings
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
@@ -44,7 +43,7 @@ func (s *Settings) Evidence(ring *attest.KeyRing, machines *Machines, members at
 	policy := s.Policy(machines, signers...)
 	verifier, err := attest.NewVerifier(attest.VerifierConfig{
 		ClusterIDs: ids, KeyRing: ring, Kinds: kinds, Policy: policy,
-		Authorizer: members, RequireTPMResident: s.TPM.RequireResident, Now: time.Now,
+		Authorizer: members, RequireTPMResident: s.TPM.RequireResident, Now: s.now,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("settings: %w", err)
