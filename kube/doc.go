@@ -13,5 +13,6 @@
 //   - explain: what became of a request, rule by rule, and who has to act
 //   - deploy: the manifests and, in its folder node, the files of a node
 //   - cmd: the programs node-attestation-controller, node-attestation-signer,
-//     kubelet-authenticator and kubectl-nodeattest
+//     kubelet-authenticator and kubectl-nodeattest, which is also a package for plugins that
+//     read other kinds of evidence
 package kube

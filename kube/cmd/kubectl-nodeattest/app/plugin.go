@@ -1,4 +1,4 @@
-// Package plugin is the kubectl plugin of this module, kubectl nodeattest, for people who run a
+// Package app is the kubectl plugin of this module, kubectl nodeattest, for people who run a
 // cluster whose nodes attest themselves. It shows what became of a node's request, shows and
 // decides requests that were kept in files, and changes by hand which machine is which node:
 //
@@ -17,7 +17,7 @@
 // kube/deploy/operator.yaml. The exit status is 0 on success, 1 after an error, 2 after a wrong
 // command line. That of verify is 0 if every request is admitted, 1 if one is refused, and else
 // 2: it could not decide.
-package plugin
+package app
 
 import (
 	"context"
@@ -45,7 +45,7 @@ import (
 // kinds are read in addition to those of this module; they need not trust anybody. Requests
 // with evidence that none of them reads are shown as such:
 //
-//	func main() { os.Exit(plugin.Main(new(acme.Kind))) }
+//	func main() { os.Exit(app.Main(new(acme.Kind))) }
 func Main(kinds ...attest.Kind) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

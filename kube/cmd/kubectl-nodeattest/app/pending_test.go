@@ -1,13 +1,17 @@
-package plugin
+package app
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
+	"github.com/nodeattest/nodeattest/kube/internal/settings"
 )
 
 // TestState has machines wait for a name with each kind of record around them.
@@ -58,5 +62,51 @@ func TestState(t *testing.T) {
 				t.Errorf("got %q, %v, want %q", got, err, row.want)
 			}
 		})
+	}
+}
+
+// TestWaiting finds the machines that may be admitted among all requests: the newest request
+// of each, and those with evidence that is not read, without a word about their machine.
+func TestWaiting(t *testing.T) {
+	files := fixtures(t)
+	object := func(file, name, reason string, after time.Duration) *csr.Request {
+		r, err := csr.ParseRequest(files[file])
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Metadata.Name, r.Metadata.CreationTimestamp = name, r.Metadata.CreationTimestamp.Add(after)
+		r.Status.Conditions = []csr.Condition{{Type: csr.ConditionDenied, Status: "True", Reason: reason}}
+		return r
+	}
+	all := []*csr.Request{
+		object("answer.json", "old", "NotAMember", 0),
+		object("answer.json", "newest", "NotAMember", time.Minute),
+		object("answer.json", "for another reason", "AnswerLate", time.Hour),
+		object("bare.json", "without evidence", "NotAMember", 0),
+		object("unknown.json", "a stranger's", "NotAMember", 0),
+		object("flipped.json", "an older one", "NotAMember", time.Second),
+	}
+	readers, err := settings.Readers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &plugin{kinds: readers}
+	var got []string
+	for _, one := range p.waiting(all) {
+		got = append(got, one.request.Metadata.Name+" "+one.nodeName+" "+one.provider+one.unread)
+	}
+	if want := []string{"newest node-1 tpm", "a stranger's node-1 acme/v1"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	state, err := p.state(t.Context(), &candidate{nodeName: "node-1", unread: "acme/v1"})
+	if err != nil || state != "evidence of acme/v1 is not read by this program" {
+		t.Errorf("got %q, %v", state, err)
+	}
+	if _, err := p.candidateOf(all[4]); !errors.Is(err, errEvidence) {
+		t.Errorf("a stranger's machine was read: %v", err)
+	}
+	p.kinds = append(p.kinds, strange{})
+	if c, err := p.candidateOf(object("strange.json", "a hello", "NotAMember", 0)); c != nil || !errors.Is(err, attest.CheckEncoding) {
+		t.Errorf("got %+v, %v: its own kind was not asked", c, err)
 	}
 }

@@ -1,4 +1,4 @@
-package plugin
+package app
 
 import (
 	"bytes"
@@ -50,7 +50,7 @@ const records = `{"apiVersion": "v1", "kind": "List", "items": [
 func fixtures(t *testing.T) map[string][]byte {
 	t.Helper()
 	// TestScripts changes the folder.
-	dir, err := filepath.Abs("../../attest/testdata/messages")
+	dir, err := filepath.Abs("../../../../attest/testdata/messages")
 	if err != nil {
 		t.Fatal(err)
 	}
