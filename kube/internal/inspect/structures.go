@@ -93,7 +93,7 @@ func (t *tree) structure(name string, b []byte) {
 		}
 		t.fields(reflect.ValueOf(v).Elem())
 		if p, ok := v.(*statement.Public); ok {
-			t.line("Name, computed", hexOf(p.Name()))
+			t.line("Name, computed", refusal.Hex(p.Name()))
 			if key, err := p.Key(); err == nil {
 				t.key(key, nil)
 			}
@@ -171,7 +171,7 @@ func valueOf(e *asn1.RawValue, shown bool) string {
 		shown && len(e.Bytes) > 0 && printable(e.Bytes):
 		return quoted(string(e.Bytes))
 	case shown:
-		return hexOf(e.Bytes)
+		return refusal.Hex(e.Bytes)
 	}
 	return sizeOf(len(e.Bytes))
 }
@@ -193,5 +193,5 @@ func nameOf(id oid.OID) string {
 	if name := id.Name(); name != "" {
 		return strings.TrimPrefix(name, "id-at-") + " (" + id.String() + ")"
 	}
-	return refusal.Text(id.String())
+	return id.String()
 }

@@ -2,13 +2,11 @@ package inspect
 
 import (
 	"bytes"
-	"encoding/hex"
 	"fmt"
 	"reflect"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/go-tpm/tpm2"
 
@@ -22,8 +20,6 @@ import (
 const (
 	maxLines  = 20000
 	maxFaults = 50
-	maxText   = 1100 // runes in one text; the longest provider ID has 1024 bytes
-	maxHex    = 68   // bytes in one value; the longest TPM Name has 66
 )
 
 // A tree is the output: lines, each indented below the item that it is part of.
@@ -87,7 +83,7 @@ func (t *tree) field(name string, v reflect.Value) {
 	switch x := v.Interface().(type) {
 	case []byte:
 		if !t.known(name, x) {
-			t.line(name, hexOf(x))
+			t.line(name, refusal.Hex(x))
 		}
 	case tpm2.TPMAlgID:
 		t.line(name, statement.KeyScheme{Alg: x}.String())
@@ -122,29 +118,14 @@ func (t *tree) plain(name string, v reflect.Value) {
 			}
 		})
 	case reflect.Map:
-		t.line(name, shortened(fmt.Sprintf("%q", v)))
+		t.line(name, refusal.Text(fmt.Sprint(v)))
 	default:
 		t.line(name, fmt.Sprint(v.Interface()))
 	}
 }
 
-// quoted returns a text from the input in quotes, shortened if it is very long.
-func quoted(s string) string { return strconv.Quote(shortened(s)) }
-
-func shortened(s string) string {
-	if utf8.RuneCountInString(s) <= maxText {
-		return s
-	}
-	return string([]rune(s)[:maxText/2]) + "… (" + sizeOf(len(s)) + ")"
-}
-
-// hexOf returns bytes in hexadecimal, shortened if there are many.
-func hexOf(b []byte) string {
-	if len(b) <= maxHex {
-		return hex.EncodeToString(b)
-	}
-	return hex.EncodeToString(b[:32]) + "… (" + sizeOf(len(b)) + ")"
-}
+// quoted returns a text from the input in quotes, shortened if it is long.
+func quoted(s string) string { return `"` + refusal.Text(s) + `"` }
 
 func sizeOf(n int) string {
 	if n == 1 {

@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -33,7 +32,7 @@ func (t *tree) request(b []byte) {
 			return
 		}
 	}
-	t.names("subject", r.CSR.Subject)
+	t.line("subject", quoted(r.CSR.Subject.String()))
 	t.key(r.CSR.PublicKey, r.CSR.RawSubjectPublicKeyInfo)
 	for _, e := range r.CSR.Extensions {
 		t.extension(e)
@@ -67,12 +66,18 @@ func (t *tree) certificate(b []byte) {
 	}
 	t.line("serial", fmt.Sprintf("0x%x", c.SerialNumber))
 	t.line("signed with", c.SignatureAlgorithm.String())
-	t.names("issuer", c.Issuer)
+	t.line("issuer", quoted(c.Issuer.String()))
 	t.line("not before", c.NotBefore.UTC().Format(time.RFC3339))
 	t.line("not after", c.NotAfter.UTC().Format(time.RFC3339))
-	t.names("subject", c.Subject)
+	t.line("subject", quoted(c.Subject.String()))
 	t.line("certificate authority", map[bool]string{false: "no", true: "YES"}[c.IsCA])
-	t.line("key usage", usages(c.KeyUsage))
+	var usages []string
+	for bit := x509.KeyUsageDigitalSignature; bit <= x509.KeyUsageDecipherOnly; bit <<= 1 {
+		if c.KeyUsage&bit != 0 {
+			usages = append(usages, bit.String())
+		}
+	}
+	t.line("key usage", strings.Join(usages, ", "))
 	ek, ekErr := tpmcert.ParseEKCertificate(b, tpmcert.AnyEKEncoding())
 	if c.PublicKey == nil && ekErr == nil {
 		c.PublicKey = ek.PublicKey
@@ -90,29 +95,10 @@ func (t *tree) certificate(b []byte) {
 	}
 }
 
-// usages lists the bits of a keyUsage extension.
-func usages(usage x509.KeyUsage) string {
-	var set []string
-	for bit := x509.KeyUsageDigitalSignature; bit <= x509.KeyUsageDecipherOnly; bit <<= 1 {
-		if usage&bit != 0 {
-			set = append(set, bit.String())
-		}
-	}
-	return cmp.Or(strings.Join(set, ", "), "not stated")
-}
-
-// names writes a distinguished name, one line for each attribute.
-func (t *tree) names(name string, of pkix.Name) {
-	t.in(name, "", func() {
-		for _, n := range of.Names {
-			t.line(nameOfDotted(n.Type.String()), quoted(fmt.Sprint(n.Value)))
-		}
-	})
-}
-
 // extension shows an X.509 extension, whose content is public.
 func (t *tree) extension(e pkix.Extension) {
-	t.in("extension "+nameOfDotted(e.Id.String()), map[bool]string{true: "critical"}[e.Critical], func() {
+	id, _ := oid.FromASN1(e.Id)
+	t.in("extension "+nameOf(id), map[bool]string{true: "critical"}[e.Critical], func() {
 		if !oid.KubernetesNodeProviderIdentifier.Equal(e.Id) {
 			t.outline(e.Value, 0, public)
 		} else if id, err := oid.UnmarshalProviderID(e.Value); err == nil {
@@ -144,13 +130,4 @@ func (t *tree) key(key crypto.PublicKey, spki []byte) {
 			t.line("encoding", "NOT the canonical one, over which the digest is")
 		}
 	}
-}
-
-// nameOfDotted is nameOf for an identifier in dotted decimal.
-func nameOfDotted(dotted string) string {
-	id, err := oid.Parse(dotted)
-	if err != nil {
-		return dotted
-	}
-	return nameOf(id)
 }
