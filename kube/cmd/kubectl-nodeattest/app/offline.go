@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,7 @@ import (
 	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
 	"github.com/nodeattest/nodeattest/kube/registry"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // offline is what requests are decided with, without a cluster.
@@ -89,6 +91,9 @@ func (p *plugin) readRecords(o *offline) error {
 			if err := json.Unmarshal(text, &n); err != nil {
 				return err
 			}
+			if !slices.Contains(states[:], n.Spec.State) {
+				return fmt.Errorf("AttestedNode %s in state %s", refusal.Text(n.Name), refusal.Quote(string(n.Spec.State)))
+			}
 			o.nodes = append(o.nodes, n)
 		default:
 			return fmt.Errorf("a %s, where AttestedNodes and Nodes are expected", is.Kind)
@@ -143,6 +148,9 @@ func (o *offline) nodeExists(_ context.Context, name string) (bool, error) {
 	return o.names[name], nil
 }
 
+// states are those of a record, in the order in which they have their machine.
+var states = [...]v1alpha1.NodeState{v1alpha1.NodeBound, v1alpha1.NodeReserved, v1alpha1.NodeResting}
+
 // store has the records in memory, and what points to them, which follows from them; without
 // records it answers nothing.
 func (o *offline) store() (client.Client, error) {
@@ -151,7 +159,7 @@ func (o *offline) store() (client.Client, error) {
 		return noRecords{store}, nil
 	}
 	ctx := context.Background()
-	for _, state := range []v1alpha1.NodeState{v1alpha1.NodeBound, v1alpha1.NodeReserved, v1alpha1.NodeResting} {
+	for _, state := range states {
 		for i := range o.nodes {
 			n := o.nodes[i].DeepCopy()
 			if n.Spec.State != state {
