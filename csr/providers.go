@@ -37,7 +37,8 @@ type ProvidersConfig struct {
 	Providers []Registration
 	// AuthorizedAttestors are the names of the providers that may attest nodes of this
 	// cluster: spec.security.authorizedAttestors in the proposal. A provider that is not
-	// listed is never called; an empty list is an error.
+	// listed is never called; an empty list is an error, and so is a name that is none of
+	// Providers.
 	AuthorizedAttestors []string
 	// BuiltInClient are the names of the providers that are open for requests to
 	// [SignerKubeAPIServerClientKubelet], which selects none itself. Each is one of
@@ -77,8 +78,8 @@ func NewProviders(c ProvidersConfig) (*Providers, error) {
 		return nil, refusal.Config("Providers", ProviderInsecure+" beside others", "that one alone, or the others")
 	}
 	for _, name := range c.AuthorizedAttestors {
-		if !validProvider(name) {
-			return nil, refusal.Config("AuthorizedAttestors", refusal.Quote(name), "names of providers")
+		if p.byName[name] == nil {
+			return nil, refusal.Config("AuthorizedAttestors", refusal.Quote(name), "the Name of one of Providers")
 		}
 		p.attestor[name] = true
 	}
@@ -147,8 +148,8 @@ func (p *Providers) open(names []string) error {
 // SignerNames returns the signers of certificates for which there is a provider, sorted: for
 // [CAConfig], and for a controller that watches requests by their signers. They are the
 // names in the registrations' SignerNames that select a provider that is an authorised
-// attestor. The list does not include the names under which nodes file hellos,
-// [SignerChallenge] of each provider, or [SignerKubeletServing], whose requests no provider
+// attestor. The list does not include the names under which nodes file hellos
+// ([Providers.ChallengeSigners]), or [SignerKubeletServing], whose requests no provider
 // verifies.
 func (p *Providers) SignerNames() []string {
 	var names []string
@@ -162,6 +163,20 @@ func (p *Providers) SignerNames() []string {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// ChallengeSigners returns the signers under which nodes file hellos ([SignerChallenge]),
+// sorted: those of the authorised attestors that are a [Challenger].
+func (p *Providers) ChallengeSigners() []string {
+	var names []string
+	for name, r := range p.byName {
+		signer := challengeSignerPrefix + name
+		if _, challenges := r.Provider.(Challenger); challenges && p.attestor[name] && challengedProvider(signer) == name {
+			names = append(names, signer)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // challengedProvider returns the provider of a challenge signer, or "" for other signers.

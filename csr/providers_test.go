@@ -84,7 +84,13 @@ func withSigners(registrations ...csr.Registration) []csr.Registration {
 
 func newProviders(t testing.TB, registrations ...csr.Registration) *csr.Providers {
 	t.Helper()
-	p, err := csr.NewProviders(csr.ProvidersConfig{Providers: withSigners(registrations...), AuthorizedAttestors: []string{"tpm", "insecure"}})
+	config := csr.ProvidersConfig{Providers: withSigners(registrations...)}
+	for _, r := range registrations {
+		if r.Name == "tpm" || r.Name == "insecure" {
+			config.AuthorizedAttestors = append(config.AuthorizedAttestors, r.Name)
+		}
+	}
+	p, err := csr.NewProviders(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,6 +295,19 @@ func TestProvidersChallenge(t *testing.T) {
 	}
 }
 
+// TestChallengeSigners lists the signers of those who challenge, and are authorised to.
+func TestChallengeSigners(t *testing.T) {
+	registered := withSigners(csr.Registration{Name: "tpm", Provider: &challengingProvider{}}, csr.Registration{Name: "aws", Provider: &fakeProvider{}},
+		csr.Registration{Name: "rack", Provider: &challengingProvider{}})
+	p, err := csr.NewProviders(csr.ProvidersConfig{Providers: registered, AuthorizedAttestors: []string{"tpm", "aws"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := p.ChallengeSigners(); !slices.Equal(got, []string{csr.SignerChallengeTPM}) {
+		t.Errorf("got %q, want %s alone: aws does not challenge, rack is not authorised", got, csr.SignerChallengeTPM)
+	}
+}
+
 // TestProvidersBuiltInClient: under Kubernetes' own signer the request's provider block
 // chooses, among the providers that are open there and no others.
 func TestProvidersBuiltInClient(t *testing.T) {
@@ -387,7 +406,7 @@ func TestAuthorizedAttestors(t *testing.T) {
 	f.encode(t)
 	fake := &fakeProvider{policy: f.policy}
 	providers, err := csr.NewProviders(csr.ProvidersConfig{AuthorizedAttestors: []string{"contoso-cloud"},
-		Providers: withSigners(csr.Registration{Name: "tpm", Provider: fake, Versions: []int{1}})})
+		Providers: withSigners(csr.Registration{Name: "tpm", Provider: fake, Versions: []int{1}}, csr.Registration{Name: "contoso-cloud", Provider: fake})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -439,6 +458,7 @@ func TestNewProvidersRefuses(t *testing.T) {
 		"nothing":                          {},
 		"no authorised attestor":           {Providers: good},
 		"a bad attestor":                   {Providers: good, AuthorizedAttestors: []string{"contosoCloud!"}},
+		"an attestor without a provider":   {Providers: good, AuthorizedAttestors: []string{"tpm", "contoso-cloud"}},
 		"insecure for the built-in signer": {Providers: alone, AuthorizedAttestors: []string{"insecure"}, BuiltInClient: []string{"insecure"}},
 		"open for nobody":                  open("azure"),
 		"open for one twice":               open("tpm", "gke", "tpm"),

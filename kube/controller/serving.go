@@ -11,7 +11,7 @@ import (
 // registry.
 func (r *Reconciler) setServing(policy *csr.Policy) error {
 	r.serving = policy.Clone()
-	r.serving.Records = membership.IssuedRecords(r.c.Registry)
+	r.serving.Records = membership.IssuedRecords(r.c.Records)
 	if err := r.serving.Validate(); err != nil {
 		return err
 	}

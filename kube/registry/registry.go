@@ -10,8 +10,8 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/kube/internal/nilpointer"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -45,11 +45,11 @@ func New(scope membership.Scope, reader client.Reader, writer client.Writer, opt
 		return nil, err
 	}
 	switch {
-	case reader == nil:
+	case nilpointer.Is(reader):
 		return nil, refusal.Config("reader", "", "one that reads past caches")
-	case writer == nil:
+	case nilpointer.Is(writer):
 		return nil, refusal.Config("writer", "", "one")
-	case options.Stale != nil && typednil.Is(options.Stale):
+	case options.Stale != nil && nilpointer.Is(options.Stale):
 		return nil, refusal.Config("Options.Stale", "that is a nil pointer", "a reader, or nil")
 	}
 	if options.Now == nil {

@@ -1,11 +1,13 @@
-// Command kubectl-nodeattest is the kubectl plugin of this module: see package app for its
-// commands, and for a plugin that also reads other kinds of evidence.
+// Command kubectl-nodeattest is the kubectl plugin of this module: package operatorprogram
+// describes its commands, and is for plugins that know other kinds of evidence.
 package main
 
 import (
 	"os"
 
-	"github.com/nodeattest/nodeattest/kube/cmd/kubectl-nodeattest/app"
+	"github.com/nodeattest/nodeattest/kube/operatorprogram"
 )
 
-func main() { os.Exit(app.Main()) }
+func main() {
+	os.Exit(operatorprogram.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}

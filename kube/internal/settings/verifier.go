@@ -8,12 +8,6 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// Evidence is the providers that decide requests, and their names.
-type Evidence struct {
-	Providers *csr.Providers
-	Names     []string
-}
-
 // Policy returns the policy for requests to signers, or to those of the file if none is given.
 func (s *Settings) Policy(machines *Machines, signers ...string) *csr.Policy {
 	if len(signers) == 0 {
@@ -30,8 +24,8 @@ func (s *Settings) Policy(machines *Machines, signers ...string) *csr.Policy {
 	return p
 }
 
-// Evidence makes what decides requests to signers, or to those of the file if none is given.
-func (s *Settings) Evidence(ring *attest.KeyRing, machines *Machines, members attest.Authorizer, signers ...string) (*Evidence, error) {
+// Providers makes what decides requests to signers, or to those of the file if none is given.
+func (s *Settings) Providers(ring *attest.KeyRing, machines *Machines, members attest.Authorizer, signers ...string) (*csr.Providers, error) {
 	kinds, err := s.Kinds()
 	if err != nil {
 		return nil, err
@@ -48,16 +42,13 @@ func (s *Settings) Evidence(ring *attest.KeyRing, machines *Machines, members at
 	if err != nil {
 		return nil, fmt.Errorf("settings: %w", err)
 	}
-	e := new(Evidence)
-	for _, kind := range kinds {
-		e.Names = append(e.Names, kind.Describe().Provider)
-	}
-	config := csr.ProvidersConfig{Providers: verifier.Registrations(), AuthorizedAttestors: e.Names}
+	config := csr.ProvidersConfig{Providers: verifier.Registrations(), AuthorizedAttestors: s.Opened()}
 	if slices.Contains(policy.SignerNames, csr.SignerKubeAPIServerClientKubelet) {
-		config.BuiltInClient = e.Names
+		config.BuiltInClient = s.Opened()
 	}
-	if e.Providers, err = csr.NewProviders(config); err != nil {
+	providers, err := csr.NewProviders(config)
+	if err != nil {
 		return nil, fmt.Errorf("settings: %w", err)
 	}
-	return e, nil
+	return providers, nil
 }
