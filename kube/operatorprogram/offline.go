@@ -104,7 +104,7 @@ func (p *plugin) readRecords(o *offline) error {
 
 // providers makes what decides one request at a time, from nothing that an earlier request has
 // changed.
-func (o *offline) providers(at time.Time, hello bool) (*csr.Providers, *seeing, error) {
+func (o *offline) providers(at time.Time, hello bool) (*csr.Providers, error) {
 	s := o.settings.At(at)
 	ring := new(attest.KeyRing) // has not been read: an answer is not decided with it
 	var err error
@@ -115,22 +115,20 @@ func (o *offline) providers(at time.Time, hello bool) (*csr.Providers, *seeing, 
 		ring, err = attest.NewStaticKeyRing(o.ring...)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("--key-ring: %w", err)
+		return nil, fmt.Errorf("--key-ring: %w", err)
 	}
 	store, err := o.store()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	members, err := s.NewMembers(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
 		r, err := registry.New(scope, store, store, registry.Options{Now: func() time.Time { return at }})
 		return r, nil, err
 	}, o.nodeExists)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	seen := &seeing{checkedAuthorizer: members}
-	providers, err := s.Providers(ring, o.machines, seen)
-	return providers, seen, err
+	return s.Providers(ring, o.machines, members)
 }
 
 var (
@@ -188,21 +186,4 @@ type noRecords struct{ client.Client }
 
 func (noRecords) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
 	return errNoRecords
-}
-
-// checkedAuthorizer is an authorizer that knows whether it fits a verifier.
-type checkedAuthorizer interface {
-	attest.Authorizer
-	attest.AuthorizerChecker
-}
-
-// seeing asks an authorizer, and keeps what it was asked about.
-type seeing struct {
-	checkedAuthorizer
-	result *attest.Result
-}
-
-func (s *seeing) Authorize(ctx context.Context, r *attest.Result, request *csr.Request) (*attest.Authorization, error) {
-	s.result = r
-	return s.checkedAuthorizer.Authorize(ctx, r, request)
 }

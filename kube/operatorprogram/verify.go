@@ -41,7 +41,7 @@ type finding struct {
 	Result *attest.Result `json:"result,omitempty"`
 }
 
-// helloNote is said about each hello that is not refused.
+// helloNote is said about each hello.
 const helloNote = "a hello decides its own stage alone: nothing has been proved yet, and no certificate follows from it"
 
 // verify decides recorded requests as the controller would have, by its configuration, and
@@ -183,30 +183,27 @@ func (o *offline) decide(ctx context.Context, recorded *csr.Request, at time.Tim
 		challenge, err := csr.SignerChallenge(k.Describe().Provider)
 		return err == nil && r.Spec.SignerName == challenge
 	})
-	providers, seen, err := o.providers(at, hello)
+	providers, err := o.providers(at, hello)
 	if err != nil {
 		return nil, err
 	}
 	if hello {
-		f.Stage = attest.StageHello.String()
-		_, err = providers.Challenge(ctx, r)
-	} else {
-		_, err = providers.Verify(ctx, r)
-	}
-	if err == nil {
-		f.Outcome, f.Reason, f.Message, f.Result = admitted, csr.ReasonApproved, "every check passed", seen.result
-		if hello {
-			f.Reason, f.Message = attest.ChallengeDecision(nil).Reason, "it is challenged"
-			f.Note = helloNote
+		f.Stage, f.Note = attest.StageHello.String(), helloNote
+		if _, err = providers.Challenge(ctx, r); err == nil {
+			f.Outcome, f.Reason, f.Message = admitted, attest.ChallengeDecision(nil).Reason, "it is challenged"
+			return f, nil
 		}
+	} else if attested, refused := providers.Verify(ctx, r); refused == nil {
+		f.Outcome, f.Reason, f.Message = admitted, csr.ReasonApproved, "every check passed"
+		f.Result, _ = attested.Details.(*attest.Result)
 		return f, nil
+	} else {
+		err = refused
 	}
 	d := csr.Decide(err)
 	f.Reason, f.Message = d.Reason, cmp.Or(d.Detail, d.Message)
 	if d.Verdict == csr.VerdictDeny {
 		f.Outcome = refusedBy
-	} else if hello {
-		f.Note = helloNote
 	}
 	return f, nil
 }
