@@ -3,6 +3,7 @@ package gce
 import (
 	"context"
 	"encoding/base64"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/document"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -41,6 +41,12 @@ type KindConfig struct {
 // Kind is the control plane's side of Google Compute Engine's identity tokens, an
 // [attest.Kind].
 type Kind struct{ document.Kind }
+
+// isNil reports whether an interface holds nothing, or a nil pointer.
+func isNil(v any) bool {
+	r := reflect.ValueOf(v)
+	return !r.IsValid() || r.Kind() == reflect.Pointer && r.IsNil()
+}
 
 // NewKind makes the kind. The error matches [refusal.CheckConfig] and names the field.
 func NewKind(c KindConfig) (*Kind, error) {
@@ -95,7 +101,7 @@ type platform struct {
 
 func newPlatform(c KindConfig) (*platform, error) {
 	switch {
-	case typednil.Is(c.Keys):
+	case isNil(c.Keys):
 		return nil, refusal.Config("Keys", "", "Google's")
 	case len(c.Projects) == 0:
 		return nil, refusal.Config("Projects", "", "the IDs of the projects whose machines may join")
