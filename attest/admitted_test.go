@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"testing"
 	"time"
@@ -54,12 +55,12 @@ func TestWhenAdmitted(t *testing.T) {
 		{"undecided", func(*Result) (*Authorization, error) { return nil, broken }, "", nil, broken, nil},
 		{"no authorization", func(*Result) (*Authorization, error) { return nil, nil }, "", nil, CheckMembership, nil},
 		{"another claim", yes, "p://2", nil, CheckProviderID, nil},
-		{"first write fails", yes, "p://1", broken, csr.ErrRetry, []string{"first"}},
+		{"first write fails", yes, "p://1", broken, refusal.ErrRetry, []string{"first"}},
 		{"first write refuses", yes, "p://1", NotMember("x"), CheckMembership, []string{"first"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var written []string
-			a := AuthorizerFunc(func(_ context.Context, r *Result, _ *csr.Request) (*Authorization, error) {
+			a := AuthorizerFunc(func(_ context.Context, r *Result) (*Authorization, error) {
 				err1 := r.WhenAdmitted(func(context.Context) error { written = append(written, "first"); return c.fails })
 				err2 := r.WhenAdmitted(func(context.Context) error { written = append(written, "second"); return nil })
 				if err := errors.Join(err1, err2); err != nil {
@@ -88,7 +89,7 @@ func TestWhenAdmittedRefuses(t *testing.T) {
 	var kept *Result
 	ask := func(r *Result, write func(context.Context) error) error {
 		var got error
-		_ = Admit(t.Context(), AuthorizerFunc(func(_ context.Context, r *Result, _ *csr.Request) (*Authorization, error) {
+		_ = Admit(t.Context(), AuthorizerFunc(func(_ context.Context, r *Result) (*Authorization, error) {
 			kept = r
 			got = r.WhenAdmitted(write)
 			return &Authorization{}, nil
@@ -117,7 +118,7 @@ func TestWhenAdmittedRefuses(t *testing.T) {
 func TestAdmitInAContextThatIsOver(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := Admit(over, &checkedAuthorizer{}, &Result{}, nil); !errors.Is(err, context.Canceled) || !errors.Is(err, csr.ErrRetry) {
+	if err := Admit(over, &checkedAuthorizer{}, &Result{}, nil); !errors.Is(err, context.Canceled) || !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -154,7 +155,7 @@ func TestKeyRingEdges(t *testing.T) {
 	if _, err := ring.newest(ringTime); err != nil {
 		t.Errorf("a reading within the skew: %v", err)
 	}
-	if _, err := ring.newest(ringTime.Add(-time.Second)); !errors.Is(err, CheckRingStale) || !errors.Is(err, csr.ErrRetry) {
+	if _, err := ring.newest(ringTime.Add(-time.Second)); !errors.Is(err, CheckRingStale) || !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("a reading from the future: %v", err)
 	}
 	keys := []RingKey{NewRingKey(ringTime)}
@@ -186,7 +187,7 @@ func TestRefusalsOfAuthorizers(t *testing.T) {
 		"NotMember":        {NotMember("gone"), csr.VerdictDeny},
 		"wrapped Error":    {fmt.Errorf("x: %w", NotMember("gone")), csr.VerdictDeny},
 		"something else":   {errors.New("no connection"), csr.VerdictRetry},
-		"both":             {errors.Join(CheckMembership, csr.ErrRetry), csr.VerdictRetry},
+		"both":             {errors.Join(CheckMembership, refusal.ErrRetry), csr.VerdictRetry},
 		"a context's":      {context.DeadlineExceeded, csr.VerdictRetry},
 		"nil and no error": {nil, csr.VerdictDeny},
 	} {

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
@@ -48,7 +49,13 @@ func ClusterID(ca *x509.Certificate) (string, error) {
 
 // Attester is the node's side: it says hello and answers challenges, with evidence of
 // one kind. It is safe for use from many goroutines.
-type Attester struct{ prover Prover }
+type Attester struct {
+	prover Prover
+	format string // such as "tpm/v1"
+}
+
+// formatOf is the provider block of a kind's data format.
+func formatOf(provider string, version int) string { return provider + "/v" + strconv.Itoa(version) }
 
 // NewAttester returns an attester with the evidence of prover. An error matches
 // [refusal.CheckConfig].
@@ -59,7 +66,11 @@ func NewAttester(prover Prover) (*Attester, error) {
 	if _, err := csr.SignerChallenge(prover.Provider()); err != nil {
 		return nil, &Error{Check: refusal.CheckConfig, Got: "a Prover of that name", Err: err}
 	}
-	return &Attester{prover: prover}, nil
+	format := formatOf(prover.Provider(), prover.Version())
+	if _, _, err := csr.ProviderVersion(format); err != nil {
+		return nil, &Error{Check: refusal.CheckConfig, Got: "a Prover of that version", Err: err}
+	}
+	return &Attester{prover: prover, format: format}, nil
 }
 
 // Close closes the Prover.
@@ -99,7 +110,7 @@ func (a *Attester) prove(ctx context.Context, stage Stage, s Subject, of func(Se
 	if err != nil {
 		return nil, fmt.Errorf("attest: %s: %w", stage, err)
 	}
-	return bundleOf(s.Request, a.prover.Provider(), evidence)
+	return bundleOf(s.Request, a.format, evidence)
 }
 
 // Answer checks that the challenge is for this very node, request, cluster and signer, has the
@@ -137,7 +148,7 @@ func (a *Attester) Answer(ctx context.Context, challenge []byte, key crypto.Sign
 		if err != nil {
 			return nil, err
 		}
-		return session.Answer(ctx, key, &Challenged{provider: a.prover.Provider(), secret: secret.New(opened), binding: binding})
+		return session.Answer(ctx, key, &Challenged{format: a.format, secret: secret.New(opened), binding: binding})
 	})
 	if err != nil {
 		return nil, err
@@ -197,6 +208,9 @@ func sameKey(a, b crypto.PublicKey) bool {
 type Prover interface {
 	// Provider is the kind's name, as in [Description].
 	Provider() string
+	// Version is the version of the data format that the prover writes, one of those in the
+	// Description.
+	Version() int
 	// Use calls f once with what one message needs, such as a loaded AK, and releases it again
 	// whatever f returns. stage says which message it is for. The error is f's or its own.
 	Use(ctx context.Context, stage Stage, f func(Session) error) error
@@ -221,9 +235,9 @@ type Session interface {
 // Challenged is a challenge that the node has checked and opened. Only [Attester.Answer] makes
 // one, so that a kind never signs bytes that somebody else chose.
 type Challenged struct {
-	provider string
-	secret   secret.Value[[]byte]
-	binding  []byte
+	format  string
+	secret  secret.Value[[]byte]
+	binding []byte
 }
 
 // Binding is the DER of the challenge's Binding, to be echoed unchanged.
@@ -235,5 +249,5 @@ func (c *Challenged) QualifyingData(label string) []byte {
 	if len(c.secret.Reveal()) == 0 || len(c.binding) == 0 {
 		return nil
 	}
-	return message.QualifyingData(c.secret.Reveal(), c.provider, label, c.binding)
+	return message.QualifyingData(c.secret.Reveal(), c.format, label, c.binding)
 }

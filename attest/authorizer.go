@@ -3,12 +3,11 @@ package attest
 import (
 	"context"
 	"errors"
-	"net/netip"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -38,34 +37,69 @@ func (s Stage) String() string {
 // machine that its issuer ever certified, an attacker's included, so nothing is accepted
 // without one. Package attest/membership has some.
 //
-// Authorize sees the result so far ([Result.Stage] says how far that is) and the request
-// object as it was filed; [Result.Checked] has the machine that the policy found for the
-// node's name. It returns what it vouches for: the issuer of the certificate writes the
-// provider ID and the SANs given here and no others. To refuse, it returns an error that wraps
-// [CheckMembership], best made with [NotMember]. Any other error means that it could not
-// decide: the request is neither approved nor denied and is looked at again. A nil
-// Authorization without an error is a refusal.
+// Authorize is asked at [StageAnswer], after every other check. It sees the result so far;
+// [Result.Checked] has the request and the machine that the policy found for the node's name.
+// It says which node the machine may be: [Result.Admit] makes the Authorization for that node,
+// and the Verifier refuses one for another node than the request's. It adds what it vouches
+// for: the issuer of the certificate writes the provider ID and the SANs given there and no
+// others. To refuse, it returns an error that wraps [CheckMembership], best made with
+// [NotMember]. Any other error means that it could not decide: the request is neither approved
+// nor denied and is looked at again. A nil Authorization without an error is a refusal.
 //
 // It decides in two steps. Authorize looks, and changes no state. Anything an authorizer has
-// to write at [StageAnswer] it hands to [Result.WhenAdmitted]. That is done after Authorize
-// has returned, and only if everybody who is asked admits the machine. So any code may embed
-// or wrap an authorizer or combine it with others: only the one method counts, and nothing is
-// recorded about a machine that is refused.
+// to write it hands to [Result.WhenAdmitted]. That is done after Authorize has returned, and
+// only if everybody who is asked admits the machine. So any code may embed or wrap an
+// authorizer or combine it with others, and nothing is recorded about a machine that is
+// refused. Use [Wrap] to wrap one, so that its other two methods are not lost.
 //
 // Authorize is called from many goroutines and must not keep or change its arguments.
 type Authorizer interface {
-	Authorize(ctx context.Context, r *Result, request *csr.Request) (*Authorization, error)
+	Authorize(ctx context.Context, r *Result) (*Authorization, error)
+}
+
+// HelloAuthorizer is implemented by an [Authorizer] that knows something at [StageHello]: that
+// the machine, whose certificate a hello shows and does not prove, is no member. It spares such
+// a machine the challenge. AuthorizeHello writes nothing; its errors are those of Authorize. An
+// authorizer without it is asked at the answer alone.
+type HelloAuthorizer interface {
+	AuthorizeHello(ctx context.Context, r *Result) error
 }
 
 // AuthorizerFunc is a function used as an [Authorizer].
-type AuthorizerFunc func(ctx context.Context, r *Result, request *csr.Request) (*Authorization, error)
+type AuthorizerFunc func(ctx context.Context, r *Result) (*Authorization, error)
 
 // Authorize calls f. A nil f decides nothing.
-func (f AuthorizerFunc) Authorize(ctx context.Context, r *Result, request *csr.Request) (*Authorization, error) {
+func (f AuthorizerFunc) Authorize(ctx context.Context, r *Result) (*Authorization, error) {
 	if f == nil {
 		return nil, errors.New("attest: a nil AuthorizerFunc")
 	}
-	return f(ctx, r, request)
+	return f(ctx, r)
+}
+
+// Wrap returns an authorizer that calls around with the Authorize method of inner, for logs and
+// metrics, or to admit less. It passes the other methods of inner on.
+func Wrap(inner Authorizer, around func(ctx context.Context, r *Result, authorize AuthorizerFunc) (*Authorization, error)) Authorizer {
+	return &wrapped{inner, around}
+}
+
+type wrapped struct {
+	inner  Authorizer
+	around func(ctx context.Context, r *Result, authorize AuthorizerFunc) (*Authorization, error)
+}
+
+func (w *wrapped) Authorize(ctx context.Context, r *Result) (*Authorization, error) {
+	return w.around(ctx, r, w.inner.Authorize)
+}
+
+func (w *wrapped) AuthorizeHello(ctx context.Context, r *Result) error {
+	return AuthorizeHello(ctx, w.inner, r)
+}
+
+func (w *wrapped) CheckAuthorizer(open Opening) error {
+	if w.around == nil {
+		return errors.New("nothing around an Authorizer")
+	}
+	return CheckAuthorizer(w.inner, open)
 }
 
 // AuthorizerChecker is implemented by an [Authorizer] that can be made or configured in such a
@@ -73,26 +107,59 @@ func (f AuthorizerFunc) Authorize(ctx context.Context, r *Result, request *csr.R
 // the fault and no node is denied because of it.
 type AuthorizerChecker interface {
 	// CheckAuthorizer returns an error if the authorizer is unusable, or does not fit what the
-	// verifier trusts: the roads of all of its kinds. It must be safe to call on the type's
-	// zero value, and on a nil pointer if one can be made.
-	CheckAuthorizer(open []OpenRoad) error
+	// verifier is open for. It must be safe to call on the type's zero value, and on a nil
+	// pointer if one can be made.
+	CheckAuthorizer(open Opening) error
 }
 
-// Authorization is what an [Authorizer] vouches for.
+// Opening is what a verifier is open for.
+type Opening struct {
+	// ClusterIDs are the names of the one cluster.
+	ClusterIDs []string
+	// Roads are the roads of all kinds of evidence.
+	Roads []OpenRoad
+}
+
+// CheckAuthorizer returns an error if an authorizer is nil, a nil pointer or a nil function, or
+// if it is an [AuthorizerChecker] that returns one: for an authorizer that asks others.
+func CheckAuthorizer(a Authorizer, open Opening) error {
+	if typednil.Is(a) {
+		return errors.New("no Authorizer, or a nil one")
+	}
+	if c, ok := a.(AuthorizerChecker); ok {
+		return c.CheckAuthorizer(open)
+	}
+	return nil
+}
+
+// AuthorizeHello asks an authorizer at a hello, if it is a [HelloAuthorizer]: for an authorizer
+// that asks others.
+func AuthorizeHello(ctx context.Context, a Authorizer, r *Result) error {
+	if h, ok := a.(HelloAuthorizer); ok {
+		return h.AuthorizeHello(ctx, r)
+	}
+	return nil
+}
+
+// Authorization is what an [Authorizer] vouches for. [Result.Admit] makes one; one that it did
+// not make for this very result, the zero value among them, admits nobody.
 type Authorization struct {
-	// ProviderID is the provider ID to write into the certificate; empty for none. A request
-	// that claims a different one is refused.
-	ProviderID string
-	// DNSNames and IPAddresses are the SANs that a serving certificate for this node may have.
-	// A request for any others is refused.
-	DNSNames    []string
-	IPAddresses []netip.Addr
-	// NotAfter is the latest end of any certificate issued on this authorization, in whole
-	// seconds; the zero time sets no bound.
-	NotAfter time.Time
+	// Grant is what is vouched for. A request that claims another provider ID or asks for
+	// other SANs is refused. Its Record is called as what [Result.WhenIssued] hands in.
+	csr.Grant
 
-	record recordWriter // what WhenIssued handed in, once the machine is admitted
+	result   *Result
+	nodeName string
 }
+
+// Admit returns an authorization of this machine as the node of this name, vouching for nothing
+// else yet.
+func (r *Result) Admit(nodeName string) *Authorization {
+	return &Authorization{result: r, nodeName: nodeName}
+}
+
+// For returns the name of the node that the machine is admitted as.
+func (a *Authorization) For() string { return a.nodeName }
 
 // CheckMembership: the [Authorizer] refused the machine.
 const CheckMembership Check = "not-a-member"
@@ -107,30 +174,44 @@ func NotMember(reason string) error {
 // vouch for.
 const CheckProviderID Check = "provider-id"
 
-// Admit asks an [Authorizer] for membership as a [Verifier] does. It is meant for anyone who
-// calls one from elsewhere: a test of an authorizer, another kind of evidence. It checks the
-// provider ID that the request claims against the answer, then does what was handed to
-// [Result.WhenAdmitted], in that order, and sets r.Authorization and what [Result.Attested]
-// returns. A nil error means admission. An error that wraps [CheckMembership] or
-// [CheckProviderID] is a refusal; any other wraps [csr.ErrRetry].
-func Admit(ctx context.Context, a Authorizer, r *Result, request *csr.Request) error {
+// Membership asks an [Authorizer] as a [Verifier] does. It is meant for anyone who calls one
+// from elsewhere, such as a test of an authorizer. At [StageHello] a [HelloAuthorizer] is asked
+// and nobody else. At [StageAnswer] it checks the provider ID that the request claims against
+// the answer, then does what was handed to [Result.WhenAdmitted], in that order, and sets what
+// [Result.Attested] returns. A nil error means admission. An error that wraps
+// [CheckMembership] or [CheckProviderID] is a refusal; any other wraps [refusal.ErrRetry].
+func Membership(ctx context.Context, a Authorizer, r *Result) error {
+	if err := ctx.Err(); err != nil {
+		return refusal.Retry(err)
+	}
+	if err := r.checkKind(); err != nil {
+		return err
+	}
+	if r.Stage != StageAnswer {
+		return asMembership(AuthorizeHello(ctx, a, r))
+	}
 	p, machine := &pending{}, r.Machine
 	r.pending = p
-	given, err := r.ask(ctx, a, request)
-	p.close()
+	given, err := r.ask(ctx, a)
+	if fault := p.close(); fault != nil && err == nil {
+		err = refusal.Retry(fault)
+	}
 	if err == nil {
 		err = writeAll(ctx, p.writes, csr.IssuedRecord{})
 	}
 	if err != nil {
 		return err
 	}
-	given.record = nil
-	if len(p.issues) > 0 {
-		given.record = func(ctx context.Context, issued csr.IssuedRecord) error { return writeAll(ctx, p.issues, issued) }
+	if given.Record != nil {
+		p.issues = append(p.issues, given.Record)
+		given.Record = nil
 	}
-	r.Authorization = *given
-	if r.Stage == StageAnswer && r.checked != nil {
-		r.attested = given.Vouch(r.checked, machine)
+	r.Granted = *given
+	if len(p.issues) > 0 {
+		given.Record = func(ctx context.Context, issued csr.IssuedRecord) error { return writeAll(ctx, p.issues, issued) }
+	}
+	if r.checked != nil {
+		r.attested = r.checked.Vouch(string(machine), *given, r)
 	}
 	return nil
 }
@@ -148,8 +229,11 @@ func writeAll(ctx context.Context, writes []recordWriter, issued csr.IssuedRecor
 // asMembership turns a refusal that merely wraps the check into the form that [csr.Decide]
 // denies, and makes everything else a retry.
 func asMembership(err error) error {
+	if err == nil {
+		return nil
+	}
 	if !errors.Is(err, CheckMembership) {
-		return csr.Retry(err)
+		return refusal.Retry(err)
 	}
 	if e, ok := errors.AsType[*Error](err); ok && e != nil && e.Check == CheckMembership {
 		return err
@@ -157,44 +241,24 @@ func asMembership(err error) error {
 	return &Error{Check: CheckMembership, Got: "a machine that the authorizer refuses", Err: err}
 }
 
-// Vouch returns what the issuer of the certificate needs to know: all that the
-// authorization vouches for, including its end and what is to be recorded, bound to the
-// request that was checked and to the machine. Every provider makes its csr.Attested here, so
-// that none forgets a part. checked must not be nil.
-func (a *Authorization) Vouch(checked *csr.Checked, machine Identity) *csr.Attested {
-	v := checked.Vouch(string(machine))
-	v.ProviderID = a.ProviderID
-	v.DNSNames = slices.Clone(a.DNSNames)
-	v.IPAddresses = slices.Clone(a.IPAddresses)
-	v.NotAfter = a.NotAfter
-	v.Record = a.record
-	return v
-}
-
 // ask asks an authorizer, and checks the provider ID that the request claims against its
-// answer. At the hello, the authorizer may not know a claimed provider ID that it learns by
-// the time of the answer.
-func (r *Result) ask(ctx context.Context, authorizer Authorizer, request *csr.Request) (*Authorization, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, csr.Retry(err)
-	}
-	if err := r.checkKind(); err != nil {
-		return nil, err
-	}
-	a, err := authorizer.Authorize(ctx, r, request)
+// answer.
+func (r *Result) ask(ctx context.Context, authorizer Authorizer) (*csr.Grant, error) {
+	a, err := authorizer.Authorize(ctx, r)
 	switch {
-	case errors.Is(err, CheckMembership):
-		return nil, asMembership(err)
 	case err != nil:
-		return nil, csr.Retry(err)
+		return nil, asMembership(err)
 	case a == nil:
 		return nil, NotMember("machine " + string(r.Machine) + " (no authorization was given)")
+	case a.result != r:
+		return nil, NotMember("machine " + string(r.Machine) + " (the authorization is of another result)")
+	case a.nodeName != r.NodeName:
+		return nil, NotMember("machine " + string(r.Machine) + " as node " + r.NodeName + ", which is admitted as node " + a.nodeName)
 	}
-	early := a.ProviderID == "" && r.Stage == StageHello
-	if claimed := r.ClaimedProviderID; claimed != "" && claimed != a.ProviderID && !early {
+	if claimed := string(r.ClaimedProviderID); claimed != "" && claimed != a.ProviderID {
 		return nil, &Error{Check: CheckProviderID, Got: claimed, Want: refusal.OrNothing(a.ProviderID)}
 	}
-	given := *a
+	given := a.Grant
 	given.DNSNames, given.IPAddresses = slices.Clone(a.DNSNames), slices.Clone(a.IPAddresses)
 	return &given, nil
 }
@@ -215,33 +279,33 @@ func (r *Result) checkKind() error {
 type pending struct {
 	mu             sync.Mutex
 	closed         bool // nothing changes any more
+	fault          error
 	writes, issues []recordWriter
 }
 
 type recordWriter = func(ctx context.Context, issued csr.IssuedRecord) error
 
-// close ends the period in which something can be handed in.
-func (p *pending) close() {
+// close ends the period in which something can be handed in, and returns what went wrong with
+// that: an authorizer that drops the error admits nobody either.
+func (p *pending) close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
+	return p.fault
 }
 
 var (
-	errNoWrites   = errors.New("attest: nothing may be written for a hello")
 	errNotPending = errors.New("attest: there is no decision under way that a write could belong to")
 	errNilWrite   = errors.New("attest: a write that is nil")
 )
 
-// WhenAdmitted hands in what an [Authorizer] has to write, from inside Authorize and at
-// [StageAnswer]. The writes are done after every authorizer has agreed and the provider ID
+// WhenAdmitted hands in what an [Authorizer] has to write, from inside Authorize. The writes are done after every authorizer has agreed and the provider ID
 // that the request claims has been checked against the authorization, in the order in which
 // they were handed in. The machine is admitted only if all of them succeed. An error from
 // write counts like one from Authorize. Nothing is written for a machine that is refused.
 //
-// It is an error to call it at StageHello, outside Authorize, or on a Result that neither a
-// Verifier nor [Admit] has asked an authorizer about. An authorizer that gets such an error
-// must return it: its write will not happen.
+// It is an error to hand in nil, and to call it outside Authorize: the write does not happen.
+// Inside Authorize such an error keeps the machine out, whatever Authorize returns.
 func (r *Result) WhenAdmitted(write func(ctx context.Context) error) error {
 	return r.handIn(write == nil, func(p *pending) *[]recordWriter { return &p.writes }, func(ctx context.Context, _ csr.IssuedRecord) error { return write(ctx) })
 }
@@ -254,18 +318,17 @@ func (r *Result) WhenIssued(write func(ctx context.Context, issued csr.IssuedRec
 }
 
 func (r *Result) handIn(none bool, list func(*pending) *[]recordWriter, write recordWriter) error {
-	switch {
-	case none:
-		return errNilWrite
-	case r.Stage != StageAnswer:
-		return errNoWrites
-	case r.pending == nil:
+	if r.pending == nil {
 		return errNotPending
 	}
 	r.pending.mu.Lock()
 	defer r.pending.mu.Unlock()
-	if r.pending.closed {
+	switch {
+	case r.pending.closed:
 		return errNotPending
+	case none:
+		r.pending.fault = errNilWrite
+		return errNilWrite
 	}
 	l := list(r.pending)
 	*l = append(*l, write)

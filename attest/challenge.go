@@ -12,26 +12,32 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// ChallengeDecision is the decision about a hello that was challenged, with the DER that
-// [Verifier.Challenge] returned. The hello's request is denied, since it is never signed, with
-// the reason AttestationChallenge, and the message of the condition is the challenge in base64
-// (RFC 4648 section 4, padded, unbroken). Like every decision it goes through
-// [csr.Decision.For] before it is written.
-func ChallengeDecision(challenge []byte) csr.Decision {
+// ChallengeDecision is the decision about a hello, from what [Verifier.Challenge] returned. A
+// hello that was challenged is denied, since it is never signed, with the reason
+// AttestationChallenge, and the message of the condition is the challenge in base64 (RFC 4648
+// section 4, padded, unbroken). An error is decided as by [csr.Decide], and neither challenge
+// nor error is a retry. Like every decision it goes through [csr.Decision.For] before it is
+// written.
+func ChallengeDecision(challenge []byte, err error) csr.Decision {
+	if err != nil || len(challenge) == 0 {
+		return csr.Decide(err)
+	}
 	return csr.Decision{Verdict: csr.VerdictDeny, Condition: csr.ConditionDenied, Subresource: csr.SubresourceApproval,
 		Reason: message.ReasonChallenge, Message: base64.StdEncoding.EncodeToString(challenge)}
 }
+
+// ReasonChallenge is the reason of the condition that carries a challenge.
+const ReasonChallenge = message.ReasonChallenge
 
 // CheckNoChallenge: a hello was decided without a challenge.
 const CheckNoChallenge Check = "no-challenge"
 
 // ChallengeOf returns the challenge in the status of a hello that the node has filed, for
-// [Attester.Answer]: the inverse of [ChallengeDecision]. An error that wraps [csr.ErrRetry]
+// [Attester.Answer]: the inverse of [ChallengeDecision]. An error that wraps [refusal.ErrRetry]
 // means that nothing has been decided yet. One with [CheckNoChallenge] means that the hello
 // was decided in another way, as its text says, and that the node has to file again; one with
 // [CheckEncoding] or [CheckSize] means that it is not a challenge. ChallengeOf does not look
 // inside the DER.
-// not look inside the DER.
 func ChallengeOf(hello *csr.Request) ([]byte, error) {
 	if hello == nil {
 		return nil, errNotMade
@@ -64,7 +70,7 @@ func parseChallengeMessage(message string) ([]byte, error) {
 
 // makeChallenge adds key, nonce and times to what is known, and the secret. Where the kind
 // seals the secret, it leaves here only in the credential.
-func (v *Verifier) makeChallenge(ctx context.Context, k *openKind, hello HelloEvidence, q *Inquiry, b *message.Binding, created time.Time) ([]byte, error) {
+func (v *Verifier) makeChallenge(ctx context.Context, k *openKind, format string, hello HelloEvidence, q *Inquiry, b *message.Binding, created time.Time) ([]byte, error) {
 	key, err := v.c.KeyRing.newest(q.Now)
 	if err != nil {
 		return nil, err
@@ -77,7 +83,7 @@ func (v *Verifier) makeChallenge(ctx context.Context, k *openKind, hello HelloEv
 	if err != nil {
 		return nil, err
 	}
-	secret := key.challengeSecret(k.Provider, der)
+	secret := key.challengeSecret(format, der)
 	credential, err := hello.Seal(ctx, q, secret)
 	if err != nil {
 		return nil, err
@@ -99,7 +105,7 @@ func expected(r *Result, p *Presented, request *csr.Request) *message.Binding {
 		Road:        message.Road(r.Road),
 		ClusterID:   r.ClusterID,
 		SignerName:  r.SignerName,
-		Requester:   request.Spec.Username,
+		Requester:   request.User.Username,
 		MachineKey:  r.MachineKey,
 		AKName:      p.AKName,
 		RequestHash: r.RequestHash,

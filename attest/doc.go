@@ -47,6 +47,6 @@
 // # Errors
 //
 // A refusal is an [*Error] whose [Check] names what failed, or a [csr.Errors]; what could not
-// be decided wraps [csr.ErrRetry]. [csr.Decide] turns either into the decision for the request
+// be decided wraps [refusal.ErrRetry]. [csr.Decide] turns either into the decision for the request
 // object, and [csr.Decision.For] says where to write it. No error holds a secret.
 package attest

@@ -36,6 +36,8 @@ import (
 // attest/tpm/statement read a bare signature, and only they read tcg-attest-tpm-quote. What
 // those documents have no statement for has a private one of [oid.NodeAttest].
 type Evidence struct {
+	// Version is the version of the kind's data format, of the provider block: 1 for "tpm/v1".
+	Version int
 	// Statements holds 1 to 8 statements.
 	Statements []Statement
 	// Certificates are DER, leaf first and root left out: 0 to 8, each at most 16 KiB.
@@ -64,7 +66,7 @@ func (e *Evidence) Types() string {
 }
 
 // bundleOf puts a request and its evidence together.
-func bundleOf(request []byte, provider string, e *Evidence) (*csr.Bundle, error) {
+func bundleOf(request []byte, format string, e *Evidence) (*csr.Bundle, error) {
 	if e == nil {
 		return nil, errors.New("attest: the Prover made no evidence")
 	}
@@ -76,16 +78,16 @@ func bundleOf(request []byte, provider string, e *Evidence) (*csr.Bundle, error)
 	if err != nil {
 		return nil, err
 	}
-	return &csr.Bundle{Request: request, Provider: provider + version, Data: data}, nil
+	return &csr.Bundle{Request: request, Provider: format, Data: data}, nil
 }
 
 // evidenceOf reads the evidence that accompanies a request.
-func evidenceOf(b *csr.Bundle) (*Evidence, error) {
+func evidenceOf(b *csr.Bundle, version int) (*Evidence, error) {
 	m, err := message.ParseBundle(b.Data)
 	if err != nil {
 		return nil, err
 	}
-	e := &Evidence{Statements: make([]Statement, len(m.Statements)), Certificates: m.Certificates}
+	e := &Evidence{Version: version, Statements: make([]Statement, len(m.Statements)), Certificates: m.Certificates}
 	for n, s := range m.Statements {
 		e.Statements[n] = Statement{Type: s.Type, DER: s.Stmt}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -40,14 +41,15 @@ func ExampleVerifier() {
 		Kinds:      []attest.Kind{kind},
 		Policy: &csr.Policy{
 			SignerNames: []string{csr.SignerClientTPM},
-			Machines: func(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
+			Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
+				nodeName := q.NodeName
 				if nodeName != "node-1" {
 					return nil, csr.ErrNoMachine
 				}
 				return &csr.Machine{Name: "rack 3, board 7", BootstrapReady: true}, nil
 			},
 		},
-		Authorizer: attest.AuthorizerFunc(func(_ context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
+		Authorizer: attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
 			// Compare r.Machine with what the inventory expects of r.NodeName.
 			return &attest.Authorization{ProviderID: "sim://attesttest/node-1"}, nil
 		}),
@@ -115,7 +117,7 @@ func ExampleChallengeOf() {
 	challenge, err := attest.ChallengeOf(hello)
 	fmt.Println(decision.Reason, decision.Message, challenge, err)
 	_, err = attest.ChallengeOf(&csr.Request{})
-	fmt.Println(errors.Is(err, csr.ErrRetry))
+	fmt.Println(errors.Is(err, refusal.ErrRetry))
 	// Output:
 	// AttestationChallenge MAA= [48 0] <nil>
 	// true

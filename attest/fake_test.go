@@ -9,6 +9,7 @@ import (
 	"crypto/rand"
 	"encoding/asn1"
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"testing"
 	"time"
 
@@ -294,7 +295,7 @@ func newFakeKey(t testing.TB) *ecdsa.PrivateKey {
 func (n *fakeNode) object(spec *csr.Spec) *csr.Request {
 	r := &csr.Request{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest",
 		Metadata: csr.Metadata{Name: "csr-1", UID: "1", CreationTimestamp: fakeNow}, Spec: *spec}
-	r.Spec.Username, r.Spec.Groups = n.username, []string{"system:bootstrappers", "system:authenticated"}
+	r.User.Username, r.User.Groups = n.username, []string{"system:bootstrappers", "system:authenticated"}
 	return r
 }
 
@@ -319,7 +320,7 @@ func (n *fakeNode) challenge(t testing.TB) *message.Challenge {
 		t.Fatal(err)
 	}
 	r := &Result{Road: p.Road, SignerName: n.subject.SignerName, MachineKey: hashOf(p.MachineKey), RequestHash: parsed.InfoHash, ClusterID: n.subject.ClusterID}
-	b := expected(r, p, &csr.Request{Spec: csr.Spec{Username: n.username, ExpirationSeconds: &n.subject.ExpirationSeconds}})
+	b := expected(r, p, &csr.Request{User: csr.User{Username: n.username}, Spec: csr.Spec{ExpirationSeconds: &n.subject.ExpirationSeconds}})
 	b.IssuedAt, b.NotAfter = fakeNow.Unix(), fakeNow.Add(time.Minute).Unix()
 	c := &message.Challenge{Binding: *b, Clear: bytes.Repeat([]byte{7}, message.SecretSize)}
 	if p.Road == RoadEK {
@@ -346,7 +347,8 @@ func fakeConfig(t testing.TB, kinds ...Kind) VerifierConfig {
 		t.Fatal(err)
 	}
 	policy := &csr.Policy{SignerNames: []string{csr.SignerKubeAPIServerClientKubelet},
-		Machines: func(_ context.Context, name string, _ *csr.Request) (*csr.Machine, error) {
+		Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
+			name := q.NodeName
 			return &csr.Machine{Name: "machine-of-" + name, NodeName: name, BootstrapReady: true}, nil
 		}}
 	for _, k := range kinds {
@@ -395,7 +397,7 @@ func expectRefusal(t testing.TB, err error, want Check) {
 	switch {
 	case want == "" && err != nil, want != "" && !errors.Is(err, want):
 		t.Errorf("got %v, want %q", err, want)
-	case want != "" && errors.Is(err, csr.ErrRetry) != (want == CheckKind):
+	case want != "" && errors.Is(err, refusal.ErrRetry) != (want == CheckKind):
 		t.Errorf("%v: to be tried again: %t", err, want != CheckKind)
 	}
 }

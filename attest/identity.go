@@ -3,29 +3,24 @@ package attest
 import (
 	"encoding/base64"
 	"encoding/hex"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/plaintext"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Identity names one machine, in one of the canonical forms:
 //
 //	ek:sha256:<64 hex digits>                 digest of the EK's SubjectPublicKeyInfo
 //	ak:sha256:<64 hex digits>                 the same of the AK
-//	gce:<project ID>/<instance ID>            Google's instance-identity extension, or its token
-//	azure:<subscription ID>/<VM ID>           two UUIDs in lower case, of Azure's document
 //	othername:<type-id>:<base64url of DER>    OtherName in the AK certificate's SAN
 //	othername:<issuer>/<type-id>:<base64url>  the same, with the issuer's name
-//	hwserial:<issuer>/<serial number>         HardwareModuleName in the AK certificate's SAN
-//	chassis:<issuer>/<part number>/<serial>   common name and serial number of its subject
 //
-// The texts of the last two are percent-encoded as [url.PathEscape] does it. Packages in other
-// modules have kinds of their own, such as aws in cloud/nitro. Digests are over the canonical
+// Kinds of evidence bring others, each with its [Grammar]: gce, hwserial and chassis with
+// tpmcert.Grammars, azure and aws with the clouds' packages. Digests are over the canonical
 // SubjectPublicKeyInfo (rsaEncryption with NULL, or a named curve), never over received bytes,
 // so that one key has one identity. Two identities are the same if they are equal as strings.
 type Identity string
@@ -46,12 +41,23 @@ func (id Identity) Valid() bool {
 // CheckIdentity: evidence states a bad or ambiguous machine identity, or none.
 const CheckIdentity Check = "machine-identity"
 
+// Grammar is one kind of identity and how it is spelt.
+type Grammar struct {
+	// Kind is the part before the first colon: lower-case letters, digits and "-".
+	Kind string
+	// Parse checks an identity of this kind that a person has written into a list, and returns
+	// its one spelling, which is what a verification finds. Nil accepts every text without
+	// spaces, and for the kinds that [Identity] lists is the grammar given there.
+	Parse func(id Identity) (Identity, error)
+}
+
 // ParseIdentity reads a machine identity as a person writes it into a list: at most 1024 bytes
-// without spaces. The forms that [Identity] lists must be in their one spelling, so that what
-// is accepted can be what a verification finds. For azure: it accepts either case of letters,
-// as Azure's interfaces give both, and returns that spelling. A kind of the caller's own
+// without spaces. It must be in its one spelling, so that what is accepted can be what a
+// verification finds. The forms that [Identity] lists are known; other kinds are held to their
+// grammars by whoever knows which kinds of evidence are open, such as [NewVerifier]. A kind
 // consists of lower-case letters, digits and "-", and is not the name of a hash: a digest
-// without a kind in front would match no machine. The error is an [*Error] with CheckIdentity.
+// without a kind in front would match no machine. The error is an [*Error] of
+// "machine-identity".
 func ParseIdentity(s string) (Identity, error) {
 	id := Identity(s)
 	if !id.Valid() || strings.Contains(s, " ") || !validKind(id.Kind()) {
@@ -66,28 +72,9 @@ func ParseIdentity(s string) (Identity, error) {
 		if b, err := hex.DecodeString(digest); !ok || err != nil || len(b) != message.HashSize || strings.ToLower(digest) != digest {
 			return "", badIdentity(s, id.Kind()+":sha256:<64 lower-case hexadecimal digits>")
 		}
-	case "gce":
-		project, instance, ok := strings.Cut(rest, "/")
-		if n, err := strconv.ParseUint(instance, 10, 64); !ok || project == "" || err != nil || strconv.FormatUint(n, 10) != instance {
-			return "", badIdentity(s, "gce:<project ID>/<instance ID>")
-		}
-	case "azure":
-		subscription, vm, _ := strings.Cut(strings.ToLower(rest), "/")
-		if !validUUID(subscription) || !validUUID(vm) {
-			return "", badIdentity(s, "azure:<subscription ID>/<VM ID>, two UUIDs")
-		}
-		id = Identity("azure:" + subscription + "/" + vm)
 	case "othername":
 		if !validOtherName(rest) {
 			return "", badIdentity(s, "othername:<type-id>:<base64url of DER>, <issuer>/ before the type-id where there is one")
-		}
-	case "hwserial":
-		if !validParts(rest, 1) {
-			return "", badIdentity(s, "hwserial:<issuer>/<serial number, percent-encoded>")
-		}
-	case "chassis":
-		if !validParts(rest, 2) {
-			return "", badIdentity(s, "chassis:<issuer>/<part number>/<serial number>, percent-encoded")
 		}
 	}
 	return id, nil
@@ -100,24 +87,34 @@ func badIdentity(got, want string) error {
 // validKind checks the octets of a kind; Valid has checked that there are any.
 func validKind(kind string) bool {
 	const letters = "abcdefghijklmnopqrstuvwxyz"
-	return strings.Trim(kind, letters+"0123456789-") == "" && strings.Contains(letters, kind[:1])
+	return kind != "" && strings.Trim(kind, letters+"0123456789-") == "" && strings.Contains(letters, kind[:1])
 }
 
-// validUUID reports whether s is a UUID in lower case, with hyphens.
-func validUUID(s string) bool {
-	b, err := hex.DecodeString(strings.ReplaceAll(s, "-", ""))
-	return err == nil && len(b) == 16 && len(s) == 36 && s == strings.ToLower(s) && s[8] == '-' && s[13] == '-' && s[18] == '-' && s[23] == '-'
-}
-
-// validParts reports whether s is an issuer's name and n texts, each in its one
-// percent-encoding.
-func validParts(s string, n int) bool {
-	parts := strings.Split(s, "/")
-	bad := func(part string) bool {
-		text, err := url.PathUnescape(part)
-		return err != nil || text == "" || url.PathEscape(text) != part
+// kinds names the kinds of identity on a road.
+func (r *OpenRoad) kinds() []string {
+	names := make([]string, len(r.Identities))
+	for i, g := range r.Identities {
+		names[i] = g.Kind
 	}
-	return len(parts) == n+1 && plaintext.IssuerName(parts[0]) && !slices.ContainsFunc(parts[1:], bad)
+	return names
+}
+
+func (r *OpenRoad) has(kind string) bool {
+	return slices.ContainsFunc(r.Identities, func(g Grammar) bool { return g.Kind == kind })
+}
+
+// ParseIdentity holds an identity to the grammar that it has on this road. The error is an
+// [*Error] of "machine-identity", also where the road has no identities of its kind.
+func (r *OpenRoad) ParseIdentity(id Identity) (Identity, error) {
+	i := slices.IndexFunc(r.Identities, func(g Grammar) bool { return g.Kind == id.Kind() })
+	if i < 0 {
+		return "", badIdentity(string(id), "one of kind "+refusal.Quotes(r.kinds()))
+	}
+	id, err := ParseIdentity(string(id))
+	if err == nil && r.Identities[i].Parse != nil {
+		id, err = r.Identities[i].Parse(id)
+	}
+	return id, err
 }
 
 func validOtherName(s string) bool {

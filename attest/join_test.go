@@ -3,6 +3,7 @@ package attest
 import (
 	"context"
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"strings"
 	"testing"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/work"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/secret"
 )
@@ -47,7 +47,7 @@ func TestChallengeOf(t *testing.T) {
 			if c.want == nil && (err != nil || string(got) != "\x01\x02\x03") || c.want != nil && (!errors.Is(err, c.want) || got != nil) {
 				t.Errorf("got %x, %v, want %v", got, err, c.want)
 			}
-			if errors.Is(err, csr.ErrRetry) != c.retry {
+			if errors.Is(err, refusal.ErrRetry) != c.retry {
 				t.Errorf("%v: to be tried again: %t", err, !c.retry)
 			}
 		})
@@ -102,7 +102,7 @@ func TestHellos(t *testing.T) {
 				c.change(hello)
 			}
 			challenge, err := v.Challenge(t.Context(), hello)
-			if (err == nil) != (c.want == "") || (challenge != nil) != (err == nil) || c.want != "" && !errors.Is(err, c.want) || errors.Is(err, csr.ErrRetry) != c.retry {
+			if (err == nil) != (c.want == "") || (challenge != nil) != (err == nil) || c.want != "" && !errors.Is(err, c.want) || errors.Is(err, refusal.ErrRetry) != c.retry {
 				t.Errorf("got %v, want %q, to be tried again: %t", err, c.want, c.retry)
 			}
 		})
@@ -178,7 +178,7 @@ func TestAnswersBesideTheBinding(t *testing.T) {
 func TestBudgetsOfRequests(t *testing.T) {
 	spend := func(more int) func(Stage, *Inquiry, *Findings) *Findings {
 		return func(s Stage, q *Inquiry, f *Findings) *Findings {
-			n := map[Stage]int{StageHello: work.HelloSignatures - 1, StageAnswer: work.AnswerSignatures - 1}[s]
+			n := map[Stage]int{StageHello: helloSignatures - 1, StageAnswer: answerSignatures - 1}[s]
 			for range n {
 				if err := q.Budget.Signature(context.Background()); err != nil {
 					f.Machine = ""
@@ -209,7 +209,7 @@ func TestBudgetsOfRequests(t *testing.T) {
 			if stage == StageAnswer && err == nil {
 				_, err = v.Verify(over, n.answer(t, challenge))
 			}
-			if !errors.Is(err, context.Canceled) || !errors.Is(err, csr.ErrRetry) {
+			if !errors.Is(err, context.Canceled) || !errors.Is(err, refusal.ErrRetry) {
 				t.Errorf("got %v", err)
 			}
 			if slices.Contains(k.asked, map[Stage]string{StageHello: "Trust", StageAnswer: "Verify"}[stage]) {

@@ -7,11 +7,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/secret"
@@ -26,10 +26,10 @@ const (
 	// CheckRingKey: the binding names a key that is unknown, retired or not yet active.
 	CheckRingKey Check = "ring-key"
 	// CheckRingStale: the ring was read more than 60 seconds ago, in the future, or not yet.
-	// Always together with [csr.ErrRetry].
+	// Always together with [refusal.ErrRetry].
 	CheckRingStale Check = "ring-stale"
 	// CheckRingEmpty: the ring holds no key that is active and not retired.
-	// Always together with [csr.ErrRetry].
+	// Always together with [refusal.ErrRetry].
 	CheckRingEmpty Check = "ring-empty"
 )
 
@@ -152,7 +152,7 @@ func (r *KeyRing) fresh(now time.Time) ([]RingKey, error) {
 			got = "a ring read at " + r.readAt.UTC().Format(time.RFC3339)
 		}
 		return nil, &Error{Check: CheckRingStale, Got: got,
-			Want: "one read within " + message.MaxRingAge.String(), Err: csr.ErrRetry}
+			Want: "one read within " + message.MaxRingAge.String(), Err: refusal.ErrRetry}
 	}
 	return r.keys, nil // which nobody changes
 }
@@ -166,7 +166,7 @@ func (r *KeyRing) newest(now time.Time) (*RingKey, error) {
 	}
 	keys = slices.DeleteFunc(slices.Clone(keys), func(k RingKey) bool { return k.ActiveAt.After(now) || k.retired(now) })
 	if len(keys) == 0 {
-		return nil, &Error{Check: CheckRingEmpty, Want: "a key that is active and not retired", Err: csr.ErrRetry}
+		return nil, &Error{Check: CheckRingEmpty, Want: "a key that is active and not retired", Err: refusal.ErrRetry}
 	}
 	best := slices.MaxFunc(keys, func(a, b RingKey) int { return a.ActiveAt.Compare(b.ActiveAt) })
 	return &best, nil
@@ -192,7 +192,7 @@ func (r *KeyRing) lookup(id [message.KeyIDSize]byte, now time.Time) (*RingKey, e
 		return nil, &Error{Check: CheckRingKey, Got: "key " + hexID(id) + ", active from " + k.ActiveAt.UTC().Format(time.RFC3339),
 			Want: "a key that is active"}
 	case k.ActiveAt.After(now):
-		return nil, &Error{Check: CheckRingKey, Got: "key " + hexID(id) + ", active in a moment", Want: "a key that is active", Err: csr.ErrRetry}
+		return nil, &Error{Check: CheckRingKey, Got: "key " + hexID(id) + ", active in a moment", Want: "a key that is active", Err: refusal.ErrRetry}
 	}
 	return &keys[n], nil
 }
@@ -215,10 +215,11 @@ func RotateKeys(keys []RingKey, now time.Time) []RingKey {
 	return append(keys, next)
 }
 
-// challengeSecret is the secret of the challenge with that Binding.
-func (k *RingKey) challengeSecret(provider string, binding []byte) []byte {
+// challengeSecret is the secret of the challenge with that Binding, for a format such as
+// "tpm/v1".
+func (k *RingKey) challengeSecret(format string, binding []byte) []byte {
 	key := k.Secret.Reveal()
-	return message.Secret(key[:], provider, binding)
+	return message.Secret(key[:], format, binding)
 }
 
 // hexID names a key in messages: its identifier in lower-case hexadecimal.

@@ -2,11 +2,11 @@ package attest
 
 import (
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
 )
 
@@ -40,7 +40,7 @@ func TestNewestKeyIsRetired(t *testing.T) {
 	if ring, err = NewKeyRing([]RingKey{old, newer}, ringTime); err != nil {
 		t.Fatal(err)
 	}
-	if k, err := ring.newest(ringTime); !errors.Is(err, CheckRingEmpty) || !errors.Is(err, csr.ErrRetry) || k != nil {
+	if k, err := ring.newest(ringTime); !errors.Is(err, CheckRingEmpty) || !errors.Is(err, refusal.ErrRetry) || k != nil {
 		t.Errorf("all are retired: %v, %v", k, err)
 	}
 }

@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/secret"
 )
@@ -69,7 +69,7 @@ func TestKeyRingRefresh(t *testing.T) {
 	if _, err := ring.newest(ringTime.Add(time.Minute + message.MaxRingAge)); err != nil {
 		t.Errorf("at the greatest age: %v", err)
 	}
-	if _, err := ring.newest(ringTime.Add(time.Minute + message.MaxRingAge + 1)); !errors.Is(err, CheckRingStale) || !errors.Is(err, csr.ErrRetry) {
+	if _, err := ring.newest(ringTime.Add(time.Minute + message.MaxRingAge + 1)); !errors.Is(err, CheckRingStale) || !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("over it: %v", err)
 	}
 	static, err := NewStaticKeyRing(first)
@@ -103,7 +103,7 @@ func TestKeyRingLookup(t *testing.T) {
 		time.Hour + 1*time.Second: {true, false},
 	} {
 		_, err := ring.lookup(key.ID, ringTime.Add(at))
-		if errors.Is(err, CheckRingKey) != want.refused || errors.Is(err, csr.ErrRetry) != want.retry {
+		if errors.Is(err, CheckRingKey) != want.refused || errors.Is(err, refusal.ErrRetry) != want.retry {
 			t.Errorf("after %s: %v", at, err)
 		}
 	}

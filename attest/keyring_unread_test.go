@@ -2,12 +2,11 @@ package attest
 
 import (
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"testing"
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/message"
-
-	"github.com/nodeattest/nodeattest/csr"
 )
 
 // A ring that has not been read is good for making a verifier, and for nothing else
@@ -19,7 +18,7 @@ func TestUnreadKeyRing(t *testing.T) {
 		_, newest := ring.newest(ringTime)
 		_, lookup := ring.lookup(key.ID, ringTime)
 		for _, err := range []error{newest, lookup} {
-			if !errors.Is(err, want) || want != nil && !errors.Is(err, csr.ErrRetry) {
+			if !errors.Is(err, want) || want != nil && !errors.Is(err, refusal.ErrRetry) {
 				t.Errorf("got %v, want %v to be tried again", err, want)
 			}
 		}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/work"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -66,10 +65,13 @@ type AnswerEvidence interface {
 // Description says what a kind is, and how far its word goes.
 type Description struct {
 	// Provider is the kind's name in signer names and in the block KUBELET AUTHENTICATOR
-	// ATTESTATION PROVIDER, where "/v1" follows it: 1 to 63 bytes of a-z, 0-9 and inner
-	// hyphens. It is part of every label, so that no other kind can use a challenge of this
-	// one.
+	// ATTESTATION PROVIDER, where "/v" and the version follow it: 1 to 63 bytes of a-z, 0-9
+	// and inner hyphens. Both are part of every label, so that no other kind, and no other
+	// version, can use a challenge of this one.
 	Provider string
+	// Versions are the versions of the data format that the kind reads, each 1 or more, at
+	// least one. Each kind counts for itself, and reads [Evidence.Version] to tell them apart.
+	Versions []int
 	// Roads are the roads that the kind opens, at least one, each once.
 	Roads []OpenRoad
 	// Statements names the statements of an answer that must cover qualifying data.
@@ -82,8 +84,9 @@ type OpenRoad struct {
 	// Provider is the kind's name. [NewVerifier] fills it in.
 	Provider string
 	Road     Road
-	// Identities are the kinds of [Identity] that are found on this road.
-	Identities []string
+	// Identities are the kinds of [Identity] that are found on this road, with the grammar of
+	// each.
+	Identities []Grammar
 	// Machine is the most that is known of the machine's identity, and Residence of where its
 	// key is: [Proven], [Asserted] or [Claimed]; "" where nothing is known.
 	Machine   Standing
@@ -95,7 +98,7 @@ type OpenRoad struct {
 
 // Label names a statement of an answer: "certify", "quote", "document". The qualifying
 // data for it is HMAC-SHA256 under the challenge's secret over
-// "nodeattest/<provider>/v1 <label>", one zero byte and the DER of the Binding.
+// "nodeattest/<provider>/v<version> <label>", one zero byte and the DER of the Binding.
 type Label struct {
 	Name string
 	// Size is how many bytes of the qualifying data, from the front, the statement
@@ -138,21 +141,12 @@ type Credential struct {
 	EncryptedSecret []byte
 }
 
-// Budget counts the public-key operations of one request: at most 10 signatures for a hello
-// (the request's own and 9 in chains of certificates) and two more for an answer, whoever
-// sends it and however many kinds there are. Most need two or three. A kind calls the
-// Signature method before each signature that it checks, and Encryption before it makes a
-// credential, and returns the error if there is one: [CheckBudget], or a retry once the
-// context has ended.
-type Budget = work.Budget
-
-// CheckBudget: a request would cost more than it may.
-const CheckBudget = work.CheckBudget
-
 // Inquiry is what a kind is given to decide with. It is valid for one request.
 type Inquiry struct {
 	// Now is the time at which the verifier looks.
 	Now time.Time
+	// Version is the version of the evidence's data format.
+	Version int
 	// Machine is what the policy found in the inventory for the node's name, or nil if it did
 	// not ask.
 	Machine *csr.Machine
@@ -176,7 +170,7 @@ type Inquiry struct {
 func (q *Inquiry) Covers(label string, value []byte) error {
 	n := slices.IndexFunc(q.statements, func(l Label) bool { return l.Name == label })
 	if n < 0 || q.challenged == nil {
-		return &Error{Check: CheckKind, Got: "qualifying data for a statement " + refusal.Quote(label), Want: "a statement of an answer", Err: csr.ErrRetry}
+		return &Error{Check: CheckKind, Got: "qualifying data for a statement " + refusal.Quote(label), Want: "a statement of an answer", Err: refusal.ErrRetry}
 	}
 	want := q.expected(n)
 	if subtle.ConstantTimeCompare(value, want) != 1 {
@@ -228,7 +222,7 @@ type Findings struct {
 // Checks of what a kind finds.
 const (
 	// CheckKind: a kind of evidence contradicts its own description. That is a fault in the
-	// control plane's program, so it always comes together with [csr.ErrRetry].
+	// control plane's program, so it always comes together with [refusal.ErrRetry].
 	CheckKind Check = "evidence-kind"
 	// CheckMachineClaim: the evidence is from a different machine than the one that the
 	// message claims to come from.
@@ -255,8 +249,8 @@ func (r *Result) accept(k *openKind, p *Presented, q *Inquiry, f *Findings) erro
 		return &Error{Check: CheckIdentity, Want: "a machine identity"}
 	case f.Machine.Kind() == "" || len(f.Machine.Kind())+1 >= len(f.Machine):
 		return &Error{Check: CheckIdentity, Got: string(f.Machine), Want: "a kind, a colon and a name"}
-	case !slices.Contains(road.Identities, f.Machine.Kind()):
-		return k.fault("an identity "+string(f.Machine), "one of kind "+refusal.Quotes(road.Identities))
+	case !road.has(f.Machine.Kind()):
+		return k.fault("an identity "+string(f.Machine), "one of kind "+refusal.Quotes(road.kinds()))
 	case p.Machine != "" && p.Machine != f.Machine:
 		return &Error{Check: CheckMachineClaim, Got: string(f.Machine), Want: string(p.Machine)}
 	}

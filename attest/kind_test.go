@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"strings"
 	"testing"
@@ -312,7 +313,7 @@ func TestCoversKeepsTheSecret(t *testing.T) {
 	if err := q.Covers("document", want); err != nil {
 		t.Error(err)
 	}
-	if err := (&Inquiry{}).Covers("document", nil); !errors.Is(err, CheckKind) || !errors.Is(err, csr.ErrRetry) {
+	if err := (&Inquiry{}).Covers("document", nil); !errors.Is(err, CheckKind) || !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("an Inquiry of nobody's: %v", err)
 	}
 }
@@ -477,7 +478,7 @@ func TestWhenMembershipIsAsked(t *testing.T) {
 		t.Run(road.String(), func(t *testing.T) {
 			var asked []Stage
 			config := fakeConfig(t, &fakeKind{describe: allRoads})
-			config.Authorizer = AuthorizerFunc(func(_ context.Context, r *Result, _ *csr.Request) (*Authorization, error) {
+			config.Authorizer = AuthorizerFunc(func(_ context.Context, r *Result) (*Authorization, error) {
 				asked = append(asked, r.Stage)
 				return &Authorization{}, nil
 			})
@@ -587,7 +588,7 @@ func TestOtherKindsEvidence(t *testing.T) {
 	})
 	t.Run("a hello under nobody's signer", func(t *testing.T) {
 		_, err := v.Challenge(t.Context(), under(hello, "example.com/x"))
-		if !errors.Is(err, CheckHelloSigner) || !errors.Is(err, csr.ErrRetry) {
+		if !errors.Is(err, CheckHelloSigner) || !errors.Is(err, refusal.ErrRetry) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -737,7 +738,7 @@ func TestAnswersElsewhere(t *testing.T) {
 		want   Check
 	}{
 		"as it is":            {func(*csr.Request) {}, 0, ""},
-		"another requester":   {func(r *csr.Request) { r.Spec.Username = csr.BootstrapUserPrefix + "mallor" }, 0, CheckBindingRequester},
+		"another requester":   {func(r *csr.Request) { r.User.Username = csr.BootstrapUserPrefix + "mallor" }, 0, CheckBindingRequester},
 		"another lifetime":    {func(r *csr.Request) { s := int32(7200); r.Spec.ExpirationSeconds = &s }, 0, CheckBindingExpiration},
 		"no lifetime":         {func(r *csr.Request) { r.Spec.ExpirationSeconds = nil }, 0, CheckBindingExpiration},
 		"filed too late":      {func(r *csr.Request) { r.Metadata.CreationTimestamp = fakeNow.Add(11 * time.Minute) }, time.Hour, CheckAnswerLate},

@@ -3,30 +3,48 @@ package attest
 import (
 	"context"
 	"slices"
+	"strconv"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// version ends the provider block: it is the version of the kind's data format.
-const version = "/v1"
-
 // Registrations returns the verifier's kinds as providers of package csr, for
-// [csr.NewProviders], in their order. Each is a [csr.Provider] and a [csr.Challenger]. Where a
-// control plane also has providers from outside this package, such as GKE's dialect,
-// [csr.Providers] chooses among all of them. Where it has none, call the Verifier itself.
+// [csr.NewProviders], in their order: for a control plane that also has providers from outside
+// this package. Each is a [csr.Provider] and a [csr.Challenger]. [csr.Providers] chooses among
+// them by signer name and provider block; the Verifier itself is such a choice among its own
+// kinds.
 func (v *Verifier) Registrations() []csr.Registration {
 	var all []csr.Registration
 	for _, k := range v.kinds {
-		all = append(all, csr.Registration{Name: k.Provider, Provider: &provider{verifier: v, name: k.Provider}, SignerNames: slices.Clone(v.c.Policy.SignerNames),
-			Versions: []int{1}, MinimumVersion: 1})
+		all = append(all, csr.Registration{Name: k.Provider, Provider: &provider{verifier: v, kind: k}, SignerNames: slices.Clone(v.c.Policy.SignerNames),
+			Versions: slices.Clone(k.Versions), MinimumVersion: max(1, v.c.MinimumVersions[k.Provider])})
 	}
 	return all
+}
+
+// register makes the choice among the kinds.
+func (v *Verifier) register() (err error) {
+	c := csr.ProvidersConfig{Providers: v.Registrations()}
+	for _, r := range c.Providers {
+		c.AuthorizedAttestors = append(c.AuthorizedAttestors, r.Name)
+		if slices.Contains(r.SignerNames, csr.SignerKubeAPIServerClientKubelet) {
+			c.BuiltInClient = append(c.BuiltInClient, r.Name)
+		}
+	}
+	for name, version := range v.c.MinimumVersions {
+		if !slices.Contains(c.AuthorizedAttestors, name) {
+			return refusal.Config("MinimumVersions of "+refusal.Quote(name), strconv.Itoa(version), "providers of Kinds")
+		}
+	}
+	v.providers, err = csr.NewProviders(c)
+	return err
 }
 
 // provider is one kind of a verifier.
 type provider struct {
 	verifier *Verifier
-	name     string
+	kind     *openKind
 }
 
 func (p *provider) VerifyClientAttestationData(ctx context.Context, request *csr.Parsed) (*csr.Attested, error) {
@@ -41,12 +59,9 @@ func (p *provider) verify(ctx context.Context, request *csr.Parsed, serving bool
 	if err := csr.CheckPurpose(request.Request(), serving); err != nil {
 		return nil, err
 	}
-	r, err := p.verifier.verify(ctx, request)
+	r, err := p.verifier.verify(ctx, p.kind, request)
 	if err != nil {
 		return nil, err
-	}
-	if r.Provider != p.name {
-		return nil, &Error{Check: CheckProvider, Got: "evidence of " + r.Provider, Want: p.name}
 	}
 	return r.Attested(), nil
 }
@@ -58,5 +73,5 @@ func (p *provider) MachineName(_ context.Context, attested *csr.Attested) (strin
 
 // Challenge challenges a hello.
 func (p *provider) Challenge(ctx context.Context, request *csr.Parsed) ([]byte, error) {
-	return p.verifier.challenge(ctx, request)
+	return p.verifier.challenge(ctx, p.kind, request)
 }

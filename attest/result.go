@@ -37,10 +37,11 @@ type Result struct {
 	// RequestHash is SHA-256 of the CertificationRequestInfo.
 	RequestHash [message.HashSize]byte
 	// ClaimedProviderID is the provider ID in the request, empty if there is none. It is the
-	// node's claim; Authorization.ProviderID is what was vouched for.
-	ClaimedProviderID string
-	// Authorization is what the [Authorizer] vouched for.
-	Authorization Authorization
+	// node's claim; Granted.ProviderID is what was vouched for.
+	ClaimedProviderID csr.Claimed
+	// Granted is a copy of what the [Authorizer] vouched for. Changing it changes nothing in
+	// what [Result.Attested] returns.
+	Granted csr.Grant
 
 	// Key is the request's key. TPMResident says that it lives in a TPM and cannot leave it,
 	// and ResidenceStanding says how that is known: "" if it is not. Neither is set at
@@ -127,33 +128,25 @@ func (r *Result) Facts() []Fact {
 			facts = append(facts, Fact{r.ResidenceStanding, "key residence", r.residence()})
 		}
 		facts = append(facts, Fact{Vouched, "node", r.NodeName})
-		if id := r.Authorization.ProviderID; id != "" {
+		if id := r.Granted.ProviderID; id != "" {
 			facts = append(facts, Fact{Vouched, "provider ID", id})
 		}
 	}
-	if id := r.ClaimedProviderID; id != "" && id != r.Authorization.ProviderID {
+	if id := string(r.ClaimedProviderID); id != "" && id != r.Granted.ProviderID {
 		facts = append(facts, Fact{Claimed, "provider ID", id})
 	}
 	return facts
 }
 
-// Attested returns what the issuer of the certificate needs to know. It returns nil until the
-// [Authorizer] has decided (and so inside Authorize), at [StageHello], since nothing may be
-// issued for a hello, and for a Result that no [Verifier] made. Changing the Result changes
-// nothing in it.
-func (r *Result) Attested() *csr.Attested {
-	if r.attested == nil {
-		return nil
-	}
-	v := *r.attested
-	v.Details = r
-	v.DNSNames, v.IPAddresses = slices.Clone(v.DNSNames), slices.Clone(v.IPAddresses)
-	return &v
-}
+// Attested returns what a certificate and an approval are made from ([csr.CA.Issue],
+// [csr.Attested.Decision]). It returns nil until the [Authorizer] has decided (and so inside
+// Authorize), at [StageHello], since nothing may be issued for a hello, and for a Result that
+// no [Verifier] made. Its Details are the Result; changing that changes nothing in it.
+func (r *Result) Attested() *csr.Attested { return r.attested }
 
 // NewResult returns a Result for a request that the policy has passed, with nothing known
 // about the machine yet, so that an [Authorizer] can be tested: fill in the fields that it
-// looks at and call [Admit].
+// looks at and call [Membership].
 func NewResult(stage Stage, checked *csr.Checked) *Result {
 	r := &Result{Stage: stage, checked: checked}
 	if checked != nil {

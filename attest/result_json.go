@@ -17,7 +17,7 @@ import (
 //	  "identityClass": "...", "manyIdentities": "...", "clusterID": "...",
 //	  "nodeName": "...", "signerName": "...", "purpose": "client",
 //	  "requestHash": "fce7...", "claimedProviderID": "...",
-//	  "authorization": {"providerID": "...", "dnsNames": [], "ipAddresses": [], "notAfter": "..."},
+//	  "granted": {"providerID": "...", "dnsNames": [], "ipAddresses": [], "notAfter": "..."},
 //	  "keyHash": "3f0a...", "tpmResident": true, "residenceStanding": "proven",
 //	  "issuedAt": "2026-03-02T11:59:00Z", "notAfter": "2026-03-02T12:09:00Z",
 //	  "facts": [{"standing": "proven", "name": "...", "value": "..."}]
@@ -34,14 +34,14 @@ func (r Result) MarshalJSON() ([]byte, error) {
 		Machine: r.Machine, MachineStanding: r.MachineStanding, MachineKey: hashText(r.MachineKey),
 		IdentityClass: r.IdentityClass, ManyIdentities: r.ManyIdentities, ClusterID: r.ClusterID,
 		NodeName: r.NodeName, SignerName: r.SignerName, Purpose: r.Purpose.String(),
-		RequestHash: hashText(r.RequestHash), ClaimedProviderID: r.ClaimedProviderID,
+		RequestHash: hashText(r.RequestHash), ClaimedProviderID: string(r.ClaimedProviderID),
 		TPMResident: r.TPMResident, ResidenceStanding: r.ResidenceStanding,
 		IssuedAt: r.IssuedAt.UTC(), NotAfter: r.NotAfter.UTC(), Facts: []factDocument{},
 	}
-	if a := &r.Authorization; a.ProviderID != "" || len(a.DNSNames)+len(a.IPAddresses) != 0 || !a.NotAfter.IsZero() {
-		d.Authorization = &authorizationDocument{ProviderID: a.ProviderID, DNSNames: a.DNSNames, NotAfter: a.NotAfter.UTC()}
+	if a := &r.Granted; a.ProviderID != "" || len(a.DNSNames)+len(a.IPAddresses) != 0 || !a.NotAfter.IsZero() {
+		d.Granted = &grantDocument{ProviderID: a.ProviderID, DNSNames: a.DNSNames, NotAfter: a.NotAfter.UTC()}
 		for _, ip := range a.IPAddresses {
-			d.Authorization.IPAddresses = append(d.Authorization.IPAddresses, ip.String())
+			d.Granted.IPAddresses = append(d.Granted.IPAddresses, ip.String())
 		}
 	}
 	if hash, err := csr.SPKIHash(r.Key); err == nil {
@@ -55,30 +55,30 @@ func (r Result) MarshalJSON() ([]byte, error) {
 
 // resultDocument is the form of a Result that is kept.
 type resultDocument struct {
-	Stage             string                 `json:"stage"`
-	Provider          string                 `json:"provider"`
-	Road              string                 `json:"road"`
-	Machine           Identity               `json:"machine"`
-	MachineStanding   Standing               `json:"machineStanding,omitempty"`
-	MachineKey        string                 `json:"machineKey,omitempty"`
-	IdentityClass     string                 `json:"identityClass,omitempty"`
-	ManyIdentities    string                 `json:"manyIdentities,omitempty"`
-	ClusterID         string                 `json:"clusterID,omitempty"`
-	NodeName          string                 `json:"nodeName"`
-	SignerName        string                 `json:"signerName,omitempty"`
-	Purpose           string                 `json:"purpose"`
-	RequestHash       string                 `json:"requestHash,omitempty"`
-	ClaimedProviderID string                 `json:"claimedProviderID,omitempty"`
-	Authorization     *authorizationDocument `json:"authorization,omitempty"`
-	KeyHash           string                 `json:"keyHash,omitempty"`
-	TPMResident       bool                   `json:"tpmResident"`
-	ResidenceStanding Standing               `json:"residenceStanding,omitempty"`
-	IssuedAt          time.Time              `json:"issuedAt,omitzero"`
-	NotAfter          time.Time              `json:"notAfter,omitzero"`
-	Facts             []factDocument         `json:"facts"`
+	Stage             string         `json:"stage"`
+	Provider          string         `json:"provider"`
+	Road              string         `json:"road"`
+	Machine           Identity       `json:"machine"`
+	MachineStanding   Standing       `json:"machineStanding,omitempty"`
+	MachineKey        string         `json:"machineKey,omitempty"`
+	IdentityClass     string         `json:"identityClass,omitempty"`
+	ManyIdentities    string         `json:"manyIdentities,omitempty"`
+	ClusterID         string         `json:"clusterID,omitempty"`
+	NodeName          string         `json:"nodeName"`
+	SignerName        string         `json:"signerName,omitempty"`
+	Purpose           string         `json:"purpose"`
+	RequestHash       string         `json:"requestHash,omitempty"`
+	ClaimedProviderID string         `json:"claimedProviderID,omitempty"`
+	Granted           *grantDocument `json:"granted,omitempty"`
+	KeyHash           string         `json:"keyHash,omitempty"`
+	TPMResident       bool           `json:"tpmResident"`
+	ResidenceStanding Standing       `json:"residenceStanding,omitempty"`
+	IssuedAt          time.Time      `json:"issuedAt,omitzero"`
+	NotAfter          time.Time      `json:"notAfter,omitzero"`
+	Facts             []factDocument `json:"facts"`
 }
 
-type authorizationDocument struct {
+type grantDocument struct {
 	ProviderID  string    `json:"providerID,omitempty"`
 	DNSNames    []string  `json:"dnsNames,omitempty"`
 	IPAddresses []string  `json:"ipAddresses,omitempty"`

@@ -5,16 +5,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/authorizer"
-	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/typednil"
-	"github.com/nodeattest/nodeattest/internal/work"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -24,9 +22,6 @@ const clockSkew = 60 * time.Second
 // VerifierConfig is what a [Verifier] is made of. The fields of the first group
 // have no default: leaving one out is an error.
 type VerifierConfig struct {
-	// ClusterIDs are the names of the one cluster that the verifier serves: one,
-	// or several while a CA is being rotated. Each is 1 to 128 bytes.
-	ClusterIDs []string
 	// KeyRing holds the challenge keys.
 	KeyRing *KeyRing
 	// Kinds are the kinds of evidence that are accepted: at least one, each from a different
@@ -34,19 +29,23 @@ type VerifierConfig struct {
 	// kind has its own [csr.SignerChallenge]. Under Kubernetes' own signers, whose names
 	// select none, the block KUBELET AUTHENTICATOR ATTESTATION PROVIDER selects it.
 	Kinds []Kind
-	// Policy is the node policy. Its signer names are the target signers. It is copied.
+	// Policy is the node policy. Its signer names are the target signers, and its ClusterIDs
+	// the names of the one cluster that the verifier serves. It is copied.
 	Policy *csr.Policy
 	// Authorizer decides about membership. An [AuthorizerChecker] is asked whether it fits the
 	// open roads.
 	Authorizer Authorizer
 
+	// MinimumVersions are, for providers of Kinds, the oldest version of the data format that
+	// is accepted; 1 for those that are not in it.
+	MinimumVersions map[string]int
 	// Window is how long a challenge can be answered, at most one hour, in whole seconds; zero
 	// means 10 minutes.
 	Window time.Duration
 	// RequireTPMResident refuses keys that are not shown to live in a TPM. Requests for
 	// recovery certificates need one in any case.
 	RequireTPMResident bool
-	// Now is the clock; nil means time.Now.
+	// Now is the clock, of the policy too if that has none; nil means time.Now.
 	Now func() time.Time
 }
 
@@ -54,8 +53,9 @@ type VerifierConfig struct {
 // two it keeps no state except the key ring, so any replica can verify what another one
 // challenged. It is made once and is safe for use from many goroutines.
 type Verifier struct {
-	c     VerifierConfig
-	kinds []*openKind
+	c         VerifierConfig
+	kinds     []*openKind
+	providers *csr.Providers // which choose among the kinds
 }
 
 // openKind is a kind with what it said about itself.
@@ -72,7 +72,7 @@ func NewVerifier(c VerifierConfig) (*Verifier, error) {
 		return nil, err
 	}
 	v := &Verifier{}
-	var open []OpenRoad
+	open := Opening{ClusterIDs: slices.Clone(c.Policy.ClusterIDs)}
 	for n, k := range c.Kinds {
 		made, err := newOpenKind(k)
 		if err == nil && slices.ContainsFunc(v.kinds, func(o *openKind) bool { return o.Provider == made.Provider }) {
@@ -82,18 +82,21 @@ func NewVerifier(c VerifierConfig) (*Verifier, error) {
 			return nil, misconfigured("Kinds, number "+strconv.Itoa(n), err)
 		}
 		v.kinds = append(v.kinds, made)
-		open = append(open, made.Roads...)
+		open.Roads = append(open.Roads, made.Roads...)
 	}
-	if err := authorizer.Check(c.Authorizer, open); err != nil {
+	if err := CheckAuthorizer(c.Authorizer, open); err != nil {
 		return nil, misconfigured("Authorizer", err)
 	}
-	c.ClusterIDs, c.Policy = slices.Clone(c.ClusterIDs), c.Policy.Clone()
+	c.Policy, c.MinimumVersions = c.Policy.Clone(), maps.Clone(c.MinimumVersions)
 	c.Window = cmp.Or(c.Window, message.DefaultWindow)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
+	if c.Policy.Now == nil {
+		c.Policy.Now = c.Now
+	}
 	v.c = c
-	return v, nil
+	return v, v.register()
 }
 
 func misconfigured(field string, err error) error {
@@ -102,8 +105,6 @@ func misconfigured(field string, err error) error {
 
 func (c *VerifierConfig) check() error {
 	switch {
-	case len(c.ClusterIDs) == 0:
-		return refusal.Config("ClusterIDs", "", "at least one")
 	case c.KeyRing == nil:
 		return refusal.Config("KeyRing", "", "one")
 	case len(c.Kinds) == 0:
@@ -116,11 +117,6 @@ func (c *VerifierConfig) check() error {
 	if err := c.Policy.Validate(); err != nil {
 		return misconfigured("Policy", err)
 	}
-	for _, id := range c.ClusterIDs {
-		if err := der.CheckText("binding", "clusterID", id, 1, der.MaxClusterIDSize); err != nil {
-			return misconfigured("ClusterIDs", err)
-		}
-	}
 	return nil
 }
 
@@ -130,7 +126,7 @@ func newOpenKind(k Kind) (*openKind, error) {
 		return nil, errors.New("a nil Kind")
 	}
 	o := &openKind{Kind: k, Description: k.Describe()}
-	o.Roads, o.Statements = slices.Clone(o.Roads), slices.Clone(o.Statements)
+	o.Roads, o.Statements, o.Versions = slices.Clone(o.Roads), slices.Clone(o.Statements), slices.Clone(o.Versions)
 	signer, err := csr.SignerChallenge(o.Provider)
 	if err != nil {
 		return nil, err
@@ -148,9 +144,10 @@ func newOpenKind(k Kind) (*openKind, error) {
 			return nil, errors.New("road " + r.Road.String() + " twice, or unknown")
 		case r.Machine.rank() < 0 || r.Residence != "" && r.Residence.rank() < 0:
 			return nil, errors.New("a standing that evidence cannot give")
-		case len(r.Identities) == 0:
-			return nil, errors.New("no identities on road " + r.Road.String())
+		case len(r.Identities) == 0 || slices.ContainsFunc(r.Identities, func(g Grammar) bool { return !validKind(g.Kind) }):
+			return nil, errors.New("no identities on road " + r.Road.String() + ", or a kind of them that is none")
 		}
+		r.Identities = slices.Clone(r.Identities)
 		seen[r.Road] = true
 	}
 	required, names := false, map[string]bool{}
@@ -180,25 +177,19 @@ func (k *openKind) road(r Road) *OpenRoad {
 }
 
 func (k *openKind) fault(got, want string) error {
-	return &Error{Check: CheckKind, Got: got + " from kind " + k.Provider, Want: want, Err: csr.ErrRetry}
+	return &Error{Check: CheckKind, Got: got + " from kind " + k.Provider, Want: want, Err: refusal.ErrRetry}
 }
 
 // Checks of the evidence's frame, on both sides of the challenge.
 const (
-	// CheckProvider: the request carries no evidence, or evidence of a provider
-	// or version that this verifier does not speak.
-	CheckProvider Check = "provider"
 	// CheckStatements: the bundle does not hold exactly the statements of a hello or of an
 	// answer, in order.
 	CheckStatements Check = "bundle-statements"
-	// CheckHelloSigner: a request is filed under a signer name other than the one for
-	// challenges. It is for somebody else to decide: always together with [csr.ErrRetry].
-	CheckHelloSigner Check = "hello-signer"
 	// CheckHelloExpired: a hello is older than 5 minutes. The node files
 	// again.
 	CheckHelloExpired Check = "hello-expired"
 	// CheckFuture: a request was created in the future. Always together with
-	// [csr.ErrRetry].
+	// [refusal.ErrRetry].
 	CheckFuture Check = "request-in-the-future"
 )
 
@@ -207,24 +198,23 @@ var errNotMade = errors.New("attest: no request, or a verifier that NewVerifier 
 
 // Challenge checks a hello and returns the DER of the challenge for its node.
 // The request is the object as it was filed: on Kubernetes under the challenge
-// signer, elsewhere a [csr.Request] with the same fields.
+// signer, elsewhere a [csr.Request] of [csr.Filed].
 //
 // It checks the node policy for the target signer, the request's signature, what the kind of
 // evidence can check before there is an answer, and membership as far as it is known. A
-// refusal is an [*Error] or a [csr.Errors]; what could not be decided wraps [csr.ErrRetry].
-// [csr.Decide] turns the error into a decision; [ChallengeDecision] turns a challenge into
-// one.
+// refusal is an [*Error] or a [csr.Errors]; what could not be decided wraps [refusal.ErrRetry].
+// [ChallengeDecision] turns both into a decision.
 func (v *Verifier) Challenge(ctx context.Context, request *csr.Request) ([]byte, error) {
-	return v.challenge(ctx, request.Parsed())
-}
-
-func (v *Verifier) challenge(ctx context.Context, parsed *csr.Parsed) ([]byte, error) {
-	request := parsed.Request()
-	if request == nil || v == nil || v.c.Now == nil {
+	if request == nil || v == nil || v.providers == nil {
 		return nil, errNotMade
 	}
-	now := v.c.Now()
-	kind, created, err := v.checkHelloObject(request, now)
+	return v.providers.Challenge(ctx, request)
+}
+
+// challenge is Challenge for the kind that was chosen.
+func (v *Verifier) challenge(ctx context.Context, kind *openKind, parsed *csr.Parsed) ([]byte, error) {
+	request, now := parsed.Request(), v.c.Now()
+	created, err := checkHelloAge(request, now)
 	if err != nil {
 		return nil, err
 	}
@@ -253,7 +243,7 @@ func (v *Verifier) challenge(ctx context.Context, parsed *csr.Parsed) ([]byte, e
 		return nil, err
 	}
 	r.ClusterID = head.ClusterID
-	q := v.inquiry(r, work.New(work.HelloSignatures), now)
+	q := v.inquiry(r, NewBudget(helloSignatures), now)
 	if err := q.checkSignature(ctx, checked); err != nil {
 		return nil, err
 	}
@@ -266,40 +256,33 @@ func (v *Verifier) challenge(ctx context.Context, parsed *csr.Parsed) ([]byte, e
 	}
 	// A claim whose evidence is yet to come is not asked about before it has come.
 	if r.Road != RoadDocument {
-		if err := Admit(ctx, v.c.Authorizer, r, request); err != nil {
+		if err := Membership(ctx, v.c.Authorizer, r); err != nil {
 			return nil, err
 		}
 	}
-	return v.makeChallenge(ctx, kind, hello, q, expected(r, p, request), created)
+	return v.makeChallenge(ctx, kind, bundle.Provider, hello, q, expected(r, p, request), created)
 }
 
-// checkHelloObject checks signer name and age, and returns the kind and the creation time.
-func (v *Verifier) checkHelloObject(request *csr.Request, now time.Time) (*openKind, time.Time, error) {
-	n := slices.IndexFunc(v.kinds, func(k *openKind) bool { return k.challengeSigner == request.Spec.SignerName })
-	if n < 0 {
-		return nil, time.Time{}, &Error{Check: CheckHelloSigner, Got: request.Spec.SignerName, Want: v.kinds[0].challengeSigner, Err: csr.ErrRetry}
-	}
+// checkHelloAge checks the age of a hello, and returns its creation time.
+func checkHelloAge(request *csr.Request, now time.Time) (time.Time, error) {
 	created, err := createdAt(request, now)
 	if err != nil {
-		return nil, time.Time{}, err
+		return time.Time{}, err
 	}
 	if age := now.Sub(created); age > message.MaxHelloAge {
-		return nil, time.Time{}, &Error{Check: CheckHelloExpired, Got: "a hello of " + created.UTC().Format(time.RFC3339),
+		return time.Time{}, &Error{Check: CheckHelloExpired, Got: "a hello of " + created.UTC().Format(time.RFC3339),
 			Want: "one of the last " + message.MaxHelloAge.String()}
 	}
-	return v.kinds[n], created, nil
+	return created, nil
 }
 
-// read checks the provider block of a request and reads the evidence of one message.
+// read reads the evidence of one message.
 func read[T any](k *openKind, bundle *csr.Bundle, parse func(*Evidence) (T, error)) (m T, err error) {
-	if want := k.Provider + version; bundle.Provider != want {
-		got := "a request without evidence"
-		if bundle.Provider != "" {
-			got = "evidence of " + bundle.Provider
-		}
-		return m, &Error{Check: CheckProvider, Got: got, Want: want}
+	_, version, err := csr.ProviderVersion(bundle.Provider)
+	if err != nil {
+		return m, err
 	}
-	e, err := evidenceOf(bundle)
+	e, err := evidenceOf(bundle, version)
 	if err != nil {
 		return m, err
 	}
@@ -313,8 +296,8 @@ func (v *Verifier) checkRoadAndCluster(k *openKind, road Road, clusterID string)
 	if k.road(road) == nil {
 		return &Error{Check: CheckBindingRoad, Got: road.String(), Want: k.Roads[0].Road.String()}
 	}
-	if !slices.Contains(v.c.ClusterIDs, clusterID) {
-		return &Error{Check: CheckBindingCluster, Got: clusterID, Want: v.c.ClusterIDs[0]}
+	if !slices.Contains(v.c.Policy.ClusterIDs, clusterID) {
+		return &Error{Check: CheckBindingCluster, Got: clusterID, Want: v.c.Policy.ClusterIDs[0]}
 	}
 	return nil
 }
@@ -339,6 +322,7 @@ func (v *Verifier) startResult(stage Stage, checked *csr.Checked, signerName str
 	if p == nil || p.Road != road || len(p.MachineKey) == 0 || (len(p.AKName) > 0) != (road == RoadEK) {
 		return nil, k.fault("a machine of another road", road.String())
 	}
+	pkcs10 := checked.PKCS10()
 	return &Result{
 		Stage:             stage,
 		Provider:          k.Provider,
@@ -347,9 +331,9 @@ func (v *Verifier) startResult(stage Stage, checked *csr.Checked, signerName str
 		NodeName:          checked.NodeName(),
 		SignerName:        signerName,
 		Purpose:           checked.Purpose(),
-		RequestHash:       checked.PKCS10().InfoHash,
+		RequestHash:       pkcs10.InfoHash,
 		ClaimedProviderID: checked.ClaimedProviderID(),
-		Key:               checked.PKCS10().CSR.PublicKey,
+		Key:               pkcs10.CSR.PublicKey,
 		checked:           checked,
 	}, nil
 }

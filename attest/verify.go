@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/work"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
@@ -52,27 +50,29 @@ const (
 // the kind's statements and the qualifying data that they cover, the request's own signature,
 // the signatures of the statements and the trust in the machine, membership.
 //
-// A refusal is an [*Error] or a [csr.Errors]; what could not be decided
-// wraps [csr.ErrRetry]. [csr.Decide] turns the error into a decision. The
-// certificate is issued with [Result.Attested].
+// A refusal is an [*Error] or a [csr.Errors]; what could not be decided wraps
+// [refusal.ErrRetry]. [csr.Decide] turns the error into a decision. An approval and a
+// certificate are made from [Result.Attested].
 //
 // An answer that is filed again within its window verifies again: it is for the same key and
 // the same request, so nobody gains by it, and no list of used challenges is kept.
 func (v *Verifier) Verify(ctx context.Context, request *csr.Request) (*Result, error) {
-	return v.verify(ctx, request.Parsed())
-}
-
-func (v *Verifier) verify(ctx context.Context, parsed *csr.Parsed) (*Result, error) {
-	request := parsed.Request()
-	if request == nil || v == nil || v.c.Now == nil {
+	if request == nil || v == nil || v.providers == nil {
 		return nil, errNotMade
 	}
-	now := v.c.Now()
-	checked, err := v.c.Policy.CheckUnsigned(ctx, parsed, request.Spec.SignerName)
+	parsed := request.Parsed()
+	chosen, err := v.providers.Choose(ctx, parsed)
 	if err != nil {
 		return nil, err
 	}
-	kind, err := v.kindOf(request.Spec.SignerName, checked.Bundle().Provider)
+	kind := chosen.Provider.(*provider).kind
+	return v.verify(ctx, kind, parsed)
+}
+
+// verify is Verify for the kind that was chosen.
+func (v *Verifier) verify(ctx context.Context, kind *openKind, parsed *csr.Parsed) (*Result, error) {
+	request, now := parsed.Request(), v.c.Now()
+	checked, err := v.c.Policy.CheckUnsigned(ctx, parsed, request.Spec.SignerName)
 	if err != nil {
 		return nil, err
 	}
@@ -95,8 +95,8 @@ func (v *Verifier) verify(ctx context.Context, parsed *csr.Parsed) (*Result, err
 	if err != nil {
 		return nil, err
 	}
-	q := v.inquiry(r, work.New(work.AnswerSignatures), now)
-	if err := v.recall(q, kind, echo, answer.Binding()); err != nil {
+	q := v.inquiry(r, NewBudget(answerSignatures), now)
+	if err := v.recall(q, kind, checked.Bundle().Provider, echo, answer.Binding()); err != nil {
 		return nil, err
 	}
 	if err := answer.Check(q); err != nil {
@@ -112,39 +112,19 @@ func (v *Verifier) verify(ctx context.Context, parsed *csr.Parsed) (*Result, err
 	if err := r.accept(kind, p, q, found); err != nil {
 		return nil, err
 	}
-	if err := Admit(ctx, v.c.Authorizer, r, request); err != nil {
+	if err := Membership(ctx, v.c.Authorizer, r); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
-// kindOf is the kind that the signer name selects or, under one of Kubernetes' own signers,
-// the kind that the provider block selects.
-func (v *Verifier) kindOf(signerName, block string) (*openKind, error) {
-	provider := csr.ProviderOf(signerName)
-	n := slices.IndexFunc(v.kinds, func(k *openKind) bool {
-		return k.Provider == provider || provider == "" && k.Provider+version == block
-	})
-	if n >= 0 {
-		return v.kinds[n], nil
-	}
-	if provider == "" && len(v.kinds) == 1 { // the error of this one names what it wants
-		return v.kinds[0], nil
-	}
-	names := make([]string, len(v.kinds))
-	for i, k := range v.kinds {
-		names[i] = k.Provider + version
-	}
-	return nil, &Error{Check: CheckProvider, Got: "evidence of " + refusal.OrNothing(block) + " under " + signerName, Want: refusal.Quotes(names)}
-}
-
 // recall derives the secret of an answered challenge again.
-func (v *Verifier) recall(q *Inquiry, k *openKind, echo *message.Binding, binding []byte) error {
+func (v *Verifier) recall(q *Inquiry, k *openKind, format string, echo *message.Binding, binding []byte) error {
 	key, err := v.c.KeyRing.lookup(echo.KeyID, q.Now)
 	if err != nil {
 		return err
 	}
-	q.challenged = &Challenged{provider: k.Provider, secret: secret.New(key.challengeSecret(k.Provider, binding)), binding: binding}
+	q.challenged = &Challenged{format: format, secret: secret.New(key.challengeSecret(format, binding)), binding: binding}
 	q.statements = k.Statements
 	return nil
 }
@@ -261,7 +241,7 @@ func createdAt(request *csr.Request, now time.Time) (time.Time, error) {
 	}
 	if created.After(now) {
 		return time.Time{}, &Error{Check: CheckFuture, Got: created.UTC().Format(time.RFC3339Nano),
-			Want: "a time before " + now.UTC().Format(time.RFC3339Nano), Err: csr.ErrRetry}
+			Want: "a time before " + now.UTC().Format(time.RFC3339Nano), Err: refusal.ErrRetry}
 	}
 	return created, nil
 }

@@ -3,6 +3,7 @@ package attest
 import (
 	"context"
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"strings"
 	"testing"
 	"time"
@@ -60,7 +61,7 @@ func TestErrorsOfAuthorizers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := new(Result).ask(t.Context(), AuthorizerFunc(func(context.Context, *Result, *csr.Request) (*Authorization, error) { return nil, c.err }), nil)
-			if (err == c.err || err.Error() == c.err.Error()) != c.same || errors.Is(err, csr.ErrRetry) != c.retry { //nolint:errorlint // the very error
+			if (err == c.err || err.Error() == c.err.Error()) != c.same || errors.Is(err, refusal.ErrRetry) != c.retry { //nolint:errorlint // the very error
 				t.Errorf("got %v", err)
 			}
 			if want := csr.VerdictDeny; !c.retry && csr.Decide(err).Verdict != want {

@@ -293,7 +293,7 @@ func TestWorkedExampleVerifies(t *testing.T) {
 		Policy: &csr.Policy{SignerNames: []string{e.SignerName}, Machines: func(context.Context, string, *csr.Request) (*csr.Machine, error) {
 			return &csr.Machine{NodeName: e.NodeName, ProviderID: e.ProviderID, BootstrapReady: true}, nil
 		}},
-		Authorizer: attest.AuthorizerFunc(func(_ context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
+		Authorizer: attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
 			if string(r.Machine) != e.Machine {
 				return nil, attest.NotMember("machine " + string(r.Machine))
 			}

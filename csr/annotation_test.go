@@ -26,7 +26,7 @@ func TestEndorsementKeyAnnotation(t *testing.T) {
 	if err != nil || !p256Key().Public().(*ecdsa.PublicKey).Equal(key) {
 		t.Errorf("key %v, %v", key, err)
 	}
-	if _, _, err := csr.EndorsementKeyAnnotation("no key"); !errors.Is(err, csr.ErrUnsupportedKey) {
+	if _, _, err := csr.EndorsementKeyAnnotation("no key"); !errors.Is(err, csr.CheckUnsupportedKey) {
 		t.Errorf("no key: %v", err)
 	}
 }

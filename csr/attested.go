@@ -4,51 +4,86 @@ import (
 	"bytes"
 	"context"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Attested is a checked request together with what the evidence in it has shown and what the
-// authorizer vouches for. [Checked.Vouch] makes it, for that one request, and it stays bound to
-// it: [CA.Issue] writes into the certificate what is both vouched for here and asked for there.
-//
-// Machine is always required; the zero value, and one that Vouch did not make, are refused.
-type Attested struct {
-	// Machine is the canonical identity of the machine, such as
-	// "ek:sha256:<hex>". It is recorded, not written into the certificate.
-	Machine string
-	// ProviderID is the provider ID that is vouched for. It is written even if the request
-	// claims none; a request that claims another is refused. "" vouches for none: a request
-	// that claims one is refused.
+// Grant is what is vouched for about a machine beyond its identity. The issuer of a certificate
+// writes what is both granted here and asked for in the request.
+type Grant struct {
+	// ProviderID is the provider ID. It is written even if the request claims none; a request
+	// that claims another is refused. "" vouches for none: a request that claims one is
+	// refused.
 	ProviderID string
-	// DNSNames are the DNS names that are vouched for, in upper or lower case. Those that a
-	// serving request asks for are written, in lower case. The others are not, and a name
-	// that is asked for but not vouched for is refused.
+	// DNSNames are DNS names, in upper or lower case. Those that a serving request asks for
+	// are written, in lower case. The others are not, and a name that is asked for but not
+	// vouched for is refused.
 	DNSNames []string
-	// IPAddresses are the addresses that are vouched for, under the same rule. An IPv4
-	// address may be mapped into IPv6.
+	// IPAddresses are addresses, under the same rule. An IPv4 address may be mapped into
+	// IPv6.
 	IPAddresses []netip.Addr
-	// NotAfter is the latest end of the certificate, truncated to whole seconds. The zero
+	// NotAfter is the latest end of any certificate, truncated to whole seconds. The zero
 	// time sets no bound.
 	NotAfter time.Time
 	// Record is called by [CA.Issue] with the record of the new certificate before the
 	// certificate is returned; nil if there is nothing to do. It is for registries that
 	// record a machine and its certificate together.
 	Record func(ctx context.Context, issued IssuedRecord) error
-	// Details is the kind's own result, such as an *attest.Result with its facts and its
-	// quote; nil if a kind has none. Nothing in this package reads it.
-	Details any
-	// Provider is the provider's name, and MachineName the machine's name in the
-	// operator's inventory. [Providers.Verify] sets both, whatever a provider says.
-	Provider, MachineName string
+}
 
-	checked *Checked
+func (g Grant) clone() Grant {
+	g.DNSNames, g.IPAddresses = slices.Clone(g.DNSNames), slices.Clone(g.IPAddresses)
+	return g
+}
+
+// Attested is a checked request together with what the evidence in it has shown and what is
+// vouched for. [Checked.Vouch] alone makes it, for that one request. Nothing in it can be set:
+// it can only be narrowed, by [Attested.Until]. It is what an approval and a certificate are
+// made from ([Attested.Decision], [CA.Issue]), and it does not last: Issue refuses one whose
+// request was checked over an hour ago, since a machine may have left the inventory since.
+type Attested struct {
+	checked               *Checked
+	machine               string
+	grant                 Grant
+	details               any
+	provider, machineName string
 }
 
 // Vouch returns an Attested for this very request and a machine, given by its canonical
-// identity. It vouches for no provider ID and no SAN; the caller adds those.
-func (c *Checked) Vouch(machine string) *Attested { return &Attested{Machine: machine, checked: c} }
+// identity, such as "ek:sha256:<hex>", with what is vouched for. details is the kind's own
+// result, such as an *attest.Result, and nil if it has none; nothing in this package reads it.
+func (c *Checked) Vouch(machine string, grant Grant, details any) *Attested {
+	return &Attested{checked: c, machine: machine, grant: grant.clone(), details: details}
+}
+
+// Machine returns the canonical identity of the machine. It is recorded, and not written into
+// the certificate.
+func (a *Attested) Machine() string { return a.machine }
+
+// Grant returns a copy of what is vouched for.
+func (a *Attested) Grant() Grant { return a.grant.clone() }
+
+// Details returns the kind's own result.
+func (a *Attested) Details() any { return a.details }
+
+// Provider returns the name of the provider that verified the evidence, and MachineName that of
+// the machine in the operator's inventory. [Providers.Verify] sets both; they are "" before.
+func (a *Attested) Provider() string { return a.provider }
+
+// MachineName returns the machine's name in the inventory; see [Attested.Provider].
+func (a *Attested) MachineName() string { return a.machineName }
+
+// Until returns a copy whose certificate ends at end, if that is earlier. The zero time changes
+// nothing.
+func (a *Attested) Until(end time.Time) *Attested {
+	narrowed := *a
+	if !end.IsZero() && (a.grant.NotAfter.IsZero() || end.Before(a.grant.NotAfter)) {
+		narrowed.grant.NotAfter = end
+	}
+	return &narrowed
+}
 
 // Checked returns the request that this is for, or nil if there is none.
 func (a *Attested) Checked() *Checked {
@@ -80,10 +115,10 @@ func (a *Attested) Check(request *Parsed) error {
 	const check = CheckProviderResult
 	return faults{
 		{c.signerName != r.Spec.SignerName, check, "signer " + refusal.Quote(c.signerName), r.Spec.SignerName},
-		{c.username != r.Spec.Username, check, "requester " + refusal.Quote(c.username), refusal.Quote(r.Spec.Username)},
+		{c.username != r.User.Username, check, "requester " + refusal.Quote(c.username), refusal.Quote(r.User.Username)},
 		{c.uid != r.Metadata.UID, check, "object " + refusal.Quote(c.uid), refusal.Quote(r.Metadata.UID)},
 		{!bytes.Equal(request.der(), c.pkcs10.Raw), check, "another PKCS#10 request", "the one in the object"},
-		{a.Machine == "", check, "no machine", "the machine's identity"},
+		{a.machine == "", check, "no machine", "the machine's identity"},
 	}.first()
 }
 
@@ -92,13 +127,24 @@ func (a *Attested) Check(request *Parsed) error {
 // result, or a machine without a name, gives a [*Error].
 func (a *Attested) InventoryName() (string, error) {
 	switch c := a.sound(); {
-	case c == nil || c.machine == nil:
+	case c == nil || !c.found:
 		return "", noResult()
 	case c.machine.Name == "":
 		return "", &Error{Check: CheckMachineUnknown, Got: "a machine without a name", Want: "its name in the inventory"}
 	default:
 		return c.machine.Name, nil
 	}
+}
+
+// Decision approves: it is the only way to an approval, which needs a value that was verified
+// and never just the absence of an error. A nil or incomplete Attested gives a retry, and so
+// does one for a hello, which gets a challenge and no certificate.
+func (a *Attested) Decision() Decision {
+	c := a.sound()
+	if c == nil || a.machine == "" || c.filedUnder != c.signerName {
+		return Decide(nil)
+	}
+	return Decision{Verdict: VerdictApprove, Reason: ReasonApproved, Message: "every check passed"}.placed()
 }
 
 func noResult() error {

@@ -26,6 +26,9 @@ type CAConfig struct {
 	// listed: anyone who trusts a CA trusts all its certificates alike, so nodes that prove
 	// nothing need a CA of their own.
 	SignerNames []string
+	// ClusterIDs are the names of the one cluster whose nodes the CA's certificates are for,
+	// as in [Policy.ClusterIDs]: what was verified for another cluster is refused.
+	ClusterIDs []string
 	// MaxLifetime is the longest lifetime of a certificate, counted from now,
 	// [MinLifetime] or more; 0 means [DefaultMaxExpiration], 24 hours. Certificates cannot
 	// be revoked.
@@ -48,6 +51,7 @@ type CA struct {
 	roots    *x509.CertPool
 	key      secret.Value[crypto.Signer]
 	signers  []string
+	clusters []string
 	lifetime time.Duration
 	recovery time.Duration
 	now      func() time.Time
@@ -66,7 +70,7 @@ type CA struct {
 // issued. Errors match [refusal.CheckConfig].
 func NewCA(chain []*x509.Certificate, key crypto.Signer, c CAConfig) (*CA, error) {
 	lifetime := cmp.Or(c.MaxLifetime, DefaultMaxExpiration)
-	ca := &CA{key: secret.New(key), signers: slices.Clone(c.SignerNames), lifetime: lifetime,
+	ca := &CA{key: secret.New(key), signers: slices.Clone(c.SignerNames), clusters: slices.Clone(c.ClusterIDs), lifetime: lifetime,
 		recovery: cmp.Or(c.MaxRecoveryLifetime, lifetime), now: c.Now}
 	if ca.now == nil {
 		ca.now = time.Now
@@ -81,6 +85,9 @@ func NewCA(chain []*x509.Certificate, key crypto.Signer, c CAConfig) (*CA, error
 		return nil, err
 	}
 	if err := checkSignerNames(ca.signers); err != nil {
+		return nil, err
+	}
+	if err := checkClusterIDs(ca.clusters); err != nil {
 		return nil, err
 	}
 	if err := ca.readChain(chain); err != nil {
@@ -206,11 +213,11 @@ func (ca *CA) checkKey() error {
 	return nil
 }
 
-// usableAt checks that the whole chain is valid at now; the error matches ErrRetry.
+// usableAt checks that the whole chain is valid at now; the error matches refusal.ErrRetry.
 func (ca *CA) usableAt(now time.Time) error {
 	for _, c := range ca.chain {
 		if now.Before(c.NotBefore) || now.After(c.NotAfter) {
-			return Retry(fmt.Errorf("the certificate authority %s is valid from %s to %s, and now is %s",
+			return refusal.Retry(fmt.Errorf("the certificate authority %s is valid from %s to %s, and now is %s",
 				refusal.Quote(c.Subject.String()), rfc3339(c.NotBefore), rfc3339(c.NotAfter), rfc3339(now)))
 		}
 	}

@@ -15,8 +15,11 @@ type Checked struct {
 	request   *Request
 	bundle    *Bundle
 	pkcs10    *PKCS10
-	machine   *Machine
+	machine   Machine // a copy
+	found     bool    // that there is a machine
 	requester Requester
+	at        time.Time // when it was checked
+	clusters  []string  // of the policy
 
 	nodeName        string
 	signerName      string // of the certificate
@@ -49,8 +52,14 @@ func (c *Checked) Request() *Request { return c.request }
 // Bundle returns what spec.request holds: the request and the evidence after it.
 func (c *Checked) Bundle() *Bundle { return c.bundle }
 
-// PKCS10 returns the request inside the bundle.
-func (c *Checked) PKCS10() *PKCS10 { return c.pkcs10 }
+// PKCS10 returns a copy of the request inside the bundle. A Checked that no policy made has
+// none.
+func (c *Checked) PKCS10() PKCS10 {
+	if c.pkcs10 == nil {
+		return PKCS10{}
+	}
+	return *c.pkcs10
+}
 
 // NodeName returns the node that the certificate is for.
 func (c *Checked) NodeName() string { return c.nodeName }
@@ -72,17 +81,29 @@ func (c *Checked) ExpirationSeconds() int32 { return int32(c.lifetime / time.Sec
 // Requester returns who filed the request.
 func (c *Checked) Requester() Requester { return c.requester }
 
-// Machine returns what [Policy.Machines] returned.
-func (c *Checked) Machine() *Machine { return c.machine }
+// Machine returns a copy of what [Policy.Machines] returned, or nil if it was not asked.
+func (c *Checked) Machine() *Machine {
+	if !c.found {
+		return nil
+	}
+	return c.machine.clone()
+}
+
+// ClusterIDs returns the names of the cluster that the policy serves ([Policy.ClusterIDs]).
+func (c *Checked) ClusterIDs() []string { return slices.Clone(c.clusters) }
 
 // ClaimedProviderID returns the provider ID that the request claims, or "" if it claims
 // none. It is only a claim: nothing has proven it.
-func (c *Checked) ClaimedProviderID() string {
+func (c *Checked) ClaimedProviderID() Claimed {
 	if c.pkcs10 == nil {
 		return ""
 	}
-	return c.pkcs10.ProviderID
+	return Claimed(c.pkcs10.ProviderID)
 }
+
+// Claimed is what a node says about itself. It has a type of its own, so that nobody vouches
+// for it by assigning it.
+type Claimed string
 
 // Usages returns the key usages that were asked for, in the order of [Usages].
 func (c *Checked) Usages() []string { return Usages(c.purpose, c.keyEncipherment) }

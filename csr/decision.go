@@ -109,25 +109,25 @@ type Decision struct {
 	Detail string
 }
 
-// Decide turns the outcome of a check into a Decision about a request that nobody has
-// approved. [Decision.For] fits it to the object: every decision that is to be written must
-// go through it.
+// Decide turns the error of a check into a Decision about a request that nobody has
+// approved. It never approves: [Attested.Decision] does. [Decision.For] fits either to the
+// object: every decision that is to be written must go through it.
 //
-//   - nil approves.
+//   - nil means retry: that nothing was refused does not say that anything was proven.
 //   - A request that is finished ([CheckRequestClosed]) is ignored, and so is one filed
 //     under a signer that the policy does not serve ([ErrOtherSigner]): nothing is to be
 //     written, and nobody needs to look at it again.
 //   - A [*Error], [Errors], or any error with a method DenyReason() string, anywhere in the
 //     tree of err, denies, even if other parts of the tree could not be decided: what is
 //     wrong stays wrong. The method's result is the reason.
-//   - [ErrRetry], [refusal.CheckConfig], context.Canceled, context.DeadlineExceeded and
+//   - [refusal.ErrRetry], [refusal.CheckConfig], context.Canceled, context.DeadlineExceeded and
 //     every error of an unknown kind mean retry. So does a refusal that was itself caused by
 //     one of the first four: its question has no answer yet.
 //   - A nil pointer stored in an error, anywhere in the tree, means retry: it says nothing.
 func Decide(err error) Decision {
 	switch {
 	case err == nil:
-		return Decision{Verdict: VerdictApprove, Reason: ReasonApproved, Message: "every check passed"}.placed()
+		return Decision{Verdict: VerdictRetry, Reason: ReasonRetry, Message: "no error, and nothing that was verified"}
 	case nilInside(err):
 		return Decision{Verdict: VerdictRetry, Reason: ReasonRetry, Message: "an error that is a nil pointer"}
 	case errors.Is(err, CheckRequestClosed), errors.Is(err, ErrOtherSigner):
@@ -188,7 +188,7 @@ func (d Decision) placed() Decision {
 func refusedWith(err error) (reason string, ok bool) {
 	switch e := err.(type) { //nolint:errorlint // this walks the tree itself
 	case *Error:
-		if e.Check == ErrRetry || e.Check == refusal.CheckConfig || undecided(e.Err) {
+		if e.Check == refusal.ErrRetry || e.Check == refusal.CheckConfig || undecided(e.Err) {
 			return "", false // whatever caused it, there is no answer yet
 		}
 		return e.Reason(), true
@@ -240,7 +240,7 @@ func causes(err error) []error {
 }
 
 func undecided(err error) bool {
-	return errors.Is(err, ErrRetry) || errors.Is(err, refusal.CheckConfig) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	return errors.Is(err, refusal.ErrRetry) || errors.Is(err, refusal.CheckConfig) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // cleanReason keeps the characters that a condition's reason may have.

@@ -3,6 +3,7 @@ package csr_test
 import (
 	"errors"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"testing"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 var outcomes = map[csr.Verdict]error{
 	csr.VerdictApprove: nil,
 	csr.VerdictDeny:    &csr.Error{Check: csr.CheckUsages},
-	csr.VerdictRetry:   csr.Retry(errors.New("no answer")),
+	csr.VerdictRetry:   refusal.Retry(errors.New("no answer")),
 	csr.VerdictIgnore:  fmt.Errorf("%w: x", csr.ErrOtherSigner),
 }
 

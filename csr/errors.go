@@ -67,40 +67,29 @@ func (f faults) first() error {
 	return nil
 }
 
-// ErrRetry says that a question could not be answered now, neither yes nor no: the request
-// stays as it is and is checked again. [Retry] adds it to a cause.
-const ErrRetry = refusal.ErrRetry
-
 // Answers that do not refuse a request. They may be wrapped.
-const (
+var (
 	// ErrNoMachine is what [Policy.Machines] returns if it knows for certain that there is
 	// no machine for a node name. Every other error means that it could not find out.
-	ErrNoMachine Check = "no such machine"
+	ErrNoMachine = errors.New("no such machine")
 	// ErrNoRecord is what [Policy.Records] returns if it knows for certain that no
 	// certificate with that credential ID was issued. Every other error means that it could
 	// not find out.
-	ErrNoRecord Check = "no such record"
+	ErrNoRecord = errors.New("no such record")
 	// ErrOtherSigner says that a request is filed under a signer that a [Policy] or
 	// [Providers] do not serve, or that [CA.Issue] was asked for a certificate of a signer
 	// for which the CA does not sign. Somebody else answers the request.
-	ErrOtherSigner Check = "the request is for a signer that is not served here"
-	// ErrUnsupportedKey says that a public key is not of a kind that [CanonicalSPKI]
-	// supports, or is not valid.
-	ErrUnsupportedKey Check = "unsupported public key"
+	ErrOtherSigner = errors.New("the request is for a signer that is not served here")
 )
 
 // begun says why nothing can be started with a context: it is done, or it is nil, which is
 // the programmer's error and not the fault of a request.
 func begun(ctx context.Context) error {
 	if ctx == nil {
-		return Retry(errors.New("the context is nil"))
+		return refusal.Retry(errors.New("the context is nil"))
 	}
-	return Retry(ctx.Err())
+	return refusal.Retry(ctx.Err())
 }
-
-// Retry wraps err so that errors.Is(result, ErrRetry) holds and err stays reachable. It
-// returns nil for nil.
-func Retry(err error) error { return refusal.Retry(err) }
 
 // nameOf returns the n-th of the names of a type's values, or the type and the number.
 func nameOf(kind string, n int, names ...string) string {
@@ -109,3 +98,6 @@ func nameOf(kind string, n int, names ...string) string {
 	}
 	return kind + "(" + strconv.Itoa(n) + ")"
 }
+
+// CheckUnsupportedKey: a public key is of a kind that [CanonicalSPKI] supports, and valid.
+const CheckUnsupportedKey Check = "unsupported-key"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"io"
 	"testing"
 )
@@ -34,7 +35,7 @@ func TestViolationsAreFound(t *testing.T) {
 			t.Errorf("%v is not found in %v", target, err)
 		}
 	}
-	if errors.Is(err, CheckBlockOrder) || errors.Is(err, ErrRetry) || errors.Is(first, CheckBase64) {
+	if errors.Is(err, CheckBlock) || errors.Is(err, refusal.ErrRetry) || errors.Is(first, CheckBase64) {
 		t.Error("a rule is found that is not broken")
 	}
 	var all Errors
@@ -54,17 +55,17 @@ func TestViolationsAreFound(t *testing.T) {
 }
 
 func TestRetry(t *testing.T) {
-	if err := Retry(nil); err != nil {
-		t.Errorf("Retry(nil) = %v", err)
+	if err := refusal.Retry(nil); err != nil {
+		t.Errorf("refusal.Retry(nil) = %v", err)
 	}
-	err := Retry(context.DeadlineExceeded)
-	if !errors.Is(err, ErrRetry) || !errors.Is(err, context.DeadlineExceeded) {
+	err := refusal.Retry(context.DeadlineExceeded)
+	if !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v is not both", err)
 	}
 	if got, want := err.Error(), "could not decide, try again: context deadline exceeded"; got != want {
 		t.Errorf("error reads %q, want %q", got, want)
 	}
-	if errors.Is(errors.New("another"), ErrRetry) {
+	if errors.Is(errors.New("another"), refusal.ErrRetry) {
 		t.Error("any error is a retry")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"log"
 	"math/big"
 	"net/netip"
@@ -90,7 +91,7 @@ func ExampleDecide() {
 	fmt.Println(d.Verdict, d.Reason)
 	fmt.Println(d.Message)
 
-	d = csr.Decide(csr.Retry(errors.New("inventory is down")))
+	d = csr.Decide(refusal.Retry(errors.New("inventory is down")))
 	fmt.Println(d.Verdict, d.Reason)
 	// Output:
 	// approve
@@ -168,11 +169,11 @@ func ExampleParseRequest() {
 			"username": "system:node:node-1", "groups": ["system:nodes", "system:authenticated"],
 			"extra": {"authentication.kubernetes.io/credential-id": ["X509SHA256=00ff"]}},
 		"status": {}}`
-	request, err := csr.ParseRequest([]byte(object))
+	request, err := csr.ParseServerObject([]byte(object))
 	if err != nil {
 		log.Fatal(err)
 	}
-	requester, err := csr.RequesterOf(request.Spec.Username, request.Spec.Groups)
+	requester, err := csr.RequesterOf(request.User.Username, request.User.Groups)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -108,7 +108,7 @@ func TestInheritAttestationOthersRequests(t *testing.T) {
 	// Two credential IDs, or none, name no certificate.
 	for _, ids := range [][]string{nil, {}, {goodCredential, goodCredential}, {""}} {
 		f, _ := inheritingFixture()
-		f.request.Spec.Extra[csr.ExtraCredentialID] = ids
+		f.request.User.Extra[csr.ExtraCredentialID] = ids
 		f.encode(t)
 		if _, err := f.policy.Check(context.Background(), f.request.Parsed()); !errors.Is(err, csr.CheckCredential) {
 			t.Errorf("%q: the policy: %v", ids, err)
@@ -122,7 +122,7 @@ func TestInheritAttestationSeesTheCheckedRequest(t *testing.T) {
 	const stolen = "X509SHA256=0000000000000000000000000000000000000000000000000000000000000002"
 	f, record := inheritingFixture()
 	checked := f.mustCheck(t)
-	f.request.Spec.Extra[csr.ExtraCredentialID] = []string{stolen}
+	f.request.User.Extra[csr.ExtraCredentialID] = []string{stolen}
 	if _, err := csr.InheritAttestation(checked, issueTime); err != nil {
 		t.Errorf("the request that was checked: %v", err)
 	}
@@ -159,8 +159,8 @@ func TestInheritAttestationNeedsTheMachine(t *testing.T) {
 		"nothing, and nothing is recorded": {csr.Machine{}, func(r *csr.IssuedRecord) { r.ProviderID = "" }, refusal.CheckConfig},
 		"Node":                             {inventory: csr.Machine{UID: "u1", NodeUID: "n1"}, change: func(r *csr.IssuedRecord) { r.MachineUID, r.NodeUID = "u1", "n1" }},
 		"Node, made again":                 {csr.Machine{UID: "u1", NodeUID: "n2"}, func(r *csr.IssuedRecord) { r.MachineUID, r.NodeUID = "u1", "n1" }, csr.CheckInheritedNode},
-		"Node, not recorded yet":           {csr.Machine{UID: "u1", NodeUID: "n1"}, func(r *csr.IssuedRecord) { r.MachineUID = "u1" }, csr.ErrRetry},
-		"Node, deleted":                    {csr.Machine{UID: "u1"}, func(r *csr.IssuedRecord) { r.MachineUID, r.NodeUID = "u1", "n1" }, csr.ErrRetry},
+		"Node, not recorded yet":           {csr.Machine{UID: "u1", NodeUID: "n1"}, func(r *csr.IssuedRecord) { r.MachineUID = "u1" }, refusal.ErrRetry},
+		"Node, deleted":                    {csr.Machine{UID: "u1"}, func(r *csr.IssuedRecord) { r.MachineUID, r.NodeUID = "u1", "n1" }, refusal.ErrRetry},
 		"Node not recorded, machine gone":  {csr.Machine{UID: "u2", NodeUID: "n1"}, func(r *csr.IssuedRecord) { r.MachineUID = "u1" }, csr.CheckInheritedMachine},
 	} {
 		t.Run(name, func(t *testing.T) {

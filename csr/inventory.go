@@ -1,6 +1,23 @@
 package csr
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
+
+// Question is what an inventory is asked: which machine is to be this node.
+type Question struct {
+	// ClusterIDs are the names of the cluster ([Policy.ClusterIDs]), so that one inventory
+	// can serve several clusters.
+	ClusterIDs []string
+	// NodeName is the node that the certificate is for.
+	NodeName string
+	// Request is the whole request. Its labels and annotations are the client's.
+	//
+	// Not: a machine that a label of the request names, or SANs from Node.status. A client
+	// writes both.
+	Request *Request
+}
 
 // Machine is what the operator's own inventory says about the machine that is to be a node:
 // a Cluster API Machine, an entry in a list, a row in a database. It must come neither from
@@ -44,4 +61,10 @@ type Machine struct {
 	// (the Cluster API's condition BootstrapConfigReady). A machine that is not
 	// ready gets no certificate.
 	BootstrapReady bool
+}
+
+func (m *Machine) clone() *Machine {
+	c := *m
+	c.DNSNames, c.IPAddresses = slices.Clone(m.DNSNames), slices.Clone(m.IPAddresses)
+	return &c
 }

@@ -40,16 +40,18 @@ type Issued struct {
 //
 // Validity begins at most [Backdate] before now. It ends at the earliest of: now plus the
 // lifetime asked for, now plus the CA's cap, the end of every certificate in the CA's chain,
-// and attested.NotAfter.
+// and the NotAfter of the [Grant].
 //
 // Broken rules, all of them, are returned as [Errors]: those that begin with verified-,
 // [CheckProviderIDNotVouched], [CheckSANNotVouched], and [CheckSignerName] for a hello, which
 // gets a challenge and no certificate. A signature that does not verify is an [*Error] with
 // [CheckSignature]. A chain that is not valid now, a
-// ctx that is done, and a key that does not sign give [ErrRetry]; a signer that is not this
+// ctx that is done, and a key that does not sign give [refusal.ErrRetry]; a signer that is not this
 // CA's gives [ErrOtherSigner]. The new certificate is verified against the CA before it is
-// returned, and its record is given to [Attested].Record. If that returns an error, Issue
-// returns the error and withholds the certificate.
+// returned, and its record is given to Record of the [Grant]. If that returns an error, Issue
+// returns the error and withholds the certificate. What was checked over an hour ago gives
+// [refusal.ErrRetry]: verify it again. What was checked for another cluster than the CA's is
+// refused as "verified-cluster".
 //
 // Issue does not ask whether the request was approved: on Kubernetes a signer looks at the
 // conditions, and verifies the evidence again, before it calls Issue.
@@ -68,7 +70,10 @@ func (ca *CA) Issue(ctx context.Context, attested *Attested) (*Issued, error) {
 		return nil, err
 	}
 	now := ca.now()
-	if violations := attested.faults(now); len(violations) > 0 {
+	if age := now.Sub(checked.at); age > maxAttestedAge {
+		return nil, refusal.Retry(fmt.Errorf("csr: the request was checked %s ago, want at most %s: verify it again", age.Truncate(time.Second), maxAttestedAge))
+	}
+	if violations := attested.faults(ca.clusters, now); len(violations) > 0 {
 		return nil, violations
 	}
 	if err := checked.CheckSignature(); err != nil {
@@ -77,7 +82,7 @@ func (ca *CA) Issue(ctx context.Context, attested *Attested) (*Issued, error) {
 	if err := ca.usableAt(now); err != nil {
 		return nil, err
 	}
-	template, err := ca.template(checked, attested, now)
+	template, err := ca.template(checked, attested.grant, now)
 	if err != nil {
 		return nil, err
 	}
@@ -86,8 +91,8 @@ func (ca *CA) Issue(ctx context.Context, attested *Attested) (*Issued, error) {
 		return nil, err
 	}
 	record, err := RecordOf(certificate, attested)
-	if err == nil && attested.Record != nil {
-		err = attested.Record(ctx, record)
+	if err == nil && attested.grant.Record != nil {
+		err = attested.grant.Record(ctx, record)
 	}
 	if err != nil {
 		return nil, err
@@ -96,12 +101,13 @@ func (ca *CA) Issue(ctx context.Context, attested *Attested) (*Issued, error) {
 }
 
 // faults compares what is vouched for with what is asked for.
-func (v *Attested) faults(now time.Time) Errors {
-	c := v.checked
+func (a *Attested) faults(clusters []string, now time.Time) Errors {
+	c, v := a.checked, a.grant
 	claimed, own := c.pkcs10.ProviderID, c.own.providerID
 	all := faults{
 		{c.filedUnder != c.signerName, CheckSignerName, refusal.Quote(c.filedUnder), c.signerName + ": a hello gets no certificate"},
-		{v.Machine == "", CheckVerifiedMachine, "no machine identity", "one"},
+		{!subset(c.clusters, clusters), checkVerifiedCluster, "a request to cluster " + refusal.Quotes(c.clusters), refusal.Quotes(clusters)},
+		{a.machine == "", CheckVerifiedMachine, "no machine identity", "one"},
 		{!v.NotAfter.IsZero() && !v.NotAfter.After(now), CheckVerifiedExpired, rfc3339(v.NotAfter), "after " + rfc3339(now)},
 		{claimed != "" && claimed != v.ProviderID, CheckProviderIDNotVouched, refusal.Quote(claimed), refusal.Quote(v.ProviderID)},
 		{own != "" && v.ProviderID != "" && own != v.ProviderID, CheckProviderIDMismatch,
@@ -113,13 +119,24 @@ func (v *Attested) faults(now time.Time) Errors {
 	return all
 }
 
+// maxAttestedAge is the longest life of an answer.
+const maxAttestedAge = time.Hour
+
+// checkVerifiedCluster: the verification is for the cluster of the CA.
+const checkVerifiedCluster Check = "verified-cluster"
+
+// subset reports whether all of some names are among those of the others.
+func subset(some, others []string) bool {
+	return !slices.ContainsFunc(some, func(name string) bool { return !slices.Contains(others, name) })
+}
+
 func rfc3339(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // sign makes the certificate and verifies it before returning it.
 func (ca *CA) sign(template *x509.Certificate, c *Checked, now time.Time) (*x509.Certificate, error) {
 	der, err := x509.CreateCertificate(rand.Reader, template, ca.chain[0], c.pkcs10.CSR.PublicKey, ca.key.Reveal())
 	if err != nil {
-		return nil, Retry(fmt.Errorf("signing the certificate: %w", err))
+		return nil, refusal.Retry(fmt.Errorf("signing the certificate: %w", err))
 	}
 	certificate, err := x509.ParseCertificate(der)
 	if err != nil {
@@ -136,7 +153,7 @@ func (ca *CA) sign(template *x509.Certificate, c *Checked, now time.Time) (*x509
 
 // template returns the certificate to be signed. crypto/x509 makes its serial number:
 // random, positive, and at most 20 bytes long (RFC 5280, 4.1.2.2).
-func (ca *CA) template(c *Checked, v *Attested, now time.Time) (*x509.Certificate, error) {
+func (ca *CA) template(c *Checked, v Grant, now time.Time) (*x509.Certificate, error) {
 	commonName, organization := SubjectNames(c.purpose, c.nodeName)
 	keyID, err := der.KeyIdentifier(c.pkcs10.CSR.RawSubjectPublicKeyInfo)
 	if err != nil || commonName == "" {
@@ -153,7 +170,7 @@ func (ca *CA) template(c *Checked, v *Attested, now time.Time) (*x509.Certificat
 		SubjectKeyId:          keyID,
 	}
 	if !t.NotAfter.After(now) {
-		return nil, Retry(fmt.Errorf("the certificate would end at %s, before it is used", t.NotAfter.Format(time.RFC3339)))
+		return nil, refusal.Retry(fmt.Errorf("the certificate would end at %s, before it is used", t.NotAfter.Format(time.RFC3339)))
 	}
 	if c.keyEncipherment {
 		t.KeyUsage |= x509.KeyUsageKeyEncipherment
@@ -175,7 +192,7 @@ func (ca *CA) template(c *Checked, v *Attested, now time.Time) (*x509.Certificat
 }
 
 // end returns the last second of the certificate's validity.
-func (ca *CA) end(c *Checked, v *Attested, now time.Time) time.Time {
+func (ca *CA) end(c *Checked, v Grant, now time.Time) time.Time {
 	lifetime := ca.maxLifetime(c.purpose)
 	if c.lifetime != 0 {
 		lifetime = min(lifetime, c.lifetime)

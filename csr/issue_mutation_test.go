@@ -245,7 +245,7 @@ func TestProvidersVersionOfBrokenBundles(t *testing.T) {
 		bundle []byte
 		want   csr.Check
 	}{
-		"no PEM":           {[]byte("x"), csr.CheckBlockText},
+		"no PEM":           {[]byte("x"), csr.CheckBlock},
 		"nothing":          {nil, csr.CheckBundleSize},
 		"without evidence": {good[:bytes.Index(good, []byte("-----BEGIN KUBELET"))], csr.CheckAttestationProvider},
 	} {
@@ -286,7 +286,7 @@ func TestChooseVersionSizes(t *testing.T) {
 }
 
 func TestDecideCauses(t *testing.T) {
-	for _, cause := range []error{context.Canceled, context.DeadlineExceeded, csr.ErrRetry} {
+	for _, cause := range []error{context.Canceled, context.DeadlineExceeded, refusal.ErrRetry} {
 		if d := csr.Decide(&csr.Error{Check: csr.CheckUsages, Err: cause}); d.Verdict != csr.VerdictRetry {
 			t.Errorf("a refusal because of %v: got %v", cause, d.Verdict)
 		}

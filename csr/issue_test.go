@@ -294,10 +294,10 @@ func TestIssueRefusesRequests(t *testing.T) {
 		ctx, cancel := context.WithCancel(ctx)
 		cancel()
 		var none context.Context
-		if _, err := ca.Issue(none, goodVerified(checked)); !errors.Is(err, csr.ErrRetry) {
+		if _, err := ca.Issue(none, goodVerified(checked)); !errors.Is(err, refusal.ErrRetry) {
 			t.Errorf("no context: %v", err)
 		}
-		if _, err := ca.Issue(ctx, goodVerified(checked)); !errors.Is(err, csr.ErrRetry) || !errors.Is(err, context.Canceled) {
+		if _, err := ca.Issue(ctx, goodVerified(checked)); !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -324,7 +324,7 @@ func TestIssueUsesWhatWasChecked(t *testing.T) {
 	f := goodFixture(csr.SignerServingTPM, csr.RequesterNode)
 	checked := f.mustCheck(t)
 	*f.request.Spec.ExpirationSeconds = 86400
-	f.request.Spec.Username = "system:node:node-2"
+	f.request.User.Username = "system:node:node-2"
 	f.request.Spec.Usages[0] = "key encipherment"
 	f.request.Spec.SignerName = csr.SignerClientTPM
 	clear(f.request.Spec.Request)
@@ -350,7 +350,7 @@ func TestIssueOutsideTheCAsTime(t *testing.T) {
 			opts := goodOptions()
 			opts.Now = func() time.Time { return now }
 			_, err := newCA(t, opts).Issue(context.Background(), goodVerified(checked))
-			if !errors.Is(err, csr.ErrRetry) || csr.Decide(err).Verdict != csr.VerdictRetry {
+			if !errors.Is(err, refusal.ErrRetry) || csr.Decide(err).Verdict != csr.VerdictRetry {
 				t.Errorf("%v", err)
 			}
 		})
@@ -384,7 +384,7 @@ func TestIssueWithAFaultyKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		issued, err := ca.Issue(context.Background(), goodVerified(checked))
-		if issued != nil || !errors.Is(err, csr.ErrRetry) || key.err != nil && !errors.Is(err, down) {
+		if issued != nil || !errors.Is(err, refusal.ErrRetry) || key.err != nil && !errors.Is(err, down) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -62,7 +62,7 @@ const (
 // [rsa.PublicKey] or [ecdsa.PublicKey] (P-224, P-256, P-384, P-521), or an
 // [ed25519.PublicKey]. CanonicalSPKI does not decide whether a key is strong enough.
 //
-// The error matches [ErrUnsupportedKey]: another type, a point that is not on its curve, or
+// The error matches [CheckUnsupportedKey]: another type, a point that is not on its curve, or
 // an RSA modulus or exponent that is not positive.
 func CanonicalSPKI(pub crypto.PublicKey) ([]byte, error) {
 	switch key := pub.(type) {
@@ -80,7 +80,7 @@ func CanonicalSPKI(pub crypto.PublicKey) ([]byte, error) {
 			return slices.Concat([]byte(spkiEd25519), key), nil
 		}
 	}
-	return nil, fmt.Errorf("%w: an incomplete %T, or another type", ErrUnsupportedKey, pub)
+	return nil, fmt.Errorf("%w: an incomplete %T, or another type", CheckUnsupportedKey, pub)
 }
 
 // IsCanonicalSPKI reports whether the encoding of a SubjectPublicKeyInfo, with tag and
@@ -148,11 +148,11 @@ func ecdsaSPKI(key *ecdsa.PublicKey) ([]byte, error) {
 		}
 		point, err := key.Bytes()
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrUnsupportedKey, err)
+			return nil, fmt.Errorf("%w: %w", CheckUnsupportedKey, err)
 		}
 		return slices.Concat([]byte(known.prefix), point[1:]), nil
 	}
-	return nil, fmt.Errorf("%w: ECDSA key on another curve than NIST's", ErrUnsupportedKey)
+	return nil, fmt.Errorf("%w: ECDSA key on another curve than NIST's", CheckUnsupportedKey)
 }
 
 // checkSPKI refuses a SubjectPublicKeyInfo, with tag and length, that is not what

@@ -216,8 +216,8 @@ func TestCanonicalSPKINeedsBothCoordinates(t *testing.T) {
 		"no x": {Curve: elliptic.P256(), Y: big.NewInt(1)},
 		"no y": {Curve: elliptic.P256(), X: big.NewInt(1)},
 	} {
-		if _, err := CanonicalSPKI(key); !errors.Is(err, ErrUnsupportedKey) {
-			t.Errorf("%s: got %v, want %v", name, err, ErrUnsupportedKey)
+		if _, err := CanonicalSPKI(key); !errors.Is(err, CheckUnsupportedKey) {
+			t.Errorf("%s: got %v, want %v", name, err, CheckUnsupportedKey)
 		}
 	}
 }

@@ -8,8 +8,10 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -17,7 +19,7 @@ import (
 // nothing about evidence: a request that passes says which machine wants to be which node,
 // and a provider then verifies whether that is true.
 //
-// SignerNames and Machines must be set; the zero Policy refuses everything with
+// SignerNames, ClusterIDs and Machines must be set; the zero Policy refuses everything with
 // [refusal.CheckConfig]. Everything else may stay zero and is then at its strictest. Once in
 // use, a Policy is only read, so many goroutines may share one.
 //
@@ -31,12 +33,16 @@ type Policy struct {
 	// full and known to [PurposeOf].
 	SignerNames []string
 
+	// ClusterIDs are the names of the one cluster that the policy serves: one, or several
+	// while the cluster's CA is being rotated. Each is 1 to 128 bytes, and not a name that
+	// tools give to every cluster. See attest.ClusterID.
+	ClusterIDs []string
 	// Machines finds the machine that is to be the node. It is called once per check for
-	// every request that names a node, with the request in case it needs more information,
-	// and returns [ErrNoMachine] if there is none. Any other error, and a nil Machine
-	// without an error, means that the check could not be decided. It may be called from
-	// many goroutines, and must not keep or change the request.
-	Machines func(ctx context.Context, nodeName string, r *Request) (*Machine, error)
+	// every request that names a node, and returns [ErrNoMachine] if there is none. Any other
+	// error, and a nil Machine without an error, means that the check could not be decided.
+	// It may be called from many goroutines, and must not keep or change the question. The
+	// machine is copied.
+	Machines func(ctx context.Context, q Question) (*Machine, error)
 
 	// Records finds the record of a certificate that was issued through attestation, by its
 	// credential ID, and returns [ErrNoRecord] if there is none. It must be set if
@@ -91,6 +97,9 @@ type Policy struct {
 	// Kubelets never ask for a lifetime, so to serve their own requests this must be set,
 	// and be correct.
 	BuiltInSignerDuration time.Duration
+
+	// Now is the clock; nil means [time.Now].
+	Now func() time.Time
 }
 
 // Lifetimes of certificates.
@@ -121,13 +130,13 @@ const (
 // one that the request is filed under.
 //
 // A request filed under a name that is not in SignerNames is somebody else's: nothing in it
-// is judged, and the error matches [CheckSignerName], [ErrOtherSigner] and [ErrRetry], so
+// is judged, and the error matches [CheckSignerName], [ErrOtherSigner] and [refusal.ErrRetry], so
 // that [Decide] ignores it and a controller may watch all requests.
 //
-// If rules are broken, the error is [Errors], or holds it together with [ErrRetry]: all
+// If rules are broken, the error is [Errors], or holds it together with [refusal.ErrRetry]: all
 // broken rules, in the order of [PolicyChecks], except that a bundle or PKCS#10 request that
 // does not parse ends the list, and that each rule is reported at most 16 times. If a
-// callback could not answer, or ctx is done, the error also matches [ErrRetry]. An unusable
+// callback could not answer, or ctx is done, the error also matches [refusal.ErrRetry]. An unusable
 // policy gives [refusal.CheckConfig]. [Decide] turns any of these into a decision.
 func (p *Policy) Check(ctx context.Context, r *Parsed) (*Checked, error) {
 	return p.check(ctx, r, r.Request().signerName(), false)
@@ -161,10 +170,10 @@ func (p *Policy) check(ctx context.Context, parsed *Parsed, target string, unsig
 	if filed != "" && !slices.Contains(p.SignerNames, filed) && !(unsigned && challengedProvider(filed) != "") {
 		_, _, want := parseSignerName(filed)
 		want = cmp.Or(want, "a signer that this policy serves")
-		return nil, Errors{{Check: CheckSignerName, Got: refusal.Quote(filed), Want: want, Err: Retry(ErrOtherSigner)}}
+		return nil, Errors{{Check: CheckSignerName, Got: refusal.Quote(filed), Want: want, Err: refusal.Retry(ErrOtherSigner)}}
 	}
 	x := &run{policy: p, ctx: ctx, request: r, out: &Checked{request: r, signerName: target, filedUnder: filed,
-		username: r.Spec.Username, uid: r.Metadata.UID, credentialID: r.CredentialID()}}
+		username: r.User.Username, uid: r.Metadata.UID, credentialID: r.CredentialID(), at: p.now(), clusters: p.ClusterIDs}}
 	x.try(objectRules)
 	if x.read(parsed) {
 		x.try(requestRules)
@@ -211,8 +220,38 @@ func (p *Policy) Validate() error {
 	if i := slices.IndexFunc(p.ReservedDNSNames, func(name string) bool { return !reservable(name) }); i >= 0 {
 		return refusal.Config("ReservedDNSNames", refusal.Quote(p.ReservedDNSNames[i]), "DNS names")
 	}
+	if err := checkClusterIDs(p.ClusterIDs); err != nil {
+		return err
+	}
 	return checkSignerNames(p.SignerNames)
 }
+
+func (p *Policy) now() time.Time {
+	if p.Now == nil {
+		return time.Now()
+	}
+	return p.Now()
+}
+
+// checkClusterIDs checks that a cluster has names of its own. Several IDs are one cluster's.
+func checkClusterIDs(ids []string) error {
+	if len(ids) == 0 {
+		return refusal.Config("ClusterIDs", "", "at least one")
+	}
+	for _, id := range ids {
+		if err := der.CheckText("cluster", "ID", id, 1, der.MaxClusterIDSize); err != nil {
+			return &Error{Check: refusal.CheckConfig, Got: "an unusable name in ClusterIDs", Err: err}
+		}
+		if slices.Contains(commonClusterIDs, strings.ToLower(id)) {
+			return refusal.Config("ClusterIDs", id+", which tools give to every cluster", "a name that no other cluster has, such as attest.ClusterID's")
+		}
+	}
+	return nil
+}
+
+// commonClusterIDs are names of clusters that kubeadm, kind, minikube, k3s and clients give
+// unless they are told another, and the name of the cluster's DNS domain.
+var commonClusterIDs = []string{"kubernetes", "kind", "minikube", "default", "local", "cluster", "cluster.local"}
 
 func (p *Policy) maxExpiration() time.Duration { return cmp.Or(p.MaxExpiration, DefaultMaxExpiration) }
 
@@ -224,7 +263,7 @@ func (p *Policy) Clone() *Policy {
 		return nil
 	}
 	c := *p
-	c.SignerNames = slices.Clone(p.SignerNames)
+	c.SignerNames, c.ClusterIDs = slices.Clone(p.SignerNames), slices.Clone(p.ClusterIDs)
 	c.Flag = slices.Clone(p.Flag)
 	c.Curves = slices.Clone(p.Curves)
 	c.ReservedIPs = slices.Clone(p.ReservedIPs)

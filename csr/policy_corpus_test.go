@@ -46,13 +46,13 @@ func TestPolicyAgainstKubernetesApprover(t *testing.T) {
 	}
 	accepted := 0
 	for i, c := range cases.Recognizers {
-		r, err := csr.ParseRequest(c.CSR)
+		r, err := csr.ParseServerObject(c.CSR)
 		if err != nil {
 			t.Fatalf("case %d: %v", i, err)
 		}
 		// What the cases leave out, and the recognizers do not look at.
 		expiration := int32(3600)
-		r.Spec.Groups = []string{"system:nodes", "system:authenticated"}
+		r.User.Groups = []string{"system:nodes", "system:authenticated"}
 		r.Spec.ExpirationSeconds = &expiration
 		_, err = policy.Check(context.Background(), r.Parsed())
 		broken := brokenRules(err)

@@ -66,7 +66,8 @@ func goodFixture(signerName string, class csr.RequesterClass) *requestFixture {
 	f.policy = &csr.Policy{
 		SignerNames: []string{csr.SignerClientTPM, csr.SignerClientInsecure, csr.SignerServingTPM, csr.SignerRecoveryTPM,
 			csr.SignerKubeAPIServerClientKubelet, csr.SignerKubeletServing},
-		Machines: func(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
+		Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
+			nodeName := q.NodeName
 			if f.machine == nil || nodeName != goodNode {
 				return nil, csr.ErrNoMachine
 			}

@@ -6,6 +6,7 @@ import (
 	"crypto/rsa"
 	"errors"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"io"
 	"math/big"
 	"net/netip"
@@ -163,7 +164,7 @@ func TestPolicyRulesAlone(t *testing.T) {
 			}
 		}, rules(csr.CheckSubjectCommonName)},
 		"kubelet's serving, no credential": {csr.SignerKubeletServing, csr.RequesterNode, func(f *requestFixture) {
-			f.request.Spec.Extra = nil
+			f.request.User.Extra = nil
 			f.policy.Records = func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) {
 				panic("asked for a record of no credential")
 			}
@@ -198,19 +199,19 @@ func TestPolicyErrorsHoldWhatIsKnown(t *testing.T) {
 	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
 	f.request.Spec.Usages = nil
 	_, err := f.check(t)
-	if _, ok := err.(csr.Errors); !ok || errors.Is(err, csr.ErrRetry) { //nolint:errorlint // the type itself
+	if _, ok := err.(csr.Errors); !ok || errors.Is(err, refusal.ErrRetry) { //nolint:errorlint // the type itself
 		t.Errorf("violations: got %T %v", err, err)
 	}
 	down := errors.New("down")
 	f = goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
 	f.policy.Machines = func(context.Context, string, *csr.Request) (*csr.Machine, error) { return nil, down }
 	_, err = f.check(t)
-	if _, ok := errors.AsType[csr.Errors](err); ok || !errors.Is(err, csr.ErrRetry) || !errors.Is(err, down) {
+	if _, ok := errors.AsType[csr.Errors](err); ok || !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, down) {
 		t.Errorf("no answer: got %T %v", err, err)
 	}
 	f.request.Spec.Usages = nil
 	_, err = f.check(t)
-	if _, ok := errors.AsType[csr.Errors](err); !ok || !errors.Is(err, csr.ErrRetry) || !errors.Is(err, csr.CheckUsages) {
+	if _, ok := errors.AsType[csr.Errors](err); !ok || !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, csr.CheckUsages) {
 		t.Errorf("both: got %T %v", err, err)
 	}
 }

@@ -37,10 +37,10 @@ func TestPolicyRequesterAndPurpose(t *testing.T) {
 
 func TestPolicyRulesOfRequesters(t *testing.T) {
 	user := func(name string) func(*requestFixture) {
-		return func(f *requestFixture) { f.request.Spec.Username = name }
+		return func(f *requestFixture) { f.request.User.Username = name }
 	}
 	groups := func(g ...string) func(*requestFixture) {
-		return func(f *requestFixture) { f.request.Spec.Groups = g }
+		return func(f *requestFixture) { f.request.User.Groups = g }
 	}
 	t.Run("bootstrap", func(t *testing.T) {
 		runRuleCases(t, csr.SignerClientTPM, csr.RequesterBootstrap, []ruleCase{

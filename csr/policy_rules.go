@@ -185,7 +185,7 @@ var objectRules = []rule{
 	}},
 	{CheckRequestGroups, nil, func(x *run) {
 		if class := x.out.requester.Class; class != 0 { // otherwise it is unknown which groups the user should have
-			x.refuseErr(checkGroups(class, x.request.Spec.Groups))
+			x.refuseErr(checkGroups(class, x.request.User.Groups))
 		}
 	}},
 	{CheckRequesterPurpose, known, func(x *run) {
@@ -276,10 +276,10 @@ func (x *run) findMachine() {
 	if x.out.nodeName == "" {
 		return
 	}
-	machine, err := x.policy.Machines(x.ctx, x.out.nodeName, x.request)
+	machine, err := x.policy.Machines(x.ctx, Question{ClusterIDs: x.policy.ClusterIDs, NodeName: x.out.nodeName, Request: x.request})
 	switch {
 	case err == nil && machine != nil:
-		x.out.machine = machine
+		x.out.machine, x.out.found = *machine.clone(), true
 		x.out.own = ownMachine{uid: machine.UID, identity: machine.Identity, providerID: machine.ProviderID, nodeUID: machine.NodeUID}
 	case err == nil:
 		x.cannotDecide(errNothing)
@@ -303,12 +303,12 @@ var machineRules = []rule{
 	}},
 	{CheckMachineUnknown, nil, (*run).findMachine},
 	{CheckMachineNotReady, nil, func(x *run) {
-		if m := x.out.machine; m != nil && !m.BootstrapReady {
+		if m := &x.out.machine; x.out.found && !m.BootstrapReady {
 			x.refuse("machine "+refusal.Quote(m.Name)+" that is not ready to bootstrap", "a ready one")
 		}
 	}},
 	{CheckMachineOtherNode, nil, func(x *run) {
-		if m := x.out.machine; m != nil && m.NodeName != "" && m.NodeName != x.out.nodeName {
+		if m := &x.out.machine; x.out.found && m.NodeName != "" && m.NodeName != x.out.nodeName {
 			x.refuse("machine "+refusal.Quote(m.Name)+" of node "+refusal.Quote(m.NodeName), "the machine of node "+x.out.nodeName)
 		}
 	}},
@@ -319,7 +319,7 @@ var machineRules = []rule{
 		}
 	}},
 	{CheckSANNotOwn, nil, func(x *run) {
-		if m := x.out.machine; m != nil {
+		if m := &x.out.machine; x.out.found {
 			for _, san := range x.out.sansBeside(m.DNSNames, m.IPAddresses) {
 				x.refuse(san, "a name or address of machine "+refusal.Quote(m.Name))
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"testing"
 	"time"
@@ -34,7 +35,7 @@ func TestPolicyLeavesOtherSignersAlone(t *testing.T) {
 			f.encode(t)
 			change(f)
 			checked, err := f.policy.Check(context.Background(), f.request.Parsed())
-			if checked != nil || !slices.Equal(brokenRules(err), rules(csr.CheckSignerName)) || !errors.Is(err, csr.ErrOtherSigner) || !errors.Is(err, csr.ErrRetry) {
+			if checked != nil || !slices.Equal(brokenRules(err), rules(csr.CheckSignerName)) || !errors.Is(err, csr.ErrOtherSigner) || !errors.Is(err, refusal.ErrRetry) {
 				t.Errorf("%v", err)
 			}
 			if d := csr.Decide(err); d.Verdict != csr.VerdictIgnore {

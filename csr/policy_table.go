@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 )
 
@@ -220,7 +221,7 @@ func (x *run) err() error {
 	case x.undecided == nil:
 		return x.found
 	case len(x.found) == 0:
-		return Retry(x.undecided)
+		return refusal.Retry(x.undecided)
 	}
-	return fmt.Errorf("%w; %w", x.found, Retry(x.undecided))
+	return fmt.Errorf("%w; %w", x.found, refusal.Retry(x.undecided))
 }

@@ -105,10 +105,10 @@ func TestPolicyCallbacksThatDoNotAnswer(t *testing.T) {
 		"error":                     {down, csr.VerdictRetry},
 		"nothing":                   {nil, csr.VerdictRetry},
 		"deadline":                  {context.DeadlineExceeded, csr.VerdictRetry},
-		"retry":                     {csr.Retry(down), csr.VerdictRetry},
+		"retry":                     {refusal.Retry(down), csr.VerdictRetry},
 		"no machine":                {csr.ErrNoMachine, csr.VerdictDeny},
 		"no machine, wrapped":       {fmt.Errorf("inventory: %w", csr.ErrNoMachine), csr.VerdictDeny},
-		"no machine, but not sure":  {csr.Retry(csr.ErrNoMachine), csr.VerdictRetry},
+		"no machine, but not sure":  {refusal.Retry(csr.ErrNoMachine), csr.VerdictRetry},
 		"the error of other things": {csr.ErrNoRecord, csr.VerdictRetry},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestPolicyCallbacksThatDoNotAnswer(t *testing.T) {
 			if checked != nil || csr.Decide(err).Verdict != answer.want {
 				t.Errorf("machines, %s: %v, decided %v", name, err, csr.Decide(err))
 			}
-			if answer.want == csr.VerdictRetry && (!errors.Is(err, csr.ErrRetry) || answer.err != nil && !errors.Is(err, answer.err)) {
+			if answer.want == csr.VerdictRetry && (!errors.Is(err, refusal.ErrRetry) || answer.err != nil && !errors.Is(err, answer.err)) {
 				t.Errorf("machines, %s: %v", name, err)
 			}
 			if answer.want == csr.VerdictDeny && (!errors.Is(err, csr.CheckMachineUnknown) || !errors.Is(err, csr.ErrNoMachine)) {
@@ -136,7 +136,7 @@ func TestPolicyCallbacksThatDoNotAnswer(t *testing.T) {
 	f := goodFixture(csr.SignerKubeletServing, csr.RequesterNode)
 	for _, answer := range []error{down, nil, context.Canceled, csr.ErrNoMachine} {
 		f.policy.Records = func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) { return nil, answer }
-		if _, err := f.check(t); csr.Decide(err).Verdict != csr.VerdictRetry || !errors.Is(err, csr.ErrRetry) {
+		if _, err := f.check(t); csr.Decide(err).Verdict != csr.VerdictRetry || !errors.Is(err, refusal.ErrRetry) {
 			t.Errorf("records, %v: %v", answer, err)
 		}
 	}
@@ -148,17 +148,19 @@ func TestPolicyContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	checked, err := f.policy.Check(ctx, f.request.Parsed())
-	if checked != nil || !errors.Is(err, csr.ErrRetry) || !errors.Is(err, context.Canceled) {
+	if checked != nil || !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	var none context.Context
-	if _, err := f.policy.Check(none, f.request.Parsed()); !errors.Is(err, csr.ErrRetry) {
+	if _, err := f.policy.Check(none, f.request.Parsed()); !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("no context: %v", err)
 	}
 	type key struct{}
 	ctx = context.WithValue(context.Background(), key{}, "value")
 	machines := f.policy.Machines
-	f.policy.Machines = func(ctx context.Context, name string, r *csr.Request) (*csr.Machine, error) {
+	f.policy.Machines = func(ctx context.Context, q csr.Question) (*csr.Machine, error) {
+		name := q.NodeName
+		r := q.Request
 		if ctx.Value(key{}) != "value" || name != goodNode || r != f.request {
 			t.Error("the callback does not get what the check got")
 		}

@@ -22,7 +22,7 @@ import (
 // Annotations least of all; see [AnnotationEndorsementKey].
 //
 // A refusal is a [*Error], [Errors] or an error with a method DenyReason() string. An error
-// for what could not be decided wraps [ErrRetry]: a provider whose inventory or platform
+// for what could not be decided wraps [refusal.ErrRetry]: a provider whose inventory or platform
 // does not answer neither accepts nor refuses. [Decide] tells them apart. Methods are called
 // from many goroutines and must not keep or change the request.
 //
@@ -63,9 +63,9 @@ const (
 	CheckProviderVersion Check = "provider-version"
 	// CheckProviderResult: a provider's result is for the request that it was given.
 	CheckProviderResult Check = "provider-result"
-	// CheckNoChallenge: the provider challenges nodes, and the request is filed as a
+	// CheckHelloSigner: the provider challenges nodes, and the request is filed as a
 	// hello.
-	CheckNoChallenge Check = "no-challenge"
+	CheckHelloSigner Check = "hello-signer"
 )
 
 // insecureProvider attests nothing.
@@ -89,7 +89,7 @@ func NewInsecureProvider(policy *Policy) (Provider, error) {
 	if len(policy.SignerNames) != 1 || policy.SignerNames[0] != SignerClientInsecure {
 		return nil, refusal.Config("SignerNames of the insecure provider", refusal.Quotes(policy.SignerNames), SignerClientInsecure+" alone")
 	}
-	return insecureProvider{policy}, nil
+	return insecureProvider{policy.Clone()}, nil
 }
 
 // VerifyClientAttestationData checks the request against the policy and nothing more.
@@ -98,9 +98,8 @@ func (p insecureProvider) VerifyClientAttestationData(ctx context.Context, reque
 	if err != nil {
 		return nil, err
 	}
-	a := checked.Vouch(ProviderInsecure + ":" + checked.nodeName)
-	a.ProviderID = checked.ClaimedProviderID()
-	return a, nil
+	grant := Grant{ProviderID: string(checked.ClaimedProviderID())}
+	return checked.Vouch(ProviderInsecure+":"+checked.nodeName, grant, nil), nil
 }
 
 // VerifyServingAttestationData refuses: an insecure provider has no serving

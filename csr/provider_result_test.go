@@ -3,6 +3,7 @@ package csr_test
 import (
 	"context"
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"testing"
 
@@ -14,7 +15,7 @@ import (
 func TestAttestedCheckOtherObject(t *testing.T) {
 	for name, change := range map[string]func(*csr.Request){
 		"signer":    func(r *csr.Request) { r.Spec.SignerName = csr.SignerKubeAPIServerClientKubelet },
-		"requester": func(r *csr.Request) { r.Spec.Username = csr.BootstrapUserPrefix + "zzz999" },
+		"requester": func(r *csr.Request) { r.User.Username = csr.BootstrapUserPrefix + "zzz999" },
 		"UID":       func(r *csr.Request) { r.Metadata.UID = "another object" },
 		"no UID":    func(r *csr.Request) { r.Metadata.UID = "" },
 	} {
@@ -60,12 +61,12 @@ func TestProvidersWithoutContext(t *testing.T) {
 	f.encode(t)
 	p := newProviders(t, csr.Registration{Name: "tpm", Provider: &challengingProvider{}})
 	//nolint:staticcheck // a nil context is the test
-	if _, err := p.Verify(nil, f.request); !errors.Is(err, csr.ErrRetry) {
-		t.Errorf("Verify: got %v, want %v", err, csr.ErrRetry)
+	if _, err := p.Verify(nil, f.request); !errors.Is(err, refusal.ErrRetry) {
+		t.Errorf("Verify: got %v, want %v", err, refusal.ErrRetry)
 	}
 	//nolint:staticcheck // a nil context is the test
-	if _, err := p.Challenge(nil, f.request); !errors.Is(err, csr.ErrRetry) {
-		t.Errorf("Challenge: got %v, want %v", err, csr.ErrRetry)
+	if _, err := p.Challenge(nil, f.request); !errors.Is(err, refusal.ErrRetry) {
+		t.Errorf("Challenge: got %v, want %v", err, refusal.ErrRetry)
 	}
 }
 

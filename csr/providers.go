@@ -20,9 +20,8 @@ type Registration struct {
 	// providers are ignored. A request to any other signer is not given to the provider.
 	SignerNames []string
 	// Versions are the versions of the data format that the provider reads, each 1 or more,
-	// in any order: [1, 2] means tpm/v1 and tpm/v2. Empty leaves the format to the provider.
-	// That is for [NewInsecureProvider], whose requests have no evidence, and for foreign
-	// dialects, whose requests do not say what they are.
+	// in any order: [1, 2] means tpm/v1 and tpm/v2. Only [NewInsecureProvider] has none: its
+	// requests have no evidence.
 	Versions []int
 	// MinimumVersion is the oldest of these that is accepted, so that nobody can choose a
 	// format that has turned out to be weak; 0 means 1.
@@ -44,8 +43,7 @@ type ProvidersConfig struct {
 	// [SignerKubeAPIServerClientKubelet], which selects none itself. Each is one of
 	// Providers with that signer among its SignerNames, and never the insecure one. Empty
 	// opens it for none. If there are several, the request's own provider block chooses
-	// among them; one of them may have no Versions, and gets the requests without such a
-	// block.
+	// among them.
 	BuiltInClient []string
 }
 
@@ -104,7 +102,7 @@ func (p *Providers) add(r Registration) error {
 		{r.MinimumVersion < 0 || newest < r.MinimumVersion, refusal.CheckConfig,
 			got + " with a MinimumVersion that none of its Versions reaches", ""},
 		{oldest < 1 || newest > maxVersion, refusal.CheckConfig, got + " with a version that is not from 1 to 999999999", ""},
-		{len(r.Versions) == 0 && r.MinimumVersion > 0, refusal.CheckConfig, got + " with a MinimumVersion and no Versions", ""},
+		{(len(r.Versions) == 0) != insecure, refusal.CheckConfig, got + " without Versions", "those that it reads; the insecure one has none"},
 		{!slices.ContainsFunc(r.SignerNames, r.selectedBy) && !slices.Contains(r.SignerNames, SignerKubeAPIServerClientKubelet),
 			refusal.CheckConfig, got + " with none of its own signers in SignerNames", ""},
 	}).first(); err != nil {
@@ -126,7 +124,6 @@ func (r *Registration) selectedBy(signerName string) bool {
 // open opens Kubernetes' own signer of client certificates for some of the providers.
 func (p *Providers) open(names []string) error {
 	const field = "BuiltInClient"
-	bare := 0
 	for i, name := range names {
 		r := p.byName[name]
 		switch {
@@ -134,13 +131,8 @@ func (p *Providers) open(names []string) error {
 			return refusal.Config(field, refusal.Quote(name), "names of secure providers, each once")
 		case !slices.Contains(r.SignerNames, SignerKubeAPIServerClientKubelet):
 			return refusal.Config(field, name, "a provider with "+SignerKubeAPIServerClientKubelet+" in its SignerNames")
-		case len(r.Versions) == 0:
-			bare++
 		}
 		p.builtIn = append(p.builtIn, r)
-	}
-	if bare > 1 {
-		return refusal.Config(field, strconv.Itoa(bare)+" providers without Versions", "at most one")
 	}
 	return nil
 }
@@ -211,7 +203,7 @@ func (r *Registration) supported() []string {
 // [InheritAttestation].
 func (p *Providers) Verify(ctx context.Context, request *Request) (*Attested, error) {
 	parsed := request.Parsed()
-	r, err := p.find(ctx, parsed)
+	r, err := p.Choose(ctx, parsed)
 	if err != nil {
 		return nil, err
 	}
@@ -234,28 +226,32 @@ func (p *Providers) Verify(ctx context.Context, request *Request) (*Attested, er
 		return nil, err
 	}
 	accepted := *attested
-	accepted.Provider = r.Name
-	if accepted.MachineName, err = r.Provider.MachineName(ctx, attested); err != nil {
+	accepted.provider = r.Name
+	if accepted.machineName, err = r.Provider.MachineName(ctx, attested); err != nil {
 		return nil, err
 	}
-	if accepted.MachineName == "" {
+	if accepted.machineName == "" {
 		return nil, &Error{Check: CheckProviderResult, Got: "a machine without a name", Want: "its name in the inventory"}
 	}
 	return &accepted, nil
 }
 
 // Challenge has a hello challenged by the provider that the challenge signer selects. A
-// provider that is not a [Challenger] gives an [*Error] of [CheckNoChallenge].
+// provider that is not a [Challenger] gives an [*Error] of [CheckHelloSigner]. So does a request
+// under another signer, together with [ErrOtherSigner]: nobody denies it for this.
 func (p *Providers) Challenge(ctx context.Context, request *Request) ([]byte, error) {
 	parsed := request.Parsed()
-	r, err := p.find(ctx, parsed)
+	r, err := p.Choose(ctx, parsed)
 	if err != nil {
 		return nil, err
 	}
-	name := challengedProvider(request.Spec.SignerName)
 	challenger, ok := r.Provider.(Challenger)
-	if name == "" || !ok {
-		return nil, &Error{Check: CheckNoChallenge, Got: refusal.Quote(request.Spec.SignerName), Want: "the challenge signer of a provider that challenges"}
+	if challenged := challengedProvider(request.Spec.SignerName) != ""; !challenged || !ok {
+		refused := &Error{Check: CheckHelloSigner, Got: refusal.Quote(request.Spec.SignerName), Want: "the challenge signer of a provider that challenges"}
+		if !challenged { // it asks for a certificate, which is for others to decide
+			refused.Err = refusal.Retry(ErrOtherSigner)
+		}
+		return nil, refused
 	}
 	return challenger.Challenge(ctx, parsed)
 }
@@ -268,8 +264,11 @@ func (r *Request) signerName() string {
 	return r.Spec.SignerName
 }
 
-// find selects by signer name, and checks the version of the evidence.
-func (p *Providers) find(ctx context.Context, request *Parsed) (*Registration, error) {
+// Choose returns the registration whose provider a request is for: the one that its signer name
+// selects or, where that selects none, its provider block. It checks that the provider is an
+// authorised attestor, and that the evidence is of a version that it accepts. Verify and
+// Challenge begin with it; it decides nothing more.
+func (p *Providers) Choose(ctx context.Context, request *Parsed) (*Registration, error) {
 	if err := begun(ctx); err != nil {
 		return nil, err
 	}
@@ -314,7 +313,7 @@ func (p *Providers) selected(request *Parsed) (*Registration, error) {
 	}
 	refused := &Error{Check: CheckProviderUnknown, Got: refusal.Quote(signerName), Want: "a signer that selects a provider"}
 	if signerName != "" { // which no API server accepts
-		refused.Err = Retry(ErrOtherSigner)
+		refused.Err = refusal.Retry(ErrOtherSigner)
 	}
 	return nil, refused
 }
@@ -325,23 +324,19 @@ func (p *Providers) chosen(request *Parsed) (*Registration, error) {
 	if len(p.builtIn) == 1 {
 		return p.builtIn[0], nil
 	}
-	block, name := "", ""
 	bundle, err := request.Bundle()
-	if err == nil {
-		block = bundle.Provider
-		name, _, _ = ProviderVersion(block) // "" if there is none
+	if err != nil {
+		return nil, err
 	}
+	name, _, _ := ProviderVersion(bundle.Provider) // "" if there is none
 	want := make([]string, 0, len(p.builtIn))
 	for _, r := range p.builtIn {
-		if r.Name == name || name == "" && len(r.Versions) == 0 {
+		if r.Name == name {
 			return r, nil
 		}
 		want = append(want, r.Name)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return nil, otherEvidence(block, strings.Join(want, " or "))
+	return nil, otherEvidence(bundle.Provider, strings.Join(want, " or "))
 }
 
 func otherEvidence(block, want string) error {

@@ -251,15 +251,15 @@ func (l lax) VerifyClientAttestationData(context.Context, *csr.Parsed) (*csr.Att
 func TestProvidersErrors(t *testing.T) {
 	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
 	f.encode(t)
-	fake := &fakeProvider{policy: f.policy, err: csr.Retry(errors.New("platform is down"))}
+	fake := &fakeProvider{policy: f.policy, err: refusal.Retry(errors.New("platform is down"))}
 	providers := newProviders(t, csr.Registration{Name: "tpm", Provider: fake, Versions: []int{1}})
-	if _, err := providers.Verify(context.Background(), f.request); !errors.Is(err, csr.ErrRetry) {
+	if _, err := providers.Verify(context.Background(), f.request); !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	fake.asked = nil
-	if _, err := providers.Verify(ctx, f.request); !errors.Is(err, csr.ErrRetry) || len(fake.asked) > 0 {
+	if _, err := providers.Verify(ctx, f.request); !errors.Is(err, refusal.ErrRetry) || len(fake.asked) > 0 {
 		t.Errorf("a context that is done: %v, asked %q", err, fake.asked)
 	}
 	if _, err := providers.Verify(context.Background(), nil); !errors.Is(err, csr.CheckProviderUnknown) {
@@ -282,11 +282,11 @@ func TestProvidersChallenge(t *testing.T) {
 		t.Errorf("got %q, %v", got, err)
 	}
 	silent := newProviders(t, csr.Registration{Name: "tpm", Provider: &fakeProvider{policy: f.policy}, Versions: []int{1}})
-	if _, err := silent.Challenge(ctx, f.request); !errors.Is(err, csr.CheckNoChallenge) {
+	if _, err := silent.Challenge(ctx, f.request); !errors.Is(err, csr.CheckHelloSigner) {
 		t.Errorf("a provider that does not challenge: %v", err)
 	}
 	f.request.Spec.SignerName = csr.SignerClientTPM
-	if _, err := challenging.Challenge(ctx, f.request); !errors.Is(err, csr.CheckNoChallenge) {
+	if _, err := challenging.Challenge(ctx, f.request); !errors.Is(err, csr.CheckHelloSigner) {
 		t.Errorf("no hello: %v", err)
 	}
 	f.request.Spec.SignerName = "cluster.x-k8s.io/kubelet-attestation-challenge-insecure"
@@ -329,7 +329,7 @@ func TestProvidersBuiltInClient(t *testing.T) {
 		"two, another version":          {[]string{"tpm", "aws"}, "aws/v2", false, "", csr.CheckProviderVersion},
 		"two, one that is not open":     {[]string{"tpm", "aws"}, "azure/v1", false, "", csr.CheckAttestationProvider},
 		"two, no evidence":              {[]string{"tpm", "aws"}, "", false, "", csr.CheckAttestationProvider},
-		"two, a broken bundle":          {[]string{"tpm", "aws"}, "tpm/v1", true, "", csr.CheckBlockText},
+		"two, a broken bundle":          {[]string{"tpm", "aws"}, "tpm/v1", true, "", csr.CheckBlock},
 		"dialect, evidence of another":  {[]string{"gke", "tpm"}, "tpm/v1", false, "tpm", ""},
 		"dialect, no evidence":          {[]string{"tpm", "gke"}, "", false, "gke", ""},
 		"dialect, unreadable":           {[]string{"tpm", "gke"}, "tpm/v1", true, "gke", ""},

@@ -95,11 +95,12 @@ const CheckIssuedCertificate Check = "issued-certificate"
 // The error is that of Completed, or an [*Error] of [CheckProviderResult] if nothing is
 // attested.
 func RecordOf(certificate *x509.Certificate, attested *Attested) (IssuedRecord, error) {
-	c, v := attested.sound(), attested
+	c := attested.sound()
 	if c == nil {
 		return IssuedRecord{}, noResult()
 	}
-	r := IssuedRecord{NodeName: c.nodeName, SignerName: c.signerName, Machine: v.Machine, MachineUID: c.own.uid, NodeUID: c.own.nodeUID,
+	v := attested.grant
+	r := IssuedRecord{NodeName: c.nodeName, SignerName: c.signerName, Machine: attested.machine, MachineUID: c.own.uid, NodeUID: c.own.nodeUID,
 		ProviderID: v.ProviderID, RequestUID: c.uid, SPKIHash: sha256.Sum256(c.pkcs10.CSR.RawSubjectPublicKeyInfo), NotAfter: v.NotAfter}
 	if certificate == nil {
 		return r, nil
@@ -177,11 +178,11 @@ const minInherited = MinLifetime / 2
 // present and equal. An inventory that states none of the three cannot tell machines apart:
 // the error is [refusal.CheckConfig], and no request is denied for it. Likewise, NodeUID
 // must be that of the Node that has the name now. If only one side has it, the error is
-// [ErrRetry]: the keeper of the record writes it when the Node appears.
+// [refusal.ErrRetry]: the keeper of the record writes it when the Node appears.
 //
 // The result vouches for the names and addresses of the inventory's machine and no others,
 // for no provider ID beyond the recorded one, and for no longer than the client certificate
-// lasts. In its last half minute the error is [ErrRetry]: a kubelet that gets so short a
+// lasts. In its last half minute the error is [refusal.ErrRetry]: a kubelet that gets so short a
 // lifetime asks again at once. Anyone who has stolen the client certificate's key can ask in
 // this way too.
 func InheritAttestation(checked *Checked, now time.Time) (*Attested, error) {
@@ -205,15 +206,13 @@ func InheritAttestation(checked *Checked, now time.Time) (*Attested, error) {
 		return nil, all
 	}
 	if left := record.NotAfter.Sub(now); unknown == nil && left < minInherited {
-		unknown = Retry(fmt.Errorf("the client certificate ends in %s, and the serving certificate would with it", left))
+		unknown = refusal.Retry(fmt.Errorf("the client certificate ends in %s, and the serving certificate would with it", left))
 	}
 	if unknown != nil {
 		return nil, unknown
 	}
-	v := checked.Vouch(record.Machine)
-	v.ProviderID, v.NotAfter = record.ProviderID, record.NotAfter
-	v.DNSNames, v.IPAddresses = checked.DNSNames(), checked.IPAddresses()
-	return v, nil
+	grant := Grant{ProviderID: record.ProviderID, DNSNames: checked.dnsNames, IPAddresses: checked.ipAddresses, NotAfter: record.NotAfter}
+	return checked.Vouch(record.Machine, grant, nil), nil
 }
 
 // holdAgainst compares the machine that is the node now with the one that a certificate was
@@ -239,7 +238,7 @@ func (own ownMachine) holdAgainst(r *IssuedRecord) (different Errors, unknown er
 	case incomparable:
 		unknown = refusal.Config("UID, provider ID or identity of the machine in the inventory", "", "one of them")
 	case r.NodeUID != own.nodeUID:
-		unknown = Retry(fmt.Errorf("the certificate was issued for Node UID %s, and the Node's is %s",
+		unknown = refusal.Retry(fmt.Errorf("the certificate was issued for Node UID %s, and the Node's is %s",
 			refusal.Quote(r.NodeUID), refusal.Quote(own.nodeUID)))
 	}
 	return different, unknown

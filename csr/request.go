@@ -4,7 +4,9 @@ import (
 	"crypto/rsa"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,28 +36,81 @@ const (
 )
 
 // Request is what this package needs to see of a CertificateSigningRequest of
-// certificates.k8s.io/v1. It has the same JSON, so the object decodes into it
-// with encoding/json, or with [ParseRequest], and without any Kubernetes module.
-// Members that are not listed here are ignored.
+// certificates.k8s.io/v1, without any Kubernetes module. What the client sent stands apart
+// from what the server knows: Spec is the client's, and so are the name, labels and
+// annotations in Metadata, by which nothing in this SDK is decided. User, Status and the rest
+// of Metadata are the server's, which never lets the client write them.
 //
-// The values are as trustworthy as their writer. kube-apiserver sets spec.username, uid,
-// groups and extra, metadata.uid and creationTimestamp, and never lets the spec change
-// afterwards. The requester chooses everything else in spec, and also the name, labels and
-// annotations, so nothing in this SDK is decided by an annotation or a label.
-//
-// Outside Kubernetes, fill in only Spec, from what your own API knows about the caller,
-// never from what the caller says about itself.
+// A server of your own makes it with [Filed]. What an API server returned is read with
+// [ParseServerObject]. encoding/json does not read it, since the JSON of a client can state
+// the server's half as well.
 type Request struct {
 	// APIVersion is "certificates.k8s.io/v1". It is empty for an item of a list.
-	APIVersion string `json:"apiVersion,omitempty"`
+	APIVersion string
 	// Kind is "CertificateSigningRequest". It is empty for an item of a list.
-	Kind string `json:"kind,omitempty"`
+	Kind string
 	// Metadata is the object's identity.
-	Metadata Metadata `json:"metadata"`
-	// Spec is what is asked for, and by whom.
-	Spec Spec `json:"spec"`
+	Metadata Metadata
+	// Spec is what is asked for.
+	Spec Spec
+	// User is who asks, as the server authenticated it.
+	User User
 	// Status is what has been decided about it.
+	Status Status
+}
+
+// User is who filed a request, as the server authenticated it: spec.username, uid, groups and
+// extra of the object. Take nothing in it from what the client says about itself.
+type User struct {
+	// Username is the name, such as "system:bootstrap:abcdef".
+	Username string `json:"username,omitempty"`
+	// UID is the user's UID if the authenticator gave one.
+	UID string `json:"uid,omitempty"`
+	// Groups are the user's groups, [AuthenticatedGroup] among them.
+	Groups []string `json:"groups,omitempty"`
+	// Extra holds what else the authenticator said, such as [ExtraCredentialID].
+	Extra map[string][]string `json:"extra,omitempty"`
+}
+
+// Filed returns the request that a client has filed with a server that is not an API server
+// of Kubernetes: what the client sent, by whom, and when. The server takes by from its own
+// authentication and at from its own clock; at counts in whole seconds. Nothing is shared
+// with spec or by.
+func Filed(spec *Spec, by User, at time.Time) *Request {
+	r := &Request{Metadata: Metadata{CreationTimestamp: at.Truncate(time.Second)}, User: by}
+	if spec != nil {
+		r.Spec = *spec
+		r.Spec.Request, r.Spec.Usages = slices.Clone(spec.Request), slices.Clone(spec.Usages)
+		if seconds := spec.ExpirationSeconds; seconds != nil {
+			r.Spec.ExpirationSeconds = new(*seconds)
+		}
+	}
+	r.User.Groups, r.User.Extra = slices.Clone(by.Groups), maps.Clone(by.Extra)
+	return r
+}
+
+// requestJSON is the JSON of the object.
+type requestJSON struct {
+	APIVersion string   `json:"apiVersion,omitempty"`
+	Kind       string   `json:"kind,omitempty"`
+	Metadata   Metadata `json:"metadata"`
+	Spec       struct {
+		Spec
+		User
+	} `json:"spec"`
 	Status Status `json:"status"`
+}
+
+// MarshalJSON writes the object as an API server does, with the user in its spec.
+func (r Request) MarshalJSON() ([]byte, error) {
+	o := requestJSON{APIVersion: r.APIVersion, Kind: r.Kind, Metadata: r.Metadata, Status: r.Status}
+	o.Spec.Spec, o.Spec.User = r.Spec, r.User
+	return json.Marshal(o)
+}
+
+// UnmarshalJSON refuses: who made the JSON, a server or a client, has to be said.
+func (r *Request) UnmarshalJSON([]byte) error {
+	return errors.New("csr: a Request is not read by encoding/json: use Filed for what a client sent, ParseServerObject for what an API server returned")
 }
 
 // Metadata is the part of a Kubernetes object's metadata that this SDK reads.
@@ -82,8 +137,7 @@ type Metadata struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// Spec is what is asked for, and by whom. kube-apiserver keeps it unchanged for
-// the object's life.
+// Spec is what the client asks for. kube-apiserver keeps it unchanged for the object's life.
 type Spec struct {
 	// Request is the PEM that [Parse] reads: base64 in JSON, at most
 	// [MaxBundleSize] bytes once decoded.
@@ -95,14 +149,6 @@ type Spec struct {
 	ExpirationSeconds *int32 `json:"expirationSeconds,omitempty"`
 	// Usages are the key usages asked for, in the words of the API; see [Usages].
 	Usages []string `json:"usages,omitempty"`
-	// Username is the requester, as authenticated by the API server.
-	Username string `json:"username,omitempty"`
-	// UID is the requester's UID if the authenticator gave one.
-	UID string `json:"uid,omitempty"`
-	// Groups are the requester's groups, as the API server found them.
-	Groups []string `json:"groups,omitempty"`
-	// Extra holds what else the authenticator said, such as [ExtraCredentialID].
-	Extra map[string][]string `json:"extra,omitempty"`
 }
 
 // Spec returns what a node files to get a certificate from a signer: the bundle as
@@ -179,21 +225,22 @@ type Condition struct {
 	LastTransitionTime time.Time `json:"lastTransitionTime,omitzero"`
 }
 
-// ParseRequest decodes the JSON of one CertificateSigningRequest. It refuses more than
+// ParseServerObject decodes the JSON of one CertificateSigningRequest. It refuses more than
 // [MaxRequestJSONSize] bytes, an apiVersion or kind that is present but different, and
 // anything after the object. The request inside is not read yet: [Policy.Check] does that.
 //
-// The JSON is expected as an API server writes it. Like encoding/json, ParseRequest takes
-// the last of two members with the same name and ignores the case of names, so give it
-// nothing that a requester wrote by hand.
-func ParseRequest(data []byte) (*Request, error) {
+// Not: for what a client sent. The object says who filed it and when, so only an API server's
+// own answer counts; see [Filed]. Like encoding/json, ParseServerObject takes the last of two
+// members with the same name and ignores the case of names.
+func ParseServerObject(data []byte) (*Request, error) {
 	if len(data) > MaxRequestJSONSize {
 		return nil, fmt.Errorf("csr: request object: got %d bytes of JSON, want at most %d", len(data), MaxRequestJSONSize)
 	}
-	r := new(Request)
-	if err := json.Unmarshal(data, r); err != nil {
+	var o requestJSON
+	if err := json.Unmarshal(data, &o); err != nil {
 		return nil, fmt.Errorf("csr: request object: %w", err)
 	}
+	r := &Request{APIVersion: o.APIVersion, Kind: o.Kind, Metadata: o.Metadata, Spec: o.Spec.Spec, User: o.Spec.User, Status: o.Status}
 	if r.APIVersion != "" && r.APIVersion != requestAPIVersion {
 		return nil, fmt.Errorf("csr: request object: got apiVersion %s, want %s", refusal.Quote(r.APIVersion), requestAPIVersion)
 	}
@@ -213,7 +260,7 @@ func (r *Request) HasCondition(conditionType string) bool {
 // CredentialID returns the credential that the requester used, as the API server states it
 // under [ExtraCredentialID]. It is "" if there is none, or more than one.
 func (r *Request) CredentialID() string {
-	ids := r.Spec.Extra[ExtraCredentialID]
+	ids := r.User.Extra[ExtraCredentialID]
 	if len(ids) != 1 {
 		return ""
 	}

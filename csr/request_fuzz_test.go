@@ -38,7 +38,7 @@ func FuzzParseRequestAndCheck(f *testing.F) {
 	f.Add([]byte("null"))
 	policy := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap).policy
 	f.Fuzz(func(t *testing.T, text []byte) {
-		r, err := csr.ParseRequest(text)
+		r, err := csr.ParseServerObject(text)
 		if err != nil {
 			return
 		}

@@ -46,7 +46,7 @@ const requestJSON = `{
 }`
 
 func TestParseRequest(t *testing.T) {
-	got, err := csr.ParseRequest([]byte(requestJSON))
+	got, err := csr.ParseServerObject([]byte(requestJSON))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestParseRequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	back, err := csr.ParseRequest(again)
+	back, err := csr.ParseServerObject(again)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestParseRequest(t *testing.T) {
 
 // An object that has not been stored yet, as client-go writes it.
 func TestParseRequestOfANewObject(t *testing.T) {
-	got, err := csr.ParseRequest([]byte(`{"metadata":{"creationTimestamp":null},"spec":{"request":null,"signerName":"s"},"status":{}}`))
+	got, err := csr.ParseServerObject([]byte(`{"metadata":{"creationTimestamp":null},"spec":{"request":null,"signerName":"s"},"status":{}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func TestParseRequestRefuses(t *testing.T) {
 		"too long":              strings.Repeat(" ", csr.MaxRequestJSONSize) + "{}",
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got, err := csr.ParseRequest([]byte(text)); err == nil {
+			if got, err := csr.ParseServerObject([]byte(text)); err == nil {
 				t.Errorf("accepted as %+v", got)
 			}
 		})

@@ -6,6 +6,7 @@ import (
 	"crypto/ed25519"
 	"crypto/sha256"
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"testing"
 	"time"
@@ -157,7 +158,7 @@ func TestWeakControlPlanes(t *testing.T) {
 			}
 		}, []string{"challenge-key-retired"}},
 		"everybody": {func(_ *testing.T, w *World) {
-			w.Config.Authorizer = attest.AuthorizerFunc(func(context.Context, *attest.Result, *csr.Request) (*attest.Authorization, error) {
+			w.Config.Authorizer = attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) {
 				return &attest.Authorization{ProviderID: ProviderID, DNSNames: w.known[NodeName].DNSNames, IPAddresses: w.known[NodeName].IPAddresses}, nil
 			})
 		}, []string{"stranger", "stranger-with-annotation", "machine-of-another-node", "second-name-for-a-machine"}},
@@ -188,7 +189,7 @@ func (n *naiveDocuments) VerifyServingAttestationData(ctx context.Context, r *cs
 func (n *naiveDocuments) verify(ctx context.Context, parsed *csr.Parsed) (*csr.Attested, error) {
 	checked, err := n.policy.Check(ctx, parsed)
 	if err != nil {
-		if n.forget["retry"] && errors.Is(err, csr.ErrRetry) {
+		if n.forget["retry"] && errors.Is(err, refusal.ErrRetry) {
 			return nil, naiveRefusal("retry")
 		}
 		return nil, err
@@ -263,7 +264,7 @@ func (n *naiveDocuments) checkBinding(a *documentAnswer) error {
 	return errors.Join(
 		n.must("cluster", b.ClusterID == ClusterID),
 		n.must("signer", b.SignerName == a.request.Spec.SignerName),
-		n.must("requester", b.Requester == a.request.Spec.Username),
+		n.must("requester", b.Requester == a.request.User.Username),
 		n.must("lifetime", b.ExpirationSeconds == 0 == (a.request.Spec.ExpirationSeconds == nil)),
 		n.must("machine-key", b.MachineKey == sha256.Sum256([]byte("nodeattest machine\x00"+a.proof.Machine))),
 		n.must("request", b.RequestHash == a.checked.PKCS10().InfoHash),

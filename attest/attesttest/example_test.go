@@ -38,7 +38,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	request.Spec.Username = "system:bootstrap:mallor"
+	request.User.Username = "system:bootstrap:mallor"
 	_, err = plane.Verifier.Verify(ctx, request)
 	fmt.Println(err)
 	fmt.Println(csr.Decide(err).Verdict, csr.Decide(err).Reason)

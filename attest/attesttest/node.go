@@ -240,7 +240,7 @@ func (n *Node) Object(spec *csr.Spec, created time.Time) *csr.Request {
 		Metadata: csr.Metadata{Name: "csr-" + n.Name, UID: "6f2b0f6a-0000-4000-8000-000000000001", CreationTimestamp: created.Truncate(time.Second)},
 		Spec:     *spec,
 	}
-	r.Spec.Username, r.Spec.Groups = n.Username, n.Groups
+	r.User.Username, r.User.Groups = n.Username, n.Groups
 	return r
 }
 

@@ -62,13 +62,13 @@ func OpenControlPlane(nodes ...*Node) (made *ControlPlane, err error) {
 	}
 	c.Ring = forge.Must(attest.NewStaticKeyRing(attest.NewRingKey(time.Now().Add(-time.Hour))))
 	c.Config = attest.VerifierConfig{
-		ClusterIDs: []string{ClusterID},
-		KeyRing:    c.Ring,
+		KeyRing: c.Ring,
 		Policy: &csr.Policy{
+			ClusterIDs:  []string{ClusterID},
 			SignerNames: []string{csr.SignerClientTPM, csr.SignerServingTPM},
 			Machines:    c.machine,
 		},
-		Authorizer: attest.AuthorizerFunc(c.authorize),
+		Authorizer: &authority{&c.inventory},
 		Now:        c.Now,
 	}
 	var eks tpmcert.EKVerifierConfig
@@ -182,29 +182,40 @@ func (i *inventory) locked(change func()) {
 }
 
 // machine is for csr.Policy.
-func (i *inventory) machine(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
+func (i *inventory) machine(_ context.Context, q csr.Question) (*csr.Machine, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.down {
 		return nil, errDown
 	}
-	m, ok := i.known[nodeName]
+	m, ok := i.known[q.NodeName]
 	if !ok {
 		return nil, csr.ErrNoMachine
 	}
 	return m, nil
 }
 
-// authorize admits a machine as its own node.
-func (i *inventory) authorize(ctx context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
-	m, err := i.machine(ctx, r.NodeName, nil)
+// authority is an inventory as an authorizer.
+type authority struct{ *inventory }
+
+// AuthorizeHello refuses what Authorize refuses.
+func (i *authority) AuthorizeHello(ctx context.Context, r *attest.Result) error {
+	_, err := i.Authorize(ctx, r)
+	return err
+}
+
+// Authorize admits a machine as its own node.
+func (i *authority) Authorize(ctx context.Context, r *attest.Result) (*attest.Authorization, error) {
+	m, err := i.machine(ctx, csr.Question{NodeName: r.NodeName})
 	if errors.Is(err, errDown) {
 		return nil, err
 	}
 	if err != nil || !i.admits(m, r) {
 		return nil, attest.NotMember("machine " + string(r.Machine) + " is not that of node " + r.NodeName)
 	}
-	return &attest.Authorization{ProviderID: m.ProviderID, DNSNames: m.DNSNames, IPAddresses: m.IPAddresses}, nil
+	a := r.Admit(m.NodeName)
+	a.ProviderID, a.DNSNames, a.IPAddresses = m.ProviderID, m.DNSNames, m.IPAddresses
+	return a, nil
 }
 
 // newClusterCA makes a self-signed CA on P-256. An error is a failure of package forge.
@@ -214,5 +225,5 @@ func newClusterCA(signers []string, now func() time.Time) (*csr.CA, *x509.Certif
 		NotBefore: now().AddDate(0, 0, -1), NotAfter: now().AddDate(10, 0, 0), KeyUsage: x509.KeyUsageCertSign,
 		BasicConstraintsValid: true, IsCA: true}
 	cert := forge.Must(x509.ParseCertificate(forge.Must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))))
-	return forge.Must(csr.NewCA([]*x509.Certificate{cert}, key, csr.CAConfig{SignerNames: signers, Now: now})), cert
+	return forge.Must(csr.NewCA([]*x509.Certificate{cert}, key, csr.CAConfig{ClusterIDs: []string{ClusterID}, SignerNames: signers, Now: now})), cert
 }

@@ -56,7 +56,7 @@ func OpenPlatform() (*Platform, error) {
 // Kind is the kind of evidence that accepts this platform's documents. They cover all 32 bytes
 // of qualifying data.
 func (p *Platform) Kind() (*document.Kind, error) {
-	return document.NewKind(document.KindConfig{Provider: PlatformProvider, Identities: []string{PlatformProvider},
+	return document.NewKind(document.KindConfig{Provider: PlatformProvider, Identities: []attest.Grammar{{Kind: PlatformProvider}},
 		ValueSize: sha256.Size, Platform: p})
 }
 
@@ -118,16 +118,16 @@ func (p *Platform) Read(data []byte) (*document.Claims, error) {
 }
 
 // Verify verifies the signature of a document, and that it was signed within the 5 minutes
-// before now. An error is an [*attest.Error] with [CheckPlatform], or the budget's.
-func (p *Platform) Verify(ctx context.Context, data []byte, now time.Time, budget *attest.Budget) (*document.Claims, error) {
+// before q.Now. An error is an [*attest.Error] with [CheckPlatform], or the budget's.
+func (p *Platform) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (*document.Claims, error) {
 	d, err := readPlatformDocument(data)
 	if err != nil {
 		return nil, err
 	}
-	if age := now.Sub(time.Unix(d.Time, 0)); age < 0 || age > platformLifetime {
+	if age := q.Now.Sub(time.Unix(d.Time, 0)); age < 0 || age > platformLifetime {
 		return nil, &attest.Error{Check: CheckPlatform, Got: "a document that is " + age.String() + " old", Want: "one of the last " + platformLifetime.String()}
 	}
-	if err := budget.Signature(ctx); err != nil {
+	if err := q.Budget.Signature(ctx); err != nil {
 		return nil, err
 	}
 	signed, err := d.signed()

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
-	"github.com/nodeattest/nodeattest/internal/work"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -45,7 +45,7 @@ func TestPlatformDocuments(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for method, want := range map[string]bool{"Read": c.read, "Verify": c.verify} {
-				budget := work.New(1)
+				budget := attest.NewBudget(1)
 				read := func() (bool, error) {
 					if method == "Read" {
 						claims, err := p.Read(c.data)
@@ -64,16 +64,16 @@ func TestPlatformDocuments(t *testing.T) {
 			}
 		})
 	}
-	claims, err := p.Verify(t.Context(), good, now, work.New(1))
+	claims, err := p.Verify(t.Context(), good, now, attest.NewBudget(1))
 	if err != nil || claims.Machine != "platform:m1" || !bytes.Equal(claims.Value, value) {
 		t.Errorf("%+v, %v", claims, err)
 	}
-	if _, err := p.Verify(t.Context(), good, now, work.New(0)); !errors.Is(err, work.CheckBudget) {
+	if _, err := p.Verify(t.Context(), good, now, attest.NewBudget(0)); !errors.Is(err, attest.CheckBudget) {
 		t.Errorf("without a budget: %v", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := p.Verify(ended, good, now, work.New(1)); !errors.Is(err, refusal.ErrRetry) {
+	if _, err := p.Verify(ended, good, now, attest.NewBudget(1)); !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("in a context that has ended: %v", err)
 	}
 }

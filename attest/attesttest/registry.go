@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"maps"
 	"slices"
 	"strings"
@@ -138,8 +139,8 @@ func (r *registryRun) do(what string, want error, call registryCall) (out twin) 
 		r.same(what, out)
 	case got == nil:
 		r.failf("%s: got no error, want %v", what, ruled)
-	case !whatever && !errors.Is(got, want), errors.Is(got, csr.ErrRetry) != errors.Is(ruled, csr.ErrRetry):
-		r.failf("%s: got error %v, to be tried again: %t; want %v", what, got, errors.Is(got, csr.ErrRetry), ruled)
+	case !whatever && !errors.Is(got, want), errors.Is(got, refusal.ErrRetry) != errors.Is(ruled, refusal.ErrRetry):
+		r.failf("%s: got error %v, to be tried again: %t; want %v", what, got, errors.Is(got, refusal.ErrRetry), ruled)
 	}
 	r.lookUp()
 	return out

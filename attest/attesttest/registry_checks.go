@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,7 +14,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
-	"github.com/nodeattest/nodeattest/csr"
 )
 
 // longUID is a byte too long.
@@ -172,7 +172,7 @@ func (r *registryRun) together(what string, run func(int, membership.Registry) (
 
 // retried returns whether an error is from the check and to be tried again.
 func retried(check attest.Check) func(error) bool {
-	return func(err error) bool { return errors.Is(err, check) && errors.Is(err, csr.ErrRetry) }
+	return func(err error) bool { return errors.Is(err, check) && errors.Is(err, refusal.ErrRetry) }
 }
 
 // checkRegistrySwap lets many callers bind one record from one version.

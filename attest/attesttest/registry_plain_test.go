@@ -3,6 +3,7 @@ package attesttest
 import (
 	"context"
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"reflect"
 	"slices"
 	"strconv"
@@ -35,7 +36,7 @@ func (p *plainRegistry) Scope() membership.Scope {
 }
 
 func refusal(check attest.Check) error { return &attest.Error{Check: check} }
-func later(check attest.Check) error   { return &attest.Error{Check: check, Err: csr.ErrRetry} }
+func later(check attest.Check) error   { return &attest.Error{Check: check, Err: refusal.ErrRetry} }
 
 // enter begins every call but that of a registry which forgets to.
 func (p *plainRegistry) enter(ctx context.Context) error {

@@ -222,7 +222,7 @@ func (n *naive) challengeEK(r *csr.Request, bundle *csr.Bundle, hello *message.H
 	hash := pkcs10.InfoHash
 	now := n.w.Now()
 	b := &message.Binding{Road: message.RoadEK, KeyID: n.w.bench.Ring.ID, IssuedAt: now.Add(-time.Minute).Unix(), NotAfter: now.Add(time.Minute).Unix(),
-		ClusterID: ClusterID, SignerName: hello.TargetSigner, Requester: r.Spec.Username, MachineKey: digest, AKName: ak.Name(), RequestHash: hash}
+		ClusterID: ClusterID, SignerName: hello.TargetSigner, Requester: r.User.Username, MachineKey: digest, AKName: ak.Name(), RequestHash: hash}
 	der, err := b.Marshal()
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"time"
 
@@ -91,7 +92,7 @@ func (n *naive) verify(ctx context.Context, parsed *csr.Parsed) (*csr.Attested, 
 	}
 	checked, err := n.policy.Check(ctx, parsed)
 	if err != nil {
-		if n.forget["retry"] && errors.Is(err, csr.ErrRetry) {
+		if n.forget["retry"] && errors.Is(err, refusal.ErrRetry) {
 			return nil, naiveRefusal("retry")
 		}
 		return nil, err
@@ -228,7 +229,7 @@ func (n *naive) checkBinding(a *naiveAnswer) error {
 		n.must("ak-name", bytes.Equal(b.AKName, name) || attest.Road(b.Road) != a.road),
 		n.must("cluster", b.ClusterID == ClusterID),
 		n.must("signer", b.SignerName == a.request.Spec.SignerName),
-		n.must("requester", b.Requester == a.request.Spec.Username),
+		n.must("requester", b.Requester == a.request.User.Username),
 		n.must("lifetime", b.ExpirationSeconds == lifetime),
 		n.must("machine-key", b.MachineKey == a.machineKey()),
 		n.must("request", b.RequestHash == a.checked.PKCS10().InfoHash))

@@ -126,7 +126,8 @@ func TestWeakPolicies(t *testing.T) {
 	t.Run("every node has a machine", func(t *testing.T) {
 		w := NewWorld(t, WorldOptions{Roads: onlyAK})
 		n := newNaive(w, "membership")
-		n.policy = &csr.Policy{SignerNames: w.Config.Policy.SignerNames, Machines: func(_ context.Context, name string, _ *csr.Request) (*csr.Machine, error) {
+		n.policy = &csr.Policy{SignerNames: w.Config.Policy.SignerNames, Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
+			name := q.NodeName
 			m, err := w.machine(context.Background(), NodeName, nil)
 			if err != nil {
 				return nil, err
@@ -156,7 +157,9 @@ func TestWeakPolicies(t *testing.T) {
 	t.Run("decides without the inventory", func(t *testing.T) {
 		w := NewWorld(t, WorldOptions{Roads: onlyAK})
 		n := newNaive(w)
-		n.policy = &csr.Policy{SignerNames: w.Config.Policy.SignerNames, Machines: func(ctx context.Context, name string, r *csr.Request) (*csr.Machine, error) {
+		n.policy = &csr.Policy{SignerNames: w.Config.Policy.SignerNames, Machines: func(ctx context.Context, q csr.Question) (*csr.Machine, error) {
+			name := q.NodeName
+			r := q.Request
 			m, err := w.machine(ctx, name, r)
 			if errors.Is(err, errDown) {
 				known := w.known[name]

@@ -6,6 +6,7 @@ import (
 	"crypto"
 	"crypto/x509"
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"net/netip"
 	"slices"
 	"testing"
@@ -138,10 +139,9 @@ func (w *World) open() (err error) {
 		w.ekOwner[forge.Must(csr.SPKIHash(ek.Public))] = MachineOne
 	}
 	w.Config = attest.VerifierConfig{
-		ClusterIDs:         []string{ClusterID},
 		KeyRing:            forge.Must(attest.NewStaticKeyRing(w.bench.Ring, w.bench.Retired)),
-		Policy:             &csr.Policy{SignerNames: []string{w.bench.Client, w.bench.Serving}, Machines: w.machine},
-		Authorizer:         attest.AuthorizerFunc(w.authorize),
+		Policy:             &csr.Policy{ClusterIDs: []string{ClusterID}, SignerNames: []string{w.bench.Client, w.bench.Serving}, Machines: w.machine},
+		Authorizer:         &authority{&w.inventory},
 		RequireTPMResident: w.options.RequireTPMResident,
 		Now:                w.Now,
 	}
@@ -193,12 +193,12 @@ func (w *World) setDown(down bool) {
 
 // Member answers whether a machine may be a node, as a provider's own list would: the machine
 // is the name that the world's inventory has for the node. The error is csr.ErrNoMachine, or
-// one that matches csr.ErrRetry if the list does not answer.
+// one that matches refusal.ErrRetry if the list does not answer.
 func (w *World) Member(nodeName, machine string) error {
-	m, err := w.machine(context.Background(), nodeName, nil)
+	m, err := w.machine(context.Background(), csr.Question{NodeName: nodeName})
 	switch {
 	case errors.Is(err, errDown):
-		return csr.Retry(err)
+		return refusal.Retry(err)
 	case err != nil:
 		return err
 	case m.Name != machine:

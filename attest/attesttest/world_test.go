@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"testing"
 	"time"
 
@@ -31,7 +32,7 @@ func TestWorldMember(t *testing.T) {
 		})
 	}
 	w.setDown(true)
-	if err := w.Member(NodeName, MachineOne); !errors.Is(err, csr.ErrRetry) {
+	if err := w.Member(NodeName, MachineOne); !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("down: %v", err)
 	}
 }

@@ -146,15 +146,16 @@ func newCloudVerifier(cloud ed25519.PublicKey) (*attest.Verifier, error) {
 		Kinds:      []attest.Kind{kind},
 		Policy: &csr.Policy{
 			SignerNames: []string{"cluster.x-k8s.io/kube-apiserver-client-kubelet-cloud"},
-			Machines: func(_ context.Context, name string, _ *csr.Request) (*csr.Machine, error) {
+			Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
+				name := q.NodeName
 				return &csr.Machine{Name: "vm-17", NodeName: name, BootstrapReady: true}, nil
 			},
 		},
-		Authorizer: attest.AuthorizerFunc(func(_ context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
+		Authorizer: attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
 			if r.Machine != "cloud:vm-17" || r.NodeName != "node-1" {
 				return nil, attest.NotMember("machine " + string(r.Machine) + " is not that of " + r.NodeName)
 			}
-			return &attest.Authorization{}, nil
+			return r.Admit(r.NodeName), nil
 		}),
 	})
 }
@@ -163,6 +164,6 @@ func newCloudVerifier(cloud ed25519.PublicKey) (*attest.Verifier, error) {
 func filed(spec *csr.Spec) *csr.Request {
 	r := &csr.Request{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest",
 		Metadata: csr.Metadata{Name: "csr-node-1", CreationTimestamp: time.Now().Truncate(time.Second)}, Spec: *spec}
-	r.Spec.Username, r.Spec.Groups = csr.BootstrapUserPrefix+"abcdef", []string{"system:bootstrappers", "system:authenticated"}
+	r.User.Username, r.User.Groups = csr.BootstrapUserPrefix+"abcdef", []string{"system:bootstrappers", "system:authenticated"}
 	return r
 }

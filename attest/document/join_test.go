@@ -114,15 +114,16 @@ func newJoin(t *testing.T) *join {
 		t.Fatal(err)
 	}
 	j.config = attest.VerifierConfig{ClusterIDs: []string{"cluster-1"}, KeyRing: ring, Now: func() time.Time { return now },
-		Policy: &csr.Policy{SignerNames: []string{signer}, Machines: func(_ context.Context, name string, _ *csr.Request) (*csr.Machine, error) {
+		Policy: &csr.Policy{SignerNames: []string{signer}, Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
+			name := q.NodeName
 			return &csr.Machine{Name: "machine-of-" + name, NodeName: name, BootstrapReady: true}, nil
 		}},
-		Authorizer: attest.AuthorizerFunc(func(_ context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
+		Authorizer: attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
 			j.asked = append(j.asked, r.Stage)
 			if j.refuse {
 				return nil, attest.NotMember("it is none")
 			}
-			return &attest.Authorization{}, nil
+			return r.Admit(r.NodeName), nil
 		})}
 	if j.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
 		t.Fatal(err)
@@ -201,7 +202,7 @@ func (s *tamperingSession) Answer(ctx context.Context, key crypto.Signer, c *att
 func (j *join) object(spec *csr.Spec) *csr.Request {
 	r := &csr.Request{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest",
 		Metadata: csr.Metadata{Name: "csr-1", UID: "1", CreationTimestamp: now}, Spec: *spec}
-	r.Spec.Username, r.Spec.Groups = j.username, []string{"system:bootstrappers", "system:authenticated"}
+	r.User.Username, r.User.Groups = j.username, []string{"system:bootstrappers", "system:authenticated"}
 	return r
 }
 
@@ -236,7 +237,7 @@ func expect(t *testing.T, r *attest.Result, err error, want attest.Check) {
 	switch {
 	case want == "" && (err != nil || r == nil), want != "" && (!errors.Is(err, want) || r != nil):
 		t.Errorf("got %v, %v, want %q", r, err, want)
-	case want != "" && errors.Is(err, csr.ErrRetry) != (want == attest.CheckKind):
+	case want != "" && errors.Is(err, refusal.ErrRetry) != (want == attest.CheckKind):
 		t.Errorf("%v: to be tried again: %t", err, want != attest.CheckKind)
 	}
 }
@@ -410,7 +411,7 @@ func TestAnswersElsewhere(t *testing.T) {
 	}{
 		"where it belongs":  {func(*join) {}, nil, ""},
 		"another cluster":   {func(j *join) { j.config.ClusterIDs = []string{"cluster-2"} }, nil, attest.CheckBindingCluster},
-		"another requester": {func(*join) {}, func(_ *testing.T, _ *join, r *csr.Request) { r.Spec.Username = csr.BootstrapUserPrefix + "mallor" }, attest.CheckBindingRequester},
+		"another requester": {func(*join) {}, func(_ *testing.T, _ *join, r *csr.Request) { r.User.Username = csr.BootstrapUserPrefix + "mallor" }, attest.CheckBindingRequester},
 		"another lifetime":  {func(*join) {}, func(_ *testing.T, _ *join, r *csr.Request) { r.Spec.ExpirationSeconds = nil }, attest.CheckBindingExpiration},
 		"another request":   {func(*join) {}, graft("node-1"), attest.CheckBindingRequest},
 		"another node":      {func(*join) {}, graft("node-2"), attest.CheckBindingRequest},

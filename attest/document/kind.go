@@ -3,7 +3,6 @@ package document
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/internal/typednil"
@@ -21,11 +20,11 @@ type Platform interface {
 	// nothing, so that a document for another challenge or machine costs no signature. A
 	// refusal is an [*attest.Error].
 	Read(document []byte) (*Claims, error)
-	// Verify verifies a document that Read has read, at the time now: its signature by the
-	// platform, and everything else that makes it true. It calls budget.Signature before each
-	// signature that it checks. What it returns is what the platform signed, read only from
-	// the signed bytes.
-	Verify(ctx context.Context, document []byte, now time.Time, budget *attest.Budget) (*Claims, error)
+	// Verify verifies a document that Read has read, at the time q.Now: its signature by the
+	// platform, and everything else that makes it true, also beside what the inventory says of
+	// the machine (q.Machine). It calls q.Budget.Signature before each signature that it
+	// checks. What it returns is what the platform signed, read only from the signed bytes.
+	Verify(ctx context.Context, document []byte, q *attest.Inquiry) (*Claims, error)
 }
 
 // Claims is what a document says.
@@ -41,12 +40,15 @@ type Claims struct {
 	Details any
 }
 
-// KindConfig is what a [Kind] is made from. All fields except the last two are needed.
+// KindConfig is what a [Kind] is made from. Provider, Identities, ValueSize and Platform
+// are needed.
 type KindConfig struct {
 	// Provider is the kind's name, as in [attest.Description].
 	Provider string
 	// Identities are the kinds of identity that its documents name machines by.
-	Identities []string
+	Identities []attest.Grammar
+	// Versions are as in [attest.Description]; nil means version 1 alone.
+	Versions []int
 	// ValueSize is how many bytes of the qualifying data a document covers, 16 to 32.
 	ValueSize int
 	Platform  Platform
@@ -68,13 +70,20 @@ func NewKind(c KindConfig) (*Kind, error) {
 	if typednil.Is(c.Platform) {
 		return nil, refusal.Config("Platform", "", "one")
 	}
+	if c.Versions = slices.Clone(c.Versions); c.Versions == nil {
+		c.Versions = []int{formatVersion}
+	}
 	return &Kind{c}, nil
 }
+
+// formatVersion is the version of the data format that a [Prover] writes.
+const formatVersion = 1
 
 // Describe opens the road of documents.
 func (k *Kind) Describe() attest.Description {
 	return attest.Description{
 		Provider:   k.c.Provider,
+		Versions:   k.c.Versions,
 		Statements: []attest.Label{{Name: labelDocument, Size: k.c.ValueSize}},
 		Roads: []attest.OpenRoad{{Road: attest.RoadDocument, Identities: k.c.Identities,
 			Machine: attest.Asserted, ManyIdentities: k.manyIdentities()}},
@@ -91,8 +100,9 @@ func (k *Kind) manyIdentities() string {
 
 // present names a machine by its identity, which must be of an existing kind.
 func (k *Kind) present(machine string) (*attest.Presented, error) {
-	if !slices.Contains(k.c.Identities, attest.Identity(machine).Kind()) {
-		return nil, &attest.Error{Check: attest.CheckIdentity, Got: machine, Want: "an identity of kind " + refusal.Quotes(k.c.Identities)}
+	kind := attest.Identity(machine).Kind()
+	if !slices.ContainsFunc(k.c.Identities, func(g attest.Grammar) bool { return g.Kind == kind }) {
+		return nil, &attest.Error{Check: attest.CheckIdentity, Got: machine, Want: "an identity of a kind that " + k.c.Provider + " has"}
 	}
 	return presented(machine), nil
 }
@@ -201,7 +211,7 @@ func (a *answer) compare(q *attest.Inquiry, claims *Claims) error {
 // Verify has the platform verify the document. The join compares the machine and the value
 // again: these come from what was signed.
 func (a *answer) Verify(ctx context.Context, q *attest.Inquiry) (*attest.Findings, error) {
-	claims, err := a.kind.c.Platform.Verify(ctx, a.document, q.Now, q.Budget)
+	claims, err := a.kind.c.Platform.Verify(ctx, a.document, q)
 	if err != nil {
 		return nil, err
 	}

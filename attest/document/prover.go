@@ -43,6 +43,9 @@ func NewProver(provider string, source Source) (*Prover, error) {
 // Provider is the kind's name.
 func (p *Prover) Provider() string { return p.provider }
 
+// Version returns 1.
+func (p *Prover) Version() int { return formatVersion }
+
 // Close does nothing.
 func (p *Prover) Close() error { return nil }
 

@@ -3,17 +3,17 @@ package membership
 import (
 	"context"
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"net/netip"
 	"reflect"
 	"testing"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/csr"
 )
 
 func says(a *attest.Authorization, err error, asked *int) attest.Authorizer {
-	return attest.AuthorizerFunc(func(context.Context, *attest.Result, *csr.Request) (*attest.Authorization, error) {
+	return attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) {
 		*asked++
 		return a, err
 	})
@@ -127,7 +127,7 @@ func TestBothWriteFails(t *testing.T) {
 	broken, count := errors.New("disk full"), 0
 	f.c.Registry = stubRegistry{Registry: f.registry, bind: func() error { return broken }}
 	yes := says(&attest.Authorization{}, nil, &count)
-	if a, err := asked(t, Both(yes, f.FirstUse), answerOf(t, "node-1", "gce:p/1")); a != nil || !errors.Is(err, broken) || !errors.Is(err, csr.ErrRetry) {
+	if a, err := asked(t, Both(yes, f.FirstUse), answerOf(t, "node-1", "gce:p/1")); a != nil || !errors.Is(err, broken) || !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("got %+v, %v, want %v to be tried again", a, err, broken)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/authorizer"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -30,7 +29,7 @@ func TestCheckAuthorizer(t *testing.T) {
 	ak, ek, bothRoads := ofTPM("", attest.RoadAK), ofTPM("", attest.RoadEK), ofTPM("", attest.RoadAK, attest.RoadEK)
 	many := ofTPM("an issuer that promises nothing", attest.RoadAK)
 	clouds := []attest.OpenRoad{{Provider: "gce", Road: attest.RoadDocument}}
-	func_ := attest.AuthorizerFunc(func(context.Context, *attest.Result, *csr.Request) (*attest.Authorization, error) { return nil, nil })
+	func_ := attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) { return nil, nil })
 	for _, c := range []struct {
 		name  string
 		a     attest.Authorizer

@@ -48,7 +48,7 @@ func (c closedAny) Authorize(context.Context, *attest.Result, *csr.Request) (*at
 // own making.
 type renamed struct{ *membership.FirstUse }
 
-func (n renamed) Authorize(ctx context.Context, r *attest.Result, q *csr.Request) (*attest.Authorization, error) {
+func (n renamed) Authorize(ctx context.Context, r *attest.Result) (*attest.Authorization, error) {
 	if _, err := n.FirstUse.Authorize(ctx, r, q); err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func TestEmbeddedAuthorizeIsCalled(t *testing.T) {
 			t.Run(name+" "+where, func(t *testing.T) {
 				f, registry := firstUse(t)
 				asked := 0
-				err := attest.Admit(t.Context(), in(c(f, &asked), f), newcomer(t), nil)
+				err := attest.Membership(t.Context(), in(c(f, &asked), f), newcomer(t), nil)
 				if !errors.Is(err, attest.CheckMembership) || asked != 1 {
 					t.Errorf("got %v after %d questions, want a refusal after one", err, asked)
 				}
@@ -127,7 +127,7 @@ type counted struct {
 	n *int
 }
 
-func (c *counted) Authorize(ctx context.Context, r *attest.Result, q *csr.Request) (*attest.Authorization, error) {
+func (c *counted) Authorize(ctx context.Context, r *attest.Result) (*attest.Authorization, error) {
 	*c.n++
 	return c.closed.Authorize(ctx, r, q)
 }
@@ -144,7 +144,7 @@ func TestWrappedFirstUseRecords(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, registry := firstUse(t)
-			if err := attest.Admit(t.Context(), with(f), newcomer(t), nil); err != nil || !recorded(t, registry) {
+			if err := attest.Membership(t.Context(), with(f), newcomer(t), nil); err != nil || !recorded(t, registry) {
 				t.Errorf("got %v, recorded %t", err, recorded(t, registry))
 			}
 		})
@@ -156,12 +156,12 @@ func TestWrappedFirstUseRecords(t *testing.T) {
 func TestTwoFirstUses(t *testing.T) {
 	one, first := firstUse(t)
 	two, second := firstUse(t)
-	if err := attest.Admit(t.Context(), membership.Both(one, two), newcomer(t), nil); err != nil || !recorded(t, first) || !recorded(t, second) {
+	if err := attest.Membership(t.Context(), membership.Both(one, two), newcomer(t), nil); err != nil || !recorded(t, first) || !recorded(t, second) {
 		t.Errorf("got %v", err)
 	}
 	three, third := firstUse(t)
 	other := membership.AnswerOf(t, "node-1", "gce:p/2")
-	if err := attest.Admit(t.Context(), membership.Both(three, one), other, nil); !errors.Is(err, membership.CheckRegistryName) || recorded(t, third) {
+	if err := attest.Membership(t.Context(), membership.Both(three, one), other, nil); !errors.Is(err, membership.CheckRegistryName) || recorded(t, third) {
 		t.Errorf("got %v, recorded %t", err, recorded(t, third))
 	}
 }

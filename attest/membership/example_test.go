@@ -8,7 +8,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
-	"github.com/nodeattest/nodeattest/csr"
 )
 
 // The calls that [membership.FirstUse] makes itself, and those that are left to the
@@ -60,7 +59,7 @@ type officeHours struct {
 	now func() time.Time
 }
 
-func (o officeHours) Authorize(ctx context.Context, r *attest.Result, request *csr.Request) (*attest.Authorization, error) {
+func (o officeHours) Authorize(ctx context.Context, r *attest.Result) (*attest.Authorization, error) {
 	if hour := o.now().Hour(); hour < 8 || hour >= 18 {
 		return nil, attest.NotMember("a machine that joins at night")
 	}
@@ -81,7 +80,7 @@ func ExampleFirstUse() {
 		return
 	}
 	strict := membership.Both(officeHours{first, now}, first)
-	fmt.Println(attest.Admit(context.Background(), strict, &attest.Result{Stage: attest.StageAnswer, Machine: "gce:p/1"}, nil))
+	fmt.Println(attest.Membership(context.Background(), strict, &attest.Result{Stage: attest.StageAnswer, Machine: "gce:p/1"}, nil))
 	// Output:
 	// not-a-member: got a machine that joins at night
 }

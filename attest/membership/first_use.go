@@ -69,8 +69,8 @@ type FirstUseConfig struct {
 // protects such a name.
 //
 // It admits a newcomer only for a client certificate requested with a bootstrap token. It
-// vouches for what the inventory has for the node's name (csr.Machine). At attest.StageHello
-// it only looks; at attest.StageAnswer it writes through Result.WhenAdmitted, after everything
+// vouches for what the inventory has for the node's name (csr.Machine). At a hello it only looks;
+// at an answer it writes through Result.WhenAdmitted, after everything
 // else has been checked: it does the reserving and binding itself. A newcomer takes one call
 // of Registry.Reserve and one of Bind, and verifying the same answer again changes nothing.
 // The caller has only to call [Registry].Release when a Machine of the inventory is gone.
@@ -125,16 +125,16 @@ var errNotMade = refusal.Config("FirstUse", "", "one that NewFirstUse made")
 // that is not open; documents about anybody's machines; and on attest.RoadAK a profile that
 // can name a machine by its AK (tpmcert.AKIdentity) but does not promise one AK per machine
 // (OneAKPerMachine): no machine named that way could ever be admitted.
-func (f *FirstUse) CheckAuthorizer(open []attest.OpenRoad) error {
+func (f *FirstUse) CheckAuthorizer(open attest.Opening) error {
 	if f == nil || f.c.Registry == nil {
 		return errNotMade
 	}
 	scope := f.c.Registry.Scope()
-	n := slices.IndexFunc(open, func(o attest.OpenRoad) bool { return o.Provider == scope.provider() && o.Road == scope.Road })
+	n := slices.IndexFunc(open.Roads, func(o attest.OpenRoad) bool { return o.Provider == scope.provider() && o.Road == scope.Road })
 	if n < 0 {
 		return misfit("no machine, as road "+scope.Road.String()+" of "+scope.provider()+" is not open", "a registry of an open road")
 	}
-	if why := open[n].ManyIdentities; why != "" {
+	if why := open.Roads[n].ManyIdentities; why != "" {
 		return misfit(why, "one identity a machine")
 	}
 	return nil
@@ -144,22 +144,12 @@ func misfit(got, want string) error { return refuse(CheckRegistryScope, got, wan
 
 // Authorize admits the machine if the registry has it under this name, or has neither. A
 // refusal wraps attest.CheckMembership and the registry's check.
-func (f *FirstUse) Authorize(ctx context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
-	if f == nil || f.c.Registry == nil {
-		return nil, errNotMade
+func (f *FirstUse) Authorize(ctx context.Context, r *attest.Result) (*attest.Authorization, error) {
+	j, err := f.begin(ctx, r)
+	if err != nil {
+		return nil, err
 	}
-	if err := checkScope(r, f.c.Registry.Scope()); err != nil {
-		return nil, refuseMember(err)
-	}
-	machine := inventoryOf(r)
-	j := &joining{f: f, r: r, claim: Claim{NodeName: r.NodeName, Machine: r.Machine, MachineUID: machine.UID, ProviderID: machine.ProviderID}}
-	hello := r.Stage != attest.StageAnswer
-	if f.c.Stale == nil || j.look(ctx, f.c.Stale, !hello) != nil || !hello && !j.newcomer {
-		if err := j.look(ctx, f.c.Registry, true); err != nil {
-			return nil, refuseMember(err)
-		}
-	}
-	a, err := vouch(r, "")
+	a, err := vouch(r, r.NodeName, "")
 	if err != nil {
 		return nil, err
 	}
@@ -169,13 +159,10 @@ func (f *FirstUse) Authorize(ctx context.Context, r *attest.Result, _ *csr.Reque
 	}
 	// The certificate may be issued for as long as its answer can be verified.
 	a.NotAfter = f.c.Now().Add(lifetime + message.MaxAnswerAge).Truncate(time.Second)
-	if hello {
-		return a, nil
-	}
 	j.notAfter = a.NotAfter // anyone who gets the authorization may change it
 	write := func(ctx context.Context) error { return j.bind(ctx, j.requested) }
 	if checked := r.Checked(); checked != nil {
-		requested, err := csr.RecordOf(nil, a.Vouch(checked, r.Machine))
+		requested, err := csr.RecordOf(nil, checked.Vouch(string(r.Machine), a.Grant, nil))
 		if err != nil {
 			return nil, err
 		}
@@ -192,6 +179,32 @@ func (f *FirstUse) Authorize(ctx context.Context, r *attest.Result, _ *csr.Reque
 		return nil, err
 	}
 	return a, nil
+}
+
+// AuthorizeHello refuses a machine that the registry does not let in under this name. It only
+// looks.
+func (f *FirstUse) AuthorizeHello(ctx context.Context, r *attest.Result) error {
+	_, err := f.begin(ctx, r)
+	return err
+}
+
+// begin looks up whether the machine may be the node.
+func (f *FirstUse) begin(ctx context.Context, r *attest.Result) (*joining, error) {
+	if f == nil || f.c.Registry == nil {
+		return nil, errNotMade
+	}
+	if err := checkScope(r, f.c.Registry.Scope()); err != nil {
+		return nil, refuseMember(err)
+	}
+	machine := inventoryOf(r)
+	j := &joining{f: f, r: r, claim: Claim{NodeName: r.NodeName, Machine: r.Machine, MachineUID: machine.UID, ProviderID: machine.ProviderID}}
+	hello := r.Stage != attest.StageAnswer
+	if f.c.Stale == nil || j.look(ctx, f.c.Stale, !hello) != nil || !hello && !j.newcomer {
+		if err := j.look(ctx, f.c.Registry, true); err != nil {
+			return nil, refuseMember(err)
+		}
+	}
+	return j, nil
 }
 
 // joining is one verification under way.
@@ -302,7 +315,7 @@ func (f *FirstUse) checkNewcomer(ctx context.Context, r *attest.Result, ask bool
 	}
 	if r.Road == attest.RoadEK && inventoryOf(r).UID == "" && !f.c.InsecureAllowNoMachineUID {
 		return &attest.Error{Check: CheckRegistryInventory, Got: "a Machine without a UID for node " + r.NodeName,
-			Want: "one with a UID, as one TPM can have two EKs", Err: csr.ErrRetry}
+			Want: "one with a UID, as one TPM can have two EKs", Err: refusal.ErrRetry}
 	}
 	if !ask {
 		return nil
@@ -327,7 +340,7 @@ func checkScope(r *attest.Result, want Scope) error {
 		return refuse(CheckRegistryScope, string(r.Machine)+" on road "+r.Road.String(), "an identity of kind ek on road ek alone")
 	}
 	if r.ManyIdentities != "" {
-		return &attest.Error{Check: CheckRegistryScope, Got: r.ManyIdentities, Want: "one identity a machine", Err: csr.ErrRetry}
+		return &attest.Error{Check: CheckRegistryScope, Got: r.ManyIdentities, Want: "one identity a machine", Err: refusal.ErrRetry}
 	}
 	return nil
 }
@@ -336,7 +349,7 @@ func checkScope(r *attest.Result, want Scope) error {
 // what is not a refusal, is left as it is.
 func refuseMember(err error) error {
 	e, ok := errors.AsType[*attest.Error](err)
-	if !ok || errors.Is(err, csr.ErrRetry) {
+	if !ok || errors.Is(err, refusal.ErrRetry) {
 		return err
 	}
 	switch e.Check {

@@ -133,7 +133,7 @@ func TestFirstUseDocumentOwnSigners(t *testing.T) {
 	f.c.OwnSigners = []string{csr.SignerClientTPM}
 	admitted := func() (*attest.Result, csr.IssuedRecord) {
 		r := documented(t, csr.RequesterBootstrap)
-		if err := attest.Admit(t.Context(), f, r, nil); err != nil {
+		if err := attest.Membership(t.Context(), f, r, nil); err != nil {
 			t.Fatal(err)
 		}
 		issued, err := csr.RecordOf(nil, r.Attested())

@@ -44,7 +44,7 @@ func checkedRequest(t testing.TB, nodeName string, class csr.RequesterClass, pur
 			Username: "system:bootstrap:abcdef", Groups: []string{"system:bootstrappers", "system:authenticated"}},
 	}
 	if class == csr.RequesterNode {
-		r.Spec.Username, r.Spec.Groups = "system:node:"+nodeName, []string{"system:nodes", "system:authenticated"}
+		r.User.Username, r.User.Groups = "system:node:"+nodeName, []string{"system:nodes", "system:authenticated"}
 	}
 	machine.NodeName, machine.BootstrapReady = nodeName, true
 	policy := &csr.Policy{SignerNames: []string{signer},
@@ -269,7 +269,7 @@ func TestFirstUseUndecided(t *testing.T) {
 			if a != nil || err == nil || errors.Is(err, attest.CheckMembership) {
 				t.Errorf("%s: got %+v, %v, want an error that is no refusal", name, a, err)
 			}
-			if d := csr.Decide(csr.Retry(err)); d.Verdict != csr.VerdictRetry {
+			if d := csr.Decide(refusal.Retry(err)); d.Verdict != csr.VerdictRetry {
 				t.Errorf("%s: decides %v", name, d.Verdict)
 			}
 		})

@@ -100,7 +100,7 @@ func TestFirstUseBindsAgain(t *testing.T) {
 		}
 		return a, err
 	})
-	if err := attest.Admit(t.Context(), wrapped, &result, nil); err != nil {
+	if err := attest.Membership(t.Context(), wrapped, &result, nil); err != nil {
 		t.Error(err)
 	}
 	// A reservation whose maker died is bound by the same machine at once.
@@ -123,7 +123,7 @@ func TestFirstUseOwnSigners(t *testing.T) {
 	f.c.Registry = count
 	admitted := func() *attest.Result {
 		r := answerOf(t, "node-1", "gce:p/1")
-		if err := attest.Admit(t.Context(), f, r, nil); err != nil {
+		if err := attest.Membership(t.Context(), f, r, nil); err != nil {
 			t.Fatal(err)
 		}
 		return r
@@ -359,7 +359,7 @@ func TestFirstUseStaleAnswers(t *testing.T) {
 				live := &countingRegistry{Registry: f.registry}
 				f.c.Registry, f.c.Stale = live, snapshot{"node-1": seen}
 				r := answerOf(t, "node-1", "gce:p/1")
-				err := attest.Admit(ctx, f, r, nil)
+				err := attest.Membership(ctx, f, r, nil)
 				if own != nil && err == nil {
 					issued, err1 := csr.RecordOf(nil, r.Attested())
 					if err1 != nil {
@@ -407,7 +407,7 @@ func TestFirstUseStaleReservationWithNode(t *testing.T) {
 					f.c.Stale = snapshot{"node-1": seen}
 				}
 				r := answerOf(t, "node-1", "gce:p/1")
-				err = attest.Admit(t.Context(), f, r, nil)
+				err = attest.Membership(t.Context(), f, r, nil)
 				if own != nil && err == nil {
 					issued, err1 := csr.RecordOf(nil, r.Attested())
 					if err1 != nil {
@@ -446,7 +446,7 @@ func TestFirstUseGoneWithNode(t *testing.T) {
 				}
 				return a, err
 			})
-			if err := attest.Admit(t.Context(), wrapped, answerOf(t, "node-1", "gce:p/1"), nil); !errors.Is(err, CheckRegistryNode) {
+			if err := attest.Membership(t.Context(), wrapped, answerOf(t, "node-1", "gce:p/1"), nil); !errors.Is(err, CheckRegistryNode) {
 				t.Errorf("got %v, want %s", err, CheckRegistryNode)
 			}
 			if record, err := f.registry.Lookup(t.Context(), "node-1"); err != nil || record != nil && record.State == StateBound {
@@ -463,11 +463,11 @@ func TestIssuedRecords(t *testing.T) {
 	ask := func(nodeName, credential string) (*csr.IssuedRecord, error) {
 		return find(t.Context(), credential, &csr.Request{Spec: csr.Spec{Username: csr.NodeUserPrefix + nodeName}})
 	}
-	if _, err := ask("node-1", "c"); !errors.Is(err, csr.ErrNoRecord) || errors.Is(err, csr.ErrRetry) {
+	if _, err := ask("node-1", "c"); !errors.Is(err, csr.ErrNoRecord) || errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("no node: got %v", err)
 	}
 	f.admit(t, answerOf(t, "node-1", "gce:p/1"))
-	if _, err := ask("node-1", "c"); !errors.Is(err, csr.ErrRetry) {
+	if _, err := ask("node-1", "c"); !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("while its certificate is not recorded: got %v, want a retry", err)
 	}
 	r := f.record(t, "node-1")
@@ -486,7 +486,7 @@ func TestIssuedRecords(t *testing.T) {
 	}
 	find = IssuedRecords(f.registry)
 	for _, c := range [][2]string{{"node-1", "d"}, {"node-2", "c"}} {
-		if _, err := ask(c[0], c[1]); !errors.Is(err, csr.ErrNoRecord) || errors.Is(err, csr.ErrRetry) {
+		if _, err := ask(c[0], c[1]); !errors.Is(err, csr.ErrNoRecord) || errors.Is(err, refusal.ErrRetry) {
 			t.Errorf("%v: got %v", c, err)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 func asked(t testing.TB, a attest.Authorizer, r *attest.Result) (*attest.Authorization, error) {
 	t.Helper()
 	copied := *r
-	if err := attest.Admit(context.Background(), a, &copied, nil); err != nil {
+	if err := attest.Membership(context.Background(), a, &copied, nil); err != nil {
 		return nil, err
 	}
 	return &copied.Authorization, nil

@@ -39,7 +39,7 @@ import (
 //
 // A refusal is an *attest.Error with one of the registry's checks. It leaves everything as it
 // was, including the refused claim unreserved. If the same call may succeed later, it wraps
-// csr.ErrRetry. Any other error means that the registry could not find out, and must not be
+// refusal.ErrRetry. Any other error means that the registry could not find out, and must not be
 // taken for an answer.
 //
 // All decisions are made by the rules, the methods of [Held]. An implementation over a store
@@ -196,10 +196,10 @@ func (s Scope) Check() error {
 
 // IssuedRecords returns a csr.Policy.Records over a registry: it finds the certificate that a
 // kubelet presents in the live record of its node. While a certificate that was admitted is
-// not known yet, any other may be that one: the error then wraps csr.ErrRetry.
+// not known yet, any other may be that one: the error then wraps refusal.ErrRetry.
 func IssuedRecords(registry Lookups) func(ctx context.Context, credentialID string, r *csr.Request) (*csr.IssuedRecord, error) {
 	return func(ctx context.Context, credentialID string, r *csr.Request) (*csr.IssuedRecord, error) {
-		record, err := registry.Lookup(ctx, strings.TrimPrefix(r.Spec.Username, csr.NodeUserPrefix))
+		record, err := registry.Lookup(ctx, strings.TrimPrefix(r.User.Username, csr.NodeUserPrefix))
 		if err != nil {
 			return nil, err
 		}
@@ -212,7 +212,7 @@ func IssuedRecords(registry Lookups) func(ctx context.Context, credentialID stri
 			case credentialID:
 				return &issued, nil
 			case "":
-				err = csr.Retry(errIncomplete)
+				err = refusal.Retry(errIncomplete)
 			}
 		}
 		return nil, err
@@ -320,7 +320,7 @@ const (
 	// CheckRegistryMachine: the machine is bound to another node name.
 	CheckRegistryMachine attest.Check = "registry-machine"
 	// CheckRegistryReserved: name, machine or Machine UID is reserved for another
-	// pair. Always together with csr.ErrRetry.
+	// pair. Always together with refusal.ErrRetry.
 	CheckRegistryReserved attest.Check = "registry-reserved"
 	// CheckRegistryResting: a certificate for the node name may still be valid that was issued
 	// to a machine that is gone.
@@ -331,7 +331,7 @@ const (
 	// CheckRegistryProviderID: the record carries a different provider ID.
 	CheckRegistryProviderID attest.Check = "registry-provider-id"
 	// CheckRegistryConflict: the record has changed since it was read, or its
-	// reservation is over. Always together with csr.ErrRetry.
+	// reservation is over. Always together with refusal.ErrRetry.
 	CheckRegistryConflict attest.Check = "registry-conflict"
 	// CheckRegistryNode: there is a Node of that name but no record.
 	CheckRegistryNode attest.Check = "registry-node-without-record"
@@ -339,11 +339,11 @@ const (
 	// machine makes.
 	CheckRegistryRequester attest.Check = "registry-requester"
 	// CheckRegistryScope: the machine identity is not of the registry's road and EK algorithm;
-	// or, with csr.ErrRetry or from attest.NewVerifier, the operator's configuration makes
+	// or, with refusal.ErrRetry or from attest.NewVerifier, the operator's configuration makes
 	// that impossible for any machine.
 	CheckRegistryScope attest.Check = "registry-scope"
 	// CheckRegistryInventory: the inventory has no UID for the machine, which trust on first
-	// use of EKs requires. Always together with csr.ErrRetry.
+	// use of EKs requires. Always together with refusal.ErrRetry.
 	CheckRegistryInventory attest.Check = "registry-inventory"
 	// CheckRegistryClaim: an argument of a call cannot be recorded.
 	CheckRegistryClaim attest.Check = "registry-claim"

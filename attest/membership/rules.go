@@ -153,11 +153,11 @@ func refuse(check attest.Check, got, want string) error {
 
 func reservedElsewhere(r *Record) error {
 	return &attest.Error{Check: CheckRegistryReserved, Got: "a claim beside that of machine " + string(r.Machine) + " to node " + r.NodeName,
-		Want: "one after " + r.Deadline.Format(time.RFC3339), Err: csr.ErrRetry}
+		Want: "one after " + r.Deadline.Format(time.RFC3339), Err: refusal.ErrRetry}
 }
 
 func conflict(got, want string) error {
-	return &attest.Error{Check: CheckRegistryConflict, Got: got, Want: want, Err: csr.ErrRetry}
+	return &attest.Error{Check: CheckRegistryConflict, Got: got, Want: want, Err: refusal.ErrRetry}
 }
 
 var errNoRecord = errors.New("membership: no record was given")

@@ -2,6 +2,7 @@ package membership
 
 import (
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"strconv"
 	"strings"
@@ -118,7 +119,7 @@ func TestRules(t *testing.T) {
 			if c.want == nil && c.got != nil || !errors.Is(c.got, c.want) {
 				t.Errorf("got %v, want %v", c.got, c.want)
 			}
-			if again := errors.Is(c.want, CheckRegistryReserved) || errors.Is(c.want, CheckRegistryConflict); again != errors.Is(c.got, csr.ErrRetry) {
+			if again := errors.Is(c.want, CheckRegistryReserved) || errors.Is(c.want, CheckRegistryConflict); again != errors.Is(c.got, refusal.ErrRetry) {
 				t.Errorf("to be tried again %t, want %t", !again, again)
 			}
 		})

@@ -83,7 +83,8 @@ func TestTwoEKsOfOneAlgorithm(t *testing.T) {
 				t.Fatal(err)
 			}
 			config.Policy = &csr.Policy{SignerNames: plane.Config.Policy.SignerNames,
-				Machines: func(_ context.Context, name string, _ *csr.Request) (*csr.Machine, error) {
+				Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
+					name := q.NodeName
 					return &csr.Machine{Name: "machine", UID: c.uid, NodeName: name, BootstrapReady: true}, nil
 				}}
 			if plane.Verifier, err = attest.NewVerifier(config); err != nil {

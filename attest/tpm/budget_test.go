@@ -3,12 +3,11 @@ package tpm
 import (
 	"context"
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"testing"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
-	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/work"
 )
 
 // Each public-key operation is counted before it is done: a spent budget refuses first.
@@ -49,12 +48,12 @@ func TestSpentBudgets(t *testing.T) {
 		budget *attest.Budget
 		want   error
 	}{
-		"no credential":                {seal, t.Context(), work.New(0), attest.CheckBudget},
-		"a credential too late":        {seal, cancelled, work.New(1), csr.ErrRetry},
-		"no signature":                 {alone, t.Context(), work.New(0), attest.CheckBudget},
-		"the statement's alone":        {both, t.Context(), work.New(1), attest.CheckBudget},
-		"the quote's too":              {both, t.Context(), work.New(2), statement.CheckSignature},
-		"signatures that are too late": {alone, cancelled, work.New(2), csr.ErrRetry},
+		"no credential":                {seal, t.Context(), attest.NewBudget(0), attest.CheckBudget},
+		"a credential too late":        {seal, cancelled, attest.NewBudget(1), refusal.ErrRetry},
+		"no signature":                 {alone, t.Context(), attest.NewBudget(0), attest.CheckBudget},
+		"the statement's alone":        {both, t.Context(), attest.NewBudget(1), attest.CheckBudget},
+		"the quote's too":              {both, t.Context(), attest.NewBudget(2), statement.CheckSignature},
+		"signatures that are too late": {alone, cancelled, attest.NewBudget(2), refusal.ErrRetry},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := c.run(c.ctx, c.budget); !errors.Is(err, c.want) {

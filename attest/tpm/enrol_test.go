@@ -21,7 +21,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -230,7 +229,7 @@ func TestEnrolmentRefuses(t *testing.T) {
 	refused("an old secret", verify(func(p *parts) {
 		p.proof.Binding, p.binding = takeApart(t, fresh).proof.Binding, takeApart(t, fresh).binding
 	}), attest.CheckQualifyingData)
-	refused("another requester", verify(func(p *parts) { p.request.Spec.Username = "system:bootstrap:mallor" }), attest.CheckBindingRequester)
+	refused("another requester", verify(func(p *parts) { p.request.User.Username = "system:bootstrap:mallor" }), attest.CheckBindingRequester)
 	s.plane.Advance(11 * time.Minute)
 	refused("an ended session", verify(func(p *parts) { p.request.Metadata.CreationTimestamp = s.plane.Now().Truncate(time.Second) }), attest.CheckAnswerLate)
 	s.plane.Advance(-11 * time.Minute)
@@ -277,7 +276,7 @@ func TestEnrolmentRefuses(t *testing.T) {
 	_, err = ca.certify(ctx, byCertificate)
 	refused("a result on the road of the AK", err, tpmkind.CheckEnrolment)
 	var undecided error
-	s.plane.Config.Authorizer = attest.AuthorizerFunc(func(_ context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
+	s.plane.Config.Authorizer = attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
 		_, undecided = tpmkind.EnrolledAK(r, ca.cert)
 		return nil, attest.NotMember("no machine of the operator's")
 	})

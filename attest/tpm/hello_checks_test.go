@@ -2,6 +2,7 @@ package tpm_test
 
 import (
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"testing"
 	"time"
@@ -102,7 +103,7 @@ func TestChangedHello(t *testing.T) {
 			if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) || (der == nil) != (c.want != nil) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
-			if errors.Is(err, csr.ErrRetry) != c.retry {
+			if errors.Is(err, refusal.ErrRetry) != c.retry {
 				t.Errorf("got %v, want it to be tried again: %t", err, c.retry)
 			}
 		})

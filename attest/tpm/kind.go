@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto"
 	"crypto/rand"
+	"slices"
 	"strconv"
 
 	"github.com/google/go-tpm/tpm2"
@@ -69,9 +70,21 @@ func NewKind(c KindConfig) (*Kind, error) {
 	return k, nil
 }
 
+// formatVersion is the version of the data format.
+const formatVersion = 1
+
+// grammarOf is the grammar of a kind of identity; a source of the caller's own has none.
+func grammarOf(kind string) attest.Grammar {
+	all := tpmcert.Grammars()
+	if i := slices.IndexFunc(all, func(g attest.Grammar) bool { return g.Kind == kind }); i >= 0 {
+		return all[i]
+	}
+	return attest.Grammar{Kind: kind}
+}
+
 // Describe opens the roads on which there is something to trust.
 func (k *Kind) Describe() attest.Description {
-	d := attest.Description{Provider: Provider, Statements: []attest.Label{
+	d := attest.Description{Provider: Provider, Versions: []int{formatVersion}, Statements: []attest.Label{
 		{Name: labelCertify, Size: message.HashSize},
 		{Name: labelQuote, Size: message.HashSize, Optional: true},
 	}}
@@ -79,7 +92,7 @@ func (k *Kind) Describe() attest.Description {
 		road := attest.OpenRoad{Road: attest.RoadAK, Machine: attest.Asserted, Residence: attest.Asserted}
 		for n, p := range k.aks.Profiles() {
 			for _, s := range p.Identity {
-				road.Identities = append(road.Identities, s.Kind())
+				road.Identities = append(road.Identities, grammarOf(s.Kind()))
 				if s.Kind() == tpmcert.AKIdentityKind && !p.OneAKPerMachine {
 					road.ManyIdentities = "issuer " + strconv.Itoa(n) + " has " + manyAKs(&p)
 				}
@@ -88,7 +101,7 @@ func (k *Kind) Describe() attest.Description {
 		d.Roads = append(d.Roads, road)
 	}
 	if k.eks != nil {
-		d.Roads = append(d.Roads, attest.OpenRoad{Road: attest.RoadEK, Identities: []string{"ek"},
+		d.Roads = append(d.Roads, attest.OpenRoad{Road: attest.RoadEK, Identities: []attest.Grammar{{Kind: "ek"}},
 			Machine: attest.Proven, Residence: attest.Proven})
 	}
 	return d

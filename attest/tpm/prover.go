@@ -148,6 +148,9 @@ func AKPublic(ctx context.Context, tpm transport.TPM, source AKSource, endorseme
 // Provider returns "tpm".
 func (p *Prover) Provider() string { return Provider }
 
+// Version returns 1, the version of the data format.
+func (p *Prover) Version() int { return formatVersion }
+
 // Close flushes what an earlier operation had to leave loaded in the TPM because flushing
 // failed. Closing the TPM remains up to the caller.
 func (p *Prover) Close() error { return p.tpm.FlushLeft(context.Background()) }

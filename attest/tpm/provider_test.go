@@ -74,7 +74,7 @@ func TestTPMProviderJoins(t *testing.T) {
 			if _, err := providers.Verify(ctx, hello); err == nil {
 				t.Error("a hello is no answer")
 			}
-			answer.Spec.Username = "system:bootstrap:zzzzzz"
+			answer.User.Username = "system:bootstrap:zzzzzz"
 			if _, err := providers.Verify(ctx, answer); err == nil {
 				t.Error("another requester was accepted")
 			}

@@ -92,7 +92,7 @@ type Measured struct {
 // refuse what the quote does not cover: [statement.Quoted.Value] does.
 type QuotePolicy interface {
 	// CheckQuote returns nil to accept. An [*Error] is a refusal; an error that wraps
-	// csr.ErrRetry leaves the decision open. m and its Quote are not nil.
+	// refusal.ErrRetry leaves the decision open. m and its Quote are not nil.
 	CheckQuote(ctx context.Context, m *Measured) error
 }
 

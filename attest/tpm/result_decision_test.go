@@ -3,11 +3,11 @@ package tpm_test
 import (
 	"context"
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"testing"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/csr"
 )
 
 // A Result is good for a certificate after the authorizer has decided, never inside of
@@ -21,14 +21,14 @@ func TestVerifiedAfterTheDecision(t *testing.T) {
 	}{
 		"admitted":            {&attest.Authorization{ProviderID: s.node.ProviderID}, nil, nil},
 		"refused":             {nil, attest.NotMember("no"), attest.CheckMembership},
-		"not decided":         {nil, errors.New("directory down"), csr.ErrRetry},
+		"not decided":         {nil, errors.New("directory down"), refusal.ErrRetry},
 		"nothing said":        {nil, nil, attest.CheckMembership},
 		"another provider ID": {&attest.Authorization{ProviderID: "sim://other"}, nil, attest.CheckProviderID},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var seen *attest.Result
 			config := s.plane.Config
-			config.Authorizer = attest.AuthorizerFunc(func(_ context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
+			config.Authorizer = attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
 				seen = r
 				if v := r.Attested(); v != nil {
 					t.Errorf("inside the authorizer: %+v", v)
@@ -58,7 +58,7 @@ func TestVerifiedIsACopy(t *testing.T) {
 	end := time.Now().Add(10 * time.Minute).Truncate(time.Second)
 	given := &attest.Authorization{ProviderID: s.node.ProviderID, DNSNames: []string{"a.example"}, NotAfter: end}
 	config := s.plane.Config
-	config.Authorizer = attest.AuthorizerFunc(func(context.Context, *attest.Result, *csr.Request) (*attest.Authorization, error) { return given, nil })
+	config.Authorizer = attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) { return given, nil })
 	r, err := newVerifier(t, &config).Verify(t.Context(), s.good)
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestNothingIsVerifiedAtTheHello(t *testing.T) {
 	s := newStage(t, plainNode)
 	var seen *attest.Result
 	config := s.plane.Config
-	config.Authorizer = attest.AuthorizerFunc(func(_ context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
+	config.Authorizer = attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
 		seen = r
 		return &attest.Authorization{ProviderID: s.node.ProviderID}, nil
 	})

@@ -72,7 +72,7 @@ func ExampleKindConfig_roadEK() {
 		Policy: &csr.Policy{SignerNames: []string{csr.SignerClientTPM}, Machines: func(context.Context, string, *csr.Request) (*csr.Machine, error) {
 			return &csr.Machine{Name: "machine-1", NodeName: attesttest.NodeName, ProviderID: attesttest.ProviderID, BootstrapReady: true}, nil
 		}},
-		Authorizer: attest.AuthorizerFunc(func(_ context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
+		Authorizer: attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
 			if r.Machine != known.Identity() {
 				return nil, attest.NotMember("another machine")
 			}

@@ -72,8 +72,8 @@ func newEKJoin(t *testing.T, tpm *tpmsim.TPM) *ekJoin {
 		Policy: &csr.Policy{SignerNames: []string{csr.SignerClientTPM}, Machines: func(context.Context, string, *csr.Request) (*csr.Machine, error) {
 			return &csr.Machine{Name: "m", NodeName: "node-1", BootstrapReady: true}, nil
 		}},
-		Authorizer: attest.AuthorizerFunc(func(context.Context, *attest.Result, *csr.Request) (*attest.Authorization, error) {
-			return &attest.Authorization{}, nil
+		Authorizer: attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) {
+			return r.Admit(r.NodeName), nil
 		})})
 	if err != nil {
 		t.Fatal(err)

@@ -134,7 +134,7 @@ func TestChangedAnswerOfRoadEK(t *testing.T) {
 		"akName":                    {func(p *parts) { p.binding.AKName[5] ^= 1 }, attest.CheckBindingAKName},
 		"requestHash":               {func(p *parts) { p.binding.RequestHash[0] ^= 1 }, attest.CheckBindingRequest},
 		"road AK":                   {func(p *parts) { p.binding.Road, p.binding.AKName = message.RoadAK, nil }, statement.CheckAKMismatch},
-		"another requester":         {func(p *parts) { p.request.Spec.Username = "system:bootstrap:mallor" }, attest.CheckBindingRequester},
+		"another requester":         {func(p *parts) { p.request.User.Username = "system:bootstrap:mallor" }, attest.CheckBindingRequester},
 		"another lifetime":          {func(p *parts) { s := int32(3600); p.request.Spec.ExpirationSeconds = &s }, attest.CheckBindingExpiration},
 		"two sources of the EK":     {func(p *parts) { p.proof.EKPublic = spki }, tpmcert.CheckEKSources},
 		"no source of the EK":       {func(p *parts) { p.att.Certificates = nil }, tpmcert.CheckEKSources},

@@ -8,6 +8,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"runtime"
 	"testing"
 	"time"
@@ -129,7 +130,7 @@ func TestChangedAnswer(t *testing.T) {
 		"machineKey":         {func(p *parts) { p.binding.MachineKey[0] ^= 1 }, attest.CheckBindingMachineKey},
 		"requestHash":        {func(p *parts) { p.binding.RequestHash[0] ^= 1 }, attest.CheckBindingRequest},
 
-		"another requester files it": {func(p *parts) { p.request.Spec.Username = "system:bootstrap:mallor" }, attest.CheckBindingRequester},
+		"another requester files it": {func(p *parts) { p.request.User.Username = "system:bootstrap:mallor" }, attest.CheckBindingRequester},
 		"another lifetime":           {func(p *parts) { s := int32(3600); p.request.Spec.ExpirationSeconds = &s }, attest.CheckBindingExpiration},
 		"no evidence":                {func(p *parts) { p.bundle.Provider, p.bundle.Data = "", nil }, csr.CheckAttestationProvider},
 		"another version":            {func(p *parts) { p.bundle.Provider = "tpm/v2" }, attest.CheckProvider},
@@ -204,7 +205,7 @@ func TestAnswerTimes(t *testing.T) {
 			if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
 				t.Errorf("%s: got %v, want %v", name, err, c.want)
 			}
-			if retry := errors.Is(err, csr.ErrRetry); retry != (c.want == attest.CheckFuture) { //nolint:errorlint // a row of the table
+			if retry := errors.Is(err, refusal.ErrRetry); retry != (c.want == attest.CheckFuture) { //nolint:errorlint // a row of the table
 				t.Errorf("%s: retry is %v", name, retry)
 			}
 		})
@@ -321,16 +322,16 @@ func TestMembership(t *testing.T) {
 		want       error
 		verdict    csr.Verdict
 	}{
-		"not a member": {attest.AuthorizerFunc(func(context.Context, *attest.Result, *csr.Request) (*attest.Authorization, error) {
+		"not a member": {attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) {
 			return nil, attest.NotMember("gone")
 		}), attest.CheckMembership, csr.VerdictDeny},
-		"nothing said": {attest.AuthorizerFunc(func(context.Context, *attest.Result, *csr.Request) (*attest.Authorization, error) {
+		"nothing said": {attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) {
 			return nil, nil
 		}), attest.CheckMembership, csr.VerdictDeny},
-		"database down": {attest.AuthorizerFunc(func(context.Context, *attest.Result, *csr.Request) (*attest.Authorization, error) {
+		"database down": {attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) {
 			return nil, errors.New("connection refused")
-		}), csr.ErrRetry, csr.VerdictRetry},
-		"another provider ID": {attest.AuthorizerFunc(func(context.Context, *attest.Result, *csr.Request) (*attest.Authorization, error) {
+		}), refusal.ErrRetry, csr.VerdictRetry},
+		"another provider ID": {attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) {
 			return &attest.Authorization{ProviderID: "sim://other"}, nil
 		}), attest.CheckProviderID, csr.VerdictDeny},
 	}

@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/work"
-
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
@@ -99,7 +97,7 @@ func newWorkBench(t testing.TB, road attest.Road, answer bool) *workBench {
 		t.Fatal(err)
 	}
 	config.Now = s.plane.Now
-	config.Authorizer = attest.AuthorizerFunc(func(_ context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
+	config.Authorizer = attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
 		return &attest.Authorization{ProviderID: r.ClaimedProviderID, NotAfter: w.now.AddDate(0, 0, 1)}, nil
 	})
 	w.verifier, w.kind = verifierOf(t, config, kind)
@@ -218,9 +216,9 @@ func TestWorkOfRequests(t *testing.T) {
 		for _, answer := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/answer %t", road, answer), func(t *testing.T) {
 				w := newWorkBench(t, road, answer)
-				limit, good, encryptions := work.HelloSignatures, 3, 0
+				limit, good, encryptions := 10, 3, 0
 				if answer {
-					limit, good = work.AnswerSignatures, 4
+					limit, good = 12, 4
 				} else if road == attest.RoadEK {
 					encryptions = 1
 				}

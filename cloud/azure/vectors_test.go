@@ -11,7 +11,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/cloud/internal/vectors"
-	"github.com/nodeattest/nodeattest/internal/work"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -98,7 +97,7 @@ func TestVectors(t *testing.T) {
 	p := &platform{newVerifier(t, VerifierConfig{Roots: parsed(t, e.Roots), Intermediates: parsed(t, e.Intermediates), Domains: e.Domains}), e.Subscriptions}
 	for _, v := range list {
 		t.Run(v.Name, func(t *testing.T) {
-			claims, err := p.Verify(context.Background(), v.Document, e.Time, work.New(work.AnswerSignatures))
+			claims, err := p.Verify(context.Background(), v.Document, &attest.Inquiry{Now: e.Time, Budget: attest.NewBudget(12)})
 			switch {
 			case v.Expect == "" && err != nil, v.Expect != "" && !errors.Is(err, refusal.Check(v.Expect)):
 				t.Errorf("%v, want %q", err, v.Expect)

@@ -16,7 +16,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/cloud/internal/chain"
-	"github.com/nodeattest/nodeattest/internal/work"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -116,7 +115,7 @@ func validDomain(d string) bool {
 // bearer document, good for six hours. The error is an [*attest.Error] with a check of this
 // package, or matches [refusal.ErrRetry] if the Fetcher failed or the context ended.
 func (v *Verifier) Verify(ctx context.Context, document []byte, now time.Time) (*Document, error) {
-	return v.verify(ctx, document, now, work.New(work.AnswerSignatures))
+	return v.verify(ctx, document, now, attest.NewBudget(12))
 }
 
 func (v *Verifier) verify(ctx context.Context, document []byte, now time.Time, budget *attest.Budget) (*Document, error) {

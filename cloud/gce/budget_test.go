@@ -9,7 +9,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
-	"github.com/nodeattest/nodeattest/internal/work"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -43,8 +42,8 @@ func TestBudget(t *testing.T) {
 		"of yesterday": {token, time.Now().Add(24 * time.Hour), 1, CheckExpired, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			budget := work.New(c.signatures)
-			claims, err := p.Verify(context.Background(), []byte(c.token), c.at, budget)
+			budget := attest.NewBudget(c.signatures)
+			claims, err := p.Verify(context.Background(), []byte(c.token), &attest.Inquiry{Now: c.at, Budget: budget})
 			if (claims == nil) != (c.want != "") || c.want == "" && err != nil || c.want != "" && !errors.Is(err, c.want) || budget.Signatures() != c.counted {
 				t.Errorf("%+v, %v, want %q; %d signatures", claims, err, c.want, budget.Signatures())
 			}

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/work"
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -95,10 +95,10 @@ func TestRecordings(t *testing.T) {
 				size(d.Nonce) != r.nonce || size(d.UserData) != r.userData || size(d.PublicKey) != r.publicKey {
 				t.Errorf("read as %+v", d)
 			}
-			if err := v.trust(context.Background(), d, made, work.New(5)); err != nil || len(d.Chain) != 5 {
+			if err := v.trust(context.Background(), d, made, attest.NewBudget(5)); err != nil || len(d.Chain) != 5 {
 				t.Errorf("at its time: %v", err)
 			}
-			if err := v.trust(context.Background(), d, today, work.New(5)); !errors.Is(err, CheckExpired) {
+			if err := v.trust(context.Background(), d, today, attest.NewBudget(5)); !errors.Is(err, CheckExpired) {
 				t.Errorf("today: %v", err)
 			}
 			verified, err := v.Verify(context.Background(), data, made)

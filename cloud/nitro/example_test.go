@@ -113,12 +113,13 @@ func verifierConfig(platform *cloudtest.Nitro, machine cloudtest.NitroMachine) (
 		return c, err
 	}
 	return attest.VerifierConfig{
-		ClusterIDs: []string{"cluster-1"},
-		KeyRing:    ring,
-		Kinds:      []attest.Kind{kind},
+		KeyRing: ring,
+		Kinds:   []attest.Kind{kind},
 		Policy: &csr.Policy{
+			ClusterIDs:  []string{"cluster-1"},
 			SignerNames: []string{signerName},
-			Machines: func(_ context.Context, name string, _ *csr.Request) (*csr.Machine, error) {
+			Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
+				name := q.NodeName
 				return &csr.Machine{Name: "instance-1", NodeName: name, BootstrapReady: true}, nil
 			},
 		},
@@ -130,6 +131,6 @@ func verifierConfig(platform *cloudtest.Nitro, machine cloudtest.NitroMachine) (
 func filed(spec *csr.Spec) *csr.Request {
 	r := &csr.Request{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest",
 		Metadata: csr.Metadata{Name: "csr-node-1", CreationTimestamp: time.Now().Truncate(time.Second)}, Spec: *spec}
-	r.Spec.Username, r.Spec.Groups = csr.BootstrapUserPrefix+"abcdef", []string{"system:bootstrappers", "system:authenticated"}
+	r.User.Username, r.User.Groups = csr.BootstrapUserPrefix+"abcdef", []string{"system:bootstrappers", "system:authenticated"}
 	return r
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/cloud/internal/chain"
-	"github.com/nodeattest/nodeattest/internal/work"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -68,7 +67,7 @@ func NewVerifier(c VerifierConfig) (*Verifier, error) {
 // customers of AWS verify. The error is an [*attest.Error] with a check of this package, or
 // matches [refusal.ErrRetry] if the context ended.
 func (v *Verifier) Verify(ctx context.Context, document []byte, now time.Time) (*Document, error) {
-	return v.verify(ctx, document, now, work.New(work.AnswerSignatures))
+	return v.verify(ctx, document, now, attest.NewBudget(12))
 }
 
 func (v *Verifier) verify(ctx context.Context, document []byte, now time.Time, budget *attest.Budget) (*Document, error) {

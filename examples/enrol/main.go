@@ -102,7 +102,7 @@ func join(ctx context.Context, device transport.TPM, o tpm.ProverOptions, cluste
 // authenticated user, here the holder of a token.
 func filed(spec *csr.Spec) *csr.Request {
 	r := &csr.Request{Metadata: csr.Metadata{CreationTimestamp: time.Now().Truncate(time.Second)}, Spec: *spec}
-	r.Spec.Username, r.Spec.Groups = csr.BootstrapUserPrefix+"abcdef", []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}
+	r.User.Username, r.User.Groups = csr.BootstrapUserPrefix+"abcdef", []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}
 	return r
 }
 

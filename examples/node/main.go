@@ -99,7 +99,7 @@ func file(spec *csr.Spec) {
 
 // read reads the object that comes back.
 func read() *csr.Request {
-	return must(csr.ParseRequest(must(io.ReadAll(io.LimitReader(os.Stdin, csr.MaxRequestJSONSize+1)))))
+	return must(csr.ParseServerObject(must(io.ReadAll(io.LimitReader(os.Stdin, csr.MaxRequestJSONSize+1)))))
 }
 
 func in(name string) string { return filepath.Join(*folder, name) }

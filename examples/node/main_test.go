@@ -51,14 +51,14 @@ func start(t *testing.T, stdin any, args ...string) (stdout []byte, stderr strin
 // filed does what the API server does with an object.
 func filed(t *testing.T, object []byte, name string) *csr.Request {
 	t.Helper()
-	request, err := csr.ParseRequest(object)
+	request, err := csr.ParseServerObject(object)
 	if err != nil {
 		t.Fatal(err)
 	}
 	request.Metadata.Name, request.Metadata.UID = name, "uid-of-"+name
 	request.Metadata.CreationTimestamp = time.Now().Truncate(time.Second)
-	request.Spec.Username = csr.BootstrapUserPrefix + "abcdef"
-	request.Spec.Groups = []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}
+	request.User.Username = csr.BootstrapUserPrefix + "abcdef"
+	request.User.Groups = []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}
 	return request
 }
 

@@ -174,7 +174,7 @@ func TestAttackSucceeds(t *testing.T) {
 		t.Fatal(err)
 	}
 	plane := newControlPlane(cloud.Root(), []membership.Member{{NodeName: "node-1", Machine: "gce:example-project/4711000000000000001"}})
-	plane.config.Authorizer = attest.AuthorizerFunc(func(context.Context, *attest.Result, *csr.Request) (*attest.Authorization, error) {
+	plane.config.Authorizer = attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) {
 		return &attest.Authorization{ProviderID: providerID("node-1")}, nil
 	})
 	plane.verifier = must(attest.NewVerifier(plane.config))
@@ -206,7 +206,7 @@ func TestRefusal(t *testing.T) {
 		{"refused", refused, statement.CheckMagic, ""},
 		{"refused by a rule", csr.Errors{{Check: csr.CheckUsages}}, csr.CheckUsages, ""},
 		{"accepted", nil, statement.CheckMagic, "approve"},
-		{"undecided", csr.Retry(errors.New("no answer")), statement.CheckMagic, "retry"},
+		{"undecided", refusal.Retry(errors.New("no answer")), statement.CheckMagic, "retry"},
 		{"broken", errors.New("disk full"), statement.CheckMagic, "retry"},
 		{"by another check", refused, statement.CheckName, "want " + statement.CheckName.Error()},
 	} {

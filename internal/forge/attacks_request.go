@@ -62,7 +62,7 @@ func (w *Bench) KubeletServes() *Asked {
 	a := w.NodeServes()
 	a.Signer, a.bundle, a.Expiration = csr.SignerKubeletServing, plain, 86400
 	a.Extensions = a.Extensions[1:]
-	a.object = func(r *csr.Request) { r.Spec.Extra = map[string][]string{csr.ExtraCredentialID: {CredentialOne}} }
+	a.object = func(r *csr.Request) { r.User.Extra = map[string][]string{csr.ExtraCredentialID: {CredentialOne}} }
 	return a
 }
 
@@ -288,12 +288,12 @@ func servingAttacks() []RequestAttack {
 func KubeletAttacks() []RequestAttack {
 	return listed("kubelets' own requests", map[string]func(*Asked){
 		"serving-by-a-certificate-that-was-not-attested": object(func(r *csr.Request) {
-			r.Spec.Extra = map[string][]string{csr.ExtraCredentialID: {"X509SHA256=3333333333333333333333333333333333333333333333333333333333333333"}}
+			r.User.Extra = map[string][]string{csr.ExtraCredentialID: {"X509SHA256=3333333333333333333333333333333333333333333333333333333333333333"}}
 		}),
-		"serving-by-another-nodes-certificate": object(func(r *csr.Request) { r.Spec.Extra = map[string][]string{csr.ExtraCredentialID: {CredentialTwo}} }),
+		"serving-by-another-nodes-certificate": object(func(r *csr.Request) { r.User.Extra = map[string][]string{csr.ExtraCredentialID: {CredentialTwo}} }),
 		"serving-without-a-credential":         object(func(*csr.Request) {}),
 		"serving-by-two-credentials": object(func(r *csr.Request) {
-			r.Spec.Extra = map[string][]string{csr.ExtraCredentialID: {CredentialOne, CredentialTwo}}
+			r.User.Extra = map[string][]string{csr.ExtraCredentialID: {CredentialOne, CredentialTwo}}
 		}),
 		"kubelet-serving-for-too-long":       func(a *Asked) { a.Expiration = 86401 },
 		"kubelet-serving-without-expiration": func(a *Asked) { a.Expiration = 0 },

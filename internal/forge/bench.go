@@ -301,8 +301,8 @@ func (j *Join) Object(bundle *csr.Bundle, signer string, created time.Time) *csr
 		APIVersion: "certificates.k8s.io/v1",
 		Kind:       "CertificateSigningRequest",
 		Metadata:   csr.Metadata{Name: "csr-1", UID: "6f2b0f6a-0000-4000-8000-000000000001", CreationTimestamp: created},
-		Spec: csr.Spec{Request: Must(bundle.Marshal()), SignerName: signer, Usages: j.Usages,
-			Username: j.Username, Groups: j.Groups},
+		Spec:       csr.Spec{Request: Must(bundle.Marshal()), SignerName: signer, Usages: j.Usages},
+		User:       csr.User{Username: j.Username, Groups: j.Groups},
 	}
 	if j.Expiration != 0 {
 		r.Spec.ExpirationSeconds = &j.Expiration

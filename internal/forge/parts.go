@@ -30,9 +30,7 @@ type Parts struct {
 
 // Clone makes a deep copy of an object.
 func Clone(r *csr.Request) *csr.Request {
-	out := &csr.Request{}
-	Check(json.Unmarshal(Must(json.Marshal(r)), out))
-	return out
+	return Must(csr.ParseServerObject(Must(json.Marshal(r))))
 }
 
 // TakeApart copies an object that package attest can read.

@@ -1,6 +1,11 @@
 package message
 
-import "time"
+import (
+	"strconv"
+	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
+)
 
 // Time limits of the join.
 const (
@@ -25,3 +30,19 @@ const MaxIdentitySize = 1024
 // ReasonChallenge is the reason of the Denied condition that carries a challenge to the
 // node on Kubernetes.
 const ReasonChallenge = "AttestationChallenge"
+
+// Limits on the certificate signatures that one request may cost.
+const (
+	// MaxChainLinks limits the number of signatures in one chain.
+	MaxChainLinks = 5
+	// MaxFailedLinks limits the number of signatures in chains that turn out to be wrong.
+	MaxFailedLinks = 4
+)
+
+// CheckBudget: a request would cost more than it may.
+const CheckBudget refusal.Check = "work-budget"
+
+// OverBudget is the refusal of what would cost more than limit.
+func OverBudget(what string, limit int) error {
+	return &refusal.Error{Check: CheckBudget, Got: "more " + what + " than that", Want: "at most " + strconv.Itoa(limit) + " for a request"}
+}

@@ -165,10 +165,9 @@ func (e *Environment) With(o *Environment) *Environment {
 func (e *Environment) verifier() *attest.Verifier {
 	kind := tpm.KindConfig{EKs: e.eks()}
 	c := attest.VerifierConfig{
-		ClusterIDs:         e.ClusterIDs,
 		KeyRing:            e.ring(),
 		Policy:             e.policy(),
-		Authorizer:         attest.AuthorizerFunc(e.authorize),
+		Authorizer:         &listed{decide: e.authorize},
 		RequireTPMResident: e.RequireTPMResident,
 		Now:                func() time.Time { return e.Now },
 	}
@@ -206,11 +205,32 @@ func (e *Environment) ring() *attest.KeyRing {
 	return forge.Must(attest.NewKeyRing(keys, e.RingReadAt))
 }
 
+// listed is an authorizer that is asked at hellos too, and never checked: a vector may be
+// about a scope that an operator could not have configured.
+type listed struct {
+	decide attest.AuthorizerFunc
+	hello  func(ctx context.Context, r *attest.Result) error // nil asks decide
+}
+
+func (m *listed) Authorize(ctx context.Context, r *attest.Result) (*attest.Authorization, error) {
+	return m.decide(ctx, r)
+}
+
+func (m *listed) AuthorizeHello(ctx context.Context, r *attest.Result) error {
+	if m.hello != nil {
+		return m.hello(ctx, r)
+	}
+	_, err := m.decide(ctx, r)
+	return err
+}
+
 // authorize admits members, and nobody else.
-func (e *Environment) authorize(_ context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
+func (e *Environment) authorize(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
 	for _, m := range e.Members {
 		if m.NodeName == r.NodeName && m.Machine == string(r.Machine) {
-			return &attest.Authorization{ProviderID: m.ProviderID, DNSNames: m.DNSNames, IPAddresses: each(m.IPAddresses, netip.ParseAddr)}, nil
+			a := r.Admit(m.NodeName)
+			a.ProviderID, a.DNSNames, a.IPAddresses = m.ProviderID, m.DNSNames, each(m.IPAddresses, netip.ParseAddr)
+			return a, nil
 		}
 	}
 	return nil, attest.NotMember("machine " + string(r.Machine) + " as node " + r.NodeName)
@@ -221,6 +241,7 @@ func (e *Environment) policy() *csr.Policy {
 		forge.Check(errors.New("no policy"))
 	}
 	p := &csr.Policy{
+		ClusterIDs:        e.ClusterIDs,
 		SignerNames:       e.Policy.SignerNames,
 		Machines:          e.machine,
 		Records:           e.record,
@@ -235,9 +256,9 @@ func (e *Environment) policy() *csr.Policy {
 	return p
 }
 
-func (e *Environment) machine(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
+func (e *Environment) machine(_ context.Context, q csr.Question) (*csr.Machine, error) {
 	for _, m := range e.Machines {
-		if m.Asked == nodeName {
+		if m.Asked == q.NodeName {
 			return &csr.Machine{Name: m.Name, UID: m.UID, NodeName: m.NodeName, ProviderID: m.ProviderID, DNSNames: m.DNSNames,
 				IPAddresses: each(m.IPAddresses, netip.ParseAddr), BootstrapReady: m.BootstrapReady}, nil
 		}

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/forge"
 )
 
@@ -94,7 +94,7 @@ func (o *Operation) call(ctx context.Context, r membership.Registry, seen *membe
 		return r.Bind(ctx, seen, time.Time{}, nil)
 	case "raise": // must bind what is already bound
 		if seen.State != membership.StateBound {
-			return nil, &attest.Error{Check: membership.CheckRegistryConflict, Got: "a reservation", Want: "a bound record", Err: csr.ErrRetry}
+			return nil, &attest.Error{Check: membership.CheckRegistryConflict, Got: "a reservation", Want: "a bound record", Err: refusal.ErrRetry}
 		}
 		return r.Bind(ctx, seen, o.LastEnd, nil)
 	case "rebind":
@@ -122,7 +122,7 @@ func (o *Operation) compare(record *membership.Record, err error) error {
 		return fmt.Errorf("refused: %v", err)
 	case o.Expect != "" && !slices.Equal(got, []string{o.Expect}):
 		return fmt.Errorf("got %q, want %s: %v", got, o.Expect, err)
-	case errors.Is(err, csr.ErrRetry) != o.Retry:
+	case errors.Is(err, refusal.ErrRetry) != o.Retry:
 		return fmt.Errorf("to be tried again: want %v: %v", o.Retry, err)
 	case (record != nil) != (o.Found != nil):
 		return fmt.Errorf("got record %v, want %v", record, o.Found)
@@ -195,7 +195,5 @@ func (f *FirstUse) authorizer(now time.Time) attest.Authorizer {
 	c.set(now)
 	use := forge.Must(membership.NewFirstUse(membership.FirstUseConfig{Registry: r, MaxLifetime: time.Duration(f.MaxLifetimeSeconds) * time.Second, Now: c.now,
 		NodeExists: func(_ context.Context, name string) (bool, error) { return slices.Contains(f.Nodes, name), nil }}))
-	// A vector may be about a scope that an operator could not have configured: the function
-	// keeps NewVerifier from asking.
-	return attest.AuthorizerFunc(use.Authorize)
+	return &listed{use.Authorize, use.AuthorizeHello}
 }

@@ -116,19 +116,19 @@ func (v *Vector) run(ctx context.Context, e *Environment) (found *Result, err er
 }
 
 func (v *Vector) verify(ctx context.Context, e *Environment) (*Result, error) {
-	r, err := e.verifier().Verify(ctx, v.Object)
+	r, err := e.verifier().Verify(ctx, v.Object.Request)
 	if err != nil {
 		return nil, err
 	}
 	return &Result{NodeName: r.NodeName, Machine: string(r.Machine), Profile: tpm.DetailsOf(r).Profile,
-		ProviderID: r.Authorization.ProviderID, TPMResident: &r.TPMResident}, nil
+		ProviderID: r.Granted.ProviderID, TPMResident: &r.TPMResident}, nil
 }
 
 // challenge returns the binding with the nonce that the vector has, after checking, on
 // the road of the AK, that the secret is derived from the verifier's own nonce. On the road of
 // the EK certificate the secret is in a credential, which only the EK's TPM can open.
 func (v *Vector) challenge(ctx context.Context, e *Environment) (*Result, error) {
-	der, err := e.verifier().Challenge(ctx, v.Object)
+	der, err := e.verifier().Challenge(ctx, v.Object.Request)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +167,7 @@ func (v *Vector) checkRequest(ctx context.Context, e *Environment) (*Result, err
 	if err != nil {
 		return nil, err
 	}
-	return &Result{NodeName: checked.NodeName(), ProviderID: checked.ClaimedProviderID()}, nil
+	return &Result{NodeName: checked.NodeName(), ProviderID: string(checked.ClaimedProviderID())}, nil
 }
 
 // parse also compares what is accepted with its own encoding.
@@ -231,7 +231,7 @@ func (v *Vector) judge(err error) error {
 	if v.Cause != "" && !errors.Is(err, attest.Check(v.Cause)) {
 		return fmt.Errorf("want %s because of %s: %w", v.Expect, v.Cause, err)
 	}
-	if retry := errors.Is(err, csr.ErrRetry); retry != v.Retry {
+	if retry := errors.Is(err, refusal.ErrRetry); retry != v.Retry {
 		return fmt.Errorf("to be tried again: %v, want %v: %w", retry, v.Retry, err)
 	}
 	want := csr.VerdictDeny

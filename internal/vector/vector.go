@@ -77,6 +77,15 @@ func Classes() []string {
 	return []string{"accepted", "binding", "boot", "certificate", "request", "statement", "token"}
 }
 
+// Object is a request object as an API server returned it.
+type Object struct{ *csr.Request }
+
+// UnmarshalJSON reads the object.
+func (o *Object) UnmarshalJSON(text []byte) (err error) {
+	o.Request, err = csr.ParseServerObject(text)
+	return err
+}
+
 // Vector is one file. Exactly the input of its level is set.
 type Vector struct {
 	// Name is the file's name without its extension: what was changed.
@@ -105,7 +114,7 @@ type Vector struct {
 	Environment *Environment `json:"environment,omitempty"`
 
 	// Object is the input of LevelVerify, LevelChallenge and LevelRequest.
-	Object *csr.Request `json:"object,omitempty"`
+	Object *Object `json:"object,omitempty"`
 	// TargetSigner is the signer that a hello states, for LevelRequest; "" means
 	// the one that the object is filed under.
 	TargetSigner string `json:"targetSigner,omitempty"`

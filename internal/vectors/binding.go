@@ -57,7 +57,7 @@ func (w *world) circumstances() []forge.Attack[filed] {
 		return &vector.Environment{RingKeys: []vector.RingKey{k}}
 	}
 	return listed("circumstances", map[string]filed{
-		"filed-by-another-requester":     {change: func(p *forge.Parts) { p.Object.Spec.Username = "system:bootstrap:mallor" }},
+		"filed-by-another-requester":     {change: func(p *forge.Parts) { p.Object.User.Username = "system:bootstrap:mallor" }},
 		"filed-with-another-lifetime":    {change: func(p *forge.Parts) { p.Object.Spec.ExpirationSeconds = &hour }},
 		"filed-in-another-cluster":       {env: &vector.Environment{ClusterIDs: []string{"other"}}},
 		"ring-key-retired":               {env: ring(func(k *vector.RingKey) { k.RetiredAt = w.Now })},

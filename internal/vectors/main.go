@@ -173,7 +173,7 @@ func (w *world) messages() *messages {
 		"hello.pem":           hello.Spec.Request,
 		"binding.der":         a.Proof.Binding,
 		"challenge.der":       challenge,
-		"challenge.txt":       []byte(attest.ChallengeDecision(challenge).Message),
+		"challenge.txt":       []byte(attest.ChallengeDecision(challenge, nil).Message),
 		"attest.bin":          a.Certify.Attest,
 		"signature.bin":       a.Certify.Signature,
 		"key-public.bin":      a.Certify.Public,

@@ -219,18 +219,18 @@ func (w *world) keep(name, what string, in any, env *vector.Environment) *vector
 	v := &vector.Vector{Name: name, Description: what, Environment: env}
 	switch in := in.(type) {
 	case *csr.Request:
-		v.Level, v.Object = vector.LevelVerify, in
+		v.Level, v.Object = vector.LevelVerify, &vector.Object{Request: in}
 	case *forge.Forgery:
-		v.Level, v.Object = vector.LevelVerify, in.Answer()
+		v.Level, v.Object = vector.LevelVerify, &vector.Object{Request: in.Answer()}
 	case *forge.Parts:
-		v.Level, v.Object = vector.LevelVerify, in.Together()
+		v.Level, v.Object = vector.LevelVerify, &vector.Object{Request: in.Together()}
 		if in.Hello != nil {
 			v.Level = vector.LevelChallenge
 		}
 	case hello:
-		v.Level, v.Object = vector.LevelChallenge, in.Request
+		v.Level, v.Object = vector.LevelChallenge, &vector.Object{Request: in.Request}
 	case *forge.Asked:
-		v.Level, v.Object, v.TargetSigner = vector.LevelRequest, in.Encode(), in.Target
+		v.Level, v.Object, v.TargetSigner = vector.LevelRequest, &vector.Object{Request: in.Encode()}, in.Target
 	default:
 		v.SetInput(in)
 	}

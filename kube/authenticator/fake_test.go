@@ -124,10 +124,11 @@ func (f *fakeAPI) newVerifier() *attest.Verifier {
 		f.t.Fatal(err)
 	}
 	v, err := attest.NewVerifier(attest.VerifierConfig{ClusterIDs: []string{id}, KeyRing: ring, Kinds: []attest.Kind{kind},
-		Policy: &csr.Policy{SignerNames: []string{csr.SignerKubeAPIServerClientKubelet, serving}, Machines: func(_ context.Context, name string, _ *csr.Request) (*csr.Machine, error) {
+		Policy: &csr.Policy{SignerNames: []string{csr.SignerKubeAPIServerClientKubelet, serving}, Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
+			name := q.NodeName
 			return &csr.Machine{Name: "machine-of-" + name, UID: "u", NodeName: name, BootstrapReady: true, DNSNames: []string{name}}, nil
 		}},
-		Authorizer: attest.AuthorizerFunc(func(_ context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
+		Authorizer: attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
 			if r.Machine != "platform:"+attest.Identity(attesttest.MachineOne) {
 				return nil, attest.NotMember("it is another machine")
 			}
@@ -242,7 +243,7 @@ func (f *fakeAPI) create(w http.ResponseWriter, r *http.Request, user string, gr
 	o.APIVersion, o.Kind = "certificates.k8s.io/v1", "CertificateSigningRequest"
 	o.Name, o.UID = o.GenerateName+strconv.Itoa(f.version), types.UID("uid-"+strconv.Itoa(f.version))
 	o.ResourceVersion, o.CreationTimestamp = strconv.Itoa(f.version), metav1.NewTime(time.Now().UTC().Truncate(time.Second))
-	o.Spec.Username, o.Spec.Groups = user, groups
+	o.User.Username, o.User.Groups = user, groups
 	f.objects[o.Name] = o
 	filed := o.DeepCopy()
 	answer(w, http.StatusCreated, filed)
@@ -277,7 +278,7 @@ func (f *fakeAPI) verify(o *certificatesv1.CertificateSigningRequest) {
 	if err != nil {
 		f.t.Error(err)
 	}
-	request, err := csr.ParseRequest(text)
+	request, err := csr.ParseServerObject(text)
 	if err != nil {
 		f.t.Error(err)
 		return

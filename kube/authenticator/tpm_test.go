@@ -60,10 +60,11 @@ func tpmVerifier(t testing.TB, f *fakeAPI, device *tpmsim.TPM) *attest.Verifier 
 		t.Fatal(err)
 	}
 	v, err := attest.NewVerifier(attest.VerifierConfig{ClusterIDs: []string{id}, KeyRing: ring, Kinds: []attest.Kind{kind},
-		Policy: &csr.Policy{SignerNames: []string{csr.SignerKubeAPIServerClientKubelet, csr.SignerRecoveryTPM}, Machines: func(_ context.Context, name string, _ *csr.Request) (*csr.Machine, error) {
+		Policy: &csr.Policy{SignerNames: []string{csr.SignerKubeAPIServerClientKubelet, csr.SignerRecoveryTPM}, Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
+			name := q.NodeName
 			return &csr.Machine{Name: "machine-of-" + name, UID: "u", NodeName: name, BootstrapReady: true}, nil
 		}},
-		Authorizer: attest.AuthorizerFunc(func(context.Context, *attest.Result, *csr.Request) (*attest.Authorization, error) {
+		Authorizer: attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) {
 			return new(attest.Authorization), nil
 		})})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"strings"
 	"time"
 
@@ -77,7 +78,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, key Key) (reconcile.Result, 
 	if csr.Decide(nil).For(request).Verdict == csr.VerdictIgnore { // it is finished
 		return reconcile.Result{}, nil
 	}
-	if wait := r.limits.wait(object.Spec.Username, r.c.Now()); wait > 0 {
+	if wait := r.limits.wait(object.User.Username, r.c.Now()); wait > 0 {
 		r.metrics.limited.Inc()
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
@@ -97,12 +98,12 @@ func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.Certific
 	kind := r.kindOf(request)
 	r.metrics.decided(what, kind, object.Spec.SignerName, &decision, err, took)
 	logger := log.FromContext(ctx).WithValues("request", object.Name, "uid", object.UID, "signer", object.Spec.SignerName,
-		"requester", object.Spec.Username, "message", string(what), "kind", kind, "node", nodeName,
+		"requester", object.User.Username, "message", string(what), "kind", kind, "node", nodeName,
 		"verdict", decision.Verdict.String(), "reason", decision.Reason, "took", took.String())
 	switch decision.Verdict {
 	case csr.VerdictRetry:
 		if err == nil {
-			err = csr.ErrRetry
+			err = refusal.ErrRetry
 		}
 		return reconcile.Result{}, err // the error is logged
 	case csr.VerdictIgnore:

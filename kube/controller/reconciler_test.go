@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"strings"
 	"testing"
 	"time"
@@ -219,7 +220,7 @@ func TestReconcile(t *testing.T) {
 		}, want: []string{"Denied ByHand"}},
 		"it has a certificate":                 {signer: builtIn, before: func(o *certificatesv1.CertificateSigningRequest) { approvedBy(o); o.Status.Certificate = []byte("pem") }, want: []string{"Approved ByHand"}},
 		"it is another signer's":               {signer: csr.SignerClientTPM},
-		"a policy says it is another signer's": {signer: builtIn, verify: refuse(csr.Retry(csr.ErrOtherSigner)), asked: 1},
+		"a policy says it is another signer's": {signer: builtIn, verify: refuse(refusal.Retry(csr.ErrOtherSigner)), asked: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, nil)
@@ -252,9 +253,9 @@ func TestReconcile(t *testing.T) {
 // TestRetry checks that what could not be decided is written nowhere and comes again.
 func TestRetry(t *testing.T) {
 	for name, err := range map[string]error{
-		"could not decide": csr.Retry(errors.New("the inventory does not answer")),
+		"could not decide": refusal.Retry(errors.New("the inventory does not answer")),
 		"unknown":          errors.New("disk full"),
-		"a stale ring":     &attest.Error{Check: attest.CheckRingStale, Err: csr.ErrRetry},
+		"a stale ring":     &attest.Error{Check: attest.CheckRingStale, Err: refusal.ErrRetry},
 		"context is over":  context.DeadlineExceeded,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -354,7 +355,7 @@ func TestRate(t *testing.T) {
 		w.create(name, builtIn, nil)
 	}
 	w.create("other", builtIn, func(o *certificatesv1.CertificateSigningRequest) {
-		o.Spec.Username = csr.BootstrapUserPrefix + "others"
+		o.User.Username = csr.BootstrapUserPrefix + "others"
 	})
 	w.mustReconcile("a", builtIn)
 	w.mustReconcile("b", builtIn)
@@ -388,7 +389,7 @@ func TestRequest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := csr.ParseRequest(text)
+		want, err := csr.ParseServerObject(text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -468,7 +469,7 @@ func TestJoin(t *testing.T) {
 	if len(o.Status.Conditions) != 1 || o.Status.Conditions[0].Type != certificatesv1.CertificateApproved {
 		t.Errorf("conditions %+v, want Approved", o.Status.Conditions)
 	}
-	o = w.mustReconcile(as("stolen", answer, func(r *csr.Request) { r.Spec.Username = csr.BootstrapUserPrefix + "zyxwvu" }), csr.SignerClientTPM)
+	o = w.mustReconcile(as("stolen", answer, func(r *csr.Request) { r.User.Username = csr.BootstrapUserPrefix + "zyxwvu" }), csr.SignerClientTPM)
 	if len(o.Status.Conditions) != 1 || o.Status.Conditions[0].Reason != "BindingRequester" {
 		t.Errorf("conditions %+v, want Denied BindingRequester", o.Status.Conditions)
 	}

@@ -17,7 +17,7 @@ func Request(o *certificatesv1.CertificateSigningRequest) *csr.Request {
 		},
 		Spec: csr.Spec{
 			Request: o.Spec.Request, SignerName: o.Spec.SignerName, ExpirationSeconds: o.Spec.ExpirationSeconds,
-			Username: o.Spec.Username, UID: o.Spec.UID, Groups: o.Spec.Groups,
+			Username: o.User.Username, UID: o.Spec.UID, Groups: o.User.Groups,
 		},
 		Status: csr.Status{Certificate: o.Status.Certificate},
 	}
@@ -27,10 +27,10 @@ func Request(o *certificatesv1.CertificateSigningRequest) *csr.Request {
 	for _, usage := range o.Spec.Usages {
 		r.Spec.Usages = append(r.Spec.Usages, string(usage))
 	}
-	if o.Spec.Extra != nil {
-		r.Spec.Extra = make(map[string][]string, len(o.Spec.Extra))
-		for key, values := range o.Spec.Extra {
-			r.Spec.Extra[key] = values
+	if o.User.Extra != nil {
+		r.User.Extra = make(map[string][]string, len(o.User.Extra))
+		for key, values := range o.User.Extra {
+			r.User.Extra[key] = values
 		}
 	}
 	for _, c := range o.Status.Conditions {

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"github.com/nodeattest/nodeattest/refusal"
 	"math/big"
 	"strings"
 	"testing"
@@ -102,7 +103,7 @@ func (r *asked) Lookup(context.Context, string) (*membership.Record, error) {
 func (r *asked) Bind(_ context.Context, record *membership.Record, _ time.Time, issued *csr.IssuedRecord) (*membership.Record, error) {
 	r.binds++
 	if r.lost && record != r.record || issued.CredentialID == "" {
-		return nil, &attest.Error{Check: membership.CheckRegistryConflict, Err: csr.ErrRetry}
+		return nil, &attest.Error{Check: membership.CheckRegistryConflict, Err: refusal.ErrRetry}
 	}
 	return record, nil
 }
@@ -119,7 +120,7 @@ func TestRecordedByCache(t *testing.T) {
 		"the cache has it":      {cache: func(admitted, _ *membership.Record) *asked { return &asked{record: admitted} }, binds: 1},
 		"the cache is behind":   {cache: func(_, before *membership.Record) *asked { return &asked{record: before} }, lookups: 1, binds: 1},
 		"the cache is empty":    {cache: func(_, _ *membership.Record) *asked { return new(asked) }, lookups: 1, binds: 1},
-		"the cache fails":       {cache: func(_, _ *membership.Record) *asked { return &asked{err: csr.ErrRetry} }, lookups: 1, binds: 1},
+		"the cache fails":       {cache: func(_, _ *membership.Record) *asked { return &asked{err: refusal.ErrRetry} }, lookups: 1, binds: 1},
 		"there is no cache":     {lookups: 1, binds: 1},
 		"the write is lost":     {cache: func(admitted, _ *membership.Record) *asked { return &asked{record: admitted} }, lost: true, lookups: 1, binds: 2},
 		"it was never admitted": {cache: func(_, before *membership.Record) *asked { return &asked{record: before} }, never: true, lookups: 1, alarm: true},

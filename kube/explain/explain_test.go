@@ -52,7 +52,7 @@ func load(t testing.TB) *example {
 // object is a message as the API server would have it.
 func (e *example) object(signer string, text []byte, created time.Time, conditions ...csr.Condition) *csr.Request {
 	seconds := e.ExpirationSeconds
-	r := &csr.Request{Spec: csr.Spec{Request: text, SignerName: signer, Usages: e.Usages, Username: e.Requester, Groups: e.Groups, ExpirationSeconds: &seconds}}
+	r := &csr.Request{Spec: csr.Spec{Request: text, SignerName: signer, Usages: e.Usages, ExpirationSeconds: &seconds}, User: csr.User{Username: e.Requester, Groups: e.Groups}}
 	r.Metadata.Name, r.Metadata.UID, r.Metadata.CreationTimestamp = "request-1", "uid", created
 	r.Status.Conditions = conditions
 	return r
@@ -63,7 +63,7 @@ func denied(check attest.Check) csr.Condition {
 }
 
 func challenge(at time.Time) csr.Condition {
-	d := attest.ChallengeDecision([]byte{1})
+	d := attest.ChallengeDecision([]byte{1}, nil)
 	return csr.Condition{Type: d.Condition, Status: "True", Reason: d.Reason, Message: d.Message, LastUpdateTime: at}
 }
 
@@ -106,7 +106,7 @@ func TestExplain(t *testing.T) {
 		"a machine under a name":              {conditions: []csr.Condition{denied(attest.CheckMembership)}, held: membership.Held{Machine: &membership.Record{Claim: membership.Claim{NodeName: "other"}, State: membership.StateBound}}, now: soon, who: operator, what: "kubectl nodeattest release other", broken: []string{"registry-machine"}},
 		"a node that is not in the inventory": {conditions: []csr.Condition{denied(csr.CheckMachineUnknown)}, now: soon, broken: []string{"machine-unknown"}, who: operator, what: "add it there"},
 		"an unknown machine under a name":     {conditions: []csr.Condition{denied(attest.CheckMembership)}, held: membership.Held{Name: &bound}, now: soon, broken: []string{"not-a-member"}, who: operator, what: "cannot tell whether it is that one"},
-		"another user":                        {change: func(r *csr.Request) { r.Spec.Username = "eve" }, conditions: []csr.Condition{denied(csr.CheckRequestUsername)}, now: soon, broken: []string{"request-username"}, who: owner},
+		"another user":                        {change: func(r *csr.Request) { r.User.Username = "eve" }, conditions: []csr.Condition{denied(csr.CheckRequestUsername)}, now: soon, broken: []string{"request-username"}, who: owner},
 		"a usage too many":                    {change: func(r *csr.Request) { r.Spec.Usages = append(slices.Clone(r.Spec.Usages), "server auth") }, now: soon, broken: []string{"usages"}, who: controller},
 		"a byte too few":                      {change: func(r *csr.Request) { r.Spec.Request = r.Spec.Request[:len(r.Spec.Request)-1] }, now: soon, who: controller, broken: []string{"signer-name"}},
 		"an answer":                           {text: e.answer, now: late.Add(-59 * time.Minute), who: operator},
@@ -114,7 +114,7 @@ func TestExplain(t *testing.T) {
 		"one that nobody signs":               {text: e.answer, conditions: []csr.Condition{{Type: csr.ConditionApproved, Reason: csr.ReasonApproved}}, now: late, who: operator, what: "nobody has signed"},
 		"one that is signed":                  {text: e.answer, change: func(r *csr.Request) { r.Status.Certificate = []byte("x") }, conditions: []csr.Condition{{Type: csr.ConditionApproved, Reason: csr.ReasonApproved}}, now: late, who: nobody},
 		"one that has failed":                 {text: e.answer, conditions: []csr.Condition{{Type: csr.ConditionFailed, Reason: "X"}}, now: late, broken: []string{"X"}, who: operator, what: "find out who approves"},
-		"somebody else's answer":              {text: e.answer, change: func(r *csr.Request) { r.Spec.Username = csr.BootstrapUserPrefix + "zzzzzz" }, now: late, broken: []string{"binding-requester"}, who: operator},
+		"somebody else's answer":              {text: e.answer, change: func(r *csr.Request) { r.User.Username = csr.BootstrapUserPrefix + "zzzzzz" }, now: late, broken: []string{"binding-requester"}, who: operator},
 		"another lifetime":                    {text: e.answer, change: func(r *csr.Request) { r.Spec.ExpirationSeconds = new(e.ExpirationSeconds + 1) }, now: late, broken: []string{"binding-expiration"}, who: operator},
 		"an answer after its window":          {text: e.answer, change: func(r *csr.Request) { r.Metadata.CreationTimestamp = late.Add(time.Hour) }, conditions: []csr.Condition{denied(attest.CheckAnswerLate)}, now: late, broken: []string{"answer-late"}, who: node},
 		"one before its challenge":            {text: e.answer, change: func(r *csr.Request) { r.Metadata.CreationTimestamp = e.HelloCreated.Add(-time.Hour) }, now: late, broken: []string{"answer-early"}, who: operator},
@@ -155,7 +155,7 @@ func TestExplain(t *testing.T) {
 // message's.
 func TestExplainWithPolicy(t *testing.T) {
 	e := load(t)
-	policy := &csr.Policy{SignerNames: []string{e.SignerName}, Machines: func(context.Context, string, *csr.Request) (*csr.Machine, error) { return nil, csr.ErrNoMachine }}
+	policy := &csr.Policy{SignerNames: []string{e.SignerName}, Machines: func(context.Context, csr.Question) (*csr.Machine, error) { return nil, csr.ErrNoMachine }}
 	x, err := Explain(t.Context(), Facts{Request: e.object(e.ChallengeSigner, e.hello, e.HelloCreated), Kinds: []attest.Kind{new(tpm.Kind)},
 		Policy: policy, ClusterIDs: []string{"another"}, Now: e.HelloCreated})
 	if err != nil {
@@ -251,7 +251,7 @@ func FuzzExplain(f *testing.F) {
 	f.Add(pem.EncodeToMemory(&pem.Block{Type: csr.BlockRequest, Bytes: []byte(hex.EncodeToString(e.hello))}), csr.SignerKubeAPIServerClientKubelet, "", "")
 	f.Fuzz(func(t *testing.T, text []byte, signer, user, note string) {
 		r := e.object(signer, text, e.HelloCreated, denied(attest.CheckMembership))
-		r.Spec.Username, r.Metadata.Name = user, "request-1"
+		r.User.Username, r.Metadata.Name = user, "request-1"
 		x, err := Explain(t.Context(), Facts{Request: r, Kinds: []attest.Kind{new(tpm.Kind)}, Notes: []string{note}, Now: e.HelloCreated})
 		if err != nil {
 			t.Fatal(err)

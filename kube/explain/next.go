@@ -33,7 +33,7 @@ func (x *Explanation) next(f *Facts, held *membership.Held) Next {
 		return Next{operator, fmt.Sprintf("nobody has decided for %s: see whether node-attestation-controller runs, is ready and serves %s", age.Round(time.Second), r.Spec.SignerName)}
 	case d == nil:
 		return Next{controller, "it has not decided yet"}
-	case d.Reason == attest.ChallengeDecision(nil).Reason && x.Message == MessageHello:
+	case d.Reason == attest.ReasonChallenge && x.Message == MessageHello:
 		return x.nextOfChallenge(f, d)
 	case d.Type == csr.ConditionApproved && age > slow:
 		return Next{operator, "it is approved and nobody has signed it: see whether the signer of " + r.Spec.SignerName + " runs"}
@@ -100,7 +100,7 @@ func (x *Explanation) nextOfMembership(held *membership.Held) Next {
 	case x.byOther != "":
 		return Next{operator, "the inventory knows node " + name + " by " + x.byOther + ": somebody on the machine may want to step down; if it is to come by " +
 			x.Reading.Provider + " from now on, change evidence of its entry, and kubectl nodeattest release " + name}
-	case x.admitted && x.Reading.Road == attest.RoadDocument && len(r.Issued) != 0 && x.Request.Spec.Username != csr.NodeUserPrefix+name:
+	case x.admitted && x.Reading.Road == attest.RoadDocument && len(r.Issued) != 0 && x.Request.User.Username != csr.NodeUserPrefix+name:
 		return Next{operator, "the machine is node " + name + ", and somebody on it asks for another key with a bootstrap token: that waits until " +
 			r.LastEnd.Format(time.RFC3339) + ", when its last certificate has expired, or until kubectl nodeattest release " + name}
 	case x.admitted:

@@ -61,7 +61,7 @@ func (x *Explanation) addPolicy(ctx context.Context, f *Facts, parsed *csr.Parse
 		// The policy of Kubernetes' own signers selects no kind of evidence: the providers do.
 		all = append(all, &csr.Error{Check: csr.CheckAttestationProvider, Got: "a request without evidence", Want: "evidence of a machine"})
 	}
-	x.addTable(all, errors.Is(err, csr.ErrRetry), f.Policy != nil)
+	x.addTable(all, errors.Is(err, refusal.ErrRetry), f.Policy != nil)
 	signature := Rule{Name: string(csr.CheckSignature), State: Unknown, Want: "the rules before it come first"}
 	if checked != nil {
 		signature = Rule{Name: signature.Name, State: Kept}
@@ -77,17 +77,20 @@ func (x *Explanation) addPolicy(ctx context.Context, f *Facts, parsed *csr.Parse
 // stored in found.
 func (x *Explanation) policy(f *Facts, found **csr.Machine) *csr.Policy {
 	policy := &csr.Policy{SignerNames: []string{x.Signer}, BuiltInSignerDuration: csr.DefaultMaxExpiration,
-		Machines: func(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
-			return &csr.Machine{Name: nodeName, NodeName: nodeName, BootstrapReady: true}, nil
+		Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
+			return &csr.Machine{Name: q.NodeName, NodeName: q.NodeName, BootstrapReady: true}, nil
 		}}
 	if f.Policy != nil {
 		policy = f.Policy.Clone()
 		inventory := policy.Machines
-		policy.Machines = func(ctx context.Context, nodeName string, r *csr.Request) (*csr.Machine, error) {
-			m, err := inventory(ctx, nodeName, r)
+		policy.Machines = func(ctx context.Context, q csr.Question) (*csr.Machine, error) {
+			m, err := inventory(ctx, q)
 			*found = m
 			return m, err
 		}
+	}
+	if policy.ClusterIDs = f.ClusterIDs; len(f.ClusterIDs) == 0 {
+		policy.ClusterIDs = []string{"unknown"} // no rule compares it
 	}
 	if policy.Records == nil {
 		policy.Records = func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) {
@@ -206,7 +209,7 @@ func (x *Explanation) addMembership(ctx context.Context, f *Facts, inventory *cs
 func (x *Explanation) addDecision() {
 	d := x.Decision
 	switch {
-	case d == nil || d.Reason == attest.ChallengeDecision(nil).Reason:
+	case d == nil || d.Reason == attest.ReasonChallenge:
 		x.addVerification(Unknown)
 		return
 	case d.Type == csr.ConditionApproved && d.Reason == csr.ReasonApproved:

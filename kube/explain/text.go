@@ -26,7 +26,7 @@ func (x *Explanation) WriteText(w io.Writer) error {
 	line("message", x.Message)
 	line("node", x.NodeName)
 	line("signer", x.Signer)
-	line("requester", r.Spec.Username)
+	line("requester", r.User.Username)
 	line("filed", r.Metadata.CreationTimestamp.UTC().Format(time.RFC3339))
 	if x.Reading != nil {
 		line("machine", string(x.Reading.Machine))
@@ -38,7 +38,7 @@ func (x *Explanation) WriteText(w io.Writer) error {
 		line("decision", "none yet")
 	default:
 		line("decision", d.Type+", "+d.Reason)
-		if len(x.Notes) == 0 && d.Reason != attest.ChallengeDecision(nil).Reason {
+		if len(x.Notes) == 0 && d.Reason != attest.ReasonChallenge {
 			line("", d.Message)
 		}
 	}

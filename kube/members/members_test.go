@@ -95,7 +95,7 @@ func TestMembers(t *testing.T) {
 			}
 			_, err = verifier.Challenge(t.Context(), hello)
 			check := cmp.Or(row.check, attest.CheckMembership)
-			if row.want != (err == nil) || err != nil && (!errors.Is(err, check) || errors.Is(err, csr.ErrRetry) != (row.check != "")) {
+			if row.want != (err == nil) || err != nil && (!errors.Is(err, check) || errors.Is(err, refusal.ErrRetry) != (row.check != "")) {
 				t.Errorf("got %v, want a challenge: %t, or %s", err, row.want, check)
 			}
 		})

@@ -37,7 +37,7 @@ func (p *plugin) pending(ctx context.Context, _ string) error {
 		}
 		r := one.request
 		age := p.now().Sub(r.Metadata.CreationTimestamp).Round(time.Second)
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", refusal.Text(r.Metadata.Name), refusal.Text(one.nodeName), refusal.Text(string(one.machine)), refusal.Text(r.Spec.Username), age, state)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", refusal.Text(r.Metadata.Name), refusal.Text(one.nodeName), refusal.Text(string(one.machine)), refusal.Text(r.User.Username), age, state)
 	}
 	return w.Flush()
 }

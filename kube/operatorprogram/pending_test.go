@@ -70,7 +70,7 @@ func TestState(t *testing.T) {
 func TestWaiting(t *testing.T) {
 	files := fixtures(t)
 	object := func(file, name, reason string, after time.Duration) *csr.Request {
-		r, err := csr.ParseRequest(files[file])
+		r, err := csr.ParseServerObject(files[file])
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -55,7 +55,8 @@ func (p *plugin) policy(c *configuration, request *csr.Request) *csr.Policy {
 		return nil
 	}
 	policy := c.settings.Policy(new(settings.Machines))
-	policy.Machines = func(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
+	policy.Machines = func(_ context.Context, q csr.Question) (*csr.Machine, error) {
+		nodeName := q.NodeName
 		m, ok := c.machines[nodeName]
 		if !ok {
 			return nil, csr.ErrNoMachine
@@ -65,7 +66,7 @@ func (p *plugin) policy(c *configuration, request *csr.Request) *csr.Policy {
 	if request.Spec.SignerName == csr.SignerKubeletServing && policy.BuiltInSignerDuration != 0 {
 		policy.SignerNames = []string{csr.SignerKubeletServing}
 	}
-	node, _ := csr.RequesterOf(request.Spec.Username, request.Spec.Groups)
+	node, _ := csr.RequesterOf(request.User.Username, request.User.Groups)
 	policy.Records = func(ctx context.Context, credentialID string, request *csr.Request) (*csr.IssuedRecord, error) {
 		_, r, err := p.record(ctx, node.NodeName)
 		if err != nil {

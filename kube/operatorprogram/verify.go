@@ -122,7 +122,7 @@ func (p *plugin) readRequests(name string) ([]*csr.Request, error) {
 	}
 	var all []*csr.Request
 	for _, item := range items {
-		r, err := csr.ParseRequest(item)
+		r, err := csr.ParseServerObject(item)
 		if err == nil && len(r.Spec.Request) == 0 {
 			err = errors.New("no spec.request: this is no CertificateSigningRequest")
 		}
@@ -190,12 +190,12 @@ func (o *offline) decide(ctx context.Context, recorded *csr.Request, at time.Tim
 	if hello {
 		f.Stage, f.Note = attest.StageHello.String(), helloNote
 		if _, err = providers.Challenge(ctx, r); err == nil {
-			f.Outcome, f.Reason, f.Message = admitted, attest.ChallengeDecision(nil).Reason, "it is challenged"
+			f.Outcome, f.Reason, f.Message = admitted, attest.ReasonChallenge, "it is challenged"
 			return f, nil
 		}
 	} else if attested, refused := providers.Verify(ctx, r); refused == nil {
 		f.Outcome, f.Reason, f.Message = admitted, csr.ReasonApproved, "every check passed"
-		f.Result, _ = attested.Details.(*attest.Result)
+		f.Result, _ = attested.Details().(*attest.Result)
 		return f, nil
 	} else {
 		err = refused

@@ -8,7 +8,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -36,7 +35,7 @@ func absent(err error) bool {
 }
 
 func conflict(got, want string) error {
-	return &attest.Error{Check: membership.CheckRegistryConflict, Got: got, Want: want, Err: csr.ErrRetry}
+	return &attest.Error{Check: membership.CheckRegistryConflict, Got: got, Want: want, Err: refusal.ErrRetry}
 }
 
 // lost returns the refusal of a call that lost a race for a record.

@@ -324,7 +324,7 @@ func (c *course) join(ctx context.Context, p *process, claim membership.Claim, k
 	if p.scope.Provider != "" {
 		r.Provider = p.scope.Provider
 	}
-	err := attest.Admit(ctx, c.firstUse(p), r, nil)
+	err := attest.Membership(ctx, c.firstUse(p), r, nil)
 	issued := err == nil && !p.own
 	if err == nil && p.signer {
 		record, err1 := csr.RecordOf(nil, r.Attested())

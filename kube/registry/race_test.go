@@ -3,6 +3,7 @@ package registry_test
 import (
 	"context"
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"testing"
 	"time"
 
@@ -10,7 +11,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
 )
@@ -36,7 +36,7 @@ func TestIncompleteReservation(t *testing.T) {
 			if err != nil || found == nil || found.State != membership.StateReserved {
 				t.Fatal(found, err)
 			}
-			if _, err := w.Bind(context.Background(), found, time.Time{}, nil); !errors.Is(err, membership.CheckRegistryConflict) || !errors.Is(err, csr.ErrRetry) {
+			if _, err := w.Bind(context.Background(), found, time.Time{}, nil); !errors.Is(err, membership.CheckRegistryConflict) || !errors.Is(err, refusal.ErrRetry) {
 				t.Errorf("Bind: %v, want a conflict", err)
 			}
 			w.mustJoin(c)

@@ -144,7 +144,7 @@ func TestReconcile(t *testing.T) {
 		"denied":              {conditions: []string{"Denied"}},
 		"approved and failed": {conditions: []string{"Approved", "Failed"}},
 		"by somebody else": {conditions: []string{"Approved"}, failed: "BindingRequester", change: func(o *certificatesv1.CertificateSigningRequest) {
-			o.Spec.Username = csr.BootstrapUserPrefix + "zyxwvu"
+			o.User.Username = csr.BootstrapUserPrefix + "zyxwvu"
 		}},
 		"without evidence": {conditions: []string{"Approved"}, failed: "AttestationProvider", change: func(o *certificatesv1.CertificateSigningRequest) {
 			text := string(o.Spec.Request)
@@ -179,9 +179,9 @@ func TestReconcile(t *testing.T) {
 // TestRetry checks that what cannot be signed now is signed later, and once.
 func TestRetry(t *testing.T) {
 	w := newWorld(t)
-	w.ca.err = csr.Retry(errors.New("the HSM does not answer"))
+	w.ca.err = refusal.Retry(errors.New("the HSM does not answer"))
 	o, err := w.sign(w.answer("r", "Approved"))
-	if !errors.Is(err, csr.ErrRetry) || len(o.Status.Certificate) != 0 || len(o.Status.Conditions) != 1 {
+	if !errors.Is(err, refusal.ErrRetry) || len(o.Status.Certificate) != 0 || len(o.Status.Conditions) != 1 {
 		t.Errorf("got %v and %+v, want a retry", err, o.Status)
 	}
 	w.ca.err = nil

@@ -156,8 +156,8 @@ func (j *join) fileAs(user kubernetes.Interface, spec *csr.Spec) string {
 	if err != nil {
 		j.t.Fatal(err)
 	}
-	if len(created.Status.Conditions) != 0 || created.Spec.Username == "admin" {
-		j.t.Fatalf("the server took the requester's word: %q, %+v", created.Spec.Username, created.Status)
+	if len(created.Status.Conditions) != 0 || created.User.Username == "admin" {
+		j.t.Fatalf("the server took the requester's word: %q, %+v", created.User.Username, created.Status)
 	}
 	return created.Name
 }
@@ -181,7 +181,7 @@ func (j *join) stored(name string) *csr.Request {
 	if err != nil {
 		j.t.Fatal(err)
 	}
-	request, err := csr.ParseRequest(sent)
+	request, err := csr.ParseServerObject(sent)
 	if err != nil {
 		j.t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func (j *join) stored(name string) *csr.Request {
 	if err != nil {
 		j.t.Fatal(err)
 	}
-	again, err := csr.ParseRequest(typed)
+	again, err := csr.ParseServerObject(typed)
 	if err != nil {
 		j.t.Fatal(err)
 	}
@@ -244,7 +244,7 @@ func (j *join) challenge(name string) []byte {
 	if err != nil {
 		j.t.Fatal(err)
 	}
-	request, err := csr.ParseRequest(typed)
+	request, err := csr.ParseServerObject(typed)
 	if err != nil {
 		j.t.Fatal(err)
 	}

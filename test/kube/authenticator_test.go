@@ -156,7 +156,7 @@ func (c *cluster) filedBy(t *testing.T, user string) int {
 	}
 	n := 0
 	for i := range all.Items {
-		if all.Items[i].Spec.Username == user {
+		if all.Items[i].User.Username == user {
 			n++
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -149,7 +150,7 @@ func testRace(t *testing.T, c *cluster, r replicaSet) {
 					switch {
 					case err == nil:
 						joined.Add(1)
-					case errors.Is(err, csr.ErrRetry):
+					case errors.Is(err, refusal.ErrRetry):
 						retried.Add(1)
 					case errors.Is(err, membership.CheckRegistryName), errors.Is(err, membership.CheckRegistryMachine), errors.Is(err, membership.CheckRegistryUID):
 						refused.Add(1)

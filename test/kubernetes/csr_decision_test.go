@@ -5,6 +5,7 @@ import (
 	"crypto/elliptic"
 	cryptorand "crypto/rand"
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"strings"
 	"testing"
@@ -26,7 +27,7 @@ func TestDecisionsAreTaken(t *testing.T) {
 	outcomes := map[string]error{
 		"accepted":  nil,
 		"refused":   &csr.Error{Check: csr.CheckUsages},
-		"undecided": csr.Retry(errors.New("no answer")),
+		"undecided": refusal.Retry(errors.New("no answer")),
 	}
 	all := []string{csr.ConditionApproved, csr.ConditionDenied, csr.ConditionFailed, "example.com/Foreign"}
 	for bits := range 1 << len(all) {

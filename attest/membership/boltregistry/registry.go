@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,7 +16,6 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/nodeattest/nodeattest/attest/membership"
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/safefile"
 )
 
@@ -25,7 +25,7 @@ import (
 var ErrFile = errors.New("registry file refused")
 
 // ErrInUse says that another process, or another Registry in this one, has the file open.
-// Always together with csr.ErrRetry.
+// Always together with refusal.ErrRetry.
 var ErrInUse = errors.New("registry file in use")
 
 // ErrClosed says that the registry was closed.
@@ -95,7 +95,7 @@ func explainOpen(path string, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, bolterrors.ErrTimeout):
-		return fmt.Errorf("boltregistry: %w: %s: %w", ErrInUse, path, csr.ErrRetry)
+		return fmt.Errorf("boltregistry: %w: %s: %w", ErrInUse, path, refusal.ErrRetry)
 	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrVersionMismatch), errors.Is(err, bolterrors.ErrChecksum):
 		return fmt.Errorf("boltregistry: %w: %s: %w", ErrFile, path, err)
 	}
@@ -281,7 +281,7 @@ func fill(path string, scope membership.Scope) error {
 // fs.ErrNotExist.
 //
 // While another process has the file open, Open waits until ctx has ended; the error then
-// wraps [ErrInUse] and csr.ErrRetry.
+// wraps [ErrInUse] and refusal.ErrRetry.
 func Open(ctx context.Context, path string, scope membership.Scope, options membership.RegistryOptions) (*Registry, error) {
 	if err := scope.Check(); err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package boltregistry
 import (
 	"context"
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,7 +16,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/membership"
-	"github.com/nodeattest/nodeattest/csr"
 )
 
 func TestConformance(t *testing.T) {
@@ -164,7 +164,7 @@ func TestOpenWaits(t *testing.T) {
 	path := newFile(t)
 	first := open(t, path, nil)
 	_, err := Open(&overAfter{Context: t.Context(), asked: 1}, path, testScope, membership.RegistryOptions{})
-	if !errors.Is(err, ErrInUse) || !errors.Is(err, csr.ErrRetry) || !errors.Is(err, context.DeadlineExceeded) {
+	if !errors.Is(err, ErrInUse) || !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want ErrInUse to be tried again", err)
 	}
 	over, cancel := context.WithCancel(t.Context())

@@ -12,7 +12,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -110,7 +109,7 @@ func (p *AKPresented) Leaf() *x509.Certificate { return p.leaf.Certificate }
 // own.
 //
 // A refusal is an [*Error] with the check that failed; once the context has ended, the
-// error wraps [csr.ErrRetry].
+// error wraps [refusal.ErrRetry].
 func (v *AKVerifier) Verify(ctx context.Context, p *AKPresented, now time.Time, budget *attest.Budget) (*AKCertificate, error) {
 	if now.IsZero() {
 		return nil, errors.New("AK certificate: no time")
@@ -129,7 +128,7 @@ func (v *AKVerifier) verify(ctx context.Context, w *links, p *AKPresented, now t
 	for _, i := range v.issuers {
 		chain, err := i.verify(ctx, w, p, now)
 		if err := ctx.Err(); err != nil {
-			return nil, csr.Retry(fmt.Errorf("stopped between two issuers: %w", err))
+			return nil, refusal.Retry(fmt.Errorf("stopped between two issuers: %w", err))
 		}
 		if err != nil {
 			if chainErr == nil || errors.Is(chainErr, CheckCertificateChain) {

@@ -17,7 +17,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -189,7 +188,7 @@ func TestCreateAKCertificateRefuses(t *testing.T) {
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if _, err := CreateAKCertificate(ended, akTemplate(other.Public()), ca.cert, ca.key); !errors.Is(err, csr.ErrRetry) {
+	if _, err := CreateAKCertificate(ended, akTemplate(other.Public()), ca.cert, ca.key); !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("after its end: %v", err)
 	}
 }

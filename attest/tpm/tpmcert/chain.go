@@ -5,12 +5,12 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -187,7 +187,7 @@ func (s *chainSearch) signed(ctx context.Context, chain []*certificate) bool {
 		err := s.work.link(ctx, s.known, chain[n], chain[n+1], n == 0)
 		switch {
 		case err == nil:
-		case errors.Is(err, attest.CheckBudget) || errors.Is(err, csr.ErrRetry):
+		case errors.Is(err, attest.CheckBudget) || errors.Is(err, refusal.ErrRetry):
 			s.stopped = err
 			return false
 		case err != nil:

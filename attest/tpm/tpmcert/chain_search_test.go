@@ -9,13 +9,11 @@ import (
 	"encoding/asn1"
 	"errors"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/work"
-
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -78,22 +76,22 @@ func TestSearchesThatAreStopped(t *testing.T) {
 	roots := sameNamed(t, MaxFailedLinks+2)
 	leaf := leafUnder(t, roots[MaxFailedLinks+1])
 	t.Run("by the budget", func(t *testing.T) {
-		w := newTestLinks(work.HelloSignatures)
+		w := newTestLinks(10)
 		_, err := akIssuerOf(t, newLinkMemory(), roots).verify(t.Context(), w, presentedBytes(t, leaf), chainTime)
 		if !errors.Is(err, attest.CheckBudget) || w.Signatures() != MaxFailedLinks || w.steps != MaxFailedLinks+1 {
 			t.Errorf("%v after %d signatures and %d steps", err, w.Signatures(), w.steps)
 		}
 	})
 	t.Run("by the caller", func(t *testing.T) {
-		w := newTestLinks(work.HelloSignatures)
+		w := newTestLinks(10)
 		_, err := akIssuerOf(t, newLinkMemory(), roots).verify(&givingUp{t.Context(), 2}, w, presentedBytes(t, leaf), chainTime)
-		if !errors.Is(err, csr.ErrRetry) || !errors.Is(err, context.Canceled) || w.Signatures() != 2 {
+		if !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, context.Canceled) || w.Signatures() != 2 {
 			t.Errorf("%v after %d signatures", err, w.Signatures())
 		}
 	})
 	for left, want := range map[int]Check{1: "", 0: attest.CheckBudget} {
 		t.Run(fmt.Sprint("steps left: ", left), func(t *testing.T) {
-			w := newTestLinks(work.HelloSignatures)
+			w := newTestLinks(10)
 			w.steps = maxSearchSteps - left
 			_, err := akIssuerOf(t, newLinkMemory(), roots[:1]).verify(t.Context(), w, presentedBytes(t, leafUnder(t, roots[0])), chainTime)
 			checkOutcome(t, err, want)
@@ -103,7 +101,7 @@ func TestSearchesThatAreStopped(t *testing.T) {
 		})
 	}
 	t.Run("the last link of the budget", func(t *testing.T) {
-		w := newTestLinks(work.HelloSignatures)
+		w := newTestLinks(10)
 		w.links = MaxChainLinks + MaxFailedLinks - 1
 		_, err := akIssuerOf(t, newLinkMemory(), roots[:1]).verify(t.Context(), w, presentedBytes(t, leafUnder(t, roots[0])), chainTime)
 		checkOutcome(t, err, "")
@@ -113,7 +111,7 @@ func TestSearchesThatAreStopped(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
-			if _, _, err := l.verify(ctx, road, [][]byte{leafOnLab(t, road, "nobody")}); !errors.Is(err, csr.ErrRetry) {
+			if _, _, err := l.verify(ctx, road, [][]byte{leafOnLab(t, road, "nobody")}); !errors.Is(err, refusal.ErrRetry) {
 				t.Errorf("%s: %v", road, err)
 			}
 		}
@@ -132,12 +130,12 @@ func TestSearchesThatLeadBack(t *testing.T) {
 	root, key := LabCA("root", "root", newTestKey(t)), newTestKey(t)
 	a, b := LabCA("a", "b", key), LabCA("b", "a", key)
 	loop := akIssuerOf(t, newLinkMemory(), []*LabCert{root}, labParsed(t, a.Sign(t, key)), labParsed(t, b.Sign(t, key)))
-	w := newTestLinks(work.HelloSignatures)
+	w := newTestLinks(10)
 	if _, err := loop.verify(t.Context(), w, presentedBytes(t, leafUnder(t, a)), chainTime); !errors.Is(err, CheckCertificateChain) || w.steps != 2 || w.Signatures() != 0 {
 		t.Errorf("%v after %d steps and %d signatures", err, w.steps, w.Signatures())
 	}
 	itself := akIssuerOf(t, newLinkMemory(), []*LabCert{root})
-	w = newTestLinks(work.HelloSignatures)
+	w = newTestLinks(10)
 	if _, err := itself.verify(t.Context(), w, presentedBytes(t, root.Sign(t, nil)), chainTime); !errors.Is(err, CheckCertificateChain) {
 		t.Errorf("another certificate of the root's name: %v", err)
 	}
@@ -146,7 +144,7 @@ func TestSearchesThatLeadBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w = newTestLinks(work.HelloSignatures)
+	w = newTestLinks(10)
 	if _, err := own.verify(t.Context(), w, presentedBytes(t, der), chainTime); !errors.Is(err, CheckCertificateChain) || w.Signatures() != 0 {
 		t.Errorf("the root itself: %v after %d signatures", err, w.Signatures())
 	}

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"math/big"
 	"testing"
 	"time"
@@ -16,7 +17,6 @@ import (
 	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -121,7 +121,7 @@ func TestRevocation(t *testing.T) {
 				if want == "" && err != nil || want != "" && !errors.Is(err, want) {
 					t.Errorf("%s, required %t: got %v, want %q", name, require, err, want)
 				}
-				if want == CheckRevocationUnknown && !errors.Is(err, csr.ErrRetry) {
+				if want == CheckRevocationUnknown && !errors.Is(err, refusal.ErrRetry) {
 					t.Errorf("%s: %v is no reason to try again", name, err)
 				}
 			}

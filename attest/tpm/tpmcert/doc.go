@@ -33,5 +33,5 @@
 // # Errors
 //
 // A refusal is an [*Error] whose [Check] names what failed; an error about something that
-// could not be decided wraps csr.ErrRetry.
+// could not be decided wraps refusal.ErrRetry.
 package tpmcert

@@ -6,14 +6,12 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"net"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/work"
-
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
 )
 
@@ -135,7 +133,7 @@ func TestChainSearchEnds(t *testing.T) {
 	wantEKCheck(t, "ring", err, CheckCertificateChain, "")
 
 	i := EKIssuer{Roots: []*x509.Certificate{root.cert}, Profile: allowingSHA1()}
-	for range 4 * work.HelloSignatures {
+	for range 4 * 10 {
 		i.Intermediates = append(i.Intermediates, sign(t, root, "B", func(c *x509.Certificate) { c.SubjectKeyId = []byte{1} }).cert)
 	}
 	leaf = ekCert(t, b, newTestKey(t).Public(), func(c *x509.Certificate) { c.AuthorityKeyId = []byte{1} })
@@ -232,7 +230,7 @@ func TestIssuerFetcher(t *testing.T) {
 		t.Errorf("a large one: %v", err)
 	}
 	fail = true
-	if _, err := verifyAt(v, chainTime, leaf); !errors.Is(err, csr.ErrRetry) {
+	if _, err := verifyAt(v, chainTime, leaf); !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("unreachable: %v", err)
 	}
 	if _, err := verifyAt(ekVerifierOf(t, trusting(EKProfileTCG(), root)), chainTime, leaf); !errors.Is(err, CheckCertificateChain) {

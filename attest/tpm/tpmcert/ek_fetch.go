@@ -7,8 +7,7 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/work"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -66,15 +65,15 @@ func (i *ekIssuer) fetch(ctx context.Context, w *links, cert *certificate) (bool
 			continue
 		}
 		if err := ctx.Err(); err != nil {
-			return false, csr.Retry(fmt.Errorf("stopped before a fetch: %w", err))
+			return false, refusal.Retry(fmt.Errorf("stopped before a fetch: %w", err))
 		}
 		if w.fetches == MaxIssuerFetches {
-			return false, work.Over("fetches of issuers' certificates", MaxIssuerFetches)
+			return false, message.OverBudget("fetches of issuers' certificates", MaxIssuerFetches)
 		}
 		w.fetches++
 		der, err := i.Fetcher.FetchIssuer(ctx, url)
 		if err != nil {
-			return false, csr.Retry(fmt.Errorf("issuer certificate of %s: %w", refusal.Text(cert.Issuer.String()), err))
+			return false, refusal.Retry(fmt.Errorf("issuer certificate of %s: %w", refusal.Text(cert.Issuer.String()), err))
 		}
 		w.asked = append(w.asked, id)
 		if c := usableIssuer(der, cert); c != nil && !slices.ContainsFunc(w.fetched, func(f *certificate) bool { return f.Equal(c.Certificate) }) {

@@ -7,6 +7,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"errors"
+	"github.com/nodeattest/nodeattest/refusal"
 	"math/big"
 	"testing"
 	"time"
@@ -158,7 +159,7 @@ func TestUselessList(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 2 {
-				if _, err := verifyAt(v, chainTime, leaf); !errors.Is(err, CheckRevocationUnknown) || !errors.Is(err, csr.ErrRetry) || errors.Is(err, CheckRevoked) {
+				if _, err := verifyAt(v, chainTime, leaf); !errors.Is(err, CheckRevocationUnknown) || !errors.Is(err, refusal.ErrRetry) || errors.Is(err, CheckRevoked) {
 					t.Errorf("after Replace: got %v, want %s and a retry", err, CheckRevocationUnknown)
 				}
 			}
@@ -217,7 +218,7 @@ func TestUselessListOfSentCA(t *testing.T) {
 			if c.want == "" && err != nil || c.want != "" && !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
-			if errors.Is(err, csr.ErrRetry) != (c.want == CheckRevocationUnknown) {
+			if errors.Is(err, refusal.ErrRetry) != (c.want == CheckRevocationUnknown) {
 				t.Errorf("%v: a retry", err)
 			}
 		})
@@ -368,7 +369,7 @@ func TestUnjudgedEK(t *testing.T) {
 				if c.want == "" && err != nil || c.want != "" && !errors.Is(err, c.want) {
 					t.Errorf("got %v, want %q", err, c.want)
 				}
-				if errors.Is(err, csr.ErrRetry) != (c.want == CheckRevocationUnknown) || errors.Is(err, CheckEKUnjudged) != (c.want == CheckEKUnjudged) {
+				if errors.Is(err, refusal.ErrRetry) != (c.want == CheckRevocationUnknown) || errors.Is(err, CheckEKUnjudged) != (c.want == CheckEKUnjudged) {
 					t.Errorf("%v: a retry, or another check", err)
 				}
 			})

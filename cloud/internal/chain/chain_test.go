@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/work"
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -72,7 +72,7 @@ func certificates(list ...*authority) []*x509.Certificate {
 }
 
 func verify(path []*x509.Certificate, at time.Time, budget int) error {
-	return Verify(context.Background(), path, at, x509.ExtKeyUsageAny, work.New(budget))
+	return Verify(context.Background(), path, at, x509.ExtKeyUsageAny, attest.NewBudget(budget))
 }
 
 func TestVerify(t *testing.T) {
@@ -80,12 +80,12 @@ func TestVerify(t *testing.T) {
 	if err := verify(good, now, 3); err != nil {
 		t.Fatal(err)
 	}
-	if err := verify(good, now, 2); !errors.Is(err, work.CheckBudget) {
+	if err := verify(good, now, 2); !errors.Is(err, attest.CheckBudget) {
 		t.Errorf("over the budget: %v", err)
 	}
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := Verify(ended, good, now, x509.ExtKeyUsageAny, work.New(9)); !errors.Is(err, refusal.ErrRetry) {
+	if err := Verify(ended, good, now, x509.ExtKeyUsageAny, attest.NewBudget(9)); !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("a context that has ended: %v", err)
 	}
 	root, other := issue("root", nil, newKey(), nil), issue("root", nil, newKey(), nil)

@@ -64,7 +64,8 @@ func must[T any](v T, err error) T {
 
 // inventory answers the node policy from the list.
 func inventory(list *membership.StaticList) func(context.Context, string, *csr.Request) (*csr.Machine, error) {
-	return func(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
+	return func(_ context.Context, q csr.Question) (*csr.Machine, error) {
+		nodeName := q.NodeName
 		for _, m := range list.Members() {
 			if m.NodeName == nodeName {
 				return &csr.Machine{Name: nodeName, NodeName: nodeName, ProviderID: m.ProviderID, BootstrapReady: true}, nil
@@ -134,5 +135,5 @@ func view(object *certificatesv1.CertificateSigningRequest) (*csr.Request, error
 	if err != nil {
 		return nil, err
 	}
-	return csr.ParseRequest(text)
+	return csr.ParseServerObject(text)
 }

@@ -136,7 +136,7 @@ func TestReconcile(t *testing.T) {
 	}
 
 	// The same evidence, filed by somebody else.
-	answer.Spec.Username = csr.BootstrapUserPrefix + "zyxwvu"
+	answer.User.Username = csr.BootstrapUserPrefix + "zyxwvu"
 	c.create(t, "stolen", answer)
 	if object, err = c.reconcile(t, "stolen"); err != nil {
 		t.Fatal(err)

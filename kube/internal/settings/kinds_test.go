@@ -294,7 +294,7 @@ func (p *plane) joinWith(t *testing.T, prover attest.Prover, key crypto.Signer, 
 
 func filed(spec *csr.Spec) *csr.Request {
 	r := &csr.Request{Metadata: csr.Metadata{Name: "r", UID: fmt.Sprint(time.Now().UnixNano()), CreationTimestamp: time.Now().Truncate(time.Second)}, Spec: *spec}
-	r.Spec.Username, r.Spec.Groups = csr.BootstrapUserPrefix+"abcdef", []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}
+	r.User.Username, r.User.Groups = csr.BootstrapUserPrefix+"abcdef", []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}
 	return r
 }
 

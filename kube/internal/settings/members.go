@@ -3,6 +3,7 @@ package settings
 import (
 	"context"
 	"fmt"
+	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 
 	"github.com/nodeattest/nodeattest/attest"

@@ -1,4 +1,4 @@
-package work
+package attest
 
 import (
 	"context"
@@ -15,12 +15,12 @@ func TestSignaturesAtTheLimit(t *testing.T) {
 		limit  int
 	}{
 		"the zero value": {&Budget{}, 0},
-		"none":           {New(0), 0},
-		"less than none": {New(-1), 0},
-		"one":            {New(1), 1},
-		"of a request":   {New(1 + MaxChainLinks + MaxFailedLinks), 10},
+		"none":           {NewBudget(0), 0},
+		"less than none": {NewBudget(-1), 0},
+		"one":            {NewBudget(1), 1},
+		"of a request":   {NewBudget(1 + MaxChainLinks + MaxFailedLinks), 10},
 		"after its encryption": {func() *Budget {
-			b := New(2)
+			b := NewBudget(2)
 			if err := b.Encryption(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -47,7 +47,7 @@ func TestSignaturesAtTheLimit(t *testing.T) {
 }
 
 func TestOneEncryption(t *testing.T) {
-	b := New(1)
+	b := NewBudget(1)
 	if err := b.Signature(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestEndedContext(t *testing.T) {
 	cancel(errors.New("the request is gone"))
 	for name, limit := range map[string]int{"with something left": 1, "with nothing left": 0} {
 		t.Run(name, func(t *testing.T) {
-			b := New(limit)
+			b := NewBudget(limit)
 			for what, count := range map[string]func(context.Context) error{"signature": b.Signature, "encryption": b.Encryption} {
 				err := count(ended)
 				if !errors.Is(err, context.Canceled) || !errors.Is(err, refusal.ErrRetry) || errors.Is(err, CheckBudget) {

@@ -7,18 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/authorizer"
 	"github.com/nodeattest/nodeattest/internal/nodename"
 	"github.com/nodeattest/nodeattest/internal/plaintext"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -189,23 +185,66 @@ func (l *StaticList) Marshal() []byte {
 }
 
 // CheckAuthorizer refuses a list that neither [NewStaticList] nor [ParseStaticList] made, and
-// one that names machines but none that could be found on an open road.
-func (l *StaticList) CheckAuthorizer(open []attest.OpenRoad) error {
+// one with a member that could be found on no open road: its kind of evidence is not open, or
+// its identity is not spelt as that kind spells it.
+func (l *StaticList) CheckAuthorizer(open attest.Opening) error {
 	if l == nil || l.byName == nil {
 		return errNoList
 	}
-	if len(l.members) > 0 && !slices.ContainsFunc(l.members, func(m Member) bool { return slices.ContainsFunc(open, m.foundOn) }) {
-		return fmt.Errorf("membership: %w: no member is of a road that is open", ErrMemberList)
+	for i := range l.members {
+		if err := l.members[i].fits(open.Roads); err != nil {
+			return fmt.Errorf("membership: %w: member %d, node %s: %w", ErrMemberList, i+1, l.members[i].NodeName, err)
+		}
 	}
 	return nil
 }
 
+// fits checks that a member can be found on one of the open roads.
+func (m *Member) fits(open []attest.OpenRoad) error {
+	err := fmt.Errorf("got evidence of %s, which is not open for %s", cmp.Or(m.Provider, defaultProvider), m.Machine)
+	for i := range open {
+		if !m.foundOn(open[i]) {
+			continue
+		}
+		id, wrong := open[i].ParseIdentity(m.Machine)
+		switch {
+		case wrong != nil:
+			err = wrong
+		case id != m.Machine:
+			err = fmt.Errorf("got %s, want it as %s", m.Machine, id)
+		default:
+			return nil
+		}
+	}
+	return err
+}
+
 var errNoList = refusal.Config("StaticList", "", "one that NewStaticList or ParseStaticList made")
+
+// Machine is the list as the inventory of a csr.Policy: the machine of a node that is listed is
+// there, ready, and known by the identity and the kind of evidence of its line.
+func (l *StaticList) Machine(_ context.Context, q csr.Question) (*csr.Machine, error) {
+	if l == nil || l.byName == nil {
+		return nil, errNoList
+	}
+	m := l.byName[q.NodeName]
+	if m == nil {
+		return nil, csr.ErrNoMachine
+	}
+	return &csr.Machine{Name: m.NodeName, NodeName: m.NodeName, Identity: string(m.Machine), Provider: cmp.Or(m.Provider, defaultProvider),
+		ProviderID: m.ProviderID, BootstrapReady: true}, nil
+}
+
+// AuthorizeHello refuses what Authorize refuses.
+func (l *StaticList) AuthorizeHello(ctx context.Context, r *attest.Result) error {
+	_, err := l.Authorize(ctx, r)
+	return err
+}
 
 // Authorize admits the machine that is listed for the node's name, and vouches for the
 // provider ID in the list and the SANs in the inventory. A refusal is an attest.NotMember
 // error.
-func (l *StaticList) Authorize(_ context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
+func (l *StaticList) Authorize(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
 	if l == nil || l.byName == nil {
 		return nil, errNoList
 	}
@@ -218,113 +257,5 @@ func (l *StaticList) Authorize(_ context.Context, r *attest.Result, _ *csr.Reque
 	case m.NodeName != r.NodeName:
 		return nil, attest.NotMember("machine " + string(r.Machine) + " as node " + r.NodeName + ", which is listed as " + m.NodeName)
 	}
-	return vouch(r, m.ProviderID)
-}
-
-// Both returns an authorizer that admits what both admit: a list in front of trust on first
-// use, for example. It vouches for what both vouch for: the provider ID if they agree on it
-// (none if one of them vouches for none; two that differ are a refusal), the SANs that both
-// have, and the earlier of the two ends. It asks first before second, and does not ask second
-// if first refuses. Each is asked through its Authorize method, whatever its type. What it
-// hands to Result.WhenAdmitted is written only after both, and anyone else who is asked, have
-// admitted the machine.
-func Both(first, second attest.Authorizer) attest.Authorizer { return &both{first, second} }
-
-type both struct{ first, second attest.Authorizer }
-
-// CheckAuthorizer checks both.
-func (b *both) CheckAuthorizer(open []attest.OpenRoad) error {
-	if err := authorizer.Check(b.first, open); err != nil {
-		return fmt.Errorf("first of both: %w", err)
-	}
-	if err := authorizer.Check(b.second, open); err != nil {
-		return fmt.Errorf("second of both: %w", err)
-	}
-	return nil
-}
-
-// Authorize asks both.
-func (b *both) Authorize(ctx context.Context, r *attest.Result, request *csr.Request) (*attest.Authorization, error) {
-	first, err := ask(ctx, b.first, r, request)
-	if err != nil {
-		return nil, err
-	}
-	second, err := ask(ctx, b.second, r, request)
-	if err != nil {
-		return nil, err
-	}
-	return intersect(r, first, second)
-}
-
-// ask asks one of the two, whatever it is.
-func ask(ctx context.Context, a attest.Authorizer, r *attest.Result, request *csr.Request) (*attest.Authorization, error) {
-	if typednil.Is(a) {
-		return nil, attest.NotMember("machine " + string(r.Machine) + " (there is no authorizer to ask)")
-	}
-	authorization, err := a.Authorize(ctx, r, request)
-	if err == nil && authorization == nil {
-		err = attest.NotMember("machine " + string(r.Machine) + " (no authorization was given)")
-	}
-	if err != nil {
-		return nil, err
-	}
-	return authorization, nil
-}
-
-// intersect is what both vouch for.
-func intersect(r *attest.Result, a, b *attest.Authorization) (*attest.Authorization, error) {
-	both := &attest.Authorization{NotAfter: earlier(a.NotAfter, b.NotAfter)}
-	switch {
-	case a.ProviderID == b.ProviderID:
-		both.ProviderID = a.ProviderID
-	case a.ProviderID != "" && b.ProviderID != "":
-		return nil, attest.NotMember("machine " + string(r.Machine) + " with two provider IDs, " + a.ProviderID + " and " + b.ProviderID)
-	}
-	for _, name := range a.DNSNames {
-		if slices.ContainsFunc(b.DNSNames, func(other string) bool { return strings.EqualFold(other, name) }) {
-			both.DNSNames = append(both.DNSNames, name)
-		}
-	}
-	for _, ip := range a.IPAddresses {
-		if slices.ContainsFunc(b.IPAddresses, func(other netip.Addr) bool { return other.Unmap() == ip.Unmap() }) {
-			both.IPAddresses = append(both.IPAddresses, ip)
-		}
-	}
-	return both, nil
-}
-
-// earlier returns the earlier of two ends, where the zero time means none.
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
-}
-
-// inventoryOf is what the policy found for the node's name.
-func inventoryOf(r *attest.Result) *csr.Machine {
-	if checked := r.Checked(); checked != nil && checked.Machine() != nil {
-		return checked.Machine()
-	}
-	return &csr.Machine{}
-}
-
-func requesterOf(r *attest.Result) csr.RequesterClass {
-	if r.Checked() == nil {
-		return 0
-	}
-	return r.Checked().Requester().Class
-}
-
-// vouch vouches for what the inventory has, with this provider ID; if it is empty, the
-// inventory's is used.
-func vouch(r *attest.Result, providerID string) (*attest.Authorization, error) {
-	m := inventoryOf(r)
-	switch {
-	case providerID == "":
-		providerID = m.ProviderID
-	case m.ProviderID != "" && m.ProviderID != providerID:
-		return nil, attest.NotMember("machine " + string(r.Machine) + " with provider ID " + providerID + ", which the inventory has as " + m.ProviderID)
-	}
-	return &attest.Authorization{ProviderID: providerID, DNSNames: m.DNSNames, IPAddresses: m.IPAddresses}, nil
+	return vouch(r, m.NodeName, m.ProviderID)
 }

@@ -1,0 +1,122 @@
+package membership
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/typednil"
+)
+
+// Both returns an authorizer that admits what both admit: a list in front of trust on first
+// use, for example. It vouches for what both vouch for: the provider ID if they agree on it
+// (none if one of them vouches for none; two that differ are a refusal), the SANs that both
+// have, and the earlier of the two ends. It asks first before second, and does not ask second
+// if first refuses. Each is asked through its Authorize method, whatever its type. What it
+// hands to Result.WhenAdmitted is written only after both, and anyone else who is asked, have
+// admitted the machine.
+func Both(first, second attest.Authorizer) attest.Authorizer { return &both{first, second} }
+
+type both struct{ first, second attest.Authorizer }
+
+// CheckAuthorizer checks both.
+func (b *both) CheckAuthorizer(open attest.Opening) error {
+	if err := attest.CheckAuthorizer(b.first, open); err != nil {
+		return fmt.Errorf("first of both: %w", err)
+	}
+	if err := attest.CheckAuthorizer(b.second, open); err != nil {
+		return fmt.Errorf("second of both: %w", err)
+	}
+	return nil
+}
+
+// AuthorizeHello asks both.
+func (b *both) AuthorizeHello(ctx context.Context, r *attest.Result) error {
+	if err := attest.AuthorizeHello(ctx, b.first, r); err != nil {
+		return err
+	}
+	return attest.AuthorizeHello(ctx, b.second, r)
+}
+
+// Authorize asks both.
+func (b *both) Authorize(ctx context.Context, r *attest.Result) (*attest.Authorization, error) {
+	first, err := ask(ctx, b.first, r)
+	if err != nil {
+		return nil, err
+	}
+	second, err := ask(ctx, b.second, r)
+	if err != nil {
+		return nil, err
+	}
+	return intersect(r, first, second)
+}
+
+// ask asks one of the two, whatever it is.
+func ask(ctx context.Context, a attest.Authorizer, r *attest.Result) (*attest.Authorization, error) {
+	if typednil.Is(a) {
+		return nil, attest.NotMember("machine " + string(r.Machine) + " (there is no authorizer to ask)")
+	}
+	authorization, err := a.Authorize(ctx, r)
+	if err == nil && authorization == nil {
+		err = attest.NotMember("machine " + string(r.Machine) + " (no authorization was given)")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return authorization, nil
+}
+
+// intersect is what both vouch for.
+func intersect(r *attest.Result, a, b *attest.Authorization) (*attest.Authorization, error) {
+	if a.For() != b.For() {
+		return nil, attest.NotMember("machine " + string(r.Machine) + " as two nodes, " + a.For() + " and " + b.For())
+	}
+	both := r.Admit(a.For())
+	both.NotAfter, both.Record = earlier(a.NotAfter, b.NotAfter), inTurn(a.Record, b.Record)
+	switch {
+	case a.ProviderID == b.ProviderID:
+		both.ProviderID = a.ProviderID
+	case a.ProviderID != "" && b.ProviderID != "":
+		return nil, attest.NotMember("machine " + string(r.Machine) + " with two provider IDs, " + a.ProviderID + " and " + b.ProviderID)
+	}
+	for _, name := range a.DNSNames {
+		if slices.ContainsFunc(b.DNSNames, func(other string) bool { return strings.EqualFold(other, name) }) {
+			both.DNSNames = append(both.DNSNames, name)
+		}
+	}
+	for _, ip := range a.IPAddresses {
+		if slices.ContainsFunc(b.IPAddresses, func(other netip.Addr) bool { return other.Unmap() == ip.Unmap() }) {
+			both.IPAddresses = append(both.IPAddresses, ip)
+		}
+	}
+	return both, nil
+}
+
+// inTurn does what both have to record.
+func inTurn(a, b func(context.Context, csr.IssuedRecord) error) func(context.Context, csr.IssuedRecord) error {
+	if a == nil || b == nil {
+		if a == nil {
+			return b
+		}
+		return a
+	}
+	return func(ctx context.Context, issued csr.IssuedRecord) error {
+		if err := a(ctx, issued); err != nil {
+			return err
+		}
+		return b(ctx, issued)
+	}
+}
+
+// earlier returns the earlier of two ends, where the zero time means none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,36 @@
+package membership
+
+import (
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// inventoryOf is what the policy found for the node's name.
+func inventoryOf(r *attest.Result) *csr.Machine {
+	if checked := r.Checked(); checked != nil && checked.Machine() != nil {
+		return checked.Machine()
+	}
+	return &csr.Machine{}
+}
+
+func requesterOf(r *attest.Result) csr.RequesterClass {
+	if r.Checked() == nil {
+		return 0
+	}
+	return r.Checked().Requester().Class
+}
+
+// vouch admits the machine as a node and vouches for what the inventory has, with this provider ID; if it is empty, the
+// inventory's is used.
+func vouch(r *attest.Result, nodeName, providerID string) (*attest.Authorization, error) {
+	m := inventoryOf(r)
+	switch {
+	case providerID == "":
+		providerID = m.ProviderID
+	case m.ProviderID != "" && m.ProviderID != providerID:
+		return nil, attest.NotMember("machine " + string(r.Machine) + " with provider ID " + providerID + ", which the inventory has as " + m.ProviderID)
+	}
+	a := r.Admit(nodeName)
+	a.ProviderID, a.DNSNames, a.IPAddresses = providerID, m.DNSNames, m.IPAddresses
+	return a, nil
+}
