@@ -104,7 +104,7 @@ func (m *Message) readWith(k *openKind, bundle *csr.Bundle, request *csr.Parsed)
 }
 
 func (m *Message) readHello(k *openKind, bundle *csr.Bundle) error {
-	hello, err := read(k, bundle, k.ReadHello)
+	hello, _, err := read(k, bundle, k.ReadHello)
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (m *Message) readHello(k *openKind, bundle *csr.Bundle) error {
 }
 
 func (m *Message) readAnswer(k *openKind, bundle *csr.Bundle, request *csr.Parsed) error {
-	answer, err := read(k, bundle, k.ReadAnswer)
+	answer, _, err := read(k, bundle, k.ReadAnswer)
 	if err != nil {
 		return err
 	}
