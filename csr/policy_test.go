@@ -50,6 +50,8 @@ func TestUnusablePolicies(t *testing.T) {
 		"cap under the least":        func(p *csr.Policy) { p.MaxExpiration = time.Minute },
 		"signer's duration over cap": func(p *csr.Policy) { p.BuiltInSignerDuration = 25 * time.Hour },
 		"signer's duration negative": func(p *csr.Policy) { p.BuiltInSignerDuration = -1 },
+		"signer's duration short":    func(p *csr.Policy) { p.BuiltInSignerDuration = 10*time.Minute - 1 },
+		"signer's duration of 24 ns": func(p *csr.Policy) { p.BuiltInSignerDuration = 24 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
@@ -73,6 +75,7 @@ func TestUnusablePolicies(t *testing.T) {
 		"shortest RSA keys": func(p *csr.Policy) { p.MinRSABits = 2048 },
 		"longest RSA keys":  func(p *csr.Policy) { p.MinRSABits = 4096 },
 		"least cap":         func(p *csr.Policy) { p.MaxExpiration = 10 * time.Minute },
+		"least duration":    func(p *csr.Policy) { p.BuiltInSignerDuration = 10 * time.Minute },
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap).policy
