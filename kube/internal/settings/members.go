@@ -13,7 +13,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// Scope says which identities the registry of a kind of evidence holds.
+// Scope says which identities the registry of a kind of evidence holds, without the cluster.
 func (s *Settings) Scope(provider string) membership.Scope {
 	switch {
 	case provider != tpm.Provider:
@@ -43,7 +43,8 @@ type members struct {
 }
 
 // OwnSigners returns the signers that the node-attestation-signer serves: those that are not
-// Kubernetes' own.
+// Kubernetes' own. It verifies each answer again with the same settings, and issues by csr.CA,
+// which binds the name (membership.FirstUseConfig.OwnSignersElsewhere).
 func (s *Settings) OwnSigners() []string {
 	return slices.DeleteFunc(slices.Clone(s.Signers.Names), func(name string) bool { return csr.ProviderOf(name) == "" })
 }
@@ -53,14 +54,20 @@ type OpenRegistry func(scope membership.Scope) (registry membership.Registry, st
 
 // NewMembers makes the authorizer, with a registry for each kind of evidence.
 func (s *Settings) NewMembers(open OpenRegistry, nodeExists func(ctx context.Context, nodeName string) (bool, error)) (*Members, error) {
+	ids, err := s.ClusterIDs()
+	if err != nil {
+		return nil, err
+	}
 	m := &Members{mode: s.Membership.Mode, evidence: s.Membership.Evidence, byKind: map[string]*members{}, now: time.Now}
 	for _, provider := range s.Opened() {
-		registry, stale, err := open(s.Scope(provider))
+		scope := s.Scope(provider)
+		scope.Cluster = ids[0] // it is in no record: those of another cluster are in its API server
+		registry, stale, err := open(scope)
 		if err != nil {
 			return nil, fmt.Errorf("settings: membership: %s: %w", provider, err)
 		}
 		first, err := membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, Stale: stale, NodeExists: nodeExists, MaxLifetime: s.Signers.MaxLifetime.Duration,
-			MaxRecoveryLifetime: s.Signers.MaxRecoveryLifetime.Duration, OwnSigners: s.OwnSigners()})
+			MaxRecoveryLifetime: s.Signers.MaxRecoveryLifetime.Duration, OwnSignersElsewhere: s.OwnSigners()})
 		if err != nil {
 			return nil, fmt.Errorf("settings: membership: %s: %w", provider, err)
 		}
