@@ -245,7 +245,7 @@ func TestProvidersVersionOfBrokenBundles(t *testing.T) {
 		bundle []byte
 		want   csr.Check
 	}{
-		"no PEM":           {[]byte("x"), csr.CheckBlockText},
+		"no PEM":           {[]byte("x"), csr.CheckBlock},
 		"nothing":          {nil, csr.CheckBundleSize},
 		"without evidence": {good[:bytes.Index(good, []byte("-----BEGIN KUBELET"))], csr.CheckAttestationProvider},
 	} {

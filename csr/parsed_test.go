@@ -91,10 +91,10 @@ func TestParsed(t *testing.T) {
 		bad := &csr.Request{Spec: csr.Spec{Request: []byte("x")}}
 		p := bad.Parsed()
 		for range 2 {
-			if b, err := p.Bundle(); b != nil || !errors.Is(err, csr.CheckBlockText) {
+			if b, err := p.Bundle(); b != nil || !errors.Is(err, csr.CheckBlock) {
 				t.Errorf("bundle %v, %v", b, err)
 			}
-			if r, err := p.PKCS10(); r != nil || !errors.Is(err, csr.CheckBlockText) {
+			if r, err := p.PKCS10(); r != nil || !errors.Is(err, csr.CheckBlock) {
 				t.Errorf("request %v, %v", r, err)
 			}
 			bad.Spec.Request = f.request.Spec.Request

@@ -310,7 +310,7 @@ func TestProvidersBuiltInClient(t *testing.T) {
 		"two, another version":          {[]string{"tpm", "aws"}, "aws/v2", false, "", csr.CheckProviderVersion},
 		"two, one that is not open":     {[]string{"tpm", "aws"}, "azure/v1", false, "", csr.CheckAttestationProvider},
 		"two, no evidence":              {[]string{"tpm", "aws"}, "", false, "", csr.CheckAttestationProvider},
-		"two, a broken bundle":          {[]string{"tpm", "aws"}, "tpm/v1", true, "", csr.CheckBlockText},
+		"two, a broken bundle":          {[]string{"tpm", "aws"}, "tpm/v1", true, "", csr.CheckBlock},
 		"dialect, evidence of another":  {[]string{"gke", "tpm"}, "tpm/v1", false, "tpm", ""},
 		"dialect, no evidence":          {[]string{"tpm", "gke"}, "", false, "gke", ""},
 		"dialect, unreadable":           {[]string{"tpm", "gke"}, "tpm/v1", true, "gke", ""},

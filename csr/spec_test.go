@@ -66,7 +66,7 @@ func TestSpecRefuses(t *testing.T) {
 		hello      csr.Check
 	}{
 		"good":               {&good, csr.SignerClientTPM, 600, "", ""},
-		"no bundle":          {nil, csr.SignerClientTPM, 600, csr.CheckBlockMissing, csr.CheckSignerName},
+		"no bundle":          {nil, csr.SignerClientTPM, 600, csr.CheckBlock, csr.CheckSignerName},
 		"no request":         {&csr.Bundle{Provider: "tpm/v1", Data: []byte{1}}, csr.SignerClientTPM, 600, csr.CheckRequestDER, csr.CheckRequestDER},
 		"no evidence":        {&csr.Bundle{Request: der}, csr.SignerClientTPM, 600, "", csr.CheckSignerName},
 		"insecure":           {&csr.Bundle{Request: der, Provider: "insecure/v1", Data: []byte{1}}, csr.SignerClientInsecure, 600, "", csr.CheckSignerName},

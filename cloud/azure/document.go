@@ -47,6 +47,12 @@ func Identity(subscriptionID, vmID string) (attest.Identity, error) {
 	return attest.Identity(IdentityKind + ":" + subscription + "/" + vm), nil
 }
 
+// parseIdentity reads "azure:<subscription>/<vmId>", in either case.
+func parseIdentity(id attest.Identity) (attest.Identity, error) {
+	subscription, vm, _ := strings.Cut(strings.TrimPrefix(string(id), IdentityKind+":"), "/")
+	return Identity(subscription, vm)
+}
+
 // validUUID reports whether s is a UUID in lower case, with hyphens.
 func validUUID(s string) bool {
 	if len(s) != 36 {

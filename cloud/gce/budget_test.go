@@ -43,7 +43,7 @@ func TestBudget(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			budget := attest.NewBudget(c.signatures)
-			claims, err := p.Verify(context.Background(), []byte(c.token), c.at, budget)
+			claims, err := p.Verify(context.Background(), []byte(c.token), &attest.Inquiry{Now: c.at, Budget: budget})
 			if (claims == nil) != (c.want != "") || c.want == "" && err != nil || c.want != "" && !errors.Is(err, c.want) || budget.Signatures() != c.counted {
 				t.Errorf("%+v, %v, want %q; %d signatures", claims, err, c.want, budget.Signatures())
 			}

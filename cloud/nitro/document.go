@@ -254,3 +254,16 @@ func Identity(region, instanceID string) (attest.Identity, error) {
 	}
 	return (&Document{Partition: partitionOf(region), Region: region, InstanceID: instanceID}).Identity(), nil
 }
+
+// parseIdentity reads "aws:<partition>/<region>/<instance ID>".
+func parseIdentity(id attest.Identity) (attest.Identity, error) {
+	parts := strings.Split(strings.TrimPrefix(string(id), IdentityKind+":"), "/")
+	if len(parts) != 3 {
+		return "", refuse(attest.CheckIdentity, string(id), IdentityKind+":<partition>/<region>/<instance ID>")
+	}
+	want, err := Identity(parts[1], parts[2])
+	if err == nil && want != id {
+		return "", refuse(attest.CheckIdentity, string(id), string(want))
+	}
+	return want, err
+}

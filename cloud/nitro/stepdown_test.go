@@ -47,7 +47,7 @@ func TestStepDown(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			config.Authorizer = members
+			config.Authorizer = attest.AuthorizerFunc(members.Authorize) // of kinds that are not open here, too
 			if c.change != nil {
 				c.change(&config)
 			}
