@@ -163,7 +163,7 @@ func TestFirstUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	byFirstUse := func(provider string) error {
-		registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: "cluster-1", Provider: provider, Road: attest.RoadDocument}, membership.RegistryOptions{})
+		registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: "quickstart", Provider: provider, Road: attest.RoadDocument}, membership.RegistryOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -57,12 +57,14 @@ func TestMembers(t *testing.T) {
 		"restored: it is not approved":     {mode: ModeApproval, restored: time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &Settings{TPM: TPM{AllowedEKs: []attest.Identity{attest.Identity(ours)}}, Membership: Membership{Mode: row.mode, Road: "ek", IdentityClass: "RSA-2048"}}
+			s := &Settings{Cluster: Cluster{IDs: []string{attesttest.ClusterID}}, TPM: TPM{AllowedEKs: []attest.Identity{attest.Identity(ours)}}, Membership: Membership{Mode: row.mode, Road: "ek", IdentityClass: "RSA-2048"}}
 			s.complete()
 			if row.restored != 0 {
 				s.Membership.RestoredAt = &metav1.Time{Time: plane.Now().Add(-row.restored)}
 			}
-			registry, err := membership.NewMemoryRegistry(s.Scope(tpm.Provider), membership.RegistryOptions{Now: plane.Now})
+			scope := s.Scope(tpm.Provider)
+			scope.Cluster = attesttest.ClusterID
+			registry, err := membership.NewMemoryRegistry(scope, membership.RegistryOptions{Now: plane.Now})
 			if err != nil {
 				t.Fatal(err)
 			}
