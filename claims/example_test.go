@@ -131,7 +131,7 @@ func ExampleNodeCheck() {
 		NodeName: "node-a", Machine: "ek:sha256:ab12",
 		Authorization: attest.Authorization{ProviderID: "gce://shop/zone/node-a"},
 	}
-	registry, err := membership.NewMemoryRegistry(membership.Scope{Road: attest.RoadEK, IdentityClass: "P-256"}, membership.RegistryOptions{Now: exampleClock})
+	registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: "cluster-1", Road: attest.RoadEK, IdentityClass: "P-256"}, membership.RegistryOptions{Now: exampleClock})
 	if err != nil {
 		log.Fatal(err)
 	}

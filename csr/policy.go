@@ -92,8 +92,8 @@ type Policy struct {
 	// and get what [CAConfig] allows.
 	MaxExpiration time.Duration
 	// BuiltInSignerDuration is the lifetime that Kubernetes' own signers give if a request
-	// does not ask for one (kube-controller-manager's --cluster-signing-duration), at most
-	// MaxExpiration. 0 means that it is not known, so that such a request is refused.
+	// does not ask for one (kube-controller-manager's --cluster-signing-duration), 10
+	// minutes to MaxExpiration. 0 means that it is not known, so that such a request is refused.
 	// Kubelets never ask for a lifetime, so to serve their own requests this must be set,
 	// and be correct.
 	BuiltInSignerDuration time.Duration
@@ -211,8 +211,8 @@ func (p *Policy) Validate() error {
 		return refusal.Config("MinRSABits", strconv.Itoa(p.MinRSABits), "0, or 2048 to 4096")
 	case p.MaxExpiration != 0 && p.MaxExpiration < minExpiration:
 		return refusal.Config("MaxExpiration", p.MaxExpiration.String(), "0, or 10 minutes or more")
-	case p.BuiltInSignerDuration < 0 || p.BuiltInSignerDuration > p.maxExpiration():
-		return refusal.Config("BuiltInSignerDuration", p.BuiltInSignerDuration.String(), "0 to MaxExpiration")
+	case p.BuiltInSignerDuration != 0 && (p.BuiltInSignerDuration < minExpiration || p.BuiltInSignerDuration > p.maxExpiration()):
+		return refusal.Config("BuiltInSignerDuration", p.BuiltInSignerDuration.String(), "0, or 10 minutes to MaxExpiration")
 	case slices.ContainsFunc(p.ReservedIPs, func(n netip.Prefix) bool { return !n.IsValid() }):
 		return refusal.Config("ReservedIPs", "an invalid prefix", "networks")
 	case slices.ContainsFunc(p.Curves, func(c elliptic.Curve) bool { return !slices.Contains(policyCurves, c) }):

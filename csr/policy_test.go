@@ -53,6 +53,8 @@ func TestUnusablePolicies(t *testing.T) {
 		"no cluster":                 func(p *csr.Policy) { p.ClusterIDs = nil },
 		"every cluster's name":       func(p *csr.Policy) { p.ClusterIDs = []string{"kubernetes"} },
 		"signer's duration negative": func(p *csr.Policy) { p.BuiltInSignerDuration = -1 },
+		"signer's duration short":    func(p *csr.Policy) { p.BuiltInSignerDuration = 10*time.Minute - 1 },
+		"signer's duration of 24 ns": func(p *csr.Policy) { p.BuiltInSignerDuration = 24 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
@@ -76,6 +78,7 @@ func TestUnusablePolicies(t *testing.T) {
 		"shortest RSA keys": func(p *csr.Policy) { p.MinRSABits = 2048 },
 		"longest RSA keys":  func(p *csr.Policy) { p.MinRSABits = 4096 },
 		"least cap":         func(p *csr.Policy) { p.MaxExpiration = 10 * time.Minute },
+		"least duration":    func(p *csr.Policy) { p.BuiltInSignerDuration = 10 * time.Minute },
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap).policy

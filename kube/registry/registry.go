@@ -3,6 +3,8 @@ package registry
 import (
 	"context"
 	"errors"
+	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -216,7 +218,7 @@ func (r *Registry) reserve(ctx context.Context, s *surroundings, claim *membersh
 	}
 	n := s.name
 	again := *mine != nil && n != nil && n.record.Version == (*mine).record.Version
-	if change.Action == membership.Put && !again {
+	if change.Put && !again {
 		if n, err = r.put(ctx, s.name, change.Record); err != nil {
 			return nil, err
 		}
@@ -282,7 +284,7 @@ func (r *Registry) replace(ctx context.Context, seen *membership.Record, around 
 	if err != nil {
 		return nil, err
 	}
-	if change.Action == membership.Keep {
+	if !change.Put {
 		return clone(change.Record), nil
 	}
 	object := s.name.object.DeepCopy()
@@ -306,40 +308,65 @@ func (r *Registry) replace(ctx context.Context, seen *membership.Record, around 
 	return clone(n.record), nil
 }
 
-// Release removes the record of a Machine that is gone; see membership.Registry. A record of
-// another scope is left alone.
-func (r *Registry) Release(ctx context.Context, nodeName, machineUID string) error {
-	for range attempts {
-		err := r.release(ctx, nodeName, machineUID)
-		if !errors.Is(err, errSwapped) {
-			return err
+// Records yields every record of the scope that counts; see membership.Registry.
+func (r *Registry) Records(ctx context.Context) iter.Seq2[*membership.Record, error] {
+	return func(yield func(*membership.Record, error) bool) {
+		var all v1alpha1.AttestedNodeList
+		err := ctx.Err()
+		if err == nil {
+			err = r.reader.List(ctx, &all)
+		}
+		if err != nil {
+			yield(nil, fmt.Errorf("registry: %w", err))
+			return
+		}
+		for i := range all.Items {
+			n, err := nodeOf(&all.Items[i])
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if r.own(n) == nil && n.record.Live(r.now()) && !yield(clone(n.record), nil) {
+				return
+			}
 		}
 	}
-	return conflict("a record of node "+nodeName+" that others change all the time", "one that stays")
 }
 
-func (r *Registry) release(ctx context.Context, nodeName, machineUID string) error {
+// Release removes the record of a Machine that is gone; see membership.Registry. A record of
+// another scope is left alone.
+func (r *Registry) Release(ctx context.Context, nodeName, machineUID string) (bool, error) {
+	for range attempts {
+		released, err := r.release(ctx, nodeName, machineUID)
+		if !errors.Is(err, errSwapped) {
+			return released, err
+		}
+	}
+	return false, conflict("a record of node "+nodeName+" that others change all the time", "one that stays")
+}
+
+func (r *Registry) release(ctx context.Context, nodeName, machineUID string) (bool, error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return false, err
 	}
 	n, err := r.readNode(ctx, nodeName)
 	if err != nil || n == nil || r.own(n) != nil {
-		return err
+		return false, err
 	}
 	change := membership.Held{Name: n.record}.Release(machineUID, r.now())
-	switch change.Action {
-	case membership.Put:
+	switch {
+	case change.Put:
 		_, err = r.put(ctx, n, change.Record)
-	case membership.Drop:
+	case change.Drop:
 		err = r.drop(ctx, n)
 	default:
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	for _, kind := range []pointerKind{byMachine(), byMachineUID()} {
 		r.forget(ctx, kind, kind.of(&n.record.Claim), nodeName)
 	}
-	return nil
+	return true, nil
 }

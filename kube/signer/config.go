@@ -18,8 +18,8 @@ import (
 // default: leaving one out is an error.
 type Config struct {
 	// Providers verify the evidence. Requests to all of their SignerNames are signed, and none
-	// of these may be Kubernetes' own. They must be among the OwnSigners of the
-	// membership.FirstUse that admits, so that each certificate is recorded before anybody
+	// of these may be Kubernetes' own. They must be among the
+	// OwnSignersElsewhere of the membership.FirstUse that admits, here and in the controller, so that each certificate is recorded before anybody
 	// sees it.
 	Providers controller.Providers
 	// CA returns the CA that issues the certificates now, for the same signers: [FileCA.CA], or
