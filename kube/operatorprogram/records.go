@@ -235,7 +235,7 @@ func (p *plugin) machineOf(ctx context.Context, name, nodeName string, scope mem
 		return "", fmt.Errorf("request %s was not refused for its machine: see kubectl nodeattest explain %[1]s", name)
 	case c.nodeName != nodeName:
 		return "", fmt.Errorf("request %s is for node %s", name, refusal.Text(c.nodeName))
-	case c.machine == "" || c.scope != scope:
+	case c.machine == "" || c.scope.String() != scope.String():
 		return "", fmt.Errorf("request %s has an identity of %s, and the record is of %s: give the machine as --machine", name, c.scope, scope)
 	}
 	return c.machine, nil

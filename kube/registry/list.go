@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"errors"
+	"iter"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -52,30 +53,38 @@ func (r *Registry) nodes(ctx context.Context, each func(*node) error) error {
 	return damaged
 }
 
-// Records calls each with every record of the registry's scope that counts, in the order of
-// the node names. It reads them in pages, so changes made meanwhile may or may not be seen. It
-// stops at an error from each, and returns it. A damaged object is left out, and at the end
-// the error is [ErrObject].
-func (r *Registry) Records(ctx context.Context, each func(membership.Record) error) error {
-	return Several{r}.Records(ctx, each)
+// Records yields every record of the registry's scope that counts, in the order of the node
+// names; see membership.Registry. It reads them in pages, so changes made meanwhile may or may
+// not be seen. A damaged object is left out, and at the end the error is [ErrObject].
+func (r *Registry) Records(ctx context.Context) iter.Seq2[*membership.Record, error] {
+	return Several{r}.Records(ctx)
 }
 
 // Records is the Records of all registries at once.
-func (s Several) Records(ctx context.Context, each func(membership.Record) error) error {
-	if len(s) == 0 {
-		return errNone
-	}
-	scopes := make([]string, len(s))
-	for i, r := range s {
-		scopes[i] = r.scope.String()
-	}
-	return s[0].nodes(ctx, func(n *node) error {
-		if !n.record.Live(s[0].now()) || !slices.Contains(scopes, n.object.Spec.Scope) {
-			return nil
+func (s Several) Records(ctx context.Context) iter.Seq2[*membership.Record, error] {
+	return func(yield func(*membership.Record, error) bool) {
+		if len(s) == 0 {
+			yield(nil, errNone)
+			return
 		}
-		return each(*clone(n.record))
-	})
+		scopes := make([]string, len(s))
+		for i, r := range s {
+			scopes[i] = r.scope.String()
+		}
+		err := s[0].nodes(ctx, func(n *node) error {
+			if n.record.Live(s[0].now()) && slices.Contains(scopes, n.object.Spec.Scope) && !yield(clone(n.record), nil) {
+				return errEnough
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, errEnough) {
+			yield(nil, err)
+		}
+	}
 }
+
+// errEnough: whoever ranges over records has stopped.
+var errEnough = errors.New("enough")
 
 // Sweep removes the records that have ended, those of other scopes too, and their pointers, and returns how
 // many records it has removed. A record that has ended counts for nobody, but its object stays

@@ -3,8 +3,6 @@ package registry
 import (
 	"context"
 	"errors"
-	"fmt"
-	"iter"
 	"slices"
 	"time"
 
@@ -306,31 +304,6 @@ func (r *Registry) replace(ctx context.Context, seen *membership.Record, around 
 	}
 	r.forget(ctx, kind, kind.of(&s.name.record.Claim), seen.NodeName)
 	return clone(n.record), nil
-}
-
-// Records yields every record of the scope that counts; see membership.Registry.
-func (r *Registry) Records(ctx context.Context) iter.Seq2[*membership.Record, error] {
-	return func(yield func(*membership.Record, error) bool) {
-		var all v1alpha1.AttestedNodeList
-		err := ctx.Err()
-		if err == nil {
-			err = r.reader.List(ctx, &all)
-		}
-		if err != nil {
-			yield(nil, fmt.Errorf("registry: %w", err))
-			return
-		}
-		for i := range all.Items {
-			n, err := nodeOf(&all.Items[i])
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			if r.own(n) == nil && n.record.Live(r.now()) && !yield(clone(n.record), nil) {
-				return
-			}
-		}
-	}
 }
 
 // Release removes the record of a Machine that is gone; see membership.Registry. A record of
