@@ -14,10 +14,10 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// MaxSweepWait is the longest time after which [Sweep] wants to be called again while any
+// maxSweepWait is the longest time after which [Sweep] wants to be called again while any
 // token can expire: one hour. That way, a clock that was set or a machine that slept is
 // noticed.
-const MaxSweepWait = time.Hour
+const maxSweepWait = time.Hour
 
 // Sweeping is what [Sweep] found.
 type Sweeping struct {
@@ -29,7 +29,7 @@ type Sweeping struct {
 	// stay, and need a person's attention.
 	Refused []Refusal
 	// Next is when to look again: when the first of the remaining tokens expires, but at most
-	// MaxSweepWait from now. It is the zero time if none ever expires: then a change to the
+	// maxSweepWait from now. It is the zero time if none ever expires: then a change to the
 	// Secrets is the next reason to look.
 	Next time.Time
 }
@@ -41,7 +41,7 @@ type Sweeping struct {
 // (pkg/controller/bootstrap/tokencleaner.go, evalSecret).
 //
 // Sweep differs from it in two ways. A Secret whose expiration is not an RFC 3339 time is
-// reported in Refused with [CheckExpiration], whereas the token cleaner silently deletes it.
+// reported in Refused with "expiration", whereas the token cleaner silently deletes it.
 // And a Secret that could not be deleted is named again by the next Sweep, so a caller whose
 // deletions fail should call again soon; the token cleaner waits for the Secret to change.
 //
@@ -67,7 +67,7 @@ func Sweep(objects []*Object, now time.Time) (*Sweeping, error) {
 			found.Next = end
 		}
 	}
-	if most := now.Add(MaxSweepWait); found.Next.After(most) {
+	if most := now.Add(maxSweepWait); found.Next.After(most) {
 		found.Next = most
 	}
 	return found, nil
@@ -121,7 +121,7 @@ type Signing struct {
 
 // Sign says what data the cluster-info ConfigMap must have at now: a signature by each Secret
 // that has the usage signing and is not expired, and no other key that begins with
-// [SignatureKeyPrefix]. Everything else in data is kept. objects may be all Secrets of the
+// "jws-kubeconfig-". Everything else in data is kept. objects may be all Secrets of the
 // cluster: those that are not of [SecretType] in [Namespace] are skipped.
 //
 // Signatures are byte for byte those of Kubernetes' bootstrap signer
@@ -134,9 +134,9 @@ type Signing struct {
 //
 // The kubeconfig is signed as it is: [ParseKubeconfig] says whether clients will accept it.
 //
-// The error is [CheckNoKubeconfig] if there is nothing to sign (Kubernetes then leaves the
-// ConfigMap as it is), [CheckKubeconfig] for a kubeconfig of more than [MaxKubeconfigSize]
-// bytes, which no client accepts, [CheckDuplicateToken], and [refusal.CheckConfig] if now is
+// The error is "cluster-info-kubeconfig" if there is nothing to sign (Kubernetes then leaves the
+// ConfigMap as it is), "kubeconfig" for a kubeconfig of more than 262,144
+// bytes, which no client accepts, "duplicate-token", and [refusal.CheckConfig] if now is
 // the zero time. Secrets of one namespace cannot be duplicates.
 func Sign(data map[string]string, objects []*Object, now time.Time) (*Signing, error) {
 	if now.IsZero() {
@@ -153,16 +153,16 @@ func Sign(data map[string]string, objects []*Object, now time.Time) (*Signing, e
 	}
 	payload, err := jws.NewDetached([]byte(kubeconfig)) // encoded once for all tokens
 	if err != nil {
-		return nil, &Error{Check: CheckKubeconfig, Err: err}
+		return nil, &Error{Check: checkKubeconfig, Err: err}
 	}
 	s.Data = make(map[string]string, len(data)+len(signers))
 	for key, value := range data {
-		if !strings.HasPrefix(key, SignatureKeyPrefix) {
+		if !strings.HasPrefix(key, signatureKeyPrefix) {
 			s.Data[key] = value
 		}
 	}
 	for id, signer := range signers {
-		key := SignatureKeyPrefix + id
+		key := signatureKeyPrefix + id
 		signature, err := payload.Sign(id, signer.key)
 		if err != nil {
 			return nil, &Error{Check: CheckSignature, Err: err}
@@ -203,7 +203,7 @@ func (s *Signing) signers(objects []*Object, now time.Time) (map[string]signer, 
 		}
 		id, _ := idOf(o.Name)
 		if other, ok := signers[id]; ok && !bytes.Equal(other.key, key) {
-			return nil, &Error{Check: CheckDuplicateToken, Got: "two secrets for " + id, Want: "one"}
+			return nil, &Error{Check: checkDuplicateToken, Got: "two secrets for " + id, Want: "one"}
 		}
 		signers[id] = signer{key, end, err != nil}
 	}
@@ -239,9 +239,9 @@ type SecretGetter func(ctx context.Context, namespace, name string) (*Object, er
 const (
 	// ErrNotFound is the error of a [SecretGetter] that looked and found no such Secret.
 	ErrNotFound Check = "not found"
-	// CheckCredential: no token Secret has this ID and this secret. Nobody is told which of the
+	// checkCredential: no token Secret has this ID and this secret. Nobody is told which of the
 	// two was wrong.
-	CheckCredential Check = "credential"
+	checkCredential Check = "credential"
 )
 
 // Authenticate says who the bearer of a token is, as kube-apiserver does
@@ -249,9 +249,9 @@ const (
 // system:bootstrap:<id> in the group system:bootstrappers and the token's extra groups.
 //
 // It refuses:
-//   - with [CheckToken], anything not in the form of a bootstrap token: another authenticator
+//   - with "token", anything not in the form of a bootstrap token: another authenticator
 //     may know it;
-//   - with [CheckCredential], an unknown ID and a wrong secret, with the same error and, apart
+//   - with "credential", an unknown ID and a wrong secret, with the same error and, apart
 //     from the time that get itself takes, in the same time;
 //   - with the checks of [ParseSecretFor], for authentication at now and in the same order,
 //     the Secret of a bearer that knows the secret. Kubernetes checks deletion and type before
@@ -259,7 +259,7 @@ const (
 //   - with [refusal.CheckConfig], a nil get and the zero time.
 //
 // An error from get other than [ErrNotFound], or an answer that is not the Secret that was
-// asked for, gives [ErrRetry]: nothing is known about the bearer.
+// asked for, gives [refusal.ErrRetry]: nothing is known about the bearer.
 func Authenticate(ctx context.Context, bearer string, get SecretGetter, now time.Time) (*User, error) {
 	if get == nil {
 		return nil, refusal.Config("get", "", "a SecretGetter")
@@ -284,7 +284,7 @@ func Authenticate(ctx context.Context, bearer string, get SecretGetter, now time
 		return nil, refusal.Retry(errors.New("the getter returned " + o.String() + " for " + strconv.Quote(name)))
 	}
 	if !holdsSecret(o.Data.Reveal(), token) {
-		return nil, &Error{Check: CheckCredential, Got: "a token that is not known", Want: "the ID and the secret of a token Secret"}
+		return nil, &Error{Check: checkCredential, Got: "a token that is not known", Want: "the ID and the secret of a token Secret"}
 	}
 	s, err := ParseSecretFor(o, Usages{Authentication: true}, now)
 	if err != nil {
@@ -296,8 +296,8 @@ func Authenticate(ctx context.Context, bearer string, get SecretGetter, now time
 // holdsSecret compares in time that does not depend on what d holds. A stored value of another
 // length is compared as sixteen zero bytes, which are no token's secret.
 func holdsSecret(d map[string][]byte, t Token) bool {
-	var stored [SecretSize]byte
-	if value := d[keySecret]; len(value) == SecretSize {
+	var stored [secretSize]byte
+	if value := d[keySecret]; len(value) == secretSize {
 		copy(stored[:], value)
 	}
 	return subtle.ConstantTimeCompare(stored[:], t.key()) == 1

@@ -26,7 +26,7 @@
 // the token cleaner, kubeadm, and Cluster API's. They do not agree. [ParseSecret] accepts what
 // all of them accept and read the same way, and says which [Check] failed; see the constants
 // for what each of them overlooks. A refusal is an answer; if a question could not be
-// answered, the error is [ErrRetry].
+// answered, the error is [refusal.ErrRetry].
 //
 // Everything except discovery is a function of its arguments. The current time is one of them;
 // the zero time is refused, since nothing would have expired by then.

@@ -31,7 +31,7 @@ func ExampleParse() {
 	token, err := bootstraptoken.Parse("abcdef.0123456789abcdef")
 	fmt.Println(token, err)
 	_, err = bootstraptoken.Parse("ABCDEF.0123456789abcdef")
-	fmt.Println(errors.Is(err, bootstraptoken.CheckToken))
+	fmt.Println(errors.Is(err, bootstraptoken.Check("token")))
 	// Output:
 	// abcdef.[secret] <nil>
 	// true

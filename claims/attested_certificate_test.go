@@ -236,7 +236,7 @@ func TestHandlerUnattested(t *testing.T) {
 				t.Errorf("%d %q, want %d", response.StatusCode, body, tt.status)
 			}
 			if tt.status != 200 {
-				wantCheck(t, w.refused[0], CheckFacts)
+				wantCheck(t, w.refused[0], checkFacts)
 			}
 		})
 	}
@@ -279,21 +279,21 @@ func TestHandlerRecords(t *testing.T) {
 	want(&unrecorded, 403, CheckNodeCertificate)
 	want(nil, 403, CheckNodeCertificate)
 	fail = errDead
-	want(&good, 503, ErrRetry)
+	want(&good, 503, refusal.ErrRetry)
 	fail = nil
 	records[record.CredentialID] = nil
-	want(&good, 503, ErrRetry)
+	want(&good, 503, refusal.ErrRetry)
 	records[record.CredentialID] = record
 
 	// The Node is made again, with all else as it was: the certificate that was issued for
 	// the one before is worth nothing with a new token.
 	w.objects.node.UID, w.claims.Kubernetes.Node.UID = "node-uid-2", "node-uid-2"
-	want(&good, 401, CheckAttestedUID)
+	want(&good, 401, checkAttestedUID)
 	record.NodeUID = "node-uid-2"
 	want(&good, 200, "")
 	// The name goes to another machine, whose object has the provider ID of the first.
 	w.machine.UID = "machine-uid-2"
-	want(&good, 401, CheckRegisteredMachineUID)
+	want(&good, 401, checkRegisteredMachineUID)
 }
 
 // TestNewHandlerRecords: what can never be met is noticed when the handler is made.

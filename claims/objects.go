@@ -104,11 +104,11 @@ func (e *NotFoundError) Error() string {
 func (e *NotFoundError) Unwrap() error { return ErrNotFound }
 
 // CheckStaleAnswer: the answer of an [Objects] is older than allowed, does not say how old
-// it is, or is from a time in the future. It comes with [ErrRetry].
+// it is, or is from a time in the future. It comes with [refusal.ErrRetry].
 const CheckStaleAnswer Check = "stale-answer"
 
 // FreshObjects passes on the answers of another Objects, and returns an error
-// ([CheckStaleAnswer], [ErrRetry]) instead of one that is too old. The validators of this
+// ([CheckStaleAnswer], [refusal.ErrRetry]) instead of one that is too old. The validators of this
 // package and of apiserver wrap their Objects in it; a [NodeCheck] accepts a [StaleObjects]
 // only inside one.
 type FreshObjects struct {
@@ -180,7 +180,7 @@ func fresh[T any, P holder[T]](f FreshObjects, get func() (P, error)) (P, error)
 	}
 	object := answer.object()
 	if _, stale := f.From.(StaleObjects); stale && object.AsOf.IsZero() {
-		return nil, &Error{Check: CheckStaleAnswer, Got: "an answer without its age", Want: "AsOf from a StaleObjects", Err: ErrRetry}
+		return nil, &Error{Check: CheckStaleAnswer, Got: "an answer without its age", Want: "AsOf from a StaleObjects", Err: refusal.ErrRetry}
 	}
 	if err := object.CheckAge(f.MaxStaleness, clock(f.Now)()); err != nil {
 		return nil, err
@@ -189,13 +189,13 @@ func fresh[T any, P holder[T]](f FreshObjects, get func() (P, error)) (P, error)
 }
 
 // CheckAge refuses an answer that is older than most, or from a time after now, with
-// [CheckStaleAnswer] and [ErrRetry]. One without AsOf counts as current.
+// [CheckStaleAnswer] and [refusal.ErrRetry]. One without AsOf counts as current.
 func (o *Object) CheckAge(most time.Duration, now time.Time) error {
 	if o.AsOf.IsZero() {
 		return nil
 	}
 	if age := now.Sub(o.AsOf); age < 0 || age > most {
-		return &Error{Check: CheckStaleAnswer, Got: "an answer that is " + age.String() + " old", Want: "0s to " + most.String(), Err: ErrRetry}
+		return &Error{Check: CheckStaleAnswer, Got: "an answer that is " + age.String() + " old", Want: "0s to " + most.String(), Err: refusal.ErrRetry}
 	}
 	return nil
 }

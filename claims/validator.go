@@ -16,8 +16,8 @@ import (
 
 // The defaults of [ValidatorConfig].
 const (
-	// DefaultMaxLifetime is the maximum lifetime of a token.
-	DefaultMaxLifetime = 24 * time.Hour
+	// defaultMaxLifetime is the maximum lifetime of a token.
+	defaultMaxLifetime = 24 * time.Hour
 	// DefaultLeeway is how far clocks may be apart, as for kube-apiserver, and the largest
 	// value that may be configured.
 	DefaultLeeway = time.Minute
@@ -42,7 +42,7 @@ type ValidatorConfig struct {
 	// short when using it.
 	InsecureSkipObjects bool
 	// MaxStaleness is how old an answer of Objects may be; 0 refuses a [StaleObjects].
-	// An older answer counts as none ([CheckStaleAnswer], [ErrRetry]). A token whose object
+	// An older answer counts as none ([CheckStaleAnswer], [refusal.ErrRetry]). A token whose object
 	// is gone may still be accepted for that long.
 	MaxStaleness time.Duration
 	// Replay remembers tokens, so that each is accepted only once.
@@ -53,7 +53,7 @@ type ValidatorConfig struct {
 	// elsewhere. Replay must then be nil.
 	InsecureAllowReplay bool
 	// MaxLifetime is the maximum lifetime of a token, from "iat" or "nbf", whichever is
-	// earlier, to "exp", or to "warnafter" if that comes first; 0 means DefaultMaxLifetime. It
+	// earlier, to "exp", or to "warnafter" if that comes first; 0 means 24 hours. It
 	// must not be negative.
 	MaxLifetime time.Duration
 	// Leeway is how far clocks may be apart; 0 means DefaultLeeway, which is also the
@@ -80,7 +80,7 @@ type ValidatorConfig struct {
 //   - that was presented before.
 //
 // A refusal is an [*Error] with a check. If a key set, a getter or the replay cache could
-// not answer, the error is [ErrRetry], and the token is neither accepted nor used up. A
+// not answer, the error is [refusal.ErrRetry], and the token is neither accepted nor used up. A
 // Validator is safe for concurrent use.
 type Validator struct {
 	c       ValidatorConfig
@@ -119,7 +119,7 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 	if err := config.Node.ready(); err != nil && !config.Node.isZero() {
 		return nil, err
 	}
-	config.MaxLifetime = cmp.Or(config.MaxLifetime, DefaultMaxLifetime)
+	config.MaxLifetime = cmp.Or(config.MaxLifetime, defaultMaxLifetime)
 	config.Leeway = max(cmp.Or(config.Leeway, DefaultLeeway), 0)
 	config.Audiences = slices.Clone(config.Audiences)
 	v.c = config
@@ -196,7 +196,7 @@ func (v *Validator) check(ctx context.Context, token string) (*Result, *Node, er
 func (v *Validator) verify(ctx context.Context, token string) (*Claims, *jws.Key, error) {
 	t, err := jws.Parse(token)
 	if err != nil {
-		return nil, nil, &Error{Check: CheckToken, Got: "no token in compact form", Want: "one", Err: err}
+		return nil, nil, &Error{Check: checkToken, Got: "no token in compact form", Want: "one", Err: err}
 	}
 	c, err := v.checkHeader(t)
 	if err != nil {
@@ -204,7 +204,7 @@ func (v *Validator) verify(ctx context.Context, token string) (*Claims, *jws.Key
 	}
 	verified, err := jws.VerifyToken(ctx, t, v.c.Keys)
 	switch {
-	case errors.Is(err, jws.ErrRetry):
+	case errors.Is(err, refusal.ErrRetry):
 		return nil, nil, retry("the key set", err)
 	case errors.Is(err, jws.CheckKeyID):
 		return nil, nil, &Error{Check: CheckNoKey, Got: "key ID " + refusal.Text(t.KeyID()), Want: "one of the key set", Err: err}
@@ -218,7 +218,7 @@ func (v *Validator) verify(ctx context.Context, token string) (*Claims, *jws.Key
 func (v *Validator) checkHeader(t *jws.Token) (*Claims, error) {
 	switch typ := t.Type(); {
 	case typ != "" && typ != "JWT":
-		return nil, &Error{Check: CheckTokenType, Got: "typ " + refusal.Text(typ), Want: "JWT or none"}
+		return nil, &Error{Check: checkTokenType, Got: "typ " + refusal.Text(typ), Want: "JWT or none"}
 	case t.KeyID() == "":
 		return nil, &Error{Check: CheckNoKey, Got: "no key ID", Want: "one of the key set"}
 	}
@@ -248,18 +248,18 @@ func (v *Validator) use(ctx context.Context, r *Result) error {
 	return v.checkTimes(r.Claims, v.c.Now())
 }
 
-// MaxTokenIDSize is the length in bytes of the longest "jti" that strict validation accepts.
+// maxTokenIDSize is the length in bytes of the longest "jti" that strict validation accepts.
 // kube-apiserver writes 36 bytes.
-const MaxTokenIDSize = 256
+const maxTokenIDSize = 256
 
 // checkConsistent compares the claims with each other.
 func checkConsistent(c *Claims) error {
 	k := &c.Kubernetes
 	switch {
 	case c.Legacy != nil:
-		return &Error{Check: CheckPrivate, Got: "claims of a legacy token", Want: "none"}
+		return &Error{Check: checkPrivate, Got: "claims of a legacy token", Want: "none"}
 	case !nodename.ValidLabel(k.Namespace):
-		return &Error{Check: CheckPrivate, Got: "namespace " + refusal.OrNothing(refusal.Text(k.Namespace)), Want: "a DNS label"}
+		return &Error{Check: checkPrivate, Got: "namespace " + refusal.OrNothing(refusal.Text(k.Namespace)), Want: "a DNS label"}
 	}
 	for _, bound := range [...]struct {
 		kind alive.Kind
@@ -268,18 +268,18 @@ func checkConsistent(c *Claims) error {
 		switch {
 		case bound.ref == nil:
 		case !nodename.Valid(bound.ref.Name):
-			return &Error{Check: CheckPrivate, Got: string(bound.kind) + " " + refusal.OrNothing(refusal.Text(bound.ref.Name)), Want: "a DNS subdomain"}
+			return &Error{Check: checkPrivate, Got: string(bound.kind) + " " + refusal.OrNothing(refusal.Text(bound.ref.Name)), Want: "a DNS subdomain"}
 		case bound.ref.UID == "":
-			return &Error{Check: CheckPrivate, Got: "a " + string(bound.kind) + " without UID", Want: "a UID"}
+			return &Error{Check: checkPrivate, Got: "a " + string(bound.kind) + " without UID", Want: "a UID"}
 		}
 	}
 	switch want := MakeSubject(k.Namespace, k.ServiceAccount.Name); {
 	case k.Secret != nil && (k.Pod != nil || k.Node != nil):
-		return &Error{Check: CheckBinding, Got: "a Secret and a pod or node", Want: "one of them"}
-	case c.ID == "" || len(c.ID) > MaxTokenIDSize:
-		return &Error{Check: CheckTokenID, Got: strconv.Itoa(len(c.ID)) + " bytes", Want: "1 to " + strconv.Itoa(MaxTokenIDSize)}
+		return &Error{Check: checkBinding, Got: "a Secret and a pod or node", Want: "one of them"}
+	case c.ID == "" || len(c.ID) > maxTokenIDSize:
+		return &Error{Check: checkTokenID, Got: strconv.Itoa(len(c.ID)) + " bytes", Want: "1 to " + strconv.Itoa(maxTokenIDSize)}
 	case c.Subject != want:
-		return &Error{Check: CheckSubject, Got: refusal.OrNothing(refusal.Text(c.Subject)), Want: want}
+		return &Error{Check: checkSubject, Got: refusal.OrNothing(refusal.Text(c.Subject)), Want: want}
 	}
 	return nil
 }
@@ -300,12 +300,12 @@ func (v *Validator) checkTimes(c *Claims, now time.Time) error {
 		date NumericDate
 	}{{"exp", c.Expiry}, {"nbf", c.NotBefore}, {"iat", c.IssuedAt}} {
 		if !claim.date.Present {
-			return &Error{Check: CheckLifetime, Got: "no " + claim.name, Want: "a time"}
+			return &Error{Check: checkLifetime, Got: "no " + claim.name, Want: "a time"}
 		}
 	}
 	begin, end := min(c.IssuedAt.Unix, c.NotBefore.Unix), endOf(c)
 	if life := end.Unix - begin; life <= 0 || life > int64(v.c.MaxLifetime/time.Second) {
-		return &Error{Check: CheckLifetime, Got: "a life of " + strconv.FormatInt(life, 10) + " seconds",
+		return &Error{Check: checkLifetime, Got: "a life of " + strconv.FormatInt(life, 10) + " seconds",
 			Want: "1 to " + strconv.FormatInt(int64(v.c.MaxLifetime/time.Second), 10)}
 	}
 	early, late := now.Add(v.c.Leeway), now.Add(-v.c.Leeway)
@@ -317,7 +317,7 @@ func (v *Validator) checkTimes(c *Claims, now time.Time) error {
 	case late.After(c.Expiry.Time()):
 		return timeError(CheckExpired, c.Expiry, "at least", late)
 	case late.After(end.Time()):
-		return timeError(CheckStale, end, "at least", late)
+		return timeError(checkStale, end, "at least", late)
 	}
 	return nil
 }
@@ -370,14 +370,14 @@ func checkAlive[T any, P holder[T]](kind alive.Kind, claim Ref, answer P, err er
 // checkPod compares a pod with the token's service account and node.
 func checkPod(pod *Pod, k *Private) error {
 	if pod.ServiceAccountName != k.ServiceAccount.Name {
-		return &Error{Check: CheckPodServiceAccount, Got: "a pod of service account " + refusal.OrNothing(refusal.Text(pod.ServiceAccountName)), Want: k.ServiceAccount.Name}
+		return &Error{Check: checkPodServiceAccount, Got: "a pod of service account " + refusal.OrNothing(refusal.Text(pod.ServiceAccountName)), Want: k.ServiceAccount.Name}
 	}
 	node := ""
 	if k.Node != nil {
 		node = k.Node.Name
 	}
 	if pod.NodeName != node {
-		return &Error{Check: CheckPodNode, Got: "a pod on node " + refusal.OrNothing(refusal.Text(pod.NodeName)), Want: refusal.OrNothing(refusal.Text(node))}
+		return &Error{Check: checkPodNode, Got: "a pod on node " + refusal.OrNothing(refusal.Text(pod.NodeName)), Want: refusal.OrNothing(refusal.Text(node))}
 	}
 	return nil
 }

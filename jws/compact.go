@@ -51,7 +51,7 @@ func (t Token) Format(s fmt.State, _ rune) {
 
 // Parse reads a token in compact form (RFC 7515, section 7.1), at most [MaxTokenSize] bytes,
 // without verifying it. The header must have an alg, one of the ten of this package (none and
-// HS256 are not among them); kid and typ are read if present; crit and b64 are refused,
+// hs256 are not among them); kid and typ are read if present; crit and b64 are refused,
 // whatever they say, and so are jwk and x5c, with which a token supplies a key of its own; a
 // nonce must be a string. Other members are ignored, including jku and x5u, which say where a
 // key would be. The payload may be any bytes, or empty.
@@ -60,17 +60,17 @@ func (t Token) Format(s fmt.State, _ rune) {
 // have no duplicate members, even in different case, none of those named here in a different
 // case, and no number that a float64 cannot hold.
 //
-// The errors are [CheckTokenSize], [CheckForm], [CheckBase64], [CheckHeader],
-// [CheckCritical], [CheckAlgorithm] and [CheckKeyID].
+// The errors are "token-size", "form", "base64url", [CheckHeader],
+// "critical-header", [CheckAlgorithm] and [CheckKeyID].
 func Parse(token string) (*Token, error) {
 	if token == "" || len(token) > MaxTokenSize {
-		return nil, &Error{Check: CheckTokenSize, Got: bytesText(len(token)), Want: "1 to " + bytesText(MaxTokenSize)}
+		return nil, &Error{Check: checkTokenSize, Got: bytesText(len(token)), Want: "1 to " + bytesText(MaxTokenSize)}
 	}
 	text := []byte(token)
 	end := bytes.LastIndexByte(text, '.')
 	head, body, ok := bytes.Cut(text[:max(end, 0)], []byte{'.'})
 	if !ok || bytes.IndexByte(body, '.') >= 0 {
-		return nil, &Error{Check: CheckForm, Got: segments(text), Want: "3 segments"}
+		return nil, &Error{Check: checkForm, Got: segments(text), Want: "3 segments"}
 	}
 	t := tokenContent{signed: text[:end:end]}
 
@@ -78,7 +78,7 @@ func Parse(token string) (*Token, error) {
 	buffer := make([]byte, 0, len(text))
 	buffer, err := decodeSegment(buffer, head)
 	if err != nil {
-		return nil, &Error{Check: CheckBase64, Got: "the header", Err: err}
+		return nil, &Error{Check: checkBase64, Got: "the header", Err: err}
 	}
 	h, err := parseHeader(buffer)
 	if err != nil {
@@ -93,12 +93,12 @@ func Parse(token string) (*Token, error) {
 	}
 	start := len(buffer)
 	if buffer, err = decodeSegment(buffer, body); err != nil {
-		return nil, &Error{Check: CheckBase64, Got: "the payload", Err: err}
+		return nil, &Error{Check: checkBase64, Got: "the payload", Err: err}
 	}
 	t.payload = buffer[start:len(buffer):len(buffer)]
 	start = len(buffer)
 	if buffer, err = decodeSegment(buffer, text[end+1:]); err != nil {
-		return nil, &Error{Check: CheckBase64, Got: "the signature", Err: err}
+		return nil, &Error{Check: checkBase64, Got: "the signature", Err: err}
 	}
 	t.signature = buffer[start:len(buffer):len(buffer)]
 	return &Token{content: secret.New(t)}, nil
@@ -148,24 +148,24 @@ func Verify(ctx context.Context, token string, keys KeySet) (*Verified, error) {
 // key ID, or with all keys of the set if the token names none. Only keys with the token's
 // algorithm are tried.
 //
-// In addition to the errors of [Key.Verify] there are [CheckKeySet] if keys is nil,
+// In addition to the errors of [Key.Verify] there are "key-set" if keys is nil,
 // [CheckKeyID] if the set has no key with that ID, [CheckAlgorithm] if it has one but none
-// with that algorithm, and an error in which errors.Is finds [ErrRetry] if the set could not
+// with that algorithm, and an error in which errors.Is finds [refusal.ErrRetry] if the set could not
 // answer.
 func VerifyToken(ctx context.Context, t *Token, keys KeySet) (*Verified, error) {
 	if keys == nil {
-		return nil, &Error{Check: CheckKeySet, Got: "no set of keys"}
+		return nil, &Error{Check: checkKeySet, Got: "no set of keys"}
 	}
 	c := t.read()
 	if c.algorithm == "" {
-		return nil, &Error{Check: CheckForm, Got: "no token"}
+		return nil, &Error{Check: checkForm, Got: "no token"}
 	}
 	candidates, err := keys.Keys(ctx, c.keyID)
 	switch {
-	case err != nil && errors.Is(err, ErrRetry):
+	case err != nil && errors.Is(err, refusal.ErrRetry):
 		return nil, err
 	case err != nil:
-		return nil, &Error{Check: ErrRetry, Got: "no keys", Err: err}
+		return nil, &Error{Check: refusal.ErrRetry, Got: "no keys", Err: err}
 	case len(candidates) == 0:
 		return nil, &Error{Check: CheckKeyID, Got: c.keyID, Want: "the ID of a known key"}
 	}
@@ -236,7 +236,7 @@ func parseHeader(data []byte) (header, error) {
 			// made.
 			return &Error{Check: CheckHeader, Got: string(name), Want: "a header that brings no key"}
 		case "crit", "b64":
-			return &Error{Check: CheckCritical, Got: string(name), Want: "a header without crit and b64"}
+			return &Error{Check: checkCritical, Got: string(name), Want: "a header without crit and b64"}
 		default:
 			if known := misspelt(name, headerMembers[:]); known != "" {
 				return &Error{Check: CheckHeader, Got: string(name), Want: known}

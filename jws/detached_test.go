@@ -37,13 +37,13 @@ func TestDetachedKubernetes(t *testing.T) {
 		if err := VerifyDetached(want, []byte(payload), "joshua", []byte(key)); err != nil {
 			t.Error(err)
 		}
-		refusedFor(t, "foo after it", VerifyDetached(want+"foo", []byte(payload), "joshua", []byte(key)), CheckSignatureSize)
+		refusedFor(t, "foo after it", VerifyDetached(want+"foo", []byte(payload), "joshua", []byte(key)), checkSignatureSize)
 	}
 	// Kubernetes signs with no secret at all; that is nobody's signature.
 	_, err := SignDetached(nil, "joshua", nil)
-	refusedFor(t, "no secret", err, CheckKey)
+	refusedFor(t, "no secret", err, checkKey)
 	empty := naiveDetached(nil, "joshua", nil)
-	refusedFor(t, "no secret", VerifyDetached(empty, nil, "joshua", nil), CheckKey)
+	refusedFor(t, "no secret", VerifyDetached(empty, nil, "joshua", nil), checkKey)
 }
 
 func TestDetachedRandom(t *testing.T) {
@@ -92,31 +92,31 @@ func TestDetachedRefused(t *testing.T) {
 		signature string
 		want      Check
 	}{
-		"empty":               {"", CheckForm},
-		"one dot":             {header + "." + mac, CheckForm},
-		"three dots":          {header + "..." + mac, CheckForm},
-		"payload left in":     {header + "." + b64("payload") + "." + mac, CheckForm},
-		"a dot after":         {good + ".", CheckForm},
-		"a dot before":        {"." + good, CheckForm},
+		"empty":               {"", checkForm},
+		"one dot":             {header + "." + mac, checkForm},
+		"three dots":          {header + "..." + mac, checkForm},
+		"payload left in":     {header + "." + b64("payload") + "." + mac, checkForm},
+		"a dot after":         {good + ".", checkForm},
+		"a dot before":        {"." + good, checkForm},
 		"huge header":         {strings.Repeat("a", 1<<20) + ".." + mac, CheckHeader},
 		"no header":           {".." + mac, CheckHeader},
-		"padded header":       {header + "=.." + mac, CheckBase64},
-		"line end in header":  {header[:4] + "\n" + header[4:] + ".." + mac, CheckBase64},
-		"line end after":      {good + "\n", CheckSignatureSize},
-		"line end in MAC":     {header + ".." + mac[:4] + "\n" + mac[4:], CheckSignatureSize},
-		"line end for a sign": {header + ".." + mac[:4] + "\n" + mac[5:], CheckBase64},
-		"unused bits":         {good[:len(good)-1] + string(nextSymbol(good[len(good)-1])), CheckBase64},
-		"padded MAC":          {good + "=", CheckSignatureSize},
-		"no MAC":              {header + "..", CheckSignatureSize},
-		"short MAC":           {good[:len(good)-1], CheckSignatureSize},
-		"long MAC":            {good + "A", CheckSignatureSize},
-		"other MAC":           {header + ".." + strings.Repeat("A", macLength), CheckSignature},
+		"padded header":       {header + "=.." + mac, checkBase64},
+		"line end in header":  {header[:4] + "\n" + header[4:] + ".." + mac, checkBase64},
+		"line end after":      {good + "\n", checkSignatureSize},
+		"line end in MAC":     {header + ".." + mac[:4] + "\n" + mac[4:], checkSignatureSize},
+		"line end for a sign": {header + ".." + mac[:4] + "\n" + mac[5:], checkBase64},
+		"unused bits":         {good[:len(good)-1] + string(nextSymbol(good[len(good)-1])), checkBase64},
+		"padded MAC":          {good + "=", checkSignatureSize},
+		"no MAC":              {header + "..", checkSignatureSize},
+		"short MAC":           {good[:len(good)-1], checkSignatureSize},
+		"long MAC":            {good + "A", checkSignatureSize},
+		"other MAC":           {header + ".." + strings.Repeat("A", macLength), checkSignature},
 		"other members first": {with(b64(`{"kid":"abcdef","alg":"HS256"}`)), CheckHeader},
 		"a space":             {with(b64(`{"alg":"HS256", "kid":"abcdef"}`)), CheckHeader},
 		"a type":              {with(b64(`{"alg":"HS256","kid":"abcdef","typ":"JWT"}`)), CheckHeader},
 		"kid twice":           {with(b64(`{"alg":"HS256","kid":"abcdef","kid":"abcdef"}`)), CheckHeader},
-		"crit":                {with(b64(`{"alg":"HS256","crit":["x"],"kid":"abcdef"}`)), CheckCritical},
-		"b64":                 {with(b64(`{"alg":"HS256","b64":true,"kid":"abcdef"}`)), CheckCritical},
+		"crit":                {with(b64(`{"alg":"HS256","crit":["x"],"kid":"abcdef"}`)), checkCritical},
+		"b64":                 {with(b64(`{"alg":"HS256","b64":true,"kid":"abcdef"}`)), checkCritical},
 		"no kid":              {with(b64(`{"alg":"HS256"}`)), CheckKeyID},
 		"other kid":           {with(b64(`{"alg":"HS256","kid":"abcdeg"}`)), CheckKeyID},
 		"none":                {with(b64(`{"alg":"none","kid":"abcdef"}`)), CheckAlgorithm},
@@ -128,11 +128,11 @@ func TestDetachedRefused(t *testing.T) {
 			refusedFor(t, name, VerifyDetached(test.signature, payload, "abcdef", key), test.want)
 		})
 	}
-	refusedFor(t, "other payload", VerifyDetached(good, []byte("payloae"), "abcdef", key), CheckSignature)
-	refusedFor(t, "other key", VerifyDetached(good, payload, "abcdef", []byte("0123456789abcdeg")), CheckSignature)
+	refusedFor(t, "other payload", VerifyDetached(good, []byte("payloae"), "abcdef", key), checkSignature)
+	refusedFor(t, "other key", VerifyDetached(good, payload, "abcdef", []byte("0123456789abcdeg")), checkSignature)
 	refusedFor(t, "other ID", VerifyDetached(good, payload, "abcdeg", key), CheckKeyID)
 	refusedFor(t, "no ID", VerifyDetached(good, payload, "", key), CheckKeyID)
-	refusedFor(t, "no key", VerifyDetached(good, payload, "abcdef", nil), CheckKey)
+	refusedFor(t, "no key", VerifyDetached(good, payload, "abcdef", nil), checkKey)
 }
 
 // nextSymbol is the base64url symbol whose value is one more.
@@ -143,22 +143,22 @@ func nextSymbol(c byte) byte {
 
 func TestDetachedLimits(t *testing.T) {
 	key := benchSecret
-	largest := make([]byte, MaxPayloadSize)
+	largest := make([]byte, maxPayloadSize)
 	signature, err := SignDetached(largest, "abcdef", key)
 	if err != nil || VerifyDetached(signature, largest, "abcdef", key) != nil {
 		t.Errorf("the largest payload: %v", err)
 	}
 	_, err = SignDetached(append(largest, 0), "abcdef", key)
-	refusedFor(t, "a payload too long", err, CheckPayloadSize)
-	refusedFor(t, "a payload too long", VerifyDetached(signature, append(largest, 0), "abcdef", key), CheckPayloadSize)
+	refusedFor(t, "a payload too long", err, checkPayloadSize)
+	refusedFor(t, "a payload too long", VerifyDetached(signature, append(largest, 0), "abcdef", key), checkPayloadSize)
 	longest := strings.Repeat("<", MaxKeyIDSize) // six bytes each in JSON
 	signature, err = SignDetached(nil, longest, key)
 	if err != nil || signature != naiveDetached(nil, longest, key) || VerifyDetached(signature, nil, longest, key) != nil {
 		t.Errorf("the longest key ID: %v", err)
 	}
-	refusedFor(t, "the longest header", VerifyDetached(signature[:len(signature)-1]+"_", nil, longest, key), CheckBase64)
+	refusedFor(t, "the longest header", VerifyDetached(signature[:len(signature)-1]+"_", nil, longest, key), checkBase64)
 	most := encoding.EncodedLen(maxHeaderSize)
-	refusedFor(t, "a header as long as one may be", VerifyDetached(strings.Repeat("?", most)+"..", nil, "a", key), CheckBase64)
+	refusedFor(t, "a header as long as one may be", VerifyDetached(strings.Repeat("?", most)+"..", nil, "a", key), checkBase64)
 	refusedFor(t, "a longer header", VerifyDetached(strings.Repeat("?", most+1)+"..", nil, "a", key), CheckHeader)
 	_, err = SignDetached(nil, longest+"<", key)
 	refusedFor(t, "a key ID too long", err, CheckKeyID)

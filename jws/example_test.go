@@ -70,7 +70,7 @@ func ExampleVerify() {
 	fmt.Printf("%s\n", verified.Payload)
 
 	_, err = jws.Verify(context.Background(), token+"=", oneKeySet{key})
-	fmt.Println(errors.Is(err, jws.CheckBase64))
+	fmt.Println(errors.Is(err, jws.Check("base64url")))
 	// Output:
 	// Example of Ed25519 signing
 	// true

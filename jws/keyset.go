@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // KeySet finds the public keys that may have signed a token. Its methods are safe for
@@ -14,7 +16,7 @@ import (
 type KeySet interface {
 	// Keys returns the keys whose ID is keyID, or all keys if keyID is empty, since a token need
 	// not name its key. An unknown ID is not an error: it has no keys. An error means that the
-	// question could not be answered; it should be one in which errors.Is finds [ErrRetry].
+	// question could not be answered; it should be one in which errors.Is finds [refusal.ErrRetry].
 	// Callers must not change the slice.
 	Keys(ctx context.Context, keyID string) ([]*Key, error)
 }
@@ -28,14 +30,14 @@ type StaticKeySet struct {
 
 // NewStaticKeySet makes a set of the given keys, of which there must be at least one. Several
 // keys may have the same key ID only if each has a different algorithm, so that the header of
-// a token names at most one key; otherwise the error is [CheckKeySet].
+// a token names at most one key; otherwise the error is "key-set".
 func NewStaticKeySet(keys ...*Key) (*StaticKeySet, error) {
 	if len(keys) == 0 {
-		return nil, &Error{Check: CheckKeySet, Got: "no key", Want: "at least one"}
+		return nil, &Error{Check: checkKeySet, Got: "no key", Want: "at least one"}
 	}
 	for i, key := range keys {
 		if key == nil || key.public == nil {
-			return nil, &Error{Check: CheckKeySet, Got: fmt.Sprintf("none at position %d", i), Want: "a key"}
+			return nil, &Error{Check: checkKeySet, Got: fmt.Sprintf("none at position %d", i), Want: "a key"}
 		}
 	}
 	if err := checkDistinct(keys); err != nil {
@@ -74,13 +76,13 @@ type UnionKeySet struct {
 }
 
 // NewUnionKeySet makes the union of one or more sets, none of them nil; otherwise the error
-// is [CheckKeySet].
+// is "key-set".
 func NewUnionKeySet(sets ...KeySet) (*UnionKeySet, error) {
 	if len(sets) == 0 {
-		return nil, &Error{Check: CheckKeySet, Got: "no set of keys", Want: "at least one"}
+		return nil, &Error{Check: checkKeySet, Got: "no set of keys", Want: "at least one"}
 	}
 	if i := slices.Index(sets, nil); i >= 0 {
-		return nil, &Error{Check: CheckKeySet, Got: fmt.Sprintf("none at position %d", i), Want: "a set of keys"}
+		return nil, &Error{Check: checkKeySet, Got: fmt.Sprintf("none at position %d", i), Want: "a set of keys"}
 	}
 	return &UnionKeySet{sets: slices.Clone(sets)}, nil
 }
@@ -89,12 +91,12 @@ func NewUnionKeySet(sets ...KeySet) (*UnionKeySet, error) {
 // cannot answer delays only keys that no set before it knows. If keyID is empty, it returns
 // the keys of all sets, in order, each once. The caller must not change the slice.
 //
-// An error in which errors.Is finds [ErrRetry] means that a set that might have such a key
+// An error in which errors.Is finds [refusal.ErrRetry] means that a set that might have such a key
 // could not answer: part of the union is never given as the whole. Two different keys with the
-// same key ID and algorithm are refused with [CheckKeySet] when all are asked for.
+// same key ID and algorithm are refused with "key-set" when all are asked for.
 func (u *UnionKeySet) Keys(ctx context.Context, keyID string) ([]*Key, error) {
 	if u == nil || len(u.sets) == 0 {
-		return nil, &Error{Check: CheckKeySet, Got: "no set of keys", Want: "one that NewUnionKeySet made"}
+		return nil, &Error{Check: checkKeySet, Got: "no set of keys", Want: "one that NewUnionKeySet made"}
 	}
 	var all []*Key
 	var failed error
@@ -114,9 +116,9 @@ func (u *UnionKeySet) Keys(ctx context.Context, keyID string) ([]*Key, error) {
 	}
 	switch {
 	case failed != nil:
-		return nil, &Error{Check: ErrRetry, Got: "no answer of every set", Err: failed}
+		return nil, &Error{Check: refusal.ErrRetry, Got: "no answer of every set", Err: failed}
 	case slices.Contains(all, nil):
-		return nil, &Error{Check: CheckKeySet, Got: "a key that is nil", Want: "keys"}
+		return nil, &Error{Check: checkKeySet, Got: "a key that is nil", Want: "keys"}
 	}
 	if err := checkDistinct(all); err != nil {
 		return nil, err

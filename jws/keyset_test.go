@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func TestStaticKeySet(t *testing.T) {
@@ -63,7 +65,7 @@ func TestNewStaticKeySetRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := NewStaticKeySet(keys...)
-			refusedFor(t, name, err, CheckKeySet)
+			refusedFor(t, name, err, checkKeySet)
 		})
 	}
 }
@@ -136,19 +138,19 @@ func TestUnionKeySet(t *testing.T) {
 		"all":                        {[]KeySet{oneKey{k}, oneKey{x}}, "", []*Key{k, x}, nil},
 		"all, one in two sets":       {[]KeySet{oneKey{k}, oneKey{x, k}}, "", []*Key{k, x}, nil},
 		"all, none":                  {[]KeySet{oneKey{}, oneKey{}}, "", nil, nil},
-		"all, one ID for two":        {[]KeySet{oneKey{k}, oneKey{other}}, "", nil, CheckKeySet},
-		"all, a nil key first":       {[]KeySet{oneKey{nil}, oneKey{k}}, "", nil, CheckKeySet},
+		"all, one ID for two":        {[]KeySet{oneKey{k}, oneKey{other}}, "", nil, checkKeySet},
+		"all, a nil key first":       {[]KeySet{oneKey{nil}, oneKey{k}}, "", nil, checkKeySet},
 		"all, one key under two IDs": {[]KeySet{oneKey{k}, oneKey{underX}}, "", []*Key{k, underX}, nil},
 		"all, one key twice bound":   {[]KeySet{oneKey{rs}, oneKey{ps}}, "", []*Key{rs, ps}, nil},
-		"all, a nil key":             {[]KeySet{oneKey{k}, oneKey{nil}}, "", nil, CheckKeySet},
-		"all, one cannot answer":     {[]KeySet{oneKey{k}, failing{down}}, "", nil, ErrRetry},
+		"all, a nil key":             {[]KeySet{oneKey{k}, oneKey{nil}}, "", nil, checkKeySet},
+		"all, one cannot answer":     {[]KeySet{oneKey{k}, failing{down}}, "", nil, refusal.ErrRetry},
 		"all, why":                   {[]KeySet{failing{down}, oneKey{k}}, "", nil, down},
 		"of the first":               {[]KeySet{oneKey{k}, oneKey{other}}, "k", []*Key{k}, nil},
 		"of the first, second fails": {[]KeySet{oneKey{k}, failing{down}}, "k", []*Key{k}, nil},
 		"of the second, first fails": {[]KeySet{failing{down}, oneKey{k}}, "k", []*Key{k}, nil},
 		"of none":                    {[]KeySet{oneKey{}, oneKey{}}, "k", nil, nil},
-		"of none, one cannot answer": {[]KeySet{failing{down}, oneKey{}}, "k", nil, ErrRetry},
-		"of none, the last cannot":   {[]KeySet{oneKey{}, failing{CheckClosed}}, "k", nil, CheckClosed},
+		"of none, one cannot answer": {[]KeySet{failing{down}, oneKey{}}, "k", nil, refusal.ErrRetry},
+		"of none, the last cannot":   {[]KeySet{oneKey{}, failing{checkClosed}}, "k", nil, checkClosed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			union, err := NewUnionKeySet(test.sets...)
@@ -172,13 +174,13 @@ func TestUnionKeySetRefuses(t *testing.T) {
 	for name, sets := range map[string][]KeySet{"none": nil, "nil": {nil}, "nil after one": {oneKey{}, nil}} {
 		t.Run(name, func(t *testing.T) {
 			_, err := NewUnionKeySet(sets...)
-			refusedFor(t, name, err, CheckKeySet)
+			refusedFor(t, name, err, checkKeySet)
 		})
 	}
 	for name, union := range map[string]*UnionKeySet{"zero": {}, "nil union": nil} {
 		t.Run(name, func(t *testing.T) {
 			_, err := union.Keys(t.Context(), "k")
-			refusedFor(t, name, err, CheckKeySet)
+			refusedFor(t, name, err, checkKeySet)
 		})
 	}
 	sets := []KeySet{oneKey{named(t, "k")}}

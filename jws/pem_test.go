@@ -36,7 +36,7 @@ func TestParsePEM(t *testing.T) {
 			if err != nil || len(keys) != 1 {
 				t.Fatalf("%s: %v", text, err)
 			}
-			want, err := DeriveKeyID(public)
+			want, err := deriveKeyID(public)
 			if err != nil || keys[0].KeyID() != want || keys[0].Algorithm() != algorithm {
 				t.Errorf("got %s %s, want %s %s (%v)", keys[0].Algorithm(), keys[0].KeyID(), algorithm, want, err)
 			}
@@ -84,34 +84,34 @@ func TestParsePEMRefused(t *testing.T) {
 		text string
 		want Check
 	}{
-		"nothing":             {"", CheckPEM},
-		"white space":         {" \n", CheckPEM},
-		"text":                {"a key", CheckPEM},
-		"DER":                 {string(der.Bytes), CheckPEM},
-		"cut off":             {good[:len(good)-9], CheckPEM},
-		"text before":         {"a key\n" + good, CheckPEM},
-		"text after":          {good + "a key\n", CheckPEM},
-		"text between":        {good + "a key\n" + block(t, rsaPublic), CheckPEM},
-		"broken before":       {"-----BEGIN PUBLIC KEY-----\n" + good, CheckPEM},
-		"broken after":        {good + "-----BEGIN PUBLIC KEY-----\n", CheckPEM},
-		"a header":            {lines[0] + "A: b\n\n" + strings.Join(lines[1:], ""), CheckPEM},
-		"a header of nothing": {lines[0] + "\n" + strings.Join(lines[1:], ""), CheckPEM},
-		"CR LF":               {strings.ReplaceAll(good, "\n", "\r\n"), CheckPEM},
-		"other lines":         {lines[0] + lines[1][:10] + "\n" + lines[1][10:] + strings.Join(lines[2:], ""), CheckPEM},
-		"trailing space":      {strings.Replace(good, "\n", " \n", 1), CheckPEM},
-		"no public key":       {encode("PUBLIC KEY", []byte{0x30, 0}), CheckPEM},
-		"empty":               {encode("PUBLIC KEY", nil), CheckPEM},
-		"bytes after DER":     {encode("PUBLIC KEY", append(bytes.Clone(der.Bytes), 0)), CheckPEM},
-		"an element too many": {encode("PUBLIC KEY", withElement(der.Bytes)), CheckPEM},
-		"PKCS 1":              {encode("RSA PUBLIC KEY", x509.MarshalPKCS1PublicKey(rsaPublic)), CheckPEM},
-		"a certificate":       {encode("CERTIFICATE", der.Bytes), CheckPEM},
-		"a private key":       {encode("PRIVATE KEY", private), CheckPrivate},
-		"an EC private key":   {encode("EC PRIVATE KEY", private), CheckPrivate},
-		"an RSA private key":  {good + encode("RSA PRIVATE KEY", private), CheckPrivate},
-		"P-224":               {block(t, p224.Public()), CheckKeyType},
-		"a weak key":          {encode("PUBLIC KEY", weak), CheckKey},
-		"one key twice":       {good + good, CheckKeySet},
-		"too long":            {good + strings.Repeat("\n", MaxPEMSize), CheckPEM},
+		"nothing":             {"", checkPEM},
+		"white space":         {" \n", checkPEM},
+		"text":                {"a key", checkPEM},
+		"DER":                 {string(der.Bytes), checkPEM},
+		"cut off":             {good[:len(good)-9], checkPEM},
+		"text before":         {"a key\n" + good, checkPEM},
+		"text after":          {good + "a key\n", checkPEM},
+		"text between":        {good + "a key\n" + block(t, rsaPublic), checkPEM},
+		"broken before":       {"-----BEGIN PUBLIC KEY-----\n" + good, checkPEM},
+		"broken after":        {good + "-----BEGIN PUBLIC KEY-----\n", checkPEM},
+		"a header":            {lines[0] + "A: b\n\n" + strings.Join(lines[1:], ""), checkPEM},
+		"a header of nothing": {lines[0] + "\n" + strings.Join(lines[1:], ""), checkPEM},
+		"CR LF":               {strings.ReplaceAll(good, "\n", "\r\n"), checkPEM},
+		"other lines":         {lines[0] + lines[1][:10] + "\n" + lines[1][10:] + strings.Join(lines[2:], ""), checkPEM},
+		"trailing space":      {strings.Replace(good, "\n", " \n", 1), checkPEM},
+		"no public key":       {encode("PUBLIC KEY", []byte{0x30, 0}), checkPEM},
+		"empty":               {encode("PUBLIC KEY", nil), checkPEM},
+		"bytes after DER":     {encode("PUBLIC KEY", append(bytes.Clone(der.Bytes), 0)), checkPEM},
+		"an element too many": {encode("PUBLIC KEY", withElement(der.Bytes)), checkPEM},
+		"PKCS 1":              {encode("RSA PUBLIC KEY", x509.MarshalPKCS1PublicKey(rsaPublic)), checkPEM},
+		"a certificate":       {encode("CERTIFICATE", der.Bytes), checkPEM},
+		"a private key":       {encode("PRIVATE KEY", private), checkPrivate},
+		"an EC private key":   {encode("EC PRIVATE KEY", private), checkPrivate},
+		"an RSA private key":  {good + encode("RSA PRIVATE KEY", private), checkPrivate},
+		"P-224":               {block(t, p224.Public()), checkKeyType},
+		"a weak key":          {encode("PUBLIC KEY", weak), checkKey},
+		"one key twice":       {good + good, checkKeySet},
+		"too long":            {good + strings.Repeat("\n", MaxPEMSize), checkPEM},
 	} {
 		t.Run(name, func(t *testing.T) {
 			keys, err := ParsePEM([]byte(test.text))
@@ -136,7 +136,7 @@ func TestParsePEMTooMany(t *testing.T) {
 		text.WriteString(block(t, ed25519.PublicKey(public)))
 	}
 	_, err := ParsePEM([]byte(text.String()))
-	refusedFor(t, "too many", err, CheckPEM)
+	refusedFor(t, "too many", err, checkPEM)
 }
 
 // FuzzParsePEM: what is accepted is, but for white space around blocks, what one would

@@ -165,7 +165,7 @@ func (s rotation) at(now time.Time, retain time.Duration) rotation {
 }
 
 // Sign signs with the key whose turn it is. Its errors are those of the key's signer,
-// [CheckSignerOutput] if that signed with a key other than its own, and [refusal.CheckConfig]
+// "signer-output" if that signed with a key other than its own, and [refusal.CheckConfig]
 // for the zero value.
 func (r *RotatingSigner) Sign(ctx context.Context, payload []byte) (*Signature, error) {
 	state, err := r.at()
@@ -177,7 +177,7 @@ func (r *RotatingSigner) Sign(ctx context.Context, payload []byte) (*Signature, 
 		return nil, err
 	}
 	if signature == nil || !sameKey(signature.Key, state[0].Key) {
-		return nil, &Error{Check: CheckSignerOutput, Got: "a signature with another key", Want: state[0].Key.keyID}
+		return nil, &Error{Check: checkSignerOutput, Got: "a signature with another key", Want: state[0].Key.keyID}
 	}
 	return signature, nil
 }

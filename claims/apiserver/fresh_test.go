@@ -22,7 +22,7 @@ func TestStaleAnswersLegacy(t *testing.T) {
 				t.Error(err)
 			}
 			change(w, *w.ago(1))
-			if _, err := w.validate(t); !errors.Is(err, claims.CheckStaleAnswer) || !errors.Is(err, ErrRetry) {
+			if _, err := w.validate(t); !errors.Is(err, claims.CheckStaleAnswer) || !errors.Is(err, refusal.ErrRetry) {
 				t.Errorf("got %v, want %v", err, claims.CheckStaleAnswer)
 			}
 		})
@@ -74,8 +74,8 @@ func TestValidatorStaleAnswers(t *testing.T) {
 			if !tt.stale && err != nil {
 				t.Error(err)
 			}
-			if tt.stale && (!errors.Is(err, claims.CheckStaleAnswer) || !errors.Is(err, ErrRetry)) {
-				t.Errorf("got %v, want %v and %v", err, claims.CheckStaleAnswer, ErrRetry)
+			if tt.stale && (!errors.Is(err, claims.CheckStaleAnswer) || !errors.Is(err, refusal.ErrRetry)) {
+				t.Errorf("got %v, want %v and %v", err, claims.CheckStaleAnswer, refusal.ErrRetry)
 			}
 		})
 	}

@@ -58,21 +58,21 @@ type Grant struct {
 	AuditAnnotations map[string]string
 }
 
-// IssuedCredentialIDKey is the audit annotation that holds the credential ID of the
+// issuedCredentialIDKey is the audit annotation that holds the credential ID of the
 // token that was issued (k8s.io/apiserver, authentication/serviceaccount/util.go).
-const IssuedCredentialIDKey = "authentication.kubernetes.io/issued-credential-id"
+const issuedCredentialIDKey = "authentication.kubernetes.io/issued-credential-id"
 
 // Check reports what is missing or wrong in a policy, as a [refusal.CheckConfig] error.
 func (p *Policy) Check() error {
-	const longest = MaxExpirationSeconds * time.Second
+	const longest = maxExpirationSeconds * time.Second
 	switch {
 	case p == nil || p.Issuer == "":
 		return refusal.Config("Issuer", "", "the issuer's URL")
 	case len(p.APIAudiences) == 0 || slices.Contains(p.APIAudiences, ""):
 		return refusal.Config("APIAudiences", "without one, or with an empty one", "at least one, none empty")
-	case p.MaxExpiration != 0 && (p.MaxExpiration < MinExpirationSeconds*time.Second || p.MaxExpiration > longest):
+	case p.MaxExpiration != 0 && (p.MaxExpiration < minExpirationSeconds*time.Second || p.MaxExpiration > longest):
 		return refusal.Config("MaxExpiration", p.MaxExpiration.String(), "0, or 600 to 2^32 seconds")
-	case p.MaxExtendedExpiration != 0 && (p.MaxExtendedExpiration < MinExpirationSeconds*time.Second || p.MaxExtendedExpiration > longest):
+	case p.MaxExtendedExpiration != 0 && (p.MaxExtendedExpiration < minExpirationSeconds*time.Second || p.MaxExtendedExpiration > longest):
 		return refusal.Config("MaxExtendedExpiration", p.MaxExtendedExpiration.String(), "0, or 600 to 2^32 seconds")
 	}
 	return nil
@@ -82,10 +82,10 @@ func (p *Policy) Check() error {
 // longer than max, as kube-apiserver 1.36 derives it when it starts
 // (pkg/controlplane/apiserver/options): max becomes the maximum lifetime if the policy
 // has none, a longer maximum is an error, and the extended lifetime is limited to max.
-// The lifetime of [DefaultExpirationSeconds] is shortened like any other.
+// The lifetime of 3600 seconds is shortened like any other.
 func (p Policy) LimitTo(max time.Duration) (Policy, error) {
 	switch {
-	case max < MinExpirationSeconds*time.Second:
+	case max < minExpirationSeconds*time.Second:
 		return Policy{}, refusal.Config("max", max.String(), "at least 10 minutes")
 	case p.MaxExpiration > max:
 		return Policy{}, refusal.Config("MaxExpiration", p.MaxExpiration.String(), "at most the signer's "+max.String())
@@ -97,7 +97,7 @@ func (p Policy) LimitTo(max time.Duration) (Policy, error) {
 }
 
 func (p *Policy) extended() time.Duration {
-	return cmp.Or(p.MaxExtendedExpiration, MaxExtendedExpirationSeconds*time.Second)
+	return cmp.Or(p.MaxExtendedExpiration, maxExtendedExpirationSeconds*time.Second)
 }
 
 // grant answers a request for a token of that many seconds, with the given ID, bound to the
@@ -123,7 +123,7 @@ func (p *Policy) grant(r *TokenRequest, b Bound, seconds int64, id string, now t
 	g.Claims.Issuer = p.Issuer
 	g.Expiration = after(now, g.ExpirationSeconds)
 	if id != "" {
-		g.AuditAnnotations = map[string]string{IssuedCredentialIDKey: g.Claims.CredentialID()}
+		g.AuditAnnotations = map[string]string{issuedCredentialIDKey: g.Claims.CredentialID()}
 	}
 	return g, nil
 }
@@ -131,7 +131,7 @@ func (p *Policy) grant(r *TokenRequest, b Bound, seconds int64, id string, now t
 // extends reports whether a request is the kubelet's own for a pod's projected token,
 // valid only for the API server.
 func (p *Policy) extends(b *Bound, seconds int64, audiences []string) bool {
-	if !p.ExtendExpiration || b.Pod == nil || seconds != ExtendedRequestSeconds {
+	if !p.ExtendExpiration || b.Pod == nil || seconds != extendedRequestSeconds {
 		return false
 	}
 	return !slices.ContainsFunc(audiences, func(a string) bool { return !slices.Contains(p.APIAudiences, a) })
@@ -202,7 +202,7 @@ type IssuerConfig struct {
 	Objects claims.Objects
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
-	// NewID makes the ID of a token; nil means [NewID].
+	// NewID makes the ID of a token; nil means a random UUID.
 	NewID func() (string, error)
 }
 
@@ -236,7 +236,7 @@ func NewIssuer(config IssuerConfig) (*Issuer, error) {
 	}
 	config.Objects = fresh
 	if config.NewID == nil {
-		config.NewID = NewID
+		config.NewID = newID
 	}
 	return &Issuer{config: config}, nil
 }
@@ -248,7 +248,7 @@ func NewIssuer(config IssuerConfig) (*Issuer, error) {
 //
 // What kube-apiserver 1.36 refuses is a [*StatusError] in its words: ReasonBadRequest,
 // ReasonNotFound, ReasonConflict and ReasonInvalid. An error that is not a refusal (an
-// object could not be read, the signer failed) wraps [ErrRetry].
+// object could not be read, the signer failed) wraps [refusal.ErrRetry].
 func (i *Issuer) Issue(ctx context.Context, r *TokenRequest) (*Issued, error) {
 	if i == nil || i.config.Signer == nil {
 		return nil, refusal.Config("Issuer", "that NewIssuer did not make", "one that it made")
@@ -357,8 +357,8 @@ func found[T any](object *T, err error) (*T, error) {
 	return object, nil
 }
 
-// NewID returns a random UUID (RFC 9562, version 4) with 122 bits from crypto/rand.
-func NewID() (string, error) {
+// newID returns a random UUID (RFC 9562, version 4) with 122 bits from crypto/rand.
+func newID() (string, error) {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // it never fails
 	b[6] = b[6]&0x0f | 0x40

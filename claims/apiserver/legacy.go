@@ -16,20 +16,20 @@ import (
 
 // The checks of a legacy token, one that is kept in a Secret and never expires.
 const (
-	// CheckLegacyClaims: a claim is missing, or "sub" does not match the service account.
-	CheckLegacyClaims Check = "legacy-claims"
-	// CheckLegacyToken: the Secret holds another token.
-	CheckLegacyToken Check = "legacy-token"
-	// CheckLegacyInvalid: the Secret was marked as invalid.
-	CheckLegacyInvalid Check = "legacy-invalid"
+	// checkLegacyClaims: a claim is missing, or "sub" does not match the service account.
+	checkLegacyClaims Check = "legacy-claims"
+	// checkLegacyToken: the Secret holds another token.
+	checkLegacyToken Check = "legacy-token"
+	// checkLegacyInvalid: the Secret was marked as invalid.
+	checkLegacyInvalid Check = "legacy-invalid"
 )
 
 // The labels of a Secret that holds a legacy token.
 const (
-	// LabelInvalidSince says since when the token has been invalid.
-	LabelInvalidSince = "kubernetes.io/legacy-token-invalid-since"
-	// LabelLastUsed says on which day, as 2006-01-02 in UTC, the token was last used.
-	LabelLastUsed = "kubernetes.io/legacy-token-last-used"
+	// labelInvalidSince says since when the token has been invalid.
+	labelInvalidSince = "kubernetes.io/legacy-token-invalid-since"
+	// labelLastUsed says on which day, as 2006-01-02 in UTC, the token was last used.
+	labelLastUsed = "kubernetes.io/legacy-token-last-used"
 )
 
 // LegacyObjects gets what legacy tokens are compared with. Errors and the ages of answers are
@@ -53,9 +53,9 @@ type TokenServiceAccount struct {
 // it is safe to print.
 type TokenSecret struct {
 	claims.Object
-	// InvalidSince is the label [LabelInvalidSince]; "" if there is none.
+	// InvalidSince is the label kubernetes.io/legacy-token-invalid-since; "" if there is none.
 	InvalidSince string
-	// LastUsed is the label [LabelLastUsed]; "" if there is none.
+	// LastUsed is the label kubernetes.io/legacy-token-last-used; "" if there is none.
 	LastUsed string
 
 	digest [sha256.Size]byte
@@ -66,8 +66,8 @@ type TokenSecret struct {
 func NewTokenSecret(object claims.Object, token []byte, labels map[string]string) *TokenSecret {
 	return &TokenSecret{
 		Object:       object,
-		InvalidSince: labels[LabelInvalidSince],
-		LastUsed:     labels[LabelLastUsed],
+		InvalidSince: labels[labelInvalidSince],
+		LastUsed:     labels[labelLastUsed],
 		digest:       sha256.Sum256(token),
 	}
 }
@@ -77,7 +77,7 @@ func (s *TokenSecret) holds(token string) bool {
 	return subtle.ConstantTimeCompare(s.digest[:], digest[:]) == 1
 }
 
-// SecretUse says that a Secret's label [LabelLastUsed] is to be set to a date, by a merge
+// SecretUse says that a Secret's label kubernetes.io/legacy-token-last-used is to be set to a date, by a merge
 // patch that names the UID.
 type SecretUse struct {
 	// Namespace, Name and UID are the Secret's.
@@ -94,7 +94,7 @@ func (v *Validator) checkLegacy(ctx context.Context, token string, c *claims.Cla
 	if l == nil {
 		l = &claims.LegacyPrivate{}
 	}
-	if err := checkLegacyClaims(c.Subject, l); err != nil {
+	if err := legacyClaims(c.Subject, l); err != nil {
 		return err
 	}
 	secret, err := v.c.Legacy.TokenSecret(ctx, l.Namespace, l.SecretName)
@@ -107,7 +107,7 @@ func (v *Validator) checkLegacy(ctx context.Context, token string, c *claims.Cla
 	}
 	if !secret.holds(token) {
 		return refuse("Token does not match server's copy",
-			&Error{Check: CheckLegacyToken, Got: "another token", Want: "that of secret " + refusal.Text(l.SecretName)})
+			&Error{Check: checkLegacyToken, Got: "another token", Want: "that of secret " + refusal.Text(l.SecretName)})
 	}
 	account, err := v.c.Legacy.TokenServiceAccount(ctx, l.Namespace, l.ServiceAccountName)
 	object = nil
@@ -128,18 +128,18 @@ func (v *Validator) legacyAnswer(object *claims.Object, err error) alive.Answer 
 	return answerOf(object, err)
 }
 
-func checkLegacyClaims(subject string, l *claims.LegacyPrivate) *ReviewError {
+func legacyClaims(subject string, l *claims.LegacyPrivate) *ReviewError {
 	for _, claim := range [...]struct{ value, name string }{
 		{subject, "sub"}, {l.Namespace, "namespace"}, {l.SecretName, "secretName"},
 		{l.ServiceAccountName, "serviceAccountName"}, {l.ServiceAccountUID, "serviceAccountUID"},
 	} {
 		if claim.value == "" {
-			return refuse(claim.name+" claim is missing", &Error{Check: CheckLegacyClaims, Got: "no claim " + claim.name, Want: "one"})
+			return refuse(claim.name+" claim is missing", &Error{Check: checkLegacyClaims, Got: "no claim " + claim.name, Want: "one"})
 		}
 	}
 	want := claims.MakeSubject(l.Namespace, l.ServiceAccountName)
 	if subject != want || !nodename.ValidLabel(l.Namespace) || !nodename.Valid(l.ServiceAccountName) {
-		return refuse("sub claim is invalid", &Error{Check: CheckLegacyClaims, Got: "subject " + refusal.Text(subject), Want: refusal.Text(want)})
+		return refuse("sub claim is invalid", &Error{Check: checkLegacyClaims, Got: "subject " + refusal.Text(subject), Want: refusal.Text(want)})
 	}
 	return nil
 }
@@ -179,8 +179,8 @@ func (v *Validator) recordLegacy(ctx context.Context, l *claims.LegacyPrivate, s
 		return nil
 	}
 	return refuse(fmt.Sprintf("the token in secret %s/%s for service account %s/%s has been marked invalid. Use tokens from the TokenRequest API or manually created secret-based tokens, or remove the '%s' label from the secret to temporarily allow use of this token",
-		l.Namespace, l.SecretName, l.Namespace, l.ServiceAccountName, LabelInvalidSince),
-		&Error{Check: CheckLegacyInvalid, Got: "invalid since " + refusal.Text(secret.InvalidSince), Want: "no label " + LabelInvalidSince})
+		l.Namespace, l.SecretName, l.Namespace, l.ServiceAccountName, labelInvalidSince),
+		&Error{Check: checkLegacyInvalid, Got: "invalid since " + refusal.Text(secret.InvalidSince), Want: "no label " + labelInvalidSince})
 }
 
 // recordUse asks for the label once a day. A label with tomorrow's date is from another

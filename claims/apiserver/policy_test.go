@@ -281,7 +281,7 @@ func FuzzGrant(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if g.ExpirationSeconds < MinExpirationSeconds || g.ExpirationSeconds > 7200 || g.Claims.Subject != fmt.Sprintf("system:serviceaccount:%s:%s", namespace, name) {
+		if g.ExpirationSeconds < minExpirationSeconds || g.ExpirationSeconds > 7200 || g.Claims.Subject != fmt.Sprintf("system:serviceaccount:%s:%s", namespace, name) {
 			t.Fatalf("%+v", g)
 		}
 		if k := g.Claims.Kubernetes; k.Pod == nil && k.Secret == nil && k.Node == nil {

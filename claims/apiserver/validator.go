@@ -33,7 +33,7 @@ type ValidatorConfig struct {
 	Recorder Recorder
 	// MaxStaleness is how old an answer of Objects or Legacy may be; 0 refuses a
 	// [claims.StaleObjects]. An older answer counts as none ([claims.CheckStaleAnswer],
-	// [ErrRetry]).
+	// [refusal.ErrRetry]).
 	MaxStaleness time.Duration
 	// Now is the clock; it may be nil for time.Now.
 	Now func() time.Time
@@ -92,10 +92,10 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 // Validate decides on a token as kube-apiserver does on a bearer token and on the spec of a
 // TokenReview: the token is accepted if it is for one of the audiences or, if none are
 // given, for one of the API server's. A refusal is a [*ReviewError]. If the reason is that
-// the key set or a getter did not answer, it wraps [ErrRetry].
+// the key set or a getter did not answer, it wraps [refusal.ErrRetry].
 //
 // The order of checks is: "iss", before anything is verified (that of another issuer gives
-// [CheckNotOurs]); a key for the key ID; signature; audiences; "nbf", "exp" and "iat",
+// "not-ours"); a key for the key ID; signature; audiences; "nbf", "exp" and "iat",
 // each with 60 seconds of leeway, inclusive, and each optional; then the service account,
 // the Secret, the pod and, only where there is no pod, the Node. An object counts as
 // deleted 60 seconds after its deletionTimestamp.
@@ -107,7 +107,7 @@ func (v *Validator) Validate(ctx context.Context, token string, audiences ...str
 	t := readUntrusted(token)
 	legacy := v.c.Legacy != nil && t.issuer == claims.LegacyIssuer
 	if !legacy && !v.ours(t.issuer) { // "", from a token that cannot be read, is not ours either
-		return nil, refuse("invalid bearer token", &Error{Check: CheckNotOurs, Got: "a token of issuer " + refusal.OrNothing(refusal.Text(t.issuer)), Want: "one of the configured issuers", Err: t.err})
+		return nil, refuse("invalid bearer token", &Error{Check: checkNotOurs, Got: "a token of issuer " + refusal.OrNothing(refusal.Text(t.issuer)), Want: "one of the configured issuers", Err: t.err})
 	}
 	if len(audiences) == 0 {
 		audiences = v.c.Audiences
@@ -221,7 +221,7 @@ func (e *ReviewError) Error() string {
 	return e.Message
 }
 
-// Unwrap lets errors.Is find the check, or [ErrRetry] if no answer could be had, and
+// Unwrap lets errors.Is find the check, or [refusal.ErrRetry] if no answer could be had, and
 // errors.As find the cause.
 func (e *ReviewError) Unwrap() error {
 	if e == nil || e.Reason == nil {
@@ -330,11 +330,11 @@ func answerOf(object *claims.Object, err error) alive.Answer {
 }
 
 // checkAlive compares an answer with what the token names. As in kube-apiserver, an object
-// that could not be read counts as gone; ErrRetry in the chain distinguishes the two.
+// that could not be read counts as gone; refusal.ErrRetry in the chain distinguishes the two.
 func checkAlive(kind alive.Kind, claim claims.Ref, a alive.Answer, deletedBefore time.Time) *Error {
 	err := kind.Compare(alive.Claim(claim), a, deletedBefore)
-	if err != nil && errors.Is(err, ErrRetry) {
-		return &Error{Check: kind.Check("gone"), Got: err.Got, Want: err.Want, Err: &Error{Check: ErrRetry, Err: err.Err}}
+	if err != nil && errors.Is(err, refusal.ErrRetry) {
+		return &Error{Check: kind.Check("gone"), Got: err.Got, Want: err.Want, Err: &Error{Check: refusal.ErrRetry, Err: err.Err}}
 	}
 	return err
 }

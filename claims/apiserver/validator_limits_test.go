@@ -18,7 +18,7 @@ func TestValidatorIssuerOfWhatCannotBeRead(t *testing.T) {
 		_, err := w.kubernetes(t).Validate(t.Context(), w.sign(t, []byte(payload)), worldAudience)
 		return err
 	}
-	wantReason(t, validate(`{"iss":"`+worldIssuer+`","ISS":5}`), CheckNotOurs)
+	wantReason(t, validate(`{"iss":"`+worldIssuer+`","ISS":5}`), checkNotOurs)
 	good, err := w.claims.Marshal()
 	if err != nil {
 		t.Fatal(err)
@@ -31,7 +31,7 @@ func TestValidatorIssuerOfWhatCannotBeRead(t *testing.T) {
 	if err := validate(padded(claims.MaxClaimsSize)); err != nil {
 		t.Errorf("the longest claim set: %v", err)
 	}
-	wantReason(t, validate(padded(claims.MaxClaimsSize+1)), CheckNotOurs)
+	wantReason(t, validate(padded(claims.MaxClaimsSize+1)), checkNotOurs)
 }
 
 // TestValidatorLegacyIssuerOfBoth: where the issuer of legacy tokens is configured as one
@@ -99,7 +99,7 @@ func TestMembers(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	_, err := ParseClaims([]byte(`{"iss":5,"aud":5}`))
+	_, err := parseClaims([]byte(`{"iss":5,"aud":5}`))
 	if e, ok := errors.AsType[*Error](err); !ok || e.Check != claims.CheckType || !strings.HasPrefix(e.Got, "iss") {
 		t.Errorf("of two faults, %v", err)
 	}

@@ -64,9 +64,9 @@ func TestValidatorRefuses(t *testing.T) {
 		check   Check
 		message string
 	}{
-		{"another issuer", func(w *world) { w.claims.Issuer += "/" }, CheckNotOurs, "invalid bearer token"},
-		{"no issuer", func(w *world) { w.claims.Issuer = "" }, CheckNotOurs, "invalid bearer token"},
-		{"legacy issuer without legacy", func(w *world) { w.claims.Issuer = claims.LegacyIssuer }, CheckNotOurs, "invalid bearer token"},
+		{"another issuer", func(w *world) { w.claims.Issuer += "/" }, checkNotOurs, "invalid bearer token"},
+		{"no issuer", func(w *world) { w.claims.Issuer = "" }, checkNotOurs, "invalid bearer token"},
+		{"legacy issuer without legacy", func(w *world) { w.claims.Issuer = claims.LegacyIssuer }, checkNotOurs, "invalid bearer token"},
 		{"unknown key", func(w *world) { w.signer = newWorld(t).signer }, claims.CheckNoKey, "invalid signature, no keys found"},
 		{"dead key set", func(w *world) { w.keys = deadKeys{} }, claims.CheckNoKey, "invalid signature, no keys found"},
 		{"another audience", func(w *world) { w.claims.Audiences = []string{"a", "b"} }, claims.CheckAudience,
@@ -74,23 +74,23 @@ func TestValidatorRefuses(t *testing.T) {
 		{"not yet valid", func(w *world) { w.claims.NotBefore.Unix += 61 }, claims.CheckNotBefore, "service account token is not valid yet"},
 		{"expired", func(w *world) { w.claims.Expiry.Unix = w.now.Unix() - 61 }, claims.CheckExpired, "service account token has expired"},
 		{"issued in the future", func(w *world) { w.claims.IssuedAt.Unix += 61 }, claims.CheckIssuedAt, "service account token is issued in the future"},
-		{"no account", func(w *world) { w.objects.account = nil }, claims.CheckServiceAccountGone, `serviceaccounts "app" not found`},
-		{"account without a name", func(w *world) { w.claims.Kubernetes.ServiceAccount.Name = "" }, claims.CheckServiceAccountGone, "resource name may not be empty"},
+		{"no account", func(w *world) { w.objects.account = nil }, claims.Check("service-account-gone"), `serviceaccounts "app" not found`},
+		{"account without a name", func(w *world) { w.claims.Kubernetes.ServiceAccount.Name = "" }, claims.Check("service-account-gone"), "resource name may not be empty"},
 		{"account made again", func(w *world) { w.objects.account.UID = "other" }, claims.CheckServiceAccountUID, "service account UID (other) does not match claim (app-uid)"},
 		{"account deleted", func(w *world) { w.objects.account.Deleted = w.ago(61 * time.Second) }, claims.CheckServiceAccountDeleted, "service account ns/app has been deleted"},
-		{"dead getter", func(w *world) { w.objects.fail = errDead }, claims.CheckServiceAccountGone, "connection refused"},
-		{"silent getter", func(w *world) { w.objects.silent = true }, claims.CheckServiceAccountGone, alive.ErrNoAnswer.Error()},
+		{"dead getter", func(w *world) { w.objects.fail = errDead }, claims.Check("service-account-gone"), "connection refused"},
+		{"silent getter", func(w *world) { w.objects.silent = true }, claims.Check("service-account-gone"), alive.ErrNoAnswer.Error()},
 		{"no pod", func(w *world) { w.objects.pod = nil }, claims.CheckPodGone, invalidated},
 		{"pod without a name", func(w *world) { w.claims.Kubernetes.Pod.Name = "" }, claims.CheckPodGone, invalidated},
-		{"pod made again", func(w *world) { w.objects.pod.UID = "other" }, claims.CheckPodUID, "pod UID (other) does not match service account pod ref claim (pod-uid)"},
-		{"pod deleted", func(w *world) { w.objects.pod.Deleted = w.ago(61 * time.Second) }, claims.CheckPodDeleted, invalidated},
-		{"no secret", func(w *world) { w.bind("secret"); w.objects.secret = nil }, claims.CheckSecretGone, invalidated},
-		{"secret made again", func(w *world) { w.bind("secret"); w.objects.secret.UID = "" }, claims.CheckSecretUID, "secret UID () does not match service account secret ref claim (secret-uid)"},
-		{"secret deleted", func(w *world) { w.bind("secret"); w.objects.secret.Deleted = w.ago(time.Hour) }, claims.CheckSecretDeleted, invalidated},
+		{"pod made again", func(w *world) { w.objects.pod.UID = "other" }, claims.Check("pod-uid"), "pod UID (other) does not match service account pod ref claim (pod-uid)"},
+		{"pod deleted", func(w *world) { w.objects.pod.Deleted = w.ago(61 * time.Second) }, claims.Check("pod-deleted"), invalidated},
+		{"no secret", func(w *world) { w.bind("secret"); w.objects.secret = nil }, claims.Check("secret-gone"), invalidated},
+		{"secret made again", func(w *world) { w.bind("secret"); w.objects.secret.UID = "" }, claims.Check("secret-uid"), "secret UID () does not match service account secret ref claim (secret-uid)"},
+		{"secret deleted", func(w *world) { w.bind("secret"); w.objects.secret.Deleted = w.ago(time.Hour) }, claims.Check("secret-deleted"), invalidated},
 		{"no node", func(w *world) { w.bind("node"); w.objects.node = nil }, claims.CheckNodeGone, invalidated},
-		{"node made again", func(w *world) { w.bind("node"); w.objects.node.UID = "other" }, claims.CheckNodeUID, "node UID (other) does not match service account node ref claim (node-uid)"},
-		{"node deleted", func(w *world) { w.bind("node"); w.objects.node.Deleted = w.ago(time.Hour) }, claims.CheckNodeDeleted, invalidated},
-		{"node without UID in the claim", func(w *world) { w.bind("node"); w.claims.Kubernetes.Node.UID = "" }, claims.CheckNodeUID, "node UID (node-uid) does not match service account node ref claim ()"},
+		{"node made again", func(w *world) { w.bind("node"); w.objects.node.UID = "other" }, claims.Check("node-uid"), "node UID (other) does not match service account node ref claim (node-uid)"},
+		{"node deleted", func(w *world) { w.bind("node"); w.objects.node.Deleted = w.ago(time.Hour) }, claims.Check("node-deleted"), invalidated},
+		{"node without UID in the claim", func(w *world) { w.bind("node"); w.claims.Kubernetes.Node.UID = "" }, claims.Check("node-uid"), "node UID (node-uid) does not match service account node ref claim ()"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -98,8 +98,8 @@ func TestValidatorRefuses(t *testing.T) {
 			r, err := w.kubernetes(t).Validate(t.Context(), w.token(t))
 			refusedBy(t, r, err, tt.check, tt.message)
 			undecided := tt.name == "dead key set" || tt.name == "dead getter" || tt.name == "silent getter"
-			if errors.Is(err, ErrRetry) != undecided {
-				t.Errorf("ErrRetry in %v: want %v", err, undecided)
+			if errors.Is(err, refusal.ErrRetry) != undecided {
+				t.Errorf("refusal.ErrRetry in %v: want %v", err, undecided)
 			}
 		})
 	}
@@ -167,15 +167,15 @@ func TestValidatorOrder(t *testing.T) {
 		check Check
 		wrong func(w *world)
 	}{
-		{CheckNotOurs, func(w *world) { w.claims.Issuer = "other" }},
+		{checkNotOurs, func(w *world) { w.claims.Issuer = "other" }},
 		{claims.CheckNoKey, func(w *world) { w.signer = newWorld(t).signer }},
 		{claims.CheckAudience, func(w *world) { w.claims.Audiences = []string{"a"} }},
 		{claims.CheckNotBefore, func(w *world) { w.claims.NotBefore.Unix += 99999 }},
 		{claims.CheckExpired, func(w *world) { w.claims.Expiry.Unix -= 99999 }},
 		{claims.CheckIssuedAt, func(w *world) { w.claims.IssuedAt.Unix += 99999 }},
 		{claims.CheckServiceAccountUID, func(w *world) { w.objects.account.UID = "x" }},
-		{claims.CheckSecretUID, func(w *world) { w.claims.Kubernetes.Secret = &claims.Ref{Name: "secret"} }},
-		{claims.CheckPodUID, func(w *world) { w.objects.pod.UID = "x" }},
+		{claims.Check("secret-uid"), func(w *world) { w.claims.Kubernetes.Secret = &claims.Ref{Name: "secret"} }},
+		{claims.Check("pod-uid"), func(w *world) { w.objects.pod.UID = "x" }},
 	}
 	for i, first := range steps {
 		for _, second := range steps[i:] {
@@ -236,9 +236,9 @@ func TestValidatorKeyID(t *testing.T) {
 }
 
 func TestValidatorExtras(t *testing.T) {
-	pair := map[string][]string{claims.ExtraPodName: {"pod"}, claims.ExtraPodUID: {"pod-uid"}}
-	node := map[string][]string{claims.ExtraNodeName: {"node-a"}, claims.ExtraNodeUID: {"node-uid"}}
-	id := map[string][]string{claims.ExtraCredentialID: {"JTI=3f2f4f2e-5ab6-4a92-a0a6-7a6b1c4d9f10"}}
+	pair := map[string][]string{"authentication.kubernetes.io/pod-name": {"pod"}, "authentication.kubernetes.io/pod-uid": {"pod-uid"}}
+	node := map[string][]string{"authentication.kubernetes.io/node-name": {"node-a"}, "authentication.kubernetes.io/node-uid": {"node-uid"}}
+	id := map[string][]string{"authentication.kubernetes.io/credential-id": {"JTI=3f2f4f2e-5ab6-4a92-a0a6-7a6b1c4d9f10"}}
 	join := func(parts ...map[string][]string) map[string][]string {
 		var all map[string][]string
 		for _, p := range parts {
@@ -260,7 +260,7 @@ func TestValidatorExtras(t *testing.T) {
 		{"secret", func(w *world) { w.bind("secret") }, id},
 		{"plain", func(w *world) { w.bind() }, id},
 		{"no ID", func(w *world) { w.bind(); w.claims.ID = "" }, nil},
-		{"node without UID", func(w *world) { w.claims.Kubernetes.Node.UID = "" }, join(id, pair, map[string][]string{claims.ExtraNodeName: {"node-a"}})},
+		{"node without UID", func(w *world) { w.claims.Kubernetes.Node.UID = "" }, join(id, pair, map[string][]string{"authentication.kubernetes.io/node-name": {"node-a"}})},
 		{"node UID without name", func(w *world) { w.claims.Kubernetes.Node.Name = "" }, join(id, pair)},
 		{"half a pod", func(w *world) { w.claims.Kubernetes.Pod.UID, w.objects.pod.UID = "", "" }, join(id, node)},
 	} {

@@ -100,7 +100,7 @@ func TestPresent(t *testing.T) {
 	}{
 		{"accepted", nodeA, claims.CheckNodeName},
 		{"refused", nodeB, ""},
-		{"another check", nodeB, claims.CheckNodeUID},
+		{"another check", nodeB, claims.Check("node-uid")},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			out.Reset()
@@ -136,7 +136,7 @@ func TestRegistry(t *testing.T) {
 	}
 	nodeA := c.machines.list[0]
 	c.objects.PutNode(claims.Node{Object: claims.Object{Name: "node-a", UID: "uid-of-node-a"}, ProviderID: "sim:///node-b"})
-	if err := s.present(t.Context(), "another provider ID", nodeA, token, claims.CheckNodeProviderID); err != nil {
+	if err := s.present(t.Context(), "another provider ID", nodeA, token, claims.Check("node-provider-id")); err != nil {
 		t.Error(err)
 	}
 	response, err := s.Client().Get(s.URL) // no token and no certificate

@@ -24,6 +24,7 @@ import (
 	"github.com/nodeattest/nodeattest/claims"
 	"github.com/nodeattest/nodeattest/claims/apiserver"
 	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 const (
@@ -196,7 +197,7 @@ func (v *validators) refuse(t *testing.T, token string, gone bool) {
 	if err == nil {
 		t.Fatal("as kube-apiserver: accepted")
 	}
-	if _, err := v.strict.Validate(t.Context(), token); err == nil || errors.Is(err, claims.ErrRetry) {
+	if _, err := v.strict.Validate(t.Context(), token); err == nil || errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("strict: %v, want a refusal", err)
 	}
 	eventually(t, func() error {
@@ -323,7 +324,7 @@ func TestForeignIssuer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := apiserver.NewOIDCHandler(apiserver.KeySetSource{Keys: keys}, apiserver.OIDCConfig{Issuer: ours, KeySetURL: ours + apiserver.OIDCKeySetPath})
+	handler, err := apiserver.NewOIDCHandler(apiserver.KeySetSource{Keys: keys}, apiserver.OIDCConfig{Issuer: ours, KeySetURL: ours + "/openid/v1/jwks"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,20 +22,20 @@ import (
 
 // stricter are the checks by which we refuse what Kubernetes takes.
 var stricter = []bootstraptoken.Check{
-	bootstraptoken.CheckExpiration, // a spelling that time.Parse takes and RFC 3339 does not, or an empty one
-	bootstraptoken.CheckUsage,      // neither "true" nor "false" nor empty, in the other usage
-	bootstraptoken.CheckDescription,
-	bootstraptoken.CheckUnknownKey,
+	bootstraptoken.Check("expiration"), // a spelling that time.Parse takes and RFC 3339 does not, or an empty one
+	bootstraptoken.Check("usage"),      // neither "true" nor "false" nor empty, in the other usage
+	bootstraptoken.Check("description"),
+	bootstraptoken.Check("unknown-key"),
 }
 
 // looserKubeadm are those by which we refuse what kubeadm lists besides.
 var looserKubeadm = []bootstraptoken.Check{
-	bootstraptoken.CheckNamespace, bootstraptoken.CheckDeleted, bootstraptoken.CheckType, bootstraptoken.CheckGroups,
+	bootstraptoken.Check("namespace"), bootstraptoken.Check("deleted"), bootstraptoken.Check("type"), bootstraptoken.Check("auth-extra-groups"),
 }
 
 // looserSigner are those by which we refuse what the signer signs with besides. It knows
 // no group and no deletion, and every secret that is not empty.
-var looserSigner = []bootstraptoken.Check{bootstraptoken.CheckDeleted, bootstraptoken.CheckSecret, bootstraptoken.CheckGroups}
+var looserSigner = []bootstraptoken.Check{bootstraptoken.Check("deleted"), bootstraptoken.Check("token-secret"), bootstraptoken.Check("auth-extra-groups")}
 
 func oneOf(err error, lists ...[]bootstraptoken.Check) bool {
 	return slices.ContainsFunc(slices.Concat(lists...), func(c bootstraptoken.Check) bool { return errors.Is(err, c) })

@@ -1,0 +1,8 @@
+package jws
+
+// What the tests of package jws_test name.
+
+var (
+	DeriveKeyID = deriveKeyID
+	ParseJWK    = parseJWK
+)
