@@ -154,7 +154,7 @@ func NewClusterInfoData(info *ClusterInfo) (map[string]string, error) {
 // who has the token can sign: check the CAs in it against pins too, as [Discover] does. A nil
 // error says nothing about whether the token is still valid.
 //
-// The errors are "token" for the zero Token, "cluster-info-kubeconfig",
+// The errors are "bootstrap-token" for the zero Token, "cluster-info-kubeconfig",
 // "cluster-info-no-signature", [CheckSignature], and those of [ParseKubeconfig].
 func Verify(data map[string]string, token Token) (*ClusterInfo, error) {
 	kubeconfig, err := signedKubeconfig(data, token)

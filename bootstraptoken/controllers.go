@@ -41,7 +41,7 @@ type Sweeping struct {
 // (pkg/controller/bootstrap/tokencleaner.go, evalSecret).
 //
 // Sweep differs from it in two ways. A Secret whose expiration is not an RFC 3339 time is
-// reported in Refused with "expiration", whereas the token cleaner silently deletes it.
+// reported in Refused with "bootstrap-token-expiration", whereas the token cleaner silently deletes it.
 // And a Secret that could not be deleted is named again by the next Sweep, so a caller whose
 // deletions fail should call again soon; the token cleaner waits for the Secret to change.
 //
@@ -249,7 +249,7 @@ const (
 // system:bootstrap:<id> in the group system:bootstrappers and the token's extra groups.
 //
 // It refuses:
-//   - with "token", anything not in the form of a bootstrap token: another authenticator
+//   - with "bootstrap-token", anything not in the form of a bootstrap token: another authenticator
 //     may know it;
 //   - with "credential", an unknown ID and a wrong secret, with the same error and, apart
 //     from the time that get itself takes, in the same time;

@@ -72,7 +72,7 @@ func Create(options CreateOptions, now time.Time) (*Secret, error) {
 }
 
 // ParseID reads what `kubeadm token delete` accepts, a token's ID or a whole token, and
-// returns the ID. The error is "token".
+// returns the ID. The error is "bootstrap-token".
 func ParseID(s string) (string, error) {
 	if isID(s) {
 		return s, nil

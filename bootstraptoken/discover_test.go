@@ -215,7 +215,7 @@ func TestDiscoverConfigIsChecked(t *testing.T) {
 		change func(*bootstraptoken.DiscoverConfig)
 		want   bootstraptoken.Check
 	}{
-		"no token":         {func(c *bootstraptoken.DiscoverConfig) { c.Token = bootstraptoken.Token{} }, bootstraptoken.Check("token")},
+		"no token":         {func(c *bootstraptoken.DiscoverConfig) { c.Token = bootstraptoken.Token{} }, bootstraptoken.Check("bootstrap-token")},
 		"no pins":          {func(c *bootstraptoken.DiscoverConfig) { c.Pins = nil }, refusal.CheckConfig},
 		"zero pin":         {func(c *bootstraptoken.DiscoverConfig) { c.Pins = append(c.Pins, bootstraptoken.Pin{}) }, bootstraptoken.Check("ca-pin")},
 		"pins and none":    {func(c *bootstraptoken.DiscoverConfig) { c.InsecureSkipCAPins = true }, refusal.CheckConfig},

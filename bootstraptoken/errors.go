@@ -9,7 +9,7 @@ type Check = refusal.Check
 // and of servers are declared next to what they check.
 const (
 	// checkToken: a text is not a token, or not a part of one. The error never repeats it.
-	checkToken Check = "token"
+	checkToken Check = "bootstrap-token"
 	// checkCA: the CA bundle does not consist of one to 64 different CA certificates in
 	// PEM.
 	checkCA Check = "ca-bundle"

@@ -32,14 +32,14 @@ const (
 	// is not empty.
 	checkSecret Check = "token-secret"
 	// checkID: token-id is missing or not the ID in the name.
-	checkID Check = "token-id"
+	checkID Check = "bootstrap-token-id"
 	// checkExpiration: expiration is not a time of RFC 3339, section 5.6. Kubernetes' token
 	// cleaner deletes such a Secret; [Sweep] does not. An empty value, which Kubernetes reads as
 	// "never", is refused too (ours), and so is what Go's time.Parse accepts beyond RFC 3339: a
 	// comma before the fraction, an hour of one digit (ours).
-	checkExpiration Check = "expiration"
+	checkExpiration Check = "bootstrap-token-expiration"
 	// checkExpired: the token has expired; see [Secret.Expired].
-	checkExpired Check = "expired"
+	checkExpired Check = "bootstrap-token-expired"
 	// checkUsage: the token does not allow what it is used for, or a usage is neither "true" nor
 	// "false" nor empty: Kubernetes silently reads every other spelling as "false" (ours).
 	checkUsage Check = "usage"
@@ -60,7 +60,7 @@ const (
 // ParseSecret reads a token Secret. It checks the form of everything, but not whether the
 // token has expired or what it may be used for, since a list shows it in any case:
 // [ParseSecretFor] does. The error is the first check that fails, of "namespace",
-// "name", "deleted", "type", "size", "token-secret", "token-id", "expiration",
+// "name", "deleted", "type", "size", "token-secret", "bootstrap-token-id", "bootstrap-token-expiration",
 // "usage", "auth-extra-groups", "description" and "unknown-key".
 //
 // ParseSecret is stricter than any of Kubernetes' readers, which differ; see the checks. What
@@ -69,7 +69,7 @@ func ParseSecret(o *Object) (*Secret, error) { return decode(o, nil) }
 
 // ParseSecretFor reads a token Secret as [ParseSecret] does and checks whether the token may
 // be used now for what wanted names: every usage that is set must be allowed. The order is
-// kube-apiserver's: "expired" and "usage" come after "expiration", and before
+// kube-apiserver's: "bootstrap-token-expired" and "usage" come after "bootstrap-token-expiration", and before
 // "auth-extra-groups". The error is [refusal.CheckConfig] if wanted names none, or now is the zero
 // time.
 func ParseSecretFor(o *Object, wanted Usages, now time.Time) (*Secret, error) {

@@ -39,7 +39,7 @@ type Token struct {
 }
 
 // Parse reads a token from its text, which is exactly 23 bytes: nothing is trimmed,
-// and case matters. Otherwise the error is "token".
+// and case matters. Otherwise the error is "bootstrap-token".
 func Parse(s string) (Token, error) {
 	if len(s) != tokenSize {
 		return Token{}, &Error{Check: checkToken, Got: strconv.Itoa(len(s)) + " bytes", Want: wantToken}
@@ -51,7 +51,7 @@ func Parse(s string) (Token, error) {
 }
 
 // New makes a token from its two parts, the ID and the text of the secret. The error is
-// "token" if either is malformed.
+// "bootstrap-token" if either is malformed.
 func New(id, text string) (Token, error) {
 	if !isID(id) {
 		return Token{}, &Error{Check: checkToken, Got: "an ID of " + strconv.Itoa(len(id)) + " bytes", Want: wantID}

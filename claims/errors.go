@@ -37,7 +37,7 @@ const (
 	// CheckNoKey: there is no key for the token's key ID.
 	CheckNoKey Check = "no-key"
 	// CheckSignature: no key made the signature.
-	CheckSignature Check = "signature"
+	CheckSignature Check = "token-signature"
 	// CheckIssuer: "iss" is not an accepted issuer.
 	CheckIssuer Check = "issuer"
 	// CheckAudience: the token is for other audiences.

@@ -33,7 +33,7 @@ func SignDetached(payload []byte, keyID string, key []byte) (string, error) {
 // are compared in constant time.
 //
 // The errors are those of SignDetached, and "form", "base64url", [CheckHeader],
-// "critical-header", [CheckAlgorithm], "signature-size" and "signature".
+// "critical-header", [CheckAlgorithm], "jws-signature-size" and "jws-signature".
 func VerifyDetached(signature string, payload []byte, keyID string, key []byte) error {
 	d, err := NewDetached(payload)
 	if err != nil {

@@ -33,9 +33,9 @@ const (
 	// than MaxKeyIDSize.
 	CheckKeyID Check = "key-id"
 	// checkSignatureSize: a signature whose length is not what the algorithm and the key require.
-	checkSignatureSize Check = "signature-size"
+	checkSignatureSize Check = "jws-signature-size"
 	// checkSignature: the signature is not the key's over these bytes.
-	checkSignature Check = "signature"
+	checkSignature Check = "jws-signature"
 	// checkPayloadSize: a payload longer than 2,097,152, or one that makes a token longer
 	// than MaxTokenSize.
 	checkPayloadSize Check = "payload-size"
@@ -51,7 +51,7 @@ const (
 	// signatures (RFC 7517, sections 4.2 and 4.3).
 	checkKeyUse Check = "key-use"
 	// checkKeyType: a kind of key that this package does not support.
-	checkKeyType Check = "key-type"
+	checkKeyType Check = "jws-key-type"
 	// checkPrivate: private or symmetric key material where public keys are expected.
 	checkPrivate Check = "private-key"
 	// checkJWK: not a JWK as defined by RFC 7517 and RFC 7518, section 6.
@@ -83,7 +83,7 @@ const (
 	// jwks_uri is not an https URL.
 	checkDiscovery Check = "discovery"
 	// checkIssuer: the document names an issuer other than the one it was fetched for.
-	checkIssuer Check = "issuer"
+	checkIssuer Check = "discovery-issuer"
 	// checkHost: a jwks_uri or a redirect leads to a host that RemoteConfig does not
 	// allow.
 	checkHost Check = "host"

@@ -10,7 +10,7 @@ import (
 
 func TestErrorText(t *testing.T) {
 	for want, err := range map[string]*Error{
-		"signature":                             {Check: checkSignature},
+		"jws-signature":                         {Check: checkSignature},
 		"algorithm: got none, want ES256":       {Check: CheckAlgorithm, Got: "none", Want: "ES256"},
 		"key-id: got nothing, want k":           {Check: CheckKeyID, Want: "k"},
 		"header: got x":                         {Check: CheckHeader, Got: "x"},

@@ -26,7 +26,7 @@ func Example() {
 	// Output:
 	// eyJhbGciOiJIUzI1NiIsImtpZCI6ImFiY2RlZiJ9..vH_kT4yiol-nrAWgjfCYqvum5wsKETXe0S7OOp1VgnE <nil>
 	// <nil>
-	// signature: got a signature over other bytes or with another key, want that of abcdef
+	// jws-signature: got a signature over other bytes or with another key, want that of abcdef
 }
 
 // One payload is encoded once for all tokens.

@@ -30,7 +30,7 @@ import (
 // is refused.
 //
 // The errors are "jwk", "private-key" if there is a member of a private or symmetric
-// key, "key-type", "key-use", [CheckAlgorithm], "key" and [CheckKeyID].
+// key, "jws-key-type", "key-use", [CheckAlgorithm], "key" and [CheckKeyID].
 func parseJWK(data []byte) (*Key, error) {
 	if len(data) > maxJWKSize {
 		return nil, &Error{Check: checkJWK, Got: bytesText(len(data)), Want: "at most " + bytesText(maxJWKSize)}
@@ -105,7 +105,7 @@ func readOperations(r *strictjson.Reader) ([]string, error) {
 	return operations, err
 }
 
-// key makes the key, and checks everything about it. "key-type", "key-use" or
+// key makes the key, and checks everything about it. "jws-key-type", "key-use" or
 // CheckAlgorithm means that the key may be good, but is not for this package.
 func (j *jwk) key() (*Key, error) {
 	if err := j.checkUse(); err != nil {

@@ -47,7 +47,7 @@ type KeyOptions struct {
 // 8192 bits with an odd exponent from 3 to 2^31-1 and without the fingerprint of
 // CVE-2017-15361, an *ecdsa.PublicKey on P-256, P-384 or P-521, or an ed25519.PublicKey.
 //
-// The errors are "key-type", "key", [CheckAlgorithm] and [CheckKeyID].
+// The errors are "jws-key-type", "key", [CheckAlgorithm] and [CheckKeyID].
 func NewKey(public crypto.PublicKey, options KeyOptions) (*Key, error) {
 	public, fitting, err := checkPublic(public)
 	if err != nil {
@@ -154,7 +154,7 @@ func coordinateSize(curve elliptic.Curve) int { return (curve.Params().BitSize +
 // pkg/serviceaccount/jwt.go, keyIDFromPublicKey), 43 characters.
 //
 // The key is an *rsa.PublicKey, *ecdsa.PublicKey or ed25519.PublicKey; others are refused with
-// "key-type". A key with a nil part is refused with "key"; its strength does not
+// "jws-key-type". A key with a nil part is refused with "key"; its strength does not
 // matter here.
 func deriveKeyID(public crypto.PublicKey) (string, error) {
 	if !whole(public) {
@@ -219,7 +219,7 @@ func (a Algorithm) hash() crypto.Hash {
 // algorithm, and its key ID or none.
 //
 // The errors are "form" for a zero token, "key" for a zero key,
-// [CheckAlgorithm], [CheckKeyID], "signature-size" and "signature".
+// [CheckAlgorithm], [CheckKeyID], "jws-signature-size" and "jws-signature".
 func (k *Key) Verify(token *Token) error {
 	t := token.read()
 	switch {

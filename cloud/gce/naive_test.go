@@ -105,14 +105,14 @@ func verifyNaively(token string, keys []*jws.Key, now time.Time, forget ...attes
 		return nil, naive(err)
 	}
 	digest := sha256.Sum256([]byte(token[:end]))
-	failed[jws.Check("signature")], failed[jws.CheckKeyID] = true, true
+	failed[jws.Check("jws-signature")], failed[jws.CheckKeyID] = true, true
 	for _, k := range keys {
 		public, isRSA := k.Public().(*rsa.PublicKey)
 		if k.KeyID() == h.Kid {
 			failed[jws.CheckKeyID] = false
 		}
 		if isRSA && (k.KeyID() == h.Kid || slices.Contains(forget, jws.CheckKeyID)) && rsa.VerifyPKCS1v15(public, crypto.SHA256, digest[:], signature) == nil {
-			failed[jws.Check("signature")] = false
+			failed[jws.Check("jws-signature")] = false
 		}
 	}
 	failed[jws.CheckAlgorithm] = h.Alg != "RS256"
@@ -166,7 +166,7 @@ func TestWeakVersions(t *testing.T) {
 		gce.CheckExpired:       {"claims-ended"},
 		gce.CheckFuture:        {"claims-more-than-a-minute-ahead"},
 		gce.CheckProject:       {"claims-another-project", "claims-the-project-in-another-case"},
-		jws.Check("signature"): {"token-a-key-of-ones-own-googles-kid", "token-a-key-that-the-token-brings", "token-the-kid-of-a-key-of-another-kind", "token-another-machines-claims", "token-no-signature", "token-the-signature-of-another-token", "token-half-a-signature"},
+		jws.Check("jws-signature"): {"token-a-key-of-ones-own-googles-kid", "token-a-key-that-the-token-brings", "token-the-kid-of-a-key-of-another-kind", "token-another-machines-claims", "token-no-signature", "token-the-signature-of-another-token", "token-half-a-signature"},
 	} {
 		got := gotIn(false, forget)
 		slices.Sort(got)

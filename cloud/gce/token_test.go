@@ -216,10 +216,10 @@ func TestForgedTokens(t *testing.T) {
 		want  attest.Check
 	}{
 		"as it is":                          {good, ""},
-		"another machine's claims":          {head + "." + evil + "." + signature, jws.Check("signature")},
-		"the signature of another token":    {head + "." + body + "." + raw.EncodeToString(make([]byte, 256)), jws.Check("signature")},
-		"no signature":                      {head + "." + body + ".", jws.Check("signature-size")},
-		"half a signature":                  {good[:len(good)-170], jws.Check("signature-size")},
+		"another machine's claims":          {head + "." + evil + "." + signature, jws.Check("jws-signature")},
+		"the signature of another token":    {head + "." + body + "." + raw.EncodeToString(make([]byte, 256)), jws.Check("jws-signature")},
+		"no signature":                      {head + "." + body + ".", jws.Check("jws-signature-size")},
+		"half a signature":                  {good[:len(good)-170], jws.Check("jws-signature-size")},
 		"the unsigned part alone":           {head + "." + body, jws.Check("form")},
 		"an unsigned part beside":           {good + "." + evil, jws.Check("form")},
 		"an unsigned token in front":        {head + "." + evil + "." + good, jws.Check("form")},
@@ -234,7 +234,7 @@ func TestForgedTokens(t *testing.T) {
 		"an unknown kid":                    {header(`{"alg":"RS256","kid":"x","typ":"JWT"}`) + "." + signature, jws.CheckKeyID},
 		"the kid of a key of another kind":  {header(`{"alg":"RS256","kid":"es","typ":"JWT"}`) + "." + signature, jws.CheckAlgorithm},
 		"a service account's own key":       {signed(jws.NewSigner(key, jws.SignerOptions{KeyID: "own", Type: jws.TypeJWT})), jws.CheckKeyID},
-		"a key of one's own, Google's kid":  {signed(jws.NewSigner(key, jws.SignerOptions{KeyID: kid, Type: jws.TypeJWT})), jws.Check("signature")},
+		"a key of one's own, Google's kid":  {signed(jws.NewSigner(key, jws.SignerOptions{KeyID: kid, Type: jws.TypeJWT})), jws.Check("jws-signature")},
 		"a key that the token brings":       {header(`{"alg":"RS256","jwk":{},"kid":"`+kid+`","typ":"JWT"}`) + "." + signature, jws.CheckHeader},
 		"no typ":                            {signed(jws.NewSigner(key, jws.SignerOptions{KeyID: kid})), jws.CheckHeader},
 		"typ at+jwt":                        {header(`{"alg":"RS256","kid":"`+kid+`","typ":"at+jwt"}`) + "." + signature, jws.CheckHeader},

@@ -22,7 +22,7 @@ import (
 
 // stricter are the checks by which we refuse what Kubernetes takes.
 var stricter = []bootstraptoken.Check{
-	bootstraptoken.Check("expiration"), // a spelling that time.Parse takes and RFC 3339 does not, or an empty one
+	bootstraptoken.Check("bootstrap-token-expiration"), // a spelling that time.Parse takes and RFC 3339 does not, or an empty one
 	bootstraptoken.Check("usage"),      // neither "true" nor "false" nor empty, in the other usage
 	bootstraptoken.Check("description"),
 	bootstraptoken.Check("unknown-key"),
