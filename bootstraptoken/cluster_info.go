@@ -177,7 +177,11 @@ func signedKubeconfig(data map[string]string, token Token) (string, error) {
 	if signature == "" {
 		return "", &Error{Check: checkNoSignature, Want: signatureKeyPrefix + token.ID()}
 	}
-	if err := jws.VerifyDetached(signature, []byte(kubeconfig), token.ID(), token.key()); err != nil {
+	payload, err := jws.NewDetached([]byte(kubeconfig))
+	if err == nil {
+		err = payload.Verify(signature, token.ID(), token.key())
+	}
+	if err != nil {
 		return "", &Error{Check: CheckSignature, Err: err}
 	}
 	return kubeconfig, nil

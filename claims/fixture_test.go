@@ -214,7 +214,7 @@ func (w *world) bind(kinds ...string) {
 // result is one that a validator which looks at no node returned.
 func (w *world) result(t testing.TB) *Result {
 	t.Helper()
-	verified, err := jws.Verify(t.Context(), w.token(t), w.keys)
+	verified, err := jws.VerifySignature(t.Context(), w.token(t), w.keys)
 	if err != nil {
 		t.Fatal(err)
 	}

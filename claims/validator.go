@@ -202,7 +202,7 @@ func (v *Validator) verify(ctx context.Context, token string) (*Claims, *jws.Key
 	if err != nil {
 		return nil, nil, err
 	}
-	verified, err := jws.VerifyToken(ctx, t, v.c.Keys)
+	verified, err := t.VerifySignature(ctx, v.c.Keys)
 	switch {
 	case errors.Is(err, refusal.ErrRetry):
 		return nil, nil, retry("the key set", err)

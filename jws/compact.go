@@ -16,7 +16,7 @@ import (
 )
 
 // Token is a token in compact form that was parsed but not verified: its sender chose
-// everything that it says. [Verify] and [Key.Verify] check its signature. The zero value is
+// everything that it says. [VerifySignature] and [Key.Verify] check its signature. The zero value is
 // refused by both.
 //
 // A token is a credential, and what it says is a stranger's text: package fmt and the like
@@ -122,9 +122,8 @@ func segments(text []byte) string {
 	return strconv.Itoa(bytes.Count(text, []byte{'.'})+1) + " segments"
 }
 
-// Verified is a token whose signature was made by one of the keys of a set. What its payload
-// says is for the caller to check.
-type Verified struct {
+// Signed is a token whose signature was made by one of the keys of a set.
+type Signed struct {
 	// Token is the token as it was parsed.
 	Token *Token
 	// Payload is what was signed. It shares memory with the token and must not be
@@ -134,25 +133,29 @@ type Verified struct {
 	Key *Key
 }
 
-// Verify parses a token in compact form, as [Parse] does, and checks its signature with
-// the keys of a set, as [VerifyToken] does.
-func Verify(ctx context.Context, token string, keys KeySet) (*Verified, error) {
+// VerifySignature parses a token in compact form, as [Parse] does, and checks its signature
+// with the keys of a set, as [Token.VerifySignature] does.
+//
+// Not: an authentication. A token that has expired, and one for somebody else, are signed as
+// well as any other. What the payload says is for the caller to check; claims.Validator does
+// so for the tokens of Kubernetes.
+func VerifySignature(ctx context.Context, token string, keys KeySet) (*Signed, error) {
 	t, err := Parse(token)
 	if err != nil {
 		return nil, err
 	}
-	return VerifyToken(ctx, t, keys)
+	return t.VerifySignature(ctx, keys)
 }
 
-// VerifyToken checks the signature of a parsed token with the keys that the set has for its
-// key ID, or with all keys of the set if the token names none. Only keys with the token's
-// algorithm are tried.
+// VerifySignature checks the token's signature with the keys that the set has for its key ID,
+// or with all keys of the set if the token names none. Only keys with the token's algorithm
+// are tried.
 //
-// In addition to the errors of [Key.Verify] there are "key-set" if keys is nil,
-// [CheckKeyID] if the set has no key with that ID, [CheckAlgorithm] if it has one but none
-// with that algorithm, and an error in which errors.Is finds [refusal.ErrRetry] if the set could not
+// In addition to the errors of [Key.Verify] there are "key-set" if keys is nil, [CheckKeyID]
+// if the set has no key with that ID, [CheckAlgorithm] if it has one but none with that
+// algorithm, and an error in which errors.Is finds [refusal.ErrRetry] if the set could not
 // answer.
-func VerifyToken(ctx context.Context, t *Token, keys KeySet) (*Verified, error) {
+func (t *Token) VerifySignature(ctx context.Context, keys KeySet) (*Signed, error) {
 	if keys == nil {
 		return nil, &Error{Check: checkKeySet, Got: "no set of keys"}
 	}
@@ -175,7 +178,7 @@ func VerifyToken(ctx context.Context, t *Token, keys KeySet) (*Verified, error) 
 			continue
 		}
 		if refused = key.Verify(t); refused == nil {
-			return &Verified{Token: t, Payload: c.payload, Key: key}, nil
+			return &Signed{Token: t, Payload: c.payload, Key: key}, nil
 		}
 	}
 	if refused == nil {

@@ -13,35 +13,6 @@ const detachedDots = ".."
 // macLength is the length of a MAC in base64url.
 const macLength = (sha256.Size*8 + 5) / 6
 
-// SignDetached signs a payload for discovery: the compact form (RFC 7515, section 7.1) with
-// hs256 and the header {"alg":"HS256","kid":"<keyID>"}, with its payload removed (appendix F).
-// That is what Kubernetes' bootstrapsigner writes into cluster-info as jws-kubeconfig-<keyID>,
-// byte for byte (k8s.io/cluster-bootstrap, token/jws).
-//
-// The key is a bootstrap token's secret and must not be empty: how much entropy it needs is
-// for the caller to decide. The errors are "payload-size", [CheckKeyID] and "key".
-func SignDetached(payload []byte, keyID string, key []byte) (string, error) {
-	d, err := NewDetached(payload)
-	if err != nil {
-		return "", err
-	}
-	return d.Sign(keyID, key)
-}
-
-// VerifyDetached checks that signature is, to the byte, what [SignDetached] returns for the
-// payload, key ID and key. As in Kubernetes, no other spelling of the header is accepted. MACs
-// are compared in constant time.
-//
-// The errors are those of SignDetached, and "form", "base64url", [CheckHeader],
-// "critical-header", [CheckAlgorithm], "jws-signature-size" and "jws-signature".
-func VerifyDetached(signature string, payload []byte, keyID string, key []byte) error {
-	d, err := NewDetached(payload)
-	if err != nil {
-		return err
-	}
-	return d.Verify(signature, keyID, key)
-}
-
 // Detached is a payload that is encoded once, and then signed or verified with many
 // keys. It is safe for concurrent use. The zero value is an empty payload.
 type Detached struct {
@@ -59,7 +30,13 @@ func NewDetached(payload []byte) (*Detached, error) {
 	return &Detached{encoded: encoded}, nil
 }
 
-// Sign is [SignDetached] for this payload.
+// Sign signs the payload for discovery: the compact form (RFC 7515, section 7.1) with
+// HS256 and the header {"alg":"HS256","kid":"<keyID>"}, with its payload removed (appendix F).
+// That is what Kubernetes' bootstrapsigner writes into cluster-info as jws-kubeconfig-<keyID>,
+// byte for byte (k8s.io/cluster-bootstrap, token/jws).
+//
+// The key is a bootstrap token's secret and must not be empty: how much entropy it needs is
+// for the caller to decide. The errors are [CheckKeyID] and "key".
 func (d *Detached) Sign(keyID string, key []byte) (string, error) {
 	signature, err := d.sign(keyID, key)
 	return string(signature), err
@@ -84,7 +61,12 @@ func (d *Detached) sign(keyID string, key []byte) ([]byte, error) {
 	return encoding.AppendEncode(signature, mac.Sum(sum[:0])), nil
 }
 
-// Verify is [VerifyDetached] for this payload.
+// Verify checks that signature is, to the byte, what [Detached.Sign] returns for the key ID
+// and key. As in Kubernetes, no other spelling of the header is accepted. MACs are compared
+// in constant time.
+//
+// The errors are those of Sign, and "form", "base64url", [CheckHeader], "critical-header",
+// [CheckAlgorithm], "jws-signature-size" and "jws-signature".
 func (d *Detached) Verify(signature, keyID string, key []byte) error {
 	want, err := d.sign(keyID, key)
 	if err != nil {

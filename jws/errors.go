@@ -1,6 +1,7 @@
 package jws
 
 import (
+	"errors"
 	"strconv"
 
 	"github.com/nodeattest/nodeattest/refusal"
@@ -59,8 +60,6 @@ const (
 	// checkKeySet: a set of keys that is malformed, too large, empty, or has two keys for one key
 	// ID and algorithm; or no set at all.
 	checkKeySet Check = "key-set"
-	// checkPEM: not PEM blocks of public keys (RFC 7468, section 13), one or more.
-	checkPEM Check = "pem"
 )
 
 // The checks of a [CryptoSigner] and of a [RotatingSigner].
@@ -87,12 +86,13 @@ const (
 	// checkHost: a jwks_uri or a redirect leads to a host that RemoteConfig does not
 	// allow.
 	checkHost Check = "host"
-	// checkClosed: the set was closed.
-	checkClosed Check = "closed"
 	// checkBusy: as many calls as RemoteConfig allows are waiting for keys. It comes with
 	// refusal.ErrRetry.
 	checkBusy Check = "busy"
 )
+
+// ErrClosed means that a [RemoteKeySet] was closed.
+var ErrClosed = errors.New("the key set was closed")
 
 // Error is one failed check; see [refusal.Error]. It never holds a private or symmetric
 // key, nor a signature that one could compute.

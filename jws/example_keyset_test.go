@@ -43,7 +43,7 @@ func ExampleNewSigner() {
 		fmt.Println(err)
 		return
 	}
-	verified, err := jws.Verify(ctx, signature.Token(payload), keys)
+	verified, err := jws.VerifySignature(ctx, signature.Token(payload), keys)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -71,18 +72,36 @@ func (s *StaticKeySet) with(keyID string) []*Key {
 // sign with a key in a TPM of their own, or of an issuer that moves from one key set to
 // another. Anyone who uses it trusts all of them alike. It is safe for concurrent use. The
 // zero value answers nothing.
+//
+// Not: the keys of two clusters with one issuer, such as kubeadm's default. What the two issue
+// differs in nothing but the key: the service account shop/cart of either is one user, unless
+// whoever decides also compares [Key.Set].
 type UnionKeySet struct {
-	sets []KeySet
+	sets []NamedKeySet
 }
 
-// NewUnionKeySet makes the union of one or more sets, none of them nil; otherwise the error
-// is "key-set".
-func NewUnionKeySet(sets ...KeySet) (*UnionKeySet, error) {
+// NamedKeySet is one set of a union.
+type NamedKeySet struct {
+	// Name is what [Key.Set] returns for the set's keys. It is required, and no other set of
+	// the union may have it.
+	Name string
+	// Keys is the set itself.
+	Keys KeySet
+}
+
+// NewUnionKeySet makes the union of one or more sets, none of them nil, each with a name of its
+// own; otherwise the error is "key-set".
+func NewUnionKeySet(sets ...NamedKeySet) (*UnionKeySet, error) {
 	if len(sets) == 0 {
 		return nil, &Error{Check: checkKeySet, Got: "no set of keys", Want: "at least one"}
 	}
-	if i := slices.Index(sets, nil); i >= 0 {
-		return nil, &Error{Check: checkKeySet, Got: fmt.Sprintf("none at position %d", i), Want: "a set of keys"}
+	for i, set := range sets {
+		switch {
+		case typednil.Is(set.Keys):
+			return nil, &Error{Check: checkKeySet, Got: fmt.Sprintf("none at position %d", i), Want: "a set of keys"}
+		case set.Name == "" || slices.ContainsFunc(sets[:i], func(other NamedKeySet) bool { return other.Name == set.Name }):
+			return nil, &Error{Check: checkKeySet, Got: fmt.Sprintf("the name %q at position %d", set.Name, i), Want: "a name of its own"}
+		}
 	}
 	return &UnionKeySet{sets: slices.Clone(sets)}, nil
 }
@@ -101,7 +120,7 @@ func (u *UnionKeySet) Keys(ctx context.Context, keyID string) ([]*Key, error) {
 	var all []*Key
 	var failed error
 	for _, set := range u.sets {
-		keys, err := set.Keys(ctx, keyID)
+		keys, err := set.keys(ctx, keyID)
 		switch {
 		case err != nil:
 			failed = errors.Join(failed, err)
@@ -126,6 +145,38 @@ func (u *UnionKeySet) Keys(ctx context.Context, keyID string) ([]*Key, error) {
 	return all, nil
 }
 
+// keys returns the set's keys with its name on them.
+func (s NamedKeySet) keys(ctx context.Context, keyID string) ([]*Key, error) {
+	keys, err := s.Keys.Keys(ctx, keyID)
+	if err != nil {
+		return nil, err
+	}
+	named := make([]*Key, len(keys)) // nil stays nil
+	for i, key := range keys {
+		if key != nil {
+			own := *key
+			own.set = s.Name
+			named[i] = &own
+		}
+	}
+	return named, nil
+}
+
+// Issuers returns the issuers that the sets of the union are fetched for, as
+// [RemoteKeySet.Issuers] does for one.
+func (u *UnionKeySet) Issuers() []string {
+	if u == nil {
+		return nil
+	}
+	var all []string
+	for _, set := range u.sets {
+		if of, ok := set.Keys.(interface{ Issuers() []string }); ok {
+			all = append(all, of.Issuers()...)
+		}
+	}
+	return all
+}
+
 // Overlap returns the shortest of the durations that [RotatingSigner.Overlap] and similar
 // methods return for the sets of the union. Sets without that method are assumed never to
 // change; if there are only such sets, both are the longest that a duration can be.
@@ -135,7 +186,7 @@ func (u *UnionKeySet) Overlap() (publish, retain time.Duration) {
 	}
 	publish, retain = math.MaxInt64, math.MaxInt64
 	for _, set := range u.sets {
-		if rotating, ok := set.(interface {
+		if rotating, ok := set.Keys.(interface {
 			Overlap() (publish, retain time.Duration)
 		}); ok {
 			p, r := rotating.Overlap()

@@ -241,6 +241,16 @@ func (s *RemoteKeySet) made() error {
 	return nil
 }
 
+// Issuers returns the Issuer of the configuration, for whose tokens alone the keys are meant;
+// nothing if the keys come from elsewhere. The validators of package claims compare it with
+// the issuer that they accept.
+func (s *RemoteKeySet) Issuers() []string {
+	if s == nil || s.config.Issuer == "" {
+		return nil
+	}
+	return []string{s.config.Issuer}
+}
+
 // Status reports the set's age and how its last fetch ended. It makes no request.
 func (s *RemoteKeySet) Status() RemoteStatus {
 	if err := s.made(); err != nil {
@@ -252,7 +262,7 @@ func (s *RemoteKeySet) Status() RemoteStatus {
 }
 
 // Close ends the fetch under way, if there is one, and waits for it. After Close, every call
-// of Keys fails with "closed". A set that is no longer used need not be closed: it holds
+// of Keys fails with [ErrClosed]. A set that is no longer used need not be closed: it holds
 // nothing but memory once its last fetch has ended.
 func (s *RemoteKeySet) Close() error {
 	if err := s.made(); err != nil {

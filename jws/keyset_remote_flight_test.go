@@ -177,7 +177,7 @@ func TestRemoteKeySetClose(t *testing.T) {
 		if err := <-failed; !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-		if _, err := set.Keys(context.Background(), "k"); !errors.Is(err, checkClosed) {
+		if _, err := set.Keys(context.Background(), "k"); !errors.Is(err, ErrClosed) {
 			t.Error(err)
 		}
 		if got := issuer.requests.Load(); got != 1 {
@@ -212,11 +212,11 @@ func TestRemoteKeySetFlood(t *testing.T) {
 				}
 				now.Advance(time.Second / perSecond)
 				token := b64(fmt.Sprintf(`{"alg":"ES256","kid":"unknown-%d"}`, n)) + ".e30.AAAA"
-				if _, err := Verify(context.Background(), token, set); !errors.Is(err, CheckKeyID) {
+				if _, err := VerifySignature(context.Background(), token, set); !errors.Is(err, CheckKeyID) {
 					t.Errorf("%d: %v", n, err)
 				}
 				if n%perSecond == 0 {
-					if _, err := Verify(context.Background(), good, set); err != nil {
+					if _, err := VerifySignature(context.Background(), good, set); err != nil {
 						t.Errorf("%d: %v", n, err)
 					}
 				}
@@ -263,7 +263,7 @@ func TestRemoteKeySetServerKilled(t *testing.T) {
 	}
 	defer set.Close()
 	good := f.good(t)
-	if _, err := Verify(context.Background(), good, set); err != nil {
+	if _, err := VerifySignature(context.Background(), good, set); err != nil {
 		t.Fatal(err)
 	}
 
@@ -277,7 +277,7 @@ func TestRemoteKeySetServerKilled(t *testing.T) {
 					return
 				default:
 				}
-				if _, err := Verify(context.Background(), good, set); err != nil {
+				if _, err := VerifySignature(context.Background(), good, set); err != nil {
 					t.Error(err)
 					return
 				}
@@ -308,7 +308,7 @@ func TestRemoteKeySetServerKilled(t *testing.T) {
 	// A fetch that was under way may end with the old keys, and the key is unknown for long.
 	for _, later := range []time.Duration{defaultMinRefetch, defaultNegativeTTL} {
 		now.Advance(later)
-		if _, err = Verify(context.Background(), signature.Token([]byte("{}")), set); err == nil {
+		if _, err = VerifySignature(context.Background(), signature.Token([]byte("{}")), set); err == nil {
 			return
 		}
 	}

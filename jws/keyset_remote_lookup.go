@@ -13,7 +13,7 @@ import (
 // the caller must not change the slice. See [RemoteKeySet] for when it fetches and when it
 // waits. An error in which errors.Is finds [refusal.ErrRetry] means that nothing could be decided: a
 // fetch failed (errors.As and Status tell more), ctx ended (its error is included), or
-// "busy". Others are "closed" and [refusal.CheckConfig].
+// "busy". Others are [ErrClosed] and [refusal.CheckConfig].
 func (s *RemoteKeySet) Keys(ctx context.Context, keyID string) ([]*Key, error) {
 	if err := s.made(); err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func (s *RemoteKeySet) ask(keyID string) ([]*Key, *flight, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, nil, &Error{Check: checkClosed}
+		return nil, nil, ErrClosed
 	}
 	if len(keyID) > MaxKeyIDSize {
 		return nil, nil, nil // no key has such an ID

@@ -260,7 +260,7 @@ func TestRemoteKeySetNeverFetched(t *testing.T) {
 		}
 		now.Advance(defaultMinRefetch)
 	}
-	_, err := Verify(context.Background(), forgers()[ES256].good(t), set)
+	_, err := VerifySignature(context.Background(), forgers()[ES256].good(t), set)
 	if !errors.Is(err, refusal.ErrRetry) {
 		t.Error(err)
 	}
@@ -300,7 +300,7 @@ func TestRemoteKeySetZero(t *testing.T) {
 			}
 			refusedFor(t, "Status", set.Status().Err, refusal.CheckConfig)
 			refusedFor(t, "Close", set.Close(), refusal.CheckConfig)
-			if _, err := Verify(t.Context(), forgers()[ES256].good(t), set); !errors.Is(err, refusal.CheckConfig) {
+			if _, err := VerifySignature(t.Context(), forgers()[ES256].good(t), set); !errors.Is(err, refusal.CheckConfig) {
 				t.Errorf("Verify: %v", err)
 			}
 		})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -44,12 +45,12 @@ func TestStaticKeySetOneIDTwoAlgorithms(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, algorithm := range []Algorithm{RS256, PS256, ES256} {
-		verified, err := Verify(context.Background(), forgers()[algorithm].good(t), set)
+		verified, err := VerifySignature(context.Background(), forgers()[algorithm].good(t), set)
 		if err != nil || verified.Key.Algorithm() != algorithm {
 			t.Errorf("%s: %v", algorithm, err)
 		}
 	}
-	_, err = Verify(context.Background(), forgers()[ES384].good(t), set)
+	_, err = VerifySignature(context.Background(), forgers()[ES384].good(t), set)
 	refusedFor(t, "another algorithm", err, CheckAlgorithm)
 }
 
@@ -73,7 +74,7 @@ func TestNewStaticKeySetRefuses(t *testing.T) {
 // Sets that nobody made refuse every token.
 func TestStaticKeySetZero(t *testing.T) {
 	for name, set := range map[string]*StaticKeySet{"zero": new(StaticKeySet), "nil": nil} {
-		_, err := Verify(context.Background(), forgers()[ES256].good(t), set)
+		_, err := VerifySignature(context.Background(), forgers()[ES256].good(t), set)
 		refusedFor(t, name, err, CheckKeyID)
 	}
 }
@@ -92,7 +93,7 @@ func TestUnionKeySetOfControlPlanes(t *testing.T) {
 		}
 		planes, sets = append(planes, r), append(sets, r)
 	}
-	union, err := NewUnionKeySet(sets...)
+	union, err := NewUnionKeySet(namedSets(sets...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +106,7 @@ func TestUnionKeySetOfControlPlanes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := Verify(t.Context(), signature.Token([]byte("{}")), union); err != nil {
+			if _, err := VerifySignature(t.Context(), signature.Token([]byte("{}")), union); err != nil {
 				t.Errorf("%s: %v", signature.Key.KeyID(), err)
 			}
 		}
@@ -150,10 +151,10 @@ func TestUnionKeySet(t *testing.T) {
 		"of the second, first fails": {[]KeySet{failing{down}, oneKey{k}}, "k", []*Key{k}, nil},
 		"of none":                    {[]KeySet{oneKey{}, oneKey{}}, "k", nil, nil},
 		"of none, one cannot answer": {[]KeySet{failing{down}, oneKey{}}, "k", nil, refusal.ErrRetry},
-		"of none, the last cannot":   {[]KeySet{oneKey{}, failing{checkClosed}}, "k", nil, checkClosed},
+		"of none, the last cannot":   {[]KeySet{oneKey{}, failing{ErrClosed}}, "k", nil, ErrClosed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			union, err := NewUnionKeySet(test.sets...)
+			union, err := NewUnionKeySet(namedSets(test.sets...)...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -162,7 +163,7 @@ func TestUnionKeySet(t *testing.T) {
 				t.Fatalf("got %v, %v, want %v, %v", got, err, test.want, test.err)
 			}
 			for i := range got {
-				if got[i] != test.want[i] {
+				if !sameKey(got[i], test.want[i]) || got[i].Set() == "" || test.want[i].Set() != "" {
 					t.Errorf("key %d: got %v, want %v", i, got[i], test.want[i])
 				}
 			}
@@ -170,10 +171,61 @@ func TestUnionKeySet(t *testing.T) {
 	}
 }
 
+// namedSets names sets by their position.
+func namedSets(sets ...KeySet) []NamedKeySet {
+	var named []NamedKeySet
+	for i, set := range sets {
+		named = append(named, NamedKeySet{Name: strconv.Itoa(i), Keys: set})
+	}
+	return named
+}
+
+// Two clusters may sign with keys of one ID for one issuer: the set's name is what tells them
+// apart, with the key ID in the token or without, and unions within unions keep the outer one.
+func TestUnionKeySetSaysWhichSet(t *testing.T) {
+	a, b := named(t, "a"), named(t, "b")
+	only := func(key *Key) KeySet {
+		set, err := NewStaticKeySet(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return set
+	}
+	inner, err := NewUnionKeySet(NamedKeySet{Name: "inner", Keys: only(b)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	union, err := NewUnionKeySet(NamedKeySet{"one", only(a)}, NamedKeySet{"two", inner})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for keyID, want := range map[string][]string{"a": {"one"}, "b": {"two"}, "": {"one", "two"}} {
+		keys, err := union.Keys(t.Context(), keyID)
+		var got []string
+		for _, key := range keys {
+			got = append(got, key.Set())
+		}
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("key ID %q: sets %q, %v, want %q", keyID, got, err, want)
+		}
+	}
+	if a.Set() != "" || b.Set() != "" {
+		t.Error("the union wrote a name onto keys that are not its own")
+	}
+	for name, sets := range map[string][]NamedKeySet{
+		"no name":   {{"", oneKey{a}}},
+		"one name":  {{"x", oneKey{a}}, {"x", oneKey{b}}},
+		"typed nil": {{"x", (*RemoteKeySet)(nil)}},
+	} {
+		_, err := NewUnionKeySet(sets...)
+		refusedFor(t, name, err, checkKeySet)
+	}
+}
+
 func TestUnionKeySetRefuses(t *testing.T) {
 	for name, sets := range map[string][]KeySet{"none": nil, "nil": {nil}, "nil after one": {oneKey{}, nil}} {
 		t.Run(name, func(t *testing.T) {
-			_, err := NewUnionKeySet(sets...)
+			_, err := NewUnionKeySet(namedSets(sets...)...)
 			refusedFor(t, name, err, checkKeySet)
 		})
 	}
@@ -183,12 +235,12 @@ func TestUnionKeySetRefuses(t *testing.T) {
 			refusedFor(t, name, err, checkKeySet)
 		})
 	}
-	sets := []KeySet{oneKey{named(t, "k")}}
+	sets := namedSets(oneKey{named(t, "k")})
 	union, err := NewUnionKeySet(sets...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sets[0] = nil // the caller's slice is not the union's
+	sets[0].Keys = nil // the caller's slice is not the union's
 	if keys, err := union.Keys(t.Context(), "k"); err != nil || len(keys) != 1 {
 		t.Errorf("%v, %v", keys, err)
 	}
@@ -204,7 +256,7 @@ func TestUnionKeySetOverlap(t *testing.T) {
 		return r
 	}
 	union := func(sets ...KeySet) *UnionKeySet {
-		u, err := NewUnionKeySet(sets...)
+		u, err := NewUnionKeySet(namedSets(sets...)...)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,8 +17,6 @@ const (
 	maxJWKSSize = 1 << 20
 	// MaxJWKSKeys is the maximum number of keys in a set, including ignored ones.
 	MaxJWKSKeys = 256
-	// MaxPEMSize is the maximum length in bytes of a text that [ParsePEM] reads.
-	MaxPEMSize = 512 << 10
 	// maxDiscoverySize is the maximum length in bytes of an OpenID Connect discovery document
 	// that is read.
 	maxDiscoverySize = 64 << 10

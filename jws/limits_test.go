@@ -32,7 +32,6 @@ func tokenOf(t *testing.T, size int) string {
 // Every size is tried at its maximum and at one more.
 func TestLimits(t *testing.T) {
 	good := jwksOf(t, forgers()[ES256].key)
-	block := block(t, forgers()[ES256].signer.Public())
 	fill := func(text string, size int) []byte { return []byte(text + strings.Repeat(" ", size-len(text))) }
 	for _, test := range []struct {
 		name string
@@ -46,7 +45,6 @@ func TestLimits(t *testing.T) {
 			return err
 		}},
 		{"set of keys", maxJWKSSize, checkKeySet, func(n int) error { _, err := ParseJWKS(fill(good, n)); return err }},
-		{"PEM", MaxPEMSize, checkPEM, func(n int) error { _, err := ParsePEM(fill(block, n)); return err }},
 		{"MaxSize", maxJWKSSize, refusal.CheckConfig, func(n int) error { return configured(func(c *RemoteConfig) { c.MaxSize = n }) }},
 		{"MaxKeys", MaxJWKSKeys, refusal.CheckConfig, func(n int) error { return configured(func(c *RemoteConfig) { c.MaxKeys = n }) }},
 		{"MinRefetch", int(time.Hour), refusal.CheckConfig, func(n int) error {

@@ -54,7 +54,7 @@ func TestRFCExamples(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			verified, err := Verify(context.Background(), example.Token, set)
+			verified, err := VerifySignature(context.Background(), example.Token, set)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -76,7 +76,7 @@ func refuseEveryChange(t *testing.T, token string, set KeySet) {
 		} else {
 			changed[i] = 'A'
 		}
-		if _, err := Verify(context.Background(), string(changed), set); err == nil {
+		if _, err := VerifySignature(context.Background(), string(changed), set); err == nil {
 			t.Errorf("accepted with another character %d", i)
 		}
 	}

@@ -59,7 +59,7 @@ func wantState(t testing.TB, when string, r *RotatingSigner, signs string, publi
 	if err != nil || !slices.Equal(ids, published) {
 		t.Errorf("%s: published %v, %v, want %v", when, ids, err, published)
 	}
-	if _, err := Verify(context.Background(), signature.Token([]byte("{}")), r); err != nil {
+	if _, err := VerifySignature(context.Background(), signature.Token([]byte("{}")), r); err != nil {
 		t.Errorf("%s: %v", when, err)
 	}
 }
@@ -303,7 +303,7 @@ func TestRotatingSignerUnderLoad(t *testing.T) {
 				}
 				tokens, ends = append(tokens, signature.Token([]byte("{}"))), append(ends, began.Add(testRetain))
 				for i, token := range tokens {
-					_, err := Verify(context.Background(), token, r)
+					_, err := VerifySignature(context.Background(), token, r)
 					if err != nil && now.Now().Before(ends[i]) {
 						t.Errorf("a token of %v before its end: %v", ends[i].Sub(now.Now()), err)
 					}

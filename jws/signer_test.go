@@ -56,11 +56,11 @@ func TestCryptoSigner(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					verified, err := Verify(context.Background(), signature.Token([]byte(payload)), set)
+					verified, err := VerifySignature(context.Background(), signature.Token([]byte(payload)), set)
 					if err != nil || string(verified.Payload) != payload || verified.Key != signature.Key {
 						t.Errorf("%+v, %v", verified, err)
 					}
-					if _, err := Verify(context.Background(), signature.Token([]byte(payload+" ")), set); !errors.Is(err, checkSignature) {
+					if _, err := VerifySignature(context.Background(), signature.Token([]byte(payload+" ")), set); !errors.Is(err, checkSignature) {
 						t.Errorf("another payload: %v", err)
 					}
 				}

@@ -69,7 +69,7 @@ func TestIssueLikeKubernetes(t *testing.T) {
 				return
 			}
 			r.check(t, &issued.Grant, nil, config.Now())
-			verified, err := jws.Verify(testContext, issued.Token.Reveal(), keys)
+			verified, err := jws.VerifySignature(testContext, issued.Token.Reveal(), keys)
 			if err != nil {
 				t.Fatal(err)
 			}

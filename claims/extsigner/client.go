@@ -95,7 +95,7 @@ func (c *Client) start(ctx context.Context) error {
 }
 
 // Close ends the fetch under way, if there is one, and waits for it. Afterwards the keys are
-// no longer available ("closed"). The error is always nil.
+// no longer available ([jws.ErrClosed]). The error is always nil.
 func (c *Client) Close() error {
 	if !c.ready() {
 		return nil

@@ -50,7 +50,7 @@ func TestClientSigns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	verified, err := jws.Verify(testContext, signature.Token(payload), c)
+	verified, err := jws.VerifySignature(testContext, signature.Token(payload), c)
 	if err != nil || string(verified.Payload) != string(payload) || verified.Key.KeyID() != "a" {
 		t.Errorf("%+v, %v", verified, err)
 	}

@@ -57,7 +57,7 @@ func ExampleNewClient() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	verified, err := jws.Verify(context.Background(), issued.Token.Reveal(), client)
+	verified, err := jws.VerifySignature(context.Background(), issued.Token.Reveal(), client)
 	if err != nil {
 		log.Fatal(err)
 	}

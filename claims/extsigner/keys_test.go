@@ -25,8 +25,8 @@ func inClient(t *testing.T, opts ClientOptions, test func(t *testing.T, c *Clien
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
-		if _, err := c.Keys(t.Context(), "a"); !errors.Is(err, jws.Check("closed")) {
-			t.Errorf("after Close: %v, want %v", err, jws.Check("closed"))
+		if _, err := c.Keys(t.Context(), "a"); !errors.Is(err, jws.ErrClosed) {
+			t.Errorf("after Close: %v, want %v", err, jws.ErrClosed)
 		}
 	})
 }

@@ -69,11 +69,11 @@ func TestService(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	one, err := jws.Verify(testContext, first.Token.Reveal(), client)
+	one, err := jws.VerifySignature(testContext, first.Token.Reveal(), client)
 	if err != nil {
 		t.Fatal(err)
 	}
-	two, err := jws.Verify(testContext, second.Token.Reveal(), client)
+	two, err := jws.VerifySignature(testContext, second.Token.Reveal(), client)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ const (
 	LevelCredential = "credential"
 	// LevelRegistry is a list of calls to a membership.Registry.
 	LevelRegistry = "registry"
-	// LevelToken is jws.Verify on a token.
+	// LevelToken is jws.VerifySignature on a token.
 	LevelToken = "token"
 	// LevelSigner is extsigner.Service.Sign on a claim set.
 	LevelSigner = "signer"

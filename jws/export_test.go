@@ -1,8 +1,0 @@
-package jws
-
-// What the tests of package jws_test name.
-
-var (
-	DeriveKeyID = deriveKeyID
-	ParseJWK    = parseJWK
-)
