@@ -90,17 +90,17 @@ func TestAttestedNodeFromCertificate(t *testing.T) {
 	ca := newNodeCA(t)
 	cert := ca.issue(t, nodeTemplate(t, "node-a.example")).Leaf
 	want := AttestedNode{Name: "node-a.example", ProviderID: "gce://p/z/a"}
-	got, err := AttestedNodeFromCertificate(cert, NodeCertificateOptions{RequireProviderID: true})
+	got, err := attestedNodeFromCertificate(cert, NodeCertificateOptions{RequireProviderID: true})
 	if err != nil || *got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
 	template := nodeTemplate(t, "node-a")
 	template.ExtraExtensions = nil
 	cert = ca.issue(t, template).Leaf
-	if got, err := AttestedNodeFromCertificate(cert, NodeCertificateOptions{}); err != nil || *got != (AttestedNode{Name: "node-a"}) {
+	if got, err := attestedNodeFromCertificate(cert, NodeCertificateOptions{}); err != nil || *got != (AttestedNode{Name: "node-a"}) {
 		t.Errorf("without an extension: got %+v, %v", got, err)
 	}
-	_, err = AttestedNodeFromCertificate(cert, NodeCertificateOptions{RequireProviderID: true})
+	_, err = attestedNodeFromCertificate(cert, NodeCertificateOptions{RequireProviderID: true})
 	wantCheck(t, err, CheckNodeCertificate)
 	if !errors.Is(err, oid.CheckProviderIDMissing) {
 		t.Errorf("got %v, want %v", err, oid.CheckProviderIDMissing)
@@ -141,19 +141,19 @@ func TestAttestedNodeFromCertificateRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			template := nodeTemplate(t, "node-a")
 			change(template)
-			node, err := AttestedNodeFromCertificate(ca.issue(t, template).Leaf, NodeCertificateOptions{})
+			node, err := attestedNodeFromCertificate(ca.issue(t, template).Leaf, NodeCertificateOptions{})
 			wantCheck(t, err, CheckNodeCertificate)
 			if node != nil {
 				t.Errorf("refused with %+v", node)
 			}
 		})
 	}
-	_, err := AttestedNodeFromCertificate(nil, NodeCertificateOptions{})
+	_, err := attestedNodeFromCertificate(nil, NodeCertificateOptions{})
 	wantCheck(t, err, CheckNodeCertificate)
 
 	twice := ca.issue(t, nodeTemplate(t, "node-a")).Leaf // Go refuses to parse what is made so
 	twice.Extensions = append(twice.Extensions, twice.Extensions...)
-	_, err = AttestedNodeFromCertificate(twice, NodeCertificateOptions{})
+	_, err = attestedNodeFromCertificate(twice, NodeCertificateOptions{})
 	wantCheck(t, err, CheckNodeCertificate)
 	if !errors.Is(err, oid.CheckProviderIDDuplicate) {
 		t.Errorf("got %v, want %v", err, oid.CheckProviderIDDuplicate)

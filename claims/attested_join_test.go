@@ -98,13 +98,13 @@ func (c *joinedCluster) serve(t *testing.T, plane *attesttest.ControlPlane) {
 	validator, err := claims.NewValidator(claims.ValidatorConfig{
 		Issuer: exampleIssuer, Keys: keys, Audiences: []string{exampleAudience}, Objects: c.objects, InsecureAllowReplay: true,
 		Node: claims.NodeCheck{
-			Machines: claims.MachinesFunc(func(_ context.Context, name string) (*claims.RegisteredMachine, error) {
+			Machines: func(_ context.Context, name string) (*claims.RegisteredMachine, error) {
 				machine, ok := machines[name]
 				if !ok {
 					return nil, claims.ErrNotFound
 				}
 				return &machine, nil
-			}),
+			},
 			Require: claims.FactCertificateProviderID | claims.FactRegisteredProviderID | claims.FactRegisteredMachine,
 		},
 	})

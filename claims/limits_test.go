@@ -54,7 +54,7 @@ func TestBearerLimits(t *testing.T) {
 func TestNodeCheckAnswers(t *testing.T) {
 	w := newWorld(t)
 	r := w.result(t)
-	for name, machines := range map[string]MachinesFunc{
+	for name, machines := range map[string]Machines{
 		"nothing":             func(context.Context, string) (*RegisteredMachine, error) { return nil, nil },
 		"an error":            func(context.Context, string) (*RegisteredMachine, error) { return nil, errDead },
 		"an error and a good": func(context.Context, string) (*RegisteredMachine, error) { return w.machine, errDead },
@@ -91,7 +91,7 @@ func TestNodeCheckAnswers(t *testing.T) {
 
 // oneNode gives one answer for every Node.
 type oneNode struct {
-	Objects
+	LiveObjects
 	node *Node
 	err  error
 }

@@ -79,7 +79,7 @@ type NodeCheck struct {
 
 // Check compares a validated token with an attested node. It is meant for results of other
 // validators: one with a Node in its configuration does this itself, in
-// [Validator.ValidateOnNode]. Objects gets the Node; a [StaleObjects] is accepted only
+// [Validator.ValidateOnNode]. Objects gets the Node; any but [LiveObjects] are accepted only
 // inside a [FreshObjects]. The result must be one that a validator returned, unmodified
 // ("unvalidated-result"). Every refusal is an [*Error] with its own check; if the Node or the
 // registry could not be read, the error is [refusal.ErrRetry]. Without objects or Machines, the
@@ -95,7 +95,7 @@ func (c NodeCheck) Check(ctx context.Context, objects Objects, result *Result, n
 	if err := fresh.Check(); err != nil {
 		return nil, err
 	}
-	if result == nil || !result.validated {
+	if !result.validated() {
 		return nil, &Error{Check: checkUnvalidated, Got: "a result that no validator returned", Want: "a validated token"}
 	}
 	claim, err := nodeClaim(result, node)
@@ -150,7 +150,7 @@ func (c NodeCheck) compare(ctx context.Context, claim *Ref, node *AttestedNode, 
 	if err := checkNode(claim, node, object, now); err != nil {
 		return nil, err
 	}
-	machine, err := c.Machines.Machine(ctx, node.Name)
+	machine, err := c.Machines(ctx, node.Name)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return nil, &Error{Check: checkMachineUnknown, Got: "no machine", Want: "one that is registered for node " + refusal.Text(node.Name), Err: err}

@@ -203,6 +203,30 @@ func TestNodeCheckNeedsResult(t *testing.T) {
 	wantCheck(t, err, refusal.CheckConfig)
 }
 
+// A copy of a result, with other claims or with the same, is not what a validator returned.
+func TestNodeCheckRefusesCopies(t *testing.T) {
+	w := newWorld(t)
+	r, err := w.strict(t).Validate(t.Context(), w.token(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := *r
+	other := *r
+	changed := *r.Claims
+	changed.Kubernetes.Node = &Ref{Name: "node-b", UID: "node-uid"}
+	other.Claims = &changed
+	for name, r := range map[string]*Result{"same": &same, "other claims": &other, "without claims": InsecureResult(Result{})} {
+		_, err := w.nodeCheck().Check(t.Context(), w.objects, r, attested(), w.now)
+		if err == nil {
+			t.Fatalf("%s: accepted", name)
+		}
+		wantCheck(t, err, checkUnvalidated)
+	}
+	if _, err := w.nodeCheck().Check(t.Context(), w.objects, InsecureResult(same), attested(), w.now); err != nil {
+		t.Errorf("on the caller's word: %v", err)
+	}
+}
+
 func TestNodeCheckUndecided(t *testing.T) {
 	w := newWorld(t)
 	r := w.result(t)

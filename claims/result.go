@@ -34,6 +34,9 @@ const (
 // kube-apiserver derives from it.
 type Result struct {
 	// Claims are the token's claims, verified. They must not be changed.
+	//
+	// Not: a place for claims of one's own. A changed Claims is not noticed; a changed copy of
+	// the Result is refused by [NodeCheck].
 	Claims *Claims
 	// Audiences are the requested audiences that the token has, in the order requested.
 	Audiences []string
@@ -42,14 +45,17 @@ type Result struct {
 	// Legacy says that the token is one that is kept in a Secret and never expires.
 	Legacy bool
 
-	validated bool // a validator made it
+	self *Result // itself, if a validator made it: a copy is not what was validated
 }
+
+// validated reports whether a validator made this very Result.
+func (r *Result) validated() bool { return r != nil && r.self == r && r.Claims != nil }
 
 // InsecureResult returns a copy of r that counts as validated, on the caller's word. It is
 // meant for claims that were accepted outside this package, such as by the validator of
-// apiserver or a TokenReview of the API server. A [NodeCheck] accepts it.
+// apiserver or a TokenReview of the API server. A [NodeCheck] accepts it if it has Claims.
 func InsecureResult(r Result) *Result {
-	r.validated = true
+	r.self = &r
 	return &r
 }
 

@@ -14,58 +14,6 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// The defaults of [ValidatorConfig].
-const (
-	// defaultMaxLifetime is the maximum lifetime of a token.
-	defaultMaxLifetime = 24 * time.Hour
-	// DefaultLeeway is how far clocks may be apart, as for kube-apiserver, and the largest
-	// value that may be configured.
-	DefaultLeeway = time.Minute
-)
-
-// ValidatorConfig configures a [Validator]. Issuer, Keys, Audiences, one of Objects and
-// InsecureSkipObjects, and one of Replay and InsecureAllowReplay are required.
-type ValidatorConfig struct {
-	// Issuer is the only accepted "iss", compared byte for byte.
-	Issuer string
-	// Keys are the issuer's keys, such as a [jws.RemoteKeySet].
-	Keys jws.KeySet
-	// Audiences are the names of the validating service; a token must be for one of them.
-	// Never include the API server's audience unless this is the API server: tokens for it
-	// could be stolen here and used there.
-	Audiences []string
-	// Objects gets the objects that tokens name, and the Node for Node.
-	Objects Objects
-	// InsecureSkipObjects validates without Objects, for a service that has no access to
-	// the API server: a token is accepted until it ends, whatever has become of its service
-	// account, pod, Secret and Node. Objects and Node must then be unset. Keep MaxLifetime
-	// short when using it.
-	InsecureSkipObjects bool
-	// MaxStaleness is how old an answer of Objects may be; 0 refuses a [StaleObjects].
-	// An older answer counts as none ([CheckStaleAnswer], [refusal.ErrRetry]). A token whose object
-	// is gone may still be accepted for that long.
-	MaxStaleness time.Duration
-	// Replay remembers tokens, so that each is accepted only once.
-	Replay ReplayCache
-	// InsecureAllowReplay accepts a token any number of times during its life: anyone who
-	// reads it in transit can use it too. It is meant for services to which a workload
-	// sends its token with each request; if the machine is attested, a token is worthless
-	// elsewhere. Replay must then be nil.
-	InsecureAllowReplay bool
-	// MaxLifetime is the maximum lifetime of a token, from "iat" or "nbf", whichever is
-	// earlier, to "exp", or to "warnafter" if that comes first; 0 means 24 hours. It
-	// must not be negative.
-	MaxLifetime time.Duration
-	// Leeway is how far clocks may be apart; 0 means DefaultLeeway, which is also the
-	// maximum, and a negative value means none at all.
-	Leeway time.Duration
-	// Node configures [Validator.ValidateOnNode]. Its zero value means that tokens are not
-	// compared with machines.
-	Node NodeCheck
-	// Now is the clock; nil means time.Now.
-	Now func() time.Time
-}
-
 // Validator validates bound tokens for everyone except the API server itself. It refuses
 // what kube-apiserver refuses (see apiserver.Validator) and, in addition, a token
 //
@@ -85,45 +33,6 @@ type ValidatorConfig struct {
 type Validator struct {
 	c       ValidatorConfig
 	objects Objects // nil if they are skipped
-}
-
-// NewValidator checks the configuration; an error has [refusal.CheckConfig].
-func NewValidator(config ValidatorConfig) (*Validator, error) {
-	switch {
-	case config.Issuer == "":
-		return nil, refusal.Config("Issuer", "", "the issuer's URL")
-	case config.Keys == nil:
-		return nil, refusal.Config("Keys", "", "a key set")
-	case len(config.Audiences) == 0 || slices.Contains(config.Audiences, ""):
-		return nil, refusal.Config("Audiences", "without one, or with an empty one", "at least one, none empty")
-	case (config.Objects == nil) != config.InsecureSkipObjects:
-		return nil, refusal.Config("Objects and InsecureSkipObjects", "both or none", "one of them")
-	case (config.Replay == nil) != config.InsecureAllowReplay:
-		return nil, refusal.Config("Replay and InsecureAllowReplay", "both or none", "one of them")
-	case config.MaxLifetime < 0:
-		return nil, refusal.Config("MaxLifetime", config.MaxLifetime.String(), "0 or more")
-	case config.Leeway > DefaultLeeway:
-		return nil, refusal.Config("Leeway", config.Leeway.String(), "at most "+DefaultLeeway.String())
-	case !config.Node.isZero() && config.InsecureSkipObjects:
-		return nil, refusal.Config("Node", "with InsecureSkipObjects", "Objects that have Nodes")
-	}
-	config.Now = clock(config.Now)
-	v := &Validator{}
-	if !config.InsecureSkipObjects {
-		fresh := FreshObjects{From: config.Objects, MaxStaleness: config.MaxStaleness, Now: config.Now}
-		if err := fresh.Check(); err != nil {
-			return nil, err
-		}
-		v.objects = fresh
-	}
-	if err := config.Node.ready(); err != nil && !config.Node.isZero() {
-		return nil, err
-	}
-	config.MaxLifetime = cmp.Or(config.MaxLifetime, defaultMaxLifetime)
-	config.Leeway = max(cmp.Or(config.Leeway, DefaultLeeway), 0)
-	config.Audiences = slices.Clone(config.Audiences)
-	v.c = config
-	return v, nil
 }
 
 // Validate decides on a token. With a replay cache, a token that is accepted is used up.
@@ -189,7 +98,7 @@ func (v *Validator) check(ctx context.Context, token string) (*Result, *Node, er
 	if err != nil {
 		return nil, nil, err
 	}
-	return &Result{Claims: c, Audiences: both, Key: key, validated: true}, node, nil
+	return InsecureResult(Result{Claims: c, Audiences: both, Key: key}), node, nil
 }
 
 // verify returns the claims of a token that a known key signed, and the key.

@@ -204,7 +204,7 @@ func TestStrictUndecided(t *testing.T) {
 }
 
 func silentMachines(err error) Machines {
-	return MachinesFunc(func(context.Context, string) (*RegisteredMachine, error) { return nil, err })
+	return func(context.Context, string) (*RegisteredMachine, error) { return nil, err }
 }
 
 type deadReplay struct{}

@@ -34,7 +34,7 @@ func TestIssuerAsksEachTime(t *testing.T) {
 	w := newWorld(t)
 	config := IssuerConfig{Policy: Policy{Issuer: worldIssuer, APIAudiences: []string{worldIssuer}}, Signer: w.signer, Objects: staleObjects{w.objects}, Now: w.clock}
 	if _, err := NewIssuer(config); !errors.Is(err, refusal.CheckConfig) {
-		t.Errorf("a StaleObjects: %v", err)
+		t.Errorf("out of a cache: %v", err)
 	}
 	config.Objects = w.objects
 	issuer := newIssuer(t, config)
@@ -88,9 +88,9 @@ func TestValidatorResultOnNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	check := claims.NodeCheck{Machines: claims.MachinesFunc(func(context.Context, string) (*claims.RegisteredMachine, error) {
+	check := claims.NodeCheck{Machines: func(context.Context, string) (*claims.RegisteredMachine, error) {
 		return &claims.RegisteredMachine{Identity: "ek:sha256:aa"}, nil
-	})}
+	}}
 	node := &claims.AttestedNode{Name: "node-a", Machine: "ek:sha256:aa", ProviderID: "gce://p/z/a"}
 	facts, err := check.Check(t.Context(), w.objects, r, node, w.now)
 	if err != nil || !facts.Facts.Has(claims.FactRegisteredMachine) {

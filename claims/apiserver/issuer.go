@@ -197,8 +197,8 @@ type IssuerConfig struct {
 	// Signer signs the tokens. It is required. The tokens of kube-apiserver's own
 	// signers have no "typ" in their header, those of an external signer have "JWT".
 	Signer jws.Signer
-	// Objects gets service accounts, pods, Secrets and nodes. It is required, and must
-	// not be a [claims.StaleObjects]: a token for an object that is gone is refused later.
+	// Objects gets service accounts, pods, Secrets and nodes. It is required, and must be
+	// [claims.LiveObjects]: a token for an object that is gone is refused later.
 	Objects claims.Objects
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time

@@ -125,6 +125,9 @@ func (f *failingObjects) Node(ctx context.Context, name string) (*claims.Node, e
 	return f.Objects.Node(ctx, name)
 }
 
+// ReadsLive: what it does not fail is the world's.
+func (f *failingObjects) ReadsLive() {}
+
 // What could not be read is neither granted nor refused.
 func TestIssueRetry(t *testing.T) {
 	_, objects := recordedRequests(t)

@@ -31,8 +31,8 @@ type ValidatorConfig struct {
 	Legacy LegacyObjects
 	// Recorder receives what kube-apiserver records about a validation; it may be nil.
 	Recorder Recorder
-	// MaxStaleness is how old an answer of Objects or Legacy may be; 0 refuses a
-	// [claims.StaleObjects]. An older answer counts as none ([claims.CheckStaleAnswer],
+	// MaxStaleness is how old an answer of Objects or Legacy may be; 0 refuses any
+	// but [claims.LiveObjects]. An older answer counts as none ([claims.CheckStaleAnswer],
 	// [refusal.ErrRetry]).
 	MaxStaleness time.Duration
 	// Now is the clock; it may be nil for time.Now.

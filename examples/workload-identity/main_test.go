@@ -131,7 +131,7 @@ func TestUnrecorded(t *testing.T) {
 // TestRegistry: the program is its own registry of machines.
 func TestRegistry(t *testing.T) {
 	c, s, token, _ := joined(t)
-	if _, err := c.Machine(t.Context(), "node-c"); !errors.Is(err, claims.ErrNotFound) {
+	if _, err := c.machine(t.Context(), "node-c"); !errors.Is(err, claims.ErrNotFound) {
 		t.Errorf("got %v, want %v", err, claims.ErrNotFound)
 	}
 	nodeA := c.machines.list[0]
