@@ -75,7 +75,7 @@ func Sweep(objects []*Object, now time.Time) (*Sweeping, error) {
 
 // List decodes the token Secrets among objects, in order, for a view. objects may be all
 // Secrets of the cluster: those that are not of [SecretType] in [Namespace] are skipped. Those
-// that [ParseSecret] refuses are in refused, with the reason. An expired token is listed like
+// that [ParseSecretUnchecked] refuses are in refused, with the reason. An expired token is listed like
 // any other. (kubeadm token list shows tokens that kube-apiserver refuses, and usages that no
 // component knows.)
 func List(objects []*Object) (secrets []*Secret, refused []Refusal) {
@@ -83,7 +83,7 @@ func List(objects []*Object) (secrets []*Secret, refused []Refusal) {
 		if !isTokenSecret(o) {
 			continue
 		}
-		s, err := ParseSecret(o)
+		s, err := ParseSecretUnchecked(o)
 		if err != nil {
 			refused = append(refused, Refusal{Name: o.Name, Err: err})
 			continue
@@ -111,7 +111,7 @@ type Signing struct {
 	Data map[string]string
 	// Changed reports whether Data differs from what was given: if so, write it.
 	Changed bool
-	// Refused lists the token Secrets that [ParseSecret] refuses, in the order in which they were
+	// Refused lists the token Secrets that [ParseSecretUnchecked] refuses, in the order in which they were
 	// given. Nothing is signed with them.
 	Refused []Refusal
 	// Next is when the first of the signatures ends, and so when to sign again. It is the zero
@@ -126,7 +126,7 @@ type Signing struct {
 //
 // Signatures are byte for byte those of Kubernetes' bootstrap signer
 // (pkg/controller/bootstrap/bootstrapsigner.go, signConfigMap). The same Secrets sign, except
-// those that [ParseSecret] refuses: Kubernetes signs with any nonempty secret, with Secrets
+// those that [ParseSecretUnchecked] refuses: Kubernetes signs with any nonempty secret, with Secrets
 // whose groups are wrong, and with those that are being deleted. A signature that it made with
 // such a Secret is left alone as long as it is correct, so that both can run in one cluster:
 // each settles after one write. They contradict each other only if their clocks differ, and
@@ -194,7 +194,7 @@ func (s *Signing) signers(objects []*Object, now time.Time) (map[string]signer, 
 			continue
 		}
 		key, end, signs := kubernetesSigns(o, now)
-		_, err := ParseSecret(o)
+		_, err := ParseSecretUnchecked(o)
 		if err != nil {
 			s.Refused = append(s.Refused, Refusal{Name: o.Name, Err: err})
 		}

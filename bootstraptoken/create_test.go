@@ -26,7 +26,7 @@ func TestCreate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := ParseSecret(o); err != nil || !reflect.DeepEqual(again, s) {
+	if again, err := ParseSecretUnchecked(o); err != nil || !reflect.DeepEqual(again, s) {
 		t.Errorf("%+v, %v", again, err)
 	}
 }

@@ -97,7 +97,7 @@ stringData:
 		log.Fatal(err)
 	}
 	fmt.Println(object)
-	_, err = bootstraptoken.ParseSecret(object)
+	_, err = bootstraptoken.ParseSecretUnchecked(object)
 	fmt.Println(err)
 	// Output:
 	// Secret "bootstrap-token-07401b" in "kube-system" of type "bootstrap.kubernetes.io/token"

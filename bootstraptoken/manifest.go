@@ -51,7 +51,7 @@ func (o *Object) RevealYAML() ([]byte, error) {
 }
 
 // ParseManifest reads the manifest of one Secret of core/v1, in YAML or JSON, as kubectl
-// accepts it and as kubectl get prints it. [ParseSecret] says whether it is a token's.
+// accepts it and as kubectl get prints it. [ParseSecretUnchecked] says whether it is a token's.
 //
 // It is strict where YAML is not: UTF-8, one document, no anchors, aliases, merge keys or
 // tags, no duplicate keys. apiVersion and kind must be present. A member that a Secret does

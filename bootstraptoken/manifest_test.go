@@ -146,7 +146,7 @@ func TestParseManifest(t *testing.T) {
 	if err != nil || o.UID != "0a1b" || o.ResourceVersion != "7" || o.Deleted == nil || !o.Deleted.Equal(testNow) {
 		t.Errorf("%#v, %v", o, err)
 	}
-	if _, err := ParseSecret(o); !errors.Is(err, checkDeleted) {
+	if _, err := ParseSecretUnchecked(o); !errors.Is(err, checkDeleted) {
 		t.Error(err)
 	}
 }

@@ -103,7 +103,7 @@ var groupPattern = regexp.MustCompile(`\A` + groupPrefix + `[a-z0-9:-]{0,255}[a-
 
 // Object makes the object that kubeadm would: in [Namespace], with its expiration in UTC
 // seconds and no key for what is not set. A fraction of a second in Expiration is dropped, so
-// a token never lives longer than it was told to. The errors are those of [ParseSecret] for
+// a token never lives longer than it was told to. The errors are those of [ParseSecretUnchecked] for
 // the same faults, so that what is encoded can be decoded, giving s back.
 func (s *Secret) Object() (*Object, error) {
 	if s.Token.IsZero() {
@@ -125,7 +125,7 @@ func (s *Secret) Object() (*Object, error) {
 		data[keyGroups] = []byte(strings.Join(s.Groups, ","))
 	}
 	o := &Object{Namespace: Namespace, Name: SecretName(s.Token.ID()), Type: SecretType, Data: secret.New(data)}
-	read, err := ParseSecret(o)
+	read, err := ParseSecretUnchecked(o)
 	if err != nil {
 		return nil, err
 	}

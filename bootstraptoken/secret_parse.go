@@ -57,17 +57,21 @@ const (
 	checkUnknownKey Check = "unknown-key"
 )
 
-// ParseSecret reads a token Secret. It checks the form of everything, but not whether the
+// ParseSecretUnchecked reads a token Secret. It checks the form of everything, but not whether the
 // token has expired or what it may be used for, since a list shows it in any case:
 // [ParseSecretFor] does. The error is the first check that fails, of "namespace",
 // "name", "deleted", "type", "size", "token-secret", "bootstrap-token-id", "bootstrap-token-expiration",
 // "usage", "auth-extra-groups", "description" and "unknown-key".
 //
-// ParseSecret is stricter than any of Kubernetes' readers, which differ; see the checks. What
+// Not: an authentication. A Secret that was read says nothing about who presents its token: a
+// token that is Equal to s.Token may have expired years ago, or may only sign. [Authenticate]
+// decides.
+//
+// ParseSecretUnchecked is stricter than any of Kubernetes' readers, which differ; see the checks. What
 // it accepts, they all read in the same way.
-func ParseSecret(o *Object) (*Secret, error) { return decode(o, nil) }
+func ParseSecretUnchecked(o *Object) (*Secret, error) { return decode(o, nil) }
 
-// ParseSecretFor reads a token Secret as [ParseSecret] does and checks whether the token may
+// ParseSecretFor reads a token Secret as [ParseSecretUnchecked] does and checks whether the token may
 // be used now for what wanted names: every usage that is set must be allowed. The order is
 // kube-apiserver's: "bootstrap-token-expired" and "usage" come after "bootstrap-token-expiration", and before
 // "auth-extra-groups". The error is [refusal.CheckConfig] if wanted names none, or now is the zero

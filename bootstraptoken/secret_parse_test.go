@@ -15,7 +15,7 @@ import (
 )
 
 func TestParseSecret(t *testing.T) {
-	got, err := ParseSecret(goodObject(t))
+	got, err := ParseSecretUnchecked(goodObject(t))
 	if err != nil || !reflect.DeepEqual(got, goodSecret(t)) || !got.Token.Equal(mustParse(t, testToken)) {
 		t.Fatalf("%+v, %v", got, err)
 	}
@@ -24,12 +24,12 @@ func TestParseSecret(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err = ParseSecret(o); err != nil || !reflect.DeepEqual(got, least) {
+	if got, err = ParseSecretUnchecked(o); err != nil || !reflect.DeepEqual(got, least) {
 		t.Fatalf("%+v, %v", got, err)
 	}
 }
 
-// A change makes an object that ParseSecret refuses with want.
+// A change makes an object that ParseSecretUnchecked refuses with want.
 type change struct {
 	name   string
 	change func(*Object)
@@ -112,7 +112,7 @@ func TestParseSecretRefuses(t *testing.T) {
 		o := goodObject(t)
 		test.change(o)
 		for _, decode := range []func() (*Secret, error){
-			func() (*Secret, error) { return ParseSecret(o) },
+			func() (*Secret, error) { return ParseSecretUnchecked(o) },
 			func() (*Secret, error) { return ParseSecretFor(o, Usages{Authentication: true}, testNow) },
 			func() (*Secret, error) { return ParseSecretFor(o, Usages{Signing: true}, testNow) },
 		} {
@@ -125,7 +125,7 @@ func TestParseSecretRefuses(t *testing.T) {
 			}
 		}
 	}
-	if _, err := ParseSecret(nil); !errors.Is(err, checkName) {
+	if _, err := ParseSecretUnchecked(nil); !errors.Is(err, checkName) {
 		t.Error(err)
 	}
 }
@@ -145,7 +145,7 @@ func TestParseSecretOrder(t *testing.T) {
 			if first.want == checkSize && second.want == checkDescription {
 				continue // both are about one value
 			}
-			if _, err := ParseSecret(o); !errors.Is(err, first.want) {
+			if _, err := ParseSecretUnchecked(o); !errors.Is(err, first.want) {
 				t.Errorf("%s and %s: %v, want %v", first.name, second.name, err, first.want)
 			}
 		}
@@ -171,7 +171,7 @@ func TestParseSecretTakes(t *testing.T) {
 			o, want := goodObject(t), goodObject(t)
 			test.change(o)
 			test.same(want)
-			s, err := ParseSecret(o)
+			s, err := ParseSecretUnchecked(o)
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
 				return
@@ -189,7 +189,7 @@ func TestParseSecretTakes(t *testing.T) {
 		t.Run(text, func(t *testing.T) {
 			o := goodObject(t)
 			setData(keyExpiration, text)(o)
-			if s, err := ParseSecret(o); err != nil || !s.Expiration.Equal(want) {
+			if s, err := ParseSecretUnchecked(o); err != nil || !s.Expiration.Equal(want) {
 				t.Errorf("%s: %v, %v", text, s, err)
 			}
 		})
@@ -271,7 +271,7 @@ func FuzzParseSecret(f *testing.F) {
 		maps.DeleteFunc(o.Data.Reveal(), func(_ string, value []byte) bool { return value == nil })
 		now := testNow.Add(time.Duration(seconds % (1 << 33) * int64(time.Second)))
 		neverMoreThanKubernetes(t, o, now)
-		s, err := ParseSecret(o)
+		s, err := ParseSecretUnchecked(o)
 		if err != nil {
 			return
 		}
@@ -279,7 +279,7 @@ func FuzzParseSecret(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%v cannot be encoded: %v", s, err)
 		}
-		again, err := ParseSecret(back)
+		again, err := ParseSecretUnchecked(back)
 		if err != nil || !again.Expiration.Equal(s.Expiration.Truncate(time.Second)) || !again.Token.Equal(s.Token) ||
 			again.Description != s.Description || again.Usages != s.Usages || !slices.Equal(again.Groups, s.Groups) {
 			t.Fatalf("%+v is encoded and read as %+v, %v", s, again, err)

@@ -13,7 +13,7 @@ import (
 func TestStaleAnswersLegacy(t *testing.T) {
 	for name, change := range map[string]func(w *legacyWorld, asOf time.Time){
 		"the Secret":  func(w *legacyWorld, asOf time.Time) { w.object.AsOf = asOf },
-		"the account": func(w *legacyWorld, asOf time.Time) { w.account.AsOf = asOf },
+		"the account": func(w *legacyWorld, asOf time.Time) { w.objects.account.AsOf = asOf },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newLegacyWorld(t)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
@@ -38,24 +39,6 @@ type Policy struct {
 	// MaxExtendedExpiration is that lifetime in whole seconds; 0 means 365 days. An
 	// external signer may allow less; see [Policy.LimitTo].
 	MaxExtendedExpiration time.Duration
-}
-
-// Grant is a request that was granted: what is to be signed, and what to tell the
-// requester.
-type Grant struct {
-	// Claims are the claims of the token.
-	Claims *claims.Claims
-	// ExpirationSeconds is spec.expirationSeconds of the answer: what was requested,
-	// shortened if necessary. The token itself may live longer; see
-	// Policy.ExtendExpiration.
-	ExpirationSeconds int64
-	// Expiration is status.expirationTimestamp of the answer: now plus
-	// ExpirationSeconds.
-	Expiration time.Time
-	// Warnings are the texts of the Warning headers of the answer.
-	Warnings []string
-	// AuditAnnotations are the annotations for the audit event of the request.
-	AuditAnnotations map[string]string
 }
 
 // issuedCredentialIDKey is the audit annotation that holds the credential ID of the
@@ -101,9 +84,9 @@ func (p *Policy) extended() time.Duration {
 }
 
 // grant answers a request for a token of that many seconds, with the given ID, bound to the
-// objects of b. It reads no clock, makes no calls and signs nothing.
-func (p *Policy) grant(r *TokenRequest, b Bound, seconds int64, id string, now time.Time) (*Grant, error) {
-	g := &Grant{ExpirationSeconds: seconds}
+// objects of b, but for the Token. It reads no clock, makes no calls and signs nothing.
+func (p *Policy) grant(r *TokenRequest, b Bound, seconds int64, id string, now time.Time) (*Issued, error) {
+	g := &Issued{ExpirationSeconds: seconds}
 	if most := int64(p.MaxExpiration / time.Second); most > 0 && seconds > most {
 		g.Warnings = append(g.Warnings, fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", seconds, most))
 		g.ExpirationSeconds = most
@@ -212,11 +195,23 @@ type Issuer struct {
 	config IssuerConfig
 }
 
-// Issued is a token together with the rest of the answer.
+// Issued is the answer to a request: the token, and what to tell the requester.
 type Issued struct {
-	Grant
 	// Token is the token in compact form: anyone who has it can use it.
 	Token secret.Value[string]
+	// Claims are the claims of the token.
+	Claims *claims.Claims
+	// ExpirationSeconds is spec.expirationSeconds of the answer: what was requested,
+	// shortened if necessary. The token itself may live longer; see
+	// Policy.ExtendExpiration.
+	ExpirationSeconds int64
+	// Expiration is status.expirationTimestamp of the answer: now plus
+	// ExpirationSeconds.
+	Expiration time.Time
+	// Warnings are the texts of the Warning headers of the answer.
+	Warnings []string
+	// AuditAnnotations are the annotations for the audit event of the request.
+	AuditAnnotations map[string]string
 }
 
 // NewIssuer checks a configuration. Its errors are [refusal.CheckConfig].
@@ -224,7 +219,7 @@ func NewIssuer(config IssuerConfig) (*Issuer, error) {
 	if err := config.Policy.Check(); err != nil {
 		return nil, err
 	}
-	if config.Signer == nil {
+	if typednil.Is(config.Signer) {
 		return nil, refusal.Config("Signer", "", "a jws.Signer")
 	}
 	if config.Now == nil {
@@ -264,11 +259,11 @@ func (i *Issuer) Issue(ctx context.Context, r *TokenRequest) (*Issued, error) {
 	if err != nil {
 		return nil, internal(fmt.Sprintf("failed to generate token: %v", err), err)
 	}
-	grant, err := i.config.Policy.grant(r, b, seconds, id, i.config.Now())
+	issued, err := i.config.Policy.grant(r, b, seconds, id, i.config.Now())
 	if err != nil {
 		return nil, err
 	}
-	payload, err := grant.Claims.Marshal()
+	payload, err := issued.Claims.Marshal()
 	if err != nil {
 		return nil, err
 	}
@@ -279,7 +274,8 @@ func (i *Issuer) Issue(ctx context.Context, r *TokenRequest) (*Issued, error) {
 	if err != nil {
 		return nil, internal(fmt.Sprintf("failed to generate token: %v", err), err)
 	}
-	return &Issued{Grant: *grant, Token: secret.New(signature.Token(payload))}, nil
+	issued.Token = secret.New(signature.Token(payload))
+	return issued, nil
 }
 
 // errNoSignature is the error for a signer that breaks its contract.

@@ -68,7 +68,7 @@ func TestIssueLikeKubernetes(t *testing.T) {
 				r.check(t, nil, err, config.Now())
 				return
 			}
-			r.check(t, &issued.Grant, nil, config.Now())
+			r.check(t, issued, nil, config.Now())
 			verified, err := jws.VerifySignature(testContext, issued.Token.Reveal(), keys)
 			if err != nil {
 				t.Fatal(err)

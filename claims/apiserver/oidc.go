@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -178,7 +179,7 @@ type OIDCHandler struct {
 // NewOIDCHandler checks the configuration and returns a handler. The error is
 // [refusal.CheckConfig].
 func NewOIDCHandler(source KeySource, config OIDCConfig) (*OIDCHandler, error) {
-	if source == nil {
+	if typednil.Is(source) {
 		return nil, refusal.Config("source", "", "the keys to publish")
 	}
 	if _, err := config.check(); err != nil {

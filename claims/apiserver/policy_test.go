@@ -124,7 +124,7 @@ func recordedRequests(t testing.TB) ([]recordedRequest, *claims.MemoryObjects) {
 }
 
 // check compares an answer with the recorded one.
-func (r *recordedRequest) check(t *testing.T, g *Grant, err error, now time.Time) {
+func (r *recordedRequest) check(t *testing.T, g *Issued, err error, now time.Time) {
 	t.Helper()
 	if r.Error != nil {
 		var e *StatusError

@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/claims"
 	"github.com/nodeattest/nodeattest/claims/internal/alive"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -29,8 +29,6 @@ type ValidatorConfig struct {
 	// Legacy gets what tokens in Secrets are compared with; it may be nil, and then such
 	// tokens are not ours. kube-apiserver always accepts them.
 	Legacy LegacyObjects
-	// Recorder receives what kube-apiserver records about a validation; it may be nil.
-	Recorder Recorder
 	// MaxStaleness is how old an answer of Objects or Legacy may be; 0 refuses any
 	// but [claims.LiveObjects]. An older answer counts as none ([claims.CheckStaleAnswer],
 	// [refusal.ErrRetry]).
@@ -39,22 +37,10 @@ type ValidatorConfig struct {
 	Now func() time.Time
 }
 
-// Recorder receives what kube-apiserver writes to its audit log, to warnings to the client
-// and to Secrets while it validates a token, whether the token is accepted or refused.
-// Implementations must be safe for concurrent use and must not block.
-type Recorder interface {
-	// Annotate records an annotation of the audit event, such as
-	// "authentication.k8s.io/stale-token".
-	Annotate(ctx context.Context, key, value string)
-	// Warn records a warning for the client.
-	Warn(ctx context.Context, text string)
-	// SecretUsed asks to set the label that states the last use of a token's Secret.
-	SecretUsed(ctx context.Context, use SecretUse)
-}
-
 // Validator decides as kube-apiserver 1.36 does (pkg/serviceaccount/jwt.go,
 // claims.go and legacy.go in k8s.io/kubernetes): the same verdict and the same message,
-// plus a [Check]. That is less strict than is sound: see [claims.Validator] for what it lets
+// plus a [Check]. It records nothing, neither audit annotations nor the last use of a legacy
+// token's Secret. That is less strict than is sound: see [claims.Validator] for what it lets
 // through. It is safe for concurrent use.
 //
 // There are differences for tokens that no API server signed: messages about a claim set
@@ -70,15 +56,20 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 	switch {
 	case len(config.Issuers) == 0 || slices.Contains(config.Issuers, ""):
 		return nil, refusal.Config("Issuers", "without one, or with an empty one", "at least one, none empty")
-	case config.Keys == nil:
+	case typednil.Is(config.Keys):
 		return nil, refusal.Config("Keys", "", "a key set")
+	case foreignIssuer(config.Keys, config.Issuers) != "":
+		return nil, refusal.Config("Keys", "of issuer "+foreignIssuer(config.Keys, config.Issuers), refusal.Quotes(config.Issuers))
+	case config.Legacy != nil && typednil.Is(config.Legacy):
+		return nil, refusal.Config("Legacy", "that holds nil", "a getter, or nil")
+	case config.Legacy != nil && config.MaxStaleness == 0 && !liveLegacy(config.Legacy):
+		return nil, refusal.Config("Legacy", "without the method ReadsLive, whose answers may be old", "a MaxStaleness, or a getter that reads live")
 	case len(config.Audiences) == 0 || slices.Contains(config.Audiences, ""):
 		return nil, refusal.Config("Audiences", "without one, or with an empty one", "at least one, none empty")
 	}
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	config.Recorder = cmp.Or(config.Recorder, Recorder(nobody{}))
 	fresh := claims.FreshObjects{From: config.Objects, MaxStaleness: config.MaxStaleness, Now: config.Now}
 	if err := fresh.Check(); err != nil {
 		return nil, err
@@ -87,6 +78,19 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 	config.Issuers = slices.Clone(config.Issuers)
 	config.Audiences = slices.Clone(config.Audiences)
 	return &Validator{c: config}, nil
+}
+
+// foreignIssuer returns an issuer that keys are fetched for and that is not among issuers; ""
+// if there is none.
+func foreignIssuer(keys jws.KeySet, issuers []string) string {
+	if of, ok := keys.(interface{ Issuers() []string }); ok {
+		for _, other := range of.Issuers() {
+			if !slices.Contains(issuers, other) {
+				return other
+			}
+		}
+	}
+	return ""
 }
 
 // Validate decides on a token as kube-apiserver does on a bearer token and on the spec of a
@@ -145,7 +149,6 @@ func (v *Validator) authenticate(ctx context.Context, t *untrusted, legacy bool,
 	}
 	of := c.Audiences
 	if len(of) == 0 {
-		v.c.Recorder.Annotate(ctx, "authentication.k8s.io/legacy-token", c.Subject)
 		of = v.c.Audiences
 	}
 	both := slices.DeleteFunc(slices.Clone(audiences), func(wanted string) bool { return !slices.Contains(of, wanted) })
@@ -194,13 +197,6 @@ func (v *Validator) verify(ctx context.Context, t *untrusted) (*jws.Key, *Review
 	return nil, refuse(message, reason)
 }
 
-// nobody is a Recorder that ignores everything.
-type nobody struct{}
-
-func (nobody) Annotate(context.Context, string, string) {}
-func (nobody) Warn(context.Context, string)             {}
-func (nobody) SecretUsed(context.Context, SecretUse)    {}
-
 // ReviewError is a refusal by a [Validator], in the words of kube-apiserver 1.36.
 type ReviewError struct {
 	// Message is what kube-apiserver says, as in the status.error of a TokenReview; it
@@ -244,15 +240,7 @@ func (v *Validator) checkTimesAndObjects(ctx context.Context, c *claims.Claims) 
 	if err := checkTimes(c, now); err != nil {
 		return err
 	}
-	if err := v.checkObjects(ctx, &c.Kubernetes, now.Add(-leeway)); err != nil {
-		return err
-	}
-	// kube-apiserver does not distinguish a "warnafter" of 0 from none.
-	if warn := c.Kubernetes.WarnAfter; warn.Present && warn.Unix != 0 && now.After(warn.Time()) {
-		v.c.Recorder.Annotate(ctx, "authentication.k8s.io/stale-token",
-			fmt.Sprintf("subject: %s, seconds after warning threshold: %d", c.Subject, now.Unix()-warn.Unix))
-	}
-	return nil
+	return v.checkObjects(ctx, &c.Kubernetes, now.Add(-leeway))
 }
 
 func checkTimes(c *claims.Claims, now time.Time) *ReviewError {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -282,54 +281,6 @@ func TestValidatorExtras(t *testing.T) {
 	}
 }
 
-// records is a Recorder that keeps everything in order.
-type records struct {
-	lines []string
-	uses  []SecretUse
-}
-
-func (r *records) Annotate(_ context.Context, key, value string) {
-	r.lines = append(r.lines, key+"="+value)
-}
-func (r *records) Warn(_ context.Context, text string)         { r.lines = append(r.lines, "warning: "+text) }
-func (r *records) SecretUsed(_ context.Context, use SecretUse) { r.uses = append(r.uses, use) }
-
-func TestValidatorRecords(t *testing.T) {
-	for _, tt := range []struct {
-		name   string
-		change func(w *world)
-		want   []string
-	}{
-		{"nothing", func(*world) {}, nil},
-		{"warnafter now", func(w *world) { w.claims.Kubernetes.WarnAfter = claims.NewNumericDate(w.now) }, nil},
-		{"warnafter passed", func(w *world) { w.claims.Kubernetes.WarnAfter = claims.NewNumericDate(w.now.Add(-90 * time.Second)) },
-			[]string{"authentication.k8s.io/stale-token=subject: system:serviceaccount:ns:app, seconds after warning threshold: 90"}},
-		{"warnafter 0", func(w *world) { w.claims.Kubernetes.WarnAfter = claims.NumericDate{Present: true} }, nil},
-		{"no audience", func(w *world) { w.claims.Audiences = nil }, []string{"authentication.k8s.io/legacy-token=system:serviceaccount:ns:app"}},
-		{"no audience, and refused", func(w *world) { w.claims.Audiences = nil; w.objects.pod = nil },
-			[]string{"authentication.k8s.io/legacy-token=system:serviceaccount:ns:app"}},
-		{"stale, and refused", func(w *world) { w.claims.Kubernetes.WarnAfter.Unix = 1; w.objects.pod = nil }, nil},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			w := newWorld(t)
-			tt.change(w)
-			config := w.kubernetesConfig()
-			var heard records
-			config.Recorder = &heard
-			_, err := w.kubernetesWith(t, config).Validate(t.Context(), w.token(t))
-			if refused := strings.HasSuffix(tt.name, "refused"); (err != nil) != refused {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tt.want, heard.lines); diff != "" {
-				t.Errorf("recorded (-want +got):\n%s", diff)
-			}
-			if heard.uses != nil {
-				t.Errorf("a Secret was used: %v", heard.uses)
-			}
-		})
-	}
-}
-
 func TestValidatorConfig(t *testing.T) {
 	w := newWorld(t)
 	for name, change := range map[string]func(c *ValidatorConfig){
@@ -340,7 +291,12 @@ func TestValidatorConfig(t *testing.T) {
 		"no objects":         func(c *ValidatorConfig) { c.Objects = nil },
 		"no audiences":       func(c *ValidatorConfig) { c.Audiences = nil },
 		"an empty audience":  func(c *ValidatorConfig) { c.Audiences = []string{worldAudience, ""} },
+		"nil keys":           func(c *ValidatorConfig) { c.Keys = (*jws.RemoteKeySet)(nil) },
+		"another's keys":     func(c *ValidatorConfig) { c.Keys = keysOf{"https://other.example"} },
+		"nil objects":        func(c *ValidatorConfig) { c.Objects = (*claims.MemoryObjects)(nil) },
 		"stale objects":      func(c *ValidatorConfig) { c.Objects = staleObjects{w.objects} },
+		"nil Secrets":        func(c *ValidatorConfig) { c.Legacy = (*cachedSecrets)(nil) },
+		"stale Secrets":      func(c *ValidatorConfig) { c.Legacy = &cachedSecrets{} },
 		"negative staleness": func(c *ValidatorConfig) { c.MaxStaleness = -1 },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -355,6 +311,35 @@ func TestValidatorConfig(t *testing.T) {
 	config.Objects, config.MaxStaleness = staleObjects{w.objects}, 1
 	if _, err := NewValidator(config); err != nil {
 		t.Error(err)
+	}
+}
+
+// keysOf has no keys, and is fetched for one issuer.
+type keysOf struct{ issuer string }
+
+func (k keysOf) Keys(context.Context, string) ([]*jws.Key, error) { return nil, nil }
+func (k keysOf) Issuers() []string                                { return []string{k.issuer} }
+
+// cachedSecrets does not say that it reads live.
+type cachedSecrets struct{ secret *TokenSecret }
+
+func (c *cachedSecrets) TokenSecret(context.Context, string, string) (*TokenSecret, error) {
+	return c.secret, nil
+}
+
+// A Secret out of a cache that does not say how old it is counts as no answer.
+func TestLegacySecretWithoutAge(t *testing.T) {
+	w := newLegacyWorld(t)
+	token := w.token(t)
+	config := w.kubernetesConfig()
+	config.MaxStaleness = time.Minute
+	for asOf, stale := range map[time.Time]bool{{}: true, w.now: false} {
+		w.object.AsOf = asOf
+		config.Legacy = &cachedSecrets{NewTokenSecret(w.object, []byte(token), nil)}
+		_, err := w.kubernetesWith(t, config).Validate(t.Context(), token)
+		if !stale && err != nil || stale && (!errors.Is(err, claims.CheckStaleAnswer) || !errors.Is(err, refusal.ErrRetry)) {
+			t.Errorf("as of %v: %v", asOf, err)
+		}
 	}
 }
 

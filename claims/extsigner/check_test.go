@@ -191,7 +191,7 @@ func TestKeysCheck(t *testing.T) {
 		"refresh hint 0":     func(k *Keys) { k.RefreshHintSeconds = 0 },
 		"a negative one":     func(k *Keys) { k.RefreshHintSeconds = -1 },
 		"no key":             func(k *Keys) { k.Keys = nil },
-		"too many keys":      func(k *Keys) { k.Keys = make([]Key, MaxKeys+1) },
+		"too many keys":      func(k *Keys) { k.Keys = make([]Key, maxKeys+1) },
 		"no timestamp":       func(k *Keys) { k.DataTimestamp = time.Time{} },
 		"a far timestamp":    func(k *Keys) { k.DataTimestamp = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) },
 		"no key ID":          func(k *Keys) { k.Keys[0].KeyID = "" },

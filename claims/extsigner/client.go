@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -56,7 +57,7 @@ type Client struct {
 // starts, and checks both. Close the client when it is no longer used. The errors are
 // [refusal.CheckConfig], "signer-keys", "signer-metadata" and [refusal.ErrRetry].
 func NewClient(ctx context.Context, signer Signer, opts ClientOptions) (*Client, error) {
-	if signer == nil {
+	if typednil.Is(signer) {
 		return nil, refusal.Config("signer", "", "an external signer")
 	}
 	c := &Client{signer: signer, now: opts.Now}
@@ -66,7 +67,7 @@ func NewClient(ctx context.Context, signer Signer, opts ClientOptions) (*Client,
 	var err error
 	c.keys, err = jws.NewRemoteKeySet(jws.RemoteConfig{
 		Fetch: c.fetch, MinRefetch: minRefetch, NegativeTTL: minRefetch,
-		MaxAge: maxRefreshHint, MaxStale: cmp.Or(opts.MaxStale, defaultMaxKeyStaleness), HeldAtOnce: true, MaxKeys: MaxKeys, Now: c.now,
+		MaxAge: maxRefreshHint, MaxStale: cmp.Or(opts.MaxStale, defaultMaxKeyStaleness), HeldAtOnce: true, MaxKeys: maxKeys, Now: c.now,
 	})
 	if err != nil {
 		return nil, &Error{Check: refusal.CheckConfig, Err: err}

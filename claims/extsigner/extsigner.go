@@ -107,9 +107,9 @@ type Metadata struct {
 }
 
 const (
-	// MaxKeys is the maximum number of keys that an external signer may publish: as many
+	// maxKeys is the maximum number of keys that an external signer may publish: as many
 	// as one key set holds.
-	MaxKeys = jws.MaxJWKSKeys
+	maxKeys = jws.MaxJWKSKeys
 	// maxKeySize is the maximum size of the DER of one such key in bytes.
 	maxKeySize = 8 << 10
 	// maxSegmentSize is the maximum size of a segment of a token in bytes.
@@ -126,15 +126,15 @@ const (
 // a refresh hint above 0, a timestamp from the year 1 onwards, at least one key, key IDs of
 // 1 to 1024 bytes, keys in PKIX. In addition it refuses keys that kube-apiserver cannot put
 // in a discovery document, weak keys, duplicate key IDs for one algorithm, and more than
-// [MaxKeys]. It returns the keys in their original order; the error is "signer-keys".
+// 256. It returns the keys in their original order; the error is "signer-keys".
 func (k *Keys) Check() ([]PublishedKey, error) {
 	switch {
 	case k == nil:
 		return nil, refuse(checkSignerKeys, "no answer", "keys", nil)
 	case k.RefreshHintSeconds <= 0:
 		return nil, refuse(checkSignerKeys, "a refresh hint of "+strconv.FormatInt(k.RefreshHintSeconds, 10)+" s", "more than 0", nil)
-	case len(k.Keys) == 0 || len(k.Keys) > MaxKeys:
-		return nil, refuse(checkSignerKeys, strconv.Itoa(len(k.Keys))+" keys", "1 to "+strconv.Itoa(MaxKeys), nil)
+	case len(k.Keys) == 0 || len(k.Keys) > maxKeys:
+		return nil, refuse(checkSignerKeys, strconv.Itoa(len(k.Keys))+" keys", "1 to "+strconv.Itoa(maxKeys), nil)
 	case k.DataTimestamp.IsZero() || k.DataTimestamp.UTC().Year() < 1 || k.DataTimestamp.UTC().Year() > 9999:
 		return nil, refuse(checkSignerKeys, "the data timestamp "+k.DataTimestamp.String(), "a time from the year 1 to 9999", nil)
 	}

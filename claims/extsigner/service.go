@@ -16,6 +16,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/claims"
 	"github.com/nodeattest/nodeattest/internal/nodename"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -36,8 +37,9 @@ type ServiceConfig struct {
 	// Signer signs. Its tokens have the type "JWT" in their header. It is required.
 	Signer jws.Signer
 	// Keys are the keys that verify the tokens of Signer, each published before it signs;
-	// a [jws.RotatingSigner] is both. It is required. If it is an [Overlap], RefreshHint
-	// and MaxTokenLifetime are checked against it.
+	// a [jws.RotatingSigner] is both. It is required. If it has
+	// the method Overlap of a RotatingSigner, RefreshHint and MaxTokenLifetime are checked
+	// against it.
 	Keys jws.KeySet
 	// VerifyOnly are keys that no longer sign and that appear in no discovery document.
 	VerifyOnly []*jws.Key
@@ -54,14 +56,6 @@ type ServiceConfig struct {
 	AllowBelowKubelet bool
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
-}
-
-// Overlap is a [jws.KeySet] whose keys are rotated, such as a [jws.RotatingSigner].
-type Overlap interface {
-	jws.KeySet
-	// Overlap returns for how long a new key is published before it signs, and for how
-	// long a key stays published after it signs for the last time.
-	Overlap() (publish, retain time.Duration)
 }
 
 // Service is the serving side of an external signer: the [Signer] that signs with a
@@ -83,16 +77,18 @@ func NewService(config ServiceConfig) (*Service, error) {
 	switch {
 	case config.Issuer == "":
 		return nil, refusal.Config("Issuer", "", "the issuer's URL")
-	case config.Signer == nil:
+	case typednil.Is(config.Signer):
 		return nil, refusal.Config("Signer", "", "a jws.Signer")
-	case config.Keys == nil:
+	case typednil.Is(config.Keys):
 		return nil, refusal.Config("Keys", "", "a jws.KeySet")
 	case config.RefreshHint < time.Second:
 		return nil, refusal.Config("RefreshHint", config.RefreshHint.String(), "at least 1s")
 	case config.MaxTokenLifetime < least || config.MaxTokenLifetime > maxLifetime:
 		return nil, refusal.Config("MaxTokenLifetime", config.MaxTokenLifetime.String(), least.String()+" to 2^32 seconds")
 	}
-	if keys, ok := config.Keys.(Overlap); ok {
+	if keys, ok := config.Keys.(interface {
+		Overlap() (publish, retain time.Duration)
+	}); ok {
 		publish, retain := keys.Overlap()
 		if publish < config.RefreshHint {
 			return nil, refusal.Config("Keys", "that are published for "+publish.String()+" before they sign", "RefreshHint, "+config.RefreshHint.String()+", or more")

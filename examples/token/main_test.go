@@ -149,7 +149,7 @@ func TestCreateManifest(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	s, err := bootstraptoken.ParseSecret(o)
+	s, err := bootstraptoken.ParseSecretUnchecked(o)
 	if err != nil || s.Usages.Signing || len(s.Groups) != 2 || !s.Expiration.Equal(noon.Add(24*time.Hour)) {
 		t.Errorf("%+v, %v", s, err)
 	}
