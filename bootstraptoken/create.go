@@ -42,27 +42,27 @@ type CreateOptions struct {
 // Create makes a token Secret whose lifetime begins at now, as `kubeadm token create` does.
 // The caller stores its [Secret.Object], and shows its token once. The errors are
 // [refusal.CheckConfig], also if now is the zero time, and those of [Secret.Object].
-func Create(options CreateOptions, now time.Time) (*Secret, error) {
+func Create(opts CreateOptions, now time.Time) (*Secret, error) {
 	if now.IsZero() {
 		return nil, errClock()
 	}
-	if options.TTL < 0 || 0 < options.TTL && options.TTL < time.Second {
-		return nil, refusal.Config("TTL", options.TTL.String(), "0, or at least 1s")
+	if opts.TTL < 0 || 0 < opts.TTL && opts.TTL < time.Second {
+		return nil, refusal.Config("TTL", opts.TTL.String(), "0, or at least 1s")
 	}
-	if options.InsecureNeverExpires && options.TTL != 0 {
-		return nil, refusal.Config("TTL", options.TTL.String()+" for a token that never expires", "0")
+	if opts.InsecureNeverExpires && opts.TTL != 0 {
+		return nil, refusal.Config("TTL", opts.TTL.String()+" for a token that never expires", "0")
 	}
-	s := &Secret{Token: options.Token, Description: options.Description, Usages: options.Usages, Groups: slices.Clone(options.Groups)}
+	s := &Secret{Token: opts.Token, Description: opts.Description, Usages: opts.Usages, Groups: slices.Clone(opts.Groups)}
 	if s.Token.IsZero() {
 		s.Token = Generate()
 	}
-	if !options.InsecureNeverExpires {
-		s.Expiration = now.Add(cmp.Or(options.TTL, defaultTTL)).UTC().Truncate(time.Second)
+	if !opts.InsecureNeverExpires {
+		s.Expiration = now.Add(cmp.Or(opts.TTL, defaultTTL)).UTC().Truncate(time.Second)
 	}
 	if s.Usages == (Usages{}) {
 		s.Usages = Usages{Signing: true, Authentication: true}
 	}
-	if options.Groups == nil && s.Usages.Authentication {
+	if opts.Groups == nil && s.Usages.Authentication {
 		s.Groups = []string{nodeGroup}
 	}
 	if _, err := s.Object(); err != nil {

@@ -92,29 +92,29 @@ type Discovered struct {
 //
 // The last problem at each address is in the error, a [*DiscoverError]: [CheckPinned],
 // "cluster-info-agreement", "no-ca", the checks of [Verify], [ParseConfigMap] and the network. An
-// incomplete cfg fails with [refusal.CheckConfig] or, for the token, pins and addresses, with
+// incomplete config fails with [refusal.CheckConfig] or, for the token, pins and addresses, with
 // their own checks.
-func Discover(ctx context.Context, cfg DiscoverConfig) (*Discovered, error) {
-	if err := cfg.check(); err != nil {
+func Discover(ctx context.Context, config DiscoverConfig) (*Discovered, error) {
+	if err := config.check(); err != nil {
 		return nil, err
 	}
-	servers, err := parseAddresses(cfg.Addresses)
+	servers, err := parseAddresses(config.Addresses)
 	if err != nil {
 		return nil, err
 	}
-	return cfg.Network.rounds(ctx, servers, cfg.at)
+	return config.Network.rounds(ctx, servers, config.at)
 }
 
-func (cfg *DiscoverConfig) check() error {
+func (config *DiscoverConfig) check() error {
 	switch {
-	case cfg.Token.IsZero():
-		return &Error{Check: checkToken, Got: cfg.Token.String(), Want: wantToken}
-	case len(cfg.Pins) == 0 && !cfg.InsecureSkipCAPins:
+	case config.Token.IsZero():
+		return &Error{Check: checkToken, Got: config.Token.String(), Want: wantToken}
+	case len(config.Pins) == 0 && !config.InsecureSkipCAPins:
 		return refusal.Config("Pins", "", "the pin of a CA")
-	case len(cfg.Pins) > 0 && cfg.InsecureSkipCAPins:
+	case len(config.Pins) > 0 && config.InsecureSkipCAPins:
 		return refusal.Config("Pins", "and InsecureSkipCAPins", "one of them")
 	}
-	return checkPins(cfg.Pins)
+	return checkPins(config.Pins)
 }
 
 func checkPins(pins []Pin) error {
@@ -142,34 +142,34 @@ func parseAddresses(addresses []string) ([]*url.URL, error) {
 }
 
 // at is discovery at one server.
-func (cfg *DiscoverConfig) at(ctx context.Context, server *url.URL) (*Discovered, error) {
-	data, _, err := cfg.Network.clusterInfo(ctx, server, cfg.Network.insecureTLS())
+func (config *DiscoverConfig) at(ctx context.Context, server *url.URL) (*Discovered, error) {
+	data, _, err := config.Network.clusterInfo(ctx, server, config.Network.insecureTLS())
 	if err != nil {
 		return nil, fromAnybody(err)
 	}
-	kubeconfig, err := signedKubeconfig(data, cfg.Token)
+	kubeconfig, err := signedKubeconfig(data, config.Token)
 	if err != nil {
 		return nil, fromAnybody(err)
 	}
-	found, err := discovered([]byte(kubeconfig), server.String(), cfg.Pins, false)
+	found, err := discovered([]byte(kubeconfig), server.String(), config.Pins, false)
 	if err != nil {
 		return nil, err
 	}
-	second, _, err := cfg.Network.clusterInfo(ctx, server, cfg.Network.verifiedTLS(poolOf(found.Info.CAs)))
+	second, _, err := config.Network.clusterInfo(ctx, server, config.Network.verifiedTLS(poolOf(found.Info.CAs)))
 	if errors.Is(err, CheckCertificate) {
 		return nil, fromAnybody(err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	again, err := awaitedKubeconfig(second, cfg.Token)
+	again, err := awaitedKubeconfig(second, config.Token)
 	if err != nil {
 		return nil, err
 	}
 	if again != kubeconfig { // the first may be an old one that somebody kept
 		return nil, fromAnybody(&Error{Check: checkAgreement, Got: "another kubeconfig from the verified server", Want: "the one that was read first"})
 	}
-	found.Verified = cfg.Network.now()
+	found.Verified = config.Network.now()
 	return found, nil
 }
 

@@ -210,7 +210,7 @@ func AttestedNodeFromTLS(state *tls.ConnectionState, opts NodeCertificateOptions
 	return attestedNodeFromCertificate(state.VerifiedChains[0][0], opts)
 }
 
-func certificateError(got, want string, err error) *Error {
+func certificateError(got, want string, err error) error {
 	return &Error{Check: CheckNodeCertificate, Got: got, Want: want, Err: err}
 }
 

@@ -61,27 +61,17 @@ const (
 	checkBinding Check = "binding"
 )
 
-// The checks that compare the objects named in a token with those that exist. Those for the
-// Node are [CheckNodeGone], "node-uid" and "node-deleted".
+// The checks that compare the objects named in a token with those that exist. Each kind of
+// object (service-account, secret, pod, node) has three: that it exists ("secret-gone"), that
+// it was not deleted and recreated ("secret-uid"), and that it is not being deleted
+// ("secret-deleted"). Declared here are those that callers branch on; see [CheckNodeGone].
 const (
-	// checkServiceAccountGone: the service account does not exist.
-	checkServiceAccountGone Check = "service-account-gone"
 	// CheckServiceAccountUID: it was deleted and recreated.
 	CheckServiceAccountUID Check = "service-account-uid"
 	// CheckServiceAccountDeleted: it is being deleted.
 	CheckServiceAccountDeleted Check = "service-account-deleted"
-	// checkSecretGone: the Secret does not exist.
-	checkSecretGone Check = "secret-gone"
-	// checkSecretUID: it was deleted and recreated.
-	checkSecretUID Check = "secret-uid"
-	// checkSecretDeleted: it is being deleted.
-	checkSecretDeleted Check = "secret-deleted"
 	// CheckPodGone: the pod does not exist.
 	CheckPodGone Check = "pod-gone"
-	// checkPodUID: it was deleted and recreated.
-	checkPodUID Check = "pod-uid"
-	// checkPodDeleted: its deletion time has passed.
-	checkPodDeleted Check = "pod-deleted"
 	// checkPodNode: the pod is on a different node from the one in the token.
 	checkPodNode Check = "pod-node"
 	// checkPodServiceAccount: the pod's service account is not the token's.
@@ -90,7 +80,7 @@ const (
 
 // ErrNotFound means that an object does not exist. An implementation of [Objects] returns
 // an error that wraps it, preferably one made by [NewNotFound].
-const ErrNotFound Check = "object not found"
+var ErrNotFound = alive.ErrNotFound
 
 // Error is a check that failed; see [refusal.Error]. It holds no token and no key.
 type Error = refusal.Error

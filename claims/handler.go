@@ -65,12 +65,12 @@ type Handler struct {
 func NewHandler(v *Validator, next http.Handler, opts HandlerOptions) (*Handler, error) {
 	const unknown = FactAttestedUID | FactRegisteredMachine | FactRegisteredMachineUID
 	switch {
-	case v == nil || v.c.Node.Machines == nil:
+	case v == nil || v.config.Node.Machines == nil:
 		return nil, refusal.Config("Validator", "without Node", "one with a NodeCheck")
 	case next == nil:
 		return nil, refusal.Config("next", "", "what requests are let through to")
-	case opts.Records == nil && v.c.Node.Require&unknown != 0:
-		return nil, refusal.Config("Require", (v.c.Node.Require&unknown).String()+" of certificates alone", "Records")
+	case opts.Records == nil && v.config.Node.Require&unknown != 0:
+		return nil, refusal.Config("Require", (v.config.Node.Require&unknown).String()+" of certificates alone", "Records")
 	}
 	return &Handler{validator: v, next: next, opts: opts}, nil
 }

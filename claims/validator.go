@@ -31,7 +31,7 @@ import (
 // not answer, the error is [refusal.ErrRetry], and the token is neither accepted nor used up. A
 // Validator is safe for concurrent use.
 type Validator struct {
-	c       ValidatorConfig
+	config  ValidatorConfig
 	objects Objects // nil if they are skipped
 }
 
@@ -52,7 +52,7 @@ func (v *Validator) Validate(ctx context.Context, token string) (*Result, error)
 // refused but not used up: the workload that it belongs to can still present it. The Node
 // is read only once.
 func (v *Validator) ValidateOnNode(ctx context.Context, token string, node *AttestedNode) (*Result, *NodeFacts, error) {
-	if v != nil && v.c.Node.Machines == nil {
+	if v != nil && v.config.Node.Machines == nil {
 		return nil, nil, refusal.Config("Node", "", "a NodeCheck in the configuration")
 	}
 	r, object, err := v.check(ctx, token)
@@ -63,7 +63,7 @@ func (v *Validator) ValidateOnNode(ctx context.Context, token string, node *Atte
 	if err != nil {
 		return nil, nil, err
 	}
-	facts, err := v.c.Node.compare(ctx, claim, node, object, v.c.Now())
+	facts, err := v.config.Node.compare(ctx, claim, node, object, v.config.Now())
 	if err == nil {
 		err = v.use(ctx, r)
 	}
@@ -76,24 +76,24 @@ func (v *Validator) ValidateOnNode(ctx context.Context, token string, node *Atte
 // check does everything except remember the token. It returns the Node that the token names,
 // or nil if it names none or objects are skipped.
 func (v *Validator) check(ctx context.Context, token string) (*Result, *Node, error) {
-	if v == nil || v.c.Keys == nil {
+	if v == nil || v.config.Keys == nil {
 		return nil, nil, refusal.Config("Validator", "that NewValidator did not make", "one that it made")
 	}
 	c, key, err := v.verify(ctx, token)
 	if err != nil {
 		return nil, nil, err
 	}
-	both := slices.DeleteFunc(slices.Clone(v.c.Audiences), func(wanted string) bool { return !slices.Contains(c.Audiences, wanted) })
+	both := slices.DeleteFunc(slices.Clone(v.config.Audiences), func(wanted string) bool { return !slices.Contains(c.Audiences, wanted) })
 	if len(both) == 0 {
-		return nil, nil, &Error{Check: CheckAudience, Got: refusal.Quotes(c.Audiences), Want: refusal.Quotes(v.c.Audiences)}
+		return nil, nil, &Error{Check: CheckAudience, Got: refusal.Quotes(c.Audiences), Want: refusal.Quotes(v.config.Audiences)}
 	}
-	now := v.c.Now()
+	now := v.config.Now()
 	if err := cmp.Or(checkConsistent(c), v.checkTimes(c, now)); err != nil {
 		return nil, nil, err
 	}
 	var node *Node
 	if v.objects != nil {
-		node, err = v.checkObjects(ctx, &c.Kubernetes, now.Add(-v.c.Leeway))
+		node, err = v.checkObjects(ctx, &c.Kubernetes, now.Add(-v.config.Leeway))
 	}
 	if err != nil {
 		return nil, nil, err
@@ -111,7 +111,7 @@ func (v *Validator) verify(ctx context.Context, token string) (*Claims, *jws.Key
 	if err != nil {
 		return nil, nil, err
 	}
-	verified, err := t.VerifySignature(ctx, v.c.Keys)
+	verified, err := t.VerifySignature(ctx, v.config.Keys)
 	switch {
 	case errors.Is(err, refusal.ErrRetry):
 		return nil, nil, retry("the key set", err)
@@ -135,26 +135,26 @@ func (v *Validator) checkHeader(t *jws.Token) (*Claims, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Issuer != v.c.Issuer {
-		return nil, &Error{Check: CheckIssuer, Got: refusal.OrNothing(refusal.Text(c.Issuer)), Want: v.c.Issuer}
+	if c.Issuer != v.config.Issuer {
+		return nil, &Error{Check: CheckIssuer, Got: refusal.OrNothing(refusal.Text(c.Issuer)), Want: v.config.Issuer}
 	}
 	return c, nil
 }
 
 // use remembers the token until it can no longer be valid.
 func (v *Validator) use(ctx context.Context, r *Result) error {
-	if v.c.Replay == nil {
+	if v.config.Replay == nil {
 		return nil
 	}
-	until := endOf(r.Claims).Time().Add(v.c.Leeway)
-	switch err := v.c.Replay.Use(ctx, r.Claims.Issuer, r.Claims.ID, until); {
+	until := endOf(r.Claims).Time().Add(v.config.Leeway)
+	switch err := v.config.Replay.Use(ctx, r.Claims.Issuer, r.Claims.ID, until); {
 	case errors.Is(err, CheckReplay):
 		return err
 	case err != nil:
 		return retry("the replay cache", err)
 	}
 	// The getters and the cache took time: the token may have ended since.
-	return v.checkTimes(r.Claims, v.c.Now())
+	return v.checkTimes(r.Claims, v.config.Now())
 }
 
 // maxTokenIDSize is the length in bytes of the longest "jti" that strict validation accepts.
@@ -213,11 +213,11 @@ func (v *Validator) checkTimes(c *Claims, now time.Time) error {
 		}
 	}
 	begin, end := min(c.IssuedAt.Unix, c.NotBefore.Unix), endOf(c)
-	if life := end.Unix - begin; life <= 0 || life > int64(v.c.MaxLifetime/time.Second) {
+	if life := end.Unix - begin; life <= 0 || life > int64(v.config.MaxLifetime/time.Second) {
 		return &Error{Check: checkLifetime, Got: "a life of " + strconv.FormatInt(life, 10) + " seconds",
-			Want: "1 to " + strconv.FormatInt(int64(v.c.MaxLifetime/time.Second), 10)}
+			Want: "1 to " + strconv.FormatInt(int64(v.config.MaxLifetime/time.Second), 10)}
 	}
-	early, late := now.Add(v.c.Leeway), now.Add(-v.c.Leeway)
+	early, late := now.Add(v.config.Leeway), now.Add(-v.config.Leeway)
 	switch {
 	case early.Before(c.NotBefore.Time()):
 		return timeError(CheckNotBefore, c.NotBefore, "at most", early)
@@ -270,10 +270,7 @@ func checkAlive[T any, P holder[T]](kind alive.Kind, claim Ref, answer P, err er
 	if a.Found {
 		a.UID, a.Deleted = answer.object().UID, answer.object().Deleted
 	}
-	if refused := kind.Compare(alive.Claim(claim), a, deletedBefore); refused != nil {
-		return refused
-	}
-	return nil
+	return kind.Compare(alive.Claim(claim), a, deletedBefore)
 }
 
 // checkPod compares a pod with the token's service account and node.

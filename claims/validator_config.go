@@ -106,7 +106,7 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 	config.MaxLifetime = cmp.Or(config.MaxLifetime, defaultMaxLifetime)
 	config.Leeway = max(cmp.Or(config.Leeway, DefaultLeeway), 0)
 	config.Audiences = slices.Clone(config.Audiences)
-	v.c = config
+	v.config = config
 	return v, nil
 }
 

@@ -49,17 +49,17 @@ type KeyOptions struct {
 // CVE-2017-15361, an *ecdsa.PublicKey on P-256, P-384 or P-521, or an ed25519.PublicKey.
 //
 // The errors are "jws-key-type", "key", [CheckAlgorithm] and [CheckKeyID].
-func NewKey(public crypto.PublicKey, options KeyOptions) (*Key, error) {
+func NewKey(public crypto.PublicKey, opts KeyOptions) (*Key, error) {
 	public, fitting, err := checkPublic(public)
 	if err != nil {
 		return nil, err
 	}
-	k := &Key{public: public, algorithm: fitting[0], keyID: options.KeyID}
-	if options.Algorithm != "" {
-		if !slices.Contains(fitting, options.Algorithm) {
-			return nil, &Error{Check: CheckAlgorithm, Got: string(options.Algorithm), Want: fmt.Sprintf("one of %v", fitting)}
+	k := &Key{public: public, algorithm: fitting[0], keyID: opts.KeyID}
+	if opts.Algorithm != "" {
+		if !slices.Contains(fitting, opts.Algorithm) {
+			return nil, &Error{Check: CheckAlgorithm, Got: string(opts.Algorithm), Want: fmt.Sprintf("one of %v", fitting)}
 		}
-		k.algorithm = options.Algorithm
+		k.algorithm = opts.Algorithm
 	}
 	if k.keyID == "" {
 		if k.keyID, err = deriveKeyID(public); err != nil {

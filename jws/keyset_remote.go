@@ -186,37 +186,37 @@ func NewRemoteKeySet(config RemoteConfig) (*RemoteKeySet, error) {
 }
 
 // complete checks the configuration and fills in the defaults.
-func (c *RemoteConfig) complete() error {
-	if (c.Client == nil) == (c.Fetch == nil) {
+func (config *RemoteConfig) complete() error {
+	if (config.Client == nil) == (config.Fetch == nil) {
 		return refusal.Config("Client", "and Fetch, or neither", "one of them")
 	}
-	if c.Fetch == nil && (c.Issuer == "") == (c.JWKSURL == "") || c.Fetch != nil && c.Issuer+c.JWKSURL != "" {
+	if config.Fetch == nil && (config.Issuer == "") == (config.JWKSURL == "") || config.Fetch != nil && config.Issuer+config.JWKSURL != "" {
 		return refusal.Config("Issuer", "with JWKSURL or Fetch, or none of the three", "one of them")
 	}
-	if strings.Contains(c.Issuer, "?") {
+	if strings.Contains(config.Issuer, "?") {
 		return refusal.Config("Issuer", "with a query", "none")
 	}
-	if c.Now == nil {
-		c.Now = time.Now
+	if config.Now == nil {
+		config.Now = time.Now
 	}
-	if err := setDefault("MinRefetch", &c.MinRefetch, defaultMinRefetch, math.MaxInt64); err != nil {
+	if err := setDefault("MinRefetch", &config.MinRefetch, defaultMinRefetch, math.MaxInt64); err != nil {
 		return err
 	}
 	for _, err := range []error{
-		setDefault("MaxAge", &c.MaxAge, max(defaultMaxAge, c.MinRefetch), math.MaxInt64),
-		setDefault("MaxStale", &c.MaxStale, defaultMaxStale, math.MaxInt64),
-		setDefault("NegativeTTL", &c.NegativeTTL, defaultNegativeTTL, math.MaxInt64),
-		setDefault("Timeout", &c.Timeout, defaultFetchTimeout, math.MaxInt64),
-		setDefault("MaxSize", &c.MaxSize, defaultMaxSize, maxJWKSSize),
-		setDefault("MaxKeys", &c.MaxKeys, defaultMaxKeys, MaxJWKSKeys),
-		setDefault("MaxWaiting", &c.MaxWaiting, defaultMaxWaiting, math.MaxInt32),
+		setDefault("MaxAge", &config.MaxAge, max(defaultMaxAge, config.MinRefetch), math.MaxInt64),
+		setDefault("MaxStale", &config.MaxStale, defaultMaxStale, math.MaxInt64),
+		setDefault("NegativeTTL", &config.NegativeTTL, defaultNegativeTTL, math.MaxInt64),
+		setDefault("Timeout", &config.Timeout, defaultFetchTimeout, math.MaxInt64),
+		setDefault("MaxSize", &config.MaxSize, defaultMaxSize, maxJWKSSize),
+		setDefault("MaxKeys", &config.MaxKeys, defaultMaxKeys, MaxJWKSKeys),
+		setDefault("MaxWaiting", &config.MaxWaiting, defaultMaxWaiting, math.MaxInt32),
 	} {
 		if err != nil {
 			return err
 		}
 	}
-	if c.MaxAge < c.MinRefetch {
-		return refusal.Config("MaxAge", c.MaxAge.String(), "MinRefetch, "+c.MinRefetch.String()+", or more")
+	if config.MaxAge < config.MinRefetch {
+		return refusal.Config("MaxAge", config.MaxAge.String(), "MinRefetch, "+config.MinRefetch.String()+", or more")
 	}
 	return nil
 }

@@ -87,23 +87,23 @@ type CryptoSigner struct {
 // of fixed width, and for Ed25519 the message itself with crypto.Hash(0).
 //
 // The errors are those of NewKey and [refusal.CheckConfig].
-func NewSigner(private crypto.Signer, options SignerOptions) (*CryptoSigner, error) {
+func NewSigner(private crypto.Signer, opts SignerOptions) (*CryptoSigner, error) {
 	if private == nil {
 		return nil, refusal.Config("crypto.Signer", "", "one")
 	}
-	if options.Type != "" && options.Type != TypeJWT {
-		return nil, refusal.Config("Type", options.Type, TypeJWT+" or none")
+	if opts.Type != "" && opts.Type != TypeJWT {
+		return nil, refusal.Config("Type", opts.Type, TypeJWT+" or none")
 	}
-	if options.Concurrent < 0 {
-		return nil, refusal.Config("Concurrent", strconv.Itoa(options.Concurrent), "0 or more")
+	if opts.Concurrent < 0 {
+		return nil, refusal.Config("Concurrent", strconv.Itoa(opts.Concurrent), "0 or more")
 	}
-	key, err := NewKey(private.Public(), KeyOptions{KeyID: options.KeyID, Algorithm: options.Algorithm})
+	key, err := NewKey(private.Public(), KeyOptions{KeyID: opts.KeyID, Algorithm: opts.Algorithm})
 	if err != nil {
 		return nil, err
 	}
-	s := &CryptoSigner{private: secret.New(private), key: key, header: appendHeader(nil, key.algorithm, key.keyID, options.Type)}
-	if !inMemory(private) || options.Concurrent > 0 {
-		s.slots = make(chan struct{}, max(options.Concurrent, 1))
+	s := &CryptoSigner{private: secret.New(private), key: key, header: appendHeader(nil, key.algorithm, key.keyID, opts.Type)}
+	if !inMemory(private) || opts.Concurrent > 0 {
+		s.slots = make(chan struct{}, max(opts.Concurrent, 1))
 	}
 	return s, nil
 }

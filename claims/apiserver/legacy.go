@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"errors"
 	"fmt"
 	"time"
 
@@ -72,7 +73,7 @@ func (v *Validator) checkLegacy(ctx context.Context, token string, c *claims.Cla
 	if err := legacyClaims(c.Subject, l); err != nil {
 		return err
 	}
-	secret, err := v.c.Legacy.TokenSecret(ctx, l.Namespace, l.SecretName)
+	secret, err := v.config.Legacy.TokenSecret(ctx, l.Namespace, l.SecretName)
 	var object *claims.Object
 	if secret != nil {
 		object = &claims.Object{Deleted: secret.Deleted, AsOf: secret.AsOf} // the claims have no UID of the Secret
@@ -84,7 +85,7 @@ func (v *Validator) checkLegacy(ctx context.Context, token string, c *claims.Cla
 		return refuse("Token does not match server's copy",
 			&Error{Check: checkLegacyToken, Got: "another token", Want: "that of secret " + refusal.Text(l.SecretName)})
 	}
-	if err := legacyAccount(l, answerOf(v.c.Objects.ServiceAccount(ctx, l.Namespace, l.ServiceAccountName))); err != nil {
+	if err := legacyAccount(l, answerOf(v.config.Objects.ServiceAccount(ctx, l.Namespace, l.ServiceAccountName))); err != nil {
 		return err
 	}
 	if secret.InvalidSince == "" {
@@ -101,10 +102,10 @@ func (v *Validator) checkLegacy(ctx context.Context, token string, c *claims.Cla
 func (v *Validator) legacyAnswer(object *claims.Object, err error) alive.Answer {
 	switch {
 	case err != nil || object == nil:
-	case object.AsOf.IsZero() && !liveLegacy(v.c.Legacy):
+	case object.AsOf.IsZero() && !liveLegacy(v.config.Legacy):
 		err = &Error{Check: claims.CheckStaleAnswer, Got: "an answer without its age", Want: "AsOf, or a getter that reads live", Err: refusal.ErrRetry}
 	default:
-		err = object.CheckAge(v.c.MaxStaleness, v.c.Now())
+		err = object.CheckAge(v.config.MaxStaleness, v.config.Now())
 	}
 	return answerOf(object, err)
 }
@@ -136,9 +137,9 @@ func legacyAccount(l *claims.LegacyPrivate, answer alive.Answer) *ReviewError {
 	switch {
 	case reason == nil:
 		return nil
-	case reason.Check == claims.CheckServiceAccountDeleted:
+	case errors.Is(reason, claims.CheckServiceAccountDeleted):
 		return refuse(fmt.Sprintf("ServiceAccount %s/%s has been deleted", l.Namespace, l.ServiceAccountName), reason)
-	case reason.Check == claims.CheckServiceAccountUID:
+	case errors.Is(reason, claims.CheckServiceAccountUID):
 		return refuse(fmt.Sprintf("ServiceAccount UID (%s) does not match claim (%s)", answer.UID, l.ServiceAccountUID), reason)
 	}
 	return refuse(answer.Err.Error(), reason)

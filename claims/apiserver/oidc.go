@@ -66,8 +66,8 @@ type oidcConfiguration struct {
 // Render writes the documents for the keys, in their order. A key whose algorithm is not
 // RS256, ES256, ES384 or ES512 is refused, as is an empty list. The error is
 // [refusal.CheckConfig].
-func (c OIDCConfig) Render(keys []*jws.Key) (*OIDCDocuments, error) {
-	keySetURL, err := c.check()
+func (config OIDCConfig) Render(keys []*jws.Key) (*OIDCDocuments, error) {
+	keySetURL, err := config.check()
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (c OIDCConfig) Render(keys []*jws.Key) (*OIDCDocuments, error) {
 	}
 	slices.Sort(algorithms)
 	configuration, err := json.Marshal(oidcConfiguration{
-		Issuer:        c.Issuer,
+		Issuer:        config.Issuer,
 		KeySetURL:     keySetURL,
 		ResponseTypes: []string{"id_token"},
 		SubjectTypes:  []string{"public"},
@@ -101,20 +101,20 @@ func (c OIDCConfig) Render(keys []*jws.Key) (*OIDCDocuments, error) {
 }
 
 // check returns the URL of the key set.
-func (c OIDCConfig) check() (string, error) {
-	issuer, err := httpsURL("Issuer", c.Issuer)
+func (config OIDCConfig) check() (string, error) {
+	issuer, err := httpsURL("Issuer", config.Issuer)
 	switch {
 	case err != nil:
 		return "", err
 	case issuer.RawQuery != "" || issuer.Fragment != "":
-		return "", refusal.Config("Issuer", strconv.Quote(c.Issuer), "a URL without query and fragment")
-	case c.KeySetURL != "":
-		_, err := httpsURL("KeySetURL", c.KeySetURL)
-		return c.KeySetURL, err
+		return "", refusal.Config("Issuer", strconv.Quote(config.Issuer), "a URL without query and fragment")
+	case config.KeySetURL != "":
+		_, err := httpsURL("KeySetURL", config.KeySetURL)
+		return config.KeySetURL, err
 	}
-	made := "https://" + c.ExternalAddress + oidcKeySetPath
-	if u, err := httpsURL("ExternalAddress", made); err != nil || u.Host != c.ExternalAddress || u.Path != oidcKeySetPath {
-		return "", refusal.Config("ExternalAddress", strconv.Quote(refusal.Text(c.ExternalAddress)), "a host with a port or without, or the URL of the key set")
+	made := "https://" + config.ExternalAddress + oidcKeySetPath
+	if u, err := httpsURL("ExternalAddress", made); err != nil || u.Host != config.ExternalAddress || u.Path != oidcKeySetPath {
+		return "", refusal.Config("ExternalAddress", strconv.Quote(refusal.Text(config.ExternalAddress)), "a host with a port or without, or the URL of the key set")
 	}
 	return made, nil
 }

@@ -48,7 +48,7 @@ type ValidatorConfig struct {
 // [jws.MaxTokenSize] and headers that only some readers understand (members that differ
 // only in case, "b64").
 type Validator struct {
-	c ValidatorConfig
+	config ValidatorConfig
 }
 
 // NewValidator checks the configuration; an error has [refusal.CheckConfig].
@@ -77,7 +77,7 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 	config.Objects = fresh
 	config.Issuers = slices.Clone(config.Issuers)
 	config.Audiences = slices.Clone(config.Audiences)
-	return &Validator{c: config}, nil
+	return &Validator{config: config}, nil
 }
 
 // foreignIssuer returns an issuer that keys are fetched for and that is not among issuers; ""
@@ -104,17 +104,17 @@ func foreignIssuer(keys jws.KeySet, issuers []string) string {
 // the Secret, the pod and, only where there is no pod, the Node. An object counts as
 // deleted 60 seconds after its deletionTimestamp.
 func (v *Validator) Validate(ctx context.Context, token string, audiences ...string) (*claims.Result, error) {
-	if v == nil || v.c.Keys == nil {
+	if v == nil || v.config.Keys == nil {
 		reason := &Error{Check: refusal.CheckConfig, Got: "a Validator that NewValidator did not make", Want: "one that it made"}
 		return nil, refuse(reason.Error(), reason)
 	}
 	t := readUntrusted(token)
-	legacy := v.c.Legacy != nil && t.issuer == claims.LegacyIssuer
+	legacy := v.config.Legacy != nil && t.issuer == claims.LegacyIssuer
 	if !legacy && !v.ours(t.issuer) { // "", from a token that cannot be read, is not ours either
 		return nil, refuse("invalid bearer token", &Error{Check: checkNotOurs, Got: "a token of issuer " + refusal.OrNothing(refusal.Text(t.issuer)), Want: "one of the configured issuers", Err: t.err})
 	}
 	if len(audiences) == 0 {
-		audiences = v.c.Audiences
+		audiences = v.config.Audiences
 	}
 	r, err := v.authenticate(ctx, t, legacy, audiences)
 	if first := err; err != nil && legacy && v.ours(claims.LegacyIssuer) {
@@ -129,10 +129,14 @@ func (v *Validator) Validate(ctx context.Context, token string, audiences ...str
 }
 
 // ours reports whether the issuer is a configured one, which "" never is.
-func (v *Validator) ours(issuer string) bool { return slices.Contains(v.c.Issuers, issuer) }
+func (v *Validator) ours(issuer string) bool { return slices.Contains(v.config.Issuers, issuer) }
 
-func refuse(message string, reason *Error) *ReviewError {
-	return &ReviewError{Message: message, Reason: reason}
+func refuse(message string, reason error) *ReviewError {
+	own, ok := errors.AsType[*Error](reason)
+	if !ok {
+		own = &Error{Check: refusal.ErrRetry, Err: reason}
+	}
+	return &ReviewError{Message: message, Reason: own}
 }
 
 // authenticate runs one of the API server's two authenticators: the one for legacy tokens
@@ -149,7 +153,7 @@ func (v *Validator) authenticate(ctx context.Context, t *untrusted, legacy bool,
 	}
 	of := c.Audiences
 	if len(of) == 0 {
-		of = v.c.Audiences
+		of = v.config.Audiences
 	}
 	both := slices.DeleteFunc(slices.Clone(audiences), func(wanted string) bool { return !slices.Contains(of, wanted) })
 	if len(both) == 0 {
@@ -170,7 +174,7 @@ func (v *Validator) authenticate(ctx context.Context, t *untrusted, legacy bool,
 
 // verify tries the keys for the token's key ID, or all keys if it names none.
 func (v *Validator) verify(ctx context.Context, t *untrusted) (*jws.Key, *ReviewError) {
-	keys, err := v.c.Keys.Keys(ctx, t.keyID)
+	keys, err := v.config.Keys.Keys(ctx, t.keyID)
 	if err != nil {
 		keys, err = nil, refusal.Retry(fmt.Errorf("the key set: %w", err))
 	}
@@ -236,7 +240,7 @@ const invalidated = "service account token has been invalidated"
 // checkTimesAndObjects compares the claims of a bound token with the clock and the objects
 // (pkg/serviceaccount/claims.go, validator.Validate).
 func (v *Validator) checkTimesAndObjects(ctx context.Context, c *claims.Claims) *ReviewError {
-	now := v.c.Now()
+	now := v.config.Now()
 	if err := checkTimes(c, now); err != nil {
 		return err
 	}
@@ -271,7 +275,7 @@ func (v *Validator) checkObjects(ctx context.Context, k *claims.Private, deleted
 		}
 		answer := answerOf(v.get(ctx, named.kind, k.Namespace, named.claim.Name))
 		if err := checkAlive(named.kind, *named.claim, answer, deletedBefore); err != nil {
-			return refuse(message(named.kind, k.Namespace, *named.claim, answer, err.Check), err)
+			return refuse(message(named.kind, k.Namespace, *named.claim, answer, err), err)
 		}
 	}
 	return nil
@@ -283,17 +287,17 @@ func (v *Validator) get(ctx context.Context, kind alive.Kind, namespace, name st
 	case name == "":
 		return nil, emptyNameError{}
 	case kind == alive.ServiceAccount:
-		return v.c.Objects.ServiceAccount(ctx, namespace, name)
+		return v.config.Objects.ServiceAccount(ctx, namespace, name)
 	case kind == alive.Secret:
-		return v.c.Objects.Secret(ctx, namespace, name)
+		return v.config.Objects.Secret(ctx, namespace, name)
 	case kind == alive.Pod:
-		pod, err := v.c.Objects.Pod(ctx, namespace, name)
+		pod, err := v.config.Objects.Pod(ctx, namespace, name)
 		if pod == nil {
 			return nil, err
 		}
 		return &pod.Object, err
 	}
-	node, err := v.c.Objects.Node(ctx, name)
+	node, err := v.config.Objects.Node(ctx, name)
 	if node == nil {
 		return nil, err
 	}
@@ -319,25 +323,25 @@ func answerOf(object *claims.Object, err error) alive.Answer {
 
 // checkAlive compares an answer with what the token names. As in kube-apiserver, an object
 // that could not be read counts as gone; refusal.ErrRetry in the chain distinguishes the two.
-func checkAlive(kind alive.Kind, claim claims.Ref, a alive.Answer, deletedBefore time.Time) *Error {
+func checkAlive(kind alive.Kind, claim claims.Ref, a alive.Answer, deletedBefore time.Time) error {
 	err := kind.Compare(alive.Claim(claim), a, deletedBefore)
-	if err != nil && errors.Is(err, refusal.ErrRetry) {
-		return &Error{Check: kind.Check("gone"), Got: err.Got, Want: err.Want, Err: &Error{Check: refusal.ErrRetry, Err: err.Err}}
+	if errors.Is(err, refusal.ErrRetry) {
+		return &Error{Check: kind.Check("gone"), Got: "no answer", Want: string(kind) + " " + refusal.Text(claim.Name), Err: err}
 	}
 	return err
 }
 
 // message returns what the API server says when a check of an object fails. If it cannot get
 // a service account, that is the getter's own error.
-func message(kind alive.Kind, namespace string, claim claims.Ref, a alive.Answer, check Check) string {
+func message(kind alive.Kind, namespace string, claim claims.Ref, a alive.Answer, err error) string {
 	switch {
-	case check == claims.CheckServiceAccountUID:
+	case errors.Is(err, claims.CheckServiceAccountUID):
 		return fmt.Sprintf("service account UID (%s) does not match claim (%s)", a.UID, claim.UID)
-	case check == claims.CheckServiceAccountDeleted:
+	case errors.Is(err, claims.CheckServiceAccountDeleted):
 		return fmt.Sprintf("service account %s/%s has been deleted", namespace, claim.Name)
 	case kind == alive.ServiceAccount:
 		return a.Err.Error()
-	case check == kind.Check("uid"):
+	case errors.Is(err, kind.Check("uid")):
 		return fmt.Sprintf("%s UID (%s) does not match service account %s ref claim (%s)", kind, a.UID, kind, claim.UID)
 	}
 	return invalidated

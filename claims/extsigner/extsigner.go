@@ -176,7 +176,7 @@ func (k *Key) check() (*jws.Key, error) {
 	return key, nil
 }
 
-func refuse(check Check, got, want string, err error) *Error {
+func refuse(check Check, got, want string, err error) error {
 	return &Error{Check: check, Got: got, Want: want, Err: err}
 }
 
