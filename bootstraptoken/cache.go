@@ -25,7 +25,7 @@ const cacheVersion = 1
 type Cache struct {
 	// Info is the cluster.
 	Info *ClusterInfo
-	// Addresses are those of other API servers, at most 64 - 1, to be tried if
+	// Addresses are those of other API servers, at most 63, to be tried if
 	// Info.Server does not answer.
 	Addresses []string
 	// Verified is when a verified server last confirmed this, to the second; zero if never.
@@ -142,14 +142,14 @@ func ReadCacheFile(path string) (*Cache, error) {
 // RefreshOptions say how a cluster is asked for its latest discovery document. The zero value
 // of each field is a sensible default.
 type RefreshOptions struct {
-	// Addresses are those of other API servers, as in [DiscoverConfig], in case the cluster's own
-	// server does not lead to it. They are tried after that one.
+	// Addresses are those of other API servers, as in [DiscoverConfig], in case the cluster's
+	// own server does not lead to it. They are tried after that one.
 	Addresses []string
 	// Pins, if there are any, keep CAs without a pin from being trusted. None means that all CAs
 	// that the verified server names are trusted from now on.
 	Pins []Pin
-	// Token, if it is not the zero Token, must have signed the document. Bootstrap tokens usually
-	// do not live long enough for that.
+	// Token, if it is not the zero Token, must have signed the document. Bootstrap tokens
+	// usually do not live long enough for that.
 	Token Token
 	// Network says how servers are reached.
 	Network Network

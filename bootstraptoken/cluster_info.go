@@ -130,8 +130,8 @@ const (
 const (
 	// checkNoKubeconfig: there is no kubeconfig, or it is empty.
 	checkNoKubeconfig Check = "cluster-info-kubeconfig"
-	// checkNoSignature: there is no signature by the token. The bootstrap signer adds it a moment
-	// after the token is made, so [Discover] waits for it.
+	// checkNoSignature: there is no signature by the token. The bootstrap signer adds it a
+	// moment after the token is made, so [Discover] waits for it.
 	checkNoSignature Check = "cluster-info-no-signature"
 	// CheckSignature: the signature is not one by the token over this kubeconfig.
 	CheckSignature Check = "cluster-info-signature"

@@ -34,8 +34,8 @@ type CreateOptions struct {
 	InsecureNeverExpires bool
 	// Usages are what the token may be used for; the zero Usages mean both.
 	Usages Usages
-	// Groups are the extra groups; nil means system:bootstrappers:kubeadm:default-node-token if the token may authenticate, and a
-	// non-nil empty slice means none.
+	// Groups are the extra groups; nil means system:bootstrappers:kubeadm:default-node-token if
+	// the token may authenticate, and a non-nil empty slice means none.
 	Groups []string
 }
 

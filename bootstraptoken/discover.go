@@ -91,9 +91,9 @@ type Discovered struct {
 // the token must have signed, or the verified server must have sent, is refused at once.
 //
 // The last problem at each address is in the error, a [*DiscoverError]: [CheckPinned],
-// "cluster-info-agreement", "no-ca", the checks of [Verify], [ParseConfigMap] and the network. An
-// incomplete config fails with [refusal.CheckConfig] or, for the token, pins and addresses, with
-// their own checks.
+// "cluster-info-agreement", "no-ca", the checks of [Verify], [ParseConfigMap] and the network.
+// An incomplete config fails with [refusal.CheckConfig] or, for the token, pins and addresses,
+// with their own checks.
 func Discover(ctx context.Context, config DiscoverConfig) (*Discovered, error) {
 	if err := config.check(); err != nil {
 		return nil, err
@@ -225,14 +225,14 @@ func discovered(kubeconfig []byte, address string, pins []Pin, systemRoots bool)
 type AddressError struct {
 	// Address is the server's URL, without its query.
 	Address string
-	// Err is the last error there. It matches the check that failed last, and [refusal.ErrRetry] too
-	// unless the address was refused.
+	// Err is the last error there. It matches the check that failed last, and
+	// [refusal.ErrRetry] too unless the address was refused.
 	Err error
 }
 
 // DiscoverError says why discovery failed, address by address in the order in which they were
-// given. errors.Is looks into each, and finds [refusal.ErrRetry] unless every address was refused: if
-// one was not, the answer may still be found there.
+// given. errors.Is looks into each, and finds [refusal.ErrRetry] unless every address was
+// refused: if one was not, the answer may still be found there.
 type DiscoverError struct {
 	// Addresses lists what was tried, each once.
 	Addresses []AddressError

@@ -17,7 +17,7 @@ import (
 // RevealYAML returns the object as the manifest of a Secret, for kubectl apply or a file:
 // base64 under data, members in alphabetical order. Anyone who reads it has the token's
 // secret. The error is "manifest" if a text is not UTF-8, or "size" if there is more
-// data than 65,536.
+// data than 65,536 bytes.
 func (o *Object) RevealYAML() ([]byte, error) {
 	metadata := map[string]string{"name": o.Name, "namespace": o.Namespace, "uid": o.UID, "resourceVersion": o.ResourceVersion}
 	if o.Deleted != nil {

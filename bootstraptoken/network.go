@@ -31,11 +31,11 @@ const (
 	checkRedirect Check = "redirect"
 	// checkReply: an answer that is too large or has the wrong content type.
 	checkReply Check = "reply"
-	// CheckCertificate: the server's certificate does not chain to the CAs, is not for the host's
-	// name, or is not valid now.
+	// CheckCertificate: the server's certificate does not chain to the CAs, is not for the
+	// host's name, or is not valid now.
 	CheckCertificate Check = "server-certificate"
-	// checkForbidden: HTTP status 401 or 403: the server does not let everybody read it. It comes
-	// with [refusal.ErrRetry], since the role that allows it may be added later.
+	// checkForbidden: HTTP status 401 or 403: the server does not let everybody read it. It
+	// comes with [refusal.ErrRetry], since the role that allows it may be added later.
 	checkForbidden Check = "forbidden"
 	// checkStatus: an HTTP status other than 200. It comes with [refusal.ErrRetry].
 	checkStatus Check = "http-status"
@@ -58,9 +58,9 @@ type Network struct {
 	// RequestTimeout limits one request, from dialling to the last byte; 0 means
 	// 10 s.
 	RequestTimeout time.Duration
-	// MinBackoff is the wait after the first round over all addresses, and MaxBackoff the longest
-	// wait: it doubles from round to round, and each wait is lengthened by up to a fifth at
-	// random. 0 means 1 s and 5 s.
+	// MinBackoff is the wait after the first round over all addresses, and MaxBackoff the
+	// longest wait: it doubles from round to round, and each wait is lengthened by up to a
+	// fifth at random. 0 means 1 s and 5 s.
 	MinBackoff, MaxBackoff time.Duration
 	// Dial opens TCP connections; nil means a [net.Dialer].
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)

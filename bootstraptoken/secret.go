@@ -68,8 +68,9 @@ type Secret struct {
 	Expiration time.Time
 	// Usages say what the token may be used for.
 	Usages Usages
-	// Groups are the extra groups, in addition to system:bootstrappers, that the token authenticates
-	// as, in the order of the Secret. Each begins with "system:bootstrappers:"; see "auth-extra-groups".
+	// Groups are the extra groups, in addition to system:bootstrappers, that the token
+	// authenticates as, in the order of the Secret. Each is
+	// system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9].
 	Groups []string
 }
 
@@ -102,9 +103,9 @@ func SecretName(id string) string { return secretNamePrefix + id }
 var groupPattern = regexp.MustCompile(`\A` + groupPrefix + `[a-z0-9:-]{0,255}[a-z0-9]\z`)
 
 // Object makes the object that kubeadm would: in [Namespace], with its expiration in UTC
-// seconds and no key for what is not set. A fraction of a second in Expiration is dropped, so
-// a token never lives longer than it was told to. The errors are those of [ParseSecretUnchecked] for
-// the same faults, so that what is encoded can be decoded, giving s back.
+// seconds and no key for what is not set. A fraction of a second in Expiration is dropped, so a
+// token never lives longer than it was told to. The errors are those of [ParseSecretUnchecked]
+// for the same faults, so that what is encoded can be decoded, giving s back.
 func (s *Secret) Object() (*Object, error) {
 	if s.Token.IsZero() {
 		return nil, &Error{Check: checkToken, Want: wantToken}

@@ -50,32 +50,32 @@ const (
 	// checkDescription: the description is not UTF-8 (ours).
 	checkDescription Check = "description"
 	// checkUnknownKey: the data has a key that this package does not know (ours). Such a key
-	// would be lost when the Secret is written again. The key "auth-groups" is one: the bootstrap
-	// discovery document of 2016 has it in place of auth-extra-groups, no Kubernetes release
-	// reads it, and anyone who wrote it expects groups that the token does not have. A usage with
-	// another name is one too.
+	// would be lost when the Secret is written again. The key "auth-groups" is one: the
+	// bootstrap discovery document of 2016 has it in place of auth-extra-groups, no Kubernetes
+	// release reads it, and anyone who wrote it expects groups that the token does not have. A
+	// usage with another name is one too.
 	checkUnknownKey Check = "unknown-key"
 )
 
-// ParseSecretUnchecked reads a token Secret. It checks the form of everything, but not whether the
-// token has expired or what it may be used for, since a list shows it in any case:
-// [ParseSecretFor] does. The error is the first check that fails, of "namespace",
-// "name", "deleted", "type", "size", "token-secret", "bootstrap-token-id", "bootstrap-token-expiration",
-// "usage", "auth-extra-groups", "description" and "unknown-key".
+// ParseSecretUnchecked reads a token Secret. It checks the form of everything, but not whether
+// the token has expired or what it may be used for, since a list shows it in any case:
+// [ParseSecretFor] does. The error is the first check that fails, of "namespace", "name",
+// "deleted", "type", "size", "token-secret", "bootstrap-token-id",
+// "bootstrap-token-expiration", "usage", "auth-extra-groups", "description" and "unknown-key".
 //
 // Not: an authentication. A Secret that was read says nothing about who presents its token: a
 // token that is Equal to s.Token may have expired years ago, or may only sign. [Authenticate]
 // decides.
 //
-// ParseSecretUnchecked is stricter than any of Kubernetes' readers, which differ; see the checks. What
-// it accepts, they all read in the same way.
+// ParseSecretUnchecked is stricter than any of Kubernetes' readers, which differ. What it
+// accepts, they all read in the same way.
 func ParseSecretUnchecked(o *Object) (*Secret, error) { return decode(o, nil) }
 
-// ParseSecretFor reads a token Secret as [ParseSecretUnchecked] does and checks whether the token may
-// be used now for what wanted names: every usage that is set must be allowed. The order is
-// kube-apiserver's: "bootstrap-token-expired" and "usage" come after "bootstrap-token-expiration", and before
-// "auth-extra-groups". The error is [refusal.CheckConfig] if wanted names none, or now is the zero
-// time.
+// ParseSecretFor reads a token Secret as [ParseSecretUnchecked] does and checks whether the
+// token may be used now for what wanted names: every usage that is set must be allowed. The
+// order is kube-apiserver's: "bootstrap-token-expired" and "usage" come after
+// "bootstrap-token-expiration", and before "auth-extra-groups". The error is
+// [refusal.CheckConfig] if wanted names none, or now is the zero time.
 func ParseSecretFor(o *Object, wanted Usages, now time.Time) (*Secret, error) {
 	if wanted == (Usages{}) {
 		return nil, refusal.Config("wanted usages", "", "at least one")

@@ -15,8 +15,8 @@ type Signing struct {
 	Data map[string]string
 	// Changed reports whether Data differs from what was given: if so, write it.
 	Changed bool
-	// Refused lists the token Secrets that [ParseSecretUnchecked] refuses, in the order in which they were
-	// given. Nothing is signed with them.
+	// Refused lists the token Secrets that [ParseSecretUnchecked] refuses, in the order in
+	// which they were given. Nothing is signed with them.
 	Refused []Refusal
 	// Next is when the first of the signatures ends, and so when to sign again. It is the zero
 	// time if none does: then a change to the Secrets or the ConfigMap is the next reason.
@@ -30,11 +30,11 @@ type Signing struct {
 //
 // Signatures are byte for byte those of Kubernetes' bootstrap signer
 // (pkg/controller/bootstrap/bootstrapsigner.go, signConfigMap). The same Secrets sign, except
-// those that [ParseSecretUnchecked] refuses: Kubernetes signs with any nonempty secret, with Secrets
-// whose groups are wrong, and with those that are being deleted. A signature that it made with
-// such a Secret is left alone as long as it is correct, so that both can run in one cluster:
-// each settles after one write. They contradict each other only if their clocks differ, and
-// only for that long, when a token expires.
+// those that [ParseSecretUnchecked] refuses: Kubernetes signs with any nonempty secret, with
+// Secrets whose groups are wrong, and with those that are being deleted. A signature that it
+// made with such a Secret is left alone as long as it is correct, so that both can run in one
+// cluster: each settles after one write. They contradict each other only if their clocks
+// differ, and only for that long, when a token expires.
 //
 // The kubeconfig is signed as it is: [ParseKubeconfig] says whether clients will accept it.
 //

@@ -15,11 +15,11 @@ type Sweeping struct {
 	// with the preconditions UID and ResourceVersion, if they are not empty, so that a Secret
 	// that has meanwhile been recreated under its name, or given more time, stays.
 	Delete []*Object
-	// Refused lists the token Secrets for which it cannot be told whether they have expired. They
-	// stay, and need a person's attention.
+	// Refused lists the token Secrets for which it cannot be told whether they have expired.
+	// They stay, and need a person's attention.
 	Refused []Refusal
 	// Next is when to look again: when the first of the remaining tokens expires, but at most
-	// maxSweepWait from now. It is the zero time if none ever expires: then a change to the
+	// an hour from now. It is the zero time if none ever expires: then a change to the
 	// Secrets is the next reason to look.
 	Next time.Time
 }
@@ -31,9 +31,10 @@ type Sweeping struct {
 // (pkg/controller/bootstrap/tokencleaner.go, evalSecret).
 //
 // Sweep differs from it in two ways. A Secret whose expiration is not an RFC 3339 time is
-// reported in Refused with "bootstrap-token-expiration", whereas the token cleaner silently deletes it.
-// And a Secret that could not be deleted is named again by the next Sweep, so a caller whose
-// deletions fail should call again soon; the token cleaner waits for the Secret to change.
+// reported in Refused with "bootstrap-token-expiration", whereas the token cleaner silently
+// deletes it. And a Secret that could not be deleted is named again by the next Sweep, so a
+// caller whose deletions fail should call again soon; the token cleaner waits for the Secret to
+// change.
 //
 // The error is [refusal.CheckConfig] if now is the zero time. A clock that is ahead deletes
 // tokens early: nothing here can detect that.
@@ -65,9 +66,9 @@ func Sweep(objects []*Object, now time.Time) (*Sweeping, error) {
 
 // List decodes the token Secrets among objects, in order, for a view. objects may be all
 // Secrets of the cluster: those that are not of [SecretType] in [Namespace] are skipped. Those
-// that [ParseSecretUnchecked] refuses are in refused, with the reason. An expired token is listed like
-// any other. (kubeadm token list shows tokens that kube-apiserver refuses, and usages that no
-// component knows.)
+// that [ParseSecretUnchecked] refuses are in refused, with the reason. An expired token is
+// listed like any other. (kubeadm token list shows tokens that kube-apiserver refuses, and
+// usages that no component knows.)
 func List(objects []*Object) (secrets []*Secret, refused []Refusal) {
 	for _, o := range objects {
 		if !isTokenSecret(o) {

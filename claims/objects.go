@@ -108,9 +108,9 @@ func (e *notFoundError) Unwrap() error { return ErrNotFound }
 const CheckStaleAnswer Check = "stale-answer"
 
 // FreshObjects passes on the answers of another Objects, and returns an error
-// ([CheckStaleAnswer], [refusal.ErrRetry]) instead of one that is too old. The validators of this
-// package and of apiserver wrap their Objects in it; a [NodeCheck] accepts Objects that are not
-// [LiveObjects] only inside one.
+// ([CheckStaleAnswer], [refusal.ErrRetry]) instead of one that is too old. The validators of
+// this package and of apiserver wrap their Objects in it; a [NodeCheck] accepts Objects that
+// are not [LiveObjects] only inside one.
 type FreshObjects struct {
 	// From gives the answers. It is required.
 	From Objects

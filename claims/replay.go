@@ -25,11 +25,11 @@ const (
 // ReplayCache remembers the IDs of tokens that were presented, so that a [Validator] accepts
 // each token only once. A token is refused for the rest of its life.
 //
-// Of several calls with the same issuer and ID, concurrent or in sequence, in this process
-// or in another that shares the store, exactly one returns nil until the entry's end has
-// passed. An implementation that cannot say whether it has seen an ID before (because its
-// store does not answer, or is full) returns an error that wraps [refusal.ErrRetry]. It must never
-// make room by dropping an entry whose end has not passed.
+// Of several calls with the same issuer and ID, concurrent or in sequence, in this process or
+// in another that shares the store, exactly one returns nil until the entry's end has passed.
+// An implementation that cannot say whether it has seen an ID before (because its store does
+// not answer, or is full) returns an error that wraps [refusal.ErrRetry]. It must never make
+// room by dropping an entry whose end has not passed.
 type ReplayCache interface {
 	// Use records that the token with this "iss" and "jti" was presented. It keeps the
 	// entry through the whole second of until, the last in which the token can be valid.
@@ -50,9 +50,9 @@ type replayKey [16]byte
 // everything when the process ends, and knows nothing about other replicas: if there are
 // several, or if a restart must not open a window, use a shared store instead.
 //
-// It holds at most the configured number of entries, of at most 64 bytes each (24 bytes
-// plus the slack of Go's maps; the length of a token's ID makes no difference). If they are
-// all live it refuses new ones with "replay-cache-full" and [refusal.ErrRetry]: it never drops a live
+// It holds at most the configured number of entries, of at most 64 bytes each (24 bytes plus
+// the slack of Go's maps; the length of a token's ID makes no difference). If they are all live
+// it refuses new ones with "replay-cache-full" and [refusal.ErrRetry]: it never drops a live
 // entry. It is safe for concurrent use.
 //
 // A clock that is set forward and back again opens no window: if a token ends no later than
@@ -71,7 +71,7 @@ type MemoryReplayCache struct {
 // sensible default.
 type MemoryReplayOptions struct {
 	// MaxEntries is the maximum number of entries held at one time; 0 means
-	// defaultMaxReplayEntries. It must not be negative. Allow for the number of tokens
+	// 1,000,000. It must not be negative. Allow for the number of tokens
 	// presented within one token's life.
 	MaxEntries int
 	// Now is the clock; nil means time.Now.

@@ -11,11 +11,11 @@ import (
 const (
 	// extraCredentialID holds "JTI=" and the token's ID.
 	extraCredentialID = "authentication.kubernetes.io/credential-id"
-	// extraPodName and "authentication.kubernetes.io/pod-uid" hold the pod that the token is bound to; either both
+	// extraPodName and extraPodUID hold the pod that the token is bound to; either both
 	// or neither are present.
 	extraPodName = "authentication.kubernetes.io/pod-name"
 	extraPodUID  = "authentication.kubernetes.io/pod-uid"
-	// extraNodeName holds the node in the token, and "authentication.kubernetes.io/node-uid" its UID, if the token
+	// extraNodeName holds the node in the token, and extraNodeUID its UID, if the token
 	// has one.
 	extraNodeName = "authentication.kubernetes.io/node-name"
 	extraNodeUID  = "authentication.kubernetes.io/node-uid"

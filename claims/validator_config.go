@@ -26,6 +26,10 @@ type ValidatorConfig struct {
 	Issuer string
 	// Keys are the issuer's keys, such as a [jws.RemoteKeySet]. A key set that is fetched for an
 	// issuer must be fetched for Issuer.
+	//
+	// Not: the keys of two clusters with the same issuer, such as kubeadm's default. Their
+	// service accounts of one name are one user here; only the Key of a Result, with its Set,
+	// says which cluster signed.
 	Keys jws.KeySet
 	// Audiences are the names of the validating service; a token must be for one of them.
 	//
@@ -42,9 +46,9 @@ type ValidatorConfig struct {
 	// account, pod, Secret and Node. Objects and Node must then be unset. Keep MaxLifetime
 	// short when using it.
 	InsecureSkipObjects bool
-	// MaxStaleness is how old an answer of Objects may be; 0 refuses any but [LiveObjects].
-	// An older answer counts as none ([CheckStaleAnswer], [refusal.ErrRetry]). A token whose object
-	// is gone may still be accepted for that long.
+	// MaxStaleness is how old an answer of Objects may be; 0 refuses any but [LiveObjects]. An
+	// older answer counts as none ([CheckStaleAnswer], [refusal.ErrRetry]). A token whose
+	// object is gone may still be accepted for that long.
 	MaxStaleness time.Duration
 	// Replay remembers tokens, so that each is accepted only once.
 	Replay ReplayCache

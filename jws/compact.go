@@ -16,8 +16,8 @@ import (
 )
 
 // Token is a token in compact form that was parsed but not verified: its sender chose
-// everything that it says. [VerifySignature] and [Key.Verify] check its signature. The zero value is
-// refused by both.
+// everything that it says. [VerifySignature] and [Key.Verify] check its signature. The zero
+// value is refused by both.
 //
 // A token is a credential, and what it says is a stranger's text: package fmt and the like
 // show only its algorithm and key ID, wherever the token is.
@@ -51,7 +51,7 @@ func (t Token) Format(s fmt.State, _ rune) {
 
 // Parse reads a token in compact form (RFC 7515, section 7.1), at most [MaxTokenSize] bytes,
 // without verifying it. The header must have an alg, one of the ten of this package (none and
-// hs256 are not among them); kid and typ are read if present; crit and b64 are refused,
+// HS256 are not among them); kid and typ are read if present; crit and b64 are refused,
 // whatever they say, and so are jwk and x5c, with which a token supplies a key of its own; a
 // nonce must be a string. Other members are ignored, including jku and x5u, which say where a
 // key would be. The payload may be any bytes, or empty.
@@ -234,9 +234,9 @@ func parseHeader(data []byte) (header, error) {
 		case "nonce":
 			_, err = r.Text() // RFC 8555, section 6.5.2; a string for go-jose
 		case "jwk", "x5c":
-			// Other readers parse what these hold, and refuse the token for it. Refusing them all needs
-			// no agreement on which keys and certificates are good, and parses none that a stranger
-			// made.
+			// Other readers parse what these hold, and refuse the token for it. Refusing them
+			// all needs no agreement on which keys and certificates are good, and parses none
+			// that a stranger made.
 			return &Error{Check: CheckHeader, Got: string(name), Want: "a header that brings no key"}
 		case "crit", "b64":
 			return &Error{Check: checkCritical, Got: string(name), Want: "a header without crit and b64"}

@@ -20,7 +20,7 @@ type Detached struct {
 }
 
 // NewDetached encodes a payload, which it does not keep. A payload longer than
-// 2,097,152 is refused with "payload-size".
+// 2,097,152 bytes is refused with "payload-size".
 func NewDetached(payload []byte) (*Detached, error) {
 	if len(payload) > maxPayloadSize {
 		return nil, &Error{Check: checkPayloadSize, Got: bytesText(len(payload)), Want: "at most " + bytesText(maxPayloadSize)}

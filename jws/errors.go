@@ -27,26 +27,27 @@ const (
 	// checkCritical: the header has crit or b64, which change what a signature means
 	// (RFC 7515, section 4.1.11; RFC 7797).
 	checkCritical Check = "critical-header"
-	// CheckAlgorithm: no algorithm, one that this package does not verify, or one other than the key's
-	// (RFC 8725, sections 3.1 and 3.2).
+	// CheckAlgorithm: no algorithm, one that this package does not verify, or one other than
+	// the key's (RFC 8725, sections 3.1 and 3.2).
 	CheckAlgorithm Check = "algorithm"
 	// CheckKeyID: a key ID for which there is no key, or one other than the key's, or one longer
 	// than MaxKeyIDSize.
 	CheckKeyID Check = "key-id"
-	// checkSignatureSize: a signature whose length is not what the algorithm and the key require.
+	// checkSignatureSize: a signature whose length is not what the algorithm and the key
+	// require.
 	checkSignatureSize Check = "jws-signature-size"
 	// checkSignature: the signature is not the key's over these bytes.
 	checkSignature Check = "jws-signature"
-	// checkPayloadSize: a payload longer than 2,097,152, or one that makes a token longer
+	// checkPayloadSize: a payload longer than 2,097,152 bytes, or one that makes a token longer
 	// than MaxTokenSize.
 	checkPayloadSize Check = "payload-size"
 )
 
 // The checks on keys and sets of keys.
 const (
-	// checkKey: a public key that is missing, malformed or weak: a point off its curve, a modulus
-	// that is too short, too long or known to be breakable, an exponent that is even, one or
-	// huge.
+	// checkKey: a public key that is missing, malformed or weak: a point off its curve, a
+	// modulus that is too short, too long or known to be breakable, an exponent that is even,
+	// one or huge.
 	checkKey Check = "key"
 	// checkKeyUse: a key whose use or key_ops say that it is not for verifying
 	// signatures (RFC 7517, sections 4.2 and 4.3).
@@ -57,8 +58,8 @@ const (
 	checkPrivate Check = "private-key"
 	// checkJWK: not a JWK as defined by RFC 7517 and RFC 7518, section 6.
 	checkJWK Check = "jwk"
-	// checkKeySet: a set of keys that is malformed, too large, empty, or has two keys for one key
-	// ID and algorithm; or no set at all.
+	// checkKeySet: a set of keys that is malformed, too large, empty, or has two keys for one
+	// key ID and algorithm; or no set at all.
 	checkKeySet Check = "key-set"
 )
 

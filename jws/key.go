@@ -25,9 +25,9 @@ const (
 	maxRSABits = 8192
 )
 
-// Key is a public key that is bound to one algorithm and one key ID: it verifies tokens
-// with that algorithm in their header, and with that key ID or none. It is immutable and safe for concurrent use.
-// The zero value verifies nothing.
+// Key is a public key that is bound to one algorithm and one key ID: it verifies tokens with
+// that algorithm in their header, and with that key ID or none. It is immutable and safe for
+// concurrent use. The zero value verifies nothing.
 type Key struct {
 	public    crypto.PublicKey
 	algorithm Algorithm
@@ -37,7 +37,8 @@ type Key struct {
 
 // KeyOptions are the choices of [NewKey].
 type KeyOptions struct {
-	// KeyID is 1 to [MaxKeyIDSize] bytes of UTF-8. If empty, it is derived by the digest of the public key.
+	// KeyID is 1 to [MaxKeyIDSize] bytes of UTF-8. If empty, it is derived by the digest of the
+	// public key.
 	KeyID string
 	// Algorithm is one that fits the key. If empty, it is RS256 for RSA, ES256, ES384
 	// and ES512 for ECDSA on P-256, P-384 and P-521, and EdDSA for Ed25519.

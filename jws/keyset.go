@@ -15,10 +15,10 @@ import (
 // KeySet finds the public keys that may have signed a token. Its methods are safe for
 // concurrent use.
 type KeySet interface {
-	// Keys returns the keys whose ID is keyID, or all keys if keyID is empty, since a token need
-	// not name its key. An unknown ID is not an error: it has no keys. An error means that the
-	// question could not be answered; it should be one in which errors.Is finds [refusal.ErrRetry].
-	// Callers must not change the slice.
+	// Keys returns the keys whose ID is keyID, or all keys if keyID is empty, since a token
+	// need not name its key. An unknown ID is not an error: it has no keys. An error means that
+	// the question could not be answered; it should be one in which errors.Is finds
+	// [refusal.ErrRetry]. Callers must not change the slice.
 	Keys(ctx context.Context, keyID string) ([]*Key, error)
 }
 
@@ -110,9 +110,9 @@ func NewUnionKeySet(sets ...NamedKeySet) (*UnionKeySet, error) {
 // cannot answer delays only keys that no set before it knows. If keyID is empty, it returns
 // the keys of all sets, in order, each once. The caller must not change the slice.
 //
-// An error in which errors.Is finds [refusal.ErrRetry] means that a set that might have such a key
-// could not answer: part of the union is never given as the whole. Two different keys with the
-// same key ID and algorithm are refused with "key-set" when all are asked for.
+// An error in which errors.Is finds [refusal.ErrRetry] means that a set that might have such a
+// key could not answer: part of the union is never given as the whole. Two different keys with
+// the same key ID and algorithm are refused with "key-set" when all are asked for.
 func (u *UnionKeySet) Keys(ctx context.Context, keyID string) ([]*Key, error) {
 	if u == nil || len(u.sets) == 0 {
 		return nil, &Error{Check: checkKeySet, Got: "no set of keys", Want: "one that NewUnionKeySet made"}

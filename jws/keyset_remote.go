@@ -97,8 +97,8 @@ type RemoteConfig struct {
 	MaxKeys int
 	// MaxWaiting is the maximum number of calls that wait for a fetch at a time, each for no
 	// longer than Timeout: an issuer that hangs holds up no more, however many key IDs are
-	// invented. Further calls fail at once with "busy" and refusal.ErrRetry; those for held keys do
-	// not wait. Zero: 1024.
+	// invented. Further calls fail at once with "busy" and refusal.ErrRetry; those for held
+	// keys do not wait. Zero: 1024.
 	MaxWaiting int
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
@@ -123,8 +123,8 @@ type RemoteConfig struct {
 //
 // For a key ID that is not held, a fetch is made if the interval and the memory of unknown IDs
 // allow it. If it fails, and as long as the last fetch is one that failed, errors.Is finds
-// [refusal.ErrRetry] in the error: it is not known whether the key exists. Otherwise the answer is
-// that there is none, which may be MinRefetch or NegativeTTL old: an issuer publishes a key
+// [refusal.ErrRetry] in the error: it is not known whether the key exists. Otherwise the answer
+// is that there is none, which may be MinRefetch or NegativeTTL old: an issuer publishes a key
 // before it signs with it. If an issuer gives the ID of one key to another, that is noticed
 // when the set is stale; a signature that does not verify causes no fetch.
 //

@@ -11,9 +11,9 @@ import (
 
 // Keys returns the keys with that ID, none if the issuer has none, and all if keyID is empty;
 // the caller must not change the slice. See [RemoteKeySet] for when it fetches and when it
-// waits. An error in which errors.Is finds [refusal.ErrRetry] means that nothing could be decided: a
-// fetch failed (errors.As and Status tell more), ctx ended (its error is included), or
-// "busy". Others are [ErrClosed] and [refusal.CheckConfig].
+// waits. An error in which errors.Is finds [refusal.ErrRetry] means that nothing could be
+// decided: a fetch failed (errors.As and Status tell more), ctx ended (its error is included),
+// or "busy". Others are [ErrClosed] and [refusal.CheckConfig].
 func (s *RemoteKeySet) Keys(ctx context.Context, keyID string) ([]*Key, error) {
 	if err := s.made(); err != nil {
 		return nil, err

@@ -38,7 +38,7 @@ type OIDCConfig struct {
 	// required.
 	Issuer string
 	// KeySetURL is the https URL of the key set (--service-account-jwks-uri); "" means
-	// oidcKeySetPath at ExternalAddress.
+	// /openid/v1/jwks at ExternalAddress.
 	KeySetURL string
 	// ExternalAddress is the host, with or without a port, at which the key set is
 	// served. It is required if KeySetURL is "".
@@ -167,10 +167,10 @@ func (s KeySetSource) DiscoveryKeys(ctx context.Context) ([]*jws.Key, time.Durat
 	return keys, cmp.Or(s.MaxAge, defaultMaxAge), nil
 }
 
-// OIDCHandler serves the two documents at /.well-known/openid-configuration and /openid/v1/jwks as
-// kube-apiserver does, with the same media types and Cache-Control. Anything else is not
-// found, and methods other than GET and HEAD are not allowed. It needs no authentication,
-// since the documents are public.
+// OIDCHandler serves the two documents at /.well-known/openid-configuration and /openid/v1/jwks
+// as kube-apiserver does, with the same media types and Cache-Control. Anything else is not
+// found, and methods other than GET and HEAD are not allowed. It needs no authentication, since
+// the documents are public.
 type OIDCHandler struct {
 	config OIDCConfig
 	source KeySource

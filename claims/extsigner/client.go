@@ -29,7 +29,7 @@ const (
 type ClientOptions struct {
 	// MaxStale is how long keys are served beyond their refresh hint while they cannot
 	// be fetched; 0 means an hour. No key is served later than
-	// maxRefreshHint plus MaxStale after it was fetched. It must not be negative.
+	// 24 hours plus MaxStale after it was fetched. It must not be negative.
 	MaxStale time.Duration
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
@@ -135,8 +135,8 @@ func (c *Client) fetch(ctx context.Context) ([]*jws.Key, time.Duration, error) {
 func (c *Client) MaxTokenLifetime() time.Duration { return c.maxLifetime }
 
 // Sign has the payload signed and checks the answer as [Signature.Check] does, with the same
-// errors. [refusal.ErrRetry] means that there was no answer; a signer in this process that refuses
-// the payload does so with its own error, such as "signer-claims".
+// errors. [refusal.ErrRetry] means that there was no answer; a signer in this process that
+// refuses the payload does so with its own error, such as "signer-claims".
 func (c *Client) Sign(ctx context.Context, payload []byte) (*jws.Signature, error) {
 	if !c.ready() {
 		return nil, clientConfigError()
@@ -159,9 +159,9 @@ func (c *Client) Sign(ctx context.Context, payload []byte) (*jws.Signature, erro
 	return answer.Check(segment, *c.published.Load())
 }
 
-// Keys returns the keys with that ID, including excluded ones, or all keys if keyID is "".
-// The caller must not change the slice. [refusal.ErrRetry] means that the ID is unknown, or the keys
-// are too old, and they could not be fetched.
+// Keys returns the keys with that ID, including excluded ones, or all keys if keyID is "". The
+// caller must not change the slice. [refusal.ErrRetry] means that the ID is unknown, or the
+// keys are too old, and they could not be fetched.
 func (c *Client) Keys(ctx context.Context, keyID string) ([]*jws.Key, error) {
 	if !c.ready() {
 		return nil, clientConfigError()
