@@ -23,6 +23,37 @@ func TestAuthenticate(t *testing.T) {
 	}
 }
 
+// What is read unchecked and equals the presented token may still have ended, or be for signing
+// alone: only Authenticate knows.
+func TestAuthenticateIsMoreThanEqual(t *testing.T) {
+	presented, err := Parse(testToken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		secret Secret
+		want   error
+	}{
+		"ended":           {Secret{Token: presented, Expiration: testNow.Add(-time.Hour), Usages: Usages{Authentication: true}}, checkExpired},
+		"signs alone":     {Secret{Token: presented, Expiration: testNow.Add(time.Hour), Usages: Usages{Signing: true}}, checkUsage},
+		"may be used now": {Secret{Token: presented, Expiration: testNow.Add(time.Hour), Usages: Usages{Authentication: true}}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, err := tt.secret.Object()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s, err := ParseSecretUnchecked(o); err != nil || !s.Token.Equal(presented) {
+				t.Fatalf("%v, %v", s, err)
+			}
+			_, err = Authenticate(t.Context(), testToken, getting(o), testNow)
+			if !errors.Is(err, tt.want) {
+				t.Errorf("got %v, want %v", err, tt.want)
+			}
+		})
+	}
+}
+
 func TestAuthenticateRefuses(t *testing.T) {
 	good := getting(goodObject(t))
 	for name, test := range map[string]struct {

@@ -92,6 +92,9 @@ func (t Token) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
 // Equal reports whether both are the same token, in time that does not depend on the secrets.
 // Nothing equals the zero Token.
+//
+// Not: an authentication. [Authenticate] also asks whether the token has expired and what it
+// may be used for.
 func (t Token) Equal(other Token) bool {
 	if t.IsZero() { // another zero Token has the same ID and key
 		return false
