@@ -133,7 +133,7 @@ func (p *platform) Verify(ctx context.Context, token []byte, q *attest.Inquiry) 
 	if err := q.Budget.Signature(ctx); err != nil {
 		return nil, err
 	}
-	if _, err := jws.VerifyToken(ctx, t, p.keys); err != nil {
+	if _, err := t.VerifySignature(ctx, p.keys); err != nil {
 		return nil, err
 	}
 	if q.Machine != nil && strings.HasPrefix(q.Machine.ProviderID, providerIDPrefix) && d.ProviderID() != q.Machine.ProviderID {

@@ -100,7 +100,7 @@ func TestWeakKinds(t *testing.T) {
 	}{
 		"any key": {func(_ attest.Kind, cloud *cloudtest.GCE) attest.Kind {
 			return weakKind(t, func(_ context.Context, token []byte, now time.Time) (*gce.Details, error) {
-				return verifyNaively(string(token), cloud.Keys(), now, jws.CheckSignature, jws.CheckKeyID)
+				return verifyNaively(string(token), cloud.Keys(), now, jws.Check("jws-signature"), jws.CheckKeyID)
 			})
 		}, []string{"document-forged"}},
 		"no clock": {func(_ attest.Kind, cloud *cloudtest.GCE) attest.Kind {
@@ -352,7 +352,7 @@ func TestRefusedJoins(t *testing.T) {
 		"the node is of another cluster":             {func(j *join) { j.answer.ClusterID = "other" }, attest.CheckBindingCluster},
 		"the node asks another signer":               {func(j *join) { j.answer.SignerName = "cluster.x-k8s.io/kubelet-serving-gce" }, attest.CheckBindingSigner},
 		"the control plane wants a key in a TPM":     {func(j *join) { j.config.RequireTPMResident = true }, attest.CheckNotResident},
-		"a token that is no longer as it was signed": {func(j *join) { j.tamper = func(b []byte) []byte { return b[:len(b)-2] } }, jws.CheckSignatureSize},
+		"a token that is no longer as it was signed": {func(j *join) { j.tamper = func(b []byte) []byte { return b[:len(b)-2] } }, jws.Check("jws-signature-size")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := newJoin(t)
