@@ -8,14 +8,18 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 )
 
+// asListed reads an identity as a list's is read, on a road with the grammars.
+func asListed(id attest.Identity) (attest.Identity, error) {
+	return (&attest.OpenRoad{Identities: Grammars()}).ParseIdentity(id)
+}
+
 // The identities that AK certificates state have one spelling each.
 func TestGrammars(t *testing.T) {
-	road := attest.OpenRoad{Identities: Grammars()}
 	digest := strings.Repeat("0a", 32)
 	for _, id := range []attest.Identity{"ak:sha256:" + attest.Identity(digest), "othername:1.2.3:MAA", "othername:ca-1.example/1.2.3:MAA",
 		"gce:p/0", "gce:p/1", "gce:example.com:p/18446744073709551615", "hwserial:a/STM%20:1A:4D", "hwserial:a-1.b/%00%FF", "chassis:a/P-1/S", "chassis:a/p%2Fq/PID:x%20SN:y"} {
 		t.Run(string(id), func(t *testing.T) {
-			if got, err := road.ParseIdentity(id); err != nil || got != id {
+			if got, err := asListed(id); err != nil || got != id {
 				t.Errorf("got %q, %v", got, err)
 			}
 		})
@@ -26,7 +30,7 @@ func TestGrammars(t *testing.T) {
 		"chassis:a/x", "chassis:a/x/", "chassis:a//y", "chassis:/x/y", "chassis:a/x/y/z", "chassis:a/x/%zz", "chassis:a/x,y/z",
 		"othername:1.2.3", "othername:CA/1.2.3:MAA"} {
 		t.Run("not "+id, func(t *testing.T) {
-			if got, err := road.ParseIdentity(attest.Identity(id)); !errors.Is(err, attest.CheckIdentity) || got != "" {
+			if got, err := asListed(attest.Identity(id)); !errors.Is(err, attest.CheckIdentity) || got != "" {
 				t.Errorf("got %q, %v", got, err)
 			}
 		})

@@ -79,7 +79,7 @@ func TestOtherNamesOfTwoIssuers(t *testing.T) {
 				if err != nil || !strings.HasPrefix(string(got.Machine), string(c.want[n])) {
 					t.Fatalf("got %+v, %v, want %s", got, err, c.want[n])
 				}
-				if _, err := attest.ParseIdentity(string(got.Machine)); err != nil {
+				if _, err := asListed(got.Machine); err != nil {
 					t.Error(err)
 				}
 			}
