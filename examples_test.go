@@ -33,7 +33,7 @@ func TestExamplesAndSeedsBite(t *testing.T) {
 		"attest/example_test.go":    "package attest_test\n\nfunc Example() {\n\t// Unordered output: a\n}\n",
 		"attest/fuzz_test.go":       "package attest\n\nimport \"testing\"\n\nfunc FuzzSown(f *testing.F) { f.Add(1) }\nfunc FuzzHelped(f *testing.F) { sow(f) }\nfunc FuzzBare(f *testing.F) { f.Fuzz(nil) }\nfunc sow(f *testing.F) { f.Add(1) }\n",
 		"internal/der/der.go":       "package der\n",
-		"examples/inspect/main.go":  "package main\n\nfunc main() {}\n",
+		"examples/quickstart/main.go":  "package main\n\nfunc main() {}\n",
 		"attest/internal/a/a.go":    "package a\n",
 		"tpmsim/nothing_example.go": "package tpmsim\n\n// Example has the name of one.\nfunc Example() {\n\t// Output:\n}\n",
 	}), "")

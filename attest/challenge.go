@@ -23,8 +23,11 @@ func ChallengeDecision(challenge []byte, err error) csr.Decision {
 		return csr.Decide(err)
 	}
 	return csr.Decision{Verdict: csr.VerdictDeny, Condition: csr.ConditionDenied, Subresource: csr.SubresourceApproval,
-		Reason: message.ReasonChallenge, Message: base64.StdEncoding.EncodeToString(challenge)}
+		Reason: ReasonChallenge, Message: base64.StdEncoding.EncodeToString(challenge)}
 }
+
+// ReasonChallenge is the reason of the condition that carries a challenge.
+const ReasonChallenge = message.ReasonChallenge
 
 // CheckNoChallenge: a hello was decided without a challenge.
 const CheckNoChallenge Check = "no-challenge"
@@ -97,7 +100,7 @@ func (v *Verifier) makeChallenge(ctx context.Context, k *openKind, format string
 }
 
 // expected is the Binding as the verifier knows it: everything except key, nonce and times.
-func (v *Verifier) expected(r *Result, p *Presented, request *csr.Request) *message.Binding {
+func expected(r *Result, p *Presented, request *csr.Request) *message.Binding {
 	b := &message.Binding{
 		Road:        message.Road(r.Road),
 		ClusterID:   r.ClusterID,

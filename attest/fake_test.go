@@ -323,7 +323,7 @@ func (n *fakeNode) challenge(t testing.TB) *message.Challenge {
 		t.Fatal(err)
 	}
 	r := &Result{Road: p.Road, SignerName: n.subject.SignerName, MachineKey: hashOf(p.MachineKey), RequestHash: parsed.InfoHash, ClusterID: n.subject.ClusterID}
-	b := (*Verifier)(nil).expected(r, p, &csr.Request{User: csr.User{Username: n.username}, Spec: csr.Spec{ExpirationSeconds: &n.subject.ExpirationSeconds}})
+	b := expected(r, p, &csr.Request{User: csr.User{Username: n.username}, Spec: csr.Spec{ExpirationSeconds: &n.subject.ExpirationSeconds}})
 	b.IssuedAt, b.NotAfter = fakeNow.Unix(), fakeNow.Add(time.Minute).Unix()
 	c := &message.Challenge{Binding: *b, Clear: bytes.Repeat([]byte{7}, message.SecretSize)}
 	if p.Road == RoadEK {

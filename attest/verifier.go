@@ -263,7 +263,7 @@ func (v *Verifier) challenge(ctx context.Context, kind *openKind, parsed *csr.Pa
 			return nil, err
 		}
 	}
-	return v.makeChallenge(ctx, kind, bundle.Provider, hello, q, v.expected(r, p, request), created)
+	return v.makeChallenge(ctx, kind, bundle.Provider, hello, q, expected(r, p, request), created)
 }
 
 // checkHelloAge checks the age of a hello, and returns its creation time.

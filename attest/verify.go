@@ -142,7 +142,7 @@ func (v *Verifier) checkBinding(k *openKind, answer AnswerEvidence, r *Result, p
 		return nil, err
 	}
 	r.ClusterID = echo.ClusterID
-	if err := compareBindings(echo, v.expected(r, p, request)); err != nil {
+	if err := compareBindings(echo, expected(r, p, request)); err != nil {
 		return nil, err
 	}
 	if err := checkTimes(echo, request, now); err != nil {
@@ -164,28 +164,42 @@ func echoOf(answer AnswerEvidence) (*message.Binding, error) {
 // compareBindings names the first field that differs, of those that both sides know
 // independently. Only the verifier knows the requester.
 func compareBindings(got, want *message.Binding) error {
-	differ := func(check Check, got, want string) error {
-		return &Error{Check: check, Got: got, Want: refusal.OrNothing(want)}
-	}
-	switch {
-	case got.Road != want.Road:
-		return differ(CheckBindingRoad, got.Road.String(), want.Road.String())
-	case got.ClusterID != want.ClusterID:
-		return differ(CheckBindingCluster, got.ClusterID, want.ClusterID)
-	case got.SignerName != want.SignerName:
-		return differ(CheckBindingSigner, got.SignerName, want.SignerName)
-	case got.ExpirationSeconds != want.ExpirationSeconds:
-		return differ(CheckBindingExpiration, strconv.Itoa(int(got.ExpirationSeconds)), strconv.Itoa(int(want.ExpirationSeconds)))
-	case got.MachineKey != want.MachineKey:
-		return differ(CheckBindingMachineKey, hex.EncodeToString(got.MachineKey[:]), hex.EncodeToString(want.MachineKey[:]))
-	case !bytes.Equal(got.AKName, want.AKName):
-		return differ(CheckBindingAKName, hex.EncodeToString(got.AKName), hex.EncodeToString(want.AKName))
-	case got.RequestHash != want.RequestHash:
-		return differ(CheckBindingRequest, hex.EncodeToString(got.RequestHash[:]), hex.EncodeToString(want.RequestHash[:]))
-	case got.Requester != want.Requester:
-		return differ(CheckBindingRequester, got.Requester, want.Requester)
+	if all := differences(got, want); len(all) > 0 {
+		return all[0]
 	}
 	return nil
+}
+
+// differences are all the fields that differ, of those that compareBindings compares.
+func differences(got, want *message.Binding) (all []*Error) {
+	differ := func(check Check, got, want string) {
+		all = append(all, &Error{Check: check, Got: got, Want: refusal.OrNothing(want)})
+	}
+	if got.Road != want.Road {
+		differ(CheckBindingRoad, got.Road.String(), want.Road.String())
+	}
+	if got.ClusterID != want.ClusterID {
+		differ(CheckBindingCluster, got.ClusterID, want.ClusterID)
+	}
+	if got.SignerName != want.SignerName {
+		differ(CheckBindingSigner, got.SignerName, want.SignerName)
+	}
+	if got.ExpirationSeconds != want.ExpirationSeconds {
+		differ(CheckBindingExpiration, strconv.Itoa(int(got.ExpirationSeconds)), strconv.Itoa(int(want.ExpirationSeconds)))
+	}
+	if got.MachineKey != want.MachineKey {
+		differ(CheckBindingMachineKey, hex.EncodeToString(got.MachineKey[:]), hex.EncodeToString(want.MachineKey[:]))
+	}
+	if !bytes.Equal(got.AKName, want.AKName) {
+		differ(CheckBindingAKName, hex.EncodeToString(got.AKName), hex.EncodeToString(want.AKName))
+	}
+	if got.RequestHash != want.RequestHash {
+		differ(CheckBindingRequest, hex.EncodeToString(got.RequestHash[:]), hex.EncodeToString(want.RequestHash[:]))
+	}
+	if got.Requester != want.Requester {
+		differ(CheckBindingRequester, got.Requester, want.Requester)
+	}
+	return all
 }
 
 func checkWindow(b *message.Binding) error {

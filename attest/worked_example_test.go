@@ -55,7 +55,7 @@ func (h *hexText) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-func loadWorkedExample(t *testing.T) *workedExample {
+func loadWorkedExample(t testing.TB) *workedExample {
 	t.Helper()
 	dir := filepath.Join("testdata", "messages")
 	entries, err := os.ReadDir(dir)
@@ -77,7 +77,7 @@ func loadWorkedExample(t *testing.T) *workedExample {
 }
 
 // file returns one file, and notes that somebody looked at it.
-func (e *workedExample) file(t *testing.T, name string) []byte {
+func (e *workedExample) file(t testing.TB, name string) []byte {
 	t.Helper()
 	data := e.files[name]
 	if len(data) == 0 {

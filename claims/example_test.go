@@ -131,7 +131,7 @@ func ExampleNodeCheck() {
 		NodeName: "node-a", Machine: "ek:sha256:ab12",
 		Authorization: attest.Authorization{ProviderID: "gce://shop/zone/node-a"},
 	}
-	registry, err := membership.NewMemoryRegistry(membership.Scope{Road: attest.RoadEK, IdentityClass: "P-256"}, membership.RegistryOptions{Now: exampleClock})
+	registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: "cluster-1", Road: attest.RoadEK, IdentityClass: "P-256"}, membership.RegistryOptions{Now: exampleClock})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func ExampleNodeCheck() {
 	}
 
 	check := claims.NodeCheck{
-		Machines: claims.MachinesFunc(func(ctx context.Context, nodeName string) (*claims.RegisteredMachine, error) {
+		Machines: func(ctx context.Context, nodeName string) (*claims.RegisteredMachine, error) {
 			record, err := registry.Lookup(ctx, nodeName)
 			switch {
 			case err != nil:
@@ -155,7 +155,7 @@ func ExampleNodeCheck() {
 				return nil, claims.ErrNotFound
 			}
 			return &claims.RegisteredMachine{Identity: string(record.Machine), ProviderID: record.ProviderID}, nil
-		}),
+		},
 	}
 	validator, err := claims.NewValidator(claims.ValidatorConfig{
 		Issuer: exampleIssuer, Keys: keys, Audiences: []string{exampleAudience},
@@ -191,8 +191,7 @@ func ExampleNewHandler() {
 	validator, err := claims.NewValidator(claims.ValidatorConfig{
 		Issuer: exampleIssuer, Keys: keys, Audiences: []string{exampleAudience},
 		Objects: objects, InsecureAllowReplay: true, Now: exampleClock,
-		Node: claims.NodeCheck{Machines: claims.MachinesFunc(
-			func(context.Context, string) (*claims.RegisteredMachine, error) { return nil, claims.ErrNotFound })},
+		Node: claims.NodeCheck{Machines: func(context.Context, string) (*claims.RegisteredMachine, error) { return nil, claims.ErrNotFound }},
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -25,30 +25,30 @@ func TestParseNamesTheLinesFault(t *testing.T) {
 		"three characters":                {full + "\nQQQ\n" + end, CheckBase64},
 		"five characters":                 {full + "\nQUJDQ\n" + end, CheckBase64},
 		"63 columns":                      {full[1:] + "\n" + end, CheckBase64},
-		"65 columns":                      {full + "Q\n" + end, CheckLineWidth},
-		"68 columns":                      {full + "QUJD\n" + end, CheckLineWidth},
-		"60 columns, and more after":      {full[4:] + "\n" + full + "\n" + end, CheckLineWidth},
+		"65 columns":                      {full + "Q\n" + end, CheckBase64},
+		"68 columns":                      {full + "QUJD\n" + end, CheckBase64},
+		"60 columns, and more after":      {full[4:] + "\n" + full + "\n" + end, CheckBase64},
 		"a foreign character, more after": {"*" + full[1:] + "\n" + full + "\n" + end, CheckBase64},
 		"bits over":                       {full + "\nQR==\n" + end, CheckBase64},
 		"padding within":                  {full + "\nQQ==QUJD\n" + end, CheckBase64},
 		"four padding characters":         {full + "\n====\n" + end, CheckBase64},
 		"three padding characters":        {full + "\nQ===\n" + end, CheckBase64},
-		"CR in front":                     {full + "\n\r\r\r\rQUJD\n" + end, CheckLineEnd},
-		"CR within":                       {full + "\nQUJD\r\r\r\rQUJD\n" + end, CheckLineEnd},
-		"one CR within":                   {full + "\nQU\rJD\n" + end, CheckLineEnd},
-		"one CR in front":                 {full + "\n\rQUJD\n" + end, CheckLineEnd},
-		"CR in a full line":               {"\r" + full[:62] + "Q\n" + end, CheckLineEnd},
-		"header":                          {"Proc-Type: 4\n\n" + full + "\n" + end, CheckBlockHeader},
-		"header without a name":           {":QUJ\n" + full + "\n" + end, CheckBlockHeader},
-		"header after padding":            {"QQ==\n:QUJ\n" + end, CheckBlockHeader},
-		"END line without a label":        {full + "\n-----END -----\n" + end, CheckBlockEnd},
-		"END line of a hyphen":            {full + "\n-\n" + end, CheckBlockEnd},
-		"END line cut short":              {full + "\n" + end[:len(end)-2] + "\n", CheckBlockEnd},
-		"END line, longer":                {full + "\n" + end[:len(end)-1] + "-\n", CheckBlockEnd},
-		"END line of another word":        {full + "\n-----AND " + end[len(endMark):], CheckBlockEnd},
-		"END line of another label":       {full + "\n" + strings.Replace(end, "DATA", "DATE", 1), CheckBlockEnd},
-		"END line with another end":       {full + "\n" + end[:len(end)-2] + "_\n", CheckBlockEnd},
-		"BEGIN line in the END's place":   {full + "\n-----BEGIN " + BlockData + "-----\n", CheckBlockEnd},
+		"CR in front":                     {full + "\n\r\r\r\rQUJD\n" + end, CheckBase64},
+		"CR within":                       {full + "\nQUJD\r\r\r\rQUJD\n" + end, CheckBase64},
+		"one CR within":                   {full + "\nQU\rJD\n" + end, CheckBase64},
+		"one CR in front":                 {full + "\n\rQUJD\n" + end, CheckBase64},
+		"CR in a full line":               {"\r" + full[:62] + "Q\n" + end, CheckBase64},
+		"header":                          {"Proc-Type: 4\n\n" + full + "\n" + end, CheckBase64},
+		"header without a name":           {":QUJ\n" + full + "\n" + end, CheckBase64},
+		"header after padding":            {"QQ==\n:QUJ\n" + end, CheckBase64},
+		"END line without a label":        {full + "\n-----END -----\n" + end, CheckBlock},
+		"END line of a hyphen":            {full + "\n-\n" + end, CheckBlock},
+		"END line cut short":              {full + "\n" + end[:len(end)-2] + "\n", CheckBlock},
+		"END line, longer":                {full + "\n" + end[:len(end)-1] + "-\n", CheckBlock},
+		"END line of another word":        {full + "\n-----AND " + end[len(endMark):], CheckBlock},
+		"END line of another label":       {full + "\n" + strings.Replace(end, "DATA", "DATE", 1), CheckBlock},
+		"END line with another end":       {full + "\n" + end[:len(end)-2] + "_\n", CheckBlock},
+		"BEGIN line in the END's place":   {full + "\n-----BEGIN " + BlockData + "-----\n", CheckBlock},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Parse([]byte(head + c.lines))
@@ -127,7 +127,7 @@ func TestParseAtTheEndOfMemory(t *testing.T) {
 	for n := 1; n < len(whole)-end-1; n++ {
 		text := slices.Clip(append(bytes.Clone(whole[:end+n]), '\n'))
 		_, err := Parse(slices.Clip(bytes.Clone(text))[:len(text):len(text)])
-		wantRule(t, string(whole[end:end+n]), err, CheckBlockEnd)
+		wantRule(t, string(whole[end:end+n]), err, CheckBlock)
 	}
 }
 

@@ -35,7 +35,7 @@ func TestViolationsAreFound(t *testing.T) {
 			t.Errorf("%v is not found in %v", target, err)
 		}
 	}
-	if errors.Is(err, CheckBlockOrder) || errors.Is(err, refusal.ErrRetry) || errors.Is(first, CheckBase64) {
+	if errors.Is(err, CheckBlock) || errors.Is(err, refusal.ErrRetry) || errors.Is(first, CheckBase64) {
 		t.Error("a rule is found that is not broken")
 	}
 	var all Errors

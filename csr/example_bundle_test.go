@@ -56,14 +56,14 @@ func Example_bundle() {
 func ExampleParse() {
 	const text = "-----BEGIN CERTIFICATE REQUEST-----\r\nMAkwADAAAwIAAA==\r\n-----END CERTIFICATE REQUEST-----\r\n"
 	_, err := csr.Parse([]byte(text))
-	fmt.Println(errors.Is(err, csr.CheckLineEnd))
+	fmt.Println(errors.Is(err, csr.CheckBlock))
 	fmt.Println(err)
 
 	_, err = csr.Parse([]byte(strings.ReplaceAll(text, "\r", "") + "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"))
-	fmt.Println(errors.Is(err, csr.CheckBlockUnknown))
+	fmt.Println(errors.Is(err, csr.CheckBlock))
 	// Output:
 	// true
-	// bundle-line-end: got CR LF, want LF
+	// bundle-block: got "-----BEGIN CERTIFICATE REQUEST-----\r", want -----BEGIN CERTIFICATE REQUEST-----
 	// true
 }
 

@@ -255,7 +255,7 @@ func TestPolicyRulesOfAttributesAndExtensions(t *testing.T) {
 		{"bad signature", func(f *requestFixture) { f.builder.badSignature = true }, rules(csr.CheckSignature)},
 		{"bundle with a blank line", func(f *requestFixture) {
 			f.bundle = func(good []byte) []byte { return append(good, '\n') }
-		}, rules(csr.CheckLineBlank)},
+		}, rules(csr.CheckBlock)},
 		{"no request", func(f *requestFixture) {
 			f.bundle = func([]byte) []byte { return nil }
 		}, rules(csr.CheckBundleSize)},
@@ -263,10 +263,10 @@ func TestPolicyRulesOfAttributesAndExtensions(t *testing.T) {
 			f.bundle = func(good []byte) []byte {
 				return append(good, "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"...)
 			}
-		}, rules(csr.CheckBlockUnknown)},
+		}, rules(csr.CheckBlock)},
 		{"two requests", func(f *requestFixture) {
 			f.bundle = func(good []byte) []byte { return append(good, good...) }
-		}, rules(csr.CheckBlockDuplicate)},
+		}, rules(csr.CheckBlock)},
 	})
 	runRuleCases(t, csr.SignerClientInsecure, csr.RequesterBootstrap, []ruleCase{
 		{"evidence of its own", func(f *requestFixture) { f.provider, f.data = "insecure/v1", []byte{1} }, nil},

@@ -207,7 +207,7 @@ func (x *run) broken(rule Check) bool {
 func (x *run) read(parsed *Parsed) bool {
 	var err error
 	if x.out.bundle, err = parsed.Bundle(); err == nil {
-		x.out.pkcs10, err = parsed.PKCS10()
+		x.out.pkcs10, err = parsed.sharedPKCS10()
 	}
 	x.refuseErr(err)
 	return err == nil

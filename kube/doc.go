@@ -4,6 +4,7 @@
 //
 //   - api/v1alpha1: the custom resources in which the cluster keeps its state
 //   - registry: a membership.Registry over them
+//   - members: who may be a node, by an inventory, an operator's approval or first use
 //   - keyring: the challenge keys in a Secret
 //   - controller: a reconciler that decides certificate requests, for use in your own manager
 //   - signer: a reconciler that signs them with your own CA
@@ -12,6 +13,24 @@
 //     it stores them
 //   - explain: what became of a request, rule by rule, and who has to act
 //   - deploy: the manifests and, in its folder node, the files of a node
-//   - cmd: the programs node-attestation-controller, node-attestation-signer,
-//     kubelet-authenticator and kubectl-nodeattest
+//   - program: node-attestation-controller and node-attestation-signer; nodeprogram:
+//     kubelet-authenticator; and operatorprogram: kubectl-nodeattest; for main functions that
+//     add kinds of evidence of their own
+//   - cmd: these programs as they come
+//
+// # Kubernetes' modules
+//
+// The module is built and tested with these versions, and against the servers of Kubernetes
+// v1.36.3:
+//
+//	k8s.io/api                         v0.36.3
+//	k8s.io/apimachinery                v0.36.3
+//	k8s.io/client-go                   v0.36.3
+//	sigs.k8s.io/controller-runtime     v0.24.1
+//
+// Where an importing module requires newer ones, as go get and go mod tidy add for packages that
+// its go.mod does not name yet, it is built with those, and that is untested. Require the versions
+// above before the first import:
+//
+//	go get k8s.io/api@v0.36.3 k8s.io/apimachinery@v0.36.3 k8s.io/client-go@v0.36.3
 package kube

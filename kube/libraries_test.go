@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestLibraries checks that whoever imports a package of this module gets no kind of evidence
+// TestLibraries checks that whoever imports a library of this module gets no kind of evidence
 // beside the TPM's: those of module cloud are for the programs, and are handed to the packages
-// as interfaces.
+// as interfaces. The programs themselves, for other main functions, are packages as well.
 func TestLibraries(t *testing.T) {
 	out, err := exec.Command("go", "list", "-f", `{{if ne .Name "main"}}{{.ImportPath}} {{join .Deps " "}}{{end}}`, "./...").CombinedOutput()
 	if err != nil {
@@ -17,7 +17,7 @@ func TestLibraries(t *testing.T) {
 	packages := 0
 	for line := range strings.Lines(string(out)) {
 		name, deps, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if name == "" || strings.Contains(name, "/internal/") {
+		if name == "" || strings.Contains(name, "/internal/") || strings.HasSuffix(name, "program") {
 			continue
 		}
 		packages++

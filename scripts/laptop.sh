@@ -206,7 +206,7 @@ controller() {
 authenticator_config() {
 	mkdir -p "$dir/$1"
 	cat >"$dir/$1/authenticator.yaml" <<-END
-		apiVersion: nodeattest.github.io/v1alpha1
+		apiVersion: config.nodeattest.github.io/v1alpha1
 		kind: KubeletAuthenticatorConfiguration
 		nodeName: $node
 		stateDir: $dir/$1/state

@@ -1,8 +1,8 @@
 #!/bin/bash
-# lint.sh runs every check of the sources that needs no test: formatting, golangci-lint
-# (.golangci.yml says what that looks for; go vet and staticcheck are part of it),
-# govulncheck and go mod tidy, in every module of the repository. It runs them all and
-# fails if any did.
+# lint.sh runs every check of the sources that needs no test: the messages of commits, and
+# formatting, golangci-lint (.golangci.yml says what that looks for; go vet and staticcheck
+# are part of it), govulncheck and go mod tidy, in every module of the repository. It runs
+# them all and fails if any did.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -57,6 +57,15 @@ shell_syntax() {
 	done
 }
 
+# commits is check, but says how much there was to check.
+commits() {
+	if scripts/commits.sh >"$log" 2>&1; then
+		echo "lint: commit messages: $(cat "$log")"
+	else
+		fail 'commit messages'
+	fi
+}
+
 # vulnerabilities fails on findings in called code, but for the accepted ones. The
 # database is on the network: where it cannot be reached nothing is known, which
 # is said and is no failure. GOVULNDB names a mirror.
@@ -81,6 +90,7 @@ vulnerabilities() {
 
 check gofmt formatted
 check 'shell syntax' shell_syntax
+commits
 while read -r file; do
 	module=$(dirname "$file")
 	cd "$root/$module"

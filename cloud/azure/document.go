@@ -33,8 +33,8 @@ type Document struct {
 // does not name a machine and a subscription.
 func (d *Document) Identity() (attest.Identity, error) { return Identity(d.SubscriptionID, d.VMID) }
 
-// IdentityKind is the kind of the identities of this platform's machines.
-const IdentityKind = "azure"
+// identityKind is the kind of the identities of this platform's machines.
+const identityKind = "azure"
 
 // Identity is the identity of a machine, "azure:<subscription>/<vmId>" in lower case. It
 // accepts UUIDs in either case: Azure's interfaces return both. The error is an
@@ -44,7 +44,17 @@ func Identity(subscriptionID, vmID string) (attest.Identity, error) {
 	if !validUUID(subscription) || !validUUID(vm) {
 		return "", refuse(attest.CheckIdentity, "subscription "+refusal.Quote(subscriptionID)+", vmId "+refusal.Quote(vmID), "two UUIDs")
 	}
-	return attest.Identity(IdentityKind + ":" + subscription + "/" + vm), nil
+	return attest.Identity(identityKind + ":" + subscription + "/" + vm), nil
+}
+
+// Grammar is that of the machines' identities,
+// "azure:<subscription>/<vmId>, of two UUIDs; either case is read, and lower case written".
+func Grammar() attest.Grammar { return attest.Grammar{Kind: identityKind, Parse: parseIdentity} }
+
+// parseIdentity reads "azure:<subscription>/<vmId>", in either case.
+func parseIdentity(id attest.Identity) (attest.Identity, error) {
+	subscription, vm, _ := strings.Cut(strings.TrimPrefix(string(id), identityKind+":"), "/")
+	return Identity(subscription, vm)
 }
 
 // validUUID reports whether s is a UUID in lower case, with hyphens.

@@ -109,10 +109,10 @@ func verifierConfig(cloud *cloudtest.Azure, machine cloudtest.AzureMachine) (c a
 		return c, err
 	}
 	return attest.VerifierConfig{
-		ClusterIDs: []string{"cluster-1"},
-		KeyRing:    ring,
-		Kinds:      []attest.Kind{kind},
+		KeyRing: ring,
+		Kinds:   []attest.Kind{kind},
 		Policy: &csr.Policy{
+			ClusterIDs:  []string{"cluster-1"},
 			SignerNames: []string{signerName},
 			Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
 				name := q.NodeName

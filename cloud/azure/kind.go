@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/document"
@@ -44,7 +43,7 @@ func NewKind(c KindConfig) (*document.Kind, error) {
 		}
 		p.subscriptions = append(p.subscriptions, strings.ToLower(s))
 	}
-	return document.NewKind(document.KindConfig{Provider: Provider, Identities: []string{IdentityKind}, ValueSize: valueSize, Platform: p, OwnMachines: true})
+	return document.NewKind(document.KindConfig{Provider: Provider, Identities: []attest.Grammar{Grammar()}, ValueSize: valueSize, Platform: p, OwnMachines: true})
 }
 
 // platform is the [document.Platform] of Azure.
@@ -63,8 +62,8 @@ func (p *platform) Read(data []byte) (*document.Claims, error) {
 }
 
 // Verify verifies a document.
-func (p *platform) Verify(ctx context.Context, data []byte, now time.Time, budget *attest.Budget) (*document.Claims, error) {
-	d, err := p.verifier.verify(ctx, data, now, budget)
+func (p *platform) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (*document.Claims, error) {
+	d, err := p.verifier.verify(ctx, data, q.Now, q.Budget)
 	if err != nil {
 		return nil, err
 	}

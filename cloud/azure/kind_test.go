@@ -64,7 +64,7 @@ func cloudVerifier(t testing.TB, cloud *cloudtest.Azure) *Verifier {
 // weakPlatform has something else in the place of the verification, or of what was found.
 type weakPlatform struct {
 	*platform
-	verify func(p *platform, data []byte, now time.Time, budget *attest.Budget) (*document.Claims, error)
+	verify func(p *platform, data []byte, q *attest.Inquiry) (*document.Claims, error)
 	find   func(*document.Claims)
 }
 
@@ -76,13 +76,13 @@ func (p *weakPlatform) Read(data []byte) (*document.Claims, error) {
 	return claims, err
 }
 
-func (p *weakPlatform) Verify(ctx context.Context, data []byte, now time.Time, budget *attest.Budget) (*document.Claims, error) {
+func (p *weakPlatform) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (*document.Claims, error) {
 	var claims *document.Claims
 	var err error
 	if p.verify != nil {
-		claims, err = p.verify(p.platform, data, now, budget)
+		claims, err = p.verify(p.platform, data, q)
 	} else {
-		claims, err = p.platform.Verify(ctx, data, now, budget)
+		claims, err = p.platform.Verify(ctx, data, q)
 	}
 	if err == nil && p.find != nil {
 		p.find(claims)
@@ -105,22 +105,22 @@ func TestConformance(t *testing.T) {
 		want     []string
 	}{
 		"as it is": {strict, nil},
-		"nothing verified": {&weakPlatform{platform: strict, verify: func(p *platform, data []byte, _ time.Time, _ *attest.Budget) (*document.Claims, error) {
+		"nothing verified": {&weakPlatform{platform: strict, verify: func(p *platform, data []byte, q *attest.Inquiry) (*document.Claims, error) {
 			return p.Read(data)
 		}}, []string{"evidence-byte-changed", "evidence-last-byte-changed", "document-forged", "document-of-yesterday", "document-of-tomorrow"}},
 		"every root trusted": {&platform{untrusting, []string{testSubscription}}, []string{"document-forged"}},
-		"time of the document": {&weakPlatform{platform: strict, verify: func(p *platform, data []byte, _ time.Time, budget *attest.Budget) (*document.Claims, error) {
+		"time of the document": {&weakPlatform{platform: strict, verify: func(p *platform, data []byte, q *attest.Inquiry) (*document.Claims, error) {
 			d, err := ParseInsecure(data)
 			if err != nil {
 				return nil, err
 			}
-			return p.Verify(context.Background(), data, d.CreatedOn, budget)
+			return p.Verify(context.Background(), data, &attest.Inquiry{Now: d.CreatedOn, Budget: q.Budget})
 		}}, []string{"document-of-yesterday", "document-of-tomorrow"}},
 		"machine not looked at": {&weakPlatform{platform: strict, find: func(c *document.Claims) { c.Machine = claimed }}, // machine-1, whoever it is
 			[]string{"honest-second-machine", "document-of-another-machine"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			kind, err := document.NewKind(document.KindConfig{Provider: Provider, Identities: []string{IdentityKind}, ValueSize: valueSize, Platform: c.platform})
+			kind, err := document.NewKind(document.KindConfig{Provider: Provider, Identities: []attest.Grammar{{Kind: identityKind}}, ValueSize: valueSize, Platform: c.platform})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -185,7 +185,7 @@ func TestClaims(t *testing.T) {
 				kind.subscriptions = append(kind.subscriptions, strings.ToLower(s))
 			}
 			_, err1 := kind.Read(data)
-			claims, err2 := kind.Verify(context.Background(), data, time.Now(), attest.NewBudget(4))
+			claims, err2 := kind.Verify(context.Background(), data, &attest.Inquiry{Now: time.Now(), Budget: attest.NewBudget(4)})
 			if c.want != "" {
 				if !errors.Is(err1, c.want) || !errors.Is(err2, c.want) {
 					t.Errorf("read: %v, verified: %v, want %s", err1, err2, c.want)

@@ -202,7 +202,7 @@ func TestProver(t *testing.T) {
 	}
 	err = p.Use(context.Background(), attest.StageHello, func(s attest.Session) error {
 		presented, err := s.Present()
-		if err == nil && presented.Machine.Kind() != IdentityKind {
+		if err == nil && presented.Machine.Kind() != identityKind {
 			t.Errorf("presents %+v", presented)
 		}
 		return err

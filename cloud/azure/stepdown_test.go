@@ -25,7 +25,7 @@ func TestStepDown(t *testing.T) {
 	machine := cloudtest.AzureMachine{SubscriptionID: "8A205152-B25A-417F-A676-80465535A6C9", VMID: "B1310A36-D400-46F6-82CB-6217DF846586"}
 	server := cloud.Serve(machine)
 	defer server.Close()
-	id := attest.Identity("azure:" + machine.SubscriptionID + "/" + machine.VMID) // as the inventory writes it
+	id := attest.Identity("azure:" + strings.ToLower(machine.SubscriptionID+"/"+machine.VMID))
 	for name, c := range map[string]struct {
 		member membership.Member
 		change func(*attest.VerifierConfig)
@@ -35,13 +35,13 @@ func TestStepDown(t *testing.T) {
 		"listed by its TPM":      {membership.Member{Machine: id, NodeName: "node-1"}, nil, attest.CheckMembership},
 		"listed by another kind": {membership.Member{Machine: id, NodeName: "node-1", Provider: "nitro"}, nil, attest.CheckMembership},
 		"another node's":         {membership.Member{Machine: id, NodeName: "node-2", Provider: azure.Provider}, nil, attest.CheckMembership},
-		"another machine":        {membership.Member{Machine: attest.Identity(strings.Replace(string(id), "B1", "B2", 1)), NodeName: "node-1", Provider: azure.Provider}, nil, attest.CheckMembership},
+		"another machine":        {membership.Member{Machine: attest.Identity(strings.Replace(string(id), "b1", "b2", 1)), NodeName: "node-1", Provider: azure.Provider}, nil, attest.CheckMembership},
 		"a key in a TPM": {membership.Member{Machine: id, NodeName: "node-1", Provider: azure.Provider},
 			func(c *attest.VerifierConfig) { c.RequireTPMResident = true }, attest.CheckNotResident},
 	} {
 		t.Run(name, func(t *testing.T) {
 			members, err := membership.NewStaticList([]membership.Member{c.member,
-				{Machine: attest.Identity(strings.Replace(string(id), "B1", "FF", 1)), NodeName: "node-9", Provider: azure.Provider}})
+				{Machine: attest.Identity(strings.Replace(string(id), "b1", "ff", 1)), NodeName: "node-9", Provider: azure.Provider}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -49,7 +49,7 @@ func TestStepDown(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			config.Authorizer = members
+			config.Authorizer = attest.AuthorizerFunc(members.Authorize) // of kinds that are not open here, too
 			if c.change != nil {
 				c.change(&config)
 			}
@@ -80,7 +80,7 @@ func TestFirstUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	registry, err := membership.NewMemoryRegistry(membership.Scope{Provider: azure.Provider, Road: attest.RoadDocument}, membership.RegistryOptions{})
+	registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: "cluster-1", Provider: azure.Provider, Road: attest.RoadDocument}, membership.RegistryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -97,7 +97,7 @@ func TestVectors(t *testing.T) {
 	p := &platform{newVerifier(t, VerifierConfig{Roots: parsed(t, e.Roots), Intermediates: parsed(t, e.Intermediates), Domains: e.Domains}), e.Subscriptions}
 	for _, v := range list {
 		t.Run(v.Name, func(t *testing.T) {
-			claims, err := p.Verify(context.Background(), v.Document, e.Time, attest.NewBudget(12))
+			claims, err := p.Verify(context.Background(), v.Document, &attest.Inquiry{Now: e.Time, Budget: attest.NewBudget(12)})
 			switch {
 			case v.Expect == "" && err != nil, v.Expect != "" && !errors.Is(err, refusal.Check(v.Expect)):
 				t.Errorf("%v, want %q", err, v.Expect)

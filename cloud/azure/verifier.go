@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"math"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,7 +16,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/cloud/internal/chain"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -83,7 +83,7 @@ func NewVerifier(c VerifierConfig) (*Verifier, error) {
 	if slices.Contains(c.Roots, nil) || slices.Contains(c.Intermediates, nil) {
 		return nil, refusal.Config("Roots or Intermediates", "with nil", "certificates")
 	}
-	if c.Fetcher != nil && typednil.Is(c.Fetcher) {
+	if r := reflect.ValueOf(c.Fetcher); r.Kind() == reflect.Pointer && r.IsNil() {
 		return nil, refusal.Config("Fetcher", "that is a nil pointer", "one, or nil")
 	}
 	if c.Domains == nil {

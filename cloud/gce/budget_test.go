@@ -38,12 +38,12 @@ func TestBudget(t *testing.T) {
 	}{
 		"as it is":     {token, time.Now(), 1, "", 1},
 		"none left":    {token, time.Now(), 0, attest.CheckBudget, 0},
-		"no token":     {"x", time.Now(), 1, jws.CheckForm, 0},
+		"no token":     {"x", time.Now(), 1, jws.Check("form"), 0},
 		"of yesterday": {token, time.Now().Add(24 * time.Hour), 1, CheckExpired, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			budget := attest.NewBudget(c.signatures)
-			claims, err := p.Verify(context.Background(), []byte(c.token), c.at, budget)
+			claims, err := p.Verify(context.Background(), []byte(c.token), &attest.Inquiry{Now: c.at, Budget: budget})
 			if (claims == nil) != (c.want != "") || c.want == "" && err != nil || c.want != "" && !errors.Is(err, c.want) || budget.Signatures() != c.counted {
 				t.Errorf("%+v, %v, want %q; %d signatures", claims, err, c.want, budget.Signatures())
 			}

@@ -65,9 +65,9 @@ func ExampleNewKind() {
 		log.Fatal(err)
 	}
 	for _, road := range kind.Describe().Roads {
-		fmt.Println(road.Road, road.Identities, road.Machine == attest.Asserted)
+		fmt.Println(road.Road, road.Identities[0].Kind, road.Machine == attest.Asserted)
 	}
 	// Output:
 	// configuration: got no Projects, want the IDs of the projects whose machines may join
-	// document [gce] true
+	// document gce true
 }

@@ -3,14 +3,13 @@ package gce
 import (
 	"context"
 	"encoding/base64"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/document"
-	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -20,15 +19,15 @@ import (
 const Provider = "gce"
 
 const (
-	// IdentityKind is the kind of the machines' identities.
-	IdentityKind = "gce"
+	// identityKind is the kind of the machines' identities.
+	identityKind = "gce"
 	// audiencePrefix precedes the challenge's value in an audience.
 	audiencePrefix = "nodeattest:"
 	// valueSize is how many bytes of qualifying data an audience carries: all.
 	valueSize = 32
 )
 
-// KindConfig is what a [Kind] is made of. Both fields are required.
+// KindConfig is what the kind is made of. Both fields are required.
 type KindConfig struct {
 	// Keys are Google's: those at [KeysURL], fetched (jws.RemoteKeySet) or pinned
 	// (jws.StaticKeySet), and no others. Never add the keys of a service account.
@@ -38,44 +37,36 @@ type KindConfig struct {
 	Projects []string
 }
 
-// Kind is the control plane's side of Google Compute Engine's identity tokens, an
-// [attest.Kind].
-type Kind struct{ document.Kind }
-
-// NewKind makes the kind. The error matches [refusal.CheckConfig] and names the field.
-func NewKind(c KindConfig) (*Kind, error) {
-	p, err := newPlatform(c)
-	if err != nil {
-		return nil, err
-	}
-	k, err := document.NewKind(document.KindConfig{Provider: Provider, Identities: []string{IdentityKind}, ValueSize: valueSize, Platform: p, OwnMachines: true})
-	if err != nil {
-		return nil, err
-	}
-	return &Kind{*k}, nil
+// isNil reports whether an interface holds nothing, or a nil pointer.
+func isNil(v any) bool {
+	r := reflect.ValueOf(v)
+	return !r.IsValid() || r.Kind() == reflect.Pointer && r.IsNil()
 }
 
-// ReadAnswer reads an answer, whose token is also checked against the inventory.
-func (k *Kind) ReadAnswer(e *attest.Evidence) (attest.AnswerEvidence, error) {
-	a, err := k.Kind.ReadAnswer(e)
+// NewKind makes the control plane's side of Google Compute Engine's identity tokens. A token is
+// also held against the inventory: if the machine's provider ID there begins with gce://, it
+// must be the token's. The error matches [refusal.CheckConfig] and names the field.
+func NewKind(config KindConfig) (*document.Kind, error) {
+	p, err := newPlatform(config)
 	if err != nil {
 		return nil, err
 	}
-	return &answer{a}, nil
+	return document.NewKind(document.KindConfig{Provider: Provider, Identities: []attest.Grammar{Grammar()},
+		ValueSize: valueSize, Platform: p, OwnMachines: true})
 }
 
-type answer struct{ attest.AnswerEvidence }
+// Grammar is that of the machines' identities,
+// "gce:<project ID>/<instance ID>".
+func Grammar() attest.Grammar { return attest.Grammar{Kind: identityKind, Parse: parseIdentity} }
 
-// Verify also checks that the inventory means this machine, if its provider ID says so.
-func (a *answer) Verify(ctx context.Context, q *attest.Inquiry) (*attest.Findings, error) {
-	f, err := a.AnswerEvidence.Verify(ctx, q)
-	if err != nil {
-		return nil, err
+// parseIdentity reads "gce:<project ID>/<instance ID>".
+func parseIdentity(id attest.Identity) (attest.Identity, error) {
+	project, instance, _ := strings.Cut(strings.TrimPrefix(string(id), identityKind+":"), "/")
+	n, err := strconv.ParseUint(instance, 10, 64)
+	if project == "" || err != nil || strconv.FormatUint(n, 10) != instance {
+		return "", refuse(attest.CheckIdentity, string(id), identityKind+":<project ID>/<instance ID>")
 	}
-	if d, _ := f.Details.(*Details); q.Machine != nil && strings.HasPrefix(q.Machine.ProviderID, providerIDPrefix) && d.ProviderID() != q.Machine.ProviderID {
-		return nil, refuse(CheckInventory, d.ProviderID(), q.Machine.ProviderID)
-	}
-	return f, nil
+	return id, nil
 }
 
 const providerIDPrefix = "gce://"
@@ -95,7 +86,7 @@ type platform struct {
 
 func newPlatform(c KindConfig) (*platform, error) {
 	switch {
-	case typednil.Is(c.Keys):
+	case isNil(c.Keys):
 		return nil, refusal.Config("Keys", "", "Google's")
 	case len(c.Projects) == 0:
 		return nil, refusal.Config("Projects", "", "the IDs of the projects whose machines may join")
@@ -129,20 +120,24 @@ func read(token []byte) (*jws.Token, *document.Claims, error) {
 	return t, &document.Claims{Machine: d.Machine(), Value: value, Facts: d.facts(), Details: d}, nil
 }
 
-// Verify verifies a token at the time now.
-func (p *platform) Verify(ctx context.Context, token []byte, now time.Time, budget *attest.Budget) (*document.Claims, error) {
+// Verify verifies a token at the time q.Now, and that the inventory means its machine.
+func (p *platform) Verify(ctx context.Context, token []byte, q *attest.Inquiry) (*document.Claims, error) {
 	t, claims, err := read(token)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.check(claims.Details.(*Details), now); err != nil {
+	d := claims.Details.(*Details)
+	if err := p.check(d, q.Now); err != nil {
 		return nil, err
 	}
-	if err := budget.Signature(ctx); err != nil {
+	if err := q.Budget.Signature(ctx); err != nil {
 		return nil, err
 	}
-	if _, err := jws.VerifyToken(ctx, t, p.keys); err != nil {
+	if _, err := t.VerifySignature(ctx, p.keys); err != nil {
 		return nil, err
+	}
+	if q.Machine != nil && strings.HasPrefix(q.Machine.ProviderID, providerIDPrefix) && d.ProviderID() != q.Machine.ProviderID {
+		return nil, refuse(CheckInventory, d.ProviderID(), q.Machine.ProviderID)
 	}
 	return claims, nil // read from what was signed
 }

@@ -100,7 +100,7 @@ func TestWeakKinds(t *testing.T) {
 	}{
 		"any key": {func(_ attest.Kind, cloud *cloudtest.GCE) attest.Kind {
 			return weakKind(t, func(_ context.Context, token []byte, now time.Time) (*gce.Details, error) {
-				return verifyNaively(string(token), cloud.Keys(), now, jws.CheckSignature, jws.CheckKeyID)
+				return verifyNaively(string(token), cloud.Keys(), now, jws.Check("jws-signature"), jws.CheckKeyID)
 			})
 		}, []string{"document-forged"}},
 		"no clock": {func(_ attest.Kind, cloud *cloudtest.GCE) attest.Kind {
@@ -135,8 +135,8 @@ func (p weakPlatform) Read(token []byte) (*document.Claims, error) {
 	return claimsOf(d), nil
 }
 
-func (p weakPlatform) Verify(ctx context.Context, token []byte, now time.Time, _ *attest.Budget) (*document.Claims, error) {
-	d, err := p(ctx, token, now)
+func (p weakPlatform) Verify(ctx context.Context, token []byte, q *attest.Inquiry) (*document.Claims, error) {
+	d, err := p(ctx, token, q.Now)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func claimsOf(d *gce.Details) *document.Claims {
 
 func weakKind(t *testing.T, p weakPlatform) attest.Kind {
 	t.Helper()
-	k, err := document.NewKind(document.KindConfig{Provider: gce.Provider, Identities: []string{"gce"}, ValueSize: 32, Platform: p})
+	k, err := document.NewKind(document.KindConfig{Provider: gce.Provider, Identities: []attest.Grammar{{Kind: "gce"}}, ValueSize: 32, Platform: p})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,12 +208,14 @@ func newJoin(t *testing.T) *join {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j.config = attest.VerifierConfig{ClusterIDs: []string{attesttest.ClusterID}, KeyRing: ring, Now: func() time.Time { return now },
-		Policy: &csr.Policy{SignerNames: []string{clientSigner}, Machines: func(context.Context, string, *csr.Request) (*csr.Machine, error) {
+	j.config = attest.VerifierConfig{KeyRing: ring, Now: func() time.Time { return now },
+		Policy: &csr.Policy{ClusterIDs: []string{attesttest.ClusterID}, SignerNames: []string{clientSigner}, Machines: func(context.Context, csr.Question) (*csr.Machine, error) {
 			return &j.known, nil
 		}},
-		Authorizer: attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) {
-			return &attest.Authorization{ProviderID: j.known.ProviderID}, nil
+		Authorizer: attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
+			a := r.Admit(r.NodeName)
+			a.ProviderID = j.known.ProviderID
+			return a, nil
 		})}
 	return j
 }
@@ -350,7 +352,7 @@ func TestRefusedJoins(t *testing.T) {
 		"the node is of another cluster":             {func(j *join) { j.answer.ClusterID = "other" }, attest.CheckBindingCluster},
 		"the node asks another signer":               {func(j *join) { j.answer.SignerName = "cluster.x-k8s.io/kubelet-serving-gce" }, attest.CheckBindingSigner},
 		"the control plane wants a key in a TPM":     {func(j *join) { j.config.RequireTPMResident = true }, attest.CheckNotResident},
-		"a token that is no longer as it was signed": {func(j *join) { j.tamper = func(b []byte) []byte { return b[:len(b)-2] } }, jws.CheckSignatureSize},
+		"a token that is no longer as it was signed": {func(j *join) { j.tamper = func(b []byte) []byte { return b[:len(b)-2] } }, jws.Check("jws-signature-size")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := newJoin(t)

@@ -105,14 +105,14 @@ func verifyNaively(token string, keys []*jws.Key, now time.Time, forget ...attes
 		return nil, naive(err)
 	}
 	digest := sha256.Sum256([]byte(token[:end]))
-	failed[jws.CheckSignature], failed[jws.CheckKeyID] = true, true
+	failed[jws.Check("jws-signature")], failed[jws.CheckKeyID] = true, true
 	for _, k := range keys {
 		public, isRSA := k.Public().(*rsa.PublicKey)
 		if k.KeyID() == h.Kid {
 			failed[jws.CheckKeyID] = false
 		}
 		if isRSA && (k.KeyID() == h.Kid || slices.Contains(forget, jws.CheckKeyID)) && rsa.VerifyPKCS1v15(public, crypto.SHA256, digest[:], signature) == nil {
-			failed[jws.CheckSignature] = false
+			failed[jws.Check("jws-signature")] = false
 		}
 	}
 	failed[jws.CheckAlgorithm] = h.Alg != "RS256"
@@ -158,15 +158,15 @@ func TestWeakVersions(t *testing.T) {
 		return names
 	}
 	for forget, want := range map[attest.Check][]string{
-		"nothing":          nil,
-		gce.CheckAudience:  {"claims-another-audience", "claims-the-audience-in-another-case"},
-		gce.CheckIssuer:    {"claims-a-service-account-as-the-issuer", "claims-another-issuer", "claims-googles-other-issuer"},
-		gce.CheckClaims:    {"claims-another-party", "claims-no-party", "claims-no-subject"},
-		gce.CheckLifetime:  {"claims-a-second-too-long", "claims-the-end-over-53-bits"},
-		gce.CheckExpired:   {"claims-ended"},
-		gce.CheckFuture:    {"claims-more-than-a-minute-ahead"},
-		gce.CheckProject:   {"claims-another-project", "claims-the-project-in-another-case"},
-		jws.CheckSignature: {"token-a-key-of-ones-own-googles-kid", "token-a-key-that-the-token-brings", "token-the-kid-of-a-key-of-another-kind", "token-another-machines-claims", "token-no-signature", "token-the-signature-of-another-token", "token-half-a-signature"},
+		"nothing":              nil,
+		gce.CheckAudience:      {"claims-another-audience", "claims-the-audience-in-another-case"},
+		gce.CheckIssuer:        {"claims-a-service-account-as-the-issuer", "claims-another-issuer", "claims-googles-other-issuer"},
+		gce.CheckClaims:        {"claims-another-party", "claims-no-party", "claims-no-subject"},
+		gce.CheckLifetime:      {"claims-a-second-too-long", "claims-the-end-over-53-bits"},
+		gce.CheckExpired:       {"claims-ended"},
+		gce.CheckFuture:        {"claims-more-than-a-minute-ahead"},
+		gce.CheckProject:       {"claims-another-project", "claims-the-project-in-another-case"},
+		jws.Check("jws-signature"): {"token-a-key-of-ones-own-googles-kid", "token-a-key-that-the-token-brings", "token-the-kid-of-a-key-of-another-kind", "token-another-machines-claims", "token-no-signature", "token-the-signature-of-another-token", "token-half-a-signature"},
 	} {
 		got := gotIn(false, forget)
 		slices.Sort(got)

@@ -71,7 +71,7 @@ func (s *Source) Machine(ctx context.Context) (attest.Identity, error) {
 	if err != nil {
 		return "", err
 	}
-	return attest.ParseIdentity(IdentityKind + ":" + string(project) + "/" + string(instance))
+	return parseIdentity(attest.Identity(identityKind + ":" + string(project) + "/" + string(instance)))
 }
 
 // Document asks for an identity token whose audience carries the value, 32 bytes, and reads

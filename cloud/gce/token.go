@@ -112,7 +112,7 @@ func VerifyToken(ctx context.Context, token, audience string, c KindConfig, now 
 	if err := p.check(d, now); err != nil {
 		return nil, err
 	}
-	if _, err := jws.VerifyToken(ctx, t, p.keys); err != nil {
+	if _, err := t.VerifySignature(ctx, p.keys); err != nil {
 		return nil, err
 	}
 	return d, nil

@@ -238,12 +238,12 @@ func partitionOf(region string) string {
 	return "aws"
 }
 
-// IdentityKind is the kind of the identities of this platform's machines.
-const IdentityKind = "aws"
+// identityKind is the kind of the identities of this platform's machines.
+const identityKind = "aws"
 
 // Identity is the machine's identity, "aws:<partition>/<region>/<instance ID>".
 func (d *Document) Identity() attest.Identity {
-	return attest.Identity(IdentityKind + ":" + d.Partition + "/" + d.Region + "/" + d.InstanceID)
+	return attest.Identity(identityKind + ":" + d.Partition + "/" + d.Region + "/" + d.InstanceID)
 }
 
 // Identity is the identity of an instance in a region, for a list of members. The error is
@@ -253,4 +253,21 @@ func Identity(region, instanceID string) (attest.Identity, error) {
 		return "", refuse(attest.CheckIdentity, "region "+refusal.Quote(region)+", instance "+refusal.Quote(instanceID), `such as "us-east-2" and "i-0123456789abcdef0"`)
 	}
 	return (&Document{Partition: partitionOf(region), Region: region, InstanceID: instanceID}).Identity(), nil
+}
+
+// Grammar is that of the machines' identities,
+// "aws:<partition>/<region>/<instance ID>".
+func Grammar() attest.Grammar { return attest.Grammar{Kind: identityKind, Parse: parseIdentity} }
+
+// parseIdentity reads "aws:<partition>/<region>/<instance ID>".
+func parseIdentity(id attest.Identity) (attest.Identity, error) {
+	parts := strings.Split(strings.TrimPrefix(string(id), identityKind+":"), "/")
+	if len(parts) != 3 {
+		return "", refuse(attest.CheckIdentity, string(id), identityKind+":<partition>/<region>/<instance ID>")
+	}
+	want, err := Identity(parts[1], parts[2])
+	if err == nil && want != id {
+		return "", refuse(attest.CheckIdentity, string(id), string(want))
+	}
+	return want, err
 }

@@ -113,10 +113,10 @@ func verifierConfig(platform *cloudtest.Nitro, machine cloudtest.NitroMachine) (
 		return c, err
 	}
 	return attest.VerifierConfig{
-		ClusterIDs: []string{"cluster-1"},
-		KeyRing:    ring,
-		Kinds:      []attest.Kind{kind},
+		KeyRing: ring,
+		Kinds:   []attest.Kind{kind},
 		Policy: &csr.Policy{
+			ClusterIDs:  []string{"cluster-1"},
 			SignerNames: []string{signerName},
 			Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
 				name := q.NodeName

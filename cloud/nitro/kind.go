@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/document"
@@ -69,7 +68,7 @@ func NewKind(c KindConfig) (*document.Kind, error) {
 		}
 		p.good = append(p.good, good)
 	}
-	return document.NewKind(document.KindConfig{Provider: Provider, Identities: []string{IdentityKind}, ValueSize: sha256.Size, Platform: p})
+	return document.NewKind(document.KindConfig{Provider: Provider, Identities: []attest.Grammar{Grammar()}, ValueSize: sha256.Size, Platform: p})
 }
 
 // platform is the [document.Platform] of NitroTPMs.
@@ -88,8 +87,8 @@ func (p *platform) Read(data []byte) (*document.Claims, error) {
 }
 
 // Verify verifies a document.
-func (p *platform) Verify(ctx context.Context, data []byte, now time.Time, budget *attest.Budget) (*document.Claims, error) {
-	d, err := p.verifier.verify(ctx, data, now, budget)
+func (p *platform) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (*document.Claims, error) {
+	d, err := p.verifier.verify(ctx, data, q.Now, q.Budget)
 	if err != nil {
 		return nil, err
 	}

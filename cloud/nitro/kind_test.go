@@ -54,7 +54,7 @@ func platformVerifier(t testing.TB, platforms ...*cloudtest.Nitro) *Verifier {
 // weakPlatform has something else in the place of the verification, or of what was found.
 type weakPlatform struct {
 	*platform
-	verify func(p *platform, data []byte, now time.Time, budget *attest.Budget) (*document.Claims, error)
+	verify func(p *platform, data []byte, q *attest.Inquiry) (*document.Claims, error)
 	find   func(*document.Claims)
 }
 
@@ -66,14 +66,14 @@ func (p *weakPlatform) Read(data []byte) (*document.Claims, error) {
 	return claims, err
 }
 
-func (p *weakPlatform) Verify(ctx context.Context, data []byte, now time.Time, budget *attest.Budget) (*document.Claims, error) {
+func (p *weakPlatform) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (*document.Claims, error) {
 	verify := p.verify
 	if verify == nil {
-		verify = func(p *platform, data []byte, now time.Time, budget *attest.Budget) (*document.Claims, error) {
-			return p.Verify(ctx, data, now, budget)
+		verify = func(p *platform, data []byte, q *attest.Inquiry) (*document.Claims, error) {
+			return p.Verify(ctx, data, q)
 		}
 	}
-	claims, err := verify(p.platform, data, now, budget)
+	claims, err := verify(p.platform, data, q)
 	if err == nil && p.find != nil {
 		p.find(claims)
 	}
@@ -92,22 +92,22 @@ func TestConformance(t *testing.T) {
 	}{
 		"as it is":  {strict, nil},
 		"with PCRs": {&platform{strict.verifier, []map[int][]byte{{4: make([]byte, 48)}}}, nil},
-		"nothing verified": {&weakPlatform{platform: strict, verify: func(p *platform, data []byte, _ time.Time, _ *attest.Budget) (*document.Claims, error) {
+		"nothing verified": {&weakPlatform{platform: strict, verify: func(p *platform, data []byte, q *attest.Inquiry) (*document.Claims, error) {
 			return p.Read(data)
 		}}, []string{"evidence-byte-changed", "evidence-last-byte-changed", "document-forged", "document-of-yesterday", "document-of-tomorrow"}},
 		"every root trusted": {&platform{verifier: platformVerifier(t, ours, theirs)}, []string{"document-forged"}},
-		"time of the document": {&weakPlatform{platform: strict, verify: func(p *platform, data []byte, _ time.Time, budget *attest.Budget) (*document.Claims, error) {
+		"time of the document": {&weakPlatform{platform: strict, verify: func(p *platform, data []byte, q *attest.Inquiry) (*document.Claims, error) {
 			d, err := ParseInsecure(data)
 			if err != nil {
 				return nil, err
 			}
-			return p.Verify(context.Background(), data, d.Timestamp, budget)
+			return p.Verify(context.Background(), data, &attest.Inquiry{Now: d.Timestamp, Budget: q.Budget})
 		}}, []string{"document-of-yesterday", "document-of-tomorrow"}},
 		"machine not looked at": {&weakPlatform{platform: strict, find: func(c *document.Claims) { c.Machine = claimed }}, // machine-1, whoever it is
 			[]string{"honest-second-machine", "document-of-another-machine"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			kind, err := document.NewKind(document.KindConfig{Provider: Provider, Identities: []string{IdentityKind}, ValueSize: 32, Platform: c.platform})
+			kind, err := document.NewKind(document.KindConfig{Provider: Provider, Identities: []attest.Grammar{{Kind: identityKind}}, ValueSize: 32, Platform: c.platform})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -168,7 +168,7 @@ func TestClaims(t *testing.T) {
 			}
 			data, kind := p.marshal(), &platform{b.verifier(t), c.good}
 			_, err1 := kind.Read(data)
-			claims, err2 := kind.Verify(context.Background(), data, testTime, attest.NewBudget(5))
+			claims, err2 := kind.Verify(context.Background(), data, &attest.Inquiry{Now: testTime, Budget: attest.NewBudget(5)})
 			if c.want != "" {
 				if !errors.Is(err1, c.want) || !errors.Is(err2, c.want) {
 					t.Errorf("read: %v, verified: %v, want %s", err1, err2, c.want)

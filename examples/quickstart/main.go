@@ -13,13 +13,13 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto"
 	"crypto/x509"
 	"fmt"
 	"os"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/join"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
@@ -49,22 +49,16 @@ func run(ctx context.Context, s *story) (err error) {
 		"machine", akCert.Subject.String(),
 		"issuer", akCert.Issuer.String())
 
-	machines := []membership.Member{
-		{NodeName: "node-1", Machine: "gce:example-project/4711000000000000001", ProviderID: providerID("node-1")},
-		{NodeName: "node-2", Machine: "gce:example-project/4711000000000000002", ProviderID: providerID("node-2")},
-	}
-	plane := newControlPlane(cloud.Root(), machines)
+	list := "gce:example-project/4711000000000000001 node-1 " + providerID("node-1") + "\n" +
+		"gce:example-project/4711000000000000002 node-2 " + providerID("node-2") + "\n"
+	plane := newControlPlane(cloud.Root(), list)
 	s.step("the control plane is configured",
-		"cluster", plane.config.ClusterIDs[0],
+		"cluster", plane.clusterID,
 		"trusts", cloud.Root().Subject.String(),
-		"expects", "node-1 on machine "+string(machines[0].Machine),
-		"", "node-2 on machine "+string(machines[1].Machine))
+		"expects", "node-1 and node-2, each on its own machine")
 
 	n := newNode(simulated, "node-1", plane)
-	s.step("the node makes a kubelet key and a certificate request",
-		"subject", "CN=system:node:node-1,O=system:nodes",
-		"claims", "provider ID "+providerID("node-1"))
-	answer, issued := join(ctx, s, n, plane)
+	answer, reply := s.join(ctx, n, plane)
 
 	s.chapter("Attacks with the evidence of node-1, which is no secret")
 	attackWithEvidence(ctx, s, plane, answer)
@@ -72,107 +66,81 @@ func run(ctx context.Context, s *story) (err error) {
 	attackWithTPM(ctx, s, plane, "the TPM of node-1 asks to be node-2", simulated, "node-2", attest.CheckMembership)
 	check(simulated.Close()) // a process has only one simulator
 	attackWithOtherTPMs(ctx, s, plane, cloud)
-	s.end(issued)
+	s.end(reply.Issued)
 	return s.err
 }
 
-// window is how long a challenge can be answered.
-const window = 10 * time.Minute
-
 // controlPlane challenges, verifies and signs.
 type controlPlane struct {
-	config   attest.VerifierConfig
-	verifier *attest.Verifier
-	ca       *csr.CA
+	*join.Plane
+	config    join.Config
+	clusterID string
 }
 
 // newControlPlane returns a control plane that trusts the issuer's root and knows the
-// machines. A real list is the Cluster API's Machines, or the cloud's instances.
-func newControlPlane(issuerRoot *x509.Certificate, machines []membership.Member) *controlPlane {
+// machines. A real list is the Cluster API's Machines, or the cloud's instances. Trust in the
+// issuer alone would admit every machine in the cloud.
+func newControlPlane(issuerRoot *x509.Certificate, list string) *controlPlane {
 	caCert, caKey := selfSigned("quickstart cluster CA")
-	config := attest.VerifierConfig{
-		ClusterIDs: []string{must(attest.ClusterID(caCert))}, // both sides are configured with it
-		KeyRing:    must(attest.NewStaticKeyRing(attest.NewRingKey(time.Now()))),
+	config := join.Config{
+		Chain: []*x509.Certificate{caCert}, Key: caKey,
 		// Whose word on a TPM counts?
-		Kinds: []attest.Kind{must(tpm.NewKind(tpm.KindConfig{
-			AKIssuers: []tpmcert.Issuer{{Roots: []*x509.Certificate{issuerRoot}, Profile: tpmcert.ProfileGoogle()}},
-		}))},
-		// Is there a machine for this node, and may the node ask for such a certificate?
-		Policy: &csr.Policy{SignerNames: []string{csr.SignerClientTPM}, Machines: inventory(machines)},
-		// May this machine be this node? Trust in the issuer alone would admit every machine
-		// in the cloud. The list is checked at the hello, and again when the answer has passed
-		// every other check.
-		Authorizer: must(membership.NewStaticList(machines)),
-		Window:     window,
+		Kinds: []attest.Kind{must(tpm.TrustAKs([]*x509.Certificate{issuerRoot}, tpmcert.ProfileGoogle()))},
+		// Which machine may be which node?
+		Members: must(membership.ParseStaticList([]byte(list))),
+		// Replicas of the control plane share the key ring, and nothing else.
+		KeyRing: must(attest.NewStaticKeyRing(attest.NewRingKey(time.Now()))),
 	}
-	return &controlPlane{config: config, verifier: must(attest.NewVerifier(config)),
-		ca: must(csr.NewCA([]*x509.Certificate{caCert}, caKey, csr.CAConfig{SignerNames: []string{csr.SignerClientTPM}}))}
+	return &controlPlane{Plane: must(join.NewPlane(config)), config: config, clusterID: must(attest.ClusterID(caCert))}
 }
 
-// inventory answers the node policy from the list.
-func inventory(machines []membership.Member) func(context.Context, string, *csr.Request) (*csr.Machine, error) {
-	return func(_ context.Context, q csr.Question) (*csr.Machine, error) {
-		nodeName := q.NodeName
-		for _, m := range machines {
-			if m.NodeName == nodeName {
-				return &csr.Machine{Name: nodeName, NodeName: nodeName, ProviderID: m.ProviderID, BootstrapReady: true}, nil
-			}
-		}
-		return nil, csr.ErrNoMachine
-	}
-}
-
-// node is a machine that wants to be a node: its TPM, and a kubelet's key.
-type node struct {
-	attester *attest.Attester
-	key      crypto.Signer
-	subject  attest.Subject
-}
-
-// newNode makes the key and the certificate request. The AK is the one whose template and
-// certificate the cloud left in the TPM. A key from tpmkey.Create never leaves the TPM.
-func newNode(simulated *tpmsim.TPM, name string, plane *controlPlane) *node {
+// newNode is a machine that wants to be a node: its TPM, and a kubelet's key. The AK is the one
+// whose template and certificate the cloud left in the TPM. A key from tpmkey.Create never
+// leaves the TPM.
+func newNode(simulated *tpmsim.TPM, name string, plane *controlPlane) *join.Node {
 	options := tpm.ProverOptions{Intermediates: [][]byte{simulated.CA().AKIntermediate().Raw}}
-	key := newKey()
-	return &node{
-		attester: must(attest.NewAttester(must(tpm.NewProver(simulated, tpm.GCERSA(), options)))),
-		key:      key,
-		subject: attest.Subject{
-			Request:    must(csr.Create(csr.PurposeClient, key, name, csr.CreateOptions{ProviderID: providerID(name)})),
-			SignerName: csr.SignerClientTPM,
-			ClusterID:  plane.config.ClusterIDs[0],
-		},
+	return &join.Node{
+		Name:       name,
+		ClusterID:  plane.clusterID, // configured on both sides
+		ProviderID: providerID(name),
+		Prover:     must(tpm.NewProver(simulated, tpm.GCERSA(), options)),
+		Key:        newKey(),
 	}
 }
 
-// join is the way in: hello, challenge, answer, verification, certificate. It also returns
-// the answer as it was filed, for the attacks.
-func join(ctx context.Context, s *story, n *node, plane *controlPlane) (*csr.Request, *csr.Issued) {
-	hello := file(n.attester.Hello(ctx, n.subject))
-	s.step("hello, from the node",
-		"carries", fmt.Sprintf("the request, the AK and its certificates: %d bytes", len(hello.Spec.Request)))
+// join is the way in. It returns the answer as it was filed, for the attacks, and the control
+// plane's reply to it.
+func (s *story) join(ctx context.Context, n *join.Node, plane *controlPlane) (answer *csr.Request, reply *join.Reply) {
+	certificate := must(n.Join(ctx, func(ctx context.Context, spec *csr.Spec) (*csr.Request, error) {
+		answer = file(spec)
+		reply = plane.Handle(ctx, answer)
+		s.filed(answer, reply)
+		stored := *answer
+		stored.Status = reply.Status(answer)
+		return &stored, nil
+	}))
+	s.step("the node has its certificate",
+		"checked", "that it is for the node's own key and name",
+		"carries", fmt.Sprintf("the certificate in PEM: %d bytes", len(certificate)))
+	return answer, reply
+}
 
-	challenge := must(plane.verifier.Challenge(ctx, hello))
-	s.step("challenge, from the control plane",
-		"checked", "node policy, request signature, AK, certificate chain, membership",
-		"binds", "cluster, signer, requester, AK and request, for "+window.String())
-
-	answer := file(n.attester.Answer(ctx, challenge, n.key, n.subject))
-	s.step("answer, from the node",
-		"checked", "that the challenge is for its own cluster, signer, AK and request",
-		"carries", fmt.Sprintf("the TPM's statement on the kubelet's key: %d bytes", len(answer.Spec.Request)))
-
-	result := must(plane.verifier.Verify(ctx, answer))
-	details := []string{"checked", "all of the above again, the challenge's key and times, the TPM's statement"}
-	for _, fact := range result.Facts() {
+// filed tells of a message and of the reply to it.
+func (s *story) filed(request *csr.Request, reply *join.Reply) {
+	check(reply.Err)
+	if reply.Issued == nil {
+		s.step("hello from the node, challenge from the control plane",
+			"carries", fmt.Sprintf("the request, the AK and its certificates: %d bytes", len(request.Spec.Request)),
+			"checked", "node policy, request signature, AK, certificate chain, membership",
+			"binds", "cluster, signer, requester, AK and request, for 10 minutes")
+		return
+	}
+	details := []string{"carries", fmt.Sprintf("the TPM's statement on the kubelet's key: %d bytes", len(request.Spec.Request)),
+		"checked", "all of the above again, the challenge's key and times, the TPM's statement"}
+	for _, fact := range reply.Result.Facts() {
 		details = append(details, string(fact.Standing), fact.Name+": "+fact.Value)
 	}
-	s.step("verification, by the control plane", details...)
-
-	issued := must(plane.ca.Issue(ctx, result.Attested()))
-	s.step("certificate, from the cluster's CA",
-		"subject", "made anew; SANs and provider ID only as vouched for")
-	return answer, issued
+	s.step("answer from the node, certificate from the control plane", details...)
 }
 
 // attackWithEvidence is what an attacker who has read node-1's answer may try.
@@ -181,28 +149,26 @@ func attackWithEvidence(ctx context.Context, s *story, plane *controlPlane, answ
 	bundle := must(csr.Parse(answer.Spec.Request))
 	otherUser := *answer
 	otherUser.User.Username = csr.BootstrapUserPrefix + "zyxwvu"
-	// A replica whose clock is 11 minutes ahead: it shares the key ring, which is all
-	// that it needs.
+	// A replica whose clock is 11 minutes ahead.
 	config := plane.config
-	config.Now = func() time.Time { return time.Now().Add(window + time.Minute) }
+	config.Now = func() time.Time { return time.Now().Add(11 * time.Minute) }
 	late := *answer
 	late.Metadata.CreationTimestamp = config.Now()
 	for _, attack := range []struct {
 		name    string
-		by      *attest.Verifier
+		by      *join.Plane
 		request *csr.Request
 		want    refusal.Check
 	}{
-		{"the same evidence for another key", plane.verifier, stolen(bundle, "node-1"), attest.CheckBindingRequest},
-		{"the same evidence for another node, node-2", plane.verifier, stolen(bundle, "node-2"), attest.CheckBindingRequest},
-		{"the answer, filed with another bootstrap token", plane.verifier, &otherUser, attest.CheckBindingRequester},
-		{"the answer, filed 11 minutes later", must(attest.NewVerifier(config)), &late, attest.CheckAnswerLate},
-		{"the request without any evidence", plane.verifier,
-			file((&csr.Bundle{Request: bundle.Request}).Spec(csr.SignerClientTPM, 0)), csr.CheckAttestationProvider},
+		{"the same evidence for another key", plane.Plane, stolen(bundle, "node-1"), attest.CheckBindingRequest},
+		{"the same evidence for another node, node-2", plane.Plane, stolen(bundle, "node-2"), attest.CheckBindingRequest},
+		{"the answer, filed with another bootstrap token", plane.Plane, &otherUser, attest.CheckBindingRequester},
+		{"the answer, filed 11 minutes later", must(join.NewPlane(config)), &late, attest.CheckAnswerLate},
+		{"the request without any evidence", plane.Plane,
+			file(must((&csr.Bundle{Request: bundle.Request}).Spec(csr.SignerClientTPM, 0))), csr.CheckAttestationProvider},
 	} {
 		s.start()
-		_, err := attack.by.Verify(ctx, attack.request)
-		s.refusal(attack.name, err, attack.want)
+		s.refusal(attack.name, attack.by.Handle(ctx, attack.request).Err, attack.want)
 	}
 }
 
@@ -214,8 +180,8 @@ func flipEveryByte(ctx context.Context, s *story, plane *controlPlane, answer *c
 	for i := range answer.Spec.Request {
 		tampered.Spec.Request = bytes.Clone(answer.Spec.Request)
 		tampered.Spec.Request[i] ^= 1
-		_, err := plane.verifier.Verify(ctx, &tampered)
-		checks[mustRefuse(fmt.Sprintf("byte %d of the answer, changed", i), err)] = true
+		reply := plane.Handle(ctx, &tampered)
+		checks[mustRefuse(fmt.Sprintf("byte %d of the answer, changed", i), reply.Err)] = true
 	}
 	s.refused++
 	s.step(fmt.Sprintf("REFUSED  one byte changed, for each of the answer's %d bytes", len(answer.Spec.Request)),
@@ -226,18 +192,23 @@ func flipEveryByte(ctx context.Context, s *story, plane *controlPlane, answer *c
 // evidence.
 func stolen(evidence *csr.Bundle, nodeName string) *csr.Request {
 	request := must(csr.Create(csr.PurposeClient, newKey(), nodeName, csr.CreateOptions{}))
-	return file((&csr.Bundle{Request: request, Provider: evidence.Provider, Data: evidence.Data}).Spec(csr.SignerClientTPM, 0))
+	return file(must((&csr.Bundle{Request: request, Provider: evidence.Provider, Data: evidence.Data}).Spec(csr.SignerClientTPM, 0)))
 }
 
 // attackWithTPM asks for a challenge with a TPM, truthfully, and must not get one.
 func attackWithTPM(
 	ctx context.Context, s *story, plane *controlPlane, name string, simulated *tpmsim.TPM, nodeName string, want refusal.Check,
 ) {
-	n := newNode(simulated, nodeName, plane)
-	hello := file(n.attester.Hello(ctx, n.subject))
 	s.start()
-	_, err := plane.verifier.Challenge(ctx, hello)
-	s.refusal(name, err, want)
+	var reply *join.Reply
+	_, err := newNode(simulated, nodeName, plane).Join(ctx, func(ctx context.Context, spec *csr.Spec) (*csr.Request, error) {
+		reply = plane.Handle(ctx, file(spec))
+		return nil, reply.Err
+	})
+	if err == nil {
+		check(fmt.Errorf("%s: got a certificate", name))
+	}
+	s.refusal(name, reply.Err, want)
 }
 
 // attackWithOtherTPMs tries TPMs that are not node-1's.

@@ -32,11 +32,9 @@ func providerID(nodeName string) string { return "gce://example-project/europe-w
 
 // file does what the API server does with a request: it stores it, with the time and
 // the user that it has authenticated, here the holder of a bootstrap token.
-func file(spec *csr.Spec, err error) *csr.Request {
-	check(err)
-	r := &csr.Request{Metadata: csr.Metadata{CreationTimestamp: time.Now().Truncate(time.Second)}, Spec: *spec}
-	r.User.Username, r.User.Groups = csr.BootstrapUserPrefix+"abcdef", []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}
-	return r
+func file(spec *csr.Spec) *csr.Request {
+	by := csr.User{Username: csr.BootstrapUserPrefix + "abcdef", Groups: []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}}
+	return csr.Filed(spec, by, time.Now())
 }
 
 func newKey() *ecdsa.PrivateKey { return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) }

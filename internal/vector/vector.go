@@ -53,7 +53,7 @@ const (
 	LevelCredential = "credential"
 	// LevelRegistry is a list of calls to a membership.Registry.
 	LevelRegistry = "registry"
-	// LevelToken is jws.Verify on a token.
+	// LevelToken is jws.VerifySignature on a token.
 	LevelToken = "token"
 	// LevelSigner is extsigner.Service.Sign on a claim set.
 	LevelSigner = "signer"
@@ -296,7 +296,7 @@ func Load(root string) (*Set, error) {
 }
 
 // shared are the names that two packages each give to a check of their own.
-var shared = []string{"key-strength", "key-type", "provider-id-missing", "signature", "signature-size"}
+var shared = []string{"key-strength", "key-type", "provider-id-missing"}
 
 // checkPackages checks that each check belongs to one package throughout the set. An error
 // itself does not say which: all packages share one type.

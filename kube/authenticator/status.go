@@ -12,9 +12,9 @@ import (
 // Status is what is known about a node's certificates. It contains no secrets.
 type Status struct {
 	NodeName string `json:"nodeName"`
-	// Evidence is the name of the kind, and Server the address of the API server.
-	Evidence string `json:"evidence"`
-	Server   string `json:"server,omitempty"`
+	// Kind is the name of the kind of evidence, and Server the address of the API server.
+	Kind   string `json:"kind"`
+	Server string `json:"server,omitempty"`
 	// ClusterID is the cluster ID that the node attests for. If there is none it is "", and
 	// Problems says why.
 	ClusterID string `json:"clusterID,omitempty"`
@@ -58,7 +58,7 @@ type CertificateStatus struct {
 // server, and does not wait.
 func (a *Authenticator) Status() *Status {
 	now, all := a.c.Now(), a.readState()
-	s := &Status{NodeName: a.c.NodeName, Evidence: a.c.Kind.Provider(), Daemon: a.store.Held(daemonName)}
+	s := &Status{NodeName: a.c.NodeName, Kind: a.c.Kind.Provider(), Daemon: a.store.Held(daemonName)}
 	for _, i := range a.items {
 		c := CertificateStatus{Purpose: i.purpose.String(), SignerName: i.signer, File: a.store.Path(i.file)}
 		t := all[i.file]
@@ -102,7 +102,7 @@ func (s *Status) Write(w io.Writer, now time.Time) error {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(b, "%-14s %s\n", name+":", fmt.Sprintf(format, args...))
 	}
-	line("Node", "%s, evidence %s", s.NodeName, s.Evidence)
+	line("Node", "%s, evidence %s", s.NodeName, s.Kind)
 	line("API server", "%s, cluster ID %s", orNone(s.Server), orNone(s.ClusterID))
 	line("Daemon", "%s", map[bool]string{true: "running", false: "not running: the plugin renews, when the kubelet asks"}[s.Daemon])
 	for _, c := range s.Certificates {

@@ -3,6 +3,7 @@ package bypass
 import (
 	"context"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -29,23 +31,40 @@ type cluster struct {
 
 func newCluster(t *testing.T, objects ...client.Object) *cluster {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{rbacv1.AddToScheme, authorizationv1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
+	scheme := runtime.NewScheme() // that knows nothing
+	raw := make([]client.Object, len(objects))
+	for i, o := range objects {
+		raw[i] = untyped(t, o)
 	}
 	c := &cluster{review: func(*authorizationv1.SubjectAccessReviewSpec) (none authorizationv1.SubjectAccessReviewStatus) {
 		return none
 	}}
-	c.Client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
+	c.Client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(raw...).WithInterceptorFuncs(interceptor.Funcs{
 		Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
-			review := o.(*authorizationv1.SubjectAccessReview)
+			var review authorizationv1.SubjectAccessReview
+			raw := o.(*unstructured.Unstructured)
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(raw.Object, &review); err != nil {
+				return err
+			}
 			review.Status = c.review(&review.Spec)
-			return c.broken
+			fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&review)
+			raw.Object = fields
+			return errors.Join(err, c.broken)
 		},
 	}).Build()
 	return c
+}
+
+// untyped returns an object of RBAC without its type.
+func untyped(t *testing.T, o client.Object) client.Object {
+	t.Helper()
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &unstructured.Unstructured{Object: fields}
+	u.SetGroupVersionKind(rbacv1.SchemeGroupVersion.WithKind(reflect.TypeOf(o).Elem().Name()))
+	return u
 }
 
 func (c *cluster) find(t *testing.T, config Config) []string {
@@ -231,7 +250,7 @@ func TestWatch(t *testing.T) {
 		t.Errorf("got %v and %v, want %v", err, w.Check(nil), c.broken)
 	}
 	c.broken = nil
-	if err := c.Delete(t.Context(), binding("b", "r")); err != nil {
+	if err := c.Delete(t.Context(), untyped(t, binding("b", "r"))); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Look(t.Context()); err != nil || w.Check(nil) != nil {

@@ -17,9 +17,10 @@ import (
 
 // Config is the configuration of a [Finder]. The fields of the first group have no default.
 type Config struct {
-	// Reader lists ClusterRoles and ClusterRoleBindings, preferably without a cache.
+	// Reader lists ClusterRoles and ClusterRoleBindings, preferably without a cache. Its scheme
+	// need not know them.
 	Reader client.Reader
-	// Writer creates SubjectAccessReviews.
+	// Writer creates SubjectAccessReviews. Its scheme need not know them.
 	Writer client.Writer
 
 	// BootstrapGroups are the groups of bootstrap tokens whose access is reviewed, in addition
@@ -82,22 +83,22 @@ func (f *Finding) String() string {
 // Find looks once. Findings are sorted; none means that there is no way around that can be
 // found like this.
 func (f *Finder) Find(ctx context.Context) ([]Finding, error) {
-	var roles rbacv1.ClusterRoleList
-	if err := f.c.Reader.List(ctx, &roles); err != nil {
+	roles, err := list[rbacv1.ClusterRole](ctx, f.c.Reader, "ClusterRole")
+	if err != nil {
 		return nil, fmt.Errorf("bypass: %w", err)
 	}
-	rules := make(map[string][]rbacv1.PolicyRule, len(roles.Items))
-	for i := range roles.Items {
-		rules[roles.Items[i].Name] = roles.Items[i].Rules
+	rules := make(map[string][]rbacv1.PolicyRule, len(roles))
+	for i := range roles {
+		rules[roles[i].Name] = roles[i].Rules
 	}
-	var bindings rbacv1.ClusterRoleBindingList
-	if err := f.c.Reader.List(ctx, &bindings); err != nil {
+	bindings, err := list[rbacv1.ClusterRoleBinding](ctx, f.c.Reader, "ClusterRoleBinding")
+	if err != nil {
 		return nil, fmt.Errorf("bypass: %w", err)
 	}
 	var findings []Finding
 	groups := slices.Clone(f.c.BootstrapGroups)
-	for i := range bindings.Items {
-		b := &bindings.Items[i]
+	for i := range bindings {
+		b := &bindings[i]
 		for _, s := range b.Subjects {
 			if s.Kind == rbacv1.GroupKind && strings.HasPrefix(s.Name, csr.BootstrappersGroup+":") {
 				groups = append(groups, s.Name)
@@ -175,7 +176,7 @@ func (f *Finder) review(ctx context.Context, groups []string, known []Finding) (
 				User: who.user, Groups: who.groups,
 				ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: r.verb, Group: r.group, Version: "*", Resource: r.resource, Subresource: r.subject, Name: r.review},
 			}}
-			if err := f.c.Writer.Create(ctx, review); err != nil {
+			if err := create(ctx, f.c.Writer, review); err != nil {
 				return nil, err
 			}
 			reason := review.Status.Reason

@@ -20,8 +20,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Interval is how often a [Watch] looks; after a failure it looks ten times as often.
-const Interval = 30 * time.Second
+// interval is how often a [Watch] looks; after a failure it looks ten times as often.
+const interval = 30 * time.Second
 
 // Reason is the reason in a [Watch]'s Events.
 const Reason = "WayAroundAttestation"
@@ -32,7 +32,8 @@ type WatchConfig struct {
 
 	// Events is where an Event about each binding goes when it is first found; nil: nowhere.
 	Events events.EventRecorder
-	// Metrics is where the gauge nodeattest_ways_around is registered; nil: nowhere.
+	// Metrics is where the gauge nodeattest_ways_around is registered; nil: nowhere. Two in one
+	// process, for two clusters, take one with labels each (prometheus.WrapRegistererWith).
 	Metrics prometheus.Registerer
 	// InsecureAllow has [Watch.Check] pass although there are ways around attestation, or
 	// although a look for them has failed. They are still reported.
@@ -72,7 +73,7 @@ func (*Watch) NeedLeaderElection() bool { return false }
 // Start looks until ctx ends.
 func (w *Watch) Start(ctx context.Context) error {
 	for {
-		pause := Interval
+		pause := interval
 		if err := w.Look(ctx); err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).Error(err, "nobody knows whether there are ways around attestation")
 			pause /= 10

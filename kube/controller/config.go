@@ -7,10 +7,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/typednil"
+	"github.com/nodeattest/nodeattest/kube/internal/nilpointer"
 	"github.com/nodeattest/nodeattest/kube/internal/requests"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -19,23 +20,19 @@ import (
 type Providers interface {
 	// SignerNames returns the signers of certificates for which there is a provider.
 	SignerNames() []string
+	// ChallengeSigners returns the signers under which nodes file hellos.
+	ChallengeSigners() []string
 	// Challenge returns the challenge for a hello.
 	Challenge(ctx context.Context, request *csr.Request) ([]byte, error)
 	// Verify verifies an answer.
 	Verify(ctx context.Context, request *csr.Request) (*csr.Attested, error)
 }
 
-// Registry is the part of a membership.Registry that a [Reconciler] needs.
-type Registry interface {
+// Records is the part of a membership.Registry that a [Reconciler] needs.
+type Records interface {
 	membership.Lookups
 	// Bind is the Bind of membership.Registry.
 	Bind(ctx context.Context, record *membership.Record, lastEnd time.Time, issued *csr.IssuedRecord) (*membership.Record, error)
-}
-
-// Lookup is the part of a membership.Registry that finds the record of a node.
-type Lookup interface {
-	// Lookup is the Lookup of membership.Registry.
-	Lookup(ctx context.Context, nodeName string) (*membership.Record, error)
 }
 
 // Config is the configuration of a [Reconciler]. The fields of the first group have no
@@ -43,22 +40,25 @@ type Lookup interface {
 type Config struct {
 	// Providers decide the requests.
 	Providers Providers
-	// Challenges are the names of the providers whose nodes file hellos, such as "tpm", under
-	// csr.SignerChallenge of each.
-	Challenges []string
 
+	// Name is the controller's name in logs, metrics and Events; empty means DefaultName. Each
+	// controller of a process has its own.
+	Name string
+	// Cluster is where the requests are; nil means the manager's own cluster. Another one has
+	// to be added to the manager too.
+	Cluster cluster.Cluster
 	// Serving decides kubelets' own requests for serving certificates, which carry no evidence
 	// (csr.SignerKubeletServing). Its SignerNames must be that one name, and its Records nil:
-	// Registry's are used. Nil leaves those requests alone.
+	// those of this Config are used. Nil leaves those requests alone.
 	Serving *csr.Policy
-	// Registry is the registry by which Providers admit, such as *registry.Registry, or all of
+	// Records is the registry by which Providers admit, such as *registry.Registry, or all of
 	// them (registry.Several). It remembers what Kubernetes' own signer has signed after an
 	// approval; Serving needs that. Nil remembers nothing.
-	Registry Registry
+	Records Records
 	// Stale looks up, from a cache that may be behind, where to record a certificate; nil
-	// means Registry. The write is over the version that was looked up; if it fails, Registry
+	// means Records. The write is over the version that was looked up; if it fails, Records
 	// is asked.
-	Stale Lookup
+	Stale membership.Lookups
 
 	// RequesterRate is how many requests of one requester are looked at per second over time,
 	// and RequesterBurst how many at once; zero means DefaultRequesterRate and
@@ -71,8 +71,8 @@ type Config struct {
 	// EveryReplica has every replica decide, not only the leader: if two do so at once, one
 	// loses its write.
 	EveryReplica bool
-	// Metrics is where the counters are registered, such as controller-runtime's
-	// metrics.Registry; nil registers them nowhere.
+	// Metrics is where the counters are registered, with Name as the label controller, such as
+	// controller-runtime's metrics.Registry; nil registers them nowhere.
 	Metrics prometheus.Registerer
 	// Events is where Events about decisions go; nil means the manager's recorder.
 	Events events.EventRecorder
@@ -82,6 +82,7 @@ type Config struct {
 
 // Defaults of a [Config].
 const (
+	DefaultName           = "node-attestation-controller"
 	DefaultRequesterRate  = 20
 	DefaultRequesterBurst = 100
 	DefaultWorkers        = 24 // which mostly wait for the API server
@@ -91,18 +92,23 @@ const (
 // The error is refusal.CheckConfig, or that of csr.Policy.Validate.
 func New(c Config) (*Reconciler, error) {
 	switch {
-	case c.Providers == nil:
+	case nilpointer.Is(c.Providers):
 		return nil, refusal.Config("Providers", "", "csr.Providers")
 	case len(c.Providers.SignerNames()) == 0:
-		return nil, refusal.Config("Providers", "none for any signer", "one at least")
-	case c.Serving != nil && c.Registry == nil:
-		return nil, refusal.Config("Registry", "", "the issued certificates, for Serving")
+		return nil, refusal.Config("Providers", "none for any signer",
+			"one at least: for Kubernetes' own signer csr.ProvidersConfig.BuiltInClient names it, for others their names in csr.Policy.SignerNames")
+	case c.Serving != nil && c.Records == nil:
+		return nil, refusal.Config("Records", "", "the issued certificates, for Serving")
 	case c.Serving != nil && !slices.Equal(c.Serving.SignerNames, []string{csr.SignerKubeletServing}):
 		return nil, refusal.Config("Serving.SignerNames", refusal.Quotes(c.Serving.SignerNames), csr.SignerKubeletServing+" alone")
 	case c.Serving != nil && c.Serving.Records != nil:
-		return nil, refusal.Config("Serving.Records", "a function", "Registry")
-	case c.Registry != nil && typednil.Is(c.Registry), c.Stale != nil && typednil.Is(c.Stale):
-		return nil, refusal.Config("Registry or Stale", "that is a nil pointer", "one, or nil")
+		return nil, refusal.Config("Serving.Records", "a function", "none: Config.Records is used")
+	case c.Records != nil && nilpointer.Is(c.Records):
+		return nil, refusal.Config("Records", "a nil pointer", "one, or nil")
+	case c.Stale != nil && nilpointer.Is(c.Stale):
+		return nil, refusal.Config("Stale", "a nil pointer", "one, or nil")
+	case c.Cluster != nil && nilpointer.Is(c.Cluster):
+		return nil, refusal.Config("Cluster", "a nil pointer", "one, or nil")
 	case c.RequesterRate < 0 || c.RequesterBurst < 0 || c.Workers < 0:
 		return nil, refusal.Config("RequesterRate, RequesterBurst and Workers", "a negative one", "0 or more")
 	}
@@ -110,11 +116,7 @@ func New(c Config) (*Reconciler, error) {
 	for _, name := range c.Providers.SignerNames() {
 		r.signers[name] = messageAnswer
 	}
-	for _, provider := range c.Challenges {
-		name, err := csr.SignerChallenge(provider)
-		if err != nil {
-			return nil, refusal.Config("Challenges", refusal.Quote(provider), "names of providers that challenge")
-		}
+	for _, name := range c.Providers.ChallengeSigners() {
 		r.signers[name] = messageHello
 	}
 	if c.Serving != nil {
@@ -128,6 +130,9 @@ func New(c Config) (*Reconciler, error) {
 // complete fills in the defaults.
 func (r *Reconciler) complete() error {
 	c := &r.c
+	if c.Name == "" {
+		c.Name = DefaultName
+	}
 	if c.RequesterRate == 0 {
 		c.RequesterRate = DefaultRequesterRate
 	}
@@ -143,7 +148,7 @@ func (r *Reconciler) complete() error {
 	r.limits = newLimits(c.RequesterRate, c.RequesterBurst)
 	r.done = requests.NewRecent()
 	var err error
-	r.metrics, err = newMetrics(c.Metrics)
+	r.metrics, err = newMetrics(c.Metrics, c.Name)
 	return err
 }
 

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"testing"
 
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -11,20 +13,22 @@ import (
 
 // TestNew refuses what cannot work, each thing alone.
 func TestNew(t *testing.T) {
-	none := (*membership.StoreRegistry)(nil)
+	none := (*struct{ membership.Registry })(nil)
+	noCluster := (*struct{ cluster.Cluster })(nil)
 	for name, change := range map[string]func(c *Config){
 		"no providers":                    func(c *Config) { c.Providers = nil },
 		"providers for no signer":         func(c *Config) { c.Providers = &fakeProviders{} },
-		"challenges of no provider":       func(c *Config) { c.Challenges = []string{"not a name"} },
-		"a registry that is nil":          func(c *Config) { c.Registry = none },
+		"providers that are nil":          func(c *Config) { c.Providers = (*csr.Providers)(nil) },
+		"a registry that is nil":          func(c *Config) { c.Records = none },
 		"a cache that is nil":             func(c *Config) { c.Stale = none },
-		"serving without a registry":      func(c *Config) { c.Serving = &csr.Policy{SignerNames: []string{csr.SignerKubeletServing}} },
+		"a cluster that is nil":           func(c *Config) { c.Cluster = noCluster },
+		"serving without records":         func(c *Config) { c.Serving = &csr.Policy{SignerNames: []string{csr.SignerKubeletServing}} },
 		"a negative rate":                 func(c *Config) { c.RequesterRate = -1 },
 		"a negative burst":                func(c *Config) { c.RequesterBurst = -1 },
 		"a negative number of goroutines": func(c *Config) { c.Workers = -1 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := Config{Providers: &fakeProviders{signers: []string{builtIn}}, Challenges: []string{"tpm"}}
+			c := Config{Providers: &fakeProviders{signers: []string{builtIn}}}
 			if _, err := New(c); err != nil {
 				t.Fatal(err)
 			}

@@ -1,7 +1,7 @@
 // Package controller decides the certificate requests of nodes on a live cluster: a reconciler
 // that a program starts in its own manager, with its own kinds of evidence and inventory.
 //
-//	reconciler, err := controller.New(controller.Config{Providers: providers, Challenges: []string{"tpm"}})
+//	reconciler, err := controller.New(controller.Config{Providers: providers})
 //	...
 //	err = reconciler.SetupWithManager(manager)
 //

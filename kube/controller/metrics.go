@@ -2,7 +2,6 @@ package controller
 
 import (
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,7 +22,7 @@ type metrics struct {
 	challenges *prometheus.CounterVec
 }
 
-func newMetrics(r prometheus.Registerer) (*metrics, error) {
+func newMetrics(r prometheus.Registerer, name string) (*metrics, error) {
 	m := &metrics{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nodeattest_decisions_total",
@@ -54,6 +53,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	if r == nil {
 		return m, nil
 	}
+	r = prometheus.WrapRegistererWith(prometheus.Labels{"controller": name}, r)
 	for _, c := range []prometheus.Collector{m.decisions, m.seconds, m.conflicts, m.limited, m.recorded, m.challenges} {
 		if err := r.Register(c); err != nil {
 			return nil, err
@@ -92,7 +92,10 @@ func (r *Reconciler) kindOf(request *csr.Request) string {
 		return kindNone
 	}
 	name, _, err := csr.ProviderVersion(bundle.Provider)
-	if err != nil || !slices.Contains(r.c.Challenges, name) {
+	if err != nil {
+		return kindOther
+	}
+	if signer, err := csr.SignerChallenge(name); err != nil || r.signers[signer] != messageHello {
 		return kindOther
 	}
 	return name

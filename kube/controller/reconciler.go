@@ -66,7 +66,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, key Key) (reconcile.Result, 
 		return reconcile.Result{}, nil
 	}
 	if len(object.Status.Certificate) != 0 {
-		if r.c.Registry == nil || key.SignerName != csr.SignerKubeAPIServerClientKubelet || r.done.Has(signedUID(&object)) {
+		if r.c.Records == nil || key.SignerName != csr.SignerKubeAPIServerClientKubelet || r.done.Has(signedUID(&object)) {
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, r.recordSigned(ctx, &object)
@@ -78,7 +78,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, key Key) (reconcile.Result, 
 	if csr.Decide(nil).For(request).Verdict == csr.VerdictIgnore { // it is finished
 		return reconcile.Result{}, nil
 	}
-	if wait := r.limits.wait(object.User.Username, r.c.Now()); wait > 0 {
+	if wait := r.limits.wait(object.Spec.Username, r.c.Now()); wait > 0 {
 		r.metrics.limited.Inc()
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
@@ -98,7 +98,7 @@ func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.Certific
 	kind := r.kindOf(request)
 	r.metrics.decided(what, kind, object.Spec.SignerName, &decision, err, took)
 	logger := log.FromContext(ctx).WithValues("request", object.Name, "uid", object.UID, "signer", object.Spec.SignerName,
-		"requester", object.User.Username, "message", string(what), "kind", kind, "node", nodeName,
+		"requester", object.Spec.Username, "message", string(what), "kind", kind, "node", nodeName,
 		"verdict", decision.Verdict.String(), "reason", decision.Reason, "took", took.String())
 	switch decision.Verdict {
 	case csr.VerdictRetry:
@@ -123,7 +123,7 @@ func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.Certific
 		return reconcile.Result{}, err
 	}
 	r.done.Add(object.UID)
-	if decision.Reason == attest.ChallengeDecision(nil).Reason {
+	if decision.Reason == attest.ReasonChallenge {
 		r.metrics.challenges.WithLabelValues(kind, "issued").Inc()
 		logger.Info("challenged")
 		return reconcile.Result{}, nil
@@ -138,22 +138,21 @@ func (r *Reconciler) ask(ctx context.Context, what message, request *csr.Request
 	switch what {
 	case messageHello:
 		challenge, err := r.c.Providers.Challenge(ctx, request)
-		if err == nil {
-			return attest.ChallengeDecision(challenge), "", nil
-		}
-		return csr.Decide(err), "", err
+		return attest.ChallengeDecision(challenge, err), "", err
 	case messageServing:
-		checked, err := r.inherit(ctx, request)
-		if err == nil {
-			nodeName = checked.NodeName()
-		}
-		return csr.Decide(err), nodeName, err
+		attested, err := r.inherit(ctx, request)
+		return decided(attested, err)
 	}
 	attested, err := r.c.Providers.Verify(ctx, request)
-	if err == nil {
-		nodeName = attested.Checked().NodeName()
+	return decided(attested, err)
+}
+
+// decided approves what was verified.
+func decided(attested *csr.Attested, err error) (csr.Decision, string, error) {
+	if err != nil {
+		return csr.Decide(err), "", err
 	}
-	return csr.Decide(err), nodeName, err
+	return attested.Decision(), attested.Checked().NodeName(), nil
 }
 
 // write puts the decision on exactly the object that it is about. If the evidence has a

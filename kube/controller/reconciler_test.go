@@ -37,6 +37,8 @@ type fakeProviders struct {
 
 func (f *fakeProviders) SignerNames() []string { return f.signers }
 
+func (f *fakeProviders) ChallengeSigners() []string { return []string{csr.SignerChallengeTPM} }
+
 func (f *fakeProviders) Challenge(context.Context, *csr.Request) ([]byte, error) {
 	f.asked++
 	return f.challenge()
@@ -95,7 +97,7 @@ func newWorld(t *testing.T, change func(c *Config)) *world {
 				return c.SubResource(name).Update(ctx, o, options...)
 			},
 		}).Build()
-	config := Config{Providers: w.providers, Challenges: []string{"tpm"}, Now: func() time.Time { return w.now }}
+	config := Config{Providers: w.providers, Now: func() time.Time { return w.now }}
 	if change != nil {
 		change(&config)
 	}

@@ -17,8 +17,8 @@ func Request(o *certificatesv1.CertificateSigningRequest) *csr.Request {
 		},
 		Spec: csr.Spec{
 			Request: o.Spec.Request, SignerName: o.Spec.SignerName, ExpirationSeconds: o.Spec.ExpirationSeconds,
-			Username: o.User.Username, UID: o.Spec.UID, Groups: o.User.Groups,
 		},
+		User:   csr.User{Username: o.Spec.Username, UID: o.Spec.UID, Groups: o.Spec.Groups},
 		Status: csr.Status{Certificate: o.Status.Certificate},
 	}
 	if o.DeletionTimestamp != nil {
@@ -27,9 +27,9 @@ func Request(o *certificatesv1.CertificateSigningRequest) *csr.Request {
 	for _, usage := range o.Spec.Usages {
 		r.Spec.Usages = append(r.Spec.Usages, string(usage))
 	}
-	if o.User.Extra != nil {
-		r.User.Extra = make(map[string][]string, len(o.User.Extra))
-		for key, values := range o.User.Extra {
+	if o.Spec.Extra != nil {
+		r.User.Extra = make(map[string][]string, len(o.Spec.Extra))
+		for key, values := range o.Spec.Extra {
 			r.User.Extra[key] = values
 		}
 	}

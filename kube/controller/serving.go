@@ -11,7 +11,7 @@ import (
 // registry.
 func (r *Reconciler) setServing(policy *csr.Policy) error {
 	r.serving = policy.Clone()
-	r.serving.Records = membership.IssuedRecords(r.c.Registry)
+	r.serving.Records = membership.IssuedRecords(r.c.Records)
 	if err := r.serving.Validate(); err != nil {
 		return err
 	}
@@ -20,11 +20,10 @@ func (r *Reconciler) setServing(policy *csr.Policy) error {
 }
 
 // inherit decides a kubelet's own request for a serving certificate.
-func (r *Reconciler) inherit(ctx context.Context, request *csr.Request) (*csr.Checked, error) {
+func (r *Reconciler) inherit(ctx context.Context, request *csr.Request) (*csr.Attested, error) {
 	checked, err := r.serving.Check(ctx, request.Parsed())
 	if err != nil {
 		return nil, err
 	}
-	_, err = csr.InheritAttestation(checked, r.c.Now())
-	return checked, err
+	return csr.InheritAttestation(checked, r.c.Now())
 }

@@ -71,7 +71,7 @@ func (r *Reconciler) completed(ctx context.Context, nodeName, uid string, leaf *
 			return nil
 		}
 	}
-	record, err := r.c.Registry.Lookup(ctx, nodeName)
+	record, err := r.c.Records.Lookup(ctx, nodeName)
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (r *Reconciler) completeIn(ctx context.Context, record *membership.Record, 
 		if err != nil {
 			return err
 		}
-		_, err = r.c.Registry.Bind(ctx, record, time.Time{}, &completed)
+		_, err = r.c.Records.Bind(ctx, record, time.Time{}, &completed)
 		return err
 	}
 	if len(record.Issued) >= membership.MaxIssued && !leaf.NotAfter.After(record.Issued[0].NotAfter) {

@@ -79,7 +79,7 @@ type Explanation struct {
 	// Signer is the signer of the certificate; for a hello, the one that it states.
 	Signer string
 	// Reading is what the evidence says; nil if there is none that can be read.
-	Reading *Reading
+	Reading *attest.Message
 	// Decision is the condition that decides; nil if there is none.
 	Decision *csr.Condition
 	// Notes are the notes of [Facts].
@@ -89,6 +89,7 @@ type Explanation struct {
 	// Next says who has to act.
 	Next Next
 
+	unread   string // the provider block of evidence that none of the kinds reads
 	admitted bool   // the machine has the node's record
 	byOther  string // the kind of evidence by which the inventory knows the machine, if it is another
 }
@@ -114,7 +115,7 @@ func Explain(ctx context.Context, f Facts) (*Explanation, error) {
 	}
 	machine := x.addPolicy(ctx, &f, parsed)
 	x.Rules = append(x.Rules, evidence...)
-	x.addEcho(&f, parsed)
+	x.addEcho(&f)
 	held, err := x.addMembership(ctx, &f, machine)
 	if err != nil {
 		return nil, err
@@ -149,19 +150,17 @@ func (x *Explanation) readEvidence(f *Facts, parsed *csr.Parsed) []Rule {
 	if err != nil || bundle.Provider == "" {
 		return nil // the policy has rules for it
 	}
-	name, _, err := csr.ProviderVersion(bundle.Provider)
-	if err != nil {
-		return []Rule{broken(err, attest.CheckProvider)}
-	}
-	n := slices.IndexFunc(f.Kinds, func(k attest.Kind) bool { return k.Describe().Provider == name })
-	if n < 0 {
-		return []Rule{{Name: string(attest.CheckStatements), State: Unknown, Want: "evidence of " + bundle.Provider + " is not read by this program"}}
-	}
-	if x.Reading, err = Read(f.Kinds[n], parsed); err != nil {
+	m, err := attest.ReadMessage(parsed, f.Kinds...)
+	known := slices.ContainsFunc(f.Kinds, func(k attest.Kind) bool { return k.Describe().Provider == m.Provider })
+	switch {
+	case m.Provider != "" && !known:
+		x.unread = bundle.Provider
+		return []Rule{{Name: string(attest.CheckStatements), State: Unknown, Want: "evidence of " + x.unread + " is not read by this program"}}
+	case err != nil:
 		return []Rule{broken(err, attest.CheckStatements)}
 	}
-	if x.Reading.Stage == attest.StageHello {
-		x.Signer = x.Reading.TargetSigner
+	if x.Reading = m; m.Stage == attest.StageHello {
+		x.Signer = m.TargetSigner
 	}
 	return []Rule{{Name: string(attest.CheckStatements), State: Kept}}
 }

@@ -52,7 +52,7 @@ func load(t testing.TB) *example {
 // object is a message as the API server would have it.
 func (e *example) object(signer string, text []byte, created time.Time, conditions ...csr.Condition) *csr.Request {
 	seconds := e.ExpirationSeconds
-	r := &csr.Request{Spec: csr.Spec{Request: text, SignerName: signer, Usages: e.Usages, Username: e.Requester, Groups: e.Groups, ExpirationSeconds: &seconds}}
+	r := &csr.Request{Spec: csr.Spec{Request: text, SignerName: signer, Usages: e.Usages, ExpirationSeconds: &seconds}, User: csr.User{Username: e.Requester, Groups: e.Groups}}
 	r.Metadata.Name, r.Metadata.UID, r.Metadata.CreationTimestamp = "request-1", "uid", created
 	r.Status.Conditions = conditions
 	return r
@@ -63,7 +63,7 @@ func denied(check attest.Check) csr.Condition {
 }
 
 func challenge(at time.Time) csr.Condition {
-	d := attest.ChallengeDecision([]byte{1})
+	d := attest.ChallengeDecision([]byte{1}, nil)
 	return csr.Condition{Type: d.Condition, Status: "True", Reason: d.Reason, Message: d.Message, LastUpdateTime: at}
 }
 
@@ -105,6 +105,7 @@ func TestExplain(t *testing.T) {
 		"a name that rests":                   {conditions: []csr.Condition{denied(attest.CheckMembership)}, held: membership.Held{Name: &resting}, now: soon, broken: []string{"not-a-member"}, who: nobody, what: "rests until"},
 		"a machine under a name":              {conditions: []csr.Condition{denied(attest.CheckMembership)}, held: membership.Held{Machine: &membership.Record{Claim: membership.Claim{NodeName: "other"}, State: membership.StateBound}}, now: soon, who: operator, what: "kubectl nodeattest release other", broken: []string{"registry-machine"}},
 		"a node that is not in the inventory": {conditions: []csr.Condition{denied(csr.CheckMachineUnknown)}, now: soon, broken: []string{"machine-unknown"}, who: operator, what: "add it there"},
+		"an unknown machine under a name":     {conditions: []csr.Condition{denied(attest.CheckMembership)}, held: membership.Held{Name: &bound}, now: soon, broken: []string{"not-a-member"}, who: operator, what: "cannot tell whether it is that one"},
 		"another user":                        {change: func(r *csr.Request) { r.User.Username = "eve" }, conditions: []csr.Condition{denied(csr.CheckRequestUsername)}, now: soon, broken: []string{"request-username"}, who: owner},
 		"a usage too many":                    {change: func(r *csr.Request) { r.Spec.Usages = append(slices.Clone(r.Spec.Usages), "server auth") }, now: soon, broken: []string{"usages"}, who: controller},
 		"a byte too few":                      {change: func(r *csr.Request) { r.Spec.Request = r.Spec.Request[:len(r.Spec.Request)-1] }, now: soon, who: controller, broken: []string{"signer-name"}},
@@ -154,7 +155,7 @@ func TestExplain(t *testing.T) {
 // message's.
 func TestExplainWithPolicy(t *testing.T) {
 	e := load(t)
-	policy := &csr.Policy{SignerNames: []string{e.SignerName}, Machines: func(context.Context, string, *csr.Request) (*csr.Machine, error) { return nil, csr.ErrNoMachine }}
+	policy := &csr.Policy{SignerNames: []string{e.SignerName}, Machines: func(context.Context, csr.Question) (*csr.Machine, error) { return nil, csr.ErrNoMachine }}
 	x, err := Explain(t.Context(), Facts{Request: e.object(e.ChallengeSigner, e.hello, e.HelloCreated), Kinds: []attest.Kind{new(tpm.Kind)},
 		Policy: policy, ClusterIDs: []string{"another"}, Now: e.HelloCreated})
 	if err != nil {
@@ -169,6 +170,57 @@ func TestExplainWithPolicy(t *testing.T) {
 	}
 	if got := brokenOf(x); !slices.Equal(got, []string{"signer-name", "machine-unknown"}) {
 		t.Errorf("broken: %v", got)
+	}
+}
+
+// Of evidence that no kind reads it says so: it calls nothing broken that it cannot see, and
+// advises nothing about whoever asks.
+func TestExplainStrangers(t *testing.T) {
+	e := load(t)
+	stranger := func(text []byte, provider string) []byte {
+		bundle, err := csr.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bundle.Provider = provider
+		if text, err = bundle.Marshal(); err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	bound := membership.Record{Claim: membership.Claim{NodeName: e.NodeName, Machine: "acme:1"}, State: membership.StateBound}
+	for name, row := range map[string]struct {
+		signer     string
+		text       []byte
+		conditions []csr.Condition
+		broken     []string
+		who, what  string
+	}{
+		"a hello":                {"cluster.x-k8s.io/kubelet-attestation-challenge-acme", stranger(e.hello, "acme/v3"), nil, nil, controller, ""},
+		"an answer":              {"cluster.x-k8s.io/kube-apiserver-client-kubelet-acme", stranger(e.answer, "acme/v3"), nil, nil, controller, ""},
+		"a hello that is denied": {"cluster.x-k8s.io/kubelet-attestation-challenge-acme", stranger(e.hello, "acme/v3"), []csr.Condition{denied(attest.CheckMembership)}, []string{"not-a-member"}, operator, "acme/v3 is not read"},
+		"one denied by its kind": {"cluster.x-k8s.io/kube-apiserver-client-kubelet-acme", stranger(e.answer, "acme/v3"), []csr.Condition{denied("acme-seal")}, []string{"AcmeSeal"}, operator, "acme/v3 is not read"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x, err := Explain(t.Context(), Facts{Request: e.object(row.signer, row.text, e.HelloCreated, row.conditions...), Kinds: []attest.Kind{new(tpm.Kind)}, Now: e.HelloCreated,
+				Records: func(context.Context, membership.Claim) (membership.Held, error) {
+					return membership.Held{Name: &bound}, nil
+				}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := brokenOf(x); !slices.Equal(got, row.broken) {
+				t.Errorf("broken: %v, want %v", got, row.broken)
+			}
+			if x.Next.Who != row.who || !strings.Contains(x.Next.What, row.what) || strings.Contains(x.Next.What, "kubectl") {
+				t.Errorf("next: %+v, want %s, %q, and no advice", x.Next, row.who, row.what)
+			}
+			if !slices.ContainsFunc(x.Rules, func(r Rule) bool {
+				return r.Name == "bundle-statements" && r.State == Unknown && strings.Contains(r.Want, "acme/v3")
+			}) {
+				t.Errorf("it does not say whose evidence it is: %+v", x.Rules)
+			}
+		})
 	}
 }
 

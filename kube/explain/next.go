@@ -2,13 +2,11 @@ package explain
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Who has to act.
@@ -35,7 +33,7 @@ func (x *Explanation) next(f *Facts, held *membership.Held) Next {
 		return Next{operator, fmt.Sprintf("nobody has decided for %s: see whether node-attestation-controller runs, is ready and serves %s", age.Round(time.Second), r.Spec.SignerName)}
 	case d == nil:
 		return Next{controller, "it has not decided yet"}
-	case d.Reason == attest.ChallengeDecision(nil).Reason && x.Message == MessageHello:
+	case d.Reason == attest.ReasonChallenge && x.Message == MessageHello:
 		return x.nextOfChallenge(f, d)
 	case d.Type == csr.ConditionApproved && age > slow:
 		return Next{operator, "it is approved and nobody has signed it: see whether the signer of " + r.Spec.SignerName + " runs"}
@@ -60,27 +58,31 @@ func (x *Explanation) nextOfChallenge(f *Facts, d *csr.Condition) Next {
 	return Next{node, "the denial carries the challenge, as it should; the node answers it within ten minutes with another request"}
 }
 
-// nextOfDenial says what to do about the broken rule.
+// nextOfDenial says what to do about the broken rule. About evidence that it cannot read it
+// has no advice: whoever asks may be anybody.
 func (x *Explanation) nextOfDenial(held *membership.Held) Next {
-	reason := x.Decision.Reason
-	is := func(checks ...refusal.Check) bool {
-		return slices.ContainsFunc(checks, func(c refusal.Check) bool { return (&refusal.Error{Check: c}).Reason() == reason })
+	if x.unread != "" {
+		return Next{operator, "evidence of " + x.unread + " is not read by this program: the controller that decides about it knows more, in its log and Event"}
 	}
-	switch {
-	case is(attest.CheckHelloExpired, attest.CheckAnswerLate, attest.CheckAnswerOld, attest.CheckAnswerEarly):
+	switch remedyOf(x.Decision.Reason) {
+	case fileAgain:
 		return Next{node, "it files again by itself; if it comes too late again, its clock or the controller is slow"}
-	case is(attest.CheckRingKey):
+	case newChallenge:
 		return Next{node, "the challenge's key is gone or was never this cluster's; it files again by itself"}
-	case is(attest.CheckMembership):
+	case admitMachine:
 		return x.nextOfMembership(held)
-	case is(csr.CheckMachineUnknown, csr.CheckMachineNotReady, csr.CheckMachineOtherNode):
+	case addMachine:
 		return Next{operator, "the inventory has no machine that may be node " + x.NodeName + " now: add it there, and the node files again"}
-	case is(csr.CheckCredential, csr.CheckInheritedMachine, csr.CheckInheritedExpired, csr.CheckInheritedNode):
+	case ownCertificate:
 		return Next{owner, "the kubelet came with a certificate that was not issued to this machine through attestation: it has to use the kubelet-authenticator for its client certificate"}
-	case is(attest.CheckBindingCluster):
+	case otherCluster:
 		return Next{owner, "the node's configuration names another cluster"}
+	case mendSettings:
+		return Next{operator, "the configuration of the controller does not fit the request, or the kind of its evidence: see the controller's log"}
+	case otherRequest:
+		return Next{owner, "the request itself is wrong, or the evidence in it: set right what is BROKEN above; nobody is to admit it as it is"}
 	}
-	return Next{owner, "the request itself is wrong, or the evidence in it: set right what is BROKEN above; nobody is to admit it as it is"}
+	return Next{operator, "find out who denied it and why: this program does not know the reason " + x.Decision.Reason}
 }
 
 // nextOfMembership handles a machine that is a TPM, or whatever it says it is, but may not be
@@ -109,6 +111,9 @@ func (x *Explanation) nextOfMembership(held *membership.Held) Next {
 		return Next{operator, "the machine is node " + held.Machine.NodeName + "; if it is to be " + name + ": kubectl nodeattest release " + held.Machine.NodeName}
 	case r != nil && machine != "" && r.Machine != machine:
 		return Next{operator, "node " + name + " is another machine; if the machine was replaced: kubectl nodeattest rebind " + name + " --request " + request + ", else somebody wants to be that node"}
+	case r != nil && machine == "":
+		return Next{operator, "the record of node " + name + " is of machine " + string(r.Machine) + ", and this program cannot tell whether it is that one that asks: see the Event; " +
+			"if it is another one, and nobody replaced the machine, somebody wants to be that node"}
 	case r != nil:
 		return Next{operator, "the record of node " + name + " is of another Machine or provider ID; if the inventory was moved: kubectl nodeattest adopt " + name + " --machine-uid UID"}
 	}

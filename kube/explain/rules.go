@@ -3,12 +3,9 @@ package explain
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
@@ -39,6 +36,10 @@ var ofMachine = [...]csr.Check{csr.CheckMachineUnknown, csr.CheckMachineNotReady
 // addPolicy adds the rules of the policy, and returns what the inventory has about the
 // machine; nil if it is not known.
 func (x *Explanation) addPolicy(ctx context.Context, f *Facts, parsed *csr.Parsed) *csr.Machine {
+	if x.unread != "" && x.Message == MessageHello {
+		x.Rules = append(x.Rules, Rule{Name: string(csr.CheckSignerName), State: Unknown, Want: "the signer that the hello names"})
+		return nil
+	}
 	if _, err := csr.PurposeOf(x.Signer); err != nil {
 		x.Rules = append(x.Rules, broken(err, csr.CheckSignerName))
 		return nil
@@ -75,21 +76,21 @@ func (x *Explanation) addPolicy(ctx context.Context, f *Facts, parsed *csr.Parse
 // policy returns the policy that the request is checked against. What its inventory finds is
 // stored in found.
 func (x *Explanation) policy(f *Facts, found **csr.Machine) *csr.Policy {
-	policy := &csr.Policy{SignerNames: []string{x.Signer}, BuiltInSignerDuration: csr.DefaultMaxExpiration,
+	policy := &csr.Policy{ClusterIDs: []string{"the cluster"}, SignerNames: []string{x.Signer}, BuiltInSignerDuration: csr.DefaultMaxExpiration,
 		Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
-			nodeName := q.NodeName
-			return &csr.Machine{Name: nodeName, NodeName: nodeName, BootstrapReady: true}, nil
+			return &csr.Machine{Name: q.NodeName, NodeName: q.NodeName, BootstrapReady: true}, nil
 		}}
 	if f.Policy != nil {
 		policy = f.Policy.Clone()
 		inventory := policy.Machines
 		policy.Machines = func(ctx context.Context, q csr.Question) (*csr.Machine, error) {
-			nodeName := q.NodeName
-			r := q.Request
-			m, err := inventory(ctx, nodeName, r)
+			m, err := inventory(ctx, q)
 			*found = m
 			return m, err
 		}
+	}
+	if policy.ClusterIDs = f.ClusterIDs; len(f.ClusterIDs) == 0 {
+		policy.ClusterIDs = []string{"unknown"} // no rule compares it
 	}
 	if policy.Records == nil {
 		policy.Records = func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) {
@@ -132,11 +133,13 @@ func tableRow(check csr.Check, all csr.Errors, unread, undecided, inventory bool
 	return row
 }
 
-// clockTolerance is how much earlier than its challenge an answer may be stored.
-const clockTolerance = time.Minute
+// ofBinding are the rules about what an answer repeats of its challenge.
+var ofBinding = [...]refusal.Check{attest.CheckBindingSigner, attest.CheckBindingRequester, attest.CheckBindingExpiration, attest.CheckBindingMachineKey,
+	attest.CheckBindingRequest, attest.CheckAnswerLate}
 
-// addEcho compares what an answer repeats of its challenge with the request.
-func (x *Explanation) addEcho(f *Facts, parsed *csr.Parsed) {
+// addEcho adds the rules about the message's cluster and, for an answer, about what it repeats
+// of its challenge.
+func (x *Explanation) addEcho(f *Facts) {
 	if x.Reading == nil {
 		return
 	}
@@ -145,46 +148,20 @@ func (x *Explanation) addEcho(f *Facts, parsed *csr.Parsed) {
 	case f.ClusterIDs == nil:
 		cluster.State, cluster.Want = Unknown, "the controller's configuration; the message is for cluster "+x.Reading.ClusterID
 	case !slices.Contains(f.ClusterIDs, x.Reading.ClusterID):
-		cluster = compare(attest.CheckBindingCluster, x.Reading.ClusterID, strings.Join(f.ClusterIDs, " or "))
+		cluster.State, cluster.Got, cluster.Want = Broken, x.Reading.ClusterID, strings.Join(f.ClusterIDs, " or ")
 	}
 	x.Rules = append(x.Rules, cluster)
-	echo := x.Reading.Echo
-	pkcs10, err := parsed.PKCS10()
-	if echo == nil || err != nil {
+	if x.Reading.Echo == nil {
 		return
 	}
-	r := x.Request
-	seconds := int32(0)
-	if r.Spec.ExpirationSeconds != nil {
-		seconds = *r.Spec.ExpirationSeconds
+	for _, check := range ofBinding {
+		if !slices.ContainsFunc(x.Reading.Differences, func(e *attest.Error) bool { return e.Check == check }) {
+			x.Rules = append(x.Rules, Rule{Name: string(check), State: Kept})
+		}
 	}
-	machine := sha256.Sum256(x.Reading.MachineKey)
-	x.Rules = append(x.Rules,
-		compare(attest.CheckBindingRequester, echo.Requester, r.User.Username),
-		compare(attest.CheckBindingExpiration, strconv.Itoa(int(echo.ExpirationSeconds)), strconv.Itoa(int(seconds))),
-		compare(attest.CheckBindingMachineKey, refusal.Hex(echo.MachineKeyHash[:]), refusal.Hex(machine[:])),
-		compare(attest.CheckBindingRequest, refusal.Hex(echo.RequestHash[:]), refusal.Hex(pkcs10.InfoHash[:])),
-		window(echo, r.Metadata.CreationTimestamp))
-}
-
-// compare is the rule that two strings are the same.
-func compare(check refusal.Check, got, want string) Rule {
-	if got == want {
-		return Rule{Name: string(check), State: Kept}
+	for _, e := range x.Reading.Differences {
+		x.Rules = append(x.Rules, broken(e, e.Check))
 	}
-	return Rule{Name: string(check), State: Broken, Got: got, Want: want}
-}
-
-// window is the rule that an answer is stored between the challenge and its end.
-func window(echo *Echo, stored time.Time) Rule {
-	got := "an answer stored at " + stored.UTC().Format(time.RFC3339)
-	switch {
-	case stored.Before(echo.IssuedAt.Add(-clockTolerance)):
-		return Rule{Name: string(attest.CheckAnswerEarly), State: Broken, Got: got, Want: "one after " + echo.IssuedAt.Format(time.RFC3339)}
-	case stored.After(echo.NotAfter):
-		return Rule{Name: string(attest.CheckAnswerLate), State: Broken, Got: got, Want: "one until " + echo.NotAfter.Format(time.RFC3339)}
-	}
-	return Rule{Name: string(attest.CheckAnswerLate), State: Kept}
 }
 
 // addMembership checks the claim against the registry's records.
@@ -232,7 +209,7 @@ func (x *Explanation) addMembership(ctx context.Context, f *Facts, inventory *cs
 func (x *Explanation) addDecision() {
 	d := x.Decision
 	switch {
-	case d == nil || d.Reason == attest.ChallengeDecision(nil).Reason:
+	case d == nil || d.Reason == attest.ReasonChallenge:
 		x.addVerification(Unknown)
 		return
 	case d.Type == csr.ConditionApproved && d.Reason == csr.ReasonApproved:
@@ -245,7 +222,7 @@ func (x *Explanation) addDecision() {
 	got := cmp.Or(last(x.Notes), d.Message)
 	for i := range x.Rules {
 		r := &x.Rules[i]
-		if (&refusal.Error{Check: refusal.Check(r.Name)}).Reason() == d.Reason {
+		if reasonOf(r.Name) == d.Reason {
 			if r.State != Broken {
 				r.State, r.Got, r.Want = Broken, got, ""
 			}

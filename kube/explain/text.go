@@ -38,7 +38,7 @@ func (x *Explanation) WriteText(w io.Writer) error {
 		line("decision", "none yet")
 	default:
 		line("decision", d.Type+", "+d.Reason)
-		if len(x.Notes) == 0 && d.Reason != attest.ChallengeDecision(nil).Reason {
+		if len(x.Notes) == 0 && d.Reason != attest.ReasonChallenge {
 			line("", d.Message)
 		}
 	}

@@ -86,7 +86,7 @@ func (n *nodesOnly) Get(ctx context.Context, key client.ObjectKey, o client.Obje
 // TestCached finds by a cache of nodes alone what a registry finds by what points to them.
 func TestCached(t *testing.T) {
 	nodes, reader := newNodesOnly(t)
-	live, err := registry.New(membership.Scope{}, nodes.Client, nodes.Client, registry.Options{Stale: reader, Now: at})
+	live, err := registry.New(membership.Scope{Cluster: "cluster-1"}, nodes.Client, nodes.Client, registry.Options{Stale: reader, Now: at})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestCached(t *testing.T) {
 	}
 	join(claim("bound", "1", "uid-1"), time.Time{})
 	join(claim("gone", "2", "uid-2"), at().Add(time.Hour))
-	if err := live.Release(t.Context(), "gone", "uid-2"); err != nil {
+	if _, err := live.Release(t.Context(), "gone", "uid-2"); err != nil {
 		t.Fatal(err)
 	}
 	join(claim("moved", "2", "uid-3"), time.Time{})

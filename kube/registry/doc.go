@@ -21,4 +21,11 @@
 // A process that dies between two writes leaves a reservation or a pending change. It is void
 // after its deadline, and until then the same call finishes it. A pointer that does not count
 // is overwritten by whoever needs it.
+//
+// # What has ended
+//
+// A lapsed reservation and a record that has rested long enough count for nobody, like one that
+// was never made, but the API server keeps their objects. Unlike a membership.StoreRegistry,
+// whose every write removes some, this package only overwrites those that a claim meets:
+// [Registry.Sweep] removes the others.
 package registry

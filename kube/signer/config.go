@@ -1,42 +1,43 @@
 package signer
 
 import (
-	"context"
 	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/controller"
+	"github.com/nodeattest/nodeattest/kube/internal/nilpointer"
 	"github.com/nodeattest/nodeattest/refusal"
 )
-
-// Authority issues certificates. One implementation is *csr.CA, over any crypto.Signer;
-// another is [FileCA].
-type Authority interface {
-	// Issue is the Issue of csr.CA.
-	Issue(ctx context.Context, attested *csr.Attested) (*csr.Issued, error)
-}
 
 // Config is the configuration of a [Reconciler]. The fields of the first group have no
 // default: leaving one out is an error.
 type Config struct {
 	// Providers verify the evidence. Requests to all of their SignerNames are signed, and none
-	// of these may be Kubernetes' own. They must be among the OwnSigners of the
-	// membership.FirstUse that admits, so that each certificate is recorded before anybody
+	// of these may be Kubernetes' own. They must be among the
+	// OwnSignersElsewhere of the membership.FirstUse that admits, here and in the controller, so that each certificate is recorded before anybody
 	// sees it.
 	Providers controller.Providers
-	// CA issues the certificates, for the same signers.
-	CA Authority
+	// CA returns the CA that issues the certificates now, for the same signers: [FileCA.CA], or
+	// a function that always returns one CA.
+	CA func() *csr.CA
 
+	// Name is the signer's name in logs, metrics and Events; empty means DefaultName. Each
+	// controller of a process has its own.
+	Name string
+	// Cluster is where the requests are; nil means the manager's own cluster. Another one has
+	// to be added to the manager too.
+	Cluster cluster.Cluster
 	// Workers is how many requests are signed at a time; zero means
 	// controller.DefaultWorkers.
 	Workers int
 	// EveryReplica has every replica sign, not only the leader.
 	EveryReplica bool
-	// Metrics is where the counters are registered; nil registers them nowhere.
+	// Metrics is where the counters are registered, with Name as the label controller; nil registers them nowhere.
 	Metrics prometheus.Registerer
 	// Events is where Events about failures go; nil means the manager's recorder.
 	Events events.EventRecorder
@@ -47,16 +48,22 @@ type Config struct {
 // New checks the configuration. The error is refusal.CheckConfig.
 func New(c Config) (*Reconciler, error) {
 	switch {
-	case c.Providers == nil:
+	case nilpointer.Is(c.Providers):
 		return nil, refusal.Config("Providers", "", "csr.Providers")
 	case len(c.Providers.SignerNames()) == 0:
-		return nil, refusal.Config("Providers", "none for any signer", "one at least")
+		return nil, refusal.Config("Providers", "none for any signer",
+			"one at least: csr.Policy.SignerNames has the signers, and csr.ProvidersConfig.AuthorizedAttestors their providers")
 	case slices.ContainsFunc(c.Providers.SignerNames(), func(name string) bool { return csr.ProviderOf(name) == "" }):
 		return nil, refusal.Config("Providers", "one for "+refusal.Quotes(c.Providers.SignerNames()), "none for Kubernetes' own signers")
 	case c.CA == nil:
-		return nil, refusal.Config("CA", "", "csr.CA or FileCA")
+		return nil, refusal.Config("CA", "", "FileCA.CA, or a function that returns a csr.CA")
 	case c.Workers < 0:
 		return nil, refusal.Config("Workers", "a negative one", "0 or more")
+	case c.Cluster != nil && nilpointer.Is(c.Cluster):
+		return nil, refusal.Config("Cluster", "a nil pointer", "one, or nil")
+	}
+	if c.Name == "" {
+		c.Name = DefaultName
 	}
 	if c.Workers == 0 {
 		c.Workers = controller.DefaultWorkers
@@ -64,7 +71,7 @@ func New(c Config) (*Reconciler, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	metrics, err := newMetrics(c.Metrics)
+	metrics, err := newMetrics(c.Metrics, c.Name)
 	if err != nil {
 		return nil, err
 	}

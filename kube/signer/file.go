@@ -15,8 +15,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// MaxFileSize is the maximum length, in bytes, of a certificate or key file.
-const MaxFileSize = 1 << 20
+// maxFileSize is the maximum length, in bytes, of a certificate or key file.
+const maxFileSize = 1 << 20
 
 // FileInterval is how often a [FileCA] looks at its files.
 const FileInterval = 10 * time.Second
@@ -32,7 +32,7 @@ type FileCA struct {
 }
 
 // OpenCA reads a CA. The first file contains the chain, the issuing CA first; the second its
-// key: PKCS #8, PKCS #1 or SEC 1, not encrypted. The error is that of reading, or of
+// key: PKCS #8, PKCS #1 or SEC 1, not encrypted. Each is at most 1 MiB long. The error is that of reading, or of
 // csr.NewCA, and never contains any part of the key.
 func OpenCA(certificateFile, keyFile string, config csr.CAConfig) (*FileCA, error) {
 	if certificateFile == "" || keyFile == "" {
@@ -48,7 +48,7 @@ func (f *FileCA) Reload() error {
 	var text [2][]byte
 	for i, path := range []string{f.certificateFile, f.keyFile} {
 		var err error
-		if text[i], err = files.Read(path, MaxFileSize); err != nil {
+		if text[i], err = files.Read(path, maxFileSize); err != nil {
 			return fmt.Errorf("signer: %w", err)
 		}
 	}
@@ -88,12 +88,11 @@ func parseCA(chain, key []byte, config csr.CAConfig) (*csr.CA, error) {
 	return csr.NewCA(certificates, signer, config)
 }
 
-// Issue issues a certificate with the CA that was read last; see csr.CA.
-func (f *FileCA) Issue(ctx context.Context, attested *csr.Attested) (*csr.Issued, error) {
+// CA returns the CA that was read last, for [Config].
+func (f *FileCA) CA() *csr.CA {
 	f.mu.RLock()
-	ca := f.ca
-	f.mu.RUnlock()
-	return ca.Issue(ctx, attested)
+	defer f.mu.RUnlock()
+	return f.ca
 }
 
 // NeedLeaderElection says that every replica follows the files.

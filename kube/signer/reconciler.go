@@ -24,8 +24,8 @@ import (
 	"github.com/nodeattest/nodeattest/kube/internal/requests"
 )
 
-// Name is the signer's name in logs, metrics and Events.
-const Name = "node-attestation-signer"
+// DefaultName is the name of a signer whose Config has none.
+const DefaultName = "node-attestation-signer"
 
 // Key identifies a certificate request by its signer and its name.
 type Key = requests.Key
@@ -35,6 +35,7 @@ type Reconciler struct {
 	c       Config
 	done    *requests.Recent
 	metrics *prometheus.CounterVec
+	issue   func(ctx context.Context, attested *csr.Attested) (*csr.Issued, error)
 	// Set by SetupWithManager.
 	readers map[string]requests.Reader
 	writer  client.SubResourceClientConstructor
@@ -42,10 +43,19 @@ type Reconciler struct {
 }
 
 func newReconciler(c Config, metrics *prometheus.CounterVec) *Reconciler {
-	return &Reconciler{c: c, done: requests.NewRecent(), metrics: metrics}
+	return &Reconciler{c: c, done: requests.NewRecent(), metrics: metrics,
+		issue: func(ctx context.Context, attested *csr.Attested) (*csr.Issued, error) {
+			if ca := c.CA(); ca != nil {
+				return ca.Issue(ctx, attested)
+			}
+			return nil, errNoCA
+		}}
 }
 
-func newMetrics(r prometheus.Registerer) (*prometheus.CounterVec, error) {
+// errNoCA says that [Config].CA has returned none.
+var errNoCA = errors.New("signer: there is no CA now")
+
+func newMetrics(r prometheus.Registerer, name string) (*prometheus.CounterVec, error) {
 	signed := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "nodeattest_signatures_total",
 		Help: "Approved requests by signer and result: signed, failed, or retry.",
@@ -53,21 +63,25 @@ func newMetrics(r prometheus.Registerer) (*prometheus.CounterVec, error) {
 	if r == nil {
 		return signed, nil
 	}
-	return signed, r.Register(signed)
+	return signed, prometheus.WrapRegistererWith(prometheus.Labels{"controller": name}, r).Register(signed)
 }
 
-// SetupWithManager adds the reconciler to a manager, whose scheme must have
-// certificates.k8s.io/v1.
+// SetupWithManager adds the reconciler to a manager. The scheme of the cluster
+// (Config.Cluster, or the manager) must have certificates.k8s.io/v1.
 //
 // It needs these rights in the API server: list and watch on certificatesigningrequests,
 // update on certificatesigningrequests/status, and sign on the signers.
 func (r *Reconciler) SetupWithManager(m manager.Manager) error {
-	r.writer, r.events = m.GetClient(), r.c.Events
+	from := r.c.Cluster
+	if from == nil {
+		from = m
+	}
+	r.writer, r.events = from.GetClient(), r.c.Events
 	if r.events == nil {
-		r.events = m.GetEventRecorder(Name)
+		r.events = from.GetEventRecorder(r.c.Name)
 	}
 	var err error
-	r.readers, err = requests.Watch(m, r.c.Providers.SignerNames(), requests.Options{Name: Name, Workers: r.c.Workers, EveryReplica: r.c.EveryReplica}, r.Reconcile)
+	r.readers, err = requests.Watch(m, from, r.c.Providers.SignerNames(), requests.Options{Name: r.c.Name, Workers: r.c.Workers, EveryReplica: r.c.EveryReplica}, r.Reconcile)
 	if err != nil {
 		return fmt.Errorf("signer: %w", err)
 	}
@@ -150,7 +164,7 @@ func (r *Reconciler) sign(ctx context.Context, object *certificatesv1.Certificat
 	if attested == nil {
 		return errNothing
 	}
-	issued, err := r.c.CA.Issue(ctx, attested)
+	issued, err := r.issue(ctx, attested)
 	if err != nil {
 		return err
 	}

@@ -38,9 +38,12 @@ type world struct {
 	ca         *counting
 }
 
+// noCA is where there is no CA.
+func noCA() *csr.CA { return nil }
+
 // counting counts what a CA issues, and fails as a test says.
 type counting struct {
-	Authority
+	ca     *csr.CA
 	issued int
 	err    error
 }
@@ -50,7 +53,7 @@ func (c *counting) Issue(ctx context.Context, attested *csr.Attested) (*csr.Issu
 	if c.err != nil {
 		return nil, c.err
 	}
-	return c.Authority.Issue(ctx, attested)
+	return c.ca.Issue(ctx, attested)
 }
 
 func newWorld(t *testing.T) *world {
@@ -66,10 +69,11 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w.api = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&certificatesv1.CertificateSigningRequest{}).Build()
-	w.ca = &counting{Authority: w.plane.CA}
-	if w.reconciler, err = New(Config{Providers: providers, CA: w.ca}); err != nil {
+	w.ca = &counting{ca: w.plane.CA}
+	if w.reconciler, err = New(Config{Providers: providers, CA: func() *csr.CA { return w.plane.CA }}); err != nil {
 		t.Fatal(err)
 	}
+	w.reconciler.issue = w.ca.Issue
 	w.reconciler.writer, w.reconciler.readers = w.api, map[string]requests.Reader{csr.SignerClientTPM: w.api}
 	return w
 }
@@ -189,6 +193,9 @@ func TestRetry(t *testing.T) {
 	if w.ca.issued != 2 {
 		t.Errorf("the CA was asked %d times, want 2", w.ca.issued)
 	}
+	if _, err := newReconciler(Config{CA: noCA}, nil).issue(t.Context(), nil); csr.Decide(err).Verdict != csr.VerdictRetry {
+		t.Errorf("without a CA: %v, want a retry", err)
+	}
 }
 
 // pair is a new CA in PEM.
@@ -239,7 +246,7 @@ func TestFileCA(t *testing.T) {
 		"another CA":        {nextCertificate, key},
 		"no key":            {certificate, nil},
 		"no certificate":    {nil, key},
-		"too long":          {append(make([]byte, MaxFileSize), certificate...), key},
+		"too long":          {append(make([]byte, maxFileSize), certificate...), key},
 		"a key that is cut": {certificate, key[:len(key)/2]},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -270,7 +277,8 @@ func TestFileCA(t *testing.T) {
 // names are providers for signers.
 type names []string
 
-func (n names) SignerNames() []string { return n }
+func (n names) SignerNames() []string    { return n }
+func (names) ChallengeSigners() []string { return nil }
 func (names) Challenge(context.Context, *csr.Request) ([]byte, error) {
 	return nil, errors.New("none")
 }
@@ -278,11 +286,11 @@ func (names) Verify(context.Context, *csr.Request) (*csr.Attested, error) { retu
 
 func TestConfig(t *testing.T) {
 	for name, c := range map[string]Config{
-		"no providers":      {CA: &counting{}},
-		"for no signer":     {Providers: names{}, CA: &counting{}},
-		"Kubernetes' own":   {Providers: names{csr.SignerClientTPM, csr.SignerKubeAPIServerClientKubelet}, CA: &counting{}},
+		"no providers":      {CA: noCA},
+		"for no signer":     {Providers: names{}, CA: noCA},
+		"Kubernetes' own":   {Providers: names{csr.SignerClientTPM, csr.SignerKubeAPIServerClientKubelet}, CA: noCA},
 		"no CA":             {Providers: names{csr.SignerClientTPM}},
-		"a negative number": {Providers: names{csr.SignerClientTPM}, CA: &counting{}, Workers: -1},
+		"a negative number": {Providers: names{csr.SignerClientTPM}, CA: noCA, Workers: -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := New(c); !errors.Is(err, refusal.CheckConfig) {

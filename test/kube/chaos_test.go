@@ -35,7 +35,6 @@ import (
 	"github.com/nodeattest/nodeattest/kube/authenticator"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 	"github.com/nodeattest/nodeattest/kube/controller"
-	"github.com/nodeattest/nodeattest/kube/explain"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -517,7 +516,7 @@ func (s *siege) checkRequests(t *testing.T, requests []certificatesv1.Certificat
 			t.Fatal(err)
 		}
 		name := strings.TrimPrefix(pkcs10.CSR.Subject.CommonName, csr.NodeUserPrefix)
-		reading, err := explain.Read(new(tpmkind.Kind), request)
+		reading, err := attest.ReadMessage(request, new(tpmkind.Kind))
 		if err != nil {
 			t.Errorf("answer %s of node %s: %v", o.Name, name, err)
 			continue

@@ -41,9 +41,9 @@ const (
 const cloudInventory = `machines:
 - {nodeName: gce-1, identity: 'gce:example-project/1', providerID: 'gce://example-project/europe-west1-b/vm-1'}
 - {nodeName: gce-2}
-- {nodeName: tpm-1, identity: 'gce:example-project/4', evidence: tpm}
-- {nodeName: azure-1, identity: 'azure:` + cloudSubscription + "/" + cloudVM + `', evidence: azure}
-- {nodeName: nitro-1, identity: 'aws:aws/eu-west-1/` + cloudInstance + `', evidence: nitro}
+- {nodeName: tpm-1, identity: 'gce:example-project/4', kind: tpm}
+- {nodeName: azure-1, identity: 'azure:` + cloudSubscription + "/" + cloudVM + `', kind: azure}
+- {nodeName: nitro-1, identity: 'aws:aws/eu-west-1/` + cloudInstance + `', kind: nitro}
 `
 
 // clouds are the clouds and the maker of TPMs.
@@ -73,7 +73,7 @@ func (c *cluster) cloudControllers(t *testing.T, program string) (*clouds, *repl
 		config["azure"] = map[string]any{"subscriptions": []string{cloudSubscription}, "rootsFile": write(t, c.dir, "azure.pem", certificatePEM(w.azure.Root())),
 			"intermediatesFile": write(t, c.dir, "azure-intermediates.pem", certificatePEM(w.azure.Intermediate()))}
 		config["nitro"] = map[string]any{"rootsFile": write(t, c.dir, "nitro.pem", certificatePEM(w.nitro.Root()))}
-		config["membership"] = map[string]any{"mode": "Approval", "evidence": "gce", "road": "ak"}
+		config["membership"] = map[string]any{"mode": "Approval", "kind": "gce", "road": "ak"}
 	}
 	for name, row := range map[string]struct{ kind, field, want string }{
 		"projects":      {"gce", "projects", "gce.projects"},

@@ -39,7 +39,7 @@ import (
 const (
 	namespace = "nodeattest-system"
 	// controllerUser is the service account of the shipped manifests.
-	controllerUser = "system:serviceaccount:" + namespace + ":" + controller.Name
+	controllerUser = "system:serviceaccount:" + namespace + ":" + controller.DefaultName
 	tokenSecret    = "0123456789abcdef"
 	// otherTokenID is the bootstrap token of somebody who is not the node.
 	otherTokenID = "others"
@@ -185,7 +185,7 @@ func (p *plane) run(t *testing.T, c *cluster, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	machines, err := registry.New(membership.Scope{Road: attest.RoadEK, IdentityClass: "RSA-2048"}, m.GetAPIReader(), m.GetClient(), registry.Options{})
+	machines, err := registry.New(membership.Scope{Cluster: p.config.Policy.ClusterIDs[0], Road: attest.RoadEK, IdentityClass: "RSA-2048"}, m.GetAPIReader(), m.GetClient(), registry.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +212,7 @@ func (p *plane) run(t *testing.T, c *cluster, name string) {
 		t.Fatal(err)
 	}
 	reconciler, err := controller.New(controller.Config{
-		Providers: providers, Challenges: []string{"tpm"}, Registry: machines, EveryReplica: true,
+		Providers: providers, Records: machines, EveryReplica: true,
 		Serving: &csr.Policy{SignerNames: []string{csr.SignerKubeletServing}, Machines: p.inv.machine, BuiltInSignerDuration: time.Hour},
 	})
 	if err == nil {

@@ -72,10 +72,10 @@ func TestDeploy(t *testing.T) {
 			t.Errorf("applied again: %s", line)
 		}
 	}
-	for _, name := range []string{controller.Name, signer.Name} {
+	for _, name := range []string{controller.DefaultName, signer.DefaultName} {
 		t.Run(name, func(t *testing.T) { c.shipped(t, name) })
 	}
-	if err := c.admin.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: signer.Name + "-ca"}, Type: corev1.SecretTypeTLS,
+	if err := c.admin.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: signer.DefaultName + "-ca"}, Type: corev1.SecretTypeTLS,
 		Data: map[string][]byte{"tls.crt": certificatePEM(c.ca.cert), "tls.key": privatePEM(t, c.ca.key)}}); err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestDeploy(t *testing.T) {
 	image := buildImage(t)
 	var running []*process
 	var root string
-	for i, name := range []string{controller.Name, signer.Name} {
+	for i, name := range []string{controller.DefaultName, signer.DefaultName} {
 		root = rootOf(t, image)
 		p := c.startDeployment(t, name, root)
 		p.ready(t, func() error { return healthy("http://127.0.0.1:" + ports[2*i+1] + "/readyz") })

@@ -147,7 +147,7 @@ func (c *cluster) leads(t *testing.T, replicas map[string]*replica) string {
 	var leader string
 	eventually(t, func() error {
 		var lease coordinationv1.Lease
-		if err := c.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: controller.Name}, &lease); err != nil {
+		if err := c.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: controller.DefaultName}, &lease); err != nil {
 			return err
 		}
 		for name, r := range replicas {
@@ -293,7 +293,7 @@ func TestController(t *testing.T) {
 			}
 		}
 		var lease coordinationv1.Lease
-		if err := c.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: controller.Name}, &lease); err != nil || *lease.Spec.HolderIdentity != "" {
+		if err := c.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: controller.DefaultName}, &lease); err != nil || *lease.Spec.HolderIdentity != "" {
 			t.Errorf("the lease is %+v, %v, want it given back", lease.Spec, err)
 		}
 	})
@@ -420,8 +420,8 @@ func (c *cluster) applyAdmission(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"},
 			Spec:       certificatesv1.CertificateSigningRequestSpec{Request: request, SignerName: "example.com/signer", Usages: []certificatesv1.KeyUsage{"client auth"}},
 		})
-		if !apierrors.IsForbidden(err) {
-			return fmt.Errorf("the policy is not in force: %v", err)
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "signer example.com/signer is not in the ConfigMap") {
+			return fmt.Errorf("the policy is not in force, or has not seen its parameter: %v", err)
 		}
 		return nil
 	})
@@ -509,7 +509,7 @@ func testWaysAround(t *testing.T, c *cluster, r *replica) {
 			if err := c.admin.Create(t.Context(), binding); err != nil {
 				t.Fatal(err)
 			}
-			finder, err := bypass.NewFinder(bypass.Config{Reader: c.admin, Writer: c.admin, Approvers: []string{controller.Name}})
+			finder, err := bypass.NewFinder(bypass.Config{Reader: c.admin, Writer: c.admin, Approvers: []string{controller.DefaultName}})
 			if err != nil {
 				t.Fatal(err)
 			}

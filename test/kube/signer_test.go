@@ -25,7 +25,7 @@ import (
 )
 
 // signerUser is the signer's service account of the shipped manifests.
-const signerUser = "system:serviceaccount:" + namespace + ":" + signer.Name
+const signerUser = "system:serviceaccount:" + namespace + ":" + signer.DefaultName
 
 // ownSigners is a cluster in which the signer's binary signs, and a machine.
 type ownSigners struct {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,6 +47,8 @@ func TestOpenRefusesDatabases(t *testing.T) {
 		"no format":       {func(b *bbolt.Tx) error { return b.Bucket(bucketMeta).Delete(metaFormat) }, ErrFile},
 		"another version": {func(b *bbolt.Tx) error { return b.Bucket(bucketMeta).Put(metaFormat, []byte("nodeattest registry 2")) }, ErrFile},
 		"no scope":        {func(b *bbolt.Tx) error { return b.Bucket(bucketMeta).Delete(metaScope) }, ErrFile},
+		"no cluster":      {func(b *bbolt.Tx) error { return b.Bucket(bucketMeta).Delete(metaCluster) }, ErrFile},
+		"another cluster": {func(b *bbolt.Tx) error { return b.Bucket(bucketMeta).Put(metaCluster, []byte("cluster-2")) }, ErrFile},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := newFile(t)
@@ -60,6 +63,19 @@ func TestOpenRefusesDatabases(t *testing.T) {
 				}
 			}
 		})
+	}
+	for name, c := range map[string]struct {
+		change func(*bbolt.Tx) error
+		want   string
+	}{
+		"of no cluster":      {func(b *bbolt.Tx) error { return b.Bucket(bucketMeta).Delete(metaCluster) }, `cluster "", want "cluster-1"`},
+		"of another cluster": {func(b *bbolt.Tx) error { return b.Bucket(bucketMeta).Put(metaCluster, []byte("cluster-2")) }, `cluster "cluster-2", want "cluster-1"`},
+	} {
+		path := newFile(t)
+		withDB(t, path, c.change)
+		if _, err := Open(t.Context(), path, testScope, membership.RegistryOptions{}); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("a file %s: got %v, want both clusters", name, err)
+		}
 	}
 	for _, cause := range []error{bolterrors.ErrInvalid, bolterrors.ErrVersionMismatch, bolterrors.ErrChecksum} {
 		if err := explainOpen("path", cause); !errors.Is(err, ErrFile) || !errors.Is(err, cause) {
@@ -108,7 +124,7 @@ func TestCancelledBeforeItBegins(t *testing.T) {
 		t.Errorf("open: %v", err)
 	}
 	r := open(t, path, nil)
-	if err := r.file.View(ctx, func(membership.Reader) error { t.Error("asked"); return nil }); !errors.Is(err, context.Canceled) {
+	if err := r.file.View(ctx, func(membership.Tx) error { t.Error("asked"); return nil }); !errors.Is(err, context.Canceled) {
 		t.Errorf("view: %v", err)
 	}
 }

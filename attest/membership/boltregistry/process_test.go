@@ -83,7 +83,7 @@ func writeUntilKilled(path, seedText string) error {
 			return err
 		case record == nil:
 			say("?", node, membership.StateReserved, 0)
-			record, err = r.Reserve(ctx, c, time.Now().Add(membership.MaxReservation))
+			record, err = r.Reserve(ctx, c, time.Now().Add(time.Hour))
 		case record.State == membership.StateReserved:
 			say("?", node, membership.StateBound, 0)
 			record, err = r.Bind(ctx, record, time.Time{}, nil)
@@ -93,7 +93,7 @@ func writeUntilKilled(path, seedText string) error {
 			record, err = r.Bind(ctx, record, end, nil)
 		case record.State == membership.StateBound && random.IntN(40) == 0:
 			say("?", node, membership.StateResting, record.LastEnd.Unix())
-			if err = r.Release(ctx, node, c.MachineUID); err == nil {
+			if _, err = r.Release(ctx, node, c.MachineUID); err == nil {
 				record, err = r.Lookup(ctx, node)
 			}
 		default:
@@ -202,20 +202,19 @@ func checkSurvivors(t *testing.T, path string, known, asked map[string]string) (
 	}
 	defer r.Close()
 	found := map[string]string{}
-	err = r.Records(t.Context(), func(record membership.Record) error {
+	for record, err := range r.Records(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		found[record.NodeName] = fmt.Sprintf("%s %d", record.State, unixOrZero(record.LastEnd))
 		byUID, err := r.LookupMachineUID(t.Context(), record.MachineUID)
-		if err != nil || byUID == nil || !reflect.DeepEqual(*byUID, record) {
+		if err != nil || byUID == nil || !reflect.DeepEqual(byUID, record) {
 			t.Errorf("node %s by its UID: got %v, %v", record.NodeName, byUID, err)
 		}
 		byMachine, err := r.LookupMachine(t.Context(), record.Machine)
 		if err != nil || (byMachine != nil) != record.HoldsMachine() {
 			t.Errorf("node %s by its machine: got %v, %v", record.NodeName, byMachine, err)
 		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	for node, want := range known {
 		if found[node] == "" {
@@ -263,8 +262,8 @@ func race(path, arg string) error {
 	case err == nil:
 		fmt.Println("won")
 		return nil
-	case errors.Is(err, membership.CheckRegistryName), errors.Is(err, membership.CheckRegistryMachine),
-		errors.Is(err, membership.CheckRegistryUID), errors.Is(err, membership.CheckRegistryReserved):
+	case errors.Is(err, attest.Check("registry-name")), errors.Is(err, attest.Check("registry-machine")),
+		errors.Is(err, attest.Check("registry-machine-uid")), errors.Is(err, attest.Check("registry-reserved")):
 		fmt.Println("lost:", err)
 	default:
 		return err
@@ -283,7 +282,7 @@ func joinInTurn(ctx context.Context, path string, c membership.Claim) error {
 	}
 	var record *membership.Record
 	err := call(func(r *Registry) (err error) {
-		record, err = r.Reserve(ctx, c, time.Now().Add(membership.MaxReservation))
+		record, err = r.Reserve(ctx, c, time.Now().Add(time.Hour))
 		return err
 	})
 	if err != nil {
@@ -353,15 +352,17 @@ func TestProcessRace(t *testing.T) {
 				t.Errorf("%d processes won, want 1", won)
 			}
 			records := 0
-			err := open(t, path, nil).Records(t.Context(), func(r membership.Record) error {
+			for r, err := range open(t, path, nil).Records(t.Context()) {
+				if err != nil {
+					t.Fatal(err)
+				}
 				records++
 				if r.State != membership.StateBound || r.LastEnd.IsZero() {
 					t.Errorf("got %+v", r)
 				}
-				return nil
-			})
-			if err != nil || records != len(said) {
-				t.Errorf("got %d records, want one of each of %d processes: %v", records, len(said), err)
+			}
+			if records != len(said) {
+				t.Errorf("got %d records, want one of each of %d processes", records, len(said))
 			}
 		})
 	}

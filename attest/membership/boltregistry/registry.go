@@ -135,6 +135,9 @@ func (f *file) checkContent(db *bbolt.DB, info fs.FileInfo) error {
 		if got := string(meta.Get(metaScope)); got != f.scope.String() {
 			return fmt.Errorf("%w: got a registry of scope %q, want %q", ErrFile, got, f.scope.String())
 		}
+		if got := string(meta.Get(metaCluster)); got != f.scope.Cluster {
+			return fmt.Errorf("%w: got a registry of cluster %q, want %q", ErrFile, got, f.scope.Cluster)
+		}
 		_, err := newTx(b)
 		return err
 	})
@@ -231,7 +234,7 @@ func (f *file) close() error {
 // one reopens the file. If the path comes to name another file, as when somebody puts an old
 // copy back, every call is an error ([ErrFile]) until the registry is opened again.
 type Registry struct {
-	*membership.StoreRegistry
+	membership.Registry
 	file *file
 }
 
@@ -269,13 +272,13 @@ func fill(path string, scope membership.Scope) error {
 			}
 		}
 		meta := b.Bucket(bucketMeta)
-		return errors.Join(meta.Put(metaFormat, fileFormat), meta.Put(metaScope, []byte(scope.String())))
+		return errors.Join(meta.Put(metaFormat, fileFormat), meta.Put(metaScope, []byte(scope.String())), meta.Put(metaCluster, []byte(scope.Cluster)))
 	})
 	return errors.Join(err, db.Close())
 }
 
-// Open opens a registry that [Create] made for the same scope. The file must be a regular file
-// of mode 0600 owned by the process's user, in a directory that belongs to that user or to
+// Open opens a registry that [Create] made for the same scope; one of another cluster, or of
+// none, is [ErrFile]. The file must be a regular file of mode 0600 owned by the process's user, in a directory that belongs to that user or to
 // root and that nobody else can write to; anything else is [ErrFile]. (Windows has no such
 // modes: there, only the access lists count.) A missing file is not created: the error wraps
 // fs.ErrNotExist.

@@ -3,7 +3,6 @@ package boltregistry
 import (
 	"context"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func TestConformance(t *testing.T) {
@@ -34,7 +34,7 @@ func TestRecordsSurvive(t *testing.T) {
 		t.Fatal(err)
 	}
 	join(t, r, claim("node-3"), now)
-	if err := r.Release(t.Context(), "node-3", "uid-node-3"); err != nil {
+	if _, err := r.Release(t.Context(), "node-3", "uid-node-3"); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Close(); err != nil {
@@ -62,8 +62,14 @@ func TestRecordsSurvive(t *testing.T) {
 		t.Errorf("the machine of node-3: got %v, %v", got, err)
 	}
 	var names []string
-	if err := r.Records(t.Context(), func(r membership.Record) error { names = append(names, r.NodeName); return nil }); err != nil || !cmp.Equal(names, []string{"node-1", "node-2", "node-3"}) {
-		t.Errorf("got %v, %v", names, err)
+	for record, err := range r.Records(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, record.NodeName)
+	}
+	if !cmp.Equal(names, []string{"node-1", "node-2", "node-3"}) {
+		t.Errorf("got %v", names)
 	}
 }
 
@@ -73,7 +79,7 @@ func TestCreate(t *testing.T) {
 	if err := Create(t.Context(), path, testScope); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("over a file: got %v", err)
 	}
-	if err := Create(t.Context(), path+"-2", membership.Scope{Road: attest.RoadEK}); !errors.Is(err, membership.CheckRegistryScope) {
+	if err := Create(t.Context(), path+"-2", membership.Scope{Cluster: "cluster-1", Road: attest.RoadEK}); !errors.Is(err, membership.CheckRegistryScope) {
 		t.Errorf("no scope: got %v", err)
 	}
 	if err := Create(t.Context(), filepath.Join(path+"-absent", "registry"), testScope); !errors.Is(err, fs.ErrNotExist) {
@@ -111,8 +117,10 @@ func TestOpenRefuses(t *testing.T) {
 		want    error
 	}{
 		{"good", content, testScope, nil},
-		{"another scope", content, membership.Scope{Road: attest.RoadEK, IdentityClass: "P-384"}, ErrFile},
-		{"no scope", content, membership.Scope{Road: attest.RoadEK}, membership.CheckRegistryScope},
+		{"another scope", content, membership.Scope{Cluster: "cluster-1", Road: attest.RoadEK, IdentityClass: "P-384"}, ErrFile},
+		{"no scope", content, membership.Scope{Cluster: "cluster-1", Road: attest.RoadEK}, membership.CheckRegistryScope},
+		{"another cluster", content, membership.Scope{Cluster: "cluster-2", Road: attest.RoadEK, IdentityClass: "P-256"}, ErrFile},
+		{"no cluster", content, membership.Scope{Road: attest.RoadEK, IdentityClass: "P-256"}, membership.CheckRegistryScope},
 		{"empty", nil, testScope, ErrFile},
 		{"text", []byte("# a list\n"), testScope, ErrFile},
 		{"both heads damaged", damaged, testScope, ErrFile},
@@ -203,7 +211,7 @@ func TestUpdateHonoursItsContext(t *testing.T) {
 	}
 	<-r.file.writer
 	over, cancel := context.WithCancel(t.Context())
-	err := r.file.Update(over, func(w membership.Writer) error {
+	err := r.file.Update(over, func(w membership.Tx) error {
 		_, err := w.Put(membership.Record{Claim: claim("node-1"), State: membership.StateBound})
 		cancel() // before the commit
 		return err
@@ -253,13 +261,13 @@ func TestNothingWrittenForNothing(t *testing.T) {
 	before := r.file.db.Stats()
 	taken := claim("node-1")
 	taken.Machine = "test:another"
-	if _, err := r.Reserve(t.Context(), taken, time.Now().Add(time.Minute)); !errors.Is(err, membership.CheckRegistryName) {
+	if _, err := r.Reserve(t.Context(), taken, time.Now().Add(time.Minute)); !errors.Is(err, attest.Check("registry-name")) {
 		t.Errorf("got %v", err)
 	}
 	for _, err := range []error{
 		func() error { _, err := r.Bind(t.Context(), bound, time.Time{}, nil); return err }(),
 		func() error { _, err := r.Bind(t.Context(), bound, time.Now(), nil); return err }(),
-		r.Release(t.Context(), "node-1", "uid-of-another"),
+		func() error { _, err := r.Release(t.Context(), "node-1", "uid-of-another"); return err }(),
 	} {
 		if err != nil {
 			t.Error(err)
@@ -291,7 +299,7 @@ func TestEndedRecordsGo(t *testing.T) {
 		join(t, r, claim("other-"+string(rune('a'+i))), now())
 	}
 	left := 0
-	err := r.file.View(t.Context(), func(reader membership.Reader) error {
+	err := r.file.View(t.Context(), func(reader membership.Tx) error {
 		records, err := reader.After("old-", ended)
 		for _, record := range records {
 			if record.State == membership.StateReserved {

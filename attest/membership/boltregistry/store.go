@@ -28,12 +28,13 @@ var (
 var buckets = [][]byte{bucketMeta, bucketNames, bucketMachines, bucketUIDs, bucketEnds}
 
 var (
-	metaFormat = []byte("format")
-	metaScope  = []byte("scope")
-	fileFormat = []byte("nodeattest registry 1")
+	metaFormat  = []byte("format")
+	metaScope   = []byte("scope")
+	metaCluster = []byte("cluster")
+	fileFormat  = []byte("nodeattest registry 1")
 )
 
-// tx is one transaction: a membership.Writer.
+// tx is one transaction: a membership.Tx.
 type tx struct {
 	names, machines, uids, ends *bbolt.Bucket
 	changed                     bool
@@ -187,7 +188,7 @@ func (t *tx) Due(now time.Time, limit int) ([]string, error) {
 var errUnchanged = errors.New("boltregistry: unchanged")
 
 // View calls f with the records as they are at one moment.
-func (f *file) View(ctx context.Context, use func(membership.Reader) error) error {
+func (f *file) View(ctx context.Context, use func(membership.Tx) error) error {
 	db, release, err := f.use(ctx)
 	if err != nil {
 		return err
@@ -209,7 +210,7 @@ func (f *file) View(ctx context.Context, use func(membership.Reader) error) erro
 }
 
 // Update calls f, one call at a time, and syncs what it changed.
-func (f *file) Update(ctx context.Context, use func(membership.Writer) error) error {
+func (f *file) Update(ctx context.Context, use func(membership.Tx) error) error {
 	select { // waiting for a writer can be given up
 	case f.writer <- struct{}{}:
 		defer func() { <-f.writer }()

@@ -57,7 +57,10 @@ func attacksOn(plane *controlPlane, m *machine, answer *csr.Request) ([]attack, 
 			return err
 		}
 	}
-	otherCluster := func(c *attest.VerifierConfig) { c.ClusterIDs = []string{"another"} }
+	otherCluster := func(c *attest.VerifierConfig) {
+		c.Policy = c.Policy.Clone()
+		c.Policy.ClusterIDs = []string{"another"}
+	}
 	later := func(c *attest.VerifierConfig) { c.Now = func() time.Time { return time.Now().Add(11 * time.Minute) } }
 	joins := func(by *machine, nodeName string) func(context.Context) error {
 		return func(ctx context.Context) error {

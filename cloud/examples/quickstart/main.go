@@ -140,7 +140,6 @@ func joinUnder(ctx context.Context, plane *controlPlane, m *machine, nodeName, s
 // file does what the API server does with a request: it stores it, with the time and the user
 // that it has authenticated, here the holder of a bootstrap token.
 func file(spec *csr.Spec) *csr.Request {
-	r := &csr.Request{Metadata: csr.Metadata{CreationTimestamp: time.Now().Truncate(time.Second)}, Spec: *spec}
-	r.User.Username, r.User.Groups = csr.BootstrapUserPrefix+"abcdef", []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}
-	return r
+	by := csr.User{Username: csr.BootstrapUserPrefix + "abcdef", Groups: []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}}
+	return csr.Filed(spec, by, time.Now())
 }

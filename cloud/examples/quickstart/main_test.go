@@ -163,11 +163,15 @@ func TestFirstUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	byFirstUse := func(provider string) error {
-		registry, err := membership.NewMemoryRegistry(membership.Scope{Provider: provider, Road: attest.RoadDocument}, membership.RegistryOptions{})
+		registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: "quickstart", Provider: provider, Road: attest.RoadDocument}, membership.RegistryOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		config := plane.config
+		config.Policy = config.Policy.Clone()
+		config.Policy.Machines = func(_ context.Context, q csr.Question) (*csr.Machine, error) { // which knows no machine by its evidence
+			return &csr.Machine{Name: q.NodeName, NodeName: q.NodeName, BootstrapReady: true}, nil
+		}
 		if config.Authorizer, err = membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, NodeExists: noNode, MaxLifetime: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
@@ -199,13 +203,13 @@ func TestFirstUse(t *testing.T) {
 		if _, err := plane.verifier.Verify(t.Context(), first); err != nil {
 			t.Errorf("%s, the same answer again: %v", m.provider, err)
 		}
-		if _, err := verify(m, m.nodeName); !errors.Is(err, membership.CheckRegistryRequester) || !errors.Is(err, attest.CheckMembership) {
+		if _, err := verify(m, m.nodeName); !errors.Is(err, attest.Check("registry-requester")) || !errors.Is(err, attest.CheckMembership) {
 			t.Errorf("%s, another key: %v", m.provider, err)
 		}
-		if _, err := verify(m.stranger, m.nodeName); !errors.Is(err, membership.CheckRegistryName) {
+		if _, err := verify(m.stranger, m.nodeName); !errors.Is(err, attest.Check("registry-name")) {
 			t.Errorf("%s, another machine: %v", m.provider, err)
 		}
-		if _, err := verify(m, "node-1"); !errors.Is(err, membership.CheckRegistryMachine) {
+		if _, err := verify(m, "node-1"); !errors.Is(err, attest.Check("registry-machine")) {
 			t.Errorf("%s, another name: %v", m.provider, err)
 		}
 	}
@@ -241,7 +245,7 @@ func TestAttackSucceeds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plane.config.Authorizer = attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) {
+	plane.config.Authorizer = attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
 		return r.Admit(r.NodeName), nil
 	})
 	if plane.verifier, err = attest.NewVerifier(plane.config); err != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -60,16 +59,15 @@ func newControlPlane(w *world) (*controlPlane, error) {
 	}
 	p := &controlPlane{clusterID: "quickstart"}
 	p.config = attest.VerifierConfig{
-		ClusterIDs: []string{p.clusterID},
 		KeyRing:    ring,
 		Kinds:      kinds,
-		Policy:     &csr.Policy{SignerNames: signers, Machines: inventory(members)},
+		Policy:     &csr.Policy{ClusterIDs: []string{p.clusterID}, SignerNames: signers, Machines: list.Machine},
 		Authorizer: list,
 	}
 	if p.verifier, err = attest.NewVerifier(p.config); err != nil {
 		return nil, err
 	}
-	p.ca, err = newClusterCA(signers)
+	p.ca, err = newClusterCA(p.clusterID, signers)
 	return p, err
 }
 
@@ -121,21 +119,8 @@ func newKinds(w *world) ([]attest.Kind, error) {
 	return []attest.Kind{byTPM, byGCE, byAzure, byNitroTPM}, nil
 }
 
-// inventory answers the node policy: is there a machine for this node?
-func inventory(members []membership.Member) func(context.Context, string, *csr.Request) (*csr.Machine, error) {
-	return func(_ context.Context, q csr.Question) (*csr.Machine, error) {
-		nodeName := q.NodeName
-		for _, m := range members {
-			if m.NodeName == nodeName {
-				return &csr.Machine{Name: nodeName, NodeName: nodeName, BootstrapReady: true}, nil
-			}
-		}
-		return nil, csr.ErrNoMachine
-	}
-}
-
 // newClusterCA makes the cluster's CA, valid for a day.
-func newClusterCA(signers []string) (*csr.CA, error) {
+func newClusterCA(clusterID string, signers []string) (*csr.CA, error) {
 	key, err := newKey()
 	if err != nil {
 		return nil, err
@@ -151,7 +136,7 @@ func newClusterCA(signers []string) (*csr.CA, error) {
 	if err != nil {
 		return nil, err
 	}
-	return csr.NewCA([]*x509.Certificate{cert}, key, csr.CAConfig{SignerNames: signers})
+	return csr.NewCA([]*x509.Certificate{cert}, key, csr.CAConfig{ClusterIDs: []string{clusterID}, SignerNames: signers})
 }
 
 func newKey() (crypto.Signer, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }

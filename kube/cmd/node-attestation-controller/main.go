@@ -11,10 +11,7 @@ package main
 import (
 	"os"
 
-	"github.com/nodeattest/nodeattest/kube/cmd/internal/program"
-	"github.com/nodeattest/nodeattest/kube/controller"
+	"github.com/nodeattest/nodeattest/kube/program"
 )
 
-func main() {
-	os.Exit(program.Main(controller.Name, os.Args[1:], os.Stderr, run))
-}
+func main() { os.Exit(program.Controller(os.Args[1:], os.Stderr)) }

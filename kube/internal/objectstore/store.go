@@ -1,14 +1,17 @@
-// Package objectstore keeps Kubernetes objects in the memory of a test, with the rules of an
-// API server that a registry relies on: versions that no other object ever has, writes over a
-// version, preconditions, finalizers. It knows no schemas: those are tested against a real API
-// server.
+// Package objectstore keeps Kubernetes objects in memory, for tests and for deciding about
+// objects that were kept in a file, with the rules of an API server that a registry relies on:
+// versions that no other object ever has, writes over a version, preconditions, finalizers. It
+// knows no schemas: those are tested against a real API server.
 package objectstore
 
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"reflect"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -78,6 +81,30 @@ func (s *Store) Get(ctx context.Context, name client.ObjectKey, into client.Obje
 		return apierrors.NewNotFound(resource(into), name.Name)
 	}
 	return decode(text, into)
+}
+
+// List reads all objects of a kind, in the order of their names.
+func (s *Store) List(ctx context.Context, into client.ObjectList, _ ...client.ListOption) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reads++
+	items := reflect.ValueOf(into).Elem().FieldByName("Items")
+	items.SetZero()
+	prefix := reflect.PointerTo(items.Type().Elem()).String() + " "
+	for _, k := range slices.Sorted(maps.Keys(s.objects)) {
+		if !strings.HasPrefix(k, prefix) {
+			continue
+		}
+		item := reflect.New(items.Type().Elem())
+		if err := json.Unmarshal(s.objects[k], item.Interface()); err != nil {
+			return err
+		}
+		items.Set(reflect.Append(items, item.Elem()))
+	}
+	return nil
 }
 
 func decode(text []byte, into client.Object) error {

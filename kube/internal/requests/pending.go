@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
 )
 
 // Reader reads a pending request.
@@ -39,10 +39,10 @@ func newPending(signer string) *pending {
 	return &pending{signer: signer, listed: make(chan struct{}), objects: map[string]*certificatesv1.CertificateSigningRequest{}}
 }
 
-// follow has it follow a manager's API server once it is started.
-func (p *pending) follow(m manager.Manager) error {
+// follow has it follow a cluster's API server once it is started.
+func (p *pending) follow(from cluster.Cluster) error {
 	api, err := apiutil.RESTClientForGVK(certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"), false, false,
-		m.GetConfig(), serializer.NewCodecFactory(m.GetScheme()), m.GetHTTPClient())
+		from.GetConfig(), serializer.NewCodecFactory(from.GetScheme()), from.GetHTTPClient())
 	if err != nil {
 		return fmt.Errorf("requests to %s: %w", p.signer, err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	runtimecontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -37,10 +38,10 @@ type Options struct {
 	EveryReplica bool
 }
 
-// Watch has a manager look at the requests to each of the signers. Each signer is watched
+// Watch has a manager look at a cluster's requests to each of the signers. Each signer is watched
 // separately, since a field selector takes one value: other people's requests never leave the
 // API server. Each of the readers reads the pending requests to one signer.
-func Watch(m manager.Manager, signers []string, o Options, look reconcile.TypedFunc[Key]) (readers map[string]Reader, err error) {
+func Watch(m manager.Manager, from cluster.Cluster, signers []string, o Options, look reconcile.TypedFunc[Key]) (readers map[string]Reader, err error) {
 	leads := !o.EveryReplica
 	b := builder.TypedControllerManagedBy[Key](m).Named(o.Name).WithOptions(runtimecontroller.TypedOptions[Key]{
 		MaxConcurrentReconciles: o.Workers,
@@ -50,7 +51,7 @@ func Watch(m manager.Manager, signers []string, o Options, look reconcile.TypedF
 	waiting, readers := map[string]*pending{}, map[string]Reader{}
 	for _, signer := range signers {
 		p := newPending(signer)
-		if err := p.follow(m); err != nil {
+		if err := p.follow(from); err != nil {
 			return nil, err
 		}
 		waiting[signer], readers[signer] = p, p

@@ -94,7 +94,7 @@ func TestWatch(t *testing.T) {
 	)
 	want := map[Key]int{{SignerName: builtIn, Name: "listed"}: 2, {SignerName: builtIn, Name: "signed"}: 1, {SignerName: ours, Name: "later"}: 1}
 	done := make(chan struct{})
-	readers, err = Watch(m, []string{builtIn, ours}, Options{Name: "test", Workers: 2}, func(ctx context.Context, key Key) (reconcile.Result, error) {
+	readers, err = Watch(m, m, []string{builtIn, ours}, Options{Name: "test", Workers: 2}, func(ctx context.Context, key Key) (reconcile.Result, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		var o certificatesv1.CertificateSigningRequest

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/yaml"
 
+	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/kube/internal/files"
 )
 
@@ -33,7 +34,7 @@ func (s *Settings) Follow(ctx context.Context, end func()) {
 
 // changed reports whether the files differ from those that were read, and are good.
 func (s *Settings) changed() (bool, error) {
-	next, err := Read(s.path)
+	next, err := Read(s.path, s.known[len(boxed()):]...)
 	if err != nil || next.sum == s.sum {
 		return false, err
 	}
@@ -54,7 +55,7 @@ func (s *Settings) sumOf(text []byte) ([sha256.Size]byte, error) {
 	all := sha256.New()
 	fmt.Fprintf(all, "%x\n", sha256.Sum256(text))
 	for _, path := range append(named(tree), s.Cluster.CAFile) {
-		read, err := files.Read(path, MaxSize) // an error is for whoever needs the file
+		read, err := files.Read(path, configfile.MaxSize) // an error is for whoever needs the file
 		fmt.Fprintf(all, "%t %x\n", err == nil, sha256.Sum256(read))
 	}
 	return [sha256.Size]byte(all.Sum(nil)), nil

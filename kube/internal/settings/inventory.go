@@ -8,10 +8,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/kube/internal/files"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -28,9 +28,9 @@ type Machine struct {
 	// Identity is the machine's identity (attest.Identity); empty if it is not known in
 	// advance.
 	Identity string `json:"identity"`
-	// Evidence is the kind of evidence by which it is known: "tpm", "gce", "azure" or
-	// "nitro"; empty: membership.evidence of the configuration.
-	Evidence string `json:"evidence"`
+	// Kind is the kind of evidence by which it is known, such as "tpm", "gce", "azure" or
+	// "nitro"; empty: membership.kind of the configuration.
+	Kind string `json:"kind"`
 	// UID distinguishes the machine from one that has the name later; empty: one is made from
 	// the node's name.
 	UID string `json:"uid"`
@@ -42,11 +42,11 @@ type Machine struct {
 }
 
 // ParseInventory reads an inventory's text, YAML or JSON. A node name, identity or UID that
-// occurs twice is an error. Machines whose entry names no kind of evidence are known by the
-// kind given.
-func ParseInventory(text []byte, evidence string) (map[string]csr.Machine, error) {
+// occurs twice is an error. Machines whose entry names no kind of evidence are known by that of
+// the settings.
+func (s *Settings) ParseInventory(text []byte) (map[string]csr.Machine, error) {
 	var file inventoryFile
-	if err := decode(text, &file); err != nil {
+	if _, err := configfile.Decode(text, &file); err != nil {
 		return nil, err
 	}
 	machines, seen := make(map[string]csr.Machine, len(file.Machines)), map[string]bool{}
@@ -55,16 +55,13 @@ func ParseInventory(text []byte, evidence string) (map[string]csr.Machine, error
 		if m.UID == "" {
 			m.UID = "inventory:" + m.NodeName
 		}
-		orElse(&m.Evidence, evidence)
-		if _, known := identityKinds()[m.Evidence]; !known && m.Evidence != tpm.Provider {
-			return nil, fmt.Errorf("machines[%d]: %w", i, refusal.Config("evidence", refusal.Quote(m.Evidence), "tpm, gce, azure or nitro"))
+		orElse(&m.Kind, s.Membership.Kind)
+		if m.Kind != tpm.Provider && s.find(m.Kind) == nil {
+			return nil, fmt.Errorf("machines[%d]: %w", i, refusal.Config("kind", refusal.Quote(m.Kind), "a kind of evidence, such as tpm, gce, azure or nitro"))
 		}
 		claim := membership.Claim{NodeName: m.NodeName, Machine: "any:any", MachineUID: m.UID, ProviderID: m.ProviderID}
 		if m.Identity != "" {
-			id, err := attest.ParseIdentity(m.Identity)
-			if err == nil {
-				err = checkIdentity(id, m.Evidence)
-			}
+			id, err := s.parseIdentity(m.Identity, m.Kind)
 			if err != nil {
 				return nil, fmt.Errorf("machines[%d]: %w", i, err)
 			}
@@ -79,7 +76,7 @@ func ParseInventory(text []byte, evidence string) (map[string]csr.Machine, error
 			}
 			seen[unique] = true
 		}
-		machines[m.NodeName] = csr.Machine{Name: m.NodeName, NodeName: m.NodeName, UID: m.UID, Identity: m.Identity, Provider: m.Evidence,
+		machines[m.NodeName] = csr.Machine{Name: m.NodeName, NodeName: m.NodeName, UID: m.UID, Identity: m.Identity, Provider: m.Kind,
 			ProviderID: m.ProviderID, DNSNames: m.DNSNames, IPAddresses: m.IPAddresses, BootstrapReady: true}
 	}
 	return machines, nil
@@ -87,8 +84,7 @@ func ParseInventory(text []byte, evidence string) (map[string]csr.Machine, error
 
 // Machines is an inventory that follows changes of its file. It is a manager.Runnable.
 type Machines struct {
-	path     string
-	evidence string // for entries that name none
+	settings *Settings
 
 	mu   sync.RWMutex
 	text []byte
@@ -101,21 +97,22 @@ const inventoryInterval = 5 * time.Second
 
 // OpenInventory reads the inventory's file.
 func (s *Settings) OpenInventory() (*Machines, error) {
-	m := &Machines{path: s.Inventory.File, evidence: s.Membership.Evidence}
+	m := &Machines{settings: s}
 	return m, m.read()
 }
 
 func (m *Machines) read() error {
-	text, err := files.Read(m.path, MaxInventorySize)
+	path := m.settings.Inventory.File
+	text, err := files.Read(path, MaxInventorySize)
 	if err != nil {
 		return fmt.Errorf("settings: inventory: %w", err)
 	}
 	if m.all != nil && bytes.Equal(text, m.text) {
 		return nil
 	}
-	all, err := ParseInventory(text, m.evidence)
+	all, err := m.settings.ParseInventory(text)
 	if err != nil {
-		return fmt.Errorf("settings: inventory %s: %w", m.path, err)
+		return fmt.Errorf("settings: inventory %s: %w", path, err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -134,10 +131,10 @@ func (m *Machines) Start(ctx context.Context) error {
 }
 
 // Machine finds the machine for a node name, for csr.Policy.
-func (m *Machines) Machine(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
+func (m *Machines) Machine(_ context.Context, q csr.Question) (*csr.Machine, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	machine, ok := m.all[nodeName]
+	machine, ok := m.all[q.NodeName]
 	if !ok {
 		return nil, csr.ErrNoMachine
 	}

@@ -5,16 +5,21 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/document"
 	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/cloud/azure"
 	"github.com/nodeattest/nodeattest/cloud/gce"
 	"github.com/nodeattest/nodeattest/cloud/nitro"
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/kube/internal/files"
+	"github.com/nodeattest/nodeattest/kube/internal/nilpointer"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -52,82 +57,146 @@ type Nitro struct {
 	GoodPCRs []map[int]string `json:"goodPCRs"`
 }
 
-// Opened returns the kinds of evidence that are configured, by the names of their providers.
-func (s *Settings) Opened() []string {
-	var names []string
-	for _, k := range s.kinds() {
-		names = append(names, k.provider)
-	}
-	return names
+// Kind is a kind of evidence with documents; see program.Kind.
+type Kind struct {
+	Name       string
+	Identities []attest.Grammar
+	Open       func(decode func(into any) error) (attest.Kind, error)
 }
 
-// opener makes one kind of evidence.
-type opener struct {
-	provider string
-	open     func() (attest.Kind, error)
+// boxed are the kinds in the box.
+func boxed() []Kind {
+	return []Kind{
+		{gce.Provider, []attest.Grammar{gce.Grammar()}, section((*GCE).kind)},
+		{azure.Provider, []attest.Grammar{azure.Grammar()}, section((*Azure).kind)},
+		{nitro.Provider, []attest.Grammar{nitro.Grammar()}, section((*Nitro).kind)},
+	}
 }
 
-func (s *Settings) kinds() []opener {
-	var all []opener
-	if s.TPM.opened() {
-		all = append(all, opener{tpm.Provider, s.TPM.kind})
+// section makes a kind of a section of its own type.
+func section[T any](open func(*T) (attest.Kind, error)) func(decode func(into any) error) (attest.Kind, error) {
+	return func(decode func(into any) error) (attest.Kind, error) {
+		s := new(T)
+		if err := decode(s); err != nil {
+			return nil, err
+		}
+		return open(s)
 	}
-	if s.GCE != nil {
-		all = append(all, opener{gce.Provider, s.GCE.kind})
-	}
-	if s.Azure != nil {
-		all = append(all, opener{azure.Provider, s.Azure.kind})
-	}
-	if s.Nitro != nil {
-		all = append(all, opener{nitro.Provider, s.Nitro.kind})
-	}
-	return all
 }
 
-// checkEvidence checks what is trusted, as far as that needs no other file.
-func (s *Settings) checkEvidence() error {
-	documents := s.GCE != nil || s.Azure != nil || s.Nitro != nil
-	switch {
-	case !s.TPM.opened() && !documents:
-		return refusal.Config("tpm, gce, azure and nitro", "no issuer, no EK and no documents", "one kind of evidence: in tpm some of ekIssuers, allowedEKs and akIssuers, or gce, azure or nitro")
-	case documents && s.TPM.RequireResident:
-		return refusal.Config("tpm.requireResident", "true with documents of a cloud", "one of them: no document shows where a key is, so none would be accepted")
-	case s.GCE != nil && len(s.GCE.Projects) == 0:
-		return refusal.Config("gce.projects", "", "the IDs of the projects whose machines may join: Google signs tokens about everybody's")
-	case s.GCE != nil && s.GCE.KeysURL != "" && s.GCE.KeysFile != "":
-		return refusal.Config("gce.keysURL and keysFile", s.GCE.KeysURL+" and "+s.GCE.KeysFile, "one of them")
-	case s.Azure != nil && len(s.Azure.Subscriptions) == 0:
-		return refusal.Config("azure.subscriptions", "", "the IDs of the subscriptions whose machines may join: Azure signs documents about everybody's")
-	case s.Azure != nil && s.Azure.RootsFile == "":
-		return refusal.Config("azure.rootsFile", "", "a path")
-	case s.Nitro != nil && s.Nitro.RootsFile == "":
-		return refusal.Config("nitro.rootsFile", "", "a path")
+// know takes the kinds in the box and others.
+func (s *Settings) know(others []Kind) error {
+	s.known = append(boxed(), others...)
+	taken := []string{tpm.Provider, "apiVersion", "kind", "cluster", "signers", "inventory", "membership", "controller", "signer"}
+	for _, k := range s.known {
+		_, err := csr.SignerChallenge(k.Name)
+		switch {
+		case err != nil:
+			return refusal.Config("Kind.Name", refusal.Quote(k.Name), "1 to 63 bytes of a-z, 0-9 and inner hyphens")
+		case slices.Contains(taken, k.Name):
+			return refusal.Config("Kind.Name", refusal.Quote(k.Name), "the name of no other kind or section")
+		case len(k.Identities) == 0:
+			return refusal.Config("Kind.Identities of "+k.Name, "", "one at least")
+		case k.Open == nil:
+			return refusal.Config("Kind.Open of "+k.Name, "", "a function")
+		}
+		taken = append(taken, k.Name)
 	}
 	return nil
 }
 
-// Kinds makes the kinds of evidence that are trusted.
+// Opened returns the kinds of evidence that are configured, by their names.
+func (s *Settings) Opened() []string {
+	var names []string
+	if s.TPM.opened() {
+		names = append(names, tpm.Provider)
+	}
+	for _, k := range s.known {
+		if _, opened := s.sections[k.Name]; opened {
+			names = append(names, k.Name)
+		}
+	}
+	return names
+}
+
+// checkEvidence checks what is trusted, as far as that needs no other file.
+func (s *Settings) checkEvidence() error {
+	switch {
+	case len(s.Opened()) == 0:
+		return refusal.Config("tpm, gce, azure and nitro", "no issuer, no EK and no documents", "one kind of evidence: in tpm some of ekIssuers, allowedEKs and akIssuers, or gce, azure or nitro")
+	case len(s.sections) != 0 && s.TPM.RequireResident:
+		return refusal.Config("tpm.requireResident", "true with documents", "one of them: no document shows where a key is, so none would be accepted")
+	}
+	return nil
+}
+
+// Kinds reads the sections of the kinds of evidence that are trusted, and makes the kinds.
 func (s *Settings) Kinds() ([]attest.Kind, error) {
 	var kinds []attest.Kind
-	for _, o := range s.kinds() {
-		kind, err := o.open()
+	add := func(name string, kind attest.Kind, err error) error {
 		if err != nil {
-			return nil, fmt.Errorf("settings: %s: %w", o.provider, err)
+			return fmt.Errorf("settings: %s: %w", name, err)
 		}
 		kinds = append(kinds, kind)
+		return nil
+	}
+	if s.TPM.opened() {
+		kind, err := s.TPM.kind()
+		if err := add(tpm.Provider, kind, err); err != nil {
+			return nil, err
+		}
+	}
+	for _, k := range s.known {
+		section, opened := s.sections[k.Name]
+		if !opened {
+			continue
+		}
+		kind, err := k.Open(section.Decode)
+		if err == nil {
+			err = k.check(kind)
+		}
+		if err := add(k.Name, kind, err); err != nil {
+			return nil, err
+		}
 	}
 	return kinds, nil
+}
+
+// check holds what Open has made against what the kind says.
+func (k *Kind) check(kind attest.Kind) error {
+	if nilpointer.Is(kind) {
+		return refusal.Config("Kind.Open", "nothing", "a kind of evidence")
+	}
+	d := kind.Describe()
+	if d.Provider != k.Name {
+		return refusal.Config("Kind.Open", "a kind with provider "+refusal.Quote(d.Provider), k.Name)
+	}
+	for _, road := range d.Roads {
+		switch other := slices.IndexFunc(road.Identities, func(g attest.Grammar) bool { return k.grammar(g.Kind) == nil }); {
+		case road.Road != attest.RoadDocument:
+			return refusal.Config("Kind.Open", "a kind with road "+road.Road.String(), "the road of documents alone")
+		case other >= 0:
+			return refusal.Config("Kind.Identities", refusal.Quotes(k.identities())+" without "+road.Identities[other].Kind, "all that its road has")
+		}
+	}
+	return nil
 }
 
 // keysMaxAge is how long Google's keys are used before the file is read again.
 const keysMaxAge = time.Minute
 
 func (g *GCE) kind() (attest.Kind, error) {
+	switch {
+	case len(g.Projects) == 0:
+		return nil, refusal.Config("projects", "", "the IDs of the projects whose machines may join: Google signs tokens about everybody's")
+	case g.KeysURL != "" && g.KeysFile != "":
+		return nil, refusal.Config("keysURL and keysFile", g.KeysURL+" and "+g.KeysFile, "one of them")
+	}
 	config := jws.RemoteConfig{Client: new(http.Client), JWKSURL: g.KeysURL}
 	orElse(&config.JWKSURL, gce.KeysURL)
 	if g.KeysFile != "" {
 		read := func(context.Context) ([]*jws.Key, time.Duration, error) {
-			text, err := files.Read(g.KeysFile, MaxSize)
+			text, err := files.Read(g.KeysFile, configfile.MaxSize)
 			if err != nil {
 				return nil, 0, err
 			}
@@ -147,6 +216,9 @@ func (g *GCE) kind() (attest.Kind, error) {
 }
 
 func (a *Azure) kind() (attest.Kind, error) {
+	if len(a.Subscriptions) == 0 {
+		return nil, refusal.Config("subscriptions", "", "the IDs of the subscriptions whose machines may join: Azure signs documents about everybody's")
+	}
 	config := azure.VerifierConfig{}
 	if len(a.Domains) != 0 {
 		config.Domains = a.Domains
@@ -166,7 +238,7 @@ func (a *Azure) kind() (attest.Kind, error) {
 }
 
 func (n *Nitro) kind() (attest.Kind, error) {
-	roots, err := readCertificates(n.RootsFile)
+	roots, _, err := (&Issuer{RootsFile: n.RootsFile}).certificates()
 	if err != nil {
 		return nil, err
 	}
@@ -187,30 +259,66 @@ func (n *Nitro) kind() (attest.Kind, error) {
 	return nitro.NewKind(config)
 }
 
-// identityKinds are the kinds of machine identity of each kind of evidence with documents. All
-// others are for TPMs.
-func identityKinds() map[string]string {
-	return map[string]string{gce.Provider: gce.IdentityKind, azure.Provider: azure.IdentityKind, nitro.Provider: nitro.IdentityKind}
-}
-
-// checkIdentity refuses an identity that a kind of evidence never shows.
-func checkIdentity(id attest.Identity, provider string) error {
-	want, documents := identityKinds()[provider]
-	switch {
-	case documents && id.Kind() != want:
-		return refusal.Config("identity", string(id)+" with evidence "+provider, "one of kind "+want)
-	case !documents && (id.Kind() == azure.IdentityKind || id.Kind() == nitro.IdentityKind):
-		return refusal.Config("evidence", provider+" with identity "+string(id), "the kind that shows such an identity, azure or nitro")
+// find finds a kind with documents.
+func (s *Settings) find(name string) *Kind {
+	if n := slices.IndexFunc(s.known, func(k Kind) bool { return k.Name == name }); n >= 0 {
+		return &s.known[n]
 	}
 	return nil
 }
 
-// Readers returns all kinds of evidence, for showing what messages say: they read, but trust
-// nobody and verify nothing.
-func Readers() ([]attest.Kind, error) {
+// grammar returns the grammar of a kind of identity, or nil for one that the kind never shows.
+func (k *Kind) grammar(kind string) *attest.Grammar {
+	if n := slices.IndexFunc(k.Identities, func(g attest.Grammar) bool { return g.Kind == kind }); n >= 0 {
+		return &k.Identities[n]
+	}
+	return nil
+}
+
+func (k *Kind) identities() []string {
+	names := make([]string, len(k.Identities))
+	for n, g := range k.Identities {
+		names[n] = g.Kind
+	}
+	return names
+}
+
+// parseIdentity holds an identity to the grammar of the kind of evidence that shows it, and
+// refuses one that this kind never shows. A TPM on a machine of Google's may be known by that
+// machine's identity.
+func (s *Settings) parseIdentity(text, name string) (attest.Identity, error) {
+	id, err := attest.ParseIdentity(text)
+	if err != nil {
+		return "", err
+	}
+	k := s.find(name)
+	if k == nil {
+		k = &Kind{Identities: append(tpmcert.Grammars(), attest.Grammar{Kind: "ek"})}
+	}
+	grammar := k.grammar(id.Kind())
+	switch {
+	case grammar == nil && name == tpm.Provider && slices.ContainsFunc(s.known, func(k Kind) bool { return k.grammar(id.Kind()) != nil }):
+		return "", refusal.Config("kind", name+" with identity "+string(id), "the kind that shows such an identity")
+	case grammar == nil && name == tpm.Provider: // of a profile with a source of its own
+		return id, nil
+	case grammar == nil:
+		return "", refusal.Config("identity", string(id)+" with kind "+name, "one of "+refusal.Quotes(k.identities()))
+	case grammar.Parse == nil:
+		return id, nil
+	}
+	return grammar.Parse(id)
+}
+
+// Readers returns all kinds of evidence that a program knows, for showing what messages say:
+// they read, but trust nobody and verify nothing.
+func Readers(others ...Kind) ([]attest.Kind, error) {
+	s := new(Settings)
+	if err := s.know(others); err != nil {
+		return nil, err
+	}
 	kinds := []attest.Kind{new(tpm.Kind)}
-	for _, provider := range []string{gce.Provider, azure.Provider, nitro.Provider} {
-		kind, err := document.NewKind(document.KindConfig{Provider: provider, Identities: []string{identityKinds()[provider]}, ValueSize: minValueSize, Platform: untrusting{}})
+	for _, k := range s.known {
+		kind, err := document.NewKind(document.KindConfig{Provider: k.Name, Identities: k.Identities, ValueSize: minValueSize, Platform: untrusting{}})
 		if err != nil {
 			return nil, err
 		}
@@ -228,6 +336,6 @@ var errUntrusting = refusal.Config("documents", "nobody who is trusted to sign t
 
 func (untrusting) Read([]byte) (*document.Claims, error) { return nil, errUntrusting }
 
-func (untrusting) Verify(context.Context, []byte, time.Time, *attest.Budget) (*document.Claims, error) {
+func (untrusting) Verify(context.Context, []byte, *attest.Inquiry) (*document.Claims, error) {
 	return nil, errUntrusting
 }

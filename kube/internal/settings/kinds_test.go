@@ -26,7 +26,6 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/jws"
-	"github.com/nodeattest/nodeattest/kube/explain"
 	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
 	"github.com/nodeattest/nodeattest/kube/registry"
 	"github.com/nodeattest/nodeattest/oid"
@@ -116,30 +115,30 @@ func TestKindsRefused(t *testing.T) {
 		}
 	}
 	for name, row := range map[string]struct{ old, with, want string }{
-		"no projects":            {"projects: [example-project]", "projects: []", "gce.projects"},
+		"no projects":            {"projects: [example-project]", "projects: []", "gce: configuration: got no projects"},
 		"an empty project":       {"projects: [example-project]", "projects: ['']", "Projects"},
-		"no subscriptions":       {"subscriptions: [8A205152-B25A-417F-A676-80465535A6C9], ", "", "azure.subscriptions"},
+		"no subscriptions":       {"subscriptions: [8A205152-B25A-417F-A676-80465535A6C9], ", "", "azure: configuration: got no subscriptions"},
 		"a subscription of none": {"8A205152-B25A-417F-A676-80465535A6C9", "mine", "Subscriptions"},
 		"two sources of keys":    {"keysFile:", "keysURL: 'https://example.com/keys', keysFile:", "keysURL and keysFile"},
 		"keys by http":           {"keysFile: @/keys.json", "keysURL: 'http://example.com/keys'", "https"},
 		"no file of keys":        {"keys.json", "none.json", "none.json"},
 		"keys of no form":        {"keys.json", "ak.pem", "keysFile"},
-		"no roots of Azure":      {"rootsFile: @/azure.pem, ", "", "azure.rootsFile"},
+		"no roots of Azure":      {"rootsFile: @/azure.pem, ", "", "azure: configuration: got no rootsFile"},
 		"an odd domain":          {"intermediatesFile:", "domains: [azure], intermediatesFile:", "Domains"},
-		"no roots of AWS":        {"rootsFile: @/nitro.pem, ", "", "nitro.rootsFile"},
+		"no roots of AWS":        {"rootsFile: @/nitro.pem, ", "", "nitro: configuration: got no rootsFile"},
 		"no hexadecimal digits":  {"4: '" + zeros, "4: 'x" + zeros[1:], "goodPCRs[0]"},
 		"a short PCR":            {"4: '" + zeros, "4: '" + zeros[2:], "48 bytes"},
 		"a PCR of anybody's":     {"4: '", "16: '", "PCR 16"},
 		"an unknown field":       {"projects:", "project: x, projects:", "project"},
 		"a key in a TPM":         {"akIssuers:", "requireResident: true, akIssuers:", "no document shows where a key is"},
-		"an unknown kind":        {"mode: Inventory", "mode: Inventory, evidence: aws", "a kind that is configured"},
-		"first use of nitro":     {"mode: Inventory", "mode: FirstUse, evidence: nitro", "every customer of AWS"},
+		"an unknown kind":        {"mode: Inventory", "mode: Inventory, kind: aws", "a kind that is configured"},
+		"first use of nitro":     {"mode: Inventory", "mode: FirstUse, kind: nitro", "every customer of AWS"},
 		"a maker of no name":     {"profile: google", "profile: oem-chassis", "maker"},
 		"a maker beside Google":  {"profile: google", "profile: google, maker: acme", "maker"},
 		"a maker of a bad name":  {"profile: google", "profile: oem-hwserial, maker: A", "Issuer"},
 		"a maker's other keys":   {"profile: google", "profile: oem, maker: acme", "oem-chassis"},
 		"a maker of EKs":         {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, maker: acme}], akIssuers: [{", "maker"},
-		"a road without TPMs":    {"tpm: {akIssuers: [{rootsFile: @/ak.pem, profile: google}]}\n", "", "evidence"},
+		"a road without TPMs":    {"tpm: {akIssuers: [{rootsFile: @/ak.pem, profile: google}]}\n", "", "membership.kind"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if strings.Count(every, row.old) == 0 {
@@ -155,34 +154,38 @@ func TestKindsRefused(t *testing.T) {
 		})
 	}
 	withoutTPM := []string{"tpm: {akIssuers: [{rootsFile: @/ak.pem, profile: google}]}\n", "", "cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm, ", ""}
-	if _, err := w.settings(append(withoutTPM, "mode: Inventory", "mode: FirstUse, evidence: gce")...); !errors.Is(err, refusal.CheckConfig) {
+	if _, err := w.settings(append(withoutTPM, "mode: Inventory", "mode: FirstUse, kind: gce")...); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("a road without TPMs: %v", err)
 	}
-	if s, err := w.settings(append(withoutTPM, "mode: Inventory, road: ak", "mode: FirstUse, evidence: gce")...); err != nil || s.Membership.Evidence != "gce" {
+	if s, err := w.settings(append(withoutTPM, "mode: Inventory, road: ak", "mode: FirstUse, kind: gce")...); err != nil || s.Membership.Kind != "gce" {
 		t.Errorf("documents alone: %v", err)
 	}
 }
 
 // TestInventoryEvidence has entries with identities that their kind of evidence never shows.
 func TestInventoryEvidence(t *testing.T) {
+	byGCE, err := newWorld(t).settings("mode: Inventory", "mode: Inventory, kind: gce")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for text, want := range map[string]string{
-		"{nodeName: a}":                                                                                    "gce",
-		"{nodeName: a, evidence: tpm}":                                                                     "tpm",
-		"{nodeName: a, evidence: none}":                                                                    "",
-		"{nodeName: a, identity: 'gce:example-project/1'}":                                                 "gce",
-		"{nodeName: a, identity: 'gce:example-project/1', evidence: tpm}":                                  "tpm",
-		"{nodeName: a, identity: 'gce:example-project/1', evidence: azure}":                                "",
-		"{nodeName: a, identity: 'gce:example-project/x'}":                                                 "",
-		"{nodeName: a, evidence: azure, identity: 'azure:" + strings.ToUpper(subscription+"/"+vmID) + "'}": "azure",
-		"{nodeName: a, evidence: tpm, identity: 'azure:" + subscription + "/" + vmID + "'}":                "",
-		"{nodeName: a, evidence: nitro, identity: 'aws:aws/eu-west-1/" + instanceID + "'}":                 "nitro",
-		"{nodeName: a, evidence: tpm, identity: 'aws:aws/eu-west-1/" + instanceID + "'}":                   "",
-		"{nodeName: a, identity: 'aws:aws/eu-west-1/" + instanceID + "'}":                                  "",
-		"{nodeName: a, identity: 'ek:sha256:" + strings.Repeat("00", 32) + "'}":                            "",
-		"{nodeName: a, evidence: gce}, {nodeName: b, evidence: tpm, identity: 'gce:p/1'}":                  "gce",
+		"{nodeName: a}":                                                 "gce",
+		"{nodeName: a, kind: tpm}":                                      "tpm",
+		"{nodeName: a, kind: none}":                                     "",
+		"{nodeName: a, identity: 'gce:example-project/1'}":              "gce",
+		"{nodeName: a, identity: 'gce:example-project/1', kind: tpm}":   "tpm",
+		"{nodeName: a, identity: 'gce:example-project/1', kind: azure}": "",
+		"{nodeName: a, identity: 'gce:example-project/x'}":              "",
+		"{nodeName: a, kind: azure, identity: 'azure:" + strings.ToUpper(subscription+"/"+vmID) + "'}": "azure",
+		"{nodeName: a, kind: tpm, identity: 'azure:" + subscription + "/" + vmID + "'}":                "",
+		"{nodeName: a, kind: nitro, identity: 'aws:aws/eu-west-1/" + instanceID + "'}":                 "nitro",
+		"{nodeName: a, kind: tpm, identity: 'aws:aws/eu-west-1/" + instanceID + "'}":                   "",
+		"{nodeName: a, identity: 'aws:aws/eu-west-1/" + instanceID + "'}":                              "",
+		"{nodeName: a, identity: 'ek:sha256:" + strings.Repeat("00", 32) + "'}":                        "",
+		"{nodeName: a, kind: gce}, {nodeName: b, kind: tpm, identity: 'gce:p/1'}":                      "gce",
 	} {
 		t.Run(text, func(t *testing.T) {
-			machines, err := ParseInventory([]byte("machines: ["+text+"]"), gce.Provider)
+			machines, err := byGCE.ParseInventory([]byte("machines: [" + text + "]"))
 			if (err == nil) != (want != "") || err == nil && machines["a"].Provider != want {
 				t.Errorf("got %+v, %v, want %s", machines, err, want)
 			}
@@ -245,11 +248,9 @@ func (w *world) plane(t *testing.T, inventory string, changes ...string) *plane 
 	if err != nil {
 		t.Fatal(err)
 	}
-	evidence, err := s.Evidence(ring, machines, members)
-	if err != nil {
+	if p.Providers, err = s.Providers(ring, machines, members); err != nil {
 		t.Fatal(err)
 	}
-	p.Providers = evidence.Providers
 	return p
 }
 
@@ -304,8 +305,8 @@ func TestEveryKindJoins(t *testing.T) {
 	provers := w.provers(t)
 	p := w.plane(t, `machines:
 - {nodeName: by-tpm, identity: 'gce:example-project/1'}
-- {nodeName: by-azure, evidence: azure, identity: 'azure:`+subscription+"/"+strings.ToUpper(vmID)+`'}
-- {nodeName: by-nitro, evidence: nitro, identity: 'aws:aws/eu-west-1/`+instanceID+`'}
+- {nodeName: by-azure, kind: azure, identity: 'azure:`+subscription+"/"+strings.ToUpper(vmID)+`'}
+- {nodeName: by-nitro, kind: nitro, identity: 'aws:aws/eu-west-1/`+instanceID+`'}
 `)
 	readers, err := Readers()
 	if err != nil {
@@ -326,7 +327,7 @@ func TestEveryKindJoins(t *testing.T) {
 				t.Fatalf("the record: %+v, %v", record, err)
 			}
 			reader := readers[slices.IndexFunc(readers, func(k attest.Kind) bool { return k.Describe().Provider == provider })]
-			reading, err := explain.Read(reader, answer.Parsed())
+			reading, err := attest.ReadMessage(answer.Parsed(), reader)
 			if err != nil || reading.Stage != attest.StageAnswer || n > 0 && reading.Machine != record.Machine {
 				t.Errorf("read as %+v, %v", reading, err)
 			}
@@ -355,11 +356,11 @@ func TestStepDown(t *testing.T) {
 		node                    string // that the other kind wants to be
 	}{
 		"listed by its TPM":           {"{nodeName: node-1, identity: 'gce:example-project/1'}", "tpm", "gce", nil, "node-1"},
-		"listed by a token":           {"{nodeName: node-1, identity: 'gce:example-project/1', evidence: gce}", "gce", "tpm", nil, "node-1"},
+		"listed by a token":           {"{nodeName: node-1, identity: 'gce:example-project/1', kind: gce}", "gce", "tpm", nil, "node-1"},
 		"first by its TPM":            {"{nodeName: node-1}", "tpm", "gce", []string{"mode: Inventory", "mode: FirstUse"}, "node-1"},
-		"first by a token":            {"{nodeName: node-1}", "gce", "tpm", []string{"mode: Inventory", "mode: FirstUse, evidence: gce"}, "node-1"},
-		"recorded, and listed anew":   {"{nodeName: node-1}, {nodeName: node-2, identity: 'gce:example-project/1', evidence: gce}", "tpm", "gce", []string{"mode: Inventory", "mode: FirstUse"}, "node-2"},
-		"recorded by a token, as new": {"{nodeName: node-1}, {nodeName: node-2, identity: 'gce:example-project/1', evidence: tpm}", "gce", "tpm", []string{"mode: Inventory", "mode: FirstUse, evidence: gce"}, "node-2"},
+		"first by a token":            {"{nodeName: node-1}", "gce", "tpm", []string{"mode: Inventory", "mode: FirstUse, kind: gce"}, "node-1"},
+		"recorded, and listed anew":   {"{nodeName: node-1}, {nodeName: node-2, identity: 'gce:example-project/1', kind: gce}", "tpm", "gce", []string{"mode: Inventory", "mode: FirstUse"}, "node-2"},
+		"recorded by a token, as new": {"{nodeName: node-1}, {nodeName: node-2, identity: 'gce:example-project/1', kind: tpm}", "gce", "tpm", []string{"mode: Inventory", "mode: FirstUse, kind: gce"}, "node-2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := w.plane(t, "machines: ["+row.inventory+"]", row.changes...)
@@ -381,7 +382,7 @@ func TestStepDown(t *testing.T) {
 				t.Error("it is taken under the other kind's signer")
 			}
 			if row.known == "gce" { // and nobody on the machine gets a second key for a token
-				if err := p.join(t, provers["gce"], "node-1", csr.SignerKubeAPIServerClientKubelet); !errors.Is(err, membership.CheckRegistryRequester) {
+				if err := p.join(t, provers["gce"], "node-1", csr.SignerKubeAPIServerClientKubelet); !errors.Is(err, attest.Check("registry-requester")) {
 					t.Errorf("a bootstrap token and a document: %v", err)
 				}
 			}

@@ -4,9 +4,7 @@
 package settings
 
 import (
-	"bytes"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -14,49 +12,51 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/kube/internal/files"
+	"github.com/nodeattest/nodeattest/kube/members"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// What the first two lines of the file must say.
-const (
-	APIVersion = "config.nodeattest.github.io/v1alpha1"
-	Kind       = "NodeAttestation"
-)
+// fileKind is what the file must say it is.
+const fileKind = "NodeAttestation"
 
-// MaxSize is the maximum length of a file, in bytes: 1 MiB, and MaxInventorySize, 16 MiB, for
-// an inventory.
-const (
-	MaxSize          = 1 << 20
-	MaxInventorySize = 16 << 20
-)
+// MaxInventorySize is the maximum length of an inventory in bytes, 16 MiB.
+const MaxInventorySize = 16 << 20
 
 // Settings are the whole file. Paths in it are relative to the process's folder.
 type Settings struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
+	configfile.Header `json:",inline"`
 
 	Cluster    Cluster    `json:"cluster"`
 	Signers    Signers    `json:"signers"`
 	TPM        TPM        `json:"tpm"`
-	GCE        *GCE       `json:"gce"`
-	Azure      *Azure     `json:"azure"`
-	Nitro      *Nitro     `json:"nitro"`
 	Inventory  Inventory  `json:"inventory"`
 	Membership Membership `json:"membership"`
 	Controller Controller `json:"controller"`
 	Signer     Signer     `json:"signer"`
 
+	// known are the kinds of evidence with documents that the program knows, and sections what
+	// the file says of them.
+	known    []Kind
+	sections map[string]configfile.Section
 	// path is the file that was read, and sum the digest of its contents (Follow).
 	path string
 	sum  [sha256.Size]byte
+	now  func() time.Time // the clock of what is made of it; nil means time.Now
+}
+
+// At returns the settings with another clock, for deciding as at another time. What the
+// settings are made of is shared.
+func (s *Settings) At(now time.Time) *Settings {
+	at := *s
+	at.now = func() time.Time { return now }
+	return &at
 }
 
 // Cluster says which cluster is served.
@@ -129,11 +129,10 @@ type Inventory struct {
 // Membership says who may be a node.
 type Membership struct {
 	// Mode is "Inventory", "FirstUse" or "Approval".
-	Mode string `json:"mode"`
-	// Evidence is the kind of evidence for machines whose inventory entry names none. It is
-	// also the only kind by which machines without an identity there are admitted; empty:
-	// "tpm".
-	Evidence string `json:"evidence"`
+	Mode members.Mode `json:"mode"`
+	// Kind is the kind of evidence of machines whose inventory entry names none. It is also
+	// the only kind by which machines without an identity there are admitted; empty: "tpm".
+	Kind string `json:"kind"`
 	// Road is "ek" or "ak", for TPMs, and IdentityClass the algorithm of the EK, on the road
 	// of EKs: see membership.Scope. Without TPMs both are empty.
 	Road          string `json:"road"`
@@ -143,17 +142,6 @@ type Membership struct {
 	// machines whose records are lost but whose certificates are still valid.
 	RestoredAt *metav1.Time `json:"restoredAt"`
 }
-
-// The modes of Membership.
-const (
-	// ModeInventory admits machines whose identity is in the inventory.
-	ModeInventory = "Inventory"
-	// ModeFirstUse also admits the first machine that attests as a node whose identity is not
-	// in the inventory.
-	ModeFirstUse = "FirstUse"
-	// ModeApproval admits such a machine once an operator has approved it.
-	ModeApproval = "Approval"
-)
 
 // Controller is what only the node-attestation-controller needs.
 type Controller struct {
@@ -185,14 +173,15 @@ type Signer struct {
 	HealthAddress  string `json:"healthAddress"`
 }
 
-// Read reads and checks a file. An unknown or duplicate field is an error, and so is a second
-// document.
-func Read(path string) (*Settings, error) {
-	text, err := files.Read(path, MaxSize)
+// Read reads and checks a file, for a program that knows some kinds beside those in the box.
+// An unknown or duplicate field is an error, and so is a second document. The sections of the
+// kinds are read by [Settings.Kinds].
+func Read(path string, kinds ...Kind) (*Settings, error) {
+	text, err := files.Read(path, configfile.MaxSize)
 	if err != nil {
 		return nil, fmt.Errorf("settings: %w", err)
 	}
-	s, err := Parse(text)
+	s, err := Parse(text, kinds...)
 	if err == nil {
 		s.path = path
 		s.sum, err = s.sumOf(text)
@@ -204,30 +193,21 @@ func Read(path string) (*Settings, error) {
 }
 
 // Parse is [Read] for the text of a file.
-func Parse(text []byte) (*Settings, error) {
+func Parse(text []byte, kinds ...Kind) (*Settings, error) {
 	s := new(Settings)
-	if err := decode(text, s); err != nil {
+	if err := s.know(kinds); err != nil {
+		return nil, err
+	}
+	names := make([]string, 0, len(s.known))
+	for _, k := range s.known {
+		names = append(names, k.Name)
+	}
+	var err error
+	if s.sections, err = configfile.Decode(text, s, names...); err != nil {
 		return nil, err
 	}
 	s.complete()
 	return s, s.check()
-}
-
-// errDocuments says that a file has more than one YAML document.
-var errDocuments = errors.New("more than one document")
-
-func decode(text []byte, into any) error {
-	for line := range bytes.Lines(text) {
-		if bytes.Equal(bytes.TrimRight(line, " \t\r\n"), []byte("---")) {
-			return errDocuments
-		}
-	}
-	text, err := yaml.YAMLToJSONStrict(text)
-	if err != nil {
-		return err
-	}
-	strict, err := json.UnmarshalStrict(text, into)
-	return errors.Join(append(strict, err)...)
 }
 
 func orElse(s *string, value string) {
@@ -241,7 +221,7 @@ func (s *Settings) complete() {
 	orElse(&s.Cluster.CAFile, "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
 	orElse(&s.Cluster.Namespace, "nodeattest-system")
 	orElse(&s.Cluster.KeyRingSecret, "challenge-keys")
-	orElse(&s.Membership.Evidence, tpm.Provider)
+	orElse(&s.Membership.Kind, tpm.Provider)
 	orElse(&s.Controller.MetricsAddress, ":8080")
 	orElse(&s.Controller.HealthAddress, ":8081")
 	orElse(&s.Signer.MetricsAddress, ":8082")
@@ -259,10 +239,11 @@ func (s *Settings) complete() {
 
 // check finds the errors that can be found without another file.
 func (s *Settings) check() error {
+	if err := s.Header.Check(fileKind); err != nil {
+		return err
+	}
 	g := &s.Signers
 	switch {
-	case s.APIVersion != APIVersion || s.Kind != Kind:
-		return refusal.Config("apiVersion and kind", refusal.Quote(s.APIVersion)+" "+refusal.Quote(s.Kind), APIVersion+" "+Kind)
 	case s.Inventory.File == "":
 		return refusal.Config("inventory.file", "", "a path")
 	case slices.Contains(g.Names, csr.SignerKubeletServing):
@@ -283,12 +264,12 @@ func (s *Settings) checkMembership() error {
 	m := &s.Membership
 	opened := s.Opened()
 	switch {
-	case !slices.Contains([]string{ModeInventory, ModeFirstUse, ModeApproval}, m.Mode):
-		return refusal.Config("membership.mode", refusal.Quote(m.Mode), "Inventory, FirstUse or Approval")
-	case !slices.Contains(opened, m.Evidence):
-		return refusal.Config("membership.evidence", refusal.Quote(m.Evidence), "a kind that is configured: "+strings.Join(opened, ", "))
-	case m.Mode == ModeFirstUse && m.Evidence == nitro.Provider:
-		return refusal.Config("membership.mode", m.Mode+" with evidence "+nitro.Provider, "Inventory or Approval: no document of a NitroTPM names an account, so every customer of AWS could be first")
+	case !slices.Contains([]members.Mode{members.ModeInventory, members.ModeFirstUse, members.ModeApproval}, m.Mode):
+		return refusal.Config("membership.mode", refusal.Quote(string(m.Mode)), "Inventory, FirstUse or Approval")
+	case !slices.Contains(opened, m.Kind):
+		return refusal.Config("membership.kind", refusal.Quote(m.Kind), "a kind that is configured: "+strings.Join(opened, ", "))
+	case m.Mode == members.ModeFirstUse && m.Kind == nitro.Provider:
+		return refusal.Config("membership.mode", string(m.Mode)+" with kind "+nitro.Provider, "Inventory or Approval: no document of a NitroTPM names an account, so every customer of AWS could be first")
 	case !s.TPM.opened() && m.Road+m.IdentityClass != "":
 		return refusal.Config("membership.road and identityClass", m.Road+" "+m.IdentityClass, "neither, as no TPMs are configured")
 	case s.TPM.opened() && m.Road != attest.RoadEK.String() && m.Road != attest.RoadAK.String():

@@ -48,23 +48,25 @@ func TestShipped(t *testing.T) {
 func TestParse(t *testing.T) {
 	good := shipped(t)
 	for name, row := range map[string]struct{ old, with, want string }{
-		"an unknown field":      {"\nsigners:\n", "\nsigners:\n  foo: 1\n", "foo"},
-		"a field twice":         {"\nsigners:\n", "\nsigners:\n  maxLifetime: 1h\n", "maxLifetime"},
-		"an upper-case field":   {"  mode:", "  Mode:", "Mode"},
-		"two documents":         {"\ninventory:", "\n---\ninventory:", "more than one document"},
-		"another kind":          {"kind: NodeAttestation", "kind: Other", "Other"},
-		"another version":       {"v1alpha1", "v1", "v1"},
-		"an unknown mode":       {"mode: Inventory", "mode: Anybody", "Anybody"},
-		"no mode":               {"mode: Inventory", "mode: ''", "membership.mode"},
-		"an unknown road":       {"road: ek", "road: document", "document"},
-		"nothing to trust":      {"    - rootsFile: /etc/nodeattest/ek-roots.pem\n      profile: tcg\n", "    []\n", "one kind of evidence"},
-		"kubelet-serving":       {"    - kubernetes.io/kube-apiserver-client-kubelet", "    - kubernetes.io/kubelet-serving", "builtInDuration"},
-		"a duration of seconds": {"maxLifetime: 24h", "maxLifetime: 1s", "maxLifetime"},
-		"a duration of no unit": {"maxLifetime: 24h", "maxLifetime: 24", "of type string"},
-		"a long built-in one":   {"builtInDuration: 0s", "builtInDuration: 25h", "builtInDuration"},
-		"an inventory nowhere":  {"  file: /etc/nodeattest/inventory.yaml", "  file: ''", "inventory.file"},
-		"a restore some day":    {"  # restoredAt:", "  restoredAt: yesterday", "yesterday"},
-		"a network of no kind":  {"reservedIPs: []", "reservedIPs: [10.0.0.0/33]", "33"},
+		"an unknown field":                  {"\nsigners:\n", "\nsigners:\n  foo: 1\n", "foo"},
+		"a field twice":                     {"\nsigners:\n", "\nsigners:\n  maxLifetime: 1h\n", "maxLifetime"},
+		"an upper-case field":               {"  mode:", "  Mode:", "Mode"},
+		"two documents":                     {"\ninventory:", "\n---\ninventory:", "more than one document"},
+		"another kind":                      {"kind: NodeAttestation", "kind: Other", "Other"},
+		"another version":                   {"v1alpha1", "v1", "v1"},
+		"the group of the custom resources": {"config.nodeattest.github.io", "nodeattest.github.io", "write apiVersion: config.nodeattest.github.io/v1alpha1"},
+		"an unknown kind of evidence":       {"\ninventory:", "\nrack: {}\ninventory:", "rack"},
+		"an unknown mode":                   {"mode: Inventory", "mode: Anybody", "Anybody"},
+		"no mode":                           {"mode: Inventory", "mode: ''", "membership.mode"},
+		"an unknown road":                   {"road: ek", "road: document", "document"},
+		"nothing to trust":                  {"    - rootsFile: /etc/nodeattest/ek-roots.pem\n      profile: tcg\n", "    []\n", "one kind of evidence"},
+		"kubelet-serving":                   {"    - kubernetes.io/kube-apiserver-client-kubelet", "    - kubernetes.io/kubelet-serving", "builtInDuration"},
+		"a duration of seconds":             {"maxLifetime: 24h", "maxLifetime: 1s", "maxLifetime"},
+		"a duration of no unit":             {"maxLifetime: 24h", "maxLifetime: 24", "of type string"},
+		"a long built-in one":               {"builtInDuration: 0s", "builtInDuration: 25h", "builtInDuration"},
+		"an inventory nowhere":              {"  file: /etc/nodeattest/inventory.yaml", "  file: ''", "inventory.file"},
+		"a restore some day":                {"  # restoredAt:", "  restoredAt: yesterday", "yesterday"},
+		"a network of no kind":              {"reservedIPs: []", "reservedIPs: [10.0.0.0/33]", "33"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if strings.Count(good, row.old) != 1 && row.old != "v1alpha1" {
@@ -87,6 +89,16 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// known are settings that name machines' kind as tpm.
+func known(t testing.TB) *Settings {
+	t.Helper()
+	s, err := Parse([]byte(shipped(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(shipped(f)))
 	f.Add([]byte("apiVersion: 1\n"))
@@ -101,8 +113,9 @@ func FuzzParse(f *testing.F) {
 func FuzzParseInventory(f *testing.F) {
 	f.Add([]byte("machines:\n- nodeName: node-1\n  uid: u\n  providerID: p://1\n  dnsNames: [node-1]\n  ipAddresses: [192.0.2.1]\n"))
 	f.Add([]byte("machines: [{nodeName: a}, {nodeName: a}]"))
+	byTPM := known(f)
 	f.Fuzz(func(t *testing.T, text []byte) {
-		machines, err := ParseInventory(text, "tpm")
+		machines, err := byTPM.ParseInventory(text)
 		for name, m := range machines {
 			if err == nil && (m.NodeName != name || m.UID == "" || !m.BootstrapReady) {
 				t.Errorf("%s: %+v", name, m)
@@ -113,7 +126,8 @@ func FuzzParseInventory(f *testing.F) {
 
 func TestParseInventory(t *testing.T) {
 	digest := "ek:sha256:" + strings.Repeat("0a", 32)
-	machines, err := ParseInventory([]byte("machines:\n- nodeName: node-1\n  identity: "+digest+"\n- nodeName: node-2\n  uid: u2\n  ipAddresses: [192.0.2.1]\n"), "tpm")
+	byTPM := known(t)
+	machines, err := byTPM.ParseInventory([]byte("machines:\n- nodeName: node-1\n  identity: " + digest + "\n- nodeName: node-2\n  uid: u2\n  ipAddresses: [192.0.2.1]\n"))
 	if err != nil || len(machines) != 2 || machines["node-1"].Identity != digest || machines["node-1"].UID != "inventory:node-1" || machines["node-2"].UID != "u2" {
 		t.Errorf("got %+v, %v", machines, err)
 	}
@@ -130,7 +144,7 @@ func TestParseInventory(t *testing.T) {
 		"two documents of one": "machines: []\n---\nmachines: []\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			if machines, err := ParseInventory([]byte(text), "tpm"); err == nil {
+			if machines, err := byTPM.ParseInventory([]byte(text)); err == nil {
 				t.Errorf("%s: accepted as %+v", name, machines)
 			}
 		})
@@ -147,7 +161,7 @@ func TestFollow(t *testing.T) {
 		}
 	}
 	write("machines: [{nodeName: a}]")
-	m, err := (&Settings{Inventory: Inventory{File: path}, Membership: Membership{Evidence: "tpm"}}).OpenInventory()
+	m, err := (&Settings{Inventory: Inventory{File: path}, Membership: Membership{Kind: "tpm"}}).OpenInventory()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/kube/internal/files"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -89,7 +90,7 @@ func (i *Issuer) ek() (tpmcert.EKIssuer, error) {
 	}
 	var lists [][]byte
 	for _, path := range i.CRLFiles {
-		text, err := files.Read(path, MaxSize)
+		text, err := files.Read(path, configfile.MaxSize)
 		if err != nil {
 			return issuer, err
 		}
@@ -114,7 +115,7 @@ func (i *Issuer) certificates() (roots, intermediates []*x509.Certificate, err e
 }
 
 func readCertificates(path string) ([]*x509.Certificate, error) {
-	text, err := files.Read(path, MaxSize)
+	text, err := files.Read(path, configfile.MaxSize)
 	if err != nil {
 		return nil, err
 	}

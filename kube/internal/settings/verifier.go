@@ -3,25 +3,18 @@ package settings
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// Evidence is the providers that decide requests, and their names.
-type Evidence struct {
-	Providers *csr.Providers
-	Names     []string
-}
-
-// Policy returns the policy for requests to signers, or to those of the file if none is given.
-func (s *Settings) Policy(machines *Machines, signers ...string) *csr.Policy {
+// Policy returns the policy of a cluster ([Settings.ClusterIDs]) for requests to signers, or to those of the file if none is given.
+func (s *Settings) Policy(clusterIDs []string, machines *Machines, signers ...string) *csr.Policy {
 	if len(signers) == 0 {
 		signers = s.Signers.Names
 	}
 	p := &csr.Policy{
-		SignerNames: signers, Machines: machines.Machine,
+		ClusterIDs: clusterIDs, SignerNames: signers, Machines: machines.Machine,
 		ReservedIPs: s.Signers.ReservedIPs, ReservedDNSNames: s.Signers.ReservedDNSNames,
 	}
 	// Our own signers shorten what is asked for, which the API limits to 10 minutes or more.
@@ -31,8 +24,8 @@ func (s *Settings) Policy(machines *Machines, signers ...string) *csr.Policy {
 	return p
 }
 
-// Evidence makes what decides requests to signers, or to those of the file if none is given.
-func (s *Settings) Evidence(ring *attest.KeyRing, machines *Machines, members attest.Authorizer, signers ...string) (*Evidence, error) {
+// Providers makes what decides requests to signers, or to those of the file if none is given.
+func (s *Settings) Providers(ring *attest.KeyRing, machines *Machines, members attest.Authorizer, signers ...string) (*csr.Providers, error) {
 	kinds, err := s.Kinds()
 	if err != nil {
 		return nil, err
@@ -41,24 +34,21 @@ func (s *Settings) Evidence(ring *attest.KeyRing, machines *Machines, members at
 	if err != nil {
 		return nil, err
 	}
-	policy := s.Policy(machines, signers...)
+	policy := s.Policy(ids, machines, signers...)
 	verifier, err := attest.NewVerifier(attest.VerifierConfig{
-		ClusterIDs: ids, KeyRing: ring, Kinds: kinds, Policy: policy,
-		Authorizer: members, RequireTPMResident: s.TPM.RequireResident, Now: time.Now,
+		KeyRing: ring, Kinds: kinds, Policy: policy,
+		Authorizer: members, RequireTPMResident: s.TPM.RequireResident, Now: s.now,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("settings: %w", err)
 	}
-	e := new(Evidence)
-	for _, kind := range kinds {
-		e.Names = append(e.Names, kind.Describe().Provider)
-	}
-	config := csr.ProvidersConfig{Providers: verifier.Registrations(), AuthorizedAttestors: e.Names}
+	config := csr.ProvidersConfig{Providers: verifier.Registrations(), AuthorizedAttestors: s.Opened()}
 	if slices.Contains(policy.SignerNames, csr.SignerKubeAPIServerClientKubelet) {
-		config.BuiltInClient = e.Names
+		config.BuiltInClient = s.Opened()
 	}
-	if e.Providers, err = csr.NewProviders(config); err != nil {
+	providers, err := csr.NewProviders(config)
+	if err != nil {
 		return nil, fmt.Errorf("settings: %w", err)
 	}
-	return e, nil
+	return providers, nil
 }

@@ -1,0 +1,159 @@
+package join
+
+import (
+	"context"
+	"crypto"
+	"crypto/x509"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/typednil"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// Config is what a control plane is made from. Only the fields of the last group may be left
+// out.
+type Config struct {
+	// Chain is the CA that issues the nodes' certificates, with the issuing certificate first,
+	// and Key its private key, as for [csr.NewCA]. The public key of the first certificate
+	// names the cluster ([attest.ClusterID]).
+	Chain []*x509.Certificate
+	Key   crypto.Signer
+	// Kinds are the kinds of evidence that are trusted, each of another provider. Nodes file
+	// under the client signers of these kinds ([csr.SignerClient]), and no others are served.
+	Kinds []attest.Kind
+	// Members says which machine may be which node. Nobody else gets a certificate.
+	Members membership.Members
+
+	// KeyRing authenticates challenges. Nil makes one for this process alone: after a restart,
+	// and at another replica, a node that has been challenged begins again.
+	KeyRing *attest.KeyRing
+	// MaxLifetime is the longest lifetime of a certificate; 0 means 24 hours.
+	MaxLifetime time.Duration
+	// Now is the clock; nil means [time.Now].
+	Now func() time.Time
+}
+
+// Plane is the control plane's side of the join: it decides about requests, and issues
+// certificates. It keeps no state beside the key ring, and is safe for use from many
+// goroutines.
+type Plane struct {
+	verifier *attest.Verifier
+	ca       *csr.CA
+	signers  []string
+	now      func() time.Time
+}
+
+// NewPlane checks the configuration and returns a plane. An error matches [refusal.CheckConfig]
+// and names the field.
+func NewPlane(c Config) (*Plane, error) {
+	switch {
+	case len(c.Chain) == 0 || c.Chain[0] == nil:
+		return nil, refusal.Config("Chain", "", "at least one certificate")
+	case len(c.Kinds) == 0:
+		return nil, refusal.Config("Kinds", "", "at least one kind of evidence")
+	case typednil.Is(c.Members):
+		return nil, refusal.Config("Members", "", "a list of machines, or another authority")
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	id, err := attest.ClusterID(c.Chain[0])
+	if err != nil {
+		return nil, &attest.Error{Check: refusal.CheckConfig, Got: "an unusable Chain", Err: err}
+	}
+	p := &Plane{now: c.Now}
+	if p.signers, err = clientSigners(c.Kinds); err != nil {
+		return nil, err
+	}
+	clusterIDs := []string{id}
+	if p.ca, err = csr.NewCA(c.Chain, c.Key, csr.CAConfig{ClusterIDs: clusterIDs, SignerNames: p.signers, MaxLifetime: c.MaxLifetime, Now: c.Now}); err != nil {
+		return nil, err
+	}
+	if c.KeyRing == nil {
+		if c.KeyRing, err = attest.NewStaticKeyRing(attest.NewRingKey(c.Now())); err != nil {
+			return nil, err
+		}
+	}
+	policy := &csr.Policy{ClusterIDs: clusterIDs, SignerNames: p.signers, Machines: c.Members.Machine}
+	p.verifier, err = attest.NewVerifier(attest.VerifierConfig{KeyRing: c.KeyRing, Kinds: c.Kinds, Policy: policy, Authorizer: c.Members, Now: c.Now})
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// clientSigners returns the signers of client certificates of some kinds.
+func clientSigners(kinds []attest.Kind) (names []string, err error) {
+	for _, k := range kinds {
+		if typednil.Is(k) {
+			return nil, refusal.Config("Kinds", "a nil kind", "kinds of evidence")
+		}
+		name, err := csr.SignerClient(k.Describe().Provider)
+		if err != nil {
+			return nil, &attest.Error{Check: refusal.CheckConfig, Got: "an unusable kind in Kinds", Err: err}
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+// Reply is what a [Plane] has decided about a request.
+type Reply struct {
+	// Decision is the verdict with the condition to write. A challenge travels in its message.
+	Decision csr.Decision
+	// Issued is the certificate and its record, and Result what was proven. Both are nil
+	// unless the verdict is to approve.
+	Issued *csr.Issued
+	Result *attest.Result
+	// Err is the whole reason of a refusal or a retry, for the operator's log; nil for an
+	// approval and for a challenge.
+	Err error
+}
+
+// Status returns the request's status with the decision added: what a server of one's own
+// stores. A verdict to retry or to ignore changes nothing.
+func (r *Reply) Status(request *csr.Request) csr.Status {
+	status := request.Status
+	if d := r.Decision; d.Condition != "" {
+		status.Conditions = append(slices.Clone(status.Conditions), csr.Condition{Type: d.Condition, Status: "True", Reason: d.Reason, Message: d.Message})
+	}
+	if r.Issued != nil {
+		status.Certificate = r.Issued.PEM
+	}
+	return status
+}
+
+// Handle decides about a request, whichever of the two messages is in it. The request comes
+// from an API server, or from [csr.Filed] in a server of one's own. A request for another
+// signer is left alone.
+func (p *Plane) Handle(ctx context.Context, request *csr.Request) *Reply {
+	if p == nil || p.verifier == nil || request == nil {
+		return &Reply{Err: errNoPlane}
+	}
+	r := p.decide(ctx, request)
+	r.Decision = r.Decision.For(request)
+	return r
+}
+
+var errNoPlane = errors.New("join: no request, or a plane that NewPlane did not make")
+
+func (p *Plane) decide(ctx context.Context, request *csr.Request) *Reply {
+	if !slices.Contains(p.signers, request.Spec.SignerName) {
+		challenge, err := p.verifier.Challenge(ctx, request)
+		return &Reply{Decision: attest.ChallengeDecision(challenge, err), Err: err}
+	}
+	result, err := p.verifier.Verify(ctx, request)
+	if err != nil {
+		return &Reply{Decision: csr.Decide(err), Err: err}
+	}
+	issued, err := p.ca.Issue(ctx, result.Attested())
+	if err != nil {
+		return &Reply{Decision: csr.Decide(err), Err: err}
+	}
+	return &Reply{Decision: result.Attested().Decision(), Issued: issued, Result: result}
+}

@@ -1,0 +1,160 @@
+package attest
+
+import (
+	"crypto/sha256"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/typednil"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// Message is what the evidence of a hello or an answer says, read and not verified: for
+// display to people and for tools. Anybody can write such a message, so nothing may be decided
+// by it.
+type Message struct {
+	// Stage says whether it is a hello or an answer.
+	Stage Stage
+	// Provider is the kind of evidence according to the provider block: "tpm" for tpm/v1.
+	Provider string
+	// Head is what the message states in the clear; an answer repeats cluster and signer from
+	// its challenge.
+	Head
+	// Machine is the identity that the message claims; "" if only verification would tell.
+	// MachineKey is what it identifies its machine by, as in [Presented].
+	Machine    Identity
+	MachineKey []byte
+	// Echo is what an answer repeats from its challenge; nil in a hello.
+	Echo *Echo
+	// Differences are the rules of an answer's [Echo] that are broken, as a [Verifier] holds it
+	// against the request: it is for another signer, requester, lifetime, machine or request,
+	// or the request was filed outside of the challenge's window. Only a verifier can tell
+	// whether cluster and challenge are its own.
+	Differences []*Error
+	// Evidence holds version, statements and certificates.
+	Evidence *Evidence
+}
+
+// Echo is what an answer repeats from the challenge that it answers, in addition to the fields
+// of [Head].
+type Echo struct {
+	// KeyID names the key of the ring with which the challenge was made, 8 bytes.
+	KeyID []byte
+	// IssuedAt and NotAfter are the challenge's times, in whole seconds, UTC.
+	IssuedAt, NotAfter time.Time
+	// Requester is the user who filed the hello.
+	Requester string
+	// ExpirationSeconds is the lifetime that the hello asked for; 0 for none.
+	ExpirationSeconds int32
+	// MachineKeyHash is the SHA-256 of the machine's key, and RequestHash that of the
+	// CertificationRequestInfo.
+	MachineKeyHash, RequestHash [message.HashSize]byte
+}
+
+// ReadMessage reads the evidence of a request with the kind that its provider block names: as
+// a hello if it was filed under the kind's challenge signer, as an answer under any other
+// signer, and as whichever it is if no signer is known. It decides nothing, so the kinds need
+// not trust anybody. The error is the first fault in the message's form, or
+// [csr.CheckAttestationProvider] or [csr.CheckProviderVersion] if none of the kinds reads it.
+// The message is never nil: after an error it holds what was read before.
+func ReadMessage(request *csr.Parsed, kinds ...Kind) (*Message, error) {
+	m := new(Message)
+	bundle, err := request.Bundle()
+	if err != nil {
+		return m, err
+	}
+	var version int
+	if m.Provider, version, err = csr.ProviderVersion(bundle.Provider); err != nil {
+		return m, err
+	}
+	if m.Evidence, err = evidenceOf(bundle, version); err != nil {
+		return m, err
+	}
+	for _, kind := range kinds {
+		if typednil.Is(kind) {
+			continue
+		}
+		if k := (&openKind{Kind: kind, Description: kind.Describe()}); k.Provider == m.Provider {
+			return m, m.readWith(k, bundle, request)
+		}
+	}
+	return m, &Error{Check: csr.CheckAttestationProvider, Got: "evidence of " + bundle.Provider, Want: "evidence of a kind that is read here"}
+}
+
+func (m *Message) readWith(k *openKind, bundle *csr.Bundle, request *csr.Parsed) error {
+	if !slices.Contains(k.Versions, m.Evidence.Version) {
+		return &Error{Check: csr.CheckProviderVersion, Got: refusal.Quote(bundle.Provider), Want: "a version that is read here"}
+	}
+	challenge, err := csr.SignerChallenge(k.Provider)
+	if err != nil {
+		return err
+	}
+	switch request.Request().Spec.SignerName {
+	case challenge:
+		return m.readHello(k, bundle)
+	case "":
+		if err := m.readHello(k, bundle); !errors.Is(err, CheckStatements) {
+			return err
+		}
+	}
+	return m.readAnswer(k, bundle, request)
+}
+
+func (m *Message) readHello(k *openKind, bundle *csr.Bundle) error {
+	hello, _, err := read(k, bundle, k.ReadHello)
+	if err != nil {
+		return err
+	}
+	m.Stage, m.Head = StageHello, hello.Head()
+	_, err = m.present(k, hello.Present)
+	return err
+}
+
+func (m *Message) readAnswer(k *openKind, bundle *csr.Bundle, request *csr.Parsed) error {
+	answer, _, err := read(k, bundle, k.ReadAnswer)
+	if err != nil {
+		return err
+	}
+	b, err := echoOf(answer)
+	if err != nil {
+		return err
+	}
+	m.Stage, m.Head = StageAnswer, Head{Road: Road(b.Road), ClusterID: b.ClusterID, TargetSigner: b.SignerName}
+	m.Echo = &Echo{KeyID: b.KeyID[:], IssuedAt: b.Issued(), NotAfter: b.Expires(), Requester: b.Requester,
+		ExpirationSeconds: b.ExpirationSeconds, MachineKeyHash: b.MachineKey, RequestHash: b.RequestHash}
+	p, err := m.present(k, answer.Present)
+	if err != nil {
+		return err
+	}
+	pkcs10, err := request.PKCS10()
+	if err != nil {
+		return err
+	}
+	filed := request.Request()
+	if filed.Spec.SignerName == "" {
+		return nil
+	}
+	m.Differences = differences(b, expected(&Result{Road: p.Road, ClusterID: b.ClusterID, SignerName: filed.Spec.SignerName,
+		MachineKey: sha256.Sum256(p.MachineKey), RequestHash: pkcs10.InfoHash}, p, filed))
+	if at := filed.Metadata.CreationTimestamp; !at.IsZero() {
+		if e, ok := errors.AsType[*Error](checkTimes(b, filed, at)); ok {
+			m.Differences = append(m.Differences, e)
+		}
+	}
+	return nil
+}
+
+func (m *Message) present(k *openKind, present func() (*Presented, error)) (*Presented, error) {
+	p, err := present()
+	if err != nil {
+		return nil, err
+	}
+	if p == nil {
+		return nil, k.fault("no machine", "one")
+	}
+	m.Machine, m.MachineKey = p.Machine, p.MachineKey
+	return p, nil
+}

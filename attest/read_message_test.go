@@ -1,0 +1,235 @@
+package attest_test
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
+)
+
+// filed is a message of the worked example as an API server keeps it, after changes to spec
+// and metadata.
+func (e *workedExample) filed(t testing.TB, text []byte, signer string, created time.Time, change func(spec, metadata map[string]any)) *csr.Request {
+	t.Helper()
+	spec := map[string]any{"request": text, "signerName": signer, "username": e.Requester, "groups": e.Groups, "usages": e.Usages, "expirationSeconds": e.ExpirationSeconds}
+	metadata := map[string]any{"name": "csr-1", "creationTimestamp": created}
+	if change != nil {
+		change(spec, metadata)
+	}
+	object, err := json.Marshal(map[string]any{"spec": spec, "metadata": metadata})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := csr.ParseServerObject(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// The messages of the worked example are read by a kind that trusts nobody, with or without
+// the signer under which they were filed.
+func TestReadMessage(t *testing.T) {
+	e := loadWorkedExample(t)
+	for _, c := range []struct {
+		file, signer string
+		created      time.Time
+		stage        attest.Stage
+	}{
+		{"hello.pem", e.ChallengeSigner, e.HelloCreated, attest.StageHello},
+		{"answer.pem", e.SignerName, e.AnswerCreated, attest.StageAnswer},
+	} {
+		for _, signer := range []string{c.signer, ""} {
+			t.Run(c.file+" "+signer, func(t *testing.T) {
+				m, err := attest.ReadMessage(e.filed(t, e.file(t, c.file), signer, c.created, nil).Parsed(), nil, (*tpm.Kind)(nil), new(tpm.Kind))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if m.Stage != c.stage || m.Provider != tpm.Provider || m.Evidence.Version != 1 || m.Road != attest.RoadAK || m.ClusterID != e.ClusterID ||
+					m.TargetSigner != e.SignerName || m.Machine != "" || len(m.MachineKey) == 0 || len(m.Evidence.Certificates) != 2 {
+					t.Errorf("got %+v", m)
+				}
+				if len(m.Differences) != 0 || (m.Echo != nil) != (c.stage == attest.StageAnswer) {
+					t.Errorf("got the echo %+v and the differences %v", m.Echo, m.Differences)
+				}
+				if x := m.Echo; x != nil && (hex.EncodeToString(x.KeyID) != hex.EncodeToString(e.RingKey.ID) || x.IssuedAt.Unix() != e.IssuedAt || x.NotAfter.Unix() != e.NotAfter ||
+					x.Requester != e.Requester || x.ExpirationSeconds != e.ExpirationSeconds || !slices.Equal(x.MachineKeyHash[:], e.MachineKey) || !slices.Equal(x.RequestHash[:], e.RequestHash)) {
+					t.Errorf("got the echo %+v", x)
+				}
+			})
+		}
+	}
+}
+
+// Each fact that an answer repeats is held against the request by the verifier's own rules.
+func TestMessageDifferences(t *testing.T) {
+	e := loadWorkedExample(t)
+	bundle, err := csr.Parse(e.file(t, "answer.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := message.ParseBundle(bundle.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// changed is the answer with another binding.
+	changed := func(change func(*message.Binding)) []byte {
+		proof, binding, err := message.ParseProof(data.Statements[1].Stmt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(binding)
+		other, err1 := binding.Marshal()
+		proof.Binding = other
+		stmt, err2 := proof.Marshal()
+		text, err3 := (&message.Bundle{Certificates: data.Certificates, Statements: []message.Statement{data.Statements[0], {Type: data.Statements[1].Type, Stmt: stmt}}}).Marshal()
+		b := *bundle
+		b.Data = text
+		out, err4 := b.Marshal()
+		if err := errors.Join(err1, err2, err3, err4); err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	for name, row := range map[string]struct {
+		binding func(*message.Binding)
+		change  func(spec, metadata map[string]any)
+		want    []attest.Check
+	}{
+		"as it is":           {},
+		"another requester":  {change: func(spec, _ map[string]any) { spec["username"] = csr.BootstrapUserPrefix + "zzzzzz" }, want: []attest.Check{attest.CheckBindingRequester}},
+		"another lifetime":   {change: func(spec, _ map[string]any) { spec["expirationSeconds"] = e.ExpirationSeconds + 1 }, want: []attest.Check{attest.CheckBindingExpiration}},
+		"no lifetime":        {change: func(spec, _ map[string]any) { delete(spec, "expirationSeconds") }, want: []attest.Check{attest.CheckBindingExpiration}},
+		"another signer":     {change: func(spec, _ map[string]any) { spec["signerName"] = csr.SignerServingTPM }, want: []attest.Check{attest.CheckBindingSigner}},
+		"another machine":    {binding: func(b *message.Binding) { b.MachineKey[0] ^= 1 }, want: []attest.Check{attest.CheckBindingMachineKey}},
+		"another request":    {binding: func(b *message.Binding) { b.RequestHash[0] ^= 1 }, want: []attest.Check{attest.CheckBindingRequest}},
+		"another cluster":    {binding: func(b *message.Binding) { b.ClusterID = "other" }}, // which the verifier alone can tell
+		"a stretched window": {binding: func(b *message.Binding) { b.NotAfter = b.IssuedAt + 3601 }, want: []attest.Check{attest.CheckBindingWindow}},
+		"too early": {change: func(_, metadata map[string]any) { metadata["creationTimestamp"] = time.Unix(e.IssuedAt-61, 0).UTC() },
+			want: []attest.Check{attest.CheckAnswerEarly}},
+		"early enough": {change: func(_, metadata map[string]any) { metadata["creationTimestamp"] = time.Unix(e.IssuedAt-60, 0).UTC() }},
+		"too late": {change: func(_, metadata map[string]any) { metadata["creationTimestamp"] = time.Unix(e.NotAfter+1, 0).UTC() },
+			want: []attest.Check{attest.CheckAnswerLate}},
+		"at the last moment": {change: func(_, metadata map[string]any) { metadata["creationTimestamp"] = time.Unix(e.NotAfter, 0).UTC() }},
+		"not stored":         {change: func(_, metadata map[string]any) { delete(metadata, "creationTimestamp") }},
+		"two at once": {change: func(spec, _ map[string]any) { spec["username"], spec["expirationSeconds"] = "eve", 600 },
+			want: []attest.Check{attest.CheckBindingExpiration, attest.CheckBindingRequester}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := e.file(t, "answer.pem")
+			if row.binding != nil {
+				text = changed(row.binding)
+			}
+			m, err := attest.ReadMessage(e.filed(t, text, e.SignerName, e.AnswerCreated, row.change).Parsed(), new(tpm.Kind))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []attest.Check
+			for _, d := range m.Differences {
+				got = append(got, d.Check)
+			}
+			if !slices.Equal(got, row.want) {
+				t.Errorf("got %v, want %v", m.Differences, row.want)
+			}
+		})
+	}
+}
+
+// What is no message of a kind is refused by the name of its fault, and what could be read of
+// it is there all the same.
+func TestReadMessageRefuses(t *testing.T) {
+	e := loadWorkedExample(t)
+	hello, answer := e.file(t, "hello.pem"), e.file(t, "answer.pem")
+	changed := func(change func(*csr.Bundle)) []byte {
+		b, err := csr.Parse(hello)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(b)
+		text, err := b.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	for name, row := range map[string]struct {
+		text     []byte
+		signer   string
+		want     error
+		provider string
+		evidence bool
+	}{
+		"a hello where an answer is filed": {hello, e.SignerName, attest.CheckStatements, "tpm", true},
+		"an answer where hellos are":       {answer, e.ChallengeSigner, attest.CheckStatements, "tpm", true},
+		"a stranger's":                     {changed(func(b *csr.Bundle) { b.Provider = "acme/v7" }), e.ChallengeSigner, csr.CheckAttestationProvider, "acme", true},
+		"another version":                  {changed(func(b *csr.Bundle) { b.Provider = "tpm/v2" }), e.ChallengeSigner, csr.CheckProviderVersion, "tpm", true},
+		"no evidence":                      {changed(func(b *csr.Bundle) { b.Provider, b.Data = "", nil }), e.ChallengeSigner, attest.Check("bundle-provider"), "", false},
+		"evidence that is cut off":         {changed(func(b *csr.Bundle) { b.Data = b.Data[:len(b.Data)-1] }), e.ChallengeSigner, attest.CheckEncoding, "tpm", false},
+		"a request that is cut off":        {hello[:len(hello)-1], e.ChallengeSigner, nil, "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, err := attest.ReadMessage(e.filed(t, row.text, row.signer, e.HelloCreated, nil).Parsed(), new(tpm.Kind))
+			if err == nil || row.want != nil && !errors.Is(err, row.want) {
+				t.Errorf("got %v, want %v", err, row.want)
+			}
+			if m == nil || m.Stage != 0 || m.Provider != row.provider || (m.Evidence != nil) != row.evidence {
+				t.Errorf("got %+v", m)
+			}
+		})
+	}
+	if m, err := attest.ReadMessage(nil); m == nil || err == nil {
+		t.Errorf("of nothing: got %+v, %v", m, err)
+	}
+}
+
+// FuzzReadMessage reads whatever somebody has filed.
+func FuzzReadMessage(f *testing.F) {
+	kinds := []attest.Kind{new(tpm.Kind)}
+	for _, name := range []string{"hello", "answer"} {
+		text, err := os.ReadFile("testdata/messages/" + name + ".pem")
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text, csr.SignerChallengeTPM)
+		f.Add(text, csr.SignerClientTPM)
+		f.Add(text[:len(text)*2/3], "")
+	}
+	f.Add([]byte("-----BEGIN CERTIFICATE REQUEST-----\n"), "")
+	f.Fuzz(func(t *testing.T, text []byte, signer string) {
+		m, err := attest.ReadMessage((&csr.Request{Spec: csr.Spec{Request: text, SignerName: signer}}).Parsed(), kinds...)
+		if m == nil || err == nil && (m.Stage == 0 || m.Evidence == nil || len(m.MachineKey) == 0 || (m.Echo != nil) != (m.Stage == attest.StageAnswer)) {
+			t.Errorf("got %+v, %v", m, err)
+		}
+	})
+}
+
+// What a request that somebody filed says, without trusting anybody.
+func ExampleReadMessage() {
+	text, err := os.ReadFile("testdata/messages/answer.pem")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	request := &csr.Request{Spec: csr.Spec{Request: text}}
+	m, err := attest.ReadMessage(request.Parsed(), new(tpm.Kind))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(m.Stage, m.Provider, m.Evidence.Version, m.Road, m.ClusterID)
+	fmt.Println(m.Echo.Requester, m.Echo.IssuedAt)
+	fmt.Println(m.Evidence.Types())
+	// Output:
+	// answer tpm 1 ak vectors
+	// system:bootstrap:abc123 2026-03-02 11:59:00 +0000 UTC
+	// tcg-attest-tpm-certify, nodeattest-proof
+}

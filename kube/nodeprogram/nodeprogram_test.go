@@ -1,0 +1,322 @@
+package nodeprogram
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/kube/authenticator"
+	"github.com/nodeattest/nodeattest/kube/internal/configfile"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// deployed is the folder of the shipped files.
+var deployed = filepath.Join("..", "deploy", "node")
+
+func read(t testing.TB, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(deployed, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestExample reads the shipped file, in which every field is at its default but the
+// node's name.
+func TestExample(t *testing.T) {
+	text := read(t, "kubelet-authenticator.yaml")
+	for _, name := range []string{"as it is", "with a serving certificate"} {
+		if name != "as it is" {
+			text = strings.NewReplacer("# serving:", "serving:", "#   signerName", "  signerName", "#   dnsNames", "  dnsNames", "#   ipAddresses", "  ipAddresses").Replace(text)
+		}
+		s, err := parseSettings([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := s.config(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Dir = filepath.Join(t.TempDir(), "state")
+		if _, err := authenticator.New(c); err != nil || c.NodeName != "node-1" || (c.Serving != nil) != (name != "as it is") {
+			t.Errorf("%s: %+v, %v", name, c, err)
+		}
+		bare, err := parseSettings([]byte("apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nevidence: {tpm: {}}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := bare.config(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		full, def := c.Kind.(*authenticator.TPM), d.Kind.(*authenticator.TPM)
+		if full.Path != def.Path || full.PersistentEK != def.PersistentEK || d.Dir != "/var/lib/kubelet-authenticator" || c.Kubelet.ConfigFile != d.Kubelet.ConfigFile {
+			t.Errorf("the example is not the default: %+v, %+v", full, def)
+		}
+	}
+}
+
+// A maker's key takes no EK, and may have a password.
+func TestSettingsOfAMakersKey(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(path, []byte("hunter2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.NewReplacer("ek: rsa-2048", `ek: ""`, `"0x81010001"`, `""`, "ak: p-256", "ak: oem",
+		`akPasswordFile: ""`, "akPasswordFile: "+path).Replace(read(t, "kubelet-authenticator.yaml"))
+	s, err := parseSettings([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := s.config(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := c.Kind.(*authenticator.TPM)
+	if !k.AK.OEM || k.Options.EK != nil || string(k.Options.AKPassword.Reveal()) != "hunter2" {
+		t.Errorf("%+v", k)
+	}
+}
+
+func TestSettingsRefused(t *testing.T) {
+	good := read(t, "kubelet-authenticator.yaml")
+	for name, change := range map[string][2]string{
+		"another version": {"v1alpha1", "v1"},
+		"the CRDs' group": {"config.nodeattest", "nodeattest"},
+		"another kind":    {"kind: KubeletAuth", "kind: Auth"},
+		"unknown":         {"nodeName:", "nodename2:"},
+		"twice":           {"nodeName: node-1", "nodeName: node-1\nnodeName: node-2"},
+		"no duration":     {"lifetime: 24h", "lifetime: long"},
+		"no evidence":     {"  tpm:\n", "  other:\n"},
+		"ek":              {"ek: rsa-2048", "ek: rsa-1024"},
+		"ak":              {"ak: p-256", "ak: p-257"},
+		"ek and AK's":     {"ak: p-256", "ak: gce-rsa"},
+		"ek and maker's":  {"ak: p-256", "ak: oem"},
+		"a made AK's":     {`akPasswordFile: ""`, `akPasswordFile: /none`},
+		"handle":          {`"0x81010001"`, `"0x80010001"`},
+		"handle's form":   {`"0x81010001"`, `"81010001"`},
+		"no file":         {`intermediates: ""`, `intermediates: /nonexistent`},
+		"no password":     {`endorsementPasswordFile: ""`, `endorsementPasswordFile: /nonexistent`},
+		"log alone":       {`eventLog: ""`, `eventLog: /x`},
+		"two kinds":       {"  tpm:\n", "  gce: {}\n  tpm:\n"},
+		"a kind of none":  {"  tpm:\n", "  gce:\n  other:\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := strings.Replace(good, change[0], change[1], 1)
+			if text == good {
+				t.Fatalf("%s: nothing changed", name)
+			}
+			s, err := parseSettings([]byte(text))
+			if err == nil {
+				_, err = s.config(nil)
+			}
+			if err == nil || !errors.Is(err, refusal.CheckConfig) && !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("%s: got %v", name, err)
+			}
+		})
+	}
+	if _, err := parseSettings(make([]byte, configfile.MaxSize+1)); !errors.Is(err, refusal.CheckConfig) {
+		t.Errorf("too large: got %v", err)
+	}
+}
+
+// TestKindOfOthers has the program know a kind of somebody else's: its section is read as
+// strictly as the others.
+func TestKindOfOthers(t *testing.T) {
+	rack := Kind{Name: "rack", Open: func(decode func(into any) error) (authenticator.Kind, error) {
+		var section struct {
+			Slot string `json:"slot"`
+		}
+		if err := decode(&section); err != nil {
+			return nil, err
+		}
+		return authenticator.KindOf("rack", func(context.Context) (attest.Prover, error) { return nil, errors.New("slot " + section.Slot) }), nil
+	}}
+	renamed, empty := rack, Kind{Name: "rack"}
+	renamed.Name = "shelf"
+	for name, row := range map[string]struct {
+		text  string
+		kinds []Kind
+		want  string // "": it is known
+	}{
+		"rack":                       {"{rack: {slot: a}}", []Kind{rack}, ""},
+		"one in the box":             {"{gce: {}}", []Kind{rack}, ""},
+		"a program without the kind": {"{rack: {slot: a}}", nil, "rack"},
+		"an unknown field":           {"{rack: {row: a}}", []Kind{rack}, "row"},
+		"an unknown field of gce":    {"{gce: {metadataurl: a}}", []Kind{rack}, "metadataurl"},
+		"a section of nothing":       {"{rack: }", []Kind{rack}, "an object"},
+		"beside another":             {"{rack: {slot: a}, gce: {}}", []Kind{rack}, "gce and rack"},
+		"beside an unknown one":      {"{rack: {slot: a}, row: {}}", []Kind{rack}, "rack and row"},
+		"twice":                      {"{rack: {slot: a}}", []Kind{rack, rack}, "no other"},
+		"a kind of another name":     {"{shelf: {slot: a}}", []Kind{renamed}, "another kind"},
+		"nothing to open":            {"{rack: {slot: a}}", []Kind{empty}, "Open"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := parseSettings([]byte("apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nevidence: " + row.text + "\n"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := s.config(row.kinds)
+			if (err == nil) != (row.want == "") || err != nil && (!errors.Is(err, refusal.CheckConfig) || !strings.Contains(err.Error(), row.want)) {
+				t.Fatalf("got %v, want an error with %q", err, row.want)
+			}
+			if err != nil || c.Kind.Provider() != "rack" {
+				return
+			}
+			if _, err := c.Kind.Open(t.Context()); err == nil || err.Error() != "slot a" {
+				t.Errorf("it was opened with %v", err)
+			}
+		})
+	}
+	var stderr bytes.Buffer
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(path, []byte("apiVersion: "+configfile.APIVersion+"\nkind: "+settingsKind+"\nnodeName: node-1\nevidence: {rack: {slot: a}}\n"+
+		"stateDir: "+filepath.Join(t.TempDir(), "state")+"\nkubelet: {processes: false, flagFiles: [], config: ''}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, kinds := range map[string][]Kind{errNotUsable.Error(): {rack}, "one of tpm, gce, azure, nitro": nil} {
+		if status := Main([]string{"--config", path, "status"}, new(bytes.Buffer), &stderr, kinds...); status != 1 || !strings.Contains(stderr.String(), want) {
+			t.Errorf("status %d, want an error with %q: %s", status, want, &stderr)
+		}
+	}
+}
+
+// TestKinds reads a file of each kind.
+func TestKinds(t *testing.T) {
+	head := "apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nnodeName: node-1\n"
+	for name, row := range map[string]struct{ text, provider string }{
+		"tpm":              {"evidence: {tpm: {}}", "tpm"},
+		"gce":              {"evidence: {gce: {}}", "gce"},
+		"gce elsewhere":    {"evidence: {gce: {metadataURL: 'http://127.0.0.1:1', timeout: 1s}}", "gce"},
+		"azure":            {"evidence: {azure: {}}", "azure"},
+		"nitro":            {"evidence: {nitro: {tool: /usr/bin/nitro-tpm-attest}}", "nitro"},
+		"a URL of none":    {"evidence: {gce: {metadataURL: metadata}}", ""},
+		"a negative time":  {"evidence: {azure: {timeout: -1s}}", ""},
+		"two":              {"evidence: {gce: {}, azure: {}}", ""},
+		"none":             {"evidence: {}", ""},
+		"null":             {"evidence: {gce: }", ""},
+		"recovery":         {"evidence: {tpm: {}}\nrecoverySigner: cluster.x-k8s.io/kubelet-attestation-recovery-tpm", "tpm"},
+		"recovery without": {"evidence: {gce: {}}\nrecoverySigner: cluster.x-k8s.io/kubelet-attestation-recovery-tpm", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := parseSettings([]byte(head + row.text + "\n"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := s.config(nil)
+			switch {
+			case row.provider == "" && !errors.Is(err, refusal.CheckConfig):
+				t.Errorf("got %v, want a refusal", err)
+			case row.provider != "" && (err != nil || c.Kind.Provider() != row.provider):
+				t.Errorf("got %+v, %v, want %s", c.Kind, err, row.provider)
+			}
+		})
+	}
+}
+
+func FuzzSettings(f *testing.F) {
+	f.Add([]byte(read(f, "kubelet-authenticator.yaml")))
+	f.Add([]byte(`{"apiVersion":"config.nodeattest.github.io/v1alpha1","kind":"KubeletAuthenticatorConfiguration","evidence":{"tpm":{"ak":"gce-ecc"}}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if s, err := parseSettings(text); (s == nil) == (err == nil) || err != nil && !errors.Is(err, refusal.CheckConfig) {
+			t.Errorf("got %+v, %v", s, err)
+		}
+	})
+}
+
+// TestKubeconfig reads the kubelet's kubeconfig as the kubelet does.
+func TestKubeconfig(t *testing.T) {
+	text := strings.Replace(read(t, "kubelet.conf"), "certificate-authority: /etc/kubernetes/pki/ca.crt", "insecure-skip-tls-verify: false", 1)
+	c, err := clientcmd.RESTConfigFromKubeConfig([]byte(text))
+	if err != nil || c.ExecProvider == nil || c.ExecProvider.Args[0] != "credential" || c.ExecProvider.APIVersion != "client.authentication.k8s.io/v1" {
+		t.Errorf("got %+v, %v", c, err)
+	}
+}
+
+// TestUnits holds the units against what is shipped beside them, and has systemd read the
+// daemon's.
+func TestUnits(t *testing.T) {
+	dropIn := filepath.Join(deployed, "10-kubeadm.conf")
+	if err := (&authenticator.Kubelet{FlagFiles: []string{dropIn}}).Check(); err != nil {
+		t.Error(err)
+	}
+	unit := read(t, "kubelet-authenticator.service")
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("no systemd-analyze: apt-get install systemd")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const installed = "/usr/local/bin/kubelet-authenticator"
+	if !strings.Contains(unit, "ExecStart="+installed+" --config "+defaultConfig+" daemon") {
+		t.Error("it starts something else")
+	}
+	path := filepath.Join(t.TempDir(), "kubelet-authenticator.service")
+	if err := os.WriteFile(path, []byte(strings.Replace(unit, installed, self, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(analyze, "verify", "--man=no", "--recursive-errors=no", path).CombinedOutput()
+	if err != nil || len(bytes.TrimSpace(out)) != 0 {
+		t.Errorf("systemd-analyze: %v: %s", err, out)
+	}
+}
+
+func TestCommands(t *testing.T) {
+	dir := t.TempDir()
+	config := filepath.Join(dir, "config.yaml")
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	text := "apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nnodeName: node-1\nstateDir: " + filepath.Join(dir, "state") + "\nkubeconfig: " + kubeconfig +
+		"\nevidence: {tpm: {device: " + filepath.Join(dir, "none") + "}}\nkubelet: {processes: false, flagFiles: [], config: " + filepath.Join(dir, "kubelet.yaml") + "}\n"
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	try := func(args ...string) (string, string, error) {
+		var out, errs bytes.Buffer
+		err := run(t.Context(), args, &out, &errs, nil)
+		return out.String(), errs.String(), err
+	}
+	for name, c := range map[string]struct {
+		args []string
+		want error
+	}{
+		"no command":      {[]string{"-config", config}, errCommandLine},
+		"another command": {[]string{"-config", config, "join"}, errCommandLine},
+		"another flag":    {[]string{"-verbose"}, errCommandLine},
+		"no file":         {[]string{"-config", filepath.Join(dir, "absent"), "status"}, os.ErrNotExist},
+		"no kubeconfig":   {[]string{"-config", config, "rotate"}, os.ErrNotExist},
+		"another form":    {[]string{"-config", config, "status", "-o", "xml"}, errCommandLine},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if out, _, err := try(c.args...); !errors.Is(err, c.want) || out != "" {
+				t.Errorf("%s: got %q, %v", name, out, err)
+			}
+		})
+	}
+	out, _, err := try("-config", config, "status")
+	if !errors.Is(err, errNotUsable) || !strings.Contains(out, "there is none") || !strings.Contains(out, "Problem") || !strings.Contains(out, kubeconfig) {
+		t.Errorf("status: %v\n%s", err, out)
+	}
+	out, _, err = try("-config", config, "status", "-o", "json")
+	var s authenticator.Status
+	if !errors.Is(err, errNotUsable) || json.Unmarshal([]byte(out), &s) != nil || s.NodeName != "node-1" || s.Certificates[0].Failures != 1 {
+		t.Errorf("status: %v\n%s", err, out)
+	}
+	t.Setenv(execInfo, `{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1beta1"}`)
+	for _, args := range [][]string{{"-config", config}, {"-config", config, "credential"}} {
+		if out, _, err := try(args...); !errors.Is(err, authenticator.CheckExecInfo) || out != "" {
+			t.Errorf("another version: got %q, %v", out, err)
+		}
+	}
+}

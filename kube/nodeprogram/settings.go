@@ -1,0 +1,291 @@
+package nodeprogram
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/go-tpm/tpm2"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/kube/authenticator"
+	"github.com/nodeattest/nodeattest/kube/internal/configfile"
+	"github.com/nodeattest/nodeattest/refusal"
+	"github.com/nodeattest/nodeattest/secret"
+)
+
+// settingsKind is what the file must say it is.
+const settingsKind = "KubeletAuthenticatorConfiguration"
+
+// settings are the program's configuration file, in YAML or JSON. kube/deploy/node has one in
+// which every field is explained.
+type settings struct {
+	configfile.Header `json:",inline"`
+
+	NodeName       string           `json:"nodeName"`
+	StateDir       string           `json:"stateDir"`
+	Kubeconfig     string           `json:"kubeconfig"`
+	ClusterID      string           `json:"clusterID"`
+	SignerName     string           `json:"signerName"`
+	Lifetime       duration         `json:"lifetime"`
+	ProviderID     string           `json:"providerID"`
+	RecoverySigner string           `json:"recoverySigner"`
+	Serving        *servingSettings `json:"serving"`
+	// Evidence has one section, of the one kind that is presented.
+	Evidence map[string]configfile.Section `json:"evidence"`
+	Kubelet  kubeletSettings               `json:"kubelet"`
+}
+
+type servingSettings struct {
+	SignerName  string       `json:"signerName"`
+	DNSNames    []string     `json:"dnsNames"`
+	IPAddresses []netip.Addr `json:"ipAddresses"`
+}
+
+type tpmSettings struct {
+	Device                  string `json:"device"`
+	EK                      string `json:"ek"`
+	PersistentEK            string `json:"persistentEK"`
+	AK                      string `json:"ak"`
+	Intermediates           string `json:"intermediates"`
+	EKChainFromNV           bool   `json:"ekChainFromNV"`
+	EndorsementPasswordFile string `json:"endorsementPasswordFile"`
+	AKPasswordFile          string `json:"akPasswordFile"`
+	Quote                   bool   `json:"quote"`
+	EventLog                string `json:"eventLog"`
+}
+
+type kubeletSettings struct {
+	Config    *string  `json:"config"`
+	ConfigDir string   `json:"configDir"`
+	FlagFiles []string `json:"flagFiles"`
+	Processes *bool    `json:"processes"`
+}
+
+// duration is written like "24h".
+type duration time.Duration
+
+// UnmarshalText reads a duration.
+func (d *duration) UnmarshalText(text []byte) error {
+	parsed, err := time.ParseDuration(string(text))
+	*d = duration(parsed)
+	return err
+}
+
+// Where things are on a machine with the usual set-up.
+const (
+	defaultState      = "/var/lib/kubelet-authenticator"
+	defaultKubeconfig = "/etc/kubernetes/bootstrap-kubelet.conf"
+	defaultDevice     = "/dev/tpmrm0"
+	defaultKubelet    = "/var/lib/kubelet/config.yaml"
+)
+
+// defaultFlagFiles are where a kubelet's flags are found. In systemd, files in /etc hide files
+// in /usr/lib.
+func defaultFlagFiles() []string {
+	return []string{
+		"/var/lib/kubelet/kubeadm-flags.env", "/etc/default/kubelet", "/etc/sysconfig/kubelet",
+		"/etc/systemd/system/kubelet.service", "/etc/systemd/system/kubelet.service.d/*.conf",
+		"/run/systemd/system/kubelet.service.d/*.conf",
+		"/usr/lib/systemd/system/kubelet.service", "/usr/lib/systemd/system/kubelet.service.d/*.conf",
+	}
+}
+
+// parseSettings reads the file: every field must be known and have a value of the right type.
+func parseSettings(text []byte) (*settings, error) {
+	if len(text) > configfile.MaxSize {
+		return nil, refusal.Config("the file", fmt.Sprintf("of %d bytes", len(text)), fmt.Sprintf("at most %d", configfile.MaxSize))
+	}
+	s := new(settings)
+	if _, err := configfile.Decode(text, s); err != nil {
+		return nil, unreadable("a file that cannot be read", err)
+	}
+	if err := s.Header.Check(settingsKind); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func unreadable(what string, err error) error {
+	return &refusal.Error{Check: refusal.CheckConfig, Got: what, Err: err}
+}
+
+// config makes the library's configuration from the settings, for a program that knows some
+// kinds beside those in the box.
+func (s *settings) config(kinds []Kind) (authenticator.Config, error) {
+	c := authenticator.Config{
+		NodeName: s.NodeName, Dir: orDefault(s.StateDir, defaultState), ClusterID: s.ClusterID, SignerName: s.SignerName,
+		Lifetime: time.Duration(s.Lifetime), ProviderID: s.ProviderID, RecoverySigner: s.RecoverySigner,
+	}
+	if c.NodeName == "" { // as the kubelet names itself
+		name, err := os.Hostname()
+		if err != nil {
+			return c, err
+		}
+		c.NodeName = strings.ToLower(strings.TrimSpace(name))
+	}
+	if s.Serving != nil {
+		c.Serving = &authenticator.Serving{SignerName: s.Serving.SignerName, DNSNames: s.Serving.DNSNames, IPAddresses: s.Serving.IPAddresses}
+	}
+	kubeconfig := orDefault(s.Kubeconfig, defaultKubeconfig)
+	c.API = func() (*rest.Config, error) { return clientcmd.BuildConfigFromFlags("", kubeconfig) }
+	c.Kubelet = authenticator.Kubelet{ConfigFile: defaultKubelet, ConfigDir: s.Kubelet.ConfigDir, FlagFiles: s.Kubelet.FlagFiles, Parent: true, Processes: true}
+	if s.Kubelet.Config != nil {
+		c.Kubelet.ConfigFile = *s.Kubelet.Config
+	}
+	if s.Kubelet.FlagFiles == nil {
+		c.Kubelet.FlagFiles = defaultFlagFiles()
+	}
+	if s.Kubelet.Processes != nil {
+		c.Kubelet.Processes = *s.Kubelet.Processes
+	}
+	var err error
+	if c.Kind, err = s.kind(kinds); err != nil {
+		return c, err
+	}
+	if s.RecoverySigner != "" && c.Kind.Provider() != tpm.Provider {
+		return c, refusal.Config("recoverySigner", refusal.Quote(s.RecoverySigner), "none: recovery takes a key in a TPM, of which evidence of "+c.Kind.Provider()+" shows nothing")
+	}
+	return c, nil
+}
+
+func orDefault(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+// eks are the endorsement keys that a TPM may have, each with the handle where it may be
+// persistent, by their names in the file. The handles are those of the TCG's registry and of
+// common provisioning tools.
+func eks() map[string]struct {
+	origin tpm.EKOrigin
+	handle tpm2.TPMHandle
+} {
+	return map[string]struct {
+		origin tpm.EKOrigin
+		handle tpm2.TPMHandle
+	}{
+		"rsa-2048":      {tpm.EKRSA2048(), 0x81010001},
+		"p-256":         {tpm.EKP256(), 0x81010002},
+		"rsa-2048-high": {tpm.EKRSA2048High(), 0x81010012},
+		"p-256-high":    {tpm.EKP256High(), 0x81010014},
+		"p-384-high":    {tpm.EKP384High(), 0x81010016},
+		"rsa-3072-high": {tpm.EKRSA3072High(), 0x8101001c},
+	}
+}
+
+// aks are the attestation keys, by their names in the file. gce-rsa, gce-ecc and oem have
+// certificates, and take no EK.
+func aks() map[string]tpm.AKSource {
+	return map[string]tpm.AKSource{
+		"p-256":    {Template: tpm.AKTemplateECDSAP256()},
+		"p-384":    {Template: tpm.AKTemplateECDSAP384()},
+		"rsa-2048": {Template: tpm.AKTemplateRSA2048SHA256()},
+		"gce-rsa":  tpm.GCERSA(),
+		"gce-ecc":  tpm.GCEECC(),
+		"oem":      tpm.OEMIAK(),
+	}
+}
+
+// kind makes the kind of evidence of a TPM.
+func (t *tpmSettings) kind() (authenticator.Kind, error) {
+	k := &authenticator.TPM{Path: orDefault(t.Device, defaultDevice)}
+	ak, ok := aks()[orDefault(t.AK, "p-256")]
+	if !ok {
+		return nil, refusal.Config("evidence.tpm.ak", refusal.Quote(t.AK), "p-256, p-384, rsa-2048, gce-rsa, gce-ecc or oem")
+	}
+	k.AK = ak
+	if ak.CertificateIndex == 0 && !ak.OEM {
+		ek, ok := eks()[orDefault(t.EK, "rsa-2048")]
+		if !ok {
+			return nil, refusal.Config("evidence.tpm.ek", refusal.Quote(t.EK), "rsa-2048, p-256, rsa-2048-high, p-256-high, p-384-high or rsa-3072-high")
+		}
+		if t.AKPasswordFile != "" {
+			return nil, refusal.Config("evidence.tpm.akPasswordFile", "beside ak "+refusal.Quote(t.AK), "one with ak oem: others have no password")
+		}
+		k.Options.EK, k.PersistentEK = &ek.origin, ek.handle
+	} else if t.EK != "" || t.PersistentEK != "" {
+		return nil, refusal.Config("evidence.tpm.ek", "", "none: ak "+t.AK+" has a certificate of its own")
+	}
+	if err := t.persistent(k); err != nil {
+		return nil, err
+	}
+	if t.Intermediates != "" {
+		chain, err := readCertificates(t.Intermediates)
+		if err != nil {
+			return nil, err
+		}
+		k.Options.Intermediates = tpmcert.CertificatesDER(chain)
+	}
+	k.Options.EKChainFromNV = t.EKChainFromNV
+	if t.Quote {
+		k.Options.Quote = tpm.DefaultPCRs()
+	}
+	return k, t.secrets(k)
+}
+
+// persistent reads where the EK may be persistent.
+func (t *tpmSettings) persistent(k *authenticator.TPM) error {
+	switch t.PersistentEK {
+	case "":
+	case "none":
+		k.PersistentEK = 0
+	default:
+		var handle uint32
+		if _, err := fmt.Sscanf(t.PersistentEK, "0x%08x", &handle); err != nil || handle>>24 != 0x81 || fmt.Sprintf("0x%08x", handle) != t.PersistentEK {
+			return refusal.Config("evidence.tpm.persistentEK", refusal.Quote(t.PersistentEK), "a handle from 0x81000000 to 0x81ffffff, or none")
+		}
+		k.PersistentEK = tpm2.TPMHandle(handle)
+	}
+	return nil
+}
+
+// secrets reads the password files, and has the event log read when evidence is made.
+func (t *tpmSettings) secrets(k *authenticator.TPM) error {
+	for _, p := range []struct {
+		path     string
+		password *secret.Value[[]byte]
+	}{{t.EndorsementPasswordFile, &k.Options.EndorsementPassword}, {t.AKPasswordFile, &k.Options.AKPassword}} {
+		if p.path == "" {
+			continue
+		}
+		text, err := os.ReadFile(p.path)
+		if err != nil {
+			return err
+		}
+		*p.password = secret.New([]byte(strings.TrimSuffix(string(text), "\n")))
+	}
+	if t.EventLog == "" {
+		return nil
+	}
+	if !t.Quote {
+		return refusal.Config("evidence.tpm.eventLog", refusal.Quote(t.EventLog), "quote: true beside it")
+	}
+	k.Options.EventLog = readEventLog(t.EventLog)
+	return nil
+}
+
+func readCertificates(path string) ([]*x509.Certificate, error) {
+	text, err := os.ReadFile(filepath.Clean(path))
+	if err != nil {
+		return nil, err
+	}
+	all, err := tpmcert.ParseCertificatesPEM(text)
+	if err == nil && len(all) == 0 {
+		err = errors.New("no certificates")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return all, nil
+}

@@ -1,0 +1,226 @@
+// Package operatorprogram is the kubectl plugin of this module, kubectl nodeattest, for a main
+// function that adds kinds of evidence to those in the box. It is for people who run a
+// cluster whose nodes attest themselves. It shows what became of a node's request, shows and
+// decides requests that were kept in files, and changes by hand which machine is which node:
+//
+//	kubectl nodeattest explain REQUEST
+//	kubectl nodeattest pending
+//	kubectl nodeattest approve REQUEST [--machine-uid UID] [--provider-id ID] [--existing-node]
+//	kubectl nodeattest rebind NODE (--request REQUEST | --machine IDENTITY)
+//	kubectl nodeattest adopt NODE --machine-uid UID
+//	kubectl nodeattest release NODE
+//	kubectl nodeattest inspect FILE...
+//	kubectl nodeattest verify FILE... --config FILE [--at TIME] [--key-ring FILE] [--records FILE]
+//
+// inspect and verify need no cluster; - is standard input. verify fetches nothing, unless the
+// configuration has Google's keys or Azure's certificates fetched. The others take kubectl's
+// flags for the connection (--kubeconfig, --context, --user, --as and so on), and --namespace
+// for the namespace of the controller's configuration. What a user needs to be allowed to do is in
+// kube/deploy/operator.yaml. The exit status is 0 on success, 1 after an error, 2 after a wrong
+// command line. That of verify is 0 if every request is admitted, 1 if one is refused, and else
+// 2: it could not decide.
+package operatorprogram
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/kube/internal/settings"
+	"github.com/nodeattest/nodeattest/kube/program"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// Main is the program kubectl-nodeattest. It runs the command that args name, and returns its
+// exit status. Requests with evidence of a kind that is neither in the box nor given are shown
+// as such.
+func Main(args []string, stdin io.Reader, stdout, stderr io.Writer, kinds ...program.Kind) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	return run(ctx, streams{stdin, stdout, stderr}, kinds, args)
+}
+
+// streams are the program's.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// plugin is one run of the program.
+type plugin struct {
+	streams
+	client    client.Client
+	others    []settings.Kind
+	kinds     []attest.Kind // which read, and trust nobody
+	namespace string
+	now       func() time.Time
+	options
+}
+
+// options are the flags of the commands.
+type options struct {
+	machineUID, providerID, request, machine string
+	existingNode                             bool
+	config, at, keyRing, records             string
+}
+
+// command is one of the program's commands.
+type command struct {
+	name, arguments, help string
+	// argument says whether it takes one.
+	argument bool
+	flags    []string
+	run      func(p *plugin, ctx context.Context, argument string) error
+	// files runs a command on files, which needs no cluster; run is nil.
+	files func(p *plugin, ctx context.Context, names []string) error
+}
+
+func commands() []command {
+	return []command{
+		{"explain", "REQUEST", "show each rule for a certificate request, and who has to act next", true, nil, (*plugin).explain, nil},
+		{"pending", "", "list the machines that were refused and may be admitted", false, nil, (*plugin).pending, nil},
+		{"approve", "REQUEST", "admit the machine of a refused request as the node that it wants to be", true, []string{"machine-uid", "provider-id", "machine", "existing-node"}, (*plugin).approve, nil},
+		{"rebind", "NODE", "give a node another machine, whose board was replaced", true, []string{"request", "machine"}, (*plugin).rebind, nil},
+		{"adopt", "NODE", "give a node's record the UID of another Machine of the inventory", true, []string{"machine-uid"}, (*plugin).adopt, nil},
+		{"release", "NODE", "say that a node's machine is gone", true, nil, (*plugin).release, nil},
+		{"inspect", "FILE...", "show requests and evidence as a tree; decides nothing", true, nil, nil, (*plugin).inspect},
+		{"verify", "FILE...", "decide recorded requests by the controller's configuration", true, []string{"config", "at", "key-ring", "records"}, nil, (*plugin).verify},
+	}
+}
+
+// errUsage says that the command line is wrong.
+var errUsage = errors.New("see kubectl nodeattest --help")
+
+// exitStatus ends the program with a status, when everything has been said.
+type exitStatus int
+
+func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+// run is the program. It returns the exit status.
+func run(ctx context.Context, std streams, kinds []program.Kind, args []string) int {
+	err := try(ctx, std, kinds, args)
+	status, said := errors.AsType[exitStatus](err)
+	switch {
+	case err == nil, errors.Is(err, pflag.ErrHelp):
+		return 0
+	case said:
+		return int(status)
+	}
+	fmt.Fprintf(std.err, "error: %s\n", refusal.Escape(err.Error()))
+	if errors.Is(err, errUsage) {
+		return 2
+	}
+	return 1
+}
+
+func try(ctx context.Context, std streams, kinds []program.Kind, args []string) error {
+	p := &plugin{streams: std, now: time.Now}
+	for _, k := range kinds {
+		p.others = append(p.others, settings.Kind(k))
+	}
+	var err error
+	if p.kinds, err = settings.Readers(p.others...); err != nil {
+		return err
+	}
+	flags := pflag.NewFlagSet("kubectl nodeattest", pflag.ContinueOnError)
+	flags.SetOutput(std.err)
+	flags.SortFlags = false
+	flags.StringVar(&p.machineUID, "machine-uid", "", "approve, adopt: the UID of the inventory's Machine")
+	flags.StringVar(&p.providerID, "provider-id", "", "approve: the machine's provider ID")
+	flags.StringVar(&p.machine, "machine", "", "approve, rebind: the machine's identity, such as ek:sha256:...")
+	flags.StringVar(&p.request, "request", "", "rebind: the machine's refused request")
+	flags.BoolVar(&p.existingNode, "existing-node", false, "approve: also where there is a Node of that name")
+	flags.StringVar(&p.config, "config", "", "verify: the controller's configuration file")
+	flags.StringVar(&p.at, "at", "", "verify: the time of the decision (RFC 3339); by default a second after the request was made")
+	flags.StringVar(&p.keyRing, "key-ring", "", "verify: the challenge keys, a Secret as kubectl get -o json gives it")
+	flags.StringVar(&p.records, "records", "", "verify: the AttestedNodes, and perhaps the Nodes, as kubectl get -o json gives them")
+	own := []string{"machine-uid", "provider-id", "machine", "request", "existing-node", "config", "at", "key-ring", "records"}
+	rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{}
+	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "path of the kubeconfig")
+	clientcmd.BindOverrideFlags(overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
+	flags.Usage = func() { usage(std.err, flags) }
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, pflag.ErrHelp) {
+			return err
+		}
+		return fmt.Errorf("%w; %w", err, errUsage)
+	}
+	c, arguments, err := commandOf(flags, own)
+	switch {
+	case err != nil:
+		return err
+	case c.files != nil:
+		return c.files(p, ctx, arguments)
+	}
+	if p.namespace = overrides.Context.Namespace; p.namespace == "" {
+		p.namespace = defaultNamespace
+	}
+	if p.client, err = connect(rules, overrides); err != nil {
+		return err
+	}
+	return c.run(p, ctx, arguments[len(arguments)-1])
+}
+
+// connect makes the client of a cluster.
+func connect(rules clientcmd.ClientConfigLoader, overrides *clientcmd.ConfigOverrides) (client.Client, error) {
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	return client.New(config, client.Options{Scheme: scheme})
+}
+
+// commandOf finds the command, and checks the arguments and flags against what it takes. It
+// returns the arguments, or the command itself if it takes none.
+func commandOf(flags *pflag.FlagSet, own []string) (*command, []string, error) {
+	args := flags.Args()
+	if len(args) == 0 {
+		return nil, nil, fmt.Errorf("a command is missing; %w", errUsage)
+	}
+	all := commands()
+	n := slices.IndexFunc(all, func(c command) bool { return c.name == args[0] })
+	if n < 0 {
+		return nil, nil, fmt.Errorf("there is no command %s; %w", refusal.Quote(args[0]), errUsage)
+	}
+	c, want := &all[n], 1
+	if c.argument {
+		want = 2
+	}
+	if len(args) != want && (c.files == nil || len(args) < want) {
+		return nil, nil, fmt.Errorf("%s takes %s; %w", c.name, refusal.OrNothing(c.arguments), errUsage)
+	}
+	var err error
+	flags.Visit(func(f *pflag.Flag) {
+		if slices.Contains(own, f.Name) && !slices.Contains(c.flags, f.Name) {
+			err = fmt.Errorf("%s takes no --%s; %w", c.name, f.Name, errUsage)
+		}
+	})
+	return c, args[want-1:], err
+}
+
+func usage(w io.Writer, flags *pflag.FlagSet) {
+	fmt.Fprint(w, "usage: kubectl nodeattest COMMAND [flags]\n\n")
+	for _, c := range commands() {
+		fmt.Fprintf(w, "  %-17s %s\n", c.name+" "+c.arguments, c.help)
+	}
+	fmt.Fprintf(w, "\nflags:\n%s", flags.FlagUsages())
+}

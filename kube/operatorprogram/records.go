@@ -1,0 +1,281 @@
+package operatorprogram
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/rsa"
+	"crypto/x509"
+	"fmt"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/kube/registry"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// algorithm names the algorithm of an EK as membership.Scope does; "" if the key cannot be
+// parsed or has another type.
+func algorithm(spki []byte) string {
+	key, err := x509.ParsePKIXPublicKey(spki)
+	if err != nil {
+		return ""
+	}
+	switch k := key.(type) {
+	case *rsa.PublicKey:
+		return "RSA-" + strconv.Itoa(k.N.BitLen())
+	case *ecdsa.PublicKey:
+		return k.Curve.Params().Name
+	}
+	return ""
+}
+
+// registry returns the registry of a scope.
+func (p *plugin) registry(scope membership.Scope) (*registry.Registry, error) {
+	scope.Cluster = "that of the API server" // no verifier asks this registry
+	return registry.New(scope, p.client, p.client, registry.Options{Now: p.now})
+}
+
+// record finds the record of a node name, and the registry that it is in; nil if there is none
+// that counts.
+func (p *plugin) record(ctx context.Context, nodeName string) (*membership.Record, *registry.Registry, error) {
+	var object v1alpha1.AttestedNode
+	err := p.client.Get(ctx, client.ObjectKey{Name: nodeName}, &object)
+	if apierrors.IsNotFound(err) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	scope, err := membership.ParseScope(object.Spec.Scope)
+	if err != nil {
+		return nil, nil, fmt.Errorf("AttestedNode %s: %w", nodeName, err)
+	}
+	r, err := p.registry(scope)
+	if err != nil {
+		return nil, nil, err
+	}
+	record, err := r.Lookup(ctx, nodeName)
+	return record, r, err
+}
+
+// held returns the records around a claim, whatever their scope.
+func (p *plugin) held(ctx context.Context, claim membership.Claim) (h membership.Held, err error) {
+	if h.Name, _, err = p.record(ctx, claim.NodeName); err != nil || claim.Machine == "" {
+		return h, err
+	}
+	var pointer v1alpha1.AttestedMachine
+	err = p.client.Get(ctx, client.ObjectKey{Name: v1alpha1.PointerName(string(claim.Machine))}, &pointer)
+	if apierrors.IsNotFound(err) {
+		return h, nil
+	}
+	if err != nil {
+		return h, err
+	}
+	r, _, err := p.record(ctx, pointer.Spec.NodeName)
+	if err == nil && r != nil && r.Machine == claim.Machine && r.HoldsMachine() {
+		h.Machine = r
+	}
+	return h, err
+}
+
+// bound finds the record of a node that has a machine.
+func (p *plugin) bound(ctx context.Context, nodeName string) (*membership.Record, *registry.Registry, error) {
+	record, r, err := p.record(ctx, nodeName)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case record == nil:
+		return nil, nil, fmt.Errorf("node %s has no record", refusal.Text(nodeName))
+	case record.State != membership.StateBound:
+		return nil, nil, fmt.Errorf("the record of node %s is %s, not bound", nodeName, record.State)
+	}
+	return record, r, nil
+}
+
+// approve records that the machine of a refused request is the node.
+func (p *plugin) approve(ctx context.Context, name string) error {
+	request, err := p.getRequest(ctx, name)
+	if err != nil {
+		return err
+	}
+	if !refused(request) {
+		return fmt.Errorf("request %s was not refused for its machine: see kubectl nodeattest explain %[1]s", refusal.Text(name))
+	}
+	c, err := p.candidateOf(request)
+	if err != nil {
+		return err
+	}
+	if p.machine != "" {
+		if c.machine, err = p.identity(c.machine); err != nil {
+			return err
+		}
+	}
+	if c.machine == "" {
+		return fmt.Errorf("the controller alone finds the identity of this machine: take it from the Event about request %s, and give it as --machine", name)
+	}
+	claim := membership.Claim{NodeName: c.nodeName, Machine: c.machine, MachineUID: p.machineUID, ProviderID: p.providerID}
+	if err := p.fromInventory(ctx, &claim, c.provider); err != nil {
+		return err
+	}
+	if err := p.checkNode(ctx, &claim); err != nil {
+		return err
+	}
+	r, err := p.registry(c.scope)
+	if err != nil {
+		return err
+	}
+	record, err := r.Reserve(ctx, claim, p.now().Add(time.Minute))
+	if err == nil {
+		record, err = r.Bind(ctx, record, time.Time{}, nil)
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(p.out, "node %s is machine %s\n", record.NodeName, refusal.Text(string(record.Machine)))
+	return nil
+}
+
+// identity returns the machine that was given on the command line, which must be that of the
+// request if the request states one.
+func (p *plugin) identity(stated attest.Identity) (attest.Identity, error) {
+	given, err := attest.ParseIdentity(p.machine)
+	if err == nil && stated != "" && given != stated {
+		err = fmt.Errorf("the request is of machine %s", refusal.Text(string(stated)))
+	}
+	return given, err
+}
+
+// fromInventory fills in what the inventory has about the machine: the controller compares it.
+func (p *plugin) fromInventory(ctx context.Context, claim *membership.Claim, provider string) error {
+	c, err := p.configuration(ctx)
+	if err != nil {
+		return err
+	}
+	machine := c.inventory(claim.NodeName)
+	switch {
+	case machine == nil:
+		return nil
+	case machine.Provider != provider:
+		return fmt.Errorf("the inventory knows node %s by %s, and the request has evidence of %s", claim.NodeName, machine.Provider, provider)
+	case machine.Identity != "" && machine.Identity != string(claim.Machine):
+		return fmt.Errorf("the inventory has machine %s for node %s", machine.Identity, claim.NodeName)
+	}
+	if claim.MachineUID == "" {
+		claim.MachineUID = machine.UID
+	}
+	if claim.ProviderID == "" {
+		claim.ProviderID = machine.ProviderID
+	}
+	return nil
+}
+
+// checkNode refuses a name that has a Node but no record, unless that is what the operator
+// intends: whoever is that Node now joined without attestation.
+func (p *plugin) checkNode(ctx context.Context, claim *membership.Claim) error {
+	if p.existingNode {
+		return nil
+	}
+	record, _, err := p.record(ctx, claim.NodeName)
+	if err != nil || record != nil {
+		return err
+	}
+	err = p.client.Get(ctx, client.ObjectKey{Name: claim.NodeName}, new(corev1.Node))
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err == nil:
+		return fmt.Errorf("there is a Node %s that came without attestation; if this machine is that one, say --existing-node", claim.NodeName)
+	}
+	return err
+}
+
+// rebind gives a node another machine.
+func (p *plugin) rebind(ctx context.Context, nodeName string) error {
+	if (p.request == "") == (p.machine == "") {
+		return fmt.Errorf("rebind takes --request or --machine; %w", errUsage)
+	}
+	record, r, err := p.bound(ctx, nodeName)
+	if err != nil {
+		return err
+	}
+	var machine attest.Identity
+	if p.machine != "" {
+		if machine, err = attest.ParseIdentity(p.machine); err != nil {
+			return err
+		}
+	} else if machine, err = p.machineOf(ctx, p.request, nodeName, r.Scope()); err != nil {
+		return err
+	}
+	before := record.Machine
+	if record, err = r.Rebind(ctx, record, machine); err != nil {
+		return err
+	}
+	fmt.Fprintf(p.out, "node %s is machine %s and no longer %s\n", nodeName, refusal.Text(string(record.Machine)), refusal.Text(string(before)))
+	return nil
+}
+
+// machineOf returns the machine of a refused request that wants to be the node.
+func (p *plugin) machineOf(ctx context.Context, name, nodeName string, scope membership.Scope) (attest.Identity, error) {
+	request, err := p.getRequest(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	c, err := p.candidateOf(request)
+	switch {
+	case err != nil:
+		return "", err
+	case !refused(request):
+		return "", fmt.Errorf("request %s was not refused for its machine: see kubectl nodeattest explain %[1]s", name)
+	case c.nodeName != nodeName:
+		return "", fmt.Errorf("request %s is for node %s", name, refusal.Text(c.nodeName))
+	case c.machine == "" || c.scope.String() != scope.String():
+		return "", fmt.Errorf("request %s has an identity of %s, and the record is of %s: give the machine as --machine", name, c.scope, scope)
+	}
+	return c.machine, nil
+}
+
+// adopt gives a node's record the UID of another Machine.
+func (p *plugin) adopt(ctx context.Context, nodeName string) error {
+	if p.machineUID == "" {
+		return fmt.Errorf("adopt takes --machine-uid; %w", errUsage)
+	}
+	record, r, err := p.bound(ctx, nodeName)
+	if err != nil {
+		return err
+	}
+	if record, err = r.Adopt(ctx, record, p.machineUID); err != nil {
+		return err
+	}
+	fmt.Fprintf(p.out, "node %s is Machine %s\n", nodeName, refusal.Text(record.MachineUID))
+	return nil
+}
+
+// release says that a node's machine is gone.
+func (p *plugin) release(ctx context.Context, nodeName string) error {
+	record, r, err := p.record(ctx, nodeName)
+	switch {
+	case err != nil:
+		return err
+	case record == nil:
+		return fmt.Errorf("node %s has no record", refusal.Text(nodeName))
+	}
+	if _, err := r.Release(ctx, nodeName, record.MachineUID); err != nil {
+		return err
+	}
+	if record, err = r.Lookup(ctx, nodeName); err != nil {
+		return err
+	}
+	if record == nil {
+		fmt.Fprintf(p.out, "node %s is free\n", nodeName)
+		return nil
+	}
+	fmt.Fprintf(p.out, "node %s rests until %s, when the last certificate of its machine has expired\n", nodeName, record.LastEnd.UTC().Format(time.RFC3339))
+	return nil
+}

@@ -1,0 +1,125 @@
+package program
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/bypass"
+	"github.com/nodeattest/nodeattest/kube/controller"
+	"github.com/nodeattest/nodeattest/kube/internal/settings"
+	"github.com/nodeattest/nodeattest/kube/keyring"
+	"github.com/nodeattest/nodeattest/kube/members"
+	"github.com/nodeattest/nodeattest/kube/registry"
+)
+
+// runController starts everything that the configuration asks for.
+func runController(ctx context.Context, f flags, s *settings.Settings) error {
+	machines, err := s.OpenInventory()
+	if err != nil {
+		return err
+	}
+	m, err := newManager(controller.DefaultName, f, s, s.Controller.MetricsAddress, s.Controller.HealthAddress)
+	if err != nil {
+		return err
+	}
+	ring := new(attest.KeyRing)
+	keeper, err := keyring.New(keyring.Config{
+		Reader: m.GetAPIReader(), Writer: m.GetClient(), Ring: ring, RotateAfter: s.Controller.RotateKeysAfter.Duration,
+		Secret: client.ObjectKey{Namespace: s.Cluster.Namespace, Name: s.Cluster.KeyRingSecret},
+	})
+	if err != nil {
+		return err
+	}
+	if err := addDecider(ctx, m, f, s, ring, machines); err != nil {
+		return err
+	}
+	watch, err := newWatch(m, s)
+	if err != nil {
+		return err
+	}
+	for _, r := range []manager.Runnable{machines, keeper, watch} {
+		if err := m.Add(r); err != nil {
+			return err
+		}
+	}
+	for name, check := range map[string]healthz.Checker{"key-ring": keeper.Check, "ways-around": watch.Check, "caches": synced(m)} {
+		if err := m.AddReadyzCheck(name, check); err != nil {
+			return err
+		}
+	}
+	return m.Start(ctx)
+}
+
+// addDecider creates what decides requests.
+func addDecider(ctx context.Context, m manager.Manager, f flags, s *settings.Settings, ring *attest.KeyRing, machines *settings.Machines) error {
+	nodes, err := registry.Cached(ctx, m.GetCache())
+	if err != nil {
+		return fmt.Errorf("the registry's cache: %w", err)
+	}
+	names := new(metav1.PartialObjectMetadata) // of all Nodes, for NodeExists
+	names.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
+	if _, err := m.GetCache().GetInformer(ctx, names); err != nil {
+		return fmt.Errorf("the cache of Nodes: %w", err)
+	}
+	var records, cached registry.Several
+	admits, err := s.NewMembers(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
+		live, err := registry.New(scope, m.GetAPIReader(), m.GetClient(), registry.Options{Stale: nodes})
+		if err != nil {
+			return nil, nil, err
+		}
+		records, cached = append(records, live), append(cached, live.Stale())
+		return live, live.Stale(), nil
+	}, members.NodeExists(m.GetCache(), m.GetAPIReader()))
+	if err != nil {
+		return err
+	}
+	if err := m.Add(sweeper{records[0]}); err != nil {
+		return err
+	}
+	providers, err := s.Providers(ring, machines, admits)
+	if err != nil {
+		return err
+	}
+	c := controller.Config{
+		Providers: providers, Records: records, Stale: cached, EveryReplica: !f.leaderElection,
+		RequesterRate: s.Controller.RequesterRate, RequesterBurst: s.Controller.RequesterBurst, Workers: s.Controller.Workers, Metrics: metrics.Registry,
+	}
+	if s.Signers.BuiltInDuration.Duration != 0 {
+		ids, err := s.ClusterIDs()
+		if err != nil {
+			return err
+		}
+		c.Serving = s.Policy(ids, machines, csr.SignerKubeletServing)
+	}
+	reconciler, err := controller.New(c)
+	if err != nil {
+		return err
+	}
+	return reconciler.SetupWithManager(m)
+}
+
+// newWatch creates what looks for ways around attestation. Even if Kubernetes' own signer is
+// not used, its approvers matter: the API server trusts its CA.
+func newWatch(m manager.Manager, s *settings.Settings) (*bypass.Watch, error) {
+	finder, err := bypass.NewFinder(bypass.Config{
+		Reader: m.GetAPIReader(), Writer: m.GetClient(),
+		Approvers: []string{controller.DefaultName}, Accepted: slices.Clone(s.Controller.AcceptedBindings),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ways around: %w", err)
+	}
+	return bypass.NewWatch(bypass.WatchConfig{
+		Finder: finder, Events: m.GetEventRecorder(controller.DefaultName), Metrics: metrics.Registry, InsecureAllow: s.Controller.InsecureAllowWaysAround,
+	})
+}

@@ -1,0 +1,92 @@
+package program
+
+import (
+	"context"
+	"errors"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/internal/settings"
+	"github.com/nodeattest/nodeattest/kube/keyring"
+	"github.com/nodeattest/nodeattest/kube/members"
+	"github.com/nodeattest/nodeattest/kube/registry"
+	"github.com/nodeattest/nodeattest/kube/signer"
+)
+
+var errNoSigner = errors.New("signers.names has none but Kubernetes' own: there is nothing to sign")
+
+// runSigner starts everything that the configuration asks for.
+func runSigner(ctx context.Context, f flags, s *settings.Settings) error {
+	names := s.OwnSigners()
+	if len(names) == 0 {
+		return errNoSigner
+	}
+	machines, err := s.OpenInventory()
+	if err != nil {
+		return err
+	}
+	ids, err := s.ClusterIDs()
+	if err != nil {
+		return err
+	}
+	ca, err := signer.OpenCA(s.Signer.CertificateFile, s.Signer.KeyFile, csr.CAConfig{
+		ClusterIDs: ids, SignerNames: names, MaxLifetime: s.Signers.MaxLifetime.Duration, MaxRecoveryLifetime: s.Signers.MaxRecoveryLifetime.Duration,
+	})
+	if err != nil {
+		return err
+	}
+	m, err := newManager(signer.DefaultName, f, s, s.Signer.MetricsAddress, s.Signer.HealthAddress)
+	if err != nil {
+		return err
+	}
+	ring := new(attest.KeyRing)
+	keeper, err := keyring.New(keyring.Config{
+		Reader: m.GetAPIReader(), ReadOnly: true, Ring: ring,
+		Secret: client.ObjectKey{Namespace: s.Cluster.Namespace, Name: s.Cluster.KeyRingSecret},
+	})
+	if err != nil {
+		return err
+	}
+	if err := addSigner(m, f, s, ring, machines, ca, names); err != nil {
+		return err
+	}
+	for _, r := range []manager.Runnable{machines, keeper, ca} {
+		if err := m.Add(r); err != nil {
+			return err
+		}
+	}
+	if err := m.AddReadyzCheck("key-ring", keeper.Check); err != nil {
+		return err
+	}
+	return m.Start(ctx)
+}
+
+// addSigner creates what signs requests.
+func addSigner(m manager.Manager, f flags, s *settings.Settings, ring *attest.KeyRing, machines *settings.Machines, ca *signer.FileCA, names []string) error {
+	admits, err := s.NewMembers(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
+		records, err := registry.New(scope, m.GetAPIReader(), m.GetClient(), registry.Options{Stale: registry.Remembered(m.GetAPIReader())})
+		if err != nil {
+			return nil, nil, err
+		}
+		return records, records.Stale(), nil
+	}, members.NodeExists(m.GetAPIReader()))
+	if err != nil {
+		return err
+	}
+	providers, err := s.Providers(ring, machines, admits, names...)
+	if err != nil {
+		return err
+	}
+	reconciler, err := signer.New(signer.Config{
+		Providers: providers, CA: ca.CA, Workers: s.Controller.Workers, EveryReplica: !f.leaderElection, Metrics: metrics.Registry,
+	})
+	if err != nil {
+		return err
+	}
+	return reconciler.SetupWithManager(m)
+}

@@ -1,0 +1,160 @@
+package registry_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
+	"github.com/nodeattest/nodeattest/kube/registry"
+)
+
+// paged lists as an API server does: as many as are asked for. The second page expires once.
+type paged struct {
+	*objectstore.Store
+	expired bool
+	pages   []int
+}
+
+func (p *paged) List(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
+	var o client.ListOptions
+	o.ApplyOptions(options)
+	from, _ := strconv.Atoi(o.Continue)
+	if from > 0 && !p.expired {
+		p.expired = true
+		err := apierrors.NewResourceExpired("too old")
+		err.ErrStatus.ListMeta.Continue = o.Continue
+		return err
+	}
+	if err := p.Store.List(ctx, into); err != nil {
+		return err
+	}
+	list := into.(*v1alpha1.AttestedNodeList)
+	to := min(len(list.Items), from+int(o.Limit))
+	if to < len(list.Items) {
+		list.Continue = strconv.Itoa(to)
+	}
+	list.Items = list.Items[from:to]
+	p.pages = append(p.pages, len(list.Items))
+	return nil
+}
+
+// TestRecords lists the records of two scopes, some of which have ended, in pages; and sweeps.
+func TestRecords(t *testing.T) {
+	now := at()
+	clock := func() time.Time { return now }
+	p := &paged{Store: objectstore.New()}
+	byAK := newRegistryOver(t, p, clock)
+	byRack := newScopedRegistry(t, membership.Scope{Provider: "rack", Road: attest.RoadDocument}, p, clock)
+	all := registry.Several{byAK, byRack}
+	join := func(r *registry.Registry, name string, end time.Duration) {
+		t.Helper()
+		record, err := r.Reserve(t.Context(), claim(name, name, "uid-"+name), now.Add(time.Minute))
+		if err == nil && end != 0 {
+			_, err = r.Bind(t.Context(), record, now.Add(end), nil)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	const many = 300
+	for i := range many {
+		join(byAK, fmt.Sprintf("node-%03d", i), time.Hour)
+	}
+	join(byRack, "a-rack", time.Hour)
+	join(byRack, "lapsing", 0)
+	join(byAK, "resting", time.Minute)
+	join(byAK, "rests-longer", 2*time.Hour)
+	for _, name := range []string{"resting", "rests-longer"} {
+		if err := byAK.Release(t.Context(), name, "uid-"+name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := func(r interface {
+		Records(ctx context.Context, each func(membership.Record) error) error
+	}) []string {
+		t.Helper()
+		var names []string
+		if err := r.Records(t.Context(), func(r membership.Record) error { names = append(names, r.NodeName); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.IsSorted(names) {
+			t.Errorf("not in order: %q", names)
+		}
+		return names
+	}
+	if got := list(all); len(got) != many+4 || got[0] != "a-rack" {
+		t.Errorf("%d records, the first %s, want %d", len(got), got[0], many+4)
+	}
+	if !slices.Equal(p.pages, []int{256, many + 4 - 256}) || !p.expired {
+		t.Errorf("pages of %v", p.pages)
+	}
+	if got := list(byRack); !slices.Equal(got, []string{"a-rack", "lapsing"}) {
+		t.Errorf("records of a scope: %q", got)
+	}
+	stop := errors.New("stop")
+	if err := all.Records(t.Context(), func(membership.Record) error { return stop }); !errors.Is(err, stop) {
+		t.Errorf("got %v, want that of the caller", err)
+	}
+
+	now = now.Add(10 * time.Minute)
+	if got := list(byRack); !slices.Equal(got, []string{"a-rack"}) {
+		t.Errorf("records of a scope that count: %q", got)
+	}
+	before := p.Len()
+	if removed, err := byRack.Sweep(t.Context()); err != nil || removed != 2 || p.Len() != before-5 {
+		t.Errorf("%d removed, %v, %d objects less, want 2, and 5 objects less: the name, machine and Machine UID of one, and of one that has rested the name and the Machine UID", removed, err, before-p.Len())
+	}
+	if removed, err := byRack.Sweep(t.Context()); err != nil || removed != 0 || len(list(all)) != many+2 {
+		t.Errorf("again: %d removed, %v, %d records", removed, err, len(list(all)))
+	}
+	for _, name := range []string{"resting", "lapsing"} { // are free for anybody
+		join(byRack, name, time.Hour)
+	}
+	if _, err := byAK.Reserve(t.Context(), claim("rests-longer", "1", "uid-1"), now.Add(time.Minute)); !errors.Is(err, membership.CheckRegistryResting) {
+		t.Errorf("a name that rests: %v", err)
+	}
+}
+
+// TestDamagedRecords lists and sweeps around an object that somebody has edited.
+func TestDamagedRecords(t *testing.T) {
+	now := at()
+	store := objectstore.New()
+	r := newRegistryOver(t, store, func() time.Time { return now })
+	for _, name := range []string{"a", "b", "c"} {
+		if _, err := r.Reserve(t.Context(), claim(name, name, ""), now.Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var b v1alpha1.AttestedNode
+	if err := store.Get(t.Context(), client.ObjectKey{Name: "b"}, &b); err != nil {
+		t.Fatal(err)
+	}
+	b.Spec.Deadline = &metav1.Time{}
+	if err := store.Update(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	err := r.Records(t.Context(), func(r membership.Record) error { names = append(names, r.NodeName); return nil })
+	if !errors.Is(err, registry.ErrObject) || !slices.Equal(names, []string{"a", "c"}) {
+		t.Errorf("%q, %v, want a and c, and the error at the end", names, err)
+	}
+	now = now.Add(time.Hour)
+	if removed, err := r.Sweep(t.Context()); !errors.Is(err, registry.ErrObject) || removed != 2 {
+		t.Errorf("%d removed, %v", removed, err)
+	}
+	if err := (registry.Several{}).Records(t.Context(), nil); err == nil {
+		t.Error("no registries were listed")
+	}
+}
