@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/nodeattest/nodeattest/oid"
 )
 
 // The rules of a [Policy], in the order in which [Policy.Check] tries them: those of the
@@ -84,7 +86,7 @@ const (
 	CheckSANReserved Check = "san-reserved"
 	// CheckProviderIDMissing: the request claims a provider ID if [Policy.RequireProviderID]
 	// is set.
-	CheckProviderIDMissing Check = "provider-id-missing"
+	CheckProviderIDMissing = oid.CheckProviderIDMissing
 
 	// CheckMachineUnknown: there is a machine for the node name.
 	CheckMachineUnknown Check = "machine-unknown"

@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/work"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Each public-key operation is counted before it is done: a spent budget refuses first.
@@ -53,7 +53,7 @@ func TestSpentBudgets(t *testing.T) {
 		"a credential too late":        {seal, cancelled, work.New(1), csr.ErrRetry},
 		"no signature":                 {alone, t.Context(), work.New(0), attest.CheckBudget},
 		"the statement's alone":        {both, t.Context(), work.New(1), attest.CheckBudget},
-		"the quote's too":              {both, t.Context(), work.New(2), statement.CheckSignature},
+		"the quote's too":              {both, t.Context(), work.New(2), refusal.Check("tpm-signature")},
 		"signatures that are too late": {alone, cancelled, work.New(2), csr.ErrRetry},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -153,7 +153,7 @@ func readNVChain(ctx context.Context, h *tpmop.Handles, first, last tpm2.TPMHand
 		if err != nil {
 			return nil, err
 		}
-		if size += len(content); size > tpmcert.MaxNVChain {
+		if size += len(content); size > der.MaxNVChain {
 			return nil, &Error{Check: der.CheckSize, Got: "a chain in NV of more than 64 KiB", Want: "at most that"}
 		}
 		contents = append(contents, content)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -53,7 +54,7 @@ func TestReadEKChain(t *testing.T) {
 		t.Error("no TPM was accepted")
 	}
 	writeNV(t, tpm, 0x01c00108, []byte("no certificate"))
-	if _, err := readChainAbove(t, tpm, leaf.Raw); !errors.Is(err, tpmcert.CheckEKChainEncoding) {
+	if _, err := readChainAbove(t, tpm, leaf.Raw); !errors.Is(err, refusal.Check("ek-chain-encoding")) {
 		t.Errorf("no certificate: %v", err)
 	}
 }

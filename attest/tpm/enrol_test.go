@@ -23,6 +23,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -306,7 +307,7 @@ func TestEnrolmentOfOtherKeys(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			request := changedHello(t, s, func(h *message.Hello, _ *message.Bundle) { changeAK(t, h, c.set, c.clear) })
-			if _, err := s.plane.Verifier.Challenge(t.Context(), request); !errors.Is(err, statement.CheckAKAttributes) {
+			if _, err := s.plane.Verifier.Challenge(t.Context(), request); !errors.Is(err, refusal.Check("ak-attributes")) {
 				t.Errorf("%s: %v", name, err)
 			}
 		})
@@ -358,7 +359,7 @@ func TestEnrolmentOfOtherEKs(t *testing.T) {
 	}{
 		"trusted, not revoked": {maker.Root(), list(big.NewInt(7777)), nil},
 		"another maker's":      {stranger.Root(), nil, tpmcert.CheckCertificateChain},
-		"revoked":              {maker.Root(), list(device.EKCertificate(tpmsim.P256).SerialNumber), tpmcert.CheckRevoked},
+		"revoked":              {maker.Root(), list(device.EKCertificate(tpmsim.P256).SerialNumber), refusal.Check("certificate-revoked")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			issuer := tpmcert.EKIssuer{Roots: []*x509.Certificate{c.root}, Profile: tpmcert.EKProfileTCG()}

@@ -22,6 +22,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -171,7 +172,7 @@ func TestAnswersOfBrokenTPMs(t *testing.T) {
 	tpm := newTPM(t)
 	source := AKSource{Template: AKTemplateECDSAP256()}
 	broken := tpmsim.Faulty(&altered{tpm, tpm2.TPMCCQuote, func(b []byte) { b[21] ^= 0x0f }}, nil)
-	if _, err := quoteWith(t, broken, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, statement.CheckAttestEncoding) || count(broken, tpm2.TPMCCQuote) != 1 {
+	if _, err := quoteWith(t, broken, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, refusal.Check("attest-encoding")) || count(broken, tpm2.TPMCCQuote) != 1 {
 		t.Errorf("a quote of another type: %v after %d quotes", err, count(broken, tpm2.TPMCCQuote))
 	}
 	again := tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCQuote, tpm2.TPMRCRetry))
@@ -179,7 +180,7 @@ func TestAnswersOfBrokenTPMs(t *testing.T) {
 		t.Errorf("retry: %v after %d quotes", err, count(again, tpm2.TPMCCQuote))
 	}
 	other := tpmsim.Faulty(&otherBank{tpm}, nil)
-	if _, err := quoteWith(t, other, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, statement.CheckPCRValue) || count(other, tpm2.TPMCCQuote) != 0 {
+	if _, err := quoteWith(t, other, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, refusal.Check("pcr-value")) || count(other, tpm2.TPMCCQuote) != 0 {
 		t.Errorf("values of SHA-1: %v after %v", err, other.Commands())
 	}
 	longest := make([]byte, 64)
@@ -288,10 +289,10 @@ func TestStatementsThatANodeDoesNotSend(t *testing.T) {
 		err    error
 	}{
 		"good":           {func(*statement.QuoteEvidence) {}, want, testQualifyingData, nil},
-		"no statement":   {func(e *statement.QuoteEvidence) { e.Attest = nil }, want, testQualifyingData, statement.CheckAttestEncoding},
+		"no statement":   {func(e *statement.QuoteEvidence) { e.Attest = nil }, want, testQualifyingData, refusal.Check("attest-encoding")},
 		"no quote":       {func(e *statement.QuoteEvidence) { e.Attest = certify }, want, testQualifyingData, nil},
 		"other data":     {func(*statement.QuoteEvidence) {}, want, []byte("other"), nil},
-		"a PCR twice":    {func(e *statement.QuoteEvidence) { e.PCRs = append(slices.Clone(e.PCRs), e.PCRs[0]) }, want, testQualifyingData, statement.CheckPCRDuplicate},
+		"a PCR twice":    {func(e *statement.QuoteEvidence) { e.PCRs = append(slices.Clone(e.PCRs), e.PCRs[0]) }, want, testQualifyingData, refusal.Check("pcr-duplicate")},
 		"other PCRs":     {func(*statement.QuoteEvidence) {}, want[1:], testQualifyingData, statement.CheckPCRSelection},
 		"another value":  {func(e *statement.QuoteEvidence) { e.PCRs = slices.Clone(e.PCRs); e.PCRs[0].Value = filled(32, 9) }, want, testQualifyingData, errPCRsMoved},
 		"an empty quote": {func(e *statement.QuoteEvidence) { e.Attest = selectNothing(t, quoted) }, nil, nil, statement.CheckPCRSelection},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func quotedForPolicy(t testing.TB) *Measured {
@@ -78,11 +79,11 @@ func TestNewPCRPolicyRefuses(t *testing.T) {
 		want Check
 	}{
 		{nil, CheckQuotePolicy},
-		{[]statement.PCR{good, good}, statement.CheckPCRDuplicate},
-		{[]statement.PCR{good, pcrOf(tpm2.TPMAlgSHA256, 7, 2)}, statement.CheckPCRDuplicate},
-		{[]statement.PCR{{Bank: tpm2.TPMAlgSHA256, Index: 7, Value: good.Value[:31]}}, statement.CheckPCRValue},
-		{[]statement.PCR{{Bank: tpm2.TPMAlgSHA256, Index: 7, Value: nil}}, statement.CheckPCRValue},
-		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA1, 7, 1)}, statement.CheckPCRBank},
+		{[]statement.PCR{good, good}, refusal.Check("pcr-duplicate")},
+		{[]statement.PCR{good, pcrOf(tpm2.TPMAlgSHA256, 7, 2)}, refusal.Check("pcr-duplicate")},
+		{[]statement.PCR{{Bank: tpm2.TPMAlgSHA256, Index: 7, Value: good.Value[:31]}}, refusal.Check("pcr-value")},
+		{[]statement.PCR{{Bank: tpm2.TPMAlgSHA256, Index: 7, Value: nil}}, refusal.Check("pcr-value")},
+		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA1, 7, 1)}, refusal.Check("pcr-bank")},
 		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA256, 16, 1)}, statement.CheckPCRResettable},
 		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA256, 23, 1)}, statement.CheckPCRResettable},
 		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA256, 32, 1)}, statement.CheckPCRSelection},

@@ -17,6 +17,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -164,13 +165,13 @@ func TestChangedQuoteInAnswer(t *testing.T) {
 		"another challenge": {func(p *parts) { p.att.Statements[2] = earlier }, attest.CheckQualifyingData},
 		"certify as quote": {edit(func(e *statement.QuoteEvidence) {
 			e.Attest, e.Signature = takeApart(t, s.good).certify.Attest, takeApart(t, s.good).certify.Signature
-		}), statement.CheckStatementType},
-		"a value":      {edit(func(e *statement.QuoteEvidence) { e.PCRs[3].Value[0] ^= 1 }), statement.CheckPCRDigest},
-		"a value less": {edit(func(e *statement.QuoteEvidence) { e.PCRs = e.PCRs[1:] }), statement.CheckPCRMissing},
+		}), refusal.Check("attest-type")},
+		"a value":      {edit(func(e *statement.QuoteEvidence) { e.PCRs[3].Value[0] ^= 1 }), refusal.Check("pcr-digest")},
+		"a value less": {edit(func(e *statement.QuoteEvidence) { e.PCRs = e.PCRs[1:] }), refusal.Check("pcr-missing")},
 		"a value more": {edit(func(e *statement.QuoteEvidence) {
 			e.PCRs = append(e.PCRs, statement.PCR{Bank: tpm2.TPMAlgSHA256, Index: 8, Value: make([]byte, 32)})
 		}), statement.CheckPCRNotQuoted},
-		"a bit of signature": {edit(func(e *statement.QuoteEvidence) { e.Signature[len(e.Signature)-1] ^= 1 }), statement.CheckSignature},
+		"a bit of signature": {edit(func(e *statement.QuoteEvidence) { e.Signature[len(e.Signature)-1] ^= 1 }), refusal.Check("tpm-signature")},
 		"a bit of magic":     {edit(func(e *statement.QuoteEvidence) { e.Attest[0] ^= 1 }), statement.CheckMagic},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -51,7 +51,7 @@ func TestAKCertificatesBeforeTheirChain(t *testing.T) {
 			leaf := LabAK("root", newTestKey(t).Public())
 			leaf.SPKI, leaf.Algorithm = spki, labAlgorithm(root.Key.Public())
 			_, err := tpmcert.VerifyAKCertificate(issuers, [][]byte{leaf.Sign(t, root.Key)}, chainTime)
-			checkOutcome(t, err, statement.CheckWeakKey)
+			checkOutcome(t, err, refusal.Check("tpm-key-strength"))
 		})
 	}
 	t.Run("two manufacturers", func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestAKCertificatesBeforeTheirChain(t *testing.T) {
 		leaf.Algorithm = labAlgorithm(root.Key.Public())
 		leaf.Extensions[3].Value = sanOf(directoryName([]attribute{{oid.TCGAtTPMManufacturer, "id:49465800"}}, []attribute{{oid.TCGAtTPMManufacturer, "id:414D4400"}}))
 		_, err := tpmcert.VerifyAKCertificate(issuers, [][]byte{leaf.Sign(t, root.Key)}, chainTime)
-		checkOutcome(t, err, tpmcert.CheckSubjectAltName)
+		checkOutcome(t, err, refusal.Check("certificate-subject-alt-name"))
 	})
 }
 

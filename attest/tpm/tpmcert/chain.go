@@ -11,7 +11,9 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/work"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // chainSearch finds a chain from a leaf, through the certificates that came with it, to a
@@ -43,7 +45,7 @@ type chainFailure struct {
 func (s *chainSearch) run(ctx context.Context, leaf *certificate, above []*certificate) ([]*certificate, *chainFailure) {
 	s.failure = chainFailure{}
 	// A search looks at one chain at a time, so a single array serves them all.
-	chain, usages := append(make([]*certificate, 0, MaxChainLinks+1), leaf), s.usages
+	chain, usages := append(make([]*certificate, 0, work.MaxChainLinks+1), leaf), s.usages
 	for _, c := range above {
 		if usages = s.step(chain, usages, c); usages == nil {
 			break
@@ -80,9 +82,9 @@ func (s *chainSearch) fail(depth int, missing *certificate, err error) {
 func (s *chainSearch) extend(ctx context.Context, chain []*certificate, usages []oid.OID) []*certificate {
 	top := chain[len(chain)-1]
 	s.fail(len(chain), top, nil)
-	if len(chain) > MaxChainLinks {
-		s.fail(len(chain), nil, refuse(CheckCertificateChain, "a chain of over "+strconv.Itoa(MaxChainLinks)+" links",
-			"at most "+strconv.Itoa(MaxChainLinks)))
+	if len(chain) > work.MaxChainLinks {
+		s.fail(len(chain), nil, refuse(CheckCertificateChain, "a chain of over "+strconv.Itoa(work.MaxChainLinks)+" links",
+			"at most "+strconv.Itoa(work.MaxChainLinks)))
 		return nil
 	}
 	for _, root := range s.roots[string(top.RawIssuer)] {
@@ -161,7 +163,7 @@ func (s *chainSearch) checkStep(chain []*certificate, usages []oid.OID, issuer *
 	}
 	left := slices.DeleteFunc(slices.Clone(usages), func(id oid.OID) bool { return !slices.Contains(issuer.usages, id) })
 	if len(left) == 0 {
-		return nil, inCertificate(issuer.Certificate, refuse(CheckCertificateExtKeyUsage, "a limit to the extended key usages "+usagesText(issuer.usages),
+		return nil, inCertificate(issuer.Certificate, refuse(checkCertificateExtKeyUsage, "a limit to the extended key usages "+usagesText(issuer.usages),
 			usagesText(usages)))
 	}
 	return left, nil
@@ -213,7 +215,7 @@ func (s *chainSearch) confirm(ctx context.Context, chain []*certificate) bool {
 		}
 	}
 	if _, err := chain[0].Verify(o); err != nil {
-		s.fail(len(chain), nil, &Error{Check: CheckCertificateChain, Got: "a chain that does not verify", Err: err})
+		s.fail(len(chain), nil, &refusal.Error{Check: CheckCertificateChain, Got: "a chain that does not verify", Err: err})
 		return false
 	}
 	return true

@@ -21,6 +21,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // chainForger makes chains as a stranger might send them: good ones below one of the
@@ -187,7 +188,7 @@ func TestForgedChainsCostLittle(t *testing.T) {
 	}
 	strict, tolerant := newLab(t, EKProfileTCG(), f.roots...), newLab(t, allowingSHA1(), f.roots...)
 	accepted, most, mostRefused := 0, 0, 0
-	refusals := map[Check]int{}
+	refusals := map[refusal.Check]int{}
 	costs := map[int]int{}
 	for range numberOfChains(t) {
 		l := strict
@@ -204,7 +205,7 @@ func TestForgedChainsCostLittle(t *testing.T) {
 		cost := 1 + w.Signatures()
 		costs[cost]++
 		most = max(most, cost)
-		if cost > work.HelloSignatures || len(w.failed) > MaxFailedLinks {
+		if cost > work.HelloSignatures || len(w.failed) > work.MaxFailedLinks {
 			t.Errorf("%d signatures, %d of them wrong", cost, len(w.failed))
 		}
 		if err == nil {
@@ -212,7 +213,7 @@ func TestForgedChainsCostLittle(t *testing.T) {
 			agrees(t, verified)
 			continue
 		}
-		var e *Error
+		var e *refusal.Error
 		if !errors.As(err, &e) || errors.Is(err, csr.ErrRetry) {
 			t.Errorf("no refusal: %v", err)
 			continue
@@ -274,7 +275,7 @@ func FuzzChains(f *testing.F) {
 		}
 		for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
 			w, verified, err := l.verify(t.Context(), road, chain)
-			if w.Signatures() > MaxChainLinks+MaxFailedLinks || len(w.failed) > MaxFailedLinks {
+			if w.Signatures() > work.MaxChainLinks+work.MaxFailedLinks || len(w.failed) > work.MaxFailedLinks {
 				t.Errorf("%d signatures, %d of them wrong", w.Signatures(), len(w.failed))
 			}
 			if err == nil {

@@ -8,15 +8,17 @@ import (
 	"slices"
 	"strconv"
 	"sync/atomic"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// MaxCRLSize bounds the DER of one certificate revocation list, in bytes.
-const MaxCRLSize = 16 << 20
+// maxCRLSize bounds the DER of one certificate revocation list, in bytes.
+const maxCRLSize = 16 << 20
 
-// CheckCRL: a revocation list cannot be read, is of an unsupported kind (delta, scoped or
+// checkCRL: a revocation list cannot be read, is of an unsupported kind (delta, scoped or
 // indirect), does not say how long it is current, or cannot be used under the issuer it is
 // configured for.
-const CheckCRL Check = "crl"
+const checkCRL refusal.Check = "crl"
 
 // CRLStore holds the certificate revocation lists of issuers (RFC 5280, 5). The operator of
 // the control plane fetches them and calls Replace; nothing is fetched here. The zero value
@@ -45,20 +47,20 @@ func NewCRLStore(lists ...[]byte) (*CRLStore, error) {
 	return s, nil
 }
 
-// Replace replaces everything in the store with the given lists, each in DER. If a list
-// cannot be read, the store stays as it was, and the error is an [*Error] with [CheckCRL]
-// that says which list, counted from 0.
+// Replace replaces everything in the store with the given lists, each in DER of at most 16 MiB.
+// If a list cannot be read, the store stays as it was, and the error is an [*refusal.Error]
+// with the check "crl" that says which list, counted from 0.
 //
 // Signatures are checked against the CAs of the issuers the lists belong to: by
 // [NewEKVerifier] and, after a later Replace, by the first request. In that case, lists that
 // NewEKVerifier would refuse make every EK certificate under the issuer's roots a
-// [CheckRevocationUnknown].
+// the check "certificate-revocation-unknown".
 func (s *CRLStore) Replace(lists ...[]byte) error {
 	made := &crlSet{byName: map[string][]*crl{}, byKeyID: map[string][]*crl{}}
 	for n, der := range lists {
 		c, err := parseCRL(der)
 		if err != nil {
-			return &Error{Check: CheckCRL, Got: "list " + strconv.Itoa(n), Want: "a whole CRL in DER with nextUpdate", Err: err}
+			return &refusal.Error{Check: checkCRL, Got: "list " + strconv.Itoa(n), Want: "a whole CRL in DER with nextUpdate", Err: err}
 		}
 		made.lists = append(made.lists, c)
 		made.byName[c.issuer] = append(made.byName[c.issuer], c)
@@ -109,7 +111,7 @@ func (s *crlSet) check(cas []*x509.Certificate, allowSHA1 bool) error {
 			fault = c.checkForeign(cas)
 		}
 		if fault != nil {
-			return &Error{Check: CheckCRL, Got: "list " + strconv.Itoa(n) + " of " + c.head.Issuer.String(),
+			return &refusal.Error{Check: checkCRL, Got: "list " + strconv.Itoa(n) + " of " + c.head.Issuer.String(),
 				Want: "one that can be used under the issuer's roots and intermediates", Err: fault}
 		}
 	}

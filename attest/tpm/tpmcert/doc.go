@@ -32,6 +32,6 @@
 //
 // # Errors
 //
-// A refusal is an [*Error] whose [Check] names what failed; an error about something that
+// A refusal is an [*refusal.Error] whose [Check] names what failed; an error about something that
 // could not be decided wraps csr.ErrRetry.
 package tpmcert
