@@ -149,7 +149,7 @@ func TestLoadAKRefusesWhatVerifiersRefuse(t *testing.T) {
 	signing.Restricted = false
 	for name, tt := range map[string]struct {
 		template *tpm2.TPMTPublic
-		want     Check
+		want     refusal.Check
 	}{
 		"storage key":      {tpmop.StorageRootKey(), refusal.Check("ak-attributes")},
 		"not restricted":   {tpmop.ECCKeyArea(tpm2.TPMSECCParms{CurveID: tpm2.TPMECCNistP256}, signing, nil, nil), refusal.Check("ak-attributes")},

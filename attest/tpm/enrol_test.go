@@ -261,14 +261,14 @@ func TestEnrolmentRefuses(t *testing.T) {
 	_, err = rival.certify(ctx, result)
 	refused("a result of another CA", err, attest.CheckBindingCluster)
 	_, err = tpmkind.EnrolledAK(nil, ca.cert)
-	refused("no result", err, tpmkind.CheckEnrolment)
+	refused("no result", err, refusal.Check("enrolment"))
 	if _, err = tpmkind.EnrolledAK(result, nil); err == nil || errors.Is(err, attest.CheckBindingCluster) {
 		t.Errorf("no CA: %v", err)
 	}
 	ofAnotherKind := *result
 	ofAnotherKind.Details = nil
 	_, err = tpmkind.EnrolledAK(&ofAnotherKind, ca.cert)
-	refused("a result of another kind", err, tpmkind.CheckEnrolment)
+	refused("a result of another kind", err, refusal.Check("enrolment"))
 	onAK := newStage(t, attesttest.NodeOptions{TPM: device})
 	byCertificate, err := onAK.plane.Verifier.Verify(ctx, onAK.good)
 	if err != nil {
@@ -276,7 +276,7 @@ func TestEnrolmentRefuses(t *testing.T) {
 	}
 	byCertificate.ClusterID = ca.id
 	_, err = ca.certify(ctx, byCertificate)
-	refused("a result on the road of the AK", err, tpmkind.CheckEnrolment)
+	refused("a result on the road of the AK", err, refusal.Check("enrolment"))
 	var undecided error
 	s.plane.Config.Authorizer = attest.AuthorizerFunc(func(_ context.Context, r *attest.Result, _ *csr.Request) (*attest.Authorization, error) {
 		_, undecided = tpmkind.EnrolledAK(r, ca.cert)
@@ -284,7 +284,7 @@ func TestEnrolmentRefuses(t *testing.T) {
 	})
 	_, err = planeVerifier(t, s.plane).Verify(ctx, s.good)
 	refused("no member", err, attest.CheckMembership)
-	refused("a result before the decision", undecided, tpmkind.CheckEnrolment)
+	refused("a result before the decision", undecided, refusal.Check("enrolment"))
 }
 
 func mustChallenge(t *testing.T, s *stage) []byte {

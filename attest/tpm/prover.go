@@ -75,7 +75,7 @@ func NewProver(tpm transport.TPM, source AKSource, o ProverOptions) (*Prover, er
 		return nil, refusal.Config("TPM", "", "one")
 	}
 	if err := o.check(&source); err != nil {
-		return nil, &Error{Check: refusal.CheckConfig, Got: "unusable options", Err: err}
+		return nil, &refusal.Error{Check: refusal.CheckConfig, Got: "unusable options", Err: err}
 	}
 	o.Certificates, o.Intermediates = clonedBytes(o.Certificates), clonedBytes(o.Intermediates)
 	o.Quote = clonedSelections(o.Quote)
@@ -298,11 +298,11 @@ func (s *session) evidence(statements ...attest.Statement) *attest.Evidence {
 }
 
 // Open has the TPM open a credential for this EK and this AK (TPM2_ActivateCredential), and
-// returns [ErrCredential] for any other. The EK, no longer needed, makes room for the key to
+// returns the check "tpm-credential" for any other. The EK, no longer needed, makes room for the key to
 // certify.
 func (s *session) Open(ctx context.Context, c *attest.Credential) ([]byte, error) {
 	if s.ek == nil {
-		return nil, fmt.Errorf("%w: this node goes the road of its AK's certificate", ErrCredential)
+		return nil, fmt.Errorf("%w: this node goes the road of its AK's certificate", checkCredential)
 	}
 	o := &s.prover.options
 	secret, err := activate(ctx, s.handles, s.ak, s.ek, o.EndorsementPassword.Reveal(), c)
@@ -310,7 +310,7 @@ func (s *session) Open(ctx context.Context, c *attest.Credential) ([]byte, error
 		return nil, err
 	}
 	if len(secret) != message.SecretSize {
-		return nil, fmt.Errorf("%w: it holds %d bytes, want %d", ErrCredential, len(secret), message.SecretSize)
+		return nil, fmt.Errorf("%w: it holds %d bytes, want %d", checkCredential, len(secret), message.SecretSize)
 	}
 	if o.EK.Handle != 0 {
 		return secret, nil

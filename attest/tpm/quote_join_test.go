@@ -97,7 +97,7 @@ func TestQuotePolicyOfVerifier(t *testing.T) {
 		want   error
 	}{
 		"these very values":  {exact(good...), nil},
-		"one bit of one":     {exact(bad...), tpmkind.CheckPCRPolicy},
+		"one bit of one":     {exact(bad...), refusal.Check("pcr-policy")},
 		"one that is not":    {exact(statement.PCR{Bank: tpm2.TPMAlgSHA256, Index: 8, Value: make([]byte, 32)}), statement.CheckPCRNotQuoted},
 		"a bank that is not": {exact(statement.PCR{Bank: tpm2.TPMAlgSHA384, Index: 0, Value: make([]byte, 48)}), statement.CheckPCRNotQuoted},
 		"undecided":          {quotePolicyFunc(func(context.Context, *tpmkind.Measured) error { return retry }), csr.ErrRetry},
@@ -120,7 +120,7 @@ func TestQuoteMissing(t *testing.T) {
 	s := newStage(t, attesttest.NodeOptions{})
 	s.plane.TPM.QuotePolicy = quotePolicyFunc(func(context.Context, *tpmkind.Measured) error { return nil })
 	_, err := planeVerifier(t, s.plane).Verify(ctx, s.good)
-	if !errors.Is(err, tpmkind.CheckQuoteMissing) {
+	if !errors.Is(err, refusal.Check("quote-missing")) {
 		t.Errorf("got %v", err)
 	}
 	if d := csr.Decide(err); d.Verdict != csr.VerdictDeny || d.Reason != "QuoteMissing" {
