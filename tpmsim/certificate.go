@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // CertificateOptions describes an AK's or EK's certificate. Zero fields follow the style.
@@ -22,7 +23,7 @@ type CertificateOptions struct {
 	Style Style
 
 	// Directory is the directory name in the SAN, in styles that have one. nil means
-	// DefaultDirectory.
+	// defaultDirectory.
 	Directory *Directory
 
 	// OtherName goes into the SAN in addition to the directory name, in styles that have
@@ -81,7 +82,7 @@ func (ca *CA) issue(by *issuer, pub crypto.PublicKey, o CertificateOptions) (*x5
 	o.Style = cmp.Or(o.Style, StyleTCG)
 	s, ok := styles[o.Style]
 	if !ok || o.OtherName != nil && (!s.san || o.NoSAN) || o.Instance != nil && !s.instance || o.Device != nil && !s.device {
-		return nil, fmt.Errorf("%w: no certificate of %v has this OtherName, Instance or Device", ErrOptions, o.Style)
+		return nil, fmt.Errorf("tpmsim: %w: no certificate of %v has this OtherName, Instance or Device", refusal.CheckConfig, o.Style)
 	}
 	now := ca.now()
 	t := &x509.Certificate{
@@ -105,7 +106,7 @@ func (ca *CA) issue(by *issuer, pub crypto.PublicKey, o CertificateOptions) (*x5
 	for _, u := range o.ExtKeyUsage {
 		id, ok := u.ASN1()
 		if !ok {
-			return nil, fmt.Errorf("%w: crypto/x509 cannot hold the identifier %v", ErrOptions, u)
+			return nil, fmt.Errorf("tpmsim: %w: crypto/x509 cannot hold the identifier %v", refusal.CheckConfig, u)
 		}
 		t.UnknownExtKeyUsage = append(t.UnknownExtKeyUsage, id)
 	}
@@ -124,7 +125,7 @@ func (ca *CA) issue(by *issuer, pub crypto.PublicKey, o CertificateOptions) (*x5
 func (o *CertificateOptions) addNames(t *x509.Certificate, s *style) error {
 	instance, directory, device := cmp.Or(o.Instance, DefaultInstance()), o.Directory, cmp.Or(o.Device, DefaultDevice())
 	if directory == nil && !s.device {
-		directory = new(DefaultDirectory())
+		directory = new(defaultDirectory())
 	}
 	if s.subject != nil {
 		t.Subject = s.subject(instance)

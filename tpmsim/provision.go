@@ -9,6 +9,8 @@ import (
 	"fmt"
 
 	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // provision turns a started emulator into the TPM that the options describe. On an error
@@ -71,7 +73,7 @@ func (t *TPM) provisionAK(a AK) error {
 		return err
 	}
 	if a.Padding < 0 {
-		return fmt.Errorf("%w: Padding %d", ErrOptions, a.Padding)
+		return fmt.Errorf("tpmsim: %w: Padding %d", refusal.CheckConfig, a.Padding)
 	}
 	a.TemplateIndex, a.CertificateIndex = cmp.Or(a.TemplateIndex, alg.akTemplate), cmp.Or(a.CertificateIndex, alg.akCertificate)
 	stored, filled := alg.newAK(nil), alg.newAK(nil)

@@ -89,7 +89,7 @@ func TestEKCertificateFromNV(t *testing.T) {
 	var roots []*x509.Certificate
 	roots = append(roots, tpm.CA().Root())
 	v := ekVerifierOf(t, tpmcert.EKVerifierConfig{Issuers: []tpmcert.EKIssuer{{Roots: roots, Intermediates: tpm.CA().Intermediates(), Profile: tpmcert.EKProfileTCG()}}})
-	for _, index := range []tpm2.TPMHandle{tpmsim.EKCertificateIndexRSA2048, tpmsim.EKCertificateIndexP256} {
+	for _, index := range []tpm2.TPMHandle{0x01c00002, 0x01c0000a} {
 		der, err := readCertificate(t, tpm, index)
 		if err != nil {
 			t.Fatal(err)

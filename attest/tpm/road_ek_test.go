@@ -376,9 +376,9 @@ func TestPersistentEK(t *testing.T) {
 	options.PersistEKs = true
 	device := tpmsim.New(t, options)
 	for handle, index := range map[tpm2.TPMHandle]tpm2.TPMHandle{
-		tpmsim.EKHandleRSA2048: tpmsim.EKCertificateIndexRSA2048,
-		tpmsim.EKHandleP256:    tpmsim.EKCertificateIndexP256,
-		tpmsim.EKHandleP384:    tpmsim.EKCertificateIndexP384,
+		0x81010001: 0x01c00002,
+		0x81010002: 0x01c0000a,
+		0x81010016: 0x01c00016,
 	} {
 		s := newStage(t, attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: tpmkind.EKOrigin{Handle: handle, CertificateIndex: index}})
 		if _, err := s.plane.Join(t.Context(), s.node); err != nil {
