@@ -22,7 +22,10 @@ const checkCRL refusal.Check = "crl"
 
 // CRLStore holds the certificate revocation lists of issuers (RFC 5280, 5). The operator of
 // the control plane fetches them and calls Replace; nothing is fetched here. The zero value
-// is empty and ready to use. A CRLStore is safe for concurrent use by multiple goroutines.
+// is empty, for a program that starts before it has fetched them: until the first Replace,
+// every EK certificate under the issuer's roots is the check "certificate-revocation-unknown",
+// to be tried again. An issuer without lists has no CRLStore. It is safe for concurrent use by
+// multiple goroutines.
 //
 // A list applies to the CA that it names, however the name is spelled: the string type,
 // letter case and repeated white space do not matter (RFC 5280, 7.1). It must be signed by
@@ -38,7 +41,7 @@ type crlSet struct {
 	byName, byKeyID map[string][]*crl
 }
 
-// NewCRLStore returns a store with the given lists, each in DER.
+// NewCRLStore returns a store with the given lists, at least one, each in DER.
 func NewCRLStore(lists ...[]byte) (*CRLStore, error) {
 	s := &CRLStore{}
 	if err := s.Replace(lists...); err != nil {
@@ -53,9 +56,12 @@ func NewCRLStore(lists ...[]byte) (*CRLStore, error) {
 //
 // Signatures are checked against the CAs of the issuers the lists belong to: by
 // [NewEKVerifier] and, after a later Replace, by the first request. In that case, lists that
-// NewEKVerifier would refuse make every EK certificate under the issuer's roots a
-// the check "certificate-revocation-unknown".
+// NewEKVerifier would refuse make every EK certificate under the issuer's roots
+// "certificate-revocation-unknown".
 func (s *CRLStore) Replace(lists ...[]byte) error {
+	if len(lists) == 0 {
+		return refuse(checkCRL, "no list", "at least one: whoever fetched none keeps those that are there")
+	}
 	made := &crlSet{byName: map[string][]*crl{}, byKeyID: map[string][]*crl{}}
 	for n, der := range lists {
 		c, err := parseCRL(der)
@@ -140,6 +146,7 @@ var (
 	errCRLName     = errors.New("of the CA's key under another name")
 	errCRLOutdated = errors.New("outside its time")
 	errCRLMissing  = errors.New("none")
+	errCRLEmpty    = errors.New("the store has not been filled yet")
 )
 
 // usableBy returns why the list does not count as one of the given CA, or nil if it does.

@@ -73,7 +73,6 @@ func TestRevocation(t *testing.T) {
 		lists            func(root, middle *testCA) [][]byte
 		plain, requiring refusal.Check
 	}{
-		"no lists":        {func(root, middle *testCA) [][]byte { return nil }, "", checkRevocationUnknown},
 		"nothing revoked": {func(root, middle *testCA) [][]byte { return [][]byte{crlOf(t, root, nil), crlOf(t, middle, nil)} }, "", ""},
 		"leaf": {func(root, middle *testCA) [][]byte {
 			return [][]byte{crlOf(t, root, nil), crlOf(t, middle, nil, 1, 77)}
@@ -144,8 +143,8 @@ func TestRevokedBeatsAllowed(t *testing.T) {
 	c.Issuers[0].CRLs = store
 	c.Allowed = []attest.Identity{p.Identity()}
 	v := ekVerifierOf(t, c)
-	if _, err := verifyAt(v, chainTime, leaf); err != nil {
-		t.Errorf("an empty store: %v", err)
+	if _, err := verifyAt(v, chainTime, leaf); !errors.Is(err, checkRevocationUnknown) || !errors.Is(err, refusal.ErrRetry) {
+		t.Errorf("an empty store: got %v, want %s and a retry", err, checkRevocationUnknown)
 	}
 	if err := store.Replace(crlOf(t, root, nil, 77)); err != nil {
 		t.Fatal(err)
@@ -158,11 +157,20 @@ func TestRevokedBeatsAllowed(t *testing.T) {
 	if _, err := verifyAt(v, chainTime, leaf); !errors.Is(err, checkRevoked) {
 		t.Errorf("a bad list emptied the store: %v", err)
 	}
-	if err := store.Replace(); err != nil {
+	if err := store.Replace(); !errors.Is(err, checkCRL) {
+		t.Errorf("no lists: got %v, want %s", err, checkCRL)
+	}
+	if _, err := verifyAt(v, chainTime, leaf); !errors.Is(err, checkRevoked) {
+		t.Errorf("nothing emptied the store: %v", err)
+	}
+	if err := store.Replace(crlOf(t, root, nil, 78)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := verifyAt(v, chainTime, leaf); err != nil {
-		t.Errorf("emptied: %v", err)
+		t.Errorf("another revoked: %v", err)
+	}
+	if s, err := NewCRLStore(); !errors.Is(err, checkCRL) {
+		t.Errorf("a new store of nothing: got %v, %v, want %s", s, err, checkCRL)
 	}
 }
 

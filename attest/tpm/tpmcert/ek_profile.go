@@ -106,7 +106,7 @@ func checkEKProfile(p *EKProfile) error {
 	if p.NoExtKeyUsage && p.NoKeyUsage && p.NoDirectoryName {
 		return fmt.Errorf("profile %s asks for nothing that tells an EK certificate from others", p.Name)
 	}
-	return nil
+	return checkIDs(p.Name, p.Extensions)
 }
 
 // ekProfileChecks is the number of steps of EKProfile.check.

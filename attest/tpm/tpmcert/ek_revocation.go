@@ -17,7 +17,8 @@ const (
 	checkRevoked refusal.Check = "certificate-revoked"
 	// checkRevocationUnknown: a CA of the chain has revocation lists but none that can be
 	// used (past its NextUpdate, not signed by that CA, over SHA-1 without the tolerance, or
-	// of a CA that may not sign lists), or it has none and the issuer requires one. It always
+	// of a CA that may not sign lists), it has none and the issuer requires one, or the
+	// issuer's store is empty. It always
 	// comes with [refusal.ErrRetry]: it is the control plane that lacks something, not the
 	// node.
 	checkRevocationUnknown refusal.Check = "certificate-revocation-unknown"
@@ -29,10 +30,14 @@ type checkedLists struct {
 	err error
 }
 
-// lists returns the lists that an issuer's store holds now. An error says that they cannot be
-// used under the issuer's CAs; this is checked once for each Replace.
+// lists returns the lists that an issuer's store holds now. An error says that there are none
+// yet, or that they cannot be used under the issuer's CAs, which is checked once for each
+// Replace.
 func (i *ekIssuer) lists() (*crlSet, error) {
 	set := i.CRLs.current()
+	if len(set.lists) == 0 {
+		return set, errCRLEmpty
+	}
 	if known := i.checked.Load(); known != nil && known.set == set {
 		return set, known.err
 	}

@@ -153,8 +153,8 @@ func TestUselessList(t *testing.T) {
 			}
 			config.Issuers[0].CRLs = &CRLStore{}
 			v = ekVerifierOf(t, config)
-			if _, err := verifyAt(v, chainTime, leaf); err != nil {
-				t.Fatalf("an empty store: %v", err)
+			if _, err := verifyAt(v, chainTime, leaf); !errors.Is(err, checkRevocationUnknown) {
+				t.Fatalf("an empty store: got %v, want %s", err, checkRevocationUnknown)
 			}
 			if err := config.Issuers[0].CRLs.Replace(c.list); err != nil {
 				t.Fatal(err)
@@ -239,7 +239,8 @@ func TestRevokedUnderEveryIssuer(t *testing.T) {
 		"revoked":               {storeOf(t, crlOf(t, root, nil, 77)), false, checkRevoked},
 		"another revoked":       {storeOf(t, crlOf(t, root, nil, 78)), true, ""},
 		"no list, demanded":     {&CRLStore{}, true, checkRevocationUnknown},
-		"no list, not demanded": {&CRLStore{}, false, ""},
+		"no list, not demanded": {&CRLStore{}, false, checkRevocationUnknown},
+		"no store":              {nil, false, ""},
 		"a list out of its time": {storeOf(t, crlOf(t, root, func(l *x509.RevocationList) { l.NextUpdate = chainTime.Add(-time.Second) })),
 			false, checkRevocationUnknown},
 	} {
@@ -347,7 +348,7 @@ func TestUnjudgedEK(t *testing.T) {
 		"revoked, own certificate":                    {revoking, forged, checkEKUnjudged},
 		"revoked, bare, insecure":                     {insecure(revoking), bare, ""},
 		"revoked, insecure":                           {insecure(revoking), with, checkRevoked},
-		"an empty store":                              {listing, with, ""},
+		"an empty store":                              {listing, with, checkRevocationUnknown},
 		"an empty store, bare":                        {listing, bare, checkEKUnjudged},
 		"denied":                                      {denying, with, CheckTPMDenied},
 		"denied, bare":                                {denying, bare, checkEKUnjudged},

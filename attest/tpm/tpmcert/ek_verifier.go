@@ -27,7 +27,8 @@ type EKIssuer struct {
 	Intermediates []*x509.Certificate
 	// Profile says what the issuer's EK certificates look like.
 	Profile EKProfile
-	// CRLs are the issuer's revocation lists, or nil if there are none. What a list of any
+	// CRLs are the issuer's revocation lists, or nil if there are none; while the store is
+	// empty, nothing under Roots is decided. What a list of any
 	// issuer revokes is refused under every issuer, and everything below a CA that has lists
 	// but none that can be used is the check "certificate-revocation-unknown". A list that
 	// Roots and Intermediates show to be unusable is an error of [NewEKVerifier]: one not

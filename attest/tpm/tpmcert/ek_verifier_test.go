@@ -161,6 +161,7 @@ func TestNewEKVerifier(t *testing.T) {
 		"asks for nothing": with(func(i *EKIssuer) {
 			i.Profile = EKProfile{Name: "x", NoExtKeyUsage: true, NoKeyUsage: true, NoDirectoryName: true}
 		}),
+		"an object identifier":    with(func(i *EKIssuer) { i.Profile.Extensions = []oid.OID{"1.3.6.1.4.1.11129.2.1.21"} }),
 		"RequireCRL without CRLs": with(func(i *EKIssuer) { i.RequireCRL = true }),
 		"ek-identity":             {Allowed: []attest.Identity{"ak:sha256:00"}},
 		"no Vendor":               denying(DeniedTPM{Last: 1, Reason: "r"}),

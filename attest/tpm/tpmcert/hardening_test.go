@@ -218,12 +218,12 @@ func TestProfilesAndIssuersTogether(t *testing.T) {
 	expired := sign(t, nil, "old root", func(c *x509.Certificate) { c.NotAfter = chainTime.Add(-time.Hour) })
 	leaf := sign(t, root, "leaf", func(c *x509.Certificate) {
 		leafTemplate(c)
-		c.UnknownExtKeyUsage, c.ExtKeyUsage = nil, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+		c.UnknownExtKeyUsage, c.ExtKeyUsage = nil, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	})
 	profile := ProfileTCG()
-	profile.ExtKeyUsage = []oid.OID{oid.KpClientAuth}
+	profile.ExtKeyUsage = []oid.OID{oid.KpServerAuth}
 	if err := profile.check(leaf.cert, &subjectAltName{}); err != nil {
-		t.Errorf("clientAuth: %v", err)
+		t.Errorf("serverAuth: %v", err)
 	}
 	under := sign(t, expired, "leaf", leafTemplate)
 	v := &AKVerifier{issuers: []*issuer{issuerOf(t, root), issuerOf(t, expired)}}

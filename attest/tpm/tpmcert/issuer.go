@@ -109,6 +109,23 @@ func checkProfile(p *Profile) error {
 	case slices.ContainsFunc(p.Identity, func(s IdentitySource) bool { return typednil.Is(s) }):
 		return fmt.Errorf("profile %s has a nil source of the machine's identity", p.Name)
 	}
+	ids := slices.Concat(p.ExtKeyUsage, p.Extensions, p.Policies)
+	for _, s := range p.Identity {
+		if s, ok := s.(scoped); ok {
+			ids = append(ids, s.scope().Types...)
+		}
+	}
+	return checkIDs(p.Name, ids)
+}
+
+// checkIDs refuses what no certificate can have: for one, the dotted form of an identifier,
+// converted where it should have been parsed.
+func checkIDs(profile string, ids []oid.OID) error {
+	for _, id := range ids {
+		if !id.Valid() {
+			return fmt.Errorf("profile %s names %q, want an object identifier, as oid.Parse returns it", profile, string(id))
+		}
+	}
 	return nil
 }
 

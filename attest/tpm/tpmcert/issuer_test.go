@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nodeattest/nodeattest/oid"
 )
 
 // testCA signs certificates.
@@ -250,6 +252,17 @@ func TestIssuersAreComplete(t *testing.T) {
 		"the EK's key usage alone":     {func(i *Issuer) { i.Profile.KeyUsage = x509.KeyUsageKeyEncipherment }, false},
 		"the EK's, and let through": {func(i *Issuer) {
 			i.Profile.KeyUsage, i.Profile.InsecureAllowAnyKeyUsage = x509.KeyUsageKeyEncipherment, true
+		}, false},
+		"identifiers in every field": {func(i *Issuer) {
+			i.Profile.Extensions, i.Profile.Policies = []oid.OID{oid.SubjectAltName}, []oid.OID{oid.TCGCapVerifiedTPMFixed}
+			i.Profile.Identity = []IdentitySource{OtherNameIdentity{Types: []oid.OID{oid.PermanentIdentifier}}}
+		}, true},
+		"a dotted extended key usage": {func(i *Issuer) { i.Profile.ExtKeyUsage = append(i.Profile.ExtKeyUsage, "2.23.133.8.3") }, false},
+		"an empty extended key usage": {func(i *Issuer) { i.Profile.ExtKeyUsage = append(i.Profile.ExtKeyUsage, "") }, false},
+		"a dotted extension":          {func(i *Issuer) { i.Profile.Extensions = []oid.OID{"2.5.29.17"} }, false},
+		"a dotted policy":             {func(i *Issuer) { i.Profile.Policies = []oid.OID{"2.23.133.11.1.1"} }, false},
+		"a dotted OtherName": {func(i *Issuer) {
+			i.Profile.Identity = []IdentitySource{OtherNameIdentity{Types: []oid.OID{"1.3.6.1.5.5.7.8.3"}}}
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) { checkIssuer(t, root, c.change, c.ok) })

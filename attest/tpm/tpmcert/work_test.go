@@ -375,10 +375,10 @@ func TestUsagesOfProfiles(t *testing.T) {
 	}{
 		"nothing asked":     {none, with(), []oid.OID{oid.TCGKpAIKCertificate}},
 		"one of two":        {two, with(oid.AzureKpAK), []oid.OID{oid.AzureKpAK}},
-		"one and another":   {two, with(oid.KpClientAuth, oid.AzureKpAK), []oid.OID{oid.AzureKpAK}},
+		"one and another":   {two, with(oid.KpServerAuth, oid.AzureKpAK), []oid.OID{oid.AzureKpAK}},
 		"both":              {two, with(oid.AzureKpAK, oid.TCGKpAIKCertificate), []oid.OID{oid.AzureKpAK, oid.TCGKpAIKCertificate}},
 		"none in the leaf":  {two, with(), two.ExtKeyUsage},
-		"another's usage":   {two, with(oid.KpClientAuth), two.ExtKeyUsage},
+		"another's usage":   {two, with(oid.KpServerAuth), two.ExtKeyUsage},
 		"the profile's own": {ProfileTCG(), with(oid.TCGKpAIKCertificate), []oid.OID{oid.TCGKpAIKCertificate}},
 	} {
 		t.Run(name, func(t *testing.T) {
