@@ -15,8 +15,8 @@ import (
 // block KUBELET AUTHENTICATOR ATTESTATION PROVIDER.
 const Provider = "azure"
 
-// CheckSubscription: the machine belongs to a subscription that is not among those that count.
-const CheckSubscription refusal.Check = "azure-subscription"
+// checkSubscription: the machine belongs to a subscription that is not among those that count.
+const checkSubscription refusal.Check = "azure-subscription"
 
 // KindConfig is what the kind is made of. Both fields are required.
 type KindConfig struct {
@@ -55,7 +55,7 @@ type platform struct {
 
 // Read reads a document and verifies nothing.
 func (p *platform) Read(data []byte) (*document.Claims, error) {
-	d, err := ParseInsecure(data)
+	d, err := parseInsecure(data)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func (p *platform) claims(d *Document) (*document.Claims, error) {
 		return nil, err
 	}
 	if !slices.Contains(p.subscriptions, d.SubscriptionID) {
-		return nil, refuse(CheckSubscription, d.SubscriptionID, "one of "+refusal.Quotes(p.subscriptions))
+		return nil, refuse(checkSubscription, d.SubscriptionID, "one of "+refusal.Quotes(p.subscriptions))
 	}
 	value, err := d.value()
 	if err != nil {

@@ -73,7 +73,7 @@ func (a *answer) Verify(ctx context.Context, q *attest.Inquiry) (*attest.Finding
 		return nil, err
 	}
 	if d, _ := f.Details.(*Details); q.Machine != nil && strings.HasPrefix(q.Machine.ProviderID, providerIDPrefix) && d.ProviderID() != q.Machine.ProviderID {
-		return nil, refuse(CheckInventory, d.ProviderID(), q.Machine.ProviderID)
+		return nil, refuse(checkInventory, d.ProviderID(), q.Machine.ProviderID)
 	}
 	return f, nil
 }
@@ -124,7 +124,7 @@ func read(token []byte) (*jws.Token, *document.Claims, error) {
 	text, ok := strings.CutPrefix(d.Audience, audiencePrefix)
 	value, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if !ok || err != nil || len(value) != valueSize || strings.ContainsAny(text, "\r\n") {
-		return nil, nil, refuse(CheckAudience, d.Audience, audiencePrefix+"<"+strconv.Itoa(valueSize)+" bytes in base64url>")
+		return nil, nil, refuse(checkAudience, d.Audience, audiencePrefix+"<"+strconv.Itoa(valueSize)+" bytes in base64url>")
 	}
 	return t, &document.Claims{Machine: d.Machine(), Value: value, Facts: d.facts(), Details: d}, nil
 }

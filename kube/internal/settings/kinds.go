@@ -152,7 +152,7 @@ func (a *Azure) kind() (attest.Kind, error) {
 		config.Domains = a.Domains
 	}
 	if a.FetchIntermediates {
-		config.Fetcher = azure.NewHTTPFetcher(azure.HTTPFetcherOptions{})
+		config.FetchIssuer = azure.NewHTTPFetcher(azure.HTTPFetcherOptions{}).FetchIssuer
 	}
 	var err error
 	if config.Roots, config.Intermediates, err = (&Issuer{RootsFile: a.RootsFile, IntermediatesFile: a.IntermediatesFile}).certificates(); err != nil {
