@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/work"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -50,11 +49,11 @@ func TestSpentBudgets(t *testing.T) {
 		want   error
 	}{
 		"no credential":                {seal, t.Context(), work.New(0), attest.CheckBudget},
-		"a credential too late":        {seal, cancelled, work.New(1), csr.ErrRetry},
+		"a credential too late":        {seal, cancelled, work.New(1), refusal.ErrRetry},
 		"no signature":                 {alone, t.Context(), work.New(0), attest.CheckBudget},
 		"the statement's alone":        {both, t.Context(), work.New(1), attest.CheckBudget},
 		"the quote's too":              {both, t.Context(), work.New(2), refusal.Check("tpm-signature")},
-		"signatures that are too late": {alone, cancelled, work.New(2), csr.ErrRetry},
+		"signatures that are too late": {alone, cancelled, work.New(2), refusal.ErrRetry},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := c.run(c.ctx, c.budget); !errors.Is(err, c.want) {

@@ -23,7 +23,7 @@ const checkEnrolment refusal.Check = "enrolment"
 // copy of the answer gets at most another certificate for the same AK.
 //
 // The PermanentIdentifier is the EK's identity, which the caller may replace with a name by
-// which the Authorizer knows the machine. A refusal is an [*refusal.Error] with the check
+// which the Authorizer knows the machine. A refusal is a [*refusal.Error] with the check
 // "enrolment", or with [attest.CheckBindingCluster] if the machine meant to enrol elsewhere.
 func EnrolledAK(r *attest.Result, ca *x509.Certificate) (tpmcert.AKTemplate, error) {
 	id, err := attest.ClusterID(ca)

@@ -102,7 +102,7 @@ func TestChangedHello(t *testing.T) {
 			if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) || (der == nil) != (c.want != nil) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
-			if errors.Is(err, csr.ErrRetry) != c.retry {
+			if errors.Is(err, refusal.ErrRetry) != c.retry {
 				t.Errorf("got %v, want it to be tried again: %t", err, c.retry)
 			}
 		})

@@ -91,7 +91,7 @@ func TestQuotePolicyOfVerifier(t *testing.T) {
 	bad := slices.Clone(good)
 	bad[7].Value = bytes.Clone(bad[7].Value)
 	bad[7].Value[0] ^= 1
-	retry := csr.Retry(errors.New("the store of good values is away"))
+	retry := refusal.Retry(errors.New("the store of good values is away"))
 	for name, c := range map[string]struct {
 		policy tpmkind.QuotePolicy
 		want   error
@@ -100,7 +100,7 @@ func TestQuotePolicyOfVerifier(t *testing.T) {
 		"one bit of one":     {exact(bad...), refusal.Check("pcr-policy")},
 		"one that is not":    {exact(statement.PCR{Bank: tpm2.TPMAlgSHA256, Index: 8, Value: make([]byte, 32)}), statement.CheckPCRNotQuoted},
 		"a bank that is not": {exact(statement.PCR{Bank: tpm2.TPMAlgSHA384, Index: 0, Value: make([]byte, 48)}), statement.CheckPCRNotQuoted},
-		"undecided":          {quotePolicyFunc(func(context.Context, *tpmkind.Measured) error { return retry }), csr.ErrRetry},
+		"undecided":          {quotePolicyFunc(func(context.Context, *tpmkind.Measured) error { return retry }), refusal.ErrRetry},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kind := s.plane.TPM

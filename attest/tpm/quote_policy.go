@@ -91,8 +91,8 @@ type Measured struct {
 // QuotePolicy decides whether a node may have booted what its quote says. It must
 // refuse what the quote does not cover: [statement.Quoted.Value] does.
 type QuotePolicy interface {
-	// CheckQuote returns nil to accept. An [*refusal.Error] is a refusal; an error that wraps
-	// csr.ErrRetry leaves the decision open. m and its Quote are not nil.
+	// CheckQuote returns nil to accept. A [*refusal.Error] is a refusal; an error that wraps
+	// refusal.ErrRetry leaves the decision open. m and its Quote are not nil.
 	CheckQuote(ctx context.Context, m *Measured) error
 }
 
@@ -145,7 +145,7 @@ func checkGoodValues(set []statement.PCR) error {
 	return nil
 }
 
-// CheckQuote accepts a quote that matches one of the sets. A refusal is an [*refusal.Error]
+// CheckQuote accepts a quote that matches one of the sets. A refusal is a [*refusal.Error]
 // with the check "quote-missing", [statement.CheckPCRNotQuoted] or the check "pcr-policy" and,
 // if there are several sets, its cause is the error of the first one.
 func (p *PCRPolicy) CheckQuote(_ context.Context, m *Measured) error {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // A Result is good for a certificate after the authorizer has decided, never inside of
@@ -21,7 +22,7 @@ func TestVerifiedAfterTheDecision(t *testing.T) {
 	}{
 		"admitted":            {&attest.Authorization{ProviderID: s.node.ProviderID}, nil, nil},
 		"refused":             {nil, attest.NotMember("no"), attest.CheckMembership},
-		"not decided":         {nil, errors.New("directory down"), csr.ErrRetry},
+		"not decided":         {nil, errors.New("directory down"), refusal.ErrRetry},
 		"nothing said":        {nil, nil, attest.CheckMembership},
 		"another provider ID": {&attest.Authorization{ProviderID: "sim://other"}, nil, attest.CheckProviderID},
 	} {

@@ -148,7 +148,7 @@ func TestChangedAnswer(t *testing.T) {
 		"root sent along":         {func(p *parts) { p.att.Certificates = append(p.att.Certificates, s.node.TPM.CA().Root().Raw) }, refusal.Check("certificate-order")},
 		"a certificate too many":  {func(p *parts) { p.att.Certificates = append(p.att.Certificates, s.node.TPM.CA().EKIntermediate().Raw) }, refusal.Check("certificate-order")},
 		"no tpmTPublic":           {func(p *parts) { p.certify.Public = nil }, attest.CheckEncoding},
-		"public area swapped":     {func(p *parts) { p.certify.Public = p.proof.AKPublic }, statement.CheckName},
+		"public area swapped":     {func(p *parts) { p.certify.Public = p.proof.AKPublic }, refusal.Check("certified-name")},
 		"akPublic of another key": {func(p *parts) { p.proof.AKPublic = p.certify.Public }, statement.CheckAKMismatch},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -205,7 +205,7 @@ func TestAnswerTimes(t *testing.T) {
 			if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
 				t.Errorf("%s: got %v, want %v", name, err, c.want)
 			}
-			if retry := errors.Is(err, csr.ErrRetry); retry != (c.want == attest.CheckFuture) { //nolint:errorlint // a row of the table
+			if retry := errors.Is(err, refusal.ErrRetry); retry != (c.want == attest.CheckFuture) { //nolint:errorlint // a row of the table
 				t.Errorf("%s: retry is %v", name, retry)
 			}
 		})
@@ -330,7 +330,7 @@ func TestMembership(t *testing.T) {
 		}), attest.CheckMembership, csr.VerdictDeny},
 		"database down": {attest.AuthorizerFunc(func(context.Context, *attest.Result, *csr.Request) (*attest.Authorization, error) {
 			return nil, errors.New("connection refused")
-		}), csr.ErrRetry, csr.VerdictRetry},
+		}), refusal.ErrRetry, csr.VerdictRetry},
 		"another provider ID": {attest.AuthorizerFunc(func(context.Context, *attest.Result, *csr.Request) (*attest.Authorization, error) {
 			return &attest.Authorization{ProviderID: "sim://other"}, nil
 		}), attest.CheckProviderID, csr.VerdictDeny},

@@ -56,7 +56,7 @@ func NewProver(o SourceOptions) (*document.Prover, error) {
 	return document.NewProver(Provider, s)
 }
 
-// Machine asks for the project ID and the instance ID. The error is an [*refusal.Error] with
+// Machine asks for the project ID and the instance ID. The error is a [*refusal.Error] with
 // the check "metadata-server" or attest.CheckIdentity.
 func (s *Source) Machine(ctx context.Context) (attest.Identity, error) {
 	project, err := s.get(ctx, "project/project-id", maxAnswerSize)

@@ -208,7 +208,7 @@ func TestRefusal(t *testing.T) {
 		{"accepted", nil, statement.CheckMagic, "approve"},
 		{"undecided", csr.Retry(errors.New("no answer")), statement.CheckMagic, "retry"},
 		{"broken", errors.New("disk full"), statement.CheckMagic, "retry"},
-		{"by another check", refused, statement.CheckName, "want " + statement.CheckName.Error()},
+		{"by another check", refused, refusal.Check("certified-name"), "want " + refusal.Check("certified-name").Error()},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var out bytes.Buffer

@@ -115,7 +115,7 @@ func (s PCRSelection) PCRs() []int {
 // parsed to the end; every other type is refused after the header with the check "attest-type",
 // and the error names the type.
 //
-// The result refers to b, which must not be changed afterwards. Errors are an
+// The result refers to b, which must not be changed afterwards. Errors are a
 // [*refusal.Error] with the check "attest-size", "attest-encoding", [CheckMagic] or
 // the check "attest-type".
 func ParseAttestation(b []byte) (*Attestation, error) {
@@ -149,7 +149,7 @@ func ParseAttestation(b []byte) (*Attestation, error) {
 }
 
 // Marshal returns the TPMS_ATTEST of a's fields; for a parsed one, these are the bytes it was
-// parsed from. It returns an [*refusal.Error] if Type and the set member disagree, or if a
+// parsed from. It returns a [*refusal.Error] if Type and the set member disagree, or if a
 // field is too long for its size prefix.
 func (a *Attestation) Marshal() ([]byte, error) {
 	w := writer(256)

@@ -94,7 +94,7 @@ func TestVerifyCertifyWidths(t *testing.T) {
 		}
 		// Not even here is the stated Name trusted.
 		f.public = changed(t, row[1], func(p *Public) { p.Attributes |= 1 << 10 })
-		f.verify(t, CheckName)
+		f.verify(t, checkCertifiedName)
 	}
 }
 

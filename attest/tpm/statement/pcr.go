@@ -137,7 +137,7 @@ func SelectedPCRs(selections []PCRSelection, allowSHA1 bool) ([]PCRID, error) {
 }
 
 // CheckBank refuses a bank whose hash is not SHA-256, SHA-384, SHA-512 or, if allowSHA1 is
-// set, SHA-1. Errors are an [*refusal.Error] with the check "pcr-bank".
+// set, SHA-1. Errors are a [*refusal.Error] with the check "pcr-bank".
 func CheckBank(bank tpm2.TPMAlgID, allowSHA1 bool) error {
 	if tpmwire.HashOf(bank) == 0 || bank == tpm2.TPMAlgSHA1 && !allowSHA1 {
 		return tpmwire.Refuse(checkPCRBank, tpmwire.AlgorithmName(bank), "SHA256, SHA384 or SHA512")

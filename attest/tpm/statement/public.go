@@ -90,7 +90,7 @@ type KeyScheme struct {
 // bits and trailing bytes are refused. It does no arithmetic: whether the point is on its
 // curve is for Key to say.
 //
-// The result refers to b, which must not be changed afterwards. Errors are an
+// The result refers to b, which must not be changed afterwards. Errors are a
 // [*refusal.Error] with the check "public-size", "public-encoding", "tpm-key-type",
 // "name-algorithm", or "tpm-key-strength" for any other curve.
 func ParsePublic(b []byte) (*Public, error) {
@@ -109,7 +109,7 @@ func ParsePublic(b []byte) (*Public, error) {
 }
 
 // Marshal returns the TPMT_PUBLIC of p's fields, without a size prefix; Raw is ignored. For a
-// parsed one, these are the bytes it was parsed from. It returns an [*refusal.Error] with the
+// parsed one, these are the bytes it was parsed from. It returns a [*refusal.Error] with the
 // check for which [ParsePublic] would refuse the result.
 func (p *Public) Marshal() ([]byte, error) {
 	w := writer(128 + len(p.Modulus))

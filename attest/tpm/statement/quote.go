@@ -40,7 +40,7 @@ type QuoteEvidence struct {
 //	        pcrs SEQUENCE OF SEQUENCE { bank INTEGER, index INTEGER, value OCTET STRING } }
 //
 // pcrs are 1 to 128, ascending by bank (the number of its algorithm) and index. The signature
-// is included as it is. It returns an [*refusal.Error] with attest.CheckEncoding, or with the
+// is included as it is. It returns a [*refusal.Error] with attest.CheckEncoding, or with the
 // check of a PCR that is malformed or listed twice.
 func MarshalQuote(e *QuoteEvidence) ([]byte, error) {
 	pcrs, err := SortedPCRs(e.PCRs)
@@ -66,7 +66,7 @@ func MarshalQuote(e *QuoteEvidence) ([]byte, error) {
 // ParseQuote parses the DER of a quote statement. It accepts exactly what [MarshalQuote]
 // writes, and looks only at the frame and the form of the PCRs: the rest is left to
 // [VerifyQuote]. The result shares memory with data and its RawSignature is nil. It returns
-// an [*refusal.Error] with attest.CheckEncoding, attest.CheckSize or the check of a PCR that is
+// a [*refusal.Error] with attest.CheckEncoding, attest.CheckSize or the check of a PCR that is
 // malformed or listed twice.
 func ParseQuote(data []byte) (*QuoteEvidence, error) {
 	type message struct {
@@ -131,7 +131,7 @@ func readPCRs(list cryptobyte.String) ([]PCR, error) {
 }
 
 // MarshalEventLog returns the DER of the statement [oid.NodeAttestEventLog]: an OCTET STRING
-// with the log as the firmware wrote it, 1 to [MaxEventLogSize] bytes. It returns an
+// with the log as the firmware wrote it, 1 to [MaxEventLogSize] bytes. It returns a
 // [*refusal.Error] with attest.CheckEncoding.
 func MarshalEventLog(log []byte) ([]byte, error) {
 	if len(log) == 0 || len(log) > MaxEventLogSize {
@@ -143,7 +143,7 @@ func MarshalEventLog(log []byte) ([]byte, error) {
 }
 
 // ParseEventLog parses the DER of an event log statement and returns the log, which shares
-// memory with data and is not inspected. It returns an [*refusal.Error] with
+// memory with data and is not inspected. It returns a [*refusal.Error] with
 // attest.CheckEncoding.
 func ParseEventLog(data []byte) ([]byte, error) {
 	s := cryptobyte.String(data)
@@ -216,7 +216,7 @@ func (q *Quoted) PCRs() []PCR {
 	return slices.DeleteFunc(slices.Clone(q.pcrs), func(p PCR) bool { return ResettablePCR(p.Index) })
 }
 
-// Value returns the quoted value of one PCR. A PCR that the quote does not cover is an
+// Value returns the quoted value of one PCR. A PCR that the quote does not cover is a
 // [*refusal.Error] with [CheckPCRNotQuoted], never a default; a PCR that proves nothing is one
 // with [CheckPCRResettable]. The value must not be changed.
 func (q *Quoted) Value(bank tpm2.TPMAlgID, index int) ([]byte, error) {
@@ -239,7 +239,7 @@ func (q *Quoted) Value(bank tpm2.TPMAlgID, index int) ([]byte, error) {
 // The checks, each with its own Check, are: sizes, canonical parsing, magic and type;
 // qualifying data, in constant time; the selection, not empty and without repetition; the
 // values, exactly those of the selection and each once; the attestation key's attributes,
-// scheme and strength; the digest of the values; and finally the signature. A refusal is an
+// scheme and strength; the digest of the values; and finally the signature. A refusal is a
 // [*refusal.Error].
 func VerifyQuote(e *QuoteEvidence, o QuoteOptions) (*Quoted, error) {
 	if e == nil {

@@ -34,7 +34,7 @@ func (q *tcgQuote) fields(c *der.Codec) {
 // [VerifyQuote], which computes the digest under the hash of the attestation key's scheme,
 // whatever the banks are, and refuses a statement without values or with too few.
 //
-// The result shares memory with data and its RawSignature is nil. It returns an
+// The result shares memory with data and its RawSignature is nil. It returns a
 // [*refusal.Error] with attest.CheckEncoding or attest.CheckSize; the check "attest-type" if
 // the statement is not a quote, or another check of [ParseAttestation]; [CheckPCRSelection] or
 // the check "pcr-bank"; the check "pcr-missing" if the values end in the middle of one, or

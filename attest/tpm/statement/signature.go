@@ -57,7 +57,7 @@ type RawScheme struct {
 
 // ParseSignature parses a TPMT_SIGNATURE. It is strict: each value has one encoding, and
 // trailing bytes are refused. Values are not checked: whether r and s are in range depends on
-// the key. The result refers to b, which must not be changed afterwards. Errors are an
+// the key. The result refers to b, which must not be changed afterwards. Errors are a
 // [*refusal.Error] with the check "tpm-signature-size", "signature-encoding" or, for schemes
 // other than RSASSA, RSAPSS and ECDSA and for unknown hashes, the check "signature-scheme".
 func ParseSignature(b []byte) (*Signature, error) {
@@ -76,7 +76,7 @@ func ParseSignature(b []byte) (*Signature, error) {
 }
 
 // Marshal returns the TPMT_SIGNATURE of v's fields; for one from [ParseSignature], these are
-// the bytes it was parsed from. It returns an [*refusal.Error] with the check for which
+// the bytes it was parsed from. It returns a [*refusal.Error] with the check for which
 // ParseSignature would refuse the result.
 func (v *Signature) Marshal() ([]byte, error) {
 	w := writer(8 + len(v.RSA) + len(v.R) + len(v.S))
@@ -146,7 +146,7 @@ func readUnsigned(s *cryptobyte.String, out *[]byte) bool {
 }
 
 // MarshalECDSA returns the DER of RFC 3279, 2.2.3, for an ECDSA signature, as read by
-// ecdsa.VerifyASN1 and OpenSSL. It returns an [*refusal.Error] with the check
+// ecdsa.VerifyASN1 and OpenSSL. It returns a [*refusal.Error] with the check
 // "signature-scheme" for a signature of another scheme.
 func (v *Signature) MarshalECDSA() ([]byte, error) {
 	if v.Alg != tpm2.TPMAlgECDSA {

@@ -106,7 +106,7 @@ type Certified struct {
 // qualifying data, in constant time; the certified Name against the Name computed from
 // Public, and Public's key against the expected one; name algorithms; the attestation key's
 // attributes, scheme and strength; the certified key's attributes, strength and residence;
-// scheme, hash and range of the signature; and finally the signature itself. A refusal is an
+// scheme, hash and range of the signature; and finally the signature itself. A refusal is a
 // [*refusal.Error]; e must not be nil.
 func VerifyCertify(e *CertifyEvidence, o CertifyOptions) (*Certified, error) {
 	if e == nil {

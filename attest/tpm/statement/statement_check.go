@@ -18,8 +18,8 @@ const (
 	// checkQualifiedSigner: the statement's qualifiedSigner is not a Qualified Name that the
 	// attestation key can have.
 	checkQualifiedSigner refusal.Check = "qualified-signer"
-	// CheckName: the certified Name is not the Name of the given public area.
-	CheckName refusal.Check = "certified-name"
+	// checkCertifiedName: the certified Name is not the Name of the given public area.
+	checkCertifiedName refusal.Check = "certified-name"
 	// checkQualifiedName: the certified Qualified Name is not one that the certified key can
 	// have.
 	checkQualifiedName refusal.Check = "certified-qualified-name"
@@ -85,7 +85,7 @@ func (in *CertifyInput) checkQualifyingData() error {
 // expected key.
 func (in *CertifyInput) checkCertifiedKey() error {
 	if !in.Public.HasName(in.Attest.Certified.Name) {
-		return tpmwire.Refuse(CheckName, refusal.Hex(in.Attest.Certified.Name), refusal.Hex(in.Public.Name()))
+		return tpmwire.Refuse(checkCertifiedName, refusal.Hex(in.Attest.Certified.Name), refusal.Hex(in.Public.Name()))
 	}
 	if err := in.checkNameAlgorithm("certified key", in.Public.NameAlg); err != nil {
 		return err

@@ -126,18 +126,18 @@ func TestStatementAttacks(t *testing.T) {
 		{"bytes after the statement", checkAttestEncoding, nil, func(_ *testing.T, f *forgery) {
 			f.patch = func(b []byte) []byte { return append(b, 0) }
 		}},
-		{"Name of another key", CheckName, nil, func(t *testing.T, f *forgery) {
+		{"Name of another key", checkCertifiedName, nil, func(t *testing.T, f *forgery) {
 			other := publicArea(t, softwareKeys.p384().Public(), testResidentAttributes, noScheme)
 			f.attest.Certified.Name = other.Name()
 		}},
-		{"empty Name", CheckName, nil, func(_ *testing.T, f *forgery) { f.attest.Certified.Name = nil }},
-		{"Name with its algorithm alone", CheckName, nil, func(_ *testing.T, f *forgery) {
+		{"empty Name", checkCertifiedName, nil, func(_ *testing.T, f *forgery) { f.attest.Certified.Name = nil }},
+		{"Name with its algorithm alone", checkCertifiedName, nil, func(_ *testing.T, f *forgery) {
 			f.attest.Certified.Name = f.attest.Certified.Name[:2]
 		}},
-		{"public area swapped", CheckName, nil, func(t *testing.T, f *forgery) {
+		{"public area swapped", checkCertifiedName, nil, func(t *testing.T, f *forgery) {
 			f.public = publicArea(t, softwareKeys.p384().Public(), testResidentAttributes, noScheme)
 		}},
-		{"attributes changed in the public area", CheckName, nil, func(t *testing.T, f *forgery) {
+		{"attributes changed in the public area", checkCertifiedName, nil, func(t *testing.T, f *forgery) {
 			f.public = changed(t, f.public, func(p *Public) { p.Attributes &^= AttributeUserWithAuth })
 		}},
 		{"another key requested", message.CheckKeyMismatch, nil, func(_ *testing.T, f *forgery) { f.options.Key = softwareKeys.p384().Public() }},

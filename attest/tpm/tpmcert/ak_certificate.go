@@ -12,7 +12,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -77,7 +76,7 @@ type AKPresented struct {
 }
 
 // ParseAKPresented parses an AK certificate and the chain that came with it, in DER, leaf
-// first and without the root: 1 to 8 certificates of at most 16 KiB each. A refusal is an
+// first and without the root: 1 to 8 certificates of at most 16 KiB each. A refusal is a
 // [*refusal.Error].
 func ParseAKPresented(certificates [][]byte) (*AKPresented, error) {
 	if len(certificates) == 0 {
@@ -109,8 +108,8 @@ func (p *AKPresented) Leaf() *x509.Certificate { return p.leaf.Certificate }
 // determines the error. budget counts the signatures; if it is nil, Verify uses one of its
 // own.
 //
-// A refusal is an [*refusal.Error] with the check that failed; once the context has ended, the
-// error wraps [csr.ErrRetry].
+// A refusal is a [*refusal.Error] with the check that failed; once the context has ended, the
+// error wraps [refusal.ErrRetry].
 func (v *AKVerifier) Verify(ctx context.Context, p *AKPresented, now time.Time, budget *attest.Budget) (*AKCertificate, error) {
 	if now.IsZero() {
 		return nil, errors.New("AK certificate: no time")
@@ -129,7 +128,7 @@ func (v *AKVerifier) verify(ctx context.Context, w *links, p *AKPresented, now t
 	for _, i := range v.issuers {
 		chain, err := i.verify(ctx, w, p, now)
 		if err := ctx.Err(); err != nil {
-			return nil, csr.Retry(fmt.Errorf("stopped between two issuers: %w", err))
+			return nil, refusal.Retry(fmt.Errorf("stopped between two issuers: %w", err))
 		}
 		if err != nil {
 			if chainErr == nil || errors.Is(chainErr, CheckCertificateChain) {
@@ -197,7 +196,7 @@ func (p *AKPresented) identity(profile *Profile) (attest.Identity, error) {
 // are prepared on each call and nothing is remembered: to serve many requests, make an
 // [AKVerifier].
 //
-// A refusal is an [*refusal.Error] with the check that failed. An issuer without roots or with an
+// A refusal is a [*refusal.Error] with the check that failed. An issuer without roots or with an
 // incomplete profile, or an empty list, is an error with [refusal.CheckConfig].
 func VerifyAKCertificate(issuers []Issuer, certificates [][]byte, now time.Time) (*AKCertificate, error) {
 	v, err := NewAKVerifier(issuers)

@@ -16,7 +16,6 @@ import (
 	x509ext "github.com/google/go-attestation/x509"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -188,7 +187,7 @@ func TestCreateAKCertificateRefuses(t *testing.T) {
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if _, err := CreateAKCertificate(ended, akTemplate(other.Public()), ca.cert, ca.key); !errors.Is(err, csr.ErrRetry) {
+	if _, err := CreateAKCertificate(ended, akTemplate(other.Public()), ca.cert, ca.key); !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("after its end: %v", err)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/work"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -189,7 +188,7 @@ func (s *chainSearch) signed(ctx context.Context, chain []*certificate) bool {
 		err := s.work.link(ctx, s.known, chain[n], chain[n+1], n == 0)
 		switch {
 		case err == nil:
-		case errors.Is(err, attest.CheckBudget) || errors.Is(err, csr.ErrRetry):
+		case errors.Is(err, attest.CheckBudget) || errors.Is(err, refusal.ErrRetry):
 			s.stopped = err
 			return false
 		case err != nil:

@@ -18,7 +18,6 @@ import (
 	"github.com/nodeattest/nodeattest/internal/work"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -214,7 +213,7 @@ func TestForgedChainsCostLittle(t *testing.T) {
 			continue
 		}
 		var e *refusal.Error
-		if !errors.As(err, &e) || errors.Is(err, csr.ErrRetry) {
+		if !errors.As(err, &e) || errors.Is(err, refusal.ErrRetry) {
 			t.Errorf("no refusal: %v", err)
 			continue
 		}

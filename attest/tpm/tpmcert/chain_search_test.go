@@ -15,7 +15,6 @@ import (
 	"github.com/nodeattest/nodeattest/internal/work"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -88,7 +87,7 @@ func TestSearchesThatAreStopped(t *testing.T) {
 	t.Run("by the caller", func(t *testing.T) {
 		w := newTestLinks(work.HelloSignatures)
 		_, err := akIssuerOf(t, newLinkMemory(), roots).verify(&givingUp{t.Context(), 2}, w, presentedBytes(t, leaf), chainTime)
-		if !errors.Is(err, csr.ErrRetry) || !errors.Is(err, context.Canceled) || w.Signatures() != 2 {
+		if !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, context.Canceled) || w.Signatures() != 2 {
 			t.Errorf("%v after %d signatures", err, w.Signatures())
 		}
 	})
@@ -114,7 +113,7 @@ func TestSearchesThatAreStopped(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
-			if _, _, err := l.verify(ctx, road, [][]byte{leafOnLab(t, road, "nobody")}); !errors.Is(err, csr.ErrRetry) {
+			if _, _, err := l.verify(ctx, road, [][]byte{leafOnLab(t, road, "nobody")}); !errors.Is(err, refusal.ErrRetry) {
 				t.Errorf("%s: %v", road, err)
 			}
 		}

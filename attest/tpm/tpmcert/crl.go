@@ -51,7 +51,7 @@ func NewCRLStore(lists ...[]byte) (*CRLStore, error) {
 }
 
 // Replace replaces everything in the store with the given lists, each in DER of at most 16 MiB.
-// If a list cannot be read, the store stays as it was, and the error is an [*refusal.Error]
+// If a list cannot be read, the store stays as it was, and the error is a [*refusal.Error]
 // with the check "crl" that says which list, counted from 0.
 //
 // Signatures are checked against the CAs of the issuers the lists belong to: by

@@ -16,7 +16,6 @@ import (
 	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -121,7 +120,7 @@ func TestRevocation(t *testing.T) {
 				if want == "" && err != nil || want != "" && !errors.Is(err, want) {
 					t.Errorf("%s, required %t: got %v, want %q", name, require, err, want)
 				}
-				if want == checkRevocationUnknown && !errors.Is(err, csr.ErrRetry) {
+				if want == checkRevocationUnknown && !errors.Is(err, refusal.ErrRetry) {
 					t.Errorf("%s: %v is no reason to try again", name, err)
 				}
 			}

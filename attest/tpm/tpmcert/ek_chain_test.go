@@ -13,7 +13,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/internal/work"
 
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -233,7 +232,7 @@ func TestIssuerFetcher(t *testing.T) {
 		t.Errorf("a large one: %v", err)
 	}
 	fail = true
-	if _, err := verifyAt(v, chainTime, leaf); !errors.Is(err, csr.ErrRetry) {
+	if _, err := verifyAt(v, chainTime, leaf); !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("unreachable: %v", err)
 	}
 	if _, err := verifyAt(ekVerifierOf(t, trusting(EKProfileTCG(), root)), chainTime, leaf); !errors.Is(err, CheckCertificateChain) {

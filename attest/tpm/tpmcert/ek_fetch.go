@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/work"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -66,7 +65,7 @@ func (i *ekIssuer) fetch(ctx context.Context, w *links, cert *certificate) (bool
 			continue
 		}
 		if err := ctx.Err(); err != nil {
-			return false, csr.Retry(fmt.Errorf("stopped before a fetch: %w", err))
+			return false, refusal.Retry(fmt.Errorf("stopped before a fetch: %w", err))
 		}
 		if w.fetches == maxIssuerFetches {
 			return false, work.Over("fetches of issuers' certificates", maxIssuerFetches)
@@ -74,7 +73,7 @@ func (i *ekIssuer) fetch(ctx context.Context, w *links, cert *certificate) (bool
 		w.fetches++
 		der, err := i.Fetcher.FetchIssuer(ctx, url)
 		if err != nil {
-			return false, csr.Retry(fmt.Errorf("issuer certificate of %s: %w", refusal.Text(cert.Issuer.String()), err))
+			return false, refusal.Retry(fmt.Errorf("issuer certificate of %s: %w", refusal.Text(cert.Issuer.String()), err))
 		}
 		w.asked = append(w.asked, id)
 		if c := usableIssuer(der, cert); c != nil && !slices.ContainsFunc(w.fetched, func(f *certificate) bool { return f.Equal(c.Certificate) }) {

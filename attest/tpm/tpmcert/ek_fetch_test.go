@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/work"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -162,7 +161,7 @@ func TestLimitsOfFetches(t *testing.T) {
 			f.calls, f.served = nil, map[string][]byte{c.served: f.good}
 			w, _, err := f.verify(t, t.Context(), f.leaf(t, c.urls...), c.fetchers...)
 			checkOutcome(t, err, c.want)
-			if errors.Is(err, csr.ErrRetry) || len(f.calls) != c.calls || w.fetches != c.calls {
+			if errors.Is(err, refusal.ErrRetry) || len(f.calls) != c.calls || w.fetches != c.calls {
 				t.Errorf("%v after %d calls, %d counted, want %d", err, len(f.calls), w.fetches, c.calls)
 			}
 		})
@@ -234,12 +233,12 @@ func TestFetchesThatEnd(t *testing.T) {
 		cancel()
 		return nil, nil
 	})
-	if _, _, err := f.verify(t, ctx, leaf, leaving); !errors.Is(err, csr.ErrRetry) || !errors.Is(err, context.Canceled) || len(f.calls) != 1 {
+	if _, _, err := f.verify(t, ctx, leaf, leaving); !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, context.Canceled) || len(f.calls) != 1 {
 		t.Errorf("a caller who has gone: %v after %d calls", err, len(f.calls))
 	}
 	down := errors.New("no route")
 	failing := fetcherFunc(func(string) ([]byte, error) { return f.good, down })
-	if _, _, err := f.verify(t, t.Context(), leaf, failing); !errors.Is(err, csr.ErrRetry) || !errors.Is(err, down) {
+	if _, _, err := f.verify(t, t.Context(), leaf, failing); !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, down) {
 		t.Errorf("a fetcher that fails: %v", err)
 	}
 }

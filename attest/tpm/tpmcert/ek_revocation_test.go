@@ -160,7 +160,7 @@ func TestUselessList(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 2 {
-				if _, err := verifyAt(v, chainTime, leaf); !errors.Is(err, checkRevocationUnknown) || !errors.Is(err, csr.ErrRetry) || errors.Is(err, checkRevoked) {
+				if _, err := verifyAt(v, chainTime, leaf); !errors.Is(err, checkRevocationUnknown) || !errors.Is(err, refusal.ErrRetry) || errors.Is(err, checkRevoked) {
 					t.Errorf("after Replace: got %v, want %s and a retry", err, checkRevocationUnknown)
 				}
 			}
@@ -219,7 +219,7 @@ func TestUselessListOfSentCA(t *testing.T) {
 			if c.want == "" && err != nil || c.want != "" && !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
-			if errors.Is(err, csr.ErrRetry) != (c.want == checkRevocationUnknown) {
+			if errors.Is(err, refusal.ErrRetry) != (c.want == checkRevocationUnknown) {
 				t.Errorf("%v: a retry", err)
 			}
 		})
@@ -371,7 +371,7 @@ func TestUnjudgedEK(t *testing.T) {
 				if c.want == "" && err != nil || c.want != "" && !errors.Is(err, c.want) {
 					t.Errorf("got %v, want %q", err, c.want)
 				}
-				if errors.Is(err, csr.ErrRetry) != (c.want == checkRevocationUnknown) || errors.Is(err, checkEKUnjudged) != (c.want == checkEKUnjudged) {
+				if errors.Is(err, refusal.ErrRetry) != (c.want == checkRevocationUnknown) || errors.Is(err, checkEKUnjudged) != (c.want == checkEKUnjudged) {
 					t.Errorf("%v: a retry, or another check", err)
 				}
 			})

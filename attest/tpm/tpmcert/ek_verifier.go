@@ -181,10 +181,10 @@ func unusable(field string, n int, err error) error {
 }
 
 // Verify decides whether the EK is trusted at the time now, and returns what is known about
-// it. The machine is used only for Platform and may be nil if there is none. A refusal is an
+// it. The machine is used only for Platform and may be nil if there is none. A refusal is a
 // [*refusal.Error] whose text says what was found and what was expected; an error about something
 // that could not be decided (Platform, Fetcher, an outdated revocation list) wraps
-// [csr.ErrRetry].
+// [refusal.ErrRetry].
 //
 // Cheap checks come first: sizes and encoding, the key's strength and ROCA, Denied; then the
 // issuers, Allowed, Platform. A certificate that is revoked, denied or for a ROCA-vulnerable
@@ -215,7 +215,7 @@ func (p *EKPresented) Key() crypto.PublicKey { return p.key }
 
 // ParseEKPresented parses the one EK that a node presents: from its certificate and the chain
 // above it, in DER, leaf first and without the root, or, if it has none, from its canonical
-// SubjectPublicKeyInfo. Exactly one of the two must be present. A refusal is an [*refusal.Error].
+// SubjectPublicKeyInfo. Exactly one of the two must be present. A refusal is a [*refusal.Error].
 func ParseEKPresented(certificates [][]byte, ekPublic []byte) (*EKPresented, error) {
 	switch {
 	case len(certificates) > 0 && len(ekPublic) > 0:
@@ -259,7 +259,7 @@ func (v *EKVerifier) verifyEK(ctx context.Context, w *links, p *EKPresented, mac
 	switch {
 	case vouchErr != nil:
 		return nil, vouchErr
-	case source == "" || v.judges && errors.Is(err, csr.ErrRetry):
+	case source == "" || v.judges && errors.Is(err, refusal.ErrRetry):
 		return nil, err
 	case v.judges:
 		return nil, &refusal.Error{Check: checkEKUnjudged, Got: "an EK of source " + string(source) + " that no certificate comes with that holds",
@@ -278,7 +278,7 @@ func (v *EKVerifier) askOthers(ctx context.Context, p *EKPresented, machine *csr
 		return "", nil
 	}
 	unknown := func(err error) error {
-		return csr.Retry(fmt.Errorf("the platform's EKs of machine %s: %w", machine.Name, err))
+		return refusal.Retry(fmt.Errorf("the platform's EKs of machine %s: %w", machine.Name, err))
 	}
 	keys, err := v.platform.EndorsementKeys(ctx, machine)
 	if err != nil {
@@ -308,7 +308,7 @@ func (v *EKVerifier) askIssuers(ctx context.Context, w *links, p *EKPresented, f
 		found := *facts
 		refused := i.verifyEK(ctx, w, p, &found, now)
 		if err := ctx.Err(); err != nil {
-			return csr.Retry(fmt.Errorf("stopped between two issuers: %w", err))
+			return refusal.Retry(fmt.Errorf("stopped between two issuers: %w", err))
 		}
 		if refused == nil {
 			err := v.checkRevocation(found.Chain, now)

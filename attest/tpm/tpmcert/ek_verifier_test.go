@@ -276,7 +276,7 @@ func TestEKWithoutChain(t *testing.T) {
 		}
 	}
 	for _, id := range []string{"aws:///down", "aws:///bad"} {
-		if _, err := verify(c, &csr.Machine{ProviderID: id}); !errors.Is(err, csr.ErrRetry) {
+		if _, err := verify(c, &csr.Machine{ProviderID: id}); !errors.Is(err, refusal.ErrRetry) {
 			t.Errorf("%s: %v", id, err)
 		}
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/nodeattest/nodeattest/internal/work"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -156,7 +155,7 @@ func TestStrangersChainsCostNothing(t *testing.T) {
 					der[2] = upper.Sign(t, c.signs.Key)
 				}
 				w, _, err := l.verify(t.Context(), road, der)
-				if !errors.Is(err, c.want) || errors.Is(err, csr.ErrRetry) {
+				if !errors.Is(err, c.want) || errors.Is(err, refusal.ErrRetry) {
 					t.Errorf("got %v, want %s", err, c.want)
 				}
 				if w.Signatures() != c.wantLinks {
@@ -194,7 +193,7 @@ func TestGoodChainsCostTheirLinks(t *testing.T) {
 			}
 			ended, end := context.WithCancel(t.Context())
 			end()
-			if _, _, err := l.verify(ended, road, der); !errors.Is(err, csr.ErrRetry) {
+			if _, _, err := l.verify(ended, road, der); !errors.Is(err, refusal.ErrRetry) {
 				t.Errorf("after the context's end: %v", err)
 			}
 			for _, n := range []int{0, len(der) - 1} {
@@ -300,17 +299,17 @@ func TestGivenUpContexts(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		w, _, err := l.verify(ctx, road, [][]byte{leaf.Sign(t, l.roots[0].Key)})
-		if !errors.Is(err, csr.ErrRetry) || !errors.Is(err, context.Canceled) || w.Signatures() != 0 {
+		if !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, context.Canceled) || w.Signatures() != 0 {
 			t.Errorf("%s: %v after %d signatures", road, err, w.Signatures())
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	w := newTestLinks(work.HelloSignatures)
-	if err := w.Signature(ctx); !errors.Is(err, csr.ErrRetry) || w.Signatures() != 0 {
+	if err := w.Signature(ctx); !errors.Is(err, refusal.ErrRetry) || w.Signatures() != 0 {
 		t.Errorf("a signature: %v", err)
 	}
-	if err := w.Encryption(ctx); !errors.Is(err, csr.ErrRetry) || w.Encryptions() != 0 {
+	if err := w.Encryption(ctx); !errors.Is(err, refusal.ErrRetry) || w.Encryptions() != 0 {
 		t.Errorf("an encryption: %v", err)
 	}
 }
