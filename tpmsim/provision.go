@@ -15,30 +15,30 @@ import (
 
 // provision turns a started emulator into the TPM that the options describe. On an error
 // the emulator is closed.
-func provision(dev *device, tcti string, o Options) (_ *TPM, err error) {
-	t := &TPM{dev: dev, tcti: tcti, ca: o.CA, akCert: o.akCertificate()}
+func provision(dev *device, tcti string, opts Options) (_ *TPM, err error) {
+	t := &TPM{dev: dev, tcti: tcti, ca: opts.CA, akCert: opts.akCertificate()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())
 		}
 	}()
 	if t.ca == nil {
-		if t.ca, err = NewCA(CAOptions{Seed: o.Seed, Now: o.Now}); err != nil {
+		if t.ca, err = NewCA(CAOptions{Seed: opts.Seed, Now: opts.Now}); err != nil {
 			return nil, err
 		}
 	}
-	if o.EKs == nil {
-		o.EKs = []Algorithm{RSA2048, P256}
+	if opts.EKs == nil {
+		opts.EKs = []Algorithm{RSA2048, P256}
 	}
-	if o.AKs == nil {
-		o.AKs = []AK{{}}
+	if opts.AKs == nil {
+		opts.AKs = []AK{{}}
 	}
-	for _, a := range o.EKs {
-		if err := t.provisionEK(a, o.PersistEKs); err != nil {
+	for _, a := range opts.EKs {
+		if err := t.provisionEK(a, opts.PersistEKs); err != nil {
 			return nil, err
 		}
 	}
-	for _, a := range o.AKs {
+	for _, a := range opts.AKs {
 		if err := t.provisionAK(a); err != nil {
 			return nil, err
 		}

@@ -28,9 +28,9 @@ const swtpmStartLimit = time.Minute
 // program's commands: see [TPM.TCTI]. It is for tests: it skips the test if swtpm is not
 // installed, fails it on any other error, Options.Seed among them, closes the TPM when the
 // test ends, and logs swtpm's output if the test failed.
-func Swtpm(t testing.TB, o Options) *TPM {
+func Swtpm(t testing.TB, opts Options) *TPM {
 	t.Helper()
-	tpm, s, err := openSwtpm(o)
+	tpm, s, err := openSwtpm(opts)
 	if errors.Is(err, errNoSwtpm) {
 		t.Skip(err)
 	}
@@ -48,8 +48,8 @@ func Swtpm(t testing.TB, o Options) *TPM {
 	return tpm
 }
 
-func openSwtpm(o Options) (*TPM, *swtpm, error) {
-	if o.Seed != nil {
+func openSwtpm(opts Options) (*TPM, *swtpm, error) {
+	if opts.Seed != nil {
 		return nil, nil, fmt.Errorf("tpmsim: %w: swtpm cannot be seeded; set CA for a certain CA", refusal.CheckConfig)
 	}
 	path, err := exec.LookPath("swtpm")
@@ -66,7 +66,7 @@ func openSwtpm(o Options) (*TPM, *swtpm, error) {
 	if err := s.start(); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("tpmsim: %w", err), os.RemoveAll(dir))
 	}
-	tpm, err := provision(&device{s.tpm, s.reset, s.close}, "swtpm:path="+s.socket, o)
+	tpm, err := provision(&device{s.tpm, s.reset, s.close}, "swtpm:path="+s.socket, opts)
 	return tpm, s, err
 }
 

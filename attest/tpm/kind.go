@@ -51,16 +51,16 @@ type Kind struct {
 }
 
 // NewKind makes the kind. The error matches [refusal.CheckConfig] and names the field.
-func NewKind(c KindConfig) (*Kind, error) {
-	if len(c.AKIssuers) == 0 && c.EKs == nil {
+func NewKind(config KindConfig) (*Kind, error) {
+	if len(config.AKIssuers) == 0 && config.EKs == nil {
 		return nil, refusal.Config("AKIssuers and EKs", "", "one of them: no road is open")
 	}
-	k := &Kind{eks: c.EKs, quotePolicy: c.QuotePolicy}
-	if len(c.AKIssuers) == 0 {
+	k := &Kind{eks: config.EKs, quotePolicy: config.QuotePolicy}
+	if len(config.AKIssuers) == 0 {
 		return k, nil
 	}
 	var err error
-	if k.aks, err = tpmcert.NewAKVerifier(c.AKIssuers); err != nil {
+	if k.aks, err = tpmcert.NewAKVerifier(config.AKIssuers); err != nil {
 		return nil, err
 	}
 	for _, p := range k.aks.Profiles() {

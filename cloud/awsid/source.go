@@ -27,8 +27,8 @@ type SourceOptions struct {
 type Source struct{ client *metadata.Client }
 
 // NewSource makes a source. The error matches refusal.CheckConfig.
-func NewSource(o SourceOptions) (*Source, error) {
-	client, err := metadata.New(o.URL, metadata.EC2URL, o.Timeout)
+func NewSource(opts SourceOptions) (*Source, error) {
+	client, err := metadata.New(opts.URL, metadata.EC2URL, opts.Timeout)
 	if err != nil {
 		return nil, err
 	}

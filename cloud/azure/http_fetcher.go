@@ -45,17 +45,17 @@ type HTTPFetcher struct {
 const maxKnown = 64
 
 // NewHTTPFetcher makes a fetcher.
-func NewHTTPFetcher(o HTTPFetcherOptions) *HTTPFetcher {
-	hosts := o.Hosts
+func NewHTTPFetcher(opts HTTPFetcherOptions) *HTTPFetcher {
+	hosts := opts.Hosts
 	if hosts == nil {
 		hosts = issuerHosts()
 	}
-	transport := o.Transport
+	transport := opts.Transport
 	if transport == nil {
 		transport = &http.Transport{DisableCompression: true, MaxResponseHeaderBytes: 16 << 10, IdleConnTimeout: time.Minute}
 	}
 	return &HTTPFetcher{hosts: slices.Clone(hosts), known: map[string][]byte{},
-		client: &http.Client{Transport: transport, Timeout: cmp.Or(o.Timeout, 10*time.Second),
+		client: &http.Client{Transport: transport, Timeout: cmp.Or(opts.Timeout, 10*time.Second),
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 }
 

@@ -30,15 +30,15 @@ type KindConfig struct {
 
 // NewKind makes the control plane's side of the kind of evidence. The error matches
 // [refusal.CheckConfig] and names the field.
-func NewKind(c KindConfig) (*document.Kind, error) {
-	if c.Verifier == nil {
+func NewKind(config KindConfig) (*document.Kind, error) {
+	if config.Verifier == nil {
 		return nil, refusal.Config("Verifier", "", "one")
 	}
-	if len(c.Subscriptions) == 0 {
+	if len(config.Subscriptions) == 0 {
 		return nil, refusal.Config("Subscriptions", "", "the IDs of the subscriptions whose machines may join")
 	}
-	p := &platform{verifier: c.Verifier}
-	for _, s := range c.Subscriptions {
+	p := &platform{verifier: config.Verifier}
+	for _, s := range config.Subscriptions {
 		if !validUUID(strings.ToLower(s)) {
 			return nil, refusal.Config("Subscriptions", refusal.Quote(s), "UUIDs")
 		}

@@ -64,12 +64,12 @@ type Source struct {
 }
 
 // NewSource makes a source. The error matches [refusal.CheckConfig].
-func NewSource(o SourceOptions) (*Source, error) {
-	client, err := metadata.New(o.URL, defaultURL, o.Timeout)
+func NewSource(opts SourceOptions) (*Source, error) {
+	client, err := metadata.New(opts.URL, defaultURL, opts.Timeout)
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{client: client, timeout: cmp.Or(o.Timeout, metadata.DefaultTimeout), sleep: o.Sleep}
+	s := &Source{client: client, timeout: cmp.Or(opts.Timeout, metadata.DefaultTimeout), sleep: opts.Sleep}
 	if s.sleep == nil {
 		s.sleep = metadata.Sleep
 	}
@@ -78,8 +78,8 @@ func NewSource(o SourceOptions) (*Source, error) {
 
 // NewProver is the node's side of this kind of evidence. The error matches
 // [refusal.CheckConfig].
-func NewProver(o SourceOptions) (*document.Prover, error) {
-	s, err := NewSource(o)
+func NewProver(opts SourceOptions) (*document.Prover, error) {
+	s, err := NewSource(opts)
 	if err != nil {
 		return nil, err
 	}

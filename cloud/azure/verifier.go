@@ -74,18 +74,18 @@ type Verifier struct {
 
 // NewVerifier makes a verifier. The error matches [refusal.CheckConfig] and names the
 // field.
-func NewVerifier(c VerifierConfig) (*Verifier, error) {
-	if len(c.Roots) == 0 {
+func NewVerifier(config VerifierConfig) (*Verifier, error) {
+	if len(config.Roots) == 0 {
 		return nil, refusal.Config("Roots", "", "at least one")
 	}
-	if slices.Contains(c.Roots, nil) || slices.Contains(c.Intermediates, nil) {
+	if slices.Contains(config.Roots, nil) || slices.Contains(config.Intermediates, nil) {
 		return nil, refusal.Config("Roots or Intermediates", "with nil", "certificates")
 	}
-	if c.Domains == nil {
-		c.Domains = []string{domainPublic}
+	if config.Domains == nil {
+		config.Domains = []string{domainPublic}
 	}
-	v := &Verifier{roots: chain.NewPool(c.Roots), intermediates: chain.NewPool(c.Intermediates), fetchIssuer: c.FetchIssuer}
-	for _, d := range c.Domains {
+	v := &Verifier{roots: chain.NewPool(config.Roots), intermediates: chain.NewPool(config.Intermediates), fetchIssuer: config.FetchIssuer}
+	for _, d := range config.Domains {
 		if !validDomain(d) {
 			return nil, refusal.Config("Domains", refusal.Quote(d), "names such as "+domainPublic)
 		}

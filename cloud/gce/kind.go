@@ -43,8 +43,8 @@ type KindConfig struct {
 type Kind struct{ document.Kind }
 
 // NewKind makes the kind. The error matches [refusal.CheckConfig] and names the field.
-func NewKind(c KindConfig) (*Kind, error) {
-	p, err := newPlatform(c)
+func NewKind(config KindConfig) (*Kind, error) {
+	p, err := newPlatform(config)
 	if err != nil {
 		return nil, err
 	}
@@ -93,17 +93,17 @@ type platform struct {
 	projects map[string]bool
 }
 
-func newPlatform(c KindConfig) (*platform, error) {
+func newPlatform(config KindConfig) (*platform, error) {
 	switch {
-	case typednil.Is(c.Keys):
+	case typednil.Is(config.Keys):
 		return nil, refusal.Config("Keys", "", "Google's")
-	case len(c.Projects) == 0:
+	case len(config.Projects) == 0:
 		return nil, refusal.Config("Projects", "", "the IDs of the projects whose machines may join")
-	case slices.Contains(c.Projects, ""):
+	case slices.Contains(config.Projects, ""):
 		return nil, refusal.Config("Projects", "an empty ID", "IDs of projects")
 	}
-	p := &platform{c.Keys, map[string]bool{}}
-	for _, project := range c.Projects {
+	p := &platform{config.Keys, map[string]bool{}}
+	for _, project := range config.Projects {
 		p.projects[project] = true
 	}
 	return p, nil

@@ -38,8 +38,8 @@ type SourceOptions struct {
 type Source struct{ client *metadata.Client }
 
 // NewSource makes a source. The error matches refusal.CheckConfig.
-func NewSource(o SourceOptions) (*Source, error) {
-	client, err := metadata.New(o.URL, defaultURL, o.Timeout)
+func NewSource(opts SourceOptions) (*Source, error) {
+	client, err := metadata.New(opts.URL, defaultURL, opts.Timeout)
 	if err != nil {
 		return nil, err
 	}
@@ -48,8 +48,8 @@ func NewSource(o SourceOptions) (*Source, error) {
 
 // NewProver makes the node's side of this kind, for attest.NewAttester. The error matches
 // refusal.CheckConfig.
-func NewProver(o SourceOptions) (*document.Prover, error) {
-	s, err := NewSource(o)
+func NewProver(opts SourceOptions) (*document.Prover, error) {
+	s, err := NewSource(opts)
 	if err != nil {
 		return nil, err
 	}

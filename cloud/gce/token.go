@@ -92,10 +92,10 @@ func (d *Details) Machine() attest.Identity {
 // anyone who has seen it can present it again until it expires, so the audience should be a
 // value that is used only once. With [NewKind] the audience carries the challenge.
 //
-// c is as for [NewKind]. The errors are those of package jws, the checks of this package, and
-// refusal.CheckConfig for c or an empty audience.
-func VerifyToken(ctx context.Context, token, audience string, c KindConfig, now time.Time) (*Details, error) {
-	p, err := newPlatform(c)
+// config is as for [NewKind]. The errors are those of package jws, the checks of this package, and
+// refusal.CheckConfig for config or an empty audience.
+func VerifyToken(ctx context.Context, token, audience string, config KindConfig, now time.Time) (*Details, error) {
+	p, err := newPlatform(config)
 	if err != nil {
 		return nil, err
 	}

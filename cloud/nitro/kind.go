@@ -48,15 +48,15 @@ type KindConfig struct {
 
 // NewKind makes the control plane's side of the kind of evidence. The error matches
 // [refusal.CheckConfig] and names the field.
-func NewKind(c KindConfig) (*document.Kind, error) {
-	if c.Verifier == nil {
+func NewKind(config KindConfig) (*document.Kind, error) {
+	if config.Verifier == nil {
 		return nil, refusal.Config("Verifier", "", "one")
 	}
-	if c.GoodPCRs != nil && len(c.GoodPCRs) == 0 {
+	if config.GoodPCRs != nil && len(config.GoodPCRs) == 0 {
 		return nil, refusal.Config("GoodPCRs", "", "at least one set, or nil")
 	}
-	p := &platform{verifier: c.Verifier}
-	for _, set := range c.GoodPCRs {
+	p := &platform{verifier: config.Verifier}
+	for _, set := range config.GoodPCRs {
 		if len(set) == 0 {
 			return nil, refusal.Config("GoodPCRs", "with an empty set", "values")
 		}

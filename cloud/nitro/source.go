@@ -40,17 +40,17 @@ type Source struct {
 }
 
 // NewSource makes a source. The error matches [refusal.CheckConfig].
-func NewSource(c SourceConfig) (*Source, error) {
-	if c.Ask == nil {
+func NewSource(config SourceConfig) (*Source, error) {
+	if config.Ask == nil {
 		return nil, refusal.Config("Ask", "", "a function, such as that of Tool")
 	}
-	return &Source{ask: c.Ask}, nil
+	return &Source{ask: config.Ask}, nil
 }
 
 // NewProver is the node's side of this kind of evidence. The error matches
 // [refusal.CheckConfig].
-func NewProver(c SourceConfig) (*document.Prover, error) {
-	s, err := NewSource(c)
+func NewProver(config SourceConfig) (*document.Prover, error) {
+	s, err := NewSource(config)
 	if err != nil {
 		return nil, err
 	}

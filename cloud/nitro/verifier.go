@@ -46,11 +46,11 @@ type VerifierConfig struct {
 type Verifier struct{ roots []*x509.Certificate }
 
 // NewVerifier makes a verifier. The error matches [refusal.CheckConfig].
-func NewVerifier(c VerifierConfig) (*Verifier, error) {
-	if len(c.Roots) == 0 || slices.Contains(c.Roots, nil) {
+func NewVerifier(config VerifierConfig) (*Verifier, error) {
+	if len(config.Roots) == 0 || slices.Contains(config.Roots, nil) {
 		return nil, refusal.Config("Roots", "", "at least one, and none nil")
 	}
-	return &Verifier{slices.Clone(c.Roots)}, nil
+	return &Verifier{slices.Clone(config.Roots)}, nil
 }
 
 // Verify verifies a document at a time and returns what it says. Whether it answers a

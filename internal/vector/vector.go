@@ -66,7 +66,7 @@ const (
 const (
 	PackageAttest = "attest" // Check of attest and the packages below it
 	PackageCSR    = "csr"    // csr.Rule
-	PackageOID    = "oid"    // oid.Check
+	PackageOID    = "oid"    // the checks of oid
 	PackageTPM    = "tpm"    // CredentialFault
 	PackageJWS    = "jws"    // jws.Check
 	PackageClaims = "claims" // a Check of claims or of claims/extsigner

@@ -287,12 +287,12 @@ func fill(path string, scope membership.Scope) error {
 // While another process has the file open, Open waits until ctx has ended; the error then
 // wraps [ErrInUse] and [refusal.ErrRetry]. A file that this process has open already is
 // [ErrInUse] at once: nobody else would close it.
-func Open(ctx context.Context, path string, scope membership.Scope, options membership.RegistryOptions) (*Registry, error) {
+func Open(ctx context.Context, path string, scope membership.Scope, opts membership.RegistryOptions) (*Registry, error) {
 	if err := scope.Check(); err != nil {
 		return nil, err
 	}
 	f := &file{path: path, scope: scope, writer: make(chan struct{}, 1)}
-	registry, err := membership.NewRegistry(scope, f, options)
+	registry, err := membership.NewRegistry(scope, f, opts)
 	if err != nil {
 		return nil, err
 	}

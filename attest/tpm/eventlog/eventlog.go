@@ -111,16 +111,16 @@ func (l *Log) EventsOf(bank tpm2.TPMAlgID, index int) ([]Event, error) {
 
 // Replay checks a log against a verified quote. It returns a [*refusal.Error] unless the log
 // explains the value of every quoted PCR in every quoted bank, except those that any program
-// can reset and those in o.Unexplained; o may be nil. A PCR without events must have the value
-// that a reset gives it.
-func Replay(log []byte, q *statement.Quoted, o *Options) (*Log, error) {
+// can reset and those in opts.Unexplained; opts may be nil. A PCR without events must have the
+// value that a reset gives it.
+func Replay(log []byte, q *statement.Quoted, opts *Options) (*Log, error) {
 	if len(log) == 0 {
 		return nil, tpmwire.Refuse(CheckMissing, "", "an event log")
 	}
 	if len(log) > statement.MaxEventLogSize {
 		return nil, tpmwire.Refuse(checkEncoding, strconv.Itoa(len(log))+" bytes", "at most "+strconv.Itoa(statement.MaxEventLogSize))
 	}
-	banks, err := replayable(q, o)
+	banks, err := replayable(q, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func Replay(log []byte, q *statement.Quoted, o *Options) (*Log, error) {
 	}
 	l := &Log{quoted: q}
 	for _, pcrs := range banks {
-		events, err := replayBank(parsed, pcrs, o)
+		events, err := replayBank(parsed, pcrs, opts)
 		if err != nil {
 			return nil, err
 		}
@@ -140,13 +140,13 @@ func Replay(log []byte, q *statement.Quoted, o *Options) (*Log, error) {
 }
 
 // replayable groups what is to be explained by bank.
-func replayable(q *statement.Quoted, o *Options) ([][]statement.PCR, error) {
+func replayable(q *statement.Quoted, opts *Options) ([][]statement.PCR, error) {
 	var banks [][]statement.PCR
 	if q == nil {
 		return nil, tpmwire.Refuse(checkUncovered, "no quote", "one")
 	}
 	for _, p := range q.PCRs() { // ascending by bank
-		if o != nil && slices.Contains(o.Unexplained, p.Index) {
+		if opts != nil && slices.Contains(opts.Unexplained, p.Index) {
 			continue
 		}
 		if n := len(banks); n == 0 || banks[n-1][0].Bank != p.Bank {
@@ -172,7 +172,7 @@ func guarded[T, R any](parser func(T) (*R, error), input T) (out *R, err error) 
 
 // replayBank replays one bank. Each bank is replayed separately: given several values of one
 // PCR, go-attestation is satisfied if one of them matches.
-func replayBank(parsed *tcg.EventLog, pcrs []statement.PCR, o *Options) ([]Event, error) {
+func replayBank(parsed *tcg.EventLog, pcrs []statement.PCR, opts *Options) ([]Event, error) {
 	bank := pcrs[0].Bank
 	ask := make([]tcg.PCR, len(pcrs))
 	for n, p := range pcrs {
@@ -193,7 +193,7 @@ func replayBank(parsed *tcg.EventLog, pcrs []statement.PCR, o *Options) ([]Event
 	}
 	logged := parsed.Events(tcg.HashAlg(bank)) // which has the same numbers
 	for _, p := range pcrs {
-		if err := checkExplained(p, events, logged, o); err != nil {
+		if err := checkExplained(p, events, logged, opts); err != nil {
 			return nil, err
 		}
 	}
@@ -202,7 +202,7 @@ func replayBank(parsed *tcg.EventLog, pcrs []statement.PCR, o *Options) ([]Event
 
 // checkExplained computes a PCR from its events and nothing else, and compares their number
 // with the log's: go-attestation ignores a PCR without events, and may add some of its own.
-func checkExplained(p statement.PCR, events []Event, logged []tcg.Event, o *Options) error {
+func checkExplained(p statement.PCR, events []Event, logged []tcg.Event, opts *Options) error {
 	own := slices.DeleteFunc(slices.Clone(events), func(e Event) bool { return e.PCR != p.Index })
 	if !explains(own, p.Bank, p.Index, p.Value) {
 		return tpmwire.Refuse(checkReplay, fmt.Sprintf("%d events of PCR %d that lead to another value", len(own), p.Index),
@@ -214,7 +214,7 @@ func checkExplained(p statement.PCR, events []Event, logged []tcg.Event, o *Opti
 			n++
 		}
 	}
-	if n == len(own) || p.Index == 5 && o != nil && o.AllowMissingExitBootServices {
+	if n == len(own) || p.Index == 5 && opts != nil && opts.AllowMissingExitBootServices {
 		return nil
 	}
 	return tpmwire.Refuse(checkReplay, fmt.Sprintf("a log that lacks %d events of PCR %d", len(own)-n, p.Index),

@@ -241,31 +241,31 @@ func (q *Quoted) Value(bank tpm2.TPMAlgID, index int) ([]byte, error) {
 // values, exactly those of the selection and each once; the attestation key's attributes,
 // scheme and strength; the digest of the values; and finally the signature. A refusal is a
 // [*refusal.Error].
-func VerifyQuote(e *QuoteEvidence, o QuoteOptions) (*Quoted, error) {
+func VerifyQuote(e *QuoteEvidence, opts QuoteOptions) (*Quoted, error) {
 	if e == nil {
 		return nil, tpmwire.Refuse(checkQuoteOptions, "no evidence", "some")
 	}
 	in := QuoteInput{
-		CertifyInput: CertifyInput{AKKey: o.AK.key, Options: CertifyOptions{
-			AK:                             o.AK,
-			QualifyingData:                 o.QualifyingData,
-			InsecureAllowAnyQualifyingData: o.InsecureAllowAnyQualifyingData,
-			InsecureEmptyQualifyingData:    o.InsecureEmptyQualifyingData,
-			InsecureAllowSHA1Signature:     o.InsecureAllowSHA1Signature,
-			InsecureAllowSHA1Name:          o.InsecureAllowSHA1Name,
+		CertifyInput: CertifyInput{AKKey: opts.AK.key, Options: CertifyOptions{
+			AK:                             opts.AK,
+			QualifyingData:                 opts.QualifyingData,
+			InsecureAllowAnyQualifyingData: opts.InsecureAllowAnyQualifyingData,
+			InsecureEmptyQualifyingData:    opts.InsecureEmptyQualifyingData,
+			InsecureAllowSHA1Signature:     opts.InsecureAllowSHA1Signature,
+			InsecureAllowSHA1Name:          opts.InsecureAllowSHA1Name,
 		}},
-		selection:     o.Selection,
-		allowSHA1Bank: o.InsecureAllowSHA1Bank,
+		selection:     opts.Selection,
+		allowSHA1Bank: opts.InsecureAllowSHA1Bank,
 	}
 	err := inOrder(
 		func() error { return in.Options.checkCommon(checkQuoteOptions) },
-		func() error { return in.readAK(o.AK.public) },
+		func() error { return in.readAK(opts.AK.public) },
 		func() error { return in.ParseQuote(e) },
 		in.CheckBeforeSignature, in.CheckSignature)
 	if err != nil {
 		return nil, err
 	}
-	return in.Quoted(&o.AK), nil
+	return in.Quoted(&opts.AK), nil
 }
 
 // QuoteInput is a quote with everything that it is checked against. From the certify

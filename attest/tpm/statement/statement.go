@@ -108,16 +108,16 @@ type Certified struct {
 // attributes, scheme and strength; the certified key's attributes, strength and residence;
 // scheme, hash and range of the signature; and finally the signature itself. A refusal is a
 // [*refusal.Error]; e must not be nil.
-func VerifyCertify(e *CertifyEvidence, o CertifyOptions) (*Certified, error) {
+func VerifyCertify(e *CertifyEvidence, opts CertifyOptions) (*Certified, error) {
 	if e == nil {
 		return nil, tpmwire.Refuse(checkCertifyOptions, "no evidence", "some")
 	}
-	in := CertifyInput{AKKey: o.AK.key, Options: o}
-	err := inOrder(o.check, func() error { return in.Parse(e, o.AK.public) }, in.CheckBeforeSignature, in.CheckSignature)
+	in := CertifyInput{AKKey: opts.AK.key, Options: opts}
+	err := inOrder(opts.check, func() error { return in.Parse(e, opts.AK.public) }, in.CheckBeforeSignature, in.CheckSignature)
 	if err != nil {
 		return nil, err
 	}
-	return in.certified(&o.AK), nil
+	return in.certified(&opts.AK), nil
 }
 
 // inOrder runs the checks up to the first that fails, and returns its error.

@@ -140,16 +140,16 @@ type EKVerifier struct {
 
 // NewEKVerifier checks the configuration and returns a verifier. The error matches
 // [refusal.CheckConfig] and names the field.
-func NewEKVerifier(c EKVerifierConfig) (*EKVerifier, error) {
-	if len(c.Issuers) == 0 && len(c.Allowed) == 0 && c.Platform == nil {
+func NewEKVerifier(config EKVerifierConfig) (*EKVerifier, error) {
+	if len(config.Issuers) == 0 && len(config.Allowed) == 0 && config.Platform == nil {
 		return nil, refusal.Config("Issuers, Allowed and Platform", "", "one of them")
 	}
-	if len(c.Denied) > 0 && len(c.Issuers) == 0 {
+	if len(config.Denied) > 0 && len(config.Issuers) == 0 {
 		return nil, refusal.Config("Issuers", "", "some with Denied: no certificate holds, so nothing could be denied")
 	}
-	v := &EKVerifier{allowed: map[[message.HashSize]byte]bool{}, platform: c.Platform, known: newLinkMemory()}
-	for n := range c.Issuers {
-		i, err := newEKIssuer(c.Issuers[n], v.known)
+	v := &EKVerifier{allowed: map[[message.HashSize]byte]bool{}, platform: config.Platform, known: newLinkMemory()}
+	for n := range config.Issuers {
+		i, err := newEKIssuer(config.Issuers[n], v.known)
 		if err != nil {
 			return nil, unusable("issuer", n, err)
 		}
@@ -157,21 +157,21 @@ func NewEKVerifier(c EKVerifierConfig) (*EKVerifier, error) {
 		v.issuers = append(v.issuers, i)
 		v.judges = v.judges || i.CRLs != nil
 	}
-	for n, id := range c.Allowed {
+	for n, id := range config.Allowed {
 		digest, err := ekDigest(id)
 		if err != nil {
 			return nil, unusable("Allowed", n, err)
 		}
 		v.allowed[digest] = true
 	}
-	for n := range c.Denied {
-		d, err := newDeniedTPM(c.Denied[n])
+	for n := range config.Denied {
+		d, err := newDeniedTPM(config.Denied[n])
 		if err != nil {
 			return nil, unusable("Denied", n, err)
 		}
 		v.denied = append(v.denied, d)
 	}
-	v.judges = (v.judges || len(v.denied) > 0) && !c.InsecureAllowUnjudged
+	v.judges = (v.judges || len(v.denied) > 0) && !config.InsecureAllowUnjudged
 	return v, nil
 }
 

@@ -37,9 +37,10 @@ type Azure struct {
 	// the signers; documents come without those.
 	RootsFile         string `json:"rootsFile"`
 	IntermediatesFile string `json:"intermediatesFile"`
-	// FetchIntermediates fetches missing intermediates, only from azure.IssuerHosts.
+	// FetchIntermediates fetches missing intermediates, only from the hosts of
+	// azure.HTTPFetcherOptions.
 	FetchIntermediates bool `json:"fetchIntermediates"`
-	// Domains are the names of the clouds; empty: azure.DomainPublic.
+	// Domains are the names of the clouds; empty: metadata.azure.com.
 	Domains []string `json:"domains"`
 }
 
