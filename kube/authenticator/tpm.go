@@ -61,7 +61,7 @@ func (t *TPM) Open(ctx context.Context) (Evidence, error) {
 // tpmEvidence is an open TPM.
 type tpmEvidence struct {
 	device transport.TPMCloser
-	shared *tpmkey.Shared
+	shared transport.TPM
 	attest.Prover
 	// persistent is a prover that uses the persistent EK; nil if there is none.
 	persistent attest.Prover

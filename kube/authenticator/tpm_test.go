@@ -32,7 +32,7 @@ func tpmNode(t testing.TB, f *fakeAPI, device *tpmsim.TPM, change func(*TPM)) (*
 	counted := tpmsim.Faulty(device, nil)
 	ek := tpm.EKRSA2048()
 	kind := &TPM{Device: func() (transport.TPMCloser, error) { return lent{counted}, nil }, AK: tpm.AKSource{Template: tpm.AKTemplateECDSAP256()},
-		Options: tpm.ProverOptions{EK: &ek, Intermediates: tpmcert.CertificatesDER([]*x509.Certificate{device.CA().EKIntermediate()})}, PersistentEK: tpmsim.EKHandleRSA2048}
+		Options: tpm.ProverOptions{EK: &ek, Intermediates: tpmcert.CertificatesDER([]*x509.Certificate{device.CA().EKIntermediate()})}, PersistentEK: 0x81010001}
 	if change != nil {
 		change(kind)
 	}
@@ -134,7 +134,7 @@ func TestTPMCommands(t *testing.T) {
 // TestForeignPersistentKey: a key at the EK's place that is not the EK is passed over.
 func TestForeignPersistentKey(t *testing.T) {
 	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
-	a, _ := tpmNode(t, newFakeAPI(t), device, func(k *TPM) { k.PersistentEK = tpmsim.EKHandleP256 })
+	a, _ := tpmNode(t, newFakeAPI(t), device, func(k *TPM) { k.PersistentEK = 0x81010002 })
 	got, err := a.Credential(t.Context())
 	checkCredential(t, got, err)
 }

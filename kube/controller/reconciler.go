@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"strings"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/internal/requests"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // message says which of a node's messages a request is.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +22,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/internal/requests"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 const builtIn = csr.SignerKubeAPIServerClientKubelet
