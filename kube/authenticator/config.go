@@ -36,14 +36,14 @@ type Config struct {
 	// SignerName is the signer of the client certificate; "" means Kubernetes' own signer,
 	// csr.SignerKubeAPIServerClientKubelet.
 	SignerName string
-	// Lifetime is the lifetime asked for, in whole seconds, 10 minutes or more; 0 means
-	// DefaultLifetime. The signer may grant less.
+	// Lifetime is the lifetime asked for, in whole seconds, 10 minutes or more; 0 means a
+	// day. The signer may grant less.
 	Lifetime time.Duration
 	// ProviderID is what the node says about itself; "" for nothing.
 	ProviderID string
 	// RecoverySigner, if set, has the daemon get a recovery certificate from that signer, for
 	// a key that stays in the machine. With it, a node whose certificates have all ended comes
-	// back by itself. It requires a [KeyKeeper]; the one for a TPM is csr.SignerRecoveryTPM.
+	// back by itself. It requires a [TPM]; the signer is csr.SignerRecoveryTPM.
 	RecoverySigner string
 	// Serving, if set, has the daemon also get the kubelet's serving certificate.
 	Serving *Serving
@@ -78,14 +78,14 @@ const (
 	ClientFile = "client.pem"
 	// ServingFile holds the serving certificate and its key.
 	ServingFile = "serving.pem"
-	// RecoveryFile holds the recovery certificate and the file of its key.
-	RecoveryFile = "recovery.pem"
-	// StateFile records, in JSON, what has failed and when it is tried again.
-	StateFile = "state.json"
+	// recoveryFile holds the recovery certificate and the file of its key.
+	recoveryFile = "recovery.pem"
+	// stateFile records, in JSON, what has failed and when it is tried again.
+	stateFile = "state.json"
 )
 
-// DefaultLifetime is asked for by default. It is short because there is no revocation.
-const DefaultLifetime = csr.DefaultMaxExpiration
+// defaultLifetime is asked for by default. It is short because there is no revocation.
+const defaultLifetime = csr.DefaultMaxExpiration
 
 // Authenticator gets a node's certificates and keeps them. [New] makes one. It is safe for use
 // by multiple goroutines.
@@ -125,7 +125,7 @@ func New(c Config) (*Authenticator, error) {
 		return nil, &refusal.Error{Check: refusal.CheckConfig, Got: "Kind " + refusal.Quote(c.Kind.Provider()), Want: "one that challenges", Err: err}
 	}
 	if c.Lifetime == 0 {
-		c.Lifetime = DefaultLifetime
+		c.Lifetime = defaultLifetime
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -168,7 +168,7 @@ func (a *Authenticator) setItems() error {
 			options: csr.CreateOptions{ProviderID: c.ProviderID, DNSNames: slices.Clone(serving.DNSNames), IPAddresses: slices.Clone(serving.IPAddresses)}})
 	}
 	if c.RecoverySigner != "" { // its lifetime is up to the signer
-		a.items = append(a.items, &item{file: RecoveryFile, purpose: csr.PurposeRecovery, signer: c.RecoverySigner, options: csr.CreateOptions{ProviderID: c.ProviderID}})
+		a.items = append(a.items, &item{file: recoveryFile, purpose: csr.PurposeRecovery, signer: c.RecoverySigner, options: csr.CreateOptions{ProviderID: c.ProviderID}})
 	}
 	for _, i := range a.items {
 		if purpose, err := csr.PurposeOf(i.signer); err != nil || purpose != i.purpose {

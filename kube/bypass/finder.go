@@ -126,7 +126,7 @@ func (f *Finder) bound(b *rbacv1.ClusterRoleBinding, rules []rbacv1.PolicyRule) 
 	}
 	var findings []Finding
 	for _, r := range rights() {
-		if r.way == WayApproval && (b.Name == controllerBinding || slices.Contains(f.c.Approvers, b.Name)) {
+		if r.way == wayApproval && (b.Name == controllerBinding || slices.Contains(f.c.Approvers, b.Name)) {
 			continue
 		}
 		if !slices.ContainsFunc(rules, func(rule rbacv1.PolicyRule) bool { return r.givenBy(&rule) }) {

@@ -61,8 +61,7 @@ type Config struct {
 	Stale membership.Lookups
 
 	// RequesterRate is how many requests of one requester are looked at per second over time,
-	// and RequesterBurst how many at once; zero means DefaultRequesterRate and
-	// DefaultRequesterBurst. All who use the same bootstrap token are one requester. Excess
+	// and RequesterBurst how many at once; zero means 20 and 100. All who use the same bootstrap token are one requester. Excess
 	// requests wait.
 	RequesterRate  float64
 	RequesterBurst int
@@ -83,8 +82,8 @@ type Config struct {
 // Defaults of a [Config].
 const (
 	DefaultName           = "node-attestation-controller"
-	DefaultRequesterRate  = 20
-	DefaultRequesterBurst = 100
+	defaultRequesterRate  = 20
+	defaultRequesterBurst = 100
 	DefaultWorkers        = 24 // which mostly wait for the API server
 )
 
@@ -134,10 +133,10 @@ func (r *Reconciler) complete() error {
 		c.Name = DefaultName
 	}
 	if c.RequesterRate == 0 {
-		c.RequesterRate = DefaultRequesterRate
+		c.RequesterRate = defaultRequesterRate
 	}
 	if c.RequesterBurst == 0 {
-		c.RequesterBurst = DefaultRequesterBurst
+		c.RequesterBurst = defaultRequesterBurst
 	}
 	if c.Workers == 0 {
 		c.Workers = DefaultWorkers

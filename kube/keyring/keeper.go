@@ -25,8 +25,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// DefaultRotateAfter is how long a key is used for challenges before the next one replaces it.
-const DefaultRotateAfter = 30 * 24 * time.Hour
+// defaultRotateAfter is how long a key is used for challenges before the next one replaces it.
+const defaultRotateAfter = 30 * 24 * time.Hour
 
 // Config is the configuration of a [Keeper]. The fields of the first group have no default:
 // leaving one out is an error.
@@ -44,7 +44,7 @@ type Config struct {
 	// ReadOnly leaves creating and rotating keys to others.
 	ReadOnly bool
 	// RotateAfter is how long a key is used for challenges, at least a day; zero means
-	// DefaultRotateAfter.
+	// 30 days.
 	RotateAfter time.Duration
 	// Now is the clock; nil means time.Now. It must be the verifier's clock.
 	Now func() time.Time
@@ -72,7 +72,7 @@ func New(c Config) (*Keeper, error) {
 		return nil, refusal.Config("RotateAfter", c.RotateAfter.String(), "0, or a day or more")
 	}
 	if c.RotateAfter == 0 {
-		c.RotateAfter = DefaultRotateAfter
+		c.RotateAfter = defaultRotateAfter
 	}
 	if c.Now == nil {
 		c.Now = time.Now
