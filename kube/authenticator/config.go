@@ -106,42 +106,42 @@ type item struct {
 }
 
 // New checks the configuration and opens the folder. It queries neither the machine nor the
-// API server. The error is refusal.CheckConfig, certstore.CheckFile or the file system's.
-func New(c Config) (*Authenticator, error) {
+// API server. The error is refusal.CheckConfig, has the check "file" or is the file system's.
+func New(config Config) (*Authenticator, error) {
 	switch {
-	case c.NodeName == "":
+	case config.NodeName == "":
 		return nil, refusal.Config("NodeName", "", "the node's name")
-	case c.API == nil:
+	case config.API == nil:
 		return nil, refusal.Config("API", "", "how the API server is reached")
-	case c.Kind == nil:
+	case config.Kind == nil:
 		return nil, refusal.Config("Kind", "", "a kind of evidence")
-	case c.Lifetime < 0 || c.Lifetime != 0 && c.Lifetime < 10*time.Minute || c.Lifetime%time.Second != 0 || c.Lifetime > 100*365*24*time.Hour:
-		return nil, refusal.Config("Lifetime", c.Lifetime.String(), "whole seconds, 10m or more")
+	case config.Lifetime < 0 || config.Lifetime != 0 && config.Lifetime < 10*time.Minute || config.Lifetime%time.Second != 0 || config.Lifetime > 100*365*24*time.Hour:
+		return nil, refusal.Config("Lifetime", config.Lifetime.String(), "whole seconds, 10m or more")
 	}
-	if _, organization := csr.SubjectNames(csr.PurposeClient, c.NodeName); organization == "" {
-		return nil, refusal.Config("NodeName", refusal.Quote(c.NodeName), "a node's name: a lower-case DNS subdomain")
+	if _, organization := csr.SubjectNames(csr.PurposeClient, config.NodeName); organization == "" {
+		return nil, refusal.Config("NodeName", refusal.Quote(config.NodeName), "a node's name: a lower-case DNS subdomain")
 	}
-	if _, err := csr.SignerChallenge(c.Kind.Provider()); err != nil {
-		return nil, &refusal.Error{Check: refusal.CheckConfig, Got: "Kind " + refusal.Quote(c.Kind.Provider()), Want: "one that challenges", Err: err}
+	if _, err := csr.SignerChallenge(config.Kind.Provider()); err != nil {
+		return nil, &refusal.Error{Check: refusal.CheckConfig, Got: "Kind " + refusal.Quote(config.Kind.Provider()), Want: "one that challenges", Err: err}
 	}
-	if c.Lifetime == 0 {
-		c.Lifetime = defaultLifetime
+	if config.Lifetime == 0 {
+		config.Lifetime = defaultLifetime
 	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	if config.Log == nil {
+		config.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
-	if c.Now == nil {
-		c.Now = time.Now
+	if config.Now == nil {
+		config.Now = time.Now
 	}
-	if c.SignerName == "" {
-		c.SignerName = csr.SignerKubeAPIServerClientKubelet
+	if config.SignerName == "" {
+		config.SignerName = csr.SignerKubeAPIServerClientKubelet
 	}
-	a := &Authenticator{c: c}
+	a := &Authenticator{c: config}
 	if err := a.setItems(); err != nil {
 		return nil, err
 	}
 	var err error
-	if a.store, err = certstore.Open(c.Dir); err != nil {
+	if a.store, err = certstore.Open(config.Dir); err != nil {
 		return nil, err
 	}
 	return a, nil

@@ -54,18 +54,18 @@ type Watch struct {
 var errNotLooked = errors.New("bypass: nobody has looked yet")
 
 // NewWatch checks the configuration. The error is refusal.CheckConfig, or the registerer's.
-func NewWatch(c WatchConfig) (*Watch, error) {
-	if c.Finder == nil {
+func NewWatch(config WatchConfig) (*Watch, error) {
+	if config.Finder == nil {
 		return nil, refusal.Config("Finder", "", "one of NewFinder")
 	}
-	w := &Watch{c: c, err: errNotLooked, known: map[Finding]bool{}, gauge: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	w := &Watch{c: config, err: errNotLooked, known: map[Finding]bool{}, gauge: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "nodeattest_ways_around",
 		Help: "Rights by which somebody becomes a node without attestation, by way.",
 	}, []string{"way"})}
-	if c.Metrics == nil {
+	if config.Metrics == nil {
 		return w, nil
 	}
-	return w, c.Metrics.Register(w.gauge)
+	return w, config.Metrics.Register(w.gauge)
 }
 
 // NeedLeaderElection says that every replica looks: each has its own readiness.

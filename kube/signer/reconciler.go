@@ -39,10 +39,10 @@ type Reconciler struct {
 	events  events.EventRecorder
 }
 
-func newReconciler(c Config, metrics *prometheus.CounterVec) *Reconciler {
-	return &Reconciler{c: c, done: requests.NewRecent(), metrics: metrics,
+func newReconciler(config Config, metrics *prometheus.CounterVec) *Reconciler {
+	return &Reconciler{c: config, done: requests.NewRecent(), metrics: metrics,
 		issue: func(ctx context.Context, attested *csr.Attested) (*csr.Issued, error) {
-			if ca := c.CA(); ca != nil {
+			if ca := config.CA(); ca != nil {
 				return ca.Issue(ctx, attested)
 			}
 			return nil, errNoCA
