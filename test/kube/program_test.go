@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -164,6 +165,9 @@ func (c *cluster) leads(t *testing.T, replicas map[string]*replica) string {
 	return leader
 }
 
+// controllerLabel is what the counters of every controller begin with.
+var controllerLabel = regexp.MustCompile(`^controller="[^"]+",?`)
+
 // counted returns the samples of a metric, by their labels.
 func counted(t *testing.T, r *replica, metric string) map[string]float64 {
 	t.Helper()
@@ -180,7 +184,7 @@ func counted(t *testing.T, r *replica, metric string) map[string]float64 {
 		}
 		labels, ok := strings.CutPrefix(name, metric)
 		if n, err := strconv.ParseFloat(value, 64); ok && err == nil {
-			found[strings.Trim(labels, "{}")] = n
+			found[controllerLabel.ReplaceAllString(strings.Trim(labels, "{}"), "")] = n
 		}
 	}
 	return found
