@@ -7,6 +7,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
 )
 
 func at() time.Time { return time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC) }
@@ -25,7 +26,7 @@ func TestCounts(t *testing.T) {
 		{"with a Machine UID", "uid-1", [8][2]int{{3, 0}, {0, 3}, {1, 0}, {1, 1}, {3, 1}, {1, 0}, {0, 1}, {1, 1}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			store := newStore()
+			store := objectstore.New()
 			r, signers := newRegistry(t, store, at), newRegistry(t, store, at)
 			joined := claim("node-1", "1", c.uid)
 			var record *membership.Record

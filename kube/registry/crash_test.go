@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
 	"github.com/nodeattest/nodeattest/kube/registry"
 )
 
@@ -36,14 +37,14 @@ func (c *clock) advance(d time.Duration) {
 // world is a store, its clock, and a handle on it.
 type world struct {
 	*testing.T
-	store *objectStore
+	store *objectstore.Store
 	clock *clock
 	*registry.Registry
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{T: t, store: newStore(), clock: &clock{at: at()}}
+	w := &world{T: t, store: objectstore.New(), clock: &clock{at: at()}}
 	w.Registry = newRegistry(t, w.store, w.clock.now)
 	return w
 }
@@ -273,7 +274,7 @@ func TestStolenDuringBind(t *testing.T) {
 			w.clock.advance(2 * time.Minute)
 			var thief *membership.Record
 			w.store.Fault(func(write int) (error, error) { return nil, nil })
-			late := newRegistryOver(t, &between{objectStore: w.store, before: func() {
+			late := newRegistryOver(t, &between{Store: w.store, before: func() {
 				thief = w.mustJoin(stolen)
 			}}, at)
 			if _, err := late.Bind(context.Background(), reserved, time.Time{}, nil); !errors.Is(err, membership.CheckRegistryConflict) {

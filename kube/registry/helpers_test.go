@@ -9,19 +9,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
 	"github.com/nodeattest/nodeattest/kube/registry"
 )
 
 // between is a store that does something once, before its first update.
 type between struct {
-	*objectStore
+	*objectstore.Store
 	once   sync.Once
 	before func()
 }
 
 func (b *between) Update(ctx context.Context, o client.Object, options ...client.UpdateOption) error {
 	b.once.Do(b.before)
-	return b.objectStore.Update(ctx, o, options...)
+	return b.Store.Update(ctx, o, options...)
 }
 
 func newRegistryOver(t testing.TB, c client.Client, now func() time.Time) *registry.Registry {

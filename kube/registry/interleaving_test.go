@@ -24,6 +24,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
 	"github.com/nodeattest/nodeattest/kube/registry"
 )
 
@@ -33,7 +34,7 @@ import (
 type course struct {
 	*testing.T
 	random *mathrand.Rand
-	store  *objectStore
+	store  *objectstore.Store
 	at     time.Time
 	states []state    // all that the store was in, the latest last
 	events chan *task // those that have come to an operation, or to their end
@@ -120,18 +121,18 @@ func (api) Get(ctx context.Context, name client.ObjectKey, o client.Object, opti
 }
 
 func (api) Create(ctx context.Context, o client.Object, options ...client.CreateOption) error {
-	return taskOf(ctx).write(o, func(s *objectStore) error { return s.Create(ctx, o, options...) })
+	return taskOf(ctx).write(o, func(s *objectstore.Store) error { return s.Create(ctx, o, options...) })
 }
 
 func (api) Update(ctx context.Context, o client.Object, options ...client.UpdateOption) error {
-	return taskOf(ctx).write(o, func(s *objectStore) error { return s.Update(ctx, o, options...) })
+	return taskOf(ctx).write(o, func(s *objectstore.Store) error { return s.Update(ctx, o, options...) })
 }
 
 func (api) Delete(ctx context.Context, o client.Object, options ...client.DeleteOption) error {
-	return taskOf(ctx).write(o, func(s *objectStore) error { return s.Delete(ctx, o, options...) })
+	return taskOf(ctx).write(o, func(s *objectstore.Store) error { return s.Delete(ctx, o, options...) })
 }
 
-func (k *task) write(o client.Object, f func(s *objectStore) error) error {
+func (k *task) write(o client.Object, f func(s *objectstore.Store) error) error {
 	return k.do(true, func() error {
 		err := f(k.c.store)
 		k.c.logf("%s: %T %s: %v", k.name, o, o.GetName(), err)
@@ -520,7 +521,7 @@ func TestInterleavings(t *testing.T) {
 	issued := 0
 	for seed := range uint64(300) {
 		t.Run("seed "+strconv.FormatUint(seed, 10), func(t *testing.T) {
-			c := &course{T: t, random: mathrand.New(mathrand.NewPCG(seed, 1)), store: newStore(), at: at(), events: make(chan *task),
+			c := &course{T: t, random: mathrand.New(mathrand.NewPCG(seed, 1)), store: objectstore.New(), at: at(), events: make(chan *task),
 				states: []state{{objects: map[string]client.Object{}, at: at()}}, freed: map[string]int{}}
 			c.run()
 			issued += len(c.issued)

@@ -16,12 +16,13 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
 	"github.com/nodeattest/nodeattest/kube/registry"
 )
 
 // paged lists as an API server does: as many as are asked for. The second page expires once.
 type paged struct {
-	*objectStore
+	*objectstore.Store
 	expired bool
 	pages   []int
 }
@@ -36,7 +37,7 @@ func (p *paged) List(ctx context.Context, into client.ObjectList, options ...cli
 		err.ErrStatus.ListMeta.Continue = o.Continue
 		return err
 	}
-	if err := p.objectStore.List(ctx, into); err != nil {
+	if err := p.Store.List(ctx, into); err != nil {
 		return err
 	}
 	list := into.(*v1alpha1.AttestedNodeList)
@@ -53,7 +54,7 @@ func (p *paged) List(ctx context.Context, into client.ObjectList, options ...cli
 func TestRecords(t *testing.T) {
 	now := at()
 	clock := func() time.Time { return now }
-	p := &paged{objectStore: newStore()}
+	p := &paged{Store: objectstore.New()}
 	byAK := newRegistryOver(t, p, clock)
 	byRack := newScopedRegistry(t, membership.Scope{Provider: "rack", Road: attest.RoadDocument}, p, clock)
 	all := registry.Several{byAK, byRack}
@@ -133,7 +134,7 @@ func TestRecords(t *testing.T) {
 // TestDamagedRecords lists and sweeps around an object that somebody has edited.
 func TestDamagedRecords(t *testing.T) {
 	now := at()
-	store := newStore()
+	store := objectstore.New()
 	r := newRegistryOver(t, store, func() time.Time { return now })
 	for _, name := range []string{"a", "b", "c"} {
 		if _, err := r.Reserve(t.Context(), claim(name, name, ""), now.Add(time.Minute)); err != nil {

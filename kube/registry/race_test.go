@@ -12,6 +12,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
 )
 
 // TestIncompleteReservation binds reservations whose maker died between two writes.
@@ -128,13 +129,13 @@ func TestPendingChange(t *testing.T) {
 
 // beforeCreate is a store that does something before it makes a kind of object.
 type beforeCreate struct {
-	*objectStore
+	*objectstore.Store
 	run func(o client.Object)
 }
 
 func (b *beforeCreate) Create(ctx context.Context, o client.Object, options ...client.CreateOption) error {
 	b.run(o)
-	return b.objectStore.Create(ctx, o, options...)
+	return b.Store.Create(ctx, o, options...)
 }
 
 // TestLostRace lets another node take the machine, or the UID, after a reservation has the

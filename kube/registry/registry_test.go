@@ -6,10 +6,11 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
 	"github.com/nodeattest/nodeattest/kube/registry"
 )
 
-func newRegistry(t testing.TB, store *objectStore, now func() time.Time) *registry.Registry {
+func newRegistry(t testing.TB, store *objectstore.Store, now func() time.Time) *registry.Registry {
 	t.Helper()
 	r, err := registry.New(membership.Scope{}, store, store, registry.Options{Now: now})
 	if err != nil {
@@ -22,7 +23,7 @@ func newRegistry(t testing.TB, store *objectStore, now func() time.Time) *regist
 // of module test/kube does the same against a real API server.
 func TestConformance(t *testing.T) {
 	attesttest.RunRegistry(t, func(t testing.TB, now func() time.Time) []membership.Registry {
-		store := newStore()
+		store := objectstore.New()
 		var handles []membership.Registry
 		for range 4 {
 			handles = append(handles, newRegistry(t, store, now))

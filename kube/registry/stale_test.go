@@ -14,6 +14,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
 	"github.com/nodeattest/nodeattest/kube/registry"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -25,7 +26,7 @@ type frozen struct {
 }
 
 // freeze has what the store has for a claim now.
-func freeze(t *testing.T, store *objectStore, c membership.Claim) *frozen {
+func freeze(t *testing.T, store *objectstore.Store, c membership.Claim) *frozen {
 	t.Helper()
 	f := &frozen{objects: map[client.Object]bool{}}
 	for name, o := range map[string]client.Object{
@@ -161,11 +162,11 @@ func TestStolenSinceCached(t *testing.T) {
 
 // TestStaleOfNone has no cache, or a nil pointer in its place.
 func TestStaleOfNone(t *testing.T) {
-	r := newRegistry(t, newStore(), at)
+	r := newRegistry(t, objectstore.New(), at)
 	if stale := r.Stale(); stale != r {
 		t.Errorf("got %v, want the registry", stale)
 	}
-	if _, err := registry.New(membership.Scope{}, newStore(), newStore(), registry.Options{Stale: (*frozen)(nil)}); !errors.Is(err, refusal.CheckConfig) {
+	if _, err := registry.New(membership.Scope{}, objectstore.New(), objectstore.New(), registry.Options{Stale: (*frozen)(nil)}); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("got %v, want %s", err, refusal.CheckConfig)
 	}
 }

@@ -5,12 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
-	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
 )
 
 // TestState has machines wait for a name with each kind of record around them.
@@ -39,11 +36,7 @@ func TestState(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
-			scheme := runtime.NewScheme()
-			if err := v1alpha1.AddToScheme(scheme); err != nil {
-				t.Fatal(err)
-			}
-			p := &plugin{client: fake.NewClientBuilder().WithScheme(scheme).Build(), now: func() time.Time { return now }}
+			p := &plugin{client: objectstore.New(), now: func() time.Time { return now }}
 			if row.recorded != nil {
 				r, err := p.registry(row.recorded.scope)
 				if err != nil {

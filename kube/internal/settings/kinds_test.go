@@ -17,10 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/attest/tpm"
@@ -30,8 +26,8 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/jws"
-	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/explain"
+	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
 	"github.com/nodeattest/nodeattest/kube/registry"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -227,16 +223,6 @@ type plane struct {
 	records registry.Several
 }
 
-// fakeAPI is an API server that knows the custom resources.
-func fakeAPI(t *testing.T) client.Client {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	return fake.NewClientBuilder().WithScheme(scheme).Build()
-}
-
 func (w *world) plane(t *testing.T, inventory string, changes ...string) *plane {
 	t.Helper()
 	s, err := w.settings(changes...)
@@ -250,7 +236,7 @@ func (w *world) plane(t *testing.T, inventory string, changes ...string) *plane 
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, p := fakeAPI(t), new(plane)
+	store, p := objectstore.New(), new(plane)
 	members, err := s.NewMembers(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
 		r, err := registry.New(scope, store, store, registry.Options{})
 		p.records = append(p.records, r)

@@ -1,4 +1,8 @@
-package registry_test
+// Package objectstore keeps Kubernetes objects in the memory of a test, with the rules of an
+// API server that a registry relies on: versions that no other object ever has, writes over a
+// version, preconditions, finalizers. It knows no schemas: those are tested against a real API
+// server.
+package objectstore
 
 import (
 	"context"
@@ -18,11 +22,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// objectStore keeps objects in memory, with the rules of an API server that a registry relies on:
-// versions that no other object ever has, writes over a version, preconditions, finalizers. It
-// knows no schemas: those are tested against a real API server. It is a client.Reader and
-// client.Writer of cluster-scoped objects; methods that a registry does not need panic.
-type objectStore struct {
+// Store is a client.Reader and client.Writer of cluster-scoped objects. Methods that a
+// registry does not need panic.
+type Store struct {
 	client.Client // nil
 
 	mu      sync.Mutex
@@ -33,19 +35,19 @@ type objectStore struct {
 	fault   func(write int) (before, after error)
 }
 
-// newStore makes an empty store.
-func newStore() *objectStore { return &objectStore{objects: map[string][]byte{}} }
+// New makes an empty store.
+func New() *Store { return &Store{objects: map[string][]byte{}} }
 
 // Fault has f asked about each write from now on, counted from 1: an error before is returned
 // instead of the write, an error after is returned although the write was done. Nil ends this.
-func (s *objectStore) Fault(f func(write int) (before, after error)) {
+func (s *Store) Fault(f func(write int) (before, after error)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fault, s.writes = f, 0
 }
 
 // Counts returns how many reads and writes there were since the last call.
-func (s *objectStore) Counts() (reads, writes int) {
+func (s *Store) Counts() (reads, writes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	reads, writes = s.reads, s.writes
@@ -54,35 +56,35 @@ func (s *objectStore) Counts() (reads, writes int) {
 }
 
 // Len returns how many objects there are.
-func (s *objectStore) Len() int {
+func (s *Store) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.objects)
 }
 
-func objectKey(o client.Object, name string) string { return reflect.TypeOf(o).String() + " " + name }
+func key(o client.Object, name string) string { return reflect.TypeOf(o).String() + " " + name }
 
 func resource(o client.Object) schema.GroupResource {
 	return schema.GroupResource{Group: "test", Resource: reflect.TypeOf(o).Elem().Name()}
 }
 
 // Get reads an object.
-func (s *objectStore) Get(ctx context.Context, name client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+func (s *Store) Get(ctx context.Context, name client.ObjectKey, into client.Object, _ ...client.GetOption) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reads++
-	text, ok := s.objects[objectKey(into, name.Name)]
+	text, ok := s.objects[key(into, name.Name)]
 	if !ok {
 		return apierrors.NewNotFound(resource(into), name.Name)
 	}
-	return decodeObject(text, into)
+	return decode(text, into)
 }
 
 // List reads all objects of a kind, in the order of their names.
-func (s *objectStore) List(ctx context.Context, into client.ObjectList, _ ...client.ListOption) error {
+func (s *Store) List(ctx context.Context, into client.ObjectList, _ ...client.ListOption) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -105,14 +107,14 @@ func (s *objectStore) List(ctx context.Context, into client.ObjectList, _ ...cli
 	return nil
 }
 
-func decodeObject(text []byte, into client.Object) error {
+func decode(text []byte, into client.Object) error {
 	v := reflect.ValueOf(into).Elem()
 	v.Set(reflect.Zero(v.Type()))
 	return json.Unmarshal(text, into)
 }
 
 // write counts a write and runs f between the faults.
-func (s *objectStore) write(ctx context.Context, f func() error) error {
+func (s *Store) write(ctx context.Context, f func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -139,21 +141,21 @@ func reset(o client.Object) {
 	}
 }
 
-func (s *objectStore) put(o client.Object) error {
+func (s *Store) put(o client.Object) error {
 	s.version++
 	o.SetResourceVersion(strconv.Itoa(s.version))
 	text, err := json.Marshal(o)
 	if err != nil {
 		return err
 	}
-	s.objects[objectKey(o, o.GetName())] = text
-	return decodeObject(text, o)
+	s.objects[key(o, o.GetName())] = text
+	return decode(text, o)
 }
 
 // Create stores a new object.
-func (s *objectStore) Create(ctx context.Context, o client.Object, _ ...client.CreateOption) error {
+func (s *Store) Create(ctx context.Context, o client.Object, _ ...client.CreateOption) error {
 	return s.write(ctx, func() error {
-		if _, ok := s.objects[objectKey(o, o.GetName())]; ok {
+		if _, ok := s.objects[key(o, o.GetName())]; ok {
 			return apierrors.NewAlreadyExists(resource(o), o.GetName())
 		}
 		o.SetUID(types.UID("uid-" + strconv.Itoa(s.version+1)))
@@ -163,20 +165,20 @@ func (s *objectStore) Create(ctx context.Context, o client.Object, _ ...client.C
 }
 
 // current returns the stored object that has the name of another one.
-func (s *objectStore) current(o client.Object) (client.Object, error) {
-	text, ok := s.objects[objectKey(o, o.GetName())]
+func (s *Store) current(o client.Object) (client.Object, error) {
+	text, ok := s.objects[key(o, o.GetName())]
 	if !ok {
 		return nil, apierrors.NewNotFound(resource(o), o.GetName())
 	}
 	old := reflect.New(reflect.TypeOf(o).Elem()).Interface().(client.Object)
-	if err := decodeObject(text, old); err != nil {
+	if err := decode(text, old); err != nil {
 		return nil, err
 	}
 	return old, nil
 }
 
 // Update stores an object over the version that it has.
-func (s *objectStore) Update(ctx context.Context, o client.Object, _ ...client.UpdateOption) error {
+func (s *Store) Update(ctx context.Context, o client.Object, _ ...client.UpdateOption) error {
 	return s.write(ctx, func() error {
 		old, err := s.current(o)
 		if err != nil {
@@ -188,7 +190,7 @@ func (s *objectStore) Update(ctx context.Context, o client.Object, _ ...client.U
 		reset(o)
 		o.SetDeletionTimestamp(old.GetDeletionTimestamp())
 		if o.GetDeletionTimestamp() != nil && len(o.GetFinalizers()) == 0 {
-			delete(s.objects, objectKey(o, o.GetName()))
+			delete(s.objects, key(o, o.GetName()))
 			return nil
 		}
 		if same(old, o) {
@@ -206,7 +208,7 @@ func same(a, b client.Object) bool {
 }
 
 // Delete removes an object, or marks it if it has finalizers.
-func (s *objectStore) Delete(ctx context.Context, o client.Object, options ...client.DeleteOption) error {
+func (s *Store) Delete(ctx context.Context, o client.Object, options ...client.DeleteOption) error {
 	var all client.DeleteOptions
 	all.ApplyOptions(options)
 	return s.write(ctx, func() error {
@@ -218,7 +220,7 @@ func (s *objectStore) Delete(ctx context.Context, o client.Object, options ...cl
 			return apierrors.NewConflict(resource(o), o.GetName(), nil)
 		}
 		if len(old.GetFinalizers()) == 0 {
-			delete(s.objects, objectKey(o, o.GetName()))
+			delete(s.objects, key(o, o.GetName()))
 			return nil
 		}
 		if old.GetDeletionTimestamp() == nil {
