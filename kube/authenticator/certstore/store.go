@@ -66,8 +66,8 @@ func (s *Store) ReadPair(name string) (*Pair, error) {
 	return parsePair(text)
 }
 
-// Read reads another file of the folder, at most maxSize bytes. The check of the error is "file", or it is
-// the file system's.
+// Read reads another file of the folder, at most maxSize bytes. The check of the error is "file",
+// or it is the file system's.
 func (s *Store) Read(name string, maxSize int) ([]byte, error) {
 	return safefile.Read(s.Path(name), maxSize, safefile.Private)
 }
