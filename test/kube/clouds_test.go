@@ -192,7 +192,7 @@ func TestClouds(t *testing.T) {
 	program, authenticator := buildProgram(t, "node-attestation-controller"), buildProgram(t, "kubelet-authenticator")
 	c := startCluster(t)
 	c.prepare(t)
-	manifests, err := deploy.CloudsRBAC()
+	manifests, err := deploy.Manifests("clouds-rbac.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
