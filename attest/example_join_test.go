@@ -30,7 +30,7 @@ func ExampleVerifier() {
 		fmt.Println(err)
 		return
 	}
-	kind, err := tpm.NewKind(tpm.KindConfig{AKIssuers: []tpmcert.Issuer{{Roots: node.Roots(), Profile: tpmcert.ProfileTCG()}}})
+	kind, err := tpm.TrustAKs(node.Roots(), tpmcert.ProfileTCG())
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -59,6 +59,12 @@ func NewRingKey(activeAt time.Time) RingKey {
 	return k
 }
 
+// MarshalJSON returns an error: what a JSON encoder would write has no secret in it, and so
+// would be lost as a key ring. [MarshalRingKeys] writes keys that are to be read again.
+func (k RingKey) MarshalJSON() ([]byte, error) {
+	return nil, errors.New("attest: key ring: a key is not stored as JSON: use MarshalRingKeys")
+}
+
 func (k *RingKey) retired(now time.Time) bool {
 	return !k.RetiredAt.IsZero() && !k.RetiredAt.After(now)
 }

@@ -3,6 +3,7 @@ package attest
 import (
 	"bytes"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -176,6 +177,24 @@ func revealed(k *RingKey) []byte {
 
 // The two derivations are HMAC-SHA256 over label, 00 and the binding; the values
 // are Python's hmac's.
+// A ring that somebody stores as JSON would come back without its secrets: the mistake shows
+// when it is stored.
+func TestKeysAreNotJSON(t *testing.T) {
+	keys := []RingKey{NewRingKey(ringTime)}
+	for name, v := range map[string]any{"a key": keys[0], "a pointer": &keys[0], "keys": keys, "in a struct": struct{ Keys []RingKey }{keys}} {
+		if text, err := json.Marshal(v); err == nil || !strings.Contains(err.Error(), "MarshalRingKeys") {
+			t.Errorf("%s: got %s, %v, want an error that names MarshalRingKeys", name, text, err)
+		}
+	}
+	data, err := MarshalRingKeys(keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := json.Marshal(data); err != nil {
+		t.Errorf("what MarshalRingKeys returns: %s, %v", text, err)
+	}
+}
+
 func TestDerivations(t *testing.T) {
 	key := RingKey{Secret: secret.New([message.SecretSize]byte(bytes.Repeat([]byte{1}, 32)))}
 	s := key.challengeSecret("tpm/v1", []byte("b"))

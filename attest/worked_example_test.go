@@ -283,7 +283,7 @@ func TestWorkedExampleVerifies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kind, err := tpm.NewKind(tpm.KindConfig{AKIssuers: []tpmcert.Issuer{{Roots: e.certificates(t, "root.pem"), Profile: tpmcert.ProfileTCG()}}})
+	kind, err := tpm.TrustAKs(e.certificates(t, "root.pem"), tpmcert.ProfileTCG())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -155,8 +155,8 @@ func TestAttestedNodeFromCertificateRefuses(t *testing.T) {
 	twice.Extensions = append(twice.Extensions, twice.Extensions...)
 	_, err = attestedNodeFromCertificate(twice, NodeCertificateOptions{})
 	wantCheck(t, err, CheckNodeCertificate)
-	if !errors.Is(err, oid.CheckProviderIDDuplicate) {
-		t.Errorf("got %v, want %v", err, oid.CheckProviderIDDuplicate)
+	if !errors.Is(err, refusal.Check("provider-id-duplicate")) {
+		t.Errorf("got %v, want %v", err, refusal.Check("provider-id-duplicate"))
 	}
 }
 

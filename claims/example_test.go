@@ -18,6 +18,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/claims"
 	"github.com/nodeattest/nodeattest/claims/apiserver"
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/jws"
 )
 
@@ -129,7 +130,7 @@ func ExampleNodeCheck() {
 	// registry that membership.FirstUse wrote to.
 	verified := &attest.Result{
 		NodeName: "node-a", Machine: "ek:sha256:ab12",
-		Authorization: attest.Authorization{ProviderID: "gce://shop/zone/node-a"},
+		Granted: csr.Grant{ProviderID: "gce://shop/zone/node-a"},
 	}
 	registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: "cluster-1", Road: attest.RoadEK, IdentityClass: "P-256"}, membership.RegistryOptions{Now: exampleClock})
 	if err != nil {
@@ -166,7 +167,7 @@ func ExampleNodeCheck() {
 	}
 	node := &claims.AttestedNode{
 		Name:       verified.NodeName,
-		ProviderID: verified.Authorization.ProviderID, // never ClaimedProviderID
+		ProviderID: verified.Granted.ProviderID, // never ClaimedProviderID
 		Machine:    string(verified.Machine),
 	}
 	_, facts, err := validator.ValidateOnNode(context.Background(), token, node)

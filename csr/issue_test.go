@@ -307,7 +307,7 @@ func TestIssueRefusesRequests(t *testing.T) {
 		f.machine.ProviderID = ""
 		checked := f.mustCheck(t)
 		v := verifiedWith(checked, func(g *csr.Grant) { g.ProviderID = "a\nb" })
-		if _, err := ca.Issue(ctx, v); !errors.Is(err, oid.CheckProviderIDText) {
+		if _, err := ca.Issue(ctx, v); !errors.Is(err, refusal.Check("provider-id-text")) {
 			t.Errorf("got %v", err)
 		}
 	})

@@ -6,7 +6,6 @@ import (
 	"crypto/rsa"
 	"errors"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"io"
 	"math/big"
 	"net/netip"
@@ -14,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // keyAlone is a public key that signs nonsense: what it is in is checked unsigned.

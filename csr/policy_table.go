@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
+
+	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // The rules of a [Policy], in the order in which [Policy.Check] tries them: those of the
@@ -85,7 +87,7 @@ const (
 	CheckSANReserved Check = "san-reserved"
 	// CheckProviderIDMissing: the request claims a provider ID if [Policy.RequireProviderID]
 	// is set.
-	CheckProviderIDMissing Check = "provider-id-missing"
+	CheckProviderIDMissing = oid.CheckProviderIDMissing
 
 	// CheckMachineUnknown: there is a machine for the node name.
 	CheckMachineUnknown Check = "machine-unknown"

@@ -3,11 +3,11 @@ package csr_test
 import (
 	"context"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"testing"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // TestAttestedCheckOtherObject has a provider answer with a result that is good, for an

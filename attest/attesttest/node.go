@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-tpm/tpm2/transport"
+
 	"github.com/nodeattest/nodeattest/attest"
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
@@ -94,7 +96,7 @@ type Node struct {
 	// key, wherever it lives.
 	NodeOptions
 	// Shared is the access to the TPM that everything else in the node uses.
-	Shared *tpmkey.Shared
+	Shared transport.TPM
 	// Attester makes the node's messages.
 	Attester *attest.Attester
 	// Certified is the TLS key as it is presented to the TPM.

@@ -3,11 +3,11 @@ package tpm_test
 import (
 	"context"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"testing"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // as admits a machine as the node that it wants to be, with a provider ID.

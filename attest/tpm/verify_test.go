@@ -8,7 +8,6 @@ import (
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"runtime"
 	"testing"
 	"time"
@@ -22,6 +21,7 @@ import (
 	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -142,13 +142,13 @@ func TestChangedAnswer(t *testing.T) {
 		"a quote that is none": {func(p *parts) {
 			p.att.Statements = append(p.att.Statements, message.Statement{Type: oid.NodeAttestQuote, Stmt: []byte{5, 0}})
 		}, attest.CheckEncoding},
-		"no certificate":          {func(p *parts) { p.att.Certificates = nil }, tpmcert.CheckCertificateMissing},
+		"no certificate":          {func(p *parts) { p.att.Certificates = nil }, refusal.Check("certificate-missing")},
 		"certificate of the CA":   {func(p *parts) { p.att.Certificates = p.att.Certificates[1:] }, statement.CheckAKMismatch},
 		"no intermediate":         {func(p *parts) { p.att.Certificates = p.att.Certificates[:1] }, tpmcert.CheckCertificateChain},
-		"root sent along":         {func(p *parts) { p.att.Certificates = append(p.att.Certificates, s.node.TPM.CA().Root().Raw) }, tpmcert.CheckCertificateOrder},
-		"a certificate too many":  {func(p *parts) { p.att.Certificates = append(p.att.Certificates, s.node.TPM.CA().EKIntermediate().Raw) }, tpmcert.CheckCertificateOrder},
+		"root sent along":         {func(p *parts) { p.att.Certificates = append(p.att.Certificates, s.node.TPM.CA().Root().Raw) }, refusal.Check("certificate-order")},
+		"a certificate too many":  {func(p *parts) { p.att.Certificates = append(p.att.Certificates, s.node.TPM.CA().EKIntermediate().Raw) }, refusal.Check("certificate-order")},
 		"no tpmTPublic":           {func(p *parts) { p.certify.Public = nil }, attest.CheckEncoding},
-		"public area swapped":     {func(p *parts) { p.certify.Public = p.proof.AKPublic }, statement.CheckName},
+		"public area swapped":     {func(p *parts) { p.certify.Public = p.proof.AKPublic }, refusal.Check("certified-name")},
 		"akPublic of another key": {func(p *parts) { p.proof.AKPublic = p.certify.Public }, statement.CheckAKMismatch},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -363,18 +363,18 @@ func TestAKCertificates(t *testing.T) {
 		options tpmsim.CertificateOptions
 		want    error
 	}{
-		"CA":                  {tpmsim.CertificateOptions{IsCA: true}, tpmcert.CheckCertificateCA},
-		"expired":             {tpmsim.CertificateOptions{NotBefore: past.Add(-time.Hour), NotAfter: past}, tpmcert.CheckCertificateExpired},
-		"not yet valid":       {tpmsim.CertificateOptions{NotBefore: future, NotAfter: future.Add(time.Hour)}, tpmcert.CheckCertificateNotYetValid},
-		"no EKU":              {tpmsim.CertificateOptions{ExtKeyUsage: []oid.OID{}}, tpmcert.CheckCertificateExtKeyUsage},
-		"EK's EKU":            {tpmsim.CertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpEKCertificate}}, tpmcert.CheckCertificateExtKeyUsage},
-		"both EKUs":           {tpmsim.CertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate, oid.TCGKpEKCertificate}}, tpmcert.CheckCertificateExtKeyUsage},
-		"no key usage":        {tpmsim.CertificateOptions{KeyUsage: &noUsage}, tpmcert.CheckCertificateKeyUsage},
-		"EK's key usage":      {tpmsim.CertificateOptions{KeyUsage: &encipher}, tpmcert.CheckCertificateKeyUsage},
-		"Google's, under TCG": {tpmsim.CertificateOptions{Style: tpmsim.StyleGoogle}, tpmcert.CheckCertificateExtKeyUsage},
+		"CA":                  {tpmsim.CertificateOptions{IsCA: true}, refusal.Check("certificate-is-ca")},
+		"expired":             {tpmsim.CertificateOptions{NotBefore: past.Add(-time.Hour), NotAfter: past}, refusal.Check("certificate-expired")},
+		"not yet valid":       {tpmsim.CertificateOptions{NotBefore: future, NotAfter: future.Add(time.Hour)}, refusal.Check("certificate-not-yet-valid")},
+		"no EKU":              {tpmsim.CertificateOptions{ExtKeyUsage: []oid.OID{}}, refusal.Check("certificate-ext-key-usage")},
+		"EK's EKU":            {tpmsim.CertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpEKCertificate}}, refusal.Check("certificate-ext-key-usage")},
+		"both EKUs":           {tpmsim.CertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate, oid.TCGKpEKCertificate}}, refusal.Check("certificate-ext-key-usage")},
+		"no key usage":        {tpmsim.CertificateOptions{KeyUsage: &noUsage}, refusal.Check("certificate-key-usage")},
+		"EK's key usage":      {tpmsim.CertificateOptions{KeyUsage: &encipher}, refusal.Check("certificate-key-usage")},
+		"Google's, under TCG": {tpmsim.CertificateOptions{Style: tpmsim.StyleGoogle}, refusal.Check("certificate-ext-key-usage")},
 		"unknown critical extension": {tpmsim.CertificateOptions{Edit: func(c *x509.Certificate) {
 			c.ExtraExtensions = append(c.ExtraExtensions, criticalExtension())
-		}}, tpmcert.CheckCertificateExtension},
+		}}, refusal.Check("certificate-extension")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			source := tpmkind.GCERSA()

@@ -57,7 +57,7 @@ func main() {
 	fmt.Println("certified", certified.Machine)
 
 	// The cluster has never seen the EK. It trusts the CA.
-	kind := must(tpm.NewKind(tpm.KindConfig{AKIssuers: []tpmcert.Issuer{{Roots: []*x509.Certificate{ca}, Profile: tpmcert.ProfileTCG()}}}))
+	kind := must(tpm.TrustAKs([]*x509.Certificate{ca}, tpmcert.ProfileTCG()))
 	result := join(ctx, shared, tpm.ProverOptions{}, "the cluster", kind, certified.Machine)
 	fmt.Println("joined as", result.NodeName, "on road", result.Road)
 	for _, fact := range result.Facts() {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +22,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/internal/requests"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 const builtIn = csr.SignerKubeAPIServerClientKubelet
@@ -147,7 +147,7 @@ func (w *world) get(name string) *certificatesv1.CertificateSigningRequest {
 // reconcile looks at a request once.
 func (w *world) reconcile(name, signer string) (time.Duration, error) {
 	w.Helper()
-	result, err := w.reconciler.Reconcile(w.Context(), Key{SignerName: signer, Name: name})
+	result, err := w.reconciler.look(w.Context(), requests.Key{SignerName: signer, Name: name})
 	return result.RequeueAfter, err
 }
 

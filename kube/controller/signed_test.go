@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"github.com/nodeattest/nodeattest/refusal"
 	"math/big"
 	"strings"
 	"testing"
@@ -19,6 +18,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // oneRecord is a registry with one record.
@@ -79,7 +79,7 @@ func TestForgotten(t *testing.T) {
 			w := newWorld(t, func(c *Config) { c.Records = oneRecord{record: row.record} })
 			w.create("request", builtIn, signed(t, row.until))
 			w.mustReconcile("request", builtIn)
-			if told := strings.Contains(strings.Join(w.events.notes, "\n"), ReasonUnattested); told != row.alarm {
+			if told := strings.Contains(strings.Join(w.events.notes, "\n"), reasonUnattested); told != row.alarm {
 				t.Errorf("Events %q, want an alarm: %t", w.events.notes, row.alarm)
 			}
 		})
@@ -152,7 +152,7 @@ func TestRecordedByCache(t *testing.T) {
 			if r.lookups != row.lookups || r.binds != row.binds {
 				t.Errorf("%d look-ups and %d writes, want %d and %d", r.lookups, r.binds, row.lookups, row.binds)
 			}
-			if told := strings.Contains(strings.Join(w.events.notes, "\n"), ReasonUnattested); told != row.alarm {
+			if told := strings.Contains(strings.Join(w.events.notes, "\n"), reasonUnattested); told != row.alarm {
 				t.Errorf("Events %q, want an alarm: %t", w.events.notes, row.alarm)
 			}
 		})

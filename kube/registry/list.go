@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -86,15 +87,18 @@ func (s Several) Records(ctx context.Context) iter.Seq2[*membership.Record, erro
 // errEnough: whoever ranges over records has stopped.
 var errEnough = errors.New("enough")
 
-// Sweep removes the records that have ended, those of other scopes too, and their pointers, and returns how
-// many records it has removed. A record that has ended counts for nobody, but its object stays
-// until the name or the machine is claimed again: somebody has to sweep from time to time, as
-// the node-attestation-controller does. Whoever claims a name at the same time goes first. It
-// needs the verbs list, update and delete on attestednodes, and update and delete on pointers:
-// without these, pointers stay, and do not count.
+// sweepAfter is how long ago a record must have ended: a clock that is fast by less frees no name.
+const sweepAfter = 24 * time.Hour
+
+// Sweep removes the records that have ended a day ago or more, those of other scopes too, and
+// their pointers, and returns how many records it has removed. A record that has ended counts
+// for nobody, but its object stays until the name or the machine is claimed again: somebody has
+// to sweep from time to time, as the node-attestation-controller does. Whoever claims a name at
+// the same time goes first. It needs the verbs list, update and delete on attestednodes, and
+// update and delete on pointers: without these, pointers stay, and do not count.
 func (r *Registry) Sweep(ctx context.Context) (removed int, err error) {
 	err = r.nodes(ctx, func(n *node) error {
-		if n.record.Live(r.now()) {
+		if n.record.Live(r.now().Add(-sweepAfter)) {
 			return nil
 		}
 		if err := r.drop(ctx, n); err != nil {

@@ -75,7 +75,7 @@ func TestRecords(t *testing.T) {
 	join(byRack, "a-rack", time.Hour)
 	join(byRack, "lapsing", 0)
 	join(byAK, "resting", time.Minute)
-	join(byAK, "rests-longer", 2*time.Hour)
+	join(byAK, "rests-longer", 48*time.Hour)
 	for _, name := range []string{"resting", "rests-longer"} {
 		if err := byAK.Release(t.Context(), name, "uid-"+name); err != nil {
 			t.Fatal(err)
@@ -108,10 +108,14 @@ func TestRecords(t *testing.T) {
 		t.Errorf("got %v, want that of the caller", err)
 	}
 
-	now = now.Add(10 * time.Minute)
+	now = now.Add(24*time.Hour + time.Minute - time.Second)
 	if got := list(byRack); !slices.Equal(got, []string{"a-rack"}) {
 		t.Errorf("records of a scope that count: %q", got)
 	}
+	if removed, err := byRack.Sweep(t.Context()); err != nil || removed != 0 {
+		t.Errorf("less than a day after they ended: %d removed, %v", removed, err)
+	}
+	now = now.Add(2 * time.Second)
 	before := p.Len()
 	if removed, err := byRack.Sweep(t.Context()); err != nil || removed != 2 || p.Len() != before-5 {
 		t.Errorf("%d removed, %v, %d objects less, want 2, and 5 objects less: the name, machine and Machine UID of one, and of one that has rested the name and the Machine UID", removed, err, before-p.Len())
@@ -150,7 +154,7 @@ func TestDamagedRecords(t *testing.T) {
 	if !errors.Is(err, registry.ErrObject) || !slices.Equal(names, []string{"a", "c"}) {
 		t.Errorf("%q, %v, want a and c, and the error at the end", names, err)
 	}
-	now = now.Add(time.Hour)
+	now = now.Add(25 * time.Hour)
 	if removed, err := r.Sweep(t.Context()); !errors.Is(err, registry.ErrObject) || removed != 2 {
 		t.Errorf("%d removed, %v", removed, err)
 	}

@@ -40,7 +40,7 @@ type Options struct {
 // write, one that answers from a cache refuses because of machines that are gone, and admits
 // what it would refuse had it seen more. Reader and writer must know the types of package
 // v1alpha1. The error is that of membership.Scope.Check, or refusal.CheckConfig.
-func New(scope membership.Scope, reader client.Reader, writer client.Writer, options Options) (*Registry, error) {
+func New(scope membership.Scope, reader client.Reader, writer client.Writer, opts Options) (*Registry, error) {
 	if err := scope.Check(); err != nil {
 		return nil, err
 	}
@@ -49,13 +49,13 @@ func New(scope membership.Scope, reader client.Reader, writer client.Writer, opt
 		return nil, refusal.Config("reader", "", "one that reads past caches")
 	case nilpointer.Is(writer):
 		return nil, refusal.Config("writer", "", "one")
-	case options.Stale != nil && nilpointer.Is(options.Stale):
+	case opts.Stale != nil && nilpointer.Is(opts.Stale):
 		return nil, refusal.Config("Options.Stale", "that is a nil pointer", "a reader, or nil")
 	}
-	if options.Now == nil {
-		options.Now = time.Now
+	if opts.Now == nil {
+		opts.Now = time.Now
 	}
-	return &Registry{scope: scope, reader: reader, stale: options.Stale, writer: writer, now: options.Now, recent: newRecent()}, nil
+	return &Registry{scope: scope, reader: reader, stale: opts.Stale, writer: writer, now: opts.Now, recent: newRecent()}, nil
 }
 
 // Stale returns the registry over Options.Stale, or this one if there is none. It is only for

@@ -50,7 +50,7 @@ const (
 func (c *cluster) prepare(t *testing.T) {
 	t.Helper()
 	c.applyCRDs(t)
-	manifests, err := deploy.RBAC()
+	manifests, err := deploy.Manifests("rbac.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

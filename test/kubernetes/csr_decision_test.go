@@ -5,7 +5,6 @@ import (
 	"crypto/elliptic"
 	cryptorand "crypto/rand"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/kubernetes/pkg/apis/core"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // TestDecisionsAreTaken gives every decision about requests in every state to the API

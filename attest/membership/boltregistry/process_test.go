@@ -20,6 +20,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 const (
@@ -31,7 +32,7 @@ const (
 // TestMain turns the test binary into a process of the tests below. It does not
 // go through the testing package, so that a process starts and ends fast.
 func TestMain(m *testing.M) {
-	roles := map[string]func(path, arg string) error{"write": writeUntilKilled, "race": race, "full": fillDisk}
+	roles := map[string]func(path, arg string) error{"write": writeUntilKilled, "race": race, "full": fillDisk, "hold": hold}
 	role := roles[os.Getenv(roleEnv)]
 	if role == nil {
 		os.Exit(m.Run())
@@ -365,5 +366,67 @@ func TestProcessRace(t *testing.T) {
 				t.Errorf("got %d records, want one of each of %d processes", records, len(said))
 			}
 		})
+	}
+}
+
+// overAfter is a context that is over once it has been asked so many times whether it is.
+type overAfter struct {
+	context.Context
+	asked int
+}
+
+func (c *overAfter) Err() error {
+	if c.asked--; c.asked < 0 {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// hold has the file open until it is told to close it.
+func hold(path, _ string) error {
+	r, err := Open(context.Background(), path, testScope, membership.RegistryOptions{})
+	if err != nil {
+		return err
+	}
+	fmt.Println("open")
+	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+	return r.Close()
+}
+
+// Who comes second waits for as long as its context says.
+func TestOpenWaits(t *testing.T) {
+	path := newFile(t)
+	holder := process(path, "hold", "")
+	in, err1 := holder.StdinPipe()
+	out, err2 := holder.StdoutPipe()
+	if err := errors.Join(err1, err2, holder.Start()); err != nil {
+		t.Fatal(err)
+	}
+	if said, _ := bufio.NewReader(out).ReadString('\n'); said != "open\n" {
+		t.Fatalf("the holder said %q", said)
+	}
+	_, err := Open(&overAfter{Context: t.Context(), asked: 1}, path, testScope, membership.RegistryOptions{})
+	if !errors.Is(err, ErrInUse) || !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want ErrInUse to be tried again", err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Open(over, path, testScope, membership.RegistryOptions{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a context that is over: got %v", err)
+	}
+	opened := make(chan error)
+	go func() {
+		r, err := Open(t.Context(), path, testScope, membership.RegistryOptions{})
+		if err == nil {
+			err = r.Close()
+		}
+		opened <- err
+	}()
+	time.Sleep(2 * lockPoll)
+	if err := errors.Join(in.Close(), holder.Wait()); err != nil {
+		t.Error(err)
+	}
+	if err := <-opened; err != nil {
+		t.Errorf("after the first was closed: %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -117,14 +118,14 @@ func TestOpenRefuses(t *testing.T) {
 		want    error
 	}{
 		{"good", content, testScope, nil},
-		{"another scope", content, membership.Scope{Cluster: "cluster-1", Road: attest.RoadEK, IdentityClass: "P-384"}, ErrFile},
+		{"another scope", content, membership.Scope{Cluster: "cluster-1", Road: attest.RoadEK, IdentityClass: "P-384"}, checkFile},
 		{"no scope", content, membership.Scope{Cluster: "cluster-1", Road: attest.RoadEK}, membership.CheckRegistryScope},
-		{"another cluster", content, membership.Scope{Cluster: "cluster-2", Road: attest.RoadEK, IdentityClass: "P-256"}, ErrFile},
+		{"another cluster", content, membership.Scope{Cluster: "cluster-2", Road: attest.RoadEK, IdentityClass: "P-256"}, checkFile},
 		{"no cluster", content, membership.Scope{Road: attest.RoadEK, IdentityClass: "P-256"}, membership.CheckRegistryScope},
-		{"empty", nil, testScope, ErrFile},
-		{"text", []byte("# a list\n"), testScope, ErrFile},
-		{"both heads damaged", damaged, testScope, ErrFile},
-		{"cut off after the heads", content[:2*page], testScope, ErrFile},
+		{"empty", nil, testScope, checkFile},
+		{"text", []byte("# a list\n"), testScope, checkFile},
+		{"both heads damaged", damaged, testScope, checkFile},
+		{"cut off after the heads", content[:2*page], testScope, checkFile},
 		{"cut off", content[:len(content)-page], testScope, nil}, // a page that is free
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -154,49 +155,37 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// overAfter is a context that is over once it has been asked so many times whether it is.
-type overAfter struct {
-	context.Context
-	asked int
-}
-
-func (c *overAfter) Err() error {
-	if c.asked--; c.asked < 0 {
-		return context.DeadlineExceeded
-	}
-	return nil
-}
-
-// Who comes second waits for as long as its context says.
-func TestOpenWaits(t *testing.T) {
+// A second Registry of one process would wait for itself: it is told at once.
+func TestOpenTwiceInOneProcess(t *testing.T) {
 	path := newFile(t)
 	first := open(t, path, nil)
-	_, err := Open(&overAfter{Context: t.Context(), asked: 1}, path, testScope, membership.RegistryOptions{})
-	if !errors.Is(err, ErrInUse) || !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v, want ErrInUse to be tried again", err)
-	}
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := Open(over, path, testScope, membership.RegistryOptions{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("a context that is over: got %v", err)
-	}
-	opened := make(chan error)
-	go func() {
-		r, err := Open(t.Context(), path, testScope, membership.RegistryOptions{})
-		if err == nil {
-			err = r.Close()
+	for _, name := range []string{path, filepath.Join(filepath.Dir(path), ".", "..", filepath.Base(filepath.Dir(path)), "registry")} {
+		_, err := Open(t.Context(), name, testScope, membership.RegistryOptions{})
+		if !errors.Is(err, ErrInUse) || errors.Is(err, refusal.ErrRetry) || !strings.Contains(err.Error(), "this process") {
+			t.Errorf("%s: got %v, want ErrInUse by this process, and no retry", name, err)
 		}
-		opened <- err
-	}()
-	time.Sleep(2 * lockPoll)
+	}
+	if _, err := first.Lookup(t.Context(), "node-1"); err != nil {
+		t.Errorf("the first one afterwards: %v", err)
+	}
+	open(t, newFile(t), nil) // another file
 	if err := first.Close(); err != nil {
-		t.Error(err)
+		t.Fatal(err)
 	}
-	if err := <-opened; err != nil {
-		t.Errorf("after the first was closed: %v", err)
-	}
+	second := open(t, path, nil)
 	if err := first.Close(); err != nil {
 		t.Errorf("closed twice: %v", err)
+	}
+	_ = second.file.failed(errors.New("a full disk")) // which closes the file until the next call
+	third := open(t, path, nil)
+	if _, err := second.Lookup(t.Context(), "node-1"); !errors.Is(err, ErrInUse) || !errors.Is(err, refusal.ErrRetry) {
+		t.Errorf("its file is another's now: got %v, want ErrInUse to be tried again", err)
+	}
+	if err := third.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := second.Lookup(t.Context(), "node-1"); err != nil {
+		t.Errorf("and free again: %v", err)
 	}
 }
 
@@ -240,17 +229,17 @@ func TestReplacedFile(t *testing.T) {
 	if err := os.Rename(path+"-old", path); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Bind(t.Context(), record, time.Now().Add(24*time.Hour), nil); !errors.Is(err, ErrFile) {
-		t.Errorf("a write: got %v, want ErrFile", err)
+	if _, err := r.Bind(t.Context(), record, time.Now().Add(24*time.Hour), nil); !errors.Is(err, checkFile) {
+		t.Errorf("a write: got %v, want checkFile", err)
 	}
-	if _, err := r.Lookup(t.Context(), "node-1"); !errors.Is(err, ErrFile) {
-		t.Errorf("a look-up: got %v, want ErrFile", err)
+	if _, err := r.Lookup(t.Context(), "node-1"); !errors.Is(err, checkFile) {
+		t.Errorf("a look-up: got %v, want checkFile", err)
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Lookup(t.Context(), "node-1"); !errors.Is(err, ErrFile) {
-		t.Errorf("no file: got %v, want ErrFile", err)
+	if _, err := r.Lookup(t.Context(), "node-1"); !errors.Is(err, checkFile) {
+		t.Errorf("no file: got %v, want checkFile", err)
 	}
 }
 

@@ -43,7 +43,7 @@ type tx struct {
 func newTx(b *bbolt.Tx) (*tx, error) {
 	t := &tx{names: b.Bucket(bucketNames), machines: b.Bucket(bucketMachines), uids: b.Bucket(bucketUIDs), ends: b.Bucket(bucketEnds)}
 	if t.names == nil || t.machines == nil || t.uids == nil || t.ends == nil {
-		return nil, fmt.Errorf("%w: a bucket is missing", ErrFile)
+		return nil, fmt.Errorf("%w: a bucket is missing", checkFile)
 	}
 	return t, nil
 }
@@ -59,7 +59,7 @@ func (t *tx) ByName(nodeName string) (*membership.Record, error) {
 	}
 	r, err := decodeRecord(nodeName, value)
 	if err != nil {
-		return nil, fmt.Errorf("%w: the record of a node: %w", ErrFile, err)
+		return nil, fmt.Errorf("%w: the record of a node: %w", checkFile, err)
 	}
 	return r, nil
 }
@@ -75,7 +75,7 @@ func (t *tx) by(index *bbolt.Bucket, key string, about func(r *membership.Record
 	}
 	r, err := t.ByName(string(name))
 	if err == nil && (r == nil || !about(r)) {
-		return nil, fmt.Errorf("%w: an index names a record that says otherwise", ErrFile)
+		return nil, fmt.Errorf("%w: an index names a record that says otherwise", checkFile)
 	}
 	return r, err
 }
@@ -174,7 +174,7 @@ func (t *tx) Due(now time.Time, limit int) ([]string, error) {
 	c := t.ends.Cursor()
 	for key, _ := c.First(); key != nil && len(names) < limit; key, _ = c.Next() {
 		if len(key) <= 8 {
-			return nil, fmt.Errorf("%w: an end without a node name", ErrFile)
+			return nil, fmt.Errorf("%w: an end without a node name", checkFile)
 		}
 		if binary.BigEndian.Uint64(key) > uint64(max(0, now.Unix())) {
 			break
