@@ -33,7 +33,7 @@ import (
 const checkFile = safefile.CheckFile
 
 // ErrLocked says that another process, or another part of this one, holds the lock.
-const ErrLocked refusal.Check = "the lock is held"
+var ErrLocked = errors.New("the lock is held")
 
 // Store is a folder of certificates. It is safe for use by multiple goroutines and processes.
 type Store struct{ dir string }
