@@ -94,7 +94,7 @@ func (s *Store) Lock(ctx context.Context) (*Lock, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return nil, &refusal.Error{Check: ErrLocked, Err: ctx.Err()}
+			return nil, fmt.Errorf("%w: %w", ErrLocked, ctx.Err())
 		case <-ticker.C:
 		}
 	}
