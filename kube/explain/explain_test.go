@@ -52,7 +52,7 @@ func load(t testing.TB) *example {
 // object is a message as the API server would have it.
 func (e *example) object(signer string, text []byte, created time.Time, conditions ...csr.Condition) *csr.Request {
 	seconds := e.ExpirationSeconds
-	r := &csr.Request{Spec: csr.Spec{Request: text, SignerName: signer, Usages: e.Usages, Username: e.Requester, Groups: e.Groups, ExpirationSeconds: &seconds}}
+	r := &csr.Request{Spec: csr.Spec{Request: text, SignerName: signer, Usages: e.Usages, ExpirationSeconds: &seconds}, User: csr.User{Username: e.Requester, Groups: e.Groups}}
 	r.Metadata.Name, r.Metadata.UID, r.Metadata.CreationTimestamp = "request-1", "uid", created
 	r.Status.Conditions = conditions
 	return r
@@ -155,7 +155,7 @@ func TestExplain(t *testing.T) {
 // message's.
 func TestExplainWithPolicy(t *testing.T) {
 	e := load(t)
-	policy := &csr.Policy{SignerNames: []string{e.SignerName}, Machines: func(context.Context, string, *csr.Request) (*csr.Machine, error) { return nil, csr.ErrNoMachine }}
+	policy := &csr.Policy{ClusterIDs: []string{e.ClusterID}, SignerNames: []string{e.SignerName}, Machines: func(context.Context, csr.Question) (*csr.Machine, error) { return nil, csr.ErrNoMachine }}
 	x, err := Explain(t.Context(), Facts{Request: e.object(e.ChallengeSigner, e.hello, e.HelloCreated), Kinds: []attest.Kind{new(tpm.Kind)},
 		Policy: policy, ClusterIDs: []string{"another"}, Now: e.HelloCreated})
 	if err != nil {

@@ -84,7 +84,7 @@ func TestMembers(t *testing.T) {
 			}
 			of := plane.Config
 			of.Authorizer, of.Policy = members, of.Policy.Clone()
-			of.Policy.Machines = func(context.Context, string, *csr.Request) (*csr.Machine, error) { return &machine, nil }
+			of.Policy.Machines = func(context.Context, csr.Question) (*csr.Machine, error) { return &machine, nil }
 			verifier, err := attest.NewVerifier(of)
 			if err != nil {
 				t.Fatal(err)
@@ -134,10 +134,10 @@ func TestNew(t *testing.T) {
 		})
 	}
 	for name, m := range map[string]*Members{"nil": nil, "zero": {}} {
-		if err := m.CheckAuthorizer(nil); !errors.Is(err, refusal.CheckConfig) {
+		if err := m.CheckAuthorizer(attest.Opening{}); !errors.Is(err, refusal.CheckConfig) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, err := m.Authorize(t.Context(), new(attest.Result), nil); !errors.Is(err, attest.CheckMembership) {
+		if _, err := m.Authorize(t.Context(), new(attest.Result)); !errors.Is(err, attest.CheckMembership) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

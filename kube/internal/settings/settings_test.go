@@ -167,7 +167,7 @@ func TestFollow(t *testing.T) {
 	}
 	has := func(name string, want error) {
 		t.Helper()
-		if _, err := m.Machine(t.Context(), name, nil); !errors.Is(err, want) {
+		if _, err := m.Machine(t.Context(), csr.Question{NodeName: name}); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", name, err, want)
 		}
 	}
@@ -193,11 +193,11 @@ func TestPolicyLifetimes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := s.Policy(new(Machines), csr.SignerClientTPM, csr.SignerServingTPM); p.MaxExpiration != 0 {
+	if p := s.Policy(nil, new(Machines), csr.SignerClientTPM, csr.SignerServingTPM); p.MaxExpiration != 0 {
 		t.Errorf("our own signers: at most %s is asked for", p.MaxExpiration)
 	}
 	for _, signers := range [][]string{{csr.SignerClientTPM, csr.SignerKubeAPIServerClientKubelet}, {csr.SignerKubeletServing}, nil} {
-		if p := s.Policy(new(Machines), signers...); p.MaxExpiration != s.Signers.MaxLifetime.Duration {
+		if p := s.Policy(nil, new(Machines), signers...); p.MaxExpiration != s.Signers.MaxLifetime.Duration {
 			t.Errorf("%v: at most %s is asked for", signers, p.MaxExpiration)
 		}
 	}
