@@ -89,6 +89,7 @@ func isCheck(e ast.Expr) bool {
 // that ends in a slash is a folder, for those of its checks that have no remedy.
 var neverDenied = map[string]string{
 	"attest/attesttest/":            "a kind for tests",
+	"attest/join/":                  "the node's side",
 	"attest/tpm/":                   "enrolling an AK, which is no request for a certificate",
 	"bootstraptoken/":               "tokens and discovery",
 	"claims/":                       "tokens of service accounts",
@@ -107,11 +108,9 @@ var neverDenied = map[string]string{
 	"configuration": "the program's fault, so it is tried again", "evidence-kind": "the kind's fault, so it is tried again",
 	"certificate-revocation-unknown": "tried again", "ek-unjudged": "tried again", "ring-empty": "tried again", "ring-stale": "tried again",
 	"request-in-the-future": "tried again", "registry-inventory": "tried again", "hello-signer": "somebody else's request, so it is tried again",
-	"could not decide, try again": "tried again", "no such machine": "the inventory's answer, which breaks machine-unknown",
-	"no such record": "the records' answer, which breaks requester-credential", "an object of the registry is damaged": "tried again",
-	"provider-unknown": "somebody else's request", "the request is for a signer that is not served here": "somebody else's request",
-	"request-closed": "it was decided before", "unsupported public key": "the cause of another refusal",
-	"issued-certificate": "of issuing", "not-checked": "of issuing", "verified-expired": "of issuing", "verified-machine": "of issuing",
+	"could not decide, try again": "tried again", "an object of the registry is damaged": "tried again",
+	"provider-unknown": "somebody else's request", "request-closed": "it was decided before", "unsupported-key": "the cause of another refusal",
+	"issued-certificate": "of issuing", "not-checked": "of issuing", "verified-cluster": "of issuing", "verified-expired": "of issuing", "verified-machine": "of issuing",
 }
 
 // TestRemedies holds the table of remedies against the checks that the code has.

@@ -228,7 +228,7 @@ func TestFileCA(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	config := csr.CAConfig{SignerNames: []string{csr.SignerClientTPM}}
+	config := csr.CAConfig{ClusterIDs: []string{"a-cluster"}, SignerNames: []string{csr.SignerClientTPM}}
 	certificate, key := pair(t)
 	write(certificateFile, certificate)
 	write(keyFile, key)

@@ -120,7 +120,7 @@ func decidedRequest(t *testing.T, conditions []string) *certificates.Certificate
 	if err != nil {
 		t.Fatal(err)
 	}
-	pem, err := (&csr.Bundle{Request: der}).Marshal()
+	pem, err := (&csr.Bundle{Request: der, Provider: "tpm/v1", Data: []byte{0x30, 0}}).Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
