@@ -4,12 +4,14 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/deploy"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -184,6 +186,32 @@ func TestFollow(t *testing.T) {
 		t.Error("a broken file was read")
 	}
 	has("b", nil)
+}
+
+// TestPolicyCluster has the policy be that of the cluster of the file, by its IDs or its CA.
+func TestPolicyCluster(t *testing.T) {
+	w := newWorld(t)
+	root, err := attest.ClusterID(w.vendor.Root())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{"ids: [c]": "c", "caFile: @/ak.pem": root} {
+		s, err := w.settings("ids: [c]", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids, err := s.ClusterIDs()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := s.Policy(ids, new(Machines))
+		if err := p.Validate(); err != nil || !slices.Equal(p.ClusterIDs, []string{want}) {
+			t.Errorf("%s: %q, %v, want %s", text, p.ClusterIDs, err, want)
+		}
+		if err := s.Policy(nil, new(Machines)).Validate(); !errors.Is(err, refusal.CheckConfig) {
+			t.Errorf("of no cluster: %v", err)
+		}
+	}
 }
 
 // TestPolicyLifetimes has the cap on requests be that of Kubernetes' own signers alone: the
