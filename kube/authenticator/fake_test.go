@@ -123,8 +123,8 @@ func (f *fakeAPI) newVerifier() *attest.Verifier {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	v, err := attest.NewVerifier(attest.VerifierConfig{ClusterIDs: []string{id}, KeyRing: ring, Kinds: []attest.Kind{kind},
-		Policy: &csr.Policy{SignerNames: []string{csr.SignerKubeAPIServerClientKubelet, serving}, Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
+	v, err := attest.NewVerifier(attest.VerifierConfig{KeyRing: ring, Kinds: []attest.Kind{kind},
+		Policy: &csr.Policy{ClusterIDs: []string{id}, SignerNames: []string{csr.SignerKubeAPIServerClientKubelet, serving}, Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
 			name := q.NodeName
 			return &csr.Machine{Name: "machine-of-" + name, UID: "u", NodeName: name, BootstrapReady: true, DNSNames: []string{name}}, nil
 		}},
@@ -132,7 +132,9 @@ func (f *fakeAPI) newVerifier() *attest.Verifier {
 			if r.Machine != "platform:"+attest.Identity(attesttest.MachineOne) {
 				return nil, attest.NotMember("it is another machine")
 			}
-			return &attest.Authorization{DNSNames: []string{testNode}}, nil
+			a := r.Admit(r.NodeName)
+			a.DNSNames = []string{testNode}
+			return a, nil
 		})})
 	if err != nil {
 		f.t.Fatal(err)
@@ -243,7 +245,7 @@ func (f *fakeAPI) create(w http.ResponseWriter, r *http.Request, user string, gr
 	o.APIVersion, o.Kind = "certificates.k8s.io/v1", "CertificateSigningRequest"
 	o.Name, o.UID = o.GenerateName+strconv.Itoa(f.version), types.UID("uid-"+strconv.Itoa(f.version))
 	o.ResourceVersion, o.CreationTimestamp = strconv.Itoa(f.version), metav1.NewTime(time.Now().UTC().Truncate(time.Second))
-	o.User.Username, o.User.Groups = user, groups
+	o.Spec.Username, o.Spec.Groups = user, groups
 	f.objects[o.Name] = o
 	filed := o.DeepCopy()
 	answer(w, http.StatusCreated, filed)
@@ -286,13 +288,12 @@ func (f *fakeAPI) verify(o *certificatesv1.CertificateSigningRequest) {
 	decision := csr.Decision{}
 	switch {
 	case strings.HasPrefix(o.Spec.SignerName, "cluster.x-k8s.io/kubelet-attestation-challenge-"):
-		challenge, err := f.verifier.Challenge(context.Background(), request)
-		if decision = csr.Decide(err); err == nil {
-			decision = attest.ChallengeDecision(challenge)
-		}
+		decision = attest.ChallengeDecision(f.verifier.Challenge(context.Background(), request))
 	default:
-		_, err := f.verifier.Verify(context.Background(), request)
-		decision = csr.Decide(err)
+		result, err := f.verifier.Verify(context.Background(), request)
+		if decision = csr.Decide(err); err == nil {
+			decision = result.Attested().Decision()
+		}
 	}
 	condition(o, decision.Condition, decision.Reason, decision.Message)
 	if decision.Condition == csr.ConditionApproved {

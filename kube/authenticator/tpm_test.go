@@ -59,13 +59,13 @@ func tpmVerifier(t testing.TB, f *fakeAPI, device *tpmsim.TPM) *attest.Verifier 
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := attest.NewVerifier(attest.VerifierConfig{ClusterIDs: []string{id}, KeyRing: ring, Kinds: []attest.Kind{kind},
-		Policy: &csr.Policy{SignerNames: []string{csr.SignerKubeAPIServerClientKubelet, csr.SignerRecoveryTPM}, Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
+	v, err := attest.NewVerifier(attest.VerifierConfig{KeyRing: ring, Kinds: []attest.Kind{kind},
+		Policy: &csr.Policy{ClusterIDs: []string{id}, SignerNames: []string{csr.SignerKubeAPIServerClientKubelet, csr.SignerRecoveryTPM}, Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
 			name := q.NodeName
 			return &csr.Machine{Name: "machine-of-" + name, UID: "u", NodeName: name, BootstrapReady: true}, nil
 		}},
-		Authorizer: attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) {
-			return new(attest.Authorization), nil
+		Authorizer: attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
+			return r.Admit(r.NodeName), nil
 		})})
 	if err != nil {
 		t.Fatal(err)

@@ -146,12 +146,13 @@ func (r *Reconciler) ask(ctx context.Context, what message, request *csr.Request
 	return decided(attested, err)
 }
 
-// decided approves what was verified.
+// decided approves what was verified. Neither a result nor an error decides nothing.
 func decided(attested *csr.Attested, err error) (csr.Decision, string, error) {
-	if err != nil {
+	checked := attested.Checked()
+	if err != nil || checked == nil {
 		return csr.Decide(err), "", err
 	}
-	return attested.Decision(), attested.Checked().NodeName(), nil
+	return attested.Decision(), checked.NodeName(), nil
 }
 
 // write puts the decision on exactly the object that it is about. If the evidence has a

@@ -2,6 +2,9 @@ package controller
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -49,8 +52,29 @@ func (f *fakeProviders) Verify(ctx context.Context, _ *csr.Request) (*csr.Attest
 	return f.verify(ctx)
 }
 
-func approve(context.Context) (*csr.Attested, error) {
-	return new(csr.Checked).Vouch(""), nil
+// approve vouches for a machine's request that a policy has passed.
+func approve(ctx context.Context) (*csr.Attested, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	request, err := csr.Create(csr.PurposeClient, key, "node-1", csr.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	spec, err := (&csr.Bundle{Request: request}).Spec(builtIn, 3600)
+	if err != nil {
+		return nil, err
+	}
+	policy := &csr.Policy{ClusterIDs: []string{"a-cluster"}, SignerNames: []string{builtIn}, Machines: func(context.Context, csr.Question) (*csr.Machine, error) {
+		return &csr.Machine{Name: "machine-1", UID: "uid-1", NodeName: "node-1", BootstrapReady: true}, nil
+	}}
+	user := csr.User{Username: csr.BootstrapUserPrefix + "abcdef", Groups: []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}}
+	checked, err := policy.Check(ctx, csr.Filed(spec, user, time.Now()).Parsed())
+	if err != nil {
+		return nil, err
+	}
+	return checked.Vouch("ek:1", csr.Grant{}, nil), nil
 }
 
 func refuse(err error) func(context.Context) (*csr.Attested, error) {
@@ -276,6 +300,30 @@ func TestRetry(t *testing.T) {
 	}
 }
 
+// TestNothingVerified has providers that neither refuse nor show a machine: nothing is
+// written, and the request comes again.
+func TestNothingVerified(t *testing.T) {
+	verified, err := approve(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, attested := range map[string]*csr.Attested{
+		"nothing":                         nil,
+		"the zero value":                  new(csr.Attested),
+		"a request that no policy passed": new(csr.Checked).Vouch("ek:1", csr.Grant{}, nil),
+		"a request without a machine":     verified.Checked().Vouch("", csr.Grant{}, nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, nil)
+			w.create("r", builtIn, nil)
+			w.providers.verify = func(context.Context) (*csr.Attested, error) { return attested, nil }
+			if _, err := w.reconcile("r", builtIn); !errors.Is(err, refusal.ErrRetry) || len(w.writes) != 0 {
+				t.Errorf("Reconcile: %v and writes %v, want %v and none", err, w.writes, refusal.ErrRetry)
+			}
+		})
+	}
+}
+
 // stale answers with an object as it was.
 type stale struct {
 	client.Reader
@@ -355,7 +403,7 @@ func TestRate(t *testing.T) {
 		w.create(name, builtIn, nil)
 	}
 	w.create("other", builtIn, func(o *certificatesv1.CertificateSigningRequest) {
-		o.User.Username = csr.BootstrapUserPrefix + "others"
+		o.Spec.Username = csr.BootstrapUserPrefix + "others"
 	})
 	w.mustReconcile("a", builtIn)
 	w.mustReconcile("b", builtIn)

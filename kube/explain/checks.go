@@ -34,8 +34,7 @@ var remedies = map[remedy]string{
 		"registry-node-without-record registry-provider-id registry-requester registry-reserved registry-resting registry-scope",
 	otherRequest: "provider-version attestation-provider bundle-statements message-encoding message-size message-version work-budget " +
 		// the request
-		"attribute-not-allowed bundle-base64 bundle-block " +
-		"bundle-provider bundle-size " +
+		"attribute-not-allowed bundle-base64 bundle-block bundle-provider bundle-size " +
 		"expiration extension-not-allowed flag key-strength provider-id-mismatch provider-id-not-vouched request-attributes request-der " +
 		"request-extensions request-groups request-key-encoding request-provider-id request-signature request-signature-algorithm request-size " +
 		"request-subject-encoding request-username request-version request-x509 requester-other-node requester-purpose san-count san-form san-kind " +

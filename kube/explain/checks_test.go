@@ -109,8 +109,7 @@ var neverDenied = map[string]string{
 	"certificate-revocation-unknown": "tried again", "ek-unjudged": "tried again", "ring-empty": "tried again", "ring-stale": "tried again",
 	"request-in-the-future": "tried again", "registry-inventory": "tried again", "hello-signer": "somebody else's request, so it is tried again",
 	"could not decide, try again": "tried again", "an object of the registry is damaged": "tried again",
-	"provider-unknown": "somebody else's request",
-	"request-closed":   "it was decided before", "unsupported-key": "the cause of another refusal",
+	"provider-unknown": "somebody else's request", "request-closed": "it was decided before", "unsupported-key": "the cause of another refusal",
 	"issued-certificate": "of issuing", "not-checked": "of issuing", "verified-cluster": "of issuing", "verified-expired": "of issuing", "verified-machine": "of issuing",
 }
 

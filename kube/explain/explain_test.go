@@ -155,7 +155,7 @@ func TestExplain(t *testing.T) {
 // message's.
 func TestExplainWithPolicy(t *testing.T) {
 	e := load(t)
-	policy := &csr.Policy{SignerNames: []string{e.SignerName}, Machines: func(context.Context, csr.Question) (*csr.Machine, error) { return nil, csr.ErrNoMachine }}
+	policy := &csr.Policy{ClusterIDs: []string{e.ClusterID}, SignerNames: []string{e.SignerName}, Machines: func(context.Context, csr.Question) (*csr.Machine, error) { return nil, csr.ErrNoMachine }}
 	x, err := Explain(t.Context(), Facts{Request: e.object(e.ChallengeSigner, e.hello, e.HelloCreated), Kinds: []attest.Kind{new(tpm.Kind)},
 		Policy: policy, ClusterIDs: []string{"another"}, Now: e.HelloCreated})
 	if err != nil {

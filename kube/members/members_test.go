@@ -17,11 +17,29 @@ import (
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// TestMembers has a node say hello under each mode, with and without its identity in the
-// inventory.
+// messages are the hello of a node and its answer to a challenge of the plane's.
+func messages(t *testing.T, plane *attesttest.ControlPlane, node *attesttest.Node) (hello, answer *csr.Request) {
+	t.Helper()
+	hello, err := node.Hello(t.Context(), plane.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	challenge, err := plane.Verifier.Challenge(t.Context(), hello)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer, err = node.Answer(t.Context(), challenge, plane.Now()); err != nil {
+		t.Fatal(err)
+	}
+	return hello, answer
+}
+
+// TestMembers has a node say hello and answer under each mode, with and without its identity
+// in the inventory: what is refused is refused at the hello already.
 func TestMembers(t *testing.T) {
 	node := attesttest.NewNode(t, attesttest.NodeOptions{Road: attest.RoadEK})
 	plane := attesttest.NewControlPlane(t, node)
+	hello, answer := messages(t, plane, node)
 	ek, err := tpmcert.ParseEK(node.TPM.EKCertificate(tpmsim.RSA2048).Raw)
 	if err != nil {
 		t.Fatal(err)
@@ -84,22 +102,109 @@ func TestMembers(t *testing.T) {
 			}
 			of := plane.Config
 			of.Authorizer, of.Policy = members, of.Policy.Clone()
-			of.Policy.Machines = func(context.Context, string, *csr.Request) (*csr.Machine, error) { return &machine, nil }
+			of.Policy.Machines = func(context.Context, csr.Question) (*csr.Machine, error) { return &machine, nil }
 			verifier, err := attest.NewVerifier(of)
 			if err != nil {
 				t.Fatal(err)
 			}
-			hello, err := node.Hello(t.Context(), plane.Now())
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, err = verifier.Challenge(t.Context(), hello)
+			_, atHello := verifier.Challenge(t.Context(), hello)
+			result, atAnswer := verifier.Verify(t.Context(), answer)
 			check := cmp.Or(row.check, attest.CheckMembership)
-			if row.want != (err == nil) || err != nil && (!errors.Is(err, check) || errors.Is(err, refusal.ErrRetry) != (row.check != "")) {
-				t.Errorf("got %v, want a challenge: %t, or %s", err, row.want, check)
+			for stage, err := range map[attest.Stage]error{attest.StageHello: atHello, attest.StageAnswer: atAnswer} {
+				if row.want != (err == nil) || err != nil && (!errors.Is(err, check) || errors.Is(err, refusal.ErrRetry) != (row.check != "")) {
+					t.Errorf("%s: got %v, want it admitted: %t, or %s", stage, err, row.want, check)
+				}
+			}
+			if row.want && (result.Attested().Decision().Verdict != csr.VerdictApprove || result.Granted.ProviderID != machine.ProviderID) {
+				t.Errorf("admitted, with %+v", result.Granted)
+			}
+			record, err := registry.Lookup(t.Context(), node.Name)
+			if bound := record != nil && record.Machine == attest.Identity(ours); err != nil || bound != (row.want || row.approved == attest.Identity(ours)) {
+				t.Errorf("the record: %+v, %v", record, err)
 			}
 		})
 	}
+}
+
+// TestManyIdentities has a machine of an issuer that may certify several identities of one
+// machine: it is a member where the inventory or an operator names it, for that node alone, and
+// no first use counts it.
+func TestManyIdentities(t *testing.T) {
+	node := attesttest.NewNode(t, attesttest.NodeOptions{})
+	other := attesttest.NewNode(t, attesttest.NodeOptions{TPM: node.TPM, Name: "node-2"})
+	plane := attesttest.NewControlPlane(t, node, other)
+	hello, answer := messages(t, plane, node)
+	otherHello, otherAnswer := messages(t, plane, other)
+	found, err := plane.Verifier.Verify(t.Context(), answer)
+	if err != nil || found.ManyIdentities == "" {
+		t.Fatalf("got %+v, %v, want a machine that may have several identities", found, err)
+	}
+	for name, mode := range map[string]Mode{"by the inventory": ModeInventory, "by an operator": ModeApproval} {
+		t.Run(name, func(t *testing.T) {
+			verifier, registry, err := manyIdentities(t, plane, mode, string(found.Machine))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := verifier.Challenge(t.Context(), hello); err != nil {
+				t.Errorf("its hello: %v", err)
+			}
+			if _, err := verifier.Challenge(t.Context(), otherHello); !errors.Is(err, attest.CheckMembership) {
+				t.Errorf("its hello as another node: %v", err)
+			}
+			result, err := verifier.Verify(t.Context(), answer)
+			if err != nil || result.Attested().Decision().Verdict != csr.VerdictApprove || result.ManyIdentities != found.ManyIdentities {
+				t.Errorf("its answer: %+v, %v", result, err)
+			}
+			if result, err := verifier.Verify(t.Context(), otherAnswer); !errors.Is(err, attest.CheckMembership) {
+				t.Errorf("its answer as another node: %+v, %v", result, err)
+			}
+			for nodeName, want := range map[string]bool{node.Name: true, other.Name: false} {
+				if record, err := registry.Lookup(t.Context(), nodeName); err != nil || (record != nil) != want {
+					t.Errorf("the record of %s: %+v, %v", nodeName, record, err)
+				}
+			}
+		})
+	}
+	if _, _, err := manyIdentities(t, plane, ModeFirstUse, string(found.Machine)); !errors.Is(err, membership.CheckRegistryScope) {
+		t.Errorf("first use: %v, want %s", err, membership.CheckRegistryScope)
+	}
+}
+
+// manyIdentities makes the verifier of a plane whose members are those of a mode: node-1 is the
+// machine, which the inventory names in mode Inventory and an operator in mode Approval.
+func manyIdentities(t *testing.T, plane *attesttest.ControlPlane, mode Mode, identity string) (*attest.Verifier, membership.Registry, error) {
+	t.Helper()
+	registry, err := membership.NewMemoryRegistry(membership.Scope{Road: attest.RoadAK}, membership.RegistryOptions{Now: plane.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inventory := map[string]*csr.Machine{}
+	for nodeName, identity := range map[string]string{attesttest.NodeName: identity, "node-2": "othername:2.999.1:DAdhbm90aGVy"} {
+		machine := &csr.Machine{Name: nodeName, NodeName: nodeName, UID: "uid-of-" + nodeName, Identity: identity, ProviderID: attesttest.ProviderID, BootstrapReady: true}
+		if mode != ModeInventory {
+			machine.Identity = ""
+		}
+		inventory[nodeName] = machine
+	}
+	if mode == ModeApproval {
+		record, err := registry.Reserve(t.Context(), membership.Claim{NodeName: attesttest.NodeName, Machine: attest.Identity(identity),
+			MachineUID: "uid-of-" + attesttest.NodeName, ProviderID: attesttest.ProviderID}, plane.Now().Add(time.Minute))
+		if err == nil {
+			_, err = registry.Bind(t.Context(), record, time.Time{}, nil)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	config := plane.Config
+	config.Policy = config.Policy.Clone()
+	config.Policy.Machines = func(_ context.Context, q csr.Question) (*csr.Machine, error) { return inventory[q.NodeName], nil }
+	if config.Authorizer, err = New(Config{Mode: mode, Now: plane.Now, Registries: []membership.FirstUseConfig{{Registry: registry, MaxLifetime: time.Hour,
+		NodeExists: func(context.Context, string) (bool, error) { return false, nil }}}}); err != nil {
+		t.Fatal(err)
+	}
+	verifier, err := attest.NewVerifier(config)
+	return verifier, registry, err
 }
 
 // TestNew refuses what cannot work, each thing alone.
@@ -134,10 +239,10 @@ func TestNew(t *testing.T) {
 		})
 	}
 	for name, m := range map[string]*Members{"nil": nil, "zero": {}} {
-		if err := m.CheckAuthorizer(nil); !errors.Is(err, refusal.CheckConfig) {
+		if err := m.CheckAuthorizer(attest.Opening{}); !errors.Is(err, refusal.CheckConfig) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, err := m.Authorize(t.Context(), new(attest.Result), nil); !errors.Is(err, attest.CheckMembership) {
+		if _, err := m.Authorize(t.Context(), new(attest.Result)); !errors.Is(err, attest.CheckMembership) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -21,11 +21,11 @@ import (
 
 // strange is a kind of somebody else: documents of a platform that trusts nobody.
 func strange() program.Kind {
-	return program.Kind{Name: "strange", Identities: []string{"strange"}, Open: func(decode func(into any) error) (attest.Kind, error) {
+	return program.Kind{Name: "strange", Identities: []attest.Grammar{{Kind: "strange"}}, Open: func(decode func(into any) error) (attest.Kind, error) {
 		if err := decode(new(struct{})); err != nil {
 			return nil, err
 		}
-		return document.NewKind(document.KindConfig{Provider: "strange", Identities: []string{"strange"}, ValueSize: 32, Platform: distrust{}})
+		return document.NewKind(document.KindConfig{Provider: "strange", Identities: []attest.Grammar{{Kind: "strange"}}, ValueSize: 32, Platform: distrust{}})
 	}}
 }
 

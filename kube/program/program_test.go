@@ -39,10 +39,10 @@ func (r rack) Read(doc []byte) (*document.Claims, error) {
 	return &document.Claims{Machine: attest.Identity("rack:" + hex.EncodeToString(doc[:1])), Value: doc[1:33]}, nil
 }
 
-func (r rack) Verify(ctx context.Context, doc []byte, _ time.Time, budget *attest.Budget) (*document.Claims, error) {
+func (r rack) Verify(ctx context.Context, doc []byte, q *attest.Inquiry) (*document.Claims, error) {
 	claims, err := r.Read(doc)
 	if err == nil {
-		err = budget.Signature(ctx)
+		err = q.Budget.Signature(ctx)
 	}
 	if err == nil && !ed25519.Verify(r.pub, doc[:33], doc[33:]) {
 		err = &attest.Error{Check: "rack-document", Got: "another signature"}

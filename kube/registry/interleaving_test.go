@@ -275,12 +275,12 @@ func checkedRequest(t *testing.T, node, uid, key string) *csr.Checked {
 	}
 	r := &csr.Request{
 		Metadata: csr.Metadata{Name: "csr", UID: id, CreationTimestamp: time.Now().Add(-time.Second)},
-		Spec: csr.Spec{Request: pem, SignerName: csr.SignerClientTPM, Usages: csr.Usages(csr.PurposeClient, false),
-			Username: "system:bootstrap:abcdef", Groups: []string{"system:bootstrappers", "system:authenticated"}},
+		Spec:     csr.Spec{Request: pem, SignerName: csr.SignerClientTPM, Usages: csr.Usages(csr.PurposeClient, false)},
+		User:     csr.User{Username: "system:bootstrap:abcdef", Groups: []string{"system:bootstrappers", "system:authenticated"}},
 	}
 	machine := csr.Machine{Name: "m", UID: uid, NodeName: node, BootstrapReady: true}
-	policy := &csr.Policy{SignerNames: []string{csr.SignerClientTPM},
-		Machines: func(context.Context, string, *csr.Request) (*csr.Machine, error) { return &machine, nil }}
+	policy := &csr.Policy{ClusterIDs: []string{"a-cluster"}, SignerNames: []string{csr.SignerClientTPM},
+		Machines: func(context.Context, csr.Question) (*csr.Machine, error) { return &machine, nil }}
 	checked, err := policy.CheckUnsigned(t.Context(), r.Parsed(), csr.SignerClientTPM)
 	if err != nil {
 		t.Fatal(err)
@@ -324,7 +324,7 @@ func (c *course) join(ctx context.Context, p *process, claim membership.Claim, k
 	if p.scope.Provider != "" {
 		r.Provider = p.scope.Provider
 	}
-	err := attest.Membership(ctx, c.firstUse(p), r, nil)
+	err := attest.Membership(ctx, c.firstUse(p), r)
 	issued := err == nil && !p.own
 	if err == nil && p.signer {
 		record, err1 := csr.RecordOf(nil, r.Attested())
@@ -332,7 +332,7 @@ func (c *course) join(ctx context.Context, p *process, claim membership.Claim, k
 			c.Error(err1)
 		}
 		record.CredentialID = "X509SHA256=" + k.name
-		err = r.Attested().Record(ctx, record)
+		err = r.Attested().Grant().Record(ctx, record)
 		issued = err == nil
 	}
 	c.logf("%s: %v", k.name, err)

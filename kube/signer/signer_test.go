@@ -144,7 +144,7 @@ func TestReconcile(t *testing.T) {
 		"denied":              {conditions: []string{"Denied"}},
 		"approved and failed": {conditions: []string{"Approved", "Failed"}},
 		"by somebody else": {conditions: []string{"Approved"}, failed: "BindingRequester", change: func(o *certificatesv1.CertificateSigningRequest) {
-			o.User.Username = csr.BootstrapUserPrefix + "zyxwvu"
+			o.Spec.Username = csr.BootstrapUserPrefix + "zyxwvu"
 		}},
 		"without evidence": {conditions: []string{"Approved"}, failed: "AttestationProvider", change: func(o *certificatesv1.CertificateSigningRequest) {
 			text := string(o.Spec.Request)
@@ -228,7 +228,7 @@ func TestFileCA(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	config := csr.CAConfig{SignerNames: []string{csr.SignerClientTPM}}
+	config := csr.CAConfig{ClusterIDs: []string{"a-cluster"}, SignerNames: []string{csr.SignerClientTPM}}
 	certificate, key := pair(t)
 	write(certificateFile, certificate)
 	write(keyFile, key)

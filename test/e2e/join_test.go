@@ -53,12 +53,13 @@ type plane struct {
 func newPlane(t *testing.T, c *cluster, n *attesttest.Node, clusterID string) *plane {
 	t.Helper()
 	config := attesttest.NewControlPlane(t, n).Config
-	config.ClusterIDs = []string{clusterID}
+	config.Policy = config.Policy.Clone()
+	config.Policy.ClusterIDs = []string{clusterID}
 	verifier, err := attest.NewVerifier(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca, err := csr.NewCA([]*x509.Certificate{c.ca.cert}, c.ca.key, csr.CAConfig{SignerNames: []string{csr.SignerClientTPM}})
+	ca, err := csr.NewCA([]*x509.Certificate{c.ca.cert}, c.ca.key, csr.CAConfig{ClusterIDs: []string{clusterID}, SignerNames: []string{csr.SignerClientTPM}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +90,7 @@ func (j *join) run(c *cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j.decide(filed, attest.ChallengeDecision(challenge))
+	j.decide(filed, attest.ChallengeDecision(challenge, err))
 	j.cannotMeddle(name)
 	j.cannotSignHello(name)
 
@@ -109,11 +110,11 @@ func (j *join) run(c *cluster) {
 
 	request := j.stored(answered)
 	result, err := j.plane.verifier.Verify(t.Context(), request)
-	j.conflictsWithOthers(request, csr.Decide(err))
-	j.decide(request, csr.Decide(err))
 	if err != nil {
 		t.Fatal(err)
 	}
+	j.conflictsWithOthers(request, result.Attested().Decision())
+	j.decide(request, result.Attested().Decision())
 	issued, err := j.plane.ca.Issue(t.Context(), result.Attested())
 	if err != nil {
 		t.Fatal(err)
@@ -156,8 +157,8 @@ func (j *join) fileAs(user kubernetes.Interface, spec *csr.Spec) string {
 	if err != nil {
 		j.t.Fatal(err)
 	}
-	if len(created.Status.Conditions) != 0 || created.User.Username == "admin" {
-		j.t.Fatalf("the server took the requester's word: %q, %+v", created.User.Username, created.Status)
+	if len(created.Status.Conditions) != 0 || created.Spec.Username == "admin" {
+		j.t.Fatalf("the server took the requester's word: %q, %+v", created.Spec.Username, created.Status)
 	}
 	return created.Name
 }

@@ -155,7 +155,9 @@ func (j *join) failsApproved(answer *csr.Spec) {
 	t := j.t
 	t.Helper()
 	name := j.file(longer(answer))
-	if err := j.write(name, csr.Decide(nil).For(j.stored(name))); err != nil {
+	before := j.stored(name).Metadata
+	if err := j.write(name, csr.Decision{Condition: csr.ConditionApproved, Subresource: csr.SubresourceApproval, Reason: "ByHand",
+		UID: before.UID, ResourceVersion: before.ResourceVersion}); err != nil {
 		t.Fatal(err)
 	}
 	request := j.stored(name)

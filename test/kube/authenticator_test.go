@@ -156,7 +156,7 @@ func (c *cluster) filedBy(t *testing.T, user string) int {
 	}
 	n := 0
 	for i := range all.Items {
-		if all.Items[i].User.Username == user {
+		if all.Items[i].Spec.Username == user {
 			n++
 		}
 	}
@@ -171,8 +171,7 @@ func (c *cluster) attestedPlane(t *testing.T, device *tpmsim.TPM) *plane {
 		t.Fatal(err)
 	}
 	node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, ClusterID: clusterID, AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
-	p := &plane{config: attesttest.NewControlPlane(t, node).Config, inv: new(inventory)}
-	p.config.ClusterIDs = []string{clusterID}
+	p := &plane{config: attesttest.NewControlPlane(t, node).Config, clusterIDs: []string{clusterID}, inv: new(inventory)}
 	p.run(t, c, "controller")
 	return p
 }

@@ -185,8 +185,8 @@ func newSiege(t *testing.T, machines int) *siege {
 func (s *siege) makeVerifier(t *testing.T, window time.Duration) *attest.Verifier {
 	t.Helper()
 	config := attesttest.NewControlPlane(t, s.lateNode(t)).Config
-	config.ClusterIDs, config.KeyRing, config.Window = []string{s.clusterID}, s.ring, window
-	config.Policy = &csr.Policy{SignerNames: []string{csr.SignerKubeAPIServerClientKubelet}, Machines: new(inventory).machine}
+	config.KeyRing, config.Window = s.ring, window
+	config.Policy = &csr.Policy{ClusterIDs: []string{s.clusterID}, SignerNames: []string{csr.SignerKubeAPIServerClientKubelet}, Machines: new(inventory).machine}
 	v, err := attest.NewVerifier(config)
 	if err != nil {
 		t.Fatal(err)

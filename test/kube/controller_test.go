@@ -148,9 +148,10 @@ func (l *logs) all() []string {
 
 // plane is the control plane's side: what a program would make of its configuration.
 type plane struct {
-	config attest.VerifierConfig
-	logs   logs
-	inv    *inventory
+	config     attest.VerifierConfig
+	clusterIDs []string
+	logs       logs
+	inv        *inventory
 }
 
 // inventory knows a Machine for each node name, unless it is away.
@@ -161,11 +162,12 @@ type inventory struct {
 
 var errAway = errors.New("the inventory is away")
 
-func (i *inventory) machine(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
+func (i *inventory) machine(_ context.Context, q csr.Question) (*csr.Machine, error) {
 	i.asked.Add(1)
 	if i.away.Load() {
 		return nil, errAway
 	}
+	nodeName := q.NodeName
 	return &csr.Machine{Name: "machine-" + nodeName, UID: "uid-of-" + nodeName, NodeName: nodeName, BootstrapReady: true, DNSNames: []string{nodeName}}, nil
 }
 
@@ -202,7 +204,7 @@ func (p *plane) run(t *testing.T, c *cluster, name string) {
 	}
 	config := p.config
 	config.KeyRing, config.Authorizer = ring, first
-	config.Policy = &csr.Policy{SignerNames: []string{csr.SignerKubeAPIServerClientKubelet}, Machines: p.inv.machine}
+	config.Policy = &csr.Policy{ClusterIDs: p.clusterIDs, SignerNames: []string{csr.SignerKubeAPIServerClientKubelet}, Machines: p.inv.machine}
 	verifier, err := attest.NewVerifier(config)
 	if err != nil {
 		t.Fatal(err)
@@ -213,7 +215,7 @@ func (p *plane) run(t *testing.T, c *cluster, name string) {
 	}
 	reconciler, err := controller.New(controller.Config{
 		Providers: providers, Records: machines, EveryReplica: true,
-		Serving: &csr.Policy{SignerNames: []string{csr.SignerKubeletServing}, Machines: p.inv.machine, BuiltInSignerDuration: time.Hour},
+		Serving: &csr.Policy{ClusterIDs: p.clusterIDs, SignerNames: []string{csr.SignerKubeletServing}, Machines: p.inv.machine, BuiltInSignerDuration: time.Hour},
 	})
 	if err == nil {
 		err = reconciler.SetupWithManager(m)

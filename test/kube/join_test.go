@@ -51,8 +51,7 @@ func TestJoin(t *testing.T) {
 		return n
 	}
 	node := nodeOn(ours, "node-1")
-	p := &plane{config: attesttest.NewControlPlane(t, node).Config, inv: new(inventory)}
-	p.config.ClusterIDs = []string{clusterID}
+	p := &plane{config: attesttest.NewControlPlane(t, node).Config, clusterIDs: []string{clusterID}, inv: new(inventory)}
 	p.run(t, c, "replica-1")
 	p.run(t, c, "replica-2")
 

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	cryptorand "crypto/rand"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,10 +26,10 @@ import (
 // server's validation: what is to be written is valid where it is to be written, and a
 // request in which nothing is to be written is one that no decision could change.
 func TestDecisionsAreTaken(t *testing.T) {
-	outcomes := map[string]error{
-		"accepted":  nil,
-		"refused":   &csr.Error{Check: csr.CheckUsages},
-		"undecided": refusal.Retry(errors.New("no answer")),
+	outcomes := map[string]csr.Decision{
+		"accepted":  accepted(t),
+		"refused":   csr.Decide(&csr.Error{Check: csr.CheckUsages}),
+		"undecided": csr.Decide(refusal.Retry(errors.New("no answer"))),
 	}
 	all := []string{csr.ConditionApproved, csr.ConditionDenied, csr.ConditionFailed, "example.com/Foreign"}
 	for bits := range 1 << len(all) {
@@ -40,14 +42,14 @@ func TestDecisionsAreTaken(t *testing.T) {
 		if slices.Contains(conditions, csr.ConditionApproved) && slices.Contains(conditions, csr.ConditionDenied) {
 			continue // there is no such object
 		}
-		for name, err := range outcomes {
+		for name, outcome := range outcomes {
 			t.Run(name+" of "+strings.Join(append(conditions, "request"), " "), func(t *testing.T) {
 				old := decidedRequest(t, conditions)
 				view := &csr.Request{Metadata: csr.Metadata{UID: string(old.UID), ResourceVersion: old.ResourceVersion}}
 				for _, c := range conditions {
 					view.Status.Conditions = append(view.Status.Conditions, csr.Condition{Type: c, Status: "True"})
 				}
-				d := csr.Decide(err).For(view)
+				d := outcome.For(view)
 				if d.Condition == "" {
 					finished := slices.Contains(conditions, csr.ConditionDenied) || slices.Contains(conditions, csr.ConditionFailed)
 					approved := slices.Contains(conditions, csr.ConditionApproved)
@@ -75,6 +77,26 @@ func TestDecisionsAreTaken(t *testing.T) {
 	}
 }
 
+// accepted is the decision about a request that was checked, and whose machine was verified.
+func accepted(t *testing.T) csr.Decision {
+	t.Helper()
+	object := decidedRequest(t, nil)
+	spec := &csr.Spec{Request: object.Spec.Request, SignerName: object.Spec.SignerName, Usages: csr.Usages(csr.PurposeClient, false)}
+	user := csr.User{Username: csr.BootstrapUserPrefix + "abcdef", Groups: []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}}
+	policy := &csr.Policy{ClusterIDs: []string{"a-cluster"}, SignerNames: []string{csr.SignerClientTPM}, Machines: func(context.Context, csr.Question) (*csr.Machine, error) {
+		return &csr.Machine{Name: "machine-1", UID: "uid-1", NodeName: "node-1", BootstrapReady: true}, nil
+	}}
+	checked, err := policy.Check(t.Context(), csr.Filed(spec, user, time.Now()).Parsed())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := checked.Vouch("ek:1", csr.Grant{}, nil).Decision()
+	if d.Verdict != csr.VerdictApprove {
+		t.Fatalf("got %+v, want an approval", d)
+	}
+	return d
+}
+
 // writeDecision is what the server finds wrong with the write.
 func writeDecision(old *certificates.CertificateSigningRequest, d csr.Decision) field.ErrorList {
 	changed := old.DeepCopy()
@@ -98,7 +120,7 @@ func decidedRequest(t *testing.T, conditions []string) *certificates.Certificate
 	if err != nil {
 		t.Fatal(err)
 	}
-	pem, err := (&csr.Bundle{Request: der}).Marshal()
+	pem, err := (&csr.Bundle{Request: der, Provider: "tpm/v1", Data: []byte{0x30, 0}}).Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,10 @@ func (s *Settings) changed() (bool, error) {
 	if _, err := next.Kinds(); err != nil {
 		return false, err
 	}
-	_, err = next.ClusterIDs()
+	ids, err := next.ClusterIDs()
+	if err == nil {
+		err = next.Policy(ids, new(Machines)).Validate()
+	}
 	return err == nil, err
 }
 

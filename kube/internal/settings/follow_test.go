@@ -61,6 +61,8 @@ func TestChanged(t *testing.T) {
 		"a field":                    {old: "maxLifetime: 24h", with: "maxLifetime: 12h", want: true},
 		"a comment":                  {old: "maxLifetime: 24h", with: "maxLifetime: 24h # a day", want: true},
 		"an unknown field":           {old: "maxLifetime: 24h", with: "maxLife: 24h", broken: true},
+		"the cluster's name":         {old: "  caFile:", with: "  ids: [cluster-1]\n  caFile:", want: true},
+		"a name of every cluster's":  {old: "  caFile:", with: "  ids: [kubernetes]\n  caFile:", broken: true},
 		"roots that nobody can find": {old: "ek-roots.pem", with: "none.pem", broken: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -298,10 +298,6 @@ func (s *Settings) parseIdentity(text, name string) (attest.Identity, error) {
 	}
 	grammar := k.grammar(id.Kind())
 	switch {
-	case grammar == nil && name == tpm.Provider && slices.ContainsFunc(s.known, func(k Kind) bool { return k.grammar(id.Kind()) != nil }):
-		return "", refusal.Config("kind", name+" with identity "+string(id), "the kind that shows such an identity")
-	case grammar == nil && name == tpm.Provider: // of a profile with a source of its own
-		return id, nil
 	case grammar == nil:
 		return "", refusal.Config("identity", string(id)+" with kind "+name, "one of "+refusal.Quotes(k.identities()))
 	case grammar.Parse == nil:

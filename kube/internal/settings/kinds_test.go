@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -191,6 +192,52 @@ func TestInventoryEvidence(t *testing.T) {
 			}
 			if id := machines["a"].Identity; id != strings.ToLower(id) {
 				t.Errorf("identity %s is not the canonical one", id)
+			}
+		})
+	}
+}
+
+// TestIdentities has an inventory's identities in the one spelling that a verification finds.
+// One that can be none is refused, and the error says which machine's.
+func TestIdentities(t *testing.T) {
+	s, err := newWorld(t).settings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	uuids := subscription + "/" + vmID
+	for text, row := range map[string]struct{ kind, want string }{ // "": it is refused
+		"azure:" + strings.ToUpper(uuids):           {"azure", "azure:" + uuids},
+		"azure:" + uuids[1:]:                        {"azure", ""},
+		"AZURE:" + uuids:                            {"azure", ""},
+		"gce:example-project/1":                     {"gce", "gce:example-project/1"},
+		"gce:example-project/01":                    {"gce", ""},
+		"gce:example-project":                       {"gce", ""},
+		"gce:example-project/2":                     {"tpm", "gce:example-project/2"},
+		"gce:example-project/02":                    {"tpm", ""},
+		"gec:example-project/2":                     {"tpm", ""},
+		"hwserial:acme/SN-1%2F2":                    {"tpm", "hwserial:acme/SN-1%2F2"},
+		"hwserial:acme/SN-1%2f2":                    {"tpm", ""},
+		"hwserial:acme":                             {"tpm", ""},
+		"hwserial:acme/SN-1":                        {"gce", ""},
+		"chassis:acme/PN/SN":                        {"tpm", "chassis:acme/PN/SN"},
+		"chassis:acme/PN":                           {"tpm", ""},
+		"ek:sha256:" + strings.Repeat("0a", 32):     {"tpm", "ek:sha256:" + strings.Repeat("0a", 32)},
+		"ek:sha256:" + strings.Repeat("0A", 32):     {"tpm", ""},
+		"ak:sha256:" + strings.Repeat("0a", 32):     {"tpm", "ak:sha256:" + strings.Repeat("0a", 32)},
+		"ak:sha256:" + strings.Repeat("0a", 31):     {"tpm", ""},
+		"othername:2.999.1:DAltYWNoaW5lLTE":         {"tpm", "othername:2.999.1:DAltYWNoaW5lLTE"},
+		"othername:2.999.1":                         {"tpm", ""},
+		"aws:aws/eu-west-1/" + instanceID:           {"nitro", "aws:aws/eu-west-1/" + instanceID},
+		"aws:aws-cn/eu-west-1/" + instanceID:        {"nitro", ""},
+		"aws:aws/eu-west-1/" + instanceID + "/more": {"nitro", ""},
+	} {
+		t.Run(row.kind+" "+text, func(t *testing.T) {
+			machines, err := s.ParseInventory([]byte("machines: [{nodeName: a}, {nodeName: b, kind: " + row.kind + ", identity: '" + text + "'}]"))
+			if got := machines["b"].Identity; got != row.want {
+				t.Errorf("got %q, want %q", got, row.want)
+			}
+			if refused := row.want == ""; refused != (err != nil) || refused && (!strings.Contains(err.Error(), "machines[1]: ") || !strings.Contains(err.Error(), path.Base(text))) {
+				t.Errorf("got %v, want an error with machines[1] and %s: %t", err, path.Base(text), refused)
 			}
 		})
 	}

@@ -4,12 +4,14 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/deploy"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -167,7 +169,7 @@ func TestFollow(t *testing.T) {
 	}
 	has := func(name string, want error) {
 		t.Helper()
-		if _, err := m.Machine(t.Context(), name, nil); !errors.Is(err, want) {
+		if _, err := m.Machine(t.Context(), csr.Question{NodeName: name}); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", name, err, want)
 		}
 	}
@@ -186,6 +188,32 @@ func TestFollow(t *testing.T) {
 	has("b", nil)
 }
 
+// TestPolicyCluster has the policy be that of the cluster of the file, by its IDs or its CA.
+func TestPolicyCluster(t *testing.T) {
+	w := newWorld(t)
+	root, err := attest.ClusterID(w.vendor.Root())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{"ids: [c]": "c", "caFile: @/ak.pem": root} {
+		s, err := w.settings("ids: [c]", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids, err := s.ClusterIDs()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := s.Policy(ids, new(Machines))
+		if err := p.Validate(); err != nil || !slices.Equal(p.ClusterIDs, []string{want}) {
+			t.Errorf("%s: %q, %v, want %s", text, p.ClusterIDs, err, want)
+		}
+		if err := s.Policy(nil, new(Machines)).Validate(); !errors.Is(err, refusal.CheckConfig) {
+			t.Errorf("of no cluster: %v", err)
+		}
+	}
+}
+
 // TestPolicyLifetimes has the cap on requests be that of Kubernetes' own signers alone: the
 // API takes no request for less than 10 minutes, which our own signers cut.
 func TestPolicyLifetimes(t *testing.T) {
@@ -193,11 +221,11 @@ func TestPolicyLifetimes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := s.Policy(new(Machines), csr.SignerClientTPM, csr.SignerServingTPM); p.MaxExpiration != 0 {
+	if p := s.Policy(nil, new(Machines), csr.SignerClientTPM, csr.SignerServingTPM); p.MaxExpiration != 0 {
 		t.Errorf("our own signers: at most %s is asked for", p.MaxExpiration)
 	}
 	for _, signers := range [][]string{{csr.SignerClientTPM, csr.SignerKubeAPIServerClientKubelet}, {csr.SignerKubeletServing}, nil} {
-		if p := s.Policy(new(Machines), signers...); p.MaxExpiration != s.Signers.MaxLifetime.Duration {
+		if p := s.Policy(nil, new(Machines), signers...); p.MaxExpiration != s.Signers.MaxLifetime.Duration {
 			t.Errorf("%v: at most %s is asked for", signers, p.MaxExpiration)
 		}
 	}
