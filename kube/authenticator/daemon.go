@@ -8,7 +8,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
-	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // daemonName is held by the process that renews on its own clock.
@@ -120,7 +119,7 @@ func (a *Authenticator) Rotate(ctx context.Context) error {
 		}
 		l, err := a.store.Lock(ctx)
 		if errors.Is(err, certstore.ErrLocked) {
-			return &refusal.Error{Check: certstore.ErrLocked, Got: "another attempt that is under way", Want: "its end", Err: ctx.Err()}
+			return fmt.Errorf("another attempt is under way: %w", err)
 		}
 		if err == nil {
 			_, err = a.attempt(ctx, l, i)
