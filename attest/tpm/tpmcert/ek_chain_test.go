@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/refusal"
 )
