@@ -3,7 +3,6 @@ package registry_test
 import (
 	"context"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"testing"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // TestIncompleteReservation binds reservations whose maker died between two writes.
