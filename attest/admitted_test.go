@@ -4,36 +4,43 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/authorizer"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // checkedAuthorizer is an AuthorizerChecker.
 type checkedAuthorizer struct {
-	err   error
-	roads []OpenRoad
+	err    error
+	opened Opening
 }
 
-func (c *checkedAuthorizer) Authorize(context.Context, *Result, *csr.Request) (*Authorization, error) {
+func (c *checkedAuthorizer) Authorize(context.Context, *Result) (*Authorization, error) {
 	return nil, errors.New("not asked here")
 }
 
-func (c *checkedAuthorizer) CheckAuthorizer(roads []OpenRoad) error {
-	c.roads = roads
+func (c *checkedAuthorizer) CheckAuthorizer(open Opening) error {
+	c.opened = open
 	return c.err
 }
 
-// A checker learns which roads are open.
+// A checker learns what the verifier is open for.
 func TestCheckerLearnsTheRoads(t *testing.T) {
 	a := &checkedAuthorizer{}
-	open := []OpenRoad{{Provider: "tpm", Road: RoadEK}}
-	if err := authorizer.Check(a, open); err != nil || len(a.roads) != 1 || a.roads[0].Road != RoadEK {
-		t.Errorf("got %+v, %v", a.roads, err)
+	config := fakeConfig(t, &fakeKind{describe: allRoads}, &fakeKind{describe: func(d *Description) { d.Provider = "fake-b" }})
+	config.Policy.ClusterIDs, config.Authorizer = []string{"cluster-1", "cluster-2"}, a
+	if _, err := NewVerifier(config); err != nil {
+		t.Fatal(err)
+	}
+	var roads []string
+	for _, r := range a.opened.Roads {
+		roads = append(roads, r.Provider+" "+r.Road.String())
+	}
+	if want := []string{"fake ak", "fake ek", "fake document", "fake-b document"}; !slices.Equal(roads, want) || !slices.Equal(a.opened.ClusterIDs, config.Policy.ClusterIDs) {
+		t.Errorf("got %q, %q", roads, a.opened.ClusterIDs)
 	}
 }
 
@@ -41,11 +48,15 @@ func TestCheckerLearnsTheRoads(t *testing.T) {
 // not at all where the machine is not admitted.
 func TestWhenAdmitted(t *testing.T) {
 	broken := errors.New("disk full")
-	yes := func(*Result) (*Authorization, error) { return &Authorization{ProviderID: "p://1"}, nil }
+	yes := func(r *Result) (*Authorization, error) {
+		a := r.Admit(r.NodeName)
+		a.ProviderID = "p://1"
+		return a, nil
+	}
 	for _, c := range []struct {
 		name    string
 		answer  func(*Result) (*Authorization, error)
-		claimed string
+		claimed csr.Claimed
 		fails   error // of the first write
 		want    error
 		written []string
@@ -72,12 +83,12 @@ func TestWhenAdmitted(t *testing.T) {
 				return c.answer(r)
 			})
 			r := &Result{Stage: StageAnswer, ClaimedProviderID: c.claimed}
-			err := Admit(t.Context(), a, r, nil)
+			err := Membership(t.Context(), a, r)
 			if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) || !slices.Equal(written, c.written) {
 				t.Errorf("got %v, written %v, want %v, %v", err, written, c.want, c.written)
 			}
-			if admitted := r.Authorization.ProviderID != ""; admitted != (err == nil) {
-				t.Errorf("the result has authorization %+v after %v", r.Authorization, err)
+			if admitted := r.Granted.ProviderID != ""; admitted != (err == nil) {
+				t.Errorf("the result was granted %+v after %v", r.Granted, err)
 			}
 		})
 	}
@@ -89,20 +100,24 @@ func TestWhenAdmittedRefuses(t *testing.T) {
 	var kept *Result
 	ask := func(r *Result, write func(context.Context) error) error {
 		var got error
-		_ = Admit(t.Context(), AuthorizerFunc(func(_ context.Context, r *Result) (*Authorization, error) {
+		_ = Membership(t.Context(), AuthorizerFunc(func(_ context.Context, r *Result) (*Authorization, error) {
 			kept = r
 			got = r.WhenAdmitted(write)
-			return &Authorization{}, nil
-		}), r, nil)
+			return r.Admit(r.NodeName), nil
+		}), r)
 		return got
+	}
+	var atHello error
+	hello := helloFunc(func(_ context.Context, r *Result) error { atHello = r.WhenAdmitted(write); return nil })
+	if err := Membership(t.Context(), hello, &Result{Stage: StageHello}); err != nil {
+		t.Error(err)
 	}
 	for _, c := range []struct {
 		name      string
 		got, want error
 	}{
 		{"of an answer", ask(&Result{Stage: StageAnswer}, write), nil},
-		{"of a hello", ask(&Result{Stage: StageHello}, write), errNoWrites},
-		{"of no stage", ask(&Result{}, write), errNoWrites},
+		{"of a hello", atHello, errNotPending},
 		{"nil", ask(&Result{Stage: StageAnswer}, nil), errNilWrite},
 		{"outside a decision", (&Result{Stage: StageAnswer}).WhenAdmitted(write), errNotPending},
 		{"after the decision", kept.WhenAdmitted(write), errNotPending},
@@ -115,30 +130,35 @@ func TestWhenAdmittedRefuses(t *testing.T) {
 	}
 }
 
-func TestAdmitInAContextThatIsOver(t *testing.T) {
+func TestMembershipInAContextThatIsOver(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := Admit(over, &checkedAuthorizer{}, &Result{}, nil); !errors.Is(err, context.Canceled) || !errors.Is(err, refusal.ErrRetry) {
-		t.Errorf("got %v", err)
+	for _, stage := range []Stage{StageHello, StageAnswer} {
+		if err := Membership(over, &checkedAuthorizer{}, &Result{Stage: stage}); !errors.Is(err, context.Canceled) || !errors.Is(err, refusal.ErrRetry) {
+			t.Errorf("%v: got %v", stage, err)
+		}
 	}
 }
 
-// At the hello an authorizer need not know the provider ID yet; at the answer it
-// must agree.
-func TestProviderIDAtTheHello(t *testing.T) {
+// At the answer an authorizer must agree to the provider ID that is claimed, and a hello's
+// claim is held against nothing.
+func TestClaimedProviderID(t *testing.T) {
 	for _, c := range []struct {
-		stage   Stage
-		vouched string
-		want    error
+		stage            Stage
+		claimed, vouched string
+		want             error
 	}{
-		{StageHello, "", nil}, {StageHello, "p://1", nil}, {StageHello, "p://2", CheckProviderID},
-		{StageAnswer, "", CheckProviderID}, {StageAnswer, "p://1", nil}, {StageAnswer, "p://2", CheckProviderID},
+		{StageHello, "p://1", "p://2", nil},
+		{StageAnswer, "p://1", "", CheckProviderID}, {StageAnswer, "p://1", "p://1", nil}, {StageAnswer, "p://1", "p://2", CheckProviderID},
+		{StageAnswer, "", "p://1", nil}, {StageAnswer, "", "", nil},
 	} {
-		t.Run(fmt.Sprint(c.stage), func(t *testing.T) {
-			a := AuthorizerFunc(func(context.Context, *Result, *csr.Request) (*Authorization, error) {
-				return &Authorization{ProviderID: c.vouched}, nil
+		t.Run(fmt.Sprint(c.stage, " ", c.claimed, " ", c.vouched), func(t *testing.T) {
+			a := AuthorizerFunc(func(_ context.Context, r *Result) (*Authorization, error) {
+				a := r.Admit(r.NodeName)
+				a.ProviderID = c.vouched
+				return a, nil
 			})
-			err := Admit(context.Background(), a, &Result{Stage: c.stage, ClaimedProviderID: "p://1"}, &csr.Request{})
+			err := Membership(context.Background(), a, &Result{Stage: c.stage, ClaimedProviderID: csr.Claimed(c.claimed)})
 			if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
 				t.Errorf("%v, vouched %q: %v", c.stage, c.vouched, err)
 			}
@@ -192,10 +212,17 @@ func TestRefusalsOfAuthorizers(t *testing.T) {
 		"nil and no error": {nil, csr.VerdictDeny},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := AuthorizerFunc(func(context.Context, *Result, *csr.Request) (*Authorization, error) { return nil, c.err })
-			err := Admit(t.Context(), a, &Result{}, &csr.Request{})
+			a := AuthorizerFunc(func(context.Context, *Result) (*Authorization, error) { return nil, c.err })
+			err := Membership(t.Context(), a, &Result{Stage: StageAnswer})
 			if got := csr.Decide(err).Verdict; got != c.want {
-				t.Errorf("%s: %v, want %v (%v)", name, got, c.want, err)
+				t.Errorf("%v, want %v (%v)", got, c.want, err)
+			}
+			if c.err == nil {
+				return // which at a hello is no refusal
+			}
+			err = Membership(t.Context(), helloFunc(func(context.Context, *Result) error { return c.err }), &Result{Stage: StageHello})
+			if got := csr.Decide(err).Verdict; got != c.want {
+				t.Errorf("at the hello: %v, want %v (%v)", got, c.want, err)
 			}
 		})
 	}

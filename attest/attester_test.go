@@ -65,6 +65,10 @@ func TestNewAttester(t *testing.T) {
 		"insecure":           {named("insecure"), false},
 		"the longest name":   {named(strings.Repeat("a", 63)), true},
 		"a longer one":       {named(strings.Repeat("a", 64)), false},
+		"version 2":          {&fakeProver{provider: "fake", version: 2}, true},
+		"version 0":          {&fakeProver{provider: "fake", version: -1}, false},
+		"the newest version": {&fakeProver{provider: "fake", version: 999999999}, true},
+		"a newer one":        {&fakeProver{provider: "fake", version: 1000000000}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, err := NewAttester(c.prover)
@@ -241,7 +245,7 @@ func TestSizesOfSecrets(t *testing.T) {
 			if c.good != (err == nil) || c.good != slices.Contains(p.asked, "Answer") || c.err != nil && !errors.Is(err, c.err) {
 				t.Errorf("%v, asked for %q", err, p.asked)
 			}
-			if c.good && !bytes.Equal(p.challenged.QualifyingData("document"), message.QualifyingData(secret, "fake", "document", p.challenged.Binding())) {
+			if c.good && !bytes.Equal(p.challenged.QualifyingData("document"), message.QualifyingData(secret, "fake/v1", "document", p.challenged.Binding())) {
 				t.Error("the qualifying data is not of this secret")
 			}
 		})

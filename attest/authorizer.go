@@ -66,6 +66,9 @@ type HelloAuthorizer interface {
 }
 
 // AuthorizerFunc is a function used as an [Authorizer].
+//
+// Not: AuthorizerFunc(list.Authorize), which hides that the list is nil or fits no open road,
+// and what it knows at hellos; see [Wrap].
 type AuthorizerFunc func(ctx context.Context, r *Result) (*Authorization, error)
 
 // Authorize calls f. A nil f decides nothing.
@@ -77,8 +80,12 @@ func (f AuthorizerFunc) Authorize(ctx context.Context, r *Result) (*Authorizatio
 }
 
 // Wrap returns an authorizer that calls around with the Authorize method of inner, for logs and
-// metrics, or to admit less. It passes the other methods of inner on.
+// metrics, or to admit less. It passes the other methods of inner on. Without inner or around it
+// returns nil, which [NewVerifier] refuses.
 func Wrap(inner Authorizer, around func(ctx context.Context, r *Result, authorize AuthorizerFunc) (*Authorization, error)) Authorizer {
+	if typednil.Is(inner) || around == nil {
+		return nil
+	}
 	return &wrapped{inner, around}
 }
 
@@ -95,12 +102,7 @@ func (w *wrapped) AuthorizeHello(ctx context.Context, r *Result) error {
 	return AuthorizeHello(ctx, w.inner, r)
 }
 
-func (w *wrapped) CheckAuthorizer(open Opening) error {
-	if w.around == nil {
-		return errors.New("nothing around an Authorizer")
-	}
-	return CheckAuthorizer(w.inner, open)
-}
+func (w *wrapped) CheckAuthorizer(open Opening) error { return CheckAuthorizer(w.inner, open) }
 
 // AuthorizerChecker is implemented by an [Authorizer] that can be made or configured in such a
 // way that it never decides correctly. [NewVerifier] calls it, so that the operator learns of
@@ -120,11 +122,13 @@ type Opening struct {
 	Roads []OpenRoad
 }
 
+var errNoAuthorizer = errors.New("attest: no Authorizer, or a nil one")
+
 // CheckAuthorizer returns an error if an authorizer is nil, a nil pointer or a nil function, or
 // if it is an [AuthorizerChecker] that returns one: for an authorizer that asks others.
 func CheckAuthorizer(a Authorizer, open Opening) error {
 	if typednil.Is(a) {
-		return errors.New("no Authorizer, or a nil one")
+		return errNoAuthorizer
 	}
 	if c, ok := a.(AuthorizerChecker); ok {
 		return c.CheckAuthorizer(open)
@@ -153,7 +157,10 @@ type Authorization struct {
 }
 
 // Admit returns an authorization of this machine as the node of this name, vouching for nothing
-// else yet.
+// else yet. The name is the one that the authorizer knows the machine by.
+//
+// Not: Admit(r.NodeName) by who has only looked whether r.Machine is one of many: every one of
+// them could then be every node.
 func (r *Result) Admit(nodeName string) *Authorization {
 	return &Authorization{result: r, nodeName: nodeName}
 }
@@ -183,6 +190,9 @@ const CheckProviderID Check = "provider-id"
 func Membership(ctx context.Context, a Authorizer, r *Result) error {
 	if err := ctx.Err(); err != nil {
 		return refusal.Retry(err)
+	}
+	if typednil.Is(a) {
+		return refusal.Retry(errNoAuthorizer)
 	}
 	if err := r.checkKind(); err != nil {
 		return err
@@ -299,10 +309,11 @@ var (
 	errNilWrite   = errors.New("attest: a write that is nil")
 )
 
-// WhenAdmitted hands in what an [Authorizer] has to write, from inside Authorize. The writes are done after every authorizer has agreed and the provider ID
-// that the request claims has been checked against the authorization, in the order in which
-// they were handed in. The machine is admitted only if all of them succeed. An error from
-// write counts like one from Authorize. Nothing is written for a machine that is refused.
+// WhenAdmitted hands in what an [Authorizer] has to write, from inside Authorize. The writes are
+// done after every authorizer has agreed and the provider ID that the request claims has been
+// checked against the authorization, in the order in which they were handed in. The machine is
+// admitted only if all of them succeed. An error from write counts like one from Authorize.
+// Nothing is written for a machine that is refused.
 //
 // It is an error to hand in nil, and to call it outside Authorize: the write does not happen.
 // Inside Authorize such an error keeps the machine out, whatever Authorize returns.

@@ -14,11 +14,12 @@ func TestSignaturesAtTheLimit(t *testing.T) {
 		budget *Budget
 		limit  int
 	}{
+		"nil":            {nil, 0},
 		"the zero value": {&Budget{}, 0},
 		"none":           {NewBudget(0), 0},
 		"less than none": {NewBudget(-1), 0},
 		"one":            {NewBudget(1), 1},
-		"of a request":   {NewBudget(1 + MaxChainLinks + MaxFailedLinks), 10},
+		"of a request":   {NewBudget(helloSignatures), 10},
 		"after its encryption": {func() *Budget {
 			b := NewBudget(2)
 			if err := b.Encryption(t.Context()); err != nil {
@@ -60,8 +61,10 @@ func TestOneEncryption(t *testing.T) {
 	if b.Signatures() != 1 {
 		t.Errorf("%d signatures are counted", b.Signatures())
 	}
-	if err := new(Budget).Encryption(t.Context()); !errors.Is(err, CheckBudget) {
-		t.Errorf("out of the zero value: %v", err)
+	for name, none := range map[string]*Budget{"nil": nil, "the zero value": {}, "none": NewBudget(0)} {
+		if err := none.Encryption(t.Context()); !errors.Is(err, CheckBudget) || errors.Is(err, refusal.ErrRetry) || none.Encryptions() != 0 {
+			t.Errorf("out of %s: %v, %d are counted", name, err, none.Encryptions())
+		}
 	}
 }
 
@@ -70,9 +73,8 @@ func TestOneEncryption(t *testing.T) {
 func TestEndedContext(t *testing.T) {
 	ended, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("the request is gone"))
-	for name, limit := range map[string]int{"with something left": 1, "with nothing left": 0} {
+	for name, b := range map[string]*Budget{"with something left": NewBudget(1), "with nothing left": NewBudget(0), "nil": nil} {
 		t.Run(name, func(t *testing.T) {
-			b := NewBudget(limit)
 			for what, count := range map[string]func(context.Context) error{"signature": b.Signature, "encryption": b.Encryption} {
 				err := count(ended)
 				if !errors.Is(err, context.Canceled) || !errors.Is(err, refusal.ErrRetry) || errors.Is(err, CheckBudget) {
@@ -83,12 +85,5 @@ func TestEndedContext(t *testing.T) {
 				t.Errorf("%d and %d are counted", b.Signatures(), b.Encryptions())
 			}
 		})
-	}
-}
-
-func TestOver(t *testing.T) {
-	var e *refusal.Error
-	if err := Over("locks", 7); !errors.As(err, &e) || e.Check != CheckBudget || e.Got != "more locks than that" || e.Want != "at most 7 for a request" {
-		t.Errorf("got %v", err)
 	}
 }

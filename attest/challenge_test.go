@@ -3,13 +3,53 @@ package attest
 import (
 	"bytes"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
-func challengeMessage(b []byte) string { return ChallengeDecision(b).Message }
+func challengeMessage(b []byte) string { return ChallengeDecision(b, nil).Message }
+
+// A challenge is a denial that the node reads; without one nothing is denied that the error does
+// not deny.
+func TestChallengeDecision(t *testing.T) {
+	refused, undecided := NotMember("x"), refusal.Retry(errors.New("db"))
+	others := &Error{Check: csr.CheckHelloSigner, Err: refusal.Retry(csr.ErrOtherSigner)}
+	for name, c := range map[string]struct {
+		challenge []byte
+		err       error
+		want      csr.Decision
+	}{
+		"neither":                   {nil, nil, csr.Decide(nil)},
+		"an empty challenge":        {[]byte{}, nil, csr.Decide(nil)},
+		"a refusal":                 {nil, refused, csr.Decide(refused)},
+		"no decision":               {nil, undecided, csr.Decide(undecided)},
+		"somebody else's request":   {nil, others, csr.Decide(others)},
+		"a challenge and a refusal": {[]byte{1}, refused, csr.Decide(refused)},
+		"a challenge and no answer": {[]byte{1}, undecided, csr.Decide(undecided)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := ChallengeDecision(c.challenge, c.err)
+			if !reflect.DeepEqual(got, c.want) || got.Reason == message.ReasonChallenge {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+		})
+	}
+	for name, want := range map[string]csr.Verdict{"neither": csr.VerdictRetry, "others": csr.VerdictIgnore} {
+		if got := ChallengeDecision(nil, map[string]error{"others": others}[name]).Verdict; got != want {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+	if d := ChallengeDecision([]byte{1}, nil); d.Verdict != csr.VerdictDeny || d.Reason != message.ReasonChallenge || d.Message != "AQ==" ||
+		d.Condition != csr.ConditionDenied || d.Subresource != csr.SubresourceApproval {
+		t.Errorf("a challenge: %+v", d)
+	}
+}
 
 func TestChallengeMessage(t *testing.T) {
 	data := bytes.Repeat([]byte{7}, 300)
@@ -17,14 +57,14 @@ func TestChallengeMessage(t *testing.T) {
 	if err != nil || !bytes.Equal(got, data) {
 		t.Fatalf("%v, %x", err, got)
 	}
-	message := challengeMessage([]byte{1, 2, 3, 4})
+	text := challengeMessage([]byte{1, 2, 3, 4})
 	for name, bad := range map[string]string{
-		"no padding": strings.TrimRight(message, "="),
-		"line break": message[:4] + "\n" + message[4:],
-		"space":      message + " ",
+		"no padding": strings.TrimRight(text, "="),
+		"line break": text[:4] + "\n" + text[4:],
+		"space":      text + " ",
 		"other bits": "AQIDBB==",
 		"url":        "-_-_",
-		"more":       message + message,
+		"more":       text + text,
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := parseChallengeMessage(bad); !errors.Is(err, der.CheckEncoding) {

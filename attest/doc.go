@@ -25,28 +25,32 @@
 //
 // # Kinds of evidence
 //
-// A Verifier takes several kinds at once. The signer name of a request selects one. What a
-// kind states is checked against what it declared about itself: it cannot skip a check of the
-// join, name a machine the way another kind does, or claim more certainty than it has. A
-// [Result] has the facts of the join, each with its [Standing], and the kind's own in Details.
+// A Verifier takes several kinds at once. The signer name of a request selects one, as
+// [csr.Providers] does. Each kind counts the versions of its data format for itself, and can
+// read several. What a kind states is checked against what it declared about itself: it cannot
+// skip a check of the join, name a machine the way another kind does, or claim more certainty
+// than it has. A [Result] has the facts of the join, each with its [Standing], and the kind's own
+// in Details.
 //
 // # Membership
 //
 // A root of trust admits every machine that its issuer ever certified, so an [Authorizer] has
-// the last word: whether this machine may be this node. Package attest/membership has a list,
-// trust on first use over a registry (which says yes to the first machine under a name), and
-// an authorizer that admits only what two others both admit.
+// the last word: whether this machine may be this node, as which the Result then admits it
+// ([Result.Admit]). Package attest/membership has a list, trust on first use over a registry
+// (which says yes to the first machine under a name), and an authorizer that admits only what
+// two others both admit.
 //
-// # Verifier or provider
+// # Providers beside the kinds
 //
 // Where a control plane has only kinds of this package, it calls the Verifier. Where it also
-// has other providers, such as GKE's dialect or one of its own, it registers the Verifier's
-// kinds alongside them ([Verifier.Registrations]) and calls [csr.Providers], which ends in the
-// same decision.
+// has other providers of package csr, it registers the Verifier's kinds alongside them
+// ([Verifier.Registrations]) and calls [csr.Providers], which ends in the same decision.
 //
 // # Errors
 //
 // A refusal is an [*Error] whose [Check] names what failed, or a [csr.Errors]; what could not
-// be decided wraps [refusal.ErrRetry]. [csr.Decide] turns either into the decision for the request
-// object, and [csr.Decision.For] says where to write it. No error holds a secret.
+// be decided wraps [refusal.ErrRetry]. [csr.Decide] turns either into the decision for the
+// request object, and no error into a retry: an approval is made from what was verified, by
+// [csr.Attested.Decision] of [Result.Attested]. [csr.Decision.For] says where to write it. No
+// error holds a secret.
 package attest

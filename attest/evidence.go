@@ -34,7 +34,7 @@ import (
 // own appendix about TPMs moved: tcg-attest-tpm-certify, with tpmTPublic always present in an
 // answer and the signature a TPMT_SIGNATURE. Only the lower-level functions of
 // attest/tpm/statement read a bare signature, and only they read tcg-attest-tpm-quote. What
-// those documents have no statement for has a private one of [oid.NodeAttest].
+// those documents have no statement for has a private one, such as [oid.NodeAttestHello].
 type Evidence struct {
 	// Version is the version of the kind's data format, of the provider block: 1 for "tpm/v1".
 	Version int

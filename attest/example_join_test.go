@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -12,6 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // The control plane's side: a verifier made once, a challenge for each hello, a
@@ -30,28 +30,29 @@ func ExampleVerifier() {
 		fmt.Println(err)
 		return
 	}
-	kind, err := tpm.NewKind(tpm.KindConfig{AKIssuers: []tpmcert.Issuer{{Roots: node.Roots(), Profile: tpmcert.ProfileTCG()}}})
+	kind, err := tpm.TrustAKs(node.Roots(), tpmcert.ProfileTCG())
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	verifier, err := attest.NewVerifier(attest.VerifierConfig{
-		ClusterIDs: []string{attesttest.ClusterID},
-		KeyRing:    ring,
-		Kinds:      []attest.Kind{kind},
+		KeyRing: ring,
+		Kinds:   []attest.Kind{kind},
 		Policy: &csr.Policy{
+			ClusterIDs:  []string{attesttest.ClusterID},
 			SignerNames: []string{csr.SignerClientTPM},
 			Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
-				nodeName := q.NodeName
-				if nodeName != "node-1" {
+				if q.NodeName != "node-1" {
 					return nil, csr.ErrNoMachine
 				}
 				return &csr.Machine{Name: "rack 3, board 7", BootstrapReady: true}, nil
 			},
 		},
 		Authorizer: attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
-			// Compare r.Machine with what the inventory expects of r.NodeName.
-			return &attest.Authorization{ProviderID: "sim://attesttest/node-1"}, nil
+			// Compare r.Machine with what the inventory expects of node-1.
+			a := r.Admit("node-1")
+			a.ProviderID = "sim://attesttest/node-1"
+			return a, nil
 		}),
 	})
 	if err != nil {
@@ -79,7 +80,7 @@ func ExampleVerifier() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(result.NodeName, result.Machine.Kind(), result.Authorization.ProviderID)
+	fmt.Println(result.NodeName, result.Machine.Kind(), result.Granted.ProviderID)
 	for _, fact := range result.Facts() {
 		fmt.Println(fact.Standing, fact.Name)
 	}
@@ -111,7 +112,7 @@ func ExampleRotateKeys() {
 
 // On Kubernetes a challenge is the message of a Denied condition.
 func ExampleChallengeOf() {
-	decision := attest.ChallengeDecision([]byte{0x30, 0x00})
+	decision := attest.ChallengeDecision([]byte{0x30, 0x00}, nil)
 	hello := &csr.Request{Status: csr.Status{Conditions: []csr.Condition{
 		{Type: csr.ConditionDenied, Status: "True", Reason: decision.Reason, Message: decision.Message}}}}
 	challenge, err := attest.ChallengeOf(hello)

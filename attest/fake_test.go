@@ -2,6 +2,7 @@ package attest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -9,13 +10,13 @@ import (
 	"crypto/rand"
 	"encoding/asn1"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"testing"
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // fakeMessage is the one statement of a fake kind's evidence. Nothing in it is signed.
@@ -33,7 +34,7 @@ type fakeValue struct {
 
 func (m *fakeMessage) evidence() (*Evidence, error) {
 	der, err := asn1.Marshal(*m)
-	return &Evidence{Statements: []Statement{{Type: oid.NodeAttestDocument, DER: der}}}, err
+	return &Evidence{Version: 1, Statements: []Statement{{Type: oid.NodeAttestDocument, DER: der}}}, err
 }
 
 func (m *fakeMessage) present() *Presented {
@@ -51,15 +52,16 @@ type fakeKind struct {
 	seal    func(secret []byte) *Credential
 	fails   string // the method that returns errFake
 
-	asked []string // the methods that were called
+	asked    []string // the methods that were called
+	versions []int    // of the evidence that was read
 }
 
 var errFake = &Error{Check: "fake", Got: "a fake", Want: "none"}
 
 // Describe opens the road of documents for one statement of all 32 bytes.
 func (k *fakeKind) Describe() Description {
-	d := Description{Provider: "fake", Statements: []Label{{Name: "document", Size: 32}},
-		Roads: []OpenRoad{{Road: RoadDocument, Identities: []string{"fake"}, Machine: Asserted}}}
+	d := Description{Provider: "fake", Versions: []int{1}, Statements: []Label{{Name: "document", Size: 32}},
+		Roads: []OpenRoad{{Road: RoadDocument, Identities: []Grammar{{Kind: "fake"}}, Machine: Asserted}}}
 	if k.describe != nil {
 		k.describe(&d)
 	}
@@ -78,6 +80,7 @@ func (k *fakeKind) read(stage Stage, e *Evidence) (*fakeEvidence, error) {
 	if err := k.call("Read " + stage.String()); err != nil {
 		return nil, err
 	}
+	k.versions = append(k.versions, e.Version)
 	m := &fakeEvidence{kind: k, stage: stage}
 	if _, err := asn1.Unmarshal(e.Statements[0].DER, &m.fakeMessage); err != nil {
 		return nil, &Error{Check: CheckEncoding, Err: err}
@@ -175,6 +178,7 @@ func (m *fakeEvidence) findings(q *Inquiry) *Findings {
 // fakeProver is the node's side of a fakeKind.
 type fakeProver struct {
 	provider string
+	version  int // 0 for 1
 	road     Road
 	machine  string
 	labels   []string
@@ -194,6 +198,8 @@ func newFakeProver() *fakeProver {
 }
 
 func (p *fakeProver) Provider() string { return p.provider }
+
+func (p *fakeProver) Version() int { return cmp.Or(p.version, 1) }
 
 func (p *fakeProver) Close() error { return p.closes }
 
@@ -293,10 +299,7 @@ func newFakeKey(t testing.TB) *ecdsa.PrivateKey {
 
 // object is what the API server keeps of a spec.
 func (n *fakeNode) object(spec *csr.Spec) *csr.Request {
-	r := &csr.Request{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest",
-		Metadata: csr.Metadata{Name: "csr-1", UID: "1", CreationTimestamp: fakeNow}, Spec: *spec}
-	r.User.Username, r.User.Groups = n.username, []string{"system:bootstrappers", "system:authenticated"}
-	return r
+	return csr.Filed(spec, csr.User{Username: n.username, Groups: []string{"system:bootstrappers", "system:authenticated"}}, fakeNow)
 }
 
 func (n *fakeNode) hello(t testing.TB) *csr.Request {
@@ -320,7 +323,7 @@ func (n *fakeNode) challenge(t testing.TB) *message.Challenge {
 		t.Fatal(err)
 	}
 	r := &Result{Road: p.Road, SignerName: n.subject.SignerName, MachineKey: hashOf(p.MachineKey), RequestHash: parsed.InfoHash, ClusterID: n.subject.ClusterID}
-	b := expected(r, p, &csr.Request{Spec: csr.Spec{Username: n.username, ExpirationSeconds: &n.subject.ExpirationSeconds}})
+	b := expected(r, p, &csr.Request{User: csr.User{Username: n.username}, Spec: csr.Spec{ExpirationSeconds: &n.subject.ExpirationSeconds}})
 	b.IssuedAt, b.NotAfter = fakeNow.Unix(), fakeNow.Add(time.Minute).Unix()
 	c := &message.Challenge{Binding: *b, Clear: bytes.Repeat([]byte{7}, message.SecretSize)}
 	if p.Road == RoadEK {
@@ -346,10 +349,9 @@ func fakeConfig(t testing.TB, kinds ...Kind) VerifierConfig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	policy := &csr.Policy{SignerNames: []string{csr.SignerKubeAPIServerClientKubelet},
+	policy := &csr.Policy{ClusterIDs: []string{"cluster-1"}, SignerNames: []string{csr.SignerKubeAPIServerClientKubelet},
 		Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
-			name := q.NodeName
-			return &csr.Machine{Name: "machine-of-" + name, NodeName: name, BootstrapReady: true}, nil
+			return &csr.Machine{Name: "machine-of-" + q.NodeName, NodeName: q.NodeName, BootstrapReady: true}, nil
 		}}
 	for _, k := range kinds {
 		signer, err := csr.SignerClient(k.Describe().Provider)
@@ -358,9 +360,19 @@ func fakeConfig(t testing.TB, kinds ...Kind) VerifierConfig {
 		}
 		policy.SignerNames = append(policy.SignerNames, signer)
 	}
-	return VerifierConfig{ClusterIDs: []string{"cluster-1"}, KeyRing: ring, Kinds: kinds, Policy: policy, Now: func() time.Time { return fakeNow },
-		Authorizer: AuthorizerFunc(func(context.Context, *Result, *csr.Request) (*Authorization, error) { return &Authorization{}, nil })}
+	return VerifierConfig{KeyRing: ring, Kinds: kinds, Policy: policy, Now: func() time.Time { return fakeNow },
+		Authorizer: AuthorizerFunc(admitAll)}
 }
+
+// admitAll admits everybody.
+func admitAll(_ context.Context, r *Result) (*Authorization, error) { return r.Admit(r.NodeName), nil }
+
+// helloFunc is an authorizer that is asked at hellos, and admits nobody at the answer.
+type helloFunc func(ctx context.Context, r *Result) error
+
+func (f helloFunc) AuthorizeHello(ctx context.Context, r *Result) error { return f(ctx, r) }
+
+func (helloFunc) Authorize(context.Context, *Result) (*Authorization, error) { return nil, nil }
 
 func newFakeVerifier(t testing.TB, kinds ...Kind) *Verifier {
 	t.Helper()
@@ -374,9 +386,9 @@ func newFakeVerifier(t testing.TB, kinds ...Kind) *Verifier {
 // allRoads describes a kind that opens each road.
 func allRoads(d *Description) {
 	d.Roads = []OpenRoad{
-		{Road: RoadAK, Identities: []string{"fake", "other"}, Machine: Asserted, Residence: Asserted},
-		{Road: RoadEK, Identities: []string{"fake"}, Machine: Proven, Residence: Proven},
-		{Road: RoadDocument, Identities: []string{"fake"}, Machine: Asserted},
+		{Road: RoadAK, Identities: []Grammar{{Kind: "fake"}, {Kind: "other"}}, Machine: Asserted, Residence: Asserted},
+		{Road: RoadEK, Identities: []Grammar{{Kind: "fake"}}, Machine: Proven, Residence: Proven},
+		{Road: RoadDocument, Identities: []Grammar{{Kind: "fake"}}, Machine: Asserted},
 	}
 }
 

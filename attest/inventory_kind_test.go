@@ -28,7 +28,7 @@ func TestInventoryNamesTheKind(t *testing.T) {
 		t.Run("by "+provider, func(t *testing.T) {
 			config := plane.Config
 			config.Policy = config.Policy.Clone()
-			config.Policy.Machines = func(context.Context, string, *csr.Request) (*csr.Machine, error) {
+			config.Policy.Machines = func(context.Context, csr.Question) (*csr.Machine, error) {
 				return &csr.Machine{Name: node.Name, NodeName: node.Name, Provider: provider, ProviderID: node.ProviderID, BootstrapReady: true}, nil
 			}
 			verifier, err := attest.NewVerifier(config)

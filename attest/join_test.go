@@ -3,7 +3,6 @@ package attest
 import (
 	"context"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
 
@@ -135,11 +135,11 @@ func TestAnswersBesideTheBinding(t *testing.T) {
 		want  Check
 	}{
 		"as it is":         {},
-		"another cluster":  {plane: func(c *VerifierConfig) { c.ClusterIDs = []string{"cluster-2"} }, want: CheckBindingCluster},
-		"one more cluster": {plane: func(c *VerifierConfig) { c.ClusterIDs = []string{"cluster-2", "cluster-1"} }},
+		"another cluster":  {plane: func(c *VerifierConfig) { c.Policy.ClusterIDs = []string{"cluster-2"} }, want: CheckBindingCluster},
+		"one more cluster": {plane: func(c *VerifierConfig) { c.Policy.ClusterIDs = []string{"cluster-2", "cluster-1"} }},
 		"another ring":     {plane: func(c *VerifierConfig) { c.KeyRing, _ = NewStaticKeyRing(NewRingKey(fakeNow)) }, want: CheckRingKey},
 		"no member": {plane: func(c *VerifierConfig) {
-			c.Authorizer = AuthorizerFunc(func(context.Context, *Result, *csr.Request) (*Authorization, error) { return nil, nil })
+			c.Authorizer = AuthorizerFunc(func(context.Context, *Result) (*Authorization, error) { return nil, nil })
 		}, want: CheckMembership},
 		"a bad signature":      {node: badSignature, want: csr.CheckSignature},
 		"a binding of nothing": {node: echo(nil), want: CheckEncoding},
@@ -295,8 +295,8 @@ func TestWhatWasNotMade(t *testing.T) {
 	}
 	for name, c := range map[string]*Challenged{
 		"nothing":    {},
-		"no secret":  {provider: "fake", binding: []byte{1}},
-		"no binding": {provider: "fake", secret: secret.New([]byte{1})},
+		"no secret":  {format: "fake/v1", binding: []byte{1}},
+		"no binding": {format: "fake/v1", secret: secret.New([]byte{1})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.QualifyingData("document") != nil {
@@ -307,7 +307,7 @@ func TestWhatWasNotMade(t *testing.T) {
 	if NewResult(StageAnswer, nil).Attested() != nil {
 		t.Error("a result of nobody's is verified")
 	}
-	if a, err := AuthorizerFunc(nil).Authorize(t.Context(), nil, nil); a != nil || err == nil {
+	if a, err := AuthorizerFunc(nil).Authorize(t.Context(), nil); a != nil || err == nil {
 		t.Errorf("a nil function: %v, %v", a, err)
 	}
 	if err := csr.CheckPurpose(nil, false); err == nil {

@@ -7,13 +7,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
 
@@ -57,6 +57,12 @@ func NewRingKey(activeAt time.Time) RingKey {
 	_, _ = rand.Read(random[:])
 	k.Secret = secret.New(random)
 	return k
+}
+
+// MarshalJSON returns an error: what a JSON encoder would write has no secret in it, and so
+// would be lost as a key ring. [MarshalRingKeys] writes keys that are to be read again.
+func (k RingKey) MarshalJSON() ([]byte, error) {
+	return nil, errors.New("attest: key ring: a key is not stored as JSON: use MarshalRingKeys")
 }
 
 func (k *RingKey) retired(now time.Time) bool {

@@ -3,8 +3,8 @@ package attest
 import (
 	"bytes"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
 
@@ -176,13 +177,31 @@ func revealed(k *RingKey) []byte {
 
 // The two derivations are HMAC-SHA256 over label, 00 and the binding; the values
 // are Python's hmac's.
+// A ring that somebody stores as JSON would come back without its secrets: the mistake shows
+// when it is stored.
+func TestKeysAreNotJSON(t *testing.T) {
+	keys := []RingKey{NewRingKey(ringTime)}
+	for name, v := range map[string]any{"a key": keys[0], "a pointer": &keys[0], "keys": keys, "in a struct": struct{ Keys []RingKey }{keys}} {
+		if text, err := json.Marshal(v); err == nil || !strings.Contains(err.Error(), "MarshalRingKeys") {
+			t.Errorf("%s: got %s, %v, want an error that names MarshalRingKeys", name, text, err)
+		}
+	}
+	data, err := MarshalRingKeys(keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := json.Marshal(data); err != nil {
+		t.Errorf("what MarshalRingKeys returns: %s, %v", text, err)
+	}
+}
+
 func TestDerivations(t *testing.T) {
 	key := RingKey{Secret: secret.New([message.SecretSize]byte(bytes.Repeat([]byte{1}, 32)))}
-	s := key.challengeSecret("tpm", []byte("b"))
+	s := key.challengeSecret("tpm/v1", []byte("b"))
 	if got, want := hex.EncodeToString(s), "9bf1b16336505ee258336661ebf7962673d3d368cea93812f3072d1bee4a6148"; got != want {
 		t.Errorf("S is %s, want %s", got, want)
 	}
-	if got, want := hex.EncodeToString(message.QualifyingData(s, "tpm", "certify", []byte("b"))), "a084558839252b93862894aa6b9be5b4be0aaa964115e7dc95cfc09ec28c7291"; got != want {
+	if got, want := hex.EncodeToString(message.QualifyingData(s, "tpm/v1", "certify", []byte("b"))), "a084558839252b93862894aa6b9be5b4be0aaa964115e7dc95cfc09ec28c7291"; got != want {
 		t.Errorf("qualifying data is %s, want %s", got, want)
 	}
 }

@@ -2,11 +2,11 @@ package attest
 
 import (
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"testing"
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // A ring that has not been read is good for making a verifier, and for nothing else

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -229,9 +230,9 @@ const (
 	CheckMachineClaim Check = "machine-claim"
 	// CheckQualifyingData: a statement covers qualifying data other than that of the
 	// challenge: it answers another challenge, or none.
-	CheckQualifyingData Check = "qualifying-data"
+	CheckQualifyingData = message.CheckQualifyingData
 	// CheckKeyMismatch: the key to be certified is not that of the request.
-	CheckKeyMismatch Check = "key-mismatch"
+	CheckKeyMismatch = message.CheckKeyMismatch
 	// CheckNotResident: the verifier requires a key that lives in a TPM, and the evidence does
 	// not show one.
 	CheckNotResident Check = "key-not-resident"

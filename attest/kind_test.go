@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
 
@@ -187,7 +187,7 @@ type finding struct {
 func goodFinding() *finding {
 	f := &finding{road: RoadAK, stage: StageAnswer, describe: allRoads}
 	f.presented = Presented{Machine: "fake:m1"}
-	f.inquiry = Inquiry{challenged: &Challenged{provider: "fake", secret: secret.New(bytes.Repeat([]byte{7}, 32)), binding: []byte{1}},
+	f.inquiry = Inquiry{challenged: &Challenged{format: "fake/v1", secret: secret.New(bytes.Repeat([]byte{7}, 32)), binding: []byte{1}},
 		statements: []Label{{Name: "document", Size: 32}}}
 	f.found = Findings{Machine: "fake:m1", MachineStanding: Asserted, Values: map[string][]byte{"document": f.inquiry.challenged.QualifyingData("document")}}
 	return f
@@ -318,23 +318,25 @@ func TestCoversKeepsTheSecret(t *testing.T) {
 	}
 }
 
-// Qualifying data is of one provider, one label, one secret and one binding.
+// Qualifying data is of one provider and version, one label, one secret and one binding.
 func TestQualifyingDataOfOthers(t *testing.T) {
-	data := func(provider, label string, s, binding []byte) string {
-		return string((&Challenged{provider: provider, secret: secret.New(s), binding: binding}).QualifyingData(label))
+	data := func(format, label string, s, binding []byte) string {
+		return string((&Challenged{format: format, secret: secret.New(s), binding: binding}).QualifyingData(label))
 	}
 	s, binding := bytes.Repeat([]byte{7}, 32), []byte{1, 2}
 	seen := map[string]string{}
 	for name, v := range map[string]string{
-		"as it is":       data("fake", "document", s, binding),
-		"of a label":     data("fake", "quote", s, binding),
-		"of the secret":  data("fake", "secret", s, binding),
-		"of a provider":  data("fake-b", "document", s, binding),
-		"of a binding":   data("fake", "document", s, []byte{1, 3}),
-		"of a shorter":   data("fake", "document", s, []byte{1}),
-		"of a secret":    data("fake", "document", bytes.Repeat([]byte{8}, 32), binding),
-		"a label's part": data("fake", "documen", s, append([]byte("t"), binding...)),
-		"a provider's":   data("fak", "document", s, binding),
+		"as it is":       data("fake/v1", "document", s, binding),
+		"of a label":     data("fake/v1", "quote", s, binding),
+		"of the secret":  data("fake/v1", "secret", s, binding),
+		"of a provider":  data("fake-b/v1", "document", s, binding),
+		"of a version":   data("fake/v2", "document", s, binding),
+		"version 11":     data("fake/v11", "document", s, binding),
+		"of a binding":   data("fake/v1", "document", s, []byte{1, 3}),
+		"of a shorter":   data("fake/v1", "document", s, []byte{1}),
+		"of a secret":    data("fake/v1", "document", bytes.Repeat([]byte{8}, 32), binding),
+		"a label's part": data("fake/v1", "documen", s, append([]byte("t"), binding...)),
+		"a provider's":   data("fak/v1", "document", s, binding),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if other, ok := seen[v]; ok || len(v) != message.HashSize {
@@ -394,7 +396,7 @@ func TestStandingsOfFindings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := goodFinding()
 			f.describe = func(d *Description) {
-				c.road.Road, c.road.Identities = RoadAK, []string{"fake"}
+				c.road.Road, c.road.Identities = RoadAK, []Grammar{{Kind: "fake"}}
 				d.Roads = []OpenRoad{c.road}
 			}
 			f.found.MachineStanding, f.found.ResidenceStanding, f.found.TPMResident = c.machine, c.residence, true
@@ -471,60 +473,98 @@ func TestRequiredResidence(t *testing.T) {
 	}
 }
 
-// Membership is asked at the hello and at the answer; about a document at the answer
-// alone.
+// countingAuthorizer is asked at hellos too, and refuses at one stage.
+type countingAuthorizer struct {
+	asked   []Stage
+	refuses Stage
+}
+
+func (c *countingAuthorizer) AuthorizeHello(_ context.Context, r *Result) error {
+	if c.asked = append(c.asked, r.Stage); c.refuses == StageHello {
+		return NotMember("x")
+	}
+	return nil
+}
+
+func (c *countingAuthorizer) Authorize(_ context.Context, r *Result) (*Authorization, error) {
+	if c.asked = append(c.asked, r.Stage); c.refuses == StageAnswer {
+		return nil, NotMember("x")
+	}
+	return r.Admit(r.NodeName), nil
+}
+
+// Membership is asked at the hello, of an authorizer that can say something then, and at the
+// answer; about a document at the answer alone.
 func TestWhenMembershipIsAsked(t *testing.T) {
-	for road, want := range map[Road][]Stage{RoadAK: {StageHello, StageAnswer}, RoadEK: {StageHello, StageAnswer}, RoadDocument: {StageAnswer}} {
-		t.Run(road.String(), func(t *testing.T) {
-			var asked []Stage
-			config := fakeConfig(t, &fakeKind{describe: allRoads})
-			config.Authorizer = AuthorizerFunc(func(_ context.Context, r *Result) (*Authorization, error) {
-				asked = append(asked, r.Stage)
-				return &Authorization{}, nil
+	both, answer := []Stage{StageHello, StageAnswer}, []Stage{StageAnswer}
+	counting := &countingAuthorizer{}
+	for name, c := range map[string]struct {
+		authorizer Authorizer
+		want       map[Road][]Stage
+	}{
+		"asked at hellos": {counting, map[Road][]Stage{RoadAK: both, RoadEK: both, RoadDocument: answer}},
+		"asked at the answer alone": {AuthorizerFunc(counting.Authorize),
+			map[Road][]Stage{RoadAK: answer, RoadEK: answer, RoadDocument: answer}},
+		"wrapped": {Wrap(counting, pass), map[Road][]Stage{RoadAK: both, RoadEK: both, RoadDocument: answer}},
+	} {
+		for road, want := range c.want {
+			t.Run(name+" on "+road.String(), func(t *testing.T) {
+				counting.asked = nil
+				config := fakeConfig(t, &fakeKind{describe: allRoads})
+				config.Authorizer = c.authorizer
+				v, err := NewVerifier(config)
+				if err != nil {
+					t.Fatal(err)
+				}
+				p := newFakeProver()
+				p.road = road
+				if _, err := joinFake(t, v, newFakeNode(t, p)); err != nil || !slices.Equal(counting.asked, want) {
+					t.Errorf("asked at %v, want %v, %v", counting.asked, want, err)
+				}
 			})
-			v, err := NewVerifier(config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			p := newFakeProver()
-			p.road = road
-			if _, err := joinFake(t, v, newFakeNode(t, p)); err != nil || !slices.Equal(asked, want) {
-				t.Errorf("asked at %v, want %v, %v", asked, want, err)
-			}
-		})
+		}
 	}
 }
 
-// A machine that is refused at the hello gets no challenge; on the road of documents it is
-// refused at the answer.
+// A machine that is refused at the hello gets no challenge; on the road of documents, and by an
+// authorizer that is asked at the answer alone, it is refused there.
 func TestMembershipRefusesHellos(t *testing.T) {
-	refuse := AuthorizerFunc(func(context.Context, *Result, *csr.Request) (*Authorization, error) {
-		return nil, &Error{Check: CheckMembership, Want: "a member"}
-	})
-	for road, want := range map[Road]Check{RoadAK: CheckMembership, RoadEK: CheckMembership, RoadDocument: ""} {
-		t.Run(road.String(), func(t *testing.T) {
-			config := fakeConfig(t, &fakeKind{describe: allRoads})
-			config.Authorizer = refuse
-			v, err := NewVerifier(config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			p := newFakeProver()
-			p.road = road
-			n := newFakeNode(t, p)
-			challenge, err := v.Challenge(t.Context(), n.hello(t))
-			expectRefusal(t, err, want)
-			if (challenge != nil) != (want == "") {
-				t.Errorf("a challenge of %d bytes", len(challenge))
-			}
-			if challenge != nil {
-				r, err := v.Verify(t.Context(), n.answer(t, challenge))
-				expectRefusal(t, err, CheckMembership)
-				if r != nil {
-					t.Error("a result")
+	hello := map[Road]Check{RoadAK: CheckMembership, RoadEK: CheckMembership, RoadDocument: ""}
+	later := map[Road]Check{}
+	for name, c := range map[string]struct {
+		authorizer Authorizer
+		want       map[Road]Check
+	}{
+		"at hellos":           {helloFunc(func(context.Context, *Result) error { return &Error{Check: CheckMembership, Want: "a member"} }), hello},
+		"at the answer alone": {&countingAuthorizer{refuses: StageAnswer}, later},
+		"by a function":       {AuthorizerFunc((&countingAuthorizer{refuses: StageAnswer}).Authorize), later},
+	} {
+		for _, road := range []Road{RoadAK, RoadEK, RoadDocument} {
+			t.Run(name+" on "+road.String(), func(t *testing.T) {
+				want, k := c.want[road], &fakeKind{describe: allRoads}
+				config := fakeConfig(t, k)
+				config.Authorizer = c.authorizer
+				v, err := NewVerifier(config)
+				if err != nil {
+					t.Fatal(err)
 				}
-			}
-		})
+				p := newFakeProver()
+				p.road = road
+				n := newFakeNode(t, p)
+				challenge, err := v.Challenge(t.Context(), n.hello(t))
+				expectRefusal(t, err, want)
+				if (challenge != nil) != (want == "") || slices.Contains(k.asked, "Seal") != (want == "") {
+					t.Errorf("a challenge of %d bytes, asked for %q", len(challenge), k.asked)
+				}
+				if challenge != nil {
+					r, err := v.Verify(t.Context(), n.answer(t, challenge))
+					expectRefusal(t, err, CheckMembership)
+					if r != nil {
+						t.Error("a result")
+					}
+				}
+			})
+		}
 	}
 }
 
@@ -584,13 +624,27 @@ func TestOtherKindsEvidence(t *testing.T) {
 	}
 	t.Run("a hello under the other's signer", func(t *testing.T) {
 		_, err := v.Challenge(t.Context(), under(hello, other))
-		expectRefusal(t, err, CheckProvider)
+		expectRefusal(t, err, csr.CheckAttestationProvider)
 	})
 	t.Run("a hello under nobody's signer", func(t *testing.T) {
 		_, err := v.Challenge(t.Context(), under(hello, "example.com/x"))
-		if !errors.Is(err, CheckHelloSigner) || !errors.Is(err, refusal.ErrRetry) {
+		if !errors.Is(err, csr.CheckProviderUnknown) || !errors.Is(err, csr.ErrOtherSigner) || !errors.Is(err, refusal.ErrRetry) {
 			t.Errorf("got %v", err)
 		}
+	})
+	t.Run("a hello under the signer of certificates", func(t *testing.T) {
+		_, err := v.Challenge(t.Context(), under(hello, nodes[0].subject.SignerName))
+		if !errors.Is(err, csr.CheckHelloSigner) || !errors.Is(err, csr.ErrOtherSigner) || !errors.Is(err, refusal.ErrRetry) {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("an answer under the signer of hellos", func(t *testing.T) {
+		own, err := csr.SignerChallenge("fake")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = v.Verify(t.Context(), under(answer, own))
+		expectRefusal(t, err, csr.CheckSignerName)
 	})
 	t.Run("an answer under the other's signer", func(t *testing.T) {
 		_, err := v.Verify(t.Context(), under(answer, nodes[1].subject.SignerName))
@@ -608,17 +662,17 @@ func TestOtherKindsEvidence(t *testing.T) {
 				t.Error("accepted")
 			}
 			_, err = v.Challenge(t.Context(), relabelled(t, hello, block))
-			expectRefusal(t, err, CheckProvider)
+			expectRefusal(t, err, csr.CheckAttestationProvider)
 		})
 	}
 	t.Run("an answer of another version", func(t *testing.T) {
 		_, err := v.Verify(t.Context(), relabelled(t, answer, "fake/v2"))
-		expectRefusal(t, err, CheckProvider)
+		expectRefusal(t, err, csr.CheckProviderVersion)
 	})
-	for name, block := range map[string]string{"nobody": "nobody/v1", "another version": "fake/v2", "no provider": ""} {
-		t.Run("under Kubernetes' signer, of "+name, func(t *testing.T) {
+	for block, want := range map[string]Check{"nobody/v1": csr.CheckAttestationProvider, "fake/v2": csr.CheckProviderVersion, "": csr.CheckAttestationProvider} {
+		t.Run("under Kubernetes' signer, as "+block, func(t *testing.T) {
 			_, err := v.Verify(t.Context(), relabelled(t, under(answer, csr.SignerKubeAPIServerClientKubelet), block))
-			expectRefusal(t, err, CheckProvider)
+			expectRefusal(t, err, want)
 		})
 	}
 	if len(kinds[1].asked) != 0 {
@@ -632,8 +686,9 @@ func TestOtherKindsEvidence(t *testing.T) {
 		if _, err := all[0].Provider.VerifyClientAttestationData(t.Context(), answer.Parsed()); err != nil {
 			t.Error(err)
 		}
-		_, err := all[1].Provider.VerifyClientAttestationData(t.Context(), answer.Parsed())
-		expectRefusal(t, err, CheckProvider)
+		if _, err := all[1].Provider.VerifyClientAttestationData(t.Context(), answer.Parsed()); err == nil {
+			t.Error("the other's provider accepted it")
+		}
 		_, err = all[0].Provider.VerifyServingAttestationData(t.Context(), answer.Parsed())
 		expectRefusal(t, err, csr.CheckProviderPurpose)
 	})
@@ -684,7 +739,7 @@ func TestOneKindsValuesForAnother(t *testing.T) {
 		nodes[1].subject, nodes[1].key = n.subject, n.key
 		_, err = v.Verify(t.Context(), nodes[1].answer(t, challenge))
 		expectRefusal(t, err, CheckQualifyingData)
-		if bytes.Equal(c.Clear, message.QualifyingData(c.Clear, "fake", "document", nil)) {
+		if bytes.Equal(c.Clear, message.QualifyingData(c.Clear, "fake/v1", "document", nil)) {
 			t.Error("the secret is its own qualifying data")
 		}
 	})

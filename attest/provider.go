@@ -1,6 +1,7 @@
 package attest
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -18,7 +19,7 @@ func (v *Verifier) Registrations() []csr.Registration {
 	var all []csr.Registration
 	for _, k := range v.kinds {
 		all = append(all, csr.Registration{Name: k.Provider, Provider: &provider{verifier: v, kind: k}, SignerNames: slices.Clone(v.c.Policy.SignerNames),
-			Versions: slices.Clone(k.Versions), MinimumVersion: max(1, v.c.MinimumVersions[k.Provider])})
+			Versions: slices.Clone(k.Versions), MinimumVersion: cmp.Or(v.c.MinimumVersions[k.Provider], 1)})
 	}
 	return all
 }
@@ -38,6 +39,9 @@ func (v *Verifier) register() (err error) {
 		}
 	}
 	v.providers, err = csr.NewProviders(c)
+	for _, k := range v.kinds {
+		k.Versions = slices.DeleteFunc(k.Versions, func(version int) bool { return version < v.c.MinimumVersions[k.Provider] })
+	}
 	return err
 }
 

@@ -3,11 +3,13 @@ package attest
 import (
 	"crypto/sha256"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/typednil"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Message is what the evidence of a hello or an answer says, read and not verified: for
@@ -16,9 +18,8 @@ import (
 type Message struct {
 	// Stage says whether it is a hello or an answer.
 	Stage Stage
-	// Provider and Version are those of the provider block: "tpm" and 1 for tpm/v1.
+	// Provider is the kind of evidence according to the provider block: "tpm" for tpm/v1.
 	Provider string
-	Version  int
 	// Head is what the message states in the clear; an answer repeats cluster and signer from
 	// its challenge.
 	Head
@@ -33,7 +34,7 @@ type Message struct {
 	// or the request was filed outside of the challenge's window. Only a verifier can tell
 	// whether cluster and challenge are its own.
 	Differences []*Error
-	// Evidence holds the statements and certificates.
+	// Evidence holds version, statements and certificates.
 	Evidence *Evidence
 }
 
@@ -56,19 +57,20 @@ type Echo struct {
 // ReadMessage reads the evidence of a request with the kind that its provider block names: as
 // a hello if it was filed under the kind's challenge signer, as an answer under any other
 // signer, and as whichever it is if no signer is known. It decides nothing, so the kinds need
-// not trust anybody. The error is the first fault in the message's form, or [csr.CheckAttestationProvider] if
-// none of the kinds reads it. The message is never nil: after an error it holds what was read
-// before.
+// not trust anybody. The error is the first fault in the message's form, or
+// [csr.CheckAttestationProvider] or [csr.CheckProviderVersion] if none of the kinds reads it.
+// The message is never nil: after an error it holds what was read before.
 func ReadMessage(request *csr.Parsed, kinds ...Kind) (*Message, error) {
 	m := new(Message)
 	bundle, err := request.Bundle()
 	if err != nil {
 		return m, err
 	}
-	if m.Provider, m.Version, err = csr.ProviderVersion(bundle.Provider); err != nil {
+	var version int
+	if m.Provider, version, err = csr.ProviderVersion(bundle.Provider); err != nil {
 		return m, err
 	}
-	if m.Evidence, err = evidenceOf(bundle, m.Version); err != nil {
+	if m.Evidence, err = evidenceOf(bundle, version); err != nil {
 		return m, err
 	}
 	for _, kind := range kinds {
@@ -83,6 +85,9 @@ func ReadMessage(request *csr.Parsed, kinds ...Kind) (*Message, error) {
 }
 
 func (m *Message) readWith(k *openKind, bundle *csr.Bundle, request *csr.Parsed) error {
+	if !slices.Contains(k.Versions, m.Evidence.Version) {
+		return &Error{Check: csr.CheckProviderVersion, Got: refusal.Quote(bundle.Provider), Want: "a version that is read here"}
+	}
 	challenge, err := csr.SignerChallenge(k.Provider)
 	if err != nil {
 		return err
@@ -99,7 +104,7 @@ func (m *Message) readWith(k *openKind, bundle *csr.Bundle, request *csr.Parsed)
 }
 
 func (m *Message) readHello(k *openKind, bundle *csr.Bundle) error {
-	hello, err := read(k, bundle, k.ReadHello)
+	hello, _, err := read(k, bundle, k.ReadHello)
 	if err != nil {
 		return err
 	}
@@ -109,7 +114,7 @@ func (m *Message) readHello(k *openKind, bundle *csr.Bundle) error {
 }
 
 func (m *Message) readAnswer(k *openKind, bundle *csr.Bundle, request *csr.Parsed) error {
-	answer, err := read(k, bundle, k.ReadAnswer)
+	answer, _, err := read(k, bundle, k.ReadAnswer)
 	if err != nil {
 		return err
 	}

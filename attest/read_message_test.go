@@ -29,8 +29,8 @@ func (e *workedExample) filed(t testing.TB, text []byte, signer string, created 
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := new(csr.Request)
-	if err := json.Unmarshal(object, r); err != nil {
+	r, err := csr.ParseServerObject(object)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -54,7 +54,7 @@ func TestReadMessage(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if m.Stage != c.stage || m.Provider != tpm.Provider || m.Version != 1 || m.Road != attest.RoadAK || m.ClusterID != e.ClusterID ||
+				if m.Stage != c.stage || m.Provider != tpm.Provider || m.Evidence.Version != 1 || m.Road != attest.RoadAK || m.ClusterID != e.ClusterID ||
 					m.TargetSigner != e.SignerName || m.Machine != "" || len(m.MachineKey) == 0 || len(m.Evidence.Certificates) != 2 {
 					t.Errorf("got %+v", m)
 				}
@@ -170,8 +170,8 @@ func TestReadMessageRefuses(t *testing.T) {
 	}{
 		"a hello where an answer is filed": {hello, e.SignerName, attest.CheckStatements, "tpm", true},
 		"an answer where hellos are":       {answer, e.ChallengeSigner, attest.CheckStatements, "tpm", true},
-		"a stranger's":                     {changed(func(b *csr.Bundle) { b.Provider = "acme/v7" }), e.ChallengeSigner, attest.CheckProvider, "acme", true},
-		"another version":                  {changed(func(b *csr.Bundle) { b.Provider = "tpm/v2" }), e.ChallengeSigner, attest.CheckProvider, "tpm", true},
+		"a stranger's":                     {changed(func(b *csr.Bundle) { b.Provider = "acme/v7" }), e.ChallengeSigner, csr.CheckAttestationProvider, "acme", true},
+		"another version":                  {changed(func(b *csr.Bundle) { b.Provider = "tpm/v2" }), e.ChallengeSigner, csr.CheckProviderVersion, "tpm", true},
 		"no evidence":                      {changed(func(b *csr.Bundle) { b.Provider, b.Data = "", nil }), e.ChallengeSigner, attest.Check("bundle-provider"), "", false},
 		"evidence that is cut off":         {changed(func(b *csr.Bundle) { b.Data = b.Data[:len(b.Data)-1] }), e.ChallengeSigner, attest.CheckEncoding, "tpm", false},
 		"a request that is cut off":        {hello[:len(hello)-1], e.ChallengeSigner, nil, "", false},
@@ -225,7 +225,7 @@ func ExampleReadMessage() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(m.Stage, m.Provider, m.Version, m.Road, m.ClusterID)
+	fmt.Println(m.Stage, m.Provider, m.Evidence.Version, m.Road, m.ClusterID)
 	fmt.Println(m.Echo.Requester, m.Echo.IssuedAt)
 	fmt.Println(m.Evidence.Types())
 	// Output:

@@ -25,8 +25,8 @@ func (w *tripwire) Err() error {
 }
 
 // TestMessagesAreReadOnce: hello and answer are read exactly once, by verifier and
-// provider. Every call asks its context once before the text is read, but for a hello's,
-// which is read for its target first, and again between any two later steps.
+// provider. Every call asks its context once before the text is read, and
+// again between any two later steps.
 func TestMessagesAreReadOnce(t *testing.T) {
 	node := attesttest.NewNode(t, attesttest.NodeOptions{})
 	plane := attesttest.NewControlPlane(t, node)
@@ -51,7 +51,7 @@ func TestMessagesAreReadOnce(t *testing.T) {
 		before  int // questions to the context before the text is read
 		call    func(context.Context, *csr.Request) error
 	}{
-		"Verifier.Challenge": {hello, 0, func(ctx context.Context, r *csr.Request) error {
+		"Verifier.Challenge": {hello, 1, func(ctx context.Context, r *csr.Request) error {
 			_, err := plane.Verifier.Challenge(ctx, r)
 			return err
 		}},

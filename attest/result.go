@@ -38,6 +38,8 @@ type Result struct {
 	RequestHash [message.HashSize]byte
 	// ClaimedProviderID is the provider ID in the request, empty if there is none. It is the
 	// node's claim; Granted.ProviderID is what was vouched for.
+	//
+	// Not: to be vouched for because it is claimed.
 	ClaimedProviderID csr.Claimed
 	// Granted is a copy of what the [Authorizer] vouched for. Changing it changes nothing in
 	// what [Result.Attested] returns.

@@ -28,7 +28,7 @@ func fullResult() *attest.Result {
 		Machine: "ek:sha256:00ff", MachineStanding: attest.Proven, MachineKey: [32]byte{1}, ClusterID: "cluster-1",
 		IdentityClass: "RSA-2048", ManyIdentities: "a reason", NodeName: "node-1", SignerName: csr.SignerServingTPM, Purpose: csr.PurposeServing,
 		RequestHash: [32]byte{2}, ClaimedProviderID: "sim://claimed",
-		Authorization: attest.Authorization{ProviderID: "sim://node-1", DNSNames: []string{"node-1.example.com"},
+		Granted: csr.Grant{ProviderID: "sim://node-1", DNSNames: []string{"node-1.example.com"},
 			IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, NotAfter: time.Date(2030, 1, 3, 4, 5, 6, 0, zone)},
 		Key: key, TPMResident: true, ResidenceStanding: attest.Proven,
 		IssuedAt: time.Date(2030, 1, 2, 4, 5, 6, 0, zone), NotAfter: time.Date(2030, 1, 2, 4, 15, 6, 0, zone),
@@ -51,7 +51,7 @@ const resultGolden = `{
   "purpose": "serving",
   "requestHash": "0200000000000000000000000000000000000000000000000000000000000000",
   "claimedProviderID": "sim://claimed",
-  "authorization": {
+  "granted": {
     "providerID": "sim://node-1",
     "dnsNames": [
       "node-1.example.com"

@@ -24,7 +24,7 @@ func TestRingsAreNotShown(t *testing.T) {
 // its secret.
 func TestChallengedIsNotShown(t *testing.T) {
 	s := []byte("q7#Zk2!vX9@pL4$wN6%yT8^hJ3&bF5*0")
-	c := &Challenged{provider: "tpm", secret: secret.New(s), binding: []byte{1}}
+	c := &Challenged{format: "tpm/v1", secret: secret.New(s), binding: []byte{1}}
 	t.Run("Challenged", func(t *testing.T) { secrettest.Check(t, c, s) })
 	t.Run("Inquiry", func(t *testing.T) { secrettest.Check(t, &Inquiry{challenged: c}, s) })
 }

@@ -96,7 +96,10 @@ func NewVerifier(c VerifierConfig) (*Verifier, error) {
 		c.Policy.Now = c.Now
 	}
 	v.c = c
-	return v, v.register()
+	if err := v.register(); err != nil {
+		return nil, err
+	}
+	return v, nil
 }
 
 func misconfigured(field string, err error) error {
@@ -222,7 +225,7 @@ func (v *Verifier) challenge(ctx context.Context, kind *openKind, parsed *csr.Pa
 	if err != nil {
 		return nil, err
 	}
-	hello, err := read(kind, bundle, kind.ReadHello)
+	hello, version, err := read(kind, bundle, kind.ReadHello)
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +246,7 @@ func (v *Verifier) challenge(ctx context.Context, kind *openKind, parsed *csr.Pa
 		return nil, err
 	}
 	r.ClusterID = head.ClusterID
-	q := v.inquiry(r, NewBudget(helloSignatures), now)
+	q := v.inquiry(r, version, NewBudget(helloSignatures), now)
 	if err := q.checkSignature(ctx, checked); err != nil {
 		return nil, err
 	}
@@ -276,20 +279,24 @@ func checkHelloAge(request *csr.Request, now time.Time) (time.Time, error) {
 	return created, nil
 }
 
-// read reads the evidence of one message.
-func read[T any](k *openKind, bundle *csr.Bundle, parse func(*Evidence) (T, error)) (m T, err error) {
-	_, version, err := csr.ProviderVersion(bundle.Provider)
-	if err != nil {
-		return m, err
+// read reads the evidence of one message, which must be the kind's, in a version that it reads:
+// whoever calls a kind of [Verifier.Registrations] by itself has chosen by nothing.
+func read[T any](k *openKind, bundle *csr.Bundle, parse func(*Evidence) (T, error)) (m T, version int, err error) {
+	name, version, err := csr.ProviderVersion(bundle.Provider)
+	switch {
+	case err != nil:
+		return m, 0, err
+	case name != k.Provider || !slices.Contains(k.Versions, version):
+		return m, 0, &Error{Check: csr.CheckAttestationProvider, Got: refusal.Quote(bundle.Provider), Want: "evidence of " + k.Provider + " in a version that it reads"}
 	}
 	e, err := evidenceOf(bundle, version)
 	if err != nil {
-		return m, err
+		return m, 0, err
 	}
 	if m, err = parse(e); err == nil && typednil.Is(m) {
 		err = k.fault("no message", "one")
 	}
-	return m, err
+	return m, version, err
 }
 
 func (v *Verifier) checkRoadAndCluster(k *openKind, road Road, clusterID string) error {
@@ -303,8 +310,8 @@ func (v *Verifier) checkRoadAndCluster(k *openKind, road Road, clusterID string)
 }
 
 // inquiry is what the kind is given to decide with.
-func (v *Verifier) inquiry(r *Result, budget *Budget, now time.Time) *Inquiry {
-	return &Inquiry{Now: now, Machine: r.checked.Machine(), Key: r.Key, Budget: budget,
+func (v *Verifier) inquiry(r *Result, version int, budget *Budget, now time.Time) *Inquiry {
+	return &Inquiry{Now: now, Version: version, Machine: r.checked.Machine(), Key: r.Key, Budget: budget,
 		RequireTPMResident: v.c.RequireTPMResident || r.Purpose == csr.PurposeRecovery}
 }
 

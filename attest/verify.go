@@ -76,7 +76,7 @@ func (v *Verifier) verify(ctx context.Context, kind *openKind, parsed *csr.Parse
 	if err != nil {
 		return nil, err
 	}
-	answer, err := read(kind, checked.Bundle(), kind.ReadAnswer)
+	answer, version, err := read(kind, checked.Bundle(), kind.ReadAnswer)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func (v *Verifier) verify(ctx context.Context, kind *openKind, parsed *csr.Parse
 	if err != nil {
 		return nil, err
 	}
-	q := v.inquiry(r, NewBudget(answerSignatures), now)
+	q := v.inquiry(r, version, NewBudget(answerSignatures), now)
 	if err := v.recall(q, kind, checked.Bundle().Provider, echo, answer.Binding()); err != nil {
 		return nil, err
 	}

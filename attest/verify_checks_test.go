@@ -3,13 +3,13 @@ package attest
 import (
 	"context"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // The window and the age of an answer, at each end and one beyond.
@@ -60,7 +60,7 @@ func TestErrorsOfAuthorizers(t *testing.T) {
 		"none":             {errors.New("db"), false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := new(Result).ask(t.Context(), AuthorizerFunc(func(context.Context, *Result, *csr.Request) (*Authorization, error) { return nil, c.err }), nil)
+			_, err := new(Result).ask(t.Context(), AuthorizerFunc(func(context.Context, *Result) (*Authorization, error) { return nil, c.err }))
 			if (err == c.err || err.Error() == c.err.Error()) != c.same || errors.Is(err, refusal.ErrRetry) != c.retry { //nolint:errorlint // the very error
 				t.Errorf("got %v", err)
 			}

@@ -168,7 +168,7 @@ func TestWorkedExample(t *testing.T) {
 		"akPublic of the hello":   {hello.AKPublic, ak.Raw},
 		"akPublic of the proof":   {proof.AKPublic, ak.Raw},
 		"binding of the proof":    {proof.Binding, der},
-		"challenge's message":     {e.file(t, "challenge.txt"), []byte(attest.ChallengeDecision(e.file(t, "challenge.der")).Message)},
+		"challenge's message":     {e.file(t, "challenge.txt"), []byte(attest.ChallengeDecision(e.file(t, "challenge.der"), nil).Message)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if !bytes.Equal(pair[0], pair[1]) {
@@ -283,21 +283,23 @@ func TestWorkedExampleVerifies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kind, err := tpm.NewKind(tpm.KindConfig{AKIssuers: []tpmcert.Issuer{{Roots: e.certificates(t, "root.pem"), Profile: tpmcert.ProfileTCG()}}})
+	kind, err := tpm.TrustAKs(e.certificates(t, "root.pem"), tpmcert.ProfileTCG())
 	if err != nil {
 		t.Fatal(err)
 	}
 	verifier, err := attest.NewVerifier(attest.VerifierConfig{
-		ClusterIDs: []string{e.ClusterID}, KeyRing: ring,
-		Kinds: []attest.Kind{kind},
-		Policy: &csr.Policy{SignerNames: []string{e.SignerName}, Machines: func(context.Context, string, *csr.Request) (*csr.Machine, error) {
+		KeyRing: ring,
+		Kinds:   []attest.Kind{kind},
+		Policy: &csr.Policy{ClusterIDs: []string{e.ClusterID}, SignerNames: []string{e.SignerName}, Machines: func(context.Context, csr.Question) (*csr.Machine, error) {
 			return &csr.Machine{NodeName: e.NodeName, ProviderID: e.ProviderID, BootstrapReady: true}, nil
 		}},
 		Authorizer: attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
 			if string(r.Machine) != e.Machine {
 				return nil, attest.NotMember("machine " + string(r.Machine))
 			}
-			return &attest.Authorization{ProviderID: e.ProviderID}, nil
+			a := r.Admit(e.NodeName)
+			a.ProviderID = e.ProviderID
+			return a, nil
 		}),
 		Now: func() time.Time { return e.Verified },
 	})
@@ -305,8 +307,8 @@ func TestWorkedExampleVerifies(t *testing.T) {
 		t.Fatal(err)
 	}
 	object := func(file, signer string, created time.Time) *csr.Request {
-		return &csr.Request{Metadata: csr.Metadata{CreationTimestamp: created}, Spec: csr.Spec{Request: e.file(t, file), SignerName: signer,
-			ExpirationSeconds: &e.ExpirationSeconds, Usages: e.Usages, Username: e.Requester, Groups: e.Groups}}
+		return csr.Filed(&csr.Spec{Request: e.file(t, file), SignerName: signer, ExpirationSeconds: &e.ExpirationSeconds, Usages: e.Usages},
+			csr.User{Username: e.Requester, Groups: e.Groups}, created)
 	}
 	ctx := context.Background()
 	r, err := verifier.Verify(ctx, object("answer.pem", e.SignerName, e.AnswerCreated))

@@ -17,9 +17,40 @@ func TestAuthenticate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{DefaultGroup, NodeGroup, GroupPrefix + "other"}
+	want := []string{defaultGroup, nodeGroup, groupPrefix + "other"}
 	if user.Name != "system:bootstrap:abcdef" || !slices.Equal(user.Groups, want) {
 		t.Errorf("%+v", user)
+	}
+}
+
+// What is read unchecked and equals the presented token may still have ended, or be for signing
+// alone: only Authenticate knows.
+func TestAuthenticateIsMoreThanEqual(t *testing.T) {
+	presented, err := Parse(testToken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		secret Secret
+		want   error
+	}{
+		"ended":           {Secret{Token: presented, Expiration: testNow.Add(-time.Hour), Usages: Usages{Authentication: true}}, checkExpired},
+		"signs alone":     {Secret{Token: presented, Expiration: testNow.Add(time.Hour), Usages: Usages{Signing: true}}, checkUsage},
+		"may be used now": {Secret{Token: presented, Expiration: testNow.Add(time.Hour), Usages: Usages{Authentication: true}}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, err := tt.secret.Object()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s, err := ParseSecretUnchecked(o); err != nil || !s.Token.Equal(presented) {
+				t.Fatalf("%v, %v", s, err)
+			}
+			_, err = Authenticate(t.Context(), testToken, getting(o), testNow)
+			if !errors.Is(err, tt.want) {
+				t.Errorf("got %v, want %v", err, tt.want)
+			}
+		})
 	}
 }
 
@@ -31,28 +62,28 @@ func TestAuthenticateRefuses(t *testing.T) {
 		now    time.Time
 		want   error
 	}{
-		"empty":              {"", good, testNow, CheckToken},
-		"a JWT":              {"a.b.c", good, testNow, CheckToken},
-		"a line break":       {testToken + "\n", good, testNow, CheckToken},
-		"capitals":           {"ABCDEF." + testSecret, good, testNow, CheckToken},
-		"unknown ID":         {"abcdeg." + testSecret, good, testNow, CheckCredential},
-		"wrong secret":       {testID + ".0123456789abcdeg", good, testNow, CheckCredential},
-		"expired":            {testToken, good, testNow.Add(time.Hour), CheckExpired},
+		"empty":              {"", good, testNow, checkToken},
+		"a JWT":              {"a.b.c", good, testNow, checkToken},
+		"a line break":       {testToken + "\n", good, testNow, checkToken},
+		"capitals":           {"ABCDEF." + testSecret, good, testNow, checkToken},
+		"unknown ID":         {"abcdeg." + testSecret, good, testNow, checkCredential},
+		"wrong secret":       {testID + ".0123456789abcdeg", good, testNow, checkCredential},
+		"expired":            {testToken, good, testNow.Add(time.Hour), checkExpired},
 		"no getter":          {testToken, nil, testNow, refusal.CheckConfig},
 		"no clock":           {testToken, good, time.Time{}, refusal.CheckConfig},
 		"no token, no clock": {"", good, time.Time{}, refusal.CheckConfig},
 		"unknown, no clock":  {"abcdeg." + testSecret, good, time.Time{}, refusal.CheckConfig},
-		"getter fails":       {testToken, failing(io.ErrUnexpectedEOF), testNow, ErrRetry},
-		"getter, nil":        {testToken, failing(nil), testNow, ErrRetry},
-		"getter gave up":     {testToken, failing(context.Canceled), testNow, ErrRetry},
-		"wrapped":            {testToken, failing(fmt.Errorf("the cache: %w", ErrNotFound)), testNow, CheckCredential},
+		"getter fails":       {testToken, failing(io.ErrUnexpectedEOF), testNow, refusal.ErrRetry},
+		"getter, nil":        {testToken, failing(nil), testNow, refusal.ErrRetry},
+		"getter gave up":     {testToken, failing(context.Canceled), testNow, refusal.ErrRetry},
+		"wrapped":            {testToken, failing(fmt.Errorf("the cache: %w", ErrNotFound)), testNow, checkCredential},
 	} {
 		t.Run(name, func(t *testing.T) {
 			user, err := Authenticate(t.Context(), test.bearer, test.get, test.now)
 			if !errors.Is(err, test.want) || user != nil || leaks(err.Error()) {
 				t.Errorf("%s: %v, %v, want %v", name, user, err, test.want)
 			}
-			if errors.Is(err, ErrRetry) != (test.want == ErrRetry) { //nolint:errorlint // a row of the table
+			if errors.Is(err, refusal.ErrRetry) != (test.want == refusal.ErrRetry) { //nolint:errorlint // a row of the table
 				t.Errorf("%s: %v", name, err)
 			}
 		})
@@ -73,14 +104,14 @@ func TestAuthenticateChecksTheSecret(t *testing.T) {
 		test.change(o)
 		_, err := Authenticate(t.Context(), testToken, func(context.Context, string, string) (*Object, error) { return o, nil }, testNow)
 		switch want := test.want; {
-		case want == CheckNamespace || want == CheckName:
+		case want == checkNamespace || want == checkName:
 			// The getter has returned another Secret than it was asked for.
-			if !errors.Is(err, ErrRetry) {
-				t.Errorf("%s: %v, want %v", test.name, err, ErrRetry)
+			if !errors.Is(err, refusal.ErrRetry) {
+				t.Errorf("%s: %v, want %v", test.name, err, refusal.ErrRetry)
 			}
-		case want == CheckSecret:
-			if !errors.Is(err, CheckCredential) {
-				t.Errorf("%s: %v, want %v", test.name, err, CheckCredential)
+		case want == checkSecret:
+			if !errors.Is(err, checkCredential) {
+				t.Errorf("%s: %v, want %v", test.name, err, checkCredential)
 			}
 		case !errors.Is(err, want):
 			t.Errorf("%s: %v, want %v", test.name, err, want)
@@ -95,7 +126,7 @@ func TestAuthenticateTellsNothing(t *testing.T) {
 	for _, test := range refusals {
 		o := goodObject(t)
 		test.change(o)
-		if test.want == CheckNamespace || test.want == CheckName {
+		if test.want == checkNamespace || test.want == checkName {
 			continue
 		}
 		_, err := Authenticate(t.Context(), testID+".0123456789abcdeg", getting(o), testNow)

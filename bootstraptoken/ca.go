@@ -20,9 +20,9 @@ const (
 	wantCA  = "CA certificates in PEM"
 )
 
-// ParseCAs reads a CA bundle: one to [MaxCAs] PEM blocks of type CERTIFICATE, each a CA
+// ParseCAs reads a CA bundle: one to 64 PEM blocks of type CERTIFICATE, each a CA
 // certificate (basicConstraints with CA, and keyCertSign if there is a keyUsage), without
-// duplicates. The error is [CheckCA].
+// duplicates. The error is "ca-bundle".
 //
 // It is strict, so that every other reader finds the same certificates in a bundle
 // (crypto/x509, k8s.io/client-go/util/cert, OpenSSL): each BEGIN and END is a line of its own,
@@ -34,7 +34,7 @@ const (
 //
 // Validity periods are not checked: an expired certificate is read, and verifies nothing.
 func ParseCAs(bundle []byte) ([]*x509.Certificate, error) {
-	if len(bundle) > MaxCABundleSize {
+	if len(bundle) > maxCABundleSize {
 		return nil, caError(strconv.Itoa(len(bundle))+" bytes", nil)
 	}
 	if bytes.IndexByte(bundle, 0) >= 0 {
@@ -51,8 +51,8 @@ func ParseCAs(bundle []byte) ([]*x509.Certificate, error) {
 		switch {
 		case err != nil:
 			return nil, err
-		case len(cas) == MaxCAs:
-			return nil, caError("more than "+strconv.Itoa(MaxCAs)+" certificates", nil)
+		case len(cas) == maxCAs:
+			return nil, caError("more than "+strconv.Itoa(maxCAs)+" certificates", nil)
 		case slices.ContainsFunc(cas, ca.Equal):
 			return nil, caError("the certificate of "+ca.Subject.String()+" twice", nil)
 		}
@@ -88,7 +88,7 @@ func parseCA(text []byte) (*x509.Certificate, error) {
 }
 
 func caError(got string, err error) error {
-	return &Error{Check: CheckCA, Got: got, Want: wantCA, Err: err}
+	return &Error{Check: checkCA, Got: got, Want: wantCA, Err: err}
 }
 
 // marshalCAs writes a bundle that [ParseCAs] reads, or nothing if there are no CAs.
@@ -121,21 +121,21 @@ type Pin [sha256.Size]byte
 // ParsePin reads a pin in the form that kubeadm prints and accepts in
 // --discovery-token-ca-cert-hash: "sha256:" and 64 hexadecimal digits, in either case
 // (cmd/kubeadm/app/util/pubkeypin). Otherwise, and for a digest of all zeros, the error is
-// [CheckPin].
+// "ca-pin".
 func ParsePin(s string) (Pin, error) {
 	if len(s) != len(pinPrefix)+hex.EncodedLen(sha256.Size) {
-		return Pin{}, &Error{Check: CheckPin, Got: strconv.Itoa(len(s)) + " bytes", Want: wantPin}
+		return Pin{}, &Error{Check: checkPin, Got: strconv.Itoa(len(s)) + " bytes", Want: wantPin}
 	}
 	var p Pin
 	algorithm, digits := s[:len(pinPrefix)], s[len(pinPrefix):]
 	_, err := hex.Decode(p[:], []byte(digits))
 	switch {
 	case !strings.EqualFold(algorithm, pinPrefix):
-		return Pin{}, &Error{Check: CheckPin, Got: refusal.Quote(algorithm), Want: wantPin}
+		return Pin{}, &Error{Check: checkPin, Got: refusal.Quote(algorithm), Want: wantPin}
 	case err != nil:
-		return Pin{}, &Error{Check: CheckPin, Got: refusal.Quote(digits), Want: wantPin, Err: err}
+		return Pin{}, &Error{Check: checkPin, Got: refusal.Quote(digits), Want: wantPin, Err: err}
 	case p.IsZero():
-		return Pin{}, &Error{Check: CheckPin, Got: "a digest of zeros", Want: wantPin}
+		return Pin{}, &Error{Check: checkPin, Got: "a digest of zeros", Want: wantPin}
 	}
 	return p, nil
 }

@@ -31,8 +31,8 @@ func TestParseCAs(t *testing.T) {
 		"CRLF":                crlf,
 		"CRLF, then LF":       append(crlf, two.pem()...),
 		"no line feed at end": bytes.TrimSpace(one.pem()),
-		"as large as may be":  append(one.pem(), strings.Repeat("#", MaxCABundleSize-len(one.pem()))...),
-		"as many as may be":   manyCAs(t, one, MaxCAs),
+		"as large as may be":  append(one.pem(), strings.Repeat("#", maxCABundleSize-len(one.pem()))...),
+		"as many as may be":   manyCAs(t, one, maxCAs),
 	} {
 		t.Run(name, func(t *testing.T) {
 			cas, err := ParseCAs(bundle)
@@ -61,8 +61,8 @@ func TestParseCAsRefuses(t *testing.T) {
 	for name, bundle := range map[string]string{
 		"nothing":           "",
 		"text":              "a certificate",
-		"too large":         good + strings.Repeat("#", MaxCABundleSize-len(good)+1),
-		"too many":          string(manyCAs(t, one, MaxCAs+1)),
+		"too large":         good + strings.Repeat("#", maxCABundleSize-len(good)+1),
+		"too many":          string(manyCAs(t, one, maxCAs+1)),
 		"twice":             good + good,
 		"twice, not in row": good + two + good,
 		"private key":       good + "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
@@ -112,8 +112,8 @@ func TestParseCAsRefuses(t *testing.T) {
 		"lower case":              strings.ReplaceAll(good, "CERTIFICATE", "certificate"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if cas, err := ParseCAs([]byte(bundle)); !errors.Is(err, CheckCA) || cas != nil {
-				t.Errorf("%d CAs, %v, want %v", len(cas), err, CheckCA)
+			if cas, err := ParseCAs([]byte(bundle)); !errors.Is(err, checkCA) || cas != nil {
+				t.Errorf("%d CAs, %v, want %v", len(cas), err, checkCA)
 			}
 		})
 	}
@@ -121,20 +121,20 @@ func TestParseCAsRefuses(t *testing.T) {
 
 // marshalCAs does not write what ParseCAs would not read.
 func TestMarshalCAsLimits(t *testing.T) {
-	many, err := ParseCAs(manyCAs(t, newTestCA(t, "one"), MaxCAs))
+	many, err := ParseCAs(manyCAs(t, newTestCA(t, "one"), maxCAs))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if bundle, err := marshalCAs(many); err != nil || bytes.Count(bundle, []byte("BEGIN")) != MaxCAs {
-		t.Errorf("%d CAs: %v", MaxCAs, err)
+	if bundle, err := marshalCAs(many); err != nil || bytes.Count(bundle, []byte("BEGIN")) != maxCAs {
+		t.Errorf("%d CAs: %v", maxCAs, err)
 	}
-	if _, err := marshalCAs(append(slices.Clip(many), newTestCA(t, "two").cert)); !errors.Is(err, CheckCA) {
-		t.Errorf("%d CAs: %v, want %v", MaxCAs+1, err, CheckCA)
+	if _, err := marshalCAs(append(slices.Clip(many), newTestCA(t, "two").cert)); !errors.Is(err, checkCA) {
+		t.Errorf("%d CAs: %v, want %v", maxCAs+1, err, checkCA)
 	}
 	large := caTemplate("large")
-	large.DNSNames = []string{strings.Repeat("a", MaxCABundleSize*3/4)}
-	if _, err := marshalCAs([]*x509.Certificate{newTestCA(t, "large").signed(t, large).cert}); !errors.Is(err, CheckCA) {
-		t.Errorf("too large: %v, want %v", err, CheckCA)
+	large.DNSNames = []string{strings.Repeat("a", maxCABundleSize*3/4)}
+	if _, err := marshalCAs([]*x509.Certificate{newTestCA(t, "large").signed(t, large).cert}); !errors.Is(err, checkCA) {
+		t.Errorf("too large: %v, want %v", err, checkCA)
 	}
 }
 
@@ -295,8 +295,8 @@ func TestParsePinRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := ParsePin(s)
-			if !errors.Is(err, CheckPin) || !p.IsZero() {
-				t.Errorf("%s: %v, %v, want %v", name, p, err, CheckPin)
+			if !errors.Is(err, checkPin) || !p.IsZero() {
+				t.Errorf("%s: %v, %v, want %v", name, p, err, checkPin)
 			}
 			if err != nil && len(err.Error()) > 1000 {
 				t.Errorf("%s: an error of %d bytes", name, len(err.Error()))
@@ -325,8 +325,8 @@ func TestPinText(t *testing.T) {
 	if err != nil || string(out) != `{"Pins":["`+somePin+`"]}` {
 		t.Errorf("%s, %v", out, err)
 	}
-	if err := json.Unmarshal([]byte(`{"Pins":["sha256:"]}`), &got); !errors.Is(err, CheckPin) {
-		t.Errorf("%v, want %v", err, CheckPin)
+	if err := json.Unmarshal([]byte(`{"Pins":["sha256:"]}`), &got); !errors.Is(err, checkPin) {
+		t.Errorf("%v, want %v", err, checkPin)
 	}
 }
 

@@ -25,7 +25,7 @@ const cacheVersion = 1
 type Cache struct {
 	// Info is the cluster.
 	Info *ClusterInfo
-	// Addresses are those of other API servers, at most [MaxAddresses] - 1, to be tried if
+	// Addresses are those of other API servers, at most 63, to be tried if
 	// Info.Server does not answer.
 	Addresses []string
 	// Verified is when a verified server last confirmed this, to the second; zero if never.
@@ -57,39 +57,39 @@ func (c *Cache) Marshal() ([]byte, error) {
 	if !c.Verified.IsZero() {
 		f.Verified = c.Verified.UTC().Format(time.RFC3339)
 	}
-	b, _ := json.Marshal(f) // strings cannot fail, and their limits keep it under MaxCacheSize
+	b, _ := json.Marshal(f) // strings cannot fail, and their limits keep it under 524,288
 	return append(b, '\n'), nil
 }
 
 // ParseCache reads exactly what [Cache.Marshal] writes, to the byte, and nothing else. The
-// error is [CheckCache].
+// error is "cache".
 func ParseCache(data []byte) (*Cache, error) {
-	if len(data) > MaxCacheSize {
-		return nil, &Error{Check: CheckCache, Got: strconv.Itoa(len(data)) + " bytes", Want: "at most " + strconv.Itoa(MaxCacheSize)}
+	if len(data) > maxCacheSize {
+		return nil, &Error{Check: checkCache, Got: strconv.Itoa(len(data)) + " bytes", Want: "at most " + strconv.Itoa(maxCacheSize)}
 	}
 	var f cacheFile
 	if err := json.Unmarshal(data, &f); err != nil {
-		return nil, &Error{Check: CheckCache, Err: err}
+		return nil, &Error{Check: checkCache, Err: err}
 	}
 	if f.Version != cacheVersion {
-		return nil, &Error{Check: CheckCache, Got: "version " + strconv.Itoa(f.Version), Want: "version " + strconv.Itoa(cacheVersion)}
+		return nil, &Error{Check: checkCache, Got: "version " + strconv.Itoa(f.Version), Want: "version " + strconv.Itoa(cacheVersion)}
 	}
 	info, err := ParseKubeconfig([]byte(f.Kubeconfig))
 	if err != nil {
-		return nil, &Error{Check: CheckCache, Err: err}
+		return nil, &Error{Check: checkCache, Err: err}
 	}
 	c := &Cache{Info: info, Addresses: f.Addresses}
 	if f.Verified != "" {
 		if c.Verified, err = time.Parse(time.RFC3339, f.Verified); err != nil {
-			return nil, &Error{Check: CheckCache, Got: "another form of the time", Want: "RFC 3339"}
+			return nil, &Error{Check: checkCache, Got: "another form of the time", Want: "RFC 3339"}
 		}
 	}
 	again, err := c.Marshal()
 	if err != nil {
-		return nil, &Error{Check: CheckCache, Err: err}
+		return nil, &Error{Check: checkCache, Err: err}
 	}
 	if !bytes.Equal(again, data) {
-		return nil, &Error{Check: CheckCache, Got: "another spelling", Want: "the one that Marshal writes"}
+		return nil, &Error{Check: checkCache, Got: "another spelling", Want: "the one that Marshal writes"}
 	}
 	return c, nil
 }
@@ -97,7 +97,7 @@ func ParseCache(data []byte) (*Cache, error) {
 // Refresh is [Refresh] for what the cache remembers; the cache's addresses are tried before
 // those of opts. It returns the cache to use and store from now on, and leaves c unchanged;
 // changed reports whether the cluster itself, its server or its CAs, is different. After an
-// error that matches [ErrRetry], c is still the best there is. After [CheckCertificate],
+// error that matches [refusal.ErrRetry], c is still the best there is. After [CheckCertificate],
 // either the cluster's CA has changed in the meantime or the server is not the cluster:
 // discover it again.
 func (c *Cache) Refresh(ctx context.Context, opts RefreshOptions) (next *Cache, changed bool, err error) {
@@ -126,13 +126,13 @@ func (c *Cache) WriteFile(path string) error {
 
 // ReadCacheFile reads a file that [Cache.WriteFile] wrote. On Unix the file must belong to
 // this user or to root, and nobody else may be able to write it; it must not be a symbolic
-// link. The error is [CheckCache], or the file system's, in which errors.Is finds
+// link. The error is "cache", or the file system's, in which errors.Is finds
 // [io/fs.ErrNotExist].
 func ReadCacheFile(path string) (*Cache, error) {
-	data, err := safefile.Read(path, MaxCacheSize, safefile.Trusted)
+	data, err := safefile.Read(path, maxCacheSize, safefile.Trusted)
 	switch {
 	case errors.Is(err, safefile.CheckFile):
-		return nil, &Error{Check: CheckCache, Err: err}
+		return nil, &Error{Check: checkCache, Err: err}
 	case err != nil:
 		return nil, fmt.Errorf("bootstraptoken: %w", err)
 	}
@@ -142,14 +142,14 @@ func ReadCacheFile(path string) (*Cache, error) {
 // RefreshOptions say how a cluster is asked for its latest discovery document. The zero value
 // of each field is a sensible default.
 type RefreshOptions struct {
-	// Addresses are those of other API servers, as in [DiscoverConfig], in case the cluster's own
-	// server does not lead to it. They are tried after that one.
+	// Addresses are those of other API servers, as in [DiscoverConfig], in case the cluster's
+	// own server does not lead to it. They are tried after that one.
 	Addresses []string
 	// Pins, if there are any, keep CAs without a pin from being trusted. None means that all CAs
 	// that the verified server names are trusted from now on.
 	Pins []Pin
-	// Token, if it is not the zero Token, must have signed the document. Bootstrap tokens usually
-	// do not live long enough for that.
+	// Token, if it is not the zero Token, must have signed the document. Bootstrap tokens
+	// usually do not live long enough for that.
 	Token Token
 	// Network says how servers are reached.
 	Network Network
@@ -165,11 +165,11 @@ type RefreshOptions struct {
 // contact: after that the cluster, having proved its identity, names its CAs itself, including
 // those for which [Discover] had no pin. Set Pins here to keep those out.
 //
-// A cluster that is identified by its CAs must continue to name some ([CheckNoCA]): the
+// A cluster that is identified by its CAs must continue to name some ("no-ca"): the
 // system's roots are no replacement. The refreshed CAs must also verify the server that sent
-// them ([CheckLockout]), or the client could not find its way back.
+// them ("ca-lockout"), or the client could not find its way back.
 //
-// Other errors are those of [Discover]; they match [CheckForbidden] and [ErrRetry] if a
+// Other errors are those of [Discover]; they match "forbidden" and [refusal.ErrRetry] if a
 // cluster does not publish its document. kubeadm then continues with what it has.
 func Refresh(ctx context.Context, info *ClusterInfo, opts RefreshOptions) (*Discovered, error) {
 	if err := info.check(); err != nil {
@@ -214,7 +214,7 @@ func (opts *RefreshOptions) at(ctx context.Context, server *url.URL, old *Cluste
 		verify.Intermediates.AddCert(cert)
 	}
 	if _, err := connection.PeerCertificates[0].Verify(verify); err != nil {
-		return nil, &Error{Check: CheckLockout, Got: "CAs that do not verify the server at " + server.Host, Err: err}
+		return nil, &Error{Check: checkLockout, Got: "CAs that do not verify the server at " + server.Host, Err: err}
 	}
 	return found, nil
 }

@@ -31,10 +31,10 @@ func TestCacheMarshal(t *testing.T) {
 		cache *Cache
 		want  Check
 	}{
-		"zero":        {&Cache{}, CheckServer},
-		"no CA":       {&Cache{Info: &ClusterInfo{Server: "https://a"}}, CheckNoCA},
-		"bad address": {&Cache{Info: cache.Info, Addresses: []string{"http://b"}}, CheckServerScheme},
-		"too many":    {&Cache{Info: cache.Info, Addresses: make([]string, MaxAddresses)}, refusal.CheckConfig},
+		"zero":        {&Cache{}, checkServer},
+		"no CA":       {&Cache{Info: &ClusterInfo{Server: "https://a"}}, checkNoCA},
+		"bad address": {&Cache{Info: cache.Info, Addresses: []string{"http://b"}}, checkServerScheme},
+		"too many":    {&Cache{Info: cache.Info, Addresses: make([]string, maxAddresses)}, refusal.CheckConfig},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, err := test.cache.Marshal(); !errors.Is(err, test.want) {
@@ -73,15 +73,15 @@ func TestParseCacheRefuses(t *testing.T) {
 		"another kubeconfig":  replace(`contexts: null`, `contexts: []`),
 		"a bad server":        replace(`https://a:1`, `http://a:1`),
 		"credentials":         replace(`users: null`, `users: [{user: {token: a}}]`),
-		"too large":           good + strings.Repeat(" ", MaxCacheSize),
+		"too large":           good + strings.Repeat(" ", maxCacheSize),
 		"the kubeconfig bare": kubeadmKubeconfig("https://a:1", ca.pem()),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if file == good {
 				t.Fatalf("%s: the file was not changed", name)
 			}
-			if c, err := ParseCache([]byte(file)); !errors.Is(err, CheckCache) || c != nil {
-				t.Errorf("%s: %+v, %v, want %v", name, c, err, CheckCache)
+			if c, err := ParseCache([]byte(file)); !errors.Is(err, checkCache) || c != nil {
+				t.Errorf("%s: %+v, %v, want %v", name, c, err, checkCache)
 			}
 		})
 	}
@@ -98,20 +98,20 @@ func TestParseCacheCauses(t *testing.T) {
 		new  string
 		want error
 	}{
-		`https://a:1`:    {`http://a:1`, CheckServerScheme},
-		`"b"`:            {`"http://b"`, CheckServerScheme},
-		`contexts: null`: {`contexts: 1`, CheckKubeconfig},
+		`https://a:1`:    {`http://a:1`, checkServerScheme},
+		`"b"`:            {`"http://b"`, checkServerScheme},
+		`contexts: null`: {`contexts: 1`, checkKubeconfig},
 	} {
 		t.Run(old, func(t *testing.T) {
-			if _, err := ParseCache([]byte(strings.Replace(string(b), old, test.new, 1))); !errors.Is(err, CheckCache) || !errors.Is(err, test.want) {
+			if _, err := ParseCache([]byte(strings.Replace(string(b), old, test.new, 1))); !errors.Is(err, checkCache) || !errors.Is(err, test.want) {
 				t.Errorf("%s: %v, want %v", test.new, err, test.want)
 			}
 		})
 	}
-	for size, read := range map[int]bool{MaxCacheSize: true, MaxCacheSize + 1: false} {
+	for size, read := range map[int]bool{MaxCacheSize: true, maxCacheSize + 1: false} {
 		_, err := ParseCache(append(b, strings.Repeat("x", size-len(b))...))
 		var syntax *json.SyntaxError
-		if !errors.Is(err, CheckCache) || errors.As(err, &syntax) != read {
+		if !errors.Is(err, checkCache) || errors.As(err, &syntax) != read {
 			t.Errorf("%d bytes: %v", size, err)
 		}
 	}
@@ -130,7 +130,7 @@ func FuzzParseCache(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := ParseCache(data)
 		if err != nil {
-			if !errors.Is(err, CheckCache) {
+			if !errors.Is(err, checkCache) {
 				t.Fatal(err)
 			}
 			return

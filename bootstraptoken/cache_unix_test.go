@@ -24,7 +24,7 @@ func TestCacheFileOfOthers(t *testing.T) {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ReadCacheFile(path); errors.Is(err, CheckCache) != refused || !refused && err != nil {
+		if _, err := ReadCacheFile(path); errors.Is(err, checkCache) != refused || !refused && err != nil {
 			t.Errorf("mode %v: %v", mode, err)
 		}
 	}
@@ -41,7 +41,7 @@ func TestCacheFileOfOthers(t *testing.T) {
 	if _, err := ReadCacheFile(link); !errors.Is(err, syscall.ELOOP) {
 		t.Errorf("a link: %v", err)
 	}
-	if _, err := ReadCacheFile(fifo); !errors.Is(err, CheckCache) {
+	if _, err := ReadCacheFile(fifo); !errors.Is(err, checkCache) {
 		t.Errorf("a FIFO: %v", err)
 	}
 	if os.Geteuid() != 0 {
@@ -50,7 +50,7 @@ func TestCacheFileOfOthers(t *testing.T) {
 	if err := os.Chown(path, 65534, -1); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadCacheFile(path); !errors.Is(err, CheckCache) {
+	if _, err := ReadCacheFile(path); !errors.Is(err, checkCache) {
 		t.Errorf("another user's: %v", err)
 	}
 }

@@ -20,7 +20,7 @@ type ClusterInfo struct {
 	// Server is the API server's URL, https://host[:port][/path].
 	Server string
 	// CAs are the CA certificates that the API server's certificate must chain to, 1
-	// to [MaxCAs] in the order of the document; several while they are being rotated.
+	// to 64 in the order of the document; several while they are being rotated.
 	CAs []*x509.Certificate
 	// SystemRoots is set, and CAs is empty, if the kubeconfig has no CA bundle: then the roots
 	// that the system trusts are meant (Kubernetes bootstrap discovery, "Evolving kubeconfig").
@@ -31,8 +31,8 @@ type ClusterInfo struct {
 
 // Marshal writes the kubeconfig of the cluster, byte for byte as kubeadm writes it into the
 // cluster-info ConfigMap (k8s.io/client-go/tools/clientcmd 0.36, Write, of one unnamed
-// cluster). [ParseKubeconfig] reads back the same value. The error is [CheckServer],
-// [CheckServerScheme], [CheckCredentials], [CheckCA] or [CheckNoCA].
+// cluster). [ParseKubeconfig] reads back the same value. The error is "server-url",
+// "server-url-scheme", "kubeconfig-credentials", "ca-bundle" or "no-ca".
 func (c *ClusterInfo) Marshal() ([]byte, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func (c *ClusterInfo) Marshal() ([]byte, error) {
 
 // Roots returns the certificates that the API server's certificate must chain to: the
 // CAs, or the system's roots if SystemRoots is set. It is never nil without an error,
-// since a nil pool means the system's roots to crypto/tls. The error is [CheckNoCA].
+// since a nil pool means the system's roots to crypto/tls. The error is "no-ca".
 func (c *ClusterInfo) Roots() (*x509.CertPool, error) {
 	if err := c.checkCAs(); err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (c *ClusterInfo) Roots() (*x509.CertPool, error) {
 	if c.SystemRoots {
 		roots, err := x509.SystemCertPool()
 		if err != nil {
-			return nil, &Error{Check: CheckNoCA, Got: "no system roots", Err: err}
+			return nil, &Error{Check: checkNoCA, Got: "no system roots", Err: err}
 		}
 		return roots, nil
 	}
@@ -87,7 +87,7 @@ func (c *ClusterInfo) Equal(other *ClusterInfo) bool {
 
 func (c *ClusterInfo) check() error {
 	if c == nil {
-		return &Error{Check: CheckServer, Got: "no ClusterInfo", Want: wantServer}
+		return &Error{Check: checkServer, Got: "no ClusterInfo", Want: wantServer}
 	}
 	if _, err := parseServer(c.Server); err != nil {
 		return err
@@ -98,9 +98,9 @@ func (c *ClusterInfo) check() error {
 func (c *ClusterInfo) checkCAs() error {
 	switch {
 	case c == nil || len(c.CAs) == 0 && !c.SystemRoots:
-		return &Error{Check: CheckNoCA, Got: "no CAs", Want: "CAs, or SystemRoots"}
+		return &Error{Check: checkNoCA, Got: "no CAs", Want: "CAs, or SystemRoots"}
 	case len(c.CAs) > 0 && c.SystemRoots:
-		return &Error{Check: CheckNoCA, Got: "CAs and SystemRoots", Want: "one of them"}
+		return &Error{Check: checkNoCA, Got: "CAs and SystemRoots", Want: "one of them"}
 	}
 	return nil
 }
@@ -121,22 +121,22 @@ const (
 	ClusterInfoName      = "cluster-info"
 	// KubeconfigKey is the key in its data that holds the kubeconfig.
 	KubeconfigKey = "kubeconfig"
-	// SignatureKeyPrefix followed by a token's ID is the key of the kubeconfig's signature by
+	// signatureKeyPrefix followed by a token's ID is the key of the kubeconfig's signature by
 	// that token.
-	SignatureKeyPrefix = "jws-kubeconfig-"
+	signatureKeyPrefix = "jws-kubeconfig-"
 )
 
 // The reasons why the data of a cluster-info ConfigMap is not signed, or not trusted.
 const (
-	// CheckNoKubeconfig: there is no kubeconfig, or it is empty.
-	CheckNoKubeconfig Check = "cluster-info-kubeconfig"
-	// CheckNoSignature: there is no signature by the token. The bootstrap signer adds it a moment
-	// after the token is made, so [Discover] waits for it.
-	CheckNoSignature Check = "cluster-info-no-signature"
+	// checkNoKubeconfig: there is no kubeconfig, or it is empty.
+	checkNoKubeconfig Check = "cluster-info-kubeconfig"
+	// checkNoSignature: there is no signature by the token. The bootstrap signer adds it a
+	// moment after the token is made, so [Discover] waits for it.
+	checkNoSignature Check = "cluster-info-no-signature"
 	// CheckSignature: the signature is not one by the token over this kubeconfig.
 	CheckSignature Check = "cluster-info-signature"
-	// CheckDuplicateToken: two different tokens have the same ID.
-	CheckDuplicateToken Check = "duplicate-token"
+	// checkDuplicateToken: two different tokens have the same ID.
+	checkDuplicateToken Check = "duplicate-token"
 )
 
 // NewClusterInfoData returns the data of a new cluster-info ConfigMap, not yet signed.
@@ -154,8 +154,8 @@ func NewClusterInfoData(info *ClusterInfo) (map[string]string, error) {
 // who has the token can sign: check the CAs in it against pins too, as [Discover] does. A nil
 // error says nothing about whether the token is still valid.
 //
-// The errors are [CheckToken] for the zero Token, [CheckNoKubeconfig],
-// [CheckNoSignature], [CheckSignature], and those of [ParseKubeconfig].
+// The errors are "bootstrap-token" for the zero Token, "cluster-info-kubeconfig",
+// "cluster-info-no-signature", [CheckSignature], and those of [ParseKubeconfig].
 func Verify(data map[string]string, token Token) (*ClusterInfo, error) {
 	kubeconfig, err := signedKubeconfig(data, token)
 	if err != nil {
@@ -167,17 +167,21 @@ func Verify(data map[string]string, token Token) (*ClusterInfo, error) {
 // signedKubeconfig returns the kubeconfig if the token signed it.
 func signedKubeconfig(data map[string]string, token Token) (string, error) {
 	if token.IsZero() {
-		return "", &Error{Check: CheckToken, Got: token.String(), Want: wantToken}
+		return "", &Error{Check: checkToken, Got: token.String(), Want: wantToken}
 	}
 	kubeconfig, err := kubeconfigOf(data)
 	if err != nil {
 		return "", err
 	}
-	signature := data[SignatureKeyPrefix+token.ID()]
+	signature := data[signatureKeyPrefix+token.ID()]
 	if signature == "" {
-		return "", &Error{Check: CheckNoSignature, Want: SignatureKeyPrefix + token.ID()}
+		return "", &Error{Check: checkNoSignature, Want: signatureKeyPrefix + token.ID()}
 	}
-	if err := jws.VerifyDetached(signature, []byte(kubeconfig), token.ID(), token.key()); err != nil {
+	payload, err := jws.NewDetached([]byte(kubeconfig))
+	if err == nil {
+		err = payload.Verify(signature, token.ID(), token.key())
+	}
+	if err != nil {
 		return "", &Error{Check: CheckSignature, Err: err}
 	}
 	return kubeconfig, nil
@@ -187,25 +191,25 @@ func kubeconfigOf(data map[string]string) (string, error) {
 	kubeconfig := data[KubeconfigKey]
 	switch {
 	case kubeconfig == "":
-		return "", &Error{Check: CheckNoKubeconfig, Want: "the key " + KubeconfigKey}
-	case len(kubeconfig) > MaxKubeconfigSize:
+		return "", &Error{Check: checkNoKubeconfig, Want: "the key " + KubeconfigKey}
+	case len(kubeconfig) > maxKubeconfigSize:
 		return "", errKubeconfigSize(len(kubeconfig))
 	}
 	return kubeconfig, nil
 }
 
 func errKubeconfigSize(got int) error {
-	return &Error{Check: CheckKubeconfig, Got: strconv.Itoa(got) + " bytes", Want: "1 to " + strconv.Itoa(MaxKubeconfigSize)}
+	return &Error{Check: checkKubeconfig, Got: strconv.Itoa(got) + " bytes", Want: "1 to " + strconv.Itoa(maxKubeconfigSize)}
 }
 
 // ParseConfigMap reads the cluster-info ConfigMap as the API server serves it in JSON and
 // returns its data, nil if it has none. It must be a v1 ConfigMap with the name
-// [ClusterInfoName] in the namespace [ClusterInfoNamespace], of at most [MaxConfigMapSize]
+// [ClusterInfoName] in the namespace [ClusterInfoNamespace], of at most 2,097,152
 // bytes. Unknown members are ignored: Kubernetes adds some. Duplicate members, even in
-// different case, are refused. YAML is not read. The error is [CheckConfigMap].
+// different case, are refused. YAML is not read. The error is "cluster-info-object".
 func ParseConfigMap(object []byte) (map[string]string, error) {
-	if len(object) > MaxConfigMapSize {
-		return nil, &Error{Check: CheckConfigMap, Got: strconv.Itoa(len(object)) + " bytes", Want: "at most " + strconv.Itoa(MaxConfigMapSize)}
+	if len(object) > maxConfigMapSize {
+		return nil, &Error{Check: checkConfigMap, Got: strconv.Itoa(len(object)) + " bytes", Want: "at most " + strconv.Itoa(maxConfigMapSize)}
 	}
 	var apiVersion, kind, namespace, name string
 	var data map[string]string
@@ -223,10 +227,10 @@ func ParseConfigMap(object []byte) (map[string]string, error) {
 		return nil, notJSON(object, err)
 	}
 	if apiVersion != "v1" || kind != "ConfigMap" {
-		return nil, &Error{Check: CheckConfigMap, Got: refusal.Quote(apiVersion) + " " + refusal.Quote(kind), Want: `"v1" "ConfigMap"`}
+		return nil, &Error{Check: checkConfigMap, Got: refusal.Quote(apiVersion) + " " + refusal.Quote(kind), Want: `"v1" "ConfigMap"`}
 	}
 	if namespace != ClusterInfoNamespace || name != ClusterInfoName {
-		return nil, &Error{Check: CheckConfigMap, Got: refusal.Quote(namespace) + " " + refusal.Quote(name),
+		return nil, &Error{Check: checkConfigMap, Got: refusal.Quote(namespace) + " " + refusal.Quote(name),
 			Want: strconv.Quote(ClusterInfoNamespace) + " " + strconv.Quote(ClusterInfoName)}
 	}
 	return data, nil
@@ -248,7 +252,7 @@ func readTexts(r *strictjson.Reader) (map[string]string, error) {
 // notJSON says that a text is not JSON if it does not even begin like an object.
 func notJSON(object []byte, err error) error {
 	if begin := bytes.TrimLeft(object, " \t\r\n"); len(begin) == 0 || begin[0] != '{' {
-		return &Error{Check: CheckConfigMap, Got: "a text that is not JSON, as YAML is not", Want: "a ConfigMap in JSON, as kubectl get -o json prints it"}
+		return &Error{Check: checkConfigMap, Got: "a text that is not JSON, as YAML is not", Want: "a ConfigMap in JSON, as kubectl get -o json prints it"}
 	}
-	return &Error{Check: CheckConfigMap, Err: err}
+	return &Error{Check: checkConfigMap, Err: err}
 }

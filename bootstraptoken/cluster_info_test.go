@@ -43,7 +43,7 @@ func TestVerify(t *testing.T) {
 	if got, err := Verify(data, token); err != nil || !got.Equal(want) {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	key := SignatureKeyPrefix + "abcdef"
+	key := signatureKeyPrefix + "abcdef"
 	change := func(key string, value func(string) string) map[string]string {
 		changed := maps.Clone(data)
 		changed[key] = value(changed[key])
@@ -55,21 +55,21 @@ func TestVerify(t *testing.T) {
 		token Token
 		want  Check
 	}{
-		"no token":               {data, Token{}, CheckToken},
-		"nothing":                {nil, token, CheckNoKubeconfig},
+		"no token":               {data, Token{}, checkToken},
+		"nothing":                {nil, token, checkNoKubeconfig},
 		"another secret":         {data, mustToken(t, "abcdef.0123456789abcdee"), CheckSignature},
-		"another ID":             {data, mustToken(t, "abcdeg.0123456789abcdef"), CheckNoSignature},
+		"another ID":             {data, mustToken(t, "abcdeg.0123456789abcdef"), checkNoSignature},
 		"a line feed more":       {change(KubeconfigKey, func(s string) string { return s + "\n" }), token, CheckSignature},
 		"a line feed less":       {change(KubeconfigKey, func(s string) string { return s[:len(s)-1] }), token, CheckSignature},
 		"another server":         {change(KubeconfigKey, func(s string) string { return strings.Replace(s, "a:6443", "b:6443", 1) }), token, CheckSignature},
-		"no signature":           {change(key, func(string) string { return "" }), token, CheckNoSignature},
+		"no signature":           {change(key, func(string) string { return "" }), token, checkNoSignature},
 		"padded":                 {change(key, func(s string) string { return s + "=" }), token, CheckSignature},
 		"a line feed after":      {change(key, func(s string) string { return s + "\n" }), token, CheckSignature},
 		"not detached":           {change(key, func(s string) string { return strings.Replace(s, "..", ".e30.", 1) }), token, CheckSignature},
 		"alg none":               {change(key, func(string) string { return "eyJhbGciOiJub25lIn0.." }), token, CheckSignature},
 		"another token's header": {change(key, func(string) string { return slowSignature(data[KubeconfigKey], "abcdeg", "0123456789abcdef") }), token, CheckSignature},
-		"too large":              {change(KubeconfigKey, func(string) string { return strings.Repeat("x", MaxKubeconfigSize+1) }), token, CheckKubeconfig},
-		"signed, no document":    {noDocument, token, CheckKubeconfig},
+		"too large":              {change(KubeconfigKey, func(string) string { return strings.Repeat("x", maxKubeconfigSize+1) }), token, checkKubeconfig},
+		"signed, no document":    {noDocument, token, checkKubeconfig},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Verify(test.data, test.token)
@@ -91,12 +91,12 @@ func FuzzVerify(f *testing.F) {
 		f.Fatal(err)
 	}
 	data = signedData(f, data, token)
-	signature := data[SignatureKeyPrefix+"abcdef"]
+	signature := data[signatureKeyPrefix+"abcdef"]
 	f.Add(data[KubeconfigKey], signature)
 	f.Add(data[KubeconfigKey], signature+"=")
 	f.Add("x", slowSignature("x", "abcdef", "0123456789abcdef"))
 	f.Fuzz(func(t *testing.T, kubeconfig, signature string) {
-		_, err := Verify(map[string]string{KubeconfigKey: kubeconfig, SignatureKeyPrefix + "abcdef": signature}, token)
+		_, err := Verify(map[string]string{KubeconfigKey: kubeconfig, signatureKeyPrefix + "abcdef": signature}, token)
 		if err == nil && signature != slowSignature(kubeconfig, "abcdef", "0123456789abcdef") {
 			t.Fatalf("%q verifies over %q", signature, kubeconfig)
 		}
@@ -110,7 +110,7 @@ func TestParseConfigMap(t *testing.T) {
 	want := map[string]string{"kubeconfig": "a\nb", "jws-kubeconfig-abcdef": "x..y"}
 	for name, object := range map[string]string{
 		"as served":     goodConfigMap,
-		"large":         goodConfigMap + strings.Repeat(" ", MaxConfigMapSize-len(goodConfigMap)),
+		"large":         goodConfigMap + strings.Repeat(" ", maxConfigMapSize-len(goodConfigMap)),
 		"spaces":        " " + goodConfigMap + "\t\r\n",
 		"other members": strings.Replace(goodConfigMap, `"data"`, `"newThing":[{"a":[1,2.5e3,null,true]}],"data"`, 1),
 		"escapes":       strings.Replace(goodConfigMap, `"kubeconfig":"a`, `"\u006bubeconfig":"\u0061`, 1),
@@ -138,7 +138,7 @@ func TestParseConfigMapOfYAML(t *testing.T) {
 		t.Run(object, func(t *testing.T) {
 			_, err := ParseConfigMap([]byte(object))
 			var own *Error
-			if !errors.Is(err, CheckConfigMap) || !errors.As(err, &own) || (own.Got != "") != want {
+			if !errors.Is(err, checkConfigMap) || !errors.As(err, &own) || (own.Got != "") != want {
 				t.Errorf("%q: %v, and it is to be said that it is no JSON: %v", object, err, want)
 			}
 		})
@@ -174,16 +174,16 @@ func TestParseConfigMapRefuses(t *testing.T) {
 		"lone surrogate":      replace("x..y", `\ud800`),
 		"control character":   replace("x..y", "x\n"),
 		"deep":                replace(`"immutable":false`, `"immutable":`+strings.Repeat("[", 1000)+strings.Repeat("]", 1000)),
-		"too large":           goodConfigMap + strings.Repeat(" ", MaxConfigMapSize-len(goodConfigMap)+1),
-		"as deep as it gets":  strings.Repeat("[", MaxConfigMapSize),
-		"only objects":        strings.Repeat(`{"a":`, MaxConfigMapSize/5),
-		"a text without end":  `"` + strings.Repeat(`\u0061`, MaxConfigMapSize/7),
-		"too many in an list": `{"a":[` + strings.Repeat("0,", MaxConfigMapSize/2-10),
+		"too large":           goodConfigMap + strings.Repeat(" ", maxConfigMapSize-len(goodConfigMap)+1),
+		"as deep as it gets":  strings.Repeat("[", maxConfigMapSize),
+		"only objects":        strings.Repeat(`{"a":`, maxConfigMapSize/5),
+		"a text without end":  `"` + strings.Repeat(`\u0061`, maxConfigMapSize/7),
+		"too many in an list": `{"a":[` + strings.Repeat("0,", maxConfigMapSize/2-10),
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ParseConfigMap([]byte(object))
-			if !errors.Is(err, CheckConfigMap) || got != nil {
-				t.Errorf("%s: %v, %v, want %v", name, got, err, CheckConfigMap)
+			if !errors.Is(err, checkConfigMap) || got != nil {
+				t.Errorf("%s: %v, %v, want %v", name, got, err, checkConfigMap)
 			}
 			if err != nil && len(err.Error()) > 1000 {
 				t.Errorf("%s: an error of %d bytes", name, len(err.Error()))

@@ -12,13 +12,13 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// DefaultTTL is the lifetime of a token if none is given, as in kubeadm
+// defaultTTL is the lifetime of a token if none is given, as in kubeadm
 // (cmd/kubeadm/app/constants, DefaultTokenDuration).
-const DefaultTTL = 24 * time.Hour
+const defaultTTL = 24 * time.Hour
 
-// NodeGroup is the extra group of the tokens that kubeadm creates: the one that kubeadm
+// nodeGroup is the extra group of the tokens that kubeadm creates: the one that kubeadm
 // allows to file a node's request (cmd/kubeadm/app/constants, NodeBootstrapTokenAuthGroup).
-const NodeGroup = GroupPrefix + "kubeadm:default-node-token"
+const nodeGroup = groupPrefix + "kubeadm:default-node-token"
 
 // CreateOptions are the options of [Create]. The zero CreateOptions give the token that
 // `kubeadm token create` gives.
@@ -27,43 +27,43 @@ type CreateOptions struct {
 	Token Token
 	// Description is free text for people.
 	Description string
-	// TTL is how long the token lives, at least one second; 0 means [DefaultTTL]. For kubeadm, 0
+	// TTL is how long the token lives, at least one second; 0 means 24 hours. For kubeadm, 0
 	// means forever: see InsecureNeverExpires.
 	TTL time.Duration
 	// InsecureNeverExpires makes a token that lives until it is deleted. TTL must be 0.
 	InsecureNeverExpires bool
 	// Usages are what the token may be used for; the zero Usages mean both.
 	Usages Usages
-	// Groups are the extra groups; nil means [NodeGroup] if the token may authenticate, and a
-	// non-nil empty slice means none.
+	// Groups are the extra groups; nil means system:bootstrappers:kubeadm:default-node-token if
+	// the token may authenticate, and a non-nil empty slice means none.
 	Groups []string
 }
 
 // Create makes a token Secret whose lifetime begins at now, as `kubeadm token create` does.
 // The caller stores its [Secret.Object], and shows its token once. The errors are
 // [refusal.CheckConfig], also if now is the zero time, and those of [Secret.Object].
-func Create(options CreateOptions, now time.Time) (*Secret, error) {
+func Create(opts CreateOptions, now time.Time) (*Secret, error) {
 	if now.IsZero() {
 		return nil, errClock()
 	}
-	if options.TTL < 0 || 0 < options.TTL && options.TTL < time.Second {
-		return nil, refusal.Config("TTL", options.TTL.String(), "0, or at least 1s")
+	if opts.TTL < 0 || 0 < opts.TTL && opts.TTL < time.Second {
+		return nil, refusal.Config("TTL", opts.TTL.String(), "0, or at least 1s")
 	}
-	if options.InsecureNeverExpires && options.TTL != 0 {
-		return nil, refusal.Config("TTL", options.TTL.String()+" for a token that never expires", "0")
+	if opts.InsecureNeverExpires && opts.TTL != 0 {
+		return nil, refusal.Config("TTL", opts.TTL.String()+" for a token that never expires", "0")
 	}
-	s := &Secret{Token: options.Token, Description: options.Description, Usages: options.Usages, Groups: slices.Clone(options.Groups)}
+	s := &Secret{Token: opts.Token, Description: opts.Description, Usages: opts.Usages, Groups: slices.Clone(opts.Groups)}
 	if s.Token.IsZero() {
 		s.Token = Generate()
 	}
-	if !options.InsecureNeverExpires {
-		s.Expiration = now.Add(cmp.Or(options.TTL, DefaultTTL)).UTC().Truncate(time.Second)
+	if !opts.InsecureNeverExpires {
+		s.Expiration = now.Add(cmp.Or(opts.TTL, defaultTTL)).UTC().Truncate(time.Second)
 	}
 	if s.Usages == (Usages{}) {
 		s.Usages = Usages{Signing: true, Authentication: true}
 	}
-	if options.Groups == nil && s.Usages.Authentication {
-		s.Groups = []string{NodeGroup}
+	if opts.Groups == nil && s.Usages.Authentication {
+		s.Groups = []string{nodeGroup}
 	}
 	if _, err := s.Object(); err != nil {
 		return nil, err
@@ -72,14 +72,14 @@ func Create(options CreateOptions, now time.Time) (*Secret, error) {
 }
 
 // ParseID reads what `kubeadm token delete` accepts, a token's ID or a whole token, and
-// returns the ID. The error is [CheckToken].
+// returns the ID. The error is "bootstrap-token".
 func ParseID(s string) (string, error) {
 	if isID(s) {
 		return s, nil
 	}
 	token, err := Parse(s)
 	if err != nil {
-		return "", &Error{Check: CheckToken, Got: strconv.Itoa(len(s)) + " bytes", Want: wantID + " or " + wantToken}
+		return "", &Error{Check: checkToken, Got: strconv.Itoa(len(s)) + " bytes", Want: wantID + " or " + wantToken}
 	}
 	return token.ID(), nil
 }

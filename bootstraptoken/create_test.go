@@ -14,7 +14,7 @@ func TestCreate(t *testing.T) {
 	if err != nil || s.Token.IsZero() {
 		t.Fatalf("%v, %v", s, err)
 	}
-	want := &Secret{Token: s.Token, Expiration: testNow.Add(24 * time.Hour), Usages: Usages{true, true}, Groups: []string{NodeGroup}}
+	want := &Secret{Token: s.Token, Expiration: testNow.Add(24 * time.Hour), Usages: Usages{true, true}, Groups: []string{nodeGroup}}
 	if !reflect.DeepEqual(s, want) {
 		t.Errorf("%+v, want %+v", s, want)
 	}
@@ -26,7 +26,7 @@ func TestCreate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := ParseSecret(o); err != nil || !reflect.DeepEqual(again, s) {
+	if again, err := ParseSecretUnchecked(o); err != nil || !reflect.DeepEqual(again, s) {
 		t.Errorf("%+v, %v", again, err)
 	}
 }
@@ -38,11 +38,11 @@ func TestCreateOptions(t *testing.T) {
 		options CreateOptions
 		want    Secret
 	}{
-		{"life", CreateOptions{TTL: time.Second}, Secret{Expiration: testNow.Add(time.Second), Usages: Usages{true, true}, Groups: []string{NodeGroup}}},
-		{"for ever", CreateOptions{InsecureNeverExpires: true}, Secret{Usages: Usages{true, true}, Groups: []string{NodeGroup}}},
-		{"signing alone", CreateOptions{Usages: Usages{Signing: true}, Description: "a"}, Secret{Description: "a", Expiration: testNow.Add(DefaultTTL), Usages: Usages{Signing: true}}},
-		{"no groups", CreateOptions{Groups: []string{}}, Secret{Expiration: testNow.Add(DefaultTTL), Usages: Usages{true, true}}},
-		{"groups", CreateOptions{Groups: []string{GroupPrefix + "a"}}, Secret{Expiration: testNow.Add(DefaultTTL), Usages: Usages{true, true}, Groups: []string{GroupPrefix + "a"}}},
+		{"life", CreateOptions{TTL: time.Second}, Secret{Expiration: testNow.Add(time.Second), Usages: Usages{true, true}, Groups: []string{nodeGroup}}},
+		{"for ever", CreateOptions{InsecureNeverExpires: true}, Secret{Usages: Usages{true, true}, Groups: []string{nodeGroup}}},
+		{"signing alone", CreateOptions{Usages: Usages{Signing: true}, Description: "a"}, Secret{Description: "a", Expiration: testNow.Add(defaultTTL), Usages: Usages{Signing: true}}},
+		{"no groups", CreateOptions{Groups: []string{}}, Secret{Expiration: testNow.Add(defaultTTL), Usages: Usages{true, true}}},
+		{"groups", CreateOptions{Groups: []string{groupPrefix + "a"}}, Secret{Expiration: testNow.Add(defaultTTL), Usages: Usages{true, true}, Groups: []string{groupPrefix + "a"}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			test.options.Token, test.want.Token = token, token
@@ -74,9 +74,9 @@ func TestCreateRefuses(t *testing.T) {
 		"a nanosecond":      {testNow, CreateOptions{TTL: 1}, refusal.CheckConfig},
 		"less than nothing": {testNow, CreateOptions{TTL: -1}, refusal.CheckConfig},
 		"an hour for ever":  {testNow, CreateOptions{TTL: time.Hour, InsecureNeverExpires: true}, refusal.CheckConfig},
-		"a group":           {testNow, CreateOptions{Groups: []string{"system:masters"}}, CheckGroups},
-		"a description":     {testNow, CreateOptions{Description: "\xff"}, CheckDescription},
-		"an end after 9999": {time.Date(9999, 12, 31, 12, 0, 0, 0, time.UTC), CreateOptions{}, CheckExpiration},
+		"a group":           {testNow, CreateOptions{Groups: []string{"system:masters"}}, checkGroups},
+		"a description":     {testNow, CreateOptions{Description: "\xff"}, checkDescription},
+		"an end after 9999": {time.Date(9999, 12, 31, 12, 0, 0, 0, time.UTC), CreateOptions{}, checkExpiration},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if s, err := Create(test.options, test.now); !errors.Is(err, test.want) || s != nil {
@@ -87,13 +87,13 @@ func TestCreateRefuses(t *testing.T) {
 }
 
 func TestCreateCopiesGroups(t *testing.T) {
-	groups := []string{GroupPrefix + "a"}
+	groups := []string{groupPrefix + "a"}
 	s, err := Create(CreateOptions{Groups: groups}, testNow)
 	if err != nil {
 		t.Fatal(err)
 	}
 	groups[0] = "system:masters"
-	if s.Groups[0] != GroupPrefix+"a" {
+	if s.Groups[0] != groupPrefix+"a" {
 		t.Error("the caller's slice is the Secret's")
 	}
 }
@@ -107,7 +107,7 @@ func TestParseID(t *testing.T) {
 		})
 	}
 	for _, s := range []string{"", "abcde", "abcdefg", "ABCDEF", testID + ".", testSecret, testToken + "0", SecretName(testID), " " + testID} {
-		if got, err := ParseID(s); !errors.Is(err, CheckToken) || got != "" || leaks(err.Error()) {
+		if got, err := ParseID(s); !errors.Is(err, checkToken) || got != "" || leaks(err.Error()) {
 			t.Errorf("%q: %q, %v", s, got, err)
 		}
 	}

@@ -23,9 +23,9 @@ import (
 const (
 	// CheckPinned: none of the cluster's CAs has a pin.
 	CheckPinned Check = "ca-pinned"
-	// CheckAgreement: the kubeconfig that the verified server sends is not the one that
+	// checkAgreement: the kubeconfig that the verified server sends is not the one that
 	// was signed.
-	CheckAgreement Check = "cluster-info-agreement"
+	checkAgreement Check = "cluster-info-agreement"
 )
 
 // clusterInfoPath is where an API server serves the ConfigMap.
@@ -36,7 +36,7 @@ type DiscoverConfig struct {
 	// Token proves that the cluster's discovery document is genuine. Its secret is
 	// never sent.
 	Token Token
-	// Addresses are those of API servers, 1 to [MaxAddresses], as host, host:port or URL
+	// Addresses are those of API servers, 1 to 64, as host, host:port or URL
 	// (https://host[:port][/path]); without a port, 443 is meant. They are tried in this order,
 	// round after round, until one leads to the cluster.
 	Addresses []string
@@ -91,42 +91,42 @@ type Discovered struct {
 // the token must have signed, or the verified server must have sent, is refused at once.
 //
 // The last problem at each address is in the error, a [*DiscoverError]: [CheckPinned],
-// [CheckAgreement], [CheckNoCA], the checks of [Verify], [ParseConfigMap] and the network. An
-// incomplete cfg fails with [refusal.CheckConfig] or, for the token, pins and addresses, with
-// their own checks.
-func Discover(ctx context.Context, cfg DiscoverConfig) (*Discovered, error) {
-	if err := cfg.check(); err != nil {
+// "cluster-info-agreement", "no-ca", the checks of [Verify], [ParseConfigMap] and the network.
+// An incomplete config fails with [refusal.CheckConfig] or, for the token, pins and addresses,
+// with their own checks.
+func Discover(ctx context.Context, config DiscoverConfig) (*Discovered, error) {
+	if err := config.check(); err != nil {
 		return nil, err
 	}
-	servers, err := parseAddresses(cfg.Addresses)
+	servers, err := parseAddresses(config.Addresses)
 	if err != nil {
 		return nil, err
 	}
-	return cfg.Network.rounds(ctx, servers, cfg.at)
+	return config.Network.rounds(ctx, servers, config.at)
 }
 
-func (cfg *DiscoverConfig) check() error {
+func (config *DiscoverConfig) check() error {
 	switch {
-	case cfg.Token.IsZero():
-		return &Error{Check: CheckToken, Got: cfg.Token.String(), Want: wantToken}
-	case len(cfg.Pins) == 0 && !cfg.InsecureSkipCAPins:
+	case config.Token.IsZero():
+		return &Error{Check: checkToken, Got: config.Token.String(), Want: wantToken}
+	case len(config.Pins) == 0 && !config.InsecureSkipCAPins:
 		return refusal.Config("Pins", "", "the pin of a CA")
-	case len(cfg.Pins) > 0 && cfg.InsecureSkipCAPins:
+	case len(config.Pins) > 0 && config.InsecureSkipCAPins:
 		return refusal.Config("Pins", "and InsecureSkipCAPins", "one of them")
 	}
-	return checkPins(cfg.Pins)
+	return checkPins(config.Pins)
 }
 
 func checkPins(pins []Pin) error {
 	if slices.Contains(pins, Pin{}) {
-		return &Error{Check: CheckPin, Got: "the zero Pin", Want: wantPin}
+		return &Error{Check: checkPin, Got: "the zero Pin", Want: wantPin}
 	}
 	return nil
 }
 
 func parseAddresses(addresses []string) ([]*url.URL, error) {
-	if len(addresses) == 0 || len(addresses) > MaxAddresses {
-		return nil, refusal.Config("Addresses", strconv.Itoa(len(addresses)), "1 to "+strconv.Itoa(MaxAddresses))
+	if len(addresses) == 0 || len(addresses) > maxAddresses {
+		return nil, refusal.Config("Addresses", strconv.Itoa(len(addresses)), "1 to "+strconv.Itoa(maxAddresses))
 	}
 	var servers []*url.URL
 	for _, a := range addresses {
@@ -142,51 +142,51 @@ func parseAddresses(addresses []string) ([]*url.URL, error) {
 }
 
 // at is discovery at one server.
-func (cfg *DiscoverConfig) at(ctx context.Context, server *url.URL) (*Discovered, error) {
-	data, _, err := cfg.Network.clusterInfo(ctx, server, cfg.Network.insecureTLS())
+func (config *DiscoverConfig) at(ctx context.Context, server *url.URL) (*Discovered, error) {
+	data, _, err := config.Network.clusterInfo(ctx, server, config.Network.insecureTLS())
 	if err != nil {
 		return nil, fromAnybody(err)
 	}
-	kubeconfig, err := signedKubeconfig(data, cfg.Token)
+	kubeconfig, err := signedKubeconfig(data, config.Token)
 	if err != nil {
 		return nil, fromAnybody(err)
 	}
-	found, err := discovered([]byte(kubeconfig), server.String(), cfg.Pins, false)
+	found, err := discovered([]byte(kubeconfig), server.String(), config.Pins, false)
 	if err != nil {
 		return nil, err
 	}
-	second, _, err := cfg.Network.clusterInfo(ctx, server, cfg.Network.verifiedTLS(poolOf(found.Info.CAs)))
+	second, _, err := config.Network.clusterInfo(ctx, server, config.Network.verifiedTLS(poolOf(found.Info.CAs)))
 	if errors.Is(err, CheckCertificate) {
 		return nil, fromAnybody(err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	again, err := awaitedKubeconfig(second, cfg.Token)
+	again, err := awaitedKubeconfig(second, config.Token)
 	if err != nil {
 		return nil, err
 	}
 	if again != kubeconfig { // the first may be an old one that somebody kept
-		return nil, fromAnybody(&Error{Check: CheckAgreement, Got: "another kubeconfig from the verified server", Want: "the one that was read first"})
+		return nil, fromAnybody(&Error{Check: checkAgreement, Got: "another kubeconfig from the verified server", Want: "the one that was read first"})
 	}
-	found.Verified = cfg.Network.now()
+	found.Verified = config.Network.now()
 	return found, nil
 }
 
 // fromAnybody turns the refusal of what anybody on the network path may have sent into
-// ErrRetry. A refusal of the caller's own configuration stays one.
+// refusal.ErrRetry. A refusal of the caller's own configuration stays one.
 func fromAnybody(err error) error {
-	if errors.Is(err, ErrRetry) || errors.Is(err, refusal.CheckConfig) {
+	if errors.Is(err, refusal.ErrRetry) || errors.Is(err, refusal.CheckConfig) {
 		return err
 	}
 	return refusal.Retry(err)
 }
 
 // awaitedKubeconfig is signedKubeconfig, except that a missing kubeconfig or signature is
-// ErrRetry: it may still appear.
+// refusal.ErrRetry: it may still appear.
 func awaitedKubeconfig(data map[string]string, token Token) (string, error) {
 	kubeconfig, err := signedKubeconfig(data, token)
-	if errors.Is(err, CheckNoKubeconfig) || errors.Is(err, CheckNoSignature) {
+	if errors.Is(err, checkNoKubeconfig) || errors.Is(err, checkNoSignature) {
 		return "", refusal.Retry(err)
 	}
 	return kubeconfig, err
@@ -201,7 +201,7 @@ func discovered(kubeconfig []byte, address string, pins []Pin, systemRoots bool)
 		return nil, err
 	}
 	if info.SystemRoots && !systemRoots {
-		return nil, &Error{Check: CheckNoCA, Got: "a kubeconfig without CAs", Want: "CAs"}
+		return nil, &Error{Check: checkNoCA, Got: "a kubeconfig without CAs", Want: "CAs"}
 	}
 	found := &Discovered{Info: info, Kubeconfig: kubeconfig, Address: address}
 	if len(pins) == 0 {
@@ -225,14 +225,14 @@ func discovered(kubeconfig []byte, address string, pins []Pin, systemRoots bool)
 type AddressError struct {
 	// Address is the server's URL, without its query.
 	Address string
-	// Err is the last error there. It matches the check that failed last, and [ErrRetry] too
-	// unless the address was refused.
+	// Err is the last error there. It matches the check that failed last, and
+	// [refusal.ErrRetry] too unless the address was refused.
 	Err error
 }
 
 // DiscoverError says why discovery failed, address by address in the order in which they were
-// given. errors.Is looks into each, and finds [ErrRetry] unless every address was refused: if
-// one was not, the answer may still be found there.
+// given. errors.Is looks into each, and finds [refusal.ErrRetry] unless every address was
+// refused: if one was not, the answer may still be found there.
 type DiscoverError struct {
 	// Addresses lists what was tried, each once.
 	Addresses []AddressError
@@ -256,7 +256,7 @@ func (e *DiscoverError) Error() string {
 func (e *DiscoverError) Unwrap() []error {
 	var errs []error
 	if e.Err != nil {
-		errs = append(errs, ErrRetry, e.Err)
+		errs = append(errs, refusal.ErrRetry, e.Err)
 	}
 	for _, a := range e.Addresses {
 		errs = append(errs, a.Err)
@@ -271,14 +271,14 @@ func (n *Network) rounds(ctx context.Context, servers []*url.URL, try func(conte
 	if err := n.check(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(n.Timeout, DefaultTimeout))
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(n.Timeout, defaultTimeout))
 	defer cancel()
 	last := make([]error, len(servers))
-	longest := cmp.Or(n.MaxBackoff, DefaultMaxBackoff)
-	for wait := cmp.Or(n.MinBackoff, DefaultMinBackoff); ; wait = min(2*wait, longest) {
+	longest := cmp.Or(n.MaxBackoff, defaultMaxBackoff)
+	for wait := cmp.Or(n.MinBackoff, defaultMinBackoff); ; wait = min(2*wait, longest) {
 		undecided := false
 		for i, server := range servers {
-			if last[i] != nil && !errors.Is(last[i], ErrRetry) {
+			if last[i] != nil && !errors.Is(last[i], refusal.ErrRetry) {
 				continue
 			}
 			found, err := try(ctx, server)
@@ -288,7 +288,7 @@ func (n *Network) rounds(ctx context.Context, servers []*url.URL, try func(conte
 			if last[i] == nil || ctx.Err() == nil {
 				last[i] = err // but not that time was up, if there is something better
 			}
-			undecided = undecided || errors.Is(last[i], ErrRetry)
+			undecided = undecided || errors.Is(last[i], refusal.ErrRetry)
 		}
 		if !undecided {
 			return nil, discoverError(servers, last, nil)
@@ -339,9 +339,9 @@ func DiscoverFile(path string) (*Discovered, error) {
 
 // DiscoverReader reads a discovery document to its end, from standard input for example. The
 // errors are those of [ParseKubeconfig] and of r. At most one byte more than
-// [MaxKubeconfigSize] is read.
+// 262,144 is read.
 func DiscoverReader(r io.Reader) (*Discovered, error) {
-	kubeconfig, err := io.ReadAll(io.LimitReader(r, MaxKubeconfigSize+1))
+	kubeconfig, err := io.ReadAll(io.LimitReader(r, maxKubeconfigSize+1))
 	if err != nil {
 		return nil, fmt.Errorf("bootstraptoken: %w", err)
 	}
@@ -355,7 +355,7 @@ func DiscoverReader(r io.Reader) (*Discovered, error) {
 // which may be a secret, appears in no error, even if a server repeats it.
 //
 // Errors are those of [ParseKubeconfig] and of the network, in a [*DiscoverError];
-// [CheckServer], [CheckServerScheme] and [CheckCredentials] if the URL is refused.
+// "server-url", "server-url-scheme" and "kubeconfig-credentials" if the URL is refused.
 func DiscoverURL(ctx context.Context, address string, network Network) (*Discovered, error) {
 	u, err := parseURL(address)
 	if err != nil {
@@ -366,7 +366,7 @@ func DiscoverURL(ctx context.Context, address string, network Network) (*Discove
 		return nil, err
 	}
 	return network.rounds(ctx, []*url.URL{u}, func(ctx context.Context, u *url.URL) (*Discovered, error) {
-		body, reply, err := network.get(ctx, &request{url: u, tls: network.verifiedTLS(roots), maxSize: MaxKubeconfigSize, redirect: httpsRedirect})
+		body, reply, err := network.get(ctx, &request{url: u, tls: network.verifiedTLS(roots), maxSize: maxKubeconfigSize, redirect: httpsRedirect})
 		if err != nil {
 			return nil, err
 		}
@@ -380,10 +380,10 @@ func DiscoverURL(ctx context.Context, address string, network Network) (*Discove
 
 func httpsRedirect(req *http.Request, via []*http.Request) error {
 	if len(via) > maxRedirects {
-		return &Error{Check: CheckRedirect, Got: strconv.Itoa(len(via)) + " redirects", Want: "at most " + strconv.Itoa(maxRedirects)}
+		return &Error{Check: checkRedirect, Got: strconv.Itoa(len(via)) + " redirects", Want: "at most " + strconv.Itoa(maxRedirects)}
 	}
 	if checkURL(req.URL) != nil { // whose text may repeat the query
-		return &Error{Check: CheckRedirect, Got: "a redirect to a URL that is refused", Want: wantServer}
+		return &Error{Check: checkRedirect, Got: "a redirect to a URL that is refused", Want: wantServer}
 	}
 	req.Header.Del("Referer") // the query of the previous URL
 	return nil

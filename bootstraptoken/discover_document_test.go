@@ -24,6 +24,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/bootstraptoken"
 	"github.com/nodeattest/nodeattest/bootstraptoken/bootstraptokentest"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func TestDiscoverFile(t *testing.T) {
@@ -51,8 +52,8 @@ func TestDiscoverFile(t *testing.T) {
 	if err := os.WriteFile(path, []byte(strings.Replace(kubeconfig, "users: null", "users: [{name: a, user: {token: b}}]", 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if found, err := bootstraptoken.DiscoverFile(path); !errors.Is(err, bootstraptoken.CheckCredentials) {
-		t.Errorf("%+v, %v, want %v", found, err, bootstraptoken.CheckCredentials)
+	if found, err := bootstraptoken.DiscoverFile(path); !errors.Is(err, bootstraptoken.Check("kubeconfig-credentials")) {
+		t.Errorf("%+v, %v, want %v", found, err, bootstraptoken.Check("kubeconfig-credentials"))
 	}
 	if _, err := bootstraptoken.DiscoverFile(filepath.Dir(path)); err == nil {
 		t.Error("a directory was read")
@@ -74,13 +75,13 @@ func TestDiscoverReader(t *testing.T) {
 		t.Errorf("%v, want %v", err, broken)
 	}
 	endless := &countingReader{}
-	if _, err := bootstraptoken.DiscoverReader(endless); !errors.Is(err, bootstraptoken.CheckKubeconfig) {
-		t.Errorf("%v, want %v", err, bootstraptoken.CheckKubeconfig)
+	if _, err := bootstraptoken.DiscoverReader(endless); !errors.Is(err, bootstraptoken.Check("kubeconfig")) {
+		t.Errorf("%v, want %v", err, bootstraptoken.Check("kubeconfig"))
 	}
 	if endless.n > bootstraptoken.MaxKubeconfigSize+1 {
 		t.Errorf("%d bytes were read", endless.n)
 	}
-	if _, err := bootstraptoken.DiscoverReader(strings.NewReader("")); !errors.Is(err, bootstraptoken.CheckKubeconfig) {
+	if _, err := bootstraptoken.DiscoverReader(strings.NewReader("")); !errors.Is(err, bootstraptoken.Check("kubeconfig")) {
 		t.Errorf("nothing: %v", err)
 	}
 }
@@ -164,7 +165,7 @@ func TestDiscoverURLElsewhere(t *testing.T) {
 		t.Errorf("nobody: %v, want %v", err, syscall.ECONNREFUSED)
 	}
 	// As many redirects as are followed, and one more.
-	for redirects, want := range map[string]error{"5": nil, "6": bootstraptoken.CheckRedirect} {
+	for redirects, want := range map[string]error{"5": nil, "6": bootstraptoken.Check("redirect")} {
 		server, network := web(t, func(w http.ResponseWriter, r *http.Request) {
 			left, err := strconv.Atoi(r.URL.Path[1:])
 			if err != nil {
@@ -269,23 +270,23 @@ func TestDiscoverURLRefuses(t *testing.T) {
 		want  bootstraptoken.Check
 		retry bool
 	}{
-		plain.URL:           {bootstraptoken.CheckServerScheme, false},
-		"file:///etc/hosts": {bootstraptoken.CheckServerScheme, false},
-		"":                  {bootstraptoken.CheckServer, false},
-		"cluster.yaml":      {bootstraptoken.CheckServerScheme, false},
-		"https://":          {bootstraptoken.CheckServer, false},
-		"https://a b/":      {bootstraptoken.CheckServer, false},
-		"https://a/%zz":     {bootstraptoken.CheckServer, false},
-		"https://me:pw@a/":  {bootstraptoken.CheckCredentials, false},
-		"https://a/" + strings.Repeat("a", bootstraptoken.MaxServerSize): {bootstraptoken.CheckServer, false},
-		server.URL + "/plain":       {bootstraptoken.CheckRedirect, false},
-		server.URL + "/user":        {bootstraptoken.CheckRedirect, false},
-		server.URL + "/loop":        {bootstraptoken.CheckRedirect, false},
-		server.URL + "/large":       {bootstraptoken.CheckReply, false},
-		server.URL + "/empty":       {bootstraptoken.CheckKubeconfig, false},
-		server.URL + "/credentials": {bootstraptoken.CheckCredentials, false},
-		server.URL + "/gone":        {bootstraptoken.CheckStatus, true},
-		server.URL + "/secret":      {bootstraptoken.CheckForbidden, true},
+		plain.URL:           {bootstraptoken.Check("server-url-scheme"), false},
+		"file:///etc/hosts": {bootstraptoken.Check("server-url-scheme"), false},
+		"":                  {bootstraptoken.Check("server-url"), false},
+		"cluster.yaml":      {bootstraptoken.Check("server-url-scheme"), false},
+		"https://":          {bootstraptoken.Check("server-url"), false},
+		"https://a b/":      {bootstraptoken.Check("server-url"), false},
+		"https://a/%zz":     {bootstraptoken.Check("server-url"), false},
+		"https://me:pw@a/":  {bootstraptoken.Check("kubeconfig-credentials"), false},
+		"https://a/" + strings.Repeat("a", bootstraptoken.MaxServerSize): {bootstraptoken.Check("server-url"), false},
+		server.URL + "/plain":       {bootstraptoken.Check("redirect"), false},
+		server.URL + "/user":        {bootstraptoken.Check("redirect"), false},
+		server.URL + "/loop":        {bootstraptoken.Check("redirect"), false},
+		server.URL + "/large":       {bootstraptoken.Check("reply"), false},
+		server.URL + "/empty":       {bootstraptoken.Check("kubeconfig"), false},
+		server.URL + "/credentials": {bootstraptoken.Check("kubeconfig-credentials"), false},
+		server.URL + "/gone":        {bootstraptoken.Check("http-status"), true},
+		server.URL + "/secret":      {bootstraptoken.Check("forbidden"), true},
 	} {
 		t.Run(address, func(t *testing.T) {
 			network := *network
@@ -294,7 +295,7 @@ func TestDiscoverURLRefuses(t *testing.T) {
 				ctx = giveUp(t, &network, 1)
 			}
 			found, err := bootstraptoken.DiscoverURL(ctx, address, network)
-			if found != nil || !errors.Is(err, test.want) || errors.Is(err, bootstraptoken.ErrRetry) != test.retry {
+			if found != nil || !errors.Is(err, test.want) || errors.Is(err, refusal.ErrRetry) != test.retry {
 				t.Errorf("%.80s: %+v, %v, want %v", address, found, err, test.want)
 			}
 			if err != nil && strings.Contains(err.Error(), "pw") {
@@ -317,8 +318,8 @@ func TestDiscoverURLOfOthers(t *testing.T) {
 	server.Close()
 	limited := giveUp(t, network, 1)
 	_, err = bootstraptoken.DiscoverURL(limited, server.URL+"/?signature=secret", *network)
-	if !errors.Is(err, bootstraptoken.ErrRetry) || !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "secret") {
-		t.Errorf("%v, want %v", err, bootstraptoken.ErrRetry)
+	if !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "secret") {
+		t.Errorf("%v, want %v", err, refusal.ErrRetry)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -92,7 +92,7 @@ func TestDiscoverRefusesImpostors(t *testing.T) {
 			cfg.Addresses = []string{impostor.Address()}
 			impatient := cfg
 			found, err := bootstraptoken.Discover(giveUp(t, &impatient.Network, 4), impatient)
-			if found != nil || !errors.Is(err, test.want) || errors.Is(err, bootstraptoken.ErrRetry) == test.atOnce {
+			if found != nil || !errors.Is(err, test.want) || errors.Is(err, refusal.ErrRetry) == test.atOnce {
 				t.Errorf("%+v, %v, want %v", found, err, test.want)
 			}
 			var byAddress *bootstraptoken.DiscoverError
@@ -215,15 +215,15 @@ func TestDiscoverConfigIsChecked(t *testing.T) {
 		change func(*bootstraptoken.DiscoverConfig)
 		want   bootstraptoken.Check
 	}{
-		"no token":         {func(c *bootstraptoken.DiscoverConfig) { c.Token = bootstraptoken.Token{} }, bootstraptoken.CheckToken},
+		"no token":         {func(c *bootstraptoken.DiscoverConfig) { c.Token = bootstraptoken.Token{} }, bootstraptoken.Check("bootstrap-token")},
 		"no pins":          {func(c *bootstraptoken.DiscoverConfig) { c.Pins = nil }, refusal.CheckConfig},
-		"zero pin":         {func(c *bootstraptoken.DiscoverConfig) { c.Pins = append(c.Pins, bootstraptoken.Pin{}) }, bootstraptoken.CheckPin},
+		"zero pin":         {func(c *bootstraptoken.DiscoverConfig) { c.Pins = append(c.Pins, bootstraptoken.Pin{}) }, bootstraptoken.Check("ca-pin")},
 		"pins and none":    {func(c *bootstraptoken.DiscoverConfig) { c.InsecureSkipCAPins = true }, refusal.CheckConfig},
 		"no address":       {func(c *bootstraptoken.DiscoverConfig) { c.Addresses = nil }, refusal.CheckConfig},
 		"65 addresses":     {func(c *bootstraptoken.DiscoverConfig) { c.Addresses = make([]string, 65) }, refusal.CheckConfig},
-		"empty address":    {func(c *bootstraptoken.DiscoverConfig) { c.Addresses = []string{""} }, bootstraptoken.CheckServer},
-		"http":             {func(c *bootstraptoken.DiscoverConfig) { c.Addresses = []string{"http://" + cluster.Address()} }, bootstraptoken.CheckServerScheme},
-		"a user":           {func(c *bootstraptoken.DiscoverConfig) { c.Addresses = []string{"me:pw@" + cluster.Address()} }, bootstraptoken.CheckCredentials},
+		"empty address":    {func(c *bootstraptoken.DiscoverConfig) { c.Addresses = []string{""} }, bootstraptoken.Check("server-url")},
+		"http":             {func(c *bootstraptoken.DiscoverConfig) { c.Addresses = []string{"http://" + cluster.Address()} }, bootstraptoken.Check("server-url-scheme")},
+		"a user":           {func(c *bootstraptoken.DiscoverConfig) { c.Addresses = []string{"me:pw@" + cluster.Address()} }, bootstraptoken.Check("kubeconfig-credentials")},
 		"negative timeout": {func(c *bootstraptoken.DiscoverConfig) { c.Network.Timeout = -1 }, refusal.CheckConfig},
 		"negative backoff": {func(c *bootstraptoken.DiscoverConfig) { c.Network.MinBackoff = -1 }, refusal.CheckConfig},
 	} {
@@ -270,7 +270,7 @@ func TestDiscoverForbidden(t *testing.T) {
 		cluster.SetFault(&bootstraptokentest.Fault{Status: status})
 		cfg := cluster.DiscoverConfig()
 		_, err := bootstraptoken.Discover(giveUp(t, &cfg.Network, 1), cfg)
-		if errors.Is(err, bootstraptoken.CheckForbidden) != want || errors.Is(err, bootstraptoken.CheckStatus) == want || !errors.Is(err, bootstraptoken.ErrRetry) {
+		if errors.Is(err, bootstraptoken.Check("forbidden")) != want || errors.Is(err, bootstraptoken.Check("http-status")) == want || !errors.Is(err, refusal.ErrRetry) {
 			t.Errorf("%d: %v", status, err)
 		}
 	}
@@ -297,8 +297,8 @@ func TestDiscoverWaitsForTheSignature(t *testing.T) {
 			cfg := cluster.DiscoverConfig()
 			ctx := giveUp(t, &cfg.Network, 2)
 			_, err = bootstraptoken.Discover(ctx, cfg)
-			if !errors.Is(err, bootstraptoken.ErrRetry) || !errors.Is(err, context.Canceled) {
-				t.Errorf("%v, want %v", err, bootstraptoken.ErrRetry)
+			if !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, context.Canceled) {
+				t.Errorf("%v, want %v", err, refusal.ErrRetry)
 			}
 			done := make(chan error, 1)
 			go func() {
@@ -327,27 +327,27 @@ func TestDiscoverAfterForgedReplies(t *testing.T) {
 		fault bootstraptokentest.Fault
 		want  bootstraptoken.Check
 	}{
-		"redirect":             {bootstraptokentest.Fault{Location: "https://127.0.0.1:1/x"}, bootstraptoken.CheckRedirect},
-		"redirect to itself":   {bootstraptokentest.Fault{Location: "/api/v1/namespaces/kube-public/configmaps/cluster-info", Status: 307}, bootstraptoken.CheckRedirect},
-		"HTML":                 {bootstraptokentest.Fault{ContentType: "text/html", Body: object("{}")}, bootstraptoken.CheckReply},
-		"no content type":      {bootstraptokentest.Fault{Body: object("{}")}, bootstraptoken.CheckReply},
-		"a broken parameter":   {bootstraptokentest.Fault{ContentType: "application/json; a", Body: object("{}")}, bootstraptoken.CheckReply},
-		"as large as may be":   {bootstraptokentest.Fault{ContentType: "application/json", Body: make([]byte, bootstraptoken.MaxConfigMapSize)}, bootstraptoken.CheckConfigMap},
-		"protobuf":             {bootstraptokentest.Fault{ContentType: "application/vnd.kubernetes.protobuf", Body: object("{}")}, bootstraptoken.CheckReply},
-		"too large":            {bootstraptokentest.Fault{ContentType: "application/json", Body: make([]byte, bootstraptoken.MaxConfigMapSize+1)}, bootstraptoken.CheckReply},
-		"no JSON":              {bootstraptokentest.Fault{ContentType: "application/json", Body: []byte("apiVersion: v1")}, bootstraptoken.CheckConfigMap},
-		"JSON cut off":         {bootstraptokentest.Fault{ContentType: "application/json", Body: []byte("{")}, bootstraptoken.CheckConfigMap},
-		"another object":       {bootstraptokentest.Fault{ContentType: "application/json", Body: []byte(`{"apiVersion":"v1","kind":"Status"}`)}, bootstraptoken.CheckConfigMap},
-		"kubeconfig too large": {bootstraptokentest.Fault{ContentType: "application/json", Body: object(`{"kubeconfig":"` + strings.Repeat("x", bootstraptoken.MaxKubeconfigSize+1) + `"}`)}, bootstraptoken.CheckKubeconfig},
-		"data twice":           {bootstraptokentest.Fault{ContentType: "application/json", Body: object(`{"kubeconfig":"a","kubeconfig":"b"}`)}, bootstraptoken.CheckConfigMap},
-		"a number for a text":  {bootstraptokentest.Fault{ContentType: "application/json", Body: object(`{"kubeconfig":1}`)}, bootstraptoken.CheckConfigMap},
+		"redirect":             {bootstraptokentest.Fault{Location: "https://127.0.0.1:1/x"}, bootstraptoken.Check("redirect")},
+		"redirect to itself":   {bootstraptokentest.Fault{Location: "/api/v1/namespaces/kube-public/configmaps/cluster-info", Status: 307}, bootstraptoken.Check("redirect")},
+		"HTML":                 {bootstraptokentest.Fault{ContentType: "text/html", Body: object("{}")}, bootstraptoken.Check("reply")},
+		"no content type":      {bootstraptokentest.Fault{Body: object("{}")}, bootstraptoken.Check("reply")},
+		"a broken parameter":   {bootstraptokentest.Fault{ContentType: "application/json; a", Body: object("{}")}, bootstraptoken.Check("reply")},
+		"as large as may be":   {bootstraptokentest.Fault{ContentType: "application/json", Body: make([]byte, bootstraptoken.MaxConfigMapSize)}, bootstraptoken.Check("cluster-info-object")},
+		"protobuf":             {bootstraptokentest.Fault{ContentType: "application/vnd.kubernetes.protobuf", Body: object("{}")}, bootstraptoken.Check("reply")},
+		"too large":            {bootstraptokentest.Fault{ContentType: "application/json", Body: make([]byte, bootstraptoken.MaxConfigMapSize+1)}, bootstraptoken.Check("reply")},
+		"no JSON":              {bootstraptokentest.Fault{ContentType: "application/json", Body: []byte("apiVersion: v1")}, bootstraptoken.Check("cluster-info-object")},
+		"JSON cut off":         {bootstraptokentest.Fault{ContentType: "application/json", Body: []byte("{")}, bootstraptoken.Check("cluster-info-object")},
+		"another object":       {bootstraptokentest.Fault{ContentType: "application/json", Body: []byte(`{"apiVersion":"v1","kind":"Status"}`)}, bootstraptoken.Check("cluster-info-object")},
+		"kubeconfig too large": {bootstraptokentest.Fault{ContentType: "application/json", Body: object(`{"kubeconfig":"` + strings.Repeat("x", bootstraptoken.MaxKubeconfigSize+1) + `"}`)}, bootstraptoken.Check("kubeconfig")},
+		"data twice":           {bootstraptokentest.Fault{ContentType: "application/json", Body: object(`{"kubeconfig":"a","kubeconfig":"b"}`)}, bootstraptoken.Check("cluster-info-object")},
+		"a number for a text":  {bootstraptokentest.Fault{ContentType: "application/json", Body: object(`{"kubeconfig":1}`)}, bootstraptoken.Check("cluster-info-object")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 			cluster.SetFault(&test.fault)
 			cfg := cluster.DiscoverConfig()
 			_, err := bootstraptoken.Discover(giveUp(t, &cfg.Network, 3), cfg)
-			if !errors.Is(err, test.want) || !errors.Is(err, bootstraptoken.ErrRetry) || !errors.Is(err, context.Canceled) {
+			if !errors.Is(err, test.want) || !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, context.Canceled) {
 				t.Errorf("%v, want %v", err, test.want)
 			}
 			if n := len(cluster.Requests()); n != 3 {
@@ -373,11 +373,11 @@ func TestDiscoverRefusesSignedDocuments(t *testing.T) {
 		kubeconfig string
 		want       bootstraptoken.Check
 	}{
-		"credentials":   {strings.Replace(good, "users: null", "users:\n- name: a\n  user:\n    token: secret", 1), bootstraptoken.CheckCredentials},
-		"http":          {strings.Replace(good, "https://", "http://", 1), bootstraptoken.CheckServerScheme},
-		"insecure":      {strings.Replace(good, "    server:", "    insecure-skip-tls-verify: true\n    server:", 1), bootstraptoken.CheckInsecureSkipTLSVerify},
-		"no CA":         {good[:start] + good[end:], bootstraptoken.CheckNoCA},
-		"no kubeconfig": {"{}", bootstraptoken.CheckKubeconfig},
+		"credentials":   {strings.Replace(good, "users: null", "users:\n- name: a\n  user:\n    token: secret", 1), bootstraptoken.Check("kubeconfig-credentials")},
+		"http":          {strings.Replace(good, "https://", "http://", 1), bootstraptoken.Check("server-url-scheme")},
+		"insecure":      {strings.Replace(good, "    server:", "    insecure-skip-tls-verify: true\n    server:", 1), bootstraptoken.Check("kubeconfig-insecure-skip-tls-verify")},
+		"no CA":         {good[:start] + good[end:], bootstraptoken.Check("no-ca")},
+		"no kubeconfig": {"{}", bootstraptoken.Check("kubeconfig")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster.SetData(map[string]string{bootstraptoken.KubeconfigKey: test.kubeconfig})
@@ -385,7 +385,7 @@ func TestDiscoverRefusesSignedDocuments(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err := bootstraptoken.Discover(t.Context(), cluster.DiscoverConfig())
-			if !errors.Is(err, test.want) || errors.Is(err, bootstraptoken.ErrRetry) {
+			if !errors.Is(err, test.want) || errors.Is(err, refusal.ErrRetry) {
 				t.Errorf("%s: %v, want %v", name, err, test.want)
 			}
 			if err != nil && strings.Contains(err.Error(), "secret") {
@@ -405,10 +405,10 @@ func TestDiscoverAgreement(t *testing.T) {
 		want   bootstraptoken.Check
 		retry  bool
 	}{
-		"another kubeconfig": {signed(t, cluster, good[bootstraptoken.KubeconfigKey]+"\n"), bootstraptoken.CheckAgreement, true},
-		"no kubeconfig":      {map[string]string{"x": "y"}, bootstraptoken.CheckNoKubeconfig, true},
+		"another kubeconfig": {signed(t, cluster, good[bootstraptoken.KubeconfigKey]+"\n"), bootstraptoken.Check("cluster-info-agreement"), true},
+		"no kubeconfig":      {map[string]string{"x": "y"}, bootstraptoken.Check("cluster-info-kubeconfig"), true},
 		"another signature":  {map[string]string{bootstraptoken.KubeconfigKey: good[bootstraptoken.KubeconfigKey], bootstraptoken.SignatureKeyPrefix + cfg.Token.ID(): "a..b"}, bootstraptoken.CheckSignature, false},
-		"no signature":       {map[string]string{bootstraptoken.KubeconfigKey: good[bootstraptoken.KubeconfigKey]}, bootstraptoken.CheckNoSignature, true},
+		"no signature":       {map[string]string{bootstraptoken.KubeconfigKey: good[bootstraptoken.KubeconfigKey]}, bootstraptoken.Check("cluster-info-no-signature"), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			connections := 0
@@ -423,7 +423,7 @@ func TestDiscoverAgreement(t *testing.T) {
 			}
 			ctx := giveUp(t, &cfg.Network, 4)
 			_, err := bootstraptoken.Discover(ctx, cfg)
-			if !errors.Is(err, test.want) || errors.Is(err, bootstraptoken.ErrRetry) != test.retry {
+			if !errors.Is(err, test.want) || errors.Is(err, refusal.ErrRetry) != test.retry {
 				t.Errorf("%s: %v, want %v", name, err, test.want)
 			}
 		})
@@ -442,8 +442,8 @@ func TestDiscoverBelievesTheVerifiedServer(t *testing.T) {
 		return new(net.Dialer).DialContext(ctx, network, address)
 	}
 	_, err := bootstraptoken.Discover(t.Context(), cfg)
-	if !errors.Is(err, bootstraptoken.CheckRedirect) || errors.Is(err, bootstraptoken.ErrRetry) || connections != 2 {
-		t.Errorf("%v after %d connections, want %v", err, connections, bootstraptoken.CheckRedirect)
+	if !errors.Is(err, bootstraptoken.Check("redirect")) || errors.Is(err, refusal.ErrRetry) || connections != 2 {
+		t.Errorf("%v after %d connections, want %v", err, connections, bootstraptoken.Check("redirect"))
 	}
 }
 
@@ -465,7 +465,7 @@ func TestDiscoverContext(t *testing.T) {
 	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := bootstraptoken.Discover(ctx, cluster.DiscoverConfig()); !errors.Is(err, context.Canceled) || !errors.Is(err, bootstraptoken.ErrRetry) {
+	if _, err := bootstraptoken.Discover(ctx, cluster.DiscoverConfig()); !errors.Is(err, context.Canceled) || !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("canceled before: %v", err)
 	}
 	// A server that does not answer, and a client that stops waiting for it.
@@ -482,7 +482,7 @@ func TestDiscoverContext(t *testing.T) {
 		return new(net.Dialer).DialContext(ctx, network, address)
 	}
 	go func() { <-dialled; cancel() }()
-	if _, err := bootstraptoken.Discover(ctx, cfg); !errors.Is(err, context.Canceled) || !errors.Is(err, bootstraptoken.ErrRetry) {
+	if _, err := bootstraptoken.Discover(ctx, cfg); !errors.Is(err, context.Canceled) || !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("canceled while it waits: %v", err)
 	}
 	// Its own time, against a server that nobody reaches.
@@ -492,7 +492,7 @@ func TestDiscoverContext(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	if _, err := bootstraptoken.Discover(t.Context(), cfg); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, bootstraptoken.ErrRetry) {
+	if _, err := bootstraptoken.Discover(t.Context(), cfg); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("time is up: %v", err)
 	}
 	// A request that takes too long does not keep the next address waiting.
@@ -526,17 +526,17 @@ func TestDiscoverErrorNamesAddresses(t *testing.T) {
 		t.Fatalf("%v, want two addresses", err)
 	}
 	first, second := byAddress.Addresses[0], byAddress.Addresses[1]
-	if first.Address != impostor.URL() || !errors.Is(first.Err, bootstraptoken.CheckSignature) || !errors.Is(first.Err, bootstraptoken.ErrRetry) {
+	if first.Address != impostor.URL() || !errors.Is(first.Err, bootstraptoken.CheckSignature) || !errors.Is(first.Err, refusal.ErrRetry) {
 		t.Errorf("first %+v", first)
 	}
 	var own *bootstraptoken.Error
-	if !errors.As(second.Err, &own) || own.Check != bootstraptoken.ErrRetry || !errors.As(own.Err, &own) || own.Check != bootstraptoken.CheckForbidden {
+	if !errors.As(second.Err, &own) || own.Check != refusal.ErrRetry || !errors.As(own.Err, &own) || own.Check != bootstraptoken.Check("forbidden") {
 		t.Errorf("%v is not one retry of one check", second.Err)
 	}
-	if second.Address != cluster.URL() || !errors.Is(second.Err, bootstraptoken.CheckForbidden) || !errors.Is(second.Err, bootstraptoken.ErrRetry) {
+	if second.Address != cluster.URL() || !errors.Is(second.Err, bootstraptoken.Check("forbidden")) || !errors.Is(second.Err, refusal.ErrRetry) {
 		t.Errorf("second %+v", second)
 	}
-	if !errors.Is(err, bootstraptoken.ErrRetry) || !errors.Is(err, context.Canceled) {
+	if !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, context.Canceled) {
 		t.Errorf("%v does not say that time was up", err)
 	}
 	for _, want := range []string{impostor.URL(), cluster.URL(), "403"} {
@@ -567,8 +567,8 @@ func TestDiscoverTellsTheLastFault(t *testing.T) {
 		return new(net.Dialer).DialContext(ctx, network, address)
 	}
 	_, err := bootstraptoken.Discover(giveUp(t, &cfg.Network, 4), cfg)
-	if !errors.Is(err, bootstraptoken.CheckRedirect) || errors.Is(err, bootstraptoken.CheckStatus) || !errors.Is(err, bootstraptoken.CheckPinned) || !errors.Is(err, context.Canceled) {
-		t.Errorf("%v, want %v", err, bootstraptoken.CheckRedirect)
+	if !errors.Is(err, bootstraptoken.Check("redirect")) || errors.Is(err, bootstraptoken.Check("http-status")) || !errors.Is(err, bootstraptoken.CheckPinned) || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want %v", err, bootstraptoken.Check("redirect"))
 	}
 	if n := len(refused.Requests()); n != 1 {
 		t.Errorf("the one that was refused was asked %d times", n)
@@ -586,7 +586,7 @@ func TestDiscoverProxy(t *testing.T) {
 	// To a proxy over TLS the server's configuration would hold, which verifies nobody.
 	cfg.Network.Proxy = func(*http.Request) (*url.URL, error) { return url.Parse("https://user:password@127.0.0.1:1") }
 	_, err := bootstraptoken.Discover(t.Context(), cfg)
-	if !errors.Is(err, refusal.CheckConfig) || errors.Is(err, bootstraptoken.ErrRetry) || strings.Contains(err.Error(), "password") {
+	if !errors.Is(err, refusal.CheckConfig) || errors.Is(err, refusal.ErrRetry) || strings.Contains(err.Error(), "password") {
 		t.Errorf("a proxy over TLS: %v, want %v", err, refusal.CheckConfig)
 	}
 }

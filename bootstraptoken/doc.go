@@ -7,11 +7,11 @@
 // address learns the cluster's CA. It is also a bearer token, with which the node may file a
 // certificate request.
 //
-// On the node's side [Discover] finds the cluster. On the control plane's side a token lives
-// in a Secret: [Create] makes one, [Secret.Object] and [Object.RevealYAML] return what kubeadm
-// stores, [ParseSecret] and [ParseManifest] read it, [Authenticate] says who a bearer is,
-// [Sign] signs the discovery document for all tokens, [Sweep] says which Secrets have expired,
-// [Renew] which are to live longer, and [List] and [View] show them.
+// On the node's side [Discover] finds the cluster. On the control plane's side a token lives in
+// a Secret: [Create] makes one, [Secret.Object] and [Object.RevealYAML] return what kubeadm
+// stores, [ParseSecretUnchecked] and [ParseManifest] read it, [Authenticate] says who a bearer
+// is, [Sign] signs the discovery document for all tokens, [Sweep] says which Secrets have
+// expired, [Renew] which are to live longer, and [List] and [View] show them.
 //
 // # Secrets stay secret
 //
@@ -22,11 +22,10 @@
 //
 // # Stricter than Kubernetes
 //
-// Kubernetes 1.36 has five readers of a token Secret: kube-apiserver, the bootstrap signer,
-// the token cleaner, kubeadm, and Cluster API's. They do not agree. [ParseSecret] accepts what
-// all of them accept and read the same way, and says which [Check] failed; see the constants
-// for what each of them overlooks. A refusal is an answer; if a question could not be
-// answered, the error is [ErrRetry].
+// Kubernetes 1.36 has five readers of a token Secret: kube-apiserver, the bootstrap signer, the
+// token cleaner, kubeadm, and Cluster API's. They do not agree. [ParseSecretUnchecked] accepts
+// what all of them accept and read the same way, and says which [Check] failed. A refusal is an answer; if a question could not be
+// answered, the error is [refusal.ErrRetry].
 //
 // Everything except discovery is a function of its arguments. The current time is one of them;
 // the zero time is refused, since nothing would have expired by then.

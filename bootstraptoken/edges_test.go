@@ -23,7 +23,7 @@ func TestWordsOfCaches(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := ParseCache(bytes.Replace(good, []byte(c.from), []byte(c.to), 1))
 			var e *Error
-			if !errors.Is(err, CheckCache) || !errors.As(err, &e) || e.Got != c.got {
+			if !errors.Is(err, checkCache) || !errors.As(err, &e) || e.Got != c.got {
 				t.Errorf("%s: got %v, want %s", name, err, c.got)
 			}
 		})
@@ -44,9 +44,9 @@ func TestWordsOfYAML(t *testing.T) {
 		"": "not YAML", "# nothing": "not YAML", "a: [": "line 1: not YAML", "a: b\n---\nc: d\n": "something after the first document",
 	} {
 		t.Run(text, func(t *testing.T) {
-			_, err := parseYAML([]byte(text), CheckManifest)
+			_, err := parseYAML([]byte(text), checkManifest)
 			var e *Error
-			if !errors.Is(err, CheckManifest) || !errors.As(err, &e) || e.Got != want {
+			if !errors.Is(err, checkManifest) || !errors.As(err, &e) || e.Got != want {
 				t.Errorf("%q: got %v, want %s", text, err, want)
 			}
 		})
@@ -69,12 +69,12 @@ func TestEmptyValues(t *testing.T) {
 		`"content"`: {"!!str": false},
 	} {
 		t.Run(text, func(t *testing.T) {
-			v, err := parseYAML([]byte(text), CheckManifest)
+			v, err := parseYAML([]byte(text), checkManifest)
 			if err != nil {
 				t.Fatalf("%s: %v", text, err)
 			}
 			for tag, taken := range want {
-				if err := empty(tag, CheckProxy)(v); (err == nil) != taken || err != nil && !errors.Is(err, CheckProxy) {
+				if err := empty(tag, checkProxy)(v); (err == nil) != taken || err != nil && !errors.Is(err, checkProxy) {
 					t.Errorf("%s as %s: %v", text, tag, err)
 				}
 			}

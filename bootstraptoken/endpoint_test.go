@@ -40,51 +40,51 @@ func TestParseServer(t *testing.T) {
 
 func TestParseServerRefuses(t *testing.T) {
 	for s, want := range map[string]Check{
-		"":                                     CheckServer,
-		"https://":                             CheckServer,
-		"https:///path":                        CheckServer,
-		"https://:443":                         CheckServer,
-		"https://a:":                           CheckServer,
-		"https://a:0":                          CheckServer,
-		"https://a:01":                         CheckServer,
-		"https://a:65536":                      CheckServer,
-		"https://a:https":                      CheckServer,
-		"https://a?b=c":                        CheckServer,
-		"https://a#b":                          CheckServer,
-		"https://a/b?":                         CheckServer,
-		"https://a/b#":                         CheckServer,
-		"https://a b":                          CheckServer,
-		"https://a\n":                          CheckServer,
-		" https://a":                           CheckServer,
-		"https://a/b:":                         CheckServer,
-		"https://a//b":                         CheckServer,
-		"https://a/../b":                       CheckServer,
-		"https://a/./b":                        CheckServer,
-		"https://a/%2e%2e/b":                   CheckServer,
-		"https://a/%zz":                        CheckServer,
-		"https://a\\b":                         CheckServer,
-		"https://é":                            CheckServer,
-		"https://-a":                           CheckServer,
-		"https://a..b":                         CheckServer,
-		"https://.a":                           CheckServer,
-		"https://" + strings.Repeat("a", 64):   CheckServer,
-		"https://" + strings.Repeat("a.", 150): CheckServer,
-		"https://a/" + strings.Repeat("a", 1<<11): CheckServer,
-		"https://[::1":             CheckServer,
-		"https://::1":              CheckServer,
-		"https://[10.0.0.1]":       CheckServer,
-		"https://[fe80::1%25eth0]": CheckServer,
-		"https://[::1]a":           CheckServer,
-		"https:a":                  CheckServer,
-		"http://a":                 CheckServerScheme,
-		"HTTPS://a":                CheckServer,
-		"a":                        CheckServerScheme,
-		"//a":                      CheckServerScheme,
-		"ftp://a":                  CheckServerScheme,
-		"unix:/run/a":              CheckServerScheme,
-		"https://me@a":             CheckCredentials,
-		"https://me:pw@a":          CheckCredentials,
-		"https://@a":               CheckCredentials,
+		"":                                     checkServer,
+		"https://":                             checkServer,
+		"https:///path":                        checkServer,
+		"https://:443":                         checkServer,
+		"https://a:":                           checkServer,
+		"https://a:0":                          checkServer,
+		"https://a:01":                         checkServer,
+		"https://a:65536":                      checkServer,
+		"https://a:https":                      checkServer,
+		"https://a?b=c":                        checkServer,
+		"https://a#b":                          checkServer,
+		"https://a/b?":                         checkServer,
+		"https://a/b#":                         checkServer,
+		"https://a b":                          checkServer,
+		"https://a\n":                          checkServer,
+		" https://a":                           checkServer,
+		"https://a/b:":                         checkServer,
+		"https://a//b":                         checkServer,
+		"https://a/../b":                       checkServer,
+		"https://a/./b":                        checkServer,
+		"https://a/%2e%2e/b":                   checkServer,
+		"https://a/%zz":                        checkServer,
+		"https://a\\b":                         checkServer,
+		"https://é":                            checkServer,
+		"https://-a":                           checkServer,
+		"https://a..b":                         checkServer,
+		"https://.a":                           checkServer,
+		"https://" + strings.Repeat("a", 64):   checkServer,
+		"https://" + strings.Repeat("a.", 150): checkServer,
+		"https://a/" + strings.Repeat("a", 1<<11): checkServer,
+		"https://[::1":             checkServer,
+		"https://::1":              checkServer,
+		"https://[10.0.0.1]":       checkServer,
+		"https://[fe80::1%25eth0]": checkServer,
+		"https://[::1]a":           checkServer,
+		"https:a":                  checkServer,
+		"http://a":                 checkServerScheme,
+		"HTTPS://a":                checkServer,
+		"a":                        checkServerScheme,
+		"//a":                      checkServerScheme,
+		"ftp://a":                  checkServerScheme,
+		"unix:/run/a":              checkServerScheme,
+		"https://me@a":             checkCredentials,
+		"https://me:pw@a":          checkCredentials,
+		"https://@a":               checkCredentials,
 	} {
 		t.Run(s, func(t *testing.T) {
 			if u, err := parseServer(s); !errors.Is(err, want) {
@@ -117,23 +117,23 @@ func TestIsHost(t *testing.T) {
 
 func TestServerLimits(t *testing.T) {
 	for server, want := range map[string]error{
-		"https://a/" + strings.Repeat("a", MaxServerSize-10): nil,
-		"https://a/" + strings.Repeat("a", MaxServerSize-9):  CheckServer,
+		"https://a/" + strings.Repeat("a", maxServerSize-10): nil,
+		"https://a/" + strings.Repeat("a", maxServerSize-9):  checkServer,
 		"https://a:1":                     nil,
 		"https://a:65535/":                nil,
-		"https://a:65536/":                CheckServer,
-		"https://a:/b":                    CheckServer,
-		"https://a:10/b:":                 CheckServer,
-		"https://a/b//":                   CheckServer,
-		"https://a/b/..":                  CheckServer,
-		"https://a/b/.":                   CheckServer,
+		"https://a:65536/":                checkServer,
+		"https://a:/b":                    checkServer,
+		"https://a:10/b:":                 checkServer,
+		"https://a/b//":                   checkServer,
+		"https://a/b/..":                  checkServer,
+		"https://a/b/.":                   checkServer,
 		"https://a/b/...":                 nil,
 		"https://a/az09AZ-._~:/[]@%25+,=": nil,
-		"https://a/!":                     CheckServer,
-		"https://a/{":                     CheckServer,
-		"https://a/`":                     CheckServer,
-		"https://a/^":                     CheckServer,
-		"https://a/;":                     CheckServer,
+		"https://a/!":                     checkServer,
+		"https://a/{":                     checkServer,
+		"https://a/`":                     checkServer,
+		"https://a/^":                     checkServer,
+		"https://a/;":                     checkServer,
 	} {
 		t.Run(server[:min(len(server), 40)], func(t *testing.T) {
 			if _, err := parseServer(server); !errors.Is(err, want) {
@@ -141,7 +141,7 @@ func TestServerLimits(t *testing.T) {
 			}
 		})
 		documentWant := want
-		if _, err := parseURL(server); len(server) >= MaxServerSize && !errors.Is(err, documentWant) {
+		if _, err := parseURL(server); len(server) >= maxServerSize && !errors.Is(err, documentWant) {
 			t.Errorf("a document at %.20s: %v, want %v", server, err, documentWant)
 		}
 	}
@@ -210,11 +210,11 @@ func FuzzParseServer(f *testing.F) {
 }
 
 func TestParseAddressesLimit(t *testing.T) {
-	many := make([]string, 0, MaxAddresses+1)
-	for i := range MaxAddresses + 1 {
+	many := make([]string, 0, maxAddresses+1)
+	for i := range maxAddresses + 1 {
 		many = append(many, "a"+strconv.Itoa(i))
 	}
-	if servers, err := parseAddresses(many[:MaxAddresses]); err != nil || len(servers) != MaxAddresses {
+	if servers, err := parseAddresses(many[:maxAddresses]); err != nil || len(servers) != maxAddresses {
 		t.Errorf("%d servers, %v", len(servers), err)
 	}
 	if _, err := parseAddresses(many); !errors.Is(err, refusal.CheckConfig) {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func TestErrorText(t *testing.T) {
@@ -12,11 +14,11 @@ func TestErrorText(t *testing.T) {
 		want string
 	}{
 		{nil, "an error that is nil"},
-		{&Error{Check: CheckType}, "type"},
-		{&Error{Check: CheckType, Got: "a", Want: "b"}, "type: got a, want b"},
-		{&Error{Check: CheckType, Want: "b"}, "type: got nothing, want b"},
-		{&Error{Check: CheckType, Got: "a", Err: io.EOF}, "type: got a: EOF"},
-		{&Error{Check: ErrRetry, Err: io.EOF}, "could not decide, try again: EOF"},
+		{&Error{Check: checkType}, "type"},
+		{&Error{Check: checkType, Got: "a", Want: "b"}, "type: got a, want b"},
+		{&Error{Check: checkType, Want: "b"}, "type: got nothing, want b"},
+		{&Error{Check: checkType, Got: "a", Err: io.EOF}, "type: got a: EOF"},
+		{&Error{Check: refusal.ErrRetry, Err: io.EOF}, "could not decide, try again: EOF"},
 	} {
 		t.Run(test.want, func(t *testing.T) {
 			if got := test.err.Error(); got != test.want {
@@ -27,13 +29,13 @@ func TestErrorText(t *testing.T) {
 }
 
 func TestErrorUnwrap(t *testing.T) {
-	err := error(&Error{Check: CheckType, Err: &Error{Check: CheckName, Err: io.EOF}})
-	for _, target := range []error{CheckType, CheckName, io.EOF} {
+	err := error(&Error{Check: checkType, Err: &Error{Check: checkName, Err: io.EOF}})
+	for _, target := range []error{checkType, checkName, io.EOF} {
 		if !errors.Is(err, target) {
 			t.Errorf("%v is not %v", err, target)
 		}
 	}
-	if errors.Is(err, ErrRetry) || errors.Is((*Error)(nil), CheckType) {
+	if errors.Is(err, refusal.ErrRetry) || errors.Is((*Error)(nil), checkType) {
 		t.Error("an error is what it is not")
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/bootstraptoken"
 	"github.com/nodeattest/nodeattest/bootstraptoken/bootstraptokentest"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // A node that has a token, an address and a pin finds the cluster. What it may trust is
@@ -68,7 +69,7 @@ func ExampleDiscoverError() {
 	_, err = bootstraptoken.Discover(context.Background(), joining)
 	if failed, ok := errors.AsType[*bootstraptoken.DiscoverError](err); ok {
 		for _, a := range failed.Addresses {
-			fmt.Println(a.Address == impostor.URL(), errors.Is(a.Err, bootstraptoken.CheckPinned), errors.Is(a.Err, bootstraptoken.ErrRetry))
+			fmt.Println(a.Address == impostor.URL(), errors.Is(a.Err, bootstraptoken.CheckPinned), errors.Is(a.Err, refusal.ErrRetry))
 		}
 	}
 	// Output: true true false

@@ -31,7 +31,7 @@ func ExampleParse() {
 	token, err := bootstraptoken.Parse("abcdef.0123456789abcdef")
 	fmt.Println(token, err)
 	_, err = bootstraptoken.Parse("ABCDEF.0123456789abcdef")
-	fmt.Println(errors.Is(err, bootstraptoken.CheckToken))
+	fmt.Println(errors.Is(err, bootstraptoken.Check("bootstrap-token")))
 	// Output:
 	// abcdef.[secret] <nil>
 	// true
@@ -97,7 +97,7 @@ stringData:
 		log.Fatal(err)
 	}
 	fmt.Println(object)
-	_, err = bootstraptoken.ParseSecret(object)
+	_, err = bootstraptoken.ParseSecretUnchecked(object)
 	fmt.Println(err)
 	// Output:
 	// Secret "bootstrap-token-07401b" in "kube-system" of type "bootstrap.kubernetes.io/token"
@@ -127,7 +127,7 @@ func ExampleAuthenticate() {
 	// Output:
 	// system:bootstrap:abcdef [system:bootstrappers system:bootstrappers:kubeadm:default-node-token] <nil>
 	// credential: got a token that is not known, want the ID and the secret of a token Secret
-	// expired: got 2026-11-21T13:00:00Z, want a time before 2026-11-21T13:00:00Z
+	// bootstrap-token-expired: got 2026-11-21T13:00:00Z, want a time before 2026-11-21T13:00:00Z
 }
 
 func ExampleSweep() {

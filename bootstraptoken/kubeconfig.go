@@ -9,25 +9,25 @@ import (
 // The reasons why a kubeconfig is refused as a discovery document, in addition to those of its
 // server and CAs.
 const (
-	// CheckKubeconfig: not one strict YAML or JSON document of at most
-	// [MaxKubeconfigSize] bytes with the members of a kubeconfig.
-	CheckKubeconfig Check = "kubeconfig"
-	// CheckCluster: not exactly one cluster, or one whose name is not that of the current
+	// checkKubeconfig: not one strict YAML or JSON document of at most
+	// 262,144 bytes with the members of a kubeconfig.
+	checkKubeconfig Check = "kubeconfig"
+	// checkCluster: not exactly one cluster, or one whose name is not that of the current
 	// context's cluster.
-	CheckCluster Check = "kubeconfig-cluster"
-	// CheckCredentials: there are credentials: a user with any member, or a user in a URL. None
+	checkCluster Check = "kubeconfig-cluster"
+	// checkCredentials: there are credentials: a user with any member, or a user in a URL. None
 	// of their values is in the error.
-	CheckCredentials Check = "kubeconfig-credentials"
-	// CheckInsecureSkipTLSVerify: insecure-skip-tls-verify is set.
-	CheckInsecureSkipTLSVerify Check = "kubeconfig-insecure-skip-tls-verify"
-	// CheckProxy: proxy-url is set. Whoever can write the document must not choose who sees the
+	checkCredentials Check = "kubeconfig-credentials"
+	// checkInsecureSkipTLSVerify: insecure-skip-tls-verify is set.
+	checkInsecureSkipTLSVerify Check = "kubeconfig-insecure-skip-tls-verify"
+	// checkProxy: proxy-url is set. Whoever can write the document must not choose who sees the
 	// node's traffic.
-	CheckProxy Check = "kubeconfig-proxy-url"
-	// CheckTLSServerName: tls-server-name is set. kubeadm silently drops it.
-	CheckTLSServerName Check = "kubeconfig-tls-server-name"
-	// CheckCAFile: certificate-authority is set: a path, which means nothing on
+	checkProxy Check = "kubeconfig-proxy-url"
+	// checkTLSServerName: tls-server-name is set. kubeadm silently drops it.
+	checkTLSServerName Check = "kubeconfig-tls-server-name"
+	// checkCAFile: certificate-authority is set: a path, which means nothing on
 	// another machine.
-	CheckCAFile Check = "kubeconfig-ca-file"
+	checkCAFile Check = "kubeconfig-ca-file"
 )
 
 // ParseKubeconfig reads a discovery document: a kubeconfig in YAML or JSON with one
@@ -39,19 +39,19 @@ const (
 // GetClusterFromKubeConfig); a second cluster is refused. kubeadm keeps the server and the CAs
 // and ignores everything else. Here, members that change how a client connects, and
 // credentials of every kind, are refused by their own checks, and unknown members by
-// [CheckKubeconfig]. Users without members, contexts, and known members with the empty value
+// "kubeconfig". Users without members, contexts, and known members with the empty value
 // of their type are harmless and ignored.
 //
 // Whatever is accepted, clientcmd reads in the same way: words that are text in YAML 1.2 but
 // not in YAML 1.1, such as yes, need quotes. Errors give the position in the document, and
 // repeat nothing from it except the version and the names that are compared.
 //
-// Errors are the checks of this file, [CheckServer], [CheckServerScheme] and [CheckCA].
+// Errors are the checks of this file, "server-url", "server-url-scheme" and "ca-bundle".
 func ParseKubeconfig(data []byte) (*ClusterInfo, error) {
-	if len(data) > MaxKubeconfigSize {
+	if len(data) > maxKubeconfigSize {
 		return nil, errKubeconfigSize(len(data))
 	}
-	root, err := parseYAML(data, CheckKubeconfig)
+	root, err := parseYAML(data, checkKubeconfig)
 	if err != nil {
 		return nil, err
 	}
@@ -78,15 +78,15 @@ type namedCluster struct {
 
 func (k *kubeconfig) clusterInfo() (*ClusterInfo, error) {
 	if k.apiVersion != "v1" || k.kind != "Config" {
-		return nil, &Error{Check: CheckKubeconfig, Got: refusal.Quote(k.apiVersion) + " " + refusal.Quote(k.kind), Want: `"v1" "Config"`}
+		return nil, &Error{Check: checkKubeconfig, Got: refusal.Quote(k.apiVersion) + " " + refusal.Quote(k.kind), Want: `"v1" "Config"`}
 	}
 	if len(k.clusters) != 1 || !k.clusters[0].has {
-		return nil, &Error{Check: CheckCluster, Got: strconv.Itoa(len(k.clusters)) + " clusters", Want: "one"}
+		return nil, &Error{Check: checkCluster, Got: strconv.Itoa(len(k.clusters)) + " clusters", Want: "one"}
 	}
 	c := k.clusters[0]
 	if c.name != "" {
 		if cluster := k.contexts[k.current]; cluster != c.name {
-			return nil, &Error{Check: CheckCluster, Got: "a current context of the cluster " + refusal.Quote(cluster), Want: "an unnamed cluster, or the context of " + refusal.Quote(c.name)}
+			return nil, &Error{Check: checkCluster, Got: "a current context of the cluster " + refusal.Quote(cluster), Want: "an unnamed cluster, or the context of " + refusal.Quote(c.name)}
 		}
 	}
 	if _, err := parseServer(c.info.Server); err != nil {
@@ -104,8 +104,8 @@ func (k *kubeconfig) read(root yamlValue) error {
 		"contexts":        list(k.readContext),
 		"users":           list(readUser),
 		"current-context": orNull(text(&k.current)),
-		"preferences":     empty("!!map", CheckKubeconfig),
-		"extensions":      empty("!!seq", CheckKubeconfig),
+		"preferences":     empty("!!map", checkKubeconfig),
+		"extensions":      empty("!!seq", checkKubeconfig),
 	}.read(root)
 }
 
@@ -114,12 +114,12 @@ func (k *kubeconfig) readCluster(v yamlValue) error {
 	cluster := members{
 		"server":                     text(&c.info.Server),
 		"certificate-authority-data": c.readCAs,
-		"certificate-authority":      empty("!!str", CheckCAFile),
-		"insecure-skip-tls-verify":   empty("!!bool", CheckInsecureSkipTLSVerify),
-		"proxy-url":                  empty("!!str", CheckProxy),
-		"tls-server-name":            empty("!!str", CheckTLSServerName),
-		"disable-compression":        empty("!!bool", CheckKubeconfig),
-		"extensions":                 empty("!!seq", CheckKubeconfig),
+		"certificate-authority":      empty("!!str", checkCAFile),
+		"insecure-skip-tls-verify":   empty("!!bool", checkInsecureSkipTLSVerify),
+		"proxy-url":                  empty("!!str", checkProxy),
+		"tls-server-name":            empty("!!str", checkTLSServerName),
+		"disable-compression":        empty("!!bool", checkKubeconfig),
+		"extensions":                 empty("!!seq", checkKubeconfig),
 	}
 	err := members{"name": text(&c.name), "cluster": func(v yamlValue) error {
 		c.has = true
@@ -148,13 +148,13 @@ func (k *kubeconfig) readContext(v yamlValue) error {
 		"cluster":    text(&cluster),
 		"user":       text(&other),
 		"namespace":  text(&other),
-		"extensions": empty("!!seq", CheckKubeconfig),
+		"extensions": empty("!!seq", checkKubeconfig),
 	}
 	if err := (members{"name": text(&name), "context": context.read}).read(v); err != nil {
 		return err
 	}
 	if _, twice := k.contexts[name]; twice {
-		return &Error{Check: CheckCluster, Got: "two contexts " + refusal.Quote(name), Want: "one"}
+		return &Error{Check: checkCluster, Got: "two contexts " + refusal.Quote(name), Want: "one"}
 	}
 	k.contexts[name] = cluster
 	return nil
@@ -167,10 +167,10 @@ func readUser(v yamlValue) error {
 		switch {
 		case member == "name":
 			return text(new(string))(v)
-		case member == "user" && empty("!!map", CheckCredentials)(v) == nil:
+		case member == "user" && empty("!!map", checkCredentials)(v) == nil:
 			return nil
 		}
-		v.check = CheckCredentials
+		v.check = checkCredentials
 		return v.fail("a user with more than a name", "no users")
 	})
 }

@@ -52,7 +52,7 @@ func TestClusterInfoOfSystemRoots(t *testing.T) {
 func TestClusterInfoIsChecked(t *testing.T) {
 	ca := newTestCA(t, "one")
 	many := info("https://a", ca)
-	for range MaxCAs {
+	for range maxCAs {
 		many.CAs = append(many.CAs, ca.cert)
 	}
 	leaf, err := x509.ParseCertificate(ca.serving(t).Certificate[0])
@@ -63,18 +63,18 @@ func TestClusterInfoIsChecked(t *testing.T) {
 		c    *ClusterInfo
 		want Check
 	}{
-		"nil":                  {nil, CheckServer},
-		"zero":                 {&ClusterInfo{}, CheckServer},
-		"no CA":                {&ClusterInfo{Server: "https://a"}, CheckNoCA},
-		"CA and system":        {&ClusterInfo{Server: "https://a", CAs: []*x509.Certificate{ca.cert}, SystemRoots: true}, CheckNoCA},
-		"no server":            {info("", ca), CheckServer},
-		"http":                 {info("http://a", ca), CheckServerScheme},
-		"user":                 {info("https://me@a", ca), CheckCredentials},
-		"nil CA":               {&ClusterInfo{Server: "https://a", CAs: []*x509.Certificate{nil}}, CheckCA},
-		"CA without bytes":     {&ClusterInfo{Server: "https://a", CAs: []*x509.Certificate{{IsCA: true, BasicConstraintsValid: true}}}, CheckCA},
-		"CA twice":             {info("https://a", ca, ca), CheckCA},
-		"too many":             {many, CheckCA},
-		"a server certificate": {&ClusterInfo{Server: "https://a", CAs: []*x509.Certificate{leaf}}, CheckCA},
+		"nil":                  {nil, checkServer},
+		"zero":                 {&ClusterInfo{}, checkServer},
+		"no CA":                {&ClusterInfo{Server: "https://a"}, checkNoCA},
+		"CA and system":        {&ClusterInfo{Server: "https://a", CAs: []*x509.Certificate{ca.cert}, SystemRoots: true}, checkNoCA},
+		"no server":            {info("", ca), checkServer},
+		"http":                 {info("http://a", ca), checkServerScheme},
+		"user":                 {info("https://me@a", ca), checkCredentials},
+		"nil CA":               {&ClusterInfo{Server: "https://a", CAs: []*x509.Certificate{nil}}, checkCA},
+		"CA without bytes":     {&ClusterInfo{Server: "https://a", CAs: []*x509.Certificate{{IsCA: true, BasicConstraintsValid: true}}}, checkCA},
+		"CA twice":             {info("https://a", ca, ca), checkCA},
+		"too many":             {many, checkCA},
+		"a server certificate": {&ClusterInfo{Server: "https://a", CAs: []*x509.Certificate{leaf}}, checkCA},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, err := test.c.Marshal(); !errors.Is(err, test.want) {
@@ -101,8 +101,8 @@ func TestClusterInfoRoots(t *testing.T) {
 	}
 	for name, c := range map[string]*ClusterInfo{"nil": nil, "zero": {}, "server alone": {Server: "https://a"}} {
 		t.Run(name, func(t *testing.T) {
-			if roots, err := c.Roots(); !errors.Is(err, CheckNoCA) || roots != nil {
-				t.Errorf("%s: %v, %v, want %v", name, roots, err, CheckNoCA)
+			if roots, err := c.Roots(); !errors.Is(err, checkNoCA) || roots != nil {
+				t.Errorf("%s: %v, %v, want %v", name, roots, err, checkNoCA)
 			}
 		})
 	}
@@ -157,7 +157,7 @@ func TestParseKubeconfig(t *testing.T) {
 		"empty extensions":        strings.Replace(named, "users: null", "users: null\nextensions: []", 1),
 		"a context's extensions":  strings.Replace(named, "    namespace: ns", "    namespace: ns\n    extensions: null", 1),
 		"a word in quotes":        strings.Replace(named, "namespace: ns", "namespace: \"yes\"", 1),
-		"as large as may be":      good + strings.Repeat("#", MaxKubeconfigSize-len(good)),
+		"as large as may be":      good + strings.Repeat("#", maxKubeconfigSize-len(good)),
 		"JSON": `{"kind":"Config","apiVersion":"v1","preferences":{},"clusters":[{"name":"","cluster":{"server":"https://api.example.com:6443","certificate-authority-data":"` +
 			data + `"}}],"users":[],"contexts":[],"current-context":""}`,
 	} {
@@ -193,105 +193,105 @@ func TestParseKubeconfigRefuses(t *testing.T) {
 		document string
 		want     Check
 	}{
-		"nothing":          {"", CheckKubeconfig},
-		"null":             {"null", CheckKubeconfig},
-		"a list":           {"[]", CheckKubeconfig},
-		"a text":           {"kubeconfig", CheckKubeconfig},
-		"an empty object":  {"{}", CheckKubeconfig},
-		"no YAML":          {"a: [", CheckKubeconfig},
-		"too large":        {good + strings.Repeat("#", MaxKubeconfigSize), CheckKubeconfig},
-		"one too large":    {good + strings.Repeat("#", MaxKubeconfigSize-len(good)+1), CheckKubeconfig},
-		"no UTF-8":         {top("# \xff"), CheckKubeconfig},
-		"byte order mark":  {"\ufeff" + good, CheckKubeconfig},
-		"UTF-16":           {"\xff\xfea\x00", CheckKubeconfig},
-		"NUL":              {top("# \x00"), CheckKubeconfig},
-		"second document":  {good + "---\n" + good, CheckKubeconfig},
-		"empty second":     {good + "---\n", CheckKubeconfig},
-		"anchor":           {strings.Replace(good, "contexts: null", "contexts: &a null", 1), CheckKubeconfig},
-		"alias":            {strings.NewReplacer("contexts: null", "contexts: &a []", "users: null", "users: *a").Replace(good), CheckKubeconfig},
-		"merge key":        {top("<<: {}"), CheckKubeconfig},
-		"tag":              {strings.Replace(good, "kind: Config", "kind: !!str Config", 1), CheckKubeconfig},
-		"own tag":          {strings.Replace(good, "kind: Config", "kind: !x Config", 1), CheckKubeconfig},
-		"duplicate":        {top("kind: Config"), CheckKubeconfig},
-		"duplicate server": {member("server: https://a"), CheckKubeconfig},
-		"number as key":    {top("1: null"), CheckKubeconfig},
-		"too deep":         {top("preferences: " + strings.Repeat("[", 20) + strings.Repeat("]", 20)), CheckKubeconfig},
-		"no kind":          {strings.Replace(good, "kind: Config\n", "", 1), CheckKubeconfig},
-		"another kind":     {strings.Replace(good, "kind: Config", "kind: Secret", 1), CheckKubeconfig},
-		"no version":       {strings.Replace(good, "apiVersion: v1\n", "", 1), CheckKubeconfig},
-		"another version":  {strings.Replace(good, "apiVersion: v1", "apiVersion: v2", 1), CheckKubeconfig},
-		"version 1":        {strings.Replace(good, "apiVersion: v1", "apiVersion: 1", 1), CheckKubeconfig},
-		"unknown member":   {top("token: abc"), CheckKubeconfig},
-		"unknown in case":  {top("Users: [a]"), CheckKubeconfig},
-		"preferences":      {top("preferences: {colors: true}"), CheckKubeconfig},
-		"extensions":       {top("extensions: [{name: a}]"), CheckKubeconfig},
-		"clusters object":  {"apiVersion: v1\nkind: Config\nclusters: {}\n", CheckKubeconfig},
-		"no clusters":      {"apiVersion: v1\nkind: Config\nclusters: []\n", CheckCluster},
-		"clusters null":    {"apiVersion: v1\nkind: Config\nclusters: null\n", CheckCluster},
-		"cluster null":     {"apiVersion: v1\nkind: Config\nclusters: [{name: \"\", cluster: null}]\n", CheckKubeconfig},
-		"no cluster":       {"apiVersion: v1\nkind: Config\nclusters: [{name: \"\"}]\n", CheckCluster},
-		"two clusters":     {second, CheckCluster},
-		"named alone":      {named, CheckCluster},
-		"no such context":  {context("c", "z"), CheckCluster},
-		"other context":    {context("d", "x"), CheckCluster},
-		"two contexts":     {strings.Replace(context("c", "x"), "contexts:\n", "contexts:\n- name: x\n  context: {cluster: c}\n", 1), CheckCluster},
-		"context member":   {strings.Replace(context("c", "x"), "cluster: c\n", "cluster: c\n    extensions: [{name: a}]\n", 1), CheckKubeconfig},
-		"cluster member":   {member("disable-compression: true"), CheckKubeconfig},
-		"Server":           {member("Server: https://a"), CheckKubeconfig},
-		"insecure":         {member("insecure-skip-tls-verify: true"), CheckInsecureSkipTLSVerify},
-		"insecure text":    {member(`insecure-skip-tls-verify: "false"`), CheckInsecureSkipTLSVerify},
-		"insecure nothing": {member(`insecure-skip-tls-verify: ""`), CheckInsecureSkipTLSVerify},
-		"insecure list":    {member("insecure-skip-tls-verify: []"), CheckInsecureSkipTLSVerify},
-		"insecure no":      {member("insecure-skip-tls-verify: no"), CheckKubeconfig},
-		"proxy false":      {member("proxy-url: false"), CheckProxy},
-		"server name {}":   {member("tls-server-name: {}"), CheckTLSServerName},
-		"CA file []":       {member("certificate-authority: []"), CheckCAFile},
-		"compression text": {member(`disable-compression: ""`), CheckKubeconfig},
-		"extension object": {member("extensions: {}"), CheckKubeconfig},
-		"SERVER nothing":   {member(`SERVER: ""`), CheckKubeconfig},
-		"unknown nothing":  {member("token: null"), CheckKubeconfig},
-		"unknown at top":   {top("token: null"), CheckKubeconfig},
-		"beside cluster":   {strings.Replace(good, `  name: ""`, "  name: \"\"\n  token: null", 1), CheckKubeconfig},
-		"beside context":   {strings.Replace(context("c", "x"), "- name: x\n", "- name: x\n  token: null\n", 1), CheckKubeconfig},
-		"in context":       {strings.Replace(context("c", "x"), "    cluster: c\n", "    cluster: c\n    token: null\n", 1), CheckKubeconfig},
-		"preferences text": {top(`preferences: ""`), CheckKubeconfig},
-		"extensions {}":    {top("extensions: {}"), CheckKubeconfig},
-		"name yes":         {strings.NewReplacer(`name: ""`, "name: yes", "cluster: c", "cluster: yes").Replace(context("c", "x")), CheckKubeconfig},
-		"name Off":         {strings.Replace(good, `name: ""`, "name: Off", 1), CheckKubeconfig},
-		"name 1:20":        {strings.Replace(good, `name: ""`, "name: 1:20", 1), CheckKubeconfig},
-		"name -1:20:59.5":  {strings.Replace(good, `name: ""`, "name: -1:20:59.5", 1), CheckKubeconfig},
-		"a member yes":     {top("yes: null"), CheckKubeconfig},
-		"namespace n":      {strings.Replace(context("c", "x"), "    cluster: c\n", "    cluster: c\n    namespace: n\n", 1), CheckKubeconfig},
-		"user nothing":     {strings.Replace(good, "users: null", "users:\n- name: u\n  user: \"\"", 1), CheckCredentials},
-		"user a list":      {strings.Replace(good, "users: null", "users:\n- name: u\n  user: []", 1), CheckCredentials},
-		"proxy":            {member("proxy-url: http://proxy"), CheckProxy},
-		"TLS server name":  {member("tls-server-name: kubernetes"), CheckTLSServerName},
-		"CA file":          {member("certificate-authority: /etc/ca.crt"), CheckCAFile},
-		"token":            {user("token: abc"), CheckCredentials},
-		"token file":       {user("tokenFile: /a"), CheckCredentials},
-		"password":         {user("password: abc"), CheckCredentials},
-		"user name":        {user("username: abc"), CheckCredentials},
-		"client cert":      {user("client-certificate-data: abc"), CheckCredentials},
-		"client key":       {user("client-key: /a"), CheckCredentials},
-		"exec":             {user("exec: {command: /bin/sh}"), CheckCredentials},
-		"auth provider":    {user("auth-provider: {name: gcp}"), CheckCredentials},
-		"impersonation":    {user("as: root"), CheckCredentials},
-		"groups":           {user("as-groups: [system:masters]"), CheckCredentials},
-		"unknown user":     {user("x: null"), CheckCredentials},
-		"beside user":      {strings.Replace(good, "users: null", "users:\n- name: u\n  token: abc", 1), CheckCredentials},
-		"user is text":     {strings.Replace(good, "users: null", "users:\n- name: u\n  user: abc", 1), CheckCredentials},
-		"http":             {server("http://api.example.com:6443"), CheckServerScheme},
-		"no scheme":        {server("api.example.com:6443"), CheckServerScheme},
-		"user in URL":      {server("https://a:b@api.example.com:6443"), CheckCredentials},
-		"no server":        {strings.Replace(good, "    server: https://api.example.com:6443\n", "", 1), CheckServer},
-		"server null":      {server("null"), CheckKubeconfig},
-		"server empty":     {server(`""`), CheckServer},
-		"CA data empty":    {strings.Replace(good, base64.StdEncoding.EncodeToString(threes), `""`, 1), CheckCA},
-		"CA data null":     {strings.Replace(good, base64.StdEncoding.EncodeToString(threes), "null", 1), CheckKubeconfig},
-		"CA data no base":  {strings.Replace(good, base64.StdEncoding.EncodeToString(threes), "abc", 1), CheckCA},
-		"CA data URL base": {strings.Replace(good, base64.StdEncoding.EncodeToString(threes), "_-_-", 1), CheckCA},
-		"CA data and more": {strings.Replace(good, base64.StdEncoding.EncodeToString(threes), base64.StdEncoding.EncodeToString(threes)+"!", 1), CheckCA},
-		"CA data in lines": {strings.Replace(good, base64.StdEncoding.EncodeToString(threes), "|-\n      "+base64.StdEncoding.EncodeToString(threes)[:40]+"\n      "+base64.StdEncoding.EncodeToString(threes)[40:], 1), CheckCA},
+		"nothing":          {"", checkKubeconfig},
+		"null":             {"null", checkKubeconfig},
+		"a list":           {"[]", checkKubeconfig},
+		"a text":           {"kubeconfig", checkKubeconfig},
+		"an empty object":  {"{}", checkKubeconfig},
+		"no YAML":          {"a: [", checkKubeconfig},
+		"too large":        {good + strings.Repeat("#", maxKubeconfigSize), checkKubeconfig},
+		"one too large":    {good + strings.Repeat("#", maxKubeconfigSize-len(good)+1), checkKubeconfig},
+		"no UTF-8":         {top("# \xff"), checkKubeconfig},
+		"byte order mark":  {"\ufeff" + good, checkKubeconfig},
+		"UTF-16":           {"\xff\xfea\x00", checkKubeconfig},
+		"NUL":              {top("# \x00"), checkKubeconfig},
+		"second document":  {good + "---\n" + good, checkKubeconfig},
+		"empty second":     {good + "---\n", checkKubeconfig},
+		"anchor":           {strings.Replace(good, "contexts: null", "contexts: &a null", 1), checkKubeconfig},
+		"alias":            {strings.NewReplacer("contexts: null", "contexts: &a []", "users: null", "users: *a").Replace(good), checkKubeconfig},
+		"merge key":        {top("<<: {}"), checkKubeconfig},
+		"tag":              {strings.Replace(good, "kind: Config", "kind: !!str Config", 1), checkKubeconfig},
+		"own tag":          {strings.Replace(good, "kind: Config", "kind: !x Config", 1), checkKubeconfig},
+		"duplicate":        {top("kind: Config"), checkKubeconfig},
+		"duplicate server": {member("server: https://a"), checkKubeconfig},
+		"number as key":    {top("1: null"), checkKubeconfig},
+		"too deep":         {top("preferences: " + strings.Repeat("[", 20) + strings.Repeat("]", 20)), checkKubeconfig},
+		"no kind":          {strings.Replace(good, "kind: Config\n", "", 1), checkKubeconfig},
+		"another kind":     {strings.Replace(good, "kind: Config", "kind: Secret", 1), checkKubeconfig},
+		"no version":       {strings.Replace(good, "apiVersion: v1\n", "", 1), checkKubeconfig},
+		"another version":  {strings.Replace(good, "apiVersion: v1", "apiVersion: v2", 1), checkKubeconfig},
+		"version 1":        {strings.Replace(good, "apiVersion: v1", "apiVersion: 1", 1), checkKubeconfig},
+		"unknown member":   {top("token: abc"), checkKubeconfig},
+		"unknown in case":  {top("Users: [a]"), checkKubeconfig},
+		"preferences":      {top("preferences: {colors: true}"), checkKubeconfig},
+		"extensions":       {top("extensions: [{name: a}]"), checkKubeconfig},
+		"clusters object":  {"apiVersion: v1\nkind: Config\nclusters: {}\n", checkKubeconfig},
+		"no clusters":      {"apiVersion: v1\nkind: Config\nclusters: []\n", checkCluster},
+		"clusters null":    {"apiVersion: v1\nkind: Config\nclusters: null\n", checkCluster},
+		"cluster null":     {"apiVersion: v1\nkind: Config\nclusters: [{name: \"\", cluster: null}]\n", checkKubeconfig},
+		"no cluster":       {"apiVersion: v1\nkind: Config\nclusters: [{name: \"\"}]\n", checkCluster},
+		"two clusters":     {second, checkCluster},
+		"named alone":      {named, checkCluster},
+		"no such context":  {context("c", "z"), checkCluster},
+		"other context":    {context("d", "x"), checkCluster},
+		"two contexts":     {strings.Replace(context("c", "x"), "contexts:\n", "contexts:\n- name: x\n  context: {cluster: c}\n", 1), checkCluster},
+		"context member":   {strings.Replace(context("c", "x"), "cluster: c\n", "cluster: c\n    extensions: [{name: a}]\n", 1), checkKubeconfig},
+		"cluster member":   {member("disable-compression: true"), checkKubeconfig},
+		"Server":           {member("Server: https://a"), checkKubeconfig},
+		"insecure":         {member("insecure-skip-tls-verify: true"), checkInsecureSkipTLSVerify},
+		"insecure text":    {member(`insecure-skip-tls-verify: "false"`), checkInsecureSkipTLSVerify},
+		"insecure nothing": {member(`insecure-skip-tls-verify: ""`), checkInsecureSkipTLSVerify},
+		"insecure list":    {member("insecure-skip-tls-verify: []"), checkInsecureSkipTLSVerify},
+		"insecure no":      {member("insecure-skip-tls-verify: no"), checkKubeconfig},
+		"proxy false":      {member("proxy-url: false"), checkProxy},
+		"server name {}":   {member("tls-server-name: {}"), checkTLSServerName},
+		"CA file []":       {member("certificate-authority: []"), checkCAFile},
+		"compression text": {member(`disable-compression: ""`), checkKubeconfig},
+		"extension object": {member("extensions: {}"), checkKubeconfig},
+		"SERVER nothing":   {member(`SERVER: ""`), checkKubeconfig},
+		"unknown nothing":  {member("token: null"), checkKubeconfig},
+		"unknown at top":   {top("token: null"), checkKubeconfig},
+		"beside cluster":   {strings.Replace(good, `  name: ""`, "  name: \"\"\n  token: null", 1), checkKubeconfig},
+		"beside context":   {strings.Replace(context("c", "x"), "- name: x\n", "- name: x\n  token: null\n", 1), checkKubeconfig},
+		"in context":       {strings.Replace(context("c", "x"), "    cluster: c\n", "    cluster: c\n    token: null\n", 1), checkKubeconfig},
+		"preferences text": {top(`preferences: ""`), checkKubeconfig},
+		"extensions {}":    {top("extensions: {}"), checkKubeconfig},
+		"name yes":         {strings.NewReplacer(`name: ""`, "name: yes", "cluster: c", "cluster: yes").Replace(context("c", "x")), checkKubeconfig},
+		"name Off":         {strings.Replace(good, `name: ""`, "name: Off", 1), checkKubeconfig},
+		"name 1:20":        {strings.Replace(good, `name: ""`, "name: 1:20", 1), checkKubeconfig},
+		"name -1:20:59.5":  {strings.Replace(good, `name: ""`, "name: -1:20:59.5", 1), checkKubeconfig},
+		"a member yes":     {top("yes: null"), checkKubeconfig},
+		"namespace n":      {strings.Replace(context("c", "x"), "    cluster: c\n", "    cluster: c\n    namespace: n\n", 1), checkKubeconfig},
+		"user nothing":     {strings.Replace(good, "users: null", "users:\n- name: u\n  user: \"\"", 1), checkCredentials},
+		"user a list":      {strings.Replace(good, "users: null", "users:\n- name: u\n  user: []", 1), checkCredentials},
+		"proxy":            {member("proxy-url: http://proxy"), checkProxy},
+		"TLS server name":  {member("tls-server-name: kubernetes"), checkTLSServerName},
+		"CA file":          {member("certificate-authority: /etc/ca.crt"), checkCAFile},
+		"token":            {user("token: abc"), checkCredentials},
+		"token file":       {user("tokenFile: /a"), checkCredentials},
+		"password":         {user("password: abc"), checkCredentials},
+		"user name":        {user("username: abc"), checkCredentials},
+		"client cert":      {user("client-certificate-data: abc"), checkCredentials},
+		"client key":       {user("client-key: /a"), checkCredentials},
+		"exec":             {user("exec: {command: /bin/sh}"), checkCredentials},
+		"auth provider":    {user("auth-provider: {name: gcp}"), checkCredentials},
+		"impersonation":    {user("as: root"), checkCredentials},
+		"groups":           {user("as-groups: [system:masters]"), checkCredentials},
+		"unknown user":     {user("x: null"), checkCredentials},
+		"beside user":      {strings.Replace(good, "users: null", "users:\n- name: u\n  token: abc", 1), checkCredentials},
+		"user is text":     {strings.Replace(good, "users: null", "users:\n- name: u\n  user: abc", 1), checkCredentials},
+		"http":             {server("http://api.example.com:6443"), checkServerScheme},
+		"no scheme":        {server("api.example.com:6443"), checkServerScheme},
+		"user in URL":      {server("https://a:b@api.example.com:6443"), checkCredentials},
+		"no server":        {strings.Replace(good, "    server: https://api.example.com:6443\n", "", 1), checkServer},
+		"server null":      {server("null"), checkKubeconfig},
+		"server empty":     {server(`""`), checkServer},
+		"CA data empty":    {strings.Replace(good, base64.StdEncoding.EncodeToString(threes), `""`, 1), checkCA},
+		"CA data null":     {strings.Replace(good, base64.StdEncoding.EncodeToString(threes), "null", 1), checkKubeconfig},
+		"CA data no base":  {strings.Replace(good, base64.StdEncoding.EncodeToString(threes), "abc", 1), checkCA},
+		"CA data URL base": {strings.Replace(good, base64.StdEncoding.EncodeToString(threes), "_-_-", 1), checkCA},
+		"CA data and more": {strings.Replace(good, base64.StdEncoding.EncodeToString(threes), base64.StdEncoding.EncodeToString(threes)+"!", 1), checkCA},
+		"CA data in lines": {strings.Replace(good, base64.StdEncoding.EncodeToString(threes), "|-\n      "+base64.StdEncoding.EncodeToString(threes)[:40]+"\n      "+base64.StdEncoding.EncodeToString(threes)[40:], 1), checkCA},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if test.document == good {
@@ -301,7 +301,7 @@ func TestParseKubeconfigRefuses(t *testing.T) {
 			if !errors.Is(err, test.want) || got != nil {
 				t.Errorf("%+v, %v, want %v", got, err, test.want)
 			}
-			if err != nil && (strings.Contains(err.Error(), "abc") && test.want == CheckCredentials || len(err.Error()) > 1000) {
+			if err != nil && (strings.Contains(err.Error(), "abc") && test.want == checkCredentials || len(err.Error()) > 1000) {
 				t.Errorf("the error repeats a credential or is too long: %v", err)
 			}
 		})
@@ -341,7 +341,7 @@ func TestErrorsOfDocumentsRepeatNothing(t *testing.T) {
 			} {
 				_, err := ParseKubeconfig([]byte(document))
 				_, errManifest := ParseManifest([]byte(document))
-				if !errors.Is(err, CheckKubeconfig) && !errors.Is(err, CheckCredentials) || !errors.Is(errManifest, CheckManifest) {
+				if !errors.Is(err, checkKubeconfig) && !errors.Is(err, checkCredentials) || !errors.Is(errManifest, checkManifest) {
 					t.Errorf("%q: %v, %v", document, err, errManifest)
 				}
 				for _, err := range []error{err, errManifest} {
@@ -363,12 +363,12 @@ func TestParseKubeconfigHostile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, prefix := range []string{"", "[", "a: "} {
-				document := prefix + strings.Repeat(unit, (MaxKubeconfigSize-len(prefix))/len(unit))
-				if got, err := ParseKubeconfig([]byte(document)); !errors.Is(err, CheckKubeconfig) {
+				document := prefix + strings.Repeat(unit, (maxKubeconfigSize-len(prefix))/len(unit))
+				if got, err := ParseKubeconfig([]byte(document)); !errors.Is(err, checkKubeconfig) {
 					t.Errorf("%s after %q: %+v, %v", name, prefix, got, err)
 				}
 			}
-			if _, err := ParseKubeconfig([]byte(strings.Repeat(unit, 1<<20))); !errors.Is(err, CheckKubeconfig) {
+			if _, err := ParseKubeconfig([]byte(strings.Repeat(unit, 1<<20))); !errors.Is(err, checkKubeconfig) {
 				t.Errorf("%s: 1 MiB: %v", name, err)
 			}
 		})

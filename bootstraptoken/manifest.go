@@ -16,8 +16,8 @@ import (
 
 // RevealYAML returns the object as the manifest of a Secret, for kubectl apply or a file:
 // base64 under data, members in alphabetical order. Anyone who reads it has the token's
-// secret. The error is [CheckManifest] if a text is not UTF-8, or CheckSize if there is more
-// data than [MaxSecretSize].
+// secret. The error is "manifest" if a text is not UTF-8, or "size" if there is more
+// data than 65,536 bytes.
 func (o *Object) RevealYAML() ([]byte, error) {
 	metadata := map[string]string{"name": o.Name, "namespace": o.Namespace, "uid": o.UID, "resourceVersion": o.ResourceVersion}
 	if o.Deleted != nil {
@@ -31,10 +31,10 @@ func (o *Object) RevealYAML() ([]byte, error) {
 	texts := slices.AppendSeq(slices.Collect(maps.Values(metadata)), maps.Keys(data))
 	for _, text := range append(texts, o.Type) {
 		if !utf8.ValidString(text) {
-			return nil, &Error{Check: CheckManifest, Got: strconv.Itoa(len(text)) + " bytes that are not", Want: "UTF-8"}
+			return nil, &Error{Check: checkManifest, Got: strconv.Itoa(len(text)) + " bytes that are not", Want: "UTF-8"}
 		}
 	}
-	if err := checkSize(o.Data.Reveal()); err != nil {
+	if err := checkDataSize(o.Data.Reveal()); err != nil {
 		return nil, err
 	}
 	manifest := map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
@@ -51,7 +51,7 @@ func (o *Object) RevealYAML() ([]byte, error) {
 }
 
 // ParseManifest reads the manifest of one Secret of core/v1, in YAML or JSON, as kubectl
-// accepts it and as kubectl get prints it. [ParseSecret] says whether it is a token's.
+// accepts it and as kubectl get prints it. [ParseSecretUnchecked] says whether it is a token's.
 //
 // It is strict where YAML is not: UTF-8, one document, no anchors, aliases, merge keys or
 // tags, no duplicate keys. apiVersion and kind must be present. A member that a Secret does
@@ -64,12 +64,12 @@ func (o *Object) RevealYAML() ([]byte, error) {
 //
 // JSON is read as the YAML that it is: an escaped surrogate pair (\ud83d\ude00) is refused.
 //
-// The error is [CheckManifest], or CheckSize for more than [MaxManifestSize] bytes.
+// The error is "manifest", or "size" for more than 1,048,576 bytes.
 func ParseManifest(manifest []byte) (*Object, error) {
-	if len(manifest) > MaxManifestSize {
-		return nil, &Error{Check: CheckSize, Got: strconv.Itoa(len(manifest)) + " bytes", Want: "at most " + strconv.Itoa(MaxManifestSize)}
+	if len(manifest) > maxManifestSize {
+		return nil, &Error{Check: checkSize, Got: strconv.Itoa(len(manifest)) + " bytes", Want: "at most " + strconv.Itoa(maxManifestSize)}
 	}
-	root, err := parseYAML(manifest, CheckManifest)
+	root, err := parseYAML(manifest, checkManifest)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func ParseManifest(manifest []byte) (*Object, error) {
 		return nil, err
 	}
 	if version != "v1" || kind != "Secret" {
-		return nil, &Error{Check: CheckManifest, Got: "apiVersion " + describe([]byte(version)) + ", kind " + describe([]byte(kind)), Want: "v1, Secret"}
+		return nil, &Error{Check: checkManifest, Got: "apiVersion " + describe([]byte(version)) + ", kind " + describe([]byte(kind)), Want: "v1, Secret"}
 	}
 	o.Data = secret.New(data)
 	return o, nil

@@ -88,9 +88,9 @@ func TestRevealRefuses(t *testing.T) {
 		change func(*Object)
 		want   Check
 	}{
-		"a name not in UTF-8": {func(o *Object) { o.Name = "\xff" }, CheckManifest},
-		"a key not in UTF-8":  {setData("\xff", "a"), CheckManifest},
-		"too much data":       {setData("a", strings.Repeat("a", MaxSecretSize)), CheckSize},
+		"a name not in UTF-8": {func(o *Object) { o.Name = "\xff" }, checkManifest},
+		"a key not in UTF-8":  {setData("\xff", "a"), checkManifest},
+		"too much data":       {setData("a", strings.Repeat("a", maxSecretSize)), checkSize},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := goodObject(t)
@@ -146,7 +146,7 @@ func TestParseManifest(t *testing.T) {
 	if err != nil || o.UID != "0a1b" || o.ResourceVersion != "7" || o.Deleted == nil || !o.Deleted.Equal(testNow) {
 		t.Errorf("%#v, %v", o, err)
 	}
-	if _, err := ParseSecret(o); !errors.Is(err, CheckDeleted) {
+	if _, err := ParseSecretUnchecked(o); !errors.Is(err, checkDeleted) {
 		t.Error(err)
 	}
 }
@@ -209,12 +209,12 @@ func TestParseManifestRefuses(t *testing.T) {
 			t.Fatalf("%s changes nothing", name)
 		}
 		o, err := ParseManifest([]byte(manifest))
-		if !errors.Is(err, CheckManifest) || o != nil || leaks(err.Error()) {
-			t.Errorf("%s: %v, %v, want %v", name, o, err, CheckManifest)
+		if !errors.Is(err, checkManifest) || o != nil || leaks(err.Error()) {
+			t.Errorf("%s: %v, %v, want %v", name, o, err, checkManifest)
 		}
 	}
 	for _, manifest := range []string{"", "\n", "---\n", "null", "text", "[]", "{}", "{", "[{}]", "\ufeff" + manifestYAML, manifestJSON + manifestJSON, "{\"a\": \"\\ud83d\\ude00\"}", "&a [*a]"} {
-		if o, err := ParseManifest([]byte(manifest)); !errors.Is(err, CheckManifest) || o != nil {
+		if o, err := ParseManifest([]byte(manifest)); !errors.Is(err, checkManifest) || o != nil {
 			t.Errorf("%q: %v, %v", manifest, o, err)
 		}
 	}
@@ -223,21 +223,21 @@ func TestParseManifestRefuses(t *testing.T) {
 // TestParseManifestOfAnySize: what is too large is refused unread, and what is not costs
 // memory in proportion to its size.
 func TestParseManifestOfAnySize(t *testing.T) {
-	if _, err := ParseManifest(make([]byte, MaxManifestSize+1)); !errors.Is(err, CheckSize) {
+	if _, err := ParseManifest(make([]byte, maxManifestSize+1)); !errors.Is(err, checkSize) {
 		t.Error(err)
 	}
 	for name, manifest := range map[string][]byte{
-		"brackets":  bytes.Repeat([]byte("["), MaxManifestSize),
-		"braces":    bytes.Repeat([]byte("{a: "), MaxManifestSize/4),
-		"dashes":    bytes.Repeat([]byte("- "), MaxManifestSize/2),
-		"spaces":    bytes.Repeat([]byte(" "), MaxManifestSize),
-		"text":      bytes.Repeat([]byte("a"), MaxManifestSize),
-		"documents": bytes.Repeat([]byte("---\n"), MaxManifestSize/4),
-		"comments":  bytes.Repeat([]byte("#\n"), MaxManifestSize/2),
-		"anchors":   bytes.Repeat([]byte("- &a\n"), MaxManifestSize/5),
+		"brackets":  bytes.Repeat([]byte("["), maxManifestSize),
+		"braces":    bytes.Repeat([]byte("{a: "), maxManifestSize/4),
+		"dashes":    bytes.Repeat([]byte("- "), maxManifestSize/2),
+		"spaces":    bytes.Repeat([]byte(" "), maxManifestSize),
+		"text":      bytes.Repeat([]byte("a"), maxManifestSize),
+		"documents": bytes.Repeat([]byte("---\n"), maxManifestSize/4),
+		"comments":  bytes.Repeat([]byte("#\n"), maxManifestSize/2),
+		"anchors":   bytes.Repeat([]byte("- &a\n"), maxManifestSize/5),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := ParseManifest(manifest); !errors.Is(err, CheckManifest) {
+			if _, err := ParseManifest(manifest); !errors.Is(err, checkManifest) {
 				t.Errorf("%s: %v", name, err)
 			}
 		})
@@ -254,12 +254,12 @@ func FuzzParseManifest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, manifest []byte) {
 		o, err := ParseManifest(manifest)
 		if err != nil {
-			if o != nil || !errors.Is(err, CheckManifest) && !errors.Is(err, CheckSize) {
+			if o != nil || !errors.Is(err, checkManifest) && !errors.Is(err, checkSize) {
 				t.Fatalf("%v, %v", o, err)
 			}
 			return
 		}
-		if checkSize(o.Data.Reveal()) != nil {
+		if checkDataSize(o.Data.Reveal()) != nil {
 			return
 		}
 		text, err := o.RevealYAML()

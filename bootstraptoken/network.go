@@ -26,41 +26,41 @@ import (
 
 // The reasons why a server's answer is not used.
 const (
-	// CheckRedirect: a redirect where none is followed, one that is not to https, or too many of
+	// checkRedirect: a redirect where none is followed, one that is not to https, or too many of
 	// them.
-	CheckRedirect Check = "redirect"
-	// CheckReply: an answer that is too large or has the wrong content type.
-	CheckReply Check = "reply"
-	// CheckCertificate: the server's certificate does not chain to the CAs, is not for the host's
-	// name, or is not valid now.
+	checkRedirect Check = "redirect"
+	// checkReply: an answer that is too large or has the wrong content type.
+	checkReply Check = "reply"
+	// CheckCertificate: the server's certificate does not chain to the CAs, is not for the
+	// host's name, or is not valid now.
 	CheckCertificate Check = "server-certificate"
-	// CheckForbidden: HTTP status 401 or 403: the server does not let everybody read it. It comes
-	// with [ErrRetry], since the role that allows it may be added later.
-	CheckForbidden Check = "forbidden"
-	// CheckStatus: an HTTP status other than 200. It comes with [ErrRetry].
-	CheckStatus Check = "http-status"
+	// checkForbidden: HTTP status 401 or 403: the server does not let everybody read it. It
+	// comes with [refusal.ErrRetry], since the role that allows it may be added later.
+	checkForbidden Check = "forbidden"
+	// checkStatus: an HTTP status other than 200. It comes with [refusal.ErrRetry].
+	checkStatus Check = "http-status"
 )
 
 // The defaults for zero fields of a [Network].
 const (
-	DefaultTimeout        = 5 * time.Minute
-	DefaultRequestTimeout = 10 * time.Second
-	DefaultMinBackoff     = time.Second
-	DefaultMaxBackoff     = 5 * time.Second
+	defaultTimeout        = 5 * time.Minute
+	defaultRequestTimeout = 10 * time.Second
+	defaultMinBackoff     = time.Second
+	defaultMaxBackoff     = 5 * time.Second
 )
 
 // Network says how servers are reached. Nothing that it sends carries a credential: no bearer
 // token, no client certificate, no cookie. The zero Network is ready to use.
 type Network struct {
-	// Timeout limits the whole call, retries and waiting included; 0 means [DefaultTimeout]. The
+	// Timeout limits the whole call, retries and waiting included; 0 means 5 minutes. The
 	// context may end it earlier.
 	Timeout time.Duration
 	// RequestTimeout limits one request, from dialling to the last byte; 0 means
-	// [DefaultRequestTimeout].
+	// 10 s.
 	RequestTimeout time.Duration
-	// MinBackoff is the wait after the first round over all addresses, and MaxBackoff the longest
-	// wait: it doubles from round to round, and each wait is lengthened by up to a fifth at
-	// random. 0 means [DefaultMinBackoff] and [DefaultMaxBackoff].
+	// MinBackoff is the wait after the first round over all addresses, and MaxBackoff the
+	// longest wait: it doubles from round to round, and each wait is lengthened by up to a
+	// fifth at random. 0 means 1 s and 5 s.
 	MinBackoff, MaxBackoff time.Duration
 	// Dial opens TCP connections; nil means a [net.Dialer].
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -128,15 +128,15 @@ func (n *Network) insecureTLS() *tls.Config {
 }
 
 // get makes a request, and returns the body of the response, and the response. The error
-// matches ErrRetry unless the server's answer is refused.
+// matches refusal.ErrRetry unless the server's answer is refused.
 func (n *Network) get(ctx context.Context, r *request) ([]byte, *http.Response, error) {
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(n.RequestTimeout, DefaultRequestTimeout))
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(n.RequestTimeout, defaultRequestTimeout))
 	defer cancel()
 	var sent atomic.Bool // a URL has reached a server, which may repeat it
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url.String(), nil)
 	if err != nil {
-		return nil, nil, &Error{Check: CheckServer, Got: "a URL that is refused", Want: wantServer}
+		return nil, nil, &Error{Check: checkServer, Got: "a URL that is refused", Want: wantServer}
 	}
 	if r.json {
 		req.Header.Set("Accept", "application/json")
@@ -158,7 +158,7 @@ func (n *Network) get(ctx context.Context, r *request) ([]byte, *http.Response, 
 }
 
 func refuseRedirect(*http.Request, []*http.Request) error {
-	return &Error{Check: CheckRedirect, Got: "a redirect", Want: "an answer"}
+	return &Error{Check: checkRedirect, Got: "a redirect", Want: "an answer"}
 }
 
 // transportError distinguishes a refusal from a server that was not reached. It repeats
@@ -202,20 +202,20 @@ func readReply(res *http.Response, r *request) ([]byte, error) {
 	switch {
 	case res.StatusCode == http.StatusOK:
 	case res.StatusCode == http.StatusUnauthorized, res.StatusCode == http.StatusForbidden:
-		return nil, refusal.Retry(&Error{Check: CheckForbidden, Got: status, Want: "200"})
+		return nil, refusal.Retry(&Error{Check: checkForbidden, Got: status, Want: "200"})
 	default:
-		return nil, refusal.Retry(&Error{Check: CheckStatus, Got: status, Want: "200"})
+		return nil, refusal.Retry(&Error{Check: checkStatus, Got: status, Want: "200"})
 	}
 	if r.json {
 		kind := res.Header.Get("Content-Type")
 		if media, _, err := mime.ParseMediaType(kind); err != nil || media != "application/json" {
-			return nil, &Error{Check: CheckReply, Got: "the content type " + refusal.Quote(kind), Want: "application/json"}
+			return nil, &Error{Check: checkReply, Got: "the content type " + refusal.Quote(kind), Want: "application/json"}
 		}
 	}
 	body, err := io.ReadAll(io.LimitReader(res.Body, int64(r.maxSize)+1))
 	switch {
 	case len(body) > r.maxSize:
-		return nil, &Error{Check: CheckReply, Got: "more than " + strconv.Itoa(r.maxSize) + " bytes", Want: "no more"}
+		return nil, &Error{Check: checkReply, Got: "more than " + strconv.Itoa(r.maxSize) + " bytes", Want: "no more"}
 	case err != nil:
 		return nil, refusal.Retry(withoutAnswer(err))
 	}
@@ -226,7 +226,7 @@ func readReply(res *http.Response, r *request) ([]byte, error) {
 // which it came. With insecureTLS the data may be believed only for its signature.
 func (n *Network) clusterInfo(ctx context.Context, server *url.URL, config *tls.Config) (map[string]string, *tls.ConnectionState, error) {
 	body, reply, err := n.get(ctx, &request{
-		url: below(server, clusterInfoPath), tls: config, maxSize: MaxConfigMapSize, json: true, redirect: refuseRedirect,
+		url: below(server, clusterInfoPath), tls: config, maxSize: maxConfigMapSize, json: true, redirect: refuseRedirect,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -237,11 +237,11 @@ func (n *Network) clusterInfo(ctx context.Context, server *url.URL, config *tls.
 
 // The reasons why an API server's URL is refused.
 const (
-	// CheckServer: not https://host[:port][/path] in plain ASCII, with a host that is
+	// checkServer: not https://host[:port][/path] in plain ASCII, with a host that is
 	// a DNS name or an IP address: no query, fragment, dot segments or empty port.
-	CheckServer Check = "server-url"
-	// CheckServerScheme: the URL's scheme is not https.
-	CheckServerScheme Check = "server-url-scheme"
+	checkServer Check = "server-url"
+	// checkServerScheme: the URL's scheme is not https.
+	checkServerScheme Check = "server-url-scheme"
 )
 
 const wantServer = "https://host[:port][/path]"
@@ -274,17 +274,17 @@ func parseServer(s string) (*url.URL, error) {
 	default:
 		return u, nil
 	}
-	return nil, &Error{Check: CheckServer, Got: why, Want: wantServer}
+	return nil, &Error{Check: checkServer, Got: why, Want: wantServer}
 }
 
-// parseURL reads an https URL of at most [MaxServerSize] bytes, without a user.
+// parseURL reads an https URL of at most 2048 bytes, without a user.
 func parseURL(s string) (*url.URL, error) {
-	if s == "" || len(s) > MaxServerSize {
-		return nil, &Error{Check: CheckServer, Got: strconv.Itoa(len(s)) + " bytes", Want: wantServer}
+	if s == "" || len(s) > maxServerSize {
+		return nil, &Error{Check: checkServer, Got: strconv.Itoa(len(s)) + " bytes", Want: wantServer}
 	}
 	u, err := url.Parse(s)
 	if err != nil {
-		return nil, &Error{Check: CheckServer, Got: "a text that is no URL", Want: wantServer}
+		return nil, &Error{Check: checkServer, Got: "a text that is no URL", Want: wantServer}
 	}
 	return u, checkURL(u)
 }
@@ -292,11 +292,11 @@ func parseURL(s string) (*url.URL, error) {
 func checkURL(u *url.URL) error {
 	switch {
 	case u.User != nil:
-		return &Error{Check: CheckCredentials, Got: "a URL with a user", Want: wantServer}
+		return &Error{Check: checkCredentials, Got: "a URL with a user", Want: wantServer}
 	case u.Scheme != "https":
-		return &Error{Check: CheckServerScheme, Got: refusal.Quote(u.Scheme), Want: "https"}
+		return &Error{Check: checkServerScheme, Got: refusal.Quote(u.Scheme), Want: "https"}
 	case !isHost(u.Hostname()):
-		return &Error{Check: CheckServer, Got: "the host " + refusal.Quote(u.Host), Want: "a DNS name or an IP address"}
+		return &Error{Check: checkServer, Got: "the host " + refusal.Quote(u.Host), Want: "a DNS name or an IP address"}
 	}
 	return nil
 }
@@ -311,7 +311,7 @@ func parseAddress(s string) (*url.URL, error) {
 		s = "[" + s + "]"
 	}
 	if strings.Contains(s, "/") {
-		return nil, &Error{Check: CheckServer, Got: "an address with a path and no scheme", Want: "host[:port] or " + wantServer}
+		return nil, &Error{Check: checkServer, Got: "an address with a path and no scheme", Want: "host[:port] or " + wantServer}
 	}
 	return parseServer("https://" + s)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/bootstraptoken"
 	"github.com/nodeattest/nodeattest/bootstraptoken/bootstraptokentest"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // What speaks, but not as an API server does, may be one later: it is tried again, and
@@ -48,8 +49,8 @@ func TestServersThatAreNone(t *testing.T) {
 			cfg.Addresses = []string{address}
 			once := cfg
 			ctx := giveUp(t, &once.Network, 1)
-			if found, err := bootstraptoken.Discover(ctx, once); found != nil || !errors.Is(err, bootstraptoken.ErrRetry) {
-				t.Errorf("%s: %+v, %v, want %v", name, found, err, bootstraptoken.ErrRetry)
+			if found, err := bootstraptoken.Discover(ctx, once); found != nil || !errors.Is(err, refusal.ErrRetry) {
+				t.Errorf("%s: %+v, %v, want %v", name, found, err, refusal.ErrRetry)
 			} else if name == "cut off" && !errors.Is(err, io.ErrUnexpectedEOF) {
 				t.Errorf("%s: %v, want %v", name, err, io.ErrUnexpectedEOF)
 			}
@@ -103,8 +104,8 @@ func TestNetworkProxy(t *testing.T) {
 		return nil, errors.New("invalid proxy address http://user:password@[")
 	}
 	before := len(cluster.Requests())
-	if _, err := bootstraptoken.Discover(ctx, cfg); tries != 2 || len(cluster.Requests()) != before || !errors.Is(err, bootstraptoken.ErrRetry) || strings.Contains(err.Error(), "password") {
-		t.Errorf("%d tries, %v, want %v", tries, err, bootstraptoken.ErrRetry)
+	if _, err := bootstraptoken.Discover(ctx, cfg); tries != 2 || len(cluster.Requests()) != before || !errors.Is(err, refusal.ErrRetry) || strings.Contains(err.Error(), "password") {
+		t.Errorf("%d tries, %v, want %v", tries, err, refusal.ErrRetry)
 	}
 }
 
@@ -136,7 +137,7 @@ func TestNetworkBackoff(t *testing.T) {
 
 func TestDiscoverErrorText(t *testing.T) {
 	err := &bootstraptoken.DiscoverError{
-		Addresses: []bootstraptoken.AddressError{{Address: "https://a", Err: &bootstraptoken.Error{Check: bootstraptoken.CheckPinned, Got: "x", Want: "y"}}, {Address: "https://b", Err: bootstraptoken.ErrRetry}},
+		Addresses: []bootstraptoken.AddressError{{Address: "https://a", Err: &bootstraptoken.Error{Check: bootstraptoken.CheckPinned, Got: "x", Want: "y"}}, {Address: "https://b", Err: refusal.ErrRetry}},
 		Err:       context.DeadlineExceeded,
 	}
 	const want = "bootstraptoken: no address led to the cluster; https://a: ca-pinned: got x, want y; https://b: could not decide, try again; context deadline exceeded"

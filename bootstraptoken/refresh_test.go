@@ -14,6 +14,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/bootstraptoken"
 	"github.com/nodeattest/nodeattest/bootstraptoken/bootstraptokentest"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // hasty are options that do not wait long between two rounds.
@@ -57,7 +58,7 @@ func TestRefreshThroughRotation(t *testing.T) {
 		t.Error("the CA is the old one")
 	}
 	_, _, err = sleeper.Refresh(ctx, hasty())
-	if !errors.Is(err, bootstraptoken.CheckCertificate) || errors.Is(err, bootstraptoken.ErrRetry) {
+	if !errors.Is(err, bootstraptoken.CheckCertificate) || errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("the sleeper: %v, want %v", err, bootstraptoken.CheckCertificate)
 	}
 	for _, r := range cluster.Requests() {
@@ -85,8 +86,8 @@ func TestRefreshWithPins(t *testing.T) {
 		t.Errorf("both pins: %+v, %v", found, err)
 	}
 	opts.Pins = cluster.Info().Pins()[1:]
-	if _, err = bootstraptoken.Refresh(t.Context(), first, opts); !errors.Is(err, bootstraptoken.CheckLockout) {
-		t.Errorf("the pin of the CA that does not serve: %v, want %v", err, bootstraptoken.CheckLockout)
+	if _, err = bootstraptoken.Refresh(t.Context(), first, opts); !errors.Is(err, bootstraptoken.Check("ca-lockout")) {
+		t.Errorf("the pin of the CA that does not serve: %v, want %v", err, bootstraptoken.Check("ca-lockout"))
 	}
 	opts.Pins = []bootstraptoken.Pin{{1}}
 	if _, err = bootstraptoken.Refresh(t.Context(), first, opts); !errors.Is(err, bootstraptoken.CheckPinned) {
@@ -111,19 +112,19 @@ func TestRefreshRefuses(t *testing.T) {
 		want  bootstraptoken.Check
 		retry bool
 	}{
-		"no object":           {nil, bootstraptoken.CheckStatus, true},
-		"no kubeconfig":       {map[string]string{"x": "y"}, bootstraptoken.CheckNoKubeconfig, false},
-		"no document":         {map[string]string{bootstraptoken.KubeconfigKey: "x"}, bootstraptoken.CheckKubeconfig, false},
-		"credentials":         {map[string]string{bootstraptoken.KubeconfigKey: strings.Replace(kubeconfig, "users: null", "users: [{user: {token: a}}]", 1)}, bootstraptoken.CheckCredentials, false},
-		"system roots":        {document(&bootstraptoken.ClusterInfo{Server: cluster.URL(), SystemRoots: true}), bootstraptoken.CheckNoCA, false},
-		"CAs of others alone": {document(&bootstraptoken.ClusterInfo{Server: cluster.URL(), CAs: other.Info().CAs}), bootstraptoken.CheckLockout, false},
+		"no object":           {nil, bootstraptoken.Check("http-status"), true},
+		"no kubeconfig":       {map[string]string{"x": "y"}, bootstraptoken.Check("cluster-info-kubeconfig"), false},
+		"no document":         {map[string]string{bootstraptoken.KubeconfigKey: "x"}, bootstraptoken.Check("kubeconfig"), false},
+		"credentials":         {map[string]string{bootstraptoken.KubeconfigKey: strings.Replace(kubeconfig, "users: null", "users: [{user: {token: a}}]", 1)}, bootstraptoken.Check("kubeconfig-credentials"), false},
+		"system roots":        {document(&bootstraptoken.ClusterInfo{Server: cluster.URL(), SystemRoots: true}), bootstraptoken.Check("no-ca"), false},
+		"CAs of others alone": {document(&bootstraptoken.ClusterInfo{Server: cluster.URL(), CAs: other.Info().CAs}), bootstraptoken.Check("ca-lockout"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster.SetData(test.data)
 			opts := hasty()
 			limited := giveUp(t, &opts.Network, 1)
 			found, err := bootstraptoken.Refresh(limited, cluster.Info(), opts)
-			if found != nil || !errors.Is(err, test.want) || errors.Is(err, bootstraptoken.ErrRetry) != test.retry {
+			if found != nil || !errors.Is(err, test.want) || errors.Is(err, refusal.ErrRetry) != test.retry {
 				t.Errorf("%s: %+v, %v, want %v", name, found, err, test.want)
 			}
 		})
@@ -137,13 +138,13 @@ func TestRefreshRefuses(t *testing.T) {
 		change func(*bootstraptoken.RefreshOptions)
 		want   bootstraptoken.Check
 	}{
-		"nil":           {nil, nil, bootstraptoken.CheckServer},
-		"zero":          {&bootstraptoken.ClusterInfo{}, nil, bootstraptoken.CheckServer},
-		"no CA":         {&bootstraptoken.ClusterInfo{Server: cluster.URL()}, nil, bootstraptoken.CheckNoCA},
+		"nil":           {nil, nil, bootstraptoken.Check("server-url")},
+		"zero":          {&bootstraptoken.ClusterInfo{}, nil, bootstraptoken.Check("server-url")},
+		"no CA":         {&bootstraptoken.ClusterInfo{Server: cluster.URL()}, nil, bootstraptoken.Check("no-ca")},
 		"an impostor":   {atImpostor, nil, bootstraptoken.CheckCertificate},
-		"zero pin":      {cluster.Info(), func(o *bootstraptoken.RefreshOptions) { o.Pins = make([]bootstraptoken.Pin, 1) }, bootstraptoken.CheckPin},
-		"bad address":   {cluster.Info(), func(o *bootstraptoken.RefreshOptions) { o.Addresses = []string{"http://a"} }, bootstraptoken.CheckServerScheme},
-		"another token": {cluster.Info(), func(o *bootstraptoken.RefreshOptions) { o.Token = other.Token() }, bootstraptoken.CheckNoSignature},
+		"zero pin":      {cluster.Info(), func(o *bootstraptoken.RefreshOptions) { o.Pins = make([]bootstraptoken.Pin, 1) }, bootstraptoken.Check("ca-pin")},
+		"bad address":   {cluster.Info(), func(o *bootstraptoken.RefreshOptions) { o.Addresses = []string{"http://a"} }, bootstraptoken.Check("server-url-scheme")},
+		"another token": {cluster.Info(), func(o *bootstraptoken.RefreshOptions) { o.Token = other.Token() }, bootstraptoken.Check("cluster-info-no-signature")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			opts := hasty()
@@ -165,8 +166,8 @@ func TestRefreshRefuses(t *testing.T) {
 	cluster.SetFault(&bootstraptokentest.Fault{Status: 403})
 	opts = hasty()
 	limited := giveUp(t, &opts.Network, 1)
-	if _, err := bootstraptoken.Refresh(limited, cluster.Info(), opts); !errors.Is(err, bootstraptoken.CheckForbidden) || !errors.Is(err, bootstraptoken.ErrRetry) {
-		t.Errorf("%v, want %v", err, bootstraptoken.CheckForbidden)
+	if _, err := bootstraptoken.Refresh(limited, cluster.Info(), opts); !errors.Is(err, bootstraptoken.Check("forbidden")) || !errors.Is(err, refusal.ErrRetry) {
+		t.Errorf("%v, want %v", err, bootstraptoken.Check("forbidden"))
 	}
 }
 
@@ -221,7 +222,7 @@ func TestCacheAddresses(t *testing.T) {
 	}
 	opts = hasty()
 	limited := giveUp(t, &opts.Network, 1)
-	if next, _, err := cache.Refresh(limited, opts); !errors.Is(err, bootstraptoken.ErrRetry) || !errors.Is(err, context.Canceled) || next != nil {
+	if next, _, err := cache.Refresh(limited, opts); !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, context.Canceled) || next != nil {
 		t.Errorf("nobody there: %+v, %v", next, err)
 	}
 }
@@ -244,7 +245,7 @@ func TestCacheFile(t *testing.T) {
 		}
 		cache.Addresses, cache.Verified = nil, time.Time{}
 	}
-	if err := (&bootstraptoken.Cache{}).WriteFile(path); !errors.Is(err, bootstraptoken.CheckServer) {
+	if err := (&bootstraptoken.Cache{}).WriteFile(path); !errors.Is(err, bootstraptoken.Check("server-url")) {
 		t.Errorf("the zero Cache: %v", err)
 	}
 	if _, err := bootstraptoken.ReadCacheFile(path); err != nil {
@@ -270,7 +271,7 @@ func TestCacheFile(t *testing.T) {
 	if err := os.WriteFile(path, make([]byte, bootstraptoken.MaxCacheSize+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := bootstraptoken.ReadCacheFile(path); !errors.Is(err, bootstraptoken.CheckCache) {
+	if _, err := bootstraptoken.ReadCacheFile(path); !errors.Is(err, bootstraptoken.Check("cache")) {
 		t.Errorf("a large file: %v", err)
 	}
 }

@@ -31,8 +31,8 @@ const (
 type RenewalState struct {
 	// Owner is what the token is for.
 	Owner Owner
-	// KubeletAuthentication: nodes attest, so no request is approved because of a token alone (in
-	// Cluster API's proposal, spec.security.kubeletAuthentication of the Cluster).
+	// KubeletAuthentication: nodes attest, so no request is approved because of a token alone
+	// (in Cluster API's proposal, spec.security.kubeletAuthentication of the Cluster).
 	KubeletAuthentication bool
 	// Deleted: the owner is being deleted, or gone.
 	Deleted bool

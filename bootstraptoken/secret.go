@@ -18,14 +18,14 @@ const (
 	Namespace = "kube-system"
 	// SecretType is the type of every token Secret.
 	SecretType = "bootstrap.kubernetes.io/token"
-	// SecretNamePrefix followed by the token's ID is the name of its Secret.
-	SecretNamePrefix = "bootstrap-token-"
-	// UserPrefix followed by the token's ID is the user that a token authenticates as.
-	UserPrefix = "system:bootstrap:"
-	// DefaultGroup is the group that every token authenticates as.
-	DefaultGroup = "system:bootstrappers"
-	// GroupPrefix begins every extra group.
-	GroupPrefix = DefaultGroup + ":"
+	// secretNamePrefix followed by the token's ID is the name of its Secret.
+	secretNamePrefix = "bootstrap-token-"
+	// userPrefix followed by the token's ID is the user that a token authenticates as.
+	userPrefix = "system:bootstrap:"
+	// defaultGroup is the group that every token authenticates as.
+	defaultGroup = "system:bootstrappers"
+	// groupPrefix begins every extra group.
+	groupPrefix = defaultGroup + ":"
 )
 
 // The keys of a token Secret's data.
@@ -68,8 +68,9 @@ type Secret struct {
 	Expiration time.Time
 	// Usages say what the token may be used for.
 	Usages Usages
-	// Groups are the extra groups, in addition to [DefaultGroup], that the token authenticates
-	// as, in the order of the Secret. Each begins with [GroupPrefix]; see [CheckGroups].
+	// Groups are the extra groups, in addition to system:bootstrappers, that the token
+	// authenticates as, in the order of the Secret. Each is
+	// system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9].
 	Groups []string
 }
 
@@ -82,32 +83,32 @@ func (s *Secret) Expired(now time.Time) bool {
 
 // User is who a token authenticates as.
 type User struct {
-	// Name is [UserPrefix] and the token's ID.
+	// Name is "system:bootstrap:" and the token's ID.
 	Name string
-	// Groups are [DefaultGroup] and the token's extra groups, sorted, each once.
+	// Groups are system:bootstrappers and the token's extra groups, sorted, each once.
 	Groups []string
 }
 
 // User returns who the token authenticates as; whether it may is for [Authenticate] to say.
 func (s *Secret) User() *User {
-	groups := append([]string{DefaultGroup}, s.Groups...)
+	groups := append([]string{defaultGroup}, s.Groups...)
 	slices.Sort(groups)
-	return &User{Name: UserPrefix + s.Token.ID(), Groups: slices.Compact(groups)}
+	return &User{Name: userPrefix + s.Token.ID(), Groups: slices.Compact(groups)}
 }
 
 // SecretName returns the name of the Secret of the token with this ID.
-func SecretName(id string) string { return SecretNamePrefix + id }
+func SecretName(id string) string { return secretNamePrefix + id }
 
 // groupPattern is what Kubernetes accepts as an extra group (BootstrapGroupPattern).
-var groupPattern = regexp.MustCompile(`\A` + GroupPrefix + `[a-z0-9:-]{0,255}[a-z0-9]\z`)
+var groupPattern = regexp.MustCompile(`\A` + groupPrefix + `[a-z0-9:-]{0,255}[a-z0-9]\z`)
 
 // Object makes the object that kubeadm would: in [Namespace], with its expiration in UTC
-// seconds and no key for what is not set. A fraction of a second in Expiration is dropped, so
-// a token never lives longer than it was told to. The errors are those of [ParseSecret] for
-// the same faults, so that what is encoded can be decoded, giving s back.
+// seconds and no key for what is not set. A fraction of a second in Expiration is dropped, so a
+// token never lives longer than it was told to. The errors are those of [ParseSecretUnchecked]
+// for the same faults, so that what is encoded can be decoded, giving s back.
 func (s *Secret) Object() (*Object, error) {
 	if s.Token.IsZero() {
-		return nil, &Error{Check: CheckToken, Want: wantToken}
+		return nil, &Error{Check: checkToken, Want: wantToken}
 	}
 	data := map[string][]byte{keyID: []byte(s.Token.ID()), keySecret: s.Token.key()}
 	if s.Description != "" {
@@ -125,12 +126,12 @@ func (s *Secret) Object() (*Object, error) {
 		data[keyGroups] = []byte(strings.Join(s.Groups, ","))
 	}
 	o := &Object{Namespace: Namespace, Name: SecretName(s.Token.ID()), Type: SecretType, Data: secret.New(data)}
-	read, err := ParseSecret(o)
+	read, err := ParseSecretUnchecked(o)
 	if err != nil {
 		return nil, err
 	}
 	if !slices.Equal(read.Groups, s.Groups) {
-		return nil, &Error{Check: CheckGroups, Got: "a group that is empty, or has a comma", Want: wantGroup}
+		return nil, &Error{Check: checkGroups, Got: "a group that is empty, or has a comma", Want: wantGroup}
 	}
 	return o, nil
 }

@@ -17,61 +17,65 @@ import (
 // "ours" let nothing through that kube-apiserver stops; they stop what it, the controllers or
 // kubeadm would overlook.
 const (
-	// CheckNamespace: the object is not in [Namespace]. kubeadm does not check.
-	CheckNamespace Check = "namespace"
-	// CheckName: the name is not [SecretNamePrefix] followed by an ID.
-	CheckName Check = "name"
-	// CheckDeleted: the object has a deletionTimestamp. The signer and kubeadm do not check.
-	CheckDeleted Check = "deleted"
-	// CheckType: the type is not [SecretType]. kubeadm asks the API only for this type, and does
+	// checkNamespace: the object is not in [Namespace]. kubeadm does not check.
+	checkNamespace Check = "namespace"
+	// checkName: the name is not "bootstrap-token-" followed by an ID.
+	checkName Check = "name"
+	// checkDeleted: the object has a deletionTimestamp. The signer and kubeadm do not check.
+	checkDeleted Check = "deleted"
+	// checkType: the type is not [SecretType]. kubeadm asks the API only for this type, and does
 	// not check again.
-	CheckType Check = "type"
-	// CheckSize: the data has more than [MaxSecretSize] bytes (ours).
-	CheckSize Check = "size"
-	// CheckSecret: token-secret is missing or not a token's secret. The signer accepts any that
+	checkType Check = "type"
+	// checkSize: the data has more than 65,536 bytes (ours).
+	checkSize Check = "size"
+	// checkSecret: token-secret is missing or not a token's secret. The signer accepts any that
 	// is not empty.
-	CheckSecret Check = "token-secret"
-	// CheckID: token-id is missing or not the ID in the name.
-	CheckID Check = "token-id"
-	// CheckExpiration: expiration is not a time of RFC 3339, section 5.6. Kubernetes' token
+	checkSecret Check = "token-secret"
+	// checkID: token-id is missing or not the ID in the name.
+	checkID Check = "bootstrap-token-id"
+	// checkExpiration: expiration is not a time of RFC 3339, section 5.6. Kubernetes' token
 	// cleaner deletes such a Secret; [Sweep] does not. An empty value, which Kubernetes reads as
 	// "never", is refused too (ours), and so is what Go's time.Parse accepts beyond RFC 3339: a
 	// comma before the fraction, an hour of one digit (ours).
-	CheckExpiration Check = "expiration"
-	// CheckExpired: the token has expired; see [Secret.Expired].
-	CheckExpired Check = "expired"
-	// CheckUsage: the token does not allow what it is used for, or a usage is neither "true" nor
+	checkExpiration Check = "bootstrap-token-expiration"
+	// checkExpired: the token has expired; see [Secret.Expired].
+	checkExpired Check = "bootstrap-token-expired"
+	// checkUsage: the token does not allow what it is used for, or a usage is neither "true" nor
 	// "false" nor empty: Kubernetes silently reads every other spelling as "false" (ours).
-	CheckUsage Check = "usage"
-	// CheckGroups: an entry of auth-extra-groups is not
+	checkUsage Check = "usage"
+	// checkGroups: an entry of auth-extra-groups is not
 	// \Asystem:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]\z (BootstrapGroupPattern). One bad entry
 	// is enough to refuse the token. kubeadm lists it all the same.
-	CheckGroups Check = "auth-extra-groups"
-	// CheckDescription: the description is not UTF-8 (ours).
-	CheckDescription Check = "description"
-	// CheckUnknownKey: the data has a key that this package does not know (ours). Such a key
-	// would be lost when the Secret is written again. The key "auth-groups" is one: the bootstrap
-	// discovery document of 2016 has it in place of auth-extra-groups, no Kubernetes release
-	// reads it, and anyone who wrote it expects groups that the token does not have. A usage with
-	// another name is one too.
-	CheckUnknownKey Check = "unknown-key"
+	checkGroups Check = "auth-extra-groups"
+	// checkDescription: the description is not UTF-8 (ours).
+	checkDescription Check = "description"
+	// checkUnknownKey: the data has a key that this package does not know (ours). Such a key
+	// would be lost when the Secret is written again. The key "auth-groups" is one: the
+	// bootstrap discovery document of 2016 has it in place of auth-extra-groups, no Kubernetes
+	// release reads it, and anyone who wrote it expects groups that the token does not have. A
+	// usage with another name is one too.
+	checkUnknownKey Check = "unknown-key"
 )
 
-// ParseSecret reads a token Secret. It checks the form of everything, but not whether the
-// token has expired or what it may be used for, since a list shows it in any case:
-// [ParseSecretFor] does. The error is the first check that fails, of CheckNamespace,
-// CheckName, CheckDeleted, CheckType, CheckSize, CheckSecret, CheckID, CheckExpiration,
-// CheckUsage, CheckGroups, CheckDescription and CheckUnknownKey.
+// ParseSecretUnchecked reads a token Secret. It checks the form of everything, but not whether
+// the token has expired or what it may be used for, since a list shows it in any case:
+// [ParseSecretFor] does. The error is the first check that fails, of "namespace", "name",
+// "deleted", "type", "size", "token-secret", "bootstrap-token-id",
+// "bootstrap-token-expiration", "usage", "auth-extra-groups", "description" and "unknown-key".
 //
-// ParseSecret is stricter than any of Kubernetes' readers, which differ; see the checks. What
-// it accepts, they all read in the same way.
-func ParseSecret(o *Object) (*Secret, error) { return decode(o, nil) }
+// Not: an authentication. A Secret that was read says nothing about who presents its token: a
+// token that is Equal to s.Token may have expired years ago, or may only sign. [Authenticate]
+// decides.
+//
+// ParseSecretUnchecked is stricter than any of Kubernetes' readers, which differ. What it
+// accepts, they all read in the same way.
+func ParseSecretUnchecked(o *Object) (*Secret, error) { return decode(o, nil) }
 
-// ParseSecretFor reads a token Secret as [ParseSecret] does and checks whether the token may
-// be used now for what wanted names: every usage that is set must be allowed. The order is
-// kube-apiserver's: CheckExpired and CheckUsage come after CheckExpiration, and before
-// CheckGroups. The error is [refusal.CheckConfig] if wanted names none, or now is the zero
-// time.
+// ParseSecretFor reads a token Secret as [ParseSecretUnchecked] does and checks whether the
+// token may be used now for what wanted names: every usage that is set must be allowed. The
+// order is kube-apiserver's: "bootstrap-token-expired" and "usage" come after
+// "bootstrap-token-expiration", and before "auth-extra-groups". The error is
+// [refusal.CheckConfig] if wanted names none, or now is the zero time.
 func ParseSecretFor(o *Object, wanted Usages, now time.Time) (*Secret, error) {
 	if wanted == (Usages{}) {
 		return nil, refusal.Config("wanted usages", "", "at least one")
@@ -105,35 +109,35 @@ func decode(o *Object, u *use) (*Secret, error) {
 // checkObject checks all but the data, and returns the ID in the name.
 func checkObject(o *Object) (string, error) {
 	if o == nil {
-		return "", &Error{Check: CheckName, Got: "no object", Want: SecretNamePrefix + wantID}
+		return "", &Error{Check: checkName, Got: "no object", Want: secretNamePrefix + wantID}
 	}
 	id, named := idOf(o.Name)
 	switch {
 	case o.Namespace != Namespace:
-		return "", &Error{Check: CheckNamespace, Got: describe([]byte(o.Namespace)), Want: strconv.Quote(Namespace)}
+		return "", &Error{Check: checkNamespace, Got: describe([]byte(o.Namespace)), Want: strconv.Quote(Namespace)}
 	case !named:
-		return "", &Error{Check: CheckName, Got: describe([]byte(o.Name)), Want: SecretNamePrefix + wantID}
+		return "", &Error{Check: checkName, Got: describe([]byte(o.Name)), Want: secretNamePrefix + wantID}
 	case o.Deleted != nil:
-		return "", &Error{Check: CheckDeleted, Got: "an object deleted at " + o.Deleted.UTC().Format(time.RFC3339), Want: "one that is not"}
+		return "", &Error{Check: checkDeleted, Got: "an object deleted at " + o.Deleted.UTC().Format(time.RFC3339), Want: "one that is not"}
 	case o.Type != SecretType:
-		return "", &Error{Check: CheckType, Got: describe([]byte(o.Type)), Want: strconv.Quote(SecretType)}
+		return "", &Error{Check: checkType, Got: describe([]byte(o.Type)), Want: strconv.Quote(SecretType)}
 	}
-	return id, checkSize(o.Data.Reveal())
+	return id, checkDataSize(o.Data.Reveal())
 }
 
 // idOf returns the ID in the name of a token Secret.
 func idOf(name string) (id string, ok bool) {
-	id, ok = strings.CutPrefix(name, SecretNamePrefix)
+	id, ok = strings.CutPrefix(name, secretNamePrefix)
 	return id, ok && isID(id)
 }
 
-func checkSize(d map[string][]byte) error {
+func checkDataSize(d map[string][]byte) error {
 	size := 0
 	for key, value := range d {
 		size += len(key) + len(value)
 	}
-	if size > MaxSecretSize {
-		return &Error{Check: CheckSize, Got: strconv.Itoa(size) + " bytes", Want: "at most " + strconv.Itoa(MaxSecretSize)}
+	if size > maxSecretSize {
+		return &Error{Check: checkSize, Got: strconv.Itoa(size) + " bytes", Want: "at most " + strconv.Itoa(maxSecretSize)}
 	}
 	return nil
 }
@@ -149,10 +153,10 @@ type secretReader struct {
 func (r *secretReader) token() (err error) {
 	text := string(r.data[keySecret])
 	if !isSecret(text) {
-		return &Error{Check: CheckSecret, Got: strconv.Itoa(len(text)) + " bytes", Want: wantSecret}
+		return &Error{Check: checkSecret, Got: strconv.Itoa(len(text)) + " bytes", Want: wantSecret}
 	}
 	if string(r.data[keyID]) != r.id {
-		return &Error{Check: CheckID, Got: describe(r.data[keyID]), Want: strconv.Quote(r.id)}
+		return &Error{Check: checkID, Got: describe(r.data[keyID]), Want: strconv.Quote(r.id)}
 	}
 	r.s.Token, err = New(r.id, text)
 	return err
@@ -163,7 +167,7 @@ func (r *secretReader) expiration() (err error) {
 		return err
 	}
 	if r.use != nil && r.s.Expired(r.use.now) {
-		return &Error{Check: CheckExpired, Got: r.use.now.UTC().Format(time.RFC3339Nano), Want: "a time before " + r.s.Expiration.UTC().Format(time.RFC3339Nano)}
+		return &Error{Check: checkExpired, Got: r.use.now.UTC().Format(time.RFC3339Nano), Want: "a time before " + r.s.Expiration.UTC().Format(time.RFC3339Nano)}
 	}
 	return nil
 }
@@ -174,7 +178,7 @@ func decodeExpiration(d map[string][]byte) (time.Time, error) {
 	text, set := d[keyExpiration]
 	end, _ := parseTime(string(text))
 	if set && end.IsZero() {
-		return time.Time{}, &Error{Check: CheckExpiration, Got: describe(text), Want: wantTime}
+		return time.Time{}, &Error{Check: checkExpiration, Got: describe(text), Want: wantTime}
 	}
 	return end, nil
 }
@@ -187,7 +191,7 @@ func (r *secretReader) usages() error {
 			*u.allowed = true
 		case "false", "":
 		default:
-			return &Error{Check: CheckUsage, Got: u.key + ": " + describe(text), Want: `"true" or "false"`}
+			return &Error{Check: checkUsage, Got: u.key + ": " + describe(text), Want: `"true" or "false"`}
 		}
 	}
 	if r.use == nil {
@@ -195,13 +199,13 @@ func (r *secretReader) usages() error {
 	}
 	for i, wanted := range r.use.wanted.fields() {
 		if *wanted.allowed && !*fields[i].allowed {
-			return &Error{Check: CheckUsage, Got: "a token without " + wanted.key, Want: wanted.key + `: "true"`}
+			return &Error{Check: checkUsage, Got: "a token without " + wanted.key, Want: wanted.key + `: "true"`}
 		}
 	}
 	return nil
 }
 
-const wantGroup = GroupPrefix + "[a-z0-9:-]{0,255}[a-z0-9]"
+const wantGroup = groupPrefix + "[a-z0-9:-]{0,255}[a-z0-9]"
 
 func (r *secretReader) groups() error {
 	if len(r.data[keyGroups]) == 0 {
@@ -210,7 +214,7 @@ func (r *secretReader) groups() error {
 	r.s.Groups = strings.Split(string(r.data[keyGroups]), ",")
 	for _, group := range r.s.Groups {
 		if !groupPattern.MatchString(group) {
-			return &Error{Check: CheckGroups, Got: describe([]byte(group)), Want: wantGroup}
+			return &Error{Check: checkGroups, Got: describe([]byte(group)), Want: wantGroup}
 		}
 	}
 	return nil
@@ -219,7 +223,7 @@ func (r *secretReader) groups() error {
 func (r *secretReader) description() error {
 	r.s.Description = string(r.data[keyDescription])
 	if !utf8.ValidString(r.s.Description) {
-		return &Error{Check: CheckDescription, Got: strconv.Itoa(len(r.s.Description)) + " bytes that are not", Want: "UTF-8"}
+		return &Error{Check: checkDescription, Got: strconv.Itoa(len(r.s.Description)) + " bytes that are not", Want: "UTF-8"}
 	}
 	return nil
 }
@@ -229,7 +233,7 @@ func (r *secretReader) unknown() error {
 	known := []string{keyID, keySecret, keyExpiration, keyDescription, keyGroups, keySigning, keyAuthentication}
 	for _, key := range slices.Sorted(maps.Keys(r.data)) {
 		if !slices.Contains(known, key) {
-			return &Error{Check: CheckUnknownKey, Got: describe([]byte(key)), Want: "the keys of a token Secret"}
+			return &Error{Check: checkUnknownKey, Got: describe([]byte(key)), Want: "the keys of a token Secret"}
 		}
 	}
 	return nil

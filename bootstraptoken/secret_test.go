@@ -40,12 +40,12 @@ func TestExpired(t *testing.T) {
 }
 
 func TestUser(t *testing.T) {
-	s := &Secret{Token: mustParse(t, testToken), Groups: []string{GroupPrefix + "b", GroupPrefix + "a", GroupPrefix + "b"}}
+	s := &Secret{Token: mustParse(t, testToken), Groups: []string{groupPrefix + "b", groupPrefix + "a", groupPrefix + "b"}}
 	user := s.User()
-	if want := []string{DefaultGroup, GroupPrefix + "a", GroupPrefix + "b"}; user.Name != "system:bootstrap:abcdef" || !slices.Equal(user.Groups, want) {
+	if want := []string{defaultGroup, groupPrefix + "a", groupPrefix + "b"}; user.Name != "system:bootstrap:abcdef" || !slices.Equal(user.Groups, want) {
 		t.Errorf("%+v", user)
 	}
-	if s.Groups[0] != GroupPrefix+"b" {
+	if s.Groups[0] != groupPrefix+"b" {
 		t.Error("the Secret's groups were sorted")
 	}
 }
@@ -53,12 +53,12 @@ func TestUser(t *testing.T) {
 // groupTable holds Kubernetes' cases (k8s.io/cluster-bootstrap/token/util,
 // TestValidateBootstrapGroupName) and more.
 var groupTable = map[string]bool{
-	GroupPrefix + "foo": true, GroupPrefix + "foo:bar:baz": true, GroupPrefix + "foo-bar-42": true, GroupPrefix + "a": true,
-	GroupPrefix + "-a": true, GroupPrefix + ":a": true, GroupPrefix + strings.Repeat("x", 256): true, GroupPrefix + strings.Repeat(":", 255) + "0": true,
-	GroupPrefix + "Foo": false, "foo": false, GroupPrefix: false, GroupPrefix + " ": false, GroupPrefix + "*": false, GroupPrefix + "foo:": false,
-	GroupPrefix + "foo-": false, GroupPrefix + `<script> alert("scary?!") </script>`: false, GroupPrefix + strings.Repeat("x", 257): false,
-	DefaultGroup: false, "": false, " " + GroupPrefix + "a": false, GroupPrefix + "a ": false, GroupPrefix + "a\n": false, GroupPrefix + "a,b": false,
-	"system:masters": false, "system:bootstrappersx": false, "System:bootstrappers:a": false, GroupPrefix + "ä": false, GroupPrefix + "a_b": false,
+	groupPrefix + "foo": true, groupPrefix + "foo:bar:baz": true, groupPrefix + "foo-bar-42": true, groupPrefix + "a": true,
+	groupPrefix + "-a": true, groupPrefix + ":a": true, groupPrefix + strings.Repeat("x", 256): true, groupPrefix + strings.Repeat(":", 255) + "0": true,
+	groupPrefix + "Foo": false, "foo": false, groupPrefix: false, groupPrefix + " ": false, groupPrefix + "*": false, groupPrefix + "foo:": false,
+	groupPrefix + "foo-": false, groupPrefix + `<script> alert("scary?!") </script>`: false, groupPrefix + strings.Repeat("x", 257): false,
+	defaultGroup: false, "": false, " " + groupPrefix + "a": false, groupPrefix + "a ": false, groupPrefix + "a\n": false, groupPrefix + "a,b": false,
+	"system:masters": false, "system:bootstrappersx": false, "System:bootstrappers:a": false, groupPrefix + "ä": false, groupPrefix + "a_b": false,
 }
 
 func TestGroupPattern(t *testing.T) {
@@ -69,7 +69,7 @@ func TestGroupPattern(t *testing.T) {
 		}
 	}
 	for c := range 256 {
-		for _, group := range []string{GroupPrefix + "a" + string([]byte{byte(c)}), GroupPrefix + string([]byte{byte(c)}) + "a"} {
+		for _, group := range []string{groupPrefix + "a" + string([]byte{byte(c)}), groupPrefix + string([]byte{byte(c)}) + "a"} {
 			if groupPattern.MatchString(group) != pattern.MatchString(group) {
 				t.Errorf("%q: %v", group, groupPattern.MatchString(group))
 			}
@@ -81,7 +81,7 @@ func goodSecret(t testing.TB) *Secret {
 	t.Helper()
 	return &Secret{
 		Token: mustParse(t, testToken), Description: "the first node", Expiration: testNow.Add(time.Hour),
-		Usages: Usages{Signing: true, Authentication: true}, Groups: []string{NodeGroup, GroupPrefix + "other"},
+		Usages: Usages{Signing: true, Authentication: true}, Groups: []string{nodeGroup, groupPrefix + "other"},
 	}
 }
 
@@ -132,8 +132,8 @@ func TestSecretObjectExpiration(t *testing.T) {
 			s.Expiration = test.end
 			o, err := s.Object()
 			if test.want == "" {
-				if !errors.Is(err, CheckExpiration) {
-					t.Errorf("%v: %v, want %v", test.end, err, CheckExpiration)
+				if !errors.Is(err, checkExpiration) {
+					t.Errorf("%v: %v, want %v", test.end, err, checkExpiration)
 				}
 				return
 			}
@@ -149,12 +149,12 @@ func TestSecretObjectRefuses(t *testing.T) {
 		change func(*Secret)
 		want   Check
 	}{
-		"no token":              {func(s *Secret) { s.Token = Token{} }, CheckToken},
-		"description not UTF-8": {func(s *Secret) { s.Description = "a\xff" }, CheckDescription},
-		"a group too many":      {func(s *Secret) { s.Groups = append(s.Groups, "system:masters") }, CheckGroups},
-		"an empty group":        {func(s *Secret) { s.Groups = append(s.Groups, "") }, CheckGroups},
-		"two groups in one":     {func(s *Secret) { s.Groups = []string{NodeGroup + "," + NodeGroup} }, CheckGroups},
-		"too much":              {func(s *Secret) { s.Description = strings.Repeat("a", MaxSecretSize) }, CheckSize},
+		"no token":              {func(s *Secret) { s.Token = Token{} }, checkToken},
+		"description not UTF-8": {func(s *Secret) { s.Description = "a\xff" }, checkDescription},
+		"a group too many":      {func(s *Secret) { s.Groups = append(s.Groups, "system:masters") }, checkGroups},
+		"an empty group":        {func(s *Secret) { s.Groups = append(s.Groups, "") }, checkGroups},
+		"two groups in one":     {func(s *Secret) { s.Groups = []string{nodeGroup + "," + nodeGroup} }, checkGroups},
+		"too much":              {func(s *Secret) { s.Description = strings.Repeat("a", maxSecretSize) }, checkSize},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := goodSecret(t)
@@ -187,10 +187,10 @@ func TestSecretSizeLimit(t *testing.T) {
 	for key, value := range data {
 		size += len(key) + len(value)
 	}
-	room := MaxSecretSize - size - len(keyDescription)
-	for more, want := range map[int]error{0: nil, 1: CheckSize} {
+	room := maxSecretSize - size - len(keyDescription)
+	for more, want := range map[int]error{0: nil, 1: checkSize} {
 		data[keyDescription] = bytes.Repeat([]byte("a"), room+more)
-		s, err := ParseSecret(o)
+		s, err := ParseSecretUnchecked(o)
 		if !errors.Is(err, want) {
 			t.Errorf("%d more: %v, want %v", more, err, want)
 		}
@@ -198,8 +198,8 @@ func TestSecretSizeLimit(t *testing.T) {
 			continue
 		}
 		s.Description += "a"
-		if _, err := s.Object(); !errors.Is(err, CheckSize) {
-			t.Errorf("encoded: %v, want %v", err, CheckSize)
+		if _, err := s.Object(); !errors.Is(err, checkSize) {
+			t.Errorf("encoded: %v, want %v", err, checkSize)
 		}
 	}
 }
@@ -210,7 +210,7 @@ func TestDescribe(t *testing.T) {
 		"abcdef":                              `"abcdef"`,
 		"bootstrap-token-abcdef":              `"bootstrap-token-abcdef"`,
 		SecretType:                            `"bootstrap.kubernetes.io/token"`,
-		NodeGroup:                             `"system:bootstrappers:kubeadm:default-node-token"`,
+		nodeGroup:                             `"system:bootstrappers:kubeadm:default-node-token"`,
 		"2026-11-21T12:00:00Z":                `"2026-11-21T12:00:00Z"`,
 		testSecret:                            "16 bytes",
 		testToken:                             "23 bytes",

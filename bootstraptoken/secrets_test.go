@@ -18,7 +18,7 @@ func leaks(text string) bool { return strings.Contains(strings.ToLower(text), te
 func TestSecretsAreNotShown(t *testing.T) {
 	raw := []byte(testSecret)
 	token := mustParse(t, testToken)
-	s := Secret{Token: token, Description: "text", Expiration: time.Unix(1e9, 0), Groups: []string{NodeGroup}}
+	s := Secret{Token: token, Description: "text", Expiration: time.Unix(1e9, 0), Groups: []string{nodeGroup}}
 	o, err := s.Object()
 	if err != nil {
 		t.Fatal(err)

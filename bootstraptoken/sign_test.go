@@ -61,7 +61,7 @@ func TestSign(t *testing.T) {
 		}
 		return []*Secret{s}
 	}
-	key := SignatureKeyPrefix + "abcdef"
+	key := signatureKeyPrefix + "abcdef"
 	for name, test := range map[string]struct {
 		data    map[string]string
 		secrets []*Secret
@@ -73,10 +73,10 @@ func TestSign(t *testing.T) {
 		"of another kubeconfig":   {map[string]string{"kubeconfig": kubeconfig, key: slowSignature("x", "abcdef", "0123456789abcdef")}, secret(nil), map[string]string{"kubeconfig": kubeconfig, key: good}, true},
 		"of an old secret":        {map[string]string{"kubeconfig": kubeconfig, key: slowSignature(kubeconfig, "abcdef", "0123456789abcdee")}, secret(nil), map[string]string{"kubeconfig": kubeconfig, key: good}, true},
 		"empty":                   {map[string]string{"kubeconfig": kubeconfig, key: ""}, secret(nil), map[string]string{"kubeconfig": kubeconfig, key: good}, true},
-		"of a token that is gone": {map[string]string{"kubeconfig": kubeconfig, key: good, SignatureKeyPrefix + "ghijkl": "x"}, secret(nil), map[string]string{"kubeconfig": kubeconfig, key: good}, true},
-		"of no token's form":      {map[string]string{"kubeconfig": kubeconfig, SignatureKeyPrefix: "x", SignatureKeyPrefix + "ABC": "y"}, nil, map[string]string{"kubeconfig": kubeconfig}, true},
+		"of a token that is gone": {map[string]string{"kubeconfig": kubeconfig, key: good, signatureKeyPrefix + "ghijkl": "x"}, secret(nil), map[string]string{"kubeconfig": kubeconfig, key: good}, true},
+		"of no token's form":      {map[string]string{"kubeconfig": kubeconfig, SignatureKeyPrefix: "x", signatureKeyPrefix + "ABC": "y"}, nil, map[string]string{"kubeconfig": kubeconfig}, true},
 		"others stay":             {map[string]string{"kubeconfig": kubeconfig, "jws-kubeconfig": "a", "x": "", "JWS-kubeconfig-abcdef": "b"}, nil, map[string]string{"kubeconfig": kubeconfig, "jws-kubeconfig": "a", "x": "", "JWS-kubeconfig-abcdef": "b"}, false},
-		"as large as may be":      {map[string]string{"kubeconfig": strings.Repeat("x", MaxKubeconfigSize)}, nil, map[string]string{"kubeconfig": strings.Repeat("x", MaxKubeconfigSize)}, false},
+		"as large as may be":      {map[string]string{"kubeconfig": strings.Repeat("x", maxKubeconfigSize)}, nil, map[string]string{"kubeconfig": strings.Repeat("x", maxKubeconfigSize)}, false},
 		"none":                    {map[string]string{"kubeconfig": kubeconfig}, nil, map[string]string{"kubeconfig": kubeconfig}, false},
 		"expires now":             {map[string]string{"kubeconfig": kubeconfig, key: good}, secret(func(s *Secret) { s.Expiration = signingTime }), map[string]string{"kubeconfig": kubeconfig}, true},
 		"expires in a moment":     {map[string]string{"kubeconfig": kubeconfig, key: good}, secret(func(s *Secret) { s.Expiration = signingTime.Add(time.Second) }), map[string]string{"kubeconfig": kubeconfig, key: good}, false},
@@ -108,7 +108,7 @@ func TestSign(t *testing.T) {
 }
 
 func TestSignRefuses(t *testing.T) {
-	good := map[string]string{"kubeconfig": "x", SignatureKeyPrefix + "ghijkl": "stale"}
+	good := map[string]string{"kubeconfig": "x", signatureKeyPrefix + "ghijkl": "stale"}
 	secret := encoded(t, signingSecret(t, "abcdef.0123456789abcdef", time.Time{}))
 	other := encoded(t, signingSecret(t, "abcdef.0123456789abcdee", time.Time{}))
 	for name, test := range map[string]struct {
@@ -117,13 +117,13 @@ func TestSignRefuses(t *testing.T) {
 		now     time.Time
 		want    Check
 	}{
-		"no data":         {nil, nil, signingTime, CheckNoKubeconfig},
-		"no kubeconfig":   {map[string]string{"x": "y"}, secret, signingTime, CheckNoKubeconfig},
-		"empty":           {map[string]string{"kubeconfig": ""}, secret, signingTime, CheckNoKubeconfig},
-		"one too large":   {map[string]string{"kubeconfig": strings.Repeat("x", MaxKubeconfigSize+1)}, secret, signingTime, CheckKubeconfig},
+		"no data":         {nil, nil, signingTime, checkNoKubeconfig},
+		"no kubeconfig":   {map[string]string{"x": "y"}, secret, signingTime, checkNoKubeconfig},
+		"empty":           {map[string]string{"kubeconfig": ""}, secret, signingTime, checkNoKubeconfig},
+		"one too large":   {map[string]string{"kubeconfig": strings.Repeat("x", maxKubeconfigSize+1)}, secret, signingTime, checkKubeconfig},
 		"no clock":        {good, secret, time.Time{}, refusal.CheckConfig},
-		"two for one ID":  {good, append(other, secret...), signingTime, CheckDuplicateToken},
-		"the other order": {good, append(secret, other...), signingTime, CheckDuplicateToken},
+		"two for one ID":  {good, append(other, secret...), signingTime, checkDuplicateToken},
+		"the other order": {good, append(secret, other...), signingTime, checkDuplicateToken},
 	} {
 		t.Run(name, func(t *testing.T) {
 			signing, err := Sign(test.data, test.objects, test.now)
@@ -148,7 +148,7 @@ func TestSignAgreesWithTheDocument(t *testing.T) {
 		token := Generate()
 		id, secret, _ := strings.Cut(token.Reveal(), ".")
 		signed := signedData(t, map[string]string{KubeconfigKey: kubeconfig.String()}, token)
-		if got, want := signed[SignatureKeyPrefix+id], slowSignature(kubeconfig.String(), id, secret); got != want {
+		if got, want := signed[signatureKeyPrefix+id], slowSignature(kubeconfig.String(), id, secret); got != want {
 			t.Fatalf("%s\nwant %s", got, want)
 		}
 	}
@@ -217,14 +217,14 @@ func BenchmarkSign(b *testing.B) {
 func kubernetesData(data map[string]string, objects []*Object, now time.Time) map[string]string {
 	signed := map[string]string{}
 	for key, value := range data {
-		if !strings.HasPrefix(key, SignatureKeyPrefix) {
+		if !strings.HasPrefix(key, signatureKeyPrefix) {
 			signed[key] = value
 		}
 	}
 	for _, o := range objects {
 		if key, _, ok := kubernetesSigns(o, now); ok && isTokenSecret(o) {
-			id := strings.TrimPrefix(o.Name, SecretNamePrefix)
-			signed[SignatureKeyPrefix+id] = slowSignature(data[KubeconfigKey], id, string(key))
+			id := strings.TrimPrefix(o.Name, secretNamePrefix)
+			signed[signatureKeyPrefix+id] = slowSignature(data[KubeconfigKey], id, string(key))
 		}
 	}
 	return signed
@@ -232,14 +232,14 @@ func kubernetesData(data map[string]string, objects []*Object, now time.Time) ma
 
 // refusedObject is a Secret with which Kubernetes signs and we do not.
 func refusedObject(t *testing.T) *Object {
-	o := encoded(t, &Secret{Token: mustToken(t, "ghijkl.fedcba9876543210"), Usages: Usages{Signing: true}, Expiration: signingTime.Add(time.Hour), Groups: []string{NodeGroup}})[0]
-	o.Data.Reveal()[keyGroups] = []byte(NodeGroup + ",")
+	o := encoded(t, &Secret{Token: mustToken(t, "ghijkl.fedcba9876543210"), Usages: Usages{Signing: true}, Expiration: signingTime.Add(time.Hour), Groups: []string{nodeGroup}})[0]
+	o.Data.Reveal()[keyGroups] = []byte(nodeGroup + ",")
 	return o
 }
 
 // What Kubernetes signed with a Secret that is refused here stays, and is never made here.
 func TestSignLeavesWhatKubernetesSigned(t *testing.T) {
-	const kubeconfig, key = "x", SignatureKeyPrefix + "ghijkl"
+	const kubeconfig, key = "x", signatureKeyPrefix + "ghijkl"
 	good := slowSignature(kubeconfig, "ghijkl", "fedcba9876543210")
 	for name, test := range map[string]struct {
 		signature string
@@ -317,7 +317,7 @@ func TestSignNext(t *testing.T) {
 			if test.want == 0 {
 				want = time.Time{}
 			}
-			signing, err := Sign(map[string]string{KubeconfigKey: "x", SignatureKeyPrefix + "ghijkl": test.signature}, test.objects, signingTime)
+			signing, err := Sign(map[string]string{KubeconfigKey: "x", signatureKeyPrefix + "ghijkl": test.signature}, test.objects, signingTime)
 			if err != nil || !signing.Next.Equal(want) {
 				t.Errorf("%+v, %v, want %v", signing, err, want)
 			}
@@ -335,7 +335,7 @@ func TestTwoSignersComeToRest(t *testing.T) {
 		for i := range 1 + random.IntN(4) {
 			o := goodObject(t)
 			id := "abcde" + strconv.Itoa(i)
-			o.Name = SecretNamePrefix + id
+			o.Name = secretNamePrefix + id
 			o.Data.Reveal()[keyID] = []byte(id)
 			for range random.IntN(3) {
 				refusals[random.IntN(len(refusals))].change(o)
@@ -346,7 +346,7 @@ func TestTwoSignersComeToRest(t *testing.T) {
 			objects = append(objects, o)
 		}
 		now := testNow.Add(time.Duration(random.IntN(7200)) * time.Second)
-		data := map[string]string{KubeconfigKey: "x", "other": "y", SignatureKeyPrefix + "abcde0": "stale", SignatureKeyPrefix + "zzzzzz": "stale"}
+		data := map[string]string{KubeconfigKey: "x", "other": "y", signatureKeyPrefix + "abcde0": "stale", signatureKeyPrefix + "zzzzzz": "stale"}
 		oursFirst := random.IntN(2) == 0
 		writes := 0
 		for turn := range 6 {

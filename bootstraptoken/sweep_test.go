@@ -62,7 +62,7 @@ func TestSweep(t *testing.T) {
 		t.Fatalf("refused %v", found.Refused)
 	}
 	for _, refused := range found.Refused {
-		if !errors.Is(refused.Err, CheckExpiration) {
+		if !errors.Is(refused.Err, checkExpiration) {
 			t.Error(refused.Err)
 		}
 	}
@@ -78,9 +78,9 @@ func TestSweepNext(t *testing.T) {
 		{[]time.Duration{-time.Hour}, 0},
 		{[]time.Duration{time.Minute, 2 * time.Minute}, time.Minute},
 		{[]time.Duration{2 * time.Minute, time.Minute}, time.Minute},
-		{[]time.Duration{MaxSweepWait}, MaxSweepWait},
-		{[]time.Duration{MaxSweepWait + time.Second}, MaxSweepWait}, // a clock may be set meanwhile
-		{[]time.Duration{24 * 365 * 200 * time.Hour}, MaxSweepWait},
+		{[]time.Duration{maxSweepWait}, maxSweepWait},
+		{[]time.Duration{maxSweepWait + time.Second}, maxSweepWait}, // a clock may be set meanwhile
+		{[]time.Duration{24 * 365 * 200 * time.Hour}, maxSweepWait},
 	} {
 		t.Run(fmt.Sprint(test.want), func(t *testing.T) {
 			var objects []*Object
@@ -105,7 +105,7 @@ func TestSweepBoundary(t *testing.T) {
 		now := testNow.Add(time.Hour + d)
 		found, err := Sweep([]*Object{o}, now)
 		_, authErr := Authenticate(t.Context(), testToken, getting(o), now)
-		if err != nil || (len(found.Delete) == 1) != (d >= 0) || errors.Is(authErr, CheckExpired) != (d >= 0) {
+		if err != nil || (len(found.Delete) == 1) != (d >= 0) || errors.Is(authErr, checkExpired) != (d >= 0) {
 			t.Errorf("%v: deletes %v, %v; authenticate: %v", d, found.Delete, err, authErr)
 		}
 	}
@@ -123,7 +123,7 @@ func TestSweepUntilItIsDone(t *testing.T) {
 		}
 		log = append(log, now.Format("15:04"))
 		for _, d := range found.Delete {
-			log = append(log, strings.TrimPrefix(d.Name, SecretNamePrefix))
+			log = append(log, strings.TrimPrefix(d.Name, secretNamePrefix))
 		}
 		if found.Next.IsZero() {
 			break
@@ -152,7 +152,7 @@ func TestList(t *testing.T) {
 	if len(secrets) != 2 || secrets[0].Expiration.Year() != 2001 || secrets[1].Expiration.Year() != 2026 {
 		t.Errorf("%v", secrets)
 	}
-	if len(refused) != 1 || refused[0].Name != broken.Name || !errors.Is(refused[0].Err, CheckGroups) {
+	if len(refused) != 1 || refused[0].Name != broken.Name || !errors.Is(refused[0].Err, checkGroups) {
 		t.Errorf("%v", refused)
 	}
 	if secrets, refused := List(nil); secrets != nil || refused != nil {

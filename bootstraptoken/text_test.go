@@ -24,6 +24,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/bootstraptoken"
 	"github.com/nodeattest/nodeattest/bootstraptoken/bootstraptokentest"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // What a server that nobody knows shows, in its certificate, its headers or its answer,
@@ -68,8 +69,8 @@ func TestServersWriteNoLogLines(t *testing.T) {
 	cfg := cluster.DiscoverConfig()
 	cfg.Addresses = []string{forged.URL}
 	_, discoverErr := bootstraptoken.Discover(giveUp(t, &cfg.Network, 1), cfg)
-	if !errors.Is(discoverErr, bootstraptoken.CheckReply) && !errors.Is(discoverErr, bootstraptoken.ErrRetry) {
-		t.Errorf("%v, want %v", discoverErr, bootstraptoken.CheckReply)
+	if !errors.Is(discoverErr, bootstraptoken.Check("reply")) && !errors.Is(discoverErr, refusal.ErrRetry) {
+		t.Errorf("%v, want %v", discoverErr, bootstraptoken.Check("reply"))
 	}
 	_, caErr := bootstraptoken.ParseCAs(bytes.Repeat(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 2))
 	_, kubeconfigErr := bootstraptoken.ParseKubeconfig([]byte("apiVersion: v1\nkind: " + strconv.Quote(line)))

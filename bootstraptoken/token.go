@@ -14,9 +14,9 @@ import (
 // letters and digits: [a-z0-9]{6}\.[a-z0-9]{16} (Kubernetes bootstrap discovery, "Bootstrap
 // Token Structure"; k8s.io/cluster-bootstrap/token/api, types.go, BootstrapTokenPattern).
 const (
-	IDSize     = 6
-	SecretSize = 16
-	TokenSize  = IDSize + 1 + SecretSize
+	idSize     = 6
+	secretSize = 16
+	tokenSize  = idSize + 1 + secretSize
 )
 
 const (
@@ -35,34 +35,34 @@ const (
 // equal nor take constant time: use [Token.Equal].
 type Token struct {
 	id     string
-	secret secret.Value[[SecretSize]byte]
+	secret secret.Value[[secretSize]byte]
 }
 
-// Parse reads a token from its text, which is exactly [TokenSize] bytes: nothing is trimmed,
-// and case matters. Otherwise the error is [CheckToken].
+// Parse reads a token from its text, which is exactly 23 bytes: nothing is trimmed,
+// and case matters. Otherwise the error is "bootstrap-token".
 func Parse(s string) (Token, error) {
-	if len(s) != TokenSize {
-		return Token{}, &Error{Check: CheckToken, Got: strconv.Itoa(len(s)) + " bytes", Want: wantToken}
+	if len(s) != tokenSize {
+		return Token{}, &Error{Check: checkToken, Got: strconv.Itoa(len(s)) + " bytes", Want: wantToken}
 	}
-	if s[IDSize] != '.' {
-		return Token{}, &Error{Check: CheckToken, Got: "no dot after the ID", Want: wantToken}
+	if s[idSize] != '.' {
+		return Token{}, &Error{Check: checkToken, Got: "no dot after the ID", Want: wantToken}
 	}
-	return New(s[:IDSize], s[IDSize+1:])
+	return New(s[:idSize], s[idSize+1:])
 }
 
 // New makes a token from its two parts, the ID and the text of the secret. The error is
-// [CheckToken] if either is malformed.
+// "bootstrap-token" if either is malformed.
 func New(id, text string) (Token, error) {
 	if !isID(id) {
-		return Token{}, &Error{Check: CheckToken, Got: "an ID of " + strconv.Itoa(len(id)) + " bytes", Want: wantID}
+		return Token{}, &Error{Check: checkToken, Got: "an ID of " + strconv.Itoa(len(id)) + " bytes", Want: wantID}
 	}
 	if !isSecret(text) {
-		return Token{}, &Error{Check: CheckToken, Got: "a secret of " + strconv.Itoa(len(text)) + " bytes", Want: wantSecret}
+		return Token{}, &Error{Check: checkToken, Got: "a secret of " + strconv.Itoa(len(text)) + " bytes", Want: wantSecret}
 	}
-	return Token{strings.Clone(id), secret.New([SecretSize]byte([]byte(text)))}, nil
+	return Token{strings.Clone(id), secret.New([secretSize]byte([]byte(text)))}, nil
 }
 
-// ID returns the public part of the token, [IDSize] bytes; it is empty for the zero Token.
+// ID returns the public part of the token, 6 bytes; it is empty for the zero Token.
 func (t Token) ID() string { return t.id }
 
 // IsZero reports whether t is the zero Token.
@@ -92,6 +92,9 @@ func (t Token) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
 // Equal reports whether both are the same token, in time that does not depend on the secrets.
 // Nothing equals the zero Token.
+//
+// Not: an authentication. [Authenticate] also asks whether the token has expired and what it
+// may be used for.
 func (t Token) Equal(other Token) bool {
 	if t.IsZero() { // another zero Token has the same ID and key
 		return false
@@ -109,10 +112,10 @@ func (t Token) key() []byte {
 	return held[:]
 }
 
-func isID(s string) bool { return len(s) == IDSize && inAlphabet(s) }
+func isID(s string) bool { return len(s) == idSize && inAlphabet(s) }
 
 // isSecret looks at every byte, whatever it finds.
-func isSecret(s string) bool { return len(s) == SecretSize && inAlphabet(s) }
+func isSecret(s string) bool { return len(s) == secretSize && inAlphabet(s) }
 
 // inAlphabet reports whether s has only lowercase ASCII letters and digits. No branch depends
 // on a byte of s.
@@ -132,12 +135,12 @@ func inAlphabet(s string) bool {
 // crypto/rand, which ends the program if there is none. A test that needs a known token makes
 // it with [New].
 func Generate() Token {
-	var text [IDSize + SecretSize]byte
+	var text [idSize + secretSize]byte
 	for i := range text {
 		n, _ := rand.Int(rand.Reader, big.NewInt(36)) // never fails
 		text[i] = character(int(n.Int64()))
 	}
-	t, _ := New(string(text[:IDSize]), string(text[IDSize:])) // nor does this
+	t, _ := New(string(text[:idSize]), string(text[idSize:])) // nor does this
 	return t
 }
 

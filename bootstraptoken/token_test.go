@@ -55,8 +55,8 @@ func TestParseRefuses(t *testing.T) {
 		}
 	}
 	for _, s := range refused {
-		if _, err := Parse(s); !errors.Is(err, CheckToken) {
-			t.Errorf("Parse(%.40q): %v, want %v", s, err, CheckToken)
+		if _, err := Parse(s); !errors.Is(err, checkToken) {
+			t.Errorf("Parse(%.40q): %v, want %v", s, err, checkToken)
 		}
 		id, secret, _ := strings.Cut(s, ".")
 		if _, err := New(id, secret); (err == nil) != tokenPattern.MatchString(id+"."+secret) {
@@ -135,12 +135,12 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%q: %v", s, err)
 		}
 		if err != nil {
-			if !errors.Is(err, CheckToken) || len(s) >= SecretSize && strings.Contains(err.Error(), s) {
+			if !errors.Is(err, checkToken) || len(s) >= secretSize && strings.Contains(err.Error(), s) {
 				t.Fatalf("%q: %v", s, err)
 			}
 			return
 		}
-		if token.Reveal() != s || strings.Contains(token.String(), s[IDSize+1:]) {
+		if token.Reveal() != s || strings.Contains(token.String(), s[idSize+1:]) {
 			t.Fatalf("%q reads as %q", s, token.Reveal())
 		}
 		if id, err := ParseID(s); err != nil || id != token.ID() {
@@ -176,7 +176,7 @@ func TestGenerateIsEven(t *testing.T) {
 			drawn[c]++
 		}
 	}
-	mean := tokens * (IDSize + SecretSize) / len(alphabet)
+	mean := tokens * (idSize + secretSize) / len(alphabet)
 	for _, c := range alphabet {
 		if n := drawn[c]; n < mean-7*deviation || n > mean+7*deviation {
 			t.Errorf("%q is drawn %d times, want about %d", c, n, mean)

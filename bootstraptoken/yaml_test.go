@@ -16,14 +16,14 @@ func TestParseYAML(t *testing.T) {
 	}
 	for text, want := range map[string]error{
 		"a: b": nil, "a: \"yes\"": nil, "a: 'on'": nil, "a: |\n  yes": nil, "a: yess": nil, "a: 1:60": nil, "a: a:20": nil, "a: 10.0.0.1": nil, "a: 2026-11-21": nil, "a: 1.5": nil,
-		deep(maxYAMLDepth): nil, deep(maxYAMLDepth + 1): CheckManifest,
-		"": CheckManifest, "# a": CheckManifest, "a: <<": CheckManifest, "a: !x b": CheckManifest, "a: !!str b": CheckManifest, "a: &b c": CheckManifest, "a: *b": CheckManifest,
-		"a: b\na: c": CheckManifest, "1: a": CheckManifest, "? [a]\n: b": CheckManifest, "a: b\n---\nc": CheckManifest, "[&a b, *a]": CheckManifest,
-		"a: yes": CheckManifest, "a: N": CheckManifest, "on: a": CheckManifest, "- OFF": CheckManifest, "a: 1:20": CheckManifest, "a: +1:20:59": CheckManifest, "a: 1_0:2.5": CheckManifest,
-		"\ufeffa: b": CheckManifest, "a: \x00": CheckManifest, "\x00": CheckManifest, "# \xff\na: b": CheckManifest, string(utf16Text): CheckManifest,
+		deep(maxYAMLDepth): nil, deep(maxYAMLDepth + 1): checkManifest,
+		"": checkManifest, "# a": checkManifest, "a: <<": checkManifest, "a: !x b": checkManifest, "a: !!str b": checkManifest, "a: &b c": checkManifest, "a: *b": checkManifest,
+		"a: b\na: c": checkManifest, "1: a": checkManifest, "? [a]\n: b": checkManifest, "a: b\n---\nc": checkManifest, "[&a b, *a]": checkManifest,
+		"a: yes": checkManifest, "a: N": checkManifest, "on: a": checkManifest, "- OFF": checkManifest, "a: 1:20": checkManifest, "a: +1:20:59": checkManifest, "a: 1_0:2.5": checkManifest,
+		"\ufeffa: b": checkManifest, "a: \x00": checkManifest, "\x00": checkManifest, "# \xff\na: b": checkManifest, string(utf16Text): checkManifest,
 	} {
 		t.Run(text, func(t *testing.T) {
-			if _, err := parseYAML([]byte(text), CheckManifest); !errors.Is(err, want) {
+			if _, err := parseYAML([]byte(text), checkManifest); !errors.Is(err, want) {
 				t.Errorf("%v, want %v", err, want)
 			}
 		})

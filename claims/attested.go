@@ -21,7 +21,7 @@ import (
 
 // AttestedNode is what is known about the machine at the other end of a connection: which
 // node it is, and what its proof established for others to use. Fill it from a verified
-// certificate ([AttestedNodeFromCertificate]), from the record of an issued certificate
+// certificate ([AttestedNodeFromTLS]), from the record of an issued certificate
 // ([AttestedNodeFromRecord]), or from the result of a verification by package attest. The
 // zero value is not a node and is refused.
 type AttestedNode struct {
@@ -56,23 +56,12 @@ type RegisteredMachine struct {
 	UID string
 }
 
-// Machines says which machine is registered for a node's name: the registry of trust on
-// first use, the Cluster API's Machines, or an inventory. For a name without a permanently
-// registered machine (a reservation is not enough), the error wraps [ErrNotFound]; any other
-// error means that the question could not be answered. Implementations must be safe for
-// concurrent use.
-type Machines interface {
-	// Machine returns the machine that may be the node with that name.
-	Machine(ctx context.Context, nodeName string) (*RegisteredMachine, error)
-}
-
-// MachinesFunc is a function that implements [Machines].
-type MachinesFunc func(ctx context.Context, nodeName string) (*RegisteredMachine, error)
-
-// Machine calls the function.
-func (f MachinesFunc) Machine(ctx context.Context, nodeName string) (*RegisteredMachine, error) {
-	return f(ctx, nodeName)
-}
+// Machines returns the machine that may be the node with that name: out of the registry of
+// trust on first use, the Cluster API's Machines, or an inventory. For a name without a
+// permanently registered machine (a reservation is not enough), the error wraps
+// [ErrNotFound]; any other error means that the question could not be answered. It must be
+// safe for concurrent use.
+type Machines func(ctx context.Context, nodeName string) (*RegisteredMachine, error)
 
 // Facts is a set of agreements between a token, an attested node, its Node object and the
 // registry.
@@ -169,18 +158,9 @@ type NodeCertificateOptions struct {
 	Now func() time.Time
 }
 
-// AttestedNodeFromCertificate reads a node's identity from its client certificate. The
-// caller must have verified the chain, for client authentication, to a CA that signs only
-// for attested nodes: any other CA for clients can name a node that was never attested, and
-// nothing in the certificate reveals that. If the cluster has no such CA, look the
-// certificate up in the records of those that were issued through attestation.
-//
-// The subject must be exactly one common name "system:node:<name>" and one organization
-// "system:nodes". The certificate must not be a CA's, must be valid now, must explicitly
-// allow client authentication, and must have no subject alternative names. The provider ID
-// is that of the extension ([oid.ParseProviderID]), which must be well formed if present.
-// Anything else is refused with [CheckNodeCertificate].
-func AttestedNodeFromCertificate(cert *x509.Certificate, opts NodeCertificateOptions) (*AttestedNode, error) {
+// attestedNodeFromCertificate reads a node's identity from its client certificate, which the
+// caller has verified.
+func attestedNodeFromCertificate(cert *x509.Certificate, opts NodeCertificateOptions) (*AttestedNode, error) {
 	if cert == nil {
 		return nil, certificateError("no certificate", "a node's", nil)
 	}
@@ -207,17 +187,30 @@ func AttestedNodeFromCertificate(cert *x509.Certificate, opts NodeCertificateOpt
 	return &AttestedNode{Name: name, ProviderID: id}, nil
 }
 
-// AttestedNodeFromTLS is [AttestedNodeFromCertificate] for a connection. The server must
-// have verified the client's chain (tls.RequireAndVerifyClientCert), as VerifiedChains
-// shows.
+// AttestedNodeFromTLS reads a node's identity from the client certificate of a connection. The
+// server must have verified the chain (tls.RequireAndVerifyClientCert, or
+// tls.VerifyClientCertIfGiven), as VerifiedChains shows, to a CA that signs only for attested
+// nodes: any other CA for clients can name a node that was never attested, and nothing in the
+// certificate reveals that. If the cluster has no such CA, look the certificate up in the
+// records of those that were issued through attestation ([AttestedNodeFromRecord]).
+//
+// The subject must be exactly one common name "system:node:<name>" and one organization
+// "system:nodes". The certificate must not be a CA's, must be valid now, must explicitly
+// allow client authentication, and must have no subject alternative names. The provider ID
+// is that of the extension ([oid.ParseProviderID]), which must be well formed if present.
+// Anything else is refused with [CheckNodeCertificate].
+//
+// Not: PeerCertificates, which anybody signs for himself where the server only asks for a
+// certificate (tls.RequestClientCert). Behind a proxy that ends TLS, verify the certificate
+// that it passes on with x509.Certificate.Verify, and hand in the chains as VerifiedChains.
 func AttestedNodeFromTLS(state *tls.ConnectionState, opts NodeCertificateOptions) (*AttestedNode, error) {
 	if state == nil || len(state.VerifiedChains) == 0 || len(state.VerifiedChains[0]) == 0 {
 		return nil, certificateError("a connection without a verified client certificate", "one", nil)
 	}
-	return AttestedNodeFromCertificate(state.VerifiedChains[0][0], opts)
+	return attestedNodeFromCertificate(state.VerifiedChains[0][0], opts)
 }
 
-func certificateError(got, want string, err error) *Error {
+func certificateError(got, want string, err error) error {
 	return &Error{Check: CheckNodeCertificate, Got: got, Want: want, Err: err}
 }
 
@@ -266,12 +259,12 @@ type CertificateRecord struct {
 // that the question could not be answered. It must be safe for concurrent use.
 type Records func(ctx context.Context, credentialID string) (*CertificateRecord, error)
 
-// AttestedNodeFromRecord is [AttestedNodeFromCertificate] with what the certificate's
+// AttestedNodeFromRecord is [AttestedNodeFromTLS] with what the certificate's
 // record says about the machine. The record must be that of this very certificate, and of a
 // machine: a different credential ID, node name or provider ID, and a record without a
 // Machine, are refused with [CheckNodeCertificate].
 func AttestedNodeFromRecord(cert *x509.Certificate, record *CertificateRecord, opts NodeCertificateOptions) (*AttestedNode, error) {
-	node, err := AttestedNodeFromCertificate(cert, opts)
+	node, err := attestedNodeFromCertificate(cert, opts)
 	if err != nil {
 		return nil, err
 	}

@@ -90,17 +90,17 @@ func TestAttestedNodeFromCertificate(t *testing.T) {
 	ca := newNodeCA(t)
 	cert := ca.issue(t, nodeTemplate(t, "node-a.example")).Leaf
 	want := AttestedNode{Name: "node-a.example", ProviderID: "gce://p/z/a"}
-	got, err := AttestedNodeFromCertificate(cert, NodeCertificateOptions{RequireProviderID: true})
+	got, err := attestedNodeFromCertificate(cert, NodeCertificateOptions{RequireProviderID: true})
 	if err != nil || *got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
 	template := nodeTemplate(t, "node-a")
 	template.ExtraExtensions = nil
 	cert = ca.issue(t, template).Leaf
-	if got, err := AttestedNodeFromCertificate(cert, NodeCertificateOptions{}); err != nil || *got != (AttestedNode{Name: "node-a"}) {
+	if got, err := attestedNodeFromCertificate(cert, NodeCertificateOptions{}); err != nil || *got != (AttestedNode{Name: "node-a"}) {
 		t.Errorf("without an extension: got %+v, %v", got, err)
 	}
-	_, err = AttestedNodeFromCertificate(cert, NodeCertificateOptions{RequireProviderID: true})
+	_, err = attestedNodeFromCertificate(cert, NodeCertificateOptions{RequireProviderID: true})
 	wantCheck(t, err, CheckNodeCertificate)
 	if !errors.Is(err, oid.CheckProviderIDMissing) {
 		t.Errorf("got %v, want %v", err, oid.CheckProviderIDMissing)
@@ -141,22 +141,22 @@ func TestAttestedNodeFromCertificateRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			template := nodeTemplate(t, "node-a")
 			change(template)
-			node, err := AttestedNodeFromCertificate(ca.issue(t, template).Leaf, NodeCertificateOptions{})
+			node, err := attestedNodeFromCertificate(ca.issue(t, template).Leaf, NodeCertificateOptions{})
 			wantCheck(t, err, CheckNodeCertificate)
 			if node != nil {
 				t.Errorf("refused with %+v", node)
 			}
 		})
 	}
-	_, err := AttestedNodeFromCertificate(nil, NodeCertificateOptions{})
+	_, err := attestedNodeFromCertificate(nil, NodeCertificateOptions{})
 	wantCheck(t, err, CheckNodeCertificate)
 
 	twice := ca.issue(t, nodeTemplate(t, "node-a")).Leaf // Go refuses to parse what is made so
 	twice.Extensions = append(twice.Extensions, twice.Extensions...)
-	_, err = AttestedNodeFromCertificate(twice, NodeCertificateOptions{})
+	_, err = attestedNodeFromCertificate(twice, NodeCertificateOptions{})
 	wantCheck(t, err, CheckNodeCertificate)
-	if !errors.Is(err, oid.CheckProviderIDDuplicate) {
-		t.Errorf("got %v, want %v", err, oid.CheckProviderIDDuplicate)
+	if !errors.Is(err, refusal.Check("provider-id-duplicate")) {
+		t.Errorf("got %v, want %v", err, refusal.Check("provider-id-duplicate"))
 	}
 }
 
@@ -236,7 +236,7 @@ func TestHandlerUnattested(t *testing.T) {
 				t.Errorf("%d %q, want %d", response.StatusCode, body, tt.status)
 			}
 			if tt.status != 200 {
-				wantCheck(t, w.refused[0], CheckFacts)
+				wantCheck(t, w.refused[0], checkFacts)
 			}
 		})
 	}
@@ -279,21 +279,21 @@ func TestHandlerRecords(t *testing.T) {
 	want(&unrecorded, 403, CheckNodeCertificate)
 	want(nil, 403, CheckNodeCertificate)
 	fail = errDead
-	want(&good, 503, ErrRetry)
+	want(&good, 503, refusal.ErrRetry)
 	fail = nil
 	records[record.CredentialID] = nil
-	want(&good, 503, ErrRetry)
+	want(&good, 503, refusal.ErrRetry)
 	records[record.CredentialID] = record
 
 	// The Node is made again, with all else as it was: the certificate that was issued for
 	// the one before is worth nothing with a new token.
 	w.objects.node.UID, w.claims.Kubernetes.Node.UID = "node-uid-2", "node-uid-2"
-	want(&good, 401, CheckAttestedUID)
+	want(&good, 401, checkAttestedUID)
 	record.NodeUID = "node-uid-2"
 	want(&good, 200, "")
 	// The name goes to another machine, whose object has the provider ID of the first.
 	w.machine.UID = "machine-uid-2"
-	want(&good, 401, CheckRegisteredMachineUID)
+	want(&good, 401, checkRegisteredMachineUID)
 }
 
 // TestNewHandlerRecords: what can never be met is noticed when the handler is made.

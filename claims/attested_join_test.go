@@ -67,11 +67,11 @@ func TestAttestedJoin(t *testing.T) {
 			c.records[id] = record
 		}
 	}
-	c.want(t, "node-b", tokenB, 401, claims.CheckRegisteredMachine)
+	c.want(t, "node-b", tokenB, 401, claims.Check("registered-machine"))
 
 	// The Node is made again: tokens and pods of the old one are worth nothing.
 	c.objects.PutNode(claims.Node{Object: claims.Object{Name: "node-a", UID: "another-uid"}, ProviderID: "sim:///node-a"})
-	c.want(t, "node-a", tokenA, 401, claims.CheckNodeUID)
+	c.want(t, "node-a", tokenA, 401, claims.Check("node-uid"))
 	c.objects.DeleteNode("node-a")
 	c.want(t, "node-a", tokenA, 401, claims.CheckNodeGone)
 }
@@ -98,13 +98,13 @@ func (c *joinedCluster) serve(t *testing.T, plane *attesttest.ControlPlane) {
 	validator, err := claims.NewValidator(claims.ValidatorConfig{
 		Issuer: exampleIssuer, Keys: keys, Audiences: []string{exampleAudience}, Objects: c.objects, InsecureAllowReplay: true,
 		Node: claims.NodeCheck{
-			Machines: claims.MachinesFunc(func(_ context.Context, name string) (*claims.RegisteredMachine, error) {
+			Machines: func(_ context.Context, name string) (*claims.RegisteredMachine, error) {
 				machine, ok := machines[name]
 				if !ok {
 					return nil, claims.ErrNotFound
 				}
 				return &machine, nil
-			}),
+			},
 			Require: claims.FactCertificateProviderID | claims.FactRegisteredProviderID | claims.FactRegisteredMachine,
 		},
 	})

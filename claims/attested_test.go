@@ -1,8 +1,6 @@
 package claims
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"testing"
 )
@@ -33,21 +31,5 @@ func TestFactsHas(t *testing.T) {
 	f := FactNodeName | FactNodeUID
 	if !f.Has(FactNodeUID) || !f.Has(f) || !f.Has(0) || f.Has(FactAttestedUID) || f.Has(FactNodeUID|FactAttestedUID) {
 		t.Error("Has does not ask for all of them")
-	}
-}
-
-func TestMachinesFunc(t *testing.T) {
-	want := &RegisteredMachine{Identity: "x"}
-	m := MachinesFunc(func(_ context.Context, name string) (*RegisteredMachine, error) {
-		if name != "node-a" {
-			return nil, ErrNotFound
-		}
-		return want, nil
-	})
-	if got, err := m.Machine(t.Context(), "node-a"); err != nil || got != want {
-		t.Errorf("got %v, %v", got, err)
-	}
-	if _, err := m.Machine(t.Context(), "node-b"); !errors.Is(err, ErrNotFound) {
-		t.Errorf("got %v, want %v", err, ErrNotFound)
 	}
 }

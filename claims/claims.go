@@ -74,13 +74,13 @@ type Claims struct {
 	Legacy *LegacyPrivate
 }
 
-// SubjectPrefix begins the subject of every service-account token.
-const SubjectPrefix = "system:serviceaccount:"
+// subjectPrefix begins the subject of every service-account token.
+const subjectPrefix = "system:serviceaccount:"
 
 // MakeSubject returns the subject, which is also the username, of a service account
 // (k8s.io/apiserver, authentication/serviceaccount/util.go).
 func MakeSubject(namespace, name string) string {
-	return SubjectPrefix + namespace + ":" + name
+	return subjectPrefix + namespace + ":" + name
 }
 
 // CredentialID returns the name that kube-apiserver gives a token in audit events and in
@@ -140,16 +140,16 @@ const LegacyIssuer = "kubernetes/serviceaccount"
 // size.
 const MaxClaimsSize = 32 << 10
 
-// MaxNumericDate is the latest time that a claim may state: the end of the year 9999, in
+// maxNumericDate is the latest time that a claim may state: the end of the year 9999, in
 // Unix seconds.
-const MaxNumericDate = 253402300799
+const maxNumericDate = 253402300799
 
 // Parse decodes a claim set strictly: one JSON object of at most [MaxClaimsSize] bytes
 // in valid UTF-8, no duplicate member at any depth, no member that differs from another or
-// from a known one only in case, times as whole numbers between 0 and [MaxNumericDate],
+// from a known one only in case, times as whole numbers between 0 and the end of the year 9999,
 // "aud" a string or an array of strings, no null. Unknown members are ignored, as RFC 7519,
 // section 4 requires. The errors are [CheckSize], [CheckEncoding], [CheckType] and
-// [CheckTime].
+// "claims-time".
 //
 // Parsing verifies nothing. The result shares no memory with the payload.
 // Marshal(Parse(x)) is x if kube-apiserver wrote x.
@@ -287,8 +287,8 @@ func (p *parser) date(name string, to *NumericDate) error {
 	if err != nil {
 		return err
 	}
-	if n < 0 || n > MaxNumericDate {
-		return &Error{Check: CheckTime, Got: name + " " + strconv.FormatInt(n, 10), Want: "0 to " + strconv.FormatInt(MaxNumericDate, 10)}
+	if n < 0 || n > maxNumericDate {
+		return &Error{Check: checkTime, Got: name + " " + strconv.FormatInt(n, 10), Want: "0 to " + strconv.FormatInt(maxNumericDate, 10)}
 	}
 	*to = NumericDate{Unix: n, Present: true}
 	return nil

@@ -31,6 +31,6 @@
 //
 // A check that fails returns an [*Error] with its [Check]; errors.Is finds it. If no decision
 // was possible, because an object could not be read, keys could not be fetched or a cache
-// did not answer, the error wraps [ErrRetry]. A configuration that cannot be used gives
+// did not answer, the error wraps [refusal.ErrRetry]. A configuration that cannot be used gives
 // [refusal.CheckConfig]. No error holds a token or a key.
 package claims

@@ -21,23 +21,23 @@ const (
 	CheckEncoding Check = "claims-encoding"
 	// CheckType: a claim has the wrong JSON type.
 	CheckType Check = "claims-type"
-	// CheckTime: a claim states a time before 1970 or after the year 9999.
-	CheckTime Check = "claims-time"
+	// checkTime: a claim states a time before 1970 or after the year 9999.
+	checkTime Check = "claims-time"
 )
 
 // The checks of a token as a whole.
 const (
-	// CheckToken: not a token in compact form, or a header that is refused; the cause
+	// checkToken: not a token in compact form, or a header that is refused; the cause
 	// comes from package jws.
-	CheckToken Check = "token"
-	// CheckTokenType: "typ" is something other than "JWT".
-	CheckTokenType Check = "token-type"
-	// CheckTokenID: "jti" is missing or too long.
-	CheckTokenID Check = "token-id"
+	checkToken Check = "token"
+	// checkTokenType: "typ" is something other than "JWT".
+	checkTokenType Check = "token-type"
+	// checkTokenID: "jti" is missing or too long.
+	checkTokenID Check = "token-id"
 	// CheckNoKey: there is no key for the token's key ID.
 	CheckNoKey Check = "no-key"
 	// CheckSignature: no key made the signature.
-	CheckSignature Check = "signature"
+	CheckSignature Check = "token-signature"
 	// CheckIssuer: "iss" is not an accepted issuer.
 	CheckIssuer Check = "issuer"
 	// CheckAudience: the token is for other audiences.
@@ -48,53 +48,39 @@ const (
 	CheckNotBefore Check = "not-before"
 	// CheckIssuedAt: "iat" is in the future.
 	CheckIssuedAt Check = "issued-at"
-	// CheckLifetime: a time is missing, or the token lives too long or not at all.
-	CheckLifetime Check = "lifetime"
-	// CheckStale: "warnafter" has passed.
-	CheckStale Check = "stale"
-	// CheckPrivate: a private claim is missing or not a valid name, or the token has the
+	// checkLifetime: a time is missing, or the token lives too long or not at all.
+	checkLifetime Check = "lifetime"
+	// checkStale: "warnafter" has passed.
+	checkStale Check = "stale"
+	// checkPrivate: a private claim is missing or not a valid name, or the token has the
 	// private claims of a legacy token.
-	CheckPrivate Check = "private-claims"
-	// CheckSubject: "sub" does not match the service account in the private claims.
-	CheckSubject Check = "subject"
-	// CheckBinding: the token is bound to both a Secret and something else.
-	CheckBinding Check = "binding"
+	checkPrivate Check = "private-claims"
+	// checkSubject: "sub" does not match the service account in the private claims.
+	checkSubject Check = "subject"
+	// checkBinding: the token is bound to both a Secret and something else.
+	checkBinding Check = "binding"
 )
 
-// The checks that compare the objects named in a token with those that exist. Those for the
-// Node are [CheckNodeGone], [CheckNodeUID] and [CheckNodeDeleted].
+// The checks that compare the objects named in a token with those that exist. Each kind of
+// object (service-account, secret, pod, node) has three: that it exists ("secret-gone"), that
+// it was not deleted and recreated ("secret-uid"), and that it is not being deleted
+// ("secret-deleted"). Declared here are those that callers branch on; see [CheckNodeGone].
 const (
-	// CheckServiceAccountGone: the service account does not exist.
-	CheckServiceAccountGone Check = "service-account-gone"
 	// CheckServiceAccountUID: it was deleted and recreated.
 	CheckServiceAccountUID Check = "service-account-uid"
 	// CheckServiceAccountDeleted: it is being deleted.
 	CheckServiceAccountDeleted Check = "service-account-deleted"
-	// CheckSecretGone: the Secret does not exist.
-	CheckSecretGone Check = "secret-gone"
-	// CheckSecretUID: it was deleted and recreated.
-	CheckSecretUID Check = "secret-uid"
-	// CheckSecretDeleted: it is being deleted.
-	CheckSecretDeleted Check = "secret-deleted"
 	// CheckPodGone: the pod does not exist.
 	CheckPodGone Check = "pod-gone"
-	// CheckPodUID: it was deleted and recreated.
-	CheckPodUID Check = "pod-uid"
-	// CheckPodDeleted: its deletion time has passed.
-	CheckPodDeleted Check = "pod-deleted"
-	// CheckPodNode: the pod is on a different node from the one in the token.
-	CheckPodNode Check = "pod-node"
-	// CheckPodServiceAccount: the pod's service account is not the token's.
-	CheckPodServiceAccount Check = "pod-service-account"
+	// checkPodNode: the pod is on a different node from the one in the token.
+	checkPodNode Check = "pod-node"
+	// checkPodServiceAccount: the pod's service account is not the token's.
+	checkPodServiceAccount Check = "pod-service-account"
 )
-
-// ErrRetry means that a question could not be answered yes or no for now: an object
-// getter, a key set or a signer failed. The same call may succeed later.
-const ErrRetry = refusal.ErrRetry
 
 // ErrNotFound means that an object does not exist. An implementation of [Objects] returns
 // an error that wraps it, preferably one made by [NewNotFound].
-const ErrNotFound Check = "object not found"
+var ErrNotFound = alive.ErrNotFound
 
 // Error is a check that failed; see [refusal.Error]. It holds no token and no key.
 type Error = refusal.Error

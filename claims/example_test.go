@@ -18,6 +18,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/claims"
 	"github.com/nodeattest/nodeattest/claims/apiserver"
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/jws"
 )
 
@@ -129,9 +130,9 @@ func ExampleNodeCheck() {
 	// registry that membership.FirstUse wrote to.
 	verified := &attest.Result{
 		NodeName: "node-a", Machine: "ek:sha256:ab12",
-		Authorization: attest.Authorization{ProviderID: "gce://shop/zone/node-a"},
+		Granted: csr.Grant{ProviderID: "gce://shop/zone/node-a"},
 	}
-	registry, err := membership.NewMemoryRegistry(membership.Scope{Road: attest.RoadEK, IdentityClass: "P-256"}, membership.RegistryOptions{Now: exampleClock})
+	registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: "cluster-1", Road: attest.RoadEK, IdentityClass: "P-256"}, membership.RegistryOptions{Now: exampleClock})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -146,7 +147,7 @@ func ExampleNodeCheck() {
 	}
 
 	check := claims.NodeCheck{
-		Machines: claims.MachinesFunc(func(ctx context.Context, nodeName string) (*claims.RegisteredMachine, error) {
+		Machines: func(ctx context.Context, nodeName string) (*claims.RegisteredMachine, error) {
 			record, err := registry.Lookup(ctx, nodeName)
 			switch {
 			case err != nil:
@@ -155,7 +156,7 @@ func ExampleNodeCheck() {
 				return nil, claims.ErrNotFound
 			}
 			return &claims.RegisteredMachine{Identity: string(record.Machine), ProviderID: record.ProviderID}, nil
-		}),
+		},
 	}
 	validator, err := claims.NewValidator(claims.ValidatorConfig{
 		Issuer: exampleIssuer, Keys: keys, Audiences: []string{exampleAudience},
@@ -166,7 +167,7 @@ func ExampleNodeCheck() {
 	}
 	node := &claims.AttestedNode{
 		Name:       verified.NodeName,
-		ProviderID: verified.Authorization.ProviderID, // never ClaimedProviderID
+		ProviderID: verified.Granted.ProviderID, // never ClaimedProviderID
 		Machine:    string(verified.Machine),
 	}
 	_, facts, err := validator.ValidateOnNode(context.Background(), token, node)
@@ -191,8 +192,7 @@ func ExampleNewHandler() {
 	validator, err := claims.NewValidator(claims.ValidatorConfig{
 		Issuer: exampleIssuer, Keys: keys, Audiences: []string{exampleAudience},
 		Objects: objects, InsecureAllowReplay: true, Now: exampleClock,
-		Node: claims.NodeCheck{Machines: claims.MachinesFunc(
-			func(context.Context, string) (*claims.RegisteredMachine, error) { return nil, claims.ErrNotFound })},
+		Node: claims.NodeCheck{Machines: func(context.Context, string) (*claims.RegisteredMachine, error) { return nil, claims.ErrNotFound }},
 	})
 	if err != nil {
 		log.Fatal(err)

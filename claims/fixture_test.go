@@ -111,12 +111,12 @@ func (w *world) strictWith(t testing.TB, config ValidatorConfig) *Validator {
 }
 
 func (w *world) nodeCheck() NodeCheck {
-	return NodeCheck{Machines: MachinesFunc(func(_ context.Context, name string) (*RegisteredMachine, error) {
+	return NodeCheck{Machines: func(_ context.Context, name string) (*RegisteredMachine, error) {
 		if w.machine == nil || name != "node-a" {
 			return nil, ErrNotFound
 		}
 		return w.machine, nil
-	})}
+	}}
 }
 
 // worldObjects has at most one object of each kind.
@@ -166,7 +166,8 @@ func (o *worldObjects) Node(_ context.Context, name string) (*Node, error) {
 // staleObjects answers out of a cache: what it answers has an age, or should have.
 type staleObjects struct{ Objects }
 
-func (staleObjects) MayBeStale() {}
+// ReadsLive: the world is the API server.
+func (o *worldObjects) ReadsLive() {}
 
 // age makes all answers as old as that.
 func (o *worldObjects) age(now time.Time, age time.Duration) {
@@ -214,7 +215,7 @@ func (w *world) bind(kinds ...string) {
 // result is one that a validator which looks at no node returned.
 func (w *world) result(t testing.TB) *Result {
 	t.Helper()
-	verified, err := jws.Verify(t.Context(), w.token(t), w.keys)
+	verified, err := jws.VerifySignature(t.Context(), w.token(t), w.keys)
 	if err != nil {
 		t.Fatal(err)
 	}

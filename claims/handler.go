@@ -10,9 +10,9 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// CheckBearer: a request without exactly one well-formed bearer token (RFC 6750, section
+// checkBearer: a request without exactly one well-formed bearer token (RFC 6750, section
 // 2.1).
-const CheckBearer Check = "bearer-token"
+const checkBearer Check = "bearer-token"
 
 // Workload is the sender of a request that a [Handler] let through.
 type Workload struct {
@@ -65,12 +65,12 @@ type Handler struct {
 func NewHandler(v *Validator, next http.Handler, opts HandlerOptions) (*Handler, error) {
 	const unknown = FactAttestedUID | FactRegisteredMachine | FactRegisteredMachineUID
 	switch {
-	case v == nil || v.c.Node.Machines == nil:
+	case v == nil || v.config.Node.Machines == nil:
 		return nil, refusal.Config("Validator", "without Node", "one with a NodeCheck")
 	case next == nil:
 		return nil, refusal.Config("next", "", "what requests are let through to")
-	case opts.Records == nil && v.c.Node.Require&unknown != 0:
-		return nil, refusal.Config("Require", (v.c.Node.Require&unknown).String()+" of certificates alone", "Records")
+	case opts.Records == nil && v.config.Node.Require&unknown != 0:
+		return nil, refusal.Config("Require", (v.config.Node.Require&unknown).String()+" of certificates alone", "Records")
 	}
 	return &Handler{validator: v, next: next, opts: opts}, nil
 }
@@ -123,10 +123,10 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, status int, err
 		check = string(e.Check)
 	}
 	switch {
-	case errors.Is(err, ErrRetry):
+	case errors.Is(err, refusal.ErrRetry):
 		status, check = http.StatusServiceUnavailable, "retry"
 		w.Header().Set("Retry-After", "1")
-	case status == http.StatusUnauthorized && check == string(CheckBearer):
+	case status == http.StatusUnauthorized && check == string(checkBearer):
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	case status == http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", `Bearer error="invalid_token", error_description="`+check+`"`)
@@ -142,11 +142,11 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, status int, err
 func bearer(header http.Header) (string, error) {
 	values := header.Values("Authorization")
 	if len(values) != 1 {
-		return "", &Error{Check: CheckBearer, Got: "no Authorization header, or several", Want: "one"}
+		return "", &Error{Check: checkBearer, Got: "no Authorization header, or several", Want: "one"}
 	}
 	scheme, token, _ := strings.Cut(values[0], " ")
 	if !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > jws.MaxTokenSize {
-		return "", &Error{Check: CheckBearer, Got: "no bearer token", Want: "Bearer and one token"}
+		return "", &Error{Check: checkBearer, Got: "no bearer token", Want: "Bearer and one token"}
 	}
 	return token, nil
 }

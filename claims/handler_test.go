@@ -120,13 +120,13 @@ func TestHandlerRefuses(t *testing.T) {
 	}{
 		{"no certificate", nil, []string{"Bearer " + good}, 403, CheckNodeCertificate, ""},
 		{"a certificate with names", &withNames, []string{"Bearer " + good}, 403, CheckNodeCertificate, ""},
-		{"no token", &nodeA, nil, 401, CheckBearer, "Bearer"},
-		{"two tokens", &nodeA, []string{"Bearer " + good, "Bearer " + good}, 401, CheckBearer, "Bearer"},
-		{"basic", &nodeA, []string{"Basic " + good}, 401, CheckBearer, "Bearer"},
-		{"the scheme alone", &nodeA, []string{"Bearer"}, 401, CheckBearer, "Bearer"},
-		{"no scheme", &nodeA, []string{good}, 401, CheckBearer, "Bearer"},
-		{"no good token", &nodeA, []string{"Bearer " + good + "="}, 401, CheckToken, `Bearer error="invalid_token", error_description="token"`},
-		{"two spaces", &nodeA, []string{"Bearer  " + good}, 401, CheckToken, `Bearer error="invalid_token", error_description="token"`},
+		{"no token", &nodeA, nil, 401, checkBearer, "Bearer"},
+		{"two tokens", &nodeA, []string{"Bearer " + good, "Bearer " + good}, 401, checkBearer, "Bearer"},
+		{"basic", &nodeA, []string{"Basic " + good}, 401, checkBearer, "Bearer"},
+		{"the scheme alone", &nodeA, []string{"Bearer"}, 401, checkBearer, "Bearer"},
+		{"no scheme", &nodeA, []string{good}, 401, checkBearer, "Bearer"},
+		{"no good token", &nodeA, []string{"Bearer " + good + "="}, 401, checkToken, `Bearer error="invalid_token", error_description="token"`},
+		{"two spaces", &nodeA, []string{"Bearer  " + good}, 401, checkToken, `Bearer error="invalid_token", error_description="token"`},
 		{"for somebody else", &nodeA, []string{"Bearer " + elsewhere}, 401, CheckAudience, `Bearer error="invalid_token", error_description="audience"`},
 		{"replayed from another node", &nodeB, []string{"Bearer " + good}, 401, CheckNodeName, `Bearer error="invalid_token", error_description="node-name"`},
 	} {
@@ -158,7 +158,7 @@ func TestHandlerUndecided(t *testing.T) {
 	if response.StatusCode != 503 || body != "refused: retry\n" || response.Header.Get("Retry-After") != "1" || response.Header.Get("WWW-Authenticate") != "" {
 		t.Errorf("%d %q %v", response.StatusCode, body, response.Header)
 	}
-	wantCheck(t, w.refused[0], ErrRetry)
+	wantCheck(t, w.refused[0], refusal.ErrRetry)
 }
 
 // TestHandlerExpired: a connection that outlives its certificate is worth nothing.

@@ -45,7 +45,7 @@ func TestBearerLimits(t *testing.T) {
 	}
 	for _, value := range []string{"Bearer ", "Bearer", "", "Bearer " + most + "a", "Basic x"} {
 		_, err := bearer(http.Header{"Authorization": {value}})
-		wantCheck(t, err, CheckBearer)
+		wantCheck(t, err, checkBearer)
 	}
 }
 
@@ -54,7 +54,7 @@ func TestBearerLimits(t *testing.T) {
 func TestNodeCheckAnswers(t *testing.T) {
 	w := newWorld(t)
 	r := w.result(t)
-	for name, machines := range map[string]MachinesFunc{
+	for name, machines := range map[string]Machines{
 		"nothing":             func(context.Context, string) (*RegisteredMachine, error) { return nil, nil },
 		"an error":            func(context.Context, string) (*RegisteredMachine, error) { return nil, errDead },
 		"an error and a good": func(context.Context, string) (*RegisteredMachine, error) { return w.machine, errDead },
@@ -63,7 +63,7 @@ func TestNodeCheckAnswers(t *testing.T) {
 			c := w.nodeCheck()
 			c.Machines = machines
 			facts, err := c.Check(t.Context(), w.objects, r, attested(), w.now)
-			if wantCheck(t, err, ErrRetry); facts != nil || errors.Is(err, alive.ErrNoAnswer) != (name == "nothing") {
+			if wantCheck(t, err, refusal.ErrRetry); facts != nil || errors.Is(err, alive.ErrNoAnswer) != (name == "nothing") {
 				t.Errorf("facts %v of no answer, %v", facts, err)
 			}
 		})
@@ -74,7 +74,7 @@ func TestNodeCheckAnswers(t *testing.T) {
 	}{"nothing": {}, "an error": {nil, errDead}, "an error and a good": {w.objects.node, errDead}} {
 		t.Run("objects: "+name, func(t *testing.T) {
 			facts, err := w.nodeCheck().Check(t.Context(), oneNode{w.objects, answer.node, answer.err}, r, attested(), w.now)
-			if wantCheck(t, err, ErrRetry); facts != nil {
+			if wantCheck(t, err, refusal.ErrRetry); facts != nil {
 				t.Error("facts of no answer")
 			}
 		})
@@ -85,13 +85,13 @@ func TestNodeCheckAnswers(t *testing.T) {
 		n := attested()
 		n.UID = ""
 		_, err := w.checkNodeOf(t, n)
-		wantCheck(t, err, CheckNodeClaimUID)
+		wantCheck(t, err, checkNodeClaimUID)
 	})
 }
 
 // oneNode gives one answer for every Node.
 type oneNode struct {
-	Objects
+	LiveObjects
 	node *Node
 	err  error
 }

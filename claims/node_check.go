@@ -12,42 +12,42 @@ import (
 // The ways in which a token and an attested node can disagree. Each is refused by its own
 // check; if three sources state a value, the check says which one differs from the others.
 const (
-	// CheckNodeClaim: the token names no node.
-	CheckNodeClaim Check = "node-claim"
-	// CheckNodeClaimUID: the token's node has no UID, or not that of the Node that was
+	// checkNodeClaim: the token names no node.
+	checkNodeClaim Check = "node-claim"
+	// checkNodeClaimUID: the token's node has no UID, or not that of the Node that was
 	// attested and currently exists.
-	CheckNodeClaimUID Check = "node-claim-uid"
+	checkNodeClaimUID Check = "node-claim-uid"
 	// CheckNodeName: the token names a node other than the attested one. This is what
 	// refuses a token that is replayed from another node.
 	CheckNodeName Check = "node-name"
 	// CheckNodeGone: there is no Node with that name.
 	CheckNodeGone Check = "node-gone"
-	// CheckNodeDeleted: the Node is being deleted.
-	CheckNodeDeleted Check = "node-deleted"
-	// CheckNodeUID: the current Node is not the one that the token names: it was deleted
+	// checkNodeDeleted: the Node is being deleted.
+	checkNodeDeleted Check = "node-deleted"
+	// checkNodeUID: the current Node is not the one that the token names: it was deleted
 	// and recreated.
-	CheckNodeUID Check = "node-uid"
-	// CheckAttestedUID: the machine was attested for another Node object with that name.
-	CheckAttestedUID Check = "attested-uid"
-	// CheckMachineUnknown: no machine is registered for the node's name.
-	CheckMachineUnknown Check = "machine-unregistered"
-	// CheckRegisteredMachine: the machine that is registered for the node's name is not the
+	checkNodeUID Check = "node-uid"
+	// checkAttestedUID: the machine was attested for another Node object with that name.
+	checkAttestedUID Check = "attested-uid"
+	// checkMachineUnknown: no machine is registered for the node's name.
+	checkMachineUnknown Check = "machine-unregistered"
+	// checkRegisteredMachine: the machine that is registered for the node's name is not the
 	// one that was attested.
-	CheckRegisteredMachine Check = "registered-machine"
-	// CheckRegisteredMachineUID: the object that represents the machine registered for the
+	checkRegisteredMachine Check = "registered-machine"
+	// checkRegisteredMachineUID: the object that represents the machine registered for the
 	// node's name is not the one that represents the attested machine.
-	CheckRegisteredMachineUID Check = "registered-machine-uid"
-	// CheckNodeProviderID: the Node's provider ID is not that of certificate and registry,
+	checkRegisteredMachineUID Check = "registered-machine-uid"
+	// checkNodeProviderID: the Node's provider ID is not that of certificate and registry,
 	// or it has none although the certificate or the registry has one.
-	CheckNodeProviderID Check = "node-provider-id"
-	// CheckCertificateProviderID: the provider ID that was vouched for is not the Node's.
-	CheckCertificateProviderID Check = "certificate-provider-id"
-	// CheckRegisteredProviderID: the registered machine's provider ID is not the Node's.
-	CheckRegisteredProviderID Check = "registered-provider-id"
-	// CheckFacts: nothing disagrees, but too little is known.
-	CheckFacts Check = "facts"
-	// CheckUnvalidated: the result was not returned by a validator.
-	CheckUnvalidated Check = "unvalidated-result"
+	checkNodeProviderID Check = "node-provider-id"
+	// checkCertificateProviderID: the provider ID that was vouched for is not the Node's.
+	checkCertificateProviderID Check = "certificate-provider-id"
+	// checkRegisteredProviderID: the registered machine's provider ID is not the Node's.
+	checkRegisteredProviderID Check = "registered-provider-id"
+	// checkFacts: nothing disagrees, but too little is known.
+	checkFacts Check = "facts"
+	// checkUnvalidated: the result was not returned by a validator.
+	checkUnvalidated Check = "unvalidated-result"
 )
 
 // NodeCheck decides whether a token was issued to a workload on the very machine that
@@ -79,10 +79,10 @@ type NodeCheck struct {
 
 // Check compares a validated token with an attested node. It is meant for results of other
 // validators: one with a Node in its configuration does this itself, in
-// [Validator.ValidateOnNode]. Objects gets the Node; a [StaleObjects] is accepted only
+// [Validator.ValidateOnNode]. Objects gets the Node; any but [LiveObjects] are accepted only
 // inside a [FreshObjects]. The result must be one that a validator returned, unmodified
-// ([CheckUnvalidated]). Every refusal is an [*Error] with its own check; if the Node or the
-// registry could not be read, the error is [ErrRetry]. Without objects or Machines, the
+// ("unvalidated-result"). Every refusal is an [*Error] with its own check; if the Node or the
+// registry could not be read, the error is [refusal.ErrRetry]. Without objects or Machines, the
 // error is [refusal.CheckConfig].
 func (c NodeCheck) Check(ctx context.Context, objects Objects, result *Result, node *AttestedNode, now time.Time) (*NodeFacts, error) {
 	if err := c.ready(); err != nil {
@@ -95,8 +95,8 @@ func (c NodeCheck) Check(ctx context.Context, objects Objects, result *Result, n
 	if err := fresh.Check(); err != nil {
 		return nil, err
 	}
-	if result == nil || !result.validated {
-		return nil, &Error{Check: CheckUnvalidated, Got: "a result that no validator returned", Want: "a validated token"}
+	if !result.validated() {
+		return nil, &Error{Check: checkUnvalidated, Got: "a result that no validator returned", Want: "a validated token"}
 	}
 	claim, err := nodeClaim(result, node)
 	if err != nil {
@@ -136,11 +136,11 @@ func nodeClaim(result *Result, node *AttestedNode) (*Ref, error) {
 	claim := result.Claims.Kubernetes.Node
 	switch {
 	case claim == nil || claim.Name == "":
-		return nil, &Error{Check: CheckNodeClaim, Got: "a token without a node", Want: "node " + refusal.Text(node.Name)}
+		return nil, &Error{Check: checkNodeClaim, Got: "a token without a node", Want: "node " + refusal.Text(node.Name)}
 	case claim.Name != node.Name:
 		return nil, &Error{Check: CheckNodeName, Got: "a token of node " + refusal.Text(claim.Name), Want: "node " + refusal.Text(node.Name)}
 	case claim.UID == "":
-		return nil, &Error{Check: CheckNodeClaimUID, Got: "a node without UID", Want: "the UID of Node " + refusal.Text(claim.Name)}
+		return nil, &Error{Check: checkNodeClaimUID, Got: "a node without UID", Want: "the UID of Node " + refusal.Text(claim.Name)}
 	}
 	return claim, nil
 }
@@ -150,10 +150,10 @@ func (c NodeCheck) compare(ctx context.Context, claim *Ref, node *AttestedNode, 
 	if err := checkNode(claim, node, object, now); err != nil {
 		return nil, err
 	}
-	machine, err := c.Machines.Machine(ctx, node.Name)
+	machine, err := c.Machines(ctx, node.Name)
 	switch {
 	case errors.Is(err, ErrNotFound):
-		return nil, &Error{Check: CheckMachineUnknown, Got: "no machine", Want: "one that is registered for node " + refusal.Text(node.Name), Err: err}
+		return nil, &Error{Check: checkMachineUnknown, Got: "no machine", Want: "one that is registered for node " + refusal.Text(node.Name), Err: err}
 	case err != nil || machine == nil:
 		return nil, retry("machine of node "+refusal.Text(node.Name), err)
 	}
@@ -175,15 +175,15 @@ func checkNode(claim *Ref, node *AttestedNode, object *Node, now time.Time) erro
 	switch {
 	case object.UID == claim.UID:
 	case node.UID == object.UID:
-		return &Error{Check: CheckNodeClaimUID, Got: "a token of Node UID " + refusal.Text(claim.UID), Want: refusal.Text(object.UID)}
+		return &Error{Check: checkNodeClaimUID, Got: "a token of Node UID " + refusal.Text(claim.UID), Want: refusal.Text(object.UID)}
 	default:
-		return &Error{Check: CheckNodeUID, Got: "Node UID " + refusal.Text(object.UID), Want: refusal.Text(claim.UID)}
+		return &Error{Check: checkNodeUID, Got: "Node UID " + refusal.Text(object.UID), Want: refusal.Text(claim.UID)}
 	}
 	if node.UID != "" && node.UID != claim.UID {
-		return &Error{Check: CheckAttestedUID, Got: "a machine attested for Node UID " + refusal.Text(node.UID), Want: refusal.Text(claim.UID)}
+		return &Error{Check: checkAttestedUID, Got: "a machine attested for Node UID " + refusal.Text(node.UID), Want: refusal.Text(claim.UID)}
 	}
 	if object.Deleted != nil && object.Deleted.Before(now) {
-		return &Error{Check: CheckNodeDeleted, Got: "Node " + refusal.Text(claim.Name) + ", deleted", Want: "one that lives"}
+		return &Error{Check: checkNodeDeleted, Got: "Node " + refusal.Text(claim.Name) + ", deleted", Want: "one that lives"}
 	}
 	return nil
 }
@@ -197,8 +197,8 @@ func (f *NodeFacts) compareMachine(node *AttestedNode) error {
 		fact                 Facts
 		check                Check
 	}{
-		{"machine ", node.Machine, f.Machine.Identity, FactRegisteredMachine, CheckRegisteredMachine},
-		{"machine UID ", node.MachineUID, f.Machine.UID, FactRegisteredMachineUID, CheckRegisteredMachineUID},
+		{"machine ", node.Machine, f.Machine.Identity, FactRegisteredMachine, checkRegisteredMachine},
+		{"machine UID ", node.MachineUID, f.Machine.UID, FactRegisteredMachineUID, checkRegisteredMachineUID},
 	} {
 		switch {
 		case of.attested == "" || of.registered == "":
@@ -217,11 +217,11 @@ func (f *NodeFacts) compareProviderID(node *AttestedNode) error {
 	want := cmp.Or(certificate, registered)
 	switch {
 	case want != "" && object != want && (object == "" || certificate == registered):
-		return &Error{Check: CheckNodeProviderID, Got: "provider ID " + refusal.OrNothing(refusal.Text(object)), Want: want}
+		return &Error{Check: checkNodeProviderID, Got: "provider ID " + refusal.OrNothing(refusal.Text(object)), Want: want}
 	case certificate != "" && certificate != object:
-		return &Error{Check: CheckCertificateProviderID, Got: "provider ID " + refusal.Text(certificate), Want: object}
+		return &Error{Check: checkCertificateProviderID, Got: "provider ID " + refusal.Text(certificate), Want: object}
 	case registered != "" && registered != object:
-		return &Error{Check: CheckRegisteredProviderID, Got: "provider ID " + refusal.Text(registered), Want: object}
+		return &Error{Check: checkRegisteredProviderID, Got: "provider ID " + refusal.Text(registered), Want: object}
 	}
 	if certificate != "" {
 		f.Facts |= FactCertificateProviderID
@@ -236,11 +236,11 @@ func (f *NodeFacts) compareProviderID(node *AttestedNode) error {
 func (c NodeCheck) enough(f Facts) error {
 	switch {
 	case !f.Has(c.Require):
-		return &Error{Check: CheckFacts, Got: f.String(), Want: c.Require.String()}
+		return &Error{Check: checkFacts, Got: f.String(), Want: c.Require.String()}
 	case f&registryFacts == 0:
-		return &Error{Check: CheckFacts, Got: f.String(), Want: "one of " + registryFacts.String()}
+		return &Error{Check: checkFacts, Got: f.String(), Want: "one of " + registryFacts.String()}
 	case f&presenterFacts == 0 && !c.InsecureAllowUnattested:
-		return &Error{Check: CheckFacts, Got: f.String(), Want: "one of " + presenterFacts.String()}
+		return &Error{Check: checkFacts, Got: f.String(), Want: "one of " + presenterFacts.String()}
 	}
 	return nil
 }

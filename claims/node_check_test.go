@@ -77,48 +77,48 @@ func TestNodeCheckRefuses(t *testing.T) {
 		check  Check
 	}{
 		{"the token's node name", func(w *world, _ *AttestedNode) { w.claims.Kubernetes.Node.Name = "node-b" }, CheckNodeName},
-		{"the token's node UID", func(w *world, _ *AttestedNode) { w.claims.Kubernetes.Node.UID = "x" }, CheckNodeClaimUID},
+		{"the token's node UID", func(w *world, _ *AttestedNode) { w.claims.Kubernetes.Node.UID = "x" }, checkNodeClaimUID},
 		{"the attested name", func(_ *world, n *AttestedNode) { n.Name = "node-b" }, CheckNodeName},
-		{"the attested UID", func(_ *world, n *AttestedNode) { n.UID = "x" }, CheckAttestedUID},
-		{"the attested provider ID", func(_ *world, n *AttestedNode) { n.ProviderID = other }, CheckCertificateProviderID},
-		{"the attested machine", func(_ *world, n *AttestedNode) { n.Machine = "ek:sha256:bb" }, CheckRegisteredMachine},
-		{"the attested machine's object", func(_ *world, n *AttestedNode) { n.MachineUID = "x" }, CheckRegisteredMachineUID},
-		{"the Node's UID", func(w *world, _ *AttestedNode) { w.objects.node.UID = "x" }, CheckNodeUID},
-		{"the Node's UID, not attested", func(w *world, n *AttestedNode) { w.objects.node.UID, n.UID = "x", "" }, CheckNodeUID},
-		{"the Node's provider ID", func(w *world, _ *AttestedNode) { w.objects.node.ProviderID = other }, CheckNodeProviderID},
-		{"the registered provider ID", func(w *world, _ *AttestedNode) { w.machine.ProviderID = other }, CheckRegisteredProviderID},
-		{"the registered machine", func(w *world, _ *AttestedNode) { w.machine.Identity = "ek:sha256:bb" }, CheckRegisteredMachine},
+		{"the attested UID", func(_ *world, n *AttestedNode) { n.UID = "x" }, checkAttestedUID},
+		{"the attested provider ID", func(_ *world, n *AttestedNode) { n.ProviderID = other }, checkCertificateProviderID},
+		{"the attested machine", func(_ *world, n *AttestedNode) { n.Machine = "ek:sha256:bb" }, checkRegisteredMachine},
+		{"the attested machine's object", func(_ *world, n *AttestedNode) { n.MachineUID = "x" }, checkRegisteredMachineUID},
+		{"the Node's UID", func(w *world, _ *AttestedNode) { w.objects.node.UID = "x" }, checkNodeUID},
+		{"the Node's UID, not attested", func(w *world, n *AttestedNode) { w.objects.node.UID, n.UID = "x", "" }, checkNodeUID},
+		{"the Node's provider ID", func(w *world, _ *AttestedNode) { w.objects.node.ProviderID = other }, checkNodeProviderID},
+		{"the registered provider ID", func(w *world, _ *AttestedNode) { w.machine.ProviderID = other }, checkRegisteredProviderID},
+		{"the registered machine", func(w *world, _ *AttestedNode) { w.machine.Identity = "ek:sha256:bb" }, checkRegisteredMachine},
 
-		{"no node in the token", func(w *world, _ *AttestedNode) { w.bind("pod") }, CheckNodeClaim},
-		{"a node without name in the token", func(w *world, _ *AttestedNode) { w.claims.Kubernetes.Node.Name = "" }, CheckNodeClaim},
-		{"a node without UID in the token", func(w *world, _ *AttestedNode) { w.claims.Kubernetes.Node.UID = "" }, CheckNodeClaimUID},
+		{"no node in the token", func(w *world, _ *AttestedNode) { w.bind("pod") }, checkNodeClaim},
+		{"a node without name in the token", func(w *world, _ *AttestedNode) { w.claims.Kubernetes.Node.Name = "" }, checkNodeClaim},
+		{"a node without UID in the token", func(w *world, _ *AttestedNode) { w.claims.Kubernetes.Node.UID = "" }, checkNodeClaimUID},
 		{"no Node", func(w *world, _ *AttestedNode) { w.objects.node = nil }, CheckNodeGone},
-		{"a deleted Node", func(w *world, _ *AttestedNode) { w.objects.node.Deleted = w.ago(1) }, CheckNodeDeleted},
-		{"no provider ID of the Node", func(w *world, _ *AttestedNode) { w.objects.node.ProviderID = "" }, CheckNodeProviderID},
-		{"the same, no extension", func(w *world, n *AttestedNode) { w.objects.node.ProviderID, n.ProviderID = "", "" }, CheckNodeProviderID},
-		{"the same, not registered", func(w *world, _ *AttestedNode) { w.objects.node.ProviderID, w.machine.ProviderID = "", "" }, CheckNodeProviderID},
-		{"no machine", func(w *world, _ *AttestedNode) { w.machine = nil }, CheckMachineUnknown},
+		{"a deleted Node", func(w *world, _ *AttestedNode) { w.objects.node.Deleted = w.ago(1) }, checkNodeDeleted},
+		{"no provider ID of the Node", func(w *world, _ *AttestedNode) { w.objects.node.ProviderID = "" }, checkNodeProviderID},
+		{"the same, no extension", func(w *world, n *AttestedNode) { w.objects.node.ProviderID, n.ProviderID = "", "" }, checkNodeProviderID},
+		{"the same, not registered", func(w *world, _ *AttestedNode) { w.objects.node.ProviderID, w.machine.ProviderID = "", "" }, checkNodeProviderID},
+		{"no machine", func(w *world, _ *AttestedNode) { w.machine = nil }, checkMachineUnknown},
 		{"no name", func(_ *world, n *AttestedNode) { n.Name = "" }, CheckNodeName},
 
-		{"no extension, registry disagrees", func(w *world, n *AttestedNode) { w.machine.ProviderID, n.ProviderID = other, "" }, CheckRegisteredProviderID},
-		{"not registered, extension disagrees", func(w *world, n *AttestedNode) { w.machine.ProviderID, n.ProviderID = "", other }, CheckCertificateProviderID},
-		{"three provider IDs", func(w *world, n *AttestedNode) { w.machine.ProviderID, n.ProviderID = "x", other }, CheckCertificateProviderID},
+		{"no extension, registry disagrees", func(w *world, n *AttestedNode) { w.machine.ProviderID, n.ProviderID = other, "" }, checkRegisteredProviderID},
+		{"not registered, extension disagrees", func(w *world, n *AttestedNode) { w.machine.ProviderID, n.ProviderID = "", other }, checkCertificateProviderID},
+		{"three provider IDs", func(w *world, n *AttestedNode) { w.machine.ProviderID, n.ProviderID = "x", other }, checkCertificateProviderID},
 
-		{"registry knows nothing", func(w *world, _ *AttestedNode) { *w.machine = RegisteredMachine{} }, CheckFacts},
+		{"registry knows nothing", func(w *world, _ *AttestedNode) { *w.machine = RegisteredMachine{} }, checkFacts},
 		{"machine not attested, registry knows it alone", func(w *world, n *AttestedNode) {
 			n.Machine, n.MachineUID, w.machine.ProviderID = "", "", ""
-		}, CheckFacts},
-		{"nothing of the presenter but its name", func(_ *world, n *AttestedNode) { *n = AttestedNode{Name: "node-a"} }, CheckFacts},
+		}, checkFacts},
+		{"nothing of the presenter but its name", func(_ *world, n *AttestedNode) { *n = AttestedNode{Name: "node-a"} }, checkFacts},
 		{"nor does the registry know machines", func(w *world, n *AttestedNode) {
 			n.UID, n.ProviderID, w.machine.Identity, w.machine.UID = "", "", "", ""
-		}, CheckFacts},
+		}, checkFacts},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w, n := newWorld(t), attested()
 			tt.change(w, n)
 			facts, err := w.checkNodeOf(t, n)
 			wantCheck(t, err, tt.check)
-			if facts != nil || errors.Is(err, ErrRetry) {
+			if facts != nil || errors.Is(err, refusal.ErrRetry) {
 				t.Errorf("got %v, %v; want a refusal without facts", facts, err)
 			}
 		})
@@ -136,7 +136,7 @@ func TestNodeCheckRequire(t *testing.T) {
 	n := attested()
 	n.ProviderID = ""
 	_, err := c.Check(t.Context(), w.objects, r, n, w.now)
-	wantCheck(t, err, CheckFacts)
+	wantCheck(t, err, checkFacts)
 }
 
 // TestNodeCheckFormerMachine: the name of a node went to another machine, whose Node,
@@ -150,11 +150,11 @@ func TestNodeCheckFormerMachine(t *testing.T) {
 		node  AttestedNode
 		check Check
 	}{
-		{"its name", AttestedNode{Name: former.Name}, CheckFacts},
-		{"its Node", AttestedNode{Name: former.Name, UID: former.UID}, CheckAttestedUID},
-		{"its machine", AttestedNode{Name: former.Name, Machine: former.Machine}, CheckRegisteredMachine},
-		{"the machine's object", AttestedNode{Name: former.Name, MachineUID: former.MachineUID}, CheckRegisteredMachineUID},
-		{"its provider ID", AttestedNode{Name: former.Name, ProviderID: former.ProviderID}, CheckCertificateProviderID},
+		{"its name", AttestedNode{Name: former.Name}, checkFacts},
+		{"its Node", AttestedNode{Name: former.Name, UID: former.UID}, checkAttestedUID},
+		{"its machine", AttestedNode{Name: former.Name, Machine: former.Machine}, checkRegisteredMachine},
+		{"the machine's object", AttestedNode{Name: former.Name, MachineUID: former.MachineUID}, checkRegisteredMachineUID},
+		{"its provider ID", AttestedNode{Name: former.Name, ProviderID: former.ProviderID}, checkCertificateProviderID},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -178,17 +178,17 @@ func TestNodeCheckInsecureAllowUnattested(t *testing.T) {
 		t.Errorf("got %v, %v, want %v", facts, err, want)
 	}
 	_, err = c.Check(t.Context(), w.objects, r, &AttestedNode{Name: "node-a", Machine: "ek:sha256:bb"}, w.now)
-	wantCheck(t, err, CheckRegisteredMachine)
+	wantCheck(t, err, checkRegisteredMachine)
 	w.machine.ProviderID = ""
 	_, err = c.Check(t.Context(), w.objects, r, &AttestedNode{Name: "node-a"}, w.now)
-	wantCheck(t, err, CheckFacts)
+	wantCheck(t, err, checkFacts)
 }
 
 func TestNodeCheckNeedsResult(t *testing.T) {
 	w := newWorld(t)
 	for _, r := range []*Result{nil, {}, {Claims: w.claims}} {
 		_, err := w.nodeCheck().Check(t.Context(), w.objects, r, attested(), w.now)
-		wantCheck(t, err, CheckUnvalidated)
+		wantCheck(t, err, checkUnvalidated)
 	}
 	r, err := w.strict(t).Validate(t.Context(), w.token(t))
 	if err != nil {
@@ -203,15 +203,39 @@ func TestNodeCheckNeedsResult(t *testing.T) {
 	wantCheck(t, err, refusal.CheckConfig)
 }
 
+// A copy of a result, with other claims or with the same, is not what a validator returned.
+func TestNodeCheckRefusesCopies(t *testing.T) {
+	w := newWorld(t)
+	r, err := w.strict(t).Validate(t.Context(), w.token(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := *r
+	other := *r
+	changed := *r.Claims
+	changed.Kubernetes.Node = &Ref{Name: "node-b", UID: "node-uid"}
+	other.Claims = &changed
+	for name, r := range map[string]*Result{"same": &same, "other claims": &other, "without claims": InsecureResult(Result{})} {
+		_, err := w.nodeCheck().Check(t.Context(), w.objects, r, attested(), w.now)
+		if err == nil {
+			t.Fatalf("%s: accepted", name)
+		}
+		wantCheck(t, err, checkUnvalidated)
+	}
+	if _, err := w.nodeCheck().Check(t.Context(), w.objects, InsecureResult(same), attested(), w.now); err != nil {
+		t.Errorf("on the caller's word: %v", err)
+	}
+}
+
 func TestNodeCheckUndecided(t *testing.T) {
 	w := newWorld(t)
 	r := w.result(t)
 	c := w.nodeCheck()
 	c.Machines = silentMachines(errDead)
 	_, err := c.Check(t.Context(), w.objects, r, attested(), w.now)
-	wantCheck(t, err, ErrRetry)
+	wantCheck(t, err, refusal.ErrRetry)
 	c = w.nodeCheck()
 	w.objects.fail = errDead
 	_, err = c.Check(t.Context(), w.objects, r, attested(), w.now)
-	wantCheck(t, err, ErrRetry)
+	wantCheck(t, err, refusal.ErrRetry)
 }

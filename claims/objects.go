@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -22,7 +23,8 @@ type Object struct {
 	// AsOf is when the API server had the object in this state. For an answer from a
 	// cache it is no later than the request that brought the object there, or the last
 	// event of the watch that feeds it. The zero time means that the object was read from
-	// the API server for this very answer. Kubernetes has no such field.
+	// the API server for this very answer: only [LiveObjects] may leave it out. Kubernetes
+	// has no such field.
 	AsOf time.Time
 }
 
@@ -60,16 +62,23 @@ type Objects interface {
 	Node(ctx context.Context, name string) (*Node, error)
 }
 
-// StaleObjects is an Objects whose answers may be old, such as one that reads a cache.
-// Every object that it returns states its time in AsOf; for an object whose age it does not
-// know, it returns an error. Validators accept it only if they are told how old an answer
-// may be, and they accept no older answer: a deleted object may be seen as existing for
-// that long. A getter that does not implement this counts as one that reads from the API
-// server each time, unless its answers state an age.
-type StaleObjects interface {
+// LiveObjects is an Objects that reads from the API server for each answer. Any other, such as
+// one that reads a cache, must state in AsOf how old each object is. Validators accept it only
+// if they are told how old an answer may be, and they accept no older answer, nor one without
+// AsOf: a deleted object may be seen as existing for that long.
+//
+// Not: an informer's lister. Its answers are as old as its watch, which may have ended.
+type LiveObjects interface {
 	Objects
-	// MayBeStale is a marker. It does nothing.
-	MayBeStale()
+	// ReadsLive is a marker. It does nothing.
+	ReadsLive()
+}
+
+// live reports whether an answer without AsOf is of this very moment.
+func live(objects Objects) bool {
+	_, marked := objects.(LiveObjects)
+	_, memory := objects.(*MemoryObjects) // without the marker: whoever embeds one does not inherit it
+	return marked || memory
 }
 
 // The resources, as named in the errors of the API server.
@@ -80,41 +89,32 @@ const (
 	resourceNodes           = "nodes"
 )
 
-// NotFoundError says that an object does not exist, in the words of the API server.
-// errors.Is finds [ErrNotFound] in it.
-type NotFoundError struct {
-	// Resource is the plural name of the resource: serviceaccounts, pods, secrets or
-	// nodes.
-	Resource string
-	// Name is the name of the requested object.
-	Name string
+// NewNotFound returns the error for an object that does not exist, in which errors.Is finds
+// [ErrNotFound]. Its text is the API server's own, which appears in the answer to a
+// TokenReview. resource is the plural name of the resource: serviceaccounts, pods, secrets or
+// nodes.
+func NewNotFound(resource, name string) error {
+	return &notFoundError{resource + " " + strconv.Quote(name) + " not found"}
 }
 
-// NewNotFound returns the error for an object that does not exist.
-func NewNotFound(resource, name string) *NotFoundError {
-	return &NotFoundError{Resource: resource, Name: name}
-}
+// notFoundError has the API server's words in place of those of [ErrNotFound].
+type notFoundError struct{ text string }
 
-// Error returns the API server's own text, which appears in the answer to a TokenReview.
-func (e *NotFoundError) Error() string {
-	return e.Resource + " " + strconv.Quote(e.Name) + " not found"
-}
-
-// Unwrap lets errors.Is find [ErrNotFound].
-func (e *NotFoundError) Unwrap() error { return ErrNotFound }
+func (e *notFoundError) Error() string { return e.text }
+func (e *notFoundError) Unwrap() error { return ErrNotFound }
 
 // CheckStaleAnswer: the answer of an [Objects] is older than allowed, does not say how old
-// it is, or is from a time in the future. It comes with [ErrRetry].
+// it is, or is from a time in the future. It comes with [refusal.ErrRetry].
 const CheckStaleAnswer Check = "stale-answer"
 
 // FreshObjects passes on the answers of another Objects, and returns an error
-// ([CheckStaleAnswer], [ErrRetry]) instead of one that is too old. The validators of this
-// package and of apiserver wrap their Objects in it; a [NodeCheck] accepts a [StaleObjects]
-// only inside one.
+// ([CheckStaleAnswer], [refusal.ErrRetry]) instead of one that is too old. The validators of
+// this package and of apiserver wrap their Objects in it; a [NodeCheck] accepts Objects that
+// are not [LiveObjects] only inside one.
 type FreshObjects struct {
 	// From gives the answers. It is required.
 	From Objects
-	// MaxStaleness is how old they may be; 0 refuses a [StaleObjects].
+	// MaxStaleness is how old they may be; 0 refuses Objects that are not [LiveObjects].
 	MaxStaleness time.Duration
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
@@ -129,16 +129,16 @@ func clock(now func() time.Time) func() time.Time {
 }
 
 // Check returns [refusal.CheckConfig] for a configuration that cannot be used: no From, a
-// negative MaxStaleness, or none for a [StaleObjects].
+// negative MaxStaleness, or none for Objects that are not [LiveObjects].
 func (f FreshObjects) Check() error {
-	if f.From == nil {
+	if typednil.Is(f.From) {
 		return refusal.Config("Objects", "", "a getter for objects")
 	}
 	if f.MaxStaleness < 0 {
 		return refusal.Config("MaxStaleness", f.MaxStaleness.String(), "0 or more")
 	}
-	if _, stale := f.From.(StaleObjects); stale && f.MaxStaleness == 0 {
-		return refusal.Config("Objects", "whose answers may be old", "a MaxStaleness, or Objects that ask each time")
+	if f.MaxStaleness == 0 && !live(f.From) {
+		return refusal.Config("Objects", "without the method ReadsLive, whose answers may be old", "a MaxStaleness, or LiveObjects")
 	}
 	return nil
 }
@@ -179,8 +179,8 @@ func fresh[T any, P holder[T]](f FreshObjects, get func() (P, error)) (P, error)
 		return nil, err
 	}
 	object := answer.object()
-	if _, stale := f.From.(StaleObjects); stale && object.AsOf.IsZero() {
-		return nil, &Error{Check: CheckStaleAnswer, Got: "an answer without its age", Want: "AsOf from a StaleObjects", Err: ErrRetry}
+	if object.AsOf.IsZero() && !live(f.From) {
+		return nil, &Error{Check: CheckStaleAnswer, Got: "an answer without its age", Want: "AsOf, or LiveObjects", Err: refusal.ErrRetry}
 	}
 	if err := object.CheckAge(f.MaxStaleness, clock(f.Now)()); err != nil {
 		return nil, err
@@ -189,13 +189,13 @@ func fresh[T any, P holder[T]](f FreshObjects, get func() (P, error)) (P, error)
 }
 
 // CheckAge refuses an answer that is older than most, or from a time after now, with
-// [CheckStaleAnswer] and [ErrRetry]. One without AsOf counts as current.
+// [CheckStaleAnswer] and [refusal.ErrRetry]. One without AsOf counts as current.
 func (o *Object) CheckAge(most time.Duration, now time.Time) error {
 	if o.AsOf.IsZero() {
 		return nil
 	}
 	if age := now.Sub(o.AsOf); age < 0 || age > most {
-		return &Error{Check: CheckStaleAnswer, Got: "an answer that is " + age.String() + " old", Want: "0s to " + most.String(), Err: ErrRetry}
+		return &Error{Check: CheckStaleAnswer, Got: "an answer that is " + age.String() + " old", Want: "0s to " + most.String(), Err: refusal.ErrRetry}
 	}
 	return nil
 }
@@ -245,23 +245,23 @@ func (m *MemoryObjects) DeleteSecret(namespace, name string) {
 func (m *MemoryObjects) DeleteNode(name string) { m.put(objectKey{resourceNodes, "", name}, nil) }
 
 // ServiceAccount returns the service account with that name, which must not be changed, or
-// a [*NotFoundError].
+// an error of [NewNotFound].
 func (m *MemoryObjects) ServiceAccount(_ context.Context, namespace, name string) (*Object, error) {
 	return get[Object](m, objectKey{resourceServiceAccounts, namespace, name})
 }
 
-// Pod returns the pod with that name, which must not be changed, or a [*NotFoundError].
+// Pod returns the pod with that name, which must not be changed, or an error of [NewNotFound].
 func (m *MemoryObjects) Pod(_ context.Context, namespace, name string) (*Pod, error) {
 	return get[Pod](m, objectKey{resourcePods, namespace, name})
 }
 
 // Secret returns the Secret with that name, which must not be changed, or a
-// [*NotFoundError].
+// [NewNotFound] error.
 func (m *MemoryObjects) Secret(_ context.Context, namespace, name string) (*Object, error) {
 	return get[Object](m, objectKey{resourceSecrets, namespace, name})
 }
 
-// Node returns the node with that name, which must not be changed, or a [*NotFoundError].
+// Node returns the node with that name, which must not be changed, or an error of [NewNotFound].
 func (m *MemoryObjects) Node(_ context.Context, name string) (*Node, error) {
 	return get[Node](m, objectKey{resourceNodes, "", name})
 }

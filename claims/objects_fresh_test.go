@@ -34,8 +34,8 @@ func TestStaleAnswers(t *testing.T) {
 				if !tt.stale && err != nil {
 					t.Errorf("%s: %v", who, err)
 				}
-				if tt.stale && (!errors.Is(err, CheckStaleAnswer) || !errors.Is(err, ErrRetry)) {
-					t.Errorf("%s: got %v, want %v and %v", who, err, CheckStaleAnswer, ErrRetry)
+				if tt.stale && (!errors.Is(err, CheckStaleAnswer) || !errors.Is(err, refusal.ErrRetry)) {
+					t.Errorf("%s: got %v, want %v and %v", who, err, CheckStaleAnswer, refusal.ErrRetry)
 				}
 			}
 			strict := w.strictConfig()
@@ -58,7 +58,7 @@ func TestStaleAnswersWithoutServer(t *testing.T) {
 	config.Objects, config.MaxStaleness, config.Node = staleObjects{w.objects}, 5*time.Second, NodeCheck{}
 	v := w.strictWith(t, config)
 	start := w.now
-	for after, want := range []error{nil, nil, nil, nil, nil, nil, ErrRetry, ErrRetry, ErrRetry} { // by the second
+	for after, want := range []error{nil, nil, nil, nil, nil, nil, refusal.ErrRetry, refusal.ErrRetry, refusal.ErrRetry} { // by the second
 		w.now = start.Add(time.Duration(after) * time.Second)
 		if _, err := v.Validate(t.Context(), w.token(t)); want != nil && !errors.Is(err, want) || want == nil && err != nil {
 			t.Errorf("after %d s: got %v, want %v", after, err, want)
@@ -94,7 +94,7 @@ func TestStaleAnswersSecretsAndNodes(t *testing.T) {
 	}
 	w.objects.node.AsOf = *w.ago(time.Second + 1)
 	_, err = c.Check(t.Context(), objects, r, attested(), w.now)
-	if wantCheck(t, err, ErrRetry); !errors.Is(err, CheckStaleAnswer) {
+	if wantCheck(t, err, refusal.ErrRetry); !errors.Is(err, CheckStaleAnswer) {
 		t.Errorf("an old Node: %v", err)
 	}
 }

@@ -18,7 +18,7 @@ func TestParse(t *testing.T) {
 		Issuer: "https://issuer", Subject: "system:serviceaccount:ns:sa", Audiences: []string{"api"},
 		Expiry: NumericDate{1700003600, true}, IssuedAt: NumericDate{0, true},
 		Kubernetes: Private{
-			Namespace: "ns", ServiceAccount: Ref{"sa", "u"}, Node: &Ref{}, WarnAfter: NumericDate{MaxNumericDate, true},
+			Namespace: "ns", ServiceAccount: Ref{"sa", "u"}, Node: &Ref{}, WarnAfter: NumericDate{maxNumericDate, true},
 		},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
@@ -79,9 +79,9 @@ func TestParseRefuses(t *testing.T) {
 		{`{"exp":1e3}`, CheckType},
 		{`{"nbf":1e30}`, CheckType},
 		{`{"iat":9223372036854775808}`, CheckType},
-		{`{"iat":-1}`, CheckTime},
-		{`{"exp":253402300800}`, CheckTime},
-		{`{"kubernetes.io":{"warnafter":-1}}`, CheckTime},
+		{`{"iat":-1}`, checkTime},
+		{`{"exp":253402300800}`, checkTime},
+		{`{"kubernetes.io":{"warnafter":-1}}`, checkTime},
 		{`{"kubernetes.io":[]}`, CheckType},
 		{`{"kubernetes.io":null}`, CheckType},
 		{`{"kubernetes.io":{"serviceaccount":null}}`, CheckType},

@@ -17,19 +17,19 @@ import (
 const (
 	// CheckReplay: a token with this ID was presented before.
 	CheckReplay Check = "token-replay"
-	// CheckReplayFull: the cache is full of live entries, so it cannot be known whether
-	// the token was presented before. It comes with [ErrRetry].
-	CheckReplayFull Check = "replay-cache-full"
+	// checkReplayFull: the cache is full of live entries, so it cannot be known whether
+	// the token was presented before. It comes with [refusal.ErrRetry].
+	checkReplayFull Check = "replay-cache-full"
 )
 
 // ReplayCache remembers the IDs of tokens that were presented, so that a [Validator] accepts
 // each token only once. A token is refused for the rest of its life.
 //
-// Of several calls with the same issuer and ID, concurrent or in sequence, in this process
-// or in another that shares the store, exactly one returns nil until the entry's end has
-// passed. An implementation that cannot say whether it has seen an ID before (because its
-// store does not answer, or is full) returns an error that wraps [ErrRetry]. It must never
-// make room by dropping an entry whose end has not passed.
+// Of several calls with the same issuer and ID, concurrent or in sequence, in this process or
+// in another that shares the store, exactly one returns nil until the entry's end has passed.
+// An implementation that cannot say whether it has seen an ID before (because its store does
+// not answer, or is full) returns an error that wraps [refusal.ErrRetry]. It must never make
+// room by dropping an entry whose end has not passed.
 type ReplayCache interface {
 	// Use records that the token with this "iss" and "jti" was presented. It keeps the
 	// entry through the whole second of until, the last in which the token can be valid.
@@ -38,9 +38,9 @@ type ReplayCache interface {
 	Use(ctx context.Context, issuer, id string, until time.Time) error
 }
 
-// DefaultMaxReplayEntries is the default maximum number of entries in a
+// defaultMaxReplayEntries is the default maximum number of entries in a
 // [MemoryReplayCache].
-const DefaultMaxReplayEntries = 1_000_000
+const defaultMaxReplayEntries = 1_000_000
 
 // replayKey is the first half of a SHA-256 digest. An issuer would have to sign 2^64 tokens
 // before two of them collide.
@@ -50,9 +50,9 @@ type replayKey [16]byte
 // everything when the process ends, and knows nothing about other replicas: if there are
 // several, or if a restart must not open a window, use a shared store instead.
 //
-// It holds at most the configured number of entries, of at most 64 bytes each (24 bytes
-// plus the slack of Go's maps; the length of a token's ID makes no difference). If they are
-// all live it refuses new ones with [CheckReplayFull] and [ErrRetry]: it never drops a live
+// It holds at most the configured number of entries, of at most 64 bytes each (24 bytes plus
+// the slack of Go's maps; the length of a token's ID makes no difference). If they are all live
+// it refuses new ones with "replay-cache-full" and [refusal.ErrRetry]: it never drops a live
 // entry. It is safe for concurrent use.
 //
 // A clock that is set forward and back again opens no window: if a token ends no later than
@@ -71,7 +71,7 @@ type MemoryReplayCache struct {
 // sensible default.
 type MemoryReplayOptions struct {
 	// MaxEntries is the maximum number of entries held at one time; 0 means
-	// DefaultMaxReplayEntries. It must not be negative. Allow for the number of tokens
+	// 1,000,000. It must not be negative. Allow for the number of tokens
 	// presented within one token's life.
 	MaxEntries int
 	// Now is the clock; nil means time.Now.
@@ -85,20 +85,20 @@ func NewMemoryReplayCache(opts MemoryReplayOptions) (*MemoryReplayCache, error) 
 		return nil, refusal.Config("MaxEntries", strconv.Itoa(opts.MaxEntries), "a positive number, or 0 for the default")
 	}
 	return &MemoryReplayCache{
-		most: cmp.Or(opts.MaxEntries, DefaultMaxReplayEntries), now: clock(opts.Now),
+		most: cmp.Or(opts.MaxEntries, defaultMaxReplayEntries), now: clock(opts.Now),
 		entries: make(map[replayKey]int64), dropped: math.MinInt64, swept: math.MinInt64,
 	}, nil
 }
 
 // Use implements [ReplayCache]. An empty issuer or ID is refused with [CheckReplay], since
 // it could not be told apart from another; so is an end that has passed. A context that is
-// done gives [ErrRetry].
+// done gives [refusal.ErrRetry].
 func (c *MemoryReplayCache) Use(ctx context.Context, issuer, id string, until time.Time) error {
 	if c == nil || c.now == nil {
 		return refusal.Config("MemoryReplayCache", "that NewMemoryReplayCache did not make", "one that it made")
 	}
 	if err := ctx.Err(); err != nil {
-		return &Error{Check: ErrRetry, Err: err}
+		return &Error{Check: refusal.ErrRetry, Err: err}
 	}
 	if issuer == "" || id == "" {
 		return &Error{Check: CheckReplay, Got: "a token without issuer or ID", Want: "both"}
@@ -118,7 +118,7 @@ func (c *MemoryReplayCache) Use(ctx context.Context, issuer, id string, until ti
 	case found && last >= now, !found && until.Unix() <= c.dropped:
 		return &Error{Check: CheckReplay, Got: "ID " + refusal.Text(id) + ", presented before or dropped since", Want: "a token that was not presented before"}
 	case !found && len(c.entries) >= c.most:
-		return &Error{Check: CheckReplayFull, Got: strconv.Itoa(c.most) + " live entries", Want: "room for one more", Err: ErrRetry}
+		return &Error{Check: checkReplayFull, Got: strconv.Itoa(c.most) + " live entries", Want: "room for one more", Err: refusal.ErrRetry}
 	}
 	c.entries[key] = until.Unix()
 	return nil

@@ -74,7 +74,7 @@ func TestReplayRefuses(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	err := c.Use(ctx, "i", "a", later)
-	wantCheck(t, err, ErrRetry)
+	wantCheck(t, err, refusal.ErrRetry)
 	if !errors.Is(err, context.Canceled) || c.Len() != 0 {
 		t.Errorf("%v, %d entries", err, c.Len())
 	}
@@ -96,8 +96,8 @@ func TestReplayBound(t *testing.T) {
 	}
 	for now.Unix() <= 2000 {
 		err := c.Use(t.Context(), "i", "one more", time.Unix(3000, 0))
-		wantCheck(t, err, CheckReplayFull)
-		if !errors.Is(err, ErrRetry) || c.Len() != most {
+		wantCheck(t, err, checkReplayFull)
+		if !errors.Is(err, refusal.ErrRetry) || c.Len() != most {
 			t.Fatalf("%v, %d entries", err, c.Len())
 		}
 		wantCheck(t, c.Use(t.Context(), "i", id(7), time.Unix(3000, 0)), CheckReplay)
@@ -109,7 +109,7 @@ func TestReplayBound(t *testing.T) {
 			t.Fatalf("%d: %v", i, err)
 		}
 	}
-	wantCheck(t, c.Use(t.Context(), "i", "one more", time.Unix(3000, 0)), CheckReplayFull)
+	wantCheck(t, c.Use(t.Context(), "i", "one more", time.Unix(3000, 0)), checkReplayFull)
 	wantCheck(t, c.Use(t.Context(), "i", id(7), time.Unix(3000, 0)), CheckReplay)
 	now = time.Unix(3001, 0)
 	if err := c.Use(t.Context(), "i", "one more", time.Unix(4000, 0)); err != nil || c.Len() != 1 {
@@ -156,7 +156,7 @@ func TestReplayBoundConcurrent(t *testing.T) {
 				switch err := c.Use(t.Context(), "i", fmt.Sprint(worker, i), later); {
 				case err == nil:
 					in.Add(1)
-				case !errors.Is(err, CheckReplayFull):
+				case !errors.Is(err, checkReplayFull):
 					t.Error(err)
 				}
 			}
@@ -174,27 +174,27 @@ func TestReplayMemory(t *testing.T) {
 	c := newReplay(t, 0, func() time.Time { return now })
 	long := strings.Repeat("x", 100)
 	before := heap()
-	for i := range DefaultMaxReplayEntries {
+	for i := range defaultMaxReplayEntries {
 		if err := c.Use(t.Context(), worldIssuer, long+strconv.Itoa(i), time.Unix(2000, 0)); err != nil {
 			t.Fatalf("entry %d: %v", i, err)
 		}
 	}
-	bytes := float64(heap()-before) / DefaultMaxReplayEntries
+	bytes := float64(heap()-before) / defaultMaxReplayEntries
 	t.Logf("%d entries, %.1f bytes each", c.Len(), bytes)
 	if bytes > 64 {
 		t.Errorf("%.1f bytes an entry, at most 64 are promised", bytes)
 	}
-	wantCheck(t, c.Use(t.Context(), worldIssuer, "one more", time.Unix(2000, 0)), CheckReplayFull)
+	wantCheck(t, c.Use(t.Context(), worldIssuer, "one more", time.Unix(2000, 0)), checkReplayFull)
 	wantCheck(t, c.Use(t.Context(), worldIssuer, long+"0", time.Unix(2000, 0)), CheckReplay)
 
 	// A second generation finds its room where the first was.
 	now = time.Unix(2001, 0)
-	for i := range DefaultMaxReplayEntries {
+	for i := range defaultMaxReplayEntries {
 		if err := c.Use(t.Context(), worldIssuer, "again "+strconv.Itoa(i), time.Unix(3000, 0)); err != nil {
 			t.Fatalf("entry %d: %v", i, err)
 		}
 	}
-	if bytes := float64(heap()-before) / DefaultMaxReplayEntries; bytes > 64 {
+	if bytes := float64(heap()-before) / defaultMaxReplayEntries; bytes > 64 {
 		t.Errorf("%.1f bytes an entry in the second generation", bytes)
 	}
 	runtime.KeepAlive(c)
@@ -247,7 +247,7 @@ func FuzzReplay(f *testing.F) {
 			switch {
 			case known && last >= now.Unix():
 				wantCheck(t, err, CheckReplay)
-			case errors.Is(err, CheckReplayFull):
+			case errors.Is(err, checkReplayFull):
 				if alive < most && !swept(c, now) {
 					t.Fatalf("full with %d of %d alive", alive, most)
 				}
@@ -337,7 +337,7 @@ func TestReplayAfterTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	now = end.Add(time.Second)
-	if err := cache.Use(t.Context(), "issuer", "id", end); !errors.Is(err, CheckReplay) || errors.Is(err, ErrRetry) {
+	if err := cache.Use(t.Context(), "issuer", "id", end); !errors.Is(err, CheckReplay) || errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("after its end: %v, want %v", err, CheckReplay)
 	}
 	if err := cache.Use(t.Context(), "issuer", "id", now); err != nil {

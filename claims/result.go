@@ -9,31 +9,34 @@ import (
 // The keys of a user's extra, as kube-apiserver sets them for a service account
 // (k8s.io/apiserver, authentication/serviceaccount/util.go).
 const (
-	// ExtraCredentialID holds "JTI=" and the token's ID.
-	ExtraCredentialID = "authentication.kubernetes.io/credential-id"
-	// ExtraPodName and ExtraPodUID hold the pod that the token is bound to; either both
+	// extraCredentialID holds "JTI=" and the token's ID.
+	extraCredentialID = "authentication.kubernetes.io/credential-id"
+	// extraPodName and extraPodUID hold the pod that the token is bound to; either both
 	// or neither are present.
-	ExtraPodName = "authentication.kubernetes.io/pod-name"
-	ExtraPodUID  = "authentication.kubernetes.io/pod-uid"
-	// ExtraNodeName holds the node in the token, and ExtraNodeUID its UID, if the token
+	extraPodName = "authentication.kubernetes.io/pod-name"
+	extraPodUID  = "authentication.kubernetes.io/pod-uid"
+	// extraNodeName holds the node in the token, and extraNodeUID its UID, if the token
 	// has one.
-	ExtraNodeName = "authentication.kubernetes.io/node-name"
-	ExtraNodeUID  = "authentication.kubernetes.io/node-uid"
+	extraNodeName = "authentication.kubernetes.io/node-name"
+	extraNodeUID  = "authentication.kubernetes.io/node-uid"
 )
 
 // The groups of a service account.
 const (
-	// GroupServiceAccounts is the group of all service accounts.
-	GroupServiceAccounts = "system:serviceaccounts"
-	// GroupPrefixNamespace followed by a namespace is the group of the service accounts
+	// groupServiceAccounts is the group of all service accounts.
+	groupServiceAccounts = "system:serviceaccounts"
+	// groupPrefixNamespace followed by a namespace is the group of the service accounts
 	// in that namespace.
-	GroupPrefixNamespace = "system:serviceaccounts:"
+	groupPrefixNamespace = "system:serviceaccounts:"
 )
 
 // Result is a token that a validator accepted. Its methods return the user that
 // kube-apiserver derives from it.
 type Result struct {
 	// Claims are the token's claims, verified. They must not be changed.
+	//
+	// Not: a place for claims of one's own. A changed Claims is not noticed; a changed copy of
+	// the Result is refused by [NodeCheck].
 	Claims *Claims
 	// Audiences are the requested audiences that the token has, in the order requested.
 	Audiences []string
@@ -42,14 +45,17 @@ type Result struct {
 	// Legacy says that the token is one that is kept in a Secret and never expires.
 	Legacy bool
 
-	validated bool // a validator made it
+	self *Result // itself, if a validator made it: a copy is not what was validated
 }
+
+// validated reports whether a validator made this very Result.
+func (r *Result) validated() bool { return r != nil && r.self == r && r.Claims != nil }
 
 // InsecureResult returns a copy of r that counts as validated, on the caller's word. It is
 // meant for claims that were accepted outside this package, such as by the validator of
-// apiserver or a TokenReview of the API server. A [NodeCheck] accepts it.
+// apiserver or a TokenReview of the API server. A [NodeCheck] accepts it if it has Claims.
 func InsecureResult(r Result) *Result {
-	r.validated = true
+	r.self = &r
 	return &r
 }
 
@@ -78,7 +84,7 @@ func (r *Result) UID() string {
 // the namespace. kube-apiserver adds "system:authenticated" afterwards.
 func (r *Result) Groups() []string {
 	namespace, _ := r.ServiceAccount()
-	return []string{GroupServiceAccounts, GroupPrefixNamespace + namespace}
+	return []string{groupServiceAccounts, groupPrefixNamespace + namespace}
 }
 
 // Extra returns the user's extra, in which every value has one element, or nil if there is
@@ -95,11 +101,11 @@ func (r *Result) Extra() map[string][]string {
 			extra[key] = []string{value}
 		}
 	}
-	set(ExtraPodName, pod.Name, pod.UID != "")
-	set(ExtraPodUID, pod.UID, pod.Name != "")
-	set(ExtraCredentialID, r.Claims.CredentialID(), true)
-	set(ExtraNodeName, node.Name, true)
-	set(ExtraNodeUID, node.UID, node.Name != "")
+	set(extraPodName, pod.Name, pod.UID != "")
+	set(extraPodUID, pod.UID, pod.Name != "")
+	set(extraCredentialID, r.Claims.CredentialID(), true)
+	set(extraNodeName, node.Name, true)
+	set(extraNodeUID, node.UID, node.Name != "")
 	if len(extra) == 0 {
 		return nil
 	}

@@ -14,58 +14,6 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// The defaults of [ValidatorConfig].
-const (
-	// DefaultMaxLifetime is the maximum lifetime of a token.
-	DefaultMaxLifetime = 24 * time.Hour
-	// DefaultLeeway is how far clocks may be apart, as for kube-apiserver, and the largest
-	// value that may be configured.
-	DefaultLeeway = time.Minute
-)
-
-// ValidatorConfig configures a [Validator]. Issuer, Keys, Audiences, one of Objects and
-// InsecureSkipObjects, and one of Replay and InsecureAllowReplay are required.
-type ValidatorConfig struct {
-	// Issuer is the only accepted "iss", compared byte for byte.
-	Issuer string
-	// Keys are the issuer's keys, such as a [jws.RemoteKeySet].
-	Keys jws.KeySet
-	// Audiences are the names of the validating service; a token must be for one of them.
-	// Never include the API server's audience unless this is the API server: tokens for it
-	// could be stolen here and used there.
-	Audiences []string
-	// Objects gets the objects that tokens name, and the Node for Node.
-	Objects Objects
-	// InsecureSkipObjects validates without Objects, for a service that has no access to
-	// the API server: a token is accepted until it ends, whatever has become of its service
-	// account, pod, Secret and Node. Objects and Node must then be unset. Keep MaxLifetime
-	// short when using it.
-	InsecureSkipObjects bool
-	// MaxStaleness is how old an answer of Objects may be; 0 refuses a [StaleObjects].
-	// An older answer counts as none ([CheckStaleAnswer], [ErrRetry]). A token whose object
-	// is gone may still be accepted for that long.
-	MaxStaleness time.Duration
-	// Replay remembers tokens, so that each is accepted only once.
-	Replay ReplayCache
-	// InsecureAllowReplay accepts a token any number of times during its life: anyone who
-	// reads it in transit can use it too. It is meant for services to which a workload
-	// sends its token with each request; if the machine is attested, a token is worthless
-	// elsewhere. Replay must then be nil.
-	InsecureAllowReplay bool
-	// MaxLifetime is the maximum lifetime of a token, from "iat" or "nbf", whichever is
-	// earlier, to "exp", or to "warnafter" if that comes first; 0 means DefaultMaxLifetime. It
-	// must not be negative.
-	MaxLifetime time.Duration
-	// Leeway is how far clocks may be apart; 0 means DefaultLeeway, which is also the
-	// maximum, and a negative value means none at all.
-	Leeway time.Duration
-	// Node configures [Validator.ValidateOnNode]. Its zero value means that tokens are not
-	// compared with machines.
-	Node NodeCheck
-	// Now is the clock; nil means time.Now.
-	Now func() time.Time
-}
-
 // Validator validates bound tokens for everyone except the API server itself. It refuses
 // what kube-apiserver refuses (see apiserver.Validator) and, in addition, a token
 //
@@ -80,50 +28,11 @@ type ValidatorConfig struct {
 //   - that was presented before.
 //
 // A refusal is an [*Error] with a check. If a key set, a getter or the replay cache could
-// not answer, the error is [ErrRetry], and the token is neither accepted nor used up. A
+// not answer, the error is [refusal.ErrRetry], and the token is neither accepted nor used up. A
 // Validator is safe for concurrent use.
 type Validator struct {
-	c       ValidatorConfig
+	config  ValidatorConfig
 	objects Objects // nil if they are skipped
-}
-
-// NewValidator checks the configuration; an error has [refusal.CheckConfig].
-func NewValidator(config ValidatorConfig) (*Validator, error) {
-	switch {
-	case config.Issuer == "":
-		return nil, refusal.Config("Issuer", "", "the issuer's URL")
-	case config.Keys == nil:
-		return nil, refusal.Config("Keys", "", "a key set")
-	case len(config.Audiences) == 0 || slices.Contains(config.Audiences, ""):
-		return nil, refusal.Config("Audiences", "without one, or with an empty one", "at least one, none empty")
-	case (config.Objects == nil) != config.InsecureSkipObjects:
-		return nil, refusal.Config("Objects and InsecureSkipObjects", "both or none", "one of them")
-	case (config.Replay == nil) != config.InsecureAllowReplay:
-		return nil, refusal.Config("Replay and InsecureAllowReplay", "both or none", "one of them")
-	case config.MaxLifetime < 0:
-		return nil, refusal.Config("MaxLifetime", config.MaxLifetime.String(), "0 or more")
-	case config.Leeway > DefaultLeeway:
-		return nil, refusal.Config("Leeway", config.Leeway.String(), "at most "+DefaultLeeway.String())
-	case !config.Node.isZero() && config.InsecureSkipObjects:
-		return nil, refusal.Config("Node", "with InsecureSkipObjects", "Objects that have Nodes")
-	}
-	config.Now = clock(config.Now)
-	v := &Validator{}
-	if !config.InsecureSkipObjects {
-		fresh := FreshObjects{From: config.Objects, MaxStaleness: config.MaxStaleness, Now: config.Now}
-		if err := fresh.Check(); err != nil {
-			return nil, err
-		}
-		v.objects = fresh
-	}
-	if err := config.Node.ready(); err != nil && !config.Node.isZero() {
-		return nil, err
-	}
-	config.MaxLifetime = cmp.Or(config.MaxLifetime, DefaultMaxLifetime)
-	config.Leeway = max(cmp.Or(config.Leeway, DefaultLeeway), 0)
-	config.Audiences = slices.Clone(config.Audiences)
-	v.c = config
-	return v, nil
 }
 
 // Validate decides on a token. With a replay cache, a token that is accepted is used up.
@@ -143,7 +52,7 @@ func (v *Validator) Validate(ctx context.Context, token string) (*Result, error)
 // refused but not used up: the workload that it belongs to can still present it. The Node
 // is read only once.
 func (v *Validator) ValidateOnNode(ctx context.Context, token string, node *AttestedNode) (*Result, *NodeFacts, error) {
-	if v != nil && v.c.Node.Machines == nil {
+	if v != nil && v.config.Node.Machines == nil {
 		return nil, nil, refusal.Config("Node", "", "a NodeCheck in the configuration")
 	}
 	r, object, err := v.check(ctx, token)
@@ -154,7 +63,7 @@ func (v *Validator) ValidateOnNode(ctx context.Context, token string, node *Atte
 	if err != nil {
 		return nil, nil, err
 	}
-	facts, err := v.c.Node.compare(ctx, claim, node, object, v.c.Now())
+	facts, err := v.config.Node.compare(ctx, claim, node, object, v.config.Now())
 	if err == nil {
 		err = v.use(ctx, r)
 	}
@@ -167,44 +76,44 @@ func (v *Validator) ValidateOnNode(ctx context.Context, token string, node *Atte
 // check does everything except remember the token. It returns the Node that the token names,
 // or nil if it names none or objects are skipped.
 func (v *Validator) check(ctx context.Context, token string) (*Result, *Node, error) {
-	if v == nil || v.c.Keys == nil {
+	if v == nil || v.config.Keys == nil {
 		return nil, nil, refusal.Config("Validator", "that NewValidator did not make", "one that it made")
 	}
 	c, key, err := v.verify(ctx, token)
 	if err != nil {
 		return nil, nil, err
 	}
-	both := slices.DeleteFunc(slices.Clone(v.c.Audiences), func(wanted string) bool { return !slices.Contains(c.Audiences, wanted) })
+	both := slices.DeleteFunc(slices.Clone(v.config.Audiences), func(wanted string) bool { return !slices.Contains(c.Audiences, wanted) })
 	if len(both) == 0 {
-		return nil, nil, &Error{Check: CheckAudience, Got: refusal.Quotes(c.Audiences), Want: refusal.Quotes(v.c.Audiences)}
+		return nil, nil, &Error{Check: CheckAudience, Got: refusal.Quotes(c.Audiences), Want: refusal.Quotes(v.config.Audiences)}
 	}
-	now := v.c.Now()
+	now := v.config.Now()
 	if err := cmp.Or(checkConsistent(c), v.checkTimes(c, now)); err != nil {
 		return nil, nil, err
 	}
 	var node *Node
 	if v.objects != nil {
-		node, err = v.checkObjects(ctx, &c.Kubernetes, now.Add(-v.c.Leeway))
+		node, err = v.checkObjects(ctx, &c.Kubernetes, now.Add(-v.config.Leeway))
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	return &Result{Claims: c, Audiences: both, Key: key, validated: true}, node, nil
+	return InsecureResult(Result{Claims: c, Audiences: both, Key: key}), node, nil
 }
 
 // verify returns the claims of a token that a known key signed, and the key.
 func (v *Validator) verify(ctx context.Context, token string) (*Claims, *jws.Key, error) {
 	t, err := jws.Parse(token)
 	if err != nil {
-		return nil, nil, &Error{Check: CheckToken, Got: "no token in compact form", Want: "one", Err: err}
+		return nil, nil, &Error{Check: checkToken, Got: "no token in compact form", Want: "one", Err: err}
 	}
 	c, err := v.checkHeader(t)
 	if err != nil {
 		return nil, nil, err
 	}
-	verified, err := jws.VerifyToken(ctx, t, v.c.Keys)
+	verified, err := t.VerifySignature(ctx, v.config.Keys)
 	switch {
-	case errors.Is(err, jws.ErrRetry):
+	case errors.Is(err, refusal.ErrRetry):
 		return nil, nil, retry("the key set", err)
 	case errors.Is(err, jws.CheckKeyID):
 		return nil, nil, &Error{Check: CheckNoKey, Got: "key ID " + refusal.Text(t.KeyID()), Want: "one of the key set", Err: err}
@@ -218,7 +127,7 @@ func (v *Validator) verify(ctx context.Context, token string) (*Claims, *jws.Key
 func (v *Validator) checkHeader(t *jws.Token) (*Claims, error) {
 	switch typ := t.Type(); {
 	case typ != "" && typ != "JWT":
-		return nil, &Error{Check: CheckTokenType, Got: "typ " + refusal.Text(typ), Want: "JWT or none"}
+		return nil, &Error{Check: checkTokenType, Got: "typ " + refusal.Text(typ), Want: "JWT or none"}
 	case t.KeyID() == "":
 		return nil, &Error{Check: CheckNoKey, Got: "no key ID", Want: "one of the key set"}
 	}
@@ -226,40 +135,40 @@ func (v *Validator) checkHeader(t *jws.Token) (*Claims, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Issuer != v.c.Issuer {
-		return nil, &Error{Check: CheckIssuer, Got: refusal.OrNothing(refusal.Text(c.Issuer)), Want: v.c.Issuer}
+	if c.Issuer != v.config.Issuer {
+		return nil, &Error{Check: CheckIssuer, Got: refusal.OrNothing(refusal.Text(c.Issuer)), Want: v.config.Issuer}
 	}
 	return c, nil
 }
 
 // use remembers the token until it can no longer be valid.
 func (v *Validator) use(ctx context.Context, r *Result) error {
-	if v.c.Replay == nil {
+	if v.config.Replay == nil {
 		return nil
 	}
-	until := endOf(r.Claims).Time().Add(v.c.Leeway)
-	switch err := v.c.Replay.Use(ctx, r.Claims.Issuer, r.Claims.ID, until); {
+	until := endOf(r.Claims).Time().Add(v.config.Leeway)
+	switch err := v.config.Replay.Use(ctx, r.Claims.Issuer, r.Claims.ID, until); {
 	case errors.Is(err, CheckReplay):
 		return err
 	case err != nil:
 		return retry("the replay cache", err)
 	}
 	// The getters and the cache took time: the token may have ended since.
-	return v.checkTimes(r.Claims, v.c.Now())
+	return v.checkTimes(r.Claims, v.config.Now())
 }
 
-// MaxTokenIDSize is the length in bytes of the longest "jti" that strict validation accepts.
+// maxTokenIDSize is the length in bytes of the longest "jti" that strict validation accepts.
 // kube-apiserver writes 36 bytes.
-const MaxTokenIDSize = 256
+const maxTokenIDSize = 256
 
 // checkConsistent compares the claims with each other.
 func checkConsistent(c *Claims) error {
 	k := &c.Kubernetes
 	switch {
 	case c.Legacy != nil:
-		return &Error{Check: CheckPrivate, Got: "claims of a legacy token", Want: "none"}
+		return &Error{Check: checkPrivate, Got: "claims of a legacy token", Want: "none"}
 	case !nodename.ValidLabel(k.Namespace):
-		return &Error{Check: CheckPrivate, Got: "namespace " + refusal.OrNothing(refusal.Text(k.Namespace)), Want: "a DNS label"}
+		return &Error{Check: checkPrivate, Got: "namespace " + refusal.OrNothing(refusal.Text(k.Namespace)), Want: "a DNS label"}
 	}
 	for _, bound := range [...]struct {
 		kind alive.Kind
@@ -268,18 +177,18 @@ func checkConsistent(c *Claims) error {
 		switch {
 		case bound.ref == nil:
 		case !nodename.Valid(bound.ref.Name):
-			return &Error{Check: CheckPrivate, Got: string(bound.kind) + " " + refusal.OrNothing(refusal.Text(bound.ref.Name)), Want: "a DNS subdomain"}
+			return &Error{Check: checkPrivate, Got: string(bound.kind) + " " + refusal.OrNothing(refusal.Text(bound.ref.Name)), Want: "a DNS subdomain"}
 		case bound.ref.UID == "":
-			return &Error{Check: CheckPrivate, Got: "a " + string(bound.kind) + " without UID", Want: "a UID"}
+			return &Error{Check: checkPrivate, Got: "a " + string(bound.kind) + " without UID", Want: "a UID"}
 		}
 	}
 	switch want := MakeSubject(k.Namespace, k.ServiceAccount.Name); {
 	case k.Secret != nil && (k.Pod != nil || k.Node != nil):
-		return &Error{Check: CheckBinding, Got: "a Secret and a pod or node", Want: "one of them"}
-	case c.ID == "" || len(c.ID) > MaxTokenIDSize:
-		return &Error{Check: CheckTokenID, Got: strconv.Itoa(len(c.ID)) + " bytes", Want: "1 to " + strconv.Itoa(MaxTokenIDSize)}
+		return &Error{Check: checkBinding, Got: "a Secret and a pod or node", Want: "one of them"}
+	case c.ID == "" || len(c.ID) > maxTokenIDSize:
+		return &Error{Check: checkTokenID, Got: strconv.Itoa(len(c.ID)) + " bytes", Want: "1 to " + strconv.Itoa(maxTokenIDSize)}
 	case c.Subject != want:
-		return &Error{Check: CheckSubject, Got: refusal.OrNothing(refusal.Text(c.Subject)), Want: want}
+		return &Error{Check: checkSubject, Got: refusal.OrNothing(refusal.Text(c.Subject)), Want: want}
 	}
 	return nil
 }
@@ -300,15 +209,15 @@ func (v *Validator) checkTimes(c *Claims, now time.Time) error {
 		date NumericDate
 	}{{"exp", c.Expiry}, {"nbf", c.NotBefore}, {"iat", c.IssuedAt}} {
 		if !claim.date.Present {
-			return &Error{Check: CheckLifetime, Got: "no " + claim.name, Want: "a time"}
+			return &Error{Check: checkLifetime, Got: "no " + claim.name, Want: "a time"}
 		}
 	}
 	begin, end := min(c.IssuedAt.Unix, c.NotBefore.Unix), endOf(c)
-	if life := end.Unix - begin; life <= 0 || life > int64(v.c.MaxLifetime/time.Second) {
-		return &Error{Check: CheckLifetime, Got: "a life of " + strconv.FormatInt(life, 10) + " seconds",
-			Want: "1 to " + strconv.FormatInt(int64(v.c.MaxLifetime/time.Second), 10)}
+	if life := end.Unix - begin; life <= 0 || life > int64(v.config.MaxLifetime/time.Second) {
+		return &Error{Check: checkLifetime, Got: "a life of " + strconv.FormatInt(life, 10) + " seconds",
+			Want: "1 to " + strconv.FormatInt(int64(v.config.MaxLifetime/time.Second), 10)}
 	}
-	early, late := now.Add(v.c.Leeway), now.Add(-v.c.Leeway)
+	early, late := now.Add(v.config.Leeway), now.Add(-v.config.Leeway)
 	switch {
 	case early.Before(c.NotBefore.Time()):
 		return timeError(CheckNotBefore, c.NotBefore, "at most", early)
@@ -317,7 +226,7 @@ func (v *Validator) checkTimes(c *Claims, now time.Time) error {
 	case late.After(c.Expiry.Time()):
 		return timeError(CheckExpired, c.Expiry, "at least", late)
 	case late.After(end.Time()):
-		return timeError(CheckStale, end, "at least", late)
+		return timeError(checkStale, end, "at least", late)
 	}
 	return nil
 }
@@ -361,23 +270,20 @@ func checkAlive[T any, P holder[T]](kind alive.Kind, claim Ref, answer P, err er
 	if a.Found {
 		a.UID, a.Deleted = answer.object().UID, answer.object().Deleted
 	}
-	if refused := kind.Compare(alive.Claim(claim), a, deletedBefore); refused != nil {
-		return refused
-	}
-	return nil
+	return kind.Compare(alive.Claim(claim), a, deletedBefore)
 }
 
 // checkPod compares a pod with the token's service account and node.
 func checkPod(pod *Pod, k *Private) error {
 	if pod.ServiceAccountName != k.ServiceAccount.Name {
-		return &Error{Check: CheckPodServiceAccount, Got: "a pod of service account " + refusal.OrNothing(refusal.Text(pod.ServiceAccountName)), Want: k.ServiceAccount.Name}
+		return &Error{Check: checkPodServiceAccount, Got: "a pod of service account " + refusal.OrNothing(refusal.Text(pod.ServiceAccountName)), Want: k.ServiceAccount.Name}
 	}
 	node := ""
 	if k.Node != nil {
 		node = k.Node.Name
 	}
 	if pod.NodeName != node {
-		return &Error{Check: CheckPodNode, Got: "a pod on node " + refusal.OrNothing(refusal.Text(pod.NodeName)), Want: refusal.OrNothing(refusal.Text(node))}
+		return &Error{Check: checkPodNode, Got: "a pod on node " + refusal.OrNothing(refusal.Text(pod.NodeName)), Want: refusal.OrNothing(refusal.Text(node))}
 	}
 	return nil
 }

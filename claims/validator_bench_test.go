@@ -124,7 +124,7 @@ func TestValidateAllocations(t *testing.T) {
 				}
 			})
 		}
-		base := count(func() error { _, err := jws.Verify(ctx, token, w.keys); return err })
+		base := count(func() error { _, err := jws.VerifySignature(ctx, token, w.keys); return err })
 		for _, tt := range []struct {
 			name string
 			most float64
@@ -134,7 +134,7 @@ func TestValidateAllocations(t *testing.T) {
 			{"node", 23, func() error { _, _, err := strict.ValidateOnNode(ctx, token, node); return err }},
 		} {
 			if n := count(tt.run) - base; n > tt.most {
-				t.Errorf("%s %s: %v allocations beyond jws.Verify's %v, want at most %v", algorithm, tt.name, n, base, tt.most)
+				t.Errorf("%s %s: %v allocations beyond jws.VerifySignature's %v, want at most %v", algorithm, tt.name, n, base, tt.most)
 			}
 		}
 	}

@@ -19,7 +19,7 @@ func TestStrictTimeLimits(t *testing.T) {
 	}
 	w.claims.Expiry.Unix--
 	_, err := v.Validate(t.Context(), w.token(t))
-	wantCheck(t, err, CheckLifetime)
+	wantCheck(t, err, checkLifetime)
 
 	// A clock near 1970 gives absent times no meaning.
 	w = newWorld(t)
@@ -30,7 +30,7 @@ func TestStrictTimeLimits(t *testing.T) {
 	}
 	w.claims.IssuedAt = NumericDate{}
 	_, err = w.strict(t).Validate(t.Context(), w.token(t))
-	wantCheck(t, err, CheckLifetime)
+	wantCheck(t, err, checkLifetime)
 
 	_, _, err = (*Validator)(nil).ValidateOnNode(t.Context(), "", attested())
 	wantCheck(t, err, refusal.CheckConfig)

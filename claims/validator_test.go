@@ -41,7 +41,7 @@ func TestStrictAcceptsAlso(t *testing.T) {
 		"at the leeway":       func(w *world) { w.now = w.claims.Expiry.Time().Add(time.Minute) },
 		"before, in leeway":   func(w *world) { w.now = w.now.Add(-time.Minute) },
 		"extended":            func(w *world) { w.extend() },
-		"longest ID":          func(w *world) { w.claims.ID = strings.Repeat("x", MaxTokenIDSize) },
+		"longest ID":          func(w *world) { w.claims.ID = strings.Repeat("x", maxTokenIDSize) },
 		"pod deleted in 30 s": func(w *world) { w.objects.pod.Deleted = w.ago(-30 * time.Second) },
 		"deleted 60 s ago":    func(w *world) { w.objects.pod.Deleted = w.ago(60 * time.Second) },
 	} {
@@ -72,48 +72,48 @@ func TestStrictRefuses(t *testing.T) {
 		{"unknown key", func(w *world) { w.signer = newWorld(t).signer }, CheckNoKey},
 		{"another audience", func(w *world) { w.claims.Audiences = []string{worldIssuer} }, CheckAudience},
 		{"no audience", func(w *world) { w.claims.Audiences = nil }, CheckAudience},
-		{"no exp", func(w *world) { w.claims.Expiry = NumericDate{} }, CheckLifetime},
-		{"no nbf", func(w *world) { w.claims.NotBefore = NumericDate{} }, CheckLifetime},
-		{"no iat", func(w *world) { w.claims.IssuedAt = NumericDate{} }, CheckLifetime},
-		{"24 hours and a second", func(w *world) { w.claims.Expiry.Unix = w.now.Unix() + 86401 }, CheckLifetime},
-		{"24 hours and a second from nbf", func(w *world) { w.claims.Expiry.Unix += 23 * 3600; w.claims.NotBefore.Unix-- }, CheckLifetime},
-		{"no life", func(w *world) { w.claims.Expiry.Unix = w.now.Unix() }, CheckLifetime},
-		{"warned before it was issued", func(w *world) { w.claims.Kubernetes.WarnAfter.Present = true }, CheckLifetime},
-		{"a year, and no warning", func(w *world) { w.extend(); w.claims.Kubernetes.WarnAfter = NumericDate{} }, CheckLifetime},
+		{"no exp", func(w *world) { w.claims.Expiry = NumericDate{} }, checkLifetime},
+		{"no nbf", func(w *world) { w.claims.NotBefore = NumericDate{} }, checkLifetime},
+		{"no iat", func(w *world) { w.claims.IssuedAt = NumericDate{} }, checkLifetime},
+		{"24 hours and a second", func(w *world) { w.claims.Expiry.Unix = w.now.Unix() + 86401 }, checkLifetime},
+		{"24 hours and a second from nbf", func(w *world) { w.claims.Expiry.Unix += 23 * 3600; w.claims.NotBefore.Unix-- }, checkLifetime},
+		{"no life", func(w *world) { w.claims.Expiry.Unix = w.now.Unix() }, checkLifetime},
+		{"warned before it was issued", func(w *world) { w.claims.Kubernetes.WarnAfter.Present = true }, checkLifetime},
+		{"a year, and no warning", func(w *world) { w.extend(); w.claims.Kubernetes.WarnAfter = NumericDate{} }, checkLifetime},
 		{"not yet valid", func(w *world) { w.claims.NotBefore.Unix += 61 }, CheckNotBefore},
 		{"issued in the future", func(w *world) { w.claims.IssuedAt.Unix += 61 }, CheckIssuedAt},
 		{"expired", func(w *world) { w.now = w.claims.Expiry.Time().Add(time.Minute + 1) }, CheckExpired},
-		{"stale", func(w *world) { w.extend(); w.now = w.now.Add(3667*time.Second + 1) }, CheckStale},
-		{"no ID", func(w *world) { w.claims.ID = "" }, CheckTokenID},
-		{"long ID", func(w *world) { w.claims.ID = strings.Repeat("x", MaxTokenIDSize+1) }, CheckTokenID},
-		{"another subject", func(w *world) { w.claims.Subject = "system:serviceaccount:ns:admin" }, CheckSubject},
-		{"no namespace", func(w *world) { w.claims.Kubernetes.Namespace = "" }, CheckPrivate},
-		{"a namespace that is none", func(w *world) { w.claims.Kubernetes.Namespace = "a.b" }, CheckPrivate},
-		{"an account that is none", func(w *world) { w.claims.Kubernetes.ServiceAccount.Name = "a/b" }, CheckPrivate},
-		{"an account without UID", func(w *world) { w.claims.Kubernetes.ServiceAccount.UID = "" }, CheckPrivate},
-		{"a pod that is none", func(w *world) { w.claims.Kubernetes.Pod.Name = "../x" }, CheckPrivate},
-		{"a pod without UID", func(w *world) { w.claims.Kubernetes.Pod.UID = "" }, CheckPrivate},
-		{"a node without UID", func(w *world) { w.claims.Kubernetes.Node.UID = "" }, CheckPrivate},
-		{"a node without name", func(w *world) { w.claims.Kubernetes.Node.Name = "" }, CheckPrivate},
-		{"a secret without name", func(w *world) { w.bind("secret"); w.claims.Kubernetes.Secret.Name = "" }, CheckPrivate},
-		{"legacy claims too", func(w *world) { w.claims.Legacy = &LegacyPrivate{SecretName: "secret"} }, CheckPrivate},
-		{"secret and pod", func(w *world) { w.bind("secret", "pod") }, CheckBinding},
-		{"secret and node", func(w *world) { w.bind("secret", "node") }, CheckBinding},
-		{"no account", func(w *world) { w.objects.account = nil }, CheckServiceAccountGone},
+		{"stale", func(w *world) { w.extend(); w.now = w.now.Add(3667*time.Second + 1) }, checkStale},
+		{"no ID", func(w *world) { w.claims.ID = "" }, checkTokenID},
+		{"long ID", func(w *world) { w.claims.ID = strings.Repeat("x", maxTokenIDSize+1) }, checkTokenID},
+		{"another subject", func(w *world) { w.claims.Subject = "system:serviceaccount:ns:admin" }, checkSubject},
+		{"no namespace", func(w *world) { w.claims.Kubernetes.Namespace = "" }, checkPrivate},
+		{"a namespace that is none", func(w *world) { w.claims.Kubernetes.Namespace = "a.b" }, checkPrivate},
+		{"an account that is none", func(w *world) { w.claims.Kubernetes.ServiceAccount.Name = "a/b" }, checkPrivate},
+		{"an account without UID", func(w *world) { w.claims.Kubernetes.ServiceAccount.UID = "" }, checkPrivate},
+		{"a pod that is none", func(w *world) { w.claims.Kubernetes.Pod.Name = "../x" }, checkPrivate},
+		{"a pod without UID", func(w *world) { w.claims.Kubernetes.Pod.UID = "" }, checkPrivate},
+		{"a node without UID", func(w *world) { w.claims.Kubernetes.Node.UID = "" }, checkPrivate},
+		{"a node without name", func(w *world) { w.claims.Kubernetes.Node.Name = "" }, checkPrivate},
+		{"a secret without name", func(w *world) { w.bind("secret"); w.claims.Kubernetes.Secret.Name = "" }, checkPrivate},
+		{"legacy claims too", func(w *world) { w.claims.Legacy = &LegacyPrivate{SecretName: "secret"} }, checkPrivate},
+		{"secret and pod", func(w *world) { w.bind("secret", "pod") }, checkBinding},
+		{"secret and node", func(w *world) { w.bind("secret", "node") }, checkBinding},
+		{"no account", func(w *world) { w.objects.account = nil }, Check("service-account-gone")},
 		{"account made again", func(w *world) { w.objects.account.UID = "x" }, CheckServiceAccountUID},
 		{"account deleted", func(w *world) { w.objects.account.Deleted = w.ago(61 * time.Second) }, CheckServiceAccountDeleted},
-		{"no secret", func(w *world) { w.bind("secret"); w.objects.secret = nil }, CheckSecretGone},
-		{"secret made again", func(w *world) { w.bind("secret"); w.objects.secret.UID = "x" }, CheckSecretUID},
+		{"no secret", func(w *world) { w.bind("secret"); w.objects.secret = nil }, Check("secret-gone")},
+		{"secret made again", func(w *world) { w.bind("secret"); w.objects.secret.UID = "x" }, Check("secret-uid")},
 		{"no pod", func(w *world) { w.objects.pod = nil }, CheckPodGone},
-		{"pod made again", func(w *world) { w.objects.pod.UID = "x" }, CheckPodUID},
-		{"pod deleted", func(w *world) { w.objects.pod.Deleted = w.ago(61 * time.Second) }, CheckPodDeleted},
-		{"pod of another account", func(w *world) { w.objects.pod.ServiceAccountName = "admin" }, CheckPodServiceAccount},
-		{"pod on another node", func(w *world) { w.objects.pod.NodeName = "node-b" }, CheckPodNode},
-		{"pod on no node", func(w *world) { w.objects.pod.NodeName = "" }, CheckPodNode},
-		{"pod on a node, the token of none", func(w *world) { w.bind("pod") }, CheckPodNode},
+		{"pod made again", func(w *world) { w.objects.pod.UID = "x" }, Check("pod-uid")},
+		{"pod deleted", func(w *world) { w.objects.pod.Deleted = w.ago(61 * time.Second) }, Check("pod-deleted")},
+		{"pod of another account", func(w *world) { w.objects.pod.ServiceAccountName = "admin" }, checkPodServiceAccount},
+		{"pod on another node", func(w *world) { w.objects.pod.NodeName = "node-b" }, checkPodNode},
+		{"pod on no node", func(w *world) { w.objects.pod.NodeName = "" }, checkPodNode},
+		{"pod on a node, the token of none", func(w *world) { w.bind("pod") }, checkPodNode},
 		{"Node of a pod gone", func(w *world) { w.objects.node = nil }, CheckNodeGone},
-		{"Node of a pod made again", func(w *world) { w.objects.node.UID = "x" }, CheckNodeUID},
-		{"Node of a pod deleted", func(w *world) { w.objects.node.Deleted = w.ago(61 * time.Second) }, CheckNodeDeleted},
+		{"Node of a pod made again", func(w *world) { w.objects.node.UID = "x" }, checkNodeUID},
+		{"Node of a pod deleted", func(w *world) { w.objects.node.Deleted = w.ago(61 * time.Second) }, checkNodeDeleted},
 		{"Node gone", func(w *world) { w.bind("node"); w.objects.node = nil }, CheckNodeGone},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestStrictRefuses(t *testing.T) {
 			tt.change(w)
 			r, err := w.strict(t).Validate(t.Context(), w.token(t))
 			wantCheck(t, err, tt.check)
-			if r != nil || errors.Is(err, ErrRetry) {
+			if r != nil || errors.Is(err, refusal.ErrRetry) {
 				t.Errorf("got %v, %v; want a refusal without result", r, err)
 			}
 		})
@@ -137,13 +137,13 @@ func TestStrictToken(t *testing.T) {
 	}{
 		{"JWT", `{"alg":"ES256","kid":"raw","typ":"JWT"}`, ""},
 		{"no typ", `{"alg":"ES256","kid":"raw"}`, ""},
-		{"access token", `{"alg":"ES256","kid":"raw","typ":"at+jwt"}`, CheckTokenType},
-		{"lower case", `{"alg":"ES256","kid":"raw","typ":"jwt"}`, CheckTokenType},
+		{"access token", `{"alg":"ES256","kid":"raw","typ":"at+jwt"}`, checkTokenType},
+		{"lower case", `{"alg":"ES256","kid":"raw","typ":"jwt"}`, checkTokenType},
 		{"no kid", `{"alg":"ES256"}`, CheckNoKey},
 		{"another kid", `{"alg":"ES256","kid":"x"}`, CheckNoKey},
 		{"another alg", `{"alg":"RS256","kid":"raw"}`, CheckSignature},
-		{"none", `{"alg":"none","kid":"raw"}`, CheckToken},
-		{"twice", `{"alg":"ES256","ALG":"ES256","kid":"raw"}`, CheckToken},
+		{"none", `{"alg":"none","kid":"raw"}`, checkToken},
+		{"twice", `{"alg":"ES256","ALG":"ES256","kid":"raw"}`, checkToken},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			token := w.raw(t, tt.header, payload)
@@ -192,7 +192,7 @@ func TestStrictUndecided(t *testing.T) {
 			config.Replay, config.InsecureAllowReplay = cache, false
 			change(w, &config)
 			r, facts, err := w.strictWith(t, config).ValidateOnNode(t.Context(), w.token(t), &AttestedNode{Name: "node-a", Machine: "ek:sha256:aa"})
-			wantCheck(t, err, ErrRetry)
+			wantCheck(t, err, refusal.ErrRetry)
 			if r != nil || facts != nil || cache.Len() != 0 {
 				t.Errorf("a result %v, facts %v, or %d tokens used up", r, facts, cache.Len())
 			}
@@ -204,7 +204,7 @@ func TestStrictUndecided(t *testing.T) {
 }
 
 func silentMachines(err error) Machines {
-	return MachinesFunc(func(context.Context, string) (*RegisteredMachine, error) { return nil, err })
+	return func(context.Context, string) (*RegisteredMachine, error) { return nil, err }
 }
 
 type deadReplay struct{}
@@ -224,7 +224,7 @@ func TestStrictReplay(t *testing.T) {
 
 	w.objects.pod.NodeName = "node-b" // refused: not used up
 	_, err = v.Validate(t.Context(), token)
-	wantCheck(t, err, CheckPodNode)
+	wantCheck(t, err, checkPodNode)
 	w.objects.pod.NodeName = "node-a"
 	_, _, err = v.ValidateOnNode(t.Context(), token, &AttestedNode{Name: "node-b"})
 	wantCheck(t, err, CheckNodeName)
@@ -296,7 +296,7 @@ func TestStrictOptions(t *testing.T) {
 	config := w.strictConfig()
 	config.MaxLifetime = time.Hour - time.Nanosecond
 	_, err := w.strictWith(t, config).Validate(t.Context(), token)
-	wantCheck(t, err, CheckLifetime)
+	wantCheck(t, err, checkLifetime)
 
 	config.MaxLifetime, config.Leeway = time.Hour, -1
 	v := w.strictWith(t, config)
@@ -337,10 +337,10 @@ func TestInsecureSkipObjects(t *testing.T) {
 			c.IssuedAt.Unix -= 3600
 			c.NotBefore.Unix -= 3600
 		}, CheckExpired},
-		"a long life":        {func(c *Claims) { c.Expiry = NewNumericDate(w.now.AddDate(1, 0, 0)) }, CheckLifetime},
-		"another subject":    {func(c *Claims) { c.Subject = "system:serviceaccount:ns:x" }, CheckSubject},
-		"no private claims":  {func(c *Claims) { c.Kubernetes = Private{} }, CheckPrivate},
-		"bound to two kinds": {func(c *Claims) { c.Kubernetes.Secret = &Ref{Name: "s", UID: "u"} }, CheckBinding},
+		"a long life":        {func(c *Claims) { c.Expiry = NewNumericDate(w.now.AddDate(1, 0, 0)) }, checkLifetime},
+		"another subject":    {func(c *Claims) { c.Subject = "system:serviceaccount:ns:x" }, checkSubject},
+		"no private claims":  {func(c *Claims) { c.Kubernetes = Private{} }, checkPrivate},
+		"bound to two kinds": {func(c *Claims) { c.Kubernetes.Secret = &Ref{Name: "s", UID: "u"} }, checkBinding},
 	} {
 		t.Run(name, func(t *testing.T) {
 			good := *w.claims

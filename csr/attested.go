@@ -2,6 +2,7 @@ package csr
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"net/netip"
 	"slices"
@@ -11,7 +12,7 @@ import (
 )
 
 // Grant is what is vouched for about a machine beyond its identity. The issuer of a certificate
-// writes what is both granted here and asked for in the request.
+// writes the provider ID, and those of the names and addresses that the request asks for.
 type Grant struct {
 	// ProviderID is the provider ID. It is written even if the request claims none; a request
 	// that claims another is refused. "" vouches for none: a request that claims one is
@@ -41,7 +42,7 @@ func (g Grant) clone() Grant {
 // Attested is a checked request together with what the evidence in it has shown and what is
 // vouched for. [Checked.Vouch] alone makes it, for that one request. Nothing in it can be set:
 // it can only be narrowed, by [Attested.Until]. It is what an approval and a certificate are
-// made from ([Attested.Decision], [CA.Issue]), and it does not last: Issue refuses one whose
+// made from ([Attested.Decision], [CA.Issue]), and it does not last: neither takes one whose
 // request was checked over an hour ago, since a machine may have left the inventory since.
 type Attested struct {
 	checked               *Checked
@@ -76,8 +77,11 @@ func (a *Attested) Provider() string { return a.provider }
 func (a *Attested) MachineName() string { return a.machineName }
 
 // Until returns a copy whose certificate ends at end, if that is earlier. The zero time changes
-// nothing.
+// nothing, and of nil there is no copy.
 func (a *Attested) Until(end time.Time) *Attested {
+	if a == nil {
+		return nil
+	}
 	narrowed := *a
 	if !end.IsZero() && (a.grant.NotAfter.IsZero() || end.Before(a.grant.NotAfter)) {
 		narrowed.grant.NotAfter = end
@@ -136,15 +140,20 @@ func (a *Attested) InventoryName() (string, error) {
 	}
 }
 
-// Decision approves: it is the only way to an approval, which needs a value that was verified
-// and never just the absence of an error. A nil or incomplete Attested gives a retry, and so
-// does one for a hello, which gets a challenge and no certificate.
+// Decision approves the object that was verified: it is the only way to an approval, which
+// needs a value that was verified and never just the absence of an error. A nil or incomplete
+// Attested gives a retry, and so does one for a hello, which gets a challenge and no
+// certificate, and one that was checked over an hour ago by the clock of its policy. A request
+// whose own signature does not verify is denied.
 func (a *Attested) Decision() Decision {
 	c := a.sound()
 	if c == nil || a.machine == "" || c.filedUnder != c.signerName {
 		return Decide(nil)
 	}
-	return Decision{Verdict: VerdictApprove, Reason: ReasonApproved, Message: "every check passed"}.placed()
+	if err := cmp.Or(c.CheckSignature(), c.fresh(c.now())); err != nil {
+		return Decide(err)
+	}
+	return Decision{Verdict: VerdictApprove, Reason: ReasonApproved, Message: "every check passed", UID: c.uid}.placed()
 }
 
 func noResult() error {

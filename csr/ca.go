@@ -99,6 +99,14 @@ func NewCA(chain []*x509.Certificate, key crypto.Signer, c CAConfig) (*CA, error
 	return ca, nil
 }
 
+// SignerNames returns the signers whose certificates the CA issues; nil for a nil CA.
+func (ca *CA) SignerNames() []string {
+	if ca == nil {
+		return nil
+	}
+	return slices.Clone(ca.signers)
+}
+
 // readChain copies the certificates by parsing their DER again.
 func (ca *CA) readChain(chain []*x509.Certificate) error {
 	if len(chain) == 0 {

@@ -68,6 +68,8 @@ func TestNewCARefuses(t *testing.T) {
 		opts  csr.CAConfig
 	}{
 		{"no options", good, p256Key(), csr.CAConfig{}},
+		{"no cluster", good, p256Key(), options(func(o *csr.CAConfig) { o.ClusterIDs = nil })},
+		{"every cluster's name", good, p256Key(), options(func(o *csr.CAConfig) { o.ClusterIDs = []string{"kubernetes"} })},
 		{"no signer names", good, p256Key(), options(func(o *csr.CAConfig) { o.SignerNames = nil })},
 		{"unknown signer name", good, p256Key(), options(func(o *csr.CAConfig) { o.SignerNames = []string{"example.com/x"} })},
 		{"challenge signer", good, p256Key(), options(func(o *csr.CAConfig) { o.SignerNames = []string{csr.SignerChallengeTPM} })},

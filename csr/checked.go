@@ -1,10 +1,13 @@
 package csr
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Checked is a request that keeps every rule of a [Policy], as returned by [Policy.Check]
@@ -15,11 +18,12 @@ type Checked struct {
 	request   *Request
 	bundle    *Bundle
 	pkcs10    *PKCS10
-	machine   Machine // a copy
+	machine   Machine // its slices are the inventory's
 	found     bool    // that there is a machine
 	requester Requester
 	at        time.Time // when it was checked
-	clusters  []string  // of the policy
+	now       func() time.Time
+	clusters  []string // of the policy
 
 	nodeName        string
 	signerName      string // of the certificate
@@ -58,7 +62,7 @@ func (c *Checked) PKCS10() PKCS10 {
 	if c.pkcs10 == nil {
 		return PKCS10{}
 	}
-	return *c.pkcs10
+	return *c.pkcs10.clone()
 }
 
 // NodeName returns the node that the certificate is for.
@@ -71,7 +75,7 @@ func (c *Checked) Purpose() Purpose { return c.purpose }
 // the object is filed under.
 func (c *Checked) SignerName() string { return c.signerName }
 
-// Username returns spec.username of the request, as it was when it was checked.
+// Username returns the requester's user name, as it was when the request was checked.
 func (c *Checked) Username() string { return c.username }
 
 // ExpirationSeconds returns the lifetime that the request asks for, in seconds, or 0 if it
@@ -115,6 +119,19 @@ func (c *Checked) DNSNames() []string { return slices.Clone(c.dnsNames) }
 // IPAddresses returns the addresses that a serving request asks for, each belonging to the
 // machine. IPv4 addresses are not mapped into IPv6.
 func (c *Checked) IPAddresses() []netip.Addr { return slices.Clone(c.ipAddresses) }
+
+// maxAge is how long what was found out about a request lasts.
+const maxAge = time.Hour
+
+// fresh checks how long before or after now the request was checked; the error matches
+// refusal.ErrRetry.
+func (c *Checked) fresh(now time.Time) error {
+	if now.Sub(c.at).Abs() <= maxAge {
+		return nil
+	}
+	return refusal.Retry(fmt.Errorf("csr: the request was checked at %s, and now is %s, want at most %s between: verify it again",
+		rfc3339(c.at), rfc3339(now), maxAge))
+}
 
 // CheckSignature verifies the request's own signature, which shows that whoever made it has
 // the private key. The work is done once, however many calls and callers there are. The

@@ -19,8 +19,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nodeattest/nodeattest/oid"
-
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -139,8 +137,8 @@ func TestCreateRefuses(t *testing.T) {
 		"empty DNS name":            {PurposeServing, keyP256(), "node-1", CreateOptions{DNSNames: []string{"node-1", ""}}, refusal.CheckConfig},
 		"empty IP address":          {PurposeServing, keyP256(), "node-1", CreateOptions{IPAddresses: make([]netip.Addr, 1)}, refusal.CheckConfig},
 		"IP address with zone":      {PurposeServing, keyP256(), "node-1", CreateOptions{IPAddresses: []netip.Addr{netip.MustParseAddr("fe80::1%eth0")}}, refusal.CheckConfig},
-		"provider ID not UTF-8":     {PurposeClient, keyP256(), "node-1", CreateOptions{ProviderID: "\xff"}, oid.CheckProviderIDText},
-		"provider ID too long":      {PurposeClient, keyP256(), "node-1", CreateOptions{ProviderID: strings.Repeat("a", 1025)}, oid.CheckProviderIDSize},
+		"provider ID not UTF-8":     {PurposeClient, keyP256(), "node-1", CreateOptions{ProviderID: "\xff"}, refusal.Check("provider-id-text")},
+		"provider ID too long":      {PurposeClient, keyP256(), "node-1", CreateOptions{ProviderID: strings.Repeat("a", 1025)}, refusal.Check("provider-id-size")},
 		"flag that does not fit":    {PurposeClient, keyP256(), "node-1", CreateOptions{Flag: asn1.ObjectIdentifier{1, 2, 1 << 31}}, CheckFlag},
 		"flag of one arc":           {PurposeClient, keyP256(), "node-1", CreateOptions{Flag: asn1.ObjectIdentifier{1}}, CheckFlag},
 		"flag of the provider ID":   {PurposeClient, keyP256(), "node-1", CreateOptions{ProviderID: "a", Flag: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 11129, 2, 1, 21}}, refusal.CheckConfig},

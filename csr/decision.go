@@ -92,7 +92,8 @@ type Decision struct {
 	// or "" if Condition is "".
 	Subresource string
 	// UID and ResourceVersion are those of the object that was checked, as [Decision.For]
-	// found them: the decision is about that object only.
+	// found them: the decision is about that object only. An approval has the UID from the
+	// beginning.
 	UID, ResourceVersion string
 	// Reason is one CamelCase word of ASCII letters and digits, beginning with a
 	// letter, 1 to MaxReasonSize bytes. For a violation it is the rule's name:
@@ -153,10 +154,14 @@ func Decide(err error) Decision {
 //
 // Conditions of other types than [ConditionApproved], [ConditionDenied] and
 // [ConditionFailed] belong to others and decide nothing. A decision for a nil request is to
-// retry.
+// retry, and so is one for an object with another UID.
 func (d Decision) For(r *Request) Decision {
 	if r == nil {
 		return Decision{Verdict: VerdictRetry, Reason: ReasonRetry, Message: "no request"}
+	}
+	if d.UID != "" && d.UID != r.Metadata.UID {
+		d = Decision{Verdict: VerdictRetry, Reason: ReasonRetry,
+			Message: "a decision about object " + refusal.Quote(d.UID) + ", and this is " + refusal.Quote(r.Metadata.UID)}
 	}
 	approved := r.HasCondition(ConditionApproved)
 	switch faults := r.closed(); {

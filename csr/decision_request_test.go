@@ -3,22 +3,25 @@ package csr_test
 import (
 	"errors"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// outcomes are what a check can come to, by the verdict on a request that nobody has
+// outcomes are what a verification can come to, by the verdict on a request that nobody has
 // approved.
-var outcomes = map[csr.Verdict]error{
-	csr.VerdictApprove: nil,
-	csr.VerdictDeny:    &csr.Error{Check: csr.CheckUsages},
-	csr.VerdictRetry:   refusal.Retry(errors.New("no answer")),
-	csr.VerdictIgnore:  fmt.Errorf("%w: x", csr.ErrOtherSigner),
+func outcomes(t *testing.T) map[csr.Verdict]csr.Decision {
+	t.Helper()
+	return map[csr.Verdict]csr.Decision{
+		csr.VerdictApprove: goodVerified(goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap).mustCheck(t)).Decision(),
+		csr.VerdictDeny:    csr.Decide(&csr.Error{Check: csr.CheckUsages}),
+		csr.VerdictRetry:   csr.Decide(refusal.Retry(errors.New("no answer"))),
+		csr.VerdictIgnore:  csr.Decide(fmt.Errorf("%w: x", csr.ErrOtherSigner)),
+	}
 }
 
 func TestDecisionFor(t *testing.T) {
@@ -55,7 +58,7 @@ func TestDecisionFor(t *testing.T) {
 		}, closed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for found, err := range outcomes {
+			for found, decision := range outcomes(t) {
 				t.Run(name+", "+found.String(), func(t *testing.T) {
 					r := &csr.Request{Metadata: csr.Metadata{UID: "u", ResourceVersion: "7"}}
 					c.change(r)
@@ -63,7 +66,7 @@ func TestDecisionFor(t *testing.T) {
 					if !ok {
 						want = found
 					}
-					d := csr.Decide(err).For(r)
+					d := decision.For(r)
 					if d.Verdict != want {
 						t.Errorf("got %v, want %v", d.Verdict, want)
 					}
@@ -102,12 +105,11 @@ func checkPlace(t *testing.T, d csr.Decision, r *csr.Request) {
 	}
 }
 
-// TestDecisionWithoutAnObject: what Decide itself says is for a request that nobody has
+// TestDecisionWithoutAnObject: before For a decision is for a request that nobody has
 // approved, and names no object.
 func TestDecisionWithoutAnObject(t *testing.T) {
-	for verdict, err := range outcomes {
+	for verdict, d := range outcomes(t) {
 		t.Run(verdict.String(), func(t *testing.T) {
-			d := csr.Decide(err)
 			if d.Verdict != verdict || d.UID != "" || d.ResourceVersion != "" {
 				t.Errorf("got %+v", d)
 			}
@@ -160,12 +162,11 @@ func TestPolicyOnFinishedRequests(t *testing.T) {
 func TestPolicyOnApprovedRequests(t *testing.T) {
 	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
 	f.request.Status.Conditions = []csr.Condition{{Type: csr.ConditionApproved, Status: "True", Reason: "BySomebodyElse"}}
-	_, err := f.check(t)
-	if d := csr.Decide(err).For(f.request); d.Verdict != csr.VerdictApprove || d.Condition != "" {
-		t.Errorf("a good request: got %+v (%v)", d, err)
+	if d := goodVerified(f.mustCheck(t)).Decision().For(f.request); d.Verdict != csr.VerdictApprove || d.Condition != "" {
+		t.Errorf("a good request: got %+v", d)
 	}
 	f.request.Spec.Usages = nil
-	_, err = f.check(t)
+	_, err := f.check(t)
 	if d := csr.Decide(err).For(f.request); d.Verdict != csr.VerdictFail || d.Condition != csr.ConditionFailed || d.Subresource != csr.SubresourceStatus || d.Reason != "Usages" {
 		t.Errorf("a bad request: got %+v (%v)", d, err)
 	}

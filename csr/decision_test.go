@@ -31,7 +31,7 @@ func TestDecide(t *testing.T) {
 		verdict csr.Verdict
 		reason  string
 	}{
-		{"nil", nil, csr.VerdictApprove, csr.ReasonApproved},
+		{"nil", nil, csr.VerdictRetry, csr.ReasonRetry},
 		{"violation", violation, csr.VerdictDeny, "SubjectCommonName"},
 		{"wrapped violation", fmt.Errorf("x: %w", violation), csr.VerdictDeny, "SubjectCommonName"},
 		{"violations", csr.Errors{violation, {Check: csr.CheckUsages}}, csr.VerdictDeny, "SubjectCommonName"},

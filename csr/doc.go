@@ -1,20 +1,25 @@
 // Package csr handles a node's certificate request from both sides. A node makes one with
-// [Create] and files it with [Bundle.Spec]. A control plane checks the [Request] against a
-// [Policy], and issues a certificate from what the policy has checked and a verification
-// vouches for ([CA.Issue]).
+// [Create] and [Bundle.Spec], and sends it. A control plane takes it in four steps:
 //
-// There are two ways to verify a request. If you accept one kind of evidence and have its
-// verifier, call that: it checks the request against its policy itself, and its result has
-// everything that it found out. A controller that serves several kinds, or kinds written by
-// others, registers each as a [Provider] and calls [Providers.Verify], which selects the
-// provider, refuses old versions, and checks the result against the request. Both end in a
-// [Checked] and a [Verified]; a verifier's own result is then [Attested].Details. The
-// signers to watch, and those of the CA, are [Providers.SignerNames], which come from the
-// providers' policies.
+//  1. [Filed] puts together what the node has sent and what the server knows about the
+//     sender. On Kubernetes the API server does that; see [ParseServerObject].
+//  2. [Policy.Check] holds the request against every rule, and asks the inventory which
+//     machine is to be the node. It knows nothing about evidence: what passes is [Checked].
+//  3. [Checked.Vouch], called by what has verified the evidence, says which machine has
+//     proven to be the one, and what is granted to it. The result is [Attested].
+//  4. [CA.Issue] makes the certificate from that value and from nothing else.
 //
-// [Decide] turns the outcome into a [Decision], and [Decision.For] fits it to the object. A
-// request that is already approved can no longer be denied: it can only be made Failed, with
-// a write to the status subresource, and For says so.
+// The package's example is these four. Steps 2 and 3 are usually a verifier's. If you accept
+// one kind of evidence and have its verifier, call that; its own result is then
+// [Attested.Details]. A controller that serves several kinds, or kinds written by others,
+// registers each as a [Provider] and calls [Providers.Verify], which selects the provider,
+// refuses old versions, and checks the result against the request. The signers to watch, and
+// those of the CA, are then [Providers.SignerNames].
+//
+// [Attested.Decision] approves, and nothing else does. [Decide] turns an error into a
+// [Decision], and [Decision.For] fits either to the object. A request that is already approved
+// can no longer be denied: it can only be made Failed, with a write to the status subresource,
+// and For says so.
 //
 // The request travels in CertificateSigningRequest.spec.request as PEM blocks: a PKCS#10
 // request, and after it the name of an attestation provider and that provider's evidence

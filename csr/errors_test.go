@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"io"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func TestViolationText(t *testing.T) {

@@ -5,32 +5,29 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"log"
-	"math/big"
 	"net/netip"
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // inventory is a list of machines, and what a policy asks.
 type inventory map[string]*csr.Machine
 
-func (list inventory) find(_ context.Context, nodeName string, _ *csr.Request) (*csr.Machine, error) {
-	if m, ok := list[nodeName]; ok {
+func (list inventory) find(_ context.Context, q csr.Question) (*csr.Machine, error) {
+	if m, ok := list[q.NodeName]; ok {
 		return m, nil
 	}
 	return nil, csr.ErrNoMachine
 }
 
-// fileRequest is what a node and kube-apiserver do: a request with evidence, filed
-// by a bootstrap token's user.
+// fileRequest is what a node sends and a server files: a request with evidence, by the user of
+// a bootstrap token.
 func fileRequest(nodeName string) *csr.Request {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -40,22 +37,18 @@ func fileRequest(nodeName string) *csr.Request {
 	if err != nil {
 		log.Fatal(err)
 	}
-	pem, err := (&csr.Bundle{Request: der, Provider: "tpm/v1", Data: []byte("evidence")}).Marshal()
+	spec, err := (&csr.Bundle{Request: der, Provider: "tpm/v1", Data: []byte("evidence")}).Spec(csr.SignerClientTPM, 0)
 	if err != nil {
 		log.Fatal(err)
 	}
-	return &csr.Request{Spec: csr.Spec{
-		Request:    pem,
-		SignerName: csr.SignerClientTPM,
-		Usages:     csr.Usages(csr.PurposeClient, false),
-		Username:   "system:bootstrap:abc123",
-		Groups:     []string{"system:bootstrappers", "system:authenticated"},
-	}}
+	user := csr.User{Username: csr.BootstrapUserPrefix + "abc123", Groups: []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}}
+	return csr.Filed(spec, user, time.Now())
 }
 
 func ExamplePolicy_Check() {
 	policy := &csr.Policy{
 		SignerNames: []string{csr.SignerClientTPM},
+		ClusterIDs:  []string{"shop.example"},
 		Machines:    inventory{"node-1": {Name: "machine-1", NodeName: "node-1", BootstrapReady: true}}.find,
 		ReservedIPs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")},
 	}
@@ -84,6 +77,7 @@ func ExamplePolicy_Check() {
 }
 
 func ExampleDecide() {
+	// That nothing was refused proves nothing: Attested.Decision approves.
 	fmt.Println(csr.Decide(nil).Verdict)
 
 	refused := &csr.Error{Check: csr.CheckSubjectOrganization, Got: `"system:masters"`, Want: "system:nodes"}
@@ -94,74 +88,13 @@ func ExampleDecide() {
 	d = csr.Decide(refusal.Retry(errors.New("inventory is down")))
 	fmt.Println(d.Verdict, d.Reason)
 	// Output:
-	// approve
+	// retry
 	// deny SubjectOrganization
 	// subject-organization: got "system:masters", want system:nodes
 	// retry TryAgain
 }
 
-func ExampleCA_Issue() {
-	now := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
-	ca, err := csr.NewCA(exampleChain(now))
-	if err != nil {
-		log.Fatal(err)
-	}
-	policy := &csr.Policy{
-		SignerNames: []string{csr.SignerClientTPM},
-		Machines:    inventory{"node-1": {Name: "machine-1", BootstrapReady: true}}.find,
-	}
-	ctx := context.Background()
-	checked, err := policy.Check(ctx, fileRequest("node-1").Parsed())
-	if err != nil {
-		log.Fatal(err)
-	}
-	// A provider verifies the evidence here; this is what it finds.
-	attested := checked.Vouch("ek:sha256:3f2a")
-	attested.ProviderID = "metal://rack-1/slot-7"
-	issued, err := ca.Issue(ctx, attested)
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(issued.Certificate.Subject)
-	fmt.Println(issued.Certificate.NotBefore.Format(time.TimeOnly), "to", issued.Certificate.NotAfter.Format(time.DateTime))
-	fmt.Println(issued.Record.Machine, "has", issued.Record.ProviderID)
-
-	attested.Machine = ""
-	_, err = ca.Issue(ctx, attested)
-	fmt.Println(err)
-	// Output:
-	// CN=system:node:node-1,O=system:nodes
-	// 09:55:00 to 2026-11-21 10:00:00
-	// ek:sha256:3f2a has metal://rack-1/slot-7
-	// verified-machine: got no machine identity, want one
-}
-
-// exampleChain is a CA of one certificate, with its key and options.
-func exampleChain(now time.Time) ([]*x509.Certificate, *ecdsa.PrivateKey, csr.CAConfig) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		log.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "nodes' CA"},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(5, 0, 0),
-		BasicConstraintsValid: true, IsCA: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		log.Fatal(err)
-	}
-	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		log.Fatal(err)
-	}
-	return []*x509.Certificate{certificate}, key, csr.CAConfig{
-		SignerNames: []string{csr.SignerClientTPM},
-		Now:         func() time.Time { return now },
-	}
-}
-
-func ExampleParseRequest() {
+func ExampleParseServerObject() {
 	pem := base64.StdEncoding.EncodeToString([]byte("-----BEGIN CERTIFICATE REQUEST-----\n..."))
 	object := `{"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
 		"metadata": {"name": "csr-x7k2p", "creationTimestamp": "2026-11-20T10:00:00Z"},
@@ -197,6 +130,7 @@ func ExamplePurposeOf() {
 func ExampleDecision_For() {
 	policy := &csr.Policy{
 		SignerNames: []string{csr.SignerClientTPM},
+		ClusterIDs:  []string{"shop.example"},
 		Machines:    inventory{"node-1": {Name: "machine-1", BootstrapReady: true}}.find,
 	}
 	// reconcile is called for every change of an object, its own writes included.

@@ -23,9 +23,7 @@ func (p rackProvider) VerifyClientAttestationData(ctx context.Context, r *csr.Pa
 		return nil, err
 	}
 	slot := string(checked.Bundle().Data)
-	attested := checked.Vouch("rack:" + slot)
-	attested.Details = slot
-	return attested, nil
+	return checked.Vouch("rack:"+slot, csr.Grant{}, slot), nil
 }
 
 func (p rackProvider) VerifyServingAttestationData(ctx context.Context, r *csr.Parsed) (*csr.Attested, error) {
@@ -40,6 +38,7 @@ func ExampleProviders_Verify() {
 	const signer = "cluster.x-k8s.io/kube-apiserver-client-kubelet-rack"
 	provider := rackProvider{&csr.Policy{
 		SignerNames: []string{signer},
+		ClusterIDs:  []string{"shop.example"},
 		Machines:    inventory{"node-1": {Name: "machine-1", BootstrapReady: true}}.find,
 	}}
 	providers, err := csr.NewProviders(csr.ProvidersConfig{
@@ -70,7 +69,7 @@ func ExampleProviders_Verify() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(accepted.MachineName, "is", accepted.Machine, "in slot", accepted.Details)
+		fmt.Println(accepted.MachineName(), "is", accepted.Machine(), "in slot", accepted.Details())
 	}
 	// Output:
 	// machine-1 is rack:1/7 in slot 1/7
@@ -91,6 +90,7 @@ func ExampleInheritAttestation() {
 		Machine: "ak:sha256:00ff", MachineUID: "8f6e", NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour)}
 	policy := &csr.Policy{
 		SignerNames: []string{csr.SignerKubeletServing},
+		ClusterIDs:  []string{"shop.example"},
 		Machines:    inventory{"node-1": {Name: "machine-1", UID: "8f6e", DNSNames: []string{"node-1"}, BootstrapReady: true}}.find,
 		Records: func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) {
 			return record, nil
@@ -106,7 +106,7 @@ func ExampleInheritAttestation() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(attested.Machine, attested.DNSNames)
+	fmt.Println(attested.Machine(), attested.Grant().DNSNames)
 
 	_, err = csr.InheritAttestation(checked, now.Add(2*time.Hour))
 	fmt.Println(errors.Is(err, csr.CheckInheritedExpired))
@@ -125,16 +125,13 @@ func fileServingRequest(nodeName string) *csr.Request {
 	if err != nil {
 		log.Fatal(err)
 	}
-	pem, err := (&csr.Bundle{Request: der}).Marshal()
+	spec, err := (&csr.Bundle{Request: der}).Spec(csr.SignerKubeletServing, 0)
 	if err != nil {
 		log.Fatal(err)
 	}
-	return &csr.Request{Spec: csr.Spec{
-		Request:    pem,
-		SignerName: csr.SignerKubeletServing,
-		Usages:     csr.Usages(csr.PurposeServing, false),
-		Username:   csr.NodeUserPrefix + nodeName,
-		Groups:     []string{"system:nodes", "system:authenticated"},
-		Extra:      map[string][]string{csr.ExtraCredentialID: {goodCredential}},
-	}}
+	return csr.Filed(spec, csr.User{
+		Username: csr.NodeUserPrefix + nodeName,
+		Groups:   []string{csr.NodesGroup, csr.AuthenticatedGroup},
+		Extra:    map[string][]string{csr.ExtraCredentialID: {goodCredential}},
+	}, time.Now())
 }

@@ -129,7 +129,7 @@ func TestInheritAttestationSeesTheCheckedRequest(t *testing.T) {
 	// Record and machine are those that the policy saw, too.
 	record.Machine, record.MachineUID, f.machine.UID = "ak:sha256:00fe", "uid-of-machine-2", "uid-of-machine-2"
 	attested, err := csr.InheritAttestation(checked, issueTime)
-	if err != nil || attested.Machine != goodIdentity {
+	if err != nil || attested.Machine() != goodIdentity {
 		t.Errorf("got %+v, %v", attested, err)
 	}
 }
@@ -188,7 +188,7 @@ func TestInheritAttestationTooLittleLeft(t *testing.T) {
 	for _, c := range []struct {
 		left  time.Duration
 		other bool
-		want  csr.Verdict
+		want  csr.Verdict // VerdictApprove: no error
 	}{
 		{30 * time.Second, false, csr.VerdictApprove},
 		{30*time.Second - 1, false, csr.VerdictRetry},
@@ -202,7 +202,12 @@ func TestInheritAttestationTooLittleLeft(t *testing.T) {
 			if c.other {
 				record.MachineUID = "another"
 			}
-			if _, err := inherit(t, f); csr.Decide(err).Verdict != c.want {
+			attested, err := inherit(t, f)
+			d := csr.Decide(err)
+			if err == nil {
+				d = attested.Decision()
+			}
+			if d.Verdict != c.want || (attested != nil) != (err == nil) {
 				t.Errorf("%v left, another machine's %t: got %v, want %v", c.left, c.other, err, c.want)
 			}
 		})

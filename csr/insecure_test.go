@@ -33,7 +33,7 @@ func TestInsecureIssues(t *testing.T) {
 	opts := goodOptions()
 	opts.SignerNames = []string{csr.SignerClientInsecure}
 	issued := mustIssue(t, newCA(t, opts), accepted)
-	if issued.Record.Machine != "insecure:node-1" || issued.Record.ProviderID != goodProviderID || accepted.MachineName != "machine-1" {
+	if issued.Record.Machine != "insecure:node-1" || issued.Record.ProviderID != goodProviderID || accepted.MachineName() != "machine-1" {
 		t.Errorf("record %+v", issued.Record)
 	}
 	// Nothing that it issues is ever inherited from.

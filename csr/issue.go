@@ -50,7 +50,8 @@ type Issued struct {
 // CA's gives [ErrOtherSigner]. The new certificate is verified against the CA before it is
 // returned, and its record is given to Record of the [Grant]. If that returns an error, Issue
 // returns the error and withholds the certificate. What was checked over an hour ago gives
-// [refusal.ErrRetry]: verify it again. What was checked for another cluster than the CA's is
+// [refusal.ErrRetry]: verify it again. So does a time of the check that is as far ahead, since
+// then the policy has another clock. What was checked for another cluster than the CA's is
 // refused as "verified-cluster".
 //
 // Issue does not ask whether the request was approved: on Kubernetes a signer looks at the
@@ -70,8 +71,8 @@ func (ca *CA) Issue(ctx context.Context, attested *Attested) (*Issued, error) {
 		return nil, err
 	}
 	now := ca.now()
-	if age := now.Sub(checked.at); age > maxAttestedAge {
-		return nil, refusal.Retry(fmt.Errorf("csr: the request was checked %s ago, want at most %s: verify it again", age.Truncate(time.Second), maxAttestedAge))
+	if err := checked.fresh(now); err != nil {
+		return nil, err
 	}
 	if violations := attested.faults(ca.clusters, now); len(violations) > 0 {
 		return nil, violations
@@ -118,9 +119,6 @@ func (a *Attested) faults(clusters []string, now time.Time) Errors {
 	}
 	return all
 }
-
-// maxAttestedAge is the longest life of an answer.
-const maxAttestedAge = time.Hour
 
 // checkVerifiedCluster: the verification is for the cluster of the CA.
 const checkVerifiedCluster Check = "verified-cluster"

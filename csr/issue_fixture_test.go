@@ -50,6 +50,7 @@ func makeCA(t testing.TB, template *x509.Certificate, key crypto.Signer, parent 
 func goodOptions() csr.CAConfig {
 	return csr.CAConfig{
 		SignerNames: []string{csr.SignerClientTPM, csr.SignerServingTPM, csr.SignerRecoveryTPM},
+		ClusterIDs:  []string{goodCluster},
 		Now:         func() time.Time { return issueTime },
 	}
 }
@@ -65,11 +66,14 @@ func newCA(t testing.TB, opts csr.CAConfig) *csr.CA {
 }
 
 // goodVerified vouches for everything that a checked request of goodFixture has.
-func goodVerified(c *csr.Checked) *csr.Attested {
-	a := c.Vouch("ak:sha256:00ff")
-	a.ProviderID = goodProviderID
-	a.DNSNames, a.IPAddresses = []string{"NODE-1", "other.example"}, []netip.Addr{netip.MustParseAddr("::ffff:192.0.2.7")}
-	return a
+func goodVerified(c *csr.Checked) *csr.Attested { return verifiedWith(c, func(*csr.Grant) {}) }
+
+// verifiedWith is goodVerified with something changed in what is vouched for.
+func verifiedWith(c *csr.Checked, change func(*csr.Grant)) *csr.Attested {
+	grant := csr.Grant{ProviderID: goodProviderID,
+		DNSNames: []string{"NODE-1", "other.example"}, IPAddresses: []netip.Addr{netip.MustParseAddr("::ffff:192.0.2.7")}}
+	change(&grant)
+	return c.Vouch(goodIdentity, grant, nil)
 }
 
 func mustIssue(t testing.TB, ca *csr.CA, a *csr.Attested) *csr.Issued {

@@ -149,7 +149,7 @@ func TestNewInsecureProviderSigners(t *testing.T) {
 		"none":                {nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := csr.NewInsecureProvider(&csr.Policy{SignerNames: c.signers, Machines: inventory{}.find})
+			_, err := csr.NewInsecureProvider(&csr.Policy{SignerNames: c.signers, ClusterIDs: []string{goodCluster}, Machines: inventory{}.find})
 			if c.ok != (err == nil) || err != nil && !errors.Is(err, refusal.CheckConfig) {
 				t.Errorf("got %v", err)
 			}
@@ -202,7 +202,7 @@ func TestAttestedCheckWithoutARequest(t *testing.T) {
 func TestProvidersSelectBySignerNameAlone(t *testing.T) {
 	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
 	f.encode(t)
-	insecure, err := csr.NewInsecureProvider(&csr.Policy{SignerNames: []string{csr.SignerClientInsecure}, Machines: inventory{}.find})
+	insecure, err := csr.NewInsecureProvider(&csr.Policy{SignerNames: []string{csr.SignerClientInsecure}, ClusterIDs: []string{goodCluster}, Machines: inventory{}.find})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -94,8 +95,7 @@ func TestIssueServingCertificate(t *testing.T) {
 	f := goodFixture(csr.SignerServingTPM, csr.RequesterNode)
 	withSANs(dnsSAN(goodNode), dnsSAN(goodNode), ipSAN("::ffff:192.0.2.7"))(f)
 	checked := f.mustCheck(t)
-	v := goodVerified(checked)
-	v.ProviderID = ""
+	v := verifiedWith(checked, func(g *csr.Grant) { g.ProviderID = "" })
 	c := mustIssue(t, newCA(t, goodOptions()), v).Certificate
 	if !slices.Equal(c.DNSNames, []string{goodNode}) || len(c.IPAddresses) != 1 || !c.IPAddresses[0].Equal(net.IPv4(192, 0, 2, 7)) {
 		t.Errorf("SANs %q %v: those asked for, once each", c.DNSNames, c.IPAddresses)
@@ -197,10 +197,11 @@ func TestIssueLifetimes(t *testing.T) {
 				t.Fatal(err)
 			}
 			checked := f.mustCheck(t)
-			v := goodVerified(checked)
-			if c.verified != 0 {
-				v.NotAfter = whole.Add(c.verified)
-			}
+			v := verifiedWith(checked, func(g *csr.Grant) {
+				if c.verified != 0 {
+					g.NotAfter = whole.Add(c.verified)
+				}
+			})
 			got := mustIssue(t, ca, v).Certificate
 			if !got.NotAfter.Equal(whole.Add(c.want)) {
 				t.Errorf("ends at %v, want %v", got.NotAfter, whole.Add(c.want))
@@ -227,21 +228,18 @@ func TestIssueRefusesWhatIsNotVouchedFor(t *testing.T) {
 	ca := newCA(t, goodOptions())
 	for _, c := range []struct {
 		name   string
-		change func(*csr.Attested)
+		change func(*csr.Grant)
 		want   []csr.Check
 	}{
-		{"nothing changed", func(*csr.Attested) {}, nil},
-		{"no machine", func(v *csr.Attested) { v.Machine = "" }, rules(csr.CheckVerifiedMachine)},
-		{"over by a nanosecond", func(v *csr.Attested) { v.NotAfter = issueTime }, rules(csr.CheckVerifiedExpired)},
-		{"no provider ID", func(v *csr.Attested) { v.ProviderID = "" }, rules(csr.CheckProviderIDNotVouched)},
-		{"another provider ID", func(v *csr.Attested) { v.ProviderID = "test://other" }, rules(csr.CheckProviderIDNotVouched, csr.CheckProviderIDMismatch)},
-		{"DNS name not vouched for", func(v *csr.Attested) { v.DNSNames = []string{"other.example"} }, rules(csr.CheckSANNotVouched)},
-		{"address not vouched for", func(v *csr.Attested) { v.IPAddresses = []netip.Addr{netip.MustParseAddr("192.0.2.8")} }, rules(csr.CheckSANNotVouched)},
+		{"nothing changed", func(*csr.Grant) {}, nil},
+		{"over by a nanosecond", func(v *csr.Grant) { v.NotAfter = issueTime }, rules(csr.CheckVerifiedExpired)},
+		{"no provider ID", func(v *csr.Grant) { v.ProviderID = "" }, rules(csr.CheckProviderIDNotVouched)},
+		{"another provider ID", func(v *csr.Grant) { v.ProviderID = "test://other" }, rules(csr.CheckProviderIDNotVouched, csr.CheckProviderIDMismatch)},
+		{"DNS name not vouched for", func(v *csr.Grant) { v.DNSNames = []string{"other.example"} }, rules(csr.CheckSANNotVouched)},
+		{"address not vouched for", func(v *csr.Grant) { v.IPAddresses = []netip.Addr{netip.MustParseAddr("192.0.2.8")} }, rules(csr.CheckSANNotVouched)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			v := goodVerified(checked)
-			c.change(v)
-			issued, err := ca.Issue(context.Background(), v)
+			issued, err := ca.Issue(context.Background(), verifiedWith(checked, c.change))
 			if got := brokenRules(err); !slices.Equal(got, c.want) || (issued != nil) != (c.want == nil) {
 				t.Errorf("broken %q, want %q (%v)", got, c.want, err)
 			}
@@ -250,12 +248,15 @@ func TestIssueRefusesWhatIsNotVouchedFor(t *testing.T) {
 			}
 		})
 	}
+	if _, err := ca.Issue(t.Context(), checked.Vouch("", goodVerified(checked).Grant(), nil)); !slices.Equal(brokenRules(err), rules(csr.CheckVerifiedMachine)) {
+		t.Errorf("no machine: %v", err)
+	}
 }
 
 func TestIssueRefusesRequests(t *testing.T) {
 	ctx := context.Background()
 	ca := newCA(t, goodOptions())
-	for name, a := range map[string]*csr.Attested{"nil": nil, "zero": {}, "of nothing": new(csr.Checked).Vouch("x")} {
+	for name, a := range map[string]*csr.Attested{"nil": nil, "zero": {}, "of nothing": new(csr.Checked).Vouch("x", csr.Grant{}, nil)} {
 		if _, err := ca.Issue(ctx, a); !errors.Is(err, csr.CheckNotChecked) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -305,9 +306,8 @@ func TestIssueRefusesRequests(t *testing.T) {
 		f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
 		f.machine.ProviderID = ""
 		checked := f.mustCheck(t)
-		v := goodVerified(checked)
-		v.ProviderID = "a\nb"
-		if _, err := ca.Issue(ctx, v); !errors.Is(err, oid.CheckProviderIDText) {
+		v := verifiedWith(checked, func(g *csr.Grant) { g.ProviderID = "a\nb" })
+		if _, err := ca.Issue(ctx, v); !errors.Is(err, refusal.Check("provider-id-text")) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -336,7 +336,6 @@ func TestIssueUsesWhatWasChecked(t *testing.T) {
 }
 
 func TestIssueOutsideTheCAsTime(t *testing.T) {
-	checked := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap).mustCheck(t)
 	template := caTemplate("CA")
 	for name, now := range map[string]time.Time{
 		"before":        template.NotBefore.Add(-time.Second),
@@ -347,10 +346,15 @@ func TestIssueOutsideTheCAsTime(t *testing.T) {
 		"the Unix zero": time.Unix(0, 0),
 	} {
 		t.Run(name, func(t *testing.T) {
-			opts := goodOptions()
+			f, opts := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap), goodOptions()
 			opts.Now = func() time.Time { return now }
-			_, err := newCA(t, opts).Issue(context.Background(), goodVerified(checked))
-			if !errors.Is(err, refusal.ErrRetry) || csr.Decide(err).Verdict != csr.VerdictRetry {
+			f.policy.Now = opts.Now // just checked
+			_, err := newCA(t, opts).Issue(context.Background(), goodVerified(f.mustCheck(t)))
+			want := "the certificate authority"
+			if now.Equal(template.NotAfter) {
+				want = "the certificate would end"
+			}
+			if !errors.Is(err, refusal.ErrRetry) || !strings.Contains(err.Error(), want) || csr.Decide(err).Verdict != csr.VerdictRetry {
 				t.Errorf("%v", err)
 			}
 		})

@@ -277,7 +277,7 @@ func (c RequesterClass) String() string {
 	return nameOf("requester", int(c), "", "bootstrap", "node", "recovery")
 }
 
-// Requester is who files a request, read from spec.username.
+// Requester is who files a request, read from [User].Username.
 type Requester struct {
 	// Class is the kind of requester.
 	Class RequesterClass
@@ -288,9 +288,9 @@ type Requester struct {
 	TokenID string
 }
 
-// RequesterOf reads spec.username and spec.groups; the groups may be in any order. The error
-// is a [*Error] of [CheckRequestUsername] or, for a user name of one of the three forms, of
-// [CheckRequestGroups].
+// RequesterOf reads the Username and Groups of a [User]; the groups may be in any order. The
+// error is a [*Error] of [CheckRequestUsername] or, for a user name of one of the three forms,
+// of [CheckRequestGroups].
 //
 // The groups must be exactly those of the class: a certificate with O=system:nodes gives
 // system:nodes, kube-apiserver adds system:authenticated, and a bootstrap token adds only

@@ -104,9 +104,11 @@ func (r *blockReader) line(most int) int {
 	return n
 }
 
-// fault says that the line at the beginning of the rest, of which it shows
-// [refusal.MaxQuoted] bytes at most, breaks a rule.
+// maxShown is more of a line than an error shows.
+const maxShown = 128
+
+// fault says that the line at the beginning of the rest breaks a rule.
 func (r *blockReader) fault(check Check, want string) error {
-	line, _, _ := bytes.Cut(r.rest[:min(len(r.rest), refusal.MaxQuoted)], []byte("\n"))
+	line, _, _ := bytes.Cut(r.rest[:min(len(r.rest), maxShown)], []byte("\n"))
 	return &Error{Check: check, Got: refusal.Quote(string(line)), Want: want}
 }

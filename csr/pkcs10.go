@@ -20,9 +20,9 @@ const (
 	// MaxBundleSize is the length in bytes of the longest bundle that is read or
 	// written. kube-apiserver's store refuses requests a little longer than this.
 	MaxBundleSize = 1 << 20
-	// MaxRequestJSONSize is the maximum number of bytes of JSON that [ParseRequest] reads: 4
-	// MiB. kube-apiserver accepts bodies of up to 3 MiB, and etcd stores about 1.5 MiB, so
-	// every object that exists fits.
+	// MaxRequestJSONSize is the maximum number of bytes of JSON that [ParseServerObject]
+	// reads: 4 MiB. kube-apiserver accepts bodies of up to 3 MiB, and etcd stores about 1.5
+	// MiB, so every object that exists fits.
 	MaxRequestJSONSize = 4 << 20
 	// MaxSANs is the maximum number of DNS names and IP addresses, taken together, that a
 	// serving request may ask for.
@@ -91,6 +91,13 @@ type PKCS10 struct {
 
 	attributes []attribute
 	sans       sans
+}
+
+// clone returns a copy in which every field can be set. Its slices and the key are shared.
+func (p *PKCS10) clone() *PKCS10 {
+	c, request := *p, *p.CSR
+	c.CSR = &request
+	return &c
 }
 
 // sans describes a subjectAltName extension.

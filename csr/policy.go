@@ -41,7 +41,7 @@ type Policy struct {
 	// every request that names a node, and returns [ErrNoMachine] if there is none. Any other
 	// error, and a nil Machine without an error, means that the check could not be decided.
 	// It may be called from many goroutines, and must not keep or change the question. The
-	// machine is copied.
+	// machine is copied, except its slices, in which the inventory must not write afterwards.
 	Machines func(ctx context.Context, q Question) (*Machine, error)
 
 	// Records finds the record of a certificate that was issued through attestation, by its
@@ -92,8 +92,8 @@ type Policy struct {
 	// and get what [CAConfig] allows.
 	MaxExpiration time.Duration
 	// BuiltInSignerDuration is the lifetime that Kubernetes' own signers give if a request
-	// does not ask for one (kube-controller-manager's --cluster-signing-duration), at most
-	// MaxExpiration. 0 means that it is not known, so that such a request is refused.
+	// does not ask for one (kube-controller-manager's --cluster-signing-duration), 10
+	// minutes to MaxExpiration. 0 means that it is not known, so that such a request is refused.
 	// Kubelets never ask for a lifetime, so to serve their own requests this must be set,
 	// and be correct.
 	BuiltInSignerDuration time.Duration
@@ -173,7 +173,8 @@ func (p *Policy) check(ctx context.Context, parsed *Parsed, target string, unsig
 		return nil, Errors{{Check: CheckSignerName, Got: refusal.Quote(filed), Want: want, Err: refusal.Retry(ErrOtherSigner)}}
 	}
 	x := &run{policy: p, ctx: ctx, request: r, out: &Checked{request: r, signerName: target, filedUnder: filed,
-		username: r.User.Username, uid: r.Metadata.UID, credentialID: r.CredentialID(), at: p.now(), clusters: p.ClusterIDs}}
+		username: r.User.Username, uid: r.Metadata.UID, credentialID: r.CredentialID(), now: p.clock(), clusters: p.ClusterIDs}}
+	x.out.at = x.out.now()
 	x.try(objectRules)
 	if x.read(parsed) {
 		x.try(requestRules)
@@ -210,8 +211,8 @@ func (p *Policy) Validate() error {
 		return refusal.Config("MinRSABits", strconv.Itoa(p.MinRSABits), "0, or 2048 to 4096")
 	case p.MaxExpiration != 0 && p.MaxExpiration < minExpiration:
 		return refusal.Config("MaxExpiration", p.MaxExpiration.String(), "0, or 10 minutes or more")
-	case p.BuiltInSignerDuration < 0 || p.BuiltInSignerDuration > p.maxExpiration():
-		return refusal.Config("BuiltInSignerDuration", p.BuiltInSignerDuration.String(), "0 to MaxExpiration")
+	case p.BuiltInSignerDuration != 0 && (p.BuiltInSignerDuration < minExpiration || p.BuiltInSignerDuration > p.maxExpiration()):
+		return refusal.Config("BuiltInSignerDuration", p.BuiltInSignerDuration.String(), "0, or 10 minutes to MaxExpiration")
 	case slices.ContainsFunc(p.ReservedIPs, func(n netip.Prefix) bool { return !n.IsValid() }):
 		return refusal.Config("ReservedIPs", "an invalid prefix", "networks")
 	case slices.ContainsFunc(p.Curves, func(c elliptic.Curve) bool { return !slices.Contains(policyCurves, c) }):
@@ -226,11 +227,11 @@ func (p *Policy) Validate() error {
 	return checkSignerNames(p.SignerNames)
 }
 
-func (p *Policy) now() time.Time {
+func (p *Policy) clock() func() time.Time {
 	if p.Now == nil {
-		return time.Now()
+		return time.Now
 	}
-	return p.Now()
+	return p.Now
 }
 
 // checkClusterIDs checks that a cluster has names of its own. Several IDs are one cluster's.

@@ -14,12 +14,14 @@ import (
 func TestPolicyClone(t *testing.T) {
 	full := &Policy{
 		SignerNames:       []string{SignerClientTPM},
-		Machines:          func(context.Context, string, *Request) (*Machine, error) { return nil, ErrNoMachine },
+		ClusterIDs:        []string{"cluster-a"},
+		Machines:          func(context.Context, Question) (*Machine, error) { return nil, ErrNoMachine },
 		Records:           func(context.Context, string, *Request) (*IssuedRecord, error) { return nil, ErrNoRecord },
 		RequireProviderID: true, Flag: asn1.ObjectIdentifier{1, 2, 3}, RequireFlag: true, MinRSABits: 3072,
 		Curves:      []elliptic.Curve{elliptic.P256()},
 		ReservedIPs: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, ReservedDNSNames: []string{"a.example"},
 		MaxExpiration: time.Hour, BuiltInSignerDuration: time.Hour,
+		Now: time.Now,
 	}
 	clone := full.Clone()
 	want, got := reflect.ValueOf(full).Elem(), reflect.ValueOf(clone).Elem()

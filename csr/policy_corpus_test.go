@@ -39,7 +39,8 @@ func TestPolicyAgainstKubernetesApprover(t *testing.T) {
 	}
 	policy := &csr.Policy{
 		SignerNames: []string{csr.SignerKubeAPIServerClientKubelet, csr.SignerKubeletServing},
-		Machines: func(context.Context, string, *csr.Request) (*csr.Machine, error) {
+		ClusterIDs:  []string{goodCluster},
+		Machines: func(context.Context, csr.Question) (*csr.Machine, error) {
 			return &csr.Machine{BootstrapReady: true}, nil
 		},
 		Records: func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) { return nil, csr.ErrNoRecord },

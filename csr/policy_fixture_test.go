@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
 )
@@ -25,6 +26,7 @@ type requestFixture struct {
 }
 
 const (
+	goodCluster    = "cluster-a"
 	goodNode       = "node-1"
 	goodProviderID = "test://zone/instance-1"
 	goodMachineUID = "uid-of-machine-1"
@@ -58,17 +60,18 @@ func goodFixture(signerName string, class csr.RequesterClass) *requestFixture {
 	if purpose == csr.PurposeServing {
 		f.builder.extensions = append(f.builder.extensions, sanExtension(dnsSAN(goodNode), ipSAN("192.0.2.7")))
 	}
-	f.request = &csr.Request{Spec: csr.Spec{
-		SignerName: signerName, ExpirationSeconds: &expiration, Usages: csr.Usages(purpose, false),
-		Extra: map[string][]string{csr.ExtraCredentialID: {goodCredential}},
-	}}
+	f.request = &csr.Request{
+		Spec: csr.Spec{SignerName: signerName, ExpirationSeconds: &expiration, Usages: csr.Usages(purpose, false)},
+		User: csr.User{Extra: map[string][]string{csr.ExtraCredentialID: {goodCredential}}},
+	}
 	f.ask(class)
 	f.policy = &csr.Policy{
 		SignerNames: []string{csr.SignerClientTPM, csr.SignerClientInsecure, csr.SignerServingTPM, csr.SignerRecoveryTPM,
 			csr.SignerKubeAPIServerClientKubelet, csr.SignerKubeletServing},
+		ClusterIDs: []string{goodCluster},
+		Now:        func() time.Time { return issueTime },
 		Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
-			nodeName := q.NodeName
-			if f.machine == nil || nodeName != goodNode {
+			if f.machine == nil || q.NodeName != goodNode {
 				return nil, csr.ErrNoMachine
 			}
 			return f.machine, nil
@@ -85,17 +88,17 @@ func goodFixture(signerName string, class csr.RequesterClass) *requestFixture {
 
 // ask makes the requester one of a class.
 func (f *requestFixture) ask(class csr.RequesterClass) {
-	spec := &f.request.Spec
+	user := &f.request.User
 	switch class {
 	case csr.RequesterBootstrap:
-		spec.Username = csr.BootstrapUserPrefix + "abc123"
-		spec.Groups = []string{"system:bootstrappers", "system:bootstrappers:kubeadm:default-node-token", "system:authenticated"}
+		user.Username = csr.BootstrapUserPrefix + "abc123"
+		user.Groups = []string{"system:bootstrappers", "system:bootstrappers:kubeadm:default-node-token", "system:authenticated"}
 	case csr.RequesterNode:
-		spec.Username = csr.NodeUserPrefix + goodNode
-		spec.Groups = []string{"system:nodes", "system:authenticated"}
+		user.Username = csr.NodeUserPrefix + goodNode
+		user.Groups = []string{"system:nodes", "system:authenticated"}
 	case csr.RequesterRecovery:
-		spec.Username = csr.RecoveryUserPrefix + goodNode
-		spec.Groups = []string{"nodeattest:recovery", "system:authenticated"}
+		user.Username = csr.RecoveryUserPrefix + goodNode
+		user.Groups = []string{"nodeattest:recovery", "system:authenticated"}
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"crypto/rsa"
 	"errors"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"io"
 	"math/big"
 	"net/netip"
@@ -14,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // keyAlone is a public key that signs nonsense: what it is in is checked unsigned.
@@ -204,7 +204,7 @@ func TestPolicyErrorsHoldWhatIsKnown(t *testing.T) {
 	}
 	down := errors.New("down")
 	f = goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
-	f.policy.Machines = func(context.Context, string, *csr.Request) (*csr.Machine, error) { return nil, down }
+	f.policy.Machines = func(context.Context, csr.Question) (*csr.Machine, error) { return nil, down }
 	_, err = f.check(t)
 	if _, ok := errors.AsType[csr.Errors](err); ok || !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, down) {
 		t.Errorf("no answer: got %T %v", err, err)

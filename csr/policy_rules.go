@@ -279,7 +279,7 @@ func (x *run) findMachine() {
 	machine, err := x.policy.Machines(x.ctx, Question{ClusterIDs: x.policy.ClusterIDs, NodeName: x.out.nodeName, Request: x.request})
 	switch {
 	case err == nil && machine != nil:
-		x.out.machine, x.out.found = *machine.clone(), true
+		x.out.machine, x.out.found = *machine, true
 		x.out.own = ownMachine{uid: machine.UID, identity: machine.Identity, providerID: machine.ProviderID, nodeUID: machine.NodeUID}
 	case err == nil:
 		x.cannotDecide(errNothing)

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // A controller that watches all requests must not deny those of other people, however
@@ -45,16 +45,17 @@ func TestPolicyLeavesOtherSignersAlone(t *testing.T) {
 	}
 }
 
-// What is filed for this policy is denied for its target; what is not, is not.
+// What is filed for this policy is denied for its target; what is not, is not. A good hello is
+// neither refused nor approved.
 func TestPolicyOfTargetSigners(t *testing.T) {
 	const builtIn = csr.SignerKubeAPIServerClientKubelet
 	for row, c := range []struct {
 		filed, target string
-		want          csr.Verdict
+		want          csr.Verdict // VerdictRetry: no error
 	}{
-		{csr.SignerChallengeTPM, builtIn, csr.VerdictApprove},
+		{csr.SignerChallengeTPM, builtIn, csr.VerdictRetry},
 		{csr.SignerChallengeTPM + "/x", builtIn, csr.VerdictIgnore},
-		{csr.SignerChallengeTPM, csr.SignerClientTPM, csr.VerdictApprove},
+		{csr.SignerChallengeTPM, csr.SignerClientTPM, csr.VerdictRetry},
 		{csr.SignerChallengeTPM, csr.SignerChallengeTPM, csr.VerdictDeny},
 		{csr.SignerChallengeTPM, "example.com/kubelet", csr.VerdictDeny},
 		{csr.SignerChallengeTPM, "", csr.VerdictDeny},
@@ -73,7 +74,13 @@ func TestPolicyOfTargetSigners(t *testing.T) {
 			}
 			f.encode(t)
 			f.request.Spec.SignerName = c.filed
-			_, err := f.policy.CheckUnsigned(context.Background(), f.request.Parsed(), c.target)
+			checked, err := f.policy.CheckUnsigned(context.Background(), f.request.Parsed(), c.target)
+			if (err == nil) != (c.want == csr.VerdictRetry) {
+				t.Errorf("filed under %q for %q: %v", c.filed, c.target, err)
+			}
+			if err == nil && goodVerified(checked).Decision().Verdict != csr.VerdictRetry {
+				t.Errorf("filed under %q for %q: a hello is approved", c.filed, c.target)
+			}
 			if d := csr.Decide(err); d.Verdict != c.want {
 				t.Errorf("filed under %q for %q: %+v", c.filed, c.target, d)
 			}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
+
+	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // The rules of a [Policy], in the order in which [Policy.Check] tries them: those of the
@@ -85,7 +87,7 @@ const (
 	CheckSANReserved Check = "san-reserved"
 	// CheckProviderIDMissing: the request claims a provider ID if [Policy.RequireProviderID]
 	// is set.
-	CheckProviderIDMissing Check = "provider-id-missing"
+	CheckProviderIDMissing = oid.CheckProviderIDMissing
 
 	// CheckMachineUnknown: there is a machine for the node name.
 	CheckMachineUnknown Check = "machine-unknown"
@@ -207,7 +209,7 @@ func (x *run) broken(rule Check) bool {
 func (x *run) read(parsed *Parsed) bool {
 	var err error
 	if x.out.bundle, err = parsed.Bundle(); err == nil {
-		x.out.pkcs10, err = parsed.PKCS10()
+		x.out.pkcs10, err = parsed.sharedPKCS10()
 	}
 	x.refuseErr(err)
 	return err == nil

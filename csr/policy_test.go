@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -49,7 +50,11 @@ func TestUnusablePolicies(t *testing.T) {
 		"negative cap":               func(p *csr.Policy) { p.MaxExpiration = -time.Hour },
 		"cap under the least":        func(p *csr.Policy) { p.MaxExpiration = time.Minute },
 		"signer's duration over cap": func(p *csr.Policy) { p.BuiltInSignerDuration = 25 * time.Hour },
+		"no cluster":                 func(p *csr.Policy) { p.ClusterIDs = nil },
+		"every cluster's name":       func(p *csr.Policy) { p.ClusterIDs = []string{"kubernetes"} },
 		"signer's duration negative": func(p *csr.Policy) { p.BuiltInSignerDuration = -1 },
+		"signer's duration short":    func(p *csr.Policy) { p.BuiltInSignerDuration = 10*time.Minute - 1 },
+		"signer's duration of 24 ns": func(p *csr.Policy) { p.BuiltInSignerDuration = 24 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
@@ -73,6 +78,7 @@ func TestUnusablePolicies(t *testing.T) {
 		"shortest RSA keys": func(p *csr.Policy) { p.MinRSABits = 2048 },
 		"longest RSA keys":  func(p *csr.Policy) { p.MinRSABits = 4096 },
 		"least cap":         func(p *csr.Policy) { p.MaxExpiration = 10 * time.Minute },
+		"least duration":    func(p *csr.Policy) { p.BuiltInSignerDuration = 10 * time.Minute },
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap).policy
@@ -113,7 +119,7 @@ func TestPolicyCallbacksThatDoNotAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
-			f.policy.Machines = func(context.Context, string, *csr.Request) (*csr.Machine, error) { return nil, answer.err }
+			f.policy.Machines = func(context.Context, csr.Question) (*csr.Machine, error) { return nil, answer.err }
 			checked, err := f.check(t)
 			if checked != nil || csr.Decide(err).Verdict != answer.want {
 				t.Errorf("machines, %s: %v, decided %v", name, err, csr.Decide(err))
@@ -159,12 +165,10 @@ func TestPolicyContext(t *testing.T) {
 	ctx = context.WithValue(context.Background(), key{}, "value")
 	machines := f.policy.Machines
 	f.policy.Machines = func(ctx context.Context, q csr.Question) (*csr.Machine, error) {
-		name := q.NodeName
-		r := q.Request
-		if ctx.Value(key{}) != "value" || name != goodNode || r != f.request {
-			t.Error("the callback does not get what the check got")
+		if ctx.Value(key{}) != "value" || q.NodeName != goodNode || q.Request != f.request || !slices.Equal(q.ClusterIDs, []string{goodCluster}) {
+			t.Errorf("the callback does not get what the check got: %+v", q)
 		}
-		return machines(ctx, name, r)
+		return machines(ctx, q)
 	}
 	if _, err := f.policy.Check(ctx, f.request.Parsed()); err != nil {
 		t.Error(err)
@@ -200,7 +204,7 @@ func TestCheckedSaysWhatWasChecked(t *testing.T) {
 	f.request.Spec.Usages = csr.Usages(csr.PurposeClient, true)
 	f.builder.extensions = append(f.builder.extensions, providerIDExtension(t, goodProviderID))
 	c := f.mustCheck(t)
-	if c.Request() != f.request || c.Machine() != f.machine || c.NodeName() != goodNode || c.Purpose() != csr.PurposeClient {
+	if c.Request() != f.request || !reflect.DeepEqual(c.Machine(), f.machine) || c.NodeName() != goodNode || c.Purpose() != csr.PurposeClient {
 		t.Errorf("got %v %v %q %v", c.Request(), c.Machine(), c.NodeName(), c.Purpose())
 	}
 	if c.SignerName() != csr.SignerClientTPM || c.ClaimedProviderID() != goodProviderID {

@@ -3,11 +3,11 @@ package csr_test
 import (
 	"context"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"testing"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // TestAttestedCheckOtherObject has a provider answer with a result that is good, for an
@@ -75,7 +75,7 @@ func TestInventoryNameOfNothing(t *testing.T) {
 	for name, a := range map[string]*csr.Attested{
 		"nil":               nil,
 		"nothing":           {},
-		"checked by nobody": new(csr.Checked).Vouch("x"),
+		"checked by nobody": new(csr.Checked).Vouch("x", csr.Grant{}, nil),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, err := a.InventoryName(); got != "" || !errors.Is(err, csr.CheckProviderResult) {
@@ -87,24 +87,24 @@ func TestInventoryNameOfNothing(t *testing.T) {
 
 func TestProvidersSignerNames(t *testing.T) {
 	fake := &fakeProvider{}
-	insecure, err := csr.NewInsecureProvider(&csr.Policy{SignerNames: []string{csr.SignerClientInsecure}, Machines: inventory{}.find})
+	insecure, err := csr.NewInsecureProvider(&csr.Policy{SignerNames: []string{csr.SignerClientInsecure}, ClusterIDs: []string{goodCluster}, Machines: inventory{}.find})
 	if err != nil {
 		t.Fatal(err)
 	}
 	const clientAWS, servingAWS = "cluster.x-k8s.io/kube-apiserver-client-kubelet-aws", "cluster.x-k8s.io/kubelet-serving-aws"
-	two := withSigners(csr.Registration{Name: "tpm", Provider: fake}, csr.Registration{Name: "aws", Provider: fake})
+	two := withDefaults(csr.Registration{Name: "tpm", Provider: fake}, csr.Registration{Name: "aws", Provider: fake})
 	for name, c := range map[string]struct {
 		config csr.ProvidersConfig
 		want   []string
 	}{
-		"one": {csr.ProvidersConfig{Providers: withSigners(csr.Registration{Name: "tpm", Provider: fake}), AuthorizedAttestors: []string{"tpm"}},
+		"one": {csr.ProvidersConfig{Providers: withDefaults(csr.Registration{Name: "tpm", Provider: fake}), AuthorizedAttestors: []string{"tpm"}},
 			[]string{csr.SignerClientTPM, csr.SignerRecoveryTPM, csr.SignerServingTPM}},
 		"two, one for the built-in signer": {csr.ProvidersConfig{Providers: two, BuiltInClient: []string{"tpm"},
 			AuthorizedAttestors: []string{"aws", "tpm"}},
 			[]string{clientAWS, csr.SignerClientTPM, csr.SignerRecoveryTPM, servingAWS, csr.SignerServingTPM, csr.SignerKubeAPIServerClientKubelet}},
 		"two, one not authorised": {csr.ProvidersConfig{Providers: two, BuiltInClient: []string{"tpm"},
 			AuthorizedAttestors: []string{"aws"}}, []string{clientAWS, servingAWS}},
-		"insecure": {csr.ProvidersConfig{Providers: withSigners(csr.Registration{Name: "insecure", Provider: insecure}), AuthorizedAttestors: []string{"insecure"}},
+		"insecure": {csr.ProvidersConfig{Providers: withDefaults(csr.Registration{Name: "insecure", Provider: insecure}), AuthorizedAttestors: []string{"insecure"}},
 			[]string{csr.SignerClientInsecure}},
 	} {
 		t.Run(name, func(t *testing.T) {

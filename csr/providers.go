@@ -2,6 +2,7 @@ package csr
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -102,7 +103,7 @@ func (p *Providers) add(r Registration) error {
 		{r.MinimumVersion < 0 || newest < r.MinimumVersion, refusal.CheckConfig,
 			got + " with a MinimumVersion that none of its Versions reaches", ""},
 		{oldest < 1 || newest > maxVersion, refusal.CheckConfig, got + " with a version that is not from 1 to 999999999", ""},
-		{(len(r.Versions) == 0) != insecure, refusal.CheckConfig, got + " without Versions", "those that it reads; the insecure one has none"},
+		{(len(r.Versions) == 0) != insecure, refusal.CheckConfig, got + fmt.Sprint(" with Versions ", r.Versions), "one at least; none for the insecure one"},
 		{!slices.ContainsFunc(r.SignerNames, r.selectedBy) && !slices.Contains(r.SignerNames, SignerKubeAPIServerClientKubelet),
 			refusal.CheckConfig, got + " with none of its own signers in SignerNames", ""},
 	}).first(); err != nil {
@@ -203,7 +204,7 @@ func (r *Registration) supported() []string {
 // [InheritAttestation].
 func (p *Providers) Verify(ctx context.Context, request *Request) (*Attested, error) {
 	parsed := request.Parsed()
-	r, err := p.Choose(ctx, parsed)
+	r, err := p.choose(ctx, parsed)
 	if err != nil {
 		return nil, err
 	}
@@ -238,20 +239,23 @@ func (p *Providers) Verify(ctx context.Context, request *Request) (*Attested, er
 
 // Challenge has a hello challenged by the provider that the challenge signer selects. A
 // provider that is not a [Challenger] gives an [*Error] of [CheckHelloSigner]. So does a request
-// under another signer, together with [ErrOtherSigner]: nobody denies it for this.
+// for a certificate, whatever is in it, together with [ErrOtherSigner]: nobody denies it for
+// this.
 func (p *Providers) Challenge(ctx context.Context, request *Request) ([]byte, error) {
 	parsed := request.Parsed()
-	r, err := p.Choose(ctx, parsed)
+	refuse := func(cause error) error {
+		return &Error{Check: CheckHelloSigner, Got: refusal.Quote(request.signerName()), Want: "the challenge signer of a provider that challenges", Err: cause}
+	}
+	if _, err := PurposeOf(request.signerName()); err == nil {
+		return nil, refuse(refusal.Retry(ErrOtherSigner))
+	}
+	r, err := p.choose(ctx, parsed)
 	if err != nil {
 		return nil, err
 	}
 	challenger, ok := r.Provider.(Challenger)
-	if challenged := challengedProvider(request.Spec.SignerName) != ""; !challenged || !ok {
-		refused := &Error{Check: CheckHelloSigner, Got: refusal.Quote(request.Spec.SignerName), Want: "the challenge signer of a provider that challenges"}
-		if !challenged { // it asks for a certificate, which is for others to decide
-			refused.Err = refusal.Retry(ErrOtherSigner)
-		}
-		return nil, refused
+	if !ok {
+		return nil, refuse(nil)
 	}
 	return challenger.Challenge(ctx, parsed)
 }
@@ -264,11 +268,21 @@ func (r *Request) signerName() string {
 	return r.Spec.SignerName
 }
 
-// Choose returns the registration whose provider a request is for: the one that its signer name
-// selects or, where that selects none, its provider block. It checks that the provider is an
-// authorised attestor, and that the evidence is of a version that it accepts. Verify and
-// Challenge begin with it; it decides nothing more.
+// Choose returns a copy of the registration whose provider a request is for: the one that its
+// signer name selects or, where that selects none, its provider block. It checks that the
+// provider is an authorised attestor, and that the evidence is of a version that it accepts.
+// Verify and Challenge begin with it; it decides nothing more.
 func (p *Providers) Choose(ctx context.Context, request *Parsed) (*Registration, error) {
+	r, err := p.choose(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	chosen := *r
+	chosen.Versions, chosen.SignerNames = slices.Clone(r.Versions), slices.Clone(r.SignerNames)
+	return &chosen, nil
+}
+
+func (p *Providers) choose(ctx context.Context, request *Parsed) (*Registration, error) {
 	if err := begun(ctx); err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -72,11 +71,15 @@ func signersOf(provider string) []string {
 	return append(names, csr.SignerKubeAPIServerClientKubelet)
 }
 
-// withSigners gives all its signers to each registration that has none.
-func withSigners(registrations ...csr.Registration) []csr.Registration {
+// withDefaults gives all its signers and version 1 to each registration where these are nil.
+func withDefaults(registrations ...csr.Registration) []csr.Registration {
 	for i := range registrations {
-		if r := &registrations[i]; r.SignerNames == nil {
+		r := &registrations[i]
+		if r.SignerNames == nil {
 			r.SignerNames = signersOf(r.Name)
+		}
+		if r.Versions == nil && r.Name != csr.ProviderInsecure {
+			r.Versions = []int{1}
 		}
 	}
 	return registrations
@@ -84,7 +87,7 @@ func withSigners(registrations ...csr.Registration) []csr.Registration {
 
 func newProviders(t testing.TB, registrations ...csr.Registration) *csr.Providers {
 	t.Helper()
-	config := csr.ProvidersConfig{Providers: withSigners(registrations...)}
+	config := csr.ProvidersConfig{Providers: withDefaults(registrations...)}
 	for _, r := range registrations {
 		if r.Name == "tpm" || r.Name == "insecure" {
 			config.AuthorizedAttestors = append(config.AuthorizedAttestors, r.Name)
@@ -118,7 +121,7 @@ func TestProvidersSelect(t *testing.T) {
 			if diff := cmp.Diff(c.want, fake.asked); diff != "" {
 				t.Error(diff)
 			}
-			if accepted.Provider != "tpm" || accepted.MachineName != "machine-1" || accepted.Checked().NodeName() != goodNode {
+			if accepted.Provider() != "tpm" || accepted.MachineName() != "machine-1" || accepted.Checked().NodeName() != goodNode {
 				t.Errorf("got %+v", accepted)
 			}
 		})
@@ -201,9 +204,9 @@ func TestProvidersResult(t *testing.T) {
 	otherAttested := goodVerified(other.mustCheck(t))
 	for name, change := range map[string]func(*csr.Attested) *csr.Attested{
 		"nothing":           func(*csr.Attested) *csr.Attested { return nil },
-		"checked by nobody": func(*csr.Attested) *csr.Attested { return new(csr.Checked).Vouch("x") },
+		"checked by nobody": func(*csr.Attested) *csr.Attested { return new(csr.Checked).Vouch("x", csr.Grant{}, nil) },
 		"another request":   func(*csr.Attested) *csr.Attested { return otherAttested },
-		"no machine":        func(a *csr.Attested) *csr.Attested { a.Machine = ""; return a },
+		"no machine":        func(a *csr.Attested) *csr.Attested { return a.Checked().Vouch("", a.Grant(), nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
@@ -297,7 +300,7 @@ func TestProvidersChallenge(t *testing.T) {
 
 // TestChallengeSigners lists the signers of those who challenge, and are authorised to.
 func TestChallengeSigners(t *testing.T) {
-	registered := withSigners(csr.Registration{Name: "tpm", Provider: &challengingProvider{}}, csr.Registration{Name: "aws", Provider: &fakeProvider{}},
+	registered := withDefaults(csr.Registration{Name: "tpm", Provider: &challengingProvider{}}, csr.Registration{Name: "aws", Provider: &fakeProvider{}},
 		csr.Registration{Name: "rack", Provider: &challengingProvider{}})
 	p, err := csr.NewProviders(csr.ProvidersConfig{Providers: registered, AuthorizedAttestors: []string{"tpm", "aws"}})
 	if err != nil {
@@ -318,23 +321,18 @@ func TestProvidersBuiltInClient(t *testing.T) {
 		want   string // the provider that is asked
 		err    csr.Check
 	}{
-		"nobody":                        {nil, "tpm/v1", false, "", csr.CheckProviderUnknown},
-		"one":                           {[]string{"tpm"}, "tpm/v1", false, "tpm", ""},
-		"one, evidence of another":      {[]string{"tpm"}, "aws/v1", false, "", csr.CheckAttestationProvider},
-		"one, another version":          {[]string{"tpm"}, "tpm/v2", false, "", csr.CheckProviderVersion},
-		"one, no evidence":              {[]string{"tpm"}, "", false, "", csr.CheckAttestationProvider},
-		"one of its own dialect":        {[]string{"gke"}, "", true, "gke", ""},
-		"two, the first":                {[]string{"tpm", "aws"}, "tpm/v1", false, "tpm", ""},
-		"two, the second":               {[]string{"tpm", "aws"}, "aws/v1", false, "aws", ""},
-		"two, another version":          {[]string{"tpm", "aws"}, "aws/v2", false, "", csr.CheckProviderVersion},
-		"two, one that is not open":     {[]string{"tpm", "aws"}, "azure/v1", false, "", csr.CheckAttestationProvider},
-		"two, no evidence":              {[]string{"tpm", "aws"}, "", false, "", csr.CheckAttestationProvider},
-		"two, a broken bundle":          {[]string{"tpm", "aws"}, "tpm/v1", true, "", csr.CheckBlock},
-		"dialect, evidence of another":  {[]string{"gke", "tpm"}, "tpm/v1", false, "tpm", ""},
-		"dialect, no evidence":          {[]string{"tpm", "gke"}, "", false, "gke", ""},
-		"dialect, unreadable":           {[]string{"tpm", "gke"}, "tpm/v1", true, "gke", ""},
-		"dialect, one that is not open": {[]string{"tpm", "gke"}, "aws/v1", false, "", csr.CheckAttestationProvider},
-		"not authorised":                {[]string{"tpm", "banned"}, "banned/v1", false, "", csr.CheckAttestorNotAuthorized},
+		"nobody":                    {nil, "tpm/v1", false, "", csr.CheckProviderUnknown},
+		"one":                       {[]string{"tpm"}, "tpm/v1", false, "tpm", ""},
+		"one, evidence of another":  {[]string{"tpm"}, "aws/v1", false, "", csr.CheckAttestationProvider},
+		"one, another version":      {[]string{"tpm"}, "tpm/v2", false, "", csr.CheckProviderVersion},
+		"one, no evidence":          {[]string{"tpm"}, "", false, "", csr.CheckAttestationProvider},
+		"two, the first":            {[]string{"tpm", "aws"}, "tpm/v1", false, "tpm", ""},
+		"two, the second":           {[]string{"tpm", "aws"}, "aws/v1", false, "aws", ""},
+		"two, another version":      {[]string{"tpm", "aws"}, "aws/v2", false, "", csr.CheckProviderVersion},
+		"two, one that is not open": {[]string{"tpm", "aws"}, "azure/v1", false, "", csr.CheckAttestationProvider},
+		"two, no evidence":          {[]string{"tpm", "aws"}, "", false, "", csr.CheckAttestationProvider},
+		"two, a broken bundle":      {[]string{"tpm", "aws"}, "tpm/v1", true, "", csr.CheckBlock},
+		"not authorised":            {[]string{"tpm", "banned"}, "banned/v1", false, "", csr.CheckAttestorNotAuthorized},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := goodFixture(csr.SignerKubeAPIServerClientKubelet, csr.RequesterBootstrap)
@@ -347,14 +345,10 @@ func TestProvidersBuiltInClient(t *testing.T) {
 				f.request.Spec.Request = append(f.request.Spec.Request, "more\n"...)
 			}
 			fakes := map[string]*fakeProvider{}
-			config := csr.ProvidersConfig{AuthorizedAttestors: []string{"tpm", "aws", "azure", "gke"}, BuiltInClient: c.open}
-			for _, name := range []string{"tpm", "aws", "azure", "gke", "banned"} {
+			config := csr.ProvidersConfig{AuthorizedAttestors: []string{"tpm", "aws", "azure"}, BuiltInClient: c.open}
+			for _, name := range []string{"tpm", "aws", "azure", "banned"} {
 				fakes[name] = &fakeProvider{err: errors.New("asked")}
-				r := csr.Registration{Name: name, Provider: fakes[name], Versions: []int{1}}
-				if name == "gke" {
-					r.Versions = nil
-				}
-				config.Providers = append(config.Providers, withSigners(r)...)
+				config.Providers = append(config.Providers, withDefaults(csr.Registration{Name: name, Provider: fakes[name]})...)
 			}
 			providers, err := csr.NewProviders(config)
 			if err != nil {
@@ -398,84 +392,5 @@ func TestProvidersServeWhatPoliciesDo(t *testing.T) {
 				t.Errorf("signer names %q, want %q", got, c.signers)
 			}
 		})
-	}
-}
-
-func TestAuthorizedAttestors(t *testing.T) {
-	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
-	f.encode(t)
-	fake := &fakeProvider{policy: f.policy}
-	providers, err := csr.NewProviders(csr.ProvidersConfig{AuthorizedAttestors: []string{"contoso-cloud"},
-		Providers: withSigners(csr.Registration{Name: "tpm", Provider: fake, Versions: []int{1}}, csr.Registration{Name: "contoso-cloud", Provider: fake})})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := providers.Verify(context.Background(), f.request); !errors.Is(err, csr.CheckAttestorNotAuthorized) || len(fake.asked) > 0 {
-		t.Errorf("got %v; asked %v", err, fake.asked)
-	}
-}
-
-func TestNewProvidersRefuses(t *testing.T) {
-	f := goodFixture(csr.SignerClientInsecure, csr.RequesterBootstrap)
-	f.policy.SignerNames = []string{csr.SignerClientInsecure}
-	insecure, err := csr.NewInsecureProvider(f.policy)
-	if err != nil {
-		t.Fatal(err)
-	}
-	fake := &fakeProvider{}
-	for name, registrations := range map[string][]csr.Registration{
-		"none":                             nil,
-		"insecure beside tpm":              {{Name: "insecure", Provider: insecure}, {Name: "tpm", Provider: fake, Versions: []int{1}}},
-		"insecure as tpm":                  {{Name: "tpm", Provider: insecure}},
-		"another provider as insecure":     {{Name: "insecure", Provider: fake}},
-		"twice":                            {{Name: "tpm", Provider: fake}, {Name: "tpm", Provider: fake}},
-		"no name":                          {{Provider: fake}},
-		"a bad name":                       {{Name: "TPM", Provider: fake}},
-		"no provider":                      {{Name: "tpm"}},
-		"minimum over all versions":        {{Name: "tpm", Provider: fake, Versions: []int{1}, MinimumVersion: 2}},
-		"minimum without versions":         {{Name: "tpm", Provider: fake, MinimumVersion: 1}},
-		"minimum below all versions":       {{Name: "tpm", Provider: fake, Versions: []int{1}, MinimumVersion: -1}},
-		"version over the largest":         {{Name: "tpm", Provider: fake, Versions: []int{1000000000}}},
-		"version 0":                        {{Name: "tpm", Provider: fake, Versions: []int{0, 1}}},
-		"no signer names":                  {{Name: "tpm", Provider: fake, SignerNames: []string{}}},
-		"signer names of another provider": {{Name: "tpm", Provider: fake, SignerNames: signersOf("aws")[:2]}},
-		"the names of its hellos":          {{Name: "tpm", Provider: fake, SignerNames: []string{csr.SignerChallengeTPM}}},
-		"signer of nobody's evidence":      {{Name: "tpm", Provider: fake, SignerNames: []string{csr.SignerKubeletServing}}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if _, err := csr.NewProviders(csr.ProvidersConfig{Providers: withSigners(registrations...), AuthorizedAttestors: []string{"tpm"}}); !errors.Is(err, refusal.CheckConfig) {
-				t.Errorf("got %v", err)
-			}
-		})
-	}
-	good := withSigners(csr.Registration{Name: "tpm", Provider: fake, Versions: []int{1}}, csr.Registration{Name: "gke", Provider: fake}, csr.Registration{Name: "bare", Provider: fake},
-		csr.Registration{Name: "aws", Provider: fake, SignerNames: signersOf("aws")[:2]})
-	alone := withSigners(csr.Registration{Name: "insecure", Provider: insecure})
-	open := func(names ...string) csr.ProvidersConfig {
-		return csr.ProvidersConfig{Providers: good, AuthorizedAttestors: []string{"tpm"}, BuiltInClient: names}
-	}
-	for name, c := range map[string]csr.ProvidersConfig{
-		"nothing":                          {},
-		"no authorised attestor":           {Providers: good},
-		"a bad attestor":                   {Providers: good, AuthorizedAttestors: []string{"contosoCloud!"}},
-		"an attestor without a provider":   {Providers: good, AuthorizedAttestors: []string{"tpm", "contoso-cloud"}},
-		"insecure for the built-in signer": {Providers: alone, AuthorizedAttestors: []string{"insecure"}, BuiltInClient: []string{"insecure"}},
-		"open for nobody":                  open("azure"),
-		"open for one twice":               open("tpm", "gke", "tpm"),
-		"open against its policy":          open("tpm", "aws"),
-		"open for two without versions":    open("gke", "bare"),
-	} {
-		t.Run(name, func(t *testing.T) {
-			if _, err := csr.NewProviders(c); !errors.Is(err, refusal.CheckConfig) {
-				t.Errorf("got %v", err)
-			} else if strings.Contains(err.Error(), "%!") {
-				t.Error(err)
-			}
-		})
-	}
-	for _, names := range [][]string{nil, {"tpm"}, {"gke"}, {"bare"}, {"tpm", "gke"}, {"gke", "tpm"}} {
-		if _, err := csr.NewProviders(open(names...)); err != nil {
-			t.Errorf("open for %q: %v", names, err)
-		}
 	}
 }

@@ -62,9 +62,8 @@ func TestRecordOf(t *testing.T) {
 	f := goodFixture(csr.SignerKubeAPIServerClientKubelet, csr.RequesterBootstrap)
 	f.request.Metadata.UID = "request-1"
 	checked := f.mustCheck(t)
-	attested := goodVerified(checked)
 	at := issueTime.Truncate(time.Second)
-	attested.NotAfter = at.Add(time.Hour)
+	attested := goodVerified(checked).Until(at.Add(time.Hour))
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +95,7 @@ func TestRecordOf(t *testing.T) {
 	}
 	good := certificate(func(*x509.Certificate) {}, own)
 	record, err := csr.RecordOf(good, attested)
-	if err != nil || !record.ClientOf(goodNode, csr.CredentialID(good)) || record.Machine != attested.Machine || record.MachineUID != goodMachineUID ||
+	if err != nil || !record.ClientOf(goodNode, csr.CredentialID(good)) || record.Machine != goodIdentity || record.MachineUID != goodMachineUID ||
 		record.ProviderID != goodProviderID || record.RequestUID != "request-1" || !record.NotBefore.Equal(at) || !record.NotAfter.Equal(good.NotAfter) {
 		t.Errorf("got %+v, %v", record, err)
 	}
@@ -105,7 +104,7 @@ func TestRecordOf(t *testing.T) {
 	}
 	// Without the certificate it is what the certificate completes, later and elsewhere.
 	requested, err := csr.RecordOf(nil, attested)
-	if err != nil || requested.CredentialID != "" || requested.ClientOf(goodNode, "") || !requested.NotAfter.Equal(attested.NotAfter) {
+	if err != nil || requested.CredentialID != "" || requested.ClientOf(goodNode, "") || !requested.NotAfter.Equal(at.Add(time.Hour)) {
 		t.Errorf("the request: got %+v, %v", requested, err)
 	}
 	if completed, err := requested.Completed(good); err != nil || !cmp.Equal(completed, record) {
@@ -138,7 +137,7 @@ func TestRecordOf(t *testing.T) {
 			}
 		})
 	}
-	for name, nothing := range map[string]*csr.Attested{"nothing": nil, "no request": {}, "an empty request": new(csr.Checked).Vouch("x")} {
+	for name, nothing := range map[string]*csr.Attested{"nothing": nil, "no request": {}, "an empty request": new(csr.Checked).Vouch("x", csr.Grant{}, nil)} {
 		t.Run(name, func(t *testing.T) {
 			if got, err := csr.RecordOf(good, nothing); !errors.Is(err, csr.CheckProviderResult) {
 				t.Errorf("%s: got %+v, %v", name, got, err)
@@ -150,13 +149,15 @@ func TestRecordOf(t *testing.T) {
 // What is to be written beside a certificate is written before it leaves.
 func TestIssueRecords(t *testing.T) {
 	checked := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap).mustCheck(t)
-	verified, ca := goodVerified(checked), newCA(t, goodOptions())
+	ca := newCA(t, goodOptions())
 	var written []csr.IssuedRecord
 	var fault error
-	verified.Record = func(_ context.Context, issued csr.IssuedRecord) error {
-		written = append(written, issued)
-		return fault
-	}
+	verified := verifiedWith(checked, func(g *csr.Grant) {
+		g.Record = func(_ context.Context, issued csr.IssuedRecord) error {
+			written = append(written, issued)
+			return fault
+		}
+	})
 	issued := mustIssue(t, ca, verified)
 	if len(written) != 1 || !cmp.Equal(written[0], issued.Record) {
 		t.Errorf("got %+v, want %+v", written, issued.Record)

@@ -22,7 +22,7 @@ const (
 	requestKind       = "CertificateSigningRequest"
 )
 
-// ExtraCredentialID is the key of spec.extra under which kube-apiserver states which
+// ExtraCredentialID is the key of [User].Extra under which kube-apiserver states which
 // credential the requester used. For a client certificate the only value is "X509SHA256="
 // and the hexadecimal SHA-256 of the leaf's DER; see [CredentialID].
 const ExtraCredentialID = "authentication.kubernetes.io/credential-id"
@@ -86,6 +86,9 @@ func Filed(spec *Spec, by User, at time.Time) *Request {
 		}
 	}
 	r.User.Groups, r.User.Extra = slices.Clone(by.Groups), maps.Clone(by.Extra)
+	for key, values := range r.User.Extra {
+		r.User.Extra[key] = slices.Clone(values)
+	}
 	return r
 }
 
@@ -154,7 +157,7 @@ type Spec struct {
 // Spec returns what a node files to get a certificate from a signer: the bundle as
 // [Bundle.Marshal] writes it, the signer's name, the usages of the signer's [Purpose], with
 // key encipherment for an RSA key, and the lifetime asked for: in seconds, 600 or more, or 0
-// for none. The API server fills in the requester. Errors are those of Marshal,
+// for none. The server adds the requester ([Filed]). Errors are those of Marshal,
 // [ParsePKCS10] and [PurposeOf]; a lifetime that cannot be asked for gives
 // [refusal.CheckConfig].
 func (b *Bundle) Spec(signerName string, expirationSeconds int32) (*Spec, error) {
@@ -305,9 +308,18 @@ func (p *Parsed) Bundle() (*Bundle, error) {
 	return p.bundle, p.bundleErr
 }
 
-// PKCS10 returns what [ParsePKCS10] makes of the request in the bundle, with its errors and
-// those of [Parsed.Bundle].
+// PKCS10 returns a copy of what [ParsePKCS10] makes of the request in the bundle, with its
+// errors and those of [Parsed.Bundle].
 func (p *Parsed) PKCS10() (*PKCS10, error) {
+	shared, err := p.sharedPKCS10()
+	if err != nil {
+		return nil, err
+	}
+	return shared.clone(), nil
+}
+
+// sharedPKCS10 is what every [Checked] of this request refers to, and never leaves the package.
+func (p *Parsed) sharedPKCS10() (*PKCS10, error) {
 	bundle, err := p.Bundle()
 	if err != nil {
 		return nil, err

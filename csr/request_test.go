@@ -45,7 +45,7 @@ const requestJSON = `{
   }
 }`
 
-func TestParseRequest(t *testing.T) {
+func TestParseServerObject(t *testing.T) {
 	got, err := csr.ParseServerObject([]byte(requestJSON))
 	if err != nil {
 		t.Fatal(err)
@@ -60,9 +60,11 @@ func TestParseRequest(t *testing.T) {
 		},
 		Spec: csr.Spec{
 			Request: []byte("hello"), SignerName: csr.SignerClientTPM, ExpirationSeconds: &expiration,
-			Usages: []string{"digital signature", "client auth"}, Username: "system:node:node-1", UID: "u",
-			Groups: []string{"system:nodes", "system:authenticated"},
-			Extra:  map[string][]string{csr.ExtraCredentialID: {"X509SHA256=00ff"}},
+			Usages: []string{"digital signature", "client auth"},
+		},
+		User: csr.User{
+			Username: "system:node:node-1", UID: "u", Groups: []string{"system:nodes", "system:authenticated"},
+			Extra: map[string][]string{csr.ExtraCredentialID: {"X509SHA256=00ff"}},
 		},
 		Status: csr.Status{Certificate: []byte("world"), Conditions: []csr.Condition{{
 			Type: "Approved", Status: "True", Reason: "r", Message: "m",
@@ -92,7 +94,7 @@ func TestParseRequest(t *testing.T) {
 }
 
 // An object that has not been stored yet, as client-go writes it.
-func TestParseRequestOfANewObject(t *testing.T) {
+func TestParseServerObjectOfANewObject(t *testing.T) {
 	got, err := csr.ParseServerObject([]byte(`{"metadata":{"creationTimestamp":null},"spec":{"request":null,"signerName":"s"},"status":{}}`))
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +108,7 @@ func TestParseRequestOfANewObject(t *testing.T) {
 	}
 }
 
-func TestParseRequestRefuses(t *testing.T) {
+func TestParseServerObjectRefuses(t *testing.T) {
 	for name, text := range map[string]string{
 		"nothing":               "",
 		"two objects":           "{}{}",

@@ -33,7 +33,7 @@ func TestSpec(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if spec.SignerName != c.signer || !slices.Equal(spec.Usages, c.usages) || spec.Username != "" || spec.Groups != nil ||
+			if spec.SignerName != c.signer || !slices.Equal(spec.Usages, c.usages) ||
 				(spec.ExpirationSeconds == nil) != (c.expiration == 0) || c.expiration != 0 && *spec.ExpirationSeconds != c.expiration {
 				t.Errorf("got %+v", spec)
 			}
@@ -45,8 +45,7 @@ func TestSpec(t *testing.T) {
 				t.Errorf("hello: got %+v", hello)
 			}
 			for _, filed := range []*csr.Spec{spec, hello} {
-				filed.Username, filed.Groups = f.request.User.Username, f.request.User.Groups
-				request := &csr.Request{Spec: *filed}
+				request := csr.Filed(filed, f.request.User, issueTime)
 				if _, err := f.policy.CheckUnsigned(t.Context(), request.Parsed(), c.signer); err != nil {
 					t.Errorf("filed under %s: %v", filed.SignerName, err)
 				}

@@ -16,8 +16,8 @@ import (
 )
 
 // Token is a token in compact form that was parsed but not verified: its sender chose
-// everything that it says. [Verify] and [Key.Verify] check its signature. The zero value is
-// refused by both.
+// everything that it says. [VerifySignature] and [Key.Verify] check its signature. The zero
+// value is refused by both.
 //
 // A token is a credential, and what it says is a stranger's text: package fmt and the like
 // show only its algorithm and key ID, wherever the token is.
@@ -60,17 +60,17 @@ func (t Token) Format(s fmt.State, _ rune) {
 // have no duplicate members, even in different case, none of those named here in a different
 // case, and no number that a float64 cannot hold.
 //
-// The errors are [CheckTokenSize], [CheckForm], [CheckBase64], [CheckHeader],
-// [CheckCritical], [CheckAlgorithm] and [CheckKeyID].
+// The errors are "token-size", "form", "base64url", [CheckHeader],
+// "critical-header", [CheckAlgorithm] and [CheckKeyID].
 func Parse(token string) (*Token, error) {
 	if token == "" || len(token) > MaxTokenSize {
-		return nil, &Error{Check: CheckTokenSize, Got: bytesText(len(token)), Want: "1 to " + bytesText(MaxTokenSize)}
+		return nil, &Error{Check: checkTokenSize, Got: bytesText(len(token)), Want: "1 to " + bytesText(MaxTokenSize)}
 	}
 	text := []byte(token)
 	end := bytes.LastIndexByte(text, '.')
 	head, body, ok := bytes.Cut(text[:max(end, 0)], []byte{'.'})
 	if !ok || bytes.IndexByte(body, '.') >= 0 {
-		return nil, &Error{Check: CheckForm, Got: segments(text), Want: "3 segments"}
+		return nil, &Error{Check: checkForm, Got: segments(text), Want: "3 segments"}
 	}
 	t := tokenContent{signed: text[:end:end]}
 
@@ -78,7 +78,7 @@ func Parse(token string) (*Token, error) {
 	buffer := make([]byte, 0, len(text))
 	buffer, err := decodeSegment(buffer, head)
 	if err != nil {
-		return nil, &Error{Check: CheckBase64, Got: "the header", Err: err}
+		return nil, &Error{Check: checkBase64, Got: "the header", Err: err}
 	}
 	h, err := parseHeader(buffer)
 	if err != nil {
@@ -93,12 +93,12 @@ func Parse(token string) (*Token, error) {
 	}
 	start := len(buffer)
 	if buffer, err = decodeSegment(buffer, body); err != nil {
-		return nil, &Error{Check: CheckBase64, Got: "the payload", Err: err}
+		return nil, &Error{Check: checkBase64, Got: "the payload", Err: err}
 	}
 	t.payload = buffer[start:len(buffer):len(buffer)]
 	start = len(buffer)
 	if buffer, err = decodeSegment(buffer, text[end+1:]); err != nil {
-		return nil, &Error{Check: CheckBase64, Got: "the signature", Err: err}
+		return nil, &Error{Check: checkBase64, Got: "the signature", Err: err}
 	}
 	t.signature = buffer[start:len(buffer):len(buffer)]
 	return &Token{content: secret.New(t)}, nil
@@ -122,9 +122,8 @@ func segments(text []byte) string {
 	return strconv.Itoa(bytes.Count(text, []byte{'.'})+1) + " segments"
 }
 
-// Verified is a token whose signature was made by one of the keys of a set. What its payload
-// says is for the caller to check.
-type Verified struct {
+// Signed is a token whose signature was made by one of the keys of a set.
+type Signed struct {
 	// Token is the token as it was parsed.
 	Token *Token
 	// Payload is what was signed. It shares memory with the token and must not be
@@ -134,38 +133,42 @@ type Verified struct {
 	Key *Key
 }
 
-// Verify parses a token in compact form, as [Parse] does, and checks its signature with
-// the keys of a set, as [VerifyToken] does.
-func Verify(ctx context.Context, token string, keys KeySet) (*Verified, error) {
+// VerifySignature parses a token in compact form, as [Parse] does, and checks its signature
+// with the keys of a set, as [Token.VerifySignature] does.
+//
+// Not: an authentication. A token that has expired, and one for somebody else, are signed as
+// well as any other. What the payload says is for the caller to check; claims.Validator does
+// so for the tokens of Kubernetes.
+func VerifySignature(ctx context.Context, token string, keys KeySet) (*Signed, error) {
 	t, err := Parse(token)
 	if err != nil {
 		return nil, err
 	}
-	return VerifyToken(ctx, t, keys)
+	return t.VerifySignature(ctx, keys)
 }
 
-// VerifyToken checks the signature of a parsed token with the keys that the set has for its
-// key ID, or with all keys of the set if the token names none. Only keys with the token's
-// algorithm are tried.
+// VerifySignature checks the token's signature with the keys that the set has for its key ID,
+// or with all keys of the set if the token names none. Only keys with the token's algorithm
+// are tried.
 //
-// In addition to the errors of [Key.Verify] there are [CheckKeySet] if keys is nil,
-// [CheckKeyID] if the set has no key with that ID, [CheckAlgorithm] if it has one but none
-// with that algorithm, and an error in which errors.Is finds [ErrRetry] if the set could not
+// In addition to the errors of [Key.Verify] there are "key-set" if keys is nil, [CheckKeyID]
+// if the set has no key with that ID, [CheckAlgorithm] if it has one but none with that
+// algorithm, and an error in which errors.Is finds [refusal.ErrRetry] if the set could not
 // answer.
-func VerifyToken(ctx context.Context, t *Token, keys KeySet) (*Verified, error) {
+func (t *Token) VerifySignature(ctx context.Context, keys KeySet) (*Signed, error) {
 	if keys == nil {
-		return nil, &Error{Check: CheckKeySet, Got: "no set of keys"}
+		return nil, &Error{Check: checkKeySet, Got: "no set of keys"}
 	}
 	c := t.read()
 	if c.algorithm == "" {
-		return nil, &Error{Check: CheckForm, Got: "no token"}
+		return nil, &Error{Check: checkForm, Got: "no token"}
 	}
 	candidates, err := keys.Keys(ctx, c.keyID)
 	switch {
-	case err != nil && errors.Is(err, ErrRetry):
+	case err != nil && errors.Is(err, refusal.ErrRetry):
 		return nil, err
 	case err != nil:
-		return nil, &Error{Check: ErrRetry, Got: "no keys", Err: err}
+		return nil, &Error{Check: refusal.ErrRetry, Got: "no keys", Err: err}
 	case len(candidates) == 0:
 		return nil, &Error{Check: CheckKeyID, Got: c.keyID, Want: "the ID of a known key"}
 	}
@@ -175,7 +178,7 @@ func VerifyToken(ctx context.Context, t *Token, keys KeySet) (*Verified, error) 
 			continue
 		}
 		if refused = key.Verify(t); refused == nil {
-			return &Verified{Token: t, Payload: c.payload, Key: key}, nil
+			return &Signed{Token: t, Payload: c.payload, Key: key}, nil
 		}
 	}
 	if refused == nil {
@@ -231,12 +234,12 @@ func parseHeader(data []byte) (header, error) {
 		case "nonce":
 			_, err = r.Text() // RFC 8555, section 6.5.2; a string for go-jose
 		case "jwk", "x5c":
-			// Other readers parse what these hold, and refuse the token for it. Refusing them all needs
-			// no agreement on which keys and certificates are good, and parses none that a stranger
-			// made.
+			// Other readers parse what these hold, and refuse the token for it. Refusing them
+			// all needs no agreement on which keys and certificates are good, and parses none
+			// that a stranger made.
 			return &Error{Check: CheckHeader, Got: string(name), Want: "a header that brings no key"}
 		case "crit", "b64":
-			return &Error{Check: CheckCritical, Got: string(name), Want: "a header without crit and b64"}
+			return &Error{Check: checkCritical, Got: string(name), Want: "a header without crit and b64"}
 		default:
 			if known := misspelt(name, headerMembers[:]); known != "" {
 				return &Error{Check: CheckHeader, Got: string(name), Want: known}

@@ -25,7 +25,7 @@ var benchSecret = []byte("0123456789abcdef")
 // BenchmarkDetached stands beside one base64url encoding and one HMAC of 2 KiB.
 func BenchmarkDetached(b *testing.B) {
 	payload := bytes.Repeat([]byte("a"), 2048)
-	signature, err := SignDetached(payload, "abcdef", benchSecret)
+	signature, err := signDetached(payload, "abcdef", benchSecret)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func BenchmarkDetached(b *testing.B) {
 	b.Run("Sign", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := SignDetached(payload, "abcdef", benchSecret); err != nil {
+			if _, err := signDetached(payload, "abcdef", benchSecret); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -50,7 +50,7 @@ func BenchmarkDetached(b *testing.B) {
 	b.Run("Verify", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if err := VerifyDetached(signature, payload, "abcdef", benchSecret); err != nil {
+			if err := verifyDetached(signature, payload, "abcdef", benchSecret); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -89,7 +89,7 @@ func BenchmarkVerify(b *testing.B) {
 		b.Run(string(algorithm)+"/Verify", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := Verify(context.Background(), token, oneKey{f.key}); err != nil {
+				if _, err := VerifySignature(context.Background(), token, oneKey{f.key}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -155,13 +155,13 @@ func TestAllocations(t *testing.T) {
 		mac.Write(payload)
 		mac.Sum(nil)
 	})
-	signature, err := SignDetached(payload, "abcdef", benchSecret)
+	signature, err := signDetached(payload, "abcdef", benchSecret)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, run := range map[string]func(){
-		"SignDetached":   func() { _, _ = SignDetached(payload, "abcdef", benchSecret) },
-		"VerifyDetached": func() { _ = VerifyDetached(signature, payload, "abcdef", benchSecret) },
+		"SignDetached":   func() { _, _ = signDetached(payload, "abcdef", benchSecret) },
+		"VerifyDetached": func() { _ = verifyDetached(signature, payload, "abcdef", benchSecret) },
 	} {
 		// The payload in base64url and what holds it, the signature, and its other form.
 		if got := testing.AllocsPerRun(100, run) - bare; got > 4 {
@@ -174,9 +174,9 @@ func TestAllocations(t *testing.T) {
 		raw := rawCheck(t, f, token)
 		bare := testing.AllocsPerRun(100, func() { _ = raw() })
 		keys := oneKey{f.key}
-		got := testing.AllocsPerRun(100, func() { _, _ = Verify(context.Background(), token, keys) }) - bare
+		got := testing.AllocsPerRun(100, func() { _, _ = VerifySignature(context.Background(), token, keys) }) - bare
 		// The token as bytes, what it encodes, its key ID, Token and the two that keep its
-		// content out of sight, Verified, and for ECDSA
+		// content out of sight, Signed, and for ECDSA
 		// the signature in DER.
 		want := 7.0
 		if algorithm == ES256 {

@@ -13,35 +13,6 @@ const detachedDots = ".."
 // macLength is the length of a MAC in base64url.
 const macLength = (sha256.Size*8 + 5) / 6
 
-// SignDetached signs a payload for discovery: the compact form (RFC 7515, section 7.1) with
-// HS256 and the header {"alg":"HS256","kid":"<keyID>"}, with its payload removed (appendix F).
-// That is what Kubernetes' bootstrapsigner writes into cluster-info as jws-kubeconfig-<keyID>,
-// byte for byte (k8s.io/cluster-bootstrap, token/jws).
-//
-// The key is a bootstrap token's secret and must not be empty: how much entropy it needs is
-// for the caller to decide. The errors are [CheckPayloadSize], [CheckKeyID] and [CheckKey].
-func SignDetached(payload []byte, keyID string, key []byte) (string, error) {
-	d, err := NewDetached(payload)
-	if err != nil {
-		return "", err
-	}
-	return d.Sign(keyID, key)
-}
-
-// VerifyDetached checks that signature is, to the byte, what [SignDetached] returns for the
-// payload, key ID and key. As in Kubernetes, no other spelling of the header is accepted. MACs
-// are compared in constant time.
-//
-// The errors are those of SignDetached, and [CheckForm], [CheckBase64], [CheckHeader],
-// [CheckCritical], [CheckAlgorithm], [CheckSignatureSize] and [CheckSignature].
-func VerifyDetached(signature string, payload []byte, keyID string, key []byte) error {
-	d, err := NewDetached(payload)
-	if err != nil {
-		return err
-	}
-	return d.Verify(signature, keyID, key)
-}
-
 // Detached is a payload that is encoded once, and then signed or verified with many
 // keys. It is safe for concurrent use. The zero value is an empty payload.
 type Detached struct {
@@ -49,17 +20,23 @@ type Detached struct {
 }
 
 // NewDetached encodes a payload, which it does not keep. A payload longer than
-// [MaxPayloadSize] is refused with [CheckPayloadSize].
+// 2,097,152 bytes is refused with "payload-size".
 func NewDetached(payload []byte) (*Detached, error) {
-	if len(payload) > MaxPayloadSize {
-		return nil, &Error{Check: CheckPayloadSize, Got: bytesText(len(payload)), Want: "at most " + bytesText(MaxPayloadSize)}
+	if len(payload) > maxPayloadSize {
+		return nil, &Error{Check: checkPayloadSize, Got: bytesText(len(payload)), Want: "at most " + bytesText(maxPayloadSize)}
 	}
 	encoded := make([]byte, encoding.EncodedLen(len(payload)))
 	encoding.Encode(encoded, payload)
 	return &Detached{encoded: encoded}, nil
 }
 
-// Sign is [SignDetached] for this payload.
+// Sign signs the payload for discovery: the compact form (RFC 7515, section 7.1) with
+// HS256 and the header {"alg":"HS256","kid":"<keyID>"}, with its payload removed (appendix F).
+// That is what Kubernetes' bootstrapsigner writes into cluster-info as jws-kubeconfig-<keyID>,
+// byte for byte (k8s.io/cluster-bootstrap, token/jws).
+//
+// The key is a bootstrap token's secret and must not be empty: how much entropy it needs is
+// for the caller to decide. The errors are [CheckKeyID] and "key".
 func (d *Detached) Sign(keyID string, key []byte) (string, error) {
 	signature, err := d.sign(keyID, key)
 	return string(signature), err
@@ -71,10 +48,10 @@ func (d *Detached) sign(keyID string, key []byte) ([]byte, error) {
 		return nil, err
 	}
 	if len(key) == 0 {
-		return nil, &Error{Check: CheckKey, Got: "an empty key", Want: "a secret"}
+		return nil, &Error{Check: checkKey, Got: "an empty key", Want: "a secret"}
 	}
 	signature := make([]byte, 0, encoding.EncodedLen(headerFrame+len(keyID))+len(detachedDots)+macLength)
-	signature = appendHeader(signature, HS256, keyID, "")
+	signature = appendHeader(signature, hs256, keyID, "")
 	signature = append(signature, '.')
 	mac := hmac.New(sha256.New, key)
 	mac.Write(signature)
@@ -84,7 +61,12 @@ func (d *Detached) sign(keyID string, key []byte) ([]byte, error) {
 	return encoding.AppendEncode(signature, mac.Sum(sum[:0])), nil
 }
 
-// Verify is [VerifyDetached] for this payload.
+// Verify checks that signature is, to the byte, what [Detached.Sign] returns for the key ID
+// and key. As in Kubernetes, no other spelling of the header is accepted. MACs are compared
+// in constant time.
+//
+// The errors are those of Sign, and "form", "base64url", [CheckHeader], "critical-header",
+// [CheckAlgorithm], "jws-signature-size" and "jws-signature".
 func (d *Detached) Verify(signature, keyID string, key []byte) error {
 	want, err := d.sign(keyID, key)
 	if err != nil {
@@ -100,32 +82,32 @@ func (d *Detached) Verify(signature, keyID string, key []byte) error {
 func explain(signature, keyID string) error {
 	encoded, mac, ok := strings.Cut(signature, detachedDots)
 	if !ok || strings.Contains(encoded, ".") || strings.Contains(mac, ".") {
-		return &Error{Check: CheckForm, Want: "header, two dots, signature"}
+		return &Error{Check: checkForm, Want: "header, two dots, signature"}
 	}
 	if len(encoded) > encoding.EncodedLen(maxHeaderSize) {
 		return &Error{Check: CheckHeader, Got: bytesText(len(encoded)), Want: "a header of this key ID"}
 	}
 	text, err := decodeSegment(nil, []byte(encoded))
 	if err != nil {
-		return &Error{Check: CheckBase64, Got: "the header", Err: err}
+		return &Error{Check: checkBase64, Got: "the header", Err: err}
 	}
 	h, err := parseHeader(text)
 	switch {
 	case err != nil:
 		return err
-	case string(h.algorithm) != string(HS256):
-		return &Error{Check: CheckAlgorithm, Got: string(h.algorithm), Want: string(HS256)}
+	case string(h.algorithm) != string(hs256):
+		return &Error{Check: CheckAlgorithm, Got: string(h.algorithm), Want: string(hs256)}
 	case h.keyID != keyID:
 		return &Error{Check: CheckKeyID, Got: h.keyID, Want: keyID}
-	case encoded != string(appendHeader(nil, HS256, keyID, "")):
+	case encoded != string(appendHeader(nil, hs256, keyID, "")):
 		return &Error{Check: CheckHeader, Got: string(text), Want: "the members alg and kid alone, in this order and without space"}
 	case len(mac) != macLength:
-		return &Error{Check: CheckSignatureSize, Got: bytesText(len(mac)) + " of base64url", Want: bytesText(macLength)}
+		return &Error{Check: checkSignatureSize, Got: bytesText(len(mac)) + " of base64url", Want: bytesText(macLength)}
 	}
 	if _, err := decodeSegment(nil, []byte(mac)); err != nil {
-		return &Error{Check: CheckBase64, Got: "the signature", Err: err}
+		return &Error{Check: checkBase64, Got: "the signature", Err: err}
 	}
-	return &Error{Check: CheckSignature, Got: "a signature over other bytes or with another key", Want: "that of " + keyID}
+	return &Error{Check: checkSignature, Got: "a signature over other bytes or with another key", Want: "that of " + keyID}
 }
 
 // headerFrame is the length of a detached signature's header without the key ID.

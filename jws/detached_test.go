@@ -12,6 +12,24 @@ import (
 )
 
 // naiveDetached is the definition: RFC 7515, section 5.1 and appendix F.
+// signDetached signs one payload with one key.
+func signDetached(payload []byte, keyID string, key []byte) (string, error) {
+	d, err := NewDetached(payload)
+	if err != nil {
+		return "", err
+	}
+	return d.Sign(keyID, key)
+}
+
+// verifyDetached verifies what signDetached returns.
+func verifyDetached(signature string, payload []byte, keyID string, key []byte) error {
+	d, err := NewDetached(payload)
+	if err != nil {
+		return err
+	}
+	return d.Verify(signature, keyID, key)
+}
+
 func naiveDetached(payload []byte, keyID string, key []byte) string {
 	header, err := json.Marshal(map[string]string{"alg": "HS256", "kid": keyID})
 	if err != nil {
@@ -30,20 +48,20 @@ func TestDetachedKubernetes(t *testing.T) {
 		"Hello from the other side. I must have called a thousand times.": "eyJhbGciOiJIUzI1NiIsImtpZCI6Impvc2h1YSJ9..VShe2taLd-YTrmWuRkcL_8QTNDHYxQIEBsAYYiIj1_8",
 		"": "eyJhbGciOiJIUzI1NiIsImtpZCI6Impvc2h1YSJ9..7Ui1ALizW4jXphVUB7xUqC9vLYLL9RZeOFfVLoB7Tgk",
 	} {
-		got, err := SignDetached([]byte(payload), "joshua", []byte(key))
+		got, err := signDetached([]byte(payload), "joshua", []byte(key))
 		if err != nil || got != want {
 			t.Errorf("got %s, %v, want %s", got, err, want)
 		}
-		if err := VerifyDetached(want, []byte(payload), "joshua", []byte(key)); err != nil {
+		if err := verifyDetached(want, []byte(payload), "joshua", []byte(key)); err != nil {
 			t.Error(err)
 		}
-		refusedFor(t, "foo after it", VerifyDetached(want+"foo", []byte(payload), "joshua", []byte(key)), CheckSignatureSize)
+		refusedFor(t, "foo after it", verifyDetached(want+"foo", []byte(payload), "joshua", []byte(key)), checkSignatureSize)
 	}
 	// Kubernetes signs with no secret at all; that is nobody's signature.
-	_, err := SignDetached(nil, "joshua", nil)
-	refusedFor(t, "no secret", err, CheckKey)
+	_, err := signDetached(nil, "joshua", nil)
+	refusedFor(t, "no secret", err, checkKey)
 	empty := naiveDetached(nil, "joshua", nil)
-	refusedFor(t, "no secret", VerifyDetached(empty, nil, "joshua", nil), CheckKey)
+	refusedFor(t, "no secret", verifyDetached(empty, nil, "joshua", nil), checkKey)
 }
 
 func TestDetachedRandom(t *testing.T) {
@@ -60,16 +78,16 @@ func TestDetachedRandom(t *testing.T) {
 		id, key := text(letters, 6), []byte(text(letters, 16))
 		payload := []byte(text(letters+"\n:-+ é\x00", source.IntN(300)))
 		want := naiveDetached(payload, id, key)
-		if got, err := SignDetached(payload, id, key); err != nil || got != want {
+		if got, err := signDetached(payload, id, key); err != nil || got != want {
 			t.Fatalf("got %s, %v, want %s", got, err, want)
 		}
-		if err := VerifyDetached(want, payload, id, key); err != nil {
+		if err := verifyDetached(want, payload, id, key); err != nil {
 			t.Fatal(err)
 		}
 		at := source.IntN(len(want))
 		changed := want[:at] + string(want[at]^1) + want[at+1:]
 		var e *Error
-		if err := VerifyDetached(changed, payload, id, key); !errors.As(err, &e) {
+		if err := verifyDetached(changed, payload, id, key); !errors.As(err, &e) {
 			t.Fatalf("%s passes for %s: %v", changed, want, err)
 		}
 	}
@@ -79,7 +97,7 @@ func TestDetachedRefused(t *testing.T) {
 	payload, key := []byte("payload"), benchSecret
 	good := naiveDetached(payload, "abcdef", key)
 	header, mac, _ := strings.Cut(good, "..")
-	if err := VerifyDetached(good, payload, "abcdef", key); err != nil {
+	if err := verifyDetached(good, payload, "abcdef", key); err != nil {
 		t.Fatal(err)
 	}
 	rs256 := forgers()[RS256]
@@ -92,31 +110,31 @@ func TestDetachedRefused(t *testing.T) {
 		signature string
 		want      Check
 	}{
-		"empty":               {"", CheckForm},
-		"one dot":             {header + "." + mac, CheckForm},
-		"three dots":          {header + "..." + mac, CheckForm},
-		"payload left in":     {header + "." + b64("payload") + "." + mac, CheckForm},
-		"a dot after":         {good + ".", CheckForm},
-		"a dot before":        {"." + good, CheckForm},
+		"empty":               {"", checkForm},
+		"one dot":             {header + "." + mac, checkForm},
+		"three dots":          {header + "..." + mac, checkForm},
+		"payload left in":     {header + "." + b64("payload") + "." + mac, checkForm},
+		"a dot after":         {good + ".", checkForm},
+		"a dot before":        {"." + good, checkForm},
 		"huge header":         {strings.Repeat("a", 1<<20) + ".." + mac, CheckHeader},
 		"no header":           {".." + mac, CheckHeader},
-		"padded header":       {header + "=.." + mac, CheckBase64},
-		"line end in header":  {header[:4] + "\n" + header[4:] + ".." + mac, CheckBase64},
-		"line end after":      {good + "\n", CheckSignatureSize},
-		"line end in MAC":     {header + ".." + mac[:4] + "\n" + mac[4:], CheckSignatureSize},
-		"line end for a sign": {header + ".." + mac[:4] + "\n" + mac[5:], CheckBase64},
-		"unused bits":         {good[:len(good)-1] + string(nextSymbol(good[len(good)-1])), CheckBase64},
-		"padded MAC":          {good + "=", CheckSignatureSize},
-		"no MAC":              {header + "..", CheckSignatureSize},
-		"short MAC":           {good[:len(good)-1], CheckSignatureSize},
-		"long MAC":            {good + "A", CheckSignatureSize},
-		"other MAC":           {header + ".." + strings.Repeat("A", macLength), CheckSignature},
+		"padded header":       {header + "=.." + mac, checkBase64},
+		"line end in header":  {header[:4] + "\n" + header[4:] + ".." + mac, checkBase64},
+		"line end after":      {good + "\n", checkSignatureSize},
+		"line end in MAC":     {header + ".." + mac[:4] + "\n" + mac[4:], checkSignatureSize},
+		"line end for a sign": {header + ".." + mac[:4] + "\n" + mac[5:], checkBase64},
+		"unused bits":         {good[:len(good)-1] + string(nextSymbol(good[len(good)-1])), checkBase64},
+		"padded MAC":          {good + "=", checkSignatureSize},
+		"no MAC":              {header + "..", checkSignatureSize},
+		"short MAC":           {good[:len(good)-1], checkSignatureSize},
+		"long MAC":            {good + "A", checkSignatureSize},
+		"other MAC":           {header + ".." + strings.Repeat("A", macLength), checkSignature},
 		"other members first": {with(b64(`{"kid":"abcdef","alg":"HS256"}`)), CheckHeader},
 		"a space":             {with(b64(`{"alg":"HS256", "kid":"abcdef"}`)), CheckHeader},
 		"a type":              {with(b64(`{"alg":"HS256","kid":"abcdef","typ":"JWT"}`)), CheckHeader},
 		"kid twice":           {with(b64(`{"alg":"HS256","kid":"abcdef","kid":"abcdef"}`)), CheckHeader},
-		"crit":                {with(b64(`{"alg":"HS256","crit":["x"],"kid":"abcdef"}`)), CheckCritical},
-		"b64":                 {with(b64(`{"alg":"HS256","b64":true,"kid":"abcdef"}`)), CheckCritical},
+		"crit":                {with(b64(`{"alg":"HS256","crit":["x"],"kid":"abcdef"}`)), checkCritical},
+		"b64":                 {with(b64(`{"alg":"HS256","b64":true,"kid":"abcdef"}`)), checkCritical},
 		"no kid":              {with(b64(`{"alg":"HS256"}`)), CheckKeyID},
 		"other kid":           {with(b64(`{"alg":"HS256","kid":"abcdeg"}`)), CheckKeyID},
 		"none":                {with(b64(`{"alg":"none","kid":"abcdef"}`)), CheckAlgorithm},
@@ -125,14 +143,14 @@ func TestDetachedRefused(t *testing.T) {
 		"RS256":               {strings.Replace(rs256.good(t), "."+b64(forgedPayload)+".", "..", 1), CheckAlgorithm},
 	} {
 		t.Run(name, func(t *testing.T) {
-			refusedFor(t, name, VerifyDetached(test.signature, payload, "abcdef", key), test.want)
+			refusedFor(t, name, verifyDetached(test.signature, payload, "abcdef", key), test.want)
 		})
 	}
-	refusedFor(t, "other payload", VerifyDetached(good, []byte("payloae"), "abcdef", key), CheckSignature)
-	refusedFor(t, "other key", VerifyDetached(good, payload, "abcdef", []byte("0123456789abcdeg")), CheckSignature)
-	refusedFor(t, "other ID", VerifyDetached(good, payload, "abcdeg", key), CheckKeyID)
-	refusedFor(t, "no ID", VerifyDetached(good, payload, "", key), CheckKeyID)
-	refusedFor(t, "no key", VerifyDetached(good, payload, "abcdef", nil), CheckKey)
+	refusedFor(t, "other payload", verifyDetached(good, []byte("payloae"), "abcdef", key), checkSignature)
+	refusedFor(t, "other key", verifyDetached(good, payload, "abcdef", []byte("0123456789abcdeg")), checkSignature)
+	refusedFor(t, "other ID", verifyDetached(good, payload, "abcdeg", key), CheckKeyID)
+	refusedFor(t, "no ID", verifyDetached(good, payload, "", key), CheckKeyID)
+	refusedFor(t, "no key", verifyDetached(good, payload, "abcdef", nil), checkKey)
 }
 
 // nextSymbol is the base64url symbol whose value is one more.
@@ -143,24 +161,24 @@ func nextSymbol(c byte) byte {
 
 func TestDetachedLimits(t *testing.T) {
 	key := benchSecret
-	largest := make([]byte, MaxPayloadSize)
-	signature, err := SignDetached(largest, "abcdef", key)
-	if err != nil || VerifyDetached(signature, largest, "abcdef", key) != nil {
+	largest := make([]byte, maxPayloadSize)
+	signature, err := signDetached(largest, "abcdef", key)
+	if err != nil || verifyDetached(signature, largest, "abcdef", key) != nil {
 		t.Errorf("the largest payload: %v", err)
 	}
-	_, err = SignDetached(append(largest, 0), "abcdef", key)
-	refusedFor(t, "a payload too long", err, CheckPayloadSize)
-	refusedFor(t, "a payload too long", VerifyDetached(signature, append(largest, 0), "abcdef", key), CheckPayloadSize)
+	_, err = signDetached(append(largest, 0), "abcdef", key)
+	refusedFor(t, "a payload too long", err, checkPayloadSize)
+	refusedFor(t, "a payload too long", verifyDetached(signature, append(largest, 0), "abcdef", key), checkPayloadSize)
 	longest := strings.Repeat("<", MaxKeyIDSize) // six bytes each in JSON
-	signature, err = SignDetached(nil, longest, key)
-	if err != nil || signature != naiveDetached(nil, longest, key) || VerifyDetached(signature, nil, longest, key) != nil {
+	signature, err = signDetached(nil, longest, key)
+	if err != nil || signature != naiveDetached(nil, longest, key) || verifyDetached(signature, nil, longest, key) != nil {
 		t.Errorf("the longest key ID: %v", err)
 	}
-	refusedFor(t, "the longest header", VerifyDetached(signature[:len(signature)-1]+"_", nil, longest, key), CheckBase64)
+	refusedFor(t, "the longest header", verifyDetached(signature[:len(signature)-1]+"_", nil, longest, key), checkBase64)
 	most := encoding.EncodedLen(maxHeaderSize)
-	refusedFor(t, "a header as long as one may be", VerifyDetached(strings.Repeat("?", most)+"..", nil, "a", key), CheckBase64)
-	refusedFor(t, "a longer header", VerifyDetached(strings.Repeat("?", most+1)+"..", nil, "a", key), CheckHeader)
-	_, err = SignDetached(nil, longest+"<", key)
+	refusedFor(t, "a header as long as one may be", verifyDetached(strings.Repeat("?", most)+"..", nil, "a", key), checkBase64)
+	refusedFor(t, "a longer header", verifyDetached(strings.Repeat("?", most+1)+"..", nil, "a", key), CheckHeader)
+	_, err = signDetached(nil, longest+"<", key)
 	refusedFor(t, "a key ID too long", err, CheckKeyID)
 }
 
@@ -171,7 +189,7 @@ func TestDetachedErrorsHoldNoSecret(t *testing.T) {
 	_, mac, _ := strings.Cut(good, "..")
 	header, _, _ := strings.Cut(good, "..")
 	for _, signature := range []string{"", header + "..", header + ".." + strings.Repeat("A", macLength), good + "A", good[:len(good)-1]} {
-		err := VerifyDetached(signature, payload, "abcdef", key)
+		err := verifyDetached(signature, payload, "abcdef", key)
 		if err == nil || strings.Contains(err.Error(), mac[:8]) || strings.Contains(err.Error(), string(key)) {
 			t.Errorf("%q: %v", signature, err)
 		}
@@ -186,9 +204,9 @@ func FuzzDetached(f *testing.F) {
 	f.Add(strings.Replace(good, "..", ".", 1), []byte("payload"), "<é\u2028", []byte("s"))
 	f.Add("", []byte(nil), "", []byte(nil))
 	f.Fuzz(func(t *testing.T, signature string, payload []byte, keyID string, key []byte) {
-		want, err := SignDetached(payload, keyID, key)
+		want, err := signDetached(payload, keyID, key)
 		if err != nil {
-			if VerifyDetached(signature, payload, keyID, key) == nil {
+			if verifyDetached(signature, payload, keyID, key) == nil {
 				t.Fatalf("verifies, though %v", err)
 			}
 			return
@@ -196,10 +214,10 @@ func FuzzDetached(f *testing.F) {
 		if naive := naiveDetached(payload, keyID, key); want != naive {
 			t.Fatalf("got %s, want %s", want, naive)
 		}
-		if err := VerifyDetached(want, payload, keyID, key); err != nil {
+		if err := verifyDetached(want, payload, keyID, key); err != nil {
 			t.Fatal(err)
 		}
-		if err := VerifyDetached(signature, payload, keyID, key); (err == nil) != (signature == want) {
+		if err := verifyDetached(signature, payload, keyID, key); (err == nil) != (signature == want) {
 			t.Fatalf("%q: %v, want %q", signature, err, want)
 		}
 	})

@@ -4,15 +4,15 @@
 //
 // # Discovery
 //
-// [SignDetached] and [VerifyDetached] make and check what Kubernetes' bootstrapsigner writes
-// into the cluster-info ConfigMap, byte for byte. A [Detached] encodes a payload once for many
-// tokens.
+// A [Detached] makes and checks what Kubernetes' bootstrapsigner writes into the cluster-info
+// ConfigMap, byte for byte. It encodes a payload once for many tokens.
 //
 // # Tokens
 //
-// [Verify] parses a token and checks its signature with a [KeySet]; [Parse] and [Key.Verify]
-// are its two halves. A [Signer] signs tokens. The claims inside a token are not this
-// package's concern: a verified token may be expired, or meant for somebody else.
+// [VerifySignature] parses a token and checks its signature with a [KeySet]; [Parse] and
+// [Token.VerifySignature] are its two halves. A [Signer] signs tokens. The claims inside a
+// token are not this package's concern: a signed token may be expired, or meant for somebody
+// else.
 //
 // A [Key] is bound to one algorithm and one key ID, so that nothing in a token chooses how it
 // is verified (RFC 8725, section 3.1). HS256 is only for discovery: a token that names it, or
@@ -29,10 +29,10 @@
 //
 // # Keys
 //
-// Public keys come from [NewKey], [ParseJWK], [ParseJWKS] and [ParsePEM]. Their IDs are
-// derived as in Kubernetes ([DeriveKeyID]) if none are given.
+// Public keys come from [NewKey] and [ParseJWKS]. Their IDs are derived as in Kubernetes (the
+// digest of the public key) if none are given.
 //
 // Every refusal is an [*Error] that names its [Check]. If something could not be decided,
 // because keys could not be fetched or a signer did not answer, the error is one in which
-// errors.Is finds [ErrRetry].
+// errors.Is finds [refusal.ErrRetry].
 package jws

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // newSigner signs with a new key in memory. Any crypto.Signer can stand in its place: a
@@ -42,7 +43,7 @@ func ExampleNewSigner() {
 		fmt.Println(err)
 		return
 	}
-	verified, err := jws.Verify(ctx, signature.Token(payload), keys)
+	verified, err := jws.VerifySignature(ctx, signature.Token(payload), keys)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -150,7 +151,7 @@ func ExampleNewRemoteKeySet() {
 	}
 	defer late.Close()
 	_, err = late.Keys(ctx, "2026-03")
-	fmt.Println(errors.Is(err, jws.ErrRetry), errors.Is(err, jws.CheckFetch))
+	fmt.Println(errors.Is(err, refusal.ErrRetry), errors.Is(err, jws.Check("fetch")))
 	// Output:
 	// 2026-03 1 <nil>
 	// 2026-02 0 <nil>

@@ -78,7 +78,8 @@ func ExampleNewUnionKeySet() {
 		fmt.Println(err)
 		return
 	}
-	all, err := jws.NewUnionKeySet(rotating, others)
+	all, err := jws.NewUnionKeySet(
+		jws.NamedKeySet{Name: "own", Keys: rotating}, jws.NamedKeySet{Name: "others", Keys: others})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -89,7 +90,7 @@ func ExampleNewUnionKeySet() {
 		return
 	}
 	for _, key := range keys {
-		fmt.Println(key.KeyID())
+		fmt.Println(key.Set(), key.KeyID())
 	}
 
 	signature, err := other.Sign(ctx, []byte("{}"))
@@ -97,10 +98,10 @@ func ExampleNewUnionKeySet() {
 		fmt.Println(err)
 		return
 	}
-	_, err = jws.Verify(ctx, signature.Token([]byte("{}")), all)
+	_, err = jws.VerifySignature(ctx, signature.Token([]byte("{}")), all)
 	fmt.Println(err)
 	// Output:
-	// control-plane-1
-	// control-plane-2
+	// own control-plane-1
+	// others control-plane-2
 	// <nil>
 }

@@ -5,11 +5,14 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
 
 	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // The signature that a cluster publishes beside its cluster-info, and the check that a
@@ -18,15 +21,25 @@ func Example() {
 	clusterInfo := []byte("apiVersion: v1\nkind: Config\n")
 	secret := []byte("0123456789abcdef")
 
-	signature, err := jws.SignDetached(clusterInfo, "abcdef", secret)
+	published, err := jws.NewDetached(clusterInfo)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	signature, err := published.Sign("abcdef", secret)
 	fmt.Println(signature, err)
+	fmt.Println(published.Verify(signature, "abcdef", secret))
 
-	fmt.Println(jws.VerifyDetached(signature, clusterInfo, "abcdef", secret))
-	fmt.Println(jws.VerifyDetached(signature, append(clusterInfo, '#'), "abcdef", secret))
+	other, err := jws.NewDetached(append(clusterInfo, '#'))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(other.Verify(signature, "abcdef", secret))
 	// Output:
 	// eyJhbGciOiJIUzI1NiIsImtpZCI6ImFiY2RlZiJ9..vH_kT4yiol-nrAWgjfCYqvum5wsKETXe0S7OOp1VgnE <nil>
 	// <nil>
-	// signature: got a signature over other bytes or with another key, want that of abcdef
+	// jws-signature: got a signature over other bytes or with another key, want that of abcdef
 }
 
 // One payload is encoded once for all tokens.
@@ -54,23 +67,23 @@ func (s oneKeySet) Keys(_ context.Context, keyID string) ([]*jws.Key, error) {
 }
 
 // The key and the token of RFC 8037, appendix A.
-func ExampleVerify() {
-	key, err := jws.ParseJWK([]byte(`{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}`))
+func ExampleVerifySignature() {
+	keys, err := jws.ParseJWKS([]byte(`{"keys":[{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}`))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	const token = "eyJhbGciOiJFZERTQSJ9.RXhhbXBsZSBvZiBFZDI1NTE5IHNpZ25pbmc.hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dWbhijcNR4ki4iylGjg5BhVsPt9g7sVvpAr_MuM0KAg"
 
-	verified, err := jws.Verify(context.Background(), token, oneKeySet{key})
+	verified, err := jws.VerifySignature(context.Background(), token, oneKeySet{keys[0]})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	fmt.Printf("%s\n", verified.Payload)
 
-	_, err = jws.Verify(context.Background(), token+"=", oneKeySet{key})
-	fmt.Println(errors.Is(err, jws.CheckBase64))
+	_, err = jws.VerifySignature(context.Background(), token+"=", oneKeySet{keys[0]})
+	fmt.Println(errors.Is(err, refusal.Check("base64url")))
 	// Output:
 	// Example of Ed25519 signing
 	// true
@@ -104,27 +117,32 @@ func ExampleNewKey() {
 		fmt.Println(err)
 		return
 	}
-	keyID, err := jws.DeriveKeyID(private.Public())
-	fmt.Println(key.Algorithm(), key.KeyID() == keyID, err)
+	fmt.Println(key.Algorithm(), len(key.KeyID()))
 
 	_, err = jws.NewKey(private.Public(), jws.KeyOptions{Algorithm: jws.RS256})
 	fmt.Println(err)
 	// Output:
-	// ES256 true <nil>
+	// ES256 43
 	// algorithm: got RS256, want one of [ES256]
 }
 
-// A set as kube-apiserver serves it at /openid/v1/jwks, from keys in PEM.
+// A set as kube-apiserver serves it at /openid/v1/jwks, from a key in PEM.
 func ExampleMarshalJWKS() {
-	keys, err := jws.ParsePEM([]byte(`-----BEGIN PUBLIC KEY-----
+	block, _ := pem.Decode([]byte(`-----BEGIN PUBLIC KEY-----
 MCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=
 -----END PUBLIC KEY-----
 `))
+	public, err := x509.ParsePKIXPublicKey(block.Bytes)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	set, err := jws.MarshalJWKS(keys)
+	key, err := jws.NewKey(public, jws.KeyOptions{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	set, err := jws.MarshalJWKS([]*jws.Key{key})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -53,13 +53,13 @@ func TestHeaderRefused(t *testing.T) {
 		`{"alg":"ES256","B64":true}`:           CheckHeader,
 		"{\"alg\":\"ES256\",\"kid\":\"\xff\"}": CheckHeader,
 		`{"alg":"ES256","kid":"\ud800"}`:       CheckHeader,
-		`{"alg":"ES256","crit":["exp"]}`:       CheckCritical,
-		`{"alg":"ES256","crit":[]}`:            CheckCritical,
-		`{"alg":"ES256","crit":null}`:          CheckCritical,
-		`{"alg":"ES256","crit":["b64"]}`:       CheckCritical,
-		`{"b64":false,"alg":"ES256"}`:          CheckCritical,
-		`{"alg":"ES256","b64":true}`:           CheckCritical,
-		`{"alg":"ES256","\u0062\u00364":true}`: CheckCritical,
+		`{"alg":"ES256","crit":["exp"]}`:       checkCritical,
+		`{"alg":"ES256","crit":[]}`:            checkCritical,
+		`{"alg":"ES256","crit":null}`:          checkCritical,
+		`{"alg":"ES256","crit":["b64"]}`:       checkCritical,
+		`{"b64":false,"alg":"ES256"}`:          checkCritical,
+		`{"alg":"ES256","b64":true}`:           checkCritical,
+		`{"alg":"ES256","\u0062\u00364":true}`: checkCritical,
 	} {
 		t.Run(text, func(t *testing.T) {
 			_, err := parseHeader([]byte(text))

@@ -18,10 +18,10 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// ParseJWK reads one public key as a JWK (RFC 7517; RFC 7518, section 6; RFC 8037, section 2):
+// parseJWK reads one public key as a JWK (RFC 7517; RFC 7518, section 6; RFC 8037, section 2):
 // kty RSA, EC on P-256, P-384 and P-521, or OKP on Ed25519, as [NewKey] accepts them. It is
 // bound to its alg, or without one to the usual algorithm of such keys; its key ID is its kid,
-// or without one is derived by [DeriveKeyID].
+// or without one is derived by the digest of the public key.
 //
 // A use must be sig, and key_ops, if there are any, must contain verify and nothing else but
 // sign. Integers and coordinates have exactly one encoding: moduli and exponents without
@@ -29,16 +29,16 @@ import (
 // are ignored; a duplicate member, even in different case, or a known one in a different case,
 // is refused.
 //
-// The errors are [CheckJWK], [CheckPrivate] if there is a member of a private or symmetric
-// key, [CheckKeyType], [CheckKeyUse], [CheckAlgorithm], [CheckKey] and [CheckKeyID].
-func ParseJWK(data []byte) (*Key, error) {
-	if len(data) > MaxJWKSize {
-		return nil, &Error{Check: CheckJWK, Got: bytesText(len(data)), Want: "at most " + bytesText(MaxJWKSize)}
+// The errors are "jwk", "private-key" if there is a member of a private or symmetric
+// key, "jws-key-type", "key-use", [CheckAlgorithm], "key" and [CheckKeyID].
+func parseJWK(data []byte) (*Key, error) {
+	if len(data) > maxJWKSize {
+		return nil, &Error{Check: checkJWK, Got: bytesText(len(data)), Want: "at most " + bytesText(maxJWKSize)}
 	}
 	r := strictjson.NewReader(data)
 	j, err := readJWK(r)
 	if err == nil {
-		err = refuse(CheckJWK, r.End())
+		err = refuse(checkJWK, r.End())
 	}
 	if err != nil {
 		return nil, err
@@ -75,17 +75,17 @@ func readJWK(r *strictjson.Reader) (*jwk, error) {
 			j.operations, err = readOperations(r)
 			return err
 		case "d", "p", "q", "dp", "dq", "qi", "oth", "k", "priv":
-			return &Error{Check: CheckPrivate, Got: "a key with the member " + string(name), Want: "a public key"}
+			return &Error{Check: checkPrivate, Got: "a key with the member " + string(name), Want: "a public key"}
 		}
 		if known := misspelt(name, jwkMembers); known != "" {
-			return &Error{Check: CheckJWK, Got: string(name), Want: known}
+			return &Error{Check: checkJWK, Got: string(name), Want: known}
 		}
 		return r.Skip()
 	})
 	if err == nil && string(j.keyType) == "oct" {
-		err = &Error{Check: CheckPrivate, Got: "a symmetric key", Want: "a public key"}
+		err = &Error{Check: checkPrivate, Got: "a symmetric key", Want: "a public key"}
 	}
-	return j, refuse(CheckJWK, err)
+	return j, refuse(checkJWK, err)
 }
 
 // maxOperations is how many key_ops a key may have: twice as many as are registered.
@@ -96,7 +96,7 @@ func readOperations(r *strictjson.Reader) ([]string, error) {
 	operations := []string{}
 	err := r.Array(func() error {
 		if len(operations) == maxOperations {
-			return &Error{Check: CheckJWK, Got: "more key_ops", Want: fmt.Sprintf("at most %d", maxOperations)}
+			return &Error{Check: checkJWK, Got: "more key_ops", Want: fmt.Sprintf("at most %d", maxOperations)}
 		}
 		operation, err := r.String()
 		operations = append(operations, operation)
@@ -105,7 +105,7 @@ func readOperations(r *strictjson.Reader) ([]string, error) {
 	return operations, err
 }
 
-// key makes the key, and checks everything about it. CheckKeyType, CheckKeyUse or
+// key makes the key, and checks everything about it. "jws-key-type", "key-use" or
 // CheckAlgorithm means that the key may be good, but is not for this package.
 func (j *jwk) key() (*Key, error) {
 	if err := j.checkUse(); err != nil {
@@ -124,9 +124,9 @@ func (j *jwk) key() (*Key, error) {
 	case "OKP":
 		public, err = j.ed25519()
 	case "":
-		return nil, &Error{Check: CheckJWK, Got: "no kty"}
+		return nil, &Error{Check: checkJWK, Got: "no kty"}
 	default:
-		return nil, &Error{Check: CheckKeyType, Got: "kty " + string(j.keyType), Want: "RSA, EC or OKP"}
+		return nil, &Error{Check: checkKeyType, Got: "kty " + string(j.keyType), Want: "RSA, EC or OKP"}
 	}
 	if err != nil {
 		return nil, err
@@ -137,7 +137,7 @@ func (j *jwk) key() (*Key, error) {
 	k, err := NewKey(public, KeyOptions{KeyID: string(j.keyID), Algorithm: Algorithm(j.algorithm)})
 	if own, ok := err.(*Error); ok && own.Check == CheckAlgorithm { //nolint:errorlint // NewKey's own
 		// Known, but not for a key of this type: the JWK contradicts itself.
-		return nil, &Error{Check: CheckJWK, Got: "alg " + own.Got, Want: own.Want}
+		return nil, &Error{Check: checkJWK, Got: "alg " + own.Got, Want: own.Want}
 	}
 	return k, err
 }
@@ -145,28 +145,28 @@ func (j *jwk) key() (*Key, error) {
 // checkUse honours use and key_ops (RFC 7517, sections 4.2 and 4.3).
 func (j *jwk) checkUse() error {
 	if j.use != nil && string(j.use) != "sig" {
-		return &Error{Check: CheckKeyUse, Got: "use " + string(j.use), Want: "sig"}
+		return &Error{Check: checkKeyUse, Got: "use " + string(j.use), Want: "sig"}
 	}
 	if j.operations == nil {
 		return nil
 	}
 	for i, operation := range j.operations {
 		if slices.Contains(j.operations[:i], operation) {
-			return &Error{Check: CheckJWK, Got: "key_ops with " + refusal.Text(operation) + " twice", Want: "each operation once"}
+			return &Error{Check: checkJWK, Got: "key_ops with " + refusal.Text(operation) + " twice", Want: "each operation once"}
 		}
 		if operation != "verify" && operation != "sign" {
-			return &Error{Check: CheckKeyUse, Got: "key_ops with " + operation, Want: "verify"}
+			return &Error{Check: checkKeyUse, Got: "key_ops with " + operation, Want: "verify"}
 		}
 	}
 	if !slices.Contains(j.operations, "verify") {
-		return &Error{Check: CheckKeyUse, Got: fmt.Sprintf("key_ops %v", j.operations), Want: "verify"}
+		return &Error{Check: checkKeyUse, Got: fmt.Sprintf("key_ops %v", j.operations), Want: "verify"}
 	}
 	return nil
 }
 
 // rsa reads the public key of RFC 7518, section 6.3.1.
 func (j *jwk) rsa() (crypto.PublicKey, error) {
-	modulus, errN := j.integer("n", j.n, MaxRSABits/8)
+	modulus, errN := j.integer("n", j.n, maxRSABits/8)
 	exponent, errE := j.integer("e", j.e, 4)
 	if err := cmp.Or(errN, errE); err != nil {
 		return nil, err
@@ -190,7 +190,7 @@ func (j *jwk) ecdsa() (crypto.PublicKey, error) {
 	}
 	public, err := ecdsa.ParseUncompressedPublicKey(curves[i], slices.Concat([]byte{4}, x, y))
 	if err != nil {
-		return nil, &Error{Check: CheckKey, Got: "a point off its curve", Want: "one on " + string(j.curve), Err: err}
+		return nil, &Error{Check: checkKey, Got: "a point off its curve", Want: "one on " + string(j.curve), Err: err}
 	}
 	return public, nil
 }
@@ -210,19 +210,19 @@ func (j *jwk) ed25519() (crypto.PublicKey, error) {
 // otherCurve is the error for a curve that this package does not support.
 func (j *jwk) otherCurve(want string) error {
 	if len(j.curve) == 0 {
-		return &Error{Check: CheckJWK, Got: "no crv", Want: want}
+		return &Error{Check: checkJWK, Got: "no crv", Want: want}
 	}
-	return &Error{Check: CheckKeyType, Got: "crv " + string(j.curve), Want: want}
+	return &Error{Check: checkKeyType, Got: "crv " + string(j.curve), Want: want}
 }
 
 // octets decodes a member of exactly size bytes.
 func (j *jwk) octets(name string, text []byte, size int) ([]byte, error) {
 	octets, err := decodeSegment(nil, text)
 	if err != nil {
-		return nil, &Error{Check: CheckJWK, Got: name + " that is no base64url", Err: err}
+		return nil, &Error{Check: checkJWK, Got: name + " that is no base64url", Err: err}
 	}
 	if len(octets) != size {
-		return nil, &Error{Check: CheckJWK, Got: name + " of " + bytesText(len(octets)), Want: bytesText(size)}
+		return nil, &Error{Check: checkJWK, Got: name + " of " + bytesText(len(octets)), Want: bytesText(size)}
 	}
 	return octets, nil
 }
@@ -232,11 +232,11 @@ func (j *jwk) integer(name string, text []byte, size int) ([]byte, error) {
 	octets, err := decodeSegment(nil, text)
 	switch {
 	case err != nil:
-		return nil, &Error{Check: CheckJWK, Got: name + " that is no base64url", Err: err}
+		return nil, &Error{Check: checkJWK, Got: name + " that is no base64url", Err: err}
 	case len(octets) == 0 || octets[0] == 0:
-		return nil, &Error{Check: CheckJWK, Got: name + " that is empty or begins with a zero byte", Want: "the shortest encoding of a positive number"}
+		return nil, &Error{Check: checkJWK, Got: name + " that is empty or begins with a zero byte", Want: "the shortest encoding of a positive number"}
 	case len(octets) > size:
-		return nil, &Error{Check: CheckKey, Got: name + " of " + bytesText(len(octets)), Want: "at most " + bytesText(size)}
+		return nil, &Error{Check: checkKey, Got: name + " of " + bytesText(len(octets)), Want: "at most " + bytesText(size)}
 	}
 	return octets, nil
 }
@@ -256,10 +256,10 @@ type writtenJWK struct {
 
 // MarshalJSON returns the key as a JWK, byte for byte as kube-apiserver serves it: use,
 // kty, kid, crv, alg and then x and y, or n and e. The zero key is refused with
-// [CheckKey].
+// "key".
 func (k *Key) MarshalJSON() ([]byte, error) {
 	if k == nil || k.public == nil {
-		return nil, &Error{Check: CheckKey, Got: "no key"}
+		return nil, &Error{Check: checkKey, Got: "no key"}
 	}
 	j := writtenJWK{Use: "sig", KeyID: k.keyID, Algorithm: k.algorithm}
 	switch public := k.public.(type) {
@@ -269,7 +269,7 @@ func (k *Key) MarshalJSON() ([]byte, error) {
 	case *ecdsa.PublicKey:
 		point, err := public.Bytes()
 		if err != nil {
-			return nil, &Error{Check: CheckKey, Got: "a point off its curve", Err: err}
+			return nil, &Error{Check: checkKey, Got: "a point off its curve", Err: err}
 		}
 		end := 1 + coordinateSize(public.Curve)
 		j.KeyType, j.Curve = "EC", public.Params().Name
@@ -281,17 +281,17 @@ func (k *Key) MarshalJSON() ([]byte, error) {
 }
 
 // ParseJWKS reads a set of public keys (RFC 7517, section 5) and returns those with which this
-// package verifies tokens, in order. Each is read as by [ParseJWK], with one difference that
+// package verifies tokens, in order. Each is read as by parseJWK, with one difference that
 // the RFC asks for: a key whose kty, crv, alg or use this package does not support, or whose
 // key_ops are other ones, is left out. Anything else that makes a key unfit makes the whole
 // set refused: a malformed or weak key, private or symmetric key material in any entry, two
 // keys with the same key ID and algorithm. A set of no keys is not refused: the result is
 // empty.
 //
-// The errors are [CheckKeySet] and those of ParseJWK.
+// The errors are "key-set" and those of parseJWK.
 func ParseJWKS(data []byte) ([]*Key, error) {
-	if len(data) > MaxJWKSSize {
-		return nil, &Error{Check: CheckKeySet, Got: bytesText(len(data)), Want: "at most " + bytesText(MaxJWKSSize)}
+	if len(data) > maxJWKSSize {
+		return nil, &Error{Check: checkKeySet, Got: bytesText(len(data)), Want: "at most " + bytesText(maxJWKSSize)}
 	}
 	var entries []*jwk
 	found := false
@@ -300,7 +300,7 @@ func ParseJWKS(data []byte) ([]*Key, error) {
 		found = true
 		return r.Array(func() error {
 			if len(entries) == MaxJWKSKeys {
-				return &Error{Check: CheckKeySet, Got: "more keys", Want: "at most " + strconv.Itoa(MaxJWKSKeys)}
+				return &Error{Check: checkKeySet, Got: "more keys", Want: "at most " + strconv.Itoa(MaxJWKSKeys)}
 			}
 			j, err := readJWK(r)
 			entries = append(entries, j)
@@ -309,10 +309,10 @@ func ParseJWKS(data []byte) ([]*Key, error) {
 	}}
 	err := members.Parse(data)
 	if err == nil && !found {
-		err = &Error{Check: CheckKeySet, Got: "no member keys"}
+		err = &Error{Check: checkKeySet, Got: "no member keys"}
 	}
 	if err != nil {
-		return nil, refuse(CheckKeySet, err)
+		return nil, refuse(checkKeySet, err)
 	}
 	return usable(entries)
 }
@@ -322,7 +322,7 @@ func usable(entries []*jwk) ([]*Key, error) {
 	keys := make([]*Key, 0, len(entries))
 	for _, j := range entries {
 		k, err := j.key()
-		if errors.Is(err, CheckKeyType) || errors.Is(err, CheckKeyUse) || errors.Is(err, CheckAlgorithm) {
+		if errors.Is(err, checkKeyType) || errors.Is(err, checkKeyUse) || errors.Is(err, CheckAlgorithm) {
 			continue
 		}
 		if err != nil {
@@ -338,11 +338,11 @@ func usable(entries []*jwk) ([]*Key, error) {
 
 // MarshalJWKS returns a set of public keys as kube-apiserver serves it at /openid/v1/jwks: an
 // object with the single member keys, each as [Key.MarshalJSON] writes it. Nil and zero keys
-// are refused with [CheckKey]; two keys with the same key ID and algorithm, and more than
-// [MaxJWKSKeys], with [CheckKeySet]. [ParseJWKS] reads it.
+// are refused with "key"; two keys with the same key ID and algorithm, and more than
+// [MaxJWKSKeys], with "key-set". [ParseJWKS] reads it.
 func MarshalJWKS(keys []*Key) ([]byte, error) {
 	if len(keys) > MaxJWKSKeys {
-		return nil, &Error{Check: CheckKeySet, Got: strconv.Itoa(len(keys)) + " keys", Want: "at most " + strconv.Itoa(MaxJWKSKeys)}
+		return nil, &Error{Check: checkKeySet, Got: strconv.Itoa(len(keys)) + " keys", Want: "at most " + strconv.Itoa(MaxJWKSKeys)}
 	}
 	b := []byte(`{"keys":[`)
 	for i, k := range keys {
@@ -372,7 +372,7 @@ func checkDistinct(keys []*Key) error {
 	for _, k := range keys {
 		n := name{k.keyID, k.algorithm}
 		if seen[n] {
-			return &Error{Check: CheckKeySet, Got: "two keys " + refusal.Text(k.keyID) + " for " + string(k.algorithm), Want: "one for each key ID and algorithm"}
+			return &Error{Check: checkKeySet, Got: "two keys " + refusal.Text(k.keyID) + " for " + string(k.algorithm), Want: "one for each key ID and algorithm"}
 		}
 		seen[n] = true
 	}

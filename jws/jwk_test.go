@@ -18,7 +18,7 @@ func TestJWKRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		k, err := ParseJWK(text)
+		k, err := parseJWK(text)
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
@@ -37,7 +37,7 @@ func TestJWKRoundTrip(t *testing.T) {
 			t.Errorf("%s: %v", algorithm, err)
 		}
 	}
-	k, err := ParseJWK([]byte(rfcKey))
+	k, err := parseJWK([]byte(rfcKey))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestJWKRoundTrip(t *testing.T) {
 	}
 	for _, none := range []*Key{nil, {}} {
 		_, err := none.MarshalJSON()
-		refusedFor(t, "no key", err, CheckKey)
+		refusedFor(t, "no key", err, checkKey)
 	}
 }
 
@@ -74,14 +74,14 @@ func TestJWKAccepted(t *testing.T) {
 		`{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}`: {EdDSA, derived},
 	} {
 		t.Run(text, func(t *testing.T) {
-			k, err := ParseJWK([]byte(text))
+			k, err := parseJWK([]byte(text))
 			if err != nil {
 				t.Errorf("%s: %v", text, err)
 				return
 			}
 			keyID := want.keyID
 			if keyID == derived {
-				keyID, _ = DeriveKeyID(k.Public())
+				keyID, _ = deriveKeyID(k.Public())
 			}
 			if k.Algorithm() != want.algorithm || k.KeyID() != keyID {
 				t.Errorf("%s: got %s %s, want %s %s", text, k.Algorithm(), k.KeyID(), want.algorithm, keyID)
@@ -155,113 +155,113 @@ func TestJWKRefused(t *testing.T) {
 		name, value string
 		want        Check
 	}{
-		{ES256, "kty", ``, CheckJWK},
-		{ES256, "kty", `""`, CheckJWK},
-		{ES256, "kty", `1`, CheckJWK},
-		{ES256, "kty", `null`, CheckJWK},
-		{ES256, "kty", `"ec"`, CheckKeyType},
-		{ES256, "kty", `"RSA"`, CheckJWK},
-		{ES256, "kty", `"OKP"`, CheckKeyType}, // the curve is not one of OKP
-		{ES256, "kty", `"oct"`, CheckPrivate},
-		{ES256, "kty", `"AKP"`, CheckKeyType},
-		{ES256, "use", `"enc"`, CheckKeyUse},
-		{ES256, "use", `""`, CheckKeyUse},
-		{ES256, "use", `"SIG"`, CheckKeyUse},
-		{ES256, "use", `["sig"]`, CheckJWK},
-		{ES256, "use", `null`, CheckJWK},
-		{ES256, "key_ops", `[]`, CheckKeyUse},
-		{ES256, "key_ops", `["sign"]`, CheckKeyUse},
-		{ES256, "key_ops", `["encrypt"]`, CheckKeyUse},
-		{ES256, "key_ops", `["verify","encrypt"]`, CheckKeyUse},
-		{ES256, "key_ops", `["verify","verify"]`, CheckJWK},
-		{ES256, "key_ops", `"verify"`, CheckJWK},
-		{ES256, "key_ops", `[` + strings.Repeat(`"a",`, maxOperations) + `"verify"]`, CheckJWK},
-		{ES256, "key_ops", `[1]`, CheckJWK},
-		{ES256, "key_ops", `null`, CheckJWK},
-		{ES256, "alg", `"ES384"`, CheckJWK},
-		{ES256, "alg", `"RS256"`, CheckJWK},
+		{ES256, "kty", ``, checkJWK},
+		{ES256, "kty", `""`, checkJWK},
+		{ES256, "kty", `1`, checkJWK},
+		{ES256, "kty", `null`, checkJWK},
+		{ES256, "kty", `"ec"`, checkKeyType},
+		{ES256, "kty", `"RSA"`, checkJWK},
+		{ES256, "kty", `"OKP"`, checkKeyType}, // the curve is not one of OKP
+		{ES256, "kty", `"oct"`, checkPrivate},
+		{ES256, "kty", `"AKP"`, checkKeyType},
+		{ES256, "use", `"enc"`, checkKeyUse},
+		{ES256, "use", `""`, checkKeyUse},
+		{ES256, "use", `"SIG"`, checkKeyUse},
+		{ES256, "use", `["sig"]`, checkJWK},
+		{ES256, "use", `null`, checkJWK},
+		{ES256, "key_ops", `[]`, checkKeyUse},
+		{ES256, "key_ops", `["sign"]`, checkKeyUse},
+		{ES256, "key_ops", `["encrypt"]`, checkKeyUse},
+		{ES256, "key_ops", `["verify","encrypt"]`, checkKeyUse},
+		{ES256, "key_ops", `["verify","verify"]`, checkJWK},
+		{ES256, "key_ops", `"verify"`, checkJWK},
+		{ES256, "key_ops", `[` + strings.Repeat(`"a",`, maxOperations) + `"verify"]`, checkJWK},
+		{ES256, "key_ops", `[1]`, checkJWK},
+		{ES256, "key_ops", `null`, checkJWK},
+		{ES256, "alg", `"ES384"`, checkJWK},
+		{ES256, "alg", `"RS256"`, checkJWK},
 		{ES256, "alg", `"ES521"`, CheckAlgorithm},
 		{ES256, "alg", `"HS256"`, CheckAlgorithm},
 		{ES256, "alg", `"none"`, CheckAlgorithm},
 		{ES256, "alg", `""`, CheckAlgorithm},
-		{ES256, "alg", `1`, CheckJWK},
+		{ES256, "alg", `1`, checkJWK},
 		{ES256, "kid", `""`, CheckKeyID},
 		{ES256, "kid", `"` + strings.Repeat("k", MaxKeyIDSize+1) + `"`, CheckKeyID},
-		{ES256, "kid", `1`, CheckJWK},
-		{ES256, "kid", `"\ud800"`, CheckJWK},
-		{ES256, "crv", ``, CheckJWK},
-		{ES256, "crv", `"P-224"`, CheckKeyType},
-		{ES256, "crv", `"p-256"`, CheckKeyType},
-		{ES256, "crv", `"secp256k1"`, CheckKeyType},
-		{ES256, "crv", `"P-384"`, CheckJWK}, // the coordinates are too short
-		{ES256, "x", ``, CheckJWK},
-		{ES256, "y", ``, CheckJWK},
-		{ES256, "x", `""`, CheckJWK},
-		{ES256, "x", short, CheckJWK},
-		{ES256, "x", long, CheckJWK},
-		{ES256, "x", zero(ES256, "x"), CheckJWK},
-		{ES256, "y", short, CheckJWK},
-		{ES256, "y", `"` + member(t, jwks[ES256], "x") + `"`, CheckKey},
-		{ES256, "x", `"` + strings.Repeat("A", 43) + `"`, CheckKey},
-		{ES256, "x", `"` + member(t, jwks[ES256], "x") + `="`, CheckJWK},
-		{ES256, "x", `"` + member(t, jwks[ES256], "x") + `\n"`, CheckJWK},
-		{ES256, "x", `1`, CheckJWK},
-		{ES256, "d", `"AA"`, CheckPrivate},
-		{ES256, "d", `null`, CheckPrivate},
-		{ES256, "D", `"AA"`, CheckJWK},
-		{ES256, "k", `"AA"`, CheckPrivate},
-		{ES256, "KTY", `"EC"`, CheckJWK},
-		{ES256, "Use", `"sig"`, CheckJWK},
-		{ES256, "Key_Ops", `["verify"]`, CheckJWK},
-		{RS256, "n", ``, CheckJWK},
-		{RS256, "e", ``, CheckJWK},
-		{RS256, "e", `""`, CheckJWK},
-		{RS256, "e", `"AA"`, CheckJWK},
-		{RS256, "e", `"AAEAAQ"`, CheckJWK},
-		{RS256, "e", `"AQ"`, CheckKey},
-		{RS256, "e", `"Ag"`, CheckKey},
-		{RS256, "e", `"AQAA"`, CheckKey},
-		{RS256, "e", `"_____w"`, CheckKey},
-		{RS256, "e", `"AQAAAAE"`, CheckKey},
-		{RS256, "n", zero(RS256, "n"), CheckJWK},
-		{RS256, "n", `"` + b64(strings.Repeat("\xff", 255)) + `"`, CheckKey},
-		{RS256, "n", `"` + b64(strings.Repeat("\xff", 1025)) + `"`, CheckKey},
-		{RS256, "n", `"` + b64(string(rocaModulus(t).Bytes())) + `"`, CheckKey},
-		{RS256, "n", `"` + member(t, jwks[RS256], "n") + `=="`, CheckJWK},
-		{RS256, "alg", `"ES256"`, CheckJWK},
+		{ES256, "kid", `1`, checkJWK},
+		{ES256, "kid", `"\ud800"`, checkJWK},
+		{ES256, "crv", ``, checkJWK},
+		{ES256, "crv", `"P-224"`, checkKeyType},
+		{ES256, "crv", `"p-256"`, checkKeyType},
+		{ES256, "crv", `"secp256k1"`, checkKeyType},
+		{ES256, "crv", `"P-384"`, checkJWK}, // the coordinates are too short
+		{ES256, "x", ``, checkJWK},
+		{ES256, "y", ``, checkJWK},
+		{ES256, "x", `""`, checkJWK},
+		{ES256, "x", short, checkJWK},
+		{ES256, "x", long, checkJWK},
+		{ES256, "x", zero(ES256, "x"), checkJWK},
+		{ES256, "y", short, checkJWK},
+		{ES256, "y", `"` + member(t, jwks[ES256], "x") + `"`, checkKey},
+		{ES256, "x", `"` + strings.Repeat("A", 43) + `"`, checkKey},
+		{ES256, "x", `"` + member(t, jwks[ES256], "x") + `="`, checkJWK},
+		{ES256, "x", `"` + member(t, jwks[ES256], "x") + `\n"`, checkJWK},
+		{ES256, "x", `1`, checkJWK},
+		{ES256, "d", `"AA"`, checkPrivate},
+		{ES256, "d", `null`, checkPrivate},
+		{ES256, "D", `"AA"`, checkJWK},
+		{ES256, "k", `"AA"`, checkPrivate},
+		{ES256, "KTY", `"EC"`, checkJWK},
+		{ES256, "Use", `"sig"`, checkJWK},
+		{ES256, "Key_Ops", `["verify"]`, checkJWK},
+		{RS256, "n", ``, checkJWK},
+		{RS256, "e", ``, checkJWK},
+		{RS256, "e", `""`, checkJWK},
+		{RS256, "e", `"AA"`, checkJWK},
+		{RS256, "e", `"AAEAAQ"`, checkJWK},
+		{RS256, "e", `"AQ"`, checkKey},
+		{RS256, "e", `"Ag"`, checkKey},
+		{RS256, "e", `"AQAA"`, checkKey},
+		{RS256, "e", `"_____w"`, checkKey},
+		{RS256, "e", `"AQAAAAE"`, checkKey},
+		{RS256, "n", zero(RS256, "n"), checkJWK},
+		{RS256, "n", `"` + b64(strings.Repeat("\xff", 255)) + `"`, checkKey},
+		{RS256, "n", `"` + b64(strings.Repeat("\xff", 1025)) + `"`, checkKey},
+		{RS256, "n", `"` + b64(string(rocaModulus(t).Bytes())) + `"`, checkKey},
+		{RS256, "n", `"` + member(t, jwks[RS256], "n") + `=="`, checkJWK},
+		{RS256, "alg", `"ES256"`, checkJWK},
 		{RS256, "alg", `"RSA-OAEP"`, CheckAlgorithm},
-		{RS256, "d", `"AA"`, CheckPrivate},
-		{RS256, "p", `"AA"`, CheckPrivate},
-		{RS256, "q", `"AA"`, CheckPrivate},
-		{RS256, "dp", `"AA"`, CheckPrivate},
-		{RS256, "dq", `"AA"`, CheckPrivate},
-		{RS256, "qi", `"AA"`, CheckPrivate},
-		{RS256, "oth", `[]`, CheckPrivate},
-		{RS256, "priv", `"AA"`, CheckPrivate},
+		{RS256, "d", `"AA"`, checkPrivate},
+		{RS256, "p", `"AA"`, checkPrivate},
+		{RS256, "q", `"AA"`, checkPrivate},
+		{RS256, "dp", `"AA"`, checkPrivate},
+		{RS256, "dq", `"AA"`, checkPrivate},
+		{RS256, "qi", `"AA"`, checkPrivate},
+		{RS256, "oth", `[]`, checkPrivate},
+		{RS256, "priv", `"AA"`, checkPrivate},
 		{ES512, "alg", `"ES521"`, CheckAlgorithm},
-		{ES512, "x", `"` + b64(strings.Repeat("\x00", 65)) + `"`, CheckJWK},
-		{ES512, "x", `"` + member(t, jwks[ES512], "x") + `?"`, CheckJWK}, // 66 bytes stand before it
-		{ES256, "y", `"?"`, CheckJWK},
-		{ES256, "y", short, CheckJWK},
-		{RS256, "e", `"AQAAAAAAAAAD"`, CheckKey}, // 2^64 + 3
-		{RS256, "e", `"_____w"`, CheckKey},       // 2^32 - 1
-		{RS256, "e", `"gAAAAQ"`, CheckKey},       // 2^31 + 1
-		{ES256, "key_ops", operations(maxOperations), CheckKeyUse},
-		{ES256, "key_ops", operations(maxOperations + 1), CheckJWK},
-		{ES512, "x", `"` + b64(strings.Repeat("\xff", 66)) + `"`, CheckKey},
-		{EdDSA, "crv", `"Ed448"`, CheckKeyType},
-		{EdDSA, "crv", `"X25519"`, CheckKeyType},
-		{EdDSA, "crv", ``, CheckJWK},
-		{EdDSA, "x", short, CheckJWK},
-		{EdDSA, "x", long, CheckJWK},
-		{EdDSA, "x", ``, CheckJWK},
-		{EdDSA, "alg", `"ES256"`, CheckJWK},
+		{ES512, "x", `"` + b64(strings.Repeat("\x00", 65)) + `"`, checkJWK},
+		{ES512, "x", `"` + member(t, jwks[ES512], "x") + `?"`, checkJWK}, // 66 bytes stand before it
+		{ES256, "y", `"?"`, checkJWK},
+		{ES256, "y", short, checkJWK},
+		{RS256, "e", `"AQAAAAAAAAAD"`, checkKey}, // 2^64 + 3
+		{RS256, "e", `"_____w"`, checkKey},       // 2^32 - 1
+		{RS256, "e", `"gAAAAQ"`, checkKey},       // 2^31 + 1
+		{ES256, "key_ops", operations(maxOperations), checkKeyUse},
+		{ES256, "key_ops", operations(maxOperations + 1), checkJWK},
+		{ES512, "x", `"` + b64(strings.Repeat("\xff", 66)) + `"`, checkKey},
+		{EdDSA, "crv", `"Ed448"`, checkKeyType},
+		{EdDSA, "crv", `"X25519"`, checkKeyType},
+		{EdDSA, "crv", ``, checkJWK},
+		{EdDSA, "x", short, checkJWK},
+		{EdDSA, "x", long, checkJWK},
+		{EdDSA, "x", ``, checkJWK},
+		{EdDSA, "alg", `"ES256"`, checkJWK},
 		{EdDSA, "alg", `"Ed25519"`, CheckAlgorithm},
-		{EdDSA, "d", `"AA"`, CheckPrivate},
+		{EdDSA, "d", `"AA"`, checkPrivate},
 	} {
 		t.Run(fmt.Sprint(test.algorithm), func(t *testing.T) {
 			text := replace(t, jwks[test.algorithm], test.name, test.value)
-			k, err := ParseJWK([]byte(text))
+			k, err := parseJWK([]byte(text))
 			refusedFor(t, fmt.Sprintf("%s with %s %.40s", test.algorithm, test.name, test.value), err, test.want)
 			if k != nil {
 				t.Error("a key beside the error")
@@ -271,8 +271,8 @@ func TestJWKRefused(t *testing.T) {
 }
 
 func TestJWKSyntax(t *testing.T) {
-	largest := strings.Replace(rfcKey, `{`, `{"x5c":["`+strings.Repeat("A", MaxJWKSize-len(rfcKey)-len(`"x5c":[""],`))+`"],`, 1)
-	if _, err := ParseJWK([]byte(largest)); err != nil || len(largest) != MaxJWKSize {
+	largest := strings.Replace(rfcKey, `{`, `{"x5c":["`+strings.Repeat("A", maxJWKSize-len(rfcKey)-len(`"x5c":[""],`))+`"],`, 1)
+	if _, err := parseJWK([]byte(largest)); err != nil || len(largest) != maxJWKSize {
 		t.Errorf("%d bytes: %v", len(largest), err)
 	}
 	for name, text := range map[string]string{
@@ -285,8 +285,8 @@ func TestJWKSyntax(t *testing.T) {
 		"too long":      largest + " ",
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := ParseJWK([]byte(text))
-			refusedFor(t, name, err, CheckJWK)
+			_, err := parseJWK([]byte(text))
+			refusedFor(t, name, err, checkJWK)
 		})
 	}
 }
@@ -304,7 +304,7 @@ func FuzzParseJWK(f *testing.F) {
 	f.Add([]byte(`{"kty":"oct","k":"AA"}`))
 	f.Add([]byte(`{"key_ops":["verify"],"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo","kid":"\u003c"}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		k, err := ParseJWK(text)
+		k, err := parseJWK(text)
 		if err != nil {
 			if k != nil {
 				t.Fatal("a key beside the error")
@@ -315,7 +315,7 @@ func FuzzParseJWK(f *testing.F) {
 		if err != nil || !json.Valid(written) {
 			t.Fatalf("%s: %v", written, err)
 		}
-		again, err := ParseJWK(written)
+		again, err := parseJWK(written)
 		if err != nil {
 			t.Fatalf("%s: %v", written, err)
 		}

@@ -41,7 +41,7 @@ func TestJWKSRoundTrip(t *testing.T) {
 			t.Errorf("got %s, want %s (%v)", again, text, err)
 		}
 	}
-	k, err := ParseJWK([]byte(rfcKey))
+	k, err := parseJWK([]byte(rfcKey))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,34 +83,34 @@ func TestJWKSRefused(t *testing.T) {
 		text string
 		want Check
 	}{
-		"nothing":                    {"", CheckKeySet},
-		"null":                       {"null", CheckKeySet},
-		"an array":                   {"[" + rfcKey + "]", CheckKeySet},
-		"no keys":                    {"{}", CheckKeySet},
-		"a single key":               {rfcKey, CheckKeySet},
-		"Keys":                       {`{"Keys":[` + rfcKey + `]}`, CheckKeySet},
-		"keys null":                  {`{"keys":null}`, CheckKeySet},
-		"keys an object":             {`{"keys":` + rfcKey + `}`, CheckKeySet},
-		"keys twice":                 {`{"keys":[],"keys":[` + rfcKey + `]}`, CheckKeySet},
-		"KEYS too":                   {`{"keys":[],"KEYS":[` + rfcKey + `]}`, CheckKeySet},
-		"bytes after":                {set(rfcKey) + "{}", CheckKeySet},
-		"cut off":                    {`{"keys":[` + rfcKey + `]`, CheckKeySet},
-		"too long":                   {set(good, rfcKey) + strings.Repeat(" ", MaxJWKSSize), CheckKeySet},
-		"too many":                   {set(strings.Split(strings.Repeat("{},", MaxJWKSKeys)+"{}", ",")...), CheckKeySet},
-		"one key ID twice":           {set(rfcKey, rfcKey), CheckKeySet},
-		"one key ID for two keys":    {set(rfcKey, strangerJWK(t)), CheckKeySet},
-		"an entry null":              {set(good, "null"), CheckJWK},
-		"an entry without kty":       {set(good, "{}"), CheckJWK},
-		"a member twice":             {set(good, strings.Replace(rfcKey, `"kty"`, `"kty":"EC","kty"`, 1)), CheckJWK},
-		"a point off the curve":      {set(good, with("x", `"`+strings.Repeat("A", 43)+`"`)), CheckKey},
-		"a short coordinate":         {set(good, with("x", `"AA"`)), CheckJWK},
-		"a weak key":                 {set(good, `{"kty":"RSA","n":"`+b64(strings.Repeat("\xff", 128))+`","e":"AQAB"}`), CheckKey},
-		"alg and kty that differ":    {set(good, with("alg", `"RS256"`)), CheckJWK},
-		"a private key":              {set(good, with("d", `"AA"`)), CheckPrivate},
-		"a private key not for us":   {set(good, replace(t, []byte(with("use", `"enc"`)), "d", `"AA"`)), CheckPrivate},
-		"a private key of its own":   {set(good, `{"kty":"AKP","priv":"AA"}`), CheckPrivate},
-		"a symmetric key":            {set(good, `{"kty":"oct","k":"AA"}`), CheckPrivate},
-		"a symmetric key without it": {set(good, `{"kty":"oct"}`), CheckPrivate},
+		"nothing":                    {"", checkKeySet},
+		"null":                       {"null", checkKeySet},
+		"an array":                   {"[" + rfcKey + "]", checkKeySet},
+		"no keys":                    {"{}", checkKeySet},
+		"a single key":               {rfcKey, checkKeySet},
+		"Keys":                       {`{"Keys":[` + rfcKey + `]}`, checkKeySet},
+		"keys null":                  {`{"keys":null}`, checkKeySet},
+		"keys an object":             {`{"keys":` + rfcKey + `}`, checkKeySet},
+		"keys twice":                 {`{"keys":[],"keys":[` + rfcKey + `]}`, checkKeySet},
+		"KEYS too":                   {`{"keys":[],"KEYS":[` + rfcKey + `]}`, checkKeySet},
+		"bytes after":                {set(rfcKey) + "{}", checkKeySet},
+		"cut off":                    {`{"keys":[` + rfcKey + `]`, checkKeySet},
+		"too long":                   {set(good, rfcKey) + strings.Repeat(" ", maxJWKSSize), checkKeySet},
+		"too many":                   {set(strings.Split(strings.Repeat("{},", MaxJWKSKeys)+"{}", ",")...), checkKeySet},
+		"one key ID twice":           {set(rfcKey, rfcKey), checkKeySet},
+		"one key ID for two keys":    {set(rfcKey, strangerJWK(t)), checkKeySet},
+		"an entry null":              {set(good, "null"), checkJWK},
+		"an entry without kty":       {set(good, "{}"), checkJWK},
+		"a member twice":             {set(good, strings.Replace(rfcKey, `"kty"`, `"kty":"EC","kty"`, 1)), checkJWK},
+		"a point off the curve":      {set(good, with("x", `"`+strings.Repeat("A", 43)+`"`)), checkKey},
+		"a short coordinate":         {set(good, with("x", `"AA"`)), checkJWK},
+		"a weak key":                 {set(good, `{"kty":"RSA","n":"`+b64(strings.Repeat("\xff", 128))+`","e":"AQAB"}`), checkKey},
+		"alg and kty that differ":    {set(good, with("alg", `"RS256"`)), checkJWK},
+		"a private key":              {set(good, with("d", `"AA"`)), checkPrivate},
+		"a private key not for us":   {set(good, replace(t, []byte(with("use", `"enc"`)), "d", `"AA"`)), checkPrivate},
+		"a private key of its own":   {set(good, `{"kty":"AKP","priv":"AA"}`), checkPrivate},
+		"a symmetric key":            {set(good, `{"kty":"oct","k":"AA"}`), checkPrivate},
+		"a symmetric key without it": {set(good, `{"kty":"oct"}`), checkPrivate},
 	} {
 		t.Run(name, func(t *testing.T) {
 			keys, err := ParseJWKS([]byte(test.text))
@@ -137,11 +137,11 @@ func TestMarshalJWKSRefused(t *testing.T) {
 		keys []*Key
 		want Check
 	}{
-		"nil":       {[]*Key{k, nil}, CheckKey},
-		"zero":      {[]*Key{{}}, CheckKey},
-		"twice":     {[]*Key{k, k}, CheckKeySet},
-		"ambiguous": {[]*Key{k, strangers()[ES256].key}, CheckKeySet},
-		"too many":  {make([]*Key, MaxJWKSKeys+1), CheckKeySet},
+		"nil":       {[]*Key{k, nil}, checkKey},
+		"zero":      {[]*Key{{}}, checkKey},
+		"twice":     {[]*Key{k, k}, checkKeySet},
+		"ambiguous": {[]*Key{k, strangers()[ES256].key}, checkKeySet},
+		"too many":  {make([]*Key, MaxJWKSKeys+1), checkKeySet},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, err := MarshalJWKS(test.keys)

@@ -21,47 +21,49 @@ import (
 // The sizes in bits of the RSA moduli that this package accepts (RFC 7518, section 3.3,
 // requires 2048 or more; above 8192 one signature takes milliseconds to verify).
 const (
-	MinRSABits = 2048
-	MaxRSABits = 8192
+	minRSABits = 2048
+	maxRSABits = 8192
 )
 
-// Key is a public key that is bound to one algorithm and one key ID: it verifies tokens
-// with that algorithm in their header, and with that key ID or none. It is immutable and safe for concurrent use.
-// The zero value verifies nothing.
+// Key is a public key that is bound to one algorithm and one key ID: it verifies tokens with
+// that algorithm in their header, and with that key ID or none. It is immutable and safe for
+// concurrent use. The zero value verifies nothing.
 type Key struct {
 	public    crypto.PublicKey
 	algorithm Algorithm
 	keyID     string
+	set       string // of a union
 }
 
 // KeyOptions are the choices of [NewKey].
 type KeyOptions struct {
-	// KeyID is 1 to [MaxKeyIDSize] bytes of UTF-8. If empty, it is derived by [DeriveKeyID].
+	// KeyID is 1 to [MaxKeyIDSize] bytes of UTF-8. If empty, it is derived by the digest of the
+	// public key.
 	KeyID string
 	// Algorithm is one that fits the key. If empty, it is RS256 for RSA, ES256, ES384
 	// and ES512 for ECDSA on P-256, P-384 and P-521, and EdDSA for Ed25519.
 	Algorithm Algorithm
 }
 
-// NewKey binds a public key, which it copies. The key is an *rsa.PublicKey of [MinRSABits] to
-// [MaxRSABits] bits with an odd exponent from 3 to 2^31-1 and without the fingerprint of
+// NewKey binds a public key, which it copies. The key is an *rsa.PublicKey of 2048 to
+// 8192 bits with an odd exponent from 3 to 2^31-1 and without the fingerprint of
 // CVE-2017-15361, an *ecdsa.PublicKey on P-256, P-384 or P-521, or an ed25519.PublicKey.
 //
-// The errors are [CheckKeyType], [CheckKey], [CheckAlgorithm] and [CheckKeyID].
-func NewKey(public crypto.PublicKey, options KeyOptions) (*Key, error) {
+// The errors are "jws-key-type", "key", [CheckAlgorithm] and [CheckKeyID].
+func NewKey(public crypto.PublicKey, opts KeyOptions) (*Key, error) {
 	public, fitting, err := checkPublic(public)
 	if err != nil {
 		return nil, err
 	}
-	k := &Key{public: public, algorithm: fitting[0], keyID: options.KeyID}
-	if options.Algorithm != "" {
-		if !slices.Contains(fitting, options.Algorithm) {
-			return nil, &Error{Check: CheckAlgorithm, Got: string(options.Algorithm), Want: fmt.Sprintf("one of %v", fitting)}
+	k := &Key{public: public, algorithm: fitting[0], keyID: opts.KeyID}
+	if opts.Algorithm != "" {
+		if !slices.Contains(fitting, opts.Algorithm) {
+			return nil, &Error{Check: CheckAlgorithm, Got: string(opts.Algorithm), Want: fmt.Sprintf("one of %v", fitting)}
 		}
-		k.algorithm = options.Algorithm
+		k.algorithm = opts.Algorithm
 	}
 	if k.keyID == "" {
-		if k.keyID, err = DeriveKeyID(public); err != nil {
+		if k.keyID, err = deriveKeyID(public); err != nil {
 			return nil, err
 		}
 	}
@@ -70,6 +72,10 @@ func NewKey(public crypto.PublicKey, options KeyOptions) (*Key, error) {
 	}
 	return k, nil
 }
+
+// Set returns the name of the set that the key comes from, if a [UnionKeySet] returned it, or
+// else "".
+func (k *Key) Set() string { return k.set }
 
 // KeyID returns the key ID.
 func (k *Key) KeyID() string { return k.keyID }
@@ -85,7 +91,7 @@ func (k *Key) Public() crypto.PublicKey { return k.public }
 // the usual one first.
 func checkPublic(public crypto.PublicKey) (crypto.PublicKey, []Algorithm, error) {
 	if !whole(public) {
-		return nil, nil, &Error{Check: CheckKey, Got: "a key that is nil, or a part of it", Want: "a whole key"}
+		return nil, nil, &Error{Check: checkKey, Got: "a key that is nil, or a part of it", Want: "a whole key"}
 	}
 	switch p := public.(type) {
 	case *rsa.PublicKey:
@@ -96,34 +102,34 @@ func checkPublic(public crypto.PublicKey) (crypto.PublicKey, []Algorithm, error)
 	case *ecdsa.PublicKey:
 		i := slices.Index(curves, p.Curve)
 		if i < 0 {
-			return nil, nil, &Error{Check: CheckKeyType, Got: "another curve", Want: "P-256, P-384 or P-521"}
+			return nil, nil, &Error{Check: checkKeyType, Got: "another curve", Want: "P-256, P-384 or P-521"}
 		}
 		point, _ := p.Bytes() // returns nothing for a point off its curve
 		own, err := ecdsa.ParseUncompressedPublicKey(p.Curve, point)
 		if err != nil {
-			return nil, nil, &Error{Check: CheckKey, Got: "a point off its curve", Err: err}
+			return nil, nil, &Error{Check: checkKey, Got: "a point off its curve", Err: err}
 		}
 		return own, curveAlgorithms[i : i+1], nil
 	case ed25519.PublicKey:
 		if len(p) != ed25519.PublicKeySize {
-			return nil, nil, &Error{Check: CheckKey, Got: bytesText(len(p)) + " of Ed25519 key", Want: bytesText(ed25519.PublicKeySize)}
+			return nil, nil, &Error{Check: checkKey, Got: bytesText(len(p)) + " of Ed25519 key", Want: bytesText(ed25519.PublicKeySize)}
 		}
 		return ed25519.PublicKey(bytes.Clone(p)), []Algorithm{EdDSA}, nil
 	}
-	return nil, nil, &Error{Check: CheckKeyType, Got: fmt.Sprintf("%T", public), Want: "an RSA, ECDSA or Ed25519 public key"}
+	return nil, nil, &Error{Check: checkKeyType, Got: fmt.Sprintf("%T", public), Want: "an RSA, ECDSA or Ed25519 public key"}
 }
 
 func checkRSA(modulus *big.Int, exponent int) error {
 	bits := modulus.BitLen()
 	switch {
-	case bits < MinRSABits || bits > MaxRSABits:
-		return &Error{Check: CheckKey, Got: fmt.Sprintf("an RSA modulus of %d bits", bits), Want: fmt.Sprintf("%d to %d bits", MinRSABits, MaxRSABits)}
+	case bits < minRSABits || bits > maxRSABits:
+		return &Error{Check: checkKey, Got: fmt.Sprintf("an RSA modulus of %d bits", bits), Want: fmt.Sprintf("%d to %d bits", minRSABits, maxRSABits)}
 	case modulus.Sign() < 0 || modulus.Bit(0) == 0:
-		return &Error{Check: CheckKey, Got: "an RSA modulus that is even or negative", Want: "the product of two large primes"}
+		return &Error{Check: checkKey, Got: "an RSA modulus that is even or negative", Want: "the product of two large primes"}
 	case exponent < 3 || exponent > math.MaxInt32 || exponent%2 == 0:
-		return &Error{Check: CheckKey, Got: fmt.Sprintf("the RSA exponent %d", exponent), Want: "an odd one from 3 to 2147483647"}
+		return &Error{Check: checkKey, Got: fmt.Sprintf("the RSA exponent %d", exponent), Want: "an odd one from 3 to 2147483647"}
 	case roca.Vulnerable(modulus):
-		return &Error{Check: CheckKey, Got: "an RSA modulus with the fingerprint of CVE-2017-15361", Want: "one that cannot be factored"}
+		return &Error{Check: checkKey, Got: "an RSA modulus with the fingerprint of CVE-2017-15361", Want: "one that cannot be factored"}
 	}
 	return nil
 }
@@ -149,20 +155,20 @@ func whole(public crypto.PublicKey) bool {
 // coordinateSize is the length in bytes of a coordinate, and of each half of a signature.
 func coordinateSize(curve elliptic.Curve) int { return (curve.Params().BitSize + 7) / 8 }
 
-// DeriveKeyID derives a key ID as Kubernetes does for its service-account keys: base64url of
+// deriveKeyID derives a key ID as Kubernetes does for its service-account keys: base64url of
 // the SHA-256 digest of the key's PKIX form in DER (k8s.io/kubernetes,
 // pkg/serviceaccount/jwt.go, keyIDFromPublicKey), 43 characters.
 //
 // The key is an *rsa.PublicKey, *ecdsa.PublicKey or ed25519.PublicKey; others are refused with
-// [CheckKeyType]. A key with a nil part is refused with [CheckKey]; its strength does not
+// "jws-key-type". A key with a nil part is refused with "key"; its strength does not
 // matter here.
-func DeriveKeyID(public crypto.PublicKey) (string, error) {
+func deriveKeyID(public crypto.PublicKey) (string, error) {
 	if !whole(public) {
-		return "", &Error{Check: CheckKey, Got: "a key that is nil, or a part of it", Want: "a whole key"}
+		return "", &Error{Check: checkKey, Got: "a key that is nil, or a part of it", Want: "a whole key"}
 	}
 	der, err := x509.MarshalPKIXPublicKey(public)
 	if err != nil {
-		return "", &Error{Check: CheckKeyType, Got: fmt.Sprintf("%T", public), Want: "an RSA, ECDSA or Ed25519 public key", Err: err}
+		return "", &Error{Check: checkKeyType, Got: fmt.Sprintf("%T", public), Want: "an RSA, ECDSA or Ed25519 public key", Err: err}
 	}
 	digest := sha256.Sum256(der)
 	return encoding.EncodeToString(digest[:]), nil
@@ -172,7 +178,7 @@ func DeriveKeyID(public crypto.PublicKey) (string, error) {
 // 7518, section 3.1; RFC 8037, section 3.1). The zero value is no algorithm.
 type Algorithm string
 
-// The algorithms. A token in compact form is signed by one of the first ten. HS256 is only for
+// The algorithms. A token in compact form is signed by one of the first ten. hs256 is only for
 // the detached signatures of discovery: a [Key] never has it, since anyone who can verify with
 // it can sign.
 const (
@@ -186,7 +192,7 @@ const (
 	ES384 Algorithm = "ES384" // ECDSA on P-384 with SHA-384
 	ES512 Algorithm = "ES512" // ECDSA on P-521 with SHA-512
 	EdDSA Algorithm = "EdDSA" // Ed25519, over the message itself
-	HS256 Algorithm = "HS256" // HMAC with SHA-256
+	hs256 Algorithm = "HS256" // HMAC with SHA-256
 )
 
 // asymmetricAlgorithms are those with which this package verifies tokens.
@@ -205,7 +211,7 @@ func asymmetric(name string) Algorithm {
 // message itself.
 func (a Algorithm) hash() crypto.Hash {
 	switch a {
-	case RS256, PS256, ES256, HS256:
+	case RS256, PS256, ES256, hs256:
 		return crypto.SHA256
 	case RS384, PS384, ES384:
 		return crypto.SHA384
@@ -218,15 +224,15 @@ func (a Algorithm) hash() crypto.Hash {
 // Verify checks the signature of a parsed token. The header must name the key's own
 // algorithm, and its key ID or none.
 //
-// The errors are [CheckForm] for a zero token, [CheckKey] for a zero key,
-// [CheckAlgorithm], [CheckKeyID], [CheckSignatureSize] and [CheckSignature].
+// The errors are "form" for a zero token, "key" for a zero key,
+// [CheckAlgorithm], [CheckKeyID], "jws-signature-size" and "jws-signature".
 func (k *Key) Verify(token *Token) error {
 	t := token.read()
 	switch {
 	case k == nil || k.public == nil:
-		return &Error{Check: CheckKey, Got: "no key"}
+		return &Error{Check: checkKey, Got: "no key"}
 	case t.algorithm == "":
-		return &Error{Check: CheckForm, Got: "no token"}
+		return &Error{Check: checkForm, Got: "no token"}
 	case t.algorithm != k.algorithm:
 		return &Error{Check: CheckAlgorithm, Got: string(t.algorithm), Want: string(k.algorithm)}
 	case t.keyID != "" && t.keyID != k.keyID:
@@ -239,7 +245,7 @@ func (k *Key) Verify(token *Token) error {
 func (k *Key) verify(signed, signature []byte) error {
 	want := k.signatureSize()
 	if len(signature) != want {
-		return &Error{Check: CheckSignatureSize, Got: bytesText(len(signature)), Want: bytesText(want)}
+		return &Error{Check: checkSignatureSize, Got: bytesText(len(signature)), Want: bytesText(want)}
 	}
 	ok := false
 	switch public := k.public.(type) {
@@ -253,7 +259,7 @@ func (k *Key) verify(signed, signature []byte) error {
 		ok = ed25519.Verify(public, signed, signature)
 	}
 	if !ok {
-		return &Error{Check: CheckSignature, Got: "a signature over other bytes or with another key", Want: "that of " + k.keyID}
+		return &Error{Check: checkSignature, Got: "a signature over other bytes or with another key", Want: "that of " + k.keyID}
 	}
 	return nil
 }

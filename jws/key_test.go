@@ -28,7 +28,7 @@ func TestNewKeyDefaults(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := DeriveKeyID(public)
+		want, err := deriveKeyID(public)
 		if err != nil || k.KeyID() != want || k.Algorithm() != algorithm {
 			t.Errorf("%s: got %s %s, %v", algorithm, k.KeyID(), k.Algorithm(), err)
 		}
@@ -40,7 +40,7 @@ func TestNewKeyDefaults(t *testing.T) {
 
 // Each key takes the algorithms that fit it and no others.
 func TestNewKeyAlgorithms(t *testing.T) {
-	all := []Algorithm{RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512, EdDSA, HS256, "none", "rs256"}
+	all := []Algorithm{RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512, EdDSA, hs256, "none", "rs256"}
 	fitting := map[Algorithm][]Algorithm{
 		RS256: {RS256, RS384, RS512, PS256, PS384, PS512}, ES256: {ES256}, ES384: {ES384}, ES512: {ES512}, EdDSA: {EdDSA},
 	}
@@ -79,38 +79,38 @@ func TestNewKeyRefused(t *testing.T) {
 		public crypto.PublicKey
 		want   Check
 	}{
-		"nothing":               {nil, CheckKeyType},
-		"a secret":              {[]byte("secret"), CheckKeyType},
-		"a private key":         {forgers()[ES256].signer, CheckKeyType},
-		"RSA by value":          {*good, CheckKeyType},
-		"nil RSA":               {(*rsa.PublicKey)(nil), CheckKey},
-		"zero RSA":              {&rsa.PublicKey{}, CheckKey},
-		"2047 bits":             {withN(bits(2047)), CheckKey},
-		"1024 bits":             {withN(bits(1024)), CheckKey},
-		"8193 bits":             {withN(bits(8193)), CheckKey},
-		"even modulus":          {withN(new(big.Int).SetBit(good.N, 0, 0)), CheckKey},
-		"negative modulus":      {withN(new(big.Int).Neg(good.N)), CheckKey},
-		"exponent 0":            {withE(0), CheckKey},
-		"exponent 1":            {withE(1), CheckKey},
-		"exponent 2":            {withE(2), CheckKey},
-		"even exponent":         {withE(65536), CheckKey},
-		"negative exponent":     {withE(-3), CheckKey},
-		"exponent over 31 bits": {withE(1<<31 + 1), CheckKey},
-		"nil ECDSA":             {(*ecdsa.PublicKey)(nil), CheckKey},
-		"zero ECDSA":            {&ecdsa.PublicKey{}, CheckKey},
-		"no point":              {point(elliptic.P256(), nil, nil), CheckKey},
-		"no X":                  {point(elliptic.P256(), nil, y), CheckKey},
-		"no Y":                  {point(elliptic.P256(), x, nil), CheckKey},
-		"no curve":              {point(nil, x, y), CheckKey},
-		"off the curve":         {point(elliptic.P256(), x, new(big.Int).Add(y, big.NewInt(1))), CheckKey},
-		"negative coordinate":   {point(elliptic.P256(), new(big.Int).Neg(x), y), CheckKey},
-		"infinity":              {point(elliptic.P256(), new(big.Int), new(big.Int)), CheckKey},
-		"the curve of another":  {point(elliptic.P384(), x, y), CheckKey},
-		"P-224":                 {p224.Public(), CheckKeyType},
-		"nil Ed25519":           {ed25519.PublicKey(nil), CheckKey},
-		"short Ed25519":         {ed25519.PublicKey(make([]byte, 31)), CheckKey},
-		"long Ed25519":          {ed25519.PublicKey(make([]byte, 33)), CheckKey},
-		"CVE-2017-15361 in RSA": {withN(rocaModulus(t)), CheckKey},
+		"nothing":               {nil, checkKeyType},
+		"a secret":              {[]byte("secret"), checkKeyType},
+		"a private key":         {forgers()[ES256].signer, checkKeyType},
+		"RSA by value":          {*good, checkKeyType},
+		"nil RSA":               {(*rsa.PublicKey)(nil), checkKey},
+		"zero RSA":              {&rsa.PublicKey{}, checkKey},
+		"2047 bits":             {withN(bits(2047)), checkKey},
+		"1024 bits":             {withN(bits(1024)), checkKey},
+		"8193 bits":             {withN(bits(8193)), checkKey},
+		"even modulus":          {withN(new(big.Int).SetBit(good.N, 0, 0)), checkKey},
+		"negative modulus":      {withN(new(big.Int).Neg(good.N)), checkKey},
+		"exponent 0":            {withE(0), checkKey},
+		"exponent 1":            {withE(1), checkKey},
+		"exponent 2":            {withE(2), checkKey},
+		"even exponent":         {withE(65536), checkKey},
+		"negative exponent":     {withE(-3), checkKey},
+		"exponent over 31 bits": {withE(1<<31 + 1), checkKey},
+		"nil ECDSA":             {(*ecdsa.PublicKey)(nil), checkKey},
+		"zero ECDSA":            {&ecdsa.PublicKey{}, checkKey},
+		"no point":              {point(elliptic.P256(), nil, nil), checkKey},
+		"no X":                  {point(elliptic.P256(), nil, y), checkKey},
+		"no Y":                  {point(elliptic.P256(), x, nil), checkKey},
+		"no curve":              {point(nil, x, y), checkKey},
+		"off the curve":         {point(elliptic.P256(), x, new(big.Int).Add(y, big.NewInt(1))), checkKey},
+		"negative coordinate":   {point(elliptic.P256(), new(big.Int).Neg(x), y), checkKey},
+		"infinity":              {point(elliptic.P256(), new(big.Int), new(big.Int)), checkKey},
+		"the curve of another":  {point(elliptic.P384(), x, y), checkKey},
+		"P-224":                 {p224.Public(), checkKeyType},
+		"nil Ed25519":           {ed25519.PublicKey(nil), checkKey},
+		"short Ed25519":         {ed25519.PublicKey(make([]byte, 31)), checkKey},
+		"long Ed25519":          {ed25519.PublicKey(make([]byte, 33)), checkKey},
+		"CVE-2017-15361 in RSA": {withN(rocaModulus(t)), checkKey},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, options := range []KeyOptions{{}, {KeyID: "k"}} {
@@ -191,24 +191,24 @@ func TestDeriveKeyID(t *testing.T) {
 		}
 		digest := sha256.Sum256(der)
 		want := base64.RawURLEncoding.EncodeToString(digest[:])
-		if got, err := DeriveKeyID(f.signer.Public()); err != nil || got != want || len(got) != 43 {
+		if got, err := deriveKeyID(f.signer.Public()); err != nil || got != want || len(got) != 43 {
 			t.Errorf("%s: got %s, %v, want %s", algorithm, got, err, want)
 		}
 	}
 	for _, public := range []crypto.PublicKey{nil, "key", forgers()[ES256].signer} {
-		_, err := DeriveKeyID(public)
-		refusedFor(t, "KeyID", err, CheckKeyType)
+		_, err := deriveKeyID(public)
+		refusedFor(t, "KeyID", err, checkKeyType)
 	}
 	for _, public := range []crypto.PublicKey{(*rsa.PublicKey)(nil), &rsa.PublicKey{}, (*ecdsa.PublicKey)(nil), &ecdsa.PublicKey{}, point(elliptic.P256(), nil, nil)} {
-		_, err := DeriveKeyID(public)
-		refusedFor(t, "KeyID", err, CheckKey)
+		_, err := deriveKeyID(public)
+		refusedFor(t, "KeyID", err, checkKey)
 	}
 }
 
 // An error of the reader stays findable.
 func TestReaderErrors(t *testing.T) {
-	_, err := ParseJWK([]byte(`{"kty":"RSA","kty":"RSA"}`))
-	if !errors.Is(err, strictjson.ErrDuplicate) || !errors.Is(err, CheckJWK) {
+	_, err := parseJWK([]byte(`{"kty":"RSA","kty":"RSA"}`))
+	if !errors.Is(err, strictjson.ErrDuplicate) || !errors.Is(err, checkJWK) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -231,10 +231,10 @@ func TestAlgorithms(t *testing.T) {
 			}
 		}
 	}
-	if HS256.hash() != crypto.SHA256 {
+	if hs256.hash() != crypto.SHA256 {
 		t.Error("HS256 has another hash")
 	}
-	for _, other := range []Algorithm{"", HS256, "HS384", "none", "ES256K", "Ed25519", "RS1"} {
+	for _, other := range []Algorithm{"", hs256, "HS384", "none", "ES256K", "Ed25519", "RS1"} {
 		if asymmetric(string(other)) != "" {
 			t.Errorf("%q verifies tokens", other)
 		}

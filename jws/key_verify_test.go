@@ -34,16 +34,16 @@ func TestKeyVerify(t *testing.T) {
 				refusedFor(t, string(other)+" for "+string(algorithm), g.key.Verify(token), CheckAlgorithm)
 			}
 		}
-		refusedFor(t, string(algorithm)+" of a stranger", strangers()[algorithm].key.Verify(token), CheckSignature)
+		refusedFor(t, string(algorithm)+" of a stranger", strangers()[algorithm].key.Verify(token), checkSignature)
 		named, err := NewKey(f.signer.Public(), KeyOptions{KeyID: "K", Algorithm: algorithm})
 		if err != nil {
 			t.Fatal(err)
 		}
 		refusedFor(t, string(algorithm)+" of another ID", named.Verify(token), CheckKeyID)
-		refusedFor(t, "zero key", new(Key).Verify(token), CheckKey)
-		refusedFor(t, "nil key", (*Key)(nil).Verify(token), CheckKey)
-		refusedFor(t, "zero token", f.key.Verify(new(Token)), CheckForm)
-		refusedFor(t, "nil token", f.key.Verify(nil), CheckForm)
+		refusedFor(t, "zero key", new(Key).Verify(token), checkKey)
+		refusedFor(t, "nil key", (*Key)(nil).Verify(token), checkKey)
+		refusedFor(t, "zero token", f.key.Verify(new(Token)), checkForm)
+		refusedFor(t, "nil token", f.key.Verify(nil), checkForm)
 	}
 }
 
@@ -56,7 +56,7 @@ func TestSignatureBytes(t *testing.T) {
 		for _, at := range []int{0, len(signature) / 2, len(signature) - 1} {
 			changed := append([]byte(nil), signature...)
 			changed[at] ^= 1
-			refusedFor(t, string(algorithm)+" changed", f.verifies(signed+"."+b64(string(changed))), CheckSignature)
+			refusedFor(t, string(algorithm)+" changed", f.verifies(signed+"."+b64(string(changed))), checkSignature)
 		}
 		for name, other := range map[string][]byte{
 			"shorter":      signature[:len(signature)-1],
@@ -66,10 +66,10 @@ func TestSignatureBytes(t *testing.T) {
 			"twice":        append(append([]byte(nil), signature...), signature...),
 			"no signature": nil,
 		} {
-			refusedFor(t, string(algorithm)+" "+name, f.verifies(signed+"."+b64(string(other))), CheckSignatureSize)
+			refusedFor(t, string(algorithm)+" "+name, f.verifies(signed+"."+b64(string(other))), checkSignatureSize)
 		}
-		refusedFor(t, string(algorithm)+" zeros", f.verifies(signed+"."+b64(strings.Repeat("\x00", len(signature)))), CheckSignature)
-		refusedFor(t, string(algorithm)+" ones", f.verifies(signed+"."+b64(strings.Repeat("\xff", len(signature)))), CheckSignature)
+		refusedFor(t, string(algorithm)+" zeros", f.verifies(signed+"."+b64(strings.Repeat("\x00", len(signature)))), checkSignature)
+		refusedFor(t, string(algorithm)+" ones", f.verifies(signed+"."+b64(strings.Repeat("\xff", len(signature)))), checkSignature)
 	}
 }
 
@@ -80,7 +80,7 @@ func TestPSSSalt(t *testing.T) {
 		good := f.good(t)
 		signed := good[:strings.LastIndexByte(good, '.')]
 		for _, salt := range []int{rsa.PSSSaltLengthAuto, 1, 20, algorithm.hash().Size() - 1, algorithm.hash().Size() + 1} {
-			refusedFor(t, string(algorithm), f.verifies(signed+"."+b64(string(f.rawWith(t, signed, salt)))), CheckSignature)
+			refusedFor(t, string(algorithm), f.verifies(signed+"."+b64(string(f.rawWith(t, signed, salt)))), checkSignature)
 		}
 		if err := f.verifies(signed + "." + b64(string(f.rawWith(t, signed, algorithm.hash().Size())))); err != nil {
 			t.Errorf("%s: %v", algorithm, err)
@@ -95,11 +95,11 @@ func TestECDSAHalves(t *testing.T) {
 		good := f.good(t)
 		signed := good[:strings.LastIndexByte(good, '.')]
 		signature := f.raw(t, signed)
-		refusedFor(t, string(algorithm)+" in DER", f.verifies(signed+"."+b64(string(appendDER(nil, signature)))), CheckSignatureSize)
+		refusedFor(t, string(algorithm)+" in DER", f.verifies(signed+"."+b64(string(appendDER(nil, signature)))), checkSignatureSize)
 		n, size := curve.Params().N, len(signature)/2
 		for _, half := range [][]byte{make([]byte, size), n.FillBytes(make([]byte, size)), new(big.Int).Add(n, big.NewInt(1)).FillBytes(make([]byte, size))} {
-			refusedFor(t, string(algorithm)+" r", resigned(t, f, append(append([]byte(nil), half...), signature[size:]...)), CheckSignature)
-			refusedFor(t, string(algorithm)+" s", resigned(t, f, append(append([]byte(nil), signature[:size]...), half...)), CheckSignature)
+			refusedFor(t, string(algorithm)+" r", resigned(t, f, append(append([]byte(nil), half...), signature[size:]...)), checkSignature)
+			refusedFor(t, string(algorithm)+" s", resigned(t, f, append(append([]byte(nil), signature[:size]...), half...)), checkSignature)
 		}
 		// The other of the two good values of s.
 		s := new(big.Int).SetBytes(signature[size:])
@@ -159,7 +159,7 @@ func FuzzSignature(f *testing.F) {
 		if (err == nil) != naive {
 			t.Fatalf("%x: %v", signature, err)
 		}
-		if err != nil && !errors.Is(err, CheckSignature) && !errors.Is(err, CheckSignatureSize) {
+		if err != nil && !errors.Is(err, checkSignature) && !errors.Is(err, checkSignatureSize) {
 			t.Fatal(err)
 		}
 	})

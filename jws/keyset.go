@@ -7,15 +7,18 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/nodeattest/nodeattest/internal/typednil"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // KeySet finds the public keys that may have signed a token. Its methods are safe for
 // concurrent use.
 type KeySet interface {
-	// Keys returns the keys whose ID is keyID, or all keys if keyID is empty, since a token need
-	// not name its key. An unknown ID is not an error: it has no keys. An error means that the
-	// question could not be answered; it should be one in which errors.Is finds [ErrRetry].
-	// Callers must not change the slice.
+	// Keys returns the keys whose ID is keyID, or all keys if keyID is empty, since a token
+	// need not name its key. An unknown ID is not an error: it has no keys. An error means that
+	// the question could not be answered; it should be one in which errors.Is finds
+	// [refusal.ErrRetry]. Callers must not change the slice.
 	Keys(ctx context.Context, keyID string) ([]*Key, error)
 }
 
@@ -28,14 +31,14 @@ type StaticKeySet struct {
 
 // NewStaticKeySet makes a set of the given keys, of which there must be at least one. Several
 // keys may have the same key ID only if each has a different algorithm, so that the header of
-// a token names at most one key; otherwise the error is [CheckKeySet].
+// a token names at most one key; otherwise the error is "key-set".
 func NewStaticKeySet(keys ...*Key) (*StaticKeySet, error) {
 	if len(keys) == 0 {
-		return nil, &Error{Check: CheckKeySet, Got: "no key", Want: "at least one"}
+		return nil, &Error{Check: checkKeySet, Got: "no key", Want: "at least one"}
 	}
 	for i, key := range keys {
 		if key == nil || key.public == nil {
-			return nil, &Error{Check: CheckKeySet, Got: fmt.Sprintf("none at position %d", i), Want: "a key"}
+			return nil, &Error{Check: checkKeySet, Got: fmt.Sprintf("none at position %d", i), Want: "a key"}
 		}
 	}
 	if err := checkDistinct(keys); err != nil {
@@ -69,18 +72,36 @@ func (s *StaticKeySet) with(keyID string) []*Key {
 // sign with a key in a TPM of their own, or of an issuer that moves from one key set to
 // another. Anyone who uses it trusts all of them alike. It is safe for concurrent use. The
 // zero value answers nothing.
+//
+// Not: the keys of two clusters with one issuer, such as kubeadm's default. What the two issue
+// differs in nothing but the key: the service account shop/cart of either is one user, unless
+// whoever decides also compares [Key.Set].
 type UnionKeySet struct {
-	sets []KeySet
+	sets []NamedKeySet
 }
 
-// NewUnionKeySet makes the union of one or more sets, none of them nil; otherwise the error
-// is [CheckKeySet].
-func NewUnionKeySet(sets ...KeySet) (*UnionKeySet, error) {
+// NamedKeySet is one set of a union.
+type NamedKeySet struct {
+	// Name is what [Key.Set] returns for the set's keys. It is required, and no other set of
+	// the union may have it.
+	Name string
+	// Keys is the set itself.
+	Keys KeySet
+}
+
+// NewUnionKeySet makes the union of one or more sets, none of them nil, each with a name of its
+// own; otherwise the error is "key-set".
+func NewUnionKeySet(sets ...NamedKeySet) (*UnionKeySet, error) {
 	if len(sets) == 0 {
-		return nil, &Error{Check: CheckKeySet, Got: "no set of keys", Want: "at least one"}
+		return nil, &Error{Check: checkKeySet, Got: "no set of keys", Want: "at least one"}
 	}
-	if i := slices.Index(sets, nil); i >= 0 {
-		return nil, &Error{Check: CheckKeySet, Got: fmt.Sprintf("none at position %d", i), Want: "a set of keys"}
+	for i, set := range sets {
+		switch {
+		case typednil.Is(set.Keys):
+			return nil, &Error{Check: checkKeySet, Got: fmt.Sprintf("none at position %d", i), Want: "a set of keys"}
+		case set.Name == "" || slices.ContainsFunc(sets[:i], func(other NamedKeySet) bool { return other.Name == set.Name }):
+			return nil, &Error{Check: checkKeySet, Got: fmt.Sprintf("the name %q at position %d", set.Name, i), Want: "a name of its own"}
+		}
 	}
 	return &UnionKeySet{sets: slices.Clone(sets)}, nil
 }
@@ -89,17 +110,17 @@ func NewUnionKeySet(sets ...KeySet) (*UnionKeySet, error) {
 // cannot answer delays only keys that no set before it knows. If keyID is empty, it returns
 // the keys of all sets, in order, each once. The caller must not change the slice.
 //
-// An error in which errors.Is finds [ErrRetry] means that a set that might have such a key
-// could not answer: part of the union is never given as the whole. Two different keys with the
-// same key ID and algorithm are refused with [CheckKeySet] when all are asked for.
+// An error in which errors.Is finds [refusal.ErrRetry] means that a set that might have such a
+// key could not answer: part of the union is never given as the whole. Two different keys with
+// the same key ID and algorithm are refused with "key-set" when all are asked for.
 func (u *UnionKeySet) Keys(ctx context.Context, keyID string) ([]*Key, error) {
 	if u == nil || len(u.sets) == 0 {
-		return nil, &Error{Check: CheckKeySet, Got: "no set of keys", Want: "one that NewUnionKeySet made"}
+		return nil, &Error{Check: checkKeySet, Got: "no set of keys", Want: "one that NewUnionKeySet made"}
 	}
 	var all []*Key
 	var failed error
 	for _, set := range u.sets {
-		keys, err := set.Keys(ctx, keyID)
+		keys, err := set.keys(ctx, keyID)
 		switch {
 		case err != nil:
 			failed = errors.Join(failed, err)
@@ -114,14 +135,46 @@ func (u *UnionKeySet) Keys(ctx context.Context, keyID string) ([]*Key, error) {
 	}
 	switch {
 	case failed != nil:
-		return nil, &Error{Check: ErrRetry, Got: "no answer of every set", Err: failed}
+		return nil, &Error{Check: refusal.ErrRetry, Got: "no answer of every set", Err: failed}
 	case slices.Contains(all, nil):
-		return nil, &Error{Check: CheckKeySet, Got: "a key that is nil", Want: "keys"}
+		return nil, &Error{Check: checkKeySet, Got: "a key that is nil", Want: "keys"}
 	}
 	if err := checkDistinct(all); err != nil {
 		return nil, err
 	}
 	return all, nil
+}
+
+// keys returns the set's keys with its name on them.
+func (s NamedKeySet) keys(ctx context.Context, keyID string) ([]*Key, error) {
+	keys, err := s.Keys.Keys(ctx, keyID)
+	if err != nil {
+		return nil, err
+	}
+	named := make([]*Key, len(keys)) // nil stays nil
+	for i, key := range keys {
+		if key != nil {
+			own := *key
+			own.set = s.Name
+			named[i] = &own
+		}
+	}
+	return named, nil
+}
+
+// Issuers returns the issuers that the sets of the union are fetched for, as
+// [RemoteKeySet.Issuers] does for one.
+func (u *UnionKeySet) Issuers() []string {
+	if u == nil {
+		return nil
+	}
+	var all []string
+	for _, set := range u.sets {
+		if of, ok := set.Keys.(interface{ Issuers() []string }); ok {
+			all = append(all, of.Issuers()...)
+		}
+	}
+	return all
 }
 
 // Overlap returns the shortest of the durations that [RotatingSigner.Overlap] and similar
@@ -133,7 +186,7 @@ func (u *UnionKeySet) Overlap() (publish, retain time.Duration) {
 	}
 	publish, retain = math.MaxInt64, math.MaxInt64
 	for _, set := range u.sets {
-		if rotating, ok := set.(interface {
+		if rotating, ok := set.Keys.(interface {
 			Overlap() (publish, retain time.Duration)
 		}); ok {
 			p, r := rotating.Overlap()

@@ -50,7 +50,7 @@ func BenchmarkVerifyWith(b *testing.B) {
 			b.Run(string(algorithm)+"/"+name, func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					if _, err := Verify(context.Background(), token, set); err != nil {
+					if _, err := VerifySignature(context.Background(), token, set); err != nil {
 						b.Fatal(err)
 					}
 				}

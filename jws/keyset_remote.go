@@ -14,24 +14,24 @@ import (
 
 // The defaults of [RemoteConfig].
 const (
-	// DefaultMinRefetch is the shortest time between two fetches.
-	DefaultMinRefetch = 10 * time.Second
-	// DefaultMaxAge is the longest time for which a fetched key set is fresh. It is the max-age
+	// defaultMinRefetch is the shortest time between two fetches.
+	defaultMinRefetch = 10 * time.Second
+	// defaultMaxAge is the longest time for which a fetched key set is fresh. It is the max-age
 	// that kube-apiserver gives its key set (pkg/serviceaccount/jwt.go, GetCacheAgeMaxSeconds).
-	DefaultMaxAge = time.Hour
-	// DefaultMaxStale is how long keys are served beyond that while fetches fail.
-	DefaultMaxStale = 24 * time.Hour
-	// DefaultNegativeTTL is how long a key ID that the issuer did not have stays
+	defaultMaxAge = time.Hour
+	// defaultMaxStale is how long keys are served beyond that while fetches fail.
+	defaultMaxStale = 24 * time.Hour
+	// defaultNegativeTTL is how long a key ID that the issuer did not have stays
 	// unknown.
-	DefaultNegativeTTL = time.Minute
-	// DefaultFetchTimeout is the time that one fetch may take.
-	DefaultFetchTimeout = 10 * time.Second
-	// DefaultMaxSize is the maximum length in bytes of a key set.
-	DefaultMaxSize = 64 << 10
-	// DefaultMaxKeys is the maximum number of keys in a fetched key set.
-	DefaultMaxKeys = 100
-	// DefaultMaxWaiting is the maximum number of calls that wait for a fetch at a time.
-	DefaultMaxWaiting = 1024
+	defaultNegativeTTL = time.Minute
+	// defaultFetchTimeout is the time that one fetch may take.
+	defaultFetchTimeout = 10 * time.Second
+	// defaultMaxSize is the maximum length in bytes of a key set.
+	defaultMaxSize = 64 << 10
+	// defaultMaxKeys is the maximum number of keys in a fetched key set.
+	defaultMaxKeys = 100
+	// defaultMaxWaiting is the maximum number of calls that wait for a fetch at a time.
+	defaultMaxWaiting = 1024
 )
 
 // maxUnknown is how many key IDs are remembered as unknown. If there are more, all are
@@ -69,15 +69,15 @@ type RemoteConfig struct {
 	// MaxSize is ignored.
 	Fetch func(ctx context.Context) (keys []*Key, maxAge time.Duration, err error)
 	// MinRefetch is the shortest time from the start of one fetch to the start of the next,
-	// whatever is asked for and however fetches end. Zero: DefaultMinRefetch.
+	// whatever is asked for and however fetches end. Zero: 10 seconds.
 	MinRefetch time.Duration
 	// MaxAge is the longest time for which a fetched key set is fresh: no fetch is needed to
 	// answer for the keys in it, so a key that the issuer has withdrawn may serve that long. The
 	// response's max-age can make it shorter, but not shorter than MinRefetch. At least
-	// MinRefetch. Zero: DefaultMaxAge.
+	// MinRefetch. Zero: an hour.
 	MaxAge time.Duration
 	// MaxStale is how long beyond that the keys are served while fetches fail. No key is served
-	// later than MaxAge + MaxStale after it was fetched. Zero: DefaultMaxStale.
+	// later than MaxAge + MaxStale after it was fetched. Zero: 24 hours.
 	MaxStale time.Duration
 	// HeldAtOnce answers for a held key at once until MaxStale has passed, even if nobody has
 	// asked for a while since the set went stale: no caller waits for a source that hangs, but
@@ -85,20 +85,20 @@ type RemoteConfig struct {
 	// Keep MaxStale short with it.
 	HeldAtOnce bool
 	// NegativeTTL is how long a key ID that a fetched key set did not have is answered
-	// as unknown without another fetch. Zero: DefaultNegativeTTL.
+	// as unknown without another fetch. Zero: a minute.
 	NegativeTTL time.Duration
-	// Timeout is the time for one fetch, including all its requests. Zero: DefaultFetchTimeout.
+	// Timeout is the time for one fetch, including all its requests. Zero: 10 seconds.
 	Timeout time.Duration
-	// MaxSize is the maximum size of a key set in bytes, at most MaxJWKSSize. Zero:
-	// DefaultMaxSize.
+	// MaxSize is the maximum size of a key set in bytes, at most 1,048,576. Zero:
+	// defaultMaxSize.
 	MaxSize int
 	// MaxKeys is the maximum number of usable keys in it, at most MaxJWKSKeys. Zero:
-	// DefaultMaxKeys.
+	// defaultMaxKeys.
 	MaxKeys int
 	// MaxWaiting is the maximum number of calls that wait for a fetch at a time, each for no
 	// longer than Timeout: an issuer that hangs holds up no more, however many key IDs are
-	// invented. Further calls fail at once with CheckBusy and ErrRetry; those for held keys do
-	// not wait. Zero: DefaultMaxWaiting.
+	// invented. Further calls fail at once with "busy" and refusal.ErrRetry; those for held
+	// keys do not wait. Zero: 1024.
 	MaxWaiting int
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
@@ -123,8 +123,8 @@ type RemoteConfig struct {
 //
 // For a key ID that is not held, a fetch is made if the interval and the memory of unknown IDs
 // allow it. If it fails, and as long as the last fetch is one that failed, errors.Is finds
-// [ErrRetry] in the error: it is not known whether the key exists. Otherwise the answer is
-// that there is none, which may be MinRefetch or NegativeTTL old: an issuer publishes a key
+// [refusal.ErrRetry] in the error: it is not known whether the key exists. Otherwise the answer
+// is that there is none, which may be MinRefetch or NegativeTTL old: an issuer publishes a key
 // before it signs with it. If an issuer gives the ID of one key to another, that is noticed
 // when the set is stale; a signature that does not verify causes no fetch.
 //
@@ -186,37 +186,37 @@ func NewRemoteKeySet(config RemoteConfig) (*RemoteKeySet, error) {
 }
 
 // complete checks the configuration and fills in the defaults.
-func (c *RemoteConfig) complete() error {
-	if (c.Client == nil) == (c.Fetch == nil) {
+func (config *RemoteConfig) complete() error {
+	if (config.Client == nil) == (config.Fetch == nil) {
 		return refusal.Config("Client", "and Fetch, or neither", "one of them")
 	}
-	if c.Fetch == nil && (c.Issuer == "") == (c.JWKSURL == "") || c.Fetch != nil && c.Issuer+c.JWKSURL != "" {
+	if config.Fetch == nil && (config.Issuer == "") == (config.JWKSURL == "") || config.Fetch != nil && config.Issuer+config.JWKSURL != "" {
 		return refusal.Config("Issuer", "with JWKSURL or Fetch, or none of the three", "one of them")
 	}
-	if strings.Contains(c.Issuer, "?") {
+	if strings.Contains(config.Issuer, "?") {
 		return refusal.Config("Issuer", "with a query", "none")
 	}
-	if c.Now == nil {
-		c.Now = time.Now
+	if config.Now == nil {
+		config.Now = time.Now
 	}
-	if err := setDefault("MinRefetch", &c.MinRefetch, DefaultMinRefetch, math.MaxInt64); err != nil {
+	if err := setDefault("MinRefetch", &config.MinRefetch, defaultMinRefetch, math.MaxInt64); err != nil {
 		return err
 	}
 	for _, err := range []error{
-		setDefault("MaxAge", &c.MaxAge, max(DefaultMaxAge, c.MinRefetch), math.MaxInt64),
-		setDefault("MaxStale", &c.MaxStale, DefaultMaxStale, math.MaxInt64),
-		setDefault("NegativeTTL", &c.NegativeTTL, DefaultNegativeTTL, math.MaxInt64),
-		setDefault("Timeout", &c.Timeout, DefaultFetchTimeout, math.MaxInt64),
-		setDefault("MaxSize", &c.MaxSize, DefaultMaxSize, MaxJWKSSize),
-		setDefault("MaxKeys", &c.MaxKeys, DefaultMaxKeys, MaxJWKSKeys),
-		setDefault("MaxWaiting", &c.MaxWaiting, DefaultMaxWaiting, math.MaxInt32),
+		setDefault("MaxAge", &config.MaxAge, max(defaultMaxAge, config.MinRefetch), math.MaxInt64),
+		setDefault("MaxStale", &config.MaxStale, defaultMaxStale, math.MaxInt64),
+		setDefault("NegativeTTL", &config.NegativeTTL, defaultNegativeTTL, math.MaxInt64),
+		setDefault("Timeout", &config.Timeout, defaultFetchTimeout, math.MaxInt64),
+		setDefault("MaxSize", &config.MaxSize, defaultMaxSize, maxJWKSSize),
+		setDefault("MaxKeys", &config.MaxKeys, defaultMaxKeys, MaxJWKSKeys),
+		setDefault("MaxWaiting", &config.MaxWaiting, defaultMaxWaiting, math.MaxInt32),
 	} {
 		if err != nil {
 			return err
 		}
 	}
-	if c.MaxAge < c.MinRefetch {
-		return refusal.Config("MaxAge", c.MaxAge.String(), "MinRefetch, "+c.MinRefetch.String()+", or more")
+	if config.MaxAge < config.MinRefetch {
+		return refusal.Config("MaxAge", config.MaxAge.String(), "MinRefetch, "+config.MinRefetch.String()+", or more")
 	}
 	return nil
 }
@@ -241,6 +241,16 @@ func (s *RemoteKeySet) made() error {
 	return nil
 }
 
+// Issuers returns the Issuer of the configuration, for whose tokens alone the keys are meant;
+// nothing if the keys come from elsewhere. The validators of package claims compare it with
+// the issuer that they accept.
+func (s *RemoteKeySet) Issuers() []string {
+	if s == nil || s.config.Issuer == "" {
+		return nil
+	}
+	return []string{s.config.Issuer}
+}
+
 // Status reports the set's age and how its last fetch ended. It makes no request.
 func (s *RemoteKeySet) Status() RemoteStatus {
 	if err := s.made(); err != nil {
@@ -252,7 +262,7 @@ func (s *RemoteKeySet) Status() RemoteStatus {
 }
 
 // Close ends the fetch under way, if there is one, and waits for it. After Close, every call
-// of Keys fails with [CheckClosed]. A set that is no longer used need not be closed: it holds
+// of Keys fails with [ErrClosed]. A set that is no longer used need not be closed: it holds
 // nothing but memory once its last fetch has ended.
 func (s *RemoteKeySet) Close() error {
 	if err := s.made(); err != nil {

@@ -30,11 +30,11 @@ func (s *RemoteKeySet) prepare() (err error) {
 	client := *s.config.Client
 	callers := client.CheckRedirect
 	client.CheckRedirect = func(next *http.Request, via []*http.Request) error {
-		if err := s.hosts.check(CheckFetch, "a redirect to", next.URL.String()); err != nil {
+		if err := s.hosts.check(checkFetch, "a redirect to", next.URL.String()); err != nil {
 			return err
 		}
 		if len(via) > maxRedirects {
-			return &Error{Check: CheckFetch, Got: "more redirects", Want: fmt.Sprintf("at most %d", maxRedirects)}
+			return &Error{Check: checkFetch, Got: "more redirects", Want: fmt.Sprintf("at most %d", maxRedirects)}
 		}
 		if callers != nil {
 			return callers(next, via)
@@ -52,7 +52,7 @@ func (s *RemoteKeySet) load(ctx context.Context) (*StaticKeySet, time.Duration, 
 		return nil, 0, err
 	}
 	if len(keys) > s.config.MaxKeys {
-		return nil, 0, &Error{Check: CheckKeySet, Got: fmt.Sprintf("%d keys", len(keys)), Want: fmt.Sprintf("at most %d", s.config.MaxKeys)}
+		return nil, 0, &Error{Check: checkKeySet, Got: fmt.Sprintf("%d keys", len(keys)), Want: fmt.Sprintf("at most %d", s.config.MaxKeys)}
 	}
 	set, err := NewStaticKeySet(keys...)
 	return set, age, err
@@ -63,7 +63,7 @@ func (s *RemoteKeySet) download(ctx context.Context) ([]*Key, time.Duration, err
 	from := s.config.JWKSURL
 	if s.config.Issuer != "" {
 		// OpenID Connect Discovery 1.0, section 4.1.
-		data, _, err := s.get(ctx, strings.TrimSuffix(s.config.Issuer, "/")+"/.well-known/openid-configuration", MaxDiscoverySize)
+		data, _, err := s.get(ctx, strings.TrimSuffix(s.config.Issuer, "/")+"/.well-known/openid-configuration", maxDiscoverySize)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -83,23 +83,23 @@ func (s *RemoteKeySet) download(ctx context.Context) ([]*Key, time.Duration, err
 func (s *RemoteKeySet) get(ctx context.Context, from string, limit int) ([]byte, http.Header, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
 	if err != nil {
-		return nil, nil, &Error{Check: CheckFetch, Err: err}
+		return nil, nil, &Error{Check: checkFetch, Err: err}
 	}
 	request.Header.Set("Accept", "application/json, application/jwk-set+json")
 	response, err := s.config.Client.Do(request)
 	if err != nil {
-		return nil, nil, &Error{Check: CheckFetch, Got: "no response from " + from, Err: withoutURL(err)}
+		return nil, nil, &Error{Check: checkFetch, Got: "no response from " + from, Err: withoutURL(err)}
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return nil, nil, &Error{Check: CheckFetch, Got: "status " + strconv.Itoa(response.StatusCode) + " from " + from, Want: "200"}
+		return nil, nil, &Error{Check: checkFetch, Got: "status " + strconv.Itoa(response.StatusCode) + " from " + from, Want: "200"}
 	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, int64(limit)+1))
 	if err != nil {
-		return nil, nil, &Error{Check: CheckFetch, Got: "half a response from " + from, Err: err}
+		return nil, nil, &Error{Check: checkFetch, Got: "half a response from " + from, Err: err}
 	}
 	if len(body) > limit {
-		return nil, nil, &Error{Check: CheckFetch, Got: "a longer response from " + from, Want: "at most " + bytesText(limit)}
+		return nil, nil, &Error{Check: checkFetch, Got: "a longer response from " + from, Want: "at most " + bytesText(limit)}
 	}
 	return body, response.Header, nil
 }
@@ -135,14 +135,14 @@ func hostPort(u *url.URL) string {
 	return net.JoinHostPort(strings.ToLower(u.Hostname()), cmp.Or(u.Port(), "443"))
 }
 
-// check refuses a URL as checkURL does, and one with another host with [CheckHost].
+// check refuses a URL as checkURL does, and one with another host with "host".
 func (h hosts) check(check Check, what, text string) error {
 	u, err := checkURL(check, what, text)
 	if err != nil {
 		return err
 	}
 	if !h[hostPort(u)] {
-		return &Error{Check: CheckHost, Got: what + " " + u.Host, Want: "the host that is configured, or one of Hosts"}
+		return &Error{Check: checkHost, Got: what + " " + u.Host, Want: "the host that is configured, or one of Hosts"}
 	}
 	return nil
 }
@@ -175,12 +175,12 @@ func parseDiscovery(data []byte, issuer string, allowed hosts) (keySet string, e
 	var named string
 	members := strictjson.Members{"issuer": strictjson.Into(&named), "jwks_uri": strictjson.Into(&keySet)}
 	if err := members.Parse(data); err != nil {
-		return "", refuse(CheckDiscovery, err)
+		return "", refuse(checkDiscovery, err)
 	}
 	if named != issuer {
-		return "", &Error{Check: CheckIssuer, Got: named, Want: issuer}
+		return "", &Error{Check: checkIssuer, Got: named, Want: issuer}
 	}
-	if err := allowed.check(CheckDiscovery, "jwks_uri", keySet); err != nil {
+	if err := allowed.check(checkDiscovery, "jwks_uri", keySet); err != nil {
 		return "", err
 	}
 	return keySet, nil

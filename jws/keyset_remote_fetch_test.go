@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 const testIssuer = "https://issuer.example/tenant"
@@ -66,23 +68,23 @@ func TestRemoteKeySetDiscoveryRefuses(t *testing.T) {
 		document string
 		want     Check
 	}{
-		"another issuer":     {`{"issuer":"https://issuer.example/other",` + good + `}`, CheckIssuer},
-		"a slash more":       {`{"issuer":"` + testIssuer + `/",` + good + `}`, CheckIssuer},
-		"a port more":        {`{"issuer":"https://issuer.example:443/tenant",` + good + `}`, CheckIssuer},
-		"upper case":         {`{"issuer":"https://ISSUER.example/tenant",` + good + `}`, CheckIssuer},
-		"no issuer":          {`{` + good + `}`, CheckIssuer},
-		"issuer in two":      {`{"issuer":"` + testIssuer + `","issuer":"` + testIssuer + `",` + good + `}`, CheckDiscovery},
-		"issuer in case":     {`{"issuer":"` + testIssuer + `","Issuer":"` + testIssuer + `",` + good + `}`, CheckDiscovery},
-		"issuer null":        {`{"issuer":null,` + good + `}`, CheckDiscovery},
-		"http keys":          {`{"issuer":"` + testIssuer + `","jwks_uri":"http://issuer.example/keys"}`, CheckDiscovery},
-		"relative keys":      {`{"issuer":"` + testIssuer + `","jwks_uri":"/keys"}`, CheckDiscovery},
-		"no keys":            {`{"issuer":"` + testIssuer + `"}`, CheckDiscovery},
-		"not JSON":           {`<html>`, CheckDiscovery},
-		"something after":    {`{"issuer":"` + testIssuer + `",` + good + `} {}`, CheckDiscovery},
-		"too long":           {`{"issuer":"` + testIssuer + `",` + good + strings.Repeat(" ", MaxDiscoverySize) + `}`, CheckFetch},
-		"a redirect to http": {"http://issuer.example/document", CheckFetch},
+		"another issuer":     {`{"issuer":"https://issuer.example/other",` + good + `}`, checkIssuer},
+		"a slash more":       {`{"issuer":"` + testIssuer + `/",` + good + `}`, checkIssuer},
+		"a port more":        {`{"issuer":"https://issuer.example:443/tenant",` + good + `}`, checkIssuer},
+		"upper case":         {`{"issuer":"https://ISSUER.example/tenant",` + good + `}`, checkIssuer},
+		"no issuer":          {`{` + good + `}`, checkIssuer},
+		"issuer in two":      {`{"issuer":"` + testIssuer + `","issuer":"` + testIssuer + `",` + good + `}`, checkDiscovery},
+		"issuer in case":     {`{"issuer":"` + testIssuer + `","Issuer":"` + testIssuer + `",` + good + `}`, checkDiscovery},
+		"issuer null":        {`{"issuer":null,` + good + `}`, checkDiscovery},
+		"http keys":          {`{"issuer":"` + testIssuer + `","jwks_uri":"http://issuer.example/keys"}`, checkDiscovery},
+		"relative keys":      {`{"issuer":"` + testIssuer + `","jwks_uri":"/keys"}`, checkDiscovery},
+		"no keys":            {`{"issuer":"` + testIssuer + `"}`, checkDiscovery},
+		"not JSON":           {`<html>`, checkDiscovery},
+		"something after":    {`{"issuer":"` + testIssuer + `",` + good + `} {}`, checkDiscovery},
+		"too long":           {`{"issuer":"` + testIssuer + `",` + good + strings.Repeat(" ", maxDiscoverySize) + `}`, checkFetch},
+		"a redirect to http": {"http://issuer.example/document", checkFetch},
 		"a redirect in rings": {
-			testIssuer + "/.well-known/openid-configuration", CheckFetch},
+			testIssuer + "/.well-known/openid-configuration", checkFetch},
 	} {
 		t.Run(name, func(t *testing.T) {
 			set, issuer := newOIDC(t, testIssuer, map[string]string{
@@ -92,7 +94,7 @@ func TestRemoteKeySetDiscoveryRefuses(t *testing.T) {
 				"http://issuer.example/keys":     jwksOf(t, forgers()[ES256].key),
 				"http://issuer.example/document": `{"issuer":"` + testIssuer + `",` + good + `}`,
 			})
-			if _, err := set.Keys(context.Background(), "k"); !errors.Is(err, test.want) || !errors.Is(err, ErrRetry) {
+			if _, err := set.Keys(context.Background(), "k"); !errors.Is(err, test.want) || !errors.Is(err, refusal.ErrRetry) {
 				t.Errorf("%s: got %v, want %v", name, err, test.want)
 			}
 			if got := issuer.requests.Load(); got > maxRedirects+1 {
@@ -140,7 +142,7 @@ func TestRemoteKeySetRedirect(t *testing.T) {
 		client = c.Client
 	})
 	issuer.set(answer)
-	wantRetry(t, set, "k", CheckFetch)
+	wantRetry(t, set, "k", checkFetch)
 	if client.CheckRedirect(nil, nil) != http.ErrUseLastResponse { //nolint:errorlint // as net/http compares
 		t.Error("the caller's client was changed")
 	}
@@ -154,24 +156,24 @@ func TestRemoteKeySetResponseRefused(t *testing.T) {
 		body   string
 		want   Check
 	}{
-		"an error":         {500, good, CheckFetch},
-		"not found":        {404, good, CheckFetch},
-		"another success":  {203, good, CheckFetch},
-		"not modified":     {304, "", CheckFetch},
-		"no body":          {200, "", CheckKeySet},
-		"not JSON":         {200, "<html>", CheckKeySet},
-		"no keys":          {200, `{"keys":[]}`, CheckKeySet},
-		"no usable key":    {200, `{"keys":[{"kty":"EC","use":"enc"}]}`, CheckKeySet},
-		"too many keys":    {200, two, CheckKeySet},
-		"too long":         {200, good + strings.Repeat(" ", 1024), CheckFetch},
-		"one key ID twice": {200, strings.Replace(two, `"kid":"z"`, `"kid":"k"`, 1), CheckKeySet},
-		"a symmetric key":  {200, `{"keys":[{"kty":"oct","k":"AAAA","alg":"HS256"}]}`, CheckPrivate},
+		"an error":         {500, good, checkFetch},
+		"not found":        {404, good, checkFetch},
+		"another success":  {203, good, checkFetch},
+		"not modified":     {304, "", checkFetch},
+		"no body":          {200, "", checkKeySet},
+		"not JSON":         {200, "<html>", checkKeySet},
+		"no keys":          {200, `{"keys":[]}`, checkKeySet},
+		"no usable key":    {200, `{"keys":[{"kty":"EC","use":"enc"}]}`, checkKeySet},
+		"too many keys":    {200, two, checkKeySet},
+		"too long":         {200, good + strings.Repeat(" ", 1024), checkFetch},
+		"one key ID twice": {200, strings.Replace(two, `"kid":"z"`, `"kid":"k"`, 1), checkKeySet},
+		"a symmetric key":  {200, `{"keys":[{"kty":"oct","k":"AAAA","alg":"HS256"}]}`, checkPrivate},
 	} {
 		t.Run(name, func(t *testing.T) {
 			set, issuer, now := newRemote(t, func(c *RemoteConfig) { c.MaxSize, c.MaxKeys = 1024, 1 })
 			wantKeys(t, set, issuer, "k", 1, 1)
 			issuer.set(func(r *http.Request) (*http.Response, error) { return respond(r, test.status, test.body), nil })
-			now.Advance(DefaultMinRefetch)
+			now.Advance(defaultMinRefetch)
 			wantRetry(t, set, "x", test.want)
 			// What was held before is held still.
 			wantKeys(t, set, issuer, "k", 1, 0)
@@ -191,7 +193,7 @@ func TestRemoteKeySetBodyBreaksOff(t *testing.T) {
 		return response, nil
 	})
 	wantRetry(t, set, "k", errDown)
-	wantRetry(t, set, "k", CheckFetch)
+	wantRetry(t, set, "k", checkFetch)
 }
 
 type brokenBody struct{}
@@ -295,20 +297,20 @@ func TestRemoteKeySetHosts(t *testing.T) {
 		"a listed host":                  {keySet: internal, hosts: []string{"a.example", "metadata.internal"}},
 		"a listed host, redirect":        {keySet: internal, hosts: []string{"METADATA.internal:443"}, redirect: true},
 		"a listed port":                  {keySet: "https://issuer.example:8443/keys", hosts: []string{"issuer.example:8443"}},
-		"an internal host":               {keySet: internal, want: CheckHost},
-		"an internal host, redirect":     {keySet: internal, redirect: true, want: CheckHost},
-		"an address":                     {keySet: "https://169.254.169.254/keys", want: CheckHost},
-		"another port":                   {keySet: "https://issuer.example:8443/keys", want: CheckHost},
-		"another port, redirect":         {keySet: "https://issuer.example:8443/keys", redirect: true, want: CheckHost},
-		"another port of a listed host":  {keySet: "https://a.example:6443/keys", hosts: []string{"a.example"}, want: CheckHost},
-		"below the host":                 {keySet: "https://keys.issuer.example/keys", want: CheckHost},
-		"below a listed host":            {keySet: "https://keys.a.example/keys", hosts: []string{"a.example"}, want: CheckHost},
-		"the host with a dot":            {keySet: "https://issuer.example./keys", want: CheckHost},
-		"the host as a user":             {keySet: "https://issuer.example@metadata.internal/keys", want: CheckDiscovery},
-		"http of the host":               {keySet: "http://issuer.example/keys", want: CheckDiscovery},
-		"a listed host's plain http":     {keySet: "http://a.example/keys", hosts: []string{"a.example"}, want: CheckDiscovery},
-		"http of the host, redirect":     {keySet: "http://issuer.example/keys", redirect: true, want: CheckFetch},
-		"a listed host's http, redirect": {keySet: "http://a.example/keys", hosts: []string{"a.example"}, redirect: true, want: CheckFetch},
+		"an internal host":               {keySet: internal, want: checkHost},
+		"an internal host, redirect":     {keySet: internal, redirect: true, want: checkHost},
+		"an address":                     {keySet: "https://169.254.169.254/keys", want: checkHost},
+		"another port":                   {keySet: "https://issuer.example:8443/keys", want: checkHost},
+		"another port, redirect":         {keySet: "https://issuer.example:8443/keys", redirect: true, want: checkHost},
+		"another port of a listed host":  {keySet: "https://a.example:6443/keys", hosts: []string{"a.example"}, want: checkHost},
+		"below the host":                 {keySet: "https://keys.issuer.example/keys", want: checkHost},
+		"below a listed host":            {keySet: "https://keys.a.example/keys", hosts: []string{"a.example"}, want: checkHost},
+		"the host with a dot":            {keySet: "https://issuer.example./keys", want: checkHost},
+		"the host as a user":             {keySet: "https://issuer.example@metadata.internal/keys", want: checkDiscovery},
+		"http of the host":               {keySet: "http://issuer.example/keys", want: checkDiscovery},
+		"a listed host's plain http":     {keySet: "http://a.example/keys", hosts: []string{"a.example"}, want: checkDiscovery},
+		"http of the host, redirect":     {keySet: "http://issuer.example/keys", redirect: true, want: checkFetch},
+		"a listed host's http, redirect": {keySet: "http://a.example/keys", hosts: []string{"a.example"}, redirect: true, want: checkFetch},
 	} {
 		t.Run(name, func(t *testing.T) {
 			set, issuer, _ := newRemote(t, func(c *RemoteConfig) { c.JWKSURL, c.Issuer, c.Hosts = "", testIssuer, test.hosts })
@@ -331,7 +333,7 @@ func TestRemoteKeySetHosts(t *testing.T) {
 			switch {
 			case test.want == "" && (err != nil || len(keys) != 1):
 				t.Errorf("%d keys, %v", len(keys), err)
-			case test.want != "" && (!errors.Is(err, test.want) || !errors.Is(err, ErrRetry)):
+			case test.want != "" && (!errors.Is(err, test.want) || !errors.Is(err, refusal.ErrRetry)):
 				t.Errorf("got %v, want %v", err, test.want)
 			}
 		})
@@ -348,7 +350,7 @@ func TestRemoteKeySetErrorText(t *testing.T) {
 		return response, nil
 	})
 	_, err := set.Keys(t.Context(), "k")
-	if !errors.Is(err, CheckFetch) || strings.Contains(err.Error(), "echo") {
+	if !errors.Is(err, checkFetch) || strings.Contains(err.Error(), "echo") {
 		t.Errorf("got %v", err)
 	}
 

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // hang lets the issuer take requests and never answer.
@@ -57,7 +59,7 @@ func TestRemoteKeySetSingleFlight(t *testing.T) {
 		}
 		synctest.Wait()
 		cancel()
-		if err := <-left; !errors.Is(err, context.Canceled) || !errors.Is(err, ErrRetry) {
+		if err := <-left; !errors.Is(err, context.Canceled) || !errors.Is(err, refusal.ErrRetry) {
 			t.Error(err)
 		}
 		close(release)
@@ -93,7 +95,7 @@ func TestRemoteKeySetIssuerHangs(t *testing.T) {
 		}
 		before := time.Now()
 		_, err := set.Keys(context.Background(), "k")
-		if !errors.Is(err, ErrRetry) || !errors.Is(err, context.DeadlineExceeded) || time.Since(before) > DefaultFetchTimeout {
+		if !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, context.DeadlineExceeded) || time.Since(before) > defaultFetchTimeout {
 			t.Errorf("%v: %v", time.Since(before), err)
 		}
 		if status := set.Status(); status.Failures < 24*60*60/20-2 {
@@ -112,14 +114,14 @@ func TestRemoteKeySetWaiting(t *testing.T) {
 		set, issuer, now := newRemote(t, func(c *RemoteConfig) { c.MaxWaiting = most })
 		wantKeys(t, set, issuer, "k", 1, 1)
 		issuer.hang()
-		now.Advance(DefaultMinRefetch)
+		now.Advance(defaultMinRefetch)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var waiting atomic.Int64
 		ask := func(n int) {
 			waiting.Add(1)
 			defer waiting.Add(-1)
-			if _, err := set.Keys(ctx, fmt.Sprint(n)); !errors.Is(err, ErrRetry) || errors.Is(err, CheckBusy) {
+			if _, err := set.Keys(ctx, fmt.Sprint(n)); !errors.Is(err, refusal.ErrRetry) || errors.Is(err, checkBusy) {
 				t.Errorf("%d: %v", n, err)
 			}
 		}
@@ -129,7 +131,7 @@ func TestRemoteKeySetWaiting(t *testing.T) {
 		synctest.Wait()
 		before := time.Now()
 		for n := range 100 {
-			if _, err := set.Keys(t.Context(), fmt.Sprint("more ", n)); !errors.Is(err, ErrRetry) || !errors.Is(err, CheckBusy) {
+			if _, err := set.Keys(t.Context(), fmt.Sprint("more ", n)); !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, checkBusy) {
 				t.Fatalf("one more: %v", err)
 			}
 		}
@@ -147,7 +149,7 @@ func TestRemoteKeySetWaiting(t *testing.T) {
 		ctx = t.Context()
 		go ask(most)
 		synctest.Wait()
-		time.Sleep(DefaultFetchTimeout)
+		time.Sleep(defaultFetchTimeout)
 		synctest.Wait()
 		if waiting.Load() != 0 {
 			t.Errorf("%d wait longer than a fetch may take", waiting.Load())
@@ -172,10 +174,10 @@ func TestRemoteKeySetClose(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if err := <-failed; !errors.Is(err, ErrRetry) || !errors.Is(err, context.Canceled) {
+		if err := <-failed; !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-		if _, err := set.Keys(context.Background(), "k"); !errors.Is(err, CheckClosed) {
+		if _, err := set.Keys(context.Background(), "k"); !errors.Is(err, ErrClosed) {
 			t.Error(err)
 		}
 		if got := issuer.requests.Load(); got != 1 {
@@ -210,11 +212,11 @@ func TestRemoteKeySetFlood(t *testing.T) {
 				}
 				now.Advance(time.Second / perSecond)
 				token := b64(fmt.Sprintf(`{"alg":"ES256","kid":"unknown-%d"}`, n)) + ".e30.AAAA"
-				if _, err := Verify(context.Background(), token, set); !errors.Is(err, CheckKeyID) {
+				if _, err := VerifySignature(context.Background(), token, set); !errors.Is(err, CheckKeyID) {
 					t.Errorf("%d: %v", n, err)
 				}
 				if n%perSecond == 0 {
-					if _, err := Verify(context.Background(), good, set); err != nil {
+					if _, err := VerifySignature(context.Background(), good, set); err != nil {
 						t.Errorf("%d: %v", n, err)
 					}
 				}
@@ -261,7 +263,7 @@ func TestRemoteKeySetServerKilled(t *testing.T) {
 	}
 	defer set.Close()
 	good := f.good(t)
-	if _, err := Verify(context.Background(), good, set); err != nil {
+	if _, err := VerifySignature(context.Background(), good, set); err != nil {
 		t.Fatal(err)
 	}
 
@@ -275,7 +277,7 @@ func TestRemoteKeySetServerKilled(t *testing.T) {
 					return
 				default:
 				}
-				if _, err := Verify(context.Background(), good, set); err != nil {
+				if _, err := VerifySignature(context.Background(), good, set); err != nil {
 					t.Error(err)
 					return
 				}
@@ -304,9 +306,9 @@ func TestRemoteKeySetServerKilled(t *testing.T) {
 	}
 	serve(f.key, fresh.Key())
 	// A fetch that was under way may end with the old keys, and the key is unknown for long.
-	for _, later := range []time.Duration{DefaultMinRefetch, DefaultNegativeTTL} {
+	for _, later := range []time.Duration{defaultMinRefetch, defaultNegativeTTL} {
 		now.Advance(later)
-		if _, err = Verify(context.Background(), signature.Token([]byte("{}")), set); err == nil {
+		if _, err = VerifySignature(context.Background(), signature.Token([]byte("{}")), set); err == nil {
 			return
 		}
 	}

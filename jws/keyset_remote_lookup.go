@@ -5,13 +5,15 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Keys returns the keys with that ID, none if the issuer has none, and all if keyID is empty;
 // the caller must not change the slice. See [RemoteKeySet] for when it fetches and when it
-// waits. An error in which errors.Is finds [ErrRetry] means that nothing could be decided: a
-// fetch failed (errors.As and Status tell more), ctx ended (its error is included), or
-// [CheckBusy]. Others are [CheckClosed] and [refusal.CheckConfig].
+// waits. An error in which errors.Is finds [refusal.ErrRetry] means that nothing could be
+// decided: a fetch failed (errors.As and Status tell more), ctx ended (its error is included),
+// or "busy". Others are [ErrClosed] and [refusal.CheckConfig].
 func (s *RemoteKeySet) Keys(ctx context.Context, keyID string) ([]*Key, error) {
 	if err := s.made(); err != nil {
 		return nil, err
@@ -24,14 +26,14 @@ func (s *RemoteKeySet) Keys(ctx context.Context, keyID string) ([]*Key, error) {
 	case s.waiting <- struct{}{}:
 		defer func() { <-s.waiting }()
 	default:
-		return nil, &Error{Check: ErrRetry, Err: &Error{Check: CheckBusy,
+		return nil, &Error{Check: refusal.ErrRetry, Err: &Error{Check: checkBusy,
 			Got: "one more call", Want: "at most " + strconv.Itoa(s.config.MaxWaiting) + " that wait for keys"}}
 	}
 	select {
 	case <-wait.done:
 		return s.settle(keyID, wait)
 	case <-ctx.Done():
-		return nil, &Error{Check: ErrRetry, Err: ctx.Err()}
+		return nil, &Error{Check: refusal.ErrRetry, Err: ctx.Err()}
 	}
 }
 
@@ -41,7 +43,7 @@ func (s *RemoteKeySet) ask(keyID string) ([]*Key, *flight, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, nil, &Error{Check: CheckClosed}
+		return nil, nil, ErrClosed
 	}
 	if len(keyID) > MaxKeyIDSize {
 		return nil, nil, nil // no key has such an ID
@@ -59,7 +61,7 @@ func (s *RemoteKeySet) ask(keyID string) ([]*Key, *flight, error) {
 	case wait != nil:
 		return nil, wait, nil
 	case s.status.Err != nil:
-		return nil, nil, &Error{Check: ErrRetry, Err: s.status.Err}
+		return nil, nil, &Error{Check: refusal.ErrRetry, Err: s.status.Err}
 	}
 	return nil, nil, nil // asked for less than MinRefetch ago
 }
@@ -74,7 +76,7 @@ func (s *RemoteKeySet) settle(keyID string, f *flight) ([]*Key, error) {
 	case len(keys) > 0:
 		return keys, nil
 	case f.err != nil:
-		return nil, &Error{Check: ErrRetry, Err: f.err}
+		return nil, &Error{Check: refusal.ErrRetry, Err: f.err}
 	}
 	if len(s.unknown) >= maxUnknown {
 		clear(s.unknown)

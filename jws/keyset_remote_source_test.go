@@ -44,7 +44,7 @@ func TestRemoteKeySetFetch(t *testing.T) {
 		}
 		failing.Store(true)
 		time.Sleep(time.Minute)
-		if keys, err := set.Keys(t.Context(), ""); keys != nil || !errors.Is(err, ErrRetry) || !errors.Is(err, down) {
+		if keys, err := set.Keys(t.Context(), ""); keys != nil || !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, down) {
 			t.Errorf("after MaxStale: %d keys, %v", len(keys), err)
 		}
 	})
@@ -73,8 +73,8 @@ func TestRemoteKeySetFetchRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer set.Close()
-			if _, err := set.Keys(t.Context(), ""); !errors.Is(err, ErrRetry) || !errors.Is(err, CheckKeySet) {
-				t.Errorf("got %v, want %v and %v", err, ErrRetry, CheckKeySet)
+			if _, err := set.Keys(t.Context(), ""); !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, checkKeySet) {
+				t.Errorf("got %v, want %v and %v", err, refusal.ErrRetry, checkKeySet)
 			}
 		})
 	}

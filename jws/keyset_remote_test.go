@@ -114,7 +114,7 @@ func wantKeys(t testing.TB, set *RemoteKeySet, issuer *fakeIssuer, keyID string,
 func wantRetry(t testing.TB, set *RemoteKeySet, keyID string, cause error) {
 	t.Helper()
 	keys, err := set.Keys(context.Background(), keyID)
-	if len(keys) != 0 || !errors.Is(err, ErrRetry) || !errors.Is(err, cause) {
+	if len(keys) != 0 || !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, cause) {
 		t.Errorf("%q: %d keys, %v, want %v", keyID, len(keys), err, cause)
 	}
 }
@@ -182,20 +182,20 @@ func TestRemoteKeySetUnknown(t *testing.T) {
 	set, issuer, now := newRemote(t, nil)
 	wantKeys(t, set, issuer, "x", 0, 1)
 	wantKeys(t, set, issuer, "y", 0, 0) // the interval
-	now.Advance(DefaultMinRefetch - 1)
+	now.Advance(defaultMinRefetch - 1)
 	wantKeys(t, set, issuer, "y", 0, 0)
 	now.Advance(1)
 	wantKeys(t, set, issuer, "x", 0, 0) // remembered
 	wantKeys(t, set, issuer, "y", 0, 1)
-	now.Advance(DefaultNegativeTTL - DefaultMinRefetch)
+	now.Advance(defaultNegativeTTL - defaultMinRefetch)
 	wantKeys(t, set, issuer, "x", 0, 1)
 	wantKeys(t, set, issuer, "k", 1, 0)
 
 	// A key that the issuer adds is found when its ID is asked for.
 	issuer.serve(t, []*Key{forgers()[ES256].key, named(t, "z")})
-	now.Advance(DefaultMinRefetch)
+	now.Advance(defaultMinRefetch)
 	wantKeys(t, set, issuer, "z", 1, 1)
-	now.Advance(DefaultMinRefetch)
+	now.Advance(defaultMinRefetch)
 	wantKeys(t, set, issuer, strings.Repeat("x", MaxKeyIDSize+1), 0, 0) // no key has such an ID
 }
 
@@ -205,7 +205,7 @@ func TestRemoteKeySetForgottenForADay(t *testing.T) {
 	set, issuer, now := newRemote(t, nil)
 	wantKeys(t, set, issuer, "k", 1, 1)
 	issuer.serve(t, []*Key{named(t, "z")})
-	now.Advance(time.Hour + DefaultMinRefetch + DefaultFetchTimeout)
+	now.Advance(time.Hour + defaultMinRefetch + defaultFetchTimeout)
 	wantKeys(t, set, issuer, "k", 0, 1)
 	wantKeys(t, set, issuer, "z", 1, 0)
 }
@@ -237,7 +237,7 @@ func TestRemoteKeySetServesStale(t *testing.T) {
 	wantRetry(t, set, "", errDown)
 
 	issuer.serve(t, []*Key{forgers()[ES256].key})
-	now.Advance(DefaultMinRefetch)
+	now.Advance(defaultMinRefetch)
 	wantKeys(t, set, issuer, "k", 1, 1)
 	wantKeys(t, set, issuer, "x", 0, 0)
 	if status := set.Status(); status.Err != nil || status.Failures != 0 {
@@ -253,15 +253,15 @@ func TestRemoteKeySetNeverFetched(t *testing.T) {
 		before := issuer.requests.Load()
 		for _, keyID := range []string{"k", "x", ""} {
 			wantRetry(t, set, keyID, errDown)
-			wantRetry(t, set, keyID, CheckFetch)
+			wantRetry(t, set, keyID, checkFetch)
 		}
 		if got := issuer.requests.Load() - before; got != 1 {
 			t.Errorf("%d requests", got)
 		}
-		now.Advance(DefaultMinRefetch)
+		now.Advance(defaultMinRefetch)
 	}
-	_, err := Verify(context.Background(), forgers()[ES256].good(t), set)
-	if !errors.Is(err, ErrRetry) {
+	_, err := VerifySignature(context.Background(), forgers()[ES256].good(t), set)
+	if !errors.Is(err, refusal.ErrRetry) {
 		t.Error(err)
 	}
 }
@@ -300,7 +300,7 @@ func TestRemoteKeySetZero(t *testing.T) {
 			}
 			refusedFor(t, "Status", set.Status().Err, refusal.CheckConfig)
 			refusedFor(t, "Close", set.Close(), refusal.CheckConfig)
-			if _, err := Verify(t.Context(), forgers()[ES256].good(t), set); !errors.Is(err, refusal.CheckConfig) {
+			if _, err := VerifySignature(t.Context(), forgers()[ES256].good(t), set); !errors.Is(err, refusal.CheckConfig) {
 				t.Errorf("Verify: %v", err)
 			}
 		})
@@ -329,7 +329,7 @@ func TestNewRemoteKeySetRefuses(t *testing.T) {
 		"NegativeTTL":     func(c *RemoteConfig) { c.NegativeTTL = -1 },
 		"Timeout":         func(c *RemoteConfig) { c.Timeout = -1 },
 		"MaxSize":         func(c *RemoteConfig) { c.MaxSize = -1 },
-		"a large MaxSize": func(c *RemoteConfig) { c.MaxSize = MaxJWKSSize + 1 },
+		"a large MaxSize": func(c *RemoteConfig) { c.MaxSize = maxJWKSSize + 1 },
 		"MaxKeys":         func(c *RemoteConfig) { c.MaxKeys = -1 },
 		"a large MaxKeys": func(c *RemoteConfig) { c.MaxKeys = MaxJWKSKeys + 1 },
 		"MaxWaiting":      func(c *RemoteConfig) { c.MaxWaiting = -1 },

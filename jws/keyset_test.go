@@ -5,8 +5,11 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func TestStaticKeySet(t *testing.T) {
@@ -42,12 +45,12 @@ func TestStaticKeySetOneIDTwoAlgorithms(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, algorithm := range []Algorithm{RS256, PS256, ES256} {
-		verified, err := Verify(context.Background(), forgers()[algorithm].good(t), set)
+		verified, err := VerifySignature(context.Background(), forgers()[algorithm].good(t), set)
 		if err != nil || verified.Key.Algorithm() != algorithm {
 			t.Errorf("%s: %v", algorithm, err)
 		}
 	}
-	_, err = Verify(context.Background(), forgers()[ES384].good(t), set)
+	_, err = VerifySignature(context.Background(), forgers()[ES384].good(t), set)
 	refusedFor(t, "another algorithm", err, CheckAlgorithm)
 }
 
@@ -63,7 +66,7 @@ func TestNewStaticKeySetRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := NewStaticKeySet(keys...)
-			refusedFor(t, name, err, CheckKeySet)
+			refusedFor(t, name, err, checkKeySet)
 		})
 	}
 }
@@ -71,7 +74,7 @@ func TestNewStaticKeySetRefuses(t *testing.T) {
 // Sets that nobody made refuse every token.
 func TestStaticKeySetZero(t *testing.T) {
 	for name, set := range map[string]*StaticKeySet{"zero": new(StaticKeySet), "nil": nil} {
-		_, err := Verify(context.Background(), forgers()[ES256].good(t), set)
+		_, err := VerifySignature(context.Background(), forgers()[ES256].good(t), set)
 		refusedFor(t, name, err, CheckKeyID)
 	}
 }
@@ -90,7 +93,7 @@ func TestUnionKeySetOfControlPlanes(t *testing.T) {
 		}
 		planes, sets = append(planes, r), append(sets, r)
 	}
-	union, err := NewUnionKeySet(sets...)
+	union, err := NewUnionKeySet(namedSets(sets...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +106,7 @@ func TestUnionKeySetOfControlPlanes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := Verify(t.Context(), signature.Token([]byte("{}")), union); err != nil {
+			if _, err := VerifySignature(t.Context(), signature.Token([]byte("{}")), union); err != nil {
 				t.Errorf("%s: %v", signature.Key.KeyID(), err)
 			}
 		}
@@ -136,22 +139,22 @@ func TestUnionKeySet(t *testing.T) {
 		"all":                        {[]KeySet{oneKey{k}, oneKey{x}}, "", []*Key{k, x}, nil},
 		"all, one in two sets":       {[]KeySet{oneKey{k}, oneKey{x, k}}, "", []*Key{k, x}, nil},
 		"all, none":                  {[]KeySet{oneKey{}, oneKey{}}, "", nil, nil},
-		"all, one ID for two":        {[]KeySet{oneKey{k}, oneKey{other}}, "", nil, CheckKeySet},
-		"all, a nil key first":       {[]KeySet{oneKey{nil}, oneKey{k}}, "", nil, CheckKeySet},
+		"all, one ID for two":        {[]KeySet{oneKey{k}, oneKey{other}}, "", nil, checkKeySet},
+		"all, a nil key first":       {[]KeySet{oneKey{nil}, oneKey{k}}, "", nil, checkKeySet},
 		"all, one key under two IDs": {[]KeySet{oneKey{k}, oneKey{underX}}, "", []*Key{k, underX}, nil},
 		"all, one key twice bound":   {[]KeySet{oneKey{rs}, oneKey{ps}}, "", []*Key{rs, ps}, nil},
-		"all, a nil key":             {[]KeySet{oneKey{k}, oneKey{nil}}, "", nil, CheckKeySet},
-		"all, one cannot answer":     {[]KeySet{oneKey{k}, failing{down}}, "", nil, ErrRetry},
+		"all, a nil key":             {[]KeySet{oneKey{k}, oneKey{nil}}, "", nil, checkKeySet},
+		"all, one cannot answer":     {[]KeySet{oneKey{k}, failing{down}}, "", nil, refusal.ErrRetry},
 		"all, why":                   {[]KeySet{failing{down}, oneKey{k}}, "", nil, down},
 		"of the first":               {[]KeySet{oneKey{k}, oneKey{other}}, "k", []*Key{k}, nil},
 		"of the first, second fails": {[]KeySet{oneKey{k}, failing{down}}, "k", []*Key{k}, nil},
 		"of the second, first fails": {[]KeySet{failing{down}, oneKey{k}}, "k", []*Key{k}, nil},
 		"of none":                    {[]KeySet{oneKey{}, oneKey{}}, "k", nil, nil},
-		"of none, one cannot answer": {[]KeySet{failing{down}, oneKey{}}, "k", nil, ErrRetry},
-		"of none, the last cannot":   {[]KeySet{oneKey{}, failing{CheckClosed}}, "k", nil, CheckClosed},
+		"of none, one cannot answer": {[]KeySet{failing{down}, oneKey{}}, "k", nil, refusal.ErrRetry},
+		"of none, the last cannot":   {[]KeySet{oneKey{}, failing{ErrClosed}}, "k", nil, ErrClosed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			union, err := NewUnionKeySet(test.sets...)
+			union, err := NewUnionKeySet(namedSets(test.sets...)...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -160,7 +163,7 @@ func TestUnionKeySet(t *testing.T) {
 				t.Fatalf("got %v, %v, want %v, %v", got, err, test.want, test.err)
 			}
 			for i := range got {
-				if got[i] != test.want[i] {
+				if !sameKey(got[i], test.want[i]) || got[i].Set() == "" || test.want[i].Set() != "" {
 					t.Errorf("key %d: got %v, want %v", i, got[i], test.want[i])
 				}
 			}
@@ -168,25 +171,76 @@ func TestUnionKeySet(t *testing.T) {
 	}
 }
 
+// namedSets names sets by their position.
+func namedSets(sets ...KeySet) []NamedKeySet {
+	var named []NamedKeySet
+	for i, set := range sets {
+		named = append(named, NamedKeySet{Name: strconv.Itoa(i), Keys: set})
+	}
+	return named
+}
+
+// Two clusters may sign with keys of one ID for one issuer: the set's name is what tells them
+// apart, with the key ID in the token or without, and unions within unions keep the outer one.
+func TestUnionKeySetSaysWhichSet(t *testing.T) {
+	a, b := named(t, "a"), named(t, "b")
+	only := func(key *Key) KeySet {
+		set, err := NewStaticKeySet(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return set
+	}
+	inner, err := NewUnionKeySet(NamedKeySet{Name: "inner", Keys: only(b)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	union, err := NewUnionKeySet(NamedKeySet{"one", only(a)}, NamedKeySet{"two", inner})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for keyID, want := range map[string][]string{"a": {"one"}, "b": {"two"}, "": {"one", "two"}} {
+		keys, err := union.Keys(t.Context(), keyID)
+		var got []string
+		for _, key := range keys {
+			got = append(got, key.Set())
+		}
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("key ID %q: sets %q, %v, want %q", keyID, got, err, want)
+		}
+	}
+	if a.Set() != "" || b.Set() != "" {
+		t.Error("the union wrote a name onto keys that are not its own")
+	}
+	for name, sets := range map[string][]NamedKeySet{
+		"no name":   {{"", oneKey{a}}},
+		"one name":  {{"x", oneKey{a}}, {"x", oneKey{b}}},
+		"typed nil": {{"x", (*RemoteKeySet)(nil)}},
+	} {
+		_, err := NewUnionKeySet(sets...)
+		refusedFor(t, name, err, checkKeySet)
+	}
+}
+
 func TestUnionKeySetRefuses(t *testing.T) {
 	for name, sets := range map[string][]KeySet{"none": nil, "nil": {nil}, "nil after one": {oneKey{}, nil}} {
 		t.Run(name, func(t *testing.T) {
-			_, err := NewUnionKeySet(sets...)
-			refusedFor(t, name, err, CheckKeySet)
+			_, err := NewUnionKeySet(namedSets(sets...)...)
+			refusedFor(t, name, err, checkKeySet)
 		})
 	}
 	for name, union := range map[string]*UnionKeySet{"zero": {}, "nil union": nil} {
 		t.Run(name, func(t *testing.T) {
 			_, err := union.Keys(t.Context(), "k")
-			refusedFor(t, name, err, CheckKeySet)
+			refusedFor(t, name, err, checkKeySet)
 		})
 	}
-	sets := []KeySet{oneKey{named(t, "k")}}
+	sets := namedSets(oneKey{named(t, "k")})
 	union, err := NewUnionKeySet(sets...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sets[0] = nil // the caller's slice is not the union's
+	sets[0].Keys = nil // the caller's slice is not the union's
 	if keys, err := union.Keys(t.Context(), "k"); err != nil || len(keys) != 1 {
 		t.Errorf("%v, %v", keys, err)
 	}
@@ -202,7 +256,7 @@ func TestUnionKeySetOverlap(t *testing.T) {
 		return r
 	}
 	union := func(sets ...KeySet) *UnionKeySet {
-		u, err := NewUnionKeySet(sets...)
+		u, err := NewUnionKeySet(namedSets(sets...)...)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,24 +4,22 @@ package jws
 const (
 	// MaxTokenSize is the maximum length in bytes of a token that [Parse] reads.
 	MaxTokenSize = 64 << 10
-	// MaxPayloadSize is the maximum length in bytes of a payload that is signed: more than a
+	// maxPayloadSize is the maximum length in bytes of a payload that is signed: more than a
 	// Kubernetes object can hold.
-	MaxPayloadSize = 2 << 20
+	maxPayloadSize = 2 << 20
 	// MaxKeyIDSize is the maximum length in bytes of a key ID, as in Kubernetes' external signer
 	// (KEP-740).
 	MaxKeyIDSize = 1024
-	// MaxJWKSize is the maximum length in bytes of a JWK that [ParseJWK] reads. It leaves room
+	// maxJWKSize is the maximum length in bytes of a JWK that parseJWK reads. It leaves room
 	// for a chain of certificates, which is ignored.
-	MaxJWKSize = 64 << 10
-	// MaxJWKSSize is the maximum length in bytes of a set.
-	MaxJWKSSize = 1 << 20
+	maxJWKSize = 64 << 10
+	// maxJWKSSize is the maximum length in bytes of a set.
+	maxJWKSSize = 1 << 20
 	// MaxJWKSKeys is the maximum number of keys in a set, including ignored ones.
 	MaxJWKSKeys = 256
-	// MaxPEMSize is the maximum length in bytes of a text that [ParsePEM] reads.
-	MaxPEMSize = 512 << 10
-	// MaxDiscoverySize is the maximum length in bytes of an OpenID Connect discovery document
+	// maxDiscoverySize is the maximum length in bytes of an OpenID Connect discovery document
 	// that is read.
-	MaxDiscoverySize = 64 << 10
-	// MaxRotationStateSize is the maximum length in bytes of a state that is read.
-	MaxRotationStateSize = 1 << 20
+	maxDiscoverySize = 64 << 10
+	// maxRotationStateSize is the maximum length in bytes of a state that is read.
+	maxRotationStateSize = 1 << 20
 )

@@ -32,7 +32,6 @@ func tokenOf(t *testing.T, size int) string {
 // Every size is tried at its maximum and at one more.
 func TestLimits(t *testing.T) {
 	good := jwksOf(t, forgers()[ES256].key)
-	block := block(t, forgers()[ES256].signer.Public())
 	fill := func(text string, size int) []byte { return []byte(text + strings.Repeat(" ", size-len(text))) }
 	for _, test := range []struct {
 		name string
@@ -40,24 +39,23 @@ func TestLimits(t *testing.T) {
 		over Check
 		read func(size int) error
 	}{
-		{"token", MaxTokenSize, CheckTokenSize, func(n int) error { _, err := Parse(tokenOf(t, n)); return err }},
+		{"token", MaxTokenSize, checkTokenSize, func(n int) error { _, err := Parse(tokenOf(t, n)); return err }},
 		{"key ID of a token", MaxKeyIDSize, CheckKeyID, func(n int) error {
 			_, err := Parse(b64(`{"alg":"ES256","kid":"`+strings.Repeat("k", n)+`"}`) + "..")
 			return err
 		}},
-		{"set of keys", MaxJWKSSize, CheckKeySet, func(n int) error { _, err := ParseJWKS(fill(good, n)); return err }},
-		{"PEM", MaxPEMSize, CheckPEM, func(n int) error { _, err := ParsePEM(fill(block, n)); return err }},
-		{"MaxSize", MaxJWKSSize, refusal.CheckConfig, func(n int) error { return configured(func(c *RemoteConfig) { c.MaxSize = n }) }},
+		{"set of keys", maxJWKSSize, checkKeySet, func(n int) error { _, err := ParseJWKS(fill(good, n)); return err }},
+		{"MaxSize", maxJWKSSize, refusal.CheckConfig, func(n int) error { return configured(func(c *RemoteConfig) { c.MaxSize = n }) }},
 		{"MaxKeys", MaxJWKSKeys, refusal.CheckConfig, func(n int) error { return configured(func(c *RemoteConfig) { c.MaxKeys = n }) }},
 		{"MinRefetch", int(time.Hour), refusal.CheckConfig, func(n int) error {
 			return configured(func(c *RemoteConfig) { c.MinRefetch, c.MaxAge = time.Duration(n), time.Hour })
 		}},
-		{"response", 1024, CheckFetch, func(n int) error {
+		{"response", 1024, checkFetch, func(n int) error {
 			return fetched(t, func(c *RemoteConfig) { c.MaxSize = 1024 }, func(r *http.Request) *http.Response {
 				return respond(r, http.StatusOK, string(fill(good, n)))
 			})
 		}},
-		{"discovery document", MaxDiscoverySize, CheckFetch, func(n int) error {
+		{"discovery document", maxDiscoverySize, checkFetch, func(n int) error {
 			return fetched(t, func(c *RemoteConfig) { c.JWKSURL, c.Issuer = "", testIssuer }, func(r *http.Request) *http.Response {
 				if r.URL.String() == keySetURL {
 					return respond(r, http.StatusOK, good)
@@ -65,7 +63,7 @@ func TestLimits(t *testing.T) {
 				return respond(r, http.StatusOK, string(fill(`{"issuer":"`+testIssuer+`","jwks_uri":"`+keySetURL+`"}`, n)))
 			})
 		}},
-		{"redirects", maxRedirects, CheckFetch, func(n int) error {
+		{"redirects", maxRedirects, checkFetch, func(n int) error {
 			redirects := 0
 			return fetched(t, nil, func(r *http.Request) *http.Response {
 				if redirects++; redirects <= n {
@@ -121,7 +119,7 @@ func TestCryptoSignerTokenSize(t *testing.T) {
 			t.Errorf("%d bytes: %v", len(token), err)
 		}
 		_, err = s.Sign(t.Context(), bytes.Repeat([]byte("a"), most+1))
-		refusedFor(t, "a byte more", err, CheckPayloadSize)
+		refusedFor(t, "a byte more", err, checkPayloadSize)
 	}
 }
 
@@ -141,13 +139,13 @@ func TestCryptoSignerQueue(t *testing.T) {
 
 // The longest modulus and exponent that a JWK may have are read.
 func TestJWKLargestRSA(t *testing.T) {
-	modulus := "\xc0" + strings.Repeat("\x00", MaxRSABits/8-2) + "\x01"
+	modulus := "\xc0" + strings.Repeat("\x00", maxRSABits/8-2) + "\x01"
 	for _, exponent := range []string{"AQAB", "f____w"} {
 		text := `{"kty":"RSA","n":"` + b64(modulus) + `","e":"` + exponent + `"}`
-		if _, err := ParseJWK([]byte(text)); err != nil {
+		if _, err := parseJWK([]byte(text)); err != nil {
 			t.Errorf("exponent %s: %v", exponent, err)
 		}
 	}
-	_, err := ParseJWK([]byte(`{"kty":"RSA","n":"` + b64(modulus+"\x01") + `","e":"AQAB"}`))
-	refusedFor(t, "a longer modulus", err, CheckKey)
+	_, err := parseJWK([]byte(`{"kty":"RSA","n":"` + b64(modulus+"\x01") + `","e":"AQAB"}`))
+	refusedFor(t, "a longer modulus", err, checkKey)
 }

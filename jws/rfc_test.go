@@ -22,7 +22,7 @@ type rfcExample struct {
 // algorithms, without alg.)
 func (e *rfcExample) key(t *testing.T) *Key {
 	t.Helper()
-	parsed, err := ParseJWK(e.JWK)
+	parsed, err := parseJWK(e.JWK)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestRFCExamples(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			verified, err := Verify(context.Background(), example.Token, set)
+			verified, err := VerifySignature(context.Background(), example.Token, set)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -76,7 +76,7 @@ func refuseEveryChange(t *testing.T, token string, set KeySet) {
 		} else {
 			changed[i] = 'A'
 		}
-		if _, err := Verify(context.Background(), string(changed), set); err == nil {
+		if _, err := VerifySignature(context.Background(), string(changed), set); err == nil {
 			t.Errorf("accepted with another character %d", i)
 		}
 	}
@@ -89,11 +89,11 @@ func TestRFCExamplesOutOfScope(t *testing.T) {
 		token string
 		want  Check
 	}{
-		"RFC 7515, appendix A.1, HS256": {"eyJ0eXAiOiJKV1QiLA0KICJhbGciOiJIUzI1NiJ9." + payload + ".dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk", CheckAlgorithm},
+		"RFC 7515, appendix A.1, hs256": {"eyJ0eXAiOiJKV1QiLA0KICJhbGciOiJIUzI1NiJ9." + payload + ".dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk", CheckAlgorithm},
 		"RFC 7515, appendix A.5, none":  {"eyJhbGciOiJub25lIn0." + payload + ".", CheckAlgorithm},
-		"RFC 7515, appendix A.6, JSON":  {`{"payload":"` + payload + `","signatures":[]}`, CheckForm},
-		"RFC 7515, appendix E, crit":    {b64(`{"alg":"ES256","crit":["http://example.invalid/UNDEFINED"],"http://example.invalid/UNDEFINED":true}`) + ".RkFJTA.", CheckCritical},
-		"RFC 7797, section 4.2, b64":    {b64(`{"alg":"ES256","b64":false,"crit":["b64"]}`) + ".JC4wMg.", CheckCritical},
+		"RFC 7515, appendix A.6, JSON":  {`{"payload":"` + payload + `","signatures":[]}`, checkForm},
+		"RFC 7515, appendix E, crit":    {b64(`{"alg":"ES256","crit":["http://example.invalid/UNDEFINED"],"http://example.invalid/UNDEFINED":true}`) + ".RkFJTA.", checkCritical},
+		"RFC 7797, section 4.2, b64":    {b64(`{"alg":"ES256","b64":false,"crit":["b64"]}`) + ".JC4wMg.", checkCritical},
 	} {
 		t.Run(source, func(t *testing.T) {
 			_, err := Parse(example.token)

@@ -26,15 +26,16 @@ type KeySigner interface {
 type RotationConfig struct {
 	// Publish is how long a new key is in the key set before it signs: at least as long as
 	// verifiers keep the set without asking again, which for kube-apiserver's is the max-age of
-	// an hour that it is served with. The set must be served with a max-age of no more than this.
+	// an hour that it is served with. The set must be served with a max-age of no more than
+	// this.
 	Publish time.Duration
-	// Retain is how long a key stays in the key set after it last signed: the longest lifetime of
-	// a token, plus the leeway that verifiers add to it.
+	// Retain is how long a key stays in the key set after it last signed: the longest lifetime
+	// of a token, plus the leeway that verifiers add to it.
 	Retain time.Duration
-	// Retired are keys that no longer sign but whose tokens may still be in use, at most 64, each
-	// with the Until at which it leaves the key set: a key whose time started again with every
-	// restart would never leave. [RotatingSigner.State] has those of a signer that was stopped;
-	// [ResumeRotatingSigner] accepts no others.
+	// Retired are keys that no longer sign but whose tokens may still be in use, at most 64,
+	// each with the Until at which it leaves the key set: a key whose time started again with
+	// every restart would never leave. [RotatingSigner.State] has those of a signer that was
+	// stopped; [ResumeRotatingSigner] accepts no others.
 	Retired []PublishedKey
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
@@ -165,7 +166,7 @@ func (s rotation) at(now time.Time, retain time.Duration) rotation {
 }
 
 // Sign signs with the key whose turn it is. Its errors are those of the key's signer,
-// [CheckSignerOutput] if that signed with a key other than its own, and [refusal.CheckConfig]
+// "signer-output" if that signed with a key other than its own, and [refusal.CheckConfig]
 // for the zero value.
 func (r *RotatingSigner) Sign(ctx context.Context, payload []byte) (*Signature, error) {
 	state, err := r.at()
@@ -177,7 +178,7 @@ func (r *RotatingSigner) Sign(ctx context.Context, payload []byte) (*Signature, 
 		return nil, err
 	}
 	if signature == nil || !sameKey(signature.Key, state[0].Key) {
-		return nil, &Error{Check: CheckSignerOutput, Got: "a signature with another key", Want: state[0].Key.keyID}
+		return nil, &Error{Check: checkSignerOutput, Got: "a signature with another key", Want: state[0].Key.keyID}
 	}
 	return signature, nil
 }

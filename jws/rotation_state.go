@@ -29,7 +29,7 @@ func (r *RotatingSigner) State() ([]byte, error) {
 // and that key has not begun to sign, the key is left out, since it has signed nothing.
 // Signers for other keys are not used. In config, Retired must be empty.
 //
-// The errors are [CheckRotationState], [refusal.CheckConfig] if the signer for the key that
+// The errors are "rotation-state", [refusal.CheckConfig] if the signer for the key that
 // signs is missing, and those of [NewRotatingSigner].
 func ResumeRotatingSigner(state []byte, config RotationConfig, signers ...KeySigner) (*RotatingSigner, error) {
 	if len(config.Retired) > 0 {
@@ -97,31 +97,31 @@ func marshalState(keys rotation) ([]byte, error) {
 // parseState reads exactly what marshalState writes, to the byte: first the key that signs,
 // then the next one if there is one, then those that no longer sign.
 func parseState(data []byte) (rotation, error) {
-	if len(data) > MaxRotationStateSize {
-		return nil, &Error{Check: CheckRotationState, Got: bytesText(len(data)), Want: "at most " + bytesText(MaxRotationStateSize)}
+	if len(data) > maxRotationStateSize {
+		return nil, &Error{Check: checkRotationState, Got: bytesText(len(data)), Want: "at most " + bytesText(maxRotationStateSize)}
 	}
 	var state rotationState
 	if err := json.Unmarshal(data, &state); err != nil {
-		return nil, &Error{Check: CheckRotationState, Err: err}
+		return nil, &Error{Check: checkRotationState, Err: err}
 	}
 	if len(state.Keys) == 0 || len(state.Keys) > 1+maxRetired {
-		return nil, &Error{Check: CheckRotationState, Got: strconv.Itoa(len(state.Keys)) + " keys", Want: "1 to " + strconv.Itoa(1+maxRetired)}
+		return nil, &Error{Check: checkRotationState, Got: strconv.Itoa(len(state.Keys)) + " keys", Want: "1 to " + strconv.Itoa(1+maxRetired)}
 	}
 	keys := make(rotation, 0, len(state.Keys))
 	for i, k := range state.Keys {
-		key, err := ParseJWK(k.Key)
+		key, err := parseJWK(k.Key)
 		if err != nil {
-			return nil, &Error{Check: CheckRotationState, Err: err}
+			return nil, &Error{Check: checkRotationState, Err: err}
 		}
 		signs, isNext := k.SignsFrom.IsZero() && k.Until.IsZero(), !k.SignsFrom.IsZero()
 		if keys.index(key.keyID) >= 0 || signs != (i == 0) || isNext && (i != 1 || !k.Until.IsZero()) {
-			return nil, &Error{Check: CheckRotationState, Got: "another entry at position " + strconv.Itoa(i),
+			return nil, &Error{Check: checkRotationState, Got: "another entry at position " + strconv.Itoa(i),
 				Want: "the key that signs, then the next, then those with an end, each with an ID of its own"}
 		}
 		keys = append(keys, rotating{PublishedKey: PublishedKey{Key: key, SignsFrom: k.SignsFrom, Until: k.Until}})
 	}
 	if again, err := marshalState(keys); err != nil || !bytes.Equal(again, data) {
-		return nil, &Error{Check: CheckRotationState, Got: "another text", Want: "a state as it was written", Err: err}
+		return nil, &Error{Check: checkRotationState, Got: "another text", Want: "a state as it was written", Err: err}
 	}
 	return keys, nil
 }

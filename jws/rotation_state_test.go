@@ -218,11 +218,11 @@ func TestResumeRotatingSignerRefuses(t *testing.T) {
 		"a time with more digits":    list(signs, publishedText(t, named(t, "b"), `,"until":"2026-03-02T00:00:00.0Z"`)),
 		"the time zero":              list(publishedText(t, a.Key(), `,"until":"0001-01-01T00:00:00Z"`)),
 		"too many keys":              list(many...),
-		"too long":                   list(signs) + strings.Repeat(" ", MaxRotationStateSize),
+		"too long":                   list(signs) + strings.Repeat(" ", maxRotationStateSize),
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ResumeRotatingSigner([]byte(state), good, a)
-			refusedFor(t, name, err, CheckRotationState)
+			refusedFor(t, name, err, checkRotationState)
 		})
 	}
 	for name, test := range map[string]struct {
@@ -244,11 +244,11 @@ func TestResumeRotatingSignerRefuses(t *testing.T) {
 
 // A state of the largest size is read to its end.
 func TestRotationStateSize(t *testing.T) {
-	for size, want := range map[int]string{MaxRotationStateSize: "syntax", MaxRotationStateSize + 1: "bytes"} {
+	for size, want := range map[int]string{maxRotationStateSize: "syntax", maxRotationStateSize + 1: "bytes"} {
 		_, err := ResumeRotatingSigner([]byte(strings.Repeat(" ", size)), RotationConfig{})
-		refusedFor(t, want, err, CheckRotationState)
+		refusedFor(t, want, err, checkRotationState)
 		var e *Error
-		if errors.As(err, &e) && (e.Err == nil) != (size > MaxRotationStateSize) {
+		if errors.As(err, &e) && (e.Err == nil) != (size > maxRotationStateSize) {
 			t.Errorf("%d bytes: %v", size, err)
 		}
 	}
@@ -275,7 +275,7 @@ func FuzzRotationState(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		keys, err := parseState(data)
 		if err != nil {
-			if keys != nil || !errors.Is(err, CheckRotationState) {
+			if keys != nil || !errors.Is(err, checkRotationState) {
 				t.Errorf("%v, %v", keys, err)
 			}
 			return

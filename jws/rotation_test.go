@@ -59,7 +59,7 @@ func wantState(t testing.TB, when string, r *RotatingSigner, signs string, publi
 	if err != nil || !slices.Equal(ids, published) {
 		t.Errorf("%s: published %v, %v, want %v", when, ids, err, published)
 	}
-	if _, err := Verify(context.Background(), signature.Token([]byte("{}")), r); err != nil {
+	if _, err := VerifySignature(context.Background(), signature.Token([]byte("{}")), r); err != nil {
 		t.Errorf("%s: %v", when, err)
 	}
 }
@@ -257,7 +257,7 @@ func TestRotatingSignerOtherKey(t *testing.T) {
 		}
 		now.Advance(testPublish)
 		_, err := r.Sign(context.Background(), nil)
-		refusedFor(t, said.KeyID(), err, CheckSignerOutput)
+		refusedFor(t, said.KeyID(), err, checkSignerOutput)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -265,7 +265,7 @@ func TestRotatingSignerOtherKey(t *testing.T) {
 	if _, err := r.Sign(ctx, nil); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	if _, err := r.Sign(context.Background(), []byte(strings.Repeat("a", MaxTokenSize))); !errors.Is(err, CheckPayloadSize) {
+	if _, err := r.Sign(context.Background(), []byte(strings.Repeat("a", MaxTokenSize))); !errors.Is(err, checkPayloadSize) {
 		t.Error(err)
 	}
 }
@@ -303,7 +303,7 @@ func TestRotatingSignerUnderLoad(t *testing.T) {
 				}
 				tokens, ends = append(tokens, signature.Token([]byte("{}"))), append(ends, began.Add(testRetain))
 				for i, token := range tokens {
-					_, err := Verify(context.Background(), token, r)
+					_, err := VerifySignature(context.Background(), token, r)
 					if err != nil && now.Now().Before(ends[i]) {
 						t.Errorf("a token of %v before its end: %v", ends[i].Sub(now.Now()), err)
 					}
@@ -345,8 +345,8 @@ func TestRotatingSignerNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Sign(t.Context(), []byte("{}")); !errors.Is(err, CheckSignerOutput) {
-		t.Errorf("no signature: %v, want %v", err, CheckSignerOutput)
+	if _, err := r.Sign(t.Context(), []byte("{}")); !errors.Is(err, checkSignerOutput) {
+		t.Errorf("no signature: %v, want %v", err, checkSignerOutput)
 	}
 	if _, err := NewRotatingSigner(liar{first, []*Key{{}}}, config); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("a signer of a zero key: %v, want %v", err, refusal.CheckConfig)

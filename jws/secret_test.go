@@ -28,13 +28,13 @@ func TestTokenIsNotShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	verified, err := VerifyToken(t.Context(), token, keys)
+	verified, err := token.VerifySignature(t.Context(), keys)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Run("Token", func(t *testing.T) { secrettest.Check(t, *token, c.signed, c.payload, c.signature) })
 	t.Run("*Token", func(t *testing.T) { secrettest.Check(t, token, c.signed, c.payload, c.signature) })
-	t.Run("Verified", func(t *testing.T) { secrettest.Check(t, *verified, c.signature) })
+	t.Run("Signed", func(t *testing.T) { secrettest.Check(t, *verified, c.signature) })
 }
 
 // Nothing shows a private key that signs.
@@ -98,7 +98,7 @@ func TestTokenTextOfStranger(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, refused := VerifyToken(t.Context(), token, keys)
+	_, refused := token.VerifySignature(t.Context(), keys)
 	var log strings.Builder
 	slog.New(slog.NewTextHandler(&log, nil)).Info("m", "token", token, "err", refused)
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("m", "token", token, "err", refused)

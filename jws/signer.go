@@ -20,8 +20,8 @@ import (
 // Signer signs payloads. One call returns the algorithm, key ID and signature, so that no
 // rotation of keys can come between them. Its methods are safe for concurrent use.
 type Signer interface {
-	// Sign signs a token with this payload, at most [MaxPayloadSize] bytes. An error in
-	// which errors.Is finds [ErrRetry] means that the signer did not answer.
+	// Sign signs a token with this payload, at most 2,097,152 bytes. An error in
+	// which errors.Is finds [refusal.ErrRetry] means that the signer did not answer.
 	Sign(ctx context.Context, payload []byte) (*Signature, error)
 }
 
@@ -87,23 +87,23 @@ type CryptoSigner struct {
 // of fixed width, and for Ed25519 the message itself with crypto.Hash(0).
 //
 // The errors are those of NewKey and [refusal.CheckConfig].
-func NewSigner(private crypto.Signer, options SignerOptions) (*CryptoSigner, error) {
+func NewSigner(private crypto.Signer, opts SignerOptions) (*CryptoSigner, error) {
 	if private == nil {
 		return nil, refusal.Config("crypto.Signer", "", "one")
 	}
-	if options.Type != "" && options.Type != TypeJWT {
-		return nil, refusal.Config("Type", options.Type, TypeJWT+" or none")
+	if opts.Type != "" && opts.Type != TypeJWT {
+		return nil, refusal.Config("Type", opts.Type, TypeJWT+" or none")
 	}
-	if options.Concurrent < 0 {
-		return nil, refusal.Config("Concurrent", strconv.Itoa(options.Concurrent), "0 or more")
+	if opts.Concurrent < 0 {
+		return nil, refusal.Config("Concurrent", strconv.Itoa(opts.Concurrent), "0 or more")
 	}
-	key, err := NewKey(private.Public(), KeyOptions{KeyID: options.KeyID, Algorithm: options.Algorithm})
+	key, err := NewKey(private.Public(), KeyOptions{KeyID: opts.KeyID, Algorithm: opts.Algorithm})
 	if err != nil {
 		return nil, err
 	}
-	s := &CryptoSigner{private: secret.New(private), key: key, header: appendHeader(nil, key.algorithm, key.keyID, options.Type)}
-	if !inMemory(private) || options.Concurrent > 0 {
-		s.slots = make(chan struct{}, max(options.Concurrent, 1))
+	s := &CryptoSigner{private: secret.New(private), key: key, header: appendHeader(nil, key.algorithm, key.keyID, opts.Type)}
+	if !inMemory(private) || opts.Concurrent > 0 {
+		s.slots = make(chan struct{}, max(opts.Concurrent, 1))
 	}
 	return s, nil
 }
@@ -127,8 +127,8 @@ func (s *CryptoSigner) Key() *Key {
 
 // Sign signs a token with this payload. The token must not be longer than [MaxTokenSize].
 //
-// The errors are [CheckPayloadSize]; [CheckSignerOutput] for a signature that does not verify;
-// and [CheckSigner], in which errors.Is also finds [ErrRetry], if the private key returned an
+// The errors are "payload-size"; "signer-output" for a signature that does not verify;
+// and "signer", in which errors.Is also finds [refusal.ErrRetry], if the private key returned an
 // error or the context ended, with that error in it.
 func (s *CryptoSigner) Sign(ctx context.Context, payload []byte) (*Signature, error) {
 	if s == nil || s.key == nil {
@@ -136,7 +136,7 @@ func (s *CryptoSigner) Sign(ctx context.Context, payload []byte) (*Signature, er
 	}
 	size := len(s.header) + encoding.EncodedLen(len(payload)) + encoding.EncodedLen(s.key.signatureSize()) + 2
 	if size > MaxTokenSize {
-		return nil, &Error{Check: CheckPayloadSize, Got: "a token of " + bytesText(size), Want: "at most " + bytesText(MaxTokenSize)}
+		return nil, &Error{Check: checkPayloadSize, Got: "a token of " + bytesText(size), Want: "at most " + bytesText(MaxTokenSize)}
 	}
 	if ctx.Err() != nil {
 		return nil, notSigned(ctx.Err())
@@ -154,7 +154,7 @@ func (s *CryptoSigner) Sign(ctx context.Context, payload []byte) (*Signature, er
 		signature = fixedWidth(signature, s.key.signatureSize()/2)
 	}
 	if err := s.key.verify(message, signature); err != nil {
-		return nil, &Error{Check: CheckSignerOutput, Err: err}
+		return nil, &Error{Check: checkSignerOutput, Err: err}
 	}
 	return &Signature{Header: string(s.header), Value: encoding.EncodeToString(signature), Key: s.key}, nil
 }
@@ -225,5 +225,5 @@ func fixedWidth(der []byte, half int) []byte {
 
 // notSigned is the error for a private key that gave no signature.
 func notSigned(err error) error {
-	return &Error{Check: CheckSigner, Got: "no signature", Err: &Error{Check: ErrRetry, Err: err}}
+	return &Error{Check: checkSigner, Got: "no signature", Err: &Error{Check: refusal.ErrRetry, Err: err}}
 }

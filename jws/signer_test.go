@@ -56,11 +56,11 @@ func TestCryptoSigner(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					verified, err := Verify(context.Background(), signature.Token([]byte(payload)), set)
+					verified, err := VerifySignature(context.Background(), signature.Token([]byte(payload)), set)
 					if err != nil || string(verified.Payload) != payload || verified.Key != signature.Key {
 						t.Errorf("%+v, %v", verified, err)
 					}
-					if _, err := Verify(context.Background(), signature.Token([]byte(payload+" ")), set); !errors.Is(err, CheckSignature) {
+					if _, err := VerifySignature(context.Background(), signature.Token([]byte(payload+" ")), set); !errors.Is(err, checkSignature) {
 						t.Errorf("another payload: %v", err)
 					}
 				}
@@ -72,7 +72,7 @@ func TestCryptoSigner(t *testing.T) {
 // Headers are those that kube-apiserver writes, and an external signer's.
 func TestCryptoSignerHeader(t *testing.T) {
 	key := forgers()[ES256].signer
-	id, err := DeriveKeyID(key.Public())
+	id, err := deriveKeyID(key.Public())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,8 +113,8 @@ func TestNewSignerRefuses(t *testing.T) {
 		"another type":       {ec, SignerOptions{Type: "jwt"}, refusal.CheckConfig},
 		"negative":           {ec, SignerOptions{Concurrent: -1}, refusal.CheckConfig},
 		"another algorithm":  {ec, SignerOptions{Algorithm: ES384}, CheckAlgorithm},
-		"a symmetric one":    {ec, SignerOptions{Algorithm: HS256}, CheckAlgorithm},
-		"another curve":      {p224, SignerOptions{}, CheckKeyType},
+		"a symmetric one":    {ec, SignerOptions{Algorithm: hs256}, CheckAlgorithm},
+		"another curve":      {p224, SignerOptions{}, checkKeyType},
 		"a key ID too long":  {ec, SignerOptions{KeyID: strings.Repeat("k", MaxKeyIDSize+1)}, CheckKeyID},
 		"a key ID of no use": {ec, SignerOptions{KeyID: "\xff"}, CheckKeyID},
 	} {
@@ -142,7 +142,7 @@ func TestCryptoSignerPayloadSize(t *testing.T) {
 		t.Error(err)
 	}
 	_, err = s.Sign(context.Background(), bytes.Repeat([]byte("a"), rest/4*3+4))
-	refusedFor(t, "too long", err, CheckPayloadSize)
+	refusedFor(t, "too long", err, checkPayloadSize)
 }
 
 // anotherKey makes a key of the same kind.
@@ -193,8 +193,8 @@ func TestCryptoSignerVerifiesItsOutput(t *testing.T) {
 		for name, fault := range faults {
 			s := newSigner(t, &device{f.signer, fault}, SignerOptions{Algorithm: algorithm})
 			signature, err := s.Sign(ctx, []byte("{}"))
-			refusedFor(t, string(algorithm)+": "+name, err, CheckSignerOutput)
-			if signature != nil || errors.Is(err, ErrRetry) {
+			refusedFor(t, string(algorithm)+": "+name, err, checkSignerOutput)
+			if signature != nil || errors.Is(err, refusal.ErrRetry) {
 				t.Errorf("%s, %s: %v %v", algorithm, name, signature, err)
 			}
 		}
@@ -225,8 +225,8 @@ var errDevice = errors.New("the device is busy")
 func TestCryptoSignerDeviceFails(t *testing.T) {
 	s := newSigner(t, &device{forgers()[ES256].signer, func([]byte, crypto.SignerOpts) ([]byte, error) { return nil, errDevice }}, SignerOptions{})
 	_, err := s.Sign(context.Background(), nil)
-	refusedFor(t, "a device that fails", err, CheckSigner)
-	if !errors.Is(err, ErrRetry) || !errors.Is(err, errDevice) {
+	refusedFor(t, "a device that fails", err, checkSigner)
+	if !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, errDevice) {
 		t.Error(err)
 	}
 }
@@ -250,7 +250,7 @@ func TestCryptoSignerDeviceBlocks(t *testing.T) {
 	}()
 	<-entered
 	cancel()
-	if err := <-failed; !errors.Is(err, context.Canceled) || !errors.Is(err, ErrRetry) || !errors.Is(err, CheckSigner) {
+	if err := <-failed; !errors.Is(err, context.Canceled) || !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, checkSigner) {
 		t.Error(err)
 	}
 	// The device is still at it: the next caller waits outside until it gives up.

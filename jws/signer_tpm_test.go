@@ -36,7 +36,7 @@ func TestCryptoSignerTPM(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := jws.Verify(ctx, signature.Token([]byte("{}")), set); err != nil {
+			if _, err := jws.VerifySignature(ctx, signature.Token([]byte("{}")), set); err != nil {
 				t.Errorf("%v, %s: %v", kind, algorithm, err)
 			}
 		}

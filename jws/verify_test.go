@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // A set that answers what it is told to, and remembers what it was asked for.
@@ -25,7 +27,7 @@ func TestVerify(t *testing.T) {
 		// The others are of the same ID: the token's algorithm picks the one.
 		set := &toldSet{keys: []*Key{nil, forgers()[ES256].key, forgers()[RS256].key, f.key}}
 		token := f.good(t)
-		got, err := Verify(ctx, token, set)
+		got, err := VerifySignature(ctx, token, set)
 		if err != nil {
 			t.Errorf("%s: %v", algorithm, err)
 			continue
@@ -44,13 +46,13 @@ func TestVerifyWithoutKeyID(t *testing.T) {
 	f, stranger := forgers()[ES256], strangers()[ES256]
 	token := f.token(t, `{"alg":"ES256"}`, forgedPayload)
 	for _, keys := range [][]*Key{{f.key}, {stranger.key, f.key}, {stranger.key, forgers()[RS256].key, f.key}} {
-		if got, err := Verify(context.Background(), token, &toldSet{keys: keys}); err != nil || got.Key != f.key {
+		if got, err := VerifySignature(context.Background(), token, &toldSet{keys: keys}); err != nil || got.Key != f.key {
 			t.Errorf("%d keys: %v", len(keys), err)
 		}
 	}
-	_, err := Verify(context.Background(), token, &toldSet{keys: []*Key{stranger.key}})
-	refusedFor(t, "a stranger's key", err, CheckSignature)
-	_, err = Verify(context.Background(), token, &toldSet{})
+	_, err := VerifySignature(context.Background(), token, &toldSet{keys: []*Key{stranger.key}})
+	refusedFor(t, "a stranger's key", err, checkSignature)
+	_, err = VerifySignature(context.Background(), token, &toldSet{})
 	refusedFor(t, "no key", err, CheckKeyID)
 }
 
@@ -67,37 +69,37 @@ func TestVerifyRefused(t *testing.T) {
 		keys  KeySet
 		want  Check
 	}{
-		"no set":             {good, nil, CheckKeySet},
-		"no token":           {"", &toldSet{keys: []*Key{f.key}}, CheckTokenSize},
+		"no set":             {good, nil, checkKeySet},
+		"no token":           {"", &toldSet{keys: []*Key{f.key}}, checkTokenSize},
 		"no key of this ID":  {good, &toldSet{}, CheckKeyID},
 		"a set that lies":    {good, &toldSet{keys: []*Key{named}}, CheckKeyID},
 		"another algorithm":  {good, &toldSet{keys: []*Key{forgers()[RS256].key}}, CheckAlgorithm},
 		"a nil key":          {good, &toldSet{keys: []*Key{nil}}, CheckAlgorithm},
-		"a stranger's key":   {good, &toldSet{keys: []*Key{strangers()[ES256].key}}, CheckSignature},
-		"then another's":     {good, &toldSet{keys: []*Key{strangers()[ES256].key, forgers()[RS256].key}}, CheckSignature},
-		"a set that failed":  {good, &toldSet{keys: []*Key{f.key}, err: io.EOF}, ErrRetry},
-		"a set that waits":   {good, &toldSet{err: &Error{Check: ErrRetry, Err: io.EOF}}, ErrRetry},
-		"a refusal of a set": {good, &toldSet{err: &Error{Check: CheckKeySet, Got: "a lie"}}, ErrRetry},
+		"a stranger's key":   {good, &toldSet{keys: []*Key{strangers()[ES256].key}}, checkSignature},
+		"then another's":     {good, &toldSet{keys: []*Key{strangers()[ES256].key, forgers()[RS256].key}}, checkSignature},
+		"a set that failed":  {good, &toldSet{keys: []*Key{f.key}, err: io.EOF}, refusal.ErrRetry},
+		"a set that waits":   {good, &toldSet{err: &Error{Check: refusal.ErrRetry, Err: io.EOF}}, refusal.ErrRetry},
+		"a refusal of a set": {good, &toldSet{err: &Error{Check: checkKeySet, Got: "a lie"}}, refusal.ErrRetry},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := Verify(ctx, test.token, test.keys)
+			got, err := VerifySignature(ctx, test.token, test.keys)
 			refusedFor(t, name, err, test.want)
 			if got != nil {
 				t.Errorf("%s: a result beside the error", name)
 			}
 		})
 	}
-	waits := &Error{Check: ErrRetry, Err: io.EOF}
-	if _, err := Verify(ctx, good, &toldSet{err: waits}); err != error(waits) { //nolint:errorlint // the very error
+	waits := &Error{Check: refusal.ErrRetry, Err: io.EOF}
+	if _, err := VerifySignature(ctx, good, &toldSet{err: waits}); err != error(waits) { //nolint:errorlint // the very error
 		t.Errorf("got %v, want the set's own error", err)
 	}
-	_, err = Verify(ctx, good, &toldSet{err: io.EOF})
+	_, err = VerifySignature(ctx, good, &toldSet{err: io.EOF})
 	if !errors.Is(err, io.EOF) {
 		t.Errorf("the cause is lost: %v", err)
 	}
 	for _, token := range []*Token{nil, new(Token)} {
-		_, err := VerifyToken(ctx, token, &toldSet{keys: []*Key{f.key}})
-		refusedFor(t, "zero token", err, CheckForm)
+		_, err := token.VerifySignature(ctx, &toldSet{keys: []*Key{f.key}})
+		refusedFor(t, "zero token", err, checkForm)
 	}
 }
 
@@ -112,5 +114,5 @@ func TestSignatureToken(t *testing.T) {
 	if got := s.Token([]byte(forgedPayload)); got != token {
 		t.Errorf("got %s, want %s", got, token)
 	}
-	refusedFor(t, "another payload", f.verifies(s.Token([]byte("{}"))), CheckSignature)
+	refusedFor(t, "another payload", f.verifies(s.Token([]byte("{}"))), checkSignature)
 }

@@ -6,23 +6,25 @@ import (
 
 	"golang.org/x/crypto/cryptobyte"
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// MaxGCEInstanceSize is the length in bytes of the longest value that [ParseGCEInstance]
+// maxGCEInstanceSize is the length in bytes of the longest value that [ParseGCEInstance]
 // reads. Real ones have about a hundred.
-const MaxGCEInstanceSize = 4096
+const maxGCEInstanceSize = 4096
 
 // The reasons for refusing a GCE instance identity.
 const (
-	// CheckGCEInstanceSize: the value is empty or longer than MaxGCEInstanceSize.
-	CheckGCEInstanceSize Check = "gce-instance-size"
-	// CheckGCEInstanceEncoding: the value is not the canonical DER of a GCEInstance.
-	CheckGCEInstanceEncoding Check = "gce-instance-encoding"
-	// CheckGCEInstanceText: a text is empty or has characters that never occur in its kind.
-	CheckGCEInstanceText Check = "gce-instance-text"
-	// CheckGCEInstanceNumber: the project number or the instance ID is zero, or the project
+	// checkGCEInstanceSize: the value is empty or longer than 4096 bytes.
+	checkGCEInstanceSize refusal.Check = "gce-instance-size"
+	// checkGCEInstanceEncoding: the value is not the canonical DER of a GCEInstance.
+	checkGCEInstanceEncoding refusal.Check = "gce-instance-encoding"
+	// checkGCEInstanceText: a text is empty or has characters that never occur in its kind.
+	checkGCEInstanceText refusal.Check = "gce-instance-text"
+	// checkGCEInstanceNumber: the project number or the instance ID is zero, or the project
 	// number is too large to be one. The fields may be in GKE's old order: see GCEInstance.
-	CheckGCEInstanceNumber Check = "gce-instance-number"
+	checkGCEInstanceNumber refusal.Check = "gce-instance-number"
 )
 
 // maxProjectNumber separates project numbers, which Google assigns in ascending order and
@@ -77,10 +79,10 @@ type GCESecurity struct {
 // refuses everything except canonical DER of the shape above: Marshal of the result gives
 // value again. The result does not alias value.
 //
-// The error is [CheckGCEInstanceSize], [CheckGCEInstanceEncoding], [CheckGCEInstanceText] or
-// [CheckGCEInstanceNumber].
+// The error is the check "gce-instance-size", "gce-instance-encoding", "gce-instance-text" or
+// "gce-instance-number".
 func ParseGCEInstance(value []byte) (*GCEInstance, error) {
-	if len(value) == 0 || len(value) > MaxGCEInstanceSize {
+	if len(value) == 0 || len(value) > maxGCEInstanceSize {
 		return nil, errGCEInstanceSize(value)
 	}
 	input := cryptobyte.String(value)
@@ -118,25 +120,25 @@ func (g *GCEInstance) Marshal() ([]byte, error) {
 		}
 	})
 	value, err := b.Bytes()
-	if len(value) > MaxGCEInstanceSize {
+	if len(value) > maxGCEInstanceSize {
 		return nil, errGCEInstanceSize(value)
 	}
 	return value, err
 }
 
 func errGCEInstanceSize(value []byte) error {
-	return refuse(CheckGCEInstanceSize, strconv.Itoa(len(value))+" bytes", "1 to "+strconv.Itoa(MaxGCEInstanceSize))
+	return refuse(checkGCEInstanceSize, strconv.Itoa(len(value))+" bytes", "1 to "+strconv.Itoa(maxGCEInstanceSize))
 }
 
-func errGCEInstance() error { return refuse(CheckGCEInstanceEncoding, "", "a GCEInstance in DER") }
+func errGCEInstance() error { return refuse(checkGCEInstanceEncoding, "", "a GCEInstance in DER") }
 
 func (g *GCEInstance) check() error {
 	if !isLabel(g.Zone, alphanumeric+"-") || !isLabel(g.ProjectID, alphanumeric+"-.:") || !isLabel(g.InstanceName, alphanumeric+"-") {
-		return refuse(CheckGCEInstanceText, g.Zone+" "+g.ProjectID+" "+g.InstanceName, "a zone, a project and a name")
+		return refuse(checkGCEInstanceText, g.Zone+" "+g.ProjectID+" "+g.InstanceName, "a zone, a project and a name")
 	}
 	if g.ProjectNumber == 0 || g.ProjectNumber > maxProjectNumber || g.InstanceID == 0 {
 		got := "project " + strconv.FormatUint(g.ProjectNumber, 10) + ", instance " + strconv.FormatUint(g.InstanceID, 10)
-		return refuse(CheckGCEInstanceNumber, got, "two numbers, the first of at most 53 bits")
+		return refuse(checkGCEInstanceNumber, got, "two numbers, the first of at most 53 bits")
 	}
 	if g.Security != nil && !isAscending(cryptobyte.String(g.Security.Rest)) {
 		return errGCEInstance()

@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/crypto/cryptobyte"
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func exampleInstance() *GCEInstance {
@@ -72,23 +74,23 @@ func TestGCEInstanceFieldsAreChecked(t *testing.T) {
 		change func(*GCEInstance)
 		want   error
 	}{
-		"no zone":                 {func(g *GCEInstance) { g.Zone = "" }, CheckGCEInstanceText},
-		"zone with a slash":       {func(g *GCEInstance) { g.Zone = "zones/a" }, CheckGCEInstanceText},
-		"project with a slash":    {func(g *GCEInstance) { g.ProjectID = "a/1" }, CheckGCEInstanceText},
-		"project with a newline":  {func(g *GCEInstance) { g.ProjectID = "a\n" }, CheckGCEInstanceText},
-		"project not in ASCII":    {func(g *GCEInstance) { g.ProjectID = "proj\u00e9" }, CheckGCEInstanceText},
-		"name with a dot":         {func(g *GCEInstance) { g.InstanceName = "node.1" }, CheckGCEInstanceText},
-		"name not UTF-8":          {func(g *GCEInstance) { g.InstanceName = "\xff" }, CheckGCEInstanceText},
-		"no name":                 {func(g *GCEInstance) { g.InstanceName = "" }, CheckGCEInstanceText},
-		"project number zero":     {func(g *GCEInstance) { g.ProjectNumber = 0 }, CheckGCEInstanceNumber},
-		"project number too long": {func(g *GCEInstance) { g.ProjectNumber = maxProjectNumber + 1 }, CheckGCEInstanceNumber},
-		"instance zero":           {func(g *GCEInstance) { g.InstanceID = 0 }, CheckGCEInstanceNumber},
-		"known field repeated":    {func(g *GCEInstance) { g.Security.Rest = []byte("\xa1\x03\x01\x01\xff") }, CheckGCEInstanceEncoding},
-		"fields out of order":     {func(g *GCEInstance) { g.Security.Rest = []byte("\xa3\x00\xa2\x00") }, CheckGCEInstanceEncoding},
-		"field twice":             {func(g *GCEInstance) { g.Security.Rest = []byte("\xa2\x00\xa2\x00") }, CheckGCEInstanceEncoding},
-		"field not explicit":      {func(g *GCEInstance) { g.Security.Rest = []byte("\x82\x00") }, CheckGCEInstanceEncoding},
-		"application tag":         {func(g *GCEInstance) { g.Security.Rest = []byte("\xe2\x00") }, CheckGCEInstanceEncoding},
-		"rest truncated":          {func(g *GCEInstance) { g.Security.Rest = []byte("\xa2\x03\x01") }, CheckGCEInstanceEncoding},
+		"no zone":                 {func(g *GCEInstance) { g.Zone = "" }, checkGCEInstanceText},
+		"zone with a slash":       {func(g *GCEInstance) { g.Zone = "zones/a" }, checkGCEInstanceText},
+		"project with a slash":    {func(g *GCEInstance) { g.ProjectID = "a/1" }, checkGCEInstanceText},
+		"project with a newline":  {func(g *GCEInstance) { g.ProjectID = "a\n" }, checkGCEInstanceText},
+		"project not in ASCII":    {func(g *GCEInstance) { g.ProjectID = "proj\u00e9" }, checkGCEInstanceText},
+		"name with a dot":         {func(g *GCEInstance) { g.InstanceName = "node.1" }, checkGCEInstanceText},
+		"name not UTF-8":          {func(g *GCEInstance) { g.InstanceName = "\xff" }, checkGCEInstanceText},
+		"no name":                 {func(g *GCEInstance) { g.InstanceName = "" }, checkGCEInstanceText},
+		"project number zero":     {func(g *GCEInstance) { g.ProjectNumber = 0 }, checkGCEInstanceNumber},
+		"project number too long": {func(g *GCEInstance) { g.ProjectNumber = maxProjectNumber + 1 }, checkGCEInstanceNumber},
+		"instance zero":           {func(g *GCEInstance) { g.InstanceID = 0 }, checkGCEInstanceNumber},
+		"known field repeated":    {func(g *GCEInstance) { g.Security.Rest = []byte("\xa1\x03\x01\x01\xff") }, checkGCEInstanceEncoding},
+		"fields out of order":     {func(g *GCEInstance) { g.Security.Rest = []byte("\xa3\x00\xa2\x00") }, checkGCEInstanceEncoding},
+		"field twice":             {func(g *GCEInstance) { g.Security.Rest = []byte("\xa2\x00\xa2\x00") }, checkGCEInstanceEncoding},
+		"field not explicit":      {func(g *GCEInstance) { g.Security.Rest = []byte("\x82\x00") }, checkGCEInstanceEncoding},
+		"application tag":         {func(g *GCEInstance) { g.Security.Rest = []byte("\xe2\x00") }, checkGCEInstanceEncoding},
+		"rest truncated":          {func(g *GCEInstance) { g.Security.Rest = []byte("\xa2\x03\x01") }, checkGCEInstanceEncoding},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := exampleInstance()
@@ -102,11 +104,11 @@ func TestGCEInstanceFieldsAreChecked(t *testing.T) {
 		})
 	}
 	long := exampleInstance()
-	long.InstanceName = strings.Repeat("n", MaxGCEInstanceSize)
-	if _, err := long.Marshal(); !errors.Is(err, CheckGCEInstanceSize) {
+	long.InstanceName = strings.Repeat("n", maxGCEInstanceSize)
+	if _, err := long.Marshal(); !errors.Is(err, checkGCEInstanceSize) {
 		t.Errorf("too long: Marshal: %v", err)
 	}
-	if _, err := ParseGCEInstance(marshalUnchecked(t, long)); !errors.Is(err, CheckGCEInstanceSize) {
+	if _, err := ParseGCEInstance(marshalUnchecked(t, long)); !errors.Is(err, checkGCEInstanceSize) {
 		t.Errorf("too long: ParseGCEInstance: %v", err)
 	}
 }
@@ -134,8 +136,8 @@ func TestGCEInstanceOldOrder(t *testing.T) {
 	old := *g
 	old.ProjectNumber, old.InstanceID = g.InstanceID, g.ProjectNumber
 	old.ProjectID, old.InstanceName = g.InstanceName, "project"
-	if back, err := ParseGCEInstance(marshalUnchecked(t, &old)); !errors.Is(err, CheckGCEInstanceNumber) {
-		t.Errorf("ParseGCEInstance = %+v, %v, want %v", back, err, CheckGCEInstanceNumber)
+	if back, err := ParseGCEInstance(marshalUnchecked(t, &old)); !errors.Is(err, checkGCEInstanceNumber) {
+		t.Errorf("ParseGCEInstance = %+v, %v, want %v", back, err, checkGCEInstanceNumber)
 	}
 }
 
@@ -173,12 +175,12 @@ func TestParseGCEInstanceRefusesOtherEncodings(t *testing.T) {
 		"security not a SEQUENCE": wrap("\xa0\x16\x30\x14", "\xa0\x16\x31\x14"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if g, err := ParseGCEInstance([]byte(value)); !errors.Is(err, CheckGCEInstanceEncoding) {
-				t.Errorf("%s: %+v, %v, want %v", name, g, err, CheckGCEInstanceEncoding)
+			if g, err := ParseGCEInstance([]byte(value)); !errors.Is(err, checkGCEInstanceEncoding) {
+				t.Errorf("%s: %+v, %v, want %v", name, g, err, checkGCEInstanceEncoding)
 			}
 		})
 	}
-	if _, err := ParseGCEInstance(nil); !errors.Is(err, CheckGCEInstanceSize) {
+	if _, err := ParseGCEInstance(nil); !errors.Is(err, checkGCEInstanceSize) {
 		t.Errorf("nothing: %v", err)
 	}
 }
@@ -228,7 +230,7 @@ func TestParseGCEInstanceOfRealCertificates(t *testing.T) {
 		if found != 1 {
 			t.Errorf("%s: %d identities", file, found)
 		}
-		if id, err := ParseProviderID(certificate.Extensions); !errors.Is(err, CheckProviderIDEncoding) {
+		if id, err := ParseProviderID(certificate.Extensions); !errors.Is(err, checkProviderIDEncoding) {
 			t.Errorf("%s: an instance identity passes for provider ID %q, %v", file, id, err)
 		}
 	}
@@ -244,7 +246,7 @@ func FuzzParseGCEInstance(f *testing.F) {
 	f.Fuzz(func(t *testing.T, value []byte) {
 		g, err := ParseGCEInstance(value)
 		if err != nil {
-			if _, ok := errors.AsType[*Error](err); !ok {
+			if _, ok := errors.AsType[*refusal.Error](err); !ok {
 				t.Fatalf("error %v", err)
 			}
 			return

@@ -42,29 +42,29 @@ func TestParseGCEInstanceSecurity(t *testing.T) {
 		"whole":                      {security(version + production + further), nil},
 		"last tag":                   {security("\xbe\x00"), nil},
 		"first free tag":             {security(further), nil},
-		"twice":                      {security("") + security(""), CheckGCEInstanceEncoding},
-		"another element after it":   {security("") + "\x05\x00", CheckGCEInstanceEncoding},
-		"truncated":                  {"\xa0\x03\x30\x00", CheckGCEInstanceEncoding},
-		"nothing in the tag":         {"\xa0\x00", CheckGCEInstanceEncoding},
-		"a SET":                      {"\xa0\x02\x31\x00", CheckGCEInstanceEncoding},
-		"two SEQUENCEs":              {"\xa0\x04\x30\x00\x30\x00", CheckGCEInstanceEncoding},
-		"NULL after the SEQUENCE":    {"\xa0\x04\x30\x00\x05\x00", CheckGCEInstanceEncoding},
-		"version truncated":          {security("\xa0\x04\x02\x01\x01"), CheckGCEInstanceEncoding},
-		"version a BOOLEAN":          {security("\xa0\x03\x01\x01\xff"), CheckGCEInstanceEncoding},
-		"no version in the tag":      {security("\xa0\x00"), CheckGCEInstanceEncoding},
-		"two versions in the tag":    {security("\xa0\x06\x02\x01\x01\x02\x01\x01"), CheckGCEInstanceEncoding},
-		"version not the shortest":   {security("\xa0\x04\x02\x02\x00\x01"), CheckGCEInstanceEncoding},
-		"production truncated":       {security("\xa1\x04\x01\x01\xff"), CheckGCEInstanceEncoding},
-		"production an INTEGER":      {security("\xa1\x03\x02\x01\x01"), CheckGCEInstanceEncoding},
-		"no production in the tag":   {security("\xa1\x00"), CheckGCEInstanceEncoding},
-		"two productions in the tag": {security("\xa1\x06\x01\x01\xff\x01\x01\xff"), CheckGCEInstanceEncoding},
-		"production before version":  {security(production + version), CheckGCEInstanceEncoding},
-		"version twice":              {security(version + version), CheckGCEInstanceEncoding},
-		"production twice":           {security(production + production), CheckGCEInstanceEncoding},
-		"further before production":  {security(further + production), CheckGCEInstanceEncoding},
-		"private tag":                {security("\xe0\x00"), CheckGCEInstanceEncoding},
-		"high tag":                   {security("\xbf\x1f\x00"), CheckGCEInstanceEncoding},
-		"further truncated":          {security("\xa2\x01"), CheckGCEInstanceEncoding},
+		"twice":                      {security("") + security(""), checkGCEInstanceEncoding},
+		"another element after it":   {security("") + "\x05\x00", checkGCEInstanceEncoding},
+		"truncated":                  {"\xa0\x03\x30\x00", checkGCEInstanceEncoding},
+		"nothing in the tag":         {"\xa0\x00", checkGCEInstanceEncoding},
+		"a SET":                      {"\xa0\x02\x31\x00", checkGCEInstanceEncoding},
+		"two SEQUENCEs":              {"\xa0\x04\x30\x00\x30\x00", checkGCEInstanceEncoding},
+		"NULL after the SEQUENCE":    {"\xa0\x04\x30\x00\x05\x00", checkGCEInstanceEncoding},
+		"version truncated":          {security("\xa0\x04\x02\x01\x01"), checkGCEInstanceEncoding},
+		"version a BOOLEAN":          {security("\xa0\x03\x01\x01\xff"), checkGCEInstanceEncoding},
+		"no version in the tag":      {security("\xa0\x00"), checkGCEInstanceEncoding},
+		"two versions in the tag":    {security("\xa0\x06\x02\x01\x01\x02\x01\x01"), checkGCEInstanceEncoding},
+		"version not the shortest":   {security("\xa0\x04\x02\x02\x00\x01"), checkGCEInstanceEncoding},
+		"production truncated":       {security("\xa1\x04\x01\x01\xff"), checkGCEInstanceEncoding},
+		"production an INTEGER":      {security("\xa1\x03\x02\x01\x01"), checkGCEInstanceEncoding},
+		"no production in the tag":   {security("\xa1\x00"), checkGCEInstanceEncoding},
+		"two productions in the tag": {security("\xa1\x06\x01\x01\xff\x01\x01\xff"), checkGCEInstanceEncoding},
+		"production before version":  {security(production + version), checkGCEInstanceEncoding},
+		"version twice":              {security(version + version), checkGCEInstanceEncoding},
+		"production twice":           {security(production + production), checkGCEInstanceEncoding},
+		"further before production":  {security(further + production), checkGCEInstanceEncoding},
+		"private tag":                {security("\xe0\x00"), checkGCEInstanceEncoding},
+		"high tag":                   {security("\xbf\x1f\x00"), checkGCEInstanceEncoding},
+		"further truncated":          {security("\xa2\x01"), checkGCEInstanceEncoding},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, err := ParseGCEInstance(withSecurity(t, c.bytes))
@@ -81,20 +81,20 @@ func TestGCEInstanceSizes(t *testing.T) {
 	for over := range 2 {
 		g := exampleInstance()
 		value := marshalUnchecked(t, g)
-		for len(value) < MaxGCEInstanceSize+over {
-			g.InstanceName += strings.Repeat("n", MaxGCEInstanceSize+over-len(value))
+		for len(value) < maxGCEInstanceSize+over {
+			g.InstanceName += strings.Repeat("n", maxGCEInstanceSize+over-len(value))
 			value = marshalUnchecked(t, g)
-			if extra := len(value) - MaxGCEInstanceSize - over; extra > 0 { // the lengths have grown
+			if extra := len(value) - maxGCEInstanceSize - over; extra > 0 { // the lengths have grown
 				g.InstanceName = g.InstanceName[extra:]
 				value = marshalUnchecked(t, g)
 			}
 		}
-		if len(value) != MaxGCEInstanceSize+over {
+		if len(value) != maxGCEInstanceSize+over {
 			t.Fatalf("%d bytes", len(value))
 		}
 		var want error
 		if over > 0 {
-			want = CheckGCEInstanceSize
+			want = checkGCEInstanceSize
 		}
 		if _, err := ParseGCEInstance(value); !errors.Is(err, want) {
 			t.Errorf("%d bytes: read with %v, want %v", len(value), err, want)

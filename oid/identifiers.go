@@ -68,9 +68,9 @@ const (
 // and private: they mean nothing to other software. Their third arc does not fit in an
 // asn1.ObjectIdentifier.
 const (
-	// NodeAttest is the arc above the others. nodeattest,
+	// nodeAttest is the arc above the others. nodeattest,
 	// 2.25.274969308675442717258829974567625345604.
-	NodeAttest OID = "\x69\x83\x9d\xdd\x94\xe6\xff\xec\xda\x83\xe1\x93\x94\xa1\xcc\xeb\xb6\xcb\x94\x44"
+	nodeAttest OID = "\x69\x83\x9d\xdd\x94\xe6\xff\xec\xda\x83\xe1\x93\x94\xa1\xcc\xeb\xb6\xcb\x94\x44"
 	// NodeAttestHello is the statement with which a node asks for a challenge.
 	// nodeattest-hello, 2.25.274969308675442717258829974567625345604.1.
 	NodeAttestHello OID = "\x69\x83\x9d\xdd\x94\xe6\xff\xec\xda\x83\xe1\x93\x94\xa1\xcc\xeb\xb6\xcb\x94\x44\x01"
@@ -85,13 +85,13 @@ const (
 	NodeAttestEventLog OID = "\x69\x83\x9d\xdd\x94\xe6\xff\xec\xda\x83\xe1\x93\x94\xa1\xcc\xeb\xb6\xcb\x94\x44\x04"
 	// NodeAttestDocumentHello is the hello of a node whose evidence is a document.
 	// nodeattest, "Wire formats".
-	NodeAttestDocumentHello OID = NodeAttest + "\x05"
+	NodeAttestDocumentHello OID = nodeAttest + "\x05"
 	// NodeAttestDocumentProof is the proof of a node whose evidence is a document.
 	// nodeattest, "Wire formats".
-	NodeAttestDocumentProof OID = NodeAttest + "\x06"
+	NodeAttestDocumentProof OID = nodeAttest + "\x06"
 	// NodeAttestDocument is the statement that holds the document of a platform.
 	// nodeattest, "Wire formats".
-	NodeAttestDocument OID = NodeAttest + "\x07"
+	NodeAttestDocument OID = nodeAttest + "\x07"
 )
 
 // Attributes of PKCS#10 requests (RFC 2985, 5.4; draft-ietf-lamps-csr-attestation-28).
@@ -118,18 +118,18 @@ const (
 	SubjectAltName OID = "\x55\x1d\x11"
 	// BasicConstraints is id-ce-basicConstraints, 2.5.29.19.
 	BasicConstraints OID = "\x55\x1d\x13"
-	// NameConstraints is id-ce-nameConstraints, 2.5.29.30.
-	NameConstraints OID = "\x55\x1d\x1e"
-	// CRLDistributionPoints is id-ce-cRLDistributionPoints, 2.5.29.31.
-	CRLDistributionPoints OID = "\x55\x1d\x1f"
+	// nameConstraints is id-ce-nameConstraints, 2.5.29.30.
+	nameConstraints OID = "\x55\x1d\x1e"
+	// crlDistributionPoints is id-ce-cRLDistributionPoints, 2.5.29.31.
+	crlDistributionPoints OID = "\x55\x1d\x1f"
 	// CertificatePolicies is id-ce-certificatePolicies, 2.5.29.32.
 	CertificatePolicies OID = "\x55\x1d\x20"
 	// AuthorityKeyIdentifier is id-ce-authorityKeyIdentifier, 2.5.29.35.
 	AuthorityKeyIdentifier OID = "\x55\x1d\x23"
 	// ExtendedKeyUsage is id-ce-extKeyUsage, 2.5.29.37.
 	ExtendedKeyUsage OID = "\x55\x1d\x25"
-	// AuthorityInfoAccess is id-pe-authorityInfoAccess, 1.3.6.1.5.5.7.1.1.
-	AuthorityInfoAccess OID = "\x2b\x06\x01\x05\x05\x07\x01\x01"
+	// authorityInfoAccess is id-pe-authorityInfoAccess, 1.3.6.1.5.5.7.1.1.
+	authorityInfoAccess OID = "\x2b\x06\x01\x05\x05\x07\x01\x01"
 )
 
 // Extended key usages (RFC 5280, 4.2.1.12).
@@ -138,8 +138,8 @@ const (
 	AnyExtendedKeyUsage OID = "\x55\x1d\x25\x00"
 	// KpServerAuth is id-kp-serverAuth, 1.3.6.1.5.5.7.3.1.
 	KpServerAuth OID = "\x2b\x06\x01\x05\x05\x07\x03\x01"
-	// KpClientAuth is id-kp-clientAuth, 1.3.6.1.5.5.7.3.2.
-	KpClientAuth OID = "\x2b\x06\x01\x05\x05\x07\x03\x02"
+	// kpClientAuth is id-kp-clientAuth, 1.3.6.1.5.5.7.3.2.
+	kpClientAuth OID = "\x2b\x06\x01\x05\x05\x07\x03\x02"
 )
 
 // Types of an otherName in a subjectAltName.
@@ -158,12 +158,12 @@ const (
 	CommonName OID = "\x55\x04\x03"
 	// SerialNumber is id-at-serialNumber, 2.5.4.5.
 	SerialNumber OID = "\x55\x04\x05"
-	// Country is id-at-countryName, 2.5.4.6.
-	Country OID = "\x55\x04\x06"
-	// Locality is id-at-localityName, 2.5.4.7.
-	Locality OID = "\x55\x04\x07"
-	// Province is id-at-stateOrProvinceName, 2.5.4.8.
-	Province OID = "\x55\x04\x08"
+	// country is id-at-countryName, 2.5.4.6.
+	country OID = "\x55\x04\x06"
+	// locality is id-at-localityName, 2.5.4.7.
+	locality OID = "\x55\x04\x07"
+	// province is id-at-stateOrProvinceName, 2.5.4.8.
+	province OID = "\x55\x04\x08"
 	// Organization is id-at-organizationName, 2.5.4.10.
 	Organization OID = "\x55\x04\x0a"
 	// OrganizationalUnit is id-at-organizationalUnitName, 2.5.4.11.
@@ -178,14 +178,14 @@ const (
 	RSAESOAEP OID = "\x2a\x86\x48\x86\xf7\x0d\x01\x01\x07"
 	// ECPublicKey is id-ecPublicKey, 1.2.840.10045.2.1.
 	ECPublicKey OID = "\x2a\x86\x48\xce\x3d\x02\x01"
-	// CurveP224 is secp224r1, 1.3.132.0.33.
-	CurveP224 OID = "\x2b\x81\x04\x00\x21"
+	// curveP224 is secp224r1, 1.3.132.0.33.
+	curveP224 OID = "\x2b\x81\x04\x00\x21"
 	// CurveP256 is secp256r1, 1.2.840.10045.3.1.7.
 	CurveP256 OID = "\x2a\x86\x48\xce\x3d\x03\x01\x07"
-	// CurveP384 is secp384r1, 1.3.132.0.34.
-	CurveP384 OID = "\x2b\x81\x04\x00\x22"
-	// CurveP521 is secp521r1, 1.3.132.0.35.
-	CurveP521 OID = "\x2b\x81\x04\x00\x23"
+	// curveP384 is secp384r1, 1.3.132.0.34.
+	curveP384 OID = "\x2b\x81\x04\x00\x22"
+	// curveP521 is secp521r1, 1.3.132.0.35.
+	curveP521 OID = "\x2b\x81\x04\x00\x23"
 	// Ed25519 is id-Ed25519, 1.3.101.112.
 	Ed25519 OID = "\x2b\x65\x70"
 )

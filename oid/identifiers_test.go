@@ -27,7 +27,7 @@ var dotted = map[OID]string{
 	TCGCapVerifiedTPMRestricted:      "2.23.133.11.1.3",
 	PermanentIdentifier:              "1.3.6.1.5.5.7.8.3",
 	HardwareModuleName:               "1.3.6.1.5.5.7.8.4",
-	NodeAttest:                       "2.25.274969308675442717258829974567625345604",
+	nodeAttest:                       "2.25.274969308675442717258829974567625345604",
 	NodeAttestHello:                  "2.25.274969308675442717258829974567625345604.1",
 	NodeAttestProof:                  "2.25.274969308675442717258829974567625345604.2",
 	NodeAttestQuote:                  "2.25.274969308675442717258829974567625345604.3",
@@ -43,29 +43,29 @@ var dotted = map[OID]string{
 	KeyUsage:                         "2.5.29.15",
 	SubjectAltName:                   "2.5.29.17",
 	BasicConstraints:                 "2.5.29.19",
-	NameConstraints:                  "2.5.29.30",
-	CRLDistributionPoints:            "2.5.29.31",
+	nameConstraints:                  "2.5.29.30",
+	crlDistributionPoints:            "2.5.29.31",
 	CertificatePolicies:              "2.5.29.32",
 	AuthorityKeyIdentifier:           "2.5.29.35",
 	ExtendedKeyUsage:                 "2.5.29.37",
-	AuthorityInfoAccess:              "1.3.6.1.5.5.7.1.1",
+	authorityInfoAccess:              "1.3.6.1.5.5.7.1.1",
 	AnyExtendedKeyUsage:              "2.5.29.37.0",
 	KpServerAuth:                     "1.3.6.1.5.5.7.3.1",
-	KpClientAuth:                     "1.3.6.1.5.5.7.3.2",
+	kpClientAuth:                     "1.3.6.1.5.5.7.3.2",
 	CommonName:                       "2.5.4.3",
 	SerialNumber:                     "2.5.4.5",
-	Country:                          "2.5.4.6",
-	Locality:                         "2.5.4.7",
-	Province:                         "2.5.4.8",
+	country:                          "2.5.4.6",
+	locality:                         "2.5.4.7",
+	province:                         "2.5.4.8",
 	Organization:                     "2.5.4.10",
 	OrganizationalUnit:               "2.5.4.11",
 	RSAEncryption:                    "1.2.840.113549.1.1.1",
 	RSAESOAEP:                        "1.2.840.113549.1.1.7",
 	ECPublicKey:                      "1.2.840.10045.2.1",
-	CurveP224:                        "1.3.132.0.33",
+	curveP224:                        "1.3.132.0.33",
 	CurveP256:                        "1.2.840.10045.3.1.7",
-	CurveP384:                        "1.3.132.0.34",
-	CurveP521:                        "1.3.132.0.35",
+	curveP384:                        "1.3.132.0.34",
+	curveP521:                        "1.3.132.0.35",
 	Ed25519:                          "1.3.101.112",
 	SHA1WithRSA:                      "1.2.840.113549.1.1.5",
 	SHA256WithRSA:                    "1.2.840.113549.1.1.11",
@@ -128,7 +128,7 @@ func TestEveryConstantIsKnown(t *testing.T) {
 }
 
 func TestPrivateIdentifiersDoNotFitASN1(t *testing.T) {
-	for _, o := range []OID{NodeAttest, NodeAttestHello, NodeAttestProof, NodeAttestQuote, NodeAttestEventLog, NodeAttestDocumentHello, NodeAttestDocumentProof, NodeAttestDocument} {
+	for _, o := range []OID{nodeAttest, NodeAttestHello, NodeAttestProof, NodeAttestQuote, NodeAttestEventLog, NodeAttestDocumentHello, NodeAttestDocumentProof, NodeAttestDocument} {
 		if id, ok := o.ASN1(); ok {
 			t.Errorf("%v fits as %v", o, id)
 		}

@@ -25,7 +25,7 @@ func TestGCEInstanceAlphabets(t *testing.T) {
 				*c.text(g) = string([]byte{byte(b)})
 				var want error
 				if strings.IndexByte(c.alphabet, byte(b)) < 0 {
-					want = CheckGCEInstanceText
+					want = checkGCEInstanceText
 				}
 				if _, err := g.Marshal(); !errors.Is(err, want) {
 					t.Errorf("byte %#x: got %v, want %v", b, err, want)
@@ -42,18 +42,18 @@ func TestParseGCEInstanceStopsAnywhere(t *testing.T) {
 	for n := range len(fields) + 1 {
 		content := slices.Concat(fields[:n]...)
 		_, err := ParseGCEInstance(append([]byte{0x30, byte(len(content))}, content...))
-		if complete := n == len(fields); complete != (err == nil) || !complete && !errors.Is(err, CheckGCEInstanceEncoding) {
+		if complete := n == len(fields); complete != (err == nil) || !complete && !errors.Is(err, checkGCEInstanceEncoding) {
 			t.Errorf("%d fields: got %v", n, err)
 		}
 	}
 	for i := range fields {
 		content := slices.Concat(slices.Delete(slices.Clone(fields), i, i+1)...)
-		if _, err := ParseGCEInstance(append([]byte{0x30, byte(len(content))}, content...)); !errors.Is(err, CheckGCEInstanceEncoding) {
+		if _, err := ParseGCEInstance(append([]byte{0x30, byte(len(content))}, content...)); !errors.Is(err, checkGCEInstanceEncoding) {
 			t.Errorf("without field %d: got %v", i, err)
 		}
 		content = slices.Concat(fields...)
 		content[3*i] = map[byte]byte{0x0c: 0x13, 0x02: 0x0a}[content[3*i]] // PrintableString, ENUMERATED
-		if _, err := ParseGCEInstance(append([]byte{0x30, byte(len(content))}, content...)); !errors.Is(err, CheckGCEInstanceEncoding) {
+		if _, err := ParseGCEInstance(append([]byte{0x30, byte(len(content))}, content...)); !errors.Is(err, checkGCEInstanceEncoding) {
 			t.Errorf("field %d of another type: got %v", i, err)
 		}
 	}
@@ -61,11 +61,11 @@ func TestParseGCEInstanceStopsAnywhere(t *testing.T) {
 
 // TestOIDSizes tries the longest identifier, and one byte more.
 func TestOIDSizes(t *testing.T) {
-	for size := MaxSize; size <= MaxSize+1; size++ {
+	for size := maxSize; size <= maxSize+1; size++ {
 		id := append(asn1.ObjectIdentifier{2, 47}, slices.Repeat([]int{127}, size-1)...)
 		var want error
-		if size > MaxSize {
-			want = CheckSize
+		if size > maxSize {
+			want = checkSize
 		}
 		if o, err := FromASN1(id); !errors.Is(err, want) || err == nil && len(o) != size {
 			t.Errorf("%d bytes from arcs: got %d bytes, %v, want %v", size, len(o), err, want)
@@ -82,7 +82,7 @@ func TestOIDSizes(t *testing.T) {
 		}
 	}
 	// Longer texts are not looked into.
-	for size, want := range map[int]error{maxDotted: CheckSyntax, maxDotted + 1: CheckSize} {
+	for size, want := range map[int]error{maxDotted: checkSyntax, maxDotted + 1: checkSize} {
 		if _, err := Parse(strings.Repeat("x", size)); !errors.Is(err, want) {
 			t.Errorf("text of %d bytes: got %v, want %v", size, err, want)
 		}
@@ -92,8 +92,8 @@ func TestOIDSizes(t *testing.T) {
 // TestParseOIDDigits: each character beside the digits is none.
 func TestParseOIDDigits(t *testing.T) {
 	for _, c := range []string{"/", ":", "-", "+", "x"} {
-		if o, err := Parse("2.5." + c); !errors.Is(err, CheckSyntax) {
-			t.Errorf("arc %q: got %v, %v, want %v", c, o, err, CheckSyntax)
+		if o, err := Parse("2.5." + c); !errors.Is(err, checkSyntax) {
+			t.Errorf("arc %q: got %v, %v, want %v", c, o, err, checkSyntax)
 		}
 	}
 }

@@ -26,46 +26,42 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// MaxSize is the length in bytes of the longest content that [Parse], [FromASN1] and [Read]
+// maxSize is the length in bytes of the longest content that [Parse], [FromASN1] and [Read]
 // accept. It leaves room for three arcs of 128 bits and more.
-const MaxSize = 128
+const maxSize = 128
 
-// maxDotted is the length of the longest text for MaxSize bytes: a byte of content holds
+// maxDotted is the length of the longest text for maxSize bytes: a byte of content holds
 // seven bits, and its longest text is ".127".
-const maxDotted = 4*MaxSize + 1
+const maxDotted = 4*maxSize + 1
 
 // OID is an object identifier: the content bytes of its DER encoding (ITU-T X.690, 8.19),
 // without tag and length. The zero value is not an identifier. Values come from this
 // package's constants, [Parse], [FromASN1] and [Read]; a conversion from a string is not
-// checked.
+// checked, and one from dotted text is another identifier: see [OID.Valid].
 type OID string
 
-// Check names one check of this package; see [refusal.Check].
-type Check = refusal.Check
-
-// Error is one failed check; see [refusal.Error].
-type Error = refusal.Error
-
-func refuse(check Check, got, want string) error { return &Error{Check: check, Got: got, Want: want} }
-
-func errSyntax(got string) error {
-	return refuse(CheckSyntax, refusal.Quote(got), "arcs in decimal, as 1.2.3")
+func refuse(check refusal.Check, got, want string) error {
+	return &refusal.Error{Check: check, Got: got, Want: want}
 }
 
-func errSize() error { return refuse(CheckSize, "more bytes", "at most "+strconv.Itoa(MaxSize)) }
+func errSyntax(got string) error {
+	return refuse(checkSyntax, refusal.Quote(got), "arcs in decimal, as 1.2.3")
+}
+
+func errSize() error { return refuse(checkSize, "more bytes", "at most "+strconv.Itoa(maxSize)) }
 
 // The reasons why [Parse] and [FromASN1] refuse an identifier.
 const (
-	// CheckSyntax: the text is not two or more decimal arcs without signs or leading zeros,
+	// checkSyntax: the text is not two or more decimal arcs without signs or leading zeros,
 	// joined by single dots, or the first two arcs are out of range (the first is 0, 1 or 2;
 	// below 0 and 1 the second is at most 39).
-	CheckSyntax Check = "oid-syntax"
-	// CheckSize: the content would be longer than MaxSize.
-	CheckSize Check = "oid-size"
+	checkSyntax refusal.Check = "oid-syntax"
+	// checkSize: the content would be longer than 128 bytes.
+	checkSize refusal.Check = "oid-size"
 )
 
 // Parse reads an identifier in dotted decimal, such as "2.23.133.8.1", in its only
-// canonical form; arcs may have any size. It returns [CheckSyntax] or [CheckSize].
+// canonical form; arcs may have any size. It returns the check "oid-syntax" or "oid-size".
 // For every id that it returns, id.String() is the input.
 func Parse(dotted string) (OID, error) {
 	if len(dotted) > maxDotted {
@@ -76,7 +72,7 @@ func Parse(dotted string) (OID, error) {
 		return "", errSyntax(dotted)
 	}
 	content, err := id.MarshalBinary()
-	if err != nil || len(content) > MaxSize {
+	if err != nil || len(content) > maxSize {
 		return "", errSize()
 	}
 	return OID(content), nil
@@ -93,16 +89,25 @@ func appendBase128(b []byte, v uint64) []byte {
 	return append(b, byte(v)&0x7f)
 }
 
-// FromASN1 converts an identifier from encoding/asn1. It returns [CheckSyntax] if id has
-// fewer than two arcs, a negative one, or first arcs out of range, and [CheckSize] if it is
-// too long.
+// FromASN1 converts an identifier from encoding/asn1. It returns the check "oid-syntax" if id
+// has fewer than two arcs, a negative one, or first arcs out of range, and the check "oid-size"
+// if it is too long.
 func FromASN1(id asn1.ObjectIdentifier) (OID, error) { return Parse(id.String()) }
 
 // decode reads o if it is the content of a DER object identifier: arcs in their shortest
-// form, the last one complete, no longer than MaxSize.
+// form, the last one complete, no longer than maxSize.
 func (o OID) decode() (id x509.OID, ok bool) {
-	ok = len(o) <= MaxSize && id.UnmarshalBinary([]byte(o)) == nil
+	ok = len(o) <= maxSize && id.UnmarshalBinary([]byte(o)) == nil
 	return id, ok
+}
+
+// Valid reports whether o is an identifier, and not the text of one that was converted and
+// should have been parsed: OID("2.23.133.8.3") has the bytes of an identifier, but of one
+// below 1.10, where there are none.
+func (o OID) Valid() bool {
+	_, ok := o.decode()
+	_, err := Parse(string(o))
+	return ok && err != nil
 }
 
 // String returns the identifier in dotted decimal. For a value that is not an identifier it
@@ -128,7 +133,7 @@ func (o OID) ASN1() (id asn1.ObjectIdentifier, ok bool) {
 
 // Equal reports whether o and id are the same identifier. It allocates nothing.
 func (o OID) Equal(id asn1.ObjectIdentifier) bool {
-	if len(id) < 2 || id[0] < 0 || id[0] > 2 || id[0] < 2 && id[1] >= 40 || len(o) > MaxSize {
+	if len(id) < 2 || id[0] < 0 || id[0] > 2 || id[0] < 2 && id[1] >= 40 || len(o) > maxSize {
 		return false
 	}
 	// Most identifiers differ in their last byte, which holds the lowest bits of the last
@@ -162,7 +167,7 @@ func Add(b *cryptobyte.Builder, o OID) {
 }
 
 // Read removes a DER OBJECT IDENTIFIER from the front of s: tag 6, minimal length, 1 to
-// [MaxSize] content bytes, arcs in their shortest form. If s does not begin with one, it
+// 128 content bytes, arcs in their shortest form. If s does not begin with one, it
 // returns false and leaves *out unchanged. An identifier that this package knows is returned
 // without an allocation.
 func Read(s *cryptobyte.String, out *OID) bool {

@@ -66,43 +66,43 @@ func TestParseTakesArcsOfAnySize(t *testing.T) {
 			t.Errorf("%q fits encoding/asn1 as %v", dotted, id)
 		}
 	}
-	if got, want := string(NodeAttest), "\x69\x83\x9d\xdd\x94\xe6\xff\xec\xda\x83\xe1\x93\x94\xa1\xcc\xeb\xb6\xcb\x94\x44"; got != want {
+	if got, want := string(nodeAttest), "\x69\x83\x9d\xdd\x94\xe6\xff\xec\xda\x83\xe1\x93\x94\xa1\xcc\xeb\xb6\xcb\x94\x44"; got != want {
 		t.Errorf("NodeAttest = %x, want %x", got, want)
 	}
 }
 
 func TestParseRefuses(t *testing.T) {
-	huge := new(big.Int).Lsh(big.NewInt(1), 7*MaxSize-7)
+	huge := new(big.Int).Lsh(big.NewInt(1), 7*maxSize-7)
 	for dotted, want := range map[string]error{
-		"":                                      CheckSyntax,
-		"1":                                     CheckSyntax,
-		".":                                     CheckSyntax,
-		"1.":                                    CheckSyntax,
-		".1":                                    CheckSyntax,
-		"1..2":                                  CheckSyntax,
-		"1.2.":                                  CheckSyntax,
-		"3.1":                                   CheckSyntax,
-		"10.1":                                  CheckSyntax,
-		"0.40":                                  CheckSyntax,
-		"1.40":                                  CheckSyntax,
-		"1.100":                                 CheckSyntax,
-		"01.2":                                  CheckSyntax,
-		"1.02":                                  CheckSyntax,
-		"1.2.00":                                CheckSyntax,
-		"1.2.+3":                                CheckSyntax,
-		"1.2.-3":                                CheckSyntax,
-		"1.2. 3":                                CheckSyntax,
-		" 1.2.3":                                CheckSyntax,
-		"1.2.3\n":                               CheckSyntax,
-		"1.2.0x3":                               CheckSyntax,
-		"1.2.1_0":                               CheckSyntax,
-		"1.2.\u0663":                            CheckSyntax,
-		"1,2,3":                                 CheckSyntax,
-		"1.2" + strings.Repeat(".127", MaxSize): CheckSize,
-		"1.2" + strings.Repeat(".1", MaxSize):   CheckSize,
-		"1.2" + strings.Repeat(".1", 100*MaxSize): CheckSize,
-		"1.2." + strings.Repeat("9", 100_000):     CheckSize,
-		"1.2." + huge.String():                    CheckSize,
+		"":                                      checkSyntax,
+		"1":                                     checkSyntax,
+		".":                                     checkSyntax,
+		"1.":                                    checkSyntax,
+		".1":                                    checkSyntax,
+		"1..2":                                  checkSyntax,
+		"1.2.":                                  checkSyntax,
+		"3.1":                                   checkSyntax,
+		"10.1":                                  checkSyntax,
+		"0.40":                                  checkSyntax,
+		"1.40":                                  checkSyntax,
+		"1.100":                                 checkSyntax,
+		"01.2":                                  checkSyntax,
+		"1.02":                                  checkSyntax,
+		"1.2.00":                                checkSyntax,
+		"1.2.+3":                                checkSyntax,
+		"1.2.-3":                                checkSyntax,
+		"1.2. 3":                                checkSyntax,
+		" 1.2.3":                                checkSyntax,
+		"1.2.3\n":                               checkSyntax,
+		"1.2.0x3":                               checkSyntax,
+		"1.2.1_0":                               checkSyntax,
+		"1.2.\u0663":                            checkSyntax,
+		"1,2,3":                                 checkSyntax,
+		"1.2" + strings.Repeat(".127", maxSize): checkSize,
+		"1.2" + strings.Repeat(".1", maxSize):   checkSize,
+		"1.2" + strings.Repeat(".1", 100*maxSize): checkSize,
+		"1.2." + strings.Repeat("9", 100_000):     checkSize,
+		"1.2." + huge.String():                    checkSize,
 	} {
 		t.Run(dotted, func(t *testing.T) {
 			if o, err := Parse(dotted); !errors.Is(err, want) {
@@ -110,7 +110,7 @@ func TestParseRefuses(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Parse("1.2" + strings.Repeat(".127", MaxSize-1)); err != nil {
+	if _, err := Parse("1.2" + strings.Repeat(".127", maxSize-1)); err != nil {
 		t.Errorf("content of exactly MaxSize bytes is refused: %v", err)
 	}
 	largest := new(big.Int).Sub(huge, big.NewInt(1))
@@ -120,31 +120,31 @@ func TestParseRefuses(t *testing.T) {
 }
 
 func TestFromASN1Refuses(t *testing.T) {
-	long := make(asn1.ObjectIdentifier, MaxSize+2)
+	long := make(asn1.ObjectIdentifier, maxSize+2)
 	for row, test := range []struct {
 		id   asn1.ObjectIdentifier
 		want error
 	}{
-		{nil, CheckSyntax},
-		{asn1.ObjectIdentifier{1}, CheckSyntax},
-		{asn1.ObjectIdentifier{3, 1}, CheckSyntax},
-		{asn1.ObjectIdentifier{-1, 1}, CheckSyntax},
-		{asn1.ObjectIdentifier{1, -1}, CheckSyntax},
-		{asn1.ObjectIdentifier{1, 40}, CheckSyntax},
-		{asn1.ObjectIdentifier{1, 2, -1}, CheckSyntax},
-		{long, CheckSize},
-		{make(asn1.ObjectIdentifier, 1_000_000), CheckSize},
+		{nil, checkSyntax},
+		{asn1.ObjectIdentifier{1}, checkSyntax},
+		{asn1.ObjectIdentifier{3, 1}, checkSyntax},
+		{asn1.ObjectIdentifier{-1, 1}, checkSyntax},
+		{asn1.ObjectIdentifier{1, -1}, checkSyntax},
+		{asn1.ObjectIdentifier{1, 40}, checkSyntax},
+		{asn1.ObjectIdentifier{1, 2, -1}, checkSyntax},
+		{long, checkSize},
+		{make(asn1.ObjectIdentifier, 1_000_000), checkSize},
 	} {
 		t.Run(fmt.Sprint(row), func(t *testing.T) {
 			if o, err := FromASN1(test.id); !errors.Is(err, test.want) {
 				t.Errorf("FromASN1(%.40v) = %v, %v, want %v", test.id, o, err, test.want)
 			}
-			if NodeAttest.Equal(test.id) || OID("").Equal(test.id) {
+			if nodeAttest.Equal(test.id) || OID("").Equal(test.id) {
 				t.Errorf("Equal(%.40v) = true", test.id)
 			}
 		})
 	}
-	if _, err := FromASN1(long[:MaxSize+1]); err != nil {
+	if _, err := FromASN1(long[:maxSize+1]); err != nil {
 		t.Errorf("content of exactly MaxSize bytes is refused: %v", err)
 	}
 }
@@ -165,7 +165,7 @@ func TestEqualTellsNeighboursApart(t *testing.T) {
 }
 
 func TestInvalidValuesStayHarmless(t *testing.T) {
-	for _, o := range []OID{"", "\x80", "\x2a\x80", "\x80\x01", "\x2a\x80\x01", "\x2a\xff", OID(strings.Repeat("\x2a", MaxSize+1))} {
+	for _, o := range []OID{"", "\x80", "\x2a\x80", "\x80\x01", "\x2a\x80\x01", "\x2a\xff", OID(strings.Repeat("\x2a", maxSize+1))} {
 		if !strings.HasPrefix(o.String(), "invalid:") {
 			t.Errorf("%x.String() = %q", string(o), o)
 		}
@@ -175,10 +175,23 @@ func TestInvalidValuesStayHarmless(t *testing.T) {
 		if o.Name() != "" {
 			t.Errorf("%x.Name() = %q", string(o), o.Name())
 		}
+		if o.Valid() {
+			t.Errorf("%x.Valid()", string(o))
+		}
 		var b cryptobyte.Builder
 		Add(&b, o)
-		if out, err := b.Bytes(); !errors.Is(err, CheckSyntax) {
+		if out, err := b.Bytes(); !errors.Is(err, checkSyntax) {
 			t.Errorf("Add(%x) = %x, %v", string(o), out, err)
+		}
+	}
+}
+
+// A dotted text that was converted, where it should have been parsed, is told from an
+// identifier, although its bytes are the content of one.
+func TestValid(t *testing.T) {
+	for _, o := range known() {
+		if !o.Valid() || OID(o.String()).Valid() {
+			t.Errorf("%v: valid %t, its text %t, want the first alone", o, o.Valid(), OID(o.String()).Valid())
 		}
 	}
 }
@@ -220,7 +233,7 @@ func TestReadRefuses(t *testing.T) {
 		"length with a zero":  "\x06\x82\x00\x01\x2a",
 		"indefinite length":   "\x06\x80\x2a\x00\x00",
 		"huge length":         "\x06\x84\xff\xff\xff\xff\x2a",
-		"longer than MaxSize": "\x06\x81\x81" + strings.Repeat("\x01", MaxSize+1),
+		"longer than MaxSize": "\x06\x81\x81" + strings.Repeat("\x01", maxSize+1),
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := cryptobyte.String(der)
@@ -242,7 +255,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, dotted string) {
 		o, err := Parse(dotted)
 		if err != nil {
-			if !errors.Is(err, CheckSyntax) && !errors.Is(err, CheckSize) {
+			if !errors.Is(err, checkSyntax) && !errors.Is(err, checkSize) {
 				t.Fatalf("error %v", err)
 			}
 			return
@@ -277,7 +290,7 @@ func FuzzFromASN1(f *testing.F) {
 	add(2, 5, -1)
 	add(2, math.MaxInt)
 	add(2, 25, math.MaxInt32, 1<<31, math.MaxInt)
-	add(make([]int, MaxSize+2)...)
+	add(make([]int, maxSize+2)...)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var id asn1.ObjectIdentifier
 		for ; len(b) >= 8; b = b[8:] {
@@ -285,7 +298,7 @@ func FuzzFromASN1(f *testing.F) {
 		}
 		o, err := FromASN1(id)
 		if err != nil {
-			if o != "" || !errors.Is(err, CheckSyntax) && !errors.Is(err, CheckSize) {
+			if o != "" || !errors.Is(err, checkSyntax) && !errors.Is(err, checkSize) {
 				t.Fatalf("%v: %q, %v", id, o, err)
 			}
 			if o.Equal(id) {
@@ -321,7 +334,7 @@ func FuzzRead(f *testing.F) {
 		var id asn1.ObjectIdentifier
 		rest, err := asn1.Unmarshal(der, &id)
 		if !ok {
-			if err == nil && len(der)-len(rest) <= MaxSize {
+			if err == nil && len(der)-len(rest) <= maxSize {
 				t.Fatalf("encoding/asn1 reads %v from %x", id, der)
 			}
 			return

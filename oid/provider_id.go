@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/crypto/cryptobyte"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // MaxProviderIDSize is the length in bytes of the longest provider ID.
@@ -16,28 +18,28 @@ const MaxProviderIDSize = 1024
 // The reasons for refusing a provider ID or its extension.
 const (
 	// CheckProviderIDMissing: there is no such extension.
-	CheckProviderIDMissing Check = "provider-id-missing"
-	// CheckProviderIDDuplicate: there is more than one.
-	CheckProviderIDDuplicate Check = "provider-id-duplicate"
-	// CheckProviderIDCritical: the extension is critical.
-	CheckProviderIDCritical Check = "provider-id-critical"
-	// CheckProviderIDEncoding: the value is not one canonical DER UTF8String. A GCEInstance
+	CheckProviderIDMissing refusal.Check = "provider-id-missing"
+	// checkProviderIDDuplicate: there is more than one.
+	checkProviderIDDuplicate refusal.Check = "provider-id-duplicate"
+	// checkProviderIDCritical: the extension is critical.
+	checkProviderIDCritical refusal.Check = "provider-id-critical"
+	// checkProviderIDEncoding: the value is not one canonical DER UTF8String. A GCEInstance
 	// is not one.
-	CheckProviderIDEncoding Check = "provider-id-encoding"
-	// CheckProviderIDSize: the text is empty or longer than MaxProviderIDSize.
-	CheckProviderIDSize Check = "provider-id-size"
-	// CheckProviderIDText: the text is not valid UTF-8, has a character that does not print
+	checkProviderIDEncoding refusal.Check = "provider-id-encoding"
+	// checkProviderIDSize: the text is empty or longer than MaxProviderIDSize.
+	checkProviderIDSize refusal.Check = "provider-id-size"
+	// checkProviderIDText: the text is not valid UTF-8, has a character that does not print
 	// or changes how others print (controls, line and paragraph separators, spaces other
 	// than U+0020, and format characters such as those that change the direction of text:
 	// everything that unicode.IsPrint refuses), or begins or ends with a space.
-	CheckProviderIDText Check = "provider-id-text"
+	checkProviderIDText refusal.Check = "provider-id-text"
 )
 
 // MarshalProviderID encodes a provider ID, such as "gce://project/zone/name", as the value
 // of the extension [KubernetesNodeProviderIdentifier]: a DER UTF8String (Cluster API kubelet
 // authentication, "OIDs"; the encoding is this SDK's choice, as the document gives none). id
 // must be 1 to [MaxProviderIDSize] bytes of printable UTF-8, or the error is
-// [CheckProviderIDSize] or [CheckProviderIDText].
+// the check "provider-id-size" or "provider-id-text".
 func MarshalProviderID(id string) ([]byte, error) {
 	if err := checkProviderID(id); err != nil {
 		return nil, err
@@ -48,11 +50,11 @@ func MarshalProviderID(id string) ([]byte, error) {
 }
 
 // UnmarshalProviderID decodes what [MarshalProviderID] writes and refuses everything
-// else with [CheckProviderIDEncoding], [CheckProviderIDSize] or [CheckProviderIDText].
+// else with the check "provider-id-encoding", "provider-id-size" or "provider-id-text".
 func UnmarshalProviderID(der []byte) (string, error) {
 	input, id := cryptobyte.String(der), ""
 	if !readUTF8(&input, &id) || !input.Empty() {
-		return "", refuse(CheckProviderIDEncoding, "", "one UTF8String in DER")
+		return "", refuse(checkProviderIDEncoding, "", "one UTF8String in DER")
 	}
 	if err := checkProviderID(id); err != nil {
 		return "", err
@@ -72,11 +74,11 @@ func ProviderIDExtension(id string) (pkix.Extension, error) {
 	return pkix.Extension{Id: name, Value: value}, nil
 }
 
-// ParseProviderID finds the provider ID among the extensions of a request or a certificate:
-// the extension must be present ([CheckProviderIDMissing]) and the only one
-// ([CheckProviderIDDuplicate]), must not be critical ([CheckProviderIDCritical]), and must
-// hold what [UnmarshalProviderID] accepts. The provider ID is what the owner claims if it is
-// in a request, and what the issuer vouches for if it is in a certificate.
+// ParseProviderID finds the provider ID among the extensions of a request or a certificate: the
+// extension must be present ([CheckProviderIDMissing]) and the only one (the check
+// "provider-id-duplicate"), must not be critical (the check "provider-id-critical"), and must
+// hold what [UnmarshalProviderID] accepts. The provider ID is what the owner claims if it is in
+// a request, and what the issuer vouches for if it is in a certificate.
 func ParseProviderID(extensions []pkix.Extension) (string, error) {
 	var found *pkix.Extension
 	for i := range extensions {
@@ -84,7 +86,7 @@ func ParseProviderID(extensions []pkix.Extension) (string, error) {
 			continue
 		}
 		if found != nil {
-			return "", refuse(CheckProviderIDDuplicate, "the extension twice", "once")
+			return "", refuse(checkProviderIDDuplicate, "the extension twice", "once")
 		}
 		found = &extensions[i]
 	}
@@ -92,17 +94,17 @@ func ParseProviderID(extensions []pkix.Extension) (string, error) {
 		return "", refuse(CheckProviderIDMissing, "", "the extension with a provider ID")
 	}
 	if found.Critical {
-		return "", refuse(CheckProviderIDCritical, "a critical extension", "one that is not")
+		return "", refuse(checkProviderIDCritical, "a critical extension", "one that is not")
 	}
 	return UnmarshalProviderID(found.Value)
 }
 
 func checkProviderID(id string) error {
 	if id == "" || len(id) > MaxProviderIDSize {
-		return refuse(CheckProviderIDSize, strconv.Itoa(len(id))+" bytes", "1 to "+strconv.Itoa(MaxProviderIDSize))
+		return refuse(checkProviderIDSize, strconv.Itoa(len(id))+" bytes", "1 to "+strconv.Itoa(MaxProviderIDSize))
 	}
 	if !isText(id) {
-		return refuse(CheckProviderIDText, id, "printable UTF-8 without a space at either end")
+		return refuse(checkProviderIDText, id, "printable UTF-8 without a space at either end")
 	}
 	return nil
 }

@@ -40,29 +40,29 @@ func TestProviderIDRoundTrip(t *testing.T) {
 
 func TestProviderIDTextIsChecked(t *testing.T) {
 	for id, want := range map[string]error{
-		"":                                       CheckProviderIDSize,
-		strings.Repeat("x", MaxProviderIDSize+1): CheckProviderIDSize,
-		"a\x00b":                                 CheckProviderIDText,
-		"a\n":                                    CheckProviderIDText,
-		"\ta":                                    CheckProviderIDText,
-		"a\x7f":                                  CheckProviderIDText,
-		"a\u0085":                                CheckProviderIDText,
-		" ":                                      CheckProviderIDText,
-		" a":                                     CheckProviderIDText,
-		"a ":                                     CheckProviderIDText,
-		"gce://a\u202eb":                         CheckProviderIDText, // right-to-left override
-		"gce://a\u2066b":                         CheckProviderIDText, // left-to-right isolate
-		"gce://a\u200fb":                         CheckProviderIDText, // right-to-left mark
-		"gce://a\u200bb":                         CheckProviderIDText, // zero width space
-		"\ufeffgce://a":                          CheckProviderIDText, // byte order mark
-		"gce://a\u2028b":                         CheckProviderIDText, // line separator
-		"gce://a\u2029b":                         CheckProviderIDText, // paragraph separator
-		"gce://a\u00a0b":                         CheckProviderIDText, // no-break space
-		"gce://a\ue000b":                         CheckProviderIDText, // private use
-		"a\xffb":                                 CheckProviderIDText,
-		"\xc0\x80":                               CheckProviderIDText,
-		"\xed\xa0\x80":                           CheckProviderIDText,
-		"a\xc3":                                  CheckProviderIDText,
+		"":                                       checkProviderIDSize,
+		strings.Repeat("x", MaxProviderIDSize+1): checkProviderIDSize,
+		"a\x00b":                                 checkProviderIDText,
+		"a\n":                                    checkProviderIDText,
+		"\ta":                                    checkProviderIDText,
+		"a\x7f":                                  checkProviderIDText,
+		"a\u0085":                                checkProviderIDText,
+		" ":                                      checkProviderIDText,
+		" a":                                     checkProviderIDText,
+		"a ":                                     checkProviderIDText,
+		"gce://a\u202eb":                         checkProviderIDText, // right-to-left override
+		"gce://a\u2066b":                         checkProviderIDText, // left-to-right isolate
+		"gce://a\u200fb":                         checkProviderIDText, // right-to-left mark
+		"gce://a\u200bb":                         checkProviderIDText, // zero width space
+		"\ufeffgce://a":                          checkProviderIDText, // byte order mark
+		"gce://a\u2028b":                         checkProviderIDText, // line separator
+		"gce://a\u2029b":                         checkProviderIDText, // paragraph separator
+		"gce://a\u00a0b":                         checkProviderIDText, // no-break space
+		"gce://a\ue000b":                         checkProviderIDText, // private use
+		"a\xffb":                                 checkProviderIDText,
+		"\xc0\x80":                               checkProviderIDText,
+		"\xed\xa0\x80":                           checkProviderIDText,
+		"a\xc3":                                  checkProviderIDText,
 	} {
 		t.Run(id, func(t *testing.T) {
 			if value, err := MarshalProviderID(id); !errors.Is(err, want) {
@@ -98,8 +98,8 @@ func TestProviderIDEncodingIsChecked(t *testing.T) {
 		"a GCE instance":        string(gceExample(t)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if id, err := UnmarshalProviderID([]byte(der)); !errors.Is(err, CheckProviderIDEncoding) {
-				t.Errorf("%s: %q, %v, want %v", name, id, err, CheckProviderIDEncoding)
+			if id, err := UnmarshalProviderID([]byte(der)); !errors.Is(err, checkProviderIDEncoding) {
+				t.Errorf("%s: %q, %v, want %v", name, id, err, checkProviderIDEncoding)
 			}
 		})
 	}
@@ -122,11 +122,11 @@ func TestParseProviderIDWantsExactlyOne(t *testing.T) {
 	}{
 		{"none", nil, CheckProviderIDMissing},
 		{"another", []pkix.Extension{other}, CheckProviderIDMissing},
-		{"two", []pkix.Extension{good, good}, CheckProviderIDDuplicate},
-		{"two, the second bad", []pkix.Extension{good, bad}, CheckProviderIDDuplicate},
-		{"two, the first critical", []pkix.Extension{critical, good}, CheckProviderIDDuplicate},
-		{"critical", []pkix.Extension{critical}, CheckProviderIDCritical},
-		{"bad", []pkix.Extension{other, bad}, CheckProviderIDEncoding},
+		{"two", []pkix.Extension{good, good}, checkProviderIDDuplicate},
+		{"two, the second bad", []pkix.Extension{good, bad}, checkProviderIDDuplicate},
+		{"two, the first critical", []pkix.Extension{critical, good}, checkProviderIDDuplicate},
+		{"critical", []pkix.Extension{critical}, checkProviderIDCritical},
+		{"bad", []pkix.Extension{other, bad}, checkProviderIDEncoding},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if id, err := ParseProviderID(test.extensions); !errors.Is(err, test.want) {

@@ -41,13 +41,13 @@ type Error struct {
 }
 
 // Error returns the check, both values and the cause in one line of printable text. Got and
-// Want are shown as by [Text]; a cause is cut to [MaxCause] bytes.
+// Want are shown as by [Text]; a cause is cut to 4096 bytes.
 func (e *Error) Error() string {
 	if e == nil {
 		return "an error that is nil"
 	}
 	var b strings.Builder
-	b.WriteString(text(string(e.Check), MaxText))
+	b.WriteString(text(string(e.Check), maxText))
 	if e.Got != "" || e.Want != "" {
 		b.WriteString(": got ")
 		if e.Got == "" {
@@ -61,7 +61,7 @@ func (e *Error) Error() string {
 	}
 	if e.Err != nil {
 		b.WriteString(": ")
-		b.WriteString(text(e.Err.Error(), MaxCause))
+		b.WriteString(text(e.Err.Error(), maxCause))
 	}
 	return b.String()
 }

@@ -9,29 +9,29 @@ import (
 )
 
 const (
-	// MaxText is the maximum number of bytes of a text that [Text] shows, not counting the
+	// maxText is the maximum number of bytes of a text that [Text] shows, not counting the
 	// three dots after a text that was cut.
-	MaxText = 256
-	// MaxCause is the maximum number of bytes of a cause that [Error] shows.
-	MaxCause = 4096
+	maxText = 256
+	// maxCause is the maximum number of bytes of a cause that [Error] shows.
+	maxCause = 4096
 )
 
 // Text makes text from outside safe for an error or a log: one line in which each character
 // that does not print (line ends, terminal controls, marks that change the direction of
-// writing, bytes that are not UTF-8) becomes a Go escape. The line is cut to [MaxText]
+// writing, bytes that are not UTF-8) becomes a Go escape. The line is cut to 256
 // bytes, and then ends with "...". Text of its own result is that result.
-func Text(s string) string { return text(s, MaxText) }
+func Text(s string) string { return text(s, maxText) }
 
 // Escape is [Text] without the cut, for output to people that is longer than a log line,
 // such as a table.
 func Escape(s string) string { return text(s, math.MaxInt-len(dots)) }
 
-// Hex is [Text] for bytes: lower-case hexadecimal of the first MaxText/2 bytes.
+// Hex is [Text] for bytes: lower-case hexadecimal of the first 128 bytes.
 func Hex(b []byte) string {
-	if len(b) <= MaxText/2 {
+	if len(b) <= maxText/2 {
 		return hex.EncodeToString(b)
 	}
-	return hex.EncodeToString(b[:MaxText/2]) + "..."
+	return hex.EncodeToString(b[:maxText/2]) + "..."
 }
 
 const dots = "..."
@@ -72,17 +72,17 @@ func plain(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r == utf8.RuneError || !strconv.IsPrint(r) })
 }
 
-// MaxQuoted is the maximum number of bytes of a value that [Quote] and [Quotes] show.
-const MaxQuoted = 80
+// maxQuoted is the maximum number of bytes of a value that [Quote] and [Quotes] show.
+const maxQuoted = 80
 
 // Quote is [Text] in double quotes, as a Go string literal in ASCII, for a value within a
-// sentence. It shows up to [MaxQuoted] bytes of s and, if that is not all, how long s is.
+// sentence. It shows up to 80 bytes of s and, if that is not all, how long s is.
 func Quote(s string) string {
-	if len(s) <= MaxQuoted {
+	if len(s) <= maxQuoted {
 		return strconv.QuoteToASCII(s)
 	}
-	end := MaxQuoted
-	for end > MaxQuoted-utf8.UTFMax && !utf8.RuneStart(s[end]) {
+	end := maxQuoted
+	for end > maxQuoted-utf8.UTFMax && !utf8.RuneStart(s[end]) {
 		end--
 	}
 	return strconv.QuoteToASCII(s[:end]) + dots + " (" + strconv.Itoa(len(s)) + " bytes)"

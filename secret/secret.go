@@ -17,13 +17,13 @@ import (
 // Redacted is what is shown in place of the secret in a [Value].
 const Redacted = "[secret]"
 
-// ErrEncoding is returned by everything that would store or restore a [Value]: a secret
+// errEncoding is returned by everything that would store or restore a [Value]: a secret
 // leaves it only through [Value.Reveal].
-var ErrEncoding = errors.New("secret: a secret is not encoded or decoded; Reveal it where it must be stored")
+var errEncoding = errors.New("secret: a secret is not encoded or decoded; Reveal it where it must be stored")
 
 // Value holds one secret of type T. Its zero value holds none. Copies share what they hold.
 // It shows [Redacted] with every verb of package fmt, and in log/slog, encoding/json and
-// every encoder that asks for text; gob and decoders get [ErrEncoding].
+// every encoder that asks for text; gob and decoders get an error.
 //
 // Two values cannot be compared with ==, which would compare where the secrets are kept and
 // not what they are: [Value.Reveal] both, and compare in constant time.
@@ -71,11 +71,11 @@ func (v Value[T]) LogValue() slog.Value { return slog.StringValue(v.String()) }
 // MarshalText returns what [Value.String] returns: encoding/json and others call it.
 func (v Value[T]) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
 
-// UnmarshalText returns [ErrEncoding]: what MarshalText wrote is not a secret.
-func (v *Value[T]) UnmarshalText([]byte) error { return ErrEncoding }
+// UnmarshalText returns an error: what MarshalText wrote is not a secret.
+func (v *Value[T]) UnmarshalText([]byte) error { return errEncoding }
 
-// GobEncode returns [ErrEncoding].
-func (v Value[T]) GobEncode() ([]byte, error) { return nil, ErrEncoding }
+// GobEncode returns an error.
+func (v Value[T]) GobEncode() ([]byte, error) { return nil, errEncoding }
 
-// GobDecode returns [ErrEncoding].
-func (v *Value[T]) GobDecode([]byte) error { return ErrEncoding }
+// GobDecode returns an error.
+func (v *Value[T]) GobDecode([]byte) error { return errEncoding }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Algorithm is the kind of a key that this package makes. The zero value means the
@@ -35,13 +37,13 @@ type algorithm struct {
 
 var algorithms = map[Algorithm]algorithm{
 	RSA2048: {"RSA2048", 0, 256, tpm2.TPMAlgSHA256, false,
-		EKCertificateIndexRSA2048, EKHandleRSA2048, AKTemplateIndexRSA, AKCertificateIndexRSA},
+		ekCertificateIndexRSA2048, ekHandleRSA2048, akTemplateIndexRSA, akCertificateIndexRSA},
 	RSA3072: {"RSA3072", 0, 384, tpm2.TPMAlgSHA256, true,
-		EKCertificateIndexRSA3072, EKHandleRSA3072, AKTemplateIndexRSA, AKCertificateIndexRSA},
+		ekCertificateIndexRSA3072, ekHandleRSA3072, akTemplateIndexRSA, akCertificateIndexRSA},
 	P256: {"P256", tpm2.TPMECCNistP256, 32, tpm2.TPMAlgSHA256, false,
-		EKCertificateIndexP256, EKHandleP256, AKTemplateIndexECC, AKCertificateIndexECC},
+		ekCertificateIndexP256, ekHandleP256, akTemplateIndexECC, akCertificateIndexECC},
 	P384: {"P384", tpm2.TPMECCNistP384, 48, tpm2.TPMAlgSHA384, true,
-		EKCertificateIndexP384, EKHandleP384, AKTemplateIndexECC, AKCertificateIndexECC},
+		ekCertificateIndexP384, ekHandleP384, akTemplateIndexECC, akCertificateIndexECC},
 }
 
 // String returns the algorithm's Go name.
@@ -55,7 +57,7 @@ func (a Algorithm) String() string {
 func (a Algorithm) look() (*algorithm, error) {
 	k, ok := algorithms[a]
 	if !ok {
-		return nil, fmt.Errorf("%w: no key of %v", ErrOptions, a)
+		return nil, fmt.Errorf("tpmsim: %w: no key of %v", refusal.CheckConfig, a)
 	}
 	return &k, nil
 }

@@ -64,13 +64,13 @@ type issuer struct {
 }
 
 // NewCA makes the keys and certificates of a CA.
-func NewCA(o CAOptions) (*CA, error) {
-	ca := &CA{now: o.Now, rand: rand.Reader}
+func NewCA(opts CAOptions) (*CA, error) {
+	ca := &CA{now: opts.Now, rand: rand.Reader}
 	if ca.now == nil {
 		ca.now = time.Now
 	}
-	if o.Seed != nil {
-		ca.seed, ca.rand = bytes.Clone(o.Seed), nil
+	if opts.Seed != nil {
+		ca.seed, ca.rand = bytes.Clone(opts.Seed), nil
 	}
 	for _, of := range []struct {
 		*issuer
@@ -80,7 +80,7 @@ func NewCA(o CAOptions) (*CA, error) {
 		if of.key, err = ca.newKey(of.name); err != nil {
 			return nil, fmt.Errorf("tpmsim: CA key: %w", err)
 		}
-		if err := ca.certifyCA(of.issuer, cmp.Or(o.Name, "tpmsim")+" "+of.name); err != nil {
+		if err := ca.certifyCA(of.issuer, cmp.Or(opts.Name, "tpmsim")+" "+of.name); err != nil {
 			return nil, err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // CertificateOptions describes an AK's or EK's certificate. Zero fields follow the style.
@@ -22,7 +23,7 @@ type CertificateOptions struct {
 	Style Style
 
 	// Directory is the directory name in the SAN, in styles that have one. nil means
-	// DefaultDirectory.
+	// defaultDirectory.
 	Directory *Directory
 
 	// OtherName goes into the SAN in addition to the directory name, in styles that have
@@ -65,31 +66,31 @@ type CertificateOptions struct {
 
 // IssueAK issues a certificate for an AK, signed by the intermediate for AKs. The CA accepts
 // any key without asking a TPM.
-func (ca *CA) IssueAK(pub crypto.PublicKey, o CertificateOptions) (*x509.Certificate, error) {
-	return ca.issue(&ca.ak, pub, o)
+func (ca *CA) IssueAK(pub crypto.PublicKey, opts CertificateOptions) (*x509.Certificate, error) {
+	return ca.issue(&ca.ak, pub, opts)
 }
 
 // IssueEK issues a certificate for an EK, signed by the intermediate for EKs: EKU
 // 2.23.133.8.1, keyEncipherment for an RSA key and keyAgreement for an EC key,
 // critical SAN with the directory name, TPM specification attribute (TCG EK
 // Credential Profile 2.6, section 3.2), unless a style or an option says otherwise.
-func (ca *CA) IssueEK(pub crypto.PublicKey, o CertificateOptions) (*x509.Certificate, error) {
-	return ca.issue(&ca.ek, pub, o)
+func (ca *CA) IssueEK(pub crypto.PublicKey, opts CertificateOptions) (*x509.Certificate, error) {
+	return ca.issue(&ca.ek, pub, opts)
 }
 
-func (ca *CA) issue(by *issuer, pub crypto.PublicKey, o CertificateOptions) (*x509.Certificate, error) {
-	o.Style = cmp.Or(o.Style, StyleTCG)
-	s, ok := styles[o.Style]
-	if !ok || o.OtherName != nil && (!s.san || o.NoSAN) || o.Instance != nil && !s.instance || o.Device != nil && !s.device {
-		return nil, fmt.Errorf("%w: no certificate of %v has this OtherName, Instance or Device", ErrOptions, o.Style)
+func (ca *CA) issue(by *issuer, pub crypto.PublicKey, opts CertificateOptions) (*x509.Certificate, error) {
+	opts.Style = cmp.Or(opts.Style, StyleTCG)
+	s, ok := styles[opts.Style]
+	if !ok || opts.OtherName != nil && (!s.san || opts.NoSAN) || opts.Instance != nil && !s.instance || opts.Device != nil && !s.device {
+		return nil, fmt.Errorf("tpmsim: %w: no certificate of %v has this OtherName, Instance or Device", refusal.CheckConfig, opts.Style)
 	}
 	now := ca.now()
 	t := &x509.Certificate{
-		NotBefore:             cmp.Or(o.NotBefore, now.Add(-backdate)),
-		NotAfter:              cmp.Or(o.NotAfter, now.Add(leafLifetime)),
+		NotBefore:             cmp.Or(opts.NotBefore, now.Add(-backdate)),
+		NotAfter:              cmp.Or(opts.NotAfter, now.Add(leafLifetime)),
 		KeyUsage:              s.akUsage,
 		BasicConstraintsValid: true,
-		IsCA:                  o.IsCA,
+		IsCA:                  opts.IsCA,
 	}
 	eku := s.akEKU
 	if by == &ca.ek {
@@ -98,23 +99,23 @@ func (ca *CA) issue(by *issuer, pub crypto.PublicKey, o CertificateOptions) (*x5
 			t.KeyUsage = x509.KeyUsageKeyEncipherment
 		}
 	}
-	t.KeyUsage = *cmp.Or(o.KeyUsage, &t.KeyUsage)
-	if o.ExtKeyUsage == nil && eku != "" {
-		o.ExtKeyUsage = []oid.OID{eku}
+	t.KeyUsage = *cmp.Or(opts.KeyUsage, &t.KeyUsage)
+	if opts.ExtKeyUsage == nil && eku != "" {
+		opts.ExtKeyUsage = []oid.OID{eku}
 	}
-	for _, u := range o.ExtKeyUsage {
+	for _, u := range opts.ExtKeyUsage {
 		id, ok := u.ASN1()
 		if !ok {
-			return nil, fmt.Errorf("%w: crypto/x509 cannot hold the identifier %v", ErrOptions, u)
+			return nil, fmt.Errorf("tpmsim: %w: crypto/x509 cannot hold the identifier %v", refusal.CheckConfig, u)
 		}
 		t.UnknownExtKeyUsage = append(t.UnknownExtKeyUsage, id)
 	}
-	if err := o.addNames(t, &s); err != nil {
+	if err := opts.addNames(t, &s); err != nil {
 		return nil, fmt.Errorf("tpmsim: certificate: %w", err)
 	}
-	t.ExtraExtensions = append(t.ExtraExtensions, o.Extra...)
-	if o.Edit != nil {
-		o.Edit(t)
+	t.ExtraExtensions = append(t.ExtraExtensions, opts.Extra...)
+	if opts.Edit != nil {
+		opts.Edit(t)
 	}
 	return ca.sign(t, by, pub)
 }
@@ -124,7 +125,7 @@ func (ca *CA) issue(by *issuer, pub crypto.PublicKey, o CertificateOptions) (*x5
 func (o *CertificateOptions) addNames(t *x509.Certificate, s *style) error {
 	instance, directory, device := cmp.Or(o.Instance, DefaultInstance()), o.Directory, cmp.Or(o.Device, DefaultDevice())
 	if directory == nil && !s.device {
-		directory = new(DefaultDirectory())
+		directory = new(defaultDirectory())
 	}
 	if s.subject != nil {
 		t.Subject = s.subject(instance)

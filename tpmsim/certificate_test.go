@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -222,10 +223,10 @@ func TestCertificateOptionsRefused(t *testing.T) {
 		"other name":      {Style: tpmsim.StyleAzure, OtherName: &tpmsim.OtherName{Type: oid.KubernetesUID, Value: []byte{5, 0}}},
 		"name, no SAN":    {NoSAN: true, OtherName: &tpmsim.OtherName{Type: oid.KubernetesUID, Value: []byte{5, 0}}},
 		"instance in TCG": {Instance: tpmsim.DefaultInstance()},
-		"huge identifier": {ExtKeyUsage: []oid.OID{oid.NodeAttest}},
+		"huge identifier": {ExtKeyUsage: []oid.OID{oid.NodeAttestHello}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := newCA(t, tpmsim.CAOptions{}).IssueAK(ecKey(t).Public(), opts); !errors.Is(err, tpmsim.ErrOptions) {
+			if _, err := newCA(t, tpmsim.CAOptions{}).IssueAK(ecKey(t).Public(), opts); !errors.Is(err, refusal.CheckConfig) {
 				t.Errorf("%s: %v, want ErrOptions", name, err)
 			}
 		})

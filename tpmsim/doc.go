@@ -4,9 +4,9 @@
 // that issued both.
 //
 // A [TPM] is backed by one of two emulators. [New] and [Open] run the TCG's
-// reference simulator inside the process (cgo, one per process); [Swtpm] and
-// [OpenSwtpm] run swtpm as a child process on a Unix socket (no cgo, any number
-// at once, and other programs can talk to it).
+// reference simulator inside the process (cgo, one per process); [Swtpm] runs
+// swtpm as a child process on a Unix socket (no cgo, any number at once, and
+// other programs can talk to it).
 //
 //	tpm := tpmsim.New(t, tpmsim.Options{}) // closed by t.Cleanup
 //	_ = tpm.CA().Root()       // trust this

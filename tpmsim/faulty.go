@@ -49,7 +49,7 @@ func At(n int, f Fault) Faults {
 // FailAt returns Faults that make the n-th command, counted from 1, fail with err, or with
 // ErrInjected if err is nil. The TPM does not see the command.
 func FailAt(n int, err error) Faults {
-	return At(n, Fault{Err: cmp.Or(err, error(ErrInjected))})
+	return At(n, Fault{Err: cmp.Or(err, ErrInjected)})
 }
 
 // LoseAt returns Faults that have the TPM execute the n-th command, counted from 1, but lose

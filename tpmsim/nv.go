@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 const (
@@ -30,7 +32,7 @@ func (t *TPM) WriteNV(index tpm2.TPMHandle, data []byte) error {
 // TPM2_Clear.
 func (t *TPM) defineNV(index tpm2.TPMHandle, data []byte) error {
 	if len(data) == 0 || len(data) > maxNVSize {
-		return fmt.Errorf("%w: %d bytes for NV index %#x, want 1 to %d", ErrOptions, len(data), uint32(index), maxNVSize)
+		return fmt.Errorf("tpmsim: %w: %d bytes for NV index %#x, want 1 to %d", refusal.CheckConfig, len(data), uint32(index), maxNVSize)
 	}
 	_, err := tpm2.NVDefineSpace{
 		AuthHandle: platform(),
@@ -45,7 +47,7 @@ func (t *TPM) defineNV(index tpm2.TPMHandle, data []byte) error {
 		}),
 	}.Execute(t)
 	if errors.Is(err, tpm2.TPMRCNVDefined) {
-		return fmt.Errorf("%w: NV index %#x twice", ErrOptions, uint32(index))
+		return fmt.Errorf("tpmsim: %w: NV index %#x twice", refusal.CheckConfig, uint32(index))
 	}
 	for off := 0; err == nil && off < len(data); off += maxNVWrite {
 		var at tpm2.NamedHandle // the first write sets TPMA_NV_WRITTEN, which is part of the Name

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -239,7 +240,7 @@ func TestOptionsRefused(t *testing.T) {
 	for name, opts := range tests {
 		t.Run(name, func(t *testing.T) {
 			needCGO(t)
-			if _, err := tpmsim.Open(opts); !errors.Is(err, tpmsim.ErrOptions) {
+			if _, err := tpmsim.Open(opts); !errors.Is(err, refusal.CheckConfig) {
 				t.Errorf("Open: %v, want ErrOptions", err)
 			}
 			if tpm, err := tpmsim.Open(bare()); err != nil {

@@ -10,22 +10,22 @@ import (
 
 // The default NV indexes of the certificates and templates that this package provisions.
 const (
-	EKCertificateIndexRSA2048 tpm2.TPMHandle = 0x01c00002 // TCG EK Credential Profile 2.6, section 2.2.2
-	EKCertificateIndexP256    tpm2.TPMHandle = 0x01c0000a // same
-	EKCertificateIndexP384    tpm2.TPMHandle = 0x01c00016 // same, high range
-	EKCertificateIndexRSA3072 tpm2.TPMHandle = 0x01c0001c // same, high range
-	AKCertificateIndexRSA     tpm2.TPMHandle = 0x01c10000 // Google Compute Engine
-	AKTemplateIndexRSA        tpm2.TPMHandle = 0x01c10001 // same
-	AKCertificateIndexECC     tpm2.TPMHandle = 0x01c10002 // same
-	AKTemplateIndexECC        tpm2.TPMHandle = 0x01c10003 // same
+	ekCertificateIndexRSA2048 tpm2.TPMHandle = 0x01c00002 // TCG EK Credential Profile 2.6, section 2.2.2
+	ekCertificateIndexP256    tpm2.TPMHandle = 0x01c0000a // same
+	ekCertificateIndexP384    tpm2.TPMHandle = 0x01c00016 // same, high range
+	ekCertificateIndexRSA3072 tpm2.TPMHandle = 0x01c0001c // same, high range
+	akCertificateIndexRSA     tpm2.TPMHandle = 0x01c10000 // Google Compute Engine
+	akTemplateIndexRSA        tpm2.TPMHandle = 0x01c10001 // same
+	akCertificateIndexECC     tpm2.TPMHandle = 0x01c10002 // same
+	akTemplateIndexECC        tpm2.TPMHandle = 0x01c10003 // same
 )
 
 // The persistent handles of EKs, if [Options].PersistEKs asks for them.
 const (
-	EKHandleRSA2048 tpm2.TPMHandle = 0x81010001
-	EKHandleP256    tpm2.TPMHandle = 0x81010002
-	EKHandleP384    tpm2.TPMHandle = 0x81010016 // where swtpm_setup puts it
-	EKHandleRSA3072 tpm2.TPMHandle = 0x8101001c // same
+	ekHandleRSA2048 tpm2.TPMHandle = 0x81010001
+	ekHandleP256    tpm2.TPMHandle = 0x81010002
+	ekHandleP384    tpm2.TPMHandle = 0x81010016 // where swtpm_setup puts it
+	ekHandleRSA3072 tpm2.TPMHandle = 0x8101001c // same
 )
 
 // Options describes a TPM. Each zero field is a sensible default: a random TPM with its
@@ -36,7 +36,7 @@ type Options struct {
 	// means random ones. The following remain random in any case: keys made by TPM2_Create,
 	// nonces, ECDSA and RSAPSS signatures by the TPM, and the obfuscation of clock values.
 	// Certificates are the same byte for byte if Now gives the same time. swtpm cannot be
-	// seeded: [OpenSwtpm] refuses it.
+	// seeded: [Swtpm] refuses it.
 	Seed []byte
 
 	// CA issues the certificates. nil means a new one.
@@ -45,11 +45,12 @@ type Options struct {
 	// EKs are the EKs to certify: RSA2048 and P256 from the templates of the low
 	// range (L-1, L-2), P384 and RSA3072 from those of the high range (H-3, H-6).
 	// RSA3072 requires swtpm: the simulator has no such keys. nil means RSA2048 and P256;
-	// empty but not nil means none.
+	// empty but not nil means none. The certificates are in NV where the TCG puts them:
+	// 0x01c00002 (RSA2048), 0x01c0000a (P256), 0x01c00016 (P384), 0x01c0001c (RSA3072).
 	EKs []Algorithm
 
-	// PersistEKs also makes the EKs persistent, at EKHandleRSA2048 and so on, as many
-	// manufacturers and operating systems do.
+	// PersistEKs also makes the EKs persistent, as many manufacturers and operating systems
+	// do: RSA2048 at 0x81010001, P256 at 0x81010002, P384 at 0x81010016, RSA3072 at 0x8101001c.
 	PersistEKs bool
 
 	// AKs are the AKs whose templates and certificates go to NV. nil means one, RSA2048;
@@ -92,7 +93,8 @@ type AK struct {
 	Chain bool
 
 	// TemplateIndex and CertificateIndex are where template and certificate go in NV. Zero
-	// means Google Compute Engine's index for an RSA or ECC key.
+	// means Google Compute Engine's: 0x01c10001 and 0x01c10000 for an RSA key, 0x01c10003 and
+	// 0x01c10002 for an ECC key.
 	TemplateIndex    tpm2.TPMHandle
 	CertificateIndex tpm2.TPMHandle
 

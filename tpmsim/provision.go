@@ -9,34 +9,36 @@ import (
 	"fmt"
 
 	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // provision turns a started emulator into the TPM that the options describe. On an error
 // the emulator is closed.
-func provision(dev *device, tcti string, o Options) (_ *TPM, err error) {
-	t := &TPM{dev: dev, tcti: tcti, ca: o.CA, akCert: o.akCertificate()}
+func provision(dev *device, tcti string, opts Options) (_ *TPM, err error) {
+	t := &TPM{dev: dev, tcti: tcti, ca: opts.CA, akCert: opts.akCertificate()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())
 		}
 	}()
 	if t.ca == nil {
-		if t.ca, err = NewCA(CAOptions{Seed: o.Seed, Now: o.Now}); err != nil {
+		if t.ca, err = NewCA(CAOptions{Seed: opts.Seed, Now: opts.Now}); err != nil {
 			return nil, err
 		}
 	}
-	if o.EKs == nil {
-		o.EKs = []Algorithm{RSA2048, P256}
+	if opts.EKs == nil {
+		opts.EKs = []Algorithm{RSA2048, P256}
 	}
-	if o.AKs == nil {
-		o.AKs = []AK{{}}
+	if opts.AKs == nil {
+		opts.AKs = []AK{{}}
 	}
-	for _, a := range o.EKs {
-		if err := t.provisionEK(a, o.PersistEKs); err != nil {
+	for _, a := range opts.EKs {
+		if err := t.provisionEK(a, opts.PersistEKs); err != nil {
 			return nil, err
 		}
 	}
-	for _, a := range o.AKs {
+	for _, a := range opts.AKs {
 		if err := t.provisionAK(a); err != nil {
 			return nil, err
 		}
@@ -71,7 +73,7 @@ func (t *TPM) provisionAK(a AK) error {
 		return err
 	}
 	if a.Padding < 0 {
-		return fmt.Errorf("%w: Padding %d", ErrOptions, a.Padding)
+		return fmt.Errorf("tpmsim: %w: Padding %d", refusal.CheckConfig, a.Padding)
 	}
 	a.TemplateIndex, a.CertificateIndex = cmp.Or(a.TemplateIndex, alg.akTemplate), cmp.Or(a.CertificateIndex, alg.akCertificate)
 	stored, filled := alg.newAK(nil), alg.newAK(nil)

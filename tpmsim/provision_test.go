@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -219,7 +220,7 @@ func TestWriteNV(t *testing.T) {
 			}
 		}
 		for _, n := range []int{0, 2049} {
-			if err := tpm.WriteNV(index, make([]byte, n)); !errors.Is(err, tpmsim.ErrOptions) {
+			if err := tpm.WriteNV(index, make([]byte, n)); !errors.Is(err, refusal.CheckConfig) {
 				t.Errorf("%d bytes: %v, want ErrOptions", n, err)
 			}
 		}

@@ -55,8 +55,8 @@ type Directory struct {
 	Version      string // "id:" and 8 hexadecimal digits
 }
 
-// DefaultDirectory names this package's TPMs. No manufacturer has this id.
-func DefaultDirectory() Directory {
+// defaultDirectory names this package's TPMs. No manufacturer has this id.
+func defaultDirectory() Directory {
 	return Directory{Manufacturer: "id:53494D00", Model: "tpmsim", Version: "id:00010000"}
 }
 

@@ -16,28 +16,22 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/internal/tpmsocket"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // swtpmStartLimit is how long the swtpm process may take to listen.
 const swtpmStartLimit = time.Minute
 
-// OpenSwtpm starts swtpm (https://github.com/stefanberger/swtpm) as a child process
-// with its state in a new temporary folder, and provisions it as [Open] does the
-// in-process simulator. Any number can run at once. Other programs, tpm2-tools for
-// example, can talk to it between this program's commands: see [TPM.TCTI]. Options.Seed
-// is refused with [ErrOptions]. If swtpm is not installed the error is [ErrNoSwtpm].
-func OpenSwtpm(o Options) (*TPM, error) {
-	tpm, _, err := openSwtpm(o)
-	return tpm, err
-}
-
-// Swtpm is [OpenSwtpm] for tests: it skips the test if swtpm is not installed, fails it on
-// any other error, closes the TPM when the test ends, and logs swtpm's output if the test
-// failed.
-func Swtpm(t testing.TB, o Options) *TPM {
+// Swtpm starts swtpm (https://github.com/stefanberger/swtpm) as a child process with its state
+// in a new temporary folder, and provisions it as [Open] does the in-process simulator. Any
+// number can run at once. Other programs, tpm2-tools for example, can talk to it between this
+// program's commands: see [TPM.TCTI]. It is for tests: it skips the test if swtpm is not
+// installed, fails it on any other error, Options.Seed among them, closes the TPM when the
+// test ends, and logs swtpm's output if the test failed.
+func Swtpm(t testing.TB, opts Options) *TPM {
 	t.Helper()
-	tpm, s, err := openSwtpm(o)
-	if errors.Is(err, ErrNoSwtpm) {
+	tpm, s, err := openSwtpm(opts)
+	if errors.Is(err, errNoSwtpm) {
 		t.Skip(err)
 	}
 	if err != nil {
@@ -54,13 +48,13 @@ func Swtpm(t testing.TB, o Options) *TPM {
 	return tpm
 }
 
-func openSwtpm(o Options) (*TPM, *swtpm, error) {
-	if o.Seed != nil {
-		return nil, nil, fmt.Errorf("%w: swtpm cannot be seeded; set CA for a certain CA", ErrOptions)
+func openSwtpm(opts Options) (*TPM, *swtpm, error) {
+	if opts.Seed != nil {
+		return nil, nil, fmt.Errorf("tpmsim: %w: swtpm cannot be seeded; set CA for a certain CA", refusal.CheckConfig)
 	}
 	path, err := exec.LookPath("swtpm")
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", ErrNoSwtpm, err)
+		return nil, nil, fmt.Errorf("%w: %w", errNoSwtpm, err)
 	}
 	// Not below a test's folder, whose name makes paths too long for a socket.
 	dir, err := os.MkdirTemp("", "tpmsim")
@@ -72,7 +66,7 @@ func openSwtpm(o Options) (*TPM, *swtpm, error) {
 	if err := s.start(); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("tpmsim: %w", err), os.RemoveAll(dir))
 	}
-	tpm, err := provision(&device{s.tpm, s.reset, s.close}, "swtpm:path="+s.socket, o)
+	tpm, err := provision(&device{s.tpm, s.reset, s.close}, "swtpm:path="+s.socket, opts)
 	return tpm, s, err
 }
 

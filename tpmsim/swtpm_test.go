@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -216,7 +217,7 @@ func TestSwtpmFailsToStart(t *testing.T) {
 }
 
 func TestSwtpmTakesNoSeed(t *testing.T) {
-	if _, err := tpmsim.OpenSwtpm(tpmsim.Options{Seed: []byte("a")}); !errors.Is(err, tpmsim.ErrOptions) {
+	if _, err := tpmsim.OpenSwtpm(tpmsim.Options{Seed: []byte("a")}); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("OpenSwtpm: %v, want ErrOptions", err)
 	}
 }

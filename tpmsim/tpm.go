@@ -43,7 +43,7 @@ type key struct {
 }
 
 // Send runs one command; command and response are encoded as in TPM 2.0 Part 1, section 18.
-// The error is [ErrClosed] after Close, or one from the emulator's transport; an error code
+// After Close it is an error; any other is one from the emulator's transport; an error code
 // from the TPM itself is a response, not an error.
 func (t *TPM) Send(cmd []byte) ([]byte, error) {
 	if len(cmd) < commandHeaderSize {
@@ -52,7 +52,7 @@ func (t *TPM) Send(cmd []byte) ([]byte, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.dev == nil {
-		return nil, ErrClosed
+		return nil, errClosed
 	}
 	return t.dev.tpm.Send(cmd)
 }
@@ -64,7 +64,7 @@ func (t *TPM) Reset() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.dev == nil {
-		return ErrClosed
+		return errClosed
 	}
 	if err := t.dev.reset(); err != nil {
 		return fmt.Errorf("tpmsim: reset: %w", err)

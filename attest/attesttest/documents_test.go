@@ -6,7 +6,6 @@ import (
 	"crypto/ed25519"
 	"crypto/sha256"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"testing"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // toyDocuments are the kind of a platform of this package: the kind is given the platform,
@@ -42,7 +42,7 @@ func strictKind(p *Platform) (attest.Kind, error) { return p.Kind() }
 // kindOf is the kind of a weak platform.
 func kindOf(weaken func(*Platform) document.Platform) func(*Platform) (attest.Kind, error) {
 	return func(p *Platform) (attest.Kind, error) {
-		return document.NewKind(document.KindConfig{Provider: PlatformProvider, Identities: []string{PlatformProvider},
+		return document.NewKind(document.KindConfig{Provider: PlatformProvider, Identities: []attest.Grammar{{Kind: PlatformProvider}},
 			ValueSize: sha256.Size, Platform: weaken(p)})
 	}
 }
@@ -66,15 +66,15 @@ func TestRunDocuments(t *testing.T) {
 // weakPlatform is a platform whose documents are not verified as they should be.
 type weakPlatform struct {
 	*Platform
-	verify func(ctx context.Context, d *platformDocument, data []byte, now time.Time, budget *attest.Budget) (*document.Claims, error)
+	verify func(ctx context.Context, d *platformDocument, data []byte, q *attest.Inquiry) (*document.Claims, error)
 }
 
-func (p *weakPlatform) Verify(ctx context.Context, data []byte, now time.Time, budget *attest.Budget) (*document.Claims, error) {
+func (p *weakPlatform) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (*document.Claims, error) {
 	d, err := readPlatformDocument(data)
 	if err != nil {
 		return nil, err
 	}
-	return p.verify(ctx, d, data, now, budget)
+	return p.verify(ctx, d, data, q)
 }
 
 // weakKind is a kind that looks at documents as it likes: it does not compare them with
@@ -121,16 +121,16 @@ func TestWeakKinds(t *testing.T) {
 		want []string
 	}{
 		"signature not checked": {kindOf(func(p *Platform) document.Platform {
-			return &weakPlatform{p, func(_ context.Context, d *platformDocument, _ []byte, now time.Time, _ *attest.Budget) (*document.Claims, error) {
-				if age := now.Sub(time.Unix(d.Time, 0)); age < 0 || age > platformLifetime {
+			return &weakPlatform{p, func(_ context.Context, d *platformDocument, _ []byte, q *attest.Inquiry) (*document.Claims, error) {
+				if age := q.Now.Sub(time.Unix(d.Time, 0)); age < 0 || age > platformLifetime {
 					return nil, &attest.Error{Check: CheckPlatform}
 				}
 				return d.claims(), nil
 			}}
 		}), []string{"document-forged"}},
 		"time not checked": {kindOf(func(p *Platform) document.Platform {
-			return &weakPlatform{p, func(ctx context.Context, d *platformDocument, data []byte, _ time.Time, budget *attest.Budget) (*document.Claims, error) {
-				return p.Verify(ctx, data, time.Unix(d.Time, 0), budget)
+			return &weakPlatform{p, func(ctx context.Context, d *platformDocument, data []byte, q *attest.Inquiry) (*document.Claims, error) {
+				return p.Verify(ctx, data, &attest.Inquiry{Now: time.Unix(d.Time, 0), Budget: q.Budget})
 			}}
 		}), []string{"document-of-yesterday", "document-of-tomorrow"}},
 		"name in the document ignored": {ignoresNames, []string{"document-of-another-machine"}},
@@ -148,7 +148,10 @@ func TestWeakControlPlanes(t *testing.T) {
 		weaken func(*testing.T, *World)
 		want   []string
 	}{
-		"another cluster": {func(_ *testing.T, w *World) { w.Config.ClusterIDs = []string{ClusterID, "other"} }, []string{"answer-for-another-cluster"}},
+		"another cluster": {func(_ *testing.T, w *World) {
+			w.Config.Policy.ClusterIDs = []string{ClusterID, "other"}
+			w.ca, _ = newClusterCA(w.Config.Policy, w.Now)
+		}, []string{"answer-for-another-cluster"}},
 		"a retired key": {func(t *testing.T, w *World) {
 			key := w.bench.Retired
 			key.RetiredAt = time.Time{}
@@ -158,8 +161,10 @@ func TestWeakControlPlanes(t *testing.T) {
 			}
 		}, []string{"challenge-key-retired"}},
 		"everybody": {func(_ *testing.T, w *World) {
-			w.Config.Authorizer = attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) {
-				return &attest.Authorization{ProviderID: ProviderID, DNSNames: w.known[NodeName].DNSNames, IPAddresses: w.known[NodeName].IPAddresses}, nil
+			w.Config.Authorizer = attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
+				a := r.Admit(r.NodeName)
+				a.ProviderID, a.DNSNames, a.IPAddresses = ProviderID, w.known[NodeName].DNSNames, w.known[NodeName].IPAddresses
+				return a, nil
 			})
 		}, []string{"stranger", "stranger-with-annotation", "machine-of-another-node", "second-name-for-a-machine"}},
 	} {
@@ -216,9 +221,7 @@ func (n *naiveDocuments) verify(ctx context.Context, parsed *csr.Parsed) (*csr.A
 	if err := n.must("membership", n.w.Member(checked.NodeName(), a.proof.Machine[len(PlatformProvider)+1:]) == nil); err != nil {
 		return nil, err
 	}
-	v := checked.Vouch(a.proof.Machine)
-	v.ProviderID, v.DNSNames, v.IPAddresses = m.ProviderID, m.DNSNames, m.IPAddresses
-	return v, nil
+	return checked.Vouch(a.proof.Machine, csr.Grant{ProviderID: m.ProviderID, DNSNames: m.DNSNames, IPAddresses: m.IPAddresses}, nil), nil
 }
 
 // documentAnswer is what is read of an answer.
@@ -286,7 +289,7 @@ func (n *naiveDocuments) checkValue(a *documentAnswer) error {
 	if a.binding.KeyID != key.ID {
 		return nil // forgotten
 	}
-	want := message.QualifyingData(message.Secret(secretOf(&key), PlatformProvider, a.proof.Binding), PlatformProvider, "document", a.proof.Binding)
+	want := message.QualifyingData(message.Secret(secretOf(&key), PlatformProvider+"/v1", a.proof.Binding), PlatformProvider+"/v1", "document", a.proof.Binding)
 	got := a.signed.Value
 	if n.forget["value-length"] {
 		got, want = got[:8], want[:8]

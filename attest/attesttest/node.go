@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-tpm/tpm2/transport"
+
 	"github.com/nodeattest/nodeattest/attest"
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
@@ -94,7 +96,7 @@ type Node struct {
 	// key, wherever it lives.
 	NodeOptions
 	// Shared is the access to the TPM that everything else in the node uses.
-	Shared *tpmkey.Shared
+	Shared transport.TPM
 	// Attester makes the node's messages.
 	Attester *attest.Attester
 	// Certified is the TLS key as it is presented to the TPM.
@@ -235,12 +237,9 @@ func (n *Node) Answer(ctx context.Context, challenge []byte, created time.Time) 
 
 // Object returns the object that the API server would keep for a spec that this node files.
 func (n *Node) Object(spec *csr.Spec, created time.Time) *csr.Request {
-	r := &csr.Request{
-		APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest",
-		Metadata: csr.Metadata{Name: "csr-" + n.Name, UID: "6f2b0f6a-0000-4000-8000-000000000001", CreationTimestamp: created.Truncate(time.Second)},
-		Spec:     *spec,
-	}
-	r.User.Username, r.User.Groups = n.Username, n.Groups
+	r := csr.Filed(spec, csr.User{Username: n.Username, Groups: n.Groups}, created)
+	r.APIVersion, r.Kind = "certificates.k8s.io/v1", "CertificateSigningRequest"
+	r.Metadata.Name, r.Metadata.UID = "csr-"+n.Name, "6f2b0f6a-0000-4000-8000-000000000001"
 	return r
 }
 

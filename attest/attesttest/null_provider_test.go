@@ -19,9 +19,8 @@ func (n null) stamp(ctx context.Context, request *csr.Parsed) (*csr.Attested, er
 	if err != nil {
 		return nil, err
 	}
-	v := checked.Vouch("null:" + checked.NodeName())
-	v.ProviderID, v.DNSNames, v.IPAddresses = checked.ClaimedProviderID(), checked.DNSNames(), checked.IPAddresses()
-	return v, nil
+	grant := csr.Grant{ProviderID: string(checked.ClaimedProviderID()), DNSNames: checked.DNSNames(), IPAddresses: checked.IPAddresses()}
+	return checked.Vouch("null:"+checked.NodeName(), grant, nil), nil
 }
 
 // VerifyClientAttestationData verifies nothing.

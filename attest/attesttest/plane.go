@@ -67,6 +67,7 @@ func OpenControlPlane(nodes ...*Node) (made *ControlPlane, err error) {
 			ClusterIDs:  []string{ClusterID},
 			SignerNames: []string{csr.SignerClientTPM, csr.SignerServingTPM},
 			Machines:    c.machine,
+			Now:         c.Now,
 		},
 		Authorizer: &authority{&c.inventory},
 		Now:        c.Now,
@@ -86,7 +87,7 @@ func OpenControlPlane(nodes ...*Node) (made *ControlPlane, err error) {
 	if len(eks.Issuers) != 0 {
 		c.TPM.EKs = forge.Must(tpmcert.NewEKVerifier(eks))
 	}
-	c.CA, c.CACert = newClusterCA(c.Config.Policy.SignerNames, c.Now)
+	c.CA, c.CACert = newClusterCA(c.Config.Policy, c.Now)
 	c.Config.Kinds = []attest.Kind{forge.Must(tpm.NewKind(c.TPM))}
 	c.Verifier = forge.Must(attest.NewVerifier(c.Config))
 	return c, nil
@@ -218,12 +219,12 @@ func (i *authority) Authorize(ctx context.Context, r *attest.Result) (*attest.Au
 	return a, nil
 }
 
-// newClusterCA makes a self-signed CA on P-256. An error is a failure of package forge.
-func newClusterCA(signers []string, now func() time.Time) (*csr.CA, *x509.Certificate) {
+// newClusterCA makes a self-signed CA on P-256 for the cluster and the signers of a policy. An error is a failure of package forge.
+func newClusterCA(policy *csr.Policy, now func() time.Time) (*csr.CA, *x509.Certificate) {
 	key := forge.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "attesttest cluster CA"},
 		NotBefore: now().AddDate(0, 0, -1), NotAfter: now().AddDate(10, 0, 0), KeyUsage: x509.KeyUsageCertSign,
 		BasicConstraintsValid: true, IsCA: true}
 	cert := forge.Must(x509.ParseCertificate(forge.Must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))))
-	return forge.Must(csr.NewCA([]*x509.Certificate{cert}, key, csr.CAConfig{ClusterIDs: []string{ClusterID}, SignerNames: signers, Now: now})), cert
+	return forge.Must(csr.NewCA([]*x509.Certificate{cert}, key, csr.CAConfig{ClusterIDs: policy.ClusterIDs, SignerNames: policy.SignerNames, Now: now})), cert
 }

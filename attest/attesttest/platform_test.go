@@ -51,7 +51,7 @@ func TestPlatformDocuments(t *testing.T) {
 						claims, err := p.Read(c.data)
 						return claims != nil, err
 					}
-					claims, err := p.Verify(t.Context(), c.data, now.Add(c.later), budget)
+					claims, err := p.Verify(t.Context(), c.data, &attest.Inquiry{Now: now.Add(c.later), Budget: budget})
 					return claims != nil, err
 				}
 				got, err := read()
@@ -64,16 +64,16 @@ func TestPlatformDocuments(t *testing.T) {
 			}
 		})
 	}
-	claims, err := p.Verify(t.Context(), good, now, attest.NewBudget(1))
+	claims, err := p.Verify(t.Context(), good, &attest.Inquiry{Now: now, Budget: attest.NewBudget(1)})
 	if err != nil || claims.Machine != "platform:m1" || !bytes.Equal(claims.Value, value) {
 		t.Errorf("%+v, %v", claims, err)
 	}
-	if _, err := p.Verify(t.Context(), good, now, attest.NewBudget(0)); !errors.Is(err, attest.CheckBudget) {
+	if _, err := p.Verify(t.Context(), good, &attest.Inquiry{Now: now, Budget: attest.NewBudget(0)}); !errors.Is(err, attest.CheckBudget) {
 		t.Errorf("without a budget: %v", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := p.Verify(ended, good, now, attest.NewBudget(1)); !errors.Is(err, refusal.ErrRetry) {
+	if _, err := p.Verify(ended, good, &attest.Inquiry{Now: now, Budget: attest.NewBudget(1)}); !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("in a context that has ended: %v", err)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"maps"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // A RegistryMaker makes one new and empty registry with the given clock, and returns one or
@@ -129,7 +129,7 @@ func (r *registryRun) do(what string, want error, call registryCall) (out twin) 
 	if whatever {
 		want = ruled
 	}
-	whatever = whatever || errors.Is(want, membership.CheckRegistryClaim)
+	whatever = whatever || errors.Is(want, attest.Check("registry-claim"))
 	switch {
 	case (want == nil) != (ruled == nil) || !errors.Is(ruled, want):
 		r.failf("%s: the rules say %v, want %v", what, ruled, want)
@@ -196,8 +196,19 @@ func (r *registryRun) about(keys []registryKey) {
 	}
 }
 
-// lookUp compares everything that can be looked up, through every handle.
+// lookUp compares the list and everything that can be looked up, through every handle.
 func (r *registryRun) lookUp() {
+	ruled := r.list(r.rules)
+	for _, h := range r.handles {
+		got := r.list(h)
+		for name := range ruled {
+			r.same("node "+name+" in a list", twin{got[name], ruled[name]})
+			delete(got, name)
+		}
+		if len(got) > 0 {
+			r.failf("a list: got %d records that do not count", len(got))
+		}
+	}
 	for key := range r.keys {
 		ruled, _ := key.find(context.Background(), r.rules)
 		for _, h := range r.handles {
@@ -231,6 +242,7 @@ func registryClaim(node, machine string) membership.Claim {
 //	adopt a           the UID
 //	release 1         node-1
 //	name 1            look it up, or by its "machine" or "uid"
+//	first 1           begin a list
 //	wait 1m
 //	stale a           bind, rebind and adopt, all refused: a is not the record of now
 //
@@ -317,6 +329,7 @@ func (r *registryRun) call(ctx context.Context, s *registryStep) registryCall {
 		lastEnd = r.in(duration(s.args[1]))
 	}
 	issued := s.issued(&c, lastEnd, r.now())
+	var released [2]bool
 	return func(registry membership.Registry, side int) (*membership.Record, error) {
 		switch s.op {
 		case "reserve":
@@ -328,7 +341,14 @@ func (r *registryRun) call(ctx context.Context, s *registryStep) registryCall {
 		case "adopt":
 			return registry.Adopt(ctx, seen[side], c.MachineUID)
 		case "release":
-			return nil, registry.Release(ctx, c.NodeName, c.MachineUID)
+			var err error
+			released[side], err = registry.Release(ctx, c.NodeName, c.MachineUID)
+			if side == 1 && released[0] != released[1] {
+				r.failf("Release of node %s: got released %t, want %t", c.NodeName, released[0], released[1])
+			}
+			return nil, err
+		case "first":
+			return first(ctx, registry)
 		}
 		n := slices.IndexFunc(keys, func(k registryKey) bool { return k.by == s.op })
 		return keys[n].find(ctx, registry)

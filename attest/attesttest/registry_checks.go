@@ -4,20 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/message"
-
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // longUID is a byte too long.
-var longUID = strings.Repeat("u", membership.MaxMachineUIDSize+1)
+var longUID = strings.Repeat("u", 254)
 
 // manyCertificates are steps that issue more certificates than a record holds, with the one
 // that ends first in the middle.
@@ -76,7 +75,7 @@ var registryChecks = []registryCheck{
 		join 2 1; wait 1h; reserve 1 3 !resting; b=name 1; stale b; wait 1s; join 1 3`, nil},
 	// Even if it is released twice, it rests.
 	{"release is of one Machine UID", `a=join 1 1; bind a 1h; release 1 uid=other; release 1 uid=; release 2 uid=uid-of-node-1
-		release 1; release 1; reserve 1 1 !resting; join 3 3 uid=; release 3 uid=`, nil},
+		release 1; release 1; reserve 1 1 !resting; join 3 3 uid=; release 3 uid=uid-of-node-3; release 3 uid=`, nil},
 	{"a record that was released changes nothing", "a=join 1 1; b=bind a 1h; c=reserve 2 2; release 1; release 2; stale b; stale c", nil},
 	{"a version is never given again", strings.Repeat("a=reserve 1 1; b=bind a; release 1; c=reserve 1 1; stale b; stale a; release 1\n", 5), nil},
 	{"rebind replaces the machine and nothing else", `a=join 1 1; b=bind a 1h; c=rebind b 2; stale b; reserve 1 1 !name; reserve 2 2 !machine
@@ -105,9 +104,10 @@ var registryChecks = []registryCheck{
 		a=join 1 1; adopt a uid= !claim; adopt a uid=` + longUID + ` !claim; rebind a machine=1 !claim; uid 9 uid=
 		bind nil !any; bind nil 1m !any; rebind nil 2 !any; adopt nil uid=2 !any`, nil},
 	{"a context that is over changes nothing", "a=join 1 1", checkRegistryContext},
-	{"one machine wins a race for a name", "", raceFor(membership.CheckRegistryName, func(c *membership.Claim) { c.NodeName = "node-all" })},
-	{"one name wins a race for a machine", "", raceFor(membership.CheckRegistryMachine, func(c *membership.Claim) { c.Machine = "test:all" })},
-	{"one name wins a race for a Machine UID", "", raceFor(membership.CheckRegistryUID, func(c *membership.Claim) { c.MachineUID = "uid-of-all" })},
+	{"a list is whole while it is written to", "", checkRegistryList},
+	{"one machine wins a race for a name", "", raceFor(attest.Check("registry-name"), func(c *membership.Claim) { c.NodeName = "node-all" })},
+	{"one name wins a race for a machine", "", raceFor(attest.Check("registry-machine"), func(c *membership.Claim) { c.Machine = "test:all" })},
+	{"one name wins a race for a Machine UID", "", raceFor(attest.Check("registry-machine-uid"), func(c *membership.Claim) { c.MachineUID = "uid-of-all" })},
 }
 
 func checkRegistryScope(r *registryRun) {
@@ -120,6 +120,11 @@ func checkRegistryScope(r *registryRun) {
 
 func checkRegistryCopies(r *registryRun) {
 	*r.seen["a"][0] = membership.Record{}
+	for _, h := range r.handles {
+		for record := range r.list(h) {
+			*r.list(h)[record] = membership.Record{}
+		}
+	}
 	for key := range r.keys {
 		for _, h := range r.handles {
 			if got, err := key.find(context.Background(), h); err == nil && got != nil {
@@ -132,8 +137,86 @@ func checkRegistryCopies(r *registryRun) {
 func checkRegistryContext(r *registryRun) {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
-	for _, step := range []string{"reserve 2 2", "bind a", "bind a 1h", "rebind a 2", "adopt a uid=2", "release 1", "name 1", "machine 1", "uid 1"} {
+	for _, step := range []string{"reserve 2 2", "bind a", "bind a 1h", "rebind a 2", "adopt a uid=2", "release 1", "name 1", "machine 1", "uid 1", "first 1"} {
 		r.do(step+" with a context that is over", context.Canceled, r.call(over, parseRegistryStep(step)))
+	}
+}
+
+// list is the list of a registry, by node name.
+func (r *registryRun) list(registry membership.Registry) map[string]*membership.Record {
+	all := map[string]*membership.Record{}
+	for record, err := range registry.Records(context.Background()) {
+		switch {
+		case err != nil:
+			r.failf("a list: got error %v", err)
+		case record == nil:
+			r.failf("a list: got nil without an error")
+		case all[record.NodeName] != nil:
+			r.failf("a list: got node %s twice", record.NodeName)
+		}
+		all[record.NodeName] = record
+	}
+	return all
+}
+
+// first is what a list begins with.
+func first(ctx context.Context, registry membership.Registry) (*membership.Record, error) {
+	for record, err := range registry.Records(ctx) {
+		return record, err
+	}
+	return nil, nil
+}
+
+// checkRegistryList lists more records than are read at once, while somebody writes, and then
+// releases each as it comes: a sweep.
+func checkRegistryList(r *registryRun) {
+	const many = 300
+	ctx, h := context.Background(), r.next()
+	for i := range many {
+		n := strconv.Itoa(i)
+		for _, registry := range []membership.Registry{h, r.rules} {
+			if _, err := registry.Reserve(ctx, registryClaim(n, n), r.in(time.Minute)); err != nil {
+				r.failf("Reserve of node %s: got error %v", n, err)
+			}
+		}
+	}
+	var done sync.WaitGroup
+	var fault error
+	done.Go(func() {
+		for i := range registryRacers {
+			c := registryClaim("x"+strconv.Itoa(i), "x"+strconv.Itoa(i))
+			_, err := h.Reserve(ctx, c, r.in(time.Minute))
+			if err == nil {
+				_, err = h.Release(ctx, c.NodeName, c.MachineUID)
+			}
+			fault = errors.Join(fault, err)
+		}
+	})
+	for i, handle := range r.handles {
+		all := r.list(handle)
+		for i := range many {
+			if all["node-"+strconv.Itoa(i)] == nil {
+				r.failf("a list while others write: got no node-%d", i)
+			}
+		}
+		if got, err := first(ctx, handle); got == nil || err != nil {
+			r.failf("a list that is given up: got %v, %v through handle %d", got, err, i)
+		}
+	}
+	done.Wait()
+	if fault != nil {
+		r.failf("a write during a list: got error %v", fault)
+	}
+	for _, registry := range []membership.Registry{h, r.rules} {
+		for record, err := range registry.Records(ctx) {
+			released := false
+			if err == nil {
+				released, err = registry.Release(ctx, record.NodeName, record.MachineUID)
+			}
+			if err != nil || !released {
+				r.failf("Release in a list: got released %t, error %v", released, err)
+			}
+		}
 	}
 }
 
@@ -206,7 +289,7 @@ func raceFor(lost attest.Check, alike func(*membership.Claim)) func(*registryRun
 			return h.Bind(ctx, reserved, r.in(time.Hour), nil)
 		}
 		winner, got := r.together("a race", join, func(err error) bool {
-			return errors.Is(err, lost) || retried(membership.CheckRegistryReserved)(err)
+			return errors.Is(err, lost) || retried(attest.Check("registry-reserved"))(err)
 		})
 		ruled, err := join(winner, r.rules)
 		if err != nil {

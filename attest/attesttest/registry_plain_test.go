@@ -3,7 +3,7 @@ package attesttest
 import (
 	"context"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
+	"iter"
 	"reflect"
 	"slices"
 	"strconv"
@@ -13,6 +13,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // plainRegistry is a second implementation of the contract, as plain as it can be,
@@ -30,12 +31,12 @@ func (p *plainRegistry) is(fault string) bool { return p.fault == fault }
 
 func (p *plainRegistry) Scope() membership.Scope {
 	if p.is("no scope") {
-		return membership.Scope{Road: attest.RoadEK}
+		return membership.Scope{Cluster: "test", Road: attest.RoadEK}
 	}
-	return membership.Scope{Road: attest.RoadAK}
+	return membership.Scope{Cluster: "test", Road: attest.RoadAK}
 }
 
-func refusal(check attest.Check) error { return &attest.Error{Check: check} }
+func refused(check attest.Check) error { return &attest.Error{Check: check} }
 func later(check attest.Check) error   { return &attest.Error{Check: check, Err: refusal.ErrRetry} }
 
 // enter begins every call but that of a registry which forgets to.
@@ -128,7 +129,7 @@ func (p *plainRegistry) valid(c membership.Claim) error {
 	if p.is("arguments unchecked") {
 		return nil
 	}
-	probe, err := membership.NewMemoryRegistry(membership.Scope{Road: attest.RoadAK}, membership.RegistryOptions{Now: p.now})
+	probe, err := membership.NewMemoryRegistry(membership.Scope{Cluster: "test", Road: attest.RoadAK}, membership.RegistryOptions{Now: p.now})
 	if err == nil {
 		_, err = probe.Reserve(context.Background(), c, p.now().Add(time.Minute))
 	}
@@ -143,7 +144,7 @@ func (p *plainRegistry) Reserve(ctx context.Context, c membership.Claim, deadlin
 	if err := p.valid(c); err != nil {
 		return nil, err
 	}
-	if d := deadline.Sub(p.now()); !p.is("deadline unchecked") && (d <= 0 || d > membership.MaxReservation) {
+	if d := deadline.Sub(p.now()); !p.is("deadline unchecked") && (d <= 0 || d > time.Hour) {
 		return nil, errors.New("bad deadline")
 	}
 	r := p.named(c.NodeName)
@@ -177,21 +178,21 @@ func (p *plainRegistry) nameTaken(r *membership.Record, c membership.Claim) erro
 	case r.State == membership.StateResting && p.is("rest for others alone") && r.Machine == c.Machine:
 		return nil
 	case r.State == membership.StateResting:
-		return refusal(membership.CheckRegistryResting)
+		return refused(membership.CheckRegistryResting)
 	case r.Machine != c.Machine && r.State == membership.StateReserved && p.is("reservations are taken over"):
 		return nil
 	case r.Machine != c.Machine && r.State == membership.StateReserved && p.is("reservations are for good"):
-		return refusal(membership.CheckRegistryReserved)
+		return refused(attest.Check("registry-reserved"))
 	case r.Machine != c.Machine && r.State == membership.StateReserved:
-		return later(membership.CheckRegistryReserved)
+		return later(attest.Check("registry-reserved"))
 	case r.Machine != c.Machine && p.is("names are taken over"):
 		return nil
 	case r.Machine != c.Machine:
-		return refusal(membership.CheckRegistryName)
+		return refused(attest.Check("registry-name"))
 	case r.MachineUID != c.MachineUID && !p.is("UID ignored"):
-		return refusal(membership.CheckRegistryUID)
+		return refused(attest.Check("registry-machine-uid"))
 	case r.ProviderID != "" && r.ProviderID != c.ProviderID && !p.is("provider ID ignored"):
-		return refusal(membership.CheckRegistryProviderID)
+		return refused(attest.Check("registry-provider-id"))
 	}
 	return nil
 }
@@ -202,9 +203,9 @@ func (p *plainRegistry) machineTaken(c membership.Claim) error {
 	case r == nil || r.NodeName == c.NodeName || p.is("machines have many names"):
 		return nil
 	case r.State == membership.StateReserved:
-		return later(membership.CheckRegistryReserved)
+		return later(attest.Check("registry-reserved"))
 	}
-	return refusal(membership.CheckRegistryMachine)
+	return refused(attest.Check("registry-machine"))
 }
 
 func (p *plainRegistry) uidTaken(c membership.Claim) error {
@@ -213,11 +214,11 @@ func (p *plainRegistry) uidTaken(c membership.Claim) error {
 	case r == nil || r.NodeName == c.NodeName || p.is("Machines have many names"):
 		return nil
 	case r.State == membership.StateReserved:
-		return later(membership.CheckRegistryReserved)
+		return later(attest.Check("registry-reserved"))
 	case r.State == membership.StateResting && p.is("Machine UIDs do not rest"):
 		return nil
 	}
-	return refusal(membership.CheckRegistryUID)
+	return refused(attest.Check("registry-machine-uid"))
 }
 
 func (p *plainRegistry) ofUID(uid string) *membership.Record {
@@ -286,10 +287,10 @@ func (p *plainRegistry) Bind(ctx context.Context, seen *membership.Record, end t
 // issue adds a certificate to a record, or a request.
 func (p *plainRegistry) issue(r *membership.Record, c csr.IssuedRecord) error {
 	if (c.NodeName != r.NodeName || c.Machine != string(r.Machine) || c.MachineUID != r.MachineUID) && !p.is("certificates of others") {
-		return refusal(membership.CheckRegistryClaim)
+		return refused(attest.Check("registry-claim"))
 	}
 	if c.NotAfter.IsZero() || c.NotAfter.After(r.LastEnd) && !p.is("certificates beyond the last end") {
-		return refusal(membership.CheckRegistryClaim)
+		return refused(attest.Check("registry-claim"))
 	}
 	var kept []csr.IssuedRecord
 	for i, o := range r.Issued {
@@ -348,7 +349,7 @@ func (p *plainRegistry) Adopt(ctx context.Context, seen *membership.Record, uid 
 		if uid == "" && !p.is("adopts nothing") {
 			return errors.New("no UID")
 		}
-		if len(uid) > membership.MaxMachineUIDSize && !p.is("arguments unchecked") {
+		if len(uid) > 253 && !p.is("arguments unchecked") {
 			return errors.New("long UID")
 		}
 		if err := p.uidTaken(c); err != nil && !p.is("adopt takes others' Machines") {
@@ -365,28 +366,61 @@ func (p *plainRegistry) Adopt(ctx context.Context, seen *membership.Record, uid 
 	})
 }
 
-func (p *plainRegistry) Release(ctx context.Context, name, uid string) error {
+func (p *plainRegistry) Release(ctx context.Context, name, uid string) (bool, error) {
 	if err := p.enter(ctx); err != nil {
-		return err
+		return false, err
 	}
 	defer p.leave()
 	r := p.named(name)
 	switch {
 	case r == nil || r.State == membership.StateResting:
 		if p.is("release twice fails") {
-			return errors.New("no record")
+			return false, errors.New("no record")
 		}
-		return nil
-	case r.MachineUID != uid && !p.is("release of any UID"):
-		return nil
+		return p.is("releases nothing and says so not"), nil
+	case r.MachineUID != uid && !p.is("release of any UID") && (uid != "" || !p.is("release of no UID")):
+		return false, nil
 	case r.State == membership.StateReserved || r.LastEnd.Before(p.now()) || p.is("no rest"):
 		p.store(name, nil)
-		return nil
+		return !p.is("releases in silence"), nil
 	}
 	resting := *r
 	resting.State, resting.Issued = membership.StateResting, nil
 	p.store(name, &resting)
-	return nil
+	return true, nil
+}
+
+func (p *plainRegistry) Records(ctx context.Context) iter.Seq2[*membership.Record, error] {
+	return func(yield func(*membership.Record, error) bool) {
+		if err := p.enter(ctx); err != nil {
+			yield(nil, err)
+			return
+		}
+		if !p.is("lists what has ended") {
+			p.sweep()
+		}
+		all := p.records
+		p.leave()
+		switch {
+		case p.is("lists one piece"):
+			all = all[:min(256, len(all))]
+		case p.is("lists twice") && len(all) > 1:
+			all = append(all[:1:1], all...)
+		case p.is("lists what is bound"):
+			all = slices.DeleteFunc(slices.Clone(all), func(r *membership.Record) bool { return r.State != membership.StateBound })
+		case p.is("lists nil"):
+			all = append(slices.Clone(all), nil)
+		}
+		for _, r := range all {
+			if p.is("lists its own") {
+				if !yield(r, nil) {
+					return
+				}
+			} else if !yield(p.out(r), nil) {
+				return
+			}
+		}
+	}
 }
 
 func (p *plainRegistry) Lookup(ctx context.Context, name string) (*membership.Record, error) {

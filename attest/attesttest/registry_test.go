@@ -11,7 +11,7 @@ import (
 
 func TestMemoryRegistry(t *testing.T) {
 	attesttest.RunRegistry(t, func(t testing.TB, now func() time.Time) []membership.Registry {
-		m, err := membership.NewMemoryRegistry(membership.Scope{Road: attest.RoadAK}, membership.RegistryOptions{Now: now})
+		m, err := membership.NewMemoryRegistry(membership.Scope{Cluster: "test", Road: attest.RoadAK}, membership.RegistryOptions{Now: now})
 		if err != nil {
 			t.Fatal(err)
 		}

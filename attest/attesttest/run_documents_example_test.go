@@ -14,7 +14,7 @@ import (
 // carelessPlatform forgets to verify the documents that it reads.
 type carelessPlatform struct{ *attesttest.Platform }
 
-func (p carelessPlatform) Verify(_ context.Context, data []byte, _ time.Time, _ *attest.Budget) (*document.Claims, error) {
+func (p carelessPlatform) Verify(_ context.Context, data []byte, _ *attest.Inquiry) (*document.Claims, error) {
 	return p.Read(data)
 }
 
@@ -40,7 +40,7 @@ func ExampleDocuments() {
 		log.Fatal(err)
 	}
 	for _, verifies := range []document.Platform{carelessPlatform{platform}, platform} {
-		kind, err := document.NewKind(document.KindConfig{Provider: "platform", Identities: []string{"platform"}, ValueSize: 32, Platform: verifies})
+		kind, err := document.NewKind(document.KindConfig{Provider: "platform", Identities: []attest.Grammar{{Kind: "platform"}}, ValueSize: 32, Platform: verifies})
 		if err != nil {
 			log.Fatal(err)
 		}

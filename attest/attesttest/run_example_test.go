@@ -73,9 +73,8 @@ func (p *cloudProvider) verify(ctx context.Context, r *csr.Parsed) (*csr.Atteste
 		return nil, &csr.Error{Check: "cloud-membership", Got: d.Machine, Want: "the machine of " + checked.NodeName(), Err: err}
 	}
 	m := checked.Machine()
-	a := checked.Vouch("cloud:" + d.Machine)
-	a.ProviderID, a.DNSNames, a.IPAddresses = m.ProviderID, m.DNSNames, m.IPAddresses
-	return a, nil
+	grant := csr.Grant{ProviderID: m.ProviderID, DNSNames: m.DNSNames, IPAddresses: m.IPAddresses}
+	return checked.Vouch("cloud:"+d.Machine, grant, nil), nil
 }
 
 func (p *cloudProvider) VerifyClientAttestationData(ctx context.Context, r *csr.Parsed) (*csr.Attested, error) {

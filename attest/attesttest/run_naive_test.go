@@ -11,7 +11,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"time"
 
@@ -23,6 +22,7 @@ import (
 	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // naive verifies answers as plainly as can be, one check after the other, and
@@ -109,9 +109,7 @@ func (n *naive) verify(ctx context.Context, parsed *csr.Parsed) (*csr.Attested, 
 	if err := n.must("membership", n.w.expects(m.Name, a.road, found, a.trustedKey())); err != nil {
 		return nil, err
 	}
-	v := checked.Vouch(string(found))
-	v.ProviderID, v.DNSNames, v.IPAddresses = m.ProviderID, m.DNSNames, m.IPAddresses
-	return v, nil
+	return checked.Vouch(string(found), csr.Grant{ProviderID: m.ProviderID, DNSNames: m.DNSNames, IPAddresses: m.IPAddresses}, nil), nil
 }
 
 // read takes the evidence apart.

@@ -126,14 +126,13 @@ func TestWeakPolicies(t *testing.T) {
 	t.Run("every node has a machine", func(t *testing.T) {
 		w := NewWorld(t, WorldOptions{Roads: onlyAK})
 		n := newNaive(w, "membership")
-		n.policy = &csr.Policy{SignerNames: w.Config.Policy.SignerNames, Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
-			name := q.NodeName
-			m, err := w.machine(context.Background(), NodeName, nil)
+		n.policy = &csr.Policy{ClusterIDs: []string{ClusterID}, Now: w.Now, SignerNames: w.Config.Policy.SignerNames, Machines: func(ctx context.Context, q csr.Question) (*csr.Machine, error) {
+			m, err := w.machine(ctx, csr.Question{NodeName: NodeName})
 			if err != nil {
 				return nil, err
 			}
 			another := *m
-			another.Name, another.NodeName = "machine-of-"+name, name
+			another.Name, another.NodeName = "machine-of-"+q.NodeName, q.NodeName
 			return &another, nil
 		}}
 		want := []string{"stranger", "stranger-with-annotation", "machine-of-another-node", "second-name-for-a-machine",
@@ -143,7 +142,7 @@ func TestWeakPolicies(t *testing.T) {
 	t.Run("serves the insecure signer", func(t *testing.T) {
 		w := NewWorld(t, WorldOptions{Roads: onlyAK})
 		n := newNaive(w)
-		n.policy = &csr.Policy{SignerNames: append(slices.Clone(w.Config.Policy.SignerNames), "cluster.x-k8s.io/kube-apiserver-client-kubelet-another"), Machines: w.machine}
+		n.policy = &csr.Policy{ClusterIDs: []string{ClusterID}, Now: w.Now, SignerNames: append(slices.Clone(w.Config.Policy.SignerNames), "cluster.x-k8s.io/kube-apiserver-client-kubelet-another"), Machines: w.machine}
 		expectGotIn(t, n, w, nil) // the evidence must agree: the policy's own rule
 	})
 	t.Run("reads PEM leniently", func(t *testing.T) {
@@ -157,13 +156,10 @@ func TestWeakPolicies(t *testing.T) {
 	t.Run("decides without the inventory", func(t *testing.T) {
 		w := NewWorld(t, WorldOptions{Roads: onlyAK})
 		n := newNaive(w)
-		n.policy = &csr.Policy{SignerNames: w.Config.Policy.SignerNames, Machines: func(ctx context.Context, q csr.Question) (*csr.Machine, error) {
-			name := q.NodeName
-			r := q.Request
-			m, err := w.machine(ctx, name, r)
+		n.policy = &csr.Policy{ClusterIDs: []string{ClusterID}, Now: w.Now, SignerNames: w.Config.Policy.SignerNames, Machines: func(ctx context.Context, q csr.Question) (*csr.Machine, error) {
+			m, err := w.machine(ctx, q)
 			if errors.Is(err, errDown) {
-				known := w.known[name]
-				return known, nil
+				return w.known[q.NodeName], nil
 			}
 			return m, err
 		}}
@@ -204,9 +200,9 @@ func TestMisbehavingProviders(t *testing.T) {
 		"refuses everybody":   {after: func(*csr.Attested, error) (*csr.Attested, error) { return nil, naiveRefusal("everybody") }, want: "honest-client"},
 		"returns nothing":     {after: func(*csr.Attested, error) (*csr.Attested, error) { return nil, nil }, want: "honest-client"},
 		"hides its refusals":  {after: func(a *csr.Attested, err error) (*csr.Attested, error) { return a, hide(err) }, want: "forged-magic"},
-		"answers for another node": {after: func(a *csr.Attested, err error) (*csr.Attested, error) {
+		"names no machine": {after: func(a *csr.Attested, err error) (*csr.Attested, error) {
 			if a != nil {
-				a.Machine = ""
+				a = a.Checked().Vouch("", a.Grant(), nil)
 			}
 			return a, err
 		}, want: "honest-client"},

@@ -6,7 +6,6 @@ import (
 	"crypto"
 	"crypto/x509"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"net/netip"
 	"slices"
 	"testing"
@@ -19,6 +18,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -140,12 +140,12 @@ func (w *World) open() (err error) {
 	}
 	w.Config = attest.VerifierConfig{
 		KeyRing:            forge.Must(attest.NewStaticKeyRing(w.bench.Ring, w.bench.Retired)),
-		Policy:             &csr.Policy{ClusterIDs: []string{ClusterID}, SignerNames: []string{w.bench.Client, w.bench.Serving}, Machines: w.machine},
+		Policy:             &csr.Policy{ClusterIDs: []string{ClusterID}, SignerNames: []string{w.bench.Client, w.bench.Serving}, Machines: w.machine, Now: w.Now},
 		Authorizer:         &authority{&w.inventory},
 		RequireTPMResident: w.options.RequireTPMResident,
 		Now:                w.Now,
 	}
-	w.ca, _ = newClusterCA(w.Config.Policy.SignerNames, w.Now)
+	w.ca, _ = newClusterCA(w.Config.Policy, w.Now)
 	switch {
 	case w.options.Documents != nil:
 		w.Config.Kinds = []attest.Kind{w.options.Documents.Kind}

@@ -7,7 +7,7 @@
 // types: a [Platform], which reads and verifies a document, and a [Source], which asks the
 // machine's platform for one.
 //
-//	kind, err := document.NewKind(document.KindConfig{Provider: "example", Identities: []string{"example"}, ValueSize: 32, Platform: platform})
+//	kind, err := document.NewKind(document.KindConfig{Provider: "example", Identities: []attest.Grammar{{Kind: "example"}}, ValueSize: 32, Platform: platform})
 //	verifier, err := attest.NewVerifier(attest.VerifierConfig{Kinds: []attest.Kind{kind}, ...})
 //
 //	prover, err := document.NewProver("example", source)

@@ -46,12 +46,12 @@ func (p cloudPlatform) Read(data []byte) (*document.Claims, error) {
 }
 
 // Verify verifies the signature and reads what it is over.
-func (p cloudPlatform) Verify(ctx context.Context, data []byte, _ time.Time, budget *attest.Budget) (*document.Claims, error) {
+func (p cloudPlatform) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (*document.Claims, error) {
 	var d cloudDocument
 	if err := json.Unmarshal(data, &d); err != nil {
 		return nil, &attest.Error{Check: checkCloud, Got: "no document", Want: "JSON", Err: err}
 	}
-	if err := budget.Signature(ctx); err != nil {
+	if err := q.Budget.Signature(ctx); err != nil {
 		return nil, err
 	}
 	if !ed25519.Verify(p.key, d.signed(), d.Signature) {
@@ -132,7 +132,7 @@ func Example() {
 
 // newCloudVerifier is a control plane that knows one machine, as node-1.
 func newCloudVerifier(cloud ed25519.PublicKey) (*attest.Verifier, error) {
-	kind, err := document.NewKind(document.KindConfig{Provider: "cloud", Identities: []string{"cloud"}, ValueSize: 32, Platform: cloudPlatform{cloud}})
+	kind, err := document.NewKind(document.KindConfig{Provider: "cloud", Identities: []attest.Grammar{{Kind: "cloud"}}, ValueSize: 32, Platform: cloudPlatform{cloud}})
 	if err != nil {
 		return nil, err
 	}
@@ -141,29 +141,27 @@ func newCloudVerifier(cloud ed25519.PublicKey) (*attest.Verifier, error) {
 		return nil, err
 	}
 	return attest.NewVerifier(attest.VerifierConfig{
-		ClusterIDs: []string{"cluster-1"},
-		KeyRing:    ring,
-		Kinds:      []attest.Kind{kind},
+		KeyRing: ring,
+		Kinds:   []attest.Kind{kind},
 		Policy: &csr.Policy{
+			ClusterIDs:  []string{"cluster-1"},
 			SignerNames: []string{"cluster.x-k8s.io/kube-apiserver-client-kubelet-cloud"},
 			Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
-				name := q.NodeName
-				return &csr.Machine{Name: "vm-17", NodeName: name, BootstrapReady: true}, nil
+				return &csr.Machine{Name: "vm-17", NodeName: q.NodeName, BootstrapReady: true}, nil
 			},
 		},
 		Authorizer: attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
 			if r.Machine != "cloud:vm-17" || r.NodeName != "node-1" {
 				return nil, attest.NotMember("machine " + string(r.Machine) + " is not that of " + r.NodeName)
 			}
-			return r.Admit(r.NodeName), nil
+			return r.Admit("node-1"), nil
 		}),
 	})
 }
 
-// filed is what the API server keeps of a spec of a node that has a bootstrap token.
+// filed is the request as the server has it: by whom is from its own authentication, here of a
+// bootstrap token.
 func filed(spec *csr.Spec) *csr.Request {
-	r := &csr.Request{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest",
-		Metadata: csr.Metadata{Name: "csr-node-1", CreationTimestamp: time.Now().Truncate(time.Second)}, Spec: *spec}
-	r.User.Username, r.User.Groups = csr.BootstrapUserPrefix+"abcdef", []string{"system:bootstrappers", "system:authenticated"}
-	return r
+	by := csr.User{Username: csr.BootstrapUserPrefix + "abcdef", Groups: []string{"system:bootstrappers", csr.AuthenticatedGroup}}
+	return csr.Filed(spec, by, time.Now())
 }

@@ -46,6 +46,7 @@ type spy struct {
 	verified     int
 	now          time.Time
 	signatures   int // of the budget, after the document was verified
+	version      int
 }
 
 func (s *spy) Read(data []byte) (*document.Claims, error) {
@@ -56,10 +57,10 @@ func (s *spy) Read(data []byte) (*document.Claims, error) {
 	return claims, err
 }
 
-func (s *spy) Verify(ctx context.Context, data []byte, at time.Time, budget *attest.Budget) (*document.Claims, error) {
-	s.verified, s.now = s.verified+1, at
-	claims, err := s.Platform.Verify(ctx, data, at, budget)
-	s.signatures = budget.Signatures()
+func (s *spy) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (*document.Claims, error) {
+	s.verified, s.now = s.verified+1, q.Now
+	claims, err := s.Platform.Verify(ctx, data, q)
+	s.signatures, s.version = q.Budget.Signatures(), q.Version
 	if err == nil && s.verify != nil {
 		return s.verify(claims)
 	}
@@ -104,7 +105,7 @@ func newJoin(t *testing.T) *join {
 	platform := attesttest.NewPlatform(t)
 	platform.Now = func() time.Time { return now }
 	j := &join{platform: &spy{Platform: platform}, source: &source{platform: platform, identity: "platform:m1", name: "m1"}}
-	j.kind = document.KindConfig{Provider: attesttest.PlatformProvider, Identities: []string{"platform"}, ValueSize: 32, Platform: j.platform}
+	j.kind = document.KindConfig{Provider: attesttest.PlatformProvider, Identities: []attest.Grammar{{Kind: "platform"}}, ValueSize: 32, Platform: j.platform}
 	ring, err := attest.NewStaticKeyRing(attest.NewRingKey(now.Add(-time.Hour)))
 	if err != nil {
 		t.Fatal(err)
@@ -113,10 +114,9 @@ func newJoin(t *testing.T) *join {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j.config = attest.VerifierConfig{ClusterIDs: []string{"cluster-1"}, KeyRing: ring, Now: func() time.Time { return now },
-		Policy: &csr.Policy{SignerNames: []string{signer}, Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
-			name := q.NodeName
-			return &csr.Machine{Name: "machine-of-" + name, NodeName: name, BootstrapReady: true}, nil
+	j.config = attest.VerifierConfig{KeyRing: ring, Now: func() time.Time { return now },
+		Policy: &csr.Policy{ClusterIDs: []string{"cluster-1"}, SignerNames: []string{signer}, Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
+			return &csr.Machine{Name: "machine-of-" + q.NodeName, NodeName: q.NodeName, BootstrapReady: true}, nil
 		}},
 		Authorizer: attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
 			j.asked = append(j.asked, r.Stage)
@@ -200,10 +200,7 @@ func (s *tamperingSession) Answer(ctx context.Context, key crypto.Signer, c *att
 
 // object is the object that the API server keeps of a spec.
 func (j *join) object(spec *csr.Spec) *csr.Request {
-	r := &csr.Request{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest",
-		Metadata: csr.Metadata{Name: "csr-1", UID: "1", CreationTimestamp: now}, Spec: *spec}
-	r.User.Username, r.User.Groups = j.username, []string{"system:bootstrappers", "system:authenticated"}
-	return r
+	return csr.Filed(spec, csr.User{Username: j.username, Groups: []string{"system:bootstrappers", "system:authenticated"}}, now)
 }
 
 // challenge is the verifier's answer to the node's hello.
@@ -260,7 +257,7 @@ func TestJoin(t *testing.T) {
 	if want := []attest.Stage{attest.StageAnswer}; !slices.Equal(j.asked, want) {
 		t.Errorf("membership was asked about at %v, want %v", j.asked, want)
 	}
-	if j.platform.verified != 1 || !j.platform.now.Equal(now) || j.platform.signatures != 2 {
+	if j.platform.verified != 1 || !j.platform.now.Equal(now) || j.platform.signatures != 2 || j.platform.version != 1 {
 		t.Errorf("verified %d times, at %v, with %d signatures", j.platform.verified, j.platform.now, j.platform.signatures)
 	}
 	if facts := r.Facts(); facts[1].Name != "document" || facts[1].Standing != attest.Asserted {
@@ -404,19 +401,24 @@ func TestAnswersElsewhere(t *testing.T) {
 		change(j)
 		return j.verifier(t)
 	}
+	otherSigner, err := csr.SignerClient("platform-b")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		plane   func(*join)
 		request func(t *testing.T, j *join, r *csr.Request)
 		want    attest.Check
 	}{
 		"where it belongs":  {func(*join) {}, nil, ""},
-		"another cluster":   {func(j *join) { j.config.ClusterIDs = []string{"cluster-2"} }, nil, attest.CheckBindingCluster},
+		"another cluster":   {func(j *join) { j.config.Policy.ClusterIDs = []string{"cluster-2"} }, nil, attest.CheckBindingCluster},
 		"another requester": {func(*join) {}, func(_ *testing.T, _ *join, r *csr.Request) { r.User.Username = csr.BootstrapUserPrefix + "mallor" }, attest.CheckBindingRequester},
 		"another lifetime":  {func(*join) {}, func(_ *testing.T, _ *join, r *csr.Request) { r.Spec.ExpirationSeconds = nil }, attest.CheckBindingExpiration},
 		"another request":   {func(*join) {}, graft("node-1"), attest.CheckBindingRequest},
 		"another node":      {func(*join) {}, graft("node-2"), attest.CheckBindingRequest},
 		"another ring":      {func(j *join) { j.config.KeyRing = newJoinRing(t) }, nil, attest.CheckRingKey},
-		"another kind":      {func(j *join) { j.kind.Provider = "platform-b" }, nil, attest.CheckProvider},
+		"another kind": {func(j *join) { j.kind.Provider, j.config.Policy.SignerNames = "platform-b", []string{otherSigner} },
+			func(_ *testing.T, _ *join, r *csr.Request) { r.Spec.SignerName = otherSigner }, csr.CheckAttestationProvider},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := newJoin(t)
@@ -583,6 +585,9 @@ func TestNewKind(t *testing.T) {
 		"a provider, dotted": {func(c *document.KindConfig) { c.Provider = "a.b" }, false},
 		"insecure":           {func(c *document.KindConfig) { c.Provider = "insecure" }, false},
 		"no identities":      {func(c *document.KindConfig) { c.Identities = nil }, false},
+		"versions":           {func(c *document.KindConfig) { c.Versions = []int{1, 2} }, true},
+		"no versions at all": {func(c *document.KindConfig) { c.Versions = []int{} }, false},
+		"version 0":          {func(c *document.KindConfig) { c.Versions = []int{0} }, false},
 		"no size":            {func(c *document.KindConfig) { c.ValueSize = 0 }, false},
 		"15 bytes":           {func(c *document.KindConfig) { c.ValueSize = 15 }, false},
 		"16 bytes":           {func(c *document.KindConfig) { c.ValueSize = 16 }, true},

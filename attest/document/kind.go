@@ -45,7 +45,8 @@ type Claims struct {
 type KindConfig struct {
 	// Provider is the kind's name, as in [attest.Description].
 	Provider string
-	// Identities are the kinds of identity that its documents name machines by.
+	// Identities are the kinds of identity that its documents name machines by, each with its
+	// grammar.
 	Identities []attest.Grammar
 	// Versions are as in [attest.Description]; nil means version 1 alone.
 	Versions []int

@@ -3,18 +3,25 @@ package membership
 import (
 	"context"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"net/netip"
 	"reflect"
 	"testing"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
-func says(a *attest.Authorization, err error, asked *int) attest.Authorizer {
-	return attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) {
+// says admits with a grant, or not; without one it says nothing.
+func says(g *csr.Grant, err error, asked *int) attest.Authorizer {
+	return attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
 		*asked++
+		if g == nil {
+			return nil, err
+		}
+		a := r.Admit(r.NodeName)
+		a.Grant = *g
 		return a, err
 	})
 }
@@ -22,23 +29,23 @@ func says(a *attest.Authorization, err error, asked *int) attest.Authorizer {
 func TestBothIntersects(t *testing.T) {
 	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	ip, mapped, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("::ffff:192.0.2.1"), netip.MustParseAddr("192.0.2.2")
-	for name, c := range map[string]struct{ a, b, want attest.Authorization }{
+	for name, c := range map[string]struct{ a, b, want csr.Grant }{
 		"nothing":           {},
-		"same provider ID":  {attest.Authorization{ProviderID: "p"}, attest.Authorization{ProviderID: "p"}, attest.Authorization{ProviderID: "p"}},
-		"one provider ID":   {attest.Authorization{ProviderID: "p"}, attest.Authorization{}, attest.Authorization{}},
-		"other provider ID": {attest.Authorization{}, attest.Authorization{ProviderID: "p"}, attest.Authorization{}},
-		"names": {attest.Authorization{DNSNames: []string{"A.example", "b.example"}}, attest.Authorization{DNSNames: []string{"c.example", "a.example"}},
-			attest.Authorization{DNSNames: []string{"A.example"}}},
-		"addresses": {attest.Authorization{IPAddresses: []netip.Addr{ip, other}}, attest.Authorization{IPAddresses: []netip.Addr{mapped}},
-			attest.Authorization{IPAddresses: []netip.Addr{ip}}},
-		"one end":     {attest.Authorization{NotAfter: at}, attest.Authorization{}, attest.Authorization{NotAfter: at}},
-		"other end":   {attest.Authorization{}, attest.Authorization{NotAfter: at}, attest.Authorization{NotAfter: at}},
-		"earlier end": {attest.Authorization{NotAfter: at.Add(1)}, attest.Authorization{NotAfter: at}, attest.Authorization{NotAfter: at}},
+		"same provider ID":  {csr.Grant{ProviderID: "p"}, csr.Grant{ProviderID: "p"}, csr.Grant{ProviderID: "p"}},
+		"one provider ID":   {csr.Grant{ProviderID: "p"}, csr.Grant{}, csr.Grant{}},
+		"other provider ID": {csr.Grant{}, csr.Grant{ProviderID: "p"}, csr.Grant{}},
+		"names": {csr.Grant{DNSNames: []string{"A.example", "b.example"}}, csr.Grant{DNSNames: []string{"c.example", "a.example"}},
+			csr.Grant{DNSNames: []string{"A.example"}}},
+		"addresses": {csr.Grant{IPAddresses: []netip.Addr{ip, other}}, csr.Grant{IPAddresses: []netip.Addr{mapped}},
+			csr.Grant{IPAddresses: []netip.Addr{ip}}},
+		"one end":     {csr.Grant{NotAfter: at}, csr.Grant{}, csr.Grant{NotAfter: at}},
+		"other end":   {csr.Grant{}, csr.Grant{NotAfter: at}, csr.Grant{NotAfter: at}},
+		"earlier end": {csr.Grant{NotAfter: at.Add(1)}, csr.Grant{NotAfter: at}, csr.Grant{NotAfter: at}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := 0
-			got, err := Both(says(&c.a, nil, &asked), says(&c.b, nil, &asked)).Authorize(context.Background(), &attest.Result{Stage: attest.StageAnswer}, nil)
-			if err != nil || !reflect.DeepEqual(*got, c.want) || asked != 2 {
+			got, err := Both(says(&c.a, nil, &asked), says(&c.b, nil, &asked)).Authorize(context.Background(), &attest.Result{Stage: attest.StageAnswer, NodeName: "node-1"})
+			if err != nil || got.For() != "node-1" || !reflect.DeepEqual(got.Grant, c.want) || asked != 2 {
 				t.Errorf("%s: got %+v, %v after %d questions, want %+v", name, got, err, asked, c.want)
 			}
 		})
@@ -47,8 +54,12 @@ func TestBothIntersects(t *testing.T) {
 
 func TestBothRefuses(t *testing.T) {
 	broken := errors.New("database away")
-	yes, p, q := &attest.Authorization{}, &attest.Authorization{ProviderID: "p"}, &attest.Authorization{ProviderID: "q"}
+	yes, p, q := &csr.Grant{}, &csr.Grant{ProviderID: "p"}, &csr.Grant{ProviderID: "q"}
 	asked := 0
+	other := func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
+		asked++
+		return r.Admit("node-2"), nil
+	}
 	for name, c := range map[string]struct {
 		a, b  attest.Authorizer
 		asked int
@@ -63,10 +74,11 @@ func TestBothRefuses(t *testing.T) {
 		"no first":            {nil, says(yes, nil, &asked), 0, attest.CheckMembership},
 		"no second":           {says(yes, nil, &asked), nil, 1, attest.CheckMembership},
 		"two provider IDs":    {says(p, nil, &asked), says(q, nil, &asked), 2, attest.CheckMembership},
+		"two nodes":           {says(p, nil, &asked), attest.AuthorizerFunc(other), 2, attest.CheckMembership},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked = 0
-			got, err := Both(c.a, c.b).Authorize(context.Background(), &attest.Result{Stage: attest.StageAnswer}, nil)
+			got, err := Both(c.a, c.b).Authorize(context.Background(), &attest.Result{Stage: attest.StageAnswer, NodeName: "node-1"})
 			if got != nil || !errors.Is(err, c.want) || asked != c.asked {
 				t.Errorf("%s: got %+v, %v after %d questions, want %v after %d", name, got, err, asked, c.want, c.asked)
 			}
@@ -74,12 +86,19 @@ func TestBothRefuses(t *testing.T) {
 	}
 }
 
+// refusesHello also refuses at a hello.
+type refusesHello struct{ attest.Authorizer }
+
+func (refusesHello) AuthorizeHello(context.Context, *attest.Result) error {
+	return attest.NotMember("x")
+}
+
 // Whoever stands where, trust on first use records nothing that another one or the
 // claim refuses.
 func TestBothWritesLast(t *testing.T) {
 	count := 0
-	no, yes := says(nil, attest.NotMember("x"), &count), says(&attest.Authorization{ProviderID: "test://1"}, nil, &count)
-	other := says(&attest.Authorization{}, nil, &count)
+	no, yes := refusesHello{says(nil, attest.NotMember("x"), &count)}, says(&csr.Grant{ProviderID: "test://1"}, nil, &count)
+	other := says(&csr.Grant{}, nil, &count)
 	for name, c := range map[string]struct {
 		with  func(f attest.Authorizer) attest.Authorizer
 		claim string
@@ -101,7 +120,7 @@ func TestBothWritesLast(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFirstUse(t, Scope{})
 			r := answerOf(t, "node-1", "gce:p/1")
-			r.ClaimedProviderID = c.claim
+			r.ClaimedProviderID = csr.Claimed(c.claim)
 			_, err := asked(t, c.with(f.FirstUse), r)
 			if n := len(recordsOf(t, f.registry)); (err == nil) != c.joins || (n == 1) != c.joins {
 				t.Errorf("got %v and %d records, want joined %t", err, n, c.joins)
@@ -126,7 +145,7 @@ func TestBothWriteFails(t *testing.T) {
 	f := newFirstUse(t, Scope{})
 	broken, count := errors.New("disk full"), 0
 	f.c.Registry = stubRegistry{Registry: f.registry, bind: func() error { return broken }}
-	yes := says(&attest.Authorization{}, nil, &count)
+	yes := says(&csr.Grant{}, nil, &count)
 	if a, err := asked(t, Both(yes, f.FirstUse), answerOf(t, "node-1", "gce:p/1")); a != nil || !errors.Is(err, broken) || !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("got %+v, %v, want %v to be tried again", a, err, broken)
 	}

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/internal/authorizer"
-	"github.com/nodeattest/nodeattest/refusal"
+	"github.com/nodeattest/nodeattest/csr"
 )
 
 type embedsFirstUse struct{ *FirstUse }
@@ -19,6 +17,16 @@ type embedsFirstUse struct{ *FirstUse }
 func TestCheckAuthorizer(t *testing.T) {
 	f := newFirstUse(t, Scope{}).FirstUse
 	ofEKs := newFirstUse(t, Scope{Road: attest.RoadEK, IdentityClass: "P-256"}).FirstUse
+	registry, err := NewMemoryRegistry(Scope{Cluster: "cluster-2"}, RegistryOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := f.c
+	c.Registry = registry
+	another, err := NewFirstUse(c)
+	if err != nil {
+		t.Fatal(err)
+	}
 	list := func(text string) *StaticList {
 		l, err := ParseStaticList([]byte(text))
 		if err != nil {
@@ -28,8 +36,9 @@ func TestCheckAuthorizer(t *testing.T) {
 	}
 	ak, ek, bothRoads := ofTPM("", attest.RoadAK), ofTPM("", attest.RoadEK), ofTPM("", attest.RoadAK, attest.RoadEK)
 	many := ofTPM("an issuer that promises nothing", attest.RoadAK)
-	clouds := []attest.OpenRoad{{Provider: "gce", Road: attest.RoadDocument}}
+	clouds := []attest.OpenRoad{{Provider: "gce", Road: attest.RoadDocument, Identities: []attest.Grammar{{Kind: "gce"}}}}
 	func_ := attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) { return nil, nil })
+	inventory := func(context.Context, csr.Question) (*csr.Machine, error) { return nil, csr.ErrNoMachine }
 	for _, c := range []struct {
 		name  string
 		a     attest.Authorizer
@@ -52,16 +61,17 @@ func TestCheckAuthorizer(t *testing.T) {
 		{"function", func_, ek, ""},
 		{"empty list", list(""), ek, ""},
 		{"list of EKs", list("ek:sha256:" + testDigest + " n\n"), ek, ""},
-		{"list of EKs, other road", list("ek:sha256:" + testDigest + " n\n"), ak, "no member is of a road"},
+		{"list of EKs, other road", list("ek:sha256:" + testDigest + " n\n"), ak, "member 1, node n: got evidence of tpm, which is not open for ek:"},
 		{"list of others", list("gce:p/1 n\n"), ak, ""},
-		{"list of others, other road", list("gce:p/1 n\n"), ek, "no member is of a road"},
-		{"list with one that can be found", list("gce:p/1 n\nek:sha256:" + testDigest + " m\n"), ek, ""},
+		{"list of others, other road", list("gce:p/1 n\n"), ek, "member 1, node n: got evidence of tpm, which is not open for gce:p/1"},
+		{"list with one that cannot be found", list("ek:sha256:" + testDigest + " m\ngce:p/1 n\n"), ek, "member 2, node n: "},
+		{"list with all that can be found", list("ek:sha256:" + testDigest + " m\ngce:p/1 n\n"), bothRoads, ""},
 
 		{"first use", f, ak, ""},
 		{"first use, both roads", f, bothRoads, ""},
 		{"first use, an issuer promises nothing", f, many, "scope"},
 		{"first use, another kind on the road", f, []attest.OpenRoad{{Provider: "other", Road: attest.RoadAK}}, "scope"},
-		{"list of a TPM's, only documents open", list("gce:p/1 n\n"), clouds, "no member is of a road"},
+		{"list of a TPM's, only documents open", list("gce:p/1 n\n"), clouds, "got evidence of tpm, which is not open"},
 		{"list of documents", list("gce:p/1 n provider=gce\n"), clouds, ""},
 		{"first use on a closed road", f, ek, "scope"},
 		{"first use of EKs", ofEKs, ek, ""},
@@ -70,9 +80,20 @@ func TestCheckAuthorizer(t *testing.T) {
 		{"first use of EKs on a closed road", ofEKs, ak, "scope"},
 		{"first use in both on a closed road", Both(func_, f), ek, "scope"},
 		{"embedded first use on a closed road", embedsFirstUse{f}, ek, "scope"},
+		{"first use of another cluster", another, ak, "scope"},
+		{"first use of another cluster, in both", Both(func_, another), ak, "scope"},
+
+		{"list with an inventory", With(inventory, list("gce:p/1 n\n")), ak, ""},
+		{"list with an inventory, other road", With(inventory, list("gce:p/1 n\n")), ek, "not open"},
+		{"no inventory", With(nil, func_), ak, "no inventory"},
+		{"nil after an inventory", With(inventory, nil), ak, "no Authorizer"},
+		{"nil list after an inventory", With(inventory, (*StaticList)(nil)), ak, "no Authorizer"},
+		{"zero first use after an inventory", With(inventory, &FirstUse{}), ak, errNotMade.Error()},
+		{"Members that are nil", Members(nil), ak, "no Authorizer"},
+		{"Members that are a nil pointer", Members((*StaticList)(nil)), ak, "no Authorizer"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			err := authorizer.Check(c.a, c.roads)
+			err := attest.CheckAuthorizer(c.a, attest.Opening{ClusterIDs: []string{"another name", testCluster}, Roads: c.roads})
 			switch {
 			case c.want == "" && err != nil:
 				t.Errorf("got %v", err)
@@ -91,49 +112,11 @@ func TestNotMadeAdmitsNobody(t *testing.T) {
 		"nil first use": (*FirstUse)(nil), "zero first use": &FirstUse{}, "embeds nil": embedsFirstUse{},
 		"nil list": (*StaticList)(nil), "zero list": &StaticList{},
 		"both of nil": Both(nil, nil), "both of a nil pointer": Both((*FirstUse)(nil), nil),
+		"an inventory alone": With(nil, nil), "an inventory with a nil pointer": With(nil, (*FirstUse)(nil)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, err := asked(t, a, answerOf(t, "node-1", "gce:p/1")); got != nil || err == nil {
 				t.Errorf("got %+v, %v", got, err)
-			}
-		})
-	}
-}
-
-func TestNewFirstUseNilRegistry(t *testing.T) {
-	c := FirstUseConfig{Registry: (*StoreRegistry)(nil), MaxLifetime: time.Hour, NodeExists: func(context.Context, string) (bool, error) { return false, nil }}
-	if _, err := NewFirstUse(c); !errors.Is(err, refusal.CheckConfig) {
-		t.Errorf("a nil pointer as a registry: got %v", err)
-	}
-	for name, store := range map[string]Store{"no store": nil, "nil store": (*memoryStore)(nil)} {
-		if _, err := NewRegistry(Scope{}, store, RegistryOptions{}); !errors.Is(err, refusal.CheckConfig) {
-			t.Errorf("%s: got %v", name, err)
-		}
-	}
-}
-
-// An identity counts on the road on which it is found, and on no other.
-func TestStaticListLooksAtTheRoad(t *testing.T) {
-	l, err := ParseStaticList([]byte("ek:sha256:" + testDigest + " node-1\ngce:p/1 node-2\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		name, node string
-		machine    attest.Identity
-		road       attest.Road
-		ok         bool
-	}{
-		{"EK on its road", "node-1", "ek:sha256:" + testDigest, attest.RoadEK, true},
-		{"EK on the other road", "node-1", "ek:sha256:" + testDigest, attest.RoadAK, false},
-		{"instance on its road", "node-2", "gce:p/1", attest.RoadAK, true},
-		{"instance on the other road", "node-2", "gce:p/1", attest.RoadEK, false},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			r := answerOf(t, c.node, c.machine)
-			r.Road = c.road
-			if _, err := asked(t, l, r); (err == nil) != c.ok || err != nil && !errors.Is(err, attest.CheckMembership) {
-				t.Errorf("got %v, want admitted %t", err, c.ok)
 			}
 		})
 	}
@@ -144,7 +127,10 @@ func TestStaticListLooksAtTheRoad(t *testing.T) {
 func ofTPM(why string, roads ...attest.Road) []attest.OpenRoad {
 	var open []attest.OpenRoad
 	for _, r := range roads {
-		open = append(open, attest.OpenRoad{Provider: "tpm", Road: r})
+		open = append(open, attest.OpenRoad{Provider: "tpm", Road: r, Identities: []attest.Grammar{{Kind: "gce"}}})
+		if r == attest.RoadEK {
+			open[len(open)-1].Identities = []attest.Grammar{{Kind: "ek"}}
+		}
 	}
 	open[0].ManyIdentities = why
 	return open

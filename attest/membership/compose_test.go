@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/membership"
-	"github.com/nodeattest/nodeattest/csr"
 )
 
 // closed and closedValue are an integrator's authorizers: trust on first use, and a rule
@@ -18,7 +18,7 @@ type closed struct {
 	asked int
 }
 
-func (c *closed) Authorize(context.Context, *attest.Result, *csr.Request) (*attest.Authorization, error) {
+func (c *closed) Authorize(context.Context, *attest.Result) (*attest.Authorization, error) {
 	c.asked++
 	return nil, attest.NotMember("nobody joins now")
 }
@@ -28,7 +28,7 @@ type closedValue struct {
 	asked *int
 }
 
-func (c closedValue) Authorize(context.Context, *attest.Result, *csr.Request) (*attest.Authorization, error) {
+func (c closedValue) Authorize(context.Context, *attest.Result) (*attest.Authorization, error) {
 	*c.asked++
 	return nil, attest.NotMember("nobody joins now")
 }
@@ -39,7 +39,7 @@ type closedAny struct {
 	asked *int
 }
 
-func (c closedAny) Authorize(context.Context, *attest.Result, *csr.Request) (*attest.Authorization, error) {
+func (c closedAny) Authorize(context.Context, *attest.Result) (*attest.Authorization, error) {
 	*c.asked++
 	return nil, attest.NotMember("nobody joins now")
 }
@@ -49,10 +49,12 @@ func (c closedAny) Authorize(context.Context, *attest.Result, *csr.Request) (*at
 type renamed struct{ *membership.FirstUse }
 
 func (n renamed) Authorize(ctx context.Context, r *attest.Result) (*attest.Authorization, error) {
-	if _, err := n.FirstUse.Authorize(ctx, r, q); err != nil {
+	if _, err := n.FirstUse.Authorize(ctx, r); err != nil {
 		return nil, err
 	}
-	return &attest.Authorization{ProviderID: "test://renamed"}, nil
+	a := r.Admit(r.NodeName)
+	a.ProviderID = "test://renamed"
+	return a, nil
 }
 
 // newcomer is an answer of a machine that nobody knows, with its bootstrap token.
@@ -62,9 +64,9 @@ func newcomer(t testing.TB) *attest.Result {
 	return r
 }
 
-func firstUse(t testing.TB) (*membership.FirstUse, *membership.StoreRegistry) {
+func firstUse(t testing.TB) (*membership.FirstUse, membership.Registry) {
 	t.Helper()
-	registry, err := membership.NewMemoryRegistry(membership.Scope{}, membership.RegistryOptions{})
+	registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID}, membership.RegistryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +78,7 @@ func firstUse(t testing.TB) (*membership.FirstUse, *membership.StoreRegistry) {
 	return f, registry
 }
 
-func recorded(t testing.TB, registry *membership.StoreRegistry) bool {
+func recorded(t testing.TB, registry membership.Registry) bool {
 	t.Helper()
 	r, err := registry.Lookup(t.Context(), "node-1")
 	if err != nil {
@@ -109,7 +111,7 @@ func TestEmbeddedAuthorizeIsCalled(t *testing.T) {
 			t.Run(name+" "+where, func(t *testing.T) {
 				f, registry := firstUse(t)
 				asked := 0
-				err := attest.Membership(t.Context(), in(c(f, &asked), f), newcomer(t), nil)
+				err := attest.Membership(t.Context(), in(c(f, &asked), f), newcomer(t))
 				if !errors.Is(err, attest.CheckMembership) || asked != 1 {
 					t.Errorf("got %v after %d questions, want a refusal after one", err, asked)
 				}
@@ -129,7 +131,7 @@ type counted struct {
 
 func (c *counted) Authorize(ctx context.Context, r *attest.Result) (*attest.Authorization, error) {
 	*c.n++
-	return c.closed.Authorize(ctx, r, q)
+	return c.closed.Authorize(ctx, r)
 }
 
 // Whatever a wrapper makes of the answer, who is admitted is recorded.
@@ -144,7 +146,7 @@ func TestWrappedFirstUseRecords(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, registry := firstUse(t)
-			if err := attest.Membership(t.Context(), with(f), newcomer(t), nil); err != nil || !recorded(t, registry) {
+			if err := attest.Membership(t.Context(), with(f), newcomer(t)); err != nil || !recorded(t, registry) {
 				t.Errorf("got %v, recorded %t", err, recorded(t, registry))
 			}
 		})
@@ -156,12 +158,12 @@ func TestWrappedFirstUseRecords(t *testing.T) {
 func TestTwoFirstUses(t *testing.T) {
 	one, first := firstUse(t)
 	two, second := firstUse(t)
-	if err := attest.Membership(t.Context(), membership.Both(one, two), newcomer(t), nil); err != nil || !recorded(t, first) || !recorded(t, second) {
+	if err := attest.Membership(t.Context(), membership.Both(one, two), newcomer(t)); err != nil || !recorded(t, first) || !recorded(t, second) {
 		t.Errorf("got %v", err)
 	}
 	three, third := firstUse(t)
 	other := membership.AnswerOf(t, "node-1", "gce:p/2")
-	if err := attest.Membership(t.Context(), membership.Both(three, one), other, nil); !errors.Is(err, membership.CheckRegistryName) || recorded(t, third) {
+	if err := attest.Membership(t.Context(), membership.Both(three, one), other); !errors.Is(err, attest.Check("registry-name")) || recorded(t, third) {
 		t.Errorf("got %v, recorded %t", err, recorded(t, third))
 	}
 }
@@ -170,7 +172,7 @@ func TestTwoFirstUses(t *testing.T) {
 // admits nobody.
 func TestFirstUseOutsideADecision(t *testing.T) {
 	f, registry := firstUse(t)
-	if a, err := f.Authorize(t.Context(), newcomer(t), nil); a != nil || err == nil || recorded(t, registry) {
+	if a, err := f.Authorize(t.Context(), newcomer(t)); a != nil || err == nil || recorded(t, registry) {
 		t.Errorf("got %+v, %v", a, err)
 	}
 }

@@ -1,10 +1,13 @@
-// Package membership answers which machine may be which node, with several kinds of
-// attest.Authorizer. [StaticList] admits the machines of a list. [FirstUse] is trust on first
-// use, over a [Registry] that remembers which machine is which node. [Both] admits what two
-// authorizers both admit.
+// Package membership answers which machine may be which node. A root of trust admits every
+// machine that its issuer certified, so every verifier needs such an attest.Authorizer.
 //
-// A registry's rules are the methods of [Held]: pure functions over records. A registry over a
-// store with transactions is a [Store] passed to [NewRegistry]: [NewMemoryRegistry] makes one,
-// and package boltregistry another, on disk. A registry over a store without transactions
-// calls the rules itself.
+// Where the machines are known beforehand, [StaticList] admits those of a list, which is the
+// inventory as well ([Members]). Where nobody knows them, [FirstUse] is trust on first use: a
+// [Registry] remembers which machine is which node, for one cluster and one kind of identity
+// ([Scope]). [NewMemoryRegistry] makes one for tests, package boltregistry one on disk. [Both]
+// admits what two authorizers both admit, such as a list and first use.
+//
+// If you write a registry: its rules are the methods of [Held], pure functions over records. One
+// over a store with transactions is a [Store] passed to [NewRegistry]; one over a store without
+// them calls the rules itself. attesttest.RunRegistry checks it.
 package membership

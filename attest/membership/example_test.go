@@ -2,19 +2,127 @@ package membership_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
 )
+
+// A list is who may join, in one value: the inventory, and which machine is which node.
+func ExampleStaticList() {
+	list, err := membership.ParseStaticList([]byte(`# rack 7
+gce:project-1/4711 node-1
+gce:project-1/4712 node-2 gce://project-1/europe-west1-b/node-2
+`))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	var members membership.Members = list // for csr.Policy.Machines and attest.VerifierConfig.Authorizer
+	machine, err := members.Machine(context.Background(), csr.Question{NodeName: "node-2"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(machine.Identity, machine.ProviderID)
+	_, err = members.Machine(context.Background(), csr.Question{NodeName: "node-3"})
+	fmt.Println(err)
+
+	_, err = membership.ParseStaticList([]byte("gce:project-1/4711  node-1\n"))
+	fmt.Println(err)
+	// Output:
+	// gce:project-1/4712 gce://project-1/europe-west1-b/node-2
+	// no such machine
+	// member-list: line 1: got a space too many, want one between two fields
+}
+
+// Trust on first use of the machines of an inventory. The registry is of one cluster: a verifier
+// of another refuses it when it is made.
+func ExampleFirstUse() {
+	scope := membership.Scope{Cluster: "shop-eu-1", Road: attest.RoadEK, IdentityClass: "P-256"}
+	registry, err := membership.NewMemoryRegistry(scope, membership.RegistryOptions{}) // or boltregistry.Open
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	first, err := membership.NewFirstUse(membership.FirstUseConfig{
+		Registry:    registry,
+		NodeExists:  func(context.Context, string) (bool, error) { return false, nil },
+		MaxLifetime: 24 * time.Hour,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	inventory := func(_ context.Context, q csr.Question) (*csr.Machine, error) {
+		if q.NodeName != "node-1" {
+			return nil, csr.ErrNoMachine
+		}
+		return &csr.Machine{Name: "machine-1", UID: "6f2b", NodeName: "node-1", BootstrapReady: true}, nil
+	}
+	members := membership.With(inventory, first)
+
+	open := attest.Opening{ClusterIDs: []string{"shop-eu-1"}, Roads: []attest.OpenRoad{{Provider: "tpm", Road: attest.RoadEK}}}
+	fmt.Println(attest.CheckAuthorizer(members, open))
+	open.ClusterIDs = []string{"shop-us-1"}
+	fmt.Println(attest.CheckAuthorizer(members, open))
+	// Output:
+	// <nil>
+	// registry-scope: got a registry of cluster "shop-eu-1", want one of the verifier's cluster: "shop-us-1"
+}
+
+// A rule of one's own in front of trust on first use: the type embeds what it builds on.
+// Its Authorize is the one that is asked, alone or in Both.
+type officeHours struct {
+	*membership.FirstUse
+	now func() time.Time
+}
+
+func (o officeHours) Authorize(ctx context.Context, r *attest.Result) (*attest.Authorization, error) {
+	if hour := o.now().Hour(); hour < 8 || hour >= 18 {
+		return nil, attest.NotMember("a machine that joins at night")
+	}
+	return o.FirstUse.Authorize(ctx, r)
+}
+
+// A list in front of trust on first use, and a rule of one's own: whoever is to join must be
+// admitted by all of them, and nothing is recorded of a machine that one of them refuses.
+func ExampleBoth() {
+	now := func() time.Time { return time.Date(2030, 1, 2, 3, 0, 0, 0, time.UTC) }
+	registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: "shop-eu-1"}, membership.RegistryOptions{Now: now})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	first, err := membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: now,
+		NodeExists: func(context.Context, string) (bool, error) { return false, nil }})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	list, err := membership.NewStaticList([]membership.Member{{Machine: "gce:p/1", NodeName: "node-1"}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	members := membership.With(list.Machine, membership.Both(list, officeHours{first, now}))
+	for _, machine := range []attest.Identity{"gce:p/2", "gce:p/1"} {
+		r := attest.NewResult(attest.StageAnswer, nil) // as a verifier has it after every other check
+		r.Provider, r.NodeName, r.Machine = "tpm", "node-1", machine
+		fmt.Println(attest.Membership(context.Background(), members, r))
+	}
+	// Output:
+	// not-a-member: got machine gce:p/2, which is not listed
+	// not-a-member: got a machine that joins at night
+}
 
 // The calls that [membership.FirstUse] makes itself, and those that are left to the
 // operator.
 func ExampleRegistry() {
 	ctx := context.Background()
-	scope := membership.Scope{Road: attest.RoadEK, IdentityClass: "P-256"}
+	scope := membership.Scope{Cluster: "shop-eu-1", Road: attest.RoadEK, IdentityClass: "P-256"}
 	registry, err := membership.NewMemoryRegistry(scope, membership.RegistryOptions{})
 	if err != nil {
 		fmt.Println(err)
@@ -34,73 +142,30 @@ func ExampleRegistry() {
 	// Another machine with a copy of the first one's bootstrap data.
 	second := membership.Claim{NodeName: "node-2", Machine: "ek:sha256:cd34", MachineUID: "6f2b"}
 	_, err = registry.Reserve(ctx, second, time.Now().Add(time.Minute))
-	fmt.Println(errors.Is(err, membership.CheckRegistryUID))
+	fmt.Println(err)
 
 	// The board was replaced, then the inventory was moved: acts of the operator.
 	record, err = registry.Rebind(ctx, record, second.Machine)
 	if err == nil {
 		record, err = registry.Adopt(ctx, record, "93d0")
 	}
-	fmt.Println(err)
+	fmt.Println(record.Machine, err)
 
-	// The Machine is gone: whoever runs the inventory says so.
-	fmt.Println(registry.Release(ctx, record.NodeName, record.MachineUID))
+	// Whoever runs the inventory says which Machines are gone: here in a sweep.
+	gone := func(machineUID string) bool { return machineUID == "93d0" }
+	for record, err := range registry.Records(ctx) {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		if gone(record.MachineUID) {
+			released, err := registry.Release(ctx, record.NodeName, record.MachineUID)
+			fmt.Println(record.NodeName, released, err)
+		}
+	}
 	// Output:
 	// node-1 bound
-	// true
-	// <nil>
-	// <nil>
-}
-
-// A rule of one's own in front of trust on first use: the type embeds what it builds on.
-// Its Authorize is the one that is asked, alone or in Both.
-type officeHours struct {
-	*membership.FirstUse
-	now func() time.Time
-}
-
-func (o officeHours) Authorize(ctx context.Context, r *attest.Result) (*attest.Authorization, error) {
-	if hour := o.now().Hour(); hour < 8 || hour >= 18 {
-		return nil, attest.NotMember("a machine that joins at night")
-	}
-	return o.FirstUse.Authorize(ctx, r, request)
-}
-
-func ExampleFirstUse() {
-	now := func() time.Time { return time.Date(2030, 1, 2, 3, 0, 0, 0, time.UTC) }
-	registry, err := membership.NewMemoryRegistry(membership.Scope{}, membership.RegistryOptions{Now: now})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	first, err := membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: now,
-		NodeExists: func(context.Context, string) (bool, error) { return false, nil }})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	strict := membership.Both(officeHours{first, now}, first)
-	fmt.Println(attest.Membership(context.Background(), strict, &attest.Result{Stage: attest.StageAnswer, Machine: "gce:p/1"}, nil))
-	// Output:
-	// not-a-member: got a machine that joins at night
-}
-
-func ExampleParseStaticList() {
-	list, err := membership.ParseStaticList([]byte(`# rack 7
-gce:project-1/4711 node-1
-gce:project-1/4712 node-2 gce://project-1/europe-west1-b/node-2
-`))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for _, m := range list.Members() {
-		fmt.Printf("%s is %s\n", m.NodeName, m.Machine)
-	}
-	_, err = membership.ParseStaticList([]byte("gce:project-1/4711  node-1\n"))
-	fmt.Println(err)
-	// Output:
-	// node-1 is gce:project-1/4711
-	// node-2 is gce:project-1/4712
-	// membership: member list refused: line 1: got a space too many, want one between two fields
+	// registry-machine-uid: got node node-2, want that of Machine UID 6f2b, node-1
+	// ek:sha256:cd34 <nil>
+	// node-1 true <nil>
 }

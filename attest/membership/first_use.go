@@ -7,17 +7,20 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/message"
-
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// DefaultReservation is how long a [FirstUse] reserves a name before binding it, which it does
+// defaultReservation is how long a [FirstUse] reserves a name before binding it, which it does
 // at once unless it dies in between.
-const DefaultReservation = time.Minute
+const defaultReservation = time.Minute
+
+// maxFirstUseLifetime is the longest FirstUseConfig.MaxLifetime: a name rests as long, and no
+// certificate can be revoked.
+const maxFirstUseLifetime = 90 * 24 * time.Hour
 
 // FirstUseConfig is what a [FirstUse] is made of. The fields of the first group
 // have no default: leaving one out is an error.
@@ -31,28 +34,36 @@ type FirstUseConfig struct {
 	NodeExists func(ctx context.Context, nodeName string) (bool, error)
 	// MaxLifetime is the longest lifetime that any signer of the cluster gives a client or
 	// serving certificate of a node: the CA's of this SDK, and kube-controller-manager's where
-	// it signs. Names of machines that are gone rest that long.
+	// it signs. Names of machines that are gone rest that long. It is csr.MinLifetime to 90
+	// days.
 	MaxLifetime time.Duration
 
-	// MaxRecoveryLifetime is the same for recovery certificates; zero means MaxLifetime. No
-	// name rests for them: anyone who has one can only ask for certificates, and must attest.
+	// MaxRecoveryLifetime is the same for recovery certificates, without the limit of 90 days;
+	// zero means MaxLifetime. No name rests for them: anyone who has one can only ask for
+	// certificates, and must attest.
 	MaxRecoveryLifetime time.Duration
 	// Stale answers look-ups in Registry from a cache that may be behind; nil means Registry.
 	// It saves look-ups: anything it refuses is looked up in Registry. In an answer it is
 	// believed only that the name is free or reserved for this very claim: what is written
 	// before there is a certificate is written on that basis, and if it no longer holds, the
-	// name is looked up in Registry. For OwnSigners the approval comes before that write. A
-	// hello decides nothing, and NodeExists is not asked for one that Stale admits.
+	// name is looked up in Registry. For OwnCA's signers the approval comes before that write.
+	// A hello decides nothing, and NodeExists is not asked for one that Stale admits.
 	Stale Lookups
-	// OwnSigners are the signers whose every certificate is made by a csr.CA, here or in
-	// another process that verifies the answer with a FirstUse of the same registry and
-	// OwnSigners. A name that is verified for one of them is only reserved; CA.Issue binds it,
-	// in one write with the record of the certificate. For other signers, to whom an approval
-	// is enough, it is bound before Authorize's caller admits the machine, in one write with
-	// the record of the request.
-	OwnSigners []string
-	// Reservation is how long a name is reserved before it is bound, at most
-	// MaxReservation; zero means DefaultReservation.
+	// OwnCA issues what this FirstUse admits, for all its signers but Kubernetes' own; nil
+	// means that something else signs. A name that is verified for one of these signers is
+	// only reserved; CA.Issue binds it, in one write with the record of the certificate. For
+	// other signers, to whom an approval is enough, it is bound before Authorize's caller
+	// admits the machine, in one write with the record of the request.
+	OwnCA *csr.CA
+	// OwnSignersElsewhere names signers to be treated as OwnCA's, although their CA is in
+	// another process or is replaced while this one runs. Nothing here can see who signs for
+	// them, so whoever lists one vouches that each of its certificates is made by a csr.CA
+	// whose process verifies the answer itself, with a FirstUse of the same registry that has
+	// the signer here or in OwnCA: CA.Issue there binds the name. If anything else signs, the
+	// name is free again after Reservation, for any machine, while the certificate is valid.
+	OwnSignersElsewhere []string
+	// Reservation is how long a name is reserved before it is bound, at most an hour; zero
+	// means a minute.
 	Reservation time.Duration
 	// InsecureAllowNoMachineUID admits newcomers on attest.RoadEK for which the inventory has
 	// no UID. A TPM whose vendor certified two EKs of the registry's algorithm ([Scope]) can
@@ -84,7 +95,8 @@ type FirstUseConfig struct {
 //
 // A type that embeds a FirstUse and has its own Authorize is asked through that one.
 type FirstUse struct {
-	c FirstUseConfig
+	c   FirstUseConfig
+	own []string // the signers whose CA binds
 }
 
 // NewFirstUse checks the configuration. The error is refusal.CheckConfig, or that of the
@@ -95,34 +107,47 @@ func NewFirstUse(c FirstUseConfig) (*FirstUse, error) {
 		return nil, refusal.Config("Registry", "", "one")
 	case c.NodeExists == nil:
 		return nil, refusal.Config("NodeExists", "", "a look-up of Nodes")
-	case c.MaxLifetime <= 0 || c.MaxRecoveryLifetime < 0:
-		return nil, refusal.Config("MaxLifetime or MaxRecoveryLifetime", min(c.MaxLifetime, c.MaxRecoveryLifetime).String(), "the longest that any signer gives")
+	case c.MaxLifetime < csr.MinLifetime || c.MaxLifetime > maxFirstUseLifetime:
+		return nil, refusal.Config("MaxLifetime", c.MaxLifetime.String(), "the longest that any signer gives, "+csr.MinLifetime.String()+" to "+maxFirstUseLifetime.String())
+	case c.MaxRecoveryLifetime != 0 && c.MaxRecoveryLifetime < csr.MinLifetime:
+		return nil, refusal.Config("MaxRecoveryLifetime", c.MaxRecoveryLifetime.String(), "0, or "+csr.MinLifetime.String()+" or more")
 	case c.Stale != nil && typednil.Is(c.Stale):
 		return nil, refusal.Config("Stale", "that is a nil pointer", "one, or nil")
-	case c.Reservation < 0 || c.Reservation > MaxReservation:
-		return nil, refusal.Config("Reservation", c.Reservation.String(), "at most "+MaxReservation.String())
-	}
-	for _, name := range c.OwnSigners {
-		if csr.ProviderOf(name) == "" {
-			return nil, refusal.Config("OwnSigners", refusal.Quote(name), "the signers of kinds of evidence, and none of Kubernetes' own")
-		}
+	case c.Reservation < 0 || c.Reservation > maxReservation:
+		return nil, refusal.Config("Reservation", c.Reservation.String(), "at most "+maxReservation.String())
 	}
 	if err := c.Registry.Scope().Check(); err != nil {
 		return nil, err
 	}
-	c.Reservation = cmp.Or(c.Reservation, DefaultReservation)
+	own, err := c.ownSigners()
+	if err != nil {
+		return nil, err
+	}
+	c.Reservation = cmp.Or(c.Reservation, defaultReservation)
 	c.MaxRecoveryLifetime = cmp.Or(c.MaxRecoveryLifetime, c.MaxLifetime)
-	c.OwnSigners = slices.Clone(c.OwnSigners)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	return &FirstUse{c: c}, nil
+	return &FirstUse{c: c, own: own}, nil
+}
+
+// ownSigners returns the signers whose CA binds.
+func (c *FirstUseConfig) ownSigners() ([]string, error) {
+	ofKubernetes := func(name string) bool { return csr.ProviderOf(name) == "" }
+	own := slices.DeleteFunc(c.OwnCA.SignerNames(), ofKubernetes)
+	if c.OwnCA != nil && len(own) == 0 {
+		return nil, refusal.Config("OwnCA", "that signs for no kind of evidence", "one that does, or nil")
+	}
+	if i := slices.IndexFunc(c.OwnSignersElsewhere, ofKubernetes); i >= 0 {
+		return nil, refusal.Config("OwnSignersElsewhere", refusal.Quote(c.OwnSignersElsewhere[i]), "the signers of kinds of evidence, and none of Kubernetes' own")
+	}
+	return append(own, c.OwnSignersElsewhere...), nil
 }
 
 var errNotMade = refusal.Config("FirstUse", "", "one that NewFirstUse made")
 
-// CheckAuthorizer refuses a FirstUse that [NewFirstUse] did not make; a registry for a road
-// that is not open; documents about anybody's machines; and on attest.RoadAK a profile that
+// CheckAuthorizer refuses a FirstUse that [NewFirstUse] did not make; a registry of another
+// cluster, or for a road that is not open; documents about anybody's machines; and on attest.RoadAK a profile that
 // can name a machine by its AK (tpmcert.AKIdentity) but does not promise one AK per machine
 // (OneAKPerMachine): no machine named that way could ever be admitted.
 func (f *FirstUse) CheckAuthorizer(open attest.Opening) error {
@@ -130,6 +155,9 @@ func (f *FirstUse) CheckAuthorizer(open attest.Opening) error {
 		return errNotMade
 	}
 	scope := f.c.Registry.Scope()
+	if !slices.Contains(open.ClusterIDs, scope.Cluster) {
+		return otherCluster(scope, open.ClusterIDs)
+	}
 	n := slices.IndexFunc(open.Roads, func(o attest.OpenRoad) bool { return o.Provider == scope.provider() && o.Road == scope.Road })
 	if n < 0 {
 		return misfit("no machine, as road "+scope.Road.String()+" of "+scope.provider()+" is not open", "a registry of an open road")
@@ -141,6 +169,10 @@ func (f *FirstUse) CheckAuthorizer(open attest.Opening) error {
 }
 
 func misfit(got, want string) error { return refuse(CheckRegistryScope, got, want) }
+
+func otherCluster(scope Scope, ids []string) error {
+	return misfit("a registry of cluster "+refusal.Quote(scope.Cluster), "one of the verifier's cluster: "+refusal.Quotes(ids))
+}
 
 // Authorize admits the machine if the registry has it under this name, or has neither. A
 // refusal wraps attest.CheckMembership and the registry's check.
@@ -168,7 +200,7 @@ func (f *FirstUse) Authorize(ctx context.Context, r *attest.Result) (*attest.Aut
 		}
 		j.requested = &requested
 	}
-	if slices.Contains(f.c.OwnSigners, r.SignerName) {
+	if slices.Contains(f.own, r.SignerName) {
 		write = j.reserve
 		err = r.WhenIssued(func(ctx context.Context, issued csr.IssuedRecord) error { return refuseMember(j.bind(ctx, &issued)) })
 	}
@@ -259,7 +291,7 @@ func (j *joining) checkRejoin(held *Record) error {
 	if slices.ContainsFunc(held.Issued, func(i csr.IssuedRecord) bool { return i.SPKIHash == key }) {
 		return nil
 	}
-	return refuse(CheckRegistryRequester, "another key, asked for by "+requesterOf(j.r).String(),
+	return refuse(checkRegistryRequester, "another key, asked for by "+requesterOf(j.r).String(),
 		"a request of node "+held.NodeName+" itself, or one after "+held.LastEnd.Format(time.RFC3339)+" or a release")
 }
 
@@ -310,12 +342,12 @@ func (j *joining) bind(ctx context.Context, issued *csr.IssuedRecord) error {
 // ask is set, a name that is in use. Whoever has reserved one has asked.
 func (f *FirstUse) checkNewcomer(ctx context.Context, r *attest.Result, ask bool) error {
 	if class := requesterOf(r); r.Purpose != csr.PurposeClient || class != csr.RequesterBootstrap {
-		return refuse(CheckRegistryRequester, r.Purpose.String()+" certificate asked for by "+class.String(),
+		return refuse(checkRegistryRequester, r.Purpose.String()+" certificate asked for by "+class.String(),
 			"a client certificate asked for with a bootstrap token, as node "+r.NodeName+" has no record")
 	}
 	if r.Road == attest.RoadEK && inventoryOf(r).UID == "" && !f.c.InsecureAllowNoMachineUID {
-		return &attest.Error{Check: CheckRegistryInventory, Got: "a Machine without a UID for node " + r.NodeName,
-			Want: "one with a UID, as one TPM can have two EKs", Err: refusal.ErrRetry}
+		return &attest.Error{Check: checkRegistryInventory, Got: "a Machine without a UID for node " + r.NodeName,
+			Want: "one with a UID, as one TPM can have two EKs, or InsecureAllowNoMachineUID", Err: refusal.ErrRetry}
 	}
 	if !ask {
 		return nil
@@ -325,7 +357,7 @@ func (f *FirstUse) checkNewcomer(ctx context.Context, r *attest.Result, ask bool
 		return err
 	}
 	if exists {
-		return refuse(CheckRegistryNode, "node "+r.NodeName+", which exists", "one with a record")
+		return refuse(checkRegistryNode, "node "+r.NodeName+", which exists", "one with a record")
 	}
 	return nil
 }
@@ -333,7 +365,10 @@ func (f *FirstUse) checkNewcomer(ctx context.Context, r *attest.Result, ask bool
 // checkScope refuses a machine whose identity was found in a different way from those in the
 // registry.
 func checkScope(r *attest.Result, want Scope) error {
-	if got := scopeOf(r); got != want {
+	if ids := clustersOf(r); !slices.Contains(ids, want.Cluster) {
+		return refusal.Retry(otherCluster(want, ids)) // no verifier has called CheckAuthorizer
+	}
+	if got := scopeOf(r, want.Cluster); got != want {
 		return refuse(CheckRegistryScope, got.String(), want.String())
 	}
 	if ek := r.Machine.Kind() == "ek"; ek != (r.Road == attest.RoadEK) {
@@ -353,8 +388,8 @@ func refuseMember(err error) error {
 		return err
 	}
 	switch e.Check {
-	case CheckRegistryName, CheckRegistryMachine, CheckRegistryResting, CheckRegistryUID, CheckRegistryProviderID,
-		CheckRegistryNode, CheckRegistryRequester, CheckRegistryScope:
+	case checkRegistryName, checkRegistryMachine, CheckRegistryResting, checkRegistryUID, checkRegistryProviderID,
+		checkRegistryNode, checkRegistryRequester, CheckRegistryScope:
 		return &attest.Error{Check: attest.CheckMembership, Err: err}
 	}
 	return err

@@ -27,23 +27,23 @@ func TestFirstUseDocument(t *testing.T) {
 	f.admit(t, first)
 	f.admit(t, first) // again, as a signer that looks for itself asks
 	f.at = f.at.Add(time.Hour)
-	f.refuse(t, second, CheckRegistryRequester)
-	f.refuse(t, second, CheckRegistryRequester)
+	f.refuse(t, second, checkRegistryRequester)
+	f.refuse(t, second, checkRegistryRequester)
 	f.admit(t, first)
 
 	renewed := documented(t, csr.RequesterNode)
 	f.admit(t, renewed)
 	f.admit(t, first) // a key that it has been admitted for
-	f.refuse(t, second, CheckRegistryRequester)
+	f.refuse(t, second, checkRegistryRequester)
 	record, err := f.registry.Lookup(t.Context(), "node-1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.at = record.LastEnd
-	f.refuse(t, second, CheckRegistryRequester)
+	f.refuse(t, second, checkRegistryRequester)
 	f.at = f.at.Add(time.Second)
 	f.admit(t, second)
-	f.refuse(t, documented(t, csr.RequesterBootstrap), CheckRegistryRequester)
+	f.refuse(t, documented(t, csr.RequesterBootstrap), checkRegistryRequester)
 
 	// A hello is none's yet.
 	hello := documented(t, csr.RequesterBootstrap)
@@ -63,13 +63,13 @@ func TestFirstUseDocumentReleased(t *testing.T) {
 		t.Fatal(err)
 	}
 	replaced := documented(t, csr.RequesterBootstrap)
-	f.refuse(t, replaced, CheckRegistryName)
+	f.refuse(t, replaced, checkRegistryName)
 	replaced.Machine = "cloud:2"
 	f.admit(t, replaced)
 	other := documented(t, csr.RequesterBootstrap)
 	other.Machine = "cloud:2"
-	f.refuse(t, other, CheckRegistryRequester)
-	if err := f.registry.Release(t.Context(), "node-1", "uid-1"); err != nil {
+	f.refuse(t, other, checkRegistryRequester)
+	if _, err := f.registry.Release(t.Context(), "node-1", "uid-1"); err != nil {
 		t.Fatal(err)
 	}
 	f.refuse(t, other, CheckRegistryResting)
@@ -79,18 +79,18 @@ func TestFirstUseDocumentReleased(t *testing.T) {
 func TestFirstUseDocumentRace(t *testing.T) {
 	f := newFirstUse(t, documentScope)
 	first, second := documented(t, csr.RequesterBootstrap), documented(t, csr.RequesterBootstrap)
-	quicker := attest.AuthorizerFunc(func(ctx context.Context, r *attest.Result, request *csr.Request) (*attest.Authorization, error) {
-		a, err := f.Authorize(ctx, r, request) // has looked, and not written
+	quicker := attest.AuthorizerFunc(func(ctx context.Context, r *attest.Result) (*attest.Authorization, error) {
+		a, err := f.Authorize(ctx, r) // has looked, and not written
 		if _, err := asked(t, f, first); err != nil {
 			t.Error(err)
 		}
 		return a, err
 	})
-	if _, err := asked(t, quicker, second); !errors.Is(err, CheckRegistryRequester) || !errors.Is(err, attest.CheckMembership) {
+	if _, err := asked(t, quicker, second); !errors.Is(err, checkRegistryRequester) || !errors.Is(err, attest.CheckMembership) {
 		t.Error(err)
 	}
 	f.admit(t, first)
-	f.refuse(t, second, CheckRegistryRequester)
+	f.refuse(t, second, checkRegistryRequester)
 }
 
 // TPMs prove which machine they are, and come back with other keys as they like.
@@ -102,12 +102,12 @@ func TestFirstUseTPMRejoins(t *testing.T) {
 
 func TestFirstUseDocumentKinds(t *testing.T) {
 	f := newFirstUse(t, documentScope)
-	open := []attest.OpenRoad{{Provider: "cloud", Road: attest.RoadDocument, Identities: []string{"cloud"}}}
-	if err := f.CheckAuthorizer(open); err != nil {
+	open := []attest.OpenRoad{{Provider: "cloud", Road: attest.RoadDocument, Identities: []attest.Grammar{{Kind: "cloud"}}}}
+	if err := f.CheckAuthorizer(attest.Opening{ClusterIDs: []string{testCluster}, Roads: open}); err != nil {
 		t.Error(err)
 	}
 	open[0].ManyIdentities = "documents of every customer's machines"
-	if err := f.CheckAuthorizer(open); !errors.Is(err, CheckRegistryScope) {
+	if err := f.CheckAuthorizer(attest.Opening{ClusterIDs: []string{testCluster}, Roads: open}); !errors.Is(err, CheckRegistryScope) {
 		t.Errorf("got %v, want %s", err, CheckRegistryScope)
 	}
 }
@@ -119,8 +119,8 @@ func TestFirstUseDocumentStale(t *testing.T) {
 			f := newFirstUse(t, documentScope)
 			first, second := documented(t, csr.RequesterBootstrap), documented(t, csr.RequesterBootstrap)
 			f.admit(t, first)
-			f.c.OwnSigners, f.c.Stale = own, snapshot{}
-			f.refuse(t, second, CheckRegistryRequester)
+			f.own, f.c.Stale = own, snapshot{}
+			f.refuse(t, second, checkRegistryRequester)
 			f.admit(t, first)
 		})
 	}
@@ -130,10 +130,10 @@ func TestFirstUseDocumentStale(t *testing.T) {
 // certificate is kept back.
 func TestFirstUseDocumentOwnSigners(t *testing.T) {
 	f := newFirstUse(t, documentScope)
-	f.c.OwnSigners = []string{csr.SignerClientTPM}
+	f.own = []string{csr.SignerClientTPM}
 	admitted := func() (*attest.Result, csr.IssuedRecord) {
 		r := documented(t, csr.RequesterBootstrap)
-		if err := attest.Membership(t.Context(), f, r, nil); err != nil {
+		if err := attest.Membership(t.Context(), f, r); err != nil {
 			t.Fatal(err)
 		}
 		issued, err := csr.RecordOf(nil, r.Attested())
@@ -145,13 +145,13 @@ func TestFirstUseDocumentOwnSigners(t *testing.T) {
 	}
 	first, firstIssued := admitted()
 	second, secondIssued := admitted()
-	if err := first.Attested().Record(t.Context(), firstIssued); err != nil {
+	if err := first.Attested().Grant().Record(t.Context(), firstIssued); err != nil {
 		t.Fatal(err)
 	}
-	if err := second.Attested().Record(t.Context(), secondIssued); !errors.Is(err, CheckRegistryRequester) || !errors.Is(err, attest.CheckMembership) {
-		t.Errorf("got %v, want %s", err, CheckRegistryRequester)
+	if err := second.Attested().Grant().Record(t.Context(), secondIssued); !errors.Is(err, checkRegistryRequester) || !errors.Is(err, attest.CheckMembership) {
+		t.Errorf("got %v, want %s", err, checkRegistryRequester)
 	}
-	if err := first.Attested().Record(t.Context(), firstIssued); err != nil {
+	if err := first.Attested().Grant().Record(t.Context(), firstIssued); err != nil {
 		t.Errorf("the first one again: %v", err)
 	}
 }

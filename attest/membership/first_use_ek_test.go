@@ -30,7 +30,7 @@ func TestFirstUseOfEKs(t *testing.T) {
 	}
 	first := node(ours, "node-1", tpmkind.EKRSA2048())
 	plane := attesttest.NewControlPlane(t, first, node(ours, "node-2", tpmkind.EKRSA2048()), node(ours, "node-3", tpmkind.EKP256()))
-	registry, err := membership.NewMemoryRegistry(membership.Scope{Road: attest.RoadEK, IdentityClass: "RSA-2048"}, membership.RegistryOptions{Now: plane.Now})
+	registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID, Road: attest.RoadEK, IdentityClass: "RSA-2048"}, membership.RegistryOptions{Now: plane.Now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestFirstUseOfEKs(t *testing.T) {
 		_, err := plane.Join(ctx, n)
 		return err
 	}
-	if err := join(node(ours, "node-4", tpmkind.EKRSA2048())); !errors.Is(err, membership.CheckRegistryNode) {
+	if err := join(node(ours, "node-4", tpmkind.EKRSA2048())); !errors.Is(err, attest.Check("registry-node-without-record")) {
 		t.Errorf("a name with a Node and no record: %v", err)
 	}
 	if err := join(first); err != nil {
@@ -71,8 +71,8 @@ func TestFirstUseOfEKs(t *testing.T) {
 		node *attesttest.Node
 		want error
 	}{
-		"a second name for the machine":        {node(ours, "node-2", tpmkind.EKRSA2048()), membership.CheckRegistryMachine},
-		"a second machine for the name":        {node(theirs, "node-1", tpmkind.EKRSA2048()), membership.CheckRegistryName},
+		"a second name for the machine":        {node(ours, "node-2", tpmkind.EKRSA2048()), attest.Check("registry-machine")},
+		"a second machine for the name":        {node(theirs, "node-1", tpmkind.EKRSA2048()), attest.Check("registry-name")},
 		"the machine's EK of another kind":     {node(ours, "node-3", tpmkind.EKP256()), membership.CheckRegistryScope},
 		"another machine's EK of another kind": {node(theirs, "node-1", tpmkind.EKP256()), membership.CheckRegistryScope},
 	} {

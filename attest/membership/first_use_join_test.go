@@ -6,13 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/message"
-
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
 )
 
 // The whole join under trust on first use: the hello is not recorded,
@@ -25,7 +24,7 @@ func TestFirstUseJoin(t *testing.T) {
 	node := attesttest.NewNode(t, attesttest.NodeOptions{Profile: profile})
 	plane := attesttest.NewControlPlane(t, node)
 
-	registry, err := membership.NewMemoryRegistry(membership.Scope{}, membership.RegistryOptions{Now: plane.Now})
+	registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID}, membership.RegistryOptions{Now: plane.Now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +67,7 @@ func TestFirstUseJoin(t *testing.T) {
 		t.Errorf("the certificate lives until %s, the record says %s", issued.Certificate.NotAfter, r.LastEnd)
 	}
 
-	if err := registry.Release(ctx, node.Name, r.MachineUID); err != nil {
+	if _, err := registry.Release(ctx, node.Name, r.MachineUID); err != nil {
 		t.Fatal(err)
 	}
 	_, err = plane.Verifier.Verify(ctx, answer) // filed again
@@ -81,5 +80,70 @@ func TestFirstUseJoin(t *testing.T) {
 	}
 	if _, err := plane.Join(ctx, node); err != nil {
 		t.Errorf("a day later: %v", err)
+	}
+}
+
+// With a CA of its own, the name is the machine's once the certificate is issued, with its
+// record. A registry of another cluster, and a list with a mistake in it, are refused when the
+// verifier is made.
+func TestFirstUseOwnCA(t *testing.T) {
+	ctx := context.Background()
+	profile := tpmcert.ProfileTCG()
+	profile.OneAKPerMachine = true
+	node := attesttest.NewNode(t, attesttest.NodeOptions{Profile: profile})
+	plane := attesttest.NewControlPlane(t, node)
+	config := plane.Config
+	members := func(cluster string) (attest.Authorizer, membership.Registry) {
+		registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: cluster}, membership.RegistryOptions{Now: plane.Now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, err := membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour, Now: plane.Now, OwnCA: plane.CA,
+			NodeExists: func(context.Context, string) (bool, error) { return false, nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return membership.Both(config.Authorizer, first), registry
+	}
+	authorizer, _ := members("cluster-2")
+	typo, err := membership.NewStaticList([]membership.Member{{Machine: "gce:p/1", NodeName: "node-1"}, {Machine: "gec:p/2", NodeName: "node-2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, a := range map[attest.Check]attest.Authorizer{membership.CheckRegistryScope: authorizer, "member-list": typo} {
+		refused := config
+		refused.Authorizer = a
+		if _, err := attest.NewVerifier(refused); !errors.Is(err, want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+
+	authorizer, registry := members(attesttest.ClusterID)
+	config.Authorizer = authorizer
+	if plane.Verifier, err = attest.NewVerifier(config); err != nil {
+		t.Fatal(err)
+	}
+	challenge, err := plane.Challenge(ctx, node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := node.Answer(ctx, challenge, plane.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, err := plane.Verifier.Verify(ctx, answer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := registry.Lookup(ctx, node.Name); err != nil || r == nil || r.State != membership.StateReserved {
+		t.Fatalf("after the answer: got record %+v, %v", r, err)
+	}
+	issued, err := plane.CA.Issue(ctx, result.Attested())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := registry.Lookup(ctx, node.Name)
+	if err != nil || r == nil || r.State != membership.StateBound || len(r.Issued) != 1 || r.Issued[0].CredentialID != issued.Record.CredentialID {
+		t.Errorf("after the certificate: got record %+v, %v", r, err)
 	}
 }

@@ -7,13 +7,13 @@ import (
 	"crypto/rand"
 	"errors"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/message"
-
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -38,17 +38,15 @@ func checkedRequest(t testing.TB, nodeName string, class csr.RequesterClass, pur
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &csr.Request{
-		Metadata: csr.Metadata{Name: "csr", UID: "u", CreationTimestamp: time.Now().Add(-time.Second)},
-		Spec: csr.Spec{Request: pem, SignerName: signer, Usages: csr.Usages(purpose, false),
-			Username: "system:bootstrap:abcdef", Groups: []string{"system:bootstrappers", "system:authenticated"}},
-	}
+	by := csr.User{Username: "system:bootstrap:abcdef", Groups: []string{"system:bootstrappers", "system:authenticated"}}
 	if class == csr.RequesterNode {
-		r.User.Username, r.User.Groups = "system:node:"+nodeName, []string{"system:nodes", "system:authenticated"}
+		by = csr.User{Username: "system:node:" + nodeName, Groups: []string{"system:nodes", "system:authenticated"}}
 	}
+	r := csr.Filed(&csr.Spec{Request: pem, SignerName: signer, Usages: csr.Usages(purpose, false)}, by, time.Now().Add(-time.Second))
+	r.Metadata.Name, r.Metadata.UID = "csr", "u"
 	machine.NodeName, machine.BootstrapReady = nodeName, true
-	policy := &csr.Policy{SignerNames: []string{signer},
-		Machines: func(context.Context, string, *csr.Request) (*csr.Machine, error) { return &machine, nil }}
+	policy := &csr.Policy{SignerNames: []string{signer}, ClusterIDs: []string{"another name", testCluster},
+		Machines: func(context.Context, csr.Question) (*csr.Machine, error) { return &machine, nil }}
 	checked, err := policy.CheckUnsigned(context.Background(), r.Parsed(), signer)
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +58,7 @@ func checkedRequest(t testing.TB, nodeName string, class csr.RequesterClass, pur
 // exist.
 type firstUse struct {
 	*FirstUse
-	registry *StoreRegistry
+	registry Registry
 	at       time.Time
 	nodes    map[string]bool
 	nodesErr error
@@ -68,8 +66,10 @@ type firstUse struct {
 
 const testLifetime = 24 * time.Hour
 
+// newFirstUse makes one for a scope of the test's cluster.
 func newFirstUse(t testing.TB, scope Scope) *firstUse {
 	t.Helper()
+	scope.Cluster = testCluster
 	f := &firstUse{at: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC), nodes: map[string]bool{}}
 	now := func() time.Time { return f.at }
 	var err error
@@ -152,31 +152,31 @@ func TestFirstUse(t *testing.T) {
 	}
 	f.admit(t, inventoried(t, first, csr.RequesterNode, *first.Checked().Machine()))
 
-	f.refuse(t, answerOf(t, "node-1", "gce:p/2"), CheckRegistryName)
-	f.refuse(t, inventoried(t, answerOf(t, "node-2", "gce:p/1"), csr.RequesterBootstrap, csr.Machine{UID: "uid-2"}), CheckRegistryMachine)
-	f.refuse(t, answerOf(t, "node-2", "gce:p/2"), CheckRegistryUID) // a copy of the first Machine's bootstrap data
-	f.refuse(t, inventoried(t, first, csr.RequesterBootstrap, csr.Machine{UID: "uid-2", ProviderID: "test://1"}), CheckRegistryUID)
-	f.refuse(t, inventoried(t, first, csr.RequesterBootstrap, csr.Machine{UID: "uid-1", ProviderID: "test://2"}), CheckRegistryProviderID)
+	f.refuse(t, answerOf(t, "node-1", "gce:p/2"), checkRegistryName)
+	f.refuse(t, inventoried(t, answerOf(t, "node-2", "gce:p/1"), csr.RequesterBootstrap, csr.Machine{UID: "uid-2"}), checkRegistryMachine)
+	f.refuse(t, answerOf(t, "node-2", "gce:p/2"), checkRegistryUID) // a copy of the first Machine's bootstrap data
+	f.refuse(t, inventoried(t, first, csr.RequesterBootstrap, csr.Machine{UID: "uid-2", ProviderID: "test://1"}), checkRegistryUID)
+	f.refuse(t, inventoried(t, first, csr.RequesterBootstrap, csr.Machine{UID: "uid-1", ProviderID: "test://2"}), checkRegistryProviderID)
 
-	if err := f.registry.Release(ctx, "node-1", "uid-1"); err != nil {
+	if _, err := f.registry.Release(ctx, "node-1", "uid-1"); err != nil {
 		t.Fatal(err)
 	}
 	f.refuse(t, first, CheckRegistryResting) // an answer that is filed again
 	f.at = f.at.Add(testLifetime + 2*message.MaxAnswerAge + 2*time.Second)
-	f.refuse(t, first, CheckRegistryNode) // its Node is still there
+	f.refuse(t, first, checkRegistryNode) // its Node is still there
 	delete(f.nodes, "node-1")
 	f.admit(t, answerOf(t, "node-1", "gce:p/2"))
-	f.refuse(t, first, CheckRegistryName) // the name is another machine's now
+	f.refuse(t, first, checkRegistryName) // the name is another machine's now
 }
 
 func TestFirstUseNewcomers(t *testing.T) {
 	f := newFirstUse(t, Scope{})
 	f.nodes["old"] = true
-	f.refuse(t, answerOf(t, "old", "gce:p/1"), CheckRegistryNode)
-	f.refuse(t, inventoried(t, answerOf(t, "new", "gce:p/1"), csr.RequesterNode, csr.Machine{}), CheckRegistryRequester)
+	f.refuse(t, answerOf(t, "old", "gce:p/1"), checkRegistryNode)
+	f.refuse(t, inventoried(t, answerOf(t, "new", "gce:p/1"), csr.RequesterNode, csr.Machine{}), checkRegistryRequester)
 	serving := answerOf(t, "new", "gce:p/1")
 	serving.Purpose = csr.PurposeServing
-	f.refuse(t, serving, CheckRegistryRequester)
+	f.refuse(t, serving, checkRegistryRequester)
 	wrongClaim := answerOf(t, "new", "gce:p/1")
 	wrongClaim.ClaimedProviderID = "test://another"
 	if _, err := asked(t, f, wrongClaim); !errors.Is(err, attest.CheckProviderID) || len(recordsOf(t, f.registry)) != 0 {
@@ -220,6 +220,32 @@ func TestFirstUseScope(t *testing.T) {
 	}
 	ak.ManyIdentities = ""
 	f.admit(t, ak)
+}
+
+// Where nobody has called CheckAuthorizer, a machine that is to join another cluster is not
+// admitted, and that is not its fault.
+func TestFirstUseOfAnotherCluster(t *testing.T) {
+	f := newFirstUse(t, Scope{})
+	f.admit(t, answerOf(t, "node-1", "gce:p/1")) // "another name" is its first
+	registry, err := NewMemoryRegistry(Scope{Cluster: "cluster-2"}, RegistryOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.c.Registry = registry
+	for _, stage := range []attest.Stage{attest.StageHello, attest.StageAnswer} {
+		r := answerOf(t, "node-1", "gce:p/1")
+		r.Stage = stage
+		_, err := asked(t, attest.AuthorizerFunc(f.Authorize), r)
+		if stage == attest.StageHello {
+			_, err = asked(t, f, r)
+		}
+		if !errors.Is(err, CheckRegistryScope) || csr.Decide(err).Verdict != csr.VerdictRetry {
+			t.Errorf("%v: got %v, want a retry", stage, err)
+		}
+	}
+	if n := len(recordsOf(t, registry)); n != 0 {
+		t.Errorf("got %d records", n)
+	}
 }
 
 // stubRegistry answers in place of a registry in one call.
@@ -281,18 +307,18 @@ func TestFirstUseUndecided(t *testing.T) {
 	binds := 0
 	f.c.Registry = stubRegistry{Registry: f.registry, bind: func() error {
 		binds++
-		err := f.registry.Release(t.Context(), "node-1", "uid-1")
+		_, err := f.registry.Release(t.Context(), "node-1", "uid-1")
 		f.at = f.at.Add(testLifetime + 2*message.MaxAnswerAge + 2*time.Second)
 		f.nodes["node-1"] = true
 		return errors.Join(err, conflict("a record that was released", "the one that was read"))
 	}}
-	if _, err := asked(t, f, r); !errors.Is(err, CheckRegistryNode) || binds != 1 {
-		t.Errorf("got %v after %d calls of Bind, want %s after one", err, binds, CheckRegistryNode)
+	if _, err := asked(t, f, r); !errors.Is(err, checkRegistryNode) || binds != 1 {
+		t.Errorf("got %v after %d calls of Bind, want %s after one", err, binds, checkRegistryNode)
 	}
 }
 
 func TestNewFirstUse(t *testing.T) {
-	m, err := NewMemoryRegistry(Scope{}, RegistryOptions{})
+	m, err := NewMemoryRegistry(testScope, RegistryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,11 +330,13 @@ func TestNewFirstUse(t *testing.T) {
 		"no registry":  func(c *FirstUseConfig) { c.Registry = nil },
 		"no nodes":     func(c *FirstUseConfig) { c.NodeExists = nil },
 		"no lifetime":  func(c *FirstUseConfig) { c.MaxLifetime = 0 },
-		"reservation":  func(c *FirstUseConfig) { c.Reservation = MaxReservation + 1 },
+		"reservation":  func(c *FirstUseConfig) { c.Reservation = maxReservation + 1 },
 		"reservation-": func(c *FirstUseConfig) { c.Reservation = -1 },
-		"stale":        func(c *FirstUseConfig) { c.Stale = (*StoreRegistry)(nil) },
+		"stale":        func(c *FirstUseConfig) { c.Stale = (*storeRegistry)(nil) },
 		"recovery":     func(c *FirstUseConfig) { c.MaxRecoveryLifetime = -1 },
-		"scope":        func(c *FirstUseConfig) { c.Registry = &StoreRegistry{scope: Scope{Road: attest.RoadEK}} },
+		"scope": func(c *FirstUseConfig) {
+			c.Registry = &storeRegistry{scope: Scope{Cluster: testCluster, Road: attest.RoadEK}}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := good
@@ -325,9 +353,56 @@ func TestNewFirstUse(t *testing.T) {
 	if _, err := NewFirstUse(FirstUseConfig{}); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("no configuration: got %v", err)
 	}
-	for _, scope := range []Scope{{Road: attest.RoadEK}, {Road: attest.RoadEK, IdentityClass: "RSA-1024"}, {IdentityClass: "P-256"}, {Road: 7}} {
-		if _, err := NewMemoryRegistry(scope, RegistryOptions{}); err == nil {
-			t.Errorf("scope %s: no error", scope)
+	for _, scope := range []Scope{{}, {Cluster: "\xff"}, {Cluster: strings.Repeat("c", 129)}, {Cluster: testCluster, Road: attest.RoadEK},
+		{Cluster: testCluster, Road: attest.RoadEK, IdentityClass: "RSA-1024"}, {Cluster: testCluster, IdentityClass: "P-256"}, {Cluster: testCluster, Road: 7}} {
+		if _, err := NewMemoryRegistry(scope, RegistryOptions{}); !errors.Is(err, CheckRegistryScope) {
+			t.Errorf("scope %s of cluster %q: got %v", scope, scope.Cluster, err)
 		}
+	}
+}
+
+func TestNewFirstUseNilRegistry(t *testing.T) {
+	c := FirstUseConfig{Registry: (*storeRegistry)(nil), MaxLifetime: time.Hour, NodeExists: func(context.Context, string) (bool, error) { return false, nil }}
+	if _, err := NewFirstUse(c); !errors.Is(err, refusal.CheckConfig) {
+		t.Errorf("a nil pointer as a registry: got %v", err)
+	}
+	for name, store := range map[string]Store{"no store": nil, "nil store": (*memoryStore)(nil)} {
+		if _, err := NewRegistry(testScope, store, RegistryOptions{}); !errors.Is(err, refusal.CheckConfig) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+// Limits of the configuration, at the limit and one over it.
+func TestNewFirstUseLimits(t *testing.T) {
+	registry, err := NewMemoryRegistry(testScope, RegistryOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		lifetime, recovery, reservation time.Duration
+		ok                              bool
+	}{
+		"shortest lifetime":   {time.Minute, 0, 0, true},
+		"shorter lifetime":    {time.Minute - 1, 0, 0, false},
+		"nanoseconds":         {24, 0, 0, false},
+		"no lifetime":         {0, 0, 0, false},
+		"negative lifetime":   {-1, 0, 0, false},
+		"longest lifetime":    {90 * 24 * time.Hour, 0, 0, true},
+		"longer lifetime":     {90*24*time.Hour + 1, 0, 0, false},
+		"shortest recovery":   {time.Hour, time.Minute, 0, true},
+		"shorter recovery":    {time.Hour, time.Minute - 1, 0, false},
+		"a year of recovery":  {time.Hour, 365 * 24 * time.Hour, 0, true},
+		"longest reservation": {time.Hour, 0, maxReservation, true},
+		"longer reservation":  {time.Hour, 0, maxReservation + 1, false},
+		"negative":            {time.Hour, 0, -1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := NewFirstUse(FirstUseConfig{Registry: registry, MaxLifetime: c.lifetime, MaxRecoveryLifetime: c.recovery, Reservation: c.reservation,
+				NodeExists: func(context.Context, string) (bool, error) { return false, nil }})
+			if (err == nil) != c.ok || err != nil && !errors.Is(err, refusal.CheckConfig) {
+				t.Errorf("got %v, want accepted %t", err, c.ok)
+			}
+		})
 	}
 }

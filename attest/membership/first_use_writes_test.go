@@ -93,14 +93,14 @@ func TestFirstUseBindsAgain(t *testing.T) {
 	f.admit(t, r)
 	f.at = f.at.Add(2 * time.Hour)
 	result := *r
-	wrapped := attest.AuthorizerFunc(func(ctx context.Context, r *attest.Result, request *csr.Request) (*attest.Authorization, error) {
-		a, err := f.Authorize(ctx, r, request)
+	wrapped := attest.AuthorizerFunc(func(ctx context.Context, r *attest.Result) (*attest.Authorization, error) {
+		a, err := f.Authorize(ctx, r)
 		if err == nil { // meanwhile another replica has verified it
 			_, err = f.registry.Bind(ctx, f.record(t, "node-1"), f.at.Add(1000*time.Hour), nil)
 		}
 		return a, err
 	})
-	if err := attest.Membership(t.Context(), wrapped, &result, nil); err != nil {
+	if err := attest.Membership(t.Context(), wrapped, &result); err != nil {
 		t.Error(err)
 	}
 	// A reservation whose maker died is bound by the same machine at once.
@@ -114,82 +114,19 @@ func TestFirstUseBindsAgain(t *testing.T) {
 	}
 }
 
-// Where a csr.CA of ours signs, the name is reserved when it is verified, and bound with
-// the record of the certificate.
-func TestFirstUseOwnSigners(t *testing.T) {
-	f := newFirstUse(t, Scope{})
-	f.c.OwnSigners = []string{csr.SignerClientTPM}
-	count := &countingRegistry{Registry: f.registry}
-	f.c.Registry = count
-	admitted := func() *attest.Result {
-		r := answerOf(t, "node-1", "gce:p/1")
-		if err := attest.Membership(t.Context(), f, r, nil); err != nil {
-			t.Fatal(err)
-		}
-		return r
-	}
-	admitted() // the controller
-	if r := f.record(t, "node-1"); r.State != StateReserved || count.calls() != [4]int{1, 0, 1, 0} {
-		t.Fatalf("got %+v", r)
-	}
-	signer := admitted()
-	issued, err := csr.RecordOf(nil, signer.Attested())
-	if err != nil {
-		t.Fatal(err)
-	}
-	issued.CredentialID = "X509SHA256=00"
-	for name, change := range map[string]func(r *csr.IssuedRecord){
-		"of another machine":  func(r *csr.IssuedRecord) { r.Machine = "gce:p/2" },
-		"beyond the last end": func(r *csr.IssuedRecord) { r.NotAfter = r.NotAfter.Add(message.MaxAnswerAge + time.Second) },
-	} {
-		other := issued
-		change(&other)
-		if err := signer.Attested().Record(t.Context(), other); !errors.Is(err, CheckRegistryClaim) || f.record(t, "node-1").State != StateReserved {
-			t.Errorf("a certificate %s: got %v", name, err)
-		}
-	}
-	count.calls()
-	if err := signer.Attested().Record(t.Context(), issued); err != nil {
-		t.Fatal(err)
-	}
-	r := f.record(t, "node-1")
-	if r.State != StateBound || len(r.Issued) != 1 || r.Issued[0].CredentialID != issued.CredentialID || r.LastEnd.Before(issued.NotAfter) {
-		t.Errorf("got %+v", r)
-	}
-	if got := count.calls(); got != [4]int{0, 0, 0, 1} {
-		t.Errorf("got %v look-ups, Reserve and Bind, want one Bind", got)
-	}
-	// What is released in between gets no certificate.
-	late := admitted()
-	if err := f.registry.Release(t.Context(), "node-1", "uid-1"); err != nil {
-		t.Fatal(err)
-	}
-	if err := late.Attested().Record(t.Context(), issued); !errors.Is(err, CheckRegistryResting) || !errors.Is(err, attest.CheckMembership) {
-		t.Errorf("after its release: got %v, want %v", err, CheckRegistryResting)
-	}
-	// A certificate of Kubernetes' own signer is never waited for.
-	for _, name := range []string{csr.SignerKubeAPIServerClientKubelet, "example.com/signer"} {
-		c := f.c
-		c.OwnSigners = []string{name}
-		if _, err := NewFirstUse(c); !errors.Is(err, refusal.CheckConfig) {
-			t.Errorf("%s: got %v", name, err)
-		}
-	}
-}
-
 // No name rests for a recovery certificate, and only as a recovery certificate it lasts
 // longer.
 func TestFirstUseRecovery(t *testing.T) {
 	const recovery = 90 * 24 * time.Hour
 	for _, own := range [][]string{nil, {csr.SignerClientTPM}} {
 		f := newFirstUse(t, Scope{})
-		f.c.MaxRecoveryLifetime, f.c.OwnSigners = recovery, own
+		f.c.MaxRecoveryLifetime, f.own = recovery, own
 		r := answerOf(t, "node-1", "gce:p/1")
 		r.Purpose = csr.PurposeRecovery
-		f.refuse(t, r, CheckRegistryRequester) // no newcomer
-		f.c.OwnSigners = nil
+		f.refuse(t, r, checkRegistryRequester) // no newcomer
+		f.own = nil
 		f.admit(t, answerOf(t, "node-1", "gce:p/1"))
-		f.c.OwnSigners = own
+		f.own = own
 		before := f.record(t, "node-1")
 		a := f.admit(t, r)
 		if want := f.at.Add(recovery + message.MaxAnswerAge); !a.NotAfter.Equal(want) || f.record(t, "node-1").Version != before.Version {
@@ -242,13 +179,13 @@ func TestFirstUseStale(t *testing.T) {
 	// The cache does not know of the first machine yet.
 	second := answerOf(t, "node-1", "gce:p/2")
 	f.admit(t, hello(second))
-	f.refuse(t, second, CheckRegistryName)
+	f.refuse(t, second, checkRegistryName)
 	// The cache still has a machine that is gone.
 	stale.admit(t, answerOf(t, "node-2", "gce:p/9"))
 	third := inventoried(t, answerOf(t, "node-2", "gce:p/3"), csr.RequesterBootstrap, csr.Machine{UID: "uid-3"})
 	f.admit(t, hello(third))
 	f.admit(t, third)
-	f.refuse(t, hello(second), CheckRegistryName) // it has caught up
+	f.refuse(t, hello(second), checkRegistryName) // it has caught up
 }
 
 // snapshot is a cache that never follows.
@@ -290,7 +227,7 @@ func TestFirstUseStaleAnswers(t *testing.T) {
 	}
 	released := func(t *testing.T, f *firstUse, c Claim) {
 		t.Helper()
-		if err := f.registry.Release(ctx, c.NodeName, c.MachineUID); err != nil {
+		if _, err := f.registry.Release(ctx, c.NodeName, c.MachineUID); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -300,11 +237,11 @@ func TestFirstUseStaleAnswers(t *testing.T) {
 		looks   int                                     // in the registry, for its name
 	}{
 		"free":              {func(*testing.T, *firstUse) *Record { return nil }, "", 0},
-		"free, with a Node": {func(_ *testing.T, f *firstUse) *Record { f.nodes["node-1"] = true; return nil }, CheckRegistryNode, 1},
+		"free, with a Node": {func(_ *testing.T, f *firstUse) *Record { f.nodes["node-1"] = true; return nil }, checkRegistryNode, 1},
 		"free, and another's now": {func(t *testing.T, f *firstUse) *Record {
 			bound(t, f, other)
 			return nil
-		}, CheckRegistryName, 0},
+		}, checkRegistryName, 0},
 		"free, and bound by it now": {func(t *testing.T, f *firstUse) *Record {
 			bound(t, f, mine)
 			return nil
@@ -319,14 +256,14 @@ func TestFirstUseStaleAnswers(t *testing.T) {
 			elsewhere.NodeName = "node-2"
 			bound(t, f, elsewhere)
 			return nil
-		}, CheckRegistryMachine, 0},
+		}, checkRegistryMachine, 0},
 		"reserved for it": {func(t *testing.T, f *firstUse) *Record { return reserved(t, f, mine) }, "", 0},
 		"reserved for it, and another's now": {func(t *testing.T, f *firstUse) *Record {
 			seen := reserved(t, f, mine)
 			released(t, f, mine)
 			bound(t, f, other)
 			return seen
-		}, CheckRegistryName, 1},
+		}, checkRegistryName, 1},
 		"reserved for it, and bound by it now": {func(t *testing.T, f *firstUse) *Record {
 			seen := reserved(t, f, mine)
 			bound(t, f, mine)
@@ -344,7 +281,7 @@ func TestFirstUseStaleAnswers(t *testing.T) {
 				t.Fatal(err)
 			}
 			return seen
-		}, CheckRegistryName, 1},
+		}, checkRegistryName, 1},
 		"another's, and free now": {func(t *testing.T, f *firstUse) *Record {
 			seen := reserved(t, f, other)
 			released(t, f, other)
@@ -354,19 +291,19 @@ func TestFirstUseStaleAnswers(t *testing.T) {
 		for signs, own := range map[string][]string{"Kubernetes' own signer": nil, "our signer": {csr.SignerClientTPM}} {
 			t.Run(name+", "+signs, func(t *testing.T) {
 				f := newFirstUse(t, Scope{})
-				f.c.OwnSigners = own
+				f.own = own
 				seen := row.prepare(t, f)
 				live := &countingRegistry{Registry: f.registry}
 				f.c.Registry, f.c.Stale = live, snapshot{"node-1": seen}
 				r := answerOf(t, "node-1", "gce:p/1")
-				err := attest.Membership(ctx, f, r, nil)
+				err := attest.Membership(ctx, f, r)
 				if own != nil && err == nil {
 					issued, err1 := csr.RecordOf(nil, r.Attested())
 					if err1 != nil {
 						t.Fatal(err1)
 					}
 					issued.CredentialID = "X509SHA256=00"
-					err = r.Attested().Record(ctx, issued)
+					err = r.Attested().Grant().Record(ctx, issued)
 				}
 				if row.want == "" {
 					if err != nil {
@@ -398,27 +335,27 @@ func TestFirstUseStaleReservationWithNode(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := f.registry.Release(t.Context(), "node-1", "uid-1"); err != nil {
+				if _, err := f.registry.Release(t.Context(), "node-1", "uid-1"); err != nil {
 					t.Fatal(err)
 				}
 				f.nodes["node-1"] = true
-				f.c.OwnSigners = own
+				f.own = own
 				if stale {
 					f.c.Stale = snapshot{"node-1": seen}
 				}
 				r := answerOf(t, "node-1", "gce:p/1")
-				err = attest.Membership(t.Context(), f, r, nil)
+				err = attest.Membership(t.Context(), f, r)
 				if own != nil && err == nil {
 					issued, err1 := csr.RecordOf(nil, r.Attested())
 					if err1 != nil {
 						t.Fatal(err1)
 					}
 					issued.CredentialID = "X509SHA256=00"
-					err = r.Attested().Record(t.Context(), issued)
+					err = r.Attested().Grant().Record(t.Context(), issued)
 				}
-				if !errors.Is(err, CheckRegistryNode) {
+				if !errors.Is(err, checkRegistryNode) {
 					record, _ := f.registry.Lookup(t.Context(), "node-1")
-					t.Errorf("got %v, want %s; record %+v", err, CheckRegistryNode, record)
+					t.Errorf("got %v, want %s; record %+v", err, checkRegistryNode, record)
 				}
 			})
 		}
@@ -438,16 +375,16 @@ func TestFirstUseGoneWithNode(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			wrapped := attest.AuthorizerFunc(func(ctx context.Context, r *attest.Result, request *csr.Request) (*attest.Authorization, error) {
-				a, err := f.Authorize(ctx, r, request)
+			wrapped := attest.AuthorizerFunc(func(ctx context.Context, r *attest.Result) (*attest.Authorization, error) {
+				a, err := f.Authorize(ctx, r)
 				if err == nil {
-					err = f.registry.Release(ctx, "node-1", "uid-1")
+					_, err = f.registry.Release(ctx, "node-1", "uid-1")
 					f.nodes["node-1"] = true
 				}
 				return a, err
 			})
-			if err := attest.Membership(t.Context(), wrapped, answerOf(t, "node-1", "gce:p/1"), nil); !errors.Is(err, CheckRegistryNode) {
-				t.Errorf("got %v, want %s", err, CheckRegistryNode)
+			if err := attest.Membership(t.Context(), wrapped, answerOf(t, "node-1", "gce:p/1")); !errors.Is(err, checkRegistryNode) {
+				t.Errorf("got %v, want %s", err, checkRegistryNode)
 			}
 			if record, err := f.registry.Lookup(t.Context(), "node-1"); err != nil || record != nil && record.State == StateBound {
 				t.Errorf("got %+v, %v", record, err)
@@ -461,7 +398,7 @@ func TestIssuedRecords(t *testing.T) {
 	f := newFirstUse(t, Scope{})
 	find := IssuedRecords(f.registry)
 	ask := func(nodeName, credential string) (*csr.IssuedRecord, error) {
-		return find(t.Context(), credential, &csr.Request{Spec: csr.Spec{Username: csr.NodeUserPrefix + nodeName}})
+		return find(t.Context(), credential, &csr.Request{User: csr.User{Username: csr.NodeUserPrefix + nodeName}})
 	}
 	if _, err := ask("node-1", "c"); !errors.Is(err, csr.ErrNoRecord) || errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("no node: got %v", err)
@@ -502,9 +439,9 @@ func TestFirstUseRefusalsHide(t *testing.T) {
 		r           *attest.Result
 		check, hide string
 	}{
-		{answerOf(t, "node-1", "gce:p/2"), string(CheckRegistryName), "gce:p/1"},
-		{inventoried(t, answerOf(t, "node-2", "gce:p/1"), csr.RequesterBootstrap, csr.Machine{UID: "uid-2"}), string(CheckRegistryMachine), "node-1"},
-		{answerOf(t, "node-2", "gce:p/2"), string(CheckRegistryUID), "node-1"},
+		{answerOf(t, "node-1", "gce:p/2"), string(checkRegistryName), "gce:p/1"},
+		{inventoried(t, answerOf(t, "node-2", "gce:p/1"), csr.RequesterBootstrap, csr.Machine{UID: "uid-2"}), string(checkRegistryMachine), "node-1"},
+		{answerOf(t, "node-2", "gce:p/2"), string(checkRegistryUID), "node-1"},
 		{claimed, string(attest.CheckProviderID), "test://1"},
 	} {
 		t.Run(c.hide, func(t *testing.T) {

@@ -12,20 +12,30 @@ import (
 func asked(t testing.TB, a attest.Authorizer, r *attest.Result) (*attest.Authorization, error) {
 	t.Helper()
 	copied := *r
-	if err := attest.Membership(context.Background(), a, &copied, nil); err != nil {
+	if err := attest.Membership(context.Background(), a, &copied); err != nil {
 		return nil, err
 	}
-	return &copied.Authorization, nil
+	authorization := copied.Admit(copied.NodeName)
+	authorization.Grant = copied.Granted
+	return authorization, nil
 }
+
+// testCluster is the cluster of every test here, attesttest.ClusterID.
+const testCluster = "attesttest"
+
+var testScope = Scope{Cluster: testCluster}
 
 func testTime() time.Time { return time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC) }
 
 // recordsOf lists a registry.
-func recordsOf(t testing.TB, s *StoreRegistry) []Record {
+func recordsOf(t testing.TB, s Registry) []Record {
 	t.Helper()
 	var out []Record
-	if err := s.Records(context.Background(), func(r Record) error { out = append(out, r); return nil }); err != nil {
-		t.Fatal(err)
+	for r, err := range s.Records(context.Background()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, *r)
 	}
 	return out
 }

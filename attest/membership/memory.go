@@ -16,7 +16,7 @@ import (
 // NewMemoryRegistry returns an empty registry in the memory of one process, for tests and for
 // programs that keep its records themselves. It forgets everything when the process ends, and
 // then anybody is the first user again. The error is that of [Scope.Check].
-func NewMemoryRegistry(scope Scope, options RegistryOptions) (*StoreRegistry, error) {
+func NewMemoryRegistry(scope Scope, options RegistryOptions) (Registry, error) {
 	return NewRegistry(scope, newMemoryStore(), options)
 }
 
@@ -38,7 +38,7 @@ func newMemoryStore() *memoryStore {
 }
 
 // View calls f, one call at a time.
-func (m *memoryStore) View(_ context.Context, f func(Reader) error) error {
+func (m *memoryStore) View(_ context.Context, f func(Tx) error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return f(m)
@@ -46,8 +46,8 @@ func (m *memoryStore) View(_ context.Context, f func(Reader) error) error {
 
 // Update calls f, one call at a time. Nothing in memory fails after it has changed something,
 // so nothing has to be undone.
-func (m *memoryStore) Update(_ context.Context, f func(Writer) error) error {
-	return m.View(context.Background(), func(Reader) error { return f(m) })
+func (m *memoryStore) Update(_ context.Context, f func(Tx) error) error {
+	return m.View(context.Background(), func(Tx) error { return f(m) })
 }
 
 func (m *memoryStore) touch(r *Record) (*Record, error) {

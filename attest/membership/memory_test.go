@@ -17,11 +17,11 @@ func testClaim(i int) Claim {
 }
 
 // memoryOf is a registry with that many bound records, and its store and clock.
-func memoryOf(t testing.TB, records int) (*StoreRegistry, *memoryStore, *time.Time) {
+func memoryOf(t testing.TB, records int) (Registry, *memoryStore, *time.Time) {
 	t.Helper()
 	at := testTime()
 	store := newMemoryStore()
-	r, err := NewRegistry(Scope{}, store, RegistryOptions{Now: func() time.Time { return at }})
+	r, err := NewRegistry(testScope, store, RegistryOptions{Now: func() time.Time { return at }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func memoryOf(t testing.TB, records int) (*StoreRegistry, *memoryStore, *time.Ti
 	return r, store, &at
 }
 
-func joinMemory(t testing.TB, r *StoreRegistry, c Claim, at time.Time) *Record {
+func joinMemory(t testing.TB, r Registry, c Claim, at time.Time) *Record {
 	t.Helper()
 	record, err := r.Reserve(t.Context(), c, at.Add(time.Minute))
 	if err == nil {
@@ -64,7 +64,7 @@ func TestMemoryTouchesFewRecords(t *testing.T) {
 			{"Lookup", func() error { _, err := r.Lookup(ctx, "node-3"); return err }},
 			{"LookupMachine", func() error { _, err := r.LookupMachine(ctx, "test:3"); return err }},
 			{"LookupMachineUID", func() error { _, err := r.LookupMachineUID(ctx, "uid-3"); return err }},
-			{"Release", func() error { return r.Release(ctx, record.NodeName, "uid-spare") }},
+			{"Release", func() error { _, err := r.Release(ctx, record.NodeName, "uid-spare"); return err }},
 		} {
 			store.touched = 0
 			if err := call.do(); err != nil {
@@ -74,7 +74,7 @@ func TestMemoryTouchesFewRecords(t *testing.T) {
 		}
 		// Half of them go at once: a write still takes a few away.
 		for i := range size / 2 {
-			if err := r.Release(ctx, "node-"+strconv.Itoa(i), "uid-"+strconv.Itoa(i)); err != nil {
+			if _, err := r.Release(ctx, "node-"+strconv.Itoa(i), "uid-"+strconv.Itoa(i)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -97,7 +97,7 @@ func TestMemoryDropsWhatEnded(t *testing.T) {
 	const records = 100
 	r, store, at := memoryOf(t, records)
 	for i := range records {
-		if err := r.Release(t.Context(), "node-"+strconv.Itoa(i), "uid-"+strconv.Itoa(i)); err != nil {
+		if _, err := r.Release(t.Context(), "node-"+strconv.Itoa(i), "uid-"+strconv.Itoa(i)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -165,15 +165,19 @@ func TestRecordsInPieces(t *testing.T) {
 	if len(got) != 600 {
 		t.Errorf("got %d records, want 600", len(got))
 	}
-	stop := fmt.Errorf("enough")
-	n := 0
-	if err := r.Records(t.Context(), func(Record) error { n++; return stop }); !errors.Is(err, stop) || n != 1 {
-		t.Errorf("got %v after %d records", err, n)
-	}
 	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := r.Records(over, func(Record) error { return nil }); err == nil {
-		t.Error("a context that is over: no error")
+	defer cancel()
+	n := 0
+	for record, err := range r.Records(over) {
+		if n++; n == 300 {
+			cancel() // what has been read already still comes
+		}
+		if err != nil && (!errors.Is(err, context.Canceled) || record != nil || n != 2*listSize+1) {
+			t.Errorf("a context that ends: got %v, %v as number %d", record, err, n)
+		}
+	}
+	if n != 2*listSize+1 {
+		t.Errorf("a context that ends: got %d records", n-1)
 	}
 }
 

@@ -1,10 +1,9 @@
 package membership
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"slices"
+	"iter"
 	"strings"
 	"time"
 
@@ -74,9 +73,15 @@ type Registry interface {
 	// operator, never by a join.
 	Adopt(ctx context.Context, record *Record, machineUID string) (*Record, error)
 
-	// Release says that the inventory's Machine with this UID is gone ([Held.Release]).
-	// Whoever runs the inventory must call it: nothing else frees a name.
-	Release(ctx context.Context, nodeName, machineUID string) error
+	// Release says that the inventory's Machine with this UID is gone, and reports whether
+	// there was a record of it ([Held.Release]). Whoever runs the inventory must call it, when
+	// a Machine goes or in a sweep over Records: nothing else frees a name.
+	Release(ctx context.Context, nodeName, machineUID string) (released bool, err error)
+
+	// Records yields every record that counts, once, in any order, and holds few of them in
+	// memory at a time. What is changed meanwhile, which the loop may do itself, may or may
+	// not be seen; a record that stays is. An error ends it: what came before is not all.
+	Records(ctx context.Context) iter.Seq2[*Record, error]
 
 	Lookups
 }
@@ -95,104 +100,10 @@ type Lookups interface {
 	LookupMachineUID(ctx context.Context, machineUID string) (*Record, error)
 }
 
-// Limits of a registry.
 const (
-	// MaxReservation is how far away a reservation's deadline may be.
-	MaxReservation = time.Hour
-	// MaxMachineUIDSize is the largest size of a Machine's UID in a registry, in bytes.
-	MaxMachineUIDSize = 253
+	maxReservation    = time.Hour // how far away a reservation's deadline may be
+	maxMachineUIDSize = 253       // bytes
 )
-
-// Scope says which machine identities a registry holds. One machine has several keys: an EK of
-// each algorithm and any number of AKs. So that it does not count as several machines, one
-// registry serves one kind of evidence on one road and, on attest.RoadEK, one algorithm of
-// EKs.
-//
-// That is not enough where a vendor certifies two EKs of one algorithm in one TPM (the
-// templates L-1 and H-1, or L-2 and H-2, of the TCG EK Credential Profile 2.6, annex B):
-// nothing that the control plane sees shows that they belong together. [FirstUse] therefore
-// requires a Machine UID for each newcomer on that road: a second name then takes a second
-// Machine of the inventory.
-type Scope struct {
-	// Provider is the kind of evidence; empty means "tpm".
-	Provider string
-	// Road is the road on which the identities were found; the zero value is
-	// attest.RoadAK.
-	Road attest.Road
-	// IdentityClass is that of [attest.Result]: on attest.RoadEK the EK's algorithm, one
-	// of "RSA-2048", "RSA-3072", "RSA-4096", "P-256", "P-384" and "P-521"; empty on
-	// attest.RoadAK.
-	IdentityClass string
-}
-
-// scopeOf is the scope that a machine belongs to.
-func scopeOf(r *attest.Result) Scope {
-	s := Scope{Provider: r.Provider, Road: r.Road, IdentityClass: r.IdentityClass}
-	switch s.Provider {
-	case defaultProvider:
-		s.Provider = ""
-	case "":
-		s.Provider = "no provider"
-	}
-	return s
-}
-
-const defaultProvider = "tpm"
-
-func (s Scope) provider() string { return cmp.Or(s.Provider, defaultProvider) }
-
-// String returns "ak", "ek" and the algorithm ("ek RSA-2048") or, for a kind other than "tpm",
-// its name and the road: "gce document".
-func (s Scope) String() string {
-	out := s.Road.String()
-	if s.Provider != "" {
-		out = s.Provider + " " + out
-	}
-	if s.IdentityClass != "" {
-		out += " " + s.IdentityClass
-	}
-	return out
-}
-
-// ParseScope reads what String wrote. An error has [CheckRegistryScope].
-func ParseScope(text string) (Scope, error) {
-	words := strings.SplitN(text, " ", 3)
-	var s Scope
-	if words[0] != attest.RoadAK.String() && words[0] != attest.RoadEK.String() {
-		s.Provider, words = words[0], words[1:]
-	}
-	if len(words) != 0 {
-		for _, road := range []attest.Road{attest.RoadEK, attest.RoadDocument} {
-			if words[0] == road.String() {
-				s.Road = road
-			}
-		}
-		s.IdentityClass = strings.Join(words[1:], " ")
-	}
-	if s.Check() != nil || s.String() != text {
-		return Scope{}, refuse(CheckRegistryScope, refusal.Quote(text), "ak, ek with an algorithm of EKs, or the documents of another provider")
-	}
-	return s, nil
-}
-
-// Check returns an error with [CheckRegistryScope] for an invalid scope.
-func (s Scope) Check() error {
-	ok := s.Provider != defaultProvider && s.Provider != "" && plaintext.Valid(s.Provider, 63)
-	switch s.Road {
-	case attest.RoadEK:
-		ok = (ok || s.Provider == "") && slices.Contains(ekAlgorithms[:], s.IdentityClass)
-	case attest.RoadAK:
-		ok = (ok || s.Provider == "") && s.IdentityClass == ""
-	case attest.RoadDocument:
-		ok = ok && (s.IdentityClass == "" || plaintext.Valid(s.IdentityClass, 63))
-	default:
-		ok = false
-	}
-	if !ok {
-		return &attest.Error{Check: CheckRegistryScope, Got: s.String(), Want: "ak, ek with an algorithm of EKs, or the documents of another provider"}
-	}
-	return nil
-}
 
 // IssuedRecords returns a csr.Policy.Records over a registry: it finds the certificate that a
 // kubelet presents in the live record of its node. While a certificate that was admitted is
@@ -221,29 +132,26 @@ func IssuedRecords(registry Lookups) func(ctx context.Context, credentialID stri
 
 var errIncomplete = errors.New("membership: a certificate of the node is not recorded yet")
 
-// ekAlgorithms are those that an EK may have.
-var ekAlgorithms = [...]string{"RSA-2048", "RSA-3072", "RSA-4096", "P-256", "P-384", "P-521"}
-
 // Claim is what a node that passed every other check asks to have recorded.
 type Claim struct {
 	// NodeName is the node's name.
 	NodeName string
 	// Machine is the machine's identity, within the registry's scope.
 	Machine attest.Identity
-	// MachineUID is the UID of the inventory's Machine (csr.Machine), up to
-	// MaxMachineUIDSize bytes; "" where the inventory has none.
+	// MachineUID is the UID of the inventory's Machine (csr.Machine), up to 253 bytes; ""
+	// where the inventory has none.
 	MachineUID string
 	// ProviderID is the provider ID that the inventory has for it, up to oid.MaxProviderIDSize
 	// bytes; "" if it is not known yet.
 	ProviderID string
 }
 
-// Check returns an error with [CheckRegistryClaim] for a claim that cannot be recorded.
+// Check returns an error with the check registry-claim for a claim that cannot be recorded.
 func (c *Claim) Check() error {
 	switch {
 	case !nodename.Valid(c.NodeName):
 		return badClaim(c.NodeName, "a node name")
-	case !plaintext.Valid(c.MachineUID, MaxMachineUIDSize):
+	case !plaintext.Valid(c.MachineUID, maxMachineUIDSize):
 		return badClaim(c.MachineUID, "a Machine UID, printable and not too long")
 	case !plaintext.Valid(c.ProviderID, oid.MaxProviderIDSize):
 		return badClaim(c.ProviderID, "a provider ID, printable and not too long")
@@ -254,7 +162,7 @@ func (c *Claim) Check() error {
 }
 
 func badClaim(got, want string) error {
-	return &attest.Error{Check: CheckRegistryClaim, Got: got, Want: want}
+	return &attest.Error{Check: checkRegistryClaim, Got: got, Want: want}
 }
 
 // State is the state of a record in a registry.
@@ -313,38 +221,42 @@ func (r *Record) Live(now time.Time) bool {
 // does not.
 func (r *Record) HoldsMachine() bool { return r.State != StateResting }
 
-// Checks of a registry, and of [FirstUse], which queries it.
+// Checks of a registry, and of [FirstUse], which queries it, that others branch on or return.
 const (
-	// CheckRegistryName: the node name is bound to another machine.
-	CheckRegistryName attest.Check = "registry-name"
-	// CheckRegistryMachine: the machine is bound to another node name.
-	CheckRegistryMachine attest.Check = "registry-machine"
-	// CheckRegistryReserved: name, machine or Machine UID is reserved for another
-	// pair. Always together with refusal.ErrRetry.
-	CheckRegistryReserved attest.Check = "registry-reserved"
 	// CheckRegistryResting: a certificate for the node name may still be valid that was issued
 	// to a machine that is gone.
 	CheckRegistryResting attest.Check = "registry-resting"
-	// CheckRegistryUID: the record of the name belongs to another Machine object, by its UID,
-	// or the Machine object has a record under another name.
-	CheckRegistryUID attest.Check = "registry-machine-uid"
-	// CheckRegistryProviderID: the record carries a different provider ID.
-	CheckRegistryProviderID attest.Check = "registry-provider-id"
 	// CheckRegistryConflict: the record has changed since it was read, or its
 	// reservation is over. Always together with refusal.ErrRetry.
 	CheckRegistryConflict attest.Check = "registry-conflict"
-	// CheckRegistryNode: there is a Node of that name but no record.
-	CheckRegistryNode attest.Check = "registry-node-without-record"
-	// CheckRegistryRequester: there is no record, and the request is not one that a new
-	// machine makes.
-	CheckRegistryRequester attest.Check = "registry-requester"
-	// CheckRegistryScope: the machine identity is not of the registry's road and EK algorithm;
-	// or, with refusal.ErrRetry or from attest.NewVerifier, the operator's configuration makes
-	// that impossible for any machine.
+	// CheckRegistryScope: the machine identity is not of the registry's cluster, road and EK
+	// algorithm; or, with refusal.ErrRetry or from attest.NewVerifier, the operator's
+	// configuration makes that impossible for any machine.
 	CheckRegistryScope attest.Check = "registry-scope"
-	// CheckRegistryInventory: the inventory has no UID for the machine, which trust on first
+)
+
+// The others.
+const (
+	// checkRegistryName: the node name is bound to another machine.
+	checkRegistryName attest.Check = "registry-name"
+	// checkRegistryMachine: the machine is bound to another node name.
+	checkRegistryMachine attest.Check = "registry-machine"
+	// checkRegistryReserved: name, machine or Machine UID is reserved for another
+	// pair. Always together with refusal.ErrRetry.
+	checkRegistryReserved attest.Check = "registry-reserved"
+	// checkRegistryUID: the record of the name belongs to another Machine object, by its UID,
+	// or the Machine object has a record under another name.
+	checkRegistryUID attest.Check = "registry-machine-uid"
+	// checkRegistryProviderID: the record carries a different provider ID.
+	checkRegistryProviderID attest.Check = "registry-provider-id"
+	// checkRegistryNode: there is a Node of that name but no record.
+	checkRegistryNode attest.Check = "registry-node-without-record"
+	// checkRegistryRequester: there is no record, and the request is not one that a new
+	// machine makes.
+	checkRegistryRequester attest.Check = "registry-requester"
+	// checkRegistryInventory: the inventory has no UID for the machine, which trust on first
 	// use of EKs requires. Always together with refusal.ErrRetry.
-	CheckRegistryInventory attest.Check = "registry-inventory"
-	// CheckRegistryClaim: an argument of a call cannot be recorded.
-	CheckRegistryClaim attest.Check = "registry-claim"
+	checkRegistryInventory attest.Check = "registry-inventory"
+	// checkRegistryClaim: an argument of a call cannot be recorded.
+	checkRegistryClaim attest.Check = "registry-claim"
 )

@@ -25,24 +25,14 @@ type Held struct {
 	Name, Machine, MachineUID *Record
 }
 
-// Action is what a store has to do after a rule has decided.
-type Action int
-
-const (
-	// Keep: nothing changes.
-	Keep Action = iota + 1
-	// Put: the record is stored, replacing that of its name, with a new Version.
-	Put
-	// Drop: the record of the name is removed.
-	Drop
-)
-
-// Change is what a rule has decided.
+// Change is what a rule has decided: Put, Drop, or, if neither is set, that nothing changes.
 type Change struct {
-	Action Action
-	// Record is what is to be stored and returned. Where Action is Put, its Version is the old
-	// one, or empty: the store gives it a new one. Where Action is Drop, it is the record to
-	// be removed; it is nil if Release has nothing to do.
+	// Put: Record is to be stored, replacing that of its name, with a new Version. Its own is
+	// the old one, or empty.
+	Put bool
+	// Drop: Record, which is that of the name, is to be removed.
+	Drop bool
+	// Record is what the call returns. It is nil if Release has nothing to do.
 	Record *Record
 }
 
@@ -60,24 +50,24 @@ func (h Held) live(now time.Time) Held {
 }
 
 // Reserve claims a node name for a machine until the deadline, which must be in the future and
-// at most MaxReservation away. If this very claim has already reserved the pair, the deadline
+// at most an hour away. If this very claim has already reserved the pair, the deadline
 // becomes the new one. If the pair is already bound, nothing changes, except that an unknown
 // provider ID is filled in. h.Machine and h.MachineUID are those of the claim.
 //
 // It refuses, in this order: a name that rests ([CheckRegistryResting]), is reserved for
-// another machine ([CheckRegistryReserved], to be tried again) or bound to another
-// ([CheckRegistryName]); a record of the pair with another Machine UID
-// ([CheckRegistryUID]) or provider ID ([CheckRegistryProviderID]); a machine that is
-// reserved (CheckRegistryReserved) or bound ([CheckRegistryMachine]) under another name;
-// a Machine UID that is reserved (CheckRegistryReserved), bound or resting
-// (CheckRegistryUID) under another name.
+// another machine (registry-reserved, to be tried again) or bound to another
+// (registry-name); a record of the pair with another Machine UID
+// (registry-machine-uid) or provider ID (registry-provider-id); a machine that is
+// reserved (registry-reserved) or bound (registry-machine) under another name;
+// a Machine UID that is reserved (registry-reserved), bound or resting
+// (registry-machine-uid) under another name.
 func (h Held) Reserve(c Claim, deadline, now time.Time) (Change, error) {
 	if err := c.Check(); err != nil {
 		return Change{}, err
 	}
 	deadline = deadline.Truncate(time.Second).UTC()
-	if length := deadline.Sub(now); length <= 0 || length > MaxReservation {
-		return Change{}, badClaim("a deadline of "+deadline.Format(time.RFC3339), "one within the next "+MaxReservation.String())
+	if length := deadline.Sub(now); length <= 0 || length > maxReservation {
+		return Change{}, badClaim("a deadline of "+deadline.Format(time.RFC3339), "one within the next "+maxReservation.String())
 	}
 	if err := h.Admit(&c, now); err != nil {
 		return Change{}, err
@@ -85,13 +75,13 @@ func (h Held) Reserve(c Claim, deadline, now time.Time) (Change, error) {
 	old := h.live(now).Name
 	switch {
 	case old == nil || old.State == StateReserved:
-		return Change{Put, &Record{Claim: c, State: StateReserved, Deadline: deadline}}, nil
+		return Change{Put: true, Record: &Record{Claim: c, State: StateReserved, Deadline: deadline}}, nil
 	case old.ProviderID == "" && c.ProviderID != "":
 		r := *old
 		r.ProviderID = c.ProviderID
-		return Change{Put, &r}, nil
+		return Change{Put: true, Record: &r}, nil
 	}
-	return Change{Keep, old}, nil
+	return Change{Record: old}, nil
 }
 
 // Admit says whether Reserve would let a claim be made: nil if it would. It is meant for
@@ -118,11 +108,11 @@ func admitName(r *Record, c *Claim) error {
 	case r.Machine != c.Machine && r.State == StateReserved:
 		return reservedElsewhere(r)
 	case r.Machine != c.Machine:
-		return refuse(CheckRegistryName, "machine "+string(c.Machine), "that of node "+r.NodeName+", "+string(r.Machine))
+		return refuse(checkRegistryName, "machine "+string(c.Machine), "that of node "+r.NodeName+", "+string(r.Machine))
 	case r.MachineUID != c.MachineUID:
-		return refuse(CheckRegistryUID, "Machine UID "+refusal.OrNothing(c.MachineUID), "that of node "+r.NodeName+", "+refusal.OrNothing(r.MachineUID))
+		return refuse(checkRegistryUID, "Machine UID "+refusal.OrNothing(c.MachineUID), "that of node "+r.NodeName+", "+refusal.OrNothing(r.MachineUID))
 	case r.ProviderID != c.ProviderID && r.ProviderID != "":
-		return refuse(CheckRegistryProviderID, "provider ID "+refusal.OrNothing(c.ProviderID), r.ProviderID)
+		return refuse(checkRegistryProviderID, "provider ID "+refusal.OrNothing(c.ProviderID), r.ProviderID)
 	}
 	return nil
 }
@@ -140,11 +130,11 @@ func admitElsewhere(r *Record, nodeName string, check attest.Check, what string)
 }
 
 func (h Held) admitMachine(machine attest.Identity, nodeName string) error {
-	return admitElsewhere(h.Machine, nodeName, CheckRegistryMachine, "machine "+string(machine))
+	return admitElsewhere(h.Machine, nodeName, checkRegistryMachine, "machine "+string(machine))
 }
 
 func (h Held) admitMachineUID(uid, nodeName string) error {
-	return admitElsewhere(h.MachineUID, nodeName, CheckRegistryUID, "Machine UID "+refusal.OrNothing(uid))
+	return admitElsewhere(h.MachineUID, nodeName, checkRegistryUID, "Machine UID "+refusal.OrNothing(uid))
 }
 
 func refuse(check attest.Check, got, want string) error {
@@ -152,7 +142,7 @@ func refuse(check attest.Check, got, want string) error {
 }
 
 func reservedElsewhere(r *Record) error {
-	return &attest.Error{Check: CheckRegistryReserved, Got: "a claim beside that of machine " + string(r.Machine) + " to node " + r.NodeName,
+	return &attest.Error{Check: checkRegistryReserved, Got: "a claim beside that of machine " + string(r.Machine) + " to node " + r.NodeName,
 		Want: "one after " + r.Deadline.Format(time.RFC3339), Err: refusal.ErrRetry}
 }
 
@@ -180,9 +170,9 @@ func (h Held) change(seen *Record, or State, now time.Time, how func(r *Record) 
 		return Change{}, err
 	}
 	if reflect.DeepEqual(&r, old) {
-		return Change{Keep, old}, nil
+		return Change{Record: old}, nil
 	}
-	return Change{Put, &r}, nil
+	return Change{Put: true, Record: &r}, nil
 }
 
 // Bind makes the reservation that the caller saw final, or finds the record bound, and in the
@@ -191,7 +181,7 @@ func (h Held) change(seen *Record, or State, now time.Time, how func(r *Record) 
 // lastEnd is until when a certificate may be valid, rounded up to whole seconds; the zero
 // time, and an end before the recorded one, change nothing. issued, which may be nil, is the
 // record of the certificate or, while there is none, that of the request (csr.RecordOf). It
-// must be of the record's node and machine, and end by the last end ([CheckRegistryClaim]). A
+// must be of the record's node and machine, and end by the last end (registry-claim). A
 // record of a request is kept once, and only until that of its certificate replaces it. A
 // record of a certificate is kept once too, except that a Node UID it lacks is filled in. What
 // has ended is forgotten; of more than MaxIssued, so is what ends first.
@@ -288,16 +278,16 @@ func (h Held) Adopt(seen *Record, machineUID string, now time.Time) (Change, err
 
 // Release says that the inventory's Machine with this UID is gone. Afterwards there is no
 // reserved or bound record of the name with that UID; a bound one rests until its LastEnd has
-// passed. A record with another UID is left alone, and having nothing to do is not an error.
+// passed. A record with another UID is left alone, and so is one with a UID if none is given.
 func (h Held) Release(machineUID string, now time.Time) Change {
 	old := h.live(now).Name
 	if old == nil || old.MachineUID != machineUID || old.State == StateResting {
-		return Change{Action: Keep}
+		return Change{}
 	}
 	r := *old
 	r.State, r.Deadline, r.Issued = StateResting, time.Time{}, nil
 	if old.State == StateBound && r.Live(now) {
-		return Change{Put, &r}
+		return Change{Put: true, Record: &r}
 	}
-	return Change{Drop, old}
+	return Change{Drop: true, Record: old}
 }

@@ -2,18 +2,17 @@ package membership
 
 import (
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/message"
-
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func TestClaimCheck(t *testing.T) {
@@ -26,8 +25,8 @@ func TestClaimCheck(t *testing.T) {
 		{"without UID and provider ID", func(c *Claim) { c.MachineUID, c.ProviderID = "", "" }, true},
 		{"longest machine", func(c *Claim) { c.Machine = attest.Identity("t:" + strings.Repeat("m", message.MaxIdentitySize-2)) }, true},
 		{"longer machine", func(c *Claim) { c.Machine = attest.Identity("t:" + strings.Repeat("m", message.MaxIdentitySize-1)) }, false},
-		{"longest UID", func(c *Claim) { c.MachineUID = strings.Repeat("u", MaxMachineUIDSize) }, true},
-		{"longer UID", func(c *Claim) { c.MachineUID = strings.Repeat("u", MaxMachineUIDSize+1) }, false},
+		{"longest UID", func(c *Claim) { c.MachineUID = strings.Repeat("u", maxMachineUIDSize) }, true},
+		{"longer UID", func(c *Claim) { c.MachineUID = strings.Repeat("u", maxMachineUIDSize+1) }, false},
 		{"longest provider ID", func(c *Claim) { c.ProviderID = strings.Repeat("p", oid.MaxProviderIDSize) }, true},
 		{"longer provider ID", func(c *Claim) { c.ProviderID = strings.Repeat("p", oid.MaxProviderIDSize+1) }, false},
 		{"no node name", func(c *Claim) { c.NodeName = "" }, false},
@@ -39,7 +38,7 @@ func TestClaimCheck(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			claim := testClaim(1)
 			c.change(&claim)
-			if err := claim.Check(); (err == nil) != c.ok || err != nil && !errors.Is(err, CheckRegistryClaim) {
+			if err := claim.Check(); (err == nil) != c.ok || err != nil && !errors.Is(err, checkRegistryClaim) {
 				t.Errorf("got %v, want accepted %t", err, c.ok)
 			}
 		})
@@ -72,22 +71,22 @@ func TestRules(t *testing.T) {
 		want error
 	}{
 		{"nobody has anything", reserve(Held{}, time.Minute), nil},
-		{"longest reservation", reserve(Held{}, MaxReservation), nil},
-		{"longer reservation", reserve(Held{}, MaxReservation+time.Second), CheckRegistryClaim},
+		{"longest reservation", reserve(Held{}, maxReservation), nil},
+		{"longer reservation", reserve(Held{}, maxReservation+time.Second), checkRegistryClaim},
 		{"shortest reservation", reserve(Held{}, time.Second), nil},
-		{"deadline now", reserve(Held{}, 0), CheckRegistryClaim},
-		{"deadline over", reserve(Held{}, -time.Second), CheckRegistryClaim},
+		{"deadline now", reserve(Held{}, 0), checkRegistryClaim},
+		{"deadline over", reserve(Held{}, -time.Second), checkRegistryClaim},
 		{"bound pair", reserve(Held{Name: bound, Machine: bound, MachineUID: bound}, time.Minute), nil},
 		{"resting name", reserve(Held{Name: resting}, time.Minute), CheckRegistryResting},
-		{"name of another", reserve(Held{Name: with(func(r *Record) { r.Machine = "t:2" })}, time.Minute), CheckRegistryName},
-		{"name reserved", reserve(Held{Name: with(func(r *Record) { r.Machine, r.State, r.Deadline = "t:2", StateReserved, now.Add(1) })}, time.Minute), CheckRegistryReserved},
+		{"name of another", reserve(Held{Name: with(func(r *Record) { r.Machine = "t:2" })}, time.Minute), checkRegistryName},
+		{"name reserved", reserve(Held{Name: with(func(r *Record) { r.Machine, r.State, r.Deadline = "t:2", StateReserved, now.Add(1) })}, time.Minute), checkRegistryReserved},
 		{"name reserved until now", reserve(Held{Name: with(func(r *Record) { r.Machine, r.State, r.Deadline = "t:2", StateReserved, now })}, time.Minute), nil},
-		{"machine elsewhere", reserve(Held{Machine: other}, time.Minute), CheckRegistryMachine},
-		{"machine reserved elsewhere", reserve(Held{Machine: otherReserved}, time.Minute), CheckRegistryReserved},
+		{"machine elsewhere", reserve(Held{Machine: other}, time.Minute), checkRegistryMachine},
+		{"machine reserved elsewhere", reserve(Held{Machine: otherReserved}, time.Minute), checkRegistryReserved},
 		{"machine that rests elsewhere", reserve(Held{Machine: with(func(r *Record) { r.Claim, r.State = testClaim(2), StateResting })}, time.Minute), nil},
-		{"UID elsewhere", reserve(Held{MachineUID: other}, time.Minute), CheckRegistryUID},
-		{"UID reserved elsewhere", reserve(Held{MachineUID: otherReserved}, time.Minute), CheckRegistryReserved},
-		{"UID that rests elsewhere", reserve(Held{MachineUID: with(func(r *Record) { r.Claim, r.State = testClaim(2), StateResting })}, time.Minute), CheckRegistryUID},
+		{"UID elsewhere", reserve(Held{MachineUID: other}, time.Minute), checkRegistryUID},
+		{"UID reserved elsewhere", reserve(Held{MachineUID: otherReserved}, time.Minute), checkRegistryReserved},
+		{"UID that rests elsewhere", reserve(Held{MachineUID: with(func(r *Record) { r.Claim, r.State = testClaim(2), StateResting })}, time.Minute), checkRegistryUID},
 		{"UID that rested until now", reserve(Held{MachineUID: with(func(r *Record) { r.Claim, r.State, r.LastEnd = testClaim(2), StateResting, now.Add(-time.Second) })}, time.Minute), nil},
 
 		{"bind", bind(Held{Name: reserved}, reserved), nil},
@@ -98,28 +97,28 @@ func TestRules(t *testing.T) {
 		{"bind what rests", bind(Held{Name: resting}, resting), CheckRegistryConflict},
 
 		{"raise to the last second", raise(time.Unix(maxUnix, 0)), nil},
-		{"raise over the last second", raise(time.Unix(maxUnix, 1)), CheckRegistryClaim},
+		{"raise over the last second", raise(time.Unix(maxUnix, 1)), checkRegistryClaim},
 		{"raise to the first second", raise(time.Unix(0, 0)), nil},
-		{"raise to before", raise(time.Unix(-1, 0)), CheckRegistryClaim},
+		{"raise to before", raise(time.Unix(-1, 0)), checkRegistryClaim},
 
 		{"rebind", rebind(Held{Name: bound}, bound, "t:2"), nil},
-		{"rebind to nothing", rebind(Held{Name: bound}, bound, ""), CheckRegistryClaim},
+		{"rebind to nothing", rebind(Held{Name: bound}, bound, ""), checkRegistryClaim},
 		{"rebind a reservation", rebind(Held{Name: reserved}, reserved, "t:2"), CheckRegistryConflict},
-		{"rebind to a machine elsewhere", rebind(Held{Name: bound, Machine: other}, bound, "t:2"), CheckRegistryMachine},
+		{"rebind to a machine elsewhere", rebind(Held{Name: bound, Machine: other}, bound, "t:2"), checkRegistryMachine},
 		{"rebind what has changed", rebind(Held{Name: bound}, otherVersion, bound.Machine), CheckRegistryConflict},
 
 		{"adopt", adopt(Held{Name: bound}, bound, "uid-2"), nil},
-		{"adopt nothing", adopt(Held{Name: bound}, bound, ""), CheckRegistryClaim},
-		{"adopt too much", adopt(Held{Name: bound}, bound, strings.Repeat("u", MaxMachineUIDSize+1)), CheckRegistryClaim},
+		{"adopt nothing", adopt(Held{Name: bound}, bound, ""), checkRegistryClaim},
+		{"adopt too much", adopt(Held{Name: bound}, bound, strings.Repeat("u", maxMachineUIDSize+1)), checkRegistryClaim},
 		{"adopt for a reservation", adopt(Held{Name: reserved}, reserved, "uid-2"), CheckRegistryConflict},
-		{"adopt a UID elsewhere", adopt(Held{Name: bound, MachineUID: other}, bound, "uid-2"), CheckRegistryUID},
+		{"adopt a UID elsewhere", adopt(Held{Name: bound, MachineUID: other}, bound, "uid-2"), checkRegistryUID},
 		{"adopt what has changed", adopt(Held{Name: bound}, otherVersion, bound.MachineUID), CheckRegistryConflict},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.want == nil && c.got != nil || !errors.Is(c.got, c.want) {
 				t.Errorf("got %v, want %v", c.got, c.want)
 			}
-			if again := errors.Is(c.want, CheckRegistryReserved) || errors.Is(c.want, CheckRegistryConflict); again != errors.Is(c.got, refusal.ErrRetry) {
+			if again := errors.Is(c.want, checkRegistryReserved) || errors.Is(c.want, CheckRegistryConflict); again != errors.Is(c.got, refusal.ErrRetry) {
 				t.Errorf("to be tried again %t, want %t", !again, again)
 			}
 		})
@@ -183,8 +182,8 @@ func TestRulesOfIssuedRecords(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.change(&given)
-			if _, err := (Held{Name: r}).Bind(r, time.Time{}, &given, now); !errors.Is(err, CheckRegistryClaim) {
-				t.Errorf("got %v, want %s", err, CheckRegistryClaim)
+			if _, err := (Held{Name: r}).Bind(r, time.Time{}, &given, now); !errors.Is(err, checkRegistryClaim) {
+				t.Errorf("got %v, want %s", err, checkRegistryClaim)
 			}
 		})
 	}

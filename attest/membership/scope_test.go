@@ -2,6 +2,7 @@ package membership
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -23,6 +24,27 @@ func TestParseScope(t *testing.T) {
 	for _, text := range []string{"", " ", "ek", "ek RSA", "ek RSA-2048 ", " ek RSA-2048", "ak RSA-2048", "gce", "gce ek", "tpm ak", "document", "gce  document", "gce document ", "EK RSA-2048"} {
 		if got, err := ParseScope(text); got != (Scope{}) || !errors.Is(err, CheckRegistryScope) {
 			t.Errorf("%q: got %+v, %v", text, got, err)
+		}
+	}
+}
+
+// The cluster is required, and stands apart from the text.
+func TestScopeCluster(t *testing.T) {
+	s, err := ParseScope("ek RSA-2048")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Check(); !errors.Is(err, CheckRegistryScope) {
+		t.Errorf("no cluster: got %v", err)
+	}
+	s.Cluster = testCluster
+	if err := s.Check(); err != nil || s.String() != "ek RSA-2048" {
+		t.Errorf("got %v, %q", err, s.String())
+	}
+	for size, ok := range map[int]bool{1: true, 128: true, 129: false} {
+		s.Cluster = strings.Repeat("c", size)
+		if err := s.Check(); (err == nil) != ok {
+			t.Errorf("%d bytes: got %v", size, err)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -19,23 +20,28 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// MaxMemberListSize is the largest size of a [StaticList] file, in bytes: room for more than
+// maxMemberListSize is the largest size of a [StaticList] file, in bytes: room for more than
 // 100,000 machines.
-const MaxMemberListSize = 16 << 20
+const maxMemberListSize = 16 << 20
 
-// ErrMemberList says that a list of members is malformed. The error that wraps it names the
-// line.
-var ErrMemberList = errors.New("member list refused")
+// checkMemberList: a list of members is malformed, or does not fit the verifier.
+const checkMemberList attest.Check = "member-list"
+
+// refuseList refuses a list for a line or a member of it.
+func refuseList(where string, err error) error {
+	return &attest.Error{Check: checkMemberList, Err: fmt.Errorf("%s: %w", where, err)}
+}
 
 // Member is one machine that may be one node.
 type Member struct {
 	// Machine is its identity, as attest.ParseIdentity reads it. An ek: identity is found on
-	// attest.RoadEK, every other one on attest.RoadAK, and counts only there.
+	// attest.RoadEK, every other one on attest.RoadAK or in a document (attest.RoadDocument),
+	// and counts only there.
 	Machine attest.Identity
 	// NodeName is the only node that it may be.
 	NodeName string
-	// ProviderID is the provider ID to vouch for, up to oid.MaxProviderIDSize bytes without
-	// spaces; "" means that of the inventory (csr.Machine).
+	// ProviderID is the provider ID to vouch for, such as "gce://project/zone/name", up to
+	// oid.MaxProviderIDSize bytes without spaces; "" means that of the inventory (csr.Machine).
 	ProviderID string
 	// Provider is the only kind of evidence by which the machine is known; empty means "tpm".
 	// In a list it is the last field, as provider=<name>.
@@ -48,16 +54,19 @@ func (m *Member) foundOn(open attest.OpenRoad) bool {
 	return open.Provider == cmp.Or(m.Provider, defaultProvider) && (m.Machine.Kind() == "ek") == (open.Road == attest.RoadEK)
 }
 
-// StaticList admits the machines of a list, each as its node. It is an attest.Authorizer that
-// writes nothing and never changes; to change the list, edit it, read it again and swap it in.
+// StaticList is [Members]: it admits the machines of a list, each as its node, and is the
+// inventory of those machines. It writes nothing and never changes; to change the list, edit it,
+// read it again and swap it in.
 //
 // As text it has one line per machine,
 //
 //	<machine identity> <node name>
 //	<machine identity> <node name> <provider ID>
+//	<machine identity> <node name> <provider ID> provider=<kind of evidence>
 //
-// with one space between fields, and a line feed after every line except possibly the last (an
-// editor or a ConfigMap may have left it out). Empty lines, and lines that begin with "#", are
+// with one space between fields, of which the last two may each be left out, and a line feed
+// after every line except possibly the last (an editor or a ConfigMap may have left it out). A
+// provider ID has "://" in it. Empty lines, and lines that begin with "#", are
 // for human readers. A machine or a node name that is listed twice is an error, as is every
 // other deviation: a half-understood list is no list.
 type StaticList struct {
@@ -66,23 +75,23 @@ type StaticList struct {
 	machine map[attest.Identity]*Member
 }
 
-// NewStaticList makes a list of members. It returns an error that wraps [ErrMemberList] as
-// [ParseStaticList] does, with the number of the member.
+// NewStaticList makes a list of members. An error is that of [ParseStaticList], with the number
+// of the member.
 func NewStaticList(members []Member) (*StaticList, error) {
 	l := &StaticList{members: slices.Clone(members), byName: map[string]*Member{}, machine: map[attest.Identity]*Member{}}
 	for i := range l.members {
 		if err := l.index(&l.members[i]); err != nil {
-			return nil, fmt.Errorf("membership: %w: member %d: %w", ErrMemberList, i+1, err)
+			return nil, refuseList("member "+strconv.Itoa(i+1), err)
 		}
 	}
 	return l, nil
 }
 
-// ParseStaticList reads a list as text of at most [MaxMemberListSize] bytes. An error wraps
-// [ErrMemberList] and names the line. A list without members is accepted, and admits nobody.
+// ParseStaticList reads a list as text of at most 16 MiB. An error has the check member-list and
+// names the line. A list without members is accepted, and admits nobody.
 func ParseStaticList(text []byte) (*StaticList, error) {
-	if len(text) > MaxMemberListSize {
-		return nil, fmt.Errorf("membership: %w: got over %d bytes", ErrMemberList, MaxMemberListSize)
+	if len(text) > maxMemberListSize {
+		return nil, &attest.Error{Check: checkMemberList, Got: fmt.Sprintf("over %d bytes", maxMemberListSize)}
 	}
 	l := &StaticList{byName: map[string]*Member{}, machine: map[attest.Identity]*Member{}}
 	for n := 1; len(text) > 0; n++ {
@@ -93,7 +102,7 @@ func ParseStaticList(text []byte) (*StaticList, error) {
 			err = l.index(m)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("membership: %w: line %d: %w", ErrMemberList, n, err)
+			return nil, refuseList("line "+strconv.Itoa(n), err)
 		}
 		if m != nil {
 			l.members = append(l.members, *m)
@@ -109,7 +118,7 @@ func ReadStaticList(path string) (*StaticList, error) {
 		return nil, fmt.Errorf("membership: %w", err)
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, MaxMemberListSize+1))
+	text, err := io.ReadAll(io.LimitReader(f, maxMemberListSize+1))
 	if err != nil {
 		return nil, fmt.Errorf("membership: %w", err)
 	}
@@ -151,8 +160,8 @@ func (l *StaticList) index(m *Member) error {
 		return badClaim(m.NodeName, "a node name")
 	case !plaintext.Valid(m.Provider, 63) || strings.ContainsAny(m.Provider, " /"):
 		return errors.New("the provider is too long, not printable, or has a space or a slash in it")
-	case strings.HasPrefix(m.ProviderID, providerField):
-		return errors.New("the provider ID begins with " + providerField)
+	case m.ProviderID != "" && !isProviderID(m.ProviderID):
+		return fmt.Errorf("got %s, want a provider ID, which has :// in it, or %s<name>", refusal.Quote(m.ProviderID), providerField)
 	case !plaintext.Valid(m.ProviderID, oid.MaxProviderIDSize) || strings.Contains(m.ProviderID, " "):
 		return errors.New("the provider ID is too long, not printable, or has a space in it")
 	case l.byName[m.NodeName] != nil:
@@ -164,25 +173,15 @@ func (l *StaticList) index(m *Member) error {
 	return nil
 }
 
+// isProviderID reports whether a field may be a provider ID (<scheme>://<rest>): it is not one
+// that was meant to be named, as in provder=tpm.
+func isProviderID(field string) bool {
+	scheme, rest, ok := strings.Cut(field, "://")
+	return ok && scheme != "" && rest != "" && !strings.Contains(scheme, "=")
+}
+
 // Members returns the members in the order of the list.
 func (l *StaticList) Members() []Member { return slices.Clone(l.members) }
-
-// Marshal returns the list as text that [ParseStaticList] reads, without the lines meant for
-// human readers.
-func (l *StaticList) Marshal() []byte {
-	var b bytes.Buffer
-	for _, m := range l.members {
-		b.WriteString(string(m.Machine) + " " + m.NodeName)
-		if m.ProviderID != "" {
-			b.WriteString(" " + m.ProviderID)
-		}
-		if m.Provider != "" {
-			b.WriteString(" " + providerField + m.Provider)
-		}
-		b.WriteByte('\n')
-	}
-	return b.Bytes()
-}
 
 // CheckAuthorizer refuses a list that neither [NewStaticList] nor [ParseStaticList] made, and
 // one with a member that could be found on no open road: its kind of evidence is not open, or
@@ -193,7 +192,7 @@ func (l *StaticList) CheckAuthorizer(open attest.Opening) error {
 	}
 	for i := range l.members {
 		if err := l.members[i].fits(open.Roads); err != nil {
-			return fmt.Errorf("membership: %w: member %d, node %s: %w", ErrMemberList, i+1, l.members[i].NodeName, err)
+			return refuseList(fmt.Sprintf("member %d, node %s", i+1, l.members[i].NodeName), err)
 		}
 	}
 	return nil

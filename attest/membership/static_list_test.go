@@ -1,7 +1,6 @@
 package membership
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +18,22 @@ const (
 	goodMembers = "# rack 1\n\nek:sha256:" + testDigest + " node-1\ngce:proj/42 node-2 gce://proj/zone/node-2\n#\nrow:7 node-3\n"
 )
 
+// marshal writes a list without the lines meant for human readers.
+func marshal(l *StaticList) string {
+	var b strings.Builder
+	for _, m := range l.Members() {
+		b.WriteString(string(m.Machine) + " " + m.NodeName)
+		if m.ProviderID != "" {
+			b.WriteString(" " + m.ProviderID)
+		}
+		if m.Provider != "" {
+			b.WriteString(" " + providerField + m.Provider)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
 func TestParseStaticList(t *testing.T) {
 	l, err := ParseStaticList([]byte(goodMembers))
 	if err != nil {
@@ -28,7 +43,7 @@ func TestParseStaticList(t *testing.T) {
 	if got := l.Members(); !slices.Equal(got, want) {
 		t.Errorf("got %+v", got)
 	}
-	if got, want := string(l.Marshal()), "ek:sha256:"+testDigest+" node-1\ngce:proj/42 node-2 gce://proj/zone/node-2\nrow:7 node-3\n"; got != want {
+	if got, want := marshal(l), "ek:sha256:"+testDigest+" node-1\ngce:proj/42 node-2 gce://proj/zone/node-2\nrow:7 node-3\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	// An editor or a ConfigMap may leave out the last line feed.
@@ -36,7 +51,7 @@ func TestParseStaticList(t *testing.T) {
 		t.Errorf("without the last line feed: %v", err)
 	}
 	made, err := NewStaticList(want)
-	if err != nil || !bytes.Equal(made.Marshal(), l.Marshal()) {
+	if err != nil || marshal(made) != marshal(l) {
 		t.Errorf("made of members: %v", err)
 	}
 	path := filepath.Join(t.TempDir(), "members")
@@ -71,28 +86,46 @@ func TestParseStaticListRefuses(t *testing.T) {
 		"node twice":          "row:7 node-3\nrow:8 node-3\n",
 		"line twice":          "row:7 node-3\nrow:7 node-3\n",
 		"not UTF-8":           "row:\xff node-3\n",
-		"NUL in provider ID":  "row:7 node-3 p\x00\n",
-		"long provider ID":    "row:7 node-3 " + strings.Repeat("p", 1025) + "\n",
+		"NUL in provider ID":  "row:7 node-3 p://\x00\n",
+		"long provider ID":    "row:7 node-3 p://" + strings.Repeat("p", 1021) + "\n",
 		"provider of nothing": "row:7 node-3 provider=\n",
 		"provider with NUL":   "row:7 node-3 provider=a\x00\n",
 		"long provider":       "row:7 node-3 provider=" + strings.Repeat("p", 64) + "\n",
 		"slash in provider":   "row:7 node-3 provider=a/b\n",
 		"two providers":       "row:7 node-3 provider=a provider=b\n",
 		"byte order mark":     "\ufeffrow:7 node-3\n",
-		"over the size":       strings.Repeat("#\n", MaxMemberListSize/2+1),
+		"over the size":       strings.Repeat("#\n", maxMemberListSize/2+1),
 		"good, then not good": goodMembers + "row:8\n",
+
+		"provider misspelt":               "row:7 node-3 provder=tpm\n",
+		"provider misspelt, after an ID":  "row:7 node-3 p://x provder=tpm\n",
+		"provider misspelt, with slashes": "row:7 node-3 provder=tpm://x\n",
+		"provider in capitals":            "row:7 node-3 Provider=tpm\n",
+		"provider before the ID":          "row:7 node-3 provider=tpm p://x\n",
+		"provider ID without a scheme":    "row:7 node-3 x\n",
+		"provider ID of nothing":          "row:7 node-3 ://x\n",
+		"provider ID without the rest":    "row:7 node-3 p://\n",
+		"provider ID with one slash":      "row:7 node-3 p:/x\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			if l, err := ParseStaticList([]byte(text)); l != nil || !errors.Is(err, ErrMemberList) {
+			if l, err := ParseStaticList([]byte(text)); l != nil || !errors.Is(err, checkMemberList) {
 				t.Errorf("%s: got %v", name, err)
 			}
 		})
+	}
+	for _, field := range []string{"p://x", "p:///zone/x", "p://x?a=b", "provider=p", "p://x provider=p"} {
+		if _, err := ParseStaticList([]byte("row:7 node-3 " + field + "\n")); err != nil {
+			t.Errorf("%s: got %v", field, err)
+		}
 	}
 	_, err := ParseStaticList([]byte(goodMembers + "row:8\n"))
 	if err == nil || !strings.Contains(err.Error(), "line 7") {
 		t.Errorf("got %v, want line 7", err)
 	}
-	if _, err := NewStaticList([]Member{{Machine: "row:1", NodeName: "a"}, {Machine: "row:1", NodeName: "b"}}); !errors.Is(err, ErrMemberList) || !strings.Contains(err.Error(), "member 2") {
+	if _, err := ParseStaticList([]byte(goodMembers + "row:8 node-4 provder=tpm\n")); err == nil || !strings.Contains(err.Error(), "line 7") || !strings.Contains(err.Error(), "provider=<name>") {
+		t.Errorf("got %v, want line 7 and how to write it", err)
+	}
+	if _, err := NewStaticList([]Member{{Machine: "row:1", NodeName: "a"}, {Machine: "row:1", NodeName: "b"}}); !errors.Is(err, checkMemberList) || !strings.Contains(err.Error(), "member 2") {
 		t.Errorf("got %v, want member 2", err)
 	}
 }
@@ -112,7 +145,7 @@ func TestStaticListAuthorize(t *testing.T) {
 		{"node-3", "gce:p/3", false}, // the inventory has another provider ID
 	} {
 		t.Run(fmt.Sprint(c.ok), func(t *testing.T) {
-			a, err := l.Authorize(context.Background(), answerOf(t, c.node, c.machine), nil)
+			a, err := l.Authorize(context.Background(), answerOf(t, c.node, c.machine))
 			if c.ok && (err != nil || a.ProviderID != "test://1" || len(a.DNSNames) != 2) || !c.ok && !errors.Is(err, attest.CheckMembership) {
 				t.Errorf("%s as %s: got %+v, %v", c.machine, c.node, a, err)
 			}
@@ -122,23 +155,48 @@ func TestStaticListAuthorize(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := empty.Authorize(context.Background(), answerOf(t, "node-1", "gce:p/1"), nil); !errors.Is(err, attest.CheckMembership) {
+	if _, err := empty.Authorize(context.Background(), answerOf(t, "node-1", "gce:p/1")); !errors.Is(err, attest.CheckMembership) {
 		t.Errorf("an empty list: got %v", err)
 	}
 }
 
-// Azure's identifiers stand in lists in letters of both cases. One machine is listed once.
-func TestStaticListOfAzure(t *testing.T) {
-	const machine, node = "azure:8A205152-b25a-417f-a676-80465535a6c9/B1310A36-d400-46f6-82cb-6217df846586", " node-1\n"
-	l, err := ParseStaticList([]byte(machine + node))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := string(l.Marshal()); got != strings.ToLower(machine)+node {
-		t.Errorf("got %q", got)
-	}
-	if _, err := ParseStaticList([]byte(machine + node + strings.ToLower(machine) + " node-2\n")); !errors.Is(err, ErrMemberList) {
-		t.Errorf("listed twice: %v", err)
+// Every line is held to the kinds of evidence that are open: a typing mistake in one of many is
+// told when the verifier is made, with the spelling to write where there is one.
+func TestStaticListLinesFit(t *testing.T) {
+	lower := attest.Grammar{Kind: "azure", Parse: func(id attest.Identity) (attest.Identity, error) {
+		return attest.Identity(strings.ToLower(string(id))), nil
+	}}
+	open := append(ofTPM("", attest.RoadAK, attest.RoadEK), attest.OpenRoad{Provider: "azure", Road: attest.RoadDocument, Identities: []attest.Grammar{lower}})
+	open[0].Identities = append(open[0].Identities, attest.Grammar{Kind: "ak"})
+	const machine = "azure:8a205152-b25a-417f-a676-80465535a6c9/b1310a36-d400-46f6-82cb-6217df846586"
+	many := goodMembers[:strings.Index(goodMembers, "#\n")] // two lines that fit
+	for name, c := range map[string]struct{ line, want string }{
+		"good":                    {"gce:p/3 node-3", ""},
+		"good, of a document":     {machine + " node-3 provider=azure", ""},
+		"an unknown kind":         {"gec:p/3 node-3", "gec:p/3, want one of kind"},
+		"an EK as a document":     {"ek:sha256:" + testDigest[:63] + "0 node-3 provider=azure", "got evidence of azure, which is not open for ek:"},
+		"a document as a TPM":     {machine + " node-3", "want one of kind"},
+		"a misspelt provider":     {machine + " node-3 provider=axure", "got evidence of axure, which is not open"},
+		"a provider in capitals":  {machine + " node-3 provider=Azure", "got evidence of Azure, which is not open"},
+		"another kind's provider": {"gce:p/3 node-3 provider=azure", "gce:p/3, want one of kind"},
+		"an identity in capitals": {"azure:" + strings.ToUpper(machine[6:]) + " node-3 provider=azure", "want it as " + machine},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := ParseStaticList([]byte(many + c.line + "\n"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = attest.CheckAuthorizer(l, attest.Opening{Roads: open})
+			if c.want == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if !errors.Is(err, checkMemberList) || !strings.Contains(err.Error(), "member 3, node node-3: ") || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want member 3 and %q", err, c.want)
+			}
+		})
 	}
 }
 
@@ -153,14 +211,14 @@ func FuzzParseStaticList(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		l, err := ParseStaticList(text)
 		if err != nil {
-			if !errors.Is(err, ErrMemberList) {
+			if !errors.Is(err, checkMemberList) {
 				t.Errorf("got %v", err)
 			}
 			return
 		}
-		again, err := ParseStaticList(l.Marshal())
+		again, err := ParseStaticList([]byte(marshal(l)))
 		if err != nil || !slices.Equal(again.Members(), l.Members()) {
-			t.Errorf("%q: %v", l.Marshal(), err)
+			t.Errorf("%q: %v", marshal(l), err)
 		}
 		// What is written is what was read, without the lines for people.
 		var lines []string
@@ -173,9 +231,70 @@ func FuzzParseStaticList(f *testing.F) {
 		if want != "" && !strings.HasSuffix(want, "\n") {
 			want += "\n"
 		}
-		// Azure's identifiers are written in lower case.
-		if got := string(l.Marshal()); got != want && !(strings.Contains(want, "azure:") && strings.EqualFold(got, want)) {
+		if got := marshal(l); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	})
+}
+
+// An identity counts on the road on which it is found, and on no other.
+func TestStaticListLooksAtTheRoad(t *testing.T) {
+	l, err := ParseStaticList([]byte("ek:sha256:" + testDigest + " node-1\ngce:p/1 node-2\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, node string
+		machine    attest.Identity
+		road       attest.Road
+		ok         bool
+	}{
+		{"EK on its road", "node-1", "ek:sha256:" + testDigest, attest.RoadEK, true},
+		{"EK on the other road", "node-1", "ek:sha256:" + testDigest, attest.RoadAK, false},
+		{"instance on its road", "node-2", "gce:p/1", attest.RoadAK, true},
+		{"instance on the other road", "node-2", "gce:p/1", attest.RoadEK, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := answerOf(t, c.node, c.machine)
+			r.Road = c.road
+			if _, err := asked(t, l, r); (err == nil) != c.ok || err != nil && !errors.Is(err, attest.CheckMembership) {
+				t.Errorf("got %v, want admitted %t", err, c.ok)
+			}
+		})
+	}
+}
+
+// A list of the largest size, one over it, and other fields that are refused.
+func TestStaticListLimits(t *testing.T) {
+	line := "gce:p/1 node-1\n"
+	full := make([]byte, 0, maxMemberListSize+1)
+	for len(full) < maxMemberListSize-len(line) {
+		full = append(full, '#', '\n')
+	}
+	full = append(full[:maxMemberListSize-len(line)], line...)
+	full[maxMemberListSize-len(line)-1] = '\n'
+	if l, err := ParseStaticList(full); err != nil || len(l.Members()) != 1 || len(full) != maxMemberListSize {
+		t.Errorf("%d bytes: got %v", len(full), err)
+	}
+	if _, err := ParseStaticList(append(full, '\n')); !errors.Is(err, checkMemberList) {
+		t.Errorf("one byte more: got %v", err)
+	}
+	if _, err := NewStaticList([]Member{{Machine: "gce:p/1", NodeName: "node-1", ProviderID: "p://a b"}}); !errors.Is(err, checkMemberList) {
+		t.Errorf("a space in the provider ID: got %v", err)
+	}
+	if _, err := NewStaticList([]Member{{Machine: "gce:p/1", NodeName: "node-1", Provider: "a b"}}); !errors.Is(err, checkMemberList) {
+		t.Errorf("a space in the provider: got %v", err)
+	}
+	if _, err := ParseStaticList([]byte("gce:p/1 node-1 provider=" + strings.Repeat("p", 63))); err != nil {
+		t.Errorf("the longest provider: got %v", err)
+	}
+	if err := (*StaticList)(nil).CheckAuthorizer(attest.Opening{Roads: ofTPM("", attest.RoadEK)}); !errors.Is(err, errNoList) {
+		t.Errorf("a nil list: got %v", err)
+	}
+	if _, err := (&StaticList{}).Authorize(t.Context(), &attest.Result{}); !errors.Is(err, errNoList) {
+		t.Errorf("a zero list: got %v", err)
+	}
+	if _, err := ReadStaticList(t.TempDir()); err == nil {
+		t.Error("a directory was read")
+	}
 }

@@ -2,6 +2,7 @@ package membership
 
 import (
 	"context"
+	"iter"
 	"slices"
 	"time"
 
@@ -14,17 +15,17 @@ import (
 // Store keeps records and finds them by node name, by machine and by Machine UID. It knows no
 // rules: [NewRegistry] makes a [Registry] from it.
 type Store interface {
-	// View calls f with the records as they are at one moment.
-	View(ctx context.Context, f func(Reader) error) error
+	// View calls f with the records as they are at one moment. f calls neither Put nor Drop.
+	View(ctx context.Context, f func(Tx) error) error
 	// Update calls f, one call at a time. If f returns nil, everything that it wrote is kept
 	// and survives the end of the process once Update returns. If not, or if ctx has ended,
 	// nothing is kept and the error is returned. f may not have written anything.
-	Update(ctx context.Context, f func(Writer) error) error
+	Update(ctx context.Context, f func(Tx) error) error
 }
 
-// Reader finds records, including those that have ended. Nil without an error means that there
-// is none. The caller does not change what it gets.
-type Reader interface {
+// Tx is one transaction of a [Store]. It finds records, including those that have ended; nil
+// without an error means that there is none. The caller does not change what it gets.
+type Tx interface {
 	// ByName finds the record of a node name.
 	ByName(nodeName string) (*Record, error)
 	// ByMachine finds the record that holds the machine ([Record.HoldsMachine]).
@@ -33,11 +34,7 @@ type Reader interface {
 	ByMachineUID(machineUID string) (*Record, error)
 	// After finds up to limit records whose node names come after this one, in name order.
 	After(nodeName string, limit int) ([]*Record, error)
-}
 
-// Writer changes records.
-type Writer interface {
-	Reader
 	// Put stores a record, replacing that of its name, and returns it with a Version that no
 	// record of the store ever had.
 	Put(r Record) (*Record, error)
@@ -51,9 +48,8 @@ type Writer interface {
 // record that will end, so they do not pile up.
 const sweepSize = 4
 
-// StoreRegistry is a [Registry] over a [Store]. It is safe for use from many goroutines
-// if the store is.
-type StoreRegistry struct {
+// storeRegistry is a [Registry] over a [Store].
+type storeRegistry struct {
 	scope Scope
 	store Store
 	now   func() time.Time
@@ -65,9 +61,9 @@ type RegistryOptions struct {
 	Now func() time.Time
 }
 
-// NewRegistry makes a registry from a store. The error is that of [Scope.Check], or
-// refusal.CheckConfig for a nil store.
-func NewRegistry(scope Scope, store Store, options RegistryOptions) (*StoreRegistry, error) {
+// NewRegistry makes a registry from a store. It lists records in the order of their node names.
+// The error is that of [Scope.Check], or refusal.CheckConfig for a nil store.
+func NewRegistry(scope Scope, store Store, options RegistryOptions) (Registry, error) {
 	if err := scope.Check(); err != nil {
 		return nil, err
 	}
@@ -77,14 +73,14 @@ func NewRegistry(scope Scope, store Store, options RegistryOptions) (*StoreRegis
 	if options.Now == nil {
 		options.Now = time.Now
 	}
-	return &StoreRegistry{scope: scope, store: store, now: options.Now}, nil
+	return &storeRegistry{scope: scope, store: store, now: options.Now}, nil
 }
 
 // Scope returns the scope that the registry was made with.
-func (s *StoreRegistry) Scope() Scope { return s.scope }
+func (s *storeRegistry) Scope() Scope { return s.scope }
 
 // held reads the records around a claim. What the claim leaves empty is not looked up.
-func held(r Reader, c *Claim) (h Held, err error) {
+func held(r Tx, c *Claim) (h Held, err error) {
 	h.Name, err = r.ByName(c.NodeName)
 	if err == nil && c.Machine != "" {
 		h.Machine, err = r.ByMachine(c.Machine)
@@ -96,12 +92,12 @@ func held(r Reader, c *Claim) (h Held, err error) {
 }
 
 // change lets a rule decide about the records around a claim, and does what it says.
-func (s *StoreRegistry) change(ctx context.Context, around Claim, rule func(h Held, now time.Time) (Change, error)) (*Record, error) {
+func (s *storeRegistry) change(ctx context.Context, around Claim, rule func(h Held, now time.Time) (Change, error)) (*Record, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	var out *Record
-	err := s.store.Update(ctx, func(w Writer) error {
+	err := s.store.Update(ctx, func(w Tx) error {
 		now := s.now()
 		h, err := held(w, &around)
 		if err != nil {
@@ -112,10 +108,10 @@ func (s *StoreRegistry) change(ctx context.Context, around Claim, rule func(h He
 			return err
 		}
 		out = c.Record
-		switch c.Action {
-		case Put:
+		switch {
+		case c.Put:
 			out, err = w.Put(*c.Record)
-		case Drop:
+		case c.Drop:
 			err = w.Drop(c.Record.NodeName)
 		default:
 			return nil
@@ -129,7 +125,7 @@ func (s *StoreRegistry) change(ctx context.Context, around Claim, rule func(h He
 }
 
 // sweep removes some of what no longer counts.
-func sweep(w Writer, now time.Time) error {
+func sweep(w Tx, now time.Time) error {
 	due, err := w.Due(now, sweepSize)
 	if err != nil {
 		return err
@@ -161,42 +157,42 @@ func seenName(seen *Record) Claim {
 }
 
 // Reserve claims a node name for a machine; see [Registry].
-func (s *StoreRegistry) Reserve(ctx context.Context, claim Claim, deadline time.Time) (*Record, error) {
+func (s *storeRegistry) Reserve(ctx context.Context, claim Claim, deadline time.Time) (*Record, error) {
 	return s.change(ctx, claim, func(h Held, now time.Time) (Change, error) { return h.Reserve(claim, deadline, now) })
 }
 
 // Bind makes a reservation final, and records a certificate; see [Registry].
-func (s *StoreRegistry) Bind(ctx context.Context, record *Record, lastEnd time.Time, issued *csr.IssuedRecord) (*Record, error) {
+func (s *storeRegistry) Bind(ctx context.Context, record *Record, lastEnd time.Time, issued *csr.IssuedRecord) (*Record, error) {
 	return s.change(ctx, seenName(record), func(h Held, now time.Time) (Change, error) { return h.Bind(record, lastEnd, issued, now) })
 }
 
 // Rebind gives a bound record another machine; see [Registry].
-func (s *StoreRegistry) Rebind(ctx context.Context, record *Record, machine attest.Identity) (*Record, error) {
+func (s *storeRegistry) Rebind(ctx context.Context, record *Record, machine attest.Identity) (*Record, error) {
 	around := seenName(record)
 	around.Machine = machine
 	return s.change(ctx, around, func(h Held, now time.Time) (Change, error) { return h.Rebind(record, machine, now) })
 }
 
 // Adopt gives a bound record the UID of another Machine object; see [Registry].
-func (s *StoreRegistry) Adopt(ctx context.Context, record *Record, machineUID string) (*Record, error) {
+func (s *storeRegistry) Adopt(ctx context.Context, record *Record, machineUID string) (*Record, error) {
 	around := seenName(record)
 	around.MachineUID = machineUID
 	return s.change(ctx, around, func(h Held, now time.Time) (Change, error) { return h.Adopt(record, machineUID, now) })
 }
 
 // Release frees the record of a Machine that is gone; see [Registry].
-func (s *StoreRegistry) Release(ctx context.Context, nodeName, machineUID string) error {
-	_, err := s.change(ctx, Claim{NodeName: nodeName}, func(h Held, now time.Time) (Change, error) { return h.Release(machineUID, now), nil })
-	return err
+func (s *storeRegistry) Release(ctx context.Context, nodeName, machineUID string) (bool, error) {
+	released, err := s.change(ctx, Claim{NodeName: nodeName}, func(h Held, now time.Time) (Change, error) { return h.Release(machineUID, now), nil })
+	return released != nil, err
 }
 
 // find returns one record that counts.
-func (s *StoreRegistry) find(ctx context.Context, by func(r Reader) (*Record, error)) (*Record, error) {
+func (s *storeRegistry) find(ctx context.Context, by func(r Tx) (*Record, error)) (*Record, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	var out *Record
-	err := s.store.View(ctx, func(r Reader) (err error) {
+	err := s.store.View(ctx, func(r Tx) (err error) {
 		if out, err = by(r); out != nil && !out.Live(s.now()) {
 			out = nil
 		}
@@ -206,51 +202,55 @@ func (s *StoreRegistry) find(ctx context.Context, by func(r Reader) (*Record, er
 }
 
 // Lookup returns the record of a node name, or nil if there is none.
-func (s *StoreRegistry) Lookup(ctx context.Context, nodeName string) (*Record, error) {
-	return s.find(ctx, func(r Reader) (*Record, error) { return r.ByName(nodeName) })
+func (s *storeRegistry) Lookup(ctx context.Context, nodeName string) (*Record, error) {
+	return s.find(ctx, func(r Tx) (*Record, error) { return r.ByName(nodeName) })
 }
 
 // LookupMachine returns the reserved or bound record of a machine, or nil if there is none.
-func (s *StoreRegistry) LookupMachine(ctx context.Context, machine attest.Identity) (*Record, error) {
-	return s.find(ctx, func(r Reader) (*Record, error) { return r.ByMachine(machine) })
+func (s *storeRegistry) LookupMachine(ctx context.Context, machine attest.Identity) (*Record, error) {
+	return s.find(ctx, func(r Tx) (*Record, error) { return r.ByMachine(machine) })
 }
 
 // LookupMachineUID returns the record of a Machine UID, or nil if there is none.
-func (s *StoreRegistry) LookupMachineUID(ctx context.Context, machineUID string) (*Record, error) {
+func (s *storeRegistry) LookupMachineUID(ctx context.Context, machineUID string) (*Record, error) {
 	if machineUID == "" {
 		return nil, ctx.Err()
 	}
-	return s.find(ctx, func(r Reader) (*Record, error) { return r.ByMachineUID(machineUID) })
+	return s.find(ctx, func(r Tx) (*Record, error) { return r.ByMachineUID(machineUID) })
 }
 
-// Records calls each with every record that counts, in the order of the node names, for an
-// operator's list. It reads them in pieces, so changes made meanwhile may or may not be seen.
-// It stops at an error from each, and returns it.
-func (s *StoreRegistry) Records(ctx context.Context, each func(Record) error) error {
-	const piece = 256
-	for last := ""; ; {
-		var records []*Record
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		err := s.store.View(ctx, func(r Reader) (err error) {
-			records, err = r.After(last, piece)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		for _, r := range records {
-			if !r.Live(s.now()) {
-				continue
+// listSize is how many records a list has in memory.
+const listSize = 256
+
+// Records yields every record that counts; see [Registry]. Nobody waits for its caller: it
+// reads in pieces.
+func (s *storeRegistry) Records(ctx context.Context) iter.Seq2[*Record, error] {
+	return func(yield func(*Record, error) bool) {
+		for last, more := "", true; more; {
+			records, err := s.after(ctx, last)
+			if err != nil {
+				yield(nil, err)
+				return
 			}
-			if err := each(*r); err != nil {
-				return err
+			more = len(records) == listSize
+			for _, r := range records {
+				last = r.NodeName
+				if r.Live(s.now()) && !yield(clone(r, nil)) {
+					return
+				}
 			}
 		}
-		if len(records) < piece {
-			return nil
-		}
-		last = records[len(records)-1].NodeName
 	}
+}
+
+// after reads one piece of a list.
+func (s *storeRegistry) after(ctx context.Context, last string) (records []*Record, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	err = s.store.View(ctx, func(r Tx) (err error) {
+		records, err = r.After(last, listSize)
+		return err
+	})
+	return records, err
 }

@@ -31,12 +31,12 @@ type faultyTx struct {
 	f *faultyStore
 }
 
-func (f *faultyStore) View(ctx context.Context, use func(Reader) error) error {
-	return f.memoryStore.View(ctx, func(Reader) error { return use(faultyTx{f.memoryStore, f}) })
+func (f *faultyStore) View(ctx context.Context, use func(Tx) error) error {
+	return f.memoryStore.View(ctx, func(Tx) error { return use(faultyTx{f.memoryStore, f}) })
 }
 
-func (f *faultyStore) Update(ctx context.Context, use func(Writer) error) error {
-	return f.memoryStore.Update(ctx, func(Writer) error { return use(faultyTx{f.memoryStore, f}) })
+func (f *faultyStore) Update(ctx context.Context, use func(Tx) error) error {
+	return f.memoryStore.Update(ctx, func(Tx) error { return use(faultyTx{f.memoryStore, f}) })
 }
 
 func (t faultyTx) ByName(n string) (*Record, error) {
@@ -95,7 +95,7 @@ func TestFaultyStore(t *testing.T) {
 		t.Run(fails, func(t *testing.T) {
 			at := testTime()
 			store := &faultyStore{memoryStore: newMemoryStore()}
-			r, err := NewRegistry(Scope{}, store, RegistryOptions{Now: func() time.Time { return at }})
+			r, err := NewRegistry(testScope, store, RegistryOptions{Now: func() time.Time { return at }})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -123,12 +123,14 @@ func TestFaultyStore(t *testing.T) {
 		})
 	}
 	store := &faultyStore{memoryStore: newMemoryStore(), fails: "After"}
-	r, err := NewRegistry(Scope{}, store, RegistryOptions{})
+	r, err := NewRegistry(testScope, store, RegistryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Records(t.Context(), func(Record) error { return nil }); !errors.Is(err, errStore) {
-		t.Errorf("Records: got %v", err)
+	for record, err := range r.Records(t.Context()) {
+		if record != nil || !errors.Is(err, errStore) {
+			t.Errorf("Records: got %v, %v", record, err)
+		}
 	}
 	store.fails = "ByMachineUID"
 	if got, err := r.LookupMachineUID(t.Context(), "uid"); got != nil || !errors.Is(err, errStore) {
@@ -136,67 +138,5 @@ func TestFaultyStore(t *testing.T) {
 	}
 	if got, err := r.LookupMachineUID(t.Context(), ""); got != nil || err != nil {
 		t.Errorf("LookupMachineUID of nothing: got %v, %v", got, err)
-	}
-}
-
-// Limits of the configuration, at the limit and one over it.
-func TestNewFirstUseLimits(t *testing.T) {
-	registry, err := NewMemoryRegistry(Scope{}, RegistryOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, c := range map[string]struct {
-		lifetime, reservation time.Duration
-		ok                    bool
-	}{
-		"shortest lifetime":   {1, 0, true},
-		"no lifetime":         {0, 0, false},
-		"negative lifetime":   {-1, 0, false},
-		"longest reservation": {time.Hour, MaxReservation, true},
-		"longer reservation":  {time.Hour, MaxReservation + 1, false},
-		"negative":            {time.Hour, -1, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := NewFirstUse(FirstUseConfig{Registry: registry, MaxLifetime: c.lifetime, Reservation: c.reservation,
-				NodeExists: func(context.Context, string) (bool, error) { return false, nil }})
-			if (err == nil) != c.ok {
-				t.Errorf("got %v, want accepted %t", err, c.ok)
-			}
-		})
-	}
-}
-
-// A list of the largest size, one over it, and other fields that are refused.
-func TestStaticListLimits(t *testing.T) {
-	line := "gce:p/1 node-1\n"
-	full := make([]byte, 0, MaxMemberListSize+1)
-	for len(full) < MaxMemberListSize-len(line) {
-		full = append(full, '#', '\n')
-	}
-	full = append(full[:MaxMemberListSize-len(line)], line...)
-	full[MaxMemberListSize-len(line)-1] = '\n'
-	if l, err := ParseStaticList(full); err != nil || len(l.Members()) != 1 || len(full) != MaxMemberListSize {
-		t.Errorf("%d bytes: got %v", len(full), err)
-	}
-	if _, err := ParseStaticList(append(full, '\n')); !errors.Is(err, ErrMemberList) {
-		t.Errorf("one byte more: got %v", err)
-	}
-	if _, err := NewStaticList([]Member{{Machine: "gce:p/1", NodeName: "node-1", ProviderID: "a b"}}); !errors.Is(err, ErrMemberList) {
-		t.Errorf("a space in the provider ID: got %v", err)
-	}
-	if _, err := NewStaticList([]Member{{Machine: "gce:p/1", NodeName: "node-1", Provider: "a b"}}); !errors.Is(err, ErrMemberList) {
-		t.Errorf("a space in the provider: got %v", err)
-	}
-	if _, err := ParseStaticList([]byte("gce:p/1 node-1 provider=" + strings.Repeat("p", 63))); err != nil {
-		t.Errorf("the longest provider: got %v", err)
-	}
-	if err := (*StaticList)(nil).CheckAuthorizer(ofTPM("", attest.RoadEK)); !errors.Is(err, errNoList) {
-		t.Errorf("a nil list: got %v", err)
-	}
-	if _, err := (&StaticList{}).Authorize(t.Context(), &attest.Result{}, nil); !errors.Is(err, errNoList) {
-		t.Errorf("a zero list: got %v", err)
-	}
-	if _, err := ReadStaticList(t.TempDir()); err == nil {
-		t.Error("a directory was read")
 	}
 }

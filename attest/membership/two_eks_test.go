@@ -67,12 +67,12 @@ func TestTwoEKsOfOneAlgorithm(t *testing.T) {
 		second   error
 		verdict  csr.Verdict // of the second
 	}{
-		{"one Machine", "uid-1", false, nil, membership.CheckRegistryUID, csr.VerdictDeny},
-		{"no UIDs", "", false, membership.CheckRegistryInventory, membership.CheckRegistryInventory, csr.VerdictRetry},
+		{"one Machine", "uid-1", false, nil, attest.Check("registry-machine-uid"), csr.VerdictDeny},
+		{"no UIDs", "", false, attest.Check("registry-inventory"), attest.Check("registry-inventory"), csr.VerdictRetry},
 		{"no UIDs, insecure", "", true, nil, nil, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			registry, err := membership.NewMemoryRegistry(membership.Scope{Road: attest.RoadEK, IdentityClass: "RSA-2048"}, membership.RegistryOptions{Now: plane.Now})
+			registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID, Road: attest.RoadEK, IdentityClass: "RSA-2048"}, membership.RegistryOptions{Now: plane.Now})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -82,7 +82,7 @@ func TestTwoEKsOfOneAlgorithm(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			config.Policy = &csr.Policy{SignerNames: plane.Config.Policy.SignerNames,
+			config.Policy = &csr.Policy{SignerNames: plane.Config.Policy.SignerNames, ClusterIDs: plane.Config.Policy.ClusterIDs,
 				Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
 					name := q.NodeName
 					return &csr.Machine{Name: "machine", UID: c.uid, NodeName: name, BootstrapReady: true}, nil

@@ -13,6 +13,14 @@ func inventoryOf(r *attest.Result) *csr.Machine {
 	return &csr.Machine{}
 }
 
+// clustersOf are the names of the cluster that the machine is to join.
+func clustersOf(r *attest.Result) []string {
+	if checked := r.Checked(); checked != nil {
+		return checked.ClusterIDs()
+	}
+	return []string{r.ClusterID}
+}
+
 func requesterOf(r *attest.Result) csr.RequesterClass {
 	if r.Checked() == nil {
 		return 0

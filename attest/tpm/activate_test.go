@@ -87,7 +87,7 @@ func testActivate(t *testing.T, tpm transport.TPM, origins map[string]EKOrigin) 
 			"cut":      func(c *attest.Credential) { c.IDObject = c.IDObject[:len(c.IDObject)-1] },
 			"seed cut": func(c *attest.Credential) { c.EncryptedSecret = c.EncryptedSecret[:len(c.EncryptedSecret)-1] },
 		} {
-			if _, err := activateWith(t, tpm, origin, AKTemplateECDSAP256(), nil, secret, change); !errors.Is(err, ErrCredential) {
+			if _, err := activateWith(t, tpm, origin, AKTemplateECDSAP256(), nil, secret, change); !errors.Is(err, checkCredential) {
 				t.Errorf("%s with another %s: %v", name, what, err)
 			}
 		}
@@ -203,13 +203,13 @@ func TestActivateForOthers(t *testing.T) {
 	if err := open(EKP256(), EKP256(), AKTemplateECDSAP256()); err != nil {
 		t.Fatal(err)
 	}
-	if err := open(EKP256(), EKP256(), AKTemplateECDSAP384()); !errors.Is(err, ErrCredential) {
+	if err := open(EKP256(), EKP256(), AKTemplateECDSAP384()); !errors.Is(err, checkCredential) {
 		t.Errorf("another AK: %v", err)
 	}
-	if err := open(EKP256High(), EKP256(), AKTemplateECDSAP256()); !errors.Is(err, ErrCredential) {
+	if err := open(EKP256High(), EKP256(), AKTemplateECDSAP256()); !errors.Is(err, checkCredential) {
 		t.Errorf("another EK: %v", err)
 	}
-	if err := open(EKRSA2048(), EKP256(), AKTemplateECDSAP256()); !errors.Is(err, ErrCredential) {
+	if err := open(EKRSA2048(), EKP256(), AKTemplateECDSAP256()); !errors.Is(err, checkCredential) {
 		t.Errorf("an EK of another kind: %v", err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -148,11 +149,11 @@ func TestLoadAKRefusesWhatVerifiersRefuse(t *testing.T) {
 	signing.Restricted = false
 	for name, tt := range map[string]struct {
 		template *tpm2.TPMTPublic
-		want     Check
+		want     refusal.Check
 	}{
-		"storage key":      {tpmop.StorageRootKey(), statement.CheckAKAttributes},
-		"not restricted":   {tpmop.ECCKeyArea(tpm2.TPMSECCParms{CurveID: tpm2.TPMECCNistP256}, signing, nil, nil), statement.CheckAKAttributes},
-		"restricted, sha1": {sha1Named(), statement.CheckNameAlgorithm},
+		"storage key":      {tpmop.StorageRootKey(), refusal.Check("ak-attributes")},
+		"not restricted":   {tpmop.ECCKeyArea(tpm2.TPMSECCParms{CurveID: tpm2.TPMECCNistP256}, signing, nil, nil), refusal.Check("ak-attributes")},
+		"restricted, sha1": {sha1Named(), refusal.Check("name-algorithm")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := akOf(t, tpm, AKSource{Template: tt.template}, nil)

@@ -3,11 +3,10 @@ package tpm
 import (
 	"context"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"testing"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Each public-key operation is counted before it is done: a spent budget refuses first.
@@ -52,7 +51,7 @@ func TestSpentBudgets(t *testing.T) {
 		"a credential too late":        {seal, cancelled, attest.NewBudget(1), refusal.ErrRetry},
 		"no signature":                 {alone, t.Context(), attest.NewBudget(0), attest.CheckBudget},
 		"the statement's alone":        {both, t.Context(), attest.NewBudget(1), attest.CheckBudget},
-		"the quote's too":              {both, t.Context(), attest.NewBudget(2), statement.CheckSignature},
+		"the quote's too":              {both, t.Context(), attest.NewBudget(2), refusal.Check("tpm-signature")},
 		"signatures that are too late": {alone, cancelled, attest.NewBudget(2), refusal.ErrRetry},
 	} {
 		t.Run(name, func(t *testing.T) {

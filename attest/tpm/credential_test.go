@@ -24,6 +24,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
 
@@ -227,7 +228,7 @@ func TestKindsOfEK(t *testing.T) {
 		"nothing":    nil,
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := makeCredential(rand.Reader, key, someAKName(t), make([]byte, 32)); !errors.Is(err, CheckEKType) {
+			if _, err := makeCredential(rand.Reader, key, someAKName(t), make([]byte, 32)); !errors.Is(err, tpmop.CheckEKType) {
 				t.Errorf("%s: %v", name, err)
 			}
 		})

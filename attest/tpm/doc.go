@@ -4,7 +4,7 @@
 // The control plane makes a [Kind] and passes it to attest.NewVerifier; the node makes a
 // [Prover] and passes it to attest.NewAttester:
 //
-//	kind, err := NewKind(KindConfig{AKIssuers: issuers})
+//	kind, err := TrustAKs(roots, tpmcert.ProfileTCG()) // or TrustEKs, or NewKind for the rest
 //	prover, err := NewProver(device, GCERSA(), ProverOptions{})
 //
 // The answer is a TPM2_Certify statement: the AK signs the Name of the TLS key together with

@@ -17,6 +17,7 @@ import (
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // EKOrigin says where a node's endorsement key comes from: a template, or Handle. An EK from
@@ -107,12 +108,12 @@ func checkEKPublic(ek *statement.Public) error {
 		return err
 	}
 	if ek.NameAlg != p.Hash || ek.Symmetric.Alg != tpm2.TPMAlgAES || ek.Symmetric.KeyBits != uint16(p.AesBits) || ek.Symmetric.Mode != tpm2.TPMAlgCFB {
-		return tpmwire.Refuse(CheckEKType,
+		return tpmwire.Refuse(tpmop.CheckEKType,
 			fmt.Sprintf("an EK with %s and %s-%d", tpmwire.AlgorithmName(ek.NameAlg), tpmwire.AlgorithmName(ek.Symmetric.Alg), ek.Symmetric.KeyBits),
 			fmt.Sprintf("%s and AES-%d-CFB", tpmwire.AlgorithmName(p.Hash), p.AesBits))
 	}
 	if want := statement.AttributeRestricted | statement.AttributeDecrypt; !ek.Attributes.Has(want) {
-		return tpmwire.Refuse(CheckEKType, "an EK with the attributes "+ek.Attributes.String(), want.String()+" set")
+		return tpmwire.Refuse(tpmop.CheckEKType, "an EK with the attributes "+ek.Attributes.String(), want.String()+" set")
 	}
 	return nil
 }
@@ -131,7 +132,7 @@ const (
 func ekChainOf(ctx context.Context, h *tpmop.Handles, leaf []byte) ([][]byte, error) {
 	cert, err := x509.ParseCertificate(leaf)
 	if err != nil {
-		return nil, &Error{Check: tpmcert.CheckCertificateEncoding, Got: "an EK certificate that does not parse", Err: err}
+		return nil, &refusal.Error{Check: tpmcert.CheckCertificateEncoding, Got: "an EK certificate that does not parse", Err: err}
 	}
 	certs, err := readNVChain(ctx, h, firstEKChainIndex, lastEKChainIndex)
 	if err != nil {
@@ -153,8 +154,8 @@ func readNVChain(ctx context.Context, h *tpmop.Handles, first, last tpm2.TPMHand
 		if err != nil {
 			return nil, err
 		}
-		if size += len(content); size > tpmcert.MaxNVChain {
-			return nil, &Error{Check: der.CheckSize, Got: "a chain in NV of more than 64 KiB", Want: "at most that"}
+		if size += len(content); size > der.MaxNVChain {
+			return nil, &refusal.Error{Check: der.CheckSize, Got: "a chain in NV of more than 64 KiB", Want: "at most that"}
 		}
 		contents = append(contents, content)
 	}
@@ -216,7 +217,7 @@ func ekArea(ek crypto.PublicKey) (*tpm2.TPMTPublic, error) {
 	k := ek.(*ecdsa.PublicKey) // the table has no others
 	point, err := k.Bytes()
 	if err != nil {
-		return nil, &Error{Check: statement.CheckPoint, Got: "an EK that is not on " + k.Params().Name, Err: err}
+		return nil, &refusal.Error{Check: statement.CheckPoint, Got: "an EK that is not on " + k.Params().Name, Err: err}
 	}
 	c, _ := tpmwire.CurveOfKey(k)
 	area := tpmop.EKTemplateECC(c.ID, tpmop.EKLow)

@@ -13,6 +13,7 @@ import (
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -64,7 +65,7 @@ func TestEKChainFromNV(t *testing.T) {
 	if err := node.TPM.WriteNV(0x01c00101, []byte("no certificate")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := node.Hello(ctx, plane.Now()); !errors.Is(err, tpmcert.CheckEKChainEncoding) {
+	if _, err := node.Hello(ctx, plane.Now()); !errors.Is(err, refusal.Check("ek-chain-encoding")) {
 		t.Errorf("no certificate in NV: %v", err)
 	}
 	noHandles(t, node.TPM)

@@ -173,7 +173,7 @@ func TestEKsThatNoVerifierAccepts(t *testing.T) {
 			_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
 				return loadEK(ctx, h, &EKOrigin{Template: template}, nil)
 			})
-			if !errors.Is(err, CheckEKType) {
+			if !errors.Is(err, tpmop.CheckEKType) {
 				t.Errorf("%s: %v", name, err)
 			}
 		})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/internal/safefile"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
 
@@ -25,9 +26,14 @@ const endorsementPasswordSize = 32
 // endorsementAuthSet is in TPM_PT_PERMANENT (Part 2, 8.6, TPMA_PERMANENT).
 const endorsementAuthSet = 1 << 1
 
-// ErrPasswordFile says that a file with a secret cannot be trusted: others may read it,
-// another user owns it, or it does not have the form that this package writes.
-var ErrPasswordFile = errors.New("password file refused")
+// checkPasswordFile: a file with a secret cannot be trusted: others may read it, another user
+// owns it, or it does not have the form that this package writes.
+const checkPasswordFile refusal.Check = "password-file"
+
+// ErrHierarchyPassword says that a hierarchy of the TPM refused the given password, or the
+// empty one if none was given. The error that wraps it names the hierarchy; the password is
+// never in an error.
+var ErrHierarchyPassword = tpmop.ErrHierarchyPassword
 
 // EndorsementPassword gives the TPM's endorsement hierarchy a password and keeps it in a
 // file, so that other software on the node that can reach the TPM cannot make attestation
@@ -42,7 +48,8 @@ var ErrPasswordFile = errors.New("password file refused")
 // hard links.
 //
 // It fails, and changes neither, if the file has group or other permissions, an owner other
-// than that of this process, or another form (ErrPasswordFile), if the hierarchy has a
+// than that of this process, or another form (the check
+// "password-file"), if the hierarchy has a
 // password and there is no file, or if the hierarchy's password is not the one in the file
 // (both ErrHierarchyPassword). On Windows, neither mode nor owner is checked: give the
 // directory an access list of its own. TPM2_Clear removes the password; the next run sets it
@@ -117,7 +124,7 @@ func newPasswordFile(path string) ([]byte, error) {
 func readPasswordFile(path string) ([]byte, error) {
 	content, err := safefile.Read(path, endorsementPasswordSize+1, safefile.Private)
 	if errors.Is(err, safefile.CheckFile) {
-		return nil, fmt.Errorf("%w: %w", ErrPasswordFile, err)
+		return nil, fmt.Errorf("%w: %w", checkPasswordFile, err)
 	}
 	return content, err
 }
@@ -125,11 +132,11 @@ func readPasswordFile(path string) ([]byte, error) {
 func parsePasswordFile(content []byte) ([]byte, error) {
 	n := len(content) - 1
 	if n != endorsementPasswordSize || content[n] != '\n' {
-		return nil, fmt.Errorf("%w: %d bytes that are not %d characters and a line feed", ErrPasswordFile, n+1, endorsementPasswordSize)
+		return nil, fmt.Errorf("%w: %d bytes that are not %d characters and a line feed", checkPasswordFile, n+1, endorsementPasswordSize)
 	}
 	for _, c := range content[:n] { // encoding/base64 skips line breaks
 		if !('A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_') {
-			return nil, fmt.Errorf("%w: it holds other characters than those of base64url", ErrPasswordFile)
+			return nil, fmt.Errorf("%w: it holds other characters than those of base64url", checkPasswordFile)
 		}
 	}
 	return content[:n], nil

@@ -230,8 +230,8 @@ func TestEndorsementPasswordRefusesFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 			password, err := EndorsementPassword(t.Context(), tpm, path)
-			if !errors.Is(err, ErrPasswordFile) || !password.IsZero() {
-				t.Errorf("got %v, want ErrPasswordFile", err)
+			if !errors.Is(err, checkPasswordFile) || !password.IsZero() {
+				t.Errorf("got %v, want checkPasswordFile", err)
 			}
 			if string(readAll(t, path)) != content {
 				t.Error("the file was changed")

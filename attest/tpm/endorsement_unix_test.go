@@ -36,8 +36,8 @@ func TestEndorsementPasswordInOpenFile(t *testing.T) {
 	if err := os.Chmod(path, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := EndorsementPassword(t.Context(), tpm, path); !errors.Is(err, ErrPasswordFile) {
-		t.Errorf("got %v, want ErrPasswordFile", err)
+	if _, err := EndorsementPassword(t.Context(), tpm, path); !errors.Is(err, checkPasswordFile) {
+		t.Errorf("got %v, want checkPasswordFile", err)
 	}
 	if string(readAll(t, path)) != content {
 		t.Error("the file was changed")

@@ -5,11 +5,12 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// CheckEnrolment: a result does not prove an AK to a CA: it is not an admitted answer, or not
+// checkEnrolment: a result does not prove an AK to a CA: it is not an admitted answer, or not
 // one on the road of the EK, the only road on which the AK is proven.
-const CheckEnrolment Check = "enrolment"
+const checkEnrolment refusal.Check = "enrolment"
 
 // EnrolledAK returns what to certify about the AK that a machine has proven to a CA of AK
 // certificates, for [tpmcert.CreateAKCertificate]: everything but the validity.
@@ -22,18 +23,18 @@ const CheckEnrolment Check = "enrolment"
 // copy of the answer gets at most another certificate for the same AK.
 //
 // The PermanentIdentifier is the EK's identity, which the caller may replace with a name by
-// which the Authorizer knows the machine. A refusal is an [*Error] with [CheckEnrolment], or
-// with [attest.CheckBindingCluster] if the machine meant to enrol elsewhere.
+// which the Authorizer knows the machine. A refusal is a [*refusal.Error] with the check
+// "enrolment", or with [attest.CheckBindingCluster] if the machine meant to enrol elsewhere.
 func EnrolledAK(r *attest.Result, ca *x509.Certificate) (tpmcert.AKTemplate, error) {
 	id, err := attest.ClusterID(ca)
 	if err != nil {
 		return tpmcert.AKTemplate{}, err
 	}
 	if r == nil || r.Attested() == nil || r.Road != attest.RoadEK || DetailsOf(r) == nil {
-		return tpmcert.AKTemplate{}, &Error{Check: CheckEnrolment, Got: "a result without a proven AK", Want: "that of an admitted answer on road ek"}
+		return tpmcert.AKTemplate{}, &refusal.Error{Check: checkEnrolment, Got: "a result without a proven AK", Want: "that of an admitted answer on road ek"}
 	}
 	if r.ClusterID != id {
-		return tpmcert.AKTemplate{}, &Error{Check: attest.CheckBindingCluster, Got: r.ClusterID, Want: "the CA's, " + id}
+		return tpmcert.AKTemplate{}, &refusal.Error{Check: attest.CheckBindingCluster, Got: r.ClusterID, Want: "the CA's, " + id}
 	}
 	d := DetailsOf(r)
 	key, err := d.AKPublic.Key()

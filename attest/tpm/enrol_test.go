@@ -22,6 +22,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -58,7 +59,7 @@ func (ca *akCA) enrolling(t *testing.T, o attesttest.NodeOptions) *stage {
 	o.Road, o.ClusterID = attest.RoadEK, ca.id
 	s := &stage{node: attesttest.NewNode(t, o)}
 	s.plane = attesttest.NewControlPlane(t, s.node)
-	s.plane.Config.ClusterIDs = []string{ca.id}
+	s.plane.Config.Policy.ClusterIDs = []string{ca.id}
 	s.plane.Verifier = planeVerifier(t, s.plane)
 	return s
 }
@@ -259,14 +260,14 @@ func TestEnrolmentRefuses(t *testing.T) {
 	_, err = rival.certify(ctx, result)
 	refused("a result of another CA", err, attest.CheckBindingCluster)
 	_, err = tpmkind.EnrolledAK(nil, ca.cert)
-	refused("no result", err, tpmkind.CheckEnrolment)
+	refused("no result", err, refusal.Check("enrolment"))
 	if _, err = tpmkind.EnrolledAK(result, nil); err == nil || errors.Is(err, attest.CheckBindingCluster) {
 		t.Errorf("no CA: %v", err)
 	}
 	ofAnotherKind := *result
 	ofAnotherKind.Details = nil
 	_, err = tpmkind.EnrolledAK(&ofAnotherKind, ca.cert)
-	refused("a result of another kind", err, tpmkind.CheckEnrolment)
+	refused("a result of another kind", err, refusal.Check("enrolment"))
 	onAK := newStage(t, attesttest.NodeOptions{TPM: device})
 	byCertificate, err := onAK.plane.Verifier.Verify(ctx, onAK.good)
 	if err != nil {
@@ -274,7 +275,7 @@ func TestEnrolmentRefuses(t *testing.T) {
 	}
 	byCertificate.ClusterID = ca.id
 	_, err = ca.certify(ctx, byCertificate)
-	refused("a result on the road of the AK", err, tpmkind.CheckEnrolment)
+	refused("a result on the road of the AK", err, refusal.Check("enrolment"))
 	var undecided error
 	s.plane.Config.Authorizer = attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
 		_, undecided = tpmkind.EnrolledAK(r, ca.cert)
@@ -282,7 +283,7 @@ func TestEnrolmentRefuses(t *testing.T) {
 	})
 	_, err = planeVerifier(t, s.plane).Verify(ctx, s.good)
 	refused("no member", err, attest.CheckMembership)
-	refused("a result before the decision", undecided, tpmkind.CheckEnrolment)
+	refused("a result before the decision", undecided, refusal.Check("enrolment"))
 }
 
 func mustChallenge(t *testing.T, s *stage) []byte {
@@ -305,7 +306,7 @@ func TestEnrolmentOfOtherKeys(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			request := changedHello(t, s, func(h *message.Hello, _ *message.Bundle) { changeAK(t, h, c.set, c.clear) })
-			if _, err := s.plane.Verifier.Challenge(t.Context(), request); !errors.Is(err, statement.CheckAKAttributes) {
+			if _, err := s.plane.Verifier.Challenge(t.Context(), request); !errors.Is(err, refusal.Check("ak-attributes")) {
 				t.Errorf("%s: %v", name, err)
 			}
 		})
@@ -357,7 +358,7 @@ func TestEnrolmentOfOtherEKs(t *testing.T) {
 	}{
 		"trusted, not revoked": {maker.Root(), list(big.NewInt(7777)), nil},
 		"another maker's":      {stranger.Root(), nil, tpmcert.CheckCertificateChain},
-		"revoked":              {maker.Root(), list(device.EKCertificate(tpmsim.P256).SerialNumber), tpmcert.CheckRevoked},
+		"revoked":              {maker.Root(), list(device.EKCertificate(tpmsim.P256).SerialNumber), refusal.Check("certificate-revoked")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			issuer := tpmcert.EKIssuer{Roots: []*x509.Certificate{c.root}, Profile: tpmcert.EKProfileTCG()}

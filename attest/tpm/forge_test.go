@@ -25,6 +25,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 const tagDirectoryName asn1.Tag = 0xa4
@@ -306,7 +307,7 @@ func (f *forgery) evidence(t testing.TB) *statement.CertifyEvidence {
 }
 
 // expectCheck fails unless err is nil for "", or an *Error of that very check.
-func expectCheck(t *testing.T, err error, want Check) {
+func expectCheck(t *testing.T, err error, want refusal.Check) {
 	t.Helper()
 	if want == "" {
 		if err != nil {
@@ -314,7 +315,7 @@ func expectCheck(t *testing.T, err error, want Check) {
 		}
 		return
 	}
-	var e *Error
+	var e *refusal.Error
 	if !errors.Is(err, want) || !errors.As(err, &e) || e.Check != want {
 		t.Fatalf("got %v, want %s", err, want)
 	}

@@ -2,17 +2,16 @@ package tpm_test
 
 import (
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
-	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // helloParts is a hello taken apart, to be changed and put together again.
@@ -53,17 +52,17 @@ func TestChangedHello(t *testing.T) {
 		retry  bool
 	}{
 		"good":                  {func(*helloParts) {}, nil, false},
-		"another signer name":   {func(p *helloParts) { p.request.Spec.SignerName = csr.SignerClientTPM }, attest.CheckHelloSigner, true},
+		"another signer name":   {func(p *helloParts) { p.request.Spec.SignerName = csr.SignerClientTPM }, csr.CheckHelloSigner, true},
 		"as old as may be":      {func(p *helloParts) { p.now = created.Add(message.MaxHelloAge) }, nil, false},
 		"a nanosecond older":    {func(p *helloParts) { p.now = created.Add(message.MaxHelloAge + 1) }, attest.CheckHelloExpired, false},
 		"at once":               {func(p *helloParts) { p.now = created }, nil, false},
 		"of the future":         {func(p *helloParts) { p.now = created.Add(-1) }, attest.CheckFuture, true},
 		"another cluster":       {func(p *helloParts) { p.hello.ClusterID = "other" }, attest.CheckBindingCluster, false},
 		"a closed road":         {func(p *helloParts) { p.hello.Road = message.RoadEK }, attest.CheckBindingRoad, false},
-		"another provider":      {func(p *helloParts) { p.bundle.Provider = "tpm/v2" }, attest.CheckProvider, false},
-		"no evidence":           {func(p *helloParts) { p.bundle.Provider, p.bundle.Data = "", nil }, attest.CheckProvider, false},
+		"another provider":      {func(p *helloParts) { p.bundle.Provider = "tpm/v2" }, csr.CheckProviderVersion, false},
+		"no evidence":           {func(p *helloParts) { p.bundle.Provider, p.bundle.Data = "", nil }, csr.CheckAttestationProvider, false},
 		"two hellos":            {func(p *helloParts) { p.att.Statements = slices.Repeat(p.att.Statements, 2) }, attest.CheckStatements, false},
-		"no certificate":        {func(p *helloParts) { p.att.Certificates = nil }, tpmcert.CheckCertificateMissing, false},
+		"no certificate":        {func(p *helloParts) { p.att.Certificates = nil }, refusal.Check("certificate-missing"), false},
 		"another's certificate": {func(p *helloParts) { p.att.Certificates = p.att.Certificates[1:] }, statement.CheckAKMismatch, false},
 		"another kind of statement": {func(p *helloParts) {
 			p.att.Statements[0].Type = oid.NodeAttestQuote
@@ -71,7 +70,7 @@ func TestChangedHello(t *testing.T) {
 		"a hello that is none": {func(p *helloParts) {
 			p.hello, p.att.Statements[0].Stmt = nil, []byte{5, 0}
 		}, attest.CheckEncoding, false},
-		"an AK that is none": {func(p *helloParts) { p.hello.AKPublic = []byte{0} }, statement.CheckPublicEncoding, false},
+		"an AK that is none": {func(p *helloParts) { p.hello.AKPublic = []byte{0} }, refusal.Check("public-encoding"), false},
 		"a key for an AK":    {func(p *helloParts) { p.hello.AKPublic = takeApart(t, s.good).certify.Public }, statement.CheckAKMismatch, false},
 		"a signer of nothing": {func(p *helloParts) {
 			p.hello.TargetSigner = "example.com/other"

@@ -16,6 +16,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Where machine manufacturers keep the initial attestation key (IAK), and its certificate
@@ -27,17 +28,17 @@ const (
 	lastIAKIndex  tpm2.TPMHandle = 0x01c901ff
 )
 
-// ErrIAK says that the IAK's certificate is not for any key of the TPM: it is another
+// errIAK says that the IAK's certificate is not for any key of the TPM: it is another
 // machine's certificate, the TPM has been given a new endorsement seed, or the manufacturer's
 // template is not one of [IAKTemplates].
-var ErrIAK = errors.New("no key of this TPM is that of the IAK's certificate")
+var errIAK = errors.New("no key of this TPM is that of the IAK's certificate")
 
 // OEMIAK returns the source of the initial attestation key (IAK) that the machine's
 // manufacturer has certified. Its certificate is in the NV indexes 0x01c90100 to 0x01c901ff,
 // after the intermediates, unless ProverOptions.Certificates has it; those from 0x01c90200
 // on, of the IDevID, are not read. The key is the persistent 0x81020001 if the certificate is
 // for that key, with [ProverOptions].AKPassword; otherwise it is made from the first of
-// [IAKTemplates] that yields it. If none does, the error wraps [ErrIAK]; if there is no
+// [IAKTemplates] that yields it. If none does, the error says so; if there is no
 // certificate, it wraps [tpmkey.ErrNVIndexNotFound]. For an IAK at another handle or of
 // another template, use an AKSource with Handle or Template, and put the certificates in
 // ProverOptions.Certificates.
@@ -100,7 +101,7 @@ func IAKTemplates(key crypto.PublicKey) (templates []*tpm2.TPMTPublic) {
 func loadIAK(ctx context.Context, h *tpmop.Handles, leaf, endorsementPassword []byte) (*tpmop.LoadedKey, error) {
 	cert, err := x509.ParseCertificate(leaf)
 	if err != nil {
-		return nil, &Error{Check: tpmcert.CheckCertificateEncoding, Got: "an IAK certificate that does not parse", Err: err}
+		return nil, &refusal.Error{Check: tpmcert.CheckCertificateEncoding, Got: "an IAK certificate that does not parse", Err: err}
 	}
 	key, err := tpmop.ReadPublic(ctx, h, iakHandle)
 	if err == nil && key.Public.SameKey(cert.PublicKey) {
@@ -121,7 +122,7 @@ func loadIAK(ctx context.Context, h *tpmop.Handles, leaf, endorsementPassword []
 			return nil, err
 		}
 	}
-	return nil, errors.Join(fmt.Errorf("%w: tried the persistent 0x%08x, and the templates for a key of %s", ErrIAK, uint32(iakHandle), keyAlgorithm(cert.PublicKey)),
+	return nil, errors.Join(fmt.Errorf("%w: tried the persistent 0x%08x, and the templates for a key of %s", errIAK, uint32(iakHandle), keyAlgorithm(cert.PublicKey)),
 		errors.Join(tried...))
 }
 

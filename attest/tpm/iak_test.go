@@ -291,7 +291,7 @@ func TestOEMKeyThatIsNotThere(t *testing.T) {
 	if err := device.WriteNV(iakIndex, []byte("no certificate")); err != nil {
 		t.Fatal(err)
 	}
-	if err := public(); !errors.Is(err, tpmcert.CheckEKChainEncoding) {
+	if err := public(); !errors.Is(err, refusal.Check("ek-chain-encoding")) {
 		t.Errorf("no certificate in the index: %v", err)
 	}
 	maker(t, device, template)

@@ -9,7 +9,6 @@ import (
 	"crypto/rsa"
 	"errors"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"testing"
 	"time"
 
@@ -20,9 +19,9 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
-	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -151,7 +150,7 @@ func TestRequireTPMResident(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = verifier.Verify(ctx, request)
-		if name == "resident" && err != nil || name == "software" && !errors.Is(err, statement.CheckResidency) {
+		if name == "resident" && err != nil || name == "software" && !errors.Is(err, refusal.Check("key-residency")) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

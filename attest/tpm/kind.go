@@ -52,16 +52,16 @@ type Kind struct {
 }
 
 // NewKind makes the kind. The error matches [refusal.CheckConfig] and names the field.
-func NewKind(c KindConfig) (*Kind, error) {
-	if len(c.AKIssuers) == 0 && c.EKs == nil {
+func NewKind(config KindConfig) (*Kind, error) {
+	if len(config.AKIssuers) == 0 && config.EKs == nil {
 		return nil, refusal.Config("AKIssuers and EKs", "", "one of them: no road is open")
 	}
-	k := &Kind{eks: c.EKs, quotePolicy: c.QuotePolicy}
-	if len(c.AKIssuers) == 0 {
+	k := &Kind{eks: config.EKs, quotePolicy: config.QuotePolicy}
+	if len(config.AKIssuers) == 0 {
 		return k, nil
 	}
 	var err error
-	if k.aks, err = tpmcert.NewAKVerifier(c.AKIssuers); err != nil {
+	if k.aks, err = tpmcert.NewAKVerifier(config.AKIssuers); err != nil {
 		return nil, err
 	}
 	for _, p := range k.aks.Profiles() {
@@ -153,7 +153,7 @@ func (e *evidence) readAK(certificates [][]byte) (err error) {
 	}
 	e.akKey = e.ak.Leaf().PublicKey
 	if !e.akPublic.SameKey(e.akKey) {
-		return &Error{Check: statement.CheckAKMismatch, Got: "the AK certificate of another key", Want: "the key of akPublic"}
+		return &refusal.Error{Check: statement.CheckAKMismatch, Got: "the AK certificate of another key", Want: "the key of akPublic"}
 	}
 	return nil
 }
@@ -165,7 +165,7 @@ func (e *evidence) present() (*attest.Presented, error) {
 		e.akName = e.akPublic.Name()
 		p.MachineKey, p.AKName, p.Machine = e.ek.SPKI(), e.akName, e.ek.Identity()
 	} else if p.MachineKey = e.ak.SPKI(); p.MachineKey == nil {
-		return nil, &Error{Check: attest.CheckIdentity, Got: "an AK certificate for another kind of key", Want: "RSA or ECDSA"}
+		return nil, &refusal.Error{Check: attest.CheckIdentity, Got: "an AK certificate for another kind of key", Want: "RSA or ECDSA"}
 	}
 	return p, nil
 }
@@ -201,7 +201,7 @@ type hello struct {
 // ReadHello parses the only statement, nodeattest-hello.
 func (k *Kind) ReadHello(e *attest.Evidence) (attest.HelloEvidence, error) {
 	if !e.Is(oid.NodeAttestHello) {
-		return nil, &Error{Check: attest.CheckStatements, Got: e.Types(), Want: "one hello"}
+		return nil, &refusal.Error{Check: attest.CheckStatements, Got: e.Types(), Want: "one hello"}
 	}
 	m, err := message.ParseHello(e.Statements[0].DER)
 	if err != nil {
@@ -269,7 +269,7 @@ type answer struct {
 func (k *Kind) ReadAnswer(e *attest.Evidence) (attest.AnswerEvidence, error) {
 	order := []oid.OID{oid.TCGAttestTPMCertify, oid.NodeAttestProof, oid.NodeAttestQuote, oid.NodeAttestEventLog}
 	if n := len(e.Statements); n < 2 || n > len(order) || !e.Is(order[:n]...) {
-		return nil, &Error{Check: attest.CheckStatements, Got: e.Types(), Want: "certify and proof, then quote and event log if any"}
+		return nil, &refusal.Error{Check: attest.CheckStatements, Got: e.Types(), Want: "certify and proof, then quote and event log if any"}
 	}
 	a := &answer{kind: k, certificates: e.Certificates}
 	var err error
@@ -368,9 +368,9 @@ func (a *answer) Verify(ctx context.Context, q *attest.Inquiry) (*attest.Finding
 	return d.findings(a.evidence.road, machine), nil
 }
 
-// CheckAKParent: the AK is not a primary key, and its issuer's profile does not admit others;
+// checkAKParent: the AK is not a primary key, and its issuer's profile does not admit others;
 // or the public area that was sent is not the AK's own.
-const CheckAKParent Check = "ak-parent"
+const checkAKParent refusal.Check = "ak-parent"
 
 // checkProfile checks against the profile of the issuer that certified the AK. The
 // statement's checks considered only whether any issuer allows SHA-1. On road EK there is no
@@ -381,10 +381,10 @@ func (d *Details) checkProfile(road attest.Road) error {
 		return nil
 	}
 	if d.SignatureHash == crypto.SHA1 && !d.profile.InsecureAllowSHA1Signature {
-		return &Error{Check: statement.CheckSignatureHash, Got: "SHA1", Want: "SHA256, SHA384 or SHA512, by profile " + d.Profile}
+		return &refusal.Error{Check: statement.CheckSignatureHash, Got: "SHA1", Want: "SHA256, SHA384 or SHA512, by profile " + d.Profile}
 	}
 	if !d.AKPrimary && !d.profile.AllowAKBelowOtherKeys {
-		return &Error{Check: CheckAKParent, Got: "a qualified signer that is not the AK as a primary key",
+		return &refusal.Error{Check: checkAKParent, Got: "a qualified signer that is not the AK as a primary key",
 			Want: "one, by profile " + d.Profile}
 	}
 	return nil

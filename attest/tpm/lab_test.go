@@ -27,6 +27,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func unhex(t testing.TB, s string) []byte {
@@ -247,7 +248,7 @@ var labStrangeSPKIs = sync.OnceValue(func() map[string][]byte {
 })
 
 // checkOutcome demands the check, or nil for "".
-func checkOutcome(t *testing.T, err error, want Check) {
+func checkOutcome(t *testing.T, err error, want refusal.Check) {
 	t.Helper()
 	if want == "" && err != nil || want != "" && !errors.Is(err, want) {
 		t.Errorf("got %v, want %q", err, want)

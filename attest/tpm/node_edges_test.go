@@ -22,6 +22,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -171,7 +172,7 @@ func TestAnswersOfBrokenTPMs(t *testing.T) {
 	tpm := newTPM(t)
 	source := AKSource{Template: AKTemplateECDSAP256()}
 	broken := tpmsim.Faulty(&altered{tpm, tpm2.TPMCCQuote, func(b []byte) { b[21] ^= 0x0f }}, nil)
-	if _, err := quoteWith(t, broken, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, statement.CheckAttestEncoding) || count(broken, tpm2.TPMCCQuote) != 1 {
+	if _, err := quoteWith(t, broken, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, refusal.Check("attest-encoding")) || count(broken, tpm2.TPMCCQuote) != 1 {
 		t.Errorf("a quote of another type: %v after %d quotes", err, count(broken, tpm2.TPMCCQuote))
 	}
 	again := tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCQuote, tpm2.TPMRCRetry))
@@ -179,7 +180,7 @@ func TestAnswersOfBrokenTPMs(t *testing.T) {
 		t.Errorf("retry: %v after %d quotes", err, count(again, tpm2.TPMCCQuote))
 	}
 	other := tpmsim.Faulty(&otherBank{tpm}, nil)
-	if _, err := quoteWith(t, other, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, statement.CheckPCRValue) || count(other, tpm2.TPMCCQuote) != 0 {
+	if _, err := quoteWith(t, other, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, refusal.Check("pcr-value")) || count(other, tpm2.TPMCCQuote) != 0 {
 		t.Errorf("values of SHA-1: %v after %v", err, other.Commands())
 	}
 	longest := make([]byte, 64)
@@ -288,10 +289,10 @@ func TestStatementsThatANodeDoesNotSend(t *testing.T) {
 		err    error
 	}{
 		"good":           {func(*statement.QuoteEvidence) {}, want, testQualifyingData, nil},
-		"no statement":   {func(e *statement.QuoteEvidence) { e.Attest = nil }, want, testQualifyingData, statement.CheckAttestEncoding},
+		"no statement":   {func(e *statement.QuoteEvidence) { e.Attest = nil }, want, testQualifyingData, refusal.Check("attest-encoding")},
 		"no quote":       {func(e *statement.QuoteEvidence) { e.Attest = certify }, want, testQualifyingData, nil},
 		"other data":     {func(*statement.QuoteEvidence) {}, want, []byte("other"), nil},
-		"a PCR twice":    {func(e *statement.QuoteEvidence) { e.PCRs = append(slices.Clone(e.PCRs), e.PCRs[0]) }, want, testQualifyingData, statement.CheckPCRDuplicate},
+		"a PCR twice":    {func(e *statement.QuoteEvidence) { e.PCRs = append(slices.Clone(e.PCRs), e.PCRs[0]) }, want, testQualifyingData, refusal.Check("pcr-duplicate")},
 		"other PCRs":     {func(*statement.QuoteEvidence) {}, want[1:], testQualifyingData, statement.CheckPCRSelection},
 		"another value":  {func(e *statement.QuoteEvidence) { e.PCRs = slices.Clone(e.PCRs); e.PCRs[0].Value = filled(32, 9) }, want, testQualifyingData, errPCRsMoved},
 		"an empty quote": {func(e *statement.QuoteEvidence) { e.Attest = selectNothing(t, quoted) }, nil, nil, statement.CheckPCRSelection},
@@ -424,17 +425,17 @@ func TestAreasOfEndorsementKeys(t *testing.T) {
 	p521 := publicArea(t, softwareKeys.p521().Public(), testAKAttributes, noScheme)
 	for name, c := range map[string]struct {
 		ek   *statement.Public
-		want Check
+		want refusal.Check
 	}{
 		"good":                  {area(func(*statement.Public) {}), ""},
 		"a point off its curve": {area(func(p *statement.Public) { p.X = filled(32, 1) }), statement.CheckPoint},
-		"P-521":                 {p521, CheckEKType},
-		"another hash":          {area(func(p *statement.Public) { p.NameAlg = tpm2.TPMAlgSHA384 }), CheckEKType},
-		"no cipher":             {area(func(p *statement.Public) { p.Symmetric.Alg = tpm2.TPMAlgNull }), CheckEKType},
-		"another key size":      {area(func(p *statement.Public) { p.Symmetric.KeyBits = 256 }), CheckEKType},
-		"another mode":          {area(func(p *statement.Public) { p.Symmetric.Mode = tpm2.TPMAlgCTR }), CheckEKType},
-		"not restricted":        {area(func(p *statement.Public) { p.Attributes &^= statement.AttributeRestricted }), CheckEKType},
-		"not for decryption":    {area(func(p *statement.Public) { p.Attributes &^= statement.AttributeDecrypt }), CheckEKType},
+		"P-521":                 {p521, tpmop.CheckEKType},
+		"another hash":          {area(func(p *statement.Public) { p.NameAlg = tpm2.TPMAlgSHA384 }), tpmop.CheckEKType},
+		"no cipher":             {area(func(p *statement.Public) { p.Symmetric.Alg = tpm2.TPMAlgNull }), tpmop.CheckEKType},
+		"another key size":      {area(func(p *statement.Public) { p.Symmetric.KeyBits = 256 }), tpmop.CheckEKType},
+		"another mode":          {area(func(p *statement.Public) { p.Symmetric.Mode = tpm2.TPMAlgCTR }), tpmop.CheckEKType},
+		"not restricted":        {area(func(p *statement.Public) { p.Attributes &^= statement.AttributeRestricted }), tpmop.CheckEKType},
+		"not for decryption":    {area(func(p *statement.Public) { p.Attributes &^= statement.AttributeDecrypt }), tpmop.CheckEKType},
 	} {
 		t.Run(name, func(t *testing.T) { expectCheck(t, checkEKPublic(c.ek), c.want) })
 	}
@@ -530,7 +531,7 @@ func TestSizesOfChainsInNV(t *testing.T) {
 	padTo := func(der []byte, size int) []byte {
 		return append(bytes.Clone(der), bytes.Repeat([]byte{0xff}, size-len(der))...)
 	}
-	for more, want := range map[int]Check{-1: "", 0: "", 1: attest.CheckSize, 2: attest.CheckSize} {
+	for more, want := range map[int]refusal.Check{-1: "", 0: "", 1: attest.CheckSize, 2: attest.CheckSize} {
 		tpm := fakeNV{0x01c00100: padTo(lower.cert.Raw, 32<<10), 0x01c00101: padTo(root.cert.Raw, 32<<10+more)}
 		above, err := readChainAbove(t, tpm, leaf.Raw)
 		expectCheck(t, err, want)
@@ -552,7 +553,7 @@ func TestFormOfPasswordFiles(t *testing.T) {
 		t.Fatalf("%q, %v", p, err)
 	}
 	for _, c := range []byte("\x00 /:@[`{+=\n\x7f\xff") {
-		if _, err := parsePasswordFile([]byte(good[1:] + string([]byte{c}) + "\n")); !errors.Is(err, ErrPasswordFile) {
+		if _, err := parsePasswordFile([]byte(good[1:] + string([]byte{c}) + "\n")); !errors.Is(err, checkPasswordFile) {
 			t.Errorf("with %q: %v", c, err)
 		}
 	}
@@ -565,14 +566,14 @@ func TestFormOfPasswordFiles(t *testing.T) {
 		"nothing": "", "a line feed": "\n", "one short": good[1:] + "\n", "one more": good + "a\n", "no line feed": good + "a", "a blank": good + " ", "CR LF": good + "\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := parsePasswordFile([]byte(content)); !errors.Is(err, ErrPasswordFile) {
+			if _, err := parsePasswordFile([]byte(content)); !errors.Is(err, checkPasswordFile) {
 				t.Errorf("%s: %v", name, err)
 			}
 		})
 	}
 	tpm := tpmsim.Faulty(newTPM(t), nil)
 	_, err := EndorsementPassword(t.Context(), tpm, filepath.Join(t.TempDir(), "none", "password"))
-	if !errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrPasswordFile) {
+	if !errors.Is(err, fs.ErrNotExist) || errors.Is(err, checkPasswordFile) {
 		t.Errorf("no directory: %v", err)
 	}
 	_, err = EndorsementPassword(t.Context(), tpm, t.TempDir()+"/")
@@ -608,14 +609,14 @@ func TestWordsOfHierarchies(t *testing.T) {
 func TestWordsOfRefusals(t *testing.T) {
 	for code, want := range map[tpm2.TPMRC]error{
 		tpm2.TPMRCBadAuth: tpmkey.ErrPassword, tpm2.TPMRCAuthFail: tpmkey.ErrPassword, tpm2.TPMRCLockout: nil,
-		tpm2.TPMRCIntegrity: ErrCredential, tpm2.TPMRCECCPoint: ErrCredential, tpm2.TPMRCSize: ErrCredential, tpm2.TPMRCValue: ErrCredential,
-		tpm2.TPMRCInsufficient: ErrCredential, tpm2.TPMRCFailure: ErrCredential, tpm2.TPMRCHandle: nil, tpm2.TPMRCScheme: nil,
+		tpm2.TPMRCIntegrity: checkCredential, tpm2.TPMRCECCPoint: checkCredential, tpm2.TPMRCSize: checkCredential, tpm2.TPMRCValue: checkCredential,
+		tpm2.TPMRCInsufficient: checkCredential, tpm2.TPMRCFailure: checkCredential, tpm2.TPMRCHandle: nil, tpm2.TPMRCScheme: nil,
 	} {
 		t.Run(code.Error(), func(t *testing.T) {
 			if err := explainPassword(code); !errors.Is(err, code) || errors.Is(err, tpmkey.ErrPassword) != errors.Is(want, tpmkey.ErrPassword) {
 				t.Errorf("password: %v", err)
 			}
-			if isBadCredential(code) != errors.Is(want, ErrCredential) {
+			if isBadCredential(code) != errors.Is(want, checkCredential) {
 				t.Error("credential")
 			}
 		})

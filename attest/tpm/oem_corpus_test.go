@@ -19,12 +19,14 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // What an Arista switch with a TPM of STMicroelectronics sent: its IAK is of template H-3,
@@ -189,7 +191,7 @@ func TestOEMBundleWithTwoStatements(t *testing.T) {
 	}
 	issuers := []tpmcert.Issuer{{Roots: []*x509.Certificate{root}, Profile: tpmcert.ProfileOEM(tpmcert.HardwareIdentity{Issuer: "oem"})}}
 	at := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
-	if _, err := tpmcert.VerifyAKCertificate(issuers, bundle.Certificates, at); !errors.Is(err, tpmcert.CheckCertificateOrder) {
+	if _, err := tpmcert.VerifyAKCertificate(issuers, bundle.Certificates, at); !errors.Is(err, refusal.Check("certificate-order")) {
 		t.Errorf("the root as the leaf: %v", err)
 	}
 	leaf, err := tpmcert.VerifyAKCertificate(issuers, bundle.Certificates[1:], at)
@@ -211,7 +213,7 @@ func TestOEMBundleWithTwoStatements(t *testing.T) {
 	for name, c := range map[string]struct {
 		nonce []byte
 		want  error
-	}{"its nonce": {good, nil}, "another nonce": {other, statement.CheckQualifyingData}} {
+	}{"its nonce": {good, nil}, "another nonce": {other, attest.CheckQualifyingData}} {
 		t.Run(name, func(t *testing.T) {
 			got, err := statement.VerifyCertify(certify, statement.CertifyOptions{AK: ak, Key: key, QualifyingData: c.nonce, RequireTPMResident: true})
 			if !errors.Is(err, c.want) || err == nil && !got.TPMResident {
@@ -227,7 +229,7 @@ func TestOEMBundleWithTwoStatements(t *testing.T) {
 		t.Fatal(err)
 	}
 	swapped.Public = certify.Public
-	if _, err := statement.VerifyCertify(swapped, statement.CertifyOptions{AK: ak, Key: key, QualifyingData: good}); !errors.Is(err, statement.CheckStatementType) {
+	if _, err := statement.VerifyCertify(swapped, statement.CertifyOptions{AK: ak, Key: key, QualifyingData: good}); !errors.Is(err, refusal.Check("attest-type")) {
 		t.Errorf("the quote as a certify statement: %v", err)
 	}
 }

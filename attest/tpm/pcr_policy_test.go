@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func quotedForPolicy(t testing.TB) *Measured {
@@ -36,17 +37,17 @@ func TestPCRPolicy(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		sets [][]statement.PCR
-		want Check
+		want refusal.Check
 	}{
 		{"all", [][]statement.PCR{{good7, good0}}, ""},
 		{"some", [][]statement.PCR{{good7}}, ""},
 		{"another bank", [][]statement.PCR{{good0, pcrOf(tpm2.TPMAlgSHA384, 7, 0x17)}}, ""},
 		{"the second set", [][]statement.PCR{{bad7}, {good7}}, ""},
-		{"another value", [][]statement.PCR{{good0, bad7}}, CheckPCRPolicy},
-		{"one bit", [][]statement.PCR{{good0, almost}}, CheckPCRPolicy},
+		{"another value", [][]statement.PCR{{good0, bad7}}, checkPCRPolicy},
+		{"one bit", [][]statement.PCR{{good0, almost}}, checkPCRPolicy},
 		{"a PCR that was not quoted", [][]statement.PCR{{good0, pcrOf(tpm2.TPMAlgSHA256, 1, 0)}}, statement.CheckPCRNotQuoted},
 		{"a bank that was not quoted", [][]statement.PCR{{pcrOf(tpm2.TPMAlgSHA512, 0, 0)}}, statement.CheckPCRNotQuoted},
-		{"half of each set", [][]statement.PCR{{good0, bad7}, {pcrOf(tpm2.TPMAlgSHA256, 0, 1), good7}}, CheckPCRPolicy},
+		{"half of each set", [][]statement.PCR{{good0, bad7}, {pcrOf(tpm2.TPMAlgSHA256, 0, 1), good7}}, checkPCRPolicy},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p, err := NewPCRPolicy(c.sets...)
@@ -75,14 +76,14 @@ func TestNewPCRPolicyRefuses(t *testing.T) {
 	}
 	for _, c := range []struct {
 		set  []statement.PCR
-		want Check
+		want refusal.Check
 	}{
 		{nil, CheckQuotePolicy},
-		{[]statement.PCR{good, good}, statement.CheckPCRDuplicate},
-		{[]statement.PCR{good, pcrOf(tpm2.TPMAlgSHA256, 7, 2)}, statement.CheckPCRDuplicate},
-		{[]statement.PCR{{Bank: tpm2.TPMAlgSHA256, Index: 7, Value: good.Value[:31]}}, statement.CheckPCRValue},
-		{[]statement.PCR{{Bank: tpm2.TPMAlgSHA256, Index: 7, Value: nil}}, statement.CheckPCRValue},
-		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA1, 7, 1)}, statement.CheckPCRBank},
+		{[]statement.PCR{good, good}, refusal.Check("pcr-duplicate")},
+		{[]statement.PCR{good, pcrOf(tpm2.TPMAlgSHA256, 7, 2)}, refusal.Check("pcr-duplicate")},
+		{[]statement.PCR{{Bank: tpm2.TPMAlgSHA256, Index: 7, Value: good.Value[:31]}}, refusal.Check("pcr-value")},
+		{[]statement.PCR{{Bank: tpm2.TPMAlgSHA256, Index: 7, Value: nil}}, refusal.Check("pcr-value")},
+		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA1, 7, 1)}, refusal.Check("pcr-bank")},
 		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA256, 16, 1)}, statement.CheckPCRResettable},
 		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA256, 23, 1)}, statement.CheckPCRResettable},
 		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA256, 32, 1)}, statement.CheckPCRSelection},

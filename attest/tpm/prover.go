@@ -70,22 +70,22 @@ type Prover struct {
 // NewProver returns a Prover for a TPM, with the attestation key of source. It sends no
 // commands yet. Other users of the same TPM in this process go through [tpmkey.Share]. The
 // error matches [refusal.CheckConfig].
-func NewProver(tpm transport.TPM, source AKSource, o ProverOptions) (*Prover, error) {
+func NewProver(tpm transport.TPM, source AKSource, opts ProverOptions) (*Prover, error) {
 	if tpm == nil {
 		return nil, refusal.Config("TPM", "", "one")
 	}
-	if err := o.check(&source); err != nil {
-		return nil, &Error{Check: refusal.CheckConfig, Got: "unusable options", Err: err}
+	if err := opts.check(&source); err != nil {
+		return nil, &refusal.Error{Check: refusal.CheckConfig, Got: "unusable options", Err: err}
 	}
-	o.Certificates, o.Intermediates = clonedBytes(o.Certificates), clonedBytes(o.Intermediates)
-	o.Quote = clonedSelections(o.Quote)
-	o.EndorsementPassword = secret.New(bytes.Clone(o.EndorsementPassword.Reveal()))
-	o.AKPassword = secret.New(bytes.Clone(o.AKPassword.Reveal()))
-	if o.EK != nil {
-		ek := *o.EK
-		o.EK = &ek
+	opts.Certificates, opts.Intermediates = clonedBytes(opts.Certificates), clonedBytes(opts.Intermediates)
+	opts.Quote = clonedSelections(opts.Quote)
+	opts.EndorsementPassword = secret.New(bytes.Clone(opts.EndorsementPassword.Reveal()))
+	opts.AKPassword = secret.New(bytes.Clone(opts.AKPassword.Reveal()))
+	if opts.EK != nil {
+		ek := *opts.EK
+		opts.EK = &ek
 	}
-	return &Prover{tpm: tpmop.Share(tpm), source: source, options: o}, nil
+	return &Prover{tpm: tpmop.Share(tpm), source: source, options: opts}, nil
 }
 
 func clonedBytes(list [][]byte) [][]byte {
@@ -301,11 +301,11 @@ func (s *session) evidence(statements ...attest.Statement) *attest.Evidence {
 }
 
 // Open has the TPM open a credential for this EK and this AK (TPM2_ActivateCredential), and
-// returns [ErrCredential] for any other. The EK, no longer needed, makes room for the key to
+// returns the check "tpm-credential" for any other. The EK, no longer needed, makes room for the key to
 // certify.
 func (s *session) Open(ctx context.Context, c *attest.Credential) ([]byte, error) {
 	if s.ek == nil {
-		return nil, fmt.Errorf("%w: this node goes the road of its AK's certificate", ErrCredential)
+		return nil, fmt.Errorf("%w: this node goes the road of its AK's certificate", checkCredential)
 	}
 	o := &s.prover.options
 	secret, err := activate(ctx, s.handles, s.ak, s.ek, o.EndorsementPassword.Reveal(), c)
@@ -313,7 +313,7 @@ func (s *session) Open(ctx context.Context, c *attest.Credential) ([]byte, error
 		return nil, err
 	}
 	if len(secret) != message.SecretSize {
-		return nil, fmt.Errorf("%w: it holds %d bytes, want %d", ErrCredential, len(secret), message.SecretSize)
+		return nil, fmt.Errorf("%w: it holds %d bytes, want %d", checkCredential, len(secret), message.SecretSize)
 	}
 	if o.EK.Handle != 0 {
 		return secret, nil

@@ -14,11 +14,12 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// ErrCredential says that the TPM does not open a credential: it was made for another EK or
+// checkCredential: the TPM does not open a credential: it was made for another EK or
 // another AK, or was altered in transit. The error that wraps it has the TPM's response code.
-var ErrCredential = errors.New("the TPM does not open the credential")
+const checkCredential refusal.Check = "tpm-credential"
 
 // activate is TPM2_ActivateCredential (TPM 2.0 Library, Part 3, 12.5): it returns the secret
 // that the credential holds for exactly this ek and ak. The secret leaves the TPM encrypted,
@@ -43,7 +44,7 @@ func activate(ctx context.Context, h *tpmop.Handles, ak, ek *tpmop.LoadedKey, en
 		}, "TPM2_ActivateCredential of 0x%08x with the EK 0x%08x", uint32(ak.Handle), uint32(ek.Handle))
 		if err != nil {
 			if isBadCredential(err) {
-				err = fmt.Errorf("%w: %w", ErrCredential, err)
+				err = fmt.Errorf("%w: %w", checkCredential, err)
 			}
 			return nil, err
 		}

@@ -171,7 +171,7 @@ func TestNothingIsCertified(t *testing.T) {
 	for name, c := range map[string]struct {
 		challenge []byte
 		key       crypto.Signer
-		want      Check
+		want      refusal.Check
 	}{
 		"no key":                  {der, nil, ""},
 		"another key":             {der, mustSoftwareKey(t, newECDSA(t, elliptic.P256())), attest.CheckKeyMismatch},
@@ -235,7 +235,7 @@ func TestSizesOfSecrets(t *testing.T) {
 				t.Fatal(err)
 			}
 			got, err := s.Open(t.Context(), c)
-			if good && (err != nil || !bytes.Equal(got, filled(size, 1))) || !good && (!errors.Is(err, ErrCredential) || got != nil) {
+			if good && (err != nil || !bytes.Equal(got, filled(size, 1))) || !good && (!errors.Is(err, checkCredential) || got != nil) {
 				t.Errorf("%d bytes: %d, %v", size, len(got), err)
 			}
 			return nil
@@ -258,7 +258,7 @@ func TestCredentialsOnRoadAK(t *testing.T) {
 		_, err := s.Open(t.Context(), &attest.Credential{IDObject: []byte{1}, EncryptedSecret: []byte{1}})
 		return err
 	})
-	if !errors.Is(err, ErrCredential) || count(n.tpm, tpm2.TPMCCActivateCredential) != 0 {
+	if !errors.Is(err, checkCredential) || count(n.tpm, tpm2.TPMCCActivateCredential) != 0 {
 		t.Errorf("got %v", err)
 	}
 }

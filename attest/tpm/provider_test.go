@@ -55,7 +55,7 @@ func TestTPMProviderJoins(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if accepted.MachineName != "machine-of-node-1" || accepted.Machine == "" {
+			if accepted.MachineName() != "machine-of-node-1" || accepted.Machine() == "" {
 				t.Errorf("got %+v", accepted)
 			}
 			if _, err := plane.CA.Issue(ctx, accepted); err != nil {
@@ -68,7 +68,7 @@ func TestTPMProviderJoins(t *testing.T) {
 			if _, err := wrong(ctx, answer.Parsed()); !errors.Is(err, csr.CheckProviderPurpose) {
 				t.Errorf("the method for another purpose: %v", err)
 			}
-			if _, err := providers.Challenge(ctx, answer); !errors.Is(err, csr.CheckNoChallenge) {
+			if _, err := providers.Challenge(ctx, answer); !errors.Is(err, csr.CheckHelloSigner) {
 				t.Errorf("an answer is no hello: %v", err)
 			}
 			if _, err := providers.Verify(ctx, hello); err == nil {

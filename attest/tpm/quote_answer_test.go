@@ -92,9 +92,9 @@ func TestAnswersWithoutQuotes(t *testing.T) {
 	covers := func(string, []byte) error { return errors.New("not asked here") }
 	policy := &PCRPolicy{sets: [][]statement.PCR{{{}}}}
 	a := &answer{kind: &Kind{quotePolicy: policy}}
-	expectCheck(t, a.checkQuote(covers), CheckQuoteMissing)
-	expectCheck(t, policy.CheckQuote(t.Context(), nil), CheckQuoteMissing)
-	expectCheck(t, policy.CheckQuote(t.Context(), &Measured{}), CheckQuoteMissing)
+	expectCheck(t, a.checkQuote(covers), checkQuoteMissing)
+	expectCheck(t, policy.CheckQuote(t.Context(), nil), checkQuoteMissing)
+	expectCheck(t, policy.CheckQuote(t.Context(), &Measured{}), checkQuoteMissing)
 	expectCheck(t, (&PCRPolicy{}).CheckQuote(t.Context(), nil), CheckQuotePolicy)
 	a = &answer{kind: &Kind{}}
 	if err := a.checkQuote(covers); err != nil || a.quoted != nil {

@@ -6,8 +6,10 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // quotedAnswer is what a verifier has in hand when it comes to the quote: a certify
@@ -37,32 +39,32 @@ func quotedAnswer(t *testing.T, change func(*quoteForgery)) *answer {
 func TestQuoteOfAnswer(t *testing.T) {
 	other := newForger(t, softwareKeys.p256b(), schemeECDSA)
 	for name, c := range map[string]struct {
-		want   Check
+		want   refusal.Check
 		change func(*quoteForgery)
 	}{
 		"good": {"", func(*quoteForgery) {}},
-		"by another AK": {statement.CheckSignature, func(f *quoteForgery) {
+		"by another AK": {refusal.Check("tpm-signature"), func(f *quoteForgery) {
 			f.ak = &forger{private: other.private, public: f.ak.public}
 		}},
-		"by another AK, which it names": {CheckQuoteBoot, func(f *quoteForgery) {
+		"by another AK, which it names": {checkQuoteBoot, func(f *quoteForgery) {
 			f.ak = other
 			f.attest.QualifiedSigner = statement.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, other.public.Name())
 		}},
-		"by the AK under another parent": {CheckQuoteBoot, func(f *quoteForgery) {
+		"by the AK under another parent": {checkQuoteBoot, func(f *quoteForgery) {
 			f.attest.QualifiedSigner = statement.QualifiedNameOfPrimary(tpm2.TPMRHOwner, f.ak.public.Name())
 		}},
-		"over the certify statement's data": {statement.CheckQualifyingData, func(f *quoteForgery) {
+		"over the certify statement's data": {attest.CheckQualifyingData, func(f *quoteForgery) {
 			f.attest.ExtraData = dataOf([]byte("secret"), labelCertify, []byte("binding"))
 		}},
-		"over another binding": {statement.CheckQualifyingData, func(f *quoteForgery) {
+		"over another binding": {attest.CheckQualifyingData, func(f *quoteForgery) {
 			f.attest.ExtraData = dataOf([]byte("secret"), labelQuote, []byte("bindinh"))
 		}},
-		"over another secret": {statement.CheckQualifyingData, func(f *quoteForgery) {
+		"over another secret": {attest.CheckQualifyingData, func(f *quoteForgery) {
 			f.attest.ExtraData = dataOf([]byte("secreu"), labelQuote, []byte("binding"))
 		}},
-		"after a reset":   {CheckQuoteBoot, func(f *quoteForgery) { f.attest.ResetCount++ }},
-		"after a restart": {CheckQuoteBoot, func(f *quoteForgery) { f.attest.RestartCount++ }},
-		"of SHA-1": {statement.CheckPCRBank, func(f *quoteForgery) {
+		"after a reset":   {checkQuoteBoot, func(f *quoteForgery) { f.attest.ResetCount++ }},
+		"after a restart": {checkQuoteBoot, func(f *quoteForgery) { f.attest.RestartCount++ }},
+		"of SHA-1": {refusal.Check("pcr-bank"), func(f *quoteForgery) {
 			f.selectPCRs(statement.PCRSelection{Hash: tpm2.TPMAlgSHA1, Select: []byte{1, 0, 0}})
 		}},
 	} {
@@ -70,7 +72,7 @@ func TestQuoteOfAnswer(t *testing.T) {
 			a := quotedAnswer(t, c.change)
 			err := a.checkQuote(func(label string, data []byte) error {
 				if !bytes.Equal(data, dataOf([]byte("secret"), label, []byte("binding"))) {
-					return &Error{Check: statement.CheckQualifyingData, Want: label}
+					return &refusal.Error{Check: attest.CheckQualifyingData, Want: label}
 				}
 				return nil
 			})
@@ -84,5 +86,5 @@ func TestQuoteOfAnswer(t *testing.T) {
 
 // dataOf is the qualifying data of a TPM's statement.
 func dataOf(secret []byte, label string, binding []byte) []byte {
-	return message.QualifyingData(secret, Provider, label, binding)
+	return message.QualifyingData(secret, Provider+"/v1", label, binding)
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -97,7 +97,7 @@ func TestQuotePolicyOfVerifier(t *testing.T) {
 		want   error
 	}{
 		"these very values":  {exact(good...), nil},
-		"one bit of one":     {exact(bad...), tpmkind.CheckPCRPolicy},
+		"one bit of one":     {exact(bad...), refusal.Check("pcr-policy")},
 		"one that is not":    {exact(statement.PCR{Bank: tpm2.TPMAlgSHA256, Index: 8, Value: make([]byte, 32)}), statement.CheckPCRNotQuoted},
 		"a bank that is not": {exact(statement.PCR{Bank: tpm2.TPMAlgSHA384, Index: 0, Value: make([]byte, 48)}), statement.CheckPCRNotQuoted},
 		"undecided":          {quotePolicyFunc(func(context.Context, *tpmkind.Measured) error { return retry }), refusal.ErrRetry},
@@ -120,7 +120,7 @@ func TestQuoteMissing(t *testing.T) {
 	s := newStage(t, attesttest.NodeOptions{})
 	s.plane.TPM.QuotePolicy = quotePolicyFunc(func(context.Context, *tpmkind.Measured) error { return nil })
 	_, err := planeVerifier(t, s.plane).Verify(ctx, s.good)
-	if !errors.Is(err, tpmkind.CheckQuoteMissing) {
+	if !errors.Is(err, refusal.Check("quote-missing")) {
 		t.Errorf("got %v", err)
 	}
 	if d := csr.Decide(err); d.Verdict != csr.VerdictDeny || d.Reason != "QuoteMissing" {
@@ -165,13 +165,13 @@ func TestChangedQuoteInAnswer(t *testing.T) {
 		"another challenge": {func(p *parts) { p.att.Statements[2] = earlier }, attest.CheckQualifyingData},
 		"certify as quote": {edit(func(e *statement.QuoteEvidence) {
 			e.Attest, e.Signature = takeApart(t, s.good).certify.Attest, takeApart(t, s.good).certify.Signature
-		}), statement.CheckStatementType},
-		"a value":      {edit(func(e *statement.QuoteEvidence) { e.PCRs[3].Value[0] ^= 1 }), statement.CheckPCRDigest},
-		"a value less": {edit(func(e *statement.QuoteEvidence) { e.PCRs = e.PCRs[1:] }), statement.CheckPCRMissing},
+		}), refusal.Check("attest-type")},
+		"a value":      {edit(func(e *statement.QuoteEvidence) { e.PCRs[3].Value[0] ^= 1 }), refusal.Check("pcr-digest")},
+		"a value less": {edit(func(e *statement.QuoteEvidence) { e.PCRs = e.PCRs[1:] }), refusal.Check("pcr-missing")},
 		"a value more": {edit(func(e *statement.QuoteEvidence) {
 			e.PCRs = append(e.PCRs, statement.PCR{Bank: tpm2.TPMAlgSHA256, Index: 8, Value: make([]byte, 32)})
 		}), statement.CheckPCRNotQuoted},
-		"a bit of signature": {edit(func(e *statement.QuoteEvidence) { e.Signature[len(e.Signature)-1] ^= 1 }), statement.CheckSignature},
+		"a bit of signature": {edit(func(e *statement.QuoteEvidence) { e.Signature[len(e.Signature)-1] ^= 1 }), refusal.Check("tpm-signature")},
 		"a bit of magic":     {edit(func(e *statement.QuoteEvidence) { e.Attest[0] ^= 1 }), statement.CheckMagic},
 	} {
 		t.Run(name, func(t *testing.T) {

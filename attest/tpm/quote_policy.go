@@ -17,11 +17,11 @@ import (
 
 // Checks of an answer's quote, in addition to those of [statement.VerifyQuote].
 const (
-	// CheckQuoteMissing: there is a quote policy, and the answer carries no quote.
-	CheckQuoteMissing Check = "quote-missing"
-	// CheckQuoteBoot: the quote and the certify statement are not from the same boot of the
+	// checkQuoteMissing: there is a quote policy, and the answer carries no quote.
+	checkQuoteMissing refusal.Check = "quote-missing"
+	// checkQuoteBoot: the quote and the certify statement are not from the same boot of the
 	// same TPM: their signer, reset count or restart count differ.
-	CheckQuoteBoot Check = "quote-boot"
+	checkQuoteBoot refusal.Check = "quote-boot"
 )
 
 func clonedSelections(selections []statement.PCRSelection) []statement.PCRSelection {
@@ -37,7 +37,7 @@ func clonedSelections(selections []statement.PCRSelection) []statement.PCRSelect
 func (a *answer) checkQuote(covers func(label string, data []byte) error) error {
 	if a.quote == nil {
 		if a.kind.quotePolicy != nil {
-			return tpmwire.Refuse(CheckQuoteMissing, "an answer without a quote", "one with a quote")
+			return tpmwire.Refuse(checkQuoteMissing, "an answer without a quote", "one with a quote")
 		}
 		return nil
 	}
@@ -59,10 +59,10 @@ func (a *answer) checkQuote(covers func(label string, data []byte) error) error 
 // obfuscated, both obfuscate them in the same way.
 func checkSameBoot(certify, quote *statement.Attestation) error {
 	if !bytes.Equal(certify.QualifiedSigner, quote.QualifiedSigner) {
-		return tpmwire.Refuse(CheckQuoteBoot, "a quote by "+refusal.Hex(quote.QualifiedSigner), refusal.Hex(certify.QualifiedSigner))
+		return tpmwire.Refuse(checkQuoteBoot, "a quote by "+refusal.Hex(quote.QualifiedSigner), refusal.Hex(certify.QualifiedSigner))
 	}
 	if certify.ResetCount != quote.ResetCount || certify.RestartCount != quote.RestartCount {
-		return tpmwire.Refuse(CheckQuoteBoot, "a quote of another boot ("+counts(quote)+")", counts(certify))
+		return tpmwire.Refuse(checkQuoteBoot, "a quote of another boot ("+counts(quote)+")", counts(certify))
 	}
 	return nil
 }
@@ -71,12 +71,12 @@ func counts(a *statement.Attestation) string {
 	return strconv.FormatUint(uint64(a.ResetCount), 10) + " resets, " + strconv.FormatUint(uint64(a.RestartCount), 10) + " restarts"
 }
 
-// CheckPCRPolicy: a quoted PCR does not have a value that the policy accepts.
-const CheckPCRPolicy Check = "pcr-policy"
+// checkPCRPolicy: a quoted PCR does not have a value that the policy accepts.
+const checkPCRPolicy refusal.Check = "pcr-policy"
 
 // CheckQuotePolicy: a quote policy is empty, so it requires nothing. The fault is the
 // caller's, not the evidence's.
-const CheckQuotePolicy Check = "quote-policy"
+const CheckQuotePolicy refusal.Check = "quote-policy"
 
 // Measured is what a node has shown about its boot.
 type Measured struct {
@@ -91,7 +91,7 @@ type Measured struct {
 // QuotePolicy decides whether a node may have booted what its quote says. It must
 // refuse what the quote does not cover: [statement.Quoted.Value] does.
 type QuotePolicy interface {
-	// CheckQuote returns nil to accept. An [*Error] is a refusal; an error that wraps
+	// CheckQuote returns nil to accept. A [*refusal.Error] is a refusal; an error that wraps
 	// refusal.ErrRetry leaves the decision open. m and its Quote are not nil.
 	CheckQuote(ctx context.Context, m *Measured) error
 }
@@ -145,15 +145,15 @@ func checkGoodValues(set []statement.PCR) error {
 	return nil
 }
 
-// CheckQuote accepts a quote that matches one of the sets. A refusal is an [*Error] with
-// [CheckQuoteMissing], [statement.CheckPCRNotQuoted] or [CheckPCRPolicy] and, if there are
-// several sets, its cause is the error of the first one.
+// CheckQuote accepts a quote that matches one of the sets. A refusal is a [*refusal.Error]
+// with the check "quote-missing", [statement.CheckPCRNotQuoted] or the check "pcr-policy" and,
+// if there are several sets, its cause is the error of the first one.
 func (p *PCRPolicy) CheckQuote(_ context.Context, m *Measured) error {
 	if p == nil || len(p.sets) == 0 {
 		return tpmwire.Refuse(CheckQuotePolicy, "no values", "NewPCRPolicy")
 	}
 	if m == nil || m.Quote == nil {
-		return tpmwire.Refuse(CheckQuoteMissing, "an answer without a quote", "one with a quote")
+		return tpmwire.Refuse(checkQuoteMissing, "an answer without a quote", "one with a quote")
 	}
 	var first error
 	for _, set := range p.sets {
@@ -168,7 +168,7 @@ func (p *PCRPolicy) CheckQuote(_ context.Context, m *Measured) error {
 	if len(p.sets) == 1 {
 		return first
 	}
-	return &Error{Check: CheckPCRPolicy, Got: "none of " + strconv.Itoa(len(p.sets)) + " sets of values",
+	return &refusal.Error{Check: checkPCRPolicy, Got: "none of " + strconv.Itoa(len(p.sets)) + " sets of values",
 		Want: "one of them", Err: first}
 }
 
@@ -179,7 +179,7 @@ func checkSet(set []statement.PCR, q *statement.Quoted) error {
 			return err
 		}
 		if got := (statement.PCR{Bank: want.Bank, Index: want.Index, Value: value}); !got.Equal(want) {
-			return tpmwire.Refuse(CheckPCRPolicy, got.String(), want.String())
+			return tpmwire.Refuse(checkPCRPolicy, got.String(), want.String())
 		}
 	}
 	return nil

@@ -3,27 +3,36 @@ package tpm_test
 import (
 	"context"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"testing"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/refusal"
 )
+
+// as admits a machine as the node that it wants to be, with a provider ID.
+func as(providerID string) func(*attest.Result) *attest.Authorization {
+	return func(r *attest.Result) *attest.Authorization {
+		a := r.Admit(r.NodeName)
+		a.ProviderID = providerID
+		return a
+	}
+}
 
 // A Result is good for a certificate after the authorizer has decided, never inside of
 // it, and never at all where it refuses.
 func TestVerifiedAfterTheDecision(t *testing.T) {
 	s := newStage(t, plainNode)
 	for name, c := range map[string]struct {
-		authorization *attest.Authorization
-		err           error
-		want          error
+		authorize func(*attest.Result) *attest.Authorization
+		err       error
+		want      error
 	}{
-		"admitted":            {&attest.Authorization{ProviderID: s.node.ProviderID}, nil, nil},
+		"admitted":            {as(s.node.ProviderID), nil, nil},
 		"refused":             {nil, attest.NotMember("no"), attest.CheckMembership},
 		"not decided":         {nil, errors.New("directory down"), refusal.ErrRetry},
 		"nothing said":        {nil, nil, attest.CheckMembership},
-		"another provider ID": {&attest.Authorization{ProviderID: "sim://other"}, nil, attest.CheckProviderID},
+		"another provider ID": {as("sim://other"), nil, attest.CheckProviderID},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var seen *attest.Result
@@ -33,7 +42,10 @@ func TestVerifiedAfterTheDecision(t *testing.T) {
 				if v := r.Attested(); v != nil {
 					t.Errorf("inside the authorizer: %+v", v)
 				}
-				return c.authorization, c.err
+				if c.authorize == nil {
+					return nil, c.err
+				}
+				return c.authorize(r), c.err
 			})
 			r, err := newVerifier(t, &config).Verify(t.Context(), s.good)
 			if !errors.Is(err, c.want) {
@@ -56,18 +68,24 @@ func TestVerifiedAfterTheDecision(t *testing.T) {
 func TestVerifiedIsACopy(t *testing.T) {
 	s := newStage(t, plainNode)
 	end := time.Now().Add(10 * time.Minute).Truncate(time.Second)
-	given := &attest.Authorization{ProviderID: s.node.ProviderID, DNSNames: []string{"a.example"}, NotAfter: end}
+	var given *attest.Authorization
 	config := s.plane.Config
-	config.Authorizer = attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) { return given, nil })
+	config.Authorizer = attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
+		given = as(s.node.ProviderID)(r)
+		given.DNSNames, given.NotAfter = []string{"a.example"}, end
+		return given, nil
+	})
 	r, err := newVerifier(t, &config).Verify(t.Context(), s.good)
 	if err != nil {
 		t.Fatal(err)
 	}
 	given.DNSNames[0] = "changed"
-	r.Authorization.NotAfter, r.Authorization.ProviderID, r.NodeName, r.Machine = time.Time{}, "changed", "changed", "changed"
-	r.Attested().DNSNames[0] = "changed"
+	given.NotAfter = time.Time{}
+	r.Granted.NotAfter, r.Granted.ProviderID, r.NodeName, r.Machine = time.Time{}, "changed", "changed", "changed"
+	r.Attested().Grant().DNSNames[0] = "changed"
 	v := r.Attested()
-	if v.ProviderID != s.node.ProviderID || v.DNSNames[0] != "a.example" || !v.NotAfter.Equal(end) || v.Checked().NodeName() == "changed" || v.Machine == "changed" {
+	g := v.Grant()
+	if g.ProviderID != s.node.ProviderID || g.DNSNames[0] != "a.example" || !g.NotAfter.Equal(end) || v.Checked().NodeName() == "changed" || v.Machine() == "changed" {
 		t.Errorf("got %+v", v)
 	}
 	issued, err := s.plane.CA.Issue(t.Context(), v)
@@ -79,15 +97,26 @@ func TestVerifiedIsACopy(t *testing.T) {
 	}
 }
 
+// atHellos is asked the same at hellos.
+type atHellos struct{ attest.AuthorizerFunc }
+
+func (a *atHellos) AuthorizeHello(ctx context.Context, r *attest.Result) error {
+	_, err := a.Authorize(ctx, r)
+	if err == nil && r.Stage != attest.StageHello {
+		return errors.New("no hello")
+	}
+	return err
+}
+
 // At the hello nothing may be issued, though the authorizer agrees.
 func TestNothingIsVerifiedAtTheHello(t *testing.T) {
 	s := newStage(t, plainNode)
 	var seen *attest.Result
 	config := s.plane.Config
-	config.Authorizer = attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
+	config.Authorizer = &atHellos{AuthorizerFunc: func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
 		seen = r
-		return &attest.Authorization{ProviderID: s.node.ProviderID}, nil
-	})
+		return as(s.node.ProviderID)(r), nil
+	}}
 	hello, err := s.node.Hello(t.Context(), s.plane.Now())
 	if err != nil {
 		t.Fatal(err)

@@ -66,17 +66,18 @@ func ExampleKindConfig_roadEK() {
 		log.Fatal(err)
 	}
 	verifier, err := attest.NewVerifier(attest.VerifierConfig{
-		ClusterIDs: []string{attesttest.ClusterID},
-		KeyRing:    ring,
-		Kinds:      []attest.Kind{kind},
-		Policy: &csr.Policy{SignerNames: []string{csr.SignerClientTPM}, Machines: func(context.Context, string, *csr.Request) (*csr.Machine, error) {
+		KeyRing: ring,
+		Kinds:   []attest.Kind{kind},
+		Policy: &csr.Policy{ClusterIDs: []string{attesttest.ClusterID}, SignerNames: []string{csr.SignerClientTPM}, Machines: func(context.Context, csr.Question) (*csr.Machine, error) {
 			return &csr.Machine{Name: "machine-1", NodeName: attesttest.NodeName, ProviderID: attesttest.ProviderID, BootstrapReady: true}, nil
 		}},
 		Authorizer: attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
 			if r.Machine != known.Identity() {
 				return nil, attest.NotMember("another machine")
 			}
-			return &attest.Authorization{ProviderID: attesttest.ProviderID}, nil
+			a := r.Admit(attesttest.NodeName)
+			a.ProviderID = attesttest.ProviderID
+			return a, nil
 		}),
 	})
 	if err != nil {

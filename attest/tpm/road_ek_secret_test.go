@@ -45,7 +45,7 @@ func newEKJoin(t *testing.T, tpm *tpmsim.TPM) *ekJoin {
 		t.Fatal(err)
 	}
 	j := &ekJoin{tpm: tpmsim.Faulty(tpm, nil), key: mustSoftwareKey(t, private),
-		subject: attest.Subject{Request: request, SignerName: csr.SignerClientTPM, ClusterID: "cluster"}}
+		subject: attest.Subject{Request: request, SignerName: csr.SignerClientTPM, ClusterID: "cluster-1"}}
 	origin := EKP256()
 	prover, err := NewProver(j.tpm, AKSource{Template: AKTemplateECDSAP256()}, ProverOptions{EK: &origin,
 		Intermediates: [][]byte{tpm.CA().EKIntermediate().Raw}})
@@ -68,11 +68,11 @@ func newEKJoin(t *testing.T, tpm *tpmsim.TPM) *ekJoin {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j.verifier, err = attest.NewVerifier(attest.VerifierConfig{ClusterIDs: []string{"cluster"}, KeyRing: ring, Kinds: []attest.Kind{kind},
-		Policy: &csr.Policy{SignerNames: []string{csr.SignerClientTPM}, Machines: func(context.Context, string, *csr.Request) (*csr.Machine, error) {
+	j.verifier, err = attest.NewVerifier(attest.VerifierConfig{KeyRing: ring, Kinds: []attest.Kind{kind},
+		Policy: &csr.Policy{ClusterIDs: []string{"cluster-1"}, SignerNames: []string{csr.SignerClientTPM}, Machines: func(context.Context, csr.Question) (*csr.Machine, error) {
 			return &csr.Machine{Name: "m", NodeName: "node-1", BootstrapReady: true}, nil
 		}},
-		Authorizer: attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) {
+		Authorizer: attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
 			return r.Admit(r.NodeName), nil
 		})})
 	if err != nil {
@@ -88,9 +88,7 @@ func (j *ekJoin) object(spec *csr.Spec) (*csr.Request, error) {
 		return nil, err
 	}
 	j.wire = append(j.wire, bundle.Data)
-	filed := *spec
-	filed.Username, filed.Groups = "system:bootstrap:attest", []string{"system:bootstrappers", "system:authenticated"}
-	return &csr.Request{Spec: filed}, nil
+	return csr.Filed(spec, csr.User{Username: "system:bootstrap:attest", Groups: []string{"system:bootstrappers", "system:authenticated"}}, time.Now()), nil
 }
 
 // run goes the whole road, and notes the secret as soon as there is one. It prints
@@ -121,7 +119,7 @@ func (j *ekJoin) run(ctx context.Context) error {
 		return err
 	}
 	key := j.ring.Secret.Reveal()
-	j.secret = message.Secret(key[:], Provider, binding)
+	j.secret = message.Secret(key[:], Provider+"/v1", binding)
 	spec, err = j.attester.Answer(ctx, der, j.key, j.subject)
 	if err != nil {
 		return err

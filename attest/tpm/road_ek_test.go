@@ -20,6 +20,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -99,7 +100,7 @@ func TestRoadEKWithoutCertificate(t *testing.T) {
 	if kind.EKs, err = tpmcert.NewEKVerifier(tpmcert.EKVerifierConfig{Allowed: []attest.Identity{"ek:sha256:" + attest.Identity(fmt.Sprintf("%064x", 1))}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := otherVerifier(t, s, kind).Verify(context.Background(), s.good); !errors.Is(err, tpmcert.CheckEKUntrusted) {
+	if _, err := otherVerifier(t, s, kind).Verify(context.Background(), s.good); !errors.Is(err, refusal.Check("ek-untrusted")) {
 		t.Errorf("an EK that is not on the list: %v", err)
 	}
 }
@@ -136,10 +137,10 @@ func TestChangedAnswerOfRoadEK(t *testing.T) {
 		"road AK":                   {func(p *parts) { p.binding.Road, p.binding.AKName = message.RoadAK, nil }, statement.CheckAKMismatch},
 		"another requester":         {func(p *parts) { p.request.User.Username = "system:bootstrap:mallor" }, attest.CheckBindingRequester},
 		"another lifetime":          {func(p *parts) { s := int32(3600); p.request.Spec.ExpirationSeconds = &s }, attest.CheckBindingExpiration},
-		"two sources of the EK":     {func(p *parts) { p.proof.EKPublic = spki }, tpmcert.CheckEKSources},
-		"no source of the EK":       {func(p *parts) { p.att.Certificates = nil }, tpmcert.CheckEKSources},
+		"two sources of the EK":     {func(p *parts) { p.proof.EKPublic = spki }, refusal.Check("ek-sources")},
+		"no source of the EK":       {func(p *parts) { p.att.Certificates = nil }, refusal.Check("ek-sources")},
 		"another EK of the machine": {func(p *parts) { p.att.Certificates[0] = other }, attest.CheckBindingMachineKey},
-		"the bare EK, unlisted":     {func(p *parts) { p.att.Certificates, p.proof.EKPublic = nil, spki }, tpmcert.CheckEKUntrusted},
+		"the bare EK, unlisted":     {func(p *parts) { p.att.Certificates, p.proof.EKPublic = nil, spki }, refusal.Check("ek-untrusted")},
 		"an AK certificate as EK's": {func(p *parts) { p.att.Certificates[0] = device.AKCertificate(tpmsim.RSA2048).Raw }, attest.CheckBindingMachineKey},
 		"another AK":                {func(p *parts) { p.proof.AKPublic = otherAK.Raw }, attest.CheckBindingAKName},
 		"another AK, bound":         {func(p *parts) { p.proof.AKPublic, p.binding.AKName = otherAK.Raw, otherAK.Name() }, attest.CheckQualifyingData},
@@ -207,18 +208,18 @@ func TestHelloOfRoadEK(t *testing.T) {
 		change func(*message.Hello, *message.Bundle)
 		want   error
 	}{
-		"AK not restricted":             {attributes(0, statement.AttributeRestricted), statement.CheckAKAttributes},
-		"AK that decrypts":              {attributes(statement.AttributeDecrypt, 0), statement.CheckAKAttributes},
-		"AK not fixed to the TPM":       {attributes(0, statement.AttributeFixedTPM), statement.CheckAKAttributes},
-		"AK not fixed to the parent":    {attributes(0, statement.AttributeFixedParent), statement.CheckAKAttributes},
-		"AK with a key from outside":    {attributes(0, statement.AttributeSensitiveDataOrigin), statement.CheckAKAttributes},
-		"AK that signs certificates":    {attributes(statement.AttributeX509Sign, 0), statement.CheckAKAttributes},
-		"AK that does not sign":         {attributes(0, statement.AttributeSign), statement.CheckAKAttributes},
-		"AK with a Name over SHA-1":     {func(h *message.Hello, _ *message.Bundle) { h.AKPublic[3] = 4 }, statement.CheckNameAlgorithm},
-		"two sources of the EK":         {func(h *message.Hello, _ *message.Bundle) { h.EKPublic = spki }, tpmcert.CheckEKSources},
-		"no EK":                         {func(_ *message.Hello, b *message.Bundle) { b.Certificates = nil }, tpmcert.CheckEKSources},
-		"an EK in another encoding":     {func(h *message.Hello, b *message.Bundle) { b.Certificates, h.EKPublic = nil, append(spki, 0) }, tpmcert.CheckEKKeyEncoding},
-		"an EK of a kind with no table": {func(h *message.Hello, b *message.Bundle) { b.Certificates, h.EKPublic = nil, spki521 }, tpmkind.CheckEKType},
+		"AK not restricted":             {attributes(0, statement.AttributeRestricted), refusal.Check("ak-attributes")},
+		"AK that decrypts":              {attributes(statement.AttributeDecrypt, 0), refusal.Check("ak-attributes")},
+		"AK not fixed to the TPM":       {attributes(0, statement.AttributeFixedTPM), refusal.Check("ak-attributes")},
+		"AK not fixed to the parent":    {attributes(0, statement.AttributeFixedParent), refusal.Check("ak-attributes")},
+		"AK with a key from outside":    {attributes(0, statement.AttributeSensitiveDataOrigin), refusal.Check("ak-attributes")},
+		"AK that signs certificates":    {attributes(statement.AttributeX509Sign, 0), refusal.Check("ak-attributes")},
+		"AK that does not sign":         {attributes(0, statement.AttributeSign), refusal.Check("ak-attributes")},
+		"AK with a Name over SHA-1":     {func(h *message.Hello, _ *message.Bundle) { h.AKPublic[3] = 4 }, refusal.Check("name-algorithm")},
+		"two sources of the EK":         {func(h *message.Hello, _ *message.Bundle) { h.EKPublic = spki }, refusal.Check("ek-sources")},
+		"no EK":                         {func(_ *message.Hello, b *message.Bundle) { b.Certificates = nil }, refusal.Check("ek-sources")},
+		"an EK in another encoding":     {func(h *message.Hello, b *message.Bundle) { b.Certificates, h.EKPublic = nil, append(spki, 0) }, refusal.Check("ek-key-encoding")},
+		"an EK of a kind with no table": {func(h *message.Hello, b *message.Bundle) { b.Certificates, h.EKPublic = nil, spki521 }, refusal.Check("ek-type")},
 		"another cluster":               {func(h *message.Hello, _ *message.Bundle) { h.ClusterID = "other" }, attest.CheckBindingCluster},
 		"road AK with the EK's":         {func(h *message.Hello, _ *message.Bundle) { h.Road = message.RoadAK }, attest.CheckBindingRoad},
 	} {
@@ -324,8 +325,8 @@ func TestNodeRefusesChallengesOfRoadEK(t *testing.T) {
 		"akName":            {func(c *message.Challenge) { c.Binding.AKName[5] ^= 1 }, attest.CheckBindingAKName},
 		"requestHash":       {func(c *message.Challenge) { c.Binding.RequestHash[0] ^= 1 }, attest.CheckBindingRequest},
 		"window":            {func(c *message.Challenge) { c.Binding.NotAfter = c.Binding.IssuedAt + 3601 }, attest.CheckBindingWindow},
-		"idObject":          {func(c *message.Challenge) { c.Credential.IDObject[4] ^= 1 }, tpmkind.ErrCredential},
-		"encryptedSecret":   {func(c *message.Challenge) { c.Credential.EncryptedSecret[4] ^= 1 }, tpmkind.ErrCredential},
+		"idObject":          {func(c *message.Challenge) { c.Credential.IDObject[4] ^= 1 }, refusal.Check("tpm-credential")},
+		"encryptedSecret":   {func(c *message.Challenge) { c.Credential.EncryptedSecret[4] ^= 1 }, refusal.Check("tpm-credential")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := answer(c.change); !errors.Is(err, c.want) {
@@ -375,9 +376,9 @@ func TestPersistentEK(t *testing.T) {
 	options.PersistEKs = true
 	device := tpmsim.New(t, options)
 	for handle, index := range map[tpm2.TPMHandle]tpm2.TPMHandle{
-		tpmsim.EKHandleRSA2048: tpmsim.EKCertificateIndexRSA2048,
-		tpmsim.EKHandleP256:    tpmsim.EKCertificateIndexP256,
-		tpmsim.EKHandleP384:    tpmsim.EKCertificateIndexP384,
+		0x81010001: 0x01c00002,
+		0x81010002: 0x01c0000a,
+		0x81010016: 0x01c00016,
 	} {
 		s := newStage(t, attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: tpmkind.EKOrigin{Handle: handle, CertificateIndex: index}})
 		if _, err := s.plane.Join(t.Context(), s.node); err != nil {

@@ -20,16 +20,16 @@ func TestProfileOfStatement(t *testing.T) {
 	for name, c := range map[string]struct {
 		road    attest.Road
 		details Details
-		want    Check
+		want    refusal.Check
 	}{
 		"a primary key":             {attest.RoadAK, Details{SignatureHash: crypto.SHA256, AKPrimary: true, profile: strict}, ""},
 		"over SHA-384":              {attest.RoadAK, Details{SignatureHash: crypto.SHA384, AKPrimary: true, profile: strict}, ""},
 		"over SHA-1":                {attest.RoadAK, Details{SignatureHash: crypto.SHA1, AKPrimary: true, profile: strict}, statement.CheckSignatureHash},
 		"over SHA-1, let through":   {attest.RoadAK, Details{SignatureHash: crypto.SHA1, AKPrimary: true, profile: sha1}, ""},
 		"over SHA-1, by another's":  {attest.RoadAK, Details{SignatureHash: crypto.SHA1, AKPrimary: true, profile: below}, statement.CheckSignatureHash},
-		"no primary key":            {attest.RoadAK, Details{SignatureHash: crypto.SHA256, profile: strict}, CheckAKParent},
+		"no primary key":            {attest.RoadAK, Details{SignatureHash: crypto.SHA256, profile: strict}, checkAKParent},
 		"no primary key, admitted":  {attest.RoadAK, Details{SignatureHash: crypto.SHA256, profile: below}, ""},
-		"no primary key, another's": {attest.RoadAK, Details{SignatureHash: crypto.SHA256, profile: sha1}, CheckAKParent},
+		"no primary key, another's": {attest.RoadAK, Details{SignatureHash: crypto.SHA256, profile: sha1}, checkAKParent},
 		"on road EK":                {attest.RoadEK, Details{SignatureHash: crypto.SHA256}, ""},
 	} {
 		t.Run(name, func(t *testing.T) { checkOutcome(t, c.details.checkProfile(c.road), c.want) })
@@ -51,7 +51,7 @@ func TestAKCertificatesBeforeTheirChain(t *testing.T) {
 			leaf := LabAK("root", newTestKey(t).Public())
 			leaf.SPKI, leaf.Algorithm = spki, labAlgorithm(root.Key.Public())
 			_, err := tpmcert.VerifyAKCertificate(issuers, [][]byte{leaf.Sign(t, root.Key)}, chainTime)
-			checkOutcome(t, err, statement.CheckWeakKey)
+			checkOutcome(t, err, refusal.Check("tpm-key-strength"))
 		})
 	}
 	t.Run("two manufacturers", func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestAKCertificatesBeforeTheirChain(t *testing.T) {
 		leaf.Algorithm = labAlgorithm(root.Key.Public())
 		leaf.Extensions[3].Value = sanOf(directoryName([]attribute{{oid.TCGAtTPMManufacturer, "id:49465800"}}, []attribute{{oid.TCGAtTPMManufacturer, "id:414D4400"}}))
 		_, err := tpmcert.VerifyAKCertificate(issuers, [][]byte{leaf.Sign(t, root.Key)}, chainTime)
-		checkOutcome(t, err, tpmcert.CheckSubjectAltName)
+		checkOutcome(t, err, refusal.Check("certificate-subject-alt-name"))
 	})
 }
 

@@ -8,7 +8,6 @@ import (
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"runtime"
 	"testing"
 	"time"
@@ -22,6 +21,7 @@ import (
 	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -133,7 +133,7 @@ func TestChangedAnswer(t *testing.T) {
 		"another requester files it": {func(p *parts) { p.request.User.Username = "system:bootstrap:mallor" }, attest.CheckBindingRequester},
 		"another lifetime":           {func(p *parts) { s := int32(3600); p.request.Spec.ExpirationSeconds = &s }, attest.CheckBindingExpiration},
 		"no evidence":                {func(p *parts) { p.bundle.Provider, p.bundle.Data = "", nil }, csr.CheckAttestationProvider},
-		"another version":            {func(p *parts) { p.bundle.Provider = "tpm/v2" }, attest.CheckProvider},
+		"another version":            {func(p *parts) { p.bundle.Provider = "tpm/v2" }, csr.CheckProviderVersion},
 		"insecure provider":          {func(p *parts) { p.bundle.Provider = "insecure/v1" }, csr.CheckAttestationProvider},
 		"statements swapped":         {func(p *parts) { st := p.att.Statements; st[0].Type, st[1].Type = st[1].Type, st[0].Type }, attest.CheckStatements},
 		"a third statement": {func(p *parts) {
@@ -142,13 +142,13 @@ func TestChangedAnswer(t *testing.T) {
 		"a quote that is none": {func(p *parts) {
 			p.att.Statements = append(p.att.Statements, message.Statement{Type: oid.NodeAttestQuote, Stmt: []byte{5, 0}})
 		}, attest.CheckEncoding},
-		"no certificate":          {func(p *parts) { p.att.Certificates = nil }, tpmcert.CheckCertificateMissing},
+		"no certificate":          {func(p *parts) { p.att.Certificates = nil }, refusal.Check("certificate-missing")},
 		"certificate of the CA":   {func(p *parts) { p.att.Certificates = p.att.Certificates[1:] }, statement.CheckAKMismatch},
 		"no intermediate":         {func(p *parts) { p.att.Certificates = p.att.Certificates[:1] }, tpmcert.CheckCertificateChain},
-		"root sent along":         {func(p *parts) { p.att.Certificates = append(p.att.Certificates, s.node.TPM.CA().Root().Raw) }, tpmcert.CheckCertificateOrder},
-		"a certificate too many":  {func(p *parts) { p.att.Certificates = append(p.att.Certificates, s.node.TPM.CA().EKIntermediate().Raw) }, tpmcert.CheckCertificateOrder},
+		"root sent along":         {func(p *parts) { p.att.Certificates = append(p.att.Certificates, s.node.TPM.CA().Root().Raw) }, refusal.Check("certificate-order")},
+		"a certificate too many":  {func(p *parts) { p.att.Certificates = append(p.att.Certificates, s.node.TPM.CA().EKIntermediate().Raw) }, refusal.Check("certificate-order")},
 		"no tpmTPublic":           {func(p *parts) { p.certify.Public = nil }, attest.CheckEncoding},
-		"public area swapped":     {func(p *parts) { p.certify.Public = p.proof.AKPublic }, statement.CheckName},
+		"public area swapped":     {func(p *parts) { p.certify.Public = p.proof.AKPublic }, refusal.Check("certified-name")},
 		"akPublic of another key": {func(p *parts) { p.proof.AKPublic = p.certify.Public }, statement.CheckAKMismatch},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -318,26 +318,26 @@ func TestMembership(t *testing.T) {
 	s := newStage(t, attesttest.NodeOptions{})
 	ctx := context.Background()
 	verdicts := map[string]struct {
-		authorizer attest.Authorizer
-		want       error
-		verdict    csr.Verdict
+		authorizer  attest.AuthorizerFunc
+		want, hello error
+		verdict     csr.Verdict
 	}{
-		"not a member": {attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) {
+		"not a member": {func(context.Context, *attest.Result) (*attest.Authorization, error) {
 			return nil, attest.NotMember("gone")
-		}), attest.CheckMembership, csr.VerdictDeny},
-		"nothing said": {attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) {
+		}, attest.CheckMembership, attest.CheckMembership, csr.VerdictDeny},
+		"nothing said": {func(context.Context, *attest.Result) (*attest.Authorization, error) {
 			return nil, nil
-		}), attest.CheckMembership, csr.VerdictDeny},
-		"database down": {attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) {
+		}, attest.CheckMembership, nil, csr.VerdictDeny}, // at the hello nothing is against it
+		"database down": {func(context.Context, *attest.Result) (*attest.Authorization, error) {
 			return nil, errors.New("connection refused")
-		}), refusal.ErrRetry, csr.VerdictRetry},
-		"another provider ID": {attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) {
-			return &attest.Authorization{ProviderID: "sim://other"}, nil
-		}), attest.CheckProviderID, csr.VerdictDeny},
+		}, refusal.ErrRetry, refusal.ErrRetry, csr.VerdictRetry},
+		"another provider ID": {func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
+			return as("sim://other")(r), nil
+		}, attest.CheckProviderID, nil, csr.VerdictDeny}, // which is compared at the answer
 	}
 	for name, c := range verdicts {
 		config := s.plane.Config
-		config.Authorizer = c.authorizer
+		config.Authorizer = &atHellos{c.authorizer}
 		v := newVerifier(t, &config)
 		_, err := v.Verify(ctx, s.good)
 		if !errors.Is(err, c.want) || csr.Decide(err).Verdict != c.verdict {
@@ -347,7 +347,7 @@ func TestMembership(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := v.Challenge(ctx, hello); !errors.Is(err, c.want) {
+		if _, err := v.Challenge(ctx, hello); !errors.Is(err, c.hello) {
 			t.Errorf("%s, hello: got %v", name, err)
 		}
 	}
@@ -363,18 +363,18 @@ func TestAKCertificates(t *testing.T) {
 		options tpmsim.CertificateOptions
 		want    error
 	}{
-		"CA":                  {tpmsim.CertificateOptions{IsCA: true}, tpmcert.CheckCertificateCA},
-		"expired":             {tpmsim.CertificateOptions{NotBefore: past.Add(-time.Hour), NotAfter: past}, tpmcert.CheckCertificateExpired},
-		"not yet valid":       {tpmsim.CertificateOptions{NotBefore: future, NotAfter: future.Add(time.Hour)}, tpmcert.CheckCertificateNotYetValid},
-		"no EKU":              {tpmsim.CertificateOptions{ExtKeyUsage: []oid.OID{}}, tpmcert.CheckCertificateExtKeyUsage},
-		"EK's EKU":            {tpmsim.CertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpEKCertificate}}, tpmcert.CheckCertificateExtKeyUsage},
-		"both EKUs":           {tpmsim.CertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate, oid.TCGKpEKCertificate}}, tpmcert.CheckCertificateExtKeyUsage},
-		"no key usage":        {tpmsim.CertificateOptions{KeyUsage: &noUsage}, tpmcert.CheckCertificateKeyUsage},
-		"EK's key usage":      {tpmsim.CertificateOptions{KeyUsage: &encipher}, tpmcert.CheckCertificateKeyUsage},
-		"Google's, under TCG": {tpmsim.CertificateOptions{Style: tpmsim.StyleGoogle}, tpmcert.CheckCertificateExtKeyUsage},
+		"CA":                  {tpmsim.CertificateOptions{IsCA: true}, refusal.Check("certificate-is-ca")},
+		"expired":             {tpmsim.CertificateOptions{NotBefore: past.Add(-time.Hour), NotAfter: past}, refusal.Check("certificate-expired")},
+		"not yet valid":       {tpmsim.CertificateOptions{NotBefore: future, NotAfter: future.Add(time.Hour)}, refusal.Check("certificate-not-yet-valid")},
+		"no EKU":              {tpmsim.CertificateOptions{ExtKeyUsage: []oid.OID{}}, refusal.Check("certificate-ext-key-usage")},
+		"EK's EKU":            {tpmsim.CertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpEKCertificate}}, refusal.Check("certificate-ext-key-usage")},
+		"both EKUs":           {tpmsim.CertificateOptions{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate, oid.TCGKpEKCertificate}}, refusal.Check("certificate-ext-key-usage")},
+		"no key usage":        {tpmsim.CertificateOptions{KeyUsage: &noUsage}, refusal.Check("certificate-key-usage")},
+		"EK's key usage":      {tpmsim.CertificateOptions{KeyUsage: &encipher}, refusal.Check("certificate-key-usage")},
+		"Google's, under TCG": {tpmsim.CertificateOptions{Style: tpmsim.StyleGoogle}, refusal.Check("certificate-ext-key-usage")},
 		"unknown critical extension": {tpmsim.CertificateOptions{Edit: func(c *x509.Certificate) {
 			c.ExtraExtensions = append(c.ExtraExtensions, criticalExtension())
-		}}, tpmcert.CheckCertificateExtension},
+		}}, refusal.Check("certificate-extension")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			source := tpmkind.GCERSA()

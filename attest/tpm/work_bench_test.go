@@ -98,7 +98,9 @@ func newWorkBench(t testing.TB, road attest.Road, answer bool) *workBench {
 	}
 	config.Now = s.plane.Now
 	config.Authorizer = attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
-		return &attest.Authorization{ProviderID: r.ClaimedProviderID, NotAfter: w.now.AddDate(0, 0, 1)}, nil
+		a := as(string(r.ClaimedProviderID))(r)
+		a.NotAfter = w.now.AddDate(0, 0, 1)
+		return a, nil
 	})
 	w.verifier, w.kind = verifierOf(t, config, kind)
 	w.verify = func(r *csr.Request) error { _, err := w.verifier.Challenge(context.Background(), r); return err }
@@ -185,12 +187,12 @@ func (w *workBench) attacks(t testing.TB) map[string]*csr.Request {
 		ca.Serial = int64(n)
 		flood = append(flood, ca.Sign(t, w.lower))
 	}
-	for n := 1; n < tpmcert.MaxChainLinks; n++ {
+	for n := 1; n < 5; n++ {
 		issuer, subject := fmt.Sprint("deep ", n), fmt.Sprint("deep ", n-1)
 		if n == 1 {
 			subject = "lower"
 		}
-		if n == tpmcert.MaxChainLinks-1 {
+		if n == 5-1 {
 			issuer = "root 9"
 		}
 		deep = append(deep, w.ca(subject, issuer, w.lower).Sign(t, w.lower))
@@ -242,7 +244,7 @@ func TestWorkOfRequests(t *testing.T) {
 						t.Error(err)
 					}
 				})
-				if want := good - 3 + tpmcert.MaxChainLinks + 1; cost[0] != want {
+				if want := good - 3 + 5 + 1; cost[0] != want {
 					t.Errorf("the longest chain: %d signatures, want %d", cost[0], want)
 				}
 				for name, request := range w.attacks(t) {
@@ -266,10 +268,10 @@ func (w *workBench) longest(t testing.TB) *csr.Request {
 	leaf := w.newLeaf("long 1")
 	leaf.Algorithm = []byte(LabECDSASHA256)
 	chain := [][]byte{leaf.Sign(t, w.lower)}
-	for n := 1; n < tpmcert.MaxChainLinks-1; n++ {
+	for n := 1; n < 5-1; n++ {
 		chain = append(chain, w.ca(fmt.Sprint("long ", n), fmt.Sprint("long ", n+1), w.lower).Sign(t, w.lower))
 	}
-	return w.with(t, append(chain, w.ca(fmt.Sprint("long ", tpmcert.MaxChainLinks-1), "root 9", w.lower).Sign(t, w.roots[9].Key))...)
+	return w.with(t, append(chain, w.ca(fmt.Sprint("long ", 5-1), "root 9", w.lower).Sign(t, w.roots[9].Key))...)
 }
 
 // BenchmarkWork gives, by turns, what the costliest requests take as a multiple of a

@@ -44,8 +44,8 @@ type Options struct {
 
 // Cluster is an API server and what it serves. It is safe for concurrent use.
 type Cluster struct {
-	options Options
-	server  *httptest.Server
+	opts   Options
+	server *httptest.Server
 
 	mu       sync.Mutex
 	cas      []*authority // in the bundle, oldest first
@@ -77,9 +77,9 @@ func forTest(t testing.TB) func(*Cluster, error) *Cluster {
 
 // Open is [New] for use outside tests; the caller closes the cluster.
 func Open(opts Options) (*Cluster, error) {
-	c := &Cluster{options: opts}
-	if c.options.Now == nil {
-		c.options.Now = time.Now
+	c := &Cluster{opts: opts}
+	if c.opts.Now == nil {
+		c.opts.Now = time.Now
 	}
 	c.server = httptest.NewUnstartedServer(http.HandlerFunc(c.serveHTTP))
 	c.server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // clients that hang up on impostors
@@ -97,10 +97,10 @@ func Open(opts Options) (*Cluster, error) {
 
 // prepare makes the keys, certificates, token and discovery document.
 func (c *Cluster) prepare() (err error) {
-	if c.key, err = newKey(c.options.ServingKey); err != nil {
+	if c.key, err = newKey(c.opts.ServingKey); err != nil {
 		return err
 	}
-	ca, err := c.newAuthority(c.options.CAKey)
+	ca, err := c.newAuthority(c.opts.CAKey)
 	if err != nil {
 		return err
 	}
@@ -108,11 +108,11 @@ func (c *Cluster) prepare() (err error) {
 	if c.serving, err = ca.issue(c); err != nil {
 		return err
 	}
-	secret, err := bootstraptoken.Create(bootstraptoken.CreateOptions{Token: c.options.Token}, c.options.Now())
+	secret, err := bootstraptoken.Create(bootstraptoken.CreateOptions{Token: c.opts.Token}, c.opts.Now())
 	if err != nil {
 		return err
 	}
-	c.options.Token = secret.Token
+	c.opts.Token = secret.Token
 	if c.secret, err = secret.Object(); err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (c *Cluster) Address() string { return c.server.Listener.Addr().String() }
 func (c *Cluster) URL() string { return "https://" + c.Address() }
 
 // Token is the cluster's token.
-func (c *Cluster) Token() bootstraptoken.Token { return c.options.Token }
+func (c *Cluster) Token() bootstraptoken.Token { return c.opts.Token }
 
 // Info is what the cluster wants clients to know: its server and all CAs of its bundle.
 func (c *Cluster) Info() *bootstraptoken.ClusterInfo {
@@ -142,7 +142,7 @@ func (c *Cluster) Info() *bootstraptoken.ClusterInfo {
 }
 
 func (c *Cluster) info() *bootstraptoken.ClusterInfo {
-	info := &bootstraptoken.ClusterInfo{Server: cmp.Or(c.options.Server, c.URL())}
+	info := &bootstraptoken.ClusterInfo{Server: cmp.Or(c.opts.Server, c.URL())}
 	for _, ca := range c.cas {
 		info.CAs = append(info.CAs, ca.certificate)
 	}
@@ -154,7 +154,7 @@ func (c *Cluster) info() *bootstraptoken.ClusterInfo {
 func (c *Cluster) DiscoverConfig() bootstraptoken.DiscoverConfig {
 	return bootstraptoken.DiscoverConfig{
 		Token: c.Token(), Addresses: []string{c.Address()}, Pins: c.Info().Pins(),
-		Network: bootstraptoken.Network{Timeout: 10 * time.Second, MinBackoff: time.Millisecond, MaxBackoff: 50 * time.Millisecond, Now: c.options.Now},
+		Network: bootstraptoken.Network{Timeout: 10 * time.Second, MinBackoff: time.Millisecond, MaxBackoff: 50 * time.Millisecond, Now: c.opts.Now},
 	}
 }
 
@@ -185,7 +185,7 @@ func (c *Cluster) sign() error {
 	if c.data == nil {
 		return nil
 	}
-	signing, err := bootstraptoken.Sign(c.data, []*bootstraptoken.Object{c.secret}, c.options.Now())
+	signing, err := bootstraptoken.Sign(c.data, []*bootstraptoken.Object{c.secret}, c.opts.Now())
 	if err == nil {
 		c.data = signing.Data
 	}
@@ -229,7 +229,7 @@ func (c *Cluster) newAuthority(given crypto.Signer) (*authority, error) {
 
 // template is a certificate valid from an hour ago for some years.
 func (c *Cluster) template(name string, years int) *x509.Certificate {
-	now := c.options.Now()
+	now := c.opts.Now()
 	return &x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(years, 0, 0),
 		KeyUsage: x509.KeyUsageDigitalSignature,
@@ -249,7 +249,7 @@ func create(template, parent *x509.Certificate, key crypto.PublicKey, signer cry
 func (ca *authority) issue(c *Cluster) (*tls.Certificate, error) {
 	template := c.template("kube-apiserver", 1)
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
-	for _, host := range append([]string{"127.0.0.1", "::1", "localhost"}, c.options.Hosts...) {
+	for _, host := range append([]string{"127.0.0.1", "::1", "localhost"}, c.opts.Hosts...) {
 		if ip := net.ParseIP(host); ip != nil {
 			template.IPAddresses = append(template.IPAddresses, ip)
 		} else {

@@ -21,6 +21,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/bootstraptoken"
 	"github.com/nodeattest/nodeattest/bootstraptoken/bootstraptokentest"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -120,7 +121,7 @@ func TestSecret(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if decoded, err := bootstraptoken.ParseSecret(object); err != nil || !decoded.Token.Equal(cluster.Token()) {
+	if decoded, err := bootstraptoken.ParseSecretUnchecked(object); err != nil || !decoded.Token.Equal(cluster.Token()) {
 		t.Errorf("%v, %v", decoded, err)
 	}
 	for _, other := range [][2]string{{bootstraptoken.Namespace, "x"}, {"kube-public", name}} {
@@ -138,7 +139,7 @@ func TestSign(t *testing.T) {
 		if err := cluster.Sign(); err != nil {
 			t.Fatal(err)
 		}
-		if _, ok := cluster.Data()[bootstraptoken.SignatureKeyPrefix+cluster.Token().ID()]; ok != signed {
+		if _, ok := cluster.Data()["jws-kubeconfig-"+cluster.Token().ID()]; ok != signed {
 			t.Errorf("signed: %v, want %v", ok, signed)
 		}
 		now = now.Add(24 * time.Hour)
@@ -201,12 +202,12 @@ func TestFaults(t *testing.T) {
 		fault bootstraptokentest.Fault
 		want  bootstraptoken.Check
 	}{
-		"status":   {bootstraptokentest.Fault{Status: 500}, bootstraptoken.CheckStatus},
-		"redirect": {bootstraptokentest.Fault{Location: "/x"}, bootstraptoken.CheckRedirect},
-		"moved":    {bootstraptokentest.Fault{Location: "/x", Status: 308}, bootstraptoken.CheckRedirect},
-		"body":     {bootstraptokentest.Fault{Body: []byte("{}"), ContentType: "application/json"}, bootstraptoken.CheckConfigMap},
-		"slow":     {bootstraptokentest.Fault{Delay: time.Hour}, bootstraptoken.ErrRetry},
-		"hangs up": {bootstraptokentest.Fault{HangUp: true}, bootstraptoken.ErrRetry},
+		"status":   {bootstraptokentest.Fault{Status: 500}, bootstraptoken.Check("http-status")},
+		"redirect": {bootstraptokentest.Fault{Location: "/x"}, bootstraptoken.Check("redirect")},
+		"moved":    {bootstraptokentest.Fault{Location: "/x", Status: 308}, bootstraptoken.Check("redirect")},
+		"body":     {bootstraptokentest.Fault{Body: []byte("{}"), ContentType: "application/json"}, bootstraptoken.Check("cluster-info-object")},
+		"slow":     {bootstraptokentest.Fault{Delay: time.Hour}, refusal.ErrRetry},
+		"hangs up": {bootstraptokentest.Fault{HangUp: true}, refusal.ErrRetry},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster.SetFault(&test.fault)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/bootstraptoken"
 	"github.com/nodeattest/nodeattest/bootstraptoken/bootstraptokentest"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // A node discovers the cluster, and refuses somebody who passes for it. In a test,
@@ -35,7 +36,7 @@ func Example() {
 	config := cluster.DiscoverConfig()
 	config.Addresses = []string{impostor.Address()}
 	_, err = bootstraptoken.Discover(ctx, config)
-	fmt.Println("impostor:", errors.Is(err, bootstraptoken.CheckPinned), errors.Is(err, bootstraptoken.ErrRetry))
+	fmt.Println("impostor:", errors.Is(err, bootstraptoken.CheckPinned), errors.Is(err, refusal.ErrRetry))
 	// Output:
 	// found: true CN=bootstraptokentest CA 1
 	// impostor: true false

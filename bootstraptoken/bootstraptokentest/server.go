@@ -32,7 +32,7 @@ func (c *Cluster) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	user := "system:anonymous"
 	if authorization := r.Header.Get("Authorization"); authorization != "" {
 		bearer, ok := strings.CutPrefix(authorization, "Bearer ")
-		known, err := bootstraptoken.Authenticate(r.Context(), bearer, c.Secret, c.options.Now())
+		known, err := bootstraptoken.Authenticate(r.Context(), bearer, c.Secret, c.opts.Now())
 		if !ok || err != nil {
 			status(w, http.StatusUnauthorized, "Unauthorized", "Unauthorized")
 			return
@@ -177,7 +177,7 @@ func (c *Cluster) NewImpostor(t testing.TB, kind Impostor) *Cluster {
 // Impostor starts a server that impersonates the cluster; the caller closes it. Later changes
 // to the cluster do not affect it.
 func (c *Cluster) Impostor(kind Impostor) (*Cluster, error) {
-	opts := Options{Token: c.Token(), Now: c.options.Now}
+	opts := Options{Token: c.Token(), Now: c.opts.Now}
 	if kind == WrongSecret {
 		_, secret, _ := strings.Cut(bootstraptoken.Generate().Reveal(), ".")
 		var err error

@@ -119,7 +119,7 @@ func TestValidateAllocations(t *testing.T) {
 				}
 			})
 		}
-		base := count(func() error { _, err := jws.Verify(ctx, token, w.keys); return err })
+		base := count(func() error { _, err := jws.VerifySignature(ctx, token, w.keys); return err })
 		for _, tt := range []struct {
 			name string
 			most float64
@@ -128,7 +128,7 @@ func TestValidateAllocations(t *testing.T) {
 			{"kubernetes", 21, func() error { _, err := kubernetes.Validate(ctx, token); return err }},
 		} {
 			if n := count(tt.run) - base; n > tt.most {
-				t.Errorf("%s %s: %v allocations beyond jws.Verify's %v, want at most %v", algorithm, tt.name, n, base, tt.most)
+				t.Errorf("%s %s: %v allocations beyond jws.VerifySignature's %v, want at most %v", algorithm, tt.name, n, base, tt.most)
 			}
 		}
 	}

@@ -21,7 +21,7 @@
 //
 // A check that fails returns an [*Error] with its [Check], from this package or from claims;
 // errors.Is finds it, also in a ReviewError. If no decision was possible, the error wraps
-// [ErrRetry]. No error holds a token or a key.
+// [refusal.ErrRetry]. No error holds a token or a key.
 package apiserver
 
 import "github.com/nodeattest/nodeattest/refusal"
@@ -30,13 +30,9 @@ import "github.com/nodeattest/nodeattest/refusal"
 // [refusal.Check].
 type Check = refusal.Check
 
-// CheckNotOurs: the token is not from the issuers of a [Validator]; another authenticator
+// checkNotOurs: the token is not from the issuers of a [Validator]; another authenticator
 // may accept it.
-const CheckNotOurs Check = "not-ours"
-
-// ErrRetry means that a question could not be answered yes or no for now: an object
-// getter, a key set or a signer failed. The same call may succeed later.
-const ErrRetry = refusal.ErrRetry
+const checkNotOurs Check = "not-ours"
 
 // Error is a check that failed; see [refusal.Error]. It holds no token and no key.
 type Error = refusal.Error

@@ -175,7 +175,8 @@ func (o *worldObjects) Node(_ context.Context, name string) (*claims.Node, error
 // staleObjects answers out of a cache: what it answers has an age, or should have.
 type staleObjects struct{ claims.Objects }
 
-func (staleObjects) MayBeStale() {}
+// ReadsLive: the world is the API server.
+func (o *worldObjects) ReadsLive() {}
 
 // age makes all answers as old as that.
 func (o *worldObjects) age(now time.Time, age time.Duration) {

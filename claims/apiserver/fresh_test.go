@@ -13,7 +13,7 @@ import (
 func TestStaleAnswersLegacy(t *testing.T) {
 	for name, change := range map[string]func(w *legacyWorld, asOf time.Time){
 		"the Secret":  func(w *legacyWorld, asOf time.Time) { w.object.AsOf = asOf },
-		"the account": func(w *legacyWorld, asOf time.Time) { w.account.AsOf = asOf },
+		"the account": func(w *legacyWorld, asOf time.Time) { w.objects.account.AsOf = asOf },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newLegacyWorld(t)
@@ -22,7 +22,7 @@ func TestStaleAnswersLegacy(t *testing.T) {
 				t.Error(err)
 			}
 			change(w, *w.ago(1))
-			if _, err := w.validate(t); !errors.Is(err, claims.CheckStaleAnswer) || !errors.Is(err, ErrRetry) {
+			if _, err := w.validate(t); !errors.Is(err, claims.CheckStaleAnswer) || !errors.Is(err, refusal.ErrRetry) {
 				t.Errorf("got %v, want %v", err, claims.CheckStaleAnswer)
 			}
 		})
@@ -34,7 +34,7 @@ func TestIssuerAsksEachTime(t *testing.T) {
 	w := newWorld(t)
 	config := IssuerConfig{Policy: Policy{Issuer: worldIssuer, APIAudiences: []string{worldIssuer}}, Signer: w.signer, Objects: staleObjects{w.objects}, Now: w.clock}
 	if _, err := NewIssuer(config); !errors.Is(err, refusal.CheckConfig) {
-		t.Errorf("a StaleObjects: %v", err)
+		t.Errorf("out of a cache: %v", err)
 	}
 	config.Objects = w.objects
 	issuer := newIssuer(t, config)
@@ -74,8 +74,8 @@ func TestValidatorStaleAnswers(t *testing.T) {
 			if !tt.stale && err != nil {
 				t.Error(err)
 			}
-			if tt.stale && (!errors.Is(err, claims.CheckStaleAnswer) || !errors.Is(err, ErrRetry)) {
-				t.Errorf("got %v, want %v and %v", err, claims.CheckStaleAnswer, ErrRetry)
+			if tt.stale && (!errors.Is(err, claims.CheckStaleAnswer) || !errors.Is(err, refusal.ErrRetry)) {
+				t.Errorf("got %v, want %v and %v", err, claims.CheckStaleAnswer, refusal.ErrRetry)
 			}
 		})
 	}
@@ -88,9 +88,9 @@ func TestValidatorResultOnNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	check := claims.NodeCheck{Machines: claims.MachinesFunc(func(context.Context, string) (*claims.RegisteredMachine, error) {
+	check := claims.NodeCheck{Machines: func(context.Context, string) (*claims.RegisteredMachine, error) {
 		return &claims.RegisteredMachine{Identity: "ek:sha256:aa"}, nil
-	})}
+	}}
 	node := &claims.AttestedNode{Name: "node-a", Machine: "ek:sha256:aa", ProviderID: "gce://p/z/a"}
 	facts, err := check.Check(t.Context(), w.objects, r, node, w.now)
 	if err != nil || !facts.Facts.Has(claims.FactRegisteredMachine) {

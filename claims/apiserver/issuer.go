@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
@@ -40,39 +41,21 @@ type Policy struct {
 	MaxExtendedExpiration time.Duration
 }
 
-// Grant is a request that was granted: what is to be signed, and what to tell the
-// requester.
-type Grant struct {
-	// Claims are the claims of the token.
-	Claims *claims.Claims
-	// ExpirationSeconds is spec.expirationSeconds of the answer: what was requested,
-	// shortened if necessary. The token itself may live longer; see
-	// Policy.ExtendExpiration.
-	ExpirationSeconds int64
-	// Expiration is status.expirationTimestamp of the answer: now plus
-	// ExpirationSeconds.
-	Expiration time.Time
-	// Warnings are the texts of the Warning headers of the answer.
-	Warnings []string
-	// AuditAnnotations are the annotations for the audit event of the request.
-	AuditAnnotations map[string]string
-}
-
-// IssuedCredentialIDKey is the audit annotation that holds the credential ID of the
+// issuedCredentialIDKey is the audit annotation that holds the credential ID of the
 // token that was issued (k8s.io/apiserver, authentication/serviceaccount/util.go).
-const IssuedCredentialIDKey = "authentication.kubernetes.io/issued-credential-id"
+const issuedCredentialIDKey = "authentication.kubernetes.io/issued-credential-id"
 
 // Check reports what is missing or wrong in a policy, as a [refusal.CheckConfig] error.
 func (p *Policy) Check() error {
-	const longest = MaxExpirationSeconds * time.Second
+	const longest = maxExpirationSeconds * time.Second
 	switch {
 	case p == nil || p.Issuer == "":
 		return refusal.Config("Issuer", "", "the issuer's URL")
 	case len(p.APIAudiences) == 0 || slices.Contains(p.APIAudiences, ""):
 		return refusal.Config("APIAudiences", "without one, or with an empty one", "at least one, none empty")
-	case p.MaxExpiration != 0 && (p.MaxExpiration < MinExpirationSeconds*time.Second || p.MaxExpiration > longest):
+	case p.MaxExpiration != 0 && (p.MaxExpiration < minExpirationSeconds*time.Second || p.MaxExpiration > longest):
 		return refusal.Config("MaxExpiration", p.MaxExpiration.String(), "0, or 600 to 2^32 seconds")
-	case p.MaxExtendedExpiration != 0 && (p.MaxExtendedExpiration < MinExpirationSeconds*time.Second || p.MaxExtendedExpiration > longest):
+	case p.MaxExtendedExpiration != 0 && (p.MaxExtendedExpiration < minExpirationSeconds*time.Second || p.MaxExtendedExpiration > longest):
 		return refusal.Config("MaxExtendedExpiration", p.MaxExtendedExpiration.String(), "0, or 600 to 2^32 seconds")
 	}
 	return nil
@@ -82,10 +65,10 @@ func (p *Policy) Check() error {
 // longer than max, as kube-apiserver 1.36 derives it when it starts
 // (pkg/controlplane/apiserver/options): max becomes the maximum lifetime if the policy
 // has none, a longer maximum is an error, and the extended lifetime is limited to max.
-// The lifetime of [DefaultExpirationSeconds] is shortened like any other.
+// The lifetime of 3600 seconds is shortened like any other.
 func (p Policy) LimitTo(max time.Duration) (Policy, error) {
 	switch {
-	case max < MinExpirationSeconds*time.Second:
+	case max < minExpirationSeconds*time.Second:
 		return Policy{}, refusal.Config("max", max.String(), "at least 10 minutes")
 	case p.MaxExpiration > max:
 		return Policy{}, refusal.Config("MaxExpiration", p.MaxExpiration.String(), "at most the signer's "+max.String())
@@ -97,13 +80,13 @@ func (p Policy) LimitTo(max time.Duration) (Policy, error) {
 }
 
 func (p *Policy) extended() time.Duration {
-	return cmp.Or(p.MaxExtendedExpiration, MaxExtendedExpirationSeconds*time.Second)
+	return cmp.Or(p.MaxExtendedExpiration, maxExtendedExpirationSeconds*time.Second)
 }
 
 // grant answers a request for a token of that many seconds, with the given ID, bound to the
-// objects of b. It reads no clock, makes no calls and signs nothing.
-func (p *Policy) grant(r *TokenRequest, b Bound, seconds int64, id string, now time.Time) (*Grant, error) {
-	g := &Grant{ExpirationSeconds: seconds}
+// objects of b, but for the Token. It reads no clock, makes no calls and signs nothing.
+func (p *Policy) grant(r *TokenRequest, b Bound, seconds int64, id string, now time.Time) (*Issued, error) {
+	g := &Issued{ExpirationSeconds: seconds}
 	if most := int64(p.MaxExpiration / time.Second); most > 0 && seconds > most {
 		g.Warnings = append(g.Warnings, fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", seconds, most))
 		g.ExpirationSeconds = most
@@ -123,7 +106,7 @@ func (p *Policy) grant(r *TokenRequest, b Bound, seconds int64, id string, now t
 	g.Claims.Issuer = p.Issuer
 	g.Expiration = after(now, g.ExpirationSeconds)
 	if id != "" {
-		g.AuditAnnotations = map[string]string{IssuedCredentialIDKey: g.Claims.CredentialID()}
+		g.AuditAnnotations = map[string]string{issuedCredentialIDKey: g.Claims.CredentialID()}
 	}
 	return g, nil
 }
@@ -131,7 +114,7 @@ func (p *Policy) grant(r *TokenRequest, b Bound, seconds int64, id string, now t
 // extends reports whether a request is the kubelet's own for a pod's projected token,
 // valid only for the API server.
 func (p *Policy) extends(b *Bound, seconds int64, audiences []string) bool {
-	if !p.ExtendExpiration || b.Pod == nil || seconds != ExtendedRequestSeconds {
+	if !p.ExtendExpiration || b.Pod == nil || seconds != extendedRequestSeconds {
 		return false
 	}
 	return !slices.ContainsFunc(audiences, func(a string) bool { return !slices.Contains(p.APIAudiences, a) })
@@ -197,12 +180,12 @@ type IssuerConfig struct {
 	// Signer signs the tokens. It is required. The tokens of kube-apiserver's own
 	// signers have no "typ" in their header, those of an external signer have "JWT".
 	Signer jws.Signer
-	// Objects gets service accounts, pods, Secrets and nodes. It is required, and must
-	// not be a [claims.StaleObjects]: a token for an object that is gone is refused later.
+	// Objects gets service accounts, pods, Secrets and nodes. It is required, and must be
+	// [claims.LiveObjects]: a token for an object that is gone is refused later.
 	Objects claims.Objects
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
-	// NewID makes the ID of a token; nil means [NewID].
+	// NewID makes the ID of a token; nil means a random UUID.
 	NewID func() (string, error)
 }
 
@@ -212,11 +195,23 @@ type Issuer struct {
 	config IssuerConfig
 }
 
-// Issued is a token together with the rest of the answer.
+// Issued is the answer to a request: the token, and what to tell the requester.
 type Issued struct {
-	Grant
 	// Token is the token in compact form: anyone who has it can use it.
 	Token secret.Value[string]
+	// Claims are the claims of the token.
+	Claims *claims.Claims
+	// ExpirationSeconds is spec.expirationSeconds of the answer: what was requested,
+	// shortened if necessary. The token itself may live longer; see
+	// Policy.ExtendExpiration.
+	ExpirationSeconds int64
+	// Expiration is status.expirationTimestamp of the answer: now plus
+	// ExpirationSeconds.
+	Expiration time.Time
+	// Warnings are the texts of the Warning headers of the answer.
+	Warnings []string
+	// AuditAnnotations are the annotations for the audit event of the request.
+	AuditAnnotations map[string]string
 }
 
 // NewIssuer checks a configuration. Its errors are [refusal.CheckConfig].
@@ -224,7 +219,7 @@ func NewIssuer(config IssuerConfig) (*Issuer, error) {
 	if err := config.Policy.Check(); err != nil {
 		return nil, err
 	}
-	if config.Signer == nil {
+	if typednil.Is(config.Signer) {
 		return nil, refusal.Config("Signer", "", "a jws.Signer")
 	}
 	if config.Now == nil {
@@ -236,7 +231,7 @@ func NewIssuer(config IssuerConfig) (*Issuer, error) {
 	}
 	config.Objects = fresh
 	if config.NewID == nil {
-		config.NewID = NewID
+		config.NewID = newID
 	}
 	return &Issuer{config: config}, nil
 }
@@ -248,7 +243,7 @@ func NewIssuer(config IssuerConfig) (*Issuer, error) {
 //
 // What kube-apiserver 1.36 refuses is a [*StatusError] in its words: ReasonBadRequest,
 // ReasonNotFound, ReasonConflict and ReasonInvalid. An error that is not a refusal (an
-// object could not be read, the signer failed) wraps [ErrRetry].
+// object could not be read, the signer failed) wraps [refusal.ErrRetry].
 func (i *Issuer) Issue(ctx context.Context, r *TokenRequest) (*Issued, error) {
 	if i == nil || i.config.Signer == nil {
 		return nil, refusal.Config("Issuer", "that NewIssuer did not make", "one that it made")
@@ -264,11 +259,11 @@ func (i *Issuer) Issue(ctx context.Context, r *TokenRequest) (*Issued, error) {
 	if err != nil {
 		return nil, internal(fmt.Sprintf("failed to generate token: %v", err), err)
 	}
-	grant, err := i.config.Policy.grant(r, b, seconds, id, i.config.Now())
+	issued, err := i.config.Policy.grant(r, b, seconds, id, i.config.Now())
 	if err != nil {
 		return nil, err
 	}
-	payload, err := grant.Claims.Marshal()
+	payload, err := issued.Claims.Marshal()
 	if err != nil {
 		return nil, err
 	}
@@ -279,7 +274,8 @@ func (i *Issuer) Issue(ctx context.Context, r *TokenRequest) (*Issued, error) {
 	if err != nil {
 		return nil, internal(fmt.Sprintf("failed to generate token: %v", err), err)
 	}
-	return &Issued{Grant: *grant, Token: secret.New(signature.Token(payload))}, nil
+	issued.Token = secret.New(signature.Token(payload))
+	return issued, nil
 }
 
 // errNoSignature is the error for a signer that breaks its contract.
@@ -357,8 +353,8 @@ func found[T any](object *T, err error) (*T, error) {
 	return object, nil
 }
 
-// NewID returns a random UUID (RFC 9562, version 4) with 122 bits from crypto/rand.
-func NewID() (string, error) {
+// newID returns a random UUID (RFC 9562, version 4) with 122 bits from crypto/rand.
+func newID() (string, error) {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // it never fails
 	b[6] = b[6]&0x0f | 0x40

@@ -68,8 +68,8 @@ func TestIssueLikeKubernetes(t *testing.T) {
 				r.check(t, nil, err, config.Now())
 				return
 			}
-			r.check(t, &issued.Grant, nil, config.Now())
-			verified, err := jws.Verify(testContext, issued.Token.Reveal(), keys)
+			r.check(t, issued, nil, config.Now())
+			verified, err := jws.VerifySignature(testContext, issued.Token.Reveal(), keys)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -125,6 +125,9 @@ func (f *failingObjects) Node(ctx context.Context, name string) (*claims.Node, e
 	return f.Objects.Node(ctx, name)
 }
 
+// ReadsLive: what it does not fail is the world's.
+func (f *failingObjects) ReadsLive() {}
+
 // What could not be read is neither granted nor refused.
 func TestIssueRetry(t *testing.T) {
 	_, objects := recordedRequests(t)
@@ -139,7 +142,7 @@ func TestIssueRetry(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			f.Objects = objects
 			issued, err := newIssuer(t, issuerConfig(t, &f)).Issue(testContext, request)
-			if issued != nil || !errors.Is(err, ErrRetry) || !errors.Is(err, ReasonInternalError) || errors.Is(err, claims.ErrNotFound) {
+			if issued != nil || !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, ReasonInternalError) || errors.Is(err, claims.ErrNotFound) {
 				t.Errorf("%s: %v", what, err)
 			}
 			if !f.nothing && (!errors.Is(err, down) || err.Error() != "Internal error occurred: down") {
@@ -166,16 +169,16 @@ func TestIssueSignerFails(t *testing.T) {
 	config := issuerConfig(t, objects)
 	config.Signer = signerFunc(func(context.Context, []byte) (*jws.Signature, error) { return nil, errors.New("no power") })
 	_, err := newIssuer(t, config).Issue(testContext, &TokenRequest{Namespace: "ns", Name: "sa"})
-	if !errors.Is(err, ErrRetry) || err.Error() != "Internal error occurred: failed to generate token: no power" {
+	if !errors.Is(err, refusal.ErrRetry) || err.Error() != "Internal error occurred: failed to generate token: no power" {
 		t.Error(err)
 	}
 	config.Signer = signerFunc(func(context.Context, []byte) (*jws.Signature, error) { return nil, nil })
-	if _, err := newIssuer(t, config).Issue(testContext, &TokenRequest{Namespace: "ns", Name: "sa"}); !errors.Is(err, ErrRetry) {
+	if _, err := newIssuer(t, config).Issue(testContext, &TokenRequest{Namespace: "ns", Name: "sa"}); !errors.Is(err, refusal.ErrRetry) {
 		t.Error(err)
 	}
 	config = issuerConfig(t, objects)
 	config.NewID = func() (string, error) { return "", errors.New("no entropy") }
-	if _, err := newIssuer(t, config).Issue(testContext, &TokenRequest{Namespace: "ns", Name: "sa"}); !errors.Is(err, ErrRetry) {
+	if _, err := newIssuer(t, config).Issue(testContext, &TokenRequest{Namespace: "ns", Name: "sa"}); !errors.Is(err, refusal.ErrRetry) {
 		t.Error(err)
 	}
 	if _, err := newIssuer(t, config).Issue(testContext, nil); !errors.Is(err, ReasonBadRequest) {
@@ -192,7 +195,7 @@ func TestNewID(t *testing.T) {
 	form := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 	seen := make(map[string]bool)
 	for range 1000 {
-		id, err := NewID()
+		id, err := newID()
 		if err != nil || !form.MatchString(id) || seen[id] {
 			t.Fatalf("%q, %v, seen %v", id, err, seen[id])
 		}

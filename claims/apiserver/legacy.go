@@ -4,8 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/nodeattest/nodeattest/claims"
@@ -16,47 +16,37 @@ import (
 
 // The checks of a legacy token, one that is kept in a Secret and never expires.
 const (
-	// CheckLegacyClaims: a claim is missing, or "sub" does not match the service account.
-	CheckLegacyClaims Check = "legacy-claims"
-	// CheckLegacyToken: the Secret holds another token.
-	CheckLegacyToken Check = "legacy-token"
-	// CheckLegacyInvalid: the Secret was marked as invalid.
-	CheckLegacyInvalid Check = "legacy-invalid"
+	// checkLegacyClaims: a claim is missing, or "sub" does not match the service account.
+	checkLegacyClaims Check = "legacy-claims"
+	// checkLegacyToken: the Secret holds another token.
+	checkLegacyToken Check = "legacy-token"
+	// checkLegacyInvalid: the Secret was marked as invalid.
+	checkLegacyInvalid Check = "legacy-invalid"
 )
 
-// The labels of a Secret that holds a legacy token.
-const (
-	// LabelInvalidSince says since when the token has been invalid.
-	LabelInvalidSince = "kubernetes.io/legacy-token-invalid-since"
-	// LabelLastUsed says on which day, as 2006-01-02 in UTC, the token was last used.
-	LabelLastUsed = "kubernetes.io/legacy-token-last-used"
-)
+// labelInvalidSince is the label of a Secret that says since when its token has been invalid.
+const labelInvalidSince = "kubernetes.io/legacy-token-invalid-since"
 
-// LegacyObjects gets what legacy tokens are compared with. Errors and the ages of answers are
-// as for [claims.Objects].
+// LegacyObjects gets the Secret that a legacy token is compared with. Errors are as for
+// [claims.Objects]. One that reads from the API server for each answer has the method
+// ReadsLive of [claims.LiveObjects]; the answers of any other must state AsOf.
 type LegacyObjects interface {
 	// TokenSecret gets a Secret of type kubernetes.io/service-account-token.
 	TokenSecret(ctx context.Context, namespace, name string) (*TokenSecret, error)
-	// TokenServiceAccount gets a service account.
-	TokenServiceAccount(ctx context.Context, namespace, name string) (*TokenServiceAccount, error)
 }
 
-// TokenServiceAccount is a service account with its Secrets.
-type TokenServiceAccount struct {
-	claims.Object
-	// Secrets are the names in its "secrets" member: those of tokens that were generated
-	// for it automatically.
-	Secrets []string
+// liveLegacy reports whether an answer without AsOf is of this very moment.
+func liveLegacy(objects LegacyObjects) bool {
+	_, live := objects.(interface{ ReadsLive() })
+	return live
 }
 
 // TokenSecret is a Secret that holds a legacy token. It keeps only the token's digest, so
 // it is safe to print.
 type TokenSecret struct {
 	claims.Object
-	// InvalidSince is the label [LabelInvalidSince]; "" if there is none.
+	// InvalidSince is the label kubernetes.io/legacy-token-invalid-since; "" if there is none.
 	InvalidSince string
-	// LastUsed is the label [LabelLastUsed]; "" if there is none.
-	LastUsed string
 
 	digest [sha256.Size]byte
 }
@@ -64,26 +54,12 @@ type TokenSecret struct {
 // NewTokenSecret makes a TokenSecret from a Secret's metadata, its data member "token" and
 // its labels. It does not retain token or labels.
 func NewTokenSecret(object claims.Object, token []byte, labels map[string]string) *TokenSecret {
-	return &TokenSecret{
-		Object:       object,
-		InvalidSince: labels[LabelInvalidSince],
-		LastUsed:     labels[LabelLastUsed],
-		digest:       sha256.Sum256(token),
-	}
+	return &TokenSecret{Object: object, InvalidSince: labels[labelInvalidSince], digest: sha256.Sum256(token)}
 }
 
 func (s *TokenSecret) holds(token string) bool {
 	digest := sha256.Sum256([]byte(token))
 	return subtle.ConstantTimeCompare(s.digest[:], digest[:]) == 1
-}
-
-// SecretUse says that a Secret's label [LabelLastUsed] is to be set to a date, by a merge
-// patch that names the UID.
-type SecretUse struct {
-	// Namespace, Name and UID are the Secret's.
-	Namespace, Name, UID string
-	// Date is today in UTC, as 2006-01-02.
-	Date string
 }
 
 // checkLegacy compares a legacy token with its Secret and service account
@@ -94,10 +70,10 @@ func (v *Validator) checkLegacy(ctx context.Context, token string, c *claims.Cla
 	if l == nil {
 		l = &claims.LegacyPrivate{}
 	}
-	if err := checkLegacyClaims(c.Subject, l); err != nil {
+	if err := legacyClaims(c.Subject, l); err != nil {
 		return err
 	}
-	secret, err := v.c.Legacy.TokenSecret(ctx, l.Namespace, l.SecretName)
+	secret, err := v.config.Legacy.TokenSecret(ctx, l.Namespace, l.SecretName)
 	var object *claims.Object
 	if secret != nil {
 		object = &claims.Object{Deleted: secret.Deleted, AsOf: secret.AsOf} // the claims have no UID of the Secret
@@ -107,46 +83,52 @@ func (v *Validator) checkLegacy(ctx context.Context, token string, c *claims.Cla
 	}
 	if !secret.holds(token) {
 		return refuse("Token does not match server's copy",
-			&Error{Check: CheckLegacyToken, Got: "another token", Want: "that of secret " + refusal.Text(l.SecretName)})
+			&Error{Check: checkLegacyToken, Got: "another token", Want: "that of secret " + refusal.Text(l.SecretName)})
 	}
-	account, err := v.c.Legacy.TokenServiceAccount(ctx, l.Namespace, l.ServiceAccountName)
-	object = nil
-	if account != nil {
-		object = &account.Object
-	}
-	if err := checkLegacyAccount(l, v.legacyAnswer(object, err)); err != nil {
+	if err := legacyAccount(l, answerOf(v.config.Objects.ServiceAccount(ctx, l.Namespace, l.ServiceAccountName))); err != nil {
 		return err
 	}
-	return v.recordLegacy(ctx, l, secret, account)
+	if secret.InvalidSince == "" {
+		return nil
+	}
+	return refuse(fmt.Sprintf("the token in secret %s/%s for service account %s/%s has been marked invalid. "+
+		"Use tokens from the TokenRequest API or manually created secret-based tokens, "+
+		"or remove the '%s' label from the secret to temporarily allow use of this token",
+		l.Namespace, l.SecretName, l.Namespace, l.ServiceAccountName, labelInvalidSince),
+		&Error{Check: checkLegacyInvalid, Got: "invalid since " + refusal.Text(secret.InvalidSince), Want: "no label " + labelInvalidSince})
 }
 
 // legacyAnswer makes an answer, with an error if the object is too old.
 func (v *Validator) legacyAnswer(object *claims.Object, err error) alive.Answer {
-	if err == nil && object != nil {
-		err = object.CheckAge(v.c.MaxStaleness, v.c.Now())
+	switch {
+	case err != nil || object == nil:
+	case object.AsOf.IsZero() && !liveLegacy(v.config.Legacy):
+		err = &Error{Check: claims.CheckStaleAnswer, Got: "an answer without its age", Want: "AsOf, or a getter that reads live", Err: refusal.ErrRetry}
+	default:
+		err = object.CheckAge(v.config.MaxStaleness, v.config.Now())
 	}
 	return answerOf(object, err)
 }
 
-func checkLegacyClaims(subject string, l *claims.LegacyPrivate) *ReviewError {
+func legacyClaims(subject string, l *claims.LegacyPrivate) *ReviewError {
 	for _, claim := range [...]struct{ value, name string }{
 		{subject, "sub"}, {l.Namespace, "namespace"}, {l.SecretName, "secretName"},
 		{l.ServiceAccountName, "serviceAccountName"}, {l.ServiceAccountUID, "serviceAccountUID"},
 	} {
 		if claim.value == "" {
-			return refuse(claim.name+" claim is missing", &Error{Check: CheckLegacyClaims, Got: "no claim " + claim.name, Want: "one"})
+			return refuse(claim.name+" claim is missing", &Error{Check: checkLegacyClaims, Got: "no claim " + claim.name, Want: "one"})
 		}
 	}
 	want := claims.MakeSubject(l.Namespace, l.ServiceAccountName)
 	if subject != want || !nodename.ValidLabel(l.Namespace) || !nodename.Valid(l.ServiceAccountName) {
-		return refuse("sub claim is invalid", &Error{Check: CheckLegacyClaims, Got: "subject " + refusal.Text(subject), Want: refusal.Text(want)})
+		return refuse("sub claim is invalid", &Error{Check: checkLegacyClaims, Got: "subject " + refusal.Text(subject), Want: refusal.Text(want)})
 	}
 	return nil
 }
 
-// checkLegacyAccount checks the deletion before the UID, and allows no grace period, unlike
+// legacyAccount checks the deletion before the UID, and allows no grace period, unlike
 // the checks for bound tokens.
-func checkLegacyAccount(l *claims.LegacyPrivate, answer alive.Answer) *ReviewError {
+func legacyAccount(l *claims.LegacyPrivate, answer alive.Answer) *ReviewError {
 	claim := claims.Ref{Name: l.ServiceAccountName, UID: l.ServiceAccountUID}
 	if answer.Deleted != nil {
 		claim.UID = answer.UID // whatever it is, only the deletion counts
@@ -155,40 +137,10 @@ func checkLegacyAccount(l *claims.LegacyPrivate, answer alive.Answer) *ReviewErr
 	switch {
 	case reason == nil:
 		return nil
-	case reason.Check == claims.CheckServiceAccountDeleted:
+	case errors.Is(reason, claims.CheckServiceAccountDeleted):
 		return refuse(fmt.Sprintf("ServiceAccount %s/%s has been deleted", l.Namespace, l.ServiceAccountName), reason)
-	case reason.Check == claims.CheckServiceAccountUID:
+	case errors.Is(reason, claims.CheckServiceAccountUID):
 		return refuse(fmt.Sprintf("ServiceAccount UID (%s) does not match claim (%s)", answer.UID, l.ServiceAccountUID), reason)
 	}
 	return refuse(answer.Err.Error(), reason)
-}
-
-// recordLegacy refuses a token that was marked as invalid, and records the use.
-func (v *Validator) recordLegacy(ctx context.Context, l *claims.LegacyPrivate, secret *TokenSecret, account *TokenServiceAccount) *ReviewError {
-	kind, name := "manual-secret", secret.Name
-	switch {
-	case secret.InvalidSince != "":
-		kind, name = "invalidated", secret.Name+"/"+secret.Namespace
-	case slices.Contains(account.Secrets, secret.Name):
-		kind = "autogenerated-secret"
-		v.c.Recorder.Warn(ctx, "Use tokens from the TokenRequest API or manually created secret-based tokens instead of auto-generated secret-based tokens.")
-	}
-	v.c.Recorder.Annotate(ctx, "authentication.k8s.io/legacy-token-"+kind, name)
-	v.recordUse(ctx, secret)
-	if secret.InvalidSince == "" {
-		return nil
-	}
-	return refuse(fmt.Sprintf("the token in secret %s/%s for service account %s/%s has been marked invalid. Use tokens from the TokenRequest API or manually created secret-based tokens, or remove the '%s' label from the secret to temporarily allow use of this token",
-		l.Namespace, l.SecretName, l.Namespace, l.ServiceAccountName, LabelInvalidSince),
-		&Error{Check: CheckLegacyInvalid, Got: "invalid since " + refusal.Text(secret.InvalidSince), Want: "no label " + LabelInvalidSince})
-}
-
-// recordUse asks for the label once a day. A label with tomorrow's date is from another
-// server.
-func (v *Validator) recordUse(ctx context.Context, secret *TokenSecret) {
-	now := v.c.Now().UTC()
-	today, tomorrow := now.Format(time.DateOnly), now.AddDate(0, 0, 1).Format(time.DateOnly)
-	if secret.LastUsed != today && secret.LastUsed != tomorrow {
-		v.c.Recorder.SecretUsed(ctx, SecretUse{Namespace: secret.Namespace, Name: secret.Name, UID: secret.UID, Date: today})
-	}
 }

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/nodeattest/nodeattest/claims"
 	"github.com/nodeattest/nodeattest/claims/internal/alive"
 )
@@ -17,12 +15,10 @@ import (
 // A legacyWorld is a world with one good legacy token: the Secret "secret" holds it.
 type legacyWorld struct {
 	*world
-	held    func(token string) string // what the Secret holds
-	labels  map[string]string
-	object  claims.Object
-	account *TokenServiceAccount
-	fail    map[string]error // by kind
-	records records
+	held   func(token string) string // what the Secret holds
+	labels map[string]string
+	object claims.Object
+	fail   map[string]error // by kind
 }
 
 func newLegacyWorld(t testing.TB) *legacyWorld {
@@ -32,11 +28,10 @@ func newLegacyWorld(t testing.TB) *legacyWorld {
 		Legacy: &claims.LegacyPrivate{Namespace: "ns", ServiceAccountName: "app", ServiceAccountUID: "app-uid", SecretName: "secret"},
 	}
 	return &legacyWorld{
-		world:   w,
-		held:    func(token string) string { return token },
-		object:  *w.objects.secret,
-		account: &TokenServiceAccount{Object: *w.objects.account},
-		fail:    map[string]error{},
+		world:  w,
+		held:   func(token string) string { return token },
+		object: *w.objects.secret,
+		fail:   map[string]error{},
 	}
 }
 
@@ -44,7 +39,7 @@ func (w *legacyWorld) validate(t testing.TB, audiences ...string) (*claims.Resul
 	t.Helper()
 	token := w.token(t)
 	config := w.kubernetesConfig()
-	config.Recorder = &w.records
+	config.Objects = legacyAccounts{w.objects, w}
 	config.Legacy = legacyObjects{w, NewTokenSecret(w.object, []byte(w.held(token)), w.labels)}
 	return w.kubernetesWith(t, config).Validate(t.Context(), token, audiences...)
 }
@@ -61,8 +56,20 @@ func (o legacyObjects) TokenSecret(_ context.Context, _, name string) (*TokenSec
 	return o.secret, nil
 }
 
-func (o legacyObjects) TokenServiceAccount(context.Context, string, string) (*TokenServiceAccount, error) {
-	return o.legacyWorld.account, o.fail["account"]
+// ReadsLive: the world is the API server.
+func (legacyObjects) ReadsLive() {}
+
+// legacyAccounts of a legacy world fails as it is told to.
+type legacyAccounts struct {
+	claims.LiveObjects
+	w *legacyWorld
+}
+
+func (o legacyAccounts) ServiceAccount(ctx context.Context, namespace, name string) (*claims.Object, error) {
+	if err := o.w.fail["account"]; err != nil || o.w.objects.account == nil {
+		return nil, err
+	}
+	return o.LiveObjects.ServiceAccount(ctx, namespace, name)
 }
 
 func TestLegacyAccepts(t *testing.T) {
@@ -94,28 +101,28 @@ func TestLegacyRefuses(t *testing.T) {
 		check   Check
 		message string
 	}{
-		{"no subject", func(w *legacyWorld) { w.claims.Subject = "" }, CheckLegacyClaims, "sub claim is missing"},
-		{"no private claims", func(w *legacyWorld) { w.claims.Legacy = nil }, CheckLegacyClaims, "namespace claim is missing"},
-		{"no namespace", func(w *legacyWorld) { w.claims.Legacy.Namespace = "" }, CheckLegacyClaims, "namespace claim is missing"},
-		{"no secret claim", func(w *legacyWorld) { w.claims.Legacy.SecretName = "" }, CheckLegacyClaims, "secretName claim is missing"},
-		{"no account claim", func(w *legacyWorld) { w.claims.Legacy.ServiceAccountName = "" }, CheckLegacyClaims, "serviceAccountName claim is missing"},
-		{"no UID claim", func(w *legacyWorld) { w.claims.Legacy.ServiceAccountUID = "" }, CheckLegacyClaims, "serviceAccountUID claim is missing"},
-		{"another subject", func(w *legacyWorld) { w.claims.Subject += "2" }, CheckLegacyClaims, "sub claim is invalid"},
-		{"a namespace that is none", func(w *legacyWorld) { w.rename("n.s", "app") }, CheckLegacyClaims, "sub claim is invalid"},
-		{"an account that is none", func(w *legacyWorld) { w.rename("ns", "App") }, CheckLegacyClaims, "sub claim is invalid"},
-		{"a colon more", func(w *legacyWorld) { w.rename("ns", "a:b") }, CheckLegacyClaims, "sub claim is invalid"},
-		{"no secret", func(w *legacyWorld) { w.fail["secret"] = claims.NewNotFound("secrets", "secret") }, claims.CheckSecretGone, invalid},
-		{"dead getter", func(w *legacyWorld) { w.fail["secret"] = errDead }, claims.CheckSecretGone, invalid},
-		{"silent getter", func(w *legacyWorld) { w.claims.Legacy.SecretName = "silent" }, claims.CheckSecretGone, invalid},
-		{"secret being deleted", func(w *legacyWorld) { w.object.Deleted = w.ago(-time.Hour) }, claims.CheckSecretDeleted, invalid},
-		{"another token", func(w *legacyWorld) { w.held = func(token string) string { return token + "\n" } }, CheckLegacyToken, "Token does not match server's copy"},
-		{"no token", func(w *legacyWorld) { w.held = func(string) string { return "" } }, CheckLegacyToken, "Token does not match server's copy"},
-		{"no account", func(w *legacyWorld) { w.fail["account"] = claims.NewNotFound("serviceaccounts", "app") }, claims.CheckServiceAccountGone, `serviceaccounts "app" not found`},
-		{"silent about the account", func(w *legacyWorld) { w.account = nil }, claims.CheckServiceAccountGone, alive.ErrNoAnswer.Error()},
-		{"account being deleted", func(w *legacyWorld) { w.account.Deleted = w.ago(-time.Hour) }, claims.CheckServiceAccountDeleted, "ServiceAccount ns/app has been deleted"},
-		{"account being deleted and another", func(w *legacyWorld) { w.account.Deleted, w.account.UID = w.ago(1), "other" }, claims.CheckServiceAccountDeleted, "ServiceAccount ns/app has been deleted"},
-		{"account made again", func(w *legacyWorld) { w.account.UID = "other" }, claims.CheckServiceAccountUID, "ServiceAccount UID (other) does not match claim (app-uid)"},
-		{"marked as invalid", func(w *legacyWorld) { w.labels = map[string]string{LabelInvalidSince: "2026-01-02"} }, CheckLegacyInvalid,
+		{"no subject", func(w *legacyWorld) { w.claims.Subject = "" }, checkLegacyClaims, "sub claim is missing"},
+		{"no private claims", func(w *legacyWorld) { w.claims.Legacy = nil }, checkLegacyClaims, "namespace claim is missing"},
+		{"no namespace", func(w *legacyWorld) { w.claims.Legacy.Namespace = "" }, checkLegacyClaims, "namespace claim is missing"},
+		{"no secret claim", func(w *legacyWorld) { w.claims.Legacy.SecretName = "" }, checkLegacyClaims, "secretName claim is missing"},
+		{"no account claim", func(w *legacyWorld) { w.claims.Legacy.ServiceAccountName = "" }, checkLegacyClaims, "serviceAccountName claim is missing"},
+		{"no UID claim", func(w *legacyWorld) { w.claims.Legacy.ServiceAccountUID = "" }, checkLegacyClaims, "serviceAccountUID claim is missing"},
+		{"another subject", func(w *legacyWorld) { w.claims.Subject += "2" }, checkLegacyClaims, "sub claim is invalid"},
+		{"a namespace that is none", func(w *legacyWorld) { w.rename("n.s", "app") }, checkLegacyClaims, "sub claim is invalid"},
+		{"an account that is none", func(w *legacyWorld) { w.rename("ns", "App") }, checkLegacyClaims, "sub claim is invalid"},
+		{"a colon more", func(w *legacyWorld) { w.rename("ns", "a:b") }, checkLegacyClaims, "sub claim is invalid"},
+		{"no secret", func(w *legacyWorld) { w.fail["secret"] = claims.NewNotFound("secrets", "secret") }, claims.Check("secret-gone"), invalid},
+		{"dead getter", func(w *legacyWorld) { w.fail["secret"] = errDead }, claims.Check("secret-gone"), invalid},
+		{"silent getter", func(w *legacyWorld) { w.claims.Legacy.SecretName = "silent" }, claims.Check("secret-gone"), invalid},
+		{"secret being deleted", func(w *legacyWorld) { w.object.Deleted = w.ago(-time.Hour) }, claims.Check("secret-deleted"), invalid},
+		{"another token", func(w *legacyWorld) { w.held = func(token string) string { return token + "\n" } }, checkLegacyToken, "Token does not match server's copy"},
+		{"no token", func(w *legacyWorld) { w.held = func(string) string { return "" } }, checkLegacyToken, "Token does not match server's copy"},
+		{"no account", func(w *legacyWorld) { w.fail["account"] = claims.NewNotFound("serviceaccounts", "app") }, claims.Check("service-account-gone"), `serviceaccounts "app" not found`},
+		{"silent about the account", func(w *legacyWorld) { w.objects.account = nil }, claims.Check("service-account-gone"), alive.ErrNoAnswer.Error()},
+		{"account being deleted", func(w *legacyWorld) { w.objects.account.Deleted = w.ago(-time.Hour) }, claims.CheckServiceAccountDeleted, "ServiceAccount ns/app has been deleted"},
+		{"account being deleted and another", func(w *legacyWorld) { w.objects.account.Deleted, w.objects.account.UID = w.ago(1), "other" }, claims.CheckServiceAccountDeleted, "ServiceAccount ns/app has been deleted"},
+		{"account made again", func(w *legacyWorld) { w.objects.account.UID = "other" }, claims.CheckServiceAccountUID, "ServiceAccount UID (other) does not match claim (app-uid)"},
+		{"marked as invalid", func(w *legacyWorld) { w.labels = map[string]string{labelInvalidSince: "2026-01-02"} }, checkLegacyInvalid,
 			"the token in secret ns/secret for service account ns/app has been marked invalid. Use tokens from the TokenRequest API or manually created secret-based tokens, or remove the 'kubernetes.io/legacy-token-invalid-since' label from the secret to temporarily allow use of this token"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -131,41 +138,6 @@ func TestLegacyRefuses(t *testing.T) {
 func (w *legacyWorld) rename(namespace, name string) {
 	w.claims.Subject = claims.MakeSubject(namespace, name)
 	w.claims.Legacy.Namespace, w.claims.Legacy.ServiceAccountName = namespace, name
-}
-
-func TestLegacyRecords(t *testing.T) {
-	const warning = "warning: Use tokens from the TokenRequest API or manually created secret-based tokens instead of auto-generated secret-based tokens."
-	legacy := "authentication.k8s.io/legacy-token=system:serviceaccount:ns:app"
-	manual := []string{legacy, "authentication.k8s.io/legacy-token-manual-secret=secret"}
-	used := []SecretUse{{Namespace: "ns", Name: "secret", UID: "secret-uid", Date: "2026-03-04"}}
-	for _, tt := range []struct {
-		name   string
-		change func(w *legacyWorld)
-		lines  []string
-		uses   []SecretUse
-	}{
-		{"manual", func(*legacyWorld) {}, manual, used},
-		{"generated", func(w *legacyWorld) { w.account.Secrets = []string{"other", "secret"} },
-			[]string{legacy, warning, "authentication.k8s.io/legacy-token-autogenerated-secret=secret"}, used},
-		{"used today", func(w *legacyWorld) { w.labels = map[string]string{LabelLastUsed: "2026-03-04"} }, manual, nil},
-		{"used tomorrow", func(w *legacyWorld) { w.labels = map[string]string{LabelLastUsed: "2026-03-05"} }, manual, nil},
-		{"used yesterday", func(w *legacyWorld) { w.labels = map[string]string{LabelLastUsed: "2026-03-03"} }, manual, used},
-		{"invalid", func(w *legacyWorld) { w.labels = map[string]string{LabelInvalidSince: "x"} },
-			[]string{legacy, "authentication.k8s.io/legacy-token-invalidated=secret/ns"}, used},
-		{"refused", func(w *legacyWorld) { w.account.UID = "other" }, []string{legacy}, nil},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			w := newLegacyWorld(t)
-			tt.change(w)
-			_, _ = w.validate(t)
-			if diff := cmp.Diff(tt.lines, w.records.lines); diff != "" {
-				t.Errorf("recorded (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(tt.uses, w.records.uses); diff != "" {
-				t.Errorf("uses (-want +got):\n%s", diff)
-			}
-		})
-	}
 }
 
 // TestLegacyIssuerTwice: where the legacy issuer is also that of bound tokens, both

@@ -53,14 +53,14 @@ func TestOIDCLimits(t *testing.T) {
 		_, err := c.Render(keys)
 		return err
 	}
-	const longest = MaxURLSize - len("https://"+OIDCKeySetPath)
+	const longest = maxURLSize - len("https://"+oidcKeySetPath)
 	long := func(n int) string { return "https://h/" + strings.Repeat("a", n-len("https://h/")) }
 	for name, tt := range map[string]struct {
 		config OIDCConfig
 		good   bool
 	}{
-		"the longest issuer":      {OIDCConfig{Issuer: long(MaxURLSize), ExternalAddress: "h"}, true},
-		"one more":                {OIDCConfig{Issuer: long(MaxURLSize + 1), ExternalAddress: "h"}, false},
+		"the longest issuer":      {OIDCConfig{Issuer: long(maxURLSize), ExternalAddress: "h"}, true},
+		"one more":                {OIDCConfig{Issuer: long(maxURLSize + 1), ExternalAddress: "h"}, false},
 		"the longest address":     {OIDCConfig{Issuer: "https://h", ExternalAddress: strings.Repeat("a", longest)}, true},
 		"a longer address":        {OIDCConfig{Issuer: "https://h", ExternalAddress: strings.Repeat("a", longest+1)}, false},
 		"an address with a user":  {OIDCConfig{Issuer: "https://h", ExternalAddress: "u@h"}, false},
@@ -74,7 +74,7 @@ func TestOIDCLimits(t *testing.T) {
 			}
 		})
 	}
-	if err := render(OIDCConfig{Issuer: "https://h", ExternalAddress: "h"}, key, key); !errors.Is(err, jws.CheckKeySet) {
+	if err := render(OIDCConfig{Issuer: "https://h", ExternalAddress: "h"}, key, key); !errors.Is(err, jws.Check("key-set")) {
 		t.Errorf("a key twice: %v", err)
 	}
 }
@@ -92,7 +92,7 @@ func TestOIDCHandlerSourceFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	answer := httptest.NewRecorder()
-	h.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, OIDCKeySetPath, nil))
+	h.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, oidcKeySetPath, nil))
 	if answer.Code != http.StatusServiceUnavailable {
 		t.Errorf("%d, want 503", answer.Code)
 	}

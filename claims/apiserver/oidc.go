@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -17,19 +18,19 @@ import (
 // The paths at which kube-apiserver serves its discovery documents, and their media types
 // (pkg/serviceaccount/openidmetadata.go and pkg/routes in k8s.io/kubernetes 1.36).
 const (
-	// OIDCConfigurationPath is the path of the discovery document, below the issuer's URL
+	// oidcConfigurationPath is the path of the discovery document, below the issuer's URL
 	// (OpenID Connect Discovery 1.0, section 4).
-	OIDCConfigurationPath = "/.well-known/openid-configuration"
-	// OIDCKeySetPath is the path at which kube-apiserver serves the key set.
-	OIDCKeySetPath = "/openid/v1/jwks"
-	// OIDCConfigurationType is the media type of the discovery document.
-	OIDCConfigurationType = "application/json"
-	// OIDCKeySetType is the media type of the key set (RFC 7517, section 8.5.1).
-	OIDCKeySetType = "application/jwk-set+json"
+	oidcConfigurationPath = "/.well-known/openid-configuration"
+	// oidcKeySetPath is the path at which kube-apiserver serves the key set.
+	oidcKeySetPath = "/openid/v1/jwks"
+	// oidcConfigurationType is the media type of the discovery document.
+	oidcConfigurationType = "application/json"
+	// oidcKeySetType is the media type of the key set (RFC 7517, section 8.5.1).
+	oidcKeySetType = "application/jwk-set+json"
 )
 
-// MaxURLSize is the maximum size in bytes of the URL of an issuer or of a key set.
-const MaxURLSize = 2048
+// maxURLSize is the maximum size in bytes of the URL of an issuer or of a key set.
+const maxURLSize = 2048
 
 // OIDCConfig says what goes into the discovery document of an issuer.
 type OIDCConfig struct {
@@ -37,7 +38,7 @@ type OIDCConfig struct {
 	// required.
 	Issuer string
 	// KeySetURL is the https URL of the key set (--service-account-jwks-uri); "" means
-	// OIDCKeySetPath at ExternalAddress.
+	// /openid/v1/jwks at ExternalAddress.
 	KeySetURL string
 	// ExternalAddress is the host, with or without a port, at which the key set is
 	// served. It is required if KeySetURL is "".
@@ -65,8 +66,8 @@ type oidcConfiguration struct {
 // Render writes the documents for the keys, in their order. A key whose algorithm is not
 // RS256, ES256, ES384 or ES512 is refused, as is an empty list. The error is
 // [refusal.CheckConfig].
-func (c OIDCConfig) Render(keys []*jws.Key) (*OIDCDocuments, error) {
-	keySetURL, err := c.check()
+func (config OIDCConfig) Render(keys []*jws.Key) (*OIDCDocuments, error) {
+	keySetURL, err := config.check()
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +84,7 @@ func (c OIDCConfig) Render(keys []*jws.Key) (*OIDCDocuments, error) {
 	}
 	slices.Sort(algorithms)
 	configuration, err := json.Marshal(oidcConfiguration{
-		Issuer:        c.Issuer,
+		Issuer:        config.Issuer,
 		KeySetURL:     keySetURL,
 		ResponseTypes: []string{"id_token"},
 		SubjectTypes:  []string{"public"},
@@ -100,20 +101,20 @@ func (c OIDCConfig) Render(keys []*jws.Key) (*OIDCDocuments, error) {
 }
 
 // check returns the URL of the key set.
-func (c OIDCConfig) check() (string, error) {
-	issuer, err := httpsURL("Issuer", c.Issuer)
+func (config OIDCConfig) check() (string, error) {
+	issuer, err := httpsURL("Issuer", config.Issuer)
 	switch {
 	case err != nil:
 		return "", err
 	case issuer.RawQuery != "" || issuer.Fragment != "":
-		return "", refusal.Config("Issuer", strconv.Quote(c.Issuer), "a URL without query and fragment")
-	case c.KeySetURL != "":
-		_, err := httpsURL("KeySetURL", c.KeySetURL)
-		return c.KeySetURL, err
+		return "", refusal.Config("Issuer", strconv.Quote(config.Issuer), "a URL without query and fragment")
+	case config.KeySetURL != "":
+		_, err := httpsURL("KeySetURL", config.KeySetURL)
+		return config.KeySetURL, err
 	}
-	made := "https://" + c.ExternalAddress + OIDCKeySetPath
-	if u, err := httpsURL("ExternalAddress", made); err != nil || u.Host != c.ExternalAddress || u.Path != OIDCKeySetPath {
-		return "", refusal.Config("ExternalAddress", strconv.Quote(refusal.Text(c.ExternalAddress)), "a host with a port or without, or the URL of the key set")
+	made := "https://" + config.ExternalAddress + oidcKeySetPath
+	if u, err := httpsURL("ExternalAddress", made); err != nil || u.Host != config.ExternalAddress || u.Path != oidcKeySetPath {
+		return "", refusal.Config("ExternalAddress", strconv.Quote(refusal.Text(config.ExternalAddress)), "a host with a port or without, or the URL of the key set")
 	}
 	return made, nil
 }
@@ -121,8 +122,8 @@ func (c OIDCConfig) check() (string, error) {
 func httpsURL(field, text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	switch {
-	case len(text) > MaxURLSize:
-		return nil, refusal.Config(field, "of "+strconv.Itoa(len(text))+" bytes", "at most "+strconv.Itoa(MaxURLSize))
+	case len(text) > maxURLSize:
+		return nil, refusal.Config(field, "of "+strconv.Itoa(len(text))+" bytes", "at most "+strconv.Itoa(maxURLSize))
 	case err != nil:
 		return nil, &Error{Check: refusal.CheckConfig, Got: field, Want: "a URL", Err: err}
 	case u.Scheme != "https" || u.Host == "":
@@ -141,15 +142,15 @@ type KeySource interface {
 	DiscoveryKeys(ctx context.Context) (keys []*jws.Key, maxAge time.Duration, err error)
 }
 
-// DefaultMaxAge is how long kube-apiserver allows its documents to be kept if its keys come
+// defaultMaxAge is how long kube-apiserver allows its documents to be kept if its keys come
 // from files.
-const DefaultMaxAge = time.Hour
+const defaultMaxAge = time.Hour
 
 // KeySetSource publishes the keys of a key set, such as a [jws.RotatingSigner].
 type KeySetSource struct {
 	// Keys are the keys that sign. It is required.
 	Keys jws.KeySet
-	// MaxAge is how long the answer may be kept; 0 means DefaultMaxAge. It must not be
+	// MaxAge is how long the answer may be kept; 0 means an hour. It must not be
 	// longer than the time for which a new key is published before it signs.
 	MaxAge time.Duration
 }
@@ -163,13 +164,13 @@ func (s KeySetSource) DiscoveryKeys(ctx context.Context) ([]*jws.Key, time.Durat
 	if err != nil {
 		return nil, 0, refusal.Retry(err)
 	}
-	return keys, cmp.Or(s.MaxAge, DefaultMaxAge), nil
+	return keys, cmp.Or(s.MaxAge, defaultMaxAge), nil
 }
 
-// OIDCHandler serves the two documents at [OIDCConfigurationPath] and [OIDCKeySetPath] as
-// kube-apiserver does, with the same media types and Cache-Control. Anything else is not
-// found, and methods other than GET and HEAD are not allowed. It needs no authentication,
-// since the documents are public.
+// OIDCHandler serves the two documents at /.well-known/openid-configuration and /openid/v1/jwks
+// as kube-apiserver does, with the same media types and Cache-Control. Anything else is not
+// found, and methods other than GET and HEAD are not allowed. It needs no authentication, since
+// the documents are public.
 type OIDCHandler struct {
 	config OIDCConfig
 	source KeySource
@@ -178,7 +179,7 @@ type OIDCHandler struct {
 // NewOIDCHandler checks the configuration and returns a handler. The error is
 // [refusal.CheckConfig].
 func NewOIDCHandler(source KeySource, config OIDCConfig) (*OIDCHandler, error) {
-	if source == nil {
+	if typednil.Is(source) {
 		return nil, refusal.Config("source", "", "the keys to publish")
 	}
 	if _, err := config.check(); err != nil {
@@ -208,7 +209,7 @@ func (h *OIDCHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, http.StatusText(status), status)
 	}
 	switch {
-	case r.URL.Path != OIDCConfigurationPath && r.URL.Path != OIDCKeySetPath:
+	case r.URL.Path != oidcConfigurationPath && r.URL.Path != oidcKeySetPath:
 		http.NotFound(w, r)
 		return
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
@@ -220,9 +221,9 @@ func (h *OIDCHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(http.StatusServiceUnavailable, "Cache-Control", "no-store")
 		return
 	}
-	body, mediaType := documents.Configuration, OIDCConfigurationType
-	if r.URL.Path == OIDCKeySetPath {
-		body, mediaType = documents.KeySet, OIDCKeySetType
+	body, mediaType := documents.Configuration, oidcConfigurationType
+	if r.URL.Path == oidcKeySetPath {
+		body, mediaType = documents.KeySet, oidcKeySetType
 	}
 	w.Header().Set("Content-Type", mediaType)
 	w.Header().Set("Cache-Control", "public, max-age="+strconv.Itoa(int(max(maxAge, 0)/time.Second)))

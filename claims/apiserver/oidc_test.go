@@ -108,7 +108,7 @@ func TestRenderRefuses(t *testing.T) {
 			}
 		})
 	}
-	long := strings.Repeat("a", MaxURLSize)
+	long := strings.Repeat("a", maxURLSize)
 	for what, config := range map[string]OIDCConfig{
 		"no issuer":         {ExternalAddress: "h"},
 		"no host":           {Issuer: "https:///path", ExternalAddress: "h"},
@@ -214,7 +214,7 @@ func TestOIDCHandlerUnavailable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		res := ask(h, http.MethodGet, OIDCKeySetPath)
+		res := ask(h, http.MethodGet, oidcKeySetPath)
 		body, err := io.ReadAll(res.Body)
 		if err != nil || res.StatusCode != 503 || res.Header.Get("Cache-Control") != "no-store" || string(body) != "Service Unavailable\n" {
 			t.Errorf("%s: %d, %v, %s, %v", what, res.StatusCode, res.Header, body, err)
@@ -227,7 +227,7 @@ func TestOIDCHandlerUnavailable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := ask(h, http.MethodGet, OIDCKeySetPath).Header.Get("Cache-Control"); got != "public, max-age=0" {
+	if got := ask(h, http.MethodGet, oidcKeySetPath).Header.Get("Cache-Control"); got != "public, max-age=0" {
 		t.Error(got)
 	}
 }
@@ -252,7 +252,7 @@ func TestKeySetSource(t *testing.T) {
 	for _, age := range []time.Duration{0, time.Minute} {
 		source.MaxAge = age
 		published, maxAge, err := source.DiscoveryKeys(testContext)
-		want := DefaultMaxAge
+		want := defaultMaxAge
 		if age != 0 {
 			want = age
 		}
@@ -265,7 +265,7 @@ func TestKeySetSource(t *testing.T) {
 	}
 	down := errors.New("down")
 	source.Keys = keySetFunc(func(context.Context, string) ([]*jws.Key, error) { return nil, down })
-	if _, _, err := source.DiscoveryKeys(testContext); !errors.Is(err, ErrRetry) || !errors.Is(err, down) {
+	if _, _, err := source.DiscoveryKeys(testContext); !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, down) {
 		t.Error(err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// ParseClaims decodes a claim set with the verdict of kube-apiserver 1.36, whose decoder
+// parseClaims decodes a claim set with the verdict of kube-apiserver 1.36, whose decoder
 // (go-jose v2) accepts more than [claims.Parse]: times with a fraction or an exponent,
 // truncated towards zero, even those beyond int64; names that differ in case; text that is
 // not valid UTF-8, with U+FFFD for the invalid parts; null for everything but "aud". Both
@@ -24,7 +24,7 @@ import (
 // [claims.CheckSize], [claims.CheckEncoding] and [claims.CheckType].
 //
 // It is meant for programs that must agree with the API server. All others call Parse.
-func ParseClaims(payload []byte) (*claims.Claims, error) {
+func parseClaims(payload []byte) (*claims.Claims, error) {
 	c, err := claims.Parse(payload)
 	if err == nil || errors.Is(err, claims.CheckSize) {
 		return c, err
@@ -211,7 +211,7 @@ func (t *untrusted) readClaims(payload []byte) {
 		t.issuer = t.claims.Issuer
 		return
 	}
-	t.claims, t.claimsErr = ParseClaims(payload)
+	t.claims, t.claimsErr = parseClaims(payload)
 	var first struct {
 		Issuer string `json:"iss"`
 	}

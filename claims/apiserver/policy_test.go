@@ -124,7 +124,7 @@ func recordedRequests(t testing.TB) ([]recordedRequest, *claims.MemoryObjects) {
 }
 
 // check compares an answer with the recorded one.
-func (r *recordedRequest) check(t *testing.T, g *Grant, err error, now time.Time) {
+func (r *recordedRequest) check(t *testing.T, g *Issued, err error, now time.Time) {
 	t.Helper()
 	if r.Error != nil {
 		var e *StatusError
@@ -281,7 +281,7 @@ func FuzzGrant(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if g.ExpirationSeconds < MinExpirationSeconds || g.ExpirationSeconds > 7200 || g.Claims.Subject != fmt.Sprintf("system:serviceaccount:%s:%s", namespace, name) {
+		if g.ExpirationSeconds < minExpirationSeconds || g.ExpirationSeconds > 7200 || g.Claims.Subject != fmt.Sprintf("system:serviceaccount:%s:%s", namespace, name) {
 			t.Fatalf("%+v", g)
 		}
 		if k := g.Claims.Kubernetes; k.Pod == nil && k.Secret == nil && k.Node == nil {

@@ -7,24 +7,25 @@ import (
 	"strings"
 
 	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // The bounds of a token's lifetime in seconds
 // (pkg/apis/authentication/validation in k8s.io/kubernetes).
 const (
-	// DefaultExpirationSeconds is the lifetime of a token if the request states none.
-	DefaultExpirationSeconds = 3600
-	// MinExpirationSeconds is the shortest lifetime that a request may state.
-	MinExpirationSeconds = 600
-	// MaxExpirationSeconds is the longest lifetime that a request may state.
-	MaxExpirationSeconds = 1 << 32
-	// ExtendedRequestSeconds is the lifetime that the kubelet requests for the token that
+	// defaultExpirationSeconds is the lifetime of a token if the request states none.
+	defaultExpirationSeconds = 3600
+	// minExpirationSeconds is the shortest lifetime that a request may state.
+	minExpirationSeconds = 600
+	// maxExpirationSeconds is the longest lifetime that a request may state.
+	maxExpirationSeconds = 1 << 32
+	// extendedRequestSeconds is the lifetime that the kubelet requests for the token that
 	// it projects into every pod, and by which such a request is recognised: the token may
 	// live longer, and is recorded as stale when it does
 	// (WarnOnlyBoundTokenExpirationSeconds in k8s.io/kubernetes).
-	ExtendedRequestSeconds = 3607
-	// MaxExtendedExpirationSeconds is the lifetime that such a token gets: 365 days.
-	MaxExtendedExpirationSeconds = 365 * 24 * 3600
+	extendedRequestSeconds = 3607
+	// maxExtendedExpirationSeconds is the lifetime that such a token gets: 365 days.
+	maxExtendedExpirationSeconds = 365 * 24 * 3600
 )
 
 // TokenRequest is what authentication.k8s.io/v1 TokenRequest asks for, on the token
@@ -42,7 +43,7 @@ type TokenRequest struct {
 	UID string
 	// Audiences are spec.audiences; none means the API server's own.
 	Audiences []string
-	// ExpirationSeconds is spec.expirationSeconds; nil means DefaultExpirationSeconds.
+	// ExpirationSeconds is spec.expirationSeconds; nil means 3600 seconds.
 	ExpirationSeconds *int64
 	// BoundObject is spec.boundObjectRef; nil for a token that is bound only to the
 	// service account.
@@ -104,14 +105,14 @@ func (r *TokenRequest) checkServiceAccount(account *claims.Object) error {
 // lifetime returns the requested lifetime in seconds.
 func (r *TokenRequest) lifetime() (int64, error) {
 	if r.ExpirationSeconds == nil {
-		return DefaultExpirationSeconds, nil
+		return defaultExpirationSeconds, nil
 	}
 	seconds := *r.ExpirationSeconds
 	const field = "spec.expirationSeconds"
 	switch {
-	case seconds < MinExpirationSeconds:
+	case seconds < minExpirationSeconds:
 		return 0, invalid("", field, strconv.FormatInt(seconds, 10), "may not specify a duration less than 10 minutes")
-	case seconds > MaxExpirationSeconds:
+	case seconds > maxExpirationSeconds:
 		return 0, invalid("", field, strconv.FormatInt(seconds, 10), "may not specify a duration larger than 2^32 seconds")
 	}
 	return seconds, nil
@@ -170,7 +171,7 @@ type StatusError struct {
 	// Field is the path of the field in question, for ReasonInvalid.
 	Field string
 	// Err is the cause; it may be nil. If the request may be retried, it wraps
-	// [ErrRetry].
+	// [refusal.ErrRetry].
 	Err error
 }
 
@@ -232,7 +233,7 @@ func internal(message string, cause error) *StatusError {
 	return &StatusError{
 		Reason: ReasonInternalError, Code: http.StatusInternalServerError,
 		Message: "Internal error occurred: " + message,
-		Err:     &Error{Check: ErrRetry, Err: cause},
+		Err:     &Error{Check: refusal.ErrRetry, Err: cause},
 	}
 }
 

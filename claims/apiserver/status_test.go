@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // The texts themselves are held against Kubernetes by the tests of the policy.
@@ -22,7 +23,7 @@ func TestStatusError(t *testing.T) {
 		{conflict("", "Pod", "x", "y"), ReasonConflict, 409, nil},
 		{invalid("x", "spec", "1", "y"), ReasonInvalid, 422, nil},
 		{internal("x", io.EOF), ReasonInternalError, 500, io.EOF},
-		{internal("x", io.EOF), ReasonInternalError, 500, ErrRetry},
+		{internal("x", io.EOF), ReasonInternalError, 500, refusal.ErrRetry},
 		{programming("x"), ReasonInternalError, 500, nil},
 	} {
 		t.Run(fmt.Sprint(tt.reason), func(t *testing.T) {
@@ -32,7 +33,7 @@ func TestStatusError(t *testing.T) {
 			if tt.also != nil && !errors.Is(tt.err, tt.also) {
 				t.Errorf("%v: no %v inside", tt.err, tt.also)
 			}
-			if errors.Is(tt.err, ErrRetry) != (tt.err.Err != nil && tt.code == 500) {
+			if errors.Is(tt.err, refusal.ErrRetry) != (tt.err.Err != nil && tt.code == 500) {
 				t.Errorf("%v: may it be asked again?", tt.err)
 			}
 		})

@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/claims"
 	"github.com/nodeattest/nodeattest/claims/internal/alive"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -29,32 +29,18 @@ type ValidatorConfig struct {
 	// Legacy gets what tokens in Secrets are compared with; it may be nil, and then such
 	// tokens are not ours. kube-apiserver always accepts them.
 	Legacy LegacyObjects
-	// Recorder receives what kube-apiserver records about a validation; it may be nil.
-	Recorder Recorder
-	// MaxStaleness is how old an answer of Objects or Legacy may be; 0 refuses a
-	// [claims.StaleObjects]. An older answer counts as none ([claims.CheckStaleAnswer],
-	// [ErrRetry]).
+	// MaxStaleness is how old an answer of Objects or Legacy may be; 0 refuses any
+	// but [claims.LiveObjects]. An older answer counts as none ([claims.CheckStaleAnswer],
+	// [refusal.ErrRetry]).
 	MaxStaleness time.Duration
 	// Now is the clock; it may be nil for time.Now.
 	Now func() time.Time
 }
 
-// Recorder receives what kube-apiserver writes to its audit log, to warnings to the client
-// and to Secrets while it validates a token, whether the token is accepted or refused.
-// Implementations must be safe for concurrent use and must not block.
-type Recorder interface {
-	// Annotate records an annotation of the audit event, such as
-	// "authentication.k8s.io/stale-token".
-	Annotate(ctx context.Context, key, value string)
-	// Warn records a warning for the client.
-	Warn(ctx context.Context, text string)
-	// SecretUsed asks to set the label that states the last use of a token's Secret.
-	SecretUsed(ctx context.Context, use SecretUse)
-}
-
 // Validator decides as kube-apiserver 1.36 does (pkg/serviceaccount/jwt.go,
 // claims.go and legacy.go in k8s.io/kubernetes): the same verdict and the same message,
-// plus a [Check]. That is less strict than is sound: see [claims.Validator] for what it lets
+// plus a [Check]. It records nothing, neither audit annotations nor the last use of a legacy
+// token's Secret. That is less strict than is sound: see [claims.Validator] for what it lets
 // through. It is safe for concurrent use.
 //
 // There are differences for tokens that no API server signed: messages about a claim set
@@ -62,7 +48,7 @@ type Recorder interface {
 // [jws.MaxTokenSize] and headers that only some readers understand (members that differ
 // only in case, "b64").
 type Validator struct {
-	c ValidatorConfig
+	config ValidatorConfig
 }
 
 // NewValidator checks the configuration; an error has [refusal.CheckConfig].
@@ -70,15 +56,20 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 	switch {
 	case len(config.Issuers) == 0 || slices.Contains(config.Issuers, ""):
 		return nil, refusal.Config("Issuers", "without one, or with an empty one", "at least one, none empty")
-	case config.Keys == nil:
+	case typednil.Is(config.Keys):
 		return nil, refusal.Config("Keys", "", "a key set")
+	case foreignIssuer(config.Keys, config.Issuers) != "":
+		return nil, refusal.Config("Keys", "of issuer "+foreignIssuer(config.Keys, config.Issuers), refusal.Quotes(config.Issuers))
+	case config.Legacy != nil && typednil.Is(config.Legacy):
+		return nil, refusal.Config("Legacy", "that holds nil", "a getter, or nil")
+	case config.Legacy != nil && config.MaxStaleness == 0 && !liveLegacy(config.Legacy):
+		return nil, refusal.Config("Legacy", "without the method ReadsLive, whose answers may be old", "a MaxStaleness, or a getter that reads live")
 	case len(config.Audiences) == 0 || slices.Contains(config.Audiences, ""):
 		return nil, refusal.Config("Audiences", "without one, or with an empty one", "at least one, none empty")
 	}
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	config.Recorder = cmp.Or(config.Recorder, Recorder(nobody{}))
 	fresh := claims.FreshObjects{From: config.Objects, MaxStaleness: config.MaxStaleness, Now: config.Now}
 	if err := fresh.Check(); err != nil {
 		return nil, err
@@ -86,31 +77,44 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 	config.Objects = fresh
 	config.Issuers = slices.Clone(config.Issuers)
 	config.Audiences = slices.Clone(config.Audiences)
-	return &Validator{c: config}, nil
+	return &Validator{config: config}, nil
+}
+
+// foreignIssuer returns an issuer that keys are fetched for and that is not among issuers; ""
+// if there is none.
+func foreignIssuer(keys jws.KeySet, issuers []string) string {
+	if of, ok := keys.(interface{ Issuers() []string }); ok {
+		for _, other := range of.Issuers() {
+			if !slices.Contains(issuers, other) {
+				return other
+			}
+		}
+	}
+	return ""
 }
 
 // Validate decides on a token as kube-apiserver does on a bearer token and on the spec of a
 // TokenReview: the token is accepted if it is for one of the audiences or, if none are
 // given, for one of the API server's. A refusal is a [*ReviewError]. If the reason is that
-// the key set or a getter did not answer, it wraps [ErrRetry].
+// the key set or a getter did not answer, it wraps [refusal.ErrRetry].
 //
 // The order of checks is: "iss", before anything is verified (that of another issuer gives
-// [CheckNotOurs]); a key for the key ID; signature; audiences; "nbf", "exp" and "iat",
+// "not-ours"); a key for the key ID; signature; audiences; "nbf", "exp" and "iat",
 // each with 60 seconds of leeway, inclusive, and each optional; then the service account,
 // the Secret, the pod and, only where there is no pod, the Node. An object counts as
 // deleted 60 seconds after its deletionTimestamp.
 func (v *Validator) Validate(ctx context.Context, token string, audiences ...string) (*claims.Result, error) {
-	if v == nil || v.c.Keys == nil {
+	if v == nil || v.config.Keys == nil {
 		reason := &Error{Check: refusal.CheckConfig, Got: "a Validator that NewValidator did not make", Want: "one that it made"}
 		return nil, refuse(reason.Error(), reason)
 	}
 	t := readUntrusted(token)
-	legacy := v.c.Legacy != nil && t.issuer == claims.LegacyIssuer
+	legacy := v.config.Legacy != nil && t.issuer == claims.LegacyIssuer
 	if !legacy && !v.ours(t.issuer) { // "", from a token that cannot be read, is not ours either
-		return nil, refuse("invalid bearer token", &Error{Check: CheckNotOurs, Got: "a token of issuer " + refusal.OrNothing(refusal.Text(t.issuer)), Want: "one of the configured issuers", Err: t.err})
+		return nil, refuse("invalid bearer token", &Error{Check: checkNotOurs, Got: "a token of issuer " + refusal.OrNothing(refusal.Text(t.issuer)), Want: "one of the configured issuers", Err: t.err})
 	}
 	if len(audiences) == 0 {
-		audiences = v.c.Audiences
+		audiences = v.config.Audiences
 	}
 	r, err := v.authenticate(ctx, t, legacy, audiences)
 	if first := err; err != nil && legacy && v.ours(claims.LegacyIssuer) {
@@ -125,10 +129,14 @@ func (v *Validator) Validate(ctx context.Context, token string, audiences ...str
 }
 
 // ours reports whether the issuer is a configured one, which "" never is.
-func (v *Validator) ours(issuer string) bool { return slices.Contains(v.c.Issuers, issuer) }
+func (v *Validator) ours(issuer string) bool { return slices.Contains(v.config.Issuers, issuer) }
 
-func refuse(message string, reason *Error) *ReviewError {
-	return &ReviewError{Message: message, Reason: reason}
+func refuse(message string, reason error) *ReviewError {
+	own, ok := errors.AsType[*Error](reason)
+	if !ok {
+		own = &Error{Check: refusal.ErrRetry, Err: reason}
+	}
+	return &ReviewError{Message: message, Reason: own}
 }
 
 // authenticate runs one of the API server's two authenticators: the one for legacy tokens
@@ -145,8 +153,7 @@ func (v *Validator) authenticate(ctx context.Context, t *untrusted, legacy bool,
 	}
 	of := c.Audiences
 	if len(of) == 0 {
-		v.c.Recorder.Annotate(ctx, "authentication.k8s.io/legacy-token", c.Subject)
-		of = v.c.Audiences
+		of = v.config.Audiences
 	}
 	both := slices.DeleteFunc(slices.Clone(audiences), func(wanted string) bool { return !slices.Contains(of, wanted) })
 	if len(both) == 0 {
@@ -167,7 +174,7 @@ func (v *Validator) authenticate(ctx context.Context, t *untrusted, legacy bool,
 
 // verify tries the keys for the token's key ID, or all keys if it names none.
 func (v *Validator) verify(ctx context.Context, t *untrusted) (*jws.Key, *ReviewError) {
-	keys, err := v.c.Keys.Keys(ctx, t.keyID)
+	keys, err := v.config.Keys.Keys(ctx, t.keyID)
 	if err != nil {
 		keys, err = nil, refusal.Retry(fmt.Errorf("the key set: %w", err))
 	}
@@ -194,13 +201,6 @@ func (v *Validator) verify(ctx context.Context, t *untrusted) (*jws.Key, *Review
 	return nil, refuse(message, reason)
 }
 
-// nobody is a Recorder that ignores everything.
-type nobody struct{}
-
-func (nobody) Annotate(context.Context, string, string) {}
-func (nobody) Warn(context.Context, string)             {}
-func (nobody) SecretUsed(context.Context, SecretUse)    {}
-
 // ReviewError is a refusal by a [Validator], in the words of kube-apiserver 1.36.
 type ReviewError struct {
 	// Message is what kube-apiserver says, as in the status.error of a TokenReview; it
@@ -221,7 +221,7 @@ func (e *ReviewError) Error() string {
 	return e.Message
 }
 
-// Unwrap lets errors.Is find the check, or [ErrRetry] if no answer could be had, and
+// Unwrap lets errors.Is find the check, or [refusal.ErrRetry] if no answer could be had, and
 // errors.As find the cause.
 func (e *ReviewError) Unwrap() error {
 	if e == nil || e.Reason == nil {
@@ -240,19 +240,11 @@ const invalidated = "service account token has been invalidated"
 // checkTimesAndObjects compares the claims of a bound token with the clock and the objects
 // (pkg/serviceaccount/claims.go, validator.Validate).
 func (v *Validator) checkTimesAndObjects(ctx context.Context, c *claims.Claims) *ReviewError {
-	now := v.c.Now()
+	now := v.config.Now()
 	if err := checkTimes(c, now); err != nil {
 		return err
 	}
-	if err := v.checkObjects(ctx, &c.Kubernetes, now.Add(-leeway)); err != nil {
-		return err
-	}
-	// kube-apiserver does not distinguish a "warnafter" of 0 from none.
-	if warn := c.Kubernetes.WarnAfter; warn.Present && warn.Unix != 0 && now.After(warn.Time()) {
-		v.c.Recorder.Annotate(ctx, "authentication.k8s.io/stale-token",
-			fmt.Sprintf("subject: %s, seconds after warning threshold: %d", c.Subject, now.Unix()-warn.Unix))
-	}
-	return nil
+	return v.checkObjects(ctx, &c.Kubernetes, now.Add(-leeway))
 }
 
 func checkTimes(c *claims.Claims, now time.Time) *ReviewError {
@@ -283,7 +275,7 @@ func (v *Validator) checkObjects(ctx context.Context, k *claims.Private, deleted
 		}
 		answer := answerOf(v.get(ctx, named.kind, k.Namespace, named.claim.Name))
 		if err := checkAlive(named.kind, *named.claim, answer, deletedBefore); err != nil {
-			return refuse(message(named.kind, k.Namespace, *named.claim, answer, err.Check), err)
+			return refuse(message(named.kind, k.Namespace, *named.claim, answer, err), err)
 		}
 	}
 	return nil
@@ -295,17 +287,17 @@ func (v *Validator) get(ctx context.Context, kind alive.Kind, namespace, name st
 	case name == "":
 		return nil, emptyNameError{}
 	case kind == alive.ServiceAccount:
-		return v.c.Objects.ServiceAccount(ctx, namespace, name)
+		return v.config.Objects.ServiceAccount(ctx, namespace, name)
 	case kind == alive.Secret:
-		return v.c.Objects.Secret(ctx, namespace, name)
+		return v.config.Objects.Secret(ctx, namespace, name)
 	case kind == alive.Pod:
-		pod, err := v.c.Objects.Pod(ctx, namespace, name)
+		pod, err := v.config.Objects.Pod(ctx, namespace, name)
 		if pod == nil {
 			return nil, err
 		}
 		return &pod.Object, err
 	}
-	node, err := v.c.Objects.Node(ctx, name)
+	node, err := v.config.Objects.Node(ctx, name)
 	if node == nil {
 		return nil, err
 	}
@@ -330,26 +322,26 @@ func answerOf(object *claims.Object, err error) alive.Answer {
 }
 
 // checkAlive compares an answer with what the token names. As in kube-apiserver, an object
-// that could not be read counts as gone; ErrRetry in the chain distinguishes the two.
-func checkAlive(kind alive.Kind, claim claims.Ref, a alive.Answer, deletedBefore time.Time) *Error {
+// that could not be read counts as gone; refusal.ErrRetry in the chain distinguishes the two.
+func checkAlive(kind alive.Kind, claim claims.Ref, a alive.Answer, deletedBefore time.Time) error {
 	err := kind.Compare(alive.Claim(claim), a, deletedBefore)
-	if err != nil && errors.Is(err, ErrRetry) {
-		return &Error{Check: kind.Check("gone"), Got: err.Got, Want: err.Want, Err: &Error{Check: ErrRetry, Err: err.Err}}
+	if errors.Is(err, refusal.ErrRetry) {
+		return &Error{Check: kind.Check("gone"), Got: "no answer", Want: string(kind) + " " + refusal.Text(claim.Name), Err: err}
 	}
 	return err
 }
 
 // message returns what the API server says when a check of an object fails. If it cannot get
 // a service account, that is the getter's own error.
-func message(kind alive.Kind, namespace string, claim claims.Ref, a alive.Answer, check Check) string {
+func message(kind alive.Kind, namespace string, claim claims.Ref, a alive.Answer, err error) string {
 	switch {
-	case check == claims.CheckServiceAccountUID:
+	case errors.Is(err, claims.CheckServiceAccountUID):
 		return fmt.Sprintf("service account UID (%s) does not match claim (%s)", a.UID, claim.UID)
-	case check == claims.CheckServiceAccountDeleted:
+	case errors.Is(err, claims.CheckServiceAccountDeleted):
 		return fmt.Sprintf("service account %s/%s has been deleted", namespace, claim.Name)
 	case kind == alive.ServiceAccount:
 		return a.Err.Error()
-	case check == kind.Check("uid"):
+	case errors.Is(err, kind.Check("uid")):
 		return fmt.Sprintf("%s UID (%s) does not match service account %s ref claim (%s)", kind, a.UID, kind, claim.UID)
 	}
 	return invalidated

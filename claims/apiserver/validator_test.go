@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -64,9 +63,9 @@ func TestValidatorRefuses(t *testing.T) {
 		check   Check
 		message string
 	}{
-		{"another issuer", func(w *world) { w.claims.Issuer += "/" }, CheckNotOurs, "invalid bearer token"},
-		{"no issuer", func(w *world) { w.claims.Issuer = "" }, CheckNotOurs, "invalid bearer token"},
-		{"legacy issuer without legacy", func(w *world) { w.claims.Issuer = claims.LegacyIssuer }, CheckNotOurs, "invalid bearer token"},
+		{"another issuer", func(w *world) { w.claims.Issuer += "/" }, checkNotOurs, "invalid bearer token"},
+		{"no issuer", func(w *world) { w.claims.Issuer = "" }, checkNotOurs, "invalid bearer token"},
+		{"legacy issuer without legacy", func(w *world) { w.claims.Issuer = claims.LegacyIssuer }, checkNotOurs, "invalid bearer token"},
 		{"unknown key", func(w *world) { w.signer = newWorld(t).signer }, claims.CheckNoKey, "invalid signature, no keys found"},
 		{"dead key set", func(w *world) { w.keys = deadKeys{} }, claims.CheckNoKey, "invalid signature, no keys found"},
 		{"another audience", func(w *world) { w.claims.Audiences = []string{"a", "b"} }, claims.CheckAudience,
@@ -74,23 +73,23 @@ func TestValidatorRefuses(t *testing.T) {
 		{"not yet valid", func(w *world) { w.claims.NotBefore.Unix += 61 }, claims.CheckNotBefore, "service account token is not valid yet"},
 		{"expired", func(w *world) { w.claims.Expiry.Unix = w.now.Unix() - 61 }, claims.CheckExpired, "service account token has expired"},
 		{"issued in the future", func(w *world) { w.claims.IssuedAt.Unix += 61 }, claims.CheckIssuedAt, "service account token is issued in the future"},
-		{"no account", func(w *world) { w.objects.account = nil }, claims.CheckServiceAccountGone, `serviceaccounts "app" not found`},
-		{"account without a name", func(w *world) { w.claims.Kubernetes.ServiceAccount.Name = "" }, claims.CheckServiceAccountGone, "resource name may not be empty"},
+		{"no account", func(w *world) { w.objects.account = nil }, claims.Check("service-account-gone"), `serviceaccounts "app" not found`},
+		{"account without a name", func(w *world) { w.claims.Kubernetes.ServiceAccount.Name = "" }, claims.Check("service-account-gone"), "resource name may not be empty"},
 		{"account made again", func(w *world) { w.objects.account.UID = "other" }, claims.CheckServiceAccountUID, "service account UID (other) does not match claim (app-uid)"},
 		{"account deleted", func(w *world) { w.objects.account.Deleted = w.ago(61 * time.Second) }, claims.CheckServiceAccountDeleted, "service account ns/app has been deleted"},
-		{"dead getter", func(w *world) { w.objects.fail = errDead }, claims.CheckServiceAccountGone, "connection refused"},
-		{"silent getter", func(w *world) { w.objects.silent = true }, claims.CheckServiceAccountGone, alive.ErrNoAnswer.Error()},
+		{"dead getter", func(w *world) { w.objects.fail = errDead }, claims.Check("service-account-gone"), "connection refused"},
+		{"silent getter", func(w *world) { w.objects.silent = true }, claims.Check("service-account-gone"), alive.ErrNoAnswer.Error()},
 		{"no pod", func(w *world) { w.objects.pod = nil }, claims.CheckPodGone, invalidated},
 		{"pod without a name", func(w *world) { w.claims.Kubernetes.Pod.Name = "" }, claims.CheckPodGone, invalidated},
-		{"pod made again", func(w *world) { w.objects.pod.UID = "other" }, claims.CheckPodUID, "pod UID (other) does not match service account pod ref claim (pod-uid)"},
-		{"pod deleted", func(w *world) { w.objects.pod.Deleted = w.ago(61 * time.Second) }, claims.CheckPodDeleted, invalidated},
-		{"no secret", func(w *world) { w.bind("secret"); w.objects.secret = nil }, claims.CheckSecretGone, invalidated},
-		{"secret made again", func(w *world) { w.bind("secret"); w.objects.secret.UID = "" }, claims.CheckSecretUID, "secret UID () does not match service account secret ref claim (secret-uid)"},
-		{"secret deleted", func(w *world) { w.bind("secret"); w.objects.secret.Deleted = w.ago(time.Hour) }, claims.CheckSecretDeleted, invalidated},
+		{"pod made again", func(w *world) { w.objects.pod.UID = "other" }, claims.Check("pod-uid"), "pod UID (other) does not match service account pod ref claim (pod-uid)"},
+		{"pod deleted", func(w *world) { w.objects.pod.Deleted = w.ago(61 * time.Second) }, claims.Check("pod-deleted"), invalidated},
+		{"no secret", func(w *world) { w.bind("secret"); w.objects.secret = nil }, claims.Check("secret-gone"), invalidated},
+		{"secret made again", func(w *world) { w.bind("secret"); w.objects.secret.UID = "" }, claims.Check("secret-uid"), "secret UID () does not match service account secret ref claim (secret-uid)"},
+		{"secret deleted", func(w *world) { w.bind("secret"); w.objects.secret.Deleted = w.ago(time.Hour) }, claims.Check("secret-deleted"), invalidated},
 		{"no node", func(w *world) { w.bind("node"); w.objects.node = nil }, claims.CheckNodeGone, invalidated},
-		{"node made again", func(w *world) { w.bind("node"); w.objects.node.UID = "other" }, claims.CheckNodeUID, "node UID (other) does not match service account node ref claim (node-uid)"},
-		{"node deleted", func(w *world) { w.bind("node"); w.objects.node.Deleted = w.ago(time.Hour) }, claims.CheckNodeDeleted, invalidated},
-		{"node without UID in the claim", func(w *world) { w.bind("node"); w.claims.Kubernetes.Node.UID = "" }, claims.CheckNodeUID, "node UID (node-uid) does not match service account node ref claim ()"},
+		{"node made again", func(w *world) { w.bind("node"); w.objects.node.UID = "other" }, claims.Check("node-uid"), "node UID (other) does not match service account node ref claim (node-uid)"},
+		{"node deleted", func(w *world) { w.bind("node"); w.objects.node.Deleted = w.ago(time.Hour) }, claims.Check("node-deleted"), invalidated},
+		{"node without UID in the claim", func(w *world) { w.bind("node"); w.claims.Kubernetes.Node.UID = "" }, claims.Check("node-uid"), "node UID (node-uid) does not match service account node ref claim ()"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -98,8 +97,8 @@ func TestValidatorRefuses(t *testing.T) {
 			r, err := w.kubernetes(t).Validate(t.Context(), w.token(t))
 			refusedBy(t, r, err, tt.check, tt.message)
 			undecided := tt.name == "dead key set" || tt.name == "dead getter" || tt.name == "silent getter"
-			if errors.Is(err, ErrRetry) != undecided {
-				t.Errorf("ErrRetry in %v: want %v", err, undecided)
+			if errors.Is(err, refusal.ErrRetry) != undecided {
+				t.Errorf("refusal.ErrRetry in %v: want %v", err, undecided)
 			}
 		})
 	}
@@ -167,15 +166,15 @@ func TestValidatorOrder(t *testing.T) {
 		check Check
 		wrong func(w *world)
 	}{
-		{CheckNotOurs, func(w *world) { w.claims.Issuer = "other" }},
+		{checkNotOurs, func(w *world) { w.claims.Issuer = "other" }},
 		{claims.CheckNoKey, func(w *world) { w.signer = newWorld(t).signer }},
 		{claims.CheckAudience, func(w *world) { w.claims.Audiences = []string{"a"} }},
 		{claims.CheckNotBefore, func(w *world) { w.claims.NotBefore.Unix += 99999 }},
 		{claims.CheckExpired, func(w *world) { w.claims.Expiry.Unix -= 99999 }},
 		{claims.CheckIssuedAt, func(w *world) { w.claims.IssuedAt.Unix += 99999 }},
 		{claims.CheckServiceAccountUID, func(w *world) { w.objects.account.UID = "x" }},
-		{claims.CheckSecretUID, func(w *world) { w.claims.Kubernetes.Secret = &claims.Ref{Name: "secret"} }},
-		{claims.CheckPodUID, func(w *world) { w.objects.pod.UID = "x" }},
+		{claims.Check("secret-uid"), func(w *world) { w.claims.Kubernetes.Secret = &claims.Ref{Name: "secret"} }},
+		{claims.Check("pod-uid"), func(w *world) { w.objects.pod.UID = "x" }},
 	}
 	for i, first := range steps {
 		for _, second := range steps[i:] {
@@ -236,9 +235,9 @@ func TestValidatorKeyID(t *testing.T) {
 }
 
 func TestValidatorExtras(t *testing.T) {
-	pair := map[string][]string{claims.ExtraPodName: {"pod"}, claims.ExtraPodUID: {"pod-uid"}}
-	node := map[string][]string{claims.ExtraNodeName: {"node-a"}, claims.ExtraNodeUID: {"node-uid"}}
-	id := map[string][]string{claims.ExtraCredentialID: {"JTI=3f2f4f2e-5ab6-4a92-a0a6-7a6b1c4d9f10"}}
+	pair := map[string][]string{"authentication.kubernetes.io/pod-name": {"pod"}, "authentication.kubernetes.io/pod-uid": {"pod-uid"}}
+	node := map[string][]string{"authentication.kubernetes.io/node-name": {"node-a"}, "authentication.kubernetes.io/node-uid": {"node-uid"}}
+	id := map[string][]string{"authentication.kubernetes.io/credential-id": {"JTI=3f2f4f2e-5ab6-4a92-a0a6-7a6b1c4d9f10"}}
 	join := func(parts ...map[string][]string) map[string][]string {
 		var all map[string][]string
 		for _, p := range parts {
@@ -260,7 +259,7 @@ func TestValidatorExtras(t *testing.T) {
 		{"secret", func(w *world) { w.bind("secret") }, id},
 		{"plain", func(w *world) { w.bind() }, id},
 		{"no ID", func(w *world) { w.bind(); w.claims.ID = "" }, nil},
-		{"node without UID", func(w *world) { w.claims.Kubernetes.Node.UID = "" }, join(id, pair, map[string][]string{claims.ExtraNodeName: {"node-a"}})},
+		{"node without UID", func(w *world) { w.claims.Kubernetes.Node.UID = "" }, join(id, pair, map[string][]string{"authentication.kubernetes.io/node-name": {"node-a"}})},
 		{"node UID without name", func(w *world) { w.claims.Kubernetes.Node.Name = "" }, join(id, pair)},
 		{"half a pod", func(w *world) { w.claims.Kubernetes.Pod.UID, w.objects.pod.UID = "", "" }, join(id, node)},
 	} {
@@ -282,54 +281,6 @@ func TestValidatorExtras(t *testing.T) {
 	}
 }
 
-// records is a Recorder that keeps everything in order.
-type records struct {
-	lines []string
-	uses  []SecretUse
-}
-
-func (r *records) Annotate(_ context.Context, key, value string) {
-	r.lines = append(r.lines, key+"="+value)
-}
-func (r *records) Warn(_ context.Context, text string)         { r.lines = append(r.lines, "warning: "+text) }
-func (r *records) SecretUsed(_ context.Context, use SecretUse) { r.uses = append(r.uses, use) }
-
-func TestValidatorRecords(t *testing.T) {
-	for _, tt := range []struct {
-		name   string
-		change func(w *world)
-		want   []string
-	}{
-		{"nothing", func(*world) {}, nil},
-		{"warnafter now", func(w *world) { w.claims.Kubernetes.WarnAfter = claims.NewNumericDate(w.now) }, nil},
-		{"warnafter passed", func(w *world) { w.claims.Kubernetes.WarnAfter = claims.NewNumericDate(w.now.Add(-90 * time.Second)) },
-			[]string{"authentication.k8s.io/stale-token=subject: system:serviceaccount:ns:app, seconds after warning threshold: 90"}},
-		{"warnafter 0", func(w *world) { w.claims.Kubernetes.WarnAfter = claims.NumericDate{Present: true} }, nil},
-		{"no audience", func(w *world) { w.claims.Audiences = nil }, []string{"authentication.k8s.io/legacy-token=system:serviceaccount:ns:app"}},
-		{"no audience, and refused", func(w *world) { w.claims.Audiences = nil; w.objects.pod = nil },
-			[]string{"authentication.k8s.io/legacy-token=system:serviceaccount:ns:app"}},
-		{"stale, and refused", func(w *world) { w.claims.Kubernetes.WarnAfter.Unix = 1; w.objects.pod = nil }, nil},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			w := newWorld(t)
-			tt.change(w)
-			config := w.kubernetesConfig()
-			var heard records
-			config.Recorder = &heard
-			_, err := w.kubernetesWith(t, config).Validate(t.Context(), w.token(t))
-			if refused := strings.HasSuffix(tt.name, "refused"); (err != nil) != refused {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tt.want, heard.lines); diff != "" {
-				t.Errorf("recorded (-want +got):\n%s", diff)
-			}
-			if heard.uses != nil {
-				t.Errorf("a Secret was used: %v", heard.uses)
-			}
-		})
-	}
-}
-
 func TestValidatorConfig(t *testing.T) {
 	w := newWorld(t)
 	for name, change := range map[string]func(c *ValidatorConfig){
@@ -340,7 +291,12 @@ func TestValidatorConfig(t *testing.T) {
 		"no objects":         func(c *ValidatorConfig) { c.Objects = nil },
 		"no audiences":       func(c *ValidatorConfig) { c.Audiences = nil },
 		"an empty audience":  func(c *ValidatorConfig) { c.Audiences = []string{worldAudience, ""} },
+		"nil keys":           func(c *ValidatorConfig) { c.Keys = (*jws.RemoteKeySet)(nil) },
+		"another's keys":     func(c *ValidatorConfig) { c.Keys = keysOf{"https://other.example"} },
+		"nil objects":        func(c *ValidatorConfig) { c.Objects = (*claims.MemoryObjects)(nil) },
 		"stale objects":      func(c *ValidatorConfig) { c.Objects = staleObjects{w.objects} },
+		"nil Secrets":        func(c *ValidatorConfig) { c.Legacy = (*cachedSecrets)(nil) },
+		"stale Secrets":      func(c *ValidatorConfig) { c.Legacy = &cachedSecrets{} },
 		"negative staleness": func(c *ValidatorConfig) { c.MaxStaleness = -1 },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -355,6 +311,35 @@ func TestValidatorConfig(t *testing.T) {
 	config.Objects, config.MaxStaleness = staleObjects{w.objects}, 1
 	if _, err := NewValidator(config); err != nil {
 		t.Error(err)
+	}
+}
+
+// keysOf has no keys, and is fetched for one issuer.
+type keysOf struct{ issuer string }
+
+func (k keysOf) Keys(context.Context, string) ([]*jws.Key, error) { return nil, nil }
+func (k keysOf) Issuers() []string                                { return []string{k.issuer} }
+
+// cachedSecrets does not say that it reads live.
+type cachedSecrets struct{ secret *TokenSecret }
+
+func (c *cachedSecrets) TokenSecret(context.Context, string, string) (*TokenSecret, error) {
+	return c.secret, nil
+}
+
+// A Secret out of a cache that does not say how old it is counts as no answer.
+func TestLegacySecretWithoutAge(t *testing.T) {
+	w := newLegacyWorld(t)
+	token := w.token(t)
+	config := w.kubernetesConfig()
+	config.MaxStaleness = time.Minute
+	for asOf, stale := range map[time.Time]bool{{}: true, w.now: false} {
+		w.object.AsOf = asOf
+		config.Legacy = &cachedSecrets{NewTokenSecret(w.object, []byte(token), nil)}
+		_, err := w.kubernetesWith(t, config).Validate(t.Context(), token)
+		if !stale && err != nil || stale && (!errors.Is(err, claims.CheckStaleAnswer) || !errors.Is(err, refusal.ErrRetry)) {
+			t.Errorf("as of %v: %v", asOf, err)
+		}
 	}
 }
 

@@ -37,7 +37,7 @@ func TestZeroValues(t *testing.T) {
 		})
 	}
 	answer := httptest.NewRecorder()
-	new(OIDCHandler).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, OIDCKeySetPath, nil))
+	new(OIDCHandler).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, oidcKeySetPath, nil))
 	if answer.Code != http.StatusServiceUnavailable {
 		t.Errorf("a zero OIDCHandler answers %d, want 503", answer.Code)
 	}

@@ -74,32 +74,32 @@ func TestSignatureCheck(t *testing.T) {
 		}
 	}
 	for header, want := range map[string]Check{
-		``:                                      CheckSignerHeader,
-		`null`:                                  CheckSignerHeader,
-		`[]`:                                    CheckSignerHeader,
-		good + `{}`:                             CheckSignerHeader,
-		`{"alg":"ES256","kid":"k"}`:             CheckSignerHeader,
-		`{"alg":"ES256","typ":"JWT"}`:           CheckSignerHeader,
-		`{"kid":"k","typ":"JWT"}`:               CheckSignerHeader,
-		`{"alg":"ES256","kid":"","typ":"JWT"}`:  CheckSignerHeader,
-		`{"alg":"ES256","kid":"k","typ":"jwt"}`: CheckSignerHeader,
-		`{"alg":"ES256","kid":5,"typ":"JWT"}`:   CheckSignerHeader,
-		`{"alg":"ES256","kid":"` + strings.Repeat("k", 1025) + `","typ":"JWT"}`: CheckSignerHeader,
-		`{"alg":"ES256","kid":"k","typ":"JWT","cty":"x"}`:                       CheckSignerHeader,
-		`{"alg":"ES256","kid":"k","typ":"JWT","b64":true}`:                      CheckSignerHeader,
-		`{"alg":"ES256","kid":"k","kid":"k","typ":"JWT"}`:                       CheckSignerHeader,
-		`{"alg":"none","kid":"k","typ":"JWT","ALG":"RS256"}`:                    CheckSignerHeader,
-		`{"alg":"none","kid":"k","typ":"JWT","ALG":"ES256"}`:                    CheckSignerHeader,
-		`{"ALG":"ES256","kid":"k","typ":"JWT"}`:                                 CheckSignerHeader,
-		`{"alg":"none","kid":"k","typ":"JWT"}`:                                  CheckSignerHeader,
-		`{"alg":"HS256","kid":"k","typ":"JWT"}`:                                 CheckSignerHeader,
-		`{"alg":"PS256","kid":"k","typ":"JWT"}`:                                 CheckSignerHeader,
-		`{"alg":"RS384","kid":"k","typ":"JWT"}`:                                 CheckSignerHeader,
-		`{"alg":"EdDSA","kid":"k","typ":"JWT"}`:                                 CheckSignerHeader,
-		`{"alg":"RS256","kid":"k","typ":"JWT"}`:                                 CheckSignerKey,
-		`{"alg":"ES256","kid":"other","typ":"JWT"}`:                             CheckSignerKey,
-		`{"alg":"ES256","kid":"K","typ":"JWT"}`:                                 CheckSignerKey,
-		`{"alg":"ES256","kid":"old","typ":"JWT"}`:                               CheckSignerKey,
+		``:                                      checkSignerHeader,
+		`null`:                                  checkSignerHeader,
+		`[]`:                                    checkSignerHeader,
+		good + `{}`:                             checkSignerHeader,
+		`{"alg":"ES256","kid":"k"}`:             checkSignerHeader,
+		`{"alg":"ES256","typ":"JWT"}`:           checkSignerHeader,
+		`{"kid":"k","typ":"JWT"}`:               checkSignerHeader,
+		`{"alg":"ES256","kid":"","typ":"JWT"}`:  checkSignerHeader,
+		`{"alg":"ES256","kid":"k","typ":"jwt"}`: checkSignerHeader,
+		`{"alg":"ES256","kid":5,"typ":"JWT"}`:   checkSignerHeader,
+		`{"alg":"ES256","kid":"` + strings.Repeat("k", 1025) + `","typ":"JWT"}`: checkSignerHeader,
+		`{"alg":"ES256","kid":"k","typ":"JWT","cty":"x"}`:                       checkSignerHeader,
+		`{"alg":"ES256","kid":"k","typ":"JWT","b64":true}`:                      checkSignerHeader,
+		`{"alg":"ES256","kid":"k","kid":"k","typ":"JWT"}`:                       checkSignerHeader,
+		`{"alg":"none","kid":"k","typ":"JWT","ALG":"RS256"}`:                    checkSignerHeader,
+		`{"alg":"none","kid":"k","typ":"JWT","ALG":"ES256"}`:                    checkSignerHeader,
+		`{"ALG":"ES256","kid":"k","typ":"JWT"}`:                                 checkSignerHeader,
+		`{"alg":"none","kid":"k","typ":"JWT"}`:                                  checkSignerHeader,
+		`{"alg":"HS256","kid":"k","typ":"JWT"}`:                                 checkSignerHeader,
+		`{"alg":"PS256","kid":"k","typ":"JWT"}`:                                 checkSignerHeader,
+		`{"alg":"RS384","kid":"k","typ":"JWT"}`:                                 checkSignerHeader,
+		`{"alg":"EdDSA","kid":"k","typ":"JWT"}`:                                 checkSignerHeader,
+		`{"alg":"RS256","kid":"k","typ":"JWT"}`:                                 checkSignerKey,
+		`{"alg":"ES256","kid":"other","typ":"JWT"}`:                             checkSignerKey,
+		`{"alg":"ES256","kid":"K","typ":"JWT"}`:                                 checkSignerKey,
+		`{"alg":"ES256","kid":"old","typ":"JWT"}`:                               checkSignerKey,
 	} {
 		t.Run(header, func(t *testing.T) {
 			signature, err := es256(t, key, header, segment).Check(segment, keys)
@@ -132,7 +132,7 @@ func TestSignatureCheck(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			changed := *signed
 			change(&changed)
-			if signature, err := changed.Check(segment, keys); signature != nil || !errors.Is(err, CheckSignerSignature) {
+			if signature, err := changed.Check(segment, keys); signature != nil || !errors.Is(err, checkSignerSignature) {
 				t.Errorf("%s: %v", what, err)
 			}
 		})
@@ -145,15 +145,15 @@ func TestSignatureCheck(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			changed := Signature{Header: header, Signature: signed.Signature}
-			if signature, err := changed.Check(segment, keys); signature != nil || !errors.Is(err, CheckSignerHeader) {
+			if signature, err := changed.Check(segment, keys); signature != nil || !errors.Is(err, checkSignerHeader) {
 				t.Errorf("%s: %v", what, err)
 			}
 		})
 	}
-	if _, err := (*Signature)(nil).Check(segment, keys); !errors.Is(err, CheckSignerHeader) {
+	if _, err := (*Signature)(nil).Check(segment, keys); !errors.Is(err, checkSignerHeader) {
 		t.Error(err)
 	}
-	if _, err := signed.Check(segment, []PublishedKey{{}}); !errors.Is(err, CheckSignerKey) {
+	if _, err := signed.Check(segment, []PublishedKey{{}}); !errors.Is(err, checkSignerKey) {
 		t.Error(err)
 	}
 }
@@ -191,14 +191,14 @@ func TestKeysCheck(t *testing.T) {
 		"refresh hint 0":     func(k *Keys) { k.RefreshHintSeconds = 0 },
 		"a negative one":     func(k *Keys) { k.RefreshHintSeconds = -1 },
 		"no key":             func(k *Keys) { k.Keys = nil },
-		"too many keys":      func(k *Keys) { k.Keys = make([]Key, MaxKeys+1) },
+		"too many keys":      func(k *Keys) { k.Keys = make([]Key, maxKeys+1) },
 		"no timestamp":       func(k *Keys) { k.DataTimestamp = time.Time{} },
 		"a far timestamp":    func(k *Keys) { k.DataTimestamp = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) },
 		"no key ID":          func(k *Keys) { k.Keys[0].KeyID = "" },
 		"a long key ID":      func(k *Keys) { k.Keys[1].KeyID += "b" },
 		"the same key ID":    func(k *Keys) { k.Keys[2] = k.Keys[0] },
 		"an empty key":       func(k *Keys) { k.Keys[0].Key = nil },
-		"a huge key":         func(k *Keys) { k.Keys[0].Key = make([]byte, MaxKeySize+1) },
+		"a huge key":         func(k *Keys) { k.Keys[0].Key = make([]byte, maxKeySize+1) },
 		"no PKIX":            func(k *Keys) { k.Keys[0].Key = []byte("key") },
 		"bytes after it":     func(k *Keys) { k.Keys[0].Key = append(slices.Clip(der), 0) },
 		"PKCS #1":            func(k *Keys) { k.Keys[0].Key = x509.MarshalPKCS1PublicKey(&rsaKey.PublicKey) },
@@ -211,12 +211,12 @@ func TestKeysCheck(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			k := good()
 			change(k)
-			if keys, err := k.Check(); keys != nil || !errors.Is(err, CheckSignerKeys) {
+			if keys, err := k.Check(); keys != nil || !errors.Is(err, checkSignerKeys) {
 				t.Errorf("%s: %v", what, err)
 			}
 		})
 	}
-	if _, err := (*Keys)(nil).Check(); !errors.Is(err, CheckSignerKeys) {
+	if _, err := (*Keys)(nil).Check(); !errors.Is(err, checkSignerKeys) {
 		t.Error(err)
 	}
 }
@@ -230,11 +230,11 @@ func TestMetadataCheck(t *testing.T) {
 		}
 	}
 	for _, seconds := range []int64{599, 0, -1, -1 << 63} {
-		if got, err := (&Metadata{MaxTokenExpirationSeconds: seconds}).Check(); got != 0 || !errors.Is(err, CheckSignerMetadata) {
+		if got, err := (&Metadata{MaxTokenExpirationSeconds: seconds}).Check(); got != 0 || !errors.Is(err, checkSignerMetadata) {
 			t.Errorf("%d: %v, %v", seconds, got, err)
 		}
 	}
-	if _, err := (*Metadata)(nil).Check(); !errors.Is(err, CheckSignerMetadata) {
+	if _, err := (*Metadata)(nil).Check(); !errors.Is(err, checkSignerMetadata) {
 		t.Error(err)
 	}
 }
@@ -277,7 +277,7 @@ func FuzzKeys(f *testing.F) {
 		k := &Keys{Keys: []Key{{KeyID: id, Key: der}}, DataTimestamp: time.Unix(stamp, 0), RefreshHintSeconds: hint}
 		keys, err := k.Check()
 		if err != nil {
-			if !errors.Is(err, CheckSignerKeys) {
+			if !errors.Is(err, checkSignerKeys) {
 				t.Fatal(err)
 			}
 			return

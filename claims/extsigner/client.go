@@ -8,17 +8,18 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 const (
-	// DefaultMaxKeyStaleness is how long a [Client] serves keys beyond their refresh hint
+	// defaultMaxKeyStaleness is how long a [Client] serves keys beyond their refresh hint
 	// while they cannot be fetched.
-	DefaultMaxKeyStaleness = time.Hour
-	// MaxRefreshHint is the longest time for which fetched keys are fresh; a longer
+	defaultMaxKeyStaleness = time.Hour
+	// maxRefreshHint is the longest time for which fetched keys are fresh; a longer
 	// refresh hint counts as this.
-	MaxRefreshHint = 24 * time.Hour
+	maxRefreshHint = 24 * time.Hour
 	// minRefetch is the minimum time between two fetches, so that tokens with invented
 	// key IDs do not each cause a request to the signer.
 	minRefetch = time.Second
@@ -27,8 +28,8 @@ const (
 // ClientOptions are the choices for [NewClient]. Each zero field is a sensible default.
 type ClientOptions struct {
 	// MaxStale is how long keys are served beyond their refresh hint while they cannot
-	// be fetched; 0 means DefaultMaxKeyStaleness. No key is served later than
-	// MaxRefreshHint plus MaxStale after it was fetched. It must not be negative.
+	// be fetched; 0 means an hour. No key is served later than
+	// 24 hours plus MaxStale after it was fetched. It must not be negative.
 	MaxStale time.Duration
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
@@ -42,7 +43,7 @@ type ClientOptions struct {
 // The keys are kept as in a [jws.RemoteKeySet]: they are fetched when they are requested and
 // the refresh hint has passed or the key ID is unknown, at most once a second. A fetch
 // belongs to the client, not to its caller: it continues when the caller leaves, and ends
-// after [jws.DefaultFetchTimeout] or with Close. A request for a key that is held never
+// after 10 seconds or with Close. A request for a key that is held never
 // waits for a fetch: held keys are served until MaxStale has passed.
 type Client struct {
 	signer      Signer
@@ -54,9 +55,9 @@ type Client struct {
 
 // NewClient asks the signer for its keys and its metadata, as kube-apiserver does when it
 // starts, and checks both. Close the client when it is no longer used. The errors are
-// [refusal.CheckConfig], [CheckSignerKeys], [CheckSignerMetadata] and [ErrRetry].
+// [refusal.CheckConfig], "signer-keys", "signer-metadata" and [refusal.ErrRetry].
 func NewClient(ctx context.Context, signer Signer, opts ClientOptions) (*Client, error) {
-	if signer == nil {
+	if typednil.Is(signer) {
 		return nil, refusal.Config("signer", "", "an external signer")
 	}
 	c := &Client{signer: signer, now: opts.Now}
@@ -66,7 +67,7 @@ func NewClient(ctx context.Context, signer Signer, opts ClientOptions) (*Client,
 	var err error
 	c.keys, err = jws.NewRemoteKeySet(jws.RemoteConfig{
 		Fetch: c.fetch, MinRefetch: minRefetch, NegativeTTL: minRefetch,
-		MaxAge: MaxRefreshHint, MaxStale: cmp.Or(opts.MaxStale, DefaultMaxKeyStaleness), HeldAtOnce: true, MaxKeys: MaxKeys, Now: c.now,
+		MaxAge: maxRefreshHint, MaxStale: cmp.Or(opts.MaxStale, defaultMaxKeyStaleness), HeldAtOnce: true, MaxKeys: maxKeys, Now: c.now,
 	})
 	if err != nil {
 		return nil, &Error{Check: refusal.CheckConfig, Err: err}
@@ -81,21 +82,21 @@ func NewClient(ctx context.Context, signer Signer, opts ClientOptions) (*Client,
 // start fetches keys and metadata.
 func (c *Client) start(ctx context.Context) error {
 	if _, err := c.Keys(ctx, ""); err != nil {
-		if own, ok := errors.AsType[*Error](c.keys.Status().Err); ok && own.Check == CheckSignerKeys {
+		if own, ok := errors.AsType[*Error](c.keys.Status().Err); ok && own.Check == checkSignerKeys {
 			return own
 		}
 		return err
 	}
 	metadata, err := c.signer.Metadata(ctx)
 	if err != nil {
-		return &Error{Check: ErrRetry, Err: err}
+		return &Error{Check: refusal.ErrRetry, Err: err}
 	}
 	c.maxLifetime, err = metadata.Check()
 	return err
 }
 
 // Close ends the fetch under way, if there is one, and waits for it. Afterwards the keys are
-// no longer available ([jws.CheckClosed]). The error is always nil.
+// no longer available ([jws.ErrClosed]). The error is always nil.
 func (c *Client) Close() error {
 	if !c.ready() {
 		return nil
@@ -125,7 +126,7 @@ func (c *Client) fetch(ctx context.Context) ([]*jws.Key, time.Duration, error) {
 		keys[i] = k.Key
 	}
 	c.published.Store(&published)
-	hint := min(answer.RefreshHintSeconds, int64(MaxRefreshHint/time.Second))
+	hint := min(answer.RefreshHintSeconds, int64(maxRefreshHint/time.Second))
 	return keys, time.Duration(hint) * time.Second, nil
 }
 
@@ -134,8 +135,8 @@ func (c *Client) fetch(ctx context.Context) ([]*jws.Key, time.Duration, error) {
 func (c *Client) MaxTokenLifetime() time.Duration { return c.maxLifetime }
 
 // Sign has the payload signed and checks the answer as [Signature.Check] does, with the same
-// errors. [ErrRetry] means that there was no answer; a signer in this process that refuses
-// the payload does so with its own error, such as [CheckSignerClaims].
+// errors. [refusal.ErrRetry] means that there was no answer; a signer in this process that
+// refuses the payload does so with its own error, such as "signer-claims".
 func (c *Client) Sign(ctx context.Context, payload []byte) (*jws.Signature, error) {
 	if !c.ready() {
 		return nil, clientConfigError()
@@ -146,7 +147,7 @@ func (c *Client) Sign(ctx context.Context, payload []byte) (*jws.Signature, erro
 		return nil, unlessRefused(err)
 	}
 	if answer == nil {
-		return nil, &Error{Check: CheckSignerHeader, Got: "no answer", Want: "a header and a signature"}
+		return nil, &Error{Check: checkSignerHeader, Got: "no answer", Want: "a header and a signature"}
 	}
 	header, err := readHeader(answer.Header)
 	if err != nil {
@@ -158,9 +159,9 @@ func (c *Client) Sign(ctx context.Context, payload []byte) (*jws.Signature, erro
 	return answer.Check(segment, *c.published.Load())
 }
 
-// Keys returns the keys with that ID, including excluded ones, or all keys if keyID is "".
-// The caller must not change the slice. [ErrRetry] means that the ID is unknown, or the keys
-// are too old, and they could not be fetched.
+// Keys returns the keys with that ID, including excluded ones, or all keys if keyID is "". The
+// caller must not change the slice. [refusal.ErrRetry] means that the ID is unknown, or the
+// keys are too old, and they could not be fetched.
 func (c *Client) Keys(ctx context.Context, keyID string) ([]*jws.Key, error) {
 	if !c.ready() {
 		return nil, clientConfigError()
@@ -168,13 +169,13 @@ func (c *Client) Keys(ctx context.Context, keyID string) ([]*jws.Key, error) {
 	return c.keys.Keys(ctx, keyID)
 }
 
-// unlessRefused turns an error into ErrRetry unless it is a refusal by a signer in this
+// unlessRefused turns an error into refusal.ErrRetry unless it is a refusal by a signer in this
 // process.
 func unlessRefused(err error) error {
-	if _, refused := errors.AsType[*Error](err); refused && !errors.Is(err, ErrRetry) {
+	if _, refused := errors.AsType[*Error](err); refused && !errors.Is(err, refusal.ErrRetry) {
 		return err
 	}
-	return &Error{Check: ErrRetry, Err: err}
+	return &Error{Check: refusal.ErrRetry, Err: err}
 }
 
 // DiscoveryKeys returns the keys that are not excluded from discovery, and the time after

@@ -50,7 +50,7 @@ func TestClientSigns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	verified, err := jws.Verify(testContext, signature.Token(payload), c)
+	verified, err := jws.VerifySignature(testContext, signature.Token(payload), c)
 	if err != nil || string(verified.Payload) != string(payload) || verified.Key.KeyID() != "a" {
 		t.Errorf("%+v, %v", verified, err)
 	}
@@ -63,25 +63,25 @@ func TestNewClientRefuses(t *testing.T) {
 		change func(*scriptedSigner)
 		want   Check
 	}{
-		"keys down": {func(s *scriptedSigner) { s.keys = func() (*Keys, error) { return nil, down } }, ErrRetry},
-		"nil keys":  {func(s *scriptedSigner) { s.keys = func() (*Keys, error) { return nil, nil } }, CheckSignerKeys},
-		"no keys":   {func(s *scriptedSigner) { s.keys = func() (*Keys, error) { return &Keys{}, nil } }, CheckSignerKeys},
+		"keys down": {func(s *scriptedSigner) { s.keys = func() (*Keys, error) { return nil, down } }, refusal.ErrRetry},
+		"nil keys":  {func(s *scriptedSigner) { s.keys = func() (*Keys, error) { return nil, nil } }, checkSignerKeys},
+		"no keys":   {func(s *scriptedSigner) { s.keys = func() (*Keys, error) { return &Keys{}, nil } }, checkSignerKeys},
 		"metadata down": {func(s *scriptedSigner) {
 			s.metadata = func() (*Metadata, error) { return nil, down }
-		}, ErrRetry},
+		}, refusal.ErrRetry},
 		"nil metadata": {func(s *scriptedSigner) {
 			s.metadata = func() (*Metadata, error) { return nil, nil }
-		}, CheckSignerMetadata},
+		}, checkSignerMetadata},
 		"short tokens": {func(s *scriptedSigner) {
 			s.metadata = func() (*Metadata, error) { return &Metadata{599}, nil }
-		}, CheckSignerMetadata},
+		}, checkSignerMetadata},
 	} {
 		t.Run(what, func(t *testing.T) {
 			s := scripted(t, key, "a")
 			tt.change(s)
 			if c, err := NewClient(testContext, s, ClientOptions{}); c != nil || !errors.Is(err, tt.want) {
 				t.Errorf("%s: %v, want %v", what, err, tt.want)
-			} else if errors.Is(err, ErrRetry) != (tt.want == ErrRetry) {
+			} else if errors.Is(err, refusal.ErrRetry) != (tt.want == refusal.ErrRetry) {
 				t.Errorf("%s: %v is a refusal and a retry", what, err)
 			}
 		})
@@ -103,20 +103,20 @@ func TestClientSignFails(t *testing.T) {
 		sign func(string) (*Signature, error)
 		want Check
 	}{
-		"refused":      {func(string) (*Signature, error) { return nil, &Error{Check: CheckSignerClaims} }, CheckSignerClaims},
-		"down":         {func(string) (*Signature, error) { return nil, errors.New("down") }, ErrRetry},
-		"nothing":      {func(string) (*Signature, error) { return nil, nil }, CheckSignerHeader},
-		"an empty one": {func(string) (*Signature, error) { return &Signature{}, nil }, CheckSignerHeader},
-		"other claims": {func(string) (*Signature, error) { return sign(encode(`{}`)) }, CheckSignerSignature},
+		"refused":      {func(string) (*Signature, error) { return nil, &Error{Check: checkSignerClaims} }, checkSignerClaims},
+		"down":         {func(string) (*Signature, error) { return nil, errors.New("down") }, refusal.ErrRetry},
+		"nothing":      {func(string) (*Signature, error) { return nil, nil }, checkSignerHeader},
+		"an empty one": {func(string) (*Signature, error) { return &Signature{}, nil }, checkSignerHeader},
+		"other claims": {func(string) (*Signature, error) { return sign(encode(`{}`)) }, checkSignerSignature},
 		"unpublished": {func(segment string) (*Signature, error) {
 			return es256(t, key, `{"alg":"ES256","kid":"b","typ":"JWT"}`, segment), nil
-		}, CheckSignerKey},
+		}, checkSignerKey},
 	} {
 		t.Run(what, func(t *testing.T) {
 			s.sign = tt.sign
 			if signature, err := c.Sign(testContext, []byte(`{"iss":"x"}`)); signature != nil || !errors.Is(err, tt.want) {
 				t.Errorf("%s: %v, want %v", what, err, tt.want)
-			} else if errors.Is(err, ErrRetry) != (tt.want == ErrRetry) {
+			} else if errors.Is(err, refusal.ErrRetry) != (tt.want == refusal.ErrRetry) {
 				t.Errorf("%s: %v is a refusal and a retry", what, err)
 			}
 		})

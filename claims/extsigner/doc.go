@@ -12,5 +12,5 @@
 // signatures that verify with a published key.
 //
 // A refusal is an [*Error] with its [Check]. If there was no answer, the error wraps
-// [ErrRetry]. No error holds a token or a private key.
+// [refusal.ErrRetry]. No error holds a token or a private key.
 package extsigner

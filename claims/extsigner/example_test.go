@@ -57,7 +57,7 @@ func ExampleNewClient() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	verified, err := jws.Verify(context.Background(), issued.Token.Reveal(), client)
+	verified, err := jws.VerifySignature(context.Background(), issued.Token.Reveal(), client)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func ExampleNewClient() {
 
 	// The service signs tokens and nothing else.
 	_, err = client.Sign(context.Background(), []byte("transfer 100 coins"))
-	fmt.Println(errors.Is(err, extsigner.CheckSignerClaims))
+	fmt.Println(errors.Is(err, extsigner.Check("signer-claims")))
 	// Output:
 	// key-1 JWT 3600
 	// true

@@ -22,36 +22,33 @@ import (
 // Check names one check that a request or an answer must pass; see [refusal.Check].
 type Check = refusal.Check
 
-// ErrRetry means that there was no answer, yes or no. The same call may succeed later.
-const ErrRetry = refusal.ErrRetry
-
 // Error is a check that failed; see [refusal.Error]. It holds no token and no private key.
 type Error = refusal.Error
 
 // The checks on an external signer's requests and answers.
 const (
-	// CheckSignerClaims: the payload to be signed is not a claim set of the issuer, or has
+	// checkSignerClaims: the payload to be signed is not a claim set of the issuer, or has
 	// a longer lifetime than the signer allows.
-	CheckSignerClaims Check = "signer-claims"
-	// CheckSignerHeader: the header of a signature is not exactly alg, kid and typ, or
+	checkSignerClaims Check = "signer-claims"
+	// checkSignerHeader: the header of a signature is not exactly alg, kid and typ, or
 	// one of them has a value that is not allowed.
-	CheckSignerHeader Check = "signer-header"
-	// CheckSignerKey: the key of a signature is not published, or is excluded from
+	checkSignerHeader Check = "signer-header"
+	// checkSignerKey: the key of a signature is not published, or is excluded from
 	// discovery.
-	CheckSignerKey Check = "signer-key"
-	// CheckSignerSignature: a signature is malformed or does not verify.
-	CheckSignerSignature Check = "signer-signature"
-	// CheckSignerKeys: there are no published keys, they are malformed, or they lack a
+	checkSignerKey Check = "signer-key"
+	// checkSignerSignature: a signature is malformed or does not verify.
+	checkSignerSignature Check = "signer-signature"
+	// checkSignerKeys: there are no published keys, they are malformed, or they lack a
 	// refresh hint or timestamp.
-	CheckSignerKeys Check = "signer-keys"
-	// CheckSignerMetadata: the signer's maximum lifetime is below 600 seconds.
-	CheckSignerMetadata Check = "signer-metadata"
+	checkSignerKeys Check = "signer-keys"
+	// checkSignerMetadata: the signer's maximum lifetime is below 600 seconds.
+	checkSignerMetadata Check = "signer-metadata"
 )
 
 // Signer signs service-account tokens outside the API server: the three operations of
 // k8s.io/externaljwt, apis/v1, of KEP-740. It is the interface of both a server on a Unix
 // socket and a client of one. Its methods must be safe for concurrent use. An error that
-// wraps [ErrRetry] means that there was no answer.
+// wraps [refusal.ErrRetry] means that there was no answer.
 type Signer interface {
 	// Sign signs the payload of a token, given as the token's second segment: the claim
 	// set in base64url without padding.
@@ -110,11 +107,11 @@ type Metadata struct {
 }
 
 const (
-	// MaxKeys is the maximum number of keys that an external signer may publish: as many
+	// maxKeys is the maximum number of keys that an external signer may publish: as many
 	// as one key set holds.
-	MaxKeys = jws.MaxJWKSKeys
-	// MaxKeySize is the maximum size of the DER of one such key in bytes.
-	MaxKeySize = 8 << 10
+	maxKeys = jws.MaxJWKSKeys
+	// maxKeySize is the maximum size of the DER of one such key in bytes.
+	maxKeySize = 8 << 10
 	// maxSegmentSize is the maximum size of a segment of a token in bytes.
 	maxSegmentSize = 48 << 10
 
@@ -129,17 +126,17 @@ const (
 // a refresh hint above 0, a timestamp from the year 1 onwards, at least one key, key IDs of
 // 1 to 1024 bytes, keys in PKIX. In addition it refuses keys that kube-apiserver cannot put
 // in a discovery document, weak keys, duplicate key IDs for one algorithm, and more than
-// [MaxKeys]. It returns the keys in their original order; the error is [CheckSignerKeys].
+// 256. It returns the keys in their original order; the error is "signer-keys".
 func (k *Keys) Check() ([]PublishedKey, error) {
 	switch {
 	case k == nil:
-		return nil, refuse(CheckSignerKeys, "no answer", "keys", nil)
+		return nil, refuse(checkSignerKeys, "no answer", "keys", nil)
 	case k.RefreshHintSeconds <= 0:
-		return nil, refuse(CheckSignerKeys, "a refresh hint of "+strconv.FormatInt(k.RefreshHintSeconds, 10)+" s", "more than 0", nil)
-	case len(k.Keys) == 0 || len(k.Keys) > MaxKeys:
-		return nil, refuse(CheckSignerKeys, strconv.Itoa(len(k.Keys))+" keys", "1 to "+strconv.Itoa(MaxKeys), nil)
+		return nil, refuse(checkSignerKeys, "a refresh hint of "+strconv.FormatInt(k.RefreshHintSeconds, 10)+" s", "more than 0", nil)
+	case len(k.Keys) == 0 || len(k.Keys) > maxKeys:
+		return nil, refuse(checkSignerKeys, strconv.Itoa(len(k.Keys))+" keys", "1 to "+strconv.Itoa(maxKeys), nil)
 	case k.DataTimestamp.IsZero() || k.DataTimestamp.UTC().Year() < 1 || k.DataTimestamp.UTC().Year() > 9999:
-		return nil, refuse(CheckSignerKeys, "the data timestamp "+k.DataTimestamp.String(), "a time from the year 1 to 9999", nil)
+		return nil, refuse(checkSignerKeys, "the data timestamp "+k.DataTimestamp.String(), "a time from the year 1 to 9999", nil)
 	}
 	checked := make([]PublishedKey, 0, len(k.Keys))
 	for i := range k.Keys {
@@ -149,7 +146,7 @@ func (k *Keys) Check() ([]PublishedKey, error) {
 		}
 		for _, other := range checked {
 			if other.Key.KeyID() == key.KeyID() && other.Key.Algorithm() == key.Algorithm() {
-				return nil, refuse(CheckSignerKeys, fmt.Sprintf("the key ID %.64q twice for %s", key.KeyID(), key.Algorithm()), "once", nil)
+				return nil, refuse(checkSignerKeys, fmt.Sprintf("the key ID %.64q twice for %s", key.KeyID(), key.Algorithm()), "once", nil)
 			}
 		}
 		checked = append(checked, PublishedKey{Key: key, ExcludeFromOIDCDiscovery: k.Keys[i].ExcludeFromOIDCDiscovery})
@@ -159,27 +156,27 @@ func (k *Keys) Check() ([]PublishedKey, error) {
 
 func (k *Key) check() (*jws.Key, error) {
 	if k.KeyID == "" { // NewKey would make up a key ID; it refuses one that is too long
-		return nil, refuse(CheckSignerKeys, "a key without a key ID", "1 to 1024 bytes", nil)
+		return nil, refuse(checkSignerKeys, "a key without a key ID", "1 to 1024 bytes", nil)
 	}
-	if len(k.Key) > MaxKeySize {
-		return nil, refuse(CheckSignerKeys, fmt.Sprintf("a key of %d bytes", len(k.Key)), "at most "+strconv.Itoa(MaxKeySize), nil)
+	if len(k.Key) > maxKeySize {
+		return nil, refuse(checkSignerKeys, fmt.Sprintf("a key of %d bytes", len(k.Key)), "at most "+strconv.Itoa(maxKeySize), nil)
 	}
 	public, err := x509.ParsePKIXPublicKey(k.Key)
 	if err != nil {
-		return nil, refuse(CheckSignerKeys, "a key that does not parse", "a SubjectPublicKeyInfo", err)
+		return nil, refuse(checkSignerKeys, "a key that does not parse", "a SubjectPublicKeyInfo", err)
 	}
 	_, isRSA := public.(*rsa.PublicKey)
 	if _, isECDSA := public.(*ecdsa.PublicKey); !isRSA && !isECDSA {
-		return nil, refuse(CheckSignerKeys, fmt.Sprintf("a key of type %T", public), "RSA or ECDSA", nil)
+		return nil, refuse(checkSignerKeys, fmt.Sprintf("a key of type %T", public), "RSA or ECDSA", nil)
 	}
 	key, err := jws.NewKey(public, jws.KeyOptions{KeyID: k.KeyID})
 	if err != nil {
-		return nil, refuse(CheckSignerKeys, "a key that is not allowed", "", err)
+		return nil, refuse(checkSignerKeys, "a key that is not allowed", "", err)
 	}
 	return key, nil
 }
 
-func refuse(check Check, got, want string, err error) *Error {
+func refuse(check Check, got, want string, err error) error {
 	return &Error{Check: check, Got: got, Want: want, Err: err}
 }
 
@@ -192,10 +189,10 @@ func refuse(check Check, got, want string, err error) *Error {
 // claims; an ECDSA signature must have the curve's fixed width.
 //
 // It returns the token's signature for [jws.Signature.Token]. The errors are
-// [CheckSignerHeader], [CheckSignerKey] and [CheckSignerSignature].
+// "signer-header", "signer-key" and "signer-signature".
 func (s *Signature) Check(segment string, keys []PublishedKey) (*jws.Signature, error) {
 	if s == nil {
-		return nil, &Error{Check: CheckSignerHeader, Got: "no answer", Want: "a header and a signature"}
+		return nil, &Error{Check: checkSignerHeader, Got: "no answer", Want: "a header and a signature"}
 	}
 	header, err := readHeader(s.Header)
 	if err != nil {
@@ -210,7 +207,7 @@ func (s *Signature) Check(segment string, keys []PublishedKey) (*jws.Signature, 
 		err = key.Verify(token)
 	}
 	if err != nil {
-		return nil, &Error{Check: CheckSignerSignature, Err: err}
+		return nil, &Error{Check: checkSignerSignature, Err: err}
 	}
 	return &jws.Signature{Header: s.Header, Value: s.Signature, Key: key}, nil
 }
@@ -223,7 +220,7 @@ type header struct {
 func readHeader(segment string) (*header, error) {
 	text, err := decodeSegment(segment)
 	if err != nil {
-		return nil, refuse(CheckSignerHeader, "", "", err)
+		return nil, refuse(checkSignerHeader, "", "", err)
 	}
 	h := &header{}
 	members := map[string]*string{"alg": &h.algorithm, "kid": &h.keyID, "typ": &h.typ}
@@ -231,7 +228,7 @@ func readHeader(segment string) (*header, error) {
 	err = r.Object(func(name []byte) (err error) {
 		member := members[string(name)]
 		if member == nil {
-			return refuse(CheckSignerHeader, "the member "+strconv.Quote(refusal.Text(string(name))), "alg, kid and typ", nil)
+			return refuse(checkSignerHeader, "the member "+strconv.Quote(refusal.Text(string(name))), "alg, kid and typ", nil)
 		}
 		*member, err = r.String()
 		return err
@@ -244,13 +241,13 @@ func readHeader(segment string) (*header, error) {
 	case errors.As(err, &own):
 		return nil, own
 	case err != nil:
-		return nil, refuse(CheckSignerHeader, "", "", err)
+		return nil, refuse(checkSignerHeader, "", "", err)
 	case h.typ != "JWT":
-		return nil, refuse(CheckSignerHeader, "typ "+strconv.Quote(refusal.Text(h.typ)), `"JWT"`, nil)
+		return nil, refuse(checkSignerHeader, "typ "+strconv.Quote(refusal.Text(h.typ)), `"JWT"`, nil)
 	case h.keyID == "" || len(h.keyID) > jws.MaxKeyIDSize:
-		return nil, refuse(CheckSignerHeader, fmt.Sprintf("a kid of %d bytes", len(h.keyID)), "1 to 1024", nil)
+		return nil, refuse(checkSignerHeader, fmt.Sprintf("a kid of %d bytes", len(h.keyID)), "1 to 1024", nil)
 	case !slices.Contains([]jws.Algorithm{jws.RS256, jws.ES256, jws.ES384, jws.ES512}, jws.Algorithm(h.algorithm)):
-		return nil, refuse(CheckSignerHeader, "alg "+strconv.Quote(refusal.Text(h.algorithm)), "RS256, ES256, ES384 or ES512", nil)
+		return nil, refuse(checkSignerHeader, "alg "+strconv.Quote(refusal.Text(h.algorithm)), "RS256, ES256, ES384 or ES512", nil)
 	}
 	return h, nil
 }
@@ -263,14 +260,14 @@ func (h *header) key(keys []PublishedKey) (*jws.Key, error) {
 			continue
 		}
 		if k.ExcludeFromOIDCDiscovery {
-			return nil, &Error{Check: CheckSignerKey, Got: "kid " + strconv.Quote(h.keyID) + ", which is excluded from discovery", Want: "a key that signs"}
+			return nil, &Error{Check: checkSignerKey, Got: "kid " + strconv.Quote(h.keyID) + ", which is excluded from discovery", Want: "a key that signs"}
 		}
 		if string(k.Key.Algorithm()) == h.algorithm {
 			found = k.Key
 		}
 	}
 	if found == nil {
-		return nil, &Error{Check: CheckSignerKey, Got: "kid " + strconv.Quote(h.keyID) + " for " + h.algorithm, Want: "a published key"}
+		return nil, &Error{Check: checkSignerKey, Got: "kid " + strconv.Quote(h.keyID) + " for " + h.algorithm, Want: "a published key"}
 	}
 	return found, nil
 }
@@ -290,13 +287,13 @@ func decodeSegment(segment string) ([]byte, error) {
 // Check makes kube-apiserver's check on the metadata
 // (pkg/controlplane/apiserver/options in k8s.io/kubernetes): tokens of at least 600
 // seconds. It returns the maximum lifetime for apiserver.Policy.LimitTo; more than 2^32
-// seconds, which no request may state, counts as 2^32. The error is [CheckSignerMetadata].
+// seconds, which no request may state, counts as 2^32. The error is "signer-metadata".
 func (m *Metadata) Check() (time.Duration, error) {
 	if m == nil {
-		return 0, &Error{Check: CheckSignerMetadata, Got: "no answer", Want: "a maximum lifetime"}
+		return 0, &Error{Check: checkSignerMetadata, Got: "no answer", Want: "a maximum lifetime"}
 	}
 	if m.MaxTokenExpirationSeconds < int64(minLifetime/time.Second) {
-		return 0, &Error{Check: CheckSignerMetadata,
+		return 0, &Error{Check: checkSignerMetadata,
 			Got: "a maximum lifetime of " + strconv.FormatInt(m.MaxTokenExpirationSeconds, 10) + " s", Want: "at least 600 s"}
 	}
 	return time.Duration(min(m.MaxTokenExpirationSeconds, int64(maxLifetime/time.Second))) * time.Second, nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // inClient runs a test with a client of a signer with the keys a and withdrawn, whose
@@ -24,8 +25,8 @@ func inClient(t *testing.T, opts ClientOptions, test func(t *testing.T, c *Clien
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
-		if _, err := c.Keys(t.Context(), "a"); !errors.Is(err, jws.CheckClosed) {
-			t.Errorf("after Close: %v, want %v", err, jws.CheckClosed)
+		if _, err := c.Keys(t.Context(), "a"); !errors.Is(err, jws.ErrClosed) {
+			t.Errorf("after Close: %v, want %v", err, jws.ErrClosed)
 		}
 	})
 }
@@ -137,11 +138,11 @@ func TestClientSignerHangs(t *testing.T) {
 		}
 		time.Sleep(time.Nanosecond) // the hint and MaxStale have passed to the nanosecond
 		for _, id := range []string{"a", ""} {
-			if got, err := c.Keys(t.Context(), id); got != nil || !errors.Is(err, ErrRetry) {
+			if got, err := c.Keys(t.Context(), id); got != nil || !errors.Is(err, refusal.ErrRetry) {
 				t.Errorf("%q: %d keys that are too old, %v", id, len(got), err)
 			}
 		}
-		if _, _, err := c.DiscoveryKeys(t.Context()); !errors.Is(err, ErrRetry) {
+		if _, _, err := c.DiscoveryKeys(t.Context()); !errors.Is(err, refusal.ErrRetry) {
 			t.Errorf("published keys that are too old: %v", err)
 		}
 	})
@@ -151,11 +152,11 @@ func TestClientSignerHangs(t *testing.T) {
 func TestClientDefaultStaleness(t *testing.T) {
 	inClient(t, ClientOptions{}, func(t *testing.T, c *Client, s *scriptedSigner) {
 		s.keys = func() (*Keys, error) { return nil, errors.New("down") }
-		time.Sleep(time.Minute + DefaultMaxKeyStaleness - 1)
+		time.Sleep(time.Minute + defaultMaxKeyStaleness - 1)
 		wantKeys(t.Context(), t, c, "a", 1)
 		time.Sleep(time.Nanosecond)
-		if _, err := c.Keys(t.Context(), "a"); !errors.Is(err, ErrRetry) {
-			t.Errorf("got %v, want %v", err, ErrRetry)
+		if _, err := c.Keys(t.Context(), "a"); !errors.Is(err, refusal.ErrRetry) {
+			t.Errorf("got %v, want %v", err, refusal.ErrRetry)
 		}
 	})
 }
@@ -186,7 +187,7 @@ func TestClientUnknownKey(t *testing.T) {
 		s.keys = func() (*Keys, error) { return nil, errors.New("down") }
 		time.Sleep(time.Second)
 		for range 2 {
-			if _, err := c.Keys(t.Context(), "c"); !errors.Is(err, ErrRetry) {
+			if _, err := c.Keys(t.Context(), "c"); !errors.Is(err, refusal.ErrRetry) {
 				t.Error(err)
 			}
 			wantFetches(t, s, 4)
@@ -195,7 +196,7 @@ func TestClientUnknownKey(t *testing.T) {
 		// One whose context ends does not wait for it.
 		s.fetching = hangUntilDone
 		time.Sleep(time.Second)
-		if _, err := c.Keys(gone(t), "c"); !errors.Is(err, ErrRetry) || !errors.Is(err, context.Canceled) {
+		if _, err := c.Keys(gone(t), "c"); !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
 	})
@@ -243,7 +244,7 @@ func TestClientLongHint(t *testing.T) {
 		return k, err
 	}
 	c := newClient(t, s, ClientOptions{Now: newClock().Now})
-	if _, maxAge, err := c.DiscoveryKeys(testContext); err != nil || maxAge != MaxRefreshHint {
+	if _, maxAge, err := c.DiscoveryKeys(testContext); err != nil || maxAge != maxRefreshHint {
 		t.Error(maxAge, err)
 	}
 }

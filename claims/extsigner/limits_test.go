@@ -28,12 +28,12 @@ func causeOf(t testing.TB, err error, check Check) error {
 func TestKeyCauses(t *testing.T) {
 	check := func(key []byte) error {
 		_, err := (&Keys{Keys: []Key{{KeyID: "k", Key: key}}, DataTimestamp: time.Unix(1, 0), RefreshHintSeconds: 1}).Check()
-		return causeOf(t, err, CheckSignerKeys)
+		return causeOf(t, err, checkSignerKeys)
 	}
-	if check(make([]byte, MaxKeySize)) == nil || check(nil) == nil {
+	if check(make([]byte, maxKeySize)) == nil || check(nil) == nil {
 		t.Error("a key that does not parse, and nothing says why")
 	}
-	if cause := check(make([]byte, MaxKeySize+1)); cause != nil {
+	if cause := check(make([]byte, maxKeySize+1)); cause != nil {
 		t.Errorf("a key that is too long was parsed: %v", cause)
 	}
 }
@@ -50,11 +50,11 @@ func TestHeaderLimits(t *testing.T) {
 		t.Errorf("the longest key ID: %v", err)
 	}
 	_, err = readHeader(encode(`{"alg":"ES256","kid":"k","typ":"JWT","cty":"x"}`))
-	if cause := causeOf(t, err, CheckSignerHeader); cause != nil {
+	if cause := causeOf(t, err, checkSignerHeader); cause != nil {
 		t.Errorf("a further member: %v", cause)
 	}
 	_, err = readHeader("%")
-	if cause := causeOf(t, err, CheckSignerHeader); cause == nil || !errors.As(cause, new(base64.CorruptInputError)) {
+	if cause := causeOf(t, err, checkSignerHeader); cause == nil || !errors.As(cause, new(base64.CorruptInputError)) {
 		t.Errorf("no base64url: %v", cause)
 	}
 }
@@ -88,8 +88,8 @@ func TestClientSignUnknown(t *testing.T) {
 	s.keys = func() (*Keys, error) { return nil, errDead }
 	clock.Add(time.Second)
 	_, err := c.Sign(t.Context(), []byte(`{}`))
-	if !errors.Is(err, ErrRetry) || errors.Is(err, CheckSignerKey) {
-		t.Errorf("got %v, want %v", err, ErrRetry)
+	if !errors.Is(err, refusal.ErrRetry) || errors.Is(err, checkSignerKey) {
+		t.Errorf("got %v, want %v", err, refusal.ErrRetry)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestServiceLimits(t *testing.T) {
 	}
 	timeless := goodClaims()
 	timeless.IssuedAt, timeless.NotBefore, timeless.Expiry.Unix = claims.NumericDate{}, claims.NumericDate{}, 600
-	if err := sign(timeless); !errors.Is(err, CheckSignerClaims) {
+	if err := sign(timeless); !errors.Is(err, checkSignerClaims) {
 		t.Errorf("without iat: %v", err)
 	}
 	if _, err := new(Service).Metadata(testContext); !errors.Is(err, refusal.CheckConfig) {
@@ -139,18 +139,18 @@ func TestKeysLimits(t *testing.T) {
 		"no hint":                 {func(k *Keys) { k.RefreshHintSeconds = 0 }, false},
 		"a negative hint":         {func(k *Keys) { k.RefreshHintSeconds = -1 }, false},
 		"no keys":                 {func(k *Keys) { k.Keys = keys(0) }, false},
-		"the most keys":           {func(k *Keys) { k.Keys = keys(MaxKeys) }, true},
-		"one more":                {func(k *Keys) { k.Keys = keys(MaxKeys + 1) }, false},
+		"the most keys":           {func(k *Keys) { k.Keys = keys(maxKeys) }, true},
+		"one more":                {func(k *Keys) { k.Keys = keys(maxKeys + 1) }, false},
 		"no timestamp":            {func(k *Keys) { k.DataTimestamp = time.Time{} }, false},
 		"the first second":        {func(k *Keys) { k.DataTimestamp = time.Time{}.Add(time.Second) }, true},
 		"before the year 1":       {func(k *Keys) { k.DataTimestamp = time.Time{}.Add(-time.Second) }, false},
-		"the last second":         {func(k *Keys) { k.DataTimestamp = time.Unix(claims.MaxNumericDate, 0) }, true},
-		"the year 10000":          {func(k *Keys) { k.DataTimestamp = time.Unix(claims.MaxNumericDate+1, 0) }, false},
+		"the last second":         {func(k *Keys) { k.DataTimestamp = time.Unix(253402300799, 0) }, true},
+		"the year 10000":          {func(k *Keys) { k.DataTimestamp = time.Unix(253402300799+1, 0) }, false},
 		"the longest key ID":      {func(k *Keys) { k.Keys[0].KeyID = strings.Repeat("k", 1024) }, true},
 		"a byte more":             {func(k *Keys) { k.Keys[0].KeyID = strings.Repeat("k", 1025) }, false},
 		"no key ID":               {func(k *Keys) { k.Keys[0].KeyID = "" }, false},
 		"an empty key":            {func(k *Keys) { k.Keys[0].Key = []byte{} }, false},
-		"a key of too many bytes": {func(k *Keys) { k.Keys[0].Key = append(der, make([]byte, MaxKeySize)...) }, false},
+		"a key of too many bytes": {func(k *Keys) { k.Keys[0].Key = append(der, make([]byte, maxKeySize)...) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := good()
@@ -160,7 +160,7 @@ func TestKeysLimits(t *testing.T) {
 			case tt.good && (err != nil || len(checked) != len(k.Keys)):
 				t.Errorf("%d keys, %v", len(checked), err)
 			case !tt.good:
-				if wantCheck(t, err, CheckSignerKeys); checked != nil {
+				if wantCheck(t, err, checkSignerKeys); checked != nil {
 					t.Error("refused with keys")
 				}
 			}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/claims"
 	"github.com/nodeattest/nodeattest/internal/nodename"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -24,9 +25,9 @@ import (
 // (WarnOnlyBoundTokenExpirationSeconds in k8s.io/kubernetes).
 const kubeletLifetime = 3607 * time.Second
 
-// DefaultMaxTokenLifetime is the default for the longest lifetime that a [Service] signs:
+// defaultMaxTokenLifetime is the default for the longest lifetime that a [Service] signs:
 // that of the tokens that the kubelet requests.
-const DefaultMaxTokenLifetime = kubeletLifetime
+const defaultMaxTokenLifetime = kubeletLifetime
 
 // ServiceConfig configures a Service.
 type ServiceConfig struct {
@@ -36,8 +37,9 @@ type ServiceConfig struct {
 	// Signer signs. Its tokens have the type "JWT" in their header. It is required.
 	Signer jws.Signer
 	// Keys are the keys that verify the tokens of Signer, each published before it signs;
-	// a [jws.RotatingSigner] is both. It is required. If it is an [Overlap], RefreshHint
-	// and MaxTokenLifetime are checked against it.
+	// a [jws.RotatingSigner] is both. It is required. If it has
+	// the method Overlap of a RotatingSigner, RefreshHint and MaxTokenLifetime are checked
+	// against it.
 	Keys jws.KeySet
 	// VerifyOnly are keys that no longer sign and that appear in no discovery document.
 	VerifyOnly []*jws.Key
@@ -46,7 +48,7 @@ type ServiceConfig struct {
 	// Keys publishes a new key before it signs.
 	RefreshHint time.Duration
 	// MaxTokenLifetime is the longest lifetime that is signed, 3607 to 2^32 seconds,
-	// truncated to whole seconds; 0 means DefaultMaxTokenLifetime. After a key signs for the
+	// truncated to whole seconds; 0 means 3607 seconds. After a key signs for the
 	// last time, Keys must keep it published for this long plus DefaultLeeway.
 	MaxTokenLifetime time.Duration
 	// AllowBelowKubelet allows a MaxTokenLifetime from 600 seconds up. kube-apiserver then
@@ -54,14 +56,6 @@ type ServiceConfig struct {
 	AllowBelowKubelet bool
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
-}
-
-// Overlap is a [jws.KeySet] whose keys are rotated, such as a [jws.RotatingSigner].
-type Overlap interface {
-	jws.KeySet
-	// Overlap returns for how long a new key is published before it signs, and for how
-	// long a key stays published after it signs for the last time.
-	Overlap() (publish, retain time.Duration)
 }
 
 // Service is the serving side of an external signer: the [Signer] that signs with a
@@ -75,7 +69,7 @@ type Service struct {
 
 // NewService checks a configuration. The error is [refusal.CheckConfig].
 func NewService(config ServiceConfig) (*Service, error) {
-	config.MaxTokenLifetime = cmp.Or(config.MaxTokenLifetime, DefaultMaxTokenLifetime)
+	config.MaxTokenLifetime = cmp.Or(config.MaxTokenLifetime, defaultMaxTokenLifetime)
 	least := kubeletLifetime
 	if config.AllowBelowKubelet {
 		least = minLifetime
@@ -83,16 +77,18 @@ func NewService(config ServiceConfig) (*Service, error) {
 	switch {
 	case config.Issuer == "":
 		return nil, refusal.Config("Issuer", "", "the issuer's URL")
-	case config.Signer == nil:
+	case typednil.Is(config.Signer):
 		return nil, refusal.Config("Signer", "", "a jws.Signer")
-	case config.Keys == nil:
+	case typednil.Is(config.Keys):
 		return nil, refusal.Config("Keys", "", "a jws.KeySet")
 	case config.RefreshHint < time.Second:
 		return nil, refusal.Config("RefreshHint", config.RefreshHint.String(), "at least 1s")
 	case config.MaxTokenLifetime < least || config.MaxTokenLifetime > maxLifetime:
 		return nil, refusal.Config("MaxTokenLifetime", config.MaxTokenLifetime.String(), least.String()+" to 2^32 seconds")
 	}
-	if keys, ok := config.Keys.(Overlap); ok {
+	if keys, ok := config.Keys.(interface {
+		Overlap() (publish, retain time.Duration)
+	}); ok {
 		publish, retain := keys.Overlap()
 		if publish < config.RefreshHint {
 			return nil, refusal.Config("Keys", "that are published for "+publish.String()+" before they sign", "RefreshHint, "+config.RefreshHint.String()+", or more")
@@ -120,7 +116,7 @@ func (s *Service) ready() error {
 // Sign signs the claims of a bound token: claims of the issuer, encoded exactly as
 // [claims.Claims.Marshal] encodes them with nothing added, a subject that matches the
 // private claims, and a lifetime of at most MaxTokenLifetime that begins now or earlier.
-// Otherwise the error is [CheckSignerClaims]. The answer is checked as [Signature.Check]
+// Otherwise the error is "signer-claims". The answer is checked as [Signature.Check]
 // does, with the same errors.
 func (s *Service) Sign(ctx context.Context, segment string) (*Signature, error) {
 	if err := s.ready(); err != nil {
@@ -158,13 +154,13 @@ func (s *Service) checkPayload(segment string) ([]byte, error) {
 		c, err = claims.Parse(payload)
 	}
 	if err != nil {
-		return nil, refuse(CheckSignerClaims, "", "", err)
+		return nil, refuse(checkSignerClaims, "", "", err)
 	}
 	if err := s.checkClaims(c); err != nil {
 		return nil, err
 	}
 	if written, err := c.Marshal(); !bytes.Equal(written, payload) {
-		return nil, refuse(CheckSignerClaims, "claims beside those of a bound token, or in another encoding", "what kube-apiserver writes", err)
+		return nil, refuse(checkSignerClaims, "claims beside those of a bound token, or in another encoding", "what kube-apiserver writes", err)
 	}
 	return payload, nil
 }
@@ -175,19 +171,19 @@ func (s *Service) checkClaims(c *claims.Claims) error {
 	subject := claims.MakeSubject(k.Namespace, k.ServiceAccount.Name)
 	switch latest := s.config.Now().Add(claims.DefaultLeeway).Unix(); {
 	case c.Issuer != s.config.Issuer:
-		return refuse(CheckSignerClaims, "iss "+strconv.Quote(refusal.Text(c.Issuer)), strconv.Quote(s.config.Issuer), nil)
+		return refuse(checkSignerClaims, "iss "+strconv.Quote(refusal.Text(c.Issuer)), strconv.Quote(s.config.Issuer), nil)
 	case c.Legacy != nil || k.ServiceAccount.UID == "":
-		return refuse(CheckSignerClaims, "no claims of a bound token", "them", nil)
+		return refuse(checkSignerClaims, "no claims of a bound token", "them", nil)
 	case !nodename.ValidLabel(k.Namespace) || !nodename.Valid(k.ServiceAccount.Name):
-		return refuse(CheckSignerClaims, "namespace "+strconv.Quote(refusal.Text(k.Namespace))+", service account "+strconv.Quote(refusal.Text(k.ServiceAccount.Name)), "names", nil)
+		return refuse(checkSignerClaims, "namespace "+strconv.Quote(refusal.Text(k.Namespace))+", service account "+strconv.Quote(refusal.Text(k.ServiceAccount.Name)), "names", nil)
 	case c.Subject != subject:
-		return refuse(CheckSignerClaims, "sub "+strconv.Quote(refusal.Text(c.Subject)), strconv.Quote(refusal.Text(subject)), nil)
+		return refuse(checkSignerClaims, "sub "+strconv.Quote(refusal.Text(c.Subject)), strconv.Quote(refusal.Text(subject)), nil)
 	case !c.IssuedAt.Present || c.NotBefore != c.IssuedAt:
-		return refuse(CheckSignerClaims, "a token without iat, or with another nbf", "iat, and nbf the same", nil)
+		return refuse(checkSignerClaims, "a token without iat, or with another nbf", "iat, and nbf the same", nil)
 	case c.Expiry.Unix <= c.IssuedAt.Unix || c.Expiry.Unix-c.IssuedAt.Unix > longest:
-		return refuse(CheckSignerClaims, "a lifetime of "+strconv.FormatInt(c.Expiry.Unix-c.IssuedAt.Unix, 10)+" s", "1 to "+strconv.FormatInt(longest, 10), nil)
+		return refuse(checkSignerClaims, "a lifetime of "+strconv.FormatInt(c.Expiry.Unix-c.IssuedAt.Unix, 10)+" s", "1 to "+strconv.FormatInt(longest, 10), nil)
 	case c.IssuedAt.Unix > latest:
-		return refuse(CheckSignerClaims, "iat "+strconv.FormatInt(c.IssuedAt.Unix, 10), "at most "+strconv.FormatInt(latest, 10), nil)
+		return refuse(checkSignerClaims, "iat "+strconv.FormatInt(c.IssuedAt.Unix, 10), "at most "+strconv.FormatInt(latest, 10), nil)
 	}
 	return nil
 }
@@ -214,11 +210,11 @@ func (s *Service) published(ctx context.Context) (*Keys, []PublishedKey, error) 
 	}
 	for i, k := range slices.Concat(keys, s.config.VerifyOnly) {
 		if k == nil {
-			return nil, nil, refuse(CheckSignerKeys, "a key that is nil", "keys", nil)
+			return nil, nil, refuse(checkSignerKeys, "a key that is nil", "keys", nil)
 		}
 		der, err := x509.MarshalPKIXPublicKey(k.Public())
 		if err != nil {
-			return nil, nil, refuse(CheckSignerKeys, "a key that has no PKIX", "RSA or ECDSA", err)
+			return nil, nil, refuse(checkSignerKeys, "a key that has no PKIX", "RSA or ECDSA", err)
 		}
 		answer.Keys = append(answer.Keys, Key{KeyID: k.KeyID(), Key: der, ExcludeFromOIDCDiscovery: i >= len(keys)})
 	}

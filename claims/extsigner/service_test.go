@@ -17,7 +17,7 @@ import (
 func serviceConfig(t testing.TB, clock *testClock) ServiceConfig {
 	t.Helper()
 	rotating, err := jws.NewRotatingSigner(newECDSA(t, jws.TypeJWT), jws.RotationConfig{
-		Publish: time.Minute, Retain: DefaultMaxTokenLifetime + claims.DefaultLeeway, Now: clock.Now,
+		Publish: time.Minute, Retain: defaultMaxTokenLifetime + claims.DefaultLeeway, Now: clock.Now,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -69,11 +69,11 @@ func TestService(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	one, err := jws.Verify(testContext, first.Token.Reveal(), client)
+	one, err := jws.VerifySignature(testContext, first.Token.Reveal(), client)
 	if err != nil {
 		t.Fatal(err)
 	}
-	two, err := jws.Verify(testContext, second.Token.Reveal(), client)
+	two, err := jws.VerifySignature(testContext, second.Token.Reveal(), client)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestServiceRefuses(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			c := goodClaims()
 			change(c)
-			if err := sign(c); !errors.Is(err, CheckSignerClaims) {
+			if err := sign(c); !errors.Is(err, checkSignerClaims) {
 				t.Errorf("%s: %v", what, err)
 			}
 		})
@@ -163,7 +163,7 @@ func TestServiceRefuses(t *testing.T) {
 		"a token":                      encode(string(good)) + ".x",
 	} {
 		t.Run(what, func(t *testing.T) {
-			if _, err := s.Sign(testContext, segment); !errors.Is(err, CheckSignerClaims) {
+			if _, err := s.Sign(testContext, segment); !errors.Is(err, checkSignerClaims) {
 				t.Errorf("%s: %v", what, err)
 			}
 		})
@@ -176,7 +176,7 @@ func TestNewServiceRefuses(t *testing.T) {
 		"a second below the kubelet's":     func(c *ServiceConfig) { c.MaxTokenLifetime = (3607 - 1) * time.Second },
 		"published for less than the hint": func(c *ServiceConfig) { c.RefreshHint++ },
 		"withdrawn a nanosecond early": func(c *ServiceConfig) {
-			c.Keys = overlap{c.Keys, time.Minute, DefaultMaxTokenLifetime + claims.DefaultLeeway - 1}
+			c.Keys = overlap{c.Keys, time.Minute, defaultMaxTokenLifetime + claims.DefaultLeeway - 1}
 		},
 		"no issuer":        func(c *ServiceConfig) { c.Issuer = "" },
 		"no signer":        func(c *ServiceConfig) { c.Signer = nil },
@@ -270,7 +270,7 @@ func TestServiceTimestamp(t *testing.T) {
 	want(published)
 	clock.Add(signs.Sub(published)) // another key signs: the same are published
 	want(published)
-	clock.Add(DefaultMaxTokenLifetime + claims.DefaultLeeway)
+	clock.Add(defaultMaxTokenLifetime + claims.DefaultLeeway)
 	want(clock.Now())
 }
 
@@ -292,30 +292,30 @@ func TestServiceChecksItself(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.Signer, c.Keys = s, set
-		}, CheckSignerHeader},
-		"an unpublished key": {func(c *ServiceConfig) { c.Signer = other }, CheckSignerKey},
+		}, checkSignerHeader},
+		"an unpublished key": {func(c *ServiceConfig) { c.Signer = other }, checkSignerKey},
 		"an excluded key": {func(c *ServiceConfig) {
 			c.Signer, c.VerifyOnly = other, []*jws.Key{other.Key()}
-		}, CheckSignerKey},
+		}, checkSignerKey},
 		"a broken signature": {func(c *ServiceConfig) {
 			inner := c.Signer
 			c.Signer = signerFunc(func(ctx context.Context, payload []byte) (*jws.Signature, error) {
 				return inner.Sign(ctx, append([]byte(" "), payload...))
 			})
-		}, CheckSignerSignature},
+		}, checkSignerSignature},
 		"no signature": {func(c *ServiceConfig) {
 			c.Signer = signerFunc(func(context.Context, []byte) (*jws.Signature, error) { return nil, errors.New("down") })
-		}, ErrRetry},
+		}, refusal.ErrRetry},
 		"nothing": {func(c *ServiceConfig) {
 			c.Signer = signerFunc(func(context.Context, []byte) (*jws.Signature, error) { return nil, nil })
-		}, ErrRetry},
+		}, refusal.ErrRetry},
 		"no keys": {func(c *ServiceConfig) {
 			c.Keys = keySetFunc(func(context.Context, string) ([]*jws.Key, error) { return nil, errors.New("down") })
-		}, ErrRetry},
+		}, refusal.ErrRetry},
 		"an empty set": {func(c *ServiceConfig) {
 			c.Keys = keySetFunc(func(context.Context, string) ([]*jws.Key, error) { return nil, nil })
-		}, CheckSignerKeys},
-		"a nil key": {func(c *ServiceConfig) { c.VerifyOnly = []*jws.Key{nil} }, CheckSignerKeys},
+		}, checkSignerKeys},
+		"a nil key": {func(c *ServiceConfig) { c.VerifyOnly = []*jws.Key{nil} }, checkSignerKeys},
 	} {
 		t.Run(what, func(t *testing.T) {
 			config := serviceConfig(t, newClock())

@@ -20,23 +20,23 @@ import (
 // two kinds of signature must not be in the table.
 type Certificates map[string]*x509.Certificate
 
-// MaxPEMSize is the length in bytes of the longest text that [ParseCertificates] reads.
-const MaxPEMSize = 512 << 10
+// maxPEMSize is the length in bytes of the longest text that [ParseCertificates] reads.
+const maxPEMSize = 512 << 10
 
-// CheckCertificates: the text does not consist of PEM certificates that AWS signs /rsa2048
+// checkCertificates: the text does not consist of PEM certificates that AWS signs /rsa2048
 // with, as far as this package knows them.
-const CheckCertificates refusal.Check = "awsid-certificates"
+const checkCertificates refusal.Check = "awsid-certificates"
 
 // ParseCertificates reads PEM certificates, in any order, and determines the region of each by
 // its fingerprint, since all have the same names. Text between the blocks is ignored. A
-// certificate that is not in [Fingerprints], or a text without any certificate, is refused
-// with [CheckCertificates].
+// certificate that this package does not know, or a text without any certificate, is refused
+// with the check "awsid-certificates".
 func ParseCertificates(text []byte) (Certificates, error) {
-	if len(text) > MaxPEMSize {
-		return nil, refuse(CheckCertificates, strconv.Itoa(len(text))+" bytes", "at most "+strconv.Itoa(MaxPEMSize))
+	if len(text) > maxPEMSize {
+		return nil, refuse(checkCertificates, strconv.Itoa(len(text))+" bytes", "at most "+strconv.Itoa(maxPEMSize))
 	}
 	regions := map[string]string{}
-	for region, fingerprint := range Fingerprints() {
+	for region, fingerprint := range fingerprints() {
 		regions[fingerprint] = region
 	}
 	table, begun := Certificates{}, bytes.Count(text, []byte("-----BEGIN "))
@@ -44,7 +44,7 @@ func ParseCertificates(text []byte) (Certificates, error) {
 		var block *pem.Block
 		if block, text = pem.Decode(text); block == nil {
 			if blocks == 0 || blocks != begun {
-				return nil, refuse(CheckCertificates, strconv.Itoa(blocks)+" certificates", "as many as begin, and one or more")
+				return nil, refuse(checkCertificates, strconv.Itoa(blocks)+" certificates", "as many as begin, and one or more")
 			}
 			return table, nil
 		}
@@ -52,19 +52,19 @@ func ParseCertificates(text []byte) (Certificates, error) {
 		fingerprint := hex.EncodeToString(sum[:])
 		region := regions[fingerprint]
 		if block.Type != "CERTIFICATE" || region == "" {
-			return nil, refuse(CheckCertificates, block.Type+" with the fingerprint "+fingerprint, "certificates of /rsa2048")
+			return nil, refuse(checkCertificates, block.Type+" with the fingerprint "+fingerprint, "certificates of /rsa2048")
 		}
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil { // not a known one
-			return nil, &refusal.Error{Check: CheckCertificates, Got: "a certificate that cannot be read", Err: err}
+			return nil, &refusal.Error{Check: checkCertificates, Got: "a certificate that cannot be read", Err: err}
 		}
 		table[region] = cert
 	}
 }
 
-// Fingerprints are the SHA-256 hashes of the certificates (DER) that AWS has published for
+// fingerprints are the SHA-256 hashes of the certificates (DER) that AWS has published for
 // /rsa2048, in lower-case hexadecimal, by region: 39, as of July 2026.
-func Fingerprints() map[string]string {
+func fingerprints() map[string]string {
 	return map[string]string{
 		"af-south-1":     "215bab209298aaf8cf4c5deea56bd912abe845d6e9e33aa995e573f7579db5d7",
 		"ap-east-1":      "75afac160d2f645889223451647251171df78925170ca324374ef7ea4542d9cc",

@@ -16,9 +16,9 @@
 // # What is refused
 //
 // Only the document's own region counts: its certificate is looked up in a table by the region
-// that the document names, and must be the one that the signature names. A pool of all
-// regions' certificates would let one region's key speak for all. The other two signatures
-// that AWS offers are refused with [CheckAlgorithm]: /signature, whose RSA-1024 key is the
+// that the document names, and must be the one that the signature names. A pool of all regions'
+// certificates would let one region's key speak for all. The other two signatures that AWS
+// offers are refused with the check "awsid-algorithm": /signature, whose RSA-1024 key is the
 // same in 17 regions, and /pkcs7, with DSA and SHA-1.
 //
 // The encoding is BER with indefinite lengths. This package reads the one shape that AWS sends

@@ -10,36 +10,36 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// MaxSize is the length in bytes of the longest signed document that is read. Real ones are
+// maxSize is the length in bytes of the longest signed document that is read. Real ones are
 // about 1100 bytes long.
-const MaxSize = 8 << 10
+const maxSize = 8 << 10
 
 // The checks on a signed document.
 const (
-	// CheckSize: it is empty or longer than [MaxSize].
-	CheckSize refusal.Check = "awsid-size"
-	// CheckEncoding: it is not a PKCS #7 SignedData in the shape that AWS sends.
-	CheckEncoding refusal.Check = "awsid-encoding"
-	// CheckAlgorithm: it is signed with algorithms other than RSA and SHA-256.
-	CheckAlgorithm refusal.Check = "awsid-algorithm"
-	// CheckAttributes: one of the signed attributes is missing, duplicated or out of order, or
+	// checkSize: it is empty or longer than 8 KiB.
+	checkSize refusal.Check = "awsid-size"
+	// checkEncoding: it is not a PKCS #7 SignedData in the shape that AWS sends.
+	checkEncoding refusal.Check = "awsid-encoding"
+	// checkAlgorithm: it is signed with algorithms other than RSA and SHA-256.
+	checkAlgorithm refusal.Check = "awsid-algorithm"
+	// checkAttributes: one of the signed attributes is missing, duplicated or out of order, or
 	// has a value other than the required one.
-	CheckAttributes refusal.Check = "awsid-attributes"
-	// CheckDigest: the signature covers a document other than the one inside.
-	CheckDigest refusal.Check = "awsid-digest"
-	// CheckClaims: the document is not a JSON object, has a duplicate member, or a required
+	checkAttributes refusal.Check = "awsid-attributes"
+	// checkDigest: the signature covers a document other than the one inside.
+	checkDigest refusal.Check = "awsid-digest"
+	// checkClaims: the document is not a JSON object, has a duplicate member, or a required
 	// member is missing or malformed.
-	CheckClaims refusal.Check = "awsid-claims"
-	// CheckRegion: there is no certificate for the document's region.
-	CheckRegion refusal.Check = "awsid-region"
-	// CheckSigner: it is signed by a certificate other than that of the document's region.
-	CheckSigner refusal.Check = "awsid-signer"
-	// CheckSignature: the signature is not that of the region's key.
-	CheckSignature refusal.Check = "awsid-signature"
-	// CheckExpired: the region's certificate is not valid at this time.
-	CheckExpired refusal.Check = "awsid-certificate-expired"
-	// CheckFuture: it was signed more than a minute in the future.
-	CheckFuture refusal.Check = "awsid-future"
+	checkClaims refusal.Check = "awsid-claims"
+	// checkRegion: there is no certificate for the document's region.
+	checkRegion refusal.Check = "awsid-region"
+	// checkSigner: it is signed by a certificate other than that of the document's region.
+	checkSigner refusal.Check = "awsid-signer"
+	// checkSignature: the signature is not that of the region's key.
+	checkSignature refusal.Check = "awsid-signature"
+	// checkExpired: the region's certificate is not valid at this time.
+	checkExpired refusal.Check = "awsid-certificate-expired"
+	// checkFuture: it was signed more than a minute in the future.
+	checkFuture refusal.Check = "awsid-future"
 )
 
 // leeway is how far AWS' clock may be ahead of the caller's.
@@ -103,10 +103,10 @@ func (d *Document) readJSON() error {
 		"pendingTime": strictjson.Into(&pending),
 	}.Parse(d.JSON)
 	if err != nil {
-		return &refusal.Error{Check: CheckClaims, Got: "a document that cannot be read", Want: "an instance identity document", Err: err}
+		return &refusal.Error{Check: checkClaims, Got: "a document that cannot be read", Want: "an instance identity document", Err: err}
 	}
 	if d.PendingTime, err = time.Parse(time.RFC3339, pending); err != nil {
-		return refuse(CheckClaims, "pendingTime "+refusal.Quote(pending), "a time as RFC 3339 has it")
+		return refuse(checkClaims, "pendingTime "+refusal.Quote(pending), "a time as RFC 3339 has it")
 	}
 	d.PendingTime = d.PendingTime.UTC()
 	for _, c := range []struct {
@@ -119,7 +119,7 @@ func (d *Document) readJSON() error {
 		{"region", d.Region, regionPattern, "the name of a region"},
 	} {
 		if !c.pattern.MatchString(c.got) {
-			return refuse(CheckClaims, c.name+" "+refusal.Quote(c.got), c.want)
+			return refuse(checkClaims, c.name+" "+refusal.Quote(c.got), c.want)
 		}
 	}
 	return nil
@@ -132,12 +132,12 @@ func refuse(check refusal.Check, got, want string) error {
 // checkInput refuses input that must not be parsed, and says what it might be.
 func checkInput(pkcs7 []byte) error {
 	switch {
-	case len(pkcs7) == 0 || len(pkcs7) > MaxSize:
-		return refuse(CheckSize, strconv.Itoa(len(pkcs7))+" bytes", "1 to "+strconv.Itoa(MaxSize))
+	case len(pkcs7) == 0 || len(pkcs7) > maxSize:
+		return refuse(checkSize, strconv.Itoa(len(pkcs7))+" bytes", "1 to "+strconv.Itoa(maxSize))
 	case len(pkcs7) == 1024/8:
-		return refuse(CheckAlgorithm, "128 bytes, as /signature has them, with an RSA-1024 key that many regions share", "what /rsa2048 has")
+		return refuse(checkAlgorithm, "128 bytes, as /signature has them, with an RSA-1024 key that many regions share", "what /rsa2048 has")
 	case bytes.HasPrefix(pkcs7, []byte("MI")):
-		return refuse(CheckEncoding, "base64", "the bytes that it stands for")
+		return refuse(checkEncoding, "base64", "the bytes that it stands for")
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ import (
 // forget. It returns the instance's ID, or "" for a refusal.
 func verifyNaively(data []byte, table map[string]*x509.Certificate, now time.Time, forget ...refusal.Check) string {
 	must := func(check refusal.Check, ok bool) bool { return ok || slices.Contains(forget, check) }
-	if !must(awsid.CheckSize, len(data) <= awsid.MaxSize) || len(data) > 64<<10 {
+	if !must(refusal.Check("awsid-size"), len(data) <= awsid.MaxSize) || len(data) > 64<<10 {
 		return ""
 	}
 	p, err := pkcs7.Parse(data)
@@ -32,18 +32,18 @@ func verifyNaively(data []byte, table map[string]*x509.Certificate, now time.Tim
 	var at time.Time
 	attributes := p.UnmarshalSignedAttribute(pkcs7.OIDAttributeSigningTime, &at) == nil
 	own, known := table[d.Region]
-	if !must(awsid.CheckAttributes, attributes) || !must(awsid.CheckFuture, !at.After(now.Add(time.Minute))) || !must(awsid.CheckRegion, known) {
+	if !must(refusal.Check("awsid-attributes"), attributes) || !must(refusal.Check("awsid-future"), !at.After(now.Add(time.Minute))) || !must(refusal.Check("awsid-region"), known) {
 		return ""
 	}
 	signers := []*x509.Certificate{own}
-	if slices.Contains(forget, awsid.CheckSigner) || !known { // one pool for all regions
+	if slices.Contains(forget, refusal.Check("awsid-signer")) || !known { // one pool for all regions
 		signers = nil
 		for _, cert := range table {
 			signers = append(signers, cert)
 		}
 	}
 	p.Certificates = signers
-	if !must(awsid.CheckSignature, p.Verify() == nil) {
+	if !must(refusal.Check("awsid-signature"), p.Verify() == nil) {
 		return ""
 	}
 	return d.InstanceID
@@ -76,10 +76,10 @@ func TestWeakVersions(t *testing.T) {
 	}
 	before := gotIn() // what the other library lets in, which has no one shape
 	for forget, want := range map[refusal.Check][]string{
-		awsid.CheckSize:      {"input-a-larger-one"},
-		awsid.CheckSigner:    {"region-naming-another-region", "region-signed-by-another-region"},
-		awsid.CheckRegion:    {"region-naming-a-region-that-nobody-knows"},
-		awsid.CheckSignature: {"region-another-document-under-good-attributes", "region-another-regions-serial-number", "shape-another-key-the-same-names", "shape-half-a-signature", "shape-no-signature"},
+		refusal.Check("awsid-size"):      {"input-a-larger-one"},
+		refusal.Check("awsid-signer"):    {"region-naming-another-region", "region-signed-by-another-region"},
+		refusal.Check("awsid-region"):    {"region-naming-a-region-that-nobody-knows"},
+		refusal.Check("awsid-signature"): {"region-another-document-under-good-attributes", "region-another-regions-serial-number", "shape-another-key-the-same-names", "shape-half-a-signature", "shape-no-signature"},
 	} {
 		got := slices.DeleteFunc(gotIn(forget), func(name string) bool { return slices.Contains(before, name) })
 		for _, name := range want {

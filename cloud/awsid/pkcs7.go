@@ -65,7 +65,7 @@ func parse(data []byte) (*signed, error) {
 	case !ok:
 		return nil, malformed("digestAlgorithms")
 	case string(algorithms) != algorithmSHA256:
-		return nil, refuse(CheckAlgorithm, "digest algorithms "+refusal.Hex(algorithms), "SHA-256, as /rsa2048 has it")
+		return nil, refuse(checkAlgorithm, "digest algorithms "+refusal.Hex(algorithms), "SHA-256, as /rsa2048 has it")
 	}
 	s := &signed{}
 	if !skip(&in, "\x30\x80"+oidData+"\xa0\x80\x24\x80") || !readChunks(&in, &s.content) || !skip(&in, "\x00\x00\x00\x00") {
@@ -84,7 +84,7 @@ func parse(data []byte) (*signed, error) {
 	return s, nil
 }
 
-func malformed(want string) error { return refuse(CheckEncoding, "another encoding", want) }
+func malformed(want string) error { return refuse(checkEncoding, "another encoding", want) }
 
 // skip passes over exactly these bytes.
 func skip(in *cryptobyte.String, want string) bool {
@@ -117,11 +117,11 @@ func (s *signed) readSigner(in cryptobyte.String) error {
 	}
 	s.issuer = issuer
 	if !skip(&in, algorithmSHA256) {
-		return refuse(CheckAlgorithm, "another digest algorithm", "SHA-256")
+		return refuse(checkAlgorithm, "another digest algorithm", "SHA-256")
 	}
 	signedAttributes := asn1.Tag(0).ContextSpecific().Constructed()
 	if !in.PeekASN1Tag(signedAttributes) {
-		return refuse(CheckAttributes, "no signed attributes", "some")
+		return refuse(checkAttributes, "no signed attributes", "some")
 	}
 	before := in
 	if !in.ReadASN1(&set, signedAttributes) {
@@ -129,7 +129,7 @@ func (s *signed) readSigner(in cryptobyte.String) error {
 	}
 	s.attributes = append([]byte{byte(asn1.SET)}, before[1:len(before)-len(in)]...)
 	if !skip(&in, algorithmRSA) {
-		return refuse(CheckAlgorithm, "another signature algorithm", "sha256WithRSAEncryption")
+		return refuse(checkAlgorithm, "another signature algorithm", "sha256WithRSAEncryption")
 	}
 	if !in.ReadASN1((*cryptobyte.String)(&s.signature), asn1.OCTET_STRING) || !in.Empty() {
 		return malformed("a signature, and no unsigned attributes")
@@ -150,7 +150,7 @@ func (s *signed) readAttributes(set cryptobyte.String) error {
 		}
 		attribute := before[:len(before)-len(set)]
 		if _, twice := values[string(name)]; twice || bytes.Compare(last, attribute) >= 0 {
-			return refuse(CheckAttributes, "an attribute twice, or out of order", "each once, in the order of DER")
+			return refuse(checkAttributes, "an attribute twice, or out of order", "each once, in the order of DER")
 		}
 		values[string(name)], last = value, attribute
 	}
@@ -158,13 +158,13 @@ func (s *signed) readAttributes(set cryptobyte.String) error {
 	at := values[oidSigningTime]
 	switch p, protected := values[oidAlgorithmProtection]; {
 	case string(values[oidContentType]) != oidData:
-		return refuse(CheckAttributes, "contentType "+refusal.Hex(values[oidContentType]), "that of data")
+		return refuse(checkAttributes, "contentType "+refusal.Hex(values[oidContentType]), "that of data")
 	case protected && string(p) != protection:
-		return refuse(CheckAttributes, "the algorithms "+refusal.Hex(p), "those of the signature")
+		return refuse(checkAttributes, "the algorithms "+refusal.Hex(p), "those of the signature")
 	case !at.ReadASN1UTCTime(&s.signingTime) || !at.Empty():
-		return refuse(CheckAttributes, "signingTime "+refusal.Hex(values[oidSigningTime]), "a UTCTime")
+		return refuse(checkAttributes, "signingTime "+refusal.Hex(values[oidSigningTime]), "a UTCTime")
 	case string(values[oidMessageDigest]) != "\x04\x20"+string(digest[:]):
-		return refuse(CheckDigest, "messageDigest "+refusal.Hex(values[oidMessageDigest]), "that of the document, "+refusal.Hex(digest[:]))
+		return refuse(checkDigest, "messageDigest "+refusal.Hex(values[oidMessageDigest]), "that of the document, "+refusal.Hex(digest[:]))
 	}
 	return nil
 }

@@ -10,10 +10,6 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/internal/metadata"
 )
 
-// CheckMetadata: the metadata server gives no usable answer. If it may do so later, errors.Is
-// also finds refusal.ErrRetry.
-const CheckMetadata = metadata.CheckMetadata
-
 // SourceOptions says how an instance asks its metadata server. The zero value is right on
 // Amazon EC2.
 type SourceOptions struct {
@@ -31,8 +27,8 @@ type SourceOptions struct {
 type Source struct{ client *metadata.Client }
 
 // NewSource makes a source. The error matches refusal.CheckConfig.
-func NewSource(o SourceOptions) (*Source, error) {
-	client, err := metadata.New(o.URL, metadata.EC2URL, o.Timeout)
+func NewSource(opts SourceOptions) (*Source, error) {
+	client, err := metadata.New(opts.URL, metadata.EC2URL, opts.Timeout)
 	if err != nil {
 		return nil, err
 	}
@@ -40,9 +36,9 @@ func NewSource(o SourceOptions) (*Source, error) {
 }
 
 // Document asks for the instance's signed document: the bytes that [Verify] takes. The error
-// is a [*refusal.Error] with [CheckMetadata] or [CheckEncoding].
+// is a [*refusal.Error] with the check "metadata-server" or the check "awsid-encoding".
 func (s *Source) Document(ctx context.Context) ([]byte, error) {
-	text, err := s.client.EC2(ctx, "/latest/dynamic/instance-identity/rsa2048", 2*MaxSize)
+	text, err := s.client.EC2(ctx, "/latest/dynamic/instance-identity/rsa2048", 2*maxSize)
 	if err != nil {
 		return nil, err
 	}
@@ -50,16 +46,17 @@ func (s *Source) Document(ctx context.Context) ([]byte, error) {
 }
 
 // ParseBase64 reads what /rsa2048 serves: base64 (RFC 4648, section 4) in lines of any length,
-// without armour. The error is a [*refusal.Error] with [CheckSize] or [CheckEncoding].
+// without armour. The error is a [*refusal.Error] with the check "awsid-size" or
+// "awsid-encoding".
 func ParseBase64(text []byte) ([]byte, error) {
-	if len(text) > 2*MaxSize {
-		return nil, refuse(CheckSize, strconv.Itoa(len(text))+" bytes", "at most "+strconv.Itoa(2*MaxSize))
+	if len(text) > 2*maxSize {
+		return nil, refuse(checkSize, strconv.Itoa(len(text))+" bytes", "at most "+strconv.Itoa(2*maxSize))
 	}
 	text = bytes.ReplaceAll(text, []byte("\n"), nil)
 	data := make([]byte, base64.StdEncoding.DecodedLen(len(text)))
 	n, err := base64.StdEncoding.Strict().Decode(data, text)
 	if err != nil || bytes.ContainsAny(text, "\r") || n == 0 {
-		return nil, refuse(CheckEncoding, "no base64", "that of a signed document")
+		return nil, refuse(checkEncoding, "no base64", "that of a signed document")
 	}
 	return data[:n], nil
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/cloud/awsid"
+	"github.com/nodeattest/nodeattest/cloud/internal/metadata"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -46,10 +47,10 @@ func TestSourceRefusals(t *testing.T) {
 		status int
 		want   refusal.Check
 	}{
-		"no base64":     {"<html>", 200, awsid.CheckEncoding},
-		"nothing":       {"", 200, awsid.CheckEncoding},
-		"version 1":     {"", 401, awsid.CheckMetadata},
-		"a huge answer": {strings.Repeat("A", 2*awsid.MaxSize+1), 200, awsid.CheckMetadata},
+		"no base64":     {"<html>", 200, refusal.Check("awsid-encoding")},
+		"nothing":       {"", 200, refusal.Check("awsid-encoding")},
+		"version 1":     {"", 401, metadata.CheckMetadata},
+		"a huge answer": {strings.Repeat("A", 2*awsid.MaxSize+1), 200, metadata.CheckMetadata},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -79,7 +80,7 @@ func TestParseBase64(t *testing.T) {
 	for text, want := range map[string]string{"TUk=": "MI", "TU\nk=\n": "MI", "TUk": "", "TUk=\r\n": "", "TUl=": "", "TUk=TUk=": "", "": "", "\n": ""} {
 		t.Run(text, func(t *testing.T) {
 			got, err := awsid.ParseBase64([]byte(text))
-			if string(got) != want || (err == nil) != (want != "") || err != nil && !errors.Is(err, awsid.CheckEncoding) {
+			if string(got) != want || (err == nil) != (want != "") || err != nil && !errors.Is(err, refusal.Check("awsid-encoding")) {
 				t.Errorf("%q: %q, %v", text, got, err)
 			}
 		})
@@ -89,7 +90,7 @@ func TestParseBase64(t *testing.T) {
 		t.Errorf("as long as can be: %q, %v", got, err)
 	}
 	for _, text := range [][]byte{append(longest, '\n'), bytes.Repeat([]byte("A"), 1<<20)} {
-		if _, err := awsid.ParseBase64(text); !errors.Is(err, awsid.CheckSize) {
+		if _, err := awsid.ParseBase64(text); !errors.Is(err, refusal.Check("awsid-size")) {
 			t.Errorf("%d bytes: %v", len(text), err)
 		}
 	}

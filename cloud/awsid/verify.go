@@ -42,15 +42,15 @@ func Verify(pkcs7 []byte, certificates Certificates, now time.Time) (*Document, 
 	}
 	switch {
 	case s.serial.Cmp(cert.SerialNumber) != 0 || !bytes.Equal(s.issuer, cert.RawIssuer):
-		return nil, refuse(CheckSigner, "a signature by certificate "+s.serial.Text(16), "certificate "+cert.SerialNumber.Text(16)+", of region "+d.Region)
+		return nil, refuse(checkSigner, "a signature by certificate "+s.serial.Text(16), "certificate "+cert.SerialNumber.Text(16)+", of region "+d.Region)
 	case now.Before(cert.NotBefore) || now.After(cert.NotAfter):
-		return nil, refuse(CheckExpired, "a certificate from "+stamp(cert.NotBefore)+" to "+stamp(cert.NotAfter), "one that is valid at "+stamp(now))
+		return nil, refuse(checkExpired, "a certificate from "+stamp(cert.NotBefore)+" to "+stamp(cert.NotAfter), "one that is valid at "+stamp(now))
 	case d.SigningTime.After(now.Add(leeway)):
-		return nil, refuse(CheckFuture, "a document of "+stamp(d.SigningTime), "one that there is at "+stamp(now))
+		return nil, refuse(checkFuture, "a document of "+stamp(d.SigningTime), "one that there is at "+stamp(now))
 	}
 	digest := sha256.Sum256(s.attributes)
 	if err := rsa.VerifyPKCS1v15(key, crypto.SHA256, digest[:], s.signature); err != nil {
-		return nil, &refusal.Error{Check: CheckSignature, Got: "a signature by another key, or over something else", Want: "that of region " + d.Region, Err: err}
+		return nil, &refusal.Error{Check: checkSignature, Got: "a signature by another key, or over something else", Want: "that of region " + d.Region, Err: err}
 	}
 	return d, nil
 }
@@ -59,7 +59,7 @@ func Verify(pkcs7 []byte, certificates Certificates, now time.Time) (*Document, 
 func (c Certificates) of(region string) (*x509.Certificate, *rsa.PublicKey, error) {
 	cert := c[region]
 	if cert == nil {
-		return nil, nil, refuse(CheckRegion, region, "a region that there is a certificate for")
+		return nil, nil, refuse(checkRegion, region, "a region that there is a certificate for")
 	}
 	key, ok := cert.PublicKey.(*rsa.PublicKey)
 	if !ok || key.N.BitLen() != keyBits {

@@ -49,11 +49,11 @@ func TestRegions(t *testing.T) {
 	}{
 		"as it is":                               {newShape(a, goodJSON).marshal(a), ""},
 		"of the other region":                    {newShape(b, there).marshal(b), ""},
-		"signed by another region":               {newShape(b, goodJSON).marshal(b), awsid.CheckSigner},
-		"naming another region":                  {newShape(a, there).marshal(a), awsid.CheckSigner},
-		"naming a region that nobody knows":      {newShape(a, strings.ReplaceAll(goodJSON, regionOne, "eu-test-9")).marshal(a), awsid.CheckRegion},
-		"another region's serial number":         {renamed.marshal(b), awsid.CheckSignature},
-		"another document under good attributes": {bytes.Replace(newShape(a, goodJSON).marshal(a), []byte("123456789012"), []byte("123456789013"), 1), awsid.CheckDigest},
+		"signed by another region":               {newShape(b, goodJSON).marshal(b), refusal.Check("awsid-signer")},
+		"naming another region":                  {newShape(a, there).marshal(a), refusal.Check("awsid-signer")},
+		"naming a region that nobody knows":      {newShape(a, strings.ReplaceAll(goodJSON, regionOne, "eu-test-9")).marshal(a), refusal.Check("awsid-region")},
+		"another region's serial number":         {renamed.marshal(b), refusal.Check("awsid-signature")},
+		"another document under good attributes": {bytes.Replace(newShape(a, goodJSON).marshal(a), []byte("123456789012"), []byte("123456789013"), 1), refusal.Check("awsid-digest")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, err := awsid.Verify(c.pkcs7, table(), now)
@@ -73,9 +73,9 @@ func TestTables(t *testing.T) {
 		certificates awsid.Certificates
 		want         refusal.Check
 	}{
-		"swapped":                    {good, awsid.Certificates{regionOne: b.cert, regionTwo: a.cert}, awsid.CheckSigner},
-		"without the region":         {good, awsid.Certificates{regionTwo: b.cert}, awsid.CheckRegion},
-		"with nil":                   {good, awsid.Certificates{regionOne: nil}, awsid.CheckRegion},
+		"swapped":                    {good, awsid.Certificates{regionOne: b.cert, regionTwo: a.cert}, refusal.Check("awsid-signer")},
+		"without the region":         {good, awsid.Certificates{regionTwo: b.cert}, refusal.Check("awsid-region")},
+		"with nil":                   {good, awsid.Certificates{regionOne: nil}, refusal.Check("awsid-region")},
 		"empty":                      {good, nil, refusal.CheckConfig},
 		"with a key of ECDSA":        {good, awsid.Certificates{regionOne: &ecdsaCert}, refusal.CheckConfig},
 		"certificates of /signature": {newShape(weak, goodJSON).marshal(weak), awsid.Certificates{regionOne: weak.cert}, refusal.CheckConfig},
@@ -97,10 +97,10 @@ func TestTimes(t *testing.T) {
 	}{
 		"at once":                   {signed, ""},
 		"a minute before":           {signed.Add(-time.Minute), ""},
-		"more than a minute before": {signed.Add(-61 * time.Second), awsid.CheckFuture},
+		"more than a minute before": {signed.Add(-61 * time.Second), refusal.Check("awsid-future")},
 		"as the certificate ends":   {a.cert.NotAfter, ""},
-		"after it":                  {a.cert.NotAfter.Add(time.Second), awsid.CheckExpired},
-		"before it":                 {a.cert.NotBefore.Add(-time.Second), awsid.CheckExpired},
+		"after it":                  {a.cert.NotAfter.Add(time.Second), refusal.Check("awsid-certificate-expired")},
+		"before it":                 {a.cert.NotBefore.Add(-time.Second), refusal.Check("awsid-certificate-expired")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, err := awsid.Verify(data, table(), c.at)
@@ -124,60 +124,60 @@ func TestShapes(t *testing.T) {
 	}{
 		"as it is":                             {func(*shape) {}, ""},
 		"in two parts":                         {func(s *shape) { s.chunks = []string{goodJSON[:10], goodJSON[10:]} }, ""},
-		"an empty part":                        {func(s *shape) { s.chunks = []string{goodJSON, ""} }, awsid.CheckEncoding},
-		"a part of one byte":                   {func(s *shape) { s.chunks = []string{"{"} }, awsid.CheckDigest},
-		"no part":                              {func(s *shape) { s.chunks = nil }, awsid.CheckEncoding},
-		"another content type":                 {func(s *shape) { s.head = strings.Replace(s.head, "\x07\x02", "\x07\x03", 1) }, awsid.CheckEncoding},
-		"version 3":                            {func(s *shape) { s.head = s.head[:len(s.head)-1] + "\x03" }, awsid.CheckEncoding},
-		"SHA-1":                                {func(s *shape) { s.digests = sha1ID }, awsid.CheckAlgorithm},
-		"SHA-256 and SHA-1":                    {func(s *shape) { s.digests = sha1ID + sha256ID }, awsid.CheckAlgorithm},
-		"no digest algorithm":                  {func(s *shape) { s.digests = "" }, awsid.CheckAlgorithm},
-		"a certificate inside":                 {func(s *shape) { s.beforeSigners = "\xa0\x80" + string(a.cert.Raw) + "\x00\x00" }, awsid.CheckEncoding},
-		"a certificate inside, of a length":    {func(s *shape) { s.beforeSigners = "\xa0\x02\x30\x00" }, awsid.CheckEncoding},
-		"revocation lists":                     {func(s *shape) { s.beforeSigners = "\xa1\x02\x30\x00" }, awsid.CheckEncoding},
-		"a second signer":                      {func(s *shape) { s.signers = "\x30\x00" }, awsid.CheckEncoding},
-		"bytes behind":                         {func(s *shape) { s.end += "\x00" }, awsid.CheckEncoding},
-		"cut off":                              {func(s *shape) { s.end = nulls[:5] }, awsid.CheckEncoding},
-		"a signer by key identifier":           {func(s *shape) { s.version = "\x02\x01\x03" }, awsid.CheckEncoding},
-		"another issuer":                       {func(s *shape) { s.issuer = []byte("\x30\x00") }, awsid.CheckSigner},
-		"an issuer that is no name":            {func(s *shape) { s.issuer = []byte("\x31\x00") }, awsid.CheckEncoding},
-		"something behind the serial number":   {func(s *shape) { s.serial = append(s.serial, 5, 0) }, awsid.CheckEncoding},
-		"another serial number":                {func(s *shape) { s.serial = []byte{2, 2, 0x12, 0x68} }, awsid.CheckSigner},
-		"a serial number with a zero":          {func(s *shape) { s.serial = []byte{2, 3, 0, 0x12, 0x67} }, awsid.CheckEncoding},
-		"the signer's digest SHA-1":            {func(s *shape) { s.signerDigest = sha1ID }, awsid.CheckAlgorithm},
-		"plain RSA":                            {func(s *shape) { s.algorithm = plainRSA }, awsid.CheckAlgorithm},
-		"no signed attributes":                 {func(s *shape) { s.attributes = nil }, awsid.CheckAttributes},
-		"empty signed attributes":              {func(s *shape) { s.attributes = [][]byte{} }, awsid.CheckAttributes},
-		"attributes under another tag":         {func(s *shape) { s.tag = 0xa1 }, awsid.CheckAttributes},
-		"attributes without a length":          {func(s *shape) { s.signerDigest += "\xa0\x80" }, awsid.CheckEncoding},
-		"an attribute that is no SEQUENCE":     {put(2, append([]byte{0x31}, attribute(messageDigest, digestOf(goodJSON))[1:]...)), awsid.CheckEncoding},
-		"an attribute without a name":          {put(2, []byte("\x30\x04\x31\x02\x05\x00")), awsid.CheckEncoding},
-		"an attribute by a name in bytes":      {put(2, []byte("\x30\x06\x04\x00\x31\x02\x05\x00")), awsid.CheckEncoding},
-		"an attribute without values":          {put(2, []byte("\x30\x0b"+pkcs9+messageDigest)), awsid.CheckEncoding},
-		"an attribute and more":                {put(2, []byte("\x30\x0f"+pkcs9+messageDigest+"\x31\x00\x05\x00")), awsid.CheckEncoding},
-		"unsigned attributes":                  {func(s *shape) { s.unsigned = "\xa1\x02\x30\x00" }, awsid.CheckEncoding},
-		"no content type":                      {drop(0), awsid.CheckAttributes},
-		"no signing time":                      {drop(1), awsid.CheckAttributes},
-		"no digest":                            {drop(2), awsid.CheckDigest},
-		"the content type of something else":   {put(0, attribute(contentType, []byte("\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x07\x02"))), awsid.CheckAttributes},
-		"the digest of something else":         {put(2, attribute(messageDigest, digestOf("{}"))), awsid.CheckDigest},
-		"a digest of half":                     {put(2, attribute(messageDigest, digestOf(goodJSON)[:18])), awsid.CheckDigest},
-		"two digests":                          {put(2, attribute(messageDigest, slices.Concat(digestOf("{}"), digestOf(goodJSON)))), awsid.CheckDigest},
-		"the digest twice":                     {insert(2, attribute(messageDigest, digestOf(goodJSON))), awsid.CheckAttributes},
-		"another digest, in order":             {insert(2, attribute(messageDigest, octets(strings.Repeat("\x00", 32)))), awsid.CheckAttributes},
-		"another digest in front":              {insert(0, attribute(messageDigest, digestOf("{}"))), awsid.CheckAttributes},
-		"out of order":                         {func(s *shape) { slices.Reverse(s.attributes) }, awsid.CheckAttributes},
+		"an empty part":                        {func(s *shape) { s.chunks = []string{goodJSON, ""} }, refusal.Check("awsid-encoding")},
+		"a part of one byte":                   {func(s *shape) { s.chunks = []string{"{"} }, refusal.Check("awsid-digest")},
+		"no part":                              {func(s *shape) { s.chunks = nil }, refusal.Check("awsid-encoding")},
+		"another content type":                 {func(s *shape) { s.head = strings.Replace(s.head, "\x07\x02", "\x07\x03", 1) }, refusal.Check("awsid-encoding")},
+		"version 3":                            {func(s *shape) { s.head = s.head[:len(s.head)-1] + "\x03" }, refusal.Check("awsid-encoding")},
+		"SHA-1":                                {func(s *shape) { s.digests = sha1ID }, refusal.Check("awsid-algorithm")},
+		"SHA-256 and SHA-1":                    {func(s *shape) { s.digests = sha1ID + sha256ID }, refusal.Check("awsid-algorithm")},
+		"no digest algorithm":                  {func(s *shape) { s.digests = "" }, refusal.Check("awsid-algorithm")},
+		"a certificate inside":                 {func(s *shape) { s.beforeSigners = "\xa0\x80" + string(a.cert.Raw) + "\x00\x00" }, refusal.Check("awsid-encoding")},
+		"a certificate inside, of a length":    {func(s *shape) { s.beforeSigners = "\xa0\x02\x30\x00" }, refusal.Check("awsid-encoding")},
+		"revocation lists":                     {func(s *shape) { s.beforeSigners = "\xa1\x02\x30\x00" }, refusal.Check("awsid-encoding")},
+		"a second signer":                      {func(s *shape) { s.signers = "\x30\x00" }, refusal.Check("awsid-encoding")},
+		"bytes behind":                         {func(s *shape) { s.end += "\x00" }, refusal.Check("awsid-encoding")},
+		"cut off":                              {func(s *shape) { s.end = nulls[:5] }, refusal.Check("awsid-encoding")},
+		"a signer by key identifier":           {func(s *shape) { s.version = "\x02\x01\x03" }, refusal.Check("awsid-encoding")},
+		"another issuer":                       {func(s *shape) { s.issuer = []byte("\x30\x00") }, refusal.Check("awsid-signer")},
+		"an issuer that is no name":            {func(s *shape) { s.issuer = []byte("\x31\x00") }, refusal.Check("awsid-encoding")},
+		"something behind the serial number":   {func(s *shape) { s.serial = append(s.serial, 5, 0) }, refusal.Check("awsid-encoding")},
+		"another serial number":                {func(s *shape) { s.serial = []byte{2, 2, 0x12, 0x68} }, refusal.Check("awsid-signer")},
+		"a serial number with a zero":          {func(s *shape) { s.serial = []byte{2, 3, 0, 0x12, 0x67} }, refusal.Check("awsid-encoding")},
+		"the signer's digest SHA-1":            {func(s *shape) { s.signerDigest = sha1ID }, refusal.Check("awsid-algorithm")},
+		"plain RSA":                            {func(s *shape) { s.algorithm = plainRSA }, refusal.Check("awsid-algorithm")},
+		"no signed attributes":                 {func(s *shape) { s.attributes = nil }, refusal.Check("awsid-attributes")},
+		"empty signed attributes":              {func(s *shape) { s.attributes = [][]byte{} }, refusal.Check("awsid-attributes")},
+		"attributes under another tag":         {func(s *shape) { s.tag = 0xa1 }, refusal.Check("awsid-attributes")},
+		"attributes without a length":          {func(s *shape) { s.signerDigest += "\xa0\x80" }, refusal.Check("awsid-encoding")},
+		"an attribute that is no SEQUENCE":     {put(2, append([]byte{0x31}, attribute(messageDigest, digestOf(goodJSON))[1:]...)), refusal.Check("awsid-encoding")},
+		"an attribute without a name":          {put(2, []byte("\x30\x04\x31\x02\x05\x00")), refusal.Check("awsid-encoding")},
+		"an attribute by a name in bytes":      {put(2, []byte("\x30\x06\x04\x00\x31\x02\x05\x00")), refusal.Check("awsid-encoding")},
+		"an attribute without values":          {put(2, []byte("\x30\x0b"+pkcs9+messageDigest)), refusal.Check("awsid-encoding")},
+		"an attribute and more":                {put(2, []byte("\x30\x0f"+pkcs9+messageDigest+"\x31\x00\x05\x00")), refusal.Check("awsid-encoding")},
+		"unsigned attributes":                  {func(s *shape) { s.unsigned = "\xa1\x02\x30\x00" }, refusal.Check("awsid-encoding")},
+		"no content type":                      {drop(0), refusal.Check("awsid-attributes")},
+		"no signing time":                      {drop(1), refusal.Check("awsid-attributes")},
+		"no digest":                            {drop(2), refusal.Check("awsid-digest")},
+		"the content type of something else":   {put(0, attribute(contentType, []byte("\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x07\x02"))), refusal.Check("awsid-attributes")},
+		"the digest of something else":         {put(2, attribute(messageDigest, digestOf("{}"))), refusal.Check("awsid-digest")},
+		"a digest of half":                     {put(2, attribute(messageDigest, digestOf(goodJSON)[:18])), refusal.Check("awsid-digest")},
+		"two digests":                          {put(2, attribute(messageDigest, slices.Concat(digestOf("{}"), digestOf(goodJSON)))), refusal.Check("awsid-digest")},
+		"the digest twice":                     {insert(2, attribute(messageDigest, digestOf(goodJSON))), refusal.Check("awsid-attributes")},
+		"another digest, in order":             {insert(2, attribute(messageDigest, octets(strings.Repeat("\x00", 32)))), refusal.Check("awsid-attributes")},
+		"another digest in front":              {insert(0, attribute(messageDigest, digestOf("{}"))), refusal.Check("awsid-attributes")},
+		"out of order":                         {func(s *shape) { slices.Reverse(s.attributes) }, refusal.Check("awsid-attributes")},
 		"the algorithms":                       {insert(2, attribute(protection, goodProtection)), ""},
-		"other algorithms":                     {insert(2, attribute(protection, []byte("\x30\x1e"+sha256ID+"\xa1"+plainRSA[1:]))), awsid.CheckAttributes},
-		"a further attribute":                  {insert(1, attribute("\x63", []byte("\x05\x00"))), awsid.CheckAttributes},
+		"other algorithms":                     {insert(2, attribute(protection, []byte("\x30\x1e"+sha256ID+"\xa1"+plainRSA[1:]))), refusal.Check("awsid-attributes")},
+		"a further attribute":                  {insert(1, attribute("\x63", []byte("\x05\x00"))), refusal.Check("awsid-attributes")},
 		"a further attribute in its place":     {insert(0, attribute("\x63", []byte("\x05\x00"))), ""},
-		"a signing time that is none":          {put(1, attribute(signingTime, []byte("\x17\x0d271315070002Z"))), awsid.CheckAttributes},
-		"two signing times":                    {put(1, attribute(signingTime, []byte("\x17\x0d270115070002Z\x17\x0d270115070002Z"))), awsid.CheckAttributes},
-		"another key, the same names":          {func(s *shape) { s.signature = signatureBy(other, s) }, awsid.CheckSignature},
-		"a signature over the document itself": {func(s *shape) { s.signature = signatureOver(a, goodJSON) }, awsid.CheckSignature},
-		"no signature":                         {func(s *shape) { s.signature = []byte{} }, awsid.CheckSignature},
-		"half a signature":                     {func(s *shape) { s.signature = signatureBy(a, s)[:128] }, awsid.CheckSignature},
-		"a signature with a zero in front":     {func(s *shape) { s.signature = append([]byte{0}, signatureBy(a, s)...) }, awsid.CheckSignature},
+		"a signing time that is none":          {put(1, attribute(signingTime, []byte("\x17\x0d271315070002Z"))), refusal.Check("awsid-attributes")},
+		"two signing times":                    {put(1, attribute(signingTime, []byte("\x17\x0d270115070002Z\x17\x0d270115070002Z"))), refusal.Check("awsid-attributes")},
+		"another key, the same names":          {func(s *shape) { s.signature = signatureBy(other, s) }, refusal.Check("awsid-signature")},
+		"a signature over the document itself": {func(s *shape) { s.signature = signatureOver(a, goodJSON) }, refusal.Check("awsid-signature")},
+		"no signature":                         {func(s *shape) { s.signature = []byte{} }, refusal.Check("awsid-signature")},
+		"half a signature":                     {func(s *shape) { s.signature = signatureBy(a, s)[:128] }, refusal.Check("awsid-signature")},
+		"a signature with a zero in front":     {func(s *shape) { s.signature = append([]byte{0}, signatureBy(a, s)...) }, refusal.Check("awsid-signature")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newShape(a, goodJSON)
@@ -216,24 +216,24 @@ func TestClaims(t *testing.T) {
 		"nulls":                         {replace("{", `{"billingProducts" : null, "kernelId" : null, "imageId" : null, `), ""},
 		"products":                      {replace("{", `{"billingProducts" : ["bp-1"], "marketplaceProductCodes" : ["m"], `), ""},
 		"a short instance ID":           {replace("i-0123456789abcdef0", "i-01234567"), ""},
-		"a list":                        {"[" + goodJSON + "]", awsid.CheckClaims},
-		"bytes behind":                  {goodJSON + "x", awsid.CheckClaims},
-		"the instance twice":            {replace("{", `{"instanceId" : "i-ffffffff", `), awsid.CheckClaims},
-		"the instance in two cases":     {replace("{", `{"InstanceId" : "i-ffffffff", `), awsid.CheckClaims},
-		"no instance":                   {replace(`"instanceId"`, `"x"`), awsid.CheckClaims},
-		"no account":                    {replace(`"accountId"`, `"x"`), awsid.CheckClaims},
-		"no region":                     {replace(`"region"`, `"x"`), awsid.CheckClaims},
-		"no time":                       {replace(`"pendingTime"`, `"x"`), awsid.CheckClaims},
-		"an instance in upper case":     {replace("i-0123456789abcdef0", "i-0123456789ABCDEF0"), awsid.CheckClaims},
-		"an instance a digit too short": {replace("i-0123456789abcdef0", "i-0123456789abcdef"), awsid.CheckClaims},
-		"an instance with a slash":      {replace("i-0123456789abcdef0", "i-01234567/x"), awsid.CheckClaims},
-		"an account that is a number":   {replace(`"123456789012"`, `123456789012`), awsid.CheckClaims},
-		"an account of 11 digits":       {replace("123456789012", "12345678901"), awsid.CheckClaims},
-		"a region with a line end":      {replace(regionOne, regionOne+`\n`), awsid.CheckClaims},
-		"an empty region":               {replace(regionOne, ""), awsid.CheckClaims},
-		"a time that is none":           {replace("2027-01-15T", "2027-13-15T"), awsid.CheckClaims},
-		"the region null":               {replace(`"`+regionOne+`"`, "null"), awsid.CheckClaims},
-		"not UTF-8":                     {replace("{", "{\"x\" : \"\xff\", "), awsid.CheckClaims},
+		"a list":                        {"[" + goodJSON + "]", refusal.Check("awsid-claims")},
+		"bytes behind":                  {goodJSON + "x", refusal.Check("awsid-claims")},
+		"the instance twice":            {replace("{", `{"instanceId" : "i-ffffffff", `), refusal.Check("awsid-claims")},
+		"the instance in two cases":     {replace("{", `{"InstanceId" : "i-ffffffff", `), refusal.Check("awsid-claims")},
+		"no instance":                   {replace(`"instanceId"`, `"x"`), refusal.Check("awsid-claims")},
+		"no account":                    {replace(`"accountId"`, `"x"`), refusal.Check("awsid-claims")},
+		"no region":                     {replace(`"region"`, `"x"`), refusal.Check("awsid-claims")},
+		"no time":                       {replace(`"pendingTime"`, `"x"`), refusal.Check("awsid-claims")},
+		"an instance in upper case":     {replace("i-0123456789abcdef0", "i-0123456789ABCDEF0"), refusal.Check("awsid-claims")},
+		"an instance a digit too short": {replace("i-0123456789abcdef0", "i-0123456789abcdef"), refusal.Check("awsid-claims")},
+		"an instance with a slash":      {replace("i-0123456789abcdef0", "i-01234567/x"), refusal.Check("awsid-claims")},
+		"an account that is a number":   {replace(`"123456789012"`, `123456789012`), refusal.Check("awsid-claims")},
+		"an account of 11 digits":       {replace("123456789012", "12345678901"), refusal.Check("awsid-claims")},
+		"a region with a line end":      {replace(regionOne, regionOne+`\n`), refusal.Check("awsid-claims")},
+		"an empty region":               {replace(regionOne, ""), refusal.Check("awsid-claims")},
+		"a time that is none":           {replace("2027-01-15T", "2027-13-15T"), refusal.Check("awsid-claims")},
+		"the region null":               {replace(`"`+regionOne+`"`, "null"), refusal.Check("awsid-claims")},
+		"not UTF-8":                     {replace("{", "{\"x\" : \"\xff\", "), refusal.Check("awsid-claims")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			data := newShape(a, c.json).marshal(a)
@@ -255,15 +255,15 @@ func TestInputs(t *testing.T) {
 		data []byte
 		want refusal.Check
 	}{
-		"nothing":                {nil, awsid.CheckSize},
+		"nothing":                {nil, refusal.Check("awsid-size")},
 		"the largest":            {full, ""},
-		"a byte more":            {more, awsid.CheckSize},
-		"a larger one":           {long, awsid.CheckSize},
-		"a mebibyte of nesting":  {bytes.Repeat([]byte{0x30, 0x80}, 1<<19), awsid.CheckSize},
-		"8 KiB of nesting":       {bytes.Repeat([]byte{0x30, 0x80}, awsid.MaxSize/2), awsid.CheckEncoding},
-		"base64":                 {[]byte(base64.StdEncoding.EncodeToString(good)), awsid.CheckEncoding},
-		"what /signature has":    {make([]byte, 128), awsid.CheckAlgorithm},
-		"the document by itself": {[]byte(goodJSON), awsid.CheckEncoding},
+		"a byte more":            {more, refusal.Check("awsid-size")},
+		"a larger one":           {long, refusal.Check("awsid-size")},
+		"a mebibyte of nesting":  {bytes.Repeat([]byte{0x30, 0x80}, 1<<19), refusal.Check("awsid-size")},
+		"8 KiB of nesting":       {bytes.Repeat([]byte{0x30, 0x80}, awsid.MaxSize/2), refusal.Check("awsid-encoding")},
+		"base64":                 {[]byte(base64.StdEncoding.EncodeToString(good)), refusal.Check("awsid-encoding")},
+		"what /signature has":    {make([]byte, 128), refusal.Check("awsid-algorithm")},
+		"the document by itself": {[]byte(goodJSON), refusal.Check("awsid-encoding")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, err := awsid.Verify(c.data, table(), now)
@@ -315,23 +315,23 @@ func TestRecorded(t *testing.T) {
 				continue
 			}
 			d, err := awsid.Verify(data, awsid.Certificates{region: cert}, then)
-			expect(t, d, err, awsid.CheckSigner)
+			expect(t, d, err, refusal.Check("awsid-signer"))
 		}
-		if _, err := awsid.Verify(data, table, d.SigningTime.Add(-time.Hour)); !errors.Is(err, awsid.CheckFuture) {
+		if _, err := awsid.Verify(data, table, d.SigningTime.Add(-time.Hour)); !errors.Is(err, refusal.Check("awsid-future")) {
 			t.Error(err)
 		}
 	}
 	d, err := awsid.Verify(readFile(t, dir, "ec2-2016-dsa.p7"), table, then)
-	expect(t, d, err, awsid.CheckAlgorithm)
+	expect(t, d, err, refusal.Check("awsid-algorithm"))
 	for _, name := range []string{"coder", "taskcluster-2019"} {
 		signature, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(string(readFile(t, dir, name+"-signature.b64")), "\n", ""))
 		if err != nil {
 			t.Fatal(err)
 		}
 		d, err := awsid.Verify(signature, table, then)
-		expect(t, d, err, awsid.CheckAlgorithm)
+		expect(t, d, err, refusal.Check("awsid-algorithm"))
 		d, err = awsid.Verify(readFile(t, dir, name+"-document.json"), table, then)
-		expect(t, d, err, awsid.CheckEncoding)
+		expect(t, d, err, refusal.Check("awsid-encoding"))
 	}
 }
 
@@ -342,7 +342,7 @@ func TestParseCertificates(t *testing.T) {
 		"a block that is none": []byte("-----BEGIN CERTIFICATE-----\nx\n"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if table, err := awsid.ParseCertificates(text); !errors.Is(err, awsid.CheckCertificates) || table != nil {
+			if table, err := awsid.ParseCertificates(text); !errors.Is(err, refusal.Check("awsid-certificates")) || table != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 		})
@@ -367,7 +367,7 @@ func TestParseCertificates(t *testing.T) {
 		"a byte too long":                     append(bytes.Clone(known), make([]byte, awsid.MaxPEMSize+1-len(known))...),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if table, err := awsid.ParseCertificates(text); !errors.Is(err, awsid.CheckCertificates) || table != nil {
+			if table, err := awsid.ParseCertificates(text); !errors.Is(err, refusal.Check("awsid-certificates")) || table != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 		})

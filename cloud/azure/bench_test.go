@@ -75,7 +75,7 @@ func BenchmarkParse(b *testing.B) {
 	der := must(testBench(b).good().marshal())
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := ParseInsecure(der); err != nil {
+		if _, err := parseInsecure(der); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -84,7 +84,7 @@ func BenchmarkParse(b *testing.B) {
 func TestParseAllocations(t *testing.T) {
 	der := must(testBench(t).good().marshal())
 	if n := testing.AllocsPerRun(100, func() {
-		if _, err := ParseInsecure(der); err != nil {
+		if _, err := parseInsecure(der); err != nil {
 			t.Error(err)
 		}
 	}); n > 40 {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/cloud/internal/chain"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -51,7 +52,7 @@ func readPEM(t testing.TB, name string) (list []*x509.Certificate) {
 // recordedConfig trusts what the recorded documents chain to. One root stands there a second
 // time, certified by another: that is an intermediate.
 func recordedConfig(t testing.TB) VerifierConfig {
-	c := VerifierConfig{Intermediates: readPEM(t, "intermediates.pem"), Domains: []string{DomainPublic, DomainUSGovernment}}
+	c := VerifierConfig{Intermediates: readPEM(t, "intermediates.pem"), Domains: []string{domainPublic, "metadata.azure.us"}}
 	for _, r := range readPEM(t, "roots.pem") {
 		if string(r.RawSubject) == string(r.RawIssuer) {
 			c.Roots = append(c.Roots, r)
@@ -100,8 +101,8 @@ func recordings() []recorded {
 	const mozilla = "8a205152-b25a-417f-a676-80465535a6c9"
 	return []recorded{
 		{"taskcluster-2019-12-nonce", "2019-12-13T00:33:40Z", at("westus"), it4, baltimore, "", "", ""},
-		{"taskcluster-2019-12-bad-content", "2019-12-13T00:33:40Z", at("westus"), it4, baltimore, "", CheckSignature, ""},
-		{"taskcluster-2019-12-bad-signature", "2019-12-13T00:33:40Z", at("westus"), it4, baltimore, "", CheckSignature, ""},
+		{"taskcluster-2019-12-bad-content", "2019-12-13T00:33:40Z", at("westus"), it4, baltimore, "", checkSignature, ""},
+		{"taskcluster-2019-12-bad-signature", "2019-12-13T00:33:40Z", at("westus"), it4, baltimore, "", checkSignature, ""},
 		{"rhsm", "2021-01-04T13:55:34Z", at("westeurope"), rsa01, baltimore, "", "", ""},
 		{"taskcluster-2021-04", "2021-04-21T18:09:27Z", at("eastus"), rsa02, baltimore, "fe7fd10a-bdc1-44b0-811e-94c4b4be754f", "", ""},
 		{"taskcluster-2022-03", "2022-03-10T10:56:58Z", at("eastus"), rsa01, baltimore, "eba12516-eef8-4ad3-ad56-58c3c29ca6cf", "", ""},
@@ -117,8 +118,8 @@ func recordings() []recorded {
 		{"taskcluster-2025-11", "2025-11-19T12:53:30Z", at("eastus"), rsa("07"), digiCertG2 + "," + microsoft, mozilla, "", ""},
 		{"taskcluster-2026-04", "2026-04-23T15:49:58Z", at("eastus"), rsa("04"), digiCertG2 + "," + microsoft, mozilla, "", ""},
 		{"taskcluster-2026-07-g2", "2026-07-28T13:24:00Z", at("eastus"), "Microsoft TLS G2 RSA CA OCSP 02", digiCertG2 + "," + microsoft2, mozilla, "", ""},
-		{"microsoft-docs", "2018-11-20T22:07:39Z", "", "testsubdomain.metadata.azure.com", "", "", CheckChain, CheckChain},
-		{"synthetic-wrong-subject", "2020-11-15T12:00:00Z", "", "", "", "fe7fd10a-bdc1-44b0-811e-94c4b4be754f", CheckChain, CheckChain},
+		{"microsoft-docs", "2018-11-20T22:07:39Z", "", "testsubdomain.metadata.azure.com", "", "", chain.CheckChain, chain.CheckChain},
+		{"synthetic-wrong-subject", "2020-11-15T12:00:00Z", "", "", "", "fe7fd10a-bdc1-44b0-811e-94c4b4be754f", chain.CheckChain, chain.CheckChain},
 	}
 }
 
@@ -138,7 +139,7 @@ func TestRecordings(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			read, err := ParseInsecure(data)
+			read, err := parseInsecure(data)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -155,7 +156,7 @@ func TestRecordings(t *testing.T) {
 			}
 			want := r.now
 			if want == "" {
-				want = CheckExpired
+				want = chain.CheckExpired
 			}
 			if _, err := v.Verify(context.Background(), data, today); !errors.Is(err, want) {
 				t.Errorf("today: %v, want %s", err, want)
@@ -163,7 +164,7 @@ func TestRecordings(t *testing.T) {
 			for _, root := range c.Roots { // each alone
 				_, err := newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{root}, Intermediates: c.Intermediates, Domains: c.Domains}).
 					Verify(context.Background(), data, created)
-				anchored := err == nil || errors.Is(err, CheckSignature)
+				anchored := err == nil || errors.Is(err, checkSignature)
 				if anchored != strings.Contains(","+r.roots+",", ","+root.Subject.CommonName+",") {
 					t.Errorf("under %s alone: %v", root.Subject.CommonName, err)
 				}
@@ -193,7 +194,7 @@ func expectRecorded(t *testing.T, r *recorded, read, d *Document, err error) {
 func TestRecordedClouds(t *testing.T) {
 	data, at := readFile(t, "coder-govcloud.p7"), time.Date(2023, 3, 8, 17, 9, 33, 0, time.UTC)
 	c := recordedConfig(t)
-	for domain, want := range map[string]refusal.Check{"": CheckName, DomainPublic: CheckName, DomainChina: CheckName, "azure.us": "", DomainUSGovernment: "", "Metadata.Azure.US": ""} {
+	for domain, want := range map[string]refusal.Check{"": checkName, domainPublic: checkName, "metadata.azure.cn": checkName, "azure.us": "", "metadata.azure.us": "", "Metadata.Azure.US": ""} {
 		t.Run(domain, func(t *testing.T) {
 			if c.Domains = []string{domain}; domain == "" {
 				c.Domains = nil
@@ -231,9 +232,9 @@ func TestRecordedIntermediates(t *testing.T) {
 		want          refusal.Check
 	}{
 		{"both", append(issuing, cross...), ""},
-		{"the issuing one alone", issuing, CheckChain},
-		{"the upper one alone", cross, CheckChain},
-		{"none", nil, CheckChain},
+		{"the issuing one alone", issuing, chain.CheckChain},
+		{"the upper one alone", cross, chain.CheckChain},
+		{"none", nil, chain.CheckChain},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d, err := newVerifier(t, VerifierConfig{Roots: roots, Intermediates: tt.intermediates}).Verify(context.Background(), data, at)

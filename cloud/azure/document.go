@@ -71,10 +71,11 @@ func validUUID(s string) bool {
 	return true
 }
 
-// ParseInsecure reads a document (DER) and verifies nothing: whatever it says may be forged. A
-// node uses it to compare the nonce. The error is a [*refusal.Error] with [CheckEncoding],
-// [CheckSigners], [CheckAttributes] or [CheckAlgorithm].
-func ParseInsecure(document []byte) (*Document, error) {
+// parseInsecure reads a document (DER) and verifies nothing: whatever it says may be forged. A
+// node uses it to compare the nonce. The error is a [*refusal.Error] with the check
+// "azure-document-encoding", "azure-document-signers", "azure-document-attributes" or
+// "azure-document-algorithm".
+func parseInsecure(document []byte) (*Document, error) {
 	signed, err := readSignedData(document)
 	if err != nil {
 		return nil, err
@@ -91,7 +92,7 @@ func readContent(content []byte) (*Document, error) {
 	err := strictjson.Members{"vmId": strictjson.Into(&d.VMID), "subscriptionId": strictjson.Into(&d.SubscriptionID),
 		"nonce": strictjson.Into(&d.Nonce), "timeStamp": times.Read}.Parse(content)
 	if err != nil {
-		return nil, &refusal.Error{Check: CheckEncoding, Got: "a bad content", Want: "JSON", Err: err}
+		return nil, &refusal.Error{Check: checkEncoding, Got: "a bad content", Want: "JSON", Err: err}
 	}
 	d.VMID, d.SubscriptionID = strings.ToLower(d.VMID), strings.ToLower(d.SubscriptionID)
 	if len(d.VMID) > maxName || len(d.SubscriptionID) > maxName || len(d.Nonce) > maxNonce {
@@ -123,10 +124,10 @@ func readTime(s string) (time.Time, error) {
 	return t, nil
 }
 
-// CheckNonce: the nonce is not one that a node of this SDK supplies, 32 lower-case hexadecimal
+// checkNonce: the nonce is not one that a node of this SDK supplies, 32 lower-case hexadecimal
 // digits. One of the form 20260728-192400 is what the service writes if it was given none; any
 // other may come from its cache.
-const CheckNonce refusal.Check = "azure-document-nonce"
+const checkNonce refusal.Check = "azure-document-nonce"
 
 // valueSize is how many bytes of the qualifying data a nonce carries: its 32 characters are
 // all that the service accepts.
@@ -139,7 +140,7 @@ func nonceOf(value []byte) string { return hex.EncodeToString(value[:valueSize])
 func (d *Document) value() ([]byte, error) {
 	value, err := hex.DecodeString(d.Nonce)
 	if err != nil || len(value) != valueSize || nonceOf(value) != d.Nonce {
-		return nil, refuse(CheckNonce, refusal.Quote(d.Nonce), "32 lower-case hexadecimal digits")
+		return nil, refuse(checkNonce, refusal.Quote(d.Nonce), "32 lower-case hexadecimal digits")
 	}
 	return value, nil
 }

@@ -17,22 +17,6 @@ const (
 	maxFetchedSize = 16 << 10
 )
 
-// IssuerFetcher gets an issuer's certificate from the place that a certificate names for it
-// (authority information access, caIssuers: RFC 5280, 4.2.2.1). Nothing in this package
-// fetches by itself; [HTTPFetcher] is an implementation. The fetcher of attest/tpm/tpmcert has
-// the same method.
-//
-// The URL comes from a certificate that nobody has verified yet: whoever files a request
-// chooses it. An implementation asks only hosts that it was configured with, does not follow
-// redirects to others, and sets its own time limits. What it returns is not trusted: it must
-// chain to a root like anything else.
-type IssuerFetcher interface {
-	// FetchIssuer returns the DER of one certificate, or nil if it does not fetch from that
-	// URL. An error means that nothing could be found out now. It is called from many
-	// goroutines, and at most four times for one document.
-	FetchIssuer(ctx context.Context, url string) ([]byte, error)
-}
-
 // fetch gets the missing intermediates of a leaf, one after the other, and returns the
 // resulting chains.
 func (v *Verifier) fetch(ctx context.Context, leaf *x509.Certificate, now time.Time) ([][]*x509.Certificate, error) {
@@ -42,7 +26,7 @@ func (v *Verifier) fetch(ctx context.Context, leaf *x509.Certificate, now time.T
 		if len(paths) > 0 {
 			return paths, nil
 		}
-		issuer, err := v.fetchIssuer(ctx, missing, &calls)
+		issuer, err := v.fetchOne(ctx, missing, &calls)
 		if err != nil {
 			return nil, err
 		}
@@ -54,9 +38,9 @@ func (v *Verifier) fetch(ctx context.Context, leaf *x509.Certificate, now time.T
 	}
 }
 
-// fetchIssuer gets the issuer of one certificate from the first of its URLs that has it, or
+// fetchOne gets the issuer of one certificate from the first of its URLs that has it, or
 // returns nil if none has.
-func (v *Verifier) fetchIssuer(ctx context.Context, c *x509.Certificate, calls *int) (*x509.Certificate, error) {
+func (v *Verifier) fetchOne(ctx context.Context, c *x509.Certificate, calls *int) (*x509.Certificate, error) {
 	var failed error
 	for _, url := range c.IssuingCertificateURL {
 		if len(url) > maxURLSize {
@@ -69,7 +53,7 @@ func (v *Verifier) fetchIssuer(ctx context.Context, c *x509.Certificate, calls *
 		if err := ctx.Err(); err != nil {
 			return nil, refusal.Retry(err)
 		}
-		der, err := v.fetcher.FetchIssuer(ctx, url)
+		der, err := v.fetchIssuer(ctx, url)
 		if err != nil {
 			failed = err
 			continue

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/cloud/internal/chain"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -66,23 +67,23 @@ func TestFetch(t *testing.T) {
 		"one":                {1, nil, nil, "", 1},
 		"two":                {2, nil, nil, "", 2},
 		"four":               {4, nil, nil, "", 4},
-		"more than a chain":  {5, nil, nil, CheckChain, 4},
-		"none there":         {1, nil, func(f *fetcher) { f.give = nil }, CheckChain, 1},
-		"no place":           {1, []string{}, nil, CheckChain, 0},
+		"more than a chain":  {5, nil, nil, chain.CheckChain, 4},
+		"none there":         {1, nil, func(f *fetcher) { f.give = nil }, chain.CheckChain, 1},
+		"no place":           {1, []string{}, nil, chain.CheckChain, 0},
 		"the second place":   {1, []string{"http://attacker.example/", place(1)}, nil, "", 2},
-		"only long places":   {1, []string{place(1) + strings.Repeat("a", maxURLSize)}, nil, CheckChain, 0},
+		"only long places":   {1, []string{place(1) + strings.Repeat("a", maxURLSize)}, nil, chain.CheckChain, 0},
 		"the longest place":  {1, []string{longest}, func(f *fetcher) { f.give[longest] = f.give[place(1)] }, "", 1},
-		"a longer place":     {1, []string{longest + "a"}, func(f *fetcher) { f.give[longest+"a"] = f.give[place(1)] }, CheckChain, 0},
-		"six places":         {1, []string{"http://a/1", "http://a/2", "http://a/3", "http://a/4", "http://a/5", place(1)}, nil, CheckChain, 4},
+		"a longer place":     {1, []string{longest + "a"}, func(f *fetcher) { f.give[longest+"a"] = f.give[place(1)] }, chain.CheckChain, 0},
+		"six places":         {1, []string{"http://a/1", "http://a/2", "http://a/3", "http://a/4", "http://a/5", place(1)}, nil, chain.CheckChain, 4},
 		"down":               {1, nil, func(f *fetcher) { f.fails[place(1)] = errDown }, refusal.ErrRetry, 1},
 		"the first is down":  {1, []string{"http://a/1", place(1)}, func(f *fetcher) { f.fails["http://a/1"] = errDown }, "", 2},
-		"no certificate":     {1, nil, func(f *fetcher) { f.give[place(1)] = []byte("<html>") }, CheckChain, 1},
-		"a huge one":         {1, nil, func(f *fetcher) { f.give[place(1)] = make([]byte, maxFetchedSize+1) }, CheckChain, 1},
-		"another issuer's":   {1, nil, func(f *fetcher) { f.give[place(1)] = b.issuing.Certificate.Raw }, CheckChain, 1},
-		"the leaf itself":    {1, nil, func(f *fetcher) { f.give[place(1)] = b.leaf.Certificate.Raw }, CheckChain, 1},
-		"one of that name":   {1, nil, func(f *fetcher) { f.give[place(1)] = fakeIssuer("Fetched 1") }, CheckChain, 1},
-		"the same for ever":  {2, nil, func(f *fetcher) { f.give[place(2)] = f.give[place(1)] }, CheckChain, 2},
-		"an issuer's circle": {1, nil, func(f *fetcher) { f.give[place(1)] = circle() }, CheckChain, 2},
+		"no certificate":     {1, nil, func(f *fetcher) { f.give[place(1)] = []byte("<html>") }, chain.CheckChain, 1},
+		"a huge one":         {1, nil, func(f *fetcher) { f.give[place(1)] = make([]byte, maxFetchedSize+1) }, chain.CheckChain, 1},
+		"another issuer's":   {1, nil, func(f *fetcher) { f.give[place(1)] = b.issuing.Certificate.Raw }, chain.CheckChain, 1},
+		"the leaf itself":    {1, nil, func(f *fetcher) { f.give[place(1)] = b.leaf.Certificate.Raw }, chain.CheckChain, 1},
+		"one of that name":   {1, nil, func(f *fetcher) { f.give[place(1)] = fakeIssuer("Fetched 1") }, chain.CheckChain, 1},
+		"the same for ever":  {2, nil, func(f *fetcher) { f.give[place(2)] = f.give[place(1)] }, chain.CheckChain, 2},
+		"an issuer's circle": {1, nil, func(f *fetcher) { f.give[place(1)] = circle() }, chain.CheckChain, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			leaf, give := chained(t, b, c.length)
@@ -98,7 +99,7 @@ func TestFetch(t *testing.T) {
 			if c.change != nil {
 				c.change(f)
 			}
-			v := newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}, Fetcher: f})
+			v := newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}, FetchIssuer: f.FetchIssuer})
 			_, err := v.Verify(context.Background(), must(newParts(testContent(), leaf).marshal()), testTime)
 			if c.want == "" && err != nil || c.want != "" && !errors.Is(err, c.want) || errors.Is(err, refusal.ErrRetry) != (c.want == refusal.ErrRetry) {
 				t.Errorf("%v, want %q", err, c.want)
@@ -108,21 +109,30 @@ func TestFetch(t *testing.T) {
 			}
 		})
 	}
+	t.Run("by a nil pointer: nothing could be found out", func(t *testing.T) {
+		template := b.leafTemplate(testTime)
+		template.IssuingCertificateURL = []string{"http://www.microsoft.com/issuer.crt"}
+		leaf := must(issue(template, anotherKey(), b.issuing))
+		v := newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}, FetchIssuer: (*HTTPFetcher)(nil).FetchIssuer})
+		if _, err := v.Verify(context.Background(), must(newParts(testContent(), leaf).marshal()), testTime); !errors.Is(err, refusal.ErrRetry) {
+			t.Errorf("got %v, want a retry", err)
+		}
+	})
 	t.Run("not for another name", func(t *testing.T) {
 		f := &fetcher{}
-		v := newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}, Fetcher: f})
+		v := newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}, FetchIssuer: f.FetchIssuer})
 		_, err := v.Verify(context.Background(), must(newParts(testContent(), b.web).marshal()), testTime)
-		if !errors.Is(err, CheckName) || len(f.asked) != 0 {
+		if !errors.Is(err, checkName) || len(f.asked) != 0 {
 			t.Errorf("%v, asked %q", err, f.asked)
 		}
 	})
 	t.Run("not for one that has ended", func(t *testing.T) {
 		f := &fetcher{}
-		v := newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}, Fetcher: f})
+		v := newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}, FetchIssuer: f.FetchIssuer})
 		p := b.good()
 		signedBy(func(c *x509.Certificate) { c.NotAfter = testTime.Add(-time.Second) })(b, p)
 		_, err := v.Verify(context.Background(), must(p.marshal()), testTime)
-		if !errors.Is(err, CheckExpired) || len(f.asked) != 0 {
+		if !errors.Is(err, chain.CheckExpired) || len(f.asked) != 0 {
 			t.Errorf("%v, asked %q", err, f.asked)
 		}
 	})
@@ -137,7 +147,7 @@ func TestFetch(t *testing.T) {
 		f := &fetcher{give: map[string][]byte{place(1): issuer.Certificate.Raw, place(2): above.Certificate.Raw}}
 		der := must(newParts(testContent(), leaf).marshal())
 		roots := []*x509.Certificate{b.root.Certificate}
-		if _, err := newVerifier(t, VerifierConfig{Roots: roots, Fetcher: f}).Verify(context.Background(), der, testTime); !errors.Is(err, CheckChain) || len(f.asked) != 2 {
+		if _, err := newVerifier(t, VerifierConfig{Roots: roots, FetchIssuer: f.FetchIssuer}).Verify(context.Background(), der, testTime); !errors.Is(err, chain.CheckChain) || len(f.asked) != 2 {
 			t.Errorf("%v, asked %q", err, f.asked)
 		}
 		known := []*x509.Certificate{issuer.Certificate, above.Certificate}
@@ -147,9 +157,9 @@ func TestFetch(t *testing.T) {
 	})
 	t.Run("sizes", func(t *testing.T) {
 		leaf, give := chained(t, b, 1)
-		v := newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}, Fetcher: &fetcher{give: give}})
+		v := newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}, FetchIssuer: (&fetcher{give: give}).FetchIssuer})
 		der := must(newParts(testContent(), leaf).marshal())
-		for size, want := range map[int]refusal.Check{maxFetchedSize: "", maxFetchedSize + 1: CheckChain} {
+		for size, want := range map[int]refusal.Check{maxFetchedSize: "", maxFetchedSize + 1: chain.CheckChain} {
 			give[place(1)] = padded(t, b, "Fetched 1", size)
 			if _, err := v.Verify(context.Background(), der, testTime); want == "" && err != nil || want != "" && !errors.Is(err, want) {
 				t.Errorf("%d bytes: %v, want %q", size, err, want)
@@ -161,7 +171,7 @@ func TestFetch(t *testing.T) {
 		cancel()
 		leaf, give := chained(t, b, 1)
 		f := &fetcher{give: give}
-		v := newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}, Fetcher: f})
+		v := newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}, FetchIssuer: f.FetchIssuer})
 		if _, err := v.Verify(ctx, must(newParts(testContent(), leaf).marshal()), testTime); !errors.Is(err, refusal.ErrRetry) || len(f.asked) != 0 {
 			t.Errorf("%v, asked %q", err, f.asked)
 		}

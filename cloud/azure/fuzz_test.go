@@ -22,7 +22,7 @@ func addDocuments(f *testing.F) *bench {
 	b := testBench(f)
 	f.Add(must(b.good().marshal()))
 	for _, a := range attacks() {
-		if der := a.forged(b); len(der) < 2*MaxDocumentSize {
+		if der := a.forged(b); len(der) < 2*maxDocumentSize {
 			f.Add(der)
 		}
 	}
@@ -42,7 +42,7 @@ func FuzzParse(f *testing.F) {
 		f.Fatal("the good document is no DER")
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if d, err := ParseInsecure(data); err != nil {
+		if d, err := parseInsecure(data); err != nil {
 			if _, ok := errors.AsType[*refusal.Error](err); !ok || d != nil {
 				t.Errorf("no refusal: %v", err)
 			}
@@ -106,7 +106,7 @@ func TestHugeInput(t *testing.T) {
 		"zeros":               make([]byte, 1<<20),
 		"nested":              bytes.Repeat([]byte{0x30, 0x80}, 1<<19),
 		"a document, more":    append(bytes.Clone(good), make([]byte, 1<<20)...),
-		"nested at the limit": bytes.Repeat([]byte{0x30, 0x80}, MaxDocumentSize/2),
+		"nested at the limit": bytes.Repeat([]byte{0x30, 0x80}, maxDocumentSize/2),
 		"a huge length":       {0x30, 0x84, 0xff, 0xff, 0xff, 0xff},
 		"nested JSON":         must(newParts([]byte(strings.Repeat("[", 12<<10)), testBench(t).leaf).marshal()),
 		"names":               must(newParts([]byte("{"+strings.Repeat(`"a":1,`, 2<<10)+`"b":1}`), testBench(t).leaf).marshal()),
@@ -114,7 +114,7 @@ func TestHugeInput(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			_, err := ParseInsecure(data)
+			_, err := parseInsecure(data)
 			runtime.ReadMemStats(&after)
 			if err == nil {
 				t.Error("taken")

@@ -14,15 +14,16 @@ import (
 	"time"
 )
 
-// IssuerHosts are the hosts that the certificates of the service's signers name as the sources
+// issuerHosts are the hosts that the certificates of the service's signers name as the sources
 // of their issuers, and those of DigiCert, which certified the roots above them.
-func IssuerHosts() []string {
+func issuerHosts() []string {
 	return []string{"www.microsoft.com", "caissuers.microsoft.com", "cacerts.digicert.com"}
 }
 
 // HTTPFetcherOptions say how an [HTTPFetcher] asks. The zero value works.
 type HTTPFetcherOptions struct {
-	// Hosts are the only hosts asked; nil means [IssuerHosts].
+	// Hosts are the only hosts asked; nil means www.microsoft.com,
+	// caissuers.microsoft.com and cacerts.digicert.com.
 	Hosts []string
 	// Transport makes the requests; nil means one without a proxy.
 	Transport http.RoundTripper
@@ -30,7 +31,7 @@ type HTTPFetcherOptions struct {
 	Timeout time.Duration
 }
 
-// HTTPFetcher is an [IssuerFetcher] over HTTPS: it fetches an http URL over https instead. It
+// HTTPFetcher fetches issuers' certificates for a [VerifierConfig] over HTTPS: it fetches an http URL over https instead. It
 // follows no redirects, reads at most 16 KiB, and remembers up to 64 certificates. It is safe
 // for concurrent use.
 type HTTPFetcher struct {
@@ -44,22 +45,25 @@ type HTTPFetcher struct {
 const maxKnown = 64
 
 // NewHTTPFetcher makes a fetcher.
-func NewHTTPFetcher(o HTTPFetcherOptions) *HTTPFetcher {
-	hosts := o.Hosts
+func NewHTTPFetcher(opts HTTPFetcherOptions) *HTTPFetcher {
+	hosts := opts.Hosts
 	if hosts == nil {
-		hosts = IssuerHosts()
+		hosts = issuerHosts()
 	}
-	transport := o.Transport
+	transport := opts.Transport
 	if transport == nil {
 		transport = &http.Transport{DisableCompression: true, MaxResponseHeaderBytes: 16 << 10, IdleConnTimeout: time.Minute}
 	}
 	return &HTTPFetcher{hosts: slices.Clone(hosts), known: map[string][]byte{},
-		client: &http.Client{Transport: transport, Timeout: cmp.Or(o.Timeout, 10*time.Second),
+		client: &http.Client{Transport: transport, Timeout: cmp.Or(opts.Timeout, 10*time.Second),
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 }
 
 // FetchIssuer returns what is at a URL of one of the hosts, and nil for other URLs.
 func (f *HTTPFetcher) FetchIssuer(ctx context.Context, from string) ([]byte, error) {
+	if f == nil {
+		return nil, errors.New("no fetcher")
+	}
 	u, err := url.Parse(from)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.Port() != "" ||
 		!slices.Contains(f.hosts, strings.ToLower(u.Hostname())) {

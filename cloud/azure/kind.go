@@ -14,8 +14,8 @@ import (
 // block KUBELET AUTHENTICATOR ATTESTATION PROVIDER.
 const Provider = "azure"
 
-// CheckSubscription: the machine belongs to a subscription that is not among those that count.
-const CheckSubscription refusal.Check = "azure-subscription"
+// checkSubscription: the machine belongs to a subscription that is not among those that count.
+const checkSubscription refusal.Check = "azure-subscription"
 
 // KindConfig is what the kind is made of. Both fields are required.
 type KindConfig struct {
@@ -29,15 +29,15 @@ type KindConfig struct {
 
 // NewKind makes the control plane's side of the kind of evidence. The error matches
 // [refusal.CheckConfig] and names the field.
-func NewKind(c KindConfig) (*document.Kind, error) {
-	if c.Verifier == nil {
+func NewKind(config KindConfig) (*document.Kind, error) {
+	if config.Verifier == nil {
 		return nil, refusal.Config("Verifier", "", "one")
 	}
-	if len(c.Subscriptions) == 0 {
+	if len(config.Subscriptions) == 0 {
 		return nil, refusal.Config("Subscriptions", "", "the IDs of the subscriptions whose machines may join")
 	}
-	p := &platform{verifier: c.Verifier}
-	for _, s := range c.Subscriptions {
+	p := &platform{verifier: config.Verifier}
+	for _, s := range config.Subscriptions {
 		if !validUUID(strings.ToLower(s)) {
 			return nil, refusal.Config("Subscriptions", refusal.Quote(s), "UUIDs")
 		}
@@ -54,7 +54,7 @@ type platform struct {
 
 // Read reads a document and verifies nothing.
 func (p *platform) Read(data []byte) (*document.Claims, error) {
-	d, err := ParseInsecure(data)
+	d, err := parseInsecure(data)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func (p *platform) claims(d *Document) (*document.Claims, error) {
 		return nil, err
 	}
 	if !slices.Contains(p.subscriptions, d.SubscriptionID) {
-		return nil, refuse(CheckSubscription, d.SubscriptionID, "one of "+refusal.Quotes(p.subscriptions))
+		return nil, refuse(checkSubscription, d.SubscriptionID, "one of "+refusal.Quotes(p.subscriptions))
 	}
 	value, err := d.value()
 	if err != nil {

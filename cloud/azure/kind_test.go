@@ -110,7 +110,7 @@ func TestConformance(t *testing.T) {
 		}}, []string{"evidence-byte-changed", "evidence-last-byte-changed", "document-forged", "document-of-yesterday", "document-of-tomorrow"}},
 		"every root trusted": {&platform{untrusting, []string{testSubscription}}, []string{"document-forged"}},
 		"time of the document": {&weakPlatform{platform: strict, verify: func(p *platform, data []byte, q *attest.Inquiry) (*document.Claims, error) {
-			d, err := ParseInsecure(data)
+			d, err := parseInsecure(data)
 			if err != nil {
 				return nil, err
 			}
@@ -159,11 +159,11 @@ func TestClaims(t *testing.T) {
 	}{
 		"good":                          {machine("1"), nil, nonce, ""},
 		"of a subscription":             {machine("1"), []string{another, strings.ToUpper(testSubscription)}, nonce, ""},
-		"of another subscription":       {machine("1"), []string{another}, nonce, CheckSubscription},
-		"without a nonce":               {machine("1"), nil, "", CheckNonce},
-		"a nonce in upper case":         {machine("1"), nil, strings.ToUpper("aa" + nonce[2:]), CheckNonce},
-		"a short nonce":                 {machine("1"), nil, nonce[2:], CheckNonce},
-		"a nonce that is no number":     {machine("1"), nil, "xx" + nonce[2:], CheckNonce},
+		"of another subscription":       {machine("1"), []string{another}, nonce, checkSubscription},
+		"without a nonce":               {machine("1"), nil, "", checkNonce},
+		"a nonce in upper case":         {machine("1"), nil, strings.ToUpper("aa" + nonce[2:]), checkNonce},
+		"a short nonce":                 {machine("1"), nil, nonce[2:], checkNonce},
+		"a nonce that is no number":     {machine("1"), nil, "xx" + nonce[2:], checkNonce},
 		"no subscription":               {cloudtest.AzureMachine{VMID: testVM}, nil, nonce, attest.CheckIdentity},
 		"no machine":                    {cloudtest.AzureMachine{SubscriptionID: testSubscription}, nil, nonce, attest.CheckIdentity},
 		"a machine that is no UUID":     {cloudtest.AzureMachine{SubscriptionID: testSubscription, VMID: "some-vm"}, nil, nonce, attest.CheckIdentity},
@@ -263,15 +263,14 @@ func TestConfig(t *testing.T) {
 	b := testBench(t)
 	good := b.config()
 	for name, change := range map[string]func(*VerifierConfig){
-		"no roots":               func(c *VerifierConfig) { c.Roots = nil },
-		"a nil root":             func(c *VerifierConfig) { c.Roots = []*x509.Certificate{nil} },
-		"a nil intermediate":     func(c *VerifierConfig) { c.Intermediates = []*x509.Certificate{nil} },
-		"no domains":             func(c *VerifierConfig) { c.Domains = []string{} },
-		"an empty domain":        func(c *VerifierConfig) { c.Domains = []string{""} },
-		"a domain of one label":  func(c *VerifierConfig) { c.Domains = []string{"com"} },
-		"a domain with a dot":    func(c *VerifierConfig) { c.Domains = []string{".azure.com"} },
-		"a domain with a star":   func(c *VerifierConfig) { c.Domains = []string{"*.azure.com"} },
-		"a nil pointer, fetcher": func(c *VerifierConfig) { c.Fetcher = (*HTTPFetcher)(nil) },
+		"no roots":              func(c *VerifierConfig) { c.Roots = nil },
+		"a nil root":            func(c *VerifierConfig) { c.Roots = []*x509.Certificate{nil} },
+		"a nil intermediate":    func(c *VerifierConfig) { c.Intermediates = []*x509.Certificate{nil} },
+		"no domains":            func(c *VerifierConfig) { c.Domains = []string{} },
+		"an empty domain":       func(c *VerifierConfig) { c.Domains = []string{""} },
+		"a domain of one label": func(c *VerifierConfig) { c.Domains = []string{"com"} },
+		"a domain with a dot":   func(c *VerifierConfig) { c.Domains = []string{".azure.com"} },
+		"a domain with a star":  func(c *VerifierConfig) { c.Domains = []string{"*.azure.com"} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := good

@@ -44,7 +44,7 @@ func (n *naive) must(check string, ok bool) error {
 
 // verify returns nil for a document that it takes.
 func (n *naive) verify(der []byte) error {
-	if err := n.must("size", len(der) <= MaxDocumentSize); err != nil {
+	if err := n.must("size", len(der) <= maxDocumentSize); err != nil {
 		return err
 	}
 	p, err := pkcs7.Parse(der)
@@ -115,7 +115,7 @@ func (n *naive) checkAlgorithms(p *pkcs7.PKCS7, der []byte) error {
 func (n *naive) checkLeaf(c *x509.Certificate) error {
 	key, _ := c.PublicKey.(*rsa.PublicKey)
 	named := slices.ContainsFunc(c.DNSNames, func(name string) bool {
-		return name == DomainPublic || strings.HasSuffix(name, "."+DomainPublic)
+		return name == domainPublic || strings.HasSuffix(name, "."+domainPublic)
 	})
 	return errors.Join(n.must("name", named), n.must("key", key != nil && key.N.BitLen() >= 2048),
 		n.must("usage", slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageServerAuth) && c.KeyUsage&x509.KeyUsageDigitalSignature != 0 && !c.IsCA))

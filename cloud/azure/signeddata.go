@@ -11,22 +11,22 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// MaxDocumentSize bounds a document, in bytes of DER. Real ones are 2.6 to 3.2 KB long.
-const MaxDocumentSize = 16 << 10
+// maxDocumentSize bounds a document, in bytes of DER. Real ones are 2.6 to 3.2 KB long.
+const maxDocumentSize = 16 << 10
 
 // Checks on the PKCS#7 around a document.
 const (
-	// CheckEncoding: it does not have the one shape of PKCS#7 that Azure's documents have, in
+	// checkEncoding: it does not have the one shape of PKCS#7 that Azure's documents have, in
 	// DER, or the content is not their JSON.
-	CheckEncoding refusal.Check = "azure-document-encoding"
-	// CheckSigners: it does not have exactly one certificate, one signer and one digest
+	checkEncoding refusal.Check = "azure-document-encoding"
+	// checkSigners: it does not have exactly one certificate, one signer and one digest
 	// algorithm, or the certificate is not the signer's.
-	CheckSigners refusal.Check = "azure-document-signers"
-	// CheckAttributes: the signer has attributes. Azure signs the content itself; with
+	checkSigners refusal.Check = "azure-document-signers"
+	// checkAttributes: the signer has attributes. Azure signs the content itself; with
 	// attributes, something other than the content would be signed.
-	CheckAttributes refusal.Check = "azure-document-attributes"
-	// CheckAlgorithm: it is not signed with RSA (PKCS#1 v1.5) and SHA-256.
-	CheckAlgorithm refusal.Check = "azure-document-algorithm"
+	checkAttributes refusal.Check = "azure-document-attributes"
+	// checkAlgorithm: it is not signed with RSA (PKCS#1 v1.5) and SHA-256.
+	checkAlgorithm refusal.Check = "azure-document-algorithm"
 )
 
 // Object identifiers of RFC 5652 and RFC 8017, as content bytes.
@@ -54,8 +54,8 @@ type signedData struct {
 // one signer by issuer and serial number, and no attributes. In real documents the digest
 // algorithm is sha256WithRSAEncryption, which is not one; SHA-256 is accepted too.
 func readSignedData(der []byte) (*signedData, error) {
-	if len(der) > MaxDocumentSize {
-		return nil, refuse(CheckEncoding, strconv.Itoa(len(der))+" bytes", "at most "+strconv.Itoa(MaxDocumentSize))
+	if len(der) > maxDocumentSize {
+		return nil, refuse(checkEncoding, strconv.Itoa(len(der))+" bytes", "at most "+strconv.Itoa(maxDocumentSize))
 	}
 	in := cryptobyte.String(der)
 	var outer, wrapped, body cryptobyte.String
@@ -72,7 +72,7 @@ func readSignedData(der []byte) (*signedData, error) {
 		return nil, bad("digestAlgorithms", "a SET")
 	}
 	if !digests.ReadASN1Element(&digest, asn1.SEQUENCE) || !digests.Empty() {
-		return nil, refuse(CheckSigners, "no digest algorithm, or several", "one")
+		return nil, refuse(checkSigners, "no digest algorithm, or several", "one")
 	}
 	if err := d.readContent(&body); err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func readSignedData(der []byte) (*signedData, error) {
 		return nil, bad("signerInfos", "a SET, no crls before and nothing behind it")
 	}
 	if !signers.ReadASN1(&signer, asn1.SEQUENCE) || !signers.Empty() {
-		return nil, refuse(CheckSigners, "no signer, or several", "one")
+		return nil, refuse(checkSigners, "no signer, or several", "one")
 	}
 	return d, d.readSigner(&signer, digest)
 }
@@ -105,10 +105,10 @@ func (d *signedData) readContent(body *cryptobyte.String) error {
 func (d *signedData) readCertificate(body *cryptobyte.String) error {
 	var list, certificate cryptobyte.String
 	if !body.ReadASN1(&list, context0) {
-		return refuse(CheckSigners, "no certificates", "one")
+		return refuse(checkSigners, "no certificates", "one")
 	}
 	if !list.ReadASN1Element(&certificate, asn1.SEQUENCE) || !list.Empty() {
-		return refuse(CheckSigners, "no certificate, several, or something else", "one")
+		return refuse(checkSigners, "no certificate, several, or something else", "one")
 	}
 	d.certificate = certificate
 	return nil
@@ -128,22 +128,22 @@ func (d *signedData) readSigner(signer *cryptobyte.String, digest []byte) error 
 		return bad("signer digestAlgorithm", "a SEQUENCE")
 	}
 	if !bytes.Equal(digestAgain, digest) || !isAlgorithm(digest, oidSHA256WithRSA) && !isAlgorithm(digest, oidSHA256) {
-		return refuse(CheckAlgorithm, "digest algorithms "+refusal.Hex(digest)+" and "+refusal.Hex(digestAgain), "sha256WithRSAEncryption or SHA-256, twice the same")
+		return refuse(checkAlgorithm, "digest algorithms "+refusal.Hex(digest)+" and "+refusal.Hex(digestAgain), "sha256WithRSAEncryption or SHA-256, twice the same")
 	}
 	if signer.PeekASN1Tag(context0) {
-		return refuse(CheckAttributes, "signed attributes", "none")
+		return refuse(checkAttributes, "signed attributes", "none")
 	}
 	if !signer.ReadASN1Element(&algorithm, asn1.SEQUENCE) {
 		return bad("signatureAlgorithm", "a SEQUENCE")
 	}
 	if !isAlgorithm(algorithm, oidRSA) && !isAlgorithm(algorithm, oidSHA256WithRSA) {
-		return refuse(CheckAlgorithm, "signature algorithm "+refusal.Hex(algorithm), "rsaEncryption")
+		return refuse(checkAlgorithm, "signature algorithm "+refusal.Hex(algorithm), "rsaEncryption")
 	}
 	if !signer.ReadASN1(&signature, asn1.OCTET_STRING) {
 		return bad("signature", "an OCTET STRING")
 	}
 	if signer.PeekASN1Tag(context1) {
-		return refuse(CheckAttributes, "unsigned attributes", "none")
+		return refuse(checkAttributes, "unsigned attributes", "none")
 	}
 	if !signer.Empty() {
 		return bad("signer", "nothing behind the signature")
@@ -171,7 +171,7 @@ func isAlgorithm(element cryptobyte.String, id []byte) bool {
 }
 
 func bad(field, want string) error {
-	return refuse(CheckEncoding, "a bad "+field, want)
+	return refuse(checkEncoding, "a bad "+field, want)
 }
 
 func refuse(check refusal.Check, got, want string) error {

@@ -16,8 +16,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// DefaultURL is the address of every machine's Instance Metadata Service.
-const DefaultURL = "http://169.254.169.254"
+// defaultURL is the address of every machine's Instance Metadata Service.
+const defaultURL = "http://169.254.169.254"
 
 // The API versions of the service that are requested.
 const (
@@ -27,7 +27,7 @@ const (
 
 const (
 	maxInstanceSize = 512 << 10 // including user data
-	maxReplySize    = 2 * MaxDocumentSize
+	maxReplySize    = 2 * maxDocumentSize
 	firstDelay      = time.Second
 	lastDelay       = 15 * time.Second
 )
@@ -39,14 +39,12 @@ const (
 	// another program on the machine has asked. errors.Is also finds [refusal.ErrRetry]: the
 	// join succeeds once the service makes a new document.
 	CheckCached refusal.Check = "azure-document-cached"
-	// CheckMetadata: the service gave no usable answer. If it may do so later, errors.Is also
-	// finds [refusal.ErrRetry].
-	CheckMetadata = metadata.CheckMetadata
 )
 
 // SourceOptions say how a [Source] asks. The zero value works.
 type SourceOptions struct {
-	// URL is that of the service, "http://<host>" or with a port; "" means [DefaultURL].
+	// URL is that of the service, "http://<host>" or with a port; "" means
+	// http://169.254.169.254.
 	URL string
 	// Timeout bounds one question, including all its tries; zero means 75 seconds, since a
 	// service that is being updated is away for up to 70.
@@ -66,12 +64,12 @@ type Source struct {
 }
 
 // NewSource makes a source. The error matches [refusal.CheckConfig].
-func NewSource(o SourceOptions) (*Source, error) {
-	client, err := metadata.New(o.URL, DefaultURL, o.Timeout)
+func NewSource(opts SourceOptions) (*Source, error) {
+	client, err := metadata.New(opts.URL, defaultURL, opts.Timeout)
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{client: client, timeout: cmp.Or(o.Timeout, metadata.DefaultTimeout), sleep: o.Sleep}
+	s := &Source{client: client, timeout: cmp.Or(opts.Timeout, metadata.DefaultTimeout), sleep: opts.Sleep}
 	if s.sleep == nil {
 		s.sleep = metadata.Sleep
 	}
@@ -80,8 +78,8 @@ func NewSource(o SourceOptions) (*Source, error) {
 
 // NewProver is the node's side of this kind of evidence. The error matches
 // [refusal.CheckConfig].
-func NewProver(o SourceOptions) (*document.Prover, error) {
-	s, err := NewSource(o)
+func NewProver(opts SourceOptions) (*document.Prover, error) {
+	s, err := NewSource(opts)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +93,7 @@ func (s *Source) ask(ctx context.Context, path string, maxSize int) ([]byte, err
 
 // Machine asks which machine this is. It does not request a document: one without a nonce
 // would be what the service returns for the next hours. The error is an [*attest.Error] with
-// [CheckMetadata], or [attest.CheckIdentity] if the answer names no machine.
+// the check "metadata-server", or [attest.CheckIdentity] if the answer names no machine.
 func (s *Source) Machine(ctx context.Context) (attest.Identity, error) {
 	body, err := s.ask(ctx, "/metadata/instance/compute?api-version="+instanceVersion+"&format=json", maxInstanceSize)
 	if err != nil {
@@ -111,10 +109,10 @@ func (s *Source) Machine(ctx context.Context) (attest.Identity, error) {
 
 // Document asks for a document over the first 16 bytes of a value, and checks the nonce of the
 // result: a document over another nonce is asked for again, until the timeout. The error is an
-// [*attest.Error] with [CheckMetadata] or [CheckCached].
+// [*attest.Error] with the check "metadata-server" or [CheckCached].
 func (s *Source) Document(ctx context.Context, value []byte) ([]byte, error) {
 	if len(value) < valueSize {
-		return nil, refuse(CheckNonce, strconv.Itoa(len(value))+" bytes", "16 or more")
+		return nil, refuse(checkNonce, strconv.Itoa(len(value))+" bytes", "16 or more")
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -141,7 +139,7 @@ func (s *Source) once(ctx context.Context, nonce string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := ParseInsecure(document)
+	d, err := parseInsecure(document)
 	if err != nil {
 		return nil, unusable("a bad document", err)
 	}
@@ -169,5 +167,5 @@ func readReply(body []byte) ([]byte, error) {
 }
 
 func unusable(got string, err error) error {
-	return &refusal.Error{Check: CheckMetadata, Got: got, Want: "what the service is documented to give", Err: err}
+	return &refusal.Error{Check: metadata.CheckMetadata, Got: got, Want: "what the service is documented to give", Err: err}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
+	"github.com/nodeattest/nodeattest/cloud/internal/metadata"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -55,7 +56,7 @@ func TestSource(t *testing.T) {
 	if _, err := s.Document(context.Background(), testValue[:16]); err != nil {
 		t.Errorf("as short as can be: %v", err)
 	}
-	if _, err := s.Document(context.Background(), testValue[:15]); !errors.Is(err, CheckNonce) {
+	if _, err := s.Document(context.Background(), testValue[:15]); !errors.Is(err, checkNonce) {
 		t.Errorf("a short value: %v", err)
 	}
 }
@@ -103,7 +104,7 @@ func TestCachedDocuments(t *testing.T) {
 	})
 	if data, err := s.Document(context.Background(), another); err != nil || len(waits) != 3 {
 		t.Errorf("%v after %v", err, waits)
-	} else if d, err := ParseInsecure(data); err != nil || d.Nonce != strings.Repeat("01", 16) {
+	} else if d, err := parseInsecure(data); err != nil || d.Nonce != strings.Repeat("01", 16) {
 		t.Errorf("got %+v, %v", d, err)
 	}
 
@@ -129,15 +130,15 @@ func TestSourceAnswers(t *testing.T) {
 		wantDocument      refusal.Check
 	}{
 		"good":                       {`{"vmId":"` + testVM + `","subscriptionId":"` + testSubscription + `","tagsList":[{"name":"a"}]}`, encode("pkcs7", document), "", ""},
-		"nothing":                    {"", "", CheckMetadata, CheckMetadata},
-		"no JSON":                    {"<html>", "<html>", CheckMetadata, CheckMetadata},
-		"no machine":                 {"{}", "{}", attest.CheckIdentity, CheckMetadata},
-		"another encoding":           {`{"vmId":7}`, encode("jws", document), CheckMetadata, CheckMetadata},
-		"a document that is none":    {`{"vmId":"a","subscriptionId":"b"}`, encode("pkcs7", []byte("x")), attest.CheckIdentity, CheckMetadata},
-		"bytes behind":               {`{"vmId":"` + testVM + `","subscriptionId":"` + testSubscription + `"}x`, encode("pkcs7", document) + "x", CheckMetadata, CheckMetadata},
-		"bytes behind the base64":    {"[]", strings.Replace(encode("pkcs7", document), `"}`, `!"}`, 1), CheckMetadata, CheckMetadata},
-		"no base64":                  {"[]", `{"encoding":"pkcs7","signature":"!"}`, CheckMetadata, CheckMetadata},
-		"an answer of two megabytes": {strings.Repeat(" ", 2<<20), strings.Repeat(" ", 2<<20), CheckMetadata, CheckMetadata},
+		"nothing":                    {"", "", metadata.CheckMetadata, metadata.CheckMetadata},
+		"no JSON":                    {"<html>", "<html>", metadata.CheckMetadata, metadata.CheckMetadata},
+		"no machine":                 {"{}", "{}", attest.CheckIdentity, metadata.CheckMetadata},
+		"another encoding":           {`{"vmId":7}`, encode("jws", document), metadata.CheckMetadata, metadata.CheckMetadata},
+		"a document that is none":    {`{"vmId":"a","subscriptionId":"b"}`, encode("pkcs7", []byte("x")), attest.CheckIdentity, metadata.CheckMetadata},
+		"bytes behind":               {`{"vmId":"` + testVM + `","subscriptionId":"` + testSubscription + `"}x`, encode("pkcs7", document) + "x", metadata.CheckMetadata, metadata.CheckMetadata},
+		"bytes behind the base64":    {"[]", strings.Replace(encode("pkcs7", document), `"}`, `!"}`, 1), metadata.CheckMetadata, metadata.CheckMetadata},
+		"no base64":                  {"[]", `{"encoding":"pkcs7","signature":"!"}`, metadata.CheckMetadata, metadata.CheckMetadata},
+		"an answer of two megabytes": {strings.Repeat(" ", 2<<20), strings.Repeat(" ", 2<<20), metadata.CheckMetadata, metadata.CheckMetadata},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -175,14 +176,14 @@ func TestSourceRetries(t *testing.T) {
 	_, err1 := s.Machine(t.Context())
 	_, err2 := s.Document(t.Context(), testValue)
 	for _, err := range []error{err1, err2} {
-		if !errors.Is(err, CheckMetadata) || !errors.Is(err, refusal.ErrRetry) {
+		if !errors.Is(err, metadata.CheckMetadata) || !errors.Is(err, refusal.ErrRetry) {
 			t.Error(err)
 		}
 	}
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"encoding":"jws"}`)) }))
 	defer other.Close()
 	_, err = testSource(t, other.URL, nil).Document(t.Context(), testValue)
-	if e, ok := errors.AsType[*refusal.Error](err); !ok || e.Check != CheckMetadata || !strings.Contains(e.Got, "jws") {
+	if e, ok := errors.AsType[*refusal.Error](err); !ok || e.Check != metadata.CheckMetadata || !strings.Contains(e.Got, "jws") {
 		t.Errorf("another encoding: %v", err)
 	}
 }

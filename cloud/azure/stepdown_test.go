@@ -80,7 +80,7 @@ func TestFirstUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	registry, err := membership.NewMemoryRegistry(membership.Scope{Provider: azure.Provider, Road: attest.RoadDocument}, membership.RegistryOptions{})
+	registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: "cluster-1", Provider: azure.Provider, Road: attest.RoadDocument}, membership.RegistryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestFirstUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := join(v, other.URL); !errors.Is(err, azure.CheckSubscription) {
+	if err := join(v, other.URL); !errors.Is(err, refusal.Check("azure-subscription")) {
 		t.Errorf("another subscription: %v", err)
 	}
 	if err := join(v, server.URL); err != nil {

@@ -84,7 +84,7 @@ func TestShape(t *testing.T) {
 		t.Helper()
 		tried++
 		_, err := v.Verify(context.Background(), tree.marshal(), testTime)
-		if _, ok := errors.AsType[*refusal.Error](err); !ok || errors.Is(err, CheckSignature) {
+		if _, ok := errors.AsType[*refusal.Error](err); !ok || errors.Is(err, checkSignature) {
 			t.Errorf("element %s %s: %v", path, what, err)
 		}
 	}
@@ -129,7 +129,7 @@ func TestLimits(t *testing.T) {
 				p := b.good()
 				old, replacement := change(n)
 				withContent(old, replacement)(b, p)
-				if _, err := ParseInsecure(must(p.marshal())); (err == nil) != (n < 65) || err != nil && !errors.Is(err, CheckEncoding) {
+				if _, err := parseInsecure(must(p.marshal())); (err == nil) != (n < 65) || err != nil && !errors.Is(err, checkEncoding) {
 					t.Errorf("%s of %d: %v", name, n, err)
 				}
 			}
@@ -179,11 +179,11 @@ func TestElements(t *testing.T) {
 		change func(*parts)
 		want   refusal.Check
 	}{
-		"a good one, without a signature": {signer(sha256WithRSA(), b.leaf.Certificate.RawIssuer, number), CheckSignature},
-		"a digest algorithm alone":        {func(p *parts) { p.Digests = [][]byte{{5, 0}} }, CheckSigners},
-		"a NULL that is not empty":        {func(p *parts) { p.Digests = [][]byte{nulls}; signer(nulls, b.leaf.Certificate.RawIssuer, number)(p) }, CheckAlgorithm},
-		"an issuer in a SET":              {signer(sha256WithRSA(), []byte{0x31, 0}, number), CheckEncoding},
-		"a serial number in bytes":        {signer(sha256WithRSA(), b.leaf.Certificate.RawIssuer, []byte{4, 1, 1}), CheckEncoding},
+		"a good one, without a signature": {signer(sha256WithRSA(), b.leaf.Certificate.RawIssuer, number), checkSignature},
+		"a digest algorithm alone":        {func(p *parts) { p.Digests = [][]byte{{5, 0}} }, checkSigners},
+		"a NULL that is not empty":        {func(p *parts) { p.Digests = [][]byte{nulls}; signer(nulls, b.leaf.Certificate.RawIssuer, number)(p) }, checkAlgorithm},
+		"an issuer in a SET":              {signer(sha256WithRSA(), []byte{0x31, 0}, number), checkEncoding},
+		"a serial number in bytes":        {signer(sha256WithRSA(), b.leaf.Certificate.RawIssuer, []byte{4, 1, 1}), checkEncoding},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := b.good()
@@ -202,7 +202,7 @@ func TestReadTime(t *testing.T) {
 	}
 	for _, s := range []string{"", "11/22/26 09:00:00.5 -0000", "11/22/26 9:00:00 -0000", "11/22/26 09:00:00 +0000", "11/22/26 09:00:00 -0000 ", "13/22/26 09:00:00 -0000", "11/31/26 09:00:00 -0000"} {
 		t.Run(s, func(t *testing.T) {
-			if at, err := readTime(s); !errors.Is(err, CheckEncoding) || !at.IsZero() {
+			if at, err := readTime(s); !errors.Is(err, checkEncoding) || !at.IsZero() {
 				t.Errorf("%s, %v", at, err)
 			}
 		})
@@ -214,20 +214,20 @@ func TestSize(t *testing.T) {
 	b := testBench(t)
 	good := must(b.good().marshal())
 	p := b.good()
-	p.Content = append(bytes.Clone(p.Content), bytes.Repeat([]byte(" "), MaxDocumentSize-len(good)-8)...)
+	p.Content = append(bytes.Clone(p.Content), bytes.Repeat([]byte(" "), maxDocumentSize-len(good)-8)...)
 	der := must(p.marshal())
-	for more := MaxDocumentSize - len(der); more > 0; more = MaxDocumentSize - len(der) {
+	for more := maxDocumentSize - len(der); more > 0; more = maxDocumentSize - len(der) {
 		p.Content = append(p.Content, bytes.Repeat([]byte(" "), more)...)
 		der = must(p.marshal())
 	}
-	if len(der) != MaxDocumentSize {
+	if len(der) != maxDocumentSize {
 		t.Fatalf("%d bytes", len(der))
 	}
-	if _, err := ParseInsecure(der); err != nil {
+	if _, err := parseInsecure(der); err != nil {
 		t.Errorf("the largest: %v", err)
 	}
 	p.Content = append(p.Content, ' ')
-	if _, err := ParseInsecure(must(p.marshal())); !errors.Is(err, CheckEncoding) {
+	if _, err := parseInsecure(must(p.marshal())); !errors.Is(err, checkEncoding) {
 		t.Errorf("a byte more: %v", err)
 	}
 }

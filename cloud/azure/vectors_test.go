@@ -36,7 +36,7 @@ const maxVector = 64 << 10
 func writeVectors(t *testing.T) {
 	b := testBench(t)
 	w, err := vectors.NewWriter(folder, environment{testTime, [][]byte{b.root.Certificate.Raw},
-		[][]byte{b.issuing.Certificate.Raw, b.cross.Certificate.Raw}, []string{DomainPublic}, []string{testSubscription}})
+		[][]byte{b.issuing.Certificate.Raw, b.cross.Certificate.Raw}, []string{domainPublic}, []string{testSubscription}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,11 +52,11 @@ func writeVectors(t *testing.T) {
 		{name: "certificate-in-its-last-second", make: signedBy(func(c *x509.Certificate) { c.NotAfter = testTime })},
 		{name: "document-in-its-last-second", make: func(_ *bench, p *parts) { p.Content = at(-6 * time.Hour) }},
 		{name: "no-subscription", want: attest.CheckIdentity, make: withContent(testSubscription, "")},
-		{name: "another-subscription", want: CheckSubscription, make: withContent(testSubscription, testVM)},
+		{name: "another-subscription", want: checkSubscription, make: withContent(testSubscription, testVM)},
 		{name: "no-machine", want: attest.CheckIdentity, make: withContent(`"vmId":"`+testVM, `"vmId":"`)},
-		{name: "nonce-of-the-service", want: CheckNonce, make: withContent(testNonce, "20261122-145900")},
-		{name: "nonce-in-upper-case", want: CheckNonce, make: withContent(testNonce, "00112233445566778899AABBCCDDEEFF")},
-		{name: "nonce-of-31-characters", want: CheckNonce, make: withContent(testNonce, testNonce[1:])},
+		{name: "nonce-of-the-service", want: checkNonce, make: withContent(testNonce, "20261122-145900")},
+		{name: "nonce-in-upper-case", want: checkNonce, make: withContent(testNonce, "00112233445566778899AABBCCDDEEFF")},
+		{name: "nonce-of-31-characters", want: checkNonce, make: withContent(testNonce, testNonce[1:])},
 	}
 	for _, a := range append(list, attacks()...) {
 		v := vectors.Vector{Name: a.name, Expect: string(a.want), Document: a.forged(b)}

@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"math"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,33 +18,19 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// The clouds' names for [VerifierConfig].Domains, from Microsoft's documentation of the
-// service. The certificates of the public cloud and of the US government cloud come from the
-// same CAs: only the name tells them apart.
-const (
-	DomainPublic       = "metadata.azure.com"
-	DomainUSGovernment = "metadata.azure.us"
-	DomainChina        = "metadata.azure.cn"
-)
+const domainPublic = "metadata.azure.com"
 
 // Checks on a document's signer and time.
 const (
-	// CheckChain: no chain of valid signatures leads from the signer's certificate to one of
-	// the roots.
-	CheckChain = chain.CheckChain
-	// CheckExpired and CheckNotYetValid: a certificate of the chain is not valid at the
-	// time.
-	CheckExpired     = chain.CheckExpired
-	CheckNotYetValid = chain.CheckNotYetValid
-	// CheckName: the signer's certificate has no name within the clouds that count.
-	CheckName refusal.Check = "azure-certificate-name"
-	// CheckCertificate: the signer's certificate is not for a TLS server with an RSA key of
+	// checkName: the signer's certificate has no name within the clouds that count.
+	checkName refusal.Check = "azure-certificate-name"
+	// checkCertificate: the signer's certificate is not for a TLS server with an RSA key of
 	// 2048 to 4096 bits.
-	CheckCertificate refusal.Check = "azure-certificate"
-	// CheckSignature: the signature is not that of the signer's key over the content.
-	CheckSignature refusal.Check = "azure-document-signature"
-	// CheckTime: the document is from the future, or has expired.
-	CheckTime refusal.Check = "azure-document-time"
+	checkCertificate refusal.Check = "azure-certificate"
+	// checkSignature: the signature is not that of the signer's key over the content.
+	checkSignature refusal.Check = "azure-document-signature"
+	// checkTime: the document is from the future, or has expired.
+	checkTime refusal.Check = "azure-document-time"
 )
 
 // maxSkew is how far the service's clock may be ahead.
@@ -60,39 +45,48 @@ type VerifierConfig struct {
 	// Intermediates are the CAs between the signers and the Roots; the signers do not send
 	// them. There are about twenty, and new ones every year or two.
 	Intermediates []*x509.Certificate
-	// Fetcher gets missing intermediates; nil gets none.
-	Fetcher IssuerFetcher
-	// Domains are the names of the clouds whose documents count: each covers itself and all
-	// names below it. Nil means [DomainPublic].
+	// FetchIssuer gets a missing intermediate from the place that a certificate names for it
+	// (authority information access, caIssuers: RFC 5280, 4.2.2.1): its DER, or nil if it does
+	// not fetch from that URL. An error means that nothing could be found out now. It is called
+	// from many goroutines, and at most four times for one document. Nil gets none;
+	// [HTTPFetcher.FetchIssuer] gets them over HTTPS.
+	//
+	// The URL comes from a certificate that nobody has verified yet: whoever files a request
+	// chooses it. A function asks only hosts that it was configured with, does not follow
+	// redirects to others, and sets its own time limits. What it returns is not trusted: it
+	// must chain to a root like anything else.
+	FetchIssuer func(ctx context.Context, url string) ([]byte, error)
+	// Domains are the names of the clouds whose documents count, from Microsoft's
+	// documentation of the service: metadata.azure.com, metadata.azure.us (US government),
+	// metadata.azure.cn (China). Each covers itself and all names below it. Nil means the
+	// first. The certificates of the first two come from the same CAs: only the name tells
+	// them apart.
 	Domains []string
 }
 
 // Verifier verifies attested documents. It is safe for concurrent use.
 type Verifier struct {
 	roots, intermediates chain.Pool
-	fetcher              IssuerFetcher
+	fetchIssuer          func(ctx context.Context, url string) ([]byte, error)
 	domains              []string
 }
 
 // NewVerifier makes a verifier. The error matches [refusal.CheckConfig] and names the
 // field.
-func NewVerifier(c VerifierConfig) (*Verifier, error) {
-	if len(c.Roots) == 0 {
+func NewVerifier(config VerifierConfig) (*Verifier, error) {
+	if len(config.Roots) == 0 {
 		return nil, refusal.Config("Roots", "", "at least one")
 	}
-	if slices.Contains(c.Roots, nil) || slices.Contains(c.Intermediates, nil) {
+	if slices.Contains(config.Roots, nil) || slices.Contains(config.Intermediates, nil) {
 		return nil, refusal.Config("Roots or Intermediates", "with nil", "certificates")
 	}
-	if r := reflect.ValueOf(c.Fetcher); r.Kind() == reflect.Pointer && r.IsNil() {
-		return nil, refusal.Config("Fetcher", "that is a nil pointer", "one, or nil")
+	if config.Domains == nil {
+		config.Domains = []string{domainPublic}
 	}
-	if c.Domains == nil {
-		c.Domains = []string{DomainPublic}
-	}
-	v := &Verifier{roots: chain.NewPool(c.Roots), intermediates: chain.NewPool(c.Intermediates), fetcher: c.Fetcher}
-	for _, d := range c.Domains {
+	v := &Verifier{roots: chain.NewPool(config.Roots), intermediates: chain.NewPool(config.Intermediates), fetchIssuer: config.FetchIssuer}
+	for _, d := range config.Domains {
 		if !validDomain(d) {
-			return nil, refusal.Config("Domains", refusal.Quote(d), "names such as "+DomainPublic)
+			return nil, refusal.Config("Domains", refusal.Quote(d), "names such as "+domainPublic)
 		}
 		v.domains = append(v.domains, strings.ToLower(d))
 	}
@@ -113,7 +107,7 @@ func validDomain(d string) bool {
 // Verify verifies a document at a time and returns what it says. Whether it answers a
 // challenge, and which machine it is about, is for the caller to check: without that it is a
 // bearer document, good for six hours. The error is an [*attest.Error] with a check of this
-// package, or matches [refusal.ErrRetry] if the Fetcher failed or the context ended.
+// package, or matches [refusal.ErrRetry] if FetchIssuer failed or the context ended.
 func (v *Verifier) Verify(ctx context.Context, document []byte, now time.Time) (*Document, error) {
 	return v.verify(ctx, document, now, attest.NewBudget(12))
 }
@@ -135,14 +129,14 @@ func (v *Verifier) verify(ctx context.Context, document []byte, now time.Time, b
 		return nil, err
 	}
 	if now.Before(d.CreatedOn.Add(-maxSkew)) || now.After(d.ExpiresOn) {
-		return nil, refuse(CheckTime, "a document of "+stamp(d.CreatedOn)+" to "+stamp(d.ExpiresOn), "one at "+stamp(now))
+		return nil, refuse(checkTime, "a document of "+stamp(d.CreatedOn)+" to "+stamp(d.ExpiresOn), "one at "+stamp(now))
 	}
 	if err := budget.Signature(ctx); err != nil {
 		return nil, err
 	}
 	digest := sha256.Sum256(signed.content)
 	if err := rsa.VerifyPKCS1v15(leaf.PublicKey.(*rsa.PublicKey), crypto.SHA256, digest[:], signed.signature); err != nil {
-		return nil, &refusal.Error{Check: CheckSignature, Got: "another signature", Want: "that of the signer's key over the content", Err: err}
+		return nil, &refusal.Error{Check: checkSignature, Got: "another signature", Want: "that of the signer's key over the content", Err: err}
 	}
 	return d, nil
 }
@@ -153,10 +147,10 @@ func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 func (d *signedData) signer() (*x509.Certificate, error) {
 	leaf, err := x509.ParseCertificate(d.certificate)
 	if err != nil {
-		return nil, &refusal.Error{Check: CheckEncoding, Got: "a bad certificate", Want: "X.509", Err: err}
+		return nil, &refusal.Error{Check: checkEncoding, Got: "a bad certificate", Want: "X.509", Err: err}
 	}
 	if string(leaf.RawIssuer) != string(d.issuer) || leaf.SerialNumber.Cmp(d.serial) != 0 {
-		return nil, refuse(CheckSigners, "a signer "+d.serial.Text(16)+" and a certificate "+leaf.SerialNumber.Text(16), "the same")
+		return nil, refuse(checkSigners, "a signer "+d.serial.Text(16)+" and a certificate "+leaf.SerialNumber.Text(16), "the same")
 	}
 	return leaf, nil
 }
@@ -165,7 +159,7 @@ func (d *signedData) signer() (*x509.Certificate, error) {
 // cost nothing come first, so that an unknown certificate costs no signature.
 func (v *Verifier) trust(ctx context.Context, leaf *x509.Certificate, now time.Time, budget *attest.Budget) ([]*x509.Certificate, string, error) {
 	paths, missing := chain.Paths(leaf, v.roots, now, v.intermediates)
-	if len(paths) == 0 && v.fetcher == nil {
+	if len(paths) == 0 && v.fetchIssuer == nil {
 		return nil, "", unknownIssuer(missing)
 	}
 	if err := chain.CheckTime(leaf, now); err != nil {
@@ -193,7 +187,7 @@ func (v *Verifier) trust(ctx context.Context, leaf *x509.Certificate, now time.T
 }
 
 func unknownIssuer(missing *x509.Certificate) error {
-	return refuse(CheckChain, "an unknown authority "+missing.Issuer.String(), "one of the roots, or an intermediate that leads there")
+	return refuse(chain.CheckChain, "an unknown authority "+missing.Issuer.String(), "one of the roots, or an intermediate that leads there")
 }
 
 // nameOf is the first name in the certificate that belongs to one of the clouds. Common Names
@@ -207,7 +201,7 @@ func (v *Verifier) nameOf(leaf *x509.Certificate) (string, error) {
 			}
 		}
 	}
-	return "", refuse(CheckName, "names "+refusal.OrNothing(refusal.Quotes(leaf.DNSNames)), strings.Join(v.domains, " or ")+", or below")
+	return "", refuse(checkName, "names "+refusal.OrNothing(refusal.Quotes(leaf.DNSNames)), strings.Join(v.domains, " or ")+", or below")
 }
 
 // checkLeaf checks that the certificate is for a TLS server: one for clients proves no name.
@@ -215,16 +209,16 @@ func (v *Verifier) nameOf(leaf *x509.Certificate) (string, error) {
 func checkLeaf(leaf *x509.Certificate) error {
 	key, ok := leaf.PublicKey.(*rsa.PublicKey)
 	if !ok || key.N.BitLen() < 2048 || key.N.BitLen() > 4096 || key.E > math.MaxInt32 {
-		return refuse(CheckCertificate, "a key of "+leaf.PublicKeyAlgorithm.String()+" and "+bits(key), "RSA of 2048 to 4096 bits")
+		return refuse(checkCertificate, "a key of "+leaf.PublicKeyAlgorithm.String()+" and "+bits(key), "RSA of 2048 to 4096 bits")
 	}
 	if leaf.IsCA {
-		return refuse(CheckCertificate, "a CA", "none")
+		return refuse(checkCertificate, "a CA", "none")
 	}
 	if leaf.KeyUsage != 0 && leaf.KeyUsage&x509.KeyUsageDigitalSignature == 0 {
-		return refuse(CheckCertificate, "a key usage without digitalSignature", "with it")
+		return refuse(checkCertificate, "a key usage without digitalSignature", "with it")
 	}
 	if !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageServerAuth) && !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageAny) {
-		return refuse(CheckCertificate, "no extended key usage serverAuth", "it")
+		return refuse(checkCertificate, "no extended key usage serverAuth", "it")
 	}
 	return nil
 }

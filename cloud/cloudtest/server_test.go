@@ -82,7 +82,7 @@ func TestGCEServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		v, err := jws.Verify(t.Context(), token, keys)
+		v, err := jws.VerifySignature(t.Context(), token, keys)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -38,8 +38,8 @@ func TestBudget(t *testing.T) {
 	}{
 		"as it is":     {token, time.Now(), 1, "", 1},
 		"none left":    {token, time.Now(), 0, attest.CheckBudget, 0},
-		"no token":     {"x", time.Now(), 1, jws.CheckForm, 0},
-		"of yesterday": {token, time.Now().Add(24 * time.Hour), 1, CheckExpired, 0},
+		"no token":     {"x", time.Now(), 1, jws.Check("form"), 0},
+		"of yesterday": {token, time.Now().Add(24 * time.Hour), 1, checkExpired, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			budget := attest.NewBudget(c.signatures)

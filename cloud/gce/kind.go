@@ -84,17 +84,17 @@ type platform struct {
 	projects map[string]bool
 }
 
-func newPlatform(c KindConfig) (*platform, error) {
+func newPlatform(config KindConfig) (*platform, error) {
 	switch {
-	case isNil(c.Keys):
+	case isNil(config.Keys):
 		return nil, refusal.Config("Keys", "", "Google's")
-	case len(c.Projects) == 0:
+	case len(config.Projects) == 0:
 		return nil, refusal.Config("Projects", "", "the IDs of the projects whose machines may join")
-	case slices.Contains(c.Projects, ""):
+	case slices.Contains(config.Projects, ""):
 		return nil, refusal.Config("Projects", "an empty ID", "IDs of projects")
 	}
-	p := &platform{c.Keys, map[string]bool{}}
-	for _, project := range c.Projects {
+	p := &platform{config.Keys, map[string]bool{}}
+	for _, project := range config.Projects {
 		p.projects[project] = true
 	}
 	return p, nil
@@ -115,7 +115,7 @@ func read(token []byte) (*jws.Token, *document.Claims, error) {
 	text, ok := strings.CutPrefix(d.Audience, audiencePrefix)
 	value, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if !ok || err != nil || len(value) != valueSize || strings.ContainsAny(text, "\r\n") {
-		return nil, nil, refuse(CheckAudience, d.Audience, audiencePrefix+"<"+strconv.Itoa(valueSize)+" bytes in base64url>")
+		return nil, nil, refuse(checkAudience, d.Audience, audiencePrefix+"<"+strconv.Itoa(valueSize)+" bytes in base64url>")
 	}
 	return t, &document.Claims{Machine: d.Machine(), Value: value, Facts: d.facts(), Details: d}, nil
 }
@@ -133,11 +133,11 @@ func (p *platform) Verify(ctx context.Context, token []byte, q *attest.Inquiry) 
 	if err := q.Budget.Signature(ctx); err != nil {
 		return nil, err
 	}
-	if _, err := jws.VerifyToken(ctx, t, p.keys); err != nil {
+	if _, err := t.VerifySignature(ctx, p.keys); err != nil {
 		return nil, err
 	}
 	if q.Machine != nil && strings.HasPrefix(q.Machine.ProviderID, providerIDPrefix) && d.ProviderID() != q.Machine.ProviderID {
-		return nil, refuse(CheckInventory, d.ProviderID(), q.Machine.ProviderID)
+		return nil, refuse(checkInventory, d.ProviderID(), q.Machine.ProviderID)
 	}
 	return claims, nil // read from what was signed
 }

@@ -100,12 +100,12 @@ func TestWeakKinds(t *testing.T) {
 	}{
 		"any key": {func(_ attest.Kind, cloud *cloudtest.GCE) attest.Kind {
 			return weakKind(t, func(_ context.Context, token []byte, now time.Time) (*gce.Details, error) {
-				return verifyNaively(string(token), cloud.Keys(), now, jws.CheckSignature, jws.CheckKeyID)
+				return verifyNaively(string(token), cloud.Keys(), now, jws.Check("jws-signature"), jws.CheckKeyID)
 			})
 		}, []string{"document-forged"}},
 		"no clock": {func(_ attest.Kind, cloud *cloudtest.GCE) attest.Kind {
 			return weakKind(t, func(_ context.Context, token []byte, now time.Time) (*gce.Details, error) {
-				return verifyNaively(string(token), cloud.Keys(), now, gce.CheckExpired, gce.CheckFuture)
+				return verifyNaively(string(token), cloud.Keys(), now, refusal.Check("gce-expired"), refusal.Check("gce-future"))
 			})
 		}, []string{"document-of-yesterday", "document-of-tomorrow"}},
 		"nothing forgotten": {func(_ attest.Kind, cloud *cloudtest.GCE) attest.Kind {
@@ -327,32 +327,32 @@ func TestRefusedJoins(t *testing.T) {
 		}, attest.CheckQualifyingData},
 		"a token for half the value": {func(j *join) {
 			replaced(j, func(c map[string]any) { c["aud"] = audienceOf(valueOf(c["aud"].(string))[:16]) })
-		}, gce.CheckAudience},
+		}, refusal.Check("gce-audience")},
 		"a token for the bare value": {func(j *join) {
 			replaced(j, func(c map[string]any) { c["aud"] = c["aud"].(string)[len("nodeattest:"):] })
-		}, gce.CheckAudience},
+		}, refusal.Check("gce-audience")},
 		"a token for the value with a line end": {func(j *join) {
 			replaced(j, func(c map[string]any) { c["aud"] = c["aud"].(string) + "\n" })
-		}, gce.CheckAudience},
+		}, refusal.Check("gce-audience")},
 		"a token for the value with a carriage return inside": {func(j *join) {
 			replaced(j, func(c map[string]any) { c["aud"] = c["aud"].(string)[:20] + "\r" + c["aud"].(string)[20:] })
-		}, gce.CheckAudience},
+		}, refusal.Check("gce-audience")},
 		"a token of an hour ago": {func(j *join) {
 			replaced(j, func(c map[string]any) { c["iat"], c["exp"] = now.Unix()-3600, now.Unix() })
-		}, gce.CheckExpired},
+		}, refusal.Check("gce-expired")},
 		"a token of tomorrow": {func(j *join) {
 			replaced(j, func(c map[string]any) { c["iat"], c["exp"] = now.Unix()+86400, now.Unix()+90000 })
-		}, gce.CheckFuture},
-		"a project that is not admitted":             {func(j *join) { j.trust.Projects = []string{"other-project"} }, gce.CheckProject},
-		"the inventory means another name":           {func(j *join) { j.known.ProviderID = "gce://example-project/europe-west1-b/vm-2" }, gce.CheckInventory},
-		"the inventory means another zone":           {func(j *join) { j.known.ProviderID = "gce://example-project/europe-west1-c/vm-1" }, gce.CheckInventory},
-		"the inventory means another project":        {func(j *join) { j.known.ProviderID = "gce://other-project/europe-west1-b/vm-1" }, gce.CheckInventory},
+		}, refusal.Check("gce-future")},
+		"a project that is not admitted":             {func(j *join) { j.trust.Projects = []string{"other-project"} }, refusal.Check("gce-project")},
+		"the inventory means another name":           {func(j *join) { j.known.ProviderID = "gce://example-project/europe-west1-b/vm-2" }, refusal.Check("gce-inventory")},
+		"the inventory means another zone":           {func(j *join) { j.known.ProviderID = "gce://example-project/europe-west1-c/vm-1" }, refusal.Check("gce-inventory")},
+		"the inventory means another project":        {func(j *join) { j.known.ProviderID = "gce://other-project/europe-west1-b/vm-1" }, refusal.Check("gce-inventory")},
 		"the inventory is of another cloud":          {func(j *join) { j.known.ProviderID = "aws:///x/i-1" }, ""},
 		"the inventory knows no provider ID":         {func(j *join) { j.known.ProviderID = "" }, ""},
 		"the node is of another cluster":             {func(j *join) { j.answer.ClusterID = "other" }, attest.CheckBindingCluster},
 		"the node asks another signer":               {func(j *join) { j.answer.SignerName = "cluster.x-k8s.io/kubelet-serving-gce" }, attest.CheckBindingSigner},
 		"the control plane wants a key in a TPM":     {func(j *join) { j.config.RequireTPMResident = true }, attest.CheckNotResident},
-		"a token that is no longer as it was signed": {func(j *join) { j.tamper = func(b []byte) []byte { return b[:len(b)-2] } }, jws.CheckSignatureSize},
+		"a token that is no longer as it was signed": {func(j *join) { j.tamper = func(b []byte) []byte { return b[:len(b)-2] } }, jws.Check("jws-signature-size")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := newJoin(t)

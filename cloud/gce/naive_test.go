@@ -23,6 +23,7 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/internal/vectors"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // This file verifies tokens a second time, as plainly as can be, with the standard library
@@ -78,9 +79,9 @@ func openNaively(token string) (*gce.Details, map[attest.Check]bool, error) {
 		Created: time.Unix(e.Created, 0).UTC(), Licenses: e.Licenses, Subject: c.Sub, Email: c.Email, Audience: c.Aud,
 		IssuedAt: time.Unix(c.Iat, 0).UTC(), Expires: time.Unix(c.Exp, 0).UTC()}
 	return d, map[attest.Check]bool{
-		gce.CheckIssuer:  c.Iss != gce.Issuer,
-		gce.CheckClaims:  c.Azp != c.Sub || c.Sub == "" || c.Aud == "" || c.Iss == "" || c.Iat <= 0 || c.Exp <= 0 || strings.Contains(string(payload), "\\u0000"),
-		gce.CheckMachine: id == 0 || strconv.FormatUint(id, 10) != e.ID || e.Created <= 0 || e.Number == 0 || !label.MatchString(e.Zone) || !label.MatchString(e.Project) || !label.MatchString(e.Name),
+		refusal.Check("gce-issuer"):  c.Iss != gce.Issuer,
+		refusal.Check("gce-claims"):  c.Azp != c.Sub || c.Sub == "" || c.Aud == "" || c.Iss == "" || c.Iat <= 0 || c.Exp <= 0 || strings.Contains(string(payload), "\\u0000"),
+		refusal.Check("gce-machine"): id == 0 || strconv.FormatUint(id, 10) != e.ID || e.Created <= 0 || e.Number == 0 || !label.MatchString(e.Zone) || !label.MatchString(e.Project) || !label.MatchString(e.Name),
 	}, nil
 }
 
@@ -105,21 +106,21 @@ func verifyNaively(token string, keys []*jws.Key, now time.Time, forget ...attes
 		return nil, naive(err)
 	}
 	digest := sha256.Sum256([]byte(token[:end]))
-	failed[jws.CheckSignature], failed[jws.CheckKeyID] = true, true
+	failed[jws.Check("jws-signature")], failed[jws.CheckKeyID] = true, true
 	for _, k := range keys {
 		public, isRSA := k.Public().(*rsa.PublicKey)
 		if k.KeyID() == h.Kid {
 			failed[jws.CheckKeyID] = false
 		}
 		if isRSA && (k.KeyID() == h.Kid || slices.Contains(forget, jws.CheckKeyID)) && rsa.VerifyPKCS1v15(public, crypto.SHA256, digest[:], signature) == nil {
-			failed[jws.CheckSignature] = false
+			failed[jws.Check("jws-signature")] = false
 		}
 	}
 	failed[jws.CheckAlgorithm] = h.Alg != "RS256"
 	failed[jws.CheckHeader] = h.Typ != "JWT"
-	failed[gce.CheckExpired] = !now.Before(d.Expires)
-	failed[gce.CheckFuture] = d.IssuedAt.After(now.Add(time.Minute))
-	failed[gce.CheckLifetime] = !d.Expires.After(d.IssuedAt) || d.Expires.Sub(d.IssuedAt) > time.Hour
+	failed[refusal.Check("gce-expired")] = !now.Before(d.Expires)
+	failed[refusal.Check("gce-future")] = d.IssuedAt.After(now.Add(time.Minute))
+	failed[refusal.Check("gce-lifetime")] = !d.Expires.After(d.IssuedAt) || d.Expires.Sub(d.IssuedAt) > time.Hour
 	for check, bad := range failed {
 		if bad && !slices.Contains(forget, check) {
 			return nil, naive(check)
@@ -149,8 +150,8 @@ func TestWeakVersions(t *testing.T) {
 			if err != nil {
 				continue
 			}
-			bad := d.Audience != e.Audience && !slices.Contains(forget, gce.CheckAudience) ||
-				!slices.Contains(e.Projects, d.Instance.ProjectID) && !slices.Contains(forget, gce.CheckProject)
+			bad := d.Audience != e.Audience && !slices.Contains(forget, refusal.Check("gce-audience")) ||
+				!slices.Contains(e.Projects, d.Instance.ProjectID) && !slices.Contains(forget, refusal.Check("gce-project"))
 			if !bad && v.Expect != "" && !(!lenient && strings.HasPrefix(v.Name, "payload-")) {
 				names = append(names, v.Name)
 			}
@@ -158,15 +159,15 @@ func TestWeakVersions(t *testing.T) {
 		return names
 	}
 	for forget, want := range map[attest.Check][]string{
-		"nothing":          nil,
-		gce.CheckAudience:  {"claims-another-audience", "claims-the-audience-in-another-case"},
-		gce.CheckIssuer:    {"claims-a-service-account-as-the-issuer", "claims-another-issuer", "claims-googles-other-issuer"},
-		gce.CheckClaims:    {"claims-another-party", "claims-no-party", "claims-no-subject"},
-		gce.CheckLifetime:  {"claims-a-second-too-long", "claims-the-end-over-53-bits"},
-		gce.CheckExpired:   {"claims-ended"},
-		gce.CheckFuture:    {"claims-more-than-a-minute-ahead"},
-		gce.CheckProject:   {"claims-another-project", "claims-the-project-in-another-case"},
-		jws.CheckSignature: {"token-a-key-of-ones-own-googles-kid", "token-a-key-that-the-token-brings", "token-the-kid-of-a-key-of-another-kind", "token-another-machines-claims", "token-no-signature", "token-the-signature-of-another-token", "token-half-a-signature"},
+		"nothing":                     nil,
+		refusal.Check("gce-audience"): {"claims-another-audience", "claims-the-audience-in-another-case"},
+		refusal.Check("gce-issuer"):   {"claims-a-service-account-as-the-issuer", "claims-another-issuer", "claims-googles-other-issuer"},
+		refusal.Check("gce-claims"):   {"claims-another-party", "claims-no-party", "claims-no-subject"},
+		refusal.Check("gce-lifetime"): {"claims-a-second-too-long", "claims-the-end-over-53-bits"},
+		refusal.Check("gce-expired"):  {"claims-ended"},
+		refusal.Check("gce-future"):   {"claims-more-than-a-minute-ahead"},
+		refusal.Check("gce-project"):  {"claims-another-project", "claims-the-project-in-another-case"},
+		jws.Check("jws-signature"):    {"token-a-key-of-ones-own-googles-kid", "token-a-key-that-the-token-brings", "token-the-kid-of-a-key-of-another-kind", "token-another-machines-claims", "token-no-signature", "token-the-signature-of-another-token", "token-half-a-signature"},
 	} {
 		got := gotIn(false, forget)
 		slices.Sort(got)
@@ -181,8 +182,8 @@ func TestWeakVersions(t *testing.T) {
 	}
 	// What makes a token a machine's.
 	for _, name := range []string{"claims-no-word-of-googles", "claims-an-organisation-alone", "claims-the-machine-empty", "claims-the-machine-at-the-top"} {
-		if got := gotIn(false, gce.CheckMachine, gce.CheckProject); !slices.Contains(got, name) {
-			t.Errorf("without %s: %s is not in %q", gce.CheckMachine, name, got)
+		if got := gotIn(false, refusal.Check("gce-machine"), refusal.Check("gce-project")); !slices.Contains(got, name) {
+			t.Errorf("without %s: %s is not in %q", refusal.Check("gce-machine"), name, got)
 		}
 	}
 }

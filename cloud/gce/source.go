@@ -13,13 +13,9 @@ import (
 )
 
 const (
-	// DefaultURL is the address of a machine's metadata server (Compute Engine, "About VM
-	// metadata"). It is the address behind the name metadata.google.internal, used directly so
-	// that no name server is trusted.
-	DefaultURL = "http://169.254.169.254"
-	// CheckMetadata: the metadata server gives no usable answer. If it may do so later,
-	// errors.Is also finds refusal.ErrRetry.
-	CheckMetadata = metadata.CheckMetadata
+	// defaultURL is the address behind the name metadata.google.internal, used directly so
+	// that no name server is trusted (Compute Engine, "About VM metadata").
+	defaultURL = "http://169.254.169.254"
 
 	metadataRoot  = "/computeMetadata/v1/"
 	maxAnswerSize = 256 // of project and instance IDs, in bytes
@@ -29,7 +25,7 @@ const (
 // Google Compute Engine.
 type SourceOptions struct {
 	// URL is the server's URL, "http://<host>" or "http://<host>:<port>"; "" means
-	// [DefaultURL].
+	// http://169.254.169.254.
 	URL string
 	// Timeout limits one question, including all its tries, each of which has 10 seconds; zero
 	// means 75 seconds.
@@ -42,8 +38,8 @@ type SourceOptions struct {
 type Source struct{ client *metadata.Client }
 
 // NewSource makes a source. The error matches refusal.CheckConfig.
-func NewSource(o SourceOptions) (*Source, error) {
-	client, err := metadata.New(o.URL, DefaultURL, o.Timeout)
+func NewSource(opts SourceOptions) (*Source, error) {
+	client, err := metadata.New(opts.URL, defaultURL, opts.Timeout)
 	if err != nil {
 		return nil, err
 	}
@@ -52,16 +48,16 @@ func NewSource(o SourceOptions) (*Source, error) {
 
 // NewProver makes the node's side of this kind, for attest.NewAttester. The error matches
 // refusal.CheckConfig.
-func NewProver(o SourceOptions) (*document.Prover, error) {
-	s, err := NewSource(o)
+func NewProver(opts SourceOptions) (*document.Prover, error) {
+	s, err := NewSource(opts)
 	if err != nil {
 		return nil, err
 	}
 	return document.NewProver(Provider, s)
 }
 
-// Machine asks for the project ID and the instance ID. The error is an [*attest.Error] with
-// [CheckMetadata] or attest.CheckIdentity.
+// Machine asks for the project ID and the instance ID. The error is a [*refusal.Error] with
+// the check "metadata-server" or attest.CheckIdentity.
 func (s *Source) Machine(ctx context.Context) (attest.Identity, error) {
 	project, err := s.get(ctx, "project/project-id", maxAnswerSize)
 	if err != nil {
@@ -76,7 +72,7 @@ func (s *Source) Machine(ctx context.Context) (attest.Identity, error) {
 
 // Document asks for an identity token whose audience carries the value, 32 bytes, and reads
 // it: one that the control plane would refuse for its contents is refused here. The errors are
-// [*attest.Error], with [CheckMetadata], those that a control plane's kind returns for a token
+// [*refusal.Error], with the check "metadata-server", those that a control plane's kind returns for a token
 // that it reads, and attest.CheckQualifyingData if the token is for another value.
 func (s *Source) Document(ctx context.Context, value []byte) ([]byte, error) {
 	token, err := s.Token(ctx, audiencePrefix+base64.RawURLEncoding.EncodeToString(value))
@@ -96,7 +92,7 @@ func (s *Source) Document(ctx context.Context, value []byte) ([]byte, error) {
 // Token asks for an identity token for an audience, with format=full, and does not look into
 // it. It is a bearer token: anyone who sees it can present it to that audience.
 func (s *Source) Token(ctx context.Context, audience string) (string, error) {
-	token, err := s.get(ctx, "instance/service-accounts/default/identity?format=full&audience="+url.QueryEscape(audience), MaxTokenSize)
+	token, err := s.get(ctx, "instance/service-accounts/default/identity?format=full&audience="+url.QueryEscape(audience), maxTokenSize)
 	return string(token), err
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/cloud/gce"
+	"github.com/nodeattest/nodeattest/cloud/internal/metadata"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -97,16 +98,16 @@ func TestSourceRefusals(t *testing.T) {
 		document, machine attest.Check
 		retry             bool
 	}{
-		"somebody else's server":  {func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, good) }, gce.CheckMetadata, gce.CheckMetadata, false},
-		"no service account":      {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no\x1b", 404) }, gce.CheckMetadata, gce.CheckMetadata, false},
-		"out of order":            {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, gce.CheckMetadata, gce.CheckMetadata, true},
-		"a huge answer":           {flavor(strings.Repeat("7", gce.MaxTokenSize+1)), gce.CheckMetadata, gce.CheckMetadata, false},
-		"nothing":                 {flavor(""), gce.CheckSize, attest.CheckIdentity, false},
-		"no project alone":        {halves("instance/id", "4711"), gce.CheckMetadata, gce.CheckMetadata, false},
-		"no instance alone":       {halves("project/project-id", "example-project"), gce.CheckMetadata, gce.CheckMetadata, false},
+		"somebody else's server":  {func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, good) }, metadata.CheckMetadata, metadata.CheckMetadata, false},
+		"no service account":      {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no\x1b", 404) }, metadata.CheckMetadata, metadata.CheckMetadata, false},
+		"out of order":            {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, metadata.CheckMetadata, metadata.CheckMetadata, true},
+		"a huge answer":           {flavor(strings.Repeat("7", gce.MaxTokenSize+1)), metadata.CheckMetadata, metadata.CheckMetadata, false},
+		"nothing":                 {flavor(""), refusal.Check("gce-token-size"), attest.CheckIdentity, false},
+		"no project alone":        {halves("instance/id", "4711"), metadata.CheckMetadata, metadata.CheckMetadata, false},
+		"no instance alone":       {halves("project/project-id", "example-project"), metadata.CheckMetadata, metadata.CheckMetadata, false},
 		"no number":               {flavor("p"), "form", attest.CheckIdentity, false},
-		"a standard token":        {flavor(standard), gce.CheckMachine, gce.CheckMetadata, false},
-		"a token that was cached": {flavor(other), attest.CheckQualifyingData, gce.CheckMetadata, false},
+		"a standard token":        {flavor(standard), refusal.Check("gce-machine"), metadata.CheckMetadata, false},
+		"a token that was cached": {flavor(other), attest.CheckQualifyingData, metadata.CheckMetadata, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(c.answer)

@@ -16,43 +16,43 @@ import (
 const (
 	// KeysURL is where Google publishes the keys of identity tokens, as a JWK set.
 	KeysURL = "https://www.googleapis.com/oauth2/v3/certs"
-	// Issuer is the claim iss of every token.
-	Issuer = "https://accounts.google.com"
-	// MaxTokenSize is the length in bytes of the longest token that is read. Real ones are
+	// issuer is the claim iss of every token.
+	issuer = "https://accounts.google.com"
+	// maxTokenSize is the length in bytes of the longest token that is read. Real ones are
 	// about 1100 bytes long, plus a few for each licence.
-	MaxTokenSize = 8 << 10
-	// MaxLifetime is the longest time that a token may be good for.
-	MaxLifetime = time.Hour
-	// Leeway is how far Google's clock may be ahead of the control plane's.
-	Leeway = time.Minute
+	maxTokenSize = 8 << 10
+	// maxLifetime is the longest time that a token may be good for.
+	maxLifetime = time.Hour
+	// leeway is how far Google's clock may be ahead of the control plane's.
+	leeway = time.Minute
 )
 
 // The checks on a token, in addition to those of package jws on its form and signature, and
 // [attest.CheckQualifyingData] on what its audience carries.
 const (
-	// CheckSize: the token is empty or longer than [MaxTokenSize].
-	CheckSize attest.Check = "gce-token-size"
-	// CheckClaims: the payload is not a JSON object, has a duplicate member, or a claim that
+	// checkSize: the token is empty or longer than 8 KiB.
+	checkSize refusal.Check = "gce-token-size"
+	// checkClaims: the payload is not a JSON object, has a duplicate member, or a claim that
 	// every machine's token has is missing or of another type.
-	CheckClaims attest.Check = "gce-claims"
-	// CheckMachine: the token says nothing about a machine: the claims google.compute_engine
+	checkClaims refusal.Check = "gce-claims"
+	// checkMachine: the token says nothing about a machine: the claims google.compute_engine
 	// are missing, or one of them is not one that a machine can have. A service account's own
 	// token is such a token.
-	CheckMachine attest.Check = "gce-machine"
-	// CheckIssuer: the claim iss is not [Issuer].
-	CheckIssuer attest.Check = "gce-issuer"
-	// CheckAudience: the token is for another audience.
-	CheckAudience attest.Check = "gce-audience"
-	// CheckLifetime: the token ends before it begins, or is good for more than [MaxLifetime].
-	CheckLifetime attest.Check = "gce-lifetime"
-	// CheckExpired: the token has expired.
-	CheckExpired attest.Check = "gce-expired"
-	// CheckFuture: the token was made more than [Leeway] in the future.
-	CheckFuture attest.Check = "gce-future"
-	// CheckProject: the machine's project is not one of those that are admitted.
-	CheckProject attest.Check = "gce-project"
-	// CheckInventory: the inventory has another instance name, zone or project for the node.
-	CheckInventory attest.Check = "gce-inventory"
+	checkMachine refusal.Check = "gce-machine"
+	// checkIssuer: the claim iss is not https://accounts.google.com.
+	checkIssuer refusal.Check = "gce-issuer"
+	// checkAudience: the token is for another audience.
+	checkAudience refusal.Check = "gce-audience"
+	// checkLifetime: the token ends before it begins, or is good for more than an hour.
+	checkLifetime refusal.Check = "gce-lifetime"
+	// checkExpired: the token has expired.
+	checkExpired refusal.Check = "gce-expired"
+	// checkFuture: the token was made more than a minute in the future.
+	checkFuture refusal.Check = "gce-future"
+	// checkProject: the machine's project is not one of those that are admitted.
+	checkProject refusal.Check = "gce-project"
+	// checkInventory: the inventory has another instance name, zone or project for the node.
+	checkInventory refusal.Check = "gce-inventory"
 )
 
 // Details is what a token says, all of it Google's word. It is what [attest.Result].Details
@@ -92,10 +92,10 @@ func (d *Details) Machine() attest.Identity {
 // anyone who has seen it can present it again until it expires, so the audience should be a
 // value that is used only once. With [NewKind] the audience carries the challenge.
 //
-// c is as for [NewKind]. The errors are those of package jws, the checks of this package, and
-// refusal.CheckConfig for c or an empty audience.
-func VerifyToken(ctx context.Context, token, audience string, c KindConfig, now time.Time) (*Details, error) {
-	p, err := newPlatform(c)
+// config is as for [NewKind]. The errors are those of package jws, the checks of this package, and
+// refusal.CheckConfig for config or an empty audience.
+func VerifyToken(ctx context.Context, token, audience string, config KindConfig, now time.Time) (*Details, error) {
+	p, err := newPlatform(config)
 	if err != nil {
 		return nil, err
 	}
@@ -107,12 +107,12 @@ func VerifyToken(ctx context.Context, token, audience string, c KindConfig, now 
 		return nil, err
 	}
 	if d.Audience != audience {
-		return nil, refuse(CheckAudience, d.Audience, audience)
+		return nil, refuse(checkAudience, d.Audience, audience)
 	}
 	if err := p.check(d, now); err != nil {
 		return nil, err
 	}
-	if _, err := jws.VerifyToken(ctx, t, p.keys); err != nil {
+	if _, err := t.VerifySignature(ctx, p.keys); err != nil {
 		return nil, err
 	}
 	return d, nil
@@ -120,8 +120,8 @@ func VerifyToken(ctx context.Context, token, audience string, c KindConfig, now 
 
 // parse reads a token and verifies nothing.
 func parse(token []byte) (*jws.Token, *Details, error) {
-	if len(token) == 0 || len(token) > MaxTokenSize {
-		return nil, nil, refuse(CheckSize, strconv.Itoa(len(token))+" bytes", "1 to "+strconv.Itoa(MaxTokenSize))
+	if len(token) == 0 || len(token) > maxTokenSize {
+		return nil, nil, refuse(checkSize, strconv.Itoa(len(token))+" bytes", "1 to "+strconv.Itoa(maxTokenSize))
 	}
 	t, err := jws.Parse(string(token))
 	if err != nil {
@@ -142,16 +142,16 @@ func parse(token []byte) (*jws.Token, *Details, error) {
 // check checks the claims against the configuration and the clock.
 func (p *platform) check(d *Details, now time.Time) error {
 	switch lifetime := d.Expires.Sub(d.IssuedAt); {
-	case d.issuer != Issuer:
-		return refuse(CheckIssuer, d.issuer, Issuer)
-	case lifetime <= 0 || lifetime > MaxLifetime:
-		return refuse(CheckLifetime, lifetime.String(), "up to "+MaxLifetime.String())
+	case d.issuer != issuer:
+		return refuse(checkIssuer, d.issuer, issuer)
+	case lifetime <= 0 || lifetime > maxLifetime:
+		return refuse(checkLifetime, lifetime.String(), "up to "+maxLifetime.String())
 	case !now.Before(d.Expires):
-		return refuse(CheckExpired, "a token until "+stamp(d.Expires), "one that is good at "+stamp(now))
-	case now.Add(Leeway).Before(d.IssuedAt):
-		return refuse(CheckFuture, "a token from "+stamp(d.IssuedAt), "one that is good at "+stamp(now))
+		return refuse(checkExpired, "a token until "+stamp(d.Expires), "one that is good at "+stamp(now))
+	case now.Add(leeway).Before(d.IssuedAt):
+		return refuse(checkFuture, "a token from "+stamp(d.IssuedAt), "one that is good at "+stamp(now))
 	case !p.projects[d.Instance.ProjectID]:
-		return refuse(CheckProject, d.Instance.ProjectID, "a project of the configuration")
+		return refuse(checkProject, d.Instance.ProjectID, "a project of the configuration")
 	}
 	return nil
 }
@@ -159,7 +159,7 @@ func (p *platform) check(d *Details, now time.Time) error {
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 func refuse(check attest.Check, got, want string) error {
-	return &attest.Error{Check: check, Got: got, Want: want}
+	return &refusal.Error{Check: check, Got: got, Want: want}
 }
 
 // claims holds the claims of a token as they are read. A required one is nil until it has been
@@ -212,13 +212,13 @@ func parseClaims(payload []byte) (*Details, error) {
 	}.Parse(payload)
 	switch {
 	case err != nil:
-		return nil, &attest.Error{Check: CheckClaims, Got: "claims that cannot be read", Want: "those of an identity token", Err: err}
+		return nil, &refusal.Error{Check: checkClaims, Got: "claims that cannot be read", Want: "those of an identity token", Err: err}
 	case c.audience == nil, c.issuer == nil, c.subject == nil, c.party == nil, c.issuedAt == nil, c.expires == nil:
-		return nil, refuse(CheckClaims, "claims of which some are missing", "aud, azp, exp, iat, iss and sub")
+		return nil, refuse(checkClaims, "claims of which some are missing", "aud, azp, exp, iat, iss and sub")
 	case *c.subject != *c.party:
-		return nil, refuse(CheckClaims, "azp "+refusal.Quote(*c.party), "sub, "+refusal.Quote(*c.subject))
+		return nil, refuse(checkClaims, "azp "+refusal.Quote(*c.party), "sub, "+refusal.Quote(*c.subject))
 	case c.engine == nil:
-		return nil, refuse(CheckMachine, "a token without google.compute_engine", "one of a machine, with format=full")
+		return nil, refuse(checkMachine, "a token without google.compute_engine", "one of a machine, with format=full")
 	}
 	return c.details()
 }
@@ -242,18 +242,18 @@ func (c *claims) readEngine(r *strictjson.Reader) error {
 func (c *claims) details() (*Details, error) {
 	e := c.engine
 	if e.created == nil || e.projectNumber == nil || e.instanceID == nil || e.name == nil || e.project == nil || e.zone == nil {
-		return nil, refuse(CheckMachine, "google.compute_engine of which some is missing",
+		return nil, refuse(checkMachine, "google.compute_engine of which some is missing",
 			"instance_creation_timestamp, instance_id, instance_name, project_id, project_number and zone")
 	}
 	d := &Details{Created: seconds(*e.created), Licenses: e.licenses, Subject: *c.subject, Email: c.email, Audience: *c.audience,
 		IssuedAt: seconds(*c.issuedAt), Expires: seconds(*c.expires), issuer: *c.issuer}
 	id, err := strconv.ParseUint(*e.instanceID, 10, 64)
 	if err != nil || strconv.FormatUint(id, 10) != *e.instanceID {
-		return nil, refuse(CheckMachine, "instance_id "+refusal.Quote(*e.instanceID), "a decimal number")
+		return nil, refuse(checkMachine, "instance_id "+refusal.Quote(*e.instanceID), "a decimal number")
 	}
 	d.Instance = oid.GCEInstance{Zone: *e.zone, ProjectNumber: uint64(*e.projectNumber), ProjectID: *e.project, InstanceID: id, InstanceName: *e.name}
 	if _, err := d.Instance.Marshal(); err != nil {
-		return nil, &attest.Error{Check: CheckMachine, Got: "a machine that is none", Want: "one that a certificate could name", Err: err}
+		return nil, &refusal.Error{Check: checkMachine, Got: "a machine that is none", Want: "one that a certificate could name", Err: err}
 	}
 	return d, nil
 }

@@ -67,57 +67,57 @@ func TestClaims(t *testing.T) {
 		"a further claim":                    {set("nonce", 1), ""},
 		"a further claim about the machine":  {engine("further", nil), ""},
 		"no e-mail":                          {none("email"), ""},
-		"another audience":                   {set("aud", audience+"8"), gce.CheckAudience},
-		"the audience in another case":       {set("aud", strings.ToUpper(audience)), gce.CheckAudience},
-		"no audience":                        {none("aud"), gce.CheckClaims},
-		"a list of audiences":                {set("aud", []string{audience}), gce.CheckClaims},
-		"the audience null":                  {set("aud", nil), gce.CheckClaims},
-		"another issuer":                     {set("iss", "https://accounts.google.com/"), gce.CheckIssuer},
-		"Google's other issuer":              {set("iss", "accounts.google.com"), gce.CheckIssuer},
-		"a service account as the issuer":    {set("iss", "a@p.iam.gserviceaccount.com"), gce.CheckIssuer},
-		"no issuer":                          {none("iss"), gce.CheckClaims},
-		"no subject":                         {none("sub"), gce.CheckClaims},
-		"no party":                           {none("azp"), gce.CheckClaims},
-		"another party":                      {set("azp", "1"), gce.CheckClaims},
-		"no beginning":                       {none("iat"), gce.CheckClaims},
-		"no end":                             {none("exp"), gce.CheckClaims},
-		"the end a text":                     {set("exp", "1800003600"), gce.CheckClaims},
-		"the end with a fraction":            {set("exp", 1800003600.5), gce.CheckClaims},
-		"the end negative":                   {set("exp", -1), gce.CheckClaims},
-		"the end over 53 bits":               {set("exp", int64(1)<<53), gce.CheckClaims},
-		"the end of 53 bits":                 {set("exp", int64(1)<<53-1), gce.CheckLifetime},
-		"a second too long":                  {set("exp", now.Unix()+3601), gce.CheckLifetime},
-		"no lifetime":                        {set("exp", now.Unix()), gce.CheckLifetime},
-		"ended":                              {func(c map[string]any) { c["iat"], c["exp"] = now.Unix()-3600, now.Unix() }, gce.CheckExpired},
+		"another audience":                   {set("aud", audience+"8"), refusal.Check("gce-audience")},
+		"the audience in another case":       {set("aud", strings.ToUpper(audience)), refusal.Check("gce-audience")},
+		"no audience":                        {none("aud"), refusal.Check("gce-claims")},
+		"a list of audiences":                {set("aud", []string{audience}), refusal.Check("gce-claims")},
+		"the audience null":                  {set("aud", nil), refusal.Check("gce-claims")},
+		"another issuer":                     {set("iss", "https://accounts.google.com/"), refusal.Check("gce-issuer")},
+		"Google's other issuer":              {set("iss", "accounts.google.com"), refusal.Check("gce-issuer")},
+		"a service account as the issuer":    {set("iss", "a@p.iam.gserviceaccount.com"), refusal.Check("gce-issuer")},
+		"no issuer":                          {none("iss"), refusal.Check("gce-claims")},
+		"no subject":                         {none("sub"), refusal.Check("gce-claims")},
+		"no party":                           {none("azp"), refusal.Check("gce-claims")},
+		"another party":                      {set("azp", "1"), refusal.Check("gce-claims")},
+		"no beginning":                       {none("iat"), refusal.Check("gce-claims")},
+		"no end":                             {none("exp"), refusal.Check("gce-claims")},
+		"the end a text":                     {set("exp", "1800003600"), refusal.Check("gce-claims")},
+		"the end with a fraction":            {set("exp", 1800003600.5), refusal.Check("gce-claims")},
+		"the end negative":                   {set("exp", -1), refusal.Check("gce-claims")},
+		"the end over 53 bits":               {set("exp", int64(1)<<53), refusal.Check("gce-claims")},
+		"the end of 53 bits":                 {set("exp", int64(1)<<53-1), refusal.Check("gce-lifetime")},
+		"a second too long":                  {set("exp", now.Unix()+3601), refusal.Check("gce-lifetime")},
+		"no lifetime":                        {set("exp", now.Unix()), refusal.Check("gce-lifetime")},
+		"ended":                              {func(c map[string]any) { c["iat"], c["exp"] = now.Unix()-3600, now.Unix() }, refusal.Check("gce-expired")},
 		"about to end":                       {func(c map[string]any) { c["iat"], c["exp"] = now.Unix()-3599, now.Unix()+1 }, ""},
 		"a minute ahead":                     {func(c map[string]any) { c["iat"], c["exp"] = now.Unix()+60, now.Unix()+3660 }, ""},
-		"more than a minute ahead":           {func(c map[string]any) { c["iat"], c["exp"] = now.Unix()+61, now.Unix()+3661 }, gce.CheckFuture},
-		"another project":                    {engine("project_id", "evil-project"), gce.CheckProject},
-		"the project in another case":        {engine("project_id", "Example-Project"), gce.CheckProject},
-		"no word of Google's":                {none("google"), gce.CheckMachine},
-		"an organisation alone":              {set("google", map[string]any{"organization_number": 1}), gce.CheckMachine},
-		"Google's word null":                 {set("google", nil), gce.CheckClaims},
-		"the machine null":                   {func(c map[string]any) { c["google"] = map[string]any{"compute_engine": nil} }, gce.CheckClaims},
-		"the machine empty":                  {func(c map[string]any) { c["google"] = map[string]any{"compute_engine": map[string]any{}} }, gce.CheckMachine},
-		"the machine at the top":             {func(c map[string]any) { c["compute_engine"] = in(c); delete(c, "google") }, gce.CheckMachine},
-		"no instance ID":                     {noEngine("instance_id"), gce.CheckMachine},
-		"no instance name":                   {noEngine("instance_name"), gce.CheckMachine},
-		"no project":                         {noEngine("project_id"), gce.CheckMachine},
-		"no project number":                  {noEngine("project_number"), gce.CheckMachine},
-		"no zone":                            {noEngine("zone"), gce.CheckMachine},
-		"no time of creation":                {noEngine("instance_creation_timestamp"), gce.CheckMachine},
-		"the instance ID a number":           {engine("instance_id", 4711), gce.CheckClaims},
-		"the instance ID with a zero before": {engine("instance_id", "04711"), gce.CheckMachine},
-		"the instance ID with a sign":        {engine("instance_id", "+4711"), gce.CheckMachine},
-		"the instance ID zero":               {engine("instance_id", "0"), gce.CheckMachine},
-		"the instance ID over 64 bits":       {engine("instance_id", "18446744073709551616"), gce.CheckMachine},
-		"the instance ID empty":              {engine("instance_id", ""), gce.CheckMachine},
-		"the project number zero":            {engine("project_number", 0), gce.CheckMachine},
-		"the project number a text":          {engine("project_number", "1"), gce.CheckClaims},
-		"the project with a slash":           {engine("project_id", "example-project/4711"), gce.CheckMachine},
-		"the project empty":                  {engine("project_id", ""), gce.CheckMachine},
-		"the name with a space":              {engine("instance_name", "vm 1"), gce.CheckMachine},
-		"the zone with a line end":           {engine("zone", "a\n"), gce.CheckMachine},
+		"more than a minute ahead":           {func(c map[string]any) { c["iat"], c["exp"] = now.Unix()+61, now.Unix()+3661 }, refusal.Check("gce-future")},
+		"another project":                    {engine("project_id", "evil-project"), refusal.Check("gce-project")},
+		"the project in another case":        {engine("project_id", "Example-Project"), refusal.Check("gce-project")},
+		"no word of Google's":                {none("google"), refusal.Check("gce-machine")},
+		"an organisation alone":              {set("google", map[string]any{"organization_number": 1}), refusal.Check("gce-machine")},
+		"Google's word null":                 {set("google", nil), refusal.Check("gce-claims")},
+		"the machine null":                   {func(c map[string]any) { c["google"] = map[string]any{"compute_engine": nil} }, refusal.Check("gce-claims")},
+		"the machine empty":                  {func(c map[string]any) { c["google"] = map[string]any{"compute_engine": map[string]any{}} }, refusal.Check("gce-machine")},
+		"the machine at the top":             {func(c map[string]any) { c["compute_engine"] = in(c); delete(c, "google") }, refusal.Check("gce-machine")},
+		"no instance ID":                     {noEngine("instance_id"), refusal.Check("gce-machine")},
+		"no instance name":                   {noEngine("instance_name"), refusal.Check("gce-machine")},
+		"no project":                         {noEngine("project_id"), refusal.Check("gce-machine")},
+		"no project number":                  {noEngine("project_number"), refusal.Check("gce-machine")},
+		"no zone":                            {noEngine("zone"), refusal.Check("gce-machine")},
+		"no time of creation":                {noEngine("instance_creation_timestamp"), refusal.Check("gce-machine")},
+		"the instance ID a number":           {engine("instance_id", 4711), refusal.Check("gce-claims")},
+		"the instance ID with a zero before": {engine("instance_id", "04711"), refusal.Check("gce-machine")},
+		"the instance ID with a sign":        {engine("instance_id", "+4711"), refusal.Check("gce-machine")},
+		"the instance ID zero":               {engine("instance_id", "0"), refusal.Check("gce-machine")},
+		"the instance ID over 64 bits":       {engine("instance_id", "18446744073709551616"), refusal.Check("gce-machine")},
+		"the instance ID empty":              {engine("instance_id", ""), refusal.Check("gce-machine")},
+		"the project number zero":            {engine("project_number", 0), refusal.Check("gce-machine")},
+		"the project number a text":          {engine("project_number", "1"), refusal.Check("gce-claims")},
+		"the project with a slash":           {engine("project_id", "example-project/4711"), refusal.Check("gce-machine")},
+		"the project empty":                  {engine("project_id", ""), refusal.Check("gce-machine")},
+		"the name with a space":              {engine("instance_name", "vm 1"), refusal.Check("gce-machine")},
+		"the zone with a line end":           {engine("zone", "a\n"), refusal.Check("gce-machine")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			claims := payload(t, good)
@@ -166,8 +166,8 @@ func TestPayloads(t *testing.T) {
 				t.Fatal(err)
 			}
 			d, err := gce.VerifyToken(t.Context(), token, audience, trust(t, cloud), now)
-			expect(t, d, err, gce.CheckClaims)
-			keep(t, "payload "+name, token, gce.CheckClaims)
+			expect(t, d, err, refusal.Check("gce-claims"))
+			keep(t, "payload "+name, token, refusal.Check("gce-claims"))
 		})
 	}
 }
@@ -216,13 +216,13 @@ func TestForgedTokens(t *testing.T) {
 		want  attest.Check
 	}{
 		"as it is":                          {good, ""},
-		"another machine's claims":          {head + "." + evil + "." + signature, jws.CheckSignature},
-		"the signature of another token":    {head + "." + body + "." + raw.EncodeToString(make([]byte, 256)), jws.CheckSignature},
-		"no signature":                      {head + "." + body + ".", jws.CheckSignatureSize},
-		"half a signature":                  {good[:len(good)-170], jws.CheckSignatureSize},
-		"the unsigned part alone":           {head + "." + body, jws.CheckForm},
-		"an unsigned part beside":           {good + "." + evil, jws.CheckForm},
-		"an unsigned token in front":        {head + "." + evil + "." + good, jws.CheckForm},
+		"another machine's claims":          {head + "." + evil + "." + signature, jws.Check("jws-signature")},
+		"the signature of another token":    {head + "." + body + "." + raw.EncodeToString(make([]byte, 256)), jws.Check("jws-signature")},
+		"no signature":                      {head + "." + body + ".", jws.Check("jws-signature-size")},
+		"half a signature":                  {good[:len(good)-170], jws.Check("jws-signature-size")},
+		"the unsigned part alone":           {head + "." + body, jws.Check("form")},
+		"an unsigned part beside":           {good + "." + evil, jws.Check("form")},
+		"an unsigned token in front":        {head + "." + evil + "." + good, jws.Check("form")},
 		"alg none":                          {header(`{"alg":"none","kid":"`+kid+`","typ":"JWT"}`) + ".", jws.CheckAlgorithm},
 		"alg in another case":               {header(`{"alg":"None","kid":"`+kid+`","typ":"JWT"}`) + ".", jws.CheckAlgorithm},
 		"alg HS256 under the public key":    {header(`{"alg":"HS256","kid":"`+kid+`","typ":"JWT"}`) + "." + signature, jws.CheckAlgorithm},
@@ -234,16 +234,16 @@ func TestForgedTokens(t *testing.T) {
 		"an unknown kid":                    {header(`{"alg":"RS256","kid":"x","typ":"JWT"}`) + "." + signature, jws.CheckKeyID},
 		"the kid of a key of another kind":  {header(`{"alg":"RS256","kid":"es","typ":"JWT"}`) + "." + signature, jws.CheckAlgorithm},
 		"a service account's own key":       {signed(jws.NewSigner(key, jws.SignerOptions{KeyID: "own", Type: jws.TypeJWT})), jws.CheckKeyID},
-		"a key of one's own, Google's kid":  {signed(jws.NewSigner(key, jws.SignerOptions{KeyID: kid, Type: jws.TypeJWT})), jws.CheckSignature},
+		"a key of one's own, Google's kid":  {signed(jws.NewSigner(key, jws.SignerOptions{KeyID: kid, Type: jws.TypeJWT})), jws.Check("jws-signature")},
 		"a key that the token brings":       {header(`{"alg":"RS256","jwk":{},"kid":"`+kid+`","typ":"JWT"}`) + "." + signature, jws.CheckHeader},
 		"no typ":                            {signed(jws.NewSigner(key, jws.SignerOptions{KeyID: kid})), jws.CheckHeader},
 		"typ at+jwt":                        {header(`{"alg":"RS256","kid":"`+kid+`","typ":"at+jwt"}`) + "." + signature, jws.CheckHeader},
-		"padding":                           {head + "." + body + "=." + signature, jws.CheckBase64},
-		"a line end":                        {good + "\n", jws.CheckBase64},
-		"nothing":                           {"", gce.CheckSize},
-		"as long as can be":                 {head + "." + strings.Repeat("A", gce.MaxTokenSize-len(head)-len(signature)-2) + "." + signature, gce.CheckClaims},
-		"a byte too long":                   {head + "." + strings.Repeat("A", gce.MaxTokenSize-len(head)-len(signature)-1) + "." + signature, gce.CheckSize},
-		"nine kibibytes":                    {strings.Repeat("A.", 9<<9), gce.CheckSize},
+		"padding":                           {head + "." + body + "=." + signature, jws.Check("base64url")},
+		"a line end":                        {good + "\n", jws.Check("base64url")},
+		"nothing":                           {"", refusal.Check("gce-token-size")},
+		"as long as can be":                 {head + "." + strings.Repeat("A", gce.MaxTokenSize-len(head)-len(signature)-2) + "." + signature, refusal.Check("gce-claims")},
+		"a byte too long":                   {head + "." + strings.Repeat("A", gce.MaxTokenSize-len(head)-len(signature)-1) + "." + signature, refusal.Check("gce-token-size")},
+		"nine kibibytes":                    {strings.Repeat("A.", 9<<9), refusal.Check("gce-token-size")},
 		"another cloud with the same claim": {tokenOf(t, other.Token, audience), jws.CheckKeyID},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -269,7 +269,7 @@ func tokenOf(t *testing.T, token func(oid.GCEInstance, string) (string, error), 
 // A huge token is refused before it is looked at.
 func TestHugeToken(t *testing.T) {
 	d, err := gce.VerifyToken(t.Context(), strings.Repeat("A.", 1<<19), audience, trust(t, google(t)), now)
-	expect(t, d, err, gce.CheckSize)
+	expect(t, d, err, refusal.Check("gce-token-size"))
 }
 
 // Keys that cannot be had now decide nothing.
@@ -371,19 +371,19 @@ func TestRecorded(t *testing.T) {
 			if err := verify(s.audience, c, s.at.Add(time.Hour-time.Second)); err != nil {
 				t.Error(err)
 			}
-			if err := verify(s.audience, c, s.at.Add(time.Hour)); !errors.Is(err, gce.CheckExpired) {
+			if err := verify(s.audience, c, s.at.Add(time.Hour)); !errors.Is(err, refusal.Check("gce-expired")) {
 				t.Error(err)
 			}
-			if err := verify(s.audience, c, time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)); !errors.Is(err, gce.CheckExpired) {
+			if err := verify(s.audience, c, time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)); !errors.Is(err, refusal.Check("gce-expired")) {
 				t.Error(err)
 			}
-			if err := verify(s.audience, c, s.at.Add(-61*time.Second)); !errors.Is(err, gce.CheckFuture) {
+			if err := verify(s.audience, c, s.at.Add(-61*time.Second)); !errors.Is(err, refusal.Check("gce-future")) {
 				t.Error(err)
 			}
-			if err := verify(audienceOf(make([]byte, 32)), c, s.at); !errors.Is(err, gce.CheckAudience) {
+			if err := verify(audienceOf(make([]byte, 32)), c, s.at); !errors.Is(err, refusal.Check("gce-audience")) {
 				t.Error(err)
 			}
-			if err := verify(s.audience, gce.KindConfig{Keys: c.Keys, Projects: []string{project}}, s.at); !errors.Is(err, gce.CheckProject) {
+			if err := verify(s.audience, gce.KindConfig{Keys: c.Keys, Projects: []string{project}}, s.at); !errors.Is(err, refusal.Check("gce-project")) {
 				t.Error(err)
 			}
 			for other, set := range keys {

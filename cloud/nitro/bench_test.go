@@ -28,7 +28,7 @@ func BenchmarkVerify(b *testing.B) {
 	})
 	b.Run("bare", func(b *testing.B) {
 		b.ReportAllocs()
-		d, err := ParseInsecure(data)
+		d, err := parseInsecure(data)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -99,7 +99,7 @@ func BenchmarkParse(b *testing.B) {
 	data := newBench().good().marshal()
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := ParseInsecure(data); err != nil {
+		if _, err := parseInsecure(data); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -108,7 +108,7 @@ func BenchmarkParse(b *testing.B) {
 func TestParseAllocations(t *testing.T) {
 	data := newBench().good().marshal()
 	if n := testing.AllocsPerRun(100, func() {
-		if _, err := ParseInsecure(data); err != nil {
+		if _, err := parseInsecure(data); err != nil {
 			t.Error(err)
 		}
 	}); n > 120 {

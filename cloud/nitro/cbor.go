@@ -42,7 +42,7 @@ func (r *reader) err(field string) error {
 	if r.fault == "" {
 		return nil
 	}
-	return refuse(CheckEncoding, "a bad "+field, r.fault)
+	return refuse(checkEncoding, "a bad "+field, r.fault)
 }
 
 // next consumes the byte if it is the next one.

@@ -13,8 +13,12 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/cloud/internal/chain"
 	"github.com/nodeattest/nodeattest/refusal"
 )
+
+// rootG1SHA256 is what the documentation of VerifierConfig says.
+const rootG1SHA256 = "641a0321a3e244efe456463195d606317ed7cdcc3c1756e09893f3c68f79bb5b"
 
 // corpus is the folder of recorded documents; it skips the test where there is none.
 func corpus(t testing.TB) string {
@@ -43,7 +47,7 @@ func recordedVerifier(t testing.TB) *Verifier {
 		t.Fatal("no PEM")
 	}
 	sum := sha256.Sum256(block.Bytes)
-	if hex.EncodeToString(sum[:]) != RootG1SHA256 {
+	if hex.EncodeToString(sum[:]) != rootG1SHA256 {
 		t.Errorf("a root of digest %x", sum)
 	}
 	root, err := x509.ParseCertificate(block.Bytes)
@@ -98,22 +102,22 @@ func TestRecordings(t *testing.T) {
 			if err := v.trust(context.Background(), d, made, attest.NewBudget(5)); err != nil || len(d.Chain) != 5 {
 				t.Errorf("at its time: %v", err)
 			}
-			if err := v.trust(context.Background(), d, today, attest.NewBudget(5)); !errors.Is(err, CheckExpired) {
+			if err := v.trust(context.Background(), d, today, attest.NewBudget(5)); !errors.Is(err, chain.CheckExpired) {
 				t.Errorf("today: %v", err)
 			}
 			verified, err := v.Verify(context.Background(), data, made)
-			if !r.enclave && (err != nil || verified.Identity() != d.Identity()) || r.enclave && !errors.Is(err, CheckDocumentKind) {
+			if !r.enclave && (err != nil || verified.Identity() != d.Identity()) || r.enclave && !errors.Is(err, checkDocumentKind) {
 				t.Errorf("verified: %v", err)
 			}
-			want := CheckExpired
+			want := chain.CheckExpired
 			if r.enclave {
-				want = CheckDocumentKind
+				want = checkDocumentKind
 			}
 			if _, err := v.Verify(context.Background(), data, today); !errors.Is(err, want) {
 				t.Errorf("verified today: %v, want %s", err, want)
 			}
 			leaf := d.leaf
-			for at, want := range map[time.Time]refusal.Check{leaf.NotBefore.Add(-time.Second): CheckNotYetValid, leaf.NotAfter: "", leaf.NotAfter.Add(time.Second): CheckExpired} {
+			for at, want := range map[time.Time]refusal.Check{leaf.NotBefore.Add(-time.Second): chain.CheckNotYetValid, leaf.NotAfter: "", leaf.NotAfter.Add(time.Second): chain.CheckExpired} {
 				if r.enclave {
 					continue
 				}

@@ -23,12 +23,12 @@ const (
 
 // Checks on what a document is about.
 const (
-	// CheckDocumentKind: it is a document of a Nitro Enclave. Those have the same root, and
+	// checkDocumentKind: it is a document of a Nitro Enclave. Those have the same root, and
 	// every customer of AWS can get them over any nonce.
-	CheckDocumentKind refusal.Check = "nitro-document-kind"
-	// CheckModule: its module_id is not that of an instance's NitroTPM, or not that of the
+	checkDocumentKind refusal.Check = "nitro-document-kind"
+	// checkModule: its module_id is not that of an instance's NitroTPM, or not that of the
 	// certificate that signs.
-	CheckModule refusal.Check = "nitro-module"
+	checkModule refusal.Check = "nitro-module"
 )
 
 // Document is what an attestation document of a NitroTPM says ("NitroTPM attestation
@@ -45,7 +45,7 @@ type Document struct {
 	// PCRs are the values of the PCRs by index, 48 bytes each (SHA-384). A missing index has
 	// no value.
 	PCRs map[int][]byte
-	// PublicKey, UserData and Nonce are what the caller supplied, at most 1024 bytes each; nil
+	// PublicKey, userData and Nonce are what the caller supplied, at most 1024 bytes each; nil
 	// if it supplied none.
 	PublicKey, UserData, Nonce []byte
 	// Chain is the chain of the certificate that signed, leaf first and root last; nil if
@@ -59,10 +59,10 @@ type Document struct {
 	signer   []byte   // the certificate, DER
 }
 
-// ParseInsecure reads a document and verifies only its form: whatever it says may be forged.
-// The error is a [*refusal.Error] with [CheckEncoding], [CheckAlgorithm], [CheckDocumentKind]
-// or [CheckModule].
-func ParseInsecure(document []byte) (*Document, error) {
+// parseInsecure reads a document and verifies only its form: whatever it says may be forged.
+// The error is a [*refusal.Error] with the check "nitro-document-encoding",
+// "nitro-document-algorithm", "nitro-document-kind" or the check "nitro-module".
+func parseInsecure(document []byte) (*Document, error) {
 	d, err := parse(document)
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func parse(document []byte) (*Document, error) {
 		return nil, err
 	}
 	if d.leaf, err = x509.ParseCertificate(d.signer); err != nil {
-		return nil, &refusal.Error{Check: CheckEncoding, Got: "a bad certificate", Want: "X.509", Err: err}
+		return nil, &refusal.Error{Check: checkEncoding, Got: "a bad certificate", Want: "X.509", Err: err}
 	}
 	if err := d.readNames(); err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func (d *Document) readPayload() error {
 		key := r.text(1, 32) // "" after a fault
 		n := slices.Index(keys[:], key)
 		if n < 0 || seen[n] {
-			return refuse(CheckEncoding, "key "+refusal.Quote(key)+" that is unknown or there twice", "known keys, each once")
+			return refuse(checkEncoding, "key "+refusal.Quote(key)+" that is unknown or there twice", "known keys, each once")
 		}
 		seen[n] = true
 		if err := d.readMember(r, key); err != nil {
@@ -124,10 +124,10 @@ func (d *Document) readPayload() error {
 		return err
 	}
 	if n := slices.Index(seen[:neededKeys], false); n >= 0 {
-		return refuse(CheckEncoding, "no "+keys[n], "it")
+		return refuse(checkEncoding, "no "+keys[n], "it")
 	}
 	if d.enclave = seen[len(keys)-1]; d.enclave == seen[len(keys)-2] {
-		return refuse(CheckEncoding, "pcrs and nitrotpm_pcrs, or neither", "one of them")
+		return refuse(checkEncoding, "pcrs and nitrotpm_pcrs, or neither", "one of them")
 	}
 	return nil
 }
@@ -139,7 +139,7 @@ func (d *Document) readMember(r *reader, key string) error {
 		d.ModuleID = r.text(1, maxModuleID)
 	case "digest":
 		if digest := r.text(1, 16); digest != "SHA384" && r.fault == "" {
-			return refuse(CheckAlgorithm, "digest "+refusal.Quote(digest), "SHA384")
+			return refuse(checkAlgorithm, "digest "+refusal.Quote(digest), "SHA384")
 		}
 	case "timestamp":
 		d.Timestamp = time.UnixMilli(int64(r.uint(maxMilliseconds))).UTC()
@@ -169,7 +169,7 @@ func (d *Document) readPCRs(r *reader) error {
 		index := int(r.uint(maxPCRs - 1))
 		value := r.bytes(pcrSize, pcrSize)
 		if r.fault == "" && d.PCRs[index] != nil {
-			return refuse(CheckEncoding, "PCR "+strconv.Itoa(index)+" twice", "once")
+			return refuse(checkEncoding, "PCR "+strconv.Itoa(index)+" twice", "once")
 		}
 		d.PCRs[index] = value
 	}
@@ -191,10 +191,10 @@ func (d *Document) readNames() error {
 	region, ours := strings.CutPrefix(name, d.ModuleID+".")
 	region, isAWS := strings.CutSuffix(region, leafSuffix)
 	if !ours || !isAWS || !validRegion(region) || !validInstance(d.InstanceID) {
-		return refuse(CheckModule, "module_id "+refusal.Quote(d.ModuleID)+" and a certificate of "+refusal.Quote(name), "the same module, and a region")
+		return refuse(checkModule, "module_id "+refusal.Quote(d.ModuleID)+" and a certificate of "+refusal.Quote(name), "the same module, and a region")
 	}
 	if issuer, want := d.leaf.Issuer.CommonName, d.InstanceID+"."+region+issuerSuffix; issuer != want {
-		return refuse(CheckModule, "an issuer "+refusal.Quote(issuer), want)
+		return refuse(checkModule, "an issuer "+refusal.Quote(issuer), want)
 	}
 	d.Region, d.Partition = region, partitionOf(region)
 	return nil
@@ -203,11 +203,11 @@ func (d *Document) readNames() error {
 // checkKind checks that it is the document of a NitroTPM.
 func (d *Document) checkKind() error {
 	if d.enclave {
-		return refuse(CheckDocumentKind, "pcrs, as an enclave has", "nitrotpm_pcrs")
+		return refuse(checkDocumentKind, "pcrs, as an enclave has", "nitrotpm_pcrs")
 	}
 	tpm, ok := strings.CutPrefix(d.ModuleID, d.InstanceID+"-tpm")
 	if !ok || len(tpm) != 16 || !isHex(tpm) {
-		return refuse(CheckModule, "module_id "+refusal.Quote(d.ModuleID), "<instance ID>-tpm<16 hexadecimal digits>")
+		return refuse(checkModule, "module_id "+refusal.Quote(d.ModuleID), "<instance ID>-tpm<16 hexadecimal digits>")
 	}
 	return nil
 }

@@ -163,7 +163,7 @@ func (p *platformOf) good() *parts {
 	return &parts{array: []byte{0x84}, protected: bstr([]byte(protected)), unprotected: []byte{0xa0}, mapHead: []byte{0xbf}, mapEnd: []byte{0xff}, leaf: p.leaf, members: []member{
 		{tstr("module_id"), tstr(testModule)}, {tstr("digest"), tstr("SHA384")}, {tstr("timestamp"), uint64Of(testTime.UnixMilli())},
 		{tstr("nitrotpm_pcrs"), pcrs(24)}, {tstr("certificate"), bstr(p.leaf.Raw)}, {tstr("cabundle"), cabundle(p.bundle()...)},
-		{tstr("public_key"), []byte{0xf6}}, {tstr("user_data"), bstr([]byte(UserData))}, {tstr("nonce"), bstr(testNonce)}}}
+		{tstr("public_key"), []byte{0xf6}}, {tstr("user_data"), bstr([]byte(userData))}, {tstr("nonce"), bstr(testNonce)}}}
 }
 
 // set changes the value of a key.

@@ -18,18 +18,18 @@ import (
 // block KUBELET AUTHENTICATOR ATTESTATION PROVIDER.
 const Provider = "nitro"
 
-// UserData is the user_data of every document of this kind, so a document that was made for
+// userData is the user_data of every document of this kind, so a document that was made for
 // another purpose is not accepted.
-const UserData = "nodeattest/nitro/v1"
+const userData = "nodeattest/nitro/v1"
 
 // Checks on the contents of a document of this kind.
 const (
-	// CheckNonce: the nonce is not 32 bytes long.
-	CheckNonce refusal.Check = "nitro-document-nonce"
-	// CheckUserData: the user data is not [UserData], or there is a public key.
-	CheckUserData refusal.Check = "nitro-document-user-data"
-	// CheckPCRs: a PCR has a value other than the good ones, or none.
-	CheckPCRs refusal.Check = "nitro-pcrs"
+	// checkNonce: the nonce is not 32 bytes long.
+	checkNonce refusal.Check = "nitro-document-nonce"
+	// checkUserData: the user data is not [userData], or there is a public key.
+	checkUserData refusal.Check = "nitro-document-user-data"
+	// checkPCRs: a PCR has a value other than the good ones, or none.
+	checkPCRs refusal.Check = "nitro-pcrs"
 )
 
 // KindConfig is what the kind is made of.
@@ -47,15 +47,15 @@ type KindConfig struct {
 
 // NewKind makes the control plane's side of the kind of evidence. The error matches
 // [refusal.CheckConfig] and names the field.
-func NewKind(c KindConfig) (*document.Kind, error) {
-	if c.Verifier == nil {
+func NewKind(config KindConfig) (*document.Kind, error) {
+	if config.Verifier == nil {
 		return nil, refusal.Config("Verifier", "", "one")
 	}
-	if c.GoodPCRs != nil && len(c.GoodPCRs) == 0 {
+	if config.GoodPCRs != nil && len(config.GoodPCRs) == 0 {
 		return nil, refusal.Config("GoodPCRs", "", "at least one set, or nil")
 	}
-	p := &platform{verifier: c.Verifier}
-	for _, set := range c.GoodPCRs {
+	p := &platform{verifier: config.Verifier}
+	for _, set := range config.GoodPCRs {
 		if len(set) == 0 {
 			return nil, refusal.Config("GoodPCRs", "with an empty set", "values")
 		}
@@ -79,7 +79,7 @@ type platform struct {
 
 // Read reads a document and verifies nothing.
 func (p *platform) Read(data []byte) (*document.Claims, error) {
-	d, err := ParseInsecure(data)
+	d, err := parseInsecure(data)
 	if err != nil {
 		return nil, err
 	}
@@ -98,11 +98,11 @@ func (p *platform) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (
 func (p *platform) claims(d *Document) (*document.Claims, error) {
 	switch {
 	case len(d.Nonce) != sha256.Size:
-		return nil, refuse(CheckNonce, strconv.Itoa(len(d.Nonce))+" bytes", strconv.Itoa(sha256.Size))
-	case string(d.UserData) != UserData:
-		return nil, refuse(CheckUserData, refusal.Quote(string(d.UserData)), UserData)
+		return nil, refuse(checkNonce, strconv.Itoa(len(d.Nonce))+" bytes", strconv.Itoa(sha256.Size))
+	case string(d.UserData) != userData:
+		return nil, refuse(checkUserData, refusal.Quote(string(d.UserData)), userData)
 	case d.PublicKey != nil:
-		return nil, refuse(CheckUserData, "a public key", "none")
+		return nil, refuse(checkUserData, "a public key", "none")
 	}
 	if err := p.checkPCRs(d); err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func (p *platform) checkPCRs(d *Document) error {
 		}
 		worst = slices.Sorted(maps.Keys(set))[n]
 	}
-	return refuse(CheckPCRs, "PCR "+strconv.Itoa(worst)+" "+refusal.OrNothing(hex.EncodeToString(d.PCRs[worst])), "the values of a good set")
+	return refuse(checkPCRs, "PCR "+strconv.Itoa(worst)+" "+refusal.OrNothing(hex.EncodeToString(d.PCRs[worst])), "the values of a good set")
 }
 
 // facts are what else the document says, for human readers.

@@ -15,6 +15,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/document"
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
+	"github.com/nodeattest/nodeattest/cloud/internal/chain"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -97,7 +98,7 @@ func TestConformance(t *testing.T) {
 		}}, []string{"evidence-byte-changed", "evidence-last-byte-changed", "document-forged", "document-of-yesterday", "document-of-tomorrow"}},
 		"every root trusted": {&platform{verifier: platformVerifier(t, ours, theirs)}, []string{"document-forged"}},
 		"time of the document": {&weakPlatform{platform: strict, verify: func(p *platform, data []byte, q *attest.Inquiry) (*document.Claims, error) {
-			d, err := ParseInsecure(data)
+			d, err := parseInsecure(data)
 			if err != nil {
 				return nil, err
 			}
@@ -144,19 +145,19 @@ func TestClaims(t *testing.T) {
 	}{
 		"good":                      {nil, nil, ""},
 		"with good PCRs":            {nil, good, ""},
-		"no nonce":                  {func(p *parts) { p.drop("nonce") }, nil, CheckNonce},
-		"a nonce that is null":      {func(p *parts) { p.set("nonce", []byte{0xf6}) }, nil, CheckNonce},
-		"a nonce of 31 bytes":       {func(p *parts) { p.set("nonce", bstr(testNonce[:31])) }, nil, CheckNonce},
-		"a nonce of 33 bytes":       {func(p *parts) { p.set("nonce", bstr(append(testNonce[:32:32], 0))) }, nil, CheckNonce},
-		"no user data":              {func(p *parts) { p.set("user_data", []byte{0xf6}) }, nil, CheckUserData},
-		"other user data":           {func(p *parts) { p.set("user_data", bstr([]byte("nodeattest/nitro/v2"))) }, nil, CheckUserData},
-		"longer user data":          {func(p *parts) { p.set("user_data", bstr([]byte(UserData+" "))) }, nil, CheckUserData},
-		"a public key":              {func(p *parts) { p.set("public_key", bstr([]byte{4})) }, nil, CheckUserData},
-		"an empty public key":       {func(p *parts) { p.set("public_key", bstr(nil)) }, nil, CheckUserData},
-		"a PCR of another value":    {nil, good[:1], CheckPCRs},
-		"a PCR that is not there":   {func(p *parts) { p.set("nitrotpm_pcrs", pcrs(12)) }, good, CheckPCRs},
-		"a PCR of zeros, not there": {func(p *parts) { p.set("nitrotpm_pcrs", pcrs(12)) }, []map[int][]byte{{12: make([]byte, 48)}}, CheckPCRs},
-		"half of each set":          {func(p *parts) { p.set("nitrotpm_pcrs", pcrs(12)) }, []map[int][]byte{{4: pcr(4), 12: pcr(12)}, {7: pcr(7), 8: pcr(9)}}, CheckPCRs},
+		"no nonce":                  {func(p *parts) { p.drop("nonce") }, nil, checkNonce},
+		"a nonce that is null":      {func(p *parts) { p.set("nonce", []byte{0xf6}) }, nil, checkNonce},
+		"a nonce of 31 bytes":       {func(p *parts) { p.set("nonce", bstr(testNonce[:31])) }, nil, checkNonce},
+		"a nonce of 33 bytes":       {func(p *parts) { p.set("nonce", bstr(append(testNonce[:32:32], 0))) }, nil, checkNonce},
+		"no user data":              {func(p *parts) { p.set("user_data", []byte{0xf6}) }, nil, checkUserData},
+		"other user data":           {func(p *parts) { p.set("user_data", bstr([]byte("nodeattest/nitro/v2"))) }, nil, checkUserData},
+		"longer user data":          {func(p *parts) { p.set("user_data", bstr([]byte(userData+" "))) }, nil, checkUserData},
+		"a public key":              {func(p *parts) { p.set("public_key", bstr([]byte{4})) }, nil, checkUserData},
+		"an empty public key":       {func(p *parts) { p.set("public_key", bstr(nil)) }, nil, checkUserData},
+		"a PCR of another value":    {nil, good[:1], checkPCRs},
+		"a PCR that is not there":   {func(p *parts) { p.set("nitrotpm_pcrs", pcrs(12)) }, good, checkPCRs},
+		"a PCR of zeros, not there": {func(p *parts) { p.set("nitrotpm_pcrs", pcrs(12)) }, []map[int][]byte{{12: make([]byte, 48)}}, checkPCRs},
+		"half of each set":          {func(p *parts) { p.set("nitrotpm_pcrs", pcrs(12)) }, []map[int][]byte{{4: pcr(4), 12: pcr(12)}, {7: pcr(7), 8: pcr(9)}}, checkPCRs},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := NewKind(KindConfig{Verifier: b.verifier(t), GoodPCRs: c.good}); err != nil {
@@ -208,7 +209,7 @@ func TestBudget(t *testing.T) {
 	for _, a := range attacks() {
 		budget := attest.NewBudget(10)
 		_, err := v.verify(context.Background(), a.forged(b), testTime, budget)
-		if err == nil || a.want != CheckSignature && a.want != CheckChain && budget.Signatures() != 0 {
+		if err == nil || a.want != checkSignature && a.want != chain.CheckChain && budget.Signatures() != 0 {
 			t.Errorf("%s: %v, after %d signatures", a.name, err, budget.Signatures())
 		}
 	}

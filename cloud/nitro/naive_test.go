@@ -76,7 +76,7 @@ func (n *naive) readCOSE(data []byte) (*cose.UntaggedSign1Message, error) {
 
 // verify returns nil for a document that it takes.
 func (n *naive) verify(data []byte) error {
-	if err := n.must("size", len(data) <= MaxDocumentSize); err != nil {
+	if err := n.must("size", len(data) <= maxDocumentSize); err != nil {
 		return err
 	}
 	m, err := n.readCOSE(data)

@@ -24,23 +24,23 @@ func TestNames(t *testing.T) {
 		"an old instance":         {"i-01234567", "-tpm0000000000000000", testRegion, ""},
 		"a long region":           {testInstance, "-tpm0000000000000000", strings.Repeat("a", 32), ""},
 		"a region of one letter":  {testInstance, "-tpm0000000000000000", "a", ""},
-		"a longer region":         {testInstance, "-tpm0000000000000000", strings.Repeat("a", 33), CheckModule},
-		"no region":               {testInstance, "-tpm0000000000000000", "", CheckModule},
-		"a region with a dot":     {testInstance, "-tpm0000000000000000", "us.east", CheckModule},
-		"a region in upper case":  {testInstance, "-tpm0000000000000000", "US-EAST-2", CheckModule},
-		"a region with a slash":   {testInstance, "-tpm0000000000000000", "us/east", CheckModule},
-		"a region with a hyphen":  {testInstance, "-tpm0000000000000000", "us-", CheckModule},
-		"an enclave":              {testInstance, "-enc0000000000000000", testRegion, CheckModule},
-		"no TPM":                  {testInstance, "-", testRegion, CheckModule},
-		"a TPM of 15 digits":      {testInstance, "-tpm000000000000000", testRegion, CheckModule},
-		"a TPM of 17 digits":      {testInstance, "-tpm00000000000000000", testRegion, CheckModule},
-		"a TPM in upper case":     {testInstance, "-tpm000000000000000A", testRegion, CheckModule},
-		"a TPM and more":          {testInstance, "-tpm0000000000000000-enc0000000000000000", testRegion, CheckModule},
-		"an enclave, and a TPM":   {testInstance, "-enc-tpm0000000000000000", testRegion, CheckModule},
-		"an instance of 16":       {testInstance[:18], "-tpm0000000000000000", testRegion, CheckModule},
-		"an instance in letters":  {"i-0123456789abcdefg", "-tpm0000000000000000", testRegion, CheckModule},
-		"no instance":             {"i-", "-tpm0000000000000000", testRegion, CheckModule},
-		"another kind of machine": {"m-0123456789abcdef0", "-tpm0000000000000000", testRegion, CheckModule},
+		"a longer region":         {testInstance, "-tpm0000000000000000", strings.Repeat("a", 33), checkModule},
+		"no region":               {testInstance, "-tpm0000000000000000", "", checkModule},
+		"a region with a dot":     {testInstance, "-tpm0000000000000000", "us.east", checkModule},
+		"a region in upper case":  {testInstance, "-tpm0000000000000000", "US-EAST-2", checkModule},
+		"a region with a slash":   {testInstance, "-tpm0000000000000000", "us/east", checkModule},
+		"a region with a hyphen":  {testInstance, "-tpm0000000000000000", "us-", checkModule},
+		"an enclave":              {testInstance, "-enc0000000000000000", testRegion, checkModule},
+		"no TPM":                  {testInstance, "-", testRegion, checkModule},
+		"a TPM of 15 digits":      {testInstance, "-tpm000000000000000", testRegion, checkModule},
+		"a TPM of 17 digits":      {testInstance, "-tpm00000000000000000", testRegion, checkModule},
+		"a TPM in upper case":     {testInstance, "-tpm000000000000000A", testRegion, checkModule},
+		"a TPM and more":          {testInstance, "-tpm0000000000000000-enc0000000000000000", testRegion, checkModule},
+		"an enclave, and a TPM":   {testInstance, "-enc-tpm0000000000000000", testRegion, checkModule},
+		"an instance of 16":       {testInstance[:18], "-tpm0000000000000000", testRegion, checkModule},
+		"an instance in letters":  {"i-0123456789abcdefg", "-tpm0000000000000000", testRegion, checkModule},
+		"no instance":             {"i-", "-tpm0000000000000000", testRegion, checkModule},
+		"another kind of machine": {"m-0123456789abcdef0", "-tpm0000000000000000", testRegion, checkModule},
 	} {
 		t.Run(name, func(t *testing.T) {
 			above := issue(caTemplate(c.instance+"."+c.region+".aws.nitro-enclaves", 0), newKey(elliptic.P384()), b.zonal)
@@ -49,7 +49,7 @@ func TestNames(t *testing.T) {
 			p := b.good()
 			p.by(issue(template, newKey(elliptic.P384()), above), b.root, b.regional, b.zonal, above)
 			p.set("module_id", tstr(c.instance+c.rest))
-			d, err := ParseInsecure(p.marshal())
+			d, err := parseInsecure(p.marshal())
 			if c.want != "" {
 				if !errors.Is(err, c.want) {
 					t.Errorf("%v, want %s", err, c.want)
@@ -68,7 +68,7 @@ func TestNames(t *testing.T) {
 			p := b.good()
 			p.by(issue(template, newKey(elliptic.P384()), b.instance), b.bundle()...)
 			p.set("module_id", tstr(module))
-			if d, err := ParseInsecure(p.marshal()); !errors.Is(err, CheckModule) || d != nil {
+			if d, err := parseInsecure(p.marshal()); !errors.Is(err, checkModule) || d != nil {
 				t.Errorf("%+v, %v", d, err)
 			}
 		})
@@ -79,7 +79,7 @@ func TestNames(t *testing.T) {
 		template.Subject = named(cn)
 		p := b.good()
 		p.by(issue(template, newKey(elliptic.P384()), b.instance), b.bundle()...)
-		if _, err := ParseInsecure(p.marshal()); !errors.Is(err, CheckModule) {
+		if _, err := parseInsecure(p.marshal()); !errors.Is(err, checkModule) {
 			t.Errorf("a certificate %s: %v", name, err)
 		}
 	}
@@ -92,7 +92,7 @@ func TestLimits(t *testing.T) {
 		for _, key := range []string{"nonce", "user_data", "public_key"} {
 			p := b.good()
 			p.set(key, bstr(make([]byte, n)))
-			if _, err := ParseInsecure(p.marshal()); (err == nil) != want {
+			if _, err := parseInsecure(p.marshal()); (err == nil) != want {
 				t.Errorf("%s of %d: %v", key, n, err)
 			}
 		}
@@ -121,7 +121,7 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%d: %d, %s", n, got, r.fault)
 		}
 	}
-	for n, want := range map[int]bool{MaxDocumentSize: true, MaxDocumentSize + 1: false} {
+	for n, want := range map[int]bool{maxDocumentSize: true, maxDocumentSize + 1: false} {
 		data := slicesOf(n)
 		if s, err := readSign1(data); (err == nil) != want || want && len(s.payload) == 0 {
 			t.Errorf("a document of %d bytes: %v", n, err)

@@ -18,8 +18,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// CheckTPM: the NitroTPM gave no document, or not the one requested.
-const CheckTPM refusal.Check = "nitro-tpm"
+// checkTPM: the NitroTPM gave no document, or not the one requested.
+const checkTPM refusal.Check = "nitro-tpm"
 
 // SourceConfig is what a [Source] is made of.
 type SourceConfig struct {
@@ -40,17 +40,17 @@ type Source struct {
 }
 
 // NewSource makes a source. The error matches [refusal.CheckConfig].
-func NewSource(c SourceConfig) (*Source, error) {
-	if c.Ask == nil {
+func NewSource(config SourceConfig) (*Source, error) {
+	if config.Ask == nil {
 		return nil, refusal.Config("Ask", "", "a function, such as that of Tool")
 	}
-	return &Source{ask: c.Ask}, nil
+	return &Source{ask: config.Ask}, nil
 }
 
 // NewProver is the node's side of this kind of evidence. The error matches
 // [refusal.CheckConfig].
-func NewProver(c SourceConfig) (*document.Prover, error) {
-	s, err := NewSource(c)
+func NewProver(config SourceConfig) (*document.Prover, error) {
+	s, err := NewSource(config)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func NewProver(c SourceConfig) (*document.Prover, error) {
 }
 
 // Machine asks once for a document over nothing, for the names in it. The error is an
-// [*attest.Error] with [CheckTPM].
+// [*attest.Error] with the check "nitro-tpm".
 func (s *Source) Machine(ctx context.Context) (attest.Identity, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,18 +73,18 @@ func (s *Source) Machine(ctx context.Context) (attest.Identity, error) {
 	return s.machine, nil
 }
 
-// Document asks for a document over a value of 32 bytes and [UserData]. The error is an
-// [*attest.Error] with [CheckTPM].
+// Document asks for a document over a value of 32 bytes and [userData]. The error is an
+// [*attest.Error] with the check "nitro-tpm".
 func (s *Source) Document(ctx context.Context, value []byte) ([]byte, error) {
 	if len(value) != sha256.Size {
-		return nil, refuse(CheckNonce, strconv.Itoa(len(value))+" bytes", strconv.Itoa(sha256.Size))
+		return nil, refuse(checkNonce, strconv.Itoa(len(value))+" bytes", strconv.Itoa(sha256.Size))
 	}
-	data, d, err := s.document(ctx, value, []byte(UserData))
+	data, d, err := s.document(ctx, value, []byte(userData))
 	if err != nil {
 		return nil, err
 	}
-	if !bytes.Equal(d.Nonce, value) || string(d.UserData) != UserData {
-		return nil, refuse(CheckTPM, "a document over something else", "one over what was given")
+	if !bytes.Equal(d.Nonce, value) || string(d.UserData) != userData {
+		return nil, refuse(checkTPM, "a document over something else", "one over what was given")
 	}
 	return data, nil
 }
@@ -92,17 +92,17 @@ func (s *Source) Document(ctx context.Context, value []byte) ([]byte, error) {
 func (s *Source) document(ctx context.Context, nonce, userData []byte) ([]byte, *Document, error) {
 	data, err := s.ask(ctx, nonce, userData)
 	if err != nil {
-		return nil, nil, &refusal.Error{Check: CheckTPM, Got: "no document", Want: "one", Err: err}
+		return nil, nil, &refusal.Error{Check: checkTPM, Got: "no document", Want: "one", Err: err}
 	}
-	d, err := ParseInsecure(data)
+	d, err := parseInsecure(data)
 	if err != nil {
-		return nil, nil, &refusal.Error{Check: CheckTPM, Got: "a bad document", Want: "that of a NitroTPM", Err: err}
+		return nil, nil, &refusal.Error{Check: checkTPM, Got: "a bad document", Want: "that of a NitroTPM", Err: err}
 	}
 	return data, d, nil
 }
 
-// DefaultTool is the name of AWS' program that queries the NitroTPM (NitroTPM-Tools).
-const DefaultTool = "nitro-tpm-attest"
+// defaultTool is the name of AWS' program that queries the NitroTPM (NitroTPM-Tools).
+const defaultTool = "nitro-tpm-attest"
 
 const (
 	toolTimeout = time.Minute
@@ -115,11 +115,12 @@ const (
 //	nitro-tpm-attest [--nonce FILE] [--user-data FILE]
 //
 // and writes the document to its standard output. It is found by path, or in PATH if that is a
-// bare name; "" means [DefaultTool]. It needs permission to use /dev/tpm0, or the device that
+// bare name; "" means
+// nitro-tpm-attest. It needs permission to use /dev/tpm0, or the device that
 // its variable TPM_DEVICE names, and has a minute. The files are in a folder of their own,
 // which is removed.
 func Tool(path string) func(ctx context.Context, nonce, userData []byte) ([]byte, error) {
-	path = cmp.Or(path, DefaultTool)
+	path = cmp.Or(path, defaultTool)
 	return func(ctx context.Context, nonce, userData []byte) (data []byte, err error) {
 		ctx, cancel := context.WithTimeout(ctx, toolTimeout)
 		defer cancel()
@@ -142,14 +143,14 @@ func Tool(path string) func(ctx context.Context, nonce, userData []byte) ([]byte
 			}
 			arguments = append(arguments, "--"+f.flag, name)
 		}
-		out, said := &limited{most: MaxDocumentSize}, &limited{most: maxToolText}
+		out, said := &limited{most: maxDocumentSize}, &limited{most: maxToolText}
 		command := exec.CommandContext(ctx, path, arguments...)
 		command.Stdout, command.Stderr, command.WaitDelay = out, said, time.Second
 		if err := command.Run(); err != nil {
 			if ended := ctx.Err(); ended != nil {
 				err = ended // not that the program was killed
 			}
-			return nil, &refusal.Error{Check: CheckTPM, Got: path + " that failed: " + refusal.Quote(string(said.kept)), Err: err}
+			return nil, &refusal.Error{Check: checkTPM, Got: path + " that failed: " + refusal.Quote(string(said.kept)), Err: err}
 		}
 		return out.kept, nil
 	}

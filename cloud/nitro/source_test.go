@@ -36,11 +36,11 @@ func TestSource(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := ParseInsecure(data)
-	if err != nil || !bytes.Equal(d.Nonce, testNonce) || string(d.UserData) != UserData || d.PublicKey != nil || asked != 2 {
+	d, err := parseInsecure(data)
+	if err != nil || !bytes.Equal(d.Nonce, testNonce) || string(d.UserData) != userData || d.PublicKey != nil || asked != 2 {
 		t.Errorf("got %+v, %v, asked %d times", d, err, asked)
 	}
-	if _, err := s.Document(context.Background(), testNonce[:31]); !errors.Is(err, CheckNonce) {
+	if _, err := s.Document(context.Background(), testNonce[:31]); !errors.Is(err, checkNonce) {
 		t.Errorf("a short value: %v", err)
 	}
 }
@@ -62,10 +62,10 @@ func TestSourceAnswers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := s.Document(context.Background(), bytes.Repeat([]byte{1}, 32)); !errors.Is(err, CheckTPM) || errors.Is(err, broken) != (name == "an error") {
+			if _, err := s.Document(context.Background(), bytes.Repeat([]byte{1}, 32)); !errors.Is(err, checkTPM) || errors.Is(err, broken) != (name == "an error") {
 				t.Errorf("%s: %v", name, err)
 			}
-			if _, err := s.Machine(context.Background()); strings.HasPrefix(name, "over") != (err == nil) || err != nil && !errors.Is(err, CheckTPM) {
+			if _, err := s.Machine(context.Background()); strings.HasPrefix(name, "over") != (err == nil) || err != nil && !errors.Is(err, checkTPM) {
 				t.Errorf("%s: machine: %v", name, err)
 			}
 		})
@@ -96,11 +96,11 @@ func TestTool(t *testing.T) {
 	if got, err := Tool(script(t, `echo "$#"`))(context.Background(), nil, nil); err != nil || string(got) != "0\n" {
 		t.Errorf("over nothing: %q, %v", got, err)
 	}
-	if got, err := Tool(script(t, `head -c 1000000 /dev/zero`))(context.Background(), nil, nil); err != nil || len(got) != MaxDocumentSize+1 {
+	if got, err := Tool(script(t, `head -c 1000000 /dev/zero`))(context.Background(), nil, nil); err != nil || len(got) != maxDocumentSize+1 {
 		t.Errorf("a megabyte: %d bytes, %v", len(got), err)
 	}
 	_, err = Tool(script(t, `echo no such device >&2; exit 3`))(context.Background(), nil, nil)
-	if !errors.Is(err, CheckTPM) || !strings.Contains(err.Error(), "no such device") {
+	if !errors.Is(err, checkTPM) || !strings.Contains(err.Error(), "no such device") {
 		t.Errorf("a failure: %v", err)
 	}
 	if _, err := Tool(filepath.Join(t.TempDir(), "none"))(context.Background(), nil, nil); !errors.Is(err, os.ErrNotExist) {
@@ -115,7 +115,7 @@ func TestTool(t *testing.T) {
 		t.Run("a tool that hangs "+name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 			defer cancel()
-			if got, err := Tool(script(t, lines))(ctx, []byte("a nonce"), nil); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, CheckTPM) || got != nil {
+			if got, err := Tool(script(t, lines))(ctx, []byte("a nonce"), nil); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, checkTPM) || got != nil {
 				t.Errorf("%q, %v", got, err)
 			}
 		})

@@ -61,7 +61,7 @@ func TestStepDown(t *testing.T) {
 		})
 	}
 	// No document names an account: nobody is trusted on first use.
-	registry, err := membership.NewMemoryRegistry(membership.Scope{Provider: nitro.Provider, Road: attest.RoadDocument}, membership.RegistryOptions{})
+	registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: "cluster-1", Provider: nitro.Provider, Road: attest.RoadDocument}, membership.RegistryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,14 +35,14 @@ func claimAttacks() []attack {
 		return attack{name: name, want: want, make: func(_ *bench, p *parts) { how(p) }}
 	}
 	return []attack{
-		change("no-nonce", CheckNonce, func(p *parts) { p.drop("nonce") }),
-		change("nonce-null", CheckNonce, func(p *parts) { p.set("nonce", []byte{0xf6}) }),
-		change("nonce-of-31-bytes", CheckNonce, func(p *parts) { p.set("nonce", bstr(testNonce[:31])) }),
-		change("user-data-null", CheckUserData, func(p *parts) { p.set("user_data", []byte{0xf6}) }),
-		change("user-data-of-another-purpose", CheckUserData, func(p *parts) { p.set("user_data", bstr([]byte("login"))) }),
-		change("public-key", CheckUserData, func(p *parts) { p.set("public_key", bstr([]byte{4})) }),
-		change("pcr-absent", CheckPCRs, func(p *parts) { p.set("nitrotpm_pcrs", pcrs(12)) }),
-		change("pcr-of-another-image", CheckPCRs, func(p *parts) {
+		change("no-nonce", checkNonce, func(p *parts) { p.drop("nonce") }),
+		change("nonce-null", checkNonce, func(p *parts) { p.set("nonce", []byte{0xf6}) }),
+		change("nonce-of-31-bytes", checkNonce, func(p *parts) { p.set("nonce", bstr(testNonce[:31])) }),
+		change("user-data-null", checkUserData, func(p *parts) { p.set("user_data", []byte{0xf6}) }),
+		change("user-data-of-another-purpose", checkUserData, func(p *parts) { p.set("user_data", bstr([]byte("login"))) }),
+		change("public-key", checkUserData, func(p *parts) { p.set("public_key", bstr([]byte{4})) }),
+		change("pcr-absent", checkPCRs, func(p *parts) { p.set("nitrotpm_pcrs", pcrs(12)) }),
+		change("pcr-of-another-image", checkPCRs, func(p *parts) {
 			p.set("nitrotpm_pcrs", bytes.Replace(pcrs(24), pcr(4), pcr(5), 1))
 		}),
 	}

@@ -16,29 +16,17 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// RootG1SHA256 is the SHA-256 of the DER of AWS' root G1 (CN aws.nitro-enclaves, 2019-10-28 to
-// 2049-10-28) in hexadecimal: compare it with the root downloaded from where the documentation
-// of Nitro Enclaves says.
-const RootG1SHA256 = "641a0321a3e244efe456463195d606317ed7cdcc3c1756e09893f3c68f79bb5b"
-
 // Checks on a document's signature and time.
 const (
-	// CheckChain: no chain of valid signatures leads from the certificate through cabundle to
-	// one of the roots.
-	CheckChain = chain.CheckChain
-	// CheckExpired and CheckNotYetValid: a certificate of the chain is not valid at the
-	// time. Those that sign live for three hours.
-	CheckExpired     = chain.CheckExpired
-	CheckNotYetValid = chain.CheckNotYetValid
-	// CheckCertificate: the certificate that signs is a CA, is not for signatures, or does not
+	// checkCertificate: the certificate that signs is a CA, is not for signatures, or does not
 	// have a key on P-384.
-	CheckCertificate refusal.Check = "nitro-certificate"
-	// CheckSignature: the signature is not that of the certificate's key over the
+	checkCertificate refusal.Check = "nitro-certificate"
+	// checkSignature: the signature is not that of the certificate's key over the
 	// document.
-	CheckSignature refusal.Check = "nitro-document-signature"
-	// CheckTime: the document is from the future, or from a time when its certificate was
+	checkSignature refusal.Check = "nitro-document-signature"
+	// checkTime: the document is from the future, or from a time when its certificate was
 	// not valid.
-	CheckTime refusal.Check = "nitro-document-time"
+	checkTime refusal.Check = "nitro-document-time"
 )
 
 // maxSkew is how far the platform's clock may be ahead.
@@ -46,8 +34,10 @@ const maxSkew = time.Minute
 
 // VerifierConfig is what a [Verifier] is made of.
 type VerifierConfig struct {
-	// Roots are those of AWS ([RootG1SHA256]), at least one. A document that includes another
-	// root is refused.
+	// Roots are those of AWS, at least one. A document that includes another root is refused.
+	// The documentation of Nitro Enclaves says where they are; the DER of root G1 (CN
+	// aws.nitro-enclaves, 2019-10-28 to 2049-10-28) has the SHA-256
+	// 641a0321a3e244efe456463195d606317ed7cdcc3c1756e09893f3c68f79bb5b.
 	Roots []*x509.Certificate
 }
 
@@ -55,11 +45,11 @@ type VerifierConfig struct {
 type Verifier struct{ roots []*x509.Certificate }
 
 // NewVerifier makes a verifier. The error matches [refusal.CheckConfig].
-func NewVerifier(c VerifierConfig) (*Verifier, error) {
-	if len(c.Roots) == 0 || slices.Contains(c.Roots, nil) {
+func NewVerifier(config VerifierConfig) (*Verifier, error) {
+	if len(config.Roots) == 0 || slices.Contains(config.Roots, nil) {
 		return nil, refusal.Config("Roots", "", "at least one, and none nil")
 	}
-	return &Verifier{slices.Clone(c.Roots)}, nil
+	return &Verifier{slices.Clone(config.Roots)}, nil
 }
 
 // Verify verifies a document at a time and returns what it says. Whether it answers a
@@ -71,7 +61,7 @@ func (v *Verifier) Verify(ctx context.Context, document []byte, now time.Time) (
 }
 
 func (v *Verifier) verify(ctx context.Context, document []byte, now time.Time, budget *attest.Budget) (*Document, error) {
-	d, err := ParseInsecure(document)
+	d, err := parseInsecure(document)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +86,7 @@ func (v *Verifier) trust(ctx context.Context, d *Document, now time.Time, budget
 	}
 	// Certificates have times in seconds, documents in milliseconds.
 	if made := d.Timestamp.Truncate(time.Second); made.After(now.Add(maxSkew)) || chain.CheckTime(d.leaf, made) != nil {
-		return refuse(CheckTime, "a document of "+stamp(made), "one of the time of its certificate, and until "+stamp(now))
+		return refuse(checkTime, "a document of "+stamp(made), "one of the time of its certificate, and until "+stamp(now))
 	}
 	if err := chain.Verify(ctx, path, now, x509.ExtKeyUsageAny, budget); err != nil {
 		return err
@@ -107,7 +97,7 @@ func (v *Verifier) trust(ctx context.Context, d *Document, now time.Time, budget
 	digest := sha512.Sum384(d.envelope.toBeSigned())
 	r, s := d.envelope.signature[:signatureSize/2], d.envelope.signature[signatureSize/2:]
 	if !ecdsa.Verify(key, digest[:], new(big.Int).SetBytes(r), new(big.Int).SetBytes(s)) {
-		return refuse(CheckSignature, "another signature", "that of the certificate's key over the document")
+		return refuse(checkSignature, "another signature", "that of the certificate's key over the document")
 	}
 	d.Chain = path
 	return nil
@@ -120,13 +110,13 @@ func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 func (v *Verifier) path(d *Document) ([]*x509.Certificate, error) {
 	n := slices.IndexFunc(v.roots, func(root *x509.Certificate) bool { return bytes.Equal(d.cabundle[0], root.Raw) })
 	if n < 0 {
-		return nil, refuse(CheckChain, "a cabundle that begins with another certificate", "one of the roots")
+		return nil, refuse(chain.CheckChain, "a cabundle that begins with another certificate", "one of the roots")
 	}
 	path := []*x509.Certificate{d.leaf}
 	for _, der := range slices.Backward(d.cabundle[1:]) {
 		c, err := x509.ParseCertificate(der)
 		if err != nil {
-			return nil, &refusal.Error{Check: CheckEncoding, Got: "a bad certificate in cabundle", Want: "X.509", Err: err}
+			return nil, &refusal.Error{Check: checkEncoding, Got: "a bad certificate in cabundle", Want: "X.509", Err: err}
 		}
 		path = append(path, c)
 	}
@@ -137,10 +127,10 @@ func (v *Verifier) path(d *Document) ([]*x509.Certificate, error) {
 func (d *Document) checkLeaf() (*ecdsa.PublicKey, error) {
 	key, ok := d.leaf.PublicKey.(*ecdsa.PublicKey)
 	if !ok || key.Curve != elliptic.P384() {
-		return nil, refuse(CheckCertificate, "a key of another kind: "+d.leaf.PublicKeyAlgorithm.String(), "ECDSA on P-384")
+		return nil, refuse(checkCertificate, "a key of another kind: "+d.leaf.PublicKeyAlgorithm.String(), "ECDSA on P-384")
 	}
 	if d.leaf.IsCA || d.leaf.KeyUsage&x509.KeyUsageDigitalSignature == 0 {
-		return nil, refuse(CheckCertificate, "a CA, or no key usage digitalSignature", "a certificate for signatures")
+		return nil, refuse(checkCertificate, "a CA, or no key usage digitalSignature", "a certificate for signatures")
 	}
 	return key, nil
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/bootstraptoken"
 	"github.com/nodeattest/nodeattest/bootstraptoken/bootstraptokentest"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func main() {
@@ -121,7 +122,7 @@ func (a *attack) run(ctx context.Context, out *printer, cluster *bootstraptokent
 	t.address = impostor.Address()
 	// Anyone can send an answer made without the token, so the node asks again until time is up.
 	_, err = t.discover(ctx, bootstraptoken.Network{Timeout: time.Second, MinBackoff: 100 * time.Millisecond})
-	return out.refusal(a.what, err, a.want)
+	return out.refused(a.what, err, a.want)
 }
 
 // rotate changes the CA while a client checks from time to time.
@@ -144,7 +145,7 @@ func rotate(ctx context.Context, out *printer, cluster *bootstraptokentest.Clust
 		out.line("  %-32s trusts %d, the newest %s", step.what, len(next.Info.CAs), next.Info.CAs[len(next.Info.CAs)-1].Subject)
 	}
 	_, _, err := asleep.Refresh(ctx, bootstraptoken.RefreshOptions{})
-	return out.refusal("the cluster itself, for a client that slept through it", err, bootstraptoken.CheckCertificate)
+	return out.refused("the cluster itself, for a client that slept through it", err, bootstraptoken.CheckCertificate)
 }
 
 // printer writes lines until one fails.
@@ -159,19 +160,19 @@ func (p *printer) line(format string, args ...any) {
 	}
 }
 
-// refusal prints what was refused and by which check. It returns an error if it was not
+// refused prints what was refused and by which check. It returns an error if it was not
 // refused, or was refused by another check.
-func (p *printer) refusal(what string, err error, want bootstraptoken.Check) error {
-	var refusal *bootstraptoken.Error
+func (p *printer) refused(what string, err error, want bootstraptoken.Check) error {
+	var failed *bootstraptoken.Error
 	switch {
 	case err == nil:
 		return fmt.Errorf("%s: was taken for the cluster", what)
-	case !errors.As(err, &refusal), !errors.Is(err, want):
+	case !errors.As(err, &failed), !errors.Is(err, want):
 		return fmt.Errorf("%s: refused with %w, want %s", what, err, want)
-	case refusal.Check == bootstraptoken.ErrRetry: // the node asked until time was up
-		errors.As(refusal.Err, &refusal)
+	case failed.Check == refusal.ErrRetry: // the node asked until time was up
+		errors.As(failed.Err, &failed)
 	}
 	p.line("REFUSED %s", what)
-	p.line("  %v", refusal)
+	p.line("  %v", failed)
 	return nil
 }

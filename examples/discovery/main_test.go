@@ -16,6 +16,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/bootstraptoken"
 	"github.com/nodeattest/nodeattest/bootstraptoken/bootstraptokentest"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 var update = flag.Bool("update", false, "write testdata/output.golden instead of comparing with it")
@@ -119,15 +120,15 @@ func TestRefusal(t *testing.T) {
 		text string
 	}{
 		"refused":       {refused, bootstraptoken.CheckPinned, ""},
-		"until the end": {&bootstraptoken.Error{Check: bootstraptoken.ErrRetry, Err: refused}, bootstraptoken.CheckPinned, ""},
+		"until the end": {&bootstraptoken.Error{Check: refusal.ErrRetry, Err: refused}, bootstraptoken.CheckPinned, ""},
 		"accepted":      {nil, bootstraptoken.CheckPinned, "was taken for the cluster"},
-		"undecided":     {bootstraptoken.ErrRetry, bootstraptoken.CheckPinned, ", want "},
+		"undecided":     {refusal.ErrRetry, bootstraptoken.CheckPinned, ", want "},
 		"broken":        {errBroken, bootstraptoken.CheckPinned, ", want "},
 		"another check": {refused, bootstraptoken.CheckSignature, ", want "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			err := (&printer{w: &out}).refusal("somebody", test.err, test.want)
+			err := (&printer{w: &out}).refused("somebody", test.err, test.want)
 			if test.text == "" && (err != nil || !strings.Contains(out.String(), "REFUSED somebody")) {
 				t.Errorf("%s: %v, %q", name, err, &out)
 			}

@@ -57,7 +57,7 @@ func main() {
 	fmt.Println("certified", certified.Machine)
 
 	// The cluster has never seen the EK. It trusts the CA.
-	kind := must(tpm.NewKind(tpm.KindConfig{AKIssuers: []tpmcert.Issuer{{Roots: []*x509.Certificate{ca}, Profile: tpmcert.ProfileTCG()}}}))
+	kind := must(tpm.TrustAKs([]*x509.Certificate{ca}, tpmcert.ProfileTCG()))
 	result := join(ctx, shared, tpm.ProverOptions{}, "the cluster", kind, certified.Machine)
 	fmt.Println("joined as", result.NodeName, "on road", result.Road)
 	for _, fact := range result.Facts() {
@@ -79,14 +79,12 @@ func enrol(ctx context.Context, device transport.TPM, makersCAs []*x509.Certific
 
 // join is the join of the one machine that the other side expects.
 func join(ctx context.Context, device transport.TPM, o tpm.ProverOptions, clusterID string, kind attest.Kind, machine attest.Identity) *attest.Result {
+	list := must(membership.NewStaticList([]membership.Member{{NodeName: node, Machine: machine}}))
 	verifier := must(attest.NewVerifier(attest.VerifierConfig{
-		ClusterIDs: []string{clusterID},
 		KeyRing:    must(attest.NewStaticKeyRing(attest.NewRingKey(time.Now()))),
 		Kinds:      []attest.Kind{kind},
-		Authorizer: must(membership.NewStaticList([]membership.Member{{NodeName: node, Machine: machine}})),
-		Policy: &csr.Policy{SignerNames: []string{csr.SignerClientTPM}, Machines: func(context.Context, string, *csr.Request) (*csr.Machine, error) {
-			return &csr.Machine{Name: node, NodeName: node, BootstrapReady: true}, nil
-		}},
+		Authorizer: list,
+		Policy:     &csr.Policy{ClusterIDs: []string{clusterID}, SignerNames: []string{csr.SignerClientTPM}, Machines: list.Machine},
 	}))
 	attester := must(attest.NewAttester(must(tpm.NewProver(device, akSource, o))))
 	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
@@ -101,9 +99,8 @@ func join(ctx context.Context, device transport.TPM, o tpm.ProverOptions, cluste
 // filed returns the request as the other side records it, with the time and the
 // authenticated user, here the holder of a token.
 func filed(spec *csr.Spec) *csr.Request {
-	r := &csr.Request{Metadata: csr.Metadata{CreationTimestamp: time.Now().Truncate(time.Second)}, Spec: *spec}
-	r.User.Username, r.User.Groups = csr.BootstrapUserPrefix+"abcdef", []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}
-	return r
+	by := csr.User{Username: csr.BootstrapUserPrefix + "abcdef", Groups: []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}}
+	return csr.Filed(spec, by, time.Now())
 }
 
 // newCA makes a CA that is valid for a year. Keep the key of a real one out of reach.

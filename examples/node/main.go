@@ -17,6 +17,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/google/go-tpm/tpm2/transport"
+
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
@@ -75,7 +77,7 @@ func answer(ctx context.Context, challenge []byte) {
 
 // open opens the TPM, which is shared by a key and an attester that take turns. The AK is
 // the one that the cloud left in it. Everything that is opened ends with the process.
-func open() (*tpmkey.Shared, *attest.Attester) {
+func open() (transport.TPM, *attest.Attester) {
 	shared := tpmkey.Share(must(tpm.OpenTPM(*device)))
 	var options tpm.ProverOptions
 	if *chain != "" {

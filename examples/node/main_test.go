@@ -51,14 +51,13 @@ func start(t *testing.T, stdin any, args ...string) (stdout []byte, stderr strin
 // filed does what the API server does with an object.
 func filed(t *testing.T, object []byte, name string) *csr.Request {
 	t.Helper()
-	request, err := csr.ParseServerObject(object)
+	sent, err := csr.ParseServerObject(object)
 	if err != nil {
 		t.Fatal(err)
 	}
+	by := csr.User{Username: csr.BootstrapUserPrefix + "abcdef", Groups: []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}}
+	request := csr.Filed(&sent.Spec, by, time.Now())
 	request.Metadata.Name, request.Metadata.UID = name, "uid-of-"+name
-	request.Metadata.CreationTimestamp = time.Now().Truncate(time.Second)
-	request.User.Username = csr.BootstrapUserPrefix + "abcdef"
-	request.User.Groups = []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}
 	return request
 }
 
@@ -88,7 +87,7 @@ func TestJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	denied := attest.ChallengeDecision(challenge).For(hello)
+	denied := attest.ChallengeDecision(challenge, nil).For(hello)
 	hello.Status.Conditions = []csr.Condition{{Type: denied.Condition, Status: "True", Reason: denied.Reason, Message: denied.Message}}
 	answer := filed(t, node(hello, "answer", ""), "answer")
 	node(answer, "install", "no certificate")

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/join"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
@@ -173,14 +174,20 @@ func TestAttackSucceeds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plane := newControlPlane(cloud.Root(), []membership.Member{{NodeName: "node-1", Machine: "gce:example-project/4711000000000000001"}})
-	plane.config.Authorizer = attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) {
-		return &attest.Authorization{ProviderID: providerID("node-1")}, nil
-	})
-	plane.verifier = must(attest.NewVerifier(plane.config))
+	plane := newControlPlane(cloud.Root(), "gce:example-project/4711000000000000001 node-1\n")
+	plane.config.Members = membership.With(
+		func(_ context.Context, q csr.Question) (*csr.Machine, error) {
+			return &csr.Machine{Name: q.NodeName, NodeName: q.NodeName, BootstrapReady: true}, nil
+		},
+		attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
+			a := r.Admit(r.NodeName)
+			a.ProviderID = providerID("node-1")
+			return a, nil
+		}))
+	plane.Plane = must(join.NewPlane(plane.config))
 	s := &story{w: &bytes.Buffer{}}
 	err = ended(func() { attackWithOtherTPMs(t.Context(), s, plane, cloud) })
-	if err == nil || !strings.Contains(err.Error(), "another customer's TPM") || !strings.Contains(err.Error(), "approve") {
+	if err == nil || !strings.Contains(err.Error(), "another customer's TPM") || !strings.Contains(err.Error(), "got a certificate") {
 		t.Errorf("got %v, want an error that says which attack was approved", err)
 	}
 	if s.refused != 1 {
@@ -208,7 +215,7 @@ func TestRefusal(t *testing.T) {
 		{"accepted", nil, statement.CheckMagic, "approve"},
 		{"undecided", refusal.Retry(errors.New("no answer")), statement.CheckMagic, "retry"},
 		{"broken", errors.New("disk full"), statement.CheckMagic, "retry"},
-		{"by another check", refused, statement.CheckName, "want " + statement.CheckName.Error()},
+		{"by another check", refused, refusal.Check("certified-name"), "want " + refusal.Check("certified-name").Error()},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var out bytes.Buffer

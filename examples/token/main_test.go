@@ -138,7 +138,7 @@ func TestListSaysWhatItRefuses(t *testing.T) {
 	}
 	same(t, stderr, `token: "bootstrap-token-bbbbbb.yaml": the manifest of another name, Secret "bootstrap-token-abcdef" in "kube-system" of type "bootstrap.kubernetes.io/token"
 "broken.yaml": manifest: got line 1, column 15: a member that is not known, want no such member
-"bootstrap-token-aaaaaa" is refused: token-id: got "abcdef", want "aaaaaa"
+"bootstrap-token-aaaaaa" is refused: bootstrap-token-id: got "abcdef", want "aaaaaa"
 `)
 }
 
@@ -149,7 +149,7 @@ func TestCreateManifest(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	s, err := bootstraptoken.ParseSecret(o)
+	s, err := bootstraptoken.ParseSecretUnchecked(o)
 	if err != nil || s.Usages.Signing || len(s.Groups) != 2 || !s.Expiration.Equal(noon.Add(24*time.Hour)) {
 		t.Errorf("%+v, %v", s, err)
 	}

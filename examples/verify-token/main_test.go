@@ -39,7 +39,7 @@ func cluster(t *testing.T) (*httptest.Server, *apiserver.Issuer) {
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	server.Config.Handler, err = apiserver.NewOIDCHandler(apiserver.KeySetSource{Keys: keys},
-		apiserver.OIDCConfig{Issuer: server.URL, KeySetURL: server.URL + apiserver.OIDCKeySetPath})
+		apiserver.OIDCConfig{Issuer: server.URL, KeySetURL: server.URL + "/openid/v1/jwks"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,8 +72,8 @@ func TestRun(t *testing.T) {
 	}{
 		{"good", issue(audience, 3600) + "\n", []string{server.URL, audience}, nil},
 		{"for another", issue("https://other.example", 3600), []string{server.URL, audience}, claims.CheckAudience},
-		{"good for over two hours", issue(audience, 7201), []string{server.URL, audience}, claims.CheckLifetime},
-		{"no token", "x", []string{server.URL, audience}, claims.CheckToken},
+		{"good for over two hours", issue(audience, 7201), []string{server.URL, audience}, claims.Check("lifetime")},
+		{"no token", "x", []string{server.URL, audience}, claims.Check("token")},
 		{"of another issuer", issue(audience, 3600), []string{server.URL + "/x", audience}, claims.CheckIssuer},
 		{"no audience", "", []string{server.URL, ""}, refusal.CheckConfig},
 	} {

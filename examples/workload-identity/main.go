@@ -175,9 +175,8 @@ func (c *cluster) issue(ctx context.Context, pod string) (*apiserver.Issued, err
 	})
 }
 
-// Machine is the registry: which machine is registered for a node's name. It makes the
-// cluster a [claims.Machines].
-func (c *cluster) Machine(_ context.Context, nodeName string) (*claims.RegisteredMachine, error) {
+// machine is the registry: which machine is registered for a node's name.
+func (c *cluster) machine(_ context.Context, nodeName string) (*claims.RegisteredMachine, error) {
 	for _, n := range c.machines.list {
 		if n.name == nodeName {
 			return &claims.RegisteredMachine{Identity: n.issued.Record.Machine, ProviderID: n.issued.Record.ProviderID}, nil
@@ -219,7 +218,7 @@ func startService(c *cluster) *service {
 	validator := must(claims.NewValidator(claims.ValidatorConfig{
 		Issuer: clusterIssuer, Keys: c.keys, Audiences: []string{serviceName}, Objects: c.objects,
 		InsecureAllowReplay: true, // a token may come with each request: it is worth nothing elsewhere
-		Node:                claims.NodeCheck{Machines: c},
+		Node:                claims.NodeCheck{Machines: c.machine},
 	}))
 	identity := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, _ := claims.WorkloadFrom(r.Context())

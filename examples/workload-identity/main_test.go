@@ -100,7 +100,7 @@ func TestPresent(t *testing.T) {
 	}{
 		{"accepted", nodeA, claims.CheckNodeName},
 		{"refused", nodeB, ""},
-		{"another check", nodeB, claims.CheckNodeUID},
+		{"another check", nodeB, claims.Check("node-uid")},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			out.Reset()
@@ -131,12 +131,12 @@ func TestUnrecorded(t *testing.T) {
 // TestRegistry: the program is its own registry of machines.
 func TestRegistry(t *testing.T) {
 	c, s, token, _ := joined(t)
-	if _, err := c.Machine(t.Context(), "node-c"); !errors.Is(err, claims.ErrNotFound) {
+	if _, err := c.machine(t.Context(), "node-c"); !errors.Is(err, claims.ErrNotFound) {
 		t.Errorf("got %v, want %v", err, claims.ErrNotFound)
 	}
 	nodeA := c.machines.list[0]
 	c.objects.PutNode(claims.Node{Object: claims.Object{Name: "node-a", UID: "uid-of-node-a"}, ProviderID: "sim:///node-b"})
-	if err := s.present(t.Context(), "another provider ID", nodeA, token, claims.CheckNodeProviderID); err != nil {
+	if err := s.present(t.Context(), "another provider ID", nodeA, token, claims.Check("node-provider-id")); err != nil {
 		t.Error(err)
 	}
 	response, err := s.Client().Get(s.URL) // no token and no certificate

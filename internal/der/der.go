@@ -36,6 +36,8 @@ const (
 	MaxCertificates = 8
 	// MaxCertificateSize bounds one certificate, in bytes of DER.
 	MaxCertificateSize = 16 << 10
+	// MaxNVChain bounds the total contents of the NV indexes of an EK chain, in bytes.
+	MaxNVChain = 64 << 10
 
 	// MaxUnixSeconds is 9999-12-31T23:59:59Z.
 	MaxUnixSeconds = 253402300799

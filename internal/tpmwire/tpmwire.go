@@ -153,6 +153,7 @@ const (
 	MaxDigestSize    = 64
 	MaxPCRBanks      = 16
 	MaxPCRSelectSize = 4 // octets of a selection, eight PCRs each
+	MaxRSABits       = 4096
 )
 
 // ReadTPM2B reads a 16-bit size and that many bytes, at most limit.

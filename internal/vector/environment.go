@@ -175,7 +175,7 @@ func (e *Environment) verifier() *attest.Verifier {
 		kind.AKIssuers = append(kind.AKIssuers, e.Issuers[i].issuer(i))
 	}
 	if e.FirstUse != nil {
-		c.Authorizer = e.FirstUse.authorizer(e.Now)
+		c.Authorizer = e.FirstUse.authorizer(e.Now, e.ClusterIDs)
 	}
 	if e.GoodPCRs != nil {
 		kind.QuotePolicy = forge.Must(tpm.NewPCRPolicy(pcrs(e.GoodPCRs)))

@@ -95,10 +95,10 @@ type Token struct {
 	Algorithm string `json:"algorithm"`
 }
 
-// verify passes the token to jws.Verify. Nobody looks at its payload.
+// verify passes the token to jws.VerifySignature. Nobody looks at its payload.
 func (k *Token) verify(ctx context.Context) error {
 	key := forge.Must(jws.NewKey(publicKey(k.Key), jws.KeyOptions{KeyID: k.KeyID, Algorithm: jws.Algorithm(k.Algorithm)}))
-	_, err := jws.Verify(ctx, string(k.Text), forge.Must(jws.NewStaticKeySet(key)))
+	_, err := jws.VerifySignature(ctx, string(k.Text), forge.Must(jws.NewStaticKeySet(key)))
 	return err
 }
 
@@ -127,7 +127,7 @@ func (s *Signer) sign(ctx context.Context, e *Environment) error {
 	if err != nil {
 		return err
 	}
-	token, err := jws.Verify(ctx, answer.Header+"."+segment+"."+answer.Signature, keys)
+	token, err := jws.VerifySignature(ctx, answer.Header+"."+segment+"."+answer.Signature, keys)
 	if err == nil && string(token.Payload) != string(s.Claims) {
 		err = errors.New("other claims are signed")
 	}

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/internal/forge"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Operation is one call of a registry, as defined by membership.Registry, and its required
@@ -102,7 +102,8 @@ func (o *Operation) call(ctx context.Context, r membership.Registry, seen *membe
 	case "adopt":
 		return r.Adopt(ctx, seen, o.MachineUID)
 	case "release":
-		return nil, r.Release(ctx, o.NodeName, o.MachineUID)
+		_, err := r.Release(ctx, o.NodeName, o.MachineUID)
+		return nil, err
 	case "lookup":
 		return r.Lookup(ctx, o.NodeName)
 	case "lookupMachine":
@@ -172,25 +173,28 @@ type clock struct{ at time.Time }
 func (c *clock) now() time.Time  { return c.at }
 func (c *clock) set(t time.Time) { c.at = t }
 
-// memory is an empty registry in memory, with its clock.
-func memory(scope membership.Scope) (membership.Registry, *clock) {
+// memory is an empty registry in memory of one of the clusters, with its clock.
+func memory(scope membership.Scope, clusters []string) (membership.Registry, *clock) {
 	c := &clock{}
+	if len(clusters) > 0 {
+		scope.Cluster = clusters[0]
+	}
 	return forge.Must(membership.NewMemoryRegistry(scope, membership.RegistryOptions{Now: c.now})), c
 }
 
 // replayMemory performs the operations on the registry in memory.
 func replayMemory(ctx context.Context, operations []Operation) error {
-	r, c := memory(membership.Scope{})
+	r, c := memory(membership.Scope{}, []string{"cluster"})
 	return Perform(ctx, r, c.set, operations)
 }
 
 // authorizer is membership.FirstUse over a registry in memory with the history.
-func (f *FirstUse) authorizer(now time.Time) attest.Authorizer {
+func (f *FirstUse) authorizer(now time.Time, clusters []string) attest.Authorizer {
 	scope := membership.Scope{Road: attest.RoadAK}
 	if f.EKAlgorithm != "" {
 		scope = membership.Scope{Road: attest.RoadEK, IdentityClass: f.EKAlgorithm}
 	}
-	r, c := memory(scope)
+	r, c := memory(scope, clusters)
 	forge.Check(Perform(context.Background(), r, c.set, f.History))
 	c.set(now)
 	use := forge.Must(membership.NewFirstUse(membership.FirstUseConfig{Registry: r, MaxLifetime: time.Duration(f.MaxLifetimeSeconds) * time.Second, Now: c.now,

@@ -37,11 +37,11 @@ func TestReplayBoltRegistry(t *testing.T) {
 				t.Fatal(err)
 			}
 			path := filepath.Join(dir, "registry")
-			if err := boltregistry.Create(ctx, path, membership.Scope{}); err != nil {
+			if err := boltregistry.Create(ctx, path, membership.Scope{Cluster: "cluster-1"}); err != nil {
 				t.Fatal(err)
 			}
 			c := &clock{}
-			r, err := boltregistry.Open(ctx, path, membership.Scope{}, membership.RegistryOptions{Now: c.now})
+			r, err := boltregistry.Open(ctx, path, membership.Scope{Cluster: "cluster-1"}, membership.RegistryOptions{Now: c.now})
 			if err != nil {
 				t.Fatal(err)
 			}

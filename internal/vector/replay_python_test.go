@@ -102,7 +102,7 @@ func TestReplayInPythonBites(t *testing.T) {
 		"unknown result": {vector(good, func(v map[string]any) { v["result"] = map[string]any{"machine": "x"} }), "want {'machine': 'x'}"},
 		"a signature": {statement(good, func(s map[string]any) {
 			s["signature"] = readStatement(t, "accepted/baseline-rsassa.json")["signature"]
-		}), "refused by signature, want acceptance"},
+		}), "refused by tpm-signature, want acceptance"},
 		"an option":      {statement(good, func(s map[string]any) { s["options"] = []string{"requireTPMResident"} }), "refused by key-residency"},
 		"unknown option": {statement(good, func(s map[string]any) { s["options"] = []string{"allowAll"} }), "unknown members or options ['allowAll']"},
 		"a quote":        {vector(quoted, func(v map[string]any) { v["expect"] = "pcr-value" }), "refused by pcr-digest, want pcr-value"},
@@ -124,7 +124,7 @@ func TestReplayInPythonBites(t *testing.T) {
 		"no JSON":                 {func(t *testing.T, dir string) { write(t, dir, good, "x") }, "JSONDecodeError"},
 		"another name":            {vector(good, func(v map[string]any) { v["name"] = "other" }), "calls itself"},
 		"no environment":          {remove(EnvironmentFile), "environment.json"},
-		"an answer's other check": {vector(badAnswer, func(v map[string]any) { v["expect"] = "signature" }), "refused by ak-parent, want signature"},
+		"an answer's other check": {vector(badAnswer, func(v map[string]any) { v["expect"] = "tpm-signature" }), "refused by ak-parent, want tpm-signature"},
 		"an answer for nobody's key": {vector(goodAnswer, func(v map[string]any) {
 			v["environment"] = map[string]any{"ringKeys": []any{}}
 		}), "IndexError"},

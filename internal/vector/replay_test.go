@@ -61,7 +61,7 @@ func TestPackages(t *testing.T) {
 	others := map[string]string{PackageAttest: PackageCSR, PackageCSR: PackageAttest, PackageClaims: PackageAttest, PackageOID: PackageCSR}
 	for _, v := range set.Vectors {
 		other, ok := others[v.Package]
-		if !ok || count[v.Expect] < 2 || slices.Contains(shared, v.Expect) {
+		if !ok || count[v.Expect] < 2 || v.Expect == shared {
 			continue
 		}
 		own := v.Package

@@ -137,7 +137,7 @@ func (m *oem) otherKeys() {
 	claimed.Sent = m.answer(m.AKOther, tpmsim.CertificateOptions{}).Sent
 	claimed.SignedBy(m.AKP256)
 	m.refuseAs("oem-another-machines-iak-claimed", "The node claims another machine's IAK, with its certificate and public area, and signs with its own key.",
-		"signature", claimed, m.good)
+		"tpm-signature", claimed, m.good)
 	constant := m.answer(m.AKP256, tpmsim.CertificateOptions{})
 	digest := sha256.Sum256([]byte(forge.NodeName))
 	constant.Attest.ExtraData = digest[:]

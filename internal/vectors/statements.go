@@ -161,8 +161,8 @@ func (w *world) tpmStatements() {
 
 // certifiedNV certifies 16 bytes of the index with the AK's template.
 func (w *world) certifiedNV(signer tpm2.NamedHandle, qd tpm2.TPM2BData, own tpm2.TPMTSigScheme) (name, what string, raw []byte, sig tpm2.TPMTSignature) {
-	public := forge.Must(tpm2.NVReadPublic{NVIndex: tpmsim.AKTemplateIndexRSA}.Execute(w.shared))
-	index := tpm2.NamedHandle{Handle: tpmsim.AKTemplateIndexRSA, Name: public.NVName}
+	public := forge.Must(tpm2.NVReadPublic{NVIndex: tpm2.TPMHandle(0x01c10001)}.Execute(w.shared))
+	index := tpm2.NamedHandle{Handle: 0x01c10001, Name: public.NVName}
 	nv := forge.Must(tpm2.NVCertify{SignHandle: signer, AuthHandle: index, NVIndex: index, QualifyingData: qd, InScheme: own, Size: 16}.Execute(w.shared))
 	return "nv-certify", "A TPM2_NV_Certify by the node's AK", nv.CertifyInfo.Bytes(), nv.Signature
 }

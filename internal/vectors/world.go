@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/go-tpm/tpm2/transport"
+
 	"github.com/nodeattest/nodeattest/attest"
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
@@ -40,7 +42,7 @@ type world struct {
 	singles map[string]forge.Attack[struct{}]
 
 	tpm    *tpmsim.TPM
-	shared *tpmkey.Shared
+	shared transport.TPM
 
 	good, goodHello  *csr.Request
 	goodTPMChallenge []byte

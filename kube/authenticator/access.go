@@ -22,9 +22,9 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// CheckCredential is the check that an attempt fails if there is no credential at all: the
+// checkCredential is the check that an attempt fails if there is no credential at all: the
 // certificates have ended, and there is no bootstrap token.
-const CheckCredential refusal.Check = "no-credential"
+const checkCredential refusal.Check = "no-credential"
 
 // access is a credential for the API server.
 type access struct {
@@ -78,7 +78,7 @@ func (a *Authenticator) clusterID(c *rest.Config) (string, error) {
 // accesses are the credentials to try, the best first: the client certificate, the recovery
 // certificate, the bootstrap token. For anything but a client certificate, only the first can
 // be used.
-func (a *Authenticator) accesses(bare, own *rest.Config, e Evidence, purpose csr.Purpose) []access {
+func (a *Authenticator) accesses(bare, own *rest.Config, e attest.Prover, purpose csr.Purpose) []access {
 	var all []access
 	if p := a.load(ClientFile); p.Usable(a.c.Now()) {
 		all = append(all, access{"the client certificate", func(context.Context) (certificatesclient.CertificateSigningRequestsGetter, func() error, error) {
@@ -90,8 +90,8 @@ func (a *Authenticator) accesses(bare, own *rest.Config, e Evidence, purpose csr
 	if purpose != csr.PurposeClient {
 		return all
 	}
-	if p := a.load(RecoveryFile); p.Usable(a.c.Now()) {
-		if keeper, ok := e.(KeyKeeper); ok {
+	if p := a.load(recoveryFile); p.Usable(a.c.Now()) {
+		if keeper, ok := e.(keyKeeper); ok {
 			all = append(all, access{"the recovery certificate", func(ctx context.Context) (certificatesclient.CertificateSigningRequestsGetter, func() error, error) {
 				return sealedClient(ctx, bare, keeper, p)
 			}})
@@ -128,7 +128,7 @@ func idle(h *http.Client) func() error {
 // sealedClient connects with a key that stays in the machine. rest.Config takes keys only in
 // PEM, so the transport is built here, with the CA, the server name and the proxy of the
 // configuration.
-func sealedClient(ctx context.Context, bare *rest.Config, keeper KeyKeeper, p *certstore.Pair) (_ certificatesclient.CertificateSigningRequestsGetter, done func() error, err error) {
+func sealedClient(ctx context.Context, bare *rest.Config, keeper keyKeeper, p *certstore.Pair) (_ certificatesclient.CertificateSigningRequestsGetter, done func() error, err error) {
 	key, err := keeper.LoadKey(ctx, p.Key)
 	if err != nil {
 		return nil, nil, err

@@ -36,14 +36,14 @@ type Config struct {
 	// SignerName is the signer of the client certificate; "" means Kubernetes' own signer,
 	// csr.SignerKubeAPIServerClientKubelet.
 	SignerName string
-	// Lifetime is the lifetime asked for, in whole seconds, 10 minutes or more; 0 means
-	// DefaultLifetime. The signer may grant less.
+	// Lifetime is the lifetime asked for, in whole seconds, 10 minutes or more; 0 means a
+	// day. The signer may grant less.
 	Lifetime time.Duration
 	// ProviderID is what the node says about itself; "" for nothing.
 	ProviderID string
 	// RecoverySigner, if set, has the daemon get a recovery certificate from that signer, for
 	// a key that stays in the machine. With it, a node whose certificates have all ended comes
-	// back by itself. It requires a [KeyKeeper]; the one for a TPM is csr.SignerRecoveryTPM.
+	// back by itself. It requires a [TPM]; the signer is csr.SignerRecoveryTPM.
 	RecoverySigner string
 	// Serving, if set, has the daemon also get the kubelet's serving certificate.
 	Serving *Serving
@@ -78,14 +78,14 @@ const (
 	ClientFile = "client.pem"
 	// ServingFile holds the serving certificate and its key.
 	ServingFile = "serving.pem"
-	// RecoveryFile holds the recovery certificate and the file of its key.
-	RecoveryFile = "recovery.pem"
-	// StateFile records, in JSON, what has failed and when it is tried again.
-	StateFile = "state.json"
+	// recoveryFile holds the recovery certificate and the file of its key.
+	recoveryFile = "recovery.pem"
+	// stateFile records, in JSON, what has failed and when it is tried again.
+	stateFile = "state.json"
 )
 
-// DefaultLifetime is asked for by default. It is short because there is no revocation.
-const DefaultLifetime = csr.DefaultMaxExpiration
+// defaultLifetime is asked for by default. It is short because there is no revocation.
+const defaultLifetime = csr.DefaultMaxExpiration
 
 // Authenticator gets a node's certificates and keeps them. [New] makes one. It is safe for use
 // by multiple goroutines.
@@ -106,42 +106,42 @@ type item struct {
 }
 
 // New checks the configuration and opens the folder. It queries neither the machine nor the
-// API server. The error is refusal.CheckConfig, certstore.CheckFile or the file system's.
-func New(c Config) (*Authenticator, error) {
+// API server. The error is refusal.CheckConfig, has the check "file" or is the file system's.
+func New(config Config) (*Authenticator, error) {
 	switch {
-	case c.NodeName == "":
+	case config.NodeName == "":
 		return nil, refusal.Config("NodeName", "", "the node's name")
-	case c.API == nil:
+	case config.API == nil:
 		return nil, refusal.Config("API", "", "how the API server is reached")
-	case c.Kind == nil:
+	case config.Kind == nil:
 		return nil, refusal.Config("Kind", "", "a kind of evidence")
-	case c.Lifetime < 0 || c.Lifetime != 0 && c.Lifetime < 10*time.Minute || c.Lifetime%time.Second != 0 || c.Lifetime > 100*365*24*time.Hour:
-		return nil, refusal.Config("Lifetime", c.Lifetime.String(), "whole seconds, 10m or more")
+	case config.Lifetime < 0 || config.Lifetime != 0 && config.Lifetime < 10*time.Minute || config.Lifetime%time.Second != 0 || config.Lifetime > 100*365*24*time.Hour:
+		return nil, refusal.Config("Lifetime", config.Lifetime.String(), "whole seconds, 10m or more")
 	}
-	if _, organization := csr.SubjectNames(csr.PurposeClient, c.NodeName); organization == "" {
-		return nil, refusal.Config("NodeName", refusal.Quote(c.NodeName), "a node's name: a lower-case DNS subdomain")
+	if _, organization := csr.SubjectNames(csr.PurposeClient, config.NodeName); organization == "" {
+		return nil, refusal.Config("NodeName", refusal.Quote(config.NodeName), "a node's name: a lower-case DNS subdomain")
 	}
-	if _, err := csr.SignerChallenge(c.Kind.Provider()); err != nil {
-		return nil, &refusal.Error{Check: refusal.CheckConfig, Got: "Kind " + refusal.Quote(c.Kind.Provider()), Want: "one that challenges", Err: err}
+	if _, err := csr.SignerChallenge(config.Kind.Provider()); err != nil {
+		return nil, &refusal.Error{Check: refusal.CheckConfig, Got: "Kind " + refusal.Quote(config.Kind.Provider()), Want: "one that challenges", Err: err}
 	}
-	if c.Lifetime == 0 {
-		c.Lifetime = DefaultLifetime
+	if config.Lifetime == 0 {
+		config.Lifetime = defaultLifetime
 	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	if config.Log == nil {
+		config.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
-	if c.Now == nil {
-		c.Now = time.Now
+	if config.Now == nil {
+		config.Now = time.Now
 	}
-	if c.SignerName == "" {
-		c.SignerName = csr.SignerKubeAPIServerClientKubelet
+	if config.SignerName == "" {
+		config.SignerName = csr.SignerKubeAPIServerClientKubelet
 	}
-	a := &Authenticator{c: c}
+	a := &Authenticator{c: config}
 	if err := a.setItems(); err != nil {
 		return nil, err
 	}
 	var err error
-	if a.store, err = certstore.Open(c.Dir); err != nil {
+	if a.store, err = certstore.Open(config.Dir); err != nil {
 		return nil, err
 	}
 	return a, nil
@@ -168,7 +168,7 @@ func (a *Authenticator) setItems() error {
 			options: csr.CreateOptions{ProviderID: c.ProviderID, DNSNames: slices.Clone(serving.DNSNames), IPAddresses: slices.Clone(serving.IPAddresses)}})
 	}
 	if c.RecoverySigner != "" { // its lifetime is up to the signer
-		a.items = append(a.items, &item{file: RecoveryFile, purpose: csr.PurposeRecovery, signer: c.RecoverySigner, options: csr.CreateOptions{ProviderID: c.ProviderID}})
+		a.items = append(a.items, &item{file: recoveryFile, purpose: csr.PurposeRecovery, signer: c.RecoverySigner, options: csr.CreateOptions{ProviderID: c.ProviderID}})
 	}
 	for _, i := range a.items {
 		if purpose, err := csr.PurposeOf(i.signer); err != nil || purpose != i.purpose {

@@ -16,10 +16,10 @@ import (
 
 // How long [Authenticator.Credential] may wait: every request of the kubelet waits with it.
 const (
-	// MaxWait is the longest it waits when it has a certificate that works.
-	MaxWait = 8 * time.Second
-	// MaxWaitWithout is the longest it waits when it has none.
-	MaxWaitWithout = time.Minute
+	// maxWait is the longest it waits when it has a certificate that works.
+	maxWait = 8 * time.Second
+	// maxWaitWithout is the longest it waits when it has none.
+	maxWaitWithout = time.Minute
 
 	waitMargin = 750 * time.Millisecond // for what comes before and after
 )
@@ -39,18 +39,18 @@ const (
 //
 // Until the time of renewal, this takes one read of one file. From then on Credential renews
 // the certificate itself, unless a daemon does ([Authenticator.Run]) or another process is
-// already doing so. It waits for the renewal for at most [MaxWait], and returns the previous
+// already doing so. It waits for the renewal for at most 8 seconds, and returns the previous
 // certificate if the renewal fails. If no stored certificate works, it waits for a new one for
-// up to [MaxWaitWithout], trying as often as the pauses between attempts allow; if it returns
+// up to a minute, trying as often as the pauses between attempts allow; if it returns
 // an error, that says how the last attempt ended.
 //
 // A kubelet that is configured to get certificates in a way that bypasses this one is refused,
-// whatever is stored: [CheckKubelet].
+// whatever is stored: the check is kubelet-configuration.
 func (a *Authenticator) Credential(ctx context.Context) (*clientauthenticationv1.ExecCredential, error) {
 	began := time.Now()
 	p, now := a.load(ClientFile), a.c.Now()
 	if err := a.c.Kubelet.Check(); err != nil {
-		if errors.Is(err, CheckKubelet) || !p.Usable(now) {
+		if errors.Is(err, checkKubelet) || !p.Usable(now) {
 			return nil, err
 		}
 		a.c.Log.Warn("the kubelet's configuration is not known", "why", err.Error())
@@ -59,11 +59,11 @@ func (a *Authenticator) Credential(ctx context.Context) (*clientauthenticationv1
 	case p.Usable(now) && now.Before(p.Renew):
 		return credential(p, p.Renew), nil
 	case p.Usable(now):
-		ctx, cancel := context.WithDeadline(ctx, began.Add(MaxWait-waitMargin))
+		ctx, cancel := context.WithDeadline(ctx, began.Add(maxWait-waitMargin))
 		defer cancel()
 		return a.renewedCredential(ctx, p), nil
 	}
-	ctx, cancel := context.WithDeadline(ctx, began.Add(MaxWaitWithout-waitMargin))
+	ctx, cancel := context.WithDeadline(ctx, began.Add(maxWaitWithout-waitMargin))
 	defer cancel()
 	p, err := a.firstPair(ctx)
 	if err != nil {
@@ -169,30 +169,30 @@ func credential(p *certstore.Pair, again time.Time) *clientauthenticationv1.Exec
 	}
 }
 
-// CheckExecInfo is the check that fails if the environment variable KUBERNETES_EXEC_INFO asks
+// checkExecInfo is the check that fails if the environment variable KUBERNETES_EXEC_INFO asks
 // a plugin for a version of the answer other than client.authentication.k8s.io/v1.
-const CheckExecInfo refusal.Check = "exec-info"
+const checkExecInfo refusal.Check = "exec-info"
 
 // maxExecInfo bounds it, in bytes: the kernel allows a process less.
 const maxExecInfo = 1 << 20
 
 // CheckExecInfoVariable checks the value of KUBERNETES_EXEC_INFO against what
 // [Authenticator.Credential] returns. The value "" means that this is not being run as a
-// plugin, and passes. The error matches [CheckExecInfo].
+// plugin, and passes. The check of the error is exec-info.
 func CheckExecInfoVariable(value string) error {
 	if value == "" {
 		return nil
 	}
 	want := clientauthenticationv1.SchemeGroupVersion.String()
 	if len(value) > maxExecInfo {
-		return &refusal.Error{Check: CheckExecInfo, Got: "a longer KUBERNETES_EXEC_INFO", Want: "at most 1 MiB"}
+		return &refusal.Error{Check: checkExecInfo, Got: "a longer KUBERNETES_EXEC_INFO", Want: "at most 1 MiB"}
 	}
 	var info metav1.TypeMeta
 	if err := json.Unmarshal([]byte(value), &info); err != nil {
-		return &refusal.Error{Check: CheckExecInfo, Got: "a KUBERNETES_EXEC_INFO that is no JSON", Want: "an ExecCredential of " + want, Err: err}
+		return &refusal.Error{Check: checkExecInfo, Got: "a KUBERNETES_EXEC_INFO that is no JSON", Want: "an ExecCredential of " + want, Err: err}
 	}
 	if info.APIVersion != want || info.Kind != "ExecCredential" {
-		return &refusal.Error{Check: CheckExecInfo, Got: "KUBERNETES_EXEC_INFO of " + refusal.Quote(info.Kind+" "+info.APIVersion), Want: "ExecCredential " + want + ", the apiVersion of exec in the kubeconfig"}
+		return &refusal.Error{Check: checkExecInfo, Got: "KUBERNETES_EXEC_INFO of " + refusal.Quote(info.Kind+" "+info.APIVersion), Want: "ExecCredential " + want + ", the apiVersion of exec in the kubeconfig"}
 	}
 	return nil
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// checkCredential checks what a plugin prints.
-func checkCredential(t *testing.T, c *clientauthenticationv1.ExecCredential, err error) *x509.Certificate {
+// checkIsCredential checks what a plugin prints.
+func checkIsCredential(t *testing.T, c *clientauthenticationv1.ExecCredential, err error) *x509.Certificate {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +45,7 @@ func TestCredential(t *testing.T) {
 	f := newFakeAPI(t)
 	a, kind := newNode(t, f, nil)
 	c, err := a.Credential(t.Context())
-	leaf := checkCredential(t, c, err)
+	leaf := checkIsCredential(t, c, err)
 	left := time.Until(leaf.NotAfter)
 	if in := time.Until(c.Status.ExpirationTimestamp.Time); in < left*64/100 || in > left*81/100 {
 		t.Errorf("it asks again in %s of %s, want the time of renewal", in, left)
@@ -55,7 +55,7 @@ func TestCredential(t *testing.T) {
 	}
 	for range 3 {
 		next, err := again(t, a).Credential(t.Context())
-		checkCredential(t, next, err)
+		checkIsCredential(t, next, err)
 		if next.Status.ClientKeyData != c.Status.ClientKeyData || !next.Status.ExpirationTimestamp.Equal(c.Status.ExpirationTimestamp) {
 			t.Error("another credential")
 		}
@@ -128,7 +128,7 @@ func TestRenewal(t *testing.T) {
 	a, _ := joined(t, f, nil)
 	before := a.load(ClientFile)
 	c, err := a.Credential(t.Context())
-	checkCredential(t, c, err)
+	checkIsCredential(t, c, err)
 	if c.Status.ClientKeyData == string(before.Key) || f.calls("create "+csr.NodeUserPrefix+testNode) != 2 {
 		t.Errorf("not renewed as the node: %q", f.log)
 	}
@@ -178,7 +178,7 @@ func TestRenewalFails(t *testing.T) {
 			}
 			for range 2 {
 				c, err := a.Credential(t.Context())
-				checkCredential(t, c, err)
+				checkIsCredential(t, c, err)
 				if c.Status.ClientKeyData != string(before.Key) {
 					t.Error("another key")
 				}
@@ -189,7 +189,7 @@ func TestRenewalFails(t *testing.T) {
 			if attempts, opened := a.readState()[ClientFile], kind.opened.Load(); attempts.Failures > 1 || opened > 2 {
 				t.Errorf("state %+v, want one failure, and %d attempts, want one after that to join", attempts, opened-1)
 			}
-			if kind.opened.Load() == 2 && kind.left > MaxWait {
+			if kind.opened.Load() == 2 && kind.left > maxWait {
 				t.Errorf("the kubelet waits for up to %s", kind.left)
 			}
 		})
@@ -207,9 +207,9 @@ func TestWithout(t *testing.T) {
 		want   error
 		text   string
 	}{
-		"denied":        {func(_ *fakeAPI, kind *documents) { kind.machine = attesttest.MachineTwo }, CheckDenied, "NotAMember"},
+		"denied":        {func(_ *fakeAPI, kind *documents) { kind.machine = attesttest.MachineTwo }, checkDenied, "NotAMember"},
 		"no API server": {func(f *fakeAPI, _ *documents) { f.down = true }, nil, "ServiceUnavailable"},
-		"no token":      {func(f *fakeAPI, _ *documents) { f.noToken = true }, CheckCredential, "bootstrap token"},
+		"no token":      {func(f *fakeAPI, _ *documents) { f.noToken = true }, checkCredential, "bootstrap token"},
 		"no machine":    {func(_ *fakeAPI, kind *documents) { kind.fails = os.ErrNotExist }, os.ErrNotExist, ""},
 		"no decision":   {func(f *fakeAPI, _ *documents) { f.away = true }, context.Canceled, "waiting for the challenge"},
 		"another node's": {func(f *fakeAPI, _ *documents) {
@@ -279,7 +279,7 @@ func TestWaits(t *testing.T) {
 		f.set(func() { f.down = false })
 	}()
 	c, err := a.Credential(t.Context())
-	checkCredential(t, c, err)
+	checkIsCredential(t, c, err)
 }
 
 // TestRequests is what may happen to a request on its way.
@@ -335,13 +335,13 @@ func TestRequests(t *testing.T) {
 				}
 				return !hello(o)
 			}
-		}, want: CheckDenied, text: "SignerValidationFailure"},
+		}, want: checkDenied, text: "SignerValidationFailure"},
 		"deleted": {decide: func(f *fakeAPI) func(*certificatesv1.CertificateSigningRequest) bool {
 			return func(o *certificatesv1.CertificateSigningRequest) bool {
 				go f.set(func() { delete(f.objects, o.Name) })
 				return true
 			}
-		}, want: CheckGone, gets: 1}, // where the watch comes after it
+		}, want: checkGone, gets: 1}, // where the watch comes after it
 		"watches that end": {cut: 3, gets: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -382,7 +382,7 @@ func TestFullDiskCredential(t *testing.T) {
 	f := newFakeAPI(t)
 	a, _ := newNode(t, f, nil)
 	breakDisk := func(a *Authenticator) { // a folder in the place of each file cannot be replaced
-		for _, name := range []string{StateFile, ClientFile} {
+		for _, name := range []string{stateFile, ClientFile} {
 			if err := os.MkdirAll(a.store.Path(name)+"/x", 0o700); err != nil {
 				t.Fatal(err)
 			}
@@ -390,21 +390,21 @@ func TestFullDiskCredential(t *testing.T) {
 	}
 	breakDisk(a)
 	c, err := a.Credential(t.Context())
-	checkCredential(t, c, err)
+	checkIsCredential(t, c, err)
 	if a.load(ClientFile) != nil {
 		t.Error("it is stored")
 	}
 
 	a, kind := joined(t, f, nil)
-	if err := os.Remove(a.store.Path(StateFile)); err != nil {
+	if err := os.Remove(a.store.Path(stateFile)); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(a.store.Path(StateFile)+"/x", 0o700); err != nil {
+	if err := os.MkdirAll(a.store.Path(stateFile)+"/x", 0o700); err != nil {
 		t.Fatal(err)
 	}
 	opened := kind.opened.Load()
 	c, err = a.Credential(t.Context())
-	checkCredential(t, c, err)
+	checkIsCredential(t, c, err)
 	if kind.opened.Load() != opened {
 		t.Error("it attested, and could not have stored it")
 	}
@@ -424,7 +424,7 @@ func TestDamaged(t *testing.T) {
 	for name, change := range map[string]func() error{
 		"half of it":    func() error { return os.WriteFile(a.store.Path(ClientFile), text[:len(text)/2], 0o600) },
 		"for everybody": func() error { return os.Chmod(a.store.Path(ClientFile), 0o644) },
-		"state":         func() error { return os.WriteFile(a.store.Path(StateFile), []byte("{"), 0o600) },
+		"state":         func() error { return os.WriteFile(a.store.Path(stateFile), []byte("{"), 0o600) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := f.calls("create")
@@ -432,7 +432,7 @@ func TestDamaged(t *testing.T) {
 				t.Fatal(err)
 			}
 			c, err := a.Credential(t.Context())
-			checkCredential(t, c, err)
+			checkIsCredential(t, c, err)
 			if got := f.calls("create") - before; got != 2 && name != "state" {
 				t.Errorf("%s: %d requests", name, got)
 			}
@@ -502,7 +502,7 @@ func TestExecInfo(t *testing.T) {
 		t.Error(err)
 	}
 	for _, bad := range []string{"x", "{}", strings.Replace(good, "/v1", "/v1beta1", 1), strings.Replace(good, "ExecC", "C", 1), strings.Repeat(" ", maxExecInfo+1)} {
-		if err := CheckExecInfoVariable(bad); !errors.Is(err, CheckExecInfo) {
+		if err := CheckExecInfoVariable(bad); !errors.Is(err, checkExecInfo) {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -511,7 +511,7 @@ func TestExecInfo(t *testing.T) {
 func FuzzExecInfo(f *testing.F) {
 	f.Add(`{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1"}`)
 	f.Fuzz(func(t *testing.T, value string) {
-		if err := CheckExecInfoVariable(value); err != nil && !errors.Is(err, CheckExecInfo) {
+		if err := CheckExecInfoVariable(value); err != nil && !errors.Is(err, checkExecInfo) {
 			t.Error(err)
 		}
 	})

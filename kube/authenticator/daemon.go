@@ -8,7 +8,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
-	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // daemonName is held by the process that renews on its own clock.
@@ -25,7 +24,7 @@ const attemptLimit = 15 * time.Minute
 // Run keeps the certificates until ctx ends, and then returns nil. Each is renewed by
 // attestation when it is due, a little before the plugin would do so. Run fails if another
 // daemon runs on the folder (certstore.ErrLocked), or if the kubelet is configured to get
-// certificates in a way that bypasses this one ([CheckKubelet]), which it checks again before
+// certificates in a way that bypasses this one (kubelet-configuration), which it checks again before
 // every attempt.
 func (a *Authenticator) Run(ctx context.Context) error {
 	if err := a.c.Kubelet.CheckRunning(); err != nil {
@@ -120,7 +119,7 @@ func (a *Authenticator) Rotate(ctx context.Context) error {
 		}
 		l, err := a.store.Lock(ctx)
 		if errors.Is(err, certstore.ErrLocked) {
-			return &refusal.Error{Check: certstore.ErrLocked, Got: "another attempt that is under way", Want: "its end", Err: ctx.Err()}
+			return fmt.Errorf("another attempt is under way: %w", err)
 		}
 		if err == nil {
 			_, err = a.attempt(ctx, l, i)

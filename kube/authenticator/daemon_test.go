@@ -72,7 +72,7 @@ func TestDaemon(t *testing.T) {
 	}
 	eventually(t, "three certificates", func() bool {
 		c, err := again(t, a).Credential(t.Context())
-		checkCredential(t, c, err)
+		checkIsCredential(t, c, err)
 		return f.calls("create") == 6 && a.load(ClientFile).Renew.After(f.now())
 	})
 	stop()
@@ -98,7 +98,7 @@ func TestRecovery(t *testing.T) {
 	f.move(before.Renew)
 	eventually(t, "a failure", func() bool { return a.readState()[ClientFile].failed() })
 	c, err := again(t, a).Credential(t.Context())
-	checkCredential(t, c, err)
+	checkIsCredential(t, c, err)
 	if c.Status.ClientKeyData != string(before.Key) {
 		t.Error("it was replaced")
 	}
@@ -110,7 +110,7 @@ func TestRecovery(t *testing.T) {
 		f.move(before.Leaf.NotAfter)
 	})
 	c, err = again(t, a).Credential(t.Context()) // it waits
-	checkCredential(t, c, err)
+	checkIsCredential(t, c, err)
 	if f.calls("create "+csr.RecoveryUserPrefix+testNode) != recovered+2 {
 		t.Errorf("requests: %q", f.log)
 	}
@@ -140,7 +140,7 @@ func giveRecovery(t *testing.T, f *fakeAPI, a *Authenticator) {
 	}
 	l, err := a.store.Lock(t.Context())
 	if err == nil {
-		err = errors.Join(l.WritePair(RecoveryFile, p), l.Unlock())
+		err = errors.Join(l.WritePair(recoveryFile, p), l.Unlock())
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -252,7 +252,7 @@ func TestRefusesKubelet(t *testing.T) {
 	_, err := a.Credential(t.Context())
 	for name, err := range map[string]error{"Credential": err, "Run": a.Run(t.Context()), "Rotate": a.Rotate(t.Context())} {
 		t.Run(name, func(t *testing.T) {
-			if !errors.Is(err, CheckKubelet) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "set rotateCertificates to false") {
+			if !errors.Is(err, checkKubelet) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "set rotateCertificates to false") {
 				t.Errorf("%s: got %v", name, err)
 			}
 		})
@@ -264,9 +264,9 @@ func TestRefusesKubelet(t *testing.T) {
 	if c, err := a.Credential(t.Context()); err != nil {
 		t.Error(err)
 	} else {
-		checkCredential(t, c, err)
+		checkIsCredential(t, c, err)
 	}
-	if err := a.Run(t.Context()); !errors.Is(err, CheckKubeletFile) {
+	if err := a.Run(t.Context()); !errors.Is(err, checkKubeletFile) {
 		t.Errorf("Run: got %v", err)
 	}
 	write("rotateCertificates: false\n")
@@ -309,4 +309,4 @@ func TestPause(t *testing.T) {
 	}
 }
 
-func denied2() error { return errors.Join(errors.New("x"), CheckDenied) }
+func denied2() error { return errors.Join(errors.New("x"), checkDenied) }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // A node with a TPM, set up as kubelet-authenticator does it: its status before it has
@@ -48,7 +49,7 @@ func Example() {
 	}
 	fmt.Println("usable:", a.Status().Usable)
 	err = a.Rotate(context.Background())
-	fmt.Println("refused:", errors.Is(err, authenticator.CheckKubelet))
+	fmt.Println("refused:", errors.Is(err, refusal.Check("kubelet-configuration")))
 	// Output:
 	// usable: false
 	// refused: true

@@ -380,7 +380,7 @@ type documents struct {
 
 func (d *documents) Provider() string { return attesttest.PlatformProvider }
 
-func (d *documents) Open(ctx context.Context) (Evidence, error) {
+func (d *documents) Open(ctx context.Context) (attest.Prover, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		d.left = time.Until(deadline)
 	}
@@ -392,12 +392,12 @@ func (d *documents) Open(ctx context.Context) (Evidence, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &keeping{Evidence: prover}, nil
+	return &keeping{Prover: prover}, nil
 }
 
 // keeping is evidence of a machine that keeps keys: the file is the key itself, under
 // another name.
-type keeping struct{ Evidence }
+type keeping struct{ attest.Prover }
 
 type kept struct{ *ecdsa.PrivateKey }
 
@@ -408,12 +408,12 @@ func (k kept) File() ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "SEALED KEY", Bytes: der}), err
 }
 
-func (k *keeping) CreateKey(context.Context) (SealedKey, error) {
+func (k *keeping) CreateKey(context.Context) (sealedKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	return kept{key}, err
 }
 
-func (k *keeping) LoadKey(_ context.Context, file []byte) (SealedKey, error) {
+func (k *keeping) LoadKey(_ context.Context, file []byte) (sealedKey, error) {
 	block, rest := pem.Decode(file)
 	if block == nil || block.Type != "SEALED KEY" || len(bytes.TrimSpace(rest)) != 0 {
 		return nil, fs.ErrNotExist

@@ -19,14 +19,14 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// CheckDenied is the check that fails for a request that the control plane has denied, or that
+// checkDenied is the check that fails for a request that the control plane has denied, or that
 // has failed. Got is the condition with its reason and message: what a person needs to know.
-const CheckDenied refusal.Check = "denied"
+const checkDenied refusal.Check = "denied"
 
-// CheckGone is the check that fails for a request that was deleted before it was decided.
-const CheckGone refusal.Check = "request-gone"
+// checkGone is the check that fails for a request that was deleted before it was decided.
+const checkGone refusal.Check = "request-gone"
 
-func isDenied(err error) bool { return errors.Is(err, CheckDenied) }
+func isDenied(err error) bool { return errors.Is(err, checkDenied) }
 
 // join is one pass through hello, challenge and answer.
 type join struct {
@@ -121,7 +121,7 @@ func refusedBy(o *certificatesv1.CertificateSigningRequest) *certificatesv1.Cert
 }
 
 func denied(o *certificatesv1.CertificateSigningRequest, c *certificatesv1.CertificateSigningRequestCondition) error {
-	return &refusal.Error{Check: CheckDenied, Got: fmt.Sprintf("%s of request %s: %s: %s", c.Type, o.Name, c.Reason, c.Message), Want: "a certificate"}
+	return &refusal.Error{Check: checkDenied, Got: fmt.Sprintf("%s of request %s: %s: %s", c.Type, o.Name, c.Reason, c.Message), Want: "a certificate"}
 }
 
 // statusOf returns the part of the core's view from which a challenge is read.
@@ -180,7 +180,7 @@ func (j *join) await(ctx context.Context, o *certificatesv1.CertificateSigningRe
 		got, err := j.get(ctx, o.Name)
 		switch {
 		case apierrors.IsNotFound(err), err == nil && got.UID != o.UID:
-			return nil, &refusal.Error{Check: CheckGone, Got: "no request " + o.Name + " any more", Want: "it to be decided"}
+			return nil, &refusal.Error{Check: checkGone, Got: "no request " + o.Name + " any more", Want: "it to be decided"}
 		case final(err):
 			return nil, err
 		case err != nil: // the API server is away: keep what is known
@@ -201,7 +201,7 @@ func (j *join) get(ctx context.Context, name string) (*certificatesv1.Certificat
 // final reports whether asking again with the same credential is pointless, or the request is
 // gone.
 func final(err error) bool {
-	return noAccess(err) || errors.Is(err, CheckGone)
+	return noAccess(err) || errors.Is(err, checkGone)
 }
 
 // noAccess reports whether another credential might work.
@@ -224,7 +224,7 @@ func (j *join) follow(ctx context.Context, o *certificatesv1.CertificateSigningR
 			continue
 		}
 		if event.Type == watch.Deleted || got.UID != o.UID {
-			return o, &refusal.Error{Check: CheckGone, Got: "no request " + o.Name + " any more", Want: "it to be decided"}
+			return o, &refusal.Error{Check: checkGone, Got: "no request " + o.Name + " any more", Want: "it to be decided"}
 		}
 		if o = got; done(o) {
 			return o, nil

@@ -14,8 +14,9 @@ type Kind interface {
 	// Provider returns the kind's name in signer names, which is that of its Prover.
 	Provider() string
 	// Open opens the evidence for one certificate: a TPM's device, for example. It is not
-	// called if a stored certificate is good enough. What it returns is closed after each use.
-	Open(ctx context.Context) (Evidence, error)
+	// called if a stored certificate is good enough. What it returns is closed after each use;
+	// its Close closes everything that Open opened.
+	Open(ctx context.Context) (attest.Prover, error)
 }
 
 // KindOf makes a kind from the provider's name and a function that makes its Prover, whose
@@ -31,27 +32,22 @@ type proverKind struct {
 
 func (k proverKind) Provider() string { return k.provider }
 
-func (k proverKind) Open(ctx context.Context) (Evidence, error) { return k.open(ctx) }
+func (k proverKind) Open(ctx context.Context) (attest.Prover, error) { return k.open(ctx) }
 
-// Evidence is an opened [Kind]: the Prover, whose Close closes everything that Open opened. If
-// it is also a [KeyKeeper], the node can have a recovery certificate.
-type Evidence interface {
-	attest.Prover
-}
-
-// KeyKeeper is the [Evidence] of a machine that keeps private keys which cannot leave it.
-type KeyKeeper interface {
+// A keyKeeper is the prover of a machine that keeps private keys which cannot leave it: the node
+// can have a recovery certificate.
+type keyKeeper interface {
 	// CreateKey creates a key.
-	CreateKey(ctx context.Context) (SealedKey, error)
-	// LoadKey loads a key from the file that [SealedKey.File] returned. An error that matches
+	CreateKey(ctx context.Context) (sealedKey, error)
+	// LoadKey loads a key from the file that [sealedKey.File] returned. An error that matches
 	// io/fs.ErrNotExist says that the file is no longer of use, for example because the TPM
 	// was cleared.
-	LoadKey(ctx context.Context, file []byte) (SealedKey, error)
+	LoadKey(ctx context.Context, file []byte) (sealedKey, error)
 }
 
-// SealedKey is a key that cannot leave its machine. Its Close is called before that of the
-// [Evidence] it came from.
-type SealedKey interface {
+// sealedKey is a key that cannot leave its machine. Its Close is called before that of the
+// prover it came from.
+type sealedKey interface {
 	crypto.Signer
 	io.Closer
 	// File returns one PEM block that restores the key, on this machine only. Its type is not

@@ -17,13 +17,13 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// CheckKubelet is the check that fails if a kubelet's configuration has it get certificates in
+// checkKubelet is the check that fails if a kubelet's configuration has it get certificates in
 // its own way, without evidence. Got names the setting and where it is, Want says what to do.
-const CheckKubelet refusal.Check = "kubelet-configuration"
+const checkKubelet refusal.Check = "kubelet-configuration"
 
-// CheckKubeletFile is the check that fails if a file of the kubelet's configuration exists but
+// checkKubeletFile is the check that fails if a file of the kubelet's configuration exists but
 // cannot be read or understood, so that it is not known what the kubelet does.
-const CheckKubeletFile refusal.Check = "kubelet-file"
+const checkKubeletFile refusal.Check = "kubelet-file"
 
 // Kubelet says where to look for the kubelet's own configuration. The zero value looks
 // nowhere.
@@ -56,8 +56,8 @@ const (
 // maxKubeletFile bounds each file that is read, in bytes.
 const maxKubeletFile = 1 << 20
 
-// Check looks at the files and at the parent. The error matches [CheckKubelet] or
-// [CheckKubeletFile].
+// Check looks at the files and at the parent. The check of the error is
+// kubelet-configuration or kubelet-file.
 func (k *Kubelet) Check() error {
 	if k.Parent {
 		if arguments := argumentsOf(os.Getppid()); isKubelet(arguments) {
@@ -107,7 +107,7 @@ func isKubelet(arguments []string) bool {
 func (k *Kubelet) checkArguments(where string, arguments []string) error {
 	f := flagsOf(arguments)
 	if f.bootstrap != "" {
-		return &refusal.Error{Check: CheckKubelet, Got: "--bootstrap-kubeconfig=" + f.bootstrap + " (" + where + ")", Want: wayBoot}
+		return &refusal.Error{Check: checkKubelet, Got: "--bootstrap-kubeconfig=" + f.bootstrap + " (" + where + ")", Want: wayBoot}
 	}
 	config, configDir := f.config, f.configDir
 	if config == "" {
@@ -150,7 +150,7 @@ func (k *Kubelet) checkFiles() error {
 			}
 			f := flagsIn(text)
 			if f.bootstrap != "" {
-				return &refusal.Error{Check: CheckKubelet, Got: "--bootstrap-kubeconfig=" + f.bootstrap + " in " + path, Want: wayBoot}
+				return &refusal.Error{Check: checkKubelet, Got: "--bootstrap-kubeconfig=" + f.bootstrap + " in " + path, Want: wayBoot}
 			}
 			if f.rotate != nil {
 				s.rotate, s.rotateAt = *f.rotate, "--rotate-certificates in "+path
@@ -163,9 +163,9 @@ func (k *Kubelet) checkFiles() error {
 func (k *Kubelet) checkSettings(s *settings) error {
 	switch {
 	case s.rotate:
-		return &refusal.Error{Check: CheckKubelet, Got: s.rotateAt, Want: wayRotate}
+		return &refusal.Error{Check: checkKubelet, Got: s.rotateAt, Want: wayRotate}
 	case s.serve && k.serving:
-		return &refusal.Error{Check: CheckKubelet, Got: s.serveAt, Want: wayServe}
+		return &refusal.Error{Check: checkKubelet, Got: s.serveAt, Want: wayServe}
 	}
 	return nil
 }
@@ -209,7 +209,7 @@ func (s *settings) read(path string, text []byte) error {
 		ServerTLSBootstrap *bool `json:"serverTLSBootstrap"`
 	}
 	if err := yaml.Unmarshal(text, &c); err != nil {
-		return &refusal.Error{Check: CheckKubeletFile, Got: "a configuration in " + path + " that cannot be read", Want: "a KubeletConfiguration", Err: err}
+		return &refusal.Error{Check: checkKubeletFile, Got: "a configuration in " + path + " that cannot be read", Want: "a KubeletConfiguration", Err: err}
 	}
 	if c.RotateCertificates != nil {
 		s.rotate, s.rotateAt = *c.RotateCertificates, "rotateCertificates: true in "+path
@@ -234,7 +234,7 @@ func readKubeletFile(path string) ([]byte, error) {
 		text, err = os.ReadFile(path)
 	}
 	if err != nil {
-		return nil, &refusal.Error{Check: CheckKubeletFile, Got: "a file " + path + " that cannot be read", Want: "the kubelet's configuration", Err: err}
+		return nil, &refusal.Error{Check: checkKubeletFile, Got: "a file " + path + " that cannot be read", Want: "the kubelet's configuration", Err: err}
 	}
 	return text, nil
 }

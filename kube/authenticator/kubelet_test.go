@@ -29,7 +29,7 @@ func TestFlags(t *testing.T) {
 	} {
 		t.Run(line, func(t *testing.T) {
 			err := new(Kubelet).checkArguments("here", strings.Fields(line))
-			if (err == nil) != (want == "") || err != nil && (!errors.Is(err, CheckKubelet) || !strings.Contains(err.Error(), want)) {
+			if (err == nil) != (want == "") || err != nil && (!errors.Is(err, checkKubelet) || !strings.Contains(err.Error(), want)) {
 				t.Errorf("%s: got %v, want %q", line, err, want)
 			}
 		})
@@ -53,9 +53,9 @@ func TestKubelet(t *testing.T) {
 		"off in the last":              {files: map[string]string{"config.yaml": "rotateCertificates: true\n", "over/90-x.conf": "rotateCertificates: false\n"}},
 		"no file of it":                {files: map[string]string{"over/90-x.yaml": "rotateCertificates: true\n"}},
 		"serving":                      {files: map[string]string{"config.yaml": "serverTLSBootstrap: true\n"}, serving: true, want: "serverTLSBootstrap"},
-		"no YAML":                      {files: map[string]string{"config.yaml": "{"}, want: "config.yaml", check: CheckKubeletFile},
-		"another type":                 {files: map[string]string{"config.yaml": "rotateCertificates: [x]"}, want: "config.yaml", check: CheckKubeletFile},
-		"too large":                    {files: map[string]string{"config.yaml": strings.Repeat("#", maxKubeletFile+1)}, want: "config.yaml", check: CheckKubeletFile},
+		"no YAML":                      {files: map[string]string{"config.yaml": "{"}, want: "config.yaml", check: checkKubeletFile},
+		"another type":                 {files: map[string]string{"config.yaml": "rotateCertificates: [x]"}, want: "config.yaml", check: checkKubeletFile},
+		"too large":                    {files: map[string]string{"config.yaml": strings.Repeat("#", maxKubeletFile+1)}, want: "config.yaml", check: checkKubeletFile},
 		"kubeadm's unit":               {files: map[string]string{"flags/10-kubeadm.conf": "[Service]\nEnvironment=\"KUBELET_KUBECONFIG_ARGS=--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf\"\n"}, want: bad + "=/etc/kubernetes/bootstrap-kubelet.conf"},
 		"in a comment":                 {files: map[string]string{"flags/10-kubeadm.conf": "# --bootstrap-kubeconfig=/b\n; --rotate-certificates\n"}},
 		"an environment file":          {files: map[string]string{"flags/flags.env": "KUBELET_KUBEADM_ARGS=\"--v=2 --rotate-certificates\"\n"}, want: "--rotate-certificates"},
@@ -83,7 +83,7 @@ func TestKubelet(t *testing.T) {
 			err := k.Check()
 			check := c.check
 			if check == nil {
-				check = CheckKubelet
+				check = checkKubelet
 			}
 			if (err == nil) != (c.want == "") || err != nil && (!errors.Is(err, check) || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("got %v, want %q", err, c.want)
@@ -127,7 +127,7 @@ func TestProcesses(t *testing.T) {
 	if got := string(report[:n]); !strings.Contains(got, "bootstrap") || !strings.Contains(got, "the kubelet that asks") {
 		t.Errorf("its plugin says %q", got)
 	}
-	if err := (&Kubelet{Processes: true}).CheckRunning(); !errors.Is(err, CheckKubelet) || !strings.Contains(err.Error(), dir) {
+	if err := (&Kubelet{Processes: true}).CheckRunning(); !errors.Is(err, checkKubelet) || !strings.Contains(err.Error(), dir) {
 		t.Errorf("got %v", err)
 	}
 	if err := (&Kubelet{}).CheckRunning(); err != nil {

@@ -72,7 +72,7 @@ func (a *Authenticator) attempt(ctx context.Context, l *certstore.Lock, i *item)
 func (a *Authenticator) attemptNow(ctx context.Context, l *certstore.Lock, i *item) (*certstore.Pair, error) {
 	noted := a.begin(l, i)
 	if noted != nil {
-		a.c.Log.Error("the state cannot be written", "file", a.store.Path(StateFile), "why", noted.Error())
+		a.c.Log.Error("the state cannot be written", "file", a.store.Path(stateFile), "why", noted.Error())
 		if i.purpose != csr.PurposeClient || a.load(ClientFile).Usable(a.c.Now()) {
 			return nil, noted // there is time until it can be written; until then each attempt would be lost
 		}
@@ -91,7 +91,7 @@ func (a *Authenticator) attemptNow(ctx context.Context, l *certstore.Lock, i *it
 	}
 	if noted == nil {
 		if ended := a.end(l, i, err); ended != nil {
-			a.c.Log.Error("the state cannot be written", "file", a.store.Path(StateFile), "why", ended.Error())
+			a.c.Log.Error("the state cannot be written", "file", a.store.Path(stateFile), "why", ended.Error())
 		}
 	}
 	return p, err
@@ -119,7 +119,7 @@ func (a *Authenticator) get(ctx context.Context, i *item) (_ *certstore.Pair, er
 
 	all := a.accesses(bare, own, evidence, i.purpose)
 	if len(all) == 0 {
-		return nil, &refusal.Error{Check: CheckCredential, Got: "no certificate that is valid and no bootstrap token",
+		return nil, &refusal.Error{Check: checkCredential, Got: "no certificate that is valid and no bootstrap token",
 			Want: "a fresh bootstrap token in the configuration of the API server"}
 	}
 	var refused []error
@@ -141,7 +141,7 @@ func (a *Authenticator) get(ctx context.Context, i *item) (_ *certstore.Pair, er
 var errNoKey = errors.New("the key of the credential cannot be used")
 
 // getAs is get with one particular credential.
-func (a *Authenticator) getAs(ctx context.Context, i *item, way access, evidence Evidence, attester *attest.Attester, clusterID string) (_ *certstore.Pair, err error) {
+func (a *Authenticator) getAs(ctx context.Context, i *item, way access, evidence attest.Prover, attester *attest.Attester, clusterID string) (_ *certstore.Pair, err error) {
 	api, done, err := way.open(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoKey, err)
@@ -177,8 +177,8 @@ func (a *Authenticator) getAs(ctx context.Context, i *item, way access, evidence
 const maxPrefix = 200
 
 // getSealed gets a recovery certificate.
-func (a *Authenticator) getSealed(ctx context.Context, i *item, j *join, evidence Evidence, clusterID string) (_ *certstore.Pair, err error) {
-	keeper, ok := evidence.(KeyKeeper)
+func (a *Authenticator) getSealed(ctx context.Context, i *item, j *join, evidence attest.Prover, clusterID string) (_ *certstore.Pair, err error) {
+	keeper, ok := evidence.(keyKeeper)
 	if !ok {
 		return nil, refusal.Config("RecoverySigner", refusal.Quote(i.signer), "none: the evidence "+a.c.Kind.Provider()+" keeps no keys")
 	}

@@ -44,7 +44,7 @@ func parseState(text []byte) state {
 
 // readState reads the state without the lock.
 func (a *Authenticator) readState() state {
-	text, err := a.store.Read(StateFile, maxStateSize)
+	text, err := a.store.Read(stateFile, maxStateSize)
 	if err != nil {
 		return state{}
 	}
@@ -92,7 +92,7 @@ func (a *Authenticator) note(l *certstore.Lock, i *item, change func(*attempts))
 	if err != nil {
 		return err
 	}
-	return l.Write(StateFile, append(text, '\n'))
+	return l.Write(stateFile, append(text, '\n'))
 }
 
 func (a *Authenticator) keeps(file string) bool {

@@ -41,7 +41,7 @@ type TPM struct {
 func (t *TPM) Provider() string { return tpm.Provider }
 
 // Open opens the TPM.
-func (t *TPM) Open(ctx context.Context) (Evidence, error) {
+func (t *TPM) Open(ctx context.Context) (attest.Prover, error) {
 	open := t.Device
 	if open == nil {
 		open = func() (transport.TPMCloser, error) { return tpm.OpenTPM(t.Path) }
@@ -61,7 +61,7 @@ func (t *TPM) Open(ctx context.Context) (Evidence, error) {
 // tpmEvidence is an open TPM.
 type tpmEvidence struct {
 	device transport.TPMCloser
-	shared *tpmkey.Shared
+	shared transport.TPM
 	attest.Prover
 	// persistent is a prover that uses the persistent EK; nil if there is none.
 	persistent attest.Prover
@@ -220,12 +220,12 @@ type tpmSealed struct{ *tpmkey.Key }
 func (k tpmSealed) File() ([]byte, error) { return k.Key.File().Marshal() }
 
 // CreateKey creates a P-256 key.
-func (e *tpmEvidence) CreateKey(ctx context.Context) (SealedKey, error) {
+func (e *tpmEvidence) CreateKey(ctx context.Context) (sealedKey, error) {
 	return e.sealed(ctx, func() (*tpmkey.Key, error) { return tpmkey.Create(ctx, e.shared, tpmkey.ECDSAP256, tpmkey.Options{}) })
 }
 
 // LoadKey loads a key.
-func (e *tpmEvidence) LoadKey(ctx context.Context, file []byte) (SealedKey, error) {
+func (e *tpmEvidence) LoadKey(ctx context.Context, file []byte) (sealedKey, error) {
 	parsed, err := tpmkey.ParseFile(file)
 	if err != nil {
 		return nil, err
@@ -233,7 +233,7 @@ func (e *tpmEvidence) LoadKey(ctx context.Context, file []byte) (SealedKey, erro
 	return e.sealed(ctx, func() (*tpmkey.Key, error) { return tpmkey.Load(ctx, e.shared, parsed, tpmkey.LoadOptions{}) })
 }
 
-func (e *tpmEvidence) sealed(ctx context.Context, get func() (*tpmkey.Key, error)) (SealedKey, error) {
+func (e *tpmEvidence) sealed(ctx context.Context, get func() (*tpmkey.Key, error)) (sealedKey, error) {
 	var key *tpmkey.Key
 	err := e.withRoom(ctx, func() (err error) {
 		key, err = get()

@@ -32,7 +32,7 @@ func tpmNode(t testing.TB, f *fakeAPI, device *tpmsim.TPM, change func(*TPM)) (*
 	counted := tpmsim.Faulty(device, nil)
 	ek := tpm.EKRSA2048()
 	kind := &TPM{Device: func() (transport.TPMCloser, error) { return lent{counted}, nil }, AK: tpm.AKSource{Template: tpm.AKTemplateECDSAP256()},
-		Options: tpm.ProverOptions{EK: &ek, Intermediates: tpmcert.CertificatesDER([]*x509.Certificate{device.CA().EKIntermediate()})}, PersistentEK: tpmsim.EKHandleRSA2048}
+		Options: tpm.ProverOptions{EK: &ek, Intermediates: tpmcert.CertificatesDER([]*x509.Certificate{device.CA().EKIntermediate()})}, PersistentEK: 0x81010001}
 	if change != nil {
 		change(kind)
 	}
@@ -114,7 +114,7 @@ func TestTPMCommands(t *testing.T) {
 				}
 			})
 			got, err := a.Credential(t.Context())
-			checkCredential(t, got, err)
+			checkIsCredential(t, got, err)
 			if all, slow := count(t, counted); all > c.all || slow > c.slow {
 				t.Errorf("%d commands, %d asymmetric, want at most %d and %d", all, slow, c.all, c.slow)
 			}
@@ -123,7 +123,7 @@ func TestTPMCommands(t *testing.T) {
 			}
 			before := counted.Count()
 			got, err = a.Credential(t.Context())
-			checkCredential(t, got, err)
+			checkIsCredential(t, got, err)
 			if counted.Count() != before {
 				t.Error("a stored certificate asked the TPM")
 			}
@@ -134,9 +134,9 @@ func TestTPMCommands(t *testing.T) {
 // TestForeignPersistentKey: a key at the EK's place that is not the EK is passed over.
 func TestForeignPersistentKey(t *testing.T) {
 	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
-	a, _ := tpmNode(t, newFakeAPI(t), device, func(k *TPM) { k.PersistentEK = tpmsim.EKHandleP256 })
+	a, _ := tpmNode(t, newFakeAPI(t), device, func(k *TPM) { k.PersistentEK = 0x81010002 })
 	got, err := a.Credential(t.Context())
-	checkCredential(t, got, err)
+	checkIsCredential(t, got, err)
 }
 
 // TestTPMRecovery gets a recovery certificate on a key in the TPM, and comes back with it.
@@ -153,13 +153,13 @@ func TestTPMRecovery(t *testing.T) {
 	eventually(t, "a recovery certificate", func() bool { return a.Status().Recoverable })
 	f.set(func() { f.noToken = true })
 	stop()
-	p := a.load(RecoveryFile)
+	p := a.load(recoveryFile)
 	if block, _ := pem.Decode(p.Key); !p.Sealed || block.Type != "TSS2 PRIVATE KEY" {
 		t.Errorf("its key: %s", block.Type)
 	}
 	f.move(a.load(ClientFile).Leaf.NotAfter)
 	got, err := a.Credential(t.Context())
-	checkCredential(t, got, err)
+	checkIsCredential(t, got, err)
 	if f.calls("create "+csr.RecoveryUserPrefix+testNode) != 2 {
 		t.Errorf("requests: %q", f.log)
 	}
@@ -197,7 +197,7 @@ func TestNoRoom(t *testing.T) {
 	fill()
 	a, _ := tpmNode(t, newFakeAPI(t), device, func(k *TPM) { k.Device, k.Path = nil, strings.TrimPrefix(device.TCTI(), "swtpm:path=") })
 	got, err := a.Credential(t.Context())
-	checkCredential(t, got, err)
+	checkIsCredential(t, got, err)
 	if left, err := tpmsim.LoadedHandles(device); err != nil || len(left) != 0 {
 		t.Errorf("left in the TPM: %v, %v", left, err)
 	}
@@ -206,7 +206,7 @@ func TestNoRoom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := evidence.(KeyKeeper).CreateKey(t.Context())
+	key, err := evidence.(keyKeeper).CreateKey(t.Context())
 	if err := errors.Join(err, key.Close(), evidence.Close()); err != nil {
 		t.Error(err)
 	}

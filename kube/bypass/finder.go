@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/internal/nilpointer"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -44,17 +45,17 @@ const (
 )
 
 // NewFinder checks the configuration. The error is refusal.CheckConfig.
-func NewFinder(c Config) (*Finder, error) {
+func NewFinder(config Config) (*Finder, error) {
 	switch {
-	case c.Reader == nil:
+	case nilpointer.Is(config.Reader):
 		return nil, refusal.Config("Reader", "", "one of cluster roles and bindings")
-	case c.Writer == nil:
+	case nilpointer.Is(config.Writer):
 		return nil, refusal.Config("Writer", "", "one of access reviews")
 	}
-	if c.BootstrapGroups == nil {
-		c.BootstrapGroups = []string{kubeadmGroup}
+	if config.BootstrapGroups == nil {
+		config.BootstrapGroups = []string{kubeadmGroup}
 	}
-	return &Finder{c}, nil
+	return &Finder{config}, nil
 }
 
 // Finding is a right that somebody has and that is a way around attestation.
@@ -126,7 +127,7 @@ func (f *Finder) bound(b *rbacv1.ClusterRoleBinding, rules []rbacv1.PolicyRule) 
 	}
 	var findings []Finding
 	for _, r := range rights() {
-		if r.way == WayApproval && (b.Name == controllerBinding || slices.Contains(f.c.Approvers, b.Name)) {
+		if r.way == wayApproval && (b.Name == controllerBinding || slices.Contains(f.c.Approvers, b.Name)) {
 			continue
 		}
 		if !slices.ContainsFunc(rules, func(rule rbacv1.PolicyRule) bool { return r.givenBy(&rule) }) {

@@ -9,21 +9,21 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// Way is a way around attestation.
+// Way is a way around attestation: "AutoApproval", "Approval" or "Impersonation".
 type Way string
 
 // The ways around attestation.
 const (
-	// WayAutoApproval: Kubernetes' own approver grants plain requests for client certificates
+	// wayAutoApproval: Kubernetes' own approver grants plain requests for client certificates
 	// of nodes, because of the right to create certificatesigningrequests/nodeclient or
 	// /selfnodeclient.
-	WayAutoApproval Way = "AutoApproval"
-	// WayApproval: somebody else may approve requests to the signer of nodes' client
+	wayAutoApproval Way = "AutoApproval"
+	// wayApproval: somebody else may approve requests to the signer of nodes' client
 	// certificates.
-	WayApproval Way = "Approval"
-	// WayImpersonation: somebody may impersonate a node, by the verb impersonate on users or
+	wayApproval Way = "Approval"
+	// wayImpersonation: somebody may impersonate a node, by the verb impersonate on users or
 	// the verb impersonate:arbitrary-node on nodes (KEP-5284).
-	WayImpersonation Way = "Impersonation"
+	wayImpersonation Way = "Impersonation"
 )
 
 // A right is one that nobody but an administrator may have.
@@ -49,14 +49,14 @@ func (r *right) text() string {
 func rights() []right {
 	isNode := func(name string) bool { return strings.HasPrefix(name, csr.NodeUserPrefix) }
 	return []right{
-		{way: WayAutoApproval, verb: "create", group: "certificates.k8s.io", resource: "certificatesigningrequests", subject: "nodeclient"},
-		{way: WayAutoApproval, verb: "create", group: "certificates.k8s.io", resource: "certificatesigningrequests", subject: "selfnodeclient"},
-		{way: WayApproval, verb: "approve", group: "certificates.k8s.io", resource: "signers", review: csr.SignerKubeAPIServerClientKubelet,
+		{way: wayAutoApproval, verb: "create", group: "certificates.k8s.io", resource: "certificatesigningrequests", subject: "nodeclient"},
+		{way: wayAutoApproval, verb: "create", group: "certificates.k8s.io", resource: "certificatesigningrequests", subject: "selfnodeclient"},
+		{way: wayApproval, verb: "approve", group: "certificates.k8s.io", resource: "signers", review: csr.SignerKubeAPIServerClientKubelet,
 			names: func(name string) bool {
 				return name == csr.SignerKubeAPIServerClientKubelet || name == "kubernetes.io/*"
 			}},
-		{way: WayImpersonation, verb: "impersonate", resource: "users", review: csr.NodeUserPrefix + "any", names: isNode},
-		{way: WayImpersonation, verb: "impersonate:arbitrary-node", group: "authentication.k8s.io", resource: "nodes", review: "any",
+		{way: wayImpersonation, verb: "impersonate", resource: "users", review: csr.NodeUserPrefix + "any", names: isNode},
+		{way: wayImpersonation, verb: "impersonate:arbitrary-node", group: "authentication.k8s.io", resource: "nodes", review: "any",
 			names: func(string) bool { return true }},
 	}
 }

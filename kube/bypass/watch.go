@@ -17,14 +17,15 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/nodeattest/nodeattest/kube/internal/requests"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // interval is how often a [Watch] looks; after a failure it looks ten times as often.
 const interval = 30 * time.Second
 
-// Reason is the reason in a [Watch]'s Events.
-const Reason = "WayAroundAttestation"
+// reasonFound is the reason in a [Watch]'s Events.
+const reasonFound = "WayAroundAttestation"
 
 // WatchConfig is the configuration of a [Watch]. Finder has no default.
 type WatchConfig struct {
@@ -53,18 +54,18 @@ type Watch struct {
 var errNotLooked = errors.New("bypass: nobody has looked yet")
 
 // NewWatch checks the configuration. The error is refusal.CheckConfig, or the registerer's.
-func NewWatch(c WatchConfig) (*Watch, error) {
-	if c.Finder == nil {
+func NewWatch(config WatchConfig) (*Watch, error) {
+	if config.Finder == nil {
 		return nil, refusal.Config("Finder", "", "one of NewFinder")
 	}
-	w := &Watch{c: c, err: errNotLooked, known: map[Finding]bool{}, gauge: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	w := &Watch{c: config, err: errNotLooked, known: map[Finding]bool{}, gauge: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "nodeattest_ways_around",
 		Help: "Rights by which somebody becomes a node without attestation, by way.",
 	}, []string{"way"})}
-	if c.Metrics == nil {
+	if config.Metrics == nil {
 		return w, nil
 	}
-	return w, c.Metrics.Register(w.gauge)
+	return w, config.Metrics.Register(w.gauge)
 }
 
 // NeedLeaderElection says that every replica looks: each has its own readiness.
@@ -97,7 +98,7 @@ func (w *Watch) Look(ctx context.Context) error {
 	}
 	w.err = nil
 	texts := make([]string, 0, len(findings))
-	counts := map[Way]int{WayAutoApproval: 0, WayApproval: 0, WayImpersonation: 0}
+	counts := map[Way]int{wayAutoApproval: 0, wayApproval: 0, wayImpersonation: 0}
 	before := w.known
 	w.known = make(map[Finding]bool, len(findings))
 	for i := range findings {
@@ -123,20 +124,16 @@ func (w *Watch) Look(ctx context.Context) error {
 	return nil
 }
 
-// maxNote is the length of the longest note of an Event (events.k8s.io/v1).
-const maxNote = 1024
-
 func (w *Watch) tell(ctx context.Context, f *Finding) {
 	log.FromContext(ctx).Info("a way around attestation", "way", string(f.Way), "subject", f.Subject, "right", f.Right,
 		"binding", f.Binding, "role", f.Role, "accessReview", f.Reason, "allowed", w.c.InsecureAllow)
 	if w.c.Events == nil || f.Binding == "" {
 		return
 	}
-	note := f.String()
 	w.c.Events.Eventf(&rbacv1.ClusterRoleBinding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
 		ObjectMeta: metav1.ObjectMeta{Name: f.Binding},
-	}, nil, corev1.EventTypeWarning, Reason, "Find", "%s", note[:min(len(note), maxNote)])
+	}, nil, corev1.EventTypeWarning, reasonFound, "Find", "%s", requests.Note(f.String()))
 }
 
 // Check is a readiness check (healthz.Checker). It returns an error while there is a way

@@ -61,8 +61,7 @@ type Config struct {
 	Stale membership.Lookups
 
 	// RequesterRate is how many requests of one requester are looked at per second over time,
-	// and RequesterBurst how many at once; zero means DefaultRequesterRate and
-	// DefaultRequesterBurst. All who use the same bootstrap token are one requester. Excess
+	// and RequesterBurst how many at once; zero means 20 and 100. All who use the same bootstrap token are one requester. Excess
 	// requests wait.
 	RequesterRate  float64
 	RequesterBurst int
@@ -83,44 +82,44 @@ type Config struct {
 // Defaults of a [Config].
 const (
 	DefaultName           = "node-attestation-controller"
-	DefaultRequesterRate  = 20
-	DefaultRequesterBurst = 100
+	defaultRequesterRate  = 20
+	defaultRequesterBurst = 100
 	DefaultWorkers        = 24 // which mostly wait for the API server
 )
 
 // New checks the configuration and returns a reconciler for [Reconciler.SetupWithManager].
 // The error is refusal.CheckConfig, or that of csr.Policy.Validate.
-func New(c Config) (*Reconciler, error) {
+func New(config Config) (*Reconciler, error) {
 	switch {
-	case nilpointer.Is(c.Providers):
+	case nilpointer.Is(config.Providers):
 		return nil, refusal.Config("Providers", "", "csr.Providers")
-	case len(c.Providers.SignerNames()) == 0:
+	case len(config.Providers.SignerNames()) == 0:
 		return nil, refusal.Config("Providers", "none for any signer",
 			"one at least: for Kubernetes' own signer csr.ProvidersConfig.BuiltInClient names it, for others their names in csr.Policy.SignerNames")
-	case c.Serving != nil && c.Records == nil:
+	case config.Serving != nil && config.Records == nil:
 		return nil, refusal.Config("Records", "", "the issued certificates, for Serving")
-	case c.Serving != nil && !slices.Equal(c.Serving.SignerNames, []string{csr.SignerKubeletServing}):
-		return nil, refusal.Config("Serving.SignerNames", refusal.Quotes(c.Serving.SignerNames), csr.SignerKubeletServing+" alone")
-	case c.Serving != nil && c.Serving.Records != nil:
+	case config.Serving != nil && !slices.Equal(config.Serving.SignerNames, []string{csr.SignerKubeletServing}):
+		return nil, refusal.Config("Serving.SignerNames", refusal.Quotes(config.Serving.SignerNames), csr.SignerKubeletServing+" alone")
+	case config.Serving != nil && config.Serving.Records != nil:
 		return nil, refusal.Config("Serving.Records", "a function", "none: Config.Records is used")
-	case c.Records != nil && nilpointer.Is(c.Records):
+	case config.Records != nil && nilpointer.Is(config.Records):
 		return nil, refusal.Config("Records", "a nil pointer", "one, or nil")
-	case c.Stale != nil && nilpointer.Is(c.Stale):
+	case config.Stale != nil && nilpointer.Is(config.Stale):
 		return nil, refusal.Config("Stale", "a nil pointer", "one, or nil")
-	case c.Cluster != nil && nilpointer.Is(c.Cluster):
+	case config.Cluster != nil && nilpointer.Is(config.Cluster):
 		return nil, refusal.Config("Cluster", "a nil pointer", "one, or nil")
-	case c.RequesterRate < 0 || c.RequesterBurst < 0 || c.Workers < 0:
+	case config.RequesterRate < 0 || config.RequesterBurst < 0 || config.Workers < 0:
 		return nil, refusal.Config("RequesterRate, RequesterBurst and Workers", "a negative one", "0 or more")
 	}
-	r := &Reconciler{c: c, signers: map[string]message{}}
-	for _, name := range c.Providers.SignerNames() {
+	r := &Reconciler{c: config, signers: map[string]message{}}
+	for _, name := range config.Providers.SignerNames() {
 		r.signers[name] = messageAnswer
 	}
-	for _, name := range c.Providers.ChallengeSigners() {
+	for _, name := range config.Providers.ChallengeSigners() {
 		r.signers[name] = messageHello
 	}
-	if c.Serving != nil {
-		if err := r.setServing(c.Serving); err != nil {
+	if config.Serving != nil {
+		if err := r.setServing(config.Serving); err != nil {
 			return nil, err
 		}
 	}
@@ -134,10 +133,10 @@ func (r *Reconciler) complete() error {
 		c.Name = DefaultName
 	}
 	if c.RequesterRate == 0 {
-		c.RequesterRate = DefaultRequesterRate
+		c.RequesterRate = defaultRequesterRate
 	}
 	if c.RequesterBurst == 0 {
-		c.RequesterBurst = DefaultRequesterBurst
+		c.RequesterBurst = defaultRequesterBurst
 	}
 	if c.Workers == 0 {
 		c.Workers = DefaultWorkers

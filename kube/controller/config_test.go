@@ -13,7 +13,7 @@ import (
 
 // TestNew refuses what cannot work, each thing alone.
 func TestNew(t *testing.T) {
-	none := (*membership.StoreRegistry)(nil)
+	none := (*struct{ membership.Registry })(nil)
 	noCluster := (*struct{ cluster.Cluster })(nil)
 	for name, change := range map[string]func(c *Config){
 		"no providers":                    func(c *Config) { c.Providers = nil },

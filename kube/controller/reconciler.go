@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
-	"strings"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -21,6 +19,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/internal/requests"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // message says which of a node's messages a request is.
@@ -51,9 +50,9 @@ type Reconciler struct {
 // comes first.
 const conflictPause = 2 * time.Second
 
-// Reconcile looks at one request. If it returns an error, the request is looked at again, at
+// look looks at one request. If it returns an error, the request is looked at again, at
 // growing intervals.
-func (r *Reconciler) Reconcile(ctx context.Context, key Key) (reconcile.Result, error) {
+func (r *Reconciler) look(ctx context.Context, key requests.Key) (reconcile.Result, error) {
 	reader, ok := r.readers[key.SignerName]
 	if !ok {
 		return reconcile.Result{}, nil
@@ -189,16 +188,5 @@ func (r *Reconciler) tell(object *certificatesv1.CertificateSigningRequest, reas
 	if r.events == nil {
 		return
 	}
-	r.events.Eventf(object, nil, corev1.EventTypeWarning, reason, action, "%s", Note(note))
+	r.events.Eventf(object, nil, corev1.EventTypeWarning, reason, action, "%s", requests.Note(note))
 }
-
-// Note returns a text that fits into an Event.
-func Note(text string) string {
-	if len(text) > maxNote {
-		return strings.ToValidUTF8(text[:maxNote], "")
-	}
-	return text
-}
-
-// maxNote is the length of the longest note of an Event (events.k8s.io/v1).
-const maxNote = 1024

@@ -171,7 +171,7 @@ func (w *world) get(name string) *certificatesv1.CertificateSigningRequest {
 // reconcile looks at a request once.
 func (w *world) reconcile(name, signer string) (time.Duration, error) {
 	w.Helper()
-	result, err := w.reconciler.Reconcile(w.Context(), Key{SignerName: signer, Name: name})
+	result, err := w.reconciler.look(w.Context(), requests.Key{SignerName: signer, Name: name})
 	return result.RequeueAfter, err
 }
 

@@ -8,9 +8,6 @@ import (
 	"github.com/nodeattest/nodeattest/kube/internal/requests"
 )
 
-// Key identifies a certificate request by its signer and its name.
-type Key = requests.Key
-
 // SetupWithManager adds the reconciler to a manager. It watches the requests of each signer
 // separately: other people's requests never leave the API server. The scheme of the cluster
 // (Config.Cluster, or the manager) must have certificates.k8s.io/v1.
@@ -28,7 +25,7 @@ func (r *Reconciler) SetupWithManager(m manager.Manager) error {
 		r.events = from.GetEventRecorder(r.c.Name)
 	}
 	var err error
-	r.readers, err = requests.Watch(m, from, r.Signers(), requests.Options{Name: r.c.Name, Workers: r.c.Workers, EveryReplica: r.c.EveryReplica}, r.Reconcile)
+	r.readers, err = requests.Watch(m, from, r.Signers(), requests.Options{Name: r.c.Name, Workers: r.c.Workers, EveryReplica: r.c.EveryReplica}, r.look)
 	if err != nil {
 		return fmt.Errorf("controller: %w", err)
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// ReasonUnattested is the reason of the Event about a certificate that Kubernetes' own signer
+// reasonUnattested is the reason of the Event about a certificate that Kubernetes' own signer
 // made for a request that was not approved here, or that cannot be told apart from such a one.
-const ReasonUnattested = "UnattestedCertificate"
+const reasonUnattested = "UnattestedCertificate"
 
 // errNoCertificate says that a request's status contains no certificate.
 var errNoCertificate = errors.New("controller: no certificate in the status")
@@ -51,7 +51,7 @@ func (r *Reconciler) recordSigned(ctx context.Context, object *certificatesv1.Ce
 	case errors.Is(err, errNotAdmitted), errors.Is(err, errNoCertificate), csr.Decide(err).Verdict == csr.VerdictDeny:
 		r.metrics.recorded.WithLabelValues("refused").Inc()
 		logger.Info("a certificate was not recorded", "why", err.Error())
-		r.tell(object, ReasonUnattested, "Record", err.Error())
+		r.tell(object, reasonUnattested, "Record", err.Error())
 	default:
 		return err
 	}

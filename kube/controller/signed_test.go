@@ -79,7 +79,7 @@ func TestForgotten(t *testing.T) {
 			w := newWorld(t, func(c *Config) { c.Records = oneRecord{record: row.record} })
 			w.create("request", builtIn, signed(t, row.until))
 			w.mustReconcile("request", builtIn)
-			if told := strings.Contains(strings.Join(w.events.notes, "\n"), ReasonUnattested); told != row.alarm {
+			if told := strings.Contains(strings.Join(w.events.notes, "\n"), reasonUnattested); told != row.alarm {
 				t.Errorf("Events %q, want an alarm: %t", w.events.notes, row.alarm)
 			}
 		})
@@ -152,7 +152,7 @@ func TestRecordedByCache(t *testing.T) {
 			if r.lookups != row.lookups || r.binds != row.binds {
 				t.Errorf("%d look-ups and %d writes, want %d and %d", r.lookups, r.binds, row.lookups, row.binds)
 			}
-			if told := strings.Contains(strings.Join(w.events.notes, "\n"), ReasonUnattested); told != row.alarm {
+			if told := strings.Contains(strings.Join(w.events.notes, "\n"), reasonUnattested); told != row.alarm {
 				t.Errorf("Events %q, want an alarm: %t", w.events.notes, row.alarm)
 			}
 		})

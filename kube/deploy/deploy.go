@@ -5,58 +5,31 @@ package deploy
 import (
 	"bytes"
 	"embed"
+	"fmt"
 	"io/fs"
 )
 
 //go:embed crd/*.yaml rbac.yaml clouds-rbac.yaml signer/rbac.yaml operator.yaml admission.yaml config.yaml
 var files embed.FS
 
-// CRDs returns the manifests of the custom resource definitions, one per file, in the order of
-// the file names.
-func CRDs() ([][]byte, error) { return read("crd/*.yaml") }
-
-// RBAC returns the manifests of what the controller may do, one object each: its namespace
-// and service account, roles and bindings.
-func RBAC() ([][]byte, error) { return objects("rbac.yaml") }
-
-// CloudsRBAC returns the manifests of what the controller may do in addition to its own rules
-// if nodes present documents of clouds, one object each.
-func CloudsRBAC() ([][]byte, error) { return objects("clouds-rbac.yaml") }
-
-// SignerRBAC returns the manifests of what the signer may do, and of what the controller may
-// do in addition to its own rules if the signer runs, one object each.
-func SignerRBAC() ([][]byte, error) { return objects("signer/rbac.yaml") }
-
-// Admission returns the manifests of the admission policy, one object each.
-func Admission() ([][]byte, error) { return objects("admission.yaml") }
-
-// Operator returns the manifests of what kubectl nodeattest needs, one object each.
-func Operator() ([][]byte, error) { return objects("operator.yaml") }
-
-// Config returns the configuration file of the programs, as it is shipped.
-func Config() ([]byte, error) { return files.ReadFile("config.yaml") }
-
-// objects returns the manifests in a file.
-func objects(name string) ([][]byte, error) {
-	text, err := files.ReadFile(name)
-	if err != nil {
-		return nil, err
-	}
-	return bytes.Split(text, []byte("\n---\n")), nil
-}
-
-func read(pattern string) ([][]byte, error) {
+// Manifests returns the objects in the files of the folder that match a pattern (path.Match),
+// such as "rbac.yaml" or "crd/*.yaml", in the order of the file names; from "config.yaml" it is
+// the configuration file of the programs, as it is shipped. No match is an error.
+func Manifests(pattern string) ([][]byte, error) {
 	names, err := fs.Glob(files, pattern)
-	if err != nil {
-		return nil, err
+	if err == nil && len(names) == 0 {
+		err = fs.ErrNotExist
 	}
-	manifests := make([][]byte, 0, len(names))
+	if err != nil {
+		return nil, fmt.Errorf("deploy: %s: %w", pattern, err)
+	}
+	var manifests [][]byte
 	for _, name := range names {
 		text, err := files.ReadFile(name)
 		if err != nil {
 			return nil, err
 		}
-		manifests = append(manifests, text)
+		manifests = append(manifests, bytes.Split(text, []byte("\n---\n"))...)
 	}
 	return manifests, nil
 }

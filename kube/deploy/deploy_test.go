@@ -3,6 +3,8 @@ package deploy
 import (
 	"bytes"
 	"encoding/base64"
+	"errors"
+	"io/fs"
 	"strings"
 	"testing"
 
@@ -13,7 +15,7 @@ import (
 // looks for in base64, against the label: in the policy stands what the encoding of it has
 // in common whatever stands around it.
 func TestEvidenceLabels(t *testing.T) {
-	manifests, err := Admission()
+	manifests, err := Manifests("admission.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,9 +41,9 @@ func TestEvidenceLabels(t *testing.T) {
 
 // TestManifests checks that each file is cut into objects.
 func TestManifests(t *testing.T) {
-	for name, f := range map[string]func() ([][]byte, error){"CRDs": CRDs, "RBAC": RBAC, "CloudsRBAC": CloudsRBAC, "SignerRBAC": SignerRBAC, "Admission": Admission, "Operator": Operator} {
+	for _, name := range []string{"crd/*.yaml", "rbac.yaml", "clouds-rbac.yaml", "signer/rbac.yaml", "admission.yaml", "operator.yaml", "config.yaml"} {
 		t.Run(name, func(t *testing.T) {
-			manifests, err := f()
+			manifests, err := Manifests(name)
 			if err != nil || len(manifests) == 0 {
 				t.Fatalf("%s: %d, %v", name, len(manifests), err)
 			}
@@ -51,5 +53,8 @@ func TestManifests(t *testing.T) {
 				}
 			}
 		})
+	}
+	if _, err := Manifests("none.yaml"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file that is not there: %v", err)
 	}
 }

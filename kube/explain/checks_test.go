@@ -89,8 +89,8 @@ func isCheck(e ast.Expr) bool {
 // that ends in a slash is a folder, for those of its checks that have no remedy.
 var neverDenied = map[string]string{
 	"attest/attesttest/":            "a kind for tests",
-	"attest/join/":                  "the node's side",
 	"attest/tpm/":                   "enrolling an AK, which is no request for a certificate",
+	"attest/join/":                  "the node's side",
 	"bootstraptoken/":               "tokens and discovery",
 	"claims/":                       "tokens of service accounts",
 	"claims/apiserver/":             "tokens of service accounts",

@@ -78,8 +78,7 @@ func (x *Explanation) addPolicy(ctx context.Context, f *Facts, parsed *csr.Parse
 func (x *Explanation) policy(f *Facts, found **csr.Machine) *csr.Policy {
 	policy := &csr.Policy{ClusterIDs: []string{"the cluster"}, SignerNames: []string{x.Signer}, BuiltInSignerDuration: csr.DefaultMaxExpiration,
 		Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
-			nodeName := q.NodeName
-			return &csr.Machine{Name: nodeName, NodeName: nodeName, BootstrapReady: true}, nil
+			return &csr.Machine{Name: q.NodeName, NodeName: q.NodeName, BootstrapReady: true}, nil
 		}}
 	if f.Policy != nil {
 		policy = f.Policy.Clone()
@@ -89,6 +88,9 @@ func (x *Explanation) policy(f *Facts, found **csr.Machine) *csr.Policy {
 			*found = m
 			return m, err
 		}
+	}
+	if policy.ClusterIDs = f.ClusterIDs; len(f.ClusterIDs) == 0 {
+		policy.ClusterIDs = []string{"unknown"} // no rule compares it
 	}
 	if policy.Records == nil {
 		policy.Records = func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) {

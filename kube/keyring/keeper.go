@@ -22,11 +22,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/kube/internal/nilpointer"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// DefaultRotateAfter is how long a key is used for challenges before the next one replaces it.
-const DefaultRotateAfter = 30 * 24 * time.Hour
+// defaultRotateAfter is how long a key is used for challenges before the next one replaces it.
+const defaultRotateAfter = 30 * 24 * time.Hour
 
 // Config is the configuration of a [Keeper]. The fields of the first group have no default:
 // leaving one out is an error.
@@ -44,7 +45,7 @@ type Config struct {
 	// ReadOnly leaves creating and rotating keys to others.
 	ReadOnly bool
 	// RotateAfter is how long a key is used for challenges, at least a day; zero means
-	// DefaultRotateAfter.
+	// 30 days.
 	RotateAfter time.Duration
 	// Now is the clock; nil means time.Now. It must be the verifier's clock.
 	Now func() time.Time
@@ -58,26 +59,26 @@ type Keeper struct {
 }
 
 // New checks the configuration. The error is refusal.CheckConfig.
-func New(c Config) (*Keeper, error) {
+func New(config Config) (*Keeper, error) {
 	switch {
-	case c.Reader == nil:
+	case nilpointer.Is(config.Reader):
 		return nil, refusal.Config("Reader", "", "one that reads past caches")
-	case c.Writer == nil && !c.ReadOnly:
+	case !config.ReadOnly && nilpointer.Is(config.Writer):
 		return nil, refusal.Config("Writer", "", "one")
-	case c.Secret.Namespace == "" || c.Secret.Name == "":
-		return nil, refusal.Config("Secret", refusal.Quote(c.Secret.String()), "a namespace and a name")
-	case c.Ring == nil:
+	case config.Secret.Namespace == "" || config.Secret.Name == "":
+		return nil, refusal.Config("Secret", refusal.Quote(config.Secret.String()), "a namespace and a name")
+	case config.Ring == nil:
 		return nil, refusal.Config("Ring", "", "the verifier's")
-	case c.RotateAfter != 0 && c.RotateAfter < 24*time.Hour:
-		return nil, refusal.Config("RotateAfter", c.RotateAfter.String(), "0, or a day or more")
+	case config.RotateAfter != 0 && config.RotateAfter < 24*time.Hour:
+		return nil, refusal.Config("RotateAfter", config.RotateAfter.String(), "0, or a day or more")
 	}
-	if c.RotateAfter == 0 {
-		c.RotateAfter = DefaultRotateAfter
+	if config.RotateAfter == 0 {
+		config.RotateAfter = defaultRotateAfter
 	}
-	if c.Now == nil {
-		c.Now = time.Now
+	if config.Now == nil {
+		config.Now = time.Now
 	}
-	return &Keeper{c: c}, nil
+	return &Keeper{c: config}, nil
 }
 
 // NeedLeaderElection says that every replica reads the ring (manager's

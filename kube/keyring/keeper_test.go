@@ -63,9 +63,9 @@ func TestRefresh(t *testing.T) {
 	}{
 		{"the first key", 0, 1},
 		{"the same key", time.Hour, 1},
-		{"a second key, after its time", keyring.DefaultRotateAfter, 2},
-		{"no third one", keyring.DefaultRotateAfter + time.Hour, 2},
-		{"the third, without the first", 2*keyring.DefaultRotateAfter + time.Hour, 2},
+		{"a second key, after its time", 30 * 24 * time.Hour, 2},
+		{"no third one", 30*24*time.Hour + time.Hour, 2},
+		{"the third, without the first", 2*30*24*time.Hour + time.Hour, 2},
 	} {
 		t.Run(step.name, func(t *testing.T) {
 			now = began.Add(step.after)

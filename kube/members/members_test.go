@@ -78,7 +78,7 @@ func TestMembers(t *testing.T) {
 			if row.restored != 0 {
 				config.FirstUseAfter = plane.Now().Add(24*time.Hour - row.restored)
 			}
-			scope := membership.Scope{Road: attest.RoadEK, IdentityClass: "RSA-2048"}
+			scope := membership.Scope{Cluster: attesttest.ClusterID, Road: attest.RoadEK, IdentityClass: "RSA-2048"}
 			registry, err := membership.NewMemoryRegistry(scope, membership.RegistryOptions{Now: plane.Now})
 			if err != nil {
 				t.Fatal(err)

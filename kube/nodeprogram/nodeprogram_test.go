@@ -315,7 +315,7 @@ func TestCommands(t *testing.T) {
 	}
 	t.Setenv(execInfo, `{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1beta1"}`)
 	for _, args := range [][]string{{"-config", config}, {"-config", config, "credential"}} {
-		if out, _, err := try(args...); !errors.Is(err, authenticator.CheckExecInfo) || out != "" {
+		if out, _, err := try(args...); !errors.Is(err, refusal.Check("exec-info")) || out != "" {
 			t.Errorf("another version: got %q, %v", out, err)
 		}
 	}

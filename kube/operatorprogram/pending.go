@@ -76,7 +76,7 @@ func (p *plugin) state(ctx context.Context, c *candidate) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if recorded != nil && r.Scope() != c.scope {
+	if recorded != nil && r.Scope().String() != c.scope.String() {
 		return string(membership.CheckRegistryScope) + ": recorded by " + r.Scope().String() + "; to admit it by " + c.scope.String() +
 			", an operator releases the node first: kubectl nodeattest release " + refusal.Text(c.nodeName), nil
 	}

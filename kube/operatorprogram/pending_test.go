@@ -16,7 +16,7 @@ import (
 
 // TestState has machines wait for a name with each kind of record around them.
 func TestState(t *testing.T) {
-	tpm, gce := membership.Scope{Road: attest.RoadEK, IdentityClass: "P-256"}, membership.Scope{Provider: "gce", Road: attest.RoadDocument}
+	tpm, gce := membership.Scope{Cluster: "cluster-1", Road: attest.RoadEK, IdentityClass: "P-256"}, membership.Scope{Cluster: "cluster-1", Provider: "gce", Road: attest.RoadDocument}
 	one, other := attest.Identity("gce:project-1/1"), attest.Identity("gce:project-1/2")
 	type record struct {
 		scope    membership.Scope

@@ -38,6 +38,7 @@ func algorithm(spki []byte) string {
 
 // registry returns the registry of a scope.
 func (p *plugin) registry(scope membership.Scope) (*registry.Registry, error) {
+	scope.Cluster = "that of the API server" // no verifier asks this registry
 	return registry.New(scope, p.client, p.client, registry.Options{Now: p.now})
 }
 
@@ -234,7 +235,7 @@ func (p *plugin) machineOf(ctx context.Context, name, nodeName string, scope mem
 		return "", fmt.Errorf("request %s was not refused for its machine: see kubectl nodeattest explain %[1]s", name)
 	case c.nodeName != nodeName:
 		return "", fmt.Errorf("request %s is for node %s", name, refusal.Text(c.nodeName))
-	case c.machine == "" || c.scope != scope:
+	case c.machine == "" || c.scope.String() != scope.String():
 		return "", fmt.Errorf("request %s has an identity of %s, and the record is of %s: give the machine as --machine", name, c.scope, scope)
 	}
 	return c.machine, nil
@@ -265,7 +266,7 @@ func (p *plugin) release(ctx context.Context, nodeName string) error {
 	case record == nil:
 		return fmt.Errorf("node %s has no record", refusal.Text(nodeName))
 	}
-	if err := r.Release(ctx, nodeName, record.MachineUID); err != nil {
+	if _, err := r.Release(ctx, nodeName, record.MachineUID); err != nil {
 		return err
 	}
 	if record, err = r.Lookup(ctx, nodeName); err != nil {

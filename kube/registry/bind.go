@@ -20,7 +20,7 @@ func (r *Registry) Bind(ctx context.Context, seen *membership.Record, lastEnd ti
 	}
 	if n := r.recent.of(seen); n != nil && r.own(n) == nil {
 		change, err := membership.Held{Name: n.record}.Bind(seen, lastEnd, issued, r.now())
-		if err == nil && change.Action == membership.Put {
+		if err == nil && change.Put {
 			return r.bind(ctx, n, change.Record)
 		}
 	}
@@ -32,7 +32,7 @@ func (r *Registry) Bind(ctx context.Context, seen *membership.Record, lastEnd ti
 	if err != nil {
 		return nil, err
 	}
-	if change.Action == membership.Keep {
+	if !change.Put {
 		return clone(change.Record), nil
 	}
 	return r.bind(ctx, s.name, change.Record)

@@ -16,16 +16,10 @@ import (
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 )
 
-// Nodes is the part of a cache.Cache that [Cached] needs.
-type Nodes interface {
-	client.Reader
-	GetInformer(ctx context.Context, o client.Object, options ...cache.InformerGetOption) (cache.Informer, error)
-}
-
 // Cached returns a reader for the look-ups of a registry that needs only a cache of nodes: the
 // pointers to a node follow from the node, so nobody has to watch the pointers. It listens to
 // the cache, so it must be called before the cache starts.
-func Cached(ctx context.Context, nodes Nodes) (client.Reader, error) {
+func Cached(ctx context.Context, nodes cache.Cache) (client.Reader, error) {
 	informer, err := nodes.GetInformer(ctx, new(v1alpha1.AttestedNode))
 	if err != nil {
 		return nil, err

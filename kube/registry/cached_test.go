@@ -32,6 +32,20 @@ type nodesOnly struct {
 	seen     map[string]*v1alpha1.AttestedNode
 }
 
+// asCache is the part of a cache that is asked.
+type asCache struct {
+	cache.Cache
+	nodes *nodesOnly
+}
+
+func (c asCache) Get(ctx context.Context, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+	return c.nodes.Get(ctx, key, o, options...)
+}
+
+func (c asCache) GetInformer(context.Context, client.Object, ...cache.InformerGetOption) (cache.Informer, error) {
+	return c.nodes.informer, nil
+}
+
 // newNodesOnly makes one that is empty, and the reader out of it.
 func newNodesOnly(t *testing.T) (*nodesOnly, client.Reader) {
 	t.Helper()
@@ -40,15 +54,11 @@ func newNodesOnly(t *testing.T) (*nodesOnly, client.Reader) {
 		t.Fatal(err)
 	}
 	nodes := &nodesOnly{T: t, Client: fake.NewClientBuilder().WithScheme(scheme).Build(), informer: controllertest.NewFakeInformer(controllertest.Synced)}
-	reader, err := registry.Cached(t.Context(), nodes)
+	reader, err := registry.Cached(t.Context(), asCache{nodes: nodes})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return nodes, reader
-}
-
-func (n *nodesOnly) GetInformer(context.Context, client.Object, ...cache.InformerGetOption) (cache.Informer, error) {
-	return n.informer, nil
 }
 
 // see tells who listens what has become of the nodes.
@@ -86,7 +96,7 @@ func (n *nodesOnly) Get(ctx context.Context, key client.ObjectKey, o client.Obje
 // TestCached finds by a cache of nodes alone what a registry finds by what points to them.
 func TestCached(t *testing.T) {
 	nodes, reader := newNodesOnly(t)
-	live, err := registry.New(membership.Scope{}, nodes.Client, nodes.Client, registry.Options{Stale: reader, Now: at})
+	live, err := registry.New(membership.Scope{Cluster: "cluster-1"}, nodes.Client, nodes.Client, registry.Options{Stale: reader, Now: at})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +112,7 @@ func TestCached(t *testing.T) {
 	}
 	join(claim("bound", "1", "uid-1"), time.Time{})
 	join(claim("gone", "2", "uid-2"), at().Add(time.Hour))
-	if err := live.Release(t.Context(), "gone", "uid-2"); err != nil {
+	if _, err := live.Release(t.Context(), "gone", "uid-2"); err != nil {
 		t.Fatal(err)
 	}
 	join(claim("moved", "2", "uid-3"), time.Time{})

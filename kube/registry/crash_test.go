@@ -126,9 +126,9 @@ func TestCrashInJoin(t *testing.T) {
 			if _, err := w.Bind(context.Background(), record, at().Add(time.Hour), nil); err != nil {
 				w.Error(err)
 			}
-			w.refused(claim("node-1", "2", "uid-1"), membership.CheckRegistryName)
-			w.refused(claim("node-2", "1", "uid-2"), membership.CheckRegistryMachine)
-			w.refused(claim("node-2", "2", "uid-1"), membership.CheckRegistryUID)
+			w.refused(claim("node-1", "2", "uid-1"), attest.Check("registry-name"))
+			w.refused(claim("node-2", "1", "uid-2"), attest.Check("registry-machine"))
+			w.refused(claim("node-2", "2", "uid-1"), attest.Check("registry-machine-uid"))
 		})
 	})
 	t.Run("is taken over", func(t *testing.T) {
@@ -139,7 +139,7 @@ func TestCrashInJoin(t *testing.T) {
 			w.clock.advance(time.Minute)
 			w.mustJoin(claim("node-1", "2", "uid-2"))
 			w.mustJoin(claim("node-2", "1", "uid-1"))
-			w.refused(c, membership.CheckRegistryName)
+			w.refused(c, attest.Check("registry-name"))
 		})
 	})
 	t.Run("is taken over piece by piece", func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestCrashInJoin(t *testing.T) {
 			w.clock.advance(time.Minute)
 			w.mustJoin(claim("node-2", "1", "uid-2"))
 			w.mustJoin(claim("node-3", "3", "uid-1"))
-			w.refused(c, membership.CheckRegistryMachine)
+			w.refused(c, attest.Check("registry-machine"))
 			w.mustJoin(claim("node-1", "4", "uid-4"))
 		})
 	})
@@ -185,7 +185,7 @@ func TestCrashInRebind(t *testing.T) {
 			if err != nil || got.Machine != "test:2" {
 				w.Fatalf("again: %+v, %v", got, err)
 			}
-			w.refused(claim("node-2", "2", "uid-2"), membership.CheckRegistryMachine)
+			w.refused(claim("node-2", "2", "uid-2"), attest.Check("registry-machine"))
 			w.mustJoin(claim("node-2", "1", "uid-2"))
 		})
 	})
@@ -194,11 +194,11 @@ func TestCrashInRebind(t *testing.T) {
 			w.clock.advance(2 * time.Minute)
 			other := claim("node-2", "2", "uid-2")
 			if current(w).Machine == "test:2" {
-				w.refused(other, membership.CheckRegistryMachine)
+				w.refused(other, attest.Check("registry-machine"))
 				return
 			}
 			w.mustJoin(other)
-			if _, err := w.Rebind(context.Background(), current(w), "test:2"); !errors.Is(err, membership.CheckRegistryMachine) {
+			if _, err := w.Rebind(context.Background(), current(w), "test:2"); !errors.Is(err, attest.Check("registry-machine")) {
 				w.Errorf("Rebind to a machine that was taken: %v", err)
 			}
 			if _, err := w.Bind(context.Background(), current(w), at().Add(time.Hour), nil); err != nil {
@@ -221,7 +221,7 @@ func TestCrashInAdopt(t *testing.T) {
 		if record, err = w.Adopt(context.Background(), record, "uid-9"); err != nil || record.MachineUID != "uid-9" {
 			w.Fatalf("again: %+v, %v", record, err)
 		}
-		w.refused(claim("node-2", "2", "uid-9"), membership.CheckRegistryUID)
+		w.refused(claim("node-2", "2", "uid-9"), attest.Check("registry-machine-uid"))
 		w.mustJoin(claim("node-2", "2", "uid-1"))
 	})
 }
@@ -239,14 +239,14 @@ func TestCrashInRelease(t *testing.T) {
 						w.Fatal(err)
 					}
 				}
-				return func() error { return w.Release(context.Background(), c.NodeName, c.MachineUID) }
+				return func() error { _, err := w.Release(context.Background(), c.NodeName, c.MachineUID); return err }
 			}, func(w *world) {
-				if err := w.Release(context.Background(), c.NodeName, c.MachineUID); err != nil {
+				if _, err := w.Release(context.Background(), c.NodeName, c.MachineUID); err != nil {
 					w.Fatal(err)
 				}
 				if issued {
 					w.refused(claim("node-1", "2", "uid-2"), membership.CheckRegistryResting)
-					w.refused(claim("node-2", "2", "uid-1"), membership.CheckRegistryUID)
+					w.refused(claim("node-2", "2", "uid-1"), attest.Check("registry-machine-uid"))
 					w.mustJoin(claim("node-3", "1", "uid-3"))
 					w.clock.advance(time.Hour + time.Second)
 				}

@@ -14,7 +14,7 @@ import (
 // ErrObject says that an object is not as a registry writes it: somebody else has changed it.
 // This is not an answer: whatever depends on the object has to be retried until a person has
 // looked at it.
-const ErrObject refusal.Check = "an object of the registry is damaged"
+var ErrObject = errors.New("an object of the registry is damaged")
 
 // errSwapped says that an object has changed between a read and a write.
 var errSwapped = errors.New("the object has changed")

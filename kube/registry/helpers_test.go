@@ -27,7 +27,7 @@ func (b *between) Update(ctx context.Context, o client.Object, options ...client
 
 func newRegistryOver(t testing.TB, c client.Client, now func() time.Time) *registry.Registry {
 	t.Helper()
-	r, err := registry.New(membership.Scope{}, c, c, registry.Options{Now: now})
+	r, err := registry.New(membership.Scope{Cluster: "cluster-1"}, c, c, registry.Options{Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -306,7 +306,7 @@ func (c *course) firstUse(p *process) *membership.FirstUse {
 	config := membership.FirstUseConfig{Registry: p.registry, Stale: p.registry.Stale(), MaxLifetime: courseLifetime,
 		NodeExists: func(context.Context, string) (bool, error) { return false, nil }, Now: func() time.Time { return c.at.Add(p.skew) }}
 	if p.own {
-		config.OwnSigners = []string{csr.SignerClientTPM}
+		config.OwnSignersElsewhere = []string{csr.SignerClientTPM}
 	}
 	f, err := membership.NewFirstUse(config)
 	if err != nil {
@@ -376,7 +376,7 @@ func (c *course) checkDenied(k *task, claim membership.Claim, err error, from in
 			its := n.Name == claim.NodeName && n.Spec.Machine == string(claim.Machine) && n.Spec.MachineUID == claim.MachineUID
 			others := !its && (n.Name == claim.NodeName || n.Spec.Machine == string(claim.Machine) || n.Spec.MachineUID == claim.MachineUID)
 			rests := its && (n.Spec.State == v1alpha1.NodeResting || n.DeletionTimestamp != nil)
-			another := its && errors.Is(err, membership.CheckRegistryRequester) && len(n.Spec.Certificates) != 0
+			another := its && errors.Is(err, attest.Check("registry-requester")) && len(n.Spec.Certificates) != 0
 			if others || rests || another {
 				return
 			}
@@ -393,7 +393,7 @@ func (c *course) operate(ctx context.Context, p *process, node string) {
 	}
 	switch c.random.IntN(6) {
 	case 0, 1:
-		err = p.registry.Release(ctx, node, record.MachineUID)
+		_, err = p.registry.Release(ctx, node, record.MachineUID)
 	case 2:
 		_, err = p.registry.Rebind(ctx, record, c.machine(p.scope))
 	case 3:
@@ -442,9 +442,9 @@ func (c *course) begin(name string, p *process, f func(ctx context.Context)) *ta
 
 // processes are two controllers, where a CA of ours signs two signers, and an operator.
 func (c *course) processes() []*process {
-	scope := membership.Scope{}
+	scope := membership.Scope{Cluster: "cluster-1"}
 	if c.random.IntN(3) == 0 {
-		scope = membership.Scope{Provider: "cloud", Road: attest.RoadDocument}
+		scope = membership.Scope{Cluster: "cluster-1", Provider: "cloud", Road: attest.RoadDocument}
 	}
 	all, own := []*process{c.newProcess(process{scope: scope}, nil)}, c.random.IntN(2) == 0
 	for range 2 {

@@ -3,7 +3,9 @@ package registry
 import (
 	"context"
 	"errors"
+	"iter"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -52,40 +54,51 @@ func (r *Registry) nodes(ctx context.Context, each func(*node) error) error {
 	return damaged
 }
 
-// Records calls each with every record of the registry's scope that counts, in the order of
-// the node names. It reads them in pages, so changes made meanwhile may or may not be seen. It
-// stops at an error from each, and returns it. A damaged object is left out, and at the end
-// the error is [ErrObject].
-func (r *Registry) Records(ctx context.Context, each func(membership.Record) error) error {
-	return Several{r}.Records(ctx, each)
+// Records yields every record of the registry's scope that counts, in the order of the node
+// names; see membership.Registry. It reads them in pages, so changes made meanwhile may or may
+// not be seen. A damaged object is left out, and at the end the error is [ErrObject].
+func (r *Registry) Records(ctx context.Context) iter.Seq2[*membership.Record, error] {
+	return Several{r}.Records(ctx)
 }
 
 // Records is the Records of all registries at once.
-func (s Several) Records(ctx context.Context, each func(membership.Record) error) error {
-	if len(s) == 0 {
-		return errNone
-	}
-	scopes := make([]string, len(s))
-	for i, r := range s {
-		scopes[i] = r.scope.String()
-	}
-	return s[0].nodes(ctx, func(n *node) error {
-		if !n.record.Live(s[0].now()) || !slices.Contains(scopes, n.object.Spec.Scope) {
-			return nil
+func (s Several) Records(ctx context.Context) iter.Seq2[*membership.Record, error] {
+	return func(yield func(*membership.Record, error) bool) {
+		if len(s) == 0 {
+			yield(nil, errNone)
+			return
 		}
-		return each(*clone(n.record))
-	})
+		scopes := make([]string, len(s))
+		for i, r := range s {
+			scopes[i] = r.scope.String()
+		}
+		err := s[0].nodes(ctx, func(n *node) error {
+			if n.record.Live(s[0].now()) && slices.Contains(scopes, n.object.Spec.Scope) && !yield(clone(n.record), nil) {
+				return errEnough
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, errEnough) {
+			yield(nil, err)
+		}
+	}
 }
 
-// Sweep removes the records that have ended, those of other scopes too, and their pointers, and returns how
-// many records it has removed. A record that has ended counts for nobody, but its object stays
-// until the name or the machine is claimed again: somebody has to sweep from time to time, as
-// the node-attestation-controller does. Whoever claims a name at the same time goes first. It
-// needs the verbs list, update and delete on attestednodes, and update and delete on pointers:
-// without these, pointers stay, and do not count.
+// errEnough: whoever ranges over records has stopped.
+var errEnough = errors.New("enough")
+
+// sweepAfter is how long ago a record must have ended: a clock that is fast by less frees no name.
+const sweepAfter = 24 * time.Hour
+
+// Sweep removes the records that have ended a day ago or more, those of other scopes too, and
+// their pointers, and returns how many records it has removed. A record that has ended counts
+// for nobody, but its object stays until the name or the machine is claimed again: somebody has
+// to sweep from time to time, as the node-attestation-controller does. Whoever claims a name at
+// the same time goes first. It needs the verbs list, update and delete on attestednodes, and
+// update and delete on pointers: without these, pointers stay, and do not count.
 func (r *Registry) Sweep(ctx context.Context) (removed int, err error) {
 	err = r.nodes(ctx, func(n *node) error {
-		if n.record.Live(r.now()) {
+		if n.record.Live(r.now().Add(-sweepAfter)) {
 			return nil
 		}
 		if err := r.drop(ctx, n); err != nil {

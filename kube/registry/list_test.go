@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"testing"
@@ -75,19 +76,22 @@ func TestRecords(t *testing.T) {
 	join(byRack, "a-rack", time.Hour)
 	join(byRack, "lapsing", 0)
 	join(byAK, "resting", time.Minute)
-	join(byAK, "rests-longer", 2*time.Hour)
+	join(byAK, "rests-longer", 48*time.Hour)
 	for _, name := range []string{"resting", "rests-longer"} {
-		if err := byAK.Release(t.Context(), name, "uid-"+name); err != nil {
+		if released, err := byAK.Release(t.Context(), name, "uid-"+name); err != nil || !released {
 			t.Fatal(err)
 		}
 	}
 	list := func(r interface {
-		Records(ctx context.Context, each func(membership.Record) error) error
+		Records(ctx context.Context) iter.Seq2[*membership.Record, error]
 	}) []string {
 		t.Helper()
 		var names []string
-		if err := r.Records(t.Context(), func(r membership.Record) error { names = append(names, r.NodeName); return nil }); err != nil {
-			t.Fatal(err)
+		for r, err := range r.Records(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			names = append(names, r.NodeName)
 		}
 		if !slices.IsSorted(names) {
 			t.Errorf("not in order: %q", names)
@@ -103,15 +107,22 @@ func TestRecords(t *testing.T) {
 	if got := list(byRack); !slices.Equal(got, []string{"a-rack", "lapsing"}) {
 		t.Errorf("records of a scope: %q", got)
 	}
-	stop := errors.New("stop")
-	if err := all.Records(t.Context(), func(membership.Record) error { return stop }); !errors.Is(err, stop) {
-		t.Errorf("got %v, want that of the caller", err)
+	p.pages = nil
+	for range all.Records(t.Context()) { // who stops reads no more pages
+		break
+	}
+	if len(p.pages) != 1 {
+		t.Errorf("stopped after pages of %v", p.pages)
 	}
 
-	now = now.Add(10 * time.Minute)
+	now = now.Add(24*time.Hour + time.Minute - time.Second)
 	if got := list(byRack); !slices.Equal(got, []string{"a-rack"}) {
 		t.Errorf("records of a scope that count: %q", got)
 	}
+	if removed, err := byRack.Sweep(t.Context()); err != nil || removed != 0 {
+		t.Errorf("less than a day after they ended: %d removed, %v", removed, err)
+	}
+	now = now.Add(2 * time.Second)
 	before := p.Len()
 	if removed, err := byRack.Sweep(t.Context()); err != nil || removed != 2 || p.Len() != before-5 {
 		t.Errorf("%d removed, %v, %d objects less, want 2, and 5 objects less: the name, machine and Machine UID of one, and of one that has rested the name and the Machine UID", removed, err, before-p.Len())
@@ -146,15 +157,22 @@ func TestDamagedRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	var names []string
-	err := r.Records(t.Context(), func(r membership.Record) error { names = append(names, r.NodeName); return nil })
+	var err error
+	for record, e := range r.Records(t.Context()) {
+		if err = e; e == nil {
+			names = append(names, record.NodeName)
+		}
+	}
 	if !errors.Is(err, registry.ErrObject) || !slices.Equal(names, []string{"a", "c"}) {
 		t.Errorf("%q, %v, want a and c, and the error at the end", names, err)
 	}
-	now = now.Add(time.Hour)
+	now = now.Add(25 * time.Hour)
 	if removed, err := r.Sweep(t.Context()); !errors.Is(err, registry.ErrObject) || removed != 2 {
 		t.Errorf("%d removed, %v", removed, err)
 	}
-	if err := (registry.Several{}).Records(t.Context(), nil); err == nil {
-		t.Error("no registries were listed")
+	for record, err := range (registry.Several{}).Records(t.Context()) {
+		if record != nil || err == nil {
+			t.Error("no registries were listed")
+		}
 	}
 }

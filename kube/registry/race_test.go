@@ -60,17 +60,17 @@ func TestFreeNoMore(t *testing.T) {
 		meanwhile func(w *world)
 		check     attest.Check // none: it is reserved, or found bound
 	}{
-		"another machine joined":              {func(w *world) { w.mustJoin(claim("node-1", "2", "uid-2")) }, membership.CheckRegistryName},
+		"another machine joined":              {func(w *world) { w.mustJoin(claim("node-1", "2", "uid-2")) }, attest.Check("registry-name")},
 		"the same machine joined":             {func(w *world) { w.mustJoin(mine) }, ""},
-		"its machine joined under a name":     {func(w *world) { w.mustJoin(claim("node-2", "1", "uid-3")) }, membership.CheckRegistryMachine},
-		"its Machine UID joined under a name": {func(w *world) { w.mustJoin(claim("node-2", "3", "uid-1")) }, membership.CheckRegistryUID},
+		"its machine joined under a name":     {func(w *world) { w.mustJoin(claim("node-2", "1", "uid-3")) }, attest.Check("registry-machine")},
+		"its Machine UID joined under a name": {func(w *world) { w.mustJoin(claim("node-2", "3", "uid-1")) }, attest.Check("registry-machine-uid")},
 		"its machine was reserved, which is over": {func(w *world) {
 			w.mustReserve(claim("node-2", "1", "uid-1"))
 			w.clock.advance(2 * time.Minute)
 		}, ""},
 		"one joined and is gone": {func(w *world) {
 			w.mustJoin(claim("node-1", "2", "uid-2"))
-			if err := w.Release(context.Background(), "node-1", "uid-2"); err != nil {
+			if _, err := w.Release(context.Background(), "node-1", "uid-2"); err != nil {
 				w.Fatal(err)
 			}
 		}, ""},
@@ -107,8 +107,8 @@ func TestPendingChange(t *testing.T) {
 	w := newWorld(t)
 	bound := w.mustJoin(claim("node-1", "1", "uid-1"))
 	w.dying(3, false, func() error { _, err := w.Rebind(ctx, bound, "test:2"); return err })
-	w.refused(claim("node-2", "2", "uid-2"), membership.CheckRegistryReserved)
-	w.refused(claim("node-1", "2", "uid-1"), membership.CheckRegistryName)
+	w.refused(claim("node-2", "2", "uid-2"), attest.Check("registry-reserved"))
+	w.refused(claim("node-1", "2", "uid-1"), attest.Check("registry-name"))
 	if got, err := w.LookupMachine(ctx, "test:2"); err != nil || got == nil || got.State != membership.StateReserved || got.NodeName != "node-1" {
 		t.Errorf("LookupMachine: %+v, %v", got, err)
 	}
@@ -124,7 +124,7 @@ func TestPendingChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.mustJoin(claim("node-2", "2", "uid-2"))
-	w.refused(claim("node-1", "2", "uid-1"), membership.CheckRegistryName)
+	w.refused(claim("node-1", "2", "uid-1"), attest.Check("registry-name"))
 }
 
 // beforeCreate is a store that does something before it makes a kind of object.
@@ -146,8 +146,8 @@ func TestLostRace(t *testing.T) {
 		thief membership.Claim
 		want  attest.Check
 	}{
-		"for the machine":     {new(v1alpha1.AttestedMachine), claim("node-2", "1", "uid-2"), membership.CheckRegistryMachine},
-		"for the Machine UID": {new(v1alpha1.AttestedMachineUID), claim("node-2", "2", "uid-1"), membership.CheckRegistryUID},
+		"for the machine":     {new(v1alpha1.AttestedMachine), claim("node-2", "1", "uid-2"), attest.Check("registry-machine")},
+		"for the Machine UID": {new(v1alpha1.AttestedMachineUID), claim("node-2", "2", "uid-1"), attest.Check("registry-machine-uid")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -203,7 +203,7 @@ func TestDeletedByHand(t *testing.T) {
 		if err := w.store.Delete(ctx, object); err != nil {
 			t.Fatal(err)
 		}
-		w.refused(claim("node-2", "1", "uid-2"), membership.CheckRegistryMachine)
+		w.refused(claim("node-2", "1", "uid-2"), attest.Check("registry-machine"))
 		w.mustJoin(c)
 	})
 	t.Run("a pointer, by force", func(t *testing.T) {
@@ -222,7 +222,7 @@ func TestDeletedByHand(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.mustJoin(c) // writes it again
-		w.refused(claim("node-2", "1", "uid-2"), membership.CheckRegistryMachine)
+		w.refused(claim("node-2", "1", "uid-2"), attest.Check("registry-machine"))
 	})
 }
 
@@ -231,7 +231,7 @@ func TestScopes(t *testing.T) {
 	ctx := context.Background()
 	w := newWorld(t)
 	bound := w.mustJoin(claim("node-1", "1", "uid-1"))
-	other := newScopedRegistry(t, membership.Scope{Road: attest.RoadEK, IdentityClass: "P-256"}, w.store, w.clock.now)
+	other := newScopedRegistry(t, membership.Scope{Cluster: "cluster-1", Road: attest.RoadEK, IdentityClass: "P-256"}, w.store, w.clock.now)
 	_, name := other.Reserve(ctx, claim("node-1", "2", "uid-2"), at().Add(time.Minute))
 	_, machine := other.Reserve(ctx, claim("node-2", "1", "uid-2"), at().Add(time.Minute))
 	_, uid := other.Reserve(ctx, claim("node-2", "2", "uid-1"), at().Add(time.Minute))
@@ -245,7 +245,7 @@ func TestScopes(t *testing.T) {
 			}
 		})
 	}
-	if err := other.Release(ctx, "node-1", "uid-1"); err != nil {
+	if _, err := other.Release(ctx, "node-1", "uid-1"); err != nil {
 		t.Error(err)
 	}
 	if got, err := w.Lookup(ctx, "node-1"); err != nil || got == nil || got.Version != bound.Version {

@@ -40,7 +40,7 @@ type Options struct {
 // write, one that answers from a cache refuses because of machines that are gone, and admits
 // what it would refuse had it seen more. Reader and writer must know the types of package
 // v1alpha1. The error is that of membership.Scope.Check, or refusal.CheckConfig.
-func New(scope membership.Scope, reader client.Reader, writer client.Writer, options Options) (*Registry, error) {
+func New(scope membership.Scope, reader client.Reader, writer client.Writer, opts Options) (*Registry, error) {
 	if err := scope.Check(); err != nil {
 		return nil, err
 	}
@@ -49,13 +49,13 @@ func New(scope membership.Scope, reader client.Reader, writer client.Writer, opt
 		return nil, refusal.Config("reader", "", "one that reads past caches")
 	case nilpointer.Is(writer):
 		return nil, refusal.Config("writer", "", "one")
-	case options.Stale != nil && nilpointer.Is(options.Stale):
+	case opts.Stale != nil && nilpointer.Is(opts.Stale):
 		return nil, refusal.Config("Options.Stale", "that is a nil pointer", "a reader, or nil")
 	}
-	if options.Now == nil {
-		options.Now = time.Now
+	if opts.Now == nil {
+		opts.Now = time.Now
 	}
-	return &Registry{scope: scope, reader: reader, stale: options.Stale, writer: writer, now: options.Now, recent: newRecent()}, nil
+	return &Registry{scope: scope, reader: reader, stale: opts.Stale, writer: writer, now: opts.Now, recent: newRecent()}, nil
 }
 
 // Stale returns the registry over Options.Stale, or this one if there is none. It is only for
@@ -216,7 +216,7 @@ func (r *Registry) reserve(ctx context.Context, s *surroundings, claim *membersh
 	}
 	n := s.name
 	again := *mine != nil && n != nil && n.record.Version == (*mine).record.Version
-	if change.Action == membership.Put && !again {
+	if change.Put && !again {
 		if n, err = r.put(ctx, s.name, change.Record); err != nil {
 			return nil, err
 		}
@@ -282,7 +282,7 @@ func (r *Registry) replace(ctx context.Context, seen *membership.Record, around 
 	if err != nil {
 		return nil, err
 	}
-	if change.Action == membership.Keep {
+	if !change.Put {
 		return clone(change.Record), nil
 	}
 	object := s.name.object.DeepCopy()
@@ -308,38 +308,38 @@ func (r *Registry) replace(ctx context.Context, seen *membership.Record, around 
 
 // Release removes the record of a Machine that is gone; see membership.Registry. A record of
 // another scope is left alone.
-func (r *Registry) Release(ctx context.Context, nodeName, machineUID string) error {
+func (r *Registry) Release(ctx context.Context, nodeName, machineUID string) (bool, error) {
 	for range attempts {
-		err := r.release(ctx, nodeName, machineUID)
+		released, err := r.release(ctx, nodeName, machineUID)
 		if !errors.Is(err, errSwapped) {
-			return err
+			return released, err
 		}
 	}
-	return conflict("a record of node "+nodeName+" that others change all the time", "one that stays")
+	return false, conflict("a record of node "+nodeName+" that others change all the time", "one that stays")
 }
 
-func (r *Registry) release(ctx context.Context, nodeName, machineUID string) error {
+func (r *Registry) release(ctx context.Context, nodeName, machineUID string) (bool, error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return false, err
 	}
 	n, err := r.readNode(ctx, nodeName)
 	if err != nil || n == nil || r.own(n) != nil {
-		return err
+		return false, err
 	}
 	change := membership.Held{Name: n.record}.Release(machineUID, r.now())
-	switch change.Action {
-	case membership.Put:
+	switch {
+	case change.Put:
 		_, err = r.put(ctx, n, change.Record)
-	case membership.Drop:
+	case change.Drop:
 		err = r.drop(ctx, n)
 	default:
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	for _, kind := range []pointerKind{byMachine(), byMachineUID()} {
 		r.forget(ctx, kind, kind.of(&n.record.Claim), nodeName)
 	}
-	return nil
+	return true, nil
 }

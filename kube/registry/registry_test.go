@@ -12,7 +12,7 @@ import (
 
 func newRegistry(t testing.TB, store *objectstore.Store, now func() time.Time) *registry.Registry {
 	t.Helper()
-	r, err := registry.New(membership.Scope{}, store, store, registry.Options{Now: now})
+	r, err := registry.New(membership.Scope{Cluster: "cluster-1"}, store, store, registry.Options{Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,7 @@ func (f *frozen) Get(_ context.Context, key client.ObjectKey, into client.Object
 // signerOver is the registry of a process that binds what another one has reserved.
 func signerOver(t *testing.T, w *world, stale client.Reader, now func() time.Time) *registry.Registry {
 	t.Helper()
-	r, err := registry.New(membership.Scope{}, w.store, w.store, registry.Options{Stale: stale, Now: now})
+	r, err := registry.New(membership.Scope{Cluster: "cluster-1"}, w.store, w.store, registry.Options{Stale: stale, Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestBindOfStale(t *testing.T) {
 				if reads, writes := w.store.Counts(); reads != row.reads || writes != 1 {
 					t.Errorf("%d reads and %d writes, want %d and 1", reads, writes, row.reads)
 				}
-				w.refused(claim("node-2", "1", "uid-2"), membership.CheckRegistryMachine)
+				w.refused(claim("node-2", "1", "uid-2"), refusal.Check("registry-machine"))
 			})
 		}
 		t.Run(name+", it has what nobody finished", func(t *testing.T) {
@@ -166,7 +166,7 @@ func TestStaleOfNone(t *testing.T) {
 	if stale := r.Stale(); stale != r {
 		t.Errorf("got %v, want the registry", stale)
 	}
-	if _, err := registry.New(membership.Scope{}, objectstore.New(), objectstore.New(), registry.Options{Stale: (*frozen)(nil)}); !errors.Is(err, refusal.CheckConfig) {
+	if _, err := registry.New(membership.Scope{Cluster: "cluster-1"}, objectstore.New(), objectstore.New(), registry.Options{Stale: (*frozen)(nil)}); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("got %v, want %s", err, refusal.CheckConfig)
 	}
 }

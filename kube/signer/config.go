@@ -18,8 +18,8 @@ import (
 // default: leaving one out is an error.
 type Config struct {
 	// Providers verify the evidence. Requests to all of their SignerNames are signed, and none
-	// of these may be Kubernetes' own. They must be among the OwnSigners of the
-	// membership.FirstUse that admits, so that each certificate is recorded before anybody
+	// of these may be Kubernetes' own. They must be among the
+	// OwnSignersElsewhere of the membership.FirstUse that admits, here and in the controller, so that each certificate is recorded before anybody
 	// sees it.
 	Providers controller.Providers
 	// CA returns the CA that issues the certificates now, for the same signers: [FileCA.CA], or
@@ -46,34 +46,34 @@ type Config struct {
 }
 
 // New checks the configuration. The error is refusal.CheckConfig.
-func New(c Config) (*Reconciler, error) {
+func New(config Config) (*Reconciler, error) {
 	switch {
-	case nilpointer.Is(c.Providers):
+	case nilpointer.Is(config.Providers):
 		return nil, refusal.Config("Providers", "", "csr.Providers")
-	case len(c.Providers.SignerNames()) == 0:
+	case len(config.Providers.SignerNames()) == 0:
 		return nil, refusal.Config("Providers", "none for any signer",
 			"one at least: csr.Policy.SignerNames has the signers, and csr.ProvidersConfig.AuthorizedAttestors their providers")
-	case slices.ContainsFunc(c.Providers.SignerNames(), func(name string) bool { return csr.ProviderOf(name) == "" }):
-		return nil, refusal.Config("Providers", "one for "+refusal.Quotes(c.Providers.SignerNames()), "none for Kubernetes' own signers")
-	case c.CA == nil:
+	case slices.ContainsFunc(config.Providers.SignerNames(), func(name string) bool { return csr.ProviderOf(name) == "" }):
+		return nil, refusal.Config("Providers", "one for "+refusal.Quotes(config.Providers.SignerNames()), "none for Kubernetes' own signers")
+	case config.CA == nil:
 		return nil, refusal.Config("CA", "", "FileCA.CA, or a function that returns a csr.CA")
-	case c.Workers < 0:
+	case config.Workers < 0:
 		return nil, refusal.Config("Workers", "a negative one", "0 or more")
-	case c.Cluster != nil && nilpointer.Is(c.Cluster):
+	case config.Cluster != nil && nilpointer.Is(config.Cluster):
 		return nil, refusal.Config("Cluster", "a nil pointer", "one, or nil")
 	}
-	if c.Name == "" {
-		c.Name = DefaultName
+	if config.Name == "" {
+		config.Name = DefaultName
 	}
-	if c.Workers == 0 {
-		c.Workers = controller.DefaultWorkers
+	if config.Workers == 0 {
+		config.Workers = controller.DefaultWorkers
 	}
-	if c.Now == nil {
-		c.Now = time.Now
+	if config.Now == nil {
+		config.Now = time.Now
 	}
-	metrics, err := newMetrics(c.Metrics, c.Name)
+	metrics, err := newMetrics(config.Metrics, config.Name)
 	if err != nil {
 		return nil, err
 	}
-	return newReconciler(c, metrics), nil
+	return newReconciler(config, metrics), nil
 }

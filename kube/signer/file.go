@@ -18,8 +18,8 @@ import (
 // maxFileSize is the maximum length, in bytes, of a certificate or key file.
 const maxFileSize = 1 << 20
 
-// FileInterval is how often a [FileCA] looks at its files.
-const FileInterval = 10 * time.Second
+// fileInterval is how often a [FileCA] looks at its files.
+const fileInterval = 10 * time.Second
 
 // FileCA is a CA whose chain and key are in two PEM files, and which follows their changes:
 // for a Secret that is mounted. It is a manager.Runnable.
@@ -100,6 +100,6 @@ func (*FileCA) NeedLeaderElection() bool { return false }
 
 // Start follows the files until ctx ends.
 func (f *FileCA) Start(ctx context.Context) error {
-	files.Follow(ctx, FileInterval, "the CA", f.Reload)
+	files.Follow(ctx, fileInterval, "the CA", f.Reload)
 	return nil
 }

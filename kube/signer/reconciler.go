@@ -27,9 +27,6 @@ import (
 // DefaultName is the name of a signer whose Config has none.
 const DefaultName = "node-attestation-signer"
 
-// Key identifies a certificate request by its signer and its name.
-type Key = requests.Key
-
 // Reconciler signs requests. [New] makes one, and [Reconciler.SetupWithManager] starts it.
 type Reconciler struct {
 	c       Config
@@ -42,10 +39,10 @@ type Reconciler struct {
 	events  events.EventRecorder
 }
 
-func newReconciler(c Config, metrics *prometheus.CounterVec) *Reconciler {
-	return &Reconciler{c: c, done: requests.NewRecent(), metrics: metrics,
+func newReconciler(config Config, metrics *prometheus.CounterVec) *Reconciler {
+	return &Reconciler{c: config, done: requests.NewRecent(), metrics: metrics,
 		issue: func(ctx context.Context, attested *csr.Attested) (*csr.Issued, error) {
-			if ca := c.CA(); ca != nil {
+			if ca := config.CA(); ca != nil {
 				return ca.Issue(ctx, attested)
 			}
 			return nil, errNoCA
@@ -81,7 +78,7 @@ func (r *Reconciler) SetupWithManager(m manager.Manager) error {
 		r.events = from.GetEventRecorder(r.c.Name)
 	}
 	var err error
-	r.readers, err = requests.Watch(m, from, r.c.Providers.SignerNames(), requests.Options{Name: r.c.Name, Workers: r.c.Workers, EveryReplica: r.c.EveryReplica}, r.Reconcile)
+	r.readers, err = requests.Watch(m, from, r.c.Providers.SignerNames(), requests.Options{Name: r.c.Name, Workers: r.c.Workers, EveryReplica: r.c.EveryReplica}, r.look)
 	if err != nil {
 		return fmt.Errorf("signer: %w", err)
 	}
@@ -92,9 +89,9 @@ func (r *Reconciler) SetupWithManager(m manager.Manager) error {
 // comes first.
 const conflictPause = 2 * time.Second
 
-// Reconcile looks at one request. If it returns an error, the request is looked at again, at
+// look looks at one request. If it returns an error, the request is looked at again, at
 // growing intervals.
-func (r *Reconciler) Reconcile(ctx context.Context, key Key) (reconcile.Result, error) {
+func (r *Reconciler) look(ctx context.Context, key requests.Key) (reconcile.Result, error) {
 	reader, ok := r.readers[key.SignerName]
 	if !ok {
 		return reconcile.Result{}, nil
@@ -126,7 +123,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, key Key) (reconcile.Result, 
 		log.FromContext(ctx).Info("failed", "request", object.Name, "uid", object.UID, "signer", object.Spec.SignerName, "reason", decision.Reason, "why", why)
 		result, written := r.write(ctx, object, "failed")
 		if r.events != nil && written == nil {
-			r.events.Eventf(object, nil, corev1.EventTypeWarning, decision.Reason, "Fail", "%s", controller.Note(why))
+			r.events.Eventf(object, nil, corev1.EventTypeWarning, decision.Reason, "Fail", "%s", requests.Note(why))
 		}
 		return result, written
 	}

@@ -122,7 +122,7 @@ func (w *world) sign(o *certificatesv1.CertificateSigningRequest) (*certificates
 
 func (w *world) again(o *certificatesv1.CertificateSigningRequest) (*certificatesv1.CertificateSigningRequest, error) {
 	w.Helper()
-	_, err := w.reconciler.Reconcile(w.Context(), Key{SignerName: o.Spec.SignerName, Name: o.Name})
+	_, err := w.reconciler.look(w.Context(), requests.Key{SignerName: o.Spec.SignerName, Name: o.Name})
 	got := new(certificatesv1.CertificateSigningRequest)
 	if err := w.api.Get(w.Context(), client.ObjectKeyFromObject(o), got); err != nil {
 		w.Fatal(err)

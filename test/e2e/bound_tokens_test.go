@@ -24,6 +24,7 @@ import (
 	"github.com/nodeattest/nodeattest/claims"
 	"github.com/nodeattest/nodeattest/claims/apiserver"
 	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 const (
@@ -33,6 +34,8 @@ const (
 
 // liveObjects gets objects from the API server, each time anew.
 type liveObjects struct{ client kubernetes.Interface }
+
+func (liveObjects) ReadsLive() {}
 
 func (l liveObjects) ServiceAccount(ctx context.Context, namespace, name string) (*claims.Object, error) {
 	found, err := l.client.CoreV1().ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -101,7 +104,7 @@ func TestBoundTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	if v.strict, err = claims.NewValidator(claims.ValidatorConfig{
-		Issuer: issuer, Keys: keys, Objects: v.objects, Audiences: []string{issuer}, InsecureAllowReplay: true,
+		Issuer: issuer, Keys: keys, Objects: v.objects, Audiences: []string{issuer}, InsecureAPIServerAudience: true, InsecureAllowReplay: true,
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +199,7 @@ func (v *validators) refuse(t *testing.T, token string, gone bool) {
 	if err == nil {
 		t.Fatal("as kube-apiserver: accepted")
 	}
-	if _, err := v.strict.Validate(t.Context(), token); err == nil || errors.Is(err, claims.ErrRetry) {
+	if _, err := v.strict.Validate(t.Context(), token); err == nil || errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("strict: %v, want a refusal", err)
 	}
 	eventually(t, func() error {
@@ -323,7 +326,7 @@ func TestForeignIssuer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := apiserver.NewOIDCHandler(apiserver.KeySetSource{Keys: keys}, apiserver.OIDCConfig{Issuer: ours, KeySetURL: ours + apiserver.OIDCKeySetPath})
+	handler, err := apiserver.NewOIDCHandler(apiserver.KeySetSource{Keys: keys}, apiserver.OIDCConfig{Issuer: ours, KeySetURL: ours + "/openid/v1/jwks"})
 	if err != nil {
 		t.Fatal(err)
 	}

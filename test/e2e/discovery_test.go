@@ -22,6 +22,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/bootstraptoken"
 	"github.com/nodeattest/nodeattest/bootstraptoken/bootstraptokentest"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // TestDiscoveryOfCluster has our client discover a real API server whose cluster-info
@@ -37,7 +38,7 @@ func TestDiscoveryOfCluster(t *testing.T) {
 
 	// What Kubernetes' controller signed is what ours would have, byte for byte.
 	unsigned := maps.Clone(data)
-	maps.DeleteFunc(unsigned, func(key, _ string) bool { return strings.HasPrefix(key, bootstraptoken.SignatureKeyPrefix) })
+	maps.DeleteFunc(unsigned, func(key, _ string) bool { return strings.HasPrefix(key, "jws-kubeconfig-") })
 	object, err := secret.Object()
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +89,7 @@ func (c *cluster) refuseDiscovery(t *testing.T, good bootstraptoken.DiscoverConf
 		{"another secret", bootstraptoken.CheckSignature, func(d *bootstraptoken.DiscoverConfig) {
 			d.Token = newToken(t, d.Token.ID(), "0000000000000000")
 		}},
-		{"an unknown id", bootstraptoken.ErrRetry, func(d *bootstraptoken.DiscoverConfig) {
+		{"an unknown id", refusal.ErrRetry, func(d *bootstraptoken.DiscoverConfig) {
 			d.Token = newToken(t, "nobody", "0000000000000000")
 		}},
 		{"another pin", bootstraptoken.CheckPinned, func(d *bootstraptoken.DiscoverConfig) {
@@ -256,7 +257,7 @@ func (c *cluster) awaitSignature(t *testing.T, token bootstraptoken.Token) map[s
 		if err != nil {
 			return err
 		}
-		if data = object.Data; data[bootstraptoken.SignatureKeyPrefix+token.ID()] == "" {
+		if data = object.Data; data["jws-kubeconfig-"+token.ID()] == "" {
 			return errors.New("not signed yet")
 		}
 		return nil

@@ -118,7 +118,7 @@ func (c *cluster) startOwnSigners(t *testing.T, own func(config map[string]any))
 func (c *cluster) ownSigning(t *testing.T, device *tpmsim.TPM, nodeNames ...string) func(config map[string]any) {
 	t.Helper()
 	c.applyAdmission(t)
-	manifests, err := deploy.SignerRBAC()
+	manifests, err := deploy.Manifests("signer/rbac.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,6 +28,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/attest/membership"
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
@@ -412,8 +413,8 @@ func (m *nodeMachine) checkState(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{authenticator.ClientFile, authenticator.StateFile} {
-		content, err := store.Read(name, certstore.MaxPairSize)
+	for _, name := range []string{authenticator.ClientFile, "state.json"} {
+		content, err := store.Read(name, 1<<20)
 		if err == nil {
 			err = lock.Write(name, content)
 		}
@@ -429,7 +430,7 @@ func (m *nodeMachine) checkState(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		if !slices.Contains([]string{authenticator.ClientFile, authenticator.StateFile, ".lock"}, e.Name()) {
+		if !slices.Contains([]string{authenticator.ClientFile, "state.json", ".lock"}, e.Name()) {
 			t.Errorf("%s: %s is left over", m.name, e.Name())
 		}
 	}
@@ -547,10 +548,10 @@ func (s *siege) checkRecords(t *testing.T, name string, issued []*certificatesv1
 		t.Fatal(err)
 	}
 	records := node.Spec.Certificates
-	if want := min(len(issued), v1alpha1.MaxCertificates); len(records) < want {
+	if want := min(len(issued), membership.MaxIssued); len(records) < want {
 		t.Errorf("node %s has %d records of %d certificates", name, len(records), want)
 	}
-	if len(records) >= v1alpha1.MaxCertificates {
+	if len(records) >= membership.MaxIssued {
 		return
 	}
 	for _, o := range issued {

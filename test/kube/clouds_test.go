@@ -192,7 +192,7 @@ func TestClouds(t *testing.T) {
 	program, authenticator := buildProgram(t, "node-attestation-controller"), buildProgram(t, "kubelet-authenticator")
 	c := startCluster(t)
 	c.prepare(t)
-	manifests, err := deploy.CloudsRBAC()
+	manifests, err := deploy.Manifests("clouds-rbac.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +298,7 @@ type enclave func(ctx context.Context, nonce, data []byte) ([]byte, error)
 
 func (enclave) Machine(context.Context) (attest.Identity, error) { return "", nil }
 func (e enclave) Document(ctx context.Context, value []byte) ([]byte, error) {
-	return e(ctx, value, []byte(nitro.UserData))
+	return e(ctx, value, []byte("nodeattest/nitro/v1"))
 }
 
 // testStepDown has machines of Google's come by the kind by which they are not known: one

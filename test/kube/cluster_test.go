@@ -116,7 +116,7 @@ func (c *cluster) client(t *testing.T, config *rest.Config) client.Client {
 // unknown to the server, and waits until it serves them.
 func (c *cluster) applyCRDs(t *testing.T) {
 	t.Helper()
-	manifests, err := deploy.CRDs()
+	manifests, err := deploy.Manifests("crd/*.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

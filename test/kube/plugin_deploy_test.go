@@ -168,12 +168,12 @@ configMapGenerator:
     files: [config.yaml, inventory.yaml, ek-roots.pem]
 generatorOptions: {disableNameSuffixHash: true}
 `))
-	text, err := deploy.Config()
+	manifests, err := deploy.Manifests("config.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var config map[string]any
-	if err := yaml.UnmarshalStrict(text, &config); err != nil {
+	if err := yaml.UnmarshalStrict(manifests[0], &config); err != nil {
 		t.Fatal(err)
 	}
 	config["membership"].(map[string]any)["mode"] = "FirstUse"
@@ -182,7 +182,8 @@ generatorOptions: {disableNameSuffixHash: true}
 		addresses := config[program].(map[string]any)
 		addresses["metricsAddress"], addresses["healthAddress"] = "127.0.0.1:"+ports[2*i], "127.0.0.1:"+ports[2*i+1]
 	}
-	if text, err = yaml.Marshal(config); err != nil {
+	text, err := yaml.Marshal(config)
+	if err != nil {
 		t.Fatal(err)
 	}
 	write(t, folder, "config.yaml", text)

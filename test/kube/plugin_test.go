@@ -37,7 +37,7 @@ type operator struct {
 // newOperator makes a user with the shipped role.
 func (c *cluster) newOperator(t *testing.T) *operator {
 	t.Helper()
-	manifests, err := deploy.Operator()
+	manifests, err := deploy.Manifests("operator.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,16 +229,17 @@ func TestPlugin(t *testing.T) {
 // makeConfigMap makes what kube/deploy makes of the controller's configuration.
 func (c *cluster) makeConfigMap(t *testing.T, inventory string, change func(config map[string]any)) {
 	t.Helper()
-	text, err := deploy.Config()
+	manifests, err := deploy.Manifests("config.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var config map[string]any
-	if err := yaml.UnmarshalStrict(text, &config); err != nil {
+	if err := yaml.UnmarshalStrict(manifests[0], &config); err != nil {
 		t.Fatal(err)
 	}
 	change(config)
-	if text, err = yaml.Marshal(config); err != nil {
+	text, err := yaml.Marshal(config)
+	if err != nil {
 		t.Fatal(err)
 	}
 	err = c.admin.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "node-attestation"},
@@ -295,7 +296,7 @@ func testOperatorRights(t *testing.T, c *cluster, o *operator, hello string) {
 		return nil
 	}
 	eventually(t, probe) // the Event may be late
-	manifests, err := deploy.Operator()
+	manifests, err := deploy.Manifests("operator.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

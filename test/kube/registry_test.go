@@ -61,7 +61,7 @@ func (r replicaSet) handles(t testing.TB, now func() time.Time) []membership.Reg
 	t.Helper()
 	var handles []membership.Registry
 	for _, each := range r {
-		h, err := registry.New(membership.Scope{}, each, each, registry.Options{Now: now})
+		h, err := registry.New(membership.Scope{Cluster: "cluster-1"}, each, each, registry.Options{Now: now})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +89,7 @@ func join(ctx context.Context, h membership.Registry, c membership.Claim, lastEn
 		return nil, err
 	}
 	if record == nil || record.Claim != c {
-		if record, err = h.Reserve(ctx, c, time.Now().Add(membership.DefaultReservation)); err != nil {
+		if record, err = h.Reserve(ctx, c, time.Now().Add(time.Minute)); err != nil {
 			return nil, err
 		}
 	}
@@ -152,7 +152,7 @@ func testRace(t *testing.T, c *cluster, r replicaSet) {
 						joined.Add(1)
 					case errors.Is(err, refusal.ErrRetry):
 						retried.Add(1)
-					case errors.Is(err, membership.CheckRegistryName), errors.Is(err, membership.CheckRegistryMachine), errors.Is(err, membership.CheckRegistryUID):
+					case errors.Is(err, attest.Check("registry-name")), errors.Is(err, attest.Check("registry-machine")), errors.Is(err, attest.Check("registry-machine-uid")):
 						refused.Add(1)
 					default:
 						t.Errorf("machine %d as node %d: %v", i, name, err)

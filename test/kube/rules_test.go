@@ -11,13 +11,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/deploy"
 )
 
 func (c *cluster) deleteCRDs(t *testing.T) {
 	t.Helper()
-	manifests, err := deploy.CRDs()
+	manifests, err := deploy.Manifests("crd/*.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +90,7 @@ func testRules(t *testing.T, c *cluster) {
 			s.Certificates = []v1alpha1.IssuedCertificate{{CredentialID: digest, SignerName: "a/b", Machine: "test:1", SPKISHA256: digest}}
 		}, "credentialID"},
 		"17 certificates": {boundNode, func(s *v1alpha1.AttestedNodeSpec) {
-			s.Certificates = make([]v1alpha1.IssuedCertificate, v1alpha1.MaxCertificates+1)
+			s.Certificates = make([]v1alpha1.IssuedCertificate, membership.MaxIssued+1)
 		}, "must have at most 16"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -44,7 +44,7 @@ func TestSigner(t *testing.T) {
 	c := &ownSigners{cluster: startCluster(t)}
 	c.prepare(t)
 	c.applyAdmission(t)
-	manifests, err := deploy.SignerRBAC()
+	manifests, err := deploy.Manifests("signer/rbac.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func (c *ownSigners) testNewCA(t *testing.T, bootstrapper client.Client, node *a
 	next := newAuthority(t)
 	write(t, c.dir, "signer.crt", certificatePEM(next.cert)) // for a moment the two do not fit
 	write(t, c.dir, "signer.key", privatePEM(t, next.key))
-	time.Sleep(2 * signer.FileInterval)
+	time.Sleep(20 * time.Second)
 	eventually(t, func() error { // it may look later, and to ask at once would cost a join each time
 		return c.joins(t, bootstrapper, node).CheckSignatureFrom(next.cert)
 	})

@@ -138,7 +138,7 @@ func newRace(t *testing.T, nodes int, signer string) *race {
 	t.Helper()
 	r := &race{c: startCluster(t), signer: signer, join: map[string]forge.Join{}, waiting: map[string]chan *certificatesv1.CertificateSigningRequest{}}
 	r.c.prepare(t)
-	manifests, err := deploy.SignerRBAC()
+	manifests, err := deploy.Manifests("signer/rbac.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -143,6 +143,9 @@ func (o theirs) GetNode(_ context.Context, name string) (*v1.Node, error) {
 // ours is the getter of ours, for the same objects.
 type ours struct{ *objects }
 
+// ReadsLive: the case is the API server.
+func (ours) ReadsLive() {}
+
 func ourError(resource, name string, err error) error {
 	if apierrors.IsNotFound(err) {
 		return claims.NewNotFound(resource, name)

@@ -8,20 +8,16 @@ import (
 	"crypto/rsa"
 	"encoding/base64"
 	"errors"
-	"maps"
 	"math/big"
 	"math/rand"
 	"reflect"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	jose "gopkg.in/go-jose/go-jose.v2"
-	auditinternal "k8s.io/apiserver/pkg/apis/audit"
-	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/kubernetes/pkg/apis/core"
@@ -195,11 +191,10 @@ func newBench(t *testing.T) *bench {
 
 // A verdict is all that is known of a validation.
 type verdict struct {
-	OK          bool
-	Error       string
-	User        user.DefaultInfo
-	Audiences   []string
-	Annotations map[string]string
+	OK        bool
+	Error     string
+	User      user.DefaultInfo
+	Audiences []string
 }
 
 // unknown is the answer of the API server where no authenticator knows a token.
@@ -207,16 +202,12 @@ const unknown = "invalid bearer token"
 
 func (b *bench) theirs(o *objects, token string, audiences []string) verdict {
 	a := serviceaccount.JWTTokenAuthenticator([]string{issuer, otherIssuer}, b.public, authenticator.Audiences{apiAudience}, serviceaccount.NewValidator(theirs{o}))
-	ctx := audit.WithAuditContext(context.Background())
-	events := audit.AuditContextFrom(ctx)
-	if err := events.Init(audit.RequestAuditConfig{Level: auditinternal.LevelMetadata}, nil); err != nil {
-		return verdict{Error: err.Error()}
-	}
+	ctx := context.Background()
 	if len(audiences) > 0 {
 		ctx = authenticator.WithAudiences(ctx, audiences)
 	}
 	response, ok, err := a.AuthenticateToken(ctx, token)
-	v := verdict{OK: ok, Annotations: maps.Clone(events.GetEventAnnotations())}
+	v := verdict{OK: ok}
 	switch {
 	case err != nil:
 		v.Error = err.Error()
@@ -228,30 +219,14 @@ func (b *bench) theirs(o *objects, token string, audiences []string) verdict {
 	return v
 }
 
-// recorder keeps the annotations of one validation.
-type recorder struct {
-	mu          sync.Mutex
-	annotations map[string]string
-}
-
-func (r *recorder) Annotate(_ context.Context, key, value string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.annotations[key] = value
-}
-
-func (*recorder) Warn(context.Context, string)                    {}
-func (*recorder) SecretUsed(context.Context, apiserver.SecretUse) {}
-
 func (b *bench) ours(o *objects, token string, audiences []string) (verdict, error) {
-	r := &recorder{annotations: map[string]string{}}
 	k, err := apiserver.NewValidator(apiserver.ValidatorConfig{
-		Issuers: []string{issuer, otherIssuer}, Keys: b.keys, Objects: ours{o}, Audiences: []string{apiAudience}, Recorder: r})
+		Issuers: []string{issuer, otherIssuer}, Keys: b.keys, Objects: ours{o}, Audiences: []string{apiAudience}})
 	if err != nil {
 		return verdict{Error: err.Error()}, err
 	}
 	result, err := k.Validate(context.Background(), token, audiences...)
-	v := verdict{OK: err == nil, Error: text(err), Annotations: r.annotations}
+	v := verdict{OK: err == nil, Error: text(err)}
 	if err == nil {
 		v.User = user.DefaultInfo{Name: result.Username(), UID: result.UID(), Groups: result.Groups(), Extra: result.Extra()}
 		v.Audiences = result.Audiences
@@ -261,8 +236,7 @@ func (b *bench) ours(o *objects, token string, audiences []string) (verdict, err
 
 // TestServiceAccountValidator puts apiserver.Validator beside Kubernetes' token
 // authenticator and validator, over random claim sets, objects and audiences: the same
-// verdict, the same words, the same user and the same audit annotations. The one exception
-// are claim sets that no API server writes and that cannot be decoded: these are refused
+// verdict, the same words and the same user. The one exception are claim sets that no API server writes and that cannot be decoded: these are refused
 // by both, in other words.
 func TestServiceAccountValidator(t *testing.T) {
 	b := newBench(t)
@@ -303,7 +277,7 @@ func TestServiceAccountValidator(t *testing.T) {
 
 func (v verdict) equal(other verdict) bool {
 	return v.OK == other.OK && v.Error == other.Error && reflect.DeepEqual(v.User, other.User) &&
-		reflect.DeepEqual(v.Audiences, other.Audiences) && maps.Equal(v.Annotations, other.Annotations)
+		reflect.DeepEqual(v.Audiences, other.Audiences)
 }
 
 // damage makes a token that is not quite one.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,14 +39,16 @@ func TestOpenRefusesDatabases(t *testing.T) {
 		want   error
 	}{
 		"good":            {func(*bbolt.Tx) error { return nil }, nil},
-		"no head":         {without(bucketMeta), ErrFile},
-		"no names":        {without(bucketNames), ErrFile},
-		"no machines":     {without(bucketMachines), ErrFile},
-		"no UIDs":         {without(bucketUIDs), ErrFile},
-		"no ends":         {without(bucketEnds), ErrFile},
-		"no format":       {func(b *bbolt.Tx) error { return b.Bucket(bucketMeta).Delete(metaFormat) }, ErrFile},
-		"another version": {func(b *bbolt.Tx) error { return b.Bucket(bucketMeta).Put(metaFormat, []byte("nodeattest registry 2")) }, ErrFile},
-		"no scope":        {func(b *bbolt.Tx) error { return b.Bucket(bucketMeta).Delete(metaScope) }, ErrFile},
+		"no head":         {without(bucketMeta), checkFile},
+		"no names":        {without(bucketNames), checkFile},
+		"no machines":     {without(bucketMachines), checkFile},
+		"no UIDs":         {without(bucketUIDs), checkFile},
+		"no ends":         {without(bucketEnds), checkFile},
+		"no format":       {func(b *bbolt.Tx) error { return b.Bucket(bucketMeta).Delete(metaFormat) }, checkFile},
+		"another version": {func(b *bbolt.Tx) error { return b.Bucket(bucketMeta).Put(metaFormat, []byte("nodeattest registry 2")) }, checkFile},
+		"no scope":        {func(b *bbolt.Tx) error { return b.Bucket(bucketMeta).Delete(metaScope) }, checkFile},
+		"no cluster":      {func(b *bbolt.Tx) error { return b.Bucket(bucketMeta).Delete(metaCluster) }, checkFile},
+		"another cluster": {func(b *bbolt.Tx) error { return b.Bucket(bucketMeta).Put(metaCluster, []byte("cluster-2")) }, checkFile},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := newFile(t)
@@ -61,12 +64,25 @@ func TestOpenRefusesDatabases(t *testing.T) {
 			}
 		})
 	}
+	for name, c := range map[string]struct {
+		change func(*bbolt.Tx) error
+		want   string
+	}{
+		"of no cluster":      {func(b *bbolt.Tx) error { return b.Bucket(bucketMeta).Delete(metaCluster) }, `cluster "", want "cluster-1"`},
+		"of another cluster": {func(b *bbolt.Tx) error { return b.Bucket(bucketMeta).Put(metaCluster, []byte("cluster-2")) }, `cluster "cluster-2", want "cluster-1"`},
+	} {
+		path := newFile(t)
+		withDB(t, path, c.change)
+		if _, err := Open(t.Context(), path, testScope, membership.RegistryOptions{}); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("a file %s: got %v, want both clusters", name, err)
+		}
+	}
 	for _, cause := range []error{bolterrors.ErrInvalid, bolterrors.ErrVersionMismatch, bolterrors.ErrChecksum} {
-		if err := explainOpen("path", cause); !errors.Is(err, ErrFile) || !errors.Is(err, cause) {
+		if err := explainOpen("path", cause); !errors.Is(err, checkFile) || !errors.Is(err, cause) {
 			t.Errorf("%v: %v", cause, err)
 		}
 	}
-	if err := explainOpen("path", os.ErrPermission); errors.Is(err, ErrFile) || !errors.Is(err, os.ErrPermission) {
+	if err := explainOpen("path", os.ErrPermission); errors.Is(err, checkFile) || !errors.Is(err, os.ErrPermission) {
 		t.Errorf("another error: %v", err)
 	}
 }
@@ -93,7 +109,7 @@ func TestLengthOfTheFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := &file{scope: testScope}
-	for more, want := range map[int64]error{-1: ErrFile, 0: nil, 1: nil} {
+	for more, want := range map[int64]error{-1: checkFile, 0: nil, 1: nil} {
 		if err := f.checkContent(db, infoOf{size: size + more}); !errors.Is(err, want) || (err == nil) != (want == nil) {
 			t.Errorf("%+d: got %v, want %v", more, err, want)
 		}
@@ -108,7 +124,7 @@ func TestCancelledBeforeItBegins(t *testing.T) {
 		t.Errorf("open: %v", err)
 	}
 	r := open(t, path, nil)
-	if err := r.file.View(ctx, func(membership.Reader) error { t.Error("asked"); return nil }); !errors.Is(err, context.Canceled) {
+	if err := r.file.View(ctx, func(membership.Tx) error { t.Error("asked"); return nil }); !errors.Is(err, context.Canceled) {
 		t.Errorf("view: %v", err)
 	}
 }

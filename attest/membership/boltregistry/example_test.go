@@ -22,7 +22,7 @@ func ExampleOpen() {
 	defer os.RemoveAll(dir)
 	ctx := context.Background()
 	path := filepath.Join(dir, "registry")
-	scope := membership.Scope{Road: attest.RoadEK, IdentityClass: "P-256"}
+	scope := membership.Scope{Cluster: "cluster-1", Road: attest.RoadEK, IdentityClass: "P-256"}
 	if err := boltregistry.Create(ctx, path, scope); err != nil {
 		fmt.Println(err)
 		return

@@ -3,6 +3,7 @@ package boltregistry
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -18,7 +19,7 @@ func fillWith(t testing.TB, r *Registry, from, to int) {
 	t.Helper()
 	batch := max(1, (to-from)/8)
 	for first := from; first < to; first += batch {
-		err := r.file.Update(t.Context(), func(w membership.Writer) error {
+		err := r.file.Update(t.Context(), func(w membership.Tx) error {
 			for i := first; i < min(first+batch, to); i++ {
 				record := membership.Record{Claim: claim(nodeOf(i)), State: membership.StateBound, LastEnd: time.Now().Add(time.Hour).Truncate(time.Second)}
 				if _, err := w.Put(record); err != nil {
@@ -115,6 +116,41 @@ func TestGrowth(t *testing.T) {
 	if manyLookups.written != 0 {
 		t.Errorf("a look-up writes %.1f pages", manyLookups.written)
 	}
+	const all, bound = 100000 + 2*20, 4 << 20
+	if listed, most := listInMemory(t, r, false); listed != all || most > bound {
+		t.Errorf("a list had %d records and held %d KiB", listed, most>>10)
+	}
+	if listed, most := listInMemory(t, r, true); listed != all || most < 2*bound {
+		t.Errorf("a list of %d records that are kept held %d KiB: the test proves nothing", listed, most>>10)
+	}
+}
+
+// listInMemory lists a registry, and returns how many records there are and the most memory
+// that was held meanwhile, in bytes.
+func listInMemory(t testing.TB, r *Registry, keep bool) (listed int, most uint64) {
+	t.Helper()
+	var kept []*membership.Record
+	inUse := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := inUse()
+	for record, err := range r.Records(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if keep {
+			kept = append(kept, record)
+		}
+		if listed++; listed%10000 == 0 {
+			now := inUse()
+			most = max(most, now-min(before, now))
+		}
+	}
+	runtime.KeepAlive(kept)
+	return listed, most
 }
 
 // BenchmarkRegistry reports what a join (three writes) and a look-up cost in registries

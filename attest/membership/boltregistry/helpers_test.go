@@ -10,7 +10,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/membership"
 )
 
-var testScope = membership.Scope{Road: attest.RoadEK, IdentityClass: "P-256"}
+var testScope = membership.Scope{Cluster: "cluster-1", Road: attest.RoadEK, IdentityClass: "P-256"}
 
 // newFile makes a registry's file in a directory of its own.
 func newFile(t testing.TB) string {

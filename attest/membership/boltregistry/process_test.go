@@ -20,6 +20,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 const (
@@ -31,7 +32,7 @@ const (
 // TestMain turns the test binary into a process of the tests below. It does not
 // go through the testing package, so that a process starts and ends fast.
 func TestMain(m *testing.M) {
-	roles := map[string]func(path, arg string) error{"write": writeUntilKilled, "race": race, "full": fillDisk}
+	roles := map[string]func(path, arg string) error{"write": writeUntilKilled, "race": race, "full": fillDisk, "hold": hold}
 	role := roles[os.Getenv(roleEnv)]
 	if role == nil {
 		os.Exit(m.Run())
@@ -83,7 +84,7 @@ func writeUntilKilled(path, seedText string) error {
 			return err
 		case record == nil:
 			say("?", node, membership.StateReserved, 0)
-			record, err = r.Reserve(ctx, c, time.Now().Add(membership.MaxReservation))
+			record, err = r.Reserve(ctx, c, time.Now().Add(time.Hour))
 		case record.State == membership.StateReserved:
 			say("?", node, membership.StateBound, 0)
 			record, err = r.Bind(ctx, record, time.Time{}, nil)
@@ -93,7 +94,7 @@ func writeUntilKilled(path, seedText string) error {
 			record, err = r.Bind(ctx, record, end, nil)
 		case record.State == membership.StateBound && random.IntN(40) == 0:
 			say("?", node, membership.StateResting, record.LastEnd.Unix())
-			if err = r.Release(ctx, node, c.MachineUID); err == nil {
+			if _, err = r.Release(ctx, node, c.MachineUID); err == nil {
 				record, err = r.Lookup(ctx, node)
 			}
 		default:
@@ -202,20 +203,19 @@ func checkSurvivors(t *testing.T, path string, known, asked map[string]string) (
 	}
 	defer r.Close()
 	found := map[string]string{}
-	err = r.Records(t.Context(), func(record membership.Record) error {
+	for record, err := range r.Records(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		found[record.NodeName] = fmt.Sprintf("%s %d", record.State, unixOrZero(record.LastEnd))
 		byUID, err := r.LookupMachineUID(t.Context(), record.MachineUID)
-		if err != nil || byUID == nil || !reflect.DeepEqual(*byUID, record) {
+		if err != nil || byUID == nil || !reflect.DeepEqual(byUID, record) {
 			t.Errorf("node %s by its UID: got %v, %v", record.NodeName, byUID, err)
 		}
 		byMachine, err := r.LookupMachine(t.Context(), record.Machine)
 		if err != nil || (byMachine != nil) != record.HoldsMachine() {
 			t.Errorf("node %s by its machine: got %v, %v", record.NodeName, byMachine, err)
 		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	for node, want := range known {
 		if found[node] == "" {
@@ -263,8 +263,8 @@ func race(path, arg string) error {
 	case err == nil:
 		fmt.Println("won")
 		return nil
-	case errors.Is(err, membership.CheckRegistryName), errors.Is(err, membership.CheckRegistryMachine),
-		errors.Is(err, membership.CheckRegistryUID), errors.Is(err, membership.CheckRegistryReserved):
+	case errors.Is(err, attest.Check("registry-name")), errors.Is(err, attest.Check("registry-machine")),
+		errors.Is(err, attest.Check("registry-machine-uid")), errors.Is(err, attest.Check("registry-reserved")):
 		fmt.Println("lost:", err)
 	default:
 		return err
@@ -283,7 +283,7 @@ func joinInTurn(ctx context.Context, path string, c membership.Claim) error {
 	}
 	var record *membership.Record
 	err := call(func(r *Registry) (err error) {
-		record, err = r.Reserve(ctx, c, time.Now().Add(membership.MaxReservation))
+		record, err = r.Reserve(ctx, c, time.Now().Add(time.Hour))
 		return err
 	})
 	if err != nil {
@@ -353,16 +353,80 @@ func TestProcessRace(t *testing.T) {
 				t.Errorf("%d processes won, want 1", won)
 			}
 			records := 0
-			err := open(t, path, nil).Records(t.Context(), func(r membership.Record) error {
+			for r, err := range open(t, path, nil).Records(t.Context()) {
+				if err != nil {
+					t.Fatal(err)
+				}
 				records++
 				if r.State != membership.StateBound || r.LastEnd.IsZero() {
 					t.Errorf("got %+v", r)
 				}
-				return nil
-			})
-			if err != nil || records != len(said) {
-				t.Errorf("got %d records, want one of each of %d processes: %v", records, len(said), err)
+			}
+			if records != len(said) {
+				t.Errorf("got %d records, want one of each of %d processes", records, len(said))
 			}
 		})
+	}
+}
+
+// overAfter is a context that is over once it has been asked so many times whether it is.
+type overAfter struct {
+	context.Context
+	asked int
+}
+
+func (c *overAfter) Err() error {
+	if c.asked--; c.asked < 0 {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// hold has the file open until it is told to close it.
+func hold(path, _ string) error {
+	r, err := Open(context.Background(), path, testScope, membership.RegistryOptions{})
+	if err != nil {
+		return err
+	}
+	fmt.Println("open")
+	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+	return r.Close()
+}
+
+// Who comes second waits for as long as its context says.
+func TestOpenWaits(t *testing.T) {
+	path := newFile(t)
+	holder := process(path, "hold", "")
+	in, err1 := holder.StdinPipe()
+	out, err2 := holder.StdoutPipe()
+	if err := errors.Join(err1, err2, holder.Start()); err != nil {
+		t.Fatal(err)
+	}
+	if said, _ := bufio.NewReader(out).ReadString('\n'); said != "open\n" {
+		t.Fatalf("the holder said %q", said)
+	}
+	_, err := Open(&overAfter{Context: t.Context(), asked: 1}, path, testScope, membership.RegistryOptions{})
+	if !errors.Is(err, ErrInUse) || !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want ErrInUse to be tried again", err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Open(over, path, testScope, membership.RegistryOptions{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a context that is over: got %v", err)
+	}
+	opened := make(chan error)
+	go func() {
+		r, err := Open(t.Context(), path, testScope, membership.RegistryOptions{})
+		if err == nil {
+			err = r.Close()
+		}
+		opened <- err
+	}()
+	time.Sleep(2 * lockPoll)
+	if err := errors.Join(in.Close(), holder.Wait()); err != nil {
+		t.Error(err)
+	}
+	if err := <-opened; err != nil {
+		t.Errorf("after the first was closed: %v", err)
 	}
 }

@@ -6,13 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/message"
-
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -22,7 +21,7 @@ var lastSecond = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 func testRecords() map[string]*membership.Record {
 	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	longest := membership.Claim{NodeName: "node-1", Machine: attest.Identity("test:" + strings.Repeat("m", message.MaxIdentitySize-5)),
-		MachineUID: strings.Repeat("u", membership.MaxMachineUIDSize), ProviderID: strings.Repeat("p", oid.MaxProviderIDSize)}
+		MachineUID: strings.Repeat("u", 253), ProviderID: strings.Repeat("p", oid.MaxProviderIDSize)}
 	shortest := membership.Claim{NodeName: "n", Machine: "t:1"}
 	return map[string]*membership.Record{
 		"reserved":          {Claim: claim("node-1"), State: membership.StateReserved, Deadline: at, Version: "1"},
@@ -77,7 +76,7 @@ func TestRecordRefuses(t *testing.T) {
 		"a long machine": func(r *membership.Record) {
 			r.Machine = attest.Identity("t:" + strings.Repeat("m", message.MaxIdentitySize-1))
 		},
-		"a long UID":         func(r *membership.Record) { r.MachineUID = strings.Repeat("u", membership.MaxMachineUIDSize+1) },
+		"a long UID":         func(r *membership.Record) { r.MachineUID = strings.Repeat("u", 253+1) },
 		"a long provider ID": func(r *membership.Record) { r.ProviderID = strings.Repeat("p", oid.MaxProviderIDSize+1) },
 		"certificates of a reservation": func(r *membership.Record) {
 			r.State, r.Deadline, r.Issued = membership.StateReserved, at, []csr.IssuedRecord{{NotAfter: at}}

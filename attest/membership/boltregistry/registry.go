@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -17,15 +16,16 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/internal/safefile"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// ErrFile says that the file is not one that a registry wrote, is damaged, belongs to others
-// or can be changed by them, or that another file has taken its place. Nothing is decided
-// until that is fixed.
-var ErrFile = errors.New("registry file refused")
+// checkFile: the file is not one that a registry wrote, is damaged, belongs to others or can be
+// changed by them, or another file has taken its place. Nothing is decided until that is
+// fixed.
+const checkFile refusal.Check = "registry-file"
 
-// ErrInUse says that another process, or another Registry in this one, has the file open.
-// Always together with refusal.ErrRetry.
+// ErrInUse says that another process has the file open, or another Registry in this one. In
+// the former case it comes with [refusal.ErrRetry].
 var ErrInUse = errors.New("registry file in use")
 
 // ErrClosed says that the registry was closed.
@@ -75,10 +75,12 @@ func (f *file) openOnce() (err error) {
 	}
 	if err == nil {
 		f.db, f.opened, f.info = db, opened, info
+		f.noteOpen(true)
 		err = f.checkPlace() // it may have been replaced while we waited for the lock
 	}
 	if err != nil {
 		f.db = nil
+		f.noteOpen(false)
 		switch {
 		case db != nil && !errors.Is(err, errFault):
 			_ = db.Close()
@@ -97,7 +99,7 @@ func explainOpen(path string, err error) error {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return fmt.Errorf("boltregistry: %w: %s: %w", ErrInUse, path, refusal.ErrRetry)
 	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrVersionMismatch), errors.Is(err, bolterrors.ErrChecksum):
-		return fmt.Errorf("boltregistry: %w: %s: %w", ErrFile, path, err)
+		return fmt.Errorf("boltregistry: %w: %s: %w", checkFile, path, err)
 	}
 	return fmt.Errorf("boltregistry: %s: %w", path, err)
 }
@@ -109,15 +111,15 @@ func openExisting(path string) (*os.File, fs.FileInfo, error) {
 		return nil, nil, refused(err)
 	}
 	if info.Size() == 0 {
-		return nil, nil, errors.Join(fmt.Errorf("%w: it is empty", ErrFile), o.Close())
+		return nil, nil, errors.Join(fmt.Errorf("%w: it is empty", checkFile), o.Close())
 	}
 	return o, info, nil
 }
 
-// refused adds ErrFile to what safefile refuses.
+// refused adds checkFile to what safefile refuses.
 func refused(err error) error {
 	if errors.Is(err, safefile.CheckFile) {
-		return fmt.Errorf("%w: %w", ErrFile, err)
+		return fmt.Errorf("%w: %w", checkFile, err)
 	}
 	return err
 }
@@ -126,14 +128,17 @@ func refused(err error) error {
 func (f *file) checkContent(db *bbolt.DB, info fs.FileInfo) error {
 	return db.View(func(b *bbolt.Tx) error {
 		if b.Size() > info.Size() {
-			return fmt.Errorf("%w: got %d bytes, want %d: it was cut off", ErrFile, info.Size(), b.Size())
+			return fmt.Errorf("%w: got %d bytes, want %d: it was cut off", checkFile, info.Size(), b.Size())
 		}
 		meta := b.Bucket(bucketMeta)
 		if meta == nil || string(meta.Get(metaFormat)) != string(fileFormat) {
-			return fmt.Errorf("%w: it is no registry, or one of another version", ErrFile)
+			return fmt.Errorf("%w: it is no registry, or one of another version", checkFile)
 		}
 		if got := string(meta.Get(metaScope)); got != f.scope.String() {
-			return fmt.Errorf("%w: got a registry of scope %q, want %q", ErrFile, got, f.scope.String())
+			return fmt.Errorf("%w: got a registry of scope %q, want %q", checkFile, got, f.scope.String())
+		}
+		if got := string(meta.Get(metaCluster)); got != f.scope.Cluster {
+			return fmt.Errorf("%w: got a registry of cluster %q, want %q", checkFile, got, f.scope.Cluster)
 		}
 		_, err := newTx(b)
 		return err
@@ -145,7 +150,7 @@ func (f *file) checkContent(db *bbolt.DB, info fs.FileInfo) error {
 func (f *file) checkPlace() error {
 	now, err := os.Lstat(f.path)
 	if err != nil || !os.SameFile(now, f.info) {
-		return fmt.Errorf("boltregistry: %w: %s is not the file any more that was opened", ErrFile, f.path)
+		return fmt.Errorf("boltregistry: %w: %s is not the file any more that was opened", checkFile, f.path)
 	}
 	return nil
 }
@@ -183,7 +188,7 @@ func (f *file) guard(do func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("%w: %w: %v", ErrFile, errFault, p)
+			err = fmt.Errorf("%w: %w: %v", checkFile, errFault, p)
 		}
 	}()
 	return do()
@@ -205,6 +210,7 @@ func (f *file) failed(err error) error {
 		_ = f.db.Close()
 		f.db = nil
 	}
+	f.noteOpen(f.db != nil)
 	return fmt.Errorf("boltregistry: %s: %w", f.path, err)
 }
 
@@ -221,6 +227,7 @@ func (f *file) close() error {
 	}
 	err := f.db.Close()
 	f.db = nil
+	f.noteOpen(false)
 	return err
 }
 
@@ -229,9 +236,9 @@ func (f *file) close() error {
 //
 // A write that fails (a full disk) is not an answer: the call returns its error, and the next
 // one reopens the file. If the path comes to name another file, as when somebody puts an old
-// copy back, every call is an error ([ErrFile]) until the registry is opened again.
+// copy back, every call has the check "registry-file" until the registry is opened again.
 type Registry struct {
-	*membership.StoreRegistry
+	membership.Registry
 	file *file
 }
 
@@ -269,25 +276,27 @@ func fill(path string, scope membership.Scope) error {
 			}
 		}
 		meta := b.Bucket(bucketMeta)
-		return errors.Join(meta.Put(metaFormat, fileFormat), meta.Put(metaScope, []byte(scope.String())))
+		return errors.Join(meta.Put(metaFormat, fileFormat), meta.Put(metaScope, []byte(scope.String())), meta.Put(metaCluster, []byte(scope.Cluster)))
 	})
 	return errors.Join(err, db.Close())
 }
 
-// Open opens a registry that [Create] made for the same scope. The file must be a regular file
-// of mode 0600 owned by the process's user, in a directory that belongs to that user or to
-// root and that nobody else can write to; anything else is [ErrFile]. (Windows has no such
+// Open opens a registry that [Create] made for the same scope and cluster. The file must be a
+// regular file of mode 0600 owned by the process's user, in a directory that belongs to that
+// user or to root and that nobody else can write to; anything else has the check
+// "registry-file", and so has a registry of another cluster or of none. (Windows has no such
 // modes: there, only the access lists count.) A missing file is not created: the error wraps
 // fs.ErrNotExist.
 //
 // While another process has the file open, Open waits until ctx has ended; the error then
-// wraps [ErrInUse] and refusal.ErrRetry.
-func Open(ctx context.Context, path string, scope membership.Scope, options membership.RegistryOptions) (*Registry, error) {
+// wraps [ErrInUse] and [refusal.ErrRetry]. A file that this process has open already is
+// [ErrInUse] at once: nobody else would close it.
+func Open(ctx context.Context, path string, scope membership.Scope, opts membership.RegistryOptions) (*Registry, error) {
 	if err := scope.Check(); err != nil {
 		return nil, err
 	}
 	f := &file{path: path, scope: scope, writer: make(chan struct{}, 1)}
-	registry, err := membership.NewRegistry(scope, f, options)
+	registry, err := membership.NewRegistry(scope, f, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -301,6 +310,9 @@ func Open(ctx context.Context, path string, scope membership.Scope, options memb
 		}
 		if !errors.Is(err, ErrInUse) {
 			return nil, err
+		}
+		if openHere(path) {
+			return nil, fmt.Errorf("boltregistry: %w: %s: by another Registry in this process, which must be closed first", ErrInUse, path)
 		}
 		wait := time.NewTimer(lockPoll)
 		select {

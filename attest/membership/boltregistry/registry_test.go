@@ -3,10 +3,10 @@ package boltregistry
 import (
 	"context"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,6 +16,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func TestConformance(t *testing.T) {
@@ -34,7 +35,7 @@ func TestRecordsSurvive(t *testing.T) {
 		t.Fatal(err)
 	}
 	join(t, r, claim("node-3"), now)
-	if err := r.Release(t.Context(), "node-3", "uid-node-3"); err != nil {
+	if _, err := r.Release(t.Context(), "node-3", "uid-node-3"); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Close(); err != nil {
@@ -62,8 +63,14 @@ func TestRecordsSurvive(t *testing.T) {
 		t.Errorf("the machine of node-3: got %v, %v", got, err)
 	}
 	var names []string
-	if err := r.Records(t.Context(), func(r membership.Record) error { names = append(names, r.NodeName); return nil }); err != nil || !cmp.Equal(names, []string{"node-1", "node-2", "node-3"}) {
-		t.Errorf("got %v, %v", names, err)
+	for record, err := range r.Records(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, record.NodeName)
+	}
+	if !cmp.Equal(names, []string{"node-1", "node-2", "node-3"}) {
+		t.Errorf("got %v", names)
 	}
 }
 
@@ -73,7 +80,7 @@ func TestCreate(t *testing.T) {
 	if err := Create(t.Context(), path, testScope); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("over a file: got %v", err)
 	}
-	if err := Create(t.Context(), path+"-2", membership.Scope{Road: attest.RoadEK}); !errors.Is(err, membership.CheckRegistryScope) {
+	if err := Create(t.Context(), path+"-2", membership.Scope{Cluster: "cluster-1", Road: attest.RoadEK}); !errors.Is(err, membership.CheckRegistryScope) {
 		t.Errorf("no scope: got %v", err)
 	}
 	if err := Create(t.Context(), filepath.Join(path+"-absent", "registry"), testScope); !errors.Is(err, fs.ErrNotExist) {
@@ -111,12 +118,14 @@ func TestOpenRefuses(t *testing.T) {
 		want    error
 	}{
 		{"good", content, testScope, nil},
-		{"another scope", content, membership.Scope{Road: attest.RoadEK, IdentityClass: "P-384"}, ErrFile},
-		{"no scope", content, membership.Scope{Road: attest.RoadEK}, membership.CheckRegistryScope},
-		{"empty", nil, testScope, ErrFile},
-		{"text", []byte("# a list\n"), testScope, ErrFile},
-		{"both heads damaged", damaged, testScope, ErrFile},
-		{"cut off after the heads", content[:2*page], testScope, ErrFile},
+		{"another scope", content, membership.Scope{Cluster: "cluster-1", Road: attest.RoadEK, IdentityClass: "P-384"}, checkFile},
+		{"no scope", content, membership.Scope{Cluster: "cluster-1", Road: attest.RoadEK}, membership.CheckRegistryScope},
+		{"another cluster", content, membership.Scope{Cluster: "cluster-2", Road: attest.RoadEK, IdentityClass: "P-256"}, checkFile},
+		{"no cluster", content, membership.Scope{Road: attest.RoadEK, IdentityClass: "P-256"}, membership.CheckRegistryScope},
+		{"empty", nil, testScope, checkFile},
+		{"text", []byte("# a list\n"), testScope, checkFile},
+		{"both heads damaged", damaged, testScope, checkFile},
+		{"cut off after the heads", content[:2*page], testScope, checkFile},
 		{"cut off", content[:len(content)-page], testScope, nil}, // a page that is free
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -146,49 +155,37 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// overAfter is a context that is over once it has been asked so many times whether it is.
-type overAfter struct {
-	context.Context
-	asked int
-}
-
-func (c *overAfter) Err() error {
-	if c.asked--; c.asked < 0 {
-		return context.DeadlineExceeded
-	}
-	return nil
-}
-
-// Who comes second waits for as long as its context says.
-func TestOpenWaits(t *testing.T) {
+// A second Registry of one process would wait for itself: it is told at once.
+func TestOpenTwiceInOneProcess(t *testing.T) {
 	path := newFile(t)
 	first := open(t, path, nil)
-	_, err := Open(&overAfter{Context: t.Context(), asked: 1}, path, testScope, membership.RegistryOptions{})
-	if !errors.Is(err, ErrInUse) || !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v, want ErrInUse to be tried again", err)
-	}
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := Open(over, path, testScope, membership.RegistryOptions{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("a context that is over: got %v", err)
-	}
-	opened := make(chan error)
-	go func() {
-		r, err := Open(t.Context(), path, testScope, membership.RegistryOptions{})
-		if err == nil {
-			err = r.Close()
+	for _, name := range []string{path, filepath.Join(filepath.Dir(path), ".", "..", filepath.Base(filepath.Dir(path)), "registry")} {
+		_, err := Open(t.Context(), name, testScope, membership.RegistryOptions{})
+		if !errors.Is(err, ErrInUse) || errors.Is(err, refusal.ErrRetry) || !strings.Contains(err.Error(), "this process") {
+			t.Errorf("%s: got %v, want ErrInUse by this process, and no retry", name, err)
 		}
-		opened <- err
-	}()
-	time.Sleep(2 * lockPoll)
+	}
+	if _, err := first.Lookup(t.Context(), "node-1"); err != nil {
+		t.Errorf("the first one afterwards: %v", err)
+	}
+	open(t, newFile(t), nil) // another file
 	if err := first.Close(); err != nil {
-		t.Error(err)
+		t.Fatal(err)
 	}
-	if err := <-opened; err != nil {
-		t.Errorf("after the first was closed: %v", err)
-	}
+	second := open(t, path, nil)
 	if err := first.Close(); err != nil {
 		t.Errorf("closed twice: %v", err)
+	}
+	_ = second.file.failed(errors.New("a full disk")) // which closes the file until the next call
+	third := open(t, path, nil)
+	if _, err := second.Lookup(t.Context(), "node-1"); !errors.Is(err, ErrInUse) || !errors.Is(err, refusal.ErrRetry) {
+		t.Errorf("its file is another's now: got %v, want ErrInUse to be tried again", err)
+	}
+	if err := third.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := second.Lookup(t.Context(), "node-1"); err != nil {
+		t.Errorf("and free again: %v", err)
 	}
 }
 
@@ -203,7 +200,7 @@ func TestUpdateHonoursItsContext(t *testing.T) {
 	}
 	<-r.file.writer
 	over, cancel := context.WithCancel(t.Context())
-	err := r.file.Update(over, func(w membership.Writer) error {
+	err := r.file.Update(over, func(w membership.Tx) error {
 		_, err := w.Put(membership.Record{Claim: claim("node-1"), State: membership.StateBound})
 		cancel() // before the commit
 		return err
@@ -232,17 +229,17 @@ func TestReplacedFile(t *testing.T) {
 	if err := os.Rename(path+"-old", path); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Bind(t.Context(), record, time.Now().Add(24*time.Hour), nil); !errors.Is(err, ErrFile) {
-		t.Errorf("a write: got %v, want ErrFile", err)
+	if _, err := r.Bind(t.Context(), record, time.Now().Add(24*time.Hour), nil); !errors.Is(err, checkFile) {
+		t.Errorf("a write: got %v, want checkFile", err)
 	}
-	if _, err := r.Lookup(t.Context(), "node-1"); !errors.Is(err, ErrFile) {
-		t.Errorf("a look-up: got %v, want ErrFile", err)
+	if _, err := r.Lookup(t.Context(), "node-1"); !errors.Is(err, checkFile) {
+		t.Errorf("a look-up: got %v, want checkFile", err)
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Lookup(t.Context(), "node-1"); !errors.Is(err, ErrFile) {
-		t.Errorf("no file: got %v, want ErrFile", err)
+	if _, err := r.Lookup(t.Context(), "node-1"); !errors.Is(err, checkFile) {
+		t.Errorf("no file: got %v, want checkFile", err)
 	}
 }
 
@@ -253,13 +250,13 @@ func TestNothingWrittenForNothing(t *testing.T) {
 	before := r.file.db.Stats()
 	taken := claim("node-1")
 	taken.Machine = "test:another"
-	if _, err := r.Reserve(t.Context(), taken, time.Now().Add(time.Minute)); !errors.Is(err, membership.CheckRegistryName) {
+	if _, err := r.Reserve(t.Context(), taken, time.Now().Add(time.Minute)); !errors.Is(err, attest.Check("registry-name")) {
 		t.Errorf("got %v", err)
 	}
 	for _, err := range []error{
 		func() error { _, err := r.Bind(t.Context(), bound, time.Time{}, nil); return err }(),
 		func() error { _, err := r.Bind(t.Context(), bound, time.Now(), nil); return err }(),
-		r.Release(t.Context(), "node-1", "uid-of-another"),
+		func() error { _, err := r.Release(t.Context(), "node-1", "uid-of-another"); return err }(),
 	} {
 		if err != nil {
 			t.Error(err)
@@ -291,7 +288,7 @@ func TestEndedRecordsGo(t *testing.T) {
 		join(t, r, claim("other-"+string(rune('a'+i))), now())
 	}
 	left := 0
-	err := r.file.View(t.Context(), func(reader membership.Reader) error {
+	err := r.file.View(t.Context(), func(reader membership.Tx) error {
 		records, err := reader.After("old-", ended)
 		for _, record := range records {
 			if record.State == membership.StateReserved {

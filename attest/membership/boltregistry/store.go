@@ -28,12 +28,13 @@ var (
 var buckets = [][]byte{bucketMeta, bucketNames, bucketMachines, bucketUIDs, bucketEnds}
 
 var (
-	metaFormat = []byte("format")
-	metaScope  = []byte("scope")
-	fileFormat = []byte("nodeattest registry 1")
+	metaFormat  = []byte("format")
+	metaScope   = []byte("scope")
+	metaCluster = []byte("cluster")
+	fileFormat  = []byte("nodeattest registry 1")
 )
 
-// tx is one transaction: a membership.Writer.
+// tx is one transaction: a membership.Tx.
 type tx struct {
 	names, machines, uids, ends *bbolt.Bucket
 	changed                     bool
@@ -42,7 +43,7 @@ type tx struct {
 func newTx(b *bbolt.Tx) (*tx, error) {
 	t := &tx{names: b.Bucket(bucketNames), machines: b.Bucket(bucketMachines), uids: b.Bucket(bucketUIDs), ends: b.Bucket(bucketEnds)}
 	if t.names == nil || t.machines == nil || t.uids == nil || t.ends == nil {
-		return nil, fmt.Errorf("%w: a bucket is missing", ErrFile)
+		return nil, fmt.Errorf("%w: a bucket is missing", checkFile)
 	}
 	return t, nil
 }
@@ -58,7 +59,7 @@ func (t *tx) ByName(nodeName string) (*membership.Record, error) {
 	}
 	r, err := decodeRecord(nodeName, value)
 	if err != nil {
-		return nil, fmt.Errorf("%w: the record of a node: %w", ErrFile, err)
+		return nil, fmt.Errorf("%w: the record of a node: %w", checkFile, err)
 	}
 	return r, nil
 }
@@ -74,7 +75,7 @@ func (t *tx) by(index *bbolt.Bucket, key string, about func(r *membership.Record
 	}
 	r, err := t.ByName(string(name))
 	if err == nil && (r == nil || !about(r)) {
-		return nil, fmt.Errorf("%w: an index names a record that says otherwise", ErrFile)
+		return nil, fmt.Errorf("%w: an index names a record that says otherwise", checkFile)
 	}
 	return r, err
 }
@@ -173,7 +174,7 @@ func (t *tx) Due(now time.Time, limit int) ([]string, error) {
 	c := t.ends.Cursor()
 	for key, _ := c.First(); key != nil && len(names) < limit; key, _ = c.Next() {
 		if len(key) <= 8 {
-			return nil, fmt.Errorf("%w: an end without a node name", ErrFile)
+			return nil, fmt.Errorf("%w: an end without a node name", checkFile)
 		}
 		if binary.BigEndian.Uint64(key) > uint64(max(0, now.Unix())) {
 			break
@@ -187,7 +188,7 @@ func (t *tx) Due(now time.Time, limit int) ([]string, error) {
 var errUnchanged = errors.New("boltregistry: unchanged")
 
 // View calls f with the records as they are at one moment.
-func (f *file) View(ctx context.Context, use func(membership.Reader) error) error {
+func (f *file) View(ctx context.Context, use func(membership.Tx) error) error {
 	db, release, err := f.use(ctx)
 	if err != nil {
 		return err
@@ -209,7 +210,7 @@ func (f *file) View(ctx context.Context, use func(membership.Reader) error) erro
 }
 
 // Update calls f, one call at a time, and syncs what it changed.
-func (f *file) Update(ctx context.Context, use func(membership.Writer) error) error {
+func (f *file) Update(ctx context.Context, use func(membership.Tx) error) error {
 	select { // waiting for a writer can be given up
 	case f.writer <- struct{}{}:
 		defer func() { <-f.writer }()

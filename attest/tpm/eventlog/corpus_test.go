@@ -163,7 +163,7 @@ func TestReplayCorpusLogs(t *testing.T) {
 			}
 			pcrs[3].Value[5] ^= 1
 			_, err = Replay(log, quoted(t, pcrs...), nil)
-			expectCheck(t, err, CheckReplay)
+			expectCheck(t, err, checkReplay)
 		})
 	}
 	_, err := Replay(corpus(t, "eventlogs", "short_no_action_eventlog"), quoted(t, measure(tpm2.TPMAlgSHA1, 0)), nil)

@@ -19,17 +19,17 @@ import (
 const (
 	// CheckMissing: a log is needed and none was sent.
 	CheckMissing refusal.Check = "event-log-missing"
-	// CheckEncoding: the log is not in the format of the TCG PC Client Platform Firmware
+	// checkEncoding: the log is not in the format of the TCG PC Client Platform Firmware
 	// Profile, or is larger than [statement.MaxEventLogSize].
-	CheckEncoding refusal.Check = "event-log-encoding"
-	// CheckReplay: the log does not explain the value of a quoted PCR.
-	CheckReplay refusal.Check = "event-log-replay"
-	// CheckUncovered: the quote covers no PCR that could be replayed, or not the one asked
+	checkEncoding refusal.Check = "event-log-encoding"
+	// checkReplay: the log does not explain the value of a quoted PCR.
+	checkReplay refusal.Check = "event-log-replay"
+	// checkUncovered: the quote covers no PCR that could be replayed, or not the one asked
 	// for.
-	CheckUncovered refusal.Check = "event-log-uncovered"
-	// CheckEventData: an event's digest is not that of its data, so nothing vouches for the
+	checkUncovered refusal.Check = "event-log-uncovered"
+	// checkEventData: an event's digest is not that of its data, so nothing vouches for the
 	// data.
-	CheckEventData refusal.Check = "event-data"
+	checkEventData refusal.Check = "event-data"
 )
 
 // Options are the optional inputs of [Replay]; nil is the zero value, the strictest.
@@ -70,11 +70,11 @@ type Event struct {
 }
 
 // Data returns the event's data if its digest is that of the data, otherwise a
-// [*refusal.Error] with [CheckEventData]. It is an error for many honest events: for a
+// [*refusal.Error] with the check "event-data". It is an error for many honest events: for a
 // program, what is measured is its digest, and the data say where it was.
 func (e *Event) Data() ([]byte, error) {
 	if sum := digest(e.Bank, e.UntrustedData); sum == nil || !bytes.Equal(sum, e.Digest) {
-		return nil, &refusal.Error{Check: CheckEventData,
+		return nil, &refusal.Error{Check: checkEventData,
 			Got:  fmt.Sprintf("a digest %x of something else", e.Digest),
 			Want: fmt.Sprintf("%x of the data of %s in PCR %d", sum, e.UntrustedType, e.PCR)}
 	}
@@ -96,7 +96,7 @@ func (l *Log) Events() []Event { return slices.Clone(l.events) }
 // error means that nothing was measured.
 func (l *Log) EventsOf(bank tpm2.TPMAlgID, index int) ([]Event, error) {
 	if l.quoted == nil {
-		return nil, tpmwire.Refuse(CheckUncovered, "no replayed log", "one of Replay")
+		return nil, tpmwire.Refuse(checkUncovered, "no replayed log", "one of Replay")
 	}
 	value, err := l.quoted.Value(bank, index)
 	if err != nil {
@@ -104,33 +104,33 @@ func (l *Log) EventsOf(bank tpm2.TPMAlgID, index int) ([]Event, error) {
 	}
 	events := slices.DeleteFunc(l.Events(), func(e Event) bool { return e.Bank != bank || e.PCR != index })
 	if !explains(events, bank, index, value) {
-		return nil, tpmwire.Refuse(CheckUncovered, "PCR "+strconv.Itoa(index)+", which was not replayed", "one that Replay explains")
+		return nil, tpmwire.Refuse(checkUncovered, "PCR "+strconv.Itoa(index)+", which was not replayed", "one that Replay explains")
 	}
 	return events, nil
 }
 
 // Replay checks a log against a verified quote. It returns a [*refusal.Error] unless the log
 // explains the value of every quoted PCR in every quoted bank, except those that any program
-// can reset and those in o.Unexplained; o may be nil. A PCR without events must have the value
-// that a reset gives it.
-func Replay(log []byte, q *statement.Quoted, o *Options) (*Log, error) {
+// can reset and those in opts.Unexplained; opts may be nil. A PCR without events must have the
+// value that a reset gives it.
+func Replay(log []byte, q *statement.Quoted, opts *Options) (*Log, error) {
 	if len(log) == 0 {
 		return nil, tpmwire.Refuse(CheckMissing, "", "an event log")
 	}
 	if len(log) > statement.MaxEventLogSize {
-		return nil, tpmwire.Refuse(CheckEncoding, strconv.Itoa(len(log))+" bytes", "at most "+strconv.Itoa(statement.MaxEventLogSize))
+		return nil, tpmwire.Refuse(checkEncoding, strconv.Itoa(len(log))+" bytes", "at most "+strconv.Itoa(statement.MaxEventLogSize))
 	}
-	banks, err := replayable(q, o)
+	banks, err := replayable(q, opts)
 	if err != nil {
 		return nil, err
 	}
 	parsed, err := guarded(tcg.ParseEventLog, log)
 	if err != nil {
-		return nil, &refusal.Error{Check: CheckEncoding, Err: err}
+		return nil, &refusal.Error{Check: checkEncoding, Err: err}
 	}
 	l := &Log{quoted: q}
 	for _, pcrs := range banks {
-		events, err := replayBank(parsed, pcrs, o)
+		events, err := replayBank(parsed, pcrs, opts)
 		if err != nil {
 			return nil, err
 		}
@@ -140,13 +140,13 @@ func Replay(log []byte, q *statement.Quoted, o *Options) (*Log, error) {
 }
 
 // replayable groups what is to be explained by bank.
-func replayable(q *statement.Quoted, o *Options) ([][]statement.PCR, error) {
+func replayable(q *statement.Quoted, opts *Options) ([][]statement.PCR, error) {
 	var banks [][]statement.PCR
 	if q == nil {
-		return nil, tpmwire.Refuse(CheckUncovered, "no quote", "one")
+		return nil, tpmwire.Refuse(checkUncovered, "no quote", "one")
 	}
 	for _, p := range q.PCRs() { // ascending by bank
-		if o != nil && slices.Contains(o.Unexplained, p.Index) {
+		if opts != nil && slices.Contains(opts.Unexplained, p.Index) {
 			continue
 		}
 		if n := len(banks); n == 0 || banks[n-1][0].Bank != p.Bank {
@@ -155,7 +155,7 @@ func replayable(q *statement.Quoted, o *Options) ([][]statement.PCR, error) {
 		banks[len(banks)-1] = append(banks[len(banks)-1], p)
 	}
 	if len(banks) == 0 {
-		return nil, tpmwire.Refuse(CheckUncovered, "no quoted PCR to explain", "at least one")
+		return nil, tpmwire.Refuse(checkUncovered, "no quoted PCR to explain", "at least one")
 	}
 	return banks, nil
 }
@@ -172,7 +172,7 @@ func guarded[T, R any](parser func(T) (*R, error), input T) (out *R, err error) 
 
 // replayBank replays one bank. Each bank is replayed separately: given several values of one
 // PCR, go-attestation is satisfied if one of them matches.
-func replayBank(parsed *tcg.EventLog, pcrs []statement.PCR, o *Options) ([]Event, error) {
+func replayBank(parsed *tcg.EventLog, pcrs []statement.PCR, opts *Options) ([]Event, error) {
 	bank := pcrs[0].Bank
 	ask := make([]tcg.PCR, len(pcrs))
 	for n, p := range pcrs {
@@ -180,7 +180,7 @@ func replayBank(parsed *tcg.EventLog, pcrs []statement.PCR, o *Options) ([]Event
 	}
 	replayed, err := parsed.Verify(ask)
 	if err != nil {
-		e := &refusal.Error{Check: CheckReplay, Err: err}
+		e := &refusal.Error{Check: checkReplay, Err: err}
 		if failed := (tcg.ReplayError{}); errors.As(err, &failed) && len(failed.InvalidPCRs) > 0 {
 			e.Got = fmt.Sprintf("other values for PCRs %v", failed.InvalidPCRs)
 			e.Want = "the quoted values" + unexplainedHint
@@ -193,7 +193,7 @@ func replayBank(parsed *tcg.EventLog, pcrs []statement.PCR, o *Options) ([]Event
 	}
 	logged := parsed.Events(tcg.HashAlg(bank)) // which has the same numbers
 	for _, p := range pcrs {
-		if err := checkExplained(p, events, logged, o); err != nil {
+		if err := checkExplained(p, events, logged, opts); err != nil {
 			return nil, err
 		}
 	}
@@ -202,10 +202,10 @@ func replayBank(parsed *tcg.EventLog, pcrs []statement.PCR, o *Options) ([]Event
 
 // checkExplained computes a PCR from its events and nothing else, and compares their number
 // with the log's: go-attestation ignores a PCR without events, and may add some of its own.
-func checkExplained(p statement.PCR, events []Event, logged []tcg.Event, o *Options) error {
+func checkExplained(p statement.PCR, events []Event, logged []tcg.Event, opts *Options) error {
 	own := slices.DeleteFunc(slices.Clone(events), func(e Event) bool { return e.PCR != p.Index })
 	if !explains(own, p.Bank, p.Index, p.Value) {
-		return tpmwire.Refuse(CheckReplay, fmt.Sprintf("%d events of PCR %d that lead to another value", len(own), p.Index),
+		return tpmwire.Refuse(checkReplay, fmt.Sprintf("%d events of PCR %d that lead to another value", len(own), p.Index),
 			p.String()+unexplainedHint)
 	}
 	n := 0
@@ -214,10 +214,10 @@ func checkExplained(p statement.PCR, events []Event, logged []tcg.Event, o *Opti
 			n++
 		}
 	}
-	if n == len(own) || p.Index == 5 && o != nil && o.AllowMissingExitBootServices {
+	if n == len(own) || p.Index == 5 && opts != nil && opts.AllowMissingExitBootServices {
 		return nil
 	}
-	return tpmwire.Refuse(CheckReplay, fmt.Sprintf("a log that lacks %d events of PCR %d", len(own)-n, p.Index),
+	return tpmwire.Refuse(checkReplay, fmt.Sprintf("a log that lacks %d events of PCR %d", len(own)-n, p.Index),
 		"a whole one, or AllowMissingExitBootServices")
 }
 

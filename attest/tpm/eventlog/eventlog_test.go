@@ -168,7 +168,7 @@ func TestReplay(t *testing.T) {
 		t.Fatalf("%v, %v", events, err)
 	}
 	_, err = events[0].Data()
-	expectCheck(t, err, CheckEventData)
+	expectCheck(t, err, checkEventData)
 	if data, err := events[1].Data(); err != nil || string(data) != "\x00\x00\x00\x00" || events[1].UntrustedType.String() != "EV_SEPARATOR" {
 		t.Errorf("%q, %v, %v", data, err, events[1].UntrustedType)
 	}
@@ -181,7 +181,7 @@ func TestReplay(t *testing.T) {
 		expectCheck(t, err, want)
 	}
 	_, err = new(Log).EventsOf(tpm2.TPMAlgSHA256, 0)
-	expectCheck(t, err, CheckUncovered)
+	expectCheck(t, err, checkUncovered)
 }
 
 // Each case changes one thing in what is quoted or in the log.
@@ -194,37 +194,37 @@ func TestReplayRefuses(t *testing.T) {
 		change func(boot []logged, pcrs []statement.PCR) ([]logged, []statement.PCR)
 	}{
 		{"nothing changed", "", func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) { return b, p }},
-		{"an event gone", CheckReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) { return b[:7], p }},
-		{"an event more", CheckReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) { return append(b, b[1]), p }},
-		{"another digest", CheckReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) { b[2].digest = "rootkit"; return b, p }},
-		{"another order", CheckReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) { b[1], b[3] = b[3], b[1]; return b, p }},
-		{"a measurement passed off as none", CheckReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) { b[1].typ = typeNoAction; return b, p }},
-		{"an event in another PCR", CheckReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) { b[2].pcr = 1; return b, p }},
-		{"another value", CheckReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) { p[2].Value[0] ^= 1; return b, p }},
+		{"an event gone", checkReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) { return b[:7], p }},
+		{"an event more", checkReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) { return append(b, b[1]), p }},
+		{"another digest", checkReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) { b[2].digest = "rootkit"; return b, p }},
+		{"another order", checkReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) { b[1], b[3] = b[3], b[1]; return b, p }},
+		{"a measurement passed off as none", checkReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) { b[1].typ = typeNoAction; return b, p }},
+		{"an event in another PCR", checkReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) { b[2].pcr = 1; return b, p }},
+		{"another value", checkReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) { p[2].Value[0] ^= 1; return b, p }},
 		// go-attestation accepts any value of a PCR without events.
-		{"a value without events", CheckReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) { p[1].Value[0] ^= 1; return b, p }},
-		{"all events of a PCR gone", CheckReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) {
+		{"a value without events", checkReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) { p[1].Value[0] ^= 1; return b, p }},
+		{"all events of a PCR gone", checkReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) {
 			return slices.DeleteFunc(b, func(e logged) bool { return e.pcr == 4 }), p
 		}},
 		// go-attestation is content with one bank of two.
-		{"one bank of two", CheckReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) {
+		{"one bank of two", checkReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) {
 			other := measure(tpm2.TPMAlgSHA384, 4, b...)
 			other.Value[0] ^= 1
 			return b, append(p, other)
 		}},
-		{"a bank that the log has not", CheckReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) {
+		{"a bank that the log has not", checkReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) {
 			return b, append(p, measure(tpm2.TPMAlgSHA512, 4, b...))
 		}},
 		{"a resettable PCR of any value", "", func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) {
 			return b, append(p, statement.PCR{Bank: sha, Index: 23, Value: bytes.Repeat([]byte{7}, 32)})
 		}},
-		{"resettable PCRs alone", CheckUncovered, func(b []logged, _ []statement.PCR) ([]logged, []statement.PCR) {
+		{"resettable PCRs alone", checkUncovered, func(b []logged, _ []statement.PCR) ([]logged, []statement.PCR) {
 			return b, []statement.PCR{measure(sha, 16), measure(sha, 23)}
 		}},
 		{"PCRs of a dynamic launch that never was", "", func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) {
 			return b, append(p, statement.PCR{Bank: sha, Index: 17, Value: bytes.Repeat([]byte{0xff}, 32)})
 		}},
-		{"all bits set elsewhere", CheckReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) {
+		{"all bits set elsewhere", checkReplay, func(b []logged, p []statement.PCR) ([]logged, []statement.PCR) {
 			return b, append(p, statement.PCR{Bank: sha, Index: 8, Value: bytes.Repeat([]byte{0xff}, 32)})
 		}},
 	} {
@@ -247,12 +247,12 @@ func TestReplayRefusesWhatIsNoLog(t *testing.T) {
 		want refusal.Check
 	}{
 		"none":      {nil, q, CheckMissing},
-		"too long":  {make([]byte, statement.MaxEventLogSize+1), q, CheckEncoding},
-		"cut":       {log[:len(log)-1], q, CheckEncoding},
-		"a byte":    {append(bytes.Clone(log), 0), q, CheckEncoding},
-		"garbage":   {[]byte(strings.Repeat("garbage ", 20)), q, CheckEncoding},
-		"no quote":  {log, nil, CheckUncovered},
-		"no values": {log, new(statement.Quoted), CheckUncovered},
+		"too long":  {make([]byte, statement.MaxEventLogSize+1), q, checkEncoding},
+		"cut":       {log[:len(log)-1], q, checkEncoding},
+		"a byte":    {append(bytes.Clone(log), 0), q, checkEncoding},
+		"garbage":   {[]byte(strings.Repeat("garbage ", 20)), q, checkEncoding},
+		"no quote":  {log, nil, checkUncovered},
+		"no values": {log, new(statement.Quoted), checkUncovered},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Replay(c.log, c.q, nil)
@@ -268,7 +268,7 @@ func TestReplayOfAResetAfterEvents(t *testing.T) {
 	q := quoted(t, measure(tpm2.TPMAlgSHA256, 5))
 	for _, allowed := range []bool{false, true} {
 		_, err := Replay(log, q, &Options{AllowMissingExitBootServices: allowed})
-		expectCheck(t, err, CheckReplay)
+		expectCheck(t, err, checkReplay)
 	}
 }
 
@@ -276,9 +276,9 @@ func TestReplayOfAResetAfterEvents(t *testing.T) {
 // a digest of another length extends nothing.
 func TestEventsOfNoBank(t *testing.T) {
 	_, err := (&Event{UntrustedData: []byte("x")}).Data()
-	expectCheck(t, err, CheckEventData)
+	expectCheck(t, err, checkEventData)
 	_, err = (&Event{Bank: tpm2.TPMAlgSM3256, UntrustedData: []byte("x"), Digest: make([]byte, 32)}).Data()
-	expectCheck(t, err, CheckEventData)
+	expectCheck(t, err, checkEventData)
 	for size, want := range map[int]bool{0: false, 20: false, 31: false, 32: true, 33: false, 48: false} {
 		e := Event{Bank: tpm2.TPMAlgSHA256, Digest: bytes.Repeat([]byte{7}, size)}
 		value := sha256.Sum256(append(make([]byte, 32), e.Digest...))
@@ -291,7 +291,7 @@ func TestEventsOfNoBank(t *testing.T) {
 // The firmware says from which locality it started the TPM; the quote proves it.
 func TestReplayStartupLocality(t *testing.T) {
 	boot := bootOfTest()
-	for locality, want := range map[byte]refusal.Check{0: "", 3: "", 4: "", 1: CheckReplay} {
+	for locality, want := range map[byte]refusal.Check{0: "", 3: "", 4: "", 1: checkReplay} {
 		boot[0].data = "StartupLocality\x00" + string([]byte{locality})
 		value := make([]byte, 32)
 		value[31] = locality
@@ -313,22 +313,22 @@ func TestReplayOptions(t *testing.T) {
 	early := writeLog(boot[:6]...) // read before the end of boot services
 
 	_, err := Replay(early, q, &Options{Unexplained: []int{10}})
-	expectCheck(t, err, CheckReplay)
+	expectCheck(t, err, checkReplay)
 	_, err = Replay(early, q, &Options{AllowMissingExitBootServices: true})
-	expectCheck(t, err, CheckReplay)
+	expectCheck(t, err, checkReplay)
 	l, err := Replay(early, q, &Options{Unexplained: []int{10}, AllowMissingExitBootServices: true})
 	expectCheck(t, err, "")
 	if events, err := l.EventsOf(tpm2.TPMAlgSHA256, 5); err != nil || len(events) != 3 {
 		t.Errorf("%v, %v", events, err)
 	}
 	_, err = l.EventsOf(tpm2.TPMAlgSHA256, 10)
-	expectCheck(t, err, CheckUncovered)
+	expectCheck(t, err, checkUncovered)
 	_, err = Replay(early, q, &Options{Unexplained: []int{0, 5, 10}})
-	expectCheck(t, err, CheckUncovered)
+	expectCheck(t, err, checkUncovered)
 
 	// The tolerance adds what it names and nothing else.
 	boot[7].data = "something else"
 	q = quoted(t, measureAll(tpm2.TPMAlgSHA256, []int{0, 5}, boot...)...)
 	_, err = Replay(early, q, &Options{AllowMissingExitBootServices: true})
-	expectCheck(t, err, CheckReplay)
+	expectCheck(t, err, checkReplay)
 }

@@ -82,9 +82,9 @@ func testJoin(t *testing.T, device *tpmsim.TPM) {
 		log  []byte
 		want refusal.Check
 	}{
-		{writeLog(forged...), CheckReplay},
-		{log[:len(log)-1], CheckEncoding},
-		{writeLog(boot[:len(boot)-1]...), CheckReplay},
+		{writeLog(forged...), checkReplay},
+		{log[:len(log)-1], checkEncoding},
+		{writeLog(boot[:len(boot)-1]...), checkReplay},
 	} {
 		sent = c.log
 		expectCheck(t, join(), c.want)
@@ -93,7 +93,7 @@ func testJoin(t *testing.T, device *tpmsim.TPM) {
 	// Something is measured that the log does not say.
 	sent = log
 	bootTPM(t, device, logged{5, 0x80000007, "a program", ""})
-	expectCheck(t, join(), CheckReplay)
+	expectCheck(t, join(), checkReplay)
 }
 
 // verifierOf is a control plane's verifier after its kind of evidence was changed.

@@ -59,18 +59,18 @@ func TestPolicy(t *testing.T) {
 		{"zero", &Policy{}, on, tpm.CheckQuotePolicy},
 		{"on", &Policy{RequireSecureBoot: true}, on, nil},
 		{"on, by name", &Policy{Bank: sha256, PCRs: []int{7}, RequireSecureBoot: true}, seven, nil},
-		{"off", &Policy{RequireSecureBoot: true}, off, CheckSecureBoot},
+		{"off", &Policy{RequireSecureBoot: true}, off, checkSecureBoot},
 		{"no log", &Policy{RequireSecureBoot: true}, without, CheckMissing},
-		{"the log of another boot", &Policy{RequireSecureBoot: true}, other, CheckReplay},
-		{"PCR 7 left out", &Policy{RequireSecureBoot: true, Options: Options{Unexplained: []int{7}}}, on, CheckUncovered},
-		{"PCR 4 left out", &Policy{RequireSecureBoot: true, Options: Options{Unexplained: []int{4}}}, on, CheckUncovered},
+		{"the log of another boot", &Policy{RequireSecureBoot: true}, other, checkReplay},
+		{"PCR 7 left out", &Policy{RequireSecureBoot: true, Options: Options{Unexplained: []int{7}}}, on, checkUncovered},
+		{"PCR 4 left out", &Policy{RequireSecureBoot: true, Options: Options{Unexplained: []int{4}}}, on, checkUncovered},
 		{"PCR 4 left out and not asked for", &Policy{PCRs: []int{7}, RequireSecureBoot: true, Options: Options{Unexplained: []int{4}}}, on, nil},
 		{"fewer PCRs than by default", &Policy{RequireSecureBoot: true}, seven, statement.CheckPCRNotQuoted},
 		{"fewer PCRs than asked for", &Policy{PCRs: []int{7, 14}, RequireSecureBoot: true}, on, statement.CheckPCRNotQuoted},
 		{"no PCRs", &Policy{PCRs: []int{}, Predicate: func(context.Context, *Log) error { return nil }}, on, tpm.CheckQuotePolicy},
 		{"PCR 7 not asked for", &Policy{PCRs: []int{0, 4}, RequireSecureBoot: true}, on, tpm.CheckQuotePolicy},
-		{"nothing measured into PCR 7", &Policy{RequireSecureBoot: true}, reset, CheckUnextended},
-		{"nothing measured, by a predicate", &Policy{Predicate: func(context.Context, *Log) error { asked++; return nil }}, reset, CheckUnextended},
+		{"nothing measured into PCR 7", &Policy{RequireSecureBoot: true}, reset, checkUnextended},
+		{"nothing measured, by a predicate", &Policy{Predicate: func(context.Context, *Log) error { asked++; return nil }}, reset, checkUnextended},
 		{"the bank of SHA-384 in the place of SHA-256", &Policy{RequireSecureBoot: true}, booted(t, sha384, "\x01", firmwarePCRs...), statement.CheckPCRNotQuoted},
 		{"the bank of SHA-1 in the place of SHA-256", &Policy{RequireSecureBoot: true}, booted(t, sha1, "\x01", firmwarePCRs...), statement.CheckPCRNotQuoted},
 		{"SHA-384", &Policy{Bank: sha384, RequireSecureBoot: true}, booted(t, sha384, "\x01", firmwarePCRs...), nil},
@@ -88,7 +88,7 @@ func TestPolicy(t *testing.T) {
 			return err
 		}}, seven, statement.CheckPCRNotQuoted},
 		{"a predicate that refuses", &Policy{RequireSecureBoot: true, Predicate: func(context.Context, *Log) error { return no }}, on, no},
-		{"a predicate is not asked", &Policy{RequireSecureBoot: true, Predicate: func(context.Context, *Log) error { asked++; return nil }}, off, CheckSecureBoot},
+		{"a predicate is not asked", &Policy{RequireSecureBoot: true, Predicate: func(context.Context, *Log) error { asked++; return nil }}, off, checkSecureBoot},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var policy tpm.QuotePolicy = c.policy
@@ -115,8 +115,8 @@ func TestFilledInBank(t *testing.T) {
 		want     refusal.Check
 	}{
 		{"the other bank alone", tpm2.TPMAlgSHA256, []tpm2.TPMAlgID{tpm2.TPMAlgSHA384}, true, statement.CheckPCRNotQuoted},
-		{"both banks", tpm2.TPMAlgSHA256, []tpm2.TPMAlgID{tpm2.TPMAlgSHA256, tpm2.TPMAlgSHA384}, true, CheckReplay},
-		{"the bank that counts, unextended", tpm2.TPMAlgSHA384, []tpm2.TPMAlgID{tpm2.TPMAlgSHA256}, false, CheckReplay},
+		{"both banks", tpm2.TPMAlgSHA256, []tpm2.TPMAlgID{tpm2.TPMAlgSHA256, tpm2.TPMAlgSHA384}, true, checkReplay},
+		{"the bank that counts, unextended", tpm2.TPMAlgSHA384, []tpm2.TPMAlgID{tpm2.TPMAlgSHA256}, false, checkReplay},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			device := tpmsim.New(t, tpmsim.Options{})
@@ -171,7 +171,7 @@ func TestReplayNamesUnexplained(t *testing.T) {
 	boot := bootOfTest()
 	q := quoted(t, measureAll(tpm2.TPMAlgSHA256, []int{0, 10}, append(slices.Clone(boot), logged{10, 0x0d, "IMA", ""})...)...)
 	_, err := Replay(writeLog(boot...), q, nil)
-	expectCheck(t, err, CheckReplay)
+	expectCheck(t, err, checkReplay)
 	var e *refusal.Error
 	if !errors.As(err, &e) || !strings.Contains(e.Want, "Options.Unexplained") {
 		t.Errorf("%v does not say what to do", err)
@@ -184,7 +184,7 @@ func TestReplayNamesUnexplained(t *testing.T) {
 // A log of the largest size is read, and one byte more is not.
 func TestEventLogSize(t *testing.T) {
 	empty := len(writeLog(logged{4, 5, "", ""}))
-	for size, want := range map[int]refusal.Check{statement.MaxEventLogSize: "", statement.MaxEventLogSize + 1: CheckEncoding} {
+	for size, want := range map[int]refusal.Check{statement.MaxEventLogSize: "", statement.MaxEventLogSize + 1: checkEncoding} {
 		event := logged{4, 5, strings.Repeat("x", size-empty), ""}
 		log := writeLog(event)
 		if len(log) != size {

@@ -18,9 +18,9 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// CheckSecureBoot: the log does not give the state of Secure Boot in the way that the firmware
+// checkSecureBoot: the log does not give the state of Secure Boot in the way that the firmware
 // profile specifies; or Secure Boot is required and is off.
-const CheckSecureBoot refusal.Check = "secure-boot"
+const checkSecureBoot refusal.Check = "secure-boot"
 
 // secureBootPCR is where firmware measures Secure Boot's variables: TCG PC Client
 // Platform Firmware Profile 1.06, 3.3.4.8.
@@ -68,7 +68,7 @@ func (l *Log) SecureBoot(bank tpm2.TPMAlgID) (*SecureBoot, error) {
 	}
 	state, err := guarded(tcg.ParseSecurebootState, rehashed(events))
 	if err != nil {
-		return nil, &refusal.Error{Check: CheckSecureBoot, Err: err}
+		return nil, &refusal.Error{Check: checkSecureBoot, Err: err}
 	}
 	return &SecureBoot{
 		Enabled:               state.Enabled,
@@ -95,23 +95,23 @@ func checkSecureBootEvents(events []Event) error {
 		case typeVariable:
 			data, err := e.Data()
 			if err != nil {
-				return &refusal.Error{Check: CheckSecureBoot, Err: err}
+				return &refusal.Error{Check: checkSecureBoot, Err: err}
 			}
 			vendor, name, value, ok := readVariable(data)
 			if !ok || name != "SecureBoot" {
 				continue
 			}
 			if !bytes.Equal(vendor, globalVariable) {
-				return tpmwire.Refuse(CheckSecureBoot, fmt.Sprintf("a variable SecureBoot of vendor %x", vendor), "of EFI_GLOBAL_VARIABLE")
+				return tpmwire.Refuse(checkSecureBoot, fmt.Sprintf("a variable SecureBoot of vendor %x", vendor), "of EFI_GLOBAL_VARIABLE")
 			}
 			if len(value) != 1 || value[0] > 1 {
-				return tpmwire.Refuse(CheckSecureBoot, fmt.Sprintf("SecureBoot = %x", value), "00 or 01")
+				return tpmwire.Refuse(checkSecureBoot, fmt.Sprintf("SecureBoot = %x", value), "00 or 01")
 			}
 			variables++
 		}
 	}
 	if variables != 1 || separators != 1 {
-		return tpmwire.Refuse(CheckSecureBoot, fmt.Sprintf("%d variables SecureBoot and %d separators in PCR 7", variables, separators),
+		return tpmwire.Refuse(checkSecureBoot, fmt.Sprintf("%d variables SecureBoot and %d separators in PCR 7", variables, separators),
 			"one of each")
 	}
 	return nil
@@ -169,9 +169,9 @@ func pointers(certificates []x509.Certificate) []*x509.Certificate {
 	return out
 }
 
-// CheckUnextended: nothing was measured into a PCR of the bank that the policy names, so the
+// checkUnextended: nothing was measured into a PCR of the bank that the policy names, so the
 // firmware does not serve that bank and anyone who is root could fill it in.
-const CheckUnextended refusal.Check = "event-log-unextended"
+const checkUnextended refusal.Check = "event-log-unextended"
 
 // Policy is a [tpm.QuotePolicy] over event logs. Whatever it asks for, the log must explain
 // the quote: see [Replay]. The zero value asks for nothing, and refuses.
@@ -220,7 +220,7 @@ func (p *Policy) CheckQuote(ctx context.Context, m *tpm.Measured) error {
 			return err
 		}
 		if len(events) == 0 {
-			return tpmwire.Refuse(CheckUnextended, fmt.Sprintf("nothing measured into PCR %d of the bank of %s", index, tpmwire.HashOf(bank)),
+			return tpmwire.Refuse(checkUnextended, fmt.Sprintf("nothing measured into PCR %d of the bank of %s", index, tpmwire.HashOf(bank)),
 				"what firmware measures")
 		}
 	}
@@ -230,7 +230,7 @@ func (p *Policy) CheckQuote(ctx context.Context, m *tpm.Measured) error {
 			return err
 		}
 		if !state.Enabled {
-			return tpmwire.Refuse(CheckSecureBoot, "Secure Boot is off", "on")
+			return tpmwire.Refuse(checkSecureBoot, "Secure Boot is off", "on")
 		}
 	}
 	if p.Predicate == nil {

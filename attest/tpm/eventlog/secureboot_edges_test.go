@@ -57,7 +57,7 @@ func TestLengthsOfVariables(t *testing.T) {
 // A log that never separates what was set from what was used is refused, though all else
 // is there, and so is one that separates twice.
 func TestSeparatorsOfSecureBoot(t *testing.T) {
-	for n, want := range map[int]refusal.Check{0: CheckSecureBoot, 1: "", 2: CheckSecureBoot} {
+	for n, want := range map[int]refusal.Check{0: checkSecureBoot, 1: "", 2: checkSecureBoot} {
 		good := secureBootOfTest("\x01")
 		boot := append(slices.Clone(good[:5]), slices.Repeat(good[5:6], n)...)
 		boot = append(boot, good[6])

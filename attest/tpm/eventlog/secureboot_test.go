@@ -76,34 +76,34 @@ func TestSecureBootRefuses(t *testing.T) {
 		want   refusal.Check
 		change func([]logged) []logged
 	}{
-		{"nothing measured", CheckSecureBoot, func([]logged) []logged { return []logged{{7, 5, "x", ""}}[:0] }},
-		{"no variable", CheckSecureBoot, func(b []logged) []logged { return b[1:] }},
-		{"no separator", CheckSecureBoot, func(b []logged) []logged { return b[:5] }},
-		{"two separators", CheckSecureBoot, func(b []logged) []logged { return append(b, b[5]) }},
-		{"two variables", CheckSecureBoot, func(b []logged) []logged { return append([]logged{b[0]}, b...) }},
-		{"the variable after the separator", CheckSecureBoot, func(b []logged) []logged { return append(b[1:], b[0]) }},
-		{"the variable of another vendor", CheckSecureBoot, func(b []logged) []logged {
+		{"nothing measured", checkSecureBoot, func([]logged) []logged { return []logged{{7, 5, "x", ""}}[:0] }},
+		{"no variable", checkSecureBoot, func(b []logged) []logged { return b[1:] }},
+		{"no separator", checkSecureBoot, func(b []logged) []logged { return b[:5] }},
+		{"two separators", checkSecureBoot, func(b []logged) []logged { return append(b, b[5]) }},
+		{"two variables", checkSecureBoot, func(b []logged) []logged { return append([]logged{b[0]}, b...) }},
+		{"the variable after the separator", checkSecureBoot, func(b []logged) []logged { return append(b[1:], b[0]) }},
+		{"the variable of another vendor", checkSecureBoot, func(b []logged) []logged {
 			b[0].data = variable(make([]byte, 16), "SecureBoot", "\x01")
 			return b
 		}},
-		{"a value of 2", CheckSecureBoot, func(b []logged) []logged {
+		{"a value of 2", checkSecureBoot, func(b []logged) []logged {
 			b[0].data = variable(globalVariable, "SecureBoot", "\x02")
 			return b
 		}},
-		{"data that were not measured", CheckSecureBoot, func(b []logged) []logged {
+		{"data that were not measured", checkSecureBoot, func(b []logged) []logged {
 			b[0].digest = variable(globalVariable, "SecureBoot", "\x00")
 			return b
 		}},
-		{"off, and called another type", CheckSecureBoot, func(b []logged) []logged {
+		{"off, and called another type", checkSecureBoot, func(b []logged) []logged {
 			b[0] = logged{7, 0x800000e0, variable(globalVariable, "SecureBoot", "\x00"), ""}
 			return b
 		}},
-		{"on, and no key was used", CheckSecureBoot, func(b []logged) []logged { return b[:6] }},
-		{"on, and no platform key", CheckSecureBoot, func(b []logged) []logged { return slices.Delete(b, 1, 2) }},
-		{"a debugger", CheckSecureBoot, func(b []logged) []logged {
+		{"on, and no key was used", checkSecureBoot, func(b []logged) []logged { return b[:6] }},
+		{"on, and no platform key", checkSecureBoot, func(b []logged) []logged { return slices.Delete(b, 1, 2) }},
+		{"a debugger", checkSecureBoot, func(b []logged) []logged {
 			return append([]logged{{7, 0x80000007, "UEFI Debug Mode", ""}}, b...)
 		}},
-		{"an event that does not belong", CheckSecureBoot, func(b []logged) []logged { return append(b, logged{7, 0x0d, "x", ""}) }},
+		{"an event that does not belong", checkSecureBoot, func(b []logged) []logged { return append(b, logged{7, 0x0d, "x", ""}) }},
 		{"not quoted", statement.CheckPCRNotQuoted, func([]logged) []logged { return []logged{{0, 8, "x", ""}} }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -121,5 +121,5 @@ func TestSecureBootRefuses(t *testing.T) {
 		})
 	}
 	_, err := new(Log).SecureBoot(sha)
-	expectCheck(t, err, CheckUncovered)
+	expectCheck(t, err, checkUncovered)
 }

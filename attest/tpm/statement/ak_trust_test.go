@@ -1,6 +1,11 @@
 package statement
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/refusal"
+)
 
 // A statement under a key that only the sender names says nothing of where a key lives,
 // and its clock is nobody's. The evidence is the same in each row.
@@ -36,12 +41,12 @@ func TestAKTrust(t *testing.T) {
 			if c.resident {
 				f.verify(t, "")
 			} else {
-				f.verify(t, CheckCertifyOptions)
+				f.verify(t, checkCertifyOptions)
 			}
 			// Whoever vouches for the key, the statement is held against it.
 			f = goodForgery(t, newForger(t, softwareKeys.rsa2048b(), schemeRSASSA), softwareKeys.p256b().Public())
 			f.options.AK = c.ak
-			f.verify(t, CheckSignature)
+			f.verify(t, checkSignature)
 		})
 	}
 }
@@ -54,16 +59,16 @@ func TestEmptyQualifyingData(t *testing.T) {
 		in     []byte // in the statement
 		wanted []byte
 		empty  bool
-		want   Check
+		want   refusal.Check
 	}{
 		"asked for by name":               {nil, nil, true, ""},
 		"asked for by name, empty slice":  {nil, []byte{}, true, ""},
-		"a lost nonce":                    {nil, []byte{}, false, CheckCertifyOptions},
-		"no nonce":                        {nil, nil, false, CheckCertifyOptions},
-		"a nonce, and none is there":      {nil, []byte{0}, false, CheckQualifyingData},
-		"none, and one is there":          {[]byte{0}, nil, true, CheckQualifyingData},
-		"a nonce, and empty asked for":    {nil, []byte{0}, true, CheckCertifyOptions},
-		"a lost nonce where one is there": {testQualifyingData, []byte{}, false, CheckCertifyOptions},
+		"a lost nonce":                    {nil, []byte{}, false, checkCertifyOptions},
+		"no nonce":                        {nil, nil, false, checkCertifyOptions},
+		"a nonce, and none is there":      {nil, []byte{0}, false, message.CheckQualifyingData},
+		"none, and one is there":          {[]byte{0}, nil, true, message.CheckQualifyingData},
+		"a nonce, and empty asked for":    {nil, []byte{0}, true, checkCertifyOptions},
+		"a lost nonce where one is there": {testQualifyingData, []byte{}, false, checkCertifyOptions},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := goodForgery(t, ak, softwareKeys.p256b().Public())
@@ -73,8 +78,8 @@ func TestEmptyQualifyingData(t *testing.T) {
 			q := goodQuoteForgery(t, ak)
 			q.attest.ExtraData = c.in
 			q.options.QualifyingData, q.options.InsecureEmptyQualifyingData = c.wanted, c.empty
-			if c.want == CheckCertifyOptions {
-				c.want = CheckQuoteOptions
+			if c.want == checkCertifyOptions {
+				c.want = checkQuoteOptions
 			}
 			q.verify(t, c.want)
 		})

@@ -7,11 +7,12 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// MaxAttestationSize bounds a TPMS_ATTEST, in bytes. The largest one that a TPM makes (a
+// maxAttestationSize bounds a TPMS_ATTEST, in bytes. The largest one that a TPM makes (a
 // quote over 16 banks) is under 400.
-const MaxAttestationSize = 1024
+const maxAttestationSize = 1024
 
 // Limits inside the TPM structures, in bytes: the sizes of the reference
 // implementation's buffers for a TPM with hashes of up to 512 bits.
@@ -27,16 +28,16 @@ const attestMagic = 0xff544347
 
 // Checks of [ParseAttestation].
 const (
-	// CheckAttestSize: the TPMS_ATTEST is over MaxAttestationSize.
-	CheckAttestSize Check = "attest-size"
-	// CheckAttestEncoding: the TPMS_ATTEST is not in its only canonical form, is truncated,
+	// checkAttestSize: the TPMS_ATTEST is over 1024 bytes.
+	checkAttestSize refusal.Check = "attest-size"
+	// checkAttestEncoding: the TPMS_ATTEST is not in its only canonical form, is truncated,
 	// or has trailing bytes.
-	CheckAttestEncoding Check = "attest-encoding"
+	checkAttestEncoding refusal.Check = "attest-encoding"
 	// CheckMagic: the structure does not begin with TPM_GENERATED_VALUE, so no TPM
 	// made it.
-	CheckMagic Check = "attest-magic"
-	// CheckStatementType: the TPMS_ATTEST is not of the type asked for.
-	CheckStatementType Check = "attest-type"
+	CheckMagic refusal.Check = "attest-magic"
+	// checkStatementType: the TPMS_ATTEST is not of the type asked for.
+	checkStatementType refusal.Check = "attest-type"
 )
 
 // Attestation is a TPMS_ATTEST, what a TPM signs: TPM 2.0 Library, Part 2, 10.12.12. Its byte
@@ -111,15 +112,15 @@ func (s PCRSelection) PCRs() []int {
 
 // ParseAttestation parses a TPMS_ATTEST without a size prefix. It is strict: each value has
 // one encoding, and trailing bytes are refused. Statements of TPM2_Certify and TPM2_Quote are
-// parsed to the end; every other type is refused after the header with [CheckStatementType],
+// parsed to the end; every other type is refused after the header with the check "attest-type",
 // and the error names the type.
 //
-// The result refers to b, which must not be changed afterwards. Errors are an
-// [*Error] with [CheckAttestSize], [CheckAttestEncoding], [CheckMagic] or
-// [CheckStatementType].
+// The result refers to b, which must not be changed afterwards. Errors are a
+// [*refusal.Error] with the check "attest-size", "attest-encoding", [CheckMagic] or
+// the check "attest-type".
 func ParseAttestation(b []byte) (*Attestation, error) {
-	if len(b) > MaxAttestationSize {
-		return nil, tpmwire.Refuse(CheckAttestSize, strconv.Itoa(len(b))+" bytes", "at most "+strconv.Itoa(MaxAttestationSize))
+	if len(b) > maxAttestationSize {
+		return nil, tpmwire.Refuse(checkAttestSize, strconv.Itoa(len(b))+" bytes", "at most "+strconv.Itoa(maxAttestationSize))
 	}
 	// One allocation for both: most statements are of this kind.
 	v := &struct {
@@ -148,8 +149,8 @@ func ParseAttestation(b []byte) (*Attestation, error) {
 }
 
 // Marshal returns the TPMS_ATTEST of a's fields; for a parsed one, these are the bytes it was
-// parsed from. It returns an [*Error] if Type and the set member disagree, or if a field is
-// too long for its size prefix.
+// parsed from. It returns a [*refusal.Error] if Type and the set member disagree, or if a
+// field is too long for its size prefix.
 func (a *Attestation) Marshal() ([]byte, error) {
 	w := writer(256)
 	if err := a.codeHeader(w); err != nil {
@@ -204,7 +205,7 @@ func (a *Attestation) codeInfo(w *wire) error {
 	case a.Type == tpm2.TPMSTAttestQuote && a.Quote != nil && a.Certified == nil:
 		return a.Quote.code(w)
 	}
-	return tpmwire.Refuse(CheckStatementType, statementTypeName(a.Type), "a certify or quote statement with its own member alone")
+	return tpmwire.Refuse(checkStatementType, statementTypeName(a.Type), "a certify or quote statement with its own member alone")
 }
 
 func (q *QuoteInfo) code(w *wire) error {
@@ -227,7 +228,7 @@ func (q *QuoteInfo) code(w *wire) error {
 	return nil
 }
 
-func badAttest(got, want string) error { return tpmwire.Refuse(CheckAttestEncoding, got, want) }
+func badAttest(got, want string) error { return tpmwire.Refuse(checkAttestEncoding, got, want) }
 
 // statementTypeName returns the specification's name and the number.
 func statementTypeName(t tpm2.TPMST) string {

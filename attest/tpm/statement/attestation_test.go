@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func unhex(t testing.TB, s string) []byte {
@@ -86,10 +88,10 @@ func TestParseAttestationEveryPrefix(t *testing.T) {
 		raw := unhex(t, in)
 		for n := range raw {
 			_, err := ParseAttestation(raw[:n])
-			expectCheck(t, err, CheckAttestEncoding)
+			expectCheck(t, err, checkAttestEncoding)
 		}
 		_, err := ParseAttestation(append(raw, 0))
-		expectCheck(t, err, CheckAttestEncoding)
+		expectCheck(t, err, checkAttestEncoding)
 	}
 }
 
@@ -105,24 +107,24 @@ func TestParseAttestationRefuses(t *testing.T) {
 	}
 	for name, row := range map[string]struct {
 		in   []byte
-		want Check
+		want refusal.Check
 	}{
-		"nothing":               {nil, CheckAttestEncoding},
-		"over the cap":          {make([]byte, MaxAttestationSize+1), CheckAttestSize},
+		"nothing":               {nil, checkAttestEncoding},
+		"over the cap":          {make([]byte, maxAttestationSize+1), checkAttestSize},
 		"zeros":                 {make([]byte, 64), CheckMagic},
 		"magic":                 {at(certify, 0, 0xfe), CheckMagic},
-		"type 0":                {at(certify, 4, 0, 0), CheckStatementType},
-		"type certify creation": {at(certify, 4, 0x80, 0x1a), CheckStatementType},
-		"type NV digest":        {at(certify, 4, 0x80, 0x1c), CheckStatementType},
-		"safe 2":                {at(certify, 6+36+6+16, 2), CheckAttestEncoding},
-		"signer of 67 bytes":    {long(67), CheckAttestEncoding},
-		"signer of 65535 bytes": {at(certify, 6, 0xff, 0xff), CheckAttestEncoding},
-		"extra data too long":   {at(certify, 6+36, 0, 67), CheckAttestEncoding},
-		"17 banks":              {at(quote, 6+36+2+25+3, 17), CheckAttestEncoding},
-		"2^32 − 1 banks":        {at(quote, 6+36+2+25, 0xff, 0xff, 0xff, 0xff), CheckAttestEncoding},
-		"selection of 0 octets": {at(quote, 6+36+2+25+6, 0), CheckAttestEncoding},
-		"selection of 5 octets": {at(quote, 6+36+2+25+6, 5), CheckAttestEncoding},
-		"digest of 65 bytes":    {append(at(quote, len(quote)-34, 0, 65), make([]byte, 33)...), CheckAttestEncoding},
+		"type 0":                {at(certify, 4, 0, 0), checkStatementType},
+		"type certify creation": {at(certify, 4, 0x80, 0x1a), checkStatementType},
+		"type NV digest":        {at(certify, 4, 0x80, 0x1c), checkStatementType},
+		"safe 2":                {at(certify, 6+36+6+16, 2), checkAttestEncoding},
+		"signer of 67 bytes":    {long(67), checkAttestEncoding},
+		"signer of 65535 bytes": {at(certify, 6, 0xff, 0xff), checkAttestEncoding},
+		"extra data too long":   {at(certify, 6+36, 0, 67), checkAttestEncoding},
+		"17 banks":              {at(quote, 6+36+2+25+3, 17), checkAttestEncoding},
+		"2^32 − 1 banks":        {at(quote, 6+36+2+25, 0xff, 0xff, 0xff, 0xff), checkAttestEncoding},
+		"selection of 0 octets": {at(quote, 6+36+2+25+6, 0), checkAttestEncoding},
+		"selection of 5 octets": {at(quote, 6+36+2+25+6, 5), checkAttestEncoding},
+		"digest of 65 bytes":    {append(at(quote, len(quote)-34, 0, 65), make([]byte, 33)...), checkAttestEncoding},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ParseAttestation(row.in)
@@ -143,12 +145,12 @@ func TestAttestationMarshalRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := a.Marshal()
-			expectCheck(t, err, CheckStatementType)
+			expectCheck(t, err, checkStatementType)
 		})
 	}
 	a := &Attestation{Type: tpm2.TPMSTAttestCertify, Certified: &CertifyInfo{Name: make([]byte, 1<<16)}}
 	_, err := a.Marshal()
-	expectCheck(t, err, CheckAttestEncoding)
+	expectCheck(t, err, checkAttestEncoding)
 }
 
 // FuzzParseAttestation: what parses marshals to the same bytes, and go-tpm reads the

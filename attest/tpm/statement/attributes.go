@@ -11,12 +11,10 @@ import (
 // of its Name.
 type Attributes uint32
 
-// The attributes, one bit each.
+// The attributes that decide something here, one bit each; [Attributes.String] names the others.
 const (
 	// AttributeFixedTPM: the object can never leave its TPM.
 	AttributeFixedTPM Attributes = 1 << 1
-	// AttributeSTClear: saved contexts of the object die with TPM2_Startup(CLEAR).
-	AttributeSTClear Attributes = 1 << 2
 	// AttributeFixedParent: the object can never be given another parent.
 	AttributeFixedParent Attributes = 1 << 4
 	// AttributeSensitiveDataOrigin: the TPM made the private part. A software key can be
@@ -24,14 +22,6 @@ const (
 	AttributeSensitiveDataOrigin Attributes = 1 << 5
 	// AttributeUserWithAuth: the authorization value is enough to authorize use.
 	AttributeUserWithAuth Attributes = 1 << 6
-	// AttributeAdminWithPolicy: administrative commands need a policy session.
-	AttributeAdminWithPolicy Attributes = 1 << 7
-	// AttributeFirmwareLimited: the object works only under one firmware.
-	AttributeFirmwareLimited Attributes = 1 << 8
-	// AttributeSVNLimited: the object works only up to a firmware security version.
-	AttributeSVNLimited Attributes = 1 << 9
-	// AttributeNoDA: failed authorizations do not count towards lockout.
-	AttributeNoDA Attributes = 1 << 10
 	// AttributeEncryptedDuplication: the object may be duplicated only under an inner
 	// wrapper.
 	AttributeEncryptedDuplication Attributes = 1 << 11

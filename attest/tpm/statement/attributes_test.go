@@ -43,13 +43,13 @@ func TestAttributesHas(t *testing.T) {
 func TestAttributesAgainstGoTPM(t *testing.T) {
 	for bit, v := range map[Attributes]tpm2.TPMAObject{
 		AttributeFixedTPM:             {FixedTPM: true},
-		AttributeSTClear:              {STClear: true},
+		1 << 2:                        {STClear: true},
 		AttributeFixedParent:          {FixedParent: true},
 		AttributeSensitiveDataOrigin:  {SensitiveDataOrigin: true},
 		AttributeUserWithAuth:         {UserWithAuth: true},
-		AttributeAdminWithPolicy:      {AdminWithPolicy: true},
-		AttributeFirmwareLimited:      {FirmwareLimited: true},
-		AttributeNoDA:                 {NoDA: true},
+		1 << 7:                        {AdminWithPolicy: true},
+		1 << 8:                        {FirmwareLimited: true},
+		1 << 10:                       {NoDA: true},
 		AttributeEncryptedDuplication: {EncryptedDuplication: true},
 		AttributeRestricted:           {Restricted: true},
 		AttributeDecrypt:              {Decrypt: true},

@@ -29,6 +29,6 @@
 //
 // # Errors
 //
-// A refusal is an [*Error] whose [Check] names what failed. A statement that does not parse
-// never costs a public-key operation, whatever its bytes.
+// A refusal is a [*refusal.Error] whose [refusal.Check] names what failed. A statement that does not
+// parse never costs a public-key operation, whatever its bytes.
 package statement

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // coordinates is a public area on P-256 with these coordinates, no point.
@@ -238,7 +240,7 @@ func TestSameKeyOnOtherCurves(t *testing.T) {
 }
 
 func TestExponents(t *testing.T) {
-	for e, want := range map[uint32]Check{3: "", 0: "", 1<<31 - 1: "", 1 << 31: CheckWeakKey, 1<<32 - 1: CheckWeakKey} {
+	for e, want := range map[uint32]refusal.Check{3: "", 0: "", 1<<31 - 1: "", 1 << 31: checkWeakKey, 1<<32 - 1: checkWeakKey} {
 		p := changed(t, publicArea(t, softwareKeys.rsa2048().Public(), testAKAttributes, schemeRSASSA), func(p *Public) { p.Exponent = e })
 		_, err := p.Key()
 		expectCheck(t, err, want)
@@ -250,6 +252,6 @@ func TestStrengthOfNoKeys(t *testing.T) {
 		"nil": nil, "no RSA key": (*rsa.PublicKey)(nil), "no modulus": &rsa.PublicKey{E: 65537}, "no ECDSA key": (*ecdsa.PublicKey)(nil),
 		"no curve": &ecdsa.PublicKey{}, "P-224": softwareKeys.p224().Public(), "a string": "key",
 	} {
-		t.Run(name, func(t *testing.T) { expectCheck(t, CheckKeyStrength(key), CheckWeakKey) })
+		t.Run(name, func(t *testing.T) { expectCheck(t, CheckKeyStrength(key), checkWeakKey) })
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // What follows an unknown algorithm is read as if it were known: only its own check
@@ -35,7 +37,7 @@ func TestPublicWithUnknownSchemes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ParsePublic(unhex(t, strings.ReplaceAll(in, " ", "")))
-			expectCheck(t, err, CheckPublicEncoding)
+			expectCheck(t, err, checkPublicEncoding)
 		})
 	}
 	good := "0023 000b 00050072 0000 0010 001a 000b 0001 0003 0010" + unique
@@ -55,7 +57,7 @@ func TestCoordinates(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Public)
 		key    crypto.PublicKey
-		want   Check // of Key
+		want   refusal.Check // of Key
 		same   bool
 	}{
 		"as it is":            {func(*Public) {}, key, "", true},
@@ -64,7 +66,7 @@ func TestCoordinates(t *testing.T) {
 		"both too wide":       {func(p *Public) { p.X, p.Y = wide(p.X), wide(p.Y) }, key, CheckPoint, false},
 		"X too wide, with the form's byte in front": {func(p *Public) { p.X = append([]byte{4}, p.X...) }, key, CheckPoint, false},
 		"Y too wide, with the end of X in front":    {func(p *Public) { p.Y = append([]byte{p.X[len(p.X)-1]}, p.Y...) }, key, CheckPoint, false},
-		"RSA without size and modulus":              {func(p *Public) { *p = Public{Type: tpm2.TPMAlgRSA} }, softwareKeys.rsa2048().Public(), CheckPublicEncoding, false},
+		"RSA without size and modulus":              {func(p *Public) { *p = Public{Type: tpm2.TPMAlgRSA} }, softwareKeys.rsa2048().Public(), checkPublicEncoding, false},
 		//nolint:staticcheck // half a key can be made in no other way
 		"a key without X": {func(*Public) {}, &ecdsa.PublicKey{Curve: key.Curve, Y: mirrored.Y}, "", false},
 		//nolint:staticcheck // half a key can be made in no other way
@@ -74,7 +76,7 @@ func TestCoordinates(t *testing.T) {
 		"X of another point":    {func(p *Public) { p.X = publicArea(t, other, testAKAttributes, schemeECDSA).X }, key, CheckPoint, false},
 		"Y of another point":    {func(p *Public) { p.Y = publicArea(t, other, testAKAttributes, schemeECDSA).Y }, key, CheckPoint, false},
 		"another curve":         {func(p *Public) { p.Curve = tpm2.TPMECCNistP384 }, key, CheckPoint, false},
-		"an unknown curve":      {func(p *Public) { p.Curve = 0x10 }, key, CheckWeakKey, false},
+		"an unknown curve":      {func(p *Public) { p.Curve = 0x10 }, key, checkWeakKey, false},
 		"a key of no curve":     {func(*Public) {}, &ecdsa.PublicKey{}, "", false},
 		"no key":                {func(*Public) {}, (*ecdsa.PublicKey)(nil), "", false},
 		"a key of another kind": {func(*Public) {}, softwareKeys.rsa2048().Public(), "", false},
@@ -133,13 +135,13 @@ func TestAKAsCertifiedKey(t *testing.T) {
 	for name, c := range map[string]struct {
 		ak   AK
 		key  crypto.PublicKey // certified
-		want Check
+		want refusal.Check
 	}{
-		"by its area":                   {AKFromCredential(ak.public.Raw), ak.private.Public(), CheckAKIsCertifiedKey},
-		"by its key":                    {AKFromIssuer(ak.private.Public(), nil), ak.private.Public(), CheckAKIsCertifiedKey},
-		"by both":                       {AKFromIssuer(ak.private.Public(), ak.public.Raw), ak.private.Public(), CheckAKIsCertifiedKey},
+		"by its area":                   {AKFromCredential(ak.public.Raw), ak.private.Public(), checkAKIsCertifiedKey},
+		"by its key":                    {AKFromIssuer(ak.private.Public(), nil), ak.private.Public(), checkAKIsCertifiedKey},
+		"by both":                       {AKFromIssuer(ak.private.Public(), ak.public.Raw), ak.private.Public(), checkAKIsCertifiedKey},
 		"by an area of another key":     {AKFromIssuer(ak.private.Public(), other.public.Raw), ak.private.Public(), CheckAKMismatch},
-		"the key of that area":          {AKFromIssuer(ak.private.Public(), other.public.Raw), other.private.Public(), CheckAKIsCertifiedKey},
+		"the key of that area":          {AKFromIssuer(ak.private.Public(), other.public.Raw), other.private.Public(), checkAKIsCertifiedKey},
 		"another key, by the key alone": {AKFromIssuer(ak.private.Public(), nil), other.private.Public(), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -155,17 +157,17 @@ func TestRestrictedCertifiedKey(t *testing.T) {
 	base := testResidentAttributes &^ (AttributeSign | AttributeDecrypt)
 	for name, c := range map[string]struct {
 		attributes Attributes
-		want       Check
+		want       refusal.Check
 	}{
 		"restricted, sign":                   {base | AttributeRestricted | AttributeSign, ""},
 		"restricted, decrypt":                {base | AttributeRestricted | AttributeDecrypt, ""},
-		"restricted, both":                   {base | AttributeRestricted | AttributeSign | AttributeDecrypt, CheckKeyAttributes},
-		"restricted, neither":                {base | AttributeRestricted, CheckKeyAttributes},
+		"restricted, both":                   {base | AttributeRestricted | AttributeSign | AttributeDecrypt, checkKeyAttributes},
+		"restricted, neither":                {base | AttributeRestricted, checkKeyAttributes},
 		"not restricted, both":               {base | AttributeSign | AttributeDecrypt, ""},
-		"neither":                            {base, CheckKeyAttributes},
-		"fixedTPM without fixedParent":       {base&^AttributeFixedParent | AttributeSign, CheckKeyAttributes},
-		"fixedTPM with encryptedDuplication": {base | AttributeSign | AttributeEncryptedDuplication, CheckKeyAttributes},
-		"x509sign":                           {base | AttributeSign | AttributeX509Sign, CheckKeyAttributes},
+		"neither":                            {base, checkKeyAttributes},
+		"fixedTPM without fixedParent":       {base&^AttributeFixedParent | AttributeSign, checkKeyAttributes},
+		"fixedTPM with encryptedDuplication": {base | AttributeSign | AttributeEncryptedDuplication, checkKeyAttributes},
+		"x509sign":                           {base | AttributeSign | AttributeX509Sign, checkKeyAttributes},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := goodForgery(t, newForger(t, softwareKeys.rsa2048(), schemeRSASSA), softwareKeys.p256b().Public())

@@ -8,13 +8,14 @@ import (
 
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Checks of names.
 const (
-	// CheckNameAlgorithm: a key's name algorithm is not SHA-256, SHA-384 or
+	// checkNameAlgorithm: a key's name algorithm is not SHA-256, SHA-384 or
 	// SHA-512 (SHA-1 needs InsecureAllowSHA1Name).
-	CheckNameAlgorithm Check = "name-algorithm"
+	checkNameAlgorithm refusal.Check = "name-algorithm"
 )
 
 // Name returns the Name of the public area: the name algorithm as two bytes, big-endian, and

@@ -12,10 +12,11 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// MaxPCRs bounds the PCRs of one quote: 32 in each of the four banks that can be accepted.
-const MaxPCRs = 128
+// maxPCRs bounds the PCRs of one quote: 32 in each of the four banks that can be accepted.
+const maxPCRs = 128
 
 // pcrsPerBank is how many PCRs a bank of a PC Client platform has: TCG PC Client
 // Platform TPM Profile 1.05, 5.4.1.
@@ -25,22 +26,22 @@ const pcrsPerBank = 24
 const (
 	// CheckPCRSelection: a quote selects no PCR at all, a bank without PCRs, one bank twice,
 	// or PCRs other than those asked for.
-	CheckPCRSelection Check = "pcr-selection"
-	// CheckPCRBank: a PCR is in a bank whose hash is not accepted.
-	CheckPCRBank Check = "pcr-bank"
-	// CheckPCRValue: a PCR's value is not as long as the digests of its bank.
-	CheckPCRValue Check = "pcr-value"
-	// CheckPCRDuplicate: one PCR is listed twice.
-	CheckPCRDuplicate Check = "pcr-duplicate"
+	CheckPCRSelection refusal.Check = "pcr-selection"
+	// checkPCRBank: a PCR is in a bank whose hash is not accepted.
+	checkPCRBank refusal.Check = "pcr-bank"
+	// checkPCRValue: a PCR's value is not as long as the digests of its bank.
+	checkPCRValue refusal.Check = "pcr-value"
+	// checkPCRDuplicate: one PCR is listed twice.
+	checkPCRDuplicate refusal.Check = "pcr-duplicate"
 	// CheckPCRNotQuoted: the value of a PCR that the quote does not cover is given or asked
 	// for.
-	CheckPCRNotQuoted Check = "pcr-not-quoted"
-	// CheckPCRMissing: the value of a quoted PCR is not given.
-	CheckPCRMissing Check = "pcr-missing"
-	// CheckPCRDigest: the given values are not those whose digest was quoted.
-	CheckPCRDigest Check = "pcr-digest"
+	CheckPCRNotQuoted refusal.Check = "pcr-not-quoted"
+	// checkPCRMissing: the value of a quoted PCR is not given.
+	checkPCRMissing refusal.Check = "pcr-missing"
+	// checkPCRDigest: the given values are not those whose digest was quoted.
+	checkPCRDigest refusal.Check = "pcr-digest"
 	// CheckPCRResettable: the value of a PCR that any program can reset is asked for.
-	CheckPCRResettable Check = "pcr-resettable"
+	CheckPCRResettable refusal.Check = "pcr-resettable"
 )
 
 // PCR is the value of one platform configuration register in one bank.
@@ -86,7 +87,7 @@ func ResettablePCR(index int) bool { return index == 16 || index == 23 }
 func NewPCRSelection(bank tpm2.TPMAlgID, indexes ...int) (PCRSelection, error) {
 	s := PCRSelection{Hash: bank, Select: make([]byte, pcrsPerBank/8)}
 	if tpmwire.HashOf(bank) == 0 {
-		return PCRSelection{}, tpmwire.Refuse(CheckPCRBank, tpmwire.AlgorithmName(bank), "SHA1, SHA256, SHA384 or SHA512")
+		return PCRSelection{}, tpmwire.Refuse(checkPCRBank, tpmwire.AlgorithmName(bank), "SHA1, SHA256, SHA384 or SHA512")
 	}
 	if len(indexes) == 0 {
 		return PCRSelection{}, tpmwire.Refuse(CheckPCRSelection, "no PCR", "at least one")
@@ -96,7 +97,7 @@ func NewPCRSelection(bank tpm2.TPMAlgID, indexes ...int) (PCRSelection, error) {
 			return PCRSelection{}, tpmwire.Refuse(CheckPCRSelection, "PCR "+strconv.Itoa(i), "0 to 23")
 		}
 		if s.selects(i) {
-			return PCRSelection{}, tpmwire.Refuse(CheckPCRDuplicate, "PCR "+strconv.Itoa(i)+" twice", "once")
+			return PCRSelection{}, tpmwire.Refuse(checkPCRDuplicate, "PCR "+strconv.Itoa(i)+" twice", "once")
 		}
 		s.Select[i/8] |= 1 << (i % 8)
 	}
@@ -136,18 +137,18 @@ func SelectedPCRs(selections []PCRSelection, allowSHA1 bool) ([]PCRID, error) {
 }
 
 // CheckBank refuses a bank whose hash is not SHA-256, SHA-384, SHA-512 or, if allowSHA1 is
-// set, SHA-1. Errors are an [*Error] with [CheckPCRBank].
+// set, SHA-1. Errors are a [*refusal.Error] with the check "pcr-bank".
 func CheckBank(bank tpm2.TPMAlgID, allowSHA1 bool) error {
 	if tpmwire.HashOf(bank) == 0 || bank == tpm2.TPMAlgSHA1 && !allowSHA1 {
-		return tpmwire.Refuse(CheckPCRBank, tpmwire.AlgorithmName(bank), "SHA256, SHA384 or SHA512")
+		return tpmwire.Refuse(checkPCRBank, tpmwire.AlgorithmName(bank), "SHA256, SHA384 or SHA512")
 	}
 	return nil
 }
 
 // SortedPCRs returns a copy in wire order, and refuses a PCR that is invalid or listed twice.
 func SortedPCRs(pcrs []PCR) ([]PCR, error) {
-	if len(pcrs) > MaxPCRs {
-		return nil, tpmwire.Refuse(CheckPCRSelection, strconv.Itoa(len(pcrs))+" PCRs", "at most "+strconv.Itoa(MaxPCRs))
+	if len(pcrs) > maxPCRs {
+		return nil, tpmwire.Refuse(CheckPCRSelection, strconv.Itoa(len(pcrs))+" PCRs", "at most "+strconv.Itoa(maxPCRs))
 	}
 	sorted := slices.Clone(pcrs)
 	slices.SortFunc(sorted, func(a, b PCR) int { return a.ID().compare(b.ID()) })
@@ -156,7 +157,7 @@ func SortedPCRs(pcrs []PCR) ([]PCR, error) {
 			return nil, err
 		}
 		if n > 0 && p.ID() == sorted[n-1].ID() {
-			return nil, tpmwire.Refuse(CheckPCRDuplicate, p.ID().String()+" twice", "once")
+			return nil, tpmwire.Refuse(checkPCRDuplicate, p.ID().String()+" twice", "once")
 		}
 	}
 	return sorted, nil
@@ -166,13 +167,13 @@ func SortedPCRs(pcrs []PCR) ([]PCR, error) {
 func (p PCR) Check() error {
 	h := tpmwire.HashOf(p.Bank)
 	if h == 0 {
-		return tpmwire.Refuse(CheckPCRBank, tpmwire.AlgorithmName(p.Bank), "SHA1, SHA256, SHA384 or SHA512")
+		return tpmwire.Refuse(checkPCRBank, tpmwire.AlgorithmName(p.Bank), "SHA1, SHA256, SHA384 or SHA512")
 	}
 	if p.Index < 0 || p.Index >= 8*tpmwire.MaxPCRSelectSize {
 		return tpmwire.Refuse(CheckPCRSelection, p.ID().String(), "0 to 31")
 	}
 	if len(p.Value) != h.Size() {
-		return tpmwire.Refuse(CheckPCRValue, p.ID().String()+" of "+strconv.Itoa(len(p.Value))+" bytes", strconv.Itoa(h.Size()))
+		return tpmwire.Refuse(checkPCRValue, p.ID().String()+" of "+strconv.Itoa(len(p.Value))+" bytes", strconv.Itoa(h.Size()))
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Limits inside a TPMT_PUBLIC, in bytes.
@@ -16,13 +17,13 @@ const (
 
 // Checks of [ParsePublic].
 const (
-	// CheckPublicSize: the TPMT_PUBLIC is absent or over 1024 bytes.
-	CheckPublicSize Check = "public-size"
-	// CheckPublicEncoding: the TPMT_PUBLIC is not in its only canonical form, is truncated,
+	// checkPublicSize: the TPMT_PUBLIC is absent or over 1024 bytes.
+	checkPublicSize refusal.Check = "public-size"
+	// checkPublicEncoding: the TPMT_PUBLIC is not in its only canonical form, is truncated,
 	// has trailing bytes, or holds a combination of values that no TPM accepts.
-	CheckPublicEncoding Check = "public-encoding"
-	// CheckKeyType: the public area is not that of an RSA or ECC key.
-	CheckKeyType Check = "key-type"
+	checkPublicEncoding refusal.Check = "public-encoding"
+	// checkKeyType: the public area is not that of an RSA or ECC key.
+	checkKeyType refusal.Check = "tpm-key-type"
 )
 
 // Public is a TPMT_PUBLIC, the public area of an RSA or ECC key: TPM 2.0 Library, Part 2,
@@ -89,12 +90,12 @@ type KeyScheme struct {
 // bits and trailing bytes are refused. It does no arithmetic: whether the point is on its
 // curve is for Key to say.
 //
-// The result refers to b, which must not be changed afterwards. Errors are an
-// [*Error] with [CheckPublicSize], [CheckPublicEncoding], [CheckKeyType],
-// [CheckNameAlgorithm], or [CheckWeakKey] for any other curve.
+// The result refers to b, which must not be changed afterwards. Errors are a
+// [*refusal.Error] with the check "public-size", "public-encoding", "tpm-key-type",
+// "name-algorithm", or "tpm-key-strength" for any other curve.
 func ParsePublic(b []byte) (*Public, error) {
 	if len(b) == 0 || len(b) > tpmwire.MaxTPMTPublicSize {
-		return nil, tpmwire.Refuse(CheckPublicSize, strconv.Itoa(len(b))+" bytes", "1 to "+strconv.Itoa(tpmwire.MaxTPMTPublicSize))
+		return nil, tpmwire.Refuse(checkPublicSize, strconv.Itoa(len(b))+" bytes", "1 to "+strconv.Itoa(tpmwire.MaxTPMTPublicSize))
 	}
 	p := &Public{Raw: b}
 	w := wire{in: b}
@@ -108,8 +109,8 @@ func ParsePublic(b []byte) (*Public, error) {
 }
 
 // Marshal returns the TPMT_PUBLIC of p's fields, without a size prefix; Raw is ignored. For a
-// parsed one, these are the bytes it was parsed from. It returns an [*Error] with the check
-// for which [ParsePublic] would refuse the result.
+// parsed one, these are the bytes it was parsed from. It returns a [*refusal.Error] with the
+// check for which [ParsePublic] would refuse the result.
 func (p *Public) Marshal() ([]byte, error) {
 	w := writer(128 + len(p.Modulus))
 	if err := p.code(w); err != nil {
@@ -133,11 +134,11 @@ func (p *Public) code(w *wire) error {
 		return badPublic("an end within type, name algorithm or attributes", "a TPMT_PUBLIC")
 	}
 	if p.Type != tpm2.TPMAlgRSA && p.Type != tpm2.TPMAlgECC {
-		return tpmwire.Refuse(CheckKeyType, tpmwire.AlgorithmName(p.Type), "RSA or ECC")
+		return tpmwire.Refuse(checkKeyType, tpmwire.AlgorithmName(p.Type), "RSA or ECC")
 	}
 	nameHash := tpmwire.HashOf(p.NameAlg)
 	if nameHash == 0 {
-		return tpmwire.Refuse(CheckNameAlgorithm, tpmwire.AlgorithmName(p.NameAlg), "SHA256, SHA384 or SHA512")
+		return tpmwire.Refuse(checkNameAlgorithm, tpmwire.AlgorithmName(p.NameAlg), "SHA256, SHA384 or SHA512")
 	}
 	if p.Attributes.HasAny(reservedAttributes) {
 		return badPublic("attributes "+p.Attributes.String(), "no reserved bit")
@@ -237,8 +238,8 @@ func (v KeyScheme) String() string {
 	return tpmwire.AlgorithmName(v.Alg) + "/" + tpmwire.AlgorithmName(v.Hash)
 }
 
-func badPublic(got, want string) error { return tpmwire.Refuse(CheckPublicEncoding, got, want) }
+func badPublic(got, want string) error { return tpmwire.Refuse(checkPublicEncoding, got, want) }
 
 func badCurve(c tpm2.TPMECCCurve) error {
-	return tpmwire.Refuse(CheckWeakKey, "curve "+tpmwire.HexNumber(uint64(c), 4), "P-256, P-384 or P-521")
+	return tpmwire.Refuse(checkWeakKey, "curve "+tpmwire.HexNumber(uint64(c), 4), "P-256, P-384 or P-521")
 }

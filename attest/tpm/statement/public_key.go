@@ -12,36 +12,33 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Checks of keys.
 const (
 	// CheckPoint: an ECC point is not on its curve, or its coordinates are too wide.
-	CheckPoint Check = "key-point"
-	// CheckWeakKey: the key is of a kind or size that is not accepted: RSA of fewer than 2048
+	CheckPoint refusal.Check = "key-point"
+	// checkWeakKey: the key is of a kind or size that is not accepted: RSA of fewer than 2048
 	// or more than 4096 bits or with an exponent other than 65537, or a curve other than
 	// P-256, P-384 and P-521.
-	CheckWeakKey Check = "key-strength"
+	checkWeakKey refusal.Check = "tpm-key-strength"
 )
 
-const (
-	minRSABits = 2048
-	// MaxRSABits is the size of the largest modulus that is accepted.
-	MaxRSABits = 4096
-)
+const minRSABits = 2048
 
 // Key returns the public key: an *rsa.PublicKey, or an *ecdsa.PublicKey whose point is on its
-// curve. A template without a key is refused. Errors are an [*Error] with
-// [CheckPublicEncoding] (a modulus of another size than KeyBits), [CheckWeakKey] (an exponent
-// that crypto/rsa cannot hold, another curve) or [CheckPoint]. Nobody can tell by looking
-// whether a modulus is the product of two primes: that shows when a signature by the key
-// verifies.
+// curve. A template without a key is refused. Errors are a [*refusal.Error] with the check
+// "public-encoding" (a modulus of another size than KeyBits), the check "tpm-key-strength" (an
+// exponent that crypto/rsa cannot hold, another curve) or [CheckPoint]. Nobody can tell by
+// looking whether a modulus is the product of two primes: that shows when a signature by the
+// key verifies.
 func (p *Public) Key() (crypto.PublicKey, error) {
 	if p.Type == tpm2.TPMAlgRSA {
 		return p.rsaKey()
 	}
 	if p.Type != tpm2.TPMAlgECC {
-		return nil, tpmwire.Refuse(CheckKeyType, tpmwire.AlgorithmName(p.Type), "RSA or ECC")
+		return nil, tpmwire.Refuse(checkKeyType, tpmwire.AlgorithmName(p.Type), "RSA or ECC")
 	}
 	c, ok := tpmwire.CurveOf(p.Curve)
 	if !ok {
@@ -57,7 +54,7 @@ func (p *Public) Key() (crypto.PublicKey, error) {
 	copy(point[1+2*c.Width-len(p.Y):], p.Y)
 	key, err := ecdsa.ParseUncompressedPublicKey(c.Curve, point[:1+2*c.Width])
 	if err != nil {
-		return nil, &Error{Check: CheckPoint, Got: "a point that is not on " + c.Curve.Params().Name, Err: err}
+		return nil, &refusal.Error{Check: CheckPoint, Got: "a point that is not on " + c.Curve.Params().Name, Err: err}
 	}
 	return key, nil
 }
@@ -68,7 +65,7 @@ func (p *Public) rsaKey() (crypto.PublicKey, error) {
 	}
 	e := p.exponent()
 	if e > 1<<31-1 {
-		return nil, tpmwire.Refuse(CheckWeakKey, "exponent "+strconv.FormatUint(uint64(e), 10), "at most 2147483647")
+		return nil, tpmwire.Refuse(checkWeakKey, "exponent "+strconv.FormatUint(uint64(e), 10), "at most 2147483647")
 	}
 	return &rsa.PublicKey{N: new(big.Int).SetBytes(p.Modulus), E: int(e)}, nil
 }
@@ -149,27 +146,27 @@ func CheckKeyStrength(pub crypto.PublicKey) error {
 	switch k := pub.(type) {
 	case *rsa.PublicKey:
 		if k == nil || k.N == nil {
-			return tpmwire.Refuse(CheckWeakKey, "no RSA key", "an RSA key")
+			return tpmwire.Refuse(checkWeakKey, "no RSA key", "an RSA key")
 		}
 		return checkRSAStrength(k.N.BitLen(), int64(k.E))
 	case *ecdsa.PublicKey:
 		if k == nil || k.Curve == nil {
-			return tpmwire.Refuse(CheckWeakKey, "no ECDSA key", "an ECDSA key")
+			return tpmwire.Refuse(checkWeakKey, "no ECDSA key", "an ECDSA key")
 		}
 		if _, ok := tpmwire.CurveOfKey(k); !ok {
-			return tpmwire.Refuse(CheckWeakKey, "curve "+k.Params().Name, "P-256, P-384 or P-521")
+			return tpmwire.Refuse(checkWeakKey, "curve "+k.Params().Name, "P-256, P-384 or P-521")
 		}
 		return nil
 	}
-	return tpmwire.Refuse(CheckWeakKey, "a key that is neither RSA nor ECDSA", "*rsa.PublicKey or *ecdsa.PublicKey")
+	return tpmwire.Refuse(checkWeakKey, "a key that is neither RSA nor ECDSA", "*rsa.PublicKey or *ecdsa.PublicKey")
 }
 
 func checkRSAStrength(bits int, exponent int64) error {
-	if bits < minRSABits || bits > MaxRSABits {
-		return tpmwire.Refuse(CheckWeakKey, "RSA of "+strconv.Itoa(bits)+" bits", "2048 to 4096")
+	if bits < minRSABits || bits > tpmwire.MaxRSABits {
+		return tpmwire.Refuse(checkWeakKey, "RSA of "+strconv.Itoa(bits)+" bits", "2048 to 4096")
 	}
 	if exponent != tpmwire.DefaultRSAExponent {
-		return tpmwire.Refuse(CheckWeakKey, "RSA exponent "+strconv.FormatInt(exponent, 10), "65537")
+		return tpmwire.Refuse(checkWeakKey, "RSA exponent "+strconv.FormatInt(exponent, 10), "65537")
 	}
 	return nil
 }

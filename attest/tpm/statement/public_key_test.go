@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func TestCurves(t *testing.T) {
@@ -89,22 +90,22 @@ func TestPublicKeyRefuses(t *testing.T) {
 	rsaArea := publicArea(t, softwareKeys.rsa2048().Public(), testSoftwareAttributes, noScheme)
 	for name, row := range map[string]struct {
 		p    *Public
-		want Check
+		want refusal.Check
 	}{
-		"zero":                   {&Public{}, CheckKeyType},
-		"curve":                  {&Public{Type: tpm2.TPMAlgECC, Curve: tpm2.TPMECCNistP192}, CheckWeakKey},
+		"zero":                   {&Public{}, checkKeyType},
+		"curve":                  {&Public{Type: tpm2.TPMAlgECC, Curve: tpm2.TPMECCNistP192}, checkWeakKey},
 		"ECC template":           {changed(t, ecc, func(p *Public) { p.X, p.Y = nil, nil }), CheckPoint},
 		"ECC template of zeros":  {changed(t, ecc, func(p *Public) { p.X, p.Y = make([]byte, 32), make([]byte, 32) }), CheckPoint},
 		"off the curve":          {changed(t, ecc, func(p *Public) { p.X = p.Y }), CheckPoint},
 		"not reduced":            {changed(t, ecc, func(p *Public) { p.X = unhex(t, hexRepeat("ff", 32)) }), CheckPoint},
 		"a zero byte too wide":   {changed(t, ecc, func(p *Public) { p.X = append([]byte{0}, p.X...) }), CheckPoint},
 		"point of another curve": {changed(t, ecc, func(p *Public) { p.Curve = tpm2.TPMECCNistP384 }), CheckPoint},
-		"RSA template":           {changed(t, rsaArea, func(p *Public) { p.Modulus = nil }), CheckPublicEncoding},
-		"RSA template of zeros":  {changed(t, rsaArea, func(p *Public) { p.Modulus = make([]byte, 256) }), CheckPublicEncoding},
-		"short modulus":          {changed(t, rsaArea, func(p *Public) { p.Modulus = p.Modulus[1:] }), CheckPublicEncoding},
-		"other keyBits":          {changed(t, rsaArea, func(p *Public) { p.KeyBits = 3072 }), CheckPublicEncoding},
-		"leading zero byte":      {changed(t, rsaArea, func(p *Public) { p.Modulus = append([]byte{0}, p.Modulus[1:]...) }), CheckPublicEncoding},
-		"exponent 2^31":          {changed(t, rsaArea, func(p *Public) { p.Exponent = 1 << 31 }), CheckWeakKey},
+		"RSA template":           {changed(t, rsaArea, func(p *Public) { p.Modulus = nil }), checkPublicEncoding},
+		"RSA template of zeros":  {changed(t, rsaArea, func(p *Public) { p.Modulus = make([]byte, 256) }), checkPublicEncoding},
+		"short modulus":          {changed(t, rsaArea, func(p *Public) { p.Modulus = p.Modulus[1:] }), checkPublicEncoding},
+		"other keyBits":          {changed(t, rsaArea, func(p *Public) { p.KeyBits = 3072 }), checkPublicEncoding},
+		"leading zero byte":      {changed(t, rsaArea, func(p *Public) { p.Modulus = append([]byte{0}, p.Modulus[1:]...) }), checkPublicEncoding},
+		"exponent 2^31":          {changed(t, rsaArea, func(p *Public) { p.Exponent = 1 << 31 }), checkWeakKey},
 	} {
 		t.Run(name, func(t *testing.T) {
 			key, err := row.p.Key()
@@ -120,22 +121,22 @@ func TestKeyStrength(t *testing.T) {
 	k := softwareKeys.rsa2048()
 	for name, row := range map[string]struct {
 		key  crypto.PublicKey
-		want Check
+		want refusal.Check
 	}{
 		"RSA-2048":        {k.Public(), ""},
 		"P-521":           {softwareKeys.p521().Public(), ""},
-		"RSA-1024":        {softwareKeys.rsa1024().Public(), CheckWeakKey},
-		"RSA-2047":        {&rsa.PublicKey{N: new(big.Int).Rsh(k.N, 1), E: k.E}, CheckWeakKey},
+		"RSA-1024":        {softwareKeys.rsa1024().Public(), checkWeakKey},
+		"RSA-2047":        {&rsa.PublicKey{N: new(big.Int).Rsh(k.N, 1), E: k.E}, checkWeakKey},
 		"RSA-4096":        {&rsa.PublicKey{N: new(big.Int).Lsh(k.N, 4096-2048), E: k.E}, ""},
-		"RSA-4097":        {&rsa.PublicKey{N: new(big.Int).Lsh(k.N, 4097-2048), E: k.E}, CheckWeakKey},
-		"exponent 3":      {&rsa.PublicKey{N: k.N, E: 3}, CheckWeakKey},
-		"exponent 65538":  {&rsa.PublicKey{N: k.N, E: 65538}, CheckWeakKey},
-		"exponent −65537": {&rsa.PublicKey{N: k.N, E: -65537}, CheckWeakKey},
-		"P-224":           {softwareKeys.p224().Public(), CheckWeakKey},
-		"nil":             {nil, CheckWeakKey},
-		"nil RSA":         {(*rsa.PublicKey)(nil), CheckWeakKey},
-		"nil ECDSA":       {(*ecdsa.PublicKey)(nil), CheckWeakKey},
-		"Ed25519":         {ed25519.PublicKey(make([]byte, 32)), CheckWeakKey},
+		"RSA-4097":        {&rsa.PublicKey{N: new(big.Int).Lsh(k.N, 4097-2048), E: k.E}, checkWeakKey},
+		"exponent 3":      {&rsa.PublicKey{N: k.N, E: 3}, checkWeakKey},
+		"exponent 65538":  {&rsa.PublicKey{N: k.N, E: 65538}, checkWeakKey},
+		"exponent −65537": {&rsa.PublicKey{N: k.N, E: -65537}, checkWeakKey},
+		"P-224":           {softwareKeys.p224().Public(), checkWeakKey},
+		"nil":             {nil, checkWeakKey},
+		"nil RSA":         {(*rsa.PublicKey)(nil), checkWeakKey},
+		"nil ECDSA":       {(*ecdsa.PublicKey)(nil), checkWeakKey},
+		"Ed25519":         {ed25519.PublicKey(make([]byte, 32)), checkWeakKey},
 	} {
 		t.Run(name, func(t *testing.T) { expectCheck(t, CheckKeyStrength(row.key), row.want) })
 	}

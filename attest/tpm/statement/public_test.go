@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Public areas as TPMs write them. The keys are made up where no arithmetic is asked
@@ -55,7 +56,7 @@ func TestParsePublic(t *testing.T) {
 				}
 			}
 			_, err = ParsePublic(append(bytes.Clone(in), 0))
-			expectCheck(t, err, CheckPublicEncoding)
+			expectCheck(t, err, checkPublicEncoding)
 		})
 	}
 }
@@ -84,34 +85,34 @@ func TestParsePublicRefuses(t *testing.T) {
 	const eccUnique = " 0001 01 0001 02"
 	for name, row := range map[string]struct {
 		in   string
-		want Check
+		want refusal.Check
 	}{
-		"keyed hash":             {"0008 000b 00040072 0000 0010 0000", CheckKeyType},
-		"symmetric cipher":       {"0025 000b 00060072 0000 0006 0080 0043 0000", CheckKeyType},
-		"NULL name":              {"0001 0010 00050072 0000 0010 0014 000b 0800 00000000 0000", CheckNameAlgorithm},
-		"SHA3 name":              {"0001 0027 00050072 0000 0010 0014 000b 0800 00000000 0000", CheckNameAlgorithm},
-		"reserved attribute 0":   {"0001 000b 00050073 0000 0010 0014 000b 0800 00000000 0000", CheckPublicEncoding},
-		"reserved attribute 31":  {"0001 000b 80050072 0000 0010 0014 000b 0800 00000000 0000", CheckPublicEncoding},
-		"policy of 20 bytes":     {"0001 000b 00050072 0014 " + hexRepeat("00", 20) + " 0010 0014 000b 0800 00000000 0000", CheckPublicEncoding},
-		"policy of 65535":        {"0001 000b 00050072 ffff 0010 0014 000b 0800 00000000 0000", CheckPublicEncoding},
-		"XOR":                    {"0001 000b 00050072 0000 000a 000b 0014 000b 0800 00000000 0000", CheckPublicEncoding},
-		"SM4":                    {"0001 000b 00050072 0000 0013 0080 0043 0014 000b 0800 00000000 0000", CheckPublicEncoding},
-		"ECDSA scheme for RSA":   {"0001 000b 00050072 0000 0010 0018 000b 0800 00000000 0000", CheckPublicEncoding},
-		"RSASSA scheme for ECC":  {"0023 000b 00050072 0000 0010 0014 000b 0003 0010" + eccUnique, CheckPublicEncoding},
-		"scheme without a hash":  {"0001 000b 00050072 0000 0010 0014 0010 0800 00000000 0000", CheckPublicEncoding},
-		"unknown hash":           {"0001 000b 00050072 0000 0010 0014 00ff 0800 00000000 0000", CheckPublicEncoding},
-		"keyBits 0":              {"0001 000b 00050072 0000 0010 0014 000b 0000 00000000 0000", CheckPublicEncoding},
-		"keyBits 2047":           {"0001 000b 00050072 0000 0010 0014 000b 07ff 00000000 0000", CheckPublicEncoding},
-		"keyBits 8192":           {"0001 000b 00050072 0000 0010 0014 000b 2000 00000000 0000", CheckPublicEncoding},
-		"modulus of 513 bytes":   {"0001 000b 00050072 0000 0010 0014 000b 1000 00000000 0201 " + hexRepeat("ff", 513), CheckPublicEncoding},
-		"P-192":                  {"0023 000b 00050072 0000 0010 0018 000b 0001 0010" + eccUnique, CheckWeakKey},
-		"P-224":                  {"0023 000b 00050072 0000 0010 0018 000b 0002 0010" + eccUnique, CheckWeakKey},
-		"BN P256":                {"0023 000b 00050072 0000 0010 0018 000b 0010 0010" + eccUnique, CheckWeakKey},
-		"unknown KDF":            {"0023 000b 00050072 0000 0010 0018 000b 0003 0014 000b" + eccUnique, CheckPublicEncoding},
-		"coordinate of 67 bytes": {"0023 000b 00050072 0000 0010 0018 000b 0003 0010 0043 " + hexRepeat("00", 67) + " 0001 02", CheckPublicEncoding},
-		"nothing":                {"", CheckPublicSize},
-		"over the cap":           {hexRepeat("00", tpmwire.MaxTPMTPublicSize+1), CheckPublicSize},
-		"with a size prefix":     {"0018 0001 000b 00050072 0000 0010 0014 000b 0800 00000000 0000", CheckKeyType},
+		"keyed hash":             {"0008 000b 00040072 0000 0010 0000", checkKeyType},
+		"symmetric cipher":       {"0025 000b 00060072 0000 0006 0080 0043 0000", checkKeyType},
+		"NULL name":              {"0001 0010 00050072 0000 0010 0014 000b 0800 00000000 0000", checkNameAlgorithm},
+		"SHA3 name":              {"0001 0027 00050072 0000 0010 0014 000b 0800 00000000 0000", checkNameAlgorithm},
+		"reserved attribute 0":   {"0001 000b 00050073 0000 0010 0014 000b 0800 00000000 0000", checkPublicEncoding},
+		"reserved attribute 31":  {"0001 000b 80050072 0000 0010 0014 000b 0800 00000000 0000", checkPublicEncoding},
+		"policy of 20 bytes":     {"0001 000b 00050072 0014 " + hexRepeat("00", 20) + " 0010 0014 000b 0800 00000000 0000", checkPublicEncoding},
+		"policy of 65535":        {"0001 000b 00050072 ffff 0010 0014 000b 0800 00000000 0000", checkPublicEncoding},
+		"XOR":                    {"0001 000b 00050072 0000 000a 000b 0014 000b 0800 00000000 0000", checkPublicEncoding},
+		"SM4":                    {"0001 000b 00050072 0000 0013 0080 0043 0014 000b 0800 00000000 0000", checkPublicEncoding},
+		"ECDSA scheme for RSA":   {"0001 000b 00050072 0000 0010 0018 000b 0800 00000000 0000", checkPublicEncoding},
+		"RSASSA scheme for ECC":  {"0023 000b 00050072 0000 0010 0014 000b 0003 0010" + eccUnique, checkPublicEncoding},
+		"scheme without a hash":  {"0001 000b 00050072 0000 0010 0014 0010 0800 00000000 0000", checkPublicEncoding},
+		"unknown hash":           {"0001 000b 00050072 0000 0010 0014 00ff 0800 00000000 0000", checkPublicEncoding},
+		"keyBits 0":              {"0001 000b 00050072 0000 0010 0014 000b 0000 00000000 0000", checkPublicEncoding},
+		"keyBits 2047":           {"0001 000b 00050072 0000 0010 0014 000b 07ff 00000000 0000", checkPublicEncoding},
+		"keyBits 8192":           {"0001 000b 00050072 0000 0010 0014 000b 2000 00000000 0000", checkPublicEncoding},
+		"modulus of 513 bytes":   {"0001 000b 00050072 0000 0010 0014 000b 1000 00000000 0201 " + hexRepeat("ff", 513), checkPublicEncoding},
+		"P-192":                  {"0023 000b 00050072 0000 0010 0018 000b 0001 0010" + eccUnique, checkWeakKey},
+		"P-224":                  {"0023 000b 00050072 0000 0010 0018 000b 0002 0010" + eccUnique, checkWeakKey},
+		"BN P256":                {"0023 000b 00050072 0000 0010 0018 000b 0010 0010" + eccUnique, checkWeakKey},
+		"unknown KDF":            {"0023 000b 00050072 0000 0010 0018 000b 0003 0014 000b" + eccUnique, checkPublicEncoding},
+		"coordinate of 67 bytes": {"0023 000b 00050072 0000 0010 0018 000b 0003 0010 0043 " + hexRepeat("00", 67) + " 0001 02", checkPublicEncoding},
+		"nothing":                {"", checkPublicSize},
+		"over the cap":           {hexRepeat("00", tpmwire.MaxTPMTPublicSize+1), checkPublicSize},
+		"with a size prefix":     {"0018 0001 000b 00050072 0000 0010 0014 000b 0800 00000000 0000", checkKeyType},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := ParsePublic(unhex(t, row.in))

@@ -21,7 +21,7 @@ const MaxEventLogSize = 128 << 10
 // attestation key's word on what was measured into the TPM's PCRs. TPM structures have no
 // outer size prefixes.
 type QuoteEvidence struct {
-	// Attest is the TPMS_ATTEST, at most MaxAttestationSize bytes.
+	// Attest is the TPMS_ATTEST, at most 1024 bytes.
 	Attest []byte
 	// Signature is the TPMT_SIGNATURE over Attest, or a bare signature if RawSignature is
 	// set; at most 1024 bytes.
@@ -39,9 +39,9 @@ type QuoteEvidence struct {
 //	Quote ::= SEQUENCE { tpmSAttest OCTET STRING, signature OCTET STRING,
 //	        pcrs SEQUENCE OF SEQUENCE { bank INTEGER, index INTEGER, value OCTET STRING } }
 //
-// pcrs are 1 to [MaxPCRs], ascending by bank (the number of its algorithm) and index. The
-// signature is included as it is. It returns an [*Error] with attest.CheckEncoding, or with
-// the check of a PCR that is malformed or listed twice.
+// pcrs are 1 to 128, ascending by bank (the number of its algorithm) and index. The signature
+// is included as it is. It returns a [*refusal.Error] with attest.CheckEncoding, or with the
+// check of a PCR that is malformed or listed twice.
 func MarshalQuote(e *QuoteEvidence) ([]byte, error) {
 	pcrs, err := SortedPCRs(e.PCRs)
 	if err != nil {
@@ -66,7 +66,7 @@ func MarshalQuote(e *QuoteEvidence) ([]byte, error) {
 // ParseQuote parses the DER of a quote statement. It accepts exactly what [MarshalQuote]
 // writes, and looks only at the frame and the form of the PCRs: the rest is left to
 // [VerifyQuote]. The result shares memory with data and its RawSignature is nil. It returns
-// an [*Error] with attest.CheckEncoding, attest.CheckSize or the check of a PCR that is
+// a [*refusal.Error] with attest.CheckEncoding, attest.CheckSize or the check of a PCR that is
 // malformed or listed twice.
 func ParseQuote(data []byte) (*QuoteEvidence, error) {
 	type message struct {
@@ -86,7 +86,7 @@ func ParseQuote(data []byte) (*QuoteEvidence, error) {
 	return &m.QuoteEvidence, nil
 }
 
-// readPCRs needs no limit of its own: in ascending order there can be at most MaxPCRs.
+// readPCRs needs no limit of its own: in ascending order there can be at most maxPCRs.
 func readPCRs(list cryptobyte.String) ([]PCR, error) {
 	list.ReadASN1(&list, asn1.SEQUENCE)
 	pcrs := make([]PCR, 0, pcrsPerBank)
@@ -117,7 +117,7 @@ func readPCRs(list cryptobyte.String) ([]PCR, error) {
 		if len(pcrs) > 0 {
 			switch pcrs[len(pcrs)-1].ID().compare(p.ID()) {
 			case 0:
-				return nil, tpmwire.Refuse(CheckPCRDuplicate, p.ID().String()+" twice", "once")
+				return nil, tpmwire.Refuse(checkPCRDuplicate, p.ID().String()+" twice", "once")
 			case 1:
 				return nil, der.Fault("quote", "pcrs", "PCRs in ascending order")
 			}
@@ -131,8 +131,8 @@ func readPCRs(list cryptobyte.String) ([]PCR, error) {
 }
 
 // MarshalEventLog returns the DER of the statement [oid.NodeAttestEventLog]: an OCTET STRING
-// with the log as the firmware wrote it, 1 to [MaxEventLogSize] bytes. It returns an [*Error]
-// with attest.CheckEncoding.
+// with the log as the firmware wrote it, 1 to [MaxEventLogSize] bytes. It returns a
+// [*refusal.Error] with attest.CheckEncoding.
 func MarshalEventLog(log []byte) ([]byte, error) {
 	if len(log) == 0 || len(log) > MaxEventLogSize {
 		return nil, der.Fault("event log", "size", "1 to 131072 bytes")
@@ -143,7 +143,8 @@ func MarshalEventLog(log []byte) ([]byte, error) {
 }
 
 // ParseEventLog parses the DER of an event log statement and returns the log, which shares
-// memory with data and is not inspected. It returns an [*Error] with attest.CheckEncoding.
+// memory with data and is not inspected. It returns a [*refusal.Error] with
+// attest.CheckEncoding.
 func ParseEventLog(data []byte) ([]byte, error) {
 	s := cryptobyte.String(data)
 	log, err := der.ReadOctets("event log", "frame", &s, asn1.OCTET_STRING, 1, MaxEventLogSize)
@@ -156,9 +157,9 @@ func ParseEventLog(data []byte) ([]byte, error) {
 	return log, nil
 }
 
-// CheckQuoteOptions: the [QuoteOptions] say too little to decide. The fault is the caller's,
+// checkQuoteOptions: the [QuoteOptions] say too little to decide. The fault is the caller's,
 // not the evidence's.
-const CheckQuoteOptions Check = "quote-options"
+const checkQuoteOptions refusal.Check = "quote-options"
 
 // QuoteOptions say what [VerifyQuote] checks a quote against. The zero value refuses: it
 // names no attestation key and no qualifying data.
@@ -215,9 +216,9 @@ func (q *Quoted) PCRs() []PCR {
 	return slices.DeleteFunc(slices.Clone(q.pcrs), func(p PCR) bool { return ResettablePCR(p.Index) })
 }
 
-// Value returns the quoted value of one PCR. A PCR that the quote does not cover is an
-// [*Error] with [CheckPCRNotQuoted], never a default; a PCR that proves nothing is one with
-// [CheckPCRResettable]. The value must not be changed.
+// Value returns the quoted value of one PCR. A PCR that the quote does not cover is a
+// [*refusal.Error] with [CheckPCRNotQuoted], never a default; a PCR that proves nothing is one
+// with [CheckPCRResettable]. The value must not be changed.
 func (q *Quoted) Value(bank tpm2.TPMAlgID, index int) ([]byte, error) {
 	id := PCRID{bank, index}
 	if ResettablePCR(index) {
@@ -238,33 +239,33 @@ func (q *Quoted) Value(bank tpm2.TPMAlgID, index int) ([]byte, error) {
 // The checks, each with its own Check, are: sizes, canonical parsing, magic and type;
 // qualifying data, in constant time; the selection, not empty and without repetition; the
 // values, exactly those of the selection and each once; the attestation key's attributes,
-// scheme and strength; the digest of the values; and finally the signature. A refusal is an
-// [*Error].
-func VerifyQuote(e *QuoteEvidence, o QuoteOptions) (*Quoted, error) {
+// scheme and strength; the digest of the values; and finally the signature. A refusal is a
+// [*refusal.Error].
+func VerifyQuote(e *QuoteEvidence, opts QuoteOptions) (*Quoted, error) {
 	if e == nil {
-		return nil, tpmwire.Refuse(CheckQuoteOptions, "no evidence", "some")
+		return nil, tpmwire.Refuse(checkQuoteOptions, "no evidence", "some")
 	}
 	in := QuoteInput{
-		CertifyInput: CertifyInput{AKKey: o.AK.key, Options: CertifyOptions{
-			AK:                             o.AK,
-			QualifyingData:                 o.QualifyingData,
-			InsecureAllowAnyQualifyingData: o.InsecureAllowAnyQualifyingData,
-			InsecureEmptyQualifyingData:    o.InsecureEmptyQualifyingData,
-			InsecureAllowSHA1Signature:     o.InsecureAllowSHA1Signature,
-			InsecureAllowSHA1Name:          o.InsecureAllowSHA1Name,
+		CertifyInput: CertifyInput{AKKey: opts.AK.key, Options: CertifyOptions{
+			AK:                             opts.AK,
+			QualifyingData:                 opts.QualifyingData,
+			InsecureAllowAnyQualifyingData: opts.InsecureAllowAnyQualifyingData,
+			InsecureEmptyQualifyingData:    opts.InsecureEmptyQualifyingData,
+			InsecureAllowSHA1Signature:     opts.InsecureAllowSHA1Signature,
+			InsecureAllowSHA1Name:          opts.InsecureAllowSHA1Name,
 		}},
-		selection:     o.Selection,
-		allowSHA1Bank: o.InsecureAllowSHA1Bank,
+		selection:     opts.Selection,
+		allowSHA1Bank: opts.InsecureAllowSHA1Bank,
 	}
 	err := inOrder(
-		func() error { return in.Options.checkCommon(CheckQuoteOptions) },
-		func() error { return in.readAK(o.AK.public) },
+		func() error { return in.Options.checkCommon(checkQuoteOptions) },
+		func() error { return in.readAK(opts.AK.public) },
 		func() error { return in.ParseQuote(e) },
 		in.CheckBeforeSignature, in.CheckSignature)
 	if err != nil {
 		return nil, err
 	}
-	return in.Quoted(&o.AK), nil
+	return in.Quoted(&opts.AK), nil
 }
 
 // QuoteInput is a quote with everything that it is checked against. From the certify
@@ -295,7 +296,7 @@ func (in *QuoteInput) ParseQuote(e *QuoteEvidence) (err error) {
 // CheckBeforeSignature runs every check except the signature's verification.
 func (in *QuoteInput) CheckBeforeSignature() error {
 	if in.Attest.Quote == nil {
-		return tpmwire.Refuse(CheckStatementType, statementTypeName(in.Attest.Type), statementTypeName(tpm2.TPMSTAttestQuote))
+		return tpmwire.Refuse(checkStatementType, statementTypeName(in.Attest.Type), statementTypeName(tpm2.TPMSTAttestQuote))
 	}
 	return inOrder(in.checkQualifyingData, in.checkSelection, in.checkValues, in.checkAK, in.checkQualifiedSigner,
 		in.checkSignatureForm, in.checkDigest)
@@ -322,7 +323,7 @@ func (in *QuoteInput) checkSelection() (err error) {
 func (in *QuoteInput) checkValues() error {
 	for _, id := range in.selected {
 		if _, ok := findPCR(in.pcrs, id); !ok {
-			return tpmwire.Refuse(CheckPCRMissing, "no value of "+id.String(), "a value for each quoted PCR")
+			return tpmwire.Refuse(checkPCRMissing, "no value of "+id.String(), "a value for each quoted PCR")
 		}
 	}
 	for _, p := range in.pcrs {
@@ -338,7 +339,7 @@ func (in *QuoteInput) checkValues() error {
 func (in *QuoteInput) checkDigest() error {
 	digest := DigestOfPCRs(tpmwire.HashOf(in.Sig.Hash), in.selected, in.pcrs)
 	if quoted := in.Attest.Quote.PCRDigest; !bytes.Equal(digest, quoted) {
-		return tpmwire.Refuse(CheckPCRDigest, refusal.Hex(digest)+" for the values given", refusal.Hex(quoted))
+		return tpmwire.Refuse(checkPCRDigest, refusal.Hex(digest)+" for the values given", refusal.Hex(quoted))
 	}
 	return nil
 }

@@ -12,6 +12,9 @@ import (
 	"testing"
 
 	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 type recordedQuote struct {
@@ -147,7 +150,7 @@ func TestVerifyQuoteCorpus(t *testing.T) {
 
 func recordedQuoteChangesAreRefused(t *testing.T, q *recordedQuote) {
 	t.Helper()
-	try := func(want Check, e QuoteEvidence, o QuoteOptions) {
+	try := func(want refusal.Check, e QuoteEvidence, o QuoteOptions) {
 		t.Helper()
 		_, err := VerifyQuote(&e, o)
 		expectCheck(t, err, want)
@@ -157,18 +160,18 @@ func recordedQuoteChangesAreRefused(t *testing.T, q *recordedQuote) {
 		e.PCRs = append([]PCR{}, q.evidence.PCRs...)
 		e.PCRs[n].Value = bytes.Clone(p.Value)
 		e.PCRs[n].Value[0] ^= 1
-		try(CheckPCRDigest, e, q.options)
+		try(checkPCRDigest, e, q.options)
 		e.PCRs = append(e.PCRs, p)
-		try(CheckPCRDuplicate, e, q.options)
+		try(checkPCRDuplicate, e, q.options)
 		e.PCRs = append(append([]PCR{}, q.evidence.PCRs[:n]...), q.evidence.PCRs[n+1:]...)
-		try(CheckPCRMissing, e, q.options)
+		try(checkPCRMissing, e, q.options)
 	}
 	o := q.options
 	o.Selection = []PCRSelection{{Hash: q.evidence.PCRs[0].Bank, Select: []byte{3}}}
 	try(CheckPCRSelection, q.evidence, o)
 	o = q.options
 	o.QualifyingData, o.InsecureEmptyQualifyingData = append([]byte{1}, o.QualifyingData...), false
-	try(CheckQualifyingData, q.evidence, o)
+	try(message.CheckQualifyingData, q.evidence, o)
 
 	// One bit of the signed selection, and values to match.
 	e := q.evidence
@@ -184,12 +187,12 @@ func recordedQuoteChangesAreRefused(t *testing.T, q *recordedQuote) {
 		}
 	}
 	o.QualifyingData, o.InsecureEmptyQualifyingData = q.options.QualifyingData, q.options.InsecureEmptyQualifyingData
-	try(CheckPCRDigest, e, o)
+	try(checkPCRDigest, e, o)
 
 	e = q.evidence
 	e.Attest = bytes.Clone(e.Attest)
 	e.Attest[bytes.Index(e.Attest, a.QualifiedSigner)+10] ^= 1
-	try(CheckSignature, e, q.options)
+	try(checkSignature, e, q.options)
 }
 
 // throughTheWire: what was recorded elsewhere travels in our statement.
@@ -214,7 +217,7 @@ func TestVerifyQuoteCorpusOfAnotherAK(t *testing.T) {
 	q := kinvolk(t, "az_snp/quote.bin", "kinvolk-akpub.pem")
 	q.options.InsecureAllowAnyQualifyingData = true
 	_, err := VerifyQuote(&q.evidence, q.options)
-	expectCheck(t, err, CheckSignature)
+	expectCheck(t, err, checkSignature)
 	if !strings.Contains(err.Error(), "attestation key") {
 		t.Error(err)
 	}

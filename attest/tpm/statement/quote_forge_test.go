@@ -8,7 +8,9 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // quoteForgery is a quote before it is marshalled and signed, by a key in software. A
@@ -83,7 +85,7 @@ func (f *quoteForgery) evidence(t testing.TB) *QuoteEvidence {
 	return &QuoteEvidence{Attest: attest, Signature: sig, PCRs: f.pcrs}
 }
 
-func (f *quoteForgery) verify(t *testing.T, want Check) *Quoted {
+func (f *quoteForgery) verify(t *testing.T, want refusal.Check) *Quoted {
 	t.Helper()
 	got, err := VerifyQuote(f.evidence(t), f.options)
 	expectCheck(t, err, want)
@@ -117,20 +119,20 @@ func selectOctets(octets ...byte) func(*testing.T, *quoteForgery) {
 // Every forgery is signed with a good signature, unless it is about the signature.
 var quoteForgeries = []struct {
 	name   string
-	want   Check
+	want   refusal.Check
 	change func(*testing.T, *quoteForgery)
 }{
 	{"four octets", "", selectOctets(0xff, 0, 0, 0)},
 	{"one octet", "", selectOctets(0xff)},
 	{"forged magic", CheckMagic, func(_ *testing.T, f *quoteForgery) { f.patch = func(b []byte) []byte { b[0] ^= 1; return b } }},
-	{"a byte after", CheckAttestEncoding, func(_ *testing.T, f *quoteForgery) { f.patch = func(b []byte) []byte { return append(b, 0) } }},
-	{"a certify statement", CheckStatementType, func(_ *testing.T, f *quoteForgery) {
+	{"a byte after", checkAttestEncoding, func(_ *testing.T, f *quoteForgery) { f.patch = func(b []byte) []byte { return append(b, 0) } }},
+	{"a certify statement", checkStatementType, func(_ *testing.T, f *quoteForgery) {
 		f.attest.Type, f.attest.Quote = tpm2.TPMSTAttestCertify, nil
 		f.attest.Certified = &CertifyInfo{Name: f.ak.public.Name(), QualifiedName: f.ak.public.Name()}
 	}},
-	{"qualifying data absent", CheckQualifyingData, func(_ *testing.T, f *quoteForgery) { f.attest.ExtraData = nil }},
-	{"qualifying data a prefix", CheckQualifyingData, func(_ *testing.T, f *quoteForgery) { f.attest.ExtraData = testQualifyingData[:3] }},
-	{"qualifying data other", CheckQualifyingData, func(_ *testing.T, f *quoteForgery) { f.attest.ExtraData = []byte("other") }},
+	{"qualifying data absent", message.CheckQualifyingData, func(_ *testing.T, f *quoteForgery) { f.attest.ExtraData = nil }},
+	{"qualifying data a prefix", message.CheckQualifyingData, func(_ *testing.T, f *quoteForgery) { f.attest.ExtraData = testQualifyingData[:3] }},
+	{"qualifying data other", message.CheckQualifyingData, func(_ *testing.T, f *quoteForgery) { f.attest.ExtraData = []byte("other") }},
 	{"no bank", CheckPCRSelection, func(_ *testing.T, f *quoteForgery) { f.selectPCRs() }},
 	{"empty selection", CheckPCRSelection, selectOctets(0, 0, 0)},
 	{"an empty bank beside another", CheckPCRSelection, func(_ *testing.T, f *quoteForgery) {
@@ -139,39 +141,39 @@ var quoteForgeries = []struct {
 	{"one bank twice", CheckPCRSelection, func(_ *testing.T, f *quoteForgery) {
 		f.selectPCRs(PCRSelection{Hash: tpm2.TPMAlgSHA256, Select: []byte{1, 0, 0}}, PCRSelection{Hash: tpm2.TPMAlgSHA256, Select: []byte{2, 0, 0}})
 	}},
-	{"a bank of SHA-1", CheckPCRBank, func(_ *testing.T, f *quoteForgery) {
+	{"a bank of SHA-1", checkPCRBank, func(_ *testing.T, f *quoteForgery) {
 		f.selectPCRs(PCRSelection{Hash: tpm2.TPMAlgSHA1, Select: []byte{1, 0, 0}})
 	}},
-	{"a bank of an unknown hash", CheckPCRBank, func(_ *testing.T, f *quoteForgery) {
+	{"a bank of an unknown hash", checkPCRBank, func(_ *testing.T, f *quoteForgery) {
 		f.attest.Quote.Selections[0].Hash = tpm2.TPMAlgSM3256
 	}},
-	{"five octets", CheckAttestEncoding, selectOctets(1, 0, 0, 0, 0)},
-	{"a PCR listed twice", CheckPCRDuplicate, func(_ *testing.T, f *quoteForgery) {
+	{"five octets", checkAttestEncoding, selectOctets(1, 0, 0, 0, 0)},
+	{"a PCR listed twice", checkPCRDuplicate, func(_ *testing.T, f *quoteForgery) {
 		// go-attestation checks the last one and calls both verified.
 		f.pcrs = append([]PCR{{Bank: tpm2.TPMAlgSHA256, Index: 7, Value: make([]byte, 32)}}, f.pcrs...)
 	}},
-	{"the same PCR listed twice", CheckPCRDuplicate, func(_ *testing.T, f *quoteForgery) { f.pcrs = append(f.pcrs, f.pcrs[0]) }},
+	{"the same PCR listed twice", checkPCRDuplicate, func(_ *testing.T, f *quoteForgery) { f.pcrs = append(f.pcrs, f.pcrs[0]) }},
 	{"a PCR outside the selection", CheckPCRNotQuoted, func(_ *testing.T, f *quoteForgery) {
 		f.pcrs = append(f.pcrs, PCR{Bank: tpm2.TPMAlgSHA256, Index: 8, Value: make([]byte, 32)})
 	}},
 	{"a PCR of another bank", CheckPCRNotQuoted, func(_ *testing.T, f *quoteForgery) {
 		f.pcrs = append(f.pcrs, PCR{Bank: tpm2.TPMAlgSHA384, Index: 0, Value: make([]byte, 48)})
 	}},
-	{"a PCR without a value", CheckPCRMissing, func(_ *testing.T, f *quoteForgery) { f.pcrs = f.pcrs[1:] }},
-	{"no values", CheckPCRMissing, func(_ *testing.T, f *quoteForgery) { f.pcrs = nil }},
-	{"a value one bit off", CheckPCRDigest, func(_ *testing.T, f *quoteForgery) { f.pcrs[3].Value[31] ^= 1 }},
-	{"two values swapped", CheckPCRDigest, func(_ *testing.T, f *quoteForgery) {
+	{"a PCR without a value", checkPCRMissing, func(_ *testing.T, f *quoteForgery) { f.pcrs = f.pcrs[1:] }},
+	{"no values", checkPCRMissing, func(_ *testing.T, f *quoteForgery) { f.pcrs = nil }},
+	{"a value one bit off", checkPCRDigest, func(_ *testing.T, f *quoteForgery) { f.pcrs[3].Value[31] ^= 1 }},
+	{"two values swapped", checkPCRDigest, func(_ *testing.T, f *quoteForgery) {
 		f.pcrs[0].Value, f.pcrs[1].Value = f.pcrs[1].Value, f.pcrs[0].Value
 	}},
-	{"a value cut short", CheckPCRValue, func(_ *testing.T, f *quoteForgery) {
+	{"a value cut short", checkPCRValue, func(_ *testing.T, f *quoteForgery) {
 		// The next one gets what this one lacks: the digest stays the same.
 		f.pcrs[1].Value = append([]byte{f.pcrs[0].Value[31]}, f.pcrs[1].Value...)
 		f.pcrs[0].Value = f.pcrs[0].Value[:31]
 	}},
-	{"a digest under another hash", CheckPCRDigest, func(_ *testing.T, f *quoteForgery) {
+	{"a digest under another hash", checkPCRDigest, func(_ *testing.T, f *quoteForgery) {
 		f.attest.Quote.PCRDigest = tpmwire.AppendDigest(nil, tpmwire.HashOf(tpm2.TPMAlgSHA384), nil)
 	}},
-	{"no digest", CheckPCRDigest, func(_ *testing.T, f *quoteForgery) { f.attest.Quote.PCRDigest = nil }},
+	{"no digest", checkPCRDigest, func(_ *testing.T, f *quoteForgery) { f.attest.Quote.PCRDigest = nil }},
 	{"another selection than asked for", CheckPCRSelection, func(_ *testing.T, f *quoteForgery) {
 		f.options.Selection = []PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0xff, 1, 0}}}
 	}},
@@ -179,30 +181,30 @@ var quoteForgeries = []struct {
 		f.options.Selection = []PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0xff, 0, 0, 0}}}
 	}},
 	{"an empty selection asked for", CheckPCRSelection, func(_ *testing.T, f *quoteForgery) { f.options.Selection = []PCRSelection{} }},
-	{"an AK that decrypts", CheckAKAttributes, func(t *testing.T, f *quoteForgery) {
+	{"an AK that decrypts", checkAKAttributes, func(t *testing.T, f *quoteForgery) {
 		f.useAK(changed(t, f.ak.public, func(p *Public) { p.Attributes = testAKAttributes&^AttributeRestricted | AttributeDecrypt }))
 	}},
-	{"an AK that is not restricted", CheckAKAttributes, func(t *testing.T, f *quoteForgery) {
+	{"an AK that is not restricted", checkAKAttributes, func(t *testing.T, f *quoteForgery) {
 		f.useAK(changed(t, f.ak.public, func(p *Public) { p.Attributes &^= AttributeRestricted }))
 	}},
-	{"another AK", CheckSignature, func(t *testing.T, f *quoteForgery) {
+	{"another AK", checkSignature, func(t *testing.T, f *quoteForgery) {
 		private := f.ak.private
 		f.useAK(newForger(t, softwareKeys.p256b(), schemeECDSA).public)
 		f.ak = &forger{private: private, public: f.ak.public}
 	}},
-	{"signed by a key from outside", CheckQualifiedSigner, func(_ *testing.T, f *quoteForgery) { f.attest.QualifiedSigner = f.ak.public.Name() }},
-	{"no signer", CheckQualifiedSigner, func(_ *testing.T, f *quoteForgery) { f.attest.QualifiedSigner = nil }},
-	{"a signature of another hash", CheckSignatureScheme, func(_ *testing.T, f *quoteForgery) {
+	{"signed by a key from outside", checkQualifiedSigner, func(_ *testing.T, f *quoteForgery) { f.attest.QualifiedSigner = f.ak.public.Name() }},
+	{"no signer", checkQualifiedSigner, func(_ *testing.T, f *quoteForgery) { f.attest.QualifiedSigner = nil }},
+	{"a signature of another hash", checkSignatureScheme, func(_ *testing.T, f *quoteForgery) {
 		f.scheme.Hash = tpm2.TPMAlgSHA384
 		f.digest()
 	}},
-	{"r = 0", CheckSignatureRange, func(_ *testing.T, f *quoteForgery) { f.signature = func(v *Signature) { v.R = []byte{0} } }},
-	{"a signature one bit off", CheckSignature, func(_ *testing.T, f *quoteForgery) {
+	{"r = 0", checkSignatureRange, func(_ *testing.T, f *quoteForgery) { f.signature = func(v *Signature) { v.R = []byte{0} } }},
+	{"a signature one bit off", checkSignature, func(_ *testing.T, f *quoteForgery) {
 		f.signature = func(v *Signature) { v.S[len(v.S)-1] ^= 1 }
 	}},
-	{"no AK", CheckQuoteOptions, func(_ *testing.T, f *quoteForgery) { f.options.AK = AK{} }},
-	{"nil qualifying data", CheckQuoteOptions, func(_ *testing.T, f *quoteForgery) { f.options.QualifyingData = nil }},
-	{"both kinds of qualifying data", CheckQuoteOptions, func(_ *testing.T, f *quoteForgery) { f.options.InsecureAllowAnyQualifyingData = true }},
+	{"no AK", checkQuoteOptions, func(_ *testing.T, f *quoteForgery) { f.options.AK = AK{} }},
+	{"nil qualifying data", checkQuoteOptions, func(_ *testing.T, f *quoteForgery) { f.options.QualifyingData = nil }},
+	{"both kinds of qualifying data", checkQuoteOptions, func(_ *testing.T, f *quoteForgery) { f.options.InsecureAllowAnyQualifyingData = true }},
 }
 
 func (f *quoteForgery) useAK(public *Public) {
@@ -256,7 +258,7 @@ func TestQuotedValue(t *testing.T) {
 	for _, c := range []struct {
 		bank  tpm2.TPMAlgID
 		index int
-		want  Check
+		want  refusal.Check
 	}{
 		{tpm2.TPMAlgSHA256, 0, ""},
 		{tpm2.TPMAlgSHA256, 1, CheckPCRNotQuoted},

@@ -18,7 +18,7 @@ type tcgQuote struct {
 
 func (q *tcgQuote) fields(c *der.Codec) {
 	signed(c, &q.Attest, &q.Signature)
-	c.Optional("pcrValues", &q.values, asn1.OCTET_STRING, 1, MaxPCRs*tpmwire.MaxDigestSize)
+	c.Optional("pcrValues", &q.values, asn1.OCTET_STRING, 1, maxPCRs*tpmwire.MaxDigestSize)
 }
 
 // ParseTCGAttestQuote parses the DER of a tcg-attest-tpm-quote statement
@@ -34,11 +34,11 @@ func (q *tcgQuote) fields(c *der.Codec) {
 // [VerifyQuote], which computes the digest under the hash of the attestation key's scheme,
 // whatever the banks are, and refuses a statement without values or with too few.
 //
-// The result shares memory with data and its RawSignature is nil. It returns an [*Error] with
-// attest.CheckEncoding or attest.CheckSize; [CheckStatementType] if the statement is not a
-// quote, or another check of [ParseAttestation]; [CheckPCRSelection] or [CheckPCRBank];
-// [CheckPCRMissing] if the values end in the middle of one, or [CheckPCRNotQuoted] if there
-// are more than were quoted.
+// The result shares memory with data and its RawSignature is nil. It returns a
+// [*refusal.Error] with attest.CheckEncoding or attest.CheckSize; the check "attest-type" if
+// the statement is not a quote, or another check of [ParseAttestation]; [CheckPCRSelection] or
+// the check "pcr-bank"; the check "pcr-missing" if the values end in the middle of one, or
+// [CheckPCRNotQuoted] if there are more than were quoted.
 func ParseTCGAttestQuote(data []byte) (*QuoteEvidence, error) {
 	q, err := der.Parse(&tcgQuote{}, "quote", data, der.MaxEvidenceSize, (*tcgQuote).fields)
 	if err != nil {
@@ -49,7 +49,7 @@ func ParseTCGAttestQuote(data []byte) (*QuoteEvidence, error) {
 		return nil, err
 	}
 	if a.Quote == nil {
-		return nil, tpmwire.Refuse(CheckStatementType, statementTypeName(a.Type), statementTypeName(tpm2.TPMSTAttestQuote))
+		return nil, tpmwire.Refuse(checkStatementType, statementTypeName(a.Type), statementTypeName(tpm2.TPMSTAttestQuote))
 	}
 	selected, err := SelectedPCRs(a.Quote.Selections, true) // VerifyQuote decides about SHA-1
 	if err != nil {
@@ -63,7 +63,7 @@ func ParseTCGAttestQuote(data []byte) (*QuoteEvidence, error) {
 		id := selected[n]
 		size := tpmwire.HashOf(id.bank).Size()
 		if len(left) < size {
-			return nil, tpmwire.Refuse(CheckPCRMissing, strconv.Itoa(len(left))+" bytes for "+id.String(), strconv.Itoa(size))
+			return nil, tpmwire.Refuse(checkPCRMissing, strconv.Itoa(len(left))+" bytes for "+id.String(), strconv.Itoa(size))
 		}
 		q.PCRs, left = append(q.PCRs, PCR{id.bank, id.index, left[:size]}), left[size:]
 	}

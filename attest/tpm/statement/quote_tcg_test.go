@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -50,7 +51,7 @@ func TestTCGQuoteVerifies(t *testing.T) {
 			e.PCRs[0].Value = bytes.Clone(e.PCRs[0].Value)
 			e.PCRs[0].Value[0] ^= 1
 			_, err = VerifyQuote(e, f.options)
-			expectCheck(t, err, CheckPCRDigest)
+			expectCheck(t, err, checkPCRDigest)
 		})
 	}
 }
@@ -72,17 +73,17 @@ func TestTCGQuoteRefused(t *testing.T) {
 	swapped := slices.Concat(values[32:64], values[:32], values[64:])
 	for name, c := range map[string]struct {
 		data         []byte
-		read, verify Check
+		read, verify refusal.Check
 	}{
 		"good":                        {tcgQuoteDER(good, values), "", ""},
-		"no values":                   {tcgQuoteDER(good, nil), "", CheckPCRMissing},
+		"no values":                   {tcgQuoteDER(good, nil), "", checkPCRMissing},
 		"no bytes of values":          {tcgQuoteDER(good, []byte{}), der.CheckEncoding, ""},
-		"one value too few":           {tcgQuoteDER(good, values[32:]), "", CheckPCRMissing},
-		"one byte too few":            {tcgQuoteDER(good, values[:255]), CheckPCRMissing, ""},
+		"one value too few":           {tcgQuoteDER(good, values[32:]), "", checkPCRMissing},
+		"one byte too few":            {tcgQuoteDER(good, values[:255]), checkPCRMissing, ""},
 		"one byte more":               {tcgQuoteDER(good, append(bytes.Clone(values), 0)), CheckPCRNotQuoted, ""},
 		"one value more":              {tcgQuoteDER(good, slices.Concat(values, values[:32])), CheckPCRNotQuoted, ""},
-		"two values swapped":          {tcgQuoteDER(good, swapped), "", CheckPCRDigest},
-		"more values than there are":  {tcgQuoteDER(good, make([]byte, MaxPCRs*64+1)), der.CheckEncoding, ""},
+		"two values swapped":          {tcgQuoteDER(good, swapped), "", checkPCRDigest},
+		"more values than there are":  {tcgQuoteDER(good, make([]byte, maxPCRs*64+1)), der.CheckEncoding, ""},
 		"values in a list":            {seq(octets(good.Attest), octets(good.Signature), seq(octets(values))), der.CheckEncoding, ""},
 		"our own form":                {fst(t)(MarshalQuote(good)), der.CheckEncoding, ""},
 		"something after the values":  {seq(octets(good.Attest), octets(good.Signature), octets(values), octets(values)), der.CheckEncoding, ""},
@@ -90,15 +91,15 @@ func TestTCGQuoteRefused(t *testing.T) {
 		"something after it":          {append(tcgQuoteDER(good, values), 0), der.CheckEncoding, ""},
 		"no SEQUENCE":                 {octets(good.Attest), der.CheckEncoding, ""},
 		"larger than any evidence":    {make([]byte, der.MaxEvidenceSize+1), der.CheckSize, ""},
-		"a statement on a key":        {tcgQuoteDER(&QuoteEvidence{Attest: certify, Signature: good.Signature}, values), CheckStatementType, ""},
+		"a statement on a key":        {tcgQuoteDER(&QuoteEvidence{Attest: certify, Signature: good.Signature}, values), checkStatementType, ""},
 		"a statement that is none":    {tcgQuoteDER(&QuoteEvidence{Attest: good.Attest[1:], Signature: good.Signature}, values), CheckMagic, ""},
 		"no PCR selected":             {tcgQuoteDER(with(func(f *quoteForgery) { f.attest.Quote.Selections = nil }), values), CheckPCRSelection, ""},
 		"an empty selection":          {tcgQuoteDER(with(func(f *quoteForgery) { f.attest.Quote.Selections[0].Select = []byte{0, 0, 0} }), values), CheckPCRSelection, ""},
-		"a bank that nobody knows":    {tcgQuoteDER(with(func(f *quoteForgery) { f.attest.Quote.Selections[0].Hash = tpm2.TPMAlgSHA3256 }), values), CheckPCRBank, ""},
-		"one PCR more in the quote":   {tcgQuoteDER(with(func(f *quoteForgery) { f.attest.Quote.Selections[0].Select = []byte{0xff, 1, 0} }), values), "", CheckPCRMissing},
-		"the bank of SHA-1":           {sha1Quote(t, f.ak), "", CheckPCRBank},
-		"over other qualifying data":  {tcgQuoteDER(with(func(f *quoteForgery) { f.attest.ExtraData = []byte("another nonce 16") }), values), "", CheckQualifyingData},
-		"with the digest of the bank": {bankDigestQuote(t), "", CheckPCRDigest},
+		"a bank that nobody knows":    {tcgQuoteDER(with(func(f *quoteForgery) { f.attest.Quote.Selections[0].Hash = tpm2.TPMAlgSHA3256 }), values), checkPCRBank, ""},
+		"one PCR more in the quote":   {tcgQuoteDER(with(func(f *quoteForgery) { f.attest.Quote.Selections[0].Select = []byte{0xff, 1, 0} }), values), "", checkPCRMissing},
+		"the bank of SHA-1":           {sha1Quote(t, f.ak), "", checkPCRBank},
+		"over other qualifying data":  {tcgQuoteDER(with(func(f *quoteForgery) { f.attest.ExtraData = []byte("another nonce 16") }), values), "", message.CheckQualifyingData},
+		"with the digest of the bank": {bankDigestQuote(t), "", checkPCRDigest},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, err := ParseTCGAttestQuote(c.data)

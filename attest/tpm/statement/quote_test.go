@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func TestQuoteEncoding(t *testing.T) {
@@ -67,25 +68,25 @@ func pcrDER(bank, index byte, value ...byte) []byte {
 func TestParseQuoteRefuses(t *testing.T) {
 	v := make([]byte, 32)
 	sha256 := byte(tpm2.TPMAlgSHA256)
-	many := make([][]byte, 0, MaxPCRs+1)
-	for n := range MaxPCRs + 1 {
+	many := make([][]byte, 0, maxPCRs+1)
+	for n := range maxPCRs + 1 {
 		many = append(many, pcrDER(sha256, byte(n%32), v...))
 	}
 	for _, c := range []struct {
 		name string
 		data []byte
-		want Check
+		want refusal.Check
 	}{
 		{"two", quoteDER(pcrDER(sha256, 0, v...), pcrDER(sha256, 1, v...)), ""},
 		{"none", quoteDER(), der.CheckEncoding},
 		{"descending", quoteDER(pcrDER(sha256, 1, v...), pcrDER(sha256, 0, v...)), der.CheckEncoding},
 		{"descending banks", quoteDER(pcrDER(byte(tpm2.TPMAlgSHA384), 0, make([]byte, 48)...), pcrDER(sha256, 1, v...)), der.CheckEncoding},
-		{"twice", quoteDER(pcrDER(sha256, 1, v...), pcrDER(sha256, 1, v...)), CheckPCRDuplicate},
+		{"twice", quoteDER(pcrDER(sha256, 1, v...), pcrDER(sha256, 1, v...)), checkPCRDuplicate},
 		{"index 32", quoteDER(pcrDER(sha256, 32, v...)), der.CheckEncoding},
 		{"negative index", quoteDER(pcrDER(sha256, 0xff, v...)), der.CheckEncoding},
 		{"negative bank", quoteDER(pcrDER(0xff, 0, v...)), der.CheckEncoding},
-		{"unknown bank", quoteDER(pcrDER(0x12, 0, v...)), CheckPCRBank},
-		{"short value", quoteDER(pcrDER(sha256, 0, v[:31]...)), CheckPCRValue},
+		{"unknown bank", quoteDER(pcrDER(0x12, 0, v...)), checkPCRBank},
+		{"short value", quoteDER(pcrDER(sha256, 0, v[:31]...)), checkPCRValue},
 		{"no value", quoteDER(pcrDER(sha256, 0)), der.CheckEncoding},
 		{"something after a value", quoteDER(slices.Concat([]byte{0x30, 42}, pcrDER(sha256, 0, v...)[2:], []byte{5, 0})), der.CheckEncoding},
 		{"not a sequence", quoteDER([]byte{4, 0}), der.CheckEncoding},
@@ -101,17 +102,17 @@ func TestParseQuoteRefuses(t *testing.T) {
 func TestMarshalQuoteRefuses(t *testing.T) {
 	good := QuoteEvidence{Attest: []byte{1}, Signature: []byte{2}, PCRs: []PCR{{tpm2.TPMAlgSHA256, 0, make([]byte, 32)}}}
 	for name, c := range map[string]struct {
-		want   Check
+		want   refusal.Check
 		change func(*QuoteEvidence)
 	}{
 		"good":         {"", func(*QuoteEvidence) {}},
 		"no attest":    {der.CheckEncoding, func(e *QuoteEvidence) { e.Attest = nil }},
 		"no signature": {der.CheckEncoding, func(e *QuoteEvidence) { e.Signature = nil }},
 		"no PCRs":      {der.CheckEncoding, func(e *QuoteEvidence) { e.PCRs = nil }},
-		"twice":        {CheckPCRDuplicate, func(e *QuoteEvidence) { e.PCRs = append(e.PCRs, e.PCRs[0]) }},
-		"too many":     {CheckPCRSelection, func(e *QuoteEvidence) { e.PCRs = make([]PCR, MaxPCRs+1) }},
+		"twice":        {checkPCRDuplicate, func(e *QuoteEvidence) { e.PCRs = append(e.PCRs, e.PCRs[0]) }},
+		"too many":     {CheckPCRSelection, func(e *QuoteEvidence) { e.PCRs = make([]PCR, maxPCRs+1) }},
 		"no index":     {CheckPCRSelection, func(e *QuoteEvidence) { e.PCRs = []PCR{{tpm2.TPMAlgSHA256, 32, make([]byte, 32)}} }},
-		"no bank":      {CheckPCRBank, func(e *QuoteEvidence) { e.PCRs = []PCR{{0, 0, make([]byte, 32)}} }},
+		"no bank":      {checkPCRBank, func(e *QuoteEvidence) { e.PCRs = []PCR{{0, 0, make([]byte, 32)}} }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := good

@@ -21,14 +21,14 @@ const maxTPMTSignatureSize = 1024
 
 // Checks of signatures: of the encoding, and of the scheme that it names.
 const (
-	// CheckSignatureSize: the signature is absent or over 1024 bytes.
-	CheckSignatureSize Check = "signature-size"
-	// CheckSignatureEncoding: the signature is not in its only canonical form, is truncated,
+	// checkSignatureSize: the signature is absent or over 1024 bytes.
+	checkSignatureSize refusal.Check = "tpm-signature-size"
+	// checkSignatureEncoding: the signature is not in its only canonical form, is truncated,
 	// or has trailing bytes.
-	CheckSignatureEncoding Check = "signature-encoding"
-	// CheckSignatureScheme: the signature's scheme or hash is not the attestation key's own,
+	checkSignatureEncoding refusal.Check = "signature-encoding"
+	// checkSignatureScheme: the signature's scheme or hash is not the attestation key's own,
 	// is not accepted at all, or does not fit a key of this kind.
-	CheckSignatureScheme Check = "signature-scheme"
+	checkSignatureScheme refusal.Check = "signature-scheme"
 )
 
 // Signature is a TPMT_SIGNATURE with a scheme that can sign a statement: TPM 2.0 Library,
@@ -57,11 +57,11 @@ type RawScheme struct {
 
 // ParseSignature parses a TPMT_SIGNATURE. It is strict: each value has one encoding, and
 // trailing bytes are refused. Values are not checked: whether r and s are in range depends on
-// the key. The result refers to b, which must not be changed afterwards. Errors are an
-// [*Error] with [CheckSignatureSize], [CheckSignatureEncoding] or, for schemes other than
-// RSASSA, RSAPSS and ECDSA and for unknown hashes, [CheckSignatureScheme].
+// the key. The result refers to b, which must not be changed afterwards. Errors are a
+// [*refusal.Error] with the check "tpm-signature-size", "signature-encoding" or, for schemes
+// other than RSASSA, RSAPSS and ECDSA and for unknown hashes, the check "signature-scheme".
 func ParseSignature(b []byte) (*Signature, error) {
-	if err := checkSignatureSize(b); err != nil {
+	if err := limitSignature(b); err != nil {
 		return nil, err
 	}
 	v := new(Signature)
@@ -76,7 +76,7 @@ func ParseSignature(b []byte) (*Signature, error) {
 }
 
 // Marshal returns the TPMT_SIGNATURE of v's fields; for one from [ParseSignature], these are
-// the bytes it was parsed from. It returns an [*Error] with the check for which
+// the bytes it was parsed from. It returns a [*refusal.Error] with the check for which
 // ParseSignature would refuse the result.
 func (v *Signature) Marshal() ([]byte, error) {
 	w := writer(8 + len(v.RSA) + len(v.R) + len(v.S))
@@ -92,13 +92,13 @@ func (v *Signature) code(w *wire) error {
 		return badSignature("fewer than 2 bytes", "a TPMT_SIGNATURE")
 	}
 	if !signingScheme(v.Alg) {
-		return tpmwire.Refuse(CheckSignatureScheme, tpmwire.AlgorithmName(v.Alg), "RSASSA, RSAPSS or ECDSA")
+		return tpmwire.Refuse(checkSignatureScheme, tpmwire.AlgorithmName(v.Alg), "RSASSA, RSAPSS or ECDSA")
 	}
 	if !number(w, &v.Hash) {
 		return badSignature("an end before the hash", "a TPMT_SIGNATURE")
 	}
 	if tpmwire.HashOf(v.Hash) == 0 {
-		return tpmwire.Refuse(CheckSignatureScheme, tpmwire.AlgorithmName(v.Hash), "SHA1, SHA256, SHA384 or SHA512")
+		return tpmwire.Refuse(checkSignatureScheme, tpmwire.AlgorithmName(v.Hash), "SHA1, SHA256, SHA384 or SHA512")
 	}
 	if v.Alg == tpm2.TPMAlgECDSA {
 		if !w.tpm2b(&v.R, maxCoordinateSize) || !w.tpm2b(&v.S, maxCoordinateSize) {
@@ -115,11 +115,11 @@ func (v *Signature) code(w *wire) error {
 // signature's bytes, for ECDSA the DER of the SEQUENCE of RFC 3279, 2.2.3, with r and s
 // positive and minimal. The result refers to b. Errors are those of [ParseSignature].
 func ParseRawSignature(b []byte, scheme RawScheme) (*Signature, error) {
-	if err := checkSignatureSize(b); err != nil {
+	if err := limitSignature(b); err != nil {
 		return nil, err
 	}
 	if !signingScheme(scheme.Alg) || tpmwire.HashOf(scheme.Hash) == 0 {
-		return nil, tpmwire.Refuse(CheckSignatureScheme, tpmwire.AlgorithmName(scheme.Alg)+"/"+tpmwire.AlgorithmName(scheme.Hash),
+		return nil, tpmwire.Refuse(checkSignatureScheme, tpmwire.AlgorithmName(scheme.Alg)+"/"+tpmwire.AlgorithmName(scheme.Hash),
 			"RSASSA, RSAPSS or ECDSA with SHA1, SHA256, SHA384 or SHA512")
 	}
 	v := &Signature{Alg: scheme.Alg, Hash: scheme.Hash}
@@ -146,11 +146,11 @@ func readUnsigned(s *cryptobyte.String, out *[]byte) bool {
 }
 
 // MarshalECDSA returns the DER of RFC 3279, 2.2.3, for an ECDSA signature, as read by
-// ecdsa.VerifyASN1 and OpenSSL. It returns an [*Error] with [CheckSignatureScheme] for a
-// signature of another scheme.
+// ecdsa.VerifyASN1 and OpenSSL. It returns a [*refusal.Error] with the check
+// "signature-scheme" for a signature of another scheme.
 func (v *Signature) MarshalECDSA() ([]byte, error) {
 	if v.Alg != tpm2.TPMAlgECDSA {
-		return nil, tpmwire.Refuse(CheckSignatureScheme, tpmwire.AlgorithmName(v.Alg), "ECDSA")
+		return nil, tpmwire.Refuse(checkSignatureScheme, tpmwire.AlgorithmName(v.Alg), "ECDSA")
 	}
 	b := cryptobyte.NewBuilder(make([]byte, 0, 16+len(v.R)+len(v.S)))
 	b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
@@ -169,9 +169,9 @@ func addUnsigned(b *cryptobyte.Builder, v []byte) {
 	der.AddTagged(b, asn1.INTEGER, v)
 }
 
-func checkSignatureSize(b []byte) error {
+func limitSignature(b []byte) error {
 	if len(b) == 0 || len(b) > maxTPMTSignatureSize {
-		return tpmwire.Refuse(CheckSignatureSize, strconv.Itoa(len(b))+" bytes", "1 to "+strconv.Itoa(maxTPMTSignatureSize))
+		return tpmwire.Refuse(checkSignatureSize, strconv.Itoa(len(b))+" bytes", "1 to "+strconv.Itoa(maxTPMTSignatureSize))
 	}
 	return nil
 }
@@ -180,21 +180,21 @@ func signingScheme(alg tpm2.TPMAlgID) bool {
 	return alg == tpm2.TPMAlgRSASSA || alg == tpm2.TPMAlgRSAPSS || alg == tpm2.TPMAlgECDSA
 }
 
-func badSignature(got, want string) error { return tpmwire.Refuse(CheckSignatureEncoding, got, want) }
+func badSignature(got, want string) error { return tpmwire.Refuse(checkSignatureEncoding, got, want) }
 
 // Checks of a signature against the key.
 const (
 	// CheckSignatureHash: the statement is signed with SHA-1, and no option allows
 	// that.
-	CheckSignatureHash Check = "signature-hash"
-	// CheckSignatureLength: an RSA signature is not as long as the modulus, or r or s is
+	CheckSignatureHash refusal.Check = "signature-hash"
+	// checkSignatureLength: an RSA signature is not as long as the modulus, or r or s is
 	// longer than a number less than the curve's order.
-	CheckSignatureLength Check = "signature-length"
-	// CheckSignatureRange: r or s of an ECDSA signature is zero, or not less than the curve's
+	checkSignatureLength refusal.Check = "signature-length"
+	// checkSignatureRange: r or s of an ECDSA signature is zero, or not less than the curve's
 	// order.
-	CheckSignatureRange Check = "signature-range"
-	// CheckSignature: the signature does not verify under the attestation key.
-	CheckSignature Check = "signature"
+	checkSignatureRange refusal.Check = "signature-range"
+	// checkSignature: the signature does not verify under the attestation key.
+	checkSignature refusal.Check = "tpm-signature"
 )
 
 // checkSignatureForm checks everything about the signature that needs no public-key
@@ -203,7 +203,7 @@ const (
 func (in *CertifyInput) checkSignatureForm() error {
 	scheme := KeyScheme{Alg: in.Sig.Alg, Hash: in.Sig.Hash}
 	if in.AK != nil && scheme != in.AK.Scheme {
-		return tpmwire.Refuse(CheckSignatureScheme, scheme.String(), in.AK.Scheme.String()+", the attestation key's own")
+		return tpmwire.Refuse(checkSignatureScheme, scheme.String(), in.AK.Scheme.String()+", the attestation key's own")
 	}
 	if in.Sig.Hash == tpm2.TPMAlgSHA1 && !in.Options.InsecureAllowSHA1Signature {
 		return tpmwire.Refuse(CheckSignatureHash, "SHA1", "SHA256, SHA384 or SHA512")
@@ -216,43 +216,43 @@ func (v *Signature) checkForm(key crypto.PublicKey) error {
 	switch k := key.(type) {
 	case *rsa.PublicKey:
 		if v.Alg != tpm2.TPMAlgRSASSA && v.Alg != tpm2.TPMAlgRSAPSS {
-			return tpmwire.Refuse(CheckSignatureScheme, tpmwire.AlgorithmName(v.Alg), "RSASSA or RSAPSS, for an RSA key")
+			return tpmwire.Refuse(checkSignatureScheme, tpmwire.AlgorithmName(v.Alg), "RSASSA or RSAPSS, for an RSA key")
 		}
 		if len(v.RSA) != k.Size() {
-			return tpmwire.Refuse(CheckSignatureLength, strconv.Itoa(len(v.RSA))+" bytes", strconv.Itoa(k.Size()))
+			return tpmwire.Refuse(checkSignatureLength, strconv.Itoa(len(v.RSA))+" bytes", strconv.Itoa(k.Size()))
 		}
 		return nil
 	case *ecdsa.PublicKey:
 		c, ok := tpmwire.CurveOfKey(k)
 		if v.Alg != tpm2.TPMAlgECDSA || !ok {
-			return tpmwire.Refuse(CheckSignatureScheme, tpmwire.AlgorithmName(v.Alg), "ECDSA, for a key on P-256, P-384 or P-521")
+			return tpmwire.Refuse(checkSignatureScheme, tpmwire.AlgorithmName(v.Alg), "ECDSA, for a key on P-256, P-384 or P-521")
 		}
 		if err := checkScalar(c, "r", v.R); err != nil {
 			return err
 		}
 		return checkScalar(c, "s", v.S)
 	}
-	return tpmwire.Refuse(CheckSignatureScheme, tpmwire.AlgorithmName(v.Alg), "an RSA or ECDSA key")
+	return tpmwire.Refuse(checkSignatureScheme, tpmwire.AlgorithmName(v.Alg), "an RSA or ECDSA key")
 }
 
 // checkScalar refuses a number outside the range 1 to order − 1. A large s is accepted: TPMs
 // do not normalize it.
 func checkScalar(c tpmwire.Curve, what string, v []byte) error {
 	if len(v) > c.Width {
-		return tpmwire.Refuse(CheckSignatureLength, what+" of "+strconv.Itoa(len(v))+" bytes", "at most "+strconv.Itoa(c.Width))
+		return tpmwire.Refuse(checkSignatureLength, what+" of "+strconv.Itoa(len(v))+" bytes", "at most "+strconv.Itoa(c.Width))
 	}
 	significant := withoutLeadingZeros(v)
 	if len(significant) == 0 {
-		return tpmwire.Refuse(CheckSignatureRange, what+" = 0", "1 or more")
+		return tpmwire.Refuse(checkSignatureRange, what+" = 0", "1 or more")
 	}
 	// Both are big-endian without leading zero bytes, and the order has the full width.
 	if len(significant) == len(c.Order) && string(significant) >= c.Order {
-		return tpmwire.Refuse(CheckSignatureRange, what+" = "+refusal.Hex(v), "under the curve's order")
+		return tpmwire.Refuse(checkSignatureRange, what+" = "+refusal.Hex(v), "under the curve's order")
 	}
 	return nil
 }
 
-// CheckSignature verifies the signature over the statement's received bytes. It is the only
+// checkSignature verifies the signature over the statement's received bytes. It is the only
 // public-key operation, and assumes that checkSignatureForm has passed.
 func (in *CertifyInput) CheckSignature() error {
 	return in.Sig.verify(in.AKKey, in.Attest.Raw)
@@ -281,10 +281,10 @@ func (v *Signature) verify(key crypto.PublicKey, message []byte) error {
 			err = errNotVerified
 		}
 	default:
-		return tpmwire.Refuse(CheckSignatureScheme, tpmwire.AlgorithmName(v.Alg), "an RSA or ECDSA key")
+		return tpmwire.Refuse(checkSignatureScheme, tpmwire.AlgorithmName(v.Alg), "an RSA or ECDSA key")
 	}
 	if err != nil {
-		return &Error{Check: CheckSignature, Got: "a bad " + KeyScheme{Alg: v.Alg, Hash: v.Hash}.String() + " signature",
+		return &refusal.Error{Check: checkSignature, Got: "a bad " + KeyScheme{Alg: v.Alg, Hash: v.Hash}.String() + " signature",
 			Want: "one by the attestation key", Err: err}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func TestParseSignature(t *testing.T) {
@@ -43,7 +44,7 @@ func TestParseSignature(t *testing.T) {
 				}
 			}
 			_, err = ParseSignature(append(in, 0))
-			expectCheck(t, err, CheckSignatureEncoding)
+			expectCheck(t, err, checkSignatureEncoding)
 		})
 	}
 }
@@ -51,20 +52,20 @@ func TestParseSignature(t *testing.T) {
 func TestParseSignatureRefuses(t *testing.T) {
 	for name, row := range map[string]struct {
 		in   string
-		want Check
+		want refusal.Check
 	}{
-		"nothing":           {"", CheckSignatureSize},
-		"over the cap":      {hexRepeat("00", maxTPMTSignatureSize+1), CheckSignatureSize},
-		"NULL":              {"0010", CheckSignatureScheme},
-		"ECDAA":             {"001a 000b 0001 05 0001 06", CheckSignatureScheme},
-		"SM2":               {"001b 000b 0001 05 0001 06", CheckSignatureScheme},
-		"HMAC":              {"0005 000b " + hexRepeat("00", 32), CheckSignatureScheme},
-		"RSA encryption":    {"0015 0001 00", CheckSignatureScheme},
-		"SHA-3":             {"0014 0027 0001 00", CheckSignatureScheme},
-		"no hash":           {"0014 0010 0001 00", CheckSignatureScheme},
-		"RSA of 513 bytes":  {"0014 000b 0201 " + hexRepeat("00", 513), CheckSignatureEncoding},
-		"r of 67 bytes":     {"0018 000b 0043 " + hexRepeat("00", 67) + " 0001 01", CheckSignatureEncoding},
-		"size over the end": {"0014 000b ffff 00", CheckSignatureEncoding},
+		"nothing":           {"", checkSignatureSize},
+		"over the cap":      {hexRepeat("00", maxTPMTSignatureSize+1), checkSignatureSize},
+		"NULL":              {"0010", checkSignatureScheme},
+		"ECDAA":             {"001a 000b 0001 05 0001 06", checkSignatureScheme},
+		"SM2":               {"001b 000b 0001 05 0001 06", checkSignatureScheme},
+		"HMAC":              {"0005 000b " + hexRepeat("00", 32), checkSignatureScheme},
+		"RSA encryption":    {"0015 0001 00", checkSignatureScheme},
+		"SHA-3":             {"0014 0027 0001 00", checkSignatureScheme},
+		"no hash":           {"0014 0010 0001 00", checkSignatureScheme},
+		"RSA of 513 bytes":  {"0014 000b 0201 " + hexRepeat("00", 513), checkSignatureEncoding},
+		"r of 67 bytes":     {"0018 000b 0043 " + hexRepeat("00", 67) + " 0001 01", checkSignatureEncoding},
+		"size over the end": {"0014 000b ffff 00", checkSignatureEncoding},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ParseSignature(unhex(t, row.in))
@@ -90,20 +91,20 @@ func TestParseRawSignature(t *testing.T) {
 	for name, row := range map[string]struct {
 		in     string
 		scheme RawScheme
-		want   Check
+		want   refusal.Check
 	}{
-		"nothing":           {"", raw, CheckSignatureSize},
-		"no scheme":         {"01", RawScheme{}, CheckSignatureScheme},
-		"no hash":           {"01", RawScheme{Alg: tpm2.TPMAlgRSASSA}, CheckSignatureScheme},
-		"513 bytes":         {hexRepeat("01", 513), raw, CheckSignatureEncoding},
-		"no DER":            {"01", ecdsaRaw, CheckSignatureEncoding},
-		"trailing":          {"3006 020105 020106 00", ecdsaRaw, CheckSignatureEncoding},
-		"trailing inside":   {"3008 020105 020106 0500", ecdsaRaw, CheckSignatureEncoding},
-		"negative r":        {"3006 0201ff 020106", ecdsaRaw, CheckSignatureEncoding},
-		"padded s":          {"3007 020105 02020006", ecdsaRaw, CheckSignatureEncoding},
-		"one number":        {"3003 020105", ecdsaRaw, CheckSignatureEncoding},
-		"67 bytes":          {"3048 0243" + hexRepeat("01", 67) + " 020106", ecdsaRaw, CheckSignatureEncoding},
-		"indefinite length": {"3080 020105 020106 0000", ecdsaRaw, CheckSignatureEncoding},
+		"nothing":           {"", raw, checkSignatureSize},
+		"no scheme":         {"01", RawScheme{}, checkSignatureScheme},
+		"no hash":           {"01", RawScheme{Alg: tpm2.TPMAlgRSASSA}, checkSignatureScheme},
+		"513 bytes":         {hexRepeat("01", 513), raw, checkSignatureEncoding},
+		"no DER":            {"01", ecdsaRaw, checkSignatureEncoding},
+		"trailing":          {"3006 020105 020106 00", ecdsaRaw, checkSignatureEncoding},
+		"trailing inside":   {"3008 020105 020106 0500", ecdsaRaw, checkSignatureEncoding},
+		"negative r":        {"3006 0201ff 020106", ecdsaRaw, checkSignatureEncoding},
+		"padded s":          {"3007 020105 02020006", ecdsaRaw, checkSignatureEncoding},
+		"one number":        {"3003 020105", ecdsaRaw, checkSignatureEncoding},
+		"67 bytes":          {"3048 0243" + hexRepeat("01", 67) + " 020106", ecdsaRaw, checkSignatureEncoding},
+		"indefinite length": {"3080 020105 020106 0000", ecdsaRaw, checkSignatureEncoding},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ParseRawSignature(unhex(t, row.in), row.scheme)
@@ -124,7 +125,7 @@ func TestSignatureMarshalRefuses(t *testing.T) {
 		})
 	}
 	_, err := (&Signature{Alg: tpm2.TPMAlgRSASSA}).MarshalECDSA()
-	expectCheck(t, err, CheckSignatureScheme)
+	expectCheck(t, err, checkSignatureScheme)
 }
 
 // TestSignatureVerify holds our reading of signatures against the standard library's.
@@ -140,9 +141,9 @@ func TestSignatureVerify(t *testing.T) {
 			if err := v.verify(key, message); err != nil {
 				t.Fatal(err)
 			}
-			expectCheck(t, v.verify(key, message[1:]), CheckSignature)
-			expectCheck(t, v.verify(nil, message), CheckSignatureScheme)
-			expectCheck(t, v.checkForm(nil), CheckSignatureScheme)
+			expectCheck(t, v.verify(key, message[1:]), checkSignature)
+			expectCheck(t, v.verify(nil, message), checkSignatureScheme)
+			expectCheck(t, v.checkForm(nil), checkSignatureScheme)
 			if k, ok := key.(*ecdsa.PublicKey); ok {
 				der, err := v.MarshalECDSA()
 				if err != nil || !ecdsa.VerifyASN1(k, tpmwire.AppendDigest(nil, tpmwire.HashOf(v.Hash), message), der) {
@@ -163,7 +164,7 @@ func TestPSSSaltLength(t *testing.T) {
 	h := tpmwire.HashOf(tpm2.TPMAlgSHA256)
 	digest := tpmwire.AppendDigest(nil, h, message)
 	// The longest salt that fits RSA-2048 with SHA-256 has 222 bytes.
-	for salt, want := range map[int]Check{32: "", 1: CheckSignature, 20: CheckSignature, 31: CheckSignature, 33: CheckSignature, 222: CheckSignature} {
+	for salt, want := range map[int]refusal.Check{32: "", 1: checkSignature, 20: checkSignature, 31: checkSignature, 33: checkSignature, 222: checkSignature} {
 		out, err := rsa.SignPSS(rand.Reader, k, h, digest, &rsa.PSSOptions{SaltLength: salt})
 		if err != nil {
 			t.Fatal(err)

@@ -4,16 +4,17 @@ import (
 	"crypto"
 
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// CheckCertifyOptions: the [CertifyOptions] say too little to decide. The fault is the
+// checkCertifyOptions: the [CertifyOptions] say too little to decide. The fault is the
 // caller's, not the evidence's.
-const CheckCertifyOptions Check = "certify-options"
+const checkCertifyOptions refusal.Check = "certify-options"
 
 // CertifyEvidence is one statement of TPM2_Certify: an attestation key's word that the TPM
 // holds, or had loaded, the key of a public area. TPM structures have no outer size prefixes.
 type CertifyEvidence struct {
-	// Attest is the TPMS_ATTEST, at most MaxAttestationSize bytes.
+	// Attest is the TPMS_ATTEST, at most 1024 bytes.
 	Attest []byte
 	// Signature is the TPMT_SIGNATURE over Attest, or a bare signature if RawSignature is
 	// set; at most 1024 bytes.
@@ -105,18 +106,18 @@ type Certified struct {
 // qualifying data, in constant time; the certified Name against the Name computed from
 // Public, and Public's key against the expected one; name algorithms; the attestation key's
 // attributes, scheme and strength; the certified key's attributes, strength and residence;
-// scheme, hash and range of the signature; and finally the signature itself. A refusal is an
-// [*Error]; e must not be nil.
-func VerifyCertify(e *CertifyEvidence, o CertifyOptions) (*Certified, error) {
+// scheme, hash and range of the signature; and finally the signature itself. A refusal is a
+// [*refusal.Error]; e must not be nil.
+func VerifyCertify(e *CertifyEvidence, opts CertifyOptions) (*Certified, error) {
 	if e == nil {
-		return nil, tpmwire.Refuse(CheckCertifyOptions, "no evidence", "some")
+		return nil, tpmwire.Refuse(checkCertifyOptions, "no evidence", "some")
 	}
-	in := CertifyInput{AKKey: o.AK.key, Options: o}
-	err := inOrder(o.check, func() error { return in.Parse(e, o.AK.public) }, in.CheckBeforeSignature, in.CheckSignature)
+	in := CertifyInput{AKKey: opts.AK.key, Options: opts}
+	err := inOrder(opts.check, func() error { return in.Parse(e, opts.AK.public) }, in.CheckBeforeSignature, in.CheckSignature)
 	if err != nil {
 		return nil, err
 	}
-	return in.certified(&o.AK), nil
+	return in.certified(&opts.AK), nil
 }
 
 // inOrder runs the checks up to the first that fails, and returns its error.
@@ -130,23 +131,23 @@ func inOrder(checks ...func() error) error {
 }
 
 func (o *CertifyOptions) check() error {
-	if err := o.checkCommon(CheckCertifyOptions); err != nil {
+	if err := o.checkCommon(checkCertifyOptions); err != nil {
 		return err
 	}
 	switch {
 	case o.RequireTPMResident && !o.AK.trusted():
-		return tpmwire.Refuse(CheckCertifyOptions, "RequireTPMResident with an attestation key of the sender", "AKFromCredential or AKFromIssuer")
+		return tpmwire.Refuse(checkCertifyOptions, "RequireTPMResident with an attestation key of the sender", "AKFromCredential or AKFromIssuer")
 	case o.Key == nil && !o.InsecureAllowAnyKey:
-		return tpmwire.Refuse(CheckCertifyOptions, "no expected key", "Key, or InsecureAllowAnyKey")
+		return tpmwire.Refuse(checkCertifyOptions, "no expected key", "Key, or InsecureAllowAnyKey")
 	case o.Key != nil && o.InsecureAllowAnyKey:
-		return tpmwire.Refuse(CheckCertifyOptions, "Key with InsecureAllowAnyKey", "one of them")
+		return tpmwire.Refuse(checkCertifyOptions, "Key with InsecureAllowAnyKey", "one of them")
 	}
 	return nil
 }
 
 // checkCommon requires an attestation key, and one of the three ways to say what qualifying
 // data is expected.
-func (o *CertifyOptions) checkCommon(c Check) error {
+func (o *CertifyOptions) checkCommon(c refusal.Check) error {
 	if fault := o.AK.check(); fault != "" {
 		return tpmwire.Refuse(c, fault, "AKFromCredential or AKFromIssuer")
 	}

@@ -4,19 +4,20 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Checks of the attestation key that signs a statement.
 const (
 	// CheckAKMismatch: the attestation key's public area does not hold the same key as its
 	// certificate.
-	CheckAKMismatch Check = "ak-mismatch"
-	// CheckAKAttributes: the attestation key's attributes are not those of a
+	CheckAKMismatch refusal.Check = "ak-mismatch"
+	// checkAKAttributes: the attestation key's attributes are not those of a
 	// restricted signing key that lives in a TPM.
-	CheckAKAttributes Check = "ak-attributes"
-	// CheckAKScheme: the attestation key has no signing scheme of its own, or one
+	checkAKAttributes refusal.Check = "ak-attributes"
+	// checkAKScheme: the attestation key has no signing scheme of its own, or one
 	// that is not accepted.
-	CheckAKScheme Check = "ak-scheme"
+	checkAKScheme refusal.Check = "ak-scheme"
 )
 
 // What an attestation key's attributes must be. Restricted: it signs only what the TPM made.
@@ -64,22 +65,22 @@ func CheckAKPublic(ak *Public) error {
 func checkAKForm(ak *Public) error {
 	a := ak.Attributes
 	if !a.Has(akAttributesSet) {
-		return tpmwire.Refuse(CheckAKAttributes, a.String(), akAttributesSet.String()+" set")
+		return tpmwire.Refuse(checkAKAttributes, a.String(), akAttributesSet.String()+" set")
 	}
 	if a.HasAny(akAttributesClear) {
-		return tpmwire.Refuse(CheckAKAttributes, a.String(), akAttributesClear.String()+" clear")
+		return tpmwire.Refuse(checkAKAttributes, a.String(), akAttributesClear.String()+" clear")
 	}
-	if err := a.checkTogether(CheckAKAttributes); err != nil {
+	if err := a.checkTogether(checkAKAttributes); err != nil {
 		return err
 	}
 	switch {
 	case ak.Type == tpm2.TPMAlgRSA && (ak.Scheme.Alg == tpm2.TPMAlgRSASSA || ak.Scheme.Alg == tpm2.TPMAlgRSAPSS):
 	case ak.Type == tpm2.TPMAlgECC && ak.Scheme.Alg == tpm2.TPMAlgECDSA:
 	default:
-		return tpmwire.Refuse(CheckAKScheme, ak.Scheme.String(), "RSASSA or RSAPSS for RSA, ECDSA for ECC")
+		return tpmwire.Refuse(checkAKScheme, ak.Scheme.String(), "RSASSA or RSAPSS for RSA, ECDSA for ECC")
 	}
 	if ak.Symmetric.Alg != tpm2.TPMAlgNull {
-		return tpmwire.Refuse(CheckAKScheme, "symmetric scheme "+tpmwire.AlgorithmName(ak.Symmetric.Alg), "NULL")
+		return tpmwire.Refuse(checkAKScheme, "symmetric scheme "+tpmwire.AlgorithmName(ak.Symmetric.Alg), "NULL")
 	}
 	return nil
 }

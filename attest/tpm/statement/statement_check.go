@@ -15,30 +15,25 @@ import (
 
 // Checks of a certify statement, in addition to those of its parsers.
 const (
-	// CheckQualifyingData: the statement's extraData is not the expected qualifying data, so
-	// it was made for another purpose or at another time.
-	CheckQualifyingData Check = "qualifying-data"
-	// CheckQualifiedSigner: the statement's qualifiedSigner is not a Qualified Name that the
+	// checkQualifiedSigner: the statement's qualifiedSigner is not a Qualified Name that the
 	// attestation key can have.
-	CheckQualifiedSigner Check = "qualified-signer"
-	// CheckName: the certified Name is not the Name of the given public area.
-	CheckName Check = "certified-name"
-	// CheckQualifiedName: the certified Qualified Name is not one that the certified key can
+	checkQualifiedSigner refusal.Check = "qualified-signer"
+	// checkCertifiedName: the certified Name is not the Name of the given public area.
+	checkCertifiedName refusal.Check = "certified-name"
+	// checkQualifiedName: the certified Qualified Name is not one that the certified key can
 	// have.
-	CheckQualifiedName Check = "certified-qualified-name"
-	// CheckKeyMismatch: the certified public area does not hold the expected key.
-	CheckKeyMismatch Check = "key-mismatch"
-	// CheckAKIsCertifiedKey: the certified key is the attestation key itself.
-	CheckAKIsCertifiedKey Check = "ak-is-certified-key"
-	// CheckKeyAttributes: the certified key's attributes are not those of a key for
+	checkQualifiedName refusal.Check = "certified-qualified-name"
+	// checkAKIsCertifiedKey: the certified key is the attestation key itself.
+	checkAKIsCertifiedKey refusal.Check = "ak-is-certified-key"
+	// checkKeyAttributes: the certified key's attributes are not those of a key for
 	// this use, or contradict each other.
-	CheckKeyAttributes Check = "key-attributes"
-	// CheckResidencyClaim: the certified key was loaded from outside, yet claims attributes
+	checkKeyAttributes refusal.Check = "key-attributes"
+	// checkResidencyClaim: the certified key was loaded from outside, yet claims attributes
 	// that a TPM never gives to such a key. No TPM made this statement.
-	CheckResidencyClaim Check = "key-residency-claim"
-	// CheckResidency: the caller requires a key that lives in the TPM, and the statement does
+	checkResidencyClaim refusal.Check = "key-residency-claim"
+	// checkResidency: the caller requires a key that lives in the TPM, and the statement does
 	// not show one.
-	CheckResidency Check = "key-residency"
+	checkResidency refusal.Check = "key-residency"
 )
 
 // CertifyInput is a certify statement with everything that it is checked against, parsed: a
@@ -64,7 +59,7 @@ type CertifyInput struct {
 // operation, cheapest checks first.
 func (in *CertifyInput) CheckBeforeSignature() error {
 	if in.Attest.Certified == nil {
-		return tpmwire.Refuse(CheckStatementType, statementTypeName(in.Attest.Type), statementTypeName(tpm2.TPMSTAttestCertify))
+		return tpmwire.Refuse(checkStatementType, statementTypeName(in.Attest.Type), statementTypeName(tpm2.TPMSTAttestCertify))
 	}
 	return inOrder(in.checkQualifyingData, in.checkCertifiedKey, in.checkAK, in.checkQualifiedSigner,
 		in.checkKeyAttributes, in.checkResidency, in.checkSignatureForm)
@@ -81,7 +76,7 @@ func (in *CertifyInput) checkQualifyingData() error {
 	}
 	if subtle.ConstantTimeCompare(in.Attest.ExtraData, in.Options.QualifyingData) != 1 {
 		// What was expected is a secret between this statement's maker and the verifier.
-		return tpmwire.Refuse(CheckQualifyingData, refusal.Hex(in.Attest.ExtraData), "the qualifying data of this challenge")
+		return tpmwire.Refuse(message.CheckQualifyingData, refusal.Hex(in.Attest.ExtraData), "the qualifying data of this challenge")
 	}
 	return nil
 }
@@ -90,7 +85,7 @@ func (in *CertifyInput) checkQualifyingData() error {
 // expected key.
 func (in *CertifyInput) checkCertifiedKey() error {
 	if !in.Public.HasName(in.Attest.Certified.Name) {
-		return tpmwire.Refuse(CheckName, refusal.Hex(in.Attest.Certified.Name), refusal.Hex(in.Public.Name()))
+		return tpmwire.Refuse(checkCertifiedName, refusal.Hex(in.Attest.Certified.Name), refusal.Hex(in.Public.Name()))
 	}
 	if err := in.checkNameAlgorithm("certified key", in.Public.NameAlg); err != nil {
 		return err
@@ -100,7 +95,7 @@ func (in *CertifyInput) checkCertifiedKey() error {
 	}
 	// If AK is known, checkAK ties it to AKKey.
 	if in.AK != nil && in.Public.sameKeyAs(in.AK) || in.AK == nil && in.Public.SameKey(in.AKKey) {
-		return tpmwire.Refuse(CheckAKIsCertifiedKey, "the attestation key", "another key")
+		return tpmwire.Refuse(checkAKIsCertifiedKey, "the attestation key", "another key")
 	}
 	if !in.Options.InsecureAllowAnyKey && in.Public.SameKey(in.Options.Key) {
 		return nil // and thus a point on its curve
@@ -110,14 +105,14 @@ func (in *CertifyInput) checkCertifiedKey() error {
 		return err
 	}
 	if !in.Options.InsecureAllowAnyKey {
-		return tpmwire.Refuse(CheckKeyMismatch, "another key in the certified public area", "the expected key")
+		return tpmwire.Refuse(message.CheckKeyMismatch, "another key in the certified public area", "the expected key")
 	}
 	return nil
 }
 
 func (in *CertifyInput) checkNameAlgorithm(whose string, alg tpm2.TPMAlgID) error {
 	if alg == tpm2.TPMAlgSHA1 && !in.Options.InsecureAllowSHA1Name {
-		return tpmwire.Refuse(CheckNameAlgorithm, "SHA1 for the "+whose, "SHA256, SHA384 or SHA512")
+		return tpmwire.Refuse(checkNameAlgorithm, "SHA1 for the "+whose, "SHA256, SHA384 or SHA512")
 	}
 	return nil
 }
@@ -129,17 +124,17 @@ func (in *CertifyInput) checkNameAlgorithm(whose string, alg tpm2.TPMAlgID) erro
 func (in *CertifyInput) checkQualifiedSigner() error {
 	signer := in.Attest.QualifiedSigner
 	if !isName(signer) {
-		return tpmwire.Refuse(CheckQualifiedSigner, refusal.Hex(signer), "a Qualified Name")
+		return tpmwire.Refuse(checkQualifiedSigner, refusal.Hex(signer), "a Qualified Name")
 	}
 	alg := tpm2.TPMAlgID(binary.BigEndian.Uint16(signer))
 	if in.AK == nil {
 		return in.checkNameAlgorithm("attestation key", alg)
 	}
 	if alg != in.AK.NameAlg {
-		return tpmwire.Refuse(CheckQualifiedSigner, tpmwire.AlgorithmName(alg), tpmwire.AlgorithmName(in.AK.NameAlg))
+		return tpmwire.Refuse(checkQualifiedSigner, tpmwire.AlgorithmName(alg), tpmwire.AlgorithmName(in.AK.NameAlg))
 	}
 	if bytes.Equal(signer, in.AKName) || in.AK.hasNameAtOtherWidth(signer) {
-		return tpmwire.Refuse(CheckQualifiedSigner, "the Name of a key that was loaded from outside", "the Qualified Name of a restricted key")
+		return tpmwire.Refuse(checkQualifiedSigner, "the Name of a key that was loaded from outside", "the Qualified Name of a restricted key")
 	}
 	return nil
 }
@@ -148,24 +143,24 @@ func (in *CertifyInput) checkQualifiedSigner() error {
 // TPM accepts together.
 func (in *CertifyInput) checkKeyAttributes() error {
 	a := in.Public.Attributes
-	if err := a.checkTogether(CheckKeyAttributes); err != nil {
+	if err := a.checkTogether(checkKeyAttributes); err != nil {
 		return err
 	}
 	if a.Has(AttributeRestricted) && !in.Options.AllowRestrictedKey {
-		return tpmwire.Refuse(CheckKeyAttributes, a.String(), "restricted clear")
+		return tpmwire.Refuse(checkKeyAttributes, a.String(), "restricted clear")
 	}
 	if a.Has(AttributeX509Sign) {
-		return tpmwire.Refuse(CheckKeyAttributes, a.String(), "x509sign clear")
+		return tpmwire.Refuse(checkKeyAttributes, a.String(), "x509sign clear")
 	}
 	if !a.Has(AttributeSign) && !in.Options.AllowDecryptionKey {
-		return tpmwire.Refuse(CheckKeyAttributes, a.String(), "sign set")
+		return tpmwire.Refuse(checkKeyAttributes, a.String(), "sign set")
 	}
 	return nil
 }
 
 // checkTogether refuses attributes that TPM2_Create and TPM2_LoadExternal refuse
 // with TPM_RC_ATTRIBUTES for every key: Part 2, 8.3.3.
-func (a Attributes) checkTogether(c Check) error {
+func (a Attributes) checkTogether(c refusal.Check) error {
 	switch {
 	case a.Has(AttributeFixedTPM) && !a.Has(AttributeFixedParent):
 		return tpmwire.Refuse(c, a.String(), "fixedParent with fixedTPM")
@@ -183,14 +178,14 @@ func (a Attributes) checkTogether(c Check) error {
 func (in *CertifyInput) checkResidency() error {
 	name, qualified := in.Attest.Certified.Name, in.Attest.Certified.QualifiedName
 	if !isName(qualified) || tpm2.TPMAlgID(binary.BigEndian.Uint16(qualified)) != in.Public.NameAlg {
-		return tpmwire.Refuse(CheckQualifiedName, refusal.Hex(qualified), "a name under "+tpmwire.AlgorithmName(in.Public.NameAlg))
+		return tpmwire.Refuse(checkQualifiedName, refusal.Hex(qualified), "a name under "+tpmwire.AlgorithmName(in.Public.NameAlg))
 	}
 	a := in.Public.Attributes
 	if bytes.Equal(name, qualified) && a.HasAny(AttributeFixedTPM|AttributeFixedParent|AttributeRestricted) {
-		return tpmwire.Refuse(CheckResidencyClaim, a.String(), "fixedTPM, fixedParent and restricted clear in a key that was loaded from outside")
+		return tpmwire.Refuse(checkResidencyClaim, a.String(), "fixedTPM, fixedParent and restricted clear in a key that was loaded from outside")
 	}
 	if in.Options.RequireTPMResident && !in.TPMResident() {
-		return tpmwire.Refuse(CheckResidency, a.String()+", Qualified Name "+refusal.Hex(qualified), "fixedTPM, fixedParent and a parent")
+		return tpmwire.Refuse(checkResidency, a.String()+", Qualified Name "+refusal.Hex(qualified), "fixedTPM, fixedParent and a parent")
 	}
 	return nil
 }

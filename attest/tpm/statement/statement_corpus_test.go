@@ -14,7 +14,9 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
 
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // corpus is a file of the collection of real-world data that the environment names.
@@ -79,10 +81,10 @@ func webauthnStatements(t *testing.T) []*recordedStatement {
 }
 
 func TestCorpusWebAuthn(t *testing.T) {
-	want := map[string]Check{
+	want := map[string]refusal.Check{
 		"synthetic-fidofake-rsakey-03": CheckMagic,
-		"synthetic-nosan-rsakey-01":    CheckSignature,
-		"synthetic-w3c-ecckey-01":      CheckAttestEncoding,
+		"synthetic-nosan-rsakey-01":    checkSignature,
+		"synthetic-w3c-ecckey-01":      checkAttestEncoding,
 	}
 	for _, s := range webauthnStatements(t) {
 		t.Run(s.name, func(t *testing.T) {
@@ -114,7 +116,7 @@ func TestCorpusWebAuthn(t *testing.T) {
 // recordedChangesAreRefused: one change each to options that a good statement meets.
 func recordedChangesAreRefused(t *testing.T, s *recordedStatement, got *Certified) {
 	t.Helper()
-	try := func(want Check, change func(*CertifyOptions)) {
+	try := func(want refusal.Check, change func(*CertifyOptions)) {
 		t.Helper()
 		o := s.options
 		change(&o)
@@ -125,15 +127,15 @@ func recordedChangesAreRefused(t *testing.T, s *recordedStatement, got *Certifie
 		// Because of SHA-1 and nothing else: allowed, it is accepted above.
 		try(CheckSignatureHash, func(o *CertifyOptions) { o.InsecureAllowSHA1Signature = false })
 	}
-	try(CheckQualifyingData, func(o *CertifyOptions) { o.QualifyingData = o.QualifyingData[1:] })
+	try(message.CheckQualifyingData, func(o *CertifyOptions) { o.QualifyingData = o.QualifyingData[1:] })
 	key, err := got.Public.Key()
 	if err != nil {
 		t.Fatal(err)
 	}
 	try("", func(o *CertifyOptions) { o.InsecureAllowAnyKey, o.Key = false, key })
-	try(CheckKeyMismatch, func(o *CertifyOptions) { o.InsecureAllowAnyKey, o.Key = false, softwareKeys.p256().Public() })
-	try(CheckSignature, func(o *CertifyOptions) { o.AK.key = softwareKeys.rsa2048().Public() })
-	try(CheckSignatureScheme, func(o *CertifyOptions) { o.AK.key = softwareKeys.p256().Public() })
+	try(message.CheckKeyMismatch, func(o *CertifyOptions) { o.InsecureAllowAnyKey, o.Key = false, softwareKeys.p256().Public() })
+	try(checkSignature, func(o *CertifyOptions) { o.AK.key = softwareKeys.rsa2048().Public() })
+	try(checkSignatureScheme, func(o *CertifyOptions) { o.AK.key = softwareKeys.p256().Public() })
 	raw := s.evidence
 	raw.Signature = corpus(t, "webauthn-tpm", s.name, "sig.bin")
 	raw.RawSignature = &RawScheme{Alg: got.SignatureScheme.Alg, Hash: got.SignatureScheme.Hash}
@@ -177,7 +179,7 @@ func TestCorpusW3C(t *testing.T) {
 		}
 		s.evidence.Attest = attest
 		_, err = VerifyCertify(&s.evidence, s.options)
-		expectCheck(t, err, CheckQualifiedSigner)
+		expectCheck(t, err, checkQualifiedSigner)
 	}
 }
 
@@ -216,13 +218,13 @@ func TestCorpusAzure(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	t.Logf("clock trusted: %v, reset count %d", got.ClockTrusted, got.Attestation.ResetCount)
-	for want, change := range map[Check]func(*CertifyOptions){
-		CheckKeyAttributes:    func(o *CertifyOptions) { o.AllowDecryptionKey = false },
-		CheckQualifyingData:   func(o *CertifyOptions) { o.QualifyingData, o.InsecureEmptyQualifyingData = []byte{0}, false },
-		CheckCertifyOptions:   func(o *CertifyOptions) { o.InsecureEmptyQualifyingData = false },
-		CheckAKMismatch:       func(o *CertifyOptions) { o.AK.key = softwareKeys.rsa2048().Public() },
-		CheckKeyMismatch:      func(o *CertifyOptions) { o.Key = softwareKeys.rsa2048().Public() },
-		CheckAKIsCertifiedKey: func(o *CertifyOptions) { o.AK = AKFromCredential(e.Public) },
+	for want, change := range map[refusal.Check]func(*CertifyOptions){
+		checkKeyAttributes:          func(o *CertifyOptions) { o.AllowDecryptionKey = false },
+		message.CheckQualifyingData: func(o *CertifyOptions) { o.QualifyingData, o.InsecureEmptyQualifyingData = []byte{0}, false },
+		checkCertifyOptions:         func(o *CertifyOptions) { o.InsecureEmptyQualifyingData = false },
+		CheckAKMismatch:             func(o *CertifyOptions) { o.AK.key = softwareKeys.rsa2048().Public() },
+		message.CheckKeyMismatch:    func(o *CertifyOptions) { o.Key = softwareKeys.rsa2048().Public() },
+		checkAKIsCertifiedKey:       func(o *CertifyOptions) { o.AK = AKFromCredential(e.Public) },
 	} {
 		again := o
 		change(&again)
@@ -232,11 +234,11 @@ func TestCorpusAzure(t *testing.T) {
 	pss := *e
 	pss.RawSignature = &RawScheme{Alg: tpm2.TPMAlgRSAPSS, Hash: tpm2.TPMAlgSHA256}
 	_, err = VerifyCertify(&pss, o)
-	expectCheck(t, err, CheckSignatureScheme)
+	expectCheck(t, err, checkSignatureScheme)
 	quote := *e
 	quote.Attest, quote.Signature = read("quote.bin"), read("quote.sig.raw.bin")
 	_, err = VerifyCertify(&quote, o)
-	expectCheck(t, err, CheckStatementType)
+	expectCheck(t, err, checkStatementType)
 }
 
 // TestCorpusLAMPS: the sample request of draft-ietf-lamps-csr-attestation carries its
@@ -260,13 +262,13 @@ func TestCorpusLAMPS(t *testing.T) {
 		}
 		got, err := VerifyCertify(e, CertifyOptions{AK: AKFromIssuer(certificate.PublicKey, nil), QualifyingData: testQualifyingData, Key: csr.PublicKey})
 		if err != nil {
-			expectCheck(t, err, CheckSignature)
+			expectCheck(t, err, checkSignature)
 			continue
 		}
 		accepted++
 		t.Logf("%s certifies a key with %v, resident %v", certificate.Subject, got.Public.Attributes, got.TPMResident)
 		_, err = VerifyCertify(e, CertifyOptions{AK: AKFromIssuer(certificate.PublicKey, nil), QualifyingData: testQualifyingData[:3], Key: csr.PublicKey})
-		expectCheck(t, err, CheckQualifyingData)
+		expectCheck(t, err, message.CheckQualifyingData)
 	}
 	if accepted != 1 {
 		t.Errorf("verifies under %d of %d certificates, want 1", accepted, len(certificates))

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // keyWithZeroX is a P-256 key whose X, and X alone, begins with a zero byte.
@@ -35,7 +36,7 @@ func TestSignersFromOutside(t *testing.T) {
 			f := goodForgery(t, ak, softwareKeys.p256b().Public())
 			f.verify(t, "")
 			f.attest.QualifiedSigner = ak.public.Name()
-			f.verify(t, CheckQualifiedSigner)
+			f.verify(t, checkQualifiedSigner)
 		})
 	}
 	ak := newForger(t, keyWithZeroX(t), schemeECDSA)
@@ -46,7 +47,7 @@ func TestSignersFromOutside(t *testing.T) {
 			f.useAK(areas[0])
 			f.verify(t, "")
 			f.attest.QualifiedSigner = areas[1].Name()
-			f.verify(t, CheckQualifiedSigner)
+			f.verify(t, checkQualifiedSigner)
 			f.attest.QualifiedSigner = QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, areas[1].Name())
 			if got := f.verify(t, ""); got.ClockTrusted != (areas[0] == areas[1]) {
 				t.Errorf("clock trusted: %v", got.ClockTrusted)
@@ -86,12 +87,12 @@ func TestAreasOfAttestationKeys(t *testing.T) {
 	ak := newForger(t, softwareKeys.p256(), schemeECDSA)
 	for name, c := range map[string]struct {
 		area []byte
-		want Check
+		want refusal.Check
 	}{
-		"no public area": {[]byte{1, 2, 3}, CheckPublicEncoding},
-		"a longer one":   {make([]byte, tpmwire.MaxTPMTPublicSize+1), CheckPublicSize},
-		"cut":            {ak.public.Raw[:len(ak.public.Raw)-1], CheckPublicEncoding},
-		"weak RSA":       {publicArea(t, softwareKeys.rsa1024().Public(), testAKAttributes, schemeRSASSA).Raw, CheckWeakKey},
+		"no public area": {[]byte{1, 2, 3}, checkPublicEncoding},
+		"a longer one":   {make([]byte, tpmwire.MaxTPMTPublicSize+1), checkPublicSize},
+		"cut":            {ak.public.Raw[:len(ak.public.Raw)-1], checkPublicEncoding},
+		"weak RSA":       {publicArea(t, softwareKeys.rsa1024().Public(), testAKAttributes, schemeRSASSA).Raw, checkWeakKey},
 		"a point off its curve": {changed(t, ak.public, func(p *Public) {
 			p.X, p.Y = filled(32, 1), filled(32, 1)
 		}).Raw, CheckPoint},
@@ -113,14 +114,14 @@ func TestFormOfAttestationKeys(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		ak   *Public
-		want Check
+		want refusal.Check
 	}{
 		"good":           {area(func(*Public) {}), ""},
-		"weak RSA":       {publicArea(t, softwareKeys.rsa1024().Public(), testAKAttributes, schemeRSASSA), CheckWeakKey},
-		"RSA with e = 3": {changed(t, publicArea(t, softwareKeys.rsa2048().Public(), testAKAttributes, schemeRSASSA), func(p *Public) { p.Exponent = 3 }), CheckWeakKey},
-		"not restricted": {area(func(p *Public) { p.Attributes &^= AttributeRestricted }), CheckAKAttributes},
-		"no scheme":      {area(func(p *Public) { p.Scheme = noScheme }), CheckAKScheme},
-		"Name of SHA-1":  {area(func(p *Public) { p.NameAlg = tpm2.TPMAlgSHA1 }), CheckNameAlgorithm},
+		"weak RSA":       {publicArea(t, softwareKeys.rsa1024().Public(), testAKAttributes, schemeRSASSA), checkWeakKey},
+		"RSA with e = 3": {changed(t, publicArea(t, softwareKeys.rsa2048().Public(), testAKAttributes, schemeRSASSA), func(p *Public) { p.Exponent = 3 }), checkWeakKey},
+		"not restricted": {area(func(p *Public) { p.Attributes &^= AttributeRestricted }), checkAKAttributes},
+		"no scheme":      {area(func(p *Public) { p.Scheme = noScheme }), checkAKScheme},
+		"Name of SHA-1":  {area(func(p *Public) { p.NameAlg = tpm2.TPMAlgSHA1 }), checkNameAlgorithm},
 	} {
 		t.Run(name, func(t *testing.T) { expectCheck(t, CheckAKPublic(c.ak), c.want) })
 	}
@@ -133,15 +134,15 @@ func TestKeysWithoutUse(t *testing.T) {
 	for name, c := range map[string]struct {
 		attributes Attributes
 		decryption bool
-		want       Check
+		want       refusal.Check
 	}{
 		"signs":                       {testResidentAttributes, false, ""},
 		"signs, or may decrypt":       {testResidentAttributes, true, ""},
-		"decrypts":                    {testResidentAttributes&^use | AttributeDecrypt, false, CheckKeyAttributes},
+		"decrypts":                    {testResidentAttributes&^use | AttributeDecrypt, false, checkKeyAttributes},
 		"decrypts, and may":           {testResidentAttributes&^use | AttributeDecrypt, true, ""},
-		"does nothing":                {testResidentAttributes &^ use, false, CheckKeyAttributes},
-		"does nothing, where it may":  {testResidentAttributes &^ use, true, CheckKeyAttributes},
-		"does nothing, from software": {testSoftwareAttributes &^ use, true, CheckKeyAttributes},
+		"does nothing":                {testResidentAttributes &^ use, false, checkKeyAttributes},
+		"does nothing, where it may":  {testResidentAttributes &^ use, true, checkKeyAttributes},
+		"does nothing, from software": {testSoftwareAttributes &^ use, true, checkKeyAttributes},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := goodForgery(t, newForger(t, softwareKeys.p256(), schemeECDSA), softwareKeys.rsa2048().Public())
@@ -159,14 +160,14 @@ func TestResidence(t *testing.T) {
 		attributes Attributes
 		external   bool
 		resident   bool
-		want       Check
+		want       refusal.Check
 	}{
 		"resident":                      {testResidentAttributes, false, true, ""},
 		"can be duplicated":             {testSoftwareAttributes, false, false, ""},
 		"moves with its parent":         {testSoftwareAttributes | AttributeFixedParent, false, false, ""},
 		"from outside":                  {testSoftwareAttributes, true, false, ""},
-		"from outside, says fixed":      {testResidentAttributes, true, false, CheckResidencyClaim},
-		"from outside, says its parent": {testSoftwareAttributes | AttributeFixedParent, true, false, CheckResidencyClaim},
+		"from outside, says fixed":      {testResidentAttributes, true, false, checkResidencyClaim},
+		"from outside, says its parent": {testSoftwareAttributes | AttributeFixedParent, true, false, checkResidencyClaim},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := goodForgery(t, ak, softwareKeys.p256b().Public())
@@ -179,7 +180,7 @@ func TestResidence(t *testing.T) {
 			}
 			f.options.RequireTPMResident = true
 			if want := c.want; want == "" && !c.resident {
-				f.verify(t, CheckResidency)
+				f.verify(t, checkResidency)
 			}
 		})
 	}
@@ -194,13 +195,13 @@ func TestSignaturesOfOtherKinds(t *testing.T) {
 	onRSA := &Signature{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256, RSA: make([]byte, 256)}
 	expectCheck(t, onECC.checkForm(p256), "")
 	expectCheck(t, onRSA.checkForm(rsa), "")
-	expectCheck(t, onECC.checkForm(p224), CheckSignatureScheme)
-	expectCheck(t, onECC.checkForm(rsa), CheckSignatureScheme)
-	expectCheck(t, onRSA.checkForm(p256), CheckSignatureScheme)
-	expectCheck(t, onRSA.checkForm("key"), CheckSignatureScheme)
-	expectCheck(t, onRSA.verify(p256, one), CheckSignatureScheme)
-	expectCheck(t, onRSA.verify("key", one), CheckSignatureScheme)
-	expectCheck(t, onECC.verify(p256, one), CheckSignature)
+	expectCheck(t, onECC.checkForm(p224), checkSignatureScheme)
+	expectCheck(t, onECC.checkForm(rsa), checkSignatureScheme)
+	expectCheck(t, onRSA.checkForm(p256), checkSignatureScheme)
+	expectCheck(t, onRSA.checkForm("key"), checkSignatureScheme)
+	expectCheck(t, onRSA.verify(p256, one), checkSignatureScheme)
+	expectCheck(t, onRSA.verify("key", one), checkSignatureScheme)
+	expectCheck(t, onECC.verify(p256, one), checkSignature)
 }
 
 func TestVerifyQuoteWithoutInputs(t *testing.T) {
@@ -211,20 +212,20 @@ func TestVerifyQuoteWithoutInputs(t *testing.T) {
 	}{"no evidence": {nil, f.options}, "no options": {f.evidence(t), QuoteOptions{}}, "neither": {nil, QuoteOptions{}}} {
 		t.Run(name, func(t *testing.T) {
 			_, err := VerifyQuote(c.e, c.o)
-			expectCheck(t, err, CheckQuoteOptions)
+			expectCheck(t, err, checkQuoteOptions)
 		})
 	}
 	t.Run("no statement", func(t *testing.T) {
 		e := f.evidence(t)
 		e.Attest = e.Attest[:len(e.Attest)-1]
 		_, err := VerifyQuote(e, f.options)
-		expectCheck(t, err, CheckAttestEncoding)
+		expectCheck(t, err, checkAttestEncoding)
 	})
 	t.Run("no signature", func(t *testing.T) {
 		e := f.evidence(t)
 		e.Signature = e.Signature[:len(e.Signature)-1]
 		_, err := VerifyQuote(e, f.options)
-		expectCheck(t, err, CheckSignatureEncoding)
+		expectCheck(t, err, checkSignatureEncoding)
 	})
 }
 
@@ -236,13 +237,13 @@ func TestNewPCRSelection(t *testing.T) {
 	for name, c := range map[string]struct {
 		bank    tpm2.TPMAlgID
 		indexes []int
-		want    Check
+		want    refusal.Check
 	}{
 		"no PCR":          {tpm2.TPMAlgSHA256, nil, CheckPCRSelection},
 		"PCR 24":          {tpm2.TPMAlgSHA256, []int{24}, CheckPCRSelection},
 		"PCR -1":          {tpm2.TPMAlgSHA256, []int{-1}, CheckPCRSelection},
-		"a PCR twice":     {tpm2.TPMAlgSHA256, []int{3, 3}, CheckPCRDuplicate},
-		"an unknown bank": {tpm2.TPMAlgSM3256, []int{3}, CheckPCRBank},
+		"a PCR twice":     {tpm2.TPMAlgSHA256, []int{3, 3}, checkPCRDuplicate},
+		"an unknown bank": {tpm2.TPMAlgSM3256, []int{3}, checkPCRBank},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := NewPCRSelection(c.bank, c.indexes...)
@@ -256,14 +257,14 @@ func TestSelectionsAskedFor(t *testing.T) {
 	sha256 := PCRSelection{Hash: tpm2.TPMAlgSHA256, Select: []byte{0xff, 0, 0}}
 	for name, c := range map[string]struct {
 		selection []PCRSelection
-		want      Check
+		want      refusal.Check
 	}{
 		"none":            {nil, ""},
 		"the same":        {[]PCRSelection{sha256}, ""},
 		"fewer":           {[]PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0x7f, 0, 0}}}, CheckPCRSelection},
 		"an empty list":   {[]PCRSelection{}, CheckPCRSelection},
-		"a bank of SHA-1": {[]PCRSelection{{Hash: tpm2.TPMAlgSHA1, Select: []byte{0xff, 0, 0}}}, CheckPCRBank},
-		"an unknown bank": {[]PCRSelection{{Hash: tpm2.TPMAlgSM3256, Select: []byte{0xff, 0, 0}}}, CheckPCRBank},
+		"a bank of SHA-1": {[]PCRSelection{{Hash: tpm2.TPMAlgSHA1, Select: []byte{0xff, 0, 0}}}, checkPCRBank},
+		"an unknown bank": {[]PCRSelection{{Hash: tpm2.TPMAlgSM3256, Select: []byte{0xff, 0, 0}}}, checkPCRBank},
 		"a bank twice":    {[]PCRSelection{sha256, sha256}, CheckPCRSelection},
 		"no PCR":          {[]PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: make([]byte, 3)}}, CheckPCRSelection},
 	} {
@@ -284,13 +285,13 @@ func TestLimitsOfPCRs(t *testing.T) {
 		}
 	}
 	sorted, err := SortedPCRs(all)
-	if err != nil || len(sorted) != MaxPCRs {
+	if err != nil || len(sorted) != maxPCRs {
 		t.Errorf("%d of %d: %v", len(sorted), len(all), err)
 	}
 	value := make([]byte, 32)
 	_, err = SortedPCRs(append(all, PCR{Bank: tpm2.TPMAlgSHA256, Index: 31, Value: value}))
 	expectCheck(t, err, CheckPCRSelection)
-	for index, want := range map[int]Check{-2: CheckPCRSelection, -1: CheckPCRSelection, 0: "", 31: "", 32: CheckPCRSelection} {
+	for index, want := range map[int]refusal.Check{-2: CheckPCRSelection, -1: CheckPCRSelection, 0: "", 31: "", 32: CheckPCRSelection} {
 		expectCheck(t, PCR{Bank: tpm2.TPMAlgSHA256, Index: index, Value: value}.Check(), want)
 	}
 	s := PCRSelection{Hash: tpm2.TPMAlgSHA256, Select: []byte{0x80, 0, 0x80}}

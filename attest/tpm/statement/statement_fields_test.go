@@ -9,13 +9,14 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // expectGot is expectCheck, and the refusal says what it stopped at.
-func expectGot(t *testing.T, err error, want Check, got string) {
+func expectGot(t *testing.T, err error, want refusal.Check, got string) {
 	t.Helper()
 	expectCheck(t, err, want)
-	var e *Error
+	var e *refusal.Error
 	if errors.As(err, &e); e != nil && e.Got != got {
 		t.Errorf("got %q, want %q", e.Got, got)
 	}
@@ -49,25 +50,25 @@ func TestFieldsOfAttestation(t *testing.T) {
 				at++
 			}
 			_, err := ParseAttestation(raw[:n])
-			expectGot(t, err, CheckAttestEncoding, fields[at])
+			expectGot(t, err, checkAttestEncoding, fields[at])
 		}
 	}
 	t.Run("what follows would do as the end", func(t *testing.T) {
 		certify, quote := unhex(t, certifyHex), unhex(t, quoteHex)
 		_, err := ParseAttestation(append(bytes.Clone(certify[:65]), 0, 0, 0, 0)) // two empty names in place of the firmware version
-		expectGot(t, err, CheckAttestEncoding, clock)
+		expectGot(t, err, checkAttestEncoding, clock)
 		_, err = ParseAttestation(append(bytes.Clone(quote[:69]), 0, 0)) // an empty digest in place of the count
-		expectGot(t, err, CheckAttestEncoding, "PCR selection")
+		expectGot(t, err, checkAttestEncoding, "PCR selection")
 	})
 }
 
 func TestSizesOfAttestation(t *testing.T) {
 	certify := unhex(t, certifyHex)
 	padded := func(size int) []byte { return append(bytes.Clone(certify), make([]byte, size-len(certify))...) }
-	_, err := ParseAttestation(padded(MaxAttestationSize))
-	expectCheck(t, err, CheckAttestEncoding)
-	_, err = ParseAttestation(padded(MaxAttestationSize + 1))
-	expectCheck(t, err, CheckAttestSize)
+	_, err := ParseAttestation(padded(maxAttestationSize))
+	expectCheck(t, err, checkAttestEncoding)
+	_, err = ParseAttestation(padded(maxAttestationSize + 1))
+	expectCheck(t, err, checkAttestSize)
 
 	quote := func(change func(*QuoteInfo)) []byte {
 		a, err := ParseAttestation(unhex(t, quoteHex))
@@ -112,10 +113,10 @@ func TestSizesOfAttestation(t *testing.T) {
 				expectCheck(t, err, "")
 				return
 			}
-			expectGot(t, err, CheckAttestEncoding, c.bad)
+			expectGot(t, err, checkAttestEncoding, c.bad)
 		})
 	}
-	for size, want := range map[int]Check{66: "", 67: CheckAttestEncoding} {
+	for size, want := range map[int]refusal.Check{66: "", 67: checkAttestEncoding} {
 		for name, change := range map[string]func(*Attestation){
 			"qualified signer": func(a *Attestation) { a.QualifiedSigner = make([]byte, size) },
 			"extra data":       func(a *Attestation) { a.ExtraData = make([]byte, size) },
@@ -174,7 +175,7 @@ func TestFieldsOfPublic(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ParsePublic(unhex(t, c.in))
-			expectGot(t, err, CheckPublicEncoding, c.bad)
+			expectGot(t, err, checkPublicEncoding, c.bad)
 		})
 	}
 }
@@ -183,9 +184,9 @@ func TestSizesOfPublic(t *testing.T) {
 	area := publicArea(t, softwareKeys.p256().Public(), testAKAttributes, schemeECDSA).Raw
 	padded := func(size int) []byte { return append(bytes.Clone(area), make([]byte, size-len(area))...) }
 	_, err := ParsePublic(padded(tpmwire.MaxTPMTPublicSize))
-	expectCheck(t, err, CheckPublicEncoding)
+	expectCheck(t, err, checkPublicEncoding)
 	_, err = ParsePublic(padded(tpmwire.MaxTPMTPublicSize + 1))
-	expectCheck(t, err, CheckPublicSize)
+	expectCheck(t, err, checkPublicSize)
 
 	rsa := func(bits, modulus string) string {
 		return "0001 000b 00050072 0000 0010 0014 000b " + bits + " 00000000 " + modulus
@@ -213,14 +214,14 @@ func TestSizesOfPublic(t *testing.T) {
 				expectCheck(t, err, "")
 				return
 			}
-			expectGot(t, err, CheckPublicEncoding, c.bad)
+			expectGot(t, err, checkPublicEncoding, c.bad)
 		})
 	}
 	t.Run("marshal, a field over its size prefix", func(t *testing.T) {
 		p := publicArea(t, softwareKeys.p256().Public(), testAKAttributes, schemeECDSA)
 		p.X = make([]byte, 1<<16)
 		_, err := p.Marshal()
-		expectCheck(t, err, CheckPublicEncoding)
+		expectCheck(t, err, checkPublicEncoding)
 	})
 }
 
@@ -239,7 +240,7 @@ func TestFieldsOfSignature(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ParseSignature(unhex(t, c.in))
-			expectGot(t, err, CheckSignatureEncoding, c.bad)
+			expectGot(t, err, checkSignatureEncoding, c.bad)
 		})
 	}
 }
@@ -255,17 +256,17 @@ func TestSizesOfSignature(t *testing.T) {
 	padded := func(n int) []byte { return append(rsa(256), make([]byte, n-262)...) }
 	for name, c := range map[string]struct {
 		in   []byte
-		want Check
+		want refusal.Check
 	}{
-		"nothing":          {nil, CheckSignatureSize},
-		"the largest":      {padded(maxTPMTSignatureSize), CheckSignatureEncoding}, // looked at, and refused for its padding
-		"one byte more":    {padded(maxTPMTSignatureSize + 1), CheckSignatureSize},
+		"nothing":          {nil, checkSignatureSize},
+		"the largest":      {padded(maxTPMTSignatureSize), checkSignatureEncoding}, // looked at, and refused for its padding
+		"one byte more":    {padded(maxTPMTSignatureSize + 1), checkSignatureSize},
 		"RSA-4096":         {rsa(512), ""},
-		"RSA of 513 bytes": {rsa(513), CheckSignatureEncoding},
+		"RSA of 513 bytes": {rsa(513), checkSignatureEncoding},
 		"P-521":            {ecdsa(66, 66), ""},
-		"r of 67 bytes":    {ecdsa(67, 66), CheckSignatureEncoding},
-		"s of 67 bytes":    {ecdsa(66, 67), CheckSignatureEncoding},
-		"r says 67 bytes":  {unhex(t, "0018 000b 0043 0001 01"), CheckSignatureEncoding},
+		"r of 67 bytes":    {ecdsa(67, 66), checkSignatureEncoding},
+		"s of 67 bytes":    {ecdsa(66, 67), checkSignatureEncoding},
+		"r says 67 bytes":  {unhex(t, "0018 000b 0043 0001 01"), checkSignatureEncoding},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ParseSignature(c.in)
@@ -278,19 +279,19 @@ func TestSizesOfSignature(t *testing.T) {
 	for name, c := range map[string]struct {
 		in     []byte
 		scheme RawScheme
-		want   Check
+		want   refusal.Check
 	}{
 		"RSA-4096":         {make([]byte, 512), onRSA, ""},
-		"RSA of 513 bytes": {make([]byte, 513), onRSA, CheckSignatureEncoding},
+		"RSA of 513 bytes": {make([]byte, 513), onRSA, checkSignatureEncoding},
 		"P-521":            {seq(number(66), number(66)), onECC, ""},
-		"r of 67 bytes":    {seq(number(67), number(66)), onECC, CheckSignatureEncoding},
-		"s of 67 bytes":    {seq(number(66), number(67)), onECC, CheckSignatureEncoding},
-		"no list":          {octets(number(1)), onECC, CheckSignatureEncoding},
-		"a third number":   {seq(number(1), number(1), number(1)), onECC, CheckSignatureEncoding},
-		"one number":       {seq(number(1)), onECC, CheckSignatureEncoding},
-		"a byte after":     {append(seq(number(1), number(1)), 0), onECC, CheckSignatureEncoding},
-		"a key agreement":  {make([]byte, 256), RawScheme{Alg: tpm2.TPMAlgRSAES, Hash: tpm2.TPMAlgSHA256}, CheckSignatureScheme},
-		"an unknown hash":  {make([]byte, 256), RawScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSM3256}, CheckSignatureScheme},
+		"r of 67 bytes":    {seq(number(67), number(66)), onECC, checkSignatureEncoding},
+		"s of 67 bytes":    {seq(number(66), number(67)), onECC, checkSignatureEncoding},
+		"no list":          {octets(number(1)), onECC, checkSignatureEncoding},
+		"a third number":   {seq(number(1), number(1), number(1)), onECC, checkSignatureEncoding},
+		"one number":       {seq(number(1)), onECC, checkSignatureEncoding},
+		"a byte after":     {append(seq(number(1), number(1)), 0), onECC, checkSignatureEncoding},
+		"a key agreement":  {make([]byte, 256), RawScheme{Alg: tpm2.TPMAlgRSAES, Hash: tpm2.TPMAlgSHA256}, checkSignatureScheme},
+		"an unknown hash":  {make([]byte, 256), RawScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSM3256}, checkSignatureScheme},
 	} {
 		t.Run("raw, "+name, func(t *testing.T) {
 			_, err := ParseRawSignature(c.in, c.scheme)
@@ -299,7 +300,7 @@ func TestSizesOfSignature(t *testing.T) {
 	}
 	t.Run("marshal, over its size prefix", func(t *testing.T) {
 		_, err := (&Signature{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256, RSA: make([]byte, 1<<16)}).Marshal()
-		expectCheck(t, err, CheckSignatureEncoding)
+		expectCheck(t, err, checkSignatureEncoding)
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // The forgers of this file hold attestation keys in software. They sign whatever a
@@ -249,7 +250,7 @@ func (f *forgery) evidence(t testing.TB) *CertifyEvidence {
 }
 
 // verify runs VerifyCertify on it and holds the error against want, "" for none.
-func (f *forgery) verify(t *testing.T, want Check) *Certified {
+func (f *forgery) verify(t *testing.T, want refusal.Check) *Certified {
 	t.Helper()
 	got, err := VerifyCertify(f.evidence(t), f.options)
 	expectCheck(t, err, want)
@@ -257,7 +258,7 @@ func (f *forgery) verify(t *testing.T, want Check) *Certified {
 }
 
 // expectCheck fails unless err is nil for "", or an *Error of that very check.
-func expectCheck(t *testing.T, err error, want Check) {
+func expectCheck(t *testing.T, err error, want refusal.Check) {
 	t.Helper()
 	if want == "" {
 		if err != nil {
@@ -265,7 +266,7 @@ func expectCheck(t *testing.T, err error, want Check) {
 		}
 		return
 	}
-	var e *Error
+	var e *refusal.Error
 	if !errors.Is(err, want) || !errors.As(err, &e) || e.Check != want {
 		t.Fatalf("got %v, want %s", err, want)
 	}

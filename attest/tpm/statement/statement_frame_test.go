@@ -92,7 +92,7 @@ func TestQuoteFrame(t *testing.T) {
 		"no PCR":             {QuoteEvidence{Attest: one, Signature: one}, der.CheckEncoding},
 		"larger statement":   {QuoteEvidence{Attest: over, Signature: one, PCRs: []PCR{value}}, der.CheckEncoding},
 		"larger signature":   {QuoteEvidence{Attest: one, Signature: over, PCRs: []PCR{value}}, der.CheckEncoding},
-		"the same PCR twice": {QuoteEvidence{Attest: one, Signature: one, PCRs: []PCR{value, value}}, CheckPCRDuplicate},
+		"the same PCR twice": {QuoteEvidence{Attest: one, Signature: one, PCRs: []PCR{value, value}}, checkPCRDuplicate},
 	} {
 		t.Run("marshal, "+name, func(t *testing.T) {
 			data, err := MarshalQuote(&c.e)
@@ -120,7 +120,7 @@ func TestQuoteFrame(t *testing.T) {
 		"an empty list":            {seq(a, a, seq()), der.CheckEncoding},
 		"a value of no list":       {seq(a, a, seq(octets(pcr(0)))), der.CheckEncoding},
 		"descending":               {seq(a, a, seq(pcr(1), pcr(0))), der.CheckEncoding},
-		"twice":                    {seq(a, a, seq(pcr(1), pcr(1))), CheckPCRDuplicate},
+		"twice":                    {seq(a, a, seq(pcr(1), pcr(1))), checkPCRDuplicate},
 		"a fourth in a value":      {seq(a, a, seq(seq(number(0x0b), number(0), octets(make([]byte, 32)), a))), der.CheckEncoding},
 		"a value without its bank": {seq(a, a, seq(seq(number(0), octets(make([]byte, 32))))), der.CheckEncoding},
 		"a value without octets":   {seq(a, a, seq(seq(number(0x0b), number(0)))), der.CheckEncoding},

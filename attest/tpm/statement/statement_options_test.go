@@ -8,20 +8,23 @@ import (
 	"testing"
 
 	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func TestVerifyCertifyOptionsAllow(t *testing.T) {
 	otherKey := softwareKeys.p256b().Public()
 	for _, row := range []struct {
 		name    string
-		without Check
+		without refusal.Check
 		change  func(*testing.T, *forgery)
 		allow   func(*CertifyOptions)
 	}{
-		{"decryption key", CheckKeyAttributes, recertify(testResidentAttributes&^AttributeSign | AttributeDecrypt),
+		{"decryption key", checkKeyAttributes, recertify(testResidentAttributes&^AttributeSign | AttributeDecrypt),
 			func(o *CertifyOptions) { o.AllowDecryptionKey = true }},
-		{"restricted key", CheckKeyAttributes, recertify(testAKAttributes), func(o *CertifyOptions) { o.AllowRestrictedKey = true }},
-		{"SHA-1 name", CheckNameAlgorithm, func(t *testing.T, f *forgery) {
+		{"restricted key", checkKeyAttributes, recertify(testAKAttributes), func(o *CertifyOptions) { o.AllowRestrictedKey = true }},
+		{"SHA-1 name", checkNameAlgorithm, func(t *testing.T, f *forgery) {
 			f.certify(changed(t, f.public, func(p *Public) { p.NameAlg = tpm2.TPMAlgSHA1 }))
 			f.useAK(changed(t, f.ak.public, func(p *Public) { p.NameAlg = tpm2.TPMAlgSHA1 }))
 		}, func(o *CertifyOptions) { o.InsecureAllowSHA1Name = true }},
@@ -29,11 +32,11 @@ func TestVerifyCertifyOptionsAllow(t *testing.T) {
 			f.scheme.Hash = tpm2.TPMAlgSHA1
 			f.useAK(changed(t, f.ak.public, func(p *Public) { p.Scheme.Hash = tpm2.TPMAlgSHA1 }))
 		}, func(o *CertifyOptions) { o.InsecureAllowSHA1Signature = true }},
-		{"any key", CheckKeyMismatch, func(_ *testing.T, f *forgery) { f.options.Key = softwareKeys.p384().Public() },
+		{"any key", message.CheckKeyMismatch, func(_ *testing.T, f *forgery) { f.options.Key = softwareKeys.p384().Public() },
 			func(o *CertifyOptions) { o.Key, o.InsecureAllowAnyKey = nil, true }},
-		{"any qualifying data", CheckQualifyingData, func(_ *testing.T, f *forgery) { f.attest.ExtraData = []byte("other") },
+		{"any qualifying data", message.CheckQualifyingData, func(_ *testing.T, f *forgery) { f.attest.ExtraData = []byte("other") },
 			func(o *CertifyOptions) { o.QualifyingData, o.InsecureAllowAnyQualifyingData = nil, true }},
-		{"empty qualifying data", CheckQualifyingData, func(_ *testing.T, f *forgery) { f.attest.ExtraData = nil },
+		{"empty qualifying data", message.CheckQualifyingData, func(_ *testing.T, f *forgery) { f.attest.ExtraData = nil },
 			func(o *CertifyOptions) { o.QualifyingData, o.InsecureEmptyQualifyingData = nil, true }},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -74,11 +77,11 @@ func TestCertifyOptionsRefuse(t *testing.T) {
 			o := f.options
 			change(&o)
 			_, err := VerifyCertify(e, o)
-			expectCheck(t, err, CheckCertifyOptions)
+			expectCheck(t, err, checkCertifyOptions)
 		})
 	}
 	_, err := VerifyCertify(nil, f.options)
-	expectCheck(t, err, CheckCertifyOptions)
+	expectCheck(t, err, checkCertifyOptions)
 }
 
 // Who compares the qualifying data by himself decides about it alone.

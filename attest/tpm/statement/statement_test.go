@@ -11,7 +11,9 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func TestVerifyCertifyAccepts(t *testing.T) {
@@ -70,10 +72,10 @@ func TestVerifyCertifySoftwareKey(t *testing.T) {
 				t.Error("a software key is called TPM-resident")
 			}
 			f.options.RequireTPMResident = true
-			f.verify(t, CheckResidency)
+			f.verify(t, checkResidency)
 			// With a parent, but free to leave: imported, or made for duplication.
 			f.certify(f.public)
-			f.verify(t, CheckResidency)
+			f.verify(t, checkResidency)
 			f.options.RequireTPMResident = false
 			if got := f.verify(t, ""); got.TPMResident {
 				t.Error("a key without fixedTPM is called TPM-resident")
@@ -105,102 +107,102 @@ func TestStatementAttacks(t *testing.T) {
 	rsaAK := func(t *testing.T) *forger { return newForger(t, softwareKeys.rsa2048(), schemeRSASSA) }
 	for _, row := range []struct {
 		name   string
-		want   Check
+		want   refusal.Check
 		ak     func(*testing.T) *forger
 		change func(*testing.T, *forgery)
 	}{
 		{"forged magic", CheckMagic, nil, func(_ *testing.T, f *forgery) {
 			f.patch = func(b []byte) []byte { b[3] ^= 1; return b }
 		}},
-		{"quote", CheckStatementType, nil, func(_ *testing.T, f *forgery) {
+		{"quote", checkStatementType, nil, func(_ *testing.T, f *forgery) {
 			f.attest.Type, f.attest.Certified = tpm2.TPMSTAttestQuote, nil
 			f.attest.Quote = &QuoteInfo{Selections: []PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{1, 0, 0}}}, PCRDigest: make([]byte, 32)}
 		}},
-		{"creation", CheckStatementType, nil, changeType(tpm2.TPMSTAttestCreation)},
-		{"time", CheckStatementType, nil, changeType(tpm2.TPMSTAttestTime)},
-		{"NV", CheckStatementType, nil, changeType(tpm2.TPMSTAttestNV)},
-		{"session audit", CheckStatementType, nil, changeType(tpm2.TPMSTAttestSessionAudit)},
-		{"command audit", CheckStatementType, nil, changeType(tpm2.TPMSTAttestCommandAudit)},
-		{"bytes after the statement", CheckAttestEncoding, nil, func(_ *testing.T, f *forgery) {
+		{"creation", checkStatementType, nil, changeType(tpm2.TPMSTAttestCreation)},
+		{"time", checkStatementType, nil, changeType(tpm2.TPMSTAttestTime)},
+		{"NV", checkStatementType, nil, changeType(tpm2.TPMSTAttestNV)},
+		{"session audit", checkStatementType, nil, changeType(tpm2.TPMSTAttestSessionAudit)},
+		{"command audit", checkStatementType, nil, changeType(tpm2.TPMSTAttestCommandAudit)},
+		{"bytes after the statement", checkAttestEncoding, nil, func(_ *testing.T, f *forgery) {
 			f.patch = func(b []byte) []byte { return append(b, 0) }
 		}},
-		{"Name of another key", CheckName, nil, func(t *testing.T, f *forgery) {
+		{"Name of another key", checkCertifiedName, nil, func(t *testing.T, f *forgery) {
 			other := publicArea(t, softwareKeys.p384().Public(), testResidentAttributes, noScheme)
 			f.attest.Certified.Name = other.Name()
 		}},
-		{"empty Name", CheckName, nil, func(_ *testing.T, f *forgery) { f.attest.Certified.Name = nil }},
-		{"Name with its algorithm alone", CheckName, nil, func(_ *testing.T, f *forgery) {
+		{"empty Name", checkCertifiedName, nil, func(_ *testing.T, f *forgery) { f.attest.Certified.Name = nil }},
+		{"Name with its algorithm alone", checkCertifiedName, nil, func(_ *testing.T, f *forgery) {
 			f.attest.Certified.Name = f.attest.Certified.Name[:2]
 		}},
-		{"public area swapped", CheckName, nil, func(t *testing.T, f *forgery) {
+		{"public area swapped", checkCertifiedName, nil, func(t *testing.T, f *forgery) {
 			f.public = publicArea(t, softwareKeys.p384().Public(), testResidentAttributes, noScheme)
 		}},
-		{"attributes changed in the public area", CheckName, nil, func(t *testing.T, f *forgery) {
+		{"attributes changed in the public area", checkCertifiedName, nil, func(t *testing.T, f *forgery) {
 			f.public = changed(t, f.public, func(p *Public) { p.Attributes &^= AttributeUserWithAuth })
 		}},
-		{"another key requested", CheckKeyMismatch, nil, func(_ *testing.T, f *forgery) { f.options.Key = softwareKeys.p384().Public() }},
-		{"a key of another kind requested", CheckKeyMismatch, nil, func(_ *testing.T, f *forgery) { f.options.Key = softwareKeys.rsa2048().Public() }},
-		{"the attestation key certified", CheckAKIsCertifiedKey, nil, func(t *testing.T, f *forgery) {
+		{"another key requested", message.CheckKeyMismatch, nil, func(_ *testing.T, f *forgery) { f.options.Key = softwareKeys.p384().Public() }},
+		{"a key of another kind requested", message.CheckKeyMismatch, nil, func(_ *testing.T, f *forgery) { f.options.Key = softwareKeys.rsa2048().Public() }},
+		{"the attestation key certified", checkAKIsCertifiedKey, nil, func(t *testing.T, f *forgery) {
 			f.certify(f.ak.public)
 			f.options.Key, f.options.AllowRestrictedKey = f.ak.private.Public(), true
 		}},
-		{"the attestation key certified under other attributes", CheckAKIsCertifiedKey, nil, func(t *testing.T, f *forgery) {
+		{"the attestation key certified under other attributes", checkAKIsCertifiedKey, nil, func(t *testing.T, f *forgery) {
 			f.certifyExternal(publicArea(t, f.ak.private.Public(), testSoftwareAttributes, noScheme))
 			f.options.Key = f.ak.private.Public()
 		}},
-		{"external key claims fixedTPM", CheckResidencyClaim, nil, func(_ *testing.T, f *forgery) { f.certifyExternal(f.public) }},
-		{"external key claims fixedParent", CheckResidencyClaim, nil, func(t *testing.T, f *forgery) {
+		{"external key claims fixedTPM", checkResidencyClaim, nil, func(_ *testing.T, f *forgery) { f.certifyExternal(f.public) }},
+		{"external key claims fixedParent", checkResidencyClaim, nil, func(t *testing.T, f *forgery) {
 			f.certifyExternal(publicArea(t, otherKey, testSoftwareAttributes|AttributeFixedParent, noScheme))
 		}},
-		{"fixedTPM without fixedParent", CheckKeyAttributes, nil, recertify(testResidentAttributes &^ AttributeFixedParent)},
-		{"fixedTPM with encryptedDuplication", CheckKeyAttributes, nil, recertify(testResidentAttributes | AttributeEncryptedDuplication)},
-		{"neither sign nor decrypt", CheckKeyAttributes, nil, recertify(testResidentAttributes &^ AttributeSign)},
-		{"decrypt alone", CheckKeyAttributes, nil, recertify(testResidentAttributes&^AttributeSign | AttributeDecrypt)},
-		{"restricted", CheckKeyAttributes, nil, recertify(testAKAttributes)},
-		{"x509sign", CheckKeyAttributes, nil, recertify(testResidentAttributes | AttributeX509Sign)},
-		{"SHA-1 name", CheckNameAlgorithm, nil, func(t *testing.T, f *forgery) {
+		{"fixedTPM without fixedParent", checkKeyAttributes, nil, recertify(testResidentAttributes &^ AttributeFixedParent)},
+		{"fixedTPM with encryptedDuplication", checkKeyAttributes, nil, recertify(testResidentAttributes | AttributeEncryptedDuplication)},
+		{"neither sign nor decrypt", checkKeyAttributes, nil, recertify(testResidentAttributes &^ AttributeSign)},
+		{"decrypt alone", checkKeyAttributes, nil, recertify(testResidentAttributes&^AttributeSign | AttributeDecrypt)},
+		{"restricted", checkKeyAttributes, nil, recertify(testAKAttributes)},
+		{"x509sign", checkKeyAttributes, nil, recertify(testResidentAttributes | AttributeX509Sign)},
+		{"SHA-1 name", checkNameAlgorithm, nil, func(t *testing.T, f *forgery) {
 			f.certify(changed(t, f.public, func(p *Public) { p.NameAlg = tpm2.TPMAlgSHA1 }))
 		}},
-		{"SHA-1 name of the attestation key", CheckNameAlgorithm, nil, func(t *testing.T, f *forgery) {
+		{"SHA-1 name of the attestation key", checkNameAlgorithm, nil, func(t *testing.T, f *forgery) {
 			f.useAK(changed(t, f.ak.public, func(p *Public) { p.NameAlg = tpm2.TPMAlgSHA1 }))
 		}},
-		{"SHA-1 name of an attestation key known by its key", CheckNameAlgorithm, nil, func(t *testing.T, f *forgery) {
+		{"SHA-1 name of an attestation key known by its key", checkNameAlgorithm, nil, func(t *testing.T, f *forgery) {
 			f.useAK(changed(t, f.ak.public, func(p *Public) { p.NameAlg = tpm2.TPMAlgSHA1 }))
 			f.options.AK = AKFromIssuer(f.ak.private.Public(), nil)
 		}},
-		{"Qualified Name under another algorithm", CheckQualifiedName, nil, func(_ *testing.T, f *forgery) {
+		{"Qualified Name under another algorithm", checkQualifiedName, nil, func(_ *testing.T, f *forgery) {
 			f.attest.Certified.QualifiedName = QualifiedNameOfPrimary(tpm2.TPMRHOwner, appendName(nil, tpm2.TPMAlgSHA384, f.public.Raw))
 		}},
-		{"no Qualified Name", CheckQualifiedName, nil, func(_ *testing.T, f *forgery) { f.attest.Certified.QualifiedName = nil }},
-		{"no qualified signer", CheckQualifiedSigner, nil, func(_ *testing.T, f *forgery) { f.attest.QualifiedSigner = nil }},
-		{"qualified signer is a handle", CheckQualifiedSigner, nil, func(_ *testing.T, f *forgery) {
+		{"no Qualified Name", checkQualifiedName, nil, func(_ *testing.T, f *forgery) { f.attest.Certified.QualifiedName = nil }},
+		{"no qualified signer", checkQualifiedSigner, nil, func(_ *testing.T, f *forgery) { f.attest.QualifiedSigner = nil }},
+		{"qualified signer is a handle", checkQualifiedSigner, nil, func(_ *testing.T, f *forgery) {
 			f.attest.QualifiedSigner = binary.BigEndian.AppendUint32(nil, uint32(tpm2.TPMRHEndorsement))
 		}},
-		{"qualified signer under another algorithm", CheckQualifiedSigner, nil, func(_ *testing.T, f *forgery) {
+		{"qualified signer under another algorithm", checkQualifiedSigner, nil, func(_ *testing.T, f *forgery) {
 			f.attest.QualifiedSigner = QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, appendName(nil, tpm2.TPMAlgSHA384, f.ak.public.Raw))
 		}},
-		{"attestation key loaded from outside", CheckQualifiedSigner, nil, func(_ *testing.T, f *forgery) {
+		{"attestation key loaded from outside", checkQualifiedSigner, nil, func(_ *testing.T, f *forgery) {
 			f.attest.QualifiedSigner = f.ak.public.Name()
 		}},
-		{"weak RSA", CheckWeakKey, nil, func(t *testing.T, f *forgery) {
+		{"weak RSA", checkWeakKey, nil, func(t *testing.T, f *forgery) {
 			f.certify(publicArea(t, softwareKeys.rsa1024().Public(), testResidentAttributes, noScheme))
 			f.options.Key = softwareKeys.rsa1024().Public()
 		}},
-		{"weak RSA that says 2048", CheckPublicEncoding, nil, func(t *testing.T, f *forgery) {
+		{"weak RSA that says 2048", checkPublicEncoding, nil, func(t *testing.T, f *forgery) {
 			weak := publicArea(t, softwareKeys.rsa1024().Public(), testResidentAttributes, noScheme)
 			f.certify(changed(t, weak, func(p *Public) { p.KeyBits = 2048 }))
 			f.options.Key = softwareKeys.rsa1024().Public()
 		}},
-		{"RSA exponent 3", CheckWeakKey, nil, func(t *testing.T, f *forgery) {
+		{"RSA exponent 3", checkWeakKey, nil, func(t *testing.T, f *forgery) {
 			pub := &rsa.PublicKey{N: softwareKeys.rsa2048b().N, E: 3}
 			f.certify(publicArea(t, pub, testResidentAttributes, noScheme))
 			f.options.Key = pub
 		}},
-		{"weak curve", CheckWeakKey, nil, func(_ *testing.T, f *forgery) {
+		{"weak curve", checkWeakKey, nil, func(_ *testing.T, f *forgery) {
 			f.public = &Public{Raw: bytes.Clone(f.public.Raw)}
 			copy(f.public.Raw[2+2+4+2+2+2:], []byte{0x00, 0x01}) // NIST P-192
 		}},
-		{"weak attestation key", CheckWeakKey, func(t *testing.T) *forger {
+		{"weak attestation key", checkWeakKey, func(t *testing.T) *forger {
 			return newForger(t, softwareKeys.rsa1024(), schemeRSASSA)
 		}, func(*testing.T, *forgery) {}},
 		{"point off the curve", CheckPoint, nil, func(t *testing.T, f *forgery) {
@@ -209,21 +211,21 @@ func TestStatementAttacks(t *testing.T) {
 		{"attestation key off the curve", CheckPoint, nil, func(t *testing.T, f *forgery) {
 			f.useAK(changed(t, f.ak.public, func(p *Public) { p.Y = append([]byte{p.Y[0] ^ 1}, p.Y[1:]...) }))
 		}},
-		{"attestation key with NULL scheme", CheckAKScheme, nil, rescheme(noScheme)},
-		{"attestation key with ECDAA", CheckAKScheme, nil, rescheme(KeyScheme{Alg: tpm2.TPMAlgECDAA, Hash: tpm2.TPMAlgSHA256, Count: 1})},
-		{"attestation key with a symmetric scheme", CheckAKScheme, nil, func(t *testing.T, f *forgery) {
+		{"attestation key with NULL scheme", checkAKScheme, nil, rescheme(noScheme)},
+		{"attestation key with ECDAA", checkAKScheme, nil, rescheme(KeyScheme{Alg: tpm2.TPMAlgECDAA, Hash: tpm2.TPMAlgSHA256, Count: 1})},
+		{"attestation key with a symmetric scheme", checkAKScheme, nil, func(t *testing.T, f *forgery) {
 			f.useAK(changed(t, f.ak.public, func(p *Public) {
 				p.Symmetric = SymmetricScheme{Alg: tpm2.TPMAlgAES, KeyBits: 128, Mode: tpm2.TPMAlgCFB}
 			}))
 		}},
-		{"attestation key not restricted", CheckAKAttributes, nil, reattribute(testAKAttributes &^ AttributeRestricted)},
-		{"attestation key can decrypt", CheckAKAttributes, nil, reattribute(testAKAttributes | AttributeDecrypt)},
-		{"attestation key cannot sign", CheckAKAttributes, nil, reattribute(testAKAttributes &^ AttributeSign)},
-		{"attestation key not fixed to its TPM", CheckAKAttributes, nil, reattribute(testAKAttributes &^ AttributeFixedTPM)},
-		{"attestation key not fixed to its parent", CheckAKAttributes, nil, reattribute(testAKAttributes &^ AttributeFixedParent)},
-		{"attestation key from outside", CheckAKAttributes, nil, reattribute(testAKAttributes &^ AttributeSensitiveDataOrigin)},
-		{"attestation key with x509sign", CheckAKAttributes, nil, reattribute(testAKAttributes | AttributeX509Sign)},
-		{"attestation key with encryptedDuplication", CheckAKAttributes, nil, reattribute(testAKAttributes | AttributeEncryptedDuplication)},
+		{"attestation key not restricted", checkAKAttributes, nil, reattribute(testAKAttributes &^ AttributeRestricted)},
+		{"attestation key can decrypt", checkAKAttributes, nil, reattribute(testAKAttributes | AttributeDecrypt)},
+		{"attestation key cannot sign", checkAKAttributes, nil, reattribute(testAKAttributes &^ AttributeSign)},
+		{"attestation key not fixed to its TPM", checkAKAttributes, nil, reattribute(testAKAttributes &^ AttributeFixedTPM)},
+		{"attestation key not fixed to its parent", checkAKAttributes, nil, reattribute(testAKAttributes &^ AttributeFixedParent)},
+		{"attestation key from outside", checkAKAttributes, nil, reattribute(testAKAttributes &^ AttributeSensitiveDataOrigin)},
+		{"attestation key with x509sign", checkAKAttributes, nil, reattribute(testAKAttributes | AttributeX509Sign)},
+		{"attestation key with encryptedDuplication", checkAKAttributes, nil, reattribute(testAKAttributes | AttributeEncryptedDuplication)},
 		{"SHA-1 signature, and the key's own", CheckSignatureHash, rsaAK, func(t *testing.T, f *forgery) {
 			f.scheme.Hash = tpm2.TPMAlgSHA1
 			f.useAK(changed(t, f.ak.public, func(p *Public) { p.Scheme.Hash = tpm2.TPMAlgSHA1 }))
@@ -232,62 +234,62 @@ func TestStatementAttacks(t *testing.T) {
 			f.scheme.Hash = tpm2.TPMAlgSHA1
 			f.options.AK = AKFromIssuer(f.ak.private.Public(), nil)
 		}},
-		{"another hash than the key's", CheckSignatureScheme, nil, func(_ *testing.T, f *forgery) { f.scheme.Hash = tpm2.TPMAlgSHA384 }},
-		{"another scheme than the key's", CheckSignatureScheme, rsaAK, func(_ *testing.T, f *forgery) { f.scheme = schemeRSAPSS }},
-		{"a scheme for another kind of key", CheckSignatureScheme, nil, func(_ *testing.T, f *forgery) {
+		{"another hash than the key's", checkSignatureScheme, nil, func(_ *testing.T, f *forgery) { f.scheme.Hash = tpm2.TPMAlgSHA384 }},
+		{"another scheme than the key's", checkSignatureScheme, rsaAK, func(_ *testing.T, f *forgery) { f.scheme = schemeRSAPSS }},
+		{"a scheme for another kind of key", checkSignatureScheme, nil, func(_ *testing.T, f *forgery) {
 			f.options.AK = AKFromIssuer(softwareKeys.rsa2048().Public(), nil)
 		}},
-		{"RSA scheme for an ECC key", CheckSignatureScheme, rsaAK, func(_ *testing.T, f *forgery) {
+		{"RSA scheme for an ECC key", checkSignatureScheme, rsaAK, func(_ *testing.T, f *forgery) {
 			f.options.AK = AKFromIssuer(softwareKeys.p256().Public(), nil)
 		}},
-		{"RSA signature truncated", CheckSignatureLength, rsaAK, func(_ *testing.T, f *forgery) {
+		{"RSA signature truncated", checkSignatureLength, rsaAK, func(_ *testing.T, f *forgery) {
 			f.signature = func(v *Signature) { v.RSA = v.RSA[:len(v.RSA)-1] }
 		}},
-		{"RSA signature extended", CheckSignatureLength, rsaAK, func(_ *testing.T, f *forgery) {
+		{"RSA signature extended", checkSignatureLength, rsaAK, func(_ *testing.T, f *forgery) {
 			f.signature = func(v *Signature) { v.RSA = append([]byte{0}, v.RSA...) }
 		}},
-		{"RSA signature by another key", CheckSignature, rsaAK, func(_ *testing.T, f *forgery) {
+		{"RSA signature by another key", checkSignature, rsaAK, func(_ *testing.T, f *forgery) {
 			f.ak = &forger{private: softwareKeys.rsa2048b(), public: f.ak.public}
 		}},
-		{"ECDSA signature by another key", CheckSignature, nil, func(_ *testing.T, f *forgery) {
+		{"ECDSA signature by another key", checkSignature, nil, func(_ *testing.T, f *forgery) {
 			f.ak = &forger{private: softwareKeys.p256b(), public: f.ak.public}
 		}},
-		{"signature over other bytes", CheckSignature, nil, func(_ *testing.T, f *forgery) {
+		{"signature over other bytes", checkSignature, nil, func(_ *testing.T, f *forgery) {
 			f.after = func(e *CertifyEvidence) { e.Attest[len(e.Attest)-1] ^= 1 }
 		}},
-		{"signature ends early", CheckSignatureEncoding, nil, func(_ *testing.T, f *forgery) {
+		{"signature ends early", checkSignatureEncoding, nil, func(_ *testing.T, f *forgery) {
 			f.after = func(e *CertifyEvidence) { e.Signature = e.Signature[:len(e.Signature)-1] }
 		}},
-		{"bytes after the signature", CheckSignatureEncoding, nil, func(_ *testing.T, f *forgery) {
+		{"bytes after the signature", checkSignatureEncoding, nil, func(_ *testing.T, f *forgery) {
 			f.after = func(e *CertifyEvidence) { e.Signature = append(e.Signature, 0) }
 		}},
-		{"bytes after the public area", CheckPublicEncoding, nil, func(_ *testing.T, f *forgery) {
+		{"bytes after the public area", checkPublicEncoding, nil, func(_ *testing.T, f *forgery) {
 			f.after = func(e *CertifyEvidence) { e.Public = append(bytes.Clone(e.Public), 0) }
 		}},
-		{"no public area", CheckPublicSize, nil, func(_ *testing.T, f *forgery) { f.after = func(e *CertifyEvidence) { e.Public = nil } }},
-		{"no signature", CheckSignatureSize, nil, func(_ *testing.T, f *forgery) { f.after = func(e *CertifyEvidence) { e.Signature = nil } }},
-		{"HMAC signature", CheckSignatureScheme, nil, func(_ *testing.T, f *forgery) {
+		{"no public area", checkPublicSize, nil, func(_ *testing.T, f *forgery) { f.after = func(e *CertifyEvidence) { e.Public = nil } }},
+		{"no signature", checkSignatureSize, nil, func(_ *testing.T, f *forgery) { f.after = func(e *CertifyEvidence) { e.Signature = nil } }},
+		{"HMAC signature", checkSignatureScheme, nil, func(_ *testing.T, f *forgery) {
 			f.after = func(e *CertifyEvidence) { e.Signature = append([]byte{0, 5, 0, 0xb}, make([]byte, 32)...) }
 		}},
-		{"r = 0", CheckSignatureRange, nil, changeRS(func(v *Signature) { v.R = []byte{0} })},
-		{"r empty", CheckSignatureRange, nil, changeRS(func(v *Signature) { v.R = nil })},
-		{"s = 0", CheckSignatureRange, nil, changeRS(func(v *Signature) { v.S = make([]byte, 32) })},
-		{"r = order", CheckSignatureRange, nil, changeRS(func(v *Signature) { v.R = []byte(tpmwire.OrderP256) })},
-		{"s = order", CheckSignatureRange, nil, changeRS(func(v *Signature) { v.S = []byte(tpmwire.OrderP256) })},
-		{"s over the order", CheckSignatureRange, nil, changeRS(func(v *Signature) { v.S = bytes.Repeat([]byte{0xff}, 32) })},
-		{"r = order − 1", CheckSignature, nil, changeRS(func(v *Signature) {
+		{"r = 0", checkSignatureRange, nil, changeRS(func(v *Signature) { v.R = []byte{0} })},
+		{"r empty", checkSignatureRange, nil, changeRS(func(v *Signature) { v.R = nil })},
+		{"s = 0", checkSignatureRange, nil, changeRS(func(v *Signature) { v.S = make([]byte, 32) })},
+		{"r = order", checkSignatureRange, nil, changeRS(func(v *Signature) { v.R = []byte(tpmwire.OrderP256) })},
+		{"s = order", checkSignatureRange, nil, changeRS(func(v *Signature) { v.S = []byte(tpmwire.OrderP256) })},
+		{"s over the order", checkSignatureRange, nil, changeRS(func(v *Signature) { v.S = bytes.Repeat([]byte{0xff}, 32) })},
+		{"r = order − 1", checkSignature, nil, changeRS(func(v *Signature) {
 			v.R = new(big.Int).Sub(elliptic.P256().Params().N, big.NewInt(1)).Bytes()
 		})},
-		{"r + order, a byte wider", CheckSignatureLength, nil, changeRS(func(v *Signature) {
+		{"r + order, a byte wider", checkSignatureLength, nil, changeRS(func(v *Signature) {
 			v.R = new(big.Int).Add(new(big.Int).SetBytes(v.R), elliptic.P256().Params().N).FillBytes(make([]byte, 33))
 		})},
-		{"qualifying data absent", CheckQualifyingData, nil, func(_ *testing.T, f *forgery) { f.attest.ExtraData = nil }},
-		{"qualifying data a prefix", CheckQualifyingData, nil, func(_ *testing.T, f *forgery) { f.attest.ExtraData = testQualifyingData[:3] }},
-		{"qualifying data with more after it", CheckQualifyingData, nil, func(_ *testing.T, f *forgery) {
+		{"qualifying data absent", message.CheckQualifyingData, nil, func(_ *testing.T, f *forgery) { f.attest.ExtraData = nil }},
+		{"qualifying data a prefix", message.CheckQualifyingData, nil, func(_ *testing.T, f *forgery) { f.attest.ExtraData = testQualifyingData[:3] }},
+		{"qualifying data with more after it", message.CheckQualifyingData, nil, func(_ *testing.T, f *forgery) {
 			f.attest.ExtraData = append(bytes.Clone(testQualifyingData), 0)
 		}},
-		{"qualifying data other", CheckQualifyingData, nil, func(_ *testing.T, f *forgery) { f.attest.ExtraData = []byte{0, 0xff, 0x55, 0xab} }},
-		{"none wanted, some given", CheckQualifyingData, nil, func(_ *testing.T, f *forgery) {
+		{"qualifying data other", message.CheckQualifyingData, nil, func(_ *testing.T, f *forgery) { f.attest.ExtraData = []byte{0, 0xff, 0x55, 0xab} }},
+		{"none wanted, some given", message.CheckQualifyingData, nil, func(_ *testing.T, f *forgery) {
 			f.options.QualifyingData, f.options.InsecureEmptyQualifyingData = nil, true
 		}},
 	} {
@@ -297,7 +299,7 @@ func TestStatementAttacks(t *testing.T) {
 				ak = row.ak(t)
 			}
 			f := goodForgery(t, ak, otherKey)
-			if row.want != CheckWeakKey {
+			if row.want != checkWeakKey {
 				f.verify(t, "")
 			}
 			row.change(t, f)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
 
@@ -217,7 +218,7 @@ func (x *tools) verify(ak, key string) {
 	}
 	o.QualifyingData = []byte("of another request")
 	_, err = VerifyCertify(e, o)
-	expectCheck(t, err, CheckQualifyingData)
+	expectCheck(t, err, message.CheckQualifyingData)
 	x.openssl(akArea, e)
 }
 

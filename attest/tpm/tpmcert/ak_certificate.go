@@ -30,7 +30,7 @@ func NewAKVerifier(issuers []Issuer) (*AKVerifier, error) {
 		return nil, refusal.Config("Issuers", "", "at least one")
 	}
 	if err := checkScopes(issuers); err != nil {
-		return nil, &Error{Check: refusal.CheckConfig, Got: "unusable Issuers", Err: err}
+		return nil, &refusal.Error{Check: refusal.CheckConfig, Got: "unusable Issuers", Err: err}
 	}
 	v, known := &AKVerifier{}, newLinkMemory()
 	for n := range issuers {
@@ -76,18 +76,18 @@ type AKPresented struct {
 }
 
 // ParseAKPresented parses an AK certificate and the chain that came with it, in DER, leaf
-// first and without the root: 1 to 8 certificates of at most 16 KiB each. A refusal is an
-// [*Error].
+// first and without the root: 1 to 8 certificates of at most 16 KiB each. A refusal is a
+// [*refusal.Error].
 func ParseAKPresented(certificates [][]byte) (*AKPresented, error) {
 	if len(certificates) == 0 {
-		return nil, refuse(CheckCertificateMissing, "", "an AK certificate")
+		return nil, refuse(checkCertificateMissing, "", "an AK certificate")
 	}
 	if err := checkNumber(certificates); err != nil {
 		return nil, err
 	}
 	leaf, err := x509.ParseCertificate(certificates[0])
 	if err != nil {
-		return nil, &Error{Check: CheckCertificateEncoding, Got: "an AK certificate that does not parse", Err: err}
+		return nil, &refusal.Error{Check: CheckCertificateEncoding, Got: "an AK certificate that does not parse", Err: err}
 	}
 	san, err := parseSubjectAltName(leaf)
 	if err != nil {
@@ -108,7 +108,7 @@ func (p *AKPresented) Leaf() *x509.Certificate { return p.leaf.Certificate }
 // determines the error. budget counts the signatures; if it is nil, Verify uses one of its
 // own.
 //
-// A refusal is an [*Error] with the check that failed; once the context has ended, the
+// A refusal is a [*refusal.Error] with the check that failed; once the context has ended, the
 // error wraps [refusal.ErrRetry].
 func (v *AKVerifier) Verify(ctx context.Context, p *AKPresented, now time.Time, budget *attest.Budget) (*AKCertificate, error) {
 	if now.IsZero() {
@@ -173,8 +173,8 @@ func (p *AKPresented) identify(s IdentitySource, profile *Profile) (attest.Ident
 func (p *AKPresented) identity(profile *Profile) (attest.Identity, error) {
 	for _, s := range profile.Identity {
 		id, err := p.identify(s, profile)
-		if _, own := errors.AsType[Check](err); err != nil && !own {
-			err = &Error{Check: attest.CheckIdentity, Got: "a certificate that the source of identities refuses", Err: err}
+		if _, own := errors.AsType[refusal.Check](err); err != nil && !own {
+			err = &refusal.Error{Check: attest.CheckIdentity, Got: "a certificate that the source of identities refuses", Err: err}
 		}
 		if err != nil {
 			return "", err
@@ -196,7 +196,7 @@ func (p *AKPresented) identity(profile *Profile) (attest.Identity, error) {
 // are prepared on each call and nothing is remembered: to serve many requests, make an
 // [AKVerifier].
 //
-// A refusal is an [*Error] with the check that failed. An issuer without roots or with an
+// A refusal is a [*refusal.Error] with the check that failed. An issuer without roots or with an
 // incomplete profile, or an empty list, is an error with [refusal.CheckConfig].
 func VerifyAKCertificate(issuers []Issuer, certificates [][]byte, now time.Time) (*AKCertificate, error) {
 	v, err := NewAKVerifier(issuers)

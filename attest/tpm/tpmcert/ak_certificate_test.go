@@ -17,6 +17,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // microsoft is the issuer of the AIKs that Windows gets, as the corpus has it.
@@ -83,11 +84,11 @@ func TestRealStatementsUnderMicrosoft(t *testing.T) {
 			}
 		}
 		for _, other := range []Profile{ProfileGoogle(), ProfileAzure()} {
-			if _, err := VerifyAKCertificate([]Issuer{{Roots: issuer.Roots, Profile: other}}, chain, at); !errors.Is(err, CheckCertificateExtKeyUsage) {
+			if _, err := VerifyAKCertificate([]Issuer{{Roots: issuer.Roots, Profile: other}}, chain, at); !errors.Is(err, checkCertificateExtKeyUsage) {
 				t.Errorf("%s under %s: %v", name, other.Name, err)
 			}
 		}
-		if _, err := VerifyAKCertificate([]Issuer{issuer}, chain, at.AddDate(60, 0, 0)); !errors.Is(err, CheckCertificateExpired) {
+		if _, err := VerifyAKCertificate([]Issuer{issuer}, chain, at.AddDate(60, 0, 0)); !errors.Is(err, checkCertificateExpired) {
 			t.Errorf("%s, later: %v", name, err)
 		}
 	}
@@ -126,25 +127,25 @@ func TestVerifyAKCertificateRefuses(t *testing.T) {
 	if _, err := VerifyAKCertificate(good, chain, time.Time{}); err == nil {
 		t.Error("no time: accepted")
 	}
-	if _, err := VerifyAKCertificate(good, nil, chainTime); !errors.Is(err, CheckCertificateMissing) {
+	if _, err := VerifyAKCertificate(good, nil, chainTime); !errors.Is(err, checkCertificateMissing) {
 		t.Errorf("no certificate: %v", err)
 	}
 	if _, err := VerifyAKCertificate(good, [][]byte{{0x30, 0}}, chainTime); !errors.Is(err, CheckCertificateEncoding) {
 		t.Errorf("no certificate's DER: %v", err)
 	}
-	if _, err := VerifyAKCertificate(good, chain, leaf.cert.NotAfter.Add(time.Second)); !errors.Is(err, CheckCertificateExpired) {
+	if _, err := VerifyAKCertificate(good, chain, leaf.cert.NotAfter.Add(time.Second)); !errors.Is(err, checkCertificateExpired) {
 		t.Errorf("after its end: %v", err)
 	}
-	if _, err := VerifyAKCertificate(good, chain, leaf.cert.NotBefore.Add(-time.Second)); !errors.Is(err, CheckCertificateNotYetValid) {
+	if _, err := VerifyAKCertificate(good, chain, leaf.cert.NotBefore.Add(-time.Second)); !errors.Is(err, checkCertificateNotYetValid) {
 		t.Errorf("before its beginning: %v", err)
 	}
 	for name, c := range map[string]struct {
 		extension pkix.Extension
-		want      Check
+		want      refusal.Check
 	}{
-		"an unknown critical extension": {pkix.Extension{Id: asn1.ObjectIdentifier{1, 2, 3}, Critical: true}, CheckCertificateExtension},
+		"an unknown critical extension": {pkix.Extension{Id: asn1.ObjectIdentifier{1, 2, 3}, Critical: true}, checkCertificateExtension},
 		"two manufacturers": {pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: sanOf(directoryName(
-			[]attribute{{oid.TCGAtTPMManufacturer, "id:49465800"}}, []attribute{{oid.TCGAtTPMManufacturer, "id:414D4400"}}))}, CheckSubjectAltName},
+			[]attribute{{oid.TCGAtTPMManufacturer, "id:49465800"}}, []attribute{{oid.TCGAtTPMManufacturer, "id:414D4400"}}))}, checkSubjectAltName},
 	} {
 		t.Run(name, func(t *testing.T) {
 			strange := sign(t, root, "leaf", func(cert *x509.Certificate) {
@@ -161,8 +162,8 @@ func TestVerifyAKCertificateRefuses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := VerifyAKCertificate(good, [][]byte{der}, chainTime); !errors.Is(err, statement.CheckWeakKey) {
-			t.Errorf("got %v, want %s", err, statement.CheckWeakKey)
+		if _, err := VerifyAKCertificate(good, [][]byte{der}, chainTime); !errors.Is(err, refusal.Check("tpm-key-strength")) {
+			t.Errorf("got %v, want %s", err, refusal.Check("tpm-key-strength"))
 		}
 	})
 	other := sign(t, nil, "root", nil)

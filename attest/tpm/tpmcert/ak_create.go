@@ -15,8 +15,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// MaxPermanentIdentifierSize bounds the name of a machine in an [AKTemplate], in bytes.
-const MaxPermanentIdentifierSize = 255
+// maxPermanentIdentifierSize bounds the name of a machine in an [AKTemplate], in bytes.
+const maxPermanentIdentifierSize = 255
 
 // AKTemplate is what [CreateAKCertificate] certifies of an attestation key. tpm.EnrolledAK
 // fills in everything but the validity, for a key that a machine has proven.
@@ -24,7 +24,7 @@ type AKTemplate struct {
 	// Key is the AK, an *rsa.PublicKey or *ecdsa.PublicKey.
 	Key crypto.PublicKey
 	// PermanentIdentifier is the machine's name, unique within the CA: 1 to
-	// [MaxPermanentIdentifierSize] bytes of UTF-8. No two machines ever have the same one,
+	// 255 bytes of UTF-8. No two machines ever have the same one,
 	// and a machine keeps its own when it gets another certificate.
 	PermanentIdentifier string
 	// Directory is the manufacturer, model and version of the TPM, all three, from its EK
@@ -66,7 +66,7 @@ func CreateAKCertificate(ctx context.Context, t AKTemplate, ca *x509.Certificate
 		return nil, refusal.Config("NotBefore or NotAfter", t.NotAfter.UTC().Format(time.RFC3339), "times inside the CA's validity")
 	}
 	identifier, err := der.Marshal("PermanentIdentifier", func(c *der.Codec) {
-		c.Text("identifierValue", &t.PermanentIdentifier, 1, MaxPermanentIdentifierSize)
+		c.Text("identifierValue", &t.PermanentIdentifier, 1, maxPermanentIdentifierSize)
 	})
 	if err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func CreateAKCertificate(ctx context.Context, t AKTemplate, ca *x509.Certificate
 		ExtraExtensions:       []pkix.Extension{{Id: extension, Critical: true, Value: san}},
 	}, ca, t.Key, key)
 	if err != nil {
-		return nil, &Error{Check: refusal.CheckConfig, Got: "a CA that does not sign", Err: err}
+		return nil, &refusal.Error{Check: refusal.CheckConfig, Got: "a CA that does not sign", Err: err}
 	}
 	presented, err := ParseAKPresented([][]byte{raw})
 	if err != nil {

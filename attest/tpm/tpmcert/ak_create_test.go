@@ -16,7 +16,6 @@ import (
 	x509ext "github.com/google/go-attestation/x509"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -150,28 +149,28 @@ func TestCreateAKCertificateRefuses(t *testing.T) {
 		want   refusal.Check
 	}{
 		"good":                      {change(func(*AKTemplate) {}), ""},
-		"no key":                    {change(func(a *AKTemplate) { a.Key = nil }), statement.CheckWeakKey},
-		"an Ed25519 key":            {change(func(a *AKTemplate) { a.Key = edKey.Public() }), statement.CheckWeakKey},
-		"RSA of 1024 bits":          {change(func(a *AKTemplate) { a.Key = weak.Public() }), statement.CheckWeakKey},
+		"no key":                    {change(func(a *AKTemplate) { a.Key = nil }), refusal.Check("tpm-key-strength")},
+		"an Ed25519 key":            {change(func(a *AKTemplate) { a.Key = edKey.Public() }), refusal.Check("tpm-key-strength")},
+		"RSA of 1024 bits":          {change(func(a *AKTemplate) { a.Key = weak.Public() }), refusal.Check("tpm-key-strength")},
 		"no machine":                {change(func(a *AKTemplate) { a.PermanentIdentifier = "" }), der.CheckEncoding},
 		"a longer machine":          {change(func(a *AKTemplate) { a.PermanentIdentifier = strings.Repeat("m", 256) }), der.CheckEncoding},
 		"a machine not in UTF-8":    {change(func(a *AKTemplate) { a.PermanentIdentifier = "\xff" }), der.CheckEncoding},
-		"no manufacturer":           {change(func(a *AKTemplate) { a.Directory.Manufacturer = "" }), CheckSubjectAltName},
-		"another manufacturer":      {change(func(a *AKTemplate) { a.Directory.Manufacturer = "INTC" }), CheckSubjectAltName},
-		"no model":                  {change(func(a *AKTemplate) { a.Directory.Model = "" }), CheckSubjectAltName},
-		"no version":                {change(func(a *AKTemplate) { a.Directory.Version = "" }), CheckSubjectAltName},
-		"a vendor alone":            {change(func(a *AKTemplate) { a.Directory = DirectoryName{Vendor: "INTC"} }), CheckSubjectAltName},
+		"no manufacturer":           {change(func(a *AKTemplate) { a.Directory.Manufacturer = "" }), checkSubjectAltName},
+		"another manufacturer":      {change(func(a *AKTemplate) { a.Directory.Manufacturer = "INTC" }), checkSubjectAltName},
+		"no model":                  {change(func(a *AKTemplate) { a.Directory.Model = "" }), checkSubjectAltName},
+		"no version":                {change(func(a *AKTemplate) { a.Directory.Version = "" }), checkSubjectAltName},
+		"a vendor alone":            {change(func(a *AKTemplate) { a.Directory = DirectoryName{Vendor: "INTC"} }), checkSubjectAltName},
 		"no validity":               {change(func(a *AKTemplate) { a.NotBefore, a.NotAfter = time.Time{}, time.Time{} }), refusal.CheckConfig},
-		"an end before":             {change(func(a *AKTemplate) { a.NotAfter = a.NotBefore.Add(-time.Second) }), CheckCertificateExpired},
+		"an end before":             {change(func(a *AKTemplate) { a.NotAfter = a.NotBefore.Add(-time.Second) }), checkCertificateExpired},
 		"the CA's end":              {change(func(a *AKTemplate) { a.NotAfter = ca.cert.NotAfter }), ""},
 		"an end after the CA's":     {change(func(a *AKTemplate) { a.NotAfter = ca.cert.NotAfter.Add(time.Second) }), refusal.CheckConfig},
-		"a beginning before the CA": {change(func(a *AKTemplate) { a.NotBefore = ca.cert.NotBefore.Add(-time.Second) }), CheckCertificateNotYetValid},
+		"a beginning before the CA": {change(func(a *AKTemplate) { a.NotBefore = ca.cert.NotBefore.Add(-time.Second) }), checkCertificateNotYetValid},
 		"no CA":                     {func(*testing.T, *AKTemplate) (*x509.Certificate, crypto.Signer) { return nil, ca.key }, refusal.CheckConfig},
 		"no CA key":                 {func(*testing.T, *AKTemplate) (*x509.Certificate, crypto.Signer) { return ca.cert, nil }, refusal.CheckConfig},
 		"another CA's key":          {func(*testing.T, *AKTemplate) (*x509.Certificate, crypto.Signer) { return ca.cert, other }, refusal.CheckConfig},
-		"a CA of Ed25519":           {func(*testing.T, *AKTemplate) (*x509.Certificate, crypto.Signer) { return parsedEdCA, edKey }, statement.CheckWeakKey},
+		"a CA of Ed25519":           {func(*testing.T, *AKTemplate) (*x509.Certificate, crypto.Signer) { return parsedEdCA, edKey }, refusal.Check("tpm-key-strength")},
 		"a certificate of no CA":    {edited(func(c *x509.Certificate) { c.IsCA = false }), CheckCertificateChain},
-		"a CA for TLS":              {edited(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }), CheckCertificateExtKeyUsage},
+		"a CA for TLS":              {edited(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }), checkCertificateExtKeyUsage},
 		"a CA for CRLs":             {edited(func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageCRLSign }), CheckCertificateChain},
 	} {
 		t.Run(name, func(t *testing.T) {

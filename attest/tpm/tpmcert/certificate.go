@@ -13,11 +13,12 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// CheckCertificateSHA1: a certificate of the chain is signed over SHA-1, which the profile
+// checkCertificateSHA1: a certificate of the chain is signed over SHA-1, which the profile
 // does not allow.
-const CheckCertificateSHA1 Check = "certificate-sha1"
+const checkCertificateSHA1 refusal.Check = "certificate-sha1"
 
 // certificate is a certificate of a chain, with everything known about it that depends
 // neither on signatures nor on the time. It is immutable.
@@ -91,7 +92,7 @@ func usagesOfCA(c *x509.Certificate) ([]oid.OID, error) {
 	usages, ok := extKeyUsages(c)
 	switch {
 	case !ok:
-		return nil, refuse(CheckCertificateExtKeyUsage, "a bad extension", "that of a CA")
+		return nil, refuse(checkCertificateExtKeyUsage, "a bad extension", "that of a CA")
 	case slices.Contains(usages, oid.AnyExtendedKeyUsage):
 		return nil, nil
 	}
@@ -108,7 +109,7 @@ func looksAtLeaves(e pkix.Extension) bool {
 
 // inCertificate adds to an error which certificate it is about.
 func inCertificate(c *x509.Certificate, err error) error {
-	if e, ok := errors.AsType[*Error](err); ok {
+	if e, ok := errors.AsType[*refusal.Error](err); ok {
 		return refuse(e.Check, e.Got+" in CA certificate "+nameText(c.Subject), e.Want)
 	}
 	return err
@@ -134,7 +135,7 @@ func checkLinkForm(cert, issuer *certificate, allowSHA1 bool, sha1Tolerance stri
 	case isRSA != wantRSA:
 		return badLink(cert, issuer, errKeyKind)
 	case cert.SignatureAlgorithm == x509.SHA1WithRSA && !allowSHA1:
-		return refuse(CheckCertificateSHA1, "a signature over SHA-1 by "+nameText(issuer.Subject),
+		return refuse(checkCertificateSHA1, "a signature over SHA-1 by "+nameText(issuer.Subject),
 			"SHA-256 or more"+sha1Tolerance)
 	}
 	return nil
@@ -162,7 +163,7 @@ func badLink(cert, issuer *certificate, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &Error{Check: CheckCertificateChain, Got: "a signature by " + nameText(issuer.Subject) +
+	return &refusal.Error{Check: CheckCertificateChain, Got: "a signature by " + nameText(issuer.Subject) +
 		" that does not verify on certificate " + nameText(cert.Subject), Want: "one that does", Err: err}
 }
 

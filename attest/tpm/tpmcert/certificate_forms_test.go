@@ -12,9 +12,9 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // A list in each form that is none: nothing is left out or added, and the refusal says
@@ -113,7 +113,7 @@ func TestNamesThatEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := parseSubjectAltName(withSAN(false, value))
-			expectCheck(t, err, CheckSubjectAltName)
+			expectCheck(t, err, checkSubjectAltName)
 		})
 	}
 	if _, err := parseSubjectAltName(withSAN(false, directory(seq(id("2.5.4.3"), utf8String("a"))))); err != nil {
@@ -142,17 +142,17 @@ func TestEncodingsOfBareEKs(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		der  []byte
-		want Check
+		want refusal.Check
 	}{
 		"P-256":                       {spki, ""},
 		"RSA":                         {rsa, ""},
-		"nothing":                     {nil, CheckEKKeyEncoding},
-		"no key":                      {seq(), CheckEKKeyEncoding},
-		"a byte after":                {append(bytes.Clone(spki), 0), CheckEKKeyEncoding},
-		"something after the key":     {seq(parts[0], parts[1], null), CheckEKKeyEncoding},
-		"something after the curve":   {seq(seq(algorithm[0], algorithm[1], null), parts[1]), CheckEKKeyEncoding},
-		"Ed25519":                     {ed, statement.CheckWeakKey},
-		"the largest, no key in it":   {make([]byte, der.MaxPublicSize), CheckEKKeyEncoding},
+		"nothing":                     {nil, checkEKKeyEncoding},
+		"no key":                      {seq(), checkEKKeyEncoding},
+		"a byte after":                {append(bytes.Clone(spki), 0), checkEKKeyEncoding},
+		"something after the key":     {seq(parts[0], parts[1], null), checkEKKeyEncoding},
+		"something after the curve":   {seq(seq(algorithm[0], algorithm[1], null), parts[1]), checkEKKeyEncoding},
+		"Ed25519":                     {ed, refusal.Check("tpm-key-strength")},
+		"the largest, no key in it":   {make([]byte, der.MaxPublicSize), checkEKKeyEncoding},
 		"one byte more than may come": {make([]byte, der.MaxPublicSize+1), attest.CheckSize},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -174,17 +174,17 @@ func TestNumbersOfSpecifications(t *testing.T) {
 	family := utf8String("2.0")
 	for name, c := range map[string]struct {
 		cert *x509.Certificate
-		want Check
+		want refusal.Check
 	}{
 		"as it should be":         {attributes(family, number(0), number(0)), ""},
-		"a level of -1":           {attributes(family, number(0xff), number(1)), CheckSpecification},
-		"a revision of -1":        {attributes(family, number(0), number(0xff)), CheckSpecification},
-		"no revision":             {attributes(family, number(0)), CheckSpecification},
-		"a fourth":                {attributes(family, number(0), number(1), number(2)), CheckSpecification},
-		"no family":               {attributes(utf8String(""), number(0), number(1)), CheckSpecification},
+		"a level of -1":           {attributes(family, number(0xff), number(1)), checkSpecification},
+		"a revision of -1":        {attributes(family, number(0), number(0xff)), checkSpecification},
+		"no revision":             {attributes(family, number(0)), checkSpecification},
+		"a fourth":                {attributes(family, number(0), number(1), number(2)), checkSpecification},
+		"no family":               {attributes(utf8String(""), number(0), number(1)), checkSpecification},
 		"a family of 16 bytes":    {attributes(utf8String(strings.Repeat("2", 16)), number(0), number(1)), ""},
-		"a family of 17 bytes":    {attributes(utf8String(strings.Repeat("2", 17)), number(0), number(1)), CheckSpecification},
-		"a family that is octets": {attributes(octets([]byte("2.0")), number(0), number(1)), CheckSpecification},
+		"a family of 17 bytes":    {attributes(utf8String(strings.Repeat("2", 17)), number(0), number(1)), checkSpecification},
+		"a family that is octets": {attributes(octets([]byte("2.0")), number(0), number(1)), checkSpecification},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := parseSpecification(c.cert)

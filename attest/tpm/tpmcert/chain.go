@@ -5,13 +5,14 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // chainSearch finds a chain from a leaf, through the certificates that came with it, to a
@@ -43,7 +44,7 @@ type chainFailure struct {
 func (s *chainSearch) run(ctx context.Context, leaf *certificate, above []*certificate) ([]*certificate, *chainFailure) {
 	s.failure = chainFailure{}
 	// A search looks at one chain at a time, so a single array serves them all.
-	chain, usages := append(make([]*certificate, 0, MaxChainLinks+1), leaf), s.usages
+	chain, usages := append(make([]*certificate, 0, message.MaxChainLinks+1), leaf), s.usages
 	for _, c := range above {
 		if usages = s.step(chain, usages, c); usages == nil {
 			break
@@ -80,9 +81,9 @@ func (s *chainSearch) fail(depth int, missing *certificate, err error) {
 func (s *chainSearch) extend(ctx context.Context, chain []*certificate, usages []oid.OID) []*certificate {
 	top := chain[len(chain)-1]
 	s.fail(len(chain), top, nil)
-	if len(chain) > MaxChainLinks {
-		s.fail(len(chain), nil, refuse(CheckCertificateChain, "a chain of over "+strconv.Itoa(MaxChainLinks)+" links",
-			"at most "+strconv.Itoa(MaxChainLinks)))
+	if len(chain) > message.MaxChainLinks {
+		s.fail(len(chain), nil, refuse(CheckCertificateChain, "a chain of over "+strconv.Itoa(message.MaxChainLinks)+" links",
+			"at most "+strconv.Itoa(message.MaxChainLinks)))
 		return nil
 	}
 	for _, root := range s.roots[string(top.RawIssuer)] {
@@ -161,7 +162,7 @@ func (s *chainSearch) checkStep(chain []*certificate, usages []oid.OID, issuer *
 	}
 	left := slices.DeleteFunc(slices.Clone(usages), func(id oid.OID) bool { return !slices.Contains(issuer.usages, id) })
 	if len(left) == 0 {
-		return nil, inCertificate(issuer.Certificate, refuse(CheckCertificateExtKeyUsage, "a limit to the extended key usages "+usagesText(issuer.usages),
+		return nil, inCertificate(issuer.Certificate, refuse(checkCertificateExtKeyUsage, "a limit to the extended key usages "+usagesText(issuer.usages),
 			usagesText(usages)))
 	}
 	return left, nil
@@ -213,7 +214,7 @@ func (s *chainSearch) confirm(ctx context.Context, chain []*certificate) bool {
 		}
 	}
 	if _, err := chain[0].Verify(o); err != nil {
-		s.fail(len(chain), nil, &Error{Check: CheckCertificateChain, Got: "a chain that does not verify", Err: err})
+		s.fail(len(chain), nil, &refusal.Error{Check: CheckCertificateChain, Got: "a chain that does not verify", Err: err})
 		return false
 	}
 	return true

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // labPathLength is the basic constraints of a CA with so many intermediates below it.
@@ -34,7 +35,7 @@ func TestRulesOfCAs(t *testing.T) {
 	harmless.Critical = false
 	for name, c := range map[string]struct {
 		root, upper, lower func(*LabCert)
-		want               Check
+		want               refusal.Check
 	}{
 		"good":                              {nil, nil, nil, ""},
 		"a root of version 1":               {version1, nil, nil, ""},
@@ -89,7 +90,7 @@ func TestRulesOfCAs(t *testing.T) {
 }
 
 // checkOutcome demands the check, or nil for "".
-func checkOutcome(t *testing.T, err error, want Check) {
+func checkOutcome(t *testing.T, err error, want refusal.Check) {
 	t.Helper()
 	if want == "" && err != nil || want != "" && !errors.Is(err, want) {
 		t.Errorf("got %v, want %q", err, want)
@@ -100,7 +101,7 @@ func checkOutcome(t *testing.T, err error, want Check) {
 // signature is never asked of another.
 func TestAlgorithmsOfLinks(t *testing.T) {
 	rsaKey, ecKey := crypto.Signer(rsaTestKeys()[0]), crypto.Signer(newTestKey(t))
-	fits := func(key crypto.Signer, algorithm string, road attest.Road) Check {
+	fits := func(key crypto.Signer, algorithm string, road attest.Road) refusal.Check {
 		_, isRSA := key.(*rsa.PrivateKey)
 		switch {
 		case isRSA && (algorithm == labSHA256RSA || algorithm == labPSSSHA256), !isRSA && algorithm == labECDSASHA256:
@@ -108,7 +109,7 @@ func TestAlgorithmsOfLinks(t *testing.T) {
 		case isRSA && algorithm == labSHA1RSA && road == attest.RoadEK:
 			return ""
 		case isRSA && algorithm == labSHA1RSA:
-			return CheckCertificateSHA1
+			return checkCertificateSHA1
 		}
 		return CheckCertificateChain
 	}

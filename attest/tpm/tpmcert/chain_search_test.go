@@ -9,12 +9,12 @@ import (
 	"encoding/asn1"
 	"errors"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"testing"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // akIssuerOf is an issuer with these roots and intermediates.
@@ -73,12 +73,12 @@ func (c *givingUp) Err() error {
 // Roots of one name in one issuer: what ends the search is the error, not what was found
 // before, and what has been found out is not asked again after it.
 func TestSearchesThatAreStopped(t *testing.T) {
-	roots := sameNamed(t, MaxFailedLinks+2)
-	leaf := leafUnder(t, roots[MaxFailedLinks+1])
+	roots := sameNamed(t, 4+2)
+	leaf := leafUnder(t, roots[4+1])
 	t.Run("by the budget", func(t *testing.T) {
 		w := newTestLinks(10)
 		_, err := akIssuerOf(t, newLinkMemory(), roots).verify(t.Context(), w, presentedBytes(t, leaf), chainTime)
-		if !errors.Is(err, attest.CheckBudget) || w.Signatures() != MaxFailedLinks || w.steps != MaxFailedLinks+1 {
+		if !errors.Is(err, attest.CheckBudget) || w.Signatures() != 4 || w.steps != 4+1 {
 			t.Errorf("%v after %d signatures and %d steps", err, w.Signatures(), w.steps)
 		}
 	})
@@ -89,7 +89,7 @@ func TestSearchesThatAreStopped(t *testing.T) {
 			t.Errorf("%v after %d signatures", err, w.Signatures())
 		}
 	})
-	for left, want := range map[int]Check{1: "", 0: attest.CheckBudget} {
+	for left, want := range map[int]refusal.Check{1: "", 0: attest.CheckBudget} {
 		t.Run(fmt.Sprint("steps left: ", left), func(t *testing.T) {
 			w := newTestLinks(10)
 			w.steps = maxSearchSteps - left
@@ -102,7 +102,7 @@ func TestSearchesThatAreStopped(t *testing.T) {
 	}
 	t.Run("the last link of the budget", func(t *testing.T) {
 		w := newTestLinks(10)
-		w.links = MaxChainLinks + MaxFailedLinks - 1
+		w.links = 5 + 4 - 1
 		_, err := akIssuerOf(t, newLinkMemory(), roots[:1]).verify(t.Context(), w, presentedBytes(t, leafUnder(t, roots[0])), chainTime)
 		checkOutcome(t, err, "")
 	})
@@ -154,7 +154,7 @@ func TestSearchesThatLeadBack(t *testing.T) {
 func TestKeyIdentifiers(t *testing.T) {
 	for name, c := range map[string]struct {
 		authority, subject []pkix.Extension
-		want               Check
+		want               refusal.Check
 	}{
 		"the same":                  {[]pkix.Extension{labAuthority(1, 2)}, labKeyID(1, 2), ""},
 		"another":                   {[]pkix.Extension{labAuthority(1, 2)}, labKeyID(1, 3), CheckCertificateChain},
@@ -196,7 +196,7 @@ func TestConstrainedChainsAreCounted(t *testing.T) {
 	root.Extensions = append(root.Extensions, pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 30}, Critical: true, Value: []byte("\x30\x0b\xa0\x09\x30\x07\x82\x05a.com")})
 	middle := LabCA("middle", "root", key)
 	chain := [][]byte{leafUnder(t, middle), middle.Sign(t, root.Key)}
-	for limit, want := range map[int]Check{3: "", 2: attest.CheckBudget, 1: attest.CheckBudget} {
+	for limit, want := range map[int]refusal.Check{3: "", 2: attest.CheckBudget, 1: attest.CheckBudget} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {
 			_, err := akIssuerOf(t, newLinkMemory(), []*LabCert{root}).verify(t.Context(), newTestLinks(limit), presentedBytes(t, chain...), chainTime)
 			checkOutcome(t, err, want)
@@ -245,7 +245,7 @@ func TestMalformedUsages(t *testing.T) {
 					leaf.Extensions[2] = bad(usage)
 				}
 				_, _, err := newLab(t, EKProfileTCG(), root).verify(t.Context(), road, [][]byte{leaf.Sign(t, root.Key)})
-				checkOutcome(t, err, CheckCertificateExtKeyUsage)
+				checkOutcome(t, err, checkCertificateExtKeyUsage)
 			})
 		}
 	}
@@ -269,7 +269,7 @@ func TestOAEPCAOverSHA1(t *testing.T) {
 func TestExpiredEKOfNobody(t *testing.T) {
 	root := LabCA("root", "root", newTestKey(t))
 	l := newLab(t, EKProfileTCG(), root)
-	for issuer, want := range map[string]Check{"root": CheckCertificateExpired, "nobody": CheckCertificateChain} {
+	for issuer, want := range map[string]refusal.Check{"root": checkCertificateExpired, "nobody": CheckCertificateChain} {
 		leaf := LabEK(issuer, newTestKey(t).Public())
 		leaf.Algorithm, leaf.To = labAlgorithm(root.Key.Public()), chainTime.Add(-time.Hour)
 		_, _, err := l.verify(t.Context(), attest.RoadEK, [][]byte{leaf.Sign(t, root.Key)})

@@ -8,19 +8,24 @@ import (
 	"slices"
 	"strconv"
 	"sync/atomic"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// MaxCRLSize bounds the DER of one certificate revocation list, in bytes.
-const MaxCRLSize = 16 << 20
+// maxCRLSize bounds the DER of one certificate revocation list, in bytes.
+const maxCRLSize = 16 << 20
 
-// CheckCRL: a revocation list cannot be read, is of an unsupported kind (delta, scoped or
+// checkCRL: a revocation list cannot be read, is of an unsupported kind (delta, scoped or
 // indirect), does not say how long it is current, or cannot be used under the issuer it is
 // configured for.
-const CheckCRL Check = "crl"
+const checkCRL refusal.Check = "crl"
 
 // CRLStore holds the certificate revocation lists of issuers (RFC 5280, 5). The operator of
 // the control plane fetches them and calls Replace; nothing is fetched here. The zero value
-// is empty and ready to use. A CRLStore is safe for concurrent use by multiple goroutines.
+// is empty, for a program that starts before it has fetched them: until the first Replace,
+// every EK certificate under the issuer's roots is the check "certificate-revocation-unknown",
+// to be tried again. An issuer without lists has no CRLStore. It is safe for concurrent use by
+// multiple goroutines.
 //
 // A list applies to the CA that it names, however the name is spelled: the string type,
 // letter case and repeated white space do not matter (RFC 5280, 7.1). It must be signed by
@@ -36,7 +41,7 @@ type crlSet struct {
 	byName, byKeyID map[string][]*crl
 }
 
-// NewCRLStore returns a store with the given lists, each in DER.
+// NewCRLStore returns a store with the given lists, at least one, each in DER.
 func NewCRLStore(lists ...[]byte) (*CRLStore, error) {
 	s := &CRLStore{}
 	if err := s.Replace(lists...); err != nil {
@@ -45,20 +50,23 @@ func NewCRLStore(lists ...[]byte) (*CRLStore, error) {
 	return s, nil
 }
 
-// Replace replaces everything in the store with the given lists, each in DER. If a list
-// cannot be read, the store stays as it was, and the error is an [*Error] with [CheckCRL]
-// that says which list, counted from 0.
+// Replace replaces everything in the store with the given lists, each in DER of at most 16 MiB.
+// If a list cannot be read, the store stays as it was, and the error is a [*refusal.Error]
+// with the check "crl" that says which list, counted from 0.
 //
 // Signatures are checked against the CAs of the issuers the lists belong to: by
 // [NewEKVerifier] and, after a later Replace, by the first request. In that case, lists that
-// NewEKVerifier would refuse make every EK certificate under the issuer's roots a
-// [CheckRevocationUnknown].
+// NewEKVerifier would refuse make every EK certificate under the issuer's roots
+// "certificate-revocation-unknown".
 func (s *CRLStore) Replace(lists ...[]byte) error {
+	if len(lists) == 0 {
+		return refuse(checkCRL, "no list", "at least one: whoever fetched none keeps those that are there")
+	}
 	made := &crlSet{byName: map[string][]*crl{}, byKeyID: map[string][]*crl{}}
 	for n, der := range lists {
 		c, err := parseCRL(der)
 		if err != nil {
-			return &Error{Check: CheckCRL, Got: "list " + strconv.Itoa(n), Want: "a whole CRL in DER with nextUpdate", Err: err}
+			return &refusal.Error{Check: checkCRL, Got: "list " + strconv.Itoa(n), Want: "a whole CRL in DER with nextUpdate", Err: err}
 		}
 		made.lists = append(made.lists, c)
 		made.byName[c.issuer] = append(made.byName[c.issuer], c)
@@ -109,7 +117,7 @@ func (s *crlSet) check(cas []*x509.Certificate, allowSHA1 bool) error {
 			fault = c.checkForeign(cas)
 		}
 		if fault != nil {
-			return &Error{Check: CheckCRL, Got: "list " + strconv.Itoa(n) + " of " + c.head.Issuer.String(),
+			return &refusal.Error{Check: checkCRL, Got: "list " + strconv.Itoa(n) + " of " + c.head.Issuer.String(),
 				Want: "one that can be used under the issuer's roots and intermediates", Err: fault}
 		}
 	}
@@ -138,6 +146,7 @@ var (
 	errCRLName     = errors.New("of the CA's key under another name")
 	errCRLOutdated = errors.New("outside its time")
 	errCRLMissing  = errors.New("none")
+	errCRLEmpty    = errors.New("the store has not been filled yet")
 )
 
 // usableBy returns why the list does not count as one of the given CA, or nil if it does.

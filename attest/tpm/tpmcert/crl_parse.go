@@ -49,8 +49,8 @@ type crl struct {
 // before the signature has been verified. It allocates one copy of the list, however many
 // entries there are.
 func parseCRL(der []byte) (*crl, error) {
-	if len(der) > MaxCRLSize {
-		return nil, fmt.Errorf("%d bytes, at most %d", len(der), MaxCRLSize)
+	if len(der) > maxCRLSize {
+		return nil, fmt.Errorf("%d bytes, at most %d", len(der), maxCRLSize)
 	}
 	in := cryptobyte.String(bytes.Clone(der))
 	var body, tbs, rest cryptobyte.String

@@ -19,16 +19,16 @@ import (
 func TestLargestCRL(t *testing.T) {
 	root := sign(t, nil, "root", crlSigner)
 	small := crlOf(t, root, nil, 1)
-	der := listOfSize(t, small, root, MaxCRLSize)
-	if len(der) != MaxCRLSize {
+	der := listOfSize(t, small, root, maxCRLSize)
+	if len(der) != maxCRLSize {
 		t.Fatalf("%d bytes", len(der))
 	}
 	var store *CRLStore
-	if got := allocated(func() { store = storeOf(t, der) }); got > MaxCRLSize+1<<20 {
+	if got := allocated(func() { store = storeOf(t, der) }); got > maxCRLSize+1<<20 {
 		t.Errorf("%d bytes allocated for a list of %d", got, len(der))
 	}
-	if _, err := NewCRLStore(listOfSize(t, small, root, MaxCRLSize+1)); !errors.Is(err, CheckCRL) {
-		t.Errorf("a byte more: got %v, want %s", err, CheckCRL)
+	if _, err := NewCRLStore(listOfSize(t, small, root, maxCRLSize+1)); !errors.Is(err, checkCRL) {
+		t.Errorf("a byte more: got %v, want %s", err, checkCRL)
 	}
 	list := store.current().lists[0]
 	if list.revoked != nil {
@@ -37,7 +37,7 @@ func TestLargestCRL(t *testing.T) {
 	if list.isSignedBy(sign(t, nil, "root", crlSigner).cert); list.revoked != nil {
 		t.Error("entries were read without a signature")
 	}
-	if got := allocated(func() { list.isSignedBy(root.cert) }); got > MaxCRLSize {
+	if got := allocated(func() { list.isSignedBy(root.cert) }); got > maxCRLSize {
 		t.Errorf("%d bytes allocated for the entries of a list of %d", got, len(der))
 	}
 	leaf := ekCert(t, root, newTestKey(t).Public(), nil)

@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"math/big"
 	"testing"
 	"time"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // crlOf is a revocation list of a CA; edit may change the template.
@@ -70,58 +70,57 @@ func TestRevocation(t *testing.T) {
 	removed := func(l *x509.RevocationList) { l.RevokedCertificateEntries[0].ReasonCode = reasonRemoveFromCRL }
 	for name, c := range map[string]struct {
 		lists            func(root, middle *testCA) [][]byte
-		plain, requiring Check
+		plain, requiring refusal.Check
 	}{
-		"no lists":        {func(root, middle *testCA) [][]byte { return nil }, "", CheckRevocationUnknown},
 		"nothing revoked": {func(root, middle *testCA) [][]byte { return [][]byte{crlOf(t, root, nil), crlOf(t, middle, nil)} }, "", ""},
 		"leaf": {func(root, middle *testCA) [][]byte {
 			return [][]byte{crlOf(t, root, nil), crlOf(t, middle, nil, 1, 77)}
-		}, CheckRevoked, CheckRevoked},
-		"intermediate": {func(root, middle *testCA) [][]byte { return [][]byte{crlOf(t, root, nil, 5), crlOf(t, middle, nil)} }, CheckRevoked, CheckRevoked},
+		}, checkRevoked, checkRevoked},
+		"intermediate": {func(root, middle *testCA) [][]byte { return [][]byte{crlOf(t, root, nil, 5), crlOf(t, middle, nil)} }, checkRevoked, checkRevoked},
 		"others": {func(root, middle *testCA) [][]byte {
 			return [][]byte{crlOf(t, root, nil, 77), crlOf(t, middle, nil, 5)}
 		}, "", ""},
 		"taken back": {func(root, middle *testCA) [][]byte {
 			return [][]byte{crlOf(t, root, nil), crlOf(t, middle, removed, 77)}
 		}, "", ""},
-		"one missing": {func(root, middle *testCA) [][]byte { return [][]byte{crlOf(t, middle, nil)} }, "", CheckRevocationUnknown},
-		"late":        {func(root, middle *testCA) [][]byte { return [][]byte{crlOf(t, root, nil), crlOf(t, middle, late)} }, CheckRevocationUnknown, CheckRevocationUnknown},
-		"early":       {func(root, middle *testCA) [][]byte { return [][]byte{crlOf(t, root, nil), crlOf(t, middle, early)} }, CheckRevocationUnknown, CheckRevocationUnknown},
+		"one missing": {func(root, middle *testCA) [][]byte { return [][]byte{crlOf(t, middle, nil)} }, "", checkRevocationUnknown},
+		"late":        {func(root, middle *testCA) [][]byte { return [][]byte{crlOf(t, root, nil), crlOf(t, middle, late)} }, checkRevocationUnknown, checkRevocationUnknown},
+		"early":       {func(root, middle *testCA) [][]byte { return [][]byte{crlOf(t, root, nil), crlOf(t, middle, early)} }, checkRevocationUnknown, checkRevocationUnknown},
 		"late and current": {func(root, middle *testCA) [][]byte {
 			return [][]byte{crlOf(t, middle, late), crlOf(t, middle, nil), crlOf(t, root, nil)}
 		}, "", ""},
 		"revoked long ago": {func(root, middle *testCA) [][]byte {
 			return [][]byte{crlOf(t, middle, late, 77), crlOf(t, middle, nil), crlOf(t, root, nil)}
-		}, CheckRevoked, CheckRevoked},
+		}, checkRevoked, checkRevoked},
 		"forged": {func(root, middle *testCA) [][]byte {
 			forger := sign(t, nil, "middle", func(c *x509.Certificate) { crlSigner(c); c.SubjectKeyId = middle.cert.SubjectKeyId })
 			return [][]byte{crlOf(t, forger, nil, 77), crlOf(t, root, nil)}
-		}, CheckRevocationUnknown, CheckRevocationUnknown},
+		}, checkRevocationUnknown, checkRevocationUnknown},
 		"forged beside a good one": {func(root, middle *testCA) [][]byte {
 			forger := sign(t, nil, "middle", func(c *x509.Certificate) { crlSigner(c); c.SubjectKeyId = middle.cert.SubjectKeyId })
 			return [][]byte{crlOf(t, forger, nil, 77), crlOf(t, middle, nil), crlOf(t, root, nil)}
 		}, "", ""},
 		"revoked and taken back": {func(root, middle *testCA) [][]byte {
 			return [][]byte{crlOf(t, middle, func(l *x509.RevocationList) { l.RevokedCertificateEntries[1].ReasonCode = reasonRemoveFromCRL }, 77, 77)}
-		}, CheckRevoked, CheckRevoked},
+		}, checkRevoked, checkRevoked},
 		"the middle's key under another name": {func(root, middle *testCA) [][]byte {
 			renamed := *middle
 			renamed.cert = renamedCA(middle.cert, "another")
 			return [][]byte{crlOf(t, &renamed, nil, 78), crlOf(t, root, nil)}
-		}, CheckRevocationUnknown, CheckRevocationUnknown},
+		}, checkRevocationUnknown, checkRevocationUnknown},
 		"revoked by the middle's key under another name": {func(root, middle *testCA) [][]byte {
 			renamed := *middle
 			renamed.cert = renamedCA(middle.cert, "another")
 			return [][]byte{crlOf(t, &renamed, nil, 77), crlOf(t, middle, nil), crlOf(t, root, nil)}
-		}, CheckRevoked, CheckRevoked},
+		}, checkRevoked, checkRevoked},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for require, want := range map[bool]Check{false: c.plain, true: c.requiring} {
+			for require, want := range map[bool]refusal.Check{false: c.plain, true: c.requiring} {
 				err := revoking(t, require, c.lists)
 				if want == "" && err != nil || want != "" && !errors.Is(err, want) {
 					t.Errorf("%s, required %t: got %v, want %q", name, require, err, want)
 				}
-				if want == CheckRevocationUnknown && !errors.Is(err, refusal.ErrRetry) {
+				if want == checkRevocationUnknown && !errors.Is(err, refusal.ErrRetry) {
 					t.Errorf("%s: %v is no reason to try again", name, err)
 				}
 			}
@@ -143,25 +142,34 @@ func TestRevokedBeatsAllowed(t *testing.T) {
 	c.Issuers[0].CRLs = store
 	c.Allowed = []attest.Identity{p.Identity()}
 	v := ekVerifierOf(t, c)
-	if _, err := verifyAt(v, chainTime, leaf); err != nil {
-		t.Errorf("an empty store: %v", err)
+	if _, err := verifyAt(v, chainTime, leaf); !errors.Is(err, checkRevocationUnknown) || !errors.Is(err, refusal.ErrRetry) {
+		t.Errorf("an empty store: got %v, want %s and a retry", err, checkRevocationUnknown)
 	}
 	if err := store.Replace(crlOf(t, root, nil, 77)); err != nil {
 		t.Fatal(err)
 	}
 	_, err = verifyAt(v, chainTime, leaf)
-	wantEKCheck(t, "revoked", err, CheckRevoked, "certificate 4d of CN=root, revoked for reason 1")
-	if err := store.Replace([]byte("no list")); !errors.Is(err, CheckCRL) {
+	wantEKCheck(t, "revoked", err, checkRevoked, "certificate 4d of CN=root, revoked for reason 1")
+	if err := store.Replace([]byte("no list")); !errors.Is(err, checkCRL) {
 		t.Errorf("bad list: %v", err)
 	}
-	if _, err := verifyAt(v, chainTime, leaf); !errors.Is(err, CheckRevoked) {
+	if _, err := verifyAt(v, chainTime, leaf); !errors.Is(err, checkRevoked) {
 		t.Errorf("a bad list emptied the store: %v", err)
 	}
-	if err := store.Replace(); err != nil {
+	if err := store.Replace(); !errors.Is(err, checkCRL) {
+		t.Errorf("no lists: got %v, want %s", err, checkCRL)
+	}
+	if _, err := verifyAt(v, chainTime, leaf); !errors.Is(err, checkRevoked) {
+		t.Errorf("nothing emptied the store: %v", err)
+	}
+	if err := store.Replace(crlOf(t, root, nil, 78)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := verifyAt(v, chainTime, leaf); err != nil {
-		t.Errorf("emptied: %v", err)
+		t.Errorf("another revoked: %v", err)
+	}
+	if s, err := NewCRLStore(); !errors.Is(err, checkCRL) {
+		t.Errorf("a new store of nothing: got %v, %v, want %s", s, err, checkCRL)
 	}
 }
 
@@ -240,14 +248,14 @@ func TestCRLKinds(t *testing.T) {
 		"an empty TBSCertList":           {[]byte{0x30, 2, 0x30, 0}, false},
 		"a version alone":                {[]byte{0x30, 5, 0x30, 3, 2, 1, 1}, false},
 		"nothing":                        {nil, false},
-		"the largest size, and no list":  {make([]byte, MaxCRLSize), false},
-		"over the largest size":          {make([]byte, MaxCRLSize+1), false},
+		"the largest size, and no list":  {make([]byte, maxCRLSize), false},
+		"over the largest size":          {make([]byte, maxCRLSize+1), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := NewCRLStore(good, c.der)
 			if !c.ok {
-				if !errors.Is(err, CheckCRL) {
-					t.Fatalf("got %v, want %s", err, CheckCRL)
+				if !errors.Is(err, checkCRL) {
+					t.Fatalf("got %v, want %s", err, checkCRL)
 				}
 				return
 			}
@@ -391,7 +399,7 @@ func FuzzCRL(f *testing.F) {
 	f.Fuzz(func(t *testing.T, der []byte) {
 		s, err := NewCRLStore(der)
 		if err != nil {
-			if !errors.Is(err, CheckCRL) {
+			if !errors.Is(err, checkCRL) {
 				t.Fatal(err)
 			}
 			return

@@ -11,13 +11,12 @@ import (
 	"slices"
 	"testing"
 
-	"golang.org/x/crypto/cryptobyte"
-	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
-
-	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
+	"golang.org/x/crypto/cryptobyte"
+	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
 )
 
 // derNode is an element of DER with those inside it, or with its content.
@@ -111,7 +110,7 @@ func derChanges(t testing.TB, der []byte) map[string][]byte {
 
 // refusesChanges demands that every change of der is refused, but for those that are
 // named, which must not be.
-func refusesChanges(t *testing.T, der []byte, read func([]byte) error, want Check, accepted ...string) {
+func refusesChanges(t *testing.T, der []byte, read func([]byte) error, want refusal.Check, accepted ...string) {
 	t.Helper()
 	if err := read(der); err != nil {
 		t.Fatal(err)
@@ -140,8 +139,8 @@ func TestOAEPKeyChanges(t *testing.T) {
 		return err
 	}
 	// The parameters may be a SEQUENCE, NULL or absent.
-	refusesChanges(t, oaepSPKI(key, []byte{0x30, 0}), read, CheckEKKeyEncoding, "0.0.1 removed", "0.0.1 empty")
-	refusesChanges(t, oaepSPKI(key, []byte{5, 0}), read, CheckEKKeyEncoding, "0.0.1 removed", "0.0.1 empty")
+	refusesChanges(t, oaepSPKI(key, []byte{0x30, 0}), read, checkEKKeyEncoding, "0.0.1 removed", "0.0.1 empty")
+	refusesChanges(t, oaepSPKI(key, []byte{5, 0}), read, checkEKKeyEncoding, "0.0.1 removed", "0.0.1 empty")
 	for name, c := range map[string]struct {
 		key *rsa.PublicKey
 		ok  bool
@@ -157,7 +156,7 @@ func TestOAEPKeyChanges(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := oaepKey(oaepSPKI(c.key, nil))
-			if !c.ok && !errors.Is(err, CheckEKKeyEncoding) || c.ok && (err != nil || got.E != c.key.E || got.N.Cmp(c.key.N) != 0) {
+			if !c.ok && !errors.Is(err, checkEKKeyEncoding) || c.ok && (err != nil || got.E != c.key.E || got.N.Cmp(c.key.N) != 0) {
 				t.Errorf("got %+v, %v", got, err)
 			}
 		})
@@ -174,8 +173,8 @@ func TestOAEPKeyChanges(t *testing.T) {
 		"parameters that are no": oaepSPKI(key, []byte{5}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := oaepKey(c); !errors.Is(err, CheckEKKeyEncoding) {
-				t.Errorf("got %v, want %s", err, CheckEKKeyEncoding)
+			if _, err := oaepKey(c); !errors.Is(err, checkEKKeyEncoding) {
+				t.Errorf("got %v, want %s", err, checkEKKeyEncoding)
 			}
 		})
 	}
@@ -199,7 +198,7 @@ func TestSpecificationChanges(t *testing.T) {
 		b.AddBytes(good.Value[2:])
 	})
 	// What stands in another attribute is passed over, and so is that attribute.
-	refusesChanges(t, b.BytesOrPanic(), read, CheckSpecification, "0 empty", "0.0 removed", "0.1 removed", "0.0.1 empty", "0.0.1.0 removed", "0.0.1.0 with a NULL after it",
+	refusesChanges(t, b.BytesOrPanic(), read, checkSpecification, "0 empty", "0.0 removed", "0.1 removed", "0.0.1 empty", "0.0.1.0 removed", "0.0.1.0 with a NULL after it",
 		"0.0.1.0 of another tag", "0.0.1.0 empty")
 	for size, ok := range map[int]bool{1: true, 16: true, 17: false} {
 		s, err := parseSpecification(&x509.Certificate{Extensions: []pkix.Extension{specificationOf(string(bytes.Repeat([]byte("2"), size)), 0, 0)}})
@@ -222,7 +221,7 @@ func TestSubjectAltNameChanges(t *testing.T) {
 	// A whole name, RDN or attribute may be absent, empty values are for the profile, the
 	// OtherName's value is anything in DER, and a form that nobody knows is refused as the
 	// extension is critical.
-	refusesChanges(t, good, read, CheckSubjectAltName,
+	refusesChanges(t, good, read, checkSubjectAltName,
 		"0.0 removed", "0.0.0.0 removed", "0.0.0.1 removed", "0.0.0.1.0 removed", "0.0.0.1.1 removed", "0.0.0 empty",
 		"0.0.0.0 empty", "0.0.0.1 empty", "0.0.0.1.0.1 empty", "0.0.0.1.1.1 empty", "0.0.0.0.0 removed",
 		"0.1 removed", "0.1.1.0 of another tag", "0.1.1.0 empty")
@@ -248,7 +247,7 @@ func TestWholeDirectoryName(t *testing.T) {
 				cert.ExtraExtensions[0].Value = sanOf(directoryName(c.attributes))
 			})
 			_, err := verifyAt(ekVerifierOf(t, trusting(EKProfileTCG(), root)), chainTime, leaf)
-			if (err == nil) != c.ok || err != nil && !errors.Is(err, CheckSubjectAltName) {
+			if (err == nil) != c.ok || err != nil && !errors.Is(err, checkSubjectAltName) {
 				t.Errorf("got %v", err)
 			}
 			ak := ProfileTCG()
@@ -258,15 +257,15 @@ func TestWholeDirectoryName(t *testing.T) {
 				cert.ExtraExtensions = append(cert.ExtraExtensions, pkix.Extension{Id: []int{2, 5, 29, 17}, Value: sanOf(directoryName(c.attributes))})
 			}).cert
 			_, err = VerifyAKCertificate([]Issuer{{Roots: []*x509.Certificate{root.cert}, Profile: ak}}, [][]byte{cert.Raw}, chainTime)
-			if (err == nil) != c.ok || err != nil && !errors.Is(err, CheckSubjectAltName) {
+			if (err == nil) != c.ok || err != nil && !errors.Is(err, checkSubjectAltName) {
 				t.Errorf("AK: got %v", err)
 			}
 		})
 	}
 	t.Run("an attribute twice, empty the first time", func(t *testing.T) {
 		san := sanOf(directoryName([]attribute{manufacturer, {oid.TCGAtTPMModel, ""}, model, version}))
-		if _, err := parseSubjectAltName(withSAN(true, san)); !errors.Is(err, CheckSubjectAltName) {
-			t.Errorf("got %v, want %s", err, CheckSubjectAltName)
+		if _, err := parseSubjectAltName(withSAN(true, san)); !errors.Is(err, checkSubjectAltName) {
+			t.Errorf("got %v, want %s", err, checkSubjectAltName)
 		}
 	})
 }
@@ -275,13 +274,13 @@ func TestWholeDirectoryName(t *testing.T) {
 func TestEKSizes(t *testing.T) {
 	root := sign(t, nil, "root", nil)
 	good := ekCert(t, root, newTestKey(t).Public(), nil).Raw
-	for size, ok := range map[int]bool{MaxEKCertificateSize: true, MaxEKCertificateSize + 1: false} {
+	for size, ok := range map[int]bool{maxEKCertificateSize: true, maxEKCertificateSize + 1: false} {
 		padded := append(bytes.Clone(good), make([]byte, size-len(good))...)
 		if _, err := ParseEKCertificate(padded, AnyEKEncoding()); (err == nil) != ok || err != nil && !errors.Is(err, der.CheckSize) {
 			t.Errorf("%d bytes of certificate: %v", size, err)
 		}
 	}
-	for size, want := range map[int]Check{der.MaxPublicSize: CheckEKKeyEncoding, der.MaxPublicSize + 1: der.CheckSize} {
+	for size, want := range map[int]refusal.Check{der.MaxPublicSize: checkEKKeyEncoding, der.MaxPublicSize + 1: der.CheckSize} {
 		if _, _, err := parseEKPublic(make([]byte, size)); !errors.Is(err, want) {
 			t.Errorf("%d bytes of EK: %v", size, err)
 		}
@@ -293,11 +292,11 @@ func TestBareEKStrength(t *testing.T) {
 	key := rsaTestKeys()[0].PublicKey
 	for name, c := range map[string]struct {
 		key  *rsa.PublicKey
-		want Check
+		want refusal.Check
 	}{
 		"good":       {&key, ""},
-		"exponent 3": {&rsa.PublicKey{N: key.N, E: 3}, statement.CheckWeakKey},
-		"1024 bits":  {&rsa.PublicKey{N: new(big.Int).Rsh(key.N, 1024), E: 65537}, statement.CheckWeakKey},
+		"exponent 3": {&rsa.PublicKey{N: key.N, E: 3}, refusal.Check("tpm-key-strength")},
+		"1024 bits":  {&rsa.PublicKey{N: new(big.Int).Rsh(key.N, 1024), E: 65537}, refusal.Check("tpm-key-strength")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spki, err := csr.CanonicalSPKI(c.key)

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // DirectoryName is what a TCG certificate says about the TPM's model in the directoryName of
@@ -55,12 +56,12 @@ const (
 	tagIPAddress     asn1.Tag = 0x87
 )
 
-// CheckSubjectAltName: the subjectAltName of a certificate is not DER, is critical and holds
+// checkSubjectAltName: the subjectAltName of a certificate is not DER, is critical and holds
 // a name form that is not understood, or states a directory attribute twice.
-const CheckSubjectAltName Check = "certificate-subject-alt-name"
+const checkSubjectAltName refusal.Check = "certificate-subject-alt-name"
 
 func sanFault(want string) error {
-	return refuse(CheckSubjectAltName, "a bad subjectAltName", want)
+	return refuse(checkSubjectAltName, "a bad subjectAltName", want)
 }
 
 // parseSubjectAltName parses the extension, if there is one.

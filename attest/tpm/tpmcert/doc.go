@@ -5,8 +5,8 @@
 // For AKs, that is a list of [Issuer], each with its roots and a [Profile] that says what its
 // certificates look like and how they name the machine:
 //
-//	issuer := tpmcert.Issuer{Roots: roots, Profile: tpmcert.ProfileGoogle()}
-//	kind, err := tpm.NewKind(tpm.KindConfig{AKIssuers: []tpmcert.Issuer{issuer}})
+//	kind, err := tpm.TrustAKs(roots, tpmcert.ProfileGoogle()) // one issuer
+//	kind, err := tpm.NewKind(tpm.KindConfig{AKIssuers: []tpmcert.Issuer{google, azure}})
 //
 // For EKs, it is an [EKVerifier]: issuers with an [EKProfile] each, revocation lists
 // ([CRLStore]), a list of allowed EKs, what a platform states ([PlatformEK]) and a list of
@@ -32,6 +32,6 @@
 //
 // # Errors
 //
-// A refusal is an [*Error] whose [Check] names what failed; an error about something that
+// A refusal is a [*refusal.Error] whose [refusal.Check] names what failed; an error about something that
 // could not be decided wraps refusal.ErrRetry.
 package tpmcert

@@ -20,26 +20,27 @@ import (
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/roca"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// MaxEKCertificateSize bounds one EK certificate with everything around it in NV, in bytes.
+// maxEKCertificateSize bounds one EK certificate with everything around it in NV, in bytes.
 // Real ones have 900 to 1600.
-const MaxEKCertificateSize = 8 << 10
+const maxEKCertificateSize = 8 << 10
 
 // Checks of an EK certificate by itself.
 const (
-	// CheckEKEncoding: an EK certificate has something around its DER that is not tolerated:
+	// checkEKEncoding: an EK certificate has something around its DER that is not tolerated:
 	// the TCG's header before it, or padding after it.
-	CheckEKEncoding Check = "ek-certificate-encoding"
-	// CheckEKKeyEncoding: the SubjectPublicKeyInfo of an EK is not canonical (rsaEncryption
+	checkEKEncoding refusal.Check = "ek-certificate-encoding"
+	// checkEKKeyEncoding: the SubjectPublicKeyInfo of an EK is not canonical (rsaEncryption
 	// with NULL; a named curve with an uncompressed point).
-	CheckEKKeyEncoding Check = "ek-key-encoding"
-	// CheckROCA: the modulus has the fingerprint of Infineon's flawed key generation
+	checkEKKeyEncoding refusal.Check = "ek-key-encoding"
+	// checkROCA: the modulus has the fingerprint of Infineon's flawed key generation
 	// (CVE-2017-15361), which means that the private key can be computed.
-	CheckROCA Check = "ek-roca"
-	// CheckSpecification: the TPM specification attribute is not DER, is missing where the
+	checkROCA refusal.Check = "ek-roca"
+	// checkSpecification: the TPM specification attribute is not DER, is missing where the
 	// profile requires it, or states a family other than 2.0.
-	CheckSpecification Check = "certificate-tpm-specification"
+	checkSpecification refusal.Check = "certificate-tpm-specification"
 )
 
 // EKEncoding says which encoding faults in EK certificates are tolerated. They are common and
@@ -67,11 +68,11 @@ func AnyEKEncoding() EKEncoding {
 func (tolerated EKEncoding) check(used EKEncoding) error {
 	switch {
 	case used.TCGHeader && !tolerated.TCGHeader:
-		return refuse(CheckEKEncoding, "the TCG's header in front of the certificate", "DER alone, or the tolerance TCGHeader")
+		return refuse(checkEKEncoding, "the TCG's header in front of the certificate", "DER alone, or the tolerance TCGHeader")
 	case used.NVPadding && !tolerated.NVPadding:
-		return refuse(CheckEKEncoding, "padding after the certificate", "DER alone, or the tolerance NVPadding")
+		return refuse(checkEKEncoding, "padding after the certificate", "DER alone, or the tolerance NVPadding")
 	case used.RSAESOAEPKey && !tolerated.RSAESOAEPKey:
-		return refuse(CheckEKKeyEncoding, "an RSA key as id-RSAES-OAEP", "rsaEncryption, or the tolerance RSAESOAEPKey")
+		return refuse(checkEKKeyEncoding, "an RSA key as id-RSAES-OAEP", "rsaEncryption, or the tolerance RSAESOAEPKey")
 	}
 	return nil
 }
@@ -102,11 +103,12 @@ type EKCertificate struct {
 }
 
 // ParseEKCertificate parses an EK certificate as found in NV, in a file or in a message: DER,
-// with nothing around it but what tolerated allows. It does no public-key operation and
-// trusts nothing. A refusal is an [*Error] with [attest.CheckSize] (over
-// [MaxEKCertificateSize]), [CheckCertificateEncoding], [CheckEKEncoding],
-// [CheckEKKeyEncoding], [CheckSubjectAltName], [CheckSpecification], [statement.CheckWeakKey]
-// (not RSA of 2048 to 4096 bits with exponent 65537, P-256, P-384 or P-521) or [CheckROCA].
+// with nothing around it but what tolerated allows. It does no public-key operation and trusts
+// nothing. A refusal is a [*refusal.Error] with [attest.CheckSize] (over 8 KiB),
+// [CheckCertificateEncoding], the check "ek-certificate-encoding", "ek-key-encoding",
+// "certificate-subject-alt-name", "certificate-tpm-specification", the check "tpm-key-strength"
+// (not RSA of 2048 to 4096 bits with exponent 65537, P-256, P-384 or P-521) or the check
+// "ek-roca".
 func ParseEKCertificate(data []byte, tolerated EKEncoding) (*EKCertificate, error) {
 	ek, err := ParseEK(data)
 	if err != nil {
@@ -124,16 +126,16 @@ func (c *EKCertificate) Identity() attest.Identity { return digestIdentity("ek",
 // ParseEK parses with every tolerance and records which were needed: which are granted is
 // known only once the issuer is.
 func ParseEK(data []byte) (*EKCertificate, error) {
-	if len(data) > MaxEKCertificateSize {
-		return nil, tooLarge(len(data), "bytes of EK certificate", MaxEKCertificateSize)
+	if len(data) > maxEKCertificateSize {
+		return nil, tooLarge(len(data), "bytes of EK certificate", maxEKCertificateSize)
 	}
 	der, err := der.TrimNVCertificate(data)
 	if err != nil {
-		return nil, &Error{Check: CheckCertificateEncoding, Got: "an EK certificate that is no DER", Err: err}
+		return nil, &refusal.Error{Check: CheckCertificateEncoding, Got: "an EK certificate that is no DER", Err: err}
 	}
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
-		return nil, &Error{Check: CheckCertificateEncoding, Got: "an EK certificate that does not parse", Err: err}
+		return nil, &refusal.Error{Check: CheckCertificateEncoding, Got: "an EK certificate that does not parse", Err: err}
 	}
 	ek := &EKCertificate{Certificate: cert}
 	ek.Encoding.TCGHeader, ek.Encoding.NVPadding = aroundCertificate(data, der)
@@ -158,7 +160,7 @@ func ParseEK(data []byte) (*EKCertificate, error) {
 		return nil, err
 	}
 	if ek.spki, err = canonicalSPKI(cert, ek.PublicKey); err != nil {
-		return nil, &Error{Check: CheckEKKeyEncoding, Got: "a key without a canonical encoding", Err: err}
+		return nil, &refusal.Error{Check: checkEKKeyEncoding, Got: "a key without a canonical encoding", Err: err}
 	}
 	ek.Digest = sha256.Sum256(ek.spki)
 	return ek, nil
@@ -184,7 +186,7 @@ func checkEKStrength(pub crypto.PublicKey) error {
 		return err
 	}
 	if key, ok := pub.(*rsa.PublicKey); ok && roca.Vulnerable(key.N) {
-		return refuse(CheckROCA, "an RSA modulus made by Infineon's flawed key generation (CVE-2017-15361)",
+		return refuse(checkROCA, "an RSA modulus made by Infineon's flawed key generation (CVE-2017-15361)",
 			"an EK that cannot be computed from its public half")
 	}
 	return nil
@@ -208,7 +210,7 @@ func oaepKey(spki []byte) (*rsa.PublicKey, error) {
 		bits.ReadASN1(&key, asn1.SEQUENCE) && bits.Empty() && key.ReadASN1Integer(n) && key.ReadASN1Integer(&e) &&
 		key.Empty() && n.Sign() > 0 && e > 0 && e <= math.MaxInt32
 	if !ok {
-		return nil, refuse(CheckEKKeyEncoding, "a SubjectPublicKeyInfo that cannot be read", "RSA, also as id-RSAES-OAEP, or ECC")
+		return nil, refuse(checkEKKeyEncoding, "a SubjectPublicKeyInfo that cannot be read", "RSA, also as id-RSAES-OAEP, or ECC")
 	}
 	return &rsa.PublicKey{N: n, E: int(e)}, nil
 }
@@ -249,7 +251,7 @@ func parseSpecification(cert *x509.Certificate) (*TPMSpecification, error) {
 			}
 		}
 		if !ok {
-			return nil, refuse(CheckSpecification, "a TPM specification attribute that cannot be read",
+			return nil, refuse(checkSpecification, "a TPM specification attribute that cannot be read",
 				"one SEQUENCE { family, level, revision }")
 		}
 	}
@@ -271,7 +273,7 @@ func parseEKPublic(spki []byte) (key crypto.PublicKey, digest [message.HashSize]
 		return nil, digest, tooLarge(len(spki), "bytes of EK", der.MaxPublicSize)
 	}
 	if key, err = x509.ParsePKIXPublicKey(spki); err != nil || !csr.IsCanonicalSPKI(spki) {
-		return nil, digest, &Error{Check: CheckEKKeyEncoding, Got: "an EK that is not in its canonical encoding",
+		return nil, digest, &refusal.Error{Check: checkEKKeyEncoding, Got: "an EK that is not in its canonical encoding",
 			Want: "a SubjectPublicKeyInfo with rsaEncryption and NULL, or a named curve and an uncompressed point", Err: err}
 	}
 	if err := checkEKStrength(key); err != nil {

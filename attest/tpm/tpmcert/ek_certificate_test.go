@@ -14,13 +14,12 @@ import (
 	"testing"
 
 	goattestation "github.com/google/go-attestation/attest"
-	"golang.org/x/crypto/cryptobyte"
-	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
-
-	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
+	"golang.org/x/crypto/cryptobyte"
+	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
 )
 
 // storedCertificate puts the TCG's header in front of a certificate.
@@ -42,16 +41,16 @@ func TestEKEncoding(t *testing.T) {
 	for name, c := range map[string]struct {
 		data []byte
 		need EKEncoding
-		want Check
+		want refusal.Check
 	}{
 		"plain":                  {stored, EKEncoding{}, ""},
-		"zeros":                  {append(bytes.Clone(stored), 0, 0, 0), padding, CheckEKEncoding},
-		"ones":                   {append(bytes.Clone(stored), 0xff), padding, CheckEKEncoding},
-		"header":                 {storedCertificate(stored, true), header, CheckEKEncoding},
-		"short header":           {storedCertificate(stored, false), header, CheckEKEncoding},
-		"header, padding":        {append(storedCertificate(stored, true), 0xff), EKEncoding{TCGHeader: true, NVPadding: true}, CheckEKEncoding},
-		"header, padding inside": {storedCertificate(append(bytes.Clone(stored), 0), true), EKEncoding{TCGHeader: true, NVPadding: true}, CheckEKEncoding},
-		"RSAES-OAEP":             {oaep, key, CheckEKKeyEncoding},
+		"zeros":                  {append(bytes.Clone(stored), 0, 0, 0), padding, checkEKEncoding},
+		"ones":                   {append(bytes.Clone(stored), 0xff), padding, checkEKEncoding},
+		"header":                 {storedCertificate(stored, true), header, checkEKEncoding},
+		"short header":           {storedCertificate(stored, false), header, checkEKEncoding},
+		"header, padding":        {append(storedCertificate(stored, true), 0xff), EKEncoding{TCGHeader: true, NVPadding: true}, checkEKEncoding},
+		"header, padding inside": {storedCertificate(append(bytes.Clone(stored), 0), true), EKEncoding{TCGHeader: true, NVPadding: true}, checkEKEncoding},
+		"RSAES-OAEP":             {oaep, key, checkEKKeyEncoding},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ParseEKCertificate(c.data, c.need)
@@ -79,7 +78,7 @@ func TestEKEncoding(t *testing.T) {
 			}
 		})
 	}
-	if _, err := ParseEKCertificate(make([]byte, MaxEKCertificateSize+1), AnyEKEncoding()); !errors.Is(err, der.CheckSize) {
+	if _, err := ParseEKCertificate(make([]byte, maxEKCertificateSize+1), AnyEKEncoding()); !errors.Is(err, der.CheckSize) {
 		t.Errorf("size: %v", err)
 	}
 }
@@ -155,7 +154,7 @@ func TestRSAESOAEPKeyHasOneDigest(t *testing.T) {
 		"exponent 0":    oaepSPKI(&rsa.PublicKey{N: key.N}, nil),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := oaepKey(spki); !errors.Is(err, CheckEKKeyEncoding) {
+			if _, err := oaepKey(spki); !errors.Is(err, checkEKKeyEncoding) {
 				t.Errorf("%s: %v", name, err)
 			}
 		})
@@ -183,12 +182,12 @@ func TestWeakEKs(t *testing.T) {
 	root := sign(t, nil, "root", nil)
 	for name, c := range map[string]struct {
 		key  *rsa.PublicKey
-		want Check
+		want refusal.Check
 	}{
-		"ROCA":             {roca, CheckROCA},
-		"1024 bits":        {&small.PublicKey, statement.CheckWeakKey},
-		"exponent 3":       {&rsa.PublicKey{N: good.N, E: 3}, statement.CheckWeakKey},
-		"another exponent": {&rsa.PublicKey{N: good.N, E: 65539}, statement.CheckWeakKey},
+		"ROCA":             {roca, checkROCA},
+		"1024 bits":        {&small.PublicKey, refusal.Check("tpm-key-strength")},
+		"exponent 3":       {&rsa.PublicKey{N: good.N, E: 3}, refusal.Check("tpm-key-strength")},
+		"another exponent": {&rsa.PublicKey{N: good.N, E: 65539}, refusal.Check("tpm-key-strength")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cert := ekCert(t, root, c.key, nil)
@@ -228,7 +227,7 @@ func TestSpecification(t *testing.T) {
 		"no attribute":      {{Id: good.Id, Value: []byte{0x30, 2, 5, 0}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := parse(exts...); !errors.Is(err, CheckSpecification) {
+			if _, err := parse(exts...); !errors.Is(err, checkSpecification) {
 				t.Errorf("%s: %v", name, err)
 			}
 		})

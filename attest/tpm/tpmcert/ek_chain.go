@@ -9,23 +9,21 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// MaxNVChain bounds the total contents of the NV indexes of an EK chain, in bytes.
-const MaxNVChain = 64 << 10
-
-// CheckEKChainEncoding: the NV indexes of the EK chain do not hold a sequence of
+// checkEKChainEncoding: the NV indexes of the EK chain do not hold a sequence of
 // certificates.
-const CheckEKChainEncoding Check = "ek-chain-encoding"
+const checkEKChainEncoding refusal.Check = "ek-chain-encoding"
 
 // ParseEKChain parses the EK's CA certificates as found in the NV indexes 0x01C00100 to
 // 0x01C001FF (TCG EK Credential Profile 2.6, section 2.2.1.5): DER, one after the other, in
 // one index or spread over several, which are given here in order. Padding with 0x00 or 0xff
-// after the last certificate of an index is ignored. Nothing is trusted. A refusal is an
-// [*Error] with [CheckEKChainEncoding] or [attest.CheckSize] (over 64 KiB).
+// after the last certificate of an index is ignored. Nothing is trusted. A refusal is a
+// [*refusal.Error] with the check "ek-chain-encoding" or [attest.CheckSize] (over 64 KiB).
 func ParseEKChain(indexes [][]byte) ([]*x509.Certificate, error) {
 	joined := bytes.Join(indexes, nil)
-	if len(joined) > MaxNVChain {
+	if len(joined) > der.MaxNVChain {
 		return nil, refuse(der.CheckSize, "an EK chain of more than 64 KiB", "at most that")
 	}
 	// A certificate that continues in the next index leaves no room for padding.
@@ -42,11 +40,11 @@ func parseContents(contents ...[]byte) ([]*x509.Certificate, error) {
 		for !rest.Empty() && der.CheckPadding(rest) != nil {
 			var der cryptobyte.String
 			if !rest.ReadASN1Element(&der, asn1.SEQUENCE) {
-				return nil, refuse(CheckEKChainEncoding, "bytes that are neither a certificate nor padding", "certificates in DER")
+				return nil, refuse(checkEKChainEncoding, "bytes that are neither a certificate nor padding", "certificates in DER")
 			}
 			c, err := x509.ParseCertificate(der)
 			if err != nil {
-				return nil, &Error{Check: CheckEKChainEncoding, Got: "a certificate that does not parse", Err: err}
+				return nil, &refusal.Error{Check: checkEKChainEncoding, Got: "a certificate that does not parse", Err: err}
 			}
 			certs = append(certs, c)
 		}

@@ -6,13 +6,13 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"net"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // sha1Chain is an old vendor's chain: root, intermediate, EK certificate, all RSA and
@@ -42,7 +42,7 @@ func allowingSHA1() EKProfile {
 func TestSHA1Links(t *testing.T) {
 	c := newSHA1Chain(t, nil)
 	_, err := verifyAt(ekVerifierOf(t, trusting(EKProfileTCG(), c.root)), chainTime, c.leaf, c.middle.cert)
-	wantEKCheck(t, "without the tolerance", err, CheckCertificateSHA1, "InsecureAllowSHA1Links")
+	wantEKCheck(t, "without the tolerance", err, checkCertificateSHA1, "InsecureAllowSHA1Links")
 
 	allowing := ekVerifierOf(t, trusting(allowingSHA1(), c.root))
 	facts, err := verifyAt(allowing, chainTime, c.leaf, c.middle.cert)
@@ -52,7 +52,7 @@ func TestSHA1Links(t *testing.T) {
 	_, err = verifyAt(allowing, chainTime, c.leaf)
 	wantEKCheck(t, "no intermediate", err, CheckCertificateChain, "ends at issuer CN=old middle")
 	_, err = verifyAt(allowing, chainTime.Add(25*time.Hour), c.leaf, c.middle.cert)
-	wantEKCheck(t, "expired", err, CheckCertificateExpired, "")
+	wantEKCheck(t, "expired", err, checkCertificateExpired, "")
 
 	// Every octet of the signature counts, and so does what is signed.
 	for n := range 8 {
@@ -85,13 +85,13 @@ func TestSHA1Root(t *testing.T) {
 func TestSHA1LinksNeedCAs(t *testing.T) {
 	for name, c := range map[string]struct {
 		edit func(*x509.Certificate)
-		want Check
+		want refusal.Check
 	}{
 		"no CA":            {func(c *x509.Certificate) { c.IsCA = false }, CheckCertificateChain},
 		"no constraints":   {func(c *x509.Certificate) { c.BasicConstraintsValid = false; c.IsCA = false }, CheckCertificateChain},
 		"key usage":        {func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageDigitalSignature }, CheckCertificateChain},
-		"expired":          {func(c *x509.Certificate) { c.NotAfter = chainTime.Add(-time.Second) }, CheckCertificateExpired},
-		"not yet valid":    {func(c *x509.Certificate) { c.NotBefore = chainTime.Add(time.Second) }, CheckCertificateNotYetValid},
+		"expired":          {func(c *x509.Certificate) { c.NotAfter = chainTime.Add(-time.Second) }, checkCertificateExpired},
+		"not yet valid":    {func(c *x509.Certificate) { c.NotBefore = chainTime.Add(time.Second) }, checkCertificateNotYetValid},
 		"name constraints": {func(c *x509.Certificate) { c.PermittedDNSDomains = []string{"a.example"} }, CheckCertificateChain},
 		"IP constraints": {func(c *x509.Certificate) {
 			c.ExcludedIPRanges = []*net.IPNet{{IP: net.IP{1, 2, 3, 4}, Mask: net.IPMask{255, 0, 0, 0}}}
@@ -142,7 +142,7 @@ func TestChainSearchEnds(t *testing.T) {
 
 	top := root
 	i.Intermediates = nil
-	for n := range MaxChainLinks {
+	for n := range 5 {
 		top = sign(t, top, fmt.Sprint("level ", n), nil)
 		i.Intermediates = append(i.Intermediates, top.cert)
 	}
@@ -163,9 +163,9 @@ func TestEKErrorOfTheNearestIssuer(t *testing.T) {
 	for _, issuers := range [][]EKIssuer{{good, bad}, {bad, good}} {
 		v := ekVerifierOf(t, EKVerifierConfig{Issuers: issuers})
 		_, err := verifyAt(v, chainTime, leaf)
-		wantEKCheck(t, "profile", err, CheckCertificateKeyUsage, "TCG EK")
+		wantEKCheck(t, "profile", err, checkCertificateKeyUsage, "TCG EK")
 		_, err = verifyAt(v, chainTime, expired)
-		wantEKCheck(t, "expired", err, CheckCertificateExpired, "")
+		wantEKCheck(t, "expired", err, checkCertificateExpired, "")
 	}
 }
 
@@ -304,15 +304,15 @@ func TestParseEKChain(t *testing.T) {
 		"no certificate":  {{0x30, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := ParseEKChain(indexes); !errors.Is(err, CheckEKChainEncoding) {
+			if _, err := ParseEKChain(indexes); !errors.Is(err, checkEKChainEncoding) {
 				t.Errorf("%s: %v", name, err)
 			}
 		})
 	}
-	if _, err := ParseEKChain([][]byte{make([]byte, MaxNVChain), {0}}); !errors.Is(err, der.CheckSize) {
+	if _, err := ParseEKChain([][]byte{make([]byte, der.MaxNVChain), {0}}); !errors.Is(err, der.CheckSize) {
 		t.Errorf("size: %v", err)
 	}
-	if certs, err := ParseEKChain([][]byte{make([]byte, MaxNVChain-1), {0}}); err != nil || certs != nil {
+	if certs, err := ParseEKChain([][]byte{make([]byte, der.MaxNVChain-1), {0}}); err != nil || certs != nil {
 		t.Errorf("padding of the largest size: %d, %v", len(certs), err)
 	}
 	if certs, err := ParseEKChain(nil); err != nil || certs != nil {

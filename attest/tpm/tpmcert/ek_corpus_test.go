@@ -135,7 +135,7 @@ func verifyInside(v *EKVerifier, der []byte) (facts *EKFacts, err error) {
 }
 
 func outsideValidity(err error) bool {
-	return errors.Is(err, CheckCertificateExpired) || errors.Is(err, CheckCertificateNotYetValid)
+	return errors.Is(err, checkCertificateExpired) || errors.Is(err, checkCertificateNotYetValid)
 }
 
 // chainsToRoot says which leaves have a complete chain in the corpus: those that its
@@ -201,7 +201,7 @@ func TestEKOfRealHardware(t *testing.T) {
 	if _, err := verify(others, at); !errors.Is(err, CheckCertificateChain) {
 		t.Errorf("without its root: %v", err)
 	}
-	if _, err := verify(roots, facts.Chain[0].NotBefore.Add(-time.Second)); !errors.Is(err, CheckCertificateNotYetValid) {
+	if _, err := verify(roots, facts.Chain[0].NotBefore.Add(-time.Second)); !errors.Is(err, checkCertificateNotYetValid) {
 		t.Errorf("a second before: %v", err)
 	}
 }

@@ -8,10 +8,12 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // CheckTPMDenied: the TPM's manufacturer and firmware are on the deny-list.
-const CheckTPMDenied Check = "tpm-denied"
+const CheckTPMDenied refusal.Check = "tpm-denied"
 
 // DeniedTPM is a range of firmware that is refused, for example because its keys can be read
 // out or computed.

@@ -30,7 +30,7 @@ type IssuerFetcher interface {
 	// FetchIssuer returns the DER of one certificate, or nil if it does not contact that URL.
 	// An error means that nothing could be found out for now. It is called from multiple
 	// goroutines. For one request, all fetchers together are called at most
-	// [MaxIssuerFetches] times: each at most once for a URL, and no more once one of them has
+	// 16 times: each at most once for a URL, and no more once one of them has
 	// returned the issuer's certificate.
 	FetchIssuer(ctx context.Context, url string) ([]byte, error)
 }
@@ -67,8 +67,8 @@ func (i *ekIssuer) fetch(ctx context.Context, w *links, cert *certificate) (bool
 		if err := ctx.Err(); err != nil {
 			return false, refusal.Retry(fmt.Errorf("stopped before a fetch: %w", err))
 		}
-		if w.fetches == MaxIssuerFetches {
-			return false, message.OverBudget("fetches of issuers' certificates", MaxIssuerFetches)
+		if w.fetches == maxIssuerFetches {
+			return false, message.OverBudget("fetches of issuers' certificates", maxIssuerFetches)
 		}
 		w.fetches++
 		der, err := i.Fetcher.FetchIssuer(ctx, url)

@@ -7,12 +7,12 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // fetchLab is a lab with one EK issuer and a leaf whose issuer, "middle", only a
@@ -45,7 +45,7 @@ func (f *fetchLab) verify(t testing.TB, ctx context.Context, leaf []byte, fetche
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newTestLinks(MaxChainLinks + MaxFailedLinks)
+	w := newTestLinks(5 + 4)
 	facts, err := ekVerifierOf(t, c).verifyEK(ctx, w, p, nil, chainTime)
 	return w, facts, err
 }
@@ -140,7 +140,7 @@ func TestLimitsOfFetches(t *testing.T) {
 		urls     []string
 		fetchers []IssuerFetcher
 		served   string
-		want     Check
+		want     refusal.Check
 		calls    int
 	}{
 		"the last URL that counts":          {[]string{"a", "b", "c", "d", "e"}, repeat(1), "d", "", 4},
@@ -149,8 +149,8 @@ func TestLimitsOfFetches(t *testing.T) {
 		"a URL that is longer":              {[]string{url(maxURLSize + 1)}, repeat(1), url(maxURLSize + 1), CheckCertificateChain, 0},
 		"a URL after one that is too long":  {[]string{url(maxURLSize + 1), "b"}, repeat(1), "b", "", 1},
 		"a URL twice":                       {[]string{"a", "a", "b"}, repeat(1), "b", "", 2},
-		"as many calls as may be":           {[]string{"a", "b", "c", "d"}, repeat(4), "", CheckCertificateChain, MaxIssuerFetches},
-		"one more":                          {[]string{"a", "b", "c", "d"}, repeat(5), "", attest.CheckBudget, MaxIssuerFetches},
+		"as many calls as may be":           {[]string{"a", "b", "c", "d"}, repeat(4), "", CheckCertificateChain, maxIssuerFetches},
+		"one more":                          {[]string{"a", "b", "c", "d"}, repeat(5), "", attest.CheckBudget, maxIssuerFetches},
 		"one fetcher for many issuers":      {[]string{"a", "b", "c", "d"}, slices.Repeat([]IssuerFetcher{f}, 5), "", CheckCertificateChain, 4},
 		"none":                              {[]string{"a"}, []IssuerFetcher{nil}, "a", CheckCertificateChain, 0},
 		"the second issuer's":               {[]string{"a"}, []IssuerFetcher{nil, f}, "a", "", 1},

@@ -22,6 +22,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // rsaTestKeys are RSA keys that several tests share: making them is slow.
@@ -162,7 +163,7 @@ func verifyAt(v *EKVerifier, at time.Time, certs ...*x509.Certificate) (*EKFacts
 }
 
 // wantEKCheck demands a refusal with the check, and its text.
-func wantEKCheck(t *testing.T, name string, err error, want Check, text string) {
+func wantEKCheck(t *testing.T, name string, err error, want refusal.Check, text string) {
 	t.Helper()
 	if !errors.Is(err, want) || !strings.Contains(err.Error(), text) {
 		t.Errorf("%s: got %v, want %s with %q", name, err, want, text)

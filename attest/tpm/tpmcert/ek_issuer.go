@@ -36,10 +36,13 @@ func newEKIssuer(i EKIssuer, known *linkMemory) (*ekIssuer, error) {
 	}
 	i.Profile, i.Roots, i.Intermediates = i.Profile.clone(), slices.Clone(i.Roots), slices.Clone(i.Intermediates)
 	made := &ekIssuer{EKIssuer: i, anchors: a}
-	if i.CRLs != nil {
-		_, err = made.lists()
+	if i.CRLs == nil {
+		return made, nil
 	}
-	return made, err
+	if _, err := made.lists(); err != nil && !errors.Is(err, errCRLEmpty) {
+		return nil, err
+	}
+	return made, nil
 }
 
 // ekRefusal is why one issuer refused, and how far it got: the error of the issuer that got

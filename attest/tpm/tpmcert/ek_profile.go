@@ -106,7 +106,7 @@ func checkEKProfile(p *EKProfile) error {
 	if p.NoExtKeyUsage && p.NoKeyUsage && p.NoDirectoryName {
 		return fmt.Errorf("profile %s asks for nothing that tells an EK certificate from others", p.Name)
 	}
-	return nil
+	return checkIDs(p.Name, p.Extensions)
 }
 
 // ekProfileChecks is the number of steps of EKProfile.check.
@@ -124,7 +124,7 @@ func (p *EKProfile) check(ek *EKCertificate) (passed int, err error) {
 			if p.NoDirectoryName || ek.Directory.whole() {
 				return nil
 			}
-			return refuse(CheckSubjectAltName, "no whole TCG directory name", "manufacturer, model and version, by profile "+p.Name)
+			return refuse(checkSubjectAltName, "no whole TCG directory name", "manufacturer, model and version, by profile "+p.Name)
 		},
 		func() error { return checkExtensions(ek.Certificate, p.Extensions, p.Name) },
 		func() error { return p.checkSpecification(ek.Specification) },
@@ -143,10 +143,10 @@ var ekUsages = []oid.OID{oid.TCGKpEKCertificate}
 
 func (p *EKProfile) checkConstraints(cert *x509.Certificate) error {
 	if cert.IsCA {
-		return refuse(CheckCertificateCA, "a CA certificate", "the certificate of an EK")
+		return refuse(checkCertificateCA, "a CA certificate", "the certificate of an EK")
 	}
 	if !p.NoBasicConstraints && !cert.BasicConstraintsValid {
-		return refuse(CheckCertificateExtension, "no basic constraints", "CA:FALSE, by profile "+p.Name)
+		return refuse(checkCertificateExtension, "no basic constraints", "CA:FALSE, by profile "+p.Name)
 	}
 	return nil
 }
@@ -157,7 +157,7 @@ func (p *EKProfile) checkKeyUsage(ek *EKCertificate) error {
 		if p.NoKeyUsage {
 			return nil
 		}
-		return refuse(CheckCertificateKeyUsage, "no key usage", "that of an EK, by profile "+p.Name)
+		return refuse(checkCertificateKeyUsage, "no key usage", "that of an EK, by profile "+p.Name)
 	}
 	want, also := x509.KeyUsageKeyAgreement, x509.KeyUsage(0)
 	if _, ok := ek.PublicKey.(*rsa.PublicKey); ok {
@@ -170,7 +170,7 @@ func (p *EKProfile) checkKeyUsage(ek *EKCertificate) error {
 		if usage&x509.KeyUsageDigitalSignature != 0 && usage&noSigningKeyUsage == 0 {
 			got += " (an AK's)"
 		}
-		return refuse(CheckCertificateKeyUsage, got, keyUsageText(want)+" (an EK's), by profile "+p.Name)
+		return refuse(checkCertificateKeyUsage, got, keyUsageText(want)+" (an EK's), by profile "+p.Name)
 	}
 	return nil
 }
@@ -178,11 +178,11 @@ func (p *EKProfile) checkKeyUsage(ek *EKCertificate) error {
 func (p *EKProfile) checkSpecification(s *TPMSpecification) error {
 	switch {
 	case s == nil && p.RequireSpecification:
-		return refuse(CheckSpecification, "none", "family 2.0, by profile "+p.Name)
+		return refuse(checkSpecification, "none", "family 2.0, by profile "+p.Name)
 	case s == nil || s.Family == "2.0" || s.Family == "1.2" && p.TPM12Specification:
 		return nil
 	}
-	return refuse(CheckSpecification, "TPM family "+s.Family, "2.0, by profile "+p.Name)
+	return refuse(checkSpecification, "TPM family "+s.Family, "2.0, by profile "+p.Name)
 }
 
 // usedBy returns the names of the tolerances without which the certificate would have been

@@ -13,14 +13,15 @@ import (
 
 // Checks of revocation.
 const (
-	// CheckRevoked: a certificate of the chain is revoked.
-	CheckRevoked Check = "certificate-revoked"
-	// CheckRevocationUnknown: a CA of the chain has revocation lists but none that can be
+	// checkRevoked: a certificate of the chain is revoked.
+	checkRevoked refusal.Check = "certificate-revoked"
+	// checkRevocationUnknown: a CA of the chain has revocation lists but none that can be
 	// used (past its NextUpdate, not signed by that CA, over SHA-1 without the tolerance, or
-	// of a CA that may not sign lists), or it has none and the issuer requires one. It always
+	// of a CA that may not sign lists), it has none and the issuer requires one, or the
+	// issuer's store is empty. It always
 	// comes with [refusal.ErrRetry]: it is the control plane that lacks something, not the
 	// node.
-	CheckRevocationUnknown Check = "certificate-revocation-unknown"
+	checkRevocationUnknown refusal.Check = "certificate-revocation-unknown"
 )
 
 // checkedLists is a result of crlSet.check, together with the set that it is about.
@@ -29,10 +30,14 @@ type checkedLists struct {
 	err error
 }
 
-// lists returns the lists that an issuer's store holds now. An error says that they cannot be
-// used under the issuer's CAs; this is checked once for each Replace.
+// lists returns the lists that an issuer's store holds now. An error says that there are none
+// yet, or that they cannot be used under the issuer's CAs, which is checked once for each
+// Replace.
 func (i *ekIssuer) lists() (*crlSet, error) {
 	set := i.CRLs.current()
+	if len(set.lists) == 0 {
+		return set, errCRLEmpty
+	}
 	if known := i.checked.Load(); known != nil && known.set == set {
 		return set, known.err
 	}
@@ -91,7 +96,7 @@ func (r *revocation) ask(lists []*crl, c, ca *x509.Certificate, allowSHA1 bool, 
 		}
 		// What a list revokes stays revoked, however old the list is.
 		if reason, revoked := l.reasonFor(c); revoked {
-			return refuse(CheckRevoked, "certificate "+hex.EncodeToString(c.SerialNumber.Bytes())+" of "+ca.Subject.String()+", revoked for reason "+strconv.Itoa(reason),
+			return refuse(checkRevoked, "certificate "+hex.EncodeToString(c.SerialNumber.Bytes())+" of "+ca.Subject.String()+", revoked for reason "+strconv.Itoa(reason),
 				"one that is not")
 		}
 		switch {
@@ -107,6 +112,6 @@ func (r *revocation) ask(lists []*crl, c, ca *x509.Certificate, allowSHA1 bool, 
 }
 
 func revocationUnknown(ca *x509.Certificate, fault error) error {
-	return &Error{Check: CheckRevocationUnknown, Got: "no revocation list of " + ca.Subject.String() + " that can be used",
+	return &refusal.Error{Check: checkRevocationUnknown, Got: "no revocation list of " + ca.Subject.String() + " that can be used",
 		Want: "a current one", Err: refusal.Retry(fault)}
 }

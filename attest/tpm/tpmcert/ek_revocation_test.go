@@ -7,7 +7,6 @@ import (
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"errors"
-	"github.com/nodeattest/nodeattest/refusal"
 	"math/big"
 	"testing"
 	"time"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // listing trusts the roots, with revocation lists for the first of two issuers.
@@ -80,16 +80,16 @@ func TestRevokedBySpelling(t *testing.T) {
 			config := listing(t, EKProfileTCG(), storeOf(t, crlOf(t, signer, nil, 77)), root)
 			v, err := NewEKVerifier(config)
 			if !c.same {
-				if !errors.Is(err, CheckCRL) {
-					t.Fatalf("got %v, want %s: nobody would find this list", err, CheckCRL)
+				if !errors.Is(err, checkCRL) {
+					t.Fatalf("got %v, want %s: nobody would find this list", err, checkCRL)
 				}
 				return
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := verifyAt(v, chainTime, leaf); !errors.Is(err, CheckRevoked) {
-				t.Errorf("got %v, want %s", err, CheckRevoked)
+			if _, err := verifyAt(v, chainTime, leaf); !errors.Is(err, checkRevoked) {
+				t.Errorf("got %v, want %s", err, checkRevoked)
 			}
 			config.Issuers[0].CRLs, config.Issuers[0].RequireCRL = storeOf(t, crlOf(t, signer, nil, 78)), true
 			if _, err := verifyAt(ekVerifierOf(t, config), chainTime, leaf); err != nil {
@@ -115,22 +115,23 @@ func TestUselessList(t *testing.T) {
 	for name, c := range map[string]struct {
 		root *testCA
 		list []byte
-		sha1 bool  // the tolerance
-		want Check // with the list at construction; CheckRevoked: it counts
+		sha1 bool          // the tolerance
+		want refusal.Check // with the list at construction;
+		// checkRevoked: it counts
 	}{
-		"good, RSA":                        {rsaRoot, crlOf(t, rsaRoot, nil, 77), false, CheckRevoked},
-		"good, EC":                         {ecRoot, crlOf(t, ecRoot, nil, 77), false, CheckRevoked},
-		"a CA without key usage":           {noUsage, crlOf(t, noUsage, nil, 77), false, CheckRevoked},
-		"RSA over SHA-1":                   {rsaRoot, overSHA1(t, crlOf(t, rsaRoot, nil, 77), keys[0]), false, CheckCRL},
-		"RSA over SHA-1, let through":      {rsaRoot, overSHA1(t, crlOf(t, rsaRoot, nil, 77), keys[0]), true, CheckRevoked},
-		"ECDSA over SHA-1":                 {ecRoot, overSHA1(t, crlOf(t, ecRoot, nil, 77), ecRoot.key), false, CheckCRL},
-		"ECDSA over SHA-1, let through":    {ecRoot, overSHA1(t, crlOf(t, ecRoot, nil, 77), ecRoot.key), true, CheckRevoked},
-		"over SHA-1 by another key":        {rsaRoot, overSHA1(t, crlOf(t, rsaRoot, nil, 77), keys[1]), true, CheckCRL},
-		"damaged":                          {ecRoot, damaged, false, CheckCRL},
-		"by another key of that name":      {ecRoot, crlOf(t, other, nil, 77), false, CheckCRL},
-		"by a CA without cRLSign":          {noSigner, crlOf(t, noSigner, nil, 77), false, CheckCRL},
-		"by the CA under another name":     {ecRoot, crlOf(t, renamed, nil, 78), false, CheckCRL},
-		"the same without key identifiers": {ecRoot, withoutKeyID(t, crlOf(t, renamed, nil, 77), ecRoot), false, CheckCRL},
+		"good, RSA":                        {rsaRoot, crlOf(t, rsaRoot, nil, 77), false, checkRevoked},
+		"good, EC":                         {ecRoot, crlOf(t, ecRoot, nil, 77), false, checkRevoked},
+		"a CA without key usage":           {noUsage, crlOf(t, noUsage, nil, 77), false, checkRevoked},
+		"RSA over SHA-1":                   {rsaRoot, overSHA1(t, crlOf(t, rsaRoot, nil, 77), keys[0]), false, checkCRL},
+		"RSA over SHA-1, let through":      {rsaRoot, overSHA1(t, crlOf(t, rsaRoot, nil, 77), keys[0]), true, checkRevoked},
+		"ECDSA over SHA-1":                 {ecRoot, overSHA1(t, crlOf(t, ecRoot, nil, 77), ecRoot.key), false, checkCRL},
+		"ECDSA over SHA-1, let through":    {ecRoot, overSHA1(t, crlOf(t, ecRoot, nil, 77), ecRoot.key), true, checkRevoked},
+		"over SHA-1 by another key":        {rsaRoot, overSHA1(t, crlOf(t, rsaRoot, nil, 77), keys[1]), true, checkCRL},
+		"damaged":                          {ecRoot, damaged, false, checkCRL},
+		"by another key of that name":      {ecRoot, crlOf(t, other, nil, 77), false, checkCRL},
+		"by a CA without cRLSign":          {noSigner, crlOf(t, noSigner, nil, 77), false, checkCRL},
+		"by the CA under another name":     {ecRoot, crlOf(t, renamed, nil, 78), false, checkCRL},
+		"the same without key identifiers": {ecRoot, withoutKeyID(t, crlOf(t, renamed, nil, 77), ecRoot), false, checkCRL},
 	} {
 		t.Run(name, func(t *testing.T) {
 			leaf := ekCert(t, c.root, newTestKey(t).Public(), nil)
@@ -138,29 +139,29 @@ func TestUselessList(t *testing.T) {
 			p.InsecureAllowSHA1Links = c.sha1
 			config := listing(t, p, storeOf(t, c.list), c.root)
 			v, err := NewEKVerifier(config)
-			if c.want == CheckRevoked {
+			if c.want == checkRevoked {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err = verifyAt(v, chainTime, leaf); !errors.Is(err, CheckRevoked) {
-					t.Fatalf("got %v, want %s", err, CheckRevoked)
+				if _, err = verifyAt(v, chainTime, leaf); !errors.Is(err, checkRevoked) {
+					t.Fatalf("got %v, want %s", err, checkRevoked)
 				}
 				return
 			}
-			if !errors.Is(err, CheckCRL) {
-				t.Errorf("got %v, want %s", err, CheckCRL)
+			if !errors.Is(err, checkCRL) {
+				t.Errorf("got %v, want %s", err, checkCRL)
 			}
 			config.Issuers[0].CRLs = &CRLStore{}
 			v = ekVerifierOf(t, config)
-			if _, err := verifyAt(v, chainTime, leaf); err != nil {
-				t.Fatalf("an empty store: %v", err)
+			if _, err := verifyAt(v, chainTime, leaf); !errors.Is(err, checkRevocationUnknown) {
+				t.Fatalf("an empty store: got %v, want %s", err, checkRevocationUnknown)
 			}
 			if err := config.Issuers[0].CRLs.Replace(c.list); err != nil {
 				t.Fatal(err)
 			}
 			for range 2 {
-				if _, err := verifyAt(v, chainTime, leaf); !errors.Is(err, CheckRevocationUnknown) || !errors.Is(err, refusal.ErrRetry) || errors.Is(err, CheckRevoked) {
-					t.Errorf("after Replace: got %v, want %s and a retry", err, CheckRevocationUnknown)
+				if _, err := verifyAt(v, chainTime, leaf); !errors.Is(err, checkRevocationUnknown) || !errors.Is(err, refusal.ErrRetry) || errors.Is(err, checkRevoked) {
+					t.Errorf("after Replace: got %v, want %s and a retry", err, checkRevocationUnknown)
 				}
 			}
 		})
@@ -202,12 +203,12 @@ func TestUselessListOfSentCA(t *testing.T) {
 	for name, c := range map[string]struct {
 		middle *testCA
 		list   []byte
-		want   Check
+		want   refusal.Check
 	}{
-		"good":              {signer, crlOf(t, signer, nil, 77), CheckRevoked},
-		"without cRLSign":   {noSigner, crlOf(t, noSigner, nil, 77), CheckRevocationUnknown},
-		"over SHA-1":        {signer, overSHA1(t, crlOf(t, signer, nil, 77), signer.key), CheckRevocationUnknown},
-		"by another key":    {signer, crlOf(t, noSigner, nil, 77), CheckRevocationUnknown},
+		"good":              {signer, crlOf(t, signer, nil, 77), checkRevoked},
+		"without cRLSign":   {noSigner, crlOf(t, noSigner, nil, 77), checkRevocationUnknown},
+		"over SHA-1":        {signer, overSHA1(t, crlOf(t, signer, nil, 77), signer.key), checkRevocationUnknown},
+		"by another key":    {signer, crlOf(t, noSigner, nil, 77), checkRevocationUnknown},
 		"of another CA":     {signer, crlOf(t, sign(t, nil, "other", crlSigner), nil, 77), ""},
 		"of the root alone": {signer, crlOf(t, root, nil, 77), ""},
 	} {
@@ -218,7 +219,7 @@ func TestUselessListOfSentCA(t *testing.T) {
 			if c.want == "" && err != nil || c.want != "" && !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
-			if errors.Is(err, refusal.ErrRetry) != (c.want == CheckRevocationUnknown) {
+			if errors.Is(err, refusal.ErrRetry) != (c.want == checkRevocationUnknown) {
 				t.Errorf("%v: a retry", err)
 			}
 		})
@@ -233,14 +234,15 @@ func TestRevokedUnderEveryIssuer(t *testing.T) {
 	for name, c := range map[string]struct {
 		store   *CRLStore
 		require bool
-		want    Check
+		want    refusal.Check
 	}{
-		"revoked":               {storeOf(t, crlOf(t, root, nil, 77)), false, CheckRevoked},
+		"revoked":               {storeOf(t, crlOf(t, root, nil, 77)), false, checkRevoked},
 		"another revoked":       {storeOf(t, crlOf(t, root, nil, 78)), true, ""},
-		"no list, demanded":     {&CRLStore{}, true, CheckRevocationUnknown},
-		"no list, not demanded": {&CRLStore{}, false, ""},
+		"no list, demanded":     {&CRLStore{}, true, checkRevocationUnknown},
+		"no list, not demanded": {&CRLStore{}, false, checkRevocationUnknown},
+		"no store":              {nil, false, ""},
 		"a list out of its time": {storeOf(t, crlOf(t, root, func(l *x509.RevocationList) { l.NextUpdate = chainTime.Add(-time.Second) })),
-			false, CheckRevocationUnknown},
+			false, checkRevocationUnknown},
 	} {
 		for _, order := range []string{"lists first", "lists last"} {
 			t.Run(name+", "+order, func(t *testing.T) {
@@ -268,8 +270,8 @@ func TestRevokedUnderEveryIssuer(t *testing.T) {
 			{Roots: []*x509.Certificate{root.cert}, Intermediates: []*x509.Certificate{middle.cert}, Profile: EKProfileTCG(), CRLs: storeOf(t, crlOf(t, root, nil, 5))},
 			{Roots: []*x509.Certificate{other.cert}, Intermediates: []*x509.Certificate{crossed}, Profile: EKProfileTCG()},
 		}}
-		if _, err := verifyAt(ekVerifierOf(t, config), chainTime, leaf); !errors.Is(err, CheckRevoked) {
-			t.Errorf("got %v, want %s", err, CheckRevoked)
+		if _, err := verifyAt(ekVerifierOf(t, config), chainTime, leaf); !errors.Is(err, checkRevoked) {
+			t.Errorf("got %v, want %s", err, checkRevoked)
 		}
 		// Where the list that the first root demands is not there, the other root counts.
 		config.Issuers[0].CRLs, config.Issuers[0].RequireCRL = &CRLStore{}, true
@@ -281,8 +283,8 @@ func TestRevokedUnderEveryIssuer(t *testing.T) {
 		again := sign(t, nil, "root", crlSigner)
 		for _, roots := range [][]*testCA{{root, again}, {again, root}} {
 			config := listing(t, EKProfileTCG(), storeOf(t, crlOf(t, root, nil, 77)), roots...)
-			if _, err := verifyAt(ekVerifierOf(t, config), chainTime, leaf); !errors.Is(err, CheckRevoked) {
-				t.Errorf("got %v, want %s", err, CheckRevoked)
+			if _, err := verifyAt(ekVerifierOf(t, config), chainTime, leaf); !errors.Is(err, checkRevoked) {
+				t.Errorf("got %v, want %s", err, checkRevoked)
 			}
 		}
 	})
@@ -337,24 +339,24 @@ func TestUnjudgedEK(t *testing.T) {
 	for name, c := range map[string]struct {
 		edit func(*EKVerifierConfig)
 		ek   *sentEK
-		want Check
+		want refusal.Check
 	}{
 		"nothing to judge by, bare":                   {func(*EKVerifierConfig) {}, bare, ""},
 		"nothing to judge by, own certificate":        {func(*EKVerifierConfig) {}, forged, ""},
-		"revoked":                                     {revoking, with, CheckRevoked},
-		"revoked, bare":                               {revoking, bare, CheckEKUnjudged},
-		"revoked, own certificate":                    {revoking, forged, CheckEKUnjudged},
+		"revoked":                                     {revoking, with, checkRevoked},
+		"revoked, bare":                               {revoking, bare, checkEKUnjudged},
+		"revoked, own certificate":                    {revoking, forged, checkEKUnjudged},
 		"revoked, bare, insecure":                     {insecure(revoking), bare, ""},
-		"revoked, insecure":                           {insecure(revoking), with, CheckRevoked},
-		"an empty store":                              {listing, with, ""},
-		"an empty store, bare":                        {listing, bare, CheckEKUnjudged},
+		"revoked, insecure":                           {insecure(revoking), with, checkRevoked},
+		"an empty store":                              {listing, with, checkRevocationUnknown},
+		"an empty store, bare":                        {listing, bare, checkEKUnjudged},
 		"denied":                                      {denying, with, CheckTPMDenied},
-		"denied, bare":                                {denying, bare, CheckEKUnjudged},
+		"denied, bare":                                {denying, bare, checkEKUnjudged},
 		"denied, insecure":                            {insecure(denying), with, CheckTPMDenied},
 		"denied, bare, insecure":                      {insecure(denying), bare, ""},
 		"others denied":                               {denyingOthers, with, ""},
-		"others denied, bare":                         {denyingOthers, bare, CheckEKUnjudged},
-		"no usable list: a retry, not the allow-list": {stale, with, CheckRevocationUnknown},
+		"others denied, bare":                         {denyingOthers, bare, checkEKUnjudged},
+		"no usable list: a retry, not the allow-list": {stale, with, checkRevocationUnknown},
 	} {
 		for _, source := range []string{"list", "platform"} {
 			t.Run(name+", "+source, func(t *testing.T) {
@@ -369,7 +371,7 @@ func TestUnjudgedEK(t *testing.T) {
 				if c.want == "" && err != nil || c.want != "" && !errors.Is(err, c.want) {
 					t.Errorf("got %v, want %q", err, c.want)
 				}
-				if errors.Is(err, refusal.ErrRetry) != (c.want == CheckRevocationUnknown) || errors.Is(err, CheckEKUnjudged) != (c.want == CheckEKUnjudged) {
+				if errors.Is(err, refusal.ErrRetry) != (c.want == checkRevocationUnknown) || errors.Is(err, checkEKUnjudged) != (c.want == checkEKUnjudged) {
 					t.Errorf("%v: a retry, or another check", err)
 				}
 			})
@@ -377,15 +379,15 @@ func TestUnjudgedEK(t *testing.T) {
 	}
 	t.Run("a certificate, and nobody who vouches", func(t *testing.T) {
 		v := ekVerifierOf(t, EKVerifierConfig{Allowed: []attest.Identity{allZero}})
-		if _, err := verifyEKOf(t.Context(), v, with, nil, chainTime); !errors.Is(err, CheckEKUntrusted) {
-			t.Errorf("got %v, want %s", err, CheckEKUntrusted)
+		if _, err := verifyEKOf(t.Context(), v, with, nil, chainTime); !errors.Is(err, checkEKUntrusted) {
+			t.Errorf("got %v, want %s", err, checkEKUntrusted)
 		}
 	})
 	t.Run("on no list", func(t *testing.T) {
 		config := trusting(EKProfileTCG(), root)
 		denying(&config)
-		if _, err := verifyEKOf(t.Context(), ekVerifierOf(t, config), bare, nil, chainTime); !errors.Is(err, CheckEKUntrusted) {
-			t.Errorf("got %v, want %s", err, CheckEKUntrusted)
+		if _, err := verifyEKOf(t.Context(), ekVerifierOf(t, config), bare, nil, chainTime); !errors.Is(err, checkEKUntrusted) {
+			t.Errorf("got %v, want %s", err, checkEKUntrusted)
 		}
 	})
 }

@@ -27,12 +27,13 @@ type EKIssuer struct {
 	Intermediates []*x509.Certificate
 	// Profile says what the issuer's EK certificates look like.
 	Profile EKProfile
-	// CRLs are the issuer's revocation lists, or nil if there are none. What a list of any
+	// CRLs are the issuer's revocation lists, or nil if there are none; while the store is
+	// empty, nothing under Roots is decided. What a list of any
 	// issuer revokes is refused under every issuer, and everything below a CA that has lists
-	// but none that can be used is [CheckRevocationUnknown]. A list that Roots and
-	// Intermediates show to be unusable is an error of [NewEKVerifier]: one not signed by the
-	// CA that it names, over SHA-1 without InsecureAllowSHA1Links, of a CA without cRLSign,
-	// or signed by one of them under another name.
+	// but none that can be used is the check "certificate-revocation-unknown". A list that
+	// Roots and Intermediates show to be unusable is an error of [NewEKVerifier]: one not
+	// signed by the CA that it names, over SHA-1 without InsecureAllowSHA1Links, of a CA
+	// without cRLSign, or signed by one of them under another name.
 	CRLs *CRLStore
 	// RequireCRL refuses a certificate in a chain to one of Roots, except the root itself, if
 	// there is no current list for it.
@@ -113,17 +114,17 @@ type EKFacts struct {
 
 // Checks of an EK's trust.
 const (
-	// CheckEKSources: a node presents an EK certificate and an EK without one, or
+	// checkEKSources: a node presents an EK certificate and an EK without one, or
 	// neither.
-	CheckEKSources Check = "ek-sources"
-	// CheckEKUntrusted: no issuer, list or platform vouches for the EK.
-	CheckEKUntrusted Check = "ek-untrusted"
-	// CheckEKUnjudged: the EK is in Allowed, or Platform states it, but it comes without a
+	checkEKSources refusal.Check = "ek-sources"
+	// checkEKUntrusted: no issuer, list or platform vouches for the EK.
+	checkEKUntrusted refusal.Check = "ek-untrusted"
+	// checkEKUnjudged: the EK is in Allowed, or Platform states it, but it comes without a
 	// certificate that Denied and CRLs could be checked against.
-	CheckEKUnjudged Check = "ek-unjudged"
-	// CheckEKIdentity: an identity in an allow-list is not of the form
+	checkEKUnjudged refusal.Check = "ek-unjudged"
+	// checkEKIdentity: an identity in an allow-list is not of the form
 	// ek:sha256:<64 hex digits>.
-	CheckEKIdentity Check = "ek-identity"
+	checkEKIdentity refusal.Check = "ek-identity"
 )
 
 // EKVerifier decides which EKs are trusted. It is made once and is safe for concurrent use by
@@ -139,16 +140,16 @@ type EKVerifier struct {
 
 // NewEKVerifier checks the configuration and returns a verifier. The error matches
 // [refusal.CheckConfig] and names the field.
-func NewEKVerifier(c EKVerifierConfig) (*EKVerifier, error) {
-	if len(c.Issuers) == 0 && len(c.Allowed) == 0 && c.Platform == nil {
+func NewEKVerifier(config EKVerifierConfig) (*EKVerifier, error) {
+	if len(config.Issuers) == 0 && len(config.Allowed) == 0 && config.Platform == nil {
 		return nil, refusal.Config("Issuers, Allowed and Platform", "", "one of them")
 	}
-	if len(c.Denied) > 0 && len(c.Issuers) == 0 {
+	if len(config.Denied) > 0 && len(config.Issuers) == 0 {
 		return nil, refusal.Config("Issuers", "", "some with Denied: no certificate holds, so nothing could be denied")
 	}
-	v := &EKVerifier{allowed: map[[message.HashSize]byte]bool{}, platform: c.Platform, known: newLinkMemory()}
-	for n := range c.Issuers {
-		i, err := newEKIssuer(c.Issuers[n], v.known)
+	v := &EKVerifier{allowed: map[[message.HashSize]byte]bool{}, platform: config.Platform, known: newLinkMemory()}
+	for n := range config.Issuers {
+		i, err := newEKIssuer(config.Issuers[n], v.known)
 		if err != nil {
 			return nil, unusable("issuer", n, err)
 		}
@@ -156,40 +157,41 @@ func NewEKVerifier(c EKVerifierConfig) (*EKVerifier, error) {
 		v.issuers = append(v.issuers, i)
 		v.judges = v.judges || i.CRLs != nil
 	}
-	for n, id := range c.Allowed {
+	for n, id := range config.Allowed {
 		digest, err := ekDigest(id)
 		if err != nil {
 			return nil, unusable("Allowed", n, err)
 		}
 		v.allowed[digest] = true
 	}
-	for n := range c.Denied {
-		d, err := newDeniedTPM(c.Denied[n])
+	for n := range config.Denied {
+		d, err := newDeniedTPM(config.Denied[n])
 		if err != nil {
 			return nil, unusable("Denied", n, err)
 		}
 		v.denied = append(v.denied, d)
 	}
-	v.judges = (v.judges || len(v.denied) > 0) && !c.InsecureAllowUnjudged
+	v.judges = (v.judges || len(v.denied) > 0) && !config.InsecureAllowUnjudged
 	return v, nil
 }
 
 // unusable says which element of a configuration cannot be used.
 func unusable(field string, n int, err error) error {
-	return &Error{Check: refusal.CheckConfig, Got: fmt.Sprintf("an unusable %s %d", field, n), Err: err}
+	return &refusal.Error{Check: refusal.CheckConfig, Got: fmt.Sprintf("an unusable %s %d", field, n), Err: err}
 }
 
 // Verify decides whether the EK is trusted at the time now, and returns what is known about
-// it. The machine is used only for Platform and may be nil if there is none. A refusal is an
-// [*Error] whose text says what was found and what was expected; an error about something
+// it. The machine is used only for Platform and may be nil if there is none. A refusal is a
+// [*refusal.Error] whose text says what was found and what was expected; an error about something
 // that could not be decided (Platform, Fetcher, an outdated revocation list) wraps
 // [refusal.ErrRetry].
 //
 // Cheap checks come first: sizes and encoding, the key's strength and ROCA, Denied; then the
 // issuers, Allowed, Platform. A certificate that is revoked, denied or for a ROCA-vulnerable
 // key is refused even if the key is in Allowed. If there are CRLs or Denied, an EK that comes
-// without a valid certificate is refused with [CheckEKUnjudged], unless InsecureAllowUnjudged
-// is set. Verify counts its signatures in budget; if it is nil, Verify uses one of its own.
+// without a valid certificate is refused with the check "ek-unjudged", unless
+// InsecureAllowUnjudged is set. Verify counts its signatures in budget; if it is nil, Verify
+// uses one of its own.
 func (v *EKVerifier) Verify(ctx context.Context, ek *EKPresented, machine *csr.Machine, now time.Time, budget *attest.Budget) (*EKFacts, error) {
 	if ek == nil {
 		return nil, errors.New("no EK")
@@ -213,13 +215,13 @@ func (p *EKPresented) Key() crypto.PublicKey { return p.key }
 
 // ParseEKPresented parses the one EK that a node presents: from its certificate and the chain
 // above it, in DER, leaf first and without the root, or, if it has none, from its canonical
-// SubjectPublicKeyInfo. Exactly one of the two must be present. A refusal is an [*Error].
+// SubjectPublicKeyInfo. Exactly one of the two must be present. A refusal is a [*refusal.Error].
 func ParseEKPresented(certificates [][]byte, ekPublic []byte) (*EKPresented, error) {
 	switch {
 	case len(certificates) > 0 && len(ekPublic) > 0:
-		return nil, refuse(CheckEKSources, "an EK certificate and an EK without one", "one EK")
+		return nil, refuse(checkEKSources, "an EK certificate and an EK without one", "one EK")
 	case len(certificates) == 0 && len(ekPublic) == 0:
-		return nil, refuse(CheckEKSources, "", "an EK certificate or an EK")
+		return nil, refuse(checkEKSources, "", "an EK certificate or an EK")
 	case len(ekPublic) > 0:
 		key, digest, err := parseEKPublic(ekPublic)
 		if err != nil {
@@ -250,7 +252,7 @@ func (v *EKVerifier) verifyEK(ctx context.Context, w *links, p *EKPresented, mac
 	switch {
 	case err == nil:
 		return facts, nil
-	case errors.Is(err, CheckRevoked): // no allow-list or platform can make up for that
+	case errors.Is(err, checkRevoked): // no allow-list or platform can make up for that
 		return nil, err
 	}
 	source, vouchErr := v.askOthers(ctx, p, machine)
@@ -260,7 +262,7 @@ func (v *EKVerifier) verifyEK(ctx context.Context, w *links, p *EKPresented, mac
 	case source == "" || v.judges && errors.Is(err, refusal.ErrRetry):
 		return nil, err
 	case v.judges:
-		return nil, &Error{Check: CheckEKUnjudged, Got: "an EK of source " + string(source) + " that no certificate comes with that holds",
+		return nil, &refusal.Error{Check: checkEKUnjudged, Got: "an EK of source " + string(source) + " that no certificate comes with that holds",
 			Want: "one, as CRLs or Denied are there to judge it, or InsecureAllowUnjudged", Err: err}
 	}
 	facts.Source = source
@@ -299,7 +301,7 @@ func (v *EKVerifier) askOthers(ctx context.Context, p *EKPresented, machine *csr
 // no such issuer, the error is that of the issuer that got furthest.
 func (v *EKVerifier) askIssuers(ctx context.Context, w *links, p *EKPresented, facts *EKFacts, now time.Time) error {
 	if p.cert == nil || len(v.issuers) == 0 {
-		return refuse(CheckEKUntrusted, string(p.Identity()), "an EK that is on the list, or that the platform states")
+		return refuse(checkEKUntrusted, string(p.Identity()), "an EK that is on the list, or that the platform states")
 	}
 	var worst *ekRefusal
 	for _, i := range v.issuers {
@@ -313,7 +315,7 @@ func (v *EKVerifier) askIssuers(ctx context.Context, w *links, p *EKPresented, f
 			if err == nil {
 				*facts = found
 			}
-			if err == nil || errors.Is(err, CheckRevoked) {
+			if err == nil || errors.Is(err, checkRevoked) {
 				return err
 			}
 			refused = &ekRefusal{ekWithdrawn, err}
@@ -331,7 +333,7 @@ func ekDigest(id attest.Identity) (digest [message.HashSize]byte, err error) {
 	text, ok := strings.CutPrefix(string(id), prefix)
 	if n, err := hex.Decode(digest[:], []byte(text[:min(len(text), 2*message.HashSize)])); !ok || err != nil ||
 		n != message.HashSize || digestIdentity("ek", digest) != id {
-		return digest, refuse(CheckEKIdentity, string(id), prefix+" and 64 lower-case hexadecimal digits")
+		return digest, refuse(checkEKIdentity, string(id), prefix+" and 64 lower-case hexadecimal digits")
 	}
 	return digest, nil
 }

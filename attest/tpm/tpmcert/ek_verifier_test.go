@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
@@ -55,51 +54,51 @@ func TestEKProfiles(t *testing.T) {
 		name     string
 		key      crypto.PublicKey
 		edit     func(*x509.Certificate)
-		want     Check
+		want     refusal.Check
 		tolerate func(*EKProfile) // nil: nothing heals it
 		used     string
 	}{
-		{"CA", ecc, func(c *x509.Certificate) { c.IsCA = true }, CheckCertificateCA, nil, ""},
-		{"no basic constraints", ecc, func(c *x509.Certificate) { c.BasicConstraintsValid = false }, CheckCertificateExtension,
+		{"CA", ecc, func(c *x509.Certificate) { c.IsCA = true }, checkCertificateCA, nil, ""},
+		{"no basic constraints", ecc, func(c *x509.Certificate) { c.BasicConstraintsValid = false }, checkCertificateExtension,
 			func(p *EKProfile) { p.NoBasicConstraints = true }, "NoBasicConstraints"},
-		{"no extended key usage", ecc, func(c *x509.Certificate) { c.UnknownExtKeyUsage = nil }, CheckCertificateExtKeyUsage,
+		{"no extended key usage", ecc, func(c *x509.Certificate) { c.UnknownExtKeyUsage = nil }, checkCertificateExtKeyUsage,
 			func(p *EKProfile) { p.NoExtKeyUsage = true }, "NoExtKeyUsage"},
 		{"AK's extended key usage", ecc, func(c *x509.Certificate) {
 			c.UnknownExtKeyUsage = append(c.UnknownExtKeyUsage, asn1.ObjectIdentifier{2, 23, 133, 8, 3})
-		}, CheckCertificateExtKeyUsage, nil, ""},
+		}, checkCertificateExtKeyUsage, nil, ""},
 		{"platform certificate", ecc, func(c *x509.Certificate) {
 			c.UnknownExtKeyUsage = []asn1.ObjectIdentifier{{2, 23, 133, 8, 2}}
-		}, CheckCertificateExtKeyUsage, nil, ""},
+		}, checkCertificateExtKeyUsage, nil, ""},
 		{"EK and platform certificate", ecc, func(c *x509.Certificate) {
 			c.UnknownExtKeyUsage = append(c.UnknownExtKeyUsage, asn1.ObjectIdentifier{2, 23, 133, 8, 2})
-		}, CheckCertificateExtKeyUsage, nil, ""},
+		}, checkCertificateExtKeyUsage, nil, ""},
 		{"attributes twice", ecc, func(c *x509.Certificate) {
 			c.ExtraExtensions[0].Value = sanOf(directoryName([]attribute{model, model, manufacturer, version}))
-		}, CheckSubjectAltName, nil, ""},
-		{"a specification cut short", ecc, func(c *x509.Certificate) { c.ExtraExtensions[1].Value = []byte{0x30, 2, 0x30, 0} }, CheckSpecification, nil, ""},
+		}, checkSubjectAltName, nil, ""},
+		{"a specification cut short", ecc, func(c *x509.Certificate) { c.ExtraExtensions[1].Value = []byte{0x30, 2, 0x30, 0} }, checkSpecification, nil, ""},
 		{"TLS client", ecc, func(c *x509.Certificate) {
 			c.UnknownExtKeyUsage, c.ExtKeyUsage = nil, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
-		}, CheckCertificateExtKeyUsage, nil, ""},
-		{"AK's key usage", rsaKey, func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageDigitalSignature }, CheckCertificateKeyUsage, nil, ""},
-		{"a CA's key usage", rsaKey, func(c *x509.Certificate) { c.KeyUsage |= x509.KeyUsageCertSign }, CheckCertificateKeyUsage, nil, ""},
-		{"RSA key agreement", rsaKey, func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageKeyAgreement }, CheckCertificateKeyUsage, nil, ""},
-		{"no key usage", rsaKey, func(c *x509.Certificate) { c.KeyUsage = 0 }, CheckCertificateKeyUsage,
+		}, checkCertificateExtKeyUsage, nil, ""},
+		{"AK's key usage", rsaKey, func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageDigitalSignature }, checkCertificateKeyUsage, nil, ""},
+		{"a CA's key usage", rsaKey, func(c *x509.Certificate) { c.KeyUsage |= x509.KeyUsageCertSign }, checkCertificateKeyUsage, nil, ""},
+		{"RSA key agreement", rsaKey, func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageKeyAgreement }, checkCertificateKeyUsage, nil, ""},
+		{"no key usage", rsaKey, func(c *x509.Certificate) { c.KeyUsage = 0 }, checkCertificateKeyUsage,
 			func(p *EKProfile) { p.NoKeyUsage = true }, "NoKeyUsage"},
-		{"ECC key encipherment", ecc, func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageKeyEncipherment }, CheckCertificateKeyUsage,
+		{"ECC key encipherment", ecc, func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageKeyEncipherment }, checkCertificateKeyUsage,
 			func(p *EKProfile) { p.KeyEnciphermentOfECC = true }, "KeyEnciphermentOfECC"},
-		{"no directory name", ecc, withoutDirectory, CheckSubjectAltName, func(p *EKProfile) { p.NoDirectoryName = true }, "NoDirectoryName"},
+		{"no directory name", ecc, withoutDirectory, checkSubjectAltName, func(p *EKProfile) { p.NoDirectoryName = true }, "NoDirectoryName"},
 		{"no version", ecc, func(c *x509.Certificate) { c.ExtraExtensions[0] = ekDirectory("id:49465800", "SLB9670", "") },
-			CheckSubjectAltName, func(p *EKProfile) { p.NoDirectoryName = true }, "NoDirectoryName"},
+			checkSubjectAltName, func(p *EKProfile) { p.NoDirectoryName = true }, "NoDirectoryName"},
 		{"TPM 1.2", ecc, func(c *x509.Certificate) { c.ExtraExtensions[1] = specificationOf("1.2", 2, 116) },
-			CheckSpecification, func(p *EKProfile) { p.TPM12Specification = true }, "TPM12Specification"},
-		{"TPM 3.0", ecc, func(c *x509.Certificate) { c.ExtraExtensions[1] = specificationOf("3.0", 0, 1) }, CheckSpecification, nil, ""},
+			checkSpecification, func(p *EKProfile) { p.TPM12Specification = true }, "TPM12Specification"},
+		{"TPM 3.0", ecc, func(c *x509.Certificate) { c.ExtraExtensions[1] = specificationOf("3.0", 0, 1) }, checkSpecification, nil, ""},
 		{"unknown critical extension", ecc, func(c *x509.Certificate) {
 			c.ExtraExtensions = append(c.ExtraExtensions, criticalExtension())
-		}, CheckCertificateExtension, nil, ""},
-		{"expired", ecc, func(c *x509.Certificate) { c.NotAfter = chainTime.Add(-time.Second) }, CheckCertificateExpired,
+		}, checkCertificateExtension, nil, ""},
+		{"expired", ecc, func(c *x509.Certificate) { c.NotAfter = chainTime.Add(-time.Second) }, checkCertificateExpired,
 			func(p *EKProfile) { p.InsecureAllowExpiredEK = true }, "InsecureAllowExpiredEK"},
-		{"not yet valid", ecc, func(c *x509.Certificate) { c.NotBefore = chainTime.Add(time.Second) }, CheckCertificateNotYetValid, nil, ""},
-		{"P-224", &mustECDSA(elliptic.P224()).PublicKey, nil, statement.CheckWeakKey, nil, ""},
+		{"not yet valid", ecc, func(c *x509.Certificate) { c.NotBefore = chainTime.Add(time.Second) }, checkCertificateNotYetValid, nil, ""},
+		{"P-224", &mustECDSA(elliptic.P224()).PublicKey, nil, refusal.Check("tpm-key-strength"), nil, ""},
 	}
 	everything := EKProfile{Name: "all but the extended key usage", Encoding: AnyEKEncoding(), TPM12Specification: true, NoKeyUsage: true,
 		NoDirectoryName: true, NoBasicConstraints: true, KeyEnciphermentOfECC: true, InsecureAllowSHA1Links: true, InsecureAllowExpiredEK: true}
@@ -127,11 +126,11 @@ func TestEKProfileRequirements(t *testing.T) {
 	p := EKProfileTCG()
 	p.RequireSpecification = true
 	_, err := verifyAt(ekVerifierOf(t, trusting(p, root)), chainTime, bare)
-	wantEKCheck(t, "specification", err, CheckSpecification, "none")
+	wantEKCheck(t, "specification", err, checkSpecification, "none")
 	p = EKProfileTCG()
 	p.Extensions = []oid.OID{oid.KubernetesNodeProviderIdentifier}
 	_, err = verifyAt(ekVerifierOf(t, trusting(p, root)), chainTime, bare)
-	wantEKCheck(t, "extension", err, CheckCertificateExtension, "no extension 1.3.6.1.4.1.11129.2.1.21")
+	wantEKCheck(t, "extension", err, checkCertificateExtension, "no extension 1.3.6.1.4.1.11129.2.1.21")
 }
 
 // Configurations that would refuse or accept by accident are errors, each naming its
@@ -162,6 +161,7 @@ func TestNewEKVerifier(t *testing.T) {
 		"asks for nothing": with(func(i *EKIssuer) {
 			i.Profile = EKProfile{Name: "x", NoExtKeyUsage: true, NoKeyUsage: true, NoDirectoryName: true}
 		}),
+		"an object identifier":    with(func(i *EKIssuer) { i.Profile.Extensions = []oid.OID{"1.3.6.1.4.1.11129.2.1.21"} }),
 		"RequireCRL without CRLs": with(func(i *EKIssuer) { i.RequireCRL = true }),
 		"ek-identity":             {Allowed: []attest.Identity{"ak:sha256:00"}},
 		"no Vendor":               denying(DeniedTPM{Last: 1, Reason: "r"}),
@@ -185,7 +185,7 @@ func TestEKIdentityInAllowList(t *testing.T) {
 	}
 	for _, id := range []attest.Identity{"", "ek:sha256:", allZero[1:], allZero + "0", allZero[:len(allZero)-1], "ek:sha512:" + allZero[10:],
 		attest.Identity(strings.Replace(string(allZero), "0", "A", 1)), attest.Identity(strings.Replace(string(allZero), "0", "g", 1))} {
-		if _, err := ekDigest(id); !errors.Is(err, CheckEKIdentity) {
+		if _, err := ekDigest(id); !errors.Is(err, checkEKIdentity) {
 			t.Errorf("%q: %v", id, err)
 		}
 	}
@@ -200,10 +200,10 @@ func TestPresentedEKSources(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ParseEKPresented([][]byte{leaf.Raw}, spki); !errors.Is(err, CheckEKSources) {
+	if _, err := ParseEKPresented([][]byte{leaf.Raw}, spki); !errors.Is(err, checkEKSources) {
 		t.Errorf("both: %v", err)
 	}
-	if _, err := ParseEKPresented(nil, nil); !errors.Is(err, CheckEKSources) {
+	if _, err := ParseEKPresented(nil, nil); !errors.Is(err, checkEKSources) {
 		t.Errorf("neither: %v", err)
 	}
 	a, err := ParseEKPresented([][]byte{leaf.Raw}, nil)
@@ -218,7 +218,7 @@ func TestPresentedEKSources(t *testing.T) {
 			t.Errorf("byte %d changed, and still an EK", n)
 		}
 	}
-	if _, err := ParseEKPresented(nil, append(bytes.Clone(spki), 0)); !errors.Is(err, CheckEKKeyEncoding) {
+	if _, err := ParseEKPresented(nil, append(bytes.Clone(spki), 0)); !errors.Is(err, checkEKKeyEncoding) {
 		t.Errorf("trailing byte: %v", err)
 	}
 	if _, err := ParseEKPresented(nil, make([]byte, der.MaxPublicSize+1)); !errors.Is(err, der.CheckSize) {
@@ -251,7 +251,7 @@ func TestEKWithoutChain(t *testing.T) {
 	if facts, err := verify(EKVerifierConfig{Allowed: []attest.Identity{p.Identity()}}, nil); err != nil || facts.Source != EKFromAllowList {
 		t.Errorf("allow-list: %+v, %v", facts, err)
 	}
-	if _, err := verify(EKVerifierConfig{Allowed: []attest.Identity{allZero}}, nil); !errors.Is(err, CheckEKUntrusted) {
+	if _, err := verify(EKVerifierConfig{Allowed: []attest.Identity{allZero}}, nil); !errors.Is(err, checkEKUntrusted) {
 		t.Errorf("another on the list: %v", err)
 	}
 	stated := []crypto.PublicKey{other.Public(), key.Public()}
@@ -271,7 +271,7 @@ func TestEKWithoutChain(t *testing.T) {
 		t.Errorf("platform: %+v, %v", facts, err)
 	}
 	for _, m := range []*csr.Machine{nil, {ProviderID: "aws:///i-2"}} {
-		if _, err := verify(c, m); !errors.Is(err, CheckEKUntrusted) {
+		if _, err := verify(c, m); !errors.Is(err, checkEKUntrusted) {
 			t.Errorf("machine %v: %v", m, err)
 		}
 	}
@@ -281,7 +281,7 @@ func TestEKWithoutChain(t *testing.T) {
 		}
 	}
 	stated = stated[:1]
-	if _, err := verify(c, &csr.Machine{ProviderID: "aws:///i-1"}); !errors.Is(err, CheckEKUntrusted) {
+	if _, err := verify(c, &csr.Machine{ProviderID: "aws:///i-1"}); !errors.Is(err, checkEKUntrusted) {
 		t.Errorf("the platform states another: %v", err)
 	}
 	if _, err := verifyEKOf(t.Context(), ekVerifierOf(t, c), nil, nil, chainTime); err == nil {

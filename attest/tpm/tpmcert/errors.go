@@ -7,14 +7,9 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Check names one check of a verification; see [refusal.Check].
-type Check = refusal.Check
-
-// Error is a refusal: the check that failed, what was found and what was expected; see
-// [refusal.Error].
-type Error = refusal.Error
-
-func refuse(check Check, got, want string) error { return &Error{Check: check, Got: got, Want: want} }
+func refuse(check refusal.Check, got, want string) error {
+	return &refusal.Error{Check: check, Got: got, Want: want}
+}
 
 // tooLarge refuses too many of something, or too many bytes of it.
 func tooLarge(size int, what string, limit int) error {

@@ -143,7 +143,7 @@ func mustECDSA(c elliptic.Curve) *ecdsa.PrivateKey {
 }
 
 // expectCheck fails unless err is nil for "", or an *Error of that very check.
-func expectCheck(t *testing.T, err error, want Check) {
+func expectCheck(t *testing.T, err error, want refusal.Check) {
 	t.Helper()
 	if want == "" {
 		if err != nil {
@@ -151,7 +151,7 @@ func expectCheck(t *testing.T, err error, want Check) {
 		}
 		return
 	}
-	var e *Error
+	var e *refusal.Error
 	if !errors.Is(err, want) || !errors.As(err, &e) || e.Check != want {
 		t.Fatalf("got %v, want %s", err, want)
 	}

@@ -18,7 +18,9 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Constraints above an intermediate that look at leaves hold from memory too: what
@@ -58,14 +60,14 @@ func TestChainsAreCheap(t *testing.T) {
 	b := sign(t, a, "B", nil)
 	again := sign(t, b, "A", nil)
 	leaf := sign(t, again, "leaf", leafTemplate)
-	if _, err := issuerOf(t, root).holds(presentedOf(t, leaf, again, b, a), chainTime); !errors.Is(err, CheckCertificateOrder) {
+	if _, err := issuerOf(t, root).holds(presentedOf(t, leaf, again, b, a), chainTime); !errors.Is(err, checkCertificateOrder) {
 		t.Errorf("a name twice: %v", err)
 	}
-	huge := new(big.Int).Lsh(big.NewInt(1), MaxRSABits)
+	huge := new(big.Int).Lsh(big.NewInt(1), tpmwire.MaxRSABits)
 	p := presentedOf(t, sign(t, sign(t, root, "huge", nil), "leaf", leafTemplate))
 	p.leaf.AuthorityKeyId = nil
 	p.above = [][]byte{certificateWithModulus(t, "huge", huge.Add(huge, big.NewInt(1)))}
-	if _, err := issuerOf(t, root).holds(p, chainTime); !errors.Is(err, statement.CheckWeakKey) {
+	if _, err := issuerOf(t, root).holds(p, chainTime); !errors.Is(err, refusal.Check("tpm-key-strength")) {
 		t.Errorf("RSA of %d bits: %v", huge.BitLen(), err)
 	}
 }
@@ -137,10 +139,10 @@ func TestZeroValues(t *testing.T) {
 			t.Error("Challenge: accepted")
 		}
 	}
-	if _, err := attest.AuthorizerFunc(nil).Authorize(ctx, nil, nil); err == nil {
+	if _, err := attest.AuthorizerFunc(nil).Authorize(ctx, nil); err == nil {
 		t.Error("a nil AuthorizerFunc: no error")
 	}
-	if err := (*Error)(nil); err.Error() == "" || err.Unwrap() != nil || err.Reason() != "" {
+	if err := (*refusal.Error)(nil); err.Error() == "" || err.Unwrap() != nil || err.Reason() != "" {
 		t.Error("a nil *Error")
 	}
 	if _, err := tpmkey.SoftwareKey(&ecdsa.PrivateKey{PublicKey: ecdsa.PublicKey{Curve: elliptic.P256()}}); err == nil {
@@ -149,10 +151,10 @@ func TestZeroValues(t *testing.T) {
 	if (&statement.Public{}).SameKey(&ecdsa.PublicKey{Curve: elliptic.P256()}) {
 		t.Error("a key without coordinates is the same")
 	}
-	if _, err := statement.VerifyCertify(nil, statement.CertifyOptions{}); !errors.Is(err, statement.CheckCertifyOptions) {
+	if _, err := statement.VerifyCertify(nil, statement.CertifyOptions{}); !errors.Is(err, refusal.Check("certify-options")) {
 		t.Errorf("no evidence: %v", err)
 	}
-	if _, err := statement.VerifyQuote(nil, statement.QuoteOptions{}); !errors.Is(err, statement.CheckQuoteOptions) {
+	if _, err := statement.VerifyQuote(nil, statement.QuoteOptions{}); !errors.Is(err, refusal.Check("quote-options")) {
 		t.Errorf("no quote: %v", err)
 	}
 	if _, err := statement.MarshalTCGAttestCertify(nil); !errors.Is(err, der.CheckEncoding) {
@@ -162,7 +164,7 @@ func TestZeroValues(t *testing.T) {
 
 // What a node chose cannot break a line or move a cursor where an error is printed.
 func TestErrorsPrint(t *testing.T) {
-	err := &Error{Check: attest.CheckBindingCluster, Got: "a\nb\x1b[2J\u202e\xff", Want: "é c\r", Err: errors.New("x\x00y")}
+	err := &refusal.Error{Check: attest.CheckBindingCluster, Got: "a\nb\x1b[2J\u202e\xff", Want: "é c\r", Err: errors.New("x\x00y")}
 	want := `binding-cluster: got a\nb\x1b[2J\u202e\xff, want é c\r: x\x00y`
 	if got := err.Error(); got != want {
 		t.Errorf("got %q, want %q", got, want)
@@ -216,16 +218,16 @@ func TestProfilesAndIssuersTogether(t *testing.T) {
 	expired := sign(t, nil, "old root", func(c *x509.Certificate) { c.NotAfter = chainTime.Add(-time.Hour) })
 	leaf := sign(t, root, "leaf", func(c *x509.Certificate) {
 		leafTemplate(c)
-		c.UnknownExtKeyUsage, c.ExtKeyUsage = nil, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+		c.UnknownExtKeyUsage, c.ExtKeyUsage = nil, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	})
 	profile := ProfileTCG()
-	profile.ExtKeyUsage = []oid.OID{oid.KpClientAuth}
+	profile.ExtKeyUsage = []oid.OID{oid.KpServerAuth}
 	if err := profile.check(leaf.cert, &subjectAltName{}); err != nil {
-		t.Errorf("clientAuth: %v", err)
+		t.Errorf("serverAuth: %v", err)
 	}
 	under := sign(t, expired, "leaf", leafTemplate)
 	v := &AKVerifier{issuers: []*issuer{issuerOf(t, root), issuerOf(t, expired)}}
-	if _, err := v.Verify(t.Context(), presentedOf(t, under), chainTime, nil); !errors.Is(err, CheckCertificateExpired) {
+	if _, err := v.Verify(t.Context(), presentedOf(t, under), chainTime, nil); !errors.Is(err, checkCertificateExpired) {
 		t.Errorf("a chain to an expired root: %v", err)
 	}
 }

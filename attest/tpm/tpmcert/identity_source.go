@@ -14,6 +14,7 @@ import (
 	"github.com/nodeattest/nodeattest/internal/plaintext"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // IdentitySource finds a machine's identity in one form of AK certificate. Identify returns
@@ -33,15 +34,15 @@ type GCEIdentity struct{}
 // Identify returns gce:<project ID>/<instance ID>. A repeated extension, or one that
 // [oid.ParseGCEInstance] refuses, is an error with [attest.CheckIdentity].
 func (GCEIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
-	instance, err := GceInstance(cert)
+	instance, err := gceInstance(cert)
 	if instance == nil {
 		return "", err
 	}
 	return attest.Identity("gce:" + instance.ProjectID + "/" + strconv.FormatUint(instance.InstanceID, 10)), nil
 }
 
-// GceInstance returns the decoded extension, or nil if there is none.
-func GceInstance(cert *x509.Certificate) (*oid.GCEInstance, error) {
+// gceInstance returns the decoded extension, or nil if there is none.
+func gceInstance(cert *x509.Certificate) (*oid.GCEInstance, error) {
 	var instance *oid.GCEInstance
 	for i := range cert.Extensions {
 		e := &cert.Extensions[i]
@@ -53,7 +54,7 @@ func GceInstance(cert *x509.Certificate) (*oid.GCEInstance, error) {
 		}
 		var err error
 		if instance, err = oid.ParseGCEInstance(e.Value); err != nil {
-			return nil, &Error{Check: attest.CheckIdentity, Got: "a bad instance-identity extension", Err: err}
+			return nil, &refusal.Error{Check: attest.CheckIdentity, Got: "a bad instance-identity extension", Err: err}
 		}
 	}
 	return instance, nil
@@ -169,7 +170,7 @@ type AKIdentity struct{}
 func (AKIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
 	sum, err := csr.SPKIHash(cert.PublicKey)
 	if err != nil {
-		return "", &Error{Check: attest.CheckIdentity, Got: "an AK certificate for another kind of key", Want: "RSA or ECDSA", Err: err}
+		return "", &refusal.Error{Check: attest.CheckIdentity, Got: "an AK certificate for another kind of key", Want: "RSA or ECDSA", Err: err}
 	}
 	return digestIdentity("ak", sum), nil
 }

@@ -79,7 +79,7 @@ func TestOtherNamesOfTwoIssuers(t *testing.T) {
 				if err != nil || !strings.HasPrefix(string(got.Machine), string(c.want[n])) {
 					t.Fatalf("got %+v, %v, want %s", got, err, c.want[n])
 				}
-				if _, err := attest.ParseIdentity(string(got.Machine)); err != nil {
+				if _, err := asListed(got.Machine); err != nil {
 					t.Error(err)
 				}
 			}
@@ -167,14 +167,14 @@ func TestUnknownExtKeyUsageIsNamed(t *testing.T) {
 		"EK": {err, "1.3.6.1.5.5.7.3.1, 1.3.6.1.4.1.311.10.3.12"},
 		"AK": {akErr, "1.3.6.1.4.1.311.10.3.12"},
 	} {
-		var e *Error
-		if !errors.As(c.err, &e) || e.Check != CheckCertificateExtKeyUsage || e.Got != c.want {
+		var e *refusal.Error
+		if !errors.As(c.err, &e) || e.Check != checkCertificateExtKeyUsage || e.Got != c.want {
 			t.Errorf("%s: got %v, want %s in it", name, c.err, c.want)
 		}
 	}
 	bad := &x509.Certificate{Extensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 37}, Value: bytes.Repeat([]byte{0x30}, 2)}}}
-	var e *Error
-	if err := checkExtKeyUsage(bad, ekUsages, true, "any"); !errors.As(err, &e) || e.Check != CheckCertificateExtKeyUsage || e.Got != "a bad extension" {
+	var e *refusal.Error
+	if err := checkExtKeyUsage(bad, ekUsages, true, "any"); !errors.As(err, &e) || e.Check != checkCertificateExtKeyUsage || e.Got != "a bad extension" {
 		t.Error(err)
 	}
 }
@@ -207,8 +207,8 @@ func TestExtKeyUsageExtensions(t *testing.T) {
 				cert.Extensions = []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 37}, Value: []byte(c.value)}}
 			}
 			err := checkExtKeyUsage(cert, c.wanted, c.optional, "any")
-			var e *Error
-			if (c.want == "") != (err == nil) || err != nil && (!errors.As(err, &e) || e.Check != CheckCertificateExtKeyUsage || e.Want != c.want) {
+			var e *refusal.Error
+			if (c.want == "") != (err == nil) || err != nil && (!errors.As(err, &e) || e.Check != checkCertificateExtKeyUsage || e.Want != c.want) {
 				t.Errorf("got %v, want %s", err, c.want)
 			}
 		})
@@ -241,7 +241,7 @@ func TestSourcesOfIdentity(t *testing.T) {
 	chain := [][]byte{sign(t, root, "leaf", leafTemplate).cert.Raw}
 	for name, c := range map[string]struct {
 		sources []IdentitySource
-		want    Check
+		want    refusal.Check
 		machine attest.Identity
 	}{
 		"the first":               {[]IdentitySource{saying{"a:1", nil}, saying{"b:2", nil}}, "", "a:1"},

@@ -13,6 +13,7 @@ import (
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Issuer is one issuer of AK certificates that the control plane trusts.
@@ -30,19 +31,19 @@ type Issuer struct {
 // Checks of a certificate chain.
 const (
 	// CheckCertificateEncoding: a certificate does not parse.
-	CheckCertificateEncoding Check = "certificate-encoding"
-	// CheckCertificateMissing: the evidence has no AK certificate.
-	CheckCertificateMissing Check = "certificate-missing"
-	// CheckCertificateOrder: the certificates are not one chain, leaf first and without the
+	CheckCertificateEncoding refusal.Check = "certificate-encoding"
+	// checkCertificateMissing: the evidence has no AK certificate.
+	checkCertificateMissing refusal.Check = "certificate-missing"
+	// checkCertificateOrder: the certificates are not one chain, leaf first and without the
 	// root.
-	CheckCertificateOrder Check = "certificate-order"
-	// CheckCertificateExpired: the AK certificate or one above it has expired.
-	CheckCertificateExpired Check = "certificate-expired"
-	// CheckCertificateNotYetValid: the AK certificate or one above it is not valid yet.
-	CheckCertificateNotYetValid Check = "certificate-not-yet-valid"
+	checkCertificateOrder refusal.Check = "certificate-order"
+	// checkCertificateExpired: the AK certificate or one above it has expired.
+	checkCertificateExpired refusal.Check = "certificate-expired"
+	// checkCertificateNotYetValid: the AK certificate or one above it is not valid yet.
+	checkCertificateNotYetValid refusal.Check = "certificate-not-yet-valid"
 	// CheckCertificateChain: the chain does not end at a root of any issuer, or a signature
 	// or a constraint in it fails.
-	CheckCertificateChain Check = "certificate-chain"
+	CheckCertificateChain refusal.Check = "certificate-chain"
 )
 
 // issuer is an Issuer prepared for use.
@@ -108,6 +109,23 @@ func checkProfile(p *Profile) error {
 	case slices.ContainsFunc(p.Identity, func(s IdentitySource) bool { return typednil.Is(s) }):
 		return fmt.Errorf("profile %s has a nil source of the machine's identity", p.Name)
 	}
+	ids := slices.Concat(p.ExtKeyUsage, p.Extensions, p.Policies)
+	for _, s := range p.Identity {
+		if s, ok := s.(scoped); ok {
+			ids = append(ids, s.scope().Types...)
+		}
+	}
+	return checkIDs(p.Name, ids)
+}
+
+// checkIDs refuses what no certificate can have: for one, the dotted form of an identifier,
+// converted where it should have been parsed.
+func checkIDs(profile string, ids []oid.OID) error {
+	for _, id := range ids {
+		if !id.Valid() {
+			return fmt.Errorf("profile %s names %q, want an object identifier, as oid.Parse returns it", profile, string(id))
+		}
+	}
 	return nil
 }
 
@@ -159,12 +177,12 @@ func parseChain(leaf *certificate, above [][]byte, known *linkMemory) ([]*certif
 		if c == nil {
 			cert, err := x509.ParseCertificate(der)
 			if err != nil {
-				return nil, &Error{Check: CheckCertificateEncoding, Got: number + " does not parse", Err: err}
+				return nil, &refusal.Error{Check: CheckCertificateEncoding, Got: number + " does not parse", Err: err}
 			}
 			c = caOf(cert, false)
 		}
 		if !bytes.Equal(below.RawIssuer, c.RawSubject) || bytes.Equal(c.RawSubject, c.RawIssuer) || slices.ContainsFunc(parsed, c.sameSubject) {
-			return nil, refuse(CheckCertificateOrder, number+", "+c.Subject.String(),
+			return nil, refuse(checkCertificateOrder, number+", "+c.Subject.String(),
 				"the issuer of the one before it, no root, and no name twice")
 		}
 		parsed = append(parsed, c)
@@ -176,11 +194,11 @@ func parseChain(leaf *certificate, above [][]byte, known *linkMemory) ([]*certif
 // checkValidity checks a certificate's own validity.
 func checkValidity(cert *x509.Certificate, now time.Time) error {
 	if now.After(cert.NotAfter) {
-		return refuse(CheckCertificateExpired, "an end of "+cert.NotAfter.UTC().Format(time.RFC3339),
+		return refuse(checkCertificateExpired, "an end of "+cert.NotAfter.UTC().Format(time.RFC3339),
 			"one after "+now.UTC().Format(time.RFC3339))
 	}
 	if now.Before(cert.NotBefore) {
-		return refuse(CheckCertificateNotYetValid, "a beginning of "+cert.NotBefore.UTC().Format(time.RFC3339),
+		return refuse(checkCertificateNotYetValid, "a beginning of "+cert.NotBefore.UTC().Format(time.RFC3339),
 			"one before "+now.UTC().Format(time.RFC3339))
 	}
 	return nil

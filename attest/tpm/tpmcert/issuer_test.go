@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nodeattest/nodeattest/oid"
 )
 
 // testCA signs certificates.
@@ -107,13 +109,13 @@ func TestRememberedIntermediates(t *testing.T) {
 			t.Fatalf("chain of %d, %d remembered, %v", len(chain), len(i.known.known), err)
 		}
 	}
-	if _, err := i.holds(p, chainTime.Add(3*time.Hour)); !errors.Is(err, CheckCertificateExpired) {
+	if _, err := i.holds(p, chainTime.Add(3*time.Hour)); !errors.Is(err, checkCertificateExpired) {
 		t.Errorf("after the root's end: %v", err)
 	}
-	if _, err := i.holds(p, chainTime.Add(5*time.Hour)); !errors.Is(err, CheckCertificateExpired) {
+	if _, err := i.holds(p, chainTime.Add(5*time.Hour)); !errors.Is(err, checkCertificateExpired) {
 		t.Errorf("after the intermediate's end: %v", err)
 	}
-	if _, err := i.holds(p, chainTime.Add(-25*time.Hour)); !errors.Is(err, CheckCertificateNotYetValid) {
+	if _, err := i.holds(p, chainTime.Add(-25*time.Hour)); !errors.Is(err, checkCertificateNotYetValid) {
 		t.Errorf("before the beginning: %v", err)
 	}
 	if _, err := issuerOf(t, sign(t, nil, "root", nil)).holds(p, chainTime); !errors.Is(err, CheckCertificateChain) {
@@ -194,11 +196,11 @@ func TestPresentedChains(t *testing.T) {
 		want  error
 	}{
 		"good":             {[]*testCA{leaf, lower, upper}, nil},
-		"with the root":    {[]*testCA{leaf, lower, upper, root}, CheckCertificateOrder},
-		"swapped":          {[]*testCA{leaf, upper, lower}, CheckCertificateOrder},
+		"with the root":    {[]*testCA{leaf, lower, upper, root}, checkCertificateOrder},
+		"swapped":          {[]*testCA{leaf, upper, lower}, checkCertificateOrder},
 		"one missing":      {[]*testCA{leaf, lower}, CheckCertificateChain},
-		"one too many":     {[]*testCA{leaf, lower, upper, other}, CheckCertificateOrder},
-		"the leaf twice":   {[]*testCA{leaf, leaf, lower, upper}, CheckCertificateOrder},
+		"one too many":     {[]*testCA{leaf, lower, upper, other}, checkCertificateOrder},
+		"the leaf twice":   {[]*testCA{leaf, leaf, lower, upper}, checkCertificateOrder},
 		"alone":            {[]*testCA{leaf}, CheckCertificateChain},
 		"directly by root": {[]*testCA{sign(t, root, "leaf", leafTemplate)}, nil},
 		"self-signed":      {[]*testCA{sign(t, nil, "leaf", leafTemplate)}, CheckCertificateChain},
@@ -218,7 +220,7 @@ func TestPresentedChains(t *testing.T) {
 	if _, err := ParseAKPresented([][]byte{{0x30, 0}}); !errors.Is(err, CheckCertificateEncoding) {
 		t.Errorf("garbage for a leaf: %v", err)
 	}
-	if _, err := ParseAKPresented(nil); !errors.Is(err, CheckCertificateMissing) {
+	if _, err := ParseAKPresented(nil); !errors.Is(err, checkCertificateMissing) {
 		t.Errorf("nothing: %v", err)
 	}
 }
@@ -250,6 +252,17 @@ func TestIssuersAreComplete(t *testing.T) {
 		"the EK's key usage alone":     {func(i *Issuer) { i.Profile.KeyUsage = x509.KeyUsageKeyEncipherment }, false},
 		"the EK's, and let through": {func(i *Issuer) {
 			i.Profile.KeyUsage, i.Profile.InsecureAllowAnyKeyUsage = x509.KeyUsageKeyEncipherment, true
+		}, false},
+		"identifiers in every field": {func(i *Issuer) {
+			i.Profile.Extensions, i.Profile.Policies = []oid.OID{oid.SubjectAltName}, []oid.OID{oid.TCGCapVerifiedTPMFixed}
+			i.Profile.Identity = []IdentitySource{OtherNameIdentity{Types: []oid.OID{oid.PermanentIdentifier}}}
+		}, true},
+		"a dotted extended key usage": {func(i *Issuer) { i.Profile.ExtKeyUsage = append(i.Profile.ExtKeyUsage, "2.23.133.8.3") }, false},
+		"an empty extended key usage": {func(i *Issuer) { i.Profile.ExtKeyUsage = append(i.Profile.ExtKeyUsage, "") }, false},
+		"a dotted extension":          {func(i *Issuer) { i.Profile.Extensions = []oid.OID{"2.5.29.17"} }, false},
+		"a dotted policy":             {func(i *Issuer) { i.Profile.Policies = []oid.OID{"2.23.133.11.1.1"} }, false},
+		"a dotted OtherName": {func(i *Issuer) {
+			i.Profile.Identity = []IdentitySource{OtherNameIdentity{Types: []oid.OID{"1.3.6.1.5.5.7.8.3"}}}
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) { checkIssuer(t, root, c.change, c.ok) })
@@ -285,18 +298,18 @@ func TestProfileRules(t *testing.T) {
 		want    error
 	}{
 		"good":                     {&tcg, leafTemplate, nil},
-		"CA":                       {&tcg, func(c *x509.Certificate) { leafTemplate(c); c.IsCA = true }, CheckCertificateCA},
-		"no key usage":             {&tcg, func(c *x509.Certificate) { leafTemplate(c); c.KeyUsage = 0 }, CheckCertificateKeyUsage},
-		"key encipherment too":     {&tcg, func(c *x509.Certificate) { leafTemplate(c); c.KeyUsage |= x509.KeyUsageKeyEncipherment }, CheckCertificateKeyUsage},
-		"key agreement too":        {&tcg, func(c *x509.Certificate) { leafTemplate(c); c.KeyUsage |= x509.KeyUsageKeyAgreement }, CheckCertificateKeyUsage},
-		"no EKU":                   {&tcg, eku(), CheckCertificateExtKeyUsage},
-		"another EKU":              {&tcg, eku(asn1.ObjectIdentifier{1, 2, 3}), CheckCertificateExtKeyUsage},
+		"CA":                       {&tcg, func(c *x509.Certificate) { leafTemplate(c); c.IsCA = true }, checkCertificateCA},
+		"no key usage":             {&tcg, func(c *x509.Certificate) { leafTemplate(c); c.KeyUsage = 0 }, checkCertificateKeyUsage},
+		"key encipherment too":     {&tcg, func(c *x509.Certificate) { leafTemplate(c); c.KeyUsage |= x509.KeyUsageKeyEncipherment }, checkCertificateKeyUsage},
+		"key agreement too":        {&tcg, func(c *x509.Certificate) { leafTemplate(c); c.KeyUsage |= x509.KeyUsageKeyAgreement }, checkCertificateKeyUsage},
+		"no EKU":                   {&tcg, eku(), checkCertificateExtKeyUsage},
+		"another EKU":              {&tcg, eku(asn1.ObjectIdentifier{1, 2, 3}), checkCertificateExtKeyUsage},
 		"another EKU beside it":    {&tcg, eku(asn1.ObjectIdentifier{2, 23, 133, 8, 3}, asn1.ObjectIdentifier{1, 2, 3}), nil},
-		"EK's EKU beside it":       {&tcg, eku(asn1.ObjectIdentifier{2, 23, 133, 8, 3}, asn1.ObjectIdentifier{2, 23, 133, 8, 1}), CheckCertificateExtKeyUsage},
-		"platform's EKU beside it": {&tcg, eku(asn1.ObjectIdentifier{2, 23, 133, 8, 3}, asn1.ObjectIdentifier{2, 23, 133, 8, 2}), CheckCertificateExtKeyUsage},
-		"no directory name":        {&withName, leafTemplate, CheckSubjectAltName},
-		"no instance identity":     {&google, eku(), CheckCertificateExtension},
-		"Google, another EKU":      {&google, eku(asn1.ObjectIdentifier{1, 2, 3}), CheckCertificateExtKeyUsage},
+		"EK's EKU beside it":       {&tcg, eku(asn1.ObjectIdentifier{2, 23, 133, 8, 3}, asn1.ObjectIdentifier{2, 23, 133, 8, 1}), checkCertificateExtKeyUsage},
+		"platform's EKU beside it": {&tcg, eku(asn1.ObjectIdentifier{2, 23, 133, 8, 3}, asn1.ObjectIdentifier{2, 23, 133, 8, 2}), checkCertificateExtKeyUsage},
+		"no directory name":        {&withName, leafTemplate, checkSubjectAltName},
+		"no instance identity":     {&google, eku(), checkCertificateExtension},
+		"Google, another EKU":      {&google, eku(asn1.ObjectIdentifier{1, 2, 3}), checkCertificateExtKeyUsage},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := presentedOf(t, sign(t, root, "leaf", c.edit))

@@ -83,22 +83,3 @@ func keep[K comparable, V any](m *linkMemory, in map[K]V, key K, value V, most i
 	}
 	in[key] = value
 }
-
-func (m *linkMemory) forget(intermediates bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	clear(m.leaves)
-	if intermediates {
-		clear(m.known)
-	}
-}
-
-// ForgetSignatures empties the memory of the verified signatures of machines' certificates,
-// and of those of intermediates if intermediates is set: the next request pays for them. It
-// is meant for benchmarks.
-func (v *AKVerifier) ForgetSignatures(intermediates bool) { v.issuers[0].known.forget(intermediates) }
-
-// ForgetSignatures empties the memory of the verified signatures of machines' certificates,
-// and of those of intermediates if intermediates is set: the next request pays for them. It
-// is meant for benchmarks.
-func (v *EKVerifier) ForgetSignatures(intermediates bool) { v.known.forget(intermediates) }

@@ -7,40 +7,26 @@ import (
 	"slices"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/message"
 )
 
 // The limits on what one request may cost, whoever sends it and however many issuers there
-// are.
+// are; the others are message.MaxChainLinks and message.MaxFailedLinks.
 //
 // Every public-key operation is counted ([attest.Budget]). A signature is checked only under
-// a key that is RSA of 2048 to [MaxRSABits] bits with the exponent 65537, or on P-256, P-384
-// or P-521. A chain is first built by name, and everything that its certificates say is
-// checked: encoding, order, validity, constraints, usages, kinds of key and hash. Only a
-// chain that then ends at a root costs signatures, and they are checked from the root down,
-// so that no signature is ever checked under a CA key that the sender chose. Verified
-// signatures of intermediates and of machines' certificates are remembered, and cost nothing
-// the next time.
+// a key that is RSA of 2048 to 4096 bits with the exponent 65537, or on P-256, P-384 or
+// P-521. A chain is first built by name, and everything that its certificates say is checked:
+// encoding, order, validity, constraints, usages, kinds of key and hash. Only a chain that
+// then ends at a root costs signatures, and they are checked from the root down, so that no
+// signature is ever checked under a CA key that the sender chose. Verified signatures of
+// intermediates and of machines' certificates are remembered, and cost nothing the next time.
 //
 // In addition to signatures, a hello on [attest.RoadEK] costs one encryption to its EK
 // (RSAES-OAEP, or one key generation and one key agreement), and hello and answer cost the
 // division of one RSA modulus by 16 small primes (ROCA).
 const (
-	// MaxRSABits is the size of the largest RSA keys that are accepted.
-	MaxRSABits = statement.MaxRSABits
-	// MaxChainLinks bounds the signatures of one chain, not counting the root's own: a chain
-	// has at most one certificate more than that, including its root. The longest known
-	// vendor chain has three links. The signatures of intermediates are checked a second
-	// time, by crypto/x509, if a CA has constraints on names or policies.
-	MaxChainLinks = message.MaxChainLinks
-	// MaxFailedLinks bounds the signatures in chains that turn out to be wrong: after that
-	// many, no more are checked. Only CAs that share a name, with certificates that do not
-	// say which of them is meant, need any.
-	MaxFailedLinks = message.MaxFailedLinks
-	// MaxIssuerFetches bounds the calls to all [IssuerFetcher] implementations together.
-	MaxIssuerFetches = 16
-
+	// maxIssuerFetches bounds the calls to all [IssuerFetcher] implementations together.
+	maxIssuerFetches = 16
 	// maxSearchSteps bounds the certificates that are considered while a chain is built,
 	// which costs no signatures.
 	maxSearchSteps = 1024
@@ -69,7 +55,7 @@ type failedLink struct {
 
 func newLinks(b *attest.Budget) *links {
 	if b == nil {
-		b = attest.NewBudget(MaxChainLinks + MaxFailedLinks)
+		b = attest.NewBudget(message.MaxChainLinks + message.MaxFailedLinks)
 	}
 	return &links{Budget: b}
 }
@@ -100,11 +86,11 @@ func (w *links) link(ctx context.Context, known *linkMemory, cert, issuer *certi
 	if leaf && known.hasLeaf(id) || !leaf && known.has(cert, issuer) {
 		return nil
 	}
-	if len(w.failed) >= MaxFailedLinks {
-		return message.OverBudget("wrong signatures in chains", MaxFailedLinks)
+	if len(w.failed) >= message.MaxFailedLinks {
+		return message.OverBudget("wrong signatures in chains", message.MaxFailedLinks)
 	}
-	if w.links >= MaxChainLinks+MaxFailedLinks {
-		return message.OverBudget("signatures in chains", MaxChainLinks+MaxFailedLinks)
+	if w.links >= message.MaxChainLinks+message.MaxFailedLinks {
+		return message.OverBudget("signatures in chains", message.MaxChainLinks+message.MaxFailedLinks)
 	}
 	if err := w.Signature(ctx); err != nil {
 		return err

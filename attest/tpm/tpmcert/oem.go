@@ -153,7 +153,7 @@ func (p *Profile) checkOEM(cert *x509.Certificate, san *subjectAltName) error {
 	if !p.InsecureAllowNoPolicies || hasExtension(cert, oid.CertificatePolicies) {
 		for _, want := range p.Policies {
 			if !slices.ContainsFunc(cert.PolicyIdentifiers, want.Equal) {
-				return refuse(CheckCertificatePolicy, "no certificate policy "+want.String(), "it, by profile "+p.Name)
+				return refuse(checkCertificatePolicy, "no certificate policy "+want.String(), "it, by profile "+p.Name)
 			}
 		}
 	}
@@ -162,7 +162,7 @@ func (p *Profile) checkOEM(cert *x509.Certificate, san *subjectAltName) error {
 	}
 	serial, err := san.tpmSerial(p.InsecureAllowDirectoryName)
 	if serial == nil && err == nil {
-		err = refuse(CheckSubjectAltName, "no HardwareModuleName", "that of a TPM, by profile "+p.Name)
+		err = refuse(checkSubjectAltName, "no HardwareModuleName", "that of a TPM, by profile "+p.Name)
 	}
 	return err
 }

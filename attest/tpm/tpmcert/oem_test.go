@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/oid"
@@ -97,9 +96,9 @@ func TestOEMProfileOnTheCorpus(t *testing.T) {
 		{"no EKU", "generated/cert.no-eku.der", "generated/root.der", generated, oemWith(hardware, nil), serial, nil},
 		{"no EKU, PermanentIdentifier", "generated/cert.no-eku.permid.der", "generated/root.der", generated, oemWith(chassis, nil), bought, nil},
 		{"a policy as EKU", "generated/cert.cap-eku.der", "generated/root.der", generated, oemWith(hardware, nil), serial, nil},
-		{"CA:TRUE", "generated/cert.ca-true.der", "generated/root.der", generated, oemWith(hardware, nil), "", tpmcert.CheckCertificateCA},
+		{"CA:TRUE", "generated/cert.ca-true.der", "generated/root.der", generated, oemWith(hardware, nil), "", refusal.Check("certificate-is-ca")},
 		{"CA:TRUE, tolerated", "generated/cert.ca-true.der", "generated/root.der", generated, oemWith(hardware, allowCA), serial, nil},
-		{"expired", "generated/cert.no-eku.der", "generated/root.der", old, oemWith(hardware, nil), "", tpmcert.CheckCertificateNotYetValid},
+		{"expired", "generated/cert.no-eku.der", "generated/root.der", old, oemWith(hardware, nil), "", refusal.Check("certificate-not-yet-valid")},
 		{"H-1", "generated/H-1.iak.cert", "generated/root.der", generated, oemWith(hardware, nil), serial, nil},
 		{"H-2", "generated/H-2.iak.cert", "generated/root.der", generated, oemWith(hardware, nil), serial, nil},
 		{"H-3", "generated/H-3.iak.cert", "generated/root.der", generated, oemWith(chassis, nil), bought, nil},
@@ -107,18 +106,18 @@ func TestOEMProfileOnTheCorpus(t *testing.T) {
 		{"EKU of AKs, one OtherName, under ProfileTCG", "generated/cert.aik-eku.no-permid.der", "generated/root.der", generated, tpmcert.ProfileTCG(), tcg, nil},
 		{"PermanentIdentifier, under ProfileTCG", "generated/cert.aik-eku.permid.der", "generated/root.der", generated, tpmcert.ProfileTCG(), "", attest.CheckIdentity},
 		{"empty subject, under ProfileTCG", "generated/cert.aik-eku.permid.empty-subject.der", "generated/root.der", generated, tpmcert.ProfileTCG(), "", attest.CheckIdentity},
-		{"no EKU, under ProfileTCG", "generated/cert.no-eku.der", "generated/root.der", generated, tpmcert.ProfileTCG(), "", tpmcert.CheckCertificateExtKeyUsage},
-		{"no EKU, PermanentIdentifier, under ProfileTCG", "generated/cert.no-eku.permid.der", "generated/root.der", generated, tpmcert.ProfileTCG(), "", tpmcert.CheckCertificateExtKeyUsage},
-		{"a policy as EKU, under ProfileTCG", "generated/cert.cap-eku.der", "generated/root.der", generated, tpmcert.ProfileTCG(), "", tpmcert.CheckCertificateExtKeyUsage},
-		{"CA:TRUE, under ProfileTCG", "generated/cert.ca-true.der", "generated/root.der", generated, tpmcert.ProfileTCG(), "", tpmcert.CheckCertificateCA},
+		{"no EKU, under ProfileTCG", "generated/cert.no-eku.der", "generated/root.der", generated, tpmcert.ProfileTCG(), "", refusal.Check("certificate-ext-key-usage")},
+		{"no EKU, PermanentIdentifier, under ProfileTCG", "generated/cert.no-eku.permid.der", "generated/root.der", generated, tpmcert.ProfileTCG(), "", refusal.Check("certificate-ext-key-usage")},
+		{"a policy as EKU, under ProfileTCG", "generated/cert.cap-eku.der", "generated/root.der", generated, tpmcert.ProfileTCG(), "", refusal.Check("certificate-ext-key-usage")},
+		{"CA:TRUE, under ProfileTCG", "generated/cert.ca-true.der", "generated/root.der", generated, tpmcert.ProfileTCG(), "", refusal.Check("certificate-is-ca")},
 		{"another maker's root", "generated/H-4.iak.cert", "keylime/ca-iak_idevid_chain.pem", generated, oemWith(chassis, nil), "", tpmcert.CheckCertificateChain},
 		{"a tagged serial number", "devattest/ak.pem", "devattest/root.pem", generated, oemWith(hardware, all), "", attest.CheckIdentity},
 		{"a tagged serial number, as any OtherName", "devattest/ak.pem", "devattest/root.pem", generated, oemWith(tagged, untyped), othername, nil},
 		{"one's own CA, under ProfileTCG", "devattest/ak.pem", "devattest/root.pem", generated, tpmcert.ProfileTCG(), "", attest.CheckIdentity},
-		{"keyEncipherment", "keylime/iak.der", "keylime/ca-iak_idevid_chain.pem", old, oemWith(hardware, nil), "", tpmcert.CheckCertificateKeyUsage},
-		{"keyEncipherment and no CA", "keylime/iak.der", "keylime/ca-iak_idevid_chain.pem", old, oemWith(hardware, all), "", tpmcert.CheckCertificateKeyUsage},
-		{"the same, under ProfileTCG", "keylime/iak.der", "keylime/ca-iak_idevid_chain.pem", old, tpmcert.ProfileTCG(), "", tpmcert.CheckCertificateKeyUsage},
-		{"a key of id-RSASSA-PSS", "keylime/idevid.der", "keylime/ca-iak_idevid_chain.pem", old, oemWith(hardware, all), "", statement.CheckWeakKey},
+		{"keyEncipherment", "keylime/iak.der", "keylime/ca-iak_idevid_chain.pem", old, oemWith(hardware, nil), "", refusal.Check("certificate-key-usage")},
+		{"keyEncipherment and no CA", "keylime/iak.der", "keylime/ca-iak_idevid_chain.pem", old, oemWith(hardware, all), "", refusal.Check("certificate-key-usage")},
+		{"the same, under ProfileTCG", "keylime/iak.der", "keylime/ca-iak_idevid_chain.pem", old, tpmcert.ProfileTCG(), "", refusal.Check("certificate-key-usage")},
+		{"a key of id-RSASSA-PSS", "keylime/idevid.der", "keylime/ca-iak_idevid_chain.pem", old, oemWith(hardware, all), "", refusal.Check("tpm-key-strength")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var roots, intermediates []*x509.Certificate
@@ -219,39 +218,39 @@ func TestOEMProfile(t *testing.T) {
 		{"good by pointer", options{}, &hardware, good, self, nil},
 		{"another serial number", options{Device: &tpmsim.Device{PartNumber: "p", SerialNumber: "s", HardwareSerial: "stm :5f2c/\x00"}}, hardware, good, "hwserial:example-oem/stm%20:5f2c%2F%00", nil},
 
-		{"CA:TRUE", options{IsCA: true}, hardware, good, "", tpmcert.CheckCertificateCA},
-		{"CA:TRUE, other tolerances", options{IsCA: true}, hardware, func(p *tpmcert.Profile) { all(p); p.InsecureAllowCA = false }, "", tpmcert.CheckCertificateCA},
+		{"CA:TRUE", options{IsCA: true}, hardware, good, "", refusal.Check("certificate-is-ca")},
+		{"CA:TRUE, other tolerances", options{IsCA: true}, hardware, func(p *tpmcert.Profile) { all(p); p.InsecureAllowCA = false }, "", refusal.Check("certificate-is-ca")},
 		{"CA:TRUE, tolerated", options{IsCA: true}, hardware, allowCA, self, nil},
 		{"CA:TRUE and keyEncipherment, tolerated", options{IsCA: true, KeyUsage: new(sign | x509.KeyUsageKeyEncipherment)}, hardware, allowCA, self, nil},
-		{"CA:TRUE and keyCertSign", options{IsCA: true, KeyUsage: new(sign | x509.KeyUsageCertSign)}, hardware, all, "", tpmcert.CheckCertificateKeyUsage},
-		{"CA:TRUE and cRLSign", options{IsCA: true, KeyUsage: new(sign | x509.KeyUsageCRLSign)}, hardware, all, "", tpmcert.CheckCertificateKeyUsage},
-		{"keyEncipherment alone", options{KeyUsage: new(sign | x509.KeyUsageKeyEncipherment)}, hardware, all, "", tpmcert.CheckCertificateKeyUsage},
-		{"an IDevID's keyAgreement", options{KeyUsage: new(sign | x509.KeyUsageKeyAgreement)}, hardware, all, "", tpmcert.CheckCertificateKeyUsage},
-		{"no key usage", options{KeyUsage: new(x509.KeyUsage(0))}, hardware, all, "", tpmcert.CheckCertificateKeyUsage},
+		{"CA:TRUE and keyCertSign", options{IsCA: true, KeyUsage: new(sign | x509.KeyUsageCertSign)}, hardware, all, "", refusal.Check("certificate-key-usage")},
+		{"CA:TRUE and cRLSign", options{IsCA: true, KeyUsage: new(sign | x509.KeyUsageCRLSign)}, hardware, all, "", refusal.Check("certificate-key-usage")},
+		{"keyEncipherment alone", options{KeyUsage: new(sign | x509.KeyUsageKeyEncipherment)}, hardware, all, "", refusal.Check("certificate-key-usage")},
+		{"an IDevID's keyAgreement", options{KeyUsage: new(sign | x509.KeyUsageKeyAgreement)}, hardware, all, "", refusal.Check("certificate-key-usage")},
+		{"no key usage", options{KeyUsage: new(x509.KeyUsage(0))}, hardware, all, "", refusal.Check("certificate-key-usage")},
 
 		{"EKU of AKs", options{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate}}, hardware, good, self, nil},
 		{"EKU of a policy", options{ExtKeyUsage: []oid.OID{oid.TCGCapVerifiedTPMFixed}}, hardware, good, self, nil},
-		{"EKU of EKs", options{ExtKeyUsage: []oid.OID{oid.TCGKpEKCertificate}}, hardware, all, "", tpmcert.CheckCertificateExtKeyUsage},
-		{"EKU of AKs and EKs", options{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate, oid.TCGKpEKCertificate}}, hardware, all, "", tpmcert.CheckCertificateExtKeyUsage},
-		{"EKU of servers", options{ExtKeyUsage: []oid.OID{oid.KpServerAuth}}, hardware, all, "", tpmcert.CheckCertificateExtKeyUsage},
+		{"EKU of EKs", options{ExtKeyUsage: []oid.OID{oid.TCGKpEKCertificate}}, hardware, all, "", refusal.Check("certificate-ext-key-usage")},
+		{"EKU of AKs and EKs", options{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate, oid.TCGKpEKCertificate}}, hardware, all, "", refusal.Check("certificate-ext-key-usage")},
+		{"EKU of servers", options{ExtKeyUsage: []oid.OID{oid.KpServerAuth}}, hardware, all, "", refusal.Check("certificate-ext-key-usage")},
 
-		{"no policies", options{Edit: policies()}, hardware, good, "", tpmcert.CheckCertificatePolicy},
-		{"no policies, other tolerances", options{Edit: policies()}, hardware, func(p *tpmcert.Profile) { all(p); p.InsecureAllowNoPolicies = false }, "", tpmcert.CheckCertificatePolicy},
+		{"no policies", options{Edit: policies()}, hardware, good, "", refusal.Check("certificate-policy")},
+		{"no policies, other tolerances", options{Edit: policies()}, hardware, func(p *tpmcert.Profile) { all(p); p.InsecureAllowNoPolicies = false }, "", refusal.Check("certificate-policy")},
 		{"no policies, tolerated", options{Edit: policies()}, hardware, allowNoPolicy, self, nil},
-		{"an IDevID's policies", options{Edit: policies(oid.TCGCapVerifiedTPMResidency, oid.TCGCapVerifiedTPMFixed)}, hardware, all, "", tpmcert.CheckCertificatePolicy},
-		{"residency alone", options{Edit: policies(oid.TCGCapVerifiedTPMResidency)}, hardware, all, "", tpmcert.CheckCertificatePolicy},
-		{"restricted alone", options{Edit: policies(oid.TCGCapVerifiedTPMRestricted)}, hardware, all, "", tpmcert.CheckCertificatePolicy},
+		{"an IDevID's policies", options{Edit: policies(oid.TCGCapVerifiedTPMResidency, oid.TCGCapVerifiedTPMFixed)}, hardware, all, "", refusal.Check("certificate-policy")},
+		{"residency alone", options{Edit: policies(oid.TCGCapVerifiedTPMResidency)}, hardware, all, "", refusal.Check("certificate-policy")},
+		{"restricted alone", options{Edit: policies(oid.TCGCapVerifiedTPMRestricted)}, hardware, all, "", refusal.Check("certificate-policy")},
 
-		{"no SAN", options{NoSAN: true}, chassis, good, "", tpmcert.CheckSubjectAltName},
-		{"no SAN, other tolerances", options{NoSAN: true}, chassis, func(p *tpmcert.Profile) { all(p); p.InsecureAllowNoSAN = false }, "", tpmcert.CheckSubjectAltName},
+		{"no SAN", options{NoSAN: true}, chassis, good, "", refusal.Check("certificate-subject-alt-name")},
+		{"no SAN, other tolerances", options{NoSAN: true}, chassis, func(p *tpmcert.Profile) { all(p); p.InsecureAllowNoSAN = false }, "", refusal.Check("certificate-subject-alt-name")},
 		{"no SAN, tolerated", options{NoSAN: true}, chassis, allowNoSAN, chassis.Machine("SIM-1000", "SIM0000001"), nil},
 		{"no SAN, and the TPM asked for", options{NoSAN: true}, hardware, allowNoSAN, "", attest.CheckIdentity},
-		{"a SAN without a HardwareModuleName", options{Edit: onlySAN(otherNameDER(oid.PermanentIdentifier, forge.TLV(0x30)))}, chassis, all, "", tpmcert.CheckSubjectAltName},
-		{"in a directoryName", options{Edit: onlySAN(directoryDER(oid.HardwareModuleName, module("x")))}, hardware, good, "", tpmcert.CheckSubjectAltName},
+		{"a SAN without a HardwareModuleName", options{Edit: onlySAN(otherNameDER(oid.PermanentIdentifier, forge.TLV(0x30)))}, chassis, all, "", refusal.Check("certificate-subject-alt-name")},
+		{"in a directoryName", options{Edit: onlySAN(directoryDER(oid.HardwareModuleName, module("x")))}, hardware, good, "", refusal.Check("certificate-subject-alt-name")},
 		{"in a directoryName, other tolerances", options{Edit: onlySAN(directoryDER(oid.HardwareModuleName, module("x")))}, hardware,
-			func(p *tpmcert.Profile) { all(p); p.InsecureAllowDirectoryName = false }, "", tpmcert.CheckSubjectAltName},
+			func(p *tpmcert.Profile) { all(p); p.InsecureAllowDirectoryName = false }, "", refusal.Check("certificate-subject-alt-name")},
 		{"in a directoryName, tolerated", options{Edit: onlySAN(directoryDER(oid.HardwareModuleName, module("x")))}, hardware, allowDirectory, "hwserial:example-oem/x", nil},
-		{"in a directoryName, as a text", options{Edit: onlySAN(directoryDER(oid.HardwareModuleName, forge.TLV(12, []byte("x"))))}, hardware, allowDirectory, "", tpmcert.CheckSubjectAltName},
+		{"in a directoryName, as a text", options{Edit: onlySAN(directoryDER(oid.HardwareModuleName, forge.TLV(12, []byte("x"))))}, hardware, allowDirectory, "", refusal.Check("certificate-subject-alt-name")},
 		{"in both places", options{Edit: onlySAN(otherNameDER(oid.HardwareModuleName, module("x")), directoryDER(oid.HardwareModuleName, module("y")))}, hardware, allowDirectory, "", attest.CheckIdentity},
 		{"in both places, one of which counts", options{Edit: onlySAN(otherNameDER(oid.HardwareModuleName, module("x")), directoryDER(oid.HardwareModuleName, module("y")))}, hardware, good, "hwserial:example-oem/x", nil},
 		{"two HardwareModuleNames", options{OtherName: moduleName(oid.TCGTPM20, octets("y"))}, hardware, all, "", attest.CheckIdentity},
@@ -314,7 +313,7 @@ func TestHardwareIdentityOfNoNames(t *testing.T) {
 		err   error
 	}{
 		"good":           {forge.TLV(0x30, module), "hwserial:example-oem/x", nil},
-		"a SET of names": {forge.TLV(0x31, module), "", tpmcert.CheckSubjectAltName},
+		"a SET of names": {forge.TLV(0x31, module), "", refusal.Check("certificate-subject-alt-name")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := hardware.Identify(&x509.Certificate{Extensions: []pkix.Extension{{Id: extension, Value: c.value}}})

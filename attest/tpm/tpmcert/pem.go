@@ -11,8 +11,8 @@ import (
 	"github.com/nodeattest/nodeattest/internal/der"
 )
 
-// MaxPEMSize bounds what [ParseCertificatesPEM] reads, in bytes.
-const MaxPEMSize = 1 << 20
+// maxPEMSize bounds what ParseCertificatesPEM reads, in bytes.
+const maxPEMSize = 1 << 20
 
 const (
 	certificateBegin = "-----BEGIN CERTIFICATE-----"
@@ -25,10 +25,10 @@ const (
 // #, and nothing else, so that no certificate is silently skipped: other blocks, PEM headers,
 // text, and an unterminated block are errors that name the line. Lines end with LF or CR LF;
 // the last one may also end with the input. There must be at least one certificate, each of
-// at most 16 KiB.
+// at most 16 KiB, in at most 1 MiB.
 func ParseCertificatesPEM(b []byte) ([]*x509.Certificate, error) {
-	if len(b) > MaxPEMSize {
-		return nil, fmt.Errorf("tpmcert: certificates in PEM: %d bytes, at most %d", len(b), MaxPEMSize)
+	if len(b) > maxPEMSize {
+		return nil, fmt.Errorf("tpmcert: certificates in PEM: %d bytes, at most %d", len(b), maxPEMSize)
 	}
 	var found []*x509.Certificate
 	var body []byte // of the open block

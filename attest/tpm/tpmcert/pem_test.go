@@ -33,7 +33,7 @@ func TestParseCertificatesPEM(t *testing.T) {
 		"CR LF":                {strings.ReplaceAll(one, "\n", "\r\n"), [][]byte{a}},
 		"no line end":          {strings.TrimSuffix(one, "\n"), [][]byte{a}},
 		"one line of base64":   {certificateBegin + "\n" + strings.Join(strings.Split(one, "\n")[1:len(strings.Split(one, "\n"))-2], "") + "\n" + certificateEnd, [][]byte{a}},
-		"exactly the largest":  {one + strings.Repeat("#", MaxPEMSize-len(one)), [][]byte{a}},
+		"exactly the largest":  {one + strings.Repeat("#", maxPEMSize-len(one)), [][]byte{a}},
 		"the same twice":       {one + one, [][]byte{a, a}},
 		"empty lines in front": {"\n\n" + one, [][]byte{a}},
 	} {
@@ -67,7 +67,7 @@ func TestParseCertificatesPEM(t *testing.T) {
 		"an empty block":               certificateBegin + "\n" + certificateEnd,
 		"no certificate in it":         pemOf([]byte{0x30, 0}),
 		"a byte after it":              pemOf(append(bytes.Clone(a), 0)),
-		"one byte over the largest":    one + strings.Repeat("#", MaxPEMSize-len(one)+1),
+		"one byte over the largest":    one + strings.Repeat("#", maxPEMSize-len(one)+1),
 		"a certificate over its limit": pemOf(large),
 	} {
 		t.Run(name, func(t *testing.T) {

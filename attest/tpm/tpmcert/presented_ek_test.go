@@ -5,6 +5,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // An EK comes from one source, and with a bounded number of certificates, whatever is
@@ -20,12 +21,12 @@ func TestSourcesOfPresentedEKs(t *testing.T) {
 	for name, c := range map[string]struct {
 		certificates [][]byte
 		ekPublic     []byte
-		want         Check
+		want         refusal.Check
 	}{
-		"neither":                     {nil, nil, CheckEKSources},
-		"both":                        {certificates(1), []byte{1, 2}, CheckEKSources},
-		"a certificate and one byte":  {certificates(1), []byte{1}, CheckEKSources},
-		"one byte":                    {nil, []byte{1}, CheckEKKeyEncoding},
+		"neither":                     {nil, nil, checkEKSources},
+		"both":                        {certificates(1), []byte{1, 2}, checkEKSources},
+		"a certificate and one byte":  {certificates(1), []byte{1}, checkEKSources},
+		"one byte":                    {nil, []byte{1}, checkEKKeyEncoding},
 		"a certificate":               {certificates(1), nil, CheckCertificateEncoding},
 		"as many as there may be":     {certificates(der.MaxCertificates), nil, CheckCertificateEncoding},
 		"one more than there may be":  {certificates(der.MaxCertificates + 1), nil, attest.CheckSize},

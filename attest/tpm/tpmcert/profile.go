@@ -10,24 +10,25 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Checks of an AK certificate against its issuer's profile.
 const (
-	// CheckCertificateCA: the AK certificate is a CA certificate.
-	CheckCertificateCA Check = "certificate-is-ca"
-	// CheckCertificateExtKeyUsage: the extended key usage that the profile requires is
+	// checkCertificateCA: the AK certificate is a CA certificate.
+	checkCertificateCA refusal.Check = "certificate-is-ca"
+	// checkCertificateExtKeyUsage: the extended key usage that the profile requires is
 	// missing, or there is one that makes it another kind of certificate, for example that of
 	// an EK.
-	CheckCertificateExtKeyUsage Check = "certificate-ext-key-usage"
-	// CheckCertificateKeyUsage: a key usage that the profile requires is missing, or there is
+	checkCertificateExtKeyUsage refusal.Check = "certificate-ext-key-usage"
+	// checkCertificateKeyUsage: a key usage that the profile requires is missing, or there is
 	// one that no signing key has.
-	CheckCertificateKeyUsage Check = "certificate-key-usage"
-	// CheckCertificateExtension: an extension that the profile requires is missing, or there
+	checkCertificateKeyUsage refusal.Check = "certificate-key-usage"
+	// checkCertificateExtension: an extension that the profile requires is missing, or there
 	// is a critical one that is not understood.
-	CheckCertificateExtension Check = "certificate-extension"
-	// CheckCertificatePolicy: a certificate policy that the profile requires is missing.
-	CheckCertificatePolicy Check = "certificate-policy"
+	checkCertificateExtension refusal.Check = "certificate-extension"
+	// checkCertificatePolicy: a certificate policy that the profile requires is missing.
+	checkCertificatePolicy refusal.Check = "certificate-policy"
 )
 
 // Profile says what one issuer's AK certificates look like. Real ones differ, so trust is a
@@ -165,7 +166,7 @@ const noSigningKeyUsage = x509.KeyUsageKeyEncipherment | x509.KeyUsageDataEnciph
 // nothing about who signed the certificate.
 func (p *Profile) check(cert *x509.Certificate, san *subjectAltName) error {
 	if cert.IsCA && !p.InsecureAllowCA {
-		return refuse(CheckCertificateCA, "a CA certificate", "the certificate of an AK")
+		return refuse(checkCertificateCA, "a CA certificate", "the certificate of an AK")
 	}
 	if err := p.checkKeyUsage(cert); err != nil {
 		return err
@@ -174,7 +175,7 @@ func (p *Profile) check(cert *x509.Certificate, san *subjectAltName) error {
 		return err
 	}
 	if p.RequireDirectoryName && !san.directory.whole() {
-		return refuse(CheckSubjectAltName, "no whole TCG directory name", "manufacturer, model and version, by profile "+p.Name)
+		return refuse(checkSubjectAltName, "no whole TCG directory name", "manufacturer, model and version, by profile "+p.Name)
 	}
 	if err := checkExtensions(cert, p.Extensions, p.Name); err != nil {
 		return err
@@ -186,7 +187,7 @@ func (p *Profile) check(cert *x509.Certificate, san *subjectAltName) error {
 func checkExtensions(cert *x509.Certificate, ids []oid.OID, profile string) error {
 	for _, id := range ids {
 		if !hasExtension(cert, id) {
-			return refuse(CheckCertificateExtension, "no extension "+id.String(), "it, by profile "+profile)
+			return refuse(checkCertificateExtension, "no extension "+id.String(), "it, by profile "+profile)
 		}
 	}
 	return nil
@@ -196,7 +197,7 @@ func checkExtensions(cert *x509.Certificate, ids []oid.OID, profile string) erro
 // issuer is. The subjectAltName is removed from the list once it has been parsed.
 func checkCriticalExtensions(cert *x509.Certificate) error {
 	if unknown := cert.UnhandledCriticalExtensions; len(unknown) > 0 {
-		return refuse(CheckCertificateExtension, "critical extension "+unknown[0].String(),
+		return refuse(checkCertificateExtension, "critical extension "+unknown[0].String(),
 			"critical extensions that are understood")
 	}
 	return nil
@@ -208,10 +209,10 @@ func (p *Profile) checkKeyUsage(cert *x509.Certificate) error {
 		bad &^= x509.KeyUsageKeyEncipherment
 	}
 	if bad != 0 {
-		return refuse(CheckCertificateKeyUsage, keyUsageText(cert.KeyUsage), "no usage but that of a signing key")
+		return refuse(checkCertificateKeyUsage, keyUsageText(cert.KeyUsage), "no usage but that of a signing key")
 	}
 	if cert.KeyUsage&p.KeyUsage != p.KeyUsage {
-		return refuse(CheckCertificateKeyUsage, keyUsageText(cert.KeyUsage), keyUsageText(p.KeyUsage))
+		return refuse(checkCertificateKeyUsage, keyUsageText(cert.KeyUsage), keyUsageText(p.KeyUsage))
 	}
 	return nil
 }
@@ -245,9 +246,9 @@ func checkExtKeyUsage(cert *x509.Certificate, wanted []oid.OID, optional bool, p
 		got = usagesText(ids)
 	}
 	if len(wanted) == 0 {
-		return refuse(CheckCertificateExtKeyUsage, got, "none, by profile "+profile)
+		return refuse(checkCertificateExtKeyUsage, got, "none, by profile "+profile)
 	}
-	return refuse(CheckCertificateExtKeyUsage, got, "one of "+usagesText(wanted)+", by profile "+profile)
+	return refuse(checkCertificateExtKeyUsage, got, "one of "+usagesText(wanted)+", by profile "+profile)
 }
 
 // extKeyUsages returns the identifiers in the extension, or nil if there is none; ok is false

@@ -8,15 +8,16 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"github.com/nodeattest/nodeattest/refusal"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
+
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // lab is a control plane with ten issuers on each road.
@@ -58,7 +59,7 @@ func labParsed(t testing.TB, der []byte) *x509.Certificate {
 
 // verify asks one road for a chain, leaf first, and says what that cost.
 func (l *lab) verify(ctx context.Context, road attest.Road, chain [][]byte) (*links, []*x509.Certificate, error) {
-	w := newTestLinks(MaxChainLinks + MaxFailedLinks)
+	w := newTestLinks(5 + 4)
 	if road == attest.RoadAK {
 		p, err := ParseAKPresented(chain)
 		if err != nil {
@@ -107,17 +108,17 @@ func TestStrangersChainsCostNothing(t *testing.T) {
 	type stranger struct {
 		edit      func(leaf, lower, upper *LabCert)
 		signs     *LabCert // signs upper; nil: nobody
-		want      Check
+		want      refusal.Check
 		wantLinks int
 	}
 	cases := map[string]stranger{
-		"an expired leaf":         {func(leaf, _, _ *LabCert) { expired(leaf) }, l.roots[0], CheckCertificateExpired, 0},
-		"an expired intermediate": {func(_, _, upper *LabCert) { expired(upper) }, l.roots[0], CheckCertificateExpired, 0},
+		"an expired leaf":         {func(leaf, _, _ *LabCert) { expired(leaf) }, l.roots[0], checkCertificateExpired, 0},
+		"an expired intermediate": {func(_, _, upper *LabCert) { expired(upper) }, l.roots[0], checkCertificateExpired, 0},
 		"no root's name":          {func(_, _, upper *LabCert) { upper.Issuer = "nobody" }, nil, CheckCertificateChain, 0},
 		"a root's name alone":     {func(_, _, upper *LabCert) {}, nil, CheckCertificateChain, 1},
 		"same names": {func(leaf, lower, upper *LabCert) {
 			leaf.Issuer, lower.Subject, lower.Issuer = "upper", "upper", "upper"
-		}, l.roots[0], CheckCertificateOrder, 0},
+		}, l.roots[0], checkCertificateOrder, 0},
 		"a loop":                 {func(leaf, lower, upper *LabCert) { upper.Issuer = "lower" }, nil, CheckCertificateChain, 0},
 		"over MD5":               {func(leaf, _, _ *LabCert) { leaf.Algorithm = []byte(labMD5RSA) }, l.roots[0], CheckCertificateChain, 0},
 		"over SHA-1, ECDSA":      {func(leaf, _, _ *LabCert) { leaf.Algorithm = []byte(labECDSASHA1) }, l.roots[0], CheckCertificateChain, 0},
@@ -133,14 +134,14 @@ func TestStrangersChainsCostNothing(t *testing.T) {
 		"path length": {func(_, _, upper *LabCert) { upper.Extensions[0] = labNoDepth }, l.roots[0], CheckCertificateChain, 0},
 		"for web servers": {func(_, _, upper *LabCert) {
 			upper.Extensions = append(upper.Extensions, labUsages(oid.KpServerAuth))
-		}, l.roots[0], CheckCertificateExtKeyUsage, 0},
+		}, l.roots[0], checkCertificateExtKeyUsage, 0},
 		"another key's id": {func(leaf, lower, _ *LabCert) {
 			leaf.Extensions = append(leaf.Extensions, labAuthority(1, 2))
 			lower.Extensions = append(lower.Extensions, labKeyID(3, 4)...)
 		}, l.roots[0], CheckCertificateChain, 0},
 	}
 	for name, spki := range labStrangeSPKIs() {
-		cases["a CA's key is "+name] = stranger{func(_, lower, _ *LabCert) { lower.SPKI = spki }, l.roots[0], statement.CheckWeakKey, 0}
+		cases["a CA's key is "+name] = stranger{func(_, lower, _ *LabCert) { lower.SPKI = spki }, l.roots[0], refusal.Check("tpm-key-strength"), 0}
 	}
 	for name, c := range cases {
 		for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
@@ -174,18 +175,18 @@ func TestGoodChainsCostTheirLinks(t *testing.T) {
 			leaf := leafOn(road, "CA 1", t)
 			leaf.Algorithm = labAlgorithm(key.Public())
 			der := [][]byte{leaf.Sign(t, key)}
-			for n := 1; n < MaxChainLinks; n++ {
+			for n := 1; n < 5; n++ {
 				issuer, signer := fmt.Sprint("CA ", n+1), key
-				if n == MaxChainLinks-1 {
+				if n == 5-1 {
 					issuer = "root 9"
 					der = append(der, LabCA(fmt.Sprint("CA ", n), issuer, key).Sign(t, l.roots[9].Key))
 					break
 				}
 				der = append(der, LabCA(fmt.Sprint("CA ", n), issuer, key).Sign(t, signer))
 			}
-			for _, want := range []int{MaxChainLinks, 0, 0} {
+			for _, want := range []int{5, 0, 0} {
 				w, chain, err := l.verify(t.Context(), road, der)
-				if err != nil || len(chain) != MaxChainLinks+1 || w.Signatures() != want {
+				if err != nil || len(chain) != 5+1 || w.Signatures() != want {
 					t.Errorf("chain of %d, %v; %d signatures checked, want %d", len(chain), err, w.Signatures(), want)
 				}
 			}
@@ -202,7 +203,7 @@ func TestGoodChainsCostTheirLinks(t *testing.T) {
 				}
 				changed[len(changed)-1] ^= 1
 			}
-			der = append(der[:len(der)-1], LabCA(fmt.Sprint("CA ", MaxChainLinks-1), "one more", key).Sign(t, key),
+			der = append(der[:len(der)-1], LabCA(fmt.Sprint("CA ", 5-1), "one more", key).Sign(t, key),
 				LabCA("one more", "root 9", key).Sign(t, l.roots[9].Key))
 			if w, _, err := l.verify(t.Context(), road, der); !errors.Is(err, CheckCertificateChain) || w.Signatures() != 0 {
 				t.Errorf("one link more: %v after %d signatures", err, w.Signatures())
@@ -214,7 +215,7 @@ func TestGoodChainsCostTheirLinks(t *testing.T) {
 // Where CAs share a name and nothing tells which is meant, the wrong ones are counted.
 func TestWrongTurnsAreCounted(t *testing.T) {
 	for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
-		for position, ok := range map[int]bool{MaxFailedLinks - 1: true, MaxFailedLinks: false} {
+		for position, ok := range map[int]bool{4 - 1: true, 4: false} {
 			t.Run(fmt.Sprintf("%s/%d", road, position), func(t *testing.T) {
 				var roots []*LabCert
 				for range 10 {
@@ -224,7 +225,7 @@ func TestWrongTurnsAreCounted(t *testing.T) {
 				leaf := leafOn(road, "root", t)
 				leaf.Algorithm = labAlgorithm(roots[0].Key.Public())
 				w, _, err := l.verify(t.Context(), road, [][]byte{leaf.Sign(t, roots[position].Key)})
-				if ok && err != nil || !ok && !errors.Is(err, attest.CheckBudget) || len(w.failed) != min(position, MaxFailedLinks) {
+				if ok && err != nil || !ok && !errors.Is(err, attest.CheckBudget) || len(w.failed) != min(position, 4) {
 					t.Errorf("%v after %d wrong signatures", err, len(w.failed))
 				}
 				// The same root under many issuers is one root.
@@ -255,12 +256,12 @@ func TestBudgetEnds(t *testing.T) {
 		t.Errorf("steps: %v", err)
 	}
 	w = newTestLinks(10)
-	w.links = MaxChainLinks + MaxFailedLinks
+	w.links = 5 + 4
 	cert := &certificate{Certificate: &x509.Certificate{}}
 	if err := w.link(ctx, newLinkMemory(), cert, cert, false); !errors.Is(err, attest.CheckBudget) {
 		t.Errorf("links: %v", err)
 	}
-	if 10 != 10 || 12 != 12 || MaxRSABits != 4096 {
+	if 10 != 10 || 12 != 12 || tpmwire.MaxRSABits != 4096 {
 		t.Error("LIMITATIONS states these figures")
 	}
 }
@@ -342,7 +343,7 @@ func TestUsagesOfCAs(t *testing.T) {
 					upper.Extensions = append(upper.Extensions, labUsages(c.upper...))
 				}
 				_, _, err := l.verify(t.Context(), road, [][]byte{leaf.Sign(t, key), lower.Sign(t, key), upper.Sign(t, l.roots[0].Key)})
-				if ok && err != nil || !ok && !errors.Is(err, CheckCertificateExtKeyUsage) {
+				if ok && err != nil || !ok && !errors.Is(err, checkCertificateExtKeyUsage) {
 					t.Errorf("got %v, want accepted: %t", err, ok)
 				}
 			})
@@ -372,10 +373,10 @@ func TestUsagesOfProfiles(t *testing.T) {
 	}{
 		"nothing asked":     {none, with(), []oid.OID{oid.TCGKpAIKCertificate}},
 		"one of two":        {two, with(oid.AzureKpAK), []oid.OID{oid.AzureKpAK}},
-		"one and another":   {two, with(oid.KpClientAuth, oid.AzureKpAK), []oid.OID{oid.AzureKpAK}},
+		"one and another":   {two, with(oid.KpServerAuth, oid.AzureKpAK), []oid.OID{oid.AzureKpAK}},
 		"both":              {two, with(oid.AzureKpAK, oid.TCGKpAIKCertificate), []oid.OID{oid.AzureKpAK, oid.TCGKpAIKCertificate}},
 		"none in the leaf":  {two, with(), two.ExtKeyUsage},
-		"another's usage":   {two, with(oid.KpClientAuth), two.ExtKeyUsage},
+		"another's usage":   {two, with(oid.KpServerAuth), two.ExtKeyUsage},
 		"the profile's own": {ProfileTCG(), with(oid.TCGKpAIKCertificate), []oid.OID{oid.TCGKpAIKCertificate}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -396,7 +397,7 @@ func TestNumberOfCertificates(t *testing.T) {
 	large := func(size int) []byte { return make([]byte, size) }
 	for name, c := range map[string]struct {
 		certificates [][]byte
-		want         Check
+		want         refusal.Check
 	}{
 		"good":              {[][]byte{good}, ""},
 		"as many as may be": {append([][]byte{good}, slices.Repeat([][]byte{{1}}, der.MaxCertificates-1)...), CheckCertificateEncoding},
@@ -428,10 +429,10 @@ func TestFetchesOfARequest(t *testing.T) {
 	}{
 		"one for all":     {func(calls *[]string) IssuerFetcher { return &countingFetcher{calls, middle} }, true, maxIssuerURLs},
 		"one each":        {func(calls *[]string) IssuerFetcher { return &countingFetcher{calls, middle} }, false, maxIssuerURLs},
-		"one each, empty": {func(calls *[]string) IssuerFetcher { return &countingFetcher{calls, nil} }, false, MaxIssuerFetches},
+		"one each, empty": {func(calls *[]string) IssuerFetcher { return &countingFetcher{calls, nil} }, false, maxIssuerFetches},
 		"not comparable": {func(calls *[]string) IssuerFetcher {
 			return fetcherFunc(func(url string) ([]byte, error) { *calls = append(*calls, url); return nil, nil })
-		}, true, MaxIssuerFetches},
+		}, true, maxIssuerFetches},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var calls []string

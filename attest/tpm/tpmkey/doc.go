@@ -15,7 +15,7 @@
 // resident.
 //
 // [Share] lets several users in one process use one TPM, one operation at a time. Give the
-// same [Shared] to attest/tpm's NewProver.
+// same result to attest/tpm's NewProver.
 //
 // [WriteNVCertificate], [ReadNVCertificate] and [RemoveNVCertificate] keep a certificate
 // in an NV index. Passwords go to the TPM encrypted, in sessions that are salted with a

@@ -139,10 +139,10 @@ func certificateOfSize(t *testing.T, size int) []byte {
 }
 
 func TestSizesOfNVCertificates(t *testing.T) {
-	if err := checkNVCertificate(certificateOfSize(t, MaxNVCertificateSize)); err != nil {
+	if err := checkNVCertificate(certificateOfSize(t, maxNVCertificateSize)); err != nil {
 		t.Errorf("the largest: %v", err)
 	}
-	if err := checkNVCertificate(certificateOfSize(t, MaxNVCertificateSize+1)); err == nil {
+	if err := checkNVCertificate(certificateOfSize(t, maxNVCertificateSize+1)); err == nil {
 		t.Error("one byte more is accepted")
 	}
 	for name, c := range map[string]struct {
@@ -288,7 +288,7 @@ func TestNVCertificateWritesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			defineNV(t, tpm, ownIndex, c.attributes, c.size, nil)
-			if err := WriteNVCertificate(t.Context(), tpm, ownIndex, der, NVCertificateOptions{}); !errors.Is(err, ErrNVIndexTaken) {
+			if err := WriteNVCertificate(t.Context(), tpm, ownIndex, der, NVCertificateOptions{}); !errors.Is(err, errNVIndexTaken) {
 				t.Errorf("got %v", err)
 			}
 			if err := tpm.DeleteNV(ownIndex); err != nil {
@@ -516,7 +516,7 @@ func TestSessionsSendNothing(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	faulty.SetFaults(tpmsim.At(1, tpmsim.Fault{Before: cancel}))
-	err := Share(faulty).Do(ctx, func(h *tpmop.Handles) error {
+	err := tpmop.Share(faulty).Do(ctx, func(h *tpmop.Handles) error {
 		_, err := h.Session(ctx, []byte("password"))
 		return err
 	})
@@ -553,8 +553,8 @@ func TestPartsOfTPMKeyFiles(t *testing.T) {
 		bad string
 	}{
 		"good":                          {file(keyType, parent, pub, priv), ""},
-		"the largest":                   {make([]byte, MaxFileSize), "no PEM block"},
-		"one byte more":                 {make([]byte, MaxFileSize+1), "it has 16385 bytes"},
+		"the largest":                   {make([]byte, maxFileSize), "no PEM block"},
+		"one byte more":                 {make([]byte, maxFileSize+1), "it has 16385 bytes"},
 		"something after":               {append(file(keyType, parent, pub, priv), "#\n"...), "there is text"},
 		"no list":                       {pem.EncodeToMemory(&pem.Block{Type: tpmKeyFileBlock, Bytes: null}), "it is not one DER SEQUENCE"},
 		"no private part":               {file(keyType, parent, pub), tail},
@@ -581,12 +581,12 @@ func TestPartsOfTPMKeyFiles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ParseFile(c.in)
-			if c.bad == "" && err != nil || c.bad != "" && (!errors.Is(err, ErrFile) || !strings.Contains(err.Error(), c.bad)) {
+			if c.bad == "" && err != nil || c.bad != "" && (!errors.Is(err, checkFile) || !strings.Contains(err.Error(), c.bad)) {
 				t.Errorf("got %v, want %s", err, c.bad)
 			}
 		})
 	}
-	if _, err := (&File{Parent: tpm2.TPMRHOwner, Public: make([]byte, 1<<16), Private: []byte{1}}).Marshal(); !errors.Is(err, ErrFile) {
+	if _, err := (&File{Parent: tpm2.TPMRHOwner, Public: make([]byte, 1<<16), Private: []byte{1}}).Marshal(); !errors.Is(err, checkFile) {
 		t.Errorf("over its size prefix: %v", err)
 	}
 }

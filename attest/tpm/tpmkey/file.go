@@ -17,15 +17,14 @@ import (
 	"github.com/nodeattest/nodeattest/internal/safefile"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// ErrFile says that a TPM key file is not one that this package reads. The error that wraps it
-// says why.
-var ErrFile = errors.New("TPM key file refused")
+// checkFile: a TPM key file is not one that this package reads.
+const checkFile refusal.Check = "tpm-key-file"
 
 const (
-	// MaxFileSize is the largest size of a TPM key file's PEM, in bytes.
-	MaxFileSize = 16 << 10
+	maxFileSize = 16 << 10 // bytes of PEM
 
 	tpmKeyFileBlock = "TSS2 PRIVATE KEY"
 
@@ -109,13 +108,14 @@ type Policy struct {
 	Body []byte
 }
 
-// ParseFile reads one PEM block and nothing around it. It is strict: each value has one
+// ParseFile reads one PEM block of at most 16 KiB and nothing around it. It is strict: each value has one
 // encoding, which Marshal reproduces, except that emptyAuth is accepted in each of the ways in
-// which programs write it. Errors wrap ErrFile.
+// which programs write it. A refusal has
+// the check "tpm-key-file".
 func ParseFile(b []byte) (*File, error) {
 	f, err := parseFile(b)
 	if err != nil {
-		return nil, fmt.Errorf("tpmkey: %w: %w", ErrFile, err)
+		return nil, fmt.Errorf("tpmkey: %w: %w", checkFile, err)
 	}
 	return f, nil
 }
@@ -135,13 +135,14 @@ func (f *File) WriteFile(path string) error {
 }
 
 // ReadFile reads a file that [File.WriteFile] wrote. On Unix it must belong to this user, have
-// mode 0600, and not be a symbolic link. Errors wrap ErrFile, or are the file system's:
+// mode 0600, and not be a symbolic link. A refusal has the check
+// "tpm-key-file"; other errors are the file system's:
 // errors.Is finds [io/fs.ErrNotExist].
 func ReadFile(path string) (*File, error) {
-	b, err := safefile.Read(path, MaxFileSize, safefile.Private)
+	b, err := safefile.Read(path, maxFileSize, safefile.Private)
 	switch {
 	case errors.Is(err, safefile.CheckFile):
-		return nil, fmt.Errorf("tpmkey: %w: %w", ErrFile, err)
+		return nil, fmt.Errorf("tpmkey: %w: %w", checkFile, err)
 	case err != nil:
 		return nil, fmt.Errorf("tpmkey: %w", err)
 	}
@@ -149,8 +150,8 @@ func ReadFile(path string) (*File, error) {
 }
 
 func parseFile(b []byte) (*File, error) {
-	if len(b) > MaxFileSize {
-		return nil, fmt.Errorf("it has %d bytes, at most %d are read", len(b), MaxFileSize)
+	if len(b) > maxFileSize {
+		return nil, fmt.Errorf("it has %d bytes, at most %d are read", len(b), maxFileSize)
 	}
 	block, rest := pem.Decode(b)
 	if block == nil || block.Type != tpmKeyFileBlock {
@@ -331,7 +332,7 @@ func (f *File) clone() *File {
 	return &c
 }
 
-// Marshal returns the PEM file. It fails, with an error that wraps ErrFile, if ParseFile would
+// Marshal returns the PEM file. It fails, with the check "tpm-key-file", if ParseFile would
 // refuse the result.
 func (f *File) Marshal() ([]byte, error) {
 	b := cryptobyte.NewBuilder(nil)
@@ -344,7 +345,7 @@ func (f *File) Marshal() ([]byte, error) {
 	})
 	der, err := b.Bytes()
 	if err != nil {
-		return nil, fmt.Errorf("tpmkey: %w: %w", ErrFile, err)
+		return nil, fmt.Errorf("tpmkey: %w: %w", checkFile, err)
 	}
 	out := pem.EncodeToMemory(&pem.Block{Type: tpmKeyFileBlock, Bytes: der})
 	if _, err := ParseFile(out); err != nil {

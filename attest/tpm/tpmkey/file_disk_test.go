@@ -23,7 +23,7 @@ func TestFilesOnDisk(t *testing.T) {
 	file := key.File()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "key")
-	if _, err := ReadFile(path); !errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrFile) {
+	if _, err := ReadFile(path); !errors.Is(err, fs.ErrNotExist) || errors.Is(err, checkFile) {
 		t.Errorf("no file: %v", err)
 	}
 	for _, description := range []string{"first", "second"} {
@@ -42,17 +42,17 @@ func TestFilesOnDisk(t *testing.T) {
 	if err := file.WriteFile(filepath.Join(dir, "absent", "key")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no directory: %v", err)
 	}
-	if err := (&File{}).WriteFile(path); !errors.Is(err, ErrFile) {
+	if err := (&File{}).WriteFile(path); !errors.Is(err, checkFile) {
 		t.Errorf("no key: %v", err)
 	}
 	if read, err := ReadFile(path); err != nil || read.Description != "second" {
 		t.Errorf("after what could not be written: %+v, %v", read, err)
 	}
 	large := filepath.Join(dir, "large")
-	if err := os.WriteFile(large, make([]byte, MaxFileSize+1), 0o600); err != nil {
+	if err := os.WriteFile(large, make([]byte, maxFileSize+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadFile(large); !errors.Is(err, ErrFile) {
+	if _, err := ReadFile(large); !errors.Is(err, checkFile) {
 		t.Errorf("a large file: %v", err)
 	}
 	if runtime.GOOS == "windows" {
@@ -61,7 +61,7 @@ func TestFilesOnDisk(t *testing.T) {
 	if err := os.Chmod(path, 0o640); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadFile(path); !errors.Is(err, ErrFile) {
+	if _, err := ReadFile(path); !errors.Is(err, checkFile) {
 		t.Errorf("a file for a group: %v", err)
 	}
 }

@@ -29,7 +29,7 @@ func TestParseTPMKeyFileSaysWhatIsWrong(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, err := ParseFile([]byte(c.in))
-			if f != nil || !errors.Is(err, ErrFile) || !strings.Contains(err.Error(), c.want) {
+			if f != nil || !errors.Is(err, checkFile) || !strings.Contains(err.Error(), c.want) {
 				t.Fatalf("got %v, want ErrTPMKeyFile with %q", err, c.want)
 			}
 			if other := seen[err.Error()]; other != "" {

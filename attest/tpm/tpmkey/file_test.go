@@ -123,7 +123,7 @@ func TestTPMKeyFileEmptyAuth(t *testing.T) {
 		}
 	}
 	for _, form := range []string{"\xa0\x03\x01\x01\x02", "\xa0\x04\x01\x02\x00\x00", "\xa0\x02\x01\x00", "\xa0\x03\x02\x01\x01", "\xa0\x03\x01\x01\xff\xa0\x03\x01\x01\xff"} {
-		if f, err := ParseFile(edited(t, block.Bytes, "\xa0\x03\x01\x01\xff", form)); !errors.Is(err, ErrFile) {
+		if f, err := ParseFile(edited(t, block.Bytes, "\xa0\x03\x01\x01\xff", form)); !errors.Is(err, checkFile) {
 			t.Errorf("%x: got %+v, %v", form, f, err)
 		}
 	}
@@ -188,7 +188,7 @@ func TestTPMKeyFileRefuses(t *testing.T) {
 		"public part of none": {edit("\x04\x58\x00\x56", "\x04\x58\x00\x55"), "TPM2B_PUBLIC"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if f, err := ParseFile(tt.file); !errors.Is(err, ErrFile) || f != nil || !strings.Contains(err.Error(), tt.want) {
+			if f, err := ParseFile(tt.file); !errors.Is(err, checkFile) || f != nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%s: got %v, want %q", name, err, tt.want)
 			}
 		})
@@ -212,15 +212,15 @@ func TestTPMKeyFileRefusesOtherKeys(t *testing.T) {
 			area := softwareArea(t, nil)
 			change(area)
 			f := &File{Parent: tpm2.TPMRHOwner, Public: tpm2.Marshal(area), Private: []byte{1}}
-			if _, err := f.Marshal(); !errors.Is(err, ErrFile) {
+			if _, err := f.Marshal(); !errors.Is(err, checkFile) {
 				t.Errorf("%s: encode: got %v, want ErrTPMKeyFile", name, err)
 			}
-			if _, err := Load(t.Context(), nil, f, LoadOptions{}); !errors.Is(err, ErrFile) {
+			if _, err := Load(t.Context(), nil, f, LoadOptions{}); !errors.Is(err, checkFile) {
 				t.Errorf("%s: load: got %v, want ErrTPMKeyFile", name, err)
 			}
 		})
 	}
-	if _, err := Load(t.Context(), nil, nil, LoadOptions{}); !errors.Is(err, ErrFile) {
+	if _, err := Load(t.Context(), nil, nil, LoadOptions{}); !errors.Is(err, checkFile) {
 		t.Errorf("no file: got %v", err)
 	}
 }

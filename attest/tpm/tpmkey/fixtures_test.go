@@ -24,6 +24,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -162,7 +163,7 @@ func count(tpm *tpmsim.FaultyTPM, code tpm2.TPMCC) int {
 func do[T any](t testing.TB, tpm transport.TPM, f func(ctx context.Context, h *tpmop.Handles) (T, error)) (T, error) {
 	t.Helper()
 	var v T
-	err := Share(tpm).Do(t.Context(), func(h *tpmop.Handles) (err error) {
+	err := tpmop.Share(tpm).Do(t.Context(), func(h *tpmop.Handles) (err error) {
 		v, err = f(t.Context(), h)
 		return err
 	})
@@ -357,8 +358,8 @@ func reparsed(t testing.TB, p *statement.Public) *statement.Public {
 	return again
 }
 
-// expectCheck fails unless err is nil for "", or an *Error of that very check.
-func expectCheck(t *testing.T, err error, want Check) {
+// expectCheck fails unless err is nil for "", or a *refusal.Error of that very check.
+func expectCheck(t *testing.T, err error, want refusal.Check) {
 	t.Helper()
 	if want == "" {
 		if err != nil {
@@ -366,7 +367,7 @@ func expectCheck(t *testing.T, err error, want Check) {
 		}
 		return
 	}
-	var e *Error
+	var e *refusal.Error
 	if !errors.Is(err, want) || !errors.As(err, &e) || e.Check != want {
 		t.Fatalf("got %v, want %s", err, want)
 	}

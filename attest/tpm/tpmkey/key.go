@@ -89,9 +89,9 @@ var ErrPassword = errors.New("the TPM key has another password")
 // Between signatures the key is kept outside the TPM as a context that only this TPM can load,
 // until its next reset, so that keys take none of the few slots. Under Windows, which does not
 // let programs save contexts, it stays loaded until Close. It is safe for concurrent use; see
-// Shared for more than one user of the TPM.
+// [Share] for more than one user of the TPM.
 type Key struct {
-	tpm      *Shared
+	tpm      *tpmop.Shared
 	key      crypto.PublicKey
 	public   *statement.Public
 	name     []byte
@@ -113,21 +113,21 @@ func Create(ctx context.Context, tpm transport.TPM, kind Kind, opts Options) (*K
 	if err != nil {
 		return nil, fmt.Errorf("tpmkey: %w", err)
 	}
-	k := &Key{tpm: Share(tpm)}
+	k := &Key{tpm: tpmop.Share(tpm)}
 	return k.made(k.tpm.Do(ctx, func(h *tpmop.Handles) error { return k.create(ctx, h, area, opts) }), kind.String())
 }
 
 // Load loads a key that the same TPM made, in this process or another. The file's parent must
 // still be there: after TPM2_Clear no file is of any use. Errors wrap the TPM's response code,
-// ErrFile, or ErrHierarchyPassword.
+// the check "tpm-key-file", or tpm.ErrHierarchyPassword.
 func Load(ctx context.Context, tpm transport.TPM, file *File, opts LoadOptions) (*Key, error) {
 	if file == nil {
-		return nil, fmt.Errorf("tpmkey: %w: there is none", ErrFile)
+		return nil, fmt.Errorf("tpmkey: %w: there is none", checkFile)
 	}
 	if _, err := file.check(); err != nil {
-		return nil, fmt.Errorf("tpmkey: %w: %w", ErrFile, err)
+		return nil, fmt.Errorf("tpmkey: %w: %w", checkFile, err)
 	}
-	k := &Key{tpm: Share(tpm), file: file.clone()}
+	k := &Key{tpm: tpmop.Share(tpm), file: file.clone()}
 	return k.made(k.tpm.Do(ctx, func(h *tpmop.Handles) error { return k.loadFile(ctx, h, opts) }), "from a file")
 }
 

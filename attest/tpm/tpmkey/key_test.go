@@ -323,7 +323,7 @@ func TestTPMKeyFlushesWhateverFails(t *testing.T) {
 					t.Errorf("command %d %s, then Close: %v", n, name, err)
 				}
 			}
-			if err := shared.FlushLeft(t.Context()); err != nil {
+			if err := tpmop.Share(shared).FlushLeft(t.Context()); err != nil {
 				t.Errorf("command %d %s, then flushing again: %v", n, name, err)
 			}
 			checkNothingLoaded(t, tpm)

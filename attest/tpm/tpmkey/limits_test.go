@@ -53,13 +53,13 @@ func TestTPMKeyFileAtItsLimits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, err := c.f.Marshal()
-			if c.good != (err == nil) || !c.good && !errors.Is(err, ErrFile) {
+			if c.good != (err == nil) || !c.good && !errors.Is(err, checkFile) {
 				t.Errorf("got %d bytes, %v", len(b), err)
 			}
-			if len(b) > MaxFileSize {
+			if len(b) > maxFileSize {
 				t.Errorf("a file of %d bytes", len(b))
 			}
-			if _, err := Load(t.Context(), nil, c.f, LoadOptions{}); !c.good && !errors.Is(err, ErrFile) {
+			if _, err := Load(t.Context(), nil, c.f, LoadOptions{}); !c.good && !errors.Is(err, checkFile) {
 				t.Errorf("load: got %v, want ErrTPMKeyFile", err)
 			}
 		})
@@ -101,7 +101,7 @@ func TestTPMKeyFileElements(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, err := ParseFile(edited(t, bare.Bytes, "\xa0\x03\x01\x01\xff", form))
-			if !errors.Is(err, ErrFile) || f != nil {
+			if !errors.Is(err, checkFile) || f != nil {
 				t.Errorf("got %v, want ErrTPMKeyFile", err)
 			}
 		})
@@ -125,7 +125,7 @@ func TestTPMKeyFileElements(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, err := ParseFile(edited(t, block.Bytes, old, string(form)))
-			if !errors.Is(err, ErrFile) || f != nil {
+			if !errors.Is(err, checkFile) || f != nil {
 				t.Errorf("got %v, want ErrTPMKeyFile", err)
 			}
 		})

@@ -15,18 +15,22 @@ import (
 	"github.com/nodeattest/nodeattest/secret"
 )
 
+// ErrNVIndexNotFound says that the TPM has no such NV index: a template, nonce or certificate
+// that was requested is not provisioned. The error that wraps it names the index.
+var ErrNVIndexNotFound = tpmop.ErrNVIndexNotFound
+
 // ErrNVCertificateIncomplete says that writing a certificate into an NV index was not
 // completed: the index holds nothing whole, and the next write replaces it.
 var ErrNVCertificateIncomplete = errors.New("the NV index holds no whole certificate")
 
-// ErrNVIndexTaken says that an NV index exists and was not made by WriteNVCertificate: it is
+// errNVIndexTaken says that an NV index exists and was not made by WriteNVCertificate: it is
 // left as it is.
-var ErrNVIndexTaken = errors.New("the NV index holds something else")
+var errNVIndexTaken = errors.New("the NV index holds something else")
 
 const (
-	// MaxNVCertificateSize is the largest certificate for an NV index, in bytes of DER. Most
+	// maxNVCertificateSize is the largest certificate for an NV index, in bytes of DER. Most
 	// TPMs take less, typically 2048, and have about 8 KiB in all.
-	MaxNVCertificateSize = 16 << 10
+	maxNVCertificateSize = 16 << 10
 
 	// nvCertificateUnit is what an index's size is a multiple of, so that a renewed
 	// certificate a few bytes longer or shorter fits the index of the previous one.
@@ -54,12 +58,13 @@ type NVCertificateOptions struct {
 // one, and running it again repairs that. A certificate that is already there is not written
 // again.
 //
-// Errors wrap the TPM's response code, ErrHierarchyPassword or ErrNVIndexTaken.
+// Errors wrap the TPM's response code, tpm.ErrHierarchyPassword, or say that the index holds
+// something else.
 func WriteNVCertificate(ctx context.Context, tpm transport.TPM, index tpm2.TPMHandle, der []byte, opts NVCertificateOptions) error {
 	if err := checkNVCertificate(der); err != nil {
 		return fmt.Errorf("tpmkey: certificate for NV index 0x%08x: %w", uint32(index), err)
 	}
-	err := Share(tpm).Do(ctx, func(h *tpmop.Handles) error {
+	err := tpmop.Share(tpm).Do(ctx, func(h *tpmop.Handles) error {
 		w := &nvWriter{h: h, index: index, password: opts.OwnerPassword}
 		return w.write(ctx, der)
 	})
@@ -75,7 +80,7 @@ func WriteNVCertificate(ctx context.Context, tpm transport.TPM, index tpm2.TPMHa
 // ErrNVCertificateIncomplete or the TPM's response code.
 func ReadNVCertificate(ctx context.Context, tpm transport.TPM, index tpm2.TPMHandle) ([]byte, error) {
 	var encoded []byte
-	err := Share(tpm).Do(ctx, func(h *tpmop.Handles) error {
+	err := tpmop.Share(tpm).Do(ctx, func(h *tpmop.Handles) error {
 		data, err := tpmop.ReadNV(ctx, h, index)
 		if errors.Is(err, tpm2.TPMRCNVUninitialized) {
 			return fmt.Errorf("%w: %w", ErrNVCertificateIncomplete, err)
@@ -99,10 +104,10 @@ func ReadNVCertificate(ctx context.Context, tpm transport.TPM, index tpm2.TPMHan
 }
 
 // RemoveNVCertificate removes an index that WriteNVCertificate made, complete or not. Errors
-// wrap ErrNVIndexNotFound if there is none, ErrNVIndexTaken if it holds something else,
-// ErrHierarchyPassword or the TPM's response code.
+// wrap ErrNVIndexNotFound if there is none, tpm.ErrHierarchyPassword or the TPM's response
+// code, or say that the index holds something else.
 func RemoveNVCertificate(ctx context.Context, tpm transport.TPM, index tpm2.TPMHandle, opts NVCertificateOptions) error {
-	err := Share(tpm).Do(ctx, func(h *tpmop.Handles) error {
+	err := tpmop.Share(tpm).Do(ctx, func(h *tpmop.Handles) error {
 		w := &nvWriter{h: h, index: index, password: opts.OwnerPassword}
 		if err := w.look(ctx); err != nil {
 			return err
@@ -116,8 +121,8 @@ func RemoveNVCertificate(ctx context.Context, tpm transport.TPM, index tpm2.TPMH
 }
 
 func checkNVCertificate(certificate []byte) error {
-	if len(certificate) == 0 || len(certificate) > MaxNVCertificateSize {
-		return fmt.Errorf("%d bytes, want 1 to %d", len(certificate), MaxNVCertificateSize)
+	if len(certificate) == 0 || len(certificate) > maxNVCertificateSize {
+		return fmt.Errorf("%d bytes, want 1 to %d", len(certificate), maxNVCertificateSize)
 	}
 	if der.IsPEM(certificate) {
 		return errors.New("the certificate is in PEM, want its DER")
@@ -153,7 +158,7 @@ func (w *nvWriter) look(ctx context.Context) error {
 	want := nvCertificateAttributes()
 	want.Written = area.Attributes.Written
 	if area.Attributes != want || area.DataSize%nvCertificateUnit != 0 {
-		return fmt.Errorf("%w: attributes %+v, %d bytes", ErrNVIndexTaken, area.Attributes, area.DataSize)
+		return fmt.Errorf("%w: attributes %+v, %d bytes", errNVIndexTaken, area.Attributes, area.DataSize)
 	}
 	w.area = area
 	return nil

@@ -103,7 +103,7 @@ func TestWriteNVCertificateRefuses(t *testing.T) {
 		"no certificate":      {ownIndex, []byte("certificate"), "x509"},
 		"bytes after":         {ownIndex, append(bytes.Clone(der), 0), "x509"},
 		"cut short":           {ownIndex, der[:len(der)-1], "x509"},
-		"over our limit":      {ownIndex, certificateOf(t, MaxNVCertificateSize), "want 1 to 16384"},
+		"over our limit":      {ownIndex, certificateOf(t, maxNVCertificateSize), "want 1 to 16384"},
 		"over the TPM's":      {ownIndex, certificateOf(t, 2048), "at most 2048"},
 		"not an NV index":     {0x81000001, der, "not an NV index"},
 		"a handle of nothing": {0, der, "not an NV index"},
@@ -127,11 +127,11 @@ func TestNVCertificateLeavesOthersAlone(t *testing.T) {
 	tpm := newTPM(t)
 	der := certificateOf(t, 10)
 	writeNV(t, tpm, ownIndex, []byte("somebody's"))
-	if err := WriteNVCertificate(t.Context(), tpm, ownIndex, der, NVCertificateOptions{}); !errors.Is(err, ErrNVIndexTaken) {
-		t.Errorf("write: got %v, want ErrNVIndexTaken", err)
+	if err := WriteNVCertificate(t.Context(), tpm, ownIndex, der, NVCertificateOptions{}); !errors.Is(err, errNVIndexTaken) {
+		t.Errorf("write: got %v, want errNVIndexTaken", err)
 	}
-	if err := RemoveNVCertificate(t.Context(), tpm, ownIndex, NVCertificateOptions{}); !errors.Is(err, ErrNVIndexTaken) {
-		t.Errorf("remove: got %v, want ErrNVIndexTaken", err)
+	if err := RemoveNVCertificate(t.Context(), tpm, ownIndex, NVCertificateOptions{}); !errors.Is(err, errNVIndexTaken) {
+		t.Errorf("remove: got %v, want errNVIndexTaken", err)
 	}
 	got, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) ([]byte, error) { return tpmop.ReadNV(ctx, h, ownIndex) })
 	if err != nil || string(got) != "somebody's" {

@@ -10,8 +10,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// notFound is claims.ErrNotFound; package claims imports this one.
-const notFound refusal.Check = "object not found"
+// ErrNotFound is claims.ErrNotFound; package claims imports this one.
+var ErrNotFound = errors.New("object not found")
 
 // A Kind is a kind of object that a token may name, as a human-readable name. The checks for
 // it are named after it: "pod-gone", that it exists; "pod-uid", that it is the one that
@@ -54,13 +54,13 @@ var ErrNoAnswer = errors.New("neither an answer nor an error")
 // Compare compares the answer with the claim: the object must exist, have the UID, and not
 // have been deleted before deletedBefore, or not at all if that is the zero time. If the
 // getter did not answer, the error is [refusal.ErrRetry], not one of the kind's checks.
-func (k Kind) Compare(c Claim, a Answer, deletedBefore time.Time) *refusal.Error {
+func (k Kind) Compare(c Claim, a Answer, deletedBefore time.Time) error {
 	what := string(k) + " " + refusal.Text(c.Name)
 	if !a.Found && a.Err == nil {
 		a.Err = ErrNoAnswer
 	}
 	switch {
-	case a.Err != nil && !errors.Is(a.Err, notFound):
+	case a.Err != nil && !errors.Is(a.Err, ErrNotFound):
 		return &refusal.Error{Check: refusal.ErrRetry, Got: "no answer", Want: what, Err: a.Err}
 	case a.Err != nil:
 		return &refusal.Error{Check: k.Check("gone"), Got: "none", Want: what, Err: a.Err}

@@ -25,8 +25,8 @@ func TestCheck(t *testing.T) {
 		{"deleted before", Answer{Found: true, UID: "u", Deleted: &now}, now.Add(1), "pod-deleted"},
 		{"deleted, with no grace", Answer{Found: true, UID: "u", Deleted: &now}, time.Time{}, "pod-deleted"},
 		{"made again", Answer{Found: true, UID: "v", Deleted: &now}, now.Add(1), "pod-uid"},
-		{"gone", Answer{Err: notFound}, now, "pod-gone"},
-		{"gone, and an object", Answer{Found: true, UID: "u", Err: notFound}, now, "pod-gone"},
+		{"gone", Answer{Err: ErrNotFound}, now, "pod-gone"},
+		{"gone, and an object", Answer{Found: true, UID: "u", Err: ErrNotFound}, now, "pod-gone"},
 		{"no answer", Answer{}, now, refusal.ErrRetry},
 		{"an error", Answer{Err: dead}, now, refusal.ErrRetry},
 		{"an error and an object", Answer{Found: true, UID: "u", Err: dead}, now, refusal.ErrRetry},
@@ -36,7 +36,7 @@ func TestCheck(t *testing.T) {
 			switch {
 			case tt.want == "" && err != nil:
 				t.Error(err)
-			case tt.want != "" && (err == nil || err.Check != tt.want):
+			case tt.want != "" && !errors.Is(err, tt.want):
 				t.Errorf("got %v, want %v", err, tt.want)
 			case tt.answer.Err != nil && !errors.Is(err, tt.answer.Err):
 				t.Errorf("%v does not hold %v", err, tt.answer.Err)

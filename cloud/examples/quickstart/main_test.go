@@ -163,7 +163,7 @@ func TestFirstUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	byFirstUse := func(provider string) error {
-		registry, err := membership.NewMemoryRegistry(membership.Scope{Provider: provider, Road: attest.RoadDocument}, membership.RegistryOptions{})
+		registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: "quickstart", Provider: provider, Road: attest.RoadDocument}, membership.RegistryOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -203,13 +203,13 @@ func TestFirstUse(t *testing.T) {
 		if _, err := plane.verifier.Verify(t.Context(), first); err != nil {
 			t.Errorf("%s, the same answer again: %v", m.provider, err)
 		}
-		if _, err := verify(m, m.nodeName); !errors.Is(err, membership.CheckRegistryRequester) || !errors.Is(err, attest.CheckMembership) {
+		if _, err := verify(m, m.nodeName); !errors.Is(err, attest.Check("registry-requester")) || !errors.Is(err, attest.CheckMembership) {
 			t.Errorf("%s, another key: %v", m.provider, err)
 		}
-		if _, err := verify(m.stranger, m.nodeName); !errors.Is(err, membership.CheckRegistryName) {
+		if _, err := verify(m.stranger, m.nodeName); !errors.Is(err, attest.Check("registry-name")) {
 			t.Errorf("%s, another machine: %v", m.provider, err)
 		}
-		if _, err := verify(m, "node-1"); !errors.Is(err, membership.CheckRegistryMachine) {
+		if _, err := verify(m, "node-1"); !errors.Is(err, attest.Check("registry-machine")) {
 			t.Errorf("%s, another name: %v", m.provider, err)
 		}
 	}

@@ -18,14 +18,14 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Checks on chains. Their names are the same as for TPM certificates.
+// Checks on chains.
 const (
 	// CheckChain: no chain of valid signatures leads to one of the roots.
-	CheckChain refusal.Check = "certificate-chain"
+	CheckChain refusal.Check = "document-certificate-chain"
 	// CheckExpired: a certificate of the chain has expired.
-	CheckExpired refusal.Check = "certificate-expired"
+	CheckExpired refusal.Check = "document-certificate-expired"
 	// CheckNotYetValid: a certificate of the chain is not yet valid.
-	CheckNotYetValid refusal.Check = "certificate-not-yet-valid"
+	CheckNotYetValid refusal.Check = "document-certificate-not-yet-valid"
 )
 
 const (

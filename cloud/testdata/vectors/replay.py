@@ -161,8 +161,8 @@ def verify_gce(document, now, env):
     keys = [k for k in keys if k["kty"] == "RSA" and k["alg"] == "RS256"]
     check(keys, "algorithm")
     n, e = number(keys[0]["n"]), number(keys[0]["e"])
-    check(len(signature) == (n.bit_length() + 7) // 8, "signature-size")
-    check(verify_rsa(n, e, signed, signature), "signature")
+    check(len(signature) == (n.bit_length() + 7) // 8, "jws-signature-size")
+    check(verify_rsa(n, e, signed, signature), "jws-signature")
     return "gce:" + engine["project_id"] + "/" + engine["instance_id"]
 
 

@@ -209,8 +209,8 @@ def verify_ecdsa(point, message, r, s):
 
 
 def check_time(c, now):
-    check(now <= c.ends, "certificate-expired")
-    check(now >= c.begins, "certificate-not-yet-valid")
+    check(now <= c.ends, "document-certificate-expired")
+    check(now >= c.begins, "document-certificate-not-yet-valid")
 
 
 def signed_by(c, issuer):
@@ -223,15 +223,15 @@ def signed_by(c, issuer):
 
 
 def verify_chain(path, now, usage=None):
-    check(2 <= len(path) <= 6, "certificate-chain")
+    check(2 <= len(path) <= 6, "document-certificate-chain")
     for c in path:
         check_time(c, now)
     for below, (c, issuer) in enumerate(zip(path, path[1:])):
-        check(c.issuer == issuer.subject and signed_by(c, issuer), "certificate-chain")
-        check(issuer.ca and (issuer.usage is None or issuer.usage & CERT_SIGN), "certificate-chain")
-        check(issuer.path_length is None or below <= issuer.path_length, "certificate-chain")
+        check(c.issuer == issuer.subject and signed_by(c, issuer), "document-certificate-chain")
+        check(issuer.ca and (issuer.usage is None or issuer.usage & CERT_SIGN), "document-certificate-chain")
+        check(issuer.path_length is None or below <= issuer.path_length, "document-certificate-chain")
         if usage and issuer.ext_usage:
-            check(usage in issuer.ext_usage or ANY_USAGE in issuer.ext_usage, "certificate-chain")
+            check(usage in issuer.ext_usage or ANY_USAGE in issuer.ext_usage, "document-certificate-chain")
 
 
 def issued(c, issuer):
@@ -331,7 +331,7 @@ def verify_azure(document, now, env):
     check(leaf.issuer == issuer and leaf.serial == serial, "azure-document-signers")
     certificates = {name: [Certificate(base64.b64decode(c)) for c in env[name]] for name in ("roots", "intermediates")}
     found = list(paths([leaf], certificates["roots"], certificates["intermediates"]))
-    check(found, "certificate-chain")
+    check(found, "document-certificate-chain")
     check_time(leaf, now)
     check(any(name == d or name.endswith("." + d) for name in leaf.names for d in env["domains"]), "azure-certificate-name")
     check(leaf.rsa and 2048 <= leaf.rsa[0].bit_length() <= 4096, "azure-certificate")
@@ -472,7 +472,7 @@ def verify_nitro(document, now, env):
     check("pcrs" not in d, "nitro-document-kind")
     check(re.fullmatch(re.escape(instance) + r"-tpm[0-9a-f]{16}", module), "nitro-module")
     bundle = d["cabundle"]
-    check(bundle[0] in map(base64.b64decode, env["roots"]), "certificate-chain")
+    check(bundle[0] in map(base64.b64decode, env["roots"]), "document-certificate-chain")
     try:
         path = [leaf] + [Certificate(c) for c in reversed(bundle)]
     except (Fault, ValueError):

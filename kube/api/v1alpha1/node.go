@@ -100,9 +100,6 @@ type IssuedCertificate struct {
 	NotAfter  metav1.Time  `json:"notAfter"`
 }
 
-// MaxCertificates is the maximum number of certificates in an [AttestedNode].
-const MaxCertificates = 16
-
 // AttestedNodeList is a list of AttestedNodes.
 type AttestedNodeList struct {
 	metav1.TypeMeta `json:",inline"`

@@ -18,8 +18,8 @@ import (
 const CheckPair refusal.Check = "pair"
 
 const (
-	// MaxPairSize bounds the file of a pair, in bytes.
-	MaxPairSize = 256 << 10
+	// maxPairSize bounds the file of a pair, in bytes.
+	maxPairSize = 256 << 10
 	// maxChain bounds the number of certificates in a pair.
 	maxChain = 10
 )
@@ -29,7 +29,7 @@ const (
 	blockKey         = "PRIVATE KEY" // PKCS #8, RFC 5958
 )
 
-// Pair is a certificate with its key. In what [NewPair], [NewSealedPair] and [ParsePair]
+// Pair is a certificate with its key. In what [NewPair], [NewSealedPair] and [Store.ReadPair]
 // return, the two belong together. It must not be changed afterwards.
 type Pair struct {
 	// Chain is the certificate and those above it as the signer returned them, leaf first, in
@@ -98,7 +98,7 @@ func newPair(chain, key []byte, now time.Time, renew func(received time.Time, le
 		return nil, refuse("a certificate that ended at "+leaf.NotAfter.UTC().Format(timeForm), "one that is valid at "+received.Format(timeForm)+", by this machine's clock")
 	}
 	p := &Pair{Chain: text, Key: key, Received: received, Renew: renew(received, leaf).UTC().Truncate(time.Second)}
-	return ParsePair(p.Marshal())
+	return parsePair(p.Marshal())
 }
 
 func refuse(got, want string) error {
@@ -135,12 +135,12 @@ func (p *Pair) Marshal() []byte {
 	return b.Bytes()
 }
 
-// ParsePair reads exactly what [Pair.Marshal] writes: 1 to 10 certificates, then one key,
-// which must be that of the first certificate, in at most [MaxPairSize] bytes. The error
+// parsePair reads exactly what [Pair.Marshal] writes: 1 to 10 certificates, then one key,
+// which must be that of the first certificate, in at most maxPairSize bytes. The error
 // matches [CheckPair].
-func ParsePair(text []byte) (*Pair, error) {
-	if len(text) > MaxPairSize {
-		return nil, refuse(fmt.Sprintf("%d bytes", len(text)), fmt.Sprintf("at most %d", MaxPairSize))
+func parsePair(text []byte) (*Pair, error) {
+	if len(text) > maxPairSize {
+		return nil, refuse(fmt.Sprintf("%d bytes", len(text)), fmt.Sprintf("at most %d", maxPairSize))
 	}
 	line, _, _ := bytes.Cut(text, []byte("\n"))
 	times := bytes.Fields(line)

@@ -17,6 +17,7 @@ package certstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -27,19 +28,19 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// CheckFile is the check that fails for a file or folder that somebody else could have written
+// checkFile is the check that fails for a file or folder that somebody else could have written
 // or read: files must be this user's and of mode 0600, and nobody else may be able to write to
 // the folder.
-const CheckFile = safefile.CheckFile
+const checkFile = safefile.CheckFile
 
 // ErrLocked says that another process, or another part of this one, holds the lock.
-const ErrLocked refusal.Check = "the lock is held"
+var ErrLocked = errors.New("the lock is held")
 
 // Store is a folder of certificates. It is safe for use by multiple goroutines and processes.
 type Store struct{ dir string }
 
 // Open opens the folder. If it is missing, Open creates it with mode 0700; the folder above it
-// must exist. The error is [CheckFile] or the file system's.
+// must exist. The check of the error is "file", or it is the file system's.
 func Open(dir string) (*Store, error) {
 	if dir == "" {
 		return nil, refusal.Config("folder", "", "the path of one")
@@ -57,17 +58,17 @@ func Open(dir string) (*Store, error) {
 func (s *Store) Path(name string) string { return filepath.Join(s.dir, name) }
 
 // ReadPair reads a pair. The error matches io/fs.ErrNotExist if there is none, and [CheckPair]
-// or [CheckFile] if the file must not be used.
+// or the check "file" if it must not be used.
 func (s *Store) ReadPair(name string) (*Pair, error) {
-	text, err := s.Read(name, MaxPairSize)
+	text, err := s.Read(name, maxPairSize)
 	if err != nil {
 		return nil, err
 	}
-	return ParsePair(text)
+	return parsePair(text)
 }
 
-// Read reads another file of the folder, at most maxSize bytes. The error is [CheckFile] or
-// the file system's.
+// Read reads another file of the folder, at most maxSize bytes. The check of the error is "file",
+// or it is the file system's.
 func (s *Store) Read(name string, maxSize int) ([]byte, error) {
 	return safefile.Read(s.Path(name), maxSize, safefile.Private)
 }
@@ -94,7 +95,7 @@ func (s *Store) Lock(ctx context.Context) (*Lock, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return nil, &refusal.Error{Check: ErrLocked, Err: ctx.Err()}
+			return nil, fmt.Errorf("%w: %w", ErrLocked, ctx.Err())
 		case <-ticker.C:
 		}
 	}

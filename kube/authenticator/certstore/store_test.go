@@ -160,13 +160,13 @@ func TestParsePairRefuses(t *testing.T) {
 		"a header":            strings.Replace(good, "-----BEGIN PRIVATE KEY-----\n", "-----BEGIN PRIVATE KEY-----\na: b\n\n", 1),
 		"cut":                 good[:len(good)-1],
 		"too many":            good[:strings.Index(good, "\n")+1] + many + key,
-		"too large":           good + strings.Repeat(" ", MaxPairSize),
+		"too large":           good + strings.Repeat(" ", maxPairSize),
 		"a broken one":        strings.Replace(good, "-----BEGIN CERTIFICATE-----\n", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n-----BEGIN CERTIFICATE-----\n", 1),
 		"Windows' line ends":  strings.ReplaceAll(good, "\n", "\r\n"),
 		"a certificate twice": good + string(other.Chain),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if p, err := ParsePair([]byte(text)); !errors.Is(err, CheckPair) || p != nil {
+			if p, err := parsePair([]byte(text)); !errors.Is(err, CheckPair) || p != nil {
 				t.Errorf("got %+v, %v, want %v", p, err, CheckPair)
 			}
 		})
@@ -198,7 +198,7 @@ func FuzzParsePair(f *testing.F) {
 	sealed.Key = pem.EncodeToMemory(&pem.Block{Type: "TSS2 PRIVATE KEY", Bytes: []byte("x")})
 	f.Add(sealed.Marshal())
 	f.Fuzz(func(t *testing.T, text []byte) {
-		p, err := ParsePair(text)
+		p, err := parsePair(text)
 		if (p == nil) == (err == nil) || err != nil && !errors.Is(err, CheckPair) {
 			t.Fatalf("got %+v, %v", p, err)
 		}
@@ -220,7 +220,7 @@ func TestOpen(t *testing.T) {
 	if err := errors.Join(os.Mkdir(open, 0o700), os.Chmod(open, 0o777)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(open); !errors.Is(err, CheckFile) {
+	if _, err := Open(open); !errors.Is(err, checkFile) {
 		t.Errorf("a folder for everybody: got %v", err)
 	}
 	s, err := Open(filepath.Join(dir, "store"))
@@ -230,7 +230,7 @@ func TestOpen(t *testing.T) {
 	if err := os.WriteFile(s.Path("client.pem"), pair(t, "node").Marshal(), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.ReadPair("client.pem"); !errors.Is(err, CheckFile) {
+	if _, err := s.ReadPair("client.pem"); !errors.Is(err, checkFile) {
 		t.Errorf("a file for everybody: got %v", err)
 	}
 }

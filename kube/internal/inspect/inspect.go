@@ -198,12 +198,12 @@ func (t *tree) message(request *csr.Parsed) {
 	}
 	m, err := attest.ReadMessage(request, t.kinds...)
 	t.in("message", "", func() {
-		if errors.Is(err, csr.CheckAttestationProvider) {
+		if errors.Is(err, csr.CheckAttestationProvider) || errors.Is(err, csr.CheckProviderVersion) {
 			t.line("evidence", "of a kind that this program does not read")
 		} else if err != nil {
 			t.fault("refused: " + err.Error())
 		}
-		t.line("Provider", fmt.Sprintf("%s, version %d", m.Provider, m.Version))
+		t.line("Provider", refusal.Text(bundle.Provider))
 		if m.Stage != 0 {
 			t.line("Stage", m.Stage.String())
 			t.line("Road", m.Road.String())

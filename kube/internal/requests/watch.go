@@ -41,10 +41,10 @@ type Options struct {
 // Watch has a manager look at a cluster's requests to each of the signers. Each signer is watched
 // separately, since a field selector takes one value: other people's requests never leave the
 // API server. Each of the readers reads the pending requests to one signer.
-func Watch(m manager.Manager, from cluster.Cluster, signers []string, o Options, look reconcile.TypedFunc[Key]) (readers map[string]Reader, err error) {
-	leads := !o.EveryReplica
-	b := builder.TypedControllerManagedBy[Key](m).Named(o.Name).WithOptions(runtimecontroller.TypedOptions[Key]{
-		MaxConcurrentReconciles: o.Workers,
+func Watch(m manager.Manager, from cluster.Cluster, signers []string, opts Options, look reconcile.TypedFunc[Key]) (readers map[string]Reader, err error) {
+	leads := !opts.EveryReplica
+	b := builder.TypedControllerManagedBy[Key](m).Named(opts.Name).WithOptions(runtimecontroller.TypedOptions[Key]{
+		MaxConcurrentReconciles: opts.Workers,
 		NeedLeaderElection:      &leads,
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[Key](firstRetry, lastRetry),
 	})

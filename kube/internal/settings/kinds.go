@@ -42,9 +42,10 @@ type Azure struct {
 	// the signers; documents come without those.
 	RootsFile         string `json:"rootsFile"`
 	IntermediatesFile string `json:"intermediatesFile"`
-	// FetchIntermediates fetches missing intermediates, only from azure.IssuerHosts.
+	// FetchIntermediates fetches missing intermediates, only from the hosts of
+	// azure.HTTPFetcherOptions.
 	FetchIntermediates bool `json:"fetchIntermediates"`
-	// Domains are the names of the clouds; empty: azure.DomainPublic.
+	// Domains are the names of the clouds; empty: metadata.azure.com.
 	Domains []string `json:"domains"`
 }
 
@@ -224,7 +225,7 @@ func (a *Azure) kind() (attest.Kind, error) {
 		config.Domains = a.Domains
 	}
 	if a.FetchIntermediates {
-		config.Fetcher = azure.NewHTTPFetcher(azure.HTTPFetcherOptions{})
+		config.FetchIssuer = azure.NewHTTPFetcher(azure.HTTPFetcherOptions{}).FetchIssuer
 	}
 	var err error
 	if config.Roots, config.Intermediates, err = (&Issuer{RootsFile: a.RootsFile, IntermediatesFile: a.IntermediatesFile}).certificates(); err != nil {

@@ -429,7 +429,7 @@ func TestStepDown(t *testing.T) {
 				t.Error("it is taken under the other kind's signer")
 			}
 			if row.known == "gce" { // and nobody on the machine gets a second key for a token
-				if err := p.join(t, provers["gce"], "node-1", csr.SignerKubeAPIServerClientKubelet); !errors.Is(err, membership.CheckRegistryRequester) {
+				if err := p.join(t, provers["gce"], "node-1", csr.SignerKubeAPIServerClientKubelet); !errors.Is(err, attest.Check("registry-requester")) {
 					t.Errorf("a bootstrap token and a document: %v", err)
 				}
 			}

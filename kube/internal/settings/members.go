@@ -12,7 +12,7 @@ import (
 	"github.com/nodeattest/nodeattest/kube/members"
 )
 
-// Scope says which identities the registry of a kind of evidence holds.
+// Scope says which identities the registry of a kind of evidence holds, without the cluster.
 func (s *Settings) Scope(kind string) membership.Scope {
 	switch {
 	case kind != tpm.Provider:
@@ -24,7 +24,8 @@ func (s *Settings) Scope(kind string) membership.Scope {
 }
 
 // OwnSigners returns the signers that the node-attestation-signer serves: those that are not
-// Kubernetes' own.
+// Kubernetes' own. It verifies each answer again with the same settings, and issues by csr.CA,
+// which binds the name (membership.FirstUseConfig.OwnSignersElsewhere).
 func (s *Settings) OwnSigners() []string {
 	return slices.DeleteFunc(slices.Clone(s.Signers.Names), func(name string) bool { return csr.ProviderOf(name) == "" })
 }
@@ -34,14 +35,20 @@ type OpenRegistry func(scope membership.Scope) (registry membership.Registry, st
 
 // NewMembers makes the authorizer, with a registry for each kind of evidence.
 func (s *Settings) NewMembers(open OpenRegistry, nodeExists func(ctx context.Context, nodeName string) (bool, error)) (*members.Members, error) {
+	ids, err := s.ClusterIDs()
+	if err != nil {
+		return nil, err
+	}
 	config := members.Config{Mode: s.Membership.Mode, Kind: s.Membership.Kind, Now: s.now}
 	for _, kind := range s.Opened() {
-		registry, stale, err := open(s.Scope(kind))
+		scope := s.Scope(kind)
+		scope.Cluster = ids[0] // it is in no record: those of another cluster are in its API server
+		registry, stale, err := open(scope)
 		if err != nil {
 			return nil, fmt.Errorf("settings: membership: %s: %w", kind, err)
 		}
 		config.Registries = append(config.Registries, membership.FirstUseConfig{Registry: registry, Stale: stale, NodeExists: nodeExists,
-			MaxLifetime: s.Signers.MaxLifetime.Duration, MaxRecoveryLifetime: s.Signers.MaxRecoveryLifetime.Duration, OwnSigners: s.OwnSigners(), Now: s.now})
+			MaxLifetime: s.Signers.MaxLifetime.Duration, MaxRecoveryLifetime: s.Signers.MaxRecoveryLifetime.Duration, OwnSignersElsewhere: s.OwnSigners(), Now: s.now})
 	}
 	if at := s.Membership.RestoredAt; at != nil {
 		config.FirstUseAfter = at.Add(s.Signers.MaxLifetime.Duration)

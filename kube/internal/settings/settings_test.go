@@ -19,11 +19,11 @@ import (
 
 func shipped(t testing.TB) string {
 	t.Helper()
-	text, err := deploy.Config()
+	manifests, err := deploy.Manifests("config.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(text)
+	return string(manifests[0])
 }
 
 // TestShipped checks that the file which documents the settings is one, and has the

@@ -1,0 +1,288 @@
+package attest
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// pass is around an authorizer without changing anything.
+func pass(ctx context.Context, r *Result, authorize AuthorizerFunc) (*Authorization, error) {
+	return authorize(ctx, r)
+}
+
+// An authorization is of the very result that is decided about, for its node.
+func TestAuthorizations(t *testing.T) {
+	var atHello *Authorization
+	another := &Result{Stage: StageAnswer, NodeName: "node-1"}
+	for name, c := range map[string]struct {
+		admit func(r *Result) *Authorization
+		good  bool
+	}{
+		"of this result for its node": {func(r *Result) *Authorization { return r.Admit("node-1") }, true},
+		"a copy of that":              {func(r *Result) *Authorization { a := *r.Admit("node-1"); return &a }, true},
+		"the second of two":           {func(r *Result) *Authorization { r.Admit("node-2"); return r.Admit("node-1") }, true},
+		"nil":                         {func(*Result) *Authorization { return nil }, false},
+		"a literal":                   {func(*Result) *Authorization { return &Authorization{} }, false},
+		"a literal with a grant": {func(*Result) *Authorization {
+			return &Authorization{Grant: csr.Grant{ProviderID: "p://1"}}
+		}, false},
+		"of another result":          {func(*Result) *Authorization { return another.Admit("node-1") }, false},
+		"of a copy of this result":   {func(r *Result) *Authorization { again := *r; return again.Admit("node-1") }, false},
+		"of the hello's result":      {func(*Result) *Authorization { return atHello }, false},
+		"for another node":           {func(r *Result) *Authorization { return r.Admit("node-2") }, false},
+		"for a longer name":          {func(r *Result) *Authorization { return r.Admit("node-11") }, false},
+		"for the name in capitals":   {func(r *Result) *Authorization { return r.Admit("NODE-1") }, false},
+		"for no node":                {func(r *Result) *Authorization { return r.Admit("") }, false},
+		"for the node that it asked": {func(r *Result) *Authorization { r.NodeName = "node-2"; return r.Admit("node-1") }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			written := false
+			config := fakeConfig(t, &fakeKind{describe: allRoads})
+			config.Authorizer = &twoStages{func(r *Result) { atHello = r.Admit(r.NodeName) }, func(r *Result) (*Authorization, error) {
+				return c.admit(r), r.WhenAdmitted(func(context.Context) error { written = true; return nil })
+			}}
+			v, err := NewVerifier(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := newFakeProver()
+			p.road = RoadAK
+			r, err := joinFake(t, v, newFakeNode(t, p))
+			if atHello.For() != "node-1" {
+				t.Fatalf("the hello was for %q", atHello.For())
+			}
+			if c.good {
+				if err != nil || r.Attested() == nil || !written {
+					t.Errorf("got %v, written: %t", err, written)
+				}
+				return
+			}
+			expectRefusal(t, err, CheckMembership)
+			if r != nil || written || csr.Decide(err).Verdict != csr.VerdictDeny {
+				t.Errorf("got %v, written: %t", r, written)
+			}
+		})
+	}
+}
+
+// twoStages is an authorizer of two functions.
+type twoStages struct {
+	hello  func(*Result)
+	answer func(*Result) (*Authorization, error)
+}
+
+func (s *twoStages) AuthorizeHello(_ context.Context, r *Result) error { s.hello(r); return nil }
+
+func (s *twoStages) Authorize(_ context.Context, r *Result) (*Authorization, error) {
+	return s.answer(r)
+}
+
+// What was granted is the authorizer's no longer: whatever is changed afterwards, by it or on
+// the Result, is not in what a certificate is made from.
+func TestGrantsAreCopies(t *testing.T) {
+	var given *Authorization
+	config := fakeConfig(t, &fakeKind{})
+	config.Authorizer = AuthorizerFunc(func(_ context.Context, r *Result) (*Authorization, error) {
+		given = r.Admit(r.NodeName)
+		given.ProviderID, given.DNSNames, given.IPAddresses = "p://1", []string{"a.example"}, []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+		return given, nil
+	})
+	v, err := NewVerifier(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := joinFake(t, v, newFakeNode(t, newFakeProver()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := func(g *csr.Grant) {
+		g.ProviderID, g.DNSNames[0], g.IPAddresses[0] = "p://2", "b.example", netip.MustParseAddr("192.0.2.2")
+	}
+	change(&given.Grant)
+	if g := r.Granted; g.ProviderID != "p://1" || g.DNSNames[0] != "a.example" || g.IPAddresses[0].String() != "192.0.2.1" {
+		t.Errorf("the authorizer changed the result: %+v", g)
+	}
+	change(&r.Granted)
+	r.Machine, r.NodeName = "fake:m2", "node-2"
+	a := r.Attested()
+	if g := a.Grant(); g.ProviderID != "p://1" || g.DNSNames[0] != "a.example" || g.IPAddresses[0].String() != "192.0.2.1" {
+		t.Errorf("the result changed what is issued: %+v", g)
+	}
+	if a.Machine() != "fake:m1" || a.Checked().NodeName() != "node-1" || a.Details() != any(r) {
+		t.Errorf("it is machine %s as node %s", a.Machine(), a.Checked().NodeName())
+	}
+}
+
+// An authorizer that drops the error of a write that it handed in admits nobody; its own refusal
+// stays one.
+func TestDroppedErrorsOfWrites(t *testing.T) {
+	refused := NotMember("x")
+	for name, c := range map[string]struct {
+		handIn func(*Result)
+		err    error
+		want   error // nil for admitted
+	}{
+		"nothing is wrong": {func(*Result) {}, nil, nil},
+		"a nil write":      {func(r *Result) { _ = r.WhenAdmitted(nil) }, nil, refusal.ErrRetry},
+		"a nil record":     {func(r *Result) { _ = r.WhenIssued(nil) }, nil, refusal.ErrRetry},
+		"by a copy":        {func(r *Result) { again := *r; _ = again.WhenAdmitted(nil) }, nil, refusal.ErrRetry},
+		"and a refusal":    {func(r *Result) { _ = r.WhenAdmitted(nil) }, refused, CheckMembership},
+		"of another's":     {func(*Result) { _ = new(Result).WhenAdmitted(nil) }, nil, nil},
+		"after good writes": {func(r *Result) {
+			_ = r.WhenAdmitted(func(context.Context) error { return nil })
+			_ = r.WhenAdmitted(nil)
+		}, nil, refusal.ErrRetry},
+		"and then a refusal": {func(r *Result) { _ = r.WhenIssued(nil) }, errors.New("db"), refusal.ErrRetry},
+	} {
+		t.Run(name, func(t *testing.T) {
+			written := 0
+			a := AuthorizerFunc(func(_ context.Context, r *Result) (*Authorization, error) {
+				c.handIn(r)
+				if err := r.WhenAdmitted(func(context.Context) error { written++; return nil }); err != nil {
+					t.Error(err)
+				}
+				return r.Admit(r.NodeName), c.err
+			})
+			err := Membership(t.Context(), a, &Result{Stage: StageAnswer})
+			if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) || written != map[bool]int{true: 1}[c.want == nil] {
+				t.Errorf("got %v, written %d times, want %v", err, written, c.want)
+			}
+			if retry := errors.Is(err, refusal.ErrRetry); retry != (c.want == refusal.ErrRetry) { //nolint:errorlint // the very one
+				t.Errorf("%v: to be tried again: %t", err, retry)
+			}
+		})
+	}
+}
+
+// An authorizer that writes in Authorize is not led to it by hellos, which prove nothing.
+func TestHellosWriteNothing(t *testing.T) {
+	bound := map[string]Identity{}
+	config := fakeConfig(t, &fakeKind{describe: allRoads})
+	config.Authorizer = AuthorizerFunc(func(_ context.Context, r *Result) (*Authorization, error) {
+		bound[r.NodeName] = r.Machine
+		return r.Admit(r.NodeName), nil
+	})
+	v, err := NewVerifier(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, road := range []Road{RoadAK, RoadEK, RoadDocument} {
+		p := newFakeProver()
+		p.road = road
+		n := newFakeNode(t, p)
+		challenge, err := v.Challenge(t.Context(), n.hello(t))
+		if err != nil || len(bound) != 0 {
+			t.Errorf("%v: a hello bound %v, %v", road, bound, err)
+		}
+		if _, err := v.Verify(t.Context(), n.answer(t, challenge)); err != nil || bound["node-1"] != "fake:m1" {
+			t.Errorf("%v: an answer bound %v, %v", road, bound, err)
+		}
+		clear(bound)
+	}
+}
+
+// member is an authorizer with all three methods.
+type member struct {
+	checkedAuthorizer
+	hello, answer error
+	written       bool
+}
+
+func (m *member) AuthorizeHello(context.Context, *Result) error { return m.hello }
+
+func (m *member) Authorize(_ context.Context, r *Result) (*Authorization, error) {
+	if m.answer != nil {
+		return nil, m.answer
+	}
+	return r.Admit(r.NodeName), r.WhenAdmitted(func(context.Context) error { m.written = true; return nil })
+}
+
+// Wrap passes everything on: the hello, the check, and what is handed in, which is not done for
+// whom the wrapper refuses.
+func TestWrap(t *testing.T) {
+	logged := 0
+	around := func(ctx context.Context, r *Result, authorize AuthorizerFunc) (*Authorization, error) {
+		logged++
+		return authorize(ctx, r)
+	}
+	refuse := func(ctx context.Context, r *Result, authorize AuthorizerFunc) (*Authorization, error) {
+		if _, err := authorize(ctx, r); err != nil {
+			return nil, err
+		}
+		return nil, NotMember("the quota is full")
+	}
+	no := NotMember("x")
+	for name, c := range map[string]struct {
+		inner         member
+		around        func(context.Context, *Result, AuthorizerFunc) (*Authorization, error)
+		hello, answer error
+	}{
+		"admitted":              {member{}, around, nil, nil},
+		"refused at the hello":  {member{hello: no}, around, CheckMembership, nil},
+		"refused at the answer": {member{answer: no}, around, nil, CheckMembership},
+		"refused by itself":     {member{}, refuse, nil, CheckMembership},
+	} {
+		t.Run(name, func(t *testing.T) {
+			logged = 0
+			w := Wrap(Wrap(&c.inner, pass), c.around)
+			if err := Membership(t.Context(), w, &Result{Stage: StageHello}); !errors.Is(err, c.hello) || logged != 0 {
+				t.Errorf("hello: %v, want %v, logged %d", err, c.hello, logged)
+			}
+			if err := Membership(t.Context(), w, &Result{Stage: StageAnswer}); !errors.Is(err, c.answer) || c.inner.written != (c.answer == nil) {
+				t.Errorf("answer: %v, want %v, written: %t", err, c.answer, c.inner.written)
+			}
+		})
+	}
+}
+
+// Whatever is around it, an authorizer that is none, or does not fit, makes no verifier.
+func TestCheckAuthorizer(t *testing.T) {
+	never := errors.New("never fits")
+	open := Opening{ClusterIDs: []string{"c"}, Roads: []OpenRoad{{Provider: "fake", Road: RoadEK}}}
+	for name, c := range map[string]struct {
+		authorizer Authorizer
+		want       error // nil for a good one
+	}{
+		"a function":             {AuthorizerFunc(admitAll), nil},
+		"one that fits":          {&checkedAuthorizer{}, nil},
+		"nil":                    {nil, errNoAuthorizer},
+		"a nil pointer":          {(*checkedAuthorizer)(nil), errNoAuthorizer},
+		"another nil pointer":    {(*twoStages)(nil), errNoAuthorizer},
+		"a nil function":         {AuthorizerFunc(nil), errNoAuthorizer},
+		"one that never fits":    {&checkedAuthorizer{err: never}, never},
+		"a good one, wrapped":    {Wrap(&checkedAuthorizer{}, pass), nil},
+		"nil, wrapped":           {Wrap(nil, pass), errNoAuthorizer},
+		"a nil pointer, wrapped": {Wrap((*checkedAuthorizer)(nil), pass), errNoAuthorizer},
+		"wrapped twice":          {Wrap(Wrap(AuthorizerFunc(nil), pass), pass), errNoAuthorizer},
+		"never fits, wrapped":    {Wrap(&checkedAuthorizer{err: never}, pass), never},
+		"wrapped in nothing":     {Wrap(&checkedAuthorizer{}, nil), errNoAuthorizer},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := CheckAuthorizer(c.authorizer, open); !errors.Is(err, c.want) {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+			config := fakeConfig(t, &fakeKind{})
+			config.Authorizer = c.authorizer
+			v, err := NewVerifier(config)
+			if !errors.Is(err, c.want) || (v != nil) != (c.want == nil) || c.want != nil && !errors.Is(err, refusal.CheckConfig) {
+				t.Errorf("NewVerifier: got %v, %v", v, err)
+			}
+			if c.want == errNoAuthorizer { //nolint:errorlint // the very one
+				r := &Result{Stage: StageAnswer}
+				if err := Membership(t.Context(), c.authorizer, r); !errors.Is(err, refusal.ErrRetry) || r.Attested() != nil {
+					t.Errorf("Membership: got %v", err)
+				}
+			}
+		})
+	}
+	inner := &checkedAuthorizer{}
+	if err := CheckAuthorizer(Wrap(inner, pass), open); err != nil || !slices.Equal(inner.opened.ClusterIDs, open.ClusterIDs) || len(inner.opened.Roads) != 1 {
+		t.Errorf("the inner one was told %+v, %v", inner.opened, err)
+	}
+}

@@ -1,0 +1,120 @@
+package membership
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/plaintext"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// Scope says which machine identities a registry holds. One machine has several keys: an EK of
+// each algorithm and any number of AKs. So that it does not count as several machines, one
+// registry serves one kind of evidence on one road and, on attest.RoadEK, one algorithm of
+// EKs.
+//
+// That is not enough where a vendor certifies two EKs of one algorithm in one TPM (the
+// templates L-1 and H-1, or L-2 and H-2, of the TCG EK Credential Profile 2.6, annex B):
+// nothing that the control plane sees shows that they belong together. [FirstUse] therefore
+// requires a Machine UID for each newcomer on that road: a second name then takes a second
+// Machine of the inventory.
+type Scope struct {
+	// Cluster is the name of the cluster whose machines these are, one of csr.Policy.ClusterIDs.
+	// It has no default, is written into the registry and stays, so choose one that outlives the
+	// cluster's CA and list it in ClusterIDs beside those that nodes use: two clusters that
+	// share a registry would each admit the other's machines.
+	Cluster string
+	// Provider is the kind of evidence; empty means "tpm".
+	Provider string
+	// Road is the road on which the identities were found; the zero value is
+	// attest.RoadAK.
+	Road attest.Road
+	// IdentityClass is that of [attest.Result]: on attest.RoadEK the EK's algorithm, one
+	// of "RSA-2048", "RSA-3072", "RSA-4096", "P-256", "P-384" and "P-521"; empty on
+	// attest.RoadAK; on attest.RoadDocument what the kind of evidence sets, mostly nothing.
+	IdentityClass string
+}
+
+// scopeOf is the scope of a cluster that a machine belongs to.
+func scopeOf(r *attest.Result, cluster string) Scope {
+	s := Scope{Cluster: cluster, Provider: r.Provider, Road: r.Road, IdentityClass: r.IdentityClass}
+	switch s.Provider {
+	case defaultProvider:
+		s.Provider = ""
+	case "":
+		s.Provider = "no provider"
+	}
+	return s
+}
+
+const defaultProvider = "tpm"
+
+func (s Scope) provider() string { return cmp.Or(s.Provider, defaultProvider) }
+
+// String returns "ak", "ek" and the algorithm ("ek RSA-2048") or, for a kind other than "tpm",
+// its name and the road: "gce document". The cluster is not in it.
+func (s Scope) String() string {
+	out := s.Road.String()
+	if s.Provider != "" {
+		out = s.Provider + " " + out
+	}
+	if s.IdentityClass != "" {
+		out += " " + s.IdentityClass
+	}
+	return out
+}
+
+// ParseScope reads what String wrote: a scope without a cluster, to be set. An error has
+// [CheckRegistryScope].
+func ParseScope(text string) (Scope, error) {
+	words := strings.SplitN(text, " ", 3)
+	var s Scope
+	if words[0] != attest.RoadAK.String() && words[0] != attest.RoadEK.String() {
+		s.Provider, words = words[0], words[1:]
+	}
+	if len(words) != 0 {
+		for _, road := range []attest.Road{attest.RoadEK, attest.RoadDocument} {
+			if words[0] == road.String() {
+				s.Road = road
+			}
+		}
+		s.IdentityClass = strings.Join(words[1:], " ")
+	}
+	if s.checkIdentities() != nil || s.String() != text {
+		return Scope{}, refuse(CheckRegistryScope, refusal.Quote(text), "ak, ek with an algorithm of EKs, or the documents of another provider")
+	}
+	return s, nil
+}
+
+// Check returns an error with [CheckRegistryScope] for an invalid scope.
+func (s Scope) Check() error {
+	if err := der.CheckText("registry", "Scope.Cluster", s.Cluster, 1, der.MaxClusterIDSize); err != nil {
+		return &attest.Error{Check: CheckRegistryScope, Got: "no usable Cluster in the Scope", Want: "the cluster's name", Err: err}
+	}
+	return s.checkIdentities()
+}
+
+// checkIdentities checks all but the cluster.
+func (s Scope) checkIdentities() error {
+	ok := s.Provider != defaultProvider && s.Provider != "" && plaintext.Valid(s.Provider, 63)
+	switch s.Road {
+	case attest.RoadEK:
+		ok = (ok || s.Provider == "") && slices.Contains(ekAlgorithms[:], s.IdentityClass)
+	case attest.RoadAK:
+		ok = (ok || s.Provider == "") && s.IdentityClass == ""
+	case attest.RoadDocument:
+		ok = ok && (s.IdentityClass == "" || plaintext.Valid(s.IdentityClass, 63))
+	default:
+		ok = false
+	}
+	if !ok {
+		return refuse(CheckRegistryScope, s.String(), "ak, ek with an algorithm of EKs, or the documents of another provider")
+	}
+	return nil
+}
+
+// ekAlgorithms are those that an EK may have.
+var ekAlgorithms = [...]string{"RSA-2048", "RSA-3072", "RSA-4096", "P-256", "P-384", "P-521"}

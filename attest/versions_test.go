@@ -1,0 +1,136 @@
+package attest
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// reads is a kind that reads versions 1 and 2.
+func reads() *fakeKind {
+	return &fakeKind{describe: func(d *Description) { d.Versions = []int{1, 2} }}
+}
+
+// writes is a node whose prover writes one version.
+func writes(t *testing.T, version int) *fakeNode {
+	t.Helper()
+	p := newFakeProver()
+	p.version = version
+	return newFakeNode(t, p)
+}
+
+// A kind counts its versions for itself, and one that has turned out to be weak is refused, with
+// a list of those that are not.
+func TestVersions(t *testing.T) {
+	for name, c := range map[string]struct {
+		minimum, version int
+		supported        []string // nil for accepted
+	}{
+		"1 of both":        {0, 1, nil},
+		"2 of both":        {0, 2, nil},
+		"3 of both":        {0, 3, []string{"fake/v2", "fake/v1"}},
+		"1 at least 1":     {1, 1, nil},
+		"1 at least 2":     {2, 1, []string{"fake/v2"}},
+		"2 at least 2":     {2, 2, nil},
+		"3 at least 2":     {2, 3, []string{"fake/v2"}},
+		"21 is not 2 or 1": {0, 21, []string{"fake/v2", "fake/v1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := reads()
+			var inquired []int
+			k.find = func(_ Stage, q *Inquiry, f *Findings) *Findings { inquired = append(inquired, q.Version); return f }
+			config := fakeConfig(t, k)
+			config.MinimumVersions = map[string]int{"fake": c.minimum}
+			v, err := NewVerifier(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := joinFake(t, v, writes(t, c.version))
+			if c.supported == nil {
+				if want := []int{c.version, c.version}; err != nil || r.Attested() == nil || !slices.Equal(k.versions, want) || !slices.Equal(inquired, want) {
+					t.Errorf("got %v, read %v, asked about %v", err, k.versions, inquired)
+				}
+				return
+			}
+			expectRefusal(t, err, csr.CheckProviderVersion)
+			u, ok := errors.AsType[*csr.UnsupportedVersionError](err)
+			if !ok || !slices.Equal(u.Supported, c.supported) || len(k.asked) != 0 {
+				t.Errorf("got %+v, asked for %q", u, k.asked)
+			}
+		})
+	}
+}
+
+// What is bound to one version answers no challenge of another.
+func TestVersionsDoNotMix(t *testing.T) {
+	for name, c := range map[string]struct {
+		hello, answer int
+		want          Check
+	}{
+		"1 and 1": {1, 1, ""}, "2 and 2": {2, 2, ""}, "1 and 2": {1, 2, CheckQualifyingData}, "2 and 1": {2, 1, CheckQualifyingData},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v, first, second := newFakeVerifier(t, reads()), writes(t, c.hello), writes(t, c.answer)
+			second.key, second.subject = first.key, first.subject
+			challenge, err := v.Challenge(t.Context(), first.hello(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := v.Verify(t.Context(), second.answer(t, challenge))
+			expectRefusal(t, err, c.want)
+			if (r != nil) != (c.want == "") {
+				t.Errorf("got %v", r)
+			}
+		})
+	}
+	t.Run("relabelled", func(t *testing.T) {
+		v, n := newFakeVerifier(t, reads()), writes(t, 1)
+		challenge, err := v.Challenge(t.Context(), n.hello(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = v.Verify(t.Context(), relabelled(t, n.answer(t, challenge), "fake/v2"))
+		expectRefusal(t, err, CheckQualifyingData)
+	})
+}
+
+// A kind that is called by itself reads no evidence but its own, in a version that is accepted.
+func TestKindsCalledByThemselves(t *testing.T) {
+	k := reads()
+	config := fakeConfig(t, k)
+	config.MinimumVersions = map[string]int{"fake": 2}
+	v, err := NewVerifier(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.MinimumVersions["fake"] = 1 // it was copied
+	n := writes(t, 2)
+	hello := n.hello(t)
+	challenge, err := v.Challenge(t.Context(), hello)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := n.answer(t, challenge)
+	one := v.Registrations()[0]
+	if one.MinimumVersion != 2 || !slices.Equal(one.Versions, []int{2}) {
+		t.Errorf("registered with %+v", one)
+	}
+	for block, want := range map[string]Check{"fake/v2": "", "fake/v1": csr.CheckAttestationProvider, "fake/v3": csr.CheckAttestationProvider,
+		"fake-b/v2": csr.CheckAttestationProvider, "": csr.CheckAttestationProvider} {
+		t.Run("as "+block, func(t *testing.T) {
+			k.asked = nil
+			a, err := one.Provider.VerifyClientAttestationData(t.Context(), relabelled(t, answer, block).Parsed())
+			expectRefusal(t, err, want)
+			der, err := one.Provider.(csr.Challenger).Challenge(t.Context(), relabelled(t, hello, block).Parsed())
+			if want != "" && block == "" {
+				want = csr.CheckProvider
+			}
+			expectRefusal(t, err, want)
+			if (a != nil) != (want == "") || (der != nil) != (want == "") || (len(k.asked) == 0) != (want != "") {
+				t.Errorf("got %v, %x, asked for %q", a, der, k.asked)
+			}
+		})
+	}
+}

@@ -1,0 +1,136 @@
+package bootstraptoken
+
+import (
+	"bytes"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/nodeattest/nodeattest/jws"
+)
+
+// Signing is what [Sign] found.
+type Signing struct {
+	// Data is the data that the ConfigMap must have now. It is a new map.
+	Data map[string]string
+	// Changed reports whether Data differs from what was given: if so, write it.
+	Changed bool
+	// Refused lists the token Secrets that [ParseSecretUnchecked] refuses, in the order in
+	// which they were given. Nothing is signed with them.
+	Refused []Refusal
+	// Next is when the first of the signatures ends, and so when to sign again. It is the zero
+	// time if none does: then a change to the Secrets or the ConfigMap is the next reason.
+	Next time.Time
+}
+
+// Sign says what data the cluster-info ConfigMap must have at now: a signature by each Secret
+// that has the usage signing and is not expired, and no other key that begins with
+// "jws-kubeconfig-". Everything else in data is kept. objects may be all Secrets of the
+// cluster: those that are not of [SecretType] in [Namespace] are skipped.
+//
+// Signatures are byte for byte those of Kubernetes' bootstrap signer
+// (pkg/controller/bootstrap/bootstrapsigner.go, signConfigMap). The same Secrets sign, except
+// those that [ParseSecretUnchecked] refuses: Kubernetes signs with any nonempty secret, with
+// Secrets whose groups are wrong, and with those that are being deleted. A signature that it
+// made with such a Secret is left alone as long as it is correct, so that both can run in one
+// cluster: each settles after one write. They contradict each other only if their clocks
+// differ, and only for that long, when a token expires.
+//
+// The kubeconfig is signed as it is: [ParseKubeconfig] says whether clients will accept it.
+//
+// The error is "cluster-info-kubeconfig" if there is nothing to sign (Kubernetes then leaves the
+// ConfigMap as it is), "kubeconfig" for a kubeconfig of more than 262,144
+// bytes, which no client accepts, "duplicate-token", and [refusal.CheckConfig] if now is
+// the zero time. Secrets of one namespace cannot be duplicates.
+func Sign(data map[string]string, objects []*Object, now time.Time) (*Signing, error) {
+	if now.IsZero() {
+		return nil, errClock()
+	}
+	kubeconfig, err := kubeconfigOf(data)
+	if err != nil {
+		return nil, err
+	}
+	s := new(Signing)
+	signers, err := s.signers(objects, now)
+	if err != nil {
+		return nil, err
+	}
+	payload, err := jws.NewDetached([]byte(kubeconfig)) // encoded once for all tokens
+	if err != nil {
+		return nil, &Error{Check: checkKubeconfig, Err: err}
+	}
+	s.Data = make(map[string]string, len(data)+len(signers))
+	for key, value := range data {
+		if !strings.HasPrefix(key, signatureKeyPrefix) {
+			s.Data[key] = value
+		}
+	}
+	for id, signer := range signers {
+		key := signatureKeyPrefix + id
+		signature, err := payload.Sign(id, signer.key)
+		if err != nil {
+			return nil, &Error{Check: CheckSignature, Err: err}
+		}
+		if signer.refused && data[key] != signature {
+			continue
+		}
+		s.Data[key] = signature
+		if !signer.end.IsZero() && (s.Next.IsZero() || signer.end.Before(s.Next)) {
+			s.Next = signer.end
+		}
+	}
+	s.Changed = !maps.Equal(data, s.Data)
+	return s, nil
+}
+
+// A signer is a Secret that signs.
+type signer struct {
+	key     []byte
+	end     time.Time // the zero time means never
+	refused bool      // only Kubernetes signs with it
+}
+
+// signers returns those that sign at now, by ID. It also fills in Refused.
+func (s *Signing) signers(objects []*Object, now time.Time) (map[string]signer, error) {
+	signers := make(map[string]signer, len(objects))
+	for _, o := range objects {
+		if !isTokenSecret(o) {
+			continue
+		}
+		key, end, signs := kubernetesSigns(o, now)
+		_, err := ParseSecretUnchecked(o)
+		if err != nil {
+			s.Refused = append(s.Refused, Refusal{Name: o.Name, Err: err})
+		}
+		if !signs {
+			continue
+		}
+		id, _ := idOf(o.Name)
+		if other, ok := signers[id]; ok && !bytes.Equal(other.key, key) {
+			return nil, &Error{Check: checkDuplicateToken, Got: "two secrets for " + id, Want: "one"}
+		}
+		signers[id] = signer{key, end, err != nil}
+	}
+	return signers, nil
+}
+
+// kubernetesSigns reports whether Kubernetes' bootstrap signer signs with the token Secret,
+// and if so with which key and until when, where zero means never (pkg/controller/bootstrap,
+// bootstrapsigner.go and util.go; k8s.io/cluster-bootstrap/util/secrets, GetExpiration).
+// Besides type and namespace it checks the name, the ID, that the secret is not empty, the
+// expiration and the usage, but not deletion, the groups or the form of the secret. It reads
+// an expiration as time.Parse does, and an empty one as never.
+func kubernetesSigns(o *Object, now time.Time) (key []byte, end time.Time, ok bool) {
+	data := o.Data.Reveal()
+	id, named := idOf(o.Name)
+	if !named || string(data[keyID]) != id || len(data[keySecret]) == 0 || string(data[keySigning]) != "true" {
+		return nil, time.Time{}, false
+	}
+	if text := string(data[keyExpiration]); text != "" {
+		end, _ = time.Parse(time.RFC3339, text) // the zero time, which has passed, if it is not a time
+		if !now.Before(end) {
+			return nil, time.Time{}, false
+		}
+	}
+	return data[keySecret], end, true
+}

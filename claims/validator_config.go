@@ -1,0 +1,127 @@
+package claims
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/nodeattest/nodeattest/internal/typednil"
+	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// The defaults of [ValidatorConfig].
+const (
+	// defaultMaxLifetime is the maximum lifetime of a token.
+	defaultMaxLifetime = 24 * time.Hour
+	// DefaultLeeway is how far clocks may be apart, as for kube-apiserver, and the largest
+	// value that may be configured.
+	DefaultLeeway = time.Minute
+)
+
+// ValidatorConfig configures a [Validator]. Issuer, Keys, Audiences, one of Objects and
+// InsecureSkipObjects, and one of Replay and InsecureAllowReplay are required.
+type ValidatorConfig struct {
+	// Issuer is the only accepted "iss", compared byte for byte.
+	Issuer string
+	// Keys are the issuer's keys, such as a [jws.RemoteKeySet]. A key set that is fetched for an
+	// issuer must be fetched for Issuer.
+	//
+	// Not: the keys of two clusters with the same issuer, such as kubeadm's default. Their
+	// service accounts of one name are one user here; only the Key of a Result, with its Set,
+	// says which cluster signed.
+	Keys jws.KeySet
+	// Audiences are the names of the validating service; a token must be for one of them.
+	//
+	// Not: the API server's audience. A token for it, such as the one that is mounted into each
+	// pod by default, could be stolen here and used there. An API server's audience is its
+	// issuer unless it is configured otherwise, so Issuer is refused here.
+	Audiences []string
+	// InsecureAPIServerAudience allows Audiences to have Issuer among them.
+	InsecureAPIServerAudience bool
+	// Objects gets the objects that tokens name, and the Node for Node.
+	Objects Objects
+	// InsecureSkipObjects validates without Objects, for a service that has no access to
+	// the API server: a token is accepted until it ends, whatever has become of its service
+	// account, pod, Secret and Node. Objects and Node must then be unset. Keep MaxLifetime
+	// short when using it.
+	InsecureSkipObjects bool
+	// MaxStaleness is how old an answer of Objects may be; 0 refuses any but [LiveObjects]. An
+	// older answer counts as none ([CheckStaleAnswer], [refusal.ErrRetry]). A token whose
+	// object is gone may still be accepted for that long.
+	MaxStaleness time.Duration
+	// Replay remembers tokens, so that each is accepted only once.
+	Replay ReplayCache
+	// InsecureAllowReplay accepts a token any number of times during its life: anyone who
+	// reads it in transit can use it too. It is meant for services to which a workload
+	// sends its token with each request; if the machine is attested, a token is worthless
+	// elsewhere. Replay must then be nil.
+	InsecureAllowReplay bool
+	// MaxLifetime is the maximum lifetime of a token, from "iat" or "nbf", whichever is
+	// earlier, to "exp", or to "warnafter" if that comes first; 0 means 24 hours. It
+	// must not be negative.
+	MaxLifetime time.Duration
+	// Leeway is how far clocks may be apart; 0 means DefaultLeeway, which is also the
+	// maximum, and a negative value means none at all.
+	Leeway time.Duration
+	// Node configures [Validator.ValidateOnNode]. Its zero value means that tokens are not
+	// compared with machines.
+	Node NodeCheck
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// NewValidator checks the configuration; an error has [refusal.CheckConfig].
+func NewValidator(config ValidatorConfig) (*Validator, error) {
+	switch {
+	case config.Issuer == "":
+		return nil, refusal.Config("Issuer", "", "the issuer's URL")
+	case typednil.Is(config.Keys):
+		return nil, refusal.Config("Keys", "", "a key set")
+	case foreignIssuer(config.Keys, config.Issuer) != "":
+		return nil, refusal.Config("Keys", "of issuer "+foreignIssuer(config.Keys, config.Issuer), config.Issuer)
+	case len(config.Audiences) == 0 || slices.Contains(config.Audiences, ""):
+		return nil, refusal.Config("Audiences", "without one, or with an empty one", "at least one, none empty")
+	case slices.Contains(config.Audiences, config.Issuer) && !config.InsecureAPIServerAudience:
+		return nil, refusal.Config("Audiences", "with the API server's, "+config.Issuer, "the validating service's own, or InsecureAPIServerAudience")
+	case typednil.Is(config.Objects) != config.InsecureSkipObjects:
+		return nil, refusal.Config("Objects and InsecureSkipObjects", "both or none", "one of them")
+	case typednil.Is(config.Replay) != config.InsecureAllowReplay:
+		return nil, refusal.Config("Replay and InsecureAllowReplay", "both or none", "one of them")
+	case config.MaxLifetime < 0:
+		return nil, refusal.Config("MaxLifetime", config.MaxLifetime.String(), "0 or more")
+	case config.Leeway > DefaultLeeway:
+		return nil, refusal.Config("Leeway", config.Leeway.String(), "at most "+DefaultLeeway.String())
+	case !config.Node.isZero() && config.InsecureSkipObjects:
+		return nil, refusal.Config("Node", "with InsecureSkipObjects", "Objects that have Nodes")
+	}
+	config.Now = clock(config.Now)
+	v := &Validator{}
+	if !config.InsecureSkipObjects {
+		fresh := FreshObjects{From: config.Objects, MaxStaleness: config.MaxStaleness, Now: config.Now}
+		if err := fresh.Check(); err != nil {
+			return nil, err
+		}
+		v.objects = fresh
+	}
+	if err := config.Node.ready(); err != nil && !config.Node.isZero() {
+		return nil, err
+	}
+	config.MaxLifetime = cmp.Or(config.MaxLifetime, defaultMaxLifetime)
+	config.Leeway = max(cmp.Or(config.Leeway, DefaultLeeway), 0)
+	config.Audiences = slices.Clone(config.Audiences)
+	v.config = config
+	return v, nil
+}
+
+// foreignIssuer returns another issuer that keys are fetched for; "" if there is none.
+func foreignIssuer(keys jws.KeySet, issuer string) string {
+	if of, ok := keys.(interface{ Issuers() []string }); ok {
+		for _, other := range of.Issuers() {
+			if other != issuer {
+				return other
+			}
+		}
+	}
+	return ""
+}

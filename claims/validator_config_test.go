@@ -1,0 +1,116 @@
+package claims
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// A service whose audience is the API server's takes tokens that are good there, so it has to
+// say that it means to.
+func TestValidatorAudienceOfTheAPIServer(t *testing.T) {
+	w := newWorld(t)
+	w.claims.Audiences = []string{worldIssuer}
+	config := w.strictConfig()
+	config.Audiences = []string{worldAudience, worldIssuer}
+	_, err := NewValidator(config)
+	wantCheck(t, err, refusal.CheckConfig)
+
+	config.InsecureAPIServerAudience = true
+	r, err := w.strictWith(t, config).Validate(t.Context(), w.token(t))
+	if err != nil || !slices.Equal(r.Audiences, []string{worldIssuer}) {
+		t.Errorf("got %v, %v", r, err)
+	}
+	config.Audiences, config.InsecureAPIServerAudience = []string{worldAudience, worldIssuer + "/"}, false
+	w.strictWith(t, config) // another name is for the service to know
+}
+
+// Keys that are fetched for one issuer verify the tokens of no other, inside a union as well.
+func TestValidatorKeysOfAnotherIssuer(t *testing.T) {
+	w := newWorld(t)
+	of := func(config jws.RemoteConfig) jws.KeySet {
+		config.Client = http.DefaultClient
+		keys, err := jws.NewRemoteKeySet(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return keys
+	}
+	own, other := of(jws.RemoteConfig{Issuer: worldIssuer}), of(jws.RemoteConfig{Issuer: worldIssuer + "/"})
+	union := func(last jws.KeySet) jws.KeySet {
+		keys, err := jws.NewUnionKeySet(jws.NamedKeySet{Name: "a", Keys: w.keys}, jws.NamedKeySet{Name: "b", Keys: own}, jws.NamedKeySet{Name: "c", Keys: last})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return keys
+	}
+	for name, tt := range map[string]struct {
+		keys jws.KeySet
+		want error
+	}{
+		"own":               {own, nil},
+		"another":           {other, refusal.CheckConfig},
+		"without an issuer": {of(jws.RemoteConfig{JWKSURL: "https://other.example/jwks"}), nil},
+		"own in a union":    {union(own), nil},
+		"another in one":    {union(other), refusal.CheckConfig},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := w.strictConfig()
+			config.Keys = tt.keys
+			_, err := NewValidator(config)
+			if tt.want == nil && err != nil {
+				t.Error(err)
+			}
+			if tt.want != nil {
+				wantCheck(t, err, refusal.CheckConfig)
+			}
+		})
+	}
+}
+
+// Which of two clusters with one issuer a token is from, only the set of its key says.
+func TestValidatorTwoClustersOneIssuer(t *testing.T) {
+	a, b := newWorld(t), newWorld(t)
+	keys, err := jws.NewUnionKeySet(jws.NamedKeySet{Name: "a", Keys: a.keys}, jws.NamedKeySet{Name: "b", Keys: b.keys})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := a.strictConfig()
+	config.Keys = keys
+	v := a.strictWith(t, config)
+	for name, w := range map[string]*world{"a": a, "b": b} {
+		r, err := v.Validate(t.Context(), w.token(t))
+		if err != nil || r.Key.Set() != name {
+			t.Errorf("%s: got %v, %v", name, r, err)
+		}
+	}
+}
+
+// What holds nil is refused where it is configured, not at the first token.
+func TestValidatorTypedNil(t *testing.T) {
+	w := newWorld(t)
+	for name, change := range map[string]func(*ValidatorConfig){
+		"static keys": func(c *ValidatorConfig) { c.Keys = (*jws.StaticKeySet)(nil) },
+		"remote keys": func(c *ValidatorConfig) { c.Keys = (*jws.RemoteKeySet)(nil) },
+		"union":       func(c *ValidatorConfig) { c.Keys = (*jws.UnionKeySet)(nil) },
+		"objects":     func(c *ValidatorConfig) { c.Objects = (*MemoryObjects)(nil) },
+		"replay":      func(c *ValidatorConfig) { c.Replay, c.InsecureAllowReplay = (*MemoryReplayCache)(nil), false },
+		"no machines": func(c *ValidatorConfig) { c.Node = NodeCheck{Require: FactRegisteredMachine} },
+		"a lister":    func(c *ValidatorConfig) { c.Objects = staleObjects{w.objects} },
+		"embedded":    func(c *ValidatorConfig) { c.Objects = struct{ *MemoryObjects }{&MemoryObjects{}} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := w.strictConfig()
+			change(&config)
+			_, err := NewValidator(config)
+			wantCheck(t, err, refusal.CheckConfig)
+		})
+	}
+	config := w.strictConfig()
+	config.Objects, config.MaxStaleness = staleObjects{w.objects}, time.Second
+	w.strictWith(t, config) // told how old its answers may be
+}

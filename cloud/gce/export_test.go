@@ -1,0 +1,7 @@
+package gce
+
+// For the tests from outside.
+const (
+	Issuer       = issuer
+	MaxTokenSize = maxTokenSize
+)

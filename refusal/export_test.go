@@ -1,0 +1,8 @@
+package refusal
+
+// For the tests from outside.
+const (
+	MaxText   = maxText
+	MaxCause  = maxCause
+	MaxQuoted = maxQuoted
+)

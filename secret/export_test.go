@@ -1,0 +1,4 @@
+package secret
+
+// ErrEncoding is for the tests from outside.
+var ErrEncoding = errEncoding
