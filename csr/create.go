@@ -26,7 +26,7 @@ type CreateOptions struct {
 	ProviderID string
 	// DNSNames and IPAddresses become the subjectAltName of a serving request, in this
 	// order. A serving request needs at least one of them; the other purposes have neither.
-	// Addresses have no zone. There are at most [MaxSANs] in total, and none that every
+	// Addresses have no zone. There are at most [maxSANs] in total, and none that every
 	// [Policy] reserves.
 	DNSNames    []string
 	IPAddresses []netip.Addr
@@ -104,8 +104,8 @@ func (o *CreateOptions) addTo(template *x509.CertificateRequest, purpose Purpose
 	if purpose != PurposeServing && names > 0 {
 		return refusal.Config("DNSNames or IPAddresses", "in a "+purpose.String()+" certificate", "none")
 	}
-	if names > MaxSANs {
-		return refusal.Config("DNSNames and IPAddresses:", strconv.Itoa(names), "at most "+strconv.Itoa(MaxSANs))
+	if names > maxSANs {
+		return refusal.Config("DNSNames and IPAddresses:", strconv.Itoa(names), "at most "+strconv.Itoa(maxSANs))
 	}
 	var strictest Policy // what it reserves, every policy reserves
 	for _, name := range o.DNSNames {

@@ -43,4 +43,11 @@ const (
 	CheckUsages                = checkUsages
 	CheckVerifiedExpired       = checkVerifiedExpired
 	CheckVerifiedMachine       = checkVerifiedMachine
+	MaxMessageSize             = maxMessageSize
+	MaxReasonSize              = maxReasonSize
+	MaxRequestJSONSize         = maxRequestJSONSize
+	MaxSANs                    = maxSANs
+	ProviderInsecure           = providerInsecure
+	ReasonIgnored              = reasonIgnored
+	ReasonRefused              = reasonRefused
 )

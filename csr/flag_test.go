@@ -28,8 +28,8 @@ func TestFlag(t *testing.T) {
 		{[]pkix.Extension{other, flag}, true},
 	} {
 		t.Run(fmt.Sprint(test.want), func(t *testing.T) {
-			if got, err := HasFlag(test.extensions, testFlag); err != nil || got != test.want {
-				t.Errorf("HasFlag(%v) = %v, %v", test.extensions, got, err)
+			if got, err := hasFlag(test.extensions, testFlag); err != nil || got != test.want {
+				t.Errorf("hasFlag(%v) = %v, %v", test.extensions, got, err)
 			}
 		})
 	}
@@ -49,9 +49,9 @@ func TestFlag(t *testing.T) {
 		"two bytes long": with(1, 2, 0xff, 0xff),
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := HasFlag(extensions, testFlag)
+			got, err := hasFlag(extensions, testFlag)
 			if got {
-				t.Error("HasFlag = true")
+				t.Error("hasFlag = true")
 			}
 			wantRule(t, name, err, checkFlag)
 		})
@@ -83,9 +83,9 @@ func FuzzHasFlag(f *testing.F) {
 		extensions := []pkix.Extension{{Id: id[is], Critical: critical, Value: value}, {Id: id[is2], Critical: critical2, Value: value2}}
 		good := func(value []byte, critical bool) bool { return !critical && bytes.Equal(value, []byte{1, 1, 0xff}) }
 		bad := is && is2 || is && !good(value, critical) || is2 && !good(value2, critical2)
-		got, err := HasFlag(extensions, testFlag)
+		got, err := hasFlag(extensions, testFlag)
 		if got != (!bad && (is || is2)) || (err != nil) != bad {
-			t.Errorf("HasFlag(%v) = %v, %v", extensions, got, err)
+			t.Errorf("hasFlag(%v) = %v, %v", extensions, got, err)
 		}
 	})
 }

@@ -77,7 +77,7 @@ const (
 	checkSANMissing Check = "san-missing"
 	// checkSANKind: SANs are only DNS names and IP addresses.
 	checkSANKind Check = "san-kind"
-	// checkSANCount: there are at most [MaxSANs] SANs.
+	// checkSANCount: there are at most [maxSANs] SANs.
 	checkSANCount Check = "san-count"
 	// checkSANForm: a DNS name is a lower-case DNS-1123 subdomain, is not a wildcard, and
 	// does not end like an IP address. The extension is not critical.

@@ -99,7 +99,7 @@ func (p insecureProvider) VerifyClientAttestationData(ctx context.Context, reque
 		return nil, err
 	}
 	grant := Grant{ProviderID: string(checked.ClaimedProviderID())}
-	return checked.Vouch(ProviderInsecure+":"+checked.nodeName, grant, nil), nil
+	return checked.Vouch(providerInsecure+":"+checked.nodeName, grant, nil), nil
 }
 
 // VerifyServingAttestationData refuses: an insecure provider has no serving
