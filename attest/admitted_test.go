@@ -65,7 +65,7 @@ func TestWhenAdmitted(t *testing.T) {
 		{"refused", func(*Result) (*Authorization, error) { return nil, NotMember("x") }, "", nil, CheckMembership, nil},
 		{"undecided", func(*Result) (*Authorization, error) { return nil, broken }, "", nil, broken, nil},
 		{"no authorization", func(*Result) (*Authorization, error) { return nil, nil }, "", nil, CheckMembership, nil},
-		{"another claim", yes, "p://2", nil, CheckProviderID, nil},
+		{"another claim", yes, "p://2", nil, checkProviderID, nil},
 		{"first write fails", yes, "p://1", broken, refusal.ErrRetry, []string{"first"}},
 		{"first write refuses", yes, "p://1", NotMember("x"), CheckMembership, []string{"first"}},
 	} {
@@ -149,7 +149,7 @@ func TestClaimedProviderID(t *testing.T) {
 		want             error
 	}{
 		{StageHello, "p://1", "p://2", nil},
-		{StageAnswer, "p://1", "", CheckProviderID}, {StageAnswer, "p://1", "p://1", nil}, {StageAnswer, "p://1", "p://2", CheckProviderID},
+		{StageAnswer, "p://1", "", checkProviderID}, {StageAnswer, "p://1", "p://1", nil}, {StageAnswer, "p://1", "p://2", checkProviderID},
 		{StageAnswer, "", "p://1", nil}, {StageAnswer, "", "", nil},
 	} {
 		t.Run(fmt.Sprint(c.stage, " ", c.claimed, " ", c.vouched), func(t *testing.T) {
@@ -175,7 +175,7 @@ func TestKeyRingEdges(t *testing.T) {
 	if _, err := ring.newest(ringTime); err != nil {
 		t.Errorf("a reading within the skew: %v", err)
 	}
-	if _, err := ring.newest(ringTime.Add(-time.Second)); !errors.Is(err, CheckRingStale) || !errors.Is(err, refusal.ErrRetry) {
+	if _, err := ring.newest(ringTime.Add(-time.Second)); !errors.Is(err, checkRingStale) || !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("a reading from the future: %v", err)
 	}
 	keys := []RingKey{NewRingKey(ringTime)}

@@ -130,7 +130,7 @@ func (a *Attester) Answer(ctx context.Context, challenge []byte, key crypto.Sign
 		return nil, errors.New("attest: answer: no key to certify")
 	}
 	if !sameKey(request.CSR.PublicKey, key.Public()) {
-		return nil, &Error{Check: CheckKeyMismatch, Got: "another key than that of the request", Want: "the request's key"}
+		return nil, &Error{Check: checkKeyMismatch, Got: "another key than that of the request", Want: "the request's key"}
 	}
 	c, err := message.ParseChallenge(challenge)
 	if err != nil {

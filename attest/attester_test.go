@@ -155,11 +155,11 @@ func TestInputsOfAnswers(t *testing.T) {
 		want      Check // "" for an error of no check
 	}{
 		"no key":                 {good, nil, ""},
-		"another key":            {good, newFakeKey(t), CheckKeyMismatch},
-		"a key of another kind":  {good, rsaKey, CheckKeyMismatch},
-		"no challenge":           {nil, n.key, CheckEncoding},
-		"a cut challenge":        {good[:len(good)-1], n.key, CheckEncoding},
-		"a challenge and a byte": {append(bytes.Clone(good), 0), n.key, CheckEncoding},
+		"another key":            {good, newFakeKey(t), checkKeyMismatch},
+		"a key of another kind":  {good, rsaKey, checkKeyMismatch},
+		"no challenge":           {nil, n.key, checkEncoding},
+		"a cut challenge":        {good[:len(good)-1], n.key, checkEncoding},
+		"a challenge and a byte": {append(bytes.Clone(good), 0), n.key, checkEncoding},
 		"a challenge of road EK": {changed(func(c *message.Challenge) {
 			c.Binding.Road, c.Binding.AKName, c.Clear = message.RoadEK, []byte{0, 0x0b, 1}, nil
 			c.Credential = &message.Credential{IDObject: []byte{1}, EncryptedSecret: []byte{2}}
@@ -170,8 +170,8 @@ func TestInputsOfAnswers(t *testing.T) {
 		"another lifetime":          {bound(func(b *message.Binding) { b.ExpirationSeconds++ }), n.key, CheckBindingExpiration},
 		"another machine":           {bound(func(b *message.Binding) { b.MachineKey[31] ^= 1 }), n.key, CheckBindingMachineKey},
 		"another request":           {bound(func(b *message.Binding) { b.RequestHash[31] ^= 1 }), n.key, CheckBindingRequest},
-		"a window of more than 1 h": {bound(func(b *message.Binding) { b.NotAfter = b.IssuedAt + 3601 }), n.key, CheckBindingWindow},
-		"a window that ends before": {bound(func(b *message.Binding) { b.NotAfter = b.IssuedAt - 1 }), n.key, CheckBindingWindow},
+		"a window of more than 1 h": {bound(func(b *message.Binding) { b.NotAfter = b.IssuedAt + 3601 }), n.key, checkBindingWindow},
+		"a window that ends before": {bound(func(b *message.Binding) { b.NotAfter = b.IssuedAt - 1 }), n.key, checkBindingWindow},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n.prover.asked = nil
@@ -204,7 +204,7 @@ func TestAnswersForAnotherAK(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = n.attester.Answer(t.Context(), data, n.key, n.subject)
-	expectRefusal(t, err, CheckBindingAKName)
+	expectRefusal(t, err, checkBindingAKName)
 	if slices.Contains(p.asked, "Open") {
 		t.Error("the credential was opened")
 	}
@@ -293,19 +293,19 @@ func TestFailingProvers(t *testing.T) {
 	}{
 		"nothing is presented": {func(p *fakeProver) { p.presents = broken }, broken},
 		"no evidence":          {func(p *fakeProver) { p.evidence = func(Stage, *Evidence) *Evidence { return nil } }, nil},
-		"no statement":         {func(p *fakeProver) { p.evidence = func(Stage, *Evidence) *Evidence { return &Evidence{} } }, CheckEncoding},
+		"no statement":         {func(p *fakeProver) { p.evidence = func(Stage, *Evidence) *Evidence { return &Evidence{} } }, checkEncoding},
 		"one without a type": {func(p *fakeProver) {
 			p.evidence = func(Stage, *Evidence) *Evidence { return &Evidence{Statements: []Statement{statement}} }
-		}, CheckEncoding},
+		}, checkEncoding},
 		"what is no certificate": {func(p *fakeProver) {
 			p.evidence = func(_ Stage, e *Evidence) *Evidence { e.Certificates = [][]byte{{1}}; return e }
-		}, CheckEncoding},
+		}, checkEncoding},
 		"evidence over its limit": {func(p *fakeProver) {
 			p.evidence = func(_ Stage, e *Evidence) *Evidence {
 				e.Statements[0].DER = append([]byte{4, 0x83, 4, 0, 0}, make([]byte, der.MaxEvidenceSize)...)
 				return e
 			}
-		}, CheckSize},
+		}, checkSize},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newFakeNode(t, newFakeProver())

@@ -177,16 +177,16 @@ func NotMember(reason string) error {
 	return &Error{Check: CheckMembership, Got: reason}
 }
 
-// CheckProviderID: the request claims a provider ID that the authorizer does not
+// checkProviderID: the request claims a provider ID that the authorizer does not
 // vouch for.
-const CheckProviderID Check = "provider-id"
+const checkProviderID Check = "provider-id"
 
 // Membership asks an [Authorizer] as a [Verifier] does. It is meant for anyone who calls one
 // from elsewhere, such as a test of an authorizer. At [StageHello] a [HelloAuthorizer] is asked
 // and nobody else. At [StageAnswer] it checks the provider ID that the request claims against
 // the answer, then does what was handed to [Result.WhenAdmitted], in that order, and sets what
 // [Result.Attested] returns. A nil error means admission. An error that wraps
-// [CheckMembership] or [CheckProviderID] is a refusal; any other wraps [refusal.ErrRetry].
+// [CheckMembership] or "provider-id" is a refusal; any other wraps [refusal.ErrRetry].
 func Membership(ctx context.Context, a Authorizer, r *Result) error {
 	if err := ctx.Err(); err != nil {
 		return refusal.Retry(err)
@@ -266,7 +266,7 @@ func (r *Result) ask(ctx context.Context, authorizer Authorizer) (*csr.Grant, er
 		return nil, NotMember("machine " + string(r.Machine) + " as node " + r.NodeName + ", which is admitted as node " + a.nodeName)
 	}
 	if claimed := string(r.ClaimedProviderID); claimed != "" && claimed != a.ProviderID {
-		return nil, &Error{Check: CheckProviderID, Got: claimed, Want: refusal.OrNothing(a.ProviderID)}
+		return nil, &Error{Check: checkProviderID, Got: claimed, Want: refusal.OrNothing(a.ProviderID)}
 	}
 	given := a.Grant
 	given.DNSNames, given.IPAddresses = slices.Clone(a.DNSNames), slices.Clone(a.IPAddresses)

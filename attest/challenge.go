@@ -29,14 +29,14 @@ func ChallengeDecision(challenge []byte, err error) csr.Decision {
 // ReasonChallenge is the reason of the condition that carries a challenge.
 const ReasonChallenge = message.ReasonChallenge
 
-// CheckNoChallenge: a hello was decided without a challenge.
-const CheckNoChallenge Check = "no-challenge"
+// checkNoChallenge: a hello was decided without a challenge.
+const checkNoChallenge Check = "no-challenge"
 
 // ChallengeOf returns the challenge in the status of a hello that the node has filed, for
 // [Attester.Answer]: the inverse of [ChallengeDecision]. An error that wraps [refusal.ErrRetry]
-// means that nothing has been decided yet. One with [CheckNoChallenge] means that the hello
+// means that nothing has been decided yet. One with "no-challenge" means that the hello
 // was decided in another way, as its text says, and that the node has to file again; one with
-// [CheckEncoding] or [CheckSize] means that it is not a challenge. ChallengeOf does not look
+// "message-encoding" or "message-size" means that it is not a challenge. ChallengeOf does not look
 // inside the DER.
 func ChallengeOf(hello *csr.Request) ([]byte, error) {
 	if hello == nil {
@@ -50,20 +50,20 @@ func ChallengeOf(hello *csr.Request) ([]byte, error) {
 	for _, c := range hello.Status.Conditions {
 		switch c.Type {
 		case csr.ConditionDenied, csr.ConditionApproved, csr.ConditionFailed:
-			return nil, &Error{Check: CheckNoChallenge, Got: c.Type + ": " + c.Reason + ": " + c.Message, Want: message.ReasonChallenge}
+			return nil, &Error{Check: checkNoChallenge, Got: c.Type + ": " + c.Reason + ": " + c.Message, Want: message.ReasonChallenge}
 		}
 	}
-	return nil, &Error{Check: CheckNoChallenge, Got: "no decision", Want: message.ReasonChallenge, Err: refusal.ErrRetry}
+	return nil, &Error{Check: checkNoChallenge, Got: "no decision", Want: message.ReasonChallenge, Err: refusal.ErrRetry}
 }
 
 // parseChallengeMessage refuses any other spelling of the same bytes.
 func parseChallengeMessage(message string) ([]byte, error) {
 	if len(message) > base64.StdEncoding.EncodedLen(der.MaxChallengeSize) {
-		return nil, &Error{Check: CheckSize, Got: "a longer challenge message", Want: "at most 21848 characters"}
+		return nil, &Error{Check: checkSize, Got: "a longer challenge message", Want: "at most 21848 characters"}
 	}
 	challenge, err := base64.StdEncoding.Strict().DecodeString(message)
 	if err != nil || base64.StdEncoding.EncodeToString(challenge) != message {
-		return nil, &Error{Check: CheckEncoding, Got: "a challenge message in another form", Want: "padded, unbroken base64"}
+		return nil, &Error{Check: checkEncoding, Got: "a challenge message in another form", Want: "padded, unbroken base64"}
 	}
 	return challenge, nil
 }

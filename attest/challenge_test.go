@@ -19,7 +19,7 @@ func challengeMessage(b []byte) string { return ChallengeDecision(b, nil).Messag
 // not deny.
 func TestChallengeDecision(t *testing.T) {
 	refused, undecided := NotMember("x"), refusal.Retry(errors.New("db"))
-	others := &Error{Check: csr.CheckHelloSigner, Err: refusal.Retry(csr.ErrOtherSigner)}
+	others := &Error{Check: "hello-signer", Err: refusal.Retry(csr.ErrOtherSigner)}
 	for name, c := range map[string]struct {
 		challenge []byte
 		err       error

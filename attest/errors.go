@@ -16,11 +16,11 @@ type Error = refusal.Error
 
 // Checks of the messages' encoding.
 const (
-	// CheckEncoding: a message is not the DER that the wire format requires, or a value is out
+	// checkEncoding: a message is not the DER that the wire format requires, or a value is out
 	// of range.
-	CheckEncoding = der.CheckEncoding
-	// CheckSize: a message is over its size limit.
-	CheckSize = der.CheckSize
-	// CheckVersion: a message states a version other than 1.
-	CheckVersion = der.CheckVersion
+	checkEncoding = der.CheckEncoding
+	// checkSize: a message is over its size limit.
+	checkSize = der.CheckSize
+	// checkVersion: a message states a version other than 1.
+	checkVersion = der.CheckVersion
 )

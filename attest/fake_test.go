@@ -83,7 +83,7 @@ func (k *fakeKind) read(stage Stage, e *Evidence) (*fakeEvidence, error) {
 	k.versions = append(k.versions, e.Version)
 	m := &fakeEvidence{kind: k, stage: stage}
 	if _, err := asn1.Unmarshal(e.Statements[0].DER, &m.fakeMessage); err != nil {
-		return nil, &Error{Check: CheckEncoding, Err: err}
+		return nil, &Error{Check: checkEncoding, Err: err}
 	}
 	return m, nil
 }

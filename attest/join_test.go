@@ -35,12 +35,12 @@ func TestChallengeOf(t *testing.T) {
 		"after something else":      {with(under("Seen", "x"), good), nil, false},
 		"after another denial":      {with(under(csr.ConditionDenied, "x"), good), nil, false},
 		"no request":                {nil, errNotMade, false},
-		"no condition":              {with(), CheckNoChallenge, true},
-		"a condition of no meaning": {with(under("Seen", message.ReasonChallenge)), CheckNoChallenge, true},
-		"denied":                    {with(under(csr.ConditionDenied, "x")), CheckNoChallenge, false},
-		"approved":                  {with(under(csr.ConditionApproved, message.ReasonChallenge)), CheckNoChallenge, false},
-		"failed":                    {with(under(csr.ConditionFailed, message.ReasonChallenge)), CheckNoChallenge, false},
-		"what is no challenge":      {with(csr.Condition{Type: csr.ConditionDenied, Reason: message.ReasonChallenge, Message: "%"}), CheckEncoding, false},
+		"no condition":              {with(), checkNoChallenge, true},
+		"a condition of no meaning": {with(under("Seen", message.ReasonChallenge)), checkNoChallenge, true},
+		"denied":                    {with(under(csr.ConditionDenied, "x")), checkNoChallenge, false},
+		"approved":                  {with(under(csr.ConditionApproved, message.ReasonChallenge)), checkNoChallenge, false},
+		"failed":                    {with(under(csr.ConditionFailed, message.ReasonChallenge)), checkNoChallenge, false},
+		"what is no challenge":      {with(csr.Condition{Type: csr.ConditionDenied, Reason: message.ReasonChallenge, Message: "%"}), checkEncoding, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ChallengeOf(c.hello)
@@ -69,20 +69,20 @@ func TestHellos(t *testing.T) {
 		"as it is":             {},
 		"as old as may be":     {change: at(message.MaxHelloAge)},
 		"older":                {change: at(message.MaxHelloAge + 1), want: CheckHelloExpired},
-		"of the future":        {change: at(-1), want: CheckFuture, retry: true},
+		"of the future":        {change: at(-1), want: checkFuture, retry: true},
 		"without a time":       {change: func(r *csr.Request) { r.Metadata.CreationTimestamp = time.Time{} }},
-		"no PEM":               {change: func(r *csr.Request) { r.Spec.Request = nil }, want: csr.CheckBundleSize},
+		"no PEM":               {change: func(r *csr.Request) { r.Spec.Request = nil }, want: refusal.Check("bundle-size")},
 		"of another cluster":   {node: func(n *fakeNode) { n.subject.ClusterID = "cluster-2" }, want: CheckBindingCluster},
 		"with a bad signature": {node: badSignature, want: csr.CheckSignature},
 		"a signer that the policy does not have": {plane: func(c *VerifierConfig) {
 			c.Policy.SignerNames = []string{csr.SignerKubeAPIServerClientKubelet}
 		}, want: csr.CheckSignerName},
-		"a ring not read": {plane: func(c *VerifierConfig) { c.KeyRing = new(KeyRing) }, want: CheckRingStale, retry: true},
+		"a ring not read": {plane: func(c *VerifierConfig) { c.KeyRing = new(KeyRing) }, want: checkRingStale, retry: true},
 		"evidence that is none": {change: func(r *csr.Request) {
 			b, _ := csr.Parse(r.Spec.Request)
 			b.Data = []byte{1}
 			r.Spec.Request, _ = b.Marshal()
-		}, want: CheckEncoding},
+		}, want: checkEncoding},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := fakeConfig(t, &fakeKind{})
@@ -137,12 +137,12 @@ func TestAnswersBesideTheBinding(t *testing.T) {
 		"as it is":         {},
 		"another cluster":  {plane: func(c *VerifierConfig) { c.Policy.ClusterIDs = []string{"cluster-2"} }, want: CheckBindingCluster},
 		"one more cluster": {plane: func(c *VerifierConfig) { c.Policy.ClusterIDs = []string{"cluster-2", "cluster-1"} }},
-		"another ring":     {plane: func(c *VerifierConfig) { c.KeyRing, _ = NewStaticKeyRing(NewRingKey(fakeNow)) }, want: CheckRingKey},
+		"another ring":     {plane: func(c *VerifierConfig) { c.KeyRing, _ = NewStaticKeyRing(NewRingKey(fakeNow)) }, want: checkRingKey},
 		"no member": {plane: func(c *VerifierConfig) {
 			c.Authorizer = AuthorizerFunc(func(context.Context, *Result) (*Authorization, error) { return nil, nil })
 		}, want: CheckMembership},
 		"a bad signature":      {node: badSignature, want: csr.CheckSignature},
-		"a binding of nothing": {node: echo(nil), want: CheckEncoding},
+		"a binding of nothing": {node: echo(nil), want: checkEncoding},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := fakeConfig(t, &fakeKind{})
@@ -235,7 +235,7 @@ func TestCredentialsOverTheirSize(t *testing.T) {
 			p.road = RoadEK
 			k := &fakeKind{describe: allRoads, seal: func([]byte) *Credential { return &c.credential }}
 			challenge, err := newFakeVerifier(t, k).Challenge(t.Context(), newFakeNode(t, p).hello(t))
-			if c.good != (err == nil) || c.good != (challenge != nil) || !c.good && !errors.Is(err, CheckEncoding) {
+			if c.good != (err == nil) || c.good != (challenge != nil) || !c.good && !errors.Is(err, checkEncoding) {
 				t.Errorf("got %v", err)
 			}
 		})

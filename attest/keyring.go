@@ -23,14 +23,14 @@ const MaxRingAge = message.MaxRingAge
 
 // Checks of the key ring.
 const (
-	// CheckRingKey: the binding names a key that is unknown, retired or not yet active.
-	CheckRingKey Check = "ring-key"
-	// CheckRingStale: the ring was read more than 60 seconds ago, in the future, or not yet.
+	// checkRingKey: the binding names a key that is unknown, retired or not yet active.
+	checkRingKey Check = "ring-key"
+	// checkRingStale: the ring was read more than 60 seconds ago, in the future, or not yet.
 	// Always together with [refusal.ErrRetry].
-	CheckRingStale Check = "ring-stale"
-	// CheckRingEmpty: the ring holds no key that is active and not retired.
+	checkRingStale Check = "ring-stale"
+	// checkRingEmpty: the ring holds no key that is active and not retired.
 	// Always together with [refusal.ErrRetry].
-	CheckRingEmpty Check = "ring-empty"
+	checkRingEmpty Check = "ring-empty"
 )
 
 // RingKey is one challenge key: it makes challenges from ActiveAt on, and its challenges can
@@ -71,7 +71,7 @@ func (k *RingKey) retired(now time.Time) bool {
 
 // KeyRing holds the challenge keys of a control plane. The zero value has not been read yet;
 // it is for a program that starts before it can read the shared place. Until the first
-// [KeyRing.Refresh] it makes and verifies nothing, and everything is [CheckRingStale], to be
+// [KeyRing.Refresh] it makes and verifies nothing, and everything is "ring-stale", to be
 // tried again. Replicas that share nothing but the ring accept answers to each other's
 // challenges: no other state is kept. It is safe for use from many goroutines.
 type KeyRing struct {
@@ -157,7 +157,7 @@ func (r *KeyRing) fresh(now time.Time) ([]RingKey, error) {
 		if !r.readAt.IsZero() {
 			got = "a ring read at " + r.readAt.UTC().Format(time.RFC3339)
 		}
-		return nil, &Error{Check: CheckRingStale, Got: got,
+		return nil, &Error{Check: checkRingStale, Got: got,
 			Want: "one read within " + message.MaxRingAge.String(), Err: refusal.ErrRetry}
 	}
 	return r.keys, nil // which nobody changes
@@ -172,7 +172,7 @@ func (r *KeyRing) newest(now time.Time) (*RingKey, error) {
 	}
 	keys = slices.DeleteFunc(slices.Clone(keys), func(k RingKey) bool { return k.ActiveAt.After(now) || k.retired(now) })
 	if len(keys) == 0 {
-		return nil, &Error{Check: CheckRingEmpty, Want: "a key that is active and not retired", Err: refusal.ErrRetry}
+		return nil, &Error{Check: checkRingEmpty, Want: "a key that is active and not retired", Err: refusal.ErrRetry}
 	}
 	best := slices.MaxFunc(keys, func(a, b RingKey) int { return a.ActiveAt.Compare(b.ActiveAt) })
 	return &best, nil
@@ -188,17 +188,17 @@ func (r *KeyRing) lookup(id [message.KeyIDSize]byte, now time.Time) (*RingKey, e
 	}
 	n := slices.IndexFunc(keys, func(k RingKey) bool { return k.ID == id })
 	if n < 0 {
-		return nil, &Error{Check: CheckRingKey, Got: "unknown key " + hexID(id), Want: "a key of the ring"}
+		return nil, &Error{Check: checkRingKey, Got: "unknown key " + hexID(id), Want: "a key of the ring"}
 	}
 	switch k := &keys[n]; {
 	case k.retired(now):
-		return nil, &Error{Check: CheckRingKey, Got: "key " + hexID(id) + ", retired " + k.RetiredAt.UTC().Format(time.RFC3339),
+		return nil, &Error{Check: checkRingKey, Got: "key " + hexID(id) + ", retired " + k.RetiredAt.UTC().Format(time.RFC3339),
 			Want: "a key that is not retired"}
 	case k.ActiveAt.After(now.Add(clockSkew)):
-		return nil, &Error{Check: CheckRingKey, Got: "key " + hexID(id) + ", active from " + k.ActiveAt.UTC().Format(time.RFC3339),
+		return nil, &Error{Check: checkRingKey, Got: "key " + hexID(id) + ", active from " + k.ActiveAt.UTC().Format(time.RFC3339),
 			Want: "a key that is active"}
 	case k.ActiveAt.After(now):
-		return nil, &Error{Check: CheckRingKey, Got: "key " + hexID(id) + ", active in a moment", Want: "a key that is active", Err: refusal.ErrRetry}
+		return nil, &Error{Check: checkRingKey, Got: "key " + hexID(id) + ", active in a moment", Want: "a key that is active", Err: refusal.ErrRetry}
 	}
 	return &keys[n], nil
 }

@@ -20,7 +20,7 @@ func TestAgesOfReadings(t *testing.T) {
 	}
 	for at, good := range map[time.Duration]bool{-clockSkew - 1: false, -clockSkew: true, 0: true, message.MaxRingAge: true, message.MaxRingAge + 1: false} {
 		_, err := ring.fresh(ringTime.Add(at))
-		if good != (err == nil) || !good && !errors.Is(err, CheckRingStale) {
+		if good != (err == nil) || !good && !errors.Is(err, checkRingStale) {
 			t.Errorf("%v after it: %v", at, err)
 		}
 	}
@@ -41,7 +41,7 @@ func TestNewestKeyIsRetired(t *testing.T) {
 	if ring, err = NewKeyRing([]RingKey{old, newer}, ringTime); err != nil {
 		t.Fatal(err)
 	}
-	if k, err := ring.newest(ringTime); !errors.Is(err, CheckRingEmpty) || !errors.Is(err, refusal.ErrRetry) || k != nil {
+	if k, err := ring.newest(ringTime); !errors.Is(err, checkRingEmpty) || !errors.Is(err, refusal.ErrRetry) || k != nil {
 		t.Errorf("all are retired: %v, %v", k, err)
 	}
 }

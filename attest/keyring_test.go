@@ -70,7 +70,7 @@ func TestKeyRingRefresh(t *testing.T) {
 	if _, err := ring.newest(ringTime.Add(time.Minute + message.MaxRingAge)); err != nil {
 		t.Errorf("at the greatest age: %v", err)
 	}
-	if _, err := ring.newest(ringTime.Add(time.Minute + message.MaxRingAge + 1)); !errors.Is(err, CheckRingStale) || !errors.Is(err, refusal.ErrRetry) {
+	if _, err := ring.newest(ringTime.Add(time.Minute + message.MaxRingAge + 1)); !errors.Is(err, checkRingStale) || !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("over it: %v", err)
 	}
 	static, err := NewStaticKeyRing(first)
@@ -104,11 +104,11 @@ func TestKeyRingLookup(t *testing.T) {
 		time.Hour + 1*time.Second: {true, false},
 	} {
 		_, err := ring.lookup(key.ID, ringTime.Add(at))
-		if errors.Is(err, CheckRingKey) != want.refused || errors.Is(err, refusal.ErrRetry) != want.retry {
+		if errors.Is(err, checkRingKey) != want.refused || errors.Is(err, refusal.ErrRetry) != want.retry {
 			t.Errorf("after %s: %v", at, err)
 		}
 	}
-	if _, err := ring.lookup([8]byte{}, ringTime); !errors.Is(err, CheckRingKey) {
+	if _, err := ring.lookup([8]byte{}, ringTime); !errors.Is(err, checkRingKey) {
 		t.Errorf("an unknown key: %v", err)
 	}
 }

@@ -23,7 +23,7 @@ func TestUnreadKeyRing(t *testing.T) {
 			}
 		}
 	}
-	t.Run("unread", func(t *testing.T) { check(t, CheckRingStale) })
+	t.Run("unread", func(t *testing.T) { check(t, checkRingStale) })
 	for name, bad := range map[string]struct {
 		keys   []RingKey
 		readAt time.Time
@@ -40,7 +40,7 @@ func TestUnreadKeyRing(t *testing.T) {
 			if _, err := NewKeyRing(bad.keys, bad.readAt); err == nil {
 				t.Error("a ring was made of it")
 			}
-			check(t, CheckRingStale)
+			check(t, checkRingStale)
 		})
 	}
 	t.Run("read", func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestUnreadKeyRing(t *testing.T) {
 		check(t, nil)
 	})
 	t.Run("not read again", func(t *testing.T) {
-		if _, err := ring.newest(ringTime.Add(message.MaxRingAge + 1)); !errors.Is(err, CheckRingStale) {
+		if _, err := ring.newest(ringTime.Add(message.MaxRingAge + 1)); !errors.Is(err, checkRingStale) {
 			t.Errorf("got %v", err)
 		}
 	})

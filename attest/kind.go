@@ -231,11 +231,11 @@ const (
 	// CheckQualifyingData: a statement covers qualifying data other than that of the
 	// challenge: it answers another challenge, or none.
 	CheckQualifyingData = message.CheckQualifyingData
-	// CheckKeyMismatch: the key to be certified is not that of the request.
-	CheckKeyMismatch = message.CheckKeyMismatch
-	// CheckNotResident: the verifier requires a key that lives in a TPM, and the evidence does
+	// checkKeyMismatch: the key to be certified is not that of the request.
+	checkKeyMismatch = message.CheckKeyMismatch
+	// checkNotResident: the verifier requires a key that lives in a TPM, and the evidence does
 	// not show one.
-	CheckNotResident Check = "key-not-resident"
+	checkNotResident Check = "key-not-resident"
 )
 
 // accept checks what a kind has found against what it declared and what the message claims,
@@ -268,7 +268,7 @@ func (r *Result) accept(k *openKind, p *Presented, q *Inquiry, f *Findings) erro
 	r.ResidenceStanding = f.ResidenceStanding.atMost(road.Residence)
 	r.TPMResident = f.TPMResident && r.Stage == StageAnswer && r.ResidenceStanding != "" && r.ResidenceStanding != Claimed
 	if q.RequireTPMResident && (r.Stage == StageAnswer && !r.TPMResident || road.Residence == "") {
-		return &Error{Check: CheckNotResident, Got: "evidence of " + k.Provider + " that shows none", Want: "a key in a TPM"}
+		return &Error{Check: checkNotResident, Got: "evidence of " + k.Provider + " that shows none", Want: "a key in a TPM"}
 	}
 	most := road.Machine
 	if road.Residence.above(most) {

@@ -449,13 +449,13 @@ func TestRequiredResidence(t *testing.T) {
 		want     Check
 	}{
 		"an answer that shows it":       {StageAnswer, RoadAK, true, Asserted, ""},
-		"one that claims it":            {StageAnswer, RoadAK, true, Claimed, CheckNotResident},
-		"one that does not say how":     {StageAnswer, RoadAK, true, "", CheckNotResident},
-		"one that does not say so":      {StageAnswer, RoadAK, false, Proven, CheckNotResident},
-		"a document that says so":       {StageAnswer, RoadDocument, true, Proven, CheckNotResident},
+		"one that claims it":            {StageAnswer, RoadAK, true, Claimed, checkNotResident},
+		"one that does not say how":     {StageAnswer, RoadAK, true, "", checkNotResident},
+		"one that does not say so":      {StageAnswer, RoadAK, false, Proven, checkNotResident},
+		"a document that says so":       {StageAnswer, RoadDocument, true, Proven, checkNotResident},
 		"a hello before it is shown":    {StageHello, RoadAK, false, "", ""},
 		"a hello before its credential": {StageHello, RoadEK, false, "", ""},
-		"a hello of a document":         {StageHello, RoadDocument, false, "", CheckNotResident},
+		"a hello of a document":         {StageHello, RoadDocument, false, "", checkNotResident},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := goodFinding()
@@ -628,13 +628,13 @@ func TestOtherKindsEvidence(t *testing.T) {
 	})
 	t.Run("a hello under nobody's signer", func(t *testing.T) {
 		_, err := v.Challenge(t.Context(), under(hello, "example.com/x"))
-		if !errors.Is(err, csr.CheckProviderUnknown) || !errors.Is(err, csr.ErrOtherSigner) || !errors.Is(err, refusal.ErrRetry) {
+		if !errors.Is(err, refusal.Check("provider-unknown")) || !errors.Is(err, csr.ErrOtherSigner) || !errors.Is(err, refusal.ErrRetry) {
 			t.Errorf("got %v", err)
 		}
 	})
 	t.Run("a hello under the signer of certificates", func(t *testing.T) {
 		_, err := v.Challenge(t.Context(), under(hello, nodes[0].subject.SignerName))
-		if !errors.Is(err, csr.CheckHelloSigner) || !errors.Is(err, csr.ErrOtherSigner) || !errors.Is(err, refusal.ErrRetry) {
+		if !errors.Is(err, refusal.Check("hello-signer")) || !errors.Is(err, csr.ErrOtherSigner) || !errors.Is(err, refusal.ErrRetry) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -690,7 +690,7 @@ func TestOtherKindsEvidence(t *testing.T) {
 			t.Error("the other's provider accepted it")
 		}
 		_, err = all[0].Provider.VerifyServingAttestationData(t.Context(), answer.Parsed())
-		expectRefusal(t, err, csr.CheckProviderPurpose)
+		expectRefusal(t, err, refusal.Check("provider-purpose"))
 	})
 }
 
@@ -798,7 +798,7 @@ func TestAnswersElsewhere(t *testing.T) {
 		"no lifetime":         {func(r *csr.Request) { r.Spec.ExpirationSeconds = nil }, 0, CheckBindingExpiration},
 		"filed too late":      {func(r *csr.Request) { r.Metadata.CreationTimestamp = fakeNow.Add(11 * time.Minute) }, time.Hour, CheckAnswerLate},
 		"looked at too late":  {func(*csr.Request) {}, 2 * time.Hour, CheckAnswerOld},
-		"filed in the future": {func(r *csr.Request) { r.Metadata.CreationTimestamp = fakeNow.Add(time.Second) }, 0, CheckFuture},
+		"filed in the future": {func(r *csr.Request) { r.Metadata.CreationTimestamp = fakeNow.Add(time.Second) }, 0, checkFuture},
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := fakeNow

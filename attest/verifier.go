@@ -191,9 +191,9 @@ const (
 	// CheckHelloExpired: a hello is older than 5 minutes. The node files
 	// again.
 	CheckHelloExpired Check = "hello-expired"
-	// CheckFuture: a request was created in the future. Always together with
+	// checkFuture: a request was created in the future. Always together with
 	// [refusal.ErrRetry].
-	CheckFuture Check = "request-in-the-future"
+	checkFuture Check = "request-in-the-future"
 )
 
 // errNotMade: there is no request, or no verifier.

@@ -27,17 +27,17 @@ const (
 	CheckBindingExpiration Check = "binding-expiration"
 	// CheckBindingMachineKey: it is for another machine's key.
 	CheckBindingMachineKey Check = "binding-machine-key"
-	// CheckBindingAKName: it is for another AK.
-	CheckBindingAKName Check = "binding-ak-name"
+	// checkBindingAKName: it is for another AK.
+	checkBindingAKName Check = "binding-ak-name"
 	// CheckBindingRequest: it is for another certificate request.
 	CheckBindingRequest Check = "binding-request"
-	// CheckBindingWindow: notAfter is before issuedAt or more than one hour
+	// checkBindingWindow: notAfter is before issuedAt or more than one hour
 	// after it.
-	CheckBindingWindow Check = "binding-window"
+	checkBindingWindow Check = "binding-window"
 
-	// CheckAnswerEarly: the answer was created more than 60 s before its
+	// checkAnswerEarly: the answer was created more than 60 s before its
 	// challenge.
-	CheckAnswerEarly Check = "answer-early"
+	checkAnswerEarly Check = "answer-early"
 	// CheckAnswerLate: the answer was created after the challenge's window.
 	CheckAnswerLate Check = "answer-late"
 	// CheckAnswerOld: the answer was created more than one hour ago.
@@ -191,7 +191,7 @@ func differences(got, want *message.Binding) (all []*Error) {
 		differ(CheckBindingMachineKey, hex.EncodeToString(got.MachineKey[:]), hex.EncodeToString(want.MachineKey[:]))
 	}
 	if !bytes.Equal(got.AKName, want.AKName) {
-		differ(CheckBindingAKName, hex.EncodeToString(got.AKName), hex.EncodeToString(want.AKName))
+		differ(checkBindingAKName, hex.EncodeToString(got.AKName), hex.EncodeToString(want.AKName))
 	}
 	if got.RequestHash != want.RequestHash {
 		differ(CheckBindingRequest, hex.EncodeToString(got.RequestHash[:]), hex.EncodeToString(want.RequestHash[:]))
@@ -204,7 +204,7 @@ func differences(got, want *message.Binding) (all []*Error) {
 
 func checkWindow(b *message.Binding) error {
 	if length := b.NotAfter - b.IssuedAt; length < 0 || length > int64(message.MaxWindow/time.Second) {
-		return &Error{Check: CheckBindingWindow, Got: strconv.FormatInt(length, 10) + " s", Want: "0 to 3600 s"}
+		return &Error{Check: checkBindingWindow, Got: strconv.FormatInt(length, 10) + " s", Want: "0 to 3600 s"}
 	}
 	return nil
 }
@@ -224,7 +224,7 @@ func checkTimes(b *message.Binding, request *csr.Request, now time.Time) error {
 	}
 	switch {
 	case created.Before(b.Issued().Add(-clockSkew)):
-		return outside(CheckAnswerEarly, "no earlier than 60 s before "+b.Issued().Format(time.RFC3339))
+		return outside(checkAnswerEarly, "no earlier than 60 s before "+b.Issued().Format(time.RFC3339))
 	case created.After(b.Expires()):
 		return outside(CheckAnswerLate, "no later than "+b.Expires().Format(time.RFC3339))
 	case now.Sub(created) > message.MaxAnswerAge:
@@ -240,7 +240,7 @@ func createdAt(request *csr.Request, now time.Time) (time.Time, error) {
 		return now, nil
 	}
 	if created.After(now) {
-		return time.Time{}, &Error{Check: CheckFuture, Got: created.UTC().Format(time.RFC3339Nano),
+		return time.Time{}, &Error{Check: checkFuture, Got: created.UTC().Format(time.RFC3339Nano),
 			Want: "a time before " + now.UTC().Format(time.RFC3339Nano), Err: refusal.ErrRetry}
 	}
 	return created, nil

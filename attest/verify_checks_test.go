@@ -22,15 +22,15 @@ func TestEndsOfTimes(t *testing.T) {
 	}{
 		"no time at all":         {0, 0, 0, ""},
 		"the longest window":     {3600, time.Hour, time.Hour, ""},
-		"a second longer":        {3601, 0, 0, CheckBindingWindow},
-		"an end before":          {-1, 0, 0, CheckBindingWindow},
+		"a second longer":        {3601, 0, 0, checkBindingWindow},
+		"an end before":          {-1, 0, 0, checkBindingWindow},
 		"as early as may be":     {60, -time.Minute, 0, ""},
-		"a nanosecond earlier":   {60, -time.Minute - 1, 0, CheckAnswerEarly},
+		"a nanosecond earlier":   {60, -time.Minute - 1, 0, checkAnswerEarly},
 		"as late as may be":      {60, time.Minute, time.Minute, ""},
 		"a nanosecond later":     {60, time.Minute + 1, time.Minute + 1, CheckAnswerLate},
 		"as old as may be":       {60, 0, message.MaxAnswerAge, ""},
 		"a nanosecond older":     {60, 0, message.MaxAnswerAge + 1, CheckAnswerOld},
-		"a nanosecond to come":   {60, 1, 0, CheckFuture},
+		"a nanosecond to come":   {60, 1, 0, checkFuture},
 		"created when looked at": {60, 1, 1, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestEndsOfTimes(t *testing.T) {
 // csr.Decide denies, and everything else is tried again.
 func TestErrorsOfAuthorizers(t *testing.T) {
 	gone := NotMember("gone")
-	other := &Error{Check: CheckProviderID, Err: CheckMembership}
+	other := &Error{Check: checkProviderID, Err: CheckMembership}
 	for name, c := range map[string]struct {
 		err         error
 		same, retry bool

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // reads is a kind that reads versions 1 and 2.
@@ -125,7 +126,7 @@ func TestKindsCalledByThemselves(t *testing.T) {
 			expectRefusal(t, err, want)
 			der, err := one.Provider.(csr.Challenger).Challenge(t.Context(), relabelled(t, hello, block).Parsed())
 			if want != "" && block == "" {
-				want = csr.CheckProvider
+				want = refusal.Check("bundle-provider")
 			}
 			expectRefusal(t, err, want)
 			if (a != nil) != (want == "") || (der != nil) != (want == "") || (len(k.asked) == 0) != (want != "") {

@@ -15,8 +15,8 @@ import (
 
 // The checks that a [ReplayCache] makes.
 const (
-	// CheckReplay: a token with this ID was presented before.
-	CheckReplay Check = "token-replay"
+	// checkReplay: a token with this ID was presented before.
+	checkReplay Check = "token-replay"
 	// checkReplayFull: the cache is full of live entries, so it cannot be known whether
 	// the token was presented before. It comes with [refusal.ErrRetry].
 	checkReplayFull Check = "replay-cache-full"
@@ -33,7 +33,7 @@ const (
 type ReplayCache interface {
 	// Use records that the token with this "iss" and "jti" was presented. It keeps the
 	// entry through the whole second of until, the last in which the token can be valid.
-	// With CheckReplay it refuses an ID that it already keeps, and also one whose until
+	// With "token-replay" it refuses an ID that it already keeps, and also one whose until
 	// has passed: it may have been kept and dropped. Neither string is empty.
 	Use(ctx context.Context, issuer, id string, until time.Time) error
 }
@@ -90,7 +90,7 @@ func NewMemoryReplayCache(opts MemoryReplayOptions) (*MemoryReplayCache, error) 
 	}, nil
 }
 
-// Use implements [ReplayCache]. An empty issuer or ID is refused with [CheckReplay], since
+// Use implements [ReplayCache]. An empty issuer or ID is refused with "token-replay", since
 // it could not be told apart from another; so is an end that has passed. A context that is
 // done gives [refusal.ErrRetry].
 func (c *MemoryReplayCache) Use(ctx context.Context, issuer, id string, until time.Time) error {
@@ -101,11 +101,11 @@ func (c *MemoryReplayCache) Use(ctx context.Context, issuer, id string, until ti
 		return &Error{Check: refusal.ErrRetry, Err: err}
 	}
 	if issuer == "" || id == "" {
-		return &Error{Check: CheckReplay, Got: "a token without issuer or ID", Want: "both"}
+		return &Error{Check: checkReplay, Got: "a token without issuer or ID", Want: "both"}
 	}
 	now := c.now().Unix()
 	if until.Unix() < now {
-		return &Error{Check: CheckReplay, Got: "ID " + refusal.Text(id) + ", whose end has passed", Want: "a token that is still good"}
+		return &Error{Check: checkReplay, Got: "ID " + refusal.Text(id) + ", whose end has passed", Want: "a token that is still good"}
 	}
 	key := makeReplayKey(issuer, id)
 	c.mu.Lock()
@@ -116,7 +116,7 @@ func (c *MemoryReplayCache) Use(ctx context.Context, issuer, id string, until ti
 	}
 	switch {
 	case found && last >= now, !found && until.Unix() <= c.dropped:
-		return &Error{Check: CheckReplay, Got: "ID " + refusal.Text(id) + ", presented before or dropped since", Want: "a token that was not presented before"}
+		return &Error{Check: checkReplay, Got: "ID " + refusal.Text(id) + ", presented before or dropped since", Want: "a token that was not presented before"}
 	case !found && len(c.entries) >= c.most:
 		return &Error{Check: checkReplayFull, Got: strconv.Itoa(c.most) + " live entries", Want: "room for one more", Err: refusal.ErrRetry}
 	}

@@ -33,7 +33,7 @@ func TestReplay(t *testing.T) {
 	if err := use("i", "a"); err != nil {
 		t.Fatal(err)
 	}
-	wantCheck(t, use("i", "a"), CheckReplay)
+	wantCheck(t, use("i", "a"), checkReplay)
 	if err := use("i", "a2"); err != nil {
 		t.Errorf("another ID: %v", err)
 	}
@@ -44,7 +44,7 @@ func TestReplay(t *testing.T) {
 		t.Errorf("other strings with the same text in a row: %v", err)
 	}
 	now = until.Add(time.Second - 1) // within the last second
-	wantCheck(t, use("i", "a"), CheckReplay)
+	wantCheck(t, use("i", "a"), checkReplay)
 	now = until.Add(time.Second)
 	if err := c.Use(t.Context(), "i", "a", now); err != nil {
 		t.Errorf("after its end: %v", err)
@@ -62,15 +62,15 @@ func TestReplayEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, until := range []time.Duration{0, time.Second, time.Hour} {
-		wantCheck(t, c.Use(t.Context(), "i", "a", now.Add(until)), CheckReplay)
+		wantCheck(t, c.Use(t.Context(), "i", "a", now.Add(until)), checkReplay)
 	}
 }
 
 func TestReplayRefuses(t *testing.T) {
 	c := newReplay(t, 0, nil)
 	later := time.Now().Add(time.Hour)
-	wantCheck(t, c.Use(t.Context(), "", "a", later), CheckReplay)
-	wantCheck(t, c.Use(t.Context(), "i", "", later), CheckReplay)
+	wantCheck(t, c.Use(t.Context(), "", "a", later), checkReplay)
+	wantCheck(t, c.Use(t.Context(), "i", "", later), checkReplay)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	err := c.Use(ctx, "i", "a", later)
@@ -100,7 +100,7 @@ func TestReplayBound(t *testing.T) {
 		if !errors.Is(err, refusal.ErrRetry) || c.Len() != most {
 			t.Fatalf("%v, %d entries", err, c.Len())
 		}
-		wantCheck(t, c.Use(t.Context(), "i", id(7), time.Unix(3000, 0)), CheckReplay)
+		wantCheck(t, c.Use(t.Context(), "i", id(7), time.Unix(3000, 0)), checkReplay)
 		now = now.Add(100 * time.Second)
 	}
 	now = time.Unix(2001, 0) // half of them have ended
@@ -110,7 +110,7 @@ func TestReplayBound(t *testing.T) {
 		}
 	}
 	wantCheck(t, c.Use(t.Context(), "i", "one more", time.Unix(3000, 0)), checkReplayFull)
-	wantCheck(t, c.Use(t.Context(), "i", id(7), time.Unix(3000, 0)), CheckReplay)
+	wantCheck(t, c.Use(t.Context(), "i", id(7), time.Unix(3000, 0)), checkReplay)
 	now = time.Unix(3001, 0)
 	if err := c.Use(t.Context(), "i", "one more", time.Unix(4000, 0)); err != nil || c.Len() != 1 {
 		t.Errorf("%v, %d entries, want 1", err, c.Len())
@@ -129,7 +129,7 @@ func TestReplayOnce(t *testing.T) {
 			for i := range in {
 				if err := c.Use(t.Context(), "i", strconv.Itoa(i), later); err == nil {
 					in[i].Add(1)
-				} else if !errors.Is(err, CheckReplay) {
+				} else if !errors.Is(err, checkReplay) {
 					t.Error(err)
 				}
 			}
@@ -185,7 +185,7 @@ func TestReplayMemory(t *testing.T) {
 		t.Errorf("%.1f bytes an entry, at most 64 are promised", bytes)
 	}
 	wantCheck(t, c.Use(t.Context(), worldIssuer, "one more", time.Unix(2000, 0)), checkReplayFull)
-	wantCheck(t, c.Use(t.Context(), worldIssuer, long+"0", time.Unix(2000, 0)), CheckReplay)
+	wantCheck(t, c.Use(t.Context(), worldIssuer, long+"0", time.Unix(2000, 0)), checkReplay)
 
 	// A second generation finds its room where the first was.
 	now = time.Unix(2001, 0)
@@ -246,7 +246,7 @@ func FuzzReplay(f *testing.F) {
 			err := c.Use(t.Context(), "i", id, time.Unix(end, 0))
 			switch {
 			case known && last >= now.Unix():
-				wantCheck(t, err, CheckReplay)
+				wantCheck(t, err, checkReplay)
 			case errors.Is(err, checkReplayFull):
 				if alive < most && !swept(c, now) {
 					t.Fatalf("full with %d of %d alive", alive, most)
@@ -308,13 +308,13 @@ func TestReplayClockForthAndBack(t *testing.T) {
 	}
 	now = start.Add(time.Second)
 	for i := range most {
-		wantCheck(t, use(strconv.Itoa(i), until), CheckReplay)
+		wantCheck(t, use(strconv.Itoa(i), until), checkReplay)
 	}
 	// A token that ends after all that was dropped is surely new.
 	if err := use("new", until.Add(time.Second)); err != nil {
 		t.Error(err)
 	}
-	wantCheck(t, use("new", until.Add(time.Second)), CheckReplay)
+	wantCheck(t, use("new", until.Add(time.Second)), checkReplay)
 }
 
 // TestReplayZero: a cache that nobody made holds nothing, and says so.
@@ -337,8 +337,8 @@ func TestReplayAfterTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	now = end.Add(time.Second)
-	if err := cache.Use(t.Context(), "issuer", "id", end); !errors.Is(err, CheckReplay) || errors.Is(err, refusal.ErrRetry) {
-		t.Errorf("after its end: %v, want %v", err, CheckReplay)
+	if err := cache.Use(t.Context(), "issuer", "id", end); !errors.Is(err, checkReplay) || errors.Is(err, refusal.ErrRetry) {
+		t.Errorf("after its end: %v, want %v", err, checkReplay)
 	}
 	if err := cache.Use(t.Context(), "issuer", "id", now); err != nil {
 		t.Errorf("another life: %v", err)

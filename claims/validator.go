@@ -148,7 +148,7 @@ func (v *Validator) use(ctx context.Context, r *Result) error {
 	}
 	until := endOf(r.Claims).Time().Add(v.config.Leeway)
 	switch err := v.config.Replay.Use(ctx, r.Claims.Issuer, r.Claims.ID, until); {
-	case errors.Is(err, CheckReplay):
+	case errors.Is(err, checkReplay):
 		return err
 	case err != nil:
 		return retry("the replay cache", err)

@@ -233,12 +233,12 @@ func TestStrictReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = v.Validate(t.Context(), token)
-	wantCheck(t, err, CheckReplay)
+	wantCheck(t, err, checkReplay)
 	_, _, err = v.ValidateOnNode(t.Context(), token, &AttestedNode{Name: "node-a", Machine: "ek:sha256:aa"})
-	wantCheck(t, err, CheckReplay)
+	wantCheck(t, err, checkReplay)
 	w.now = w.claims.Expiry.Time().Add(time.Minute) // the last moment
 	_, err = v.Validate(t.Context(), token)
-	wantCheck(t, err, CheckReplay)
+	wantCheck(t, err, checkReplay)
 
 	w.claims.ID = "another"
 	if _, _, err := v.ValidateOnNode(t.Context(), w.token(t), &AttestedNode{Name: "node-a", Machine: "ek:sha256:aa"}); err != nil {

@@ -20,35 +20,35 @@ func TestParseNamesTheLinesFault(t *testing.T) {
 	}{
 		"full line":                       {full + "\n" + end, ""},
 		"full line and a short one":       {full + "\nQQ==\n" + end, ""},
-		"one character":                   {full + "\nQ\n" + end, CheckBase64},
-		"two characters":                  {full + "\nQQ\n" + end, CheckBase64},
-		"three characters":                {full + "\nQQQ\n" + end, CheckBase64},
-		"five characters":                 {full + "\nQUJDQ\n" + end, CheckBase64},
-		"63 columns":                      {full[1:] + "\n" + end, CheckBase64},
-		"65 columns":                      {full + "Q\n" + end, CheckBase64},
-		"68 columns":                      {full + "QUJD\n" + end, CheckBase64},
-		"60 columns, and more after":      {full[4:] + "\n" + full + "\n" + end, CheckBase64},
-		"a foreign character, more after": {"*" + full[1:] + "\n" + full + "\n" + end, CheckBase64},
-		"bits over":                       {full + "\nQR==\n" + end, CheckBase64},
-		"padding within":                  {full + "\nQQ==QUJD\n" + end, CheckBase64},
-		"four padding characters":         {full + "\n====\n" + end, CheckBase64},
-		"three padding characters":        {full + "\nQ===\n" + end, CheckBase64},
-		"CR in front":                     {full + "\n\r\r\r\rQUJD\n" + end, CheckBase64},
-		"CR within":                       {full + "\nQUJD\r\r\r\rQUJD\n" + end, CheckBase64},
-		"one CR within":                   {full + "\nQU\rJD\n" + end, CheckBase64},
-		"one CR in front":                 {full + "\n\rQUJD\n" + end, CheckBase64},
-		"CR in a full line":               {"\r" + full[:62] + "Q\n" + end, CheckBase64},
-		"header":                          {"Proc-Type: 4\n\n" + full + "\n" + end, CheckBase64},
-		"header without a name":           {":QUJ\n" + full + "\n" + end, CheckBase64},
-		"header after padding":            {"QQ==\n:QUJ\n" + end, CheckBase64},
-		"END line without a label":        {full + "\n-----END -----\n" + end, CheckBlock},
-		"END line of a hyphen":            {full + "\n-\n" + end, CheckBlock},
-		"END line cut short":              {full + "\n" + end[:len(end)-2] + "\n", CheckBlock},
-		"END line, longer":                {full + "\n" + end[:len(end)-1] + "-\n", CheckBlock},
-		"END line of another word":        {full + "\n-----AND " + end[len(endMark):], CheckBlock},
-		"END line of another label":       {full + "\n" + strings.Replace(end, "DATA", "DATE", 1), CheckBlock},
-		"END line with another end":       {full + "\n" + end[:len(end)-2] + "_\n", CheckBlock},
-		"BEGIN line in the END's place":   {full + "\n-----BEGIN " + BlockData + "-----\n", CheckBlock},
+		"one character":                   {full + "\nQ\n" + end, checkBase64},
+		"two characters":                  {full + "\nQQ\n" + end, checkBase64},
+		"three characters":                {full + "\nQQQ\n" + end, checkBase64},
+		"five characters":                 {full + "\nQUJDQ\n" + end, checkBase64},
+		"63 columns":                      {full[1:] + "\n" + end, checkBase64},
+		"65 columns":                      {full + "Q\n" + end, checkBase64},
+		"68 columns":                      {full + "QUJD\n" + end, checkBase64},
+		"60 columns, and more after":      {full[4:] + "\n" + full + "\n" + end, checkBase64},
+		"a foreign character, more after": {"*" + full[1:] + "\n" + full + "\n" + end, checkBase64},
+		"bits over":                       {full + "\nQR==\n" + end, checkBase64},
+		"padding within":                  {full + "\nQQ==QUJD\n" + end, checkBase64},
+		"four padding characters":         {full + "\n====\n" + end, checkBase64},
+		"three padding characters":        {full + "\nQ===\n" + end, checkBase64},
+		"CR in front":                     {full + "\n\r\r\r\rQUJD\n" + end, checkBase64},
+		"CR within":                       {full + "\nQUJD\r\r\r\rQUJD\n" + end, checkBase64},
+		"one CR within":                   {full + "\nQU\rJD\n" + end, checkBase64},
+		"one CR in front":                 {full + "\n\rQUJD\n" + end, checkBase64},
+		"CR in a full line":               {"\r" + full[:62] + "Q\n" + end, checkBase64},
+		"header":                          {"Proc-Type: 4\n\n" + full + "\n" + end, checkBase64},
+		"header without a name":           {":QUJ\n" + full + "\n" + end, checkBase64},
+		"header after padding":            {"QQ==\n:QUJ\n" + end, checkBase64},
+		"END line without a label":        {full + "\n-----END -----\n" + end, checkBlock},
+		"END line of a hyphen":            {full + "\n-\n" + end, checkBlock},
+		"END line cut short":              {full + "\n" + end[:len(end)-2] + "\n", checkBlock},
+		"END line, longer":                {full + "\n" + end[:len(end)-1] + "-\n", checkBlock},
+		"END line of another word":        {full + "\n-----AND " + end[len(endMark):], checkBlock},
+		"END line of another label":       {full + "\n" + strings.Replace(end, "DATA", "DATE", 1), checkBlock},
+		"END line with another end":       {full + "\n" + end[:len(end)-2] + "_\n", checkBlock},
+		"BEGIN line in the END's place":   {full + "\n-----BEGIN " + BlockData + "-----\n", checkBlock},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Parse([]byte(head + c.lines))
@@ -107,11 +107,11 @@ func TestBundleSizeExactly(t *testing.T) {
 		t.Errorf("the largest bundle: %v", err)
 	}
 	_, err := Parse(append(text, '\n'))
-	wantRule(t, "a byte more to read", err, CheckBundleSize)
+	wantRule(t, "a byte more to read", err, checkBundleSize)
 	for over := 1; ; over++ { // not every size is one of a bundle
 		if b := bundleOf(t, MaxBundleSize+over); b != nil {
 			_, err = b.Marshal()
-			wantRule(t, "the smallest that is too large to write", err, CheckBundleSize)
+			wantRule(t, "the smallest that is too large to write", err, checkBundleSize)
 			t.Logf("%d bytes over", over)
 			return
 		}
@@ -127,7 +127,7 @@ func TestParseAtTheEndOfMemory(t *testing.T) {
 	for n := 1; n < len(whole)-end-1; n++ {
 		text := slices.Clip(append(bytes.Clone(whole[:end+n]), '\n'))
 		_, err := Parse(slices.Clip(bytes.Clone(text))[:len(text):len(text)])
-		wantRule(t, string(whole[end:end+n]), err, CheckBlock)
+		wantRule(t, string(whole[end:end+n]), err, checkBlock)
 	}
 }
 
@@ -149,12 +149,12 @@ func TestPKCS10SizeExactly(t *testing.T) {
 		t.Errorf("the largest request: %v", err)
 	}
 	_, err := ParsePKCS10(request(MaxRequestSize + 1))
-	wantRule(t, "a byte more", err, CheckRequestSize)
+	wantRule(t, "a byte more", err, checkRequestSize)
 }
 
 // TestPKCS10RSASizeExactly: the longest RSA modulus that is read, and one bit more.
 func TestPKCS10RSASizeExactly(t *testing.T) {
-	for bits, want := range map[int]Check{maxRSABits: "", maxRSABits + 1: CheckRequestKey} {
+	for bits, want := range map[int]Check{maxRSABits: "", maxRSABits + 1: checkRequestKey} {
 		modulus := bytes.Repeat([]byte{0xff}, (bits+7)/8)
 		modulus[0] = 0xff >> ((8 - bits%8) % 8)
 		if modulus[0] > 0x7f {

@@ -21,10 +21,10 @@ const (
 
 // Rules of a bundle.
 const (
-	// CheckBundleSize: a bundle has 1 to MaxBundleSize bytes.
-	CheckBundleSize Check = "bundle-size"
-	// CheckProvider: the provider block is ProviderName/vN, see Bundle.
-	CheckProvider Check = "bundle-provider"
+	// checkBundleSize: a bundle has 1 to MaxBundleSize bytes.
+	checkBundleSize Check = "bundle-size"
+	// checkProvider: the provider block is ProviderName/vN, see Bundle.
+	checkProvider Check = "bundle-provider"
 )
 
 // Bundle is the content of CertificateSigningRequest.spec.request: a PKCS#10 request and, if
@@ -54,8 +54,8 @@ var bundleBlocks = []string{BlockRequest, BlockProvider, BlockData}
 // So every bundle has one encoding: if Parse succeeds, Marshal of the result is the input.
 //
 // The result does not alias the input. The error is a [*Error] with
-// [CheckBundleSize], or with [CheckBlock] or [CheckBase64] for the first fault in the text, or
-// then with [CheckRequestDER] or [CheckProvider].
+// "bundle-size", or with "bundle-block" or "bundle-base64" for the first fault in the text, or
+// then with "request-der" or "bundle-provider".
 func Parse(pem []byte) (*Bundle, error) {
 	blocks, err := readBlocks(pem, bundleBlocks)
 	if err != nil {
@@ -78,7 +78,7 @@ func Parse(pem []byte) (*Bundle, error) {
 // Parse would refuse the result.
 func (b *Bundle) Marshal() ([]byte, error) {
 	if b == nil {
-		return nil, &Error{Check: CheckBlock, Got: "no bundle", Want: "one"}
+		return nil, &Error{Check: checkBlock, Got: "no bundle", Want: "one"}
 	}
 	if _, _, err := splitRequest(b.Request); err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (b *Bundle) Marshal() ([]byte, error) {
 			return nil, err
 		}
 		if len(b.Data) == 0 {
-			return nil, &Error{Check: CheckBlock, Got: "no data for provider " + b.Provider, Want: "evidence"}
+			return nil, &Error{Check: checkBlock, Got: "no data for provider " + b.Provider, Want: "evidence"}
 		}
 		text = append(text, pem.EncodeToMemory(&pem.Block{Type: BlockProvider, Bytes: []byte(b.Provider)})...)
 		text = append(text, pem.EncodeToMemory(&pem.Block{Type: BlockData, Bytes: b.Data})...)
@@ -101,7 +101,7 @@ func (b *Bundle) Marshal() ([]byte, error) {
 }
 
 func sizeViolation(size int) error {
-	return &Error{Check: CheckBundleSize, Got: strconv.Itoa(size) + " bytes", Want: "1 to " + strconv.Itoa(MaxBundleSize)}
+	return &Error{Check: checkBundleSize, Got: strconv.Itoa(size) + " bytes", Want: "1 to " + strconv.Itoa(MaxBundleSize)}
 }
 
 // proposalBlocks is the order of the blocks in the proposal's form.
@@ -121,7 +121,7 @@ func ParseProposal(pem []byte) (*Bundle, error) {
 		return nil, err
 	}
 	if blocks[1] == nil {
-		return nil, &Error{Check: CheckBlock, Got: "no block " + BlockProposalData, Want: "one"}
+		return nil, &Error{Check: checkBlock, Got: "no block " + BlockProposalData, Want: "one"}
 	}
 	return &Bundle{Request: blocks[0], Data: blocks[1]}, nil
 }

@@ -138,7 +138,7 @@ func (c *Checked) fresh(now time.Time) error {
 // error is a [*Error] of [CheckSignature].
 func (c *Checked) CheckSignature() error {
 	if c.pkcs10 == nil {
-		return &Error{Check: CheckNotChecked, Got: "no request"}
+		return &Error{Check: checkNotChecked, Got: "no request"}
 	}
 	c.signatureOnce.Do(func() { c.signatureErr = c.pkcs10.CheckSignature() })
 	return c.signatureErr

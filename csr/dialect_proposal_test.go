@@ -47,7 +47,7 @@ func TestParseProposal(t *testing.T) {
 				t.Errorf("%s", diff)
 			}
 			_, err = b.Marshal()
-			wantRule(t, "Encode", err, CheckProvider)
+			wantRule(t, "Encode", err, checkProvider)
 		})
 	}
 }
@@ -64,27 +64,27 @@ func TestParseProposalRefuses(t *testing.T) {
 		text []byte
 		want Check
 	}{
-		"request alone":               {request, CheckBlock},
-		"data alone":                  {data, CheckBlock},
-		"data first":                  {join(data, request), CheckBlock},
-		"data twice":                  {join(request, data, data), CheckBlock},
-		"request twice":               {join(request, request, data), CheckBlock},
-		"with a provider":             {join(request, block(BlockProvider, []byte("tpm/v1")), data), CheckBlock},
-		"today's data":                {join(request, block(BlockData, make([]byte, 100))), CheckBlock},
-		"GKE's blocks":                {join(request, data, block("ATTESTATION SIGNATURE", []byte{1})), CheckBlock},
-		"request in one line":         {join(inOneLine, data), CheckBase64},
-		"two long lines":              {lines(a68 + "\n" + a68), CheckBase64},
-		"a long line after a short":   {lines(a64 + "\n" + a68), CheckBase64},
-		"a short line after a long":   {lines(a68 + "\nAAAA"), CheckBase64},
-		"one long line of 65 columns": {lines(a64 + "A"), CheckBase64},
-		"one long line, unused bits":  {lines(a64 + "AB=="), CheckBase64},
-		"one long line, padded twice": {lines(a64 + "AA==AA=="), CheckBase64},
-		"one long line with CR":       {lines(a64 + "AA\rA"), CheckBase64},
-		"one long line with CR LF":    {lines(a68 + "\r"), CheckBase64},
-		"empty data":                  {join(request, block(BlockProposalData, nil)), CheckBlock},
-		"no DER":                      {join(block(BlockRequest, []byte{1}), data), CheckRequestDER},
-		"text after":                  {join(request, data, []byte("a\n")), CheckBlock},
-		"nothing":                     {nil, CheckBundleSize},
+		"request alone":               {request, checkBlock},
+		"data alone":                  {data, checkBlock},
+		"data first":                  {join(data, request), checkBlock},
+		"data twice":                  {join(request, data, data), checkBlock},
+		"request twice":               {join(request, request, data), checkBlock},
+		"with a provider":             {join(request, block(BlockProvider, []byte("tpm/v1")), data), checkBlock},
+		"today's data":                {join(request, block(BlockData, make([]byte, 100))), checkBlock},
+		"GKE's blocks":                {join(request, data, block("ATTESTATION SIGNATURE", []byte{1})), checkBlock},
+		"request in one line":         {join(inOneLine, data), checkBase64},
+		"two long lines":              {lines(a68 + "\n" + a68), checkBase64},
+		"a long line after a short":   {lines(a64 + "\n" + a68), checkBase64},
+		"a short line after a long":   {lines(a68 + "\nAAAA"), checkBase64},
+		"one long line of 65 columns": {lines(a64 + "A"), checkBase64},
+		"one long line, unused bits":  {lines(a64 + "AB=="), checkBase64},
+		"one long line, padded twice": {lines(a64 + "AA==AA=="), checkBase64},
+		"one long line with CR":       {lines(a64 + "AA\rA"), checkBase64},
+		"one long line with CR LF":    {lines(a68 + "\r"), checkBase64},
+		"empty data":                  {join(request, block(BlockProposalData, nil)), checkBlock},
+		"no DER":                      {join(block(BlockRequest, []byte{1}), data), checkRequestDER},
+		"text after":                  {join(request, data, []byte("a\n")), checkBlock},
+		"nothing":                     {nil, checkBundleSize},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ParseProposal(test.text)

@@ -99,5 +99,5 @@ func nameOf(kind string, n int, names ...string) string {
 	return kind + "(" + strconv.Itoa(n) + ")"
 }
 
-// CheckUnsupportedKey: a public key is of a kind that [CanonicalSPKI] supports, and valid.
-const CheckUnsupportedKey Check = "unsupported-key"
+// checkUnsupportedKey: a public key is of a kind that [CanonicalSPKI] supports, and valid.
+const checkUnsupportedKey Check = "unsupported-key"

@@ -12,11 +12,11 @@ import (
 
 func TestViolationText(t *testing.T) {
 	for want, v := range map[string]*Error{
-		"bundle-size":                        {Check: CheckBundleSize},
-		"bundle-size: got 0 bytes":           {Check: CheckBundleSize, Got: "0 bytes"},
-		"bundle-size: got nothing, want one": {Check: CheckBundleSize, Want: "one"},
-		"bundle-size: got a, want b: EOF":    {Check: CheckBundleSize, Got: "a", Want: "b", Err: io.EOF},
-		"bundle-size: EOF":                   {Check: CheckBundleSize, Err: io.EOF},
+		"bundle-size":                        {Check: checkBundleSize},
+		"bundle-size: got 0 bytes":           {Check: checkBundleSize, Got: "0 bytes"},
+		"bundle-size: got nothing, want one": {Check: checkBundleSize, Want: "one"},
+		"bundle-size: got a, want b: EOF":    {Check: checkBundleSize, Got: "a", Want: "b", Err: io.EOF},
+		"bundle-size: EOF":                   {Check: checkBundleSize, Err: io.EOF},
 		"an error that is nil":               nil,
 	} {
 		t.Run(want, func(t *testing.T) {
@@ -28,15 +28,15 @@ func TestViolationText(t *testing.T) {
 }
 
 func TestViolationsAreFound(t *testing.T) {
-	first := &Error{Check: CheckBundleSize, Got: "a"}
-	second := &Error{Check: CheckBase64, Got: "b", Err: io.EOF}
+	first := &Error{Check: checkBundleSize, Got: "a"}
+	second := &Error{Check: checkBase64, Got: "b", Err: io.EOF}
 	err := fmt.Errorf("while testing: %w", Errors{first, second})
-	for _, target := range []error{CheckBundleSize, CheckBase64, io.EOF} {
+	for _, target := range []error{checkBundleSize, checkBase64, io.EOF} {
 		if !errors.Is(err, target) {
 			t.Errorf("%v is not found in %v", target, err)
 		}
 	}
-	if errors.Is(err, CheckBlock) || errors.Is(err, refusal.ErrRetry) || errors.Is(first, CheckBase64) {
+	if errors.Is(err, checkBlock) || errors.Is(err, refusal.ErrRetry) || errors.Is(first, checkBase64) {
 		t.Error("a rule is found that is not broken")
 	}
 	var all Errors
@@ -50,8 +50,8 @@ func TestViolationsAreFound(t *testing.T) {
 	if got, want := all.Error(), "bundle-size: got a; bundle-base64: got b: EOF"; got != want {
 		t.Errorf("error reads %q, want %q", got, want)
 	}
-	if CheckBase64.Error() != "bundle-base64" {
-		t.Errorf("rule reads %q", CheckBase64.Error())
+	if checkBase64.Error() != "bundle-base64" {
+		t.Errorf("rule reads %q", checkBase64.Error())
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // A node makes its request and puts evidence after it; a control plane reads both.
@@ -56,11 +57,11 @@ func Example_bundle() {
 func ExampleParse() {
 	const text = "-----BEGIN CERTIFICATE REQUEST-----\r\nMAkwADAAAwIAAA==\r\n-----END CERTIFICATE REQUEST-----\r\n"
 	_, err := csr.Parse([]byte(text))
-	fmt.Println(errors.Is(err, csr.CheckBlock))
+	fmt.Println(errors.Is(err, refusal.Check("bundle-block")))
 	fmt.Println(err)
 
 	_, err = csr.Parse([]byte(strings.ReplaceAll(text, "\r", "") + "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"))
-	fmt.Println(errors.Is(err, csr.CheckBlock))
+	fmt.Println(errors.Is(err, refusal.Check("bundle-block")))
 	// Output:
 	// true
 	// bundle-block: got "-----BEGIN CERTIFICATE REQUEST-----\r", want -----BEGIN CERTIFICATE REQUEST-----

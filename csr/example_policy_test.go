@@ -80,7 +80,7 @@ func ExampleDecide() {
 	// That nothing was refused proves nothing: Attested.Decision approves.
 	fmt.Println(csr.Decide(nil).Verdict)
 
-	refused := &csr.Error{Check: csr.CheckSubjectOrganization, Got: `"system:masters"`, Want: "system:nodes"}
+	refused := &csr.Error{Check: "subject-organization", Got: `"system:masters"`, Want: "system:nodes"}
 	d := csr.Decide(refused)
 	fmt.Println(d.Verdict, d.Reason)
 	fmt.Println(d.Message)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // rackProvider is a provider of one's own: a machine's evidence is the name of the
@@ -109,7 +110,7 @@ func ExampleInheritAttestation() {
 	fmt.Println(attested.Machine(), attested.Grant().DNSNames)
 
 	_, err = csr.InheritAttestation(checked, now.Add(2*time.Hour))
-	fmt.Println(errors.Is(err, csr.CheckInheritedExpired))
+	fmt.Println(errors.Is(err, refusal.Check("inherited-expired")))
 	// Output:
 	// ak:sha256:00ff [node-1]
 	// true

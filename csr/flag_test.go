@@ -53,7 +53,7 @@ func TestFlag(t *testing.T) {
 			if got {
 				t.Error("HasFlag = true")
 			}
-			wantRule(t, name, err, CheckFlag)
+			wantRule(t, name, err, checkFlag)
 		})
 	}
 }
@@ -62,7 +62,7 @@ func TestFlagIdentifierMustFit(t *testing.T) {
 	for _, id := range []asn1.ObjectIdentifier{nil, {1}, {3, 1}, {1, 40}, {1, 2, -1}, {1, 2, 1 << 31}, {2, 5, 29}, {2, 5, 29, 17}, {2, 5, 29, 19},
 		{1, 3, 6, 1, 5, 5, 7, 1, 24}, {1, 3, 6, 1, 4, 1, 11129, 2, 1, 21}, make(asn1.ObjectIdentifier, 1000)} {
 		_, err := FlagExtension(id)
-		wantRule(t, "FlagExtension", err, CheckFlag)
+		wantRule(t, "FlagExtension", err, checkFlag)
 	}
 	for _, id := range []asn1.ObjectIdentifier{{1, 2, 1<<31 - 1}, {2, 5, 30, 17}, {1, 3, 6, 1, 5, 5, 7}, {1, 3, 6, 1, 4, 1, 11129, 2, 1, 21, 1}} {
 		if _, err := FlagExtension(id); err != nil {

@@ -43,7 +43,7 @@ type Issued struct {
 // and the NotAfter of the [Grant].
 //
 // Broken rules, all of them, are returned as [Errors]: those that begin with verified-,
-// [CheckProviderIDNotVouched], [CheckSANNotVouched], and [CheckSignerName] for a hello, which
+// "provider-id-not-vouched", "san-not-vouched", and [CheckSignerName] for a hello, which
 // gets a challenge and no certificate. A signature that does not verify is an [*Error] with
 // [CheckSignature]. A chain that is not valid now, a
 // ctx that is done, and a key that does not sign give [refusal.ErrRetry]; a signer that is not this
@@ -62,7 +62,7 @@ func (ca *CA) Issue(ctx context.Context, attested *Attested) (*Issued, error) {
 	}
 	checked := attested.sound()
 	if checked == nil {
-		return nil, Errors{{Check: CheckNotChecked, Got: "a request that no policy has checked"}}
+		return nil, Errors{{Check: checkNotChecked, Got: "a request that no policy has checked"}}
 	}
 	if !slices.Contains(ca.signers, checked.signerName) {
 		return nil, fmt.Errorf("%w: %s", ErrOtherSigner, refusal.Quote(checked.signerName))
@@ -108,14 +108,14 @@ func (a *Attested) faults(clusters []string, now time.Time) Errors {
 	all := faults{
 		{c.filedUnder != c.signerName, CheckSignerName, refusal.Quote(c.filedUnder), c.signerName + ": a hello gets no certificate"},
 		{!subset(c.clusters, clusters), checkVerifiedCluster, "a request to cluster " + refusal.Quotes(c.clusters), refusal.Quotes(clusters)},
-		{a.machine == "", CheckVerifiedMachine, "no machine identity", "one"},
-		{!v.NotAfter.IsZero() && !v.NotAfter.After(now), CheckVerifiedExpired, rfc3339(v.NotAfter), "after " + rfc3339(now)},
-		{claimed != "" && claimed != v.ProviderID, CheckProviderIDNotVouched, refusal.Quote(claimed), refusal.Quote(v.ProviderID)},
+		{a.machine == "", checkVerifiedMachine, "no machine identity", "one"},
+		{!v.NotAfter.IsZero() && !v.NotAfter.After(now), checkVerifiedExpired, rfc3339(v.NotAfter), "after " + rfc3339(now)},
+		{claimed != "" && claimed != v.ProviderID, checkProviderIDNotVouched, refusal.Quote(claimed), refusal.Quote(v.ProviderID)},
 		{own != "" && v.ProviderID != "" && own != v.ProviderID, CheckProviderIDMismatch,
 			refusal.Quote(v.ProviderID), "the machine's, " + refusal.Quote(own)},
 	}.all()
 	for _, san := range c.sansBeside(v.DNSNames, v.IPAddresses) {
-		all = append(all, &Error{Check: CheckSANNotVouched, Got: san, Want: "a name or address that is vouched for"})
+		all = append(all, &Error{Check: checkSANNotVouched, Got: san, Want: "a name or address that is vouched for"})
 	}
 	return all
 }
@@ -155,7 +155,7 @@ func (ca *CA) template(c *Checked, v Grant, now time.Time) (*x509.Certificate, e
 	commonName, organization := SubjectNames(c.purpose, c.nodeName)
 	keyID, err := der.KeyIdentifier(c.pkcs10.CSR.RawSubjectPublicKeyInfo)
 	if err != nil || commonName == "" {
-		return nil, Errors{{Check: CheckNotChecked, Got: "a request that no policy has checked", Err: err}}
+		return nil, Errors{{Check: checkNotChecked, Got: "a request that no policy has checked", Err: err}}
 	}
 	end := ca.end(c, v, now)
 	t := &x509.Certificate{

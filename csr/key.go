@@ -62,7 +62,7 @@ const (
 // [rsa.PublicKey] or [ecdsa.PublicKey] (P-224, P-256, P-384, P-521), or an
 // [ed25519.PublicKey]. CanonicalSPKI does not decide whether a key is strong enough.
 //
-// The error matches [CheckUnsupportedKey]: another type, a point that is not on its curve, or
+// The error matches "unsupported-key": another type, a point that is not on its curve, or
 // an RSA modulus or exponent that is not positive.
 func CanonicalSPKI(pub crypto.PublicKey) ([]byte, error) {
 	switch key := pub.(type) {
@@ -80,7 +80,7 @@ func CanonicalSPKI(pub crypto.PublicKey) ([]byte, error) {
 			return slices.Concat([]byte(spkiEd25519), key), nil
 		}
 	}
-	return nil, fmt.Errorf("%w: an incomplete %T, or another type", CheckUnsupportedKey, pub)
+	return nil, fmt.Errorf("%w: an incomplete %T, or another type", checkUnsupportedKey, pub)
 }
 
 // IsCanonicalSPKI reports whether the encoding of a SubjectPublicKeyInfo, with tag and
@@ -148,11 +148,11 @@ func ecdsaSPKI(key *ecdsa.PublicKey) ([]byte, error) {
 		}
 		point, err := key.Bytes()
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", CheckUnsupportedKey, err)
+			return nil, fmt.Errorf("%w: %w", checkUnsupportedKey, err)
 		}
 		return slices.Concat([]byte(known.prefix), point[1:]), nil
 	}
-	return nil, fmt.Errorf("%w: ECDSA key on another curve than NIST's", CheckUnsupportedKey)
+	return nil, fmt.Errorf("%w: ECDSA key on another curve than NIST's", checkUnsupportedKey)
 }
 
 // checkSPKI refuses a SubjectPublicKeyInfo, with tag and length, that is not what
@@ -172,7 +172,7 @@ func checkSPKI(spki cryptobyte.String) (keyAlgorithm, error) {
 	if spki.ReadASN1(&content, cryptobyteasn1.SEQUENCE) && content.ReadASN1Element(&algorithm, cryptobyteasn1.SEQUENCE) {
 		got = "a key of " + describeAlgorithm(algorithm) + ", in " + strconv.Itoa(len(content)) + " bytes"
 	}
-	return 0, &Error{Check: CheckRequestKey, Got: got, Want: "RSA with NULL parameters, an uncompressed point on P-224, P-256, P-384 or P-521, or Ed25519"}
+	return 0, &Error{Check: checkRequestKey, Got: got, Want: "RSA with NULL parameters, an uncompressed point on P-224, P-256, P-384 or P-521, or Ed25519"}
 }
 
 func isRSASPKI(spki cryptobyte.String) bool {
@@ -223,7 +223,7 @@ func checkSignatureAlgorithm(algorithm cryptobyte.String, key keyAlgorithm, fore
 	if signatureAlgorithms[string(algorithm)] == key || foreign && foreignAlgorithms[string(algorithm)] == key {
 		return nil
 	}
-	return &Error{Check: CheckSignatureAlgorithm, Got: describeAlgorithm(algorithm),
+	return &Error{Check: ruleSignatureAlgorithm, Got: describeAlgorithm(algorithm),
 		Want: "RSASSA-PKCS1-v1_5, ECDSA or Ed25519 with SHA-256 or more, for the request's key"}
 }
 

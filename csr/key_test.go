@@ -144,10 +144,10 @@ func TestCanonicalSPKIRefuses(t *testing.T) {
 		"a private key":         keyP256(),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if spki, err := CanonicalSPKI(key); !errors.Is(err, CheckUnsupportedKey) {
+			if spki, err := CanonicalSPKI(key); !errors.Is(err, checkUnsupportedKey) {
 				t.Errorf("%x, %v", spki, err)
 			}
-			if hash, err := SPKIHash(key); !errors.Is(err, CheckUnsupportedKey) || hash != [32]byte{} {
+			if hash, err := SPKIHash(key); !errors.Is(err, checkUnsupportedKey) || hash != [32]byte{} {
 				t.Errorf("hash %x, %v", hash, err)
 			}
 		})

@@ -289,8 +289,8 @@ type Requester struct {
 }
 
 // RequesterOf reads the Username and Groups of a [User]; the groups may be in any order. The
-// error is a [*Error] of [CheckRequestUsername] or, for a user name of one of the three forms,
-// of [CheckRequestGroups].
+// error is a [*Error] of "request-username" or, for a user name of one of the three forms,
+// of "request-groups".
 //
 // The groups must be exactly those of the class: a certificate with O=system:nodes gives
 // system:nodes, kube-apiserver adds system:authenticated, and a bootstrap token adds only
@@ -318,7 +318,7 @@ func requesterOf(username string) (Requester, error) {
 	if id, ok := strings.CutPrefix(username, BootstrapUserPrefix); ok && validTokenID(id) {
 		return Requester{Class: RequesterBootstrap, TokenID: id}, nil
 	}
-	return Requester{}, &Error{Check: CheckRequestUsername, Got: refusal.Quote(username),
+	return Requester{}, &Error{Check: checkRequestUsername, Got: refusal.Quote(username),
 		Want: "system:bootstrap:<token id>, system:node:<name> or nodeattest:recovery:<name>"}
 }
 
@@ -336,12 +336,12 @@ func checkGroups(class RequesterClass, groups []string) error {
 	own := []string{classGroups[class], AuthenticatedGroup}
 	for _, needed := range own {
 		if !slices.Contains(groups, needed) {
-			return &Error{Check: CheckRequestGroups, Got: strconv.Itoa(len(groups)) + " groups without it", Want: needed}
+			return &Error{Check: checkRequestGroups, Got: strconv.Itoa(len(groups)) + " groups without it", Want: needed}
 		}
 	}
 	for _, g := range groups {
 		if !slices.Contains(own, g) && (class != RequesterBootstrap || !strings.HasPrefix(g, BootstrappersGroup+":")) {
-			return &Error{Check: CheckRequestGroups, Got: refusal.Quote(g), Want: "the groups of a " + class.String() + " requester only"}
+			return &Error{Check: checkRequestGroups, Got: refusal.Quote(g), Want: "the groups of a " + class.String() + " requester only"}
 		}
 	}
 	return nil

@@ -9,12 +9,12 @@ import (
 
 // Rules of the PEM blocks in a bundle (RFC 7468, strict).
 const (
-	// CheckBlock: the text is the blocks of its format in their order, each once and between
+	// checkBlock: the text is the blocks of its format in their order, each once and between
 	// its own BEGIN and END line, and nothing else. LF alone ends a line.
-	CheckBlock Check = "bundle-block"
-	// CheckBase64: between BEGIN and END is canonical base64 of at least one byte, with
+	checkBlock Check = "bundle-block"
+	// checkBase64: between BEGIN and END is canonical base64 of at least one byte, with
 	// padding, in lines of 64 columns of which the last may be shorter.
-	CheckBase64 Check = "bundle-base64"
+	checkBase64 Check = "bundle-base64"
 )
 
 const (
@@ -43,7 +43,7 @@ func readBlocks(text []byte, labels []string) (bodies [3][]byte, err error) {
 		}
 	}
 	if len(r.rest) > 0 {
-		return bodies, r.fault(CheckBlock, "the end of the text")
+		return bodies, r.fault(checkBlock, "the end of the text")
 	}
 	_, _, err = splitRequest(bodies[0])
 	return bodies, err
@@ -55,7 +55,7 @@ type blockReader struct{ rest, buf []byte }
 // block reads one block and returns its body.
 func (r *blockReader) block(label string) ([]byte, error) {
 	if !r.skip("-----BEGIN ", label, "-----\n") {
-		return nil, r.fault(CheckBlock, "-----BEGIN "+label+"-----")
+		return nil, r.fault(checkBlock, "-----BEGIN "+label+"-----")
 	}
 	start, most := len(r.buf), lineWidth
 	if label == BlockProposalData {
@@ -64,14 +64,14 @@ func (r *blockReader) block(label string) ([]byte, error) {
 	for len(r.rest) > 0 && r.rest[0] != '-' {
 		n := r.line(most)
 		if n == 0 {
-			return nil, r.fault(CheckBase64, "canonical base64 in lines of 64 columns")
+			return nil, r.fault(checkBase64, "canonical base64 in lines of 64 columns")
 		}
 		if most = lineWidth; n != lineBytes {
 			most = 0 // a line that is not full is the last
 		}
 	}
 	if len(r.buf) == start || !r.skip("-----END ", label, "-----\n") {
-		return nil, r.fault(CheckBlock, "base64 and -----END "+label+"-----")
+		return nil, r.fault(checkBlock, "base64 and -----END "+label+"-----")
 	}
 	return r.buf[start:len(r.buf):len(r.buf)], nil
 }

@@ -37,36 +37,36 @@ const (
 
 // Rules of a PKCS#10 request's encoding (RFC 2986).
 const (
-	// CheckRequestSize: a request has 1 to MaxRequestSize bytes.
-	CheckRequestSize Check = "request-size"
-	// CheckRequestDER: the request is canonical DER of the right shape, with nothing
+	// checkRequestSize: a request has 1 to MaxRequestSize bytes.
+	checkRequestSize Check = "request-size"
+	// checkRequestDER: the request is canonical DER of the right shape, with nothing
 	// after it.
-	CheckRequestDER Check = "request-der"
-	// CheckRequestVersion: the version is 0, which means v1.
-	CheckRequestVersion Check = "request-version"
-	// CheckRequestSubject: the subject is a canonical Name.
-	CheckRequestSubject Check = "request-subject-encoding"
-	// CheckRequestKey: the public key is in its one encoding; see CanonicalSPKI. RSA moduli
+	checkRequestDER Check = "request-der"
+	// checkRequestVersion: the version is 0, which means v1.
+	checkRequestVersion Check = "request-version"
+	// checkRequestSubject: the subject is a canonical Name.
+	checkRequestSubject Check = "request-subject-encoding"
+	// checkRequestKey: the public key is in its one encoding; see CanonicalSPKI. RSA moduli
 	// have at most 8192 bits.
-	CheckRequestKey Check = "request-key-encoding"
-	// CheckRequestAttributes: the attributes are a canonical set of at most 16, one of each
+	checkRequestKey Check = "request-key-encoding"
+	// checkRequestAttributes: the attributes are a canonical set of at most 16, one of each
 	// type, each with a value; there is one list of requested extensions, and it is not
 	// empty.
-	CheckRequestAttributes Check = "request-attributes"
-	// CheckRequestExtensions: every requested extension is canonical, there is one of each
+	checkRequestAttributes Check = "request-attributes"
+	// checkRequestExtensions: every requested extension is canonical, there is one of each
 	// kind, and there are at most 32. A subjectAltName is one list of names with nothing
 	// after it.
-	CheckRequestExtensions Check = "request-extensions"
-	// CheckSignatureAlgorithm: the algorithm is RSASSA-PKCS1-v1_5 or ECDSA with SHA-256,
+	checkRequestExtensions Check = "request-extensions"
+	// ruleSignatureAlgorithm: the algorithm is RSASSA-PKCS1-v1_5 or ECDSA with SHA-256,
 	// SHA-384 or SHA-512, or Ed25519, matches the key, and is encoded byte for byte as RFC
 	// 4055, RFC 5758 and RFC 8410 say.
-	CheckSignatureAlgorithm Check = "request-signature-algorithm"
+	ruleSignatureAlgorithm Check = "request-signature-algorithm"
 	// CheckSignature: the request's signature verifies under its own key.
 	CheckSignature Check = "request-signature"
-	// CheckProviderID: a provider ID in the request is well formed and the only one.
-	CheckProviderID Check = "request-provider-id"
-	// CheckRequestX509: crypto/x509 reads the request.
-	CheckRequestX509 Check = "request-x509"
+	// checkProviderID: a provider ID in the request is well formed and the only one.
+	checkProviderID Check = "request-provider-id"
+	// checkRequestX509: crypto/x509 reads the request.
+	checkRequestX509 Check = "request-x509"
 )
 
 // PKCS10 is a certificate request, parsed. Its slices alias the bytes that were parsed; none
@@ -114,8 +114,8 @@ type attribute struct {
 }
 
 // ParsePKCS10 reads a certificate request (RFC 2986) and refuses what is not in its one
-// canonical encoding: see the Rules named Request, [CheckSignatureAlgorithm] and
-// [CheckProviderID]. Attributes other than extensionRequest are kept for the caller to
+// canonical encoding: see the Rules named Request, "request-signature-algorithm" and
+// "request-provider-id". Attributes other than extensionRequest are kept for the caller to
 // judge. It does not check the signature; [PKCS10.CheckSignature] does.
 //
 // The result aliases der. The error is a [*Error].
@@ -135,7 +135,7 @@ func ParseForeignPKCS10(der []byte) (*PKCS10, error) {
 
 func parsePKCS10(der []byte, foreign bool) (*PKCS10, error) {
 	if len(der) == 0 || len(der) > MaxRequestSize {
-		return nil, &Error{Check: CheckRequestSize, Got: strconv.Itoa(len(der)) + " bytes", Want: "1 to " + strconv.Itoa(MaxRequestSize)}
+		return nil, &Error{Check: checkRequestSize, Got: strconv.Itoa(len(der)) + " bytes", Want: "1 to " + strconv.Itoa(MaxRequestSize)}
 	}
 	info, algorithm, err := splitRequest(der)
 	if err != nil {
@@ -155,14 +155,14 @@ func parsePKCS10(der []byte, foreign bool) (*PKCS10, error) {
 	}
 	csr, err := x509.ParseCertificateRequest(der)
 	if err != nil {
-		return nil, &Error{Check: CheckRequestX509, Got: "a request that does not parse", Err: err}
+		return nil, &Error{Check: checkRequestX509, Got: "a request that does not parse", Err: err}
 	}
 	if key, ok := csr.PublicKey.(*rsa.PublicKey); ok && key.N.BitLen() > maxRSABits {
-		return nil, &Error{Check: CheckRequestKey, Got: strconv.Itoa(key.N.BitLen()) + " bits", Want: "at most " + strconv.Itoa(maxRSABits)}
+		return nil, &Error{Check: checkRequestKey, Got: strconv.Itoa(key.N.BitLen()) + " bits", Want: "at most " + strconv.Itoa(maxRSABits)}
 	}
 	p.CSR = csr
 	if p.ProviderID, err = oid.ParseProviderID(csr.Extensions); err != nil && !errors.Is(err, oid.CheckProviderIDMissing) {
-		return nil, &Error{Check: CheckProviderID, Got: "a malformed provider ID", Err: err}
+		return nil, &Error{Check: checkProviderID, Got: "a malformed provider ID", Err: err}
 	}
 	return p, nil
 }
@@ -203,7 +203,7 @@ func splitRequest(der []byte) (info, algorithm cryptobyte.String, err error) {
 		!request.ReadASN1Element(&info, cryptobyteasn1.SEQUENCE) ||
 		!request.ReadASN1Element(&algorithm, cryptobyteasn1.SEQUENCE) ||
 		!request.ReadASN1BitStringAsBytes(&signature) || !request.Empty() || len(signature) == 0 {
-		return nil, nil, &Error{Check: CheckRequestDER, Want: "one PKCS#10 request in DER",
+		return nil, nil, &Error{Check: checkRequestDER, Want: "one PKCS#10 request in DER",
 			Got: refusal.Hex(der[:min(len(der), 16)]) + " at the beginning of " + strconv.Itoa(len(der)) + " bytes"}
 	}
 	return info, algorithm, nil
@@ -222,10 +222,10 @@ func (p *PKCS10) readInfo(info cryptobyte.String) (cryptobyte.String, error) {
 		!content.ReadASN1Element(&spki, cryptobyteasn1.SEQUENCE) ||
 		!content.ReadASN1(&attributes, cryptobyteasn1.Tag(0).Constructed().ContextSpecific()) ||
 		!content.Empty() {
-		return nil, &Error{Check: CheckRequestDER, Got: "a malformed CertificationRequestInfo", Want: "version, subject, key and attributes"}
+		return nil, &Error{Check: checkRequestDER, Got: "a malformed CertificationRequestInfo", Want: "version, subject, key and attributes"}
 	}
 	if !bytes.Equal(version, versionV1) {
-		return nil, &Error{Check: CheckRequestVersion, Got: "version " + refusal.Hex(version), Want: "version " + refusal.Hex(versionV1) + ", which means v1"}
+		return nil, &Error{Check: checkRequestVersion, Got: "version " + refusal.Hex(version), Want: "version " + refusal.Hex(versionV1) + ", which means v1"}
 	}
 	var err error
 	if p.Subject, err = readName(subject); err != nil {

@@ -100,7 +100,7 @@ func FuzzParseForeignPKCS10(f *testing.F) {
 			}
 			return
 		}
-		if strictErr != nil && !errors.Is(strictErr, CheckSignatureAlgorithm) {
+		if strictErr != nil && !errors.Is(strictErr, ruleSignatureAlgorithm) {
 			t.Fatalf("taken, and strictly %v", strictErr)
 		}
 		if strictErr == nil && (p.InfoHash != strict.InfoHash || p.ProviderID != strict.ProviderID || !slices.Equal(p.OtherAttributes, strict.OtherAttributes)) {

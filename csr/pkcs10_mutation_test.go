@@ -33,28 +33,28 @@ func TestParsePKCS10NamesTheFirstFault(t *testing.T) {
 		want       Check
 	}{
 		"attribute":                       {[][]byte{attribute(oidDER(challenge), element(0x31, value))}, ""},
-		"attribute a SET":                 {[][]byte{element(0x31, oidDER(challenge), element(0x31, value))}, CheckRequestAttributes},
-		"attribute truncated":             {[][]byte{{0x30, 9, 6, 1}}, CheckRequestAttributes},
-		"attribute of no type":            {[][]byte{attribute(element(0x31, value))}, CheckRequestAttributes},
-		"attribute of a number":           {[][]byte{attribute([]byte{2, 1, 1}, element(0x31, value))}, CheckRequestAttributes},
-		"attribute of a malformed type":   {[][]byte{attribute([]byte{6, 1, 0x80}, element(0x31, value))}, CheckRequestAttributes},
-		"attribute's values a SEQUENCE":   {[][]byte{attribute(oidDER(challenge), sequence(value))}, CheckRequestAttributes},
-		"attribute without values":        {[][]byte{attribute(oidDER(challenge))}, CheckRequestAttributes},
-		"attribute with values twice":     {[][]byte{attribute(oidDER(challenge), element(0x31, value), element(0x31, value))}, CheckRequestAttributes},
-		"attribute with a NULL after":     {[][]byte{attribute(oidDER(challenge), element(0x31, value), []byte{5, 0})}, CheckRequestAttributes},
-		"attribute's value truncated":     {[][]byte{attribute(oidDER(challenge), element(0x31, []byte{12, 9, 'x'}))}, CheckRequestAttributes},
-		"attribute twice":                 {[][]byte{attribute(oidDER(challenge), element(0x31, value)), attribute(oidDER(challenge), element(0x31, value))}, CheckRequestAttributes},
+		"attribute a SET":                 {[][]byte{element(0x31, oidDER(challenge), element(0x31, value))}, checkRequestAttributes},
+		"attribute truncated":             {[][]byte{{0x30, 9, 6, 1}}, checkRequestAttributes},
+		"attribute of no type":            {[][]byte{attribute(element(0x31, value))}, checkRequestAttributes},
+		"attribute of a number":           {[][]byte{attribute([]byte{2, 1, 1}, element(0x31, value))}, checkRequestAttributes},
+		"attribute of a malformed type":   {[][]byte{attribute([]byte{6, 1, 0x80}, element(0x31, value))}, checkRequestAttributes},
+		"attribute's values a SEQUENCE":   {[][]byte{attribute(oidDER(challenge), sequence(value))}, checkRequestAttributes},
+		"attribute without values":        {[][]byte{attribute(oidDER(challenge))}, checkRequestAttributes},
+		"attribute with values twice":     {[][]byte{attribute(oidDER(challenge), element(0x31, value), element(0x31, value))}, checkRequestAttributes},
+		"attribute with a NULL after":     {[][]byte{attribute(oidDER(challenge), element(0x31, value), []byte{5, 0})}, checkRequestAttributes},
+		"attribute's value truncated":     {[][]byte{attribute(oidDER(challenge), element(0x31, []byte{12, 9, 'x'}))}, checkRequestAttributes},
+		"attribute twice":                 {[][]byte{attribute(oidDER(challenge), element(0x31, value)), attribute(oidDER(challenge), element(0x31, value))}, checkRequestAttributes},
 		"extension":                       {extensions(sequence(oidDER(oid.KubernetesNodeProviderIdentifier), providerID)), ""},
-		"extension a SET":                 {extensions(element(0x31, oidDER(oid.KubernetesNodeProviderIdentifier), providerID)), CheckRequestExtensions},
-		"extension of no type":            {extensions(sequence(providerID)), CheckRequestExtensions},
-		"extension of a number":           {extensions(sequence([]byte{2, 1, 1}, providerID)), CheckRequestExtensions},
-		"extension truncated":             {extensions([]byte{0x30, 9, 6, 1}), CheckRequestExtensions},
-		"extension with BOOLEAN 1":        {extensions(sequence(oidDER(oid.KubernetesNodeProviderIdentifier), []byte{1, 1, 1}, providerID)), CheckRequestExtensions},
-		"extension with BOOLEAN of two":   {extensions(sequence(oidDER(oid.KubernetesNodeProviderIdentifier), []byte{1, 2, 255, 255}, providerID)), CheckRequestExtensions},
-		"extension with a NULL after":     {extensions(sequence(oidDER(oid.KubernetesNodeProviderIdentifier), providerID, []byte{5, 0})), CheckRequestExtensions},
-		"extension without a value":       {extensions(sequence(oidDER(oid.KubernetesNodeProviderIdentifier))), CheckRequestExtensions},
-		"extension's value a BIT STRING":  {extensions(sequence(oidDER(oid.KubernetesNodeProviderIdentifier), element(3, []byte{0}))), CheckRequestExtensions},
-		"provider ID of another encoding": {extensions(sequence(oidDER(oid.KubernetesNodeProviderIdentifier), element(4, []byte{0x13, 1, 'x'}))), CheckProviderID},
+		"extension a SET":                 {extensions(element(0x31, oidDER(oid.KubernetesNodeProviderIdentifier), providerID)), checkRequestExtensions},
+		"extension of no type":            {extensions(sequence(providerID)), checkRequestExtensions},
+		"extension of a number":           {extensions(sequence([]byte{2, 1, 1}, providerID)), checkRequestExtensions},
+		"extension truncated":             {extensions([]byte{0x30, 9, 6, 1}), checkRequestExtensions},
+		"extension with BOOLEAN 1":        {extensions(sequence(oidDER(oid.KubernetesNodeProviderIdentifier), []byte{1, 1, 1}, providerID)), checkRequestExtensions},
+		"extension with BOOLEAN of two":   {extensions(sequence(oidDER(oid.KubernetesNodeProviderIdentifier), []byte{1, 2, 255, 255}, providerID)), checkRequestExtensions},
+		"extension with a NULL after":     {extensions(sequence(oidDER(oid.KubernetesNodeProviderIdentifier), providerID, []byte{5, 0})), checkRequestExtensions},
+		"extension without a value":       {extensions(sequence(oidDER(oid.KubernetesNodeProviderIdentifier))), checkRequestExtensions},
+		"extension's value a BIT STRING":  {extensions(sequence(oidDER(oid.KubernetesNodeProviderIdentifier), element(3, []byte{0}))), checkRequestExtensions},
+		"provider ID of another encoding": {extensions(sequence(oidDER(oid.KubernetesNodeProviderIdentifier), element(4, []byte{0x13, 1, 'x'}))), checkProviderID},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := goodDER(t)
@@ -96,18 +96,18 @@ func TestParsePKCS10TagsOfTheParts(t *testing.T) {
 		for _, tag := range tags {
 			p := parts()
 			p[i][0] = tag
-			checkFault(t, request(p), CheckRequestDER)
+			checkFault(t, request(p), checkRequestDER)
 		}
-		checkFault(t, request(slices.Delete(parts(), i, i+1)), CheckRequestDER)
+		checkFault(t, request(slices.Delete(parts(), i, i+1)), checkRequestDER)
 	}
 	p := parts()
 	p[0] = []byte{2, 1, 1}
-	checkFault(t, request(p), CheckRequestVersion)
-	checkFault(t, request(append(parts(), []byte{5, 0})), CheckRequestDER)
+	checkFault(t, request(p), checkRequestVersion)
+	checkFault(t, request(append(parts(), []byte{5, 0})), checkRequestDER)
 	withoutAlgorithm := sequence(sequence(parts()...), element(3, []byte{0}, []byte{0x30, 0}))
-	checkFault(t, withoutAlgorithm, CheckRequestDER)
-	if _, err := (&Bundle{Request: withoutAlgorithm, Provider: "tpm/v1", Data: []byte{0x30, 0}}).Marshal(); !errors.Is(err, CheckRequestDER) {
-		t.Errorf("in a bundle: got %v, want %v", err, CheckRequestDER)
+	checkFault(t, withoutAlgorithm, checkRequestDER)
+	if _, err := (&Bundle{Request: withoutAlgorithm, Provider: "tpm/v1", Data: []byte{0x30, 0}}).Marshal(); !errors.Is(err, checkRequestDER) {
+		t.Errorf("in a bundle: got %v, want %v", err, checkRequestDER)
 	}
 }
 
@@ -194,8 +194,8 @@ func TestTemplateNeedsACheckedRequest(t *testing.T) {
 		"no key":       {pkcs10: bad, purpose: PurposeClient, nodeName: "node-1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := new(CA).template(c, Grant{}, time.Unix(0, 0)); !errors.Is(err, CheckNotChecked) {
-				t.Errorf("got %v, want %v", err, CheckNotChecked)
+			if _, err := new(CA).template(c, Grant{}, time.Unix(0, 0)); !errors.Is(err, checkNotChecked) {
+				t.Errorf("got %v, want %v", err, checkNotChecked)
 			}
 		})
 	}
@@ -216,8 +216,8 @@ func TestCanonicalSPKINeedsBothCoordinates(t *testing.T) {
 		"no x": {Curve: elliptic.P256(), Y: big.NewInt(1)},
 		"no y": {Curve: elliptic.P256(), X: big.NewInt(1)},
 	} {
-		if _, err := CanonicalSPKI(key); !errors.Is(err, CheckUnsupportedKey) {
-			t.Errorf("%s: got %v, want %v", name, err, CheckUnsupportedKey)
+		if _, err := CanonicalSPKI(key); !errors.Is(err, checkUnsupportedKey) {
+			t.Errorf("%s: got %v, want %v", name, err, checkUnsupportedKey)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func readName(name cryptobyte.String) ([]NameAttribute, error) {
 }
 
 func malformedName() error {
-	return &Error{Check: CheckRequestSubject, Got: "a malformed name", Want: "a canonical Name"}
+	return &Error{Check: checkRequestSubject, Got: "a malformed name", Want: "a canonical Name"}
 }
 
 // The maximum numbers of attributes and extensions in a request, small enough that comparing
@@ -85,7 +85,7 @@ func (p *PKCS10) readAttributes(set cryptobyte.String) error {
 		var a attribute
 		if len(p.attributes) == maxAttributes {
 			most := strconv.Itoa(maxAttributes)
-			return &Error{Check: CheckRequestAttributes, Got: "over " + most + " attributes", Want: "at most " + most}
+			return &Error{Check: checkRequestAttributes, Got: "over " + most + " attributes", Want: "at most " + most}
 		}
 		fault := "attributes out of order"
 		if !set.PeekASN1Tag(cryptobyteasn1.SEQUENCE) {
@@ -113,7 +113,7 @@ func (p *PKCS10) readAttributes(set cryptobyte.String) error {
 }
 
 func attributesViolation(got string) error {
-	return &Error{Check: CheckRequestAttributes, Got: got, Want: "a canonical set of attributes"}
+	return &Error{Check: checkRequestAttributes, Got: got, Want: "a canonical set of attributes"}
 }
 
 // isSetOfAny reports whether set holds at least one value, in DER order.
@@ -143,7 +143,7 @@ func (p *PKCS10) readExtensions(values cryptobyte.String) error {
 		var critical bool
 		switch {
 		case len(seen) == maxExtensions:
-			return &Error{Check: CheckRequestExtensions, Got: "over " + strconv.Itoa(maxExtensions) + " extensions", Want: "at most " + strconv.Itoa(maxExtensions)}
+			return &Error{Check: checkRequestExtensions, Got: "over " + strconv.Itoa(maxExtensions) + " extensions", Want: "at most " + strconv.Itoa(maxExtensions)}
 		case !list.ReadASN1(&extension, cryptobyteasn1.SEQUENCE) || !oid.Read(&extension, &id):
 			return extensionViolation("a malformed extension")
 		case extension.PeekASN1Tag(cryptobyteasn1.BOOLEAN) && (!extension.ReadASN1Boolean(&critical) || !critical):
@@ -184,7 +184,7 @@ func (s *sans) read(value cryptobyte.String, critical bool) bool {
 }
 
 func extensionViolation(got string) error {
-	return &Error{Check: CheckRequestExtensions, Got: got, Want: "canonical extensions, one of a kind"}
+	return &Error{Check: checkRequestExtensions, Got: got, Want: "canonical extensions, one of a kind"}
 }
 
 // flagTrue is DER BOOLEAN TRUE. It is never modified.
@@ -195,16 +195,16 @@ var flagTrue = []byte{1, 1, 0xff}
 // registered an identifier, so the caller gives one. It must be valid, its arcs must fit in
 // 31 bits (or crypto/x509 refuses the whole request), and it must not be that of another
 // extension: below 2.5.29 or 1.3.6.1.5.5.7.1, or the provider ID's. The error is a [*Error]
-// with [CheckFlag].
+// with "flag".
 //
 // The flag is a hint for people and for routing. Nothing may be decided on it alone: a
 // requester can set it or omit it at will.
 func FlagExtension(id asn1.ObjectIdentifier) (pkix.Extension, error) {
 	if !isFlagIdentifier(id) {
-		return pkix.Extension{}, &Error{Check: CheckFlag, Got: "identifier " + id.String(), Want: "an object identifier with arcs of at most 31 bits"}
+		return pkix.Extension{}, &Error{Check: checkFlag, Got: "identifier " + id.String(), Want: "an object identifier with arcs of at most 31 bits"}
 	}
 	if isKnownExtension(id) {
-		return pkix.Extension{}, &Error{Check: CheckFlag, Got: "identifier " + id.String() + " of another extension", Want: "an identifier of its own"}
+		return pkix.Extension{}, &Error{Check: checkFlag, Got: "identifier " + id.String() + " of another extension", Want: "an identifier of its own"}
 	}
 	return pkix.Extension{Id: append(asn1.ObjectIdentifier(nil), id...), Value: bytes.Clone(flagTrue)}, nil
 }
@@ -224,7 +224,7 @@ func isKnownExtension(id asn1.ObjectIdentifier) bool {
 }
 
 // HasFlag looks for the extension of [FlagExtension]. It returns false without an error if
-// there is none, and a [*Error] with [CheckFlag] if there are several, or one that is
+// there is none, and a [*Error] with "flag" if there are several, or one that is
 // critical or has another value.
 func HasFlag(extensions []pkix.Extension, id asn1.ObjectIdentifier) (bool, error) {
 	found := false
@@ -234,11 +234,11 @@ func HasFlag(extensions []pkix.Extension, id asn1.ObjectIdentifier) (bool, error
 		case !e.Id.Equal(id):
 			continue
 		case found:
-			return false, &Error{Check: CheckFlag, Got: "two flag extensions", Want: "one"}
+			return false, &Error{Check: checkFlag, Got: "two flag extensions", Want: "one"}
 		case e.Critical:
-			return false, &Error{Check: CheckFlag, Got: "a critical flag extension", Want: "one that is not critical"}
+			return false, &Error{Check: checkFlag, Got: "a critical flag extension", Want: "one that is not critical"}
 		case !bytes.Equal(e.Value, flagTrue):
-			return false, &Error{Check: CheckFlag, Got: "value " + refusal.Hex(e.Value), Want: "DER TRUE"}
+			return false, &Error{Check: checkFlag, Got: "value " + refusal.Hex(e.Value), Want: "DER TRUE"}
 		}
 		found = true
 	}

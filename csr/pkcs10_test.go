@@ -100,114 +100,114 @@ func TestParsePKCS10Refuses(t *testing.T) {
 		change func(*requestDER)
 		want   Check
 	}{
-		"member after the signature":  {func(r *requestDER) { r.behind = []byte{5, 0} }, CheckRequestDER},
-		"member after the attributes": {func(r *requestDER) { r.behindInfo = []byte{5, 0} }, CheckRequestDER},
-		"signature with unused bits":  {func(r *requestDER) { r.signature = []byte{4, 0xf0} }, CheckRequestDER},
-		"no signature":                {func(r *requestDER) { r.signature = []byte{0} }, CheckRequestDER},
-		"empty bit string":            {func(r *requestDER) { r.signature = nil }, CheckRequestDER},
-		"version 1":                   {func(r *requestDER) { r.version = []byte{2, 1, 1} }, CheckRequestVersion},
-		"version of two bytes":        {func(r *requestDER) { r.version = []byte{2, 2, 0, 0} }, CheckRequestVersion},
-		"version in long form":        {func(r *requestDER) { r.version = []byte{2, 0x81, 1, 0} }, CheckRequestDER},
-		"no version":                  {func(r *requestDER) { r.version = nil }, CheckRequestDER},
-		"subject a SET":               {func(r *requestDER) { r.subject = element(0x31) }, CheckRequestDER},
-		"empty RDN":                   {func(r *requestDER) { r.subject = sequence(element(0x31)) }, CheckRequestSubject},
-		"RDN a SEQUENCE":              {func(r *requestDER) { r.subject = sequence(sequence(nameDER(oid.CommonName, "a"))) }, CheckRequestSubject},
+		"member after the signature":  {func(r *requestDER) { r.behind = []byte{5, 0} }, checkRequestDER},
+		"member after the attributes": {func(r *requestDER) { r.behindInfo = []byte{5, 0} }, checkRequestDER},
+		"signature with unused bits":  {func(r *requestDER) { r.signature = []byte{4, 0xf0} }, checkRequestDER},
+		"no signature":                {func(r *requestDER) { r.signature = []byte{0} }, checkRequestDER},
+		"empty bit string":            {func(r *requestDER) { r.signature = nil }, checkRequestDER},
+		"version 1":                   {func(r *requestDER) { r.version = []byte{2, 1, 1} }, checkRequestVersion},
+		"version of two bytes":        {func(r *requestDER) { r.version = []byte{2, 2, 0, 0} }, checkRequestVersion},
+		"version in long form":        {func(r *requestDER) { r.version = []byte{2, 0x81, 1, 0} }, checkRequestDER},
+		"no version":                  {func(r *requestDER) { r.version = nil }, checkRequestDER},
+		"subject a SET":               {func(r *requestDER) { r.subject = element(0x31) }, checkRequestDER},
+		"empty RDN":                   {func(r *requestDER) { r.subject = sequence(element(0x31)) }, checkRequestSubject},
+		"RDN a SEQUENCE":              {func(r *requestDER) { r.subject = sequence(sequence(nameDER(oid.CommonName, "a"))) }, checkRequestSubject},
 		"RDN out of order": {func(r *requestDER) {
 			r.subject = sequence(element(0x31, nameDER(oid.CommonName, "b"), nameDER(oid.CommonName, "a")))
-		}, CheckRequestSubject},
+		}, checkRequestSubject},
 		"attribute twice in an RDN": {func(r *requestDER) {
 			r.subject = sequence(element(0x31, nameDER(oid.CommonName, "a"), nameDER(oid.CommonName, "a")))
-		}, CheckRequestSubject},
-		"name attribute without value": {func(r *requestDER) { r.subject = sequence(element(0x31, sequence(oidDER(oid.CommonName)))) }, CheckRequestSubject},
+		}, checkRequestSubject},
+		"name attribute without value": {func(r *requestDER) { r.subject = sequence(element(0x31, sequence(oidDER(oid.CommonName)))) }, checkRequestSubject},
 		"name attribute with two": {func(r *requestDER) {
 			r.subject = sequence(element(0x31, sequence(oidDER(oid.CommonName), []byte{5, 0, 5, 0})))
-		}, CheckRequestSubject},
+		}, checkRequestSubject},
 		"name type not minimal": {func(r *requestDER) {
 			r.subject = sequence(element(0x31, sequence([]byte{6, 3, 0x2a, 0x80, 3}, element(12, []byte("a")))))
-		}, CheckRequestSubject},
+		}, checkRequestSubject},
 		"name value in long form": {func(r *requestDER) {
 			r.subject = sequence(element(0x31, sequence(oidDER(oid.CommonName), long(12, []byte("a")))))
-		}, CheckRequestSubject},
-		"UTF8String not UTF-8": {func(r *requestDER) { r.subject = sequence(element(0x31, nameDER(oid.CommonName, "\xff"))) }, CheckRequestX509},
-		"attribute malformed":  {func(r *requestDER) { r.attributes = [][]byte{{5, 0}} }, CheckRequestAttributes},
+		}, checkRequestSubject},
+		"UTF8String not UTF-8": {func(r *requestDER) { r.subject = sequence(element(0x31, nameDER(oid.CommonName, "\xff"))) }, checkRequestX509},
+		"attribute malformed":  {func(r *requestDER) { r.attributes = [][]byte{{5, 0}} }, checkRequestAttributes},
 		"attribute without values": {func(r *requestDER) {
 			r.attributes = [][]byte{attributeDER(oid.ChallengePassword)}
-		}, CheckRequestAttributes},
+		}, checkRequestAttributes},
 		"attribute values out of order": {func(r *requestDER) {
 			r.attributes = [][]byte{attributeDER(oid.ChallengePassword, element(12, []byte("b")), element(12, []byte("a")))}
-		}, CheckRequestAttributes},
+		}, checkRequestAttributes},
 		"attribute value twice": {func(r *requestDER) {
 			r.attributes = [][]byte{attributeDER(oid.ChallengePassword, element(12, []byte("a")), element(12, []byte("a")))}
-		}, CheckRequestAttributes},
+		}, checkRequestAttributes},
 		"attribute value malformed": {func(r *requestDER) {
 			r.attributes = [][]byte{attributeDER(oid.ChallengePassword, []byte{12, 2, 'a'})}
-		}, CheckRequestAttributes},
+		}, checkRequestAttributes},
 		"attributes out of order": {func(r *requestDER) {
 			r.attributes = append(r.attributes, attributeDER(oid.ChallengePassword, element(12, []byte("a"))))
-		}, CheckRequestAttributes},
+		}, checkRequestAttributes},
 		"attribute type twice": {func(r *requestDER) {
 			r.attributes = [][]byte{attributeDER(oid.ChallengePassword, element(12, []byte("a"))), attributeDER(oid.ChallengePassword, element(12, []byte("b")))}
-		}, CheckRequestAttributes},
+		}, checkRequestAttributes},
 		"two extension requests": {func(r *requestDER) {
 			r.attributes = append(withExtensions(extension), r.attributes...)
-		}, CheckRequestAttributes},
+		}, checkRequestAttributes},
 		"two lists of extensions": {func(r *requestDER) {
 			r.attributes = [][]byte{attributeDER(oid.ExtensionRequest, sequence(extension), sequence(extension, extensionDER(oid.SubjectKeyIdentifier, nil, nil)))}
-		}, CheckRequestAttributes},
-		"empty list of extensions": {func(r *requestDER) { r.attributes = withExtensions() }, CheckRequestAttributes},
+		}, checkRequestAttributes},
+		"empty list of extensions": {func(r *requestDER) { r.attributes = withExtensions() }, checkRequestAttributes},
 		"extensions not a SEQUENCE": {func(r *requestDER) {
 			r.attributes = [][]byte{attributeDER(oid.ExtensionRequest, element(0x31, extension))}
-		}, CheckRequestAttributes},
-		"extension twice": {func(r *requestDER) { r.attributes = withExtensions(extension, extension) }, CheckRequestExtensions},
+		}, checkRequestAttributes},
+		"extension twice": {func(r *requestDER) { r.attributes = withExtensions(extension, extension) }, checkRequestExtensions},
 		"extension twice, apart": {func(r *requestDER) {
 			r.attributes = withExtensions(extension, extensionDER(oid.BasicConstraints, nil, []byte{0x30, 0}), extension)
-		}, CheckRequestExtensions},
-		"critical FALSE written": {func(r *requestDER) { r.attributes = withExtensions(extensionDER(oid.KeyUsage, []byte{1, 1, 0}, nil)) }, CheckRequestExtensions},
-		"critical TRUE as 01":    {func(r *requestDER) { r.attributes = withExtensions(extensionDER(oid.KeyUsage, []byte{1, 1, 1}, nil)) }, CheckRequestExtensions},
+		}, checkRequestExtensions},
+		"critical FALSE written": {func(r *requestDER) { r.attributes = withExtensions(extensionDER(oid.KeyUsage, []byte{1, 1, 0}, nil)) }, checkRequestExtensions},
+		"critical TRUE as 01":    {func(r *requestDER) { r.attributes = withExtensions(extensionDER(oid.KeyUsage, []byte{1, 1, 1}, nil)) }, checkRequestExtensions},
 		"critical twice": {func(r *requestDER) {
 			r.attributes = withExtensions(extensionDER(oid.KeyUsage, []byte{1, 1, 0xff, 1, 1, 0xff}, nil))
-		}, CheckRequestExtensions},
-		"extension without value": {func(r *requestDER) { r.attributes = withExtensions(sequence(oidDER(oid.KeyUsage))) }, CheckRequestExtensions},
+		}, checkRequestExtensions},
+		"extension without value": {func(r *requestDER) { r.attributes = withExtensions(sequence(oidDER(oid.KeyUsage))) }, checkRequestExtensions},
 		"extension value a BIT STRING": {func(r *requestDER) {
 			r.attributes = withExtensions(sequence(oidDER(oid.KeyUsage), element(3, []byte{0})))
-		}, CheckRequestExtensions},
+		}, checkRequestExtensions},
 		"extension with more after": {func(r *requestDER) {
 			r.attributes = withExtensions(sequence(oidDER(oid.KeyUsage), element(4), []byte{5, 0}))
-		}, CheckRequestExtensions},
-		"extension not a SEQUENCE": {func(r *requestDER) { r.attributes = withExtensions([]byte{5, 0}) }, CheckRequestExtensions},
+		}, checkRequestExtensions},
+		"extension not a SEQUENCE": {func(r *requestDER) { r.attributes = withExtensions([]byte{5, 0}) }, checkRequestExtensions},
 		"provider ID twice": {func(r *requestDER) {
 			e := extensionDER(oid.KubernetesNodeProviderIdentifier, nil, providerIDValue(t, "a"))
 			r.attributes = withExtensions(e, e)
-		}, CheckRequestExtensions},
-		"provider ID empty":     {func(r *requestDER) { r.attributes = providerIDAttribute(nil, []byte{12, 0}) }, CheckProviderID},
-		"provider ID not UTF-8": {func(r *requestDER) { r.attributes = providerIDAttribute(nil, []byte{12, 1, 0xff}) }, CheckProviderID},
+		}, checkRequestExtensions},
+		"provider ID empty":     {func(r *requestDER) { r.attributes = providerIDAttribute(nil, []byte{12, 0}) }, checkProviderID},
+		"provider ID not UTF-8": {func(r *requestDER) { r.attributes = providerIDAttribute(nil, []byte{12, 1, 0xff}) }, checkProviderID},
 		"provider ID critical": {func(r *requestDER) {
 			r.attributes = providerIDAttribute([]byte{1, 1, 0xff}, providerIDValue(t, "a"))
-		}, CheckProviderID},
-		"provider ID bare": {func(r *requestDER) { r.attributes = providerIDAttribute(nil, []byte("a")) }, CheckProviderID},
+		}, checkProviderID},
+		"provider ID bare": {func(r *requestDER) { r.attributes = providerIDAttribute(nil, []byte("a")) }, checkProviderID},
 		"SAN with bytes after the names": {func(r *requestDER) {
 			r.attributes = withExtensions(extensionDER(oid.SubjectAltName, nil, append(sequence([]byte("\x82\x01a")), 0)))
-		}, CheckRequestExtensions},
+		}, checkRequestExtensions},
 		"SAN with a second list": {func(r *requestDER) {
 			r.attributes = withExtensions(extensionDER(oid.SubjectAltName, nil, append(sequence([]byte("\x82\x01a")), sequence([]byte("\x82\x01b"))...)))
-		}, CheckRequestExtensions},
+		}, checkRequestExtensions},
 		"SAN truncated": {func(r *requestDER) {
 			r.attributes = withExtensions(extensionDER(oid.SubjectAltName, nil, []byte{0x30, 2, 0x82}))
-		}, CheckRequestExtensions},
+		}, checkRequestExtensions},
 		"SAN with half a name": {func(r *requestDER) {
 			r.attributes = withExtensions(extensionDER(oid.SubjectAltName, nil, []byte{0x30, 1, 0x82}))
-		}, CheckRequestExtensions},
+		}, checkRequestExtensions},
 		"SAN a SET": {func(r *requestDER) {
 			r.attributes = withExtensions(extensionDER(oid.SubjectAltName, nil, element(0x31, []byte("\x82\x01a"))))
-		}, CheckRequestExtensions},
+		}, checkRequestExtensions},
 		"SAN empty": {func(r *requestDER) {
 			r.attributes = withExtensions(extensionDER(oid.SubjectAltName, nil, nil))
-		}, CheckRequestExtensions},
+		}, checkRequestExtensions},
 		"SAN with an address of five bytes": {func(r *requestDER) {
 			r.attributes = withExtensions(extensionDER(oid.SubjectAltName, nil, sequence([]byte("\x87\x05abcde"))))
-		}, CheckRequestX509},
-		"33 extensions": {func(r *requestDER) { r.attributes = withExtensions(manyExtensions(33)...) }, CheckRequestExtensions},
-		"17 attributes": {func(r *requestDER) { r.attributes = manyAttributes(17) }, CheckRequestAttributes},
+		}, checkRequestX509},
+		"33 extensions": {func(r *requestDER) { r.attributes = withExtensions(manyExtensions(33)...) }, checkRequestExtensions},
+		"17 attributes": {func(r *requestDER) { r.attributes = manyAttributes(17) }, checkRequestAttributes},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := goodDER(t)
@@ -253,18 +253,18 @@ func TestParsePKCS10RefusesOtherOuterForms(t *testing.T) {
 		der  []byte
 		want Check
 	}{
-		"nothing":              {nil, CheckRequestSize},
-		"too long":             {append(bytes.Clone(good), make([]byte, MaxRequestSize)...), CheckRequestSize},
-		"trailing byte":        {append(bytes.Clone(good), 0), CheckRequestDER},
-		"two requests":         {append(bytes.Clone(good), good...), CheckRequestDER},
-		"truncated":            {good[:len(good)-1], CheckRequestDER},
-		"indefinite length":    {append(append([]byte{0x30, 0x80}, good[4:]...), 0, 0), CheckRequestDER},
-		"length of four bytes": {append([]byte{0x30, 0x84, 0, 0}, good[2:]...), CheckRequestDER},
-		"huge length":          {append([]byte{0x30, 0x84, 0xff, 0xff, 0xff, 0xff}, good[4:]...), CheckRequestDER},
-		"length over 63 bits":  {append([]byte{0x30, 0x88, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, good[4:]...), CheckRequestDER},
-		"PEM":                  {block(BlockRequest, good), CheckRequestDER},
-		"info alone":           {info, CheckRequestDER},
-		"zeros":                {make([]byte, 1000), CheckRequestDER},
+		"nothing":              {nil, checkRequestSize},
+		"too long":             {append(bytes.Clone(good), make([]byte, MaxRequestSize)...), checkRequestSize},
+		"trailing byte":        {append(bytes.Clone(good), 0), checkRequestDER},
+		"two requests":         {append(bytes.Clone(good), good...), checkRequestDER},
+		"truncated":            {good[:len(good)-1], checkRequestDER},
+		"indefinite length":    {append(append([]byte{0x30, 0x80}, good[4:]...), 0, 0), checkRequestDER},
+		"length of four bytes": {append([]byte{0x30, 0x84, 0, 0}, good[2:]...), checkRequestDER},
+		"huge length":          {append([]byte{0x30, 0x84, 0xff, 0xff, 0xff, 0xff}, good[4:]...), checkRequestDER},
+		"length over 63 bits":  {append([]byte{0x30, 0x88, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, good[4:]...), checkRequestDER},
+		"PEM":                  {block(BlockRequest, good), checkRequestDER},
+		"info alone":           {info, checkRequestDER},
+		"zeros":                {make([]byte, 1000), checkRequestDER},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ParsePKCS10(test.der)
@@ -342,7 +342,7 @@ func TestParsePKCS10OfTheDraftsSample(t *testing.T) {
 		t.Fatal("no PEM")
 	}
 	_, err = ParsePKCS10(der.Bytes)
-	wantRule(t, "RSA without parameters", err, CheckSignatureAlgorithm)
+	wantRule(t, "RSA without parameters", err, ruleSignatureAlgorithm)
 	p, err := ParseForeignPKCS10(der.Bytes)
 	if err != nil {
 		t.Fatal(err)

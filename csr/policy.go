@@ -180,7 +180,7 @@ func (p *Policy) check(ctx context.Context, parsed *Parsed, target string, unsig
 		x.try(requestRules)
 		x.try(sanRules)
 		x.try(machineRules)
-		if !unsigned && !x.broken(CheckKeyType) && !x.broken(CheckKeyStrength) {
+		if !unsigned && !x.broken(checkKeyType) && !x.broken(checkKeyStrength) {
 			x.refuseErr(x.out.CheckSignature())
 		}
 	}

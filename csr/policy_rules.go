@@ -31,7 +31,7 @@ var requestRules = []rule{
 			x.refuseErr(otherEvidence(evidence, x.provider))
 		}
 	}},
-	{CheckSubjectCommonName, known, func(x *run) {
+	{checkSubjectCommonName, known, func(x *run) {
 		prefix := purposes[x.out.purpose].prefix
 		name, fault := x.one(oid.CommonName)
 		if fault == "" {
@@ -47,7 +47,7 @@ var requestRules = []rule{
 		}
 		x.refuse(fault, "one common name, "+prefix+" and a node name")
 	}},
-	{CheckSubjectOrganization, known, func(x *run) {
+	{checkSubjectOrganization, known, func(x *run) {
 		organization := purposes[x.out.purpose].organization
 		name, fault := x.one(oid.Organization)
 		if fault == "" {
@@ -58,7 +58,7 @@ var requestRules = []rule{
 		}
 		x.refuse(fault, "one organization, "+organization)
 	}},
-	{CheckSubjectExtraRDN, nil, func(x *run) {
+	{checkSubjectExtraRDN, nil, func(x *run) {
 		for i := range x.out.pkcs10.Subject {
 			switch id := x.out.pkcs10.Subject[i].Type; id {
 			case oid.CommonName, oid.Organization:
@@ -69,24 +69,24 @@ var requestRules = []rule{
 			}
 		}
 	}},
-	{CheckSubjectMultiValue, nil, func(x *run) {
+	{checkSubjectMultiValue, nil, func(x *run) {
 		subject := x.out.pkcs10.Subject
 		if n := len(subject); n > 0 && subject[n-1].RDN < n-1 { // RDNs count from 0, and none is empty
 			x.refuse("several attributes in one RDN", "one attribute in each")
 		}
 	}},
-	{CheckRequesterOtherNode, nil, func(x *run) {
+	{checkRequesterOtherNode, nil, func(x *run) {
 		own := x.out.requester.NodeName
 		if own != "" && x.out.nodeName != "" && own != x.out.nodeName {
 			x.refuse(refusal.Quote(x.out.nodeName), "the requester's own node, "+own)
 		}
 	}},
-	{CheckAttributeNotAllowed, nil, func(x *run) {
+	{checkAttributeNotAllowed, nil, func(x *run) {
 		for _, id := range x.out.pkcs10.OtherAttributes {
 			x.refuse("attribute "+id.String(), "extensionRequest only")
 		}
 	}},
-	{CheckExtensionNotAllowed, nil, func(x *run) {
+	{checkExtensionNotAllowed, nil, func(x *run) {
 		extensions := x.out.pkcs10.CSR.Extensions
 		for i := range extensions {
 			id := extensions[i].Id
@@ -96,7 +96,7 @@ var requestRules = []rule{
 			}
 		}
 	}},
-	{CheckFlag, nil, func(x *run) {
+	{checkFlag, nil, func(x *run) {
 		if x.policy.Flag == nil {
 			return
 		}
@@ -106,14 +106,14 @@ var requestRules = []rule{
 			x.refuse("no flag", "extension "+x.policy.Flag.String())
 		}
 	}},
-	{CheckKeyType, nil, func(x *run) {
+	{checkKeyType, nil, func(x *run) {
 		switch key := x.out.pkcs10.CSR.PublicKey.(type) {
 		case *rsa.PublicKey, *ecdsa.PublicKey:
 		default:
 			x.refuse(fmt.Sprintf("%T", key), "RSA or ECDSA")
 		}
 	}},
-	{CheckKeyStrength, nil, (*run).checkKeyStrength},
+	{checkKeyStrength, nil, (*run).checkKeyStrength},
 }
 
 // one returns the value of the subject's only attribute of a type. If there is none, or more
@@ -178,17 +178,17 @@ var objectRules = []rule{
 		}
 	}},
 	{CheckSignerName, nil, (*run).checkSignerName},
-	{CheckRequestUsername, nil, func(x *run) {
+	{checkRequestUsername, nil, func(x *run) {
 		var err error
 		x.out.requester, err = requesterOf(x.out.username)
 		x.refuseErr(err)
 	}},
-	{CheckRequestGroups, nil, func(x *run) {
+	{checkRequestGroups, nil, func(x *run) {
 		if class := x.out.requester.Class; class != 0 { // otherwise it is unknown which groups the user should have
 			x.refuseErr(checkGroups(class, x.request.User.Groups))
 		}
 	}},
-	{CheckRequesterPurpose, known, func(x *run) {
+	{checkRequesterPurpose, known, func(x *run) {
 		class := x.out.requester.Class
 		if class == 0 || class.mayAsk(x.out.purpose, x.provider) {
 			return
@@ -199,7 +199,7 @@ var objectRules = []rule{
 		}
 		x.refuse("a "+x.out.purpose.String()+" certificate for a "+class.String()+" requester", want)
 	}},
-	{CheckUsages, known, func(x *run) {
+	{checkUsages, known, func(x *run) {
 		asked := x.request.Spec.Usages
 		wanted := [...]string{usageDigitalSignature, purposes[x.out.purpose].auth, usageKeyEncipherment}
 		x.out.keyEncipherment = slices.Contains(asked, usageKeyEncipherment)
@@ -211,7 +211,7 @@ var objectRules = []rule{
 			x.refuse(refusal.Quotes(asked), strings.Join(wanted[:2], ", ")+", perhaps "+usageKeyEncipherment)
 		}
 	}},
-	{CheckExpiration, nil, (*run).checkExpiration},
+	{checkExpiration, nil, (*run).checkExpiration},
 }
 
 // closed says why nothing can be decided about a request any more.
@@ -296,7 +296,7 @@ var errNothing = errors.New("the callback returned nothing")
 
 // machineRules also need the machine, if there is one.
 var machineRules = []rule{
-	{CheckProviderIDMissing, nil, func(x *run) {
+	{checkProviderIDMissing, nil, func(x *run) {
 		if x.policy.RequireProviderID && x.out.pkcs10.ProviderID == "" {
 			x.refuse("no provider ID", "one")
 		}

@@ -17,28 +17,28 @@ func (x *run) names() int { return len(x.out.pkcs10.CSR.DNSNames) + len(x.out.pk
 
 // sanRules are the rules for the names in a request.
 var sanRules = []rule{
-	{CheckSANOnClient, []Purpose{PurposeClient, PurposeRecovery}, func(x *run) {
+	{checkSANOnClient, []Purpose{PurposeClient, PurposeRecovery}, func(x *run) {
 		if x.out.pkcs10.sans.present {
 			x.refuse("a subjectAltName extension", "none in a "+x.out.purpose.String()+" certificate")
 		}
 	}},
-	{CheckSANMissing, serving, func(x *run) {
+	{checkSANMissing, serving, func(x *run) {
 		if x.names() == 0 {
 			x.refuse("no DNS name and no IP address", "one or more")
 		}
 	}},
-	{CheckSANKind, serving, func(x *run) {
+	{checkSANKind, serving, func(x *run) {
 		for _, tag := range x.out.pkcs10.sans.other {
 			x.refuse(generalName(tag), "DNS names and IP addresses only")
 		}
 	}},
-	{CheckSANCount, serving, func(x *run) {
+	{checkSANCount, serving, func(x *run) {
 		if x.names() > MaxSANs {
 			x.refuse(strconv.Itoa(x.names())+" names", "at most "+strconv.Itoa(MaxSANs))
 		}
 	}},
-	{CheckSANForm, serving, (*run).checkSANForm},
-	{CheckSANReserved, serving, func(x *run) {
+	{checkSANForm, serving, (*run).checkSANForm},
+	{checkSANReserved, serving, func(x *run) {
 		for _, san := range x.out.sansThat(x.policy.reservedName, x.policy.reservedIP) {
 			x.refuse(san, "no name of a service or of the machine to itself, an address that only the node has")
 		}

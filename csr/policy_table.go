@@ -24,70 +24,70 @@ const (
 	// and the object is filed under that name or, for a hello, under SignerChallengeTPM. One
 	// that is filed under somebody else's signer is not denied: see ErrOtherSigner.
 	CheckSignerName Check = "signer-name"
-	// CheckRequestUsername: the requester's user name has one of the three forms of
+	// checkRequestUsername: the requester's user name has one of the three forms of
 	// [RequesterClass].
-	CheckRequestUsername Check = "request-username"
-	// CheckRequestGroups: the requester's groups are those of its class.
-	CheckRequestGroups Check = "request-groups"
-	// CheckRequesterPurpose: a requester of this class may ask for a certificate of this
+	checkRequestUsername Check = "request-username"
+	// checkRequestGroups: the requester's groups are those of its class.
+	checkRequestGroups Check = "request-groups"
+	// checkRequesterPurpose: a requester of this class may ask for a certificate of this
 	// kind. See [RequesterClass].
-	CheckRequesterPurpose Check = "requester-purpose"
-	// CheckUsages: the usages are exactly those of [Usages], in any order, with or without
+	checkRequesterPurpose Check = "requester-purpose"
+	// checkUsages: the usages are exactly those of [Usages], in any order, with or without
 	// key encipherment, and none is repeated.
-	CheckUsages Check = "usages"
-	// CheckExpiration: expirationSeconds is absent or at least 600. For Kubernetes' own
+	checkUsages Check = "usages"
+	// checkExpiration: expirationSeconds is absent or at least 600. For Kubernetes' own
 	// signers it is within [Policy.MaxExpiration].
-	CheckExpiration Check = "expiration"
+	checkExpiration Check = "expiration"
 
 	// CheckAttestationProvider: the evidence with the request is for the provider that the
 	// signer name selects; a signer of the insecure provider accepts none.
 	CheckAttestationProvider Check = "attestation-provider"
-	// CheckSubjectCommonName: there is one common name, system:node: (for recovery:
+	// checkSubjectCommonName: there is one common name, system:node: (for recovery:
 	// nodeattest:recovery:) followed by a node name.
-	CheckSubjectCommonName Check = "subject-common-name"
-	// CheckSubjectOrganization: there is one organization, exactly system:nodes (for
+	checkSubjectCommonName Check = "subject-common-name"
+	// checkSubjectOrganization: there is one organization, exactly system:nodes (for
 	// recovery: nodeattest:recovery).
-	CheckSubjectOrganization Check = "subject-organization"
-	// CheckSubjectExtraRDN: there is nothing else in the subject. This refuses, among
+	checkSubjectOrganization Check = "subject-organization"
+	// checkSubjectExtraRDN: there is nothing else in the subject. This refuses, among
 	// others, organizational units and the attribute 1.3.6.1.4.1.57683.2, which
 	// kube-apiserver would read as the user's UID.
-	CheckSubjectExtraRDN Check = "subject-extra-rdn"
-	// CheckSubjectMultiValue: no RDN has several attributes.
-	CheckSubjectMultiValue Check = "subject-multi-value"
-	// CheckRequesterOtherNode: a node, or a node's recovery user, asks for itself.
-	CheckRequesterOtherNode Check = "requester-other-node"
-	// CheckAttributeNotAllowed: the request has no attribute other than extensionRequest.
-	CheckAttributeNotAllowed Check = "attribute-not-allowed"
-	// CheckExtensionNotAllowed: the request asks for no extension except the provider ID,
+	checkSubjectExtraRDN Check = "subject-extra-rdn"
+	// checkSubjectMultiValue: no RDN has several attributes.
+	checkSubjectMultiValue Check = "subject-multi-value"
+	// checkRequesterOtherNode: a node, or a node's recovery user, asks for itself.
+	checkRequesterOtherNode Check = "requester-other-node"
+	// checkAttributeNotAllowed: the request has no attribute other than extensionRequest.
+	checkAttributeNotAllowed Check = "attribute-not-allowed"
+	// checkExtensionNotAllowed: the request asks for no extension except the provider ID,
 	// SANs where they are allowed, and the policy's flag. Key usage, extended key usage and
 	// basic constraints are up to the signer and are refused too.
-	CheckExtensionNotAllowed Check = "extension-not-allowed"
-	// CheckFlag: the flag extension is well formed if present, and present if
+	checkExtensionNotAllowed Check = "extension-not-allowed"
+	// checkFlag: the flag extension is well formed if present, and present if
 	// [Policy.RequireFlag] is set.
-	CheckFlag Check = "flag"
-	// CheckKeyType: the key is RSA or ECDSA.
-	CheckKeyType Check = "key-type"
-	// CheckKeyStrength: the RSA modulus or the curve is one that the policy accepts, and the
+	checkFlag Check = "flag"
+	// checkKeyType: the key is RSA or ECDSA.
+	checkKeyType Check = "key-type"
+	// checkKeyStrength: the RSA modulus or the curve is one that the policy accepts, and the
 	// RSA exponent is 65537.
-	CheckKeyStrength Check = "key-strength"
-	// CheckSANOnClient: a request for a client or recovery certificate has no
+	checkKeyStrength Check = "key-strength"
+	// checkSANOnClient: a request for a client or recovery certificate has no
 	// subjectAltName, not even an empty one.
-	CheckSANOnClient Check = "san-on-client"
-	// CheckSANMissing: a serving request has a DNS name or an IP address.
-	CheckSANMissing Check = "san-missing"
-	// CheckSANKind: SANs are only DNS names and IP addresses.
-	CheckSANKind Check = "san-kind"
-	// CheckSANCount: there are at most [MaxSANs] SANs.
-	CheckSANCount Check = "san-count"
-	// CheckSANForm: a DNS name is a lower-case DNS-1123 subdomain, is not a wildcard, and
+	checkSANOnClient Check = "san-on-client"
+	// checkSANMissing: a serving request has a DNS name or an IP address.
+	checkSANMissing Check = "san-missing"
+	// checkSANKind: SANs are only DNS names and IP addresses.
+	checkSANKind Check = "san-kind"
+	// checkSANCount: there are at most [MaxSANs] SANs.
+	checkSANCount Check = "san-count"
+	// checkSANForm: a DNS name is a lower-case DNS-1123 subdomain, is not a wildcard, and
 	// does not end like an IP address. The extension is not critical.
-	CheckSANForm Check = "san-form"
-	// CheckSANReserved: no SAN is a name or address of the API server or of a service, or
+	checkSANForm Check = "san-form"
+	// checkSANReserved: no SAN is a name or address of the API server or of a service, or
 	// one that means only the local machine (loopback, unspecified, link-local, multicast).
-	CheckSANReserved Check = "san-reserved"
-	// CheckProviderIDMissing: the request claims a provider ID if [Policy.RequireProviderID]
+	checkSANReserved Check = "san-reserved"
+	// checkProviderIDMissing: the request claims a provider ID if [Policy.RequireProviderID]
 	// is set.
-	CheckProviderIDMissing = oid.CheckProviderIDMissing
+	checkProviderIDMissing = oid.CheckProviderIDMissing
 
 	// CheckMachineUnknown: there is a machine for the node name.
 	CheckMachineUnknown Check = "machine-unknown"
@@ -107,16 +107,16 @@ const (
 
 // The rules that [CA.Issue] adds.
 const (
-	// CheckNotChecked: the request went through [Policy.Check].
-	CheckNotChecked Check = "not-checked"
-	// CheckVerifiedMachine: the verification says which machine it is.
-	CheckVerifiedMachine Check = "verified-machine"
-	// CheckVerifiedExpired: what was verified is valid beyond now.
-	CheckVerifiedExpired Check = "verified-expired"
-	// CheckProviderIDNotVouched: the claimed provider ID is the one vouched for.
-	CheckProviderIDNotVouched Check = "provider-id-not-vouched"
-	// CheckSANNotVouched: every SAN is vouched for.
-	CheckSANNotVouched Check = "san-not-vouched"
+	// checkNotChecked: the request went through [Policy.Check].
+	checkNotChecked Check = "not-checked"
+	// checkVerifiedMachine: the verification says which machine it is.
+	checkVerifiedMachine Check = "verified-machine"
+	// checkVerifiedExpired: what was verified is valid beyond now.
+	checkVerifiedExpired Check = "verified-expired"
+	// checkProviderIDNotVouched: the claimed provider ID is the one vouched for.
+	checkProviderIDNotVouched Check = "provider-id-not-vouched"
+	// checkSANNotVouched: every SAN is vouched for.
+	checkSANNotVouched Check = "san-not-vouched"
 )
 
 // rule is one row of the policy: its name, the purposes for which it is tried (nil: always,
@@ -187,7 +187,7 @@ func (x *run) refuseErr(err error) {
 	}
 	var v *Error
 	if !errors.As(err, &v) {
-		v = &Error{Check: CheckRequestDER, Got: "a request that does not parse", Err: err}
+		v = &Error{Check: checkRequestDER, Got: "a request that does not parse", Err: err}
 	}
 	x.found = append(x.found, v)
 }

@@ -52,20 +52,20 @@ type Challenger interface {
 
 // Rules of providers and of their selection by [Providers].
 const (
-	// CheckProviderUnknown: there is a provider for the signer that the request is filed
+	// checkProviderUnknown: there is a provider for the signer that the request is filed
 	// under. A request without one is not denied: see ErrOtherSigner.
-	CheckProviderUnknown Check = "provider-unknown"
-	// CheckAttestorNotAuthorized: that provider is on the list of authorised
+	checkProviderUnknown Check = "provider-unknown"
+	// checkAttestorNotAuthorized: that provider is on the list of authorised
 	// attestors.
-	CheckAttestorNotAuthorized Check = "attestor-not-authorized"
+	checkAttestorNotAuthorized Check = "attestor-not-authorized"
 	// CheckProviderVersion: the evidence has a version that the provider reads and that is
 	// not below the minimum.
 	CheckProviderVersion Check = "provider-version"
 	// CheckProviderResult: a provider's result is for the request that it was given.
 	CheckProviderResult Check = "provider-result"
-	// CheckHelloSigner: the provider challenges nodes, and the request is filed as a
+	// checkHelloSigner: the provider challenges nodes, and the request is filed as a
 	// hello.
-	CheckHelloSigner Check = "hello-signer"
+	checkHelloSigner Check = "hello-signer"
 )
 
 // insecureProvider attests nothing.
@@ -114,12 +114,12 @@ func (insecureProvider) MachineName(_ context.Context, attested *Attested) (stri
 	return attested.InventoryName()
 }
 
-// CheckProviderPurpose: a request was given to the provider's method for its purpose.
-const CheckProviderPurpose Check = "provider-purpose"
+// checkProviderPurpose: a request was given to the provider's method for its purpose.
+const checkProviderPurpose Check = "provider-purpose"
 
 // CheckPurpose checks that the purpose of a request's signer name fits the method of a
 // [Provider] that it was given to: serving says that the method is the one for serving
-// certificates. It returns an [*Error] with [CheckProviderPurpose].
+// certificates. It returns an [*Error] with "provider-purpose".
 func CheckPurpose(request *Request, serving bool) error {
 	if request == nil {
 		return errors.New("csr: no request")
@@ -133,7 +133,7 @@ func CheckPurpose(request *Request, serving bool) error {
 		if serving {
 			want = PurposeServing
 		}
-		return &Error{Check: CheckProviderPurpose, Got: "a request for a " + purpose.String() + " certificate", Want: want.String()}
+		return &Error{Check: checkProviderPurpose, Got: "a request for a " + purpose.String() + " certificate", Want: want.String()}
 	}
 	return nil
 }
@@ -142,12 +142,12 @@ func CheckPurpose(request *Request, serving bool) error {
 const maxVersionDigits = 9
 
 // ProviderVersion splits the Provider of a bundle, such as "tpm/v1", into the provider's
-// name and the version of its data format. The error is a [*Error] with [CheckProvider].
+// name and the version of its data format. The error is a [*Error] with "bundle-provider".
 func ProviderVersion(provider string) (name string, version int, err error) {
 	name, digits, _ := strings.Cut(provider, "/v")
 	if !nodename.ValidLabel(name) || digits == "" || len(digits) > maxVersionDigits || digits[0] == '0' ||
 		strings.Trim(digits, "0123456789") != "" {
-		return "", 0, &Error{Check: CheckProvider, Got: refusal.Quote(provider), Want: `a name and version such as "tpm/v1"`}
+		return "", 0, &Error{Check: checkProvider, Got: refusal.Quote(provider), Want: `a name and version such as "tpm/v1"`}
 	}
 	version, err = strconv.Atoi(digits)
 	return name, version, err

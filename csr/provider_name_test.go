@@ -35,13 +35,13 @@ func TestProviderNameIsStrict(t *testing.T) {
 		strings.Repeat("a", 500_000),
 	} {
 		_, _, err := ProviderVersion(provider)
-		wantRule(t, "ProviderVersion", err, CheckProvider)
+		wantRule(t, "ProviderVersion", err, checkProvider)
 		_, err = Parse(join(request, block(BlockProvider, []byte(provider)), data))
-		wantRule(t, "Parse", err, CheckProvider)
+		wantRule(t, "Parse", err, checkProvider)
 		if err != nil && len(err.Error()) > 500 {
 			t.Errorf("error of %d bytes", len(err.Error()))
 		}
 	}
 	_, _, err := ProviderVersion("")
-	wantRule(t, "nothing", err, CheckProvider)
+	wantRule(t, "nothing", err, checkProvider)
 }

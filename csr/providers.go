@@ -196,7 +196,7 @@ func (r *Registration) supported() []string {
 // A provider that names no machine breaks [CheckProviderResult].
 //
 // A request filed under a signer that selects none of these providers is somebody else's:
-// the error matches [CheckProviderUnknown] and [ErrOtherSigner], and [Decide] ignores it.
+// the error matches "provider-unknown" and [ErrOtherSigner], and [Decide] ignores it.
 //
 // A request whose evidence has a version that the provider does not accept is refused with
 // an error that holds an [*UnsupportedVersionError]. Kubelets' own requests to
@@ -238,13 +238,13 @@ func (p *Providers) Verify(ctx context.Context, request *Request) (*Attested, er
 }
 
 // Challenge has a hello challenged by the provider that the challenge signer selects. A
-// provider that is not a [Challenger] gives an [*Error] of [CheckHelloSigner]. So does a request
+// provider that is not a [Challenger] gives an [*Error] of "hello-signer". So does a request
 // for a certificate, whatever is in it, together with [ErrOtherSigner]: nobody denies it for
 // this.
 func (p *Providers) Challenge(ctx context.Context, request *Request) ([]byte, error) {
 	parsed := request.Parsed()
 	refuse := func(cause error) error {
-		return &Error{Check: CheckHelloSigner, Got: refusal.Quote(request.signerName()), Want: "the challenge signer of a provider that challenges", Err: cause}
+		return &Error{Check: checkHelloSigner, Got: refusal.Quote(request.signerName()), Want: "the challenge signer of a provider that challenges", Err: cause}
 	}
 	if _, err := PurposeOf(request.signerName()); err == nil {
 		return nil, refuse(refusal.Retry(ErrOtherSigner))
@@ -291,7 +291,7 @@ func (p *Providers) choose(ctx context.Context, request *Parsed) (*Registration,
 		return nil, err
 	}
 	if !p.attestor[r.Name] {
-		return nil, &Error{Check: CheckAttestorNotAuthorized, Got: "provider " + r.Name, Want: "an authorised attestor"}
+		return nil, &Error{Check: checkAttestorNotAuthorized, Got: "provider " + r.Name, Want: "an authorised attestor"}
 	}
 	if len(r.Versions) == 0 {
 		return r, nil
@@ -325,7 +325,7 @@ func (p *Providers) selected(request *Parsed) (*Registration, error) {
 	if r := p.byName[ProviderOf(signerName)]; r != nil && slices.Contains(r.SignerNames, signerName) {
 		return r, nil
 	}
-	refused := &Error{Check: CheckProviderUnknown, Got: refusal.Quote(signerName), Want: "a signer that selects a provider"}
+	refused := &Error{Check: checkProviderUnknown, Got: refusal.Quote(signerName), Want: "a signer that selects a provider"}
 	if signerName != "" { // which no API server accepts
 		refused.Err = refusal.Retry(ErrOtherSigner)
 	}

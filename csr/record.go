@@ -84,9 +84,9 @@ func (r *IssuedRecord) ClientOf(nodeName, credentialID string) bool {
 		credentialID != "" && r.CredentialID == credentialID
 }
 
-// CheckIssuedCertificate: a certificate that another signer made is for the request that
+// checkIssuedCertificate: a certificate that another signer made is for the request that
 // was verified, and says no more than that.
-const CheckIssuedCertificate Check = "issued-certificate"
+const checkIssuedCertificate Check = "issued-certificate"
 
 // RecordOf returns the record of a certificate that any signer, for example Kubernetes' own,
 // has made for an attested request; [CA.Issue] returns the record of its own certificates.
@@ -112,17 +112,17 @@ func RecordOf(certificate *x509.Certificate, attested *Attested) (IssuedRecord, 
 // and validity. The certificate must have the request's key, the subject and the usage of
 // the record's signer and node, no provider ID other than the one that was vouched for, and
 // no right to issue others, and must end no later than the record says. The error is an
-// [*Error] of [CheckIssuedCertificate]. Completed does not check that the signer made it:
+// [*Error] of "issued-certificate". Completed does not check that the signer made it:
 // take it from status.certificate, which an API server lets nobody else write.
 func (r IssuedRecord) Completed(certificate *x509.Certificate) (IssuedRecord, error) {
 	if certificate == nil {
-		return IssuedRecord{}, &Error{Check: CheckIssuedCertificate, Got: "no certificate", Want: "one"}
+		return IssuedRecord{}, &Error{Check: checkIssuedCertificate, Got: "no certificate", Want: "one"}
 	}
 	purpose, _, _ := parseSignerName(r.SignerName)
 	commonName, organization := SubjectNames(purpose, r.NodeName)
 	subject, spki := certificate.Subject, sha256.Sum256(certificate.RawSubjectPublicKeyInfo)
 	providerID, err := oid.ParseProviderID(certificate.Extensions)
-	const check = CheckIssuedCertificate
+	const check = checkIssuedCertificate
 	if err := (faults{
 		{spki != r.SPKIHash, check, "key " + refusal.Hex(spki[:]), refusal.Hex(r.SPKIHash[:])},
 		{commonName == "" || subject.CommonName != commonName || !slices.Equal(subject.Organization, []string{organization}) || len(subject.Names) != 2,
@@ -141,19 +141,19 @@ func (r IssuedRecord) Completed(certificate *x509.Certificate) (IssuedRecord, er
 
 // Rules of inherited attestation.
 const (
-	// CheckInheritedPurpose: the request is a node's own, filed under
+	// checkInheritedPurpose: the request is a node's own, filed under
 	// [SignerKubeletServing].
-	CheckInheritedPurpose Check = "inherited-purpose"
-	// CheckInheritedExpired: the client certificate that a serving request inherits
+	checkInheritedPurpose Check = "inherited-purpose"
+	// checkInheritedExpired: the client certificate that a serving request inherits
 	// from is valid now.
-	CheckInheritedExpired Check = "inherited-expired"
-	// CheckInheritedMachine: the client certificate was issued to the machine that is the
+	checkInheritedExpired Check = "inherited-expired"
+	// checkInheritedMachine: the client certificate was issued to the machine that is the
 	// node now, according to everything that both the record and the inventory say about it,
 	// and at least one such item is the same.
-	CheckInheritedMachine Check = "inherited-machine"
-	// CheckInheritedNode: the client certificate was issued for the Node object that has the
+	checkInheritedMachine Check = "inherited-machine"
+	// checkInheritedNode: the client certificate was issued for the Node object that has the
 	// node's name now, if the inventory knows it.
-	CheckInheritedNode Check = "inherited-node"
+	checkInheritedNode Check = "inherited-node"
 )
 
 // minInherited is the shortest time that an inherited certificate lasts.
@@ -187,10 +187,10 @@ const minInherited = MinLifetime / 2
 // this way too.
 func InheritAttestation(checked *Checked, now time.Time) (*Attested, error) {
 	if checked == nil || checked.pkcs10 == nil {
-		return nil, Errors{{Check: CheckNotChecked, Got: "a request that no policy has checked"}}
+		return nil, Errors{{Check: checkNotChecked, Got: "a request that no policy has checked"}}
 	}
 	by := checked.requester // a policy accepts kubelet-serving only for a node's own request
-	all := faults{{checked.filedUnder != SignerKubeletServing, CheckInheritedPurpose,
+	all := faults{{checked.filedUnder != SignerKubeletServing, checkInheritedPurpose,
 		"a request by " + by.Class.String() + " " + refusal.Quote(by.NodeName) + " to " + refusal.Quote(checked.signerName),
 		"one by node " + refusal.Quote(checked.nodeName) + " to " + SignerKubeletServing}}.all()
 	record := checked.record
@@ -198,7 +198,7 @@ func InheritAttestation(checked *Checked, now time.Time) (*Attested, error) {
 		return nil, append(all, &Error{Check: CheckCredential, Got: refusal.OrNothing(refusal.Quote(checked.credentialID)),
 			Want: "a client certificate that was issued to this node through attestation"})
 	}
-	all = append(all, faults{{now.Before(record.NotBefore) || now.After(record.NotAfter), CheckInheritedExpired,
+	all = append(all, faults{{now.Before(record.NotBefore) || now.After(record.NotAfter), checkInheritedExpired,
 		"a client certificate from " + rfc3339(record.NotBefore) + " to " + rfc3339(record.NotAfter),
 		"one that is valid at " + rfc3339(now)}}.all()...)
 	different, unknown := checked.own.holdAgainst(record)
@@ -222,16 +222,16 @@ func (own ownMachine) holdAgainst(r *IssuedRecord) (different Errors, unknown er
 	byProviderID := own.uid == "" && own.identity == "" // by nothing else
 	incomparable := byProviderID && own.providerID == ""
 	different = faults{
-		{r.Machine == "", CheckInheritedMachine, "a record without a machine", "the machine's identity"},
-		{r.MachineUID != own.uid, CheckInheritedMachine,
+		{r.Machine == "", checkInheritedMachine, "a record without a machine", "the machine's identity"},
+		{r.MachineUID != own.uid, checkInheritedMachine,
 			"a certificate of the machine with UID " + refusal.Quote(r.MachineUID), refusal.Quote(own.uid)},
-		{r.ProviderID != "" && own.providerID != "" && r.ProviderID != own.providerID, CheckInheritedMachine,
+		{r.ProviderID != "" && own.providerID != "" && r.ProviderID != own.providerID, checkInheritedMachine,
 			certificateOf + refusal.Quote(r.ProviderID), refusal.Quote(own.providerID)},
-		{own.identity != "" && r.Machine != own.identity, CheckInheritedMachine,
+		{own.identity != "" && r.Machine != own.identity, checkInheritedMachine,
 			certificateOf + refusal.Quote(r.Machine), refusal.Quote(own.identity)},
-		{byProviderID && !incomparable && r.ProviderID == "", CheckInheritedMachine,
+		{byProviderID && !incomparable && r.ProviderID == "", checkInheritedMachine,
 			"a certificate without a provider ID", refusal.Quote(own.providerID)},
-		{r.NodeUID != "" && own.nodeUID != "" && r.NodeUID != own.nodeUID && !incomparable, CheckInheritedNode,
+		{r.NodeUID != "" && own.nodeUID != "" && r.NodeUID != own.nodeUID && !incomparable, checkInheritedNode,
 			"a certificate for Node UID " + refusal.Quote(r.NodeUID), refusal.Quote(own.nodeUID)},
 	}.all()
 	switch {

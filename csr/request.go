@@ -341,4 +341,4 @@ func (p *Parsed) der() []byte {
 	return block.Bytes
 }
 
-func noRequest() error { return Errors{{Check: CheckNotChecked, Got: "no request"}} }
+func noRequest() error { return Errors{{Check: checkNotChecked, Got: "no request"}} }

@@ -51,14 +51,14 @@ func TestKeyRefusalsName(t *testing.T) {
 		rule            Check
 		want            string // a part of what was got
 	}{
-		"secp256k1":             {sequence(sequence(oidDER(oid.ECPublicKey), oidDER("\x2b\x81\x04\x00\x0a")), point), rsaSHA256, CheckRequestKey, "on 1.3.132.0.10"},
-		"RSASSA-PSS":            {sequence(sequence(oidDER(oid.RSASSAPSS)), point), rsaSHA256, CheckRequestKey, "1.2.840.113549.1.1.10 "},
-		"RSA without NULL":      {sequence(sequence(oidDER(oid.RSAEncryption)), point), rsaSHA256, CheckRequestKey, "1.2.840.113549.1.1.1 rsaEncryption"},
-		"a curve written out":   {sequence(sequence(oidDER(oid.ECPublicKey), sequence([]byte{2, 1, 1})), point), rsaSHA256, CheckRequestKey, "1.2.840.10045.2.1 "},
-		"no algorithm":          {sequence(sequence(), point), rsaSHA256, CheckRequestKey, "malformed algorithm 3000"},
-		"nothing":               {sequence(), rsaSHA256, CheckRequestKey, "malformed SubjectPublicKeyInfo"},
-		"a signature's SHA-1":   {goodDER(t).spki, sequence(oidDER(oid.ECDSAWithSHA1)), CheckSignatureAlgorithm, "1.2.840.10045.4.1 "},
-		"a signature with NULL": {goodDER(t).spki, sequence(oidDER(oid.ECDSAWithSHA256), []byte{5, 0}), CheckSignatureAlgorithm, "1.2.840.10045.4.3.2 ecdsa-with-SHA256 ("},
+		"secp256k1":             {sequence(sequence(oidDER(oid.ECPublicKey), oidDER("\x2b\x81\x04\x00\x0a")), point), rsaSHA256, checkRequestKey, "on 1.3.132.0.10"},
+		"RSASSA-PSS":            {sequence(sequence(oidDER(oid.RSASSAPSS)), point), rsaSHA256, checkRequestKey, "1.2.840.113549.1.1.10 "},
+		"RSA without NULL":      {sequence(sequence(oidDER(oid.RSAEncryption)), point), rsaSHA256, checkRequestKey, "1.2.840.113549.1.1.1 rsaEncryption"},
+		"a curve written out":   {sequence(sequence(oidDER(oid.ECPublicKey), sequence([]byte{2, 1, 1})), point), rsaSHA256, checkRequestKey, "1.2.840.10045.2.1 "},
+		"no algorithm":          {sequence(sequence(), point), rsaSHA256, checkRequestKey, "malformed algorithm 3000"},
+		"nothing":               {sequence(), rsaSHA256, checkRequestKey, "malformed SubjectPublicKeyInfo"},
+		"a signature's SHA-1":   {goodDER(t).spki, sequence(oidDER(oid.ECDSAWithSHA1)), ruleSignatureAlgorithm, "1.2.840.10045.4.1 "},
+		"a signature with NULL": {goodDER(t).spki, sequence(oidDER(oid.ECDSAWithSHA256), []byte{5, 0}), ruleSignatureAlgorithm, "1.2.840.10045.4.3.2 ecdsa-with-SHA256 ("},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := goodDER(t)

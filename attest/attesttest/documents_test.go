@@ -123,7 +123,7 @@ func TestWeakKinds(t *testing.T) {
 		"signature not checked": {kindOf(func(p *Platform) document.Platform {
 			return &weakPlatform{p, func(_ context.Context, d *platformDocument, _ []byte, q *attest.Inquiry) (*document.Claims, error) {
 				if age := q.Now.Sub(time.Unix(d.Time, 0)); age < 0 || age > platformLifetime {
-					return nil, &attest.Error{Check: CheckPlatform}
+					return nil, &attest.Error{Check: checkPlatform}
 				}
 				return d.claims(), nil
 			}}

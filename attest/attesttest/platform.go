@@ -17,9 +17,9 @@ import (
 // identity of its machines: "platform:machine-1".
 const PlatformProvider = "platform"
 
-// CheckPlatform: a document is not one that the [Platform] signed within the last
+// checkPlatform: a document is not one that the [Platform] signed within the last
 // 5 minutes.
-const CheckPlatform attest.Check = "platform-document"
+const checkPlatform attest.Check = "platform-document"
 
 // platformLifetime is how long a document is valid.
 const platformLifetime = 5 * time.Minute
@@ -108,7 +108,7 @@ func (p *Platform) Sign(machine string, value []byte) ([]byte, error) {
 }
 
 // Read reads a document and verifies nothing. An error is an [*attest.Error] with
-// [CheckPlatform].
+// "platform-document".
 func (p *Platform) Read(data []byte) (*document.Claims, error) {
 	d, err := readPlatformDocument(data)
 	if err != nil {
@@ -118,21 +118,21 @@ func (p *Platform) Read(data []byte) (*document.Claims, error) {
 }
 
 // Verify verifies the signature of a document, and that it was signed within the 5 minutes
-// before q.Now. An error is an [*attest.Error] with [CheckPlatform], or the budget's.
+// before q.Now. An error is an [*attest.Error] with "platform-document", or the budget's.
 func (p *Platform) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (*document.Claims, error) {
 	d, err := readPlatformDocument(data)
 	if err != nil {
 		return nil, err
 	}
 	if age := q.Now.Sub(time.Unix(d.Time, 0)); age < 0 || age > platformLifetime {
-		return nil, &attest.Error{Check: CheckPlatform, Got: "a document that is " + age.String() + " old", Want: "one of the last " + platformLifetime.String()}
+		return nil, &attest.Error{Check: checkPlatform, Got: "a document that is " + age.String() + " old", Want: "one of the last " + platformLifetime.String()}
 	}
 	if err := q.Budget.Signature(ctx); err != nil {
 		return nil, err
 	}
 	signed, err := d.signed()
 	if err != nil || !ed25519.Verify(p.key.Public().(ed25519.PublicKey), signed, d.Signature) {
-		return nil, &attest.Error{Check: CheckPlatform, Got: "a signature of somebody's", Want: "the platform's", Err: err}
+		return nil, &attest.Error{Check: checkPlatform, Got: "a signature of somebody's", Want: "the platform's", Err: err}
 	}
 	return d.claims(), nil
 }
@@ -147,7 +147,7 @@ func readPlatformDocument(data []byte) (*platformDocument, error) {
 			return d, nil
 		}
 	}
-	return nil, &attest.Error{Check: CheckPlatform, Got: "another document", Want: "JSON as the platform writes it", Err: err}
+	return nil, &attest.Error{Check: checkPlatform, Got: "another document", Want: "JSON as the platform writes it", Err: err}
 }
 
 func (d *platformDocument) claims() *document.Claims {

@@ -311,11 +311,11 @@ func TestBadDocuments(t *testing.T) {
 		"a forged signature": {func(j *join) {
 			j.source.platform = attesttest.NewPlatform(t)
 			j.source.platform.Now = j.platform.Now
-		}, attesttest.CheckPlatform, true},
-		"no document of the platform's": {func(j *join) { j.source.document = func([]byte) []byte { return []byte("{}x") } }, attesttest.CheckPlatform, false},
+		}, refusal.Check("platform-document"), true},
+		"no document of the platform's": {func(j *join) { j.source.document = func([]byte) []byte { return []byte("{}x") } }, refusal.Check("platform-document"), false},
 		"a document too old": {func(j *join) {
 			j.source.platform.Now = func() time.Time { return now.Add(-time.Hour) }
-		}, attesttest.CheckPlatform, true},
+		}, refusal.Check("platform-document"), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := newJoin(t)
@@ -340,7 +340,7 @@ func TestBadPlatforms(t *testing.T) {
 	}
 	nothing := func(*document.Claims) (*document.Claims, error) { return nil, nil }
 	refuses := func(*document.Claims) (*document.Claims, error) {
-		return nil, &attest.Error{Check: attesttest.CheckPlatform}
+		return nil, &attest.Error{Check: "platform-document"}
 	}
 	machine := func(id attest.Identity) func(*document.Claims) (*document.Claims, error) {
 		return says(func(c *document.Claims) { c.Machine = id })
@@ -353,8 +353,8 @@ func TestBadPlatforms(t *testing.T) {
 	}{
 		"reads nothing":                     {nothing, nil, attest.CheckKind},
 		"verifies nothing":                  {nil, nothing, attest.CheckKind},
-		"reads no":                          {refuses, nil, attesttest.CheckPlatform},
-		"verifies no":                       {nil, refuses, attesttest.CheckPlatform},
+		"reads no":                          {refuses, nil, refusal.Check("platform-document")},
+		"verifies no":                       {nil, refuses, refusal.Check("platform-document")},
 		"reads another machine":             {machine("platform:m2"), nil, attest.CheckMachineClaim},
 		"verifies another machine":          {nil, machine("platform:m2"), attest.CheckMachineClaim},
 		"verifies no machine":               {nil, machine(""), attest.CheckIdentity},
@@ -416,7 +416,7 @@ func TestAnswersElsewhere(t *testing.T) {
 		"another lifetime":  {func(*join) {}, func(_ *testing.T, _ *join, r *csr.Request) { r.Spec.ExpirationSeconds = nil }, attest.CheckBindingExpiration},
 		"another request":   {func(*join) {}, graft("node-1"), attest.CheckBindingRequest},
 		"another node":      {func(*join) {}, graft("node-2"), attest.CheckBindingRequest},
-		"another ring":      {func(j *join) { j.config.KeyRing = newJoinRing(t) }, nil, attest.CheckRingKey},
+		"another ring":      {func(j *join) { j.config.KeyRing = newJoinRing(t) }, nil, refusal.Check("ring-key")},
 		"another kind": {func(j *join) { j.kind.Provider, j.config.Policy.SignerNames = "platform-b", []string{otherSigner} },
 			func(_ *testing.T, _ *join, r *csr.Request) { r.Spec.SignerName = otherSigner }, csr.CheckAttestationProvider},
 	} {
@@ -476,7 +476,7 @@ func TestFramesOfMessages(t *testing.T) {
 		"a hello with certificates":      {attest.StageHello, certificates, attest.CheckStatements},
 		"a hello of a TPM":               {attest.StageHello, typed(0, oid.NodeAttestHello), attest.CheckStatements},
 		"a hello twice":                  {attest.StageHello, twice, attest.CheckStatements},
-		"a hello that is none":           {attest.StageHello, func(e *attest.Evidence) { e.Statements[0].DER = []byte{5, 0} }, attest.CheckEncoding},
+		"a hello that is none":           {attest.StageHello, func(e *attest.Evidence) { e.Statements[0].DER = []byte{5, 0} }, refusal.Check("message-encoding")},
 		"a proof for a hello":            {attest.StageHello, typed(0, oid.NodeAttestDocumentProof), attest.CheckStatements},
 		"an answer with certificates":    {attest.StageAnswer, certificates, attest.CheckStatements},
 		"an answer the other way round":  {attest.StageAnswer, func(e *attest.Evidence) { slices.Reverse(e.Statements) }, attest.CheckStatements},
@@ -484,8 +484,8 @@ func TestFramesOfMessages(t *testing.T) {
 		"an answer without a proof":      {attest.StageAnswer, func(e *attest.Evidence) { e.Statements = e.Statements[1:] }, attest.CheckStatements},
 		"an answer with a third":         {attest.StageAnswer, twice, attest.CheckStatements},
 		"an answer of a TPM's proof":     {attest.StageAnswer, typed(0, oid.NodeAttestProof), attest.CheckStatements},
-		"a proof that is none":           {attest.StageAnswer, func(e *attest.Evidence) { e.Statements[0].DER = []byte{5, 0} }, attest.CheckEncoding},
-		"a document that is none":        {attest.StageAnswer, func(e *attest.Evidence) { e.Statements[1].DER = []byte{5, 0} }, attest.CheckEncoding},
+		"a proof that is none":           {attest.StageAnswer, func(e *attest.Evidence) { e.Statements[0].DER = []byte{5, 0} }, refusal.Check("message-encoding")},
+		"a document that is none":        {attest.StageAnswer, func(e *attest.Evidence) { e.Statements[1].DER = []byte{5, 0} }, refusal.Check("message-encoding")},
 		"a proof of another machine":     {attest.StageAnswer, claim("platform:m2"), attest.CheckBindingMachineKey},
 		"a proof of the machine's begin": {attest.StageAnswer, claim("platform:m"), attest.CheckBindingMachineKey},
 	} {
@@ -530,13 +530,13 @@ func TestRequiredResidence(t *testing.T) {
 	j := newJoin(t)
 	j.config.RequireTPMResident = true
 	_, err := j.challenge(t, j.verifier(t))
-	expect(t, nil, err, attest.CheckNotResident)
+	expect(t, nil, err, refusal.Check("key-not-resident"))
 
 	j = newJoin(t)
 	answer := j.answer(t, j.verifier(t))
 	j.config.RequireTPMResident = true
 	r, err := j.verifier(t).Verify(t.Context(), answer)
-	expect(t, r, err, attest.CheckNotResident)
+	expect(t, r, err, refusal.Check("key-not-resident"))
 }
 
 // A machine that is no member is challenged, since its claim is nobody's word yet, and
@@ -640,12 +640,12 @@ func TestFailingSources(t *testing.T) {
 		"an empty machine": {func(s *source) { s.identity = "" }, attest.CheckIdentity, attest.CheckIdentity},
 		"a machine too long": {func(s *source) {
 			s.identity = attest.Identity("platform:" + string(make([]byte, document.MaxMachineSize)))
-		}, attest.CheckEncoding, attest.CheckBindingMachineKey},
+		}, refusal.Check("message-encoding"), attest.CheckBindingMachineKey},
 		"another machine":      {func(s *source) { s.identity = "platform:m2" }, nil, attest.CheckBindingMachineKey},
 		"no document":          {func(s *source) { s.fails = "Document" }, nil, errSource},
-		"an empty document":    {func(s *source) { s.document = size(0) }, nil, attest.CheckEncoding},
+		"an empty document":    {func(s *source) { s.document = size(0) }, nil, refusal.Check("message-encoding")},
 		"the largest document": {func(s *source) { s.document = size(document.MaxDocumentSize) }, nil, nil},
-		"a larger one":         {func(s *source) { s.document = size(document.MaxDocumentSize + 1) }, nil, attest.CheckEncoding},
+		"a larger one":         {func(s *source) { s.document = size(document.MaxDocumentSize + 1) }, nil, refusal.Check("message-encoding")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := newJoin(t)
@@ -675,7 +675,7 @@ func TestEvidenceThatCannotBeWritten(t *testing.T) {
 	}
 	expectNothing := func(t *testing.T, e *attest.Evidence, err error) error {
 		t.Helper()
-		if e != nil || !errors.Is(err, attest.CheckEncoding) {
+		if e != nil || !errors.Is(err, refusal.Check("message-encoding")) {
 			t.Errorf("got %v, %v", e, err)
 		}
 		return nil
@@ -713,7 +713,7 @@ func TestEvidenceThatCannotBeWritten(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err = a.Answer(t.Context(), challenge, j.key, j.subject); !errors.Is(err, attest.CheckEncoding) || !asked {
+		if _, err = a.Answer(t.Context(), challenge, j.key, j.subject); !errors.Is(err, refusal.Check("message-encoding")) || !asked {
 			t.Errorf("%v, asked %t", err, asked)
 		}
 	})

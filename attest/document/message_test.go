@@ -9,7 +9,6 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
 
-	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -134,7 +133,7 @@ func FuzzParseStatement(f *testing.F) { fuzz(f, "statement") }
 func expectField(t *testing.T, err error, bad string) {
 	t.Helper()
 	e, _ := errors.AsType[*refusal.Error](err)
-	if bad == "" && err != nil || bad != "" && (e == nil || e.Check != attest.CheckEncoding || e.Got != "a bad "+bad) {
+	if bad == "" && err != nil || bad != "" && (e == nil || e.Check != refusal.Check("message-encoding") || e.Got != "a bad "+bad) {
 		t.Errorf("got %v, want a bad %s", err, bad)
 	}
 }
@@ -203,10 +202,10 @@ func TestFieldsOfHello(t *testing.T) {
 			expectField(t, err, c.bad)
 		})
 	}
-	if _, err := ParseHello(list(element(asn1.INTEGER, []byte{2}), c, s, m)); !errors.Is(err, attest.CheckVersion) {
+	if _, err := ParseHello(list(element(asn1.INTEGER, []byte{2}), c, s, m)); !errors.Is(err, refusal.Check("message-version")) {
 		t.Errorf("version 2: %v", err)
 	}
-	if _, err := ParseHello(make([]byte, der.MaxEvidenceSize+1)); !errors.Is(err, attest.CheckSize) {
+	if _, err := ParseHello(make([]byte, der.MaxEvidenceSize+1)); !errors.Is(err, refusal.Check("message-size")) {
 		t.Errorf("over the limit: %v", err)
 	}
 }
@@ -262,7 +261,7 @@ func TestFieldsOfProof(t *testing.T) {
 			}
 		})
 	}
-	if _, err := ParseProof(make([]byte, der.MaxEvidenceSize+1)); !errors.Is(err, attest.CheckSize) {
+	if _, err := ParseProof(make([]byte, der.MaxEvidenceSize+1)); !errors.Is(err, refusal.Check("message-size")) {
 		t.Errorf("over the limit: %v", err)
 	}
 }

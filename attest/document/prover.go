@@ -123,7 +123,7 @@ type Hello struct {
 	Machine string
 }
 
-// Marshal returns the DER of h. It returns a [*refusal.Error] with [attest.CheckEncoding] if a
+// Marshal returns the DER of h. It returns a [*refusal.Error] with "message-encoding" if a
 // field is out of range.
 func (h *Hello) Marshal() ([]byte, error) { return der.Marshal("document hello", h.fields) }
 
@@ -152,7 +152,7 @@ type Proof struct {
 	Machine string
 }
 
-// Marshal returns the DER of p. It returns a [*refusal.Error] with [attest.CheckEncoding] if
+// Marshal returns the DER of p. It returns a [*refusal.Error] with "message-encoding" if
 // Binding is not the DER of a Binding of [attest.RoadDocument] or Machine is out of range.
 func (p *Proof) Marshal() ([]byte, error) { return der.Marshal("document proof", p.fields) }
 

@@ -125,7 +125,7 @@ func TestBothWritesLast(t *testing.T) {
 			if n := len(recordsOf(t, f.registry)); (err == nil) != c.joins || (n == 1) != c.joins {
 				t.Errorf("got %v and %d records, want joined %t", err, n, c.joins)
 			}
-			if err != nil && !errors.Is(err, attest.CheckMembership) && !errors.Is(err, attest.CheckProviderID) {
+			if err != nil && !errors.Is(err, attest.CheckMembership) && !errors.Is(err, refusal.Check("provider-id")) {
 				t.Errorf("got %v, want a refusal", err)
 			}
 			r.Stage = attest.StageHello

@@ -442,7 +442,7 @@ func TestFirstUseRefusalsHide(t *testing.T) {
 		{answerOf(t, "node-1", "gce:p/2"), string(checkRegistryName), "gce:p/1"},
 		{inventoried(t, answerOf(t, "node-2", "gce:p/1"), csr.RequesterBootstrap, csr.Machine{UID: "uid-2"}), string(checkRegistryMachine), "node-1"},
 		{answerOf(t, "node-2", "gce:p/2"), string(checkRegistryUID), "node-1"},
-		{claimed, string(attest.CheckProviderID), "test://1"},
+		{claimed, string(refusal.Check("provider-id")), "test://1"},
 	} {
 		t.Run(c.hide, func(t *testing.T) {
 			_, err := asked(t, f, c.r)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // A verifier keeps its own policy: what its maker does to his afterwards admits nobody.
@@ -44,8 +45,8 @@ func TestVerifierOfAnUnreadRing(t *testing.T) {
 	_, challenge := v.Challenge(t.Context(), hello)
 	_, verify := v.Verify(t.Context(), s.good)
 	for _, err := range []error{challenge, verify} {
-		if !errors.Is(err, attest.CheckRingStale) || csr.Decide(err).Verdict != csr.VerdictRetry {
-			t.Errorf("got %v, want %v to be tried again", err, attest.CheckRingStale)
+		if !errors.Is(err, refusal.Check("ring-stale")) || csr.Decide(err).Verdict != csr.VerdictRetry {
+			t.Errorf("got %v, want %v to be tried again", err, refusal.Check("ring-stale"))
 		}
 	}
 	if err := ring.Refresh([]attest.RingKey{attest.NewRingKey(s.plane.Now().Add(-time.Minute))}, s.plane.Now()); err != nil {

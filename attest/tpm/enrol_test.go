@@ -209,14 +209,14 @@ func TestEnrolmentRefuses(t *testing.T) {
 	otherSource := tpmkind.AKSource{Template: tpmkind.AKTemplateRSA2048SHA256()}
 	otherAK := attesterOf(t, device, otherSource, tpmkind.ProverOptions{EK: new(tpmkind.EKP256()), Intermediates: [][]byte{device.CA().EKIntermediate().Raw}})
 	_, err = otherAK.Answer(ctx, challenge, s.node.Certified, s.node.Subject)
-	refused("another AK", err, attest.CheckBindingAKName)
+	refused("another AK", err, refusal.Check("binding-ak-name"))
 	other := ca.enrolling(t, attesttest.NodeOptions{TPM: device, EK: tpmkind.EKP256(), AK: otherSource})
 	foreign, err := other.node.Answer(ctx, mustChallenge(t, other), s.plane.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
 	refused("the statement of another AK", verify(func(p *parts) { p.certify = takeApart(t, foreign).certify }), attest.CheckQualifyingData)
-	refused("another AK's area", verify(func(p *parts) { p.proof.AKPublic = takeApart(t, foreign).proof.AKPublic }), attest.CheckBindingAKName)
+	refused("another AK's area", verify(func(p *parts) { p.proof.AKPublic = takeApart(t, foreign).proof.AKPublic }), refusal.Check("binding-ak-name"))
 
 	// Nor does it open twice, or later, or for others.
 	again, err := s.plane.Challenge(ctx, s.node)

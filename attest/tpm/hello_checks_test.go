@@ -52,11 +52,11 @@ func TestChangedHello(t *testing.T) {
 		retry  bool
 	}{
 		"good":                  {func(*helloParts) {}, nil, false},
-		"another signer name":   {func(p *helloParts) { p.request.Spec.SignerName = csr.SignerClientTPM }, csr.CheckHelloSigner, true},
+		"another signer name":   {func(p *helloParts) { p.request.Spec.SignerName = csr.SignerClientTPM }, refusal.Check("hello-signer"), true},
 		"as old as may be":      {func(p *helloParts) { p.now = created.Add(message.MaxHelloAge) }, nil, false},
 		"a nanosecond older":    {func(p *helloParts) { p.now = created.Add(message.MaxHelloAge + 1) }, attest.CheckHelloExpired, false},
 		"at once":               {func(p *helloParts) { p.now = created }, nil, false},
-		"of the future":         {func(p *helloParts) { p.now = created.Add(-1) }, attest.CheckFuture, true},
+		"of the future":         {func(p *helloParts) { p.now = created.Add(-1) }, refusal.Check("request-in-the-future"), true},
 		"another cluster":       {func(p *helloParts) { p.hello.ClusterID = "other" }, attest.CheckBindingCluster, false},
 		"a closed road":         {func(p *helloParts) { p.hello.Road = message.RoadEK }, attest.CheckBindingRoad, false},
 		"another provider":      {func(p *helloParts) { p.bundle.Provider = "tpm/v2" }, csr.CheckProviderVersion, false},
@@ -69,7 +69,7 @@ func TestChangedHello(t *testing.T) {
 		}, attest.CheckStatements, false},
 		"a hello that is none": {func(p *helloParts) {
 			p.hello, p.att.Statements[0].Stmt = nil, []byte{5, 0}
-		}, attest.CheckEncoding, false},
+		}, refusal.Check("message-encoding"), false},
 		"an AK that is none": {func(p *helloParts) { p.hello.AKPublic = []byte{0} }, refusal.Check("public-encoding"), false},
 		"a key for an AK":    {func(p *helloParts) { p.hello.AKPublic = takeApart(t, s.good).certify.Public }, statement.CheckAKMismatch, false},
 		"a signer of nothing": {func(p *helloParts) {

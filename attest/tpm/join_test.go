@@ -248,7 +248,7 @@ func TestReplicas(t *testing.T) {
 	}
 
 	other, _ := replica(attest.NewRingKey(now.Add(-time.Hour)))
-	if _, err := other.Verify(ctx, answer); !errors.Is(err, attest.CheckRingKey) || errors.Is(err, refusal.ErrRetry) {
+	if _, err := other.Verify(ctx, answer); !errors.Is(err, refusal.Check("ring-key")) || errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("another ring: got %v", err)
 	}
 	retired := key
@@ -256,20 +256,20 @@ func TestReplicas(t *testing.T) {
 	if err := secondRing.Refresh([]attest.RingKey{retired, attest.NewRingKey(now)}, now); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := second.Verify(ctx, answer); !errors.Is(err, attest.CheckRingKey) || errors.Is(err, refusal.ErrRetry) {
+	if _, err := second.Verify(ctx, answer); !errors.Is(err, refusal.Check("ring-key")) || errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("a retired key: got %v", err)
 	}
 	future := key
 	future.ActiveAt = now.Add(time.Hour)
 	third, _ := replica(future)
-	if _, err := third.Verify(ctx, answer); !errors.Is(err, attest.CheckRingKey) || errors.Is(err, refusal.ErrRetry) {
+	if _, err := third.Verify(ctx, answer); !errors.Is(err, refusal.Check("ring-key")) || errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("a key of the future: got %v", err)
 	}
-	if _, err := third.Challenge(ctx, hello); !errors.Is(err, attest.CheckRingEmpty) || !errors.Is(err, refusal.ErrRetry) {
+	if _, err := third.Challenge(ctx, hello); !errors.Is(err, refusal.Check("ring-empty")) || !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("a challenge with a key of the future: got %v", err)
 	}
 	plane.Advance(message.MaxRingAge + time.Second)
-	if _, err := first.Verify(ctx, answer); !errors.Is(err, attest.CheckRingStale) || !errors.Is(err, refusal.ErrRetry) {
+	if _, err := first.Verify(ctx, answer); !errors.Is(err, refusal.Check("ring-stale")) || !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("a stale ring: got %v", err)
 	}
 }

@@ -531,7 +531,7 @@ func TestSizesOfChainsInNV(t *testing.T) {
 	padTo := func(der []byte, size int) []byte {
 		return append(bytes.Clone(der), bytes.Repeat([]byte{0xff}, size-len(der))...)
 	}
-	for more, want := range map[int]refusal.Check{-1: "", 0: "", 1: attest.CheckSize, 2: attest.CheckSize} {
+	for more, want := range map[int]refusal.Check{-1: "", 0: "", 1: refusal.Check("message-size"), 2: refusal.Check("message-size")} {
 		tpm := fakeNV{0x01c00100: padTo(lower.cert.Raw, 32<<10), 0x01c00101: padTo(root.cert.Raw, 32<<10+more)}
 		above, err := readChainAbove(t, tpm, leaf.Raw)
 		expectCheck(t, err, want)
@@ -541,7 +541,7 @@ func TestSizesOfChainsInNV(t *testing.T) {
 	}
 	over := padTo(root.cert.Raw, 40<<10)
 	three := tpmsim.Faulty(fakeNV{0x01c00100: over, 0x01c00101: over, 0x01c00102: over}, nil)
-	if _, err := readChainAbove(t, three, leaf.Raw); !errors.Is(err, attest.CheckSize) || count(three, tpm2.TPMCCNVReadPublic) != 2 {
+	if _, err := readChainAbove(t, three, leaf.Raw); !errors.Is(err, refusal.Check("message-size")) || count(three, tpm2.TPMCCNVReadPublic) != 2 {
 		t.Errorf("three of 40 KiB: %v after %d", err, count(three, tpm2.TPMCCNVReadPublic))
 	}
 }

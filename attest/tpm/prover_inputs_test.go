@@ -174,11 +174,11 @@ func TestNothingIsCertified(t *testing.T) {
 		want      refusal.Check
 	}{
 		"no key":                  {der, nil, ""},
-		"another key":             {der, mustSoftwareKey(t, newECDSA(t, elliptic.P256())), attest.CheckKeyMismatch},
-		"a key of another kind":   {der, mustSoftwareKey(t, newRSA(t, 2048)), attest.CheckKeyMismatch},
-		"no challenge":            {nil, n.key, attest.CheckEncoding},
-		"a cut challenge":         {der[:len(der)-1], n.key, attest.CheckEncoding},
-		"a challenge and a byte":  {append(bytes.Clone(der), 0), n.key, attest.CheckEncoding},
+		"another key":             {der, mustSoftwareKey(t, newECDSA(t, elliptic.P256())), refusal.Check("key-mismatch")},
+		"a key of another kind":   {der, mustSoftwareKey(t, newRSA(t, 2048)), refusal.Check("key-mismatch")},
+		"no challenge":            {nil, n.key, refusal.Check("message-encoding")},
+		"a cut challenge":         {der[:len(der)-1], n.key, refusal.Check("message-encoding")},
+		"a challenge and a byte":  {append(bytes.Clone(der), 0), n.key, refusal.Check("message-encoding")},
 		"a challenge of road EK":  {onEK, n.key, attest.CheckBindingRoad},
 		"a challenge for another": {changed(func(c *message.Challenge) { c.Binding.SignerName = "example.com/signer" }), n.key, attest.CheckBindingSigner},
 		"of another AK":           {changed(func(c *message.Challenge) { c.Binding.MachineKey[0] ^= 1 }), n.key, attest.CheckBindingMachineKey},
@@ -298,7 +298,7 @@ func TestCertificatesOfANode(t *testing.T) {
 		"an EK's is garbage":        {bare, ProverOptions{EK: &ek, Certificates: [][]byte{{0x30, 0}}}, tpmcert.CheckCertificateEncoding},
 		"an EK's is not there":      {bare, ProverOptions{EK: &inNV}, tpmkey.ErrNVIndexNotFound},
 		"an AK's is not there":      {missing, ProverOptions{}, tpmkey.ErrNVIndexNotFound},
-		"an AK's chain is no chain": {bare, ProverOptions{Certificates: [][]byte{{0x30, 0}, {4, 0}}}, attest.CheckEncoding},
+		"an AK's chain is no chain": {bare, ProverOptions{Certificates: [][]byte{{0x30, 0}, {4, 0}}}, refusal.Check("message-encoding")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := newTestAttester(t, tpm, c.source, c.opts).Hello(t.Context(), subject); !errors.Is(err, c.want) {

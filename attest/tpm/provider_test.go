@@ -9,6 +9,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -65,10 +66,10 @@ func TestTPMProviderJoins(t *testing.T) {
 			if node.Purpose == csr.PurposeServing {
 				wrong = provider.VerifyClientAttestationData
 			}
-			if _, err := wrong(ctx, answer.Parsed()); !errors.Is(err, csr.CheckProviderPurpose) {
+			if _, err := wrong(ctx, answer.Parsed()); !errors.Is(err, refusal.Check("provider-purpose")) {
 				t.Errorf("the method for another purpose: %v", err)
 			}
-			if _, err := providers.Challenge(ctx, answer); !errors.Is(err, csr.CheckHelloSigner) {
+			if _, err := providers.Challenge(ctx, answer); !errors.Is(err, refusal.Check("hello-signer")) {
 				t.Errorf("an answer is no hello: %v", err)
 			}
 			if _, err := providers.Verify(ctx, hello); err == nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // The statements of an answer come in one order, none left out, and a hello is one alone.
@@ -46,11 +47,11 @@ func TestStatementsOfMessages(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := (&Kind{}).ReadHello(evidence(c.types))
-			if errors.Is(err, attest.CheckStatements) == c.hello || !c.hello == errors.Is(err, attest.CheckEncoding) {
+			if errors.Is(err, attest.CheckStatements) == c.hello || !c.hello == errors.Is(err, refusal.Check("message-encoding")) {
 				t.Errorf("hello: %v", err)
 			}
 			_, err = (&Kind{}).ReadAnswer(evidence(c.types))
-			if errors.Is(err, attest.CheckStatements) == c.answer || !c.answer == errors.Is(err, attest.CheckEncoding) {
+			if errors.Is(err, attest.CheckStatements) == c.answer || !c.answer == errors.Is(err, refusal.Check("message-encoding")) {
 				t.Errorf("answer: %v", err)
 			}
 		})
@@ -76,14 +77,14 @@ func TestMeasurementsOfAnswers(t *testing.T) {
 		t.Error("a quote, or a log, of nothing")
 	}
 	got, err := read(append(good[:2:2], quote)...)
-	expectCheck(t, err, attest.CheckEncoding)
+	expectCheck(t, err, refusal.Check("message-encoding"))
 	if got != nil {
 		t.Error("a quote of nothing was read")
 	}
 	bare := f.evidence(t)
 	bare.Public = nil
 	_, err = read(attest.Statement{Type: oid.TCGAttestTPMCertify, DER: fst(statement.MarshalTCGAttestCertify(bare))}, good[1])
-	expectCheck(t, err, attest.CheckEncoding)
+	expectCheck(t, err, refusal.Check("message-encoding"))
 }
 
 // An answer without a quote, where one is asked for, is refused before anything is

@@ -161,7 +161,7 @@ func TestChangedQuoteInAnswer(t *testing.T) {
 		"a fifth":           {func(p *parts) { p.att.Statements = append(p.att.Statements, p.att.Statements[3]) }, attest.CheckStatements},
 		"log first":         {func(p *parts) { st := p.att.Statements; st[2], st[3] = st[3], st[2] }, attest.CheckStatements},
 		"quote as log":      {func(p *parts) { p.att.Statements[2].Type = oid.NodeAttestEventLog }, attest.CheckStatements},
-		"empty log":         {func(p *parts) { p.att.Statements[3].Stmt = []byte{4, 0} }, attest.CheckEncoding},
+		"empty log":         {func(p *parts) { p.att.Statements[3].Stmt = []byte{4, 0} }, refusal.Check("message-encoding")},
 		"another challenge": {func(p *parts) { p.att.Statements[2] = earlier }, attest.CheckQualifyingData},
 		"certify as quote": {edit(func(e *statement.QuoteEvidence) {
 			e.Attest, e.Signature = takeApart(t, s.good).certify.Attest, takeApart(t, s.good).certify.Signature
@@ -236,8 +236,8 @@ func TestProverOptionsOfQuotes(t *testing.T) {
 		want error
 	}{
 		"unreadable": {func(context.Context) ([]byte, error) { return nil, broken }, broken},
-		"empty":      {func(context.Context) ([]byte, error) { return nil, nil }, attest.CheckEncoding},
-		"too long":   {func(context.Context) ([]byte, error) { return make([]byte, statement.MaxEventLogSize+1), nil }, attest.CheckEncoding},
+		"empty":      {func(context.Context) ([]byte, error) { return nil, nil }, refusal.Check("message-encoding")},
+		"too long":   {func(context.Context) ([]byte, error) { return make([]byte, statement.MaxEventLogSize+1), nil }, refusal.Check("message-encoding")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Quote: tpmkind.DefaultPCRs(), EventLog: c.read})

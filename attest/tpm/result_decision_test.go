@@ -32,7 +32,7 @@ func TestVerifiedAfterTheDecision(t *testing.T) {
 		"refused":             {nil, attest.NotMember("no"), attest.CheckMembership},
 		"not decided":         {nil, errors.New("directory down"), refusal.ErrRetry},
 		"nothing said":        {nil, nil, attest.CheckMembership},
-		"another provider ID": {as("sim://other"), nil, attest.CheckProviderID},
+		"another provider ID": {as("sim://other"), nil, refusal.Check("provider-id")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var seen *attest.Result

@@ -122,17 +122,17 @@ func TestChangedAnswerOfRoadEK(t *testing.T) {
 		change func(*parts)
 		want   error
 	}{
-		"key id":                    {func(p *parts) { p.binding.KeyID[0] ^= 1 }, attest.CheckRingKey},
+		"key id":                    {func(p *parts) { p.binding.KeyID[0] ^= 1 }, refusal.Check("ring-key")},
 		"nonce":                     {func(p *parts) { p.binding.Nonce[0] ^= 1 }, attest.CheckQualifyingData},
 		"issuedAt":                  {func(p *parts) { p.binding.IssuedAt-- }, attest.CheckQualifyingData},
 		"notAfter":                  {func(p *parts) { p.binding.NotAfter++ }, attest.CheckQualifyingData},
-		"notAfter stretched":        {func(p *parts) { p.binding.NotAfter = p.binding.IssuedAt + 3601 }, attest.CheckBindingWindow},
+		"notAfter stretched":        {func(p *parts) { p.binding.NotAfter = p.binding.IssuedAt + 3601 }, refusal.Check("binding-window")},
 		"cluster":                   {func(p *parts) { p.binding.ClusterID = "other" }, attest.CheckBindingCluster},
 		"signer":                    {func(p *parts) { p.binding.SignerName = csr.SignerServingTPM }, attest.CheckBindingSigner},
 		"requester":                 {func(p *parts) { p.binding.Requester = "system:bootstrap:mallor" }, attest.CheckBindingRequester},
 		"expirationSeconds":         {func(p *parts) { p.binding.ExpirationSeconds = 600 }, attest.CheckBindingExpiration},
 		"machineKey":                {func(p *parts) { p.binding.MachineKey[0] ^= 1 }, attest.CheckBindingMachineKey},
-		"akName":                    {func(p *parts) { p.binding.AKName[5] ^= 1 }, attest.CheckBindingAKName},
+		"akName":                    {func(p *parts) { p.binding.AKName[5] ^= 1 }, refusal.Check("binding-ak-name")},
 		"requestHash":               {func(p *parts) { p.binding.RequestHash[0] ^= 1 }, attest.CheckBindingRequest},
 		"road AK":                   {func(p *parts) { p.binding.Road, p.binding.AKName = message.RoadAK, nil }, statement.CheckAKMismatch},
 		"another requester":         {func(p *parts) { p.request.User.Username = "system:bootstrap:mallor" }, attest.CheckBindingRequester},
@@ -142,7 +142,7 @@ func TestChangedAnswerOfRoadEK(t *testing.T) {
 		"another EK of the machine": {func(p *parts) { p.att.Certificates[0] = other }, attest.CheckBindingMachineKey},
 		"the bare EK, unlisted":     {func(p *parts) { p.att.Certificates, p.proof.EKPublic = nil, spki }, refusal.Check("ek-untrusted")},
 		"an AK certificate as EK's": {func(p *parts) { p.att.Certificates[0] = device.AKCertificate(tpmsim.RSA2048).Raw }, attest.CheckBindingMachineKey},
-		"another AK":                {func(p *parts) { p.proof.AKPublic = otherAK.Raw }, attest.CheckBindingAKName},
+		"another AK":                {func(p *parts) { p.proof.AKPublic = otherAK.Raw }, refusal.Check("binding-ak-name")},
 		"another AK, bound":         {func(p *parts) { p.proof.AKPublic, p.binding.AKName = otherAK.Raw, otherAK.Name() }, attest.CheckQualifyingData},
 		"no intermediate":           {func(p *parts) { p.att.Certificates = p.att.Certificates[:1] }, tpmcert.CheckCertificateChain},
 	} {
@@ -322,9 +322,9 @@ func TestNodeRefusesChallengesOfRoadEK(t *testing.T) {
 		"signer":            {func(c *message.Challenge) { c.Binding.SignerName = csr.SignerServingTPM }, attest.CheckBindingSigner},
 		"expirationSeconds": {func(c *message.Challenge) { c.Binding.ExpirationSeconds = 600 }, attest.CheckBindingExpiration},
 		"machineKey":        {func(c *message.Challenge) { c.Binding.MachineKey[0] ^= 1 }, attest.CheckBindingMachineKey},
-		"akName":            {func(c *message.Challenge) { c.Binding.AKName[5] ^= 1 }, attest.CheckBindingAKName},
+		"akName":            {func(c *message.Challenge) { c.Binding.AKName[5] ^= 1 }, refusal.Check("binding-ak-name")},
 		"requestHash":       {func(c *message.Challenge) { c.Binding.RequestHash[0] ^= 1 }, attest.CheckBindingRequest},
-		"window":            {func(c *message.Challenge) { c.Binding.NotAfter = c.Binding.IssuedAt + 3601 }, attest.CheckBindingWindow},
+		"window":            {func(c *message.Challenge) { c.Binding.NotAfter = c.Binding.IssuedAt + 3601 }, refusal.Check("binding-window")},
 		"idObject":          {func(c *message.Challenge) { c.Credential.IDObject[4] ^= 1 }, refusal.Check("tpm-credential")},
 		"encryptedSecret":   {func(c *message.Challenge) { c.Credential.EncryptedSecret[4] ^= 1 }, refusal.Check("tpm-credential")},
 	} {

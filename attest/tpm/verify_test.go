@@ -117,12 +117,12 @@ func TestChangedAnswer(t *testing.T) {
 		want   error
 	}{
 		"road":               {func(p *parts) { p.binding.Road = message.RoadEK; p.binding.AKName = make([]byte, 34) }, attest.CheckBindingRoad},
-		"key id":             {func(p *parts) { p.binding.KeyID[0] ^= 1 }, attest.CheckRingKey},
+		"key id":             {func(p *parts) { p.binding.KeyID[0] ^= 1 }, refusal.Check("ring-key")},
 		"nonce":              {func(p *parts) { p.binding.Nonce[0] ^= 1 }, attest.CheckQualifyingData},
 		"issuedAt":           {func(p *parts) { p.binding.IssuedAt-- }, attest.CheckQualifyingData},
 		"notAfter":           {func(p *parts) { p.binding.NotAfter++ }, attest.CheckQualifyingData},
-		"notAfter stretched": {func(p *parts) { p.binding.NotAfter = p.binding.IssuedAt + 3601 }, attest.CheckBindingWindow},
-		"window reversed":    {func(p *parts) { p.binding.NotAfter = p.binding.IssuedAt - 1 }, attest.CheckBindingWindow},
+		"notAfter stretched": {func(p *parts) { p.binding.NotAfter = p.binding.IssuedAt + 3601 }, refusal.Check("binding-window")},
+		"window reversed":    {func(p *parts) { p.binding.NotAfter = p.binding.IssuedAt - 1 }, refusal.Check("binding-window")},
 		"cluster":            {func(p *parts) { p.binding.ClusterID = "other" }, attest.CheckBindingCluster},
 		"signer":             {func(p *parts) { p.binding.SignerName = csr.SignerServingTPM }, attest.CheckBindingSigner},
 		"requester":          {func(p *parts) { p.binding.Requester = "system:bootstrap:mallor" }, attest.CheckBindingRequester},
@@ -141,13 +141,13 @@ func TestChangedAnswer(t *testing.T) {
 		}, attest.CheckStatements},
 		"a quote that is none": {func(p *parts) {
 			p.att.Statements = append(p.att.Statements, message.Statement{Type: oid.NodeAttestQuote, Stmt: []byte{5, 0}})
-		}, attest.CheckEncoding},
+		}, refusal.Check("message-encoding")},
 		"no certificate":          {func(p *parts) { p.att.Certificates = nil }, refusal.Check("certificate-missing")},
 		"certificate of the CA":   {func(p *parts) { p.att.Certificates = p.att.Certificates[1:] }, statement.CheckAKMismatch},
 		"no intermediate":         {func(p *parts) { p.att.Certificates = p.att.Certificates[:1] }, tpmcert.CheckCertificateChain},
 		"root sent along":         {func(p *parts) { p.att.Certificates = append(p.att.Certificates, s.node.TPM.CA().Root().Raw) }, refusal.Check("certificate-order")},
 		"a certificate too many":  {func(p *parts) { p.att.Certificates = append(p.att.Certificates, s.node.TPM.CA().EKIntermediate().Raw) }, refusal.Check("certificate-order")},
-		"no tpmTPublic":           {func(p *parts) { p.certify.Public = nil }, attest.CheckEncoding},
+		"no tpmTPublic":           {func(p *parts) { p.certify.Public = nil }, refusal.Check("message-encoding")},
 		"public area swapped":     {func(p *parts) { p.certify.Public = p.proof.AKPublic }, refusal.Check("certified-name")},
 		"akPublic of another key": {func(p *parts) { p.proof.AKPublic = p.certify.Public }, statement.CheckAKMismatch},
 	} {
@@ -189,12 +189,12 @@ func TestAnswerTimes(t *testing.T) {
 	}{
 		"at once":               {0, time.Second, nil},
 		"60 s early":            {-60 * time.Second, time.Second, nil},
-		"61 s early":            {-61 * time.Second, time.Second, attest.CheckAnswerEarly},
+		"61 s early":            {-61 * time.Second, time.Second, refusal.Check("answer-early")},
 		"at the end":            {message.DefaultWindow, message.DefaultWindow, nil},
 		"a second late":         {message.DefaultWindow + time.Second, message.DefaultWindow + time.Second, attest.CheckAnswerLate},
 		"verified after 1 h":    {0, message.MaxAnswerAge, nil},
 		"verified later":        {0, message.MaxAnswerAge + time.Second, attest.CheckAnswerOld},
-		"created in the future": {5 * time.Second, 4 * time.Second, attest.CheckFuture},
+		"created in the future": {5 * time.Second, 4 * time.Second, refusal.Check("request-in-the-future")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := s.plane.Config
@@ -205,7 +205,7 @@ func TestAnswerTimes(t *testing.T) {
 			if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
 				t.Errorf("%s: got %v, want %v", name, err, c.want)
 			}
-			if retry := errors.Is(err, refusal.ErrRetry); retry != (c.want == attest.CheckFuture) { //nolint:errorlint // a row of the table
+			if retry := errors.Is(err, refusal.ErrRetry); retry != (c.want == refusal.Check("request-in-the-future")) { //nolint:errorlint // a row of the table
 				t.Errorf("%s: retry is %v", name, retry)
 			}
 		})
@@ -333,7 +333,7 @@ func TestMembership(t *testing.T) {
 		}, refusal.ErrRetry, refusal.ErrRetry, csr.VerdictRetry},
 		"another provider ID": {func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
 			return as("sim://other")(r), nil
-		}, attest.CheckProviderID, nil, csr.VerdictDeny}, // which is compared at the answer
+		}, refusal.Check("provider-id"), nil, csr.VerdictDeny}, // which is compared at the answer
 	}
 	for name, c := range verdicts {
 		config := s.plane.Config

@@ -16,6 +16,7 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/azure"
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // A machine of a subscription joins as the node that a list has for it. The cloud is a fake:
@@ -148,7 +149,7 @@ func ExampleSource_Document() {
 		value := make([]byte, 32)
 		value[0] = byte(n)
 		_, err := source.Document(context.Background(), value)
-		fmt.Println(err == nil, errors.Is(err, azure.CheckCached))
+		fmt.Println(err == nil, errors.Is(err, refusal.Check("azure-document-cached")))
 	}
 	// Output:
 	// true false

@@ -34,11 +34,11 @@ const (
 
 // Checks on the node's side.
 const (
-	// CheckCached: the service returned a document over a nonce other than the one requested.
+	// checkCached: the service returned a document over a nonce other than the one requested.
 	// It keeps a document for up to six hours and returns it to anyone who asks meanwhile:
 	// another program on the machine has asked. errors.Is also finds [refusal.ErrRetry]: the
 	// join succeeds once the service makes a new document.
-	CheckCached refusal.Check = "azure-document-cached"
+	checkCached refusal.Check = "azure-document-cached"
 )
 
 // SourceOptions say how a [Source] asks. The zero value works.
@@ -49,7 +49,7 @@ type SourceOptions struct {
 	// Timeout bounds one question, including all its tries; zero means 75 seconds, since a
 	// service that is being updated is away for up to 70.
 	Timeout time.Duration
-	// Sleep waits before a document is asked for again because the last one was [CheckCached]:
+	// Sleep waits before a document is asked for again because the last one was "azure-document-cached":
 	// one second at first, then twice as long each time, up to 15. An error ends the tries.
 	// Nil waits in real time.
 	Sleep func(ctx context.Context, d time.Duration) error
@@ -109,7 +109,7 @@ func (s *Source) Machine(ctx context.Context) (attest.Identity, error) {
 
 // Document asks for a document over the first 16 bytes of a value, and checks the nonce of the
 // result: a document over another nonce is asked for again, until the timeout. The error is an
-// [*attest.Error] with the check "metadata-server" or [CheckCached].
+// [*attest.Error] with the check "metadata-server" or "azure-document-cached".
 func (s *Source) Document(ctx context.Context, value []byte) ([]byte, error) {
 	if len(value) < valueSize {
 		return nil, refuse(checkNonce, strconv.Itoa(len(value))+" bytes", "16 or more")
@@ -119,7 +119,7 @@ func (s *Source) Document(ctx context.Context, value []byte) ([]byte, error) {
 	var waited time.Duration
 	for delay := firstDelay; ; delay = min(2*delay, lastDelay) {
 		document, err := s.once(ctx, nonceOf(value))
-		if !errors.Is(err, CheckCached) {
+		if !errors.Is(err, checkCached) {
 			return document, err
 		}
 		if waited+delay > s.timeout || s.sleep(ctx, delay) != nil {
@@ -144,7 +144,7 @@ func (s *Source) once(ctx context.Context, nonce string) ([]byte, error) {
 		return nil, unusable("a bad document", err)
 	}
 	if d.Nonce != nonce {
-		return nil, &refusal.Error{Check: CheckCached, Got: "a document over nonce " + refusal.Quote(d.Nonce), Want: "one over the nonce that was given", Err: refusal.ErrRetry}
+		return nil, &refusal.Error{Check: checkCached, Got: "a document over nonce " + refusal.Quote(d.Nonce), Want: "one over the nonce that was given", Err: refusal.ErrRetry}
 	}
 	return document, nil
 }

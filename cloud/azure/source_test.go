@@ -77,7 +77,7 @@ func TestCachedDocuments(t *testing.T) {
 	}
 	another := bytes.Repeat([]byte{1}, 32)
 	_, err = s.Document(context.Background(), another)
-	if !errors.Is(err, CheckCached) || !errors.Is(err, refusal.ErrRetry) {
+	if !errors.Is(err, checkCached) || !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("cached: %v", err)
 	}
 	var whole time.Duration
@@ -112,7 +112,7 @@ func TestCachedDocuments(t *testing.T) {
 	broken := errors.New("no more")
 	ended := 0
 	s = testSource(t, server.URL, func(time.Duration) error { ended++; return broken })
-	if _, err := s.Document(context.Background(), testValue); !errors.Is(err, CheckCached) || ended != 1 {
+	if _, err := s.Document(context.Background(), testValue); !errors.Is(err, checkCached) || ended != 1 {
 		t.Errorf("a wait that ends: %v after %d", err, ended)
 	}
 }

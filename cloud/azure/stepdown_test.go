@@ -37,7 +37,7 @@ func TestStepDown(t *testing.T) {
 		"another node's":         {membership.Member{Machine: id, NodeName: "node-2", Provider: azure.Provider}, nil, attest.CheckMembership},
 		"another machine":        {membership.Member{Machine: attest.Identity(strings.Replace(string(id), "b1", "b2", 1)), NodeName: "node-1", Provider: azure.Provider}, nil, attest.CheckMembership},
 		"a key in a TPM": {membership.Member{Machine: id, NodeName: "node-1", Provider: azure.Provider},
-			func(c *attest.VerifierConfig) { c.RequireTPMResident = true }, attest.CheckNotResident},
+			func(c *attest.VerifierConfig) { c.RequireTPMResident = true }, refusal.Check("key-not-resident")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			members, err := membership.NewStaticList([]membership.Member{c.member,

@@ -351,7 +351,7 @@ func TestRefusedJoins(t *testing.T) {
 		"the inventory knows no provider ID":         {func(j *join) { j.known.ProviderID = "" }, ""},
 		"the node is of another cluster":             {func(j *join) { j.answer.ClusterID = "other" }, attest.CheckBindingCluster},
 		"the node asks another signer":               {func(j *join) { j.answer.SignerName = "cluster.x-k8s.io/kubelet-serving-gce" }, attest.CheckBindingSigner},
-		"the control plane wants a key in a TPM":     {func(j *join) { j.config.RequireTPMResident = true }, attest.CheckNotResident},
+		"the control plane wants a key in a TPM":     {func(j *join) { j.config.RequireTPMResident = true }, refusal.Check("key-not-resident")},
 		"a token that is no longer as it was signed": {func(j *join) { j.tamper = func(b []byte) []byte { return b[:len(b)-2] } }, jws.Check("jws-signature-size")},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -211,7 +211,7 @@ func TestRefusal(t *testing.T) {
 		text string // of the error; "" for none
 	}{
 		{"refused", refused, statement.CheckMagic, ""},
-		{"refused by a rule", csr.Errors{{Check: csr.CheckUsages}}, csr.CheckUsages, ""},
+		{"refused by a rule", csr.Errors{{Check: "usages"}}, refusal.Check("usages"), ""},
 		{"accepted", nil, statement.CheckMagic, "approve"},
 		{"undecided", refusal.Retry(errors.New("no answer")), statement.CheckMagic, "retry"},
 		{"broken", errors.New("disk full"), statement.CheckMagic, "retry"},

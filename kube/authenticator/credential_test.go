@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
@@ -321,13 +320,13 @@ func TestRequests(t *testing.T) {
 				condition(o, "Approved", "ByHand", "")
 				return hello(o)
 			}
-		}, want: attest.CheckNoChallenge, text: "ByHand"},
+		}, want: refusal.Check("no-challenge"), text: "ByHand"},
 		"a challenge that is none": {decide: func(*fakeAPI) func(*certificatesv1.CertificateSigningRequest) bool {
 			return func(o *certificatesv1.CertificateSigningRequest) bool {
 				condition(o, "Denied", "AttestationChallenge", "AAAA")
 				return hello(o)
 			}
-		}, want: attest.CheckEncoding},
+		}, want: refusal.Check("message-encoding")},
 		"an answer that failed": {decide: func(*fakeAPI) func(*certificatesv1.CertificateSigningRequest) bool {
 			return func(o *certificatesv1.CertificateSigningRequest) bool {
 				if !hello(o) {

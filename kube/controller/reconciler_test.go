@@ -279,7 +279,7 @@ func TestRetry(t *testing.T) {
 	for name, err := range map[string]error{
 		"could not decide": refusal.Retry(errors.New("the inventory does not answer")),
 		"unknown":          errors.New("disk full"),
-		"a stale ring":     &attest.Error{Check: attest.CheckRingStale, Err: refusal.ErrRetry},
+		"a stale ring":     &attest.Error{Check: "ring-stale", Err: refusal.ErrRetry},
 		"context is over":  context.DeadlineExceeded,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // example is a hello and its answer, as the core's worked example has them.
@@ -106,7 +107,7 @@ func TestExplain(t *testing.T) {
 		"a machine under a name":              {conditions: []csr.Condition{denied(attest.CheckMembership)}, held: membership.Held{Machine: &membership.Record{Claim: membership.Claim{NodeName: "other"}, State: membership.StateBound}}, now: soon, who: operator, what: "kubectl nodeattest release other", broken: []string{"registry-machine"}},
 		"a node that is not in the inventory": {conditions: []csr.Condition{denied(csr.CheckMachineUnknown)}, now: soon, broken: []string{"machine-unknown"}, who: operator, what: "add it there"},
 		"an unknown machine under a name":     {conditions: []csr.Condition{denied(attest.CheckMembership)}, held: membership.Held{Name: &bound}, now: soon, broken: []string{"not-a-member"}, who: operator, what: "cannot tell whether it is that one"},
-		"another user":                        {change: func(r *csr.Request) { r.User.Username = "eve" }, conditions: []csr.Condition{denied(csr.CheckRequestUsername)}, now: soon, broken: []string{"request-username"}, who: owner},
+		"another user":                        {change: func(r *csr.Request) { r.User.Username = "eve" }, conditions: []csr.Condition{denied(refusal.Check("request-username"))}, now: soon, broken: []string{"request-username"}, who: owner},
 		"a usage too many":                    {change: func(r *csr.Request) { r.Spec.Usages = append(slices.Clone(r.Spec.Usages), "server auth") }, now: soon, broken: []string{"usages"}, who: controller},
 		"a byte too few":                      {change: func(r *csr.Request) { r.Spec.Request = r.Spec.Request[:len(r.Spec.Request)-1] }, now: soon, who: controller, broken: []string{"signer-name"}},
 		"an answer":                           {text: e.answer, now: late.Add(-59 * time.Minute), who: operator},

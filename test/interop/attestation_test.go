@@ -21,6 +21,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -246,13 +247,13 @@ func TestBundlesOfOthersRefused(t *testing.T) {
 	}{
 		"as it is":            {func(*bundle) {}, nil},
 		"no certificates":     {func(b *bundle) { b.Certs = []hexBytes{} }, nil},
-		"other certificates":  {func(b *bundle) { b.Other = "1.2.3.4" }, attest.CheckEncoding},
-		"a wrapped statement": {func(b *bundle) { b.Statements[0].Wrapped = true }, attest.CheckEncoding},
-		"nine statements":     {func(b *bundle) { b.Statements = slices.Repeat(b.Statements[:1], 9) }, attest.CheckEncoding},
-		"nine certificates":   {func(b *bundle) { b.Certs = slices.Repeat(b.Certs[:1], 9) }, attest.CheckEncoding},
+		"other certificates":  {func(b *bundle) { b.Other = "1.2.3.4" }, refusal.Check("message-encoding")},
+		"a wrapped statement": {func(b *bundle) { b.Statements[0].Wrapped = true }, refusal.Check("message-encoding")},
+		"nine statements":     {func(b *bundle) { b.Statements = slices.Repeat(b.Statements[:1], 9) }, refusal.Check("message-encoding")},
+		"nine certificates":   {func(b *bundle) { b.Certs = slices.Repeat(b.Certs[:1], 9) }, refusal.Check("message-encoding")},
 		"a larger certificate": {func(b *bundle) {
 			b.Certs = []hexBytes{slices.Concat(hexBytes{0x30, 0x82, 0x40, 0}, make(hexBytes, 16<<10))}
-		}, attest.CheckSize},
+		}, refusal.Check("message-size")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := readThere(t, a.data)

@@ -28,7 +28,7 @@ import (
 func TestDecisionsAreTaken(t *testing.T) {
 	outcomes := map[string]csr.Decision{
 		"accepted":  accepted(t),
-		"refused":   csr.Decide(&csr.Error{Check: csr.CheckUsages}),
+		"refused":   csr.Decide(&csr.Error{Check: "usages"}),
 		"undecided": csr.Decide(refusal.Retry(errors.New("no answer"))),
 	}
 	all := []string{csr.ConditionApproved, csr.ConditionDenied, csr.ConditionFailed, "example.com/Foreign"}

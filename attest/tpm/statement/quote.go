@@ -40,7 +40,7 @@ type QuoteEvidence struct {
 //	        pcrs SEQUENCE OF SEQUENCE { bank INTEGER, index INTEGER, value OCTET STRING } }
 //
 // pcrs are 1 to 128, ascending by bank (the number of its algorithm) and index. The signature
-// is included as it is. It returns a [*refusal.Error] with attest.CheckEncoding, or with the
+// is included as it is. It returns a [*refusal.Error] with "message-encoding", or with the
 // check of a PCR that is malformed or listed twice.
 func MarshalQuote(e *QuoteEvidence) ([]byte, error) {
 	pcrs, err := SortedPCRs(e.PCRs)
@@ -66,7 +66,7 @@ func MarshalQuote(e *QuoteEvidence) ([]byte, error) {
 // ParseQuote parses the DER of a quote statement. It accepts exactly what [MarshalQuote]
 // writes, and looks only at the frame and the form of the PCRs: the rest is left to
 // [VerifyQuote]. The result shares memory with data and its RawSignature is nil. It returns
-// a [*refusal.Error] with attest.CheckEncoding, attest.CheckSize or the check of a PCR that is
+// a [*refusal.Error] with "message-encoding", "message-size" or the check of a PCR that is
 // malformed or listed twice.
 func ParseQuote(data []byte) (*QuoteEvidence, error) {
 	type message struct {
@@ -132,7 +132,7 @@ func readPCRs(list cryptobyte.String) ([]PCR, error) {
 
 // MarshalEventLog returns the DER of the statement [oid.NodeAttestEventLog]: an OCTET STRING
 // with the log as the firmware wrote it, 1 to [MaxEventLogSize] bytes. It returns a
-// [*refusal.Error] with attest.CheckEncoding.
+// [*refusal.Error] with "message-encoding".
 func MarshalEventLog(log []byte) ([]byte, error) {
 	if len(log) == 0 || len(log) > MaxEventLogSize {
 		return nil, der.Fault("event log", "size", "1 to 131072 bytes")
@@ -144,7 +144,7 @@ func MarshalEventLog(log []byte) ([]byte, error) {
 
 // ParseEventLog parses the DER of an event log statement and returns the log, which shares
 // memory with data and is not inspected. It returns a [*refusal.Error] with
-// attest.CheckEncoding.
+// "message-encoding".
 func ParseEventLog(data []byte) ([]byte, error) {
 	s := cryptobyte.String(data)
 	log, err := der.ReadOctets("event log", "frame", &s, asn1.OCTET_STRING, 1, MaxEventLogSize)

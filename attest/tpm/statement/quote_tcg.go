@@ -35,7 +35,7 @@ func (q *tcgQuote) fields(c *der.Codec) {
 // whatever the banks are, and refuses a statement without values or with too few.
 //
 // The result shares memory with data and its RawSignature is nil. It returns a
-// [*refusal.Error] with attest.CheckEncoding or attest.CheckSize; the check "attest-type" if
+// [*refusal.Error] with "message-encoding" or "message-size"; the check "attest-type" if
 // the statement is not a quote, or another check of [ParseAttestation]; [CheckPCRSelection] or
 // the check "pcr-bank"; the check "pcr-missing" if the values end in the middle of one, or
 // [CheckPCRNotQuoted] if there are more than were quoted.

@@ -13,7 +13,7 @@ import (
 //	                                tpmTPublic OCTET STRING OPTIONAL }
 //
 // The signature is included as it is, a TPMT_SIGNATURE unless e.RawSignature says otherwise.
-// It returns a [*refusal.Error] with attest.CheckEncoding or attest.CheckSize.
+// It returns a [*refusal.Error] with "message-encoding" or "message-size".
 func MarshalTCGAttestCertify(e *CertifyEvidence) ([]byte, error) {
 	if e == nil {
 		return nil, der.Fault("certify", "statement", "one")
@@ -36,7 +36,7 @@ func signed(c *der.Codec, attest, signature *[]byte) {
 // ParseTCGAttestCertify parses the DER of a tcg-attest-tpm-certify statement. It looks only
 // at the frame: [VerifyCertify] parses the three parts. The result shares memory with data,
 // its RawSignature is nil, and its Public is nil if tpmTPublic is absent. It returns a
-// [*refusal.Error] with attest.CheckEncoding or attest.CheckSize.
+// [*refusal.Error] with "message-encoding" or "message-size".
 func ParseTCGAttestCertify(data []byte) (*CertifyEvidence, error) {
 	return der.Parse(&CertifyEvidence{}, "certify", data, der.MaxEvidenceSize, (*CertifyEvidence).fields)
 }

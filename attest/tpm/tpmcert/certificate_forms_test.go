@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/crypto/cryptobyte/asn1"
 
-	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -153,7 +152,7 @@ func TestEncodingsOfBareEKs(t *testing.T) {
 		"something after the curve":   {seq(seq(algorithm[0], algorithm[1], null), parts[1]), checkEKKeyEncoding},
 		"Ed25519":                     {ed, refusal.Check("tpm-key-strength")},
 		"the largest, no key in it":   {make([]byte, der.MaxPublicSize), checkEKKeyEncoding},
-		"one byte more than may come": {make([]byte, der.MaxPublicSize+1), attest.CheckSize},
+		"one byte more than may come": {make([]byte, der.MaxPublicSize+1), refusal.Check("message-size")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := parseEKPublic(c.der)

@@ -104,7 +104,7 @@ type EKCertificate struct {
 
 // ParseEKCertificate parses an EK certificate as found in NV, in a file or in a message: DER,
 // with nothing around it but what tolerated allows. It does no public-key operation and trusts
-// nothing. A refusal is a [*refusal.Error] with [attest.CheckSize] (over 8 KiB),
+// nothing. A refusal is a [*refusal.Error] with "message-size" (over 8 KiB),
 // [CheckCertificateEncoding], the check "ek-certificate-encoding", "ek-key-encoding",
 // "certificate-subject-alt-name", "certificate-tpm-specification", the check "tpm-key-strength"
 // (not RSA of 2048 to 4096 bits with exponent 65537, P-256, P-384 or P-521) or the check

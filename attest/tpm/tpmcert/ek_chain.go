@@ -20,7 +20,7 @@ const checkEKChainEncoding refusal.Check = "ek-chain-encoding"
 // 0x01C001FF (TCG EK Credential Profile 2.6, section 2.2.1.5): DER, one after the other, in
 // one index or spread over several, which are given here in order. Padding with 0x00 or 0xff
 // after the last certificate of an index is ignored. Nothing is trusted. A refusal is a
-// [*refusal.Error] with the check "ek-chain-encoding" or [attest.CheckSize] (over 64 KiB).
+// [*refusal.Error] with the check "ek-chain-encoding" or "message-size" (over 64 KiB).
 func ParseEKChain(indexes [][]byte) ([]*x509.Certificate, error) {
 	joined := bytes.Join(indexes, nil)
 	if len(joined) > der.MaxNVChain {

@@ -3,7 +3,6 @@ package tpmcert
 import (
 	"testing"
 
-	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -29,8 +28,8 @@ func TestSourcesOfPresentedEKs(t *testing.T) {
 		"one byte":                    {nil, []byte{1}, checkEKKeyEncoding},
 		"a certificate":               {certificates(1), nil, CheckCertificateEncoding},
 		"as many as there may be":     {certificates(der.MaxCertificates), nil, CheckCertificateEncoding},
-		"one more than there may be":  {certificates(der.MaxCertificates + 1), nil, attest.CheckSize},
-		"many more than there may be": {certificates(4 * der.MaxCertificates), nil, attest.CheckSize},
+		"one more than there may be":  {certificates(der.MaxCertificates + 1), nil, refusal.Check("message-size")},
+		"many more than there may be": {certificates(4 * der.MaxCertificates), nil, refusal.Check("message-size")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ParseEKPresented(c.certificates, c.ekPublic)

@@ -1,0 +1,6 @@
+package attesttest
+
+// Names for the tests of package attesttest_test.
+const (
+	CheckPlatform = checkPlatform
+)
