@@ -43,7 +43,7 @@ type CreateOptions struct {
 //
 // SANs are refused for client and recovery certificates and required for serving
 // certificates. What no policy would accept gives [refusal.CheckConfig]; for a provider ID
-// or flag it wraps the error of package oid or of [FlagExtension]. Other errors are the
+// or flag it wraps the error of package oid or of [flagExtension]. Other errors are the
 // signer's or those of [ParsePKCS10]: the request is read back, and its signature verified,
 // before it is returned.
 func Create(purpose Purpose, key crypto.Signer, nodeName string, o CreateOptions) ([]byte, error) {
@@ -134,7 +134,7 @@ func (o *CreateOptions) addTo(template *x509.CertificateRequest, purpose Purpose
 		template.ExtraExtensions = append(template.ExtraExtensions, extension)
 	}
 	if o.Flag != nil {
-		extension, err := FlagExtension(o.Flag)
+		extension, err := flagExtension(o.Flag)
 		if err != nil {
 			return &Error{Check: refusal.CheckConfig, Got: "Flag " + o.Flag.String(), Err: err}
 		}

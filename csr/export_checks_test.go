@@ -2,6 +2,8 @@ package csr
 
 // Names for the tests of package csr_test.
 const (
+	AnnotationEndorsementKey   = annotationEndorsementKey
+	AnnotationVersions         = annotationVersions
 	CheckAttestorNotAuthorized = checkAttestorNotAuthorized
 	CheckAttributeNotAllowed   = checkAttributeNotAllowed
 	CheckBlock                 = checkBlock

@@ -12,12 +12,12 @@ import (
 var testFlag = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 32473, 1} // RFC 5612: for documents
 
 func TestFlag(t *testing.T) {
-	flag, err := FlagExtension(testFlag)
+	flag, err := flagExtension(testFlag)
 	if err != nil || flag.Critical || !flag.Id.Equal(testFlag) || !bytes.Equal(flag.Value, []byte{1, 1, 0xff}) {
-		t.Fatalf("FlagExtension = %+v, %v", flag, err)
+		t.Fatalf("flagExtension = %+v, %v", flag, err)
 	}
 	flag.Value[2], flag.Id[0] = 0, 2 // the caller's own bytes
-	flag, _ = FlagExtension(testFlag)
+	flag, _ = flagExtension(testFlag)
 	other := pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Critical: true}
 	for _, test := range []struct {
 		extensions []pkix.Extension
@@ -61,11 +61,11 @@ func TestFlag(t *testing.T) {
 func TestFlagIdentifierMustFit(t *testing.T) {
 	for _, id := range []asn1.ObjectIdentifier{nil, {1}, {3, 1}, {1, 40}, {1, 2, -1}, {1, 2, 1 << 31}, {2, 5, 29}, {2, 5, 29, 17}, {2, 5, 29, 19},
 		{1, 3, 6, 1, 5, 5, 7, 1, 24}, {1, 3, 6, 1, 4, 1, 11129, 2, 1, 21}, make(asn1.ObjectIdentifier, 1000)} {
-		_, err := FlagExtension(id)
-		wantRule(t, "FlagExtension", err, checkFlag)
+		_, err := flagExtension(id)
+		wantRule(t, "flagExtension", err, checkFlag)
 	}
 	for _, id := range []asn1.ObjectIdentifier{{1, 2, 1<<31 - 1}, {2, 5, 30, 17}, {1, 3, 6, 1, 5, 5, 7}, {1, 3, 6, 1, 4, 1, 11129, 2, 1, 21, 1}} {
-		if _, err := FlagExtension(id); err != nil {
+		if _, err := flagExtension(id); err != nil {
 			t.Error(err)
 		}
 	}

@@ -61,8 +61,6 @@ const (
 	// SHA-384 or SHA-512, or Ed25519, matches the key, and is encoded byte for byte as RFC
 	// 4055, RFC 5758 and RFC 8410 say.
 	ruleSignatureAlgorithm Check = "request-signature-algorithm"
-	// CheckSignature: the request's signature verifies under its own key.
-	CheckSignature Check = "request-signature"
 	// checkProviderID: a provider ID in the request is well formed and the only one.
 	checkProviderID Check = "request-provider-id"
 	// checkRequestX509: crypto/x509 reads the request.
