@@ -151,7 +151,7 @@ func (x *Explanation) addEcho(f *Facts) {
 		cluster.State, cluster.Got, cluster.Want = Broken, x.Reading.ClusterID, strings.Join(f.ClusterIDs, " or ")
 	}
 	x.Rules = append(x.Rules, cluster)
-	if x.Reading.Echo == nil {
+	if len(x.Reading.KeyID) == 0 {
 		return
 	}
 	for _, check := range ofBinding {
