@@ -104,11 +104,13 @@ var neverDenied = map[string]string{
 	"kube/authenticator/certstore/": "the node's side",
 
 	"certify-options": "an option of a caller", "quote-options": "an option of a caller", "oid-size": "an option of a caller", "oid-syntax": "an option of a caller",
+	"member-list":   "a list, or a verifier, that is not made",
+	"tpm-key-file":  "the node's side",
 	"crl":           "a revocation list, which the configuration names",
 	"configuration": "the program's fault, so it is tried again", "evidence-kind": "the kind's fault, so it is tried again",
 	"certificate-revocation-unknown": "tried again", "ek-unjudged": "tried again", "ring-empty": "tried again", "ring-stale": "tried again",
 	"request-in-the-future": "tried again", "registry-inventory": "tried again", "hello-signer": "somebody else's request, so it is tried again",
-	"could not decide, try again": "tried again", "an object of the registry is damaged": "tried again",
+	"could not decide, try again": "tried again", "registry-file": "tried again",
 	"provider-unknown": "somebody else's request", "request-closed": "it was decided before", "unsupported-key": "the cause of another refusal",
 	"issued-certificate": "of issuing", "not-checked": "of issuing", "verified-cluster": "of issuing", "verified-expired": "of issuing", "verified-machine": "of issuing",
 }
