@@ -27,7 +27,7 @@ max_days=90
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-govulncheck() { go tool -modfile="$root/tools/go.mod" govulncheck "$@"; }
+govulncheck=$(go tool -modfile="$root/tools/go.mod" -n govulncheck)
 
 # fresh NAME DAY fails, and says why, unless the day is one of the last max_days.
 fresh() {
@@ -51,7 +51,7 @@ choose() {
 		echo "vulncheck: GOVULNDB is $url: a folder is named by NODEATTEST_VULNDB, for it has a date"
 		return 1
 	fi
-	day=$(govulncheck -db "$url" -version | sed -n 's/^DB updated: \([^ ]*\).*/\1/p')
+	day=$("$govulncheck" -db "$url" -version | sed -n 's/^DB updated: \([^ ]*\).*/\1/p')
 	if [ -n "$day" ]; then
 		db=$url
 		fresh "database $url" "$day"
@@ -81,7 +81,7 @@ findings() {
 # check FOLDER fails for findings that are neither accepted nor of the standard library.
 check() {
 	local status=0 found bad
-	(cd "$1" && govulncheck -db "$db" ./...) >"$log" 2>&1 || status=$?
+	(cd "$1" && "$govulncheck" -db "$db" ./...) >"$log" 2>&1 || status=$?
 	if [ "$status" = 0 ]; then
 		echo "vulncheck: $1: ok"
 		return
