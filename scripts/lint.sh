@@ -1,8 +1,9 @@
 #!/bin/bash
-# lint.sh runs every check of the sources that needs no test: the messages of commits, and
-# formatting, shellcheck, golangci-lint (.golangci.yml says what that looks for; go vet and
-# staticcheck are part of it), go mod tidy and known vulnerabilities (vulncheck.sh), in every
-# module of the repository. It runs them all and fails if any did.
+# lint.sh runs every check of the sources that needs no long test: the messages of commits,
+# and formatting, shellcheck, the links of doc comments, Pod Security of the manifests,
+# golangci-lint (.golangci.yml says what that looks for; go vet and staticcheck are part of
+# it), go mod tidy and known vulnerabilities (vulncheck.sh), in every module of the
+# repository. It runs them all and fails if any did.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -53,6 +54,8 @@ commits() {
 
 check gofmt formatted
 check shellcheck shell
+check 'links of doc comments' go test -run '^TestDocLinks' .
+check 'Pod Security of the manifests' go -C test/kubernetes test ./manifests
 commits
 modules=()
 while read -r file; do
