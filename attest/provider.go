@@ -60,7 +60,7 @@ func (p *provider) VerifyServingAttestationData(ctx context.Context, request *cs
 }
 
 func (p *provider) verify(ctx context.Context, request *csr.Parsed, serving bool) (*csr.Attested, error) {
-	if err := csr.CheckPurpose(request.Request(), serving); err != nil {
+	if err := checkPurpose(request.Request(), serving); err != nil {
 		return nil, err
 	}
 	r, err := p.verifier.verify(ctx, p.kind, request)
@@ -68,6 +68,24 @@ func (p *provider) verify(ctx context.Context, request *csr.Parsed, serving bool
 		return nil, err
 	}
 	return r.Attested(), nil
+}
+
+// checkProviderPurpose: a request was given to the provider's method for its purpose.
+const checkProviderPurpose Check = "provider-purpose"
+
+// checkPurpose checks that a request was given to the method for its purpose.
+func checkPurpose(request *csr.Request, serving bool) error {
+	if request == nil {
+		return errNotMade
+	}
+	purpose, err := csr.PurposeOf(request.Spec.SignerName)
+	if err != nil {
+		return err
+	}
+	if (purpose == csr.PurposeServing) != serving {
+		return &Error{Check: checkProviderPurpose, Got: "a request for a " + purpose.String() + " certificate", Want: "one of the method's purpose"}
+	}
+	return nil
 }
 
 // MachineName is the machine's name in the inventory of the verifier's policy.

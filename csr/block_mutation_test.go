@@ -95,12 +95,12 @@ func encodedSize(label string, body []byte) int {
 // TestBundleSizeExactly reads and writes a bundle of exactly the largest size, reads a byte
 // more, and writes the smallest that is larger.
 func TestBundleSizeExactly(t *testing.T) {
-	largest := bundleOf(t, MaxBundleSize)
+	largest := bundleOf(t, maxBundleSize)
 	if largest == nil {
 		t.Fatal("no bundle has the largest size")
 	}
 	text := encodeBundle(t, largest)
-	if len(text) != MaxBundleSize {
+	if len(text) != maxBundleSize {
 		t.Fatalf("%d bytes", len(text))
 	}
 	if _, err := Parse(text); err != nil {
@@ -109,7 +109,7 @@ func TestBundleSizeExactly(t *testing.T) {
 	_, err := Parse(append(text, '\n'))
 	wantRule(t, "a byte more to read", err, checkBundleSize)
 	for over := 1; ; over++ { // not every size is one of a bundle
-		if b := bundleOf(t, MaxBundleSize+over); b != nil {
+		if b := bundleOf(t, maxBundleSize+over); b != nil {
 			_, err = b.Marshal()
 			wantRule(t, "the smallest that is too large to write", err, checkBundleSize)
 			t.Logf("%d bytes over", over)
@@ -143,12 +143,12 @@ func TestPKCS10SizeExactly(t *testing.T) {
 		}
 		return r.bytes()
 	}
-	if der := request(MaxRequestSize); len(der) != MaxRequestSize {
+	if der := request(maxRequestSize); len(der) != maxRequestSize {
 		t.Fatalf("%d bytes", len(der))
 	} else if _, err := ParsePKCS10(der); err != nil {
 		t.Errorf("the largest request: %v", err)
 	}
-	_, err := ParsePKCS10(request(MaxRequestSize + 1))
+	_, err := ParsePKCS10(request(maxRequestSize + 1))
 	wantRule(t, "a byte more", err, checkRequestSize)
 }
 
@@ -169,7 +169,7 @@ func TestPKCS10RSASizeExactly(t *testing.T) {
 
 // TestParseRequestSizeExactly pads an object with spaces.
 func TestParseRequestSizeExactly(t *testing.T) {
-	object := "{}" + strings.Repeat(" ", MaxRequestJSONSize-2)
+	object := "{}" + strings.Repeat(" ", maxRequestJSONSize-2)
 	if _, err := ParseServerObject([]byte(object)); err != nil {
 		t.Errorf("the largest object: %v", err)
 	}

@@ -21,7 +21,7 @@ const (
 
 // Rules of a bundle.
 const (
-	// checkBundleSize: a bundle has 1 to MaxBundleSize bytes.
+	// checkBundleSize: a bundle has 1 to maxBundleSize bytes.
 	checkBundleSize Check = "bundle-size"
 	// checkProvider: the provider block is ProviderName/vN, see Bundle.
 	checkProvider Check = "bundle-provider"
@@ -94,14 +94,14 @@ func (b *Bundle) Marshal() ([]byte, error) {
 		text = append(text, pem.EncodeToMemory(&pem.Block{Type: BlockProvider, Bytes: []byte(b.Provider)})...)
 		text = append(text, pem.EncodeToMemory(&pem.Block{Type: BlockData, Bytes: b.Data})...)
 	}
-	if len(text) > MaxBundleSize {
+	if len(text) > maxBundleSize {
 		return nil, sizeViolation(len(text))
 	}
 	return text, nil
 }
 
 func sizeViolation(size int) error {
-	return &Error{Check: checkBundleSize, Got: strconv.Itoa(size) + " bytes", Want: "1 to " + strconv.Itoa(MaxBundleSize)}
+	return &Error{Check: checkBundleSize, Got: strconv.Itoa(size) + " bytes", Want: "1 to " + strconv.Itoa(maxBundleSize)}
 }
 
 // proposalBlocks is the order of the blocks in the proposal's form.

@@ -218,7 +218,7 @@ func TestParseRefusesOtherBase64(t *testing.T) {
 func TestBundleSize(t *testing.T) {
 	b := attestedBundle(t, 1)
 	// The largest evidence that fits, by search: the text grows by lines.
-	low, high := 1, MaxBundleSize
+	low, high := 1, maxBundleSize
 	for low < high {
 		mid := (low + high + 1) / 2
 		b.Data = make([]byte, mid)
@@ -231,7 +231,7 @@ func TestBundleSize(t *testing.T) {
 	}
 	b.Data = make([]byte, low)
 	text := encodeBundle(t, b)
-	if len(text) > MaxBundleSize || len(text) < MaxBundleSize-8 {
+	if len(text) > maxBundleSize || len(text) < maxBundleSize-8 {
 		t.Errorf("the largest bundle has %d bytes", len(text))
 	}
 	if _, err := Parse(text); err != nil {
@@ -243,7 +243,7 @@ func TestBundleSize(t *testing.T) {
 		func(p []byte) error { _, err := ParseProposal(p); return err },
 	} {
 		wantRule(t, "one line too long", parse(text), checkBundleSize)
-		wantRule(t, "a byte too long", parse(make([]byte, MaxBundleSize+1)), checkBundleSize)
+		wantRule(t, "a byte too long", parse(make([]byte, maxBundleSize+1)), checkBundleSize)
 		wantRule(t, "nothing", parse(nil), checkBundleSize)
 	}
 }

@@ -44,8 +44,8 @@ func TestCreate(t *testing.T) {
 					t.Fatalf("%s, %v: %v", name, purpose, err)
 				}
 				var subject [2]string
-				for i := range p.Subject {
-					subject[i] = string(p.Subject[i].Value)
+				for i := range p.subject {
+					subject[i] = string(p.subject[i].Value)
 				}
 				if diff := cmp.Diff(want, subject); diff != "" {
 					t.Errorf("%s, %v: %s", name, purpose, diff)
@@ -53,7 +53,7 @@ func TestCreate(t *testing.T) {
 				if p.ProviderID != opts.ProviderID {
 					t.Errorf("%s, %v: provider ID %q", name, purpose, p.ProviderID)
 				}
-				if flag, err := HasFlag(p.CSR.Extensions, testFlag); err != nil || !flag {
+				if flag, err := hasFlag(p.CSR.Extensions, testFlag); err != nil || !flag {
 					t.Errorf("%s, %v: flag %v, %v", name, purpose, flag, err)
 				}
 				checkSANs(t, purpose, p.CSR)
@@ -80,7 +80,7 @@ func checkSANs(t *testing.T, purpose Purpose, r *x509.CertificateRequest) {
 // The most that is allowed is no error.
 func TestCreateOfManyNames(t *testing.T) {
 	var opts CreateOptions
-	for i := range MaxSANs {
+	for i := range maxSANs {
 		opts.DNSNames = append(opts.DNSNames, "n"+strconv.Itoa(i)+".example")
 	}
 	if _, err := Create(PurposeServing, keyP256(), "node-1", opts); err != nil {
@@ -230,8 +230,8 @@ func TestParsePKCS10ReadsOpenSSLsRequests(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", curve, err)
 		}
-		if err := p.CheckSignature(); err != nil || p.ProviderID != "aws:///a" || len(p.Subject) != 2 {
-			t.Errorf("%s: %v, %q, %v", curve, err, p.ProviderID, p.Subject)
+		if err := p.CheckSignature(); err != nil || p.ProviderID != "aws:///a" || len(p.subject) != 2 {
+			t.Errorf("%s: %v, %q, %v", curve, err, p.ProviderID, p.subject)
 		}
 	}
 }

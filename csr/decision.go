@@ -44,32 +44,31 @@ func (v Verdict) String() string {
 	return nameOf("verdict", int(v), "retry", "deny", "approve", "ignore", "fail")
 }
 
-// The reasons of decisions that are not named after a rule.
+// What decisions write into a request. kube-apiserver allows the three conditions only the
+// status "True", and never lets one be removed. A writer of either subresource needs a
+// permission for the signer in addition to the one for the subresource: "approve" for approval,
+// "sign" for status (Kubernetes, "Certificates and Certificate Signing Requests",
+// "Authorization"). The reasons are those of decisions that are not named after a rule.
 const (
-	// ReasonApproved is the reason of every approval.
-	ReasonApproved = "RequestAccepted"
-	// ReasonRetry means that nothing could be decided.
-	ReasonRetry = "TryAgain"
-	// ReasonIgnored means that there is nothing to decide.
-	ReasonIgnored = "NothingToDecide"
-	// ReasonRefused is used when a refusal gives no usable reason of its own.
-	ReasonRefused = "RequestRefused"
-)
+	ConditionApproved = "Approved" // somebody who may approve has said yes
+	ConditionDenied   = "Denied"   // final
+	ConditionFailed   = "Failed"   // the signer gave up; final
 
-// The subresources of a CertificateSigningRequest that a [Decision] is written to. A writer
-// of either needs a permission for the signer in addition to the one for the subresource:
-// "approve" for approval, "sign" for status (Kubernetes, "Certificates and Certificate
-// Signing Requests", "Authorization").
-const (
 	SubresourceApproval = "approval" // accepts Approved and Denied
 	SubresourceStatus   = "status"   // accepts Failed, and the certificate
+
+	ReasonApproved = "RequestAccepted" // of every approval
+	ReasonRetry    = "TryAgain"        // nothing could be decided
 )
 
-// The maximum lengths of the reason and message of a [Decision], in bytes. Both are shown by
-// kubectl, read by people, and stored with the request.
 const (
-	MaxReasonSize  = 128
-	MaxMessageSize = 2048
+	reasonIgnored = "NothingToDecide" // there is nothing to decide
+	reasonRefused = "RequestRefused"  // a refusal gives no usable reason of its own
+
+	// The maximum lengths of the reason and message of a [Decision], in bytes. Both are shown
+	// by kubectl, read by people, and stored with the request.
+	maxReasonSize  = 128
+	maxMessageSize = 2048
 )
 
 // Decision is a verdict in the form of a condition of a CertificateSigningRequest, with the
@@ -96,10 +95,10 @@ type Decision struct {
 	// beginning.
 	UID, ResourceVersion string
 	// Reason is one CamelCase word of ASCII letters and digits, beginning with a
-	// letter, 1 to MaxReasonSize bytes. For a violation it is the rule's name:
+	// letter, 1 to 128 bytes. For a violation it is the rule's name:
 	// subject-common-name gives SubjectCommonName.
 	Reason string
-	// Message is for people: printable UTF-8 in one line, at most MaxMessageSize bytes.
+	// Message is for people: printable UTF-8 in one line, at most 2048 bytes.
 	// Anyone who may read the request can read it, including every holder of a bootstrap
 	// token. So for a refusal that names other nodes, or the machine that a node is, it has
 	// only the names of the checks.
@@ -132,7 +131,7 @@ func Decide(err error) Decision {
 	case nilInside(err):
 		return Decision{Verdict: VerdictRetry, Reason: ReasonRetry, Message: "an error that is a nil pointer"}
 	case errors.Is(err, CheckRequestClosed), errors.Is(err, ErrOtherSigner):
-		return Decision{Verdict: VerdictIgnore, Reason: ReasonIgnored, Message: cleanMessage(err.Error())}
+		return Decision{Verdict: VerdictIgnore, Reason: reasonIgnored, Message: cleanMessage(err.Error())}
 	}
 	if reason, ok := refusedWith(err); ok {
 		d := Decision{Verdict: VerdictDeny, Reason: cleanReason(reason), Message: cleanMessage(err.Error())}
@@ -166,7 +165,7 @@ func (d Decision) For(r *Request) Decision {
 	approved := r.HasCondition(ConditionApproved)
 	switch faults := r.closed(); {
 	case len(faults) > 0:
-		d = Decision{Verdict: VerdictIgnore, Reason: ReasonIgnored, Message: strings.Join(faults, ", ")}
+		d = Decision{Verdict: VerdictIgnore, Reason: reasonIgnored, Message: strings.Join(faults, ", ")}
 	case d.Verdict == VerdictDeny && approved:
 		d.Verdict = VerdictFail
 	}
@@ -250,25 +249,25 @@ func undecided(err error) bool {
 
 // cleanReason keeps the characters that a condition's reason may have.
 func cleanReason(s string) string {
-	b := make([]byte, 0, min(len(s), MaxReasonSize))
-	for i := 0; i < len(s) && len(b) < MaxReasonSize; i++ {
+	b := make([]byte, 0, min(len(s), maxReasonSize))
+	for i := 0; i < len(s) && len(b) < maxReasonSize; i++ {
 		c := s[i]
 		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 		if letter || len(b) > 0 && '0' <= c && c <= '9' {
 			b = append(b, c)
 		}
 	}
-	return cmp.Or(string(b), ReasonRefused)
+	return cmp.Or(string(b), reasonRefused)
 }
 
 // cleanMessage makes a message printable, of one line and of bounded size.
 func cleanMessage(s string) string {
 	const more = " ..."
 	s = refusal.Escape(s)
-	if len(s) <= MaxMessageSize {
+	if len(s) <= maxMessageSize {
 		return s
 	}
-	end := MaxMessageSize - len(more)
+	end := maxMessageSize - len(more)
 	for !utf8.RuneStart(s[end]) {
 		end--
 	}

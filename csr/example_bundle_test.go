@@ -4,7 +4,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"encoding/asn1"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -111,18 +110,6 @@ func ExampleCreate() {
 	// Output:
 	// CN=system:node:node-1,O=system:nodes [192.0.2.7]
 	// configuration: got DNSNames or IPAddresses in a client certificate, want none
-}
-
-func ExampleFlagExtension() {
-	// An identifier of your own: this one is for documentation (RFC 5612).
-	id := asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 32473, 1}
-	flag, err := csr.FlagExtension(id)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Printf("%v %x critical=%v\n", flag.Id, flag.Value, flag.Critical)
-	// Output: 1.3.6.1.4.1.32473.1 0101ff critical=false
 }
 
 func ExampleProviderVersion() {

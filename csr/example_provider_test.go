@@ -78,7 +78,7 @@ func ExampleProviders_Verify() {
 }
 
 func ExampleChooseVersion() {
-	annotations := map[string]string{csr.AnnotationVersions: "tpm/v3,tpm/v2"}
+	annotations := map[string]string{"cluster.x-k8s.io/kubelet-authenticator-attestation-versions": "tpm/v3,tpm/v2"}
 	version, err := csr.ChooseVersion(annotations, []string{"tpm/v1", "tpm/v2"})
 	fmt.Println(version, err)
 	// Output: tpm/v2 <nil>

@@ -2,6 +2,8 @@ package csr
 
 // Names for the tests of package csr_test.
 const (
+	AnnotationEndorsementKey   = annotationEndorsementKey
+	AnnotationVersions         = annotationVersions
 	CheckAttestorNotAuthorized = checkAttestorNotAuthorized
 	CheckAttributeNotAllowed   = checkAttributeNotAllowed
 	CheckBlock                 = checkBlock
@@ -43,4 +45,11 @@ const (
 	CheckUsages                = checkUsages
 	CheckVerifiedExpired       = checkVerifiedExpired
 	CheckVerifiedMachine       = checkVerifiedMachine
+	MaxMessageSize             = maxMessageSize
+	MaxReasonSize              = maxReasonSize
+	MaxRequestJSONSize         = maxRequestJSONSize
+	MaxSANs                    = maxSANs
+	ProviderInsecure           = providerInsecure
+	ReasonIgnored              = reasonIgnored
+	ReasonRefused              = reasonRefused
 )

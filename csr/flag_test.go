@@ -12,12 +12,12 @@ import (
 var testFlag = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 32473, 1} // RFC 5612: for documents
 
 func TestFlag(t *testing.T) {
-	flag, err := FlagExtension(testFlag)
+	flag, err := flagExtension(testFlag)
 	if err != nil || flag.Critical || !flag.Id.Equal(testFlag) || !bytes.Equal(flag.Value, []byte{1, 1, 0xff}) {
-		t.Fatalf("FlagExtension = %+v, %v", flag, err)
+		t.Fatalf("flagExtension = %+v, %v", flag, err)
 	}
 	flag.Value[2], flag.Id[0] = 0, 2 // the caller's own bytes
-	flag, _ = FlagExtension(testFlag)
+	flag, _ = flagExtension(testFlag)
 	other := pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Critical: true}
 	for _, test := range []struct {
 		extensions []pkix.Extension
@@ -28,8 +28,8 @@ func TestFlag(t *testing.T) {
 		{[]pkix.Extension{other, flag}, true},
 	} {
 		t.Run(fmt.Sprint(test.want), func(t *testing.T) {
-			if got, err := HasFlag(test.extensions, testFlag); err != nil || got != test.want {
-				t.Errorf("HasFlag(%v) = %v, %v", test.extensions, got, err)
+			if got, err := hasFlag(test.extensions, testFlag); err != nil || got != test.want {
+				t.Errorf("hasFlag(%v) = %v, %v", test.extensions, got, err)
 			}
 		})
 	}
@@ -49,9 +49,9 @@ func TestFlag(t *testing.T) {
 		"two bytes long": with(1, 2, 0xff, 0xff),
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := HasFlag(extensions, testFlag)
+			got, err := hasFlag(extensions, testFlag)
 			if got {
-				t.Error("HasFlag = true")
+				t.Error("hasFlag = true")
 			}
 			wantRule(t, name, err, checkFlag)
 		})
@@ -61,11 +61,11 @@ func TestFlag(t *testing.T) {
 func TestFlagIdentifierMustFit(t *testing.T) {
 	for _, id := range []asn1.ObjectIdentifier{nil, {1}, {3, 1}, {1, 40}, {1, 2, -1}, {1, 2, 1 << 31}, {2, 5, 29}, {2, 5, 29, 17}, {2, 5, 29, 19},
 		{1, 3, 6, 1, 5, 5, 7, 1, 24}, {1, 3, 6, 1, 4, 1, 11129, 2, 1, 21}, make(asn1.ObjectIdentifier, 1000)} {
-		_, err := FlagExtension(id)
-		wantRule(t, "FlagExtension", err, checkFlag)
+		_, err := flagExtension(id)
+		wantRule(t, "flagExtension", err, checkFlag)
 	}
 	for _, id := range []asn1.ObjectIdentifier{{1, 2, 1<<31 - 1}, {2, 5, 30, 17}, {1, 3, 6, 1, 5, 5, 7}, {1, 3, 6, 1, 4, 1, 11129, 2, 1, 21, 1}} {
-		if _, err := FlagExtension(id); err != nil {
+		if _, err := flagExtension(id); err != nil {
 			t.Error(err)
 		}
 	}
@@ -83,9 +83,9 @@ func FuzzHasFlag(f *testing.F) {
 		extensions := []pkix.Extension{{Id: id[is], Critical: critical, Value: value}, {Id: id[is2], Critical: critical2, Value: value2}}
 		good := func(value []byte, critical bool) bool { return !critical && bytes.Equal(value, []byte{1, 1, 0xff}) }
 		bad := is && is2 || is && !good(value, critical) || is2 && !good(value2, critical2)
-		got, err := HasFlag(extensions, testFlag)
+		got, err := hasFlag(extensions, testFlag)
 		if got != (!bad && (is || is2)) || (err != nil) != bad {
-			t.Errorf("HasFlag(%v) = %v, %v", extensions, got, err)
+			t.Errorf("hasFlag(%v) = %v, %v", extensions, got, err)
 		}
 	})
 }

@@ -19,7 +19,7 @@ const (
 	// SignerClientInsecure signs client certificates of nodes that prove nothing. It is for
 	// machines that have no way to prove anything: it has no rotation and no serving
 	// certificates, and must never share a CA with a signer that attests.
-	SignerClientInsecure = clientSignerPrefix + ProviderInsecure
+	SignerClientInsecure = clientSignerPrefix + providerInsecure
 	// SignerServingTPM signs serving certificates of nodes that attest with a TPM.
 	SignerServingTPM = servingSignerPrefix + "tpm"
 	// SignerChallengeTPM is the name under which a node files a hello. Nobody signs for it:
@@ -37,8 +37,8 @@ const (
 	SignerKubeletServing = "kubernetes.io/kubelet-serving"
 )
 
-// ProviderInsecure is the name of the provider that attests nothing.
-const ProviderInsecure = "insecure"
+// providerInsecure is the name of the provider that attests nothing.
+const providerInsecure = "insecure"
 
 const (
 	clientSignerPrefix    = "cluster.x-k8s.io/kube-apiserver-client-kubelet-"
@@ -119,7 +119,7 @@ func SignerChallenge(provider string) (string, error) {
 }
 
 func signerOf(prefix, provider string) (string, error) {
-	if !validProvider(provider) || provider == ProviderInsecure && prefix != clientSignerPrefix {
+	if !validProvider(provider) || provider == providerInsecure && prefix != clientSignerPrefix {
 		return "", &Error{Check: CheckSignerName, Got: "provider " + refusal.Quote(provider),
 			Want: "a provider that has such a signer, 1 to 63 bytes of a-z, 0-9 and inner hyphens"}
 	}
@@ -147,7 +147,7 @@ func parseSignerName(name string) (purpose Purpose, provider, want string) {
 		return PurposeClient, p, ""
 	}
 	if p, ok := strings.CutPrefix(name, servingSignerPrefix); ok && validProvider(p) {
-		if p == ProviderInsecure {
+		if p == providerInsecure {
 			return 0, "", "a signer of client certificates: the insecure provider has no others"
 		}
 		return PurposeServing, p, ""
@@ -205,6 +205,10 @@ const (
 // The names by which Kubernetes and this SDK know a node. They are fixed: RBAC, the node
 // authorizer and kube-apiserver's admission compare them byte for byte.
 const (
+	// ExtraCredentialID is the key of [User].Extra under which kube-apiserver states which
+	// credential the requester used. For a client certificate the only value is "X509SHA256="
+	// and the hexadecimal SHA-256 of the leaf's DER; see [CredentialID].
+	ExtraCredentialID = "authentication.kubernetes.io/credential-id"
 	// NodeUserPrefix comes before a node's name in its user name, which is also the common
 	// name of its certificates.
 	NodeUserPrefix = "system:node:"
@@ -350,7 +354,7 @@ func checkGroups(class RequesterClass, groups []string) error {
 // mayAsk reports whether the class may ask for a certificate for this purpose from a signer
 // that selects this provider.
 func (c RequesterClass) mayAsk(purpose Purpose, provider string) bool {
-	if provider == ProviderInsecure {
+	if provider == providerInsecure {
 		return c == RequesterBootstrap // it has client certificates only
 	}
 	return c == RequesterNode || purpose == PurposeClient && (c == RequesterBootstrap || c == RequesterRecovery)

@@ -101,7 +101,7 @@ const maxBlocks = 5
 
 // readAll reads every block of pem. The first, a PKCS#10 request, must be present.
 func (r *oldReader) readAll(pem []byte) error {
-	if len(pem) == 0 || len(pem) > MaxBundleSize {
+	if len(pem) == 0 || len(pem) > maxBundleSize {
 		return sizeViolation(len(pem))
 	}
 	// One buffer for all bodies: three quarters of the base64 without its line ends.

@@ -17,19 +17,19 @@ import (
 
 // Sizes of requests.
 const (
-	// MaxBundleSize is the length in bytes of the longest bundle that is read or
+	// maxBundleSize is the length in bytes of the longest bundle that is read or
 	// written. kube-apiserver's store refuses requests a little longer than this.
-	MaxBundleSize = 1 << 20
-	// MaxRequestJSONSize is the maximum number of bytes of JSON that [ParseServerObject]
+	maxBundleSize = 1 << 20
+	// maxRequestJSONSize is the maximum number of bytes of JSON that [ParseServerObject]
 	// reads: 4 MiB. kube-apiserver accepts bodies of up to 3 MiB, and etcd stores about 1.5
 	// MiB, so every object that exists fits.
-	MaxRequestJSONSize = 4 << 20
-	// MaxSANs is the maximum number of DNS names and IP addresses, taken together, that a
+	maxRequestJSONSize = 4 << 20
+	// maxSANs is the maximum number of DNS names and IP addresses, taken together, that a
 	// serving request may ask for.
-	MaxSANs = 100
-	// MaxRequestSize is the length in bytes of the longest PKCS#10 request that
+	maxSANs = 100
+	// maxRequestSize is the length in bytes of the longest PKCS#10 request that
 	// ParsePKCS10 reads.
-	MaxRequestSize = 64 << 10
+	maxRequestSize = 64 << 10
 	// maxRSABits bounds the work of checking a signature: the time grows with the
 	// square of the modulus.
 	maxRSABits = 8192
@@ -37,7 +37,7 @@ const (
 
 // Rules of a PKCS#10 request's encoding (RFC 2986).
 const (
-	// checkRequestSize: a request has 1 to MaxRequestSize bytes.
+	// checkRequestSize: a request has 1 to maxRequestSize bytes.
 	checkRequestSize Check = "request-size"
 	// checkRequestDER: the request is canonical DER of the right shape, with nothing
 	// after it.
@@ -61,8 +61,6 @@ const (
 	// SHA-384 or SHA-512, or Ed25519, matches the key, and is encoded byte for byte as RFC
 	// 4055, RFC 5758 and RFC 8410 say.
 	ruleSignatureAlgorithm Check = "request-signature-algorithm"
-	// CheckSignature: the request's signature verifies under its own key.
-	CheckSignature Check = "request-signature"
 	// checkProviderID: a provider ID in the request is well formed and the only one.
 	checkProviderID Check = "request-provider-id"
 	// checkRequestX509: crypto/x509 reads the request.
@@ -81,8 +79,8 @@ type PKCS10 struct {
 	InfoHash [32]byte
 	// CSR is the request as crypto/x509 reads it.
 	CSR *x509.CertificateRequest
-	// Subject has every attribute of the subject in order, whereas CSR.Subject merges them.
-	Subject []NameAttribute
+	// subject has every attribute of the subject in order, whereas CSR.Subject merges them.
+	subject []nameAttribute
 	// ProviderID is the provider ID that the request claims; "" if it has none.
 	ProviderID string
 	// OtherAttributes are the types of all attributes except extensionRequest, in order. A
@@ -134,8 +132,8 @@ func ParseForeignPKCS10(der []byte) (*PKCS10, error) {
 }
 
 func parsePKCS10(der []byte, foreign bool) (*PKCS10, error) {
-	if len(der) == 0 || len(der) > MaxRequestSize {
-		return nil, &Error{Check: checkRequestSize, Got: strconv.Itoa(len(der)) + " bytes", Want: "1 to " + strconv.Itoa(MaxRequestSize)}
+	if len(der) == 0 || len(der) > maxRequestSize {
+		return nil, &Error{Check: checkRequestSize, Got: strconv.Itoa(len(der)) + " bytes", Want: "1 to " + strconv.Itoa(maxRequestSize)}
 	}
 	info, algorithm, err := splitRequest(der)
 	if err != nil {
@@ -228,7 +226,7 @@ func (p *PKCS10) readInfo(info cryptobyte.String) (cryptobyte.String, error) {
 		return nil, &Error{Check: checkRequestVersion, Got: "version " + refusal.Hex(version), Want: "version " + refusal.Hex(versionV1) + ", which means v1"}
 	}
 	var err error
-	if p.Subject, err = readName(subject); err != nil {
+	if p.subject, err = readName(subject); err != nil {
 		return nil, err
 	}
 	return spki, p.readAttributes(attributes)

@@ -14,8 +14,8 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// NameAttribute is one attribute of a distinguished name, as received.
-type NameAttribute struct {
+// nameAttribute is one attribute of a distinguished name, as received.
+type nameAttribute struct {
 	// RDN is the index of the relative distinguished name that holds the attribute;
 	// attributes with the same RDN are in one set.
 	RDN int
@@ -40,8 +40,8 @@ func next(set, previous *cryptobyte.String) bool {
 }
 
 // readName reads the content of a Name: sets of attributes, none empty, each in DER order.
-func readName(name cryptobyte.String) ([]NameAttribute, error) {
-	attributes := make([]NameAttribute, 0, 2)
+func readName(name cryptobyte.String) ([]nameAttribute, error) {
+	attributes := make([]nameAttribute, 0, 2)
 	for rdn := 0; !name.Empty(); rdn++ {
 		var set, previous cryptobyte.String
 		if !name.ReadASN1(&set, cryptobyteasn1.SET) || set.Empty() {
@@ -50,7 +50,7 @@ func readName(name cryptobyte.String) ([]NameAttribute, error) {
 		for !set.Empty() {
 			var pair, value cryptobyte.String
 			var tag cryptobyteasn1.Tag
-			a := NameAttribute{RDN: rdn}
+			a := nameAttribute{RDN: rdn}
 			ordered := next(&set, &previous)
 			element := previous
 			if !ordered || !element.ReadASN1(&pair, cryptobyteasn1.SEQUENCE) || !oid.Read(&pair, &a.Type) ||
@@ -190,7 +190,7 @@ func extensionViolation(got string) error {
 // flagTrue is DER BOOLEAN TRUE. It is never modified.
 var flagTrue = []byte{1, 1, 0xff}
 
-// FlagExtension makes the extension that says that a request has TPM evidence (the 2018 TPM
+// flagExtension makes the extension that says that a request has TPM evidence (the 2018 TPM
 // bootstrapping design, "CSR creation"): DER BOOLEAN TRUE, not critical. The design never
 // registered an identifier, so the caller gives one. It must be valid, its arcs must fit in
 // 31 bits (or crypto/x509 refuses the whole request), and it must not be that of another
@@ -199,7 +199,7 @@ var flagTrue = []byte{1, 1, 0xff}
 //
 // The flag is a hint for people and for routing. Nothing may be decided on it alone: a
 // requester can set it or omit it at will.
-func FlagExtension(id asn1.ObjectIdentifier) (pkix.Extension, error) {
+func flagExtension(id asn1.ObjectIdentifier) (pkix.Extension, error) {
 	if !isFlagIdentifier(id) {
 		return pkix.Extension{}, &Error{Check: checkFlag, Got: "identifier " + id.String(), Want: "an object identifier with arcs of at most 31 bits"}
 	}
@@ -223,10 +223,10 @@ func isKnownExtension(id asn1.ObjectIdentifier) bool {
 	return below(2, 5, 29) || below(1, 3, 6, 1, 5, 5, 7, 1) || oid.KubernetesNodeProviderIdentifier.Equal(id)
 }
 
-// HasFlag looks for the extension of [FlagExtension]. It returns false without an error if
+// hasFlag looks for the extension of [flagExtension]. It returns false without an error if
 // there is none, and a [*Error] with "flag" if there are several, or one that is
 // critical or has another value.
-func HasFlag(extensions []pkix.Extension, id asn1.ObjectIdentifier) (bool, error) {
+func hasFlag(extensions []pkix.Extension, id asn1.ObjectIdentifier) (bool, error) {
 	found := false
 	for i := range extensions {
 		e := &extensions[i]

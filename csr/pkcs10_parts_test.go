@@ -106,7 +106,7 @@ func sameAsParts(t *testing.T, der []byte, p *PKCS10) {
 	}
 	r := requestDER{version: []byte{2, 1, 0}, spki: spki, signature: append([]byte{0}, p.CSR.Signature...)}
 	var sets [][][]byte
-	for _, a := range p.Subject {
+	for _, a := range p.subject {
 		if a.RDN == len(sets) {
 			sets = append(sets, nil)
 		}

@@ -38,11 +38,11 @@ func TestParsePKCS10(t *testing.T) {
 			if err := p.CheckSignature(); err != nil {
 				t.Errorf("%v", err)
 			}
-			want := []NameAttribute{
+			want := []nameAttribute{
 				{RDN: 0, Type: oid.Organization, Tag: 19, Value: []byte("system:nodes")},
 				{RDN: 1, Type: oid.CommonName, Tag: 19, Value: []byte("system:node:node-1")},
 			}
-			if diff := cmp.Diff(want, p.Subject); diff != "" {
+			if diff := cmp.Diff(want, p.subject); diff != "" {
 				t.Errorf("subject: %s", diff)
 			}
 			id := "aws:///eu-west-1a/i-0123456789abcdef0"
@@ -254,7 +254,7 @@ func TestParsePKCS10RefusesOtherOuterForms(t *testing.T) {
 		want Check
 	}{
 		"nothing":              {nil, checkRequestSize},
-		"too long":             {append(bytes.Clone(good), make([]byte, MaxRequestSize)...), checkRequestSize},
+		"too long":             {append(bytes.Clone(good), make([]byte, maxRequestSize)...), checkRequestSize},
 		"trailing byte":        {append(bytes.Clone(good), 0), checkRequestDER},
 		"two requests":         {append(bytes.Clone(good), good...), checkRequestDER},
 		"truncated":            {good[:len(good)-1], checkRequestDER},
@@ -355,8 +355,8 @@ func TestParsePKCS10OfTheDraftsSample(t *testing.T) {
 		t.Errorf("attribute of %d bytes, %v; %v", len(value), ok, p.OtherAttributes)
 	}
 	var names []string
-	for i := range p.Subject {
-		names = append(names, string(p.Subject[i].Value))
+	for i := range p.subject {
+		names = append(names, string(p.subject[i].Value))
 	}
 	if got := strings.Join(names, ","); got != "ZZ,Province,Locality,ietf-lamps,ietf-lamps-csr,test-key1" {
 		t.Errorf("subject %s", got)

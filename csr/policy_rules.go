@@ -24,8 +24,8 @@ var requestRules = []rule{
 		name, _, _ := strings.Cut(evidence, "/")
 		switch {
 		case x.provider == name || x.provider == "": // the same, or one of Kubernetes' signers, which select no provider
-		case x.provider == ProviderInsecure && name == "":
-		case x.provider == ProviderInsecure:
+		case x.provider == providerInsecure && name == "":
+		case x.provider == providerInsecure:
 			x.refuse(refusal.Quote(evidence), "no evidence")
 		default:
 			x.refuseErr(otherEvidence(evidence, x.provider))
@@ -59,8 +59,8 @@ var requestRules = []rule{
 		x.refuse(fault, "one organization, "+organization)
 	}},
 	{checkSubjectExtraRDN, nil, func(x *run) {
-		for i := range x.out.pkcs10.Subject {
-			switch id := x.out.pkcs10.Subject[i].Type; id {
+		for i := range x.out.pkcs10.subject {
+			switch id := x.out.pkcs10.subject[i].Type; id {
 			case oid.CommonName, oid.Organization:
 			case oid.KubernetesUID:
 				x.refuse("a user's UID ("+id.String()+")", "CN and O only")
@@ -70,7 +70,7 @@ var requestRules = []rule{
 		}
 	}},
 	{checkSubjectMultiValue, nil, func(x *run) {
-		subject := x.out.pkcs10.Subject
+		subject := x.out.pkcs10.subject
 		if n := len(subject); n > 0 && subject[n-1].RDN < n-1 { // RDNs count from 0, and none is empty
 			x.refuse("several attributes in one RDN", "one attribute in each")
 		}
@@ -100,7 +100,7 @@ var requestRules = []rule{
 		if x.policy.Flag == nil {
 			return
 		}
-		set, err := HasFlag(x.out.pkcs10.CSR.Extensions, x.policy.Flag)
+		set, err := hasFlag(x.out.pkcs10.CSR.Extensions, x.policy.Flag)
 		x.refuseErr(err)
 		if err == nil && !set && x.policy.RequireFlag {
 			x.refuse("no flag", "extension "+x.policy.Flag.String())
@@ -121,7 +121,7 @@ var requestRules = []rule{
 func (x *run) one(id oid.OID) (value []byte, fault string) {
 	var tag cryptobyteasn1.Tag
 	count := 0
-	for _, a := range x.out.pkcs10.Subject {
+	for _, a := range x.out.pkcs10.subject {
 		if a.Type == id {
 			value, tag = a.Value, cryptobyteasn1.Tag(a.Tag)
 			count++
@@ -194,7 +194,7 @@ var objectRules = []rule{
 			return
 		}
 		want := "what the class may ask for"
-		if x.provider == ProviderInsecure {
+		if x.provider == providerInsecure {
 			want = "client certificates for bootstrap requesters only: the insecure signer does not rotate"
 		}
 		x.refuse("a "+x.out.purpose.String()+" certificate for a "+class.String()+" requester", want)

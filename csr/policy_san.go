@@ -33,8 +33,8 @@ var sanRules = []rule{
 		}
 	}},
 	{checkSANCount, serving, func(x *run) {
-		if x.names() > MaxSANs {
-			x.refuse(strconv.Itoa(x.names())+" names", "at most "+strconv.Itoa(MaxSANs))
+		if x.names() > maxSANs {
+			x.refuse(strconv.Itoa(x.names())+" names", "at most "+strconv.Itoa(maxSANs))
 		}
 	}},
 	{checkSANForm, serving, (*run).checkSANForm},
@@ -62,7 +62,7 @@ func (x *run) checkSANForm() {
 	if x.out.pkcs10.sans.critical {
 		x.refuse("a critical subjectAltName extension", "one that is not critical")
 	}
-	if x.names() > MaxSANs {
+	if x.names() > maxSANs {
 		return
 	}
 	for _, name := range x.out.pkcs10.CSR.DNSNames {

@@ -77,7 +77,7 @@ const (
 	checkSANMissing Check = "san-missing"
 	// checkSANKind: SANs are only DNS names and IP addresses.
 	checkSANKind Check = "san-kind"
-	// checkSANCount: there are at most [MaxSANs] SANs.
+	// checkSANCount: there are at most [maxSANs] SANs.
 	checkSANCount Check = "san-count"
 	// checkSANForm: a DNS name is a lower-case DNS-1123 subdomain, is not a wildcard, and
 	// does not end like an IP address. The extension is not critical.
@@ -103,6 +103,15 @@ const (
 	// certificate used a client certificate that was issued to this node through
 	// attestation.
 	CheckCredential Check = "requester-credential"
+
+	// CheckSignature: the request's signature verifies under its own key. [PolicyChecks] does
+	// not list it: it belongs to PKCS#10.
+	CheckSignature Check = "request-signature"
+	// CheckProviderVersion: the evidence has a version that the provider reads and that is
+	// not below the minimum. It and the next one are checks of [Providers].
+	CheckProviderVersion Check = "provider-version"
+	// CheckProviderResult: a provider's result is for the request that it was given.
+	CheckProviderResult Check = "provider-result"
 )
 
 // The rules that [CA.Issue] adds.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto"
 	"encoding/pem"
-	"errors"
 	"strconv"
 	"strings"
 
@@ -19,7 +18,7 @@ import (
 // A provider is self-contained. It checks the request against a [Policy] itself, since only
 // a Policy makes the [Checked] in its result, and it must not trust anything that the
 // requester could have set: annotations, labels, and what the evidence says about itself.
-// Annotations least of all; see [AnnotationEndorsementKey].
+// Annotations least of all; see "cluster-x-k8s-io/tpm-endorsement-key".
 //
 // A refusal is a [*Error], [Errors] or an error with a method DenyReason() string. An error
 // for what could not be decided wraps [refusal.ErrRetry]: a provider whose inventory or platform
@@ -58,11 +57,6 @@ const (
 	// checkAttestorNotAuthorized: that provider is on the list of authorised
 	// attestors.
 	checkAttestorNotAuthorized Check = "attestor-not-authorized"
-	// CheckProviderVersion: the evidence has a version that the provider reads and that is
-	// not below the minimum.
-	CheckProviderVersion Check = "provider-version"
-	// CheckProviderResult: a provider's result is for the request that it was given.
-	CheckProviderResult Check = "provider-result"
 	// checkHelloSigner: the provider challenges nodes, and the request is filed as a
 	// hello.
 	checkHelloSigner Check = "hello-signer"
@@ -99,7 +93,7 @@ func (p insecureProvider) VerifyClientAttestationData(ctx context.Context, reque
 		return nil, err
 	}
 	grant := Grant{ProviderID: string(checked.ClaimedProviderID())}
-	return checked.Vouch(ProviderInsecure+":"+checked.nodeName, grant, nil), nil
+	return checked.Vouch(providerInsecure+":"+checked.nodeName, grant, nil), nil
 }
 
 // VerifyServingAttestationData refuses: an insecure provider has no serving
@@ -112,30 +106,6 @@ func (insecureProvider) VerifyServingAttestationData(_ context.Context, request 
 // MachineName returns the name in the policy's inventory.
 func (insecureProvider) MachineName(_ context.Context, attested *Attested) (string, error) {
 	return attested.InventoryName()
-}
-
-// checkProviderPurpose: a request was given to the provider's method for its purpose.
-const checkProviderPurpose Check = "provider-purpose"
-
-// CheckPurpose checks that the purpose of a request's signer name fits the method of a
-// [Provider] that it was given to: serving says that the method is the one for serving
-// certificates. It returns an [*Error] with "provider-purpose".
-func CheckPurpose(request *Request, serving bool) error {
-	if request == nil {
-		return errors.New("csr: no request")
-	}
-	purpose, err := PurposeOf(request.Spec.SignerName)
-	if err != nil {
-		return err
-	}
-	if (purpose == PurposeServing) != serving {
-		want := PurposeClient
-		if serving {
-			want = PurposeServing
-		}
-		return &Error{Check: checkProviderPurpose, Got: "a request for a " + purpose.String() + " certificate", Want: want.String()}
-	}
-	return nil
 }
 
 // maxVersionDigits is how many digits the longest version number has.
@@ -156,15 +126,15 @@ func ProviderVersion(provider string) (name string, version int, err error) {
 // Keys of the annotations that the control plane writes on a request. It never reads them: a
 // requester can set them to anything.
 const (
-	// AnnotationVersions lists, on a request that was refused for its version, the versions
+	// annotationVersions lists, on a request that was refused for its version, the versions
 	// that the control plane reads (Cluster API kubelet authentication, "Version Skew
 	// Strategy", which names no key). The value is a list of names as in [Bundle.Provider],
 	// newest first and separated by commas: "tpm/v2,tpm/v1". It is for the node.
-	AnnotationVersions = "cluster.x-k8s.io/kubelet-authenticator-attestation-versions"
-	// AnnotationEndorsementKey is the endorsement key that the platform names for the
+	annotationVersions = "cluster.x-k8s.io/kubelet-authenticator-attestation-versions"
+	// annotationEndorsementKey is the endorsement key that the platform names for the
 	// machine (Cluster API kubelet authentication, "TPM based providers"). It is for
 	// people.
-	AnnotationEndorsementKey = "cluster-x-k8s-io/tpm-endorsement-key"
+	annotationEndorsementKey = "cluster-x-k8s-io/tpm-endorsement-key"
 )
 
 // maxVersionsSize bounds the annotation's value, in bytes, and thus the number of versions
@@ -187,7 +157,7 @@ func (e *UnsupportedVersionError) Error() string {
 // Annotation returns the annotation that the control plane puts on the request, so that the
 // node can file another one in a version that both support.
 func (e *UnsupportedVersionError) Annotation() (key, value string) {
-	return AnnotationVersions, strings.Join(e.Supported, ",")
+	return annotationVersions, strings.Join(e.Supported, ",")
 }
 
 // ChooseVersion is the node's side of the negotiation: from the annotations of its refused
@@ -200,7 +170,7 @@ func ChooseVersion(annotations map[string]string, speaks []string) (string, erro
 	refuse := func(got, want string) (string, error) {
 		return "", &Error{Check: CheckProviderVersion, Got: got, Want: want}
 	}
-	value := annotations[AnnotationVersions]
+	value := annotations[annotationVersions]
 	if len(value) > maxVersionsSize {
 		return refuse("a list of "+strconv.Itoa(len(value))+" bytes", "at most "+strconv.Itoa(maxVersionsSize))
 	}
@@ -232,5 +202,5 @@ func EndorsementKeyAnnotation(key crypto.PublicKey) (name, value string, err err
 	if err != nil {
 		return "", "", err
 	}
-	return AnnotationEndorsementKey, string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: spki})), nil
+	return annotationEndorsementKey, string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: spki})), nil
 }

@@ -73,8 +73,8 @@ func NewProviders(c ProvidersConfig) (*Providers, error) {
 			return nil, err
 		}
 	}
-	if p.byName[ProviderInsecure] != nil && len(p.byName) > 1 {
-		return nil, refusal.Config("Providers", ProviderInsecure+" beside others", "that one alone, or the others")
+	if p.byName[providerInsecure] != nil && len(p.byName) > 1 {
+		return nil, refusal.Config("Providers", providerInsecure+" beside others", "that one alone, or the others")
 	}
 	for _, name := range c.AuthorizedAttestors {
 		if p.byName[name] == nil {
@@ -98,7 +98,7 @@ func (p *Providers) add(r Registration) error {
 		{!validProvider(r.Name), refusal.CheckConfig, got, "the name of a provider"},
 		{r.Provider == nil, refusal.CheckConfig, got + " without a Provider", ""},
 		{p.byName[r.Name] != nil, refusal.CheckConfig, got + " twice", ""},
-		{insecure != (r.Name == ProviderInsecure), refusal.CheckConfig, got + " with a provider that is not its own",
+		{insecure != (r.Name == providerInsecure), refusal.CheckConfig, got + " with a provider that is not its own",
 			"the insecure one under its own name, and no other"},
 		{r.MinimumVersion < 0 || newest < r.MinimumVersion, refusal.CheckConfig,
 			got + " with a MinimumVersion that none of its Versions reaches", ""},
@@ -128,7 +128,7 @@ func (p *Providers) open(names []string) error {
 	for i, name := range names {
 		r := p.byName[name]
 		switch {
-		case r == nil || name == ProviderInsecure || slices.Contains(names[:i], name):
+		case r == nil || name == providerInsecure || slices.Contains(names[:i], name):
 			return refusal.Config(field, refusal.Quote(name), "names of secure providers, each once")
 		case !slices.Contains(r.SignerNames, SignerKubeAPIServerClientKubelet):
 			return refusal.Config(field, name, "a provider with "+SignerKubeAPIServerClientKubelet+" in its SignerNames")
@@ -175,7 +175,7 @@ func (p *Providers) ChallengeSigners() []string {
 // challengedProvider returns the provider of a challenge signer, or "" for other signers.
 func challengedProvider(signerName string) string {
 	name, ok := strings.CutPrefix(signerName, challengeSignerPrefix)
-	if !ok || !validProvider(name) || name == ProviderInsecure {
+	if !ok || !validProvider(name) || name == providerInsecure {
 		return ""
 	}
 	return name

@@ -79,7 +79,7 @@ func credentialID(der []byte) string {
 // kube-apiserver never states a credential that has expired.
 func (r *IssuedRecord) ClientOf(nodeName, credentialID string) bool {
 	purpose, provider, _ := parseSignerName(r.SignerName)
-	return purpose == PurposeClient && provider != ProviderInsecure &&
+	return purpose == PurposeClient && provider != providerInsecure &&
 		nodeName != "" && r.NodeName == nodeName &&
 		credentialID != "" && r.CredentialID == credentialID
 }

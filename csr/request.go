@@ -22,19 +22,6 @@ const (
 	requestKind       = "CertificateSigningRequest"
 )
 
-// ExtraCredentialID is the key of [User].Extra under which kube-apiserver states which
-// credential the requester used. For a client certificate the only value is "X509SHA256="
-// and the hexadecimal SHA-256 of the leaf's DER; see [CredentialID].
-const ExtraCredentialID = "authentication.kubernetes.io/credential-id"
-
-// The types of condition that a certificate request may have, as in certificates.k8s.io/v1.
-// kube-apiserver allows them only the status "True", and never lets one be removed.
-const (
-	ConditionApproved = "Approved" // somebody who may approve has said yes
-	ConditionDenied   = "Denied"   // final
-	ConditionFailed   = "Failed"   // the signer gave up; final
-)
-
 // Request is what this package needs to see of a CertificateSigningRequest of
 // certificates.k8s.io/v1, without any Kubernetes module. What the client sent stands apart
 // from what the server knows: Spec is the client's, and so are the name, labels and
@@ -143,7 +130,7 @@ type Metadata struct {
 // Spec is what the client asks for. kube-apiserver keeps it unchanged for the object's life.
 type Spec struct {
 	// Request is the PEM that [Parse] reads: base64 in JSON, at most
-	// [MaxBundleSize] bytes once decoded.
+	// [maxBundleSize] bytes once decoded.
 	Request []byte `json:"request"`
 	// SignerName says who is to sign, and so what the certificate is for; see [PurposeOf].
 	SignerName string `json:"signerName"`
@@ -229,15 +216,15 @@ type Condition struct {
 }
 
 // ParseServerObject decodes the JSON of one CertificateSigningRequest. It refuses more than
-// [MaxRequestJSONSize] bytes, an apiVersion or kind that is present but different, and
+// [maxRequestJSONSize] bytes, an apiVersion or kind that is present but different, and
 // anything after the object. The request inside is not read yet: [Policy.Check] does that.
 //
 // Not: for what a client sent. The object says who filed it and when, so only an API server's
 // own answer counts; see [Filed]. Like encoding/json, ParseServerObject takes the last of two
 // members with the same name and ignores the case of names.
 func ParseServerObject(data []byte) (*Request, error) {
-	if len(data) > MaxRequestJSONSize {
-		return nil, fmt.Errorf("csr: request object: got %d bytes of JSON, want at most %d", len(data), MaxRequestJSONSize)
+	if len(data) > maxRequestJSONSize {
+		return nil, fmt.Errorf("csr: request object: got %d bytes of JSON, want at most %d", len(data), maxRequestJSONSize)
 	}
 	var o requestJSON
 	if err := json.Unmarshal(data, &o); err != nil {

@@ -18,7 +18,7 @@ func (w *World) honestRequests() []Attack {
 		{Name: "honest-serving", Class: classHonest, Description: "An honest node asks for a serving certificate.", make: honest(wish{good: w.bench.NodeServes})},
 		{Name: "honest-second-machine", Class: classHonest, Description: "Another honest machine asks for a client certificate.", make: honest(wish{machine: MachineTwo, change: as(NodeName2)})},
 		{Name: "honest-annotated", Class: classHonest, Description: "An honest request has annotations that mean nothing.", make: honest(wish{change: onObject(func(r *csr.Request) {
-			r.Metadata.Annotations = map[string]string{csr.AnnotationEndorsementKey: "nobody's", csr.AnnotationVersions: "x/v1"}
+			r.Metadata.Annotations = map[string]string{"cluster-x-k8s-io/tpm-endorsement-key": "nobody's", "cluster.x-k8s.io/kubelet-authenticator-attestation-versions": "x/v1"}
 		})})},
 	}
 }
@@ -67,7 +67,9 @@ func (w *World) bundleAttacks() []Attack {
 		bundle("provider-version-unknown", "The evidence has a version that nobody writes.", func(b *csr.Bundle) { b.Provider = unknown }),
 		asked(ClassRequest, "provider-version-annotated", "The evidence has a version that nobody writes, and an annotation says that it is supported.", wish{change: func(a *forge.Asked) {
 			a.OnBundle(func(b *csr.Bundle) { b.Provider = unknown })
-			a.OnObject(func(r *csr.Request) { r.Metadata.Annotations = map[string]string{csr.AnnotationVersions: unknown} })
+			a.OnObject(func(r *csr.Request) {
+				r.Metadata.Annotations = map[string]string{"cluster.x-k8s.io/kubelet-authenticator-attestation-versions": unknown}
+			})
 		}}),
 		bundle("no-evidence", "There is no evidence.", func(b *csr.Bundle) { b.Provider, b.Data = "", nil }),
 		bundle("evidence-of-one-byte", "The evidence is one zero byte.", func(b *csr.Bundle) { b.Data = []byte{0} }),
@@ -123,7 +125,7 @@ func machineAttacks() []Attack {
 	return []Attack{
 		asked(ClassBinding, "stranger", "A machine that nobody expects, but with good evidence, wants to be node-1.", wish{machine: Stranger}),
 		asked(ClassBinding, "stranger-with-annotation", "The same machine says in an annotation that it has machine-1's endorsement key.", wish{machine: Stranger, change: onObject(func(r *csr.Request) {
-			r.Metadata.Annotations = map[string]string{csr.AnnotationEndorsementKey: MachineOne}
+			r.Metadata.Annotations = map[string]string{"cluster-x-k8s-io/tpm-endorsement-key": MachineOne}
 		})}),
 		asked(ClassBinding, "machine-of-another-node", "Machine-2 wants to be node-1.", wish{machine: MachineTwo}),
 		asked(ClassBinding, "second-name-for-a-machine", "Machine-1 wants to be node-2.", wish{change: as(NodeName2)}),

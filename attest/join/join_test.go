@@ -101,7 +101,7 @@ func TestRefused(t *testing.T) {
 			r.Metadata.CreationTimestamp = w.now
 		}, attest.CheckAnswerLate},
 		"no group":       {func(_ *world, r *csr.Request) { r.User.Groups = nil }, "request-groups"},
-		"another signer": {func(_ *world, r *csr.Request) { r.Spec.SignerName = csr.SignerClientTPM }, refusal.Check("provider-unknown")},
+		"another signer": {func(_ *world, r *csr.Request) { r.Spec.SignerName = csr.SignerClientTPM }, refusal.Check("hello-signer")},
 		"denied by somebody": {func(_ *world, r *csr.Request) {
 			r.Status.Conditions = []csr.Condition{{Type: csr.ConditionDenied, Status: "True"}}
 		}, csr.CheckRequestClosed},

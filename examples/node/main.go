@@ -101,7 +101,7 @@ func file(spec *csr.Spec) {
 
 // read reads the object that comes back.
 func read() *csr.Request {
-	return must(csr.ParseServerObject(must(io.ReadAll(io.LimitReader(os.Stdin, csr.MaxRequestJSONSize+1)))))
+	return must(csr.ParseServerObject(must(io.ReadAll(io.LimitReader(os.Stdin, 4<<20)))))
 }
 
 func in(name string) string { return filepath.Join(*folder, name) }

@@ -493,7 +493,7 @@ func TestConfig(t *testing.T) {
 
 type insecureKind struct{ Kind }
 
-func (insecureKind) Provider() string { return csr.ProviderInsecure }
+func (insecureKind) Provider() string { return "insecure" }
 
 func TestExecInfo(t *testing.T) {
 	const good = `{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","spec":{"interactive":false}}` + "\n"

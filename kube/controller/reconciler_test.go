@@ -205,7 +205,7 @@ func TestVersions(t *testing.T) {
 			w := newWorld(t, nil)
 			w.providers.verify = refuse(row.err)
 			w.create("r", builtIn, func(o *certificatesv1.CertificateSigningRequest) {
-				o.Annotations = map[string]string{csr.AnnotationVersions: "tpm/v1"} // anybody's
+				o.Annotations = map[string]string{"cluster.x-k8s.io/kubelet-authenticator-attestation-versions": "tpm/v1"} // anybody's
 			})
 			w.mustReconcile("r", builtIn)
 			got, err := csr.ChooseVersion(w.annotations, row.speaks)

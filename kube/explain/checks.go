@@ -35,7 +35,7 @@ var remedies = map[remedy]string{
 	otherRequest: "provider-version attestation-provider bundle-statements message-encoding message-size message-version work-budget " +
 		// the request
 		"attribute-not-allowed bundle-base64 bundle-block bundle-provider bundle-size " +
-		"expiration extension-not-allowed flag key-strength provider-id-mismatch provider-id-not-vouched request-attributes request-der " +
+		"expiration extension-not-allowed flag key-strength key-type provider-id-mismatch provider-id-not-vouched request-attributes request-der " +
 		"request-extensions request-groups request-key-encoding request-provider-id request-signature request-signature-algorithm request-size " +
 		"request-subject-encoding request-username request-version request-x509 requester-other-node requester-purpose san-count san-form san-kind " +
 		"san-missing san-not-own san-not-vouched san-on-client san-reserved signer-name subject-common-name subject-extra-rdn " +
@@ -52,16 +52,18 @@ var remedies = map[remedy]string{
 		"event-data event-log-encoding event-log-missing event-log-replay event-log-uncovered event-log-unextended secure-boot " +
 		"certificate-chain certificate-encoding certificate-expired certificate-ext-key-usage certificate-extension certificate-is-ca " +
 		"certificate-key-usage certificate-missing certificate-not-yet-valid certificate-order certificate-policy certificate-revoked " +
-		"certificate-sha1 certificate-subject-alt-name certificate-tpm-specification ek-certificate-encoding ek-chain-encoding ek-identity " +
-		"ek-key-encoding ek-roca ek-sources ek-type ek-untrusted tpm-denied " +
+		"certificate-sha1 certificate-subject-alt-name certificate-tpm-specification " +
+		"ek-certificate-encoding ek-chain-encoding ek-identity " +
+		"ek-key-encoding ek-roca ek-sources ek-type ek-untrusted tpm-denied tpm-key-strength tpm-key-type tpm-signature tpm-signature-size " +
 		"gce-instance-encoding gce-instance-number gce-instance-size gce-instance-text " +
 		// a cloud's documents
 		"azure-certificate azure-certificate-name azure-document-algorithm azure-document-attributes azure-document-cached azure-document-encoding " +
 		"azure-document-nonce azure-document-signature azure-document-signers azure-document-time azure-subscription " +
+		"document-certificate-chain document-certificate-expired document-certificate-not-yet-valid " +
 		"gce-audience gce-claims gce-expired gce-future gce-inventory gce-issuer gce-lifetime gce-machine gce-project gce-token-size " +
 		"nitro-certificate nitro-document-algorithm nitro-document-encoding nitro-document-kind nitro-document-nonce nitro-document-signature " +
 		"nitro-document-time nitro-document-user-data nitro-module nitro-pcrs nitro-tpm " +
-		"algorithm base64url critical-header form header key-id signature signature-size token-size",
+		"algorithm base64url critical-header form header jws-signature jws-signature-size key-id token-size",
 }
 
 // remedyOf finds the remedy for the reason of a decision.

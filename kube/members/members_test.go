@@ -174,7 +174,7 @@ func TestManyIdentities(t *testing.T) {
 // machine, which the inventory names in mode Inventory and an operator in mode Approval.
 func manyIdentities(t *testing.T, plane *attesttest.ControlPlane, mode Mode, identity string) (*attest.Verifier, membership.Registry, error) {
 	t.Helper()
-	registry, err := membership.NewMemoryRegistry(membership.Scope{Road: attest.RoadAK}, membership.RegistryOptions{Now: plane.Now})
+	registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: attesttest.ClusterID, Road: attest.RoadAK}, membership.RegistryOptions{Now: plane.Now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func TestNew(t *testing.T) {
 		}
 		return membership.FirstUseConfig{Registry: registry, MaxLifetime: time.Hour, NodeExists: NodeExists()}
 	}
-	byTPM, byRack := first(membership.Scope{}), first(membership.Scope{Provider: "rack", Road: attest.RoadDocument})
+	byTPM, byRack := first(membership.Scope{Cluster: "cluster-1"}), first(membership.Scope{Cluster: "cluster-1", Provider: "rack", Road: attest.RoadDocument})
 	for name, row := range map[string]struct {
 		config Config
 		want   string // "": it is accepted

@@ -36,9 +36,13 @@ func algorithm(spki []byte) string {
 	return ""
 }
 
+// ownCluster stands for the cluster of the API server: no verifier asks a registry of this
+// program, and no record has the name.
+const ownCluster = "that of the API server"
+
 // registry returns the registry of a scope.
 func (p *plugin) registry(scope membership.Scope) (*registry.Registry, error) {
-	scope.Cluster = "that of the API server" // no verifier asks this registry
+	scope.Cluster = ownCluster
 	return registry.New(scope, p.client, p.client, registry.Options{Now: p.now})
 }
 

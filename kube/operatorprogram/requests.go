@@ -99,7 +99,7 @@ func (p *plugin) candidateOf(r *csr.Request) (*candidate, error) {
 	case err != nil:
 		return nil, err
 	}
-	c.machine, c.provider, c.scope.Road = m.Machine, m.Provider, m.Road
+	c.machine, c.provider, c.scope = m.Machine, m.Provider, membership.Scope{Cluster: ownCluster, Road: m.Road}
 	if m.Provider != tpm.Provider {
 		c.scope.Provider = m.Provider
 	}

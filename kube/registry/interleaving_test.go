@@ -279,7 +279,7 @@ func checkedRequest(t *testing.T, node, uid, key string) *csr.Checked {
 		User:     csr.User{Username: "system:bootstrap:abcdef", Groups: []string{"system:bootstrappers", "system:authenticated"}},
 	}
 	machine := csr.Machine{Name: "m", UID: uid, NodeName: node, BootstrapReady: true}
-	policy := &csr.Policy{ClusterIDs: []string{"a-cluster"}, SignerNames: []string{csr.SignerClientTPM},
+	policy := &csr.Policy{ClusterIDs: []string{"cluster-1"}, SignerNames: []string{csr.SignerClientTPM},
 		Machines: func(context.Context, csr.Question) (*csr.Machine, error) { return &machine, nil }}
 	checked, err := policy.CheckUnsigned(t.Context(), r.Parsed(), csr.SignerClientTPM)
 	if err != nil {

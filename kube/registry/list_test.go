@@ -57,7 +57,7 @@ func TestRecords(t *testing.T) {
 	clock := func() time.Time { return now }
 	p := &paged{Store: objectstore.New()}
 	byAK := newRegistryOver(t, p, clock)
-	byRack := newScopedRegistry(t, membership.Scope{Provider: "rack", Road: attest.RoadDocument}, p, clock)
+	byRack := newScopedRegistry(t, membership.Scope{Cluster: "cluster-1", Provider: "rack", Road: attest.RoadDocument}, p, clock)
 	all := registry.Several{byAK, byRack}
 	join := func(r *registry.Registry, name string, end time.Duration) {
 		t.Helper()

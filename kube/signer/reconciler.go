@@ -175,7 +175,7 @@ func (r *Reconciler) sign(ctx context.Context, object *certificatesv1.Certificat
 // the UID are those of the object that was verified.
 func (r *Reconciler) write(ctx context.Context, object *certificatesv1.CertificateSigningRequest, result string) (reconcile.Result, error) {
 	uid := object.UID
-	err := r.writer.SubResource(csr.SubresourceStatus).Update(ctx, object)
+	err := r.writer.SubResource("status").Update(ctx, object)
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		log.FromContext(ctx).Info("the request has changed before it was signed", "request", object.Name)

@@ -128,8 +128,8 @@ func (j *join) run(c *cluster) {
 // lies are annotations that a requester can set when it files a request. The server
 // keeps them, and nothing reads them.
 var lies = map[string]string{
-	csr.AnnotationEndorsementKey: "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n",
-	csr.AnnotationVersions:       "insecure/v1",
+	"cluster-x-k8s-io/tpm-endorsement-key":                        "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n",
+	"cluster.x-k8s.io/kubelet-authenticator-attestation-versions": "insecure/v1",
 }
 
 // file files a request as the bootstrap-token user and returns the object's name,

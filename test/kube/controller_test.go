@@ -187,7 +187,7 @@ func (p *plane) run(t *testing.T, c *cluster, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	machines, err := registry.New(membership.Scope{Cluster: p.config.Policy.ClusterIDs[0], Road: attest.RoadEK, IdentityClass: "RSA-2048"}, m.GetAPIReader(), m.GetClient(), registry.Options{})
+	machines, err := registry.New(membership.Scope{Cluster: p.clusterIDs[0], Road: attest.RoadEK, IdentityClass: "RSA-2048"}, m.GetAPIReader(), m.GetClient(), registry.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
