@@ -191,7 +191,7 @@ func Membership(ctx context.Context, a Authorizer, r *Result) error {
 	if typednil.Is(a) {
 		return refusal.Retry(errNoAuthorizer)
 	}
-	if err := r.checkKind(); err != nil {
+	if err := r.checkMachine(); err != nil {
 		return err
 	}
 	if r.Stage != StageAnswer {
@@ -270,14 +270,19 @@ func (r *Result) ask(ctx context.Context, authorizer Authorizer) (*csr.Grant, er
 	return &given, nil
 }
 
-// checkKind refuses evidence of a kind other than the one by which the inventory knows the
-// machine: anyone who can get the weaker of two cannot downgrade to it.
-func (r *Result) checkKind() error {
+// checkMachine refuses another machine than the inventory has for the node, where it has one,
+// and evidence of another kind than the one by which the inventory knows the machine: anyone
+// who can get the weaker of two cannot downgrade to it.
+func (r *Result) checkMachine() error {
 	if r.checked == nil || r.checked.Machine() == nil {
 		return nil
 	}
-	if want := r.checked.Machine().Provider; want != "" && want != r.Provider {
-		return NotMember("machine " + string(r.Machine) + " by " + refusal.OrNothing(r.Provider) + ", where the inventory has node " + r.NodeName + " by " + want)
+	m := r.checked.Machine()
+	switch {
+	case m.Provider != "" && m.Provider != r.Provider:
+		return NotMember("machine " + string(r.Machine) + " by " + refusal.OrNothing(r.Provider) + ", where the inventory has node " + r.NodeName + " by " + m.Provider)
+	case m.Identity != "" && m.Identity != string(r.Machine):
+		return NotMember("machine " + string(r.Machine) + ", where the inventory has " + m.Identity + " for node " + r.NodeName)
 	}
 	return nil
 }
