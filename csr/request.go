@@ -130,7 +130,7 @@ type Metadata struct {
 // Spec is what the client asks for. kube-apiserver keeps it unchanged for the object's life.
 type Spec struct {
 	// Request is the PEM that [Parse] reads: base64 in JSON, at most
-	// [maxBundleSize] bytes once decoded.
+	// 1 MiB once decoded.
 	Request []byte `json:"request"`
 	// SignerName says who is to sign, and so what the certificate is for; see [PurposeOf].
 	SignerName string `json:"signerName"`
@@ -216,7 +216,7 @@ type Condition struct {
 }
 
 // ParseServerObject decodes the JSON of one CertificateSigningRequest. It refuses more than
-// [maxRequestJSONSize] bytes, an apiVersion or kind that is present but different, and
+// 4 MiB, an apiVersion or kind that is present but different, and
 // anything after the object. The request inside is not read yet: [Policy.Check] does that.
 //
 // Not: for what a client sent. The object says who filed it and when, so only an API server's
