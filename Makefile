@@ -38,7 +38,7 @@ fuzz: setup-build ## every fuzz target for FUZZTIME (5s) each
 bench: setup-build ## every benchmark; BENCH selects, BENCHTIME sets the time
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem ./...
 
-lint: setup-build ## gofmt, golangci-lint, govulncheck, go mod tidy, messages of commits
+lint: setup-build ## gofmt, shellcheck, golangci-lint, govulncheck, go mod tidy, messages of commits
 	scripts/lint.sh
 
 vectors: setup-build ## make the test vectors again

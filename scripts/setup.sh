@@ -4,8 +4,8 @@
 #   MODE build: Go, a C compiler, OpenSSL's headers. Without them nothing can be
 #               built, so a missing one is an error.
 #   MODE test:  the same, and swtpm, tpm2-tools, openssl and its tpm2 provider, and
-#               python3 with pyasn1, for the tests that run against them. A missing one is reported;
-#               those tests skip.
+#               python3 with pyasn1, for the tests that run against them, and shellcheck, for lint.
+#               A missing one is reported; those tests skip.
 #   MODE all:   the same programs as test, but a missing one is an error.
 #
 # Run as root on a machine with apt-get it installs the Debian packages that are
@@ -98,6 +98,7 @@ missing_tools() {
 	has_tpm2_provider || p="$p tpm2-openssl"
 	has python3 || p="$p python3"
 	has_pyasn1 || p="$p python3-pyasn1"
+	has shellcheck || p="$p shellcheck"
 	echo "${p# }"
 }
 

@@ -20,8 +20,8 @@ func TestVerifierFromManyGoroutines(t *testing.T) {
 	ctx := context.Background()
 	now := s.plane.Now()
 	key := attest.NewRingKey(now.Add(-time.Hour))
-	ring, err := attest.NewKeyRing([]attest.RingKey{key}, now)
-	if err != nil {
+	ring := new(attest.KeyRing)
+	if err := ring.Refresh([]attest.RingKey{key}, now); err != nil {
 		t.Fatal(err)
 	}
 	config := s.plane.Config

@@ -15,6 +15,15 @@ type folder string
 
 const suffix = ".yaml"
 
+// usersFolder is where tokens are by default: outside of all that the user may publish.
+func usersFolder() (folder, error) {
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return "", err
+	}
+	return folder(filepath.Join(dir, "nodeattest", "tokens")), nil
+}
+
 // add stores a new Secret, readable only by the owner.
 func (f folder) add(o *bootstraptoken.Object) error {
 	manifest, err := o.RevealYAML()

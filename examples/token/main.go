@@ -1,5 +1,6 @@
 // Token makes and manages bootstrap tokens without a cluster: its tokens are the manifests
-// of their Secrets, one file each, in a folder.
+// of their Secrets, one file each, in a folder. By default that is one of the user's, for
+// whoever has such a file can join: it is not to be committed with what lies beside it.
 //
 //	go run ./examples/token generate
 //	go run ./examples/token create -o yaml | kubectl apply -f -
@@ -29,12 +30,14 @@ import (
 	"github.com/nodeattest/nodeattest/bootstraptoken"
 )
 
-const usage = `usage: token [-dir tokens] generate
-       token [-dir tokens] create [-ttl 24h] [-insecure-never-expires] [-description text]
+const usage = `usage: token [-dir folder] generate
+       token [-dir folder] create [-ttl 24h] [-insecure-never-expires] [-description text]
                                   [-usages signing,authentication] [-groups a,b] [-o token|yaml]
-       token [-dir tokens] list [-insecure-show-secrets]
-       token [-dir tokens] delete id-or-token ...
-       token [-dir tokens] sweep
+       token [-dir folder] list [-insecure-show-secrets]
+       token [-dir folder] delete id-or-token ...
+       token [-dir folder] sweep
+
+The folder is nodeattest/tokens in the user's folder of configuration, unless -dir is given.
 `
 
 func main() {
@@ -73,6 +76,12 @@ func (p *program) run(args []string) int {
 	if err != nil {
 		return 2 // the reason has been printed
 	}
+	if p.store == "" {
+		if p.store, err = usersFolder(); err != nil {
+			fmt.Fprintf(p.stderr, "token: no folder for tokens: %v: give one with -dir\n", err)
+			return 1
+		}
+	}
 	if err := do(flags.Args()); err != nil {
 		fmt.Fprintf(p.stderr, "token: %v\n", err)
 		return 1
@@ -84,7 +93,7 @@ func (p *program) flags() *flag.FlagSet {
 	flags := flag.NewFlagSet("token", flag.ContinueOnError)
 	flags.SetOutput(p.stderr)
 	flags.Usage = func() { fmt.Fprint(p.stderr, usage) }
-	flags.StringVar((*string)(&p.store), "dir", "tokens", "the folder of manifests")
+	flags.StringVar((*string)(&p.store), "dir", "", "the folder of manifests")
 	flags.BoolVar(&p.view.InsecureShowSecrets, "insecure-show-secrets", false, "print whole tokens")
 	flags.DurationVar(&p.options.TTL, "ttl", 0, "how long the token lives (24h)")
 	flags.BoolVar(&p.options.InsecureNeverExpires, "insecure-never-expires", false, "make a token without an end")

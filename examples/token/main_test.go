@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -173,6 +174,39 @@ func TestFilesAreForTheOwner(t *testing.T) {
 	object := &bootstraptoken.Object{Name: "bootstrap-token-" + id}
 	if err := folder(dir).add(object); err == nil {
 		t.Error("a token was written over")
+	}
+}
+
+// TestNoTokenBesideTheCode: without -dir nothing is written to the folder in which the
+// program runs, which is that of the sources in the commands above.
+func TestNoTokenBesideTheCode(t *testing.T) {
+	home, here := t.TempDir(), t.TempDir()
+	for _, name := range []string{"HOME", "XDG_CONFIG_HOME", "AppData", "home"} {
+		t.Setenv(name, home)
+	}
+	t.Chdir(here)
+	want, err := usersFolder()
+	if err != nil || !strings.HasPrefix(string(want), home) {
+		t.Fatalf("%q, %v: not below %q", want, err, home)
+	}
+	create := func() int {
+		p := &program{now: func() time.Time { return noon }, stdout: io.Discard, stderr: io.Discard}
+		return p.run([]string{"create"})
+	}
+	if status := create(); status != 0 {
+		t.Fatalf("status %d", status)
+	}
+	if objects, unread := want.read(); len(objects) != 1 || unread != nil {
+		t.Errorf("%q has %v, %v", want, objects, unread)
+	}
+	for _, name := range []string{"HOME", "XDG_CONFIG_HOME", "AppData", "home"} {
+		t.Setenv(name, "")
+	}
+	if status := create(); status != 1 {
+		t.Errorf("without a home: status %d, want 1", status)
+	}
+	if entries, err := os.ReadDir(here); err != nil || len(entries) != 0 {
+		t.Errorf("written beside the code: %v, %v", entries, err)
 	}
 }
 

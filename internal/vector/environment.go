@@ -202,7 +202,9 @@ func (e *Environment) ring() *attest.KeyRing {
 	if e.RingReadAt.IsZero() {
 		return forge.Must(attest.NewStaticKeyRing(keys...))
 	}
-	return forge.Must(attest.NewKeyRing(keys, e.RingReadAt))
+	ring := new(attest.KeyRing)
+	forge.Check(ring.Refresh(keys, e.RingReadAt))
+	return ring
 }
 
 // listed is an authorizer that is asked at hellos too, and never checked: a vector may be

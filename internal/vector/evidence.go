@@ -175,7 +175,7 @@ func (b *Boot) judge(ctx context.Context) error {
 	return policy.CheckQuote(ctx, &tpm.Measured{Quote: quoted, EventLog: b.EventLog})
 }
 
-// EK is an EK as a node presents it: what attest.PresentedEK has.
+// EK is an EK as a node presents it: what tpmcert.EKPresented has.
 type EK struct {
 	// Certificates are the EK certificate, as it is stored in NV, and those above it.
 	Certificates [][]byte `json:"certificates,omitempty"`

@@ -65,7 +65,7 @@ const (
 // The packages whose stable names a vector can expect.
 const (
 	PackageAttest = "attest" // Check of attest and the packages below it
-	PackageCSR    = "csr"    // csr.Rule
+	PackageCSR    = "csr"    // csr.Check
 	PackageOID    = "oid"    // the checks of oid
 	PackageTPM    = "tpm"    // CredentialFault
 	PackageJWS    = "jws"    // jws.Check

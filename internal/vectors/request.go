@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/x509/pkix"
 	"encoding/asn1"
 	"fmt"
 	"net/netip"
@@ -125,7 +126,7 @@ func (w *world) acceptedRequests() {
 	})
 	changed("without-a-provider-id", w.BootstrapAsks(), func(a *forge.Asked) { a.Extensions = nil })
 	a := w.BootstrapAsks()
-	a.Extensions = append(a.Extensions, forge.Must(csr.FlagExtension(asn1.ObjectIdentifier{2, 999, 3})))
+	a.Extensions = append(a.Extensions, pkix.Extension{Id: asn1.ObjectIdentifier{2, 999, 3}, Value: []byte{0x01, 0x01, 0xff}})
 	add("with-the-flag", a, w.under(forge.UnderFlag))
 
 	serving := renewal

@@ -1,4 +1,4 @@
-package secrettest
+package secret_test
 
 import (
 	"bytes"
