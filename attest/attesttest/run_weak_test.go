@@ -98,9 +98,9 @@ func TestWeakProviders(t *testing.T) {
 func expectGotIn(t *testing.T, p csr.Provider, w *World, want []string) {
 	t.Helper()
 	var outcomes []Outcome
-	for _, a := range Attacks(w) {
+	for _, a := range attacksIn(w) {
 		// A naive provider leaves the request to csr.Policy, but for the provider's name.
-		if !leavesRequests(p, w) || a.Class != ClassRequest || strings.HasPrefix(a.Name, "provider-") {
+		if !leavesRequests(p, w) || a.Class != classRequest || strings.HasPrefix(a.Name, "provider-") {
 			outcomes = append(outcomes, w.try(context.Background(), p, &a))
 		}
 	}
