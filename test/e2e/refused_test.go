@@ -118,19 +118,19 @@ func (j *join) refusesOthers(c *cluster, answer *csr.Spec) {
 	for _, attack := range []struct {
 		what string
 		name string
-		want error // an attest.Check or a csr.Check
+		want error // a Check, or csr.ErrOtherSigner
 	}{
 		{"by another bootstrap token", j.fileAs(other, answer), attest.CheckBindingRequester},
 		{"for another lifetime", j.file(longer(answer)), attest.CheckBindingExpiration},
 		{"without evidence", j.file(bare), csr.CheckAttestationProvider},
-		{"under another signer", j.file(&elsewhere), csr.CheckSignerName},
+		{"under another signer", j.file(&elsewhere), csr.ErrOtherSigner},
 	} {
 		request := j.stored(attack.name)
 		_, err := j.plane.verifier.Verify(t.Context(), request)
 		if !errors.Is(err, attack.want) {
 			t.Errorf("the answer, filed %s: got %v, want %v", attack.what, err, attack.want)
 		}
-		if errors.Is(attack.want, csr.CheckSignerName) {
+		if errors.Is(attack.want, csr.ErrOtherSigner) {
 			if d := csr.Decide(err).For(request); d.Verdict != csr.VerdictIgnore {
 				t.Errorf("the answer, filed %s: got %v, want it ignored: it is not the controller's to decide", attack.what, d.Verdict)
 			}
