@@ -307,7 +307,7 @@ func encodingAttacks() []attack {
 		{name: "certificate-of-another-form", want: checkSigners, make: func(_ *bench, p *parts) { p.Certificates = [][]byte{{0xa1, 0}} }},
 		{name: "time-of-expiry-absent", want: checkEncoding, make: withContent(`"expiresOn"`, `"expires"`)},
 		{name: "machine-of-100-characters", want: checkEncoding, make: withContent(testVM, string(bytes.Repeat([]byte("a"), 100)))},
-		{name: "bytes-behind", want: checkEncoding, weak: []string{"der"}, make: func(_ *bench, p *parts) { p.Behind = []byte{0} }},
+		{name: "trailing-bytes", want: checkEncoding, weak: []string{"der"}, make: func(_ *bench, p *parts) { p.Behind = []byte{0} }},
 		{name: "indefinite-length", want: checkEncoding, weak: []string{"der"}, bytes: func(der []byte) []byte {
 			return slices.Concat([]byte{0x30, 0x80}, der[4:], []byte{0, 0})
 		}},

@@ -59,7 +59,7 @@ func envelopeAttacks() []attack {
 		{name: "array-without-a-length", want: checkEncoding, make: func(_ *bench, p *parts) { p.array, p.behind = []byte{0x9f}, []byte{0xff} }},
 		{name: "array-with-a-long-head", want: checkEncoding, make: func(_ *bench, p *parts) { p.array = []byte{0x98, 4} }},
 		{name: "array-of-five", want: checkEncoding, make: func(_ *bench, p *parts) { p.array, p.behind = []byte{0x85}, []byte{0xf6} }},
-		{name: "bytes-behind", want: checkEncoding, make: func(_ *bench, p *parts) { p.behind = []byte{0} }},
+		{name: "trailing-bytes", want: checkEncoding, make: func(_ *bench, p *parts) { p.behind = []byte{0} }},
 		{name: "payload-in-chunks", want: checkEncoding, make: func(_ *bench, p *parts) {
 			payload := p.payloadBytes()
 			p.payload = slices.Concat([]byte{0x5f}, bstr(payload[:100]), bstr(payload[100:]), []byte{0xff})
@@ -114,7 +114,7 @@ func payloadAttacks() []attack {
 		change("map-of-one-more", checkEncoding, func(p *parts) { p.mapHead, p.mapEnd = []byte{0xaa}, nil }),
 		change("map-of-one-less", checkEncoding, func(p *parts) { p.mapHead, p.mapEnd = []byte{0xa8}, nil }),
 		change("map-without-an-end", checkEncoding, func(p *parts) { p.mapEnd = nil }),
-		change("bytes-behind-the-map", checkEncoding, func(p *parts) { p.mapEnd = []byte{0xff, 0} }),
+		change("trailing-bytes-after-the-map", checkEncoding, func(p *parts) { p.mapEnd = []byte{0xff, 0} }),
 		change("tagged-payload", checkEncoding, func(p *parts) { p.mapHead = []byte{0xd9, 0xd9, 0xf7, 0xbf} }, "strict"),
 		set("nonce-in-chunks", "nonce", slices.Concat([]byte{0x5f}, bstr(testNonce[:16]), bstr(testNonce[16:]), []byte{0xff}), "strict"),
 		set("nonce-in-an-array", "nonce", append([]byte{0x98, 32}, bytes.Repeat([]byte{7}, 32)...), "strict"),

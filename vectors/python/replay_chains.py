@@ -3,7 +3,7 @@
 
     replay_chains.py [FOLDER]
 
-As replay.py, beside which it stands: no code of the SDK, Python's standard library alone.
+As replay_documents.py, beside which it stands: no code of the SDK, Python's standard library alone.
 PKCS #7 (RFC 5652), X.509 (RFC 5280), COSE_Sign1 (RFC 9052) and CBOR (RFC 8949) are read
 here, and RSA and ECDSA signatures are verified with integers.
 """
@@ -17,7 +17,7 @@ import sys
 
 sys.dont_write_bytecode = True  # no folder beside the vectors
 
-from replay import Refused, check, main, read_json, verify_rsa
+from replay_documents import Refused, check, main, read_json, verify_rsa
 
 # DER. What is wrong is a Fault; who reads says which check that is.
 

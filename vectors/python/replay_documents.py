@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Replays the test vectors of documents without any code of the SDK.
 
-    replay.py [FOLDER]
+    replay_documents.py [FOLDER]
 
 FOLDER is the one of this file. It needs Python's standard library alone: RSA signatures
 (PKCS #1 v1.5 with SHA-256, RFC 8017, section 8.2) are verified with integers, JSON, JWS and
@@ -310,7 +310,7 @@ def seconds(text):
 
 
 def main(kinds):
-    folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent)
+    folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parent.parent / "cloud")
     count = wrong = 0
     for kind, verify in kinds.items():
         environment = json.loads((folder / kind / "environment.json").read_text())

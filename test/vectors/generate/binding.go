@@ -9,7 +9,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/vector"
+	"github.com/nodeattest/nodeattest/test/vectors/vector"
 )
 
 // filed is an answer or hello that is filed where it does not belong: its change, and the
@@ -26,7 +26,7 @@ func refuseFiled[F any](w *world, good *csr.Request, a forge.Attack[F], how file
 		how.change(p)
 	}
 	v := w.refuseAs(a.Name, a.What, a.Expect, p, how.env)
-	v.Package, v.Also, v.Retry = packageOf(a.InCSR), a.Also, a.Retry
+	v.Also, v.Retry = a.Also, a.Retry
 }
 
 func (w *world) bindings() {
@@ -36,13 +36,6 @@ func (w *world) bindings() {
 	for _, a := range append(w.circumstances(), w.timeAttacks()...) {
 		refuseFiled(w, w.good, a, a.Change)
 	}
-}
-
-func packageOf(inCSR bool) string {
-	if inCSR {
-		return vector.PackageCSR
-	}
-	return vector.PackageAttest
 }
 
 // circumstances file the good answer, untouched, where it does not belong.
@@ -152,7 +145,7 @@ func (w *world) helloAttacks() []forge.Attack[filed] {
 			})
 		}},
 		"hello-version":                 {change: func(p *forge.Parts) { p.OnHello = forge.Replaced(0, forge.With(2, 1, 2)) }},
-		"hello-with-bytes-behind":       {change: func(p *forge.Parts) { p.OnHello = forge.Appended(5, 0) }},
+		"hello-trailing-bytes":          {change: func(p *forge.Parts) { p.OnHello = forge.Appended(5, 0) }},
 		"hello-under-the-target-signer": {change: func(p *forge.Parts) { p.Object.Spec.SignerName = csr.SignerClientTPM }},
 		"hello-expired":                 {change: func(p *forge.Parts) { p.Object.Metadata.CreationTimestamp = w.Now.Add(-301 * time.Second) }},
 		"hello-from-the-future":         {change: func(p *forge.Parts) { p.Object.Metadata.CreationTimestamp = w.Now.Add(time.Second) }},
@@ -212,6 +205,6 @@ func (w *world) nodes() {
 	add("with-the-other-roads-secret", encoded(forge.Replaced(1, forge.With(credential...))))
 	add("with-a-short-secret", encoded(forge.Replaced(1, forge.With(forge.TLV(0x80, make([]byte, 31))...))))
 	add("challenge-version", encoded(forge.Replaced(0, forge.Replaced(0, forge.With(2, 1, 2)))))
-	add("challenge-with-bytes-behind", encoded(forge.Behind(0)))
+	add("challenge-trailing-bytes", encoded(forge.Behind(0)))
 	add("certifies-another-key", func(n *vector.Node) { n.Key = forge.PKCS8(w.TLS2) })
 }

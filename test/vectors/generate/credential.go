@@ -16,7 +16,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/forge"
-	"github.com/nodeattest/nodeattest/internal/vector"
+	"github.com/nodeattest/nodeattest/test/vectors/vector"
 )
 
 // credentialTo is a challenge with a credential, and the EK in software and the AK's Name that
@@ -185,13 +185,13 @@ func (w *world) credentialFrames(ek crypto.Signer) {
 	}
 	for _, a := range listed("frames of credentials", map[string]func([]byte) []byte{
 		"without-seed":             parts(func(e [][]byte) [][]byte { return e[:1] }),
-		"with-a-part-behind":       parts(func(e [][]byte) [][]byte { return append(e, forge.TLV(4, []byte{0})) }),
+		"with-a-trailing-part":     parts(func(e [][]byte) [][]byte { return append(e, forge.TLV(4, []byte{0})) }),
 		"with-empty-id-object":     parts(func(e [][]byte) [][]byte { return [][]byte{forge.TLV(4), e[1]} }),
 		"with-a-huge-seed":         parts(func(e [][]byte) [][]byte { return [][]byte{e[0], forge.TLV(4, make([]byte, 1025))} }),
 		"with-the-secret-in-clear": forge.Replaced(1, forge.With(forge.TLV(0x80, make([]byte, 32))...)),
 	}) {
 		c := w.credentialFor(ek)
 		c.onChallenge = a.Change
-		w.refuseAs("credential-p256-frame-"+a.Name, a.What, a.Expect, c.vector(), nil).Package = vector.PackageAttest
+		w.refuseAs("credential-p256-frame-"+a.Name, a.What, a.Expect, c.vector(), nil)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/forge"
-	"github.com/nodeattest/nodeattest/internal/vector"
+	"github.com/nodeattest/nodeattest/test/vectors/vector"
 )
 
 // eksAlone are EK certificates by themselves, with what an issuer's profile tolerates and what
@@ -189,7 +189,7 @@ func (v *ekVendor) keys() {
 	v.refuse("absent", &vector.EK{}, v.environment())
 	v.refuse("compressed-point", &vector.EK{PublicKey: compressed(bare)}, list)
 	v.refuse("rsaes-oaep-without-certificate", &vector.EK{PublicKey: slices.Concat(rsaBare[:4], rsaOAEP, rsaBare[4+len(plainRSA):])}, list)
-	v.refuse("with-bytes-behind", &vector.EK{PublicKey: append(slices.Clone(bare), 0)}, list)
+	v.refuse("trailing-bytes", &vector.EK{PublicKey: append(slices.Clone(bare), 0)}, list)
 }
 
 // compressed is the SubjectPublicKeyInfo of a key on P-256 with a compressed point.

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/forge"
-	"github.com/nodeattest/nodeattest/internal/vector"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/test/vectors/vector"
 )
 
 // ekVendor is a vendor of TPMs with an RSA CA, whose certificates can be signed again after a

@@ -11,10 +11,10 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/internal/forge"
-	"github.com/nodeattest/nodeattest/internal/vector"
+	"github.com/nodeattest/nodeattest/test/vectors/vector"
 )
 
-const repository = "../.."
+const repository = "../../.."
 
 // made generates everything into a new folder.
 func made(t *testing.T) (string, *vector.Set) {
@@ -23,7 +23,7 @@ func made(t *testing.T) (string, *vector.Set) {
 	if err := run([]string{dir}); err != nil {
 		t.Fatal(err)
 	}
-	set, err := vector.Load(filepath.Join(dir, "testdata", "vectors"))
+	set, err := vector.Load(os.DirFS(filepath.Join(dir, "vectors", "data")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestGenerate(t *testing.T) {
 	if same < len(names)/2 {
 		t.Errorf("two runs agree on %d of %d files only", same, len(names))
 	}
-	committed, err := vector.Load(filepath.Join(repository, "testdata", "vectors"))
+	committed, err := vector.Load(vector.Committed())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestGenerate(t *testing.T) {
 	for i, v := range set.Vectors {
 		c := committed.Vectors[i]
 		if c.Name != v.Name || c.Class != v.Class || c.Description != v.Description || c.Level != v.Level || c.Expect != v.Expect ||
-			c.Package != v.Package || !slices.Equal(c.Also, v.Also) || c.Retry != v.Retry {
+			!slices.Equal(c.Also, v.Also) || c.Retry != v.Retry {
 			t.Errorf("run make vectors: %s/%s differs", c.Class, c.Name)
 		}
 	}
@@ -73,7 +73,7 @@ func TestGenerate(t *testing.T) {
 // Fresh vectors replay as the ones in the repository do.
 func TestFreshVectors(t *testing.T) {
 	_, set := made(t)
-	committed, err := vector.Load(filepath.Join(repository, "testdata", "vectors"))
+	committed, err := vector.Load(vector.Committed())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestFreshVectors(t *testing.T) {
 func files(t *testing.T, root string) []string {
 	t.Helper()
 	var out []string
-	for _, pattern := range []string{"testdata/vectors/environment.json", "testdata/vectors/INDEX.md", "testdata/vectors/*/*", "attest/testdata/messages/*"} {
+	for _, pattern := range []string{"vectors/data/environment.json", "vectors/INDEX.md", "vectors/data/*/*", "attest/testdata/messages/*"} {
 		matches, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(pattern)))
 		if err != nil || len(matches) == 0 {
 			t.Fatalf("%s: %d files, %v", pattern, len(matches), err)
@@ -132,21 +132,21 @@ func read(t *testing.T, root, name string) []byte {
 // Old vectors go; the descriptions that people wrote stay.
 func TestWriteReplaces(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{"testdata/vectors/request/old.json", "testdata/vectors/README.md", "attest/testdata/messages/old.der", "attest/testdata/messages/README.md"} {
+	for _, name := range []string{"vectors/data/request/old.json", "vectors/README.md", "attest/testdata/messages/old.der", "attest/testdata/messages/README.md"} {
 		writeFile(filepath.Join(dir, filepath.FromSlash(name)), []byte("x"))
 	}
 	set := &vector.Set{Vectors: []*vector.Vector{{Name: "b", Class: "request"}, {Name: "a", Class: "request", Expect: "x", Also: []string{"y"}, Retry: true}}}
 	writeVectors(dir, set)
 	writeMessages(dir, &messages{files: map[string][]byte{"new.der": {1}}})
-	want := []string{"attest/testdata/messages/example.json", "attest/testdata/messages/new.der", "testdata/vectors/INDEX.md",
-		"testdata/vectors/environment.json", "testdata/vectors/request/a.json", "testdata/vectors/request/b.json"}
+	want := []string{"attest/testdata/messages/example.json", "attest/testdata/messages/new.der", "vectors/INDEX.md",
+		"vectors/data/environment.json", "vectors/data/request/a.json", "vectors/data/request/b.json"}
 	if got := files(t, dir); !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}
-	if text := string(read(t, dir, "testdata/vectors/INDEX.md")); !strings.Contains(text, "`x` `y` (try again)") {
+	if text := string(read(t, dir, "vectors/INDEX.md")); !strings.Contains(text, "`x` `y` (try again)") {
 		t.Errorf("index: %s", text)
 	}
-	for _, name := range []string{"testdata/vectors/README.md", "attest/testdata/messages/README.md"} {
+	for _, name := range []string{"vectors/README.md", "attest/testdata/messages/README.md"} {
 		if string(read(t, dir, name)) != "x" {
 			t.Errorf("%s is gone", name)
 		}

@@ -1,10 +1,11 @@
-// Vectors makes the test vectors of this module and the worked example of its
+// Generate makes the test vectors of this module and the worked example of its
 // messages.
 //
-//	vectors [FOLDER]
+//	generate [-index] [FOLDER]
 //
-// It writes testdata/vectors and attest/testdata/messages below FOLDER, which defaults to the
-// repository, replacing those that are there. Good evidence comes from the reference simulator
+// It writes vectors/data, vectors/INDEX.md and attest/testdata/messages below FOLDER, which is
+// the repository unless it is given, replacing those that are there. With -index it writes
+// INDEX.md alone, from the vectors that are there. Good evidence comes from the reference simulator
 // of a TPM; each attack is one change to it, or a statement that no TPM would make, signed by
 // an attestation key in software that the same CA has certified. Keys, certificates, requests
 // and nonces are derived from a seed and stay the same from run to run. What a TPM draws or
@@ -30,23 +31,31 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/vector"
+	"github.com/nodeattest/nodeattest/test/vectors/vector"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "vectors:", err)
+		fmt.Fprintln(os.Stderr, "generate:", err)
 		os.Exit(1)
 	}
 }
 
 func run(args []string) (err error) {
 	defer forge.Caught(&err)
-	if len(args) > 1 {
-		return errors.New("usage: vectors [FOLDER]")
+	indexOnly := len(args) > 0 && args[0] == "-index"
+	if indexOnly {
+		args = args[1:]
 	}
-	root := append(args, ".")[0]
+	if len(args) > 1 {
+		return errors.New("usage: generate [-index] [FOLDER]")
+	}
+	root := append(args, filepath.Join("..", ".."))[0]
+	if indexOnly {
+		writeIndex(root, forge.Must(vector.Load(os.DirFS(filepath.Join(root, "vectors", "data")))))
+		return nil
+	}
 	set, messages := generate()
 	writeVectors(root, set)
 	writeMessages(root, messages)
@@ -55,10 +64,8 @@ func run(args []string) (err error) {
 
 // writeVectors writes a set below root, replacing the classes that are there.
 func writeVectors(root string, set *vector.Set) {
-	dir := filepath.Join(root, "testdata", "vectors")
-	slices.SortFunc(set.Vectors, func(a, b *vector.Vector) int {
-		return cmp.Or(strings.Compare(a.Class, b.Class), strings.Compare(a.Name, b.Name))
-	})
+	dir := filepath.Join(root, "vectors", "data")
+	byName(set)
 	for _, class := range vector.Classes() {
 		forge.Check(os.RemoveAll(filepath.Join(dir, class)))
 	}
@@ -69,7 +76,19 @@ func writeVectors(root string, set *vector.Set) {
 		}
 		writeJSON(filepath.Join(dir, v.Class, v.Name+".json"), v)
 	}
-	writeFile(filepath.Join(dir, vector.IndexFile), index(set))
+	writeIndex(root, set)
+}
+
+// byName sorts the vectors by class and name.
+func byName(set *vector.Set) {
+	slices.SortFunc(set.Vectors, func(a, b *vector.Vector) int {
+		return cmp.Or(strings.Compare(a.Class, b.Class), strings.Compare(a.Name, b.Name))
+	})
+}
+
+func writeIndex(root string, set *vector.Set) {
+	byName(set)
+	writeFile(filepath.Join(root, "vectors", "INDEX.md"), index(set))
 }
 
 func writeJSON(file string, v any) {
@@ -89,7 +108,7 @@ func writeFile(file string, data []byte) {
 // index is a list of all vectors for human readers.
 func index(set *vector.Set) []byte {
 	var out bytes.Buffer
-	out.WriteString("# The vectors\n\n`make vectors` writes this list. [README.md](README.md) says how to read a file.\n")
+	out.WriteString("# The vectors\n\n`make generate` writes this list. [README.md](README.md) says how to read a file.\n")
 	class := ""
 	for _, v := range set.Vectors {
 		if v.Class != class {
@@ -103,7 +122,7 @@ func index(set *vector.Set) []byte {
 		if v.Retry {
 			expect += " (try again)"
 		}
-		fmt.Fprintf(&out, "| [%s](%s/%s.json) | %s | %s | %s |\n", v.Name, v.Class, v.Name, v.Level, expect, v.Description)
+		fmt.Fprintf(&out, "| [%s](data/%s/%s.json) | %s | %s | %s |\n", v.Name, v.Class, v.Name, v.Level, expect, v.Description)
 	}
 	return out.Bytes()
 }

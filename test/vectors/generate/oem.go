@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/forge"
-	"github.com/nodeattest/nodeattest/internal/vector"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/test/vectors/vector"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 

@@ -10,7 +10,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/vector"
+	"github.com/nodeattest/nodeattest/test/vectors/vector"
 )
 
 // heldQuote is a quote and what a caller checks it against, which hold changes.
@@ -138,7 +138,7 @@ func heldQuotes() []forge.Attack[func(*heldQuote)] {
 		"asked-for-another-bank":               asks(forge.BankSHA384, 0),
 		"asked-for-pcr-16":                     asks(forge.BankSHA256, 16),
 		"asked-for-pcr-23":                     asks(forge.BankSHA256, 23),
-		"signature-with-bytes-behind":          held(func(v *vector.Quote) { v.Signature = append(v.Signature, 0) }),
+		"signature-trailing-bytes":             held(func(v *vector.Quote) { v.Signature = append(v.Signature, 0) }),
 	})
 }
 

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/forge"
-	"github.com/nodeattest/nodeattest/internal/vector"
+	"github.com/nodeattest/nodeattest/test/vectors/vector"
 )
 
 // calls is a list of calls to a registry, and the clock after them. Each step makes a new

@@ -9,8 +9,8 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/forge"
-	"github.com/nodeattest/nodeattest/internal/vector"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/test/vectors/vector"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -72,7 +72,7 @@ func (w *world) extensions() {
 		"provider-id-alone-with-nul":          one([]byte{12, 3, 'a', 0, 'b'}),
 		"provider-id-alone-with-line-feed":    one([]byte{12, 3, 'a', 10, 'b'}),
 		"provider-id-alone-printable-string":  one([]byte{19, 1, 'a'}),
-		"provider-id-alone-with-bytes-behind": one(append(slices.Clone(good), 0)),
+		"provider-id-alone-trailing-bytes":    one(append(slices.Clone(good), 0)),
 		"provider-id-alone-with-long-length":  one(forge.LongLength(good)),
 		"provider-id-alone-with-huge-length":  one(forge.HugeLength(good)),
 		"provider-id-alone-constructed":       one(forge.TLV(0x2c, good)),
@@ -93,8 +93,8 @@ func (w *world) instances(good []byte) {
 		"instance-with-a-zero-number":          forge.TLV(0x30, e[0], e[1], e[2], []byte{2, 1, 0}, e[4], e[5]),
 		"instance-with-a-negative-number":      forge.TLV(0x30, e[0], []byte{2, 1, 0x80}, e[2], e[3], e[4], e[5]),
 		"instance-with-a-slash-in-the-project": forge.TLV(0x30, e[0], e[1], forge.TLV(12, []byte("a/b")), e[3], e[4], e[5]),
-		"instance-with-bytes-behind":           append(slices.Clone(good), 0),
-		"instance-with-a-field-behind":         forge.Appended(5, 0)(good),
+		"instance-trailing-bytes":              append(slices.Clone(good), 0),
+		"instance-with-a-trailing-field":       forge.Appended(5, 0)(good),
 		"instance-without-a-name":              forge.TLV(0x30, e[:4]...),
 		"instance-too-long":                    forge.TLV(0x30, e[0], e[1], e[2], e[3], forge.TLV(12, []byte(strings.Repeat("x", 4096)))),
 		"instance-is-a-provider-id":            forge.Must(oid.MarshalProviderID(providerID)),

@@ -7,7 +7,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/forge"
-	"github.com/nodeattest/nodeattest/internal/vector"
+	"github.com/nodeattest/nodeattest/test/vectors/vector"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -24,7 +24,6 @@ func (w *world) statements() {
 			continue
 		}
 		v := w.refuseAs(a.Name+"-in-answer", a.What, cmp.Or(a.InAnswer, a.Expect), f, nil)
-		v.Package = packageOf(a.InCSR)
 		if a.Resident {
 			alone.Statement.Options = append(alone.Statement.Options, "requireTPMResident")
 			v.Environment = &vector.Environment{RequireTPMResident: true}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	_ "embed" // for the catalogue
 	"encoding/hex"
@@ -19,9 +18,9 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/forge"
 	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/vector"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/secret"
+	"github.com/nodeattest/nodeattest/test/vectors/vector"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -175,14 +174,6 @@ func listed[T any](section string, inputs map[string]T) []forge.Attack[T] {
 // hello is the object of a hello.
 type hello struct{ *csr.Request }
 
-// packages are the packages whose checks refuse the inputs of a level, if it is not package
-// attest.
-var packages = map[string]string{
-	vector.LevelRequest: vector.PackageCSR, vector.LevelBundle: vector.PackageCSR, vector.LevelProviderID: vector.PackageOID,
-	vector.LevelGCEInstance: vector.PackageOID, vector.LevelCredential: vector.PackageTPM, vector.LevelToken: vector.PackageJWS,
-	vector.LevelSigner: vector.PackageClaims,
-}
-
 // single returns the catalogue's entry for an input that is in none of its tables: each once.
 func (w *world) single(name string) (what, expect string) {
 	a, found := w.singles[name]
@@ -201,7 +192,7 @@ func (w *world) refuse(name string, in any, env *vector.Environment) *vector.Vec
 
 func (w *world) refuseAs(name, what, expect string, in any, env *vector.Environment) *vector.Vector {
 	v := w.keep(name, what, in, env)
-	v.Class, v.Expect, v.Package = w.class, expect, cmp.Or(packages[v.Level], vector.PackageAttest)
+	v.Class, v.Expect = w.class, expect
 	return v
 }
 

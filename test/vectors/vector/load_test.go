@@ -21,9 +21,9 @@ func folder(t *testing.T) string {
 }
 
 func good(class string) *Vector {
-	v := &Vector{Name: "one", Class: class, Description: "One.", Level: LevelBundle, Bundle: &Bundle{PEM: []byte{}}, Expect: "bundle-size", Package: PackageCSR}
+	v := &Vector{Name: "one", Class: class, Description: "One.", Level: LevelBundle, Bundle: &Bundle{PEM: []byte{}}, Expect: "bundle-size"}
 	if class == "accepted" {
-		v.Expect, v.Package = "", ""
+		v.Expect = ""
 	}
 	return v
 }
@@ -49,7 +49,7 @@ func write(t *testing.T, dir, name string, v any) {
 }
 
 func TestLoad(t *testing.T) {
-	set, err := Load(folder(t))
+	set, err := Load(os.DirFS(folder(t)))
 	if err != nil || len(set.Vectors) != len(Classes()) {
 		t.Fatalf("%v, %v", set, err)
 	}
@@ -97,21 +97,18 @@ func TestLoadRefuses(t *testing.T) {
 		"another input":        {edit(func(v *Vector) { v.Level = LevelNode }), "input"},
 		"two inputs":           {edit(func(v *Vector) { v.Value = []byte{1} }), "input"},
 		"a target":             {edit(func(v *Vector) { v.TargetSigner = "x" }), "targetSigner"},
-		"no package":           {edit(func(v *Vector) { v.Package = "" }), "unknown package"},
-		"unknown package":      {edit(func(v *Vector) { v.Package = "tpm2" }), "unknown package"},
-		"also of attest":       {edit(func(v *Vector) { v.Package, v.Also = PackageAttest, []string{"x"} }), "also"},
+		"a package":            {func(t *testing.T, dir string) { write(t, dir, "request/one.json", `{"package":"csr"}`) }, "unknown field"},
 		"a refusal's result":   {edit(func(v *Vector) { v.Result = &Result{} }), "result"},
 		"accepted, by check": {func(t *testing.T, dir string) {
 			v := good("request")
 			v.Class = "accepted"
 			write(t, dir, "accepted/one.json", v)
 		}, "expects"},
-		"a cause of csr":        {edit(func(v *Vector) { v.Cause = "registry-name" }), "cause"},
 		"a retried history":     {edit(func(v *Vector) { v.Environment = historyOf(Operation{Op: "bind", Retry: true}) }), "another try"},
 		"a bad history":         {edit(func(v *Vector) { v.Environment = historyOf(Operation{Op: "bind", Expect: "x"}) }), "the last operation"},
 		"calls for another end": {edit(calls(Operation{Op: "bind", Expect: "other"})), "the last operation"},
 		"calls with both":       {edit(calls(Operation{Op: "bind", Expect: "bundle-size", Found: &RegistryFound{}})), "a refusal and a record"},
-		"refused, by none":      {edit(func(v *Vector) { v.Expect, v.Package = "", "" }), "expects"},
+		"refused, by none":      {edit(func(v *Vector) { v.Expect = "" }), "expects"},
 		"acceptance and retry": {func(t *testing.T, dir string) {
 			v := good("accepted")
 			v.Retry = true
@@ -121,7 +118,7 @@ func TestLoadRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := folder(t)
 			c.change(t, dir)
-			set, err := Load(dir)
+			set, err := Load(os.DirFS(dir))
 			if err == nil || !strings.Contains(err.Error(), c.want) || set != nil {
 				t.Errorf("got %v, want an error with %q", err, c.want)
 			}

@@ -117,7 +117,7 @@ func (o *Operation) call(ctx context.Context, r membership.Registry, seen *membe
 // compare compares the result of a call with the required one. Its error hides the call's: a
 // refusal in the middle is not the one that the vector is about.
 func (o *Operation) compare(record *membership.Record, err error) error {
-	got := names(err, PackageAttest)
+	got := names(err)
 	switch {
 	case o.Expect == "" && err != nil:
 		return fmt.Errorf("refused: %v", err)

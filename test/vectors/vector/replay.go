@@ -225,8 +225,8 @@ func (v *Vector) judge(err error) error {
 	if err == nil {
 		return fmt.Errorf("accepted, want %s", v.Expect)
 	}
-	if got := names(err, v.Package); !slices.Equal(got, sorted(append([]string{v.Expect}, v.Also...))) {
-		return fmt.Errorf("got %q of package %s, want %q and %q: %w", got, v.Package, v.Expect, v.Also, err)
+	if got := names(err); !slices.Equal(got, sorted(append([]string{v.Expect}, v.Also...))) {
+		return fmt.Errorf("got %q, want %q and %q: %w", got, v.Expect, v.Also, err)
 	}
 	if v.Cause != "" && !errors.Is(err, attest.Check(v.Cause)) {
 		return fmt.Errorf("want %s because of %s: %w", v.Expect, v.Cause, err)
@@ -248,27 +248,20 @@ func (v *Vector) judge(err error) error {
 	return nil
 }
 
-// names returns the stable names of one package in an error: what refused, and not what some
-// other package found and is only the cause. Rules are sorted, each once.
-func names(err error, pkg string) []string {
+// names returns the stable names in an error: what refused, and not what is only the cause.
+// Rules are sorted, each once.
+func names(err error) []string {
 	switch e := outermost(err).(type) { //nolint:errorlint // outermost has walked the tree
 	case csr.Errors:
-		if pkg != PackageCSR {
-			return nil
-		}
 		var out []string
 		for _, v := range e {
 			out = append(out, string(v.Check))
 		}
 		return sorted(out)
 	case *refusal.Error:
-		if pkg != PackageTPM && errors.Is(err, e.Check) {
-			return []string{string(e.Check)}
-		}
+		return []string{string(e.Check)}
 	case forge.CredentialFault:
-		if pkg == PackageTPM {
-			return []string{string(e)}
-		}
+		return []string{string(e)}
 	}
 	return nil
 }

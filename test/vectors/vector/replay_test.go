@@ -7,12 +7,12 @@ import (
 	"testing"
 )
 
-// root is where the vectors are.
-const root = "../../testdata/vectors"
+// module is where the vectors are, for what reads files.
+const module = "../../../vectors"
 
 func loadAll(t testing.TB) *Set {
 	t.Helper()
-	set, err := Load(root)
+	set, err := Load(Committed())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,35 +51,13 @@ func TestReplayBites(t *testing.T) {
 }
 
 // expectationChanges are other expectations than a vector's own.
-// TestPackages: a check that one vector says is another package's than the others do.
-func TestPackages(t *testing.T) {
-	set := loadAll(t)
-	count := map[string]int{}
-	for _, v := range set.Vectors {
-		count[v.Expect]++
-	}
-	others := map[string]string{PackageAttest: PackageCSR, PackageCSR: PackageAttest, PackageClaims: PackageAttest, PackageOID: PackageCSR}
-	for _, v := range set.Vectors {
-		other, ok := others[v.Package]
-		if !ok || count[v.Expect] < 2 || v.Expect == shared {
-			continue
-		}
-		own := v.Package
-		v.Package = other
-		if err := set.checkPackages(); err == nil {
-			t.Fatalf("%s/%s: nobody notices that its check is said to be of package %s", v.Class, v.Name, other)
-		}
-		v.Package = own
-	}
-}
-
 func expectationChanges(v *Vector) map[string]func(*Vector) {
 	out := map[string]func(*Vector){}
 	if v.Cause != "" {
 		out["another cause"] = func(v *Vector) { v.Cause = "attest-magic" }
 	}
 	if v.Expect == "" {
-		out["a refusal"] = func(v *Vector) { v.Expect, v.Package = "attest-magic", PackageAttest }
+		out["a refusal"] = func(v *Vector) { v.Expect = "attest-magic" }
 		if v.Result != nil {
 			for name, change := range resultChanges() {
 				out["another "+name] = func(v *Vector) {
@@ -91,12 +69,8 @@ func expectationChanges(v *Vector) map[string]func(*Vector) {
 		}
 		return out
 	}
-	// All packages but PackageTPM share their type of refusal: between them checkPackages
-	// decides.
-	others := map[string]string{PackageAttest: PackageTPM, PackageCSR: PackageTPM, PackageOID: PackageTPM, PackageTPM: PackageAttest, PackageJWS: PackageTPM, PackageClaims: PackageTPM}
 	out["another check"] = func(v *Vector) { v.Expect = "another-check" }
-	out["another package"] = func(v *Vector) { v.Package = others[v.Package] }
-	out["acceptance"] = func(v *Vector) { v.Expect, v.Package, v.Cause, v.Also, v.Retry = "", "", "", nil, false }
+	out["acceptance"] = func(v *Vector) { v.Expect, v.Cause, v.Also, v.Retry = "", "", nil, false }
 	out["more rules"] = func(v *Vector) { v.Also = append([]string{"another-rule"}, v.Also...) }
 	out["another verdict"] = func(v *Vector) { v.Retry = !v.Retry }
 	if len(v.Also) > 0 {
@@ -216,7 +190,7 @@ func TestBrokenVectors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, expect := range []string{"", "bundle-size"} {
-				v.Expect, v.Package = expect, PackageCSR
+				v.Expect = expect
 				if err := v.Replay(context.Background(), &set.Environment); err == nil || !strings.Contains(err.Error(), "cannot be replayed") {
 					t.Errorf("%s, expecting %q: got %v", name, expect, err)
 				}

@@ -3,12 +3,12 @@ package vector
 import (
 	"encoding/json"
 	"maps"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/vectors"
 )
 
 // definition is what this test reads of a JSON Schema.
@@ -22,7 +22,7 @@ type definition struct {
 
 // The schema and the Go types have the same members, and ask for the same ones.
 func TestSchema(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, SchemaFile))
+	text, err := vectors.FS.ReadFile("schema.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,33 +68,4 @@ func members(t reflect.Type) (all, required []string) {
 	slices.Sort(all)
 	slices.Sort(required)
 	return all, required
-}
-
-// The list for people names every vector, with its expectation.
-func TestIndex(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, IndexFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	set := loadAll(t)
-	lines := 0
-	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(line, "| [") {
-			lines++
-		}
-	}
-	if lines != len(set.Vectors) {
-		t.Errorf("%d lines for %d vectors", lines, len(set.Vectors))
-	}
-	for _, v := range set.Vectors {
-		want := "| [" + v.Name + "](" + v.Class + "/" + v.Name + ".json) | " + v.Level + " | "
-		if v.Expect == "" {
-			want += "accepted"
-		} else {
-			want += "`" + v.Expect + "`"
-		}
-		if !strings.Contains(string(text), want) {
-			t.Errorf("no line %q", want)
-		}
-	}
 }

@@ -1,9 +1,9 @@
 // Package vector reads and replays the test vectors of this module: one JSON file for each
 // attack on a node's request, made from good evidence by changing one thing, with the check
 // that must refuse it. The files, and how to read them in other languages, are described in
-// testdata/vectors/README.md.
+// the README.md of module vectors.
 //
-//	set, err := vector.Load("../../testdata/vectors")
+//	set, err := vector.Load(vector.Committed())
 //	for _, v := range set.Vectors {
 //		err := v.Replay(ctx, &set.Environment) // nil: as expected
 //	}
@@ -11,20 +11,19 @@ package vector
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/forge"
+	"github.com/nodeattest/nodeattest/vectors"
 )
 
 // The levels say which function a vector is for.
@@ -62,16 +61,6 @@ const (
 	LevelBoot = "boot"
 )
 
-// The packages whose stable names a vector can expect.
-const (
-	PackageAttest = "attest" // Check of attest and the packages below it
-	PackageCSR    = "csr"    // csr.Rule
-	PackageOID    = "oid"    // the checks of oid
-	PackageTPM    = "tpm"    // CredentialFault
-	PackageJWS    = "jws"    // jws.Check
-	PackageClaims = "claims" // a Check of claims or of claims/extsigner
-)
-
 // Classes returns the classes of vectors, each a folder of its own.
 func Classes() []string {
 	return []string{"accepted", "binding", "boot", "certificate", "request", "statement", "token"}
@@ -98,9 +87,7 @@ type Vector struct {
 	Level string `json:"level"`
 	// Expect is the stable name of the check that refuses, "" for acceptance.
 	Expect string `json:"expect"`
-	// Package says which package that name belongs to; "" for acceptance.
-	Package string `json:"package,omitempty"`
-	// Cause is the check of package attest that underlies Expect, if Expect says little: which
+	// Cause is the check that underlies Expect, if Expect says little: which
 	// of the registry's rules is behind "not-a-member".
 	Cause string `json:"cause,omitempty"`
 	// Also are other rules of package csr that the same change breaks: a policy reports every
@@ -245,39 +232,32 @@ type Set struct {
 	Vectors []*Vector
 }
 
-// Files next to the folders of the classes.
-const (
-	// EnvironmentFile contains the common Environment.
-	EnvironmentFile = "environment.json"
-	// IndexFile lists all vectors, for human readers.
-	IndexFile = "INDEX.md"
-	// SchemaFile is the JSON Schema of the vectors.
-	SchemaFile = "schema.json"
-	readmeFile = "README.md"
-)
+// EnvironmentFile contains the common Environment. It stands beside the folders of the classes.
+const EnvironmentFile = "environment.json"
 
-var beside = []string{EnvironmentFile, IndexFile, SchemaFile, readmeFile}
+// Committed is the folder of vectors in module vectors.
+func Committed() fs.FS { return forge.Must(fs.Sub(vectors.FS, "data")) }
 
-// Load reads the folder of vectors at root. It fails on a folder or a class that is missing or
+// Load reads a folder of vectors. It fails on a folder or a class that is missing or
 // empty, on a file that does not belong there, and on a vector that has an unknown member, a
 // name that is not its file's, or an input that is not its level's: a vector that nobody
 // replays protects nothing.
-func Load(root string) (*Set, error) {
+func Load(folder fs.FS) (*Set, error) {
 	set := &Set{}
-	if err := readJSON(filepath.Join(root, EnvironmentFile), &set.Environment); err != nil {
+	if err := readJSON(folder, EnvironmentFile, &set.Environment); err != nil {
 		return nil, err
 	}
-	err := fs.WalkDir(os.DirFS(root), ".", func(name string, entry fs.DirEntry, err error) error {
+	err := fs.WalkDir(folder, ".", func(name string, entry fs.DirEntry, err error) error {
 		class, file := path.Split(name)
 		switch isDir := err == nil && entry.IsDir(); {
 		case err != nil:
 			return fmt.Errorf("vector: %w", err)
-		case isDir && slices.Contains(append(Classes(), "."), name), !isDir && slices.Contains(beside, name):
+		case isDir && slices.Contains(append(Classes(), "."), name), name == EnvironmentFile:
 			return nil
 		case isDir || class == "" || path.Ext(file) != ".json":
-			return fmt.Errorf("vector: %s: does not belong there", filepath.Join(root, name))
+			return fmt.Errorf("vector: %s: does not belong there", name)
 		}
-		v, err := loadVector(filepath.Join(root, name), path.Clean(class), strings.TrimSuffix(file, ".json"))
+		v, err := loadVector(folder, name, path.Clean(class), strings.TrimSuffix(file, ".json"))
 		set.Vectors = append(set.Vectors, v)
 		return err
 	})
@@ -286,38 +266,15 @@ func Load(root string) (*Set, error) {
 	}
 	for _, class := range Classes() {
 		if !slices.ContainsFunc(set.Vectors, func(v *Vector) bool { return v.Class == class }) {
-			return nil, fmt.Errorf("vector: class %s: %s is empty", class, filepath.Join(root, class))
+			return nil, fmt.Errorf("vector: class %s is empty", class)
 		}
-	}
-	if err := set.checkPackages(); err != nil {
-		return nil, err
 	}
 	return set, nil
 }
 
-// shared is the check that package csr hands on from package oid.
-const shared = "provider-id-missing"
-
-// checkPackages checks that each other check belongs to one package throughout the set. An
-// error itself does not say which: all packages share one type.
-func (set *Set) checkPackages() error {
-	of := map[string]*Vector{}
-	for _, v := range set.Vectors {
-		if v.Expect == "" || v.Expect == shared {
-			continue
-		}
-		first := cmp.Or(of[v.Expect], v)
-		if of[v.Expect] = first; first.Package != v.Package {
-			return fmt.Errorf("vector: %s/%s: %s is a check of package %q, and of %q in %s/%s",
-				v.Class, v.Name, v.Expect, v.Package, first.Package, first.Class, first.Name)
-		}
-	}
-	return nil
-}
-
-func loadVector(file, class, name string) (*Vector, error) {
+func loadVector(folder fs.FS, file, class, name string) (*Vector, error) {
 	v := &Vector{}
-	if err := readJSON(file, v); err != nil {
+	if err := readJSON(folder, file, v); err != nil {
 		return nil, err
 	}
 	if v.Name != name || v.Class != class {
@@ -330,8 +287,8 @@ func loadVector(file, class, name string) (*Vector, error) {
 }
 
 // readJSON reads one JSON value, with no unknown member and nothing after it.
-func readJSON(file string, out any) error {
-	data, err := os.ReadFile(file)
+func readJSON(folder fs.FS, file string, out any) error {
+	data, err := fs.ReadFile(folder, file)
 	if err != nil {
 		return fmt.Errorf("vector: %w", err)
 	}
@@ -378,16 +335,10 @@ func (v *Vector) checkExpectation() error {
 		return errors.New("no description")
 	case v.TargetSigner != "" && v.Level != LevelRequest:
 		return errors.New("targetSigner is for level request")
-	case v.Expect == "" && (v.Package != "" || v.Cause != "" || v.Also != nil || v.Retry):
+	case v.Expect == "" && (v.Cause != "" || v.Also != nil || v.Retry):
 		return errors.New("it expects acceptance and something else")
 	case v.Expect != "" && v.Result != nil:
 		return errors.New("it expects a refusal and a result")
-	case v.Expect != "" && !slices.Contains([]string{PackageAttest, PackageCSR, PackageOID, PackageTPM, PackageJWS, PackageClaims}, v.Package):
-		return fmt.Errorf("unknown package %q", v.Package)
-	case v.Cause != "" && v.Package != PackageAttest:
-		return errors.New("cause is for package attest")
-	case v.Also != nil && v.Package != PackageCSR:
-		return errors.New("also is for package csr")
 	case (v.Expect == "") != (v.Class == "accepted"):
 		return fmt.Errorf("class %s expects %q", v.Class, v.Expect)
 	}
