@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/cloud/awsid"
 	"github.com/nodeattest/nodeattest/cloud/internal/vectors"
+	"github.com/nodeattest/nodeattest/internal/vectortest"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -56,7 +57,7 @@ func TestWeakVersions(t *testing.T) {
 		t.Skip("the vectors are being written")
 	}
 	var e environment
-	list, err := vectors.Load(folder, &e)
+	list, err := vectors.Load(vectortest.Folder(t, "cloud", "awsid"), &e)
 	if err != nil {
 		t.Fatal(err)
 	}

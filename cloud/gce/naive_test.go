@@ -21,6 +21,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/cloud/gce"
 	"github.com/nodeattest/nodeattest/cloud/internal/vectors"
+	"github.com/nodeattest/nodeattest/internal/vectortest"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -136,7 +137,7 @@ func TestWeakVersions(t *testing.T) {
 		t.Skip("the vectors are being written")
 	}
 	var e environment
-	list, err := vectors.Load(folder, &e)
+	list, err := vectors.Load(vectortest.Folder(t, "cloud", "gce"), &e)
 	if err != nil {
 		t.Fatal(err)
 	}
