@@ -164,7 +164,7 @@ func TestWeakVersions(t *testing.T) {
 		refusal.Check("gce-audience"): {"claims-another-audience", "claims-the-audience-in-another-case"},
 		refusal.Check("gce-issuer"):   {"claims-a-service-account-as-the-issuer", "claims-another-issuer", "claims-googles-other-issuer"},
 		refusal.Check("gce-claims"):   {"claims-another-party", "claims-no-party", "claims-no-subject"},
-		refusal.Check("gce-lifetime"): {"claims-a-second-too-long", "claims-the-end-over-53-bits"},
+		refusal.Check("gce-lifetime"): {"claims-a-second-too-long", "claims-the-end-of-53-bits", "claims-the-end-over-53-bits"},
 		refusal.Check("gce-expired"):  {"claims-ended"},
 		refusal.Check("gce-future"):   {"claims-more-than-a-minute-ahead"},
 		refusal.Check("gce-project"):  {"claims-another-project", "claims-the-project-in-another-case"},
