@@ -4,6 +4,7 @@
 # are part of it), govulncheck and go mod tidy, in every module of the repository. It runs
 # them all and fails if any did.
 set -euo pipefail
+export GOWORK=off
 cd "$(dirname "$0")/.."
 root=$PWD
 
@@ -57,6 +58,16 @@ shell_syntax() {
 	done
 }
 
+# generated makes the generated files again: they must stay what they are.
+generated() {
+	local before
+	before=$(git diff) && scripts/generate.sh && [ "$(git diff)" = "$before" ] || {
+		echo 'make generate writes something else:'
+		git diff --stat
+		return 1
+	}
+}
+
 # commits is check, but says how much there was to check.
 commits() {
 	if scripts/commits.sh >"$log" 2>&1; then
@@ -89,6 +100,7 @@ vulnerabilities() {
 }
 
 check gofmt formatted
+check 'generated files' generated
 check 'shell syntax' shell_syntax
 commits
 while read -r file; do
