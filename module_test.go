@@ -21,11 +21,11 @@ var targets = []string{"linux/amd64", "linux/arm64", "windows/amd64", "darwin/ar
 
 // A goPackage is what the go command says of one package of the module.
 type goPackage struct {
-	path    string // below the module's, "." for the root
-	name    string
-	dir     string
-	deps    []string // all packages that are linked in, by import path
-	tests   []string // the test files' names
+	path  string // below the module's, "." for the root
+	name  string
+	dir   string
+	deps  []string // all packages that are linked in, by import path
+	tests []string // the test files' names
 }
 
 // public reports whether other modules can import p. The root has no code.

@@ -8,3 +8,5 @@ cd "$(dirname "$0")/.."
 
 go run -C tools ./graph ..
 go run -C test/vectors ./generate -index ../..
+cd kube
+go tool -modfile=../tools/go.mod controller-gen object paths=./api/v1alpha1
