@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nodeattest/nodeattest/internal/vectortest"
 )
 
 // sameReading fails the test unless both readers accept text and read the same, or both
@@ -32,7 +34,7 @@ func sameReading(t testing.TB, text []byte) (bundle, proposal bool) {
 // the proposal's form in one line and in many.
 func readerSeeds(t testing.TB) (seeds [][]byte) {
 	t.Helper()
-	names, err := filepath.Glob("../testdata/vectors/*/*.json")
+	names, err := filepath.Glob(filepath.Join(vectortest.Folder(t, "data"), "*", "*.json"))
 	if err != nil || len(names) == 0 {
 		t.Fatalf("%d vectors, %v", len(names), err)
 	}
