@@ -54,3 +54,23 @@ func TestIdentitiesOfRoads(t *testing.T) {
 		t.Errorf("of a road without identities: %v", err)
 	}
 }
+
+// FuzzParseIdentity: what is read is what was written, one word of a kind, and a verifier's
+// own form.
+func FuzzParseIdentity(f *testing.F) {
+	for _, s := range []string{"", "ek:sha256:" + testDigest, "sha256:" + testDigest, "gce:p/0", "othername:ca-1.example/1.2.3:MAA", "a-1:x:y/z", "x: y"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		id, err := ParseIdentity(s)
+		if err != nil {
+			if !errors.Is(err, CheckIdentity) || id != "" {
+				t.Fatalf("%q: %q, %v", s, id, err)
+			}
+			return
+		}
+		if string(id) != s || !id.Valid() || !validKind(id.Kind()) || len(strings.Fields(s)) != 1 {
+			t.Fatalf("%q is read as %q", s, id)
+		}
+	})
+}

@@ -3,6 +3,7 @@ package bootstraptoken
 import (
 	"errors"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -111,4 +112,23 @@ func TestParseID(t *testing.T) {
 			t.Errorf("%q: %q, %v", s, got, err)
 		}
 	}
+}
+
+// FuzzParseID: the ID of what is read is at its beginning, and no error repeats a token.
+func FuzzParseID(f *testing.F) {
+	for _, s := range []string{"", testID, testToken, testToken + "0", SecretName(testID), testSecret} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		id, err := ParseID(s)
+		if err != nil {
+			if !errors.Is(err, checkToken) || id != "" || leaks(err.Error()) {
+				t.Fatalf("%q: %q, %v", s, id, err)
+			}
+			return
+		}
+		if again, err := ParseID(id); err != nil || again != id || len(id) != len(testID) || !strings.HasPrefix(s, id) {
+			t.Fatalf("%q: %q, which is read as %q, %v", s, id, again, err)
+		}
+	})
 }

@@ -13,9 +13,9 @@
 //	attester, err := attest.NewAttester(prover)
 //
 // The nonce is all of the challenge's qualifying data, and the user data is
-// "nodeattest/nitro/v1". A machine is "aws:<partition>/<region>/<instance ID>" ([Identity]). No document says which
-// account the instance is in, so every customer of AWS has good ones: membership must be a
-// list.
+// "nodeattest/nitro/v1". A machine is "aws:<partition>/<region>/<instance ID>" ([Identity]).
+// No document says which account the instance is in, so every customer of AWS has good ones:
+// membership must be a list.
 //
 // Enclaves have documents of the same form under the same root, which every customer can get
 // over any nonce. They are refused: the PCRs must be a NitroTPM's, and module_id and the

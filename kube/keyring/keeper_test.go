@@ -224,3 +224,46 @@ func ExampleKeeper_Refresh() {
 	fmt.Println(keeper.Refresh(context.Background())) // manager.Add(keeper) does it over and over
 	// Output: <nil>
 }
+
+// stored is a cluster with one Secret.
+type stored struct {
+	client.Reader
+	data map[string][]byte
+}
+
+func (s stored) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	secret, ok := o.(*corev1.Secret)
+	if !ok {
+		return errors.New("no Secret")
+	}
+	secret.Data = s.data
+	return nil
+}
+
+// FuzzSecret: whatever a Secret holds, the ring is refreshed with all of its keys, or there
+// is an error and nothing can be verified.
+func FuzzSecret(f *testing.F) {
+	began := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	data, err := attest.MarshalRingKeys([]attest.RingKey{attest.NewRingKey(began)})
+	if err != nil {
+		f.Fatal(err)
+	}
+	for name, value := range data {
+		f.Add(name, value)
+		f.Add(name, value[1:])
+		f.Add("key", value)
+	}
+	f.Fuzz(func(t *testing.T, name string, value []byte) {
+		conf := config(nil)
+		conf.Reader, conf.Writer, conf.ReadOnly = stored{data: map[string][]byte{name: value}}, nil, true
+		conf.Now = func() time.Time { return began }
+		keeper, err := keyring.New(conf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		refreshed, checked := keeper.Refresh(t.Context()), keeper.Check(nil)
+		if (refreshed == nil) != (checked == nil) {
+			t.Fatalf("refreshed: %v, ready: %v", refreshed, checked)
+		}
+	})
+}

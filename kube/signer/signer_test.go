@@ -1,6 +1,7 @@
 package signer
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -24,6 +25,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/fuzzing"
 	"github.com/nodeattest/nodeattest/kube/internal/requests"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -199,7 +201,7 @@ func TestRetry(t *testing.T) {
 }
 
 // pair is a new CA in PEM.
-func pair(t *testing.T) (certificate, key []byte) {
+func pair(t testing.TB) (certificate, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -303,4 +305,29 @@ func TestConfig(t *testing.T) {
 	if o, err := w.sign(w.answer("r", "Approved")); err == nil || len(o.Status.Certificate) != 0 {
 		t.Errorf("neither verified nor refused: %v, %+v", err, o.Status)
 	}
+}
+
+// FuzzCA: no files make the reader panic, what it takes it takes again, and no error repeats
+// the key.
+func FuzzCA(f *testing.F) {
+	fuzzing.Begin(f)
+	config := csr.CAConfig{ClusterIDs: []string{"a-cluster"}, SignerNames: []string{csr.SignerClientTPM}}
+	certificate, key := pair(f)
+	f.Add(certificate, key)
+	f.Add(append(bytes.Clone(certificate), certificate...), key)
+	f.Add(key, certificate)
+	f.Add([]byte{}, key)
+	secret := string(bytes.Split(key, []byte("\n"))[1])
+	f.Fuzz(func(t *testing.T, chain, key []byte) {
+		ca, err := parseCA(chain, key, config)
+		if err != nil {
+			if ca != nil || strings.Contains(err.Error(), secret) {
+				t.Fatalf("%v, %v", ca, err)
+			}
+			return
+		}
+		if _, err := parseCA(chain, key, config); err != nil {
+			t.Fatalf("taken once: %v", err)
+		}
+	})
 }

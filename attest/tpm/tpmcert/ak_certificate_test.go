@@ -1,6 +1,7 @@
 package tpmcert
 
 import (
+	"bytes"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/fuzzing"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -170,4 +172,28 @@ func TestVerifyAKCertificateRefuses(t *testing.T) {
 	if _, err := VerifyAKCertificate([]Issuer{{Roots: []*x509.Certificate{other.cert}, Profile: ProfileTCG()}}, chain, chainTime); !errors.Is(err, CheckCertificateChain) {
 		t.Errorf("another root: %v", err)
 	}
+}
+
+// FuzzParseAKPresented: no bytes make the reader panic, and the leaf that it takes is the one
+// that was sent.
+func FuzzParseAKPresented(f *testing.F) {
+	fuzzing.Begin(f)
+	root := sign(f, nil, "root", nil)
+	a, b := sign(f, root, "a", nil).cert.Raw, sign(f, root, "b", nil).cert.Raw
+	f.Add(a, b)
+	f.Add(b, []byte{})
+	f.Add(ekCert(f, root, newTestKey(f).Public(), nil).Raw, a)
+	f.Add(a[:100], a[100:])
+	f.Fuzz(func(t *testing.T, leaf, above []byte) {
+		p, err := ParseAKPresented([][]byte{leaf, above})
+		if err != nil {
+			if p != nil || !hasCheck(err) {
+				t.Fatalf("%v, %v is no check", p, err)
+			}
+			return
+		}
+		if !bytes.Equal(p.Leaf().Raw, leaf) {
+			t.Fatal("another leaf")
+		}
+	})
 }
