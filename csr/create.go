@@ -26,7 +26,7 @@ type CreateOptions struct {
 	ProviderID string
 	// DNSNames and IPAddresses become the subjectAltName of a serving request, in this
 	// order. A serving request needs at least one of them; the other purposes have neither.
-	// Addresses have no zone. There are at most [maxSANs] in total, and none that every
+	// Addresses have no zone. There are at most 100 in total, and none that every
 	// [Policy] reserves.
 	DNSNames    []string
 	IPAddresses []netip.Addr
@@ -43,7 +43,7 @@ type CreateOptions struct {
 //
 // SANs are refused for client and recovery certificates and required for serving
 // certificates. What no policy would accept gives [refusal.CheckConfig]; for a provider ID
-// or flag it wraps the error of package oid or of [flagExtension]. Other errors are the
+// or flag it wraps the error of package oid or names the check "flag". Other errors are the
 // signer's or those of [ParsePKCS10]: the request is read back, and its signature verified,
 // before it is returned.
 func Create(purpose Purpose, key crypto.Signer, nodeName string, o CreateOptions) ([]byte, error) {

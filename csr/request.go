@@ -130,7 +130,7 @@ type Metadata struct {
 // Spec is what the client asks for. kube-apiserver keeps it unchanged for the object's life.
 type Spec struct {
 	// Request is the PEM that [Parse] reads: base64 in JSON, at most
-	// [maxBundleSize] bytes once decoded.
+	// 1 MiB once decoded.
 	Request []byte `json:"request"`
 	// SignerName says who is to sign, and so what the certificate is for; see [PurposeOf].
 	SignerName string `json:"signerName"`

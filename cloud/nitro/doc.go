@@ -12,8 +12,8 @@
 //	prover, err := nitro.NewProver(nitro.SourceConfig{Ask: nitro.Tool("")}) // on the node
 //	attester, err := attest.NewAttester(prover)
 //
-// The nonce is all of the challenge's qualifying data, and the user data is [userData]. A
-// machine is "aws:<partition>/<region>/<instance ID>" ([Identity]). No document says which
+// The nonce is all of the challenge's qualifying data, and the user data is
+// "nodeattest/nitro/v1". A machine is "aws:<partition>/<region>/<instance ID>" ([Identity]). No document says which
 // account the instance is in, so every customer of AWS has good ones: membership must be a
 // list.
 //

@@ -45,7 +45,7 @@ type Document struct {
 	// PCRs are the values of the PCRs by index, 48 bytes each (SHA-384). A missing index has
 	// no value.
 	PCRs map[int][]byte
-	// PublicKey, userData and Nonce are what the caller supplied, at most 1024 bytes each; nil
+	// PublicKey, UserData and Nonce are what the caller supplied, at most 1024 bytes each; nil
 	// if it supplied none.
 	PublicKey, UserData, Nonce []byte
 	// Chain is the chain of the certificate that signed, leaf first and root last; nil if

@@ -73,8 +73,8 @@ func (s *Source) Machine(ctx context.Context) (attest.Identity, error) {
 	return s.machine, nil
 }
 
-// Document asks for a document over a value of 32 bytes and [userData]. The error is an
-// [*attest.Error] with the check "nitro-tpm".
+// Document asks for a document over a value of 32 bytes and the user data of this
+// kind. The error is an [*attest.Error] with the check "nitro-tpm".
 func (s *Source) Document(ctx context.Context, value []byte) ([]byte, error) {
 	if len(value) != sha256.Size {
 		return nil, refuse(checkNonce, strconv.Itoa(len(value))+" bytes", strconv.Itoa(sha256.Size))

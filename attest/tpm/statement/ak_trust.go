@@ -33,7 +33,7 @@ type AK struct {
 func AKFromCredential(public []byte) AK { return AK{public: public, Trust: AKByCredential} }
 
 // AKFromIssuer returns a key (*rsa.PublicKey or *ecdsa.PublicKey) from a verified AK
-// certificate ([tpmcert.VerifyAKCertificate]) or from a platform's answer about that very
+// certificate (tpmcert.VerifyAKCertificate) or from a platform's answer about that very
 // machine. With this call the caller states that the issuer vouches for more than the key:
 // that it is restricted, so that it signs only what a TPM made, and lives in a TPM.
 //

@@ -34,7 +34,7 @@ type QuoteEvidence struct {
 	PCRs []PCR
 }
 
-// MarshalQuote returns the DER of the statement [oid.NodeAttestQuote] for e:
+// MarshalQuote returns the DER of the statement oid.NodeAttestQuote for e:
 //
 //	Quote ::= SEQUENCE { tpmSAttest OCTET STRING, signature OCTET STRING,
 //	        pcrs SEQUENCE OF SEQUENCE { bank INTEGER, index INTEGER, value OCTET STRING } }
@@ -130,7 +130,7 @@ func readPCRs(list cryptobyte.String) ([]PCR, error) {
 	return pcrs, nil
 }
 
-// MarshalEventLog returns the DER of the statement [oid.NodeAttestEventLog]: an OCTET STRING
+// MarshalEventLog returns the DER of the statement oid.NodeAttestEventLog: an OCTET STRING
 // with the log as the firmware wrote it, 1 to [MaxEventLogSize] bytes. It returns a
 // [*refusal.Error] with "message-encoding".
 func MarshalEventLog(log []byte) ([]byte, error) {
@@ -234,7 +234,7 @@ func (q *Quoted) Value(bank tpm2.TPMAlgID, index int) ([]byte, error) {
 // VerifyQuote checks one statement of TPM2_Quote and the PCR values that come with it against
 // a trusted attestation key and qualifying data. It is the lower-level function for evidence
 // that does not answer a challenge of this package. Whether the values are good is for a
-// [tpm.QuotePolicy] to say.
+// tpm.QuotePolicy to say.
 //
 // The checks, each with its own Check, are: sizes, canonical parsing, magic and type;
 // qualifying data, in constant time; the selection, not empty and without repetition; the

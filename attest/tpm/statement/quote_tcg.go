@@ -22,7 +22,7 @@ func (q *tcgQuote) fields(c *der.Codec) {
 }
 
 // ParseTCGAttestQuote parses the DER of a tcg-attest-tpm-quote statement
-// ([oid.TCGAttestTPMQuote], draft-birkholz-rats-tcg-tpm2-attestation), which other software
+// (oid.TCGAttestTPMQuote, draft-birkholz-rats-tcg-tpm2-attestation), which other software
 // makes where this SDK uses [MarshalQuote]:
 //
 //	TcgAttestQuote ::= SEQUENCE { tpmSAttest OCTET STRING, signature OCTET STRING,

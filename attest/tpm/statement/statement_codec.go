@@ -7,7 +7,7 @@ import (
 )
 
 // MarshalTCGAttestCertify returns the DER of the tcg-attest-tpm-certify statement
-// ([oid.TCGAttestTPMCertify]) for e:
+// (oid.TCGAttestTPMCertify) for e:
 //
 //	TcgAttestCertify ::= SEQUENCE { tpmSAttest OCTET STRING, signature OCTET STRING,
 //	                                tpmTPublic OCTET STRING OPTIONAL }

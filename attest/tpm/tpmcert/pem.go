@@ -20,7 +20,7 @@ const (
 )
 
 // ParseCertificatesPEM parses certificates, in order, from PEM blocks of type CERTIFICATE:
-// roots and intermediates for an [Issuer], or a chain for [tpm.ProverOptions] (with
+// roots and intermediates for an [Issuer], or a chain for tpm.ProverOptions (with
 // [CertificatesDER]). Between the blocks there may be empty lines and lines that begin with
 // #, and nothing else, so that no certificate is silently skipped: other blocks, PEM headers,
 // text, and an unterminated block are errors that name the line. Lines end with LF or CR LF;
@@ -78,7 +78,7 @@ func parseCertificateBody(body []byte) (*x509.Certificate, error) {
 	return x509.ParseCertificate(raw)
 }
 
-// CertificatesDER returns the DER of each certificate, the form in which [tpm.ProverOptions]
+// CertificatesDER returns the DER of each certificate, the form in which tpm.ProverOptions
 // takes a chain.
 func CertificatesDER(certificates []*x509.Certificate) [][]byte {
 	der := make([][]byte, 0, len(certificates))
