@@ -111,8 +111,11 @@ func checkRingKeys(keys []RingKey) error {
 // Refresh replaces the keys with those that were read from a shared place at readAt; call it
 // again well within 60 seconds. A reading that is older than the one held or is empty, and one
 // in which an identifier occurs twice, a secret is all zero, ActiveAt is zero, or a key is
-// retired before it is active, changes nothing and is an error; so is refreshing a static ring. readAt is by the verifier's clock: if that was set back, make a new ring and
-// a new verifier.
+// retired before it is active, changes nothing and is an error; so is refreshing a static ring.
+// readAt is by the verifier's clock: if that was set back, make a new ring and a new verifier.
+//
+// Not: Refresh(oldKeys, time.Now()) after a reading that failed, which hides that the ring is
+// stale.
 func (r *KeyRing) Refresh(keys []RingKey, readAt time.Time) error {
 	if readAt.IsZero() {
 		return errors.New("attest: a key ring needs the time at which it was read")
