@@ -20,6 +20,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -60,7 +61,7 @@ func client(t *testing.T, tpm transport.TPM) (*tcg.TPM, *tcg.AK, tpm2.TPMHandle)
 			t.Error(err)
 		}
 	})
-	loaded := loadedHandles(t, tpm)
+	loaded := tpmlab.LoadedHandles(t, tpm)
 	if len(loaded) != 1 {
 		t.Fatalf("loaded: %x", loaded)
 	}
@@ -143,9 +144,9 @@ func TestTPM2ToolsCredentials(t *testing.T) {
 			t.Skipf("%s is not installed: apt-get install -y swtpm tpm2-tools", tool)
 		}
 	}
-	tpm := tpmsim.Swtpm(t, bare())
-	x := &tools{t: t, dir: t.TempDir(), env: append(os.Environ(), "TPM2TOOLS_TCTI="+tpm.TCTI(), "TSS2_LOG=all+NONE")}
-	persist(t, tpm, tpm2.TPMRHEndorsement, AKTemplateECDSAP256(), 0x81000010)
+	tpm := tpmsim.Swtpm(t, tpmlab.Bare())
+	x := &tpmlab.Tools{T: t, Dir: t.TempDir(), Env: append(os.Environ(), "TPM2TOOLS_TCTI="+tpm.TCTI(), "TSS2_LOG=all+NONE")}
+	tpmlab.Persist(t, tpm, tpm2.TPMRHEndorsement, AKTemplateECDSAP256(), 0x81000010)
 	for name, ek := range map[string]struct {
 		origin EKOrigin
 		policy bool
@@ -154,14 +155,14 @@ func TestTPM2ToolsCredentials(t *testing.T) {
 		"H-2": {EKP256High(), false}, "H-3": {EKP384High(), false}, "H-6": {EKRSA3072High(), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			x.t = t
-			persist(t, tpm, tpm2.TPMRHEndorsement, ek.origin.Template, 0x81000020)
-			defer x.run("tpm2_evictcontrol -Q -C o -c 0x81000020")
+			x.T = t
+			tpmlab.Persist(t, tpm, tpm2.TPMRHEndorsement, ek.origin.Template, 0x81000020)
+			defer x.Run("tpm2_evictcontrol -Q -C o -c 0x81000020")
 			oursWithTools(t, x, tpm, ek.policy)
 			toolsWithOurs(t, x, tpm)
 		})
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
 const toolsSecret = "a secret of tools, 32 bytes long"
@@ -185,7 +186,7 @@ func persistent(t *testing.T, tpm transport.TPM, f func(ctx context.Context, h *
 	return got
 }
 
-func oursWithTools(t *testing.T, x *tools, tpm transport.TPM, policy bool) {
+func oursWithTools(t *testing.T, x *tpmlab.Tools, tpm transport.TPM, policy bool) {
 	t.Helper()
 	file := persistent(t, tpm, func(_ context.Context, _ *tpmop.Handles, ak, ek *tpmop.LoadedKey) ([]byte, error) {
 		key, err := ek.Public.Key()
@@ -201,28 +202,28 @@ func oursWithTools(t *testing.T, x *tools, tpm transport.TPM, policy bool) {
 	write(t, x, "ours.blob", file)
 	open := "tpm2_activatecredential -Q -c 0x81000010 -C 0x81000020 -i ours.blob -o ours.secret"
 	if policy {
-		x.run("tpm2_startauthsession --policy-session -S s.ctx")
-		x.run("tpm2_policysecret -Q -S s.ctx -c e")
+		x.Run("tpm2_startauthsession --policy-session -S s.ctx")
+		x.Run("tpm2_policysecret -Q -S s.ctx -c e")
 		open += " -P session:s.ctx"
 	}
-	x.run(open)
+	x.Run(open)
 	if policy {
-		x.run("tpm2_flushcontext s.ctx")
+		x.Run("tpm2_flushcontext s.ctx")
 	}
-	if got, err := os.ReadFile(filepath.Join(x.dir, "ours.secret")); err != nil || string(got) != toolsSecret {
+	if got, err := os.ReadFile(filepath.Join(x.Dir, "ours.secret")); err != nil || string(got) != toolsSecret {
 		t.Errorf("ours with tpm2_activatecredential: %q, %v", got, err)
 	}
-	_ = os.Remove(filepath.Join(x.dir, "ours.secret"))
+	_ = os.Remove(filepath.Join(x.Dir, "ours.secret"))
 }
 
-func toolsWithOurs(t *testing.T, x *tools, tpm transport.TPM) {
+func toolsWithOurs(t *testing.T, x *tpmlab.Tools, tpm transport.TPM) {
 	t.Helper()
 	write(t, x, "secret", []byte(toolsSecret))
 	got := persistent(t, tpm, func(ctx context.Context, h *tpmop.Handles, ak, ek *tpmop.LoadedKey) ([]byte, error) {
 		// With a TPM2B_PUBLIC the tool takes hash and cipher from the EK itself.
 		write(t, x, "ek.pub", sized(ek.Public.Raw))
-		x.run("tpm2_makecredential -Q -T none -u ek.pub -s secret -n " + hex.EncodeToString(ak.Name) + " -o theirs.blob")
-		theirs, err := os.ReadFile(filepath.Join(x.dir, "theirs.blob"))
+		x.Run("tpm2_makecredential -Q -T none -u ek.pub -s secret -n " + hex.EncodeToString(ak.Name) + " -o theirs.blob")
+		theirs, err := os.ReadFile(filepath.Join(x.Dir, "theirs.blob"))
 		if err != nil {
 			return nil, err
 		}
@@ -233,9 +234,9 @@ func toolsWithOurs(t *testing.T, x *tools, tpm transport.TPM) {
 	}
 }
 
-func write(t *testing.T, x *tools, name string, content []byte) {
+func write(t *testing.T, x *tpmlab.Tools, name string, content []byte) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(x.dir, name), content, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(x.Dir, name), content, 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -246,7 +247,7 @@ func TestTPM2ToolsCredentialFromPEM(t *testing.T) {
 		t.Skip("tpm2_makecredential is not installed: apt-get install -y tpm2-tools")
 	}
 	tpm := tpmsim.Swtpm(t, tpmsim.Options{AKs: []tpmsim.AK{}})
-	x := &tools{t: t, dir: t.TempDir(), env: append(os.Environ(), "TSS2_LOG=all+NONE")}
+	x := &tpmlab.Tools{T: t, Dir: t.TempDir(), Env: append(os.Environ(), "TSS2_LOG=all+NONE")}
 	write(t, x, "secret", []byte(toolsSecret))
 	for kind, origin := range map[string]EKOrigin{"rsa": EKRSA2048(), "ecc": EKP256()} {
 		algorithm := tpmsim.RSA2048
@@ -267,10 +268,10 @@ func TestTPM2ToolsCredentialFromPEM(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			if out, err := x.try("tpm2_makecredential -Q -T none -u ek.pem -G " + kind + " -s secret -n " + hex.EncodeToString(ak.Name) + " -o theirs.blob"); err != nil {
+			if out, err := x.Try("tpm2_makecredential -Q -T none -u ek.pem -G " + kind + " -s secret -n " + hex.EncodeToString(ak.Name) + " -o theirs.blob"); err != nil {
 				t.Fatalf("%v\n%s", err, strings.TrimSpace(out))
 			}
-			theirs, err := os.ReadFile(filepath.Join(x.dir, "theirs.blob"))
+			theirs, err := os.ReadFile(filepath.Join(x.Dir, "theirs.blob"))
 			if err != nil {
 				return nil, err
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -62,13 +63,13 @@ func activateWith(t testing.TB, tpm transport.TPM, origin EKOrigin, template *tp
 }
 
 func TestActivateOnTheSimulator(t *testing.T) {
-	testActivate(t, newTPM(t), ekOrigins())
+	testActivate(t, tpmlab.NewTPM(t), ekOrigins())
 }
 
 func TestActivateOnSwtpm(t *testing.T) {
 	origins := ekOrigins()
 	origins["H-6 RSA-3072"] = EKRSA3072High()
-	testActivate(t, tpmsim.Swtpm(t, bare()), origins)
+	testActivate(t, tpmsim.Swtpm(t, tpmlab.Bare()), origins)
 }
 
 func testActivate(t *testing.T, tpm transport.TPM, origins map[string]EKOrigin) {
@@ -92,13 +93,13 @@ func testActivate(t *testing.T, tpm transport.TPM, origins map[string]EKOrigin) 
 			}
 		}
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
 // A password of the endorsement hierarchy is proven, and goes over the wire with the
 // creation of primary keys at most.
 func TestActivateWithEndorsementPassword(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	password := []byte("a password of the hierarchy")
 	_, err := tpm2.HierarchyChangeAuth{AuthHandle: tpmop.WithPassword(tpm2.TPMRHEndorsement, nil, nil), NewAuth: tpm2.TPM2BAuth{Buffer: password}}.Execute(tpm)
 	if err != nil {
@@ -133,7 +134,7 @@ func TestActivateWithEndorsementPassword(t *testing.T) {
 	if !errors.Is(err, ErrHierarchyPassword) {
 		t.Errorf("a wrong password for the policy: %v", err)
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
 // recorded keeps everything that goes over the wire, in both directions.
@@ -151,7 +152,7 @@ func (r *recorded) Send(command []byte) ([]byte, error) {
 
 // The response with the secret is encrypted: whoever taps the wire does not read it.
 func TestActivateEncryptsTheSecret(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	secret := []byte("seen by nobody on the wire, 32 B")
 	for name, origin := range ekOrigins() {
 		wire := &recorded{TPM: tpm}
@@ -166,7 +167,7 @@ func TestActivateEncryptsTheSecret(t *testing.T) {
 
 // A credential for another AK, or for another EK of the same TPM, does not open.
 func TestActivateForOthers(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	open := func(madeFor, opener EKOrigin, akOfMaker *tpm2.TPMTPublic) error {
 		_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (any, error) {
 			maker, err := loadEK(ctx, h, &madeFor, nil)
@@ -217,7 +218,7 @@ func TestActivateForOthers(t *testing.T) {
 // For every n, the nth command fails in each way there is: the error says so and has
 // no secret in it, and nothing stays in the TPM, at the latest after the next use.
 func TestActivateFlushesWhateverFails(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	secret := []byte("the secret of a credential: 32 B")
 	spellings := []string{string(secret), fmt.Sprintf("%x", secret), fmt.Sprint(secret)}
 	ways := map[string]func(n int) tpmsim.Faults{
@@ -253,7 +254,7 @@ func TestActivateFlushesWhateverFails(t *testing.T) {
 						t.Errorf("command %d %s, then flushing again: %v", n+1, way, err)
 					}
 				}
-				if left := loadedHandles(t, tpm); len(left) != 0 {
+				if left := tpmlab.LoadedHandles(t, tpm); len(left) != 0 {
 					t.Fatalf("command %d (0x%x) %s: still loaded: %x", n+1, code, way, left)
 				}
 			}

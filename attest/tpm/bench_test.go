@@ -21,6 +21,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -208,7 +209,7 @@ func (m *benchmarked) race(b *testing.B, first bool, before func()) {
 			m.goAttestation(b, roots, intermediates)
 		},
 	}
-	ByTurns(b, before, []string{"x-ops", "x-ops+parse", "x-peer", "x-peer+pem"}, rows...)
+	tpmlab.ByTurns(b, before, []string{"x-ops", "x-ops+parse", "x-peer", "x-peer+pem"}, rows...)
 }
 
 // BenchmarkVerifyAlone is one verification, for profiles.

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
+	"github.com/nodeattest/nodeattest/internal/tpmlab/forger"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -13,19 +15,19 @@ import (
 func TestSpentBudgets(t *testing.T) {
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
-	other := newForger(t, softwareKeys.p256b(), schemeECDSA)
+	other := forger.NewAK(t, tpmlab.P256b(), forger.ECDSA)
 	seal := func(ctx context.Context, b *attest.Budget) error {
 		_, err := (&hello{evidence: &evidence{road: attest.RoadEK}}).Seal(ctx, &attest.Inquiry{Budget: b}, nil)
 		return err
 	}
 	// The statement's signature holds, the quote's does not.
 	verify := func(ctx context.Context, b *attest.Budget, quoted bool) error {
-		a := quotedAnswer(t, func(f *quoteForgery) { f.ak = &forger{private: other.private, public: f.ak.public} })
+		a := quotedAnswer(t, func(f *quoteForgery) { f.ak = &forger.AK{Private: other.Private, Public: f.ak.Public} })
 		covers := func(string, []byte) error { return nil }
 		a.in.Covers = func([]byte) error { return nil }
-		certify := goodForgery(t, newForger(t, softwareKeys.p256(), schemeECDSA), softwareKeys.p256b().Public())
-		a.in.Options.Key = certify.options.Key
-		if err := a.in.Parse(certify.evidence(t), nil); err != nil {
+		certify := forger.NewCertify(t, forger.NewAK(t, tpmlab.P256(), forger.ECDSA), tpmlab.P256b().Public())
+		a.in.Options.Key = certify.Options.Key
+		if err := a.in.Parse(certify.Evidence(t), nil); err != nil {
 			t.Fatal(err)
 		}
 		if err := a.in.CheckBeforeSignature(); err != nil {

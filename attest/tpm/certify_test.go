@@ -20,6 +20,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -54,14 +55,16 @@ func certifyWith(t testing.TB, tpm transport.TPM, source AKSource, key tpmkey.Ce
 }
 
 func TestCertifyEveryPairOnTheSimulator(t *testing.T) {
-	testEveryPair(t, newTPM(t), []keyUnderTest{
+	testEveryPair(t, tpmlab.NewTPM(t), []keyUnderTest{
 		{"software P-256", func(t testing.TB, _ transport.TPM) tpmkey.Certifiable {
-			return mustSoftwareKey(t, newECDSA(t, elliptic.P256()))
+			return mustSoftwareKey(t, tpmlab.NewECDSA(t, elliptic.P256()))
 		}, false},
 		{"software P-384", func(t testing.TB, _ transport.TPM) tpmkey.Certifiable {
-			return mustSoftwareKey(t, newECDSA(t, elliptic.P384()))
+			return mustSoftwareKey(t, tpmlab.NewECDSA(t, elliptic.P384()))
 		}, false},
-		{"software RSA-2048", func(t testing.TB, _ transport.TPM) tpmkey.Certifiable { return mustSoftwareKey(t, newRSA(t, 2048)) }, false},
+		{"software RSA-2048", func(t testing.TB, _ transport.TPM) tpmkey.Certifiable {
+			return mustSoftwareKey(t, tpmlab.NewRSA(t, 2048))
+		}, false},
 		{"TPM P-256", func(t testing.TB, tpm transport.TPM) tpmkey.Certifiable { return mustTPMKey(t, tpm, tpmkey.ECDSAP256) }, true},
 		{"TPM RSA-2048", func(t testing.TB, tpm transport.TPM) tpmkey.Certifiable { return mustTPMKey(t, tpm, tpmkey.RSA2048) }, true},
 	})
@@ -69,15 +72,19 @@ func TestCertifyEveryPairOnTheSimulator(t *testing.T) {
 
 // swtpm has RSA-3072, which the simulator has not.
 func TestCertifyEveryPairOnSwtpm(t *testing.T) {
-	testEveryPair(t, tpmsim.Swtpm(t, bare()), []keyUnderTest{
+	testEveryPair(t, tpmsim.Swtpm(t, tpmlab.Bare()), []keyUnderTest{
 		{"software P-256", func(t testing.TB, _ transport.TPM) tpmkey.Certifiable {
-			return mustSoftwareKey(t, newECDSA(t, elliptic.P256()))
+			return mustSoftwareKey(t, tpmlab.NewECDSA(t, elliptic.P256()))
 		}, false},
 		{"software P-521", func(t testing.TB, _ transport.TPM) tpmkey.Certifiable {
-			return mustSoftwareKey(t, newECDSA(t, elliptic.P521()))
+			return mustSoftwareKey(t, tpmlab.NewECDSA(t, elliptic.P521()))
 		}, false},
-		{"software RSA-2048", func(t testing.TB, _ transport.TPM) tpmkey.Certifiable { return mustSoftwareKey(t, newRSA(t, 2048)) }, false},
-		{"software RSA-3072", func(t testing.TB, _ transport.TPM) tpmkey.Certifiable { return mustSoftwareKey(t, newRSA(t, 3072)) }, false},
+		{"software RSA-2048", func(t testing.TB, _ transport.TPM) tpmkey.Certifiable {
+			return mustSoftwareKey(t, tpmlab.NewRSA(t, 2048))
+		}, false},
+		{"software RSA-3072", func(t testing.TB, _ transport.TPM) tpmkey.Certifiable {
+			return mustSoftwareKey(t, tpmlab.NewRSA(t, 3072))
+		}, false},
 		{"TPM P-256", func(t testing.TB, tpm transport.TPM) tpmkey.Certifiable { return mustTPMKey(t, tpm, tpmkey.ECDSAP256) }, true},
 		{"TPM P-384", func(t testing.TB, tpm transport.TPM) tpmkey.Certifiable { return mustTPMKey(t, tpm, tpmkey.ECDSAP384) }, true},
 		{"TPM RSA-2048", func(t testing.TB, tpm transport.TPM) tpmkey.Certifiable { return mustTPMKey(t, tpm, tpmkey.RSA2048) }, true},
@@ -103,7 +110,7 @@ func testEveryPair(t *testing.T, tpm transport.TPM, keys []keyUnderTest) {
 					t.Fatal(err)
 				}
 				checkStatement(t, c, key.Public(), qd[:], k.resident)
-				checkNothingLoaded(t, tpm)
+				tpmlab.CheckNothingLoaded(t, tpm)
 				if k.name == keys[0].name {
 					opensslVerifies(t, c)
 				}
@@ -145,7 +152,7 @@ func opensslVerifies(t *testing.T, c certified) {
 	if c.ak.Scheme.Alg == tpm2.TPMAlgRSAPSS {
 		args = append(args, "-sigopt", "rsa_padding_mode:pss", "-sigopt", "rsa_pss_saltlen:32")
 	}
-	openssl(t, c.Attest, args...)
+	tpmlab.OpenSSL(t, c.Attest, args...)
 }
 
 // checkStatement verifies a statement with go-tpm's reader and the standard
@@ -237,21 +244,21 @@ func verifySignature(t *testing.T, c certified) {
 }
 
 func TestCertifyRefusesQualifyingDataOfNoUse(t *testing.T) {
-	tpm := newTPM(t)
-	key := mustSoftwareKey(t, newECDSA(t, elliptic.P256()))
+	tpm := tpmlab.NewTPM(t)
+	key := mustSoftwareKey(t, tpmlab.NewECDSA(t, elliptic.P256()))
 	for _, qd := range [][]byte{nil, {}, make([]byte, 65)} {
 		if _, err := certifyWith(t, tpm, AKSource{Template: AKTemplateECDSAP256()}, key, qd); err == nil {
 			t.Errorf("%d bytes of qualifying data accepted", len(qd))
 		}
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
 // For every n, the nth command fails in each way there is, and nothing stays in
 // the TPM: at once, or, where flushing or the whole connection is what failed,
 // after the next use.
 func TestCertifyFlushesWhateverFails(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	ways := []struct {
 		name   string
 		faults func(n int) tpmsim.Faults
@@ -262,7 +269,7 @@ func TestCertifyFlushesWhateverFails(t *testing.T) {
 		{"refused", func(n int) tpmsim.Faults { return tpmsim.AnswerAt(n, tpm2.TPMRCFailure) }, tpm2.TPMRCFailure},
 		{"connection lost", tpmsim.DropAt, tpmsim.ErrDropped},
 	}
-	for _, key := range []tpmkey.Certifiable{mustSoftwareKey(t, newECDSA(t, elliptic.P256())), mustTPMKey(t, tpm, tpmkey.ECDSAP256)} {
+	for _, key := range []tpmkey.Certifiable{mustSoftwareKey(t, tpmlab.NewECDSA(t, elliptic.P256())), mustTPMKey(t, tpm, tpmkey.ECDSAP256)} {
 		faulty := tpmsim.Faulty(tpm, nil)
 		if _, err := certifyWith(t, faulty, AKSource{Template: AKTemplateECDSAP256()}, key, []byte{1}); err != nil {
 			t.Fatal(err)
@@ -283,7 +290,7 @@ func TestCertifyFlushesWhateverFails(t *testing.T) {
 						t.Errorf("command %d %s, then flushing again: %v", n+1, way.name, err)
 					}
 				}
-				checkNothingLoaded(t, tpm)
+				tpmlab.CheckNothingLoaded(t, tpm)
 			}
 		}
 		cancelAfterEach(t, tpm, key, len(commands))
@@ -309,14 +316,14 @@ func cancelAfterEach(t *testing.T, tpm transport.TPM, key tpmkey.Certifiable, to
 		if !certified && !errors.Is(err, context.Canceled) {
 			t.Errorf("cancelled in command %d of %d: got %v", n, total, err)
 		}
-		checkNothingLoaded(t, tpm)
+		tpmlab.CheckNothingLoaded(t, tpm)
 		cancel()
 	}
 }
 
 func TestCertifyNoticesABrokenTPM(t *testing.T) {
-	tpm := newTPM(t)
-	key := mustSoftwareKey(t, newECDSA(t, elliptic.P256()))
+	tpm := tpmlab.NewTPM(t)
+	key := mustSoftwareKey(t, tpmlab.NewECDSA(t, elliptic.P256()))
 	qd := bytes.Repeat([]byte{0xA7}, 32)
 	for name, change := range map[string]struct {
 		code  tpm2.TPMCC
@@ -328,18 +335,18 @@ func TestCertifyNoticesABrokenTPM(t *testing.T) {
 		"Name of the key": {tpm2.TPMCCReadPublic, func(rsp []byte) { rsp[len(rsp)-40] ^= 1 }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			broken := &altered{TPM: tpm, code: change.code, alter: change.alter}
+			broken := &tpmlab.Altered{TPM: tpm, Code: change.code, Alter: change.alter}
 			if _, err := certifyWith(t, broken, AKSource{Template: AKTemplateECDSAP256()}, key, qd); err == nil {
 				t.Error("accepted")
 			}
-			checkNothingLoaded(t, tpm)
+			tpmlab.CheckNothingLoaded(t, tpm)
 		})
 	}
 }
 
 func TestCertifyRefusesTheAKItself(t *testing.T) {
-	tpm := newTPM(t)
-	persist(t, tpm, tpm2.TPMRHEndorsement, AKTemplateECDSAP256(), 0x81010002)
+	tpm := tpmlab.NewTPM(t)
+	tpmlab.Persist(t, tpm, tpm2.TPMRHEndorsement, AKTemplateECDSAP256(), 0x81010002)
 	_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (any, error) {
 		ak, err := loadAK(ctx, h, &AKSource{Handle: 0x81010002}, nil)
 		if err != nil {
@@ -358,13 +365,13 @@ func TestCertifyRefusesTheAKItself(t *testing.T) {
 }
 
 func TestCertifyRefusesAKeyOfAnotherTPM(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	key := mustTPMKey(t, tpm, tpmkey.ECDSAP256)
-	other := otherKey{key, newECDSA(t, elliptic.P256()).Public()}
+	other := otherKey{key, tpmlab.NewECDSA(t, elliptic.P256()).Public()}
 	if _, err := certifyWith(t, tpm, AKSource{Template: AKTemplateECDSAP256()}, other, []byte{1}); err == nil {
 		t.Error("certified a key that is not the one asked for")
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
 // heldKey is a key that is in the TPM already.

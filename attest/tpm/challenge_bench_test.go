@@ -15,6 +15,7 @@ import (
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -124,7 +125,7 @@ func BenchmarkChallenge(b *testing.B) {
 		kind := h.plane.Config.Kinds[0].(*tpmkind.Kind)
 		for row, before := range map[string]func(){"/machine": func() { kind.ForgetSignatures(false) }, "/again": func() {}} {
 			b.Run(name+row, func(b *testing.B) {
-				ByTurns(b, before, []string{"x-ops", "x-ops+parse"},
+				tpmlab.ByTurns(b, before, []string{"x-ops", "x-ops+parse"},
 					func() { h.challenge(b) },
 					func() { h.operations(b) },
 					func() { h.parsing(b); h.operations(b) })

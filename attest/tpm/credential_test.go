@@ -24,6 +24,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
@@ -140,10 +141,10 @@ func softwareEKs(t testing.TB) map[string]struct {
 		keySize int
 	}
 	return map[string]ek{
-		"RSA-2048": {newRSA(t, 2048), crypto.SHA256, 16},
-		"RSA-3072": {newRSA(t, 3072), crypto.SHA384, 32},
-		"P-256":    {newECDSA(t, elliptic.P256()), crypto.SHA256, 16},
-		"P-384":    {newECDSA(t, elliptic.P384()), crypto.SHA384, 32},
+		"RSA-2048": {tpmlab.NewRSA(t, 2048), crypto.SHA256, 16},
+		"RSA-3072": {tpmlab.NewRSA(t, 3072), crypto.SHA384, 32},
+		"P-256":    {tpmlab.NewECDSA(t, elliptic.P256()), crypto.SHA256, 16},
+		"P-384":    {tpmlab.NewECDSA(t, elliptic.P384()), crypto.SHA384, 32},
 	}
 }
 
@@ -191,7 +192,7 @@ func someAKName(t testing.TB) []byte {
 // Two credentials with one secret differ: the seed is fresh. One from the same random
 // bytes is the same but for the ephemeral key or padding.
 func TestCredentialsAreFresh(t *testing.T) {
-	ek := newECDSA(t, elliptic.P384())
+	ek := tpmlab.NewECDSA(t, elliptic.P384())
 	a, err := makeCredential(rand.Reader, ek.Public(), someAKName(t), make([]byte, 32))
 	if err != nil {
 		t.Fatal(err)
@@ -206,21 +207,21 @@ func TestCredentialsAreFresh(t *testing.T) {
 	if len(a.EncryptedSecret) != 2*(2+48) {
 		t.Errorf("a point of %d bytes", len(a.EncryptedSecret))
 	}
-	if _, err := makeCredential(bytes.NewReader(nil), newRSA(t, 2048).Public(), someAKName(t), make([]byte, 32)); err == nil {
+	if _, err := makeCredential(bytes.NewReader(nil), tpmlab.NewRSA(t, 2048).Public(), someAKName(t), make([]byte, 32)); err == nil {
 		t.Error("a credential without random bytes")
 	}
 }
 
 func TestKindsOfEK(t *testing.T) {
-	exponent3 := *newRSA(t, 2048).Public().(*rsa.PublicKey)
+	exponent3 := *tpmlab.NewRSA(t, 2048).Public().(*rsa.PublicKey)
 	exponent3.E = 3
 	for name, key := range map[string]crypto.PublicKey{
 		"exponent 3": &exponent3,
 		"RSA-1024":   &rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(1), 1023), E: 65537},
 		"RSA-4096":   &rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(1), 4095), E: 65537},
 		"RSA-2047":   &rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(1), 2046), E: 65537},
-		"P-224":      newECDSA(t, elliptic.P224()).Public(),
-		"P-521":      newECDSA(t, elliptic.P521()).Public(),
+		"P-224":      tpmlab.NewECDSA(t, elliptic.P224()).Public(),
+		"P-521":      tpmlab.NewECDSA(t, elliptic.P521()).Public(),
 		"nil RSA":    (*rsa.PublicKey)(nil),
 		"empty RSA":  &rsa.PublicKey{},
 		"nil ECDSA":  (*ecdsa.PublicKey)(nil),
@@ -233,7 +234,7 @@ func TestKindsOfEK(t *testing.T) {
 			}
 		})
 	}
-	off := *newECDSA(t, elliptic.P256()).Public().(*ecdsa.PublicKey)
+	off := *tpmlab.NewECDSA(t, elliptic.P256()).Public().(*ecdsa.PublicKey)
 	off.Y = new(big.Int).Add(off.Y, big.NewInt(1)) //nolint:staticcheck // what is refused
 	t.Run("off the curve", func(t *testing.T) {
 		if c, err := makeCredential(rand.Reader, &off, someAKName(t), make([]byte, 32)); !errors.Is(err, statement.CheckPoint) || c != nil {
@@ -253,16 +254,16 @@ func mustGet[T any](v T, err error) T {
 // known, and one for a P-384 EK of swtpm. The opener of this file opens theirs, and so
 // ours are held against it for the same keys.
 func TestCredentialCorpus(t *testing.T) {
-	secret, name := corpus(t, "credential-kat", "secret.bin"), corpus(t, "credential-kat", "ak.name")
+	secret, name := tpmlab.Corpus(t, "credential-kat", "secret.bin"), tpmlab.Corpus(t, "credential-kat", "ak.name")
 	for _, kind := range []string{"rsa", "ecc"} {
-		block, _ := pem.Decode(corpus(t, "credential-kat", "ek-"+kind+".key"))
+		block, _ := pem.Decode(tpmlab.Corpus(t, "credential-kat", "ek-"+kind+".key"))
 		key := mustGet(x509.ParsePKCS8PrivateKey(block.Bytes)).(crypto.Signer)
-		theirs := toolsCredential(t, corpus(t, "credential-kat", kind+".blob"))
+		theirs := toolsCredential(t, tpmlab.Corpus(t, "credential-kat", kind+".blob"))
 		got, err := openCredential(key, crypto.SHA256, 16, name, theirs)
 		if err != nil || !bytes.Equal(got, secret) {
 			t.Errorf("%s: %q, %v", kind, got, err)
 		}
-		block, _ = pem.Decode(corpus(t, "credential-kat", "ek-"+kind+".pem"))
+		block, _ = pem.Decode(tpmlab.Corpus(t, "credential-kat", "ek-"+kind+".pem"))
 		ours, err := makeCredential(rand.Reader, mustGet(x509.ParsePKIXPublicKey(block.Bytes)), name, secret)
 		if err != nil {
 			t.Fatal(kind, err)
@@ -276,16 +277,16 @@ func TestCredentialCorpus(t *testing.T) {
 		}
 	}
 	// No private key here: sizes and template are what can be compared.
-	live := toolsCredential(t, corpus(t, "credential-kat", "p384-live", "blob"))
-	block, _ := pem.Decode(corpus(t, "credential-kat", "p384-live", "ek384.pem"))
-	ours, err := makeCredential(rand.Reader, mustGet(x509.ParsePKIXPublicKey(block.Bytes)), name, corpus(t, "credential-kat", "p384-live", "secret"))
+	live := toolsCredential(t, tpmlab.Corpus(t, "credential-kat", "p384-live", "blob"))
+	block, _ := pem.Decode(tpmlab.Corpus(t, "credential-kat", "p384-live", "ek384.pem"))
+	ours, err := makeCredential(rand.Reader, mustGet(x509.ParsePKIXPublicKey(block.Bytes)), name, tpmlab.Corpus(t, "credential-kat", "p384-live", "secret"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(ours.IDObject) != len(live.IDObject) || len(ours.EncryptedSecret) != len(live.EncryptedSecret) {
 		t.Errorf("P-384: parts of %d and %d bytes, theirs %d and %d", len(ours.IDObject), len(ours.EncryptedSecret), len(live.IDObject), len(live.EncryptedSecret))
 	}
-	public, err := statement.ParsePublic(corpus(t, "credential-kat", "p384-live", "ek384.pub")[2:])
+	public, err := statement.ParsePublic(tpmlab.Corpus(t, "credential-kat", "p384-live", "ek384.pub")[2:])
 	if err != nil {
 		t.Fatal(err)
 	}

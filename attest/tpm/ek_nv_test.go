@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -23,29 +24,29 @@ func readChainAbove(t testing.TB, tpm transport.TPM, leaf []byte) ([][]byte, err
 
 // The chain is read from whatever indexes the TPM has, and ordered for the leaf.
 func TestReadEKChain(t *testing.T) {
-	tpm := newTPM(t)
-	root := sign(t, nil, "root", nil)
-	upper := sign(t, root, "upper", nil)
-	lower := sign(t, upper, "lower", nil)
-	leaf := ekCert(t, lower, newTestKey(t).Public(), nil)
+	tpm := tpmlab.NewTPM(t)
+	root := tpmlab.Sign(t, nil, "root", nil)
+	upper := tpmlab.Sign(t, root, "upper", nil)
+	lower := tpmlab.Sign(t, upper, "lower", nil)
+	leaf := tpmlab.EKCertificate(t, lower, tpmlab.NewP256(t).Public(), nil)
 
 	if above, err := readChainAbove(t, tpm, leaf.Raw); err != nil || above != nil {
 		t.Errorf("none in NV: %d, %v", len(above), err)
 	}
-	writeNV(t, tpm, 0x01c00200, []byte("after the range"))
-	writeNV(t, tpm, 0x01c00100, root.cert.Raw)
-	writeNV(t, tpm, 0x01c00107, append(bytes.Clone(upper.cert.Raw), 0xff, 0xff))
-	writeNV(t, tpm, 0x01c001ff, lower.cert.Raw)
+	tpmlab.WriteNV(t, tpm, 0x01c00200, []byte("after the range"))
+	tpmlab.WriteNV(t, tpm, 0x01c00100, root.Cert.Raw)
+	tpmlab.WriteNV(t, tpm, 0x01c00107, append(bytes.Clone(upper.Cert.Raw), 0xff, 0xff))
+	tpmlab.WriteNV(t, tpm, 0x01c001ff, lower.Cert.Raw)
 	above, err := readChainAbove(t, tpm, leaf.Raw)
-	if err != nil || len(above) != 2 || !bytes.Equal(above[0], lower.cert.Raw) || !bytes.Equal(above[1], upper.cert.Raw) {
+	if err != nil || len(above) != 2 || !bytes.Equal(above[0], lower.Cert.Raw) || !bytes.Equal(above[1], upper.Cert.Raw) {
 		t.Fatalf("%d certificates, %v", len(above), err)
 	}
 	// What was read is what the control plane wants.
 	if _, err := verifyEKOf(t.Context(), ekVerifierOf(t, trusting(tpmcert.EKProfileTCG(), root)),
-		&sentEK{Certificates: append([][]byte{leaf.Raw}, above...)}, nil, chainTime); err != nil {
+		&sentEK{Certificates: append([][]byte{leaf.Raw}, above...)}, nil, tpmlab.Time); err != nil {
 		t.Error(err)
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 
 	if _, err := readChainAbove(t, tpm, []byte("none")); !errors.Is(err, tpmcert.CheckCertificateEncoding) {
 		t.Errorf("bad leaf: %v", err)
@@ -53,7 +54,7 @@ func TestReadEKChain(t *testing.T) {
 	if _, err := readChainAbove(t, nil, leaf.Raw); err == nil {
 		t.Error("no TPM was accepted")
 	}
-	writeNV(t, tpm, 0x01c00108, []byte("no certificate"))
+	tpmlab.WriteNV(t, tpm, 0x01c00108, []byte("no certificate"))
 	if _, err := readChainAbove(t, tpm, leaf.Raw); !errors.Is(err, refusal.Check("ek-chain-encoding")) {
 		t.Errorf("no certificate: %v", err)
 	}
@@ -61,11 +62,11 @@ func TestReadEKChain(t *testing.T) {
 
 // A TPM that fails at any command yields a clear error and leaves nothing loaded.
 func TestReadEKChainFaults(t *testing.T) {
-	tpm := newTPM(t)
-	root := sign(t, nil, "root", nil)
-	lower := sign(t, root, "lower", nil)
-	leaf := ekCert(t, lower, newTestKey(t).Public(), nil)
-	writeNV(t, tpm, 0x01c00100, lower.cert.Raw)
+	tpm := tpmlab.NewTPM(t)
+	root := tpmlab.Sign(t, nil, "root", nil)
+	lower := tpmlab.Sign(t, root, "lower", nil)
+	leaf := tpmlab.EKCertificate(t, lower, tpmlab.NewP256(t).Public(), nil)
+	tpmlab.WriteNV(t, tpm, 0x01c00100, lower.Cert.Raw)
 	broken := errors.New("broken")
 	for n := 1; ; n++ {
 		faulty := tpmsim.Faulty(tpm, tpmsim.FailAt(n, broken))
@@ -80,7 +81,7 @@ func TestReadEKChainFaults(t *testing.T) {
 			t.Errorf("command %d: %v", n, err)
 		}
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
 // EK certificates in a provisioned TPM hold under its CA.

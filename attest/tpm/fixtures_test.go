@@ -2,89 +2,23 @@ package tpm
 
 import (
 	"bytes"
-	"crypto"
-	"crypto/ecdsa"
+
 	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/asn1"
+
 	"encoding/binary"
-	"math/big"
+
 	"testing"
-	"time"
 
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/tpmlab/forger"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
-
-// testCA signs certificates.
-type testCA struct {
-	cert *x509.Certificate
-	key  crypto.Signer
-}
-
-var chainTime = time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)
-
-func newTestKey(t testing.TB) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
-// sign issues a certificate; edit may change the template. A nil parent is a
-// root.
-func sign(t testing.TB, parent *testCA, name string, edit func(*x509.Certificate)) *testCA {
-	t.Helper()
-	key := newTestKey(t)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()),
-		Subject:      pkix.Name{CommonName: name},
-		NotBefore:    chainTime.Add(-24 * time.Hour), NotAfter: chainTime.Add(24 * time.Hour),
-		BasicConstraintsValid: true, IsCA: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	if edit != nil {
-		edit(template)
-	}
-	issuerCert, signer := template, crypto.Signer(key)
-	if parent != nil {
-		issuerCert, signer = parent.cert, parent.key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, issuerCert, key.Public(), signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &testCA{cert, key}
-}
 
 var p256 = elliptic.P256()
 
 const ownIndex tpm2.TPMHandle = 0x01800001
-
-// certificateOf makes a certificate with an extension of some bytes.
-func certificateOf(t testing.TB, extra int) []byte {
-	t.Helper()
-	key := newECDSA(t, p256)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "node"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 999, 1}, Value: bytes.Repeat([]byte{5}, extra)}},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return der
-}
 
 const testIndex tpm2.TPMHandle = 0x01800001
 
@@ -94,13 +28,6 @@ func header(der []byte, withTag bool) []byte {
 		der = append([]byte{0x10, 0x02}, der...)
 	}
 	return append([]byte{0x10, 0x01, 0x00, byte(len(der) >> 8), byte(len(der))}, der...)
-}
-
-func withoutLeadingZeros(v []byte) []byte {
-	for len(v) > 0 && v[0] == 0 {
-		v = v[1:]
-	}
-	return v
 }
 
 func handleName(h tpm2.TPMHandle) []byte {
@@ -124,7 +51,7 @@ const pcrsPerBank = 24
 // quoteForgery is a quote before it is marshalled and signed, by a key in software. A
 // test changes one thing of a good one.
 type quoteForgery struct {
-	ak        *forger
+	ak        *forger.AK
 	attest    *statement.Attestation
 	pcrs      []statement.PCR
 	scheme    statement.KeyScheme
@@ -135,20 +62,20 @@ type quoteForgery struct {
 
 // goodQuoteForgery quotes PCRs 0 to 7 of SHA-256, by a primary key of the endorsement
 // hierarchy.
-func goodQuoteForgery(t testing.TB, ak *forger) *quoteForgery {
+func goodQuoteForgery(t testing.TB, ak *forger.AK) *quoteForgery {
 	t.Helper()
 	selection, err := statement.NewPCRSelection(tpm2.TPMAlgSHA256, 0, 1, 2, 3, 4, 5, 6, 7)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &quoteForgery{ak: ak, scheme: ak.public.Scheme, attest: &statement.Attestation{
+	f := &quoteForgery{ak: ak, scheme: ak.Public.Scheme, attest: &statement.Attestation{
 		Type:            tpm2.TPMSTAttestQuote,
-		QualifiedSigner: statement.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, ak.public.Name()),
-		ExtraData:       testQualifyingData, Clock: 7, ResetCount: 1, Safe: true, FirmwareVersion: 1,
+		QualifiedSigner: statement.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, ak.Public.Name()),
+		ExtraData:       forger.QualifyingData, Clock: 7, ResetCount: 1, Safe: true, FirmwareVersion: 1,
 		Quote: &statement.QuoteInfo{},
 	}}
 	f.selectPCRs(selection)
-	f.options = statement.QuoteOptions{AK: statement.AKFromCredential(ak.public.Raw), QualifyingData: testQualifyingData}
+	f.options = statement.QuoteOptions{AK: statement.AKFromCredential(ak.Public.Raw), QualifyingData: forger.QualifyingData}
 	return f
 }
 
@@ -182,7 +109,7 @@ func (f *quoteForgery) evidence(t testing.TB) *statement.QuoteEvidence {
 	if f.patch != nil {
 		attest = f.patch(attest)
 	}
-	v := f.ak.sign(t, f.scheme, attest)
+	v := f.ak.Sign(t, f.scheme, attest)
 	if f.signature != nil {
 		f.signature(v)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -34,27 +35,6 @@ func verifyEKOf(ctx context.Context, v *tpmcert.EKVerifier, sent *sentEK, machin
 	return v.Verify(ctx, p, machine, now, nil)
 }
 
-func must(t testing.TB, b []byte, err error) []byte {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
-// hasCheck: the error is a refusal of one check.
-func hasCheck(err error) bool {
-	_, ok := errors.AsType[*refusal.Error](err)
-	return ok
-}
-
-func fst(b []byte, err error) []byte {
-	if err != nil {
-		panic(err)
-	}
-	return b
-}
-
 func sameTestKey(a, b crypto.PublicKey) bool {
 	return a.(interface{ Equal(crypto.PublicKey) bool }).Equal(b)
 }
@@ -62,7 +42,7 @@ func sameTestKey(a, b crypto.PublicKey) bool {
 // expectField expects a refusal for one field.
 func expectField(t *testing.T, err error, bad string) {
 	t.Helper()
-	expectCheck(t, err, der.CheckEncoding)
+	tpmlab.ExpectCheck(t, err, der.CheckEncoding)
 	if e, ok := errors.AsType[*refusal.Error](err); ok && e.Got != "a bad "+bad {
 		t.Errorf("got %q, want a bad %s", e.Got, bad)
 	}

@@ -8,15 +8,16 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 )
 
 // Coordinates and scalars that begin with zero bytes are loaded at full width.
 func TestSoftwareKeyWithLeadingZeros(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	keys := map[string]*ecdsa.PrivateKey{}
 	for len(keys) < 2 {
-		k := newECDSA(t, p256)
+		k := tpmlab.NewECDSA(t, p256)
 		point, err := k.PublicKey.Bytes()
 		if err != nil {
 			t.Fatal(err)
@@ -52,8 +53,8 @@ func TestSoftwareKeyWithLeadingZeros(t *testing.T) {
 }
 
 func TestSoftwareKeyAttributes(t *testing.T) {
-	tpm := newTPM(t)
-	for _, key := range []tpmkey.Certifiable{mustSoftwareKey(t, newECDSA(t, p256)), mustSoftwareKey(t, newRSA(t, 2048))} {
+	tpm := tpmlab.NewTPM(t)
+	for _, key := range []tpmkey.Certifiable{mustSoftwareKey(t, tpmlab.NewECDSA(t, p256)), mustSoftwareKey(t, tpmlab.NewRSA(t, 2048))} {
 		c, err := certifyWith(t, tpm, AKSource{Template: AKTemplateECDSAP256()}, key, []byte{1})
 		if err != nil {
 			t.Fatal(err)
@@ -74,12 +75,12 @@ func TestSoftwareKeyAttributes(t *testing.T) {
 // The simulator has no such key. The TPM's refusal comes through, and the key
 // works elsewhere.
 func TestSoftwareKeyThatTheTPMDoesNotHave(t *testing.T) {
-	tpm := newTPM(t)
-	for _, priv := range []crypto.Signer{newRSA(t, 3072)} {
+	tpm := tpmlab.NewTPM(t)
+	for _, priv := range []crypto.Signer{tpmlab.NewRSA(t, 3072)} {
 		_, err := certifyWith(t, tpm, AKSource{Template: AKTemplateECDSAP256()}, mustSoftwareKey(t, priv), []byte{1})
 		if err == nil || !strings.Contains(err.Error(), "TPM2_LoadExternal") {
 			t.Errorf("got %v, want a refusal of TPM2_LoadExternal", err)
 		}
-		checkNothingLoaded(t, tpm)
+		tpmlab.CheckNothingLoaded(t, tpm)
 	}
 }

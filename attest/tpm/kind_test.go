@@ -7,17 +7,18 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // A kind that lacks something is refused when it is made.
 func TestKindConfig(t *testing.T) {
-	root := sign(t, nil, "root", nil)
+	root := tpmlab.Sign(t, nil, "root", nil)
 	ek := ekVerifierOf(t, trusting(tpmcert.EKProfileTCG(), root))
-	one := tpmcert.Issuer{Roots: []*x509.Certificate{root.cert}, Profile: tpmcert.ProfileTCG()}
+	one := tpmcert.Issuer{Roots: []*x509.Certificate{root.Cert}, Profile: tpmcert.ProfileTCG()}
 	named, other := one, one
 	named.Profile.Identity, other.Profile.Identity = []tpmcert.IdentitySource{tpmcert.OtherNameIdentity{}}, []tpmcert.IdentitySource{tpmcert.OtherNameIdentity{}}
-	other.Roots = []*x509.Certificate{sign(t, nil, "another root", nil).cert}
+	other.Roots = []*x509.Certificate{tpmlab.Sign(t, nil, "another root", nil).Cert}
 	for name, c := range map[string]struct {
 		config KindConfig
 		roads  []attest.Road // nil for a refusal
@@ -57,7 +58,7 @@ func TestKindConfig(t *testing.T) {
 // Where a profile names machines by their AKs, the kind says so unless the issuer promises
 // one AK a machine.
 func TestKindSaysWhereIdentitiesAreMany(t *testing.T) {
-	root := sign(t, nil, "root", nil)
+	root := tpmlab.Sign(t, nil, "root", nil)
 	promising, pointer := tpmcert.ProfileTCG(), tpmcert.ProfileAzure()
 	promising.OneAKPerMachine = true
 	pointer.Identity = []tpmcert.IdentitySource{&tpmcert.AKIdentity{}}
@@ -73,7 +74,7 @@ func TestKindSaysWhereIdentitiesAreMany(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var config KindConfig
 			for _, p := range c.profiles {
-				config.AKIssuers = append(config.AKIssuers, tpmcert.Issuer{Roots: []*x509.Certificate{root.cert}, Profile: p})
+				config.AKIssuers = append(config.AKIssuers, tpmcert.Issuer{Roots: []*x509.Certificate{root.Cert}, Profile: p})
 			}
 			k, err := NewKind(config)
 			if err != nil {

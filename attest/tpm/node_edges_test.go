@@ -21,6 +21,8 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
+	"github.com/nodeattest/nodeattest/internal/tpmlab/forger"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
@@ -32,7 +34,7 @@ var badPassword = []byte("a\x00b")
 
 // What a TPM cannot be asked for is not asked for.
 func TestNothingIsSent(t *testing.T) {
-	tpm := tpmsim.Faulty(newTPM(t), nil)
+	tpm := tpmsim.Faulty(tpmlab.NewTPM(t), nil)
 	ecdsaAK := AKSource{Template: AKTemplateECDSAP256()}
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -108,7 +110,7 @@ func TestNothingIsSent(t *testing.T) {
 		})},
 		"a statement by an AK with a bad password": {tpm2.TPMCCCertify, tpmop.ErrNullInPassword, withAK(func(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey) error {
 			ak.Password = secret.New(badPassword)
-			_, err := certify(ctx, h, ak, mustSoftwareKey(t, newECDSA(t, elliptic.P256())), []byte("qd"))
+			_, err := certify(ctx, h, ak, mustSoftwareKey(t, tpmlab.NewECDSA(t, elliptic.P256())), []byte("qd"))
 			return err
 		})},
 		"a quote by an AK with a bad password": {tpm2.TPMCCQuote, tpmop.ErrNullInPassword, withAK(func(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey) error {
@@ -159,35 +161,35 @@ func TestNothingIsSent(t *testing.T) {
 			if err == nil || c.want != nil && !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
-			if sent := tpm.Count(); c.never == 0 && sent != 0 || c.never != 0 && count(tpm, c.never) != 0 {
+			if sent := tpm.Count(); c.never == 0 && sent != 0 || c.never != 0 && tpmlab.Count(tpm, c.never) != 0 {
 				t.Errorf("sent %v", tpm.Commands())
 			}
-			checkNothingLoaded(t, tpm)
+			tpmlab.CheckNothingLoaded(t, tpm)
 		})
 	}
 }
 
 // What the TPM answers is held against what it was asked, and a refusal is final.
 func TestAnswersOfBrokenTPMs(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	source := AKSource{Template: AKTemplateECDSAP256()}
-	broken := tpmsim.Faulty(&altered{tpm, tpm2.TPMCCQuote, func(b []byte) { b[21] ^= 0x0f }}, nil)
-	if _, err := quoteWith(t, broken, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, refusal.Check("attest-encoding")) || count(broken, tpm2.TPMCCQuote) != 1 {
-		t.Errorf("a quote of another type: %v after %d quotes", err, count(broken, tpm2.TPMCCQuote))
+	broken := tpmsim.Faulty(&tpmlab.Altered{TPM: tpm, Code: tpm2.TPMCCQuote, Alter: func(b []byte) { b[21] ^= 0x0f }}, nil)
+	if _, err := quoteWith(t, broken, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, refusal.Check("attest-encoding")) || tpmlab.Count(broken, tpm2.TPMCCQuote) != 1 {
+		t.Errorf("a quote of another type: %v after %d quotes", err, tpmlab.Count(broken, tpm2.TPMCCQuote))
 	}
 	again := tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCQuote, tpm2.TPMRCRetry))
-	if _, err := quoteWith(t, again, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, tpm2.TPMRCRetry) || count(again, tpm2.TPMCCQuote) != tpmop.MaxTries {
-		t.Errorf("retry: %v after %d quotes", err, count(again, tpm2.TPMCCQuote))
+	if _, err := quoteWith(t, again, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, tpm2.TPMRCRetry) || tpmlab.Count(again, tpm2.TPMCCQuote) != tpmop.MaxTries {
+		t.Errorf("retry: %v after %d quotes", err, tpmlab.Count(again, tpm2.TPMCCQuote))
 	}
 	other := tpmsim.Faulty(&otherBank{tpm}, nil)
-	if _, err := quoteWith(t, other, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, refusal.Check("pcr-value")) || count(other, tpm2.TPMCCQuote) != 0 {
+	if _, err := quoteWith(t, other, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, refusal.Check("pcr-value")) || tpmlab.Count(other, tpm2.TPMCCQuote) != 0 {
 		t.Errorf("values of SHA-1: %v after %v", err, other.Commands())
 	}
 	longest := make([]byte, 64)
 	if _, err := quoteWith(t, tpm, source, DefaultPCRs(), longest); err != nil {
 		t.Errorf("64 bytes of qualifying data: %v", err)
 	}
-	key := mustSoftwareKey(t, newECDSA(t, elliptic.P256()))
+	key := mustSoftwareKey(t, tpmlab.NewECDSA(t, elliptic.P256()))
 	if _, err := certifyWith(t, tpm, source, key, longest); err != nil {
 		t.Errorf("64 bytes of qualifying data: %v", err)
 	}
@@ -217,8 +219,8 @@ func TestAnswersOfBrokenTPMs(t *testing.T) {
 			return err
 		}},
 	} {
-		writeNV(t, tpm, 0x01c00a00, []byte("content"))
-		writeNV(t, tpm, firstEKChainIndex, []byte("content"))
+		tpmlab.WriteNV(t, tpm, 0x01c00a00, []byte("content"))
+		tpmlab.WriteNV(t, tpm, firstEKChainIndex, []byte("content"))
 		t.Run(name, func(t *testing.T) {
 			whole := func(tpm transport.TPM) error {
 				_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (struct{}, error) { return struct{}{}, c.run(ctx, h) })
@@ -227,13 +229,13 @@ func TestAnswersOfBrokenTPMs(t *testing.T) {
 			if err := whole(tpm); err != nil {
 				t.Fatal(err)
 			}
-			if err := whole(&altered{tpm, c.code, c.alter}); err == nil {
+			if err := whole(&tpmlab.Altered{TPM: tpm, Code: c.code, Alter: c.alter}); err == nil {
 				t.Error("not noticed")
 			}
 		})
 	}
 	t.Run("commands in place of objects", func(t *testing.T) {
-		lost := tpmsim.Faulty(&altered{tpm, tpm2.TPMCCGetCapability, func(b []byte) { b[14] = 2 }},
+		lost := tpmsim.Faulty(&tpmlab.Altered{TPM: tpm, Code: tpm2.TPMCCGetCapability, Alter: func(b []byte) { b[14] = 2 }},
 			tpmsim.At(1, tpmsim.Fault{Err: tpmsim.ErrInjected}))
 		_, err := do(t, lost, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
 			return loadAK(ctx, h, &source, nil)
@@ -242,7 +244,7 @@ func TestAnswersOfBrokenTPMs(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
 // otherBank asks the TPM for PCRs of SHA-1 wherever those of SHA-256 are asked for.
@@ -257,7 +259,7 @@ func (o *otherBank) Send(command []byte) ([]byte, error) {
 }
 
 func TestStatementsThatANodeDoesNotSend(t *testing.T) {
-	certify, quoted := unhex(t, certifyHex), unhex(t, quoteHex)
+	certify, quoted := tpmlab.Unhex(t, tpmlab.CertifyHex), tpmlab.Unhex(t, tpmlab.QuoteHex)
 	a, err := statement.ParseAttestation(certify)
 	if err != nil {
 		t.Fatal(err)
@@ -266,8 +268,8 @@ func TestStatementsThatANodeDoesNotSend(t *testing.T) {
 		attest, name, qd []byte
 		good             bool
 	}{
-		"good": {certify, a.Certified.Name, testQualifyingData, true}, "a quote": {quoted, a.Certified.Name, nil, false},
-		"no statement": {nil, a.Certified.Name, testQualifyingData, false}, "another key": {certify, digestName(9), testQualifyingData, false},
+		"good": {certify, a.Certified.Name, forger.QualifyingData, true}, "a quote": {quoted, a.Certified.Name, nil, false},
+		"no statement": {nil, a.Certified.Name, forger.QualifyingData, false}, "another key": {certify, tpmlab.DigestName(9), forger.QualifyingData, false},
 		"other data": {certify, a.Certified.Name, []byte("other"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -276,8 +278,8 @@ func TestStatementsThatANodeDoesNotSend(t *testing.T) {
 			}
 		})
 	}
-	ak := &tpmop.LoadedKey{Public: publicArea(t, softwareKeys.p256().Public(), testAKAttributes, schemeECDSA)}
-	f := goodQuoteForgery(t, newForger(t, softwareKeys.p256(), schemeECDSA))
+	ak := &tpmop.LoadedKey{Public: forger.PublicArea(t, tpmlab.P256().Public(), forger.AKAttributes, forger.ECDSA)}
+	f := goodQuoteForgery(t, forger.NewAK(t, tpmlab.P256(), forger.ECDSA))
 	want, err := statement.SelectedPCRs(f.attest.Quote.Selections, false)
 	if err != nil {
 		t.Fatal(err)
@@ -288,13 +290,13 @@ func TestStatementsThatANodeDoesNotSend(t *testing.T) {
 		qd     []byte
 		err    error
 	}{
-		"good":           {func(*statement.QuoteEvidence) {}, want, testQualifyingData, nil},
-		"no statement":   {func(e *statement.QuoteEvidence) { e.Attest = nil }, want, testQualifyingData, refusal.Check("attest-encoding")},
-		"no quote":       {func(e *statement.QuoteEvidence) { e.Attest = certify }, want, testQualifyingData, nil},
+		"good":           {func(*statement.QuoteEvidence) {}, want, forger.QualifyingData, nil},
+		"no statement":   {func(e *statement.QuoteEvidence) { e.Attest = nil }, want, forger.QualifyingData, refusal.Check("attest-encoding")},
+		"no quote":       {func(e *statement.QuoteEvidence) { e.Attest = certify }, want, forger.QualifyingData, nil},
 		"other data":     {func(*statement.QuoteEvidence) {}, want, []byte("other"), nil},
-		"a PCR twice":    {func(e *statement.QuoteEvidence) { e.PCRs = append(slices.Clone(e.PCRs), e.PCRs[0]) }, want, testQualifyingData, refusal.Check("pcr-duplicate")},
-		"other PCRs":     {func(*statement.QuoteEvidence) {}, want[1:], testQualifyingData, statement.CheckPCRSelection},
-		"another value":  {func(e *statement.QuoteEvidence) { e.PCRs = slices.Clone(e.PCRs); e.PCRs[0].Value = filled(32, 9) }, want, testQualifyingData, errPCRsMoved},
+		"a PCR twice":    {func(e *statement.QuoteEvidence) { e.PCRs = append(slices.Clone(e.PCRs), e.PCRs[0]) }, want, forger.QualifyingData, refusal.Check("pcr-duplicate")},
+		"other PCRs":     {func(*statement.QuoteEvidence) {}, want[1:], forger.QualifyingData, statement.CheckPCRSelection},
+		"another value":  {func(e *statement.QuoteEvidence) { e.PCRs = slices.Clone(e.PCRs); e.PCRs[0].Value = filled(32, 9) }, want, forger.QualifyingData, errPCRsMoved},
 		"an empty quote": {func(e *statement.QuoteEvidence) { e.Attest = selectNothing(t, quoted) }, nil, nil, statement.CheckPCRSelection},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -316,17 +318,17 @@ func selectNothing(t *testing.T, raw []byte) []byte {
 		t.Fatal(err)
 	}
 	a.Quote.Selections = nil
-	return must(t, fst(a.Marshal()), nil)
+	return tpmlab.Must(t, tpmlab.First(a.Marshal()), nil)
 }
 
 // Where the response with a new handle is lost, the object is looked for by what it is,
 // and nobody else's is flushed in its place.
 func TestLostResponsesLeaveOthersAlone(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	source := AKSource{Template: AKTemplateECDSAP256()}
 	resident := mustTPMKey(t, tpm, tpmkey.ECDSAP256)
 	file := resident.File()
-	software := mustSoftwareKey(t, newECDSA(t, elliptic.P256()))
+	software := mustSoftwareKey(t, tpmlab.NewECDSA(t, elliptic.P256()))
 	made, err := tpm2.CreatePrimary{PrimaryHandle: tpmop.WithPassword(tpm2.TPMRHNull, nil, nil), InPublic: tpm2.New2B(*AKTemplateECDSAP384())}.Execute(tpm)
 	if err != nil {
 		t.Fatal(err)
@@ -375,7 +377,7 @@ func TestLostResponsesLeaveOthersAlone(t *testing.T) {
 			if err := c.run(t, shared); !errors.Is(err, tpmsim.ErrInjected) {
 				t.Errorf("got %v", err)
 			}
-			if left := loadedHandles(t, tpm); !slices.Equal(left, others) {
+			if left := tpmlab.LoadedHandles(t, tpm); !slices.Equal(left, others) {
 				t.Errorf("loaded: %x, want %x", left, others)
 			}
 		})
@@ -384,12 +386,12 @@ func TestLostResponsesLeaveOthersAlone(t *testing.T) {
 
 // A key whose area and Name the TPM gives in two ways, or whose point is none.
 func TestAreasOfBrokenTPMs(t *testing.T) {
-	good := publicArea(t, softwareKeys.p256().Public(), testAKAttributes, schemeECDSA)
+	good := forger.PublicArea(t, tpmlab.P256().Public(), forger.AKAttributes, forger.ECDSA)
 	for name, c := range map[string]struct {
 		name, area []byte
 		good       bool
 	}{
-		"good": {good.Name(), good.Raw, true}, "another Name": {digestName(1), good.Raw, false},
+		"good": {good.Name(), good.Raw, true}, "another Name": {tpmlab.DigestName(1), good.Raw, false},
 		"no Name": {nil, good.Raw, false}, "no area": {good.Name(), nil, false}, "a cut area": {good.Name(), good.Raw[:20], false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -398,10 +400,10 @@ func TestAreasOfBrokenTPMs(t *testing.T) {
 			}
 		})
 	}
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	const handle = 0x81000123
-	persist(t, tpm, tpm2.TPMRHEndorsement, AKTemplateECDSAP256(), handle)
-	offCurve := &altered{tpm, tpm2.TPMCCReadPublic, func(b []byte) {
+	tpmlab.Persist(t, tpm, tpm2.TPMRHEndorsement, AKTemplateECDSAP256(), handle)
+	offCurve := &tpmlab.Altered{TPM: tpm, Code: tpm2.TPMCCReadPublic, Alter: func(b []byte) {
 		size := int(binary.BigEndian.Uint16(b[10:]))
 		area := b[12 : 12+size]
 		area[size-1] ^= 1
@@ -409,7 +411,7 @@ func TestAreasOfBrokenTPMs(t *testing.T) {
 		copy(b[12+size+4:], sum[:])
 	}}
 	a := newTestAttester(t, offCurve, AKSource{Handle: handle}, ProverOptions{Certificates: [][]byte{{0x30, 0}}})
-	subject := subjectOfTest(t, newECDSA(t, elliptic.P256()))
+	subject := subjectOfTest(t, tpmlab.NewECDSA(t, elliptic.P256()))
 	if _, err := a.Hello(t.Context(), subject); !errors.Is(err, statement.CheckPoint) {
 		t.Errorf("a point off its curve: %v", err)
 	}
@@ -417,12 +419,12 @@ func TestAreasOfBrokenTPMs(t *testing.T) {
 
 func TestAreasOfEndorsementKeys(t *testing.T) {
 	area := func(change func(*statement.Public)) *statement.Public {
-		p := *publicArea(t, softwareKeys.p256().Public(), statement.AttributeFixedTPM|statement.AttributeFixedParent|statement.AttributeRestricted|statement.AttributeDecrypt, noScheme)
+		p := *forger.PublicArea(t, tpmlab.P256().Public(), statement.AttributeFixedTPM|statement.AttributeFixedParent|statement.AttributeRestricted|statement.AttributeDecrypt, forger.NoScheme)
 		p.Symmetric = statement.SymmetricScheme{Alg: tpm2.TPMAlgAES, KeyBits: 128, Mode: tpm2.TPMAlgCFB}
 		change(&p)
 		return &p
 	}
-	p521 := publicArea(t, softwareKeys.p521().Public(), testAKAttributes, noScheme)
+	p521 := forger.PublicArea(t, tpmlab.P521().Public(), forger.AKAttributes, forger.NoScheme)
 	for name, c := range map[string]struct {
 		ek   *statement.Public
 		want refusal.Check
@@ -437,19 +439,19 @@ func TestAreasOfEndorsementKeys(t *testing.T) {
 		"not restricted":        {area(func(p *statement.Public) { p.Attributes &^= statement.AttributeRestricted }), tpmop.CheckEKType},
 		"not for decryption":    {area(func(p *statement.Public) { p.Attributes &^= statement.AttributeDecrypt }), tpmop.CheckEKType},
 	} {
-		t.Run(name, func(t *testing.T) { expectCheck(t, checkEKPublic(c.ek), c.want) })
+		t.Run(name, func(t *testing.T) { tpmlab.ExpectCheck(t, checkEKPublic(c.ek), c.want) })
 	}
 }
 
 // A template and a nonce in NV, each bad by itself: the error names the index of the one
 // that is bad.
 func TestTemplatesAndNonces(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	const template, nonce, garbage, long = 0x01c00a01, 0x01c00a02, 0x01c00a03, 0x01c00a04
-	writeNV(t, tpm, template, tpm2.Marshal(AKTemplateECDSAP256()))
-	writeNV(t, tpm, nonce, []byte("nonce"))
-	writeNV(t, tpm, garbage, []byte("garbage"))
-	writeNV(t, tpm, long, make([]byte, 33))
+	tpmlab.WriteNV(t, tpm, template, tpm2.Marshal(AKTemplateECDSAP256()))
+	tpmlab.WriteNV(t, tpm, nonce, []byte("nonce"))
+	tpmlab.WriteNV(t, tpm, garbage, []byte("garbage"))
+	tpmlab.WriteNV(t, tpm, long, make([]byte, 33))
 	for name, c := range map[string]struct {
 		template, nonce tpm2.TPMHandle
 		word            string
@@ -472,77 +474,26 @@ func TestTemplatesAndNonces(t *testing.T) {
 	}
 }
 
-// fakeNV is a TPM that has NV indexes and nothing else, larger ones than a simulator's.
-type fakeNV map[tpm2.TPMHandle][]byte
-
-func (f fakeNV) Send(command []byte) ([]byte, error) {
-	tag, body := uint16(tpm2.TPMSTNoSessions), []byte(nil)
-	u16 := func(v int) { body = binary.BigEndian.AppendUint16(body, uint16(v)) }
-	u32 := func(v uint32) { body = binary.BigEndian.AppendUint32(body, v) }
-	at := func(n int) uint32 { return binary.BigEndian.Uint32(command[n:]) }
-	switch code := tpm2.TPMCC(at(6)); {
-	case code == tpm2.TPMCCGetCapability && at(10) == uint32(tpm2.TPMCapHandles):
-		var all []tpm2.TPMHandle
-		for index := range f {
-			all = append(all, index)
-		}
-		slices.Sort(all)
-		body = append(body, 0)
-		u32(at(10))
-		u32(uint32(len(all)))
-		for _, index := range all {
-			u32(uint32(index))
-		}
-	case code == tpm2.TPMCCGetCapability:
-		body = append(body, 0)
-		u32(at(10))
-		u32(1)
-		u32(at(14))
-		u32(tpmop.MaxNVChunk)
-	case code == tpm2.TPMCCNVReadPublic:
-		u16(14)
-		u32(at(10))
-		u16(int(tpm2.TPMAlgSHA256))
-		u32(0)
-		u16(0)
-		u16(len(f[tpm2.TPMHandle(at(10))]))
-		u16(34)
-		body = append(body, digestName(1)...)
-	case code == tpm2.TPMCCNVRead:
-		tag = uint16(tpm2.TPMSTSessions)
-		rest := command[22+at(18):]
-		size, offset := binary.BigEndian.Uint16(rest), binary.BigEndian.Uint16(rest[2:])
-		u32(uint32(size) + 2)
-		u16(int(size))
-		body = append(append(body, f[tpm2.TPMHandle(at(14))][offset:offset+size]...), 0, 0, 1, 0, 0)
-	default:
-		return nil, errors.New("not of a fake")
-	}
-	out := binary.BigEndian.AppendUint16(nil, tag)
-	out = binary.BigEndian.AppendUint32(out, uint32(10+len(body)))
-	return append(binary.BigEndian.AppendUint32(out, 0), body...), nil
-}
-
 // What stands in NV above an EK certificate has at most 64 KiB, padding included.
 func TestSizesOfChainsInNV(t *testing.T) {
-	root := sign(t, nil, "root", nil)
-	lower := sign(t, root, "lower", nil)
-	leaf := ekCert(t, lower, newTestKey(t).Public(), nil)
+	root := tpmlab.Sign(t, nil, "root", nil)
+	lower := tpmlab.Sign(t, root, "lower", nil)
+	leaf := tpmlab.EKCertificate(t, lower, tpmlab.NewP256(t).Public(), nil)
 	padTo := func(der []byte, size int) []byte {
 		return append(bytes.Clone(der), bytes.Repeat([]byte{0xff}, size-len(der))...)
 	}
 	for more, want := range map[int]refusal.Check{-1: "", 0: "", 1: refusal.Check("message-size"), 2: refusal.Check("message-size")} {
-		tpm := fakeNV{0x01c00100: padTo(lower.cert.Raw, 32<<10), 0x01c00101: padTo(root.cert.Raw, 32<<10+more)}
+		tpm := tpmlab.FakeNV{0x01c00100: padTo(lower.Cert.Raw, 32<<10), 0x01c00101: padTo(root.Cert.Raw, 32<<10+more)}
 		above, err := readChainAbove(t, tpm, leaf.Raw)
-		expectCheck(t, err, want)
-		if want == "" && (len(above) != 1 || !bytes.Equal(above[0], lower.cert.Raw)) {
+		tpmlab.ExpectCheck(t, err, want)
+		if want == "" && (len(above) != 1 || !bytes.Equal(above[0], lower.Cert.Raw)) {
 			t.Errorf("%+d: %d certificates", more, len(above))
 		}
 	}
-	over := padTo(root.cert.Raw, 40<<10)
-	three := tpmsim.Faulty(fakeNV{0x01c00100: over, 0x01c00101: over, 0x01c00102: over}, nil)
-	if _, err := readChainAbove(t, three, leaf.Raw); !errors.Is(err, refusal.Check("message-size")) || count(three, tpm2.TPMCCNVReadPublic) != 2 {
-		t.Errorf("three of 40 KiB: %v after %d", err, count(three, tpm2.TPMCCNVReadPublic))
+	over := padTo(root.Cert.Raw, 40<<10)
+	three := tpmsim.Faulty(tpmlab.FakeNV{0x01c00100: over, 0x01c00101: over, 0x01c00102: over}, nil)
+	if _, err := readChainAbove(t, three, leaf.Raw); !errors.Is(err, refusal.Check("message-size")) || tpmlab.Count(three, tpm2.TPMCCNVReadPublic) != 2 {
+		t.Errorf("three of 40 KiB: %v after %d", err, tpmlab.Count(three, tpm2.TPMCCNVReadPublic))
 	}
 }
 
@@ -571,13 +522,13 @@ func TestFormOfPasswordFiles(t *testing.T) {
 			}
 		})
 	}
-	tpm := tpmsim.Faulty(newTPM(t), nil)
+	tpm := tpmsim.Faulty(tpmlab.NewTPM(t), nil)
 	_, err := EndorsementPassword(t.Context(), tpm, filepath.Join(t.TempDir(), "none", "password"))
 	if !errors.Is(err, fs.ErrNotExist) || errors.Is(err, checkPasswordFile) {
 		t.Errorf("no directory: %v", err)
 	}
 	_, err = EndorsementPassword(t.Context(), tpm, t.TempDir()+"/")
-	if err == nil || count(tpm, tpm2.TPMCCHierarchyChanegAuth) != 0 {
+	if err == nil || tpmlab.Count(tpm, tpm2.TPMCCHierarchyChanegAuth) != 0 {
 		t.Errorf("no name: %v", err)
 	}
 }

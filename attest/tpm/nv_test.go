@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -31,11 +32,11 @@ func TestReadNVCertificate(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	writeNV(t, tpm, testIndex, append(header(want, true), make([]byte, 64)...))
+	tpmlab.WriteNV(t, tpm, testIndex, append(header(want, true), make([]byte, 64)...))
 	if got, err = readCertificate(t, tpm, testIndex); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("with header and padding: error %v", err)
 	}
-	writeNV(t, tpm, testIndex, append(bytes.Clone(want), 1))
+	tpmlab.WriteNV(t, tpm, testIndex, append(bytes.Clone(want), 1))
 	if _, err = readCertificate(t, tpm, testIndex); err == nil || !strings.Contains(err.Error(), "0x01800001") {
 		t.Errorf("with another byte after it: got %v, want an error that names the index", err)
 	}

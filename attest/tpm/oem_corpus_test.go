@@ -25,6 +25,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -32,7 +33,7 @@ import (
 // What an Arista switch with a TPM of STMicroelectronics sent: its IAK is of template H-3,
 // and certifies its IDevID key.
 func TestIAKOfRealHardware(t *testing.T) {
-	file := func(name string) []byte { return corpus(t, "oem", "attestz", name) }
+	file := func(name string) []byte { return tpmlab.Corpus(t, "oem", "attestz", name) }
 	iak, err := statement.ParsePublic(file("iak-TPMT_PUBLIC"))
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +105,7 @@ func TestIAKOfRealHardware(t *testing.T) {
 
 // Bundles of another encoder, with keys of templates H-1 to H-4.
 func TestOEMBundlesOfAnotherEncoder(t *testing.T) {
-	file := func(name string) []byte { return corpus(t, "oem", "generated", name) }
+	file := func(name string) []byte { return tpmlab.Corpus(t, "oem", "generated", name) }
 	root, err := x509.ParseCertificate(file("root.der"))
 	if err != nil {
 		t.Fatal(err)
@@ -172,7 +173,7 @@ func TestOEMBundlesOfAnotherEncoder(t *testing.T) {
 // A bundle of that encoder with two statements, and the root in front: each statement holds,
 // and what is not leaf first has no leaf.
 func TestOEMBundleWithTwoStatements(t *testing.T) {
-	file := func(name string) []byte { return corpus(t, "oem", "generated", name) }
+	file := func(name string) []byte { return tpmlab.Corpus(t, "oem", "generated", name) }
 	der := file("H-2.both.bundle")
 	bundle, err := message.ParseBundle(der)
 	if err != nil {
@@ -236,7 +237,7 @@ func TestOEMBundleWithTwoStatements(t *testing.T) {
 
 // The draft's older sample: it was edited after it was signed, and its statement has a hint.
 func TestRequestWithHint(t *testing.T) {
-	block, _ := pem.Decode(corpus(t, "oem", "lamps", "tcgAttestTpmCertify-with-hint.pem"))
+	block, _ := pem.Decode(tpmlab.Corpus(t, "oem", "lamps", "tcgAttestTpmCertify-with-hint.pem"))
 	if block == nil {
 		t.Fatal("no PEM")
 	}
@@ -264,8 +265,8 @@ func TestRecordedTemplates(t *testing.T) {
 	for name, policy := range policies {
 		t.Run(name, func(t *testing.T) {
 			for _, kind := range []string{"iak", "idevid"} {
-				template := corpus(t, "oem", "generated", name+"."+kind+".template")
-				public, err := statement.ParsePublic(corpus(t, "oem", "generated", name+"."+kind+".public"))
+				template := tpmlab.Corpus(t, "oem", "generated", name+"."+kind+".template")
+				public, err := statement.ParsePublic(tpmlab.Corpus(t, "oem", "generated", name+"."+kind+".public"))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -287,10 +288,10 @@ func TestRecordedTemplates(t *testing.T) {
 
 // What another SDK asks for a quote with, and answers, is none of our messages.
 func TestQuoteRequestsOfAnotherSDK(t *testing.T) {
-	corpusDir(t) // or skip
+	tpmlab.CorpusDir(t) // or skip
 	read := func(t *testing.T, name string) []byte {
 		t.Helper()
-		data, err := hex.DecodeString(strings.TrimSpace(string(corpus(t, "oem", "libattest", name+".hex"))))
+		data, err := hex.DecodeString(strings.TrimSpace(string(tpmlab.Corpus(t, "oem", "libattest", name+".hex"))))
 		if err != nil {
 			t.Fatal(err)
 		}

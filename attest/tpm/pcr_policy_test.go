@@ -9,13 +9,15 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
+	"github.com/nodeattest/nodeattest/internal/tpmlab/forger"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func quotedForPolicy(t testing.TB) *Measured {
 	t.Helper()
-	f := goodQuoteForgery(t, newForger(t, softwareKeys.p256(), schemeECDSA))
+	f := goodQuoteForgery(t, forger.NewAK(t, tpmlab.P256(), forger.ECDSA))
 	f.selectPCRs(mustSelect(t, tpm2.TPMAlgSHA256, 0, 7, 16), mustSelect(t, tpm2.TPMAlgSHA384, 7))
 	q, err := statement.VerifyQuote(f.evidence(t), f.options)
 	if err != nil {
@@ -54,7 +56,7 @@ func TestPCRPolicy(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			expectCheck(t, p.CheckQuote(t.Context(), m), c.want)
+			tpmlab.ExpectCheck(t, p.CheckQuote(t.Context(), m), c.want)
 		})
 	}
 }
@@ -66,7 +68,7 @@ func TestPCRPolicyKeepsItsValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	set[0].Value[0], set[0].Index = 0, 3
-	expectCheck(t, p.CheckQuote(t.Context(), quotedForPolicy(t)), "")
+	tpmlab.ExpectCheck(t, p.CheckQuote(t.Context(), quotedForPolicy(t)), "")
 }
 
 func TestNewPCRPolicyRefuses(t *testing.T) {
@@ -99,6 +101,6 @@ func TestNewPCRPolicyRefuses(t *testing.T) {
 func TestZeroPCRPolicyRefuses(t *testing.T) {
 	m := quotedForPolicy(t)
 	for name, p := range map[string]*PCRPolicy{"nil": nil, "zero": {}} {
-		t.Run(name, func(t *testing.T) { expectCheck(t, p.CheckQuote(t.Context(), m), CheckQuotePolicy) })
+		t.Run(name, func(t *testing.T) { tpmlab.ExpectCheck(t, p.CheckQuote(t.Context(), m), CheckQuotePolicy) })
 	}
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
+	"github.com/nodeattest/nodeattest/internal/tpmlab/forger"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -61,8 +63,8 @@ func TestStatementsOfMessages(t *testing.T) {
 // A quote or an event log that is none is refused when the answer is read, and an answer
 // without them has none.
 func TestMeasurementsOfAnswers(t *testing.T) {
-	f := goodForgery(t, newForger(t, softwareKeys.rsa2048b(), schemeRSASSA), softwareKeys.p256b().Public())
-	certify := fst(statement.MarshalTCGAttestCertify(f.evidence(t)))
+	f := forger.NewCertify(t, forger.NewAK(t, tpmlab.RSA2048b(), forger.RSASSA), tpmlab.P256b().Public())
+	certify := tpmlab.First(statement.MarshalTCGAttestCertify(f.Evidence(t)))
 	proof := testProofOf(t)
 	good := []attest.Statement{{Type: oid.TCGAttestTPMCertify, DER: certify}, {Type: oid.NodeAttestProof, DER: proof}}
 	quote := attest.Statement{Type: oid.NodeAttestQuote, DER: []byte{5, 0}}
@@ -77,14 +79,14 @@ func TestMeasurementsOfAnswers(t *testing.T) {
 		t.Error("a quote, or a log, of nothing")
 	}
 	got, err := read(append(good[:2:2], quote)...)
-	expectCheck(t, err, refusal.Check("message-encoding"))
+	tpmlab.ExpectCheck(t, err, refusal.Check("message-encoding"))
 	if got != nil {
 		t.Error("a quote of nothing was read")
 	}
-	bare := f.evidence(t)
+	bare := f.Evidence(t)
 	bare.Public = nil
-	_, err = read(attest.Statement{Type: oid.TCGAttestTPMCertify, DER: fst(statement.MarshalTCGAttestCertify(bare))}, good[1])
-	expectCheck(t, err, refusal.Check("message-encoding"))
+	_, err = read(attest.Statement{Type: oid.TCGAttestTPMCertify, DER: tpmlab.First(statement.MarshalTCGAttestCertify(bare))}, good[1])
+	tpmlab.ExpectCheck(t, err, refusal.Check("message-encoding"))
 }
 
 // An answer without a quote, where one is asked for, is refused before anything is
@@ -93,10 +95,10 @@ func TestAnswersWithoutQuotes(t *testing.T) {
 	covers := func(string, []byte) error { return errors.New("not asked here") }
 	policy := &PCRPolicy{sets: [][]statement.PCR{{{}}}}
 	a := &answer{kind: &Kind{quotePolicy: policy}}
-	expectCheck(t, a.checkQuote(covers), checkQuoteMissing)
-	expectCheck(t, policy.CheckQuote(t.Context(), nil), checkQuoteMissing)
-	expectCheck(t, policy.CheckQuote(t.Context(), &Measured{}), checkQuoteMissing)
-	expectCheck(t, (&PCRPolicy{}).CheckQuote(t.Context(), nil), CheckQuotePolicy)
+	tpmlab.ExpectCheck(t, a.checkQuote(covers), checkQuoteMissing)
+	tpmlab.ExpectCheck(t, policy.CheckQuote(t.Context(), nil), checkQuoteMissing)
+	tpmlab.ExpectCheck(t, policy.CheckQuote(t.Context(), &Measured{}), checkQuoteMissing)
+	tpmlab.ExpectCheck(t, (&PCRPolicy{}).CheckQuote(t.Context(), nil), CheckQuotePolicy)
 	a = &answer{kind: &Kind{}}
 	if err := a.checkQuote(covers); err != nil || a.quoted != nil {
 		t.Errorf("none is asked for: %v, %v", a.quoted, err)

@@ -9,6 +9,8 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
+	"github.com/nodeattest/nodeattest/internal/tpmlab/forger"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -16,9 +18,9 @@ import (
 // statement that holds, and a quote by a key in software over the same challenge.
 func quotedAnswer(t *testing.T, change func(*quoteForgery)) *answer {
 	t.Helper()
-	ak := newForger(t, softwareKeys.p256(), schemeECDSA)
-	good := goodForgery(t, ak, softwareKeys.p256b().Public())
-	raw, err := good.attest.Marshal()
+	ak := forger.NewAK(t, tpmlab.P256(), forger.ECDSA)
+	good := forger.NewCertify(t, ak, tpmlab.P256b().Public())
+	raw, err := good.Attest.Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,27 +33,27 @@ func quotedAnswer(t *testing.T, change func(*quoteForgery)) *answer {
 	f.attest.ExtraData = dataOf(secret, labelQuote, binding)
 	change(f)
 	return &answer{kind: &Kind{}, quote: f.evidence(t),
-		in: statement.CertifyInput{Attest: stated, AK: ak.public, AKName: ak.public.Name(), AKKey: ak.private.Public()}}
+		in: statement.CertifyInput{Attest: stated, AK: ak.Public, AKName: ak.Public.Name(), AKKey: ak.Private.Public()}}
 }
 
 // A quote counts only by the very AK of the certify statement, over the same
 // challenge, of the same boot.
 func TestQuoteOfAnswer(t *testing.T) {
-	other := newForger(t, softwareKeys.p256b(), schemeECDSA)
+	other := forger.NewAK(t, tpmlab.P256b(), forger.ECDSA)
 	for name, c := range map[string]struct {
 		want   refusal.Check
 		change func(*quoteForgery)
 	}{
 		"good": {"", func(*quoteForgery) {}},
 		"by another AK": {refusal.Check("tpm-signature"), func(f *quoteForgery) {
-			f.ak = &forger{private: other.private, public: f.ak.public}
+			f.ak = &forger.AK{Private: other.Private, Public: f.ak.Public}
 		}},
 		"by another AK, which it names": {checkQuoteBoot, func(f *quoteForgery) {
 			f.ak = other
-			f.attest.QualifiedSigner = statement.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, other.public.Name())
+			f.attest.QualifiedSigner = statement.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, other.Public.Name())
 		}},
 		"by the AK under another parent": {checkQuoteBoot, func(f *quoteForgery) {
-			f.attest.QualifiedSigner = statement.QualifiedNameOfPrimary(tpm2.TPMRHOwner, f.ak.public.Name())
+			f.attest.QualifiedSigner = statement.QualifiedNameOfPrimary(tpm2.TPMRHOwner, f.ak.Public.Name())
 		}},
 		"over the certify statement's data": {attest.CheckQualifyingData, func(f *quoteForgery) {
 			f.attest.ExtraData = dataOf([]byte("secret"), labelCertify, []byte("binding"))
@@ -79,7 +81,7 @@ func TestQuoteOfAnswer(t *testing.T) {
 			if err == nil {
 				err = a.quoted.CheckSignature()
 			}
-			expectCheck(t, err, c.want)
+			tpmlab.ExpectCheck(t, err, c.want)
 		})
 	}
 }

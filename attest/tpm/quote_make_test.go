@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -70,7 +71,7 @@ func allPCRs() []int {
 }
 
 func TestQuoteOnTheSimulator(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	testQuotes(t, tpm, map[string][]statement.PCRSelection{
 		"default":      DefaultPCRs(),
 		"one":          {mustSelect(t, tpm2.TPMAlgSHA256, 10)},
@@ -81,7 +82,7 @@ func TestQuoteOnTheSimulator(t *testing.T) {
 }
 
 func TestQuoteOnSwtpm(t *testing.T) {
-	tpm := tpmsim.Swtpm(t, bare())
+	tpm := tpmsim.Swtpm(t, tpmlab.Bare())
 	testQuotes(t, tpm, map[string][]statement.PCRSelection{
 		"default": DefaultPCRs(),
 		"all":     {mustSelect(t, tpm2.TPMAlgSHA256, allPCRs()...)},
@@ -98,7 +99,7 @@ func testQuotes(t *testing.T, tpm transport.TPM, selections map[string][]stateme
 				if err != nil {
 					t.Fatal(err)
 				}
-				checkNothingLoaded(t, tpm)
+				tpmlab.CheckNothingLoaded(t, tpm)
 				q, err := statement.VerifyQuote(made.QuoteEvidence, statement.QuoteOptions{AK: statement.AKFromCredential(made.ak.Raw), QualifyingData: qd[:], Selection: selection, InsecureAllowSHA1Bank: true})
 				if err != nil {
 					t.Fatal(err)
@@ -132,9 +133,9 @@ func checkWithGoAttestation(t *testing.T, made quoteMade, nonce []byte) {
 
 // A TPM leaves a bank that it has not out of a quote, and says nothing.
 func TestQuoteOfABankThatIsNotThere(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	// TPM2_PCR_Allocate, Part 3, 22.5, which go-tpm has not: no PCR in the bank of SHA-512.
-	rsp, err := tpm.Send(unhex(t, "800200000025"+"0000012b"+"4000000c"+"00000009"+"4000000900"+"00000000"+"00000001"+"000d03000000"))
+	rsp, err := tpm.Send(tpmlab.Unhex(t, "800200000025"+"0000012b"+"4000000c"+"00000009"+"4000000900"+"00000000"+"00000001"+"000d03000000"))
 	if err != nil || !bytes.Equal(rsp[6:10], make([]byte, 4)) {
 		t.Fatalf("%x, %v", rsp, err)
 	}
@@ -145,11 +146,11 @@ func TestQuoteOfABankThatIsNotThere(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "SHA512") {
 		t.Errorf("got %v", err)
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
 func TestQuoteRefusesWhatNoVerifierAccepts(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	source := AKSource{Template: AKTemplateECDSAP256()}
 	for _, selection := range [][]statement.PCRSelection{
 		nil,
@@ -185,7 +186,7 @@ func (e *extending) Send(command []byte) ([]byte, error) {
 }
 
 func TestQuoteWhilePCRsMove(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	source := AKSource{Template: AKTemplateECDSAP256()}
 	for times, want := range map[int]error{1: nil, quoteAttempts - 1: nil, quoteAttempts: errPCRsMoved} {
 		made, err := quoteWith(t, &extending{tpm, t, times}, source, DefaultPCRs(), []byte("qd"))
@@ -197,13 +198,13 @@ func TestQuoteWhilePCRsMove(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		checkNothingLoaded(t, tpm)
+		tpmlab.CheckNothingLoaded(t, tpm)
 	}
 }
 
 // Whatever command fails, the error says so and nothing stays loaded.
 func TestQuoteFlushesWhateverFails(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	source := AKSource{Template: AKTemplateECDSAP256()}
 	selection := []statement.PCRSelection{mustSelect(t, tpm2.TPMAlgSHA256, allPCRs()...)}
 	whole := tpmsim.Faulty(tpm, nil)
@@ -216,48 +217,52 @@ func TestQuoteFlushesWhateverFails(t *testing.T) {
 		if !errors.Is(err, broken) {
 			t.Errorf("command %d: %v", n, err)
 		}
-		checkNothingLoaded(t, tpm)
+		tpmlab.CheckNothingLoaded(t, tpm)
 	}
 }
 
 // What the TPM answers is held against what it was asked.
 func TestQuoteNoticesABrokenTPM(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	source := AKSource{Template: AKTemplateECDSAP256()}
 	for name, alter := range map[string]func([]byte){
 		"magic": func(b []byte) { b[16] ^= 1 },
 		"type":  func(b []byte) { b[21] ^= 0x0f },
 	} {
-		_, err := quoteWith(t, &altered{tpm, tpm2.TPMCCQuote, alter}, source, DefaultPCRs(), []byte("qd"))
+		_, err := quoteWith(t, &tpmlab.Altered{TPM: tpm, Code: tpm2.TPMCCQuote, Alter: alter}, source, DefaultPCRs(), []byte("qd"))
 		if err == nil {
 			t.Errorf("%s: not noticed", name)
 		}
-		checkNothingLoaded(t, tpm)
+		tpmlab.CheckNothingLoaded(t, tpm)
 	}
 }
 
 // TestTPM2ToolsQuotes: quotes of tpm2_quote verify here.
 func TestTPM2ToolsQuotes(t *testing.T) {
-	x := startTools(t)
+	x := tpmlab.StartTools(t)
 	for ak, options := range map[string]string{"ecdsa": "ecc256:ecdsa-sha256:null", "rsassa": "rsa2048:rsassa-sha256:null", "rsapss": "rsa2048:rsapss-sha256:null"} {
 		t.Run(ak, func(t *testing.T) {
-			x.run("tpm2_createprimary -Q -C e -g sha256 -G " + options + " -a " + toolsAKAttributes + " -c " + ak + ".ctx")
-			area := x.area(ak)
-			x.run("tpm2_pcrextend 10:sha256=" + strings.Repeat("ab", 32))
+			x.Run("tpm2_createprimary -Q -C e -g sha256 -G " + options + " -a " + tpmlab.ToolsAKAttributes + " -c " + ak + ".ctx")
+			raw, key := x.Area(ak)
+			area, err := statement.ParsePublic(raw)
+			if err != nil || !area.SameKey(key) {
+				t.Fatalf("another key than the tools print (%v)", err)
+			}
+			x.Run("tpm2_pcrextend 10:sha256=" + strings.Repeat("ab", 32))
 			scheme := ""
 			if ak == "rsapss" {
 				scheme = " --scheme rsapss"
 			}
-			x.run("tpm2_quote -Q -c " + ak + ".ctx -l sha256:0,7,10 -q 0badc0de -g sha256 -f tss -F values -m q.attest -s q.sig -o q.pcrs" + scheme)
-			e := &statement.QuoteEvidence{Attest: x.read("q.attest"), Signature: x.read("q.sig")}
-			values := slices.Collect(slices.Chunk(x.read("q.pcrs"), 32))
+			x.Run("tpm2_quote -Q -c " + ak + ".ctx -l sha256:0,7,10 -q 0badc0de -g sha256 -f tss -F values -m q.attest -s q.sig -o q.pcrs" + scheme)
+			e := &statement.QuoteEvidence{Attest: x.Read("q.attest"), Signature: x.Read("q.sig")}
+			values := slices.Collect(slices.Chunk(x.Read("q.pcrs"), 32))
 			if len(values) != 3 {
 				t.Fatalf("%d values", len(values))
 			}
 			for n, i := range []int{0, 7, 10} {
 				e.PCRs = append(e.PCRs, statement.PCR{Bank: tpm2.TPMAlgSHA256, Index: i, Value: values[n]})
 			}
-			o := statement.QuoteOptions{AK: statement.AKFromCredential(area.Raw), QualifyingData: unhex(t, "0badc0de")}
+			o := statement.QuoteOptions{AK: statement.AKFromCredential(area.Raw), QualifyingData: tpmlab.Unhex(t, "0badc0de")}
 			q, err := statement.VerifyQuote(e, o)
 			if err != nil {
 				t.Fatalf("%s: %v", ak, err)
@@ -267,7 +272,7 @@ func TestTPM2ToolsQuotes(t *testing.T) {
 			}
 			e.PCRs[2].Value[0] ^= 1
 			_, err = statement.VerifyQuote(e, o)
-			expectCheck(t, err, refusal.Check("pcr-digest"))
+			tpmlab.ExpectCheck(t, err, refusal.Check("pcr-digest"))
 		})
 	}
 }
@@ -275,8 +280,8 @@ func TestTPM2ToolsQuotes(t *testing.T) {
 // TestTPM2ToolsCheckQuote: tpm2_checkquote accepts quotes made here, and refuses the
 // smallest changes.
 func TestTPM2ToolsCheckQuote(t *testing.T) {
-	x := startTools(t)
-	tpm := tpmsim.Swtpm(t, bare())
+	x := tpmlab.StartTools(t)
+	tpm := tpmsim.Swtpm(t, tpmlab.Bare())
 	measurePCR(t, tpm, 10)
 	for _, ak := range testAKs {
 		if ak.name == "P-384" || ak.name == "RSAPSS" {
@@ -294,21 +299,21 @@ func TestTPM2ToolsCheckQuote(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		x.write("ak.pem", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: spki}))
-		x.write("q.attest", made.Attest)
-		x.write("q.sig", made.Signature)
+		x.Write("ak.pem", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: spki}))
+		x.Write("q.attest", made.Attest)
+		x.Write("q.sig", made.Signature)
 		values := slices.Concat(made.PCRs[0].Value, made.PCRs[1].Value, made.PCRs[2].Value)
-		x.write("q.pcrs", values)
+		x.Write("q.pcrs", values)
 		line := "tpm2_checkquote -u ak.pem -m q.attest -s q.sig -f q.pcrs -l sha256:0,7,10 -g sha256 -q "
-		if out, err := x.try(line + "dead"); err != nil {
+		if out, err := x.Try(line + "dead"); err != nil {
 			t.Errorf("%s: %v\n%s", ak.name, err, out)
 		}
-		if out, err := x.try(line + "deae"); err == nil {
+		if out, err := x.Try(line + "deae"); err == nil {
 			t.Errorf("%s: other qualifying data: %s", ak.name, out)
 		}
 		values[0] ^= 1
-		x.write("q.pcrs", values)
-		if out, err := x.try(line + "dead"); err == nil {
+		x.Write("q.pcrs", values)
+		if out, err := x.Try(line + "dead"); err == nil {
 			t.Errorf("%s: another value: %s", ak.name, out)
 		}
 		if _, ok := key.(*rsa.PublicKey); ok != (ak.name == "RSASSA") {

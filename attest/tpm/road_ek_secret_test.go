@@ -21,6 +21,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -39,7 +40,7 @@ type ekJoin struct {
 
 func newEKJoin(t *testing.T, tpm *tpmsim.TPM) *ekJoin {
 	t.Helper()
-	private := newECDSA(t, elliptic.P256())
+	private := tpmlab.NewECDSA(t, elliptic.P256())
 	request, err := csr.Create(csr.PurposeClient, private, "node-1", csr.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -189,7 +190,7 @@ func TestRoadEKWhateverFails(t *testing.T) {
 				if err := j.attester.Close(); err != nil {
 					t.Errorf("%s, then Close: %v", what, err)
 				}
-				if left := loadedHandles(t, tpm); len(left) != 0 {
+				if left := tpmlab.LoadedHandles(t, tpm); len(left) != 0 {
 					t.Fatalf("%s: still loaded: %x", what, left)
 				}
 				checkUnseen(t, j, what, output)

@@ -7,13 +7,14 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
 // A panic of the caller's code does not leave the TPM taken, nor objects in it.
 func TestSharedTPMAfterAPanic(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	shared := tpmop.Share(tpm)
 	func() {
 		defer func() {
@@ -28,13 +29,13 @@ func TestSharedTPMAfterAPanic(t *testing.T) {
 			panic("on purpose")
 		})
 	}()
-	checkNothingLoaded(t, shared)
+	tpmlab.CheckNothingLoaded(t, shared)
 }
 
 // What could not be flushed is flushed at the next use, but not if its handle is
 // another object's by then.
 func TestHandlesRetry(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	loadOne := func(tpm transport.TPM) error {
 		_, err := akOf(t, tpm, AKSource{Template: AKTemplateECDSAP256()}, nil)
 		return err
@@ -45,7 +46,7 @@ func TestHandlesRetry(t *testing.T) {
 		if err := loadOne(shared); !errors.Is(err, tpm2.TPMRCRetry) {
 			t.Errorf("got %v, want the error of flushing", err)
 		}
-		if len(loadedHandles(t, tpm)) != 1 {
+		if len(tpmlab.LoadedHandles(t, tpm)) != 1 {
 			t.Error("the test does not test: nothing is left loaded")
 		}
 		if err := shared.FlushLeft(t.Context()); err == nil {
@@ -55,7 +56,7 @@ func TestHandlesRetry(t *testing.T) {
 		if err := loadOne(shared); err != nil {
 			t.Error(err)
 		}
-		checkNothingLoaded(t, tpm)
+		tpmlab.CheckNothingLoaded(t, tpm)
 	})
 	t.Run("flushed, but the answer was lost, and the handle is another's", func(t *testing.T) {
 		faulty := tpmsim.Faulty(tpm, tpmsim.LoseAt(2))
@@ -70,7 +71,7 @@ func TestHandlesRetry(t *testing.T) {
 		if err := loadOne(shared); err != nil {
 			t.Error(err)
 		}
-		if got := loadedHandles(t, tpm); len(got) != 1 || got[0] != other.ObjectHandle {
+		if got := tpmlab.LoadedHandles(t, tpm); len(got) != 1 || got[0] != other.ObjectHandle {
 			t.Errorf("loaded %x, want %x alone", got, other.ObjectHandle)
 		}
 		if err := tpmop.FlushContext(tpm, other.ObjectHandle); err != nil {

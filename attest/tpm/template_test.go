@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 )
 
@@ -84,7 +85,7 @@ func primaryKey(t testing.TB, tpm transport.TPM, template []byte) *statement.Pub
 // The same key each time, and not the one that a template without our unique
 // field gives.
 func TestAKTemplatesHaveTheirOwnKeys(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	for _, ak := range testAKs {
 		template := tpm2.Marshal(ak.template())
 		first, second := primaryKey(t, tpm, template), primaryKey(t, tpm, template)
@@ -103,7 +104,7 @@ func TestAKTemplatesHaveTheirOwnKeys(t *testing.T) {
 			t.Errorf("%s: same key as with a unique field of zeros", ak.name)
 		}
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
 func TestFillUnique(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -19,8 +20,8 @@ import (
 // Every kind of key, with each parent, password and policy: saved, the TPM reset, and
 // loaded, on both emulators.
 func TestTPMKeySurvivesAReset(t *testing.T) {
-	for name, tpm := range map[string]*tpmsim.TPM{"simulator": newTPM(t), "swtpm": tpmsim.Swtpm(t, bare())} {
-		persist(t, tpm, tpm2.TPMRHOwner, tpmop.StorageRootKey(), 0x81000001)
+	for name, tpm := range map[string]*tpmsim.TPM{"simulator": tpmlab.NewTPM(t), "swtpm": tpmsim.Swtpm(t, tpmlab.Bare())} {
+		tpmlab.Persist(t, tpm, tpm2.TPMRHOwner, tpmop.StorageRootKey(), 0x81000001)
 		for _, kind := range []tpmkey.Kind{tpmkey.ECDSAP256, tpmkey.ECDSAP384, tpmkey.RSA2048} {
 			for i, opts := range []tpmkey.Options{
 				{}, {Parent: 0x81000001}, {Password: hidden([]byte("secret"))}, {PCRs: pcr23},
@@ -62,25 +63,25 @@ func surviveReset(t *testing.T, tpm *tpmsim.TPM, kind tpmkey.Kind, opts tpmkey.O
 	if err := again.Close(); err != nil {
 		t.Error(err)
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
 func TestTPMKeyPCRs(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	both := []statement.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0x81, 0, 0x80}}, {Hash: tpm2.TPMAlgSHA384, Select: []byte{1, 0, 0}}}
 	for _, opts := range []tpmkey.Options{{PCRs: pcr23}, {PCRs: both}, {PCRs: both, Password: hidden([]byte("secret"))}} {
 		k, err := tpmkey.Create(t.Context(), tpm, tpmkey.ECDSAP256, opts)
 		if err != nil {
 			t.Fatal(err)
 		}
-		extendSHA256PCR(t, tpm, 16) // not one of them
+		tpmlab.ExtendPCR(t, tpm, 16) // not one of them
 		checkSignature(t, k, crypto.SHA256)
-		extendSHA256PCR(t, tpm, 23)
+		tpmlab.ExtendPCR(t, tpm, 23)
 		sum := sha256.Sum256(nil)
 		if sig, err := k.Sign(nil, sum[:], crypto.SHA256); !errors.Is(err, tpmkey.ErrPCRPolicy) || sig != nil {
 			t.Errorf("after the PCR changed: got %v, want ErrPCRPolicy", err)
 		}
-		checkNothingLoaded(t, tpm)
+		tpmlab.CheckNothingLoaded(t, tpm)
 		if c, err := certifyWith(t, tpm, AKSource{Template: AKTemplateECDSAP256()}, k, []byte{1}); err != nil {
 			t.Error(err)
 		} else {

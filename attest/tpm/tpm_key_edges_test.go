@@ -5,11 +5,12 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 )
 
 // A password that the key's policy does not ask for is not used.
 func TestPasswordThatIsNotAskedFor(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	made, err := tpmkey.Create(t.Context(), tpm, tpmkey.ECDSAP256, tpmkey.Options{PCRs: DefaultPCRs()})
 	if err != nil {
 		t.Fatal(err)
@@ -21,5 +22,5 @@ func TestPasswordThatIsNotAskedFor(t *testing.T) {
 	if _, err := k.Sign(nil, make([]byte, 32), crypto.SHA256); err != nil {
 		t.Errorf("got %v", err)
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 }

@@ -6,13 +6,14 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 )
 
 // One value makes the request and is certified, whichever kind of key it is.
 func TestKeySignsItsRequest(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	for _, key := range []tpmkey.Certifiable{
-		mustSoftwareKey(t, newECDSA(t, p256)), mustSoftwareKey(t, newRSA(t, 2048)),
+		mustSoftwareKey(t, tpmlab.NewECDSA(t, p256)), mustSoftwareKey(t, tpmlab.NewRSA(t, 2048)),
 		mustTPMKey(t, tpm, tpmkey.ECDSAP256), mustTPMKey(t, tpm, tpmkey.RSA2048),
 	} {
 		der, err := csr.Create(csr.PurposeClient, key, "worker-1", csr.CreateOptions{})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -41,10 +42,10 @@ func (b *tapped) wantUnheard(t *testing.T, what string, secret []byte) {
 
 // Every secret that this package gives a TPM, and a listener who hears none.
 func TestSecretsAreNotHeard(t *testing.T) {
-	for name, tpm := range map[string]*tpmsim.TPM{"simulator": newTPM(t), "swtpm": tpmsim.Swtpm(t, bare())} {
+	for name, tpm := range map[string]*tpmsim.TPM{"simulator": tpmlab.NewTPM(t), "swtpm": tpmsim.Swtpm(t, tpmlab.Bare())} {
 		t.Run(name, func(t *testing.T) {
 			owner, secret := []byte("the owner's password"), []byte("the key's password")
-			setHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, owner)
+			tpmlab.SetHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, owner)
 			bus := &tapped{TPM: tpm}
 			// Without a password the EK is the session key, with one the null hierarchy's.
 			for _, path := range []string{"", filepath.Join(t.TempDir(), "endorsement")} {
@@ -63,7 +64,7 @@ func TestSecretsAreNotHeard(t *testing.T) {
 					bus.wantUnheard(t, "the endorsement password", endorsement)
 				}
 			}
-			checkNothingLoaded(t, tpm)
+			tpmlab.CheckNothingLoaded(t, tpm)
 		})
 	}
 }
@@ -84,10 +85,10 @@ func speakSecrets(t *testing.T, bus *tapped, owner, endorsement, secret []byte) 
 		checkSignature(t, k, crypto.SHA256)
 		certifyUnder(t, bus, k, endorsement)
 	}
-	if err := tpmkey.WriteNVCertificate(t.Context(), bus, ownIndex, certificateOf(t, 10), tpmkey.NVCertificateOptions{OwnerPassword: hidden(owner)}); err != nil {
+	if err := tpmkey.WriteNVCertificate(t.Context(), bus, ownIndex, tpmlab.CertificateOf(t, 10), tpmkey.NVCertificateOptions{OwnerPassword: hidden(owner)}); err != nil {
 		t.Error(err)
 	}
-	ec, rsaKey := newECDSA(t, p256), newRSA(t, 2048)
+	ec, rsaKey := tpmlab.NewECDSA(t, p256), tpmlab.NewRSA(t, 2048)
 	certifyUnder(t, bus, mustSoftwareKey(t, ec), endorsement)
 	certifyUnder(t, bus, mustSoftwareKey(t, rsaKey), endorsement)
 	scalar, err := ec.Bytes()
@@ -114,10 +115,10 @@ func certifyUnder(t *testing.T, tpm transport.TPM, key tpmkey.Certifiable, endor
 
 // Which key a session is salted with, and that it is made once for all sessions.
 func TestSessionKey(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	faulty := tpmsim.Faulty(tpm, nil)
 	shared := tpmop.Share(faulty)
-	key := mustSoftwareKey(t, newECDSA(t, p256))
+	key := mustSoftwareKey(t, tpmlab.NewECDSA(t, p256))
 	certifyUnder(t, shared, key, nil)
 	ek, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
 		return tpmop.CreatePrimary(ctx, h, tpm2.TPMRHEndorsement, nil, tpm2.Marshal(tpmop.EKTemplateECC(tpm2.TPMECCNistP256, tpmop.EKLow)))
@@ -131,16 +132,16 @@ func TestSessionKey(t *testing.T) {
 
 	faulty.SetFaults(nil)
 	certifyUnder(t, shared, key, nil)
-	if n := count(faulty, tpm2.TPMCCCreatePrimary); n != 1 {
+	if n := tpmlab.Count(faulty, tpm2.TPMCCCreatePrimary); n != 1 {
 		t.Errorf("%d primary keys were made, want one, the AK: the session key was there", n)
 	}
 	if err := tpm.Reset(); err != nil { // no saved context works any more
 		t.Fatal(err)
 	}
 	certifyUnder(t, shared, key, nil)
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 
-	setHierarchyPassword(t, tpm, tpm2.TPMRHEndorsement, nil, []byte("endorsement"))
+	tpmlab.SetHierarchyPassword(t, tpm, tpm2.TPMRHEndorsement, nil, []byte("endorsement"))
 	other := tpmop.Share(tpm)
 	certifyUnder(t, other, key, []byte("endorsement"))
 	if bytes.Equal(other.SessionKey.Public.Name(), ek.Name) || !other.SessionKey.Public.Attributes.Has(statement.AttributeRestricted|statement.AttributeDecrypt|statement.AttributeFixedTPM) {
@@ -150,31 +151,31 @@ func TestSessionKey(t *testing.T) {
 
 // Where contexts cannot be saved the session key is made each time.
 func TestSessionKeyWithoutContexts(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	faulty := tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCContextSave, tpm2.TPMRCCommandCode))
 	shared := tpmop.Share(faulty)
 	for range 2 {
-		certifyUnder(t, shared, mustSoftwareKey(t, newECDSA(t, p256)), nil)
+		certifyUnder(t, shared, mustSoftwareKey(t, tpmlab.NewECDSA(t, p256)), nil)
 	}
-	if n := count(faulty, tpm2.TPMCCCreatePrimary); n != 4 || shared.SessionKey != nil {
+	if n := tpmlab.Count(faulty, tpm2.TPMCCCreatePrimary); n != 4 || shared.SessionKey != nil {
 		t.Errorf("%d primary keys, want the AK and the session key, twice", n)
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
 // The answer to TPM2_StartAuthSession is lost: the session is found and flushed, and
 // another program's session is not.
 func TestLostSessionIsFlushed(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	theirs, closeTheirs, err := tpm2.HMACSession(tpm, tpm2.TPMAlgSHA256, 16)
 	if err != nil {
 		t.Fatal(err)
 	}
 	faulty := tpmsim.Faulty(tpm, tpmsim.Every(tpm2.TPMCCStartAuthSession, tpmsim.Fault{Err: tpmsim.ErrInjected, Late: true}))
-	if _, err := certifyWith(t, faulty, AKSource{Template: AKTemplateECDSAP256()}, mustSoftwareKey(t, newECDSA(t, p256)), []byte{1}); !errors.Is(err, tpmsim.ErrInjected) {
+	if _, err := certifyWith(t, faulty, AKSource{Template: AKTemplateECDSAP256()}, mustSoftwareKey(t, tpmlab.NewECDSA(t, p256)), []byte{1}); !errors.Is(err, tpmsim.ErrInjected) {
 		t.Errorf("got %v, want ErrInjected", err)
 	}
-	if left := loadedHandles(t, tpm); !slices.Equal(left, []tpm2.TPMHandle{theirs.Handle()}) {
+	if left := tpmlab.LoadedHandles(t, tpm); !slices.Equal(left, []tpm2.TPMHandle{theirs.Handle()}) {
 		t.Errorf("loaded: %x, want the other program's session alone, %x", left, theirs.Handle())
 	}
 	if err := closeTheirs(); err != nil {
@@ -203,20 +204,20 @@ func TestLostSessionIsFlushed(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
 // An answer that does not come from who knows the session's secret is refused.
 func TestSessionAnswerIsChecked(t *testing.T) {
-	tpm := newTPM(t)
-	liar := &altered{tpm, tpm2.TPMCCLoadExternal, func(rsp []byte) { rsp[len(rsp)-1] ^= 1 }}
-	_, err := certifyWith(t, liar, AKSource{Template: AKTemplateECDSAP256()}, mustSoftwareKey(t, newECDSA(t, p256)), []byte{1})
+	tpm := tpmlab.NewTPM(t)
+	liar := &tpmlab.Altered{TPM: tpm, Code: tpm2.TPMCCLoadExternal, Alter: func(rsp []byte) { rsp[len(rsp)-1] ^= 1 }}
+	_, err := certifyWith(t, liar, AKSource{Template: AKTemplateECDSAP256()}, mustSoftwareKey(t, tpmlab.NewECDSA(t, p256)), []byte{1})
 	if err == nil {
 		t.Error("a changed answer to TPM2_LoadExternal was taken")
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 
-	k, err := tpmkey.Create(t.Context(), &altered{tpm, tpm2.TPMCCSign, func(rsp []byte) { rsp[20] ^= 1 }}, tpmkey.ECDSAP256,
+	k, err := tpmkey.Create(t.Context(), &tpmlab.Altered{TPM: tpm, Code: tpm2.TPMCCSign, Alter: func(rsp []byte) { rsp[20] ^= 1 }}, tpmkey.ECDSAP256,
 		tpmkey.Options{Password: hidden([]byte("secret"))})
 	if err != nil {
 		t.Fatal(err)
@@ -225,5 +226,5 @@ func TestSessionAnswerIsChecked(t *testing.T) {
 	if sig, err := k.Sign(nil, sum[:], crypto.SHA256); err == nil || sig != nil {
 		t.Errorf("a changed answer to TPM2_Sign: got %x, %v", sig, err)
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
+	"github.com/nodeattest/nodeattest/internal/tpmlab/forger"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -32,41 +34,41 @@ func TestProfileOfStatement(t *testing.T) {
 		"no primary key, another's": {attest.RoadAK, Details{SignatureHash: crypto.SHA256, profile: sha1}, checkAKParent},
 		"on road EK":                {attest.RoadEK, Details{SignatureHash: crypto.SHA256}, ""},
 	} {
-		t.Run(name, func(t *testing.T) { checkOutcome(t, c.details.checkProfile(c.road), c.want) })
+		t.Run(name, func(t *testing.T) { tpmlab.CheckOutcome(t, c.details.checkProfile(c.road), c.want) })
 	}
 }
 
 // What is refused of an AK certificate before its chain.
 func TestAKCertificatesBeforeTheirChain(t *testing.T) {
-	root := LabCA("root", "root", newTestKey(t))
-	issuers := []tpmcert.Issuer{{Roots: []*x509.Certificate{labParsed(t, root.Sign(t, root.Key))}, Profile: tpmcert.ProfileTCG()}}
-	if _, err := tpmcert.VerifyAKCertificate(issuers, [][]byte{leafUnder(t, root)}, time.Time{}); err == nil || hasCheck(err) {
+	root := tpmlab.CACert("root", "root", tpmlab.NewP256(t))
+	issuers := []tpmcert.Issuer{{Roots: []*x509.Certificate{tpmlab.Parsed(t, root.Sign(t, root.Key))}, Profile: tpmcert.ProfileTCG()}}
+	if _, err := tpmcert.VerifyAKCertificate(issuers, [][]byte{leafUnder(t, root)}, time.Time{}); err == nil || tpmlab.HasCheck(err) {
 		t.Errorf("no time: %v", err)
 	}
-	if _, err := tpmcert.VerifyAKCertificate(nil, [][]byte{leafUnder(t, root)}, chainTime); err == nil || !errors.Is(err, refusal.CheckConfig) {
+	if _, err := tpmcert.VerifyAKCertificate(nil, [][]byte{leafUnder(t, root)}, tpmlab.Time); err == nil || !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("no issuers: %v", err)
 	}
-	for name, spki := range labStrangeSPKIs() {
+	for name, spki := range tpmlab.StrangeSPKIs() {
 		t.Run(name, func(t *testing.T) {
-			leaf := LabAK("root", newTestKey(t).Public())
-			leaf.SPKI, leaf.Algorithm = spki, labAlgorithm(root.Key.Public())
-			_, err := tpmcert.VerifyAKCertificate(issuers, [][]byte{leaf.Sign(t, root.Key)}, chainTime)
-			checkOutcome(t, err, refusal.Check("tpm-key-strength"))
+			leaf := tpmlab.AKCert("root", tpmlab.NewP256(t).Public())
+			leaf.SPKI, leaf.Algorithm = spki, tpmlab.AlgorithmOf(root.Key.Public())
+			_, err := tpmcert.VerifyAKCertificate(issuers, [][]byte{leaf.Sign(t, root.Key)}, tpmlab.Time)
+			tpmlab.CheckOutcome(t, err, refusal.Check("tpm-key-strength"))
 		})
 	}
 	t.Run("two manufacturers", func(t *testing.T) {
-		leaf := LabAK("root", newTestKey(t).Public())
-		leaf.Algorithm = labAlgorithm(root.Key.Public())
-		leaf.Extensions[3].Value = sanOf(directoryName([]attribute{{oid.TCGAtTPMManufacturer, "id:49465800"}}, []attribute{{oid.TCGAtTPMManufacturer, "id:414D4400"}}))
-		_, err := tpmcert.VerifyAKCertificate(issuers, [][]byte{leaf.Sign(t, root.Key)}, chainTime)
-		checkOutcome(t, err, refusal.Check("certificate-subject-alt-name"))
+		leaf := tpmlab.AKCert("root", tpmlab.NewP256(t).Public())
+		leaf.Algorithm = tpmlab.AlgorithmOf(root.Key.Public())
+		leaf.Extensions[3].Value = tpmlab.SAN(tpmlab.DirectoryName([]tpmlab.Attribute{{ID: oid.TCGAtTPMManufacturer, Value: "id:49465800"}}, []tpmlab.Attribute{{ID: oid.TCGAtTPMManufacturer, Value: "id:414D4400"}}))
+		_, err := tpmcert.VerifyAKCertificate(issuers, [][]byte{leaf.Sign(t, root.Key)}, tpmlab.Time)
+		tpmlab.CheckOutcome(t, err, refusal.Check("certificate-subject-alt-name"))
 	})
 }
 
 // Half of what is to be verified is nothing.
 func TestHalfOfACertifyStatement(t *testing.T) {
-	f := goodForgery(t, newForger(t, softwareKeys.p256(), schemeECDSA), softwareKeys.p256b().Public())
-	if got, err := statement.VerifyCertify(nil, f.options); err == nil || got != nil {
+	f := forger.NewCertify(t, forger.NewAK(t, tpmlab.P256(), forger.ECDSA), tpmlab.P256b().Public())
+	if got, err := statement.VerifyCertify(nil, f.Options); err == nil || got != nil {
 		t.Error("no evidence: accepted")
 	}
 	if got, err := statement.VerifyCertify(&statement.CertifyEvidence{}, statement.CertifyOptions{}); err == nil || got != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 )
 
 // workBench is a hello and an answer of a node with a control plane of ten issuers,
@@ -30,7 +31,7 @@ type workBench struct {
 	road     attest.Road
 	request  *csr.Request
 	leaf     crypto.PublicKey
-	roots    [10]*LabCert
+	roots    [10]*tpmlab.Cert
 	lower    *ecdsa.PrivateKey // of the good chain's intermediate
 	stranger *rsa.PrivateKey
 	verifier *attest.Verifier
@@ -40,11 +41,11 @@ type workBench struct {
 }
 
 // ca is a CA certificate that is valid now.
-func (w *workBench) ca(subject, issuer string, key crypto.Signer) *LabCert {
-	return w.valid(LabCA(subject, issuer, key))
+func (w *workBench) ca(subject, issuer string, key crypto.Signer) *tpmlab.Cert {
+	return w.valid(tpmlab.CACert(subject, issuer, key))
 }
 
-func (w *workBench) valid(c *LabCert) *LabCert {
+func (w *workBench) valid(c *tpmlab.Cert) *tpmlab.Cert {
 	c.From, c.To = w.now.AddDate(0, 0, -1), w.now.AddDate(0, 0, 1)
 	return c
 }
@@ -140,17 +141,17 @@ func (w *workBench) with(t testing.TB, certificates ...[]byte) *csr.Request {
 }
 
 // newLeaf is a certificate for the node's AK or EK.
-func (w *workBench) newLeaf(issuer string) *LabCert {
+func (w *workBench) newLeaf(issuer string) *tpmlab.Cert {
 	if w.road == attest.RoadAK {
-		return w.valid(LabAK(issuer, w.leaf))
+		return w.valid(tpmlab.AKCert(issuer, w.leaf))
 	}
-	return w.valid(LabEK(issuer, w.leaf))
+	return w.valid(tpmlab.EKCert(issuer, w.leaf))
 }
 
 // good is a chain of one intermediate, with the costliest keys.
 func (w *workBench) good(t testing.TB) [][]byte {
 	leaf := w.newLeaf("lower")
-	leaf.Algorithm = []byte(LabECDSASHA256)
+	leaf.Algorithm = []byte(tpmlab.ECDSASHA256)
 	return [][]byte{leaf.Sign(t, w.lower), w.ca("lower", "root 9", w.lower).Sign(t, w.roots[9].Key)}
 }
 
@@ -159,10 +160,10 @@ func (w *workBench) attacks(t testing.TB) map[string]*csr.Request {
 	good := w.good(t)
 	out := map[string]*csr.Request{"a leaf's signature changed": w.with(t, damaged(good[0]), good[1]),
 		"an intermediate's signature changed": w.with(t, good[0], damaged(good[1]))}
-	for name, spki := range LabStrangeSPKIs() {
+	for name, spki := range tpmlab.StrangeSPKIs() {
 		for _, expired := range []bool{false, true} {
 			leaf := w.newLeaf("CA 1")
-			leaf.Algorithm = []byte(LabSHA1RSA)
+			leaf.Algorithm = []byte(tpmlab.SHA1RSA)
 			if expired {
 				leaf.To = leaf.From
 				name += ", expired"
@@ -174,7 +175,7 @@ func (w *workBench) attacks(t testing.TB) map[string]*csr.Request {
 					issuer = "root 9"
 				}
 				ca := w.ca(fmt.Sprint("CA ", n), issuer, w.stranger)
-				ca.SPKI, ca.Key, ca.Algorithm = spki, nil, []byte(LabSHA1RSA)
+				ca.SPKI, ca.Key, ca.Algorithm = spki, nil, []byte(tpmlab.SHA1RSA)
 				certificates = append(certificates, ca.Sign(t, w.stranger))
 			}
 			out["seven CAs, "+name] = w.with(t, certificates...)
@@ -266,7 +267,7 @@ func TestWorkOfRequests(t *testing.T) {
 // longest is the longest chain that is accepted, of the costliest keys.
 func (w *workBench) longest(t testing.TB) *csr.Request {
 	leaf := w.newLeaf("long 1")
-	leaf.Algorithm = []byte(LabECDSASHA256)
+	leaf.Algorithm = []byte(tpmlab.ECDSASHA256)
 	chain := [][]byte{leaf.Sign(t, w.lower)}
 	for n := 1; n < 5-1; n++ {
 		chain = append(chain, w.ca(fmt.Sprint("long ", n), fmt.Sprint("long ", n+1), w.lower).Sign(t, w.lower))
@@ -291,7 +292,7 @@ func BenchmarkWork(b *testing.B) {
 				}
 				for _, name := range slices.Sorted(maps.Keys(requests)) {
 					b.Run(name, func(b *testing.B) {
-						ByTurns(b, func() { w.kind.ForgetSignatures(true) }, []string{"x-good"},
+						tpmlab.ByTurns(b, func() { w.kind.ForgetSignatures(true) }, []string{"x-good"},
 							func() { _ = w.verify(requests[name]) }, func() { _ = w.verify(good) })
 						b.ReportMetric(signatures(requests[name]), "signatures")
 						b.ReportMetric(signatures(good), "signatures-good")

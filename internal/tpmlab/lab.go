@@ -1,4 +1,4 @@
-package tpmcert
+package tpmlab
 
 import (
 	"crypto"
@@ -23,9 +23,9 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// LabCert describes a certificate that is written by hand: crypto/x509 makes none over
+// Cert describes a certificate that is written by hand: crypto/x509 makes none over
 // SHA-1, with a key that nobody has, or with a signature that is wrong.
-type LabCert struct {
+type Cert struct {
 	Subject, Issuer string
 	From, To        time.Time
 	SPKI            []byte
@@ -36,30 +36,9 @@ type LabCert struct {
 	Version1        bool // without extensions, whatever Extensions says
 }
 
-// Algorithm identifiers in DER.
-const (
-	labSHA1RSA     = "\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x05\x05\x00"
-	labSHA256RSA   = "\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0b\x05\x00"
-	labMD5RSA      = "\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x04\x05\x00"
-	labECDSASHA1   = "\x30\x09\x06\x07\x2a\x86\x48\xce\x3d\x04\x01"
-	labECDSASHA256 = "\x30\x0a\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x02"
-	labEd25519     = "\x30\x05\x06\x03\x2b\x65\x70"
-	labUnknown     = "\x30\x05\x06\x03\x2a\x03\x04"
-	labPSSSHA256   = "\x30\x41\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0a\x30\x34\xa0\x0f\x30\x0d\x06\x09\x60\x86\x48\x01\x65\x03\x04\x02\x01\x05\x00" +
-		"\xa1\x1c\x30\x1a\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x08\x30\x0d\x06\x09\x60\x86\x48\x01\x65\x03\x04\x02\x01\x05\x00\xa2\x03\x02\x01\x20"
-)
-
-// labAlgorithm is the one that a key signs with by default.
-func labAlgorithm(key crypto.PublicKey) []byte {
-	if _, ok := key.(*rsa.PublicKey); ok {
-		return []byte(labSHA256RSA)
-	}
-	return []byte(labECDSASHA256)
-}
-
 // Sign writes the certificate, signed by the key where it can sign by that algorithm,
 // else with a signature of its size that is none.
-func (c *LabCert) Sign(t testing.TB, by crypto.Signer) []byte {
+func (c *Cert) Sign(t testing.TB, by crypto.Signer) []byte {
 	t.Helper()
 	var b cryptobyte.Builder
 	b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
@@ -68,12 +47,12 @@ func (c *LabCert) Sign(t testing.TB, by crypto.Signer) []byte {
 		}
 		b.AddASN1Int64(c.Serial + 1)
 		b.AddBytes(c.Algorithm)
-		b.AddBytes(labName(c.Issuer))
+		b.AddBytes(NameOf(c.Issuer))
 		b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
 			b.AddASN1UTCTime(c.From.UTC())
 			b.AddASN1UTCTime(c.To.UTC())
 		})
-		b.AddBytes(labName(c.Subject))
+		b.AddBytes(NameOf(c.Subject))
 		b.AddBytes(c.SPKI)
 		if len(c.Extensions) > 0 && !c.Version1 {
 			b.AddASN1(cbasn1.Tag(0xa3), func(b *cryptobyte.Builder) {
@@ -90,25 +69,46 @@ func (c *LabCert) Sign(t testing.TB, by crypto.Signer) []byte {
 	whole.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
 		b.AddBytes(tbs)
 		b.AddBytes(c.Algorithm)
-		b.AddASN1BitString(labSignature(string(c.Algorithm), tbs, by))
+		b.AddASN1BitString(signature(string(c.Algorithm), tbs, by))
 	})
 	return whole.BytesOrPanic()
 }
 
-func labSignature(algorithm string, tbs []byte, by crypto.Signer) (out []byte) {
+// Algorithm identifiers in DER.
+const (
+	SHA1RSA     = "\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x05\x05\x00"
+	SHA256RSA   = "\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0b\x05\x00"
+	MD5RSA      = "\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x04\x05\x00"
+	ECDSASHA1   = "\x30\x09\x06\x07\x2a\x86\x48\xce\x3d\x04\x01"
+	ECDSASHA256 = "\x30\x0a\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x02"
+	Ed25519     = "\x30\x05\x06\x03\x2b\x65\x70"
+	Unknown     = "\x30\x05\x06\x03\x2a\x03\x04"
+	PSSSHA256   = "\x30\x41\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0a\x30\x34\xa0\x0f\x30\x0d\x06\x09\x60\x86\x48\x01\x65\x03\x04\x02\x01\x05\x00" +
+		"\xa1\x1c\x30\x1a\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x08\x30\x0d\x06\x09\x60\x86\x48\x01\x65\x03\x04\x02\x01\x05\x00\xa2\x03\x02\x01\x20"
+)
+
+// AlgorithmOf is the one that a key signs with by default.
+func AlgorithmOf(key crypto.PublicKey) []byte {
+	if _, ok := key.(*rsa.PublicKey); ok {
+		return []byte(SHA256RSA)
+	}
+	return []byte(ECDSASHA256)
+}
+
+func signature(algorithm string, tbs []byte, by crypto.Signer) (out []byte) {
 	with1, with256 := sha1.Sum(tbs), sha256.Sum256(tbs)
 	switch key := by.(type) {
 	case *rsa.PrivateKey:
 		switch algorithm {
-		case labSHA1RSA:
-			out = labPKCS1(key, crypto.SHA1, with1[:])
-		case labSHA256RSA:
-			out = labPKCS1(key, crypto.SHA256, with256[:])
-		case labPSSSHA256:
+		case SHA1RSA:
+			out = pkcs1(key, crypto.SHA1, with1[:])
+		case SHA256RSA:
+			out = pkcs1(key, crypto.SHA256, with256[:])
+		case PSSSHA256:
 			out, _ = rsa.SignPSS(rand.Reader, key, crypto.SHA256, with256[:], &rsa.PSSOptions{SaltLength: 32})
 		}
 	case *ecdsa.PrivateKey:
-		if algorithm == labECDSASHA256 {
+		if algorithm == ECDSASHA256 {
 			out, _ = ecdsa.SignASN1(rand.Reader, key, with256[:])
 		}
 	}
@@ -119,27 +119,28 @@ func labSignature(algorithm string, tbs []byte, by crypto.Signer) (out []byte) {
 	return out
 }
 
-// labPKCS1Made holds the signatures of labPKCS1 by key, hash and sum.
-var labPKCS1Made sync.Map
+// pkcs1Made holds the signatures of labPKCS1 by key, hash and sum.
+var pkcs1Made sync.Map
 
-// labPKCS1 is a signature that is the same each time. It is made once: of thousands of
+// pkcs1 is a signature that is the same each time. It is made once: of thousands of
 // chains most repeat some certificate, and nothing else takes as long.
-func labPKCS1(key *rsa.PrivateKey, hash crypto.Hash, sum []byte) []byte {
+func pkcs1(key *rsa.PrivateKey, hash crypto.Hash, sum []byte) []byte {
 	type made struct {
 		key  *rsa.PrivateKey
 		hash crypto.Hash
 		sum  string
 	}
 	of := made{key, hash, string(sum)}
-	if out, ok := labPKCS1Made.Load(of); ok {
+	if out, ok := pkcs1Made.Load(of); ok {
 		return out.([]byte)
 	}
 	out, _ := rsa.SignPKCS1v15(nil, key, hash, sum)
-	labPKCS1Made.Store(of, out)
+	pkcs1Made.Store(of, out)
 	return out
 }
 
-func labName(cn string) []byte {
+// NameOf is a name of one common name.
+func NameOf(cn string) []byte {
 	der, err := asn1.Marshal(pkix.Name{CommonName: cn}.ToRDNSequence())
 	if err != nil {
 		panic(err)
@@ -147,24 +148,25 @@ func labName(cn string) []byte {
 	return der
 }
 
-// LabCA is the CA certificate of a key, valid at chainTime.
-func LabCA(subject, issuer string, key crypto.Signer) *LabCert {
+// CACert is the CA certificate of a key, valid at Time.
+func CACert(subject, issuer string, key crypto.Signer) *Cert {
 	spki, err := x509.MarshalPKIXPublicKey(key.Public())
 	if err != nil {
 		panic(err)
 	}
-	return &LabCert{Subject: subject, Issuer: issuer, From: chainTime.Add(-24 * time.Hour), To: chainTime.Add(24 * time.Hour),
-		SPKI: spki, Key: key, Algorithm: labAlgorithm(key.Public()), Extensions: []pkix.Extension{labIsCA}}
+	return &Cert{Subject: subject, Issuer: issuer, From: Time.Add(-24 * time.Hour), To: Time.Add(24 * time.Hour),
+		SPKI: spki, Key: key, Algorithm: AlgorithmOf(key.Public()), Extensions: []pkix.Extension{IsCA}}
 }
 
 // The extensions that the lab writes.
 var (
-	labIsCA    = pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Critical: true, Value: []byte{0x30, 3, 1, 1, 0xff}}
-	labIsNoCA  = pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Critical: true, Value: []byte{0x30, 0}}
-	labNoDepth = pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Critical: true, Value: []byte{0x30, 6, 1, 1, 0xff, 2, 1, 0}}
+	IsCA    = pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Critical: true, Value: []byte{0x30, 3, 1, 1, 0xff}}
+	IsNoCA  = pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Critical: true, Value: []byte{0x30, 0}}
+	NoDepth = pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Critical: true, Value: []byte{0x30, 6, 1, 1, 0xff, 2, 1, 0}}
 )
 
-func labUsages(ids ...oid.OID) pkix.Extension {
+// Usages is an extKeyUsage.
+func Usages(ids ...oid.OID) pkix.Extension {
 	var b cryptobyte.Builder
 	b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
 		for _, id := range ids {
@@ -174,17 +176,19 @@ func labUsages(ids ...oid.OID) pkix.Extension {
 	return pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 37}, Value: b.BytesOrPanic()}
 }
 
-func labKeyID(id ...byte) []pkix.Extension {
+// KeyID is a subjectKeyIdentifier.
+func KeyID(id ...byte) []pkix.Extension {
 	subject, _ := asn1.Marshal(id)
 	return []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 14}, Value: subject}}
 }
 
-func labAuthority(id ...byte) pkix.Extension {
+// Authority is an authorityKeyIdentifier.
+func Authority(id ...byte) pkix.Extension {
 	return pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 35}, Value: append([]byte{0x30, byte(2 + len(id)), 0x80, byte(len(id))}, id...)}
 }
 
-// labIssuerURL says where the certificate of the issuer is.
-func labIssuerURL(url string) pkix.Extension {
+// IssuerURL says where the certificate of the issuer is.
+func IssuerURL(url string) pkix.Extension {
 	var b cryptobyte.Builder
 	b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
 		b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
@@ -195,32 +199,33 @@ func labIssuerURL(url string) pkix.Extension {
 	return pkix.Extension{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 1, 1}, Value: b.BytesOrPanic()}
 }
 
-// LabEK and LabAK are leaves for a key, with everything that the TCG's profiles ask for.
-func LabEK(issuer string, key crypto.PublicKey) *LabCert {
+// EKCert is an EK's certificate, like [AKCert] with everything that the TCG's profiles ask for.
+func EKCert(issuer string, key crypto.PublicKey) *Cert {
 	usage := byte(0x08) // keyAgreement
 	if _, ok := key.(*rsa.PublicKey); ok {
 		usage = 0x20 // keyEncipherment
 	}
-	return labLeaf(issuer, key, []byte{3, 2, 3, usage}, oid.TCGKpEKCertificate)
+	return leaf(issuer, key, []byte{3, 2, 3, usage}, oid.TCGKpEKCertificate)
 }
 
-func LabAK(issuer string, key crypto.PublicKey) *LabCert {
-	return labLeaf(issuer, key, []byte{3, 2, 7, 0x80}, oid.TCGKpAIKCertificate)
+// AKCert is an AK's certificate.
+func AKCert(issuer string, key crypto.PublicKey) *Cert {
+	return leaf(issuer, key, []byte{3, 2, 7, 0x80}, oid.TCGKpAIKCertificate)
 }
 
-func labLeaf(issuer string, key crypto.PublicKey, usage []byte, purpose oid.OID) *LabCert {
+func leaf(issuer string, key crypto.PublicKey, usage []byte, purpose oid.OID) *Cert {
 	spki, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
 		panic(err)
 	}
-	return &LabCert{Subject: "leaf", Issuer: issuer, From: chainTime.Add(-24 * time.Hour), To: chainTime.Add(24 * time.Hour), SPKI: spki,
-		Extensions: []pkix.Extension{labIsNoCA, {Id: asn1.ObjectIdentifier{2, 5, 29, 15}, Critical: true, Value: usage},
-			labUsages(purpose), ekDirectory("id:49465800", "SLB9670", "id:00070055")}}
+	return &Cert{Subject: "leaf", Issuer: issuer, From: Time.Add(-24 * time.Hour), To: Time.Add(24 * time.Hour), SPKI: spki,
+		Extensions: []pkix.Extension{IsNoCA, {Id: asn1.ObjectIdentifier{2, 5, 29, 15}, Critical: true, Value: usage},
+			Usages(purpose), EKDirectory("id:49465800", "SLB9670", "id:00070055")}}
 }
 
-// labSPKI writes a key that nobody has: RSA of an odd number of so many bits, in the
+// SPKI writes a key that nobody has: RSA of an odd number of so many bits, in the
 // encoding rsaEncryption or RSAES-OAEP.
-func labSPKI(bits int, e int64, oaep bool) []byte {
+func SPKI(bits int, e int64, oaep bool) []byte {
 	n := new(big.Int).Lsh(big.NewInt(1), uint(bits-1))
 	n.Add(n, big.NewInt(0x10001))
 	algorithm := oid.OID("\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01")
@@ -242,8 +247,8 @@ func labSPKI(bits int, e int64, oaep bool) []byte {
 	return b.BytesOrPanic()
 }
 
-// labStrangeSPKIs are keys that no CA of ours has.
-var labStrangeSPKIs = sync.OnceValue(func() map[string][]byte {
+// StrangeSPKIs are keys that no CA of ours has.
+var StrangeSPKIs = sync.OnceValue(func() map[string][]byte {
 	p224, err := ecdsa.GenerateKey(elliptic.P224(), rand.Reader)
 	if err != nil {
 		panic(err)
@@ -253,24 +258,15 @@ var labStrangeSPKIs = sync.OnceValue(func() map[string][]byte {
 		panic(err)
 	}
 	return map[string][]byte{
-		"RSA of 8192 bits":         labSPKI(8192, 65537, false),
-		"RSA of 4104 bits":         labSPKI(4104, 65537, false),
-		"RSA of 1024 bits":         labSPKI(1024, 65537, false),
-		"RSA with a huge exponent": labSPKI(4096, 1<<31-1, false),
-		"RSA with exponent 3":      labSPKI(2048, 3, false),
-		"OAEP of 60000 bits":       labSPKI(60000, 1<<31-1, true),
-		"OAEP of 8192 bits":        labSPKI(8192, 65537, true),
+		"RSA of 8192 bits":         SPKI(8192, 65537, false),
+		"RSA of 4104 bits":         SPKI(4104, 65537, false),
+		"RSA of 1024 bits":         SPKI(1024, 65537, false),
+		"RSA with a huge exponent": SPKI(4096, 1<<31-1, false),
+		"RSA with exponent 3":      SPKI(2048, 3, false),
+		"OAEP of 60000 bits":       SPKI(60000, 1<<31-1, true),
+		"OAEP of 8192 bits":        SPKI(8192, 65537, true),
 		"P-224":                    onP224,
 		"Ed25519":                  append([]byte("\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00"), make([]byte, 32)...),
 		"unknown":                  []byte("\x30\x0b\x30\x05\x06\x03\x2a\x03\x04\x03\x02\x00\x01"),
 	}
 })
-
-func ecdsaKey(t testing.TB, curve elliptic.Curve) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(curve, rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
