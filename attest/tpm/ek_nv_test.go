@@ -5,8 +5,10 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 
@@ -102,5 +104,32 @@ func TestEKCertificateFromNV(t *testing.T) {
 		if facts, err := verifyAt(v, c.NotBefore.AddDate(0, 0, 1), c); err != nil || facts.Tolerances != nil {
 			t.Errorf("0x%08x: %+v, %v", uint32(index), facts, err)
 		}
+	}
+}
+
+func readCertificate(t testing.TB, tpm transport.TPM, index tpm2.TPMHandle) ([]byte, error) {
+	t.Helper()
+	return do(t, tpm, func(ctx context.Context, h *tpmop.Handles) ([]byte, error) {
+		return tpmop.ReadNVCertificate(ctx, h, index)
+	})
+}
+
+func TestReadNVCertificate(t *testing.T) {
+	tpm := tpmsim.New(t, tpmsim.Options{EKs: []tpmsim.Algorithm{}})
+	want := tpm.AKCertificate(tpmsim.RSA2048).Raw
+	got, err := readCertificate(t, tpm, GCERSA().CertificateIndex)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	tpmlab.WriteNV(t, tpm, testIndex, append(header(want, true), make([]byte, 64)...))
+	if got, err = readCertificate(t, tpm, testIndex); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("with header and padding: error %v", err)
+	}
+	tpmlab.WriteNV(t, tpm, testIndex, append(bytes.Clone(want), 1))
+	if _, err = readCertificate(t, tpm, testIndex); err == nil || !strings.Contains(err.Error(), "0x01800001") {
+		t.Errorf("with another byte after it: got %v, want an error that names the index", err)
 	}
 }

@@ -211,3 +211,20 @@ func TestTPMKeyFileFlushesWhateverFails(t *testing.T) {
 		}
 	}
 }
+
+// A password that the key's policy does not ask for is not used.
+func TestPasswordThatIsNotAskedFor(t *testing.T) {
+	tpm := tpmlab.NewTPM(t)
+	made, err := Create(t.Context(), tpm, ECDSAP256, Options{PCRs: pcr23})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := Load(t.Context(), tpm, made.File(), LoadOptions{Password: hidden([]byte("of another key"))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Sign(nil, make([]byte, 32), crypto.SHA256); err != nil {
+		t.Errorf("got %v", err)
+	}
+	tpmlab.CheckNothingLoaded(t, tpm)
+}

@@ -321,3 +321,13 @@ func TestTPM2ToolsCheckQuote(t *testing.T) {
 		}
 	}
 }
+
+func BenchmarkQuote(b *testing.B) {
+	tpm := tpmlab.NewTPM(b)
+	qd := sha256.Sum256([]byte("qualifying data"))
+	for b.Loop() {
+		if _, err := quoteWith(b, tpm, AKSource{Template: AKTemplateECDSAP256()}, DefaultPCRs(), qd[:]); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

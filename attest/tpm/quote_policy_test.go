@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-tpm/tpm2"
@@ -102,5 +103,11 @@ func TestZeroPCRPolicyRefuses(t *testing.T) {
 	m := quotedForPolicy(t)
 	for name, p := range map[string]*PCRPolicy{"nil": nil, "zero": {}} {
 		t.Run(name, func(t *testing.T) { tpmlab.ExpectCheck(t, p.CheckQuote(t.Context(), m), CheckQuotePolicy) })
+	}
+}
+
+func TestDefaultPCRs(t *testing.T) {
+	if got := DefaultPCRs()[0].PCRs(); !slices.Equal(got, []int{0, 1, 2, 3, 4, 5, 6, 7}) {
+		t.Errorf("got %v", got)
 	}
 }
