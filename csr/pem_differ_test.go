@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nodeattest/nodeattest/internal/fuzzing"
 )
 
 // sameReading fails the test unless both readers accept text and read the same, or both
@@ -158,6 +160,7 @@ func TestReadersAgreeOnLines(t *testing.T) {
 
 // FuzzReadersAgree compares the readers.
 func FuzzReadersAgree(f *testing.F) {
+	fuzzing.Begin(f)
 	for _, text := range readerSeeds(f) {
 		if len(text) < 2000 {
 			f.Add(text)

@@ -11,12 +11,14 @@ import (
 	"github.com/smallstep/pkcs7"
 
 	"github.com/nodeattest/nodeattest/cloud/awsid"
+	"github.com/nodeattest/nodeattest/internal/fuzzing"
 )
 
 // FuzzVerify holds the reader against github.com/smallstep/pkcs7, which transcodes BER: what is
 // accepted has the same content there, and a good signature. The fuzzer either sends what
 // it likes, or has a region's key sign it.
 func FuzzVerify(f *testing.F) {
+	fuzzing.Begin(f)
 	a := openAuthority()
 	f.Add(newShape(a, goodJSON).marshal(a), false)
 	f.Add([]byte(goodJSON), true)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
 
+	"github.com/nodeattest/nodeattest/internal/fuzzing"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -38,6 +39,7 @@ func addDocuments(f *testing.F) *bench {
 // FuzzParse: what is read is a refusal or a document, and then another library reads the
 // same certificate, signer, signature and content from it.
 func FuzzParse(f *testing.F) {
+	fuzzing.Begin(f)
 	if good := must(addDocuments(f).good().marshal()); !derThroughout(good) {
 		f.Fatal("the good document is no DER")
 	}
@@ -86,6 +88,7 @@ func derThroughout(data cryptobyte.String) bool {
 
 // FuzzVerify: what is taken says what the good document says.
 func FuzzVerify(f *testing.F) {
+	fuzzing.Begin(f)
 	b := addDocuments(f)
 	v, err := NewVerifier(b.config())
 	if err != nil {

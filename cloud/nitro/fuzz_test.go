@@ -12,6 +12,7 @@ import (
 
 	"github.com/veraison/go-cose"
 
+	"github.com/nodeattest/nodeattest/internal/fuzzing"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -85,6 +86,7 @@ func checkPayload(t *testing.T, d *Document) {
 // FuzzPayload reads the payload alone: whatever this reader takes, the other one takes with
 // its strictest options, and reads the same.
 func FuzzPayload(f *testing.F) {
+	fuzzing.Begin(f)
 	b := newBench()
 	f.Add(b.good().payloadBytes())
 	f.Add(b.enclave().payloadBytes())
@@ -103,6 +105,7 @@ func FuzzPayload(f *testing.F) {
 
 // FuzzVerify: what is taken says what the good document says.
 func FuzzVerify(f *testing.F) {
+	fuzzing.Begin(f)
 	b := addDocuments(f)
 	v, err := NewVerifier(VerifierConfig{Roots: b.roots()})
 	if err != nil {

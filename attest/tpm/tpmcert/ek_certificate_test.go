@@ -16,6 +16,7 @@ import (
 	goattestation "github.com/google/go-attestation/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/fuzzing"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 	"golang.org/x/crypto/cryptobyte"
@@ -270,6 +271,7 @@ func TestEKCertificatesLikeGoAttestation(t *testing.T) {
 // FuzzParseEKCertificate: no bytes make the reader panic; what it takes has a digest,
 // and its DER alone reads the same.
 func FuzzParseEKCertificate(f *testing.F) {
+	fuzzing.Begin(f)
 	root := sign(f, nil, "root", nil)
 	der := ekCert(f, root, newTestKey(f).Public(), nil).Raw
 	f.Add(der)
@@ -300,6 +302,7 @@ func FuzzParseEKCertificate(f *testing.F) {
 
 // FuzzParseEKChain: the certificates that are read are the ones that were written.
 func FuzzParseEKChain(f *testing.F) {
+	fuzzing.Begin(f)
 	root := sign(f, nil, "root", nil)
 	a, b := sign(f, root, "a", nil).cert.Raw, sign(f, root, "b", nil).cert.Raw
 	f.Add(a, b)
