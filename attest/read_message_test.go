@@ -13,6 +13,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/fuzzing"
 	"github.com/nodeattest/nodeattest/internal/message"
 )
 
@@ -193,6 +194,7 @@ func TestReadMessageRefuses(t *testing.T) {
 
 // FuzzReadMessage reads whatever somebody has filed.
 func FuzzReadMessage(f *testing.F) {
+	fuzzing.Begin(f)
 	kinds := []attest.Kind{new(tpm.Kind)}
 	for _, name := range []string{"hello", "answer"} {
 		text, err := os.ReadFile("testdata/messages/" + name + ".pem")

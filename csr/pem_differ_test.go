@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nodeattest/nodeattest/internal/fuzzing"
 	"github.com/nodeattest/nodeattest/internal/vectortest"
 )
 
@@ -165,6 +166,7 @@ func TestReadersAgreeOnLines(t *testing.T) {
 
 // FuzzReadersAgree compares the readers.
 func FuzzReadersAgree(f *testing.F) {
+	fuzzing.Begin(f)
 	for _, text := range readerSeeds(f) {
 		if len(text) < 2000 {
 			f.Add(text)

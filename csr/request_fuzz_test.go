@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/fuzzing"
 	"github.com/nodeattest/nodeattest/internal/nodename"
 )
 
@@ -16,6 +17,7 @@ import (
 // checked request that keeps the invariants of every certificate, or an error that
 // makes a decision.
 func FuzzParseRequestAndCheck(f *testing.F) {
+	fuzzing.Begin(f)
 	for _, c := range []struct {
 		signer string
 		class  csr.RequesterClass

@@ -11,6 +11,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/fuzzing"
 )
 
 func TestParse(t *testing.T) {
@@ -171,6 +173,7 @@ func TestAlgorithmConfusion(t *testing.T) {
 
 // FuzzParse: whatever parses has one encoding, and encoding/json reads the same header.
 func FuzzParse(f *testing.F) {
+	fuzzing.Begin(f)
 	for _, forger := range forgers() {
 		f.Add(forger.good(f))
 	}
@@ -228,6 +231,7 @@ func TestDecodeSegment(t *testing.T) {
 
 // FuzzDecodeSegment: what is accepted encodes to itself.
 func FuzzDecodeSegment(f *testing.F) {
+	fuzzing.Begin(f)
 	for _, text := range []string{"", "YQ", "YR", "YQ==", "YW\nJj", "-_-_", "+/"} {
 		f.Add([]byte(text))
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/fuzzing"
 )
 
 // allKeys are keys of every algorithm, each with an ID of its own.
@@ -169,6 +171,7 @@ func TestMarshalJWKSRefused(t *testing.T) {
 
 // FuzzParseJWKS: what is accepted is written in one way that is read as the same set.
 func FuzzParseJWKS(f *testing.F) {
+	fuzzing.Begin(f)
 	text, err := MarshalJWKS(allKeys(f))
 	if err != nil {
 		f.Fatal(err)

@@ -9,6 +9,8 @@ import (
 	"math/big"
 	"strings"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/fuzzing"
 )
 
 // resigned parses a good token and puts another signature into it.
@@ -143,6 +145,7 @@ func TestAppendDER(t *testing.T) {
 
 // FuzzSignature: only what a naive reading of the signature accepts is accepted.
 func FuzzSignature(f *testing.F) {
+	fuzzing.Begin(f)
 	es := forgers()[ES256]
 	good := es.good(f)
 	signed := good[:strings.LastIndexByte(good, '.')]

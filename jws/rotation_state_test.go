@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/fuzzing"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -256,6 +257,7 @@ func TestRotationStateSize(t *testing.T) {
 
 // FuzzRotationState holds that a state which is accepted is written again to the byte.
 func FuzzRotationState(f *testing.F) {
+	fuzzing.Begin(f)
 	r, err := NewRotatingSigner(namedSigner(f, "a"), RotationConfig{Publish: testPublish, Retain: testRetain})
 	if err != nil {
 		f.Fatal(err)

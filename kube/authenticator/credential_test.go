@@ -18,6 +18,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/fuzzing"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -508,6 +509,7 @@ func TestExecInfo(t *testing.T) {
 }
 
 func FuzzExecInfo(f *testing.F) {
+	fuzzing.Begin(f)
 	f.Add(`{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1"}`)
 	f.Fuzz(func(t *testing.T, value string) {
 		if err := CheckExecInfoVariable(value); err != nil && !errors.Is(err, checkExecInfo) {

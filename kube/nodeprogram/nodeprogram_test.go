@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/fuzzing"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -225,6 +226,7 @@ func TestKinds(t *testing.T) {
 }
 
 func FuzzSettings(f *testing.F) {
+	fuzzing.Begin(f)
 	f.Add([]byte(read(f, "kubelet-authenticator.yaml")))
 	f.Add([]byte(`{"apiVersion":"config.nodeattest.github.io/v1alpha1","kind":"KubeletAuthenticatorConfiguration","evidence":{"tpm":{"ak":"gce-ecc"}}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {

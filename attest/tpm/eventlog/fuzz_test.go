@@ -4,10 +4,13 @@ import (
 	"testing"
 
 	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/internal/fuzzing"
 )
 
 // Any log, good or bad, ends in an answer.
 func FuzzReplay(f *testing.F) {
+	fuzzing.Begin(f)
 	boot := append(bootOfTest(), secureBootOfTest("\x01")...)
 	f.Add(writeLog(boot...))
 	f.Add(writeLog(secureBootOfTest("\x00")...))

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/fuzzing"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -150,6 +151,7 @@ func TestEventLogEncoding(t *testing.T) {
 }
 
 func FuzzParseQuote(f *testing.F) {
+	fuzzing.Begin(f)
 	e := goodQuoteForgery(f, newForger(f, tpmlab.P256(), schemeECDSA)).evidence(f)
 	data, err := MarshalQuote(e)
 	if err != nil {

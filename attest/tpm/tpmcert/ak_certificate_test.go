@@ -179,16 +179,16 @@ func TestVerifyAKCertificateRefuses(t *testing.T) {
 // that was sent.
 func FuzzParseAKPresented(f *testing.F) {
 	fuzzing.Begin(f)
-	root := sign(f, nil, "root", nil)
-	a, b := sign(f, root, "a", nil).cert.Raw, sign(f, root, "b", nil).cert.Raw
+	root := tpmlab.Sign(f, nil, "root", nil)
+	a, b := tpmlab.Sign(f, root, "a", nil).Cert.Raw, tpmlab.Sign(f, root, "b", nil).Cert.Raw
 	f.Add(a, b)
 	f.Add(b, []byte{})
-	f.Add(ekCert(f, root, newTestKey(f).Public(), nil).Raw, a)
+	f.Add(tpmlab.EKCertificate(f, root, tpmlab.NewP256(f).Public(), nil).Raw, a)
 	f.Add(a[:100], a[100:])
 	f.Fuzz(func(t *testing.T, leaf, above []byte) {
 		p, err := ParseAKPresented([][]byte{leaf, above})
 		if err != nil {
-			if p != nil || !hasCheck(err) {
+			if p != nil || !tpmlab.HasCheck(err) {
 				t.Fatalf("%v, %v is no check", p, err)
 			}
 			return

@@ -16,6 +16,7 @@ import (
 	goattestation "github.com/google/go-attestation/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/fuzzing"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -271,6 +272,7 @@ func TestEKCertificatesLikeGoAttestation(t *testing.T) {
 // FuzzParseEKCertificate: no bytes make the reader panic; what it takes has a digest,
 // and its DER alone reads the same.
 func FuzzParseEKCertificate(f *testing.F) {
+	fuzzing.Begin(f)
 	root := tpmlab.Sign(f, nil, "root", nil)
 	der := tpmlab.EKCertificate(f, root, tpmlab.NewP256(f).Public(), nil).Raw
 	f.Add(der)
@@ -301,6 +303,7 @@ func FuzzParseEKCertificate(f *testing.F) {
 
 // FuzzParseEKChain: the certificates that are read are the ones that were written.
 func FuzzParseEKChain(f *testing.F) {
+	fuzzing.Begin(f)
 	root := tpmlab.Sign(f, nil, "root", nil)
 	a, b := tpmlab.Sign(f, root, "a", nil).Cert.Raw, tpmlab.Sign(f, root, "b", nil).Cert.Raw
 	f.Add(a, b)

@@ -17,6 +17,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/fuzzing"
 )
 
 var update = flag.Bool("update", false, "write the golden outputs anew")
@@ -165,6 +166,7 @@ func TestNotShown(t *testing.T) {
 
 // FuzzShow neither panics nor writes what a terminal would obey.
 func FuzzShow(f *testing.F) {
+	fuzzing.Begin(f)
 	for _, input := range inputs(f) {
 		f.Add(input)
 		f.Add(input[:len(input)*2/3])

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/fuzzing"
 	"github.com/nodeattest/nodeattest/kube/deploy"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -102,6 +103,7 @@ func known(t testing.TB) *Settings {
 }
 
 func FuzzParse(f *testing.F) {
+	fuzzing.Begin(f)
 	f.Add([]byte(shipped(f)))
 	f.Add([]byte("apiVersion: 1\n"))
 	f.Add([]byte("{}"))
