@@ -156,9 +156,6 @@ func SANOf(names ...general) pkix.Extension {
 	return pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: TLV(0x30, list...)}
 }
 
-// PKCS8 is the private key in DER.
-func PKCS8(key crypto.Signer) []byte { return Must(x509.MarshalPKCS8PrivateKey(RawKey(key))) }
-
 // PEMBlock is one PEM block.
 func PEMBlock(label string, data []byte) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: label, Bytes: data}))
