@@ -82,12 +82,12 @@ func ExampleTrustAKs() {
 		log.Fatal(err)
 	}
 	road := kind.Describe().Roads[0]
-	fmt.Println(road.Road, road.Identities, road.Residence)
+	fmt.Println(road.Road, road.Identities[0].Kind, road.Residence)
 
 	_, err = tpmkind.TrustAKs(nil, tpmcert.ProfileTCG())
 	fmt.Println(err)
 	// Output:
-	// ak [othername ak] asserted
+	// ak othername asserted
 	// configuration: got an unusable issuer 0: no roots
 }
 
@@ -102,11 +102,11 @@ func ExampleTrustEKs() {
 		log.Fatal(err)
 	}
 	road := kind.Describe().Roads[0]
-	fmt.Println(road.Road, road.Identities, road.Residence)
+	fmt.Println(road.Road, road.Identities[0].Kind, road.Residence)
 
 	_, err = tpmkind.TrustEKs(nil)
 	fmt.Println(err)
 	// Output:
-	// ek [ek] proven
+	// ek ek proven
 	// configuration: got an unusable issuer 0: no roots
 }
