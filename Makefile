@@ -7,23 +7,30 @@ BENCHTIME ?= 1s
 # TESTARGS go to go test. A package may take long where two cores are busy with others.
 TESTARGS ?= -race -timeout 40m
 
-# The modules beside that of this folder, as far as they are there: adapters, which users
-# import, and those that only have tests or tools.
-ADAPTERS := $(patsubst %/go.mod,%,$(wildcard kube/go.mod cloud/go.mod))
-TESTS := tools/image $(patsubst %/go.mod,%,$(wildcard test/go.mod test/*/go.mod))
+# Each module is built as a user builds it: go.work is for editors.
+export GOWORK := off
+
+# The modules beside that of this folder, as far as they are there: those that users import,
+# with the replay of the vectors, and those that only have tests or tools.
+ADAPTERS := $(patsubst %/go.mod,%,$(wildcard kube/go.mod cloud/go.mod vectors/go.mod test/vectors/go.mod))
+TESTS := tools tools/image $(filter-out test/vectors,$(patsubst %/go.mod,%,$(wildcard test/go.mod test/*/go.mod)))
 
 # each runs a command in each of some folders, after one that failed too.
 each = @failed=; for module in $(1); do \
 	echo "in $$module: $(2)"; (cd $$module && $(2)) || failed="$$failed $$module"; \
 	done; [ -z "$$failed" ] || { echo "failed in:$$failed" >&2; exit 1; }
 
-.PHONY: help demo test e2e fuzz bench lint vectors cross setup setup-build setup-test
+.PHONY: help demo check test e2e fuzz bench lint generate vectors cross setup setup-build setup-test
 
 help: ## list the commands
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 10
 
 demo: setup-build ## a simulated TPM proves a node, and attacks are refused
 	$(GO) run ./examples/quickstart
+
+check: setup-build ## gofmt, build and vet of every module, and no test: under a minute once all is built
+	@bad=$$("$$($(GO) env GOROOT)/bin/gofmt" -l .); [ -z "$$bad" ] || { echo "not formatted: $$bad" >&2; exit 1; }
+	$(call each,. $(ADAPTERS) $(TESTS),$(GO) list -export ./... >/dev/null && $(GO) vet ./...)
 
 test: setup-test ## every test, with the race detector
 	$(call each,. $(ADAPTERS),$(CURDIR)/scripts/test.sh $(TESTARGS) ./...)
@@ -41,8 +48,11 @@ bench: setup-build ## every benchmark; BENCH selects, BENCHTIME sets the time
 lint: setup-build ## gofmt, shellcheck, golangci-lint, govulncheck, go mod tidy, messages of commits
 	scripts/lint.sh
 
+generate: setup-build ## write again what generators make: deep copies, the import graph, the vectors' index
+	scripts/generate.sh
+
 vectors: setup-build ## make the test vectors again
-	$(GO) run ./internal/vectors
+	$(GO) run -C test/vectors ./generate ../..
 
 cross: ## build without cgo for every supported platform
 	GO=$(GO) scripts/cross.sh

@@ -21,12 +21,11 @@ var targets = []string{"linux/amd64", "linux/arm64", "windows/amd64", "darwin/ar
 
 // A goPackage is what the go command says of one package of the module.
 type goPackage struct {
-	path    string // below the module's, "." for the root
-	name    string
-	dir     string
-	imports []string // of this module, in the form of path; without those of tests
-	deps    []string // all packages that are linked in, by import path
-	tests   []string // the test files' names
+	path  string // below the module's, "." for the root
+	name  string
+	dir   string
+	deps  []string // all packages that are linked in, by import path
+	tests []string // the test files' names
 }
 
 // public reports whether other modules can import p. The root has no code.
@@ -37,7 +36,7 @@ func (p goPackage) public() bool {
 // listPackages asks for the packages of the module at root, sorted by path.
 func listPackages(t *testing.T, root, target string) []goPackage {
 	t.Helper()
-	const format = `{{.ImportPath}};{{.Name}};{{.Dir}};{{join .Imports ","}};{{join .Deps ","}};{{join .TestGoFiles ","}},{{join .XTestGoFiles ","}}`
+	const format = `{{.ImportPath}};{{.Name}};{{.Dir}};{{join .Deps ","}};{{join .TestGoFiles ","}},{{join .XTestGoFiles ","}}`
 	// -e: what the module of a fixture imports need not exist.
 	out, err := goCommand(root, target, "list", "-e", "-f", format, "./...")
 	if err != nil {
@@ -46,16 +45,11 @@ func listPackages(t *testing.T, root, target string) []goPackage {
 	var packages []goPackage
 	for line := range strings.Lines(out) {
 		field := strings.Split(strings.TrimSpace(line), ";")
-		if len(field) != 6 {
+		if len(field) != 5 {
 			t.Fatalf("go list says %q", line)
 		}
 		list := func(i int) []string { return slices.DeleteFunc(strings.Split(field[i], ","), isEmpty) }
-		p := goPackage{path: ownPath(field[0]), name: field[1], dir: field[2], deps: list(4), tests: list(5)}
-		for _, imported := range list(3) {
-			if own := ownPath(imported); own != "" {
-				p.imports = append(p.imports, own)
-			}
-		}
+		p := goPackage{path: ownPath(field[0]), name: field[1], dir: field[2], deps: list(3), tests: list(4)}
 		packages = append(packages, p)
 	}
 	return packages

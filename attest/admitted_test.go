@@ -168,7 +168,7 @@ func TestClaimedProviderID(t *testing.T) {
 
 // A reading from the future is no reading, and a key that waits is enough.
 func TestKeyRingEdges(t *testing.T) {
-	ring, err := NewKeyRing([]RingKey{NewRingKey(ringTime.Add(-time.Hour))}, ringTime.Add(clockSkew))
+	ring, err := newKeyRing([]RingKey{NewRingKey(ringTime.Add(-time.Hour))}, ringTime.Add(clockSkew))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,19 +50,27 @@ func (s Stage) String() string {
 // to write it hands to [Result.WhenAdmitted]. That is done after Authorize has returned, and
 // only if everybody who is asked admits the machine. So any code may embed or wrap an
 // authorizer or combine it with others, and nothing is recorded about a machine that is
-// refused. Use [Wrap] to wrap one, so that its other two methods are not lost.
+// refused. Use [Wrap] to wrap one, so that its other methods are not lost.
+//
+// An authorizer may have two more methods.
+//
+//	AuthorizeHello(ctx context.Context, r *Result) error
+//
+// is called at [StageHello], by one who knows something then already: that the machine, whose
+// certificate a hello shows and does not prove, is no member. It spares such a machine the
+// challenge. It writes nothing; its errors are those of Authorize. An authorizer without it is
+// asked at the answer alone.
+//
+//	CheckAuthorizer(open Opening) error
+//
+// is called by [NewVerifier], so that the operator learns of a fault and no node is denied
+// because of it. It returns an error if the authorizer is unusable, or does not fit what the
+// verifier is open for. It must be safe to call on the type's zero value, and on a nil pointer
+// if one can be made.
 //
 // Authorize is called from many goroutines and must not keep or change its arguments.
 type Authorizer interface {
 	Authorize(ctx context.Context, r *Result) (*Authorization, error)
-}
-
-// HelloAuthorizer is implemented by an [Authorizer] that knows something at [StageHello]: that
-// the machine, whose certificate a hello shows and does not prove, is no member. It spares such
-// a machine the challenge. AuthorizeHello writes nothing; its errors are those of Authorize. An
-// authorizer without it is asked at the answer alone.
-type HelloAuthorizer interface {
-	AuthorizeHello(ctx context.Context, r *Result) error
 }
 
 // AuthorizerFunc is a function used as an [Authorizer].
@@ -99,20 +107,10 @@ func (w *wrapped) Authorize(ctx context.Context, r *Result) (*Authorization, err
 }
 
 func (w *wrapped) AuthorizeHello(ctx context.Context, r *Result) error {
-	return AuthorizeHello(ctx, w.inner, r)
+	return r.AskAtHello(ctx, w.inner)
 }
 
 func (w *wrapped) CheckAuthorizer(open Opening) error { return CheckAuthorizer(w.inner, open) }
-
-// AuthorizerChecker is implemented by an [Authorizer] that can be made or configured in such a
-// way that it never decides correctly. [NewVerifier] calls it, so that the operator learns of
-// the fault and no node is denied because of it.
-type AuthorizerChecker interface {
-	// CheckAuthorizer returns an error if the authorizer is unusable, or does not fit what the
-	// verifier is open for. It must be safe to call on the type's zero value, and on a nil
-	// pointer if one can be made.
-	CheckAuthorizer(open Opening) error
-}
 
 // Opening is what a verifier is open for.
 type Opening struct {
@@ -125,21 +123,23 @@ type Opening struct {
 var errNoAuthorizer = errors.New("attest: no Authorizer, or a nil one")
 
 // CheckAuthorizer returns an error if an authorizer is nil, a nil pointer or a nil function, or
-// if it is an [AuthorizerChecker] that returns one: for an authorizer that asks others.
+// if its method CheckAuthorizer returns one: for an authorizer that asks others.
 func CheckAuthorizer(a Authorizer, open Opening) error {
 	if typednil.Is(a) {
 		return errNoAuthorizer
 	}
-	if c, ok := a.(AuthorizerChecker); ok {
+	if c, ok := a.(interface{ CheckAuthorizer(open Opening) error }); ok {
 		return c.CheckAuthorizer(open)
 	}
 	return nil
 }
 
-// AuthorizeHello asks an authorizer at a hello, if it is a [HelloAuthorizer]: for an authorizer
-// that asks others.
-func AuthorizeHello(ctx context.Context, a Authorizer, r *Result) error {
-	if h, ok := a.(HelloAuthorizer); ok {
+// AskAtHello asks an authorizer at a hello, if it can be asked then: for an authorizer that asks
+// others.
+func (r *Result) AskAtHello(ctx context.Context, a Authorizer) error {
+	if h, ok := a.(interface {
+		AuthorizeHello(ctx context.Context, r *Result) error
+	}); ok {
 		return h.AuthorizeHello(ctx, r)
 	}
 	return nil
@@ -168,9 +168,6 @@ func (r *Result) Admit(nodeName string) *Authorization {
 // For returns the name of the node that the machine is admitted as.
 func (a *Authorization) For() string { return a.nodeName }
 
-// CheckMembership: the [Authorizer] refused the machine.
-const CheckMembership Check = "not-a-member"
-
 // NotMember returns a refusal with a reason for people, for example "machine
 // gce:p/1 is registered as node b".
 func NotMember(reason string) error {
@@ -182,8 +179,8 @@ func NotMember(reason string) error {
 const checkProviderID Check = "provider-id"
 
 // Membership asks an [Authorizer] as a [Verifier] does. It is meant for anyone who calls one
-// from elsewhere, such as a test of an authorizer. At [StageHello] a [HelloAuthorizer] is asked
-// and nobody else. At [StageAnswer] it checks the provider ID that the request claims against
+// from elsewhere, such as a test of an authorizer. At [StageHello] only one that can be asked
+// then is asked. At [StageAnswer] it checks the provider ID that the request claims against
 // the answer, then does what was handed to [Result.WhenAdmitted], in that order, and sets what
 // [Result.Attested] returns. A nil error means admission. An error that wraps
 // [CheckMembership] or "provider-id" is a refusal; any other wraps [refusal.ErrRetry].
@@ -194,11 +191,11 @@ func Membership(ctx context.Context, a Authorizer, r *Result) error {
 	if typednil.Is(a) {
 		return refusal.Retry(errNoAuthorizer)
 	}
-	if err := r.checkKind(); err != nil {
+	if err := r.checkMachine(); err != nil {
 		return err
 	}
 	if r.Stage != StageAnswer {
-		return asMembership(AuthorizeHello(ctx, a, r))
+		return asMembership(r.AskAtHello(ctx, a))
 	}
 	p, machine := &pending{}, r.Machine
 	r.pending = p
@@ -273,14 +270,19 @@ func (r *Result) ask(ctx context.Context, authorizer Authorizer) (*csr.Grant, er
 	return &given, nil
 }
 
-// checkKind refuses evidence of a kind other than the one by which the inventory knows the
-// machine: anyone who can get the weaker of two cannot downgrade to it.
-func (r *Result) checkKind() error {
+// checkMachine refuses another machine than the inventory has for the node, where it has one,
+// and evidence of another kind than the one by which the inventory knows the machine: anyone
+// who can get the weaker of two cannot downgrade to it.
+func (r *Result) checkMachine() error {
 	if r.checked == nil || r.checked.Machine() == nil {
 		return nil
 	}
-	if want := r.checked.Machine().Provider; want != "" && want != r.Provider {
-		return NotMember("machine " + string(r.Machine) + " by " + refusal.OrNothing(r.Provider) + ", where the inventory has node " + r.NodeName + " by " + want)
+	m := r.checked.Machine()
+	switch {
+	case m.Provider != "" && m.Provider != r.Provider:
+		return NotMember("machine " + string(r.Machine) + " by " + refusal.OrNothing(r.Provider) + ", where the inventory has node " + r.NodeName + " by " + m.Provider)
+	case m.Identity != "" && m.Identity != string(r.Machine):
+		return NotMember("machine " + string(r.Machine) + ", where the inventory has " + m.Identity + " for node " + r.NodeName)
 	}
 	return nil
 }

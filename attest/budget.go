@@ -15,9 +15,6 @@ const (
 	answerSignatures = helloSignatures + 2
 )
 
-// CheckBudget: a request would cost more than it may.
-const CheckBudget = message.CheckBudget
-
 // Budget counts the public-key operations of one request: at most 10 signatures for a hello
 // (the request's own and 9 in chains of certificates) and two more for an answer, whoever
 // sends it and however many kinds there are. Most need two or three. A kind calls Signature

@@ -26,9 +26,6 @@ func ChallengeDecision(challenge []byte, err error) csr.Decision {
 		Reason: ReasonChallenge, Message: base64.StdEncoding.EncodeToString(challenge)}
 }
 
-// ReasonChallenge is the reason of the condition that carries a challenge.
-const ReasonChallenge = message.ReasonChallenge
-
 // checkNoChallenge: a hello was decided without a challenge.
 const checkNoChallenge Check = "no-challenge"
 

@@ -2,6 +2,7 @@ package attest_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/refusal"
+	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
 // The control plane's side: a verifier made once, a challenge for each hello, a
@@ -24,6 +26,8 @@ func ExampleVerifier() {
 		return
 	}
 	defer func() { _ = node.Close() }()
+	ak := sha256.Sum256(node.TPM.AKCertificate(tpmsim.RSA2048).RawSubjectPublicKeyInfo)
+	expected := attest.Identity(fmt.Sprintf("ak:sha256:%x", ak)) // from the inventory
 
 	ring, err := attest.NewStaticKeyRing(attest.NewRingKey(time.Now()))
 	if err != nil {
@@ -49,7 +53,9 @@ func ExampleVerifier() {
 			},
 		},
 		Authorizer: attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
-			// Compare r.Machine with what the inventory expects of node-1.
+			if r.Machine != expected {
+				return nil, attest.NotMember("machine " + string(r.Machine) + " is not that of node-1")
+			}
 			a := r.Admit("node-1")
 			a.ProviderID = "sim://attesttest/node-1"
 			return a, nil

@@ -38,9 +38,6 @@ func (id Identity) Valid() bool {
 	return len(kind) > 0 && len(kind) < len(id)-1 && plaintext.Valid(string(id), message.MaxIdentitySize)
 }
 
-// CheckIdentity: evidence states a bad or ambiguous machine identity, or none.
-const CheckIdentity Check = "machine-identity"
-
 // Grammar is one kind of identity and how it is spelt.
 type Grammar struct {
 	// Kind is the part before the first colon: lower-case letters, digits and "-".

@@ -17,10 +17,6 @@ import (
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-// MaxRingAge is how old a reading of a shared ring may be: a replica that has not read it for
-// longer than that verifies nothing.
-const MaxRingAge = message.MaxRingAge
-
 // Checks of the key ring.
 const (
 	// checkRingKey: the binding names a key that is unknown, retired or not yet active.
@@ -81,20 +77,8 @@ type KeyRing struct {
 	static bool
 }
 
-// NewKeyRing makes a ring from keys that were read from a shared place at
-// readAt. Call [KeyRing.Refresh] with a new reading well within 60 seconds.
-// It returns an error if keys is empty, an identifier occurs twice, a secret is
-// all zero, ActiveAt is zero, or a key is retired before it is active.
-func NewKeyRing(keys []RingKey, readAt time.Time) (*KeyRing, error) {
-	r := &KeyRing{}
-	if err := r.Refresh(keys, readAt); err != nil {
-		return nil, err
-	}
-	return r, nil
-}
-
 // NewStaticKeyRing makes a ring of keys that the caller owns and that nobody else rotates: it
-// never becomes stale. It returns an error as [NewKeyRing] does.
+// never becomes stale. It returns an error as [KeyRing.Refresh] does.
 func NewStaticKeyRing(keys ...RingKey) (*KeyRing, error) {
 	if err := checkRingKeys(keys); err != nil {
 		return nil, err
@@ -124,10 +108,14 @@ func checkRingKeys(keys []RingKey) error {
 	return nil
 }
 
-// Refresh replaces the keys with a new reading. A reading that is older than the one held, is
-// empty, or would be refused by [NewKeyRing] changes nothing and is an error; so is refreshing
-// a static ring. readAt is by the verifier's clock: if that was set back, make a new ring and
-// a new verifier.
+// Refresh replaces the keys with those that were read from a shared place at readAt; call it
+// again well within 60 seconds. A reading that is older than the one held or is empty, and one
+// in which an identifier occurs twice, a secret is all zero, ActiveAt is zero, or a key is
+// retired before it is active, changes nothing and is an error; so is refreshing a static ring.
+// readAt is by the verifier's clock: if that was set back, make a new ring and a new verifier.
+//
+// Not: Refresh(oldKeys, time.Now()) after a reading that failed, which hides that the ring is
+// stale.
 func (r *KeyRing) Refresh(keys []RingKey, readAt time.Time) error {
 	if readAt.IsZero() {
 		return errors.New("attest: a key ring needs the time at which it was read")
@@ -240,7 +228,7 @@ const maxRingKeys = 64
 // MarshalRingKeys returns keys in the form of a Secret's data. The name is the identifier in
 // 16 lower-case hexadecimal digits. The value is 48 bytes: the secret, then ActiveAt and
 // RetiredAt in Unix seconds, big-endian, 8 bytes each (0: not retired). Fractions of a second
-// are lost. It returns an error as [NewKeyRing] does, and for times outside 1970 to 9999 or
+// are lost. It returns an error as [newKeyRing] does, and for times outside 1970 to 9999 or
 // more than 64 keys.
 func MarshalRingKeys(keys []RingKey) (map[string][]byte, error) {
 	if err := checkRingKeys(keys); err != nil {

@@ -14,7 +14,7 @@ import (
 // A reading is used from a minute before it, as clocks differ, to its largest age, each
 // exactly.
 func TestAgesOfReadings(t *testing.T) {
-	ring, err := NewKeyRing([]RingKey{NewRingKey(ringTime.Add(-24 * time.Hour))}, ringTime)
+	ring, err := newKeyRing([]RingKey{NewRingKey(ringTime.Add(-24 * time.Hour))}, ringTime)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestAgesOfReadings(t *testing.T) {
 func TestNewestKeyIsRetired(t *testing.T) {
 	old, newer := NewRingKey(ringTime.Add(-2*time.Hour)), NewRingKey(ringTime.Add(-time.Hour))
 	newer.RetiredAt = ringTime.Add(-time.Minute)
-	ring, err := NewKeyRing([]RingKey{old, newer}, ringTime)
+	ring, err := newKeyRing([]RingKey{old, newer}, ringTime)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func TestNewestKeyIsRetired(t *testing.T) {
 		t.Errorf("got %v, %v", k, err)
 	}
 	old.RetiredAt = newer.RetiredAt
-	if ring, err = NewKeyRing([]RingKey{old, newer}, ringTime); err != nil {
+	if ring, err = newKeyRing([]RingKey{old, newer}, ringTime); err != nil {
 		t.Fatal(err)
 	}
 	if k, err := ring.newest(ringTime); !errors.Is(err, checkRingEmpty) || !errors.Is(err, refusal.ErrRetry) || k != nil {

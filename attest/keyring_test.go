@@ -28,7 +28,7 @@ func TestKeyRingRefuses(t *testing.T) {
 		"none": nil, "twice": {good, good}, "no secret": {noSecret}, "no time": {noTime}, "reversed": {reversed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := NewKeyRing(keys, ringTime); err == nil {
+			if _, err := newKeyRing(keys, ringTime); err == nil {
 				t.Errorf("%s: a ring", name)
 			}
 			if _, err := NewStaticKeyRing(keys...); err == nil {
@@ -39,14 +39,14 @@ func TestKeyRingRefuses(t *testing.T) {
 			}
 		})
 	}
-	if _, err := NewKeyRing([]RingKey{good}, time.Time{}); err == nil {
+	if _, err := newKeyRing([]RingKey{good}, time.Time{}); err == nil {
 		t.Error("a ring that was never read")
 	}
 }
 
 func TestKeyRingRefresh(t *testing.T) {
 	first, second := NewRingKey(ringTime), NewRingKey(ringTime.Add(time.Minute))
-	ring, err := NewKeyRing([]RingKey{first}, ringTime)
+	ring, err := newKeyRing([]RingKey{first}, ringTime)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,4 +224,13 @@ func FuzzParseRingKeys(f *testing.F) {
 			t.Errorf("%x is read and written as %x, %v", value, back[name], err)
 		}
 	})
+}
+
+// newKeyRing is a ring that was read at a time.
+func newKeyRing(keys []RingKey, readAt time.Time) (*KeyRing, error) {
+	r := &KeyRing{}
+	if err := r.Refresh(keys, readAt); err != nil {
+		return nil, err
+	}
+	return r, nil
 }

@@ -37,7 +37,7 @@ func TestUnreadKeyRing(t *testing.T) {
 			if err := ring.Refresh(bad.keys, bad.readAt); err == nil {
 				t.Error("taken")
 			}
-			if _, err := NewKeyRing(bad.keys, bad.readAt); err == nil {
+			if _, err := newKeyRing(bad.keys, bad.readAt); err == nil {
 				t.Error("a ring was made of it")
 			}
 			check(t, checkRingStale)

@@ -220,17 +220,8 @@ type Findings struct {
 	Details any
 }
 
-// Checks of what a kind finds.
+// More checks of what a kind finds; the others are exported.
 const (
-	// CheckKind: a kind of evidence contradicts its own description. That is a fault in the
-	// control plane's program, so it always comes together with [refusal.ErrRetry].
-	CheckKind Check = "evidence-kind"
-	// CheckMachineClaim: the evidence is from a different machine than the one that the
-	// message claims to come from.
-	CheckMachineClaim Check = "machine-claim"
-	// CheckQualifyingData: a statement covers qualifying data other than that of the
-	// challenge: it answers another challenge, or none.
-	CheckQualifyingData = message.CheckQualifyingData
 	// checkKeyMismatch: the key to be certified is not that of the request.
 	checkKeyMismatch = message.CheckKeyMismatch
 	// checkNotResident: the verifier requires a key that lives in a TPM, and the evidence does

@@ -27,20 +27,10 @@ type Message struct {
 	// MachineKey is what it identifies its machine by, as in [Presented].
 	Machine    Identity
 	MachineKey []byte
-	// Echo is what an answer repeats from its challenge; nil in a hello.
-	Echo *Echo
-	// Differences are the rules of an answer's [Echo] that are broken, as a [Verifier] holds it
-	// against the request: it is for another signer, requester, lifetime, machine or request,
-	// or the request was filed outside of the challenge's window. Only a verifier can tell
-	// whether cluster and challenge are its own.
-	Differences []*Error
-	// Evidence holds version, statements and certificates.
-	Evidence *Evidence
-}
 
-// Echo is what an answer repeats from the challenge that it answers, in addition to the fields
-// of [Head].
-type Echo struct {
+	// The fields of this group are what an answer repeats from its challenge, in addition to
+	// those of [Head]; they are zero in a hello.
+
 	// KeyID names the key of the ring with which the challenge was made, 8 bytes.
 	KeyID []byte
 	// IssuedAt and NotAfter are the challenge's times, in whole seconds, UTC.
@@ -52,6 +42,14 @@ type Echo struct {
 	// MachineKeyHash is the SHA-256 of the machine's key, and RequestHash that of the
 	// CertificationRequestInfo.
 	MachineKeyHash, RequestHash [message.HashSize]byte
+
+	// Differences are the rules of what an answer repeats that are broken, as a [Verifier] holds it
+	// against the request: it is for another signer, requester, lifetime, machine or request,
+	// or the request was filed outside of the challenge's window. Only a verifier can tell
+	// whether cluster and challenge are its own.
+	Differences []*Error
+	// Evidence holds version, statements and certificates.
+	Evidence *Evidence
 }
 
 // ReadMessage reads the evidence of a request with the kind that its provider block names: as
@@ -123,8 +121,8 @@ func (m *Message) readAnswer(k *openKind, bundle *csr.Bundle, request *csr.Parse
 		return err
 	}
 	m.Stage, m.Head = StageAnswer, Head{Road: Road(b.Road), ClusterID: b.ClusterID, TargetSigner: b.SignerName}
-	m.Echo = &Echo{KeyID: b.KeyID[:], IssuedAt: b.Issued(), NotAfter: b.Expires(), Requester: b.Requester,
-		ExpirationSeconds: b.ExpirationSeconds, MachineKeyHash: b.MachineKey, RequestHash: b.RequestHash}
+	m.KeyID, m.IssuedAt, m.NotAfter, m.Requester = b.KeyID[:], b.Issued(), b.Expires(), b.Requester
+	m.ExpirationSeconds, m.MachineKeyHash, m.RequestHash = b.ExpirationSeconds, b.MachineKey, b.RequestHash
 	p, err := m.present(k, answer.Present)
 	if err != nil {
 		return err

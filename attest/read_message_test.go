@@ -59,10 +59,10 @@ func TestReadMessage(t *testing.T) {
 					m.TargetSigner != e.SignerName || m.Machine != "" || len(m.MachineKey) == 0 || len(m.Evidence.Certificates) != 2 {
 					t.Errorf("got %+v", m)
 				}
-				if len(m.Differences) != 0 || (m.Echo != nil) != (c.stage == attest.StageAnswer) {
-					t.Errorf("got the echo %+v and the differences %v", m.Echo, m.Differences)
+				if len(m.Differences) != 0 || (len(m.KeyID) != 0) != (c.stage == attest.StageAnswer) {
+					t.Errorf("got the echo of key %x and the differences %v", m.KeyID, m.Differences)
 				}
-				if x := m.Echo; x != nil && (hex.EncodeToString(x.KeyID) != hex.EncodeToString(e.RingKey.ID) || x.IssuedAt.Unix() != e.IssuedAt || x.NotAfter.Unix() != e.NotAfter ||
+				if x := m; len(x.KeyID) != 0 && (hex.EncodeToString(x.KeyID) != hex.EncodeToString(e.RingKey.ID) || x.IssuedAt.Unix() != e.IssuedAt || x.NotAfter.Unix() != e.NotAfter ||
 					x.Requester != e.Requester || x.ExpirationSeconds != e.ExpirationSeconds || !slices.Equal(x.MachineKeyHash[:], e.MachineKey) || !slices.Equal(x.RequestHash[:], e.RequestHash)) {
 					t.Errorf("got the echo %+v", x)
 				}
@@ -208,7 +208,7 @@ func FuzzReadMessage(f *testing.F) {
 	f.Add([]byte("-----BEGIN CERTIFICATE REQUEST-----\n"), "")
 	f.Fuzz(func(t *testing.T, text []byte, signer string) {
 		m, err := attest.ReadMessage((&csr.Request{Spec: csr.Spec{Request: text, SignerName: signer}}).Parsed(), kinds...)
-		if m == nil || err == nil && (m.Stage == 0 || m.Evidence == nil || len(m.MachineKey) == 0 || (m.Echo != nil) != (m.Stage == attest.StageAnswer)) {
+		if m == nil || err == nil && (m.Stage == 0 || m.Evidence == nil || len(m.MachineKey) == 0 || (len(m.KeyID) != 0) != (m.Stage == attest.StageAnswer)) {
 			t.Errorf("got %+v, %v", m, err)
 		}
 	})
@@ -228,7 +228,7 @@ func ExampleReadMessage() {
 		return
 	}
 	fmt.Println(m.Stage, m.Provider, m.Evidence.Version, m.Road, m.ClusterID)
-	fmt.Println(m.Echo.Requester, m.Echo.IssuedAt)
+	fmt.Println(m.Requester, m.IssuedAt)
 	fmt.Println(m.Evidence.Types())
 	// Output:
 	// answer tpm 1 ak vectors

@@ -32,8 +32,8 @@ type VerifierConfig struct {
 	// Policy is the node policy. Its signer names are the target signers, and its ClusterIDs
 	// the names of the one cluster that the verifier serves. It is copied.
 	Policy *csr.Policy
-	// Authorizer decides about membership. An [AuthorizerChecker] is asked whether it fits the
-	// open roads.
+	// Authorizer decides about membership. One with a method CheckAuthorizer is asked whether
+	// it fits the open roads.
 	Authorizer Authorizer
 
 	// MinimumVersions are, for providers of Kinds, the oldest version of the data format that
@@ -183,18 +183,8 @@ func (k *openKind) fault(got, want string) error {
 	return &Error{Check: CheckKind, Got: got + " from kind " + k.Provider, Want: want, Err: refusal.ErrRetry}
 }
 
-// Checks of the evidence's frame, on both sides of the challenge.
-const (
-	// CheckStatements: the bundle does not hold exactly the statements of a hello or of an
-	// answer, in order.
-	CheckStatements Check = "bundle-statements"
-	// CheckHelloExpired: a hello is older than 5 minutes. The node files
-	// again.
-	CheckHelloExpired Check = "hello-expired"
-	// checkFuture: a request was created in the future. Always together with
-	// [refusal.ErrRetry].
-	checkFuture Check = "request-in-the-future"
-)
+// checkFuture: a request was created in the future. Always together with [refusal.ErrRetry].
+const checkFuture Check = "request-in-the-future"
 
 // errNotMade: there is no request, or no verifier.
 var errNotMade = errors.New("attest: no request, or a verifier that NewVerifier did not make")

@@ -13,24 +13,10 @@ import (
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-// Checks of the binding. The node also makes those in the first group, against its own values.
+// More checks of the binding and its times; the others are exported.
 const (
-	// CheckBindingRoad: the binding is for another road, or for one that is not configured.
-	CheckBindingRoad Check = "binding-road"
-	// CheckBindingCluster: it is for another cluster.
-	CheckBindingCluster Check = "binding-cluster"
-	// CheckBindingSigner: it is for another target signer.
-	CheckBindingSigner Check = "binding-signer"
-	// CheckBindingRequester: it is for another requester (spec.username).
-	CheckBindingRequester Check = "binding-requester"
-	// CheckBindingExpiration: it is for another spec.expirationSeconds.
-	CheckBindingExpiration Check = "binding-expiration"
-	// CheckBindingMachineKey: it is for another machine's key.
-	CheckBindingMachineKey Check = "binding-machine-key"
 	// checkBindingAKName: it is for another AK.
 	checkBindingAKName Check = "binding-ak-name"
-	// CheckBindingRequest: it is for another certificate request.
-	CheckBindingRequest Check = "binding-request"
 	// checkBindingWindow: notAfter is before issuedAt or more than one hour
 	// after it.
 	checkBindingWindow Check = "binding-window"
@@ -38,10 +24,6 @@ const (
 	// checkAnswerEarly: the answer was created more than 60 s before its
 	// challenge.
 	checkAnswerEarly Check = "answer-early"
-	// CheckAnswerLate: the answer was created after the challenge's window.
-	CheckAnswerLate Check = "answer-late"
-	// CheckAnswerOld: the answer was created more than one hour ago.
-	CheckAnswerOld Check = "answer-old"
 )
 
 // Verify checks an answer and returns what it proves. Only the answer is needed: hello and

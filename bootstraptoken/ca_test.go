@@ -194,14 +194,14 @@ func TestParseCAsAgrees(t *testing.T) {
 	a, b := newTestCA(t, "a").pem(), newTestCA(t, "b").pem()
 	r := rand.New(rand.NewPCG(3, 4))
 	taken := 0
-	for range 20000 {
+	for range 4000 {
 		bundle := bundleOf(r, a, b)
 		if cas, err := ParseCAs(bundle); err == nil {
 			taken++
 			sameForOthers(t, bundle, cas)
 		}
 	}
-	if taken < 1000 {
+	if taken < 200 {
 		t.Errorf("%d bundles taken: too few to compare", taken)
 	}
 }

@@ -51,6 +51,9 @@ type ValidatorConfig struct {
 	// object is gone may still be accepted for that long.
 	MaxStaleness time.Duration
 	// Replay remembers tokens, so that each is accepted only once.
+	//
+	// Not: one for each of several validators of the same audience, which accept a token once
+	// each.
 	Replay ReplayCache
 	// InsecureAllowReplay accepts a token any number of times during its life: anyone who
 	// reads it in transit can use it too. It is meant for services to which a workload

@@ -30,8 +30,9 @@ type Machine struct {
 	// issued ([IssuedRecord]) and compared by [InheritAttestation].
 	UID string
 	// Identity is the canonical identity that is registered for the machine, such as
-	// "ek:sha256:<hex>"; "" if the inventory does not keep it. Only [InheritAttestation]
-	// compares it: who may be which machine is for the provider to decide.
+	// "ek:sha256:<hex>"; "" if the inventory does not keep it. Package attest refuses any other
+	// machine membership, and [InheritAttestation] compares it. A [Policy], which sees no
+	// evidence, does not: a [Provider] of another origin has to.
 	Identity string
 	// Provider is the kind of evidence by which the machine is known, such as "tpm"; ""
 	// leaves it open. With any other kind it is refused membership, whatever identity it

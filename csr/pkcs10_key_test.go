@@ -3,7 +3,9 @@ package csr
 import (
 	"bytes"
 	"crypto/elliptic"
+	"errors"
 	"math/big"
+	"strings"
 	"testing"
 
 	"golang.org/x/crypto/cryptobyte"
@@ -128,4 +130,38 @@ func keyBytes(t *testing.T, p *PKCS10) []byte {
 	}
 	i := bytes.Index(p.CSR.RawSubjectPublicKeyInfo, []byte("\x02\x82\x01\x01\x00"))
 	return p.CSR.RawSubjectPublicKeyInfo[i+5 : i+5+256]
+}
+
+// TestKeyRefusalsName says what people read of a key or signature that is not taken: its
+// algorithm's name, not its bytes.
+func TestKeyRefusalsName(t *testing.T) {
+	point := element(3, []byte{0, 4}, make([]byte, 64))
+	rsaSHA256 := sequence(oidDER(oid.SHA256WithRSA), []byte{5, 0})
+	for name, c := range map[string]struct {
+		spki, algorithm []byte
+		rule            Check
+		want            string // a part of what was got
+	}{
+		"secp256k1":             {sequence(sequence(oidDER(oid.ECPublicKey), oidDER("\x2b\x81\x04\x00\x0a")), point), rsaSHA256, checkRequestKey, "on 1.3.132.0.10"},
+		"RSASSA-PSS":            {sequence(sequence(oidDER(oid.RSASSAPSS)), point), rsaSHA256, checkRequestKey, "1.2.840.113549.1.1.10 "},
+		"RSA without NULL":      {sequence(sequence(oidDER(oid.RSAEncryption)), point), rsaSHA256, checkRequestKey, "1.2.840.113549.1.1.1 rsaEncryption"},
+		"a curve written out":   {sequence(sequence(oidDER(oid.ECPublicKey), sequence([]byte{2, 1, 1})), point), rsaSHA256, checkRequestKey, "1.2.840.10045.2.1 "},
+		"no algorithm":          {sequence(sequence(), point), rsaSHA256, checkRequestKey, "malformed algorithm 3000"},
+		"nothing":               {sequence(), rsaSHA256, checkRequestKey, "malformed SubjectPublicKeyInfo"},
+		"a signature's SHA-1":   {goodDER(t).spki, sequence(oidDER(oid.ECDSAWithSHA1)), ruleSignatureAlgorithm, "1.2.840.10045.4.1 "},
+		"a signature with NULL": {goodDER(t).spki, sequence(oidDER(oid.ECDSAWithSHA256), []byte{5, 0}), ruleSignatureAlgorithm, "1.2.840.10045.4.3.2 ecdsa-with-SHA256 ("},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := goodDER(t)
+			r.spki, r.algorithm = c.spki, c.algorithm
+			_, err := ParsePKCS10(r.bytes())
+			v, ok := errors.AsType[*Error](err)
+			if !ok || v.Check != c.rule || !strings.Contains(v.Got, c.want) {
+				t.Errorf("got %v, want %s with %q", err, c.rule, c.want)
+			}
+			if ok && strings.ContainsAny(v.Got, "\\\"\x00\x03\x04") {
+				t.Errorf("bytes as they came in %q", v.Got)
+			}
+		})
+	}
 }

@@ -216,8 +216,8 @@ type Condition struct {
 }
 
 // ParseServerObject decodes the JSON of one CertificateSigningRequest. It refuses more than
-// 4 MiB, an apiVersion or kind that is present but different, and
-// anything after the object. The request inside is not read yet: [Policy.Check] does that.
+// 4 MiB, an apiVersion or kind that is present but different, and anything after the object.
+// The request inside is not read yet: [Policy.Check] does that.
 //
 // Not: for what a client sent. The object says who filed it and when, so only an API server's
 // own answer counts; see [Filed]. Like encoding/json, ParseServerObject takes the last of two

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"strings"
 	"testing"
 )
 
@@ -61,15 +62,21 @@ func TestRFCExamples(t *testing.T) {
 			if string(verified.Payload) != example.Payload || verified.Token.Algorithm() != example.Algorithm {
 				t.Errorf("got %s %q", verified.Token.Algorithm(), verified.Payload)
 			}
-			refuseEveryChange(t, example.Token, set)
+			refuseEveryChange(t, example, set)
 		})
 	}
 }
 
-// refuseEveryChange changes each character of a token to another of the alphabet.
-func refuseEveryChange(t *testing.T, token string, set KeySet) {
+// refuseEveryChange changes each character of a token to another of the alphabet. A signature
+// of ES512 takes milliseconds to verify: of such a token it changes every eighth, and the last
+// two of each part, whose bits need not all count; all of them with NODEATTEST_LONG=1.
+func refuseEveryChange(t *testing.T, example rfcExample, set KeySet) {
 	t.Helper()
+	token, few := example.Token, example.Algorithm == ES512 && os.Getenv("NODEATTEST_LONG") != "1"
 	for i := range len(token) {
+		if end := token[i:] + "."; few && i%8 != 0 && strings.IndexByte(end, '.') > 2 {
+			continue
+		}
 		changed := []byte(token)
 		if changed[i] == 'A' {
 			changed[i] = 'B'

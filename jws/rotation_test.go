@@ -277,7 +277,7 @@ func TestRotatingSignerUnderLoad(t *testing.T) {
 	r, now := newRotating(t)
 	var mu sync.Mutex
 	published := map[string]time.Time{"a": now.Now().Add(-testPublish)}
-	stop := make(chan struct{})
+	stop, turn := make(chan struct{}), make(chan struct{})
 	var users sync.WaitGroup
 	for range 4 {
 		users.Go(func() {
@@ -287,7 +287,7 @@ func TestRotatingSignerUnderLoad(t *testing.T) {
 				select {
 				case <-stop:
 					return
-				default:
+				case <-turn:
 				}
 				began := now.Now()
 				signature, err := r.Sign(context.Background(), []byte("{}"))
@@ -326,7 +326,9 @@ func TestRotatingSignerUnderLoad(t *testing.T) {
 		}
 		for range 10 {
 			now.Advance(testPublish / 5)
-			time.Sleep(100 * time.Microsecond)
+			for range 2 { // of four, which are still at it when the time moves on
+				turn <- struct{}{}
+			}
 		}
 	}
 	close(stop)

@@ -4,6 +4,7 @@
 # Linux; the kubectl plugin runs wherever kubectl does. What it builds is thrown away, so
 # that the compiler need not optimize it, nor describe it to a debugger.
 set -euo pipefail
+export GOWORK=off
 cd "$(dirname "$0")/.."
 
 # build MODULE PACKAGES PLATFORM... builds packages of a module.
@@ -20,5 +21,6 @@ build() {
 
 build . ./... linux/amd64 linux/arm64 windows/amd64 darwin/arm64
 build cloud ./... linux/amd64 linux/arm64 windows/amd64 darwin/arm64
+build vectors ./... windows/amd64
 build kube ./... linux/arm64
 build kube ./cmd/kubectl-nodeattest windows/amd64

@@ -6,6 +6,7 @@
 # A package with a fuzz function is built once, with the coverage that fuzzing needs, and
 # its targets are asked of that test binary, so that none can be forgotten.
 set -euo pipefail
+export GOWORK=off
 cd "$(dirname "$0")/.."
 
 export FUZZTIME=${FUZZTIME:-5s}
@@ -70,7 +71,7 @@ export -f fuzz_build fuzz_once fuzz_target
 together() { xargs -r -P "$(nproc)" -L 1 bash -c "$1"' "$@"' fuzz; }
 
 failed=
-for module in . cloud kube test; do
+for module in . cloud kube test test/clouds; do
 	[ -f "$module/go.mod" ] || continue
 	(cd "$module" && go list -f '{{.Dir}} {{.ImportPath}}' ./...) >"$work/packages"
 	while read -r dir package; do

@@ -5,6 +5,7 @@
 # $IMAGE_DIR/nodeattest-ARCH.tar, by default in a folder of the user's cache. With
 # GOFLAGS=-trimpath the same sources give the same bytes wherever they are.
 set -euo pipefail
+export GOWORK=off
 cd "$(dirname "$0")/.."
 
 tag=${1:-nodeattest:dev}

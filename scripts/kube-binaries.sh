@@ -7,6 +7,7 @@
 # The folder is $NODEATTEST_KUBE_BIN, or one named after the versions below the
 # user's cache folder.
 set -euo pipefail
+export GOWORK=off
 cd "$(dirname "$0")/../test/kubernetes"
 
 required() { awk -v module="$1" '$1 == module && $2 ~ /^v/ { print $2; exit }' go.mod; }

@@ -15,6 +15,7 @@
 # 127.0.0.1, on the ports LAPTOP_PORTS: kube-apiserver, etcd and its peers,
 # kube-controller-manager, the controller's metrics and health, the kubelet and its health.
 set -euo pipefail
+export GOWORK=off
 cd "$(dirname "$0")/.."
 
 dir=${LAPTOP:-$PWD/.cache/laptop}

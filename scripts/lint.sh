@@ -5,6 +5,7 @@
 # it), go mod tidy and known vulnerabilities (vulncheck.sh), in every module of the
 # repository. It runs them all and fails if any did.
 set -euo pipefail
+export GOWORK=off
 cd "$(dirname "$0")/.."
 root=$PWD
 
@@ -43,6 +44,16 @@ formatted() {
 # shell looks at all scripts, also where nothing runs them.
 shell() { git ls-files -z '*.sh' .ci/run | xargs -0 shellcheck; }
 
+# generated makes the generated files again: they must stay what they are.
+generated() {
+	local before
+	before=$(git diff) && scripts/generate.sh && [ "$(git diff)" = "$before" ] || {
+		echo 'make generate writes something else:'
+		git diff --stat
+		return 1
+	}
+}
+
 # commits is check, but says how much there was to check.
 commits() {
 	if scripts/commits.sh >"$log" 2>&1; then
@@ -53,6 +64,7 @@ commits() {
 }
 
 check gofmt formatted
+check 'generated files' generated
 check shellcheck shell
 check 'links of doc comments' go test -run '^TestDocLinks' .
 check 'Pod Security of the manifests' go -C test/kubernetes test ./manifests

@@ -7,6 +7,7 @@
 # tool is installed. Tests that read recorded data may skip where NODEATTEST_CORPUS is not
 # set. COUNTS names a file to which the closing line is added.
 set -uo pipefail
+export GOWORK=off
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 events=$(mktemp)

@@ -30,19 +30,19 @@ func (w *World) requestAttacks() []Attack {
 	for _, t := range w.bench.RequestTables() {
 		for _, a := range t.Attacks {
 			if name := a.Live(); name != "" {
-				out = append(out, asked(ClassRequest, name, a.What, wish{good: t.Good, change: a.Change}))
+				out = append(out, asked(classRequest, name, a.What, wish{good: t.Good, change: a.Change}))
 			}
 		}
 	}
 	for _, a := range w.bench.LivePEMs(w.options.Provider + "/v1") {
-		out = append(out, asked(ClassRequest, a.Name, a.What, wish{pem: a.Change}))
+		out = append(out, asked(classRequest, a.Name, a.What, wish{pem: a.Change}))
 	}
 	return append(append(out, w.objectAttacks()...), w.bundleAttacks()...)
 }
 
 func (w *World) objectAttacks() []Attack {
 	ask := func(name, what string, change func(*forge.Asked)) Attack {
-		return asked(ClassRequest, name, what, wish{change: change})
+		return asked(classRequest, name, what, wish{change: change})
 	}
 	return []Attack{
 		ask("request-approved-and-failed", "Somebody else approved the request, and its signer gave up.", onObject(func(r *csr.Request) {
@@ -59,13 +59,13 @@ func (w *World) objectAttacks() []Attack {
 // bundleAttacks are about provider and data, and about who asks for a serving certificate.
 func (w *World) bundleAttacks() []Attack {
 	bundle := func(name, what string, how func(*csr.Bundle)) Attack {
-		return asked(ClassRequest, name, what, wish{change: onBundle(how)})
+		return asked(classRequest, name, what, wish{change: onBundle(how)})
 	}
 	unknown := w.options.Provider + "/v999999999"
 	return []Attack{
 		bundle("provider-another", "The evidence says that it is another provider's.", func(b *csr.Bundle) { b.Provider = "another/v1" }),
 		bundle("provider-version-unknown", "The evidence has a version that nobody writes.", func(b *csr.Bundle) { b.Provider = unknown }),
-		asked(ClassRequest, "provider-version-annotated", "The evidence has a version that nobody writes, and an annotation says that it is supported.", wish{change: func(a *forge.Asked) {
+		asked(classRequest, "provider-version-annotated", "The evidence has a version that nobody writes, and an annotation says that it is supported.", wish{change: func(a *forge.Asked) {
 			a.OnBundle(func(b *csr.Bundle) { b.Provider = unknown })
 			a.OnObject(func(r *csr.Request) {
 				r.Metadata.Annotations = map[string]string{"cluster.x-k8s.io/kubelet-authenticator-attestation-versions": unknown}
@@ -73,7 +73,7 @@ func (w *World) bundleAttacks() []Attack {
 		}}),
 		bundle("no-evidence", "There is no evidence.", func(b *csr.Bundle) { b.Provider, b.Data = "", nil }),
 		bundle("evidence-of-one-byte", "The evidence is one zero byte.", func(b *csr.Bundle) { b.Data = []byte{0} }),
-		asked(ClassRequest, "serving-for-another-node", "Node-2 asks for a serving certificate of node-1.", wish{good: w.bench.NodeServes,
+		asked(classRequest, "serving-for-another-node", "Node-2 asks for a serving certificate of node-1.", wish{good: w.bench.NodeServes,
 			change: func(a *forge.Asked) { a.Username = csr.NodeUserPrefix + NodeName2 }}),
 	}
 }
@@ -94,18 +94,18 @@ func (w *World) evidenceAttacks() []Attack {
 		}
 	}
 	data := func(name, what string, change func([]byte) []byte) Attack {
-		return asked(ClassBinding, name, what, wish{change: onBundle(func(b *csr.Bundle) { b.Data = change(bytes.Clone(b.Data)) })})
+		return asked(classBinding, name, what, wish{change: onBundle(func(b *csr.Bundle) { b.Data = change(bytes.Clone(b.Data)) })})
 	}
 	return []Attack{
-		asked(ClassBinding, "evidence-of-another-key", "Node-1's evidence for one key follows its request for another.", wish{prove: other(wish{})}),
-		asked(ClassBinding, "evidence-of-another-node", "Node-2's evidence follows a request for node-1.", wish{prove: other(wish{machine: MachineTwo, change: as(NodeName2)})}),
-		asked(ClassBinding, "evidence-of-a-client-for-serving", "Evidence for a client certificate follows a request for a serving certificate.", wish{good: w.bench.NodeServes, prove: other(wish{})}),
+		asked(classBinding, "evidence-of-another-key", "Node-1's evidence for one key follows its request for another.", wish{prove: other(wish{})}),
+		asked(classBinding, "evidence-of-another-node", "Node-2's evidence follows a request for node-1.", wish{prove: other(wish{machine: MachineTwo, change: as(NodeName2)})}),
+		asked(classBinding, "evidence-of-a-client-for-serving", "Evidence for a client certificate follows a request for a serving certificate.", wish{good: w.bench.NodeServes, prove: other(wish{})}),
 		data("evidence-first-byte-changed", "The evidence's first byte was changed.", func(b []byte) []byte { b[0] ^= 1; return b }),
 		data("evidence-byte-changed", "A byte in the middle of the evidence was changed.", func(b []byte) []byte { b[len(b)/2] ^= 1; return b }),
 		data("evidence-last-byte-changed", "The evidence's last byte was changed.", func(b []byte) []byte { b[len(b)-1] ^= 1; return b }),
 		data("evidence-truncated", "The evidence lacks its last byte.", func(b []byte) []byte { return b[:len(b)-1] }),
 		data("evidence-extended", "A byte follows the evidence.", func(b []byte) []byte { return append(b, 0) }),
-		{Name: "evidence-of-yesterday", Class: ClassBinding, Description: "A request that was good yesterday is filed again today.", make: filedAgain},
+		{Name: "evidence-of-yesterday", Class: classBinding, Description: "A request that was good yesterday is filed again today.", make: filedAgain},
 	}
 }
 
@@ -123,22 +123,22 @@ func filedAgain(ctx context.Context, a *attempt) (*csr.Request, error) {
 // machineAttacks are machines that want to be nodes that they are not.
 func machineAttacks() []Attack {
 	return []Attack{
-		asked(ClassBinding, "stranger", "A machine that nobody expects, but with good evidence, wants to be node-1.", wish{machine: Stranger}),
-		asked(ClassBinding, "stranger-with-annotation", "The same machine says in an annotation that it has machine-1's endorsement key.", wish{machine: Stranger, change: onObject(func(r *csr.Request) {
+		asked(classBinding, "stranger", "A machine that nobody expects, but with good evidence, wants to be node-1.", wish{machine: Stranger}),
+		asked(classBinding, "stranger-with-annotation", "The same machine says in an annotation that it has machine-1's endorsement key.", wish{machine: Stranger, change: onObject(func(r *csr.Request) {
 			r.Metadata.Annotations = map[string]string{"cluster-x-k8s-io/tpm-endorsement-key": MachineOne}
 		})}),
-		asked(ClassBinding, "machine-of-another-node", "Machine-2 wants to be node-1.", wish{machine: MachineTwo}),
-		asked(ClassBinding, "second-name-for-a-machine", "Machine-1 wants to be node-2.", wish{change: as(NodeName2)}),
-		asked(ClassBinding, "node-unknown", "Machine-1 wants to be a node that is in no inventory.", wish{change: as("node-9")}),
-		asked(ClassBinding, "node-not-ready", "Machine-1 wants to be a node whose machine is not ready.", wish{change: as("node-3")}),
-		asked(ClassBinding, "node-of-nobody-by-stranger", "A machine that nobody expects wants to be a node that is in no inventory.", wish{machine: Stranger, change: as("node-9")}),
+		asked(classBinding, "machine-of-another-node", "Machine-2 wants to be node-1.", wish{machine: MachineTwo}),
+		asked(classBinding, "second-name-for-a-machine", "Machine-1 wants to be node-2.", wish{change: as(NodeName2)}),
+		asked(classBinding, "node-unknown", "Machine-1 wants to be a node that is in no inventory.", wish{change: as("node-9")}),
+		asked(classBinding, "node-not-ready", "Machine-1 wants to be a node whose machine is not ready.", wish{change: as("node-3")}),
+		asked(classBinding, "node-of-nobody-by-stranger", "A machine that nobody expects wants to be a node that is in no inventory.", wish{machine: Stranger, change: as("node-9")}),
 	}
 }
 
 // failureAttacks switch something off and count on a provider that then says yes.
 func failureAttacks() []Attack {
 	return []Attack{
-		{Name: "inventory-down", Class: ClassFailure, Description: "The inventory does not answer. A provider must neither accept nor refuse for good.",
+		{Name: "inventory-down", Class: classFailure, Description: "The inventory does not answer. A provider must neither accept nor refuse for good.",
 			make: func(ctx context.Context, a *attempt) (*csr.Request, error) { return wish{}.make(ctx, a) }},
 	}
 }

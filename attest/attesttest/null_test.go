@@ -17,10 +17,10 @@ func TestInsecureNull(t *testing.T) {
 	for _, o := range Try(context.Background(), insecureNull(w.Config.Policy), w) {
 		want := false
 		switch o.Class {
-		case ClassBinding, ClassStatement:
+		case classBinding, classStatement:
 			name := strings.TrimPrefix(o.Name, "ek-road-")
 			want = !slices.Contains(policy, name) && !strings.HasPrefix(name, "credential-")
-		case ClassRequest:
+		case classRequest:
 			want = slices.Contains(withEvidence, o.Name)
 		case "honest":
 			honest++
@@ -38,7 +38,7 @@ func TestInsecureNull(t *testing.T) {
 func TestAttackNames(t *testing.T) {
 	w := NewWorld(t, WorldOptions{RequireTPMResident: true, RequireQuote: true})
 	seen := map[string]bool{}
-	for _, a := range Attacks(w) {
+	for _, a := range attacksIn(w) {
 		if seen[a.Name] || a.Name == "" || a.Description == "" || a.Class == "" {
 			t.Errorf("%+v", a)
 		}

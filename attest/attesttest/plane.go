@@ -30,8 +30,6 @@ type ControlPlane struct {
 	Config attest.VerifierConfig
 	// TPM is what the one kind of evidence in Config was made from.
 	TPM tpm.KindConfig
-	// Ring is the key ring, with one key.
-	Ring *attest.KeyRing
 	// CA issues the certificates; CACert is its certificate.
 	CA     *csr.CA
 	CACert *x509.Certificate
@@ -60,9 +58,8 @@ func OpenControlPlane(nodes ...*Node) (made *ControlPlane, err error) {
 		defer c.mu.Unlock()
 		return c.identities[m.NodeName] == r.Machine
 	}
-	c.Ring = forge.Must(attest.NewStaticKeyRing(attest.NewRingKey(time.Now().Add(-time.Hour))))
 	c.Config = attest.VerifierConfig{
-		KeyRing: c.Ring,
+		KeyRing: forge.Must(attest.NewStaticKeyRing(attest.NewRingKey(time.Now().Add(-time.Hour)))),
 		Policy: &csr.Policy{
 			ClusterIDs:  []string{ClusterID},
 			SignerNames: []string{csr.SignerClientTPM, csr.SignerServingTPM},

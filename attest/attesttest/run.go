@@ -12,16 +12,16 @@ import (
 
 // The classes of attacks.
 const (
-	// ClassRequest: the request object, the PEM and the PKCS#10 request.
-	ClassRequest = "request"
-	// ClassBinding: good evidence for another request, machine, node, requester,
+	// classRequest: the request object, the PEM and the PKCS#10 request.
+	classRequest = "request"
+	// classBinding: good evidence for another request, machine, node, requester,
 	// lifetime, cluster, signer or time.
-	ClassBinding = "binding"
-	// ClassStatement: the TPM structures and the certificates, or the document, that carry
+	classBinding = "binding"
+	// classStatement: the TPM structures and the certificates, or the document, that carry
 	// the proof. Not for evidence that WorldOptions.Prove makes.
-	ClassStatement = "statement"
-	// ClassFailure: the control plane's own parts do not answer.
-	ClassFailure = "failure"
+	classStatement = "statement"
+	// classFailure: the control plane's own parts do not answer.
+	classFailure = "failure"
 	// classHonest is good requests, which must get in.
 	classHonest = "honest"
 )
@@ -31,7 +31,9 @@ const (
 type Attack struct {
 	// Name says in a few words what was changed: lower case with hyphens, stable.
 	Name string
-	// Class is one of the constants.
+	// Class is "request" (the object, the PEM and the PKCS#10 request), "binding" (good evidence
+	// for another request, machine, requester, cluster or time), "statement" (what carries the
+	// proof), "failure" (the control plane does not answer) or "honest".
 	Class string
 	// Description says what the attacker did, in one sentence.
 	Description string
@@ -86,7 +88,7 @@ func Run(t *testing.T, provider csr.Provider, w *World) {
 
 // Try does what [Run] does and reports it as values.
 func Try(ctx context.Context, provider csr.Provider, w *World) []Outcome {
-	attacks := Attacks(w)
+	attacks := attacksIn(w)
 	outcomes := make([]Outcome, 0, len(attacks))
 	for i := range attacks {
 		outcomes = append(outcomes, w.try(ctx, provider, &attacks[i]))
@@ -105,9 +107,9 @@ func GotIn(outcomes []Outcome) []string {
 	return names
 }
 
-// Attacks lists everything that is tried in a world. On the road of the EK the names
+// attacksIn lists everything that is tried in a world. On the road of the EK the names
 // begin with "ek-road-".
-func Attacks(w *World) []Attack {
+func attacksIn(w *World) []Attack {
 	attacks := onRoad(w.options.Roads[0], append(w.honestRequests(), w.requestAttacks()...)) // once is enough
 	for n, road := range w.options.Roads {
 		if n > 0 {
@@ -117,7 +119,7 @@ func Attacks(w *World) []Attack {
 	}
 	for _, road := range bothRoads() {
 		if w.options.Prove == nil && w.options.Documents == nil && !w.opens(road) {
-			attacks = append(attacks, onRoad(road, []Attack{asked(ClassBinding, "closed", "An honest machine goes a road on which nothing is trusted.", wish{})})...)
+			attacks = append(attacks, onRoad(road, []Attack{asked(classBinding, "closed", "An honest machine goes a road on which nothing is trusted.", wish{})})...)
 		}
 	}
 	return attacks
@@ -164,7 +166,7 @@ func (w *World) try(ctx context.Context, provider csr.Provider, attack *Attack) 
 		o.Err, o.Fault = err, "the attack could not be made, which is a fault of the runner or of Prove"
 		return o
 	case err == nil:
-		w.setDown(attack.Class == ClassFailure)
+		w.setDown(attack.Class == classFailure)
 		err = w.issue(ctx, provider, request)
 		w.setDown(false)
 	}
@@ -178,9 +180,9 @@ func (w *World) try(ctx context.Context, provider csr.Provider, attack *Attack) 
 	case attack.honest():
 	case err == nil || errors.Is(err, csr.ErrOtherSigner) && !errors.Is(err, csr.CheckSignerName): // this CA would not sign, but another one would
 		o.Fault = "the attack got in"
-	case attack.Class == ClassFailure && verdict != csr.VerdictRetry:
+	case attack.Class == classFailure && verdict != csr.VerdictRetry:
 		o.Fault = "what could not be decided was refused for good"
-	case attack.Class != ClassFailure && verdict != csr.VerdictDeny && verdict != csr.VerdictIgnore:
+	case attack.Class != classFailure && verdict != csr.VerdictDeny && verdict != csr.VerdictIgnore:
 		o.Fault = "the refusal is none: csr.Decide would have the request tried again"
 	}
 	return o

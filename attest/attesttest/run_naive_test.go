@@ -198,13 +198,13 @@ func (n *naive) readStatement(a *naiveAnswer) error {
 		raw[5] = 0x17
 	}
 	var err error
-	if a.attest, err = statement.ParseAttestation(raw); err != nil && n.forget["bytes-behind"] {
+	if a.attest, err = statement.ParseAttestation(raw); err != nil && n.forget["trailing-bytes"] {
 		a.attest, err = statement.ParseAttestation(raw[:len(raw)-1])
 	}
 	if err != nil {
 		return naiveRefusal("attest")
 	}
-	if a.public, err = statement.ParsePublic(a.certify.Public); err != nil && n.forget["bytes-behind"] {
+	if a.public, err = statement.ParsePublic(a.certify.Public); err != nil && n.forget["trailing-bytes"] {
 		a.public, err = statement.ParsePublic(a.certify.Public[:len(a.certify.Public)-1])
 	}
 	if err != nil {
@@ -306,7 +306,7 @@ func (n *naive) checkAK(a *naiveAnswer) error {
 func (n *naive) checkSignature(a *naiveAnswer) error {
 	raw := a.certify.Signature
 	s, err := statement.ParseSignature(raw)
-	if err != nil && n.forget["bytes-behind"] {
+	if err != nil && n.forget["trailing-bytes"] {
 		s, err = statement.ParseSignature(raw[:len(raw)-1])
 	}
 	if err != nil {

@@ -49,7 +49,8 @@ type WorldOptions struct {
 	// machines must be refused too. For TPM evidence.
 	Roads []attest.Road
 	// Prove makes the evidence of honest machines; nil makes that of package attest on Roads.
-	// If it is set, the attacks on TPM evidence are left out.
+	// If it is set, the attacks on TPM evidence are left out. Some requests are malformed on
+	// purpose (csr.ParsePKCS10 refuses them), and get evidence all the same.
 	Prove func(ctx context.Context, provider csr.Provider, a *Applicant) (*csr.Bundle, error)
 	// Documents are another kind of evidence, in place of TPM evidence. Provider is then the
 	// kind's name.

@@ -22,7 +22,8 @@ type File func(ctx context.Context, spec *csr.Spec) (*csr.Request, error)
 
 // InMemory returns a File that hands each request to a plane at once, filed by this user: for
 // tests. Who the user is, is the server's to say, so a real server takes it from its own
-// authentication.
+// authentication. The node sees no more of a refusal than any node does: for the reason, call
+// [Plane.Handle] in a File of your own.
 func InMemory(plane *Plane, by csr.User) File {
 	return func(ctx context.Context, spec *csr.Spec) (*csr.Request, error) {
 		if plane == nil || plane.now == nil {

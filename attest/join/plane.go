@@ -26,7 +26,9 @@ type Config struct {
 	// Kinds are the kinds of evidence that are trusted, each of another provider. Nodes file
 	// under the client signers of these kinds ([csr.SignerClient]), and no others are served.
 	Kinds []attest.Kind
-	// Members says which machine may be which node. Nobody else gets a certificate.
+	// Members says which machine may be which node. Nobody else gets a certificate. Where
+	// another machine is listed for a node's name, the Err of the [Reply] has the identity of
+	// the one that asked, as a list has it.
 	Members membership.Members
 
 	// KeyRing authenticates challenges. Nil makes one for this process alone: after a restart,

@@ -37,10 +37,10 @@ func (b *both) CheckAuthorizer(open attest.Opening) error {
 
 // AuthorizeHello asks both.
 func (b *both) AuthorizeHello(ctx context.Context, r *attest.Result) error {
-	if err := attest.AuthorizeHello(ctx, b.first, r); err != nil {
+	if err := r.AskAtHello(ctx, b.first); err != nil {
 		return err
 	}
-	return attest.AuthorizeHello(ctx, b.second, r)
+	return r.AskAtHello(ctx, b.second)
 }
 
 // Authorize asks both.

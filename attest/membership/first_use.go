@@ -59,8 +59,10 @@ type FirstUseConfig struct {
 	// another process or is replaced while this one runs. Nothing here can see who signs for
 	// them, so whoever lists one vouches that each of its certificates is made by a csr.CA
 	// whose process verifies the answer itself, with a FirstUse of the same registry that has
-	// the signer here or in OwnCA: CA.Issue there binds the name. If anything else signs, the
-	// name is free again after Reservation, for any machine, while the certificate is valid.
+	// the signer here or in OwnCA: CA.Issue there binds the name.
+	//
+	// Not: a signer that something else signs for, such as Vault or cert-manager. The name is
+	// free again after Reservation, for any machine, while the certificate is valid.
 	OwnSignersElsewhere []string
 	// Reservation is how long a name is reserved before it is bound, at most an hour; zero
 	// means a minute.

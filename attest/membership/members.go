@@ -52,7 +52,7 @@ func (w *with) CheckAuthorizer(open attest.Opening) error {
 
 // AuthorizeHello asks the authorizer.
 func (w *with) AuthorizeHello(ctx context.Context, r *attest.Result) error {
-	return attest.AuthorizeHello(ctx, w.authorizer, r)
+	return r.AskAtHello(ctx, w.authorizer)
 }
 
 // Authorize asks the authorizer.

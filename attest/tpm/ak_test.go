@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -88,16 +89,16 @@ func TestLoadAKOfGCE(t *testing.T) {
 	if _, err := akOf(t, tpm, withNonce, nil); !errors.Is(err, tpmop.ErrNVIndexNotFound) || !strings.Contains(err.Error(), "nonce") {
 		t.Errorf("nonce that is not provisioned: got %v, want ErrNVIndexNotFound", err)
 	}
-	writeNV(t, tpm, nonceIndex, make([]byte, 49))
+	tpmlab.WriteNV(t, tpm, nonceIndex, make([]byte, 49))
 	withNonce.NonceIndex = nonceIndex
 	if _, err := akOf(t, tpm, withNonce, nil); err == nil {
 		t.Error("nonce wider than the key accepted")
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
 func TestLoadAKFromBadTemplateInNV(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	if _, err := akOf(t, tpm, GCERSA(), nil); !errors.Is(err, tpmop.ErrNVIndexNotFound) {
 		t.Errorf("nothing provisioned: got %v, want ErrNVIndexNotFound", err)
 	}
@@ -109,14 +110,14 @@ func TestLoadAKFromBadTemplateInNV(t *testing.T) {
 		"keyed hash":    tpm2.Marshal(&tpm2.TPMTPublic{Type: tpm2.TPMAlgKeyedHash, NameAlg: tpm2.TPMAlgSHA256, Parameters: tpm2.NewTPMUPublicParms(tpm2.TPMAlgKeyedHash, &tpm2.TPMSKeyedHashParms{Scheme: tpm2.TPMTKeyedHashScheme{Scheme: tpm2.TPMAlgNull}}), Unique: tpm2.NewTPMUPublicID(tpm2.TPMAlgKeyedHash, &tpm2.TPM2BDigest{})}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			writeNV(t, tpm, testIndex, b)
+			tpmlab.WriteNV(t, tpm, testIndex, b)
 			_, err := akOf(t, tpm, AKSource{TemplateIndex: testIndex}, nil)
 			if err == nil || !strings.Contains(err.Error(), "0x01800001") {
 				t.Errorf("%s: got %v, want an error that names the index", name, err)
 			}
 		})
 	}
-	writeNV(t, tpm, testIndex, good)
+	tpmlab.WriteNV(t, tpm, testIndex, good)
 	ak, err := akOf(t, tpm, AKSource{TemplateIndex: testIndex}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -128,7 +129,7 @@ func TestLoadAKFromBadTemplateInNV(t *testing.T) {
 }
 
 func TestLoadAKFromBadTemplate(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	noParameters := AKTemplateECDSAP256()
 	noParameters.Parameters = tpm2.TPMUPublicParms{}
 	otherType := AKTemplateECDSAP256()
@@ -144,7 +145,7 @@ func TestLoadAKFromBadTemplate(t *testing.T) {
 
 // A key that a verifier refuses is refused on the node, with the verifier's check.
 func TestLoadAKRefusesWhatVerifiersRefuse(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	signing := akAttributes()
 	signing.Restricted = false
 	for name, tt := range map[string]struct {
@@ -160,7 +161,7 @@ func TestLoadAKRefusesWhatVerifiersRefuse(t *testing.T) {
 			if !errors.Is(err, tt.want) {
 				t.Errorf("%s: got %v, want %v", name, err, tt.want)
 			}
-			checkNothingLoaded(t, tpm)
+			tpmlab.CheckNothingLoaded(t, tpm)
 		})
 	}
 }
@@ -172,14 +173,14 @@ func sha1Named() *tpm2.TPMTPublic {
 }
 
 func TestLoadAKFromPersistentHandle(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	const handle = 0x81010002
 	_, err := akOf(t, tpm, AKSource{Handle: handle}, nil)
 	var rc tpm2.TPMRC
 	if !errors.As(err, &rc) || !strings.Contains(err.Error(), "0x81010002") {
 		t.Errorf("no such key: got %v, want the TPM's code and the handle", err)
 	}
-	persist(t, tpm, tpm2.TPMRHEndorsement, AKTemplateECDSAP256(), handle)
+	tpmlab.Persist(t, tpm, tpm2.TPMRHEndorsement, AKTemplateECDSAP256(), handle)
 	ak, err := akOf(t, tpm, AKSource{Handle: handle}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -192,20 +193,10 @@ func TestLoadAKFromPersistentHandle(t *testing.T) {
 	}
 }
 
-func setHierarchyPassword(t testing.TB, tpm transport.TPM, hierarchy tpm2.TPMHandle, old, password []byte) {
-	t.Helper()
-	_, err := tpm2.HierarchyChangeAuth{
-		AuthHandle: tpmop.WithPassword(hierarchy, nil, old), NewAuth: tpm2.TPM2BAuth{Buffer: password},
-	}.Execute(tpm)
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestLoadAKWithEndorsementPassword(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	secret := []byte("correct horse")
-	setHierarchyPassword(t, tpm, tpm2.TPMRHEndorsement, nil, secret)
+	tpmlab.SetHierarchyPassword(t, tpm, tpm2.TPMRHEndorsement, nil, secret)
 	source := AKSource{Template: AKTemplateECDSAP256()}
 	if _, err := akOf(t, tpm, source, secret); err != nil {
 		t.Errorf("right password: %v", err)
@@ -219,13 +210,13 @@ func TestLoadAKWithEndorsementPassword(t *testing.T) {
 			t.Errorf("%s: the error shows a password: %v", name, err)
 		}
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
 // Somebody else's wrong guesses lock keys without noDA. Ours go on.
 func TestAKTemplatesSurviveALockout(t *testing.T) {
-	tpm := newTPM(t)
-	defineNV(t, tpm, testIndex, tpm2.TPMANV{OwnerWrite: true, AuthRead: true, NT: tpm2.TPMNTOrdinary}, 1, []byte{1})
+	tpm := tpmlab.NewTPM(t)
+	tpmlab.DefineNV(t, tpm, testIndex, tpm2.TPMANV{OwnerWrite: true, AuthRead: true, NT: tpm2.TPMNTOrdinary}, 1, []byte{1})
 	pub, err := tpm2.NVReadPublic{NVIndex: testIndex}.Execute(tpm)
 	if err != nil {
 		t.Fatal(err)
@@ -240,7 +231,7 @@ func TestAKTemplatesSurviveALockout(t *testing.T) {
 	if !errors.Is(err, tpm2.TPMRCLockout) {
 		t.Fatalf("the TPM is not locked: %v", err)
 	}
-	for _, key := range []tpmkey.Certifiable{mustSoftwareKey(t, newECDSA(t, p256)), mustTPMKey(t, tpm, tpmkey.ECDSAP256)} {
+	for _, key := range []tpmkey.Certifiable{mustSoftwareKey(t, tpmlab.NewECDSA(t, p256)), mustTPMKey(t, tpm, tpmkey.ECDSAP256)} {
 		if _, err := certifyWith(t, tpm, AKSource{Template: AKTemplateECDSAP256()}, key, []byte{1}); err != nil {
 			t.Errorf("%T: %v", key, err)
 		}

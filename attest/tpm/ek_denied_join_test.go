@@ -27,7 +27,7 @@ func denying(t *testing.T, plane *attesttest.ControlPlane, n *attesttest.Node, d
 		Issuers: []tpmcert.EKIssuer{{Roots: n.Roots(), Profile: n.EKProfile}}}); err != nil {
 		t.Fatal(err)
 	}
-	again.Config.KeyRing = plane.Ring // so that it verifies what the other one challenged
+	again.Config.KeyRing = plane.Config.KeyRing // so that it verifies what the other one challenged
 	again.Verifier = planeVerifier(t, again)
 	return again
 }

@@ -5,12 +5,15 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -23,29 +26,29 @@ func readChainAbove(t testing.TB, tpm transport.TPM, leaf []byte) ([][]byte, err
 
 // The chain is read from whatever indexes the TPM has, and ordered for the leaf.
 func TestReadEKChain(t *testing.T) {
-	tpm := newTPM(t)
-	root := sign(t, nil, "root", nil)
-	upper := sign(t, root, "upper", nil)
-	lower := sign(t, upper, "lower", nil)
-	leaf := ekCert(t, lower, newTestKey(t).Public(), nil)
+	tpm := tpmlab.NewTPM(t)
+	root := tpmlab.Sign(t, nil, "root", nil)
+	upper := tpmlab.Sign(t, root, "upper", nil)
+	lower := tpmlab.Sign(t, upper, "lower", nil)
+	leaf := tpmlab.EKCertificate(t, lower, tpmlab.NewP256(t).Public(), nil)
 
 	if above, err := readChainAbove(t, tpm, leaf.Raw); err != nil || above != nil {
 		t.Errorf("none in NV: %d, %v", len(above), err)
 	}
-	writeNV(t, tpm, 0x01c00200, []byte("after the range"))
-	writeNV(t, tpm, 0x01c00100, root.cert.Raw)
-	writeNV(t, tpm, 0x01c00107, append(bytes.Clone(upper.cert.Raw), 0xff, 0xff))
-	writeNV(t, tpm, 0x01c001ff, lower.cert.Raw)
+	tpmlab.WriteNV(t, tpm, 0x01c00200, []byte("after the range"))
+	tpmlab.WriteNV(t, tpm, 0x01c00100, root.Cert.Raw)
+	tpmlab.WriteNV(t, tpm, 0x01c00107, append(bytes.Clone(upper.Cert.Raw), 0xff, 0xff))
+	tpmlab.WriteNV(t, tpm, 0x01c001ff, lower.Cert.Raw)
 	above, err := readChainAbove(t, tpm, leaf.Raw)
-	if err != nil || len(above) != 2 || !bytes.Equal(above[0], lower.cert.Raw) || !bytes.Equal(above[1], upper.cert.Raw) {
+	if err != nil || len(above) != 2 || !bytes.Equal(above[0], lower.Cert.Raw) || !bytes.Equal(above[1], upper.Cert.Raw) {
 		t.Fatalf("%d certificates, %v", len(above), err)
 	}
 	// What was read is what the control plane wants.
 	if _, err := verifyEKOf(t.Context(), ekVerifierOf(t, trusting(tpmcert.EKProfileTCG(), root)),
-		&sentEK{Certificates: append([][]byte{leaf.Raw}, above...)}, nil, chainTime); err != nil {
+		&sentEK{Certificates: append([][]byte{leaf.Raw}, above...)}, nil, tpmlab.Time); err != nil {
 		t.Error(err)
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 
 	if _, err := readChainAbove(t, tpm, []byte("none")); !errors.Is(err, tpmcert.CheckCertificateEncoding) {
 		t.Errorf("bad leaf: %v", err)
@@ -53,7 +56,7 @@ func TestReadEKChain(t *testing.T) {
 	if _, err := readChainAbove(t, nil, leaf.Raw); err == nil {
 		t.Error("no TPM was accepted")
 	}
-	writeNV(t, tpm, 0x01c00108, []byte("no certificate"))
+	tpmlab.WriteNV(t, tpm, 0x01c00108, []byte("no certificate"))
 	if _, err := readChainAbove(t, tpm, leaf.Raw); !errors.Is(err, refusal.Check("ek-chain-encoding")) {
 		t.Errorf("no certificate: %v", err)
 	}
@@ -61,11 +64,11 @@ func TestReadEKChain(t *testing.T) {
 
 // A TPM that fails at any command yields a clear error and leaves nothing loaded.
 func TestReadEKChainFaults(t *testing.T) {
-	tpm := newTPM(t)
-	root := sign(t, nil, "root", nil)
-	lower := sign(t, root, "lower", nil)
-	leaf := ekCert(t, lower, newTestKey(t).Public(), nil)
-	writeNV(t, tpm, 0x01c00100, lower.cert.Raw)
+	tpm := tpmlab.NewTPM(t)
+	root := tpmlab.Sign(t, nil, "root", nil)
+	lower := tpmlab.Sign(t, root, "lower", nil)
+	leaf := tpmlab.EKCertificate(t, lower, tpmlab.NewP256(t).Public(), nil)
+	tpmlab.WriteNV(t, tpm, 0x01c00100, lower.Cert.Raw)
 	broken := errors.New("broken")
 	for n := 1; ; n++ {
 		faulty := tpmsim.Faulty(tpm, tpmsim.FailAt(n, broken))
@@ -80,7 +83,7 @@ func TestReadEKChainFaults(t *testing.T) {
 			t.Errorf("command %d: %v", n, err)
 		}
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
 // EK certificates in a provisioned TPM hold under its CA.
@@ -101,5 +104,32 @@ func TestEKCertificateFromNV(t *testing.T) {
 		if facts, err := verifyAt(v, c.NotBefore.AddDate(0, 0, 1), c); err != nil || facts.Tolerances != nil {
 			t.Errorf("0x%08x: %+v, %v", uint32(index), facts, err)
 		}
+	}
+}
+
+func readCertificate(t testing.TB, tpm transport.TPM, index tpm2.TPMHandle) ([]byte, error) {
+	t.Helper()
+	return do(t, tpm, func(ctx context.Context, h *tpmop.Handles) ([]byte, error) {
+		return tpmop.ReadNVCertificate(ctx, h, index)
+	})
+}
+
+func TestReadNVCertificate(t *testing.T) {
+	tpm := tpmsim.New(t, tpmsim.Options{EKs: []tpmsim.Algorithm{}})
+	want := tpm.AKCertificate(tpmsim.RSA2048).Raw
+	got, err := readCertificate(t, tpm, GCERSA().CertificateIndex)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	tpmlab.WriteNV(t, tpm, testIndex, append(header(want, true), make([]byte, 64)...))
+	if got, err = readCertificate(t, tpm, testIndex); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("with header and padding: error %v", err)
+	}
+	tpmlab.WriteNV(t, tpm, testIndex, append(bytes.Clone(want), 1))
+	if _, err = readCertificate(t, tpm, testIndex); err == nil || !strings.Contains(err.Error(), "0x01800001") {
+		t.Errorf("with another byte after it: got %v, want an error that names the index", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -79,12 +80,12 @@ func TestEKTemplates(t *testing.T) {
 			t.Errorf("got %x, want %x", tpm2.Marshal(got), tpm2.Marshal(want))
 		}
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
 // A template and a nonce that the TPM's maker left in NV count.
 func TestEKTemplateAndNonceInNV(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	public := func(origin EKOrigin) *statement.Public {
 		ek, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
 			return loadEK(ctx, h, &origin, nil)
@@ -95,7 +96,7 @@ func TestEKTemplateAndNonceInNV(t *testing.T) {
 		return ek.Public
 	}
 	plain := public(EKP256())
-	writeNV(t, tpm, EKP256().NonceIndex, []byte("nonce of the maker"))
+	tpmlab.WriteNV(t, tpm, EKP256().NonceIndex, []byte("nonce of the maker"))
 	withNonce := public(EKP256())
 	if ofOneKey(withNonce, plain) {
 		t.Error("the nonce makes no difference")
@@ -106,7 +107,7 @@ func TestEKTemplateAndNonceInNV(t *testing.T) {
 	if !ofOneKey(public(EKOrigin{Template: template}), withNonce) {
 		t.Error("the nonce is not where it belongs")
 	}
-	writeNV(t, tpm, EKP256().NonceIndex, make([]byte, 33))
+	tpmlab.WriteNV(t, tpm, EKP256().NonceIndex, make([]byte, 33))
 	if _, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
 		origin := EKP256()
 		return loadEK(ctx, h, &origin, nil)
@@ -114,7 +115,7 @@ func TestEKTemplateAndNonceInNV(t *testing.T) {
 		t.Error("a nonce wider than the key")
 	}
 
-	writeNV(t, tpm, EKRSA2048().TemplateIndex, tpm2.Marshal(EKP256High().Template))
+	tpmlab.WriteNV(t, tpm, EKRSA2048().TemplateIndex, tpm2.Marshal(EKP256High().Template))
 	if !ofOneKey(public(EKRSA2048()), public(EKP256High())) {
 		t.Error("the template in NV does not count")
 	}
@@ -126,14 +127,14 @@ func TestEKTemplateAndNonceInNV(t *testing.T) {
 	}); !errors.Is(err, tpmop.ErrNVIndexNotFound) {
 		t.Errorf("no template at all: %v", err)
 	}
-	writeNV(t, tpm, EKRSA2048().TemplateIndex, []byte("no template"))
+	tpmlab.WriteNV(t, tpm, EKRSA2048().TemplateIndex, []byte("no template"))
 	if _, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
 		origin := EKRSA2048()
 		return loadEK(ctx, h, &origin, nil)
 	}); err == nil {
 		t.Error("a broken template in NV was passed over")
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
 func TestEKOriginsThatAreNone(t *testing.T) {
@@ -149,7 +150,7 @@ func TestEKOriginsThatAreNone(t *testing.T) {
 			if err := origin.check(); err == nil {
 				t.Errorf("%s: accepted", name)
 			}
-			if _, err := NewProver(noTPM{}, AKSource{Template: AKTemplateECDSAP256()}, ProverOptions{EK: &origin}); err == nil {
+			if _, err := NewProver(tpmlab.NoTPM{}, AKSource{Template: AKTemplateECDSAP256()}, ProverOptions{EK: &origin}); err == nil {
 				t.Errorf("%s: an attester", name)
 			}
 		})
@@ -159,7 +160,7 @@ func TestEKOriginsThatAreNone(t *testing.T) {
 // A key that no credential is made for, or that could not open one, is an error before
 // the control plane is asked.
 func TestEKsThatNoVerifierAccepts(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	aes256 := EKP256().Template
 	aes256.Parameters = tpm2.NewTPMUPublicParms(tpm2.TPMAlgECC, &tpm2.TPMSECCParms{Symmetric: tpmop.EKCipher(256), CurveID: tpm2.TPMECCNistP256})
 	sha384 := EKP256High().Template
@@ -183,7 +184,7 @@ func TestEKsThatNoVerifierAccepts(t *testing.T) {
 	if _, err := activateWith(t, tpm, EKOrigin{Template: unknown}, AKTemplateECDSAP256(), nil, make([]byte, 32), nil); err == nil {
 		t.Error("an EK with a policy that nobody knows")
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
 func ofOneKey(a, b *statement.Public) bool {

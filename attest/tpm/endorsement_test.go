@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -33,7 +34,7 @@ func checkEndorsementIs(t testing.TB, tpm transport.TPM, password []byte) {
 			t.Errorf("without a password: got %v, want ErrHierarchyPassword", err)
 		}
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
 func checkFiles(t testing.TB, dir string, want ...string) {
@@ -61,7 +62,7 @@ func readAll(t testing.TB, path string) []byte {
 }
 
 func TestEndorsementPasswordFirstAndSecondRun(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "endorsement")
 	first, err := EndorsementPassword(t.Context(), tpm, path)
@@ -82,7 +83,7 @@ func TestEndorsementPasswordFirstAndSecondRun(t *testing.T) {
 	if err != nil || !bytes.Equal(first.Reveal(), second.Reveal()) {
 		t.Errorf("second run: another password, or error %v", err)
 	}
-	if count(faulty, tpm2.TPMCCHierarchyChanegAuth) != 0 {
+	if tpmlab.Count(faulty, tpm2.TPMCCHierarchyChanegAuth) != 0 {
 		t.Error("the second run set the password again")
 	}
 	checkEndorsementIs(t, tpm, first.Reveal())
@@ -112,7 +113,7 @@ func TestEndorsementPasswordAfterACrash(t *testing.T) {
 			"before": tpmsim.DropAt, "after": tpmsim.LoseAt,
 		} {
 			t.Run(fmt.Sprintf("%s %d", name, n), func(t *testing.T) {
-				tpm := newTPM(t)
+				tpm := tpmlab.NewTPM(t)
 				dir := t.TempDir()
 				path := filepath.Join(dir, "endorsement")
 				faulty := tpmsim.Faulty(tpm, faults(n))
@@ -140,7 +141,7 @@ func TestEndorsementPasswordAfterACrash(t *testing.T) {
 
 func endorsementPasswordCommands(t *testing.T) []tpm2.TPMCC {
 	t.Helper()
-	tpm, err := tpmsim.Open(bare())
+	tpm, err := tpmsim.Open(tpmlab.Bare())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +154,7 @@ func endorsementPasswordCommands(t *testing.T) []tpm2.TPMCC {
 }
 
 func TestEndorsementPasswordCancelled(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	path := filepath.Join(t.TempDir(), "endorsement")
 	ctx, cancel := context.WithCancel(t.Context())
 	faulty := tpmsim.Faulty(tpm, tpmsim.At(1, tpmsim.Fault{Before: cancel}))
@@ -168,11 +169,11 @@ func TestEndorsementPasswordCancelled(t *testing.T) {
 }
 
 func TestEndorsementPasswordOfSomebodyElse(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "endorsement")
 	theirs := []byte("theirs")
-	setHierarchyPassword(t, tpm, tpm2.TPMRHEndorsement, nil, theirs)
+	tpmlab.SetHierarchyPassword(t, tpm, tpm2.TPMRHEndorsement, nil, theirs)
 
 	if _, err := EndorsementPassword(t.Context(), tpm, path); !errors.Is(err, ErrHierarchyPassword) {
 		t.Errorf("no file: got %v, want ErrHierarchyPassword", err)
@@ -198,7 +199,7 @@ func TestEndorsementPasswordOfSomebodyElse(t *testing.T) {
 
 // TPM2_Clear empties the password. The file's is set again.
 func TestEndorsementPasswordAfterClear(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	path := filepath.Join(t.TempDir(), "endorsement")
 	first, err := EndorsementPassword(t.Context(), tpm, path)
 	if err != nil {
@@ -224,7 +225,7 @@ func TestEndorsementPasswordRefusesFiles(t *testing.T) {
 		"very long": strings.Repeat("A", 1<<20),
 	} {
 		t.Run(name, func(t *testing.T) {
-			tpm := newTPM(t)
+			tpm := tpmlab.NewTPM(t)
 			path := filepath.Join(t.TempDir(), "endorsement")
 			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 				t.Fatal(err)
@@ -249,7 +250,7 @@ func TestEndorsementPasswordRace(t *testing.T) {
 }
 
 func raceForPassword(t *testing.T) {
-	tpm, err := tpmsim.Open(bare())
+	tpm, err := tpmsim.Open(tpmlab.Bare())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +279,7 @@ func raceForPassword(t *testing.T) {
 // TPM and ours at the file, and another sets the password just before we do.
 func TestEndorsementPasswordOvertaken(t *testing.T) {
 	for _, overtakenAt := range []tpm2.TPMCC{tpm2.TPMCCGetCapability, tpm2.TPMCCHierarchyChanegAuth} {
-		tpm, err := tpmsim.Open(bare())
+		tpm, err := tpmsim.Open(tpmlab.Bare())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -293,7 +294,7 @@ func TestEndorsementPasswordOvertaken(t *testing.T) {
 		}
 		slow := tpmsim.Faulty(tpm, nil)
 		if overtakenAt == tpm2.TPMCCGetCapability { // after it
-			a := &altered{tpm, overtakenAt, func([]byte) { overtake() }}
+			a := &tpmlab.Altered{TPM: tpm, Code: overtakenAt, Alter: func([]byte) { overtake() }}
 			slow = tpmsim.Faulty(a, nil)
 		} else { // before it
 			slow.SetFaults(tpmsim.Every(overtakenAt, tpmsim.Fault{Before: overtake}))

@@ -8,11 +8,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 )
 
 // A directory in which nothing can be made: the TPM is not told anything.
 func TestEndorsementPasswordInUnwritableDirectory(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "endorsement")
 	if os.Geteuid() == 0 { // whom modes do not stop
@@ -27,7 +29,7 @@ func TestEndorsementPasswordInUnwritableDirectory(t *testing.T) {
 }
 
 func TestEndorsementPasswordInOpenFile(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	path := filepath.Join(t.TempDir(), "endorsement")
 	content := strings.Repeat("A", 32) + "\n"
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {

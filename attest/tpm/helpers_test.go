@@ -1,18 +1,35 @@
 package tpm
 
 import (
+	"bytes"
 	"context"
 	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"math/big"
 	"testing"
 	"time"
 
+	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
+	"golang.org/x/crypto/cryptobyte"
+	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
+	"github.com/nodeattest/nodeattest/internal/tpmlab/forger"
+	"github.com/nodeattest/nodeattest/internal/tpmop"
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -34,27 +51,6 @@ func verifyEKOf(ctx context.Context, v *tpmcert.EKVerifier, sent *sentEK, machin
 	return v.Verify(ctx, p, machine, now, nil)
 }
 
-func must(t testing.TB, b []byte, err error) []byte {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
-// hasCheck: the error is a refusal of one check.
-func hasCheck(err error) bool {
-	_, ok := errors.AsType[*refusal.Error](err)
-	return ok
-}
-
-func fst(b []byte, err error) []byte {
-	if err != nil {
-		panic(err)
-	}
-	return b
-}
-
 func sameTestKey(a, b crypto.PublicKey) bool {
 	return a.(interface{ Equal(crypto.PublicKey) bool }).Equal(b)
 }
@@ -62,7 +58,7 @@ func sameTestKey(a, b crypto.PublicKey) bool {
 // expectField expects a refusal for one field.
 func expectField(t *testing.T, err error, bad string) {
 	t.Helper()
-	expectCheck(t, err, der.CheckEncoding)
+	tpmlab.ExpectCheck(t, err, der.CheckEncoding)
 	if e, ok := errors.AsType[*refusal.Error](err); ok && e.Got != "a bad "+bad {
 		t.Errorf("got %q, want a bad %s", e.Got, bad)
 	}
@@ -90,4 +86,246 @@ func newTestAttester(t testing.TB, tpm transport.TPM, source AKSource, o ProverO
 		t.Fatal(err)
 	}
 	return a
+}
+
+// do is tpmop.Shared.do for tests, with the result that f computes.
+func do[T any](t testing.TB, tpm transport.TPM, f func(ctx context.Context, h *tpmop.Handles) (T, error)) (T, error) {
+	t.Helper()
+	var v T
+	err := tpmop.Share(tpm).Do(t.Context(), func(h *tpmop.Handles) (err error) {
+		v, err = f(t.Context(), h)
+		return err
+	})
+	return v, err
+}
+
+func mustSoftwareKey(t testing.TB, priv crypto.Signer) tpmkey.Certifiable {
+	t.Helper()
+	k, err := tpmkey.SoftwareKey(priv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func mustTPMKey(t testing.TB, tpm transport.TPM, kind tpmkey.Kind) *tpmkey.Key {
+	t.Helper()
+	k, err := tpmkey.Create(t.Context(), tpm, kind, tpmkey.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := k.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return k
+}
+
+// signatureBytes gives a TPMT_SIGNATURE the form that crypto.Signer promises.
+func signatureBytes(s *tpm2.TPMTSignature) ([]byte, error) {
+	switch s.SigAlg {
+	case tpm2.TPMAlgECDSA:
+		rs, err := s.Signature.ECDSA()
+		if err != nil {
+			return nil, err
+		}
+		var b cryptobyte.Builder
+		b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
+			b.AddASN1BigInt(new(big.Int).SetBytes(rs.SignatureR.Buffer))
+			b.AddASN1BigInt(new(big.Int).SetBytes(rs.SignatureS.Buffer))
+		})
+		return b.Bytes()
+	case tpm2.TPMAlgRSASSA:
+		sig, err := s.Signature.RSASSA()
+		if err != nil {
+			return nil, err
+		}
+		return sig.Sig.Buffer, nil
+	case tpm2.TPMAlgRSAPSS:
+		sig, err := s.Signature.RSAPSS()
+		if err != nil {
+			return nil, err
+		}
+		return sig.Sig.Buffer, nil
+	}
+	return nil, fmt.Errorf("the TPM's signature has the algorithm 0x%04x", uint16(s.SigAlg))
+}
+
+// verifyOwn checks a signature that the TPM made.
+func verifyOwn(key crypto.PublicKey, digest, signature []byte, opts crypto.SignerOpts) error {
+	switch key := key.(type) {
+	case *ecdsa.PublicKey:
+		if !ecdsa.VerifyASN1(key, digest, signature) {
+			return errors.New("ECDSA verification failed")
+		}
+		return nil
+	case *rsa.PublicKey:
+		if _, ok := opts.(*rsa.PSSOptions); ok {
+			return rsa.VerifyPSS(key, opts.HashFunc(), digest, signature, &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash})
+		}
+		return rsa.VerifyPKCS1v15(key, opts.HashFunc(), digest, signature)
+	}
+	return fmt.Errorf("key is a %T", key)
+}
+
+var pcr23 = []statement.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0, 0, 0x80}}}
+
+// throughFile is what brings a key back in another process.
+func throughFile(t testing.TB, k *tpmkey.Key) *tpmkey.File {
+	t.Helper()
+	b, err := k.File().Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := tpmkey.ParseFile(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+var p256 = elliptic.P256()
+
+const ownIndex tpm2.TPMHandle = 0x01800001
+
+const testIndex tpm2.TPMHandle = 0x01800001
+
+// header puts a TCG_PCCLIENT_STORED_CERT header before a certificate.
+func header(der []byte, withTag bool) []byte {
+	if withTag {
+		der = append([]byte{0x10, 0x02}, der...)
+	}
+	return append([]byte{0x10, 0x01, 0x00, byte(len(der) >> 8), byte(len(der))}, der...)
+}
+
+func handleName(h tpm2.TPMHandle) []byte {
+	return binary.BigEndian.AppendUint32(nil, uint32(h))
+}
+
+// appendName appends alg and the digest of message, or nothing for an algorithm
+// that is not ours.
+func appendName(out []byte, alg tpm2.TPMAlgID, message []byte) []byte {
+	h := tpmwire.HashOf(alg)
+	if h == 0 {
+		return out
+	}
+	return tpmwire.AppendDigest(binary.BigEndian.AppendUint16(out, uint16(alg)), h, message)
+}
+
+// pcrsPerBank is how many PCRs a bank of a PC Client platform has: TCG PC Client
+// Platform TPM Profile 1.05, 5.4.1.
+const pcrsPerBank = 24
+
+// quoteForgery is a quote before it is marshalled and signed, by a key in software. A
+// test changes one thing of a good one.
+type quoteForgery struct {
+	ak        *forger.AK
+	attest    *statement.Attestation
+	pcrs      []statement.PCR
+	scheme    statement.KeyScheme
+	patch     func(attest []byte) []byte
+	signature func(*statement.Signature)
+	options   statement.QuoteOptions
+}
+
+// goodQuoteForgery quotes PCRs 0 to 7 of SHA-256, by a primary key of the endorsement
+// hierarchy.
+func goodQuoteForgery(t testing.TB, ak *forger.AK) *quoteForgery {
+	t.Helper()
+	selection, err := statement.NewPCRSelection(tpm2.TPMAlgSHA256, 0, 1, 2, 3, 4, 5, 6, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &quoteForgery{ak: ak, scheme: ak.Public.Scheme, attest: &statement.Attestation{
+		Type:            tpm2.TPMSTAttestQuote,
+		QualifiedSigner: statement.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, ak.Public.Name()),
+		ExtraData:       forger.QualifyingData, Clock: 7, ResetCount: 1, Safe: true, FirmwareVersion: 1,
+		Quote: &statement.QuoteInfo{},
+	}}
+	f.selectPCRs(selection)
+	f.options = statement.QuoteOptions{AK: statement.AKFromCredential(ak.Public.Raw), QualifyingData: forger.QualifyingData}
+	return f
+}
+
+// selectPCRs quotes these, with values that follow from bank and index.
+func (f *quoteForgery) selectPCRs(selections ...statement.PCRSelection) {
+	f.attest.Quote.Selections, f.pcrs = selections, nil
+	for _, s := range selections {
+		for _, i := range s.PCRs() {
+			value := bytes.Repeat([]byte{byte(0x10 + i)}, tpmwire.HashOf(s.Hash).Size())
+			f.pcrs = append(f.pcrs, statement.PCR{Bank: s.Hash, Index: i, Value: value})
+		}
+	}
+	f.digest()
+}
+
+// digest computes what the TPM would: written anew, as a reference.
+func (f *quoteForgery) digest() {
+	h := tpmwire.HashOf(f.scheme.Hash).New()
+	for _, p := range f.pcrs {
+		h.Write(p.Value)
+	}
+	f.attest.Quote.PCRDigest = h.Sum(nil)
+}
+
+func (f *quoteForgery) evidence(t testing.TB) *statement.QuoteEvidence {
+	t.Helper()
+	attest, err := f.attest.Marshal()
+	if err != nil {
+		t.Fatalf("Marshal: %v", err)
+	}
+	if f.patch != nil {
+		attest = f.patch(attest)
+	}
+	v := f.ak.Sign(t, f.scheme, attest)
+	if f.signature != nil {
+		f.signature(v)
+	}
+	sig, err := v.Marshal()
+	if err != nil {
+		t.Fatalf("Marshal: %v", err)
+	}
+	return &statement.QuoteEvidence{Attest: attest, Signature: sig, PCRs: f.pcrs}
+}
+
+// leafUnder is an AK's certificate by the CA.
+func leafUnder(t testing.TB, ca *tpmlab.Cert) []byte {
+	t.Helper()
+	leaf := tpmlab.AKCert(ca.Subject, tpmlab.NewP256(t).Public())
+	leaf.Algorithm = tpmlab.AlgorithmOf(ca.Key.Public())
+	return leaf.Sign(t, ca.Key)
+}
+
+func ekVerifierOf(t testing.TB, c tpmcert.EKVerifierConfig) *tpmcert.EKVerifier {
+	t.Helper()
+	v, err := tpmcert.NewEKVerifier(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func trusting(p tpmcert.EKProfile, roots ...*tpmlab.CA) tpmcert.EKVerifierConfig {
+	i := tpmcert.EKIssuer{Profile: p}
+	for _, r := range roots {
+		i.Roots = append(i.Roots, r.Cert)
+	}
+	return tpmcert.EKVerifierConfig{Issuers: []tpmcert.EKIssuer{i}}
+}
+
+func verifyAt(v *tpmcert.EKVerifier, at time.Time, certs ...*x509.Certificate) (*tpmcert.EKFacts, error) {
+	ek := &sentEK{}
+	for _, c := range certs {
+		ek.Certificates = append(ek.Certificates, c.Raw)
+	}
+	return verifyEKOf(context.Background(), v, ek, nil, at)
+}
+
+func filled(n int, first byte) []byte {
+	b := bytes.Repeat([]byte{0xa5}, n)
+	if n > 0 {
+		b[0] = first
+	}
+	return b
 }

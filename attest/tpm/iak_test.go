@@ -24,6 +24,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -229,7 +230,7 @@ func testOEMJoins(t *testing.T, device *tpmsim.TPM) {
 					if err := oemJoin(t, device, counting, "", 0); err != nil {
 						t.Error(err)
 					}
-					if n := count(counting, tpm2.TPMCCCreatePrimary); n > 1 { // of the session's key
+					if n := tpmlab.Count(counting, tpm2.TPMCCCreatePrimary); n > 1 { // of the session's key
 						t.Errorf("%d primary keys were made", n)
 					}
 				})
@@ -250,15 +251,6 @@ func testOEMJoins(t *testing.T, device *tpmsim.TPM) {
 		}
 	}
 	noHandles(t, device)
-}
-
-func count(tpm *tpmsim.FaultyTPM, code tpm2.TPMCC) (n int) {
-	for _, c := range tpm.Commands() {
-		if c == code {
-			n++
-		}
-	}
-	return n
 }
 
 // What stands at the handle of makers and is another key is passed over.

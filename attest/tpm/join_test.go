@@ -218,8 +218,8 @@ func TestReplicas(t *testing.T) {
 	now := plane.Now()
 	key := attest.NewRingKey(now.Add(-time.Hour))
 	replica := func(keys ...attest.RingKey) (*attest.Verifier, *attest.KeyRing) {
-		ring, err := attest.NewKeyRing(keys, now)
-		if err != nil {
+		ring := new(attest.KeyRing)
+		if err := ring.Refresh(keys, now); err != nil {
 			t.Fatal(err)
 		}
 		c := plane.Config

@@ -1,23 +1,31 @@
 package tpm
 
 import (
+	"context"
+	"crypto"
 	"crypto/x509"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
+	"github.com/nodeattest/nodeattest/internal/tpmlab/forger"
+	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // A kind that lacks something is refused when it is made.
 func TestKindConfig(t *testing.T) {
-	root := sign(t, nil, "root", nil)
+	root := tpmlab.Sign(t, nil, "root", nil)
 	ek := ekVerifierOf(t, trusting(tpmcert.EKProfileTCG(), root))
-	one := tpmcert.Issuer{Roots: []*x509.Certificate{root.cert}, Profile: tpmcert.ProfileTCG()}
+	one := tpmcert.Issuer{Roots: []*x509.Certificate{root.Cert}, Profile: tpmcert.ProfileTCG()}
 	named, other := one, one
 	named.Profile.Identity, other.Profile.Identity = []tpmcert.IdentitySource{tpmcert.OtherNameIdentity{}}, []tpmcert.IdentitySource{tpmcert.OtherNameIdentity{}}
-	other.Roots = []*x509.Certificate{sign(t, nil, "another root", nil).cert}
+	other.Roots = []*x509.Certificate{tpmlab.Sign(t, nil, "another root", nil).Cert}
 	for name, c := range map[string]struct {
 		config KindConfig
 		roads  []attest.Road // nil for a refusal
@@ -57,7 +65,7 @@ func TestKindConfig(t *testing.T) {
 // Where a profile names machines by their AKs, the kind says so unless the issuer promises
 // one AK a machine.
 func TestKindSaysWhereIdentitiesAreMany(t *testing.T) {
-	root := sign(t, nil, "root", nil)
+	root := tpmlab.Sign(t, nil, "root", nil)
 	promising, pointer := tpmcert.ProfileTCG(), tpmcert.ProfileAzure()
 	promising.OneAKPerMachine = true
 	pointer.Identity = []tpmcert.IdentitySource{&tpmcert.AKIdentity{}}
@@ -73,7 +81,7 @@ func TestKindSaysWhereIdentitiesAreMany(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var config KindConfig
 			for _, p := range c.profiles {
-				config.AKIssuers = append(config.AKIssuers, tpmcert.Issuer{Roots: []*x509.Certificate{root.cert}, Profile: p})
+				config.AKIssuers = append(config.AKIssuers, tpmcert.Issuer{Roots: []*x509.Certificate{root.Cert}, Profile: p})
 			}
 			k, err := NewKind(config)
 			if err != nil {
@@ -82,6 +90,145 @@ func TestKindSaysWhereIdentitiesAreMany(t *testing.T) {
 			if why := k.Describe().Roads[0].ManyIdentities; (why != "") != c.many {
 				t.Errorf("got %q", why)
 			}
+		})
+	}
+}
+
+// The profile of the very issuer that certified the AK decides, and road EK has none.
+func TestProfileOfStatement(t *testing.T) {
+	strict, sha1, below := &tpmcert.Profile{}, &tpmcert.Profile{InsecureAllowSHA1Signature: true}, &tpmcert.Profile{AllowAKBelowOtherKeys: true}
+	for name, c := range map[string]struct {
+		road    attest.Road
+		details Details
+		want    refusal.Check
+	}{
+		"a primary key":             {attest.RoadAK, Details{SignatureHash: crypto.SHA256, AKPrimary: true, profile: strict}, ""},
+		"over SHA-384":              {attest.RoadAK, Details{SignatureHash: crypto.SHA384, AKPrimary: true, profile: strict}, ""},
+		"over SHA-1":                {attest.RoadAK, Details{SignatureHash: crypto.SHA1, AKPrimary: true, profile: strict}, statement.CheckSignatureHash},
+		"over SHA-1, let through":   {attest.RoadAK, Details{SignatureHash: crypto.SHA1, AKPrimary: true, profile: sha1}, ""},
+		"over SHA-1, by another's":  {attest.RoadAK, Details{SignatureHash: crypto.SHA1, AKPrimary: true, profile: below}, statement.CheckSignatureHash},
+		"no primary key":            {attest.RoadAK, Details{SignatureHash: crypto.SHA256, profile: strict}, checkAKParent},
+		"no primary key, admitted":  {attest.RoadAK, Details{SignatureHash: crypto.SHA256, profile: below}, ""},
+		"no primary key, another's": {attest.RoadAK, Details{SignatureHash: crypto.SHA256, profile: sha1}, checkAKParent},
+		"on road EK":                {attest.RoadEK, Details{SignatureHash: crypto.SHA256}, ""},
+	} {
+		t.Run(name, func(t *testing.T) { tpmlab.CheckOutcome(t, c.details.checkProfile(c.road), c.want) })
+	}
+}
+
+// What is refused of an AK certificate before its chain.
+func TestAKCertificatesBeforeTheirChain(t *testing.T) {
+	root := tpmlab.CACert("root", "root", tpmlab.NewP256(t))
+	issuers := []tpmcert.Issuer{{Roots: []*x509.Certificate{tpmlab.Parsed(t, root.Sign(t, root.Key))}, Profile: tpmcert.ProfileTCG()}}
+	if _, err := tpmcert.VerifyAKCertificate(issuers, [][]byte{leafUnder(t, root)}, time.Time{}); err == nil || tpmlab.HasCheck(err) {
+		t.Errorf("no time: %v", err)
+	}
+	if _, err := tpmcert.VerifyAKCertificate(nil, [][]byte{leafUnder(t, root)}, tpmlab.Time); err == nil || !errors.Is(err, refusal.CheckConfig) {
+		t.Errorf("no issuers: %v", err)
+	}
+	for name, spki := range tpmlab.StrangeSPKIs() {
+		t.Run(name, func(t *testing.T) {
+			leaf := tpmlab.AKCert("root", tpmlab.NewP256(t).Public())
+			leaf.SPKI, leaf.Algorithm = spki, tpmlab.AlgorithmOf(root.Key.Public())
+			_, err := tpmcert.VerifyAKCertificate(issuers, [][]byte{leaf.Sign(t, root.Key)}, tpmlab.Time)
+			tpmlab.CheckOutcome(t, err, refusal.Check("tpm-key-strength"))
+		})
+	}
+	t.Run("two manufacturers", func(t *testing.T) {
+		leaf := tpmlab.AKCert("root", tpmlab.NewP256(t).Public())
+		leaf.Algorithm = tpmlab.AlgorithmOf(root.Key.Public())
+		leaf.Extensions[3].Value = tpmlab.SAN(tpmlab.DirectoryName([]tpmlab.Attribute{{ID: oid.TCGAtTPMManufacturer, Value: "id:49465800"}}, []tpmlab.Attribute{{ID: oid.TCGAtTPMManufacturer, Value: "id:414D4400"}}))
+		_, err := tpmcert.VerifyAKCertificate(issuers, [][]byte{leaf.Sign(t, root.Key)}, tpmlab.Time)
+		tpmlab.CheckOutcome(t, err, refusal.Check("certificate-subject-alt-name"))
+	})
+}
+
+// Half of what is to be verified is nothing.
+func TestHalfOfACertifyStatement(t *testing.T) {
+	f := forger.NewCertify(t, forger.NewAK(t, tpmlab.P256(), forger.ECDSA), tpmlab.P256b().Public())
+	if got, err := statement.VerifyCertify(nil, f.Options); err == nil || got != nil {
+		t.Error("no evidence: accepted")
+	}
+	if got, err := statement.VerifyCertify(&statement.CertifyEvidence{}, statement.CertifyOptions{}); err == nil || got != nil {
+		t.Error("no options: accepted")
+	}
+}
+
+// Each public-key operation is counted before it is done: a spent budget refuses first.
+func TestSpentBudgets(t *testing.T) {
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	other := forger.NewAK(t, tpmlab.P256b(), forger.ECDSA)
+	seal := func(ctx context.Context, b *attest.Budget) error {
+		_, err := (&hello{evidence: &evidence{road: attest.RoadEK}}).Seal(ctx, &attest.Inquiry{Budget: b}, nil)
+		return err
+	}
+	// The statement's signature holds, the quote's does not.
+	verify := func(ctx context.Context, b *attest.Budget, quoted bool) error {
+		a := quotedAnswer(t, func(f *quoteForgery) { f.ak = &forger.AK{Private: other.Private, Public: f.ak.Public} })
+		covers := func(string, []byte) error { return nil }
+		a.in.Covers = func([]byte) error { return nil }
+		certify := forger.NewCertify(t, forger.NewAK(t, tpmlab.P256(), forger.ECDSA), tpmlab.P256b().Public())
+		a.in.Options.Key = certify.Options.Key
+		if err := a.in.Parse(certify.Evidence(t), nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.in.CheckBeforeSignature(); err != nil {
+			t.Fatal(err)
+		}
+		if quoted {
+			if err := a.checkQuote(covers); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := a.Verify(ctx, &attest.Inquiry{Budget: b})
+		return err
+	}
+	alone := func(ctx context.Context, b *attest.Budget) error { return verify(ctx, b, false) }
+	both := func(ctx context.Context, b *attest.Budget) error { return verify(ctx, b, true) }
+	for name, c := range map[string]struct {
+		run    func(context.Context, *attest.Budget) error
+		ctx    context.Context
+		budget *attest.Budget
+		want   error
+	}{
+		"no credential":                {seal, t.Context(), attest.NewBudget(0), attest.CheckBudget},
+		"a credential too late":        {seal, cancelled, attest.NewBudget(1), refusal.ErrRetry},
+		"no signature":                 {alone, t.Context(), attest.NewBudget(0), attest.CheckBudget},
+		"the statement's alone":        {both, t.Context(), attest.NewBudget(1), attest.CheckBudget},
+		"the quote's too":              {both, t.Context(), attest.NewBudget(2), refusal.Check("tpm-signature")},
+		"signatures that are too late": {alone, cancelled, attest.NewBudget(2), refusal.ErrRetry},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := c.run(c.ctx, c.budget); !errors.Is(err, c.want) {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+		})
+	}
+}
+
+// Each part of a certify statement is named by its refusal.
+func TestFieldsOfCertifyStatement(t *testing.T) {
+	a, none, over := tpmlab.Octets([]byte{1}), tpmlab.Octets(nil), tpmlab.Octets(make([]byte, der.MaxPublicSize+1))
+	for name, c := range map[string]struct {
+		der []byte
+		bad string
+	}{
+		"no list":             {a, "certify frame"},
+		"nothing":             {tpmlab.Seq(), "certify tpmSAttest"},
+		"an empty attest":     {tpmlab.Seq(none, a, a), "certify tpmSAttest"},
+		"a longer attest":     {tpmlab.Seq(over, a, a), "certify tpmSAttest"},
+		"no signature":        {tpmlab.Seq(a), "certify signature"},
+		"an empty signature":  {tpmlab.Seq(a, none, a), "certify signature"},
+		"a longer signature":  {tpmlab.Seq(a, over, a), "certify signature"},
+		"an empty public":     {tpmlab.Seq(a, a, none), "certify tpmTPublic"},
+		"a longer public":     {tpmlab.Seq(a, a, over), "certify tpmTPublic"},
+		"an empty one, again": {tpmlab.Seq(a, a, none, a), "certify tpmTPublic"},
+		"something after":     {tpmlab.Seq(a, a, a, a), "certify frame"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := statement.ParseTCGAttestCertify(c.der)
+			expectField(t, err, c.bad)
 		})
 	}
 }

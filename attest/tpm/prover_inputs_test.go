@@ -17,6 +17,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -81,7 +82,7 @@ func TestInputsOfNewProver(t *testing.T) {
 
 func TestAKPublicOfAFailingTPM(t *testing.T) {
 	broken := errors.New("broken")
-	p, err := AKPublic(t.Context(), tpmsim.Faulty(newTPM(t), tpmsim.FailAt(1, broken)), GCERSA(), secret.Value[[]byte]{})
+	p, err := AKPublic(t.Context(), tpmsim.Faulty(tpmlab.NewTPM(t), tpmsim.FailAt(1, broken)), GCERSA(), secret.Value[[]byte]{})
 	if !errors.Is(err, broken) || p != nil {
 		t.Errorf("got %v, %v", p, err)
 	}
@@ -100,7 +101,7 @@ type nodeOfTest struct {
 func newNodeOfTest(t *testing.T) *nodeOfTest {
 	t.Helper()
 	tpm := tpmsim.New(t, tpmsim.Options{EKs: []tpmsim.Algorithm{}})
-	private := newECDSA(t, elliptic.P256())
+	private := tpmlab.NewECDSA(t, elliptic.P256())
 	n := &nodeOfTest{tpm: tpmsim.Faulty(tpm, nil), key: mustSoftwareKey(t, private), subject: subjectOfTest(t, private)}
 	n.attester = newTestAttester(t, n.tpm, GCERSA(), ProverOptions{})
 	b := message.Binding{IssuedAt: 1_800_000_000, NotAfter: 1_800_000_600, ClusterID: n.subject.ClusterID, SignerName: n.subject.SignerName,
@@ -121,13 +122,13 @@ func newNodeOfTest(t *testing.T) *nodeOfTest {
 func testProofOf(t *testing.T) []byte {
 	t.Helper()
 	b := &message.Binding{ClusterID: "cluster", SignerName: csr.SignerClientTPM}
-	return fst((&message.Proof{Binding: fst(b.Marshal()), AKPublic: []byte{1}}).Marshal())
+	return tpmlab.First((&message.Proof{Binding: tpmlab.First(b.Marshal()), AKPublic: []byte{1}}).Marshal())
 }
 
 // A subject that the node cannot mean is refused before the TPM is asked for anything.
 func TestSubjectsBeforeTheTPM(t *testing.T) {
 	n := newNodeOfTest(t)
-	challenge := fst(n.challenge.Marshal())
+	challenge := tpmlab.First(n.challenge.Marshal())
 	if _, err := n.attester.Hello(t.Context(), n.subject); err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +162,7 @@ func TestNothingIsCertified(t *testing.T) {
 	changed := func(change func(*message.Challenge)) []byte {
 		c := n.challenge
 		change(&c)
-		return fst(c.Marshal())
+		return tpmlab.First(c.Marshal())
 	}
 	der := changed(func(*message.Challenge) {})
 	onEK := changed(func(c *message.Challenge) {
@@ -174,8 +175,8 @@ func TestNothingIsCertified(t *testing.T) {
 		want      refusal.Check
 	}{
 		"no key":                  {der, nil, ""},
-		"another key":             {der, mustSoftwareKey(t, newECDSA(t, elliptic.P256())), refusal.Check("key-mismatch")},
-		"a key of another kind":   {der, mustSoftwareKey(t, newRSA(t, 2048)), refusal.Check("key-mismatch")},
+		"another key":             {der, mustSoftwareKey(t, tpmlab.NewECDSA(t, elliptic.P256())), refusal.Check("key-mismatch")},
+		"a key of another kind":   {der, mustSoftwareKey(t, tpmlab.NewRSA(t, 2048)), refusal.Check("key-mismatch")},
 		"no challenge":            {nil, n.key, refusal.Check("message-encoding")},
 		"a cut challenge":         {der[:len(der)-1], n.key, refusal.Check("message-encoding")},
 		"a challenge and a byte":  {append(bytes.Clone(der), 0), n.key, refusal.Check("message-encoding")},
@@ -192,12 +193,12 @@ func TestNothingIsCertified(t *testing.T) {
 			if c.want != "" && !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %s", err, c.want)
 			}
-			if count(n.tpm, tpm2.TPMCCCertify) != 0 {
+			if tpmlab.Count(n.tpm, tpm2.TPMCCCertify) != 0 {
 				t.Error("a certify statement was made")
 			}
 		})
 	}
-	checkNothingLoaded(t, n.tpm)
+	tpmlab.CheckNothingLoaded(t, n.tpm)
 }
 
 // What is no certificate is no root, and a statement of nothing is none.
@@ -216,7 +217,7 @@ func TestMessagesOfNothing(t *testing.T) {
 
 // A credential that the TPM opens and that holds another size of secret is refused.
 func TestSizesOfSecrets(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	ek := EKP256()
 	ek.CertificateIndex = 0
 	p, err := NewProver(tpm, AKSource{Template: AKTemplateECDSAP256()}, ProverOptions{EK: &ek})
@@ -244,7 +245,7 @@ func TestSizesOfSecrets(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
 // A node on road AK opens no credential.
@@ -258,7 +259,7 @@ func TestCredentialsOnRoadAK(t *testing.T) {
 		_, err := s.Open(t.Context(), &attest.Credential{IDObject: []byte{1}, EncryptedSecret: []byte{1}})
 		return err
 	})
-	if !errors.Is(err, checkCredential) || count(n.tpm, tpm2.TPMCCActivateCredential) != 0 {
+	if !errors.Is(err, checkCredential) || tpmlab.Count(n.tpm, tpm2.TPMCCActivateCredential) != 0 {
 		t.Errorf("got %v", err)
 	}
 }
@@ -277,19 +278,19 @@ func TestCloseOfAFailingTPM(t *testing.T) {
 	if err := n.attester.Close(); err != nil {
 		t.Error(err)
 	}
-	checkNothingLoaded(t, n.tpm)
+	tpmlab.CheckNothingLoaded(t, n.tpm)
 }
 
 // A certificate of a node that is none, or that is not there.
 func TestCertificatesOfANode(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	ek := EKP256()
 	ek.CertificateIndex = 0
 	inNV := ek
 	inNV.CertificateIndex = 0x01c00555
 	bare := AKSource{Template: AKTemplateECDSAP256()}
 	missing := AKSource{Template: bare.Template, CertificateIndex: 0x01c00555}
-	subject := subjectOfTest(t, newECDSA(t, elliptic.P256()))
+	subject := subjectOfTest(t, tpmlab.NewECDSA(t, elliptic.P256()))
 	for name, c := range map[string]struct {
 		source AKSource
 		opts   ProverOptions
@@ -306,5 +307,5 @@ func TestCertificatesOfANode(t *testing.T) {
 			}
 		})
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 }

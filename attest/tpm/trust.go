@@ -27,6 +27,10 @@ func TrustAKs(roots []*x509.Certificate, profile tpmcert.Profile) (attest.Kind, 
 // lists or denied TPMs. A vendor's root admits every TPM that the vendor has made, an
 // attacker's too: which of them may join is for the Authorizer to say. For anything else there
 // is tpmcert.NewEKVerifier with [NewKind], whose errors these are.
+//
+// The node's prover then has [ProverOptions].EK, such as [EKRSA2048], and an AK from a
+// template, such as [AKTemplateECDSAP256]. In a list its machine is "ek:sha256:" and the SHA-256
+// of the EK's SubjectPublicKeyInfo.
 func TrustEKs(roots []*x509.Certificate) (attest.Kind, error) {
 	eks, err := tpmcert.NewEKVerifier(tpmcert.EKVerifierConfig{
 		Issuers: []tpmcert.EKIssuer{{Roots: roots, Profile: tpmcert.EKProfileTCG()}},

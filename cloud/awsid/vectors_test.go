@@ -11,13 +11,14 @@ import (
 
 	"github.com/nodeattest/nodeattest/cloud/awsid"
 	"github.com/nodeattest/nodeattest/cloud/internal/vectors"
+	"github.com/nodeattest/nodeattest/internal/vectortest"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 var (
-	update = flag.Bool("update", false, "write the vectors in testdata/vectors/awsid anew")
-	folder = filepath.Join("..", "testdata", "vectors", "awsid")
-	writer vectors.Writer // writes nothing without -update
+	update = flag.Bool("update", false, "write the vectors in ../../vectors/cloud/awsid anew")
+	folder = filepath.Join("..", "..", "vectors", "cloud", "awsid")
+	writer vectors.Writer // without -update it only compares the names
 )
 
 // environment is what all vectors have in common: with these certificates, DER by region,
@@ -41,7 +42,7 @@ func TestMain(m *testing.M) {
 		}
 		writer = *w
 	}
-	os.Exit(m.Run())
+	os.Exit(writer.Main(m, folder))
 }
 
 // keep makes a vector of a document.
@@ -67,7 +68,7 @@ func TestVectors(t *testing.T) {
 		t.Skip("the vectors are being written")
 	}
 	var e environment
-	list, err := vectors.Load(folder, &e)
+	list, err := vectors.Load(vectortest.Folder(t, "cloud", "awsid"), &e)
 	if err != nil {
 		t.Fatal(err)
 	}

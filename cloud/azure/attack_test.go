@@ -90,9 +90,6 @@ type attack struct {
 	make  func(b *bench, p *parts) // changes a good one
 	bytes func([]byte) []byte      // changes its DER
 	want  refusal.Check
-	// weak are the checks that a verifier has to forget so that it gets in: each alone
-	// where there is one.
-	weak []string
 }
 
 // signedBy has a certificate of the cloud's CA sign, as a template for it is changed.
@@ -141,134 +138,134 @@ func attacks() []attack {
 // signerAttacks are about who signed.
 func signerAttacks() []attack {
 	return []attack{
-		{name: "anchored-certificate-beside-signers", want: checkSigners, weak: []string{"one-certificate", "actual-signer"},
+		{name: "anchored-certificate-beside-signers", want: checkSigners,
 			make: func(b *bench, p *parts) { // the certificate of the cloud comes first, and the attacker's signs
 				p.by(b.attacker.leaf)
 				p.Certificates = [][]byte{b.leaf.Certificate.Raw, b.attacker.leaf.Certificate.Raw}
 			}},
-		{name: "second-certificate", want: checkSigners, weak: []string{"one-certificate"},
+		{name: "second-certificate", want: checkSigners,
 			make: func(b *bench, p *parts) { p.Certificates = append(p.Certificates, b.web.Certificate.Raw) }},
 		{name: "no-certificate", want: checkSigners, make: func(_ *bench, p *parts) { p.Certificates = nil }},
-		{name: "intermediate-along", want: checkSigners, weak: []string{"one-certificate"},
+		{name: "intermediate-along", want: checkSigners,
 			make: func(b *bench, p *parts) { p.Certificates = append(p.Certificates, b.issuing.Certificate.Raw) }},
-		{name: "second-signer", want: checkSigners, weak: []string{"one-signer"},
+		{name: "second-signer", want: checkSigners,
 			make: func(b *bench, p *parts) {
 				second := newSigner(b.attacker.leaf)
 				second.Names = b.leaf.Certificate
 				p.Signers = append(p.Signers, second)
 			}},
-		{name: "second-signer-first", want: checkSigners, weak: []string{"one-signer", "signature"},
+		{name: "second-signer-first", want: checkSigners,
 			make: func(b *bench, p *parts) {
 				second := newSigner(b.attacker.leaf)
 				second.Names = b.leaf.Certificate
 				p.Signers = append([]signerParts{second}, p.Signers...)
 			}},
 		{name: "no-signer", want: checkSigners, make: func(_ *bench, p *parts) { p.Signers = nil }},
-		{name: "signer-of-another-certificate", want: checkSigners, weak: []string{"actual-signer"},
+		{name: "signer-of-another-certificate", want: checkSigners,
 			make: func(b *bench, p *parts) { p.Signers[0].Names = b.web.Certificate }},
-		{name: "signer-of-another-issuer", want: checkSigners, weak: []string{"actual-signer"},
+		{name: "signer-of-another-issuer", want: checkSigners,
 			make: func(b *bench, p *parts) {
 				other := *b.leaf.Certificate
 				other.RawIssuer = b.attacker.root.Certificate.RawSubject
 				p.Signers[0].Names = &other
 			}},
-		{name: "second-digest-algorithm", want: checkSigners, make: func(_ *bench, p *parts) { p.Digests = append(p.Digests, sha256Digest()) }, weak: []string{"algorithm"}},
-		{name: "signature-never-checked", want: checkSignature, weak: []string{"signature"},
+		{name: "second-digest-algorithm", want: checkSigners, make: func(_ *bench, p *parts) { p.Digests = append(p.Digests, sha256Digest()) }},
+		{name: "signature-never-checked", want: checkSignature,
 			make: func(b *bench, p *parts) { p.Signers[0].Signer = b.attacker.leaf }},
-		{name: "signature-zero", want: checkSignature, weak: []string{"signature"}, make: func(_ *bench, p *parts) { p.Signers[0].Signature = make([]byte, 256) }},
-		{name: "signature-empty", want: checkSignature, weak: []string{"signature"}, make: func(_ *bench, p *parts) { p.Signers[0].Signature = []byte{} }},
-		{name: "signature-over-another-content", want: checkSignature, weak: []string{"signature"}, make: func(_ *bench, p *parts) { p.Signers[0].Over = []byte("{}") }},
-		{name: "signed-attributes", want: checkAttributes, weak: []string{"attributes"},
+		{name: "signature-zero", want: checkSignature, make: func(_ *bench, p *parts) { p.Signers[0].Signature = make([]byte, 256) }},
+		{name: "signature-empty", want: checkSignature, make: func(_ *bench, p *parts) { p.Signers[0].Signature = []byte{} }},
+		{name: "signature-over-another-content", want: checkSignature, make: func(_ *bench, p *parts) { p.Signers[0].Over = []byte("{}") }},
+		{name: "signed-attributes", want: checkAttributes,
 			make: func(_ *bench, p *parts) {
 				attributes := attributesOver(p.Content)
 				p.Signers[0].Over = attributes
 				p.Signers[0].Signed = append([]byte{0xa0}, attributes[1:]...)
 			}},
-		{name: "signed-attributes-beside-content", want: checkAttributes, weak: []string{"attributes", "signature"},
+		{name: "signed-attributes-beside-content", want: checkAttributes,
 			make: func(_ *bench, p *parts) {
 				p.Signers[0].Signed = append([]byte{0xa0}, attributesOver([]byte("{}"))[1:]...)
 			}},
-		{name: "attributes-as-content", want: checkEncoding, make: func(_ *bench, p *parts) { p.Content = attributesOver(p.Content) }, weak: []string{"json"}},
-		{name: "unsigned-attributes", want: checkAttributes, weak: []string{"attributes"},
+		{name: "attributes-as-content", want: checkEncoding, make: func(_ *bench, p *parts) { p.Content = attributesOver(p.Content) }},
+		{name: "unsigned-attributes", want: checkAttributes,
 			make: func(_ *bench, p *parts) {
 				p.Signers[0].Unsigned = append([]byte{0xa1}, attributesOver(p.Content)[1:]...)
 			}},
 		{name: "digest-sha1", want: checkAlgorithm, make: func(_ *bench, p *parts) {
 			p.Digests, p.Signers[0].Digest = [][]byte{sha1Digest()}, sha1Digest()
-		}, weak: []string{"algorithm"}},
-		{name: "digests-differ", want: checkAlgorithm, weak: []string{"algorithm"}, make: func(_ *bench, p *parts) { p.Signers[0].Digest = sha256Digest() }},
+		}},
+		{name: "digests-differ", want: checkAlgorithm, make: func(_ *bench, p *parts) { p.Signers[0].Digest = sha256Digest() }},
 		{name: "digest-without-null", want: checkAlgorithm, make: func(_ *bench, p *parts) {
 			bare := tlv(0x30, sha256WithRSA()[2:len(sha256WithRSA())-2])
 			p.Digests, p.Signers[0].Digest = [][]byte{bare}, bare
-		}, weak: []string{"algorithm"}},
-		{name: "algorithm-pss", want: checkAlgorithm, weak: []string{"algorithm"}, make: func(_ *bench, p *parts) { p.Signers[0].Algorithm = rsaPSS() }},
+		}},
+		{name: "algorithm-pss", want: checkAlgorithm, make: func(_ *bench, p *parts) { p.Signers[0].Algorithm = rsaPSS() }},
 	}
 }
 
 // certificateAttacks are about the signer's certificate.
 func certificateAttacks() []attack {
 	return []attack{
-		{name: "another-root", want: chain.CheckChain, weak: []string{"chain"}, make: func(b *bench, p *parts) { p.by(b.attacker.leaf) }},
-		{name: "self-signed", want: chain.CheckChain, weak: []string{"chain"}, make: func(b *bench, p *parts) {
+		{name: "another-root", want: chain.CheckChain, make: func(b *bench, p *parts) { p.by(b.attacker.leaf) }},
+		{name: "self-signed", want: chain.CheckChain, make: func(b *bench, p *parts) {
 			p.by(must(issue(b.leafTemplate(testTime), anotherKey(), nil)))
 		}},
-		{name: "same-names-another-key", want: chain.CheckChain, weak: []string{"chain"}, make: func(b *bench, p *parts) {
+		{name: "same-names-another-key", want: chain.CheckChain, make: func(b *bench, p *parts) {
 			forged := *b.issuing.Certificate
 			forged.PublicKey = b.attacker.issuing.Key.Public()
 			template := b.leafTemplate(testTime)
 			p.by(must(issue(template, anotherKey(), &authority{&forged, b.attacker.issuing.Key})))
 		}},
-		{name: "issued-by-a-leaf", want: chain.CheckChain, weak: []string{"chain"}, make: func(b *bench, p *parts) {
+		{name: "issued-by-a-leaf", want: chain.CheckChain, make: func(b *bench, p *parts) {
 			p.by(must(issue(b.leafTemplate(testTime), anotherKey(), b.web)))
 		}},
-		{name: "name-of-another", want: checkName, weak: []string{"name"}, make: func(b *bench, p *parts) { p.by(b.web) }},
-		{name: "common-name-alone", want: checkName, weak: []string{"name"}, make: names()},
-		{name: "name-of-another-cloud", want: checkName, weak: []string{"name"}, make: names("usgovvirginia.metadata.azure.us", "metadata.azure.us")},
-		{name: "name-with-another-suffix", want: checkName, weak: []string{"name"}, make: names("metadata.azure.com.attacker.example")},
-		{name: "name-with-another-prefix", want: checkName, weak: []string{"name"}, make: names("xmetadata.azure.com")},
-		{name: "name-above", want: checkName, weak: []string{"name"}, make: names("azure.com")},
-		{name: "usage-clients", want: checkCertificate, weak: []string{"usage"}, make: signedBy(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} })},
-		{name: "usage-absent", want: checkCertificate, weak: []string{"usage"}, make: signedBy(func(c *x509.Certificate) { c.ExtKeyUsage = nil })},
-		{name: "usage-no-signatures", want: checkCertificate, weak: []string{"usage"}, make: signedBy(func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageKeyEncipherment })},
-		{name: "a-ca-signs", want: checkCertificate, weak: []string{"usage"}, make: func(b *bench, p *parts) {
+		{name: "name-of-another", want: checkName, make: func(b *bench, p *parts) { p.by(b.web) }},
+		{name: "common-name-alone", want: checkName, make: names()},
+		{name: "name-of-another-cloud", want: checkName, make: names("usgovvirginia.metadata.azure.us", "metadata.azure.us")},
+		{name: "name-with-another-suffix", want: checkName, make: names("metadata.azure.com.attacker.example")},
+		{name: "name-with-another-prefix", want: checkName, make: names("xmetadata.azure.com")},
+		{name: "name-above", want: checkName, make: names("azure.com")},
+		{name: "usage-clients", want: checkCertificate, make: signedBy(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} })},
+		{name: "usage-absent", want: checkCertificate, make: signedBy(func(c *x509.Certificate) { c.ExtKeyUsage = nil })},
+		{name: "usage-no-signatures", want: checkCertificate, make: signedBy(func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageKeyEncipherment })},
+		{name: "a-ca-signs", want: checkCertificate, make: func(b *bench, p *parts) {
 			template := caTemplate("metadata.azure.com", testTime.Add(-time.Hour), testTime.Add(time.Hour))
 			template.DNSNames, template.ExtKeyUsage, template.KeyUsage = leafNames(), []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, x509.KeyUsageDigitalSignature
 			p.by(must(issue(template, anotherKey(), b.cross)))
 		}},
-		{name: "key-of-1024-bits", want: checkCertificate, weak: []string{"key"}, make: func(b *bench, p *parts) {
+		{name: "key-of-1024-bits", want: checkCertificate, make: func(b *bench, p *parts) {
 			p.by(must(issue(b.leafTemplate(testTime), must(rsa.GenerateKey(rand.Reader, 1024)), b.issuing)))
 		}},
 		{name: "key-ecdsa", want: checkCertificate, make: func(b *bench, p *parts) {
 			p.by(must(issue(b.leafTemplate(testTime), must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)), b.issuing)))
-		}, weak: []string{"key", "signature"}},
-		{name: "certificate-expired", want: chain.CheckExpired, weak: []string{"validity"}, make: signedBy(func(c *x509.Certificate) { c.NotAfter = testTime.Add(-time.Second) })},
-		{name: "certificate-of-tomorrow", want: chain.CheckNotYetValid, weak: []string{"validity"}, make: signedBy(func(c *x509.Certificate) { c.NotBefore = testTime.Add(time.Second) })},
+		}},
+		{name: "certificate-expired", want: chain.CheckExpired, make: signedBy(func(c *x509.Certificate) { c.NotAfter = testTime.Add(-time.Second) })},
+		{name: "certificate-of-tomorrow", want: chain.CheckNotYetValid, make: signedBy(func(c *x509.Certificate) { c.NotBefore = testTime.Add(time.Second) })},
 	}
 }
 
 // contentAttacks are about what is signed.
 func contentAttacks() []attack {
-	document := func(name, old, replacement string, want refusal.Check, weak ...string) attack {
-		return attack{name: name, want: want, weak: weak, make: withContent(old, replacement)}
+	document := func(name, old, replacement string, want refusal.Check) attack {
+		return attack{name: name, want: want, make: withContent(old, replacement)}
 	}
 	return []attack{
-		{name: "machine-edited", want: checkSignature, weak: []string{"signature"}, bytes: func(der []byte) []byte {
+		{name: "machine-edited", want: checkSignature, bytes: func(der []byte) []byte {
 			return bytes.Replace(der, []byte(testVM), []byte("b1310a36-d400-46f6-82cb-6217df846587"), 1)
 		}},
-		{name: "nonce-edited", want: checkSignature, weak: []string{"signature"}, bytes: func(der []byte) []byte {
+		{name: "nonce-edited", want: checkSignature, bytes: func(der []byte) []byte {
 			return bytes.Replace(der, []byte(testNonce), []byte("00112233445566778899aabbccddeefe"), 1)
 		}},
-		{name: "document-of-yesterday", want: checkTime, weak: []string{"time"}, make: func(_ *bench, p *parts) { p.Content = at(-6*time.Hour - time.Second) }},
-		{name: "document-of-the-next-minutes", want: checkTime, weak: []string{"time"}, make: func(_ *bench, p *parts) { p.Content = at(maxSkew + time.Second) }},
-		document("member-twice", `"vmId":`, `"vmId":"00000000-0000-0000-0000-000000000000","vmId":`, checkEncoding, "json"),
-		document("member-in-other-letters", `"vmId":`, `"vmid":"00000000-0000-0000-0000-000000000000","vmId":`, checkEncoding, "json"),
-		document("time-twice", `"createdOn":`, `"createdOn":"01/01/26 00:00:00 -0000","createdOn":`, checkEncoding, "json"),
+		{name: "document-of-yesterday", want: checkTime, make: func(_ *bench, p *parts) { p.Content = at(-6*time.Hour - time.Second) }},
+		{name: "document-of-the-next-minutes", want: checkTime, make: func(_ *bench, p *parts) { p.Content = at(maxSkew + time.Second) }},
+		document("member-twice", `"vmId":`, `"vmId":"00000000-0000-0000-0000-000000000000","vmId":`, checkEncoding),
+		document("member-in-other-letters", `"vmId":`, `"vmid":"00000000-0000-0000-0000-000000000000","vmId":`, checkEncoding),
+		document("time-twice", `"createdOn":`, `"createdOn":"01/01/26 00:00:00 -0000","createdOn":`, checkEncoding),
 		document("machine-a-number", `"`+testVM+`"`, `7`, checkEncoding),
-		document("time-in-another-zone", `-0000"`, `-0800"`, checkEncoding, "json"),
-		document("time-of-another-form", `11/22/26`, `2026-11-22`, checkEncoding, "json"),
+		document("time-in-another-zone", `-0000"`, `-0800"`, checkEncoding),
+		document("time-of-another-form", `11/22/26`, `2026-11-22`, checkEncoding),
 		document("content-cut", `}`, ``, checkEncoding),
-		document("content-with-more", `"vmId":"`+testVM+`"}`, `"vmId":"`+testVM+`"}{}`, checkEncoding, "json"),
-		document("nonce-of-a-megabyte", testNonce, string(bytes.Repeat([]byte("a"), 1<<20)), checkEncoding, "size"),
+		document("content-with-more", `"vmId":"`+testVM+`"}`, `"vmId":"`+testVM+`"}{}`, checkEncoding),
+		document("nonce-of-a-megabyte", testNonce, string(bytes.Repeat([]byte("a"), 1<<20)), checkEncoding),
 	}
 }
 
@@ -307,16 +304,16 @@ func encodingAttacks() []attack {
 		{name: "certificate-of-another-form", want: checkSigners, make: func(_ *bench, p *parts) { p.Certificates = [][]byte{{0xa1, 0}} }},
 		{name: "time-of-expiry-absent", want: checkEncoding, make: withContent(`"expiresOn"`, `"expires"`)},
 		{name: "machine-of-100-characters", want: checkEncoding, make: withContent(testVM, string(bytes.Repeat([]byte("a"), 100)))},
-		{name: "bytes-behind", want: checkEncoding, weak: []string{"der"}, make: func(_ *bench, p *parts) { p.Behind = []byte{0} }},
-		{name: "indefinite-length", want: checkEncoding, weak: []string{"der"}, bytes: func(der []byte) []byte {
+		{name: "trailing-bytes", want: checkEncoding, make: func(_ *bench, p *parts) { p.Behind = []byte{0} }},
+		{name: "indefinite-length", want: checkEncoding, bytes: func(der []byte) []byte {
 			return slices.Concat([]byte{0x30, 0x80}, der[4:], []byte{0, 0})
 		}},
 		{name: "long-length", want: checkEncoding, bytes: func(der []byte) []byte {
 			return slices.Concat([]byte{0x30, 0x83, 0}, der[2:])
 		}},
-		{name: "revocation-list-along", want: checkEncoding, weak: []string{"der"}, make: func(_ *bench, p *parts) { p.CRLs = []byte{0xa1, 0} }},
-		{name: "signer-version-3", want: checkEncoding, weak: []string{"der"}, make: func(_ *bench, p *parts) { p.Signers[0].Version = 3 }},
-		{name: "more-in-the-signer", want: checkEncoding, weak: []string{"der"}, make: func(_ *bench, p *parts) { p.Signers[0].AfterSignature = []byte{5, 0} }},
+		{name: "revocation-list-along", want: checkEncoding, make: func(_ *bench, p *parts) { p.CRLs = []byte{0xa1, 0} }},
+		{name: "signer-version-3", want: checkEncoding, make: func(_ *bench, p *parts) { p.Signers[0].Version = 3 }},
+		{name: "more-in-the-signer", want: checkEncoding, make: func(_ *bench, p *parts) { p.Signers[0].AfterSignature = []byte{5, 0} }},
 		{name: "content-detached", want: checkEncoding, bytes: func(der []byte) []byte { return bytes.Replace(der, []byte{0xa0, 0x82}, []byte{0xa2, 0x82}, 2) }},
 		{name: "cut", want: checkEncoding, bytes: func(der []byte) []byte { return der[:len(der)-1] }},
 		{name: "empty", want: checkEncoding, bytes: func([]byte) []byte { return nil }},
@@ -336,8 +333,9 @@ func (a *attack) forged(b *bench) []byte {
 	return der
 }
 
-// TestAttacks: a good document is good, and each forgery fails on its own check. A verifier
-// that forgets what the attack needs lets it in, so it is the attack that its name says.
+// TestAttacks: a good document is good, and each forgery fails on its own check. That
+// each is the attack that its name says is shown in test/clouds, by plain verifiers that forget
+// one check.
 func TestAttacks(t *testing.T) {
 	b := testBench(t)
 	v := newVerifier(t, b.config())
@@ -346,9 +344,6 @@ func TestAttacks(t *testing.T) {
 	if err != nil || d.VMID != testVM || d.SubscriptionID != testSubscription || d.Nonce != testNonce || d.Name != "eastus.metadata.azure.com" || len(d.Chain) != 4 {
 		t.Fatalf("a good document: %+v, %v", d, err)
 	}
-	if err := newNaive(b).verify(good); err != nil {
-		t.Fatalf("a good document, by the other reading: %v", err)
-	}
 	for _, a := range attacks() {
 		t.Run(a.name, func(t *testing.T) {
 			der := a.forged(b)
@@ -356,14 +351,6 @@ func TestAttacks(t *testing.T) {
 			e, ok := errors.AsType[*refusal.Error](err)
 			if d != nil || !ok || e.Check != a.want || errors.Is(err, refusal.ErrRetry) {
 				t.Errorf("got %v, want %s", err, a.want)
-			}
-			if err := newNaive(b).verify(der); err == nil {
-				t.Error("the other reading takes it")
-			}
-			if len(a.weak) > 0 {
-				if err := newNaive(b, a.weak...).verify(der); err != nil {
-					t.Errorf("not let in by who forgets %q: %v", a.weak, err)
-				}
 			}
 		})
 	}

@@ -47,8 +47,8 @@ func Identity(subscriptionID, vmID string) (attest.Identity, error) {
 	return attest.Identity(identityKind + ":" + subscription + "/" + vm), nil
 }
 
-// Grammar is that of the machines' identities,
-// "azure:<subscription>/<vmId>, of two UUIDs; either case is read, and lower case written".
+// Grammar is that of the machines' identities, "azure:<subscription>/<vmId>" with two UUIDs.
+// Either case is read, and lower case written.
 func Grammar() attest.Grammar { return attest.Grammar{Kind: identityKind, Parse: parseIdentity} }
 
 // parseIdentity reads "azure:<subscription>/<vmId>", in either case.

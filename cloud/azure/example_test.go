@@ -124,12 +124,10 @@ func verifierConfig(cloud *cloudtest.Azure, machine cloudtest.AzureMachine) (c a
 	}, nil
 }
 
-// filed is what the API server keeps of a spec of a node that has a bootstrap token.
+// filed is what a server has of a spec of a node: by whom is from the server's own
+// authentication, here of a bootstrap token.
 func filed(spec *csr.Spec) *csr.Request {
-	r := &csr.Request{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest",
-		Metadata: csr.Metadata{Name: "csr-node-1", CreationTimestamp: time.Now().Truncate(time.Second)}, Spec: *spec}
-	r.User.Username, r.User.Groups = csr.BootstrapUserPrefix+"abcdef", []string{"system:bootstrappers", "system:authenticated"}
-	return r
+	return csr.Filed(spec, csr.User{Username: csr.BootstrapUserPrefix + "abcdef", Groups: []string{csr.BootstrappersGroup, csr.AuthenticatedGroup}}, time.Now())
 }
 
 // The service may keep a document for hours, whatever nonce it is asked for.

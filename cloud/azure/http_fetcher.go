@@ -31,9 +31,9 @@ type HTTPFetcherOptions struct {
 	Timeout time.Duration
 }
 
-// HTTPFetcher fetches issuers' certificates for a [VerifierConfig] over HTTPS: it fetches an http URL over https instead. It
-// follows no redirects, reads at most 16 KiB, and remembers up to 64 certificates. It is safe
-// for concurrent use.
+// HTTPFetcher fetches issuers' certificates for a [VerifierConfig] over HTTPS: it fetches an
+// http URL over https instead. It follows no redirects, reads at most 16 KiB, and remembers up
+// to 64 certificates. It is safe for concurrent use.
 type HTTPFetcher struct {
 	hosts  []string
 	client *http.Client

@@ -49,9 +49,9 @@ type SourceOptions struct {
 	// Timeout bounds one question, including all its tries; zero means 75 seconds, since a
 	// service that is being updated is away for up to 70.
 	Timeout time.Duration
-	// Sleep waits before a document is asked for again because the last one was "azure-document-cached":
-	// one second at first, then twice as long each time, up to 15. An error ends the tries.
-	// Nil waits in real time.
+	// Sleep waits before a document is asked for again because the last one was
+	// "azure-document-cached": one second at first, then twice as long each time, up to 15. An
+	// error ends the tries. Nil waits in real time.
 	Sleep func(ctx context.Context, d time.Duration) error
 }
 

@@ -11,12 +11,13 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/cloud/internal/vectors"
+	"github.com/nodeattest/nodeattest/internal/vectortest"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 var (
-	update = flag.Bool("update", false, "write the vectors in testdata/vectors/azure anew")
-	folder = filepath.Join("..", "testdata", "vectors", "azure")
+	update = flag.Bool("update", false, "write the vectors in ../../vectors/cloud/azure anew")
+	folder = filepath.Join("..", "..", "vectors", "cloud", "azure")
 )
 
 // environment is what all vectors have in common: with this trust and at this time a
@@ -32,13 +33,16 @@ type environment struct {
 // maxVector bounds the documents that are kept.
 const maxVector = 64 << 10
 
-// writeVectors writes every attack and good document.
-func writeVectors(t *testing.T) {
+// writeVectors passes every attack and good document to w, or to a new folder.
+func writeVectors(t *testing.T, w *vectors.Writer) {
+	t.Helper()
 	b := testBench(t)
-	w, err := vectors.NewWriter(folder, environment{testTime, [][]byte{b.root.Certificate.Raw},
-		[][]byte{b.issuing.Certificate.Raw, b.cross.Certificate.Raw}, []string{domainPublic}, []string{testSubscription}})
-	if err != nil {
-		t.Fatal(err)
+	if *update {
+		var err error
+		if w, err = vectors.NewWriter(folder, environment{testTime, [][]byte{b.root.Certificate.Raw},
+			[][]byte{b.issuing.Certificate.Raw, b.cross.Certificate.Raw}, []string{domainPublic}, []string{testSubscription}}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	identity := string(must(Identity(testSubscription, testVM)))
 	list := []attack{
@@ -84,13 +88,15 @@ func parsed(t *testing.T, list [][]byte) (out []*x509.Certificate) {
 	return out
 }
 
-// TestVectors replays the vectors that are kept.
+// TestVectors replays the vectors that are kept: one for each case here, and no other.
 func TestVectors(t *testing.T) {
-	if *update {
-		writeVectors(t)
+	var cases vectors.Writer
+	writeVectors(t, &cases)
+	if err := cases.Compare(vectortest.Folder(t, "cloud", "azure")); err != nil && !*update {
+		t.Error(err)
 	}
 	var e environment
-	list, err := vectors.Load(folder, &e)
+	list, err := vectors.Load(vectortest.Folder(t, "cloud", "azure"), &e)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,8 +55,7 @@ func NewKind(config KindConfig) (*document.Kind, error) {
 		ValueSize: valueSize, Platform: p, OwnMachines: true})
 }
 
-// Grammar is that of the machines' identities,
-// "gce:<project ID>/<instance ID>".
+// Grammar is that of the machines' identities, "gce:<project ID>/<instance ID>".
 func Grammar() attest.Grammar { return attest.Grammar{Kind: identityKind, Parse: parseIdentity} }
 
 // parseIdentity reads "gce:<project ID>/<instance ID>".

@@ -7,9 +7,6 @@ import (
 	"crypto/x509"
 	"math/big"
 	"testing"
-
-	"github.com/fxamacker/cbor/v2"
-	"github.com/veraison/go-cose"
 )
 
 // BenchmarkVerify sets a verification beside the bare operations that it cannot do without
@@ -52,46 +49,6 @@ func BenchmarkVerify(b *testing.B) {
 			}
 		}
 	})
-	b.Run("go-cose", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if err := plainVerify(data, bench.root.Certificate); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-}
-
-// plainVerify verifies with go-cose, fxamacker/cbor and crypto/x509, and checks nothing else.
-func plainVerify(data []byte, root *x509.Certificate) error {
-	m, p := &cose.UntaggedSign1Message{}, &naivePayload{}
-	if err := m.UnmarshalCBOR(data); err != nil {
-		return err
-	}
-	if err := cbor.Unmarshal(m.Payload, p); err != nil {
-		return err
-	}
-	leaf, err := x509.ParseCertificate(p.Certificate)
-	if err != nil {
-		return err
-	}
-	o := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(), CurrentTime: testTime, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}
-	o.Roots.AddCert(root)
-	for _, der := range p.CABundle[1:] {
-		c, err := x509.ParseCertificate(der)
-		if err != nil {
-			return err
-		}
-		o.Intermediates.AddCert(c)
-	}
-	if _, err := leaf.Verify(o); err != nil {
-		return err
-	}
-	verifier, err := cose.NewVerifier(cose.AlgorithmES384, leaf.PublicKey)
-	if err != nil {
-		return err
-	}
-	return m.Verify(nil, verifier)
 }
 
 // A document that is for another machine or challenge is read alone.

@@ -61,7 +61,7 @@ type Document struct {
 
 // parseInsecure reads a document and verifies only its form: whatever it says may be forged.
 // The error is a [*refusal.Error] with the check "nitro-document-encoding",
-// "nitro-document-algorithm", "nitro-document-kind" or the check "nitro-module".
+// "nitro-document-algorithm", "nitro-document-kind" or "nitro-module".
 func parseInsecure(document []byte) (*Document, error) {
 	d, err := parse(document)
 	if err != nil {
@@ -255,8 +255,7 @@ func Identity(region, instanceID string) (attest.Identity, error) {
 	return (&Document{Partition: partitionOf(region), Region: region, InstanceID: instanceID}).Identity(), nil
 }
 
-// Grammar is that of the machines' identities,
-// "aws:<partition>/<region>/<instance ID>".
+// Grammar is that of the machines' identities, "aws:<partition>/<region>/<instance ID>".
 func Grammar() attest.Grammar { return attest.Grammar{Kind: identityKind, Parse: parseIdentity} }
 
 // parseIdentity reads "aws:<partition>/<region>/<instance ID>".

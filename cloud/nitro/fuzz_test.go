@@ -4,13 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"testing"
-
-	"github.com/veraison/go-cose"
 
 	"github.com/nodeattest/nodeattest/internal/fuzzing"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -34,8 +33,8 @@ func addDocuments(f *testing.F) *bench {
 	return b
 }
 
-// FuzzParse: what is read is a refusal or a document, and then two other libraries read the
-// same from it.
+// FuzzParse: what is read is a refusal or a document, whose parts are in the input. That other
+// libraries read the same is shown in test/clouds.
 func FuzzParse(f *testing.F) {
 	addDocuments(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -46,59 +45,11 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		m := &cose.UntaggedSign1Message{}
-		if err := m.UnmarshalCBOR(data); err != nil {
-			t.Fatalf("the other library refuses it: %v", err)
-		}
-		if algorithm, err := m.Headers.Protected.Algorithm(); err != nil || algorithm != cose.AlgorithmES384 || len(m.Headers.Unprotected) > 0 ||
-			!bytes.Equal(m.Payload, d.envelope.payload) || !bytes.Equal(m.Signature, d.envelope.signature) {
-			t.Errorf("another envelope: %v, %v", m.Headers, err)
-		}
-		checkPayload(t, d)
-	})
-}
-
-// checkPayload holds a payload against what another library reads, with its strictest
-// options and with none.
-func checkPayload(t *testing.T, d *Document) {
-	t.Helper()
-	for _, strict := range []bool{true, false} {
-		p := &naivePayload{}
-		if err := p.decode(d.envelope.payload, strict); err != nil {
-			t.Fatalf("the other library refuses it (strict %v): %v", strict, err)
-		}
-		values := p.NitroPCRs
-		if d.enclave {
-			values = p.EnclavePCRs
-		}
-		same := p.ModuleID == d.ModuleID && p.Digest == "SHA384" && int64(p.Timestamp) == d.Timestamp.UnixMilli() && bytes.Equal(p.Certificate, d.signer) &&
-			slices.EqualFunc(p.CABundle, d.cabundle, bytes.Equal) && bytes.Equal(p.PublicKey, d.PublicKey) && bytes.Equal(p.UserData, d.UserData) &&
-			bytes.Equal(p.Nonce, d.Nonce) && len(values) == len(d.PCRs)
-		for i, value := range values {
-			same = same && bytes.Equal(value, d.PCRs[int(i)])
-		}
-		if !same {
-			t.Errorf("strict %v: read as %+v and %+v", strict, d, p)
-		}
-	}
-}
-
-// FuzzPayload reads the payload alone: whatever this reader takes, the other one takes with
-// its strictest options, and reads the same.
-func FuzzPayload(f *testing.F) {
-	fuzzing.Begin(f)
-	b := newBench()
-	f.Add(b.good().payloadBytes())
-	f.Add(b.enclave().payloadBytes())
-	for _, a := range payloadAttacks() {
-		p := b.good()
-		a.make(b, p)
-		f.Add(p.payloadBytes())
-	}
-	f.Fuzz(func(t *testing.T, payload []byte) {
-		d := &Document{envelope: sign1{payload: payload}}
-		if d.readPayload() == nil {
-			checkPayload(t, d)
+		parts := append(slices.Collect(maps.Values(d.PCRs)), d.envelope.payload, d.envelope.signature, d.signer, d.Nonce, d.UserData, d.PublicKey)
+		for _, part := range append(parts, d.cabundle...) {
+			if !bytes.Contains(data, part) {
+				t.Errorf("%x is not in the document", part)
+			}
 		}
 	})
 }

@@ -115,9 +115,8 @@ const (
 //	nitro-tpm-attest [--nonce FILE] [--user-data FILE]
 //
 // and writes the document to its standard output. It is found by path, or in PATH if that is a
-// bare name; "" means
-// nitro-tpm-attest. It needs permission to use /dev/tpm0, or the device that
-// its variable TPM_DEVICE names, and has a minute. The files are in a folder of their own,
+// bare name; "" means nitro-tpm-attest. It needs permission to use /dev/tpm0, or the device
+// that its variable TPM_DEVICE names, and has a minute. The files are in a folder of their own,
 // which is removed.
 func Tool(path string) func(ctx context.Context, nonce, userData []byte) ([]byte, error) {
 	path = cmp.Or(path, defaultTool)

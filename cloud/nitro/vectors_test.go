@@ -13,12 +13,13 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/cloud/internal/vectors"
+	"github.com/nodeattest/nodeattest/internal/vectortest"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 var (
-	update = flag.Bool("update", false, "write the vectors in testdata/vectors/nitro anew")
-	folder = filepath.Join("..", "testdata", "vectors", "nitro")
+	update = flag.Bool("update", false, "write the vectors in ../../vectors/cloud/nitro anew")
+	folder = filepath.Join("..", "..", "vectors", "cloud", "nitro")
 )
 
 // environment is what all vectors have in common: with these roots and at this time a
@@ -48,12 +49,15 @@ func claimAttacks() []attack {
 	}
 }
 
-// writeVectors writes every attack and good document.
-func writeVectors(t *testing.T) {
+// writeVectors passes every attack and good document to w, or to a new folder.
+func writeVectors(t *testing.T, w *vectors.Writer) {
+	t.Helper()
 	b := newBench()
-	w, err := vectors.NewWriter(folder, environment{testTime, [][]byte{b.root.Raw}, map[int][]byte{4: pcr(4), 12: pcr(12)}})
-	if err != nil {
-		t.Fatal(err)
+	if *update {
+		var err error
+		if w, err = vectors.NewWriter(folder, environment{testTime, [][]byte{b.root.Raw}, map[int][]byte{4: pcr(4), 12: pcr(12)}}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for name, data := range goodForms(b) {
 		if err := w.Write(vectors.Vector{Name: name, Machine: "aws:aws/us-east-2/" + testInstance, Document: data}); err != nil {
@@ -67,13 +71,15 @@ func writeVectors(t *testing.T) {
 	}
 }
 
-// TestVectors replays the vectors that are kept.
+// TestVectors replays the vectors that are kept: one for each case here, and no other.
 func TestVectors(t *testing.T) {
-	if *update {
-		writeVectors(t)
+	var cases vectors.Writer
+	writeVectors(t, &cases)
+	if err := cases.Compare(vectortest.Folder(t, "cloud", "nitro")); err != nil && !*update {
+		t.Error(err)
 	}
 	var e environment
-	list, err := vectors.Load(folder, &e)
+	list, err := vectors.Load(vectortest.Folder(t, "cloud", "nitro"), &e)
 	if err != nil {
 		t.Fatal(err)
 	}

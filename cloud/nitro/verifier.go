@@ -57,7 +57,7 @@ func NewVerifier(config VerifierConfig) (*Verifier, error) {
 // customers of AWS verify. The error is an [*attest.Error] with a check of this package, or
 // matches [refusal.ErrRetry] if the context ended.
 func (v *Verifier) Verify(ctx context.Context, document []byte, now time.Time) (*Document, error) {
-	return v.verify(ctx, document, now, attest.NewBudget(12))
+	return v.verify(ctx, document, now, attest.NewBudget(12)) // as many as an answer may cost
 }
 
 func (v *Verifier) verify(ctx context.Context, document []byte, now time.Time, budget *attest.Budget) (*Document, error) {

@@ -72,8 +72,8 @@ func (d *documented) bundle(f *Forgery) *csr.Bundle {
 // it, and those on the document.
 func documentAttacks() []Live {
 	echoes := slices.DeleteFunc(EchoAttacks(), func(a PartsAttack) bool { return a.Name == "road-unknown" }) // here that road is this one
-	frames := []string{"statements-swapped", "unknown-statement", "proof-with-bytes-behind", "binding-with-long-length",
-		"evidence-with-bytes-behind", "evidence-with-indefinite-length", "evidence-with-huge-length"}
+	frames := []string{"statements-swapped", "unknown-statement", "proof-trailing-bytes", "binding-with-long-length",
+		"evidence-trailing-bytes", "evidence-with-indefinite-length", "evidence-with-huge-length"}
 	around := slices.DeleteFunc(FrameAttacks(), func(a PartsAttack) bool { return !slices.Contains(frames, a.Name) })
 	return slices.Concat(
 		lived(ClassBinding, "", append(challengeAttacks(), BoundAttacks()...), same),

@@ -1,18 +1,19 @@
-// Package secrettest looks for secrets in what a program writes about its values. A test gives
-// it a value of each type that holds a secret, and the secret. It shows the value in every way
-// that puts values into logs, errors and files by accident (package fmt with every verb,
-// log/slog, encoding/json, encoding/gob, encoding/xml), by itself and inside other values, and
-// finds the secret there in any form in which these packages write bytes. It is only for
-// tests.
+// Package secrettest looks for secrets in the values of a program. The type that holds
+// secrets, [secret.Value], is shown in every way by the tests of package secret. So of every
+// other type it is enough to know that what it holds of a secret is in one of those: reflection
+// finds that out, and [Check] reports what it finds. It is only for tests.
 package secrettest
 
 import (
 	"bytes"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"math/big"
 	"reflect"
-	"slices"
 	"strings"
+
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 // window is how much of a secret must appear in one place to count: a truncated secret is a
@@ -25,131 +26,158 @@ type TB interface {
 	Errorf(format string, args ...any)
 }
 
-// Check fails the test for each way in which v shows eight consecutive bytes of one of the
-// secrets, or the whole of a shorter one. It also fails if v does not hold the secrets at all,
-// as far as reflection can see: such a test proves nothing. A secret of less than four bytes,
-// or of one repeated byte, is refused, since it would be found by chance. A private key is
-// given by its number, big-endian.
-//
-// T matters: fmt does not call the methods of a value in an unexported field, so v is also
-// put, with its static type, into fields of both kinds, by value and by pointer, into slices,
-// arrays, maps and interfaces.
-func Check[T any](t TB, v T, secrets ...[]byte) {
+// Check fails the test for each secret that v holds outside a [secret.Value], at any depth and
+// in fields of both kinds, or that v's own methods write. It also fails if v does not hold the
+// secret at all: such a test proves nothing. A secret of less than four bytes, or of one
+// repeated byte, is refused, since it would be found by chance. A private key is given by its
+// number, big-endian.
+func Check(t TB, v any, secrets ...[]byte) {
 	t.Helper()
 	if len(secrets) == 0 {
 		t.Errorf("secrettest: no secret to look for in a %T", v)
 	}
 	for _, s := range secrets {
 		switch {
-		case len(s) < 4 || plain(s):
+		case len(s) < 4 || len(partsOf(s)) == 0:
 			t.Errorf("secrettest: %q cannot be told from chance", s)
-		case !holds(v, s):
+		case !(&search{parts: parts{string(s): true}, size: len(s), inside: true}).finds(v):
 			t.Errorf("secrettest: a %T that does not hold the secret %q", v, s)
+		default:
+			for _, leak := range Leaks(v, s) {
+				t.Errorf("secrettest: %T: %s", v, leak)
+			}
 		}
-	}
-	leaks := Leaks(v, secrets...)
-	const most = 10
-	for n, leak := range leaks {
-		if n == most {
-			t.Errorf("secrettest: %T: and %d more leaks", v, len(leaks)-most)
-			break
-		}
-		t.Errorf("secrettest: %T: %s", v, leak)
 	}
 }
 
-// Leaks returns what Check finds: one line for each way in which v shows a secret. A line
-// contains what was written, including the secret.
-func Leaks[T any](v T, secrets ...[]byte) []string {
+// Leaks returns where v holds a secret outside a [secret.Value], or how its own methods write
+// eight consecutive bytes of it: nothing, if v does not.
+func Leaks(v any, secrets ...[]byte) []string {
 	var leaks []string
-	for _, s := range shown(v) {
-		for _, secret := range secrets {
-			if form := find(s.output, secret); form != "" {
-				leaks = append(leaks, fmt.Sprintf("%s shows it as %s: %.300q", s.way, form, s.output))
+	for _, s := range secrets {
+		size := min(window, len(s))
+		written, digits := partsOf(s), parts{}
+		for part := range written {
+			digits[hex.EncodeToString([]byte(part))] = true
+		}
+		if open := (&search{parts: written, size: size}); open.finds(v) {
+			leaks = append(leaks, "holds the secret in"+strings.Join(open.path, ""))
+		}
+		for _, output := range shown(v) {
+			if written.in(output, size) || digits.in(bytes.ToLower(output), 2*size) {
+				leaks = append(leaks, fmt.Sprintf("shows the secret: %.300q", output))
 			}
 		}
 	}
 	return leaks
 }
 
-// find returns the form in which output contains a part of the secret, or "" if it does not.
-func find(output, secret []byte) string {
-	for _, r := range readings(output) {
-		want := secret
-		if r.spaceless {
-			want = []byte(strings.NewReplacer(" ", "", "'", "").Replace(string(secret)))
-		}
-		if holdsPart(r.content, want) {
-			return r.form
-		}
-	}
-	return ""
+// shown is what v's own methods write: where they do not, the search has seen all there is.
+func shown(v any) [][]byte {
+	text, _ := json.Marshal(v)
+	return [][]byte{fmt.Appendf(nil, "%v", v), fmt.Appendf(nil, "%+v", v), fmt.Appendf(nil, "%#v", v), fmt.Appendf(nil, "%x", v), text}
 }
 
-func holdsPart(content, secret []byte) bool {
+// parts are pieces of a secret, of one size.
+type parts map[string]bool
+
+// partsOf returns every eight consecutive bytes of a secret, or the whole of a shorter one,
+// but for one repeated byte: that says nothing, and is found everywhere.
+func partsOf(secret []byte) parts {
+	all := parts{}
 	size := min(window, len(secret))
-	if size == 0 {
-		return false
-	}
 	for n := range len(secret) - size + 1 {
-		if part := secret[n : n+size]; !plain(part) && bytes.Contains(content, part) {
+		if part := secret[n : n+size]; len(bytes.Trim(part, string(part[:1]))) > 0 {
+			all[string(part)] = true
+		}
+	}
+	return all
+}
+
+// in reports whether b has one of the parts, which are of this size.
+func (p parts) in(b []byte, size int) bool {
+	for n := range len(b) - size + 1 {
+		if p[string(b[n:n+size])] {
 			return true
 		}
 	}
 	return false
 }
 
-// plain reports whether a part is one repeated byte: such a part says nothing, and is found
-// everywhere.
-func plain(part []byte) bool {
-	return len(slices.Compact(slices.Clone(part))) == 1
-}
-
-// holds reports whether a secret is somewhere in v: in a string, in bytes, or in a number of
-// package math/big, at any depth. It is true if v contains a function, which reflection cannot
-// look into.
-func holds(v any, secret []byte) bool {
-	s := search{secret: secret, seen: map[[2]any]bool{}}
-	return s.in(reflect.ValueOf(v))
-}
-
+// A search looks for parts of a secret in strings, in bytes and in the numbers of package math/big, at
+// any depth: everywhere, or outside each secret.Value.
 type search struct {
-	secret []byte
+	parts  parts
+	size   int             // of each part
+	inside bool            // a secret.Value too
+	path   []string        // to where it was found
 	seen   map[[2]any]bool // by address and type
 }
 
-func (s *search) in(v reflect.Value) bool {
+func (s *search) finds(v any) bool {
+	s.seen = map[[2]any]bool{}
+	return s.in(reflect.ValueOf(v), fmt.Sprintf(" %T", v))
+}
+
+// valueType is the generic type secret.Value as reflection knows it.
+var valueType = reflect.TypeFor[secret.Value[string]]()
+
+func isValue(t reflect.Type) bool {
+	name, _, _ := strings.Cut(t.Name(), "[")
+	return t.PkgPath() == valueType.PkgPath() && name == "Value"
+}
+
+// in looks in v, which stands at one step of a path.
+func (s *search) in(v reflect.Value, step string) bool {
+	s.path = append(s.path, step)
+	if s.found(v) {
+		return true
+	}
+	s.path = s.path[:len(s.path)-1]
+	return false
+}
+
+func (s *search) found(v reflect.Value) bool {
 	switch v.Kind() {
-	case reflect.Func:
-		return !v.IsNil()
 	case reflect.String:
-		return bytes.Contains([]byte(v.String()), s.secret)
+		return s.parts.in([]byte(v.String()), s.size)
 	case reflect.Pointer:
 		at := [2]any{v.Pointer(), v.Type()}
 		if v.IsNil() || s.seen[at] {
 			return false
 		}
 		s.seen[at] = true
-		return s.in(v.Elem())
+		return s.in(v.Elem(), "")
 	case reflect.Interface:
-		return s.in(v.Elem())
+		return s.in(v.Elem(), "")
 	case reflect.Slice, reflect.Array, reflect.Map:
-		if bytes.Contains(content(v), s.secret) {
+		if s.parts.in(content(v), s.size) {
 			return true
 		}
+		if v.Kind() != reflect.Map && !deep(v.Type().Elem().Kind()) {
+			return false
+		}
 		for key, element := range v.Seq2() {
-			if s.in(key) || s.in(element) {
+			if s.in(key, "'s key") || s.in(element, "[]") {
 				return true
 			}
 		}
 	case reflect.Struct:
-		for _, field := range v.Fields() {
-			if s.in(field) {
+		if isValue(v.Type()) && !s.inside {
+			return false
+		}
+		for field, value := range v.Fields() {
+			if s.in(value, "."+field.Name) {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// deep reports whether a list of this kind can hold more than content sees.
+func deep(k reflect.Kind) bool {
+	return k >= reflect.Array && k != reflect.UnsafePointer && k != reflect.Func && k != reflect.Chan
 }
 
 // content is a list of bytes, or the number whose words a big.Int keeps, big-endian, after as

@@ -1,16 +1,16 @@
 package secrettest
 
 import (
-	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"math/big"
 	"strings"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 // recorder is a test that may fail.
@@ -22,7 +22,7 @@ func (r *recorder) Errorf(format string, args ...any) {
 	r.failures = append(r.failures, fmt.Sprintf(format, args...))
 }
 
-func checked[T any](v T, secrets ...[]byte) []string {
+func checked(v any, secrets ...[]byte) []string {
 	var r recorder
 	Check(&r, v, secrets...)
 	return r.failures
@@ -33,34 +33,32 @@ var (
 	binary = []byte{0x07, 0xff, 0x80, 0xfe, 0x41, 0x00, 0x9b, 0x0a, 0xc3, 0x28, 0x7f, 0x22, 0x5c, 0xe2, 0x10, 0x99}
 )
 
-// hidden keeps what it holds behind two pointers and prints nothing of it.
-type hidden struct{ p **[]byte }
+type (
+	holder[T any] struct{ secret T }
+	// talker keeps its secret in a Value, and writes it.
+	talker struct{ secret secret.Value[[]byte] }
+	// encoder does the same in hexadecimal, in JSON.
+	encoder struct{ secret secret.Value[[]byte] }
+	ring    struct {
+		next   *ring
+		secret secret.Value[string]
+	}
+)
 
-func hide(b []byte) hidden {
-	p := &b
-	return hidden{&p}
+func (v talker) String() string { return string(v.secret.Reveal()) }
+
+func (v encoder) MarshalText() ([]byte, error) {
+	return []byte(hex.EncodeToString(v.secret.Reveal())), nil
 }
 
-// behindOne is hidden with one pointer: in an unexported field, fmt follows it where a
-// verb does not fit.
-type behindOne struct{ p *[]byte }
-
-func (behindOne) Format(f fmt.State, _ rune)   { _, _ = f.Write([]byte("hidden")) }
-func (behindOne) MarshalText() ([]byte, error) { return []byte("hidden"), nil }
-
-func (hidden) Format(f fmt.State, _ rune)   { _, _ = f.Write([]byte("hidden")) }
-func (hidden) MarshalText() ([]byte, error) { return []byte("hidden"), nil }
-
-// formatOnly hides itself from fmt, where fmt asks.
-type formatOnly struct{ Secret []byte }
-
-func (formatOnly) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("hidden")) }
-
 func TestCheckPassesWhatHides(t *testing.T) {
-	for _, secret := range [][]byte{text, binary} {
-		Check(t, hide(secret), secret)
-		Check(t, new(hide(secret)), secret)
-		Check(t, struct{ Password hidden }{hide(secret)}, secret)
+	circle := &ring{secret: secret.New(string(text))}
+	circle.next = circle
+	for _, v := range []any{
+		secret.New(text), new(secret.New(string(text))), holder[any]{secret.New([15]byte(text))},
+		map[string]any{"a": []any{holder[*secret.Value[[]byte]]{new(secret.New(text))}}}, circle,
+	} {
+		Check(t, v, text)
 	}
 }
 
@@ -73,92 +71,38 @@ func TestCheckFindsLeaks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, failures := range map[string][]string{
-		"bytes":                   checked(text, text),
-		"bytes that do not print": checked(binary, binary),
-		"a string":                checked(string(text), text),
-		"a binary string":         checked(string(binary), binary),
-		"an array":                checked([16]byte(binary), binary),
-		"a struct":                checked(struct{ Password []byte }{text}, text),
-		"an unexported field":     checked(struct{ password []byte }{text}, text),
-		"Format alone":            checked(formatOnly{text}, text),
-		"hexadecimal":             checked(hex.EncodeToString(binary), []byte(hex.EncodeToString(binary))),
-		"one pointer":             checked(behindOne{&text}, text),
-		"a private key":           checked(key, scalar),
-		"a number":                checked(new(big.Int).SetBytes(binary), binary),
-		"no secret given":         checked(text),
-		"a short secret":          checked([]byte("abc"), []byte("abc")),
-		"a secret of one byte":    checked(hide(make([]byte, 32)), make([]byte, 32)),
-		"a value without it":      checked(hide(text), binary),
+	both := struct {
+		hidden secret.Value[[]byte]
+		open   []byte
+	}{secret.New(text), text[3:12]}
+	for name, c := range map[string]struct {
+		failures []string
+		want     string
+	}{
+		"bytes":                {checked(text, text), "holds the secret in []uint8"},
+		"a string":             {checked(string(binary), binary), "holds the secret in string"},
+		"an array":             {checked(holder[[16]byte]{[16]byte(binary)}, binary), ".secret"},
+		"an unexported field":  {checked(&holder[[]byte]{text}, text), ".secret"},
+		"two pointers":         {checked(holder[**[]byte]{new(&text)}, text), ".secret"},
+		"an interface":         {checked(holder[any]{text}, text), ".secret"},
+		"a list":               {checked([]holder[string]{{string(text)}}, text), "[].secret"},
+		"a map's key":          {checked(map[string]bool{string(text): true}, text), "'s key"},
+		"a private key":        {checked(holder[*ecdsa.PrivateKey]{key}, scalar), ".secret.D.abs"},
+		"a number":             {checked(new(big.Int).SetBytes(binary), binary), ".abs"},
+		"a part outside":       {checked(both, text), ".open"},
+		"a type that talks":    {checked(talker{secret.New(text)}, text), "shows the secret"},
+		"a type that encodes":  {checked(encoder{secret.New(binary)}, binary), "shows the secret"},
+		"no secret given":      {checked(text), "no secret"},
+		"a short secret":       {checked(secret.New("abc"), []byte("abc")), "chance"},
+		"a secret of one byte": {checked(secret.New(make([]byte, 32)), make([]byte, 32)), "chance"},
+		"a value without it":   {checked(secret.New(text), binary), "does not hold"},
+		"nothing":              {checked(secret.Value[[]byte]{}, binary), "does not hold"},
+		"a function":           {checked(func() []byte { return binary }, binary), "does not hold"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if len(failures) == 0 {
-				t.Errorf("%s: nothing was found", name)
+			if !strings.Contains(strings.Join(c.failures, "\n"), c.want) {
+				t.Errorf("got %q, want %q", c.failures, c.want)
 			}
 		})
 	}
-}
-
-// Each way of writing bytes is found by itself: no other one makes up for it.
-func TestEachFormIsFound(t *testing.T) {
-	array := [16]byte(binary)
-	for _, secret := range [][]byte{text, binary} {
-		for name, output := range map[string]string{
-			"raw":                "x" + string(secret) + "x",
-			"cut":                string(secret[:8]),
-			"%v":                 fmt.Sprintf("%v", secret),
-			"%d in a struct":     fmt.Sprintf("%d", struct{ b []byte }{secret}),
-			"%#v":                fmt.Sprintf("%#v", secret),
-			"%x":                 fmt.Sprintf("%x", secret),
-			"%x behind a digit":  fmt.Sprintf("a%x", secret),
-			"%X":                 fmt.Sprintf("%X", secret),
-			"% x":                fmt.Sprintf("% x", secret),
-			"%# x":               fmt.Sprintf("%# x", secret),
-			"%q":                 fmt.Sprintf("%q", secret),
-			"%+q":                fmt.Sprintf("%+q", secret),
-			"%q of numbers":      fmt.Sprintf("%q", runes(secret)),
-			"%c":                 fmt.Sprintf("%c", runes(secret)),
-			"%U":                 fmt.Sprintf("%U", runes(secret)),
-			"%o":                 fmt.Sprintf("%o", secret),
-			"%O":                 fmt.Sprintf("%O", secret),
-			"%#o":                fmt.Sprintf("%#o", secret),
-			"%b":                 fmt.Sprintf("%b", secret),
-			"%e":                 format("e", secret),
-			"%t":                 format("t", secret),
-			"base64":             base64.StdEncoding.EncodeToString(secret),
-			"base64, moved by 1": base64.StdEncoding.EncodeToString(append([]byte("a"), secret...)),
-			"base64, moved by 2": base64.RawURLEncoding.EncodeToString(append([]byte("ab"), secret...)),
-			"a decimal number":   new(big.Int).SetBytes(secret).String(),
-			"a JSON list":        strings.ReplaceAll(fmt.Sprint(secret), " ", ","),
-			"quoted twice":       fmt.Sprintf("%q", fmt.Sprintf("%q", secret)),
-		} {
-			if find([]byte(output), secret) == "" {
-				t.Errorf("%s: not found in %s", name, output)
-			}
-		}
-	}
-	if leaks := Leaks(struct{ Secret [16]byte }{array}, binary); !strings.Contains(strings.Join(leaks, "\n"), "encoding/gob") {
-		t.Error("an array in gob was not found")
-	}
-}
-
-func TestNothingIsFoundWhereNothingIs(t *testing.T) {
-	for _, secret := range [][]byte{text, binary, bytes.Repeat([]byte{0}, 32)} {
-		for _, output := range []string{"", "x", "0", strings.Repeat("0", 200), strings.Repeat("A", 200), "[]", "0x", "U+00", `\`, `\x`, "=", "uint8", strings.Repeat("\xff", 20)} {
-			if form := find([]byte(output), secret); form != "" {
-				t.Errorf("%q was found in %q as %s", secret, output, form)
-			}
-		}
-	}
-}
-
-// format prints with a verb that vet would complain of.
-func format(verb string, v any) string { return string(fmt.Appendf(nil, "%"+verb, v)) }
-
-func runes(b []byte) []rune {
-	out := make([]rune, len(b))
-	for n, c := range b {
-		out[n] = rune(c)
-	}
-	return out
 }

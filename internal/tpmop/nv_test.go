@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -23,11 +24,11 @@ func readIndex(t testing.TB, tpm transport.TPM, index tpm2.TPMHandle) ([]byte, e
 }
 
 func TestReadNVInChunks(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	for _, size := range []int{1, 1023, 1024, 1025, 2048} {
 		want := make([]byte, size)
 		rand.Read(want)
-		writeNV(t, tpm, testIndex, want)
+		tpmlab.WriteNV(t, tpm, testIndex, want)
 		faulty := tpmsim.Faulty(tpm, nil)
 		got, err := readIndex(t, faulty, testIndex)
 		if err != nil {
@@ -36,14 +37,14 @@ func TestReadNVInChunks(t *testing.T) {
 		if !bytes.Equal(got, want) {
 			t.Errorf("%d bytes: other ones came back", size)
 		}
-		if got, want := count(faulty, tpm2.TPMCCNVRead), (size+1023)/1024; got != want {
+		if got, want := tpmlab.Count(faulty, tpm2.TPMCCNVRead), (size+1023)/1024; got != want {
 			t.Errorf("%d bytes: got %d reads, want %d", size, got, want)
 		}
 	}
 }
 
 func TestReadNVWithoutIndex(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	_, err := readIndex(t, tpm, testIndex)
 	if !errors.Is(err, ErrNVIndexNotFound) || !errors.Is(err, tpm2.TPMRCHandle) || !strings.Contains(err.Error(), "0x01800001") {
 		t.Errorf("got %v, want ErrNVIndexNotFound with the TPM's code and the index", err)
@@ -56,28 +57,28 @@ func TestReadNVWithoutIndex(t *testing.T) {
 }
 
 func TestReadNVThatIsNotForUs(t *testing.T) {
-	tpm := newTPM(t)
-	defineNV(t, tpm, testIndex, tpm2.TPMANV{OwnerWrite: true, OwnerRead: true, NT: tpm2.TPMNTOrdinary}, 8, []byte("12345678"))
+	tpm := tpmlab.NewTPM(t)
+	tpmlab.DefineNV(t, tpm, testIndex, tpm2.TPMANV{OwnerWrite: true, OwnerRead: true, NT: tpm2.TPMNTOrdinary}, 8, []byte("12345678"))
 	_, err := readIndex(t, tpm, testIndex)
 	var rc tpm2.TPMRC
 	if !errors.As(err, &rc) || rc != tpm2.TPMRCAuthUnavailable {
 		t.Errorf("index without AUTHREAD: got %v, want TPM_RC_AUTH_UNAVAILABLE", err)
 	}
-	defineNV(t, tpm, testIndex+1, tpm2.TPMANV{OwnerWrite: true, AuthRead: true, NT: tpm2.TPMNTOrdinary}, 8, nil)
+	tpmlab.DefineNV(t, tpm, testIndex+1, tpm2.TPMANV{OwnerWrite: true, AuthRead: true, NT: tpm2.TPMNTOrdinary}, 8, nil)
 	if _, err := readIndex(t, tpm, testIndex+1); !errors.Is(err, tpm2.TPMRCNVUninitialized) {
 		t.Errorf("index never written: got %v, want TPM_RC_NV_UNINITIALIZED", err)
 	}
 }
 
 func TestReadNVFromABrokenTPM(t *testing.T) {
-	tpm := newTPM(t)
-	writeNV(t, tpm, testIndex, bytes.Repeat([]byte{7}, 100))
+	tpm := tpmlab.NewTPM(t)
+	tpmlab.WriteNV(t, tpm, testIndex, bytes.Repeat([]byte{7}, 100))
 	zero := func(b []byte) { copy(b, make([]byte, len(b))) }
-	for name, a := range map[string]*altered{
-		"no buffer":        {tpm, tpm2.TPMCCGetCapability, func(rsp []byte) { zero(rsp[len(rsp)-4:]) }},
-		"another property": {tpm, tpm2.TPMCCGetCapability, func(rsp []byte) { rsp[len(rsp)-5] ^= 1 }},
-		"another index":    {tpm, tpm2.TPMCCNVReadPublic, func(rsp []byte) { rsp[15] ^= 2 }},
-		"less data":        {tpm, tpm2.TPMCCNVRead, func(rsp []byte) { rsp[15]-- }},
+	for name, a := range map[string]*tpmlab.Altered{
+		"no buffer":        {TPM: tpm, Code: tpm2.TPMCCGetCapability, Alter: func(rsp []byte) { zero(rsp[len(rsp)-4:]) }},
+		"another property": {TPM: tpm, Code: tpm2.TPMCCGetCapability, Alter: func(rsp []byte) { rsp[len(rsp)-5] ^= 1 }},
+		"another index":    {TPM: tpm, Code: tpm2.TPMCCNVReadPublic, Alter: func(rsp []byte) { rsp[15] ^= 2 }},
+		"less data":        {TPM: tpm, Code: tpm2.TPMCCNVRead, Alter: func(rsp []byte) { rsp[15]-- }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if b, err := readIndex(t, a, testIndex); err == nil {
@@ -88,8 +89,8 @@ func TestReadNVFromABrokenTPM(t *testing.T) {
 }
 
 func TestReadNVFailures(t *testing.T) {
-	tpm := newTPM(t)
-	writeNV(t, tpm, testIndex, make([]byte, 1500))
+	tpm := tpmlab.NewTPM(t)
+	tpmlab.WriteNV(t, tpm, testIndex, make([]byte, 1500))
 	faulty := tpmsim.Faulty(tpm, nil)
 	if _, err := readIndex(t, faulty, testIndex); err != nil {
 		t.Fatal(err)

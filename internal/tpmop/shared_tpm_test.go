@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 
 	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 )
 
 func TestShareTPMOnce(t *testing.T) {
@@ -32,7 +34,7 @@ func TestSharedTPMWithoutTPM(t *testing.T) {
 }
 
 func TestSharedTPMSendsOtherCommands(t *testing.T) {
-	shared := Share(newTPM(t))
+	shared := Share(tpmlab.NewTPM(t))
 	if _, err := (tpm2.GetRandom{BytesRequested: 8}).Execute(shared); err != nil {
 		t.Error(err)
 	}

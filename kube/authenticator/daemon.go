@@ -24,8 +24,8 @@ const attemptLimit = 15 * time.Minute
 // Run keeps the certificates until ctx ends, and then returns nil. Each is renewed by
 // attestation when it is due, a little before the plugin would do so. Run fails if another
 // daemon runs on the folder (certstore.ErrLocked), or if the kubelet is configured to get
-// certificates in a way that bypasses this one (kubelet-configuration), which it checks again before
-// every attempt.
+// certificates in a way that bypasses this one (kubelet-configuration), which it checks again
+// before every attempt.
 func (a *Authenticator) Run(ctx context.Context) error {
 	if err := a.c.Kubelet.CheckRunning(); err != nil {
 		return err

@@ -61,8 +61,8 @@ type Config struct {
 	Stale membership.Lookups
 
 	// RequesterRate is how many requests of one requester are looked at per second over time,
-	// and RequesterBurst how many at once; zero means 20 and 100. All who use the same bootstrap token are one requester. Excess
-	// requests wait.
+	// and RequesterBurst how many at once; zero means 20 and 100. All who use the same
+	// bootstrap token are one requester. Excess requests wait.
 	RequesterRate  float64
 	RequesterBurst int
 	// Workers is how many requests are decided at a time; zero means DefaultWorkers.

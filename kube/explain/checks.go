@@ -49,6 +49,7 @@ var remedies = map[remedy]string{
 		"certified-qualified-name key-attributes key-point key-residency key-residency-claim name-algorithm pcr-bank pcr-digest pcr-duplicate " +
 		"pcr-missing pcr-not-quoted pcr-policy pcr-resettable pcr-selection pcr-value public-encoding public-size qualified-signer quote-boot " +
 		"quote-missing quote-policy signature-encoding signature-hash signature-length signature-range signature-scheme " +
+		"tpm-key-strength tpm-key-type tpm-signature tpm-signature-size " +
 		"event-data event-log-encoding event-log-missing event-log-replay event-log-uncovered event-log-unextended secure-boot " +
 		"certificate-chain certificate-encoding certificate-expired certificate-ext-key-usage certificate-extension certificate-is-ca " +
 		"certificate-key-usage certificate-missing certificate-not-yet-valid certificate-order certificate-policy certificate-revoked " +

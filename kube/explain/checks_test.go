@@ -123,7 +123,7 @@ func TestRemedies(t *testing.T) {
 	}
 	rows, reasons, used := map[string]remedy{}, map[string]string{}, map[string]bool{}
 	for r, texts := range remedies {
-		for _, check := range strings.Fields(texts) {
+		for check := range strings.FieldsSeq(texts) {
 			if rows[check] != 0 || reasons[reasonOf(check)] != "" {
 				t.Errorf("%s: it, or another check with its reason, is there twice", check)
 			}

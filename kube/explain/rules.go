@@ -76,7 +76,7 @@ func (x *Explanation) addPolicy(ctx context.Context, f *Facts, parsed *csr.Parse
 // policy returns the policy that the request is checked against. What its inventory finds is
 // stored in found.
 func (x *Explanation) policy(f *Facts, found **csr.Machine) *csr.Policy {
-	policy := &csr.Policy{ClusterIDs: []string{"the cluster"}, SignerNames: []string{x.Signer}, BuiltInSignerDuration: csr.DefaultMaxExpiration,
+	policy := &csr.Policy{ClusterIDs: []string{"unknown"}, SignerNames: []string{x.Signer}, BuiltInSignerDuration: csr.DefaultMaxExpiration,
 		Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
 			return &csr.Machine{Name: q.NodeName, NodeName: q.NodeName, BootstrapReady: true}, nil
 		}}
@@ -88,9 +88,6 @@ func (x *Explanation) policy(f *Facts, found **csr.Machine) *csr.Policy {
 			*found = m
 			return m, err
 		}
-	}
-	if policy.ClusterIDs = f.ClusterIDs; len(f.ClusterIDs) == 0 {
-		policy.ClusterIDs = []string{"unknown"} // no rule compares it
 	}
 	if policy.Records == nil {
 		policy.Records = func(context.Context, string, *csr.Request) (*csr.IssuedRecord, error) {
@@ -151,7 +148,7 @@ func (x *Explanation) addEcho(f *Facts) {
 		cluster.State, cluster.Got, cluster.Want = Broken, x.Reading.ClusterID, strings.Join(f.ClusterIDs, " or ")
 	}
 	x.Rules = append(x.Rules, cluster)
-	if x.Reading.Echo == nil {
+	if len(x.Reading.KeyID) == 0 {
 		return
 	}
 	for _, check := range ofBinding {

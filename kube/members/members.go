@@ -123,8 +123,8 @@ func (m *Members) firstUse(name string) bool {
 }
 
 // Authorize admits the machine that the inventory names for the node; if the inventory names
-// none, the mode decides. The verifier has already checked that the evidence is of the kind
-// that the inventory names (csr.Machine).
+// none, the mode decides. The verifier has already refused every other machine, and kind of
+// evidence, than the inventory names (csr.Machine).
 func (m *Members) Authorize(ctx context.Context, r *attest.Result) (*attest.Authorization, error) {
 	first, named, err := m.of(ctx, r)
 	if err != nil {
@@ -159,8 +159,6 @@ func (m *Members) of(ctx context.Context, r *attest.Result) (*membership.FirstUs
 	switch {
 	case of == nil:
 		return nil, nil, attest.NotMember("machine " + string(r.Machine) + " by " + r.Provider + ", which is no kind of evidence that is configured")
-	case machine.Identity != "" && machine.Identity != string(r.Machine):
-		return nil, nil, attest.NotMember("machine " + string(r.Machine) + ", where the inventory has " + machine.Identity + " for node " + r.NodeName)
 	case machine.Identity == "" && (m.config.Mode == ModeApproval || m.firstUse(r.Provider) && m.config.Now().Before(m.config.FirstUseAfter)):
 		record, err := of.registry.Lookup(ctx, r.NodeName)
 		if err != nil {

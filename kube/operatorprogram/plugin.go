@@ -15,10 +15,10 @@
 // inspect and verify need no cluster; - is standard input. verify fetches nothing, unless the
 // configuration has Google's keys or Azure's certificates fetched. The others take kubectl's
 // flags for the connection (--kubeconfig, --context, --user, --as and so on), and --namespace
-// for the namespace of the controller's configuration. What a user needs to be allowed to do is in
-// kube/deploy/operator.yaml. The exit status is 0 on success, 1 after an error, 2 after a wrong
-// command line. That of verify is 0 if every request is admitted, 1 if one is refused, and else
-// 2: it could not decide.
+// for the namespace of the controller's configuration. What a user needs to be allowed to do is
+// in kube/deploy/operator.yaml. The exit status is 0 on success, 1 after an error, 2 after a
+// wrong command line. That of verify is 0 if every request is admitted, 1 if one is refused,
+// and else 2: it could not decide.
 package operatorprogram
 
 import (

@@ -1,6 +1,7 @@
 package operatorprogram
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/rsa"
@@ -15,7 +16,9 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/kube/internal/settings"
 	"github.com/nodeattest/nodeattest/kube/registry"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -117,7 +120,7 @@ func (p *plugin) approve(ctx context.Context, name string) error {
 		return err
 	}
 	if p.machine != "" {
-		if c.machine, err = p.identity(c.machine); err != nil {
+		if c.machine, err = p.identity(c); err != nil {
 			return err
 		}
 	}
@@ -148,10 +151,10 @@ func (p *plugin) approve(ctx context.Context, name string) error {
 
 // identity returns the machine that was given on the command line, which must be that of the
 // request if the request states one.
-func (p *plugin) identity(stated attest.Identity) (attest.Identity, error) {
-	given, err := attest.ParseIdentity(p.machine)
-	if err == nil && stated != "" && given != stated {
-		err = fmt.Errorf("the request is of machine %s", refusal.Text(string(stated)))
+func (p *plugin) identity(c *candidate) (attest.Identity, error) {
+	given, err := settings.ParseIdentity(p.machine, c.provider, p.others...)
+	if err == nil && c.machine != "" && given != c.machine {
+		err = fmt.Errorf("the request is of machine %s", refusal.Text(string(c.machine)))
 	}
 	return given, err
 }
@@ -211,7 +214,8 @@ func (p *plugin) rebind(ctx context.Context, nodeName string) error {
 	}
 	var machine attest.Identity
 	if p.machine != "" {
-		if machine, err = attest.ParseIdentity(p.machine); err != nil {
+		kind := cmp.Or(r.Scope().Provider, tpm.Provider)
+		if machine, err = settings.ParseIdentity(p.machine, kind, p.others...); err != nil {
 			return err
 		}
 	} else if machine, err = p.machineOf(ctx, p.request, nodeName, r.Scope()); err != nil {

@@ -106,7 +106,8 @@ func (p *plugin) candidateOf(r *csr.Request) (*candidate, error) {
 	if m.Road == attest.RoadEK {
 		c.scope.IdentityClass = algorithm(m.MachineKey)
 	}
-	return c, c.scope.Check()
+	_, err = membership.ParseScope(c.scope.String()) // all but the cluster, which no record names
+	return c, err
 }
 
 func nodeName(r *x509.CertificateRequest) string {

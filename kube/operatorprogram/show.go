@@ -60,8 +60,7 @@ func (p *plugin) policy(c *configuration, request *csr.Request) *csr.Policy {
 	}
 	policy := c.settings.Policy(ids, new(settings.Machines))
 	policy.Machines = func(_ context.Context, q csr.Question) (*csr.Machine, error) {
-		nodeName := q.NodeName
-		m, ok := c.machines[nodeName]
+		m, ok := c.machines[q.NodeName]
 		if !ok {
 			return nil, csr.ErrNoMachine
 		}

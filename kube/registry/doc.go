@@ -25,7 +25,7 @@
 // # What has ended
 //
 // A lapsed reservation and a record that has rested long enough count for nobody, like one that
-// was never made, but the API server keeps their objects. Unlike a membership.StoreRegistry,
-// whose every write removes some, this package only overwrites those that a claim meets:
-// [Registry.Sweep] removes the others.
+// was never made, but the API server keeps their objects. Unlike one of
+// membership.NewRegistry, whose every write removes some, this package only overwrites those
+// that a claim meets: [Registry.Sweep] removes the others.
 package registry

@@ -18,9 +18,9 @@ import (
 // default: leaving one out is an error.
 type Config struct {
 	// Providers verify the evidence. Requests to all of their SignerNames are signed, and none
-	// of these may be Kubernetes' own. They must be among the
-	// OwnSignersElsewhere of the membership.FirstUse that admits, here and in the controller, so that each certificate is recorded before anybody
-	// sees it.
+	// of these may be Kubernetes' own. They must be among the OwnSignersElsewhere of the
+	// membership.FirstUse that admits, here and in the controller, so that each certificate is
+	// recorded before anybody sees it.
 	Providers controller.Providers
 	// CA returns the CA that issues the certificates now, for the same signers: [FileCA.CA], or
 	// a function that always returns one CA.
@@ -37,7 +37,8 @@ type Config struct {
 	Workers int
 	// EveryReplica has every replica sign, not only the leader.
 	EveryReplica bool
-	// Metrics is where the counters are registered, with Name as the label controller; nil registers them nowhere.
+	// Metrics is where the counters are registered, with Name as the label controller; nil
+	// registers them nowhere.
 	Metrics prometheus.Registerer
 	// Events is where Events about failures go; nil means the manager's recorder.
 	Events events.EventRecorder

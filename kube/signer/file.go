@@ -32,8 +32,8 @@ type FileCA struct {
 }
 
 // OpenCA reads a CA. The first file contains the chain, the issuing CA first; the second its
-// key: PKCS #8, PKCS #1 or SEC 1, not encrypted. Each is at most 1 MiB long. The error is that of reading, or of
-// csr.NewCA, and never contains any part of the key.
+// key: PKCS #8, PKCS #1 or SEC 1, not encrypted. Each is at most 1 MiB long. The error is that
+// of reading, or of csr.NewCA, and never contains any part of the key.
 func OpenCA(certificateFile, keyFile string, config csr.CAConfig) (*FileCA, error) {
 	if certificateFile == "" || keyFile == "" {
 		return nil, refusal.Config("certificateFile and keyFile", "", "two paths")

@@ -118,7 +118,7 @@ func (j *join) refusesOthers(c *cluster, answer *csr.Spec) {
 	for _, attack := range []struct {
 		what string
 		name string
-		want error // an attest.Check, a csr.Check or csr.ErrOtherSigner
+		want error // a Check, or csr.ErrOtherSigner
 	}{
 		{"by another bootstrap token", j.fileAs(other, answer), attest.CheckBindingRequester},
 		{"for another lifetime", j.file(longer(answer)), attest.CheckBindingExpiration},

@@ -522,9 +522,9 @@ func (s *siege) checkRequests(t *testing.T, requests []certificatesv1.Certificat
 			t.Errorf("answer %s of node %s: %v", o.Name, name, err)
 			continue
 		}
-		inTime, approved := !o.CreationTimestamp.After(reading.Echo.NotAfter), condition.Type == certificatesv1.CertificateApproved
+		inTime, approved := !o.CreationTimestamp.After(reading.NotAfter), condition.Type == certificatesv1.CertificateApproved
 		if approved != inTime || len(o.Status.Conditions) != 1 {
-			t.Errorf("answer %s of node %s, from %s for a window until %s: %+v", o.Name, name, o.CreationTimestamp.UTC(), reading.Echo.NotAfter, o.Status.Conditions)
+			t.Errorf("answer %s of node %s, from %s for a window until %s: %+v", o.Name, name, o.CreationTimestamp.UTC(), reading.NotAfter, o.Status.Conditions)
 		}
 		if machine := attest.Identity(fmt.Sprintf("ek:sha256:%x", sha256.Sum256(reading.MachineKey))); approved && machine != s.machines[name] {
 			t.Errorf("answer %s of node %s was approved for %s", o.Name, name, machine)

@@ -76,8 +76,8 @@ func (c *cluster) cloudControllers(t *testing.T, program string) (*clouds, *repl
 		config["membership"] = map[string]any{"mode": "Approval", "kind": "gce", "road": "ak"}
 	}
 	for name, row := range map[string]struct{ kind, field, want string }{
-		"projects":      {"gce", "projects", "gce.projects"},
-		"subscriptions": {"azure", "subscriptions", "azure.subscriptions"},
+		"projects":      {"gce", "projects", "gce: configuration: got no projects"},
+		"subscriptions": {"azure", "subscriptions", "azure: configuration: got no subscriptions"},
 	} {
 		t.Run("no "+name, func(t *testing.T) { // of everybody's machines the first would be the node
 			path := c.programConfig(t, name, func(config map[string]any) {
@@ -85,7 +85,8 @@ func (c *cluster) cloudControllers(t *testing.T, program string) (*clouds, *repl
 				delete(config[row.kind].(map[string]any), row.field)
 				config["membership"].(map[string]any)["mode"] = "FirstUse"
 			})
-			if out, err := exec.Command(program, "--config="+path).CombinedOutput(); err == nil || !strings.Contains(string(out), row.want) {
+			user := c.kubeconfig(t, name+".kubeconfig", controllerUser)
+			if out, err := exec.Command(program, "--config="+path, "--kubeconfig="+user).CombinedOutput(); err == nil || !strings.Contains(string(out), row.want) {
 				t.Errorf("got %v: %s, want an error about %s", err, out, row.want)
 			}
 		})

@@ -4,13 +4,14 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // A statement under a key that only the sender names says nothing of where a key lives,
 // and its clock is nobody's. The evidence is the same in each row.
 func TestAKTrust(t *testing.T) {
-	ak := newForger(t, softwareKeys.rsa2048(), schemeRSASSA)
+	ak := newForger(t, tpmlab.RSA2048(), schemeRSASSA)
 	key, public := ak.private.Public(), ak.public.Raw
 	for name, c := range map[string]struct {
 		ak                        AK
@@ -25,7 +26,7 @@ func TestAKTrust(t *testing.T) {
 		"sender, both":               {InsecureAKFromSender(key, public), AKBySender, false, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := goodForgery(t, ak, softwareKeys.p256b().Public())
+			f := goodForgery(t, ak, tpmlab.P256b().Public())
 			f.options.AK = c.ak
 			got := f.verify(t, "")
 			if got.AKTrust != c.trust || got.TPMResident != c.resident || got.ClockTrusted != c.clock || (got.AKPublic != nil) != c.withArea {
@@ -44,7 +45,7 @@ func TestAKTrust(t *testing.T) {
 				f.verify(t, checkCertifyOptions)
 			}
 			// Whoever vouches for the key, the statement is held against it.
-			f = goodForgery(t, newForger(t, softwareKeys.rsa2048b(), schemeRSASSA), softwareKeys.p256b().Public())
+			f = goodForgery(t, newForger(t, tpmlab.RSA2048b(), schemeRSASSA), tpmlab.P256b().Public())
 			f.options.AK = c.ak
 			f.verify(t, checkSignature)
 		})
@@ -54,7 +55,7 @@ func TestAKTrust(t *testing.T) {
 // A statement without qualifying data passes for a caller who asks for that by name,
 // and for nobody whose nonce was lost.
 func TestEmptyQualifyingData(t *testing.T) {
-	ak := newForger(t, softwareKeys.p256(), schemeECDSA)
+	ak := newForger(t, tpmlab.P256(), schemeECDSA)
 	for name, c := range map[string]struct {
 		in     []byte // in the statement
 		wanted []byte
@@ -71,7 +72,7 @@ func TestEmptyQualifyingData(t *testing.T) {
 		"a lost nonce where one is there": {testQualifyingData, []byte{}, false, checkCertifyOptions},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := goodForgery(t, ak, softwareKeys.p256b().Public())
+			f := goodForgery(t, ak, tpmlab.P256b().Public())
 			f.attest.ExtraData = c.in
 			f.options.QualifyingData, f.options.InsecureEmptyQualifyingData = c.wanted, c.empty
 			f.verify(t, c.want)

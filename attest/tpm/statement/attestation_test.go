@@ -2,53 +2,22 @@ package statement
 
 import (
 	"bytes"
-	"encoding/hex"
-	"strings"
+
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-func unhex(t testing.TB, s string) []byte {
-	t.Helper()
-	b, err := hex.DecodeString(strings.NewReplacer(" ", "", "\n", "", "\t", "").Replace(s))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
-// A certify statement and a quote, field by field.
-const (
-	certifyHex = `ff544347 8017
-		0022 000b 1111111111111111111111111111111111111111111111111111111111111111
-		0004 00ff55aa
-		0000000000000007 00000001 00000002 01
-		2019102300163636
-		0022 000b 2222222222222222222222222222222222222222222222222222222222222222
-		0022 000b 3333333333333333333333333333333333333333333333333333333333333333`
-	quoteHex = `ff544347 8018
-		0022 000b 1111111111111111111111111111111111111111111111111111111111111111
-		0000
-		0000000000000007 00000001 00000002 00
-		2019102300163636
-		00000002 0004 03 000080 000b 03 810000
-		0020 4444444444444444444444444444444444444444444444444444444444444444`
-)
-
-func digestName(fill byte) []byte {
-	return append([]byte{0, 0x0b}, bytes.Repeat([]byte{fill}, 32)...)
-}
-
 func TestParseAttestation(t *testing.T) {
-	raw := unhex(t, certifyHex)
+	raw := tpmlab.Unhex(t, tpmlab.CertifyHex)
 	want := &Attestation{
-		Raw: raw, Type: tpm2.TPMSTAttestCertify, QualifiedSigner: digestName(0x11), ExtraData: testQualifyingData,
+		Raw: raw, Type: tpm2.TPMSTAttestCertify, QualifiedSigner: tpmlab.DigestName(0x11), ExtraData: testQualifyingData,
 		Clock: 7, ResetCount: 1, RestartCount: 2, Safe: true, FirmwareVersion: 0x2019102300163636,
-		Certified: &CertifyInfo{Name: digestName(0x22), QualifiedName: digestName(0x33)},
+		Certified: &CertifyInfo{Name: tpmlab.DigestName(0x22), QualifiedName: tpmlab.DigestName(0x33)},
 	}
 	got, err := ParseAttestation(raw)
 	if err != nil {
@@ -57,9 +26,9 @@ func TestParseAttestation(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	raw = unhex(t, quoteHex)
+	raw = tpmlab.Unhex(t, tpmlab.QuoteHex)
 	want = &Attestation{
-		Raw: raw, Type: tpm2.TPMSTAttestQuote, QualifiedSigner: digestName(0x11), ExtraData: []byte{},
+		Raw: raw, Type: tpm2.TPMSTAttestQuote, QualifiedSigner: tpmlab.DigestName(0x11), ExtraData: []byte{},
 		Clock: 7, ResetCount: 1, RestartCount: 2, FirmwareVersion: 0x2019102300163636,
 		Quote: &QuoteInfo{
 			Selections: []PCRSelection{
@@ -84,26 +53,26 @@ func TestParseAttestation(t *testing.T) {
 
 // TestParseAttestationEveryPrefix: no statement is whole when a byte is missing.
 func TestParseAttestationEveryPrefix(t *testing.T) {
-	for _, in := range []string{certifyHex, quoteHex} {
-		raw := unhex(t, in)
+	for _, in := range []string{tpmlab.CertifyHex, tpmlab.QuoteHex} {
+		raw := tpmlab.Unhex(t, in)
 		for n := range raw {
 			_, err := ParseAttestation(raw[:n])
-			expectCheck(t, err, checkAttestEncoding)
+			tpmlab.ExpectCheck(t, err, checkAttestEncoding)
 		}
 		_, err := ParseAttestation(append(raw, 0))
-		expectCheck(t, err, checkAttestEncoding)
+		tpmlab.ExpectCheck(t, err, checkAttestEncoding)
 	}
 }
 
 func TestParseAttestationRefuses(t *testing.T) {
-	certify, quote := unhex(t, certifyHex), unhex(t, quoteHex)
+	certify, quote := tpmlab.Unhex(t, tpmlab.CertifyHex), tpmlab.Unhex(t, tpmlab.QuoteHex)
 	at := func(b []byte, offset int, v ...byte) []byte {
 		b = bytes.Clone(b)
 		copy(b[offset:], v)
 		return b
 	}
 	long := func(size int) []byte { // a qualified signer of that size
-		return append(append(unhex(t, "ff5443478017"), byte(size>>8), byte(size)), make([]byte, size+80)...)
+		return append(append(tpmlab.Unhex(t, "ff5443478017"), byte(size>>8), byte(size)), make([]byte, size+80)...)
 	}
 	for name, row := range map[string]struct {
 		in   []byte
@@ -128,7 +97,7 @@ func TestParseAttestationRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ParseAttestation(row.in)
-			expectCheck(t, err, row.want)
+			tpmlab.ExpectCheck(t, err, row.want)
 			if got != nil {
 				t.Error("a result beside the error")
 			}
@@ -145,21 +114,21 @@ func TestAttestationMarshalRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := a.Marshal()
-			expectCheck(t, err, checkStatementType)
+			tpmlab.ExpectCheck(t, err, checkStatementType)
 		})
 	}
 	a := &Attestation{Type: tpm2.TPMSTAttestCertify, Certified: &CertifyInfo{Name: make([]byte, 1<<16)}}
 	_, err := a.Marshal()
-	expectCheck(t, err, checkAttestEncoding)
+	tpmlab.ExpectCheck(t, err, checkAttestEncoding)
 }
 
 // FuzzParseAttestation: what parses marshals to the same bytes, and go-tpm reads the
 // same from it and writes the same.
 func FuzzParseAttestation(f *testing.F) {
-	f.Add(unhex(f, certifyHex))
-	f.Add(unhex(f, quoteHex))
+	f.Add(tpmlab.Unhex(f, tpmlab.CertifyHex))
+	f.Add(tpmlab.Unhex(f, tpmlab.QuoteHex))
 	f.Add([]byte{})
-	f.Add(unhex(f, "ff544347801900000000000000000000000000000000000000000000000000"))
+	f.Add(tpmlab.Unhex(f, "ff544347801900000000000000000000000000000000000000000000000000"))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		a, err := ParseAttestation(in)
 		if err != nil {

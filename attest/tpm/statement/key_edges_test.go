@@ -12,13 +12,14 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // coordinates is a public area on P-256 with these coordinates, no point.
 func coordinates(t testing.TB, x, y []byte) *Public {
 	t.Helper()
-	return changed(t, publicArea(t, softwareKeys.p256().Public(), testAKAttributes, schemeECDSA), func(p *Public) { p.X, p.Y = x, y })
+	return changed(t, publicArea(t, tpmlab.P256().Public(), testAKAttributes, schemeECDSA), func(p *Public) { p.X, p.Y = x, y })
 }
 
 func filled(n int, first byte) []byte {
@@ -87,7 +88,7 @@ func TestNamesOfNoPoints(t *testing.T) {
 	}
 	for _, size := range []int{0, 1, 67} { // the coordinates alone have 68 bytes
 		p := &Public{Type: tpm2.TPMAlgECC, NameAlg: tpm2.TPMAlgSHA256, Curve: tpm2.TPMECCNistP256, X: zeros, Y: zeros, Raw: make([]byte, size)}
-		if p.HasName(digestName(1)) {
+		if p.HasName(tpmlab.DigestName(1)) {
 			t.Errorf("%d bytes: has any Name", size)
 		}
 	}
@@ -100,7 +101,7 @@ func TestNamesOfNoPoints(t *testing.T) {
 }
 
 func TestSizesOfQualifiedNames(t *testing.T) {
-	name := digestName(1)
+	name := tpmlab.DigestName(1)
 	if QualifiedName(make([]byte, maxNameSize), name) == nil {
 		t.Error("no Qualified Name under the longest one")
 	}
@@ -158,7 +159,7 @@ func TestSameKeyEdges(t *testing.T) {
 	y := off.Y.Bytes()
 	for name, other := range map[string]crypto.PublicKey{
 		"a point off the curve": off, "no key": nil, "no ECDSA key": (*ecdsa.PublicKey)(nil), "no point": &ecdsa.PublicKey{Curve: elliptic.P256()},
-		"another curve": softwareKeys.p384().Public(), "RSA": softwareKeys.rsa2048().Public(), "no RSA key": (*rsa.PublicKey)(nil),
+		"another curve": tpmlab.P384().Public(), "RSA": tpmlab.RSA2048().Public(), "no RSA key": (*rsa.PublicKey)(nil),
 		"no modulus": &rsa.PublicKey{E: 65537},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -241,17 +242,17 @@ func TestSameKeyOnOtherCurves(t *testing.T) {
 
 func TestExponents(t *testing.T) {
 	for e, want := range map[uint32]refusal.Check{3: "", 0: "", 1<<31 - 1: "", 1 << 31: checkWeakKey, 1<<32 - 1: checkWeakKey} {
-		p := changed(t, publicArea(t, softwareKeys.rsa2048().Public(), testAKAttributes, schemeRSASSA), func(p *Public) { p.Exponent = e })
+		p := changed(t, publicArea(t, tpmlab.RSA2048().Public(), testAKAttributes, schemeRSASSA), func(p *Public) { p.Exponent = e })
 		_, err := p.Key()
-		expectCheck(t, err, want)
+		tpmlab.ExpectCheck(t, err, want)
 	}
 }
 
 func TestStrengthOfNoKeys(t *testing.T) {
 	for name, key := range map[string]crypto.PublicKey{
 		"nil": nil, "no RSA key": (*rsa.PublicKey)(nil), "no modulus": &rsa.PublicKey{E: 65537}, "no ECDSA key": (*ecdsa.PublicKey)(nil),
-		"no curve": &ecdsa.PublicKey{}, "P-224": softwareKeys.p224().Public(), "a string": "key",
+		"no curve": &ecdsa.PublicKey{}, "P-224": tpmlab.P224().Public(), "a string": "key",
 	} {
-		t.Run(name, func(t *testing.T) { expectCheck(t, CheckKeyStrength(key), checkWeakKey) })
+		t.Run(name, func(t *testing.T) { tpmlab.ExpectCheck(t, CheckKeyStrength(key), checkWeakKey) })
 	}
 }

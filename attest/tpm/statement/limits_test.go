@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -36,23 +37,23 @@ func TestPublicWithUnknownSchemes(t *testing.T) {
 		"a modulus that ends":           "0001 000b 00050072 0000 0010 0014 000b 0800 00000000 0002 01",
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := ParsePublic(unhex(t, strings.ReplaceAll(in, " ", "")))
-			expectCheck(t, err, checkPublicEncoding)
+			_, err := ParsePublic(tpmlab.Unhex(t, strings.ReplaceAll(in, " ", "")))
+			tpmlab.ExpectCheck(t, err, checkPublicEncoding)
 		})
 	}
 	good := "0023 000b 00050072 0000 0010 001a 000b 0001 0003 0010" + unique
-	if p, err := ParsePublic(unhex(t, strings.ReplaceAll(good, " ", ""))); err != nil || p.Scheme.Count != 1 {
+	if p, err := ParsePublic(tpmlab.Unhex(t, strings.ReplaceAll(good, " ", ""))); err != nil || p.Scheme.Count != 1 {
 		t.Errorf("ECDAA: %v", err)
 	}
 }
 
 // A coordinate has at most the width of its curve, and both count.
 func TestCoordinates(t *testing.T) {
-	key := softwareKeys.p256().Public().(*ecdsa.PublicKey)
+	key := tpmlab.P256().Public().(*ecdsa.PublicKey)
 	good := publicArea(t, key, testAKAttributes, schemeECDSA)
 	//nolint:staticcheck // the other point with this X
 	mirrored := &ecdsa.PublicKey{Curve: key.Curve, X: key.X, Y: new(big.Int).Sub(key.Params().P, key.Y)}
-	other := softwareKeys.p256b().Public().(*ecdsa.PublicKey)
+	other := tpmlab.P256b().Public().(*ecdsa.PublicKey)
 	wide := func(b []byte) []byte { return append([]byte{0}, b...) }
 	for name, c := range map[string]struct {
 		change func(*Public)
@@ -66,7 +67,7 @@ func TestCoordinates(t *testing.T) {
 		"both too wide":       {func(p *Public) { p.X, p.Y = wide(p.X), wide(p.Y) }, key, CheckPoint, false},
 		"X too wide, with the form's byte in front": {func(p *Public) { p.X = append([]byte{4}, p.X...) }, key, CheckPoint, false},
 		"Y too wide, with the end of X in front":    {func(p *Public) { p.Y = append([]byte{p.X[len(p.X)-1]}, p.Y...) }, key, CheckPoint, false},
-		"RSA without size and modulus":              {func(p *Public) { *p = Public{Type: tpm2.TPMAlgRSA} }, softwareKeys.rsa2048().Public(), checkPublicEncoding, false},
+		"RSA without size and modulus":              {func(p *Public) { *p = Public{Type: tpm2.TPMAlgRSA} }, tpmlab.RSA2048().Public(), checkPublicEncoding, false},
 		//nolint:staticcheck // half a key can be made in no other way
 		"a key without X": {func(*Public) {}, &ecdsa.PublicKey{Curve: key.Curve, Y: mirrored.Y}, "", false},
 		//nolint:staticcheck // half a key can be made in no other way
@@ -79,7 +80,7 @@ func TestCoordinates(t *testing.T) {
 		"an unknown curve":      {func(p *Public) { p.Curve = 0x10 }, key, checkWeakKey, false},
 		"a key of no curve":     {func(*Public) {}, &ecdsa.PublicKey{}, "", false},
 		"no key":                {func(*Public) {}, (*ecdsa.PublicKey)(nil), "", false},
-		"a key of another kind": {func(*Public) {}, softwareKeys.rsa2048().Public(), "", false},
+		"a key of another kind": {func(*Public) {}, tpmlab.RSA2048().Public(), "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := *good
@@ -88,7 +89,7 @@ func TestCoordinates(t *testing.T) {
 				t.Errorf("SameKey: got %t", got)
 			}
 			_, err := p.Key()
-			expectCheck(t, err, c.want)
+			tpmlab.ExpectCheck(t, err, c.want)
 		})
 	}
 	if _, err := mirrored.ECDH(); err != nil {
@@ -98,8 +99,8 @@ func TestCoordinates(t *testing.T) {
 
 // Two public areas hold one key where every part of it agrees.
 func TestSameKeyAs(t *testing.T) {
-	ec := publicArea(t, softwareKeys.p256().Public(), testAKAttributes, schemeECDSA)
-	rsa := publicArea(t, softwareKeys.rsa2048().Public(), testAKAttributes, schemeRSASSA)
+	ec := publicArea(t, tpmlab.P256().Public(), testAKAttributes, schemeECDSA)
+	rsa := publicArea(t, tpmlab.RSA2048().Public(), testAKAttributes, schemeRSASSA)
 	for name, c := range map[string]struct {
 		p      *Public
 		change func(*Public)
@@ -130,8 +131,8 @@ func TestSameKeyAs(t *testing.T) {
 // The attestation key as the certified one: by the area that is checked for it, and never
 // by a key that the area does not hold.
 func TestAKAsCertifiedKey(t *testing.T) {
-	ak := newForger(t, softwareKeys.p256(), schemeECDSA)
-	other := newForger(t, softwareKeys.p256b(), schemeECDSA)
+	ak := newForger(t, tpmlab.P256(), schemeECDSA)
+	other := newForger(t, tpmlab.P256b(), schemeECDSA)
 	for name, c := range map[string]struct {
 		ak   AK
 		key  crypto.PublicKey // certified
@@ -170,7 +171,7 @@ func TestRestrictedCertifiedKey(t *testing.T) {
 		"x509sign":                           {base | AttributeSign | AttributeX509Sign, checkKeyAttributes},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := goodForgery(t, newForger(t, softwareKeys.rsa2048(), schemeRSASSA), softwareKeys.p256b().Public())
+			f := goodForgery(t, newForger(t, tpmlab.RSA2048(), schemeRSASSA), tpmlab.P256b().Public())
 			recertify(c.attributes)(t, f)
 			f.options.AllowRestrictedKey, f.options.AllowDecryptionKey = true, true
 			f.verify(t, c.want)

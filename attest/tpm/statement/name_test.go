@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 )
 
 // keyWithZero is a P-256 key whose X and Y begin with a zero byte: one in 65536.
@@ -82,7 +83,7 @@ func sum256(b []byte) []byte { d := sha256.Sum256(b); return d[:] }
 // TestVerifyCertifyWidths: a TPM that hashed 31 bytes, and a public area that was
 // written with 32, and the reverse.
 func TestVerifyCertifyWidths(t *testing.T) {
-	ak := newForger(t, softwareKeys.p256(), schemeECDSA)
+	ak := newForger(t, tpmlab.P256(), schemeECDSA)
 	wide := publicArea(t, keyWithZero(), testResidentAttributes, noScheme)
 	narrow := changed(t, wide, func(p *Public) { p.X, p.Y = p.X[1:], p.Y[1:] })
 	for _, row := range [][2]*Public{{wide, narrow}, {narrow, wide}, {wide, wide}, {narrow, narrow}} {
@@ -102,7 +103,7 @@ func TestNameOfEveryAlgorithm(t *testing.T) {
 	for alg, size := range map[tpm2.TPMAlgID]int{
 		tpm2.TPMAlgSHA1: 20, tpm2.TPMAlgSHA256: 32, tpm2.TPMAlgSHA384: 48, tpm2.TPMAlgSHA512: 64,
 	} {
-		p := publicArea(t, softwareKeys.p256().Public(), testSoftwareAttributes, noScheme)
+		p := publicArea(t, tpmlab.P256().Public(), testSoftwareAttributes, noScheme)
 		p = changed(t, p, func(p *Public) { p.NameAlg = alg })
 		name := p.Name()
 		g, err := tpm2.Unmarshal[tpm2.TPMTPublic](p.Raw)
@@ -124,20 +125,20 @@ func TestNameOfEveryAlgorithm(t *testing.T) {
 		t.Error("the zero value has a Name")
 	}
 	unread := &Public{Type: tpm2.TPMAlgECC, NameAlg: tpm2.TPMAlgSHA256, Curve: tpm2.TPMECCNistP256, X: []byte{1}, Y: []byte{1}}
-	if unread.HasName(digestName(1)) {
+	if unread.HasName(tpmlab.DigestName(1)) {
 		t.Error("an area without received bytes has a Name")
 	}
 }
 
 func TestQualifiedName(t *testing.T) {
-	name := digestName(0x22)
+	name := tpmlab.DigestName(0x22)
 	primary := QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, name)
 	want := append([]byte{0, 0x0b}, sum256(append([]byte{0x40, 0, 0, 0x0b}, name...))...)
 	if !bytes.Equal(primary, want) {
 		t.Errorf("got %x, want %x", primary, want)
 	}
-	child := QualifiedName(primary, digestName(0x33))
-	want = append([]byte{0, 0x0b}, sum256(append(bytes.Clone(primary), digestName(0x33)...))...)
+	child := QualifiedName(primary, tpmlab.DigestName(0x33))
+	want = append([]byte{0, 0x0b}, sum256(append(bytes.Clone(primary), tpmlab.DigestName(0x33)...))...)
 	if !bytes.Equal(child, want) {
 		t.Errorf("got %x, want %x", child, want)
 	}
@@ -182,7 +183,7 @@ func FuzzHasName(f *testing.F) {
 	wide := publicArea(f, keyWithZero(), testResidentAttributes, noScheme)
 	f.Add(wide.Raw, wide.Name())
 	f.Add(wide.Raw, changed(f, wide, func(p *Public) { p.X = p.X[1:] }).Name())
-	f.Add(publicSeeds(f)["GCE AK"], digestName(1))
+	f.Add(publicSeeds(f)["GCE AK"], tpmlab.DigestName(1))
 	f.Fuzz(func(t *testing.T, area, name []byte) {
 		p, err := ParsePublic(area)
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -39,8 +40,8 @@ func TestCurves(t *testing.T) {
 
 func TestPublicKey(t *testing.T) {
 	keys := map[string]crypto.PublicKey{
-		"P256": softwareKeys.p256().Public(), "P256b": softwareKeys.p256b().Public(), "P384": softwareKeys.p384().Public(),
-		"P521": softwareKeys.p521().Public(), "RSA": softwareKeys.rsa2048().Public(), "RSAb": softwareKeys.rsa2048b().Public(),
+		"P256": tpmlab.P256().Public(), "P256b": tpmlab.P256b().Public(), "P384": tpmlab.P384().Public(),
+		"P521": tpmlab.P521().Public(), "RSA": tpmlab.RSA2048().Public(), "RSAb": tpmlab.RSA2048b().Public(),
 	}
 	for name, key := range keys {
 		p := publicArea(t, key, testSoftwareAttributes, noScheme)
@@ -63,15 +64,15 @@ func TestPublicKey(t *testing.T) {
 }
 
 func TestSameKeyRefusesOtherKinds(t *testing.T) {
-	ecc := publicArea(t, softwareKeys.p256().Public(), testSoftwareAttributes, noScheme)
-	rsaArea := publicArea(t, softwareKeys.rsa2048().Public(), testSoftwareAttributes, noScheme)
-	k := softwareKeys.rsa2048()
+	ecc := publicArea(t, tpmlab.P256().Public(), testSoftwareAttributes, noScheme)
+	rsaArea := publicArea(t, tpmlab.RSA2048().Public(), testSoftwareAttributes, noScheme)
+	k := tpmlab.RSA2048()
 	for name, key := range map[string]crypto.PublicKey{
 		"nil": nil, "nil RSA": (*rsa.PublicKey)(nil), "nil ECDSA": (*ecdsa.PublicKey)(nil), "empty RSA": &rsa.PublicKey{},
 		"empty ECDSA": &ecdsa.PublicKey{}, "Ed25519": ed25519.PublicKey(make([]byte, 32)), "value": k.PublicKey, "private": k,
 		"other exponent": &rsa.PublicKey{N: k.N, E: 3}, "negative": &rsa.PublicKey{N: new(big.Int).Neg(k.N), E: k.E},
 		"shorter": &rsa.PublicKey{N: new(big.Int).Rsh(k.N, 8), E: k.E}, "huge": &rsa.PublicKey{N: new(big.Int).Lsh(k.N, 8192), E: k.E},
-		"P-224": softwareKeys.p224().Public(),
+		"P-224": tpmlab.P224().Public(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if ecc.SameKey(key) || rsaArea.SameKey(key) {
@@ -80,14 +81,14 @@ func TestSameKeyRefusesOtherKinds(t *testing.T) {
 		})
 	}
 	var zero Public
-	if zero.SameKey(softwareKeys.p256().Public()) || zero.SameKey(k.Public()) {
+	if zero.SameKey(tpmlab.P256().Public()) || zero.SameKey(k.Public()) {
 		t.Error("the zero value has a key")
 	}
 }
 
 func TestPublicKeyRefuses(t *testing.T) {
-	ecc := publicArea(t, softwareKeys.p256().Public(), testSoftwareAttributes, noScheme)
-	rsaArea := publicArea(t, softwareKeys.rsa2048().Public(), testSoftwareAttributes, noScheme)
+	ecc := publicArea(t, tpmlab.P256().Public(), testSoftwareAttributes, noScheme)
+	rsaArea := publicArea(t, tpmlab.RSA2048().Public(), testSoftwareAttributes, noScheme)
 	for name, row := range map[string]struct {
 		p    *Public
 		want refusal.Check
@@ -97,7 +98,7 @@ func TestPublicKeyRefuses(t *testing.T) {
 		"ECC template":           {changed(t, ecc, func(p *Public) { p.X, p.Y = nil, nil }), CheckPoint},
 		"ECC template of zeros":  {changed(t, ecc, func(p *Public) { p.X, p.Y = make([]byte, 32), make([]byte, 32) }), CheckPoint},
 		"off the curve":          {changed(t, ecc, func(p *Public) { p.X = p.Y }), CheckPoint},
-		"not reduced":            {changed(t, ecc, func(p *Public) { p.X = unhex(t, hexRepeat("ff", 32)) }), CheckPoint},
+		"not reduced":            {changed(t, ecc, func(p *Public) { p.X = tpmlab.Unhex(t, hexRepeat("ff", 32)) }), CheckPoint},
 		"a zero byte too wide":   {changed(t, ecc, func(p *Public) { p.X = append([]byte{0}, p.X...) }), CheckPoint},
 		"point of another curve": {changed(t, ecc, func(p *Public) { p.Curve = tpm2.TPMECCNistP384 }), CheckPoint},
 		"RSA template":           {changed(t, rsaArea, func(p *Public) { p.Modulus = nil }), checkPublicEncoding},
@@ -109,7 +110,7 @@ func TestPublicKeyRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			key, err := row.p.Key()
-			expectCheck(t, err, row.want)
+			tpmlab.ExpectCheck(t, err, row.want)
 			if key != nil {
 				t.Errorf("a key beside the error: %v", key)
 			}
@@ -118,26 +119,26 @@ func TestPublicKeyRefuses(t *testing.T) {
 }
 
 func TestKeyStrength(t *testing.T) {
-	k := softwareKeys.rsa2048()
+	k := tpmlab.RSA2048()
 	for name, row := range map[string]struct {
 		key  crypto.PublicKey
 		want refusal.Check
 	}{
 		"RSA-2048":        {k.Public(), ""},
-		"P-521":           {softwareKeys.p521().Public(), ""},
-		"RSA-1024":        {softwareKeys.rsa1024().Public(), checkWeakKey},
+		"P-521":           {tpmlab.P521().Public(), ""},
+		"RSA-1024":        {tpmlab.RSA1024().Public(), checkWeakKey},
 		"RSA-2047":        {&rsa.PublicKey{N: new(big.Int).Rsh(k.N, 1), E: k.E}, checkWeakKey},
 		"RSA-4096":        {&rsa.PublicKey{N: new(big.Int).Lsh(k.N, 4096-2048), E: k.E}, ""},
 		"RSA-4097":        {&rsa.PublicKey{N: new(big.Int).Lsh(k.N, 4097-2048), E: k.E}, checkWeakKey},
 		"exponent 3":      {&rsa.PublicKey{N: k.N, E: 3}, checkWeakKey},
 		"exponent 65538":  {&rsa.PublicKey{N: k.N, E: 65538}, checkWeakKey},
 		"exponent −65537": {&rsa.PublicKey{N: k.N, E: -65537}, checkWeakKey},
-		"P-224":           {softwareKeys.p224().Public(), checkWeakKey},
+		"P-224":           {tpmlab.P224().Public(), checkWeakKey},
 		"nil":             {nil, checkWeakKey},
 		"nil RSA":         {(*rsa.PublicKey)(nil), checkWeakKey},
 		"nil ECDSA":       {(*ecdsa.PublicKey)(nil), checkWeakKey},
 		"Ed25519":         {ed25519.PublicKey(make([]byte, 32)), checkWeakKey},
 	} {
-		t.Run(name, func(t *testing.T) { expectCheck(t, CheckKeyStrength(row.key), row.want) })
+		t.Run(name, func(t *testing.T) { tpmlab.ExpectCheck(t, CheckKeyStrength(row.key), row.want) })
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 )
 
 // A verification costs its public-key operation and the digest of the values, and
@@ -48,7 +50,7 @@ func BenchmarkVerifyQuoteByTurns(b *testing.B) {
 		}
 		key := ak.private.Public()
 		b.Run(name, func(b *testing.B) {
-			ByTurns(b, func() {}, []string{"x-ops"}, func() {
+			tpmlab.ByTurns(b, func() {}, []string{"x-ops"}, func() {
 				if _, err := VerifyQuote(e, f.options); err != nil {
 					b.Fatal(err)
 				}
@@ -66,7 +68,7 @@ func BenchmarkVerifyQuoteByTurns(b *testing.B) {
 }
 
 func BenchmarkParseQuote(b *testing.B) {
-	der, err := MarshalQuote(goodQuoteForgery(b, newForger(b, softwareKeys.p256(), schemeECDSA)).evidence(b))
+	der, err := MarshalQuote(goodQuoteForgery(b, newForger(b, tpmlab.P256(), schemeECDSA)).evidence(b))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -81,7 +83,7 @@ func BenchmarkParseQuote(b *testing.B) {
 // What a quote costs beside the signature is a handful of allocations, and does not
 // grow with the number of PCRs.
 func TestQuoteAllocations(t *testing.T) {
-	f := goodQuoteForgery(t, newForger(t, softwareKeys.p256(), schemeECDSA))
+	f := goodQuoteForgery(t, newForger(t, tpmlab.P256(), schemeECDSA))
 	e := f.evidence(t)
 	der, err := MarshalQuote(e)
 	if err != nil {

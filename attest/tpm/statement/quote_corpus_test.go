@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -30,7 +31,7 @@ func recordedQuotes(t testing.TB) []*recordedQuote {
 	t.Helper()
 	quotes := []*recordedQuote{azureTrustedLaunch(t), windowsOnGCE(t)}
 	for _, name := range []string{"az_snp-verified", "az_tdx-verified"} {
-		read := func(file string) []byte { return corpus(t, "quotes", "azure-cvm", name, file) }
+		read := func(file string) []byte { return tpmlab.Corpus(t, "quotes", "azure-cvm", name, file) }
 		var values []string
 		if err := json.Unmarshal(read("pcrs.json"), &values); err != nil {
 			t.Fatal(err)
@@ -51,7 +52,7 @@ func recordedQuotes(t testing.TB) []*recordedQuote {
 }
 
 func azureTrustedLaunch(t testing.TB) *recordedQuote {
-	read := func(file string) []byte { return corpus(t, "azure-vtpm-linux", file) }
+	read := func(file string) []byte { return tpmlab.Corpus(t, "azure-vtpm-linux", file) }
 	q := &recordedQuote{name: "azure-vtpm-linux"}
 	q.evidence = QuoteEvidence{Attest: read("quote.bin"), Signature: read("quote.sig.raw.bin"), RawSignature: rawRSASSA}
 	var values []struct {
@@ -80,7 +81,7 @@ func windowsOnGCE(t testing.TB) *recordedQuote {
 			}
 		}
 	}
-	if err := json.Unmarshal(corpus(t, "eventlogs", "windows_gcp_shielded_vm.json"), &dump); err != nil {
+	if err := json.Unmarshal(tpmlab.Corpus(t, "eventlogs", "windows_gcp_shielded_vm.json"), &dump); err != nil {
 		t.Fatal(err)
 	}
 	q := &recordedQuote{name: "windows_gcp_shielded_vm"}
@@ -95,7 +96,7 @@ func windowsOnGCE(t testing.TB) *recordedQuote {
 // kinvolk reads the form of kinvolk/azure-cvm-tooling: signature and statement, each
 // with its length in 8 bytes, little-endian, then 24 PCRs.
 func kinvolk(t testing.TB, file, key string) *recordedQuote {
-	b := corpus(t, "quotes", "azure-cvm", file)
+	b := tpmlab.Corpus(t, "quotes", "azure-cvm", file)
 	next := func() []byte {
 		n := binary.LittleEndian.Uint64(b)
 		v := b[8 : 8+n]
@@ -110,7 +111,7 @@ func kinvolk(t testing.TB, file, key string) *recordedQuote {
 	for n := range len(b) / 32 {
 		q.evidence.PCRs = append(q.evidence.PCRs, PCR{tpm2.TPMAlgSHA256, n, b[32*n : 32*n+32]})
 	}
-	q.options.AK = AKFromIssuer(publicKeyOf(t, corpus(t, "quotes", "azure-cvm", key)), q.options.AK.public)
+	q.options.AK = AKFromIssuer(publicKeyOf(t, tpmlab.Corpus(t, "quotes", "azure-cvm", key)), q.options.AK.public)
 	return q
 }
 
@@ -153,7 +154,7 @@ func recordedQuoteChangesAreRefused(t *testing.T, q *recordedQuote) {
 	try := func(want refusal.Check, e QuoteEvidence, o QuoteOptions) {
 		t.Helper()
 		_, err := VerifyQuote(&e, o)
-		expectCheck(t, err, want)
+		tpmlab.ExpectCheck(t, err, want)
 	}
 	for n, p := range q.evidence.PCRs {
 		e := q.evidence
@@ -217,7 +218,7 @@ func TestVerifyQuoteCorpusOfAnotherAK(t *testing.T) {
 	q := kinvolk(t, "az_snp/quote.bin", "kinvolk-akpub.pem")
 	q.options.InsecureAllowAnyQualifyingData = true
 	_, err := VerifyQuote(&q.evidence, q.options)
-	expectCheck(t, err, checkSignature)
+	tpmlab.ExpectCheck(t, err, checkSignature)
 	if !strings.Contains(err.Error(), "attestation key") {
 		t.Error(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -88,7 +89,7 @@ func (f *quoteForgery) evidence(t testing.TB) *QuoteEvidence {
 func (f *quoteForgery) verify(t *testing.T, want refusal.Check) *Quoted {
 	t.Helper()
 	got, err := VerifyQuote(f.evidence(t), f.options)
-	expectCheck(t, err, want)
+	tpmlab.ExpectCheck(t, err, want)
 	return got
 }
 
@@ -189,7 +190,7 @@ var quoteForgeries = []struct {
 	}},
 	{"another AK", checkSignature, func(t *testing.T, f *quoteForgery) {
 		private := f.ak.private
-		f.useAK(newForger(t, softwareKeys.p256b(), schemeECDSA).public)
+		f.useAK(newForger(t, tpmlab.P256b(), schemeECDSA).public)
 		f.ak = &forger{private: private, public: f.ak.public}
 	}},
 	{"signed by a key from outside", checkQualifiedSigner, func(_ *testing.T, f *quoteForgery) { f.attest.QualifiedSigner = f.ak.public.Name() }},
@@ -214,7 +215,7 @@ func (f *quoteForgery) useAK(public *Public) {
 }
 
 func TestVerifyQuoteForgeries(t *testing.T) {
-	ak := newForger(t, softwareKeys.p256(), schemeECDSA)
+	ak := newForger(t, tpmlab.P256(), schemeECDSA)
 	for _, c := range quoteForgeries {
 		t.Run(c.name, func(t *testing.T) {
 			f := goodQuoteForgery(t, ak)
@@ -226,7 +227,7 @@ func TestVerifyQuoteForgeries(t *testing.T) {
 
 // What is less than safe is accepted with its own option, and only with that.
 func TestVerifyQuoteTolerances(t *testing.T) {
-	f := goodQuoteForgery(t, newForger(t, softwareKeys.p256(), schemeECDSA))
+	f := goodQuoteForgery(t, newForger(t, tpmlab.P256(), schemeECDSA))
 	f.selectPCRs(PCRSelection{Hash: tpm2.TPMAlgSHA1, Select: []byte{1, 0, 0}}, PCRSelection{Hash: tpm2.TPMAlgSHA256, Select: []byte{1, 0, 0}})
 	f.options.InsecureAllowSHA1Bank = true
 	q := f.verify(t, "")
@@ -236,7 +237,7 @@ func TestVerifyQuoteTolerances(t *testing.T) {
 	f.options.QualifyingData, f.options.InsecureAllowAnyQualifyingData = nil, true
 	f.verify(t, "")
 
-	f = goodQuoteForgery(t, newForger(t, softwareKeys.rsa2048(), KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1}))
+	f = goodQuoteForgery(t, newForger(t, tpmlab.RSA2048(), KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1}))
 	f.verify(t, CheckSignatureHash)
 	f.options.InsecureAllowSHA1Signature = true
 	f.verify(t, "")
@@ -249,7 +250,7 @@ func TestVerifyQuoteTolerances(t *testing.T) {
 }
 
 func TestQuotedValue(t *testing.T) {
-	f := goodQuoteForgery(t, newForger(t, softwareKeys.p256(), schemeECDSA))
+	f := goodQuoteForgery(t, newForger(t, tpmlab.P256(), schemeECDSA))
 	f.selectPCRs(PCRSelection{Hash: tpm2.TPMAlgSHA256, Select: []byte{1, 0, 0x81}}) // 0, 16, 23
 	q := f.verify(t, "")
 	if got := q.PCRs(); len(got) != 1 || got[0].Index != 0 {
@@ -269,9 +270,9 @@ func TestQuotedValue(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.index), func(t *testing.T) {
 			_, err := q.Value(c.bank, c.index)
-			expectCheck(t, err, c.want)
+			tpmlab.ExpectCheck(t, err, c.want)
 		})
 	}
 	_, err := new(Quoted).Value(tpm2.TPMAlgSHA256, 0)
-	expectCheck(t, err, CheckPCRNotQuoted)
+	tpmlab.ExpectCheck(t, err, CheckPCRNotQuoted)
 }

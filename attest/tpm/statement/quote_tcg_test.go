@@ -11,15 +11,16 @@ import (
 
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // tcgQuoteDER writes a tcg-attest-tpm-quote, by hand; values nil leaves the field out.
 func tcgQuoteDER(e *QuoteEvidence, values []byte) []byte {
 	if values == nil {
-		return seq(octets(e.Attest), octets(e.Signature))
+		return tpmlab.Seq(tpmlab.Octets(e.Attest), tpmlab.Octets(e.Signature))
 	}
-	return seq(octets(e.Attest), octets(e.Signature), octets(values))
+	return tpmlab.Seq(tpmlab.Octets(e.Attest), tpmlab.Octets(e.Signature), tpmlab.Octets(values))
 }
 
 // valuesOf are the values of PCRs one behind the other.
@@ -51,13 +52,13 @@ func TestTCGQuoteVerifies(t *testing.T) {
 			e.PCRs[0].Value = bytes.Clone(e.PCRs[0].Value)
 			e.PCRs[0].Value[0] ^= 1
 			_, err = VerifyQuote(e, f.options)
-			expectCheck(t, err, checkPCRDigest)
+			tpmlab.ExpectCheck(t, err, checkPCRDigest)
 		})
 	}
 }
 
 func TestTCGQuoteRefused(t *testing.T) {
-	f := goodQuoteForgery(t, newForger(t, softwareKeys.p256(), schemeECDSA))
+	f := goodQuoteForgery(t, newForger(t, tpmlab.P256(), schemeECDSA))
 	good := f.evidence(t)
 	values := valuesOf(good.PCRs)
 	with := func(change func(*quoteForgery)) *QuoteEvidence {
@@ -84,12 +85,12 @@ func TestTCGQuoteRefused(t *testing.T) {
 		"one value more":              {tcgQuoteDER(good, slices.Concat(values, values[:32])), CheckPCRNotQuoted, ""},
 		"two values swapped":          {tcgQuoteDER(good, swapped), "", checkPCRDigest},
 		"more values than there are":  {tcgQuoteDER(good, make([]byte, maxPCRs*64+1)), der.CheckEncoding, ""},
-		"values in a list":            {seq(octets(good.Attest), octets(good.Signature), seq(octets(values))), der.CheckEncoding, ""},
+		"values in a list":            {tpmlab.Seq(tpmlab.Octets(good.Attest), tpmlab.Octets(good.Signature), tpmlab.Seq(tpmlab.Octets(values))), der.CheckEncoding, ""},
 		"our own form":                {fst(t)(MarshalQuote(good)), der.CheckEncoding, ""},
-		"something after the values":  {seq(octets(good.Attest), octets(good.Signature), octets(values), octets(values)), der.CheckEncoding, ""},
-		"no signature":                {seq(octets(good.Attest)), der.CheckEncoding, ""},
+		"something after the values":  {tpmlab.Seq(tpmlab.Octets(good.Attest), tpmlab.Octets(good.Signature), tpmlab.Octets(values), tpmlab.Octets(values)), der.CheckEncoding, ""},
+		"no signature":                {tpmlab.Seq(tpmlab.Octets(good.Attest)), der.CheckEncoding, ""},
 		"something after it":          {append(tcgQuoteDER(good, values), 0), der.CheckEncoding, ""},
-		"no SEQUENCE":                 {octets(good.Attest), der.CheckEncoding, ""},
+		"no SEQUENCE":                 {tpmlab.Octets(good.Attest), der.CheckEncoding, ""},
 		"larger than any evidence":    {make([]byte, der.MaxEvidenceSize+1), der.CheckSize, ""},
 		"a statement on a key":        {tcgQuoteDER(&QuoteEvidence{Attest: certify, Signature: good.Signature}, values), checkStatementType, ""},
 		"a statement that is none":    {tcgQuoteDER(&QuoteEvidence{Attest: good.Attest[1:], Signature: good.Signature}, values), CheckMagic, ""},
@@ -103,7 +104,7 @@ func TestTCGQuoteRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, err := ParseTCGAttestQuote(c.data)
-			expectCheck(t, err, c.read)
+			tpmlab.ExpectCheck(t, err, c.read)
 			if err != nil {
 				if e != nil {
 					t.Error("a result beside the error")
@@ -115,7 +116,7 @@ func TestTCGQuoteRefused(t *testing.T) {
 				options.AK = AKFromCredential(p384Forger(t).public.Raw)
 			}
 			_, err = VerifyQuote(e, options)
-			expectCheck(t, err, c.verify)
+			tpmlab.ExpectCheck(t, err, c.verify)
 		})
 	}
 }
@@ -138,7 +139,7 @@ func sha1Quote(t *testing.T, ak *forger) []byte {
 }
 
 func p384Forger(t *testing.T) *forger {
-	return newForger(t, softwareKeys.p384(), schemeECDSA84)
+	return newForger(t, tpmlab.P384(), schemeECDSA84)
 }
 
 // bankDigestQuote is what a verifier expects that takes the bank's hash for the digest's:
@@ -154,17 +155,17 @@ func bankDigestQuote(t *testing.T) []byte {
 
 // A quote that an independent encoder made over swtpm.
 func TestCorpusTCGQuote(t *testing.T) {
-	e, err := ParseTCGAttestQuote(corpus(t, "oem", "generated", "H-2.quote.stmt"))
+	e, err := ParseTCGAttestQuote(tpmlab.Corpus(t, "oem", "generated", "H-2.quote.stmt"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert, err := x509.ParseCertificate(corpus(t, "oem", "generated", "H-2.iak.cert"))
+	cert, err := x509.ParseCertificate(tpmlab.Corpus(t, "oem", "generated", "H-2.iak.cert"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []int{0, 1, 2, 3, 4, 7}
-	q, err := VerifyQuote(e, QuoteOptions{AK: AKFromIssuer(cert.PublicKey, corpus(t, "oem", "generated", "H-2.iak.public")),
-		QualifyingData: corpus(t, "oem", "generated", "nonce.bin")})
+	q, err := VerifyQuote(e, QuoteOptions{AK: AKFromIssuer(cert.PublicKey, tpmlab.Corpus(t, "oem", "generated", "H-2.iak.public")),
+		QualifyingData: tpmlab.Corpus(t, "oem", "generated", "nonce.bin")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +181,7 @@ func FuzzParseTCGAttestQuote(f *testing.F) {
 		{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0xff, 0, 0}}},
 		{{Hash: tpm2.TPMAlgSHA384, Select: []byte{1, 0, 0}}, {Hash: tpm2.TPMAlgSHA1, Select: []byte{0, 0, 1}}},
 	} {
-		q := goodQuoteForgery(f, newForger(f, softwareKeys.p256(), schemeECDSA))
+		q := goodQuoteForgery(f, newForger(f, tpmlab.P256(), schemeECDSA))
 		q.selectPCRs(selections...)
 		e := q.evidence(f)
 		f.Add(tcgQuoteDER(e, valuesOf(e.PCRs)))
@@ -198,6 +199,6 @@ func FuzzParseTCGAttestQuote(f *testing.F) {
 		if again := tcgQuoteDER(e, valuesOf(e.PCRs)); !bytes.Equal(again, data) {
 			t.Fatalf("not canonical: %x reads as %x", data, again)
 		}
-		_, _ = VerifyQuote(e, QuoteOptions{AK: AKFromIssuer(softwareKeys.p256().Public(), nil), InsecureAllowAnyQualifyingData: true, InsecureAllowSHA1Bank: true})
+		_, _ = VerifyQuote(e, QuoteOptions{AK: AKFromIssuer(tpmlab.P256().Public(), nil), InsecureAllowAnyQualifyingData: true, InsecureAllowSHA1Bank: true})
 	})
 }

@@ -10,11 +10,12 @@ import (
 
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func TestQuoteEncoding(t *testing.T) {
-	f := goodQuoteForgery(t, newForger(t, softwareKeys.p256(), schemeECDSA))
+	f := goodQuoteForgery(t, newForger(t, tpmlab.P256(), schemeECDSA))
 	f.selectPCRs(PCRSelection{Hash: tpm2.TPMAlgSHA384, Select: []byte{0x81, 0, 0}}, PCRSelection{Hash: tpm2.TPMAlgSHA256, Select: []byte{1, 2, 0x80}})
 	e := f.evidence(t)
 	data, err := MarshalQuote(e)
@@ -39,9 +40,9 @@ func TestQuoteEncoding(t *testing.T) {
 		}
 	}
 	_, err = ParseQuote(append(bytes.Clone(data), 0))
-	expectCheck(t, err, der.CheckEncoding)
+	tpmlab.ExpectCheck(t, err, der.CheckEncoding)
 	_, err = ParseQuote(make([]byte, der.MaxEvidenceSize+1))
-	expectCheck(t, err, der.CheckSize)
+	tpmlab.ExpectCheck(t, err, der.CheckSize)
 }
 
 // quoteDER is a Quote by hand, so that it can be wrong: short lengths only.
@@ -95,7 +96,7 @@ func TestParseQuoteRefuses(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := ParseQuote(c.data)
-			expectCheck(t, err, c.want)
+			tpmlab.ExpectCheck(t, err, c.want)
 		})
 	}
 }
@@ -120,7 +121,7 @@ func TestMarshalQuoteRefuses(t *testing.T) {
 			e.PCRs = slices.Clone(good.PCRs)
 			c.change(&e)
 			_, err := MarshalQuote(&e)
-			expectCheck(t, err, c.want)
+			tpmlab.ExpectCheck(t, err, c.want)
 		})
 	}
 }
@@ -137,21 +138,21 @@ func TestEventLogEncoding(t *testing.T) {
 			t.Errorf("%d bytes: %v", size, err)
 		}
 		_, err = ParseEventLog(append(data, 0))
-		expectCheck(t, err, der.CheckEncoding)
+		tpmlab.ExpectCheck(t, err, der.CheckEncoding)
 	}
 	for _, size := range []int{0, MaxEventLogSize + 1} {
 		_, err := MarshalEventLog(make([]byte, size))
-		expectCheck(t, err, der.CheckEncoding)
+		tpmlab.ExpectCheck(t, err, der.CheckEncoding)
 	}
 	for _, data := range [][]byte{nil, {4, 0}, {4, 0x81, 1, 7}, {5, 1, 7}, {4, 2, 7}} {
 		_, err := ParseEventLog(data)
-		expectCheck(t, err, der.CheckEncoding)
+		tpmlab.ExpectCheck(t, err, der.CheckEncoding)
 	}
 }
 
 func FuzzParseQuote(f *testing.F) {
 	fuzzing.Begin(f)
-	e := goodQuoteForgery(f, newForger(f, softwareKeys.p256(), schemeECDSA)).evidence(f)
+	e := goodQuoteForgery(f, newForger(f, tpmlab.P256(), schemeECDSA)).evidence(f)
 	data, err := MarshalQuote(e)
 	if err != nil {
 		f.Fatal(err)
@@ -169,7 +170,7 @@ func FuzzParseQuote(f *testing.F) {
 		if err != nil || !bytes.Equal(again, data) {
 			t.Fatalf("%x, %v", again, err)
 		}
-		_, _ = VerifyQuote(e, QuoteOptions{AK: AKFromIssuer(softwareKeys.p256().Public(), nil), InsecureAllowAnyQualifyingData: true, InsecureAllowSHA1Bank: true})
+		_, _ = VerifyQuote(e, QuoteOptions{AK: AKFromIssuer(tpmlab.P256().Public(), nil), InsecureAllowAnyQualifyingData: true, InsecureAllowSHA1Bank: true})
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -26,7 +27,7 @@ func TestParseSignature(t *testing.T) {
 		"empty r, s": {"0018 000b 0000 0000", &Signature{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256, R: []byte{}, S: []byte{}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in := unhex(t, row.in)
+			in := tpmlab.Unhex(t, row.in)
 			got, err := ParseSignature(in)
 			if err != nil {
 				t.Fatal(err)
@@ -44,7 +45,7 @@ func TestParseSignature(t *testing.T) {
 				}
 			}
 			_, err = ParseSignature(append(in, 0))
-			expectCheck(t, err, checkSignatureEncoding)
+			tpmlab.ExpectCheck(t, err, checkSignatureEncoding)
 		})
 	}
 }
@@ -68,8 +69,8 @@ func TestParseSignatureRefuses(t *testing.T) {
 		"size over the end": {"0014 000b ffff 00", checkSignatureEncoding},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := ParseSignature(unhex(t, row.in))
-			expectCheck(t, err, row.want)
+			got, err := ParseSignature(tpmlab.Unhex(t, row.in))
+			tpmlab.ExpectCheck(t, err, row.want)
 			if got != nil {
 				t.Error("a result beside the error")
 			}
@@ -84,7 +85,7 @@ func TestParseRawSignature(t *testing.T) {
 	if diff := cmp.Diff(&Signature{Alg: raw.Alg, Hash: raw.Hash, RSA: []byte{0, 1, 2}}, got); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
-	got, err = ParseRawSignature(unhex(t, "3007 0201 05 0202 0080"), ecdsaRaw)
+	got, err = ParseRawSignature(tpmlab.Unhex(t, "3007 0201 05 0202 0080"), ecdsaRaw)
 	if diff := cmp.Diff(&Signature{Alg: ecdsaRaw.Alg, Hash: ecdsaRaw.Hash, R: []byte{5}, S: []byte{0x80}}, got); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
@@ -107,8 +108,8 @@ func TestParseRawSignature(t *testing.T) {
 		"indefinite length": {"3080 020105 020106 0000", ecdsaRaw, checkSignatureEncoding},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := ParseRawSignature(unhex(t, row.in), row.scheme)
-			expectCheck(t, err, row.want)
+			_, err := ParseRawSignature(tpmlab.Unhex(t, row.in), row.scheme)
+			tpmlab.ExpectCheck(t, err, row.want)
 		})
 	}
 }
@@ -125,7 +126,7 @@ func TestSignatureMarshalRefuses(t *testing.T) {
 		})
 	}
 	_, err := (&Signature{Alg: tpm2.TPMAlgRSASSA}).MarshalECDSA()
-	expectCheck(t, err, checkSignatureScheme)
+	tpmlab.ExpectCheck(t, err, checkSignatureScheme)
 }
 
 // TestSignatureVerify holds our reading of signatures against the standard library's.
@@ -141,9 +142,9 @@ func TestSignatureVerify(t *testing.T) {
 			if err := v.verify(key, message); err != nil {
 				t.Fatal(err)
 			}
-			expectCheck(t, v.verify(key, message[1:]), checkSignature)
-			expectCheck(t, v.verify(nil, message), checkSignatureScheme)
-			expectCheck(t, v.checkForm(nil), checkSignatureScheme)
+			tpmlab.ExpectCheck(t, v.verify(key, message[1:]), checkSignature)
+			tpmlab.ExpectCheck(t, v.verify(nil, message), checkSignatureScheme)
+			tpmlab.ExpectCheck(t, v.checkForm(nil), checkSignatureScheme)
 			if k, ok := key.(*ecdsa.PublicKey); ok {
 				der, err := v.MarshalECDSA()
 				if err != nil || !ecdsa.VerifyASN1(k, tpmwire.AppendDigest(nil, tpmwire.HashOf(v.Hash), message), der) {
@@ -160,7 +161,7 @@ func TestSignatureVerify(t *testing.T) {
 
 // TestPSSSaltLength: TPMs make the salt as long as the digest, and no other passes.
 func TestPSSSaltLength(t *testing.T) {
-	k, message := softwareKeys.rsa2048(), []byte("what was signed")
+	k, message := tpmlab.RSA2048(), []byte("what was signed")
 	h := tpmwire.HashOf(tpm2.TPMAlgSHA256)
 	digest := tpmwire.AppendDigest(nil, h, message)
 	// The longest salt that fits RSA-2048 with SHA-256 has 222 bytes.
@@ -170,7 +171,7 @@ func TestPSSSaltLength(t *testing.T) {
 			t.Fatal(err)
 		}
 		v := &Signature{Alg: tpm2.TPMAlgRSAPSS, Hash: tpm2.TPMAlgSHA256, RSA: out}
-		expectCheck(t, v.verify(k.Public(), message), want)
+		tpmlab.ExpectCheck(t, v.verify(k.Public(), message), want)
 	}
 }
 
@@ -178,9 +179,9 @@ func TestPSSSaltLength(t *testing.T) {
 // the same, and no method panics.
 func FuzzParseSignature(f *testing.F) {
 	for _, in := range []string{"0014 000b 0004 01020304", "0016 000c 0001 00", "0018 000d 0001 05 0002 0006", "0018 000b 0000 0000", "0010", ""} {
-		f.Add(unhex(f, in))
+		f.Add(tpmlab.Unhex(f, in))
 	}
-	keys := []any{softwareKeys.rsa2048().Public(), softwareKeys.p256().Public(), softwareKeys.p521().Public()}
+	keys := []any{tpmlab.RSA2048().Public(), tpmlab.P256().Public(), tpmlab.P521().Public()}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		v, err := ParseSignature(in)
 		if err != nil {
@@ -207,8 +208,8 @@ func FuzzParseSignature(f *testing.F) {
 
 // FuzzParseRawSignature: an ECDSA signature has one DER.
 func FuzzParseRawSignature(f *testing.F) {
-	f.Add(unhex(f, "3007 0201 05 0202 0080"))
-	f.Add(unhex(f, "3006 020100 020100"))
+	f.Add(tpmlab.Unhex(f, "3007 0201 05 0202 0080"))
+	f.Add(tpmlab.Unhex(f, "3006 020100 020100"))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		v, err := ParseRawSignature(in, RawScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256})
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
 
@@ -15,8 +16,8 @@ import (
 // attestation key.
 func benchmarkCases(b testing.TB) map[string]*forger {
 	return map[string]*forger{
-		"RSASSA":     newForger(b, softwareKeys.rsa2048(), schemeRSASSA),
-		"ECDSA P256": newForger(b, softwareKeys.p256(), schemeECDSA),
+		"RSASSA":     newForger(b, tpmlab.RSA2048(), schemeRSASSA),
+		"ECDSA P256": newForger(b, tpmlab.P256(), schemeECDSA),
 	}
 }
 
@@ -24,7 +25,7 @@ func benchmarkCases(b testing.TB) map[string]*forger {
 // BenchmarkBareSignature is what reading and checking cost.
 func BenchmarkVerifyCertify(b *testing.B) {
 	for name, ak := range benchmarkCases(b) {
-		f := goodForgery(b, ak, softwareKeys.p256b().Public())
+		f := goodForgery(b, ak, tpmlab.P256b().Public())
 		e := f.evidence(b)
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -41,7 +42,7 @@ func BenchmarkVerifyCertify(b *testing.B) {
 // standard library would do it.
 func BenchmarkBareSignature(b *testing.B) {
 	for name, ak := range benchmarkCases(b) {
-		f := goodForgery(b, ak, softwareKeys.p256b().Public())
+		f := goodForgery(b, ak, tpmlab.P256b().Public())
 		e := f.evidence(b)
 		v, err := ParseSignature(e.Signature)
 		if err != nil {
@@ -75,7 +76,7 @@ func BenchmarkBareSignature(b *testing.B) {
 // BenchmarkStatementChecks is all but the signature: parsing and every check.
 func BenchmarkStatementChecks(b *testing.B) {
 	for name, ak := range benchmarkCases(b) {
-		f := goodForgery(b, ak, softwareKeys.p256b().Public())
+		f := goodForgery(b, ak, tpmlab.P256b().Public())
 		e := f.evidence(b)
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -98,7 +99,7 @@ func checksAlone(e *CertifyEvidence, o *CertifyOptions, akKey crypto.PublicKey) 
 
 // BenchmarkGoTPMUnmarshal is go-tpm's decoder over the same four structures.
 func BenchmarkGoTPMUnmarshal(b *testing.B) {
-	f := goodForgery(b, newForger(b, softwareKeys.p256(), schemeECDSA), softwareKeys.p256b().Public())
+	f := goodForgery(b, newForger(b, tpmlab.P256(), schemeECDSA), tpmlab.P256b().Public())
 	e := f.evidence(b)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -117,7 +118,7 @@ func BenchmarkGoTPMUnmarshal(b *testing.B) {
 func TestStatementAllocations(t *testing.T) {
 	for name, want := range map[string]float64{"RSASSA": 8, "ECDSA P256": 11} {
 		ak := benchmarkCases(t)[name]
-		f := goodForgery(t, ak, softwareKeys.p256b().Public())
+		f := goodForgery(t, ak, tpmlab.P256b().Public())
 		e := f.evidence(t)
 		var in CertifyInput
 		in.AKKey = ak.private.Public()

@@ -5,7 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
-	"os"
+
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,28 +15,10 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
 )
-
-// corpus is a file of the collection of real-world data that the environment names.
-func corpus(t testing.TB, path ...string) []byte {
-	t.Helper()
-	b, err := os.ReadFile(filepath.Join(append([]string{corpusDir(t)}, path...)...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
-func corpusDir(t testing.TB) string {
-	t.Helper()
-	dir := os.Getenv("NODEATTEST_CORPUS")
-	if dir == "" {
-		t.Skip("NODEATTEST_CORPUS is not set: it names a directory of recorded TPM statements")
-	}
-	return dir
-}
 
 type recordedStatement struct {
 	name     string
@@ -55,14 +37,14 @@ type recordedStatement struct {
 // AK certificate's key and the qualifying data of meta.json.
 func webauthnStatements(t *testing.T) []*recordedStatement {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(corpusDir(t), "webauthn-tpm", "*", "certinfo.bin"))
+	paths, err := filepath.Glob(filepath.Join(tpmlab.CorpusDir(t), "webauthn-tpm", "*", "certinfo.bin"))
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no statements (%v)", err)
 	}
 	statements := make([]*recordedStatement, 0, len(paths))
 	for _, path := range paths {
 		name := filepath.Base(filepath.Dir(path))
-		read := func(file string) []byte { return corpus(t, "webauthn-tpm", name, file) }
+		read := func(file string) []byte { return tpmlab.Corpus(t, "webauthn-tpm", name, file) }
 		s := &recordedStatement{name: name}
 		if err := json.Unmarshal(read("meta.json"), &s.meta); err != nil {
 			t.Fatal(err)
@@ -72,7 +54,7 @@ func webauthnStatements(t *testing.T) []*recordedStatement {
 		}
 		s.evidence = CertifyEvidence{Attest: read("certinfo.bin"), Signature: read("sig.tpmt.bin"), Public: read("pubarea.bin")}
 		s.options = CertifyOptions{
-			AK: AKFromIssuer(s.leaf.PublicKey, nil), QualifyingData: unhex(t, s.meta.ExtraData),
+			AK: AKFromIssuer(s.leaf.PublicKey, nil), QualifyingData: tpmlab.Unhex(t, s.meta.ExtraData),
 			InsecureAllowAnyKey: true, InsecureAllowSHA1Signature: true,
 		}
 		statements = append(statements, s)
@@ -89,7 +71,7 @@ func TestCorpusWebAuthn(t *testing.T) {
 	for _, s := range webauthnStatements(t) {
 		t.Run(s.name, func(t *testing.T) {
 			got, err := VerifyCertify(&s.evidence, s.options)
-			expectCheck(t, err, want[s.name])
+			tpmlab.ExpectCheck(t, err, want[s.name])
 			if err != nil {
 				if s.name == "synthetic-w3c-ecckey-01" && !strings.Contains(err.Error(), "safe 0x33") {
 					t.Errorf("refused for another reason: %v", err)
@@ -121,7 +103,7 @@ func recordedChangesAreRefused(t *testing.T, s *recordedStatement, got *Certifie
 		o := s.options
 		change(&o)
 		_, err := VerifyCertify(&s.evidence, o)
-		expectCheck(t, err, want)
+		tpmlab.ExpectCheck(t, err, want)
 	}
 	if got.SignatureScheme.Hash == tpm2.TPMAlgSHA1 {
 		// Because of SHA-1 and nothing else: allowed, it is accepted above.
@@ -133,11 +115,11 @@ func recordedChangesAreRefused(t *testing.T, s *recordedStatement, got *Certifie
 		t.Fatal(err)
 	}
 	try("", func(o *CertifyOptions) { o.InsecureAllowAnyKey, o.Key = false, key })
-	try(message.CheckKeyMismatch, func(o *CertifyOptions) { o.InsecureAllowAnyKey, o.Key = false, softwareKeys.p256().Public() })
-	try(checkSignature, func(o *CertifyOptions) { o.AK.key = softwareKeys.rsa2048().Public() })
-	try(checkSignatureScheme, func(o *CertifyOptions) { o.AK.key = softwareKeys.p256().Public() })
+	try(message.CheckKeyMismatch, func(o *CertifyOptions) { o.InsecureAllowAnyKey, o.Key = false, tpmlab.P256().Public() })
+	try(checkSignature, func(o *CertifyOptions) { o.AK.key = tpmlab.RSA2048().Public() })
+	try(checkSignatureScheme, func(o *CertifyOptions) { o.AK.key = tpmlab.P256().Public() })
 	raw := s.evidence
-	raw.Signature = corpus(t, "webauthn-tpm", s.name, "sig.bin")
+	raw.Signature = tpmlab.Corpus(t, "webauthn-tpm", s.name, "sig.bin")
 	raw.RawSignature = &RawScheme{Alg: got.SignatureScheme.Alg, Hash: got.SignatureScheme.Hash}
 	if _, err := VerifyCertify(&raw, s.options); err != nil {
 		t.Errorf("the bare signature: %v", err)
@@ -155,7 +137,7 @@ func TestCorpusWebAuthnReal(t *testing.T) {
 		s.options.InsecureAllowSHA1Signature = false
 		s.options.RequireTPMResident = true
 		_, err := VerifyCertify(&s.evidence, s.options)
-		expectCheck(t, err, CheckSignatureHash)
+		tpmlab.ExpectCheck(t, err, CheckSignatureHash)
 	}
 	if count != 9 {
 		t.Errorf("%d real statements, want 9", count)
@@ -179,14 +161,14 @@ func TestCorpusW3C(t *testing.T) {
 		}
 		s.evidence.Attest = attest
 		_, err = VerifyCertify(&s.evidence, s.options)
-		expectCheck(t, err, checkQualifiedSigner)
+		tpmlab.ExpectCheck(t, err, checkQualifiedSigner)
 	}
 }
 
 // TestCorpusAzure: a production vTPM certified an RSAES key with empty qualifying
 // data and a bare signature.
 func TestCorpusAzure(t *testing.T) {
-	read := func(file string) []byte { return corpus(t, "azure-vtpm-linux", file) }
+	read := func(file string) []byte { return tpmlab.Corpus(t, "azure-vtpm-linux", file) }
 	leaf, err := x509.ParseCertificate(read("ak-cert.der"))
 	if err != nil {
 		t.Fatal(err)
@@ -222,29 +204,29 @@ func TestCorpusAzure(t *testing.T) {
 		checkKeyAttributes:          func(o *CertifyOptions) { o.AllowDecryptionKey = false },
 		message.CheckQualifyingData: func(o *CertifyOptions) { o.QualifyingData, o.InsecureEmptyQualifyingData = []byte{0}, false },
 		checkCertifyOptions:         func(o *CertifyOptions) { o.InsecureEmptyQualifyingData = false },
-		CheckAKMismatch:             func(o *CertifyOptions) { o.AK.key = softwareKeys.rsa2048().Public() },
-		message.CheckKeyMismatch:    func(o *CertifyOptions) { o.Key = softwareKeys.rsa2048().Public() },
+		CheckAKMismatch:             func(o *CertifyOptions) { o.AK.key = tpmlab.RSA2048().Public() },
+		message.CheckKeyMismatch:    func(o *CertifyOptions) { o.Key = tpmlab.RSA2048().Public() },
 		checkAKIsCertifiedKey:       func(o *CertifyOptions) { o.AK = AKFromCredential(e.Public) },
 	} {
 		again := o
 		change(&again)
 		_, err := VerifyCertify(e, again)
-		expectCheck(t, err, want)
+		tpmlab.ExpectCheck(t, err, want)
 	}
 	pss := *e
 	pss.RawSignature = &RawScheme{Alg: tpm2.TPMAlgRSAPSS, Hash: tpm2.TPMAlgSHA256}
 	_, err = VerifyCertify(&pss, o)
-	expectCheck(t, err, checkSignatureScheme)
+	tpmlab.ExpectCheck(t, err, checkSignatureScheme)
 	quote := *e
 	quote.Attest, quote.Signature = read("quote.bin"), read("quote.sig.raw.bin")
 	_, err = VerifyCertify(&quote, o)
-	expectCheck(t, err, checkStatementType)
+	tpmlab.ExpectCheck(t, err, checkStatementType)
 }
 
 // TestCorpusLAMPS: the sample request of draft-ietf-lamps-csr-attestation carries its
 // statement as an attribute, with a bare signature.
 func TestCorpusLAMPS(t *testing.T) {
-	block, _ := pem.Decode(corpus(t, "lamps", "tcg-attest-certify-csr.pem"))
+	block, _ := pem.Decode(tpmlab.Corpus(t, "lamps", "tcg-attest-certify-csr.pem"))
 	if block == nil {
 		t.Fatal("no PEM")
 	}
@@ -262,13 +244,13 @@ func TestCorpusLAMPS(t *testing.T) {
 		}
 		got, err := VerifyCertify(e, CertifyOptions{AK: AKFromIssuer(certificate.PublicKey, nil), QualifyingData: testQualifyingData, Key: csr.PublicKey})
 		if err != nil {
-			expectCheck(t, err, checkSignature)
+			tpmlab.ExpectCheck(t, err, checkSignature)
 			continue
 		}
 		accepted++
 		t.Logf("%s certifies a key with %v, resident %v", certificate.Subject, got.Public.Attributes, got.TPMResident)
 		_, err = VerifyCertify(e, CertifyOptions{AK: AKFromIssuer(certificate.PublicKey, nil), QualifyingData: testQualifyingData[:3], Key: csr.PublicKey})
-		expectCheck(t, err, message.CheckQualifyingData)
+		tpmlab.ExpectCheck(t, err, message.CheckQualifyingData)
 	}
 	if accepted != 1 {
 		t.Errorf("verifies under %d of %d certificates, want 1", accepted, len(certificates))
@@ -287,7 +269,7 @@ func lampsStatement(t *testing.T, info []byte) (*CertifyEvidence, [][]byte) {
 		!body.SkipASN1(asn1.SEQUENCE) || !body.ReadASN1(&list, attributes) {
 		t.Fatal("no attributes")
 	}
-	id := unhex(t, "2a864886f70d010910023b") // 1.2.840.113549.1.9.16.2.59
+	id := tpmlab.Unhex(t, "2a864886f70d010910023b") // 1.2.840.113549.1.9.16.2.59
 	for !list.Empty() {
 		var oid cryptobyte.String
 		if !list.ReadASN1(&attribute, asn1.SEQUENCE) || !attribute.ReadASN1(&oid, asn1.OBJECT_IDENTIFIER) {
@@ -318,7 +300,7 @@ func lampsStatement(t *testing.T, info []byte) (*CertifyEvidence, [][]byte) {
 
 // TestCorpusQuotes: the quotes of production vTPMs parse and marshal to themselves.
 func TestCorpusQuotes(t *testing.T) {
-	quote := corpus(t, "azure-vtpm-linux", "quote.bin")
+	quote := tpmlab.Corpus(t, "azure-vtpm-linux", "quote.bin")
 	a, err := ParseAttestation(quote)
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -15,7 +16,7 @@ import (
 func keyWithZeroX(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
 	for range 100_000 {
-		key := mustECDSA(softwareKeys.p256().Curve)
+		key := mustECDSA(tpmlab.P256().Curve)
 		point, err := key.PublicKey.Bytes()
 		if err != nil {
 			t.Fatal(err)
@@ -33,7 +34,7 @@ func keyWithZeroX(t testing.TB) *ecdsa.PrivateKey {
 func TestSignersFromOutside(t *testing.T) {
 	for name, ak := range forgers(t) {
 		t.Run(name, func(t *testing.T) {
-			f := goodForgery(t, ak, softwareKeys.p256b().Public())
+			f := goodForgery(t, ak, tpmlab.P256b().Public())
 			f.verify(t, "")
 			f.attest.QualifiedSigner = ak.public.Name()
 			f.verify(t, checkQualifiedSigner)
@@ -43,7 +44,7 @@ func TestSignersFromOutside(t *testing.T) {
 	narrow := changed(t, ak.public, func(p *Public) { p.X = p.X[1:] })
 	for name, areas := range map[string][2]*Public{"as received": {ak.public, ak.public}, "narrow": {ak.public, narrow}, "full": {narrow, ak.public}} {
 		t.Run("X with a zero byte, "+name, func(t *testing.T) {
-			f := goodForgery(t, ak, softwareKeys.p256b().Public())
+			f := goodForgery(t, ak, tpmlab.P256b().Public())
 			f.useAK(areas[0])
 			f.verify(t, "")
 			f.attest.QualifiedSigner = areas[1].Name()
@@ -59,7 +60,7 @@ func TestSignersFromOutside(t *testing.T) {
 // A statement that names no signer is none of a primary key, and nothing is said of a
 // hierarchy where the attestation key's Name is not known.
 func TestSignedByPrimaryOfNobody(t *testing.T) {
-	name := digestName(1)
+	name := tpmlab.DigestName(1)
 	for what, c := range map[string]struct {
 		in   CertifyInput
 		want bool
@@ -84,7 +85,7 @@ func TestSignedByPrimaryOfNobody(t *testing.T) {
 // An attestation key that is none is refused as what it is, in certify statements and
 // in quotes.
 func TestAreasOfAttestationKeys(t *testing.T) {
-	ak := newForger(t, softwareKeys.p256(), schemeECDSA)
+	ak := newForger(t, tpmlab.P256(), schemeECDSA)
 	for name, c := range map[string]struct {
 		area []byte
 		want refusal.Check
@@ -92,13 +93,13 @@ func TestAreasOfAttestationKeys(t *testing.T) {
 		"no public area": {[]byte{1, 2, 3}, checkPublicEncoding},
 		"a longer one":   {make([]byte, tpmwire.MaxTPMTPublicSize+1), checkPublicSize},
 		"cut":            {ak.public.Raw[:len(ak.public.Raw)-1], checkPublicEncoding},
-		"weak RSA":       {publicArea(t, softwareKeys.rsa1024().Public(), testAKAttributes, schemeRSASSA).Raw, checkWeakKey},
+		"weak RSA":       {publicArea(t, tpmlab.RSA1024().Public(), testAKAttributes, schemeRSASSA).Raw, checkWeakKey},
 		"a point off its curve": {changed(t, ak.public, func(p *Public) {
 			p.X, p.Y = filled(32, 1), filled(32, 1)
 		}).Raw, CheckPoint},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := goodForgery(t, ak, softwareKeys.p256b().Public())
+			f := goodForgery(t, ak, tpmlab.P256b().Public())
 			f.options.AK = AKFromCredential(c.area)
 			f.verify(t, c.want)
 			q := goodQuoteForgery(t, ak)
@@ -110,20 +111,20 @@ func TestAreasOfAttestationKeys(t *testing.T) {
 
 func TestFormOfAttestationKeys(t *testing.T) {
 	area := func(change func(*Public)) *Public {
-		return changed(t, publicArea(t, softwareKeys.p256().Public(), testAKAttributes, schemeECDSA), change)
+		return changed(t, publicArea(t, tpmlab.P256().Public(), testAKAttributes, schemeECDSA), change)
 	}
 	for name, c := range map[string]struct {
 		ak   *Public
 		want refusal.Check
 	}{
 		"good":           {area(func(*Public) {}), ""},
-		"weak RSA":       {publicArea(t, softwareKeys.rsa1024().Public(), testAKAttributes, schemeRSASSA), checkWeakKey},
-		"RSA with e = 3": {changed(t, publicArea(t, softwareKeys.rsa2048().Public(), testAKAttributes, schemeRSASSA), func(p *Public) { p.Exponent = 3 }), checkWeakKey},
+		"weak RSA":       {publicArea(t, tpmlab.RSA1024().Public(), testAKAttributes, schemeRSASSA), checkWeakKey},
+		"RSA with e = 3": {changed(t, publicArea(t, tpmlab.RSA2048().Public(), testAKAttributes, schemeRSASSA), func(p *Public) { p.Exponent = 3 }), checkWeakKey},
 		"not restricted": {area(func(p *Public) { p.Attributes &^= AttributeRestricted }), checkAKAttributes},
 		"no scheme":      {area(func(p *Public) { p.Scheme = noScheme }), checkAKScheme},
 		"Name of SHA-1":  {area(func(p *Public) { p.NameAlg = tpm2.TPMAlgSHA1 }), checkNameAlgorithm},
 	} {
-		t.Run(name, func(t *testing.T) { expectCheck(t, CheckAKPublic(c.ak), c.want) })
+		t.Run(name, func(t *testing.T) { tpmlab.ExpectCheck(t, CheckAKPublic(c.ak), c.want) })
 	}
 }
 
@@ -145,7 +146,7 @@ func TestKeysWithoutUse(t *testing.T) {
 		"does nothing, from software": {testSoftwareAttributes &^ use, true, checkKeyAttributes},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := goodForgery(t, newForger(t, softwareKeys.p256(), schemeECDSA), softwareKeys.rsa2048().Public())
+			f := goodForgery(t, newForger(t, tpmlab.P256(), schemeECDSA), tpmlab.RSA2048().Public())
 			f.options.AllowDecryptionKey = c.decryption
 			f.certify(changed(t, f.public, func(p *Public) { p.Attributes = c.attributes }))
 			f.verify(t, c.want)
@@ -155,7 +156,7 @@ func TestKeysWithoutUse(t *testing.T) {
 
 // What is neither fixed nor has a parent is in no TPM for good.
 func TestResidence(t *testing.T) {
-	ak := newForger(t, softwareKeys.p256(), schemeECDSA)
+	ak := newForger(t, tpmlab.P256(), schemeECDSA)
 	for name, c := range map[string]struct {
 		attributes Attributes
 		external   bool
@@ -170,7 +171,7 @@ func TestResidence(t *testing.T) {
 		"from outside, says its parent": {testSoftwareAttributes | AttributeFixedParent, true, false, checkResidencyClaim},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := goodForgery(t, ak, softwareKeys.p256b().Public())
+			f := goodForgery(t, ak, tpmlab.P256b().Public())
 			area := changed(t, f.public, func(p *Public) { p.Attributes = c.attributes })
 			if f.certify(area); c.external {
 				f.certifyExternal(area)
@@ -189,43 +190,43 @@ func TestResidence(t *testing.T) {
 // A signature of another kind than the key's is refused before anything is computed,
 // by the last function too.
 func TestSignaturesOfOtherKinds(t *testing.T) {
-	rsa, p256, p224 := softwareKeys.rsa2048().Public(), softwareKeys.p256().Public(), softwareKeys.p224().Public()
+	rsa, p256, p224 := tpmlab.RSA2048().Public(), tpmlab.P256().Public(), tpmlab.P224().Public()
 	one := []byte{1}
 	onECC := &Signature{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256, R: one, S: one}
 	onRSA := &Signature{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256, RSA: make([]byte, 256)}
-	expectCheck(t, onECC.checkForm(p256), "")
-	expectCheck(t, onRSA.checkForm(rsa), "")
-	expectCheck(t, onECC.checkForm(p224), checkSignatureScheme)
-	expectCheck(t, onECC.checkForm(rsa), checkSignatureScheme)
-	expectCheck(t, onRSA.checkForm(p256), checkSignatureScheme)
-	expectCheck(t, onRSA.checkForm("key"), checkSignatureScheme)
-	expectCheck(t, onRSA.verify(p256, one), checkSignatureScheme)
-	expectCheck(t, onRSA.verify("key", one), checkSignatureScheme)
-	expectCheck(t, onECC.verify(p256, one), checkSignature)
+	tpmlab.ExpectCheck(t, onECC.checkForm(p256), "")
+	tpmlab.ExpectCheck(t, onRSA.checkForm(rsa), "")
+	tpmlab.ExpectCheck(t, onECC.checkForm(p224), checkSignatureScheme)
+	tpmlab.ExpectCheck(t, onECC.checkForm(rsa), checkSignatureScheme)
+	tpmlab.ExpectCheck(t, onRSA.checkForm(p256), checkSignatureScheme)
+	tpmlab.ExpectCheck(t, onRSA.checkForm("key"), checkSignatureScheme)
+	tpmlab.ExpectCheck(t, onRSA.verify(p256, one), checkSignatureScheme)
+	tpmlab.ExpectCheck(t, onRSA.verify("key", one), checkSignatureScheme)
+	tpmlab.ExpectCheck(t, onECC.verify(p256, one), checkSignature)
 }
 
 func TestVerifyQuoteWithoutInputs(t *testing.T) {
-	f := goodQuoteForgery(t, newForger(t, softwareKeys.p256(), schemeECDSA))
+	f := goodQuoteForgery(t, newForger(t, tpmlab.P256(), schemeECDSA))
 	for name, c := range map[string]struct {
 		e *QuoteEvidence
 		o QuoteOptions
 	}{"no evidence": {nil, f.options}, "no options": {f.evidence(t), QuoteOptions{}}, "neither": {nil, QuoteOptions{}}} {
 		t.Run(name, func(t *testing.T) {
 			_, err := VerifyQuote(c.e, c.o)
-			expectCheck(t, err, checkQuoteOptions)
+			tpmlab.ExpectCheck(t, err, checkQuoteOptions)
 		})
 	}
 	t.Run("no statement", func(t *testing.T) {
 		e := f.evidence(t)
 		e.Attest = e.Attest[:len(e.Attest)-1]
 		_, err := VerifyQuote(e, f.options)
-		expectCheck(t, err, checkAttestEncoding)
+		tpmlab.ExpectCheck(t, err, checkAttestEncoding)
 	})
 	t.Run("no signature", func(t *testing.T) {
 		e := f.evidence(t)
 		e.Signature = e.Signature[:len(e.Signature)-1]
 		_, err := VerifyQuote(e, f.options)
-		expectCheck(t, err, checkSignatureEncoding)
+		tpmlab.ExpectCheck(t, err, checkSignatureEncoding)
 	})
 }
 
@@ -247,7 +248,7 @@ func TestNewPCRSelection(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := NewPCRSelection(c.bank, c.indexes...)
-			expectCheck(t, err, c.want)
+			tpmlab.ExpectCheck(t, err, c.want)
 		})
 	}
 }
@@ -269,7 +270,7 @@ func TestSelectionsAskedFor(t *testing.T) {
 		"no PCR":          {[]PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: make([]byte, 3)}}, CheckPCRSelection},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := goodQuoteForgery(t, newForger(t, softwareKeys.p256(), schemeECDSA))
+			f := goodQuoteForgery(t, newForger(t, tpmlab.P256(), schemeECDSA))
 			f.options.Selection = c.selection
 			f.verify(t, c.want)
 		})
@@ -290,9 +291,9 @@ func TestLimitsOfPCRs(t *testing.T) {
 	}
 	value := make([]byte, 32)
 	_, err = SortedPCRs(append(all, PCR{Bank: tpm2.TPMAlgSHA256, Index: 31, Value: value}))
-	expectCheck(t, err, CheckPCRSelection)
+	tpmlab.ExpectCheck(t, err, CheckPCRSelection)
 	for index, want := range map[int]refusal.Check{-2: CheckPCRSelection, -1: CheckPCRSelection, 0: "", 31: "", 32: CheckPCRSelection} {
-		expectCheck(t, PCR{Bank: tpm2.TPMAlgSHA256, Index: index, Value: value}.Check(), want)
+		tpmlab.ExpectCheck(t, PCR{Bank: tpm2.TPMAlgSHA256, Index: index, Value: value}.Check(), want)
 	}
 	s := PCRSelection{Hash: tpm2.TPMAlgSHA256, Select: []byte{0x80, 0, 0x80}}
 	for index, want := range map[int]bool{7: true, 0: false, 8: false, 23: true, 24: false, 31: false} {

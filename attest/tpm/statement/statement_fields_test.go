@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"golang.org/x/crypto/cryptobyte/asn1"
 
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -15,7 +16,7 @@ import (
 // expectGot is expectCheck, and the refusal says what it stopped at.
 func expectGot(t *testing.T, err error, want refusal.Check, got string) {
 	t.Helper()
-	expectCheck(t, err, want)
+	tpmlab.ExpectCheck(t, err, want)
 	var e *refusal.Error
 	if errors.As(err, &e); e != nil && e.Got != got {
 		t.Errorf("got %q, want %q", e.Got, got)
@@ -31,10 +32,10 @@ func TestFieldsOfAttestation(t *testing.T) {
 		rest  []int // where what follows the header ends
 		field []string
 	}{
-		{certifyHex, []int{145}, []string{"certify info"}},
-		{quoteHex, []int{73, 85, 119}, []string{"PCR selection", "PCR selection", "PCR digest"}},
+		{tpmlab.CertifyHex, []int{145}, []string{"certify info"}},
+		{tpmlab.QuoteHex, []int{73, 85, 119}, []string{"PCR selection", "PCR selection", "PCR digest"}},
 	} {
-		raw := unhex(t, c.hex)
+		raw := tpmlab.Unhex(t, c.hex)
 		extra := 48
 		if len(c.rest) > 1 {
 			extra = 44 // a quote without qualifying data
@@ -54,7 +55,7 @@ func TestFieldsOfAttestation(t *testing.T) {
 		}
 	}
 	t.Run("what follows would do as the end", func(t *testing.T) {
-		certify, quote := unhex(t, certifyHex), unhex(t, quoteHex)
+		certify, quote := tpmlab.Unhex(t, tpmlab.CertifyHex), tpmlab.Unhex(t, tpmlab.QuoteHex)
 		_, err := ParseAttestation(append(bytes.Clone(certify[:65]), 0, 0, 0, 0)) // two empty names in place of the firmware version
 		expectGot(t, err, checkAttestEncoding, clock)
 		_, err = ParseAttestation(append(bytes.Clone(quote[:69]), 0, 0)) // an empty digest in place of the count
@@ -63,15 +64,15 @@ func TestFieldsOfAttestation(t *testing.T) {
 }
 
 func TestSizesOfAttestation(t *testing.T) {
-	certify := unhex(t, certifyHex)
+	certify := tpmlab.Unhex(t, tpmlab.CertifyHex)
 	padded := func(size int) []byte { return append(bytes.Clone(certify), make([]byte, size-len(certify))...) }
 	_, err := ParseAttestation(padded(maxAttestationSize))
-	expectCheck(t, err, checkAttestEncoding)
+	tpmlab.ExpectCheck(t, err, checkAttestEncoding)
 	_, err = ParseAttestation(padded(maxAttestationSize + 1))
-	expectCheck(t, err, checkAttestSize)
+	tpmlab.ExpectCheck(t, err, checkAttestSize)
 
 	quote := func(change func(*QuoteInfo)) []byte {
-		a, err := ParseAttestation(unhex(t, quoteHex))
+		a, err := ParseAttestation(tpmlab.Unhex(t, tpmlab.QuoteHex))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +111,7 @@ func TestSizesOfAttestation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := ParseAttestation(quote(c.change))
 			if c.bad == "" {
-				expectCheck(t, err, "")
+				tpmlab.ExpectCheck(t, err, "")
 				return
 			}
 			expectGot(t, err, checkAttestEncoding, c.bad)
@@ -134,7 +135,7 @@ func TestSizesOfAttestation(t *testing.T) {
 					t.Fatal(err)
 				}
 				_, err = ParseAttestation(raw)
-				expectCheck(t, err, want)
+				tpmlab.ExpectCheck(t, err, want)
 			})
 		}
 	}
@@ -174,19 +175,19 @@ func TestFieldsOfPublic(t *testing.T) {
 		"half a point":                      {"0023 000b 00050072 0000 0010 0010 0003 0010 0000", "point"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := ParsePublic(unhex(t, c.in))
+			_, err := ParsePublic(tpmlab.Unhex(t, c.in))
 			expectGot(t, err, checkPublicEncoding, c.bad)
 		})
 	}
 }
 
 func TestSizesOfPublic(t *testing.T) {
-	area := publicArea(t, softwareKeys.p256().Public(), testAKAttributes, schemeECDSA).Raw
+	area := publicArea(t, tpmlab.P256().Public(), testAKAttributes, schemeECDSA).Raw
 	padded := func(size int) []byte { return append(bytes.Clone(area), make([]byte, size-len(area))...) }
 	_, err := ParsePublic(padded(tpmwire.MaxTPMTPublicSize))
-	expectCheck(t, err, checkPublicEncoding)
+	tpmlab.ExpectCheck(t, err, checkPublicEncoding)
 	_, err = ParsePublic(padded(tpmwire.MaxTPMTPublicSize + 1))
-	expectCheck(t, err, checkPublicSize)
+	tpmlab.ExpectCheck(t, err, checkPublicSize)
 
 	rsa := func(bits, modulus string) string {
 		return "0001 000b 00050072 0000 0010 0014 000b " + bits + " 00000000 " + modulus
@@ -209,19 +210,19 @@ func TestSizesOfPublic(t *testing.T) {
 		"something after the point": {"0023 000b 00050072 0000 0010 0010 0003 0010 0001 01 0001 02 00", "1 bytes after the public area"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := ParsePublic(unhex(t, c.in))
+			_, err := ParsePublic(tpmlab.Unhex(t, c.in))
 			if c.bad == "" {
-				expectCheck(t, err, "")
+				tpmlab.ExpectCheck(t, err, "")
 				return
 			}
 			expectGot(t, err, checkPublicEncoding, c.bad)
 		})
 	}
 	t.Run("marshal, a field over its size prefix", func(t *testing.T) {
-		p := publicArea(t, softwareKeys.p256().Public(), testAKAttributes, schemeECDSA)
+		p := publicArea(t, tpmlab.P256().Public(), testAKAttributes, schemeECDSA)
 		p.X = make([]byte, 1<<16)
 		_, err := p.Marshal()
-		expectCheck(t, err, checkPublicEncoding)
+		tpmlab.ExpectCheck(t, err, checkPublicEncoding)
 	})
 }
 
@@ -239,7 +240,7 @@ func TestFieldsOfSignature(t *testing.T) {
 		"bytes after it": {"0018 000b 0001 01 0001 02 00", "1 bytes after the signature"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := ParseSignature(unhex(t, c.in))
+			_, err := ParseSignature(tpmlab.Unhex(t, c.in))
 			expectGot(t, err, checkSignatureEncoding, c.bad)
 		})
 	}
@@ -247,10 +248,10 @@ func TestFieldsOfSignature(t *testing.T) {
 
 func TestSizesOfSignature(t *testing.T) {
 	rsa := func(n int) []byte {
-		return append(unhex(t, "0014 000b"), append([]byte{byte(n >> 8), byte(n)}, make([]byte, n)...)...)
+		return append(tpmlab.Unhex(t, "0014 000b"), append([]byte{byte(n >> 8), byte(n)}, make([]byte, n)...)...)
 	}
 	ecdsa := func(r, s int) []byte {
-		b := append(unhex(t, "0018 000b"), append([]byte{byte(r >> 8), byte(r)}, make([]byte, r)...)...)
+		b := append(tpmlab.Unhex(t, "0018 000b"), append([]byte{byte(r >> 8), byte(r)}, make([]byte, r)...)...)
 		return append(b, append([]byte{byte(s >> 8), byte(s)}, make([]byte, s)...)...)
 	}
 	padded := func(n int) []byte { return append(rsa(256), make([]byte, n-262)...) }
@@ -266,14 +267,14 @@ func TestSizesOfSignature(t *testing.T) {
 		"P-521":            {ecdsa(66, 66), ""},
 		"r of 67 bytes":    {ecdsa(67, 66), checkSignatureEncoding},
 		"s of 67 bytes":    {ecdsa(66, 67), checkSignatureEncoding},
-		"r says 67 bytes":  {unhex(t, "0018 000b 0043 0001 01"), checkSignatureEncoding},
+		"r says 67 bytes":  {tpmlab.Unhex(t, "0018 000b 0043 0001 01"), checkSignatureEncoding},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ParseSignature(c.in)
-			expectCheck(t, err, c.want)
+			tpmlab.ExpectCheck(t, err, c.want)
 		})
 	}
-	number := func(n int) []byte { return element(asn1.INTEGER, append([]byte{1}, make([]byte, n-1)...)) }
+	number := func(n int) []byte { return tpmlab.Element(asn1.INTEGER, append([]byte{1}, make([]byte, n-1)...)) }
 	onRSA := RawScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256}
 	onECC := RawScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256}
 	for name, c := range map[string]struct {
@@ -283,24 +284,24 @@ func TestSizesOfSignature(t *testing.T) {
 	}{
 		"RSA-4096":         {make([]byte, 512), onRSA, ""},
 		"RSA of 513 bytes": {make([]byte, 513), onRSA, checkSignatureEncoding},
-		"P-521":            {seq(number(66), number(66)), onECC, ""},
-		"r of 67 bytes":    {seq(number(67), number(66)), onECC, checkSignatureEncoding},
-		"s of 67 bytes":    {seq(number(66), number(67)), onECC, checkSignatureEncoding},
-		"no list":          {octets(number(1)), onECC, checkSignatureEncoding},
-		"a third number":   {seq(number(1), number(1), number(1)), onECC, checkSignatureEncoding},
-		"one number":       {seq(number(1)), onECC, checkSignatureEncoding},
-		"a byte after":     {append(seq(number(1), number(1)), 0), onECC, checkSignatureEncoding},
+		"P-521":            {tpmlab.Seq(number(66), number(66)), onECC, ""},
+		"r of 67 bytes":    {tpmlab.Seq(number(67), number(66)), onECC, checkSignatureEncoding},
+		"s of 67 bytes":    {tpmlab.Seq(number(66), number(67)), onECC, checkSignatureEncoding},
+		"no list":          {tpmlab.Octets(number(1)), onECC, checkSignatureEncoding},
+		"a third number":   {tpmlab.Seq(number(1), number(1), number(1)), onECC, checkSignatureEncoding},
+		"one number":       {tpmlab.Seq(number(1)), onECC, checkSignatureEncoding},
+		"a byte after":     {append(tpmlab.Seq(number(1), number(1)), 0), onECC, checkSignatureEncoding},
 		"a key agreement":  {make([]byte, 256), RawScheme{Alg: tpm2.TPMAlgRSAES, Hash: tpm2.TPMAlgSHA256}, checkSignatureScheme},
 		"an unknown hash":  {make([]byte, 256), RawScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSM3256}, checkSignatureScheme},
 	} {
 		t.Run("raw, "+name, func(t *testing.T) {
 			_, err := ParseRawSignature(c.in, c.scheme)
-			expectCheck(t, err, c.want)
+			tpmlab.ExpectCheck(t, err, c.want)
 		})
 	}
 	t.Run("marshal, over its size prefix", func(t *testing.T) {
 		_, err := (&Signature{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256, RSA: make([]byte, 1<<16)}).Marshal()
-		expectCheck(t, err, checkSignatureEncoding)
+		tpmlab.ExpectCheck(t, err, checkSignatureEncoding)
 	})
 }
 

@@ -6,14 +6,14 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
-	"errors"
-	"sync"
+
 	"testing"
 
 	"github.com/google/go-tpm/tpm2"
 	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
 
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -21,29 +21,6 @@ import (
 // The forgers of this file hold attestation keys in software. They sign whatever a
 // test asks for, so that every signature is valid and the attacked property alone
 // decides.
-
-// softwareKeys are made once: RSA keys take time.
-var softwareKeys = struct {
-	rsa2048, rsa2048b, rsa1024    func() *rsa.PrivateKey
-	p256, p256b, p384, p521, p224 func() *ecdsa.PrivateKey
-}{
-	rsa2048:  sync.OnceValue(func() *rsa.PrivateKey { return mustRSA(2048) }),
-	rsa2048b: sync.OnceValue(func() *rsa.PrivateKey { return mustRSA(2048) }),
-	rsa1024:  sync.OnceValue(func() *rsa.PrivateKey { return mustRSA(1024) }),
-	p256:     sync.OnceValue(func() *ecdsa.PrivateKey { return mustECDSA(elliptic.P256()) }),
-	p256b:    sync.OnceValue(func() *ecdsa.PrivateKey { return mustECDSA(elliptic.P256()) }),
-	p384:     sync.OnceValue(func() *ecdsa.PrivateKey { return mustECDSA(elliptic.P384()) }),
-	p521:     sync.OnceValue(func() *ecdsa.PrivateKey { return mustECDSA(elliptic.P521()) }),
-	p224:     sync.OnceValue(func() *ecdsa.PrivateKey { return mustECDSA(elliptic.P224()) }),
-}
-
-func mustRSA(bits int) *rsa.PrivateKey {
-	k, err := rsa.GenerateKey(rand.Reader, bits)
-	if err != nil {
-		panic(err)
-	}
-	return k
-}
 
 func mustECDSA(c elliptic.Curve) *ecdsa.PrivateKey {
 	k, err := ecdsa.GenerateKey(c, rand.Reader)
@@ -140,11 +117,11 @@ func newForger(t testing.TB, private crypto.Signer, scheme KeyScheme) *forger {
 // forgers are one attestation key of each kind that is accepted.
 func forgers(t testing.TB) map[string]*forger {
 	return map[string]*forger{
-		"RSASSA":     newForger(t, softwareKeys.rsa2048(), schemeRSASSA),
-		"RSAPSS":     newForger(t, softwareKeys.rsa2048(), schemeRSAPSS),
-		"ECDSA P256": newForger(t, softwareKeys.p256(), schemeECDSA),
-		"ECDSA P384": newForger(t, softwareKeys.p384(), schemeECDSA84),
-		"ECDSA P521": newForger(t, softwareKeys.p521(), schemeECDSA12),
+		"RSASSA":     newForger(t, tpmlab.RSA2048(), schemeRSASSA),
+		"RSAPSS":     newForger(t, tpmlab.RSA2048(), schemeRSAPSS),
+		"ECDSA P256": newForger(t, tpmlab.P256(), schemeECDSA),
+		"ECDSA P384": newForger(t, tpmlab.P384(), schemeECDSA84),
+		"ECDSA P521": newForger(t, tpmlab.P521(), schemeECDSA12),
 	}
 }
 
@@ -253,24 +230,6 @@ func (f *forgery) evidence(t testing.TB) *CertifyEvidence {
 func (f *forgery) verify(t *testing.T, want refusal.Check) *Certified {
 	t.Helper()
 	got, err := VerifyCertify(f.evidence(t), f.options)
-	expectCheck(t, err, want)
+	tpmlab.ExpectCheck(t, err, want)
 	return got
-}
-
-// expectCheck fails unless err is nil for "", or an *Error of that very check.
-func expectCheck(t *testing.T, err error, want refusal.Check) {
-	t.Helper()
-	if want == "" {
-		if err != nil {
-			t.Fatalf("got %v, want no error", err)
-		}
-		return
-	}
-	var e *refusal.Error
-	if !errors.Is(err, want) || !errors.As(err, &e) || e.Check != want {
-		t.Fatalf("got %v, want %s", err, want)
-	}
-	if e.Got == "" && e.Want == "" && e.Err == nil {
-		t.Errorf("%v does not say why", err)
-	}
 }

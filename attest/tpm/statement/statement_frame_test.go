@@ -6,22 +6,13 @@ import (
 	"testing"
 
 	"github.com/google/go-tpm/tpm2"
-	"golang.org/x/crypto/cryptobyte"
+
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
-
-func seq(elements ...[]byte) []byte { return element(asn1.SEQUENCE, bytes.Join(elements, nil)) }
-
-func octets(v []byte) []byte { return element(asn1.OCTET_STRING, v) }
-
-func element(tag asn1.Tag, content []byte) []byte {
-	var b cryptobyte.Builder
-	b.AddASN1(tag, func(b *cryptobyte.Builder) { b.AddBytes(content) })
-	return b.BytesOrPanic()
-}
 
 // ofSize is a SEQUENCE of so many bytes, header included: 4 and more than 260.
 
@@ -43,7 +34,7 @@ func TestCertifyFrame(t *testing.T) {
 	} {
 		t.Run("marshal, "+name, func(t *testing.T) {
 			data, err := MarshalTCGAttestCertify(c.e)
-			expectCheck(t, err, c.want)
+			tpmlab.ExpectCheck(t, err, c.want)
 			if c.want != "" {
 				return
 			}
@@ -52,31 +43,31 @@ func TestCertifyFrame(t *testing.T) {
 			}
 		})
 	}
-	a := octets(one)
+	a := tpmlab.Octets(one)
 	for name, data := range map[string][]byte{
-		"a fourth element":     seq(a, a, a, a),
-		"a third of no octets": seq(a, a, element(asn1.INTEGER, one)),
-		"one element":          seq(a),
-		"none":                 seq(),
+		"a fourth element":     tpmlab.Seq(a, a, a, a),
+		"a third of no octets": tpmlab.Seq(a, a, tpmlab.Element(asn1.INTEGER, one)),
+		"one element":          tpmlab.Seq(a),
+		"none":                 tpmlab.Seq(),
 		"no SEQUENCE":          a,
-		"bytes after":          append(seq(a, a), 0),
-		"empty statement":      seq(octets(nil), a, a),
-		"empty signature":      seq(a, octets(nil), a),
-		"empty public area":    seq(a, a, octets(nil)),
-		"larger statement":     seq(octets(over), a, a),
-		"larger signature":     seq(a, octets(over), a),
-		"larger public area":   seq(a, a, octets(over)),
+		"bytes after":          append(tpmlab.Seq(a, a), 0),
+		"empty statement":      tpmlab.Seq(tpmlab.Octets(nil), a, a),
+		"empty signature":      tpmlab.Seq(a, tpmlab.Octets(nil), a),
+		"empty public area":    tpmlab.Seq(a, a, tpmlab.Octets(nil)),
+		"larger statement":     tpmlab.Seq(tpmlab.Octets(over), a, a),
+		"larger signature":     tpmlab.Seq(a, tpmlab.Octets(over), a),
+		"larger public area":   tpmlab.Seq(a, a, tpmlab.Octets(over)),
 	} {
 		t.Run("parse, "+name, func(t *testing.T) {
 			e, err := ParseTCGAttestCertify(data)
-			expectCheck(t, err, der.CheckEncoding)
+			tpmlab.ExpectCheck(t, err, der.CheckEncoding)
 			if e != nil {
 				t.Error("a result beside the error")
 			}
 		})
 	}
 	_, err := ParseTCGAttestCertify(make([]byte, der.MaxEvidenceSize+1))
-	expectCheck(t, err, der.CheckSize)
+	tpmlab.ExpectCheck(t, err, der.CheckSize)
 }
 
 func TestQuoteFrame(t *testing.T) {
@@ -96,7 +87,7 @@ func TestQuoteFrame(t *testing.T) {
 	} {
 		t.Run("marshal, "+name, func(t *testing.T) {
 			data, err := MarshalQuote(&c.e)
-			expectCheck(t, err, c.want)
+			tpmlab.ExpectCheck(t, err, c.want)
 			if c.want == "" {
 				if _, err := ParseQuote(data); err != nil {
 					t.Error(err)
@@ -104,34 +95,36 @@ func TestQuoteFrame(t *testing.T) {
 			}
 		})
 	}
-	number := func(n byte) []byte { return element(asn1.INTEGER, []byte{n}) }
-	pcr := func(index byte) []byte { return seq(number(0x0b), number(index), octets(make([]byte, 32))) }
-	a := octets(one)
+	number := func(n byte) []byte { return tpmlab.Element(asn1.INTEGER, []byte{n}) }
+	pcr := func(index byte) []byte {
+		return tpmlab.Seq(number(0x0b), number(index), tpmlab.Octets(make([]byte, 32)))
+	}
+	a := tpmlab.Octets(one)
 	for name, c := range map[string]struct {
 		data []byte
 		want refusal.Check
 	}{
-		"good":                     {seq(a, a, seq(pcr(0), pcr(1))), ""},
-		"the last index":           {seq(a, a, seq(pcr(31))), ""},
-		"an index beyond":          {seq(a, a, seq(pcr(32))), der.CheckEncoding},
-		"something after":          {seq(a, a, seq(pcr(0)), a), der.CheckEncoding},
-		"values of no list":        {seq(a, a, octets(pcr(0))), der.CheckEncoding},
-		"no values":                {seq(a, a), der.CheckEncoding},
-		"an empty list":            {seq(a, a, seq()), der.CheckEncoding},
-		"a value of no list":       {seq(a, a, seq(octets(pcr(0)))), der.CheckEncoding},
-		"descending":               {seq(a, a, seq(pcr(1), pcr(0))), der.CheckEncoding},
-		"twice":                    {seq(a, a, seq(pcr(1), pcr(1))), checkPCRDuplicate},
-		"a fourth in a value":      {seq(a, a, seq(seq(number(0x0b), number(0), octets(make([]byte, 32)), a))), der.CheckEncoding},
-		"a value without its bank": {seq(a, a, seq(seq(number(0), octets(make([]byte, 32))))), der.CheckEncoding},
-		"a value without octets":   {seq(a, a, seq(seq(number(0x0b), number(0)))), der.CheckEncoding},
-		"empty statement":          {seq(octets(nil), a, seq(pcr(0))), der.CheckEncoding},
-		"empty signature":          {seq(a, octets(nil), seq(pcr(0))), der.CheckEncoding},
-		"larger statement":         {seq(octets(over), a, seq(pcr(0))), der.CheckEncoding},
-		"larger signature":         {seq(a, octets(over), seq(pcr(0))), der.CheckEncoding},
+		"good":                     {tpmlab.Seq(a, a, tpmlab.Seq(pcr(0), pcr(1))), ""},
+		"the last index":           {tpmlab.Seq(a, a, tpmlab.Seq(pcr(31))), ""},
+		"an index beyond":          {tpmlab.Seq(a, a, tpmlab.Seq(pcr(32))), der.CheckEncoding},
+		"something after":          {tpmlab.Seq(a, a, tpmlab.Seq(pcr(0)), a), der.CheckEncoding},
+		"values of no list":        {tpmlab.Seq(a, a, tpmlab.Octets(pcr(0))), der.CheckEncoding},
+		"no values":                {tpmlab.Seq(a, a), der.CheckEncoding},
+		"an empty list":            {tpmlab.Seq(a, a, tpmlab.Seq()), der.CheckEncoding},
+		"a value of no list":       {tpmlab.Seq(a, a, tpmlab.Seq(tpmlab.Octets(pcr(0)))), der.CheckEncoding},
+		"descending":               {tpmlab.Seq(a, a, tpmlab.Seq(pcr(1), pcr(0))), der.CheckEncoding},
+		"twice":                    {tpmlab.Seq(a, a, tpmlab.Seq(pcr(1), pcr(1))), checkPCRDuplicate},
+		"a fourth in a value":      {tpmlab.Seq(a, a, tpmlab.Seq(tpmlab.Seq(number(0x0b), number(0), tpmlab.Octets(make([]byte, 32)), a))), der.CheckEncoding},
+		"a value without its bank": {tpmlab.Seq(a, a, tpmlab.Seq(tpmlab.Seq(number(0), tpmlab.Octets(make([]byte, 32))))), der.CheckEncoding},
+		"a value without octets":   {tpmlab.Seq(a, a, tpmlab.Seq(tpmlab.Seq(number(0x0b), number(0)))), der.CheckEncoding},
+		"empty statement":          {tpmlab.Seq(tpmlab.Octets(nil), a, tpmlab.Seq(pcr(0))), der.CheckEncoding},
+		"empty signature":          {tpmlab.Seq(a, tpmlab.Octets(nil), tpmlab.Seq(pcr(0))), der.CheckEncoding},
+		"larger statement":         {tpmlab.Seq(tpmlab.Octets(over), a, tpmlab.Seq(pcr(0))), der.CheckEncoding},
+		"larger signature":         {tpmlab.Seq(a, tpmlab.Octets(over), tpmlab.Seq(pcr(0))), der.CheckEncoding},
 	} {
 		t.Run("parse, "+name, func(t *testing.T) {
 			_, err := ParseQuote(c.data)
-			expectCheck(t, err, c.want)
+			tpmlab.ExpectCheck(t, err, c.want)
 		})
 	}
 	for name, c := range map[string]struct {
@@ -144,10 +137,10 @@ func TestQuoteFrame(t *testing.T) {
 	} {
 		t.Run("event log, "+name, func(t *testing.T) {
 			_, err := MarshalEventLog(c.log)
-			expectCheck(t, err, c.want)
-			_, err = ParseEventLog(octets(c.log))
-			expectCheck(t, err, c.want)
-			if _, err := ParseEventLog(append(octets([]byte{1}), 0)); !errors.Is(err, der.CheckEncoding) {
+			tpmlab.ExpectCheck(t, err, c.want)
+			_, err = ParseEventLog(tpmlab.Octets(c.log))
+			tpmlab.ExpectCheck(t, err, c.want)
+			if _, err := ParseEventLog(append(tpmlab.Octets([]byte{1}), 0)); !errors.Is(err, der.CheckEncoding) {
 				t.Errorf("bytes after: %v", err)
 			}
 		})

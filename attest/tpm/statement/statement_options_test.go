@@ -10,11 +10,12 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func TestVerifyCertifyOptionsAllow(t *testing.T) {
-	otherKey := softwareKeys.p256b().Public()
+	otherKey := tpmlab.P256b().Public()
 	for _, row := range []struct {
 		name    string
 		without refusal.Check
@@ -32,7 +33,7 @@ func TestVerifyCertifyOptionsAllow(t *testing.T) {
 			f.scheme.Hash = tpm2.TPMAlgSHA1
 			f.useAK(changed(t, f.ak.public, func(p *Public) { p.Scheme.Hash = tpm2.TPMAlgSHA1 }))
 		}, func(o *CertifyOptions) { o.InsecureAllowSHA1Signature = true }},
-		{"any key", message.CheckKeyMismatch, func(_ *testing.T, f *forgery) { f.options.Key = softwareKeys.p384().Public() },
+		{"any key", message.CheckKeyMismatch, func(_ *testing.T, f *forgery) { f.options.Key = tpmlab.P384().Public() },
 			func(o *CertifyOptions) { o.Key, o.InsecureAllowAnyKey = nil, true }},
 		{"any qualifying data", message.CheckQualifyingData, func(_ *testing.T, f *forgery) { f.attest.ExtraData = []byte("other") },
 			func(o *CertifyOptions) { o.QualifyingData, o.InsecureAllowAnyQualifyingData = nil, true }},
@@ -40,7 +41,7 @@ func TestVerifyCertifyOptionsAllow(t *testing.T) {
 			func(o *CertifyOptions) { o.QualifyingData, o.InsecureEmptyQualifyingData = nil, true }},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			f := goodForgery(t, newForger(t, softwareKeys.rsa2048(), schemeRSASSA), otherKey)
+			f := goodForgery(t, newForger(t, tpmlab.RSA2048(), schemeRSASSA), otherKey)
 			row.change(t, f)
 			f.verify(t, row.without)
 			row.allow(&f.options)
@@ -50,8 +51,8 @@ func TestVerifyCertifyOptionsAllow(t *testing.T) {
 }
 
 func TestCertifyOptionsRefuse(t *testing.T) {
-	ak := newForger(t, softwareKeys.p256(), schemeECDSA)
-	f := goodForgery(t, ak, softwareKeys.p256b().Public())
+	ak := newForger(t, tpmlab.P256(), schemeECDSA)
+	f := goodForgery(t, ak, tpmlab.P256b().Public())
 	e := f.evidence(t)
 	for name, change := range map[string]func(*CertifyOptions){
 		"zero":                  func(o *CertifyOptions) { *o = CertifyOptions{} },
@@ -77,16 +78,16 @@ func TestCertifyOptionsRefuse(t *testing.T) {
 			o := f.options
 			change(&o)
 			_, err := VerifyCertify(e, o)
-			expectCheck(t, err, checkCertifyOptions)
+			tpmlab.ExpectCheck(t, err, checkCertifyOptions)
 		})
 	}
 	_, err := VerifyCertify(nil, f.options)
-	expectCheck(t, err, checkCertifyOptions)
+	tpmlab.ExpectCheck(t, err, checkCertifyOptions)
 }
 
 // Who compares the qualifying data by himself decides about it alone.
 func TestCovers(t *testing.T) {
-	f := goodForgery(t, newForger(t, softwareKeys.p256(), schemeECDSA), softwareKeys.p256b().Public())
+	f := goodForgery(t, newForger(t, tpmlab.P256(), schemeECDSA), tpmlab.P256b().Public())
 	e := f.evidence(t)
 	refusesAll := errors.New("none of these data")
 	for name, want := range map[string]error{"accepted": nil, "refused": refusesAll} {
@@ -111,7 +112,7 @@ func TestCovers(t *testing.T) {
 // TestEveryBit changes every bit of the statement, the signature and the public area
 // of good evidence: none may be accepted.
 func TestEveryBit(t *testing.T) {
-	f := goodForgery(t, newForger(t, softwareKeys.p256(), schemeECDSA), softwareKeys.p256b().Public())
+	f := goodForgery(t, newForger(t, tpmlab.P256(), schemeECDSA), tpmlab.P256b().Public())
 	good := f.evidence(t)
 	for part, of := range map[string]func(*CertifyEvidence) *[]byte{
 		"statement":   func(e *CertifyEvidence) *[]byte { return &e.Attest },
@@ -134,7 +135,7 @@ func TestEveryBit(t *testing.T) {
 
 // TestHighS accepts both halves of the range of s: TPMs do not normalize it.
 func TestHighS(t *testing.T) {
-	f := goodForgery(t, newForger(t, softwareKeys.p256(), schemeECDSA), softwareKeys.p256b().Public())
+	f := goodForgery(t, newForger(t, tpmlab.P256(), schemeECDSA), tpmlab.P256b().Public())
 	f.signature = func(v *Signature) {
 		v.S = new(big.Int).Sub(elliptic.P256().Params().N, new(big.Int).SetBytes(v.S)).Bytes()
 	}

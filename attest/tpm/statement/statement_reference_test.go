@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
 
@@ -236,7 +237,7 @@ func naiveSignature(sig *tpm2.TPMTSignature, ak *tpm2.TPMTPublic, key naivePubli
 // mean something.
 func TestReferenceAgrees(t *testing.T) {
 	for name, ak := range forgers(t) {
-		f := goodForgery(t, ak, softwareKeys.p256b().Public())
+		f := goodForgery(t, ak, tpmlab.P256b().Public())
 		if !naiveVerify(t, f.evidence(t), f.options) {
 			t.Errorf("%s: the reference refuses good evidence", name)
 		}
@@ -247,8 +248,8 @@ func TestReferenceAgrees(t *testing.T) {
 // signed again after every change, so that the checks after the signature are
 // reached; sigChange changes the signature itself.
 func FuzzVerifyCertify(f *testing.F) {
-	ak := newForger(f, softwareKeys.p256(), schemeECDSA)
-	key := softwareKeys.p256b().Public()
+	ak := newForger(f, tpmlab.P256(), schemeECDSA)
+	key := tpmlab.P256b().Public()
 	good := goodForgery(f, ak, key)
 	add := func(change func(*forgery)) {
 		g := goodForgery(f, ak, key)

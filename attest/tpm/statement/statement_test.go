@@ -12,14 +12,15 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func TestVerifyCertifyAccepts(t *testing.T) {
 	keys := map[string]crypto.PublicKey{
-		"P256": softwareKeys.p256b().Public(), "P384": softwareKeys.p384().Public(), "P521": softwareKeys.p521().Public(),
-		"RSA": softwareKeys.rsa2048b().Public(),
+		"P256": tpmlab.P256b().Public(), "P384": tpmlab.P384().Public(), "P521": tpmlab.P521().Public(),
+		"RSA": tpmlab.RSA2048b().Public(),
 	}
 	for akName, ak := range forgers(t) {
 		for keyName, key := range keys {
@@ -45,7 +46,7 @@ func TestVerifyCertifyAccepts(t *testing.T) {
 func TestVerifyCertifyWithKeyAlone(t *testing.T) {
 	for name, ak := range forgers(t) {
 		t.Run(name, func(t *testing.T) {
-			f := goodForgery(t, ak, softwareKeys.p256b().Public())
+			f := goodForgery(t, ak, tpmlab.P256b().Public())
 			f.options.AK = AKFromIssuer(ak.private.Public(), nil)
 			got := f.verify(t, "")
 			if got.AKPublic != nil || got.ClockTrusted {
@@ -53,17 +54,17 @@ func TestVerifyCertifyWithKeyAlone(t *testing.T) {
 			}
 			f.options.AK.public = ak.public.Raw // both, of one key
 			f.verify(t, "")
-			f.options.AK.key = softwareKeys.p256b().Public()
+			f.options.AK.key = tpmlab.P256b().Public()
 			f.options.InsecureAllowAnyKey, f.options.Key = true, nil
-			f.certify(publicArea(t, softwareKeys.rsa2048b().Public(), testResidentAttributes, noScheme))
+			f.certify(publicArea(t, tpmlab.RSA2048b().Public(), testResidentAttributes, noScheme))
 			f.verify(t, CheckAKMismatch)
 		})
 	}
 }
 
 func TestVerifyCertifySoftwareKey(t *testing.T) {
-	ak := newForger(t, softwareKeys.p256(), schemeECDSA)
-	key := softwareKeys.p256b().Public()
+	ak := newForger(t, tpmlab.P256(), schemeECDSA)
+	key := tpmlab.P256b().Public()
 	for _, attributes := range []Attributes{testSoftwareAttributes, AttributeSign, testSoftwareAttributes | AttributeSensitiveDataOrigin} {
 		t.Run(attributes.String(), func(t *testing.T) {
 			f := goodForgery(t, ak, key)
@@ -85,8 +86,8 @@ func TestVerifyCertifySoftwareKey(t *testing.T) {
 }
 
 func TestVerifyCertifyClock(t *testing.T) {
-	ak := newForger(t, softwareKeys.p256(), schemeECDSA)
-	f := goodForgery(t, ak, softwareKeys.p256b().Public())
+	ak := newForger(t, tpmlab.P256(), schemeECDSA)
+	f := goodForgery(t, ak, tpmlab.P256b().Public())
 	for _, h := range []tpm2.TPMHandle{tpm2.TPMRHOwner, tpm2.TPMRHPlatform, tpm2.TPMRHNull} {
 		f.attest.QualifiedSigner = QualifiedNameOfPrimary(h, ak.public.Name())
 		if got := f.verify(t, ""); got.ClockTrusted {
@@ -103,8 +104,8 @@ func TestVerifyCertifyClock(t *testing.T) {
 // TestStatementAttacks has one row for each attack on a statement. Every signature
 // is good; the row's change alone is the reason.
 func TestStatementAttacks(t *testing.T) {
-	otherKey := softwareKeys.p256b().Public()
-	rsaAK := func(t *testing.T) *forger { return newForger(t, softwareKeys.rsa2048(), schemeRSASSA) }
+	otherKey := tpmlab.P256b().Public()
+	rsaAK := func(t *testing.T) *forger { return newForger(t, tpmlab.RSA2048(), schemeRSASSA) }
 	for _, row := range []struct {
 		name   string
 		want   refusal.Check
@@ -127,7 +128,7 @@ func TestStatementAttacks(t *testing.T) {
 			f.patch = func(b []byte) []byte { return append(b, 0) }
 		}},
 		{"Name of another key", checkCertifiedName, nil, func(t *testing.T, f *forgery) {
-			other := publicArea(t, softwareKeys.p384().Public(), testResidentAttributes, noScheme)
+			other := publicArea(t, tpmlab.P384().Public(), testResidentAttributes, noScheme)
 			f.attest.Certified.Name = other.Name()
 		}},
 		{"empty Name", checkCertifiedName, nil, func(_ *testing.T, f *forgery) { f.attest.Certified.Name = nil }},
@@ -135,13 +136,13 @@ func TestStatementAttacks(t *testing.T) {
 			f.attest.Certified.Name = f.attest.Certified.Name[:2]
 		}},
 		{"public area swapped", checkCertifiedName, nil, func(t *testing.T, f *forgery) {
-			f.public = publicArea(t, softwareKeys.p384().Public(), testResidentAttributes, noScheme)
+			f.public = publicArea(t, tpmlab.P384().Public(), testResidentAttributes, noScheme)
 		}},
 		{"attributes changed in the public area", checkCertifiedName, nil, func(t *testing.T, f *forgery) {
 			f.public = changed(t, f.public, func(p *Public) { p.Attributes &^= AttributeUserWithAuth })
 		}},
-		{"another key requested", message.CheckKeyMismatch, nil, func(_ *testing.T, f *forgery) { f.options.Key = softwareKeys.p384().Public() }},
-		{"a key of another kind requested", message.CheckKeyMismatch, nil, func(_ *testing.T, f *forgery) { f.options.Key = softwareKeys.rsa2048().Public() }},
+		{"another key requested", message.CheckKeyMismatch, nil, func(_ *testing.T, f *forgery) { f.options.Key = tpmlab.P384().Public() }},
+		{"a key of another kind requested", message.CheckKeyMismatch, nil, func(_ *testing.T, f *forgery) { f.options.Key = tpmlab.RSA2048().Public() }},
 		{"the attestation key certified", checkAKIsCertifiedKey, nil, func(t *testing.T, f *forgery) {
 			f.certify(f.ak.public)
 			f.options.Key, f.options.AllowRestrictedKey = f.ak.private.Public(), true
@@ -185,16 +186,16 @@ func TestStatementAttacks(t *testing.T) {
 			f.attest.QualifiedSigner = f.ak.public.Name()
 		}},
 		{"weak RSA", checkWeakKey, nil, func(t *testing.T, f *forgery) {
-			f.certify(publicArea(t, softwareKeys.rsa1024().Public(), testResidentAttributes, noScheme))
-			f.options.Key = softwareKeys.rsa1024().Public()
+			f.certify(publicArea(t, tpmlab.RSA1024().Public(), testResidentAttributes, noScheme))
+			f.options.Key = tpmlab.RSA1024().Public()
 		}},
 		{"weak RSA that says 2048", checkPublicEncoding, nil, func(t *testing.T, f *forgery) {
-			weak := publicArea(t, softwareKeys.rsa1024().Public(), testResidentAttributes, noScheme)
+			weak := publicArea(t, tpmlab.RSA1024().Public(), testResidentAttributes, noScheme)
 			f.certify(changed(t, weak, func(p *Public) { p.KeyBits = 2048 }))
-			f.options.Key = softwareKeys.rsa1024().Public()
+			f.options.Key = tpmlab.RSA1024().Public()
 		}},
 		{"RSA exponent 3", checkWeakKey, nil, func(t *testing.T, f *forgery) {
-			pub := &rsa.PublicKey{N: softwareKeys.rsa2048b().N, E: 3}
+			pub := &rsa.PublicKey{N: tpmlab.RSA2048b().N, E: 3}
 			f.certify(publicArea(t, pub, testResidentAttributes, noScheme))
 			f.options.Key = pub
 		}},
@@ -203,7 +204,7 @@ func TestStatementAttacks(t *testing.T) {
 			copy(f.public.Raw[2+2+4+2+2+2:], []byte{0x00, 0x01}) // NIST P-192
 		}},
 		{"weak attestation key", checkWeakKey, func(t *testing.T) *forger {
-			return newForger(t, softwareKeys.rsa1024(), schemeRSASSA)
+			return newForger(t, tpmlab.RSA1024(), schemeRSASSA)
 		}, func(*testing.T, *forgery) {}},
 		{"point off the curve", CheckPoint, nil, func(t *testing.T, f *forgery) {
 			f.certify(changed(t, f.public, func(p *Public) { p.Y = append([]byte{p.Y[0] ^ 1}, p.Y[1:]...) }))
@@ -237,10 +238,10 @@ func TestStatementAttacks(t *testing.T) {
 		{"another hash than the key's", checkSignatureScheme, nil, func(_ *testing.T, f *forgery) { f.scheme.Hash = tpm2.TPMAlgSHA384 }},
 		{"another scheme than the key's", checkSignatureScheme, rsaAK, func(_ *testing.T, f *forgery) { f.scheme = schemeRSAPSS }},
 		{"a scheme for another kind of key", checkSignatureScheme, nil, func(_ *testing.T, f *forgery) {
-			f.options.AK = AKFromIssuer(softwareKeys.rsa2048().Public(), nil)
+			f.options.AK = AKFromIssuer(tpmlab.RSA2048().Public(), nil)
 		}},
 		{"RSA scheme for an ECC key", checkSignatureScheme, rsaAK, func(_ *testing.T, f *forgery) {
-			f.options.AK = AKFromIssuer(softwareKeys.p256().Public(), nil)
+			f.options.AK = AKFromIssuer(tpmlab.P256().Public(), nil)
 		}},
 		{"RSA signature truncated", checkSignatureLength, rsaAK, func(_ *testing.T, f *forgery) {
 			f.signature = func(v *Signature) { v.RSA = v.RSA[:len(v.RSA)-1] }
@@ -249,10 +250,10 @@ func TestStatementAttacks(t *testing.T) {
 			f.signature = func(v *Signature) { v.RSA = append([]byte{0}, v.RSA...) }
 		}},
 		{"RSA signature by another key", checkSignature, rsaAK, func(_ *testing.T, f *forgery) {
-			f.ak = &forger{private: softwareKeys.rsa2048b(), public: f.ak.public}
+			f.ak = &forger{private: tpmlab.RSA2048b(), public: f.ak.public}
 		}},
 		{"ECDSA signature by another key", checkSignature, nil, func(_ *testing.T, f *forgery) {
-			f.ak = &forger{private: softwareKeys.p256b(), public: f.ak.public}
+			f.ak = &forger{private: tpmlab.P256b(), public: f.ak.public}
 		}},
 		{"signature over other bytes", checkSignature, nil, func(_ *testing.T, f *forgery) {
 			f.after = func(e *CertifyEvidence) { e.Attest[len(e.Attest)-1] ^= 1 }
@@ -294,7 +295,7 @@ func TestStatementAttacks(t *testing.T) {
 		}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			ak := newForger(t, softwareKeys.p256(), schemeECDSA)
+			ak := newForger(t, tpmlab.P256(), schemeECDSA)
 			if row.ak != nil {
 				ak = row.ak(t)
 			}

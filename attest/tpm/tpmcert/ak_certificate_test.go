@@ -18,6 +18,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -25,7 +26,7 @@ import (
 // microsoft is the issuer of the AIKs that Windows gets, as the corpus has it.
 func microsoft(t *testing.T) Issuer {
 	t.Helper()
-	block, _ := pem.Decode(corpus(t, "webauthn-tpm", "roots", "microsoft-tpm-root-ca-2014.pem"))
+	block, _ := pem.Decode(tpmlab.Corpus(t, "webauthn-tpm", "roots", "microsoft-tpm-root-ca-2014.pem"))
 	if block == nil {
 		t.Fatal("no PEM")
 	}
@@ -41,7 +42,7 @@ func microsoft(t *testing.T) Issuer {
 // that each is refused for SHA-1 and nothing else; and no other issuer will do.
 func TestRealStatementsUnderMicrosoft(t *testing.T) {
 	issuer := microsoft(t)
-	dirs, err := filepath.Glob(filepath.Join(corpusDir(t), "webauthn-tpm", "real-*"))
+	dirs, err := filepath.Glob(filepath.Join(tpmlab.CorpusDir(t), "webauthn-tpm", "real-*"))
 	if err != nil || len(dirs) == 0 {
 		t.Fatalf("%d statements, %v", len(dirs), err)
 	}
@@ -50,7 +51,7 @@ func TestRealStatementsUnderMicrosoft(t *testing.T) {
 		var meta struct {
 			ExtraData string `json:"extraData"`
 		}
-		if err := json.Unmarshal(corpus(t, "webauthn-tpm", name, "meta.json"), &meta); err != nil {
+		if err := json.Unmarshal(tpmlab.Corpus(t, "webauthn-tpm", name, "meta.json"), &meta); err != nil {
 			t.Fatal(err)
 		}
 		var chain [][]byte
@@ -76,9 +77,9 @@ func TestRealStatementsUnderMicrosoft(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = statement.VerifyCertify(&statement.CertifyEvidence{
-				Attest:    corpus(t, "webauthn-tpm", name, "certinfo.bin"),
-				Signature: corpus(t, "webauthn-tpm", name, "sig.tpmt.bin"),
-				Public:    corpus(t, "webauthn-tpm", name, "pubarea.bin"),
+				Attest:    tpmlab.Corpus(t, "webauthn-tpm", name, "certinfo.bin"),
+				Signature: tpmlab.Corpus(t, "webauthn-tpm", name, "sig.tpmt.bin"),
+				Public:    tpmlab.Corpus(t, "webauthn-tpm", name, "pubarea.bin"),
 			}, statement.CertifyOptions{AK: statement.AKFromIssuer(ak.Key, nil), QualifyingData: qualifying, InsecureAllowAnyKey: true,
 				InsecureAllowSHA1Signature: ak.Profile.InsecureAllowSHA1Signature})
 			if allowed && err != nil || !allowed && !errors.Is(err, statement.CheckSignatureHash) {
@@ -113,32 +114,32 @@ func insideValidity(t *testing.T, chain [][]byte) time.Time {
 }
 
 func TestVerifyAKCertificateRefuses(t *testing.T) {
-	root := sign(t, nil, "root", nil)
-	leaf := sign(t, root, "leaf", leafTemplate)
-	good := []Issuer{{Roots: []*x509.Certificate{root.cert}, Profile: ProfileTCG()}}
-	chain := [][]byte{leaf.cert.Raw}
-	if ak, err := VerifyAKCertificate(good, chain, chainTime); err != nil || ak.Machine.Kind() != "ak" {
+	root := tpmlab.Sign(t, nil, "root", nil)
+	leaf := tpmlab.Sign(t, root, "leaf", leafTemplate)
+	good := []Issuer{{Roots: []*x509.Certificate{root.Cert}, Profile: ProfileTCG()}}
+	chain := [][]byte{leaf.Cert.Raw}
+	if ak, err := VerifyAKCertificate(good, chain, tpmlab.Time); err != nil || ak.Machine.Kind() != "ak" {
 		t.Fatalf("%+v, %v", ak, err)
 	}
-	if _, err := VerifyAKCertificate(nil, chain, chainTime); err == nil {
+	if _, err := VerifyAKCertificate(nil, chain, tpmlab.Time); err == nil {
 		t.Error("no issuers: accepted")
 	}
-	if _, err := VerifyAKCertificate([]Issuer{{}}, chain, chainTime); err == nil {
+	if _, err := VerifyAKCertificate([]Issuer{{}}, chain, tpmlab.Time); err == nil {
 		t.Error("a zero issuer: accepted")
 	}
 	if _, err := VerifyAKCertificate(good, chain, time.Time{}); err == nil {
 		t.Error("no time: accepted")
 	}
-	if _, err := VerifyAKCertificate(good, nil, chainTime); !errors.Is(err, checkCertificateMissing) {
+	if _, err := VerifyAKCertificate(good, nil, tpmlab.Time); !errors.Is(err, checkCertificateMissing) {
 		t.Errorf("no certificate: %v", err)
 	}
-	if _, err := VerifyAKCertificate(good, [][]byte{{0x30, 0}}, chainTime); !errors.Is(err, CheckCertificateEncoding) {
+	if _, err := VerifyAKCertificate(good, [][]byte{{0x30, 0}}, tpmlab.Time); !errors.Is(err, CheckCertificateEncoding) {
 		t.Errorf("no certificate's DER: %v", err)
 	}
-	if _, err := VerifyAKCertificate(good, chain, leaf.cert.NotAfter.Add(time.Second)); !errors.Is(err, checkCertificateExpired) {
+	if _, err := VerifyAKCertificate(good, chain, leaf.Cert.NotAfter.Add(time.Second)); !errors.Is(err, checkCertificateExpired) {
 		t.Errorf("after its end: %v", err)
 	}
-	if _, err := VerifyAKCertificate(good, chain, leaf.cert.NotBefore.Add(-time.Second)); !errors.Is(err, checkCertificateNotYetValid) {
+	if _, err := VerifyAKCertificate(good, chain, leaf.Cert.NotBefore.Add(-time.Second)); !errors.Is(err, checkCertificateNotYetValid) {
 		t.Errorf("before its beginning: %v", err)
 	}
 	for name, c := range map[string]struct {
@@ -146,30 +147,30 @@ func TestVerifyAKCertificateRefuses(t *testing.T) {
 		want      refusal.Check
 	}{
 		"an unknown critical extension": {pkix.Extension{Id: asn1.ObjectIdentifier{1, 2, 3}, Critical: true}, checkCertificateExtension},
-		"two manufacturers": {pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: sanOf(directoryName(
-			[]attribute{{oid.TCGAtTPMManufacturer, "id:49465800"}}, []attribute{{oid.TCGAtTPMManufacturer, "id:414D4400"}}))}, checkSubjectAltName},
+		"two manufacturers": {pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: tpmlab.SAN(tpmlab.DirectoryName(
+			[]tpmlab.Attribute{{ID: oid.TCGAtTPMManufacturer, Value: "id:49465800"}}, []tpmlab.Attribute{{ID: oid.TCGAtTPMManufacturer, Value: "id:414D4400"}}))}, checkSubjectAltName},
 	} {
 		t.Run(name, func(t *testing.T) {
-			strange := sign(t, root, "leaf", func(cert *x509.Certificate) {
+			strange := tpmlab.Sign(t, root, "leaf", func(cert *x509.Certificate) {
 				leafTemplate(cert)
 				cert.ExtraExtensions = append(cert.ExtraExtensions, c.extension)
 			})
-			if _, err := VerifyAKCertificate(good, [][]byte{strange.cert.Raw}, chainTime); !errors.Is(err, c.want) {
+			if _, err := VerifyAKCertificate(good, [][]byte{strange.Cert.Raw}, tpmlab.Time); !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %s", err, c.want)
 			}
 		})
 	}
 	t.Run("a weak key", func(t *testing.T) {
-		der, err := x509.CreateCertificate(rand.Reader, leaf.cert, root.cert, softwareKeys.rsa1024().Public(), root.key)
+		der, err := x509.CreateCertificate(rand.Reader, leaf.Cert, root.Cert, tpmlab.RSA1024().Public(), root.Key)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := VerifyAKCertificate(good, [][]byte{der}, chainTime); !errors.Is(err, refusal.Check("tpm-key-strength")) {
+		if _, err := VerifyAKCertificate(good, [][]byte{der}, tpmlab.Time); !errors.Is(err, refusal.Check("tpm-key-strength")) {
 			t.Errorf("got %v, want %s", err, refusal.Check("tpm-key-strength"))
 		}
 	})
-	other := sign(t, nil, "root", nil)
-	if _, err := VerifyAKCertificate([]Issuer{{Roots: []*x509.Certificate{other.cert}, Profile: ProfileTCG()}}, chain, chainTime); !errors.Is(err, CheckCertificateChain) {
+	other := tpmlab.Sign(t, nil, "root", nil)
+	if _, err := VerifyAKCertificate([]Issuer{{Roots: []*x509.Certificate{other.Cert}, Profile: ProfileTCG()}}, chain, tpmlab.Time); !errors.Is(err, CheckCertificateChain) {
 		t.Errorf("another root: %v", err)
 	}
 }
@@ -178,16 +179,16 @@ func TestVerifyAKCertificateRefuses(t *testing.T) {
 // that was sent.
 func FuzzParseAKPresented(f *testing.F) {
 	fuzzing.Begin(f)
-	root := sign(f, nil, "root", nil)
-	a, b := sign(f, root, "a", nil).cert.Raw, sign(f, root, "b", nil).cert.Raw
+	root := tpmlab.Sign(f, nil, "root", nil)
+	a, b := tpmlab.Sign(f, root, "a", nil).Cert.Raw, tpmlab.Sign(f, root, "b", nil).Cert.Raw
 	f.Add(a, b)
 	f.Add(b, []byte{})
-	f.Add(ekCert(f, root, newTestKey(f).Public(), nil).Raw, a)
+	f.Add(tpmlab.EKCertificate(f, root, tpmlab.NewP256(f).Public(), nil).Raw, a)
 	f.Add(a[:100], a[100:])
 	f.Fuzz(func(t *testing.T, leaf, above []byte) {
 		p, err := ParseAKPresented([][]byte{leaf, above})
 		if err != nil {
-			if p != nil || !hasCheck(err) {
+			if p != nil || !tpmlab.HasCheck(err) {
 				t.Fatalf("%v, %v is no check", p, err)
 			}
 			return

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -24,11 +25,13 @@ import (
 var akDirectory = DirectoryName{Manufacturer: "id:494E5443", Vendor: "INTC", Model: "ADL", Version: "id:00020000"}
 
 // akCA is a CA for AKs that is valid at chainTime.
-func akCA(t testing.TB, edit func(*x509.Certificate)) *testCA { return sign(t, nil, "AK CA", edit) }
+func akCA(t testing.TB, edit func(*x509.Certificate)) *tpmlab.CA {
+	return tpmlab.Sign(t, nil, "AK CA", edit)
+}
 
 func akTemplate(key crypto.PublicKey) AKTemplate {
 	return AKTemplate{Key: key, PermanentIdentifier: "machine-7", Directory: akDirectory,
-		NotBefore: chainTime, NotAfter: chainTime.Add(time.Hour)}
+		NotBefore: tpmlab.Time, NotAfter: tpmlab.Time.Add(time.Hour)}
 }
 
 // What is made has the form that ProfileTCG asks for and, by its own source, step-ca; and
@@ -40,15 +43,15 @@ func TestCreateAKCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	identities := map[attest.Identity]bool{}
-	for name, key := range map[string]crypto.PublicKey{"RSA-2048": rsaKey.Public(), "P-256": newTestKey(t).Public(),
-		"P-384": newECDSA(t, elliptic.P384()).Public(), "P-521": newECDSA(t, elliptic.P521()).Public()} {
+	for name, key := range map[string]crypto.PublicKey{"RSA-2048": rsaKey.Public(), "P-256": tpmlab.NewP256(t).Public(),
+		"P-384": tpmlab.NewECDSA(t, elliptic.P384()).Public(), "P-521": tpmlab.NewECDSA(t, elliptic.P521()).Public()} {
 		t.Run(name, func(t *testing.T) {
-			made, err := CreateAKCertificate(t.Context(), akTemplate(key), ca.cert, ca.key)
+			made, err := CreateAKCertificate(t.Context(), akTemplate(key), ca.Cert, ca.Key)
 			if err != nil {
 				t.Fatal(err)
 			}
 			cert := made.Chain[0]
-			if len(made.Chain) != 2 || !made.Chain[1].Equal(ca.cert) || made.Directory != akDirectory {
+			if len(made.Chain) != 2 || !made.Chain[1].Equal(ca.Cert) || made.Directory != akDirectory {
 				t.Errorf("a chain of %d, %+v", len(made.Chain), made.Directory)
 			}
 			identities[made.Machine] = true
@@ -63,7 +66,7 @@ func TestCreateAKCertificate(t *testing.T) {
 			if len(want) != 0 || cert.KeyUsage != x509.KeyUsageDigitalSignature || !cert.BasicConstraintsValid {
 				t.Errorf("no extensions %v, %s", want, keyUsageText(cert.KeyUsage))
 			}
-			if !cert.NotBefore.Equal(chainTime) || !cert.NotAfter.Equal(chainTime.Add(time.Hour)) || cert.SerialNumber.BitLen() < 100 {
+			if !cert.NotBefore.Equal(tpmlab.Time) || !cert.NotAfter.Equal(tpmlab.Time.Add(time.Hour)) || cert.SerialNumber.BitLen() < 100 {
 				t.Errorf("from %s to %s, number %s", cert.NotBefore, cert.NotAfter, cert.SerialNumber)
 			}
 		})
@@ -73,7 +76,7 @@ func TestCreateAKCertificate(t *testing.T) {
 	}
 	bare := akTemplate(rsaKey.Public())
 	bare.PermanentIdentifier, bare.Directory = strings.Repeat("é", 127), DirectoryName{}
-	made, err := CreateAKCertificate(t.Context(), bare, ca.cert, ca.key)
+	made, err := CreateAKCertificate(t.Context(), bare, ca.Cert, ca.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +116,7 @@ func takenByStepCA(t *testing.T, cert *x509.Certificate, identifier string) {
 }
 
 func TestCreateAKCertificateRefuses(t *testing.T) {
-	ca, other := akCA(t, nil), newTestKey(t)
+	ca, other := akCA(t, nil), tpmlab.NewP256(t)
 	_, edKey, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +125,7 @@ func TestCreateAKCertificateRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shape := *ca.cert
+	shape := *ca.Cert
 	shape.SignatureAlgorithm, shape.PublicKey = 0, edKey.Public()
 	edCA, err := x509.CreateCertificate(rand.Reader, &shape, &shape, edKey.Public(), edKey)
 	if err != nil {
@@ -135,13 +138,13 @@ func TestCreateAKCertificateRefuses(t *testing.T) {
 	edited := func(edit func(*x509.Certificate)) func(*testing.T, *AKTemplate) (*x509.Certificate, crypto.Signer) {
 		return func(t *testing.T, _ *AKTemplate) (*x509.Certificate, crypto.Signer) {
 			ca := akCA(t, edit)
-			return ca.cert, ca.key
+			return ca.Cert, ca.Key
 		}
 	}
 	change := func(f func(*AKTemplate)) func(*testing.T, *AKTemplate) (*x509.Certificate, crypto.Signer) {
 		return func(_ *testing.T, a *AKTemplate) (*x509.Certificate, crypto.Signer) {
 			f(a)
-			return ca.cert, ca.key
+			return ca.Cert, ca.Key
 		}
 	}
 	for name, c := range map[string]struct {
@@ -162,12 +165,12 @@ func TestCreateAKCertificateRefuses(t *testing.T) {
 		"a vendor alone":            {change(func(a *AKTemplate) { a.Directory = DirectoryName{Vendor: "INTC"} }), checkSubjectAltName},
 		"no validity":               {change(func(a *AKTemplate) { a.NotBefore, a.NotAfter = time.Time{}, time.Time{} }), refusal.CheckConfig},
 		"an end before":             {change(func(a *AKTemplate) { a.NotAfter = a.NotBefore.Add(-time.Second) }), checkCertificateExpired},
-		"the CA's end":              {change(func(a *AKTemplate) { a.NotAfter = ca.cert.NotAfter }), ""},
-		"an end after the CA's":     {change(func(a *AKTemplate) { a.NotAfter = ca.cert.NotAfter.Add(time.Second) }), refusal.CheckConfig},
-		"a beginning before the CA": {change(func(a *AKTemplate) { a.NotBefore = ca.cert.NotBefore.Add(-time.Second) }), checkCertificateNotYetValid},
-		"no CA":                     {func(*testing.T, *AKTemplate) (*x509.Certificate, crypto.Signer) { return nil, ca.key }, refusal.CheckConfig},
-		"no CA key":                 {func(*testing.T, *AKTemplate) (*x509.Certificate, crypto.Signer) { return ca.cert, nil }, refusal.CheckConfig},
-		"another CA's key":          {func(*testing.T, *AKTemplate) (*x509.Certificate, crypto.Signer) { return ca.cert, other }, refusal.CheckConfig},
+		"the CA's end":              {change(func(a *AKTemplate) { a.NotAfter = ca.Cert.NotAfter }), ""},
+		"an end after the CA's":     {change(func(a *AKTemplate) { a.NotAfter = ca.Cert.NotAfter.Add(time.Second) }), refusal.CheckConfig},
+		"a beginning before the CA": {change(func(a *AKTemplate) { a.NotBefore = ca.Cert.NotBefore.Add(-time.Second) }), checkCertificateNotYetValid},
+		"no CA":                     {func(*testing.T, *AKTemplate) (*x509.Certificate, crypto.Signer) { return nil, ca.Key }, refusal.CheckConfig},
+		"no CA key":                 {func(*testing.T, *AKTemplate) (*x509.Certificate, crypto.Signer) { return ca.Cert, nil }, refusal.CheckConfig},
+		"another CA's key":          {func(*testing.T, *AKTemplate) (*x509.Certificate, crypto.Signer) { return ca.Cert, other }, refusal.CheckConfig},
 		"a CA of Ed25519":           {func(*testing.T, *AKTemplate) (*x509.Certificate, crypto.Signer) { return parsedEdCA, edKey }, refusal.Check("tpm-key-strength")},
 		"a certificate of no CA":    {edited(func(c *x509.Certificate) { c.IsCA = false }), CheckCertificateChain},
 		"a CA for TLS":              {edited(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }), checkCertificateExtKeyUsage},
@@ -187,7 +190,7 @@ func TestCreateAKCertificateRefuses(t *testing.T) {
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if _, err := CreateAKCertificate(ended, akTemplate(other.Public()), ca.cert, ca.key); !errors.Is(err, refusal.ErrRetry) {
+	if _, err := CreateAKCertificate(ended, akTemplate(other.Public()), ca.Cert, ca.Key); !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("after its end: %v", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -19,7 +20,7 @@ import (
 // A list in each form that is none: nothing is left out or added, and the refusal says
 // what is wrong, whether it is crypto/x509's or ours.
 func TestFormOfLists(t *testing.T) {
-	root := sign(t, nil, "root", crlSigner)
+	root := tpmlab.Sign(t, nil, "root", crlSigner)
 	der := crlOf(t, root, nil, 1)
 	if _, err := parseCRL(der); err != nil {
 		t.Fatal(err)
@@ -29,27 +30,27 @@ func TestFormOfLists(t *testing.T) {
 	if len(outer) != 3 || len(tbs) != 7 {
 		t.Fatalf("%d and %d elements", len(outer), len(tbs))
 	}
-	list := func(tbs ...[]byte) []byte { return seq(seq(tbs...), outer[1], outer[2]) }
-	generalized := element(asn1.GeneralizedTime, []byte("20260101000000Z"))
+	list := func(tbs ...[]byte) []byte { return tpmlab.Seq(tpmlab.Seq(tbs...), outer[1], outer[2]) }
+	generalized := tpmlab.Element(asn1.GeneralizedTime, []byte("20260101000000Z"))
 	entry := func(parts ...[]byte) []byte {
-		return list(tbs[0], tbs[1], tbs[2], tbs[3], tbs[4], seq(seq(parts...)), tbs[6])
+		return list(tbs[0], tbs[1], tbs[2], tbs[3], tbs[4], tpmlab.Seq(tpmlab.Seq(parts...)), tbs[6])
 	}
-	serial, null := element(asn1.INTEGER, []byte{7}), []byte{5, 0}
+	serial, null := tpmlab.Element(asn1.INTEGER, []byte{7}), []byte{5, 0}
 	const noList, noTBS, noSignature = "no DER, or bytes after the list", "no TBSCertList", "no signature, or bytes after it"
 	for name, c := range map[string]struct {
 		der []byte
 		bad string
 	}{
 		"nothing":                      {nil, noList},
-		"no list":                      {octets(der), noList},
-		"an empty list":                {seq(), noList},
+		"no list":                      {tpmlab.Octets(der), noList},
+		"an empty list":                {tpmlab.Seq(), noList},
 		"a byte after":                 {append(bytes.Clone(der), 0), noList},
-		"no TBSCertList":               {seq(octets(outer[0]), outer[1], outer[2]), noList},
-		"no algorithm":                 {seq(outer[0]), noTBS},
-		"an algorithm of no list":      {seq(outer[0], octets(nil), outer[2]), noTBS},
-		"no signature":                 {seq(outer[0], outer[1]), noSignature},
-		"a signature of octets":        {seq(outer[0], outer[1], octets(nil)), noSignature},
-		"a second signature":           {seq(outer[0], outer[1], outer[2], outer[2]), noSignature},
+		"no TBSCertList":               {tpmlab.Seq(tpmlab.Octets(outer[0]), outer[1], outer[2]), noList},
+		"no algorithm":                 {tpmlab.Seq(outer[0]), noTBS},
+		"an algorithm of no list":      {tpmlab.Seq(outer[0], tpmlab.Octets(nil), outer[2]), noTBS},
+		"no signature":                 {tpmlab.Seq(outer[0], outer[1]), noSignature},
+		"a signature of octets":        {tpmlab.Seq(outer[0], outer[1], tpmlab.Octets(nil)), noSignature},
+		"a second signature":           {tpmlab.Seq(outer[0], outer[1], outer[2], outer[2]), noSignature},
 		"nothing in it":                {list(), noTBS},
 		"three elements":               {list(tbs[:3]...), noTBS},
 		"a nextUpdate that ends":       {list(tbs[0], tbs[1], tbs[2], tbs[3], []byte{byte(asn1.UTCTime), 100}), noTBS},
@@ -60,14 +61,14 @@ func TestFormOfLists(t *testing.T) {
 		"extensions twice":             {list(tbs[0], tbs[1], tbs[2], tbs[3], tbs[4], tbs[5], tbs[6], tbs[6]), noTBS},
 		"no nextUpdate":                {list(tbs[0], tbs[1], tbs[2], tbs[3], tbs[5], tbs[6]), "no nextUpdate"},
 		"an entry of a later time":     {entry(serial, generalized), ""},
-		"an entry of no time":          {entry(serial, element(asn1.Tag(22), []byte("20260101000000Z"))), errEntry.Error()},
-		"an entry of graphic text":     {entry(serial, element(asn1.Tag(25), []byte("20260101000000Z"))), errEntry.Error()},
-		"an entry that is no list":     {list(tbs[0], tbs[1], tbs[2], tbs[3], tbs[4], seq(octets(nil)), tbs[6]), errEntry.Error()},
+		"an entry of no time":          {entry(serial, tpmlab.Element(asn1.Tag(22), []byte("20260101000000Z"))), errEntry.Error()},
+		"an entry of graphic text":     {entry(serial, tpmlab.Element(asn1.Tag(25), []byte("20260101000000Z"))), errEntry.Error()},
+		"an entry that is no list":     {list(tbs[0], tbs[1], tbs[2], tbs[3], tbs[4], tpmlab.Seq(tpmlab.Octets(nil)), tbs[6]), errEntry.Error()},
 		"an entry without a time":      {entry(serial), errEntry.Error()},
 		"an entry without a number":    {entry(generalized), errEntry.Error()},
-		"empty extensions of an entry": {entry(serial, generalized, seq()), errEntry.Error()},
-		"an extension of no list":      {entry(serial, generalized, seq(octets(nil))), errEntry.Error()},
-		"extensions of no list":        {entry(serial, generalized, octets(nil)), errEntry.Error()},
+		"empty extensions of an entry": {entry(serial, generalized, tpmlab.Seq()), errEntry.Error()},
+		"an extension of no list":      {entry(serial, generalized, tpmlab.Seq(tpmlab.Octets(nil))), errEntry.Error()},
+		"extensions of no list":        {entry(serial, generalized, tpmlab.Octets(nil)), errEntry.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := parseCRL(c.der)
@@ -97,25 +98,25 @@ func TestNamesThatEnd(t *testing.T) {
 		return der
 	}
 	directory := func(attribute []byte) []byte {
-		return sanOf(element(tagDirectoryName, seq(element(asn1.SET, attribute))))
+		return tpmlab.SAN(tpmlab.Element(tagDirectoryName, tpmlab.Seq(tpmlab.Element(asn1.SET, attribute))))
 	}
 	for name, value := range map[string][]byte{
 		"a DNS name":                {0x30, 3, byte(tagDNSName), 100, 'a'},
 		"a tag alone":               {0x30, 1, byte(tagDNSName)},
 		"an unknown form":           {0x30, 3, 0x8f, 100, 'a'},
-		"another attribute's value": directory(seq(id("2.5.4.3"))),
-		"a maker's value":           directory(seq(id("2.23.133.2.1"))),
-		"an attribute's end":        directory(seq(id("2.5.4.3"), []byte{12, 100})),
-		"two values":                directory(seq(id("2.5.4.3"), utf8String("a"), utf8String("b"))),
-		"no type":                   directory(seq(utf8String("a"))),
+		"another attribute's value": directory(tpmlab.Seq(id("2.5.4.3"))),
+		"a maker's value":           directory(tpmlab.Seq(id("2.23.133.2.1"))),
+		"an attribute's end":        directory(tpmlab.Seq(id("2.5.4.3"), []byte{12, 100})),
+		"two values":                directory(tpmlab.Seq(id("2.5.4.3"), utf8String("a"), utf8String("b"))),
+		"no type":                   directory(tpmlab.Seq(utf8String("a"))),
 		"no attribute":              directory(utf8String("a")),
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := parseSubjectAltName(withSAN(false, value))
-			expectCheck(t, err, checkSubjectAltName)
+			tpmlab.ExpectCheck(t, err, checkSubjectAltName)
 		})
 	}
-	if _, err := parseSubjectAltName(withSAN(false, directory(seq(id("2.5.4.3"), utf8String("a"))))); err != nil {
+	if _, err := parseSubjectAltName(withSAN(false, directory(tpmlab.Seq(id("2.5.4.3"), utf8String("a"))))); err != nil {
 		t.Errorf("a common name: %v", err)
 	}
 }
@@ -123,7 +124,7 @@ func TestNamesThatEnd(t *testing.T) {
 // A bare EK is a SubjectPublicKeyInfo in its one encoding: what crypto/x509 passes over
 // is refused, since the same key would have a second digest.
 func TestEncodingsOfBareEKs(t *testing.T) {
-	key := softwareKeys.p256().Public()
+	key := tpmlab.P256().Public()
 	spki, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +136,7 @@ func TestEncodingsOfBareEKs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rsa, err := x509.MarshalPKIXPublicKey(softwareKeys.rsa2048().Public())
+	rsa, err := x509.MarshalPKIXPublicKey(tpmlab.RSA2048().Public())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,29 +147,29 @@ func TestEncodingsOfBareEKs(t *testing.T) {
 		"P-256":                       {spki, ""},
 		"RSA":                         {rsa, ""},
 		"nothing":                     {nil, checkEKKeyEncoding},
-		"no key":                      {seq(), checkEKKeyEncoding},
+		"no key":                      {tpmlab.Seq(), checkEKKeyEncoding},
 		"a byte after":                {append(bytes.Clone(spki), 0), checkEKKeyEncoding},
-		"something after the key":     {seq(parts[0], parts[1], null), checkEKKeyEncoding},
-		"something after the curve":   {seq(seq(algorithm[0], algorithm[1], null), parts[1]), checkEKKeyEncoding},
+		"something after the key":     {tpmlab.Seq(parts[0], parts[1], null), checkEKKeyEncoding},
+		"something after the curve":   {tpmlab.Seq(tpmlab.Seq(algorithm[0], algorithm[1], null), parts[1]), checkEKKeyEncoding},
 		"Ed25519":                     {ed, refusal.Check("tpm-key-strength")},
 		"the largest, no key in it":   {make([]byte, der.MaxPublicSize), checkEKKeyEncoding},
 		"one byte more than may come": {make([]byte, der.MaxPublicSize+1), refusal.Check("message-size")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := parseEKPublic(c.der)
-			expectCheck(t, err, c.want)
+			tpmlab.ExpectCheck(t, err, c.want)
 		})
 	}
 }
 
 func TestNumbersOfSpecifications(t *testing.T) {
-	number := func(v byte) []byte { return element(asn1.INTEGER, []byte{v}) }
+	number := func(v byte) []byte { return tpmlab.Element(asn1.INTEGER, []byte{v}) }
 	attributes := func(values ...[]byte) *x509.Certificate {
 		id, err := encoding.Marshal(encoding.ObjectIdentifier{2, 23, 133, 2, 16})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return &x509.Certificate{Extensions: []pkix.Extension{{Id: encoding.ObjectIdentifier{2, 5, 29, 9}, Value: seq(seq(id, element(asn1.SET, seq(values...))))}}}
+		return &x509.Certificate{Extensions: []pkix.Extension{{Id: encoding.ObjectIdentifier{2, 5, 29, 9}, Value: tpmlab.Seq(tpmlab.Seq(id, tpmlab.Element(asn1.SET, tpmlab.Seq(values...))))}}}
 	}
 	family := utf8String("2.0")
 	for name, c := range map[string]struct {
@@ -183,11 +184,11 @@ func TestNumbersOfSpecifications(t *testing.T) {
 		"no family":               {attributes(utf8String(""), number(0), number(1)), checkSpecification},
 		"a family of 16 bytes":    {attributes(utf8String(strings.Repeat("2", 16)), number(0), number(1)), ""},
 		"a family of 17 bytes":    {attributes(utf8String(strings.Repeat("2", 17)), number(0), number(1)), checkSpecification},
-		"a family that is octets": {attributes(octets([]byte("2.0")), number(0), number(1)), checkSpecification},
+		"a family that is octets": {attributes(tpmlab.Octets([]byte("2.0")), number(0), number(1)), checkSpecification},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := parseSpecification(c.cert)
-			expectCheck(t, err, c.want)
+			tpmlab.ExpectCheck(t, err, c.want)
 			if (s == nil) != (c.want != "") {
 				t.Errorf("got %v", s)
 			}

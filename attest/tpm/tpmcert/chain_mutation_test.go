@@ -18,6 +18,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -27,15 +28,15 @@ import (
 type chainForger struct {
 	*rand.Rand
 	t     testing.TB
-	roots []*LabCert
-	keys  []*LabCert // CAs whose private keys the stranger has
-	spkis [][]byte   // keys that nobody has
+	roots []*tpmlab.Cert
+	keys  []*tpmlab.Cert // CAs whose private keys the stranger has
+	spkis [][]byte       // keys that nobody has
 }
 
 // forgedChain is a chain, leaf first, before it is signed; parents say what signs each.
 type forgedChain struct {
-	certs   []*LabCert
-	parents []*LabCert
+	certs   []*tpmlab.Cert
+	parents []*tpmlab.Cert
 }
 
 func (f *chainForger) chain(road attest.Road) [][]byte {
@@ -45,16 +46,16 @@ func (f *chainForger) chain(road attest.Road) [][]byte {
 	above := root
 	for n := depth; n > 0; n-- {
 		key := f.keys[f.IntN(len(f.keys))].Key
-		ca := LabCA(fmt.Sprint("CA ", n), above.Subject, key)
-		ca.Algorithm = labAlgorithm(above.Key.Public())
+		ca := tpmlab.CACert(fmt.Sprint("CA ", n), above.Subject, key)
+		ca.Algorithm = tpmlab.AlgorithmOf(above.Key.Public())
 		g.certs, g.parents = append(g.certs, ca), append(g.parents, above)
 		above = ca
 	}
-	leaf := LabEK(above.Subject, f.keys[0].Key.Public())
+	leaf := tpmlab.EKCert(above.Subject, f.keys[0].Key.Public())
 	if road == attest.RoadAK {
-		leaf = LabAK(above.Subject, f.keys[0].Key.Public())
+		leaf = tpmlab.AKCert(above.Subject, f.keys[0].Key.Public())
 	}
-	leaf.Algorithm = labAlgorithm(above.Key.Public())
+	leaf.Algorithm = tpmlab.AlgorithmOf(above.Key.Public())
 	g.certs, g.parents = append(g.certs, leaf), append(g.parents, above)
 	slices.Reverse(g.certs)
 	slices.Reverse(g.parents)
@@ -77,10 +78,10 @@ func (f *chainForger) mutate(g *forgedChain) {
 	changes := []func(){
 		func() { c.SPKI, c.Key = f.spkis[f.IntN(len(f.spkis))], nil },
 		func() { c.Algorithm = []byte(f.pick(labAlgorithms)) },
-		func() { c.Algorithm = []byte(labSHA1RSA) },
-		func() { c.To = chainTime.Add(-time.Hour) },
-		func() { g.certs[0].To = chainTime.Add(-time.Hour) },
-		func() { c.From = chainTime.Add(time.Hour) },
+		func() { c.Algorithm = []byte(tpmlab.SHA1RSA) },
+		func() { c.To = tpmlab.Time.Add(-time.Hour) },
+		func() { g.certs[0].To = tpmlab.Time.Add(-time.Hour) },
+		func() { c.From = tpmlab.Time.Add(time.Hour) },
 		func() { rename("X") },
 		func() { rename(f.roots[f.IntN(len(f.roots))].Subject) },
 		func() { c.Issuer = f.roots[f.IntN(len(f.roots))].Subject },
@@ -89,18 +90,18 @@ func (f *chainForger) mutate(g *forgedChain) {
 		func() { c.Issuer = g.certs[f.IntN(len(g.certs))].Subject },
 		func() { g.parents[n] = f.keys[f.IntN(len(f.keys))] }, // signed by another
 		func() { g.parents[n] = f.roots[f.IntN(len(f.roots))] },
-		func() { g.parents[n] = &LabCert{} },
+		func() { g.parents[n] = &tpmlab.Cert{} },
 		func() { c.Extensions = c.Extensions[min(1, len(c.Extensions)):] },
-		func() { c.Extensions = append(c.Extensions, labUsages(oid.KpServerAuth)) },
-		func() { c.Extensions = append(c.Extensions, labUsages(oid.TCGKpEKCertificate)) },
+		func() { c.Extensions = append(c.Extensions, tpmlab.Usages(oid.KpServerAuth)) },
+		func() { c.Extensions = append(c.Extensions, tpmlab.Usages(oid.TCGKpEKCertificate)) },
 		func() { c.Extensions = append(c.Extensions, criticalExtension()) },
-		func() { c.Extensions = append(slices.Clip(c.Extensions), labKeyID(byte(n))...) },
-		func() { c.Extensions = append(slices.Clip(c.Extensions), labAuthority(byte(n+1))) },
+		func() { c.Extensions = append(slices.Clip(c.Extensions), tpmlab.KeyID(byte(n))...) },
+		func() { c.Extensions = append(slices.Clip(c.Extensions), tpmlab.Authority(byte(n+1))) },
 		func() {
-			c.Extensions = slices.Concat([]pkix.Extension{labNoDepth}, c.Extensions[min(1, len(c.Extensions)):])
+			c.Extensions = slices.Concat([]pkix.Extension{tpmlab.NoDepth}, c.Extensions[min(1, len(c.Extensions)):])
 		},
 		func() {
-			c.Extensions = slices.Concat([]pkix.Extension{labIsNoCA}, c.Extensions[min(1, len(c.Extensions)):])
+			c.Extensions = slices.Concat([]pkix.Extension{tpmlab.IsNoCA}, c.Extensions[min(1, len(c.Extensions)):])
 		},
 		func() {
 			c.Extensions = append(c.Extensions, pkix.Extension{Id: []int{2, 5, 29, 30}, Critical: true, Value: []byte("\x30\x0b\xa0\x09\x30\x07\x82\x05a.com")})
@@ -130,7 +131,7 @@ func (f *chainForger) mutate(g *forgedChain) {
 	changes[f.IntN(len(changes))]()
 }
 
-var labAlgorithms = []string{labSHA1RSA, labSHA256RSA, labMD5RSA, labECDSASHA1, labECDSASHA256, labEd25519, labUnknown, labPSSSHA256}
+var labAlgorithms = []string{tpmlab.SHA1RSA, tpmlab.SHA256RSA, tpmlab.MD5RSA, tpmlab.ECDSASHA1, tpmlab.ECDSASHA256, tpmlab.Ed25519, tpmlab.Unknown, tpmlab.PSSSHA256}
 
 func (f *chainForger) pick(from []string) string { return from[f.IntN(len(from))] }
 
@@ -150,8 +151,8 @@ func (f *chainForger) sign(g *forgedChain) [][]byte {
 	return out
 }
 
-// numberOfChains is how many chains are tried: 10,000, a tenth of that with -short, and
-// what NODEATTEST_CHAINS says.
+// numberOfChains is how many chains are tried: 1,000, ten times as many with
+// NODEATTEST_LONG=1, and what NODEATTEST_CHAINS says.
 func numberOfChains(t *testing.T) int {
 	t.Helper()
 	if text := os.Getenv("NODEATTEST_CHAINS"); text != "" {
@@ -161,10 +162,10 @@ func numberOfChains(t *testing.T) int {
 		}
 		return n
 	}
-	if testing.Short() {
-		return 1001
+	if os.Getenv("NODEATTEST_LONG") == "1" {
+		return 10001
 	}
-	return 10001
+	return 1001
 }
 
 // Whatever chain is sent, to ten issuers on either road: it costs no more signatures
@@ -178,11 +179,11 @@ func TestForgedChainsCostLittle(t *testing.T) {
 	t.Logf("NODEATTEST_SEED=%d", seed)
 	f := &chainForger{Rand: rand.New(rand.NewPCG(seed, 0)), t: t}
 	rsaKeys := rsaTestKeys()
-	f.roots = append(tenRoots(t)[:6], LabCA("RSA", "RSA", rsaKeys[0]), LabCA("P-384", "P-384", ecdsaKey(t, elliptic.P384())),
-		LabCA("twice", "twice", newTestKey(t)), LabCA("twice", "twice", newTestKey(t)))
-	f.keys = []*LabCert{LabCA("K", "K", newTestKey(t)), LabCA("L", "L", newTestKey(t)), LabCA("M", "M", rsaKeys[1])}
-	for _, name := range slices.Sorted(maps.Keys(labStrangeSPKIs())) {
-		f.spkis = append(f.spkis, labStrangeSPKIs()[name])
+	f.roots = append(tenRoots(t)[:6], tpmlab.CACert("RSA", "RSA", rsaKeys[0]), tpmlab.CACert("P-384", "P-384", tpmlab.NewECDSA(t, elliptic.P384())),
+		tpmlab.CACert("twice", "twice", tpmlab.NewP256(t)), tpmlab.CACert("twice", "twice", tpmlab.NewP256(t)))
+	f.keys = []*tpmlab.Cert{tpmlab.CACert("K", "K", tpmlab.NewP256(t)), tpmlab.CACert("L", "L", tpmlab.NewP256(t)), tpmlab.CACert("M", "M", rsaKeys[1])}
+	for _, name := range slices.Sorted(maps.Keys(tpmlab.StrangeSPKIs())) {
+		f.spkis = append(f.spkis, tpmlab.StrangeSPKIs()[name])
 	}
 	strict, tolerant := newLab(t, EKProfileTCG(), f.roots...), newLab(t, allowingSHA1(), f.roots...)
 	accepted, most, mostRefused := 0, 0, 0
@@ -242,7 +243,7 @@ func agrees(t *testing.T, chain []*x509.Certificate) {
 	for _, c := range chain[1 : len(chain)-1] {
 		intermediates.AddCert(c)
 	}
-	if _, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: intermediates, CurrentTime: chainTime,
+	if _, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: intermediates, CurrentTime: tpmlab.Time,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
 		t.Errorf("crypto/x509 refuses a chain of %d: %v", len(chain), err)
 	}
@@ -251,16 +252,16 @@ func agrees(t *testing.T, chain []*x509.Certificate) {
 // FuzzChains feeds bytes for certificates to both roads.
 func FuzzChains(f *testing.F) {
 	fuzzing.Begin(f)
-	root := LabCA("root", "root", newTestKey(f))
-	l := newLab(f, allowingSHA1(), slices.Repeat([]*LabCert{root}, 10)...)
+	root := tpmlab.CACert("root", "root", tpmlab.NewP256(f))
+	l := newLab(f, allowingSHA1(), slices.Repeat([]*tpmlab.Cert{root}, 10)...)
 	for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
-		leaf, lower := leafOn(road, "lower", f), LabCA("lower", "root", newTestKey(f))
-		leaf.Algorithm = labAlgorithm(lower.Key.Public())
+		leaf, lower := leafOn(road, "lower", f), tpmlab.CACert("lower", "root", tpmlab.NewP256(f))
+		leaf.Algorithm = tpmlab.AlgorithmOf(lower.Key.Public())
 		f.Add(joined(leaf.Sign(f, lower.Key), lower.Sign(f, root.Key)))
 	}
-	for _, spki := range labStrangeSPKIs() {
-		leaf, lower := leafOn(attest.RoadEK, "lower", f), LabCA("lower", "root", newTestKey(f))
-		leaf.Algorithm, lower.SPKI = []byte(labSHA1RSA), spki
+	for _, spki := range tpmlab.StrangeSPKIs() {
+		leaf, lower := leafOn(attest.RoadEK, "lower", f), tpmlab.CACert("lower", "root", tpmlab.NewP256(f))
+		leaf.Algorithm, lower.SPKI = []byte(tpmlab.SHA1RSA), spki
 		f.Add(joined(leaf.Sign(f, nil), lower.Sign(f, root.Key)))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -13,16 +13,17 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // akIssuerOf is an issuer with these roots and intermediates.
-func akIssuerOf(t testing.TB, known *linkMemory, roots []*LabCert, intermediates ...*x509.Certificate) *issuer {
+func akIssuerOf(t testing.TB, known *linkMemory, roots []*tpmlab.Cert, intermediates ...*x509.Certificate) *issuer {
 	t.Helper()
 	made := Issuer{Profile: ProfileTCG(), Intermediates: intermediates}
 	for _, r := range roots {
-		made.Roots = append(made.Roots, labParsed(t, r.Sign(t, r.Key)))
+		made.Roots = append(made.Roots, tpmlab.Parsed(t, r.Sign(t, r.Key)))
 	}
 	i, err := newIssuer(&made, known)
 	if err != nil {
@@ -41,18 +42,18 @@ func presentedBytes(t testing.TB, chain ...[]byte) *AKPresented {
 }
 
 // leafUnder is an AK's certificate by the CA.
-func leafUnder(t testing.TB, ca *LabCert) []byte {
+func leafUnder(t testing.TB, ca *tpmlab.Cert) []byte {
 	t.Helper()
-	leaf := LabAK(ca.Subject, newTestKey(t).Public())
-	leaf.Algorithm = labAlgorithm(ca.Key.Public())
+	leaf := tpmlab.AKCert(ca.Subject, tpmlab.NewP256(t).Public())
+	leaf.Algorithm = tpmlab.AlgorithmOf(ca.Key.Public())
 	return leaf.Sign(t, ca.Key)
 }
 
 // sameNamed are CAs of one name and different keys.
-func sameNamed(t testing.TB, n int) (roots []*LabCert) {
+func sameNamed(t testing.TB, n int) (roots []*tpmlab.Cert) {
 	t.Helper()
 	for range n {
-		roots = append(roots, LabCA("root", "root", newTestKey(t)))
+		roots = append(roots, tpmlab.CACert("root", "root", tpmlab.NewP256(t)))
 	}
 	return roots
 }
@@ -77,14 +78,14 @@ func TestSearchesThatAreStopped(t *testing.T) {
 	leaf := leafUnder(t, roots[4+1])
 	t.Run("by the budget", func(t *testing.T) {
 		w := newTestLinks(10)
-		_, err := akIssuerOf(t, newLinkMemory(), roots).verify(t.Context(), w, presentedBytes(t, leaf), chainTime)
+		_, err := akIssuerOf(t, newLinkMemory(), roots).verify(t.Context(), w, presentedBytes(t, leaf), tpmlab.Time)
 		if !errors.Is(err, attest.CheckBudget) || w.Signatures() != 4 || w.steps != 4+1 {
 			t.Errorf("%v after %d signatures and %d steps", err, w.Signatures(), w.steps)
 		}
 	})
 	t.Run("by the caller", func(t *testing.T) {
 		w := newTestLinks(10)
-		_, err := akIssuerOf(t, newLinkMemory(), roots).verify(&givingUp{t.Context(), 2}, w, presentedBytes(t, leaf), chainTime)
+		_, err := akIssuerOf(t, newLinkMemory(), roots).verify(&givingUp{t.Context(), 2}, w, presentedBytes(t, leaf), tpmlab.Time)
 		if !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, context.Canceled) || w.Signatures() != 2 {
 			t.Errorf("%v after %d signatures", err, w.Signatures())
 		}
@@ -93,8 +94,8 @@ func TestSearchesThatAreStopped(t *testing.T) {
 		t.Run(fmt.Sprint("steps left: ", left), func(t *testing.T) {
 			w := newTestLinks(10)
 			w.steps = maxSearchSteps - left
-			_, err := akIssuerOf(t, newLinkMemory(), roots[:1]).verify(t.Context(), w, presentedBytes(t, leafUnder(t, roots[0])), chainTime)
-			checkOutcome(t, err, want)
+			_, err := akIssuerOf(t, newLinkMemory(), roots[:1]).verify(t.Context(), w, presentedBytes(t, leafUnder(t, roots[0])), tpmlab.Time)
+			tpmlab.CheckOutcome(t, err, want)
 			if w.Signatures() != left {
 				t.Errorf("%d signatures", w.Signatures())
 			}
@@ -103,8 +104,8 @@ func TestSearchesThatAreStopped(t *testing.T) {
 	t.Run("the last link of the budget", func(t *testing.T) {
 		w := newTestLinks(10)
 		w.links = 5 + 4 - 1
-		_, err := akIssuerOf(t, newLinkMemory(), roots[:1]).verify(t.Context(), w, presentedBytes(t, leafUnder(t, roots[0])), chainTime)
-		checkOutcome(t, err, "")
+		_, err := akIssuerOf(t, newLinkMemory(), roots[:1]).verify(t.Context(), w, presentedBytes(t, leafUnder(t, roots[0])), tpmlab.Time)
+		tpmlab.CheckOutcome(t, err, "")
 	})
 	t.Run("between two issuers", func(t *testing.T) {
 		l := newLab(t, EKProfileTCG(), roots[0])
@@ -121,31 +122,31 @@ func TestSearchesThatAreStopped(t *testing.T) {
 func leafOnLab(t testing.TB, road attest.Road, issuer string) []byte {
 	t.Helper()
 	leaf := leafOn(road, issuer, t)
-	leaf.Algorithm = []byte(labECDSASHA256)
+	leaf.Algorithm = []byte(tpmlab.ECDSASHA256)
 	return leaf.Sign(t, nil)
 }
 
 // CAs that certify each other are walked through once, and a root is no chain to itself.
 func TestSearchesThatLeadBack(t *testing.T) {
-	root, key := LabCA("root", "root", newTestKey(t)), newTestKey(t)
-	a, b := LabCA("a", "b", key), LabCA("b", "a", key)
-	loop := akIssuerOf(t, newLinkMemory(), []*LabCert{root}, labParsed(t, a.Sign(t, key)), labParsed(t, b.Sign(t, key)))
+	root, key := tpmlab.CACert("root", "root", tpmlab.NewP256(t)), tpmlab.NewP256(t)
+	a, b := tpmlab.CACert("a", "b", key), tpmlab.CACert("b", "a", key)
+	loop := akIssuerOf(t, newLinkMemory(), []*tpmlab.Cert{root}, tpmlab.Parsed(t, a.Sign(t, key)), tpmlab.Parsed(t, b.Sign(t, key)))
 	w := newTestLinks(10)
-	if _, err := loop.verify(t.Context(), w, presentedBytes(t, leafUnder(t, a)), chainTime); !errors.Is(err, CheckCertificateChain) || w.steps != 2 || w.Signatures() != 0 {
+	if _, err := loop.verify(t.Context(), w, presentedBytes(t, leafUnder(t, a)), tpmlab.Time); !errors.Is(err, CheckCertificateChain) || w.steps != 2 || w.Signatures() != 0 {
 		t.Errorf("%v after %d steps and %d signatures", err, w.steps, w.Signatures())
 	}
-	itself := akIssuerOf(t, newLinkMemory(), []*LabCert{root})
+	itself := akIssuerOf(t, newLinkMemory(), []*tpmlab.Cert{root})
 	w = newTestLinks(10)
-	if _, err := itself.verify(t.Context(), w, presentedBytes(t, root.Sign(t, nil)), chainTime); !errors.Is(err, CheckCertificateChain) {
+	if _, err := itself.verify(t.Context(), w, presentedBytes(t, root.Sign(t, nil)), tpmlab.Time); !errors.Is(err, CheckCertificateChain) {
 		t.Errorf("another certificate of the root's name: %v", err)
 	}
 	der := root.Sign(t, root.Key)
-	own, err := newIssuer(&Issuer{Roots: []*x509.Certificate{labParsed(t, der)}, Profile: ProfileTCG()}, newLinkMemory())
+	own, err := newIssuer(&Issuer{Roots: []*x509.Certificate{tpmlab.Parsed(t, der)}, Profile: ProfileTCG()}, newLinkMemory())
 	if err != nil {
 		t.Fatal(err)
 	}
 	w = newTestLinks(10)
-	if _, err := own.verify(t.Context(), w, presentedBytes(t, der), chainTime); !errors.Is(err, CheckCertificateChain) || w.Signatures() != 0 {
+	if _, err := own.verify(t.Context(), w, presentedBytes(t, der), tpmlab.Time); !errors.Is(err, CheckCertificateChain) || w.Signatures() != 0 {
 		t.Errorf("the root itself: %v after %d signatures", err, w.Signatures())
 	}
 }
@@ -156,34 +157,34 @@ func TestKeyIdentifiers(t *testing.T) {
 		authority, subject []pkix.Extension
 		want               refusal.Check
 	}{
-		"the same":                  {[]pkix.Extension{labAuthority(1, 2)}, labKeyID(1, 2), ""},
-		"another":                   {[]pkix.Extension{labAuthority(1, 2)}, labKeyID(1, 3), CheckCertificateChain},
-		"the leaf's alone":          {[]pkix.Extension{labAuthority(1, 2)}, nil, ""},
-		"the issuer's alone":        {nil, labKeyID(1, 2), ""},
-		"the beginning of the same": {[]pkix.Extension{labAuthority(1, 2)}, labKeyID(1), CheckCertificateChain},
+		"the same":                  {[]pkix.Extension{tpmlab.Authority(1, 2)}, tpmlab.KeyID(1, 2), ""},
+		"another":                   {[]pkix.Extension{tpmlab.Authority(1, 2)}, tpmlab.KeyID(1, 3), CheckCertificateChain},
+		"the leaf's alone":          {[]pkix.Extension{tpmlab.Authority(1, 2)}, nil, ""},
+		"the issuer's alone":        {nil, tpmlab.KeyID(1, 2), ""},
+		"the beginning of the same": {[]pkix.Extension{tpmlab.Authority(1, 2)}, tpmlab.KeyID(1), CheckCertificateChain},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := LabCA("root", "root", newTestKey(t))
+			root := tpmlab.CACert("root", "root", tpmlab.NewP256(t))
 			root.Extensions = append(root.Extensions, c.subject...)
-			leaf := LabAK("root", newTestKey(t).Public())
-			leaf.Algorithm, leaf.Extensions = labAlgorithm(root.Key.Public()), append(leaf.Extensions, c.authority...)
-			_, err := akIssuerOf(t, newLinkMemory(), []*LabCert{root}).verify(t.Context(), newTestLinks(1), presentedBytes(t, leaf.Sign(t, root.Key)), chainTime)
-			checkOutcome(t, err, c.want)
+			leaf := tpmlab.AKCert("root", tpmlab.NewP256(t).Public())
+			leaf.Algorithm, leaf.Extensions = tpmlab.AlgorithmOf(root.Key.Public()), append(leaf.Extensions, c.authority...)
+			_, err := akIssuerOf(t, newLinkMemory(), []*tpmlab.Cert{root}).verify(t.Context(), newTestLinks(1), presentedBytes(t, leaf.Sign(t, root.Key)), tpmlab.Time)
+			tpmlab.CheckOutcome(t, err, c.want)
 		})
 	}
 }
 
 // What one issuer has had verified counts for another under the same key alone.
 func TestMemoryOfTwoIssuers(t *testing.T) {
-	roots, key, known := sameNamed(t, 2), newTestKey(t), newLinkMemory()
-	middle := LabCA("middle", "root", key)
+	roots, key, known := sameNamed(t, 2), tpmlab.NewP256(t), newLinkMemory()
+	middle := tpmlab.CACert("middle", "root", key)
 	first, second := akIssuerOf(t, known, roots[:1]), akIssuerOf(t, known, roots[1:])
 	for _, chain := range [][][]byte{{leafUnder(t, middle), middle.Sign(t, roots[0].Key)}, {leafUnder(t, roots[0])}} {
 		for range 2 {
-			if _, err := first.holds(presentedBytes(t, chain...), chainTime); err != nil {
+			if _, err := first.holds(presentedBytes(t, chain...), tpmlab.Time); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := second.holds(presentedBytes(t, chain...), chainTime); !errors.Is(err, CheckCertificateChain) {
+			if _, err := second.holds(presentedBytes(t, chain...), tpmlab.Time); !errors.Is(err, CheckCertificateChain) {
 				t.Errorf("%d certificates, under another key of that name: %v", len(chain), err)
 			}
 		}
@@ -192,14 +193,14 @@ func TestMemoryOfTwoIssuers(t *testing.T) {
 
 // What crypto/x509 checks again is counted again.
 func TestConstrainedChainsAreCounted(t *testing.T) {
-	root, key := LabCA("root", "root", newTestKey(t)), newTestKey(t)
+	root, key := tpmlab.CACert("root", "root", tpmlab.NewP256(t)), tpmlab.NewP256(t)
 	root.Extensions = append(root.Extensions, pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 30}, Critical: true, Value: []byte("\x30\x0b\xa0\x09\x30\x07\x82\x05a.com")})
-	middle := LabCA("middle", "root", key)
+	middle := tpmlab.CACert("middle", "root", key)
 	chain := [][]byte{leafUnder(t, middle), middle.Sign(t, root.Key)}
 	for limit, want := range map[int]refusal.Check{3: "", 2: attest.CheckBudget, 1: attest.CheckBudget} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {
-			_, err := akIssuerOf(t, newLinkMemory(), []*LabCert{root}).verify(t.Context(), newTestLinks(limit), presentedBytes(t, chain...), chainTime)
-			checkOutcome(t, err, want)
+			_, err := akIssuerOf(t, newLinkMemory(), []*tpmlab.Cert{root}).verify(t.Context(), newTestLinks(limit), presentedBytes(t, chain...), tpmlab.Time)
+			tpmlab.CheckOutcome(t, err, want)
 		})
 	}
 	for name, c := range map[string]struct {
@@ -228,7 +229,7 @@ func TestConstrainedChainsAreCounted(t *testing.T) {
 // takes it.
 func TestMalformedUsages(t *testing.T) {
 	bad := func(id oid.OID) pkix.Extension {
-		e := labUsages(id)
+		e := tpmlab.Usages(id)
 		e.Value = append(bytes.Clone(e.Value), 5, 0)
 		return e
 	}
@@ -236,16 +237,16 @@ func TestMalformedUsages(t *testing.T) {
 		usage := map[attest.Road]oid.OID{attest.RoadAK: oid.TCGKpAIKCertificate, attest.RoadEK: oid.TCGKpEKCertificate}[road]
 		for name, inCA := range map[string]bool{"in the CA": true, "in the leaf": false} {
 			t.Run(name+"/"+road.String(), func(t *testing.T) {
-				root := LabCA("root", "root", newTestKey(t))
+				root := tpmlab.CACert("root", "root", tpmlab.NewP256(t))
 				leaf := leafOn(road, "root", t)
-				leaf.Algorithm = labAlgorithm(root.Key.Public())
+				leaf.Algorithm = tpmlab.AlgorithmOf(root.Key.Public())
 				if inCA {
 					root.Extensions = append(root.Extensions, bad(usage))
 				} else {
 					leaf.Extensions[2] = bad(usage)
 				}
 				_, _, err := newLab(t, EKProfileTCG(), root).verify(t.Context(), road, [][]byte{leaf.Sign(t, root.Key)})
-				checkOutcome(t, err, checkCertificateExtKeyUsage)
+				tpmlab.CheckOutcome(t, err, checkCertificateExtKeyUsage)
 			})
 		}
 	}
@@ -254,25 +255,25 @@ func TestMalformedUsages(t *testing.T) {
 // A CA whose key stands as RSAES-OAEP certifies over SHA-1, where that is let through.
 func TestOAEPCAOverSHA1(t *testing.T) {
 	keys := rsaTestKeys()
-	root, middle := LabCA("root", "root", keys[0]), LabCA("middle", "root", keys[1])
+	root, middle := tpmlab.CACert("root", "root", keys[0]), tpmlab.CACert("middle", "root", keys[1])
 	middle.SPKI = oaepCert(t, keys[1].Public().(*rsa.PublicKey)).RawSubjectPublicKeyInfo
-	leaf := LabEK("middle", newTestKey(t).Public())
-	leaf.Algorithm = []byte(labSHA1RSA)
+	leaf := tpmlab.EKCert("middle", tpmlab.NewP256(t).Public())
+	leaf.Algorithm = []byte(tpmlab.SHA1RSA)
 	l := newLab(t, allowingSHA1(), root)
 	_, _, err := l.verify(t.Context(), attest.RoadEK, [][]byte{leaf.Sign(t, keys[1]), middle.Sign(t, keys[0])})
-	checkOutcome(t, err, "")
+	tpmlab.CheckOutcome(t, err, "")
 	_, _, err = l.verify(t.Context(), attest.RoadEK, [][]byte{leaf.Sign(t, keys[0]), middle.Sign(t, keys[0])})
-	checkOutcome(t, err, CheckCertificateChain)
+	tpmlab.CheckOutcome(t, err, CheckCertificateChain)
 }
 
 // Of an expired EK certificate that leads to no root, that is what is said.
 func TestExpiredEKOfNobody(t *testing.T) {
-	root := LabCA("root", "root", newTestKey(t))
+	root := tpmlab.CACert("root", "root", tpmlab.NewP256(t))
 	l := newLab(t, EKProfileTCG(), root)
 	for issuer, want := range map[string]refusal.Check{"root": checkCertificateExpired, "nobody": CheckCertificateChain} {
-		leaf := LabEK(issuer, newTestKey(t).Public())
-		leaf.Algorithm, leaf.To = labAlgorithm(root.Key.Public()), chainTime.Add(-time.Hour)
+		leaf := tpmlab.EKCert(issuer, tpmlab.NewP256(t).Public())
+		leaf.Algorithm, leaf.To = tpmlab.AlgorithmOf(root.Key.Public()), tpmlab.Time.Add(-time.Hour)
 		_, _, err := l.verify(t.Context(), attest.RoadEK, [][]byte{leaf.Sign(t, root.Key)})
-		checkOutcome(t, err, want)
+		tpmlab.CheckOutcome(t, err, want)
 	}
 }

@@ -12,12 +12,14 @@ import (
 
 	"golang.org/x/crypto/cryptobyte"
 	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
+
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 )
 
 // A list of the largest size costs a small multiple of its bytes, and nothing for its
 // entries before the signature has been verified.
 func TestLargestCRL(t *testing.T) {
-	root := sign(t, nil, "root", crlSigner)
+	root := tpmlab.Sign(t, nil, "root", crlSigner)
 	small := crlOf(t, root, nil, 1)
 	der := listOfSize(t, small, root, maxCRLSize)
 	if len(der) != maxCRLSize {
@@ -34,17 +36,17 @@ func TestLargestCRL(t *testing.T) {
 	if list.revoked != nil {
 		t.Error("entries were read before the signature")
 	}
-	if list.isSignedBy(sign(t, nil, "root", crlSigner).cert); list.revoked != nil {
+	if list.isSignedBy(tpmlab.Sign(t, nil, "root", crlSigner).Cert); list.revoked != nil {
 		t.Error("entries were read without a signature")
 	}
-	if got := allocated(func() { list.isSignedBy(root.cert) }); got > maxCRLSize {
+	if got := allocated(func() { list.isSignedBy(root.Cert) }); got > maxCRLSize {
 		t.Errorf("%d bytes allocated for the entries of a list of %d", got, len(der))
 	}
-	leaf := ekCert(t, root, newTestKey(t).Public(), nil)
+	leaf := tpmlab.EKCertificate(t, root, tpmlab.NewP256(t).Public(), nil)
 	if _, revoked := list.reasonFor(leaf); !revoked {
 		t.Error("an entry was not found")
 	}
-	if _, revoked := list.reasonFor(root.cert); revoked {
+	if _, revoked := list.reasonFor(root.Cert); revoked {
 		t.Error("an entry was found that is not there")
 	}
 }
@@ -59,7 +61,7 @@ func allocated(f func()) uint64 {
 
 // listOfSize is a list with entries of serial numbers 1, 2, 3 and so on, filled up to a
 // size by an extension of the last one.
-func listOfSize(t testing.TB, der []byte, ca *testCA, size int) []byte {
+func listOfSize(t testing.TB, der []byte, ca *tpmlab.CA, size int) []byte {
 	t.Helper()
 	build := func(count, fill int) []byte {
 		entries := make([]byte, 0, size)
@@ -98,7 +100,7 @@ func listOfSize(t testing.TB, der []byte, ca *testCA, size int) []byte {
 // Serial numbers are found whatever their size and sign, those only, and those once
 // that a list has many times.
 func TestSerialIndex(t *testing.T) {
-	root := sign(t, nil, "root", crlSigner)
+	root := tpmlab.Sign(t, nil, "root", crlSigner)
 	serials := []int64{0, 1, 127, 128, 255, 256, 1<<62 + 1, 5, 5, 5, 5}
 	for n := range 200 {
 		serials = append(serials, int64(1000+3*n))
@@ -134,16 +136,16 @@ func TestSerialIndex(t *testing.T) {
 
 // A list remembers which keys signed it, and of those no more than a bound.
 func TestListRemembersSigners(t *testing.T) {
-	root := sign(t, nil, "root", crlSigner)
+	root := tpmlab.Sign(t, nil, "root", crlSigner)
 	list, err := parseCRL(crlOf(t, root, nil, 77))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for n := range maxCRLSigners + 2 {
-		other := *root.cert
-		other.RawSubjectPublicKeyInfo = append(bytes.Clone(root.cert.RawSubjectPublicKeyInfo), byte(n))
+		other := *root.Cert
+		other.RawSubjectPublicKeyInfo = append(bytes.Clone(root.Cert.RawSubjectPublicKeyInfo), byte(n))
 		other.PublicKey = rsaTestKeys()[0].Public()
-		if list.isSignedBy(&other) || !list.isSignedBy(root.cert) || len(list.signers) > maxCRLSigners {
+		if list.isSignedBy(&other) || !list.isSignedBy(root.Cert) || len(list.signers) > maxCRLSigners {
 			t.Fatalf("key %d: %d keys remembered", n, len(list.signers))
 		}
 	}

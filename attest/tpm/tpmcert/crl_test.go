@@ -16,24 +16,25 @@ import (
 	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // crlOf is a revocation list of a CA; edit may change the template.
-func crlOf(t testing.TB, ca *testCA, edit func(*x509.RevocationList), serials ...int64) []byte {
+func crlOf(t testing.TB, ca *tpmlab.CA, edit func(*x509.RevocationList), serials ...int64) []byte {
 	t.Helper()
-	template := &x509.RevocationList{Number: big.NewInt(1), ThisUpdate: chainTime.Add(-time.Hour), NextUpdate: chainTime.Add(time.Hour)}
+	template := &x509.RevocationList{Number: big.NewInt(1), ThisUpdate: tpmlab.Time.Add(-time.Hour), NextUpdate: tpmlab.Time.Add(time.Hour)}
 	for _, s := range serials {
 		template.RevokedCertificateEntries = append(template.RevokedCertificateEntries,
-			x509.RevocationListEntry{SerialNumber: big.NewInt(s), RevocationTime: chainTime.Add(-2 * time.Hour), ReasonCode: 1})
+			x509.RevocationListEntry{SerialNumber: big.NewInt(s), RevocationTime: tpmlab.Time.Add(-2 * time.Hour), ReasonCode: 1})
 	}
 	if edit != nil {
 		edit(template)
 	}
-	signer := *ca.cert
+	signer := *ca.Cert
 	signer.KeyUsage |= x509.KeyUsageCRLSign
-	der, err := x509.CreateRevocationList(rand.Reader, template, &signer, ca.key)
+	der, err := x509.CreateRevocationList(rand.Reader, template, &signer, ca.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,11 +45,11 @@ func crlSigner(c *x509.Certificate) { c.KeyUsage |= x509.KeyUsageCRLSign }
 
 // revoking is a verifier with revocation lists, and an EK certificate with serial 77
 // below an intermediate with serial 5.
-func revoking(t *testing.T, require bool, lists func(root, middle *testCA) [][]byte) error {
+func revoking(t *testing.T, require bool, lists func(root, middle *tpmlab.CA) [][]byte) error {
 	t.Helper()
-	root := sign(t, nil, "root", crlSigner)
-	middle := sign(t, root, "middle", func(c *x509.Certificate) { crlSigner(c); c.SerialNumber = big.NewInt(5) })
-	leaf := ekCert(t, middle, newTestKey(t).Public(), nil)
+	root := tpmlab.Sign(t, nil, "root", crlSigner)
+	middle := tpmlab.Sign(t, root, "middle", func(c *x509.Certificate) { crlSigner(c); c.SerialNumber = big.NewInt(5) })
+	leaf := tpmlab.EKCertificate(t, middle, tpmlab.NewP256(t).Public(), nil)
 	store, err := NewCRLStore(lists(root, middle)...)
 	if err != nil {
 		t.Fatal(err)
@@ -56,8 +57,8 @@ func revoking(t *testing.T, require bool, lists func(root, middle *testCA) [][]b
 	c := trusting(EKProfileTCG(), root)
 	c.Issuers[0].CRLs, c.Issuers[0].RequireCRL = store, require
 	v := ekVerifierOf(t, c)
-	_, err = verifyAt(v, chainTime, leaf, middle.cert)
-	_, again := verifyAt(v, chainTime, leaf, middle.cert) // signatures from memory
+	_, err = verifyAt(v, tpmlab.Time, leaf, middle.Cert)
+	_, again := verifyAt(v, tpmlab.Time, leaf, middle.Cert) // signatures from memory
 	if (err == nil) != (again == nil) {
 		t.Errorf("%v, then %v", err, again)
 	}
@@ -65,52 +66,52 @@ func revoking(t *testing.T, require bool, lists func(root, middle *testCA) [][]b
 }
 
 func TestRevocation(t *testing.T) {
-	late := func(l *x509.RevocationList) { l.NextUpdate = chainTime.Add(-time.Second) }
-	early := func(l *x509.RevocationList) { l.ThisUpdate = chainTime.Add(time.Second) }
+	late := func(l *x509.RevocationList) { l.NextUpdate = tpmlab.Time.Add(-time.Second) }
+	early := func(l *x509.RevocationList) { l.ThisUpdate = tpmlab.Time.Add(time.Second) }
 	removed := func(l *x509.RevocationList) { l.RevokedCertificateEntries[0].ReasonCode = reasonRemoveFromCRL }
 	for name, c := range map[string]struct {
-		lists            func(root, middle *testCA) [][]byte
+		lists            func(root, middle *tpmlab.CA) [][]byte
 		plain, requiring refusal.Check
 	}{
-		"nothing revoked": {func(root, middle *testCA) [][]byte { return [][]byte{crlOf(t, root, nil), crlOf(t, middle, nil)} }, "", ""},
-		"leaf": {func(root, middle *testCA) [][]byte {
+		"nothing revoked": {func(root, middle *tpmlab.CA) [][]byte { return [][]byte{crlOf(t, root, nil), crlOf(t, middle, nil)} }, "", ""},
+		"leaf": {func(root, middle *tpmlab.CA) [][]byte {
 			return [][]byte{crlOf(t, root, nil), crlOf(t, middle, nil, 1, 77)}
 		}, checkRevoked, checkRevoked},
-		"intermediate": {func(root, middle *testCA) [][]byte { return [][]byte{crlOf(t, root, nil, 5), crlOf(t, middle, nil)} }, checkRevoked, checkRevoked},
-		"others": {func(root, middle *testCA) [][]byte {
+		"intermediate": {func(root, middle *tpmlab.CA) [][]byte { return [][]byte{crlOf(t, root, nil, 5), crlOf(t, middle, nil)} }, checkRevoked, checkRevoked},
+		"others": {func(root, middle *tpmlab.CA) [][]byte {
 			return [][]byte{crlOf(t, root, nil, 77), crlOf(t, middle, nil, 5)}
 		}, "", ""},
-		"taken back": {func(root, middle *testCA) [][]byte {
+		"taken back": {func(root, middle *tpmlab.CA) [][]byte {
 			return [][]byte{crlOf(t, root, nil), crlOf(t, middle, removed, 77)}
 		}, "", ""},
-		"one missing": {func(root, middle *testCA) [][]byte { return [][]byte{crlOf(t, middle, nil)} }, "", checkRevocationUnknown},
-		"late":        {func(root, middle *testCA) [][]byte { return [][]byte{crlOf(t, root, nil), crlOf(t, middle, late)} }, checkRevocationUnknown, checkRevocationUnknown},
-		"early":       {func(root, middle *testCA) [][]byte { return [][]byte{crlOf(t, root, nil), crlOf(t, middle, early)} }, checkRevocationUnknown, checkRevocationUnknown},
-		"late and current": {func(root, middle *testCA) [][]byte {
+		"one missing": {func(root, middle *tpmlab.CA) [][]byte { return [][]byte{crlOf(t, middle, nil)} }, "", checkRevocationUnknown},
+		"late":        {func(root, middle *tpmlab.CA) [][]byte { return [][]byte{crlOf(t, root, nil), crlOf(t, middle, late)} }, checkRevocationUnknown, checkRevocationUnknown},
+		"early":       {func(root, middle *tpmlab.CA) [][]byte { return [][]byte{crlOf(t, root, nil), crlOf(t, middle, early)} }, checkRevocationUnknown, checkRevocationUnknown},
+		"late and current": {func(root, middle *tpmlab.CA) [][]byte {
 			return [][]byte{crlOf(t, middle, late), crlOf(t, middle, nil), crlOf(t, root, nil)}
 		}, "", ""},
-		"revoked long ago": {func(root, middle *testCA) [][]byte {
+		"revoked long ago": {func(root, middle *tpmlab.CA) [][]byte {
 			return [][]byte{crlOf(t, middle, late, 77), crlOf(t, middle, nil), crlOf(t, root, nil)}
 		}, checkRevoked, checkRevoked},
-		"forged": {func(root, middle *testCA) [][]byte {
-			forger := sign(t, nil, "middle", func(c *x509.Certificate) { crlSigner(c); c.SubjectKeyId = middle.cert.SubjectKeyId })
+		"forged": {func(root, middle *tpmlab.CA) [][]byte {
+			forger := tpmlab.Sign(t, nil, "middle", func(c *x509.Certificate) { crlSigner(c); c.SubjectKeyId = middle.Cert.SubjectKeyId })
 			return [][]byte{crlOf(t, forger, nil, 77), crlOf(t, root, nil)}
 		}, checkRevocationUnknown, checkRevocationUnknown},
-		"forged beside a good one": {func(root, middle *testCA) [][]byte {
-			forger := sign(t, nil, "middle", func(c *x509.Certificate) { crlSigner(c); c.SubjectKeyId = middle.cert.SubjectKeyId })
+		"forged beside a good one": {func(root, middle *tpmlab.CA) [][]byte {
+			forger := tpmlab.Sign(t, nil, "middle", func(c *x509.Certificate) { crlSigner(c); c.SubjectKeyId = middle.Cert.SubjectKeyId })
 			return [][]byte{crlOf(t, forger, nil, 77), crlOf(t, middle, nil), crlOf(t, root, nil)}
 		}, "", ""},
-		"revoked and taken back": {func(root, middle *testCA) [][]byte {
+		"revoked and taken back": {func(root, middle *tpmlab.CA) [][]byte {
 			return [][]byte{crlOf(t, middle, func(l *x509.RevocationList) { l.RevokedCertificateEntries[1].ReasonCode = reasonRemoveFromCRL }, 77, 77)}
 		}, checkRevoked, checkRevoked},
-		"the middle's key under another name": {func(root, middle *testCA) [][]byte {
+		"the middle's key under another name": {func(root, middle *tpmlab.CA) [][]byte {
 			renamed := *middle
-			renamed.cert = renamedCA(middle.cert, "another")
+			renamed.Cert = renamedCA(middle.Cert, "another")
 			return [][]byte{crlOf(t, &renamed, nil, 78), crlOf(t, root, nil)}
 		}, checkRevocationUnknown, checkRevocationUnknown},
-		"revoked by the middle's key under another name": {func(root, middle *testCA) [][]byte {
+		"revoked by the middle's key under another name": {func(root, middle *tpmlab.CA) [][]byte {
 			renamed := *middle
-			renamed.cert = renamedCA(middle.cert, "another")
+			renamed.Cert = renamedCA(middle.Cert, "another")
 			return [][]byte{crlOf(t, &renamed, nil, 77), crlOf(t, middle, nil), crlOf(t, root, nil)}
 		}, checkRevoked, checkRevoked},
 	} {
@@ -131,8 +132,8 @@ func TestRevocation(t *testing.T) {
 // A revoked certificate is refused though its key is on the list; the lists of a store
 // can be replaced under way.
 func TestRevokedBeatsAllowed(t *testing.T) {
-	root := sign(t, nil, "root", crlSigner)
-	leaf := ekCert(t, root, newTestKey(t).Public(), nil)
+	root := tpmlab.Sign(t, nil, "root", crlSigner)
+	leaf := tpmlab.EKCertificate(t, root, tpmlab.NewP256(t).Public(), nil)
 	p, err := ParseEKPresented([][]byte{leaf.Raw}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -142,30 +143,30 @@ func TestRevokedBeatsAllowed(t *testing.T) {
 	c.Issuers[0].CRLs = store
 	c.Allowed = []attest.Identity{p.Identity()}
 	v := ekVerifierOf(t, c)
-	if _, err := verifyAt(v, chainTime, leaf); !errors.Is(err, checkRevocationUnknown) || !errors.Is(err, refusal.ErrRetry) {
+	if _, err := verifyAt(v, tpmlab.Time, leaf); !errors.Is(err, checkRevocationUnknown) || !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("an empty store: got %v, want %s and a retry", err, checkRevocationUnknown)
 	}
 	if err := store.Replace(crlOf(t, root, nil, 77)); err != nil {
 		t.Fatal(err)
 	}
-	_, err = verifyAt(v, chainTime, leaf)
+	_, err = verifyAt(v, tpmlab.Time, leaf)
 	wantEKCheck(t, "revoked", err, checkRevoked, "certificate 4d of CN=root, revoked for reason 1")
 	if err := store.Replace([]byte("no list")); !errors.Is(err, checkCRL) {
 		t.Errorf("bad list: %v", err)
 	}
-	if _, err := verifyAt(v, chainTime, leaf); !errors.Is(err, checkRevoked) {
+	if _, err := verifyAt(v, tpmlab.Time, leaf); !errors.Is(err, checkRevoked) {
 		t.Errorf("a bad list emptied the store: %v", err)
 	}
 	if err := store.Replace(); !errors.Is(err, checkCRL) {
 		t.Errorf("no lists: got %v, want %s", err, checkCRL)
 	}
-	if _, err := verifyAt(v, chainTime, leaf); !errors.Is(err, checkRevoked) {
+	if _, err := verifyAt(v, tpmlab.Time, leaf); !errors.Is(err, checkRevoked) {
 		t.Errorf("nothing emptied the store: %v", err)
 	}
 	if err := store.Replace(crlOf(t, root, nil, 78)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := verifyAt(v, chainTime, leaf); err != nil {
+	if _, err := verifyAt(v, tpmlab.Time, leaf); err != nil {
 		t.Errorf("another revoked: %v", err)
 	}
 	if s, err := NewCRLStore(); !errors.Is(err, checkCRL) {
@@ -175,7 +176,7 @@ func TestRevokedBeatsAllowed(t *testing.T) {
 
 // Lists that say more than this package understands, or too little, are refused whole.
 func TestCRLKinds(t *testing.T) {
-	root := sign(t, nil, "root", crlSigner)
+	root := tpmlab.Sign(t, nil, "root", crlSigner)
 	good := crlOf(t, root, nil, 7)
 	if _, err := NewCRLStore(good); err != nil {
 		t.Fatal(err)
@@ -194,7 +195,7 @@ func TestCRLKinds(t *testing.T) {
 		extension = append([]byte{0x30, byte(len(extension))}, extension...)
 		return listOfEntries(t, good, root, []byte{2, 1, 1}, aTime, append([]byte{0x30, byte(len(extension))}, extension...))
 	}
-	directory := directoryName([]attribute{{oid.CommonName, "another"}})
+	directory := tpmlab.DirectoryName([]tpmlab.Attribute{{ID: oid.CommonName, Value: "another"}})
 	for name, c := range map[string]struct {
 		der []byte
 		ok  bool
@@ -207,8 +208,8 @@ func TestCRLKinds(t *testing.T) {
 		"a scope that is not critical":             {head(extension(false, []byte{0x30, 3, 0x81, 1, 0xff}, 2, 5, 29, 28)), false},
 		"an entry's extension":                     {entry(extension(false, []byte{5, 0}, 1, 2, 3)), true},
 		"an entry's critical extension":            {entry(extension(true, []byte{5, 0}, 1, 2, 3)), false},
-		"an entry of another issuer":               {entry(extension(true, sanOf(directory), 2, 5, 29, 29)), false},
-		"the same, not critical":                   {entry(extension(false, sanOf(directory), 2, 5, 29, 29)), false},
+		"an entry of another issuer":               {entry(extension(true, tpmlab.SAN(directory), 2, 5, 29, 29)), false},
+		"the same, not critical":                   {entry(extension(false, tpmlab.SAN(directory), 2, 5, 29, 29)), false},
 		"the last reason":                          {reason(10, 1, 10), true},
 		"a reason beyond the last":                 {reason(10, 1, 11), false},
 		"a reason in two octets":                   {reason(10, 2, 0, 1), false},
@@ -271,7 +272,7 @@ func TestCRLKinds(t *testing.T) {
 var aTime = []byte("\x17\x0d200101000000Z")
 
 // elementsOfList replaces one element of the TBSCertList, and signs again.
-func elementsOfList(t testing.TB, der []byte, ca *testCA, n int, element []byte) []byte {
+func elementsOfList(t testing.TB, der []byte, ca *tpmlab.CA, n int, element []byte) []byte {
 	t.Helper()
 	list, err := x509.ParseRevocationList(der)
 	if err != nil {
@@ -293,11 +294,11 @@ func elementsOfList(t testing.TB, der []byte, ca *testCA, n int, element []byte)
 	elements[n] = element
 	var b cryptobyte.Builder
 	b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) { b.AddBytes(bytes.Join(elements, nil)) })
-	return signedList(t, b.BytesOrPanic(), elements[1], ca.key, crypto.SHA256)
+	return signedList(t, b.BytesOrPanic(), elements[1], ca.Key, crypto.SHA256)
 }
 
 // listOfEntries is a list with one entry of these elements.
-func listOfEntries(t testing.TB, der []byte, ca *testCA, elements ...[]byte) []byte {
+func listOfEntries(t testing.TB, der []byte, ca *tpmlab.CA, elements ...[]byte) []byte {
 	t.Helper()
 	var b cryptobyte.Builder
 	b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
@@ -348,7 +349,7 @@ func overSHA1(t testing.TB, der []byte, key crypto.Signer) []byte {
 	if _, ok := key.(*ecdsa.PrivateKey); ok {
 		algorithm = []byte("\x30\x09\x06\x07\x2a\x86\x48\xce\x3d\x04\x01")
 	}
-	ca := &testCA{key: key}
+	ca := &tpmlab.CA{Key: key}
 	changed, err := x509.ParseRevocationList(der)
 	if err != nil {
 		t.Fatal(err)
@@ -392,7 +393,7 @@ func checkAgainstX509(t *testing.T, c *crl, der []byte) {
 
 // FuzzCRL: no list makes a store panic, and what crypto/x509 reads too it reads alike.
 func FuzzCRL(f *testing.F) {
-	root := sign(f, nil, "root", crlSigner)
+	root := tpmlab.Sign(f, nil, "root", crlSigner)
 	f.Add(crlOf(f, root, nil, 1, 2, 3))
 	f.Add(crlOf(f, root, nil))
 	f.Add([]byte{0x30, 0})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 	"golang.org/x/crypto/cryptobyte"
@@ -165,8 +166,8 @@ func TestOAEPKeyChanges(t *testing.T) {
 		"a NULL with content":    oaepSPKI(key, []byte{5, 1, 0}),
 		"an OCTET STRING":        oaepSPKI(key, []byte{4, 0}),
 		"bits left over":         bytes.Replace(oaepSPKI(key, nil), []byte{3, 0x82, 1, 15, 0}, []byte{3, 0x82, 1, 15, 1}, 1),
-		"rsaEncryption":          must(t, x509.MarshalPKCS1PublicKey(key), nil),
-		"another algorithm":      must(t, fst(x509.MarshalPKIXPublicKey(key)), nil),
+		"rsaEncryption":          tpmlab.Must(t, x509.MarshalPKCS1PublicKey(key), nil),
+		"another algorithm":      tpmlab.Must(t, tpmlab.First(x509.MarshalPKIXPublicKey(key)), nil),
 		"nothing":                nil,
 		"a byte after it":        append(oaepSPKI(key, nil), 0),
 		"two parameters":         oaepSPKI(key, []byte{5, 0, 5, 0}),
@@ -181,7 +182,7 @@ func TestOAEPKeyChanges(t *testing.T) {
 }
 
 func TestSpecificationChanges(t *testing.T) {
-	good := specificationOf("2.0", 0, 138)
+	good := tpmlab.Specification("2.0", 0, 138)
 	read := func(der []byte) error {
 		s, err := parseSpecification(&x509.Certificate{Extensions: []pkix.Extension{{Id: good.Id, Value: der}}})
 		if err == nil && s != nil && *s != (TPMSpecification{"2.0", 0, 138}) {
@@ -201,7 +202,7 @@ func TestSpecificationChanges(t *testing.T) {
 	refusesChanges(t, b.BytesOrPanic(), read, checkSpecification, "0 empty", "0.0 removed", "0.1 removed", "0.0.1 empty", "0.0.1.0 removed", "0.0.1.0 with a NULL after it",
 		"0.0.1.0 of another tag", "0.0.1.0 empty")
 	for size, ok := range map[int]bool{1: true, 16: true, 17: false} {
-		s, err := parseSpecification(&x509.Certificate{Extensions: []pkix.Extension{specificationOf(string(bytes.Repeat([]byte("2"), size)), 0, 0)}})
+		s, err := parseSpecification(&x509.Certificate{Extensions: []pkix.Extension{tpmlab.Specification(string(bytes.Repeat([]byte("2"), size)), 0, 0)}})
 		if (err == nil) != ok || err == nil && len(s.Family) != size {
 			t.Errorf("a family of %d: %v", size, err)
 		}
@@ -209,7 +210,7 @@ func TestSpecificationChanges(t *testing.T) {
 }
 
 func TestSubjectAltNameChanges(t *testing.T) {
-	good := sanOf(directoryName([]attribute{manufacturer}, []attribute{model, version}), otherNameOf("\x2a\x03", []byte{0x0c, 1, 'x'}))
+	good := tpmlab.SAN(tpmlab.DirectoryName([]tpmlab.Attribute{manufacturer}, []tpmlab.Attribute{model, version}), otherNameOf("\x2a\x03", []byte{0x0c, 1, 'x'}))
 	want := DirectoryName{Manufacturer: "id:494E5443", Vendor: "INTC", Model: "ADL", Version: "id:00010002"}
 	read := func(der []byte) error {
 		san, err := parseSubjectAltName(withSAN(true, der))
@@ -230,40 +231,40 @@ func TestSubjectAltNameChanges(t *testing.T) {
 // A directory name is whole with manufacturer, model and version, and not with two of
 // them.
 func TestWholeDirectoryName(t *testing.T) {
-	root := sign(t, nil, "root", nil)
+	root := tpmlab.Sign(t, nil, "root", nil)
 	for name, c := range map[string]struct {
-		attributes []attribute
+		attributes []tpmlab.Attribute
 		ok         bool
 	}{
-		"whole":            {[]attribute{manufacturer, model, version}, true},
-		"no manufacturer":  {[]attribute{model, version}, false},
-		"no model":         {[]attribute{manufacturer, version}, false},
-		"no version":       {[]attribute{manufacturer, model}, false},
-		"an empty model":   {[]attribute{manufacturer, {oid.TCGAtTPMModel, ""}, version}, false},
-		"an empty version": {[]attribute{manufacturer, model, {oid.TCGAtTPMVersion, ""}}, false},
+		"whole":            {[]tpmlab.Attribute{manufacturer, model, version}, true},
+		"no manufacturer":  {[]tpmlab.Attribute{model, version}, false},
+		"no model":         {[]tpmlab.Attribute{manufacturer, version}, false},
+		"no version":       {[]tpmlab.Attribute{manufacturer, model}, false},
+		"an empty model":   {[]tpmlab.Attribute{manufacturer, {ID: oid.TCGAtTPMModel, Value: ""}, version}, false},
+		"an empty version": {[]tpmlab.Attribute{manufacturer, model, {ID: oid.TCGAtTPMVersion, Value: ""}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			leaf := ekCert(t, root, newTestKey(t).Public(), func(cert *x509.Certificate) {
-				cert.ExtraExtensions[0].Value = sanOf(directoryName(c.attributes))
+			leaf := tpmlab.EKCertificate(t, root, tpmlab.NewP256(t).Public(), func(cert *x509.Certificate) {
+				cert.ExtraExtensions[0].Value = tpmlab.SAN(tpmlab.DirectoryName(c.attributes))
 			})
-			_, err := verifyAt(ekVerifierOf(t, trusting(EKProfileTCG(), root)), chainTime, leaf)
+			_, err := verifyAt(ekVerifierOf(t, trusting(EKProfileTCG(), root)), tpmlab.Time, leaf)
 			if (err == nil) != c.ok || err != nil && !errors.Is(err, checkSubjectAltName) {
 				t.Errorf("got %v", err)
 			}
 			ak := ProfileTCG()
 			ak.RequireDirectoryName = true
-			cert := sign(t, root, "ak", func(cert *x509.Certificate) {
+			cert := tpmlab.Sign(t, root, "ak", func(cert *x509.Certificate) {
 				leafTemplate(cert)
-				cert.ExtraExtensions = append(cert.ExtraExtensions, pkix.Extension{Id: []int{2, 5, 29, 17}, Value: sanOf(directoryName(c.attributes))})
-			}).cert
-			_, err = VerifyAKCertificate([]Issuer{{Roots: []*x509.Certificate{root.cert}, Profile: ak}}, [][]byte{cert.Raw}, chainTime)
+				cert.ExtraExtensions = append(cert.ExtraExtensions, pkix.Extension{Id: []int{2, 5, 29, 17}, Value: tpmlab.SAN(tpmlab.DirectoryName(c.attributes))})
+			}).Cert
+			_, err = VerifyAKCertificate([]Issuer{{Roots: []*x509.Certificate{root.Cert}, Profile: ak}}, [][]byte{cert.Raw}, tpmlab.Time)
 			if (err == nil) != c.ok || err != nil && !errors.Is(err, checkSubjectAltName) {
 				t.Errorf("AK: got %v", err)
 			}
 		})
 	}
 	t.Run("an attribute twice, empty the first time", func(t *testing.T) {
-		san := sanOf(directoryName([]attribute{manufacturer, {oid.TCGAtTPMModel, ""}, model, version}))
+		san := tpmlab.SAN(tpmlab.DirectoryName([]tpmlab.Attribute{manufacturer, {ID: oid.TCGAtTPMModel, Value: ""}, model, version}))
 		if _, err := parseSubjectAltName(withSAN(true, san)); !errors.Is(err, checkSubjectAltName) {
 			t.Errorf("got %v, want %s", err, checkSubjectAltName)
 		}
@@ -272,8 +273,8 @@ func TestWholeDirectoryName(t *testing.T) {
 
 // Sizes at their limits, and one above.
 func TestEKSizes(t *testing.T) {
-	root := sign(t, nil, "root", nil)
-	good := ekCert(t, root, newTestKey(t).Public(), nil).Raw
+	root := tpmlab.Sign(t, nil, "root", nil)
+	good := tpmlab.EKCertificate(t, root, tpmlab.NewP256(t).Public(), nil).Raw
 	for size, ok := range map[int]bool{maxEKCertificateSize: true, maxEKCertificateSize + 1: false} {
 		padded := append(bytes.Clone(good), make([]byte, size-len(good))...)
 		if _, err := ParseEKCertificate(padded, AnyEKEncoding()); (err == nil) != ok || err != nil && !errors.Is(err, der.CheckSize) {

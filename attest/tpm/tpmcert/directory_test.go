@@ -11,45 +11,10 @@ import (
 	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
+
 	"github.com/nodeattest/nodeattest/oid"
 )
-
-// sanOf wraps GeneralNames.
-func sanOf(names ...[]byte) []byte {
-	var b cryptobyte.Builder
-	b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
-		for _, n := range names {
-			b.AddBytes(n)
-		}
-	})
-	return b.BytesOrPanic()
-}
-
-type attribute struct {
-	id    oid.OID
-	value string
-}
-
-// directoryName encodes a directoryName of one RDN a group.
-func directoryName(rdns ...[]attribute) []byte {
-	var b cryptobyte.Builder
-	b.AddASN1(tagDirectoryName, func(b *cryptobyte.Builder) {
-		b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
-			for _, rdn := range rdns {
-				b.AddASN1(cbasn1.SET, func(b *cryptobyte.Builder) {
-					for _, a := range rdn {
-						b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
-							oid.Add(b, a.id)
-							der.AddText(b, a.value)
-						})
-					}
-				})
-			}
-		})
-	})
-	return b.BytesOrPanic()
-}
 
 func otherNameOf(id oid.OID, value []byte) []byte {
 	var b cryptobyte.Builder
@@ -65,20 +30,20 @@ func withSAN(critical bool, value []byte) *x509.Certificate {
 }
 
 var (
-	manufacturer = attribute{oid.TCGAtTPMManufacturer, "id:494E5443"}
-	model        = attribute{oid.TCGAtTPMModel, "ADL"}
-	version      = attribute{oid.TCGAtTPMVersion, "id:00010002"}
+	manufacturer = tpmlab.Attribute{ID: oid.TCGAtTPMManufacturer, Value: "id:494E5443"}
+	model        = tpmlab.Attribute{ID: oid.TCGAtTPMModel, Value: "ADL"}
+	version      = tpmlab.Attribute{ID: oid.TCGAtTPMVersion, Value: "id:00010002"}
 )
 
 func TestDirectoryName(t *testing.T) {
 	want := DirectoryName{Manufacturer: "id:494E5443", Vendor: "INTC", Model: "ADL", Version: "id:00010002"}
 	for name, value := range map[string][]byte{
-		"three RDNs":          directoryName([]attribute{manufacturer}, []attribute{model}, []attribute{version}),
-		"one RDN":             directoryName([]attribute{manufacturer, model, version}),
-		"another one between": directoryName([]attribute{manufacturer}, []attribute{{oid.CommonName, "x"}}, []attribute{model}, []attribute{version}),
+		"three RDNs":          tpmlab.DirectoryName([]tpmlab.Attribute{manufacturer}, []tpmlab.Attribute{model}, []tpmlab.Attribute{version}),
+		"one RDN":             tpmlab.DirectoryName([]tpmlab.Attribute{manufacturer, model, version}),
+		"another one between": tpmlab.DirectoryName([]tpmlab.Attribute{manufacturer}, []tpmlab.Attribute{{ID: oid.CommonName, Value: "x"}}, []tpmlab.Attribute{model}, []tpmlab.Attribute{version}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			san, err := parseSubjectAltName(withSAN(true, sanOf(value)))
+			san, err := parseSubjectAltName(withSAN(true, tpmlab.SAN(value)))
 			if err != nil || san.directory != want {
 				t.Errorf("%s: %+v, %v", name, san, err)
 			}
@@ -87,27 +52,27 @@ func TestDirectoryName(t *testing.T) {
 }
 
 func TestBadSubjectAltNames(t *testing.T) {
-	good := directoryName([]attribute{manufacturer})
+	good := tpmlab.DirectoryName([]tpmlab.Attribute{manufacturer})
 	dns, registered := []byte{0x82, 1, 'a'}, []byte{0x88, 1, 0x2a}
 	for name, c := range map[string]struct {
 		critical bool
 		value    []byte
 		ok       bool
 	}{
-		"good":                        {true, sanOf(good), true},
-		"with a DNS name":             {true, sanOf(good, dns), true},
-		"a form unknown here":         {false, sanOf(good, registered), true},
-		"the same, critical":          {true, sanOf(good, registered), false},
-		"manufacturer twice":          {false, sanOf(directoryName([]attribute{manufacturer}, []attribute{manufacturer})), false},
-		"in two directory names":      {false, sanOf(good, good), false},
-		"empty":                       {false, sanOf(), false},
+		"good":                        {true, tpmlab.SAN(good), true},
+		"with a DNS name":             {true, tpmlab.SAN(good, dns), true},
+		"a form unknown here":         {false, tpmlab.SAN(good, registered), true},
+		"the same, critical":          {true, tpmlab.SAN(good, registered), false},
+		"manufacturer twice":          {false, tpmlab.SAN(tpmlab.DirectoryName([]tpmlab.Attribute{manufacturer}, []tpmlab.Attribute{manufacturer})), false},
+		"in two directory names":      {false, tpmlab.SAN(good, good), false},
+		"empty":                       {false, tpmlab.SAN(), false},
 		"no sequence":                 {false, []byte{4, 0}, false},
-		"trailing":                    {false, append(sanOf(good), 0), false},
-		"cut":                         {false, sanOf(good[:len(good)-1]), false},
-		"OtherName without value":     {false, sanOf([]byte{0xa0, 3, 6, 1, 0x2a}), false},
-		"OtherName with two values":   {false, sanOf(otherNameOf("\x2a", []byte{5, 0, 5, 0})), false},
-		"OtherName with a cut value":  {false, sanOf(otherNameOf("\x2a", []byte{4, 2, 0})), false},
-		"OtherName with a good value": {false, sanOf(otherNameOf("\x2a", []byte{5, 0})), true},
+		"trailing":                    {false, append(tpmlab.SAN(good), 0), false},
+		"cut":                         {false, tpmlab.SAN(good[:len(good)-1]), false},
+		"OtherName without value":     {false, tpmlab.SAN([]byte{0xa0, 3, 6, 1, 0x2a}), false},
+		"OtherName with two values":   {false, tpmlab.SAN(otherNameOf("\x2a", []byte{5, 0, 5, 0})), false},
+		"OtherName with a cut value":  {false, tpmlab.SAN(otherNameOf("\x2a", []byte{4, 2, 0})), false},
+		"OtherName with a good value": {false, tpmlab.SAN(otherNameOf("\x2a", []byte{5, 0})), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := parseSubjectAltName(withSAN(c.critical, c.value))
@@ -191,7 +156,7 @@ func TestManufacturerSpellings(t *testing.T) {
 					})
 				})
 			})
-			san, err := parseSubjectAltName(withSAN(true, sanOf(b.BytesOrPanic())))
+			san, err := parseSubjectAltName(withSAN(true, tpmlab.SAN(b.BytesOrPanic())))
 			if !c.ok {
 				if !errors.Is(err, checkSubjectAltName) {
 					t.Fatalf("got %v, want %s", err, checkSubjectAltName)
@@ -213,13 +178,13 @@ func TestIdentities(t *testing.T) {
 		want  attest.Identity
 		bad   bool
 	}{
-		"one":                {nil, sanOf(one), "othername:1.2.3:DAF4", false},
-		"two":                {nil, sanOf(one, two), "", true},
-		"two, one counts":    {[]oid.OID{"\x2a\x04"}, sanOf(one, two), "othername:1.2.4:BQA", false},
-		"none that counts":   {[]oid.OID{"\x2a\x05"}, sanOf(one, two), "", false},
-		"none":               {nil, sanOf(directoryName([]attribute{manufacturer})), "", false},
-		"bad":                {nil, sanOf(one[:len(one)-1]), "", true},
-		"the same one twice": {nil, sanOf(one, one), "", true},
+		"one":                {nil, tpmlab.SAN(one), "othername:1.2.3:DAF4", false},
+		"two":                {nil, tpmlab.SAN(one, two), "", true},
+		"two, one counts":    {[]oid.OID{"\x2a\x04"}, tpmlab.SAN(one, two), "othername:1.2.4:BQA", false},
+		"none that counts":   {[]oid.OID{"\x2a\x05"}, tpmlab.SAN(one, two), "", false},
+		"none":               {nil, tpmlab.SAN(tpmlab.DirectoryName([]tpmlab.Attribute{manufacturer})), "", false},
+		"bad":                {nil, tpmlab.SAN(one[:len(one)-1]), "", true},
+		"the same one twice": {nil, tpmlab.SAN(one, one), "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := OtherNameIdentity{Types: c.types}.Identify(withSAN(false, c.san))
@@ -262,10 +227,10 @@ func TestIdentities(t *testing.T) {
 }
 
 func FuzzSubjectAltName(f *testing.F) {
-	f.Add(true, sanOf(directoryName([]attribute{manufacturer, model}, []attribute{version}), otherNameOf("\x2a\x03", []byte{5, 0})))
-	f.Add(false, sanOf([]byte{0x82, 1, 'a'}))
+	f.Add(true, tpmlab.SAN(tpmlab.DirectoryName([]tpmlab.Attribute{manufacturer, model}, []tpmlab.Attribute{version}), otherNameOf("\x2a\x03", []byte{5, 0})))
+	f.Add(false, tpmlab.SAN([]byte{0x82, 1, 'a'}))
 	module := []byte("\x30\x0b\x06\x05\x67\x81\x05\x01\x02\x04\x02:/")
-	f.Add(false, sanOf(otherNameOf(oid.HardwareModuleName, module), otherNameOf(oid.PermanentIdentifier, []byte{0x30, 0})))
+	f.Add(false, tpmlab.SAN(otherNameOf(oid.HardwareModuleName, module), otherNameOf(oid.PermanentIdentifier, []byte{0x30, 0})))
 	f.Fuzz(func(t *testing.T, critical bool, value []byte) {
 		cert := withSAN(critical, value)
 		san, err := parseSubjectAltName(cert)

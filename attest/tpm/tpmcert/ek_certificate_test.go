@@ -17,6 +17,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/fuzzing"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 	"golang.org/x/crypto/cryptobyte"
@@ -35,8 +36,8 @@ func storedCertificate(der []byte, inner bool) []byte {
 
 // Each fault of encoding is let through by its own tolerance and by no other.
 func TestEKEncoding(t *testing.T) {
-	root := sign(t, nil, "root", nil)
-	stored := ekCert(t, root, newTestKey(t).Public(), nil).Raw
+	root := tpmlab.Sign(t, nil, "root", nil)
+	stored := tpmlab.EKCertificate(t, root, tpmlab.NewP256(t).Public(), nil).Raw
 	oaep := oaepCert(t, rsaTestKeys()[0].Public().(*rsa.PublicKey)).Raw
 	header, padding, key := EKEncoding{TCGHeader: true}, EKEncoding{NVPadding: true}, EKEncoding{RSAESOAEPKey: true}
 	for name, c := range map[string]struct {
@@ -102,7 +103,7 @@ func oaepCert(t testing.TB, key *rsa.PublicKey) *x509.Certificate {
 	t.Helper()
 	keys := rsaTestKeys()
 	root := rsaCA(t, nil, "root", keys[1], nil)
-	good := ekCert(t, root, key, nil)
+	good := tpmlab.EKCertificate(t, root, key, nil)
 	var tbs, body, rest cryptobyte.String = good.RawTBSCertificate, nil, nil
 	if !tbs.ReadASN1(&body, cbasn1.SEQUENCE) {
 		t.Fatal("no SEQUENCE")
@@ -174,13 +175,13 @@ func mustSPKI(t *testing.T, key *rsa.PublicKey) []byte {
 // Keys that can be computed or are too weak are refused, in certificates and without.
 func TestWeakEKs(t *testing.T) {
 	// The flawed primes are near the lower end of their size.
-	roca := &rsa.PublicKey{N: new(big.Int).Mul(rocaPrime(t, 1024), rocaPrime(t, 1025)), E: 65537}
+	roca := &rsa.PublicKey{N: new(big.Int).Mul(tpmlab.ROCAPrime(t, 1024), tpmlab.ROCAPrime(t, 1025)), E: 65537}
 	good := rsaTestKeys()[0].Public().(*rsa.PublicKey)
 	small, err := rsa.GenerateKey(rand.Reader, 1024)
 	if err != nil {
 		t.Fatal(err)
 	}
-	root := sign(t, nil, "root", nil)
+	root := tpmlab.Sign(t, nil, "root", nil)
 	for name, c := range map[string]struct {
 		key  *rsa.PublicKey
 		want refusal.Check
@@ -191,7 +192,7 @@ func TestWeakEKs(t *testing.T) {
 		"another exponent": {&rsa.PublicKey{N: good.N, E: 65539}, refusal.Check("tpm-key-strength")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cert := ekCert(t, root, c.key, nil)
+			cert := tpmlab.EKCertificate(t, root, c.key, nil)
 			if _, err := ParseEKCertificate(cert.Raw, EKEncoding{}); !errors.Is(err, c.want) {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -206,7 +207,7 @@ func TestSpecification(t *testing.T) {
 	parse := func(exts ...pkix.Extension) (*TPMSpecification, error) {
 		return parseSpecification(&x509.Certificate{Extensions: exts})
 	}
-	good := specificationOf("2.0", 0, 138)
+	good := tpmlab.Specification("2.0", 0, 138)
 	if s, err := parse(good); err != nil || *s != (TPMSpecification{"2.0", 0, 138}) {
 		t.Errorf("%v, %v", s, err)
 	}
@@ -219,10 +220,10 @@ func TestSpecification(t *testing.T) {
 	}
 	for name, exts := range map[string][]pkix.Extension{
 		"twice":             {good, good},
-		"negative level":    {specificationOf("2.0", -1, 138)},
-		"negative revision": {specificationOf("2.0", 0, -138)},
-		"no family":         {specificationOf("", 0, 138)},
-		"long family":       {specificationOf("2.0000000000000000", 0, 138)},
+		"negative level":    {tpmlab.Specification("2.0", -1, 138)},
+		"negative revision": {tpmlab.Specification("2.0", 0, -138)},
+		"no family":         {tpmlab.Specification("", 0, 138)},
+		"long family":       {tpmlab.Specification("2.0000000000000000", 0, 138)},
 		"trailing":          {{Id: good.Id, Value: append(bytes.Clone(good.Value), 0)}},
 		"cut":               {{Id: good.Id, Value: good.Value[:len(good.Value)-1]}},
 		"no attribute":      {{Id: good.Id, Value: []byte{0x30, 2, 5, 0}}},
@@ -238,7 +239,7 @@ func TestSpecification(t *testing.T) {
 // Where go-attestation reads an EK certificate, it reads the same key. It does not
 // read RSAES-OAEP keys, and says nothing of what it took off.
 func TestEKCertificatesLikeGoAttestation(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(corpusDir(t), "ek-certs/leaf/*-ek-*.der"))
+	files, err := filepath.Glob(filepath.Join(tpmlab.CorpusDir(t), "ek-certs/leaf/*-ek-*.der"))
 	if err != nil || len(files) < 15 {
 		t.Fatalf("%d certificates, %v", len(files), err)
 	}
@@ -272,8 +273,8 @@ func TestEKCertificatesLikeGoAttestation(t *testing.T) {
 // and its DER alone reads the same.
 func FuzzParseEKCertificate(f *testing.F) {
 	fuzzing.Begin(f)
-	root := sign(f, nil, "root", nil)
-	der := ekCert(f, root, newTestKey(f).Public(), nil).Raw
+	root := tpmlab.Sign(f, nil, "root", nil)
+	der := tpmlab.EKCertificate(f, root, tpmlab.NewP256(f).Public(), nil).Raw
 	f.Add(der)
 	f.Add(storedCertificate(der, true))
 	f.Add(append(storedCertificate(der, false), 0xff, 0xff))
@@ -282,7 +283,7 @@ func FuzzParseEKCertificate(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		ek, err := ParseEKCertificate(data, AnyEKEncoding())
 		if err != nil {
-			if !hasCheck(err) {
+			if !tpmlab.HasCheck(err) {
 				t.Fatalf("%v is no check", err)
 			}
 			return
@@ -303,8 +304,8 @@ func FuzzParseEKCertificate(f *testing.F) {
 // FuzzParseEKChain: the certificates that are read are the ones that were written.
 func FuzzParseEKChain(f *testing.F) {
 	fuzzing.Begin(f)
-	root := sign(f, nil, "root", nil)
-	a, b := sign(f, root, "a", nil).cert.Raw, sign(f, root, "b", nil).cert.Raw
+	root := tpmlab.Sign(f, nil, "root", nil)
+	a, b := tpmlab.Sign(f, root, "a", nil).Cert.Raw, tpmlab.Sign(f, root, "b", nil).Cert.Raw
 	f.Add(a, b)
 	f.Add(append(bytes.Clone(a), b...), []byte{0xff})
 	f.Add(a[:100], append(bytes.Clone(a[100:]), 0, 0))
@@ -312,7 +313,7 @@ func FuzzParseEKChain(f *testing.F) {
 	f.Fuzz(func(t *testing.T, first, second []byte) {
 		certs, err := ParseEKChain([][]byte{first, second})
 		if err != nil {
-			if !hasCheck(err) {
+			if !tpmlab.HasCheck(err) {
 				t.Fatalf("%v is no check", err)
 			}
 			return

@@ -12,23 +12,24 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // sha1Chain is an old vendor's chain: root, intermediate, EK certificate, all RSA and
 // all signed over SHA-1.
 type sha1Chain struct {
-	root, middle *testCA
+	root, middle *tpmlab.CA
 	leaf         *x509.Certificate
 }
 
 func newSHA1Chain(t *testing.T, editMiddle func(*x509.Certificate)) *sha1Chain {
 	keys := rsaTestKeys()
 	c := &sha1Chain{root: rsaCA(t, nil, "old root", keys[0], nil)}
-	c.root.cert = sha1Signed(t, c.root.cert, keys[0])
+	c.root.Cert = sha1Signed(t, c.root.Cert, keys[0])
 	c.middle = rsaCA(t, c.root, "old middle", keys[1], editMiddle)
-	c.middle.cert = sha1Signed(t, c.middle.cert, keys[0])
-	c.leaf = sha1Signed(t, ekCert(t, c.middle, newTestKey(t).Public(), nil), keys[1])
+	c.middle.Cert = sha1Signed(t, c.middle.Cert, keys[0])
+	c.leaf = sha1Signed(t, tpmlab.EKCertificate(t, c.middle, tpmlab.NewP256(t).Public(), nil), keys[1])
 	return c
 }
 
@@ -41,30 +42,30 @@ func allowingSHA1() EKProfile {
 // Links over SHA-1 pass with their tolerance alone, and are verified then as any other.
 func TestSHA1Links(t *testing.T) {
 	c := newSHA1Chain(t, nil)
-	_, err := verifyAt(ekVerifierOf(t, trusting(EKProfileTCG(), c.root)), chainTime, c.leaf, c.middle.cert)
+	_, err := verifyAt(ekVerifierOf(t, trusting(EKProfileTCG(), c.root)), tpmlab.Time, c.leaf, c.middle.Cert)
 	wantEKCheck(t, "without the tolerance", err, checkCertificateSHA1, "InsecureAllowSHA1Links")
 
 	allowing := ekVerifierOf(t, trusting(allowingSHA1(), c.root))
-	facts, err := verifyAt(allowing, chainTime, c.leaf, c.middle.cert)
+	facts, err := verifyAt(allowing, tpmlab.Time, c.leaf, c.middle.Cert)
 	if err != nil || len(facts.Chain) != 3 || !slices.Equal(facts.Tolerances, []string{"InsecureAllowSHA1Links"}) {
 		t.Fatalf("with the tolerance: %+v, %v", facts, err)
 	}
-	_, err = verifyAt(allowing, chainTime, c.leaf)
+	_, err = verifyAt(allowing, tpmlab.Time, c.leaf)
 	wantEKCheck(t, "no intermediate", err, CheckCertificateChain, "ends at issuer CN=old middle")
-	_, err = verifyAt(allowing, chainTime.Add(25*time.Hour), c.leaf, c.middle.cert)
+	_, err = verifyAt(allowing, tpmlab.Time.Add(25*time.Hour), c.leaf, c.middle.Cert)
 	wantEKCheck(t, "expired", err, checkCertificateExpired, "")
 
 	// Every octet of the signature counts, and so does what is signed.
 	for n := range 8 {
 		der := bytes.Clone(c.leaf.Raw)
 		der[len(der)-1-n*32] ^= 1
-		_, err := verifyEKOf(t.Context(), allowing, &sentEK{Certificates: [][]byte{der, c.middle.cert.Raw}}, nil, chainTime)
+		_, err := verifyEKOf(t.Context(), allowing, &sentEK{Certificates: [][]byte{der, c.middle.Cert.Raw}}, nil, tpmlab.Time)
 		wantEKCheck(t, "changed signature", err, CheckCertificateChain, "does not verify")
 	}
 	serial := bytes.Index(c.leaf.Raw, []byte{2, 1, 77})
 	der := bytes.Clone(c.leaf.Raw)
 	der[serial+2]++
-	_, err = verifyEKOf(t.Context(), allowing, &sentEK{Certificates: [][]byte{der, c.middle.cert.Raw}}, nil, chainTime)
+	_, err = verifyEKOf(t.Context(), allowing, &sentEK{Certificates: [][]byte{der, c.middle.Cert.Raw}}, nil, tpmlab.Time)
 	wantEKCheck(t, "changed serial", err, CheckCertificateChain, "does not verify")
 }
 
@@ -73,9 +74,9 @@ func TestSHA1Links(t *testing.T) {
 func TestSHA1Root(t *testing.T) {
 	keys := rsaTestKeys()
 	root := rsaCA(t, nil, "old root", keys[0], nil)
-	root.cert = sha1Signed(t, root.cert, keys[0])
-	leaf := ekCert(t, root, newTestKey(t).Public(), nil)
-	facts, err := verifyAt(ekVerifierOf(t, trusting(EKProfileTCG(), root)), chainTime, leaf)
+	root.Cert = sha1Signed(t, root.Cert, keys[0])
+	leaf := tpmlab.EKCertificate(t, root, tpmlab.NewP256(t).Public(), nil)
+	facts, err := verifyAt(ekVerifierOf(t, trusting(EKProfileTCG(), root)), tpmlab.Time, leaf)
 	if err != nil || facts.Tolerances != nil {
 		t.Errorf("%+v, %v", facts, err)
 	}
@@ -90,8 +91,8 @@ func TestSHA1LinksNeedCAs(t *testing.T) {
 		"no CA":            {func(c *x509.Certificate) { c.IsCA = false }, CheckCertificateChain},
 		"no constraints":   {func(c *x509.Certificate) { c.BasicConstraintsValid = false; c.IsCA = false }, CheckCertificateChain},
 		"key usage":        {func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageDigitalSignature }, CheckCertificateChain},
-		"expired":          {func(c *x509.Certificate) { c.NotAfter = chainTime.Add(-time.Second) }, checkCertificateExpired},
-		"not yet valid":    {func(c *x509.Certificate) { c.NotBefore = chainTime.Add(time.Second) }, checkCertificateNotYetValid},
+		"expired":          {func(c *x509.Certificate) { c.NotAfter = tpmlab.Time.Add(-time.Second) }, checkCertificateExpired},
+		"not yet valid":    {func(c *x509.Certificate) { c.NotBefore = tpmlab.Time.Add(time.Second) }, checkCertificateNotYetValid},
 		"name constraints": {func(c *x509.Certificate) { c.PermittedDNSDomains = []string{"a.example"} }, CheckCertificateChain},
 		"IP constraints": {func(c *x509.Certificate) {
 			c.ExcludedIPRanges = []*net.IPNet{{IP: net.IP{1, 2, 3, 4}, Mask: net.IPMask{255, 0, 0, 0}}}
@@ -100,7 +101,7 @@ func TestSHA1LinksNeedCAs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			chain := newSHA1Chain(t, c.edit)
-			_, err := verifyAt(ekVerifierOf(t, trusting(allowingSHA1(), chain.root)), chainTime, chain.leaf, chain.middle.cert)
+			_, err := verifyAt(ekVerifierOf(t, trusting(allowingSHA1(), chain.root)), tpmlab.Time, chain.leaf, chain.middle.Cert)
 			wantEKCheck(t, name, err, c.want, "CN=old middle")
 		})
 	}
@@ -112,8 +113,8 @@ func TestSHA1PathLength(t *testing.T) {
 	for length, ok := range map[int]bool{0: false, 1: true} {
 		root := rsaCA(t, nil, "root", keys[0], func(c *x509.Certificate) { c.MaxPathLen, c.MaxPathLenZero = length, length == 0 })
 		middle := rsaCA(t, root, "middle", keys[1], nil)
-		leaf := sha1Signed(t, ekCert(t, middle, newTestKey(t).Public(), nil), keys[1])
-		_, err := verifyAt(ekVerifierOf(t, trusting(allowingSHA1(), root)), chainTime, leaf, middle.cert)
+		leaf := sha1Signed(t, tpmlab.EKCertificate(t, middle, tpmlab.NewP256(t).Public(), nil), keys[1])
+		_, err := verifyAt(ekVerifierOf(t, trusting(allowingSHA1(), root)), tpmlab.Time, leaf, middle.Cert)
 		if (err == nil) != ok {
 			t.Errorf("path length %d: %v", length, err)
 		}
@@ -123,48 +124,48 @@ func TestSHA1PathLength(t *testing.T) {
 // Whatever is thrown at the search, it ends: a ring of CAs, many of one name, a chain
 // that is too long.
 func TestChainSearchEnds(t *testing.T) {
-	root := sign(t, nil, "root", nil)
+	root := tpmlab.Sign(t, nil, "root", nil)
 	v := ekVerifierOf(t, trusting(allowingSHA1(), root))
-	a := sign(t, nil, "A", nil)
-	b := sign(t, a, "B", nil)
-	ring := sign(t, b, "A", nil)
-	leaf := ekCert(t, b, newTestKey(t).Public(), nil)
-	_, err := verifyAt(v, chainTime, leaf, b.cert, ring.cert)
+	a := tpmlab.Sign(t, nil, "A", nil)
+	b := tpmlab.Sign(t, a, "B", nil)
+	ring := tpmlab.Sign(t, b, "A", nil)
+	leaf := tpmlab.EKCertificate(t, b, tpmlab.NewP256(t).Public(), nil)
+	_, err := verifyAt(v, tpmlab.Time, leaf, b.Cert, ring.Cert)
 	wantEKCheck(t, "ring", err, CheckCertificateChain, "")
 
-	i := EKIssuer{Roots: []*x509.Certificate{root.cert}, Profile: allowingSHA1()}
+	i := EKIssuer{Roots: []*x509.Certificate{root.Cert}, Profile: allowingSHA1()}
 	for range 4 * 10 {
-		i.Intermediates = append(i.Intermediates, sign(t, root, "B", func(c *x509.Certificate) { c.SubjectKeyId = []byte{1} }).cert)
+		i.Intermediates = append(i.Intermediates, tpmlab.Sign(t, root, "B", func(c *x509.Certificate) { c.SubjectKeyId = []byte{1} }).Cert)
 	}
-	leaf = ekCert(t, b, newTestKey(t).Public(), func(c *x509.Certificate) { c.AuthorityKeyId = []byte{1} })
-	_, err = verifyAt(ekVerifierOf(t, EKVerifierConfig{Issuers: []EKIssuer{i}}), chainTime, leaf)
+	leaf = tpmlab.EKCertificate(t, b, tpmlab.NewP256(t).Public(), func(c *x509.Certificate) { c.AuthorityKeyId = []byte{1} })
+	_, err = verifyAt(ekVerifierOf(t, EKVerifierConfig{Issuers: []EKIssuer{i}}), tpmlab.Time, leaf)
 	wantEKCheck(t, "many of one name", err, CheckCertificateChain, "")
 
 	top := root
 	i.Intermediates = nil
 	for n := range 5 {
-		top = sign(t, top, fmt.Sprint("level ", n), nil)
-		i.Intermediates = append(i.Intermediates, top.cert)
+		top = tpmlab.Sign(t, top, fmt.Sprint("level ", n), nil)
+		i.Intermediates = append(i.Intermediates, top.Cert)
 	}
 	keys := rsaTestKeys()
 	last := rsaCA(t, top, "last", keys[0], nil)
-	i.Intermediates = append(i.Intermediates, last.cert)
-	leaf = sha1Signed(t, ekCert(t, last, newTestKey(t).Public(), nil), keys[0])
-	_, err = verifyAt(ekVerifierOf(t, EKVerifierConfig{Issuers: []EKIssuer{i}}), chainTime, leaf)
+	i.Intermediates = append(i.Intermediates, last.Cert)
+	leaf = sha1Signed(t, tpmlab.EKCertificate(t, last, tpmlab.NewP256(t).Public(), nil), keys[0])
+	_, err = verifyAt(ekVerifierOf(t, EKVerifierConfig{Issuers: []EKIssuer{i}}), tpmlab.Time, leaf)
 	wantEKCheck(t, "too long", err, CheckCertificateChain, "")
 }
 
 // The error is of the issuer that came furthest, in whatever order they stand.
 func TestEKErrorOfTheNearestIssuer(t *testing.T) {
-	ours, others := sign(t, nil, "ours", nil), sign(t, nil, "others", nil)
-	leaf := ekCert(t, ours, newTestKey(t).Public(), func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageDigitalSignature })
-	expired := ekCert(t, ours, newTestKey(t).Public(), func(c *x509.Certificate) { c.NotAfter = chainTime.Add(-time.Second) })
+	ours, others := tpmlab.Sign(t, nil, "ours", nil), tpmlab.Sign(t, nil, "others", nil)
+	leaf := tpmlab.EKCertificate(t, ours, tpmlab.NewP256(t).Public(), func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageDigitalSignature })
+	expired := tpmlab.EKCertificate(t, ours, tpmlab.NewP256(t).Public(), func(c *x509.Certificate) { c.NotAfter = tpmlab.Time.Add(-time.Second) })
 	good, bad := trusting(EKProfileTCG(), ours).Issuers[0], trusting(EKProfileGoogle(), others).Issuers[0]
 	for _, issuers := range [][]EKIssuer{{good, bad}, {bad, good}} {
 		v := ekVerifierOf(t, EKVerifierConfig{Issuers: issuers})
-		_, err := verifyAt(v, chainTime, leaf)
+		_, err := verifyAt(v, tpmlab.Time, leaf)
 		wantEKCheck(t, "profile", err, checkCertificateKeyUsage, "TCG EK")
-		_, err = verifyAt(v, chainTime, expired)
+		_, err = verifyAt(v, tpmlab.Time, expired)
 		wantEKCheck(t, "expired", err, checkCertificateExpired, "")
 	}
 }
@@ -172,14 +173,14 @@ func TestEKErrorOfTheNearestIssuer(t *testing.T) {
 // An expired EK certificate that is let through must have been valid at its end, with
 // its chain.
 func TestExpiredEKAndItsChain(t *testing.T) {
-	root := sign(t, nil, "root", nil)
-	middle := sign(t, root, "middle", func(c *x509.Certificate) { c.NotAfter = chainTime.Add(-2 * time.Hour) })
+	root := tpmlab.Sign(t, nil, "root", nil)
+	middle := tpmlab.Sign(t, root, "middle", func(c *x509.Certificate) { c.NotAfter = tpmlab.Time.Add(-2 * time.Hour) })
 	p := EKProfileTCG()
 	p.InsecureAllowExpiredEK = true
 	v := ekVerifierOf(t, trusting(p, root))
 	for before, ok := range map[time.Duration]bool{3 * time.Hour: true, time.Hour: false} {
-		leaf := ekCert(t, middle, newTestKey(t).Public(), func(c *x509.Certificate) { c.NotAfter = chainTime.Add(-before) })
-		if _, err := verifyAt(v, chainTime, leaf, middle.cert); (err == nil) != ok {
+		leaf := tpmlab.EKCertificate(t, middle, tpmlab.NewP256(t).Public(), func(c *x509.Certificate) { c.NotAfter = tpmlab.Time.Add(-before) })
+		if _, err := verifyAt(v, tpmlab.Time, leaf, middle.Cert); (err == nil) != ok {
 			t.Errorf("end %s ago: %v", before, err)
 		}
 	}
@@ -193,13 +194,13 @@ func (f fetcherFunc) FetchIssuer(_ context.Context, url string) ([]byte, error) 
 // A fetcher fills gaps in the chain, what it brings must hold, and it is asked no more
 // often than it says.
 func TestIssuerFetcher(t *testing.T) {
-	root := sign(t, nil, "root", nil)
-	upper := sign(t, root, "upper", nil)
-	lower := sign(t, upper, "lower", func(c *x509.Certificate) { c.IssuingCertificateURL = []string{"http://ca.example/upper"} })
-	leaf := ekCert(t, lower, newTestKey(t).Public(), func(c *x509.Certificate) {
+	root := tpmlab.Sign(t, nil, "root", nil)
+	upper := tpmlab.Sign(t, root, "upper", nil)
+	lower := tpmlab.Sign(t, upper, "lower", func(c *x509.Certificate) { c.IssuingCertificateURL = []string{"http://ca.example/upper"} })
+	leaf := tpmlab.EKCertificate(t, lower, tpmlab.NewP256(t).Public(), func(c *x509.Certificate) {
 		c.IssuingCertificateURL = []string{"http://evil.example/", "http://ca.example/lower"}
 	})
-	served := map[string][]byte{"http://ca.example/lower": lower.cert.Raw, "http://ca.example/upper": upper.cert.Raw}
+	served := map[string][]byte{"http://ca.example/lower": lower.Cert.Raw, "http://ca.example/upper": upper.Cert.Raw}
 	var asked []string
 	fail := false
 	c := trusting(EKProfileTCG(), root)
@@ -211,48 +212,48 @@ func TestIssuerFetcher(t *testing.T) {
 		return served[url], nil
 	})
 	v := ekVerifierOf(t, c)
-	facts, err := verifyAt(v, chainTime, leaf)
+	facts, err := verifyAt(v, tpmlab.Time, leaf)
 	if err != nil || len(facts.Chain) != 4 || facts.Tolerances != nil || len(asked) != 3 {
 		t.Fatalf("%+v, %v, asked %v", facts, err, asked)
 	}
-	if facts, err := verifyAt(v, chainTime, leaf, lower.cert); err != nil || len(facts.Chain) != 4 {
+	if facts, err := verifyAt(v, tpmlab.Time, leaf, lower.Cert); err != nil || len(facts.Chain) != 4 {
 		t.Errorf("a part sent: %+v, %v", facts, err)
 	}
-	served["http://ca.example/upper"] = root.cert.Raw // another certificate than its issuer
-	_, err = verifyAt(v, chainTime, leaf)
+	served["http://ca.example/upper"] = root.Cert.Raw // another certificate than its issuer
+	_, err = verifyAt(v, tpmlab.Time, leaf)
 	wantEKCheck(t, "another certificate", err, CheckCertificateChain, "ends at issuer CN=upper")
-	served["http://ca.example/upper"] = sign(t, sign(t, nil, "root", nil), "upper", nil).cert.Raw // of the same names
-	if _, err = verifyAt(v, chainTime, leaf); !errors.Is(err, CheckCertificateChain) {
+	served["http://ca.example/upper"] = tpmlab.Sign(t, tpmlab.Sign(t, nil, "root", nil), "upper", nil).Cert.Raw // of the same names
+	if _, err = verifyAt(v, tpmlab.Time, leaf); !errors.Is(err, CheckCertificateChain) {
 		t.Errorf("a forged one: %v", err)
 	}
 	served["http://ca.example/upper"] = make([]byte, maxFetchedBytes+1)
-	if _, err = verifyAt(v, chainTime, leaf); !errors.Is(err, CheckCertificateChain) {
+	if _, err = verifyAt(v, tpmlab.Time, leaf); !errors.Is(err, CheckCertificateChain) {
 		t.Errorf("a large one: %v", err)
 	}
 	fail = true
-	if _, err := verifyAt(v, chainTime, leaf); !errors.Is(err, refusal.ErrRetry) {
+	if _, err := verifyAt(v, tpmlab.Time, leaf); !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("unreachable: %v", err)
 	}
-	if _, err := verifyAt(ekVerifierOf(t, trusting(EKProfileTCG(), root)), chainTime, leaf); !errors.Is(err, CheckCertificateChain) {
+	if _, err := verifyAt(ekVerifierOf(t, trusting(EKProfileTCG(), root)), tpmlab.Time, leaf); !errors.Is(err, CheckCertificateChain) {
 		t.Errorf("without a fetcher: %v", err)
 	}
 }
 
 // An endless chain of fetched issuers ends.
 func TestIssuerFetcherEnds(t *testing.T) {
-	root := sign(t, nil, "root", nil)
+	root := tpmlab.Sign(t, nil, "root", nil)
 	url := []string{"a", "b", "c", "d", "e", "f"}
-	top := sign(t, nil, "level 0", nil)
+	top := tpmlab.Sign(t, nil, "level 0", nil)
 	calls := 0
 	byIssuer := map[string][]byte{}
 	for n := range 20 {
 		at := fmt.Sprint("http://ca.example/", n)
-		byIssuer[at] = top.cert.Raw
-		top = sign(t, top, fmt.Sprint("level ", n+1), func(c *x509.Certificate) { c.IssuingCertificateURL = append(url, at)[2:] })
+		byIssuer[at] = top.Cert.Raw
+		top = tpmlab.Sign(t, top, fmt.Sprint("level ", n+1), func(c *x509.Certificate) { c.IssuingCertificateURL = append(url, at)[2:] })
 	}
 	c := trusting(EKProfileTCG(), root)
 	c.Issuers[0].Fetcher = fetcherFunc(func(url string) ([]byte, error) { calls++; return byIssuer[url], nil })
-	_, err := verifyAt(ekVerifierOf(t, c), chainTime, ekCert(t, top, newTestKey(t).Public(), func(c *x509.Certificate) {
+	_, err := verifyAt(ekVerifierOf(t, c), tpmlab.Time, tpmlab.EKCertificate(t, top, tpmlab.NewP256(t).Public(), func(c *x509.Certificate) {
 		c.IssuingCertificateURL = []string{"http://ca.example/20", "x", "y", "z", "w", "v"}
 	}))
 	if !errors.Is(err, CheckCertificateChain) || calls > maxFetched*maxIssuerURLs {
@@ -261,13 +262,13 @@ func TestIssuerFetcherEnds(t *testing.T) {
 }
 
 func TestChainAbove(t *testing.T) {
-	root := sign(t, nil, "root", nil)
-	upper := sign(t, root, "upper", nil)
-	lower := sign(t, upper, "lower", nil)
-	other := sign(t, root, "other", nil)
-	leaf := ekCert(t, lower, newTestKey(t).Public(), nil)
-	above := ChainAbove(leaf, []*x509.Certificate{other.cert, root.cert, upper.cert, lower.cert})
-	if len(above) != 2 || !bytes.Equal(above[0], lower.cert.Raw) || !bytes.Equal(above[1], upper.cert.Raw) {
+	root := tpmlab.Sign(t, nil, "root", nil)
+	upper := tpmlab.Sign(t, root, "upper", nil)
+	lower := tpmlab.Sign(t, upper, "lower", nil)
+	other := tpmlab.Sign(t, root, "other", nil)
+	leaf := tpmlab.EKCertificate(t, lower, tpmlab.NewP256(t).Public(), nil)
+	above := ChainAbove(leaf, []*x509.Certificate{other.Cert, root.Cert, upper.Cert, lower.Cert})
+	if len(above) != 2 || !bytes.Equal(above[0], lower.Cert.Raw) || !bytes.Equal(above[1], upper.Cert.Raw) {
 		t.Errorf("%d certificates", len(above))
 	}
 	if above := ChainAbove(leaf, nil); above != nil {
@@ -277,8 +278,8 @@ func TestChainAbove(t *testing.T) {
 
 // The chain in NV: one index or many, each padded or a certificate over two of them.
 func TestParseEKChain(t *testing.T) {
-	root := sign(t, nil, "root", nil)
-	a, b := sign(t, root, "a", nil).cert, sign(t, root, "b", nil).cert
+	root := tpmlab.Sign(t, nil, "root", nil)
+	a, b := tpmlab.Sign(t, root, "a", nil).Cert, tpmlab.Sign(t, root, "b", nil).Cert
 	both := append(bytes.Clone(a.Raw), b.Raw...)
 	pad := bytes.Repeat([]byte{0xff}, 9)
 	for name, indexes := range map[string][][]byte{

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -39,7 +40,7 @@ func vendorCAs(t *testing.T) (roots, intermediates []*x509.Certificate) {
 		}
 	}
 	for _, dir := range []string{"ek-certs/ca", "vendor-cas"} {
-		err := filepath.WalkDir(filepath.Join(corpusDir(t), dir), func(path string, d os.DirEntry, err error) error {
+		err := filepath.WalkDir(filepath.Join(tpmlab.CorpusDir(t), dir), func(path string, d os.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !slices.Contains([]string{".der", ".cer", ".crt", ".pem"}, filepath.Ext(path)) {
 				return err
 			}
@@ -93,7 +94,7 @@ func ekOutcome(t *testing.T, roots, intermediates []*x509.Certificate, der []byt
 			}
 			return text
 		}
-		if !hasCheck(err) {
+		if !tpmlab.HasCheck(err) {
 			t.Errorf("%v is no check", err)
 		}
 		if n == len(profilesByStrictness())-1 {
@@ -143,7 +144,7 @@ func outsideValidity(err error) bool {
 // vendor-cas (GlobalSign Trusted Platform Module Root CA).
 func chainsToRoot(t *testing.T) map[string]bool {
 	t.Helper()
-	table, err := os.ReadFile(filepath.Join(corpusDir(t), "ek-certs/RESULTS.tsv"))
+	table, err := os.ReadFile(filepath.Join(tpmlab.CorpusDir(t), "ek-certs/RESULTS.tsv"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +178,7 @@ func isEK(t *testing.T, der []byte) bool {
 // GlobalSign's root, and under no other.
 func TestEKOfRealHardware(t *testing.T) {
 	roots, intermediates := vendorCAs(t)
-	der := corpus(t, "oem", "attestz", "ek-certificate.der")
+	der := tpmlab.Corpus(t, "oem", "attestz", "ek-certificate.der")
 	at := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	verify := func(roots []*x509.Certificate, at time.Time) (*EKFacts, error) {
 		v, err := NewEKVerifier(EKVerifierConfig{Issuers: []EKIssuer{{Roots: roots, Intermediates: intermediates, Profile: EKProfileTCG()}}})
@@ -209,7 +210,7 @@ func TestEKOfRealHardware(t *testing.T) {
 // The golden table: every leaf of the corpus with its vendor and what becomes of it.
 func TestEKCertificatesOfVendors(t *testing.T) {
 	roots, intermediates := vendorCAs(t)
-	files, err := filepath.Glob(filepath.Join(corpusDir(t), "ek-certs/leaf/*.der"))
+	files, err := filepath.Glob(filepath.Join(tpmlab.CorpusDir(t), "ek-certs/leaf/*.der"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%d leaves, %v", len(files), err)
 	}

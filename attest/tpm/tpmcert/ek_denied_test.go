@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 )
 
 func TestFirmwareOf(t *testing.T) {
@@ -32,7 +33,7 @@ func TestFirmwareOf(t *testing.T) {
 // The range counts, both ends included; a version that nobody can read is refused
 // where any of the TPM's versions is.
 func TestDeniedTPM(t *testing.T) {
-	config := trusting(EKProfileTCG(), sign(t, nil, "root", nil))
+	config := trusting(EKProfileTCG(), tpmlab.Sign(t, nil, "root", nil))
 	config.Denied = []DeniedTPM{
 		{Vendor: "IFX", First: 7<<16 | 40, Last: 7<<16 | 61, Reason: "CVE-2017-15361"},
 		{Vendor: "STM", Model: "ST33", First: 0, Last: 0xffffffff, Reason: "all of them"},
@@ -74,8 +75,8 @@ func TestDeniedTPM(t *testing.T) {
 
 // A denied TPM is refused though its chain holds and its key is on the list.
 func TestDeniedBeatsTrust(t *testing.T) {
-	root := sign(t, nil, "root", nil)
-	leaf := ekCert(t, root, newTestKey(t).Public(), nil) // Infineon 7.85
+	root := tpmlab.Sign(t, nil, "root", nil)
+	leaf := tpmlab.EKCertificate(t, root, tpmlab.NewP256(t).Public(), nil) // Infineon 7.85
 	p, err := ParseEKPresented([][]byte{leaf.Raw}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -83,18 +84,18 @@ func TestDeniedBeatsTrust(t *testing.T) {
 	c := trusting(EKProfileTCG(), root)
 	c.Allowed = []attest.Identity{p.Identity()}
 	c.Denied = []DeniedTPM{{Vendor: "IFX", First: 7<<16 | 85, Last: 7<<16 | 85, Reason: "test"}}
-	if _, err := verifyAt(ekVerifierOf(t, c), chainTime, leaf); !errors.Is(err, CheckTPMDenied) {
+	if _, err := verifyAt(ekVerifierOf(t, c), tpmlab.Time, leaf); !errors.Is(err, CheckTPMDenied) {
 		t.Errorf("%v", err)
 	}
 	c.Denied[0].First++
 	c.Denied[0].Last++
-	if _, err := verifyAt(ekVerifierOf(t, c), chainTime, leaf); err != nil {
+	if _, err := verifyAt(ekVerifierOf(t, c), tpmlab.Time, leaf); err != nil {
 		t.Errorf("the next version: %v", err)
 	}
-	other := ekCert(t, root, newTestKey(t).Public(), func(c *x509.Certificate) {
-		c.ExtraExtensions[0] = ekDirectory("id:49465800", "SLB9670", "id:00070056")
+	other := tpmlab.EKCertificate(t, root, tpmlab.NewP256(t).Public(), func(c *x509.Certificate) {
+		c.ExtraExtensions[0] = tpmlab.EKDirectory("id:49465800", "SLB9670", "id:00070056")
 	})
-	if _, err := verifyAt(ekVerifierOf(t, c), chainTime, other); !errors.Is(err, CheckTPMDenied) {
+	if _, err := verifyAt(ekVerifierOf(t, c), tpmlab.Time, other); !errors.Is(err, CheckTPMDenied) {
 		t.Errorf("%v", err)
 	}
 }
@@ -139,7 +140,7 @@ func TestDeniedVendorSpellings(t *testing.T) {
 		{"49465800", infineon, false, false},
 	} {
 		t.Run(c.vendor+" and "+c.manufacturer, func(t *testing.T) {
-			config := trusting(EKProfileTCG(), sign(t, nil, "root", nil))
+			config := trusting(EKProfileTCG(), tpmlab.Sign(t, nil, "root", nil))
 			config.Denied = []DeniedTPM{{Vendor: c.vendor, Last: 0xffffffff, Reason: "a test"}}
 			v, err := NewEKVerifier(config)
 			if (err == nil) != c.ok {

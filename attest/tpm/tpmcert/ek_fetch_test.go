@@ -12,13 +12,14 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // fetchLab is a lab with one EK issuer and a leaf whose issuer, "middle", only a
 // fetcher has.
 type fetchLab struct {
-	root, middle *LabCert
+	root, middle *tpmlab.Cert
 	good         []byte // the certificate of middle
 	calls        []string
 	served       map[string][]byte
@@ -26,9 +27,9 @@ type fetchLab struct {
 
 func newFetchLab(t testing.TB) *fetchLab {
 	t.Helper()
-	f := &fetchLab{root: LabCA("root", "root", rsaTestKeys()[0]), served: map[string][]byte{}}
-	f.middle = LabCA("middle", "root", newTestKey(t))
-	f.middle.Algorithm = labAlgorithm(f.root.Key.Public())
+	f := &fetchLab{root: tpmlab.CACert("root", "root", rsaTestKeys()[0]), served: map[string][]byte{}}
+	f.middle = tpmlab.CACert("middle", "root", tpmlab.NewP256(t))
+	f.middle.Algorithm = tpmlab.AlgorithmOf(f.root.Key.Public())
 	f.good = f.middle.Sign(t, f.root.Key)
 	return f
 }
@@ -38,7 +39,7 @@ func (f *fetchLab) verify(t testing.TB, ctx context.Context, leaf []byte, fetche
 	t.Helper()
 	var c EKVerifierConfig
 	for _, fetcher := range fetchers {
-		root := labParsed(t, f.root.Sign(t, f.root.Key))
+		root := tpmlab.Parsed(t, f.root.Sign(t, f.root.Key))
 		c.Issuers = append(c.Issuers, EKIssuer{Roots: []*x509.Certificate{root}, Profile: EKProfileTCG(), Fetcher: fetcher})
 	}
 	p, err := ParseEKPresented([][]byte{leaf}, nil)
@@ -46,13 +47,13 @@ func (f *fetchLab) verify(t testing.TB, ctx context.Context, leaf []byte, fetche
 		t.Fatal(err)
 	}
 	w := newTestLinks(5 + 4)
-	facts, err := ekVerifierOf(t, c).verifyEK(ctx, w, p, nil, chainTime)
+	facts, err := ekVerifierOf(t, c).verifyEK(ctx, w, p, nil, tpmlab.Time)
 	return w, facts, err
 }
 
 func (f *fetchLab) leaf(t testing.TB, urls ...string) []byte {
 	t.Helper()
-	return ekCert(t, &testCA{labParsed(t, f.good), f.middle.Key}, newTestKey(t).Public(), func(c *x509.Certificate) {
+	return tpmlab.EKCertificate(t, &tpmlab.CA{Cert: tpmlab.Parsed(t, f.good), Key: f.middle.Key}, tpmlab.NewP256(t).Public(), func(c *x509.Certificate) {
 		c.IssuingCertificateURL = urls
 	}).Raw
 }
@@ -74,7 +75,7 @@ func (f *fetchLab) padded(t testing.TB, size int) []byte {
 	again := *f.middle
 	pad := 0
 	for range 9 {
-		again.Extensions = []pkix.Extension{labIsCA, {Id: criticalExtension().Id, Value: make([]byte, pad)}}
+		again.Extensions = []pkix.Extension{tpmlab.IsCA, {Id: criticalExtension().Id, Value: make([]byte, pad)}}
 		pad += size - len(again.Sign(t, f.root.Key))
 	}
 	der := again.Sign(t, f.root.Key)
@@ -88,9 +89,9 @@ func (f *fetchLab) padded(t testing.TB, size int) []byte {
 // then the next URL is asked.
 func TestFetchedCertificates(t *testing.T) {
 	f := newFetchLab(t)
-	other := LabCA("other", "root", newTestKey(t))
+	other := tpmlab.CACert("other", "root", tpmlab.NewP256(t))
 	other.Algorithm = f.middle.Algorithm
-	own := LabCA("middle", "middle", newTestKey(t)) // a root that is none of ours
+	own := tpmlab.CACert("middle", "middle", tpmlab.NewP256(t)) // a root that is none of ours
 	changed := bytes.Clone(f.good)
 	changed[len(changed)-1] ^= 1
 	for name, c := range map[string]struct {
@@ -116,7 +117,7 @@ func TestFetchedCertificates(t *testing.T) {
 			f.calls, f.served = nil, map[string][]byte{"1": c.first, "2": f.good}
 			w, facts, err := f.verify(t, t.Context(), f.leaf(t, "1", "2", "3"), f)
 			if c.want == 0 {
-				checkOutcome(t, err, CheckCertificateChain)
+				tpmlab.CheckOutcome(t, err, CheckCertificateChain)
 				return
 			}
 			if err != nil || len(facts.Chain) != 3 || len(f.calls) != c.want || len(w.fetched) != 1+c.kept {
@@ -159,7 +160,7 @@ func TestLimitsOfFetches(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f.calls, f.served = nil, map[string][]byte{c.served: f.good}
 			w, _, err := f.verify(t, t.Context(), f.leaf(t, c.urls...), c.fetchers...)
-			checkOutcome(t, err, c.want)
+			tpmlab.CheckOutcome(t, err, c.want)
 			if errors.Is(err, refusal.ErrRetry) || len(f.calls) != c.calls || w.fetches != c.calls {
 				t.Errorf("%v after %d calls, %d counted, want %d", err, len(f.calls), w.fetches, c.calls)
 			}
@@ -179,11 +180,11 @@ func TestNumberOfFetchedCertificates(t *testing.T) {
 			if name == top {
 				issuer = "root"
 			}
-			ca := LabCA(name, issuer, key)
-			ca.Extensions = append(ca.Extensions, labIssuerURL(fmt.Sprint("http://ca.example/", n+1)))
+			ca := tpmlab.CACert(name, issuer, key)
+			ca.Extensions = append(ca.Extensions, tpmlab.IssuerURL(fmt.Sprint("http://ca.example/", n+1)))
 			signer := key
 			if name == top {
-				signer, ca.Algorithm = f.root.Key, labAlgorithm(f.root.Key.Public())
+				signer, ca.Algorithm = f.root.Key, tpmlab.AlgorithmOf(f.root.Key.Public())
 			}
 			f.served[fmt.Sprint("http://ca.example/", n)] = ca.Sign(t, signer)
 		}
@@ -197,7 +198,7 @@ func TestNumberOfFetchedCertificates(t *testing.T) {
 	if w, _, err := f.verify(t, t.Context(), leaf, f); !errors.Is(err, CheckCertificateChain) || len(f.calls) != maxFetched || w.Signatures() != 0 {
 		t.Errorf("a longer one: %v after %d calls and %d signatures", err, len(f.calls), w.Signatures())
 	}
-	loop := LabCA("middle", "nobody", key)
+	loop := tpmlab.CACert("middle", "nobody", key)
 	f.calls, f.served = nil, map[string][]byte{}
 	for _, url := range []string{"a", "b", "c"} {
 		f.served[url] = loop.Sign(t, nil)
@@ -210,12 +211,12 @@ func TestNumberOfFetchedCertificates(t *testing.T) {
 // What was fetched for one certificate is no issuer of another.
 func TestFetchedForAnother(t *testing.T) {
 	f := newFetchLab(t)
-	stranger, above := LabCA("middle", "above", newTestKey(t)), LabCA("above", "root", newTestKey(t))
-	stranger.Extensions = append(stranger.Extensions, labIssuerURL("b"))
-	above.Algorithm = labAlgorithm(f.root.Key.Public())
+	stranger, above := tpmlab.CACert("middle", "above", tpmlab.NewP256(t)), tpmlab.CACert("above", "root", tpmlab.NewP256(t))
+	stranger.Extensions = append(stranger.Extensions, tpmlab.IssuerURL("b"))
+	above.Algorithm = tpmlab.AlgorithmOf(f.root.Key.Public())
 	f.served = map[string][]byte{"a": stranger.Sign(t, nil), "b": above.Sign(t, f.root.Key)}
 	w, _, err := f.verify(t, t.Context(), f.leaf(t, "a"), f)
-	checkOutcome(t, err, CheckCertificateChain)
+	tpmlab.CheckOutcome(t, err, CheckCertificateChain)
 	if len(w.fetched) != 2 || len(w.failed) != 1 || w.Signatures() != 2 {
 		t.Errorf("%d fetched, %d signatures, %d of them wrong", len(w.fetched), w.Signatures(), len(w.failed))
 	}

@@ -15,11 +15,12 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // listing trusts the roots, with revocation lists for the first of two issuers.
-func listing(t testing.TB, p EKProfile, store *CRLStore, roots ...*testCA) EKVerifierConfig {
+func listing(t testing.TB, p EKProfile, store *CRLStore, roots ...*tpmlab.CA) EKVerifierConfig {
 	t.Helper()
 	c := trusting(p, roots...)
 	c.Issuers[0].CRLs = store
@@ -56,8 +57,8 @@ func text(tag int, value string) asn1.RawValue { return asn1.RawValue{Tag: tag, 
 // another one is not.
 func TestRevokedBySpelling(t *testing.T) {
 	rootName := nameOf(text(19, "Root of  EKs"), text(19, "Example"))
-	root := sign(t, nil, "", func(c *x509.Certificate) { crlSigner(c); c.RawSubject = rootName })
-	leaf := ekCert(t, root, newTestKey(t).Public(), nil)
+	root := tpmlab.Sign(t, nil, "", func(c *x509.Certificate) { crlSigner(c); c.RawSubject = rootName })
+	leaf := tpmlab.EKCertificate(t, root, tpmlab.NewP256(t).Public(), nil)
 	for name, c := range map[string]struct {
 		issuer []byte
 		same   bool
@@ -75,8 +76,8 @@ func TestRevokedBySpelling(t *testing.T) {
 		"an attribute less":       {nameOf(text(19, "Root of EKs")), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			signer := &testCA{renamedCA(root.cert, ""), root.key}
-			signer.cert.RawSubject = c.issuer
+			signer := &tpmlab.CA{Cert: renamedCA(root.Cert, ""), Key: root.Key}
+			signer.Cert.RawSubject = c.issuer
 			config := listing(t, EKProfileTCG(), storeOf(t, crlOf(t, signer, nil, 77)), root)
 			v, err := NewEKVerifier(config)
 			if !c.same {
@@ -88,11 +89,11 @@ func TestRevokedBySpelling(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := verifyAt(v, chainTime, leaf); !errors.Is(err, checkRevoked) {
+			if _, err := verifyAt(v, tpmlab.Time, leaf); !errors.Is(err, checkRevoked) {
 				t.Errorf("got %v, want %s", err, checkRevoked)
 			}
 			config.Issuers[0].CRLs, config.Issuers[0].RequireCRL = storeOf(t, crlOf(t, signer, nil, 78)), true
-			if _, err := verifyAt(ekVerifierOf(t, config), chainTime, leaf); err != nil {
+			if _, err := verifyAt(ekVerifierOf(t, config), tpmlab.Time, leaf); err != nil {
 				t.Errorf("another one revoked: %v", err)
 			}
 		})
@@ -105,15 +106,15 @@ func TestRevokedBySpelling(t *testing.T) {
 func TestUselessList(t *testing.T) {
 	keys := rsaTestKeys()
 	rsaRoot := rsaCA(t, nil, "RSA root", keys[0], nil)
-	ecRoot := sign(t, nil, "EC root", crlSigner)
-	noSigner := sign(t, nil, "no signer", nil)
-	noUsage := sign(t, nil, "no usage", func(c *x509.Certificate) { c.KeyUsage = 0 })
-	other := sign(t, nil, "EC root", crlSigner)
+	ecRoot := tpmlab.Sign(t, nil, "EC root", crlSigner)
+	noSigner := tpmlab.Sign(t, nil, "no signer", nil)
+	noUsage := tpmlab.Sign(t, nil, "no usage", func(c *x509.Certificate) { c.KeyUsage = 0 })
+	other := tpmlab.Sign(t, nil, "EC root", crlSigner)
 	damaged := crlOf(t, ecRoot, nil, 77)
 	damaged[len(damaged)-1] ^= 1
-	renamed := &testCA{renamedCA(ecRoot.cert, "renamed"), ecRoot.key}
+	renamed := &tpmlab.CA{Cert: renamedCA(ecRoot.Cert, "renamed"), Key: ecRoot.Key}
 	for name, c := range map[string]struct {
-		root *testCA
+		root *tpmlab.CA
 		list []byte
 		sha1 bool          // the tolerance
 		want refusal.Check // with the list at construction;
@@ -124,8 +125,8 @@ func TestUselessList(t *testing.T) {
 		"a CA without key usage":           {noUsage, crlOf(t, noUsage, nil, 77), false, checkRevoked},
 		"RSA over SHA-1":                   {rsaRoot, overSHA1(t, crlOf(t, rsaRoot, nil, 77), keys[0]), false, checkCRL},
 		"RSA over SHA-1, let through":      {rsaRoot, overSHA1(t, crlOf(t, rsaRoot, nil, 77), keys[0]), true, checkRevoked},
-		"ECDSA over SHA-1":                 {ecRoot, overSHA1(t, crlOf(t, ecRoot, nil, 77), ecRoot.key), false, checkCRL},
-		"ECDSA over SHA-1, let through":    {ecRoot, overSHA1(t, crlOf(t, ecRoot, nil, 77), ecRoot.key), true, checkRevoked},
+		"ECDSA over SHA-1":                 {ecRoot, overSHA1(t, crlOf(t, ecRoot, nil, 77), ecRoot.Key), false, checkCRL},
+		"ECDSA over SHA-1, let through":    {ecRoot, overSHA1(t, crlOf(t, ecRoot, nil, 77), ecRoot.Key), true, checkRevoked},
 		"over SHA-1 by another key":        {rsaRoot, overSHA1(t, crlOf(t, rsaRoot, nil, 77), keys[1]), true, checkCRL},
 		"damaged":                          {ecRoot, damaged, false, checkCRL},
 		"by another key of that name":      {ecRoot, crlOf(t, other, nil, 77), false, checkCRL},
@@ -134,7 +135,7 @@ func TestUselessList(t *testing.T) {
 		"the same without key identifiers": {ecRoot, withoutKeyID(t, crlOf(t, renamed, nil, 77), ecRoot), false, checkCRL},
 	} {
 		t.Run(name, func(t *testing.T) {
-			leaf := ekCert(t, c.root, newTestKey(t).Public(), nil)
+			leaf := tpmlab.EKCertificate(t, c.root, tpmlab.NewP256(t).Public(), nil)
 			p := EKProfileTCG()
 			p.InsecureAllowSHA1Links = c.sha1
 			config := listing(t, p, storeOf(t, c.list), c.root)
@@ -143,7 +144,7 @@ func TestUselessList(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err = verifyAt(v, chainTime, leaf); !errors.Is(err, checkRevoked) {
+				if _, err = verifyAt(v, tpmlab.Time, leaf); !errors.Is(err, checkRevoked) {
 					t.Fatalf("got %v, want %s", err, checkRevoked)
 				}
 				return
@@ -153,14 +154,14 @@ func TestUselessList(t *testing.T) {
 			}
 			config.Issuers[0].CRLs = &CRLStore{}
 			v = ekVerifierOf(t, config)
-			if _, err := verifyAt(v, chainTime, leaf); !errors.Is(err, checkRevocationUnknown) {
+			if _, err := verifyAt(v, tpmlab.Time, leaf); !errors.Is(err, checkRevocationUnknown) {
 				t.Fatalf("an empty store: got %v, want %s", err, checkRevocationUnknown)
 			}
 			if err := config.Issuers[0].CRLs.Replace(c.list); err != nil {
 				t.Fatal(err)
 			}
 			for range 2 {
-				if _, err := verifyAt(v, chainTime, leaf); !errors.Is(err, checkRevocationUnknown) || !errors.Is(err, refusal.ErrRetry) || errors.Is(err, checkRevoked) {
+				if _, err := verifyAt(v, tpmlab.Time, leaf); !errors.Is(err, checkRevocationUnknown) || !errors.Is(err, refusal.ErrRetry) || errors.Is(err, checkRevoked) {
 					t.Errorf("after Replace: got %v, want %s and a retry", err, checkRevocationUnknown)
 				}
 			}
@@ -169,7 +170,7 @@ func TestUselessList(t *testing.T) {
 }
 
 // withoutKeyID takes the authority key identifier out of a list.
-func withoutKeyID(t testing.TB, der []byte, ca *testCA) []byte {
+func withoutKeyID(t testing.TB, der []byte, ca *tpmlab.CA) []byte {
 	t.Helper()
 	list, err := x509.ParseRevocationList(der)
 	if err != nil {
@@ -197,25 +198,25 @@ func withoutKeyID(t testing.TB, der []byte, ca *testCA) []byte {
 // The CA that the node sends is not known when the verifier is made: a list of its name
 // that cannot be used makes a request a retry.
 func TestUselessListOfSentCA(t *testing.T) {
-	root := sign(t, nil, "root", crlSigner)
-	signer := sign(t, root, "middle", crlSigner)
-	noSigner := sign(t, root, "middle", nil)
+	root := tpmlab.Sign(t, nil, "root", crlSigner)
+	signer := tpmlab.Sign(t, root, "middle", crlSigner)
+	noSigner := tpmlab.Sign(t, root, "middle", nil)
 	for name, c := range map[string]struct {
-		middle *testCA
+		middle *tpmlab.CA
 		list   []byte
 		want   refusal.Check
 	}{
 		"good":              {signer, crlOf(t, signer, nil, 77), checkRevoked},
 		"without cRLSign":   {noSigner, crlOf(t, noSigner, nil, 77), checkRevocationUnknown},
-		"over SHA-1":        {signer, overSHA1(t, crlOf(t, signer, nil, 77), signer.key), checkRevocationUnknown},
+		"over SHA-1":        {signer, overSHA1(t, crlOf(t, signer, nil, 77), signer.Key), checkRevocationUnknown},
 		"by another key":    {signer, crlOf(t, noSigner, nil, 77), checkRevocationUnknown},
-		"of another CA":     {signer, crlOf(t, sign(t, nil, "other", crlSigner), nil, 77), ""},
+		"of another CA":     {signer, crlOf(t, tpmlab.Sign(t, nil, "other", crlSigner), nil, 77), ""},
 		"of the root alone": {signer, crlOf(t, root, nil, 77), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			leaf := ekCert(t, c.middle, newTestKey(t).Public(), nil)
+			leaf := tpmlab.EKCertificate(t, c.middle, tpmlab.NewP256(t).Public(), nil)
 			v := ekVerifierOf(t, listing(t, EKProfileTCG(), storeOf(t, c.list), root))
-			_, err := verifyAt(v, chainTime, leaf, c.middle.cert)
+			_, err := verifyAt(v, tpmlab.Time, leaf, c.middle.Cert)
 			if c.want == "" && err != nil || c.want != "" && !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
@@ -229,8 +230,8 @@ func TestUselessListOfSentCA(t *testing.T) {
 // One root under two issuers: what the lists of one revoke, the other does not heal,
 // in whichever order they stand.
 func TestRevokedUnderEveryIssuer(t *testing.T) {
-	root := sign(t, nil, "root", crlSigner)
-	leaf := ekCert(t, root, newTestKey(t).Public(), nil)
+	root := tpmlab.Sign(t, nil, "root", crlSigner)
+	leaf := tpmlab.EKCertificate(t, root, tpmlab.NewP256(t).Public(), nil)
 	for name, c := range map[string]struct {
 		store   *CRLStore
 		require bool
@@ -241,18 +242,18 @@ func TestRevokedUnderEveryIssuer(t *testing.T) {
 		"no list, demanded":     {&CRLStore{}, true, checkRevocationUnknown},
 		"no list, not demanded": {&CRLStore{}, false, checkRevocationUnknown},
 		"no store":              {nil, false, ""},
-		"a list out of its time": {storeOf(t, crlOf(t, root, func(l *x509.RevocationList) { l.NextUpdate = chainTime.Add(-time.Second) })),
+		"a list out of its time": {storeOf(t, crlOf(t, root, func(l *x509.RevocationList) { l.NextUpdate = tpmlab.Time.Add(-time.Second) })),
 			false, checkRevocationUnknown},
 	} {
 		for _, order := range []string{"lists first", "lists last"} {
 			t.Run(name+", "+order, func(t *testing.T) {
-				with := EKIssuer{Roots: []*x509.Certificate{root.cert}, Profile: EKProfileTCG(), CRLs: c.store, RequireCRL: c.require}
-				without := EKIssuer{Roots: []*x509.Certificate{root.cert}, Profile: EKProfileIntel()}
+				with := EKIssuer{Roots: []*x509.Certificate{root.Cert}, Profile: EKProfileTCG(), CRLs: c.store, RequireCRL: c.require}
+				without := EKIssuer{Roots: []*x509.Certificate{root.Cert}, Profile: EKProfileIntel()}
 				config := EKVerifierConfig{Issuers: []EKIssuer{with, without}}
 				if order == "lists last" {
 					config.Issuers = []EKIssuer{without, with}
 				}
-				_, err := verifyAt(ekVerifierOf(t, config), chainTime, leaf)
+				_, err := verifyAt(ekVerifierOf(t, config), tpmlab.Time, leaf)
 				if c.want == "" && err != nil || c.want != "" && !errors.Is(err, c.want) {
 					t.Errorf("got %v, want %q", err, c.want)
 				}
@@ -260,52 +261,52 @@ func TestRevokedUnderEveryIssuer(t *testing.T) {
 		}
 	}
 	t.Run("an intermediate that two roots certify", func(t *testing.T) {
-		other := sign(t, nil, "other", crlSigner)
-		middle := sign(t, root, "middle", func(c *x509.Certificate) { c.SerialNumber = big.NewInt(5) })
-		cross := *middle.cert
+		other := tpmlab.Sign(t, nil, "other", crlSigner)
+		middle := tpmlab.Sign(t, root, "middle", func(c *x509.Certificate) { c.SerialNumber = big.NewInt(5) })
+		cross := *middle.Cert
 		cross.SerialNumber = big.NewInt(6)
-		crossed := issued(t, &cross, other, middle.key.Public())
-		leaf := ekCert(t, middle, newTestKey(t).Public(), nil)
+		crossed := tpmlab.Issued(t, &cross, other, middle.Key.Public())
+		leaf := tpmlab.EKCertificate(t, middle, tpmlab.NewP256(t).Public(), nil)
 		config := EKVerifierConfig{Issuers: []EKIssuer{
-			{Roots: []*x509.Certificate{root.cert}, Intermediates: []*x509.Certificate{middle.cert}, Profile: EKProfileTCG(), CRLs: storeOf(t, crlOf(t, root, nil, 5))},
-			{Roots: []*x509.Certificate{other.cert}, Intermediates: []*x509.Certificate{crossed}, Profile: EKProfileTCG()},
+			{Roots: []*x509.Certificate{root.Cert}, Intermediates: []*x509.Certificate{middle.Cert}, Profile: EKProfileTCG(), CRLs: storeOf(t, crlOf(t, root, nil, 5))},
+			{Roots: []*x509.Certificate{other.Cert}, Intermediates: []*x509.Certificate{crossed}, Profile: EKProfileTCG()},
 		}}
-		if _, err := verifyAt(ekVerifierOf(t, config), chainTime, leaf); !errors.Is(err, checkRevoked) {
+		if _, err := verifyAt(ekVerifierOf(t, config), tpmlab.Time, leaf); !errors.Is(err, checkRevoked) {
 			t.Errorf("got %v, want %s", err, checkRevoked)
 		}
 		// Where the list that the first root demands is not there, the other root counts.
 		config.Issuers[0].CRLs, config.Issuers[0].RequireCRL = &CRLStore{}, true
-		if _, err := verifyAt(ekVerifierOf(t, config), chainTime, leaf); err != nil {
+		if _, err := verifyAt(ekVerifierOf(t, config), tpmlab.Time, leaf); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Run("two CAs of one name", func(t *testing.T) {
-		again := sign(t, nil, "root", crlSigner)
-		for _, roots := range [][]*testCA{{root, again}, {again, root}} {
+		again := tpmlab.Sign(t, nil, "root", crlSigner)
+		for _, roots := range [][]*tpmlab.CA{{root, again}, {again, root}} {
 			config := listing(t, EKProfileTCG(), storeOf(t, crlOf(t, root, nil, 77)), roots...)
-			if _, err := verifyAt(ekVerifierOf(t, config), chainTime, leaf); !errors.Is(err, checkRevoked) {
+			if _, err := verifyAt(ekVerifierOf(t, config), tpmlab.Time, leaf); !errors.Is(err, checkRevoked) {
 				t.Errorf("got %v, want %s", err, checkRevoked)
 			}
 		}
 	})
 	t.Run("a demand of another root", func(t *testing.T) {
-		other := sign(t, nil, "other", crlSigner)
+		other := tpmlab.Sign(t, nil, "other", crlSigner)
 		config := trusting(EKProfileTCG(), root)
-		config.Issuers = append(config.Issuers, EKIssuer{Roots: []*x509.Certificate{other.cert}, Profile: EKProfileTCG(), CRLs: &CRLStore{}, RequireCRL: true})
-		if _, err := verifyAt(ekVerifierOf(t, config), chainTime, leaf); err != nil {
+		config.Issuers = append(config.Issuers, EKIssuer{Roots: []*x509.Certificate{other.Cert}, Profile: EKProfileTCG(), CRLs: &CRLStore{}, RequireCRL: true})
+		if _, err := verifyAt(ekVerifierOf(t, config), tpmlab.Time, leaf); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Run("useless lists of another root after Replace", func(t *testing.T) {
-		other := sign(t, nil, "other", crlSigner)
+		other := tpmlab.Sign(t, nil, "other", crlSigner)
 		store := &CRLStore{}
 		config := trusting(EKProfileTCG(), root)
-		config.Issuers = append(config.Issuers, EKIssuer{Roots: []*x509.Certificate{other.cert}, Profile: EKProfileTCG(), CRLs: store})
+		config.Issuers = append(config.Issuers, EKIssuer{Roots: []*x509.Certificate{other.Cert}, Profile: EKProfileTCG(), CRLs: store})
 		v := ekVerifierOf(t, config)
-		if err := store.Replace(crlOf(t, sign(t, nil, "other", crlSigner), nil)); err != nil {
+		if err := store.Replace(crlOf(t, tpmlab.Sign(t, nil, "other", crlSigner), nil)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := verifyAt(v, chainTime, leaf); err != nil {
+		if _, err := verifyAt(v, tpmlab.Time, leaf); err != nil {
 			t.Errorf("they are no matter of this root: %v", err)
 		}
 	})
@@ -314,9 +315,9 @@ func TestRevokedUnderEveryIssuer(t *testing.T) {
 // Whoever leaves the certificate at home, or brings one of his own making, does not get
 // past revocation and deny-lists by an allow-list or a platform.
 func TestUnjudgedEK(t *testing.T) {
-	root, stranger := sign(t, nil, "root", crlSigner), sign(t, nil, "stranger", nil)
-	key := newTestKey(t)
-	leaf, own := ekCert(t, root, key.Public(), nil), ekCert(t, stranger, key.Public(), nil)
+	root, stranger := tpmlab.Sign(t, nil, "root", crlSigner), tpmlab.Sign(t, nil, "stranger", nil)
+	key := tpmlab.NewP256(t)
+	leaf, own := tpmlab.EKCertificate(t, root, key.Public(), nil), tpmlab.EKCertificate(t, stranger, key.Public(), nil)
 	p, err := ParseEKPresented([][]byte{leaf.Raw}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -329,7 +330,7 @@ func TestUnjudgedEK(t *testing.T) {
 	revoking := func(c *EKVerifierConfig) { c.Issuers[0].CRLs = storeOf(t, crlOf(t, root, nil, 77)) }
 	listing := func(c *EKVerifierConfig) { c.Issuers[0].CRLs = &CRLStore{} }
 	stale := func(c *EKVerifierConfig) {
-		c.Issuers[0].CRLs = storeOf(t, crlOf(t, root, func(l *x509.RevocationList) { l.NextUpdate = chainTime.Add(-time.Second) }))
+		c.Issuers[0].CRLs = storeOf(t, crlOf(t, root, func(l *x509.RevocationList) { l.NextUpdate = tpmlab.Time.Add(-time.Second) }))
 	}
 	denying := func(c *EKVerifierConfig) { c.Denied = []DeniedTPM{{Vendor: "IFX", Last: 0xffffffff, Reason: "a test"}} }
 	denyingOthers := func(c *EKVerifierConfig) { c.Denied = []DeniedTPM{{Vendor: "STM", Last: 0xffffffff, Reason: "a test"}} }
@@ -367,7 +368,7 @@ func TestUnjudgedEK(t *testing.T) {
 					config.Platform = platformFunc(func(*csr.Machine) ([]crypto.PublicKey, error) { return []crypto.PublicKey{key.Public()}, nil })
 				}
 				v := ekVerifierOf(t, config)
-				_, err := verifyEKOf(context.Background(), v, c.ek, &csr.Machine{}, chainTime)
+				_, err := verifyEKOf(context.Background(), v, c.ek, &csr.Machine{}, tpmlab.Time)
 				if c.want == "" && err != nil || c.want != "" && !errors.Is(err, c.want) {
 					t.Errorf("got %v, want %q", err, c.want)
 				}
@@ -379,14 +380,14 @@ func TestUnjudgedEK(t *testing.T) {
 	}
 	t.Run("a certificate, and nobody who vouches", func(t *testing.T) {
 		v := ekVerifierOf(t, EKVerifierConfig{Allowed: []attest.Identity{allZero}})
-		if _, err := verifyEKOf(t.Context(), v, with, nil, chainTime); !errors.Is(err, checkEKUntrusted) {
+		if _, err := verifyEKOf(t.Context(), v, with, nil, tpmlab.Time); !errors.Is(err, checkEKUntrusted) {
 			t.Errorf("got %v, want %s", err, checkEKUntrusted)
 		}
 	})
 	t.Run("on no list", func(t *testing.T) {
 		config := trusting(EKProfileTCG(), root)
 		denying(&config)
-		if _, err := verifyEKOf(t.Context(), ekVerifierOf(t, config), bare, nil, chainTime); !errors.Is(err, checkEKUntrusted) {
+		if _, err := verifyEKOf(t.Context(), ekVerifierOf(t, config), bare, nil, tpmlab.Time); !errors.Is(err, checkEKUntrusted) {
 			t.Errorf("got %v, want %s", err, checkEKUntrusted)
 		}
 	})

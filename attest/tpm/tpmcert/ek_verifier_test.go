@@ -17,16 +17,17 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func TestEKFacts(t *testing.T) {
-	root := sign(t, nil, "root", nil)
-	middle := sign(t, root, "middle", nil)
-	key := newTestKey(t)
-	leaf := ekCert(t, middle, key.Public(), nil)
-	facts, err := verifyAt(ekVerifierOf(t, trusting(EKProfileTCG(), root)), chainTime, leaf, middle.cert)
+	root := tpmlab.Sign(t, nil, "root", nil)
+	middle := tpmlab.Sign(t, root, "middle", nil)
+	key := tpmlab.NewP256(t)
+	leaf := tpmlab.EKCertificate(t, middle, key.Public(), nil)
+	facts, err := verifyAt(ekVerifierOf(t, trusting(EKProfileTCG(), root)), tpmlab.Time, leaf, middle.Cert)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,8 +48,8 @@ func TestEKFacts(t *testing.T) {
 // Each departure from the profile is refused with its check, and each that has a
 // tolerance passes with that one and says so.
 func TestEKProfiles(t *testing.T) {
-	root := sign(t, nil, "root", nil)
-	ecc, rsaKey := newTestKey(t).Public(), rsaTestKeys()[0].Public()
+	root := tpmlab.Sign(t, nil, "root", nil)
+	ecc, rsaKey := tpmlab.NewP256(t).Public(), rsaTestKeys()[0].Public()
 	withoutDirectory := func(c *x509.Certificate) { c.ExtraExtensions = c.ExtraExtensions[1:] }
 	cases := []struct {
 		name     string
@@ -73,7 +74,7 @@ func TestEKProfiles(t *testing.T) {
 			c.UnknownExtKeyUsage = append(c.UnknownExtKeyUsage, asn1.ObjectIdentifier{2, 23, 133, 8, 2})
 		}, checkCertificateExtKeyUsage, nil, ""},
 		{"attributes twice", ecc, func(c *x509.Certificate) {
-			c.ExtraExtensions[0].Value = sanOf(directoryName([]attribute{model, model, manufacturer, version}))
+			c.ExtraExtensions[0].Value = tpmlab.SAN(tpmlab.DirectoryName([]tpmlab.Attribute{model, model, manufacturer, version}))
 		}, checkSubjectAltName, nil, ""},
 		{"a specification cut short", ecc, func(c *x509.Certificate) { c.ExtraExtensions[1].Value = []byte{0x30, 2, 0x30, 0} }, checkSpecification, nil, ""},
 		{"TLS client", ecc, func(c *x509.Certificate) {
@@ -87,33 +88,33 @@ func TestEKProfiles(t *testing.T) {
 		{"ECC key encipherment", ecc, func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageKeyEncipherment }, checkCertificateKeyUsage,
 			func(p *EKProfile) { p.KeyEnciphermentOfECC = true }, "KeyEnciphermentOfECC"},
 		{"no directory name", ecc, withoutDirectory, checkSubjectAltName, func(p *EKProfile) { p.NoDirectoryName = true }, "NoDirectoryName"},
-		{"no version", ecc, func(c *x509.Certificate) { c.ExtraExtensions[0] = ekDirectory("id:49465800", "SLB9670", "") },
+		{"no version", ecc, func(c *x509.Certificate) { c.ExtraExtensions[0] = tpmlab.EKDirectory("id:49465800", "SLB9670", "") },
 			checkSubjectAltName, func(p *EKProfile) { p.NoDirectoryName = true }, "NoDirectoryName"},
-		{"TPM 1.2", ecc, func(c *x509.Certificate) { c.ExtraExtensions[1] = specificationOf("1.2", 2, 116) },
+		{"TPM 1.2", ecc, func(c *x509.Certificate) { c.ExtraExtensions[1] = tpmlab.Specification("1.2", 2, 116) },
 			checkSpecification, func(p *EKProfile) { p.TPM12Specification = true }, "TPM12Specification"},
-		{"TPM 3.0", ecc, func(c *x509.Certificate) { c.ExtraExtensions[1] = specificationOf("3.0", 0, 1) }, checkSpecification, nil, ""},
+		{"TPM 3.0", ecc, func(c *x509.Certificate) { c.ExtraExtensions[1] = tpmlab.Specification("3.0", 0, 1) }, checkSpecification, nil, ""},
 		{"unknown critical extension", ecc, func(c *x509.Certificate) {
 			c.ExtraExtensions = append(c.ExtraExtensions, criticalExtension())
 		}, checkCertificateExtension, nil, ""},
-		{"expired", ecc, func(c *x509.Certificate) { c.NotAfter = chainTime.Add(-time.Second) }, checkCertificateExpired,
+		{"expired", ecc, func(c *x509.Certificate) { c.NotAfter = tpmlab.Time.Add(-time.Second) }, checkCertificateExpired,
 			func(p *EKProfile) { p.InsecureAllowExpiredEK = true }, "InsecureAllowExpiredEK"},
-		{"not yet valid", ecc, func(c *x509.Certificate) { c.NotBefore = chainTime.Add(time.Second) }, checkCertificateNotYetValid, nil, ""},
+		{"not yet valid", ecc, func(c *x509.Certificate) { c.NotBefore = tpmlab.Time.Add(time.Second) }, checkCertificateNotYetValid, nil, ""},
 		{"P-224", &mustECDSA(elliptic.P224()).PublicKey, nil, refusal.Check("tpm-key-strength"), nil, ""},
 	}
 	everything := EKProfile{Name: "all but the extended key usage", Encoding: AnyEKEncoding(), TPM12Specification: true, NoKeyUsage: true,
 		NoDirectoryName: true, NoBasicConstraints: true, KeyEnciphermentOfECC: true, InsecureAllowSHA1Links: true, InsecureAllowExpiredEK: true}
 	for _, c := range cases {
-		leaf := ekCert(t, root, c.key, c.edit)
-		_, err := verifyAt(ekVerifierOf(t, trusting(EKProfileTCG(), root)), chainTime, leaf)
+		leaf := tpmlab.EKCertificate(t, root, c.key, c.edit)
+		_, err := verifyAt(ekVerifierOf(t, trusting(EKProfileTCG(), root)), tpmlab.Time, leaf)
 		wantEKCheck(t, c.name, err, c.want, "")
 		if c.tolerate == nil {
-			_, err := verifyAt(ekVerifierOf(t, trusting(everything, root)), chainTime, leaf)
+			_, err := verifyAt(ekVerifierOf(t, trusting(everything, root)), tpmlab.Time, leaf)
 			wantEKCheck(t, c.name+" with every tolerance", err, c.want, "")
 			continue
 		}
 		p := EKProfileTCG()
 		c.tolerate(&p)
-		facts, err := verifyAt(ekVerifierOf(t, trusting(p, root)), chainTime, leaf)
+		facts, err := verifyAt(ekVerifierOf(t, trusting(p, root)), tpmlab.Time, leaf)
 		if err != nil || !slices.Equal(facts.Tolerances, []string{c.used}) {
 			t.Errorf("%s with its tolerance: %+v, %v", c.name, facts, err)
 		}
@@ -121,24 +122,24 @@ func TestEKProfiles(t *testing.T) {
 }
 
 func TestEKProfileRequirements(t *testing.T) {
-	root := sign(t, nil, "root", nil)
-	bare := ekCert(t, root, newTestKey(t).Public(), func(c *x509.Certificate) { c.ExtraExtensions = c.ExtraExtensions[:1] })
+	root := tpmlab.Sign(t, nil, "root", nil)
+	bare := tpmlab.EKCertificate(t, root, tpmlab.NewP256(t).Public(), func(c *x509.Certificate) { c.ExtraExtensions = c.ExtraExtensions[:1] })
 	p := EKProfileTCG()
 	p.RequireSpecification = true
-	_, err := verifyAt(ekVerifierOf(t, trusting(p, root)), chainTime, bare)
+	_, err := verifyAt(ekVerifierOf(t, trusting(p, root)), tpmlab.Time, bare)
 	wantEKCheck(t, "specification", err, checkSpecification, "none")
 	p = EKProfileTCG()
 	p.Extensions = []oid.OID{oid.KubernetesNodeProviderIdentifier}
-	_, err = verifyAt(ekVerifierOf(t, trusting(p, root)), chainTime, bare)
+	_, err = verifyAt(ekVerifierOf(t, trusting(p, root)), tpmlab.Time, bare)
 	wantEKCheck(t, "extension", err, checkCertificateExtension, "no extension 1.3.6.1.4.1.11129.2.1.21")
 }
 
 // Configurations that would refuse or accept by accident are errors, each naming its
 // field.
 func TestNewEKVerifier(t *testing.T) {
-	root := sign(t, nil, "root", nil)
+	root := tpmlab.Sign(t, nil, "root", nil)
 	with := func(edit func(*EKIssuer)) EKVerifierConfig {
-		i := EKIssuer{Roots: []*x509.Certificate{root.cert}, Profile: EKProfileTCG()}
+		i := EKIssuer{Roots: []*x509.Certificate{root.Cert}, Profile: EKProfileTCG()}
 		edit(&i)
 		return EKVerifierConfig{Issuers: []EKIssuer{i}}
 	}
@@ -193,9 +194,9 @@ func TestEKIdentityInAllowList(t *testing.T) {
 
 // One EK: a certificate or a canonical key, never both or neither.
 func TestPresentedEKSources(t *testing.T) {
-	root := sign(t, nil, "root", nil)
-	key := newTestKey(t)
-	leaf := ekCert(t, root, key.Public(), nil)
+	root := tpmlab.Sign(t, nil, "root", nil)
+	key := tpmlab.NewP256(t)
+	leaf := tpmlab.EKCertificate(t, root, key.Public(), nil)
 	spki, err := csr.CanonicalSPKI(key.Public())
 	if err != nil {
 		t.Fatal(err)
@@ -236,7 +237,7 @@ func (f platformFunc) EndorsementKeys(_ context.Context, m *csr.Machine) ([]cryp
 // An EK without a chain is trusted by the list and by the platform, and by nothing
 // else.
 func TestEKWithoutChain(t *testing.T) {
-	key, other := newTestKey(t), newTestKey(t)
+	key, other := tpmlab.NewP256(t), tpmlab.NewP256(t)
 	spki, err := csr.CanonicalSPKI(key.Public())
 	if err != nil {
 		t.Fatal(err)
@@ -246,7 +247,7 @@ func TestEKWithoutChain(t *testing.T) {
 		t.Fatal(err)
 	}
 	verify := func(c EKVerifierConfig, m *csr.Machine) (*EKFacts, error) {
-		return verifyEKOf(t.Context(), ekVerifierOf(t, c), &sentEK{PublicKey: spki}, m, chainTime)
+		return verifyEKOf(t.Context(), ekVerifierOf(t, c), &sentEK{PublicKey: spki}, m, tpmlab.Time)
 	}
 	if facts, err := verify(EKVerifierConfig{Allowed: []attest.Identity{p.Identity()}}, nil); err != nil || facts.Source != EKFromAllowList {
 		t.Errorf("allow-list: %+v, %v", facts, err)
@@ -284,7 +285,7 @@ func TestEKWithoutChain(t *testing.T) {
 	if _, err := verify(c, &csr.Machine{ProviderID: "aws:///i-1"}); !errors.Is(err, checkEKUntrusted) {
 		t.Errorf("the platform states another: %v", err)
 	}
-	if _, err := verifyEKOf(t.Context(), ekVerifierOf(t, c), nil, nil, chainTime); err == nil {
+	if _, err := verifyEKOf(t.Context(), ekVerifierOf(t, c), nil, nil, tpmlab.Time); err == nil {
 		t.Error("no EK was accepted")
 	}
 }
@@ -292,18 +293,18 @@ func TestEKWithoutChain(t *testing.T) {
 // A certificate under unknown roots does not hurt an EK that is on the list, and what
 // it says is not taken over.
 func TestEKCertificateOfListedEK(t *testing.T) {
-	ours, theirs := sign(t, nil, "ours", nil), sign(t, nil, "theirs", nil)
-	leaf := ekCert(t, theirs, newTestKey(t).Public(), nil)
+	ours, theirs := tpmlab.Sign(t, nil, "ours", nil), tpmlab.Sign(t, nil, "theirs", nil)
+	leaf := tpmlab.EKCertificate(t, theirs, tpmlab.NewP256(t).Public(), nil)
 	p, err := ParseEKPresented([][]byte{leaf.Raw}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := trusting(EKProfileTCG(), ours)
-	if _, err := verifyAt(ekVerifierOf(t, c), chainTime, leaf); !errors.Is(err, CheckCertificateChain) {
+	if _, err := verifyAt(ekVerifierOf(t, c), tpmlab.Time, leaf); !errors.Is(err, CheckCertificateChain) {
 		t.Errorf("not listed: %v", err)
 	}
 	c.Allowed = []attest.Identity{p.Identity()}
-	facts, err := verifyAt(ekVerifierOf(t, c), chainTime, leaf)
+	facts, err := verifyAt(ekVerifierOf(t, c), tpmlab.Time, leaf)
 	if err != nil || facts.Source != EKFromAllowList || facts.Directory != (DirectoryName{}) || facts.Chain != nil {
 		t.Errorf("listed: %+v, %v", facts, err)
 	}

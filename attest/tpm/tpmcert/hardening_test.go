@@ -18,6 +18,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -34,19 +35,19 @@ func TestPolicyConstraintsAreNotForgotten(t *testing.T) {
 		}
 		c.Policies = []x509.OID{p}
 	}
-	root := sign(t, nil, "root", nil)
-	middle := sign(t, root, "middle", func(c *x509.Certificate) {
+	root := tpmlab.Sign(t, nil, "root", nil)
+	middle := tpmlab.Sign(t, root, "middle", func(c *x509.Certificate) {
 		policies(c)
 		c.ExtraExtensions = []pkix.Extension{requireExplicitPolicy}
 	})
-	good := sign(t, middle, "leaf", func(c *x509.Certificate) { leafTemplate(c); policies(c) })
-	bad := sign(t, middle, "leaf", leafTemplate)
+	good := tpmlab.Sign(t, middle, "leaf", func(c *x509.Certificate) { leafTemplate(c); policies(c) })
+	bad := tpmlab.Sign(t, middle, "leaf", leafTemplate)
 	i := issuerOf(t, root)
 	for range 2 {
-		if _, err := i.holds(presentedOf(t, good, middle), chainTime); err != nil {
+		if _, err := i.holds(presentedOf(t, good, middle), tpmlab.Time); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := i.holds(presentedOf(t, bad, middle), chainTime); !errors.Is(err, CheckCertificateChain) {
+		if _, err := i.holds(presentedOf(t, bad, middle), tpmlab.Time); !errors.Is(err, CheckCertificateChain) {
 			t.Errorf("a leaf without policies: %v", err)
 		}
 	}
@@ -55,19 +56,19 @@ func TestPolicyConstraintsAreNotForgotten(t *testing.T) {
 // Who sends a chain does not choose what it costs: no name occurs twice, and no key
 // is larger than any real one.
 func TestChainsAreCheap(t *testing.T) {
-	root := sign(t, nil, "root", nil)
-	a := sign(t, root, "A", nil)
-	b := sign(t, a, "B", nil)
-	again := sign(t, b, "A", nil)
-	leaf := sign(t, again, "leaf", leafTemplate)
-	if _, err := issuerOf(t, root).holds(presentedOf(t, leaf, again, b, a), chainTime); !errors.Is(err, checkCertificateOrder) {
+	root := tpmlab.Sign(t, nil, "root", nil)
+	a := tpmlab.Sign(t, root, "A", nil)
+	b := tpmlab.Sign(t, a, "B", nil)
+	again := tpmlab.Sign(t, b, "A", nil)
+	leaf := tpmlab.Sign(t, again, "leaf", leafTemplate)
+	if _, err := issuerOf(t, root).holds(presentedOf(t, leaf, again, b, a), tpmlab.Time); !errors.Is(err, checkCertificateOrder) {
 		t.Errorf("a name twice: %v", err)
 	}
 	huge := new(big.Int).Lsh(big.NewInt(1), tpmwire.MaxRSABits)
-	p := presentedOf(t, sign(t, sign(t, root, "huge", nil), "leaf", leafTemplate))
+	p := presentedOf(t, tpmlab.Sign(t, tpmlab.Sign(t, root, "huge", nil), "leaf", leafTemplate))
 	p.leaf.AuthorityKeyId = nil
 	p.above = [][]byte{certificateWithModulus(t, "huge", huge.Add(huge, big.NewInt(1)))}
-	if _, err := issuerOf(t, root).holds(p, chainTime); !errors.Is(err, refusal.Check("tpm-key-strength")) {
+	if _, err := issuerOf(t, root).holds(p, tpmlab.Time); !errors.Is(err, refusal.Check("tpm-key-strength")) {
 		t.Errorf("RSA of %d bits: %v", huge.BitLen(), err)
 	}
 }
@@ -83,8 +84,8 @@ func certificateWithModulus(t *testing.T, name string, n *big.Int) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	root := sign(t, nil, "root", nil)
-	small := sign(t, root, name, nil).cert
+	root := tpmlab.Sign(t, nil, "root", nil)
+	small := tpmlab.Sign(t, root, name, nil).Cert
 	algorithm := pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 1}, Parameters: asn1.NullRawValue}
 	spki, err := asn1.Marshal(struct {
 		Algorithm pkix.AlgorithmIdentifier
@@ -174,8 +175,8 @@ func TestErrorsPrint(t *testing.T) {
 // An identity source of the caller's refuses with an error of its own, and names
 // machines in the canonical form.
 func TestForeignIdentitySources(t *testing.T) {
-	root := sign(t, nil, "root", nil)
-	p := presentedOf(t, sign(t, root, "leaf", leafTemplate))
+	root := tpmlab.Sign(t, nil, "root", nil)
+	p := presentedOf(t, tpmlab.Sign(t, root, "leaf", leafTemplate))
 	for name, c := range map[string]struct {
 		source fixedIdentity
 		ok     bool
@@ -190,11 +191,11 @@ func TestForeignIdentitySources(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			profile := ProfileTCG()
 			profile.Identity = []IdentitySource{c.source}
-			v, err := NewAKVerifier([]Issuer{{Roots: []*x509.Certificate{root.cert}, Profile: profile}})
+			v, err := NewAKVerifier([]Issuer{{Roots: []*x509.Certificate{root.Cert}, Profile: profile}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = v.Verify(t.Context(), p, chainTime, nil)
+			_, err = v.Verify(t.Context(), p, tpmlab.Time, nil)
 			if c.ok && err != nil || !c.ok && (!errors.Is(err, attest.CheckIdentity) || csr.Decide(err).Verdict != csr.VerdictDeny) {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -214,20 +215,20 @@ func (f fixedIdentity) Identify(*x509.Certificate) (attest.Identity, error) { re
 // A profile may list an extended key usage that crypto/x509 knows by name, and the
 // reason that says most is given where several issuers refuse.
 func TestProfilesAndIssuersTogether(t *testing.T) {
-	root := sign(t, nil, "root", nil)
-	expired := sign(t, nil, "old root", func(c *x509.Certificate) { c.NotAfter = chainTime.Add(-time.Hour) })
-	leaf := sign(t, root, "leaf", func(c *x509.Certificate) {
+	root := tpmlab.Sign(t, nil, "root", nil)
+	expired := tpmlab.Sign(t, nil, "old root", func(c *x509.Certificate) { c.NotAfter = tpmlab.Time.Add(-time.Hour) })
+	leaf := tpmlab.Sign(t, root, "leaf", func(c *x509.Certificate) {
 		leafTemplate(c)
 		c.UnknownExtKeyUsage, c.ExtKeyUsage = nil, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	})
 	profile := ProfileTCG()
 	profile.ExtKeyUsage = []oid.OID{oid.KpServerAuth}
-	if err := profile.check(leaf.cert, &subjectAltName{}); err != nil {
+	if err := profile.check(leaf.Cert, &subjectAltName{}); err != nil {
 		t.Errorf("serverAuth: %v", err)
 	}
-	under := sign(t, expired, "leaf", leafTemplate)
+	under := tpmlab.Sign(t, expired, "leaf", leafTemplate)
 	v := &AKVerifier{issuers: []*issuer{issuerOf(t, root), issuerOf(t, expired)}}
-	if _, err := v.Verify(t.Context(), presentedOf(t, under), chainTime, nil); !errors.Is(err, checkCertificateExpired) {
+	if _, err := v.Verify(t.Context(), presentedOf(t, under), tpmlab.Time, nil); !errors.Is(err, checkCertificateExpired) {
 		t.Errorf("a chain to an expired root: %v", err)
 	}
 }

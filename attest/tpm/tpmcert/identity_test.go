@@ -10,29 +10,30 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // ownOtherName is an AK certificate with the OtherName 1.2.3 "x".
-func ownOtherName(t testing.TB, ca *testCA) *x509.Certificate {
-	return sign(t, ca, "ak", func(c *x509.Certificate) {
+func ownOtherName(t testing.TB, ca *tpmlab.CA) *x509.Certificate {
+	return tpmlab.Sign(t, ca, "ak", func(c *x509.Certificate) {
 		leafTemplate(c)
 		c.ExtraExtensions = append(c.ExtraExtensions, pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 17},
-			Value: sanOf(otherNameOf("\x2a\x03", []byte{0x0c, 1, 'x'}))})
-	}).cert
+			Value: tpmlab.SAN(otherNameOf("\x2a\x03", []byte{0x0c, 1, 'x'}))})
+	}).Cert
 }
 
 // An OtherName is its issuer's word: one issuer cannot certify the machines of another.
 // Two whose identities could be the same are no configuration, and named ones have
 // different identities.
 func TestOtherNamesOfTwoIssuers(t *testing.T) {
-	a, b := sign(t, nil, "fleet A", nil), sign(t, nil, "fleet B", nil)
-	from := func(ca *testCA, roots []*testCA, sources ...IdentitySource) Issuer {
+	a, b := tpmlab.Sign(t, nil, "fleet A", nil), tpmlab.Sign(t, nil, "fleet B", nil)
+	from := func(ca *tpmlab.CA, roots []*tpmlab.CA, sources ...IdentitySource) Issuer {
 		i := Issuer{Profile: ProfileTCG()}
 		i.Profile.Identity = append(sources, AKIdentity{})
-		for _, r := range append([]*testCA{ca}, roots...) {
-			i.Roots = append(i.Roots, r.cert)
+		for _, r := range append([]*tpmlab.CA{ca}, roots...) {
+			i.Roots = append(i.Roots, r.Cert)
 		}
 		return i
 	}
@@ -51,13 +52,13 @@ func TestOtherNamesOfTwoIssuers(t *testing.T) {
 		"by pointer":                           {[]Issuer{from(a, nil, &one), from(b, nil, &both)}, false, [2]attest.Identity{}},
 		"the second source of one":             {[]Issuer{from(a, nil, GCEIdentity{}, one), from(b, nil, both)}, false, [2]attest.Identity{}},
 		"one name for two":                     {[]Issuer{from(a, nil, named("fleet")), from(b, nil, named("fleet"))}, false, [2]attest.Identity{}},
-		"a root more in the first":             {[]Issuer{from(a, []*testCA{b}, one), from(b, nil, one)}, false, [2]attest.Identity{}},
-		"a root more in the second":            {[]Issuer{from(a, nil, one), from(b, []*testCA{a}, one)}, false, [2]attest.Identity{}},
+		"a root more in the first":             {[]Issuer{from(a, []*tpmlab.CA{b}, one), from(b, nil, one)}, false, [2]attest.Identity{}},
+		"a root more in the second":            {[]Issuer{from(a, nil, one), from(b, []*tpmlab.CA{a}, one)}, false, [2]attest.Identity{}},
 		"a bad name":                           {[]Issuer{from(a, nil, named("fleet/a"))}, false, [2]attest.Identity{}},
 		"a colon in a name":                    {[]Issuer{from(a, nil, named("fleet:"))}, false, [2]attest.Identity{}},
 		"a name of 64":                         {[]Issuer{from(a, nil, named(strings.Repeat("a", 64)))}, false, [2]attest.Identity{}},
-		"one issuer, two roots":                {[]Issuer{from(a, []*testCA{b}, one)}, true, [2]attest.Identity{"othername:1.2.3:DAF4", "othername:1.2.3:DAF4"}},
-		"two profiles of one authority":        {[]Issuer{from(a, []*testCA{b}, one), from(b, []*testCA{a}, one)}, true, [2]attest.Identity{"othername:1.2.3:DAF4", "othername:1.2.3:DAF4"}},
+		"one issuer, two roots":                {[]Issuer{from(a, []*tpmlab.CA{b}, one)}, true, [2]attest.Identity{"othername:1.2.3:DAF4", "othername:1.2.3:DAF4"}},
+		"two profiles of one authority":        {[]Issuer{from(a, []*tpmlab.CA{b}, one), from(b, []*tpmlab.CA{a}, one)}, true, [2]attest.Identity{"othername:1.2.3:DAF4", "othername:1.2.3:DAF4"}},
 		"different types":                      {[]Issuer{from(a, nil, one), from(b, nil, two)}, true, [2]attest.Identity{"othername:1.2.3:DAF4", "ak:"}},
 		"two names":                            {[]Issuer{from(a, nil, named("fleet-a")), from(b, nil, named("fleet.2"))}, true, [2]attest.Identity{"othername:fleet-a/1.2.3:DAF4", "othername:fleet.2/1.2.3:DAF4"}},
 		"one of them named":                    {[]Issuer{from(a, nil, named("a")), from(b, nil, one)}, true, [2]attest.Identity{"othername:a/1.2.3:DAF4", "othername:1.2.3:DAF4"}},
@@ -65,11 +66,11 @@ func TestOtherNamesOfTwoIssuers(t *testing.T) {
 		"two without a type in common, by two": {[]Issuer{from(a, nil, one, two), from(b, nil)}, true, [2]attest.Identity{"othername:1.2.3:DAF4", "ak:"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for n, ca := range []*testCA{a, b} {
+			for n, ca := range []*tpmlab.CA{a, b} {
 				if strings.HasPrefix(name, "a ") && n == 1 {
 					continue
 				}
-				got, err := VerifyAKCertificate(c.issuers, [][]byte{ownOtherName(t, ca).Raw}, chainTime)
+				got, err := VerifyAKCertificate(c.issuers, [][]byte{ownOtherName(t, ca).Raw}, tpmlab.Time)
 				if !c.ok {
 					if !errors.Is(err, refusal.CheckConfig) {
 						t.Errorf("got %+v, %v, want an error of the configuration", got, err)
@@ -136,30 +137,30 @@ func TestParseOtherNameIdentity(t *testing.T) {
 
 // A profile's list cannot be changed after the verifier was made.
 func TestEKProfileIsCopied(t *testing.T) {
-	root := sign(t, nil, "root", nil)
+	root := tpmlab.Sign(t, nil, "root", nil)
 	p := EKProfileTCG()
 	p.Extensions = []oid.OID{oid.SubjectAltName}
 	v := ekVerifierOf(t, trusting(p, root))
-	leaf := ekCert(t, root, newTestKey(t).Public(), nil)
+	leaf := tpmlab.EKCertificate(t, root, tpmlab.NewP256(t).Public(), nil)
 	p.Extensions[0] = oid.KubernetesNodeProviderIdentifier
-	if _, err := verifyAt(v, chainTime, leaf); err != nil {
+	if _, err := verifyAt(v, tpmlab.Time, leaf); err != nil {
 		t.Errorf("the caller's change counts: %v", err)
 	}
 }
 
 // A refused extended key usage stands in the error, so that a profile can be written.
 func TestUnknownExtKeyUsageIsNamed(t *testing.T) {
-	root := sign(t, nil, "root", nil)
+	root := tpmlab.Sign(t, nil, "root", nil)
 	azure := func(c *x509.Certificate) {
 		c.UnknownExtKeyUsage = []asn1.ObjectIdentifier{{1, 3, 6, 1, 4, 1, 311, 10, 3, 12}}
 	}
-	ek := ekCert(t, root, newTestKey(t).Public(), func(c *x509.Certificate) {
+	ek := tpmlab.EKCertificate(t, root, tpmlab.NewP256(t).Public(), func(c *x509.Certificate) {
 		azure(c)
 		c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	})
-	_, err := verifyAt(ekVerifierOf(t, trusting(EKProfileTCG(), root)), chainTime, ek)
-	ak := sign(t, root, "ak", func(c *x509.Certificate) { leafTemplate(c); azure(c) }).cert
-	_, akErr := VerifyAKCertificate([]Issuer{{Roots: []*x509.Certificate{root.cert}, Profile: ProfileTCG()}}, [][]byte{ak.Raw}, chainTime)
+	_, err := verifyAt(ekVerifierOf(t, trusting(EKProfileTCG(), root)), tpmlab.Time, ek)
+	ak := tpmlab.Sign(t, root, "ak", func(c *x509.Certificate) { leafTemplate(c); azure(c) }).Cert
+	_, akErr := VerifyAKCertificate([]Issuer{{Roots: []*x509.Certificate{root.Cert}, Profile: ProfileTCG()}}, [][]byte{ak.Raw}, tpmlab.Time)
 	for name, c := range map[string]struct {
 		err  error
 		want string
@@ -237,8 +238,8 @@ func (kindOfA) Kind() string { return "a" }
 // has the kind of its source and a name.
 func TestSourcesOfIdentity(t *testing.T) {
 	down := errors.New("down")
-	root := sign(t, nil, "root", nil)
-	chain := [][]byte{sign(t, root, "leaf", leafTemplate).cert.Raw}
+	root := tpmlab.Sign(t, nil, "root", nil)
+	chain := [][]byte{tpmlab.Sign(t, root, "leaf", leafTemplate).Cert.Raw}
 	for name, c := range map[string]struct {
 		sources []IdentitySource
 		want    refusal.Check
@@ -261,7 +262,7 @@ func TestSourcesOfIdentity(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			profile := ProfileTCG()
 			profile.Identity = c.sources
-			got, err := VerifyAKCertificate([]Issuer{{Roots: []*x509.Certificate{root.cert}, Profile: profile}}, chain, chainTime)
+			got, err := VerifyAKCertificate([]Issuer{{Roots: []*x509.Certificate{root.Cert}, Profile: profile}}, chain, tpmlab.Time)
 			if (err == nil) != (c.want == "") || c.want != "" && !errors.Is(err, c.want) {
 				t.Fatalf("got %v, want %q", err, c.want)
 			}

@@ -8,13 +8,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 )
 
 // corpusCAs are the CA certificates of the corpus, roots and intermediates apart.
 func corpusCAs(t *testing.T) (roots, intermediates []*x509.Certificate) {
 	t.Helper()
 	for _, pattern := range []string{"ek-certs/ca/*.der", "vendor-cas/*/*.der", "vendor-cas/*/*/*.der"} {
-		files, err := filepath.Glob(filepath.Join(corpusDir(t), pattern))
+		files, err := filepath.Glob(filepath.Join(tpmlab.CorpusDir(t), pattern))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +57,7 @@ func TestProfilesOnRealCertificates(t *testing.T) {
 			made[name] = i
 		})
 	}
-	files, err := filepath.Glob(filepath.Join(corpusDir(t), "ek-certs/leaf/*.der"))
+	files, err := filepath.Glob(filepath.Join(tpmlab.CorpusDir(t), "ek-certs/leaf/*.der"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%d leaves, %v", len(files), err)
 	}
@@ -72,7 +74,7 @@ func TestProfilesOnRealCertificates(t *testing.T) {
 		for name, i := range made {
 			if err := acceptedAt(i, p); err == nil {
 				accepted[filepath.Base(file)] += name + " "
-			} else if !hasCheck(err) {
+			} else if !tpmlab.HasCheck(err) {
 				t.Errorf("%s under %s: %v is no check", file, name, err)
 			}
 		}

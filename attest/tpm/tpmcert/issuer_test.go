@@ -1,79 +1,30 @@
 package tpmcert
 
 import (
-	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
-	"crypto/x509/pkix"
+
 	"encoding/asn1"
 	"errors"
 	"fmt"
-	"math/big"
+
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/oid"
 )
-
-// testCA signs certificates.
-type testCA struct {
-	cert *x509.Certificate
-	key  crypto.Signer
-}
-
-var chainTime = time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)
-
-func newTestKey(t testing.TB) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
-// sign issues a certificate; edit may change the template. A nil parent is a
-// root.
-func sign(t testing.TB, parent *testCA, name string, edit func(*x509.Certificate)) *testCA {
-	t.Helper()
-	key := newTestKey(t)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()),
-		Subject:      pkix.Name{CommonName: name},
-		NotBefore:    chainTime.Add(-24 * time.Hour), NotAfter: chainTime.Add(24 * time.Hour),
-		BasicConstraintsValid: true, IsCA: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	if edit != nil {
-		edit(template)
-	}
-	issuerCert, signer := template, crypto.Signer(key)
-	if parent != nil {
-		issuerCert, signer = parent.cert, parent.key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, issuerCert, key.Public(), signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &testCA{cert, key}
-}
 
 func leafTemplate(c *x509.Certificate) {
 	c.IsCA, c.KeyUsage = false, x509.KeyUsageDigitalSignature
 	c.UnknownExtKeyUsage = []asn1.ObjectIdentifier{{2, 23, 133, 8, 3}}
 }
 
-func presentedOf(t testing.TB, chain ...*testCA) *AKPresented {
+func presentedOf(t testing.TB, chain ...*tpmlab.CA) *AKPresented {
 	t.Helper()
 	var der [][]byte
 	for _, c := range chain {
-		der = append(der, c.cert.Raw)
+		der = append(der, c.Cert.Raw)
 	}
 	p, err := ParseAKPresented(der)
 	if err != nil {
@@ -82,11 +33,11 @@ func presentedOf(t testing.TB, chain ...*testCA) *AKPresented {
 	return p
 }
 
-func issuerOf(t testing.TB, roots ...*testCA) *issuer {
+func issuerOf(t testing.TB, roots ...*tpmlab.CA) *issuer {
 	t.Helper()
 	i := Issuer{Profile: ProfileTCG()}
 	for _, r := range roots {
-		i.Roots = append(i.Roots, r.cert)
+		i.Roots = append(i.Roots, r.Cert)
 	}
 	made, err := newIssuer(&i, newLinkMemory())
 	if err != nil {
@@ -98,34 +49,34 @@ func issuerOf(t testing.TB, roots ...*testCA) *issuer {
 // A remembered intermediate saves work and changes no verdict: not after its end
 // or its root's, not below other roots, not for a leaf that it did not sign.
 func TestRememberedIntermediates(t *testing.T) {
-	root := sign(t, nil, "root", func(c *x509.Certificate) { c.NotAfter = chainTime.Add(2 * time.Hour) })
-	middle := sign(t, root, "middle", func(c *x509.Certificate) { c.NotAfter = chainTime.Add(4 * time.Hour) })
-	leaf := sign(t, middle, "leaf", leafTemplate)
+	root := tpmlab.Sign(t, nil, "root", func(c *x509.Certificate) { c.NotAfter = tpmlab.Time.Add(2 * time.Hour) })
+	middle := tpmlab.Sign(t, root, "middle", func(c *x509.Certificate) { c.NotAfter = tpmlab.Time.Add(4 * time.Hour) })
+	leaf := tpmlab.Sign(t, middle, "leaf", leafTemplate)
 	p := presentedOf(t, leaf, middle)
 	i := issuerOf(t, root)
 	for range 2 { // the second time from memory
-		chain, err := i.holds(p, chainTime)
+		chain, err := i.holds(p, tpmlab.Time)
 		if err != nil || len(chain) != 3 || len(i.known.known) != 1 {
 			t.Fatalf("chain of %d, %d remembered, %v", len(chain), len(i.known.known), err)
 		}
 	}
-	if _, err := i.holds(p, chainTime.Add(3*time.Hour)); !errors.Is(err, checkCertificateExpired) {
+	if _, err := i.holds(p, tpmlab.Time.Add(3*time.Hour)); !errors.Is(err, checkCertificateExpired) {
 		t.Errorf("after the root's end: %v", err)
 	}
-	if _, err := i.holds(p, chainTime.Add(5*time.Hour)); !errors.Is(err, checkCertificateExpired) {
+	if _, err := i.holds(p, tpmlab.Time.Add(5*time.Hour)); !errors.Is(err, checkCertificateExpired) {
 		t.Errorf("after the intermediate's end: %v", err)
 	}
-	if _, err := i.holds(p, chainTime.Add(-25*time.Hour)); !errors.Is(err, checkCertificateNotYetValid) {
+	if _, err := i.holds(p, tpmlab.Time.Add(-25*time.Hour)); !errors.Is(err, checkCertificateNotYetValid) {
 		t.Errorf("before the beginning: %v", err)
 	}
-	if _, err := issuerOf(t, sign(t, nil, "root", nil)).holds(p, chainTime); !errors.Is(err, CheckCertificateChain) {
+	if _, err := issuerOf(t, tpmlab.Sign(t, nil, "root", nil)).holds(p, tpmlab.Time); !errors.Is(err, CheckCertificateChain) {
 		t.Errorf("below another root of that name: %v", err)
 	}
-	imposter := sign(t, sign(t, root, "middle", nil), "leaf", leafTemplate)
-	if _, err := i.holds(presentedOf(t, imposter, middle), chainTime); !errors.Is(err, CheckCertificateChain) {
+	imposter := tpmlab.Sign(t, tpmlab.Sign(t, root, "middle", nil), "leaf", leafTemplate)
+	if _, err := i.holds(presentedOf(t, imposter, middle), tpmlab.Time); !errors.Is(err, CheckCertificateChain) {
 		t.Errorf("a leaf of another key of that name: %v", err)
 	}
-	if _, err := i.holds(p, chainTime); err != nil {
+	if _, err := i.holds(p, tpmlab.Time); err != nil {
 		t.Errorf("the good one afterwards: %v", err)
 	}
 }
@@ -133,27 +84,27 @@ func TestRememberedIntermediates(t *testing.T) {
 // Path lengths are counted with the leaf in place, from memory too, and name
 // constraints are never skipped.
 func TestConstraintsAboveTheIntermediate(t *testing.T) {
-	short := sign(t, nil, "root", func(c *x509.Certificate) { c.MaxPathLenZero = true })
-	middle := sign(t, short, "middle", nil)
-	leaf := sign(t, middle, "leaf", leafTemplate)
+	short := tpmlab.Sign(t, nil, "root", func(c *x509.Certificate) { c.MaxPathLenZero = true })
+	middle := tpmlab.Sign(t, short, "middle", nil)
+	leaf := tpmlab.Sign(t, middle, "leaf", leafTemplate)
 	i := issuerOf(t, short)
 	for range 2 {
-		if _, err := i.holds(presentedOf(t, leaf, middle), chainTime); !errors.Is(err, CheckCertificateChain) {
+		if _, err := i.holds(presentedOf(t, leaf, middle), tpmlab.Time); !errors.Is(err, CheckCertificateChain) {
 			t.Errorf("path length: %v", err)
 		}
 	}
 	if len(i.known.known) != 0 {
 		t.Error("a chain that does not hold was remembered")
 	}
-	narrow := sign(t, nil, "root", func(c *x509.Certificate) {
+	narrow := tpmlab.Sign(t, nil, "root", func(c *x509.Certificate) {
 		c.PermittedDNSDomainsCritical, c.PermittedDNSDomains = true, []string{"example.com"}
 	})
-	middle = sign(t, narrow, "middle", nil)
+	middle = tpmlab.Sign(t, narrow, "middle", nil)
 	i = issuerOf(t, narrow)
 	for _, name := range []string{"a.example.com", "a.example.net", "b.example.com", "b.example.net"} { // from memory too
 		want := strings.HasSuffix(name, ".com")
-		leaf := sign(t, middle, "leaf", func(c *x509.Certificate) { leafTemplate(c); c.DNSNames = []string{name} })
-		if _, err := i.holds(presentedOf(t, leaf, middle), chainTime); (err == nil) != want {
+		leaf := tpmlab.Sign(t, middle, "leaf", func(c *x509.Certificate) { leafTemplate(c); c.DNSNames = []string{name} })
+		if _, err := i.holds(presentedOf(t, leaf, middle), tpmlab.Time); (err == nil) != want {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -161,11 +112,11 @@ func TestConstraintsAboveTheIntermediate(t *testing.T) {
 
 // Memory is bounded, whoever sends what.
 func TestMemoryIsBounded(t *testing.T) {
-	root := sign(t, nil, "root", nil)
+	root := tpmlab.Sign(t, nil, "root", nil)
 	i := issuerOf(t, root)
 	for n := range maxKnownCAs + 50 {
-		middle := sign(t, root, fmt.Sprint("middle ", n), nil)
-		if _, err := i.holds(presentedOf(t, sign(t, middle, "leaf", leafTemplate), middle), chainTime); err != nil {
+		middle := tpmlab.Sign(t, root, fmt.Sprint("middle ", n), nil)
+		if _, err := i.holds(presentedOf(t, tpmlab.Sign(t, middle, "leaf", leafTemplate), middle), tpmlab.Time); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -185,28 +136,28 @@ func TestMemoryIsBounded(t *testing.T) {
 
 // The certificates that come along are one chain: leaf first, every one needed.
 func TestPresentedChains(t *testing.T) {
-	root := sign(t, nil, "root", nil)
-	upper := sign(t, root, "upper", nil)
-	lower := sign(t, upper, "lower", nil)
-	leaf := sign(t, lower, "leaf", leafTemplate)
-	other := sign(t, root, "other", nil)
+	root := tpmlab.Sign(t, nil, "root", nil)
+	upper := tpmlab.Sign(t, root, "upper", nil)
+	lower := tpmlab.Sign(t, upper, "lower", nil)
+	leaf := tpmlab.Sign(t, lower, "leaf", leafTemplate)
+	other := tpmlab.Sign(t, root, "other", nil)
 	i := issuerOf(t, root)
 	for name, c := range map[string]struct {
-		chain []*testCA
+		chain []*tpmlab.CA
 		want  error
 	}{
-		"good":             {[]*testCA{leaf, lower, upper}, nil},
-		"with the root":    {[]*testCA{leaf, lower, upper, root}, checkCertificateOrder},
-		"swapped":          {[]*testCA{leaf, upper, lower}, checkCertificateOrder},
-		"one missing":      {[]*testCA{leaf, lower}, CheckCertificateChain},
-		"one too many":     {[]*testCA{leaf, lower, upper, other}, checkCertificateOrder},
-		"the leaf twice":   {[]*testCA{leaf, leaf, lower, upper}, checkCertificateOrder},
-		"alone":            {[]*testCA{leaf}, CheckCertificateChain},
-		"directly by root": {[]*testCA{sign(t, root, "leaf", leafTemplate)}, nil},
-		"self-signed":      {[]*testCA{sign(t, nil, "leaf", leafTemplate)}, CheckCertificateChain},
+		"good":             {[]*tpmlab.CA{leaf, lower, upper}, nil},
+		"with the root":    {[]*tpmlab.CA{leaf, lower, upper, root}, checkCertificateOrder},
+		"swapped":          {[]*tpmlab.CA{leaf, upper, lower}, checkCertificateOrder},
+		"one missing":      {[]*tpmlab.CA{leaf, lower}, CheckCertificateChain},
+		"one too many":     {[]*tpmlab.CA{leaf, lower, upper, other}, checkCertificateOrder},
+		"the leaf twice":   {[]*tpmlab.CA{leaf, leaf, lower, upper}, checkCertificateOrder},
+		"alone":            {[]*tpmlab.CA{leaf}, CheckCertificateChain},
+		"directly by root": {[]*tpmlab.CA{tpmlab.Sign(t, root, "leaf", leafTemplate)}, nil},
+		"self-signed":      {[]*tpmlab.CA{tpmlab.Sign(t, nil, "leaf", leafTemplate)}, CheckCertificateChain},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := i.holds(presentedOf(t, c.chain...), chainTime)
+			_, err := i.holds(presentedOf(t, c.chain...), tpmlab.Time)
 			if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
 				t.Errorf("%s: got %v, want %v", name, err, c.want)
 			}
@@ -214,7 +165,7 @@ func TestPresentedChains(t *testing.T) {
 	}
 	garbled := presentedOf(t, leaf)
 	garbled.above = [][]byte{{0x30, 0}}
-	if _, err := i.holds(garbled, chainTime); !errors.Is(err, CheckCertificateEncoding) {
+	if _, err := i.holds(garbled, tpmlab.Time); !errors.Is(err, CheckCertificateEncoding) {
 		t.Errorf("garbage above the leaf: %v", err)
 	}
 	if _, err := ParseAKPresented([][]byte{{0x30, 0}}); !errors.Is(err, CheckCertificateEncoding) {
@@ -227,16 +178,16 @@ func TestPresentedChains(t *testing.T) {
 
 // An issuer that says too little is refused when it is made.
 func TestIssuersAreComplete(t *testing.T) {
-	root := sign(t, nil, "root", nil)
+	root := tpmlab.Sign(t, nil, "root", nil)
 	for name, c := range map[string]struct {
 		change func(*Issuer)
 		ok     bool
 	}{
 		"no roots":                     {func(i *Issuer) { i.Roots = nil }, false},
 		"a nil root":                   {func(i *Issuer) { i.Roots = []*x509.Certificate{nil} }, false},
-		"a nil root after another":     {func(i *Issuer) { i.Roots = []*x509.Certificate{root.cert, nil} }, false},
+		"a nil root after another":     {func(i *Issuer) { i.Roots = []*x509.Certificate{root.Cert, nil} }, false},
 		"a nil intermediate":           {func(i *Issuer) { i.Intermediates = []*x509.Certificate{nil} }, false},
-		"an intermediate":              {func(i *Issuer) { i.Intermediates = []*x509.Certificate{root.cert} }, true},
+		"an intermediate":              {func(i *Issuer) { i.Intermediates = []*x509.Certificate{root.Cert} }, true},
 		"zero profile":                 {func(i *Issuer) { i.Profile = Profile{} }, false},
 		"no name":                      {func(i *Issuer) { i.Profile.Name = "" }, false},
 		"no key usage":                 {func(i *Issuer) { i.Profile.KeyUsage = 0 }, false},
@@ -275,9 +226,9 @@ func TestIssuersAreComplete(t *testing.T) {
 	}
 }
 
-func checkIssuer(t *testing.T, root *testCA, change func(*Issuer), ok bool) {
+func checkIssuer(t *testing.T, root *tpmlab.CA, change func(*Issuer), ok bool) {
 	t.Helper()
-	i := Issuer{Roots: []*x509.Certificate{root.cert}, Profile: ProfileTCG()}
+	i := Issuer{Roots: []*x509.Certificate{root.Cert}, Profile: ProfileTCG()}
 	change(&i)
 	if _, err := newIssuer(&i, newLinkMemory()); (err == nil) != ok {
 		t.Errorf("got %v, want accepted: %t", err, ok)
@@ -286,7 +237,7 @@ func checkIssuer(t *testing.T, root *testCA, change func(*Issuer), ok bool) {
 
 // Every rule of a profile bites, each with its check.
 func TestProfileRules(t *testing.T) {
-	root := sign(t, nil, "root", nil)
+	root := tpmlab.Sign(t, nil, "root", nil)
 	tcg, google := ProfileTCG(), ProfileGoogle()
 	withName := ProfileMicrosoftAIK()
 	eku := func(ids ...asn1.ObjectIdentifier) func(*x509.Certificate) {
@@ -312,7 +263,7 @@ func TestProfileRules(t *testing.T) {
 		"Google, another EKU":      {&google, eku(asn1.ObjectIdentifier{1, 2, 3}), checkCertificateExtKeyUsage},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := presentedOf(t, sign(t, root, "leaf", c.edit))
+			p := presentedOf(t, tpmlab.Sign(t, root, "leaf", c.edit))
 			err := c.profile.check(p.Leaf(), p.san)
 			if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
 				t.Errorf("%s: got %v, want %v", name, err, c.want)

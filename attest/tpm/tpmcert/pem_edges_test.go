@@ -5,12 +5,13 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 )
 
 // A certificate at its limit is read, one over it is not; a block that ends badly is
 // refused whatever could be read of it, and what came before it with it.
 func TestBlocksOfCertificates(t *testing.T) {
-	one := pemOf(certificateOf(t, 10))
+	one := pemOf(tpmlab.CertificateOf(t, 10))
 	body := strings.TrimSuffix(one, certificateEnd+"\n")
 	for name, c := range map[string]struct {
 		in   string

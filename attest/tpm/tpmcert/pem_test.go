@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 )
 
 func pemOf(ders ...[]byte) string {
@@ -21,7 +22,7 @@ func pemOf(ders ...[]byte) string {
 }
 
 func TestParseCertificatesPEM(t *testing.T) {
-	a, b := certificateOf(t, 10), certificateOf(t, 20)
+	a, b := tpmlab.CertificateOf(t, 10), tpmlab.CertificateOf(t, 20)
 	one, two := pemOf(a), pemOf(b)
 	for name, c := range map[string]struct {
 		in   string
@@ -86,7 +87,7 @@ func TestParseCertificatesPEM(t *testing.T) {
 
 // What is read is what crypto/x509 reads, where that reads anything at all.
 func FuzzParseCertificatesPEM(f *testing.F) {
-	one := pemOf(certificateOf(f, 10))
+	one := pemOf(tpmlab.CertificateOf(f, 10))
 	for _, seed := range []string{"", one, one + one, "#\n" + one, one + "x", strings.ReplaceAll(one, "\n", "\r\n"), "x" + one} {
 		f.Add([]byte(seed))
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -33,7 +34,7 @@ func TestSourcesOfPresentedEKs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ParseEKPresented(c.certificates, c.ekPublic)
-			expectCheck(t, err, c.want)
+			tpmlab.ExpectCheck(t, err, c.want)
 		})
 	}
 }

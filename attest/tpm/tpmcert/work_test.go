@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -22,20 +23,20 @@ import (
 
 // lab is a control plane with ten issuers on each road.
 type lab struct {
-	roots []*LabCert
+	roots []*tpmlab.Cert
 	certs []*x509.Certificate
 	aks   *AKVerifier
 	eks   *EKVerifier
 }
 
 // newLab makes issuers whose roots have the given keys. edit may change an issuer.
-func newLab(t testing.TB, profile EKProfile, roots ...*LabCert) *lab {
+func newLab(t testing.TB, profile EKProfile, roots ...*tpmlab.Cert) *lab {
 	t.Helper()
 	l := &lab{roots: roots, aks: &AKVerifier{}}
 	var c EKVerifierConfig
 	known := newLinkMemory()
 	for _, r := range roots {
-		cert := labParsed(t, r.Sign(t, r.Key))
+		cert := tpmlab.Parsed(t, r.Sign(t, r.Key))
 		l.certs = append(l.certs, cert)
 		c.Issuers = append(c.Issuers, EKIssuer{Roots: []*x509.Certificate{cert}, Profile: profile})
 		i, err := newIssuer(&Issuer{Roots: []*x509.Certificate{cert}, Profile: ProfileTCG()}, known)
@@ -48,15 +49,6 @@ func newLab(t testing.TB, profile EKProfile, roots ...*LabCert) *lab {
 	return l
 }
 
-func labParsed(t testing.TB, der []byte) *x509.Certificate {
-	t.Helper()
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cert
-}
-
 // verify asks one road for a chain, leaf first, and says what that cost.
 func (l *lab) verify(ctx context.Context, road attest.Road, chain [][]byte) (*links, []*x509.Certificate, error) {
 	w := newTestLinks(5 + 4)
@@ -65,7 +57,7 @@ func (l *lab) verify(ctx context.Context, road attest.Road, chain [][]byte) (*li
 		if err != nil {
 			return w, nil, err
 		}
-		c, err := l.aks.verify(ctx, w, p, chainTime)
+		c, err := l.aks.verify(ctx, w, p, tpmlab.Time)
 		if err != nil {
 			return w, nil, err
 		}
@@ -75,7 +67,7 @@ func (l *lab) verify(ctx context.Context, road attest.Road, chain [][]byte) (*li
 	if err != nil {
 		return w, nil, err
 	}
-	facts, err := l.eks.verifyEK(ctx, w, p, nil, chainTime)
+	facts, err := l.eks.verifyEK(ctx, w, p, nil, tpmlab.Time)
 	if err != nil {
 		return w, nil, err
 	}
@@ -83,71 +75,71 @@ func (l *lab) verify(ctx context.Context, road attest.Road, chain [][]byte) (*li
 }
 
 // tenRoots are roots of different names; all have fast keys.
-func tenRoots(t testing.TB) []*LabCert {
+func tenRoots(t testing.TB) []*tpmlab.Cert {
 	t.Helper()
-	var roots []*LabCert
+	var roots []*tpmlab.Cert
 	for n := range 10 {
-		roots = append(roots, LabCA(fmt.Sprint("root ", n), fmt.Sprint("root ", n), newTestKey(t)))
+		roots = append(roots, tpmlab.CACert(fmt.Sprint("root ", n), fmt.Sprint("root ", n), tpmlab.NewP256(t)))
 	}
 	return roots
 }
 
-func leafOn(road attest.Road, issuer string, t testing.TB) *LabCert {
+func leafOn(road attest.Road, issuer string, t testing.TB) *tpmlab.Cert {
 	if road == attest.RoadAK {
-		return LabAK(issuer, newTestKey(t).Public())
+		return tpmlab.AKCert(issuer, tpmlab.NewP256(t).Public())
 	}
-	return LabEK(issuer, newTestKey(t).Public())
+	return tpmlab.EKCert(issuer, tpmlab.NewP256(t).Public())
 }
 
 // What strangers send costs no signature under their own keys, whatever the key, the
 // hash and the name, and one under a root at most.
 func TestStrangersChainsCostNothing(t *testing.T) {
 	l := newLab(t, allowingSHA1(), tenRoots(t)...)
-	rsaKey, ecKey := rsaTestKeys()[0], newTestKey(t)
-	expired := func(c *LabCert) { c.To = chainTime.Add(-time.Hour) }
+	rsaKey, ecKey := rsaTestKeys()[0], tpmlab.NewP256(t)
+	expired := func(c *tpmlab.Cert) { c.To = tpmlab.Time.Add(-time.Hour) }
 	type stranger struct {
-		edit      func(leaf, lower, upper *LabCert)
-		signs     *LabCert // signs upper; nil: nobody
+		edit      func(leaf, lower, upper *tpmlab.Cert)
+		signs     *tpmlab.Cert // signs upper; nil: nobody
 		want      refusal.Check
 		wantLinks int
 	}
 	cases := map[string]stranger{
-		"an expired leaf":         {func(leaf, _, _ *LabCert) { expired(leaf) }, l.roots[0], checkCertificateExpired, 0},
-		"an expired intermediate": {func(_, _, upper *LabCert) { expired(upper) }, l.roots[0], checkCertificateExpired, 0},
-		"no root's name":          {func(_, _, upper *LabCert) { upper.Issuer = "nobody" }, nil, CheckCertificateChain, 0},
-		"a root's name alone":     {func(_, _, upper *LabCert) {}, nil, CheckCertificateChain, 1},
-		"same names": {func(leaf, lower, upper *LabCert) {
+		"an expired leaf":         {func(leaf, _, _ *tpmlab.Cert) { expired(leaf) }, l.roots[0], checkCertificateExpired, 0},
+		"an expired intermediate": {func(_, _, upper *tpmlab.Cert) { expired(upper) }, l.roots[0], checkCertificateExpired, 0},
+		"no root's name":          {func(_, _, upper *tpmlab.Cert) { upper.Issuer = "nobody" }, nil, CheckCertificateChain, 0},
+		"a root's name alone":     {func(_, _, upper *tpmlab.Cert) {}, nil, CheckCertificateChain, 1},
+		"same names": {func(leaf, lower, upper *tpmlab.Cert) {
 			leaf.Issuer, lower.Subject, lower.Issuer = "upper", "upper", "upper"
 		}, l.roots[0], checkCertificateOrder, 0},
-		"a loop":                 {func(leaf, lower, upper *LabCert) { upper.Issuer = "lower" }, nil, CheckCertificateChain, 0},
-		"over MD5":               {func(leaf, _, _ *LabCert) { leaf.Algorithm = []byte(labMD5RSA) }, l.roots[0], CheckCertificateChain, 0},
-		"over SHA-1, ECDSA":      {func(leaf, _, _ *LabCert) { leaf.Algorithm = []byte(labECDSASHA1) }, l.roots[0], CheckCertificateChain, 0},
-		"an unknown algorithm":   {func(leaf, _, _ *LabCert) { leaf.Algorithm = []byte(labUnknown) }, l.roots[0], CheckCertificateChain, 0},
-		"Ed25519":                {func(leaf, _, _ *LabCert) { leaf.Algorithm = []byte(labEd25519) }, l.roots[0], CheckCertificateChain, 0},
-		"RSA under an EC key":    {func(leaf, _, _ *LabCert) { leaf.Algorithm = []byte(labSHA256RSA) }, l.roots[0], CheckCertificateChain, 0},
-		"RSA, SHA-1, EC key":     {func(leaf, _, _ *LabCert) { leaf.Algorithm = []byte(labSHA1RSA) }, l.roots[0], CheckCertificateChain, 0},
-		"ECDSA under an RSA key": {func(_, lower, upper *LabCert) { lower.SPKI = labSPKI(2048, 65537, false) }, l.roots[0], CheckCertificateChain, 0},
-		"OAEP without SHA-1": {func(leaf, lower, _ *LabCert) {
-			leaf.Algorithm, lower.SPKI = []byte(labSHA256RSA), labSPKI(2048, 65537, true)
+		"a loop":                 {func(leaf, lower, upper *tpmlab.Cert) { upper.Issuer = "lower" }, nil, CheckCertificateChain, 0},
+		"over MD5":               {func(leaf, _, _ *tpmlab.Cert) { leaf.Algorithm = []byte(tpmlab.MD5RSA) }, l.roots[0], CheckCertificateChain, 0},
+		"over SHA-1, ECDSA":      {func(leaf, _, _ *tpmlab.Cert) { leaf.Algorithm = []byte(tpmlab.ECDSASHA1) }, l.roots[0], CheckCertificateChain, 0},
+		"an unknown algorithm":   {func(leaf, _, _ *tpmlab.Cert) { leaf.Algorithm = []byte(tpmlab.Unknown) }, l.roots[0], CheckCertificateChain, 0},
+		"Ed25519":                {func(leaf, _, _ *tpmlab.Cert) { leaf.Algorithm = []byte(tpmlab.Ed25519) }, l.roots[0], CheckCertificateChain, 0},
+		"RSA under an EC key":    {func(leaf, _, _ *tpmlab.Cert) { leaf.Algorithm = []byte(tpmlab.SHA256RSA) }, l.roots[0], CheckCertificateChain, 0},
+		"RSA, SHA-1, EC key":     {func(leaf, _, _ *tpmlab.Cert) { leaf.Algorithm = []byte(tpmlab.SHA1RSA) }, l.roots[0], CheckCertificateChain, 0},
+		"ECDSA under an RSA key": {func(_, lower, upper *tpmlab.Cert) { lower.SPKI = tpmlab.SPKI(2048, 65537, false) }, l.roots[0], CheckCertificateChain, 0},
+		"OAEP without SHA-1": {func(leaf, lower, _ *tpmlab.Cert) {
+			leaf.Algorithm, lower.SPKI = []byte(tpmlab.SHA256RSA), tpmlab.SPKI(2048, 65537, true)
 		}, l.roots[0], CheckCertificateChain, 0},
-		"no CA":       {func(_, _, upper *LabCert) { upper.Extensions[0] = labIsNoCA }, l.roots[0], CheckCertificateChain, 0},
-		"path length": {func(_, _, upper *LabCert) { upper.Extensions[0] = labNoDepth }, l.roots[0], CheckCertificateChain, 0},
-		"for web servers": {func(_, _, upper *LabCert) {
-			upper.Extensions = append(upper.Extensions, labUsages(oid.KpServerAuth))
+		"no CA":       {func(_, _, upper *tpmlab.Cert) { upper.Extensions[0] = tpmlab.IsNoCA }, l.roots[0], CheckCertificateChain, 0},
+		"path length": {func(_, _, upper *tpmlab.Cert) { upper.Extensions[0] = tpmlab.NoDepth }, l.roots[0], CheckCertificateChain, 0},
+		"for web servers": {func(_, _, upper *tpmlab.Cert) {
+			upper.Extensions = append(upper.Extensions, tpmlab.Usages(oid.KpServerAuth))
 		}, l.roots[0], checkCertificateExtKeyUsage, 0},
-		"another key's id": {func(leaf, lower, _ *LabCert) {
-			leaf.Extensions = append(leaf.Extensions, labAuthority(1, 2))
-			lower.Extensions = append(lower.Extensions, labKeyID(3, 4)...)
+		"another key's id": {func(leaf, lower, _ *tpmlab.Cert) {
+			leaf.Extensions = append(leaf.Extensions, tpmlab.Authority(1, 2))
+			lower.Extensions = append(lower.Extensions, tpmlab.KeyID(3, 4)...)
 		}, l.roots[0], CheckCertificateChain, 0},
 	}
-	for name, spki := range labStrangeSPKIs() {
-		cases["a CA's key is "+name] = stranger{func(_, lower, _ *LabCert) { lower.SPKI = spki }, l.roots[0], refusal.Check("tpm-key-strength"), 0}
+	for name, spki := range tpmlab.StrangeSPKIs() {
+		cases["a CA's key is "+name] = stranger{func(_, lower, _ *tpmlab.Cert) { lower.SPKI = spki }, l.roots[0], refusal.Check("tpm-key-strength"), 0}
 	}
 	for name, c := range cases {
 		for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
 			t.Run(name+"/"+road.String(), func(t *testing.T) {
-				leaf, lower, upper := leafOn(road, "lower", t), LabCA("lower", "upper", ecKey), LabCA("upper", "root 0", ecKey)
-				leaf.Algorithm = labAlgorithm(ecKey.Public())
+				leaf, lower, upper := leafOn(road, "lower", t), tpmlab.CACert("lower", "upper", ecKey), tpmlab.CACert("upper", "root 0", ecKey)
+				leaf.Algorithm = tpmlab.AlgorithmOf(ecKey.Public())
 				c.edit(leaf, lower, upper)
 				der := [][]byte{leaf.Sign(t, ecKey), lower.Sign(t, ecKey), upper.Sign(t, nil)}
 				if c.signs != nil {
@@ -171,18 +163,18 @@ func TestGoodChainsCostTheirLinks(t *testing.T) {
 	for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
 		t.Run(road.String(), func(t *testing.T) {
 			l := newLab(t, EKProfileTCG(), tenRoots(t)...)
-			key := newTestKey(t)
+			key := tpmlab.NewP256(t)
 			leaf := leafOn(road, "CA 1", t)
-			leaf.Algorithm = labAlgorithm(key.Public())
+			leaf.Algorithm = tpmlab.AlgorithmOf(key.Public())
 			der := [][]byte{leaf.Sign(t, key)}
 			for n := 1; n < 5; n++ {
 				issuer, signer := fmt.Sprint("CA ", n+1), key
 				if n == 5-1 {
 					issuer = "root 9"
-					der = append(der, LabCA(fmt.Sprint("CA ", n), issuer, key).Sign(t, l.roots[9].Key))
+					der = append(der, tpmlab.CACert(fmt.Sprint("CA ", n), issuer, key).Sign(t, l.roots[9].Key))
 					break
 				}
-				der = append(der, LabCA(fmt.Sprint("CA ", n), issuer, key).Sign(t, signer))
+				der = append(der, tpmlab.CACert(fmt.Sprint("CA ", n), issuer, key).Sign(t, signer))
 			}
 			for _, want := range []int{5, 0, 0} {
 				w, chain, err := l.verify(t.Context(), road, der)
@@ -203,8 +195,8 @@ func TestGoodChainsCostTheirLinks(t *testing.T) {
 				}
 				changed[len(changed)-1] ^= 1
 			}
-			der = append(der[:len(der)-1], LabCA(fmt.Sprint("CA ", 5-1), "one more", key).Sign(t, key),
-				LabCA("one more", "root 9", key).Sign(t, l.roots[9].Key))
+			der = append(der[:len(der)-1], tpmlab.CACert(fmt.Sprint("CA ", 5-1), "one more", key).Sign(t, key),
+				tpmlab.CACert("one more", "root 9", key).Sign(t, l.roots[9].Key))
 			if w, _, err := l.verify(t.Context(), road, der); !errors.Is(err, CheckCertificateChain) || w.Signatures() != 0 {
 				t.Errorf("one link more: %v after %d signatures", err, w.Signatures())
 			}
@@ -217,13 +209,13 @@ func TestWrongTurnsAreCounted(t *testing.T) {
 	for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
 		for position, ok := range map[int]bool{4 - 1: true, 4: false} {
 			t.Run(fmt.Sprintf("%s/%d", road, position), func(t *testing.T) {
-				var roots []*LabCert
+				var roots []*tpmlab.Cert
 				for range 10 {
-					roots = append(roots, LabCA("root", "root", newTestKey(t)))
+					roots = append(roots, tpmlab.CACert("root", "root", tpmlab.NewP256(t)))
 				}
 				l := newLab(t, EKProfileTCG(), roots...)
 				leaf := leafOn(road, "root", t)
-				leaf.Algorithm = labAlgorithm(roots[0].Key.Public())
+				leaf.Algorithm = tpmlab.AlgorithmOf(roots[0].Key.Public())
 				w, _, err := l.verify(t.Context(), road, [][]byte{leaf.Sign(t, roots[position].Key)})
 				if ok && err != nil || !ok && !errors.Is(err, attest.CheckBudget) || len(w.failed) != min(position, 4) {
 					t.Errorf("%v after %d wrong signatures", err, len(w.failed))
@@ -269,13 +261,13 @@ func TestBudgetEnds(t *testing.T) {
 // A link that failed fails again without a signature, and stands for no other certificate of
 // its issuer.
 func TestFailedLinks(t *testing.T) {
-	root := LabCA("root", "root", newTestKey(t))
-	issuer := caOf(labParsed(t, root.Sign(t, root.Key)), true)
+	root := tpmlab.CACert("root", "root", tpmlab.NewP256(t))
+	issuer := caOf(tpmlab.Parsed(t, root.Sign(t, root.Key)), true)
 	der := leafUnder(t, root)
-	good := &certificate{Certificate: labParsed(t, der)}
+	good := &certificate{Certificate: tpmlab.Parsed(t, der)}
 	der = bytes.Clone(der)
 	der[len(der)-1] ^= 1
-	bad := &certificate{Certificate: labParsed(t, der)}
+	bad := &certificate{Certificate: tpmlab.Parsed(t, der)}
 	w, known := newTestLinks(2), newLinkMemory()
 	for range 2 {
 		if err := w.link(t.Context(), known, bad, issuer, true); !errors.Is(err, CheckCertificateChain) || w.Signatures() != 1 {
@@ -294,7 +286,7 @@ func TestGivenUpContexts(t *testing.T) {
 	l := newLab(t, EKProfileTCG(), tenRoots(t)...)
 	for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
 		leaf := leafOn(road, "root 0", t)
-		leaf.Algorithm = labAlgorithm(l.roots[0].Key.Public())
+		leaf.Algorithm = tpmlab.AlgorithmOf(l.roots[0].Key.Public())
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		w, _, err := l.verify(ctx, road, [][]byte{leaf.Sign(t, l.roots[0].Key)})
@@ -333,14 +325,14 @@ func TestUsagesOfCAs(t *testing.T) {
 		for road, ok := range map[attest.Road]bool{attest.RoadEK: c.ek, attest.RoadAK: c.ak} {
 			t.Run(name+"/"+road.String(), func(t *testing.T) {
 				l := newLab(t, EKProfileTCG(), tenRoots(t)[:1]...)
-				key := newTestKey(t)
-				leaf, lower, upper := leafOn(road, "lower", t), LabCA("lower", "upper", key), LabCA("upper", "root 0", key)
-				leaf.Algorithm = labAlgorithm(key.Public())
+				key := tpmlab.NewP256(t)
+				leaf, lower, upper := leafOn(road, "lower", t), tpmlab.CACert("lower", "upper", key), tpmlab.CACert("upper", "root 0", key)
+				leaf.Algorithm = tpmlab.AlgorithmOf(key.Public())
 				if c.lower != nil {
-					lower.Extensions = append(lower.Extensions, labUsages(c.lower...))
+					lower.Extensions = append(lower.Extensions, tpmlab.Usages(c.lower...))
 				}
 				if c.upper != nil {
-					upper.Extensions = append(upper.Extensions, labUsages(c.upper...))
+					upper.Extensions = append(upper.Extensions, tpmlab.Usages(c.upper...))
 				}
 				_, _, err := l.verify(t.Context(), road, [][]byte{leaf.Sign(t, key), lower.Sign(t, key), upper.Sign(t, l.roots[0].Key)})
 				if ok && err != nil || !ok && !errors.Is(err, checkCertificateExtKeyUsage) {
@@ -356,14 +348,14 @@ func TestUsagesOfCAs(t *testing.T) {
 func TestUsagesOfProfiles(t *testing.T) {
 	none := ProfileGoogle()
 	none.ExtKeyUsage = nil
-	key := newTestKey(t)
+	key := tpmlab.NewP256(t)
 	with := func(ids ...oid.OID) *x509.Certificate {
-		leaf := LabAK("root", key.Public())
-		leaf.Extensions, leaf.Algorithm = leaf.Extensions[:2], labAlgorithm(key.Public())
+		leaf := tpmlab.AKCert("root", key.Public())
+		leaf.Extensions, leaf.Algorithm = leaf.Extensions[:2], tpmlab.AlgorithmOf(key.Public())
 		if ids != nil {
-			leaf.Extensions = append(leaf.Extensions, labUsages(ids...))
+			leaf.Extensions = append(leaf.Extensions, tpmlab.Usages(ids...))
 		}
-		return labParsed(t, leaf.Sign(t, key))
+		return tpmlab.Parsed(t, leaf.Sign(t, key))
 	}
 	two := Profile{ExtKeyUsage: []oid.OID{oid.TCGKpAIKCertificate, oid.AzureKpAK}}
 	for name, c := range map[string]struct {
@@ -390,8 +382,8 @@ func TestUsagesOfProfiles(t *testing.T) {
 // The limits of a bundle hold for certificates from elsewhere too.
 func TestNumberOfCertificates(t *testing.T) {
 	l := newLab(t, EKProfileTCG(), tenRoots(t)[:1]...)
-	leaf := LabAK("root 0", newTestKey(t).Public())
-	leaf.Algorithm = labAlgorithm(l.roots[0].Key.Public())
+	leaf := tpmlab.AKCert("root 0", tpmlab.NewP256(t).Public())
+	leaf.Algorithm = tpmlab.AlgorithmOf(l.roots[0].Key.Public())
 	good := leaf.Sign(t, l.roots[0].Key)
 	issuers := []Issuer{{Roots: l.certs, Profile: ProfileTCG()}}
 	large := func(size int) []byte { return make([]byte, size) }
@@ -406,7 +398,7 @@ func TestNumberOfCertificates(t *testing.T) {
 		"larger":            {[][]byte{good, large(der.MaxCertificateSize + 1)}, der.CheckSize},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := VerifyAKCertificate(issuers, c.certificates, chainTime)
+			_, err := VerifyAKCertificate(issuers, c.certificates, tpmlab.Time)
 			if c.want == "" && err != nil || c.want != "" && !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %s", err, c.want)
 			}
@@ -417,9 +409,9 @@ func TestNumberOfCertificates(t *testing.T) {
 // Fetchers are asked once for a URL and no more often than they are told, however many
 // issuers there are, and what one gets is there for all.
 func TestFetchesOfARequest(t *testing.T) {
-	root, key := LabCA("root 9", "root 9", newTestKey(t)), newTestKey(t)
-	middle := LabCA("middle", "root 9", key).Sign(t, root.Key)
-	leaf := ekCert(t, &testCA{labParsed(t, middle), key}, newTestKey(t).Public(), func(c *x509.Certificate) {
+	root, key := tpmlab.CACert("root 9", "root 9", tpmlab.NewP256(t)), tpmlab.NewP256(t)
+	middle := tpmlab.CACert("middle", "root 9", key).Sign(t, root.Key)
+	leaf := tpmlab.EKCertificate(t, &tpmlab.CA{Cert: tpmlab.Parsed(t, middle), Key: key}, tpmlab.NewP256(t).Public(), func(c *x509.Certificate) {
 		c.IssuingCertificateURL = []string{"a", "b", "c", "http://ca.example/middle", "e"}
 	})
 	for name, c := range map[string]struct {
@@ -441,15 +433,15 @@ func TestFetchesOfARequest(t *testing.T) {
 			for n := range 10 {
 				r := root
 				if n < 9 {
-					r = LabCA(fmt.Sprint("root ", n), fmt.Sprint("root ", n), newTestKey(t))
+					r = tpmlab.CACert(fmt.Sprint("root ", n), fmt.Sprint("root ", n), tpmlab.NewP256(t))
 				}
 				f := shared
 				if !c.same {
 					f = c.fetcher(&calls)
 				}
-				config.Issuers = append(config.Issuers, EKIssuer{Roots: []*x509.Certificate{labParsed(t, r.Sign(t, r.Key))}, Profile: EKProfileTCG(), Fetcher: f})
+				config.Issuers = append(config.Issuers, EKIssuer{Roots: []*x509.Certificate{tpmlab.Parsed(t, r.Sign(t, r.Key))}, Profile: EKProfileTCG(), Fetcher: f})
 			}
-			_, err := verifyAt(ekVerifierOf(t, config), chainTime, leaf)
+			_, err := verifyAt(ekVerifierOf(t, config), tpmlab.Time, leaf)
 			if found := c.want == maxIssuerURLs; found && err != nil || !found && !errors.Is(err, attest.CheckBudget) {
 				t.Errorf("%v", err)
 			}
@@ -477,19 +469,19 @@ func (f *countingFetcher) FetchIssuer(_ context.Context, url string) ([]byte, er
 func TestCanonicalKeys(t *testing.T) {
 	for name, key := range map[string]any{
 		"P-256": elliptic.P256(), "P-384": elliptic.P384(), "P-521": elliptic.P521(),
-		"RSA of 2048 bits": &rsa.PublicKey{}, "RSA of 4096 bits": labSPKI(4096, 65537, false), "OAEP of 4096 bits": labSPKI(4096, 65537, true),
+		"RSA of 2048 bits": &rsa.PublicKey{}, "RSA of 4096 bits": tpmlab.SPKI(4096, 65537, false), "OAEP of 4096 bits": tpmlab.SPKI(4096, 65537, true),
 	} {
 		t.Run(name, func(t *testing.T) {
-			ca := LabCA("CA", "root", newTestKey(t))
+			ca := tpmlab.CACert("CA", "root", tpmlab.NewP256(t))
 			switch k := key.(type) {
 			case elliptic.Curve:
-				ca = LabCA("CA", "root", ecdsaKey(t, k))
+				ca = tpmlab.CACert("CA", "root", tpmlab.NewECDSA(t, k))
 			case *rsa.PublicKey:
-				ca = LabCA("CA", "root", rsaTestKeys()[0])
+				ca = tpmlab.CACert("CA", "root", rsaTestKeys()[0])
 			case []byte:
 				ca.SPKI = k
 			}
-			if c := caOf(labParsed(t, ca.Sign(t, nil)), false); c.unfit != nil || c.key == nil {
+			if c := caOf(tpmlab.Parsed(t, ca.Sign(t, nil)), false); c.unfit != nil || c.key == nil {
 				t.Error(c.unfit)
 			}
 		})

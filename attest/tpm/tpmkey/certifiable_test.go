@@ -9,6 +9,8 @@ import (
 	"crypto/rsa"
 	"math/big"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 )
 
 var p256 = elliptic.P256()
@@ -18,9 +20,9 @@ func TestSoftwareKeyRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mixed := *newECDSA(t, p256)
-	mixed.PublicKey = newECDSA(t, p256).PublicKey
-	good := newRSA(t, 2048)
+	mixed := *tpmlab.NewECDSA(t, p256)
+	mixed.PublicKey = tpmlab.NewECDSA(t, p256).PublicKey
+	good := tpmlab.NewRSA(t, 2048)
 	exponent3 := *good
 	exponent3.E = 3
 	for name, key := range map[string]crypto.Signer{
@@ -30,7 +32,7 @@ func TestSoftwareKeyRefuses(t *testing.T) {
 		"nil RSA":             (*rsa.PrivateKey)(nil),
 		"empty RSA":           &rsa.PrivateKey{},
 		"Ed25519":             ed,
-		"P-224":               newECDSA(t, elliptic.P224()),
+		"P-224":               tpmlab.NewECDSA(t, elliptic.P224()),
 		"two keys' halves":    &mixed,
 		"RSA exponent 3":      &exponent3,
 		"RSA without primes":  &rsa.PrivateKey{PublicKey: good.PublicKey, D: good.D},

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -33,20 +34,8 @@ func throughFile(t testing.TB, k *Key) *File {
 	return file
 }
 
-func extendSHA256PCR(t testing.TB, tpm transport.TPM, pcr tpm2.TPMHandle) {
-	t.Helper()
-	sum := sha256.Sum256(nil)
-	_, err := tpm2.PCRExtend{
-		PCRHandle: tpm2.AuthHandle{Handle: pcr, Auth: tpm2.PasswordAuth(nil)},
-		Digests:   tpm2.TPMLDigestValues{Digests: []tpm2.TPMTHA{{HashAlg: tpm2.TPMAlgSHA256, Digest: sum[:]}}},
-	}.Execute(tpm)
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestTPMKeyPassword(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	k, err := Create(t.Context(), tpm, ECDSAP256, Options{Password: hidden([]byte("secret\x00"))})
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +56,7 @@ func TestTPMKeyPassword(t *testing.T) {
 			if err != nil && strings.Contains(err.Error(), "secret") {
 				t.Errorf("%q: the error has the password: %v", password, err)
 			}
-			checkNothingLoaded(t, tpm)
+			tpmlab.CheckNothingLoaded(t, tpm)
 		})
 	}
 	for name, password := range map[string]string{"too long": strings.Repeat("p", 33), "zero inside": "se\x00cret"} {
@@ -87,7 +76,7 @@ func TestTPMKeyPassword(t *testing.T) {
 
 // The policy's password alone, or the right PCRs with a wrong password, are no use.
 func TestTPMKeyPCRsAndPassword(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	k, err := Create(t.Context(), tpm, ECDSAP256, Options{PCRs: pcr23, Password: hidden([]byte("secret"))})
 	if err != nil {
 		t.Fatal(err)
@@ -116,12 +105,12 @@ func TestTPMKeyPCRsAndPassword(t *testing.T) {
 	if !errors.Is(err, tpm2.TPMRCAuthUnavailable) {
 		t.Errorf("password without policy: got %v, want TPM_RC_AUTH_UNAVAILABLE", err)
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
 // A policy that does not ask for the password does without it, also where there is one.
 func TestTPMKeyPCRsAndNeedlessPassword(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	k, err := Create(t.Context(), tpm, ECDSAP256, Options{PCRs: pcr23})
 	if err != nil {
 		t.Fatal(err)
@@ -139,10 +128,10 @@ func TestTPMKeyPCRsAndNeedlessPassword(t *testing.T) {
 
 // A file is of use to its own TPM alone, and each changed bit of it is noticed.
 func TestLoadTPMKeyRefuses(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	k := mustTPMKey(t, tpm, ECDSAP256)
 	other := mustTPMKey(t, tpm, ECDSAP256)
-	setHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, []byte("owner's"))
+	tpmlab.SetHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, []byte("owner's"))
 	for name, tt := range map[string]struct {
 		change func(*File)
 		owner  string
@@ -168,8 +157,8 @@ func TestLoadTPMKeyRefuses(t *testing.T) {
 	if _, err := Load(t.Context(), tpm, k.File(), LoadOptions{OwnerPassword: hidden([]byte("owner's"))}); err != nil {
 		t.Errorf("the file as it was: %v", err)
 	}
-	checkNothingLoaded(t, tpm)
-	if _, err := Load(t.Context(), tpmsim.Swtpm(t, bare()), k.File(), LoadOptions{}); !errors.Is(err, tpm2.TPMRCIntegrity) {
+	tpmlab.CheckNothingLoaded(t, tpm)
+	if _, err := Load(t.Context(), tpmsim.Swtpm(t, tpmlab.Bare()), k.File(), LoadOptions{}); !errors.Is(err, tpm2.TPMRCIntegrity) {
 		t.Errorf("on another TPM: got %v, want TPM_RC_INTEGRITY", err)
 	}
 }
@@ -177,8 +166,8 @@ func TestLoadTPMKeyRefuses(t *testing.T) {
 // For every n, the nth command of making, loading and using a key with a password and
 // a policy fails in each way there is, and nothing stays in the TPM.
 func TestTPMKeyFileFlushesWhateverFails(t *testing.T) {
-	tpm := newTPM(t)
-	setHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, []byte("owner's"))
+	tpm := tpmlab.NewTPM(t)
+	tpmlab.SetHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, []byte("owner's"))
 	sum := sha256.Sum256(nil)
 	life := func(tpm transport.TPM) error {
 		k, err := Create(t.Context(), tpm, ECDSAP256, Options{
@@ -216,9 +205,26 @@ func TestTPMKeyFileFlushesWhateverFails(t *testing.T) {
 			if err := tpmop.Share(shared).FlushLeft(t.Context()); err != nil {
 				t.Errorf("command %d %s, then flushing again: %v", n, name, err)
 			}
-			if left := loadedHandles(t, tpm); len(left) != 0 {
+			if left := tpmlab.LoadedHandles(t, tpm); len(left) != 0 {
 				t.Fatalf("command %d %s, %v: still loaded: %x", n, name, commands[n-1], left)
 			}
 		}
 	}
+}
+
+// A password that the key's policy does not ask for is not used.
+func TestPasswordThatIsNotAskedFor(t *testing.T) {
+	tpm := tpmlab.NewTPM(t)
+	made, err := Create(t.Context(), tpm, ECDSAP256, Options{PCRs: pcr23})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := Load(t.Context(), tpm, made.File(), LoadOptions{Password: hidden([]byte("of another key"))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Sign(nil, make([]byte, 32), crypto.SHA256); err != nil {
+		t.Errorf("got %v", err)
+	}
+	tpmlab.CheckNothingLoaded(t, tpm)
 }

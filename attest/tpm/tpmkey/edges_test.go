@@ -18,6 +18,8 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
+	"github.com/nodeattest/nodeattest/internal/tpmlab/forger"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -54,7 +56,7 @@ func primeFrom(quarters int64) *big.Int {
 
 // A software key that a TPM would not take is refused, each for one reason.
 func TestSoftwareKeysOfNoUse(t *testing.T) {
-	good := softwareKeys.p256()
+	good := tpmlab.P256()
 	ecc := func(change func(*ecdsa.PrivateKey)) *ecdsa.PrivateKey {
 		k := *good
 		change(&k)
@@ -72,9 +74,9 @@ func TestSoftwareKeysOfNoUse(t *testing.T) {
 		"no Y":       {ecc(func(k *ecdsa.PrivateKey) { k.Y = nil }), false},
 		"a D of 0":   {ecc(func(k *ecdsa.PrivateKey) { k.D = new(big.Int) }), false},             //nolint:staticcheck // what is refused
 		"a large D":  {ecc(func(k *ecdsa.PrivateKey) { k.D = new(big.Int).Lsh(k.D, 8) }), false}, //nolint:staticcheck // what is refused
-		"another's":  {ecc(func(k *ecdsa.PrivateKey) { k.PublicKey = softwareKeys.p256b().PublicKey }), false},
+		"another's":  {ecc(func(k *ecdsa.PrivateKey) { k.PublicKey = tpmlab.P256b().PublicKey }), false},
 		"off P-256":  {ecc(func(k *ecdsa.PrivateKey) { k.Y = new(big.Int).Add(k.Y, big.NewInt(1)) }), false},
-		"on P-224":   {softwareKeys.p224(), false},
+		"on P-224":   {tpmlab.P224(), false},
 		"off by one": {ecc(func(k *ecdsa.PrivateKey) { k.D = new(big.Int).Add(k.D, big.NewInt(1)) }), false}, //nolint:staticcheck // what is refused
 	} {
 		t.Run("ECDSA, "+name, func(t *testing.T) {
@@ -96,7 +98,7 @@ func TestSoftwareKeysOfNoUse(t *testing.T) {
 	for short3.Add(short3, big.NewInt(1)); new(big.Int).Mod(short3, big.NewInt(3)).Int64() != 2 || !short3.ProbablyPrime(10); {
 		short3.Add(short3, big.NewInt(1))
 	}
-	without := *softwareKeys.rsa2048()
+	without := *tpmlab.RSA2048()
 	without.Primes = nil
 	next := new(big.Int).Set(short) // the second prime of 1024 bits whose predecessor has no factor 3
 	for next.Add(next, big.NewInt(2)); new(big.Int).Mod(next, big.NewInt(3)).Int64() != 2 || !next.ProbablyPrime(10); {
@@ -106,7 +108,7 @@ func TestSoftwareKeysOfNoUse(t *testing.T) {
 		key  *rsa.PrivateKey
 		good bool
 	}{
-		"good":                {softwareKeys.rsa2048(), true},
+		"good":                {tpmlab.RSA2048(), true},
 		"of 4096 bits":        {large, true},
 		"none":                {nil, false},
 		"nothing":             {&rsa.PrivateKey{}, false},
@@ -130,7 +132,7 @@ func TestSoftwareKeysOfNoUse(t *testing.T) {
 func certificateOfSize(t *testing.T, size int) []byte {
 	t.Helper()
 	for extra := max(0, size-400); ; { // signatures differ in length
-		der := certificateOf(t, extra)
+		der := tpmlab.CertificateOf(t, extra)
 		if len(der) == size {
 			return der
 		}
@@ -157,7 +159,7 @@ func TestSizesOfNVCertificates(t *testing.T) {
 		"one byte that is zero": {[]byte{0}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			der, err := ReadNVCertificate(t.Context(), fakeNV{ownIndex: c.content}, ownIndex)
+			der, err := ReadNVCertificate(t.Context(), tpmlab.FakeNV{ownIndex: c.content}, ownIndex)
 			if err == nil || der != nil || c.want != nil && !errors.Is(err, c.want) {
 				t.Errorf("%s: %x, %v", name, der, err)
 			}
@@ -166,8 +168,8 @@ func TestSizesOfNVCertificates(t *testing.T) {
 }
 
 // indexMax has the TPM say that an index can hold so many bytes.
-func indexMax(tpm *tpmsim.TPM, size int) *altered {
-	return &altered{tpm, tpm2.TPMCCGetCapability, func(b []byte) {
+func indexMax(tpm *tpmsim.TPM, size int) *tpmlab.Altered {
+	return &tpmlab.Altered{TPM: tpm, Code: tpm2.TPMCCGetCapability, Alter: func(b []byte) {
 		if len(b) >= 27 && binary.BigEndian.Uint32(b[19:]) == uint32(tpm2.TPMPTNVIndexMax) {
 			binary.BigEndian.PutUint32(b[23:], uint32(size))
 		}
@@ -177,8 +179,8 @@ func indexMax(tpm *tpmsim.TPM, size int) *altered {
 // What stands in the way of writing a certificate is found before anything is written,
 // and what could not be written in one command is left as it is.
 func TestNVCertificateWritesNothing(t *testing.T) {
-	tpm := newTPM(t)
-	der := certificateOf(t, 10)
+	tpm := tpmlab.NewTPM(t)
+	der := tpmlab.CertificateOf(t, 10)
 	size := (len(der) + nvCertificateUnit - 1) / nvCertificateUnit * nvCertificateUnit
 	write := func(over *tpmsim.FaultyTPM, der []byte, password []byte) error {
 		return WriteNVCertificate(t.Context(), over, ownIndex, der, NVCertificateOptions{OwnerPassword: hidden(password)})
@@ -211,9 +213,9 @@ func TestNVCertificateWritesNothing(t *testing.T) {
 			if good != (err == nil) || c.want != nil && !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
-			switch made := count(c.tpm, tpm2.TPMCCNVDefineSpace); {
+			switch made := tpmlab.Count(c.tpm, tpm2.TPMCCNVDefineSpace); {
 			case good || strings.HasSuffix(name, "written to"):
-				if made != 1 || count(c.tpm, tpm2.TPMCCNVUndefineSpace) != 0 {
+				if made != 1 || tpmlab.Count(c.tpm, tpm2.TPMCCNVUndefineSpace) != 0 {
 					t.Errorf("sent %v", c.tpm.Commands())
 				}
 				remove()
@@ -229,8 +231,8 @@ func TestNVCertificateWritesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		faulty := tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCNVWrite, tpm2.TPMRCFailure))
-		if err := write(faulty, certificateOf(t, chunk-nvCertificateUnit/2-len(der)+10), nil); !errors.Is(err, tpm2.TPMRCFailure) ||
-			count(faulty, tpm2.TPMCCNVWrite) != 1 || count(faulty, tpm2.TPMCCNVUndefineSpace) != 0 {
+		if err := write(faulty, tpmlab.CertificateOf(t, chunk-nvCertificateUnit/2-len(der)+10), nil); !errors.Is(err, tpm2.TPMRCFailure) ||
+			tpmlab.Count(faulty, tpm2.TPMCCNVWrite) != 1 || tpmlab.Count(faulty, tpm2.TPMCCNVUndefineSpace) != 0 {
 			t.Errorf("%v after %v", err, faulty.Commands())
 		}
 		remove()
@@ -241,27 +243,27 @@ func TestNVCertificateWritesNothing(t *testing.T) {
 	checkNVCertificateIs(t, tpm, der)
 	t.Run("in place, with a password that no TPM takes", func(t *testing.T) {
 		faulty := tpmsim.Faulty(tpm, nil)
-		if err := write(faulty, certificateOf(t, 11), badPassword); !errors.Is(err, tpmop.ErrNullInPassword) || count(faulty, tpm2.TPMCCNVWrite) != 0 {
+		if err := write(faulty, tpmlab.CertificateOf(t, 11), badPassword); !errors.Is(err, tpmop.ErrNullInPassword) || tpmlab.Count(faulty, tpm2.TPMCCNVWrite) != 0 {
 			t.Errorf("%v after %v", err, faulty.Commands())
 		}
 	})
 	t.Run("removed, with a password that no TPM takes", func(t *testing.T) {
 		faulty := tpmsim.Faulty(tpm, nil)
 		err := RemoveNVCertificate(t.Context(), faulty, ownIndex, NVCertificateOptions{OwnerPassword: hidden(badPassword)})
-		if !errors.Is(err, tpmop.ErrNullInPassword) || count(faulty, tpm2.TPMCCNVUndefineSpace) != 0 {
+		if !errors.Is(err, tpmop.ErrNullInPassword) || tpmlab.Count(faulty, tpm2.TPMCCNVUndefineSpace) != 0 {
 			t.Errorf("%v after %v", err, faulty.Commands())
 		}
 	})
 	t.Run("removed, where its area cannot be read again", func(t *testing.T) {
 		faulty := tpmsim.Faulty(tpm, tpmsim.FailAt(2, nil))
 		err := RemoveNVCertificate(t.Context(), faulty, ownIndex, NVCertificateOptions{})
-		if !errors.Is(err, tpmsim.ErrInjected) || count(faulty, tpm2.TPMCCNVUndefineSpace) != 0 {
+		if !errors.Is(err, tpmsim.ErrInjected) || tpmlab.Count(faulty, tpm2.TPMCCNVUndefineSpace) != 0 {
 			t.Errorf("%v after %v", err, faulty.Commands())
 		}
 	})
 	t.Run("a larger one, where the old one stays", func(t *testing.T) {
 		faulty := tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCNVUndefineSpace, tpm2.TPMRCFailure))
-		if err := write(faulty, certificateOf(t, 600), nil); !errors.Is(err, tpm2.TPMRCFailure) || count(faulty, tpm2.TPMCCNVDefineSpace) != 0 {
+		if err := write(faulty, tpmlab.CertificateOf(t, 600), nil); !errors.Is(err, tpm2.TPMRCFailure) || tpmlab.Count(faulty, tpm2.TPMCCNVDefineSpace) != 0 {
 			t.Errorf("%v after %v", err, faulty.Commands())
 		}
 	})
@@ -271,8 +273,8 @@ func TestNVCertificateWritesNothing(t *testing.T) {
 		"another size": func(b []byte) { b[25] ^= 7 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			faulty := tpmsim.Faulty(&altered{tpm, tpm2.TPMCCNVReadPublic, alter}, nil)
-			if err := write(faulty, certificateOf(t, 12), nil); err == nil || count(faulty, tpm2.TPMCCNVWrite) != 0 {
+			faulty := tpmsim.Faulty(&tpmlab.Altered{TPM: tpm, Code: tpm2.TPMCCNVReadPublic, Alter: alter}, nil)
+			if err := write(faulty, tpmlab.CertificateOf(t, 12), nil); err == nil || tpmlab.Count(faulty, tpm2.TPMCCNVWrite) != 0 {
 				t.Errorf("%v after %v", err, faulty.Commands())
 			}
 		})
@@ -287,7 +289,7 @@ func TestNVCertificateWritesNothing(t *testing.T) {
 		"its attributes, a size":     {nvCertificateAttributes(), nvCertificateUnit - 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			defineNV(t, tpm, ownIndex, c.attributes, c.size, nil)
+			tpmlab.DefineNV(t, tpm, ownIndex, c.attributes, c.size, nil)
 			if err := WriteNVCertificate(t.Context(), tpm, ownIndex, der, NVCertificateOptions{}); !errors.Is(err, errNVIndexTaken) {
 				t.Errorf("got %v", err)
 			}
@@ -300,7 +302,7 @@ func TestNVCertificateWritesNothing(t *testing.T) {
 
 // A TPM key that cannot be made or used is refused before the TPM is asked.
 func TestTPMKeysSendNothing(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	k := mustTPMKey(t, tpm, ECDSAP256)
 	sum := make([]byte, 32)
 	faulty := tpmsim.Faulty(tpm, nil)
@@ -352,7 +354,7 @@ func TestTPMKeysSendNothing(t *testing.T) {
 // A TPM that asks for another try gets three, and one whose answer does not fit is not
 // asked for more.
 func TestTPMKeysOfBrokenTPMs(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	file := mustTPMKey(t, tpm, ECDSAP256).File()
 	sum := make([]byte, 32)
 	faulty := tpmsim.Faulty(tpm, nil)
@@ -361,26 +363,26 @@ func TestTPMKeysOfBrokenTPMs(t *testing.T) {
 		t.Fatal(err)
 	}
 	faulty.SetFaults(tpmsim.FailEvery(tpm2.TPMCCSign, tpm2.TPMRCRetry))
-	if _, err := k.Sign(nil, sum, crypto.SHA256); !errors.Is(err, tpm2.TPMRCRetry) || count(faulty, tpm2.TPMCCSign) != tpmop.MaxTries {
-		t.Errorf("%v after %d tries", err, count(faulty, tpm2.TPMCCSign))
+	if _, err := k.Sign(nil, sum, crypto.SHA256); !errors.Is(err, tpm2.TPMRCRetry) || tpmlab.Count(faulty, tpm2.TPMCCSign) != tpmop.MaxTries {
+		t.Errorf("%v after %d tries", err, tpmlab.Count(faulty, tpm2.TPMCCSign))
 	}
 	// Without sign the key has another use, and the file is refused.
-	unsigning := tpmsim.Faulty(&altered{tpm, tpm2.TPMCCCreate, func(b []byte) {
+	unsigning := tpmsim.Faulty(&tpmlab.Altered{TPM: tpm, Code: tpm2.TPMCCCreate, Alter: func(b []byte) {
 		area := 18 + int(binary.BigEndian.Uint16(b[14:]))
 		b[area+5] ^= byte(statement.AttributeSign >> 16)
 	}}, nil)
-	if _, err := Create(t.Context(), unsigning, ECDSAP256, Options{}); err == nil || count(unsigning, tpm2.TPMCCLoad) != 0 {
+	if _, err := Create(t.Context(), unsigning, ECDSAP256, Options{}); err == nil || tpmlab.Count(unsigning, tpm2.TPMCCLoad) != 0 {
 		t.Errorf("a key that does not sign: %v after %v", err, unsigning.Commands())
 	}
-	if _, err := Load(t.Context(), &altered{tpm, tpm2.TPMCCLoad, func(b []byte) { b[25] ^= 1 }}, file, LoadOptions{}); err == nil {
+	if _, err := Load(t.Context(), &tpmlab.Altered{TPM: tpm, Code: tpm2.TPMCCLoad, Alter: func(b []byte) { b[25] ^= 1 }}, file, LoadOptions{}); err == nil {
 		t.Error("another Name is accepted")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	late := tpmsim.Faulty(tpm, tpmsim.Every(tpm2.TPMCCLoad, tpmsim.Fault{Before: cancel}))
-	if k, err := Load(ctx, late, file, LoadOptions{}); !errors.Is(err, context.Canceled) || k != nil || count(late, tpm2.TPMCCContextSave) != 0 {
+	if k, err := Load(ctx, late, file, LoadOptions{}); !errors.Is(err, context.Canceled) || k != nil || tpmlab.Count(late, tpm2.TPMCCContextSave) != 0 {
 		t.Errorf("cancelled: %v after %v", err, late.Commands())
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 
 	held := tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCContextSave, tpm2.TPMRCCommandCode))
 	if k, err = Load(t.Context(), held, file, LoadOptions{}); err != nil {
@@ -394,7 +396,7 @@ func TestTPMKeysOfBrokenTPMs(t *testing.T) {
 	if err := k.Close(); err != nil {
 		t.Error(err)
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 	if _, err := do(t, noPCRs{}, func(ctx context.Context, h *tpmop.Handles) (keyPolicyStep, error) {
 		return presentPCRs(ctx, h, []statement.PCRSelection{{Hash: tpm2.TPMAlgSHA512, Select: []byte{1, 0, 0}}}, tpm2.TPMAlgSHA256)
 	}); err == nil {
@@ -464,7 +466,7 @@ func TestLimitsOfKeyPolicies(t *testing.T) {
 	if err := one.check(&statement.Public{NameAlg: tpm2.TPMAlgSM3256}); err == nil {
 		t.Error("the policy of a key under another hash")
 	}
-	tpm := tpmsim.Faulty(newTPM(t), nil)
+	tpm := tpmsim.Faulty(tpmlab.NewTPM(t), nil)
 	selections := func(n, octets int) []statement.PCRSelection {
 		all := make([]statement.PCRSelection, n)
 		for i := range all {
@@ -501,7 +503,7 @@ func TestSessionsSendNothing(t *testing.T) {
 			}
 		})
 	}
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	faulty := tpmsim.Faulty(tpm, nil)
 	for name, run := range map[string]func(ctx context.Context, h *tpmop.Handles) (tpm2.Session, error){
 		"HMAC": func(ctx context.Context, h *tpmop.Handles) (tpm2.Session, error) { return h.Session(ctx, badPassword) },
@@ -520,32 +522,32 @@ func TestSessionsSendNothing(t *testing.T) {
 		_, err := h.Session(ctx, []byte("password"))
 		return err
 	})
-	if !errors.Is(err, context.Canceled) || count(faulty, tpm2.TPMCCContextSave) != 0 {
+	if !errors.Is(err, context.Canceled) || tpmlab.Count(faulty, tpm2.TPMCCContextSave) != 0 {
 		t.Errorf("cancelled: %v after %v", err, faulty.Commands())
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
 // What is wrong with a key file is said of the part that it is wrong in.
 func TestPartsOfTPMKeyFiles(t *testing.T) {
-	public := publicArea(t, softwareKeys.p256().Public(), testResidentAttributes, noScheme).Raw
+	public := forger.PublicArea(t, tpmlab.P256().Public(), forger.ResidentAttributes, forger.NoScheme).Raw
 	sized := func(b []byte) []byte { return append([]byte{byte(len(b) >> 8), byte(len(b))}, b...) }
-	keyType := element(asn1.OBJECT_IDENTIFIER, []byte{0x67, 0x81, 0x05, 0x0a, 0x01, 0x03})
-	parent := element(asn1.INTEGER, []byte{0x40, 0, 0, 1})
-	pub, priv := octets(sized(public)), octets(sized([]byte{1}))
+	keyType := tpmlab.Element(asn1.OBJECT_IDENTIFIER, []byte{0x67, 0x81, 0x05, 0x0a, 0x01, 0x03})
+	parent := tpmlab.Element(asn1.INTEGER, []byte{0x40, 0, 0, 1})
+	pub, priv := tpmlab.Octets(sized(public)), tpmlab.Octets(sized([]byte{1}))
 	file := func(parts ...[]byte) []byte {
-		return pem.EncodeToMemory(&pem.Block{Type: tpmKeyFileBlock, Bytes: seq(parts...)})
+		return pem.EncodeToMemory(&pem.Block{Type: tpmKeyFileBlock, Bytes: tpmlab.Seq(parts...)})
 	}
-	explicit := func(tag asn1.Tag, parts ...[]byte) []byte { return element(tag, bytes.Join(parts, nil)) }
+	explicit := func(tag asn1.Tag, parts ...[]byte) []byte { return tpmlab.Element(tag, bytes.Join(parts, nil)) }
 	policy := func(statements ...[]byte) []byte {
-		return file(keyType, explicit(tagTPMKeyPolicy, seq(statements...)), parent, pub, priv)
+		return file(keyType, explicit(tagTPMKeyPolicy, tpmlab.Seq(statements...)), parent, pub, priv)
 	}
-	number, null := element(asn1.INTEGER, []byte{1}), []byte{5, 0}
-	statement := func(code, body []byte) []byte { return seq(code, body) }
-	code, body := explicit(tagTPMKeyEmptyAuth, number), explicit(tagTPMKeyPolicy, octets(nil))
+	number, null := tpmlab.Element(asn1.INTEGER, []byte{1}), []byte{5, 0}
+	statement := func(code, body []byte) []byte { return tpmlab.Seq(code, body) }
+	code, body := explicit(tagTPMKeyEmptyAuth, number), explicit(tagTPMKeyPolicy, tpmlab.Octets(nil))
 	var nine [][]byte
 	for range maxTPMKeyPolicy + 1 {
-		nine = append(nine, statement(explicit(tagTPMKeyEmptyAuth, element(asn1.INTEGER, []byte{1, 0x6b})), body))
+		nine = append(nine, statement(explicit(tagTPMKeyEmptyAuth, tpmlab.Element(asn1.INTEGER, []byte{1, 0x6b})), body))
 	}
 	const tail, badStatement = "it does not end with pubkey and privkey", "statement 1 is not a TPMPolicy"
 	for name, c := range map[string]struct {
@@ -561,20 +563,20 @@ func TestPartsOfTPMKeyFiles(t *testing.T) {
 		"no part":                       {file(keyType, parent), tail},
 		"a public part of no octets":    {file(keyType, parent, null, priv), tail},
 		"a third part":                  {file(keyType, parent, pub, priv, priv), tail},
-		"an empty public part":          {file(keyType, parent, octets(nil), priv), "pubkey is not a TPM2B_PUBLIC"},
-		"a public part without a size":  {file(keyType, parent, octets(public), priv), "pubkey is not a TPM2B_PUBLIC"},
-		"an empty private part":         {file(keyType, parent, pub, octets(nil)), "privkey is not a TPM2B_PRIVATE"},
-		"a private part of one byte":    {file(keyType, parent, pub, octets([]byte{1})), "privkey is not a TPM2B_PRIVATE"},
+		"an empty public part":          {file(keyType, parent, tpmlab.Octets(nil), priv), "pubkey is not a TPM2B_PUBLIC"},
+		"a public part without a size":  {file(keyType, parent, tpmlab.Octets(public), priv), "pubkey is not a TPM2B_PUBLIC"},
+		"an empty private part":         {file(keyType, parent, pub, tpmlab.Octets(nil)), "privkey is not a TPM2B_PRIVATE"},
+		"a private part of one byte":    {file(keyType, parent, pub, tpmlab.Octets([]byte{1})), "privkey is not a TPM2B_PRIVATE"},
 		"emptyAuth that ends":           {file(keyType, []byte{byte(tagTPMKeyEmptyAuth), 100}), "emptyAuth is not a BOOLEAN"},
 		"a description that ends":       {file(keyType, []byte{byte(tagTPMKeyDescription), 100}), "description is not a UTF8String"},
 		"a policy that ends":            {file(keyType, []byte{byte(tagTPMKeyPolicy), 100}), "policy is not a SEQUENCE"},
 		"a policy of no list":           {file(keyType, explicit(tagTPMKeyPolicy, null), parent, pub, priv), "policy is not a SEQUENCE"},
 		"an empty policy":               {policy(), "policy is not a SEQUENCE"},
 		"a statement of no list":        {policy(null), badStatement},
-		"a statement of nothing":        {policy(seq()), badStatement},
-		"a statement without a code":    {policy(seq(body)), badStatement},
+		"a statement of nothing":        {policy(tpmlab.Seq()), badStatement},
+		"a statement without a code":    {policy(tpmlab.Seq(body)), badStatement},
 		"a statement's code of no form": {policy(statement(explicit(tagTPMKeyEmptyAuth, null), body)), badStatement},
-		"a statement without a body":    {policy(seq(code)), badStatement},
+		"a statement without a body":    {policy(tpmlab.Seq(code)), badStatement},
 		"a statement's body of no form": {policy(statement(code, explicit(tagTPMKeyPolicy, null))), badStatement},
 		"a ninth statement":             {policy(nine...), "policy: more than 8 statements"},
 		"eight statements":              {policy(nine[1:]...), "its commands have the digest"},

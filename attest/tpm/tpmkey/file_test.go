@@ -15,6 +15,7 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 )
 
@@ -59,7 +60,7 @@ func softwareArea(t testing.TB, policy keyPolicy) *tpm2.TPMTPublic {
 	if err != nil {
 		t.Fatal(err)
 	}
-	point, err := newECDSA(t, p256).PublicKey.Bytes()
+	point, err := tpmlab.NewECDSA(t, p256).PublicKey.Bytes()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"errors"
 	"math/big"
 	"net"
-	"os/exec"
+
 	"strings"
 	"testing"
 	"time"
@@ -21,12 +21,13 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
 
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
 func TestTPMKeyPublicArea(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	for kind, want := range map[Kind]string{ECDSAP256: "ECDSA P-256", ECDSAP384: "ECDSA P-384", RSA2048: "RSA-2048"} {
 		k := mustTPMKey(t, tpm, kind)
 		if kind.String() != want {
@@ -38,12 +39,12 @@ func TestTPMKeyPublicArea(t *testing.T) {
 		if k.public.Scheme.String() != "NULL" || !k.public.SameKey(k.Public()) {
 			t.Errorf("%v: scheme %v, or Public is another key", kind, k.public.Scheme)
 		}
-		checkNothingLoaded(t, tpm)
+		tpmlab.CheckNothingLoaded(t, tpm)
 	}
 }
 
 func TestCreateTPMKeyRefuses(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	for name, f := range map[string]func() (*Key, error){
 		"no kind":      func() (*Key, error) { return Create(t.Context(), tpm, 0, Options{}) },
 		"unknown kind": func() (*Key, error) { return Create(t.Context(), tpm, 99, Options{}) },
@@ -62,14 +63,14 @@ func TestCreateTPMKeyRefuses(t *testing.T) {
 			}
 		})
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
 func TestCreateTPMKeyWithOwnerPassword(t *testing.T) {
-	tpm := newTPM(t)
-	persist(t, tpm, tpm2.TPMRHOwner, tpmop.StorageRootKey(), 0x81000001)
+	tpm := tpmlab.NewTPM(t)
+	tpmlab.Persist(t, tpm, tpm2.TPMRHOwner, tpmop.StorageRootKey(), 0x81000001)
 	secret := []byte("owner's")
-	setHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, secret)
+	tpmlab.SetHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, secret)
 	for _, password := range [][]byte{nil, []byte("guess")} {
 		_, err := Create(t.Context(), tpm, ECDSAP256, Options{OwnerPassword: hidden(password)})
 		if !errors.Is(err, tpmop.ErrHierarchyPassword) || !errors.Is(err, tpm2.TPMRCBadAuth) || !strings.Contains(err.Error(), "owner") {
@@ -86,7 +87,7 @@ func TestCreateTPMKeyWithOwnerPassword(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
 func digestOf(hash crypto.Hash) []byte {
@@ -113,7 +114,7 @@ func checkSignature(t testing.TB, k *Key, opts crypto.SignerOpts) {
 }
 
 func TestTPMKeySigns(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	ec, ec384, rsaKey := mustTPMKey(t, tpm, ECDSAP256), mustTPMKey(t, tpm, ECDSAP384), mustTPMKey(t, tpm, RSA2048)
 	for _, hash := range []crypto.Hash{crypto.SHA256, crypto.SHA384, crypto.SHA512} {
 		checkSignature(t, ec, hash)
@@ -122,11 +123,11 @@ func TestTPMKeySigns(t *testing.T) {
 		checkSignature(t, rsaKey, &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: hash})
 		checkSignature(t, rsaKey, &rsa.PSSOptions{SaltLength: hash.Size(), Hash: hash})
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
 func TestTPMKeyRefusesToSign(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	ec, rsaKey := mustTPMKey(t, tpm, ECDSAP256), mustTPMKey(t, tpm, RSA2048)
 	sum := sha256.Sum256(nil)
 	long := sha512.Sum512(nil)
@@ -155,10 +156,10 @@ func TestTPMKeyRefusesToSign(t *testing.T) {
 }
 
 func TestTPMKeyNoticesABadSignature(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	sum := sha256.Sum256(nil)
 	for _, kind := range []Kind{ECDSAP256, RSA2048} {
-		k := mustTPMKey(t, &altered{tpm, tpm2.TPMCCSign, func(rsp []byte) { rsp[len(rsp)-20] ^= 1 }}, kind)
+		k := mustTPMKey(t, &tpmlab.Altered{TPM: tpm, Code: tpm2.TPMCCSign, Alter: func(rsp []byte) { rsp[len(rsp)-20] ^= 1 }}, kind)
 		if sig, err := k.Sign(nil, sum[:], crypto.SHA256); err == nil || sig != nil {
 			t.Errorf("%v: got %x, %v", kind, sig, err)
 		}
@@ -167,7 +168,7 @@ func TestTPMKeyNoticesABadSignature(t *testing.T) {
 
 // CSRs by crypto/x509, checked by crypto/x509 and by OpenSSL.
 func TestTPMKeyMakesRequests(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:a", Organization: []string{"system:nodes"}}}
 	for _, kind := range []Kind{ECDSAP256, ECDSAP384, RSA2048} {
 		der, err := x509.CreateCertificateRequest(rand.Reader, template, mustTPMKey(t, tpm, kind))
@@ -181,27 +182,14 @@ func TestTPMKeyMakesRequests(t *testing.T) {
 		if err := csr.CheckSignature(); err != nil {
 			t.Errorf("%v: %v", kind, err)
 		}
-		openssl(t, der, "req", "-inform", "DER", "-noout", "-verify")
-	}
-}
-
-func openssl(t *testing.T, stdin []byte, args ...string) {
-	t.Helper()
-	if _, err := exec.LookPath("openssl"); err != nil {
-		t.Log("openssl is not installed: not checked with it (Debian: apt-get install openssl)")
-		return
-	}
-	cmd := exec.Command("openssl", args...)
-	cmd.Stdin = strings.NewReader(string(stdin))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("openssl %s: %v: %s", strings.Join(args, " "), err, out)
+		tpmlab.OpenSSL(t, der, "req", "-inform", "DER", "-noout", "-verify")
 	}
 }
 
 // A TLS client and server, both with keys in the TPM, in every version and with
 // both kinds of key.
 func TestTPMKeyInTLS(t *testing.T) {
-	tpm := Share(newTPM(t))
+	tpm := Share(tpmlab.NewTPM(t))
 	for _, kind := range []Kind{ECDSAP256, RSA2048} {
 		cert, roots := selfSigned(t, mustTPMKey(t, tpm, kind))
 		for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
@@ -248,7 +236,7 @@ func selfSigned(t testing.TB, k *Key) (tls.Certificate, *x509.CertPool) {
 }
 
 func TestTPMKeyDiesWithAReset(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	k := mustTPMKey(t, tpm, ECDSAP256)
 	if err := tpm.Reset(); err != nil {
 		t.Fatal(err)
@@ -262,7 +250,7 @@ func TestTPMKeyDiesWithAReset(t *testing.T) {
 
 // A held key's handle can be another object's after somebody flushed it.
 func TestTPMKeyHeldAndReplaced(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	shared := Share(tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCContextSave, tpm2.TPMRCCommandCode)))
 	k, err := Create(t.Context(), shared, ECDSAP256, Options{})
 	if err != nil {
@@ -282,17 +270,17 @@ func TestTPMKeyHeldAndReplaced(t *testing.T) {
 	if _, err := k.Sign(nil, sum[:], crypto.SHA256); err == nil || !strings.Contains(err.Error(), "another key now") {
 		t.Errorf("got %v, want an error that the handle is another key's", err)
 	}
-	before := loadedHandles(t, tpm)
+	before := tpmlab.LoadedHandles(t, tpm)
 	if err := k.Close(); err != nil {
 		t.Error(err)
 	}
-	if diff := cmp.Diff(before, loadedHandles(t, tpm)); diff != "" {
+	if diff := cmp.Diff(before, tpmlab.LoadedHandles(t, tpm)); diff != "" {
 		t.Errorf("closing flushed somebody else's object: %s", diff)
 	}
 }
 
 func TestTPMKeyFlushesWhateverFails(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	faulty := tpmsim.Faulty(tpm, nil)
 	sum := sha256.Sum256(nil)
 	life := func(tpm transport.TPM) (*Key, error) {
@@ -326,7 +314,7 @@ func TestTPMKeyFlushesWhateverFails(t *testing.T) {
 			if err := tpmop.Share(shared).FlushLeft(t.Context()); err != nil {
 				t.Errorf("command %d %s, then flushing again: %v", n, name, err)
 			}
-			checkNothingLoaded(t, tpm)
+			tpmlab.CheckNothingLoaded(t, tpm)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
 
@@ -75,28 +76,28 @@ func TestTPMKeyFileElements(t *testing.T) {
 	block, _ := pem.Decode(good)
 	const emptyAuth = "\xa0\x03\x01\x01\x00"
 	statement := func(parts ...[]byte) string {
-		return emptyAuth + string(element(tagTPMKeyPolicy, seq(seq(parts...))))
+		return emptyAuth + string(tpmlab.Element(tagTPMKeyPolicy, tpmlab.Seq(tpmlab.Seq(parts...))))
 	}
-	code := element(tagTPMKeyEmptyAuth, element(asn1.INTEGER, []byte{1, 0x6b}))
-	body := element(tagTPMKeyPolicy, octets(nil))
+	code := tpmlab.Element(tagTPMKeyEmptyAuth, tpmlab.Element(asn1.INTEGER, []byte{1, 0x6b}))
+	body := tpmlab.Element(tagTPMKeyPolicy, tpmlab.Octets(nil))
 	plain, err := keyFiles(t)["no password"].Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
 	bare, _ := pem.Decode(plain)
 	for name, form := range map[string]string{
-		"a description in another string type": emptyAuth + string(element(tagTPMKeyDescription, element(asn1.PrintableString, []byte("a")))),
-		"a description of two":                 emptyAuth + string(element(tagTPMKeyDescription, append(element(asn1.UTF8String, []byte("a")), element(asn1.UTF8String, []byte("b"))...))),
-		"a policy of no list":                  emptyAuth + string(element(tagTPMKeyPolicy, octets(code))),
-		"a policy with something after":        emptyAuth + string(element(tagTPMKeyPolicy, append(seq(seq(code, body)), 5, 0))),
-		"a statement of no list":               emptyAuth + string(element(tagTPMKeyPolicy, seq(octets(code)))),
+		"a description in another string type": emptyAuth + string(tpmlab.Element(tagTPMKeyDescription, tpmlab.Element(asn1.PrintableString, []byte("a")))),
+		"a description of two":                 emptyAuth + string(tpmlab.Element(tagTPMKeyDescription, append(tpmlab.Element(asn1.UTF8String, []byte("a")), tpmlab.Element(asn1.UTF8String, []byte("b"))...))),
+		"a policy of no list":                  emptyAuth + string(tpmlab.Element(tagTPMKeyPolicy, tpmlab.Octets(code))),
+		"a policy with something after":        emptyAuth + string(tpmlab.Element(tagTPMKeyPolicy, append(tpmlab.Seq(tpmlab.Seq(code, body)), 5, 0))),
+		"a statement of no list":               emptyAuth + string(tpmlab.Element(tagTPMKeyPolicy, tpmlab.Seq(tpmlab.Octets(code)))),
 		"a statement without its code":         statement(body),
 		"a statement without its body":         statement(code),
 		"a statement of three":                 statement(code, body, code),
-		"a code that is no number":             statement(element(tagTPMKeyEmptyAuth, octets([]byte{1})), body),
-		"two codes in one":                     statement(element(tagTPMKeyEmptyAuth, append(element(asn1.INTEGER, []byte{1}), element(asn1.INTEGER, []byte{1})...)), body),
-		"a body that is no string of octets":   statement(code, element(tagTPMKeyPolicy, element(asn1.INTEGER, []byte{1}))),
-		"two bodies in one":                    statement(code, element(tagTPMKeyPolicy, append(octets(nil), octets(nil)...))),
+		"a code that is no number":             statement(tpmlab.Element(tagTPMKeyEmptyAuth, tpmlab.Octets([]byte{1})), body),
+		"two codes in one":                     statement(tpmlab.Element(tagTPMKeyEmptyAuth, append(tpmlab.Element(asn1.INTEGER, []byte{1}), tpmlab.Element(asn1.INTEGER, []byte{1})...)), body),
+		"a body that is no string of octets":   statement(code, tpmlab.Element(tagTPMKeyPolicy, tpmlab.Element(asn1.INTEGER, []byte{1}))),
+		"two bodies in one":                    statement(code, tpmlab.Element(tagTPMKeyPolicy, append(tpmlab.Octets(nil), tpmlab.Octets(nil)...))),
 		"emptyAuth with something after":       "\xa0\x05\x01\x01\x00\x05\x00",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -112,16 +113,16 @@ func TestTPMKeyFileElements(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	code = element(tagTPMKeyEmptyAuth, element(asn1.INTEGER, []byte{1, 0x7f}))
-	parameters := octets(f.Policy[0].Body)
-	body = element(tagTPMKeyPolicy, parameters)
-	old := string(element(tagTPMKeyPolicy, seq(seq(code, body))))
+	code = tpmlab.Element(tagTPMKeyEmptyAuth, tpmlab.Element(asn1.INTEGER, []byte{1, 0x7f}))
+	parameters := tpmlab.Octets(f.Policy[0].Body)
+	body = tpmlab.Element(tagTPMKeyPolicy, parameters)
+	old := string(tpmlab.Element(tagTPMKeyPolicy, tpmlab.Seq(tpmlab.Seq(code, body))))
 	null := []byte{5, 0}
 	for name, form := range map[string][]byte{
-		"a third in the statement": element(tagTPMKeyPolicy, seq(seq(code, body, null))),
-		"a second number":          element(tagTPMKeyPolicy, seq(seq(element(tagTPMKeyEmptyAuth, append(element(asn1.INTEGER, []byte{1, 0x7f}), null...)), body))),
-		"a second parameter":       element(tagTPMKeyPolicy, seq(seq(code, element(tagTPMKeyPolicy, append(bytes.Clone(parameters), null...))))),
-		"something after the list": element(tagTPMKeyPolicy, append(seq(seq(code, body)), null...)),
+		"a third in the statement": tpmlab.Element(tagTPMKeyPolicy, tpmlab.Seq(tpmlab.Seq(code, body, null))),
+		"a second number":          tpmlab.Element(tagTPMKeyPolicy, tpmlab.Seq(tpmlab.Seq(tpmlab.Element(tagTPMKeyEmptyAuth, append(tpmlab.Element(asn1.INTEGER, []byte{1, 0x7f}), null...)), body))),
+		"a second parameter":       tpmlab.Element(tagTPMKeyPolicy, tpmlab.Seq(tpmlab.Seq(code, tpmlab.Element(tagTPMKeyPolicy, append(bytes.Clone(parameters), null...))))),
+		"something after the list": tpmlab.Element(tagTPMKeyPolicy, append(tpmlab.Seq(tpmlab.Seq(code, body)), null...)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, err := ParseFile(edited(t, block.Bytes, old, string(form)))

@@ -3,61 +3,42 @@ package tpmkey
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/asn1"
+
 	"errors"
-	"math/big"
+
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
 const ownIndex tpm2.TPMHandle = 0x01800001
 
-// certificateOf makes a certificate with an extension of some bytes.
-func certificateOf(t testing.TB, extra int) []byte {
-	t.Helper()
-	key := newECDSA(t, p256)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "node"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 999, 1}, Value: bytes.Repeat([]byte{5}, extra)}},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return der
-}
-
 func checkNVCertificateIs(t testing.TB, tpm *tpmsim.TPM, want []byte) {
 	t.Helper()
 	if got, err := ReadNVCertificate(t.Context(), tpm, ownIndex); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("got %d bytes, %v, want %d", len(got), err, len(want))
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
 func TestNVCertificate(t *testing.T) {
-	for name, tpm := range map[string]*tpmsim.TPM{"simulator": newTPM(t), "swtpm": tpmsim.Swtpm(t, bare())} {
+	for name, tpm := range map[string]*tpmsim.TPM{"simulator": tpmlab.NewTPM(t), "swtpm": tpmsim.Swtpm(t, tpmlab.Bare())} {
 		t.Run(name, func(t *testing.T) {
 			for _, password := range [][]byte{nil, []byte("owner's")} {
 				if password != nil {
-					setHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, password)
+					tpmlab.SetHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, password)
 				}
 				opts := NVCertificateOptions{OwnerPassword: hidden(password)}
 				if _, err := ReadNVCertificate(t.Context(), tpm, ownIndex); !errors.Is(err, ErrNVIndexNotFound) {
 					t.Errorf("before: got %v, want ErrNVIndexNotFound", err)
 				}
 				for _, extra := range []int{10, 12, 600, 1400, 1400, 10} { // in place, larger, in two commands, smaller
-					der := certificateOf(t, extra)
+					der := tpmlab.CertificateOf(t, extra)
 					if err := WriteNVCertificate(t.Context(), tpm, ownIndex, der, opts); err != nil {
 						t.Fatal(err)
 					}
@@ -79,21 +60,21 @@ func TestNVCertificate(t *testing.T) {
 
 // NV memory wears out: what is there is not written again.
 func TestNVCertificateIsWrittenOnce(t *testing.T) {
-	tpm := tpmsim.Faulty(newTPM(t), nil)
-	der := certificateOf(t, 1400)
+	tpm := tpmsim.Faulty(tpmlab.NewTPM(t), nil)
+	der := tpmlab.CertificateOf(t, 1400)
 	for range 2 {
 		if err := WriteNVCertificate(t.Context(), tpm, ownIndex, der, NVCertificateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n := count(tpm, tpm2.TPMCCNVWrite); n != 2 {
+	if n := tpmlab.Count(tpm, tpm2.TPMCCNVWrite); n != 2 {
 		t.Errorf("%d writes, want 2, one for each half", n)
 	}
 }
 
 func TestWriteNVCertificateRefuses(t *testing.T) {
-	tpm := newTPM(t)
-	der := certificateOf(t, 10)
+	tpm := tpmlab.NewTPM(t)
+	der := tpmlab.CertificateOf(t, 10)
 	for name, tt := range map[string]struct {
 		index tpm2.TPMHandle
 		der   []byte
@@ -103,8 +84,8 @@ func TestWriteNVCertificateRefuses(t *testing.T) {
 		"no certificate":      {ownIndex, []byte("certificate"), "x509"},
 		"bytes after":         {ownIndex, append(bytes.Clone(der), 0), "x509"},
 		"cut short":           {ownIndex, der[:len(der)-1], "x509"},
-		"over our limit":      {ownIndex, certificateOf(t, maxNVCertificateSize), "want 1 to 16384"},
-		"over the TPM's":      {ownIndex, certificateOf(t, 2048), "at most 2048"},
+		"over our limit":      {ownIndex, tpmlab.CertificateOf(t, maxNVCertificateSize), "want 1 to 16384"},
+		"over the TPM's":      {ownIndex, tpmlab.CertificateOf(t, 2048), "at most 2048"},
 		"not an NV index":     {0x81000001, der, "not an NV index"},
 		"a handle of nothing": {0, der, "not an NV index"},
 	} {
@@ -124,9 +105,9 @@ func TestWriteNVCertificateRefuses(t *testing.T) {
 }
 
 func TestNVCertificateLeavesOthersAlone(t *testing.T) {
-	tpm := newTPM(t)
-	der := certificateOf(t, 10)
-	writeNV(t, tpm, ownIndex, []byte("somebody's"))
+	tpm := tpmlab.NewTPM(t)
+	der := tpmlab.CertificateOf(t, 10)
+	tpmlab.WriteNV(t, tpm, ownIndex, []byte("somebody's"))
 	if err := WriteNVCertificate(t.Context(), tpm, ownIndex, der, NVCertificateOptions{}); !errors.Is(err, errNVIndexTaken) {
 		t.Errorf("write: got %v, want errNVIndexTaken", err)
 	}
@@ -140,17 +121,17 @@ func TestNVCertificateLeavesOthersAlone(t *testing.T) {
 	if _, err := ReadNVCertificate(t.Context(), tpm, ownIndex); err == nil {
 		t.Error("reading what is no certificate: no error")
 	}
-	writeNV(t, tpm, ownIndex, append(bytes.Clone(der), 0, 0, 0))
+	tpmlab.WriteNV(t, tpm, ownIndex, append(bytes.Clone(der), 0, 0, 0))
 	checkNVCertificateIs(t, tpm, der)
 }
 
 func TestNVCertificateOwnerPassword(t *testing.T) {
-	tpm := newTPM(t)
-	first, second := certificateOf(t, 10), certificateOf(t, 1400)
+	tpm := tpmlab.NewTPM(t)
+	first, second := tpmlab.CertificateOf(t, 10), tpmlab.CertificateOf(t, 1400)
 	if err := WriteNVCertificate(t.Context(), tpm, ownIndex, first, NVCertificateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	setHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, []byte("owner's"))
+	tpmlab.SetHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, []byte("owner's"))
 	for _, password := range [][]byte{nil, []byte("guess")} {
 		opts := NVCertificateOptions{OwnerPassword: hidden(password)}
 		if err := WriteNVCertificate(t.Context(), tpm, ownIndex, second, opts); !errors.Is(err, tpmop.ErrHierarchyPassword) {
@@ -166,7 +147,7 @@ func TestNVCertificateOwnerPassword(t *testing.T) {
 // Every command fails in every way. What is there afterwards is the certificate of
 // before, the new one, or none; and the next run completes it.
 func TestNVCertificateWholeOrNotAtAll(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	for _, extra := range []int{12, 1400} {
 		total := 1
 		for n := 0; n <= total; n++ { // with n = 0 nothing fails
@@ -174,7 +155,7 @@ func TestNVCertificateWholeOrNotAtAll(t *testing.T) {
 				"not sent": tpmsim.FailAt(n, nil), "response lost": tpmsim.LoseAt(n),
 				"refused": tpmsim.AnswerAt(n, tpm2.TPMRCFailure), "connection lost": tpmsim.DropAt(n),
 			} {
-				before, after := certificateOf(t, 10), certificateOf(t, extra)
+				before, after := tpmlab.CertificateOf(t, 10), tpmlab.CertificateOf(t, extra)
 				if err := WriteNVCertificate(t.Context(), tpm, ownIndex, before, NVCertificateOptions{}); err != nil {
 					t.Fatal(err)
 				}
@@ -212,9 +193,9 @@ func optionalRead(tpm *tpmsim.FaultyTPM, n int) bool {
 
 // What the TPM gives back is compared.
 func TestNVCertificateIsReadBack(t *testing.T) {
-	tpm := newTPM(t)
-	liar := &altered{tpm, tpm2.TPMCCNVRead, func(rsp []byte) { rsp[40] ^= 1 }}
-	if err := WriteNVCertificate(t.Context(), liar, ownIndex, certificateOf(t, 10), NVCertificateOptions{}); err == nil {
+	tpm := tpmlab.NewTPM(t)
+	liar := &tpmlab.Altered{TPM: tpm, Code: tpm2.TPMCCNVRead, Alter: func(rsp []byte) { rsp[40] ^= 1 }}
+	if err := WriteNVCertificate(t.Context(), liar, ownIndex, tpmlab.CertificateOf(t, 10), NVCertificateOptions{}); err == nil {
 		t.Error("no error")
 	}
 	if _, err := ReadNVCertificate(t.Context(), tpm, ownIndex); !errors.Is(err, ErrNVIndexNotFound) {
@@ -225,7 +206,7 @@ func TestNVCertificateIsReadBack(t *testing.T) {
 // tpm2-tools read it, and OpenSSL.
 func TestNVCertificateWithTools(t *testing.T) {
 	p := startTPMPrograms(t)
-	if err := WriteNVCertificate(t.Context(), p.tpm, ownIndex, certificateOf(t, 1400), NVCertificateOptions{}); err != nil {
+	if err := WriteNVCertificate(t.Context(), p.tpm, ownIndex, tpmlab.CertificateOf(t, 1400), NVCertificateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	p.run("tpm2_nvread -C 0x01800001 -o certificate 0x01800001")

@@ -6,11 +6,12 @@ import (
 
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 )
 
 // PEM in the place of DER is said to be PEM.
 func TestPEMWhereDERIsWanted(t *testing.T) {
-	text := []byte(pemOf(certificateOf(t, 10)))
+	text := []byte(pemOf(tpmlab.CertificateOf(t, 10)))
 	_, hello := message.ParseHello(text)
 	_, bundle := message.ParseBundle(text)
 	_, evidence := (&message.Bundle{Statements: []message.Statement{{Type: "\x2a", Stmt: []byte{5, 0}}}, Certificates: [][]byte{text}}).Marshal()
@@ -22,6 +23,6 @@ func TestPEMWhereDERIsWanted(t *testing.T) {
 		})
 	}
 	for _, err := range []error{hello, bundle, evidence} {
-		expectCheck(t, err, der.CheckEncoding)
+		tpmlab.ExpectCheck(t, err, der.CheckEncoding)
 	}
 }

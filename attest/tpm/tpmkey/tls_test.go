@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -81,7 +82,7 @@ func echo(ctx context.Context, address string, config *tls.Config) error {
 
 // 100 handshakes at a time, each with two signatures by keys in one TPM.
 func TestTPMKeyConcurrentHandshakes(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	shared := Share(tpm)
 	for _, opts := range []Options{{}, {Password: hidden([]byte("secret")), PCRs: pcr23}} {
 		k, err := Create(t.Context(), shared, ECDSAP256, opts)
@@ -103,7 +104,7 @@ func TestTPMKeyConcurrentHandshakes(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	checkNothingLoaded(t, tpm)
+	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
 // Each side with the other's openssl program, in both versions and with both kinds of
@@ -112,7 +113,7 @@ func TestTPMKeyWithOpenSSLPrograms(t *testing.T) {
 	if _, err := exec.LookPath("openssl"); err != nil {
 		t.Skip("openssl is not installed: apt-get install -y openssl")
 	}
-	tpm := Share(tpmsim.Swtpm(t, bare()))
+	tpm := Share(tpmsim.Swtpm(t, tpmlab.Bare()))
 	for _, kind := range []Kind{ECDSAP256, RSA2048} {
 		k, err := Load(t.Context(), tpm, throughFile(t, mustTPMKey(t, tpm, kind)), LoadOptions{})
 		if err != nil {
@@ -221,7 +222,7 @@ func (d tlsFiles) sServer(t *testing.T, client *tls.Config, version string) {
 // A key without a password is no use after its PCRs changed, in the middle of a
 // server's life.
 func TestTPMKeyServerWhosePCRsChange(t *testing.T) {
-	tpm := newTPM(t)
+	tpm := tpmlab.NewTPM(t)
 	shared := Share(tpm)
 	k, err := Create(t.Context(), shared, ECDSAP256, Options{PCRs: pcr23})
 	if err != nil {
@@ -236,7 +237,7 @@ func TestTPMKeyServerWhosePCRsChange(t *testing.T) {
 	server.ClientAuth = tls.NoClientCert
 	for _, want := range []error{nil, ErrPCRPolicy} {
 		if want != nil {
-			extendSHA256PCR(t, shared, 23)
+			tpmlab.ExtendPCR(t, shared, 23)
 		}
 		one, other := net.Pipe()
 		one.SetDeadline(time.Now().Add(30 * time.Second))

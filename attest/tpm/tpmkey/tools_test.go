@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -37,7 +38,7 @@ func startTPMPrograms(t *testing.T) *tpmPrograms {
 			t.Skip("OpenSSL's tpm2 provider is not installed: apt-get install -y tpm2-openssl")
 		}
 	}
-	return &tpmPrograms{t: t, tpm: tpmsim.Swtpm(t, bare()), dir: t.TempDir()}
+	return &tpmPrograms{t: t, tpm: tpmsim.Swtpm(t, tpmlab.Bare()), dir: t.TempDir()}
 }
 
 // run runs one program. Without a resource manager they leave objects and sessions
@@ -97,7 +98,7 @@ func (p *tpmPrograms) signWithOpenSSL(options string) {
 // Keys of ours, used by OpenSSL's provider and by tpm2-tools.
 func TestTPMKeyFileUsedByOthers(t *testing.T) {
 	p := startTPMPrograms(t)
-	persist(t, p.tpm, tpm2.TPMRHOwner, tpmop.StorageRootKey(), 0x81000001)
+	tpmlab.Persist(t, p.tpm, tpm2.TPMRHOwner, tpmop.StorageRootKey(), 0x81000001)
 	for _, kind := range []Kind{ECDSAP256, ECDSAP384, RSA2048} {
 		for _, opts := range []Options{
 			{}, {Parent: 0x81000001}, {Password: hidden([]byte("secret"))}, {Parent: 0x81000001, Password: hidden([]byte("secret"))},
@@ -132,7 +133,7 @@ func TestTPMKeyFileUsedByOthers(t *testing.T) {
 // Keys of OpenSSL's provider and of tpm2-tools, used by us.
 func TestTPMKeyFileOfOthers(t *testing.T) {
 	p := startTPMPrograms(t)
-	persist(t, p.tpm, tpm2.TPMRHOwner, tpmop.StorageRootKey(), 0x81000001)
+	tpmlab.Persist(t, p.tpm, tpm2.TPMRHOwner, tpmop.StorageRootKey(), 0x81000001)
 	p.openssl("genpkey -algorithm EC -pkeyopt group:P-256 -out openssl-ecc.pem")
 	p.openssl("genpkey -algorithm EC -pkeyopt group:P-384 -pkeyopt parent:0x81000001 -out openssl-p384-parent.pem")
 	p.openssl("genpkey -algorithm RSA -pkeyopt bits:2048 -pkeyopt user-auth:secret -out openssl-rsa-password.pem")
@@ -169,5 +170,5 @@ func TestTPMKeyFileOfOthers(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	checkNothingLoaded(t, p.tpm)
+	tpmlab.CheckNothingLoaded(t, p.tpm)
 }

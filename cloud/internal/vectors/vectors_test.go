@@ -1,9 +1,10 @@
 package vectors_test
 
 import (
+	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/nodeattest/nodeattest/cloud/internal/vectors"
@@ -51,14 +52,30 @@ func TestFolder(t *testing.T) {
 	}
 }
 
-// TestPython replays the vectors with a reader in another language.
-func TestPython(t *testing.T) {
-	if _, err := exec.LookPath("python3"); err != nil {
-		t.Skip("no python3: apt-get install python3")
-	}
-	out, err := exec.Command("python3", filepath.Join("..", "..", "testdata", "vectors", "replay.py")).CombinedOutput()
+// A case without a file and a file without a case are each named.
+func TestCompare(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "kind")
+	w, err := vectors.NewWriter(folder, struct{}{})
 	if err != nil {
-		t.Errorf("%v\n%s", err, out)
+		t.Fatal(err)
 	}
-	t.Logf("%s", out)
+	var cases vectors.Writer
+	for _, name := range []string{"a", "b"} {
+		if err := errors.Join(w.Write(vectors.Vector{Name: name}), cases.Write(vectors.Vector{Name: name})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := cases.Compare(folder); err != nil {
+		t.Error(err)
+	}
+	if err := cases.Write(vectors.Vector{Name: "c"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := cases.Compare(folder); err == nil || !strings.Contains(err.Error(), "c.json is not there") {
+		t.Errorf("a case without a file: %v", err)
+	}
+	var none vectors.Writer
+	if err := none.Compare(folder); err == nil || !strings.Contains(err.Error(), "b.json: no test makes") {
+		t.Errorf("files without a case: %v", err)
+	}
 }

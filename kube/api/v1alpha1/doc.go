@@ -10,4 +10,6 @@
 //
 // Everything that decides is in spec, since backups drop status. Package registry reads and
 // writes the objects; the manifests are in package deploy.
+//
+// +kubebuilder:object:generate=true
 package v1alpha1

@@ -11,6 +11,8 @@ const Finalizer = Group + "/registry"
 
 // AttestedNode says which machine a node is. Its name is the node's name. There is at most one
 // for each node name, and it is authoritative.
+//
+// +kubebuilder:object:root=true
 type AttestedNode struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitzero"`
@@ -37,7 +39,6 @@ const (
 // AttestedNodeSpec is the record of a node.
 type AttestedNodeSpec struct {
 	// Scope says what kind of identity Machine is: the String of a membership.Scope, such as
-	// "ek RSA-2048". It changes only with a new reservation.
 	// "ek RSA-2048". It changes only with a new reservation.
 	Scope string `json:"scope"`
 	// Machine is the machine's identity (attest.Identity), 1 to 1024 bytes.
@@ -101,6 +102,8 @@ type IssuedCertificate struct {
 }
 
 // AttestedNodeList is a list of AttestedNodes.
+//
+// +kubebuilder:object:root=true
 type AttestedNodeList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitzero"`

@@ -17,6 +17,8 @@ func PointerName(identity string) string {
 
 // AttestedMachine points from a machine to its node. Its name is the [PointerName] of the
 // machine's identity.
+//
+// +kubebuilder:object:root=true
 type AttestedMachine struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitzero"`
@@ -44,6 +46,8 @@ type NodeReference struct {
 }
 
 // AttestedMachineList is a list of AttestedMachines.
+//
+// +kubebuilder:object:root=true
 type AttestedMachineList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitzero"`
@@ -54,6 +58,8 @@ type AttestedMachineList struct {
 
 // AttestedMachineUID points from the UID of the inventory's Machine to the node. Its name
 // is the [PointerName] of the UID.
+//
+// +kubebuilder:object:root=true
 type AttestedMachineUID struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitzero"`
@@ -71,6 +77,8 @@ type AttestedMachineUIDSpec struct {
 }
 
 // AttestedMachineUIDList is a list of AttestedMachineUIDs.
+//
+// +kubebuilder:object:root=true
 type AttestedMachineUIDList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitzero"`

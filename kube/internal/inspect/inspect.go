@@ -14,6 +14,7 @@ import (
 	"io"
 	"reflect"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"sigs.k8s.io/yaml"
@@ -211,8 +212,8 @@ func (t *tree) message(request *csr.Parsed) {
 				ClusterID, TargetSigner string
 				Machine                 attest.Identity
 				MachineKey              []byte
-				Echo                    *attest.Echo
-			}{m.ClusterID, m.TargetSigner, m.Machine, m.MachineKey, m.Echo}))
+				Echo                    *echo
+			}{m.ClusterID, m.TargetSigner, m.Machine, m.MachineKey, echoOf(m)}))
 		}
 		for _, d := range m.Differences {
 			t.line("differs from the request", d.Error())
@@ -228,4 +229,21 @@ func (t *tree) message(request *csr.Parsed) {
 			t.in(fmt.Sprintf("certificate %d", i+1), sizeOf(len(c)), func() { t.structure("Certificate", c) })
 		}
 	})
+}
+
+// echo is what an answer repeats from its challenge.
+type echo struct {
+	KeyID                       []byte
+	IssuedAt, NotAfter          time.Time
+	Requester                   string
+	ExpirationSeconds           int32
+	MachineKeyHash, RequestHash [32]byte
+}
+
+// echoOf returns what a message repeats, or nil for a hello.
+func echoOf(m *attest.Message) *echo {
+	if len(m.KeyID) == 0 {
+		return nil
+	}
+	return &echo{m.KeyID, m.IssuedAt, m.NotAfter, m.Requester, m.ExpirationSeconds, m.MachineKeyHash, m.RequestHash}
 }

@@ -306,6 +306,16 @@ func (s *Settings) parseIdentity(text, name string) (attest.Identity, error) {
 	return grammar.Parse(id)
 }
 
+// ParseIdentity reads the identity of a machine that is known by a kind of evidence, as an
+// inventory has it.
+func ParseIdentity(text, kind string, others ...Kind) (attest.Identity, error) {
+	s := new(Settings)
+	if err := s.know(others); err != nil {
+		return "", err
+	}
+	return s.parseIdentity(text, kind)
+}
+
 // Readers returns all kinds of evidence that a program knows, for showing what messages say:
 // they read, but trust nobody and verify nothing.
 func Readers(others ...Kind) ([]attest.Kind, error) {

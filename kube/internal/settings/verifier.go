@@ -8,7 +8,8 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// Policy returns the policy of a cluster ([Settings.ClusterIDs]) for requests to signers, or to those of the file if none is given.
+// Policy returns the policy of a cluster ([Settings.ClusterIDs]) for requests to signers, or to
+// those of the file if none is given.
 func (s *Settings) Policy(clusterIDs []string, machines *Machines, signers ...string) *csr.Policy {
 	if len(signers) == 0 {
 		signers = s.Signers.Names

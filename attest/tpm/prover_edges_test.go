@@ -1,0 +1,575 @@
+package tpm
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-tpm/tpm2"
+	"github.com/google/go-tpm/tpm2/transport"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
+	"github.com/nodeattest/nodeattest/internal/tpmlab/forger"
+	"github.com/nodeattest/nodeattest/internal/tpmop"
+	"github.com/nodeattest/nodeattest/refusal"
+	"github.com/nodeattest/nodeattest/secret"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// badPassword is one that no TPM takes.
+var badPassword = []byte("a\x00b")
+
+// What a TPM cannot be asked for is not asked for.
+func TestNothingIsSent(t *testing.T) {
+	tpm := tpmsim.Faulty(tpmlab.NewTPM(t), nil)
+	ecdsaAK := AKSource{Template: AKTemplateECDSAP256()}
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	otherPolicy := EKP256()
+	otherPolicy.TemplateIndex, otherPolicy.NonceIndex = 0, 0
+	otherPolicy.Template.AuthPolicy = tpm2.TPM2BDigest{Buffer: filled(32, 1)}
+	withAK := func(use func(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey) error) func(context.Context, *tpmop.Handles) error {
+		return func(ctx context.Context, h *tpmop.Handles) error {
+			ak, err := loadAK(ctx, h, &ecdsaAK, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return use(ctx, h, ak)
+		}
+	}
+	ekArea := func() *tpmop.LoadedKey {
+		p, err := statement.ParsePublic(tpm2.Marshal(EKP256().Template))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &tpmop.LoadedKey{Handle: 0x80000000, Public: p}
+	}
+	for name, c := range map[string]struct {
+		never tpm2.TPMCC // 0 stands for all
+		want  error
+		run   func(ctx context.Context, h *tpmop.Handles) error
+	}{
+		"an AK without a source": {0, nil, func(ctx context.Context, h *tpmop.Handles) error {
+			_, err := loadAK(ctx, h, &AKSource{}, nil)
+			return err
+		}},
+		"an EK without a source": {0, nil, func(ctx context.Context, h *tpmop.Handles) error {
+			_, err := loadEK(ctx, h, &EKOrigin{}, nil)
+			return err
+		}},
+		"an AK of two sources": {0, nil, func(ctx context.Context, h *tpmop.Handles) error {
+			_, err := loadAK(ctx, h, &AKSource{Template: ecdsaAK.Template, Handle: 0x81000001}, nil)
+			return err
+		}},
+		"an EK of two sources": {0, nil, func(ctx context.Context, h *tpmop.Handles) error {
+			_, err := loadEK(ctx, h, &EKOrigin{Template: EKP256().Template, Handle: 0x81000001}, nil)
+			return err
+		}},
+		"an index that is none": {0, nil, func(ctx context.Context, h *tpmop.Handles) error {
+			_, err := tpmop.ReadNV(ctx, h, 0x81000001)
+			return err
+		}},
+		"a command too late": {0, context.Canceled, func(_ context.Context, h *tpmop.Handles) error {
+			_, err := tpmop.Run(cancelled, h.TPM, tpm2.GetRandom{BytesRequested: 1}, "TPM2_GetRandom")
+			return err
+		}},
+		"a key too late": {0, context.Canceled, func(_ context.Context, h *tpmop.Handles) error {
+			_, err := tpmop.Load(cancelled, h, nil, tpm2.CreatePrimary{PrimaryHandle: tpmop.WithPassword(tpm2.TPMRHEndorsement, nil, nil),
+				InPublic: tpm2.New2B(*AKTemplateECDSAP256())}, "TPM2_CreatePrimary")
+			return err
+		}},
+		"a primary key with a bad password": {tpm2.TPMCCCreatePrimary, tpmop.ErrNullInPassword, func(ctx context.Context, h *tpmop.Handles) error {
+			_, err := tpmop.CreatePrimary(ctx, h, tpm2.TPMRHEndorsement, badPassword, tpm2.Marshal(AKTemplateECDSAP256()))
+			return err
+		}},
+		"a statement about a key with a bad password": {tpm2.TPMCCCertify, tpmop.ErrNullInPassword, withAK(func(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey) error {
+			other, err := tpmop.CreatePrimary(ctx, h, tpm2.TPMRHEndorsement, nil, tpm2.Marshal(AKTemplateECDSAP384()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			other.Password = secret.New(badPassword)
+			public, err := other.Public.Key()
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = certify(ctx, h, ak, heldKey{key: public, loaded: other}, []byte("qd"))
+			return err
+		})},
+		"a statement by an AK with a bad password": {tpm2.TPMCCCertify, tpmop.ErrNullInPassword, withAK(func(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey) error {
+			ak.Password = secret.New(badPassword)
+			_, err := certify(ctx, h, ak, mustSoftwareKey(t, tpmlab.NewECDSA(t, elliptic.P256())), []byte("qd"))
+			return err
+		})},
+		"a quote by an AK with a bad password": {tpm2.TPMCCQuote, tpmop.ErrNullInPassword, withAK(func(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey) error {
+			ak.Password = secret.New(badPassword)
+			_, err := quote(ctx, h, ak, DefaultPCRs(), []byte("qd"))
+			return err
+		})},
+		"an answer about a key of another kind": {0, nil, func(ctx context.Context, h *tpmop.Handles) error {
+			_, ed, err := ed25519.GenerateKey(rand.Reader)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = (&session{handles: h}).Answer(ctx, ed, nil)
+			return err
+		}},
+		"a quote of nothing": {tpm2.TPMCCQuote, statement.CheckPCRSelection, withAK(func(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey) error {
+			_, err := quote(ctx, h, ak, nil, []byte("qd"))
+			return err
+		})},
+		"a session of an EK that does not parse": {0, nil, func(ctx context.Context, h *tpmop.Handles) error {
+			_, err := h.EKSession(ctx, &tpmop.LoadedKey{Public: &statement.Public{Raw: []byte{1}, NameAlg: tpm2.TPMAlgSHA256}})
+			return err
+		}},
+		"the hierarchy's password, in a session of an EK that does not parse": {0, nil, func(ctx context.Context, h *tpmop.Handles) error {
+			_, err := h.EndorsementAuth(ctx, &tpmop.LoadedKey{Public: &statement.Public{Raw: []byte{1}, NameAlg: tpm2.TPMAlgSHA256}}, []byte("password"))
+			return err
+		}},
+		"the hierarchy's bad password": {0, tpmop.ErrNullInPassword, func(ctx context.Context, h *tpmop.Handles) error {
+			_, err := h.EndorsementAuth(ctx, ekArea(), badPassword)
+			return err
+		}},
+		"a policy with the hierarchy's bad password": {tpm2.TPMCCPolicySecret, tpmop.ErrNullInPassword, func(ctx context.Context, h *tpmop.Handles) error {
+			_, err := h.AuthorizeEK(ctx, ekArea(), badPassword)
+			return err
+		}},
+		"an EK with a policy of its own": {tpm2.TPMCCStartAuthSession, nil, withAK(func(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey) error {
+			ek, err := loadEK(ctx, h, &otherPolicy, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = activate(ctx, h, ak, ek, nil, &attest.Credential{IDObject: []byte{1}, EncryptedSecret: []byte{1}})
+			return err
+		})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tpm.SetFaults(nil)
+			_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (struct{}, error) { return struct{}{}, c.run(ctx, h) })
+			if err == nil || c.want != nil && !errors.Is(err, c.want) {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+			if sent := tpm.Count(); c.never == 0 && sent != 0 || c.never != 0 && tpmlab.Count(tpm, c.never) != 0 {
+				t.Errorf("sent %v", tpm.Commands())
+			}
+			tpmlab.CheckNothingLoaded(t, tpm)
+		})
+	}
+}
+
+// What the TPM answers is held against what it was asked, and a refusal is final.
+func TestAnswersOfBrokenTPMs(t *testing.T) {
+	tpm := tpmlab.NewTPM(t)
+	source := AKSource{Template: AKTemplateECDSAP256()}
+	broken := tpmsim.Faulty(&tpmlab.Altered{TPM: tpm, Code: tpm2.TPMCCQuote, Alter: func(b []byte) { b[21] ^= 0x0f }}, nil)
+	if _, err := quoteWith(t, broken, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, refusal.Check("attest-encoding")) || tpmlab.Count(broken, tpm2.TPMCCQuote) != 1 {
+		t.Errorf("a quote of another type: %v after %d quotes", err, tpmlab.Count(broken, tpm2.TPMCCQuote))
+	}
+	again := tpmsim.Faulty(tpm, tpmsim.FailEvery(tpm2.TPMCCQuote, tpm2.TPMRCRetry))
+	if _, err := quoteWith(t, again, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, tpm2.TPMRCRetry) || tpmlab.Count(again, tpm2.TPMCCQuote) != tpmop.MaxTries {
+		t.Errorf("retry: %v after %d quotes", err, tpmlab.Count(again, tpm2.TPMCCQuote))
+	}
+	other := tpmsim.Faulty(&otherBank{tpm}, nil)
+	if _, err := quoteWith(t, other, source, DefaultPCRs(), []byte("qd")); !errors.Is(err, refusal.Check("pcr-value")) || tpmlab.Count(other, tpm2.TPMCCQuote) != 0 {
+		t.Errorf("values of SHA-1: %v after %v", err, other.Commands())
+	}
+	longest := make([]byte, 64)
+	if _, err := quoteWith(t, tpm, source, DefaultPCRs(), longest); err != nil {
+		t.Errorf("64 bytes of qualifying data: %v", err)
+	}
+	key := mustSoftwareKey(t, tpmlab.NewECDSA(t, elliptic.P256()))
+	if _, err := certifyWith(t, tpm, source, key, longest); err != nil {
+		t.Errorf("64 bytes of qualifying data: %v", err)
+	}
+	for name, c := range map[string]struct {
+		code  tpm2.TPMCC
+		alter func([]byte)
+		run   func(ctx context.Context, h *tpmop.Handles) error
+	}{
+		"an area of an NV index that ends": {tpm2.TPMCCNVReadPublic, func(b []byte) { b[23] = 0xff }, func(ctx context.Context, h *tpmop.Handles) error {
+			_, err := tpmop.ReadNV(ctx, h, 0x01c00a00)
+			return err
+		}},
+		"handles in place of properties": {tpm2.TPMCCGetCapability, func(b []byte) { b[14], b[18] = 1, 2 }, func(ctx context.Context, h *tpmop.Handles) error {
+			_, err := tpmop.TPMProperty(ctx, h, tpm2.TPMPTNVBufferMax)
+			return err
+		}},
+		"commands in place of NV indexes": {tpm2.TPMCCGetCapability, func(b []byte) { b[14] = 2 }, func(ctx context.Context, h *tpmop.Handles) error {
+			_, err := nvIndexes(ctx, h, firstEKChainIndex, lastEKChainIndex)
+			return err
+		}},
+		"commands in place of sessions": {tpm2.TPMCCGetCapability, func(b []byte) { b[14] = 2 }, func(ctx context.Context, h *tpmop.Handles) error {
+			_, err := h.LoadedSessions(ctx)
+			return err
+		}},
+		"an NV index before the first": {tpm2.TPMCCGetCapability, func(b []byte) { binary.BigEndian.PutUint32(b[19:], uint32(firstEKChainIndex)-1) }, func(ctx context.Context, h *tpmop.Handles) error {
+			_, err := nvIndexes(ctx, h, firstEKChainIndex, lastEKChainIndex)
+			return err
+		}},
+	} {
+		tpmlab.WriteNV(t, tpm, 0x01c00a00, []byte("content"))
+		tpmlab.WriteNV(t, tpm, firstEKChainIndex, []byte("content"))
+		t.Run(name, func(t *testing.T) {
+			whole := func(tpm transport.TPM) error {
+				_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (struct{}, error) { return struct{}{}, c.run(ctx, h) })
+				return err
+			}
+			if err := whole(tpm); err != nil {
+				t.Fatal(err)
+			}
+			if err := whole(&tpmlab.Altered{TPM: tpm, Code: c.code, Alter: c.alter}); err == nil {
+				t.Error("not noticed")
+			}
+		})
+	}
+	t.Run("commands in place of objects", func(t *testing.T) {
+		lost := tpmsim.Faulty(&tpmlab.Altered{TPM: tpm, Code: tpm2.TPMCCGetCapability, Alter: func(b []byte) { b[14] = 2 }},
+			tpmsim.At(1, tpmsim.Fault{Err: tpmsim.ErrInjected}))
+		_, err := do(t, lost, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
+			return loadAK(ctx, h, &source, nil)
+		})
+		if !errors.Is(err, tpmsim.ErrInjected) {
+			t.Errorf("got %v", err)
+		}
+	})
+	tpmlab.CheckNothingLoaded(t, tpm)
+}
+
+// otherBank asks the TPM for PCRs of SHA-1 wherever those of SHA-256 are asked for.
+type otherBank struct{ transport.TPM }
+
+func (o *otherBank) Send(command []byte) ([]byte, error) {
+	if tpm2.TPMCC(binary.BigEndian.Uint32(command[6:])) == tpm2.TPMCCPCRRead {
+		command = bytes.Clone(command)
+		binary.BigEndian.PutUint16(command[14:], uint16(tpm2.TPMAlgSHA1))
+	}
+	return o.TPM.Send(command)
+}
+
+func TestStatementsThatANodeDoesNotSend(t *testing.T) {
+	certify, quoted := tpmlab.Unhex(t, tpmlab.CertifyHex), tpmlab.Unhex(t, tpmlab.QuoteHex)
+	a, err := statement.ParseAttestation(certify)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		attest, name, qd []byte
+		good             bool
+	}{
+		"good": {certify, a.Certified.Name, forger.QualifyingData, true}, "a quote": {quoted, a.Certified.Name, nil, false},
+		"no statement": {nil, a.Certified.Name, forger.QualifyingData, false}, "another key": {certify, tpmlab.DigestName(9), forger.QualifyingData, false},
+		"other data": {certify, a.Certified.Name, []byte("other"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := checkCertifyMade(c.attest, c.name, c.qd); c.good != (err == nil) {
+				t.Errorf("certify, %s: %v", name, err)
+			}
+		})
+	}
+	ak := &tpmop.LoadedKey{Public: forger.PublicArea(t, tpmlab.P256().Public(), forger.AKAttributes, forger.ECDSA)}
+	f := goodQuoteForgery(t, forger.NewAK(t, tpmlab.P256(), forger.ECDSA))
+	want, err := statement.SelectedPCRs(f.attest.Quote.Selections, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		change func(e *statement.QuoteEvidence)
+		want   []statement.PCRID
+		qd     []byte
+		err    error
+	}{
+		"good":           {func(*statement.QuoteEvidence) {}, want, forger.QualifyingData, nil},
+		"no statement":   {func(e *statement.QuoteEvidence) { e.Attest = nil }, want, forger.QualifyingData, refusal.Check("attest-encoding")},
+		"no quote":       {func(e *statement.QuoteEvidence) { e.Attest = certify }, want, forger.QualifyingData, nil},
+		"other data":     {func(*statement.QuoteEvidence) {}, want, []byte("other"), nil},
+		"a PCR twice":    {func(e *statement.QuoteEvidence) { e.PCRs = append(slices.Clone(e.PCRs), e.PCRs[0]) }, want, forger.QualifyingData, refusal.Check("pcr-duplicate")},
+		"other PCRs":     {func(*statement.QuoteEvidence) {}, want[1:], forger.QualifyingData, statement.CheckPCRSelection},
+		"another value":  {func(e *statement.QuoteEvidence) { e.PCRs = slices.Clone(e.PCRs); e.PCRs[0].Value = filled(32, 9) }, want, forger.QualifyingData, errPCRsMoved},
+		"an empty quote": {func(e *statement.QuoteEvidence) { e.Attest = selectNothing(t, quoted) }, nil, nil, statement.CheckPCRSelection},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := f.evidence(t)
+			c.change(e)
+			err := checkQuoteMade(e, ak, c.want, c.qd)
+			if (name == "good") != (err == nil) || c.err != nil && !errors.Is(err, c.err) {
+				t.Errorf("quote, %s: got %v, want %v", name, err, c.err)
+			}
+		})
+	}
+}
+
+// selectNothing is the quote without a selection.
+func selectNothing(t *testing.T, raw []byte) []byte {
+	t.Helper()
+	a, err := statement.ParseAttestation(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Quote.Selections = nil
+	return tpmlab.Must(t, tpmlab.First(a.Marshal()), nil)
+}
+
+// Where the response with a new handle is lost, the object is looked for by what it is,
+// and nobody else's is flushed in its place.
+func TestLostResponsesLeaveOthersAlone(t *testing.T) {
+	tpm := tpmlab.NewTPM(t)
+	source := AKSource{Template: AKTemplateECDSAP256()}
+	resident := mustTPMKey(t, tpm, tpmkey.ECDSAP256)
+	file := resident.File()
+	software := mustSoftwareKey(t, tpmlab.NewECDSA(t, elliptic.P256()))
+	made, err := tpm2.CreatePrimary{PrimaryHandle: tpmop.WithPassword(tpm2.TPMRHNull, nil, nil), InPublic: tpm2.New2B(*AKTemplateECDSAP384())}.Execute(tpm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	others := []tpm2.TPMHandle{made.ObjectHandle}
+	certifies := func(key func(tpm transport.TPM) tpmkey.Certifiable) func(*testing.T, transport.TPM) error {
+		return func(t *testing.T, tpm transport.TPM) error {
+			_, err := certifyWith(t, tpm, source, key(tpm), []byte("qd"))
+			return err
+		}
+	}
+	for name, c := range map[string]struct {
+		code tpm2.TPMCC
+		warm bool
+		run  func(*testing.T, transport.TPM) error
+	}{
+		"an attestation key": {tpm2.TPMCCCreatePrimary, false, func(t *testing.T, tpm transport.TPM) error {
+			_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
+				return loadAK(ctx, h, &source, nil)
+			})
+			return err
+		}},
+		"a software key": {tpm2.TPMCCLoadExternal, false, certifies(func(transport.TPM) tpmkey.Certifiable { return software })},
+		"a key in the TPM": {tpm2.TPMCCContextLoad, false, func(t *testing.T, tpm transport.TPM) error {
+			_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
+				loaded, _, err := resident.Load(ctx, h)
+				return loaded, err
+			})
+			return err
+		}},
+		"a key from a file": {tpm2.TPMCCLoad, false, func(t *testing.T, tpm transport.TPM) error {
+			_, err := tpmkey.Load(t.Context(), tpm, file, tpmkey.LoadOptions{})
+			return err
+		}},
+		"the key of sessions": {tpm2.TPMCCContextLoad, true, certifies(func(transport.TPM) tpmkey.Certifiable { return software })},
+	} {
+		t.Run(name, func(t *testing.T) {
+			faulty := tpmsim.Faulty(tpm, nil)
+			shared := tpmop.Share(faulty)
+			if c.warm {
+				if err := c.run(t, shared); err != nil {
+					t.Fatal(err)
+				}
+			}
+			faulty.SetFaults(tpmsim.Every(c.code, tpmsim.Fault{Err: tpmsim.ErrInjected, Late: true}))
+			if err := c.run(t, shared); !errors.Is(err, tpmsim.ErrInjected) {
+				t.Errorf("got %v", err)
+			}
+			if left := tpmlab.LoadedHandles(t, tpm); !slices.Equal(left, others) {
+				t.Errorf("loaded: %x, want %x", left, others)
+			}
+		})
+	}
+}
+
+// A key whose area and Name the TPM gives in two ways, or whose point is none.
+func TestAreasOfBrokenTPMs(t *testing.T) {
+	good := forger.PublicArea(t, tpmlab.P256().Public(), forger.AKAttributes, forger.ECDSA)
+	for name, c := range map[string]struct {
+		name, area []byte
+		good       bool
+	}{
+		"good": {good.Name(), good.Raw, true}, "another Name": {tpmlab.DigestName(1), good.Raw, false},
+		"no Name": {nil, good.Raw, false}, "no area": {good.Name(), nil, false}, "a cut area": {good.Name(), good.Raw[:20], false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if k, err := tpmop.NewLoadedKey(0x80000000, c.name, c.area); c.good != (err == nil) || c.good != (k != nil) {
+				t.Errorf("%s: %v, %v", name, k, err)
+			}
+		})
+	}
+	tpm := tpmlab.NewTPM(t)
+	const handle = 0x81000123
+	tpmlab.Persist(t, tpm, tpm2.TPMRHEndorsement, AKTemplateECDSAP256(), handle)
+	offCurve := &tpmlab.Altered{TPM: tpm, Code: tpm2.TPMCCReadPublic, Alter: func(b []byte) {
+		size := int(binary.BigEndian.Uint16(b[10:]))
+		area := b[12 : 12+size]
+		area[size-1] ^= 1
+		sum := sha256.Sum256(area)
+		copy(b[12+size+4:], sum[:])
+	}}
+	a := newTestAttester(t, offCurve, AKSource{Handle: handle}, ProverOptions{Certificates: [][]byte{{0x30, 0}}})
+	subject := subjectOfTest(t, tpmlab.NewECDSA(t, elliptic.P256()))
+	if _, err := a.Hello(t.Context(), subject); !errors.Is(err, statement.CheckPoint) {
+		t.Errorf("a point off its curve: %v", err)
+	}
+}
+
+func TestAreasOfEndorsementKeys(t *testing.T) {
+	area := func(change func(*statement.Public)) *statement.Public {
+		p := *forger.PublicArea(t, tpmlab.P256().Public(), statement.AttributeFixedTPM|statement.AttributeFixedParent|statement.AttributeRestricted|statement.AttributeDecrypt, forger.NoScheme)
+		p.Symmetric = statement.SymmetricScheme{Alg: tpm2.TPMAlgAES, KeyBits: 128, Mode: tpm2.TPMAlgCFB}
+		change(&p)
+		return &p
+	}
+	p521 := forger.PublicArea(t, tpmlab.P521().Public(), forger.AKAttributes, forger.NoScheme)
+	for name, c := range map[string]struct {
+		ek   *statement.Public
+		want refusal.Check
+	}{
+		"good":                  {area(func(*statement.Public) {}), ""},
+		"a point off its curve": {area(func(p *statement.Public) { p.X = filled(32, 1) }), statement.CheckPoint},
+		"P-521":                 {p521, tpmop.CheckEKType},
+		"another hash":          {area(func(p *statement.Public) { p.NameAlg = tpm2.TPMAlgSHA384 }), tpmop.CheckEKType},
+		"no cipher":             {area(func(p *statement.Public) { p.Symmetric.Alg = tpm2.TPMAlgNull }), tpmop.CheckEKType},
+		"another key size":      {area(func(p *statement.Public) { p.Symmetric.KeyBits = 256 }), tpmop.CheckEKType},
+		"another mode":          {area(func(p *statement.Public) { p.Symmetric.Mode = tpm2.TPMAlgCTR }), tpmop.CheckEKType},
+		"not restricted":        {area(func(p *statement.Public) { p.Attributes &^= statement.AttributeRestricted }), tpmop.CheckEKType},
+		"not for decryption":    {area(func(p *statement.Public) { p.Attributes &^= statement.AttributeDecrypt }), tpmop.CheckEKType},
+	} {
+		t.Run(name, func(t *testing.T) { tpmlab.ExpectCheck(t, checkEKPublic(c.ek), c.want) })
+	}
+}
+
+// A template and a nonce in NV, each bad by itself: the error names the index of the one
+// that is bad.
+func TestTemplatesAndNonces(t *testing.T) {
+	tpm := tpmlab.NewTPM(t)
+	const template, nonce, garbage, long = 0x01c00a01, 0x01c00a02, 0x01c00a03, 0x01c00a04
+	tpmlab.WriteNV(t, tpm, template, tpm2.Marshal(AKTemplateECDSAP256()))
+	tpmlab.WriteNV(t, tpm, nonce, []byte("nonce"))
+	tpmlab.WriteNV(t, tpm, garbage, []byte("garbage"))
+	tpmlab.WriteNV(t, tpm, long, make([]byte, 33))
+	for name, c := range map[string]struct {
+		template, nonce tpm2.TPMHandle
+		word            string
+	}{
+		"good": {template, nonce, ""}, "no template": {garbage, nonce, "template"}, "a long nonce": {template, long, "nonce in NV index 0x01c00a04"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
+				return loadAK(ctx, h, &AKSource{TemplateIndex: c.template, NonceIndex: c.nonce}, nil)
+			})
+			_, err2 := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
+				return (&AKSource{TemplateIndex: c.template, NonceIndex: c.nonce}).load(ctx, h, nil, true)
+			})
+			for _, err := range []error{err, err2} {
+				if (c.word == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.word) {
+					t.Errorf("got %v", err)
+				}
+			}
+		})
+	}
+}
+
+// What stands in NV above an EK certificate has at most 64 KiB, padding included.
+func TestSizesOfChainsInNV(t *testing.T) {
+	root := tpmlab.Sign(t, nil, "root", nil)
+	lower := tpmlab.Sign(t, root, "lower", nil)
+	leaf := tpmlab.EKCertificate(t, lower, tpmlab.NewP256(t).Public(), nil)
+	padTo := func(der []byte, size int) []byte {
+		return append(bytes.Clone(der), bytes.Repeat([]byte{0xff}, size-len(der))...)
+	}
+	for more, want := range map[int]refusal.Check{-1: "", 0: "", 1: refusal.Check("message-size"), 2: refusal.Check("message-size")} {
+		tpm := tpmlab.FakeNV{0x01c00100: padTo(lower.Cert.Raw, 32<<10), 0x01c00101: padTo(root.Cert.Raw, 32<<10+more)}
+		above, err := readChainAbove(t, tpm, leaf.Raw)
+		tpmlab.ExpectCheck(t, err, want)
+		if want == "" && (len(above) != 1 || !bytes.Equal(above[0], lower.Cert.Raw)) {
+			t.Errorf("%+d: %d certificates", more, len(above))
+		}
+	}
+	over := padTo(root.Cert.Raw, 40<<10)
+	three := tpmsim.Faulty(tpmlab.FakeNV{0x01c00100: over, 0x01c00101: over, 0x01c00102: over}, nil)
+	if _, err := readChainAbove(t, three, leaf.Raw); !errors.Is(err, refusal.Check("message-size")) || tpmlab.Count(three, tpm2.TPMCCNVReadPublic) != 2 {
+		t.Errorf("three of 40 KiB: %v after %d", err, tpmlab.Count(three, tpm2.TPMCCNVReadPublic))
+	}
+}
+
+// Passwords in a file: 32 characters of base64url and a line feed.
+func TestFormOfPasswordFiles(t *testing.T) {
+	good := strings.Repeat("aZ09-_", 6)[:endorsementPasswordSize]
+	if p, err := parsePasswordFile([]byte(good + "\n")); err != nil || string(p) != good {
+		t.Fatalf("%q, %v", p, err)
+	}
+	for _, c := range []byte("\x00 /:@[`{+=\n\x7f\xff") {
+		if _, err := parsePasswordFile([]byte(good[1:] + string([]byte{c}) + "\n")); !errors.Is(err, checkPasswordFile) {
+			t.Errorf("with %q: %v", c, err)
+		}
+	}
+	for _, c := range []byte("09azAZ-_") {
+		if _, err := parsePasswordFile([]byte(good[1:] + string([]byte{c}) + "\n")); err != nil {
+			t.Errorf("with %q: %v", c, err)
+		}
+	}
+	for name, content := range map[string]string{
+		"nothing": "", "a line feed": "\n", "one short": good[1:] + "\n", "one more": good + "a\n", "no line feed": good + "a", "a blank": good + " ", "CR LF": good + "\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := parsePasswordFile([]byte(content)); !errors.Is(err, checkPasswordFile) {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+	tpm := tpmsim.Faulty(tpmlab.NewTPM(t), nil)
+	_, err := EndorsementPassword(t.Context(), tpm, filepath.Join(t.TempDir(), "none", "password"))
+	if !errors.Is(err, fs.ErrNotExist) || errors.Is(err, checkPasswordFile) {
+		t.Errorf("no directory: %v", err)
+	}
+	_, err = EndorsementPassword(t.Context(), tpm, t.TempDir()+"/")
+	if err == nil || tpmlab.Count(tpm, tpm2.TPMCCHierarchyChanegAuth) != 0 {
+		t.Errorf("no name: %v", err)
+	}
+}
+
+// A refusal of a hierarchy says which one it is and whether it was given a password.
+func TestWordsOfHierarchies(t *testing.T) {
+	for hierarchy, word := range map[tpm2.TPMHandle]string{
+		tpm2.TPMRHEndorsement: "endorsement", tpm2.TPMRHOwner: "owner", tpm2.TPMRHNull: "null", tpm2.TPMRHPlatform: "0x4000000c",
+	} {
+		for password, said := range map[string]string{"": "none was given", "p": "another password"} {
+			for _, rc := range []tpm2.TPMRC{tpm2.TPMRCBadAuth, tpm2.TPMRCAuthFail} {
+				err := tpmop.ExplainPassword(rc, hierarchy, []byte(password))
+				if !errors.Is(err, ErrHierarchyPassword) || !errors.Is(err, rc) ||
+					!strings.Contains(err.Error(), "the "+word+" hierarchy has ") || !strings.Contains(err.Error(), said) {
+					t.Errorf("%q: %v", password, err)
+				}
+			}
+			if err := tpmop.ExplainPassword(tpm2.TPMRCFailure, hierarchy, []byte(password)); err != tpm2.TPMRCFailure { //nolint:errorlint // the very error
+				t.Errorf("another failure: %v", err)
+			}
+		}
+	}
+	if attest.RoadAK.String() != "ak" || attest.RoadEK.String() != "ek" || attest.RoadDocument.String() != "document" || attest.Road(3).String() != "road(3)" {
+		t.Error("the words of the roads")
+	}
+}
+
+// A TPM's refusal is a wrong password's, or a credential's, by its response code alone.
+func TestWordsOfRefusals(t *testing.T) {
+	for code, want := range map[tpm2.TPMRC]error{
+		tpm2.TPMRCBadAuth: tpmkey.ErrPassword, tpm2.TPMRCAuthFail: tpmkey.ErrPassword, tpm2.TPMRCLockout: nil,
+		tpm2.TPMRCIntegrity: checkCredential, tpm2.TPMRCECCPoint: checkCredential, tpm2.TPMRCSize: checkCredential, tpm2.TPMRCValue: checkCredential,
+		tpm2.TPMRCInsufficient: checkCredential, tpm2.TPMRCFailure: checkCredential, tpm2.TPMRCHandle: nil, tpm2.TPMRCScheme: nil,
+	} {
+		t.Run(code.Error(), func(t *testing.T) {
+			if err := explainPassword(code); !errors.Is(err, code) || errors.Is(err, tpmkey.ErrPassword) != errors.Is(want, tpmkey.ErrPassword) {
+				t.Errorf("password: %v", err)
+			}
+			if isBadCredential(code) != errors.Is(want, checkCredential) {
+				t.Error("credential")
+			}
+		})
+	}
+}

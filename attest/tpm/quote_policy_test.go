@@ -1,0 +1,113 @@
+package tpm
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
+	"github.com/nodeattest/nodeattest/internal/tpmlab/forger"
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+func quotedForPolicy(t testing.TB) *Measured {
+	t.Helper()
+	f := goodQuoteForgery(t, forger.NewAK(t, tpmlab.P256(), forger.ECDSA))
+	f.selectPCRs(mustSelect(t, tpm2.TPMAlgSHA256, 0, 7, 16), mustSelect(t, tpm2.TPMAlgSHA384, 7))
+	q, err := statement.VerifyQuote(f.evidence(t), f.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Measured{Quote: q}
+}
+
+func pcrOf(bank tpm2.TPMAlgID, index int, fill byte) statement.PCR {
+	return statement.PCR{Bank: bank, Index: index, Value: bytes.Repeat([]byte{fill}, tpmwire.HashOf(bank).Size())}
+}
+
+func TestPCRPolicy(t *testing.T) {
+	m := quotedForPolicy(t)
+	good0, good7 := pcrOf(tpm2.TPMAlgSHA256, 0, 0x10), pcrOf(tpm2.TPMAlgSHA256, 7, 0x17)
+	bad7 := pcrOf(tpm2.TPMAlgSHA256, 7, 0x18)
+	almost := pcrOf(tpm2.TPMAlgSHA256, 7, 0x17)
+	almost.Value[31] ^= 1
+	for _, c := range []struct {
+		name string
+		sets [][]statement.PCR
+		want refusal.Check
+	}{
+		{"all", [][]statement.PCR{{good7, good0}}, ""},
+		{"some", [][]statement.PCR{{good7}}, ""},
+		{"another bank", [][]statement.PCR{{good0, pcrOf(tpm2.TPMAlgSHA384, 7, 0x17)}}, ""},
+		{"the second set", [][]statement.PCR{{bad7}, {good7}}, ""},
+		{"another value", [][]statement.PCR{{good0, bad7}}, checkPCRPolicy},
+		{"one bit", [][]statement.PCR{{good0, almost}}, checkPCRPolicy},
+		{"a PCR that was not quoted", [][]statement.PCR{{good0, pcrOf(tpm2.TPMAlgSHA256, 1, 0)}}, statement.CheckPCRNotQuoted},
+		{"a bank that was not quoted", [][]statement.PCR{{pcrOf(tpm2.TPMAlgSHA512, 0, 0)}}, statement.CheckPCRNotQuoted},
+		{"half of each set", [][]statement.PCR{{good0, bad7}, {pcrOf(tpm2.TPMAlgSHA256, 0, 1), good7}}, checkPCRPolicy},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p, err := NewPCRPolicy(c.sets...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tpmlab.ExpectCheck(t, p.CheckQuote(t.Context(), m), c.want)
+		})
+	}
+}
+
+func TestPCRPolicyKeepsItsValues(t *testing.T) {
+	set := []statement.PCR{pcrOf(tpm2.TPMAlgSHA256, 7, 0x17)}
+	p, err := NewPCRPolicy(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set[0].Value[0], set[0].Index = 0, 3
+	tpmlab.ExpectCheck(t, p.CheckQuote(t.Context(), quotedForPolicy(t)), "")
+}
+
+func TestNewPCRPolicyRefuses(t *testing.T) {
+	good := pcrOf(tpm2.TPMAlgSHA256, 7, 1)
+	if _, err := NewPCRPolicy(); err == nil {
+		t.Error("no sets")
+	}
+	for _, c := range []struct {
+		set  []statement.PCR
+		want refusal.Check
+	}{
+		{nil, CheckQuotePolicy},
+		{[]statement.PCR{good, good}, refusal.Check("pcr-duplicate")},
+		{[]statement.PCR{good, pcrOf(tpm2.TPMAlgSHA256, 7, 2)}, refusal.Check("pcr-duplicate")},
+		{[]statement.PCR{{Bank: tpm2.TPMAlgSHA256, Index: 7, Value: good.Value[:31]}}, refusal.Check("pcr-value")},
+		{[]statement.PCR{{Bank: tpm2.TPMAlgSHA256, Index: 7, Value: nil}}, refusal.Check("pcr-value")},
+		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA1, 7, 1)}, refusal.Check("pcr-bank")},
+		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA256, 16, 1)}, statement.CheckPCRResettable},
+		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA256, 23, 1)}, statement.CheckPCRResettable},
+		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA256, 32, 1)}, statement.CheckPCRSelection},
+	} {
+		t.Run(fmt.Sprint(c.want), func(t *testing.T) {
+			if _, err := NewPCRPolicy([]statement.PCR{good}, c.set); !errors.Is(err, c.want) {
+				t.Errorf("%v: got %v, want %v", c.set, err, c.want)
+			}
+		})
+	}
+}
+
+func TestZeroPCRPolicyRefuses(t *testing.T) {
+	m := quotedForPolicy(t)
+	for name, p := range map[string]*PCRPolicy{"nil": nil, "zero": {}} {
+		t.Run(name, func(t *testing.T) { tpmlab.ExpectCheck(t, p.CheckQuote(t.Context(), m), CheckQuotePolicy) })
+	}
+}
+
+func TestDefaultPCRs(t *testing.T) {
+	if got := DefaultPCRs()[0].PCRs(); !slices.Equal(got, []int{0, 1, 2, 3, 4, 5, 6, 7}) {
+		t.Errorf("got %v", got)
+	}
+}

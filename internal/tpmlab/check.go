@@ -1,0 +1,108 @@
+package tpmlab
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// ExpectCheck fails unless err is nil for "", or a *refusal.Error of that very check.
+func ExpectCheck(t *testing.T, err error, want refusal.Check) {
+	t.Helper()
+	if want == "" {
+		if err != nil {
+			t.Fatalf("got %v, want no error", err)
+		}
+		return
+	}
+	var e *refusal.Error
+	if !errors.Is(err, want) || !errors.As(err, &e) || e.Check != want {
+		t.Fatalf("got %v, want %s", err, want)
+	}
+	if e.Got == "" && e.Want == "" && e.Err == nil {
+		t.Errorf("%v does not say why", err)
+	}
+}
+
+// CheckOutcome demands the check, or nil for "".
+func CheckOutcome(t *testing.T, err error, want refusal.Check) {
+	t.Helper()
+	if want == "" && err != nil || want != "" && !errors.Is(err, want) {
+		t.Errorf("got %v, want %q", err, want)
+	}
+}
+
+// hasCheck: the error is a refusal of one check.
+func HasCheck(err error) bool {
+	_, ok := errors.AsType[*refusal.Error](err)
+	return ok
+}
+
+// Corpus is a file of the collection of real-world data that the environment names.
+func Corpus(t testing.TB, path ...string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(append([]string{CorpusDir(t)}, path...)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// CorpusDir is that directory; the test skips without one.
+func CorpusDir(t testing.TB) string {
+	t.Helper()
+	dir := os.Getenv("NODEATTEST_CORPUS")
+	if dir == "" {
+		t.Skip("NODEATTEST_CORPUS is not set: it names a directory of recorded TPM statements")
+	}
+	return dir
+}
+
+// ByTurns is a benchmark of rows that run by turns, so that all of them meet the same
+// machine. It reports the median of the first one as ns-ours, and what that is as a
+// multiple of each of the others' under their names. before runs before each row, its
+// time uncounted.
+func ByTurns(b *testing.B, before func(), names []string, rows ...func()) {
+	times := make([][]float64, len(rows))
+	for b.Loop() {
+		for _, n := range rand.Perm(len(rows)) { // what runs before a row warms its caches
+			before()
+			start := time.Now()
+			rows[n]()
+			times[n] = append(times[n], float64(time.Since(start)))
+		}
+	}
+	median := func(n int) float64 {
+		slices.Sort(times[n])
+		return times[n][len(times[n])/2]
+	}
+	ours := median(0)
+	b.ReportMetric(ours, "ns-ours")
+	for n, name := range names {
+		b.ReportMetric(ours/median(n+1), name)
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// Must is the bytes, or the end of the test.
+func Must(t testing.TB, b []byte, err error) []byte {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// First is the bytes, or a panic, where there is no test yet.
+func First(b []byte, err error) []byte {
+	if err != nil {
+		panic(err)
+	}
+	return b
+}

@@ -1,0 +1,48 @@
+// Package documents reads the test vectors of clouds' documents for tests.
+package documents
+
+import (
+	"encoding/json"
+	"path"
+	"strings"
+	"testing"
+
+	"github.com/nodeattest/nodeattest/vectors"
+)
+
+// Vector is one document, the check that must refuse it ("" for acceptance), and the machine
+// of an accepted one.
+type Vector struct {
+	Name, Expect, Machine string
+	Document              []byte
+}
+
+// Load reads the vectors of one kind, by name, and fills in what they have in common.
+func Load(t testing.TB, kind string, environment any) map[string]*Vector {
+	t.Helper()
+	dir := path.Join("cloud", kind)
+	files, err := vectors.FS.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := map[string]*Vector{}
+	for _, file := range files {
+		text, err := vectors.FS.ReadFile(path.Join(dir, file.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := &Vector{}
+		if file.Name() == "environment.json" {
+			err = json.Unmarshal(text, environment)
+		} else if err = json.Unmarshal(text, v); err == nil {
+			list[strings.TrimSuffix(file.Name(), ".json")] = v
+		}
+		if err != nil {
+			t.Fatal(file.Name(), err)
+		}
+	}
+	if len(list) == 0 {
+		t.Fatal("no vectors of ", kind)
+	}
+	return list
+}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/forge"
+	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/test/vectors/vector"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// requests are attacks on requests that the node policy sees.
+func (w *world) requests() {
+	for _, t := range append(w.RequestTables(), forge.RequestTable{Good: w.KubeletServes, Attacks: forge.KubeletAttacks()}) {
+		for _, attack := range t.Attacks {
+			a := t.Good()
+			attack.Change(a)
+			v := w.refuseAs(attack.Name, attack.What, attack.Expect, a, w.under(attack.Under))
+			v.Also, v.Retry = attack.Also, attack.Retry
+		}
+	}
+}
+
+// under is the environment of a request attack.
+func (w *world) under(policy string) *vector.Environment {
+	p := *w.set.Environment.Policy
+	switch policy {
+	case forge.UnderFlag: // a policy that has a flag, and requires it
+		p.Flag, p.RequireFlag = "2.999.3", true
+	case forge.UnderProviderID:
+		p.RequireProviderID = true
+	case forge.UnderNoMachines:
+		return &vector.Environment{Machines: []vector.Machine{}}
+	default:
+		return nil
+	}
+	return &vector.Environment{Policy: &p}
+}
+
+// pems are attacks on the PEM of a request.
+func (w *world) pems() {
+	good := string(forge.Must((&csr.Bundle{Request: w.Request, Provider: "tpm/v1", Data: forge.Derive("evidence", 94)}).Marshal()))
+	for _, a := range forge.PEMAttacks() {
+		text := a.Change(good)
+		if text == good {
+			forge.Check(fmt.Errorf("%s changes nothing", a.Name))
+		}
+		w.refuseAs(a.Name, a.What, a.Expect, &vector.Bundle{PEM: []byte(text)}, nil)
+	}
+}
+
+// extensions are attacks on the extensions that carry a machine's identity.
+func (w *world) extensions() {
+	id := oid.KubernetesNodeProviderIdentifier.String()
+	one := func(value []byte) []vector.Extension { return []vector.Extension{{ID: id, Value: value}} }
+	good := forge.Must(oid.MarshalProviderID(providerID))
+	instance := forge.Must(tpmsim.DefaultInstance().Marshal())
+	for _, a := range listed("provider IDs", map[string][]vector.Extension{
+		"provider-id-alone-missing":           []vector.Extension{{ID: "2.999.2", Value: good}},
+		"provider-id-alone-in-no-extension":   []vector.Extension{},
+		"provider-id-alone-twice":             append(one(good), one(good)...),
+		"provider-id-alone-critical":          []vector.Extension{{ID: id, Critical: true, Value: good}},
+		"provider-id-alone-empty":             one([]byte{12, 0}),
+		"provider-id-alone-too-long":          one(forge.TLV(12, []byte(strings.Repeat("x", 1025)))),
+		"provider-id-alone-not-utf8":          one([]byte{12, 2, 0xc3, 0x28}),
+		"provider-id-alone-overlong-utf8":     one([]byte{12, 2, 0xc0, 0xaf}),
+		"provider-id-alone-with-nul":          one([]byte{12, 3, 'a', 0, 'b'}),
+		"provider-id-alone-with-line-feed":    one([]byte{12, 3, 'a', 10, 'b'}),
+		"provider-id-alone-printable-string":  one([]byte{19, 1, 'a'}),
+		"provider-id-alone-trailing-bytes":    one(append(slices.Clone(good), 0)),
+		"provider-id-alone-with-long-length":  one(forge.LongLength(good)),
+		"provider-id-alone-with-huge-length":  one(forge.HugeLength(good)),
+		"provider-id-alone-constructed":       one(forge.TLV(0x2c, good)),
+		"provider-id-alone-is-a-gce-instance": one(instance),
+	}) {
+		w.refuseAs(a.Name, a.What, a.Expect, a.Change, nil)
+	}
+	w.accept("provider-id-alone", append(one(good), vector.Extension{ID: "2.999.2", Critical: true, Value: []byte{5, 0}}), nil, &vector.Result{ProviderID: providerID})
+	w.instances(instance)
+}
+
+// instances are Google's instance identities.
+func (w *world) instances(good []byte) {
+	e := forge.Elements(good)
+	number := forge.TLV(2, []byte{0x3a, 0xe5, 0x2c, 0x6d, 0x0e, 0x92, 0x1a, 0x00})
+	for _, a := range listed("instances", map[string][]byte{
+		"instance-in-gkes-order":               forge.TLV(0x30, e[0], number, e[2], e[1], e[4]),
+		"instance-with-a-zero-number":          forge.TLV(0x30, e[0], e[1], e[2], []byte{2, 1, 0}, e[4], e[5]),
+		"instance-with-a-negative-number":      forge.TLV(0x30, e[0], []byte{2, 1, 0x80}, e[2], e[3], e[4], e[5]),
+		"instance-with-a-slash-in-the-project": forge.TLV(0x30, e[0], e[1], forge.TLV(12, []byte("a/b")), e[3], e[4], e[5]),
+		"instance-trailing-bytes":              append(slices.Clone(good), 0),
+		"instance-with-a-trailing-field":       forge.Appended(5, 0)(good),
+		"instance-without-a-name":              forge.TLV(0x30, e[:4]...),
+		"instance-too-long":                    forge.TLV(0x30, e[0], e[1], e[2], e[3], forge.TLV(12, []byte(strings.Repeat("x", 4096)))),
+		"instance-is-a-provider-id":            forge.Must(oid.MarshalProviderID(providerID)),
+	}) {
+		w.refuseAs(a.Name, a.What, a.Expect, a.Change, nil)
+	}
+	w.accept("instance", good, nil, &vector.Result{Machine: "gce:tpmsim-project/4242424242424242424"})
+}
+
+// acceptedRequests are good requests of each class of requester.
+func (w *world) acceptedRequests() {
+	add := func(name string, a *forge.Asked, env *vector.Environment) {
+		w.accept("request-"+name, a, env, &vector.Result{NodeName: forge.NodeName})
+	}
+	changed := func(name string, a *forge.Asked, change func(a *forge.Asked)) {
+		change(a)
+		add(name, a, nil)
+	}
+	add("by-a-bootstrap-token", w.BootstrapAsks(), nil)
+	add("by-a-node", w.NodeAsks(), nil)
+	add("for-serving", w.NodeServes(), nil)
+	add("by-a-kubelet-for-serving", w.KubeletServes(), nil)
+	changed("by-a-recovery-user", w.NodeAsks(), func(a *forge.Asked) { a.ByRecoveryUser(forge.NodeName) })
+	changed("for-recovery", w.NodeAsks(), (*forge.Asked).ForRecovery)
+	changed("as-a-hello", w.BootstrapAsks(), func(a *forge.Asked) { a.Target, a.Signer = csr.SignerClientTPM, csr.SignerChallengeTPM })
+	changed("with-an-rsa-key", w.BootstrapAsks(), func(a *forge.Asked) {
+		a.Usages, a.PKCS10.Key = csr.Usages(csr.PurposeClient, true), forge.Repeatable{Signer: w.RSATLS}
+	})
+	changed("without-a-provider-id", w.BootstrapAsks(), func(a *forge.Asked) { a.Extensions = nil })
+	a := w.BootstrapAsks()
+	a.Extensions = append(a.Extensions, pkix.Extension{Id: asn1.ObjectIdentifier{2, 999, 3}, Value: []byte{0x01, 0x01, 0xff}})
+	add("with-the-flag", a, w.under(forge.UnderFlag))
+
+	serving := renewal
+	serving.Key, serving.Signer = w.TLS, csr.SignerServingTPM
+	serving.Request = forge.Must(csr.Create(csr.PurposeServing, w.TLS, forge.NodeName, csr.CreateOptions{DNSNames: []string{"node-1.example.com"},
+		IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, ProviderID: providerID}))
+	w.accept("serving", w.Forge(w.AKP256, serving), nil, resultOf(true))
+}
+
+// acceptedBundles are good texts in each format.
+func (w *world) acceptedBundles() {
+	text := func(provider string, data []byte) string {
+		return string(forge.Must((&csr.Bundle{Request: w.Request, Provider: provider, Data: data}).Marshal()))
+	}
+	proposal := forge.PEMBlock(csr.BlockRequest, w.Request) + forge.PEMBlock(csr.BlockProposalData, forge.Derive("evidence", 100))
+	for _, b := range []struct{ name, what, format, text string }{
+		{"bundle", "A request with evidence behind it.", "", text("tpm/v1", forge.Derive("evidence", 100))},
+		{"bundle-plain", "A request without evidence, as kubelets file it.", "", text("", nil)},
+		{"bundle-whole-lines", "The evidence fills its last line.", "", text("tpm/v1", forge.Derive("evidence", 96))},
+		{"bundle-of-another-provider", "The evidence is for another provider.", "", text("example-1/v12", []byte{0})},
+		{"bundle-of-the-proposal", "The proposal's example: request and data, without a provider.", "proposal", proposal},
+	} {
+		w.acceptAs(b.name, b.what, &vector.Bundle{Format: b.format, PEM: []byte(b.text)}, nil, nil)
+	}
+}

@@ -1,0 +1,36 @@
+package main
+
+import "testing"
+
+// An arrow that closes a circle is marked, and the layers are those of the others.
+func TestDraw(t *testing.T) {
+	arrows := map[arrow]int{}
+	count(arrows, module+"oid\n"+
+		module+"csr "+module+"oid "+module+"refusal fmt\n"+
+		module+"attest/tpm "+module+"csr "+module+"attest "+module+"internal/der "+module+"internal/tpmop\n"+
+		module+"attest/attesttest "+module+"attest/tpm\n"+
+		module+"internal/tpmop "+module+"attest/tpm/statement\n"+
+		module+"internal/forge/x "+module+"oid\n")
+	const want = "" +
+		"3  attest/attesttest  attest\n" +
+		"2  attest             csr internal\n" +
+		"1  csr                oid\n" +
+		"   internal/forge     oid\n" +
+		"0  internal           ^attest\n" +
+		"   oid\n" +
+		"6 folders, 4 layers, 6 arrows, of which 1 climb (^)\n"
+	if got := draw(arrows); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+func TestReplaced(t *testing.T) {
+	const text = "a\n<!-- import graph: make generate -->\n```text\nold\n```\nb\n"
+	got, err := replaced(text, "new\n")
+	if want := "a\n<!-- import graph: make generate -->\n```text\nnew\n```\nb\n"; err != nil || got != want {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if _, err := replaced("a\n", "new\n"); err == nil {
+		t.Error("a text without a graph: no error")
+	}
+}
