@@ -38,7 +38,7 @@ func TestWeakProviders(t *testing.T) {
 		"statements":               {"statements-reversed", "statement-unknown", "two-certify-statements", "proof-twice"},
 		"magic":                    {"forged-magic"},
 		"type":                     {"forged-quote", "command-audit"},
-		"trailing-bytes":             {"statement-trailing-bytes", "public-area-trailing-bytes", "signature-trailing-bytes", "public-area-absent"},
+		"trailing-bytes":           {"statement-trailing-bytes", "public-area-trailing-bytes", "signature-trailing-bytes", "public-area-absent"},
 		"road":                     {"answer-on-another-road"},
 		"cluster":                  {"answer-for-another-cluster"},
 		"signer":                   {"answer-for-another-signer"},
