@@ -131,7 +131,7 @@ func (w *World) open() (err error) {
 		*name = forge.Must(make(w.options.Provider))
 	}
 	w.bench.CA = forge.Must(tpmsim.NewCA(tpmsim.CAOptions{Now: w.Now}))
-	w.bench.MakeKeys(false)
+	w.bench.MakeKeys(nil)
 	w.bench.MakeMachines()
 	for name, m := range w.bench.Machines {
 		w.ekOwner[forge.Must(csr.SPKIHash(m.EK.Public))] = name

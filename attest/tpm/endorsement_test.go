@@ -3,10 +3,13 @@ package tpm
 import (
 	"bytes"
 	"context"
+
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+
 	"strings"
 	"sync"
 	"testing"
@@ -16,7 +19,9 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
+
 	"github.com/nodeattest/nodeattest/internal/tpmop"
+
 	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -323,4 +328,40 @@ func FuzzParsePasswordFile(f *testing.F) {
 			t.Fatalf("%q gives %q", content, password)
 		}
 	})
+}
+
+// Passwords in a file: 32 characters of base64url and a line feed.
+func TestFormOfPasswordFiles(t *testing.T) {
+	good := strings.Repeat("aZ09-_", 6)[:endorsementPasswordSize]
+	if p, err := parsePasswordFile([]byte(good + "\n")); err != nil || string(p) != good {
+		t.Fatalf("%q, %v", p, err)
+	}
+	for _, c := range []byte("\x00 /:@[`{+=\n\x7f\xff") {
+		if _, err := parsePasswordFile([]byte(good[1:] + string([]byte{c}) + "\n")); !errors.Is(err, checkPasswordFile) {
+			t.Errorf("with %q: %v", c, err)
+		}
+	}
+	for _, c := range []byte("09azAZ-_") {
+		if _, err := parsePasswordFile([]byte(good[1:] + string([]byte{c}) + "\n")); err != nil {
+			t.Errorf("with %q: %v", c, err)
+		}
+	}
+	for name, content := range map[string]string{
+		"nothing": "", "a line feed": "\n", "one short": good[1:] + "\n", "one more": good + "a\n", "no line feed": good + "a", "a blank": good + " ", "CR LF": good + "\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := parsePasswordFile([]byte(content)); !errors.Is(err, checkPasswordFile) {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+	tpm := tpmsim.Faulty(tpmlab.NewTPM(t), nil)
+	_, err := EndorsementPassword(t.Context(), tpm, filepath.Join(t.TempDir(), "none", "password"))
+	if !errors.Is(err, fs.ErrNotExist) || errors.Is(err, checkPasswordFile) {
+		t.Errorf("no directory: %v", err)
+	}
+	_, err = EndorsementPassword(t.Context(), tpm, t.TempDir()+"/")
+	if err == nil || tpmlab.Count(tpm, tpm2.TPMCCHierarchyChanegAuth) != 0 {
+		t.Errorf("no name: %v", err)
+	}
 }

@@ -45,11 +45,37 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		parts := append(slices.Collect(maps.Values(d.PCRs)), d.envelope.payload, d.envelope.signature, d.signer, d.Nonce, d.UserData, d.PublicKey)
-		for _, part := range append(parts, d.cabundle...) {
-			if !bytes.Contains(data, part) {
-				t.Errorf("%x is not in the document", part)
-			}
+		inside(t, d, data)
+	})
+}
+
+// inside checks that all parts of a document are in its bytes.
+func inside(t *testing.T, d *Document, data []byte) {
+	t.Helper()
+	parts := append(slices.Collect(maps.Values(d.PCRs)), d.envelope.payload, d.envelope.signature, d.signer, d.Nonce, d.UserData, d.PublicKey)
+	for _, part := range append(parts, d.cabundle...) {
+		if !bytes.Contains(data, part) {
+			t.Errorf("%x is not in the document", part)
+		}
+	}
+}
+
+// FuzzPayload reads the payload alone: no bytes make the reader panic, and what it takes is in
+// them. That another library reads the same is shown in test/clouds.
+func FuzzPayload(f *testing.F) {
+	fuzzing.Begin(f)
+	b := newBench()
+	f.Add(b.good().payloadBytes())
+	f.Add(b.enclave().payloadBytes())
+	for _, a := range payloadAttacks() {
+		p := b.good()
+		a.make(b, p)
+		f.Add(p.payloadBytes())
+	}
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		d := &Document{envelope: sign1{payload: payload}}
+		if d.readPayload() == nil {
+			inside(t, d, payload)
 		}
 	})
 }

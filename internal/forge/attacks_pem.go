@@ -56,7 +56,7 @@ func (w *Bench) LivePEMs(provider string) (out []PEMAttack) {
 func blockAttacks() []PEMAttack {
 	return listed("PEM blocks", map[string]func(string) string{
 		"block-duplicate-request":        order("rrpd"),
-		"block-duplicate-request-last": order("rpdr"),
+		"block-duplicate-request-last":   order("rpdr"),
 		"block-duplicate-provider":       order("rppd"),
 		"block-duplicate-data":           order("rpdd"),
 		"block-reordered":                order("rdp"),
@@ -82,10 +82,10 @@ func lineAttacks() []PEMAttack {
 	return listed("PEM lines", map[string]func(string) string{
 		"text-before":             func(s string) string { return "request\n" + s },
 		"text-between":            swap(endRequest, endRequest+"approved by admin\n"),
-		"trailing-text":             func(s string) string { return s + "x" },
+		"trailing-text":           func(s string) string { return s + "x" },
 		"blank-line-before":       func(s string) string { return "\n" + s },
 		"blank-line-between":      swap(endRequest, endRequest+"\n"),
-		"trailing-blank-line":       func(s string) string { return s + "\n" },
+		"trailing-blank-line":     func(s string) string { return s + "\n" },
 		"crlf":                    everywhere("\n", "\r\n"),
 		"crlf-once":               swap(tpmV1, "dHBtL3Yx\r\n"),
 		"last-line-unfinished":    func(s string) string { return strings.TrimSuffix(s, "\n") },

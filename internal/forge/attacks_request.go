@@ -56,16 +56,6 @@ func (w *Bench) NodeServes() *Asked {
 	return a
 }
 
-// KubeletServes is a kubelet's own serving request, which inherits the attestation of the
-// client certificate that it is made with.
-func (w *Bench) KubeletServes() *Asked {
-	a := w.NodeServes()
-	a.Signer, a.bundle, a.Expiration = csr.SignerKubeletServing, plain, 86400
-	a.Extensions = a.Extensions[1:]
-	a.object = func(r *csr.Request) { r.User.Extra = map[string][]string{csr.ExtraCredentialID: {CredentialOne}} }
-	return a
-}
-
 // Encode returns the request object, with evidence that only the node policy sees.
 func (a *Asked) Encode() *csr.Request {
 	return a.Filed(&csr.Bundle{Provider: "tpm/v1", Data: []byte("the node policy does not look at this")})
@@ -281,21 +271,5 @@ func servingAttacks() []RequestAttack {
 		"san-registered-id":           san(own, general{8, "\x2a\x03\x04"}),
 		"san-too-many":                san(many...),
 		"serving-with-client-usages":  func(a *Asked) { a.Usages = csr.Usages(csr.PurposeClient, false) },
-	})
-}
-
-// KubeletAttacks are attacks on a kubelet's own requests.
-func KubeletAttacks() []RequestAttack {
-	return listed("kubelets' own requests", map[string]func(*Asked){
-		"serving-by-a-certificate-that-was-not-attested": object(func(r *csr.Request) {
-			r.User.Extra = map[string][]string{csr.ExtraCredentialID: {"X509SHA256=3333333333333333333333333333333333333333333333333333333333333333"}}
-		}),
-		"serving-by-another-nodes-certificate": object(func(r *csr.Request) { r.User.Extra = map[string][]string{csr.ExtraCredentialID: {CredentialTwo}} }),
-		"serving-without-a-credential":         object(func(*csr.Request) {}),
-		"serving-by-two-credentials": object(func(r *csr.Request) {
-			r.User.Extra = map[string][]string{csr.ExtraCredentialID: {CredentialOne, CredentialTwo}}
-		}),
-		"kubelet-serving-for-too-long":       func(a *Asked) { a.Expiration = 86401 },
-		"kubelet-serving-without-expiration": func(a *Asked) { a.Expiration = 0 },
 	})
 }

@@ -1,5 +1,5 @@
 // Package forge makes evidence for a join with keys in software, changes one thing in it and
-// signs again. Its tables of attacks are the only ones: the vectors of testdata/vectors are
+// signs again. Its tables of attacks are the only ones: the vectors of module vectors are
 // made from them, and the conformance runner of attesttest tries them on running providers. A
 // step that cannot be done is a panic, which [Caught] turns into an error.
 package forge
@@ -19,7 +19,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"time"
 
 	"golang.org/x/crypto/cryptobyte"
@@ -75,14 +74,14 @@ type Bench struct {
 	AKRSA           *SoftAK // the good machine's
 }
 
-// MakeKeys makes the keys, including those in RSA if asked.
-func (w *Bench) MakeKeys(inRSA bool) {
+// MakeKeys makes the keys, and with rsaKey, if it is not nil, those in RSA.
+func (w *Bench) MakeKeys(rsaKey func(bits int, label string) *rsa.PrivateKey) {
 	w.TLS = Repeatable{ECKey(elliptic.P256(), "TLS key", nil)}
 	w.TLS2 = Repeatable{ECKey(elliptic.P256(), "another TLS key", nil)}
 	w.AKP256 = w.NewSoftAK(ECKey(elliptic.P256(), "AK P-256", nil), schemeECDSA256, MachineOne)
-	if inRSA {
-		w.RSATLS, w.RSA1024 = RSAKey(2048, "RSA TLS key"), RSAKey(1024, "weak RSA key")
-		w.AKRSA = w.NewSoftAK(RSAKey(2048, "AK RSA"), schemeRSASSA, MachineOne)
+	if rsaKey != nil {
+		w.RSATLS, w.RSA1024 = rsaKey(2048, "RSA TLS key"), rsaKey(1024, "weak RSA key")
+		w.AKRSA = w.NewSoftAK(rsaKey(2048, "AK RSA"), schemeRSASSA, MachineOne)
 	}
 	w.AKOther = w.NewSoftAK(ECKey(elliptic.P256(), "AK of machine 2", nil), schemeECDSA256, MachineTwo)
 	w.Request = Must(csr.Create(csr.PurposeClient, w.TLS, NodeName, csr.CreateOptions{ProviderID: w.ProviderID}))
@@ -112,14 +111,6 @@ func SPKI(key crypto.PublicKey) []byte {
 	return Must(csr.CanonicalSPKI(key))
 }
 
-// RawKey is the key inside a Repeatable.
-func RawKey(s crypto.Signer) crypto.Signer {
-	if r, ok := s.(Repeatable); ok {
-		return r.Signer
-	}
-	return s
-}
-
 // Seed is what all keys and nonces are derived from. Nothing made from it protects anything.
 const Seed = "nodeattest test vectors"
 
@@ -141,38 +132,6 @@ func ECKey(curve elliptic.Curve, label string, fits func(*ecdsa.PublicKey) bool)
 		if err == nil && (fits == nil || fits(&key.PublicKey)) {
 			return key
 		}
-	}
-}
-
-// RSAKey is the key for that label, with the exponent 65537 and two primes.
-func RSAKey(bits int, label string) *rsa.PrivateKey {
-	e := big.NewInt(65537)
-	p, q := prime(bits/2, label+" p", e), prime(bits/2, label+" q", e)
-	one := big.NewInt(1)
-	phi := new(big.Int).Mul(new(big.Int).Sub(p, one), new(big.Int).Sub(q, one))
-	key := &rsa.PrivateKey{
-		PublicKey: rsa.PublicKey{N: new(big.Int).Mul(p, q), E: 65537},
-		D:         new(big.Int).ModInverse(e, phi),
-		Primes:    []*big.Int{p, q},
-	}
-	Check(key.Validate())
-	key.Precompute()
-	return key
-}
-
-// prime is the first prime p after the bytes for that label, with its two top bits set, such
-// that e does not divide p - 1.
-func prime(bits int, label string, e *big.Int) *big.Int {
-	raw := Derive(label, bits/8)
-	raw[0] |= 0xc0
-	raw[len(raw)-1] |= 1
-	p, one, two := new(big.Int).SetBytes(raw), big.NewInt(1), big.NewInt(2)
-	for {
-		less := new(big.Int).Sub(p, one)
-		if p.ProbablyPrime(20) && new(big.Int).GCD(nil, nil, less, e).Cmp(one) == 0 {
-			return p
-		}
-		p.Add(p, two)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
-	"crypto/rsa"
 	"crypto/sha256"
 	"testing"
 	"time"
@@ -33,18 +32,6 @@ func TestKeysFollowFromLabels(t *testing.T) {
 	odd := ECKey(elliptic.P256(), "a", func(k *ecdsa.PublicKey) bool { return k.Equal(k) && Must(k.Bytes())[64]&1 == 1 })
 	if Must(odd.PublicKey.Bytes())[64]&1 != 1 {
 		t.Error("the condition was not kept")
-	}
-}
-
-func TestRSAKey(t *testing.T) {
-	a, b := RSAKey(1024, "a"), RSAKey(1024, "a")
-	if !a.Equal(b) || a.Equal(RSAKey(1024, "b")) || a.N.BitLen() != 1024 {
-		t.Error("keys do not follow from their labels")
-	}
-	digest := sha256.Sum256([]byte("message"))
-	sig, err := Repeatable{a}.Sign(nil, digest[:], &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: crypto.SHA256})
-	if err != nil || rsa.VerifyPSS(&b.PublicKey, crypto.SHA256, digest[:], sig, nil) != nil {
-		t.Errorf("PSS: %v", err)
 	}
 }
 

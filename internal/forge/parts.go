@@ -114,7 +114,7 @@ func EchoAttacks() []PartsAttack {
 		"expiration":                         func(p *Parts) { p.Binding.ExpirationSeconds = 600 },
 		"machine-key":                        func(p *Parts) { p.Binding.MachineKey[0] ^= 1 },
 		"request-hash":                       func(p *Parts) { p.Binding.RequestHash[31] ^= 1 },
-		"trailing-field":                       proof(Replaced(0, Appended(5, 0))),
+		"trailing-field":                     proof(Replaced(0, Appended(5, 0))),
 	})
 }
 
@@ -134,9 +134,9 @@ func FrameAttacks() []PartsAttack {
 		"evidence-of-another-version":       func(p *Parts) { p.Bundle.Provider = "tpm/v2" },
 		"ak-public-of-another-key":          func(p *Parts) { p.Proof.AKPublic = p.Certify.Public },
 		"certified-key-is-the-ak-public":    func(p *Parts) { p.Certify.Public = p.Proof.AKPublic },
-		"proof-trailing-bytes":           proof(Appended(4, 0)),
+		"proof-trailing-bytes":              proof(Appended(4, 0)),
 		"binding-with-long-length":          proof(Replaced(0, LongLength)),
-		"evidence-trailing-bytes":        evidence(Behind(0)),
+		"evidence-trailing-bytes":           evidence(Behind(0)),
 		"evidence-with-indefinite-length":   evidence(indefinite),
 		"evidence-with-huge-length":         evidence(HugeLength),
 		"certify-with-huge-length":          evidence(Replaced(0, Replaced(0, Replaced(1, HugeLength)))),

@@ -156,9 +156,6 @@ func SANOf(names ...general) pkix.Extension {
 	return pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: TLV(0x30, list...)}
 }
 
-// PKCS8 is the private key in DER.
-func PKCS8(key crypto.Signer) []byte { return Must(x509.MarshalPKCS8PrivateKey(RawKey(key))) }
-
 // PEMBlock is one PEM block.
 func PEMBlock(label string, data []byte) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: label, Bytes: data}))
@@ -171,8 +168,8 @@ func info(how func([]byte) []byte) func(*Asked) { return func(a *Asked) { a.onIn
 func infoAttacks() []RequestAttack {
 	whole := func(how func([]byte) []byte) func(*Asked) { return func(a *Asked) { a.raw = how } }
 	return listed("frames of requests", map[string]func(*Asked){
-		"request-trailing-bytes":          whole(Behind(0)),
-		"request-with-a-trailing-field":        whole(Appended(5, 0)),
+		"request-trailing-bytes":             whole(Behind(0)),
+		"request-with-a-trailing-field":      whole(Appended(5, 0)),
 		"request-with-indefinite-length":     whole(indefinite),
 		"request-with-long-length":           whole(LongLength),
 		"request-with-huge-length":           whole(HugeLength),
@@ -180,7 +177,7 @@ func infoAttacks() []RequestAttack {
 		"request-empty-sequence":             whole(With(0x30, 0)),
 		"request-signature-with-unused-bits": whole(Replaced(2, func(b []byte) []byte { Content(b)[0] = 1; return b })),
 		"info-with-long-length":              info(LongLength),
-		"info-with-a-trailing-field":           info(Appended(5, 0)),
+		"info-with-a-trailing-field":         info(Appended(5, 0)),
 		"attributes-missing":                 info(Edited(func(e [][]byte) [][]byte { return e[:3] })),
 		"request-version":                    info(Replaced(0, With(2, 1, 1))),
 		"request-version-padded":             info(Replaced(0, With(2, 2, 0, 0))),
@@ -249,7 +246,7 @@ func (w *Bench) extensionEncodings() []RequestAttack {
 		"provider-id-not-utf8":               value([]byte{12, 2, 0xc3, 0x28}),
 		"provider-id-critical":               func(a *Asked) { a.Extensions[0].Critical = true },
 		"provider-id-of-another-string-type": value(TLV(0x13, []byte("node"))),
-		"provider-id-trailing-bytes":      value(append(bytes.Clone(id.Value), 0)),
+		"provider-id-trailing-bytes":         value(append(bytes.Clone(id.Value), 0)),
 	})
 }
 

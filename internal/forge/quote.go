@@ -111,9 +111,9 @@ func quotes(how func(*Signing)) func(*Quoting) { return func(q *Quoting) { how(&
 // quotedStatements concern the TPMS_ATTEST and its qualifying data.
 func quotedStatements() []QuoteAttack {
 	return listed("quotes", map[string]func(*Quoting){
-		"forged-magic":      quotes(patch(func(b []byte) []byte { b[0] ^= 1; return b })),
+		"forged-magic":   quotes(patch(func(b []byte) []byte { b[0] ^= 1; return b })),
 		"trailing-bytes": quotes(patch(func(b []byte) []byte { return append(b, 0) })),
-		"truncated":         quotes(patch(func(b []byte) []byte { return b[:len(b)-1] })),
+		"truncated":      quotes(patch(func(b []byte) []byte { return b[:len(b)-1] })),
 		"is-a-certify-statement": func(q *Quoting) {
 			certifyInPlace(&q.Signing, &statement.CertifyInfo{Name: q.AK.Public.Name(), QualifiedName: q.AK.Public.Name()})
 		},
@@ -214,7 +214,7 @@ func QuotedAttacks() []Forged {
 		"quote-pcr-twice-in-der":           der(Replaced(2, Edited(func(e [][]byte) [][]byte { return append([][]byte{e[0]}, e...) }))),
 		"quote-pcrs-descending":            der(Replaced(2, swapped)),
 		"quote-without-values":             der(Replaced(2, With(TLV(0x30)...))),
-		"quote-with-a-trailing-field":        der(Appended(5, 0)),
+		"quote-with-a-trailing-field":      der(Appended(5, 0)),
 	})
 }
 

@@ -54,7 +54,7 @@ func attestAttacks() []Forged {
 			f.Attest.Quote = &statement.QuoteInfo{Selections: []statement.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{1, 0, 0}}}, PCRDigest: make([]byte, 32)}
 		},
 		"command-audit":                       of(patch(func(b []byte) []byte { b[4], b[5] = 0x80, 0x15; return b })),
-		"statement-trailing-bytes":         of(patch(func(b []byte) []byte { return append(b, 0) })),
+		"statement-trailing-bytes":            of(patch(func(b []byte) []byte { return append(b, 0) })),
 		"statement-truncated":                 of(patch(func(b []byte) []byte { return b[:len(b)-1] })),
 		"statement-too-long":                  of(patch(func(b []byte) []byte { return append(b, make([]byte, 1024)...) })),
 		"statement-safe-flag-not-boolean":     of(unsafe),
@@ -76,7 +76,7 @@ func nameAttacks() []Forged {
 		"public-area-attributes-changed": func(f *Forgery) {
 			f.Public = Changed(f.Public, func(p *statement.Public) { p.Attributes &^= statement.AttributeUserWithAuth })
 		},
-		"public-area-trailing-bytes":       after(func(e *statement.CertifyEvidence) { e.Public = append(bytes.Clone(e.Public), 0) }),
+		"public-area-trailing-bytes":          after(func(e *statement.CertifyEvidence) { e.Public = append(bytes.Clone(e.Public), 0) }),
 		"public-area-absent":                  after(func(e *statement.CertifyEvidence) { e.Public = nil }),
 		"request-key-swapped":                 func(f *Forgery) { f.Certify(resident(f.w.TLS2.Public())) },
 		"request-key-of-another-kind":         func(f *Forgery) { f.Certify(resident(f.w.RSATLS.Public())) },
@@ -170,7 +170,7 @@ func AKAttacks() []Forged {
 		"ak-off-the-curve":                      changesAK(offCurve),
 		"ak-weak-curve":                         func(f *Forgery) { f.AKPublic = withCurve(f.AKPublic, 16, 2) },
 		"ak-weak-rsa":                           func(f *Forgery) { *f = *f.w.Forge(f.w.NewSoftAK(f.w.RSA1024, schemeRSASSA, MachineOne), f.Join) },
-		"ak-public-trailing-bytes":           func(f *Forgery) { f.AKPublic = append(bytes.Clone(f.AKPublic), 0) },
+		"ak-public-trailing-bytes":              func(f *Forgery) { f.AKPublic = append(bytes.Clone(f.AKPublic), 0) },
 		"ak-loaded-from-outside":                func(f *Forgery) { f.Attest.QualifiedSigner = f.AK.Public.Name() },
 		"qualified-signer-absent":               func(f *Forgery) { f.Attest.QualifiedSigner = nil },
 		"qualified-signer-of-another-algorithm": func(f *Forgery) { f.Attest.QualifiedSigner = append([]byte{0, 0x0c}, make([]byte, 48)...) },
@@ -187,19 +187,19 @@ func signatureAttacks() []Forged {
 				e.Attest[6+2+len(f.Attest.QualifiedSigner)+2+len(f.Attest.ExtraData)+7] ^= 1
 			}
 		},
-		"signature-by-another-key":              func(f *Forgery) { f.SignedBy(f.w.AKOther) },
-		"signature-truncated":                   rs(func(v *statement.Signature) { v.RSA = v.RSA[:len(v.RSA)-1] }),
-		"signature-extended":                    rs(func(v *statement.Signature) { v.RSA = append([]byte{0}, v.RSA...) }),
-		"signature-structure-truncated":         after(func(e *statement.CertifyEvidence) { e.Signature = e.Signature[:len(e.Signature)-1] }),
+		"signature-by-another-key":           func(f *Forgery) { f.SignedBy(f.w.AKOther) },
+		"signature-truncated":                rs(func(v *statement.Signature) { v.RSA = v.RSA[:len(v.RSA)-1] }),
+		"signature-extended":                 rs(func(v *statement.Signature) { v.RSA = append([]byte{0}, v.RSA...) }),
+		"signature-structure-truncated":      after(func(e *statement.CertifyEvidence) { e.Signature = e.Signature[:len(e.Signature)-1] }),
 		"signature-structure-trailing-bytes": after(func(e *statement.CertifyEvidence) { e.Signature = append(e.Signature, 0) }),
-		"signature-absent":                      after(func(e *statement.CertifyEvidence) { e.Signature = nil }),
-		"ecdsa-r-zero":                          rs(func(v *statement.Signature) { v.R = make([]byte, 32) }),
-		"ecdsa-r-empty":                         rs(func(v *statement.Signature) { v.R = nil }),
-		"ecdsa-s-zero":                          rs(func(v *statement.Signature) { v.S = make([]byte, 32) }),
-		"ecdsa-r-is-the-order":                  rs(func(v *statement.Signature) { v.R = orderP256(0) }),
-		"ecdsa-s-is-the-order":                  rs(func(v *statement.Signature) { v.S = orderP256(0) }),
-		"ecdsa-s-over-the-order":                rs(func(v *statement.Signature) { v.S = bytes.Repeat([]byte{0xff}, 32) }),
-		"ecdsa-r-just-under-the-order":          rs(func(v *statement.Signature) { v.R = orderP256(-1) }),
+		"signature-absent":                   after(func(e *statement.CertifyEvidence) { e.Signature = nil }),
+		"ecdsa-r-zero":                       rs(func(v *statement.Signature) { v.R = make([]byte, 32) }),
+		"ecdsa-r-empty":                      rs(func(v *statement.Signature) { v.R = nil }),
+		"ecdsa-s-zero":                       rs(func(v *statement.Signature) { v.S = make([]byte, 32) }),
+		"ecdsa-r-is-the-order":               rs(func(v *statement.Signature) { v.R = orderP256(0) }),
+		"ecdsa-s-is-the-order":               rs(func(v *statement.Signature) { v.S = orderP256(0) }),
+		"ecdsa-s-over-the-order":             rs(func(v *statement.Signature) { v.S = bytes.Repeat([]byte{0xff}, 32) }),
+		"ecdsa-r-just-under-the-order":       rs(func(v *statement.Signature) { v.R = orderP256(-1) }),
 		"ecdsa-r-plus-the-order": rs(func(v *statement.Signature) {
 			sum := new(big.Int).Add(new(big.Int).SetBytes(v.R), new(big.Int).SetBytes(orderP256(0)))
 			v.R = sum.FillBytes(make([]byte, 33))

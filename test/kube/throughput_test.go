@@ -171,7 +171,7 @@ func (r *race) makeNodes(t *testing.T, nodes int) {
 		t.Fatal(err)
 	}
 	r.bench = &forge.Bench{Now: time.Now(), ClusterID: clusterID, Bootstrap: csr.BootstrapUserPrefix + attesttest.TokenID, CA: ca, Machines: map[string]*forge.Machine{}}
-	r.bench.MakeKeys(false)
+	r.bench.MakeKeys(nil)
 	inventory := []byte("machines:\n")
 	for i := range nodes {
 		name := fmt.Sprintf("node-%d", i)

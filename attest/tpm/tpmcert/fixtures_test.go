@@ -1,19 +1,31 @@
 package tpmcert
 
 import (
+	"bytes"
 	"context"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-
+	"crypto/rsa"
+	"crypto/sha1"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"errors"
+	"math/big"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"golang.org/x/crypto/cryptobyte"
 	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // sentEK is an EK as a node sends it.
@@ -56,4 +68,96 @@ func certificateOfSize(t *testing.T, size int) []byte {
 		}
 		extra = max(0, extra+size-len(der))
 	}
+}
+
+// rsaTestKeys are RSA keys that several tests share: making them is slow.
+var rsaTestKeys = sync.OnceValue(func() (keys [2]*rsa.PrivateKey) {
+	for i := range keys {
+		key, err := rsa.GenerateKey(rand.Reader, 2048)
+		if err != nil {
+			panic(err)
+		}
+		keys[i] = key
+	}
+	return keys
+})
+
+// rsaCA is a CA with an RSA key; a nil parent makes a root.
+func rsaCA(t testing.TB, parent *tpmlab.CA, name string, key *rsa.PrivateKey, edit func(*x509.Certificate)) *tpmlab.CA {
+	t.Helper()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
+		NotBefore: tpmlab.Time.Add(-24 * time.Hour), NotAfter: tpmlab.Time.Add(24 * time.Hour),
+		BasicConstraintsValid: true, IsCA: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+	}
+	if edit != nil {
+		edit(template)
+	}
+	if parent == nil {
+		parent = &tpmlab.CA{Cert: template, Key: key}
+	}
+	return &tpmlab.CA{Cert: tpmlab.Issued(t, template, parent, key.Public()), Key: key}
+}
+
+// sha1Signed signs a certificate again, over SHA-1: crypto/x509 makes none.
+func sha1Signed(t testing.TB, cert *x509.Certificate, key *rsa.PrivateKey) *x509.Certificate {
+	t.Helper()
+	// The identifiers of the two algorithms differ in their last octet, so that no
+	// length changes.
+	with256 := []byte("\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0b\x05\x00")
+	with1 := []byte("\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x05\x05\x00")
+	tbs := bytes.Replace(cert.RawTBSCertificate, with256, with1, 1)
+	sum := sha1.Sum(tbs)
+	signature, err := rsa.SignPKCS1v15(nil, key, crypto.SHA1, sum[:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b cryptobyte.Builder
+	b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
+		b.AddBytes(tbs)
+		b.AddBytes(with1)
+		b.AddASN1BitString(signature)
+	})
+	out, err := x509.ParseCertificate(b.BytesOrPanic())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func ekVerifierOf(t testing.TB, c EKVerifierConfig) *EKVerifier {
+	t.Helper()
+	v, err := NewEKVerifier(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func trusting(p EKProfile, roots ...*tpmlab.CA) EKVerifierConfig {
+	i := EKIssuer{Profile: p}
+	for _, r := range roots {
+		i.Roots = append(i.Roots, r.Cert)
+	}
+	return EKVerifierConfig{Issuers: []EKIssuer{i}}
+}
+
+func verifyAt(v *EKVerifier, at time.Time, certs ...*x509.Certificate) (*EKFacts, error) {
+	ek := &sentEK{}
+	for _, c := range certs {
+		ek.Certificates = append(ek.Certificates, c.Raw)
+	}
+	return verifyEKOf(context.Background(), v, ek, nil, at)
+}
+
+// wantEKCheck demands a refusal with the check, and its text.
+func wantEKCheck(t *testing.T, name string, err error, want refusal.Check, text string) {
+	t.Helper()
+	if !errors.Is(err, want) || !strings.Contains(err.Error(), text) {
+		t.Errorf("%s: got %v, want %s with %q", name, err, want, text)
+	}
+}
+
+func criticalExtension() pkix.Extension {
+	return pkix.Extension{Id: asn1.ObjectIdentifier{1, 2, 3}, Critical: true, Value: []byte{5, 0}}
 }

@@ -79,7 +79,7 @@ func (w *world) acceptedForgeries() {
 		name string
 		ak   *forge.SoftAK
 	}{
-		{"ecdsa-p256", w.AKP256}, {"rsassa", w.AKRSA}, {"rsapss", ak(forge.RawKey(w.AKRSA.Private), forge.SchemeRSAPSS)},
+		{"ecdsa-p256", w.AKP256}, {"rsassa", w.AKRSA}, {"rsapss", ak(rawKey(w.AKRSA.Private), forge.SchemeRSAPSS)},
 		{"ecdsa-p384", ak(p384, forge.SchemeECDSA384)}, {"ecdsa-p521", ak(p521, forge.SchemeECDSA512)},
 	} {
 		f := w.Forge(k.ak, forge.Join{})

@@ -172,7 +172,7 @@ func (w *world) nodes() {
 	good := forge.Must(message.ParseChallenge(w.goodTPMChallenge))
 	node := func() *vector.Node {
 		return &vector.Node{Challenge: w.goodTPMChallenge, Request: w.Request, SignerName: csr.SignerClientTPM, ClusterID: clusterID,
-			AKPublic: p.Proof.AKPublic, Key: forge.PKCS8(w.TLS)}
+			AKPublic: p.Proof.AKPublic, Key: pkcs8(w.TLS)}
 	}
 	w.accept("node-answers", node(), nil, nil)
 	add := func(name string, change func(*vector.Node)) {
@@ -206,5 +206,5 @@ func (w *world) nodes() {
 	add("with-a-short-secret", encoded(forge.Replaced(1, forge.With(forge.TLV(0x80, make([]byte, 31))...))))
 	add("challenge-version", encoded(forge.Replaced(0, forge.Replaced(0, forge.With(2, 1, 2)))))
 	add("challenge-trailing-bytes", encoded(forge.Behind(0)))
-	add("certifies-another-key", func(n *vector.Node) { n.Key = forge.PKCS8(w.TLS2) })
+	add("certifies-another-key", func(n *vector.Node) { n.Key = pkcs8(w.TLS2) })
 }

@@ -42,13 +42,13 @@ func (w *world) credentialFor(ek crypto.Signer) *credentialTo {
 }
 
 func (c *credentialTo) vector() *vector.Credential {
-	return &vector.Credential{Challenge: forge.Change(forge.Must(c.challenge.Marshal()), c.onChallenge), EK: forge.PKCS8(c.ek), AKName: c.akName}
+	return &vector.Credential{Challenge: forge.Change(forge.Must(c.challenge.Marshal()), c.onChallenge), EK: pkcs8(c.ek), AKName: c.akName}
 }
 
 // credentials concern a credential's own bytes, for a TPM whose EK is known.
 func (w *world) credentials() {
 	p256, p384 := forge.ECKey(elliptic.P256(), "EK with credentials P-256", nil), forge.ECKey(elliptic.P384(), "EK with credentials P-384", nil)
-	rsa2048, rsa3072 := forge.RSAKey(2048, "EK with credentials RSA"), forge.RSAKey(3072, "EK with credentials RSA-3072")
+	rsa2048, rsa3072 := rsaKey(2048, "EK with credentials RSA"), rsaKey(3072, "EK with credentials RSA-3072")
 	for _, k := range []struct {
 		name  string
 		ek    crypto.Signer
@@ -57,7 +57,7 @@ func (w *world) credentials() {
 	}{
 		{"p256", p256, forge.ECKey(elliptic.P256(), "another EK with credentials", nil), append(idObjectCases(32), pointCases(p256)...)},
 		{"p384", p384, forge.ECKey(elliptic.P384(), "another EK with credentials", nil), append(idObjectCases(48), pointCases(p384)...)},
-		{"rsa2048", rsa2048, forge.RSAKey(2048, "another EK with credentials"), append(idObjectCases(32), ciphertextCases()...)},
+		{"rsa2048", rsa2048, rsaKey(2048, "another EK with credentials"), append(idObjectCases(32), ciphertextCases()...)},
 		{"rsa3072", rsa3072, nil, append(idObjectCases(48), ciphertextCases()...)},
 	} {
 		add := func(name, what, expect string, c *credentialTo) {

@@ -42,10 +42,10 @@ var (
 
 func (w *world) newEKVendor() *ekVendor {
 	v := &ekVendor{world: w}
-	v.root = v.newCA(nil, "EK root", forge.RSAKey(2048, "EK root"), nil)
-	v.intermediate = v.newCA(v.root, "EK intermediate", forge.RSAKey(2048, "EK intermediate"), nil)
+	v.root = v.newCA(nil, "EK root", rsaKey(2048, "EK root"), nil)
+	v.intermediate = v.newCA(v.root, "EK intermediate", rsaKey(2048, "EK intermediate"), nil)
 	v.p256, v.p384 = forge.ECKey(elliptic.P256(), "EK alone P-256", nil).Public(), forge.ECKey(elliptic.P384(), "EK alone P-384", nil).Public()
-	v.rsa2048, v.rsa3072 = &forge.RSAKey(2048, "EK alone RSA").PublicKey, &forge.RSAKey(3072, "EK alone RSA-3072").PublicKey
+	v.rsa2048, v.rsa3072 = &rsaKey(2048, "EK alone RSA").PublicKey, &rsaKey(3072, "EK alone RSA-3072").PublicKey
 	return v
 }
 

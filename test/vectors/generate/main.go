@@ -183,7 +183,7 @@ func (w *world) messages() *messages {
 	h, a := forge.TakeApart(hello), forge.TakeApart(answer)
 	m := &messages{files: map[string][]byte{
 		"request.der":         a.Bundle.Request,
-		"tls-key.pem":         []byte(forge.PEMBlock("PRIVATE KEY", forge.PKCS8(w.TLS))),
+		"tls-key.pem":         []byte(forge.PEMBlock("PRIVATE KEY", pkcs8(w.TLS))),
 		"ak-public.bin":       a.Proof.AKPublic,
 		"ak-chain.pem":        []byte(forge.PEMBlock("CERTIFICATE", a.Evidence.Certificates[0]) + forge.PEMBlock("CERTIFICATE", a.Evidence.Certificates[1])),
 		"root.pem":            []byte(forge.PEMBlock("CERTIFICATE", w.tpm.CA().Root().Raw)),

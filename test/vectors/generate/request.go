@@ -17,13 +17,44 @@ import (
 
 // requests are attacks on requests that the node policy sees.
 func (w *world) requests() {
-	for _, t := range append(w.RequestTables(), forge.RequestTable{Good: w.KubeletServes, Attacks: forge.KubeletAttacks()}) {
+	for _, t := range w.RequestTables() {
 		for _, attack := range t.Attacks {
 			a := t.Good()
 			attack.Change(a)
 			v := w.refuseAs(attack.Name, attack.What, attack.Expect, a, w.under(attack.Under))
 			v.Also, v.Retry = attack.Also, attack.Retry
 		}
+	}
+	w.kubelets()
+}
+
+// kubeletServes is a kubelet's own serving request, which inherits the attestation of the
+// client certificate that it is made with.
+func (w *world) kubeletServes() *csr.Request {
+	a := w.NodeServes()
+	a.Signer, a.Expiration, a.Extensions = csr.SignerKubeletServing, 86400, a.Extensions[1:]
+	r := a.Encode()
+	r.Spec.Request = forge.Must((&csr.Bundle{Request: forge.Must(csr.Parse(r.Spec.Request)).Request}).Marshal())
+	r.User.Extra = map[string][]string{csr.ExtraCredentialID: {forge.CredentialOne}}
+	return r
+}
+
+// kubelets are attacks on a kubelet's own requests.
+func (w *world) kubelets() {
+	by := func(credentials ...string) func(*csr.Request) {
+		return func(r *csr.Request) { r.User.Extra = map[string][]string{csr.ExtraCredentialID: credentials} }
+	}
+	for _, a := range listed("kubelets' own requests", map[string]func(*csr.Request){
+		"serving-by-a-certificate-that-was-not-attested": by("X509SHA256=3333333333333333333333333333333333333333333333333333333333333333"),
+		"serving-by-another-nodes-certificate":           by(forge.CredentialTwo),
+		"serving-without-a-credential":                   func(r *csr.Request) { r.User.Extra = nil },
+		"serving-by-two-credentials":                     by(forge.CredentialOne, forge.CredentialTwo),
+		"kubelet-serving-for-too-long":                   func(r *csr.Request) { r.Spec.ExpirationSeconds = new(int32(86401)) },
+		"kubelet-serving-without-expiration":             func(r *csr.Request) { r.Spec.ExpirationSeconds = nil },
+	}) {
+		r := w.kubeletServes()
+		a.Change(r)
+		w.refuseAs(a.Name, a.What, a.Expect, asked{r}, nil)
 	}
 }
 
@@ -117,7 +148,7 @@ func (w *world) acceptedRequests() {
 	add("by-a-bootstrap-token", w.BootstrapAsks(), nil)
 	add("by-a-node", w.NodeAsks(), nil)
 	add("for-serving", w.NodeServes(), nil)
-	add("by-a-kubelet-for-serving", w.KubeletServes(), nil)
+	w.accept("request-by-a-kubelet-for-serving", asked{w.kubeletServes()}, nil, &vector.Result{NodeName: forge.NodeName})
 	changed("by-a-recovery-user", w.NodeAsks(), func(a *forge.Asked) { a.ByRecoveryUser(forge.NodeName) })
 	changed("for-recovery", w.NodeAsks(), (*forge.Asked).ForRecovery)
 	changed("as-a-hello", w.BootstrapAsks(), func(a *forge.Asked) { a.Target, a.Signer = csr.SignerClientTPM, csr.SignerChallengeTPM })

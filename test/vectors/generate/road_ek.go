@@ -27,7 +27,7 @@ type roadEK struct {
 func (w *world) roadEK() {
 	r := &roadEK{world: w, vendor: forge.Must(tpmsim.NewCA(tpmsim.CAOptions{Name: "TPM vendor", Seed: []byte(forge.Seed + " TPM vendor"), Now: func() time.Time { return w.Now }}))}
 	r.p256 = r.certified(forge.ECKey(elliptic.P256(), "EK P-256", nil).Public(), tpmsim.CertificateOptions{})
-	r.rsa = r.certified(forge.RSAKey(2048, "EK RSA").Public(), tpmsim.CertificateOptions{})
+	r.rsa = r.certified(rsaKey(2048, "EK RSA").Public(), tpmsim.CertificateOptions{})
 	r.foreign = r.certified(forge.ECKey(elliptic.P256(), "EK of another TPM", nil).Public(), tpmsim.CertificateOptions{})
 	r.accepted()
 	r.class = "certificate"

@@ -59,7 +59,7 @@ func (s tokenSigner) with(member string) string {
 // tokens are signed tokens whose headers other readers disagree about.
 func (w *world) tokens() {
 	es := tokenSigner{forge.ECKey(elliptic.P256(), "token key", nil), "ES256"}
-	rs := tokenSigner{forge.RSAKey(2048, "RSA token key"), "RS256"}
+	rs := tokenSigner{rsaKey(2048, "RSA token key"), "RS256"}
 	stranger := tokenSigner{forge.ECKey(elliptic.P256(), "stranger's token key", nil), "ES256"}
 	const plain = `{"alg":"ES256","kid":"k"}`
 	for _, a := range listed("good token headers", map[string]string{

@@ -57,7 +57,7 @@ func generate() (*vector.Set, *messages) {
 	w.open()
 	defer func() { forge.Check(w.tpm.Close()) }()
 	w.CA = w.tpm.CA()
-	w.MakeKeys(true)
+	w.MakeKeys(rsaKey)
 	w.makeEnvironment()
 	w.makeGood()
 	w.accepted()
@@ -171,8 +171,11 @@ func listed[T any](section string, inputs map[string]T) []forge.Attack[T] {
 	return forge.Listed(catalogue, section, inputs)
 }
 
-// hello is the object of a hello.
-type hello struct{ *csr.Request }
+// hello is the object of a hello, asked one that the node policy alone sees.
+type (
+	hello struct{ *csr.Request }
+	asked struct{ *csr.Request }
+)
 
 // single returns the catalogue's entry for an input that is in none of its tables: each once.
 func (w *world) single(name string) (what, expect string) {
@@ -222,6 +225,8 @@ func (w *world) keep(name, what string, in any, env *vector.Environment) *vector
 		}
 	case hello:
 		v.Level, v.Object = vector.LevelChallenge, &vector.Object{Request: in.Request}
+	case asked:
+		v.Level, v.Object = vector.LevelRequest, &vector.Object{Request: in.Request}
 	case *forge.Asked:
 		v.Level, v.Object, v.TargetSigner = vector.LevelRequest, &vector.Object{Request: in.Encode()}, in.Target
 	default:
@@ -258,7 +263,7 @@ func (w *world) tpmNode(source tpmkind.AKSource, j *forge.Join) *tpmNode {
 	if resident, ok := n.Key.(*tpmkey.Key); ok {
 		n.certified = resident
 	} else {
-		n.certified = forge.Must(tpmkey.SoftwareKey(forge.RawKey(n.Key)))
+		n.certified = forge.Must(tpmkey.SoftwareKey(rawKey(n.Key)))
 	}
 	return n
 }
