@@ -228,7 +228,7 @@ const maxRingKeys = 64
 // MarshalRingKeys returns keys in the form of a Secret's data. The name is the identifier in
 // 16 lower-case hexadecimal digits. The value is 48 bytes: the secret, then ActiveAt and
 // RetiredAt in Unix seconds, big-endian, 8 bytes each (0: not retired). Fractions of a second
-// are lost. It returns an error as [newKeyRing] does, and for times outside 1970 to 9999 or
+// are lost. It returns an error as [KeyRing.Refresh] does, and for times outside 1970 to 9999 or
 // more than 64 keys.
 func MarshalRingKeys(keys []RingKey) (map[string][]byte, error) {
 	if err := checkRingKeys(keys); err != nil {

@@ -47,11 +47,12 @@ shell() { git ls-files -z '*.sh' .ci/run | xargs -0 shellcheck; }
 # generated makes the generated files again: they must stay what they are.
 generated() {
 	local before
-	before=$(git diff) && scripts/generate.sh && [ "$(git diff)" = "$before" ] || {
+	before=$(git diff) && scripts/generate.sh || return 1
+	if [ "$(git diff)" != "$before" ]; then
 		echo 'make generate writes something else:'
 		git diff --stat
 		return 1
-	}
+	fi
 }
 
 # commits is check, but says how much there was to check.
