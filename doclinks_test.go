@@ -180,8 +180,7 @@ var bracketed = regexp.MustCompile(`(^|[\s(,"'])\[(\*?[A-Za-z_][\w./]*)\]($|[\s.
 // wrong returns what is wrong with the links in one comment.
 func (l *docLinks) wrong(t *testing.T, p *doc.Package, text string, exported bool) (wrong []string) {
 	t.Helper()
-	var visit func(text []comment.Text)
-	visit = func(text []comment.Text) {
+	visit := func(text []comment.Text) {
 		for _, piece := range text {
 			switch piece := piece.(type) {
 			case *comment.DocLink:

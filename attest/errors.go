@@ -65,8 +65,6 @@ const (
 	checkEncoding = der.CheckEncoding
 	// checkSize: a message is over its size limit.
 	checkSize = der.CheckSize
-	// checkVersion: a message states a version other than 1.
-	checkVersion = der.CheckVersion
 )
 
 // What others than this package have to keep to.

@@ -22,7 +22,11 @@ import (
 // fullResult is a Result in which every field that is kept has a value.
 func fullResult() *attest.Result {
 	zone := time.FixedZone("", 3600)
-	key := &ecdsa.PublicKey{Curve: elliptic.P256(), X: elliptic.P256().Params().Gx, Y: elliptic.P256().Params().Gy}
+	private, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), append(make([]byte, 31), 1))
+	if err != nil {
+		panic(err)
+	}
+	key := &private.PublicKey
 	return &attest.Result{
 		Stage: attest.StageAnswer, Provider: "tpm", Road: attest.RoadEK,
 		Machine: "ek:sha256:00ff", MachineStanding: attest.Proven, MachineKey: [32]byte{1}, ClusterID: "cluster-1",

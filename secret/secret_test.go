@@ -39,7 +39,11 @@ func TestShowsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shows(t, "ECDSA key", secret.New(crypto.Signer(ec)), ec.D.FillBytes(make([]byte, 32)))
+	private, err := ec.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	shows(t, "ECDSA key", secret.New(crypto.Signer(ec)), private)
 }
 
 func shows[T any](t *testing.T, name string, v secret.Value[T], raw []byte) {

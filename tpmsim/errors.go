@@ -2,18 +2,18 @@ package tpmsim
 
 import "errors"
 
-// ErrNoCGO: the program was built without cgo, so there is no in-process simulator. [Swtpm]
+// ErrNoCGO says that the program was built without cgo, so there is no in-process simulator. [Swtpm]
 // works without cgo.
 var ErrNoCGO = errors.New("tpmsim: built without cgo: the reference simulator is C code and needs a C compiler, " +
 	"the OpenSSL headers (Debian: apt-get install gcc libssl-dev) and CGO_ENABLED=1")
 
-// ErrInUse: a process has only one in-process simulator, and it is already open.
+// ErrInUse says that a process has only one in-process simulator, and it is already open.
 var ErrInUse = errors.New("tpmsim: the simulator is in use, and a process has only one")
 
-// ErrDropped: a [FaultyTPM] lost its connection.
+// ErrDropped says that a [FaultyTPM] lost its connection.
 var ErrDropped = errors.New("tpmsim: the connection to the TPM was dropped by a fault")
 
-// ErrInjected: the default error of an injected [Fault].
+// ErrInjected is the default error of an injected [Fault].
 var ErrInjected = errors.New("tpmsim: injected fault")
 
 var (

@@ -38,7 +38,7 @@ func CheckOutcome(t *testing.T, err error, want refusal.Check) {
 	}
 }
 
-// hasCheck: the error is a refusal of one check.
+// HasCheck reports whether the error is a refusal of one check.
 func HasCheck(err error) bool {
 	_, ok := errors.AsType[*refusal.Error](err)
 	return ok

@@ -50,6 +50,7 @@ type Altered struct {
 	Alter func(response []byte)
 }
 
+// Send answers one command.
 func (a *Altered) Send(command []byte) ([]byte, error) {
 	rsp, err := a.TPM.Send(command)
 	if err == nil && tpm2.TPMCC(binary.BigEndian.Uint32(command[6:])) == a.Code {
@@ -134,6 +135,7 @@ func SetHierarchyPassword(t testing.TB, tpm transport.TPM, hierarchy tpm2.TPMHan
 // FakeNV is a TPM that has NV indexes and nothing else, larger ones than a simulator's.
 type FakeNV map[tpm2.TPMHandle][]byte
 
+// Send answers one command.
 func (f FakeNV) Send(command []byte) ([]byte, error) {
 	tag, body := uint16(tpm2.TPMSTNoSessions), []byte(nil)
 	u16 := func(v int) { body = binary.BigEndian.AppendUint16(body, uint16(v)) }
@@ -190,6 +192,7 @@ func DigestName(fill byte) []byte {
 // NoTPM is a device that is not there.
 type NoTPM struct{}
 
+// Send answers one command.
 func (NoTPM) Send([]byte) ([]byte, error) { return nil, errors.New("no such device") }
 
 // ExtendPCR extends a PCR of SHA-256.

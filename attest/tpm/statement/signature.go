@@ -252,7 +252,7 @@ func checkScalar(c tpmwire.Curve, what string, v []byte) error {
 	return nil
 }
 
-// checkSignature verifies the signature over the statement's received bytes. It is the only
+// CheckSignature verifies the signature over the statement's received bytes. It is the only
 // public-key operation, and assumes that checkSignatureForm has passed.
 func (in *CertifyInput) CheckSignature() error {
 	return in.Sig.verify(in.AKKey, in.Attest.Raw)

@@ -19,6 +19,7 @@ import (
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 )
 
+// The attributes of an attestation key, and of a key that lives in a TPM.
 const (
 	AKAttributes = statement.AttributeFixedTPM | statement.AttributeFixedParent | statement.AttributeSensitiveDataOrigin |
 		statement.AttributeUserWithAuth | statement.AttributeRestricted | statement.AttributeSign
@@ -26,6 +27,7 @@ const (
 		statement.AttributeUserWithAuth | statement.AttributeSign
 )
 
+// NoScheme is that of a key for any.
 var NoScheme = statement.KeyScheme{Alg: tpm2.TPMAlgNull}
 
 // PublicArea is the public area of a key, parsed, so with Raw set.
@@ -115,11 +117,13 @@ func (f *AK) Sign(t testing.TB, scheme statement.KeyScheme, message []byte) *sta
 	return v
 }
 
+// The schemes of attestation keys.
 var (
 	RSASSA = statement.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256}
 	ECDSA  = statement.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256}
 )
 
+// NewAK is an attestation key with this private part.
 func NewAK(t testing.TB, private crypto.Signer, scheme statement.KeyScheme) *AK {
 	t.Helper()
 	return &AK{Private: private, Public: PublicArea(t, private.Public(), AKAttributes, scheme)}
@@ -152,6 +156,7 @@ func (f *Certify) External(public *statement.Public) {
 	f.Attest.Certified = &statement.CertifyInfo{Name: public.Name(), QualifiedName: public.Name()}
 }
 
+// Evidence signs the statement.
 func (f *Certify) Evidence(t testing.TB) *statement.CertifyEvidence {
 	t.Helper()
 	attest, err := f.Attest.Marshal()
@@ -176,6 +181,7 @@ func (f *Certify) Evidence(t testing.TB) *statement.CertifyEvidence {
 	return e
 }
 
+// QualifyingData is that of the statements here.
 var QualifyingData = []byte{0x00, 0xff, 0x55, 0xaa}
 
 // NewCertify is a statement that is accepted: a TPM-resident key, certified by a
