@@ -227,7 +227,10 @@ func TestClientRefreshes(t *testing.T) {
 		want(2, 3, 0)
 		s.keys = scripted(t, key, "b", "c", "d").keys
 		time.Sleep(time.Second)
-		want(2, 4, 0) // and meanwhile the fetch has ended
+		if _, _, err := c.DiscoveryKeys(t.Context()); err != nil { // with the old keys, or the new
+			t.Fatal(err)
+		}
+		synctest.Wait()
 		want(3, 4, time.Minute)
 		wantKeys(t.Context(), t, c, "withdrawn", 0)
 	})

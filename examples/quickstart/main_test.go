@@ -212,7 +212,7 @@ func TestRefusal(t *testing.T) {
 	}{
 		{"refused", refused, statement.CheckMagic, ""},
 		{"refused by a rule", csr.Errors{{Check: "usages"}}, refusal.Check("usages"), ""},
-		{"accepted", nil, statement.CheckMagic, "approve"},
+		{"accepted", nil, statement.CheckMagic, "got a certificate"},
 		{"undecided", refusal.Retry(errors.New("no answer")), statement.CheckMagic, "retry"},
 		{"broken", errors.New("disk full"), statement.CheckMagic, "retry"},
 		{"by another check", refused, refusal.Check("certified-name"), "want " + refusal.Check("certified-name").Error()},

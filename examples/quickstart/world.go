@@ -119,6 +119,9 @@ func (s *story) details(namesAndValues ...string) {
 // mustRefuse ends the story if an attack was not refused, or nothing was decided. It
 // returns the name of the check that refused it.
 func mustRefuse(attack string, err error) (reason string) {
+	if err == nil {
+		check(fmt.Errorf("%s: got a certificate, want a refusal", attack))
+	}
 	decision := csr.Decide(err)
 	if decision.Verdict != csr.VerdictDeny {
 		check(fmt.Errorf("%s: got the verdict %s (%s), want a refusal", attack, decision.Verdict, decision.Message))
