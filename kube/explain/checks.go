@@ -55,7 +55,7 @@ var remedies = map[remedy]string{
 		"certificate-key-usage certificate-missing certificate-not-yet-valid certificate-order certificate-policy certificate-revoked " +
 		"certificate-sha1 certificate-subject-alt-name certificate-tpm-specification " +
 		"ek-certificate-encoding ek-chain-encoding ek-identity " +
-		"ek-key-encoding ek-roca ek-sources ek-type ek-untrusted tpm-denied tpm-key-strength tpm-key-type tpm-signature tpm-signature-size " +
+		"ek-key-encoding ek-roca ek-sources ek-type ek-untrusted tpm-denied " +
 		"gce-instance-encoding gce-instance-number gce-instance-size gce-instance-text " +
 		// a cloud's documents
 		"azure-certificate azure-certificate-name azure-document-algorithm azure-document-attributes azure-document-cached azure-document-encoding " +

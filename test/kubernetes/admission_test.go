@@ -36,7 +36,7 @@ func policy(t *testing.T, change func(m *corev1.ConfigMap)) admission.Validation
 	}
 	objects := []runtime.Object{&corev1.Namespace{}}
 	objects[0].(*corev1.Namespace).Name = "nodeattest-system"
-	for _, manifest := range bytes.Split(text, []byte("\n---\n")) {
+	for manifest := range bytes.SplitSeq(text, []byte("\n---\n")) {
 		o, _, err := scheme.Codecs.UniversalDeserializer().Decode(manifest, nil, nil)
 		if err != nil {
 			t.Fatal(err)

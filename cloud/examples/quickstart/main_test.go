@@ -245,6 +245,10 @@ func TestAttackSucceeds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	plane.config.Policy = plane.config.Policy.Clone()
+	plane.config.Policy.Machines = func(_ context.Context, q csr.Question) (*csr.Machine, error) { // which names no identity
+		return &csr.Machine{Name: q.NodeName, NodeName: q.NodeName, BootstrapReady: true}, nil
+	}
 	plane.config.Authorizer = attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
 		return r.Admit(r.NodeName), nil
 	})
