@@ -183,6 +183,35 @@ func TestExpiredHello(t *testing.T) {
 	}
 }
 
+// A hello that is refused is filed once, and what a File says is returned as it is.
+func TestFiledOnce(t *testing.T) {
+	down := errors.New("no API server")
+	for name, row := range map[string]struct {
+		node   string
+		broken int // the request that cannot be filed
+		filed  int
+		want   error
+	}{
+		"refused": {"node-3", 0, 1, refusal.Check("no-challenge")}, "no hello": {"node-1", 1, 1, down}, "no answer": {"node-1", 2, 2, down},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.node.Name = row.node
+			filed := 0
+			_, err := w.node.Join(t.Context(), func(_ context.Context, spec *csr.Spec) (*csr.Request, error) {
+				if filed++; filed == row.broken {
+					return nil, down
+				}
+				_, stored := w.ask(t, csr.Filed(spec, bootstrapper, w.now))
+				return stored, nil
+			})
+			if !errors.Is(err, row.want) || filed != row.filed {
+				t.Errorf("got %v after %d requests, want %v after %d", err, filed, row.want, row.filed)
+			}
+		})
+	}
+}
+
 // The node holds the certificate to its own key and name.
 func TestCertificateReceived(t *testing.T) {
 	caCert, caKey := clusterCA()
@@ -214,6 +243,11 @@ func TestCertificateReceived(t *testing.T) {
 		"no PEM": {func(*ecdsa.PrivateKey) []byte { return []byte("x") }, false},
 		"no certificate": {func(*ecdsa.PrivateKey) []byte {
 			return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("x")})
+		}, false},
+		"another block": {func(k *ecdsa.PrivateKey) []byte {
+			block, _ := pem.Decode(encode(k.Public(), func(*x509.Certificate) {}))
+			block.Type = "X509 CERTIFICATE"
+			return pem.EncodeToMemory(block)
 		}, false},
 		"nothing": {func(*ecdsa.PrivateKey) []byte { return nil }, false},
 	} {
@@ -282,7 +316,7 @@ func TestNothing(t *testing.T) {
 			t.Errorf("%s: got %+v", name, r)
 		}
 	}
-	for name, file := range map[string]join.File{"no file": nil, "no plane": join.InMemory(nil, bootstrapper), "nothing filed": func(context.Context, *csr.Spec) (*csr.Request, error) { return nil, nil }} {
+	for name, file := range map[string]join.File{"no file": nil, "no plane": join.InMemory(nil, bootstrapper), "a zero plane": join.InMemory(new(join.Plane), bootstrapper), "nothing filed": func(context.Context, *csr.Spec) (*csr.Request, error) { return nil, nil }} {
 		if text, err := w.node.Join(t.Context(), file); text != nil || err == nil {
 			t.Errorf("%s: got %q, %v", name, text, err)
 		}

@@ -54,7 +54,7 @@ type Plane struct {
 // and names the field.
 func NewPlane(c Config) (*Plane, error) {
 	switch {
-	case len(c.Chain) == 0 || c.Chain[0] == nil:
+	case len(c.Chain) == 0:
 		return nil, refusal.Config("Chain", "", "at least one certificate")
 	case len(c.Kinds) == 0:
 		return nil, refusal.Config("Kinds", "", "at least one kind of evidence")
