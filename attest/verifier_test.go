@@ -157,3 +157,18 @@ func kinds(describe ...func(*Description)) func(*VerifierConfig) {
 		}
 	}
 }
+
+// What is missing is named by the field or argument that the caller left out.
+func TestMissingIsNamed(t *testing.T) {
+	v, err := NewVerifier(VerifierConfig{KeyRing: new(KeyRing), Policy: &csr.Policy{}})
+	if v != nil || !errors.Is(err, refusal.CheckConfig) || !strings.Contains(err.Error(), "Kinds") {
+		t.Errorf("no kinds: got %v, %v", v, err)
+	}
+	made := &Verifier{providers: &csr.Providers{}}
+	if _, err := made.Challenge(t.Context(), nil); !errors.Is(err, errNotMade) {
+		t.Errorf("Challenge of no request: got %v", err)
+	}
+	if _, err := made.Verify(t.Context(), nil); !errors.Is(err, errNotMade) {
+		t.Errorf("Verify of no request: got %v", err)
+	}
+}
