@@ -56,10 +56,10 @@ func (s Stage) String() string {
 //
 //	AuthorizeHello(ctx context.Context, r *Result) error
 //
-// is called at [StageHello], by one who knows something then already: that the machine, whose
-// certificate a hello shows and does not prove, is no member. It spares such a machine the
-// challenge. It writes nothing; its errors are those of Authorize. An authorizer without it is
-// asked at the answer alone.
+// is called at [StageHello]. It is for an authorizer that can already refuse then: a hello shows
+// the machine's certificate, without proof, and the machine may be no member. Such a machine
+// gets no challenge. AuthorizeHello writes nothing; its errors are those of Authorize. An
+// authorizer without this method is asked only at the answer.
 //
 //	CheckAuthorizer(open Opening) error
 //

@@ -28,8 +28,8 @@ func (c *countingAuthorizer) Authorize(_ context.Context, r *Result) (*Authoriza
 	return r.Admit(r.NodeName), nil
 }
 
-// Membership is asked at the hello, of an authorizer that can say something then, and at the
-// answer; about a document at the answer alone.
+// Membership is checked at the answer, and also at the hello if the authorizer has
+// AuthorizeHello. For a document it is checked only at the answer.
 func TestWhenMembershipIsAsked(t *testing.T) {
 	both, answer := []Stage{StageHello, StageAnswer}, []Stage{StageAnswer}
 	counting := &countingAuthorizer{}
@@ -38,7 +38,7 @@ func TestWhenMembershipIsAsked(t *testing.T) {
 		want       map[Road][]Stage
 	}{
 		"asked at hellos": {counting, map[Road][]Stage{RoadAK: both, RoadEK: both, RoadDocument: answer}},
-		"asked at the answer alone": {AuthorizerFunc(counting.Authorize),
+		"asked only at the answer": {AuthorizerFunc(counting.Authorize),
 			map[Road][]Stage{RoadAK: answer, RoadEK: answer, RoadDocument: answer}},
 		"wrapped": {Wrap(counting, pass), map[Road][]Stage{RoadAK: both, RoadEK: both, RoadDocument: answer}},
 	} {
@@ -61,8 +61,8 @@ func TestWhenMembershipIsAsked(t *testing.T) {
 	}
 }
 
-// A machine that is refused at the hello gets no challenge; on the road of documents, and by an
-// authorizer that is asked at the answer alone, it is refused there.
+// A machine that is refused at the hello gets no challenge. With a document, or with an
+// authorizer that is asked only at the answer, it is refused at the answer.
 func TestMembershipRefusesHellos(t *testing.T) {
 	hello := map[Road]Check{RoadAK: CheckMembership, RoadEK: CheckMembership, RoadDocument: ""}
 	later := map[Road]Check{}
@@ -70,9 +70,9 @@ func TestMembershipRefusesHellos(t *testing.T) {
 		authorizer Authorizer
 		want       map[Road]Check
 	}{
-		"at hellos":           {helloFunc(func(context.Context, *Result) error { return &Error{Check: CheckMembership, Want: "a member"} }), hello},
-		"at the answer alone": {&countingAuthorizer{refuses: StageAnswer}, later},
-		"by a function":       {AuthorizerFunc((&countingAuthorizer{refuses: StageAnswer}).Authorize), later},
+		"at hellos":          {helloFunc(func(context.Context, *Result) error { return &Error{Check: CheckMembership, Want: "a member"} }), hello},
+		"only at the answer": {&countingAuthorizer{refuses: StageAnswer}, later},
+		"by a function":      {AuthorizerFunc((&countingAuthorizer{refuses: StageAnswer}).Authorize), later},
 	} {
 		for _, road := range []Road{RoadAK, RoadEK, RoadDocument} {
 			t.Run(name+" on "+road.String(), func(t *testing.T) {

@@ -241,7 +241,7 @@ func TestWrap(t *testing.T) {
 	}
 }
 
-// Whatever is around it, an authorizer that is none, or does not fit, makes no verifier.
+// CheckAuthorizer refuses a nil authorizer, and one that does not fit, also inside wrappers.
 func TestCheckAuthorizer(t *testing.T) {
 	never := errors.New("never fits")
 	open := Opening{ClusterIDs: []string{"c"}, Roads: []OpenRoad{{Provider: "fake", Road: RoadEK}}}

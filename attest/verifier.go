@@ -148,7 +148,7 @@ func newOpenKind(k Kind) (*openKind, error) {
 		case r.Machine.rank() < 0 || r.Residence != "" && r.Residence.rank() < 0:
 			return nil, errors.New("a standing that evidence cannot give")
 		case len(r.Identities) == 0 || slices.ContainsFunc(r.Identities, func(g Grammar) bool { return !validKind(g.Kind) }):
-			return nil, errors.New("no identities on road " + r.Road.String() + ", or a kind of them that is none")
+			return nil, errors.New("no identities on road " + r.Road.String() + ", or one of a malformed kind")
 		}
 		r.Identities = slices.Clone(r.Identities)
 		seen[r.Road] = true

@@ -48,7 +48,7 @@ type KindConfig struct {
 	// Identities are the kinds of identity that its documents name machines by, each with its
 	// grammar.
 	Identities []attest.Grammar
-	// Versions are as in [attest.Description]; nil means version 1 alone.
+	// Versions are as in [attest.Description]; nil means only version 1.
 	Versions []int
 	// ValueSize is how many bytes of the qualifying data a document covers, 16 to 32.
 	ValueSize int

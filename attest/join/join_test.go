@@ -326,8 +326,8 @@ func TestNothing(t *testing.T) {
 	}
 }
 
-// Two planes with one key ring and different lists: what one has challenged the other verifies,
-// for its own members alone.
+// Two planes share a key ring and have different lists: one verifies the answer to the other's
+// challenge, but only for its own members.
 func TestAnotherListWithTheSameRing(t *testing.T) {
 	w := newWorld(t)
 	w.config.KeyRing = must(attest.NewStaticKeyRing(attest.NewRingKey(w.now.Add(-time.Hour))))

@@ -67,7 +67,7 @@ func TestChangedHello(t *testing.T) {
 		"another kind of statement": {func(p *helloParts) {
 			p.att.Statements[0].Type = oid.NodeAttestQuote
 		}, attest.CheckStatements, false},
-		"a hello that is none": {func(p *helloParts) {
+		"a malformed hello": {func(p *helloParts) {
 			p.hello, p.att.Statements[0].Stmt = nil, []byte{5, 0}
 		}, refusal.Check("message-encoding"), false},
 		"an AK that is none": {func(p *helloParts) { p.hello.AKPublic = []byte{0} }, refusal.Check("public-encoding"), false},

@@ -253,7 +253,7 @@ func (c *claims) details() (*Details, error) {
 	}
 	d.Instance = oid.GCEInstance{Zone: *e.zone, ProjectNumber: uint64(*e.projectNumber), ProjectID: *e.project, InstanceID: id, InstanceName: *e.name}
 	if _, err := d.Instance.Marshal(); err != nil {
-		return nil, &refusal.Error{Check: checkMachine, Got: "a machine that is none", Want: "one that a certificate could name", Err: err}
+		return nil, &refusal.Error{Check: checkMachine, Got: "a malformed machine", Want: "one that a certificate could name", Err: err}
 	}
 	return d, nil
 }
