@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto"
-	"crypto/ecdsa"
 	"crypto/elliptic"
-	"crypto/rsa"
 	"crypto/x509"
 	"encoding/binary"
 	"errors"
@@ -150,23 +148,6 @@ func signatureBytes(s *tpm2.TPMTSignature) ([]byte, error) {
 		return sig.Sig.Buffer, nil
 	}
 	return nil, fmt.Errorf("the TPM's signature has the algorithm 0x%04x", uint16(s.SigAlg))
-}
-
-// verifyOwn checks a signature that the TPM made.
-func verifyOwn(key crypto.PublicKey, digest, signature []byte, opts crypto.SignerOpts) error {
-	switch key := key.(type) {
-	case *ecdsa.PublicKey:
-		if !ecdsa.VerifyASN1(key, digest, signature) {
-			return errors.New("ECDSA verification failed")
-		}
-		return nil
-	case *rsa.PublicKey:
-		if _, ok := opts.(*rsa.PSSOptions); ok {
-			return rsa.VerifyPSS(key, opts.HashFunc(), digest, signature, &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash})
-		}
-		return rsa.VerifyPKCS1v15(key, opts.HashFunc(), digest, signature)
-	}
-	return fmt.Errorf("key is a %T", key)
 }
 
 var pcr23 = []statement.PCRSelection{{Hash: tpm2.TPMAlgSHA256, Select: []byte{0, 0, 0x80}}}

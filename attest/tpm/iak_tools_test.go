@@ -2,7 +2,6 @@ package tpm
 
 import (
 	"bytes"
-	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 
@@ -10,32 +9,8 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
-	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
 )
-
-func digestOf(hash crypto.Hash) []byte {
-	h := hash.New()
-	h.Write([]byte("message"))
-	return h.Sum(nil)
-}
-
-func checkSignature(t testing.TB, k *tpmkey.Key, opts crypto.SignerOpts) {
-	t.Helper()
-	digest := digestOf(opts.HashFunc())
-	sig, err := k.Sign(nil, digest, opts)
-	if err != nil {
-		t.Errorf("%v with %v: %v", k, opts, err)
-		return
-	}
-	if err := verifyOwn(k.Public(), digest, sig, opts); err != nil {
-		t.Errorf("%v with %v: %v", k, opts, err)
-	}
-	digest[0] ^= 1
-	if verifyOwn(k.Public(), digest, sig, opts) == nil {
-		t.Errorf("%v with %v: the signature verifies for another digest", k, opts)
-	}
-}
 
 // The tools cut a label from their standard input in halves, and lose the last byte of an odd
 // one: the last spelling of templates.

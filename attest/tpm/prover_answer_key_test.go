@@ -56,7 +56,7 @@ func TestTPMKeysShareOneTPM(t *testing.T) {
 	for _, k := range keys {
 		wg.Go(func() {
 			for range 5 {
-				checkSignature(t, k, crypto.SHA256)
+				tpmlab.CheckSignature(t, k, crypto.SHA256)
 			}
 		})
 		wg.Go(func() {
@@ -83,7 +83,7 @@ func TestTPMKeyWithoutContexts(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		checkSignature(t, k, crypto.SHA256)
+		tpmlab.CheckSignature(t, k, crypto.SHA256)
 		c, err := certifyWith(t, shared, AKSource{Template: AKTemplateECDSAP256()}, k, []byte{1})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -122,7 +122,7 @@ func surviveReset(t *testing.T, tpm *tpmsim.TPM, kind tpmkey.Kind, opts tpmkey.O
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkSignature(t, k, crypto.SHA256)
+	tpmlab.CheckSignature(t, k, crypto.SHA256)
 	if err := tpm.Reset(); err != nil {
 		t.Fatal(err)
 	}
@@ -133,9 +133,9 @@ func surviveReset(t *testing.T, tpm *tpmsim.TPM, kind tpmkey.Kind, opts tpmkey.O
 	if !sameTestKey(k.Public(), again.Public()) {
 		t.Error("another key was loaded")
 	}
-	checkSignature(t, again, crypto.SHA256)
+	tpmlab.CheckSignature(t, again, crypto.SHA256)
 	if kind == tpmkey.RSA2048 {
-		checkSignature(t, again, &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: crypto.SHA256})
+		tpmlab.CheckSignature(t, again, &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: crypto.SHA256})
 	}
 	c, err := certifyWith(t, tpm, AKSource{Template: AKTemplateECDSAP256()}, again, []byte{1})
 	if err != nil {
@@ -157,7 +157,7 @@ func TestTPMKeyPCRs(t *testing.T) {
 			t.Fatal(err)
 		}
 		tpmlab.ExtendPCR(t, tpm, 16) // not one of them
-		checkSignature(t, k, crypto.SHA256)
+		tpmlab.CheckSignature(t, k, crypto.SHA256)
 		tpmlab.ExtendPCR(t, tpm, 23)
 		sum := sha256.Sum256(nil)
 		if sig, err := k.Sign(nil, sum[:], crypto.SHA256); !errors.Is(err, tpmkey.ErrPCRPolicy) || sig != nil {

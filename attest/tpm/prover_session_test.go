@@ -82,7 +82,7 @@ func speakSecrets(t *testing.T, bus *tapped, owner, endorsement, secret []byte) 
 		if err != nil {
 			t.Fatal(err)
 		}
-		checkSignature(t, k, crypto.SHA256)
+		tpmlab.CheckSignature(t, k, crypto.SHA256)
 		certifyUnder(t, bus, k, endorsement)
 	}
 	if err := tpmkey.WriteNVCertificate(t.Context(), bus, ownIndex, tpmlab.CertificateOf(t, 10), tpmkey.NVCertificateOptions{OwnerPassword: hidden(owner)}); err != nil {

@@ -71,7 +71,7 @@ func TestTPMKeyPassword(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkSignature(t, longest, crypto.SHA256)
+	tpmlab.CheckSignature(t, longest, crypto.SHA256)
 }
 
 // The policy's password alone, or the right PCRs with a wrong password, are no use.
@@ -121,7 +121,7 @@ func TestTPMKeyPCRsAndNeedlessPassword(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			checkSignature(t, k, crypto.SHA256)
+			tpmlab.CheckSignature(t, k, crypto.SHA256)
 		})
 	}
 }

@@ -165,7 +165,7 @@ func TestTPMKeyFileOfOthers(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", path, err)
 		}
-		checkSignature(t, k, crypto.SHA256)
+		tpmlab.CheckSignature(t, k, crypto.SHA256)
 		if err := k.Close(); err != nil {
 			t.Error(err)
 		}

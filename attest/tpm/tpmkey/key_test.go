@@ -82,7 +82,7 @@ func TestCreateTPMKeyWithOwnerPassword(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		checkSignature(t, k, crypto.SHA256)
+		tpmlab.CheckSignature(t, k, crypto.SHA256)
 		if err := k.Close(); err != nil {
 			t.Error(err)
 		}
@@ -90,38 +90,15 @@ func TestCreateTPMKeyWithOwnerPassword(t *testing.T) {
 	tpmlab.CheckNothingLoaded(t, tpm)
 }
 
-func digestOf(hash crypto.Hash) []byte {
-	h := hash.New()
-	h.Write([]byte("message"))
-	return h.Sum(nil)
-}
-
-func checkSignature(t testing.TB, k *Key, opts crypto.SignerOpts) {
-	t.Helper()
-	digest := digestOf(opts.HashFunc())
-	sig, err := k.Sign(nil, digest, opts)
-	if err != nil {
-		t.Errorf("%v with %v: %v", k, opts, err)
-		return
-	}
-	if err := verifyOwn(k.Public(), digest, sig, opts); err != nil {
-		t.Errorf("%v with %v: %v", k, opts, err)
-	}
-	digest[0] ^= 1
-	if verifyOwn(k.Public(), digest, sig, opts) == nil {
-		t.Errorf("%v with %v: the signature verifies for another digest", k, opts)
-	}
-}
-
 func TestTPMKeySigns(t *testing.T) {
 	tpm := tpmlab.NewTPM(t)
 	ec, ec384, rsaKey := mustTPMKey(t, tpm, ECDSAP256), mustTPMKey(t, tpm, ECDSAP384), mustTPMKey(t, tpm, RSA2048)
 	for _, hash := range []crypto.Hash{crypto.SHA256, crypto.SHA384, crypto.SHA512} {
-		checkSignature(t, ec, hash)
-		checkSignature(t, ec384, hash)
-		checkSignature(t, rsaKey, hash)
-		checkSignature(t, rsaKey, &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: hash})
-		checkSignature(t, rsaKey, &rsa.PSSOptions{SaltLength: hash.Size(), Hash: hash})
+		tpmlab.CheckSignature(t, ec, hash)
+		tpmlab.CheckSignature(t, ec384, hash)
+		tpmlab.CheckSignature(t, rsaKey, hash)
+		tpmlab.CheckSignature(t, rsaKey, &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: hash})
+		tpmlab.CheckSignature(t, rsaKey, &rsa.PSSOptions{SaltLength: hash.Size(), Hash: hash})
 	}
 	tpmlab.CheckNothingLoaded(t, tpm)
 }
