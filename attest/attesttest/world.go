@@ -221,7 +221,9 @@ func (w *World) expects(machine string, road attest.Road, identity attest.Identi
 }
 
 // Documents are what the author of a kind of evidence by documents (package attest/document)
-// gives to a [World], so that [Run] can attack it.
+// gives to a [World], so that [Run] can attack it. Some attacks know nothing of the format:
+// they change one byte after the other, so that what is not covered by a signature is found,
+// and put the right value, or another identity, in the place of what a document says.
 type Documents struct {
 	// Kind is the control plane's side, as used in World.Config.
 	Kind attest.Kind
@@ -230,6 +232,9 @@ type Documents struct {
 	Source func(machine string, at time.Time) document.Source
 	// Attacker is like Source, but signs the documents with its own key.
 	Attacker func(machine string, at time.Time) document.Source
+	// Undated says that documents have no date, so that only the challenge, which they cover,
+	// makes them new. Those of another day are then no attacks.
+	Undated bool
 }
 
 // forged makes the same for package forge.
