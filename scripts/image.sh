@@ -4,7 +4,8 @@
 # of the archive, which docker load, podman load and ctr images import read:
 # $IMAGE_DIR/nodeattest-ARCH.tar, by default in a folder of the user's cache. Clean clones of
 # one commit give the same bytes wherever they are; the programs record the commit. The programs
-# believe Mozilla's CAs and those in the PEM file that IMAGE_ROOTS names.
+# believe Mozilla's CAs and those in the PEM file that IMAGE_ROOTS names. Where no folder
+# replaces our modules, as on the commit of a release, advisories on them must be found.
 set -euo pipefail
 export GOWORK=off
 roots=()
@@ -24,6 +25,7 @@ for program in node-attestation-controller node-attestation-signer; do
 	(cd kube && CGO_ENABLED=0 GOOS=linux GOARCH=$arch go build -trimpath -ldflags '-s -w' -o "$work/$program" "./cmd/$program")
 	programs+=("$work/$program")
 done
+grep -q '^replace' kube/go.mod || scripts/advisory.sh "${programs[@]}"
 (cd tools/image && GOARCH='' go run . -o "$work/image.tar" -tag "$tag" -arch "$arch" "${roots[@]}" "${programs[@]}")
 mv "$work/image.tar" "$dir/nodeattest-$arch.tar"
 echo "$dir/nodeattest-$arch.tar"
