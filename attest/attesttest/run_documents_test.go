@@ -170,6 +170,16 @@ func TestWeakControlPlanes(t *testing.T) {
 				return a, nil
 			})
 		}, []string{"stranger", "stranger-with-annotation", "machine-of-another-node", "second-name-for-a-machine"}},
+		"an inventory that keeps something back": {func(_ *testing.T, w *World) {
+			w.Config.Policy.Machines = func(ctx context.Context, q csr.Question) (*csr.Machine, error) {
+				m, err := w.machine(ctx, q)
+				if m != nil {
+					known := *m
+					m, known.Identity, known.Provider = &known, "", ""
+				}
+				return m, err
+			}
+		}, []string{"inventory-of-another-machine", "inventory-of-another-provider"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := NewWorld(t, WorldOptions{Documents: toyDocuments(t, strictKind)})

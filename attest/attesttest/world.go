@@ -116,6 +116,9 @@ func OpenWorld(opts WorldOptions) (*World, error) {
 		NodeName2: {Name: MachineTwo, NodeName: NodeName2, BootstrapReady: true,
 			DNSNames: []string{"node-2.example.com"}, IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.2")}},
 		"node-3": {Name: "machine-of-node-3", NodeName: "node-3"}, // not ready
+		// The inventory knows these by something that no evidence of the world's machines shows.
+		"node-7": {Name: MachineOne, NodeName: "node-7", BootstrapReady: true, Identity: "another:machine"},
+		"node-8": {Name: MachineOne, NodeName: "node-8", BootstrapReady: true, Provider: "another"},
 	}
 	w.admits = func(m *csr.Machine, r *attest.Result) bool { return w.expects(m.Name, r.Road, r.Machine, r.MachineKey) }
 	return w, w.open()
