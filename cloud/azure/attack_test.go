@@ -25,7 +25,7 @@ import (
 const (
 	testSubscription = "8a205152-b25a-417f-a676-80465535a6c9"
 	testVM           = "b1310a36-d400-46f6-82cb-6217df846586"
-	testNonce        = "00112233445566778899aabbccddeeff"
+	testNonce        = "nodeattest007PsO2B9tnG1CEDAVcE7Z"
 )
 
 var testTime = time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
@@ -253,7 +253,7 @@ func contentAttacks() []attack {
 			return bytes.Replace(der, []byte(testVM), []byte("b1310a36-d400-46f6-82cb-6217df846587"), 1)
 		}},
 		{name: "nonce-edited", want: checkSignature, bytes: func(der []byte) []byte {
-			return bytes.Replace(der, []byte(testNonce), []byte("00112233445566778899aabbccddeefe"), 1)
+			return bytes.Replace(der, []byte(testNonce), []byte(testNonce[:31]+"Y"), 1)
 		}},
 		{name: "document-of-yesterday", want: checkTime, make: func(_ *bench, p *parts) { p.Content = at(-6*time.Hour - time.Second) }},
 		{name: "document-of-the-next-minutes", want: checkTime, make: func(_ *bench, p *parts) { p.Content = at(maxSkew + time.Second) }},

@@ -10,9 +10,12 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Provider is the name of this kind of evidence in signer names and, followed by "/v1", in the
+// Provider is the name of this kind of evidence in signer names and, followed by "/v2", in the
 // block KUBELET AUTHENTICATOR ATTESTATION PROVIDER.
 const Provider = "azure"
+
+// formatVersion is the version of the data format. The nonces of version 1 had no label.
+const formatVersion = 2
 
 // checkSubscription: the machine belongs to a subscription that is not among those that count.
 const checkSubscription refusal.Check = "azure-subscription"
@@ -43,7 +46,7 @@ func NewKind(config KindConfig) (*document.Kind, error) {
 		}
 		p.subscriptions = append(p.subscriptions, strings.ToLower(s))
 	}
-	return document.NewKind(document.KindConfig{Provider: Provider, Identities: []attest.Grammar{Grammar()}, ValueSize: valueSize, Platform: p, OwnMachines: true})
+	return document.NewKind(document.KindConfig{Provider: Provider, Versions: []int{formatVersion}, Identities: []attest.Grammar{Grammar()}, ValueSize: valueSize, Platform: p, OwnMachines: true})
 }
 
 // platform is the [document.Platform] of Azure.

@@ -244,7 +244,7 @@ func (j *join) attester(m oid.GCEInstance) *attest.Attester {
 	if err != nil {
 		j.t.Fatal(err)
 	}
-	prover, err := document.NewProver(gce.Provider, &tamperingSource{source, j.tamper})
+	prover, err := document.NewProver(gce.Provider, 1, &tamperingSource{source, j.tamper})
 	if err != nil {
 		j.t.Fatal(err)
 	}

@@ -62,15 +62,16 @@ type Nitro struct {
 type Kind struct {
 	Name       string
 	Identities []attest.Grammar
+	Versions   []int
 	Open       func(decode func(into any) error) (attest.Kind, error)
 }
 
 // boxed are the kinds in the box.
 func boxed() []Kind {
 	return []Kind{
-		{gce.Provider, []attest.Grammar{gce.Grammar()}, section((*GCE).kind)},
-		{azure.Provider, []attest.Grammar{azure.Grammar()}, section((*Azure).kind)},
-		{nitro.Provider, []attest.Grammar{nitro.Grammar()}, section((*Nitro).kind)},
+		{gce.Provider, []attest.Grammar{gce.Grammar()}, nil, section((*GCE).kind)},
+		{azure.Provider, []attest.Grammar{azure.Grammar()}, []int{2}, section((*Azure).kind)},
+		{nitro.Provider, []attest.Grammar{nitro.Grammar()}, nil, section((*Nitro).kind)},
 	}
 }
 
@@ -171,6 +172,9 @@ func (k *Kind) check(kind attest.Kind) error {
 	d := kind.Describe()
 	if d.Provider != k.Name {
 		return refusal.Config("Kind.Open", "a kind with provider "+refusal.Quote(d.Provider), k.Name)
+	}
+	if versions := k.versions(); slices.ContainsFunc(d.Versions, func(v int) bool { return !slices.Contains(versions, v) }) {
+		return refusal.Config("Kind.Versions", fmt.Sprint(versions, ", and a kind with ", d.Versions), "all that it reads")
 	}
 	for _, road := range d.Roads {
 		switch other := slices.IndexFunc(road.Identities, func(g attest.Grammar) bool { return k.grammar(g.Kind) == nil }); {
@@ -276,6 +280,14 @@ func (k *Kind) grammar(kind string) *attest.Grammar {
 	return nil
 }
 
+// versions returns the versions of the data format that the kind reads.
+func (k *Kind) versions() []int {
+	if k.Versions == nil {
+		return []int{1}
+	}
+	return k.Versions
+}
+
 func (k *Kind) identities() []string {
 	names := make([]string, len(k.Identities))
 	for n, g := range k.Identities {
@@ -325,7 +337,7 @@ func Readers(others ...Kind) ([]attest.Kind, error) {
 	}
 	kinds := []attest.Kind{new(tpm.Kind)}
 	for _, k := range s.known {
-		kind, err := document.NewKind(document.KindConfig{Provider: k.Name, Identities: k.Identities, ValueSize: minValueSize, Platform: untrusting{}})
+		kind, err := document.NewKind(document.KindConfig{Provider: k.Name, Identities: k.Identities, Versions: k.Versions, ValueSize: minValueSize, Platform: untrusting{}})
 		if err != nil {
 			return nil, err
 		}
