@@ -47,8 +47,9 @@ type VerifierConfig struct {
 	Intermediates []*x509.Certificate
 	// FetchIssuer gets a missing intermediate from the place that a certificate names for it
 	// (authority information access, caIssuers: RFC 5280, 4.2.2.1): its DER, or nil if it does
-	// not fetch from that URL. An error means that nothing could be found out now. It is called
-	// from many goroutines, and at most four times for one document. Nil gets none;
+	// not fetch from that URL. An error means that nothing could be found out now, and so does
+	// what is no certificate. It is called for at most four documents at once, and for each at
+	// most four times, within ten seconds in all; what verified is kept for a day. Nil gets none;
 	// [HTTPFetcher.FetchIssuer] gets them over HTTPS.
 	//
 	// The URL comes from a certificate that nobody has verified yet: whoever files a request
@@ -68,6 +69,7 @@ type VerifierConfig struct {
 type Verifier struct {
 	roots, intermediates chain.Pool
 	fetchIssuer          func(ctx context.Context, url string) ([]byte, error)
+	fetched              fetched
 	domains              []string
 }
 
@@ -83,7 +85,8 @@ func NewVerifier(config VerifierConfig) (*Verifier, error) {
 	if config.Domains == nil {
 		config.Domains = []string{domainPublic}
 	}
-	v := &Verifier{roots: chain.NewPool(config.Roots), intermediates: chain.NewPool(config.Intermediates), fetchIssuer: config.FetchIssuer}
+	v := &Verifier{roots: chain.NewPool(config.Roots), intermediates: chain.NewPool(config.Intermediates), fetchIssuer: config.FetchIssuer,
+		fetched: fetched{busy: make(chan struct{}, maxFetching)}}
 	for _, d := range config.Domains {
 		if !validDomain(d) {
 			return nil, refusal.Config("Domains", refusal.Quote(d), "names such as "+domainPublic)
@@ -158,7 +161,7 @@ func (d *signedData) signer() (*x509.Certificate, error) {
 // trust finds a chain for the very certificate whose key signed, and verifies it. Checks that
 // cost nothing come first, so that an unknown certificate costs no signature.
 func (v *Verifier) trust(ctx context.Context, leaf *x509.Certificate, now time.Time, budget *attest.Budget) ([]*x509.Certificate, string, error) {
-	paths, missing := chain.Paths(leaf, v.roots, now, v.intermediates)
+	paths, missing := chain.Paths(leaf, v.roots, now, v.intermediates, v.fetched.pool(now))
 	if len(paths) == 0 && v.fetchIssuer == nil {
 		return nil, "", unknownIssuer(missing)
 	}
@@ -172,11 +175,13 @@ func (v *Verifier) trust(ctx context.Context, leaf *x509.Certificate, now time.T
 	if err := checkLeaf(leaf); err != nil {
 		return nil, "", err
 	}
+	var got chain.Pool
 	if len(paths) == 0 {
-		paths, err = v.fetch(ctx, leaf, now)
+		paths, got, err = v.fetch(ctx, leaf, now)
 	}
 	for _, path := range paths {
 		if err = chain.Verify(ctx, path, now, x509.ExtKeyUsageServerAuth, budget); err == nil {
+			v.fetched.keep(got.In(path), now)
 			return path, name, nil
 		}
 		if errors.Is(err, attest.CheckBudget) || errors.Is(err, refusal.ErrRetry) {
@@ -187,7 +192,7 @@ func (v *Verifier) trust(ctx context.Context, leaf *x509.Certificate, now time.T
 }
 
 func unknownIssuer(missing *x509.Certificate) error {
-	return refuse(chain.CheckChain, "an unknown authority "+missing.Issuer.String(), "one of the roots, or an intermediate that leads there")
+	return refuse(chain.CheckChain, "an unknown authority "+chain.Name(missing.RawIssuer), "one of the roots, or an intermediate that leads there")
 }
 
 // nameOf is the first name in the certificate that belongs to one of the clouds. Common Names
