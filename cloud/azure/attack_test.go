@@ -17,6 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/crypto/cryptobyte"
+	casn1 "golang.org/x/crypto/cryptobyte/asn1"
+
 	"github.com/nodeattest/nodeattest/cloud/internal/chain"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -224,6 +227,13 @@ func certificateAttacks() []attack {
 		{name: "name-with-another-suffix", want: checkName, make: names("metadata.azure.com.attacker.example")},
 		{name: "name-with-another-prefix", want: checkName, make: names("xmetadata.azure.com")},
 		{name: "name-above", want: checkName, make: names("azure.com")},
+		{name: "name-with-an-empty-first-label", want: checkName, make: names(".metadata.azure.com")},
+		{name: "name-with-an-empty-label", want: checkName, make: names("eastus..metadata.azure.com")},
+		{name: "bytes-after-the-certificates-signature", want: checkEncoding, make: func(_ *bench, p *parts) {
+			body := cryptobyte.String(p.Certificates[0])
+			body.ReadASN1(&body, casn1.SEQUENCE)
+			p.Certificates[0] = tlv(0x30, body, tlv(0x04, []byte("anything at all")))
+		}},
 		{name: "usage-clients", want: checkCertificate, make: signedBy(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} })},
 		{name: "usage-absent", want: checkCertificate, make: signedBy(func(c *x509.Certificate) { c.ExtKeyUsage = nil })},
 		{name: "usage-no-signatures", want: checkCertificate, make: signedBy(func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageKeyEncipherment })},

@@ -213,3 +213,43 @@ func joinBy(v *attest.Verifier, prover attest.Prover) error {
 	_, err = v.Verify(ctx, filed(answer))
 	return err
 }
+
+// What the inventory says of the machine's provider ID is held against its document.
+func TestInventory(t *testing.T) {
+	cloud := cloudtest.NewAzure(t, cloudtest.AzureOptions{})
+	machine := cloudtest.AzureMachine{SubscriptionID: "8a205152-b25a-417f-a676-80465535a6c9", VMID: "b1310a36-d400-46f6-82cb-6217df846586"}
+	server := cloud.Serve(machine)
+	defer server.Close()
+	const vm = "/resourceGroups/MC_group/providers/Microsoft.Compute/virtualMachineScaleSets/pool-1/virtualMachines/0"
+	for providerID, want := range map[string]refusal.Check{
+		"": "",
+		"azure:///subscriptions/8a205152-b25a-417f-a676-80465535a6c9" + vm:                  "",
+		strings.ToLower("azure:///subscriptions/8A205152-b25a-417f-a676-80465535a6c9" + vm): "",
+		"azure:///subscriptions/8A205152-B25A-417F-A676-80465535A6C9" + vm:                  "",
+		"metal3://namespace/host/machine":                                                   "", // of which Azure knows nothing
+		"azure:///subscriptions/00000000-0000-0000-0000-000000000001" + vm:                  "azure-inventory",
+		"azure:///subscriptions/8a205152-b25a-417f-a676-80465535a6c9":                       "azure-inventory",
+		"azure:///subscriptions/8a205152-b25a-417f-a676-80465535a6c90" + vm:                 "azure-inventory",
+		"azure://8a205152-b25a-417f-a676-80465535a6c9" + vm:                                 "azure-inventory",
+		"azure://": "azure-inventory",
+		"gce://example-project/europe-west1-b/vm-1": "azure-inventory",
+		"aws:///us-east-2a/i-0123456789abcdef0":     "azure-inventory",
+	} {
+		t.Run(providerID, func(t *testing.T) {
+			config, err := verifierConfig(cloud, machine)
+			if err != nil {
+				t.Fatal(err)
+			}
+			config.Policy.Machines = func(_ context.Context, q csr.Question) (*csr.Machine, error) {
+				return &csr.Machine{Name: "machine-1", NodeName: q.NodeName, BootstrapReady: true, ProviderID: providerID}, nil
+			}
+			v, err := attest.NewVerifier(config)
+			if err == nil {
+				err = join(v, server.URL)
+			}
+			if want == "" && err != nil || want != "" && (!errors.Is(err, want) || errors.Is(err, refusal.ErrRetry)) {
+				t.Errorf("%v, want %q", err, want)
+			}
+		})
+	}
+}

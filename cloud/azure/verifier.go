@@ -59,8 +59,8 @@ type VerifierConfig struct {
 	FetchIssuer func(ctx context.Context, url string) ([]byte, error)
 	// Domains are the names of the clouds whose documents count, from Microsoft's
 	// documentation of the service: metadata.azure.com, metadata.azure.us (US government),
-	// metadata.azure.cn (China). Each covers itself and all names below it. Nil means the
-	// first. The certificates of the first two come from the same CAs: only the name tells
+	// metadata.azure.cn (China). Each covers itself and all names below it, and one that is not
+	// called metadata, or is not below such a name, is refused. Nil means the first. The certificates of the first two come from the same CAs: only the name tells
 	// them apart.
 	Domains []string
 }
@@ -99,10 +99,13 @@ func NewVerifier(config VerifierConfig) (*Verifier, error) {
 	return v, nil
 }
 
-// validDomain reports whether a name has two or more labels, of letters, digits and hyphens.
+// validDomain reports whether a name is metadata.<cloud>, or one below that, with two or more
+// labels for the cloud, of letters, digits and hyphens. Names of other services are customers',
+// who get certificates for them: under azure.com, for example.
 func validDomain(d string) bool {
 	labels := strings.Split(strings.ToLower(d), ".")
-	return len(labels) > 1 && len(d) <= 253 && !slices.ContainsFunc(labels, func(l string) bool {
+	first := slices.Index(labels, "metadata")
+	return first >= 0 && len(labels)-first > 2 && len(d) <= 253 && !slices.ContainsFunc(labels, func(l string) bool {
 		return l == "" || len(l) > 63 || strings.Trim(l, "abcdefghijklmnopqrstuvwxyz0123456789-") != ""
 	})
 }
@@ -148,7 +151,7 @@ func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // signer returns the one certificate, which must be the one that the signer names.
 func (d *signedData) signer() (*x509.Certificate, error) {
-	leaf, err := x509.ParseCertificate(d.certificate)
+	leaf, err := chain.Parse(d.certificate)
 	if err != nil {
 		return nil, &refusal.Error{Check: checkEncoding, Got: "a bad certificate", Want: "X.509", Err: err}
 	}
@@ -196,12 +199,12 @@ func unknownIssuer(missing *x509.Certificate) error {
 }
 
 // nameOf is the first name in the certificate that belongs to one of the clouds. Common Names
-// do not count.
+// do not count, nor do names with an empty label.
 func (v *Verifier) nameOf(leaf *x509.Certificate) (string, error) {
 	for _, name := range leaf.DNSNames {
 		lower := strings.ToLower(name)
 		for _, d := range v.domains {
-			if lower == d || strings.HasSuffix(lower, "."+d) {
+			if lower == d || strings.HasSuffix(lower, "."+d) && !slices.Contains(strings.Split(lower, "."), "") {
 				return lower, nil
 			}
 		}
