@@ -281,6 +281,9 @@ func TestHTTPFetcher(t *testing.T) {
 	if len(f.failed) > maxFailed || len(f.flights) != 0 {
 		t.Errorf("%d failures are remembered, and %d requests", len(f.failed), len(f.flights))
 	}
+	if transport, ok := NewHTTPFetcher(HTTPFetcherOptions{}).client.Transport.(*http.Transport); !ok || transport.Proxy == nil {
+		t.Error("the environment's proxy is not asked")
+	}
 	if got, err := NewHTTPFetcher(HTTPFetcherOptions{Hosts: []string{"a.example"}}).FetchIssuer(context.Background(), "http://www.microsoft.com/"); got != nil || err != nil {
 		t.Errorf("another list of hosts: %q, %v", got, err)
 	}

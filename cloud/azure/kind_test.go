@@ -272,6 +272,8 @@ func TestConfig(t *testing.T) {
 		"no roots":              func(c *VerifierConfig) { c.Roots = nil },
 		"a nil root":            func(c *VerifierConfig) { c.Roots = []*x509.Certificate{nil} },
 		"a nil intermediate":    func(c *VerifierConfig) { c.Intermediates = []*x509.Certificate{nil} },
+		"a leaf as a root":      func(c *VerifierConfig) { c.Roots = append(slices.Clone(c.Roots), b.leaf.Certificate) },
+		"a leaf between":        func(c *VerifierConfig) { c.Intermediates = []*x509.Certificate{b.leaf.Certificate} },
 		"no domains":            func(c *VerifierConfig) { c.Domains = []string{} },
 		"an empty domain":       func(c *VerifierConfig) { c.Domains = []string{""} },
 		"a domain of one label": func(c *VerifierConfig) { c.Domains = []string{"com"} },

@@ -79,8 +79,8 @@ func NewVerifier(config VerifierConfig) (*Verifier, error) {
 	if len(config.Roots) == 0 {
 		return nil, refusal.Config("Roots", "", "at least one")
 	}
-	if slices.Contains(config.Roots, nil) || slices.Contains(config.Intermediates, nil) {
-		return nil, refusal.Config("Roots or Intermediates", "with nil", "certificates")
+	if !chain.AllCAs(config.Roots) || !chain.AllCAs(config.Intermediates) {
+		return nil, refusal.Config("Roots or Intermediates", "with nil or a certificate of no CA", "CAs")
 	}
 	if config.Domains == nil {
 		config.Domains = []string{domainPublic}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/document"
 	"github.com/nodeattest/nodeattest/cloud/internal/inventory"
 	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -90,11 +90,13 @@ func newPlatform(config KindConfig) (*platform, error) {
 		return nil, refusal.Config("Keys", "", "Google's")
 	case len(config.Projects) == 0:
 		return nil, refusal.Config("Projects", "", "the IDs of the projects whose machines may join")
-	case slices.Contains(config.Projects, ""):
-		return nil, refusal.Config("Projects", "an empty ID", "IDs of projects")
 	}
 	p := &platform{config.Keys, map[string]bool{}}
 	for _, project := range config.Projects {
+		m := oid.GCEInstance{Zone: "z", ProjectNumber: 1, ProjectID: project, InstanceID: 1, InstanceName: "i"}
+		if _, err := m.Marshal(); err != nil {
+			return nil, refusal.Config("Projects", refusal.Quote(project), "IDs of projects")
+		}
 		p.projects[project] = true
 	}
 	return p, nil

@@ -299,6 +299,8 @@ func TestConfig(t *testing.T) {
 	for name, c := range map[string]gce.KindConfig{
 		"nothing":             {},
 		"no projects":         {Keys: good.Keys},
+		"all projects":        {Keys: good.Keys, Projects: []string{"*"}},
+		"a project and blank": {Keys: good.Keys, Projects: []string{project + " "}},
 		"an empty project":    {Keys: good.Keys, Projects: []string{project, ""}},
 		"no keys":             {Projects: good.Projects},
 		"keys that are a nil": {Keys: (*jws.StaticKeySet)(nil), Projects: good.Projects},

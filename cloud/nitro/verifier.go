@@ -55,8 +55,8 @@ type Verifier struct{ roots []*x509.Certificate }
 
 // NewVerifier makes a verifier. The error matches [refusal.CheckConfig].
 func NewVerifier(config VerifierConfig) (*Verifier, error) {
-	if len(config.Roots) == 0 || slices.Contains(config.Roots, nil) {
-		return nil, refusal.Config("Roots", "", "at least one, and none nil")
+	if len(config.Roots) == 0 || !chain.AllCAs(config.Roots) {
+		return nil, refusal.Config("Roots", "", "at least one, and only CAs")
 	}
 	return &Verifier{slices.Clone(config.Roots)}, nil
 }

@@ -89,6 +89,11 @@ func Parse(der []byte) (*x509.Certificate, error) {
 	return x509.ParseCertificate(der)
 }
 
+// AllCAs reports whether all certificates are those of CAs, and none is nil.
+func AllCAs(list []*x509.Certificate) bool {
+	return !slices.ContainsFunc(list, func(c *x509.Certificate) bool { return c == nil || !c.BasicConstraintsValid || !c.IsCA })
+}
+
 var errElements = errors.New("got other elements than a certificate's three")
 
 // maxName is the length in bytes of the longest name that is shown.
