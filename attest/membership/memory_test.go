@@ -191,3 +191,54 @@ func BenchmarkMemoryRegistry(b *testing.B) {
 		})
 	}
 }
+
+// Whoever gets a machine or a Machine UID whose reservation has ended takes it for good: for a
+// clock that is a moment behind, the reservation is over too.
+func TestEndedReservationIsNotBoundByAClockBehind(t *testing.T) {
+	const reserved = 3 * sweepSize
+	for name, take := range map[string]func(r Registry, c *Claim) error{
+		"machine": func(r Registry, c *Claim) error {
+			_, err := r.Reserve(t.Context(), Claim{NodeName: "other", Machine: c.Machine, MachineUID: "uid-other"}, testTime().Add(2*time.Minute))
+			return err
+		},
+		"Machine UID": func(r Registry, c *Claim) error {
+			_, err := r.Reserve(t.Context(), Claim{NodeName: "other", Machine: "test:other", MachineUID: c.MachineUID}, testTime().Add(2*time.Minute))
+			return err
+		},
+		"rebound machine": func(r Registry, c *Claim) error {
+			bound, err := r.Lookup(t.Context(), "node-0")
+			if err == nil {
+				_, err = r.Rebind(t.Context(), bound, c.Machine)
+			}
+			return err
+		},
+		"adopted Machine UID": func(r Registry, c *Claim) error {
+			bound, err := r.Lookup(t.Context(), "node-0")
+			if err == nil {
+				_, err = r.Adopt(t.Context(), bound, c.MachineUID)
+			}
+			return err
+		},
+		"nothing": func(Registry, *Claim) error { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, _, at := memoryOf(t, 1)
+			var last *Record // a sweep takes it last
+			for i := range reserved {
+				var err error
+				if last, err = r.Reserve(t.Context(), testClaim(10+i), at.Add(time.Minute)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			*at = at.Add(61 * time.Second)
+			if err := take(r, &last.Claim); err != nil {
+				t.Fatal(err)
+			}
+			*at = at.Add(-3 * time.Second)
+			_, err := r.Bind(t.Context(), last, at.Add(time.Hour), nil)
+			if taken := name != "nothing"; taken != errors.Is(err, CheckRegistryConflict) || !taken && err != nil {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
