@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
 )
 
 func testClaim(i int) Claim {
@@ -111,6 +112,37 @@ func TestMemoryDropsWhatEnded(t *testing.T) {
 	}
 	if len(store.names) != writes || len(store.machines) != writes || len(store.uids) != 0 || len(store.ends) != 0 {
 		t.Errorf("%d names, %d machines, %d UIDs and %d ends are left, want those of %d joins", len(store.names), len(store.machines), len(store.uids), len(store.ends), writes)
+	}
+}
+
+// What is handed out is the caller's: a reader who changes a record's certificates changes nothing.
+func TestMemoryHandsOutCopies(t *testing.T) {
+	r, _, at := memoryOf(t, 1)
+	c, end := testClaim(0), at.Add(time.Hour)
+	bound, err := r.Lookup(t.Context(), c.NodeName)
+	if err == nil {
+		bound, err = r.Bind(t.Context(), bound, end, &csr.IssuedRecord{CredentialID: "a", NodeName: c.NodeName, Machine: string(c.Machine), MachineUID: c.MachineUID, NotAfter: end})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	bound.Issued[0].CredentialID = "changed"
+	for record, err := range r.Records(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		record.Issued[0].CredentialID = "changed"
+	}
+	for _, find := range []func() (*Record, error){
+		func() (*Record, error) { return r.LookupMachineUID(t.Context(), c.MachineUID) },
+		func() (*Record, error) { return r.LookupMachine(t.Context(), c.Machine) },
+		func() (*Record, error) { return r.Lookup(t.Context(), c.NodeName) },
+	} {
+		record, err := find()
+		if err != nil || record.Issued[0].CredentialID != "a" {
+			t.Errorf("got %+v, %v", record, err)
+		}
+		record.Issued[0].CredentialID = "changed"
 	}
 }
 
