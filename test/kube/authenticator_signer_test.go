@@ -18,7 +18,6 @@ import (
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
-	"github.com/nodeattest/nodeattest/kube/deploy"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -118,13 +117,7 @@ func (c *cluster) startOwnSigners(t *testing.T, own func(config map[string]any))
 func (c *cluster) ownSigning(t *testing.T, device *tpmsim.TPM, nodeNames ...string) func(config map[string]any) {
 	t.Helper()
 	c.applyAdmission(t)
-	manifests, err := deploy.Manifests("signer/rbac.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, manifest := range manifests {
-		c.create(t, manifest)
-	}
+	c.apply(t, "signer/rbac.yaml")
 	c.knowMachines(t, device, nodeNames...)
 	certificate, key := write(t, c.dir, "signer.crt", certificatePEM(c.ca.cert)), write(t, c.dir, "signer.key", privatePEM(t, c.ca.key))
 	return func(config map[string]any) {
