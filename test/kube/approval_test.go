@@ -22,6 +22,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/test/controlplane"
 )
 
 // applyWall makes the shipped admission policies on approvals and certificates, and waits until
@@ -32,7 +33,9 @@ func (c *cluster) applyWall(t *testing.T) {
 	object := file(t, c.admin, c.plainFor(t, "probe", csr.SignerClientTPM))
 	for subresource, change := range map[string]func(){
 		"approval": func() { object.Status.Conditions = condition(certificatesv1.CertificateApproved) },
-		"status":   func() { object.Status.Conditions, object.Status.Certificate = nil, certificatePEM(c.ca.cert) },
+		"status": func() {
+			object.Status.Conditions, object.Status.Certificate = nil, controlplane.CertificatePEM(c.ca.Cert)
+		},
 	} {
 		change()
 		eventually(t, func() error {
@@ -52,11 +55,11 @@ func condition(kind certificatesv1.RequestConditionType) []certificatesv1.Certif
 func (c *cluster) plainFor(t *testing.T, nodeName, signer string) *csr.Spec {
 	t.Helper()
 	purpose := csr.PurposeClient
-	request, err := csr.Create(purpose, newKey(t), nodeName, csr.CreateOptions{})
+	request, err := csr.Create(purpose, controlplane.NewKey(t), nodeName, csr.CreateOptions{})
 	if signer == csr.SignerKubeletServing { // for what csr.Create refuses
 		purpose = csr.PurposeServing
 		request, err = x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: csr.NodeUserPrefix + nodeName, Organization: []string{csr.NodesGroup}},
-			DNSNames: []string{"kubernetes.default.svc"}}, newKey(t))
+			DNSNames: []string{"kubernetes.default.svc"}}, controlplane.NewKey(t))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -230,7 +233,7 @@ func (c *cluster) testApprovers(t *testing.T, ours, others client.Client) {
 func (c *cluster) testSigners(t *testing.T, ours, second client.Client) {
 	for name, signer := range map[string]string{"Kubernetes'": csr.SignerKubeAPIServerClientKubelet, "ours": csr.SignerClientTPM} {
 		object := file(t, c.admin, c.plainFor(t, "node-1", signer))
-		object.Status.Certificate = certificatePEM(c.ca.cert)
+		object.Status.Certificate = controlplane.CertificatePEM(c.ca.Cert)
 		for who, as := range map[string]client.Client{"a second signer": second, "an administrator": c.admin, "the controller": ours} {
 			if err := as.SubResource("status").Update(t.Context(), object.DeepCopy()); !apierrors.IsForbidden(err) {
 				t.Errorf("%s writes a certificate of %s signer: %v, want it refused", who, name, err)
