@@ -7,7 +7,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 export GOWORK=off
 db=$(mktemp -d)
 trap 'rm -rf "$db"' EXIT
-govulncheck=$(go tool -modfile="$root/tools/go.mod" -n govulncheck)
+govulncheck=$(cd "$root" && go tool -modfile=tools/go.mod -n govulncheck)
 ours=github.com/nodeattest/nodeattest
 failed=
 
