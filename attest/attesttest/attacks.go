@@ -141,6 +141,8 @@ func machineAttacks() []Attack {
 		asked(classBinding, "second-name-for-a-machine", "Machine-1 wants to be node-2.", wish{change: as(NodeName2)}),
 		asked(classBinding, "node-unknown", "Machine-1 wants to be a node that is in no inventory.", wish{change: as("node-9")}),
 		asked(classBinding, "node-not-ready", "Machine-1 wants to be a node whose machine is not ready.", wish{change: as("node-3")}),
+		asked(classBinding, "inventory-of-another-machine", "Machine-1 wants to be a node for whose machine the inventory has another identity.", wish{change: as("node-7")}),
+		asked(classBinding, "inventory-of-another-provider", "Machine-1 wants to be a node whose machine the inventory knows by another provider's evidence.", wish{change: as("node-8")}),
 		asked(classBinding, "node-of-nobody-by-stranger", "A machine that nobody expects wants to be a node that is in no inventory.", wish{machine: Stranger, change: as("node-9")}),
 	}
 }

@@ -107,7 +107,8 @@ func TestConformance(t *testing.T) {
 		"as it is": {strict, nil},
 		"nothing verified": {&weakPlatform{platform: strict, verify: func(p *platform, data []byte, q *attest.Inquiry) (*document.Claims, error) {
 			return p.Read(data)
-		}}, []string{"evidence-byte-changed", "evidence-last-byte-changed", "document-forged", "document-of-yesterday", "document-of-tomorrow"}},
+		}}, []string{"evidence-byte-changed", "evidence-last-byte-changed", "document-forged", "document-of-yesterday", "document-of-tomorrow",
+			"document-value-replaced", "document-bytes-not-covered", "document-identity-replaced"}},
 		"every root trusted": {&platform{untrusting, []string{testSubscription}}, []string{"document-forged"}},
 		"time of the document": {&weakPlatform{platform: strict, verify: func(p *platform, data []byte, q *attest.Inquiry) (*document.Claims, error) {
 			d, err := parseInsecure(data)

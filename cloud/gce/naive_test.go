@@ -199,7 +199,7 @@ func TestWeakVersions(t *testing.T) {
 func valueOf(audience string) []byte {
 	value, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(audience, "nodeattest:"))
 	if err != nil {
-		panic(err)
+		return nil // covers nothing
 	}
 	return value
 }

@@ -95,7 +95,8 @@ func TestConformance(t *testing.T) {
 		"with PCRs": {&platform{strict.verifier, []map[int][]byte{{4: make([]byte, 48)}}}, nil},
 		"nothing verified": {&weakPlatform{platform: strict, verify: func(p *platform, data []byte, q *attest.Inquiry) (*document.Claims, error) {
 			return p.Read(data)
-		}}, []string{"evidence-byte-changed", "evidence-last-byte-changed", "document-forged", "document-of-yesterday", "document-of-tomorrow"}},
+		}}, []string{"evidence-byte-changed", "evidence-last-byte-changed", "document-forged", "document-of-yesterday", "document-of-tomorrow",
+			"document-value-replaced", "document-bytes-not-covered", "document-identity-replaced"}},
 		"every root trusted": {&platform{verifier: platformVerifier(t, ours, theirs)}, []string{"document-forged"}},
 		"time of the document": {&weakPlatform{platform: strict, verify: func(p *platform, data []byte, q *attest.Inquiry) (*document.Claims, error) {
 			d, err := parseInsecure(data)
