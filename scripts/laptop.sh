@@ -163,6 +163,7 @@ deploy() {
 		apiVersion: kustomize.config.k8s.io/v1beta1
 		kind: Kustomization
 		resources: [$(realpath --relative-to "$to" kube/deploy)]
+		components: [$(realpath --relative-to "$to" kube/deploy/enforce)]
 		images: [{name: nodeattest, newName: registry.example/nodeattest, newTag: v1}]
 		configMapGenerator:
 		  - name: node-attestation
