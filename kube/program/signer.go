@@ -86,6 +86,9 @@ func addSigner(m manager.Manager, f flags, s *settings.Settings, ring *attest.Ke
 	if err != nil {
 		return nil, err
 	}
+	if err := addEvidence(m, providers); err != nil {
+		return nil, err
+	}
 	reconciler, err := signer.New(signer.Config{
 		Providers: providers, CA: ca.CA, Workers: s.Controller.Workers, EveryReplica: !f.leaderElection, Metrics: metrics.Registry,
 	})

@@ -5,12 +5,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
 const (
@@ -21,6 +25,11 @@ const (
 	// maxMetadata is the size of the labels, annotations, owners and finalizers that are kept.
 	maxMetadata = 16 << 10
 )
+
+// Client makes the client of a cluster for [Each].
+func Client(config *rest.Config, http *http.Client, scheme *runtime.Scheme) (rest.Interface, error) {
+	return apiutil.RESTClientForGVK(certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"), false, false, config, serializer.NewCodecFactory(scheme), http)
+}
 
 // Each calls a function for each request that a selector finds, and returns the resource
 // version of the list. It holds one request at a time, however large the list is: it asks for

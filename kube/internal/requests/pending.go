@@ -12,14 +12,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 )
 
@@ -52,9 +50,7 @@ func newPending(signer string, b *backlog) *pending {
 
 // follow has it follow a cluster's API server once it is started.
 func (p *pending) follow(from cluster.Cluster) (err error) {
-	p.api, err = apiutil.RESTClientForGVK(certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"), false, false,
-		from.GetConfig(), serializer.NewCodecFactory(from.GetScheme()), from.GetHTTPClient())
-	if err != nil {
+	if p.api, err = Client(from.GetConfig(), from.GetHTTPClient(), from.GetScheme()); err != nil {
 		return fmt.Errorf("requests to %s: %w", p.signer, err)
 	}
 	return nil

@@ -295,9 +295,11 @@ func (w *world) plane(t *testing.T, inventory string, changes ...string) *plane 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.Providers, err = s.Providers(ring, machines, members); err != nil {
+	providers, err := s.Providers(ring, machines, members)
+	if err != nil {
 		t.Fatal(err)
 	}
+	p.Providers = providers.Providers
 	return p
 }
 
