@@ -112,6 +112,9 @@ func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.Certific
 	case csr.VerdictIgnore:
 		return reconcile.Result{}, nil
 	}
+	if r.leaves(ctx, object, request, nodeName, &decision) {
+		return reconcile.Result{}, nil
+	}
 	if decision.Condition == "" { // already approved: the rest is its signer's job
 		r.done.Add(object)
 		return reconcile.Result{}, nil

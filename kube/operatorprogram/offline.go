@@ -15,6 +15,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
@@ -103,7 +104,7 @@ func (p *plugin) readRecords(o *offline) error {
 
 // providers makes what decides one request at a time, from nothing that an earlier request has
 // changed.
-func (o *offline) providers(at time.Time, hello bool) (*settings.Providers, error) {
+func (o *offline) providers(at time.Time, hello bool) (*csr.Providers, error) {
 	s := o.settings.At(at)
 	ring := new(attest.KeyRing) // has not been read: an answer is not decided with it
 	var err error

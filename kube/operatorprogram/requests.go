@@ -39,6 +39,9 @@ func (p *plugin) getRequest(ctx context.Context, name string) (*csr.Request, err
 	return controller.Request(&object), nil
 }
 
+// pageSize is how many objects are asked for at once.
+const pageSize = 500
+
 // eachRequest calls a function for every request there is, one at a time.
 func (p *plugin) eachRequest(ctx context.Context, each func(r *csr.Request)) error {
 	_, err := requests.Each(ctx, p.api, fields.Everything(), func(o *certificatesv1.CertificateSigningRequest) { each(controller.Request(o)) })

@@ -86,7 +86,7 @@ func addSigner(m manager.Manager, f flags, s *settings.Settings, ring *attest.Ke
 	if err != nil {
 		return nil, err
 	}
-	if err := addEvidence(m, providers); err != nil {
+	if err := addTrust(m, s); err != nil {
 		return nil, err
 	}
 	reconciler, err := signer.New(signer.Config{

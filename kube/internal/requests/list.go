@@ -111,13 +111,22 @@ func decodeItems(d *json.Decoder, each func(o *certificatesv1.CertificateSigning
 	return err
 }
 
-// lean drops what nobody decides on: whose fields they are, and labels, annotations, owners
-// and finalizers if there is much of them. A decision is written without those, and so takes
-// them out of the object.
+// BreakGlass is the annotation in which an administrator says why a request of a node was
+// approved without attestation. The admission policies let nobody else approve, and no node
+// write it.
+const BreakGlass = "nodeattest.github.io/break-glass"
+
+// lean drops what nobody decides on: whose fields they are, and labels, annotations but
+// BreakGlass, owners and finalizers if there is much of them. A decision is written without
+// those, and so takes them out of the object.
 func lean(o *certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequest {
 	o.TypeMeta, o.ManagedFields = metav1.TypeMeta{}, nil
 	if o.ObjectMeta.Size() > maxMetadata {
+		why := o.Annotations[BreakGlass]
 		o.Labels, o.Annotations, o.OwnerReferences, o.Finalizers = nil, nil, nil, nil
+		if why != "" {
+			o.Annotations = map[string]string{BreakGlass: why[:min(len(why), maxMetadata)]}
+		}
 	}
 	return o
 }

@@ -147,3 +147,16 @@ func TestDecode(t *testing.T) {
 		}
 	}
 }
+
+// TestLean keeps what somebody decides on, and little else of what is large.
+func TestLean(t *testing.T) {
+	for name, row := range map[string]struct{ label, glass int }{"little": {10, 10}, "much": {maxMetadata, 10}, "no reason": {maxMetadata, 0}, "a long reason": {0, 10 * maxMetadata}} {
+		o := request("n", ours, "c")
+		o.Labels, o.Annotations = map[string]string{"l": strings.Repeat("l", row.label)}, map[string]string{BreakGlass: strings.Repeat("g", row.glass), "a": "b"}
+		lean(o)
+		small := row.label+row.glass < maxMetadata
+		if (o.Labels != nil) != small || (o.Annotations["a"] == "b") != small || len(o.Annotations[BreakGlass]) != min(row.glass, maxMetadata) || o.ManagedFields != nil || o.Status.Certificate == nil {
+			t.Errorf("%s: %d labels, %d annotations", name, len(o.Labels), len(o.Annotations))
+		}
+	}
+}

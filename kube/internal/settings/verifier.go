@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"context"
 	"fmt"
 	"slices"
 
@@ -26,28 +25,8 @@ func (s *Settings) Policy(clusterIDs []string, machines *Machines, signers ...st
 	return p
 }
 
-// Providers decide requests by the kinds of evidence of a file.
-type Providers struct {
-	*csr.Providers
-	kinds []attest.Kind
-}
-
-// Ready returns a check for each kind that can say whether it works now, such as whether its
-// platform's keys can be fetched, by the kinds' names.
-func (p *Providers) Ready() map[string]func(ctx context.Context) error {
-	checks := map[string]func(ctx context.Context) error{}
-	for _, k := range p.kinds {
-		if r, ok := k.(interface {
-			Ready(ctx context.Context) error
-		}); ok {
-			checks[k.Describe().Provider] = r.Ready
-		}
-	}
-	return checks
-}
-
 // Providers makes what decides requests to signers, or to those of the file if none is given.
-func (s *Settings) Providers(ring *attest.KeyRing, machines *Machines, members attest.Authorizer, signers ...string) (*Providers, error) {
+func (s *Settings) Providers(ring *attest.KeyRing, machines *Machines, members attest.Authorizer, signers ...string) (*csr.Providers, error) {
 	kinds, err := s.Kinds()
 	if err != nil {
 		return nil, err
@@ -72,5 +51,5 @@ func (s *Settings) Providers(ring *attest.KeyRing, machines *Machines, members a
 	if err != nil {
 		return nil, fmt.Errorf("settings: %w", err)
 	}
-	return &Providers{providers, kinds}, nil
+	return providers, nil
 }
