@@ -11,6 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/secret"
 )
 
@@ -19,6 +20,7 @@ import (
 // secret. The error is "manifest" if a text is not UTF-8, or "size" if there is more
 // data than 65,536 bytes.
 func (o *Object) RevealYAML() ([]byte, error) {
+	o = typednil.OrZero(o)
 	metadata := map[string]string{"name": o.Name, "namespace": o.Namespace, "uid": o.UID, "resourceVersion": o.ResourceVersion}
 	if o.Deleted != nil {
 		metadata["deletionTimestamp"] = o.Deleted.UTC().Format(time.RFC3339)

@@ -11,6 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/nodename"
 	"github.com/nodeattest/nodeattest/internal/plaintext"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -148,6 +149,7 @@ type Claim struct {
 
 // Check returns an error with the check registry-claim for a claim that cannot be recorded.
 func (c *Claim) Check() error {
+	c = typednil.OrZero(c)
 	switch {
 	case !nodename.Valid(c.NodeName):
 		return badClaim(c.NodeName, "a node name")
@@ -213,13 +215,13 @@ func (r *Record) Until() time.Time {
 
 // Live reports whether the record counts: it has not ended.
 func (r *Record) Live(now time.Time) bool {
-	until := r.Until()
-	return until.IsZero() || now.Before(until)
+	until := typednil.OrZero(r).Until()
+	return r != nil && (until.IsZero() || now.Before(until))
 }
 
 // HoldsMachine reports whether the record keeps its machine from other names: a resting record
 // does not.
-func (r *Record) HoldsMachine() bool { return r.State != StateResting }
+func (r *Record) HoldsMachine() bool { return r != nil && r.State != StateResting }
 
 // Checks of a registry, and of [FirstUse], which queries it, that others branch on or return.
 const (
