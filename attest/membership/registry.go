@@ -102,8 +102,9 @@ type Lookups interface {
 }
 
 const (
-	maxReservation    = time.Hour // how far away a reservation's deadline may be
-	maxMachineUIDSize = 253       // bytes
+	maxReservation    = time.Hour   // how far away a reservation's deadline may be
+	clockSkew         = time.Minute // how far two clocks of a control plane may be apart
+	maxMachineUIDSize = 253         // bytes
 )
 
 // IssuedRecords returns a csr.Policy.Records over a registry: it finds the certificate that a
@@ -213,10 +214,14 @@ func (r *Record) Until() time.Time {
 	return time.Time{}
 }
 
-// Live reports whether the record counts: it has not ended.
+// Live reports whether the record counts: it has not ended. Nor does a reservation count whose
+// deadline is further away than one may be: the clock of whoever made it was ahead.
 func (r *Record) Live(now time.Time) bool {
-	until := typednil.OrZero(r).Until()
-	return r != nil && (until.IsZero() || now.Before(until))
+	if r == nil {
+		return false
+	}
+	until := r.Until()
+	return until.IsZero() || now.Before(until) && (r.State != StateReserved || until.Sub(now) <= maxReservation+clockSkew)
 }
 
 // HoldsMachine reports whether the record keeps its machine from other names: a resting record
