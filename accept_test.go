@@ -255,7 +255,7 @@ var excused = map[string]string{
 	"asks what it is given, which here says yes to everything":            `attest.AuthorizerFunc.Authorize attest.CheckAuthorizer (*attest.Result).AskAtHello`,
 	"has no age to check, which FreshObjects refuses of what is not live": `(*claims.Object).CheckAge`,
 	"makes what admits nobody, or can be made of what was given": `attest.NewAttester document.NewKind document.NewProver membership.NewStaticList
-		membership.ParseStaticList jws.NewUnionKeySet claims.NewMemoryReplayCache claims.FreshObjects.Check apiserver.NewValidator awsid.NewSource
+		membership.ParseStaticList jws.NewUnionKeySet claims.NewMemoryReplayCache claims.FreshObjects.Check awsid.NewSource
 		azure.NewProver azure.NewSource gce.NewKind gce.NewProver gce.NewSource nitro.NewProver nitro.NewSource nitro.NewVerifier tpm.TrustEKs`,
 }
 
