@@ -2,6 +2,7 @@ package claims
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"sync"
 	"time"
@@ -62,6 +63,16 @@ type Objects interface {
 	Node(ctx context.Context, name string) (*Node, error)
 }
 
+// WebhookObjects is an Objects that also gets webhook configurations, to which Kubernetes 1.37
+// binds the tokens that an API server presents to an admission webhook. With any other Objects,
+// a validator refuses these tokens as if the configuration were gone.
+type WebhookObjects interface {
+	Objects
+	// WebhookConfiguration gets one of the resource validatingwebhookconfigurations or
+	// mutatingwebhookconfigurations.
+	WebhookConfiguration(ctx context.Context, resource, name string) (*Object, error)
+}
+
 // LiveObjects is an Objects that reads from the API server for each answer. Any other, such as
 // one that reads a cache, must state in AsOf how old each object is. Validators accept it only
 // if they are told how old an answer may be, and they accept no older answer, nor one without
@@ -91,8 +102,7 @@ const (
 
 // NewNotFound returns the error for an object that does not exist, in which errors.Is finds
 // [ErrNotFound]. Its text is the API server's own, which appears in the answer to a
-// TokenReview. resource is the plural name of the resource: serviceaccounts, pods, secrets or
-// nodes.
+// TokenReview. resource is the plural name of the resource, such as serviceaccounts.
 func NewNotFound(resource, name string) error {
 	return &notFoundError{resource + " " + strconv.Quote(name) + " not found"}
 }
@@ -163,6 +173,15 @@ func (f FreshObjects) Node(ctx context.Context, name string) (*Node, error) {
 	return fresh(f, func() (*Node, error) { return f.From.Node(ctx, name) })
 }
 
+// WebhookConfiguration implements [WebhookObjects]. If From does not, nothing is found.
+func (f FreshObjects) WebhookConfiguration(ctx context.Context, resource, name string) (*Object, error) {
+	from, ok := f.From.(WebhookObjects)
+	if !ok {
+		return nil, fmt.Errorf("%w: Objects that are no WebhookObjects", ErrNotFound)
+	}
+	return fresh(f, func() (*Object, error) { return from.WebhookConfiguration(ctx, resource, name) })
+}
+
 // holder is a pointer to something that contains an Object.
 type holder[T any] interface {
 	*T
@@ -216,7 +235,9 @@ func (m *MemoryObjects) PutServiceAccount(o Object) {
 }
 
 // PutPod adds a pod or replaces the one with its name.
-func (m *MemoryObjects) PutPod(p Pod) { m.put(objectKey{resourcePods, p.Namespace, p.Name}, &p) }
+func (m *MemoryObjects) PutPod(p Pod) {
+	m.put(objectKey{resourcePods, p.Namespace, p.Name}, &p)
+}
 
 // PutSecret adds a Secret or replaces the one with its name.
 func (m *MemoryObjects) PutSecret(o Object) {
@@ -225,6 +246,12 @@ func (m *MemoryObjects) PutSecret(o Object) {
 
 // PutNode adds a node or replaces the one with its name. Its namespace is ignored.
 func (m *MemoryObjects) PutNode(n Node) { m.put(objectKey{resourceNodes, "", n.Name}, &n) }
+
+// PutWebhookConfiguration adds a configuration of that resource or replaces the one with its
+// name; see [WebhookObjects].
+func (m *MemoryObjects) PutWebhookConfiguration(resource string, o Object) {
+	m.put(objectKey{resource, "", o.Name}, &o)
+}
 
 // DeleteServiceAccount removes a service account, if there is one with that name.
 func (m *MemoryObjects) DeleteServiceAccount(namespace, name string) {
@@ -242,7 +269,14 @@ func (m *MemoryObjects) DeleteSecret(namespace, name string) {
 }
 
 // DeleteNode removes a node, if there is one with that name.
-func (m *MemoryObjects) DeleteNode(name string) { m.put(objectKey{resourceNodes, "", name}, nil) }
+func (m *MemoryObjects) DeleteNode(name string) {
+	m.put(objectKey{resourceNodes, "", name}, nil)
+}
+
+// DeleteWebhookConfiguration removes a configuration of that resource.
+func (m *MemoryObjects) DeleteWebhookConfiguration(resource, name string) {
+	m.put(objectKey{resource, "", name}, nil)
+}
 
 // ServiceAccount returns the service account with that name, which must not be changed, or
 // an error of [NewNotFound].
@@ -264,6 +298,11 @@ func (m *MemoryObjects) Secret(_ context.Context, namespace, name string) (*Obje
 // Node returns the node with that name, which must not be changed, or an error of [NewNotFound].
 func (m *MemoryObjects) Node(_ context.Context, name string) (*Node, error) {
 	return get[Node](m, objectKey{resourceNodes, "", name})
+}
+
+// WebhookConfiguration implements [WebhookObjects]; the answer must not be changed.
+func (m *MemoryObjects) WebhookConfiguration(_ context.Context, resource, name string) (*Object, error) {
+	return get[Object](m, objectKey{resource, "", name})
 }
 
 // put stores an object, or removes the stored one if object is nil.

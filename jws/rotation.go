@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -124,7 +125,7 @@ func (r *RotatingSigner) at() (rotation, error) {
 
 // checkKeySigner refuses a signer without a key.
 func checkKeySigner(s KeySigner) error {
-	if s == nil || s.Key() == nil || s.Key().public == nil {
+	if typednil.Is(s) || s.Key() == nil || s.Key().public == nil {
 		return refusal.Config("signer", "", "one with a key")
 	}
 	return nil

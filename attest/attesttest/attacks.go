@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strconv"
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
@@ -34,10 +35,19 @@ func (w *World) requestAttacks() []Attack {
 			}
 		}
 	}
-	for _, a := range w.bench.LivePEMs(w.options.Provider + "/v1") {
+	for _, a := range w.bench.LivePEMs(w.format()) {
 		out = append(out, asked(classRequest, a.Name, a.What, wish{pem: a.Change}))
 	}
 	return append(append(out, w.objectAttacks()...), w.bundleAttacks()...)
+}
+
+// format is the kind's name and the newest version of its data format.
+func (w *World) format() string {
+	version := 1
+	if w.options.Documents != nil {
+		version = w.options.Documents.version()
+	}
+	return w.options.Provider + "/v" + strconv.Itoa(version)
 }
 
 func (w *World) objectAttacks() []Attack {
@@ -131,6 +141,8 @@ func machineAttacks() []Attack {
 		asked(classBinding, "second-name-for-a-machine", "Machine-1 wants to be node-2.", wish{change: as(NodeName2)}),
 		asked(classBinding, "node-unknown", "Machine-1 wants to be a node that is in no inventory.", wish{change: as("node-9")}),
 		asked(classBinding, "node-not-ready", "Machine-1 wants to be a node whose machine is not ready.", wish{change: as("node-3")}),
+		asked(classBinding, "inventory-of-another-machine", "Machine-1 wants to be a node for whose machine the inventory has another identity.", wish{change: as("node-7")}),
+		asked(classBinding, "inventory-of-another-provider", "Machine-1 wants to be a node whose machine the inventory knows by another provider's evidence.", wish{change: as("node-8")}),
 		asked(classBinding, "node-of-nobody-by-stranger", "A machine that nobody expects wants to be a node that is in no inventory.", wish{machine: Stranger, change: as("node-9")}),
 	}
 }
@@ -251,7 +263,7 @@ func (a *attempt) try(ctx context.Context) *forge.Try {
 		return message.ParseChallenge(der)
 	}}
 	if a.options.Documents != nil {
-		t.Documents = a.options.Documents.forged(ctx, a.options.Provider)
+		t.Documents = a.options.Documents.forged(ctx, a.format())
 	}
 	return t
 }

@@ -1,9 +1,12 @@
 package attesttest
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -60,6 +63,7 @@ type attempt struct {
 	*World
 	provider csr.Provider
 	road     attest.Road
+	place    *string // what an attack that tried many things changed last
 }
 
 // Run tries a provider in its world: honest requests must get in, and none of the attacks may.
@@ -135,6 +139,13 @@ func (w *World) attacksOn(road attest.Road) []Attack {
 			}})
 		}
 	}
+	d := w.options.Documents
+	if d != nil || w.options.Prove != nil {
+		attacks = append(attacks, w.blindAttacks()...)
+	}
+	attacks = slices.DeleteFunc(attacks, func(a Attack) bool {
+		return d != nil && d.Undated && (a.Name == "document-of-yesterday" || a.Name == "document-of-tomorrow")
+	})
 	return append(attacks, failureAttacks()...)
 }
 
@@ -160,7 +171,8 @@ func onRoad(road attest.Road, attacks []Attack) []Attack {
 // try makes one attack and says what is wrong with its outcome.
 func (w *World) try(ctx context.Context, provider csr.Provider, attack *Attack) (o Outcome) {
 	o.Attack = *attack
-	request, err := attack.make(ctx, &attempt{w, provider, w.options.Roads[0]})
+	at := &attempt{w, provider, w.options.Roads[0], new(string)}
+	request, err := attack.make(ctx, at)
 	switch {
 	case errors.Is(err, errForgery):
 		o.Err, o.Fault = err, "the attack could not be made, which is a fault of the runner or of Prove"
@@ -170,22 +182,30 @@ func (w *World) try(ctx context.Context, provider csr.Provider, attack *Attack) 
 		err = w.issue(ctx, provider, request)
 		w.setDown(false)
 	}
-	o.Issued, o.Err = err == nil, err
+	o.Issued, o.Err, o.Fault = err == nil, err, faultOf(attack.Class, err)
+	if o.Fault != "" {
+		o.Fault += *at.place
+	}
+	return o
+}
+
+// faultOf says what is wrong with a provider's answer to a request of a class.
+func faultOf(class string, err error) string {
 	verdict := csr.Decide(err).Verdict
 	switch {
 	case errors.Is(err, errPanicked), errors.Is(err, errChanged):
-		o.Fault = err.Error()
-	case attack.honest() && err != nil:
-		o.Fault = "an honest request was refused"
-	case attack.honest():
+		return err.Error()
+	case class == classHonest && err != nil:
+		return "an honest request was refused"
+	case class == classHonest:
 	case err == nil || errors.Is(err, csr.ErrOtherSigner) && !errors.Is(err, csr.CheckSignerName): // this CA would not sign, but another one would
-		o.Fault = "the attack got in"
-	case attack.Class == classFailure && verdict != csr.VerdictRetry:
-		o.Fault = "what could not be decided was refused for good"
-	case attack.Class != classFailure && verdict != csr.VerdictDeny && verdict != csr.VerdictIgnore:
-		o.Fault = "the refusal is none: csr.Decide would have the request tried again"
+		return "the attack got in"
+	case class == classFailure && verdict != csr.VerdictRetry:
+		return "what could not be decided was refused for good"
+	case class != classFailure && verdict != csr.VerdictDeny && verdict != csr.VerdictIgnore:
+		return "the refusal is none: csr.Decide would have the request tried again"
 	}
-	return o
+	return ""
 }
 
 // Things that a provider never does, whatever it is asked.
@@ -201,13 +221,13 @@ func (w *World) issue(ctx context.Context, provider csr.Provider, request *csr.R
 			err = fmt.Errorf("%w: %v", errPanicked, value)
 		}
 	}()
-	before := fmt.Sprintf("%+v", *request)
+	before, _ := json.Marshal(request)
 	verify := provider.VerifyClientAttestationData
 	if purpose, err := csr.PurposeOf(request.Spec.SignerName); err == nil && purpose == csr.PurposeServing {
 		verify = provider.VerifyServingAttestationData
 	}
 	attested, err := verify(ctx, request.Parsed())
-	if fmt.Sprintf("%+v", *request) != before {
+	if after, _ := json.Marshal(request); !bytes.Equal(before, after) {
 		return errChanged
 	}
 	if err != nil {

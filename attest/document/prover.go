@@ -28,23 +28,25 @@ type Source interface {
 // Prover is a platform's documents on the node's side, an [attest.Prover].
 type Prover struct {
 	provider string
+	version  int
 	source   Source
 }
 
-// NewProver makes the node's side of the kind with that name. An error matches
+// NewProver makes the node's side of the kind with that name. version is that of the data
+// format that the source's documents have, one of KindConfig.Versions. An error matches
 // [refusal.CheckConfig].
-func NewProver(provider string, source Source) (*Prover, error) {
+func NewProver(provider string, version int, source Source) (*Prover, error) {
 	if typednil.Is(source) {
 		return nil, refusal.Config("Source", "", "one")
 	}
-	return &Prover{provider, source}, nil
+	return &Prover{provider, version, source}, nil
 }
 
 // Provider is the kind's name.
 func (p *Prover) Provider() string { return p.provider }
 
-// Version returns 1.
-func (p *Prover) Version() int { return formatVersion }
+// Version is the version of the data format.
+func (p *Prover) Version() int { return p.version }
 
 // Close does nothing.
 func (p *Prover) Close() error { return nil }

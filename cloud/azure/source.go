@@ -83,7 +83,7 @@ func NewProver(opts SourceOptions) (*document.Prover, error) {
 	if err != nil {
 		return nil, err
 	}
-	return document.NewProver(Provider, s)
+	return document.NewProver(Provider, formatVersion, s)
 }
 
 // ask asks the service for a path with a query.

@@ -53,7 +53,7 @@ func NewProver(opts SourceOptions) (*document.Prover, error) {
 	if err != nil {
 		return nil, err
 	}
-	return document.NewProver(Provider, s)
+	return document.NewProver(Provider, 1, s)
 }
 
 // Machine asks for the project ID and the instance ID. The error is a [*refusal.Error] with

@@ -54,7 +54,7 @@ func NewProver(config SourceConfig) (*document.Prover, error) {
 	if err != nil {
 		return nil, err
 	}
-	return document.NewProver(Provider, s)
+	return document.NewProver(Provider, 1, s)
 }
 
 // Machine asks once for a document over nothing, for the names in it. The error is an

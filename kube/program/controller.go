@@ -91,6 +91,9 @@ func addDecider(ctx context.Context, m manager.Manager, f flags, s *settings.Set
 	if err != nil {
 		return err
 	}
+	if err := addTrust(m, s); err != nil {
+		return err
+	}
 	c := controller.Config{
 		Providers: providers, Records: records, Stale: cached, EveryReplica: !f.leaderElection,
 		RequesterRate: s.Controller.RequesterRate, RequesterBurst: s.Controller.RequesterBurst, Workers: s.Controller.Workers, Metrics: metrics.Registry,

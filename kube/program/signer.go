@@ -82,6 +82,9 @@ func addSigner(m manager.Manager, f flags, s *settings.Settings, ring *attest.Ke
 	if err != nil {
 		return err
 	}
+	if err := addTrust(m, s); err != nil {
+		return err
+	}
 	reconciler, err := signer.New(signer.Config{
 		Providers: providers, CA: ca.CA, Workers: s.Controller.Workers, EveryReplica: !f.leaderElection, Metrics: metrics.Registry,
 	})

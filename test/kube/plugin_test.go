@@ -26,6 +26,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/deploy"
+	"github.com/nodeattest/nodeattest/test/controlplane"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -54,7 +55,7 @@ func (c *cluster) newOperator(t *testing.T) *operator {
 			t.Fatal(err)
 		}
 	}
-	return &operator{kubectl: filepath.Join(binaries(t), "kubectl"), dir: filepath.Dir(buildProgram(t, "kubectl-nodeattest")),
+	return &operator{kubectl: filepath.Join(controlplane.Binaries(t), "kubectl"), dir: filepath.Dir(buildProgram(t, "kubectl-nodeattest")),
 		kubeconfig: c.kubeconfig(t, "operator.kubeconfig", "operator")}
 }
 
@@ -124,7 +125,7 @@ func TestPlugin(t *testing.T) {
 	c := startCluster(t)
 	c.prepare(t)
 	c.startSigner(t)
-	clusterID, err := attest.ClusterID(c.ca.cert)
+	clusterID, err := attest.ClusterID(c.ca.Cert)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,8 +149,8 @@ func TestPlugin(t *testing.T) {
 		roots = append(roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: root.Raw})...)
 	}
 	inventory := "machines:\n- nodeName: node-1\n  uid: uid-1\n- nodeName: node-2\n"
-	write(t, c.dir, "ek-roots.pem", roots)
-	write(t, c.dir, "inventory.yaml", []byte(inventory))
+	controlplane.Write(t, c.dir, "ek-roots.pem", roots)
+	controlplane.Write(t, c.dir, "inventory.yaml", []byte(inventory))
 	approval := func(config map[string]any) { config["membership"].(map[string]any)["mode"] = "Approval" }
 	r := c.startController(t, buildProgram(t, "node-attestation-controller"), "controller", approval)
 	r.ready(t, func() error { return healthy(r.health + "/readyz") })
@@ -390,7 +391,7 @@ func testExplainOthers(t *testing.T, c *cluster, o *operator) {
 		"our signer's": {csr.SignerClientTPM, "BROKEN   signer-name"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			request, err := csr.Create(csr.PurposeClient, newKey(t), "node-7", csr.CreateOptions{})
+			request, err := csr.Create(csr.PurposeClient, controlplane.NewKey(t), "node-7", csr.CreateOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -36,6 +36,7 @@ import (
 	"github.com/nodeattest/nodeattest/kube/bypass"
 	"github.com/nodeattest/nodeattest/kube/controller"
 	"github.com/nodeattest/nodeattest/kube/deploy"
+	"github.com/nodeattest/nodeattest/test/controlplane"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -87,7 +88,7 @@ func (c *cluster) programConfig(t *testing.T, name string, change func(config ma
 	if err != nil {
 		t.Fatal(err)
 	}
-	return write(t, c.dir, name+".yaml", text)
+	return controlplane.Write(t, c.dir, name+".yaml", text)
 }
 
 // startController starts a replica of the controller's binary as its service account.
@@ -128,9 +129,9 @@ func (c *cluster) writeRoots(t *testing.T, node *attesttest.Node) {
 	t.Helper()
 	var roots []byte
 	for _, root := range node.Roots() {
-		roots = append(roots, certificatePEM(root)...)
+		roots = append(roots, controlplane.CertificatePEM(root)...)
 	}
-	write(t, c.dir, "ek-roots.pem", roots)
+	controlplane.Write(t, c.dir, "ek-roots.pem", roots)
 }
 
 // checkLog looks for what no program logs, and for a right that it lacks.
@@ -211,7 +212,7 @@ func TestController(t *testing.T) {
 	c := startCluster(t)
 	c.prepare(t)
 	c.applyAdmission(t)
-	clusterID, err := attest.ClusterID(c.ca.cert)
+	clusterID, err := attest.ClusterID(c.ca.Cert)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +233,7 @@ func TestController(t *testing.T) {
 	node, unknown := nodeOn(device, "node-1"), nodeOn(device, "node-2")
 	other := nodeOn(tpmsim.Swtpm(t, tpmsim.Options{CA: ca}), "node-3")
 	c.writeRoots(t, node)
-	write(t, c.dir, "inventory.yaml", []byte("machines:\n- nodeName: node-1\n  dnsNames: [node-1]\n- nodeName: node-3\n- nodeName: node-2\n  identity: ek:sha256:"+strings.Repeat("00", 32)+"\n"))
+	controlplane.Write(t, c.dir, "inventory.yaml", []byte("machines:\n- nodeName: node-1\n  dnsNames: [node-1]\n- nodeName: node-3\n- nodeName: node-2\n  identity: ek:sha256:"+strings.Repeat("00", 32)+"\n"))
 	firstUse := func(config map[string]any) {
 		config["membership"].(map[string]any)["mode"] = "FirstUse"
 		config["signers"].(map[string]any)["builtInDuration"] = "1h"
@@ -415,7 +416,7 @@ func (c *cluster) applyAdmission(t *testing.T) {
 		c.create(t, manifest)
 	}
 	bootstrapper := c.client(t, c.bearer(t, attesttest.TokenID))
-	request, err := csr.Create(csr.PurposeClient, newKey(t), "probe", csr.CreateOptions{})
+	request, err := csr.Create(csr.PurposeClient, controlplane.NewKey(t), "probe", csr.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
