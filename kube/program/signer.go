@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -60,7 +61,13 @@ func runSigner(ctx context.Context, f flags, s *settings.Settings) error {
 			return err
 		}
 	}
-	if err := m.AddReadyzCheck("key-ring", keeper.Check); err != nil {
+	if err := errors.Join(m.AddReadyzCheck("key-ring", keeper.Check), m.AddReadyzCheck("ca", ca.Check)); err != nil {
+		return err
+	}
+	if err := metrics.Registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "nodeattest_ca_not_after_seconds",
+		Help: "When the first certificate of the CA's chain ends, in seconds since 1970.",
+	}, func() float64 { return float64(ca.NotAfter().Unix()) })); err != nil {
 		return err
 	}
 	return m.Start(ctx)
