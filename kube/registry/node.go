@@ -67,8 +67,14 @@ func recordOf(object *v1alpha1.AttestedNode) (*membership.Record, error) {
 	default:
 		return nil, fmt.Errorf("got the state %s", refusal.Quote(string(s.State)))
 	}
-	if reserved := s.State == v1alpha1.NodeReserved; reserved == record.Deadline.IsZero() || reserved && !record.LastEnd.IsZero() {
+	reserved, resting := s.State == v1alpha1.NodeReserved, s.State == v1alpha1.NodeResting
+	if reserved == record.Deadline.IsZero() || reserved && !record.LastEnd.IsZero() || resting && record.LastEnd.IsZero() {
 		return nil, fmt.Errorf("got times that a %s record does not have", record.State)
+	}
+	for i := range s.Certificates {
+		if end := s.Certificates[i].NotAfter; end.After(record.LastEnd) {
+			return nil, fmt.Errorf("got a certificate that ends %s, after the last end", end.UTC().Format(time.RFC3339))
+		}
 	}
 	if object.DeletionTimestamp != nil {
 		record.State, record.Deadline = membership.StateResting, time.Time{}
@@ -160,9 +166,9 @@ func (r *Registry) write(ctx context.Context, object client.Object) error {
 	return nil
 }
 
-// drop removes a record that no longer counts, or that is a reservation. A record with the
-// finalizer is first turned into one that no longer rests: if drop is interrupted after that,
-// nobody is kept from the name.
+// drop removes a record that no longer counts, that is a reservation, or under which nothing was
+// ever issued. A record with the finalizer is first turned into one that no longer rests: if
+// drop is interrupted after that, nobody is kept from the name.
 func (r *Registry) drop(ctx context.Context, n *node) error {
 	object := n.object.DeepCopy()
 	if !slices.Contains(object.Finalizers, v1alpha1.Finalizer) {
@@ -171,7 +177,10 @@ func (r *Registry) drop(ctx context.Context, n *node) error {
 	controllerutil.RemoveFinalizer(object, v1alpha1.Finalizer)
 	if object.DeletionTimestamp == nil {
 		s := &object.Spec
-		s.State, s.Deadline, s.Pending = v1alpha1.NodeResting, nil, nil
+		s.State, s.Deadline, s.Pending, s.Certificates = v1alpha1.NodeResting, nil, nil, nil
+		if s.LastEnd == nil {
+			s.LastEnd = timeIn(time.Unix(0, 0).UTC())
+		}
 	}
 	if err := r.write(ctx, object); err != nil {
 		return err
