@@ -25,8 +25,8 @@ import (
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
 )
 
-// workBench is a hello and an answer of a node with a control plane of ten issuers,
-// whose keys are the costliest that are allowed.
+// workBench is a hello or an answer of a node, with a control plane of ten issuers whose keys
+// are on the curve that was asked for.
 type workBench struct {
 	road     attest.Road
 	request  *csr.Request
@@ -50,7 +50,7 @@ func (w *workBench) valid(c *tpmlab.Cert) *tpmlab.Cert {
 	return c
 }
 
-func newWorkBench(t testing.TB, road attest.Road, answer bool) *workBench {
+func newWorkBench(t testing.TB, road attest.Road, answer bool, curve elliptic.Curve) *workBench {
 	t.Helper()
 	s := newStage(t, attesttest.NodeOptions{Road: road, EK: tpm.EKRSA2048()})
 	w := &workBench{road: road, request: s.good, now: s.plane.Now()}
@@ -66,14 +66,14 @@ func newWorkBench(t testing.TB, road attest.Road, answer bool) *workBench {
 		t.Fatal(err)
 	}
 	w.leaf = leaf.PublicKey
-	key := func(curve elliptic.Curve) *ecdsa.PrivateKey {
+	key := func() *ecdsa.PrivateKey {
 		k, err := ecdsa.GenerateKey(curve, rand.Reader)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return k
 	}
-	w.lower = key(elliptic.P521())
+	w.lower = key()
 	if w.stranger, err = rsa.GenerateKey(rand.Reader, 2048); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func newWorkBench(t testing.TB, road attest.Road, answer bool) *workBench {
 	var eks tpmcert.EKVerifierConfig
 	for n := range w.roots {
 		name := fmt.Sprint("root ", n)
-		w.roots[n] = w.ca(name, name, key(elliptic.P521()))
+		w.roots[n] = w.ca(name, name, key())
 		root, err := x509.ParseCertificate(w.roots[n].Sign(t, w.roots[n].Key))
 		if err != nil {
 			t.Fatal(err)
@@ -218,7 +218,7 @@ func TestWorkOfRequests(t *testing.T) {
 	for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
 		for _, answer := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/answer %t", road, answer), func(t *testing.T) {
-				w := newWorkBench(t, road, answer)
+				w := newWorkBench(t, road, answer, elliptic.P521())
 				limit, good, encryptions := 10, 3, 0
 				if answer {
 					limit, good = 12, 4
@@ -235,7 +235,7 @@ func TestWorkOfRequests(t *testing.T) {
 							t.Fatal(err)
 						}
 					})
-					if cost != [2]int{want, encryptions} {
+					if [2]int(cost[:2]) != [2]int{want, encryptions} {
 						t.Errorf("a good request: %d signatures and encryptions, want %d and %d", cost, want, encryptions)
 					}
 				}
@@ -283,7 +283,7 @@ func BenchmarkWork(b *testing.B) {
 	for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
 		for _, answer := range []bool{false, true} {
 			b.Run(fmt.Sprintf("%s/answer=%t", road, answer), func(b *testing.B) {
-				w := newWorkBench(b, road, answer)
+				w := newWorkBench(b, road, answer, elliptic.P521())
 				good, requests := w.with(b, w.good(b)...), w.attacks(b)
 				requests["accepted, with the longest chain"] = w.longest(b)
 				signatures := func(r *csr.Request) float64 {
