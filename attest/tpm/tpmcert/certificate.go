@@ -39,9 +39,9 @@ type certificate struct {
 // Limits on a certificate that a node sends. Of 800 real ones, of machines and of their
 // CAs, the largest have 175 elements, names of 194 bytes and three extended key usages.
 const (
-	maxElements = 512
+	maxElements = 384
 	maxNameSize = 1024 // bytes of subject or issuer
-	maxUsages   = 32
+	maxUsages   = 32   // extended key usages, and certificate policies or mappings of some
 )
 
 // parseCertificate parses a certificate that a node sends, or that a fetcher found. What can
@@ -57,6 +57,9 @@ func parseCertificate(data []byte, what string) (*certificate, error) {
 	}
 	if size := max(len(c.RawSubject), len(c.RawIssuer)); size > maxNameSize {
 		return nil, tooLarge(size, "bytes of name in "+what, maxNameSize)
+	}
+	if n := max(len(c.Policies), len(c.PolicyMappings)); n > maxUsages {
+		return nil, tooLarge(n, "policies in "+what, maxUsages)
 	}
 	return &certificate{Certificate: c, work: len(data) + elements*elementWork}, nil
 }

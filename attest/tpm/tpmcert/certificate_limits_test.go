@@ -49,6 +49,15 @@ func TestListsInCertificates(t *testing.T) {
 			}
 		}
 		elements := func(n int) func(*tpmlab.Cert) { return func(c *tpmlab.Cert) { withElements(t, c, n) } }
+		policies := func(n int) func(*tpmlab.Cert) {
+			return func(c *tpmlab.Cert) {
+				var list [][]byte
+				for i := range n {
+					list = append(list, tpmlab.Seq([]byte{6, 2, 0x2a, byte(i)}))
+				}
+				c.Extensions = append(c.Extensions, pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 32}, Value: tpmlab.Seq(list...)})
+			}
+		}
 		identifier := func(arcs int) func(*tpmlab.Cert) {
 			return func(c *tpmlab.Cert) {
 				c.Extensions = append(c.Extensions, private([]byte{5, 0}, slices.Repeat([]int{1}, arcs-2)...)) // 2.999 has two bytes
@@ -61,8 +70,10 @@ func TestListsInCertificates(t *testing.T) {
 			"as many usages as may be":     {usages(32), ""},
 			"one usage more":               {usages(33), checkCertificateExtKeyUsage},
 			"a usage again and again":      {usages(1100), der.CheckSize},
-			"as many elements as may be":   {elements(512), ""},
-			"one element more":             {elements(513), der.CheckSize},
+			"as many policies as may be":   {policies(32), ""},
+			"one policy more":              {policies(33), der.CheckSize},
+			"as many elements as may be":   {elements(384), ""},
+			"one element more":             {elements(385), der.CheckSize},
 			"as long an identifier":        {identifier(128), ""},
 			"a longer identifier":          {identifier(129), der.CheckSize},
 			"something large that is none": {func(c *tpmlab.Cert) { c.Extensions = append(c.Extensions, private(bytes.Repeat([]byte{0xff}, 4<<10))) }, ""},

@@ -2,6 +2,7 @@ package tpmcert
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -212,8 +213,8 @@ func (s *chainSearch) confirm(ctx context.Context, chain []*certificate) bool {
 	for _, c := range chain[1 : len(chain)-1] {
 		o.Intermediates.AddCert(c.Certificate)
 	}
-	for range chain[1:] {
-		if s.stopped = s.work.Signature(ctx); s.stopped != nil {
+	for n := range chain[1:] {
+		if s.stopped = cmp.Or(s.work.Work(ctx, chain[n].work), s.work.Signature(ctx)); s.stopped != nil {
 			return false
 		}
 	}

@@ -192,6 +192,7 @@ func parseChain(ctx context.Context, w *links, leaf *certificate, above [][]byte
 				return nil, err
 			}
 			c, work = caOf(read.Certificate, false), read.work
+			c.work = work
 		}
 		if err := w.Work(ctx, work); err != nil {
 			return nil, err
