@@ -52,7 +52,7 @@ func TestFlood(t *testing.T) {
 		machines, inventory = append(machines, m), append(inventory, "- nodeName: "+m.name+"\n"...)
 	}
 	controlplane.Write(t, c.dir, "inventory.yaml", inventory)
-	controlplane.Write(t, c.dir, "ek-roots.pem", certificatePEM(ca.Root()))
+	controlplane.Write(t, c.dir, "ek-roots.pem", controlplane.CertificatePEM(ca.Root()))
 	old, others := machines[:2], machines[2:]
 
 	stranger := c.client(t, c.bearer(t, attesttest.TokenID))
@@ -129,7 +129,7 @@ func together(t *testing.T, machines []*nodeMachine, command string) {
 // flood files hellos with evidence and an annotation of a size, which are nonsense.
 func (c *cluster) flood(t *testing.T, as client.Client, n, evidence, annotation int) {
 	t.Helper()
-	key := newKey(t)
+	key := controlplane.NewKey(t)
 	request, err := csr.Create(csr.PurposeClient, key, "flood", csr.CreateOptions{})
 	if err != nil {
 		t.Error(err)
