@@ -71,7 +71,10 @@ func (a *attempt) blank(ctx context.Context) *blank {
 	}
 	f := t.On(MachineOne, forge.Join{})
 	f.Bundle()
-	b.size = min(a.options.Documents.Kind.Describe().Statements[0].Size, len(b.value))
+	b.size = len(b.value)
+	for _, s := range a.options.Documents.Kind.Describe().Statements {
+		b.size = min(b.size, s.Size)
+	}
 	b.filled = func(document []byte) *csr.Request { filling = document; return f.Answer() }
 	return b
 }
