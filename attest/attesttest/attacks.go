@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strconv"
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
@@ -34,10 +35,19 @@ func (w *World) requestAttacks() []Attack {
 			}
 		}
 	}
-	for _, a := range w.bench.LivePEMs(w.options.Provider + "/v1") {
+	for _, a := range w.bench.LivePEMs(w.format()) {
 		out = append(out, asked(classRequest, a.Name, a.What, wish{pem: a.Change}))
 	}
 	return append(append(out, w.objectAttacks()...), w.bundleAttacks()...)
+}
+
+// format is the kind's name and the newest version of its data format.
+func (w *World) format() string {
+	version := 1
+	if w.options.Documents != nil {
+		version = w.options.Documents.version()
+	}
+	return w.options.Provider + "/v" + strconv.Itoa(version)
 }
 
 func (w *World) objectAttacks() []Attack {
@@ -233,7 +243,7 @@ func (a *attempt) try(ctx context.Context) *forge.Try {
 		return message.ParseChallenge(der)
 	}}
 	if a.options.Documents != nil {
-		t.Documents = a.options.Documents.forged(ctx, a.options.Provider)
+		t.Documents = a.options.Documents.forged(ctx, a.format())
 	}
 	return t
 }

@@ -30,7 +30,7 @@ const platformLifetime = 5 * time.Minute
 //
 //	platform := attesttest.NewPlatform(t)
 //	kind, err := platform.Kind() // for attest.VerifierConfig.Kinds
-//	prover, err := document.NewProver(attesttest.PlatformProvider, platform.Machine("machine-1"))
+//	prover, err := document.NewProver(attesttest.PlatformProvider, 1, platform.Machine("machine-1"))
 //
 // A Platform is itself the [document.Platform] of its kind.
 type Platform struct {

@@ -240,10 +240,13 @@ type Documents struct {
 	Undated bool
 }
 
+// version is the newest version of the data format that the kind reads.
+func (d *Documents) version() int { return slices.Max(d.Kind.Describe().Versions) }
+
 // forged makes the same for package forge.
-func (d *Documents) forged(ctx context.Context, provider string) *forge.Documents {
+func (d *Documents) forged(ctx context.Context, format string) *forge.Documents {
 	return &forge.Documents{
-		Provider: provider,
+		Format:   format,
 		Identity: func(machine string) string { return string(forge.Must(d.Source(machine, time.Time{}).Machine(ctx))) },
 		Sign: func(machine string, at time.Time, value []byte, attacker bool) []byte {
 			source := d.Source
@@ -257,7 +260,7 @@ func (d *Documents) forged(ctx context.Context, provider string) *forge.Document
 
 // join is what an honest machine does: hello, the provider's own challenge, answer.
 func (d *Documents) join(ctx context.Context, a *attempt, applicant *Applicant) (*csr.Bundle, error) {
-	attester := forge.Must(attest.NewAttester(forge.Must(document.NewProver(a.options.Provider, d.Source(applicant.Machine, a.Now())))))
+	attester := forge.Must(attest.NewAttester(forge.Must(document.NewProver(a.options.Provider, d.version(), d.Source(applicant.Machine, a.Now())))))
 	subject := attest.Subject{Request: applicant.Request, SignerName: applicant.Object.Spec.SignerName, ClusterID: ClusterID}
 	object := applicant.Object
 	object.Spec.Request = forge.Must(attester.Hello(ctx, subject)).Request

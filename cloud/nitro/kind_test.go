@@ -239,7 +239,7 @@ func TestIdentity(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	for name, c := range map[string]VerifierConfig{"no roots": {}, "a nil root": {Roots: []*x509.Certificate{nil}}} {
+	for name, c := range map[string]VerifierConfig{"no roots": {}, "a nil root": {Roots: []*x509.Certificate{nil}}, "a leaf": {Roots: []*x509.Certificate{newBench().root.Certificate, newBench().leaf.Certificate}}} {
 		if _, err := NewVerifier(c); !errors.Is(err, refusal.CheckConfig) {
 			t.Errorf("%s: %v", name, err)
 		}
