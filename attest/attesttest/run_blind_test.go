@@ -27,6 +27,7 @@ import (
 type device struct {
 	signature, value, identity bool // unsigned, or read from an unsigned field
 	undated                    bool // documents have no date
+	spelt                      bool // values have a spelling of the company's own
 	chainless                  bool // certificates are by anybody
 	company                    *company
 }
@@ -52,6 +53,17 @@ func (k *device) digest(d deviceDocument) []byte {
 	return digest[:]
 }
 
+// spell turns a value into its spelling, and back.
+func (k *device) spell(value []byte) []byte {
+	value = bytes.Clone(value)
+	for i := range value {
+		if k.spelt {
+			value[i] ^= byte(i + 1)
+		}
+	}
+	return value
+}
+
 const checkDevice attest.Check = "device-document"
 
 func (k *device) read(data []byte) (d deviceDocument, leaf *x509.Certificate, c *document.Claims, err error) {
@@ -62,7 +74,7 @@ func (k *device) read(data []byte) (d deviceDocument, leaf *x509.Certificate, c 
 	if leaf == nil {
 		return d, nil, nil, &attest.Error{Check: checkDevice, Got: "no document", Err: err}
 	}
-	c = &document.Claims{Machine: attest.Identity("device:" + leaf.Subject.SerialNumber), Value: d.Value}
+	c = &document.Claims{Machine: attest.Identity("device:" + leaf.Subject.SerialNumber), Value: k.spell(d.Value)}
 	if k.identity {
 		c.Machine = attest.Identity(d.Machine)
 	}
@@ -155,7 +167,7 @@ func (m *deviceMachine) Machine(context.Context) (attest.Identity, error) {
 }
 
 func (m *deviceMachine) Document(_ context.Context, value []byte) (_ []byte, err error) {
-	d := deviceDocument{Certificate: m.certificate.Raw, Machine: "device:" + m.name, Value: value}
+	d := deviceDocument{Certificate: m.certificate.Raw, Machine: "device:" + m.name, Value: m.kind.spell(value)}
 	if !m.kind.undated {
 		d.Time = m.at.Unix()
 	}
@@ -188,6 +200,7 @@ func TestBlindAttacks(t *testing.T) {
 		"no signature checked":       {device{signature: true}, []string{"document-bytes-not-covered", "document-value-replaced"}},
 		"no certificate checked":     {device{chainless: true}, []string{"document-forged"}},
 		"the value is not signed":    {device{value: true}, []string{"document-value-replaced"}},
+		"nor is one that is hidden":  {device{value: true, spelt: true}, []string{"document-value-replaced"}},
 		"the identity is not signed": {device{identity: true}, []string{"document-identity-replaced"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -339,5 +352,26 @@ func TestWithAnotherByte(t *testing.T) {
 	b.withAnotherByte(make([]byte, 4), func(d []byte) bool { tries++; return d[2] != 0 })
 	if tries != 4 || b.place != ", at byte 2 of 4" {
 		t.Errorf("%d tries%s, want 4, at byte 2 of 4", tries, b.place)
+	}
+}
+
+// TestSpliced lists what is tried of two documents.
+func TestSpliced(t *testing.T) {
+	for name, c := range map[string]struct {
+		document, other string
+		want            []string
+	}{
+		"the same":     {"value:1,sig:x", "value:1,sig:x", nil},
+		"one place":    {"value:1,sig:x", "value:2,sig:x", nil}, // the other document, which is good
+		"two places":   {"value:1,sig:xx", "value:2,sig:yy", []string{"value:2,sig:xx", "value:1,sig:yy"}},
+		"three places": {"1,a,x", "2,b,y", []string{"2,a,x", "1,b,x", "1,a,y", "2,b,x", "1,b,y"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var tried []string
+			spliced([]byte(c.document), []byte(c.other), func(d []byte) bool { tried = append(tried, string(d)); return false })
+			if !slices.Equal(tried, c.want) {
+				t.Errorf("tried %q, want %q", tried, c.want)
+			}
+		})
 	}
 }
