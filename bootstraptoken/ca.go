@@ -154,6 +154,9 @@ func (p Pin) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // UnmarshalText reads what [ParsePin] accepts.
 func (p *Pin) UnmarshalText(text []byte) (err error) {
+	if p == nil {
+		return refusal.Config("Pin", "", "one to read into")
+	}
 	*p, err = ParsePin(string(text))
 	return err
 }

@@ -63,6 +63,9 @@ func (c *ClusterInfo) Roots() (*x509.CertPool, error) {
 		}
 		return roots, nil
 	}
+	if _, err := marshalCAs(c.CAs); err != nil {
+		return nil, err
+	}
 	return poolOf(c.CAs), nil
 }
 

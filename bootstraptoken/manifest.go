@@ -11,6 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/secret"
 )
 
@@ -20,6 +21,7 @@ import (
 // data than 65,536 bytes, or more in labels and annotations than the 262,144 that the API
 // server keeps.
 func (o *Object) RevealYAML() ([]byte, error) {
+	o = typednil.OrZero(o)
 	metadata := map[string]string{"name": o.Name, "namespace": o.Namespace, "uid": o.UID, "resourceVersion": o.ResourceVersion}
 	if o.Deleted != nil {
 		metadata["deletionTimestamp"] = o.Deleted.UTC().Format(time.RFC3339)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
@@ -82,6 +83,7 @@ type Secret struct {
 // (k8s.io/cluster-bootstrap/util/secrets, GetExpiration). A token with an expiration is also
 // expired at the zero time, which means a clock that nobody set.
 func (s *Secret) Expired(now time.Time) bool {
+	s = typednil.OrZero(s)
 	return !s.Expiration.IsZero() && (now.IsZero() || !now.Before(s.Expiration))
 }
 
@@ -111,6 +113,7 @@ var groupPattern = regexp.MustCompile(`\A` + groupPrefix + `[a-z0-9:-]{0,255}[a-
 // token never lives longer than it was told to. The errors are those of [ParseSecretUnchecked]
 // for the same faults, so that what is encoded can be decoded, giving s back.
 func (s *Secret) Object() (*Object, error) {
+	s = typednil.OrZero(s)
 	if s.Token.IsZero() {
 		return nil, &Error{Check: checkToken, Want: wantToken}
 	}

@@ -210,6 +210,7 @@ func fresh[T any, P holder[T]](f FreshObjects, get func() (P, error)) (P, error)
 // CheckAge refuses an answer that is older than most, or from a time after now, with
 // [CheckStaleAnswer] and [refusal.ErrRetry]. One without AsOf counts as current.
 func (o *Object) CheckAge(most time.Duration, now time.Time) error {
+	o = typednil.OrZero(o)
 	if o.AsOf.IsZero() {
 		return nil
 	}
@@ -317,6 +318,7 @@ func (m *MemoryObjects) put(key objectKey, object any) {
 }
 
 func get[T any](m *MemoryObjects, key objectKey) (*T, error) {
+	m = typednil.OrZero(m)
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if object, ok := m.objects[key].(*T); ok {
