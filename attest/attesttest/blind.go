@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"math/big"
 	"regexp"
 	"slices"
 	"strings"
@@ -82,7 +83,7 @@ func blind(name, what string, search func(b *blank, getsIn func(document []byte)
 	return Attack{Name: name, Class: classStatement, Description: what, make: func(ctx context.Context, a *attempt) (*csr.Request, error) {
 		return made(func() (request *csr.Request, err error) {
 			b := a.blank(ctx)
-			err = forge.Shut("no document says in plain bytes, hex or base64 what would be replaced")
+			err = forge.Shut("no document says in plain bytes, hex, base64 or base 62 what would be replaced")
 			search(b, func(document []byte) bool {
 				request, err = b.filled(document), nil
 				return faultOf(classStatement, a.issue(ctx, a.provider, request)) != ""
@@ -135,6 +136,13 @@ var spellings = []func([]byte) string{
 	func(b []byte) string { return strings.ToUpper(hex.EncodeToString(b)) },
 	base64.RawStdEncoding.EncodeToString,
 	base64.RawURLEncoding.EncodeToString,
+	base62,
+}
+
+// base62 has letters and digits alone, each for 5.954 bits, as many for all values of a size.
+func base62(b []byte) string {
+	digits := new(big.Int).SetBytes(b).Text(62)
+	return strings.Repeat("0", len(b)*8000/5954+1-len(digits)) + digits
 }
 
 // encoded finds what may be base64 of more than a value.
