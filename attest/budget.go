@@ -2,6 +2,7 @@ package attest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/nodeattest/nodeattest/csr"
@@ -58,7 +59,7 @@ func (b *Budget) Signature(ctx context.Context) error {
 
 // ended is the error of a context that has ended.
 func (b *Budget) ended(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
+	if err := ended(ctx); err != nil {
 		return refusal.Retry(fmt.Errorf("stopped after %d signatures: %w", b.Signatures(), err))
 	}
 	return nil
@@ -82,7 +83,7 @@ func (b *Budget) Work(ctx context.Context, bytes int) error {
 }
 
 func (b *Budget) take(work int) error {
-	if work > maxWork-b.work {
+	if work < 0 || work > maxWork-b.work {
 		return message.OverBudget("work", maxWork)
 	}
 	b.work += work
@@ -124,4 +125,12 @@ func (b *Budget) most() int {
 		return 0
 	}
 	return b.limit
+}
+
+// ended says why nothing more can be done in a context.
+func ended(ctx context.Context) error {
+	if ctx == nil {
+		return errors.New("attest: the context is nil")
+	}
+	return ctx.Err()
 }

@@ -1,6 +1,10 @@
 // Package keyring keeps a control plane's challenge keys in a Secret that all replicas share.
-// A [Keeper] makes the first key, rotates the keys, and has every replica's attest.KeyRing
-// read them often enough.
+// A [Keeper] makes the first key in an empty Secret, rotates the keys, and has every replica's
+// attest.KeyRing read them often enough. It never creates the Secret: a program that may create
+// Secrets may have the token of any service account.
+//
+// A key that has leaked is retired by taking all keys out of the Secret: the next look, within
+// attest.MaxRingAge, makes a new one, and every replica forgets the others.
 //
 // Anyone who can read the Secret can impersonate any machine whose secrets travel in
 // credentials. Guard it like the key of a CA: with a role that names only this Secret, and
@@ -15,9 +19,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -34,7 +38,7 @@ const defaultRotateAfter = 30 * 24 * time.Hour
 type Config struct {
 	// Reader reads the Secret without a cache, as a manager's GetAPIReader does.
 	Reader client.Reader
-	// Writer creates and updates the Secret. A ReadOnly keeper needs none.
+	// Writer updates the Secret. A ReadOnly keeper needs none.
 	Writer client.Writer
 	// Secret is the namespace and name of the Secret. It contains only keys, and nobody else
 	// writes it.
@@ -47,6 +51,10 @@ type Config struct {
 	// RotateAfter is how long a key is used for challenges, at least a day; zero means
 	// 30 days.
 	RotateAfter time.Duration
+	// Metrics is where nodeattest_key_ring_active_timestamp_seconds is registered: since when
+	// the key is active that makes challenges, 0 if there is none. While rotation fails, it
+	// falls behind. Nil registers it nowhere.
+	Metrics prometheus.Registerer
 	// Now is the clock; nil means time.Now. It must be the verifier's clock.
 	Now func() time.Time
 }
@@ -55,7 +63,23 @@ type Config struct {
 // leads, and is safe for use by multiple goroutines.
 type Keeper struct {
 	c    Config
-	read atomic.Int64 // when the ring was last read, in Unix nanoseconds
+	last atomic.Pointer[reading]
+}
+
+// reading is what the ring was last refreshed with.
+type reading struct {
+	at   time.Time
+	keys []attest.RingKey
+}
+
+// active is since when the key is active that makes challenges; the zero time if there is none.
+func (r *reading) active(now time.Time) (since time.Time) {
+	for _, k := range r.keys {
+		if !k.ActiveAt.After(now) && (k.RetiredAt.IsZero() || k.RetiredAt.After(now)) && k.ActiveAt.After(since) {
+			since = k.ActiveAt
+		}
+	}
+	return since
 }
 
 // New checks the configuration. The error is refusal.CheckConfig.
@@ -78,7 +102,15 @@ func New(config Config) (*Keeper, error) {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	return &Keeper{c: config}, nil
+	k := &Keeper{c: config}
+	k.last.Store(new(reading))
+	if config.Metrics == nil {
+		return k, nil
+	}
+	return k, config.Metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "nodeattest_key_ring_active_timestamp_seconds",
+		Help: "Since when the challenge key in use is active, in Unix seconds; 0 if there is none.",
+	}, func() float64 { return float64(max(0, k.last.Load().active(k.c.Now()).Unix())) }))
 }
 
 // NeedLeaderElection says that every replica reads the ring (manager's
@@ -96,7 +128,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 		if err := k.Refresh(ctx); err == nil {
 			retry = firstRetry
 		} else if ctx.Err() == nil {
-			log.FromContext(ctx).Error(err, "the key ring was not read", "secret", k.c.Secret.String())
+			log.FromContext(ctx).Error(err, "the key ring was not read, or not rotated", "secret", k.c.Secret.String())
 			wait, retry = min(retry, pause), min(2*retry, pause)
 		}
 		select {
@@ -110,78 +142,81 @@ func (k *Keeper) Start(ctx context.Context) error {
 // firstRetry is how long after a failed read the ring is read again, at first.
 const firstRetry = time.Second
 
-// Refresh reads the Secret once, and makes a key if there is none or the newest is old. If
-// several replicas do so at once, one wins, and the others take its key.
+// Refresh reads the Secret once, and makes a key if there is none in use, or if it is old. If
+// several replicas do so at once, one wins, and the others take its key. The ring has what was
+// read even if there is an error because the next key cannot be stored.
 func (k *Keeper) Refresh(ctx context.Context) error {
 	var err error
-	began := k.c.Now()
 	for range 3 {
-		if err = k.refresh(ctx); !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+		if err = k.refresh(ctx); !apierrors.IsConflict(err) {
 			break
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("keyring: Secret %s: %w", k.c.Secret, err)
 	}
-	k.read.Store(began.UnixNano())
 	return nil
 }
 
-// errStale says that the ring was last read too long ago to verify anything.
-var errStale = errors.New("keyring: the key ring has not been read lately")
+// What is wrong with a key ring.
+var (
+	errStale  = errors.New("keyring: the key ring has not been read lately")
+	errAhead  = errors.New("keyring: the key ring was read in the future: the clock was set back")
+	errUnused = errors.New("keyring: no key is in use")
+	errOld    = errors.New("keyring: the key in use should have been replaced long ago")
+)
 
 // Check is a readiness check (healthz.Checker). It returns an error while nothing can be
-// verified.
+// verified, and while rotation has failed for as long as a key is used.
 func (k *Keeper) Check(*http.Request) error {
-	if k.c.Now().Sub(time.Unix(0, k.read.Load())) > attest.MaxRingAge {
+	now, last := k.c.Now(), k.last.Load()
+	age, active := now.Sub(last.at), last.active(now)
+	switch {
+	case age > attest.MaxRingAge:
 		return errStale
+	case age < 0:
+		return errAhead
+	case active.IsZero():
+		return errUnused
+	case now.Sub(active) > 2*k.c.RotateAfter:
+		return errOld
 	}
+	return nil
+}
+
+// use has the ring use what was read.
+func (k *Keeper) use(keys []attest.RingKey, at time.Time) error {
+	if err := k.c.Ring.Refresh(keys, at); err != nil {
+		return err
+	}
+	k.last.Store(&reading{at, keys})
 	return nil
 }
 
 func (k *Keeper) refresh(ctx context.Context) error {
 	readAt := k.c.Now()
 	var secret corev1.Secret
-	err := k.c.Reader.Get(ctx, k.c.Secret, &secret)
-	if apierrors.IsNotFound(err) && !k.c.ReadOnly {
-		return k.makeFirst(ctx, readAt)
-	}
-	if err != nil {
+	if err := k.c.Reader.Get(ctx, k.c.Secret, &secret); err != nil {
 		return err
 	}
-	keys, err := attest.ParseRingKeys(secret.Data)
-	if err != nil {
-		return err
-	}
-	if len(keys) == 0 {
-		return errors.New("it holds no key")
-	}
-	if newest := keys[len(keys)-1]; !k.c.ReadOnly && readAt.Sub(newest.ActiveAt) >= k.c.RotateAfter {
-		keys = attest.RotateKeys(keys, readAt)
-		if secret.Data, err = attest.MarshalRingKeys(keys); err != nil {
+	keys, due, err := []attest.RingKey{attest.NewRingKey(readAt.Truncate(time.Second))}, true, error(nil)
+	if k.c.ReadOnly || len(secret.Data) != 0 {
+		if keys, err = attest.ParseRingKeys(secret.Data); err == nil {
+			err = k.use(keys, readAt)
+		}
+		if err != nil {
 			return err
 		}
-		if err := k.c.Writer.Update(ctx, &secret); err != nil {
-			return err
-		}
+		keys, due = attest.RotateKeys(keys, readAt, k.c.RotateAfter)
 	}
-	return k.c.Ring.Refresh(keys, readAt)
-}
-
-// makeFirst creates the Secret with one key, and has the ring use it.
-func (k *Keeper) makeFirst(ctx context.Context, now time.Time) error {
-	keys := []attest.RingKey{attest.NewRingKey(now.Truncate(time.Second))}
-	data, err := attest.MarshalRingKeys(keys)
-	if err != nil {
+	if k.c.ReadOnly || !due {
+		return nil
+	}
+	if secret.Data, err = attest.MarshalRingKeys(keys); err != nil {
 		return err
 	}
-	err = k.c.Writer.Create(ctx, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: k.c.Secret.Namespace, Name: k.c.Secret.Name},
-		Type:       corev1.SecretTypeOpaque,
-		Data:       data,
-	})
-	if err != nil {
-		return err
+	if err := k.c.Writer.Update(ctx, &secret); err != nil {
+		return fmt.Errorf("the next key: %w", err)
 	}
-	return k.c.Ring.Refresh(keys, now)
+	return k.use(keys, readAt)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +18,8 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/bypass"
 	"github.com/nodeattest/nodeattest/kube/controller"
+	"github.com/nodeattest/nodeattest/kube/deploy"
+	"github.com/nodeattest/nodeattest/kube/internal/observed"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
 	"github.com/nodeattest/nodeattest/kube/keyring"
 	"github.com/nodeattest/nodeattest/kube/members"
@@ -36,15 +39,16 @@ func runController(ctx context.Context, f flags, s *settings.Settings) error {
 	ring := new(attest.KeyRing)
 	keeper, err := keyring.New(keyring.Config{
 		Reader: m.GetAPIReader(), Writer: m.GetClient(), Ring: ring, RotateAfter: s.Controller.RotateKeysAfter.Duration,
-		Secret: client.ObjectKey{Namespace: s.Cluster.Namespace, Name: s.Cluster.KeyRingSecret},
+		Secret: client.ObjectKey{Namespace: s.Cluster.Namespace, Name: s.Cluster.KeyRingSecret}, Metrics: metrics.Registry,
 	})
 	if err != nil {
 		return err
 	}
-	if err := addDecider(ctx, m, f, s, ring, machines); err != nil {
+	decider, err := addDecider(ctx, m, f, s, ring, machines)
+	if err != nil {
 		return err
 	}
-	watch, err := newWatch(m, s)
+	watch, err := newWatch(m, f, s)
 	if err != nil {
 		return err
 	}
@@ -53,7 +57,7 @@ func runController(ctx context.Context, f flags, s *settings.Settings) error {
 			return err
 		}
 	}
-	for name, check := range map[string]healthz.Checker{"key-ring": keeper.Check, "ways-around": watch.Check, "caches": synced(m)} {
+	for name, check := range map[string]healthz.Checker{"key-ring": keeper.Check, "ways-around": watch.Check, "caches": synced(m), "requests": decider.Check} {
 		if err := m.AddReadyzCheck(name, check); err != nil {
 			return err
 		}
@@ -62,15 +66,15 @@ func runController(ctx context.Context, f flags, s *settings.Settings) error {
 }
 
 // addDecider creates what decides requests.
-func addDecider(ctx context.Context, m manager.Manager, f flags, s *settings.Settings, ring *attest.KeyRing, machines *settings.Machines) error {
+func addDecider(ctx context.Context, m manager.Manager, f flags, s *settings.Settings, ring *attest.KeyRing, machines *settings.Machines) (*controller.Reconciler, error) {
 	nodes, err := registry.Cached(ctx, m.GetCache())
 	if err != nil {
-		return fmt.Errorf("the registry's cache: %w", err)
+		return nil, fmt.Errorf("the registry's cache: %w", err)
 	}
 	names := new(metav1.PartialObjectMetadata) // of all Nodes, for NodeExists
 	names.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
 	if _, err := m.GetCache().GetInformer(ctx, names); err != nil {
-		return fmt.Errorf("the cache of Nodes: %w", err)
+		return nil, fmt.Errorf("the cache of Nodes: %w", err)
 	}
 	var records, cached registry.Several
 	admits, err := s.NewMembers(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
@@ -82,44 +86,64 @@ func addDecider(ctx context.Context, m manager.Manager, f flags, s *settings.Set
 		return live, live.Stale(), nil
 	}, members.NodeExists(m.GetCache(), m.GetAPIReader()))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := m.Add(sweeper{records[0]}); err != nil {
-		return err
+		return nil, err
 	}
 	providers, err := s.Providers(ring, machines, admits)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	if err := addTrust(m, s); err != nil {
+		return nil, err
 	}
 	c := controller.Config{
 		Providers: providers, Records: records, Stale: cached, EveryReplica: !f.leaderElection,
 		RequesterRate: s.Controller.RequesterRate, RequesterBurst: s.Controller.RequesterBurst, Workers: s.Controller.Workers, Metrics: metrics.Registry,
 	}
+	if f.observe {
+		table := observed.New(m.GetAPIReader(), m.GetClient(), s.Cluster.Namespace, time.Now)
+		if err := m.Add(table); err != nil {
+			return nil, err
+		}
+		c.Observe = table.Observe
+	}
 	if s.Signers.BuiltInDuration.Duration != 0 {
 		ids, err := s.ClusterIDs()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		c.Serving = s.Policy(ids, machines, csr.SignerKubeletServing)
 	}
 	reconciler, err := controller.New(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return reconciler.SetupWithManager(m)
+	return reconciler, reconciler.SetupWithManager(m)
 }
 
 // newWatch creates what looks for ways around attestation. Even if Kubernetes' own signer is
-// not used, its approvers matter: the API server trusts its CA.
-func newWatch(m manager.Manager, s *settings.Settings) (*bypass.Watch, error) {
-	finder, err := bypass.NewFinder(bypass.Config{
-		Reader: m.GetAPIReader(), Writer: m.GetClient(),
-		Approvers: []string{controller.DefaultName}, Accepted: slices.Clone(s.Controller.AcceptedBindings),
-	})
+// not used, its approvers matter: the API server trusts its CA. A controller that observes
+// reports them, and is ready.
+func newWatch(m manager.Manager, f flags, s *settings.Settings) (*bypass.Watch, error) {
+	config := bypass.Config{
+		Reader: m.GetAPIReader(), Writer: m.GetClient(), Namespace: s.Cluster.Namespace, Accepted: slices.Clone(s.Controller.AcceptedBindings),
+	}
+	if !f.observe {
+		for _, file := range []string{"admission.yaml", "approval.yaml"} {
+			manifests, err := deploy.Manifests(file)
+			if err != nil {
+				return nil, err
+			}
+			config.Policies = append(config.Policies, manifests...)
+		}
+	}
+	finder, err := bypass.NewFinder(config)
 	if err != nil {
 		return nil, fmt.Errorf("ways around: %w", err)
 	}
 	return bypass.NewWatch(bypass.WatchConfig{
-		Finder: finder, Events: m.GetEventRecorder(controller.DefaultName), Metrics: metrics.Registry, InsecureAllow: s.Controller.InsecureAllowWaysAround,
+		Finder: finder, Events: m.GetEventRecorder(controller.DefaultName), Metrics: metrics.Registry, InsecureAllow: f.observe || s.Controller.InsecureAllowWaysAround,
 	})
 }

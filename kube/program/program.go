@@ -50,6 +50,8 @@ type Kind struct {
 	// Identities are the kinds of attest.Identity that it finds, such as "rack", with their
 	// grammars. An inventory may have one of another kind for none of its machines.
 	Identities []attest.Grammar
+	// Versions are those of its attest.Description; nil means only version 1.
+	Versions []int
 	// Open makes the kind. decode reads the section into a pointer to a struct whose fields
 	// have JSON tags: an unknown field, or a value of the wrong type, is an error. Files that
 	// the section names as rootsFile, intermediatesFile or crlFiles are watched: the program
@@ -63,6 +65,7 @@ type flags struct {
 	config         string // the path of the configuration file
 	kubeconfig     string // the path of a kubeconfig; empty: the service account
 	leaderElection bool   // only one replica at a time decides
+	observe        bool   // requests without evidence are left to others
 	debug          bool   // more is logged
 }
 
@@ -85,6 +88,9 @@ func run(name string, args []string, stderr io.Writer, kinds []Kind, serve func(
 	set.StringVar(&f.config, "config", "/etc/nodeattest/config.yaml", "the configuration `file`")
 	set.StringVar(&f.kubeconfig, "kubeconfig", "", "a kubeconfig `file`; by default the service account of the pod is used")
 	set.BoolVar(&f.leaderElection, "leader-elect", true, "have one replica at a time decide")
+	if name == controller.DefaultName {
+		set.BoolVar(&f.observe, "observe", false, "leave requests without evidence to others, and be ready although there are ways around attestation")
+	}
 	set.BoolVar(&f.debug, "debug", false, "log more")
 	version := set.Bool("version", false, "print the version and end")
 	switch err := set.Parse(args); {

@@ -25,6 +25,7 @@ import (
 	"github.com/nodeattest/nodeattest/claims/apiserver"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
+	"github.com/nodeattest/nodeattest/test/controlplane"
 )
 
 const (
@@ -314,11 +315,11 @@ func (c *cluster) deleteObject(t *testing.T, kind string) {
 // TestForeignIssuer has a real kube-apiserver authenticate a token that our issuer
 // made, with the keys from our discovery document.
 func TestForeignIssuer(t *testing.T) {
-	ca, dir := newAuthority(t), t.TempDir()
-	cert, certKey := ca.issue(t, pkix.Name{CommonName: "issuer"}, x509.ExtKeyUsageServerAuth, net.IPv4(127, 0, 0, 1))
+	ca, dir := controlplane.NewAuthority(t), t.TempDir()
+	cert, certKey := ca.Issue(t, pkix.Name{CommonName: "issuer"}, x509.ExtKeyUsageServerAuth, net.IPv4(127, 0, 0, 1))
 	port := freePorts(t, 1)[0]
 	ours := "https://127.0.0.1:" + port
-	signer, err := jws.NewSigner(newKey(t), jws.SignerOptions{Type: jws.TypeJWT})
+	signer, err := jws.NewSigner(controlplane.NewKey(t), jws.SignerOptions{Type: jws.TypeJWT})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -333,7 +334,7 @@ func TestForeignIssuer(t *testing.T) {
 	server := &http.Server{Addr: "127.0.0.1:" + port, Handler: handler}
 	served := make(chan error, 1)
 	go func() {
-		served <- server.ListenAndServeTLS(write(t, dir, "issuer.crt", cert), write(t, dir, "issuer.key", certKey))
+		served <- server.ListenAndServeTLS(controlplane.Write(t, dir, "issuer.crt", cert), controlplane.Write(t, dir, "issuer.key", certKey))
 	}()
 	t.Cleanup(func() {
 		_ = server.Close()
@@ -351,8 +352,8 @@ jwt:
   claimMappings:
     username: {claim: sub, prefix: "ours:"}
     groups: {expression: '["namespace:" + claims["kubernetes.io"].namespace]'}
-`, ours, audience, certificatePEM(ca.cert))
-	c := startCluster(t, "--authentication-config="+write(t, dir, "authentication.yaml", []byte(config)))
+`, ours, audience, controlplane.CertificatePEM(ca.Cert))
+	c := startCluster(t, "--authentication-config="+controlplane.Write(t, dir, "authentication.yaml", []byte(config)))
 
 	objects := &claims.MemoryObjects{}
 	objects.PutServiceAccount(claims.Object{Namespace: tenant, Name: account, UID: "1"})
@@ -386,5 +387,5 @@ jwt:
 	if _, err := who(before + "." + flip(after)); !apierrors.IsUnauthorized(err) {
 		t.Errorf("with one bit changed: %v, want unauthorized", err)
 	}
-	verifyWithGoOIDC(t, ours, audience, ca.cert, issued.Token.Reveal())
+	verifyWithGoOIDC(t, ours, audience, ca.Cert, issued.Token.Reveal())
 }

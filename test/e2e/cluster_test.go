@@ -26,6 +26,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/test/controlplane"
 )
 
 // The user of the control plane's side; the id of the bootstrap token of somebody
@@ -38,7 +39,7 @@ const (
 
 // cluster is a running kube-apiserver.
 type cluster struct {
-	ca       *authority
+	ca       *controlplane.Authority
 	url      string
 	dir      string            // for files of this test
 	accounts *ecdsa.PrivateKey // signs service-account tokens
@@ -68,8 +69,8 @@ func newCluster(t *testing.T) *cluster {
 // a flag that is given twice the server takes the last.
 func startCluster(t *testing.T, flags ...string) *cluster {
 	t.Helper()
-	bin, dir, ports := binaries(t), t.TempDir(), freePorts(t, 3)
-	c := &cluster{ca: newAuthority(t), url: "https://127.0.0.1:" + ports[2], dir: dir, accounts: newKey(t)}
+	bin, dir, ports := controlplane.Binaries(t), t.TempDir(), freePorts(t, 3)
+	c := &cluster{ca: controlplane.NewAuthority(t), url: "https://127.0.0.1:" + ports[2], dir: dir, accounts: controlplane.NewKey(t)}
 	etcd := "http://127.0.0.1:" + ports[0]
 	peer := "http://127.0.0.1:" + ports[1]
 	start(t, filepath.Join(bin, "etcd"), dir,
@@ -78,16 +79,16 @@ func startCluster(t *testing.T, flags ...string) *cluster {
 		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=e2e="+peer,
 	).ready(t, func() error { return healthy(etcd + "/readyz") })
 
-	servingCert, servingKey := c.ca.issue(t, pkix.Name{CommonName: "kube-apiserver"}, x509.ExtKeyUsageServerAuth, net.IPv4(127, 0, 0, 1))
+	servingCert, servingKey := c.ca.Issue(t, pkix.Name{CommonName: "kube-apiserver"}, x509.ExtKeyUsageServerAuth, net.IPv4(127, 0, 0, 1))
 	server := start(t, filepath.Join(bin, "kube-apiserver"), dir, append([]string{
 		"--etcd-servers=" + etcd, "--bind-address=127.0.0.1", "--secure-port=" + ports[2],
 		"--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.0.0.0/24",
-		"--client-ca-file=" + write(t, dir, "ca.crt", certificatePEM(c.ca.cert)),
-		"--tls-cert-file=" + write(t, dir, "serving.crt", servingCert),
-		"--tls-private-key-file=" + write(t, dir, "serving.key", servingKey),
+		"--client-ca-file=" + controlplane.Write(t, dir, "ca.crt", controlplane.CertificatePEM(c.ca.Cert)),
+		"--tls-cert-file=" + controlplane.Write(t, dir, "serving.crt", servingCert),
+		"--tls-private-key-file=" + controlplane.Write(t, dir, "serving.key", servingKey),
 		"--service-account-issuer=" + issuer,
-		"--service-account-key-file=" + write(t, dir, "accounts.pub", publicPEM(t, c.accounts)),
-		"--service-account-signing-key-file=" + write(t, dir, "accounts.key", privatePEM(t, c.accounts)),
+		"--service-account-key-file=" + controlplane.Write(t, dir, "accounts.pub", controlplane.PublicPEM(t, c.accounts)),
+		"--service-account-signing-key-file=" + controlplane.Write(t, dir, "accounts.key", controlplane.PrivatePEM(t, c.accounts)),
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--enable-bootstrap-token-auth=true", "--anonymous-auth=false", "--profiling=false",
 	}, flags...)...)
@@ -108,7 +109,7 @@ func (c *cluster) startControllers(t *testing.T, names ...string) {
 	t.Helper()
 	port := freePorts(t, 1)[0]
 	config := c.kubeconfig(t, "system:kube-controller-manager")
-	start(t, filepath.Join(binaries(t), "kube-controller-manager"), c.dir,
+	start(t, filepath.Join(controlplane.Binaries(t), "kube-controller-manager"), c.dir,
 		"--kubeconfig="+config, "--authentication-kubeconfig="+config, "--authorization-kubeconfig="+config,
 		"--bind-address=127.0.0.1", "--secure-port="+port, "--leader-elect=false", "--profiling=false",
 		"--use-service-account-credentials=true", "--root-ca-file="+filepath.Join(c.dir, "ca.crt"),
@@ -139,7 +140,7 @@ func (c *cluster) kubeconfig(t *testing.T, name string, groups ...string) string
 	if err != nil {
 		t.Fatal(err)
 	}
-	return write(t, c.dir, strings.ReplaceAll(name, ":", "-")+".kubeconfig", text)
+	return controlplane.Write(t, c.dir, strings.ReplaceAll(name, ":", "-")+".kubeconfig", text)
 }
 
 // await waits until the server knows a user, and the user's right to certificate
@@ -187,7 +188,7 @@ func healthy(url string) error {
 func (c *cluster) config() *rest.Config {
 	return &rest.Config{
 		Host:            c.url,
-		TLSClientConfig: rest.TLSClientConfig{CAData: certificatePEM(c.ca.cert)},
+		TLSClientConfig: rest.TLSClientConfig{CAData: controlplane.CertificatePEM(c.ca.Cert)},
 		QPS:             -1, // no throttling in a test
 		Timeout:         30 * time.Second,
 	}
@@ -197,7 +198,7 @@ func (c *cluster) config() *rest.Config {
 func (c *cluster) user(t *testing.T, name string, groups ...string) *rest.Config {
 	t.Helper()
 	config := c.config()
-	config.CertData, config.KeyData = c.ca.issue(t, pkix.Name{CommonName: name, Organization: groups}, x509.ExtKeyUsageClientAuth)
+	config.CertData, config.KeyData = c.ca.Issue(t, pkix.Name{CommonName: name, Organization: groups}, x509.ExtKeyUsageClientAuth)
 	return config
 }
 

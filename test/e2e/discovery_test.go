@@ -23,6 +23,7 @@ import (
 	"github.com/nodeattest/nodeattest/bootstraptoken"
 	"github.com/nodeattest/nodeattest/bootstraptoken/bootstraptokentest"
 	"github.com/nodeattest/nodeattest/refusal"
+	"github.com/nodeattest/nodeattest/test/controlplane"
 )
 
 // TestDiscoveryOfCluster has our client discover a real API server whose cluster-info
@@ -32,7 +33,7 @@ func TestDiscoveryOfCluster(t *testing.T) {
 	c.startControllers(t, "bootstrap-signer-controller", "token-cleaner-controller")
 	secret := c.newToken(t, nil)
 	info := &bootstraptoken.ClusterInfo{Server: c.url}
-	info.CAs = append(info.CAs, c.ca.cert)
+	info.CAs = append(info.CAs, c.ca.Cert)
 	c.publish(t, info)
 	data := c.awaitSignature(t, secret.Token)
 
@@ -165,7 +166,7 @@ nodeRegistration: {name: node-1, criSocket: "unix:///run/none.sock", ignorePrefl
 timeouts: {discovery: 3s, kubernetesAPICall: 3s, tlsBootstrap: 3s, kubeletHealthCheck: 3s}
 `, double.Address(), tt.token.Reveal(), tt.pin)
 			eventually(t, func() error { // its three seconds may be over before it has an answer
-				out := c.kubeadm(t, "join", "phase", "preflight", "-v=1", "--config", write(t, c.dir, "join.yaml", []byte(config)))
+				out := c.kubeadm(t, "join", "phase", "preflight", "-v=1", "--config", controlplane.Write(t, c.dir, "join.yaml", []byte(config)))
 				if tt.name != "good" && strings.Contains(out, "Cluster info signature and contents are valid") {
 					t.Fatal("kubeadm takes the cluster-info")
 				}
@@ -222,7 +223,7 @@ func (c *cluster) create(t *testing.T, object *bootstraptoken.Object) {
 // publish makes the cluster-info ConfigMap, and lets anybody read it, as kubeadm does.
 func (c *cluster) publish(t *testing.T, info *bootstraptoken.ClusterInfo) {
 	t.Helper()
-	data, err := bootstraptoken.NewClusterInfoData(info)
+	data, err := info.Data()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +271,7 @@ func (c *cluster) kubeadm(t *testing.T, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(binaries(t), "kubeadm"), args...)
+	cmd := exec.CommandContext(ctx, filepath.Join(controlplane.Binaries(t), "kubeadm"), args...)
 	cmd.Env = append(cmd.Environ(), "HOME="+c.dir, "KUBECONFIG=/dev/null")
 	out, err := cmd.CombinedOutput()
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {

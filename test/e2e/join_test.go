@@ -22,7 +22,7 @@ import (
 // beside it what a stranger with the same bootstrap token can do.
 func TestJoin(t *testing.T) {
 	c := newCluster(t)
-	clusterID, err := attest.ClusterID(c.ca.cert)
+	clusterID, err := attest.ClusterID(c.ca.Cert)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func newPlane(t *testing.T, c *cluster, n *attesttest.Node, clusterID string) *p
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca, err := csr.NewCA([]*x509.Certificate{c.ca.cert}, c.ca.key, csr.CAConfig{ClusterIDs: []string{clusterID}, SignerNames: []string{csr.SignerClientTPM}})
+	ca, err := csr.NewCA([]*x509.Certificate{c.ca.Cert}, c.ca.Key, csr.CAConfig{ClusterIDs: []string{clusterID}, SignerNames: []string{csr.SignerClientTPM}})
 	if err != nil {
 		t.Fatal(err)
 	}

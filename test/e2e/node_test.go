@@ -62,7 +62,7 @@ func (j *join) nodeClient(c *cluster, chain tls.Certificate) kubernetes.Interfac
 	t := j.t
 	t.Helper()
 	roots := x509.NewCertPool()
-	roots.AddCert(c.ca.cert)
+	roots.AddCert(c.ca.Cert)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{chain}, MinVersion: tls.VersionTLS12}}
 	t.Cleanup(transport.CloseIdleConnections)
 	client, err := kubernetes.NewForConfigAndClient(c.config(), &http.Client{Transport: transport, Timeout: 30 * time.Second})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/test/controlplane"
 )
 
 // cannotMeddle tries, as the user who filed a request, everything that would change
@@ -93,7 +94,7 @@ func (j *join) cannotSignHello(name string) {
 		t.Errorf("take the challenge back: got %v, want invalid", err)
 	}
 	object = j.get(name)
-	object.Status.Certificate = certificatePEM(j.node.TPM.CA().Root())
+	object.Status.Certificate = controlplane.CertificatePEM(j.node.TPM.CA().Root())
 	if _, err := requests.UpdateStatus(t.Context(), object, metav1.UpdateOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("sign for the challenge signer: got %v, want forbidden", err)
 	}

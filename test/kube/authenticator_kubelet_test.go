@@ -17,13 +17,14 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/test/controlplane"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
 // kubeletNeeds skips a test that cannot run a kubelet here.
 func kubeletNeeds(t *testing.T) {
 	t.Helper()
-	if info, err := os.Stat(filepath.Join(binariesFolder(t), "kubelet")); err != nil || info.Mode()&0o111 == 0 {
+	if info, err := os.Stat(filepath.Join(controlplane.BinariesFolder(t), "kubelet")); err != nil || info.Mode()&0o111 == 0 {
 		t.Skip("no kubelet; to build it, run in the repository: scripts/kube-binaries.sh")
 	}
 	if _, err := exec.LookPath("unshare"); err != nil || os.Geteuid() != 0 {
@@ -72,15 +73,15 @@ func (m *nodeMachine) startKubelet(t *testing.T, more string) (p *process, port 
 	t.Helper()
 	dir := m.dir
 	for name, value := range map[string]string{"overcommit": "1\n", "panic": "10\n", "oops": "1\n"} {
-		write(t, dir, name, []byte(value))
+		controlplane.Write(t, dir, name, []byte(value))
 	}
 	port = freePorts(t, 1)[0]
-	config := write(t, dir, "kubelet.yaml", fmt.Appendf(nil, kubeletConfig, startRuntime(t, dir), port, filepath.Join(m.c.dir, "ca.crt"),
+	config := controlplane.Write(t, dir, "kubelet.yaml", fmt.Appendf(nil, kubeletConfig, startRuntime(t, dir), port, filepath.Join(m.c.dir, "ca.crt"),
 		filepath.Join(dir, "podlogs"), filepath.Join(dir, "plugins"), more))
 	kubeconfig := m.kubeconfig(t, "kubelet", &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
 		APIVersion: "client.authentication.k8s.io/v1", Command: m.program, Args: []string{"-config", m.config, "credential"}, InteractiveMode: clientcmdapi.NeverExecInteractiveMode}})
 	return startAs(t, "kubelet", "unshare", dir, "-m", "sh", "-c", kubeletStart, "sh", dir,
-		filepath.Join(binariesFolder(t), "kubelet"), "--config="+config, "--kubeconfig="+kubeconfig, "--root-dir="+filepath.Join(dir, "root"),
+		filepath.Join(controlplane.BinariesFolder(t), "kubelet"), "--config="+config, "--kubeconfig="+kubeconfig, "--root-dir="+filepath.Join(dir, "root"),
 		"--cert-dir="+filepath.Join(dir, "pki"), "--hostname-override="+m.name, "-v=2"), port
 }
 

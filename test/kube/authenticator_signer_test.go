@@ -18,7 +18,7 @@ import (
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
-	"github.com/nodeattest/nodeattest/kube/deploy"
+	"github.com/nodeattest/nodeattest/test/controlplane"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -118,15 +118,9 @@ func (c *cluster) startOwnSigners(t *testing.T, own func(config map[string]any))
 func (c *cluster) ownSigning(t *testing.T, device *tpmsim.TPM, nodeNames ...string) func(config map[string]any) {
 	t.Helper()
 	c.applyAdmission(t)
-	manifests, err := deploy.Manifests("signer/rbac.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, manifest := range manifests {
-		c.create(t, manifest)
-	}
+	c.apply(t, "signer/rbac.yaml")
 	c.knowMachines(t, device, nodeNames...)
-	certificate, key := write(t, c.dir, "signer.crt", certificatePEM(c.ca.cert)), write(t, c.dir, "signer.key", privatePEM(t, c.ca.key))
+	certificate, key := controlplane.Write(t, c.dir, "signer.crt", controlplane.CertificatePEM(c.ca.Cert)), controlplane.Write(t, c.dir, "signer.key", controlplane.PrivatePEM(t, c.ca.Key))
 	return func(config map[string]any) {
 		config["membership"].(map[string]any)["mode"] = "FirstUse"
 		config["signers"] = map[string]any{"names": []any{csr.SignerClientTPM, csr.SignerServingTPM, csr.SignerRecoveryTPM}, "maxLifetime": "1h", "maxRecoveryLifetime": "24h"}
@@ -142,5 +136,5 @@ func (c *cluster) knowMachines(t *testing.T, device *tpmsim.TPM, nodeNames ...st
 	for _, name := range nodeNames {
 		inventory += "- nodeName: " + name + "\n  dnsNames: [" + name + "]\n"
 	}
-	write(t, c.dir, "inventory.yaml", []byte(inventory))
+	controlplane.Write(t, c.dir, "inventory.yaml", []byte(inventory))
 }

@@ -26,6 +26,7 @@ import (
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
+	"github.com/nodeattest/nodeattest/test/controlplane"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -57,7 +58,7 @@ func (c *cluster) install(t *testing.T, program, name string, device *tpmsim.TPM
 	if device != nil {
 		evidence := config["evidence"].(map[string]any)["tpm"].(map[string]any)
 		evidence["device"] = strings.TrimPrefix(device.TCTI(), "swtpm:path=")
-		evidence["intermediates"] = write(t, m.dir, "intermediates.pem", certificatePEM(device.CA().EKIntermediate()))
+		evidence["intermediates"] = controlplane.Write(t, m.dir, "intermediates.pem", controlplane.CertificatePEM(device.CA().EKIntermediate()))
 	}
 	config["kubelet"] = map[string]any{"config": filepath.Join(m.dir, "kubelet.yaml"), "flagFiles": []string{}, "processes": false}
 	if change != nil {
@@ -66,7 +67,7 @@ func (c *cluster) install(t *testing.T, program, name string, device *tpmsim.TPM
 	if text, err = yaml.Marshal(config); err != nil {
 		t.Fatal(err)
 	}
-	m.config = write(t, m.dir, "authenticator.yaml", text)
+	m.config = controlplane.Write(t, m.dir, "authenticator.yaml", text)
 	return m
 }
 
@@ -82,7 +83,7 @@ func (m *nodeMachine) kubeconfig(t *testing.T, name string, user *clientcmdapi.A
 	if err != nil {
 		t.Fatal(err)
 	}
-	return write(t, m.dir, name+".kubeconfig", text)
+	return controlplane.Write(t, m.dir, name+".kubeconfig", text)
 }
 
 // run runs the program to its end.
@@ -166,7 +167,7 @@ func (c *cluster) filedBy(t *testing.T, user string) int {
 // attestedPlane starts controllers that admit by first use the TPMs of a CA.
 func (c *cluster) attestedPlane(t *testing.T, device *tpmsim.TPM) *plane {
 	t.Helper()
-	clusterID, err := attest.ClusterID(c.ca.cert)
+	clusterID, err := attest.ClusterID(c.ca.Cert)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,7 +265,7 @@ func TestAuthenticator(t *testing.T) {
 		}
 	})
 	t.Run("a kubelet that goes around", func(t *testing.T) {
-		write(t, node.dir, "kubelet.yaml", []byte("kind: KubeletConfiguration\nrotateCertificates: true\n"))
+		controlplane.Write(t, node.dir, "kubelet.yaml", []byte("kind: KubeletConfiguration\nrotateCertificates: true\n"))
 		for _, command := range []string{"credential", "daemon", "rotate"} {
 			stdout, stderr, err := node.run(t.Context(), command)
 			if err == nil || stdout != "" || !strings.Contains(stderr, "rotateCertificates") || !strings.Contains(stderr, "without evidence") {

@@ -147,7 +147,7 @@ func newSiege(t *testing.T, machines int) *siege {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.clusterID, err = attest.ClusterID(s.ca.cert); err != nil {
+	if s.clusterID, err = attest.ClusterID(s.ca.Cert); err != nil {
 		t.Fatal(err)
 	}
 	s.device = tpmsim.Swtpm(t, tpmsim.Options{CA: ca, PersistEKs: true})

@@ -27,6 +27,7 @@ import (
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/kube/deploy"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/test/controlplane"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -66,13 +67,13 @@ func (c *cluster) cloudControllers(t *testing.T, program string) (*clouds, *repl
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, c.dir, "inventory.yaml", []byte(cloudInventory))
+	controlplane.Write(t, c.dir, "inventory.yaml", []byte(cloudInventory))
 	trust := func(config map[string]any) {
-		config["tpm"] = map[string]any{"akIssuers": []any{map[string]any{"rootsFile": write(t, c.dir, "ak.pem", certificatePEM(vendor.Root())), "profile": "google"}}}
-		config["gce"] = map[string]any{"projects": []string{"example-project"}, "keysFile": write(t, c.dir, "keys.json", keys)}
-		config["azure"] = map[string]any{"subscriptions": []string{cloudSubscription}, "rootsFile": write(t, c.dir, "azure.pem", certificatePEM(w.azure.Root())),
-			"intermediatesFile": write(t, c.dir, "azure-intermediates.pem", certificatePEM(w.azure.Intermediate()))}
-		config["nitro"] = map[string]any{"rootsFile": write(t, c.dir, "nitro.pem", certificatePEM(w.nitro.Root()))}
+		config["tpm"] = map[string]any{"akIssuers": []any{map[string]any{"rootsFile": controlplane.Write(t, c.dir, "ak.pem", controlplane.CertificatePEM(vendor.Root())), "profile": "google"}}}
+		config["gce"] = map[string]any{"projects": []string{"example-project"}, "keysFile": controlplane.Write(t, c.dir, "keys.json", keys)}
+		config["azure"] = map[string]any{"subscriptions": []string{cloudSubscription}, "rootsFile": controlplane.Write(t, c.dir, "azure.pem", controlplane.CertificatePEM(w.azure.Root())),
+			"intermediatesFile": controlplane.Write(t, c.dir, "azure-intermediates.pem", controlplane.CertificatePEM(w.azure.Intermediate()))}
+		config["nitro"] = map[string]any{"rootsFile": controlplane.Write(t, c.dir, "nitro.pem", controlplane.CertificatePEM(w.nitro.Root()))}
 		config["membership"] = map[string]any{"mode": "Approval", "kind": "gce", "road": "ak"}
 	}
 	for name, row := range map[string]struct{ kind, field, want string }{
@@ -139,7 +140,7 @@ func (r *replay) Document(ctx context.Context, value []byte) ([]byte, error) {
 // documentNode is a node that files its requests itself, with the documents of a source.
 func (c *cluster) documentNode(t *testing.T, provider, name string, source document.Source) *attesttest.Node {
 	t.Helper()
-	prover, err := document.NewProver(provider, source)
+	prover, err := document.NewProver(provider, 1, source)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,11 +156,11 @@ func (c *cluster) documentNode(t *testing.T, provider, name string, source docum
 // subject gives a node of this cluster a key, and the request for Kubernetes' own signer.
 func (c *cluster) subject(t *testing.T, n *attesttest.Node) {
 	t.Helper()
-	clusterID, err := attest.ClusterID(c.ca.cert)
+	clusterID, err := attest.ClusterID(c.ca.Cert)
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.Key = newKey(t)
+	n.Key = controlplane.NewKey(t)
 	if n.Certified, err = tpmkey.SoftwareKey(n.Key); err != nil {
 		t.Fatal(err)
 	}
@@ -197,9 +198,7 @@ func TestClouds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, manifest := range manifests {
-		c.create(t, manifest)
-	}
+	c.apply(t, "clouds-rbac.yaml")
 	c.applyAdmission(t)
 	c.startSigner(t)
 	w, r := c.cloudControllers(t, program)

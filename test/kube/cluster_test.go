@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,11 +23,12 @@ import (
 
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/deploy"
+	"github.com/nodeattest/nodeattest/test/controlplane"
 )
 
 // cluster is a running kube-apiserver.
 type cluster struct {
-	ca     *authority
+	ca     *controlplane.Authority
 	url    string
 	dir    string
 	scheme *runtime.Scheme
@@ -43,9 +45,9 @@ type cluster struct {
 // startCluster starts etcd and kube-apiserver, and stops them when the test ends.
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
-	bin, dir, ports := binaries(t), t.TempDir(), freePorts(t, 3)
-	accounts := newKey(t)
-	c := &cluster{ca: newAuthority(t), url: "https://127.0.0.1:" + ports[2], dir: dir, scheme: runtime.NewScheme(), auditLog: filepath.Join(dir, "audit.log")}
+	bin, dir, ports := controlplane.Binaries(t), t.TempDir(), freePorts(t, 3)
+	accounts := controlplane.NewKey(t)
+	c := &cluster{ca: controlplane.NewAuthority(t), url: "https://127.0.0.1:" + ports[2], dir: dir, scheme: runtime.NewScheme(), auditLog: filepath.Join(dir, "audit.log")}
 	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(c.scheme); err != nil {
 			t.Fatal(err)
@@ -59,18 +61,18 @@ func startCluster(t *testing.T) *cluster {
 		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=e2e="+peer,
 	).ready(t, func() error { return healthy(etcd + "/readyz") })
 
-	servingCert, servingKey := c.ca.issue(t, pkix.Name{CommonName: "kube-apiserver"}, x509.ExtKeyUsageServerAuth, net.IPv4(127, 0, 0, 1))
+	servingCert, servingKey := c.ca.Issue(t, pkix.Name{CommonName: "kube-apiserver"}, x509.ExtKeyUsageServerAuth, net.IPv4(127, 0, 0, 1))
 	c.server = start(t, filepath.Join(bin, "kube-apiserver"), dir,
 		"--etcd-servers="+etcd, "--bind-address=127.0.0.1", "--secure-port="+ports[2],
 		"--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.0.0.0/24",
-		"--client-ca-file="+write(t, dir, "ca.crt", certificatePEM(c.ca.cert)),
-		"--tls-cert-file="+write(t, dir, "serving.crt", servingCert),
-		"--tls-private-key-file="+write(t, dir, "serving.key", servingKey),
+		"--client-ca-file="+controlplane.Write(t, dir, "ca.crt", controlplane.CertificatePEM(c.ca.Cert)),
+		"--tls-cert-file="+controlplane.Write(t, dir, "serving.crt", servingCert),
+		"--tls-private-key-file="+controlplane.Write(t, dir, "serving.key", servingKey),
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file="+write(t, dir, "accounts.pub", publicPEM(t, accounts)),
-		"--service-account-signing-key-file="+write(t, dir, "accounts.key", privatePEM(t, accounts)),
+		"--service-account-key-file="+controlplane.Write(t, dir, "accounts.pub", controlplane.PublicPEM(t, accounts)),
+		"--service-account-signing-key-file="+controlplane.Write(t, dir, "accounts.key", controlplane.PrivatePEM(t, accounts)),
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
-		"--audit-policy-file="+write(t, dir, "audit.yaml", []byte(auditPolicy)), "--audit-log-path="+c.auditLog,
+		"--audit-policy-file="+controlplane.Write(t, dir, "audit.yaml", []byte(auditPolicy)), "--audit-log-path="+c.auditLog,
 		"--enable-bootstrap-token-auth=true", "--anonymous-auth=false", "--profiling=false",
 	)
 	config := c.user(t, "admin", "system:masters")
@@ -95,11 +97,12 @@ func (c *cluster) user(t *testing.T, name string, groups ...string) *rest.Config
 	t.Helper()
 	config := &rest.Config{
 		Host:            c.url,
-		TLSClientConfig: rest.TLSClientConfig{CAData: certificatePEM(c.ca.cert)},
+		TLSClientConfig: rest.TLSClientConfig{CAData: controlplane.CertificatePEM(c.ca.Cert)},
 		QPS:             -1, // no throttling in a test
+		WarningHandler:  rest.NoWarnings{},
 		Timeout:         30 * time.Second,
 	}
-	config.CertData, config.KeyData = c.ca.issue(t, pkix.Name{CommonName: name, Organization: groups}, x509.ExtKeyUsageClientAuth)
+	config.CertData, config.KeyData = c.ca.Issue(t, pkix.Name{CommonName: name, Organization: groups}, x509.ExtKeyUsageClientAuth)
 	return config
 }
 
@@ -142,6 +145,18 @@ func (c *cluster) applyCRDs(t *testing.T) {
 	}
 }
 
+// apply makes the objects of shipped files, with changes of their texts.
+func (c *cluster) apply(t *testing.T, file string, replaced ...string) {
+	t.Helper()
+	manifests, err := deploy.Manifests(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, manifest := range manifests {
+		c.create(t, []byte(strings.NewReplacer(replaced...).Replace(string(manifest))))
+	}
+}
+
 func (c *cluster) create(t *testing.T, manifest []byte) *unstructured.Unstructured {
 	t.Helper()
 	object := new(unstructured.Unstructured)
@@ -154,7 +169,7 @@ func (c *cluster) create(t *testing.T, manifest []byte) *unstructured.Unstructur
 	return object
 }
 
-// clear takes every object of the registry away, whatever its finalizers.
+// clear takes every object of the registry away.
 func (c *cluster) clear(t testing.TB) {
 	t.Helper()
 	var nodes v1alpha1.AttestedNodeList
@@ -176,12 +191,6 @@ func (c *cluster) clear(t testing.TB) {
 		objects = append(objects, &uids.Items[i])
 	}
 	for _, o := range objects {
-		if len(o.GetFinalizers()) != 0 {
-			o.SetFinalizers(nil)
-			if err := c.admin.Update(context.Background(), o); err != nil {
-				t.Fatal(err)
-			}
-		}
 		if err := client.IgnoreNotFound(c.admin.Delete(context.Background(), o)); err != nil {
 			t.Fatal(err)
 		}

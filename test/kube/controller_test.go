@@ -31,9 +31,9 @@ import (
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/controller"
-	"github.com/nodeattest/nodeattest/kube/deploy"
 	"github.com/nodeattest/nodeattest/kube/keyring"
 	"github.com/nodeattest/nodeattest/kube/registry"
+	"github.com/nodeattest/nodeattest/test/controlplane"
 )
 
 const (
@@ -50,16 +50,10 @@ const (
 func (c *cluster) prepare(t *testing.T) {
 	t.Helper()
 	c.applyCRDs(t)
-	manifests, err := deploy.Manifests("rbac.yaml")
-	if err != nil {
-		t.Fatal(err)
+	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem} {
+		eventually(t, func() error { return c.admin.Get(t.Context(), client.ObjectKey{Name: name}, new(corev1.Namespace)) })
 	}
-	eventually(t, func() error {
-		return c.admin.Get(t.Context(), client.ObjectKey{Name: "default"}, new(corev1.Namespace))
-	})
-	for _, manifest := range manifests {
-		c.create(t, manifest)
-	}
+	c.apply(t, "rbac.yaml")
 	for _, id := range []string{attesttest.TokenID, otherTokenID} {
 		c.makeToken(t, id)
 	}
@@ -89,7 +83,7 @@ func (c *cluster) kubeconfig(t *testing.T, file, user string, groups ...string) 
 func (c *cluster) writeKubeconfig(t *testing.T, file string, as *clientcmdapi.AuthInfo) string {
 	t.Helper()
 	config := clientcmdapi.NewConfig()
-	config.Clusters["e2e"] = &clientcmdapi.Cluster{Server: c.url, CertificateAuthorityData: certificatePEM(c.ca.cert)}
+	config.Clusters["e2e"] = &clientcmdapi.Cluster{Server: c.url, CertificateAuthorityData: controlplane.CertificatePEM(c.ca.Cert)}
 	config.AuthInfos["e2e"] = as
 	config.Contexts["e2e"] = &clientcmdapi.Context{Cluster: "e2e", AuthInfo: "e2e"}
 	config.CurrentContext = "e2e"
@@ -97,7 +91,7 @@ func (c *cluster) writeKubeconfig(t *testing.T, file string, as *clientcmdapi.Au
 	if err != nil {
 		t.Fatal(err)
 	}
-	return write(t, c.dir, file, text)
+	return controlplane.Write(t, c.dir, file, text)
 }
 
 // serviceAccountToken makes a token such as a pod has, for an hour.
@@ -115,12 +109,12 @@ func (c *cluster) serviceAccountToken(t *testing.T, namespace, name string) stri
 func (c *cluster) startSigner(t *testing.T, arguments ...string) *process {
 	t.Helper()
 	path := c.kubeconfig(t, "signer.kubeconfig", "system:kube-controller-manager")
-	return start(t, filepath.Join(binaries(t), "kube-controller-manager"), c.dir, append(arguments,
+	return start(t, filepath.Join(controlplane.Binaries(t), "kube-controller-manager"), c.dir, append(arguments,
 		"--kubeconfig="+path, "--authentication-kubeconfig="+path, "--authorization-kubeconfig="+path,
 		"--bind-address=127.0.0.1", "--secure-port="+freePorts(t, 1)[0], "--leader-elect=false", "--profiling=false",
 		"--use-service-account-credentials=true",
 		"--cluster-signing-cert-file="+filepath.Join(c.dir, "ca.crt"),
-		"--cluster-signing-key-file="+write(t, c.dir, "ca.key", privatePEM(t, c.ca.key)),
+		"--cluster-signing-key-file="+controlplane.Write(t, c.dir, "ca.Key", controlplane.PrivatePEM(t, c.ca.Key)),
 		"--cluster-signing-duration="+cmp.Or(c.signingDuration, "1h"), "--flex-volume-plugin-dir="+filepath.Join(c.dir, "flex"),
 		"--controllers=certificatesigningrequest-signing-controller,certificatesigningrequest-approving-controller",
 	)...)

@@ -21,6 +21,7 @@ import (
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/test/controlplane"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -30,8 +31,9 @@ func TestJoin(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
 	c.prepare(t)
+	c.apply(t, "serving/rbac.yaml")
 	c.startSigner(t)
-	clusterID, err := attest.ClusterID(c.ca.cert)
+	clusterID, err := attest.ClusterID(c.ca.Cert)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +156,7 @@ func (c *cluster) recorded(t *testing.T, nodeName string, leaf *x509.Certificate
 
 // testServing files a kubelet's own request, with the node's certificate and with another.
 func testServing(t *testing.T, c *cluster, node *attesttest.Node, leaf *x509.Certificate) {
-	request, err := csr.Create(csr.PurposeServing, newKey(t), node.Name, csr.CreateOptions{DNSNames: []string{node.Name}})
+	request, err := csr.Create(csr.PurposeServing, controlplane.NewKey(t), node.Name, csr.CreateOptions{DNSNames: []string{node.Name}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +174,7 @@ func testServing(t *testing.T, c *cluster, node *attesttest.Node, leaf *x509.Cer
 func (c *cluster) withCertificate(t *testing.T, pair tls.Certificate) client.Client {
 	t.Helper()
 	roots := x509.NewCertPool()
-	roots.AddCert(c.ca.cert)
+	roots.AddCert(c.ca.Cert)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}}
 	t.Cleanup(transport.CloseIdleConnections)
 	config := c.user(t, "nobody")

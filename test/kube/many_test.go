@@ -14,6 +14,7 @@ import (
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/test/controlplane"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -35,7 +36,7 @@ func TestManyNodes(t *testing.T) {
 	c.attested(t, nodes)
 	t.Logf("%d nodes made in %s", nodes, time.Since(began).Round(time.Millisecond))
 
-	clusterID, err := attest.ClusterID(c.ca.cert)
+	clusterID, err := attest.ClusterID(c.ca.Cert)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +44,7 @@ func TestManyNodes(t *testing.T) {
 		AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
 	node.Subject.SignerName = csr.SignerKubeAPIServerClientKubelet
 	c.writeRoots(t, node)
-	write(t, c.dir, "inventory.yaml", []byte("machines:\n- nodeName: "+node.Name+"\n  providerID: "+attesttest.ProviderID+"\n"))
+	controlplane.Write(t, c.dir, "inventory.yaml", []byte("machines:\n- nodeName: "+node.Name+"\n  providerID: "+attesttest.ProviderID+"\n"))
 
 	began = time.Now()
 	r := c.startController(t, program, "controller", func(config map[string]any) { config["membership"].(map[string]any)["mode"] = "FirstUse" })
@@ -64,7 +65,7 @@ func (c *cluster) attested(t *testing.T, nodes int) {
 		done.Go(func() {
 			for i := range work {
 				machine, uid, name := fmt.Sprintf("ek:sha256:%064x", i), fmt.Sprintf("uid-%d", i), fmt.Sprintf("made-%d", i)
-				n := &v1alpha1.AttestedNode{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{v1alpha1.Finalizer}}, Spec: v1alpha1.AttestedNodeSpec{
+				n := &v1alpha1.AttestedNode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.AttestedNodeSpec{
 					Scope: "ek RSA-2048", Machine: machine, MachineUID: uid, State: v1alpha1.NodeBound, LastEnd: in(time.Hour),
 					Certificates: []v1alpha1.IssuedCertificate{{CredentialID: fmt.Sprintf("X509SHA256=%064x", i), SignerName: csr.SignerKubeAPIServerClientKubelet,
 						Machine: machine, MachineUID: uid, SPKISHA256: fmt.Sprintf("%064x", i), NotBefore: in(0), NotAfter: *in(time.Hour)}}}}

@@ -13,6 +13,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/test/controlplane"
 )
 
 // page is docs/getting-started.md.
@@ -51,7 +53,7 @@ func TestGettingStarted(t *testing.T) {
 	if _, err := exec.LookPath("swtpm_setup"); err != nil {
 		t.Skip("no swtpm_setup; run in the repository: make setup")
 	}
-	binaries(t)
+	controlplane.Binaries(t)
 	s := newShell(t)
 	outputs := map[string]string{}
 	for _, command := range commandsOf(t, page) {

@@ -32,6 +32,7 @@ import (
 	"github.com/nodeattest/nodeattest/kube/controller"
 	"github.com/nodeattest/nodeattest/kube/deploy"
 	"github.com/nodeattest/nodeattest/kube/signer"
+	"github.com/nodeattest/nodeattest/test/controlplane"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -45,7 +46,7 @@ func TestDeploy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	clusterID, err := attest.ClusterID(c.ca.cert)
+	clusterID, err := attest.ClusterID(c.ca.Cert)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,8 +57,8 @@ func TestDeploy(t *testing.T) {
 		t.Fatal(err)
 	}
 	ports := freePorts(t, 4)
-	folder := overlay(t, node, ports)
-	k := &operator{kubectl: filepath.Join(binaries(t), "kubectl"), dir: t.TempDir(), kubeconfig: c.kubeconfig(t, "admin.kubeconfig", "admin", "system:masters")}
+	folder := overlay(t, node, ports, "signer", "enforce")
+	k := &operator{kubectl: filepath.Join(controlplane.Binaries(t), "kubectl"), dir: t.TempDir(), kubeconfig: c.kubeconfig(t, "admin.kubeconfig", "admin", "system:masters")}
 	apply := func() string {
 		t.Helper()
 		out, err := k.plain(t.Context(), "apply", "-k", folder, "--validate=strict")
@@ -76,7 +77,7 @@ func TestDeploy(t *testing.T) {
 		t.Run(name, func(t *testing.T) { c.shipped(t, name) })
 	}
 	if err := c.admin.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: signer.DefaultName + "-ca"}, Type: corev1.SecretTypeTLS,
-		Data: map[string][]byte{"tls.crt": certificatePEM(c.ca.cert), "tls.key": privatePEM(t, c.ca.key)}}); err != nil {
+		Data: map[string][]byte{"tls.crt": controlplane.CertificatePEM(c.ca.Cert), "tls.key": controlplane.PrivatePEM(t, c.ca.Key)}}); err != nil {
 		t.Fatal(err)
 	}
 
@@ -145,8 +146,8 @@ func testChanged(t *testing.T, p *process, path string) {
 }
 
 // overlay writes a kustomization above the shipped one, as the page has it, for one node and
-// with the signer beside the controller.
-func overlay(t *testing.T, node *attesttest.Node, ports []string) string {
+// with some components.
+func overlay(t *testing.T, node *attesttest.Node, ports []string, components ...string) string {
 	t.Helper()
 	folder := t.TempDir()
 	shipped, err := filepath.Abs(filepath.Join("..", "..", "kube", "deploy"))
@@ -156,10 +157,13 @@ func overlay(t *testing.T, node *attesttest.Node, ports []string) string {
 	if shipped, err = filepath.Rel(folder, shipped); err != nil {
 		t.Fatal(err)
 	}
-	write(t, folder, "kustomization.yaml", []byte(`apiVersion: kustomize.config.k8s.io/v1beta1
+	for i := range components {
+		components[i] = filepath.Join(shipped, components[i])
+	}
+	controlplane.Write(t, folder, "kustomization.yaml", []byte(`apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources: [`+shipped+`]
-components: [`+shipped+`/signer]
+components: [`+strings.Join(components, ", ")+`]
 images: [{name: nodeattest, newName: registry.example/nodeattest, newTag: v1}]
 configMapGenerator:
   - name: node-attestation
@@ -186,13 +190,13 @@ generatorOptions: {disableNameSuffixHash: true}
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, folder, "config.yaml", text)
-	write(t, folder, "inventory.yaml", []byte("machines:\n- nodeName: "+node.Name+"\n"))
+	controlplane.Write(t, folder, "config.yaml", text)
+	controlplane.Write(t, folder, "inventory.yaml", []byte("machines:\n- nodeName: "+node.Name+"\n"))
 	var roots []byte
 	for _, root := range node.Roots() {
 		roots = append(roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: root.Raw})...)
 	}
-	write(t, folder, "ek-roots.pem", roots)
+	controlplane.Write(t, folder, "ek-roots.pem", roots)
 	return folder
 }
 
@@ -357,7 +361,7 @@ func (c *cluster) startDeployment(t *testing.T, name, root string) *process {
 		}
 	}
 	token := c.serviceAccountToken(t, namespace, pod.ServiceAccountName)
-	volumes["account"] = map[string][]byte{"token": []byte(token), "ca.crt": certificatePEM(c.ca.cert), "namespace": []byte(namespace)}
+	volumes["account"] = map[string][]byte{"token": []byte(token), "ca.crt": controlplane.CertificatePEM(c.ca.Cert), "namespace": []byte(namespace)}
 	mounts := append(slices.Clone(container.VolumeMounts), corev1.VolumeMount{Name: "account", MountPath: "/var/run/secrets/kubernetes.io/serviceaccount"})
 	for _, m := range mounts {
 		dir := filepath.Join(root, m.MountPath)

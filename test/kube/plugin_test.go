@@ -26,6 +26,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/deploy"
+	"github.com/nodeattest/nodeattest/test/controlplane"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -54,7 +55,7 @@ func (c *cluster) newOperator(t *testing.T) *operator {
 			t.Fatal(err)
 		}
 	}
-	return &operator{kubectl: filepath.Join(binaries(t), "kubectl"), dir: filepath.Dir(buildProgram(t, "kubectl-nodeattest")),
+	return &operator{kubectl: filepath.Join(controlplane.Binaries(t), "kubectl"), dir: filepath.Dir(buildProgram(t, "kubectl-nodeattest")),
 		kubeconfig: c.kubeconfig(t, "operator.kubeconfig", "operator")}
 }
 
@@ -123,8 +124,9 @@ func TestPlugin(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
 	c.prepare(t)
+	c.apply(t, "observe.yaml")
 	c.startSigner(t)
-	clusterID, err := attest.ClusterID(c.ca.cert)
+	clusterID, err := attest.ClusterID(c.ca.Cert)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,8 +150,8 @@ func TestPlugin(t *testing.T) {
 		roots = append(roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: root.Raw})...)
 	}
 	inventory := "machines:\n- nodeName: node-1\n  uid: uid-1\n- nodeName: node-2\n"
-	write(t, c.dir, "ek-roots.pem", roots)
-	write(t, c.dir, "inventory.yaml", []byte(inventory))
+	controlplane.Write(t, c.dir, "ek-roots.pem", roots)
+	controlplane.Write(t, c.dir, "inventory.yaml", []byte(inventory))
 	approval := func(config map[string]any) { config["membership"].(map[string]any)["mode"] = "Approval" }
 	r := c.startController(t, buildProgram(t, "node-attestation-controller"), "controller", approval)
 	r.ready(t, func() error { return healthy(r.health + "/readyz") })
@@ -216,8 +218,16 @@ func TestPlugin(t *testing.T) {
 		o.run(t, "approve "+hello+" --existing-node", "node node-2 is machine")
 	})
 
-	o.run(t, "release node-1", "node node-1 rests until")
-	o.run(t, "explain "+refused(replaced), "BROKEN   registry-resting", "nobody: the name rests until")
+	o.refuse(t, "release node-1", 1, "not released")
+	o.refuse(t, "release node-1 --dry-run=client", 2, "want none or server")
+	o.run(t, "release node-1 --dry-run=server", "node node-1 rests until", "(server dry run)")
+	c.joins(t, bootstrapper, replaced)
+	o.run(t, "release node-1 --yes", "node node-1 rests until")
+	hello = refused(replaced)
+	o.run(t, "explain "+hello, "BROKEN   registry-resting", "nobody: the name rests until", "kubectl nodeattest approve "+hello)
+	o.run(t, "approve "+hello, "node node-1 is machine ek:sha256:")
+	c.joins(t, bootstrapper, replaced)
+	o.run(t, "release node-1 -y", "node node-1 rests until")
 	o.refuse(t, "release node-9", 1, "has no record")
 	var released v1alpha1.AttestedNode
 	if err := c.admin.Get(t.Context(), client.ObjectKey{Name: "node-1"}, &released); err != nil || released.Spec.State != v1alpha1.NodeResting || released.Spec.LastEnd.Time.Before(leaf.NotAfter) {
@@ -285,7 +295,7 @@ func testOperatorRights(t *testing.T, c *cluster, o *operator, hello string) {
 		if out, err := o.plain(t.Context(), "get", "attestednodes"); err != nil || !strings.Contains(out, "MACHINE") || !strings.Contains(out, "Bound") {
 			return fmt.Errorf("attestednodes: %w: %s", err, out)
 		}
-		for _, command := range []string{"pending", "approve " + hello, "release node-2"} {
+		for _, command := range []string{"observed", "pending", "approve " + hello, "release node-2 --yes"} {
 			if _, err := o.try(t.Context(), strings.Fields(command)...); err != nil {
 				return err
 			}
@@ -390,7 +400,7 @@ func testExplainOthers(t *testing.T, c *cluster, o *operator) {
 		"our signer's": {csr.SignerClientTPM, "BROKEN   signer-name"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			request, err := csr.Create(csr.PurposeClient, newKey(t), "node-7", csr.CreateOptions{})
+			request, err := csr.Create(csr.PurposeClient, controlplane.NewKey(t), "node-7", csr.CreateOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -21,6 +21,7 @@ import (
 	"github.com/nodeattest/nodeattest/kube/deploy"
 	"github.com/nodeattest/nodeattest/kube/signer"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/test/controlplane"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -48,21 +49,19 @@ func TestSigner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, manifest := range manifests {
-		c.create(t, manifest)
-	}
-	if c.clusterID, err = attest.ClusterID(c.ca.cert); err != nil {
+	c.apply(t, "signer/rbac.yaml")
+	if c.clusterID, err = attest.ClusterID(c.ca.Cert); err != nil {
 		t.Fatal(err)
 	}
 	c.device = tpmsim.Swtpm(t, tpmsim.Options{})
 	node := c.node(t, attesttest.NodeOptions{})
 	c.writeRoots(t, node)
-	write(t, c.dir, "inventory.yaml", []byte("machines:\n- nodeName: late-1\n- nodeName: late-2\n- nodeName: "+node.Name+"\n  providerID: "+attesttest.ProviderID+"\n  dnsNames: ["+node.Name+"]\n"))
+	controlplane.Write(t, c.dir, "inventory.yaml", []byte("machines:\n- nodeName: late-1\n- nodeName: late-2\n- nodeName: "+node.Name+"\n  providerID: "+attesttest.ProviderID+"\n  dnsNames: ["+node.Name+"]\n"))
 	own := func(config map[string]any) {
 		config["membership"].(map[string]any)["mode"] = "FirstUse"
 		config["signers"] = map[string]any{"names": []any{csr.SignerClientTPM, csr.SignerServingTPM, csr.SignerRecoveryTPM}, "maxLifetime": "1h", "maxRecoveryLifetime": "24h"}
-		config["signer"].(map[string]any)["certificateFile"] = write(t, c.dir, "signer.crt", certificatePEM(c.ca.cert))
-		config["signer"].(map[string]any)["keyFile"] = write(t, c.dir, "signer.key", privatePEM(t, c.ca.key))
+		config["signer"].(map[string]any)["certificateFile"] = controlplane.Write(t, c.dir, "signer.crt", controlplane.CertificatePEM(c.ca.Cert))
+		config["signer"].(map[string]any)["keyFile"] = controlplane.Write(t, c.dir, "signer.key", controlplane.PrivatePEM(t, c.ca.Key))
 	}
 	c.controller = c.startController(t, controllerProgram, "controller", own)
 	c.controller.isReady(t)
@@ -73,7 +72,7 @@ func TestSigner(t *testing.T) {
 	before := len(c.audit(t))
 	leaf := c.joins(t, bootstrapper, node)
 	c.checkCost(t, c.audit(t)[before:], 9, 4)
-	if leaf.Subject.CommonName != csr.NodeUserPrefix+node.Name || leaf.CheckSignatureFrom(c.ca.cert) != nil || leaf.NotAfter.After(time.Now().Add(time.Hour)) {
+	if leaf.Subject.CommonName != csr.NodeUserPrefix+node.Name || leaf.CheckSignatureFrom(c.ca.Cert) != nil || leaf.NotAfter.After(time.Now().Add(time.Hour)) {
 		t.Errorf("certificate of %s until %s", leaf.Subject, leaf.NotAfter)
 	}
 	if id, err := oid.ParseProviderID(leaf.Extensions); err != nil || id != attesttest.ProviderID {
@@ -204,12 +203,12 @@ func (c *ownSigners) testRecovery(t *testing.T, kubelet client.Client) {
 
 // testNewCA puts another CA in the place of the first.
 func (c *ownSigners) testNewCA(t *testing.T, bootstrapper client.Client, node *attesttest.Node) {
-	next := newAuthority(t)
-	write(t, c.dir, "signer.crt", certificatePEM(next.cert)) // for a moment the two do not fit
-	write(t, c.dir, "signer.key", privatePEM(t, next.key))
+	next := controlplane.NewAuthority(t)
+	controlplane.Write(t, c.dir, "signer.crt", controlplane.CertificatePEM(next.Cert)) // for a moment the two do not fit
+	controlplane.Write(t, c.dir, "signer.key", controlplane.PrivatePEM(t, next.Key))
 	time.Sleep(20 * time.Second)
 	eventually(t, func() error { // it may look later, and to ask at once would cost a join each time
-		return c.joins(t, bootstrapper, node).CheckSignatureFrom(next.cert)
+		return c.joins(t, bootstrapper, node).CheckSignatureFrom(next.Cert)
 	})
 }
 

@@ -27,7 +27,7 @@ import (
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/controller"
-	"github.com/nodeattest/nodeattest/kube/deploy"
+	"github.com/nodeattest/nodeattest/test/controlplane"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -138,13 +138,7 @@ func newRace(t *testing.T, nodes int, signer string) *race {
 	t.Helper()
 	r := &race{c: startCluster(t), signer: signer, join: map[string]forge.Join{}, waiting: map[string]chan *certificatesv1.CertificateSigningRequest{}}
 	r.c.prepare(t)
-	manifests, err := deploy.Manifests("signer/rbac.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, manifest := range manifests {
-		r.c.create(t, manifest)
-	}
+	r.c.apply(t, "signer/rbac.yaml")
 	r.c.startSigner(t, "--kube-api-qps=1000", "--kube-api-burst=1000")
 	r.bootstrap = r.c.client(t, r.c.bearer(t, attesttest.TokenID))
 	r.unattested = r.c.client(t, r.c.user(t, unattested))
@@ -166,7 +160,7 @@ func (r *race) makeNodes(t *testing.T, nodes int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	clusterID, err := attest.ClusterID(r.c.ca.cert)
+	clusterID, err := attest.ClusterID(r.c.ca.Cert)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,15 +174,15 @@ func (r *race) makeNodes(t *testing.T, nodes int) {
 			t.Fatal(err)
 		}
 		r.bench.Machines[name] = &forge.Machine{AK: r.bench.AKP256, EK: r.bench.NewEK(ek)}
-		j := forge.Join{Key: newKey(t), Signer: r.signer, Expiration: 3600}
+		j := forge.Join{Key: controlplane.NewKey(t), Signer: r.signer, Expiration: 3600}
 		if j.Request, err = csr.Create(csr.PurposeClient, j.Key, name, csr.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		r.join[name], r.names = j, append(r.names, name)
 		inventory = append(inventory, "- nodeName: "+name+"\n"...)
 	}
-	write(t, r.c.dir, "inventory.yaml", inventory)
-	write(t, r.c.dir, "ek-roots.pem", certificatePEM(ca.Root()))
+	controlplane.Write(t, r.c.dir, "inventory.yaml", inventory)
+	controlplane.Write(t, r.c.dir, "ek-roots.pem", controlplane.CertificatePEM(ca.Root()))
 }
 
 // configure is the configuration of the programs.
@@ -198,8 +192,8 @@ func (r *race) configure(t *testing.T) func(config map[string]any) {
 		members := config["membership"].(map[string]any)
 		members["mode"], members["identityClass"] = "FirstUse", "P-256"
 		config["signers"] = map[string]any{"names": []any{r.signer}, "maxLifetime": "1h"}
-		config["signer"].(map[string]any)["certificateFile"] = write(t, r.c.dir, "signer.crt", certificatePEM(r.c.ca.cert))
-		config["signer"].(map[string]any)["keyFile"] = write(t, r.c.dir, "signer.key", privatePEM(t, r.c.ca.key))
+		config["signer"].(map[string]any)["certificateFile"] = controlplane.Write(t, r.c.dir, "signer.crt", controlplane.CertificatePEM(r.c.ca.Cert))
+		config["signer"].(map[string]any)["keyFile"] = controlplane.Write(t, r.c.dir, "signer.key", controlplane.PrivatePEM(t, r.c.ca.Key))
 		limits := config["controller"].(map[string]any) // all come with one token
 		limits["requesterRate"], limits["requesterBurst"] = 10000, 10000
 		limits["acceptedBindings"] = []any{unattested}

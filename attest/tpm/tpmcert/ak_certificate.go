@@ -113,6 +113,8 @@ func (p *AKPresented) Leaf() *x509.Certificate { return p.leaf.Certificate }
 // error wraps [refusal.ErrRetry].
 func (v *AKVerifier) Verify(ctx context.Context, p *AKPresented, now time.Time, budget *attest.Budget) (*AKCertificate, error) {
 	switch {
+	case ctx == nil:
+		return nil, errors.New("tpmcert: the context is nil")
 	case v == nil || len(v.issuers) == 0:
 		return nil, errNotMade
 	case p == nil || p.leaf == nil:

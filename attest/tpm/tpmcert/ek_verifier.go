@@ -194,6 +194,8 @@ func unusable(field string, n int, err error) error {
 // uses one of its own.
 func (v *EKVerifier) Verify(ctx context.Context, ek *EKPresented, machine *csr.Machine, now time.Time, budget *attest.Budget) (*EKFacts, error) {
 	switch {
+	case ctx == nil:
+		return nil, errors.New("tpmcert: the context is nil")
 	case v == nil || v.known == nil:
 		return nil, errNotMade
 	case ek == nil || ek.key == nil:

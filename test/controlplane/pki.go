@@ -1,4 +1,4 @@
-package kube
+package controlplane
 
 import (
 	"crypto/ecdsa"
@@ -15,13 +15,14 @@ import (
 	"time"
 )
 
-// authority is the cluster's CA.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
+// An Authority is a cluster's CA.
+type Authority struct {
+	Cert *x509.Certificate
+	Key  *ecdsa.PrivateKey
 }
 
-func newAuthority(t *testing.T) *authority {
+// NewAuthority makes a CA that is valid for a day.
+func NewAuthority(t *testing.T) *Authority {
 	t.Helper()
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1),
@@ -31,12 +32,13 @@ func newAuthority(t *testing.T) *authority {
 		KeyUsage:     x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 		IsCA:         true, BasicConstraintsValid: true,
 	}
-	a := &authority{key: newKey(t)}
-	a.cert = sign(t, template, template, a.key, a.key)
+	a := &Authority{Key: NewKey(t)}
+	a.Cert = sign(t, template, template, a.Key, a.Key)
 	return a
 }
 
-func newKey(t *testing.T) *ecdsa.PrivateKey {
+// NewKey makes a key on P-256.
+func NewKey(t *testing.T) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -58,15 +60,15 @@ func sign(t *testing.T, template, parent *x509.Certificate, key, parentKey *ecds
 	return cert
 }
 
-// issue returns a certificate and its key in PEM, for a client or, with addresses,
+// Issue returns a certificate and its key in PEM, for a client or, with addresses,
 // for a server.
-func (a *authority) issue(t *testing.T, subject pkix.Name, usage x509.ExtKeyUsage, ips ...net.IP) (certPEM, keyPEM []byte) {
+func (a *Authority) Issue(t *testing.T, subject pkix.Name, usage x509.ExtKeyUsage, ips ...net.IP) (certPEM, keyPEM []byte) {
 	t.Helper()
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {
 		t.Fatal(err)
 	}
-	key := newKey(t)
+	key := NewKey(t)
 	cert := sign(t, &x509.Certificate{
 		SerialNumber: serial,
 		Subject:      subject,
@@ -75,15 +77,17 @@ func (a *authority) issue(t *testing.T, subject pkix.Name, usage x509.ExtKeyUsag
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{usage},
 		IPAddresses:  ips,
-	}, a.cert, key, a.key)
-	return certificatePEM(cert), privatePEM(t, key)
+	}, a.Cert, key, a.Key)
+	return CertificatePEM(cert), PrivatePEM(t, key)
 }
 
-func certificatePEM(cert *x509.Certificate) []byte {
+// CertificatePEM is a certificate in PEM.
+func CertificatePEM(cert *x509.Certificate) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
 }
 
-func privatePEM(t *testing.T, key *ecdsa.PrivateKey) []byte {
+// PrivatePEM is a private key in PEM, as PKCS #8.
+func PrivatePEM(t *testing.T, key *ecdsa.PrivateKey) []byte {
 	t.Helper()
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
@@ -92,7 +96,8 @@ func privatePEM(t *testing.T, key *ecdsa.PrivateKey) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
-func publicPEM(t *testing.T, key *ecdsa.PrivateKey) []byte {
+// PublicPEM is the public half of a key in PEM.
+func PublicPEM(t *testing.T, key *ecdsa.PrivateKey) []byte {
 	t.Helper()
 	der, err := x509.MarshalPKIXPublicKey(key.Public())
 	if err != nil {
@@ -101,8 +106,8 @@ func publicPEM(t *testing.T, key *ecdsa.PrivateKey) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
 }
 
-// write writes a file that only its owner reads, and returns its path.
-func write(t *testing.T, dir, name string, text []byte) string {
+// Write writes a file that only its owner reads, and returns its path.
+func Write(t *testing.T, dir, name string, text []byte) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
 	if err := os.WriteFile(path, text, 0o600); err != nil {

@@ -1,4 +1,6 @@
-package e2e
+// Package controlplane has what the tests of several modules need to start a control plane: a
+// cluster's CA, and the folder of the programs that scripts/kube-binaries.sh builds.
+package controlplane
 
 import (
 	"os"
@@ -11,10 +13,10 @@ import (
 // scripts/kube-binaries.sh builds.
 const binariesVar = "NODEATTEST_KUBE_BIN"
 
-// binaries returns the folder of the programs. Without them it skips the test.
-func binaries(t *testing.T) string {
+// Binaries returns the folder of the programs. Without them it skips the test.
+func Binaries(t *testing.T) string {
 	t.Helper()
-	dir := binariesFolder(t)
+	dir := BinariesFolder(t)
 	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kubeadm", "etcd"} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode()&0o111 == 0 {
 			t.Skipf("no program %s in %s; to build it, run in the repository: scripts/kube-binaries.sh", name, dir)
@@ -23,7 +25,8 @@ func binaries(t *testing.T) string {
 	return dir
 }
 
-func binariesFolder(t *testing.T) string {
+// BinariesFolder is the folder of the programs, whether it is there or not.
+func BinariesFolder(t *testing.T) string {
 	t.Helper()
 	if dir := os.Getenv(binariesVar); dir != "" {
 		return dir
