@@ -97,7 +97,7 @@ func newWorkBench(t testing.TB, road attest.Road, answer bool, curve elliptic.Cu
 	if kind.EKs, err = tpmcert.NewEKVerifier(eks); err != nil {
 		t.Fatal(err)
 	}
-	config.Now = s.plane.Now
+	config.Now = func() time.Time { return w.now } // a search outlasts the age of a hello
 	config.Authorizer = attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
 		a := as(string(r.ClaimedProviderID))(r)
 		a.NotAfter = w.now.AddDate(0, 0, 1)
