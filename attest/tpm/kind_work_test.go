@@ -20,6 +20,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
 )
@@ -96,7 +97,7 @@ func newWorkBench(t testing.TB, road attest.Road, answer bool, curve elliptic.Cu
 	if kind.EKs, err = tpmcert.NewEKVerifier(eks); err != nil {
 		t.Fatal(err)
 	}
-	config.Now = s.plane.Now
+	config.Now = func() time.Time { return w.now } // a search outlasts the age of a hello
 	config.Authorizer = attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
 		a := as(string(r.ClaimedProviderID))(r)
 		a.NotAfter = w.now.AddDate(0, 0, 1)
@@ -168,21 +169,21 @@ func (w *workBench) attacks(t testing.TB) map[string]*csr.Request {
 				name += ", expired"
 			}
 			certificates := [][]byte{leaf.Sign(t, w.stranger)}
-			for n := 1; n < message.MaxChainLinks; n++ {
+			for n := 1; n < der.MaxCertificates; n++ {
 				issuer := fmt.Sprint("CA ", n+1)
-				if n == message.MaxChainLinks-1 {
+				if n == der.MaxCertificates-1 {
 					issuer = "root 9"
 				}
 				ca := w.ca(fmt.Sprint("CA ", n), issuer, w.stranger)
 				ca.SPKI, ca.Key, ca.Algorithm = spki, nil, []byte(tpmlab.SHA1RSA)
 				certificates = append(certificates, ca.Sign(t, w.stranger))
 			}
-			out["four CAs, "+name] = w.with(t, certificates...)
+			out["seven CAs, "+name] = w.with(t, certificates...)
 		}
 	}
 	flood := [][]byte{good[0]}
 	deep := [][]byte{good[0]}
-	for n := 1; n < message.MaxChainLinks; n++ {
+	for n := 1; n < der.MaxCertificates; n++ {
 		ca := w.ca("lower", "root 9", w.lower)
 		ca.Serial = int64(n)
 		flood = append(flood, ca.Sign(t, w.lower))
@@ -197,7 +198,7 @@ func (w *workBench) attacks(t testing.TB) map[string]*csr.Request {
 		}
 		deep = append(deep, w.ca(subject, issuer, w.lower).Sign(t, w.lower))
 	}
-	out["one name four times"] = w.with(t, flood...)
+	out["one name seven times"] = w.with(t, flood...)
 	out["a deep chain of P-521 that no root signed"] = w.with(t, deep...)
 	large := *w.request
 	large.Spec.Request = append(bytes.Clone(large.Spec.Request), bytes.Repeat([]byte("-----BEGIN X-----\n"), (1<<20-len(large.Spec.Request))/18)...)

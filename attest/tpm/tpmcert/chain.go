@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -85,7 +86,8 @@ func (s *chainSearch) extend(ctx context.Context, chain []*certificate, usages [
 	top := chain[len(chain)-1]
 	s.fail(len(chain), top, nil)
 	if len(chain) > message.MaxChainLinks {
-		s.fail(len(chain), nil, overLinks())
+		s.fail(len(chain), nil, refuse(CheckCertificateChain, "a chain of over "+strconv.Itoa(message.MaxChainLinks)+" links",
+			"at most "+strconv.Itoa(message.MaxChainLinks)))
 		return nil
 	}
 	for _, root := range s.roots[string(top.RawIssuer)] {

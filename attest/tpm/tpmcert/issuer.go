@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/der"
-	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -151,21 +150,12 @@ func checkNumber(certificates [][]byte) error {
 	if len(certificates) > der.MaxCertificates {
 		return tooLarge(len(certificates), "certificates", der.MaxCertificates)
 	}
-	if len(certificates) > message.MaxChainLinks {
-		return overLinks() // before any of them is parsed
-	}
 	for _, c := range certificates {
 		if len(c) > der.MaxCertificateSize {
 			return tooLarge(len(c), "bytes of certificate", der.MaxCertificateSize)
 		}
 	}
 	return nil
-}
-
-// overLinks refuses a chain that is too long.
-func overLinks() error {
-	most := strconv.Itoa(message.MaxChainLinks)
-	return refuse(CheckCertificateChain, "a chain of over "+most+" links", "at most "+most)
 }
 
 // parseAbove parses what is above the leaf, once, and makes sure that there is one path to

@@ -17,7 +17,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/internal/der"
-	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -385,9 +384,8 @@ func TestNumberOfCertificates(t *testing.T) {
 		want         refusal.Check
 	}{
 		"good":              {[][]byte{good}, ""},
-		"as many as may be": {append([][]byte{good}, slices.Repeat([][]byte{{1}}, message.MaxChainLinks-1)...), CheckCertificateEncoding},
-		"one more":          {append([][]byte{good}, slices.Repeat([][]byte{{1}}, message.MaxChainLinks)...), CheckCertificateChain},
-		"many more":         {append([][]byte{good}, slices.Repeat([][]byte{{1}}, der.MaxCertificates)...), der.CheckSize},
+		"as many as may be": {append([][]byte{good}, slices.Repeat([][]byte{{1}}, der.MaxCertificates-1)...), CheckCertificateEncoding},
+		"one more":          {append([][]byte{good}, slices.Repeat([][]byte{{1}}, der.MaxCertificates)...), der.CheckSize},
 		"as large":          {[][]byte{good, large(der.MaxCertificateSize)}, CheckCertificateEncoding},
 		"larger":            {[][]byte{good, large(der.MaxCertificateSize + 1)}, der.CheckSize},
 	} {
