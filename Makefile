@@ -38,6 +38,7 @@ test: setup-test ## every test, with the race detector
 e2e: setup-build ## joins of real kubelets to a real control plane, built on first use; the SDK beside other libraries
 	scripts/kube-binaries.sh
 	$(call each,$(TESTS),NO_SKIPS=1 $(CURDIR)/scripts/test.sh -count=1 -timeout 40m ./...)
+	$(call each,test/kubernetes,NO_SKIPS=1 $(CURDIR)/scripts/test.sh -modfile=go137.mod -tags kubernetes137 -short -count=1 -timeout 40m .)
 
 fuzz: setup-build ## every fuzz target for FUZZTIME (5s) each
 	FUZZTIME=$(FUZZTIME) scripts/fuzz.sh

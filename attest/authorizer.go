@@ -137,6 +137,9 @@ func CheckAuthorizer(a Authorizer, open Opening) error {
 // AskAtHello asks an authorizer at a hello, if it can be asked then: for an authorizer that asks
 // others.
 func (r *Result) AskAtHello(ctx context.Context, a Authorizer) error {
+	if typednil.Is(a) {
+		return errNoAuthorizer
+	}
 	if h, ok := a.(interface {
 		AuthorizeHello(ctx context.Context, r *Result) error
 	}); ok {
@@ -184,15 +187,24 @@ const checkProviderID Check = "provider-id"
 // the answer, then does what was handed to [Result.WhenAdmitted], in that order, and sets what
 // [Result.Attested] returns. A nil error means admission. An error that wraps
 // [CheckMembership] or "provider-id" is a refusal; any other wraps [refusal.ErrRetry].
+//
+// A Result is decided about once. So it is an error to call this from inside Authorize, whose
+// decision is under way: an authorizer that asks another calls its Authorize; see [Wrap].
 func Membership(ctx context.Context, a Authorizer, r *Result) error {
-	if err := ctx.Err(); err != nil {
-		return refusal.Retry(err)
-	}
-	if typednil.Is(a) {
+	switch {
+	case ended(ctx) != nil:
+		return refusal.Retry(ended(ctx))
+	case r == nil || r.Stage != StageHello && r.Stage != StageAnswer:
+		return refusal.Retry(errors.New("attest: no result, or one of no stage"))
+	case typednil.Is(a):
 		return refusal.Retry(errNoAuthorizer)
+	case r.pending != nil:
+		return refusal.Retry(errDecided)
 	}
-	if err := r.checkMachine(); err != nil {
-		return err
+	if r.checked != nil {
+		if e, ok := errors.AsType[*Error](r.checked.CheckMachine(string(r.Machine))); ok {
+			return &Error{Check: CheckMembership, Got: e.Got, Want: e.Want}
+		}
 	}
 	if r.Stage != StageAnswer {
 		return asMembership(r.AskAtHello(ctx, a))
@@ -270,23 +282,6 @@ func (r *Result) ask(ctx context.Context, authorizer Authorizer) (*csr.Grant, er
 	return &given, nil
 }
 
-// checkMachine refuses another machine than the inventory has for the node, where it has one,
-// and evidence of another kind than the one by which the inventory knows the machine: anyone
-// who can get the weaker of two cannot downgrade to it.
-func (r *Result) checkMachine() error {
-	if r.checked == nil || r.checked.Machine() == nil {
-		return nil
-	}
-	m := r.checked.Machine()
-	switch {
-	case m.Provider != "" && m.Provider != r.Provider:
-		return NotMember("machine " + string(r.Machine) + " by " + refusal.OrNothing(r.Provider) + ", where the inventory has node " + r.NodeName + " by " + m.Provider)
-	case m.Identity != "" && m.Identity != string(r.Machine):
-		return NotMember("machine " + string(r.Machine) + ", where the inventory has " + m.Identity + " for node " + r.NodeName)
-	}
-	return nil
-}
-
 // pending is what authorizers have handed in to be written once the machine is admitted.
 type pending struct {
 	mu             sync.Mutex
@@ -308,6 +303,7 @@ func (p *pending) close() error {
 
 var (
 	errNotPending = errors.New("attest: there is no decision under way that a write could belong to")
+	errDecided    = errors.New("attest: membership is being decided for this result, or has been: an authorizer asks another by its method Authorize")
 	errNilWrite   = errors.New("attest: a write that is nil")
 )
 
@@ -331,7 +327,7 @@ func (r *Result) WhenIssued(write func(ctx context.Context, issued csr.IssuedRec
 }
 
 func (r *Result) handIn(none bool, list func(*pending) *[]recordWriter, write recordWriter) error {
-	if r.pending == nil {
+	if r == nil || r.pending == nil {
 		return errNotPending
 	}
 	r.pending.mu.Lock()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/safefile"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 )
 
 const cacheVersion = 1
@@ -44,6 +45,7 @@ type cacheFile struct {
 // as [ClusterInfo.Marshal] writes it, the addresses, and the time in RFC 3339, UTC. Errors are
 // those of [ClusterInfo.Marshal] and, for addresses, of [Discover].
 func (c *Cache) Marshal() ([]byte, error) {
+	c = typednil.OrZero(c)
 	kubeconfig, err := c.Info.Marshal()
 	if err != nil {
 		return nil, err
@@ -101,6 +103,7 @@ func ParseCache(data []byte) (*Cache, error) {
 // either the cluster's CA has changed in the meantime or the server is not the cluster:
 // discover it again.
 func (c *Cache) Refresh(ctx context.Context, opts RefreshOptions) (next *Cache, changed bool, err error) {
+	c = typednil.OrZero(c)
 	opts.Addresses = slices.Concat(c.Addresses, opts.Addresses)
 	found, err := Refresh(ctx, c.Info, opts)
 	if err != nil {
@@ -169,8 +172,8 @@ type RefreshOptions struct {
 // system's roots are no replacement. The refreshed CAs must also verify the server that sent
 // them ("ca-lockout"), or the client could not find its way back.
 //
-// Other errors are those of [Discover]; they match "forbidden" and [refusal.ErrRetry] if a
-// cluster does not publish its document. kubeadm then continues with what it has.
+// Other errors are those of [Discover]. A server that does not let everybody read its document
+// is refused at once ("forbidden"); kubeadm then continues with what it has.
 func Refresh(ctx context.Context, info *ClusterInfo, opts RefreshOptions) (*Discovered, error) {
 	if err := info.check(); err != nil {
 		return nil, err
@@ -194,6 +197,9 @@ func Refresh(ctx context.Context, info *ClusterInfo, opts RefreshOptions) (*Disc
 // at refreshes from one server.
 func (opts *RefreshOptions) at(ctx context.Context, server *url.URL, old *ClusterInfo, roots *x509.CertPool) (*Discovered, error) {
 	data, connection, err := opts.Network.clusterInfo(ctx, server, opts.Network.verifiedTLS(roots))
+	if errors.Is(err, checkForbidden) { // by the cluster itself: waiting changes nothing
+		return nil, &Error{Check: checkForbidden, Got: "401 or 403 from a verified server", Want: "200"}
+	}
 	if err != nil {
 		return nil, err
 	}

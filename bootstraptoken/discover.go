@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -83,12 +84,12 @@ type Discovered struct {
 //     must be the same. kubeadm does so only if there are pins, and does not look at the
 //     second signature.
 //
-// Until a signature has been verified, and a server verified by the signed CAs, the answer may
-// have come from anybody on the network path. So no such answer ends the search: after a
-// redirect, a different certificate, a wrong signature or a text that is not a ConfigMap, the
-// server is tried again until time is up, as is one that cannot be reached, does not let
-// everybody read or has no signature yet. Redirects are not followed. Only what a holder of
-// the token must have signed, or the verified server must have sent, is refused at once.
+// Until a server has been verified by the pinned CAs, the answer may have come from anybody on
+// the network path. So no such answer ends the search: after a redirect, a different
+// certificate, a wrong signature, CAs of which none has a pin or a text that is not a ConfigMap,
+// the server is tried again until time is up, as is one that cannot be reached, does not let
+// everybody read or has no signature yet. Redirects are not followed. Only what the verified
+// server sent is refused at once.
 //
 // The last problem at each address is in the error, a [*DiscoverError]: [CheckPinned],
 // "cluster-info-agreement", "no-ca", the checks of [Verify], [ParseConfigMap] and the network.
@@ -152,8 +153,8 @@ func (config *DiscoverConfig) at(ctx context.Context, server *url.URL) (*Discove
 		return nil, fromAnybody(err)
 	}
 	found, err := discovered([]byte(kubeconfig), server.String(), config.Pins, false)
-	if err != nil {
-		return nil, err
+	if err != nil { // it may be one that the token signed under other CAs, and somebody kept
+		return nil, fromAnybody(err)
 	}
 	second, _, err := config.Network.clusterInfo(ctx, server, config.Network.verifiedTLS(poolOf(found.Info.CAs)))
 	if errors.Is(err, CheckCertificate) {
@@ -209,7 +210,7 @@ func discovered(kubeconfig []byte, address string, pins []Pin, systemRoots bool)
 	}
 	found.Info = &ClusterInfo{Server: info.Server}
 	for _, ca := range info.CAs {
-		if slices.Contains(pins, PinOf(ca)) {
+		if slices.Contains(pins, pinOf(ca)) {
 			found.Info.CAs = append(found.Info.CAs, ca)
 		} else {
 			found.Unpinned = append(found.Unpinned, ca)
@@ -341,6 +342,9 @@ func DiscoverFile(path string) (*Discovered, error) {
 // errors are those of [ParseKubeconfig] and of r. At most one byte more than
 // 262,144 is read.
 func DiscoverReader(r io.Reader) (*Discovered, error) {
+	if typednil.Is(r) {
+		return nil, refusal.Config("Reader", "", "one")
+	}
 	kubeconfig, err := io.ReadAll(io.LimitReader(r, maxKubeconfigSize+1))
 	if err != nil {
 		return nil, fmt.Errorf("bootstraptoken: %w", err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -48,8 +49,8 @@ func ExampleDiscover() {
 	// Output: true 1 CN=bootstraptokentest CA 1
 }
 
-// A server that has the token and another CA is refused. The error says which address
-// failed why, and that it is no use to try again.
+// A cluster that does not let everybody read its document is not asked twice. The error says
+// which address failed why, and that it is no use to try again.
 func ExampleDiscoverError() {
 	cluster, err := bootstraptokentest.Open(bootstraptokentest.Options{})
 	if err != nil {
@@ -57,19 +58,12 @@ func ExampleDiscoverError() {
 		return
 	}
 	defer func() { _ = cluster.Close() }()
-	impostor, err := cluster.Impostor(bootstraptokentest.WrongCA)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer func() { _ = impostor.Close() }()
+	cluster.SetFault(&bootstraptokentest.Fault{Status: http.StatusForbidden}) // to those who say no name
 
-	joining := cluster.DiscoverConfig()
-	joining.Addresses = []string{impostor.Address()}
-	_, err = bootstraptoken.Discover(context.Background(), joining)
+	_, err = bootstraptoken.Refresh(context.Background(), cluster.Info(), bootstraptoken.RefreshOptions{})
 	if failed, ok := errors.AsType[*bootstraptoken.DiscoverError](err); ok {
 		for _, a := range failed.Addresses {
-			fmt.Println(a.Address == impostor.URL(), errors.Is(a.Err, bootstraptoken.CheckPinned), errors.Is(a.Err, refusal.ErrRetry))
+			fmt.Println(a.Address == cluster.URL(), errors.Is(a.Err, bootstraptoken.Check("forbidden")), errors.Is(a.Err, refusal.ErrRetry))
 		}
 	}
 	// Output: true true false

@@ -35,7 +35,8 @@ const (
 	// host's name, or is not valid now.
 	CheckCertificate Check = "server-certificate"
 	// checkForbidden: HTTP status 401 or 403: the server does not let everybody read it. It
-	// comes with [refusal.ErrRetry], since the role that allows it may be added later.
+	// comes with [refusal.ErrRetry], since the role that allows it may be added later, except
+	// from [Refresh].
 	checkForbidden Check = "forbidden"
 	// checkStatus: an HTTP status other than 200. It comes with [refusal.ErrRetry].
 	checkStatus Check = "http-status"

@@ -101,7 +101,7 @@ func TestRefreshRefuses(t *testing.T) {
 	good := cluster.Data()
 	kubeconfig := good[bootstraptoken.KubeconfigKey]
 	document := func(info *bootstraptoken.ClusterInfo) map[string]string {
-		data, err := bootstraptoken.NewClusterInfoData(info)
+		data, err := info.Data()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,12 +162,21 @@ func TestRefreshRefuses(t *testing.T) {
 	if _, err := bootstraptoken.Refresh(t.Context(), cluster.Info(), opts); err != nil {
 		t.Errorf("with the cluster's token: %v", err)
 	}
-	// A cluster that does not publish: the caller goes on with what there is.
-	cluster.SetFault(&bootstraptokentest.Fault{Status: 403})
-	opts = hasty()
-	limited := giveUp(t, &opts.Network, 1)
-	if _, err := bootstraptoken.Refresh(limited, cluster.Info(), opts); !errors.Is(err, bootstraptoken.Check("forbidden")) || !errors.Is(err, refusal.ErrRetry) {
-		t.Errorf("%v, want %v", err, bootstraptoken.Check("forbidden"))
+}
+
+// A cluster that does not publish says so once: the caller goes on with what there is.
+func TestRefreshForbidden(t *testing.T) {
+	for _, status := range []int{401, 403} {
+		cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
+		cluster.SetFault(&bootstraptokentest.Fault{Status: status})
+		opts := hasty()
+		limited := giveUp(t, &opts.Network, 2)
+		if _, err := bootstraptoken.Refresh(limited, cluster.Info(), opts); !errors.Is(err, bootstraptoken.Check("forbidden")) || errors.Is(err, refusal.ErrRetry) {
+			t.Errorf("%d: %v, want %v", status, err, bootstraptoken.Check("forbidden"))
+		}
+		if n := len(cluster.Requests()); n != 1 {
+			t.Errorf("%d: asked %d times", status, n)
+		}
 	}
 }
 
@@ -185,7 +194,7 @@ func TestRefreshOfSystemRoots(t *testing.T) {
 	if err != nil || !found.Info.Equal(cluster.Info()) {
 		t.Errorf("%+v, %v", found, err)
 	}
-	data, err := bootstraptoken.NewClusterInfoData(info)
+	data, err := info.Data()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,7 +74,8 @@ const (
 	// FactNodeUID: the token names the Node object that exists now, by its UID. Always
 	// required.
 	FactNodeUID
-	// FactAttestedUID: so did the attestation. It is a fact about the presenter.
+	// FactAttestedUID: so did the attestation. It is a fact about the Node alone, which may be
+	// kept for another machine.
 	FactAttestedUID
 	// FactCertificateProviderID: the Node's provider ID is the one that was vouched for
 	// when the machine was attested. It is a fact about the presenter.
@@ -95,7 +96,9 @@ const (
 const (
 	// presenterFacts are those that tie the machine that presents a token to the node by
 	// more than the name in its certificate.
-	presenterFacts = FactAttestedUID | FactCertificateProviderID | FactRegisteredMachine | FactRegisteredMachineUID
+	presenterFacts = FactCertificateProviderID | machineFacts
+	// machineFacts say that the registered machine is the one that was attested.
+	machineFacts = FactRegisteredMachine | FactRegisteredMachineUID
 	// registryFacts are those known from a source other than the Node object, which the node
 	// itself may write.
 	registryFacts = FactRegisteredProviderID | FactRegisteredMachine | FactRegisteredMachineUID

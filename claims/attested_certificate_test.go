@@ -296,6 +296,26 @@ func TestHandlerRecords(t *testing.T) {
 	want(&good, 401, checkRegisteredMachineUID)
 }
 
+// TestHandlerFormerMachine: a machine whose certificate was recorded for a Node that its successor
+// took over, with a registry that knows the successor by its provider ID alone.
+func TestHandlerFormerMachine(t *testing.T) {
+	record := &CertificateRecord{NodeName: "node-a", NodeUID: "node-uid", Machine: "ek:sha256:former", MachineUID: "former-uid"}
+	w := serve(t, HandlerOptions{Records: func(context.Context, string) (*CertificateRecord, error) { return record, nil }}, nil)
+	plain := nodeTemplate(t, "node-a")
+	plain.ExtraExtensions = nil
+	former := w.ca.issue(t, plain)
+	record.CredentialID = credentialID(former.Leaf)
+	*w.machine = RegisteredMachine{ProviderID: "gce://p/z/a"}
+	if response, body := w.get(t, &former, "Bearer "+w.token(t)); response.StatusCode != 401 {
+		t.Fatalf("%d %q", response.StatusCode, body)
+	}
+	wantCheck(t, w.refused[0], checkFacts)
+	w.machine.Identity = "ek:sha256:former" // then it is no former one
+	if response, body := w.get(t, &former, "Bearer "+w.token(t)); response.StatusCode != 200 {
+		t.Errorf("%d %q", response.StatusCode, body)
+	}
+}
+
 // TestNewHandlerRecords: what can never be met is noticed when the handler is made.
 func TestNewHandlerRecords(t *testing.T) {
 	w := newWorld(t)

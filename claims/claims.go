@@ -7,7 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nodeattest/nodeattest/claims/internal/alive"
 	"github.com/nodeattest/nodeattest/internal/strictjson"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 )
 
 // NumericDate is a claim that states a time (RFC 7519, section 2), in whole seconds.
@@ -102,8 +104,13 @@ type Ref struct {
 }
 
 // Private is the claim "kubernetes.io" of a bound service-account token
-// (pkg/serviceaccount/claims.go in k8s.io/kubernetes 1.36).
+// (pkg/serviceaccount/claims.go in k8s.io/kubernetes 1.36 and 1.37).
 type Private struct {
+	// Attestations are what Kubernetes 1.37 attests in a token that is bound to a webhook
+	// configuration, or nil if the claim is absent.
+	Attestations *Attestations `json:"attestations,omitempty"`
+	// MutatingWebhookConfiguration is the one that the token is bound to, or nil.
+	MutatingWebhookConfiguration *Ref `json:"mutatingwebhookconfiguration,omitempty"`
 	// Namespace is the service account's namespace, and that of the pod or Secret.
 	Namespace string `json:"namespace,omitempty"`
 	// Node is the node that the token is bound to or, if there is a Pod, the node that
@@ -117,9 +124,37 @@ type Private struct {
 	// ServiceAccount is the account that the token speaks for. The claim is always
 	// written, empty or not.
 	ServiceAccount Ref `json:"serviceaccount"`
+	// ValidatingWebhookConfiguration is the one that the token is bound to, or nil.
+	ValidatingWebhookConfiguration *Ref `json:"validatingwebhookconfiguration,omitempty"`
 	// WarnAfter is "warnafter": the time from which uses of the token are recorded as
 	// stale. It is never a reason to refuse the token.
 	WarnAfter NumericDate `json:"warnafter,omitzero"`
+}
+
+// Attestations is what an API server attests to an admission webhook: what it may be asked to
+// review by whoever presents the token.
+type Attestations struct {
+	// AdmissionReviewAPIGroups are API groups, of which kube-apiserver writes one; "*" stands
+	// for all.
+	AdmissionReviewAPIGroups []string `json:"admissionReviewAPIGroups,omitzero"`
+}
+
+// A binding is what a token says about an object of a kind; ref is nil for nothing.
+type binding struct {
+	kind alive.Kind
+	ref  *Ref
+}
+
+// firstWebhook is where webhook configurations begin among the bindings.
+const firstWebhook = 4
+
+// bindings returns what the claim says about objects of each kind.
+func (k *Private) bindings() [6]binding {
+	return [...]binding{
+		{alive.ServiceAccount, &k.ServiceAccount}, {alive.Pod, k.Pod}, {alive.Secret, k.Secret}, {alive.Node, k.Node},
+		{alive.ValidatingWebhookConfiguration, k.ValidatingWebhookConfiguration},
+		{alive.MutatingWebhookConfiguration, k.MutatingWebhookConfiguration},
+	}
 }
 
 // LegacyPrivate holds the private claims of a token that kube-controller-manager writes
@@ -148,8 +183,9 @@ const maxNumericDate = 253402300799
 // in valid UTF-8, no duplicate member at any depth, no member that differs from another or
 // from a known one only in case, times as whole numbers between 0 and the end of the year 9999,
 // "aud" a string or an array of strings, no null. Unknown members are ignored, as RFC 7519,
-// section 4 requires. The errors are [CheckSize], [CheckEncoding], [CheckType] and
-// "claims-time".
+// section 4 requires; but not those of "kubernetes.io", where one may bind the token to an
+// object that nobody would look for. The errors are [CheckSize], [CheckEncoding], [CheckType],
+// "claims-time" and, for such a member, "private-claims".
 //
 // Parsing verifies nothing. The result shares no memory with the payload.
 // Marshal(Parse(x)) is x if kube-apiserver wrote x.
@@ -158,7 +194,7 @@ func Parse(payload []byte) (*Claims, error) {
 		return nil, err
 	}
 	p := parser{r: strictjson.NewReader(payload)}
-	err := p.object(claimSet)
+	err := p.object(claimSet, true)
 	if err == nil {
 		err = p.r.End()
 	}
@@ -200,7 +236,7 @@ type member struct {
 	read func(*parser) error
 }
 
-// The members of a claim set, of "kubernetes.io" and of a reference. They are never changed.
+// The members of a claim set, of "kubernetes.io" and of what is in it. They are never changed.
 var (
 	claimSet = []member{
 		{"iss", func(p *parser) error { return p.text(&p.claims.Issuer) }},
@@ -210,7 +246,7 @@ var (
 		{"nbf", func(p *parser) error { return p.date("nbf", &p.claims.NotBefore) }},
 		{"iat", func(p *parser) error { return p.date("iat", &p.claims.IssuedAt) }},
 		{"jti", func(p *parser) error { return p.text(&p.claims.ID) }},
-		{"kubernetes.io", func(p *parser) error { return p.object(private) }},
+		{"kubernetes.io", func(p *parser) error { return p.object(private, false) }},
 		{"kubernetes.io/serviceaccount/namespace", func(p *parser) error { return p.text(&p.legacy().Namespace) }},
 		{"kubernetes.io/serviceaccount/secret.name", func(p *parser) error { return p.text(&p.legacy().SecretName) }},
 		{"kubernetes.io/serviceaccount/service-account.name", func(p *parser) error { return p.text(&p.legacy().ServiceAccountName) }},
@@ -223,6 +259,18 @@ var (
 		{"secret", func(p *parser) error { return p.made(&p.claims.Kubernetes.Secret) }},
 		{"node", func(p *parser) error { return p.made(&p.claims.Kubernetes.Node) }},
 		{"warnafter", func(p *parser) error { return p.date("warnafter", &p.claims.Kubernetes.WarnAfter) }},
+		{"validatingwebhookconfiguration", func(p *parser) error { return p.made(&p.claims.Kubernetes.ValidatingWebhookConfiguration) }},
+		{"mutatingwebhookconfiguration", func(p *parser) error { return p.made(&p.claims.Kubernetes.MutatingWebhookConfiguration) }},
+		{"attestations", func(p *parser) error {
+			p.claims.Kubernetes.Attestations = &Attestations{}
+			return p.object(attestations, false)
+		}},
+	}
+	attestations = []member{
+		{"admissionReviewAPIGroups", func(p *parser) (err error) {
+			p.claims.Kubernetes.Attestations.AdmissionReviewAPIGroups, err = p.r.Strings()
+			return err
+		}},
 	}
 	reference = []member{
 		{"name", func(p *parser) error { return p.text(&p.ref.Name) }},
@@ -230,9 +278,9 @@ var (
 	}
 )
 
-// object reads an object. It skips an unknown member, unless a reader that ignores case
-// would recognize it.
-func (p *parser) object(known []member) error {
+// object reads an object. An unknown member is skipped if others may be there, unless a reader
+// that ignores case would recognize it.
+func (p *parser) object(known []member, others bool) error {
 	return p.r.Object(func(name []byte) error {
 		for _, m := range known {
 			if m.name == string(name) {
@@ -243,6 +291,9 @@ func (p *parser) object(known []member) error {
 			if strings.EqualFold(m.name, string(name)) {
 				return &Error{Check: CheckEncoding, Got: "the member " + strconv.Quote(string(name)), Want: strconv.Quote(m.name)}
 			}
+		}
+		if !others {
+			return &Error{Check: checkPrivate, Got: "the member " + strconv.Quote(string(name)) + " inside kubernetes.io", Want: "those of Kubernetes 1.37"}
 		}
 		return p.r.Skip()
 	})
@@ -263,7 +314,7 @@ func (p *parser) legacy() *LegacyPrivate {
 
 func (p *parser) reference(to *Ref) error {
 	p.ref = to
-	return p.object(reference)
+	return p.object(reference, false)
 }
 
 // made reads an optional reference.
@@ -298,12 +349,13 @@ func (p *parser) date(name string, to *NumericDate) error {
 // backslash in the text is written as two, so it cannot begin any of the other escapes.
 var escapes = strings.NewReplacer(`\\`, `\\`, `\b`, `\u0008`, `\f`, `\u000c`, `\ufffd`, "\ufffd")
 
-// Marshal encodes the claims as kube-apiserver 1.36 encodes them, byte for byte: members
+// Marshal encodes the claims as kube-apiserver 1.36 and 1.37 encode them, byte for byte: members
 // in the order of their names, absent ones left out, "aud" always an array, and strings
 // with the escapes of Go's encoding/json before 1.22: \u003c, \u003e and \u0026 for the
 // HTML characters, \u0008 and \u000c, \u2028 and \u2029. Bytes that are not UTF-8 become
 // U+FFFD, as they do there. A claim set longer than [MaxClaimsSize] gives [CheckSize].
 func (c *Claims) Marshal() ([]byte, error) {
+	c = typednil.OrZero(c)
 	set := struct {
 		Audiences  []string    `json:"aud,omitempty"`
 		Expiry     NumericDate `json:"exp,omitzero"`

@@ -42,12 +42,12 @@ func TestExtraOfResults(t *testing.T) {
 		want   map[string][]string
 	}{
 		{"nothing", Claims{}, false, nil},
-		{"an ID", Claims{ID: "i"}, false, map[string][]string{extraCredentialID: {"JTI=i"}}},
+		{"an ID", Claims{ID: "i"}, false, map[string][]string{extraPrefix + "credential-id": {"JTI=i"}}},
 		{"pod and node", Claims{Kubernetes: Private{Pod: pod, Node: node}}, false,
-			map[string][]string{extraPodName: {"p"}, extraPodUID: {"1"}, extraNodeName: {"n"}, extraNodeUID: {"2"}}},
+			map[string][]string{extraPrefix + "pod-name": {"p"}, extraPrefix + "pod-uid": {"1"}, extraPrefix + "node-name": {"n"}, extraPrefix + "node-uid": {"2"}}},
 		{"a pod without UID", Claims{Kubernetes: Private{Pod: &Ref{Name: "p"}}}, false, nil},
 		{"a pod without name", Claims{Kubernetes: Private{Pod: &Ref{UID: "1"}}}, false, nil},
-		{"a node without UID", Claims{Kubernetes: Private{Node: &Ref{Name: "n"}}}, false, map[string][]string{extraNodeName: {"n"}}},
+		{"a node without UID", Claims{Kubernetes: Private{Node: &Ref{Name: "n"}}}, false, map[string][]string{extraPrefix + "node-name": {"n"}}},
 		{"a node without name", Claims{Kubernetes: Private{Node: &Ref{UID: "2"}}}, false, nil},
 		{"a legacy token", Claims{ID: "i", Legacy: &LegacyPrivate{}}, true, nil},
 	} {

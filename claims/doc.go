@@ -6,9 +6,9 @@
 //	result, facts, err := v.ValidateOnNode(ctx, token, node) // and from its own machine
 //
 // A bound token names the service account that it speaks for, and an object whose end is
-// also the token's: a pod together with its node, a node, or a Secret (KEP-1205, KEP-4193).
-// The claim set is that of kube-apiserver 1.36, byte for byte when written by
-// [Claims.Marshal]. Package apiserver issues and reviews tokens as kube-apiserver does;
+// also the token's: a pod together with its node, a node, or a Secret (KEP-1205, KEP-4193), and
+// in Kubernetes 1.37, a webhook configuration. The claim set is that of kube-apiserver 1.36 and
+// 1.37, byte for byte when written by [Claims.Marshal]. Package apiserver issues and reviews tokens as kube-apiserver does;
 // package extsigner signs them outside of kube-apiserver.
 //
 // # Validating

@@ -52,19 +52,20 @@ const (
 	checkLifetime Check = "lifetime"
 	// checkStale: "warnafter" has passed.
 	checkStale Check = "stale"
-	// checkPrivate: a private claim is missing or not a valid name, or the token has the
-	// private claims of a legacy token.
+	// checkPrivate: a private claim is missing, unknown or not a valid name, or the token has
+	// the private claims of a legacy token.
 	checkPrivate Check = "private-claims"
 	// checkSubject: "sub" does not match the service account in the private claims.
 	checkSubject Check = "subject"
-	// checkBinding: the token is bound to both a Secret and something else.
+	// checkBinding: the token is bound to more than one object, or what is attested beside a
+	// webhook configuration is not what kube-apiserver attests.
 	checkBinding Check = "binding"
 )
 
 // The checks that compare the objects named in a token with those that exist. Each kind of
-// object (service-account, secret, pod, node) has three: that it exists ("secret-gone"), that
-// it was not deleted and recreated ("secret-uid"), and that it is not being deleted
-// ("secret-deleted"). Declared here are those that callers branch on; see [CheckNodeGone].
+// object (service-account, secret, pod, node, validating-webhook-configuration,
+// mutating-webhook-configuration) has three: that it exists ("secret-gone"), that it was not
+// deleted and recreated ("secret-uid"), and that it is not being deleted ("secret-deleted"). Declared here are those that callers branch on; see [CheckNodeGone].
 const (
 	// CheckServiceAccountUID: it was deleted and recreated.
 	CheckServiceAccountUID Check = "service-account-uid"

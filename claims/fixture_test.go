@@ -180,6 +180,16 @@ type deadKeys struct{}
 
 var errDead = errors.New("connection refused")
 
+// deadHooks are objects of which the webhook configurations cannot be read.
+type deadHooks struct{ *MemoryObjects }
+
+func (deadHooks) WebhookConfiguration(context.Context, string, string) (*Object, error) {
+	return nil, errDead
+}
+
+// ReadsLive: the rest is the API server.
+func (deadHooks) ReadsLive() {}
+
 func (deadKeys) Keys(context.Context, string) ([]*jws.Key, error) { return nil, errDead }
 
 // wantCheck fails the test unless err is a refusal by that check.

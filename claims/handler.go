@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -67,7 +68,7 @@ func NewHandler(v *Validator, next http.Handler, opts HandlerOptions) (*Handler,
 	switch {
 	case v == nil || v.config.Node.Machines == nil:
 		return nil, refusal.Config("Validator", "without Node", "one with a NodeCheck")
-	case next == nil:
+	case typednil.Is(next):
 		return nil, refusal.Config("next", "", "what requests are let through to")
 	case opts.Records == nil && v.config.Node.Require&unknown != 0:
 		return nil, refusal.Config("Require", (v.config.Node.Require&unknown).String()+" of certificates alone", "Records")
@@ -156,6 +157,9 @@ type workloadKey struct{}
 // WorkloadFrom returns the sender of a request, in a handler that a [Handler] passed it to.
 // Anywhere else it returns false.
 func WorkloadFrom(ctx context.Context) (*Workload, bool) {
+	if ctx == nil {
+		return nil, false
+	}
 	w, ok := ctx.Value(workloadKey{}).(*Workload)
 	return w, ok
 }

@@ -196,7 +196,7 @@ func TestNewHandler(t *testing.T) {
 	for row, tt := range []struct {
 		v    *Validator
 		next http.Handler
-	}{{nil, http.NotFoundHandler()}, {w.strictWith(t, config), http.NotFoundHandler()}, {w.strict(t), nil}} {
+	}{{nil, http.NotFoundHandler()}, {w.strictWith(t, config), http.NotFoundHandler()}, {w.strict(t), nil}, {w.strict(t), http.HandlerFunc(nil)}} {
 		t.Run(fmt.Sprint(row), func(t *testing.T) {
 			_, err := NewHandler(tt.v, tt.next, HandlerOptions{})
 			wantCheck(t, err, refusal.CheckConfig)

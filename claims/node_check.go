@@ -61,11 +61,12 @@ const (
 //   - A fact from the registry: [FactRegisteredProviderID], [FactRegisteredMachine] or
 //     [FactRegisteredMachineUID]. Otherwise there would be only the Node object, which the
 //     node itself may write.
-//   - A fact about the presenter: [FactAttestedUID], [FactCertificateProviderID],
-//     [FactRegisteredMachine] or [FactRegisteredMachineUID]. Otherwise only the name in its
-//     certificate would tie it to the registered machine. The machine that was this node
-//     before has that name in its certificate too, and a machine that was never attested
-//     may have it.
+//   - A fact about the presenter: [FactRegisteredMachine] or [FactRegisteredMachineUID] if the
+//     attestation names a machine, so the registry must know that machine by one of the two; or
+//     else [FactCertificateProviderID]. Otherwise only the name in its certificate, and perhaps
+//     its Node, would tie it to the registered machine. The machine that was this node before
+//     has that name in its certificate too, the Node may have been kept, and a machine that was
+//     never attested may have the name.
 type NodeCheck struct {
 	// Machines is the registry. It is required.
 	Machines Machines
@@ -164,7 +165,7 @@ func (c NodeCheck) compare(ctx context.Context, claim *Ref, node *AttestedNode, 
 	if err := cmp.Or(facts.compareMachine(node), facts.compareProviderID(node)); err != nil {
 		return nil, err
 	}
-	if err := c.enough(facts.Facts); err != nil {
+	if err := c.enough(facts.Facts, node); err != nil {
 		return nil, err
 	}
 	return facts, nil
@@ -233,14 +234,18 @@ func (f *NodeFacts) compareProviderID(node *AttestedNode) error {
 }
 
 // enough fails closed if nothing disagrees only because too little is known.
-func (c NodeCheck) enough(f Facts) error {
+func (c NodeCheck) enough(f Facts, node *AttestedNode) error {
+	presenter := presenterFacts
+	if node.Machine != "" || node.MachineUID != "" {
+		presenter = machineFacts
+	}
 	switch {
 	case !f.Has(c.Require):
 		return &Error{Check: checkFacts, Got: f.String(), Want: c.Require.String()}
 	case f&registryFacts == 0:
 		return &Error{Check: checkFacts, Got: f.String(), Want: "one of " + registryFacts.String()}
-	case f&presenterFacts == 0 && !c.InsecureAllowUnattested:
-		return &Error{Check: checkFacts, Got: f.String(), Want: "one of " + presenterFacts.String()}
+	case f&presenter == 0 && !c.InsecureAllowUnattested:
+		return &Error{Check: checkFacts, Got: f.String(), Want: "one of " + presenter.String()}
 	}
 	return nil
 }

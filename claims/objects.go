@@ -2,6 +2,7 @@ package claims
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"sync"
 	"time"
@@ -62,6 +63,16 @@ type Objects interface {
 	Node(ctx context.Context, name string) (*Node, error)
 }
 
+// WebhookObjects is an Objects that also gets webhook configurations, to which Kubernetes 1.37
+// binds the tokens that an API server presents to an admission webhook. With any other Objects,
+// a validator refuses these tokens as if the configuration were gone.
+type WebhookObjects interface {
+	Objects
+	// WebhookConfiguration gets one of the resource validatingwebhookconfigurations or
+	// mutatingwebhookconfigurations.
+	WebhookConfiguration(ctx context.Context, resource, name string) (*Object, error)
+}
+
 // LiveObjects is an Objects that reads from the API server for each answer. Any other, such as
 // one that reads a cache, must state in AsOf how old each object is. Validators accept it only
 // if they are told how old an answer may be, and they accept no older answer, nor one without
@@ -91,8 +102,7 @@ const (
 
 // NewNotFound returns the error for an object that does not exist, in which errors.Is finds
 // [ErrNotFound]. Its text is the API server's own, which appears in the answer to a
-// TokenReview. resource is the plural name of the resource: serviceaccounts, pods, secrets or
-// nodes.
+// TokenReview. resource is the plural name of the resource, such as serviceaccounts.
 func NewNotFound(resource, name string) error {
 	return &notFoundError{resource + " " + strconv.Quote(name) + " not found"}
 }
@@ -163,6 +173,15 @@ func (f FreshObjects) Node(ctx context.Context, name string) (*Node, error) {
 	return fresh(f, func() (*Node, error) { return f.From.Node(ctx, name) })
 }
 
+// WebhookConfiguration implements [WebhookObjects]. If From does not, nothing is found.
+func (f FreshObjects) WebhookConfiguration(ctx context.Context, resource, name string) (*Object, error) {
+	from, ok := f.From.(WebhookObjects)
+	if !ok {
+		return nil, fmt.Errorf("%w: Objects that are no WebhookObjects", ErrNotFound)
+	}
+	return fresh(f, func() (*Object, error) { return from.WebhookConfiguration(ctx, resource, name) })
+}
+
 // holder is a pointer to something that contains an Object.
 type holder[T any] interface {
 	*T
@@ -191,10 +210,12 @@ func fresh[T any, P holder[T]](f FreshObjects, get func() (P, error)) (P, error)
 // CheckAge refuses an answer that is older than most, or from a time after now, with
 // [CheckStaleAnswer] and [refusal.ErrRetry]. One without AsOf counts as current.
 func (o *Object) CheckAge(most time.Duration, now time.Time) error {
+	o = typednil.OrZero(o)
 	if o.AsOf.IsZero() {
 		return nil
 	}
-	if age := now.Sub(o.AsOf); age < 0 || age > most {
+	// The monotonic clock stands still while a machine sleeps: the longer of two ages counts.
+	if age := max(now.Sub(o.AsOf), now.Round(0).Sub(o.AsOf.Round(0))); age < 0 || age > most {
 		return &Error{Check: CheckStaleAnswer, Got: "an answer that is " + age.String() + " old", Want: "0s to " + most.String(), Err: refusal.ErrRetry}
 	}
 	return nil
@@ -216,7 +237,9 @@ func (m *MemoryObjects) PutServiceAccount(o Object) {
 }
 
 // PutPod adds a pod or replaces the one with its name.
-func (m *MemoryObjects) PutPod(p Pod) { m.put(objectKey{resourcePods, p.Namespace, p.Name}, &p) }
+func (m *MemoryObjects) PutPod(p Pod) {
+	m.put(objectKey{resourcePods, p.Namespace, p.Name}, &p)
+}
 
 // PutSecret adds a Secret or replaces the one with its name.
 func (m *MemoryObjects) PutSecret(o Object) {
@@ -225,6 +248,12 @@ func (m *MemoryObjects) PutSecret(o Object) {
 
 // PutNode adds a node or replaces the one with its name. Its namespace is ignored.
 func (m *MemoryObjects) PutNode(n Node) { m.put(objectKey{resourceNodes, "", n.Name}, &n) }
+
+// PutWebhookConfiguration adds a configuration of that resource or replaces the one with its
+// name; see [WebhookObjects].
+func (m *MemoryObjects) PutWebhookConfiguration(resource string, o Object) {
+	m.put(objectKey{resource, "", o.Name}, &o)
+}
 
 // DeleteServiceAccount removes a service account, if there is one with that name.
 func (m *MemoryObjects) DeleteServiceAccount(namespace, name string) {
@@ -242,7 +271,14 @@ func (m *MemoryObjects) DeleteSecret(namespace, name string) {
 }
 
 // DeleteNode removes a node, if there is one with that name.
-func (m *MemoryObjects) DeleteNode(name string) { m.put(objectKey{resourceNodes, "", name}, nil) }
+func (m *MemoryObjects) DeleteNode(name string) {
+	m.put(objectKey{resourceNodes, "", name}, nil)
+}
+
+// DeleteWebhookConfiguration removes a configuration of that resource.
+func (m *MemoryObjects) DeleteWebhookConfiguration(resource, name string) {
+	m.put(objectKey{resource, "", name}, nil)
+}
 
 // ServiceAccount returns the service account with that name, which must not be changed, or
 // an error of [NewNotFound].
@@ -266,6 +302,11 @@ func (m *MemoryObjects) Node(_ context.Context, name string) (*Node, error) {
 	return get[Node](m, objectKey{resourceNodes, "", name})
 }
 
+// WebhookConfiguration implements [WebhookObjects]; the answer must not be changed.
+func (m *MemoryObjects) WebhookConfiguration(_ context.Context, resource, name string) (*Object, error) {
+	return get[Object](m, objectKey{resource, "", name})
+}
+
 // put stores an object, or removes the stored one if object is nil.
 func (m *MemoryObjects) put(key objectKey, object any) {
 	m.mu.Lock()
@@ -277,6 +318,7 @@ func (m *MemoryObjects) put(key objectKey, object any) {
 }
 
 func get[T any](m *MemoryObjects, key objectKey) (*T, error) {
+	m = typednil.OrZero(m)
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if object, ok := m.objects[key].(*T); ok {

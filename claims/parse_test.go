@@ -12,7 +12,7 @@ func TestParse(t *testing.T) {
 	got, err := Parse([]byte(` {
 		"sub":"system:serviceaccount:ns:sa", "aud":"api", "iss":"https:\/\/issuer", "exp":1700003600, "iat":0,
 		"unknown":[null, 1.5e3, {"exp":"x"}], "jti":"",
-		"kubernetes.io":{"serviceaccount":{"uid":"u", "name":"sa", "other":1}, "namespace":"ns", "node":{}, "warnafter":253402300799, "other":{}}
+		"kubernetes.io":{"serviceaccount":{"uid":"u", "name":"sa"}, "namespace":"ns", "node":{}, "warnafter":253402300799}
 	} `))
 	want := &Claims{
 		Issuer: "https://issuer", Subject: "system:serviceaccount:ns:sa", Audiences: []string{"api"},
@@ -89,6 +89,15 @@ func TestParseRefuses(t *testing.T) {
 		{`{"kubernetes.io":{"secret":{"name":5}}}`, CheckType},
 		{`{"kubernetes.io":{"node":{"uid":null}}}`, CheckType},
 		{`{"kubernetes.io/serviceaccount/secret.name":5}`, CheckType},
+		{`{"kubernetes.io":{"other":{}}}`, checkPrivate},
+		{`{"kubernetes.io":{"serviceaccount":{"other":1}}}`, checkPrivate},
+		{`{"kubernetes.io":{"mutatingwebhookconfiguration":{"namespace":"n"}}}`, checkPrivate},
+		{`{"kubernetes.io":{"attestations":{"other":["a"]}}}`, checkPrivate},
+		{`{"kubernetes.io":{"attestations":{"AdmissionReviewAPIGroups":["a"]}}}`, CheckEncoding},
+		{`{"kubernetes.io":{"attestations":null}}`, CheckType},
+		{`{"kubernetes.io":{"attestations":{"admissionReviewAPIGroups":"a"}}}`, CheckType},
+		{`{"kubernetes.io":{"attestations":{"admissionReviewAPIGroups":[null]}}}`, CheckType},
+		{`{"kubernetes.io":{"validatingwebhookconfiguration":null}}`, CheckType},
 	} {
 		t.Run(fmt.Sprint(tt.want), func(t *testing.T) {
 			c, err := Parse([]byte(tt.payload))

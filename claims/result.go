@@ -2,6 +2,8 @@ package claims
 
 import (
 	"cmp"
+	"slices"
+	"strings"
 
 	"github.com/nodeattest/nodeattest/jws"
 )
@@ -9,16 +11,12 @@ import (
 // The keys of a user's extra, as kube-apiserver sets them for a service account
 // (k8s.io/apiserver, authentication/serviceaccount/util.go).
 const (
-	// extraCredentialID holds "JTI=" and the token's ID.
-	extraCredentialID = "authentication.kubernetes.io/credential-id"
-	// extraPodName and extraPodUID hold the pod that the token is bound to; either both
-	// or neither are present.
-	extraPodName = "authentication.kubernetes.io/pod-name"
-	extraPodUID  = "authentication.kubernetes.io/pod-uid"
-	// extraNodeName holds the node in the token, and extraNodeUID its UID, if the token
-	// has one.
-	extraNodeName = "authentication.kubernetes.io/node-name"
-	extraNodeUID  = "authentication.kubernetes.io/node-uid"
+	// extraPrefix begins the keys of the token's ID and of what it is bound to. Of a pod or a
+	// webhook configuration, either both name and UID are present or neither; of a node, its
+	// UID only if the token has one.
+	extraPrefix = "authentication.kubernetes.io/"
+	// extraAPIGroups holds what was attested beside a webhook configuration.
+	extraAPIGroups = "attestation.authentication.kubernetes.io/admissionReviewAPIGroups"
 )
 
 // The groups of a service account.
@@ -87,25 +85,34 @@ func (r *Result) Groups() []string {
 	return []string{groupServiceAccounts, groupPrefixNamespace + namespace}
 }
 
-// Extra returns the user's extra, in which every value has one element, or nil if there is
-// none.
+// Extra returns the user's extra, or nil if there is none. Every value has one element; but
+// that of "attestation.authentication.kubernetes.io/admissionReviewAPIGroups", in a token that
+// is bound to a webhook configuration, has as many as were attested.
 func (r *Result) Extra() map[string][]string {
 	if r.Legacy {
 		return nil
 	}
 	k := &r.Claims.Kubernetes
 	pod, node := cmp.Or(k.Pod, &Ref{}), cmp.Or(k.Node, &Ref{})
-	extra := map[string][]string{}
+	extra, hooks := map[string][]string{}, k.bindings()
 	set := func(key, value string, there bool) {
 		if there && value != "" {
-			extra[key] = []string{value}
+			extra[extraPrefix+key] = []string{value}
 		}
 	}
-	set(extraPodName, pod.Name, pod.UID != "")
-	set(extraPodUID, pod.UID, pod.Name != "")
-	set(extraCredentialID, r.Claims.CredentialID(), true)
-	set(extraNodeName, node.Name, true)
-	set(extraNodeUID, node.UID, node.Name != "")
+	set("pod-name", pod.Name, pod.UID != "")
+	set("pod-uid", pod.UID, pod.Name != "")
+	set("credential-id", r.Claims.CredentialID(), true)
+	set("node-name", node.Name, true)
+	set("node-uid", node.UID, node.Name != "")
+	for _, hook := range hooks[firstWebhook:] {
+		ref, key := cmp.Or(hook.ref, &Ref{}), strings.TrimSuffix(hook.kind.Resource(), "s")
+		set(key+"-name", ref.Name, ref.UID != "")
+		set(key+"-uid", ref.UID, ref.Name != "")
+		if hook.ref != nil && k.Attestations != nil && len(k.Attestations.AdmissionReviewAPIGroups) > 0 {
+			extra[extraAPIGroups] = slices.Clone(k.Attestations.AdmissionReviewAPIGroups)
+		}
+	}
 	if len(extra) == 0 {
 		return nil
 	}

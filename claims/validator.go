@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/claims/internal/alive"
 	"github.com/nodeattest/nodeattest/internal/nodename"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -21,8 +22,8 @@ import (
 //     "JWT";
 //   - of a legacy kind, or without "exp", "nbf", "iat", "jti" or key ID;
 //   - that lives longer than MaxLifetime, or is used after its "warnafter" has passed;
-//   - whose "sub" does not match the private claims, or which is bound to both a Secret and
-//     something else;
+//   - that has a private claim which is not known, or anything else that no API server writes
+//     ([Claims.Check]), or whose pod's node did not exist;
 //   - whose pod is on a different node or has a different service account;
 //   - whose Node is gone, deleted or recreated, even if it is bound to a pod;
 //   - that was presented before.
@@ -32,7 +33,7 @@ import (
 // Validator is safe for concurrent use.
 type Validator struct {
 	config  ValidatorConfig
-	objects Objects // nil if they are skipped
+	objects WebhookObjects // nil if they are skipped
 }
 
 // Validate decides on a token. With a replay cache, a token that is accepted is used up.
@@ -88,8 +89,11 @@ func (v *Validator) check(ctx context.Context, token string) (*Result, *Node, er
 		return nil, nil, &Error{Check: CheckAudience, Got: refusal.Quotes(c.Audiences), Want: refusal.Quotes(v.config.Audiences)}
 	}
 	now := v.config.Now()
-	if err := cmp.Or(checkConsistent(c), v.checkTimes(c, now)); err != nil {
+	if err := cmp.Or(c.Check(), v.checkTimes(c, now)); err != nil {
 		return nil, nil, err
+	}
+	if node := c.Kubernetes.Node; node != nil && node.UID == "" {
+		return nil, nil, &Error{Check: checkPrivate, Got: "a node without UID", Want: "a UID"}
 	}
 	var node *Node
 	if v.objects != nil {
@@ -161,8 +165,18 @@ func (v *Validator) use(ctx context.Context, r *Result) error {
 // kube-apiserver writes 36 bytes.
 const maxTokenIDSize = 256
 
-// checkConsistent compares the claims with each other.
-func checkConsistent(c *Claims) error {
+// maxWebhookLifetime is the longest lifetime of a token for an admission webhook
+// (pkg/registry/core/serviceaccount/storage/token.go in k8s.io/kubernetes 1.37).
+const maxWebhookLifetime = 600
+
+// Check refuses claims that no API server writes, by comparing them with each other: those of
+// a legacy token ("private-claims"), a name that is not a DNS name, an object without a UID
+// except a pod's node, which may not have existed ("private-claims"), more than one object
+// ("binding"), attestations without a webhook configuration or the other way round ("binding"),
+// no ID or a long one ("token-id"), and another subject ("subject"). It looks at no clock, and
+// not at the issuer.
+func (c *Claims) Check() error {
+	c = typednil.OrZero(c)
 	k := &c.Kubernetes
 	switch {
 	case c.Legacy != nil:
@@ -170,25 +184,52 @@ func checkConsistent(c *Claims) error {
 	case !nodename.ValidLabel(k.Namespace):
 		return &Error{Check: checkPrivate, Got: "namespace " + refusal.OrNothing(refusal.Text(k.Namespace)), Want: "a DNS label"}
 	}
-	for _, bound := range [...]struct {
-		kind alive.Kind
-		ref  *Ref
-	}{{alive.ServiceAccount, &k.ServiceAccount}, {alive.Pod, k.Pod}, {alive.Secret, k.Secret}, {alive.Node, k.Node}} {
+	objects := 0
+	for _, bound := range k.bindings() {
+		if bound.ref == nil {
+			continue
+		}
+		if bound.kind != alive.Node || k.Pod == nil {
+			objects++
+		}
 		switch {
-		case bound.ref == nil:
 		case !nodename.Valid(bound.ref.Name):
 			return &Error{Check: checkPrivate, Got: string(bound.kind) + " " + refusal.OrNothing(refusal.Text(bound.ref.Name)), Want: "a DNS subdomain"}
-		case bound.ref.UID == "":
+		case bound.ref.UID == "" && (bound.kind != alive.Node || k.Pod == nil):
 			return &Error{Check: checkPrivate, Got: "a " + string(bound.kind) + " without UID", Want: "a UID"}
 		}
 	}
 	switch want := MakeSubject(k.Namespace, k.ServiceAccount.Name); {
-	case k.Secret != nil && (k.Pod != nil || k.Node != nil):
-		return &Error{Check: checkBinding, Got: "a Secret and a pod or node", Want: "one of them"}
+	case objects > 2: // one is the service account
+		return &Error{Check: checkBinding, Got: strconv.Itoa(objects-1) + " objects, not counting a pod's node", Want: "at most one"}
 	case c.ID == "" || len(c.ID) > maxTokenIDSize:
 		return &Error{Check: checkTokenID, Got: strconv.Itoa(len(c.ID)) + " bytes", Want: "1 to " + strconv.Itoa(maxTokenIDSize)}
 	case c.Subject != want:
 		return &Error{Check: checkSubject, Got: refusal.OrNothing(refusal.Text(c.Subject)), Want: want}
+	}
+	return c.checkAttestations()
+}
+
+// checkAttestations checks a token for an admission webhook: it has what kube-apiserver 1.37
+// lets through, and no other token has attestations.
+func (c *Claims) checkAttestations() error {
+	k := &c.Kubernetes
+	bound, life := k.ValidatingWebhookConfiguration != nil || k.MutatingWebhookConfiguration != nil, c.Expiry.Unix-c.IssuedAt.Unix
+	var groups []string
+	if k.Attestations != nil {
+		groups = k.Attestations.AdmissionReviewAPIGroups
+	}
+	switch {
+	case !bound && k.Attestations == nil:
+		return nil
+	case !bound:
+		return &Error{Check: checkBinding, Got: "attestations without a webhook configuration", Want: "none"}
+	case len(groups) != 1 || groups[0] != "*" && !nodename.Valid(groups[0]):
+		return &Error{Check: checkBinding, Got: "a webhook configuration with the API groups " + refusal.OrNothing(refusal.Quotes(groups)), Want: "one group, or *"}
+	case len(c.Audiences) != 1:
+		return &Error{Check: checkBinding, Got: "a webhook configuration with " + strconv.Itoa(len(c.Audiences)) + " audiences", Want: "1"}
+	case life > maxWebhookLifetime:
+		return &Error{Check: checkBinding, Got: "a webhook configuration for " + strconv.FormatInt(life, 10) + " seconds", Want: "at most " + strconv.Itoa(maxWebhookLifetime)}
 	}
 	return nil
 }
@@ -254,6 +295,16 @@ func (v *Validator) checkObjects(ctx context.Context, k *Private, deletedBefore 
 			return nil, err
 		}
 		if err := checkPod(pod, k); err != nil {
+			return nil, err
+		}
+	}
+	hooks := k.bindings()
+	for _, hook := range hooks[firstWebhook:] {
+		if hook.ref == nil {
+			continue
+		}
+		object, err := v.objects.WebhookConfiguration(ctx, hook.kind.Resource(), hook.ref.Name)
+		if err := checkAlive(hook.kind, *hook.ref, object, err, deletedBefore); err != nil {
 			return nil, err
 		}
 	}

@@ -49,15 +49,42 @@ type Attested struct {
 	machine               string
 	grant                 Grant
 	details               any
+	fault                 error // of the machine
 	provider, machineName string
 }
 
 // Vouch returns an Attested for this very request and a machine, given by its canonical
 // identity, such as "ek:sha256:<hex>", with what is vouched for. details is the kind's own
 // result, such as an *attest.Result, and nil if it has none; nothing in this package reads it.
+//
+// A machine that [Checked.CheckMachine] refuses gives an Attested that is denied, and of which
+// nothing is issued or recorded.
 func (c *Checked) Vouch(machine string, grant Grant, details any) *Attested {
-	return &Attested{checked: c, machine: machine, grant: grant.clone(), details: details}
+	return &Attested{checked: c, machine: machine, grant: grant.clone(), details: details, fault: c.CheckMachine(machine)}
 }
+
+// CheckMachine holds a machine, given by its canonical identity, against what the inventory says
+// about the machine that is to be the node: the identity must be the same, if the inventory has
+// one, and so must the provider of the evidence. The insecure provider has only the machines
+// that the inventory gives it by its name. Whoever may be fooled by the weaker of two providers
+// is thus not fooled by it about a machine of the other. [Checked.Vouch] does this for every
+// provider. The error is an [*Error] of "inventory-machine".
+func (c *Checked) CheckMachine(machine string) error {
+	if c == nil || !c.found {
+		return noResult()
+	}
+	own, got := c.own, "machine "+refusal.Quote(machine)+" by "+refusal.OrNothing(c.provider)
+	const check = checkInventoryMachine
+	return faults{
+		{own.identity != "" && own.identity != machine, check, got, refusal.Quote(own.identity) + " for node " + c.nodeName},
+		{own.provider != c.provider && (own.provider != "" || c.provider == providerInsecure) && c.signerName != SignerKubeletServing,
+			check, got, "one by " + refusal.OrNothing(own.provider) + " for node " + c.nodeName},
+	}.first()
+}
+
+// checkInventoryMachine: the machine that was verified is the one that the inventory has for the
+// node, by the evidence that the inventory states.
+const checkInventoryMachine Check = "inventory-machine"
 
 // Machine returns the canonical identity of the machine. It is recorded, and not written into
 // the certificate.
@@ -116,6 +143,9 @@ func (a *Attested) Check(request *Parsed) error {
 	if c == nil {
 		return noResult()
 	}
+	if a.fault != nil {
+		return a.fault
+	}
 	const check = CheckProviderResult
 	return faults{
 		{c.signerName != r.Spec.SignerName, check, "signer " + refusal.Quote(c.signerName), r.Spec.SignerName},
@@ -150,7 +180,7 @@ func (a *Attested) Decision() Decision {
 	if c == nil || a.machine == "" || c.filedUnder != c.signerName {
 		return Decide(nil)
 	}
-	if err := cmp.Or(c.CheckSignature(), c.fresh(c.now())); err != nil {
+	if err := cmp.Or(a.fault, c.CheckSignature(), c.fresh(c.now())); err != nil {
 		return Decide(err)
 	}
 	return Decision{Verdict: VerdictApprove, Reason: ReasonApproved, Message: "every check passed", UID: c.uid}.placed()

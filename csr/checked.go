@@ -37,6 +37,7 @@ type Checked struct {
 	uid             string        // metadata.uid of the object
 	credentialID    string        // that the requester used, "" if there is none
 	own             ownMachine    // what the inventory said about the machine
+	provider        string        // of the evidence, "" if there is none
 	record          *IssuedRecord // of that credential, if it can be inherited from
 
 	signatureOnce sync.Once
@@ -46,8 +47,8 @@ type Checked struct {
 // ownMachine is what the inventory said about the machine when the request was checked; a
 // field that it did not state is "".
 type ownMachine struct {
-	uid, identity, providerID string
-	nodeUID                   string // of the Node under the machine's node name
+	uid, identity, provider, providerID string
+	nodeUID                             string // of the Node under the machine's node name
 }
 
 // Request returns the object that was checked.
@@ -137,7 +138,7 @@ func (c *Checked) fresh(now time.Time) error {
 // the private key. The work is done once, however many calls and callers there are. The
 // error is a [*Error] of [CheckSignature].
 func (c *Checked) CheckSignature() error {
-	if c.pkcs10 == nil {
+	if c == nil || c.pkcs10 == nil {
 		return &Error{Check: checkNotChecked, Got: "no request"}
 	}
 	c.signatureOnce.Do(func() { c.signatureErr = c.pkcs10.CheckSignature() })

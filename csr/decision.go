@@ -213,7 +213,7 @@ func refusedWith(err error) (reason string, ok bool) {
 // hiddenChecks are those whose refusals reveal what the requester may not know: which
 // machine is which node. The first two belong to package attest.
 var hiddenChecks = []Check{"not-a-member", "provider-id", CheckMachineNotReady, CheckMachineOtherNode, CheckProviderIDMismatch, checkProviderIDNotVouched,
-	CheckSANNotOwn, CheckCredential, checkInheritedMachine, checkInheritedNode}
+	CheckSANNotOwn, CheckCredential, checkInheritedMachine, checkInheritedNode, checkInventoryMachine}
 
 // checkNames returns the names of the checks in the tree of err.
 func checkNames(err error) (names []string) {

@@ -20,8 +20,8 @@ import (
 // of one's own files, checks, vouches and issues.
 //
 // The server has no evidence to verify, so it takes its inventory's word: whoever has a
-// bootstrap token may be any machine of the inventory that is ready. Package attest proves which
-// machine it is.
+// bootstrap token may be any machine that is ready and that the inventory says can prove nothing.
+// Package attest proves which machine it is.
 func Example() {
 	now := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 	s, err := newServer(func() time.Time { return now })
@@ -76,7 +76,7 @@ type server struct {
 func newServer(now func() time.Time) (*server, error) {
 	signers, clusters := []string{csr.SignerClientInsecure}, []string{"shop.example"}
 	machines := map[string]csr.Machine{ // by the name of the node
-		"node-1": {Name: "machine-1", NodeName: "node-1", ProviderID: "metal://rack-1/slot-7", BootstrapReady: true},
+		"node-1": {Name: "machine-1", NodeName: "node-1", Provider: csr.ProviderOf(csr.SignerClientInsecure), ProviderID: "metal://rack-1/slot-7", BootstrapReady: true},
 	}
 	policy := &csr.Policy{SignerNames: signers, ClusterIDs: clusters, Now: now,
 		Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {

@@ -13,6 +13,7 @@ func insecureFixture(t testing.TB) (*requestFixture, csr.Provider) {
 	t.Helper()
 	f := goodFixture(csr.SignerClientInsecure, csr.RequesterBootstrap)
 	f.policy.SignerNames = []string{csr.SignerClientInsecure}
+	f.machine.Provider = "insecure"
 	f.builder.extensions = append(f.builder.extensions, providerIDExtension(t, goodProviderID))
 	p, err := csr.NewInsecureProvider(f.policy)
 	if err != nil {

@@ -30,13 +30,12 @@ type Machine struct {
 	// issued ([IssuedRecord]) and compared by [InheritAttestation].
 	UID string
 	// Identity is the canonical identity that is registered for the machine, such as
-	// "ek:sha256:<hex>"; "" if the inventory does not keep it. Package attest refuses any other
-	// machine membership, and [InheritAttestation] compares it. A [Policy], which sees no
-	// evidence, does not: a [Provider] of another origin has to.
+	// "ek:sha256:<hex>"; "" if the inventory does not keep it. [Checked.Vouch] holds every
+	// provider's result to it, and [InheritAttestation] compares it.
 	Identity string
 	// Provider is the kind of evidence by which the machine is known, such as "tpm"; ""
-	// leaves it open. With any other kind it is refused membership, whatever identity it
-	// shows.
+	// leaves it open to all but the insecure provider, whose machines have "insecure" here. By
+	// any other it is refused, whatever identity it shows.
 	Provider string
 	// NodeUID is the UID that the API server gave the Node object named NodeName; "" if
 	// there is no such Node, or if the inventory does not follow Nodes. It is recorded and

@@ -42,7 +42,7 @@ type Issued struct {
 // lifetime asked for, now plus the CA's cap, the end of every certificate in the CA's chain,
 // and the NotAfter of the [Grant].
 //
-// Broken rules, all of them, are returned as [Errors]: those that begin with verified-,
+// A machine that [Checked.CheckMachine] refuses gets its error. Other broken rules, all of them, are returned as [Errors]: those that begin with verified-,
 // "provider-id-not-vouched", "san-not-vouched", and [CheckSignerName] for a hello, which
 // gets a challenge and no certificate. A signature that does not verify is an [*Error] with
 // [CheckSignature]. A chain that is not valid now, a
@@ -73,6 +73,9 @@ func (ca *CA) Issue(ctx context.Context, attested *Attested) (*Issued, error) {
 	now := ca.now()
 	if err := checked.fresh(now); err != nil {
 		return nil, err
+	}
+	if attested.fault != nil {
+		return nil, attested.fault
 	}
 	if violations := attested.faults(ca.clusters, now); len(violations) > 0 {
 		return nil, violations

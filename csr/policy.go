@@ -187,6 +187,9 @@ func (p *Policy) check(ctx context.Context, parsed *Parsed, target string, unsig
 	if err := x.err(); err != nil {
 		return nil, err
 	}
+	if x.out.provider = x.provider; x.provider == "" { // under Kubernetes' own signers
+		x.out.provider, _, _ = ProviderVersion(x.out.bundle.Provider)
+	}
 	return x.out, nil
 }
 

@@ -280,7 +280,7 @@ func (x *run) findMachine() {
 	switch {
 	case err == nil && machine != nil:
 		x.out.machine, x.out.found = *machine, true
-		x.out.own = ownMachine{uid: machine.UID, identity: machine.Identity, providerID: machine.ProviderID, nodeUID: machine.NodeUID}
+		x.out.own = ownMachine{uid: machine.UID, identity: machine.Identity, provider: machine.Provider, providerID: machine.ProviderID, nodeUID: machine.NodeUID}
 	case err == nil:
 		x.cannotDecide(errNothing)
 	case errors.Is(err, ErrNoMachine) && !undecided(err):

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -78,6 +79,7 @@ func credentialID(der []byte) string {
 // certificate, or of one from [SignerClientInsecure], is not. Times are not compared:
 // kube-apiserver never states a credential that has expired.
 func (r *IssuedRecord) ClientOf(nodeName, credentialID string) bool {
+	r = typednil.OrZero(r)
 	purpose, provider, _ := parseSignerName(r.SignerName)
 	return purpose == PurposeClient && provider != providerInsecure &&
 		nodeName != "" && r.NodeName == nodeName &&
@@ -92,12 +94,15 @@ const checkIssuedCertificate Check = "issued-certificate"
 // has made for an attested request; [CA.Issue] returns the record of its own certificates.
 // If certificate is nil, it is the record of the request, to be stored before the request is
 // approved: with it, [IssuedRecord.Completed] recognises the certificate that comes later.
-// The error is that of Completed, or an [*Error] of [CheckProviderResult] if nothing is
-// attested.
+// The error is that of Completed or of [Checked.CheckMachine], or an [*Error] of
+// [CheckProviderResult] if nothing is attested.
 func RecordOf(certificate *x509.Certificate, attested *Attested) (IssuedRecord, error) {
 	c := attested.sound()
 	if c == nil {
 		return IssuedRecord{}, noResult()
+	}
+	if attested.fault != nil {
+		return IssuedRecord{}, attested.fault
 	}
 	v := attested.grant
 	r := IssuedRecord{NodeName: c.nodeName, SignerName: c.signerName, Machine: attested.machine, MachineUID: c.own.uid, NodeUID: c.own.nodeUID,
@@ -219,6 +224,7 @@ func InheritAttestation(checked *Checked, now time.Time) (*Attested, error) {
 // issued to. unknown says that the two cannot be compared, or not yet.
 func (own ownMachine) holdAgainst(r *IssuedRecord) (different Errors, unknown error) {
 	const certificateOf = "a certificate of machine "
+	provider := ProviderOf(r.SignerName)
 	byProviderID := own.uid == "" && own.identity == "" // by nothing else
 	incomparable := byProviderID && own.providerID == ""
 	different = faults{
@@ -229,6 +235,8 @@ func (own ownMachine) holdAgainst(r *IssuedRecord) (different Errors, unknown er
 			certificateOf + refusal.Quote(r.ProviderID), refusal.Quote(own.providerID)},
 		{own.identity != "" && r.Machine != own.identity, checkInheritedMachine,
 			certificateOf + refusal.Quote(r.Machine), refusal.Quote(own.identity)},
+		{provider != "" && own.provider != "" && provider != own.provider, checkInheritedMachine,
+			certificateOf + refusal.Quote(r.Machine) + " by " + provider, "one by " + refusal.Quote(own.provider)},
 		{byProviderID && !incomparable && r.ProviderID == "", checkInheritedMachine,
 			"a certificate without a provider ID", refusal.Quote(own.providerID)},
 		{r.NodeUID != "" && own.nodeUID != "" && r.NodeUID != own.nodeUID && !incomparable, checkInheritedNode,

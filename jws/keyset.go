@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"time"
@@ -106,37 +107,87 @@ func NewUnionKeySet(sets ...NamedKeySet) (*UnionKeySet, error) {
 	return &UnionKeySet{sets: slices.Clone(sets)}, nil
 }
 
-// Keys returns the keys with that ID from the first set that has any, so that a set that
-// cannot answer delays only keys that no set before it knows. If keyID is empty, it returns
-// the keys of all sets, in order, each once. The caller must not change the slice.
+// Keys returns the keys with that ID from the first set that holds any, so that a set which
+// cannot answer delays no key that another one holds. If none holds one, the sets that have to
+// fetch do so side by side, and the first that then has any is taken. If keyID is empty, it
+// returns the keys of all sets, in order, each once. The caller must not change the slice.
 //
-// An error in which errors.Is finds [refusal.ErrRetry] means that a set that might have such a
+// A set is first asked with a context that has ended, in which it must not wait. An error in
+// which errors.Is finds [refusal.ErrRetry] means that a set that might have such a
 // key could not answer: part of the union is never given as the whole. Two different keys with
 // the same key ID and algorithm are refused with "key-set" when all are asked for.
 func (u *UnionKeySet) Keys(ctx context.Context, keyID string) ([]*Key, error) {
 	if u == nil || len(u.sets) == 0 {
 		return nil, &Error{Check: checkKeySet, Got: "no set of keys", Want: "one that NewUnionKeySet made"}
 	}
-	var all []*Key
-	var failed error
-	for _, set := range u.sets {
-		keys, err := set.keys(ctx, keyID)
+	ended, end := context.WithCancel(ctx)
+	end()
+	answers, failed := make([][]*Key, len(u.sets)), error(nil)
+	var fetch []int // the sets that would have to wait
+	for i, set := range u.sets {
+		keys, err := set.keys(ended, keyID)
 		switch {
+		case errors.Is(err, context.Canceled):
+			fetch = append(fetch, i)
 		case err != nil:
 			failed = errors.Join(failed, err)
 		case keyID != "" && len(keys) > 0:
 			return keys, nil
 		}
-		for _, key := range keys {
-			if !slices.ContainsFunc(all, func(other *Key) bool { return sameKey(key, other) }) {
-				all = append(all, key)
+		answers[i] = keys
+	}
+	for a := range u.fetch(ctx, keyID, fetch) {
+		switch {
+		case a.err != nil:
+			failed = errors.Join(failed, a.err)
+		case keyID != "" && len(a.keys) > 0:
+			return a.keys, nil
+		}
+		answers[a.set] = a.keys
+	}
+	if failed != nil {
+		return nil, &Error{Check: refusal.ErrRetry, Got: "no answer of every set", Err: failed}
+	}
+	return together(answers)
+}
+
+// An answer is what one set of a union answered.
+type answer struct {
+	set  int
+	keys []*Key
+	err  error
+}
+
+// fetch asks some of the sets side by side, and yields their answers as they come. Those that
+// are not waited for any more are told by their context.
+func (u *UnionKeySet) fetch(ctx context.Context, keyID string, sets []int) iter.Seq[answer] {
+	return func(yield func(answer) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		answers := make(chan answer, len(sets)) // with room for all: nobody waits to be heard
+		for _, i := range sets {
+			go func() {
+				keys, err := u.sets[i].keys(ctx, keyID)
+				answers <- answer{i, keys, err}
+			}()
+		}
+		for range sets {
+			if !yield(<-answers) {
+				return
 			}
 		}
 	}
-	switch {
-	case failed != nil:
-		return nil, &Error{Check: refusal.ErrRetry, Got: "no answer of every set", Err: failed}
-	case slices.Contains(all, nil):
+}
+
+// together returns the keys of all answers, each once.
+func together(answers [][]*Key) ([]*Key, error) {
+	var all []*Key
+	for _, key := range slices.Concat(answers...) {
+		if !slices.ContainsFunc(all, func(other *Key) bool { return sameKey(key, other) }) {
+			all = append(all, key)
+		}
+	}
+	if slices.Contains(all, nil) {
 		return nil, &Error{Check: checkKeySet, Got: "a key that is nil", Want: "keys"}
 	}
 	if err := checkDistinct(all); err != nil {

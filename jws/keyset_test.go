@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nodeattest/nodeattest/refusal"
@@ -169,6 +170,53 @@ func TestUnionKeySet(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A set whose server hangs delays no look-up of a key that another set holds, nor one of a key that
+// another set has to fetch, and a look-up of what nobody holds waits for each once.
+func TestUnionKeySetHangs(t *testing.T) {
+	held, fetched := named(t, "held"), named(t, "fetched")
+	static, err := NewStaticKeySet(held)
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		remote := func(fetch func(context.Context) ([]*Key, time.Duration, error)) *RemoteKeySet {
+			s, err := NewRemoteKeySet(RemoteConfig{Fetch: fetch})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = s.Close() })
+			return s
+		}
+		hang := func(ctx context.Context) ([]*Key, time.Duration, error) { <-ctx.Done(); return nil, 0, ctx.Err() }
+		slow := remote(func(context.Context) ([]*Key, time.Duration, error) {
+			time.Sleep(time.Second)
+			return []*Key{fetched}, 2 * time.Hour, nil
+		})
+		union, err := NewUnionKeySet(namedSets(remote(hang), remote(hang), slow, static)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask := func(keyID string, want time.Duration, found int) {
+			t.Helper()
+			began := time.Now()
+			keys, err := union.Keys(t.Context(), keyID)
+			if waited := time.Since(began); waited > want || len(keys) != found || (err != nil) != (found == 0) {
+				t.Errorf("%q: %d keys, %v after %v, want %d after at most %v", keyID, len(keys), err, waited, found, want)
+			}
+		}
+		ask("held", 0, 1)
+		ask("fetched", time.Second, 1)
+		for range 60 {
+			ask("held", 0, 1)
+			ask("fetched", 0, 1)
+			time.Sleep(time.Second)
+		}
+		ask("of nobody", defaultFetchTimeout, 0) // side by side
+		time.Sleep(defaultMinRefetch)
+		ask("", defaultFetchTimeout, 0)
+	})
 }
 
 // namedSets names sets by their position.

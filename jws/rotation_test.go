@@ -218,6 +218,7 @@ func TestNewRotatingSignerRefuses(t *testing.T) {
 		config RotationConfig
 	}{
 		"no signer":        {nil, good},
+		"a nil pointer":    {(*silent)(nil), good},
 		"no key":           {new(CryptoSigner), good},
 		"no times":         {first, RotationConfig{}},
 		"no Publish":       {first, RotationConfig{Retain: 1}},

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
 
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
@@ -88,7 +89,7 @@ type CryptoSigner struct {
 //
 // The errors are those of NewKey and [refusal.CheckConfig].
 func NewSigner(private crypto.Signer, opts SignerOptions) (*CryptoSigner, error) {
-	if private == nil {
+	if typednil.Is(private) {
 		return nil, refusal.Config("crypto.Signer", "", "one")
 	}
 	if opts.Type != "" && opts.Type != TypeJWT {

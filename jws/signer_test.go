@@ -110,6 +110,7 @@ func TestNewSignerRefuses(t *testing.T) {
 		want    Check
 	}{
 		"no signer":          {nil, SignerOptions{}, refusal.CheckConfig},
+		"a key that is nil":  {(*ecdsa.PrivateKey)(nil), SignerOptions{}, refusal.CheckConfig},
 		"another type":       {ec, SignerOptions{Type: "jwt"}, refusal.CheckConfig},
 		"negative":           {ec, SignerOptions{Concurrent: -1}, refusal.CheckConfig},
 		"another algorithm":  {ec, SignerOptions{Algorithm: ES384}, CheckAlgorithm},

@@ -6,7 +6,10 @@
 // It imports no other package of this module, and any of them may import it.
 package refusal
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // Check names one check. Each Check is itself an error, so that a caller can branch with
 // errors.Is(err, statement.CheckMagic). The text of a Check is stable: it is the "expect"
@@ -64,6 +67,12 @@ func (e *Error) Error() string {
 		b.WriteString(text(e.Err.Error(), maxCause))
 	}
 	return b.String()
+}
+
+// Format prints what Error returns, also for an Error that is no pointer, whose fields fmt would
+// otherwise print as they are.
+func (e Error) Format(f fmt.State, verb rune) {
+	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), e.Error()) // as fmt does
 }
 
 // Unwrap lets errors.Is find the check, and errors.Is and errors.As the cause.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/nodeattest/nodeattest/refusal"
@@ -124,6 +125,43 @@ func TestText(t *testing.T) {
 				t.Errorf("shown again: got %q, want %q", again, got)
 			}
 		})
+	}
+}
+
+// TestTextOfEachCharacter: what shows nothing, or moves what others show, does not pass.
+func TestTextOfEachCharacter(t *testing.T) {
+	passed, invisible := 0, 0
+	for r := rune(0); r <= unicode.MaxRune; r++ {
+		text := refusal.Text("a" + string(r) + "b")
+		hidden := unicode.In(r, unicode.Cc, unicode.Cf, unicode.Cs, unicode.Co, unicode.Zl, unicode.Zp, unicode.Bidi_Control,
+			unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) || r == '\u2800' || r == utf8.RuneError
+		if refusal.Text(text) != text {
+			t.Errorf("%U: %q is not the text of itself", r, text)
+		}
+		switch {
+		case text != "a"+string(r)+"b":
+		case hidden:
+			invisible++
+		default:
+			passed++
+		}
+	}
+	if invisible > 0 || passed < 100_000 {
+		t.Errorf("%d characters pass that show nothing, %d that do", invisible, passed)
+	}
+}
+
+// TestFormat: no verb prints the fields as they are, of a pointer or of a value.
+func TestFormat(t *testing.T) {
+	e := refusal.Error{Check: check, Got: "a\nb\x1b[2J", Err: errors.New("c\rd")}
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
+		value, pointer := fmt.Sprintf(verb, e), fmt.Sprintf(verb, &e)
+		if value != pointer || strings.ContainsAny(value, "\n\r\x1b") || !strings.Contains(value, "some-check: got a") {
+			t.Errorf("%s: %q, of a pointer %q", verb, value, pointer)
+		}
+	}
+	if got := fmt.Sprintf("%60v|", e); len(got) != 61 {
+		t.Errorf("%q has no width", got)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -54,7 +55,7 @@ func text(s string, most int) string {
 		switch {
 		case r == utf8.RuneError && size == 1:
 			shown = `\x` + hex.EncodeToString([]byte{s[i]})
-		case r == utf8.RuneError || !strconv.IsPrint(r):
+		case !prints(r):
 			quoted := strconv.QuoteRuneToASCII(r)
 			shown = quoted[1 : len(quoted)-1]
 		}
@@ -69,7 +70,20 @@ func text(s string, most int) string {
 
 // plain reports whether all of s prints.
 func plain(s string) bool {
-	return !strings.ContainsFunc(s, func(r rune) bool { return r == utf8.RuneError || !strconv.IsPrint(r) })
+	return !strings.ContainsFunc(s, func(r rune) bool { return !prints(r) })
+}
+
+// prints reports whether a character shows something. Some that strconv takes for graphic show
+// nothing, so two names with and without them would look alike.
+func prints(r rune) bool {
+	const braille, notehead = '\u2800', '\U0001d159' // both blank
+	switch {
+	case r < utf8.RuneSelf:
+		return strconv.IsPrint(r)
+	case r == utf8.RuneError, r == braille, r == notehead:
+		return false
+	}
+	return strconv.IsPrint(r) && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
 // maxQuoted is the maximum number of bytes of a value that [Quote] and [Quotes] show.

@@ -2,10 +2,15 @@
 # image.sh [NAME:TAG] makes a container image of module kube's programs that run in a
 # cluster, without a daemon or a registry, for $GOARCH or this machine's. It prints the path
 # of the archive, which docker load, podman load and ctr images import read:
-# $IMAGE_DIR/nodeattest-ARCH.tar, by default in a folder of the user's cache. With
-# GOFLAGS=-trimpath the same sources give the same bytes wherever they are.
+# $IMAGE_DIR/nodeattest-ARCH.tar, by default in a folder of the user's cache. Clean clones of
+# one commit give the same bytes wherever they are; the programs record the commit. The programs
+# believe Mozilla's CAs and those in the PEM file that IMAGE_ROOTS names. Where no folder
+# replaces our modules, as on the commit of a release, advisories on them must be found: the
+# programs keep their symbols (no -s), without which govulncheck sees no package in them.
 set -euo pipefail
 export GOWORK=off
+roots=()
+[ -z "${IMAGE_ROOTS:-}" ] || roots=(-roots "$(realpath "$IMAGE_ROOTS")")
 cd "$(dirname "$0")/.."
 
 tag=${1:-nodeattest:dev}
@@ -18,9 +23,10 @@ trap 'rm -rf "$work"' EXIT
 programs=()
 for program in node-attestation-controller node-attestation-signer; do
 	[ -d "kube/cmd/$program" ] || continue
-	(cd kube && CGO_ENABLED=0 GOOS=linux GOARCH=$arch go build -ldflags '-s -w' -o "$work/$program" "./cmd/$program")
+	(cd kube && CGO_ENABLED=0 GOOS=linux GOARCH=$arch go build -trimpath -ldflags -w -o "$work/$program" "./cmd/$program")
 	programs+=("$work/$program")
 done
-(cd tools/image && GOARCH='' go run . -o "$work/image.tar" -tag "$tag" -arch "$arch" "${programs[@]}")
+grep -q '^replace' kube/go.mod || scripts/advisory.sh "${programs[@]}"
+(cd tools/image && GOARCH='' go run . -o "$work/image.tar" -tag "$tag" -arch "$arch" "${roots[@]}" "${programs[@]}")
 mv "$work/image.tar" "$dir/nodeattest-$arch.tar"
 echo "$dir/nodeattest-$arch.tar"

@@ -191,6 +191,8 @@ func (p *plainRegistry) nameTaken(r *membership.Record, c membership.Claim) erro
 		return refused(attest.Check("registry-name"))
 	case r.MachineUID != c.MachineUID && !p.is("UID ignored"):
 		return refused(attest.Check("registry-machine-uid"))
+	case r.ProviderID != "" && c.ProviderID == "" && !p.is("provider ID ignored"):
+		return later(attest.Check("registry-provider-id"))
 	case r.ProviderID != "" && r.ProviderID != c.ProviderID && !p.is("provider ID ignored"):
 		return refused(attest.Check("registry-provider-id"))
 	}

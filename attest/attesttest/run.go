@@ -1,29 +1,24 @@
 package attesttest
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/forge"
 )
 
-// The classes of attacks.
+// The classes of attacks, as [Attack] has them. Evidence of WorldOptions.Prove is only attacked
+// blindly in classStatement.
 const (
-	// classRequest: the request object, the PEM and the PKCS#10 request.
-	classRequest = "request"
-	// classBinding: good evidence for another request, machine, node, requester,
-	// lifetime, cluster, signer or time.
-	classBinding = "binding"
-	// classStatement: the TPM structures and the certificates, or the document, that carry
-	// the proof. Not for evidence that WorldOptions.Prove makes.
-	classStatement = "statement"
-	// classFailure: the control plane's own parts do not answer.
-	classFailure = "failure"
-	// classHonest is good requests, which must get in.
-	classHonest = "honest"
+	classRequest, classBinding, classStatement = forge.ClassRequest, forge.ClassBinding, forge.ClassStatement
+	classFailure, classHonest                  = "failure", "honest"
 )
 
 // Attack is one way in that a provider must not leave open. An honest request, which it must
@@ -60,6 +55,7 @@ type attempt struct {
 	*World
 	provider csr.Provider
 	road     attest.Road
+	place    *string // what an attack that tried many things changed last
 }
 
 // Run tries a provider in its world: honest requests must get in, and none of the attacks may.
@@ -130,12 +126,17 @@ func (w *World) attacksOn(road attest.Road) []Attack {
 	attacks := append(w.evidenceAttacks(), machineAttacks()...)
 	if w.options.Prove == nil {
 		for _, a := range w.bench.LiveAttacks(road, w.options.RequireTPMResident) {
-			attacks = append(attacks, Attack{Name: a.Name, Class: a.Class, Description: a.What, make: func(ctx context.Context, at *attempt) (*csr.Request, error) {
-				return made(func() (*csr.Request, error) { return a.Make(at.try(ctx)) })
-			}})
+			attacks = append(attacks, Attack{Name: a.Name, Class: a.Class, Description: a.What, make: func(ctx context.Context, at *attempt) (*csr.Request, error) { return a.Make(at.try(ctx)) }})
 		}
 	}
-	return append(attacks, failureAttacks()...)
+	d := w.options.Documents
+	if d != nil || w.options.Prove != nil {
+		attacks = append(attacks, w.blindAttacks()...)
+	}
+	attacks = slices.DeleteFunc(attacks, func(a Attack) bool {
+		return d != nil && d.Undated && (a.Name == "document-of-yesterday" || a.Name == "document-of-tomorrow")
+	})
+	return append(attacks, asked(classFailure, "inventory-down", "The inventory does not answer. A provider must neither accept nor refuse for good.", wish{}))
 }
 
 // roadEKPrefix begins the names of attacks on the road of the EK.
@@ -160,7 +161,8 @@ func onRoad(road attest.Road, attacks []Attack) []Attack {
 // try makes one attack and says what is wrong with its outcome.
 func (w *World) try(ctx context.Context, provider csr.Provider, attack *Attack) (o Outcome) {
 	o.Attack = *attack
-	request, err := attack.make(ctx, &attempt{w, provider, w.options.Roads[0]})
+	at := &attempt{w, provider, w.options.Roads[0], new(string)}
+	request, err := attack.made(ctx, at)
 	switch {
 	case errors.Is(err, errForgery):
 		o.Err, o.Fault = err, "the attack could not be made, which is a fault of the runner or of Prove"
@@ -170,22 +172,30 @@ func (w *World) try(ctx context.Context, provider csr.Provider, attack *Attack) 
 		err = w.issue(ctx, provider, request)
 		w.setDown(false)
 	}
-	o.Issued, o.Err = err == nil, err
+	o.Issued, o.Err, o.Fault = err == nil, err, faultOf(attack.Class, err)
+	if o.Fault != "" {
+		o.Fault += *at.place
+	}
+	return o
+}
+
+// faultOf says what is wrong with a provider's answer to a request of a class.
+func faultOf(class string, err error) string {
 	verdict := csr.Decide(err).Verdict
 	switch {
 	case errors.Is(err, errPanicked), errors.Is(err, errChanged):
-		o.Fault = err.Error()
-	case attack.honest() && err != nil:
-		o.Fault = "an honest request was refused"
-	case attack.honest():
+		return err.Error()
+	case class == classHonest && err != nil:
+		return "an honest request was refused"
+	case class == classHonest:
 	case err == nil || errors.Is(err, csr.ErrOtherSigner) && !errors.Is(err, csr.CheckSignerName): // this CA would not sign, but another one would
-		o.Fault = "the attack got in"
-	case attack.Class == classFailure && verdict != csr.VerdictRetry:
-		o.Fault = "what could not be decided was refused for good"
-	case attack.Class != classFailure && verdict != csr.VerdictDeny && verdict != csr.VerdictIgnore:
-		o.Fault = "the refusal is none: csr.Decide would have the request tried again"
+		return "the attack got in"
+	case class == classFailure && verdict != csr.VerdictRetry:
+		return "what could not be decided was refused for good"
+	case class != classFailure && verdict != csr.VerdictDeny && verdict != csr.VerdictIgnore:
+		return "the refusal is none: csr.Decide would have the request tried again"
 	}
-	return o
+	return ""
 }
 
 // Things that a provider never does, whatever it is asked.
@@ -201,13 +211,13 @@ func (w *World) issue(ctx context.Context, provider csr.Provider, request *csr.R
 			err = fmt.Errorf("%w: %v", errPanicked, value)
 		}
 	}()
-	before := fmt.Sprintf("%+v", *request)
+	before, _ := json.Marshal(request)
 	verify := provider.VerifyClientAttestationData
 	if purpose, err := csr.PurposeOf(request.Spec.SignerName); err == nil && purpose == csr.PurposeServing {
 		verify = provider.VerifyServingAttestationData
 	}
 	attested, err := verify(ctx, request.Parsed())
-	if fmt.Sprintf("%+v", *request) != before {
+	if after, _ := json.Marshal(request); !bytes.Equal(before, after) {
 		return errChanged
 	}
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 // attestor, and nothing else does. An attack of these classes that it stops is none.
 func TestInsecureNull(t *testing.T) {
 	w := NewWorld(t, WorldOptions{RequireTPMResident: true})
-	policy := []string{"node-unknown", "node-not-ready", "node-of-nobody-by-stranger"}
+	policy := []string{"node-unknown", "node-not-ready", "node-of-nobody-by-stranger", "inventory-of-another-machine", "inventory-of-another-provider"}
 	withEvidence := []string{"provider-version-unknown", "provider-version-annotated", "evidence-of-one-byte"}
 	honest := 0 // and it does not challenge, so there is no credential to be had
 	for _, o := range Try(context.Background(), insecureNull(w.Config.Policy), w) {

@@ -136,7 +136,8 @@ func TestWeakPolicies(t *testing.T) {
 			return &another, nil
 		}}
 		want := []string{"stranger", "stranger-with-annotation", "machine-of-another-node", "second-name-for-a-machine",
-			"certificate-without-a-machine", "inventory-of-another-node", "machine-not-ready", "node-unknown", "node-not-ready", "node-of-nobody-by-stranger"}
+			"certificate-without-a-machine", "inventory-of-another-node", "machine-not-ready", "node-unknown", "node-not-ready", "node-of-nobody-by-stranger",
+			"inventory-of-another-machine", "inventory-of-another-provider"}
 		expectGotIn(t, n, w, want)
 	})
 	t.Run("serves the insecure signer", func(t *testing.T) {

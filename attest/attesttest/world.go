@@ -116,6 +116,9 @@ func OpenWorld(opts WorldOptions) (*World, error) {
 		NodeName2: {Name: MachineTwo, NodeName: NodeName2, BootstrapReady: true,
 			DNSNames: []string{"node-2.example.com"}, IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.2")}},
 		"node-3": {Name: "machine-of-node-3", NodeName: "node-3"}, // not ready
+		// The inventory knows these by something that no evidence of the world's machines shows.
+		"node-7": {Name: MachineOne, NodeName: "node-7", BootstrapReady: true, Identity: "another:machine"},
+		"node-8": {Name: MachineOne, NodeName: "node-8", BootstrapReady: true, Provider: "another"},
 	}
 	w.admits = func(m *csr.Machine, r *attest.Result) bool { return w.expects(m.Name, r.Road, r.Machine, r.MachineKey) }
 	return w, w.open()
@@ -221,7 +224,9 @@ func (w *World) expects(machine string, road attest.Road, identity attest.Identi
 }
 
 // Documents are what the author of a kind of evidence by documents (package attest/document)
-// gives to a [World], so that [Run] can attack it.
+// gives to a [World], so that [Run] can attack it. Some attacks know nothing of the format:
+// they change one byte after the other, so that what is not covered by a signature is found,
+// and put the right value, or another identity, in the place of what a document says.
 type Documents struct {
 	// Kind is the control plane's side, as used in World.Config.
 	Kind attest.Kind
@@ -230,12 +235,18 @@ type Documents struct {
 	Source func(machine string, at time.Time) document.Source
 	// Attacker is like Source, but signs the documents with its own key.
 	Attacker func(machine string, at time.Time) document.Source
+	// Undated says that documents have no date, so that only the challenge, which they cover,
+	// makes them new. Those of another day are then no attacks.
+	Undated bool
 }
 
+// version is the newest version of the data format that the kind reads.
+func (d *Documents) version() int { return slices.Max(d.Kind.Describe().Versions) }
+
 // forged makes the same for package forge.
-func (d *Documents) forged(ctx context.Context, provider string) *forge.Documents {
+func (d *Documents) forged(ctx context.Context, format string) *forge.Documents {
 	return &forge.Documents{
-		Provider: provider,
+		Format:   format,
 		Identity: func(machine string) string { return string(forge.Must(d.Source(machine, time.Time{}).Machine(ctx))) },
 		Sign: func(machine string, at time.Time, value []byte, attacker bool) []byte {
 			source := d.Source
@@ -249,21 +260,10 @@ func (d *Documents) forged(ctx context.Context, provider string) *forge.Document
 
 // join is what an honest machine does: hello, the provider's own challenge, answer.
 func (d *Documents) join(ctx context.Context, a *attempt, applicant *Applicant) (*csr.Bundle, error) {
-	prover, err := document.NewProver(a.options.Provider, d.Source(applicant.Machine, a.Now()))
-	if err != nil {
-		return nil, err
-	}
-	attester, err := attest.NewAttester(prover)
-	if err != nil {
-		return nil, err
-	}
+	attester := forge.Must(attest.NewAttester(forge.Must(document.NewProver(a.options.Provider, d.version(), d.Source(applicant.Machine, a.Now())))))
 	subject := attest.Subject{Request: applicant.Request, SignerName: applicant.Object.Spec.SignerName, ClusterID: ClusterID}
-	hello, err := attester.Hello(ctx, subject)
-	if err != nil {
-		return nil, err
-	}
 	object := applicant.Object
-	object.Spec.Request = hello.Request
+	object.Spec.Request = forge.Must(attester.Hello(ctx, subject)).Request
 	challenge, err := a.challenge(ctx, &object)
 	if err != nil {
 		return nil, err

@@ -56,7 +56,7 @@ func TestAttacksAreOneThing(t *testing.T) {
 	n := newNaive(w)
 	for _, road := range bothRoads() {
 		for _, i := range []wish{{}, {good: w.bench.NodeServes}, {machine: MachineTwo, change: as(NodeName2)}} {
-			request, err := i.make(context.Background(), &attempt{w, n, road})
+			request, err := i.make(context.Background(), &attempt{w, n, road, new(string)})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -10,7 +10,7 @@
 //	kind, err := document.NewKind(document.KindConfig{Provider: "example", Identities: []attest.Grammar{{Kind: "example"}}, ValueSize: 32, Platform: platform})
 //	verifier, err := attest.NewVerifier(attest.VerifierConfig{Kinds: []attest.Kind{kind}, ...})
 //
-//	prover, err := document.NewProver("example", source)
+//	prover, err := document.NewProver("example", 1, source)
 //	attester, err := attest.NewAttester(prover)
 //
 // The value is the challenge's qualifying data for the label "document": the document must

@@ -91,7 +91,7 @@ func Example() {
 	}
 
 	// The node.
-	prover, err := document.NewProver("cloud", cloudMachine{"vm-17", private})
+	prover, err := document.NewProver("cloud", 1, cloudMachine{"vm-17", private})
 	if err != nil {
 		log.Fatal(err)
 	}

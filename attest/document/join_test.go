@@ -152,7 +152,7 @@ func (j *join) verifier(t *testing.T) *attest.Verifier {
 
 func (j *join) attester(t *testing.T) *attest.Attester {
 	t.Helper()
-	prover, err := document.NewProver(attesttest.PlatformProvider, j.source)
+	prover, err := document.NewProver(attesttest.PlatformProvider, 1, j.source)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,13 +72,10 @@ func NewKind(c KindConfig) (*Kind, error) {
 		return nil, refusal.Config("Platform", "", "one")
 	}
 	if c.Versions = slices.Clone(c.Versions); c.Versions == nil {
-		c.Versions = []int{formatVersion}
+		c.Versions = []int{1}
 	}
 	return &Kind{c}, nil
 }
-
-// formatVersion is the version of the data format that a [Prover] writes.
-const formatVersion = 1
 
 // Describe opens the road of documents.
 func (k *Kind) Describe() attest.Description {
@@ -132,6 +129,7 @@ func (k *Kind) ReadHello(e *attest.Evidence) (attest.HelloEvidence, error) {
 }
 
 func only(e *attest.Evidence, types ...oid.OID) error {
+	e = typednil.OrZero(e)
 	if e.Is(types...) && len(e.Certificates) == 0 {
 		return nil
 	}

@@ -28,29 +28,34 @@ type Source interface {
 // Prover is a platform's documents on the node's side, an [attest.Prover].
 type Prover struct {
 	provider string
+	version  int
 	source   Source
 }
 
-// NewProver makes the node's side of the kind with that name. An error matches
+// NewProver makes the node's side of the kind with that name. version is that of the data
+// format that the source's documents have, one of KindConfig.Versions. An error matches
 // [refusal.CheckConfig].
-func NewProver(provider string, source Source) (*Prover, error) {
+func NewProver(provider string, version int, source Source) (*Prover, error) {
 	if typednil.Is(source) {
 		return nil, refusal.Config("Source", "", "one")
 	}
-	return &Prover{provider, source}, nil
+	return &Prover{provider, version, source}, nil
 }
 
 // Provider is the kind's name.
 func (p *Prover) Provider() string { return p.provider }
 
-// Version returns 1.
-func (p *Prover) Version() int { return formatVersion }
+// Version is the version of the data format.
+func (p *Prover) Version() int { return p.version }
 
 // Close does nothing.
 func (p *Prover) Close() error { return nil }
 
 // Use asks for the machine's identity and calls f.
 func (p *Prover) Use(ctx context.Context, _ attest.Stage, f func(attest.Session) error) error {
+	if p == nil || p.source == nil || f == nil {
+		return refusal.Config("Prover", "that NewProver did not make, or nothing to use it for", "one of NewProver")
+	}
 	machine, err := p.source.Machine(ctx)
 	if err != nil {
 		return err
@@ -125,7 +130,9 @@ type Hello struct {
 
 // Marshal returns the DER of h. It returns a [*refusal.Error] with "message-encoding" if a
 // field is out of range.
-func (h *Hello) Marshal() ([]byte, error) { return der.Marshal("document hello", h.fields) }
+func (h *Hello) Marshal() ([]byte, error) {
+	return der.Marshal("document hello", typednil.OrZero(h).fields)
+}
 
 func (h *Hello) fields(c *der.Codec) {
 	c.Version()
@@ -154,7 +161,9 @@ type Proof struct {
 
 // Marshal returns the DER of p. It returns a [*refusal.Error] with "message-encoding" if
 // Binding is not the DER of a Binding of [attest.RoadDocument] or Machine is out of range.
-func (p *Proof) Marshal() ([]byte, error) { return der.Marshal("document proof", p.fields) }
+func (p *Proof) Marshal() ([]byte, error) {
+	return der.Marshal("document proof", typednil.OrZero(p).fields)
+}
 
 func (p *Proof) fields(c *der.Codec) {
 	binding := message.BindingField(c, &p.Binding)

@@ -15,21 +15,23 @@ import (
 func TestNewProver(t *testing.T) {
 	for name, s := range map[string]document.Source{"none": nil, "a nil pointer": (*source)(nil)} {
 		t.Run(name, func(t *testing.T) {
-			if p, err := document.NewProver("platform", s); !errors.Is(err, refusal.CheckConfig) || p != nil {
+			if p, err := document.NewProver("platform", 1, s); !errors.Is(err, refusal.CheckConfig) || p != nil {
 				t.Errorf("got %v, %v", p, err)
 			}
 		})
 	}
-	p, err := document.NewProver("platform", &source{})
-	if err != nil || p.Provider() != "platform" || p.Close() != nil {
+	p, err := document.NewProver("platform", 1, &source{})
+	if err != nil || p.Provider() != "platform" || p.Version() != 1 || p.Close() != nil {
 		t.Errorf("%v, %v", p, err)
 	}
-	p, err = document.NewProver("", &source{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := attest.NewAttester(p); !errors.Is(err, refusal.CheckConfig) {
-		t.Errorf("without a name: %v", err)
+	for name, format := range map[string]int{"": 1, "platform": 0} {
+		p, err = document.NewProver(name, format, &source{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := attest.NewAttester(p); !errors.Is(err, refusal.CheckConfig) {
+			t.Errorf("name %q and version %d: %v", name, format, err)
+		}
 	}
 }
 
@@ -73,7 +75,7 @@ func TestFailingSources(t *testing.T) {
 // What a session cannot write is its own error, and no evidence.
 func TestEvidenceThatCannotBeWritten(t *testing.T) {
 	j := newJoin(t)
-	p, err := document.NewProver(attesttest.PlatformProvider, j.source)
+	p, err := document.NewProver(attesttest.PlatformProvider, 1, j.source)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +127,7 @@ func TestEvidenceThatCannotBeWritten(t *testing.T) {
 
 // A session of documents opens no credential.
 func TestNoCredentials(t *testing.T) {
-	p, err := document.NewProver("platform", newJoin(t).source)
+	p, err := document.NewProver("platform", 1, newJoin(t).source)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func newWorld(t *testing.T) *world {
 	w.config = join.Config{Chain: []*x509.Certificate{caCert}, Key: caKey, Kinds: []attest.Kind{kind}, Members: list, Now: func() time.Time { return w.now }}
 	w.plane = must(join.NewPlane(w.config))
 	w.node = join.Node{Name: "node-1", ClusterID: must(attest.ClusterID(caCert)), Key: newKey(),
-		Prover: must(document.NewProver(attesttest.PlatformProvider, w.platform.Machine("m1")))}
+		Prover: must(document.NewProver(attesttest.PlatformProvider, 1, w.platform.Machine("m1")))}
 	return w
 }
 
@@ -137,7 +137,7 @@ func TestNotMembers(t *testing.T) {
 		"the machine of another node": {func(w *world) { w.node.Name = "node-2" }, "not-a-member"},
 		"a node that is not listed":   {func(w *world) { w.node.Name = "node-3" }, "machine-unknown"},
 		"a machine that is not listed": {func(w *world) {
-			w.node.Prover = must(document.NewProver(attesttest.PlatformProvider, w.platform.Machine("m3")))
+			w.node.Prover = must(document.NewProver(attesttest.PlatformProvider, 1, w.platform.Machine("m3")))
 		}, "not-a-member"},
 		"another cluster":                       {func(w *world) { w.node.ClusterID = "another" }, "binding-cluster"},
 		"a provider ID that nobody vouches for": {func(w *world) { w.node.ProviderID = "metal://rack-1/7" }, "provider-id"},

@@ -20,12 +20,45 @@ import (
 // if first refuses. Each is asked through its Authorize method, whatever its type. What it
 // hands to Result.WhenAdmitted is written only after both, and anyone else who is asked, have
 // admitted the machine.
+//
+// If one of them is a [StaticList] (or [With] or Both of one), the machines are those that it
+// names, and the other need not mind that a machine may have several identities
+// (attest.OpenRoad.ManyIdentities).
 func Both(first, second attest.Authorizer) attest.Authorizer { return &both{first, second} }
 
 type both struct{ first, second attest.Authorizer }
 
+// lists reports whether an authorizer admits only what a list names.
+func lists(a attest.Authorizer) bool {
+	switch a := a.(type) {
+	case *StaticList:
+		return true
+	case *with:
+		return lists(a.authorizer)
+	case *both:
+		return lists(a.first) || lists(a.second)
+	}
+	return false
+}
+
+// named is what the two are asked about.
+func (b *both) named(r *attest.Result) *attest.Result {
+	if r.ManyIdentities == "" || !lists(b) {
+		return r
+	}
+	named := *r
+	named.ManyIdentities = ""
+	return &named
+}
+
 // CheckAuthorizer checks both.
 func (b *both) CheckAuthorizer(open attest.Opening) error {
+	open.Roads = slices.Clone(open.Roads)
+	for i := range open.Roads {
+		if lists(b) {
+			open.Roads[i].ManyIdentities = ""
+		}
+	}
 	if err := attest.CheckAuthorizer(b.first, open); err != nil {
 		return fmt.Errorf("first of both: %w", err)
 	}
@@ -37,19 +70,21 @@ func (b *both) CheckAuthorizer(open attest.Opening) error {
 
 // AuthorizeHello asks both.
 func (b *both) AuthorizeHello(ctx context.Context, r *attest.Result) error {
-	if err := r.AskAtHello(ctx, b.first); err != nil {
+	named := b.named(r)
+	if err := named.AskAtHello(ctx, b.first); err != nil {
 		return err
 	}
-	return r.AskAtHello(ctx, b.second)
+	return named.AskAtHello(ctx, b.second)
 }
 
 // Authorize asks both.
 func (b *both) Authorize(ctx context.Context, r *attest.Result) (*attest.Authorization, error) {
-	first, err := ask(ctx, b.first, r)
+	named := b.named(r)
+	first, err := ask(ctx, b.first, named)
 	if err != nil {
 		return nil, err
 	}
-	second, err := ask(ctx, b.second, r)
+	second, err := ask(ctx, b.second, named)
 	if err != nil {
 		return nil, err
 	}

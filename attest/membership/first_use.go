@@ -90,8 +90,9 @@ type FirstUseConfig struct {
 //
 // Where the evidence is a document (attest.RoadDocument), which anything that runs on a
 // machine may get, a bound machine with a bootstrap token is admitted for a key that it has
-// already been admitted for, and for no other until its last certificate has ended or the
-// operator has released or rebound it: it renews as the node that it is. Only kinds that find
+// already been admitted for, and for no other until the operator has released or rebound it: it
+// renews as the node that it is. That its last certificate has ended changes nothing, or whoever
+// keeps a node from renewing would be the node next. Only kinds that find
 // machines of the operator's own projects or accounts are accepted
 // (document.KindConfig.OwnMachines).
 //
@@ -204,7 +205,10 @@ func (f *FirstUse) Authorize(ctx context.Context, r *attest.Result) (*attest.Aut
 	}
 	if slices.Contains(f.own, r.SignerName) {
 		write = j.reserve
-		err = r.WhenIssued(func(ctx context.Context, issued csr.IssuedRecord) error { return refuseMember(j.bind(ctx, &issued)) })
+		err = r.WhenIssued(func(ctx context.Context, issued csr.IssuedRecord) error {
+			one := *j // a signer may issue twice at once
+			return refuseMember(one.bind(ctx, &issued))
+		})
 	}
 	if err == nil {
 		err = r.WhenAdmitted(func(ctx context.Context) error { return refuseMember(write(ctx)) })
@@ -283,7 +287,7 @@ func (j *joining) look(ctx context.Context, in Lookups, ask bool) (err error) {
 func (j *joining) checkRejoin(held *Record) error {
 	checked := j.r.Checked()
 	if j.r.Road != attest.RoadDocument || j.r.Stage != attest.StageAnswer || checked == nil || requesterOf(j.r) == csr.RequesterNode ||
-		len(held.Issued) == 0 || j.f.c.Now().After(held.LastEnd) {
+		len(held.Issued) == 0 {
 		return nil
 	}
 	key, err := csr.SPKIHash(checked.PKCS10().CSR.PublicKey)
@@ -294,7 +298,7 @@ func (j *joining) checkRejoin(held *Record) error {
 		return nil
 	}
 	return refuse(checkRegistryRequester, "another key, asked for by "+requesterOf(j.r).String(),
-		"a request of node "+held.NodeName+" itself, or one after "+held.LastEnd.Format(time.RFC3339)+" or a release")
+		"a request of node "+held.NodeName+" itself or with its key, or one after an operator has released the node")
 }
 
 // reserve makes sure that the name is the claim's.

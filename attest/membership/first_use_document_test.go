@@ -3,6 +3,7 @@ package membership
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,8 +20,9 @@ func documented(t testing.TB, class csr.RequesterClass) *attest.Result {
 	return r
 }
 
-// A machine that is bound by documents gets no second key for a bootstrap token, until its
-// last certificate has ended.
+// A machine that is bound by documents gets no second key for a bootstrap token, not even after
+// its last certificate has ended: a pod on it may have kept the node from renewing. It comes back
+// with its own key, and after a release with any.
 func TestFirstUseDocument(t *testing.T) {
 	f := newFirstUse(t, documentScope)
 	first, second := documented(t, csr.RequesterBootstrap), documented(t, csr.RequesterBootstrap)
@@ -41,7 +43,13 @@ func TestFirstUseDocument(t *testing.T) {
 	}
 	f.at = record.LastEnd
 	f.refuse(t, second, checkRegistryRequester)
-	f.at = f.at.Add(time.Second)
+	f.at = f.at.Add(365 * 24 * time.Hour)
+	f.refuse(t, second, checkRegistryRequester)
+	f.admit(t, first)
+	f.at = f.at.Add(365 * 24 * time.Hour)
+	if _, err := f.registry.Release(t.Context(), "node-1", "uid-1"); err != nil {
+		t.Fatal(err)
+	}
 	f.admit(t, second)
 	f.refuse(t, documented(t, csr.RequesterBootstrap), checkRegistryRequester)
 
@@ -100,6 +108,65 @@ func TestFirstUseTPMRejoins(t *testing.T) {
 	f.admit(t, answerOf(t, "node-1", "gce:p/1"))
 }
 
+// Where a list names the machines, in front of or behind trust on first use, it does not matter
+// that a machine may have several identities, and the first key is the only one; where none does,
+// it matters.
+func TestListedMachinesOfManyIdentities(t *testing.T) {
+	list, err := NewStaticList([]Member{{Machine: "cloud:1", NodeName: "node-1", Provider: "cloud"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const why = "documents of every customer's machines"
+	open := attest.Opening{ClusterIDs: []string{testCluster}, Roads: []attest.OpenRoad{{Provider: "cloud", Road: attest.RoadDocument,
+		Identities: []attest.Grammar{{Kind: "cloud"}}, ManyIdentities: why}}}
+	f := newFirstUse(t, documentScope)
+	everybody := attest.AuthorizerFunc(func(_ context.Context, r *attest.Result) (*attest.Authorization, error) {
+		return r.Admit(r.NodeName), nil
+	})
+	for name, c := range map[string]struct {
+		a    attest.Authorizer
+		want error
+	}{
+		"list in front":                {Both(list, f.FirstUse), nil},
+		"list behind":                  {Both(f.FirstUse, list), nil},
+		"both of both":                 {Both(everybody, Both(list, f.FirstUse)), nil},
+		"list and inventory":           {Both(With(list.Machine, list), f.FirstUse), nil},
+		"no list":                      {Both(everybody, f.FirstUse), CheckRegistryScope},
+		"an inventory that is no list": {Both(With(list.Machine, everybody), f.FirstUse), CheckRegistryScope},
+		"first use alone":              {f.FirstUse, CheckRegistryScope},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := attest.CheckAuthorizer(c.a, open)
+			if !errors.Is(err, c.want) || err != nil && c.want == nil {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+			for _, stage := range []attest.Stage{attest.StageHello, attest.StageAnswer} {
+				r := documented(t, csr.RequesterBootstrap)
+				r.Stage, r.ManyIdentities = stage, why
+				if _, err := asked(t, c.a, r); (c.want == nil) != (err == nil || errors.Is(err, checkRegistryRequester)) {
+					t.Errorf("%s: got %v", stage, err)
+				}
+				if r.ManyIdentities != why {
+					t.Error("the caller's result was changed")
+				}
+			}
+		})
+	}
+	if open.Roads[0].ManyIdentities != why {
+		t.Error("the caller's roads were changed")
+	}
+	second := documented(t, csr.RequesterBootstrap)
+	second.ManyIdentities = why
+	if _, err := asked(t, Both(list, f.FirstUse), second); !errors.Is(err, checkRegistryRequester) || !errors.Is(err, attest.CheckMembership) {
+		t.Errorf("another key: got %v, want %s", err, checkRegistryRequester)
+	}
+	stranger := documented(t, csr.RequesterBootstrap)
+	stranger.Machine, stranger.ManyIdentities = "cloud:2", why
+	if _, err := asked(t, Both(list, f.FirstUse), stranger); !errors.Is(err, attest.CheckMembership) {
+		t.Errorf("a machine that is not listed: got %v", err)
+	}
+}
+
 func TestFirstUseDocumentKinds(t *testing.T) {
 	f := newFirstUse(t, documentScope)
 	open := []attest.OpenRoad{{Provider: "cloud", Road: attest.RoadDocument, Identities: []attest.Grammar{{Kind: "cloud"}}}}
@@ -151,7 +218,13 @@ func TestFirstUseDocumentOwnSigners(t *testing.T) {
 	if err := second.Attested().Grant().Record(t.Context(), secondIssued); !errors.Is(err, checkRegistryRequester) || !errors.Is(err, attest.CheckMembership) {
 		t.Errorf("got %v, want %s", err, checkRegistryRequester)
 	}
-	if err := first.Attested().Grant().Record(t.Context(), firstIssued); err != nil {
-		t.Errorf("the first one again: %v", err)
+	var twice sync.WaitGroup
+	for range 2 { // a signer that tries again while the first try hangs
+		twice.Go(func() {
+			if err := first.Attested().Grant().Record(t.Context(), firstIssued); err != nil {
+				t.Errorf("the first one again: %v", err)
+			}
+		})
 	}
+	twice.Wait()
 }

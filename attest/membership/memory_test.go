@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/csr"
 )
 
 func testClaim(i int) Claim {
@@ -114,6 +115,37 @@ func TestMemoryDropsWhatEnded(t *testing.T) {
 	}
 }
 
+// What is handed out is the caller's: a reader who changes a record's certificates changes nothing.
+func TestMemoryHandsOutCopies(t *testing.T) {
+	r, _, at := memoryOf(t, 1)
+	c, end := testClaim(0), at.Add(time.Hour)
+	bound, err := r.Lookup(t.Context(), c.NodeName)
+	if err == nil {
+		bound, err = r.Bind(t.Context(), bound, end, &csr.IssuedRecord{CredentialID: "a", NodeName: c.NodeName, Machine: string(c.Machine), MachineUID: c.MachineUID, NotAfter: end})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	bound.Issued[0].CredentialID = "changed"
+	for record, err := range r.Records(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		record.Issued[0].CredentialID = "changed"
+	}
+	for _, find := range []func() (*Record, error){
+		func() (*Record, error) { return r.LookupMachineUID(t.Context(), c.MachineUID) },
+		func() (*Record, error) { return r.LookupMachine(t.Context(), c.Machine) },
+		func() (*Record, error) { return r.Lookup(t.Context(), c.NodeName) },
+	} {
+		record, err := find()
+		if err != nil || record.Issued[0].CredentialID != "a" {
+			t.Errorf("got %+v, %v", record, err)
+		}
+		record.Issued[0].CredentialID = "changed"
+	}
+}
+
 // What ends first goes first, in whatever order it was made.
 func TestMemoryEndsInOrder(t *testing.T) {
 	r, store, at := memoryOf(t, 0)
@@ -187,6 +219,57 @@ func BenchmarkMemoryRegistry(b *testing.B) {
 			r, _, at := memoryOf(b, size)
 			for i := 0; b.Loop(); i++ {
 				joinMemory(b, r, testClaim(size+i), *at)
+			}
+		})
+	}
+}
+
+// Whoever gets a machine or a Machine UID whose reservation has ended takes it for good: for a
+// clock that is a moment behind, the reservation is over too.
+func TestEndedReservationIsNotBoundByAClockBehind(t *testing.T) {
+	const reserved = 3 * sweepSize
+	for name, take := range map[string]func(r Registry, c *Claim) error{
+		"machine": func(r Registry, c *Claim) error {
+			_, err := r.Reserve(t.Context(), Claim{NodeName: "other", Machine: c.Machine, MachineUID: "uid-other"}, testTime().Add(2*time.Minute))
+			return err
+		},
+		"Machine UID": func(r Registry, c *Claim) error {
+			_, err := r.Reserve(t.Context(), Claim{NodeName: "other", Machine: "test:other", MachineUID: c.MachineUID}, testTime().Add(2*time.Minute))
+			return err
+		},
+		"rebound machine": func(r Registry, c *Claim) error {
+			bound, err := r.Lookup(t.Context(), "node-0")
+			if err == nil {
+				_, err = r.Rebind(t.Context(), bound, c.Machine)
+			}
+			return err
+		},
+		"adopted Machine UID": func(r Registry, c *Claim) error {
+			bound, err := r.Lookup(t.Context(), "node-0")
+			if err == nil {
+				_, err = r.Adopt(t.Context(), bound, c.MachineUID)
+			}
+			return err
+		},
+		"nothing": func(Registry, *Claim) error { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, _, at := memoryOf(t, 1)
+			var last *Record // a sweep takes it last
+			for i := range reserved {
+				var err error
+				if last, err = r.Reserve(t.Context(), testClaim(10+i), at.Add(time.Minute)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			*at = at.Add(61 * time.Second)
+			if err := take(r, &last.Claim); err != nil {
+				t.Fatal(err)
+			}
+			*at = at.Add(-3 * time.Second)
+			_, err := r.Bind(t.Context(), last, at.Add(time.Hour), nil)
+			if taken := name != "nothing"; taken != errors.Is(err, CheckRegistryConflict) || !taken && err != nil {
+				t.Errorf("got %v", err)
 			}
 		})
 	}

@@ -57,7 +57,8 @@ func (h Held) live(now time.Time) Held {
 // It refuses, in this order: a name that rests ([CheckRegistryResting]), is reserved for
 // another machine (registry-reserved, to be tried again) or bound to another
 // (registry-name); a record of the pair with another Machine UID
-// (registry-machine-uid) or provider ID (registry-provider-id); a machine that is
+// (registry-machine-uid) or provider ID (registry-provider-id, to be tried again if the claim has
+// none); a machine that is
 // reserved (registry-reserved) or bound (registry-machine) under another name;
 // a Machine UID that is reserved (registry-reserved), bound or resting
 // (registry-machine-uid) under another name.
@@ -87,6 +88,9 @@ func (h Held) Reserve(c Claim, deadline, now time.Time) (Change, error) {
 // Admit says whether Reserve would let a claim be made: nil if it would. It is meant for
 // callers that want to know without writing.
 func (h Held) Admit(c *Claim, now time.Time) error {
+	if err := c.Check(); err != nil {
+		return err
+	}
 	h = h.live(now)
 	if err := admitName(h.Name, c); err != nil {
 		return err
@@ -111,8 +115,10 @@ func admitName(r *Record, c *Claim) error {
 		return refuse(checkRegistryName, "machine "+string(c.Machine), "that of node "+r.NodeName+", "+string(r.Machine))
 	case r.MachineUID != c.MachineUID:
 		return refuse(checkRegistryUID, "Machine UID "+refusal.OrNothing(c.MachineUID), "that of node "+r.NodeName+", "+refusal.OrNothing(r.MachineUID))
-	case r.ProviderID != c.ProviderID && r.ProviderID != "":
-		return refuse(checkRegistryProviderID, "provider ID "+refusal.OrNothing(c.ProviderID), r.ProviderID)
+	case r.ProviderID != "" && c.ProviderID == "": // the inventory does not know it yet, or not just now
+		return &attest.Error{Check: checkRegistryProviderID, Got: "no provider ID", Want: r.ProviderID, Err: refusal.ErrRetry}
+	case r.ProviderID != "" && r.ProviderID != c.ProviderID:
+		return refuse(checkRegistryProviderID, "provider ID "+c.ProviderID, r.ProviderID)
 	}
 	return nil
 }
@@ -184,7 +190,8 @@ func (h Held) change(seen *Record, or State, now time.Time, how func(r *Record) 
 // must be of the record's node and machine, and end by the last end (registry-claim). A
 // record of a request is kept once, and only until that of its certificate replaces it. A
 // record of a certificate is kept once too, except that a Node UID it lacks is filled in. What
-// has ended is forgotten; of more than MaxIssued, so is what ends first.
+// has ended is forgotten; of more than MaxIssued, so is what ends first of the request and key
+// that have the most: a signer that tries again and again forgets no other certificate.
 //
 // After the deadline of the reservation, or if the record has changed, Bind is refused with
 // [CheckRegistryConflict].
@@ -238,8 +245,27 @@ func (r *Record) issue(c csr.IssuedRecord, now time.Time) error {
 		return now.After(o.NotAfter) || o.CredentialID == "" && sameRequest(o)
 	}), c)
 	slices.SortStableFunc(r.Issued, func(a, b csr.IssuedRecord) int { return a.NotAfter.Compare(b.NotAfter) })
-	r.Issued = r.Issued[max(0, len(r.Issued)-MaxIssued):]
+	if len(r.Issued) > MaxIssued {
+		r.Issued = slices.Delete(r.Issued, r.excess(), r.excess()+1)
+	}
 	return nil
+}
+
+// excess is the first certificate of a request that has the most.
+func (r *Record) excess() (first int) {
+	most := 0
+	for i, c := range r.Issued {
+		n := 0
+		for _, o := range r.Issued {
+			if o.RequestUID == c.RequestUID && o.SPKIHash == c.SPKIHash {
+				n++
+			}
+		}
+		if n > most {
+			first, most = i, n
+		}
+	}
+	return first
 }
 
 // Rebind gives the bound record that the caller saw another machine, whose record is

@@ -45,6 +45,45 @@ func TestClaimCheck(t *testing.T) {
 	}
 }
 
+// An inventory that has lost a provider ID for a moment is asked again; one with another is not.
+func TestProviderIDThatIsNotKnownJustNow(t *testing.T) {
+	held := Held{Name: &Record{Claim: testClaim(1), State: StateBound}}
+	for id, retry := range map[string]bool{"": true, "test://2": false} {
+		c := testClaim(1)
+		c.ProviderID = id
+		if err := held.Admit(&c, testTime()); !errors.Is(err, checkRegistryProviderID) || errors.Is(err, refusal.ErrRetry) != retry {
+			t.Errorf("%q: got %v, want to be tried again: %t", id, err, retry)
+		}
+	}
+}
+
+// A request that is signed again and again keeps no other's certificate out of the record.
+func TestIssuedAgainAndAgain(t *testing.T) {
+	now := testTime()
+	record := &Record{Claim: testClaim(1), State: StateBound, LastEnd: now.Add(time.Hour)}
+	issue := func(request string, n int) {
+		c := csr.IssuedRecord{CredentialID: request + strconv.Itoa(n), RequestUID: request, NodeName: "node-1", Machine: string(record.Machine),
+			MachineUID: record.MachineUID, NotAfter: now.Add(time.Minute + time.Duration(n)*time.Second)}
+		change, err := Held{Name: record}.Bind(record, time.Time{}, &c, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		record = change.Record
+	}
+	issue("used", 0)
+	issue("other", 1)
+	for n := range 3 * MaxIssued {
+		issue("refused", n+2)
+	}
+	ids := ""
+	for _, c := range record.Issued {
+		ids += c.CredentialID + " "
+	}
+	if len(record.Issued) != MaxIssued || !strings.HasPrefix(ids, "used0 other1 ") || !strings.HasSuffix(ids, "refused"+strconv.Itoa(3*MaxIssued+1)+" ") {
+		t.Errorf("got %s, want the first two and the last of the third", ids)
+	}
+}
+
 // The rules by themselves, on records as a store of any kind may have them.
 func TestRules(t *testing.T) {
 	now := testTime()
@@ -80,6 +119,11 @@ func TestRules(t *testing.T) {
 		{"resting name", reserve(Held{Name: resting}, time.Minute), CheckRegistryResting},
 		{"name of another", reserve(Held{Name: with(func(r *Record) { r.Machine = "t:2" })}, time.Minute), checkRegistryName},
 		{"name reserved", reserve(Held{Name: with(func(r *Record) { r.Machine, r.State, r.Deadline = "t:2", StateReserved, now.Add(1) })}, time.Minute), checkRegistryReserved},
+		{"name reserved as long as a clock a minute ahead may", reserve(Held{Name: with(func(r *Record) {
+			r.Machine, r.State, r.Deadline = "t:2", StateReserved, now.Add(maxReservation+time.Minute)
+		})}, time.Minute), checkRegistryReserved},
+		{"name reserved by a clock a year ahead", reserve(Held{Name: with(func(r *Record) { r.Machine, r.State, r.Deadline = "t:2", StateReserved, now.AddDate(1, 0, 0) })}, time.Minute), nil},
+		{"name that rests for a year", reserve(Held{Name: with(func(r *Record) { r.State, r.LastEnd = StateResting, now.AddDate(1, 0, 0) })}, time.Minute), CheckRegistryResting},
 		{"name reserved until now", reserve(Held{Name: with(func(r *Record) { r.Machine, r.State, r.Deadline = "t:2", StateReserved, now })}, time.Minute), nil},
 		{"machine elsewhere", reserve(Held{Machine: other}, time.Minute), checkRegistryMachine},
 		{"machine reserved elsewhere", reserve(Held{Machine: otherReserved}, time.Minute), checkRegistryReserved},

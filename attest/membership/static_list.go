@@ -58,6 +58,10 @@ func (m *Member) foundOn(open attest.OpenRoad) bool {
 // inventory of those machines. It writes nothing and never changes; to change the list, edit it,
 // read it again and swap it in.
 //
+// It remembers no keys: with a bootstrap token, a machine gets a certificate for any key, at any
+// time. For documents, which anything that runs on a machine may get, put trust on first use
+// behind it ([Both]): then the machine is admitted for the key that it first came with.
+//
 // As text it has one line per machine,
 //
 //	<machine identity> <node name>

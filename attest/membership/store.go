@@ -110,7 +110,7 @@ func (s *storeRegistry) change(ctx context.Context, around Claim, rule func(h He
 		out = c.Record
 		switch {
 		case c.Put:
-			out, err = w.Put(*c.Record)
+			out, err = replace(w, h, c.Record, now)
 		case c.Drop:
 			err = w.Drop(c.Record.NodeName)
 		default:
@@ -122,6 +122,19 @@ func (s *storeRegistry) change(ctx context.Context, around Claim, rule func(h He
 		return sweep(w, now)
 	})
 	return clone(out, err)
+}
+
+// replace stores a record. An ended one under another name that had its machine or Machine UID
+// goes, so that no clock that is behind finds it again.
+func replace(w Tx, h Held, r *Record, now time.Time) (*Record, error) {
+	for _, ended := range []*Record{h.Machine, h.MachineUID} {
+		if ended != nil && ended.NodeName != r.NodeName && !ended.Live(now) {
+			if err := w.Drop(ended.NodeName); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return w.Put(*r)
 }
 
 // sweep removes some of what no longer counts.

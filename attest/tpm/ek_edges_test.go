@@ -13,8 +13,8 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 
+	"github.com/nodeattest/nodeattest/internal/softak"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
-	"github.com/nodeattest/nodeattest/internal/tpmlab/forger"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/refusal"
 
@@ -23,12 +23,12 @@ import (
 
 func TestAreasOfEndorsementKeys(t *testing.T) {
 	area := func(change func(*statement.Public)) *statement.Public {
-		p := *forger.PublicArea(t, tpmlab.P256().Public(), statement.AttributeFixedTPM|statement.AttributeFixedParent|statement.AttributeRestricted|statement.AttributeDecrypt, forger.NoScheme)
+		p := *softak.PublicArea(tpmlab.P256().Public(), statement.AttributeFixedTPM|statement.AttributeFixedParent|statement.AttributeRestricted|statement.AttributeDecrypt, softak.NoScheme)
 		p.Symmetric = statement.SymmetricScheme{Alg: tpm2.TPMAlgAES, KeyBits: 128, Mode: tpm2.TPMAlgCFB}
 		change(&p)
 		return &p
 	}
-	p521 := forger.PublicArea(t, tpmlab.P521().Public(), forger.AKAttributes, forger.NoScheme)
+	p521 := softak.PublicArea(tpmlab.P521().Public(), softak.AKAttributes, softak.NoScheme)
 	for name, c := range map[string]struct {
 		ek   *statement.Public
 		want refusal.Check

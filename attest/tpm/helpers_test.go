@@ -24,8 +24,8 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/softak"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
-	"github.com/nodeattest/nodeattest/internal/tpmlab/forger"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -201,7 +201,7 @@ const pcrsPerBank = 24
 // quoteForgery is a quote before it is marshalled and signed, by a key in software. A
 // test changes one thing of a good one.
 type quoteForgery struct {
-	ak        *forger.AK
+	ak        *softak.AK
 	attest    *statement.Attestation
 	pcrs      []statement.PCR
 	scheme    statement.KeyScheme
@@ -212,7 +212,7 @@ type quoteForgery struct {
 
 // goodQuoteForgery quotes PCRs 0 to 7 of SHA-256, by a primary key of the endorsement
 // hierarchy.
-func goodQuoteForgery(t testing.TB, ak *forger.AK) *quoteForgery {
+func goodQuoteForgery(t testing.TB, ak *softak.AK) *quoteForgery {
 	t.Helper()
 	selection, err := statement.NewPCRSelection(tpm2.TPMAlgSHA256, 0, 1, 2, 3, 4, 5, 6, 7)
 	if err != nil {
@@ -220,12 +220,12 @@ func goodQuoteForgery(t testing.TB, ak *forger.AK) *quoteForgery {
 	}
 	f := &quoteForgery{ak: ak, scheme: ak.Public.Scheme, attest: &statement.Attestation{
 		Type:            tpm2.TPMSTAttestQuote,
-		QualifiedSigner: statement.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, ak.Public.Name()),
-		ExtraData:       forger.QualifyingData, Clock: 7, ResetCount: 1, Safe: true, FirmwareVersion: 1,
+		QualifiedSigner: ak.Primary(),
+		ExtraData:       qualifyingData, Clock: 7, ResetCount: 1, Safe: true, FirmwareVersion: 1,
 		Quote: &statement.QuoteInfo{},
 	}}
 	f.selectPCRs(selection)
-	f.options = statement.QuoteOptions{AK: statement.AKFromCredential(ak.Public.Raw), QualifyingData: forger.QualifyingData}
+	f.options = statement.QuoteOptions{AK: statement.AKFromCredential(ak.Public.Raw), QualifyingData: qualifyingData}
 	return f
 }
 
@@ -259,7 +259,7 @@ func (f *quoteForgery) evidence(t testing.TB) *statement.QuoteEvidence {
 	if f.patch != nil {
 		attest = f.patch(attest)
 	}
-	v := f.ak.Sign(t, f.scheme, attest)
+	v := f.ak.Sign(f.scheme, attest)
 	if f.signature != nil {
 		f.signature(v)
 	}
@@ -268,6 +268,69 @@ func (f *quoteForgery) evidence(t testing.TB) *statement.QuoteEvidence {
 		t.Fatalf("Marshal: %v", err)
 	}
 	return &statement.QuoteEvidence{Attest: attest, Signature: sig, PCRs: f.pcrs}
+}
+
+// certifyForgery is a certify statement before it is marshalled and signed. A test changes
+// one thing of a good one.
+type certifyForgery struct {
+	AK        *softak.AK
+	Attest    *statement.Attestation
+	Public    *statement.Public                        // certified
+	Scheme    statement.KeyScheme                      // signed with
+	Patch     func(attest []byte) []byte               // before signing
+	Signature func(tpmtSignature *statement.Signature) // after signing
+	After     func(*statement.CertifyEvidence)         // last
+	Options   statement.CertifyOptions
+}
+
+// Resident makes the statement name a resident public area.
+func (f *certifyForgery) Resident(public *statement.Public) {
+	f.Public = public
+	parent := statement.QualifiedNameOfPrimary(tpm2.TPMRHOwner, f.AK.Public.Name()) // any parent will do
+	f.Attest.Certified = &statement.CertifyInfo{Name: public.Name(), QualifiedName: statement.QualifiedName(parent, public.Name())}
+}
+
+// Evidence signs the statement.
+func (f *certifyForgery) Evidence(t testing.TB) *statement.CertifyEvidence {
+	t.Helper()
+	attest, err := f.Attest.Marshal()
+	if err != nil {
+		t.Fatalf("Marshal: %v", err)
+	}
+	if f.Patch != nil {
+		attest = f.Patch(attest)
+	}
+	v := f.AK.Sign(f.Scheme, attest)
+	if f.Signature != nil {
+		f.Signature(v)
+	}
+	sig, err := v.Marshal()
+	if err != nil {
+		t.Fatalf("Marshal: %v", err)
+	}
+	e := &statement.CertifyEvidence{Attest: attest, Signature: sig, Public: f.Public.Raw}
+	if f.After != nil {
+		f.After(e)
+	}
+	return e
+}
+
+// qualifyingData is that of the statements here.
+var qualifyingData = []byte{0x00, 0xff, 0x55, 0xaa}
+
+// goodCertifyForgery is a statement that is accepted: a TPM-resident key, certified by a
+// primary key of the endorsement hierarchy.
+func goodCertifyForgery(t testing.TB, ak *softak.AK, key crypto.PublicKey) *certifyForgery {
+	t.Helper()
+	public := softak.PublicArea(key, softak.ResidentAttributes, softak.NoScheme)
+	f := &certifyForgery{AK: ak, Public: public, Scheme: ak.Public.Scheme, Attest: &statement.Attestation{
+		Type:            tpm2.TPMSTAttestCertify,
+		QualifiedSigner: ak.Primary(),
+		ExtraData:       qualifyingData, Clock: 7, ResetCount: 1, Safe: true, FirmwareVersion: 0x2019102300163636,
+	}}
+	f.Resident(public)
+	f.Options = statement.CertifyOptions{AK: statement.AKFromCredential(ak.Public.Raw), QualifyingData: qualifyingData, Key: key}
+	return f
 }
 
 // leafUnder is an AK's certificate by the CA.

@@ -12,8 +12,8 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/softak"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
-	"github.com/nodeattest/nodeattest/internal/tpmlab/forger"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -145,7 +145,7 @@ func TestAKCertificatesBeforeTheirChain(t *testing.T) {
 
 // Half of what is to be verified is nothing.
 func TestHalfOfACertifyStatement(t *testing.T) {
-	f := forger.NewCertify(t, forger.NewAK(t, tpmlab.P256(), forger.ECDSA), tpmlab.P256b().Public())
+	f := goodCertifyForgery(t, softak.NewAK(tpmlab.P256(), softak.ECDSA), tpmlab.P256b().Public())
 	if got, err := statement.VerifyCertify(nil, f.Options); err == nil || got != nil {
 		t.Error("no evidence: accepted")
 	}
@@ -158,17 +158,17 @@ func TestHalfOfACertifyStatement(t *testing.T) {
 func TestSpentBudgets(t *testing.T) {
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
-	other := forger.NewAK(t, tpmlab.P256b(), forger.ECDSA)
+	other := softak.NewAK(tpmlab.P256b(), softak.ECDSA)
 	seal := func(ctx context.Context, b *attest.Budget) error {
 		_, err := (&hello{evidence: &evidence{road: attest.RoadEK}}).Seal(ctx, &attest.Inquiry{Budget: b}, nil)
 		return err
 	}
 	// The statement's signature holds, the quote's does not.
 	verify := func(ctx context.Context, b *attest.Budget, quoted bool) error {
-		a := quotedAnswer(t, func(f *quoteForgery) { f.ak = &forger.AK{Private: other.Private, Public: f.ak.Public} })
+		a := quotedAnswer(t, func(f *quoteForgery) { f.ak = &softak.AK{Private: other.Private, Public: f.ak.Public} })
 		covers := func(string, []byte) error { return nil }
 		a.in.Covers = func([]byte) error { return nil }
-		certify := forger.NewCertify(t, forger.NewAK(t, tpmlab.P256(), forger.ECDSA), tpmlab.P256b().Public())
+		certify := goodCertifyForgery(t, softak.NewAK(tpmlab.P256(), softak.ECDSA), tpmlab.P256b().Public())
 		a.in.Options.Key = certify.Options.Key
 		if err := a.in.Parse(certify.Evidence(t), nil); err != nil {
 			t.Fatal(err)

@@ -20,8 +20,8 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/softak"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
-	"github.com/nodeattest/nodeattest/internal/tpmlab/forger"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
@@ -267,8 +267,8 @@ func TestStatementsThatANodeDoesNotSend(t *testing.T) {
 		attest, name, qd []byte
 		good             bool
 	}{
-		"good": {certify, a.Certified.Name, forger.QualifyingData, true}, "a quote": {quoted, a.Certified.Name, nil, false},
-		"no statement": {nil, a.Certified.Name, forger.QualifyingData, false}, "another key": {certify, tpmlab.DigestName(9), forger.QualifyingData, false},
+		"good": {certify, a.Certified.Name, qualifyingData, true}, "a quote": {quoted, a.Certified.Name, nil, false},
+		"no statement": {nil, a.Certified.Name, qualifyingData, false}, "another key": {certify, tpmlab.DigestName(9), qualifyingData, false},
 		"other data": {certify, a.Certified.Name, []byte("other"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -277,8 +277,8 @@ func TestStatementsThatANodeDoesNotSend(t *testing.T) {
 			}
 		})
 	}
-	ak := &tpmop.LoadedKey{Public: forger.PublicArea(t, tpmlab.P256().Public(), forger.AKAttributes, forger.ECDSA)}
-	f := goodQuoteForgery(t, forger.NewAK(t, tpmlab.P256(), forger.ECDSA))
+	ak := &tpmop.LoadedKey{Public: softak.PublicArea(tpmlab.P256().Public(), softak.AKAttributes, softak.ECDSA)}
+	f := goodQuoteForgery(t, softak.NewAK(tpmlab.P256(), softak.ECDSA))
 	want, err := statement.SelectedPCRs(f.attest.Quote.Selections, false)
 	if err != nil {
 		t.Fatal(err)
@@ -289,13 +289,13 @@ func TestStatementsThatANodeDoesNotSend(t *testing.T) {
 		qd     []byte
 		err    error
 	}{
-		"good":           {func(*statement.QuoteEvidence) {}, want, forger.QualifyingData, nil},
-		"no statement":   {func(e *statement.QuoteEvidence) { e.Attest = nil }, want, forger.QualifyingData, refusal.Check("attest-encoding")},
-		"no quote":       {func(e *statement.QuoteEvidence) { e.Attest = certify }, want, forger.QualifyingData, nil},
+		"good":           {func(*statement.QuoteEvidence) {}, want, qualifyingData, nil},
+		"no statement":   {func(e *statement.QuoteEvidence) { e.Attest = nil }, want, qualifyingData, refusal.Check("attest-encoding")},
+		"no quote":       {func(e *statement.QuoteEvidence) { e.Attest = certify }, want, qualifyingData, nil},
 		"other data":     {func(*statement.QuoteEvidence) {}, want, []byte("other"), nil},
-		"a PCR twice":    {func(e *statement.QuoteEvidence) { e.PCRs = append(slices.Clone(e.PCRs), e.PCRs[0]) }, want, forger.QualifyingData, refusal.Check("pcr-duplicate")},
-		"other PCRs":     {func(*statement.QuoteEvidence) {}, want[1:], forger.QualifyingData, statement.CheckPCRSelection},
-		"another value":  {func(e *statement.QuoteEvidence) { e.PCRs = slices.Clone(e.PCRs); e.PCRs[0].Value = filled(32, 9) }, want, forger.QualifyingData, errPCRsMoved},
+		"a PCR twice":    {func(e *statement.QuoteEvidence) { e.PCRs = append(slices.Clone(e.PCRs), e.PCRs[0]) }, want, qualifyingData, refusal.Check("pcr-duplicate")},
+		"other PCRs":     {func(*statement.QuoteEvidence) {}, want[1:], qualifyingData, statement.CheckPCRSelection},
+		"another value":  {func(e *statement.QuoteEvidence) { e.PCRs = slices.Clone(e.PCRs); e.PCRs[0].Value = filled(32, 9) }, want, qualifyingData, errPCRsMoved},
 		"an empty quote": {func(e *statement.QuoteEvidence) { e.Attest = selectNothing(t, quoted) }, nil, nil, statement.CheckPCRSelection},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -385,7 +385,7 @@ func TestLostResponsesLeaveOthersAlone(t *testing.T) {
 
 // A key whose area and Name the TPM gives in two ways, or whose point is none.
 func TestAreasOfBrokenTPMs(t *testing.T) {
-	good := forger.PublicArea(t, tpmlab.P256().Public(), forger.AKAttributes, forger.ECDSA)
+	good := softak.PublicArea(tpmlab.P256().Public(), softak.AKAttributes, softak.ECDSA)
 	for name, c := range map[string]struct {
 		name, area []byte
 		good       bool

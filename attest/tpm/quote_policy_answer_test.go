@@ -10,8 +10,8 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/softak"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
-	"github.com/nodeattest/nodeattest/internal/tpmlab/forger"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -67,7 +67,7 @@ func TestStatementsOfMessages(t *testing.T) {
 // A quote or an event log that is none is refused when the answer is read, and an answer
 // without them has none.
 func TestMeasurementsOfAnswers(t *testing.T) {
-	f := forger.NewCertify(t, forger.NewAK(t, tpmlab.RSA2048b(), forger.RSASSA), tpmlab.P256b().Public())
+	f := goodCertifyForgery(t, softak.NewAK(tpmlab.RSA2048b(), softak.RSASSA), tpmlab.P256b().Public())
 	certify := tpmlab.First(statement.MarshalTCGAttestCertify(f.Evidence(t)))
 	proof := testProofOf(t)
 	good := []attest.Statement{{Type: oid.TCGAttestTPMCertify, DER: certify}, {Type: oid.NodeAttestProof, DER: proof}}
@@ -113,8 +113,8 @@ func TestAnswersWithoutQuotes(t *testing.T) {
 // statement that holds, and a quote by a key in software over the same challenge.
 func quotedAnswer(t *testing.T, change func(*quoteForgery)) *answer {
 	t.Helper()
-	ak := forger.NewAK(t, tpmlab.P256(), forger.ECDSA)
-	good := forger.NewCertify(t, ak, tpmlab.P256b().Public())
+	ak := softak.NewAK(tpmlab.P256(), softak.ECDSA)
+	good := goodCertifyForgery(t, ak, tpmlab.P256b().Public())
 	raw, err := good.Attest.Marshal()
 	if err != nil {
 		t.Fatal(err)
@@ -134,14 +134,14 @@ func quotedAnswer(t *testing.T, change func(*quoteForgery)) *answer {
 // A quote counts only by the very AK of the certify statement, over the same
 // challenge, of the same boot.
 func TestQuoteOfAnswer(t *testing.T) {
-	other := forger.NewAK(t, tpmlab.P256b(), forger.ECDSA)
+	other := softak.NewAK(tpmlab.P256b(), softak.ECDSA)
 	for name, c := range map[string]struct {
 		want   refusal.Check
 		change func(*quoteForgery)
 	}{
 		"good": {"", func(*quoteForgery) {}},
 		"by another AK": {refusal.Check("tpm-signature"), func(f *quoteForgery) {
-			f.ak = &forger.AK{Private: other.Private, Public: f.ak.Public}
+			f.ak = &softak.AK{Private: other.Private, Public: f.ak.Public}
 		}},
 		"by another AK, which it names": {checkQuoteBoot, func(f *quoteForgery) {
 			f.ak = other

@@ -10,15 +10,15 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/softak"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
-	"github.com/nodeattest/nodeattest/internal/tpmlab/forger"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
 func quotedForPolicy(t testing.TB) *Measured {
 	t.Helper()
-	f := goodQuoteForgery(t, forger.NewAK(t, tpmlab.P256(), forger.ECDSA))
+	f := goodQuoteForgery(t, softak.NewAK(tpmlab.P256(), softak.ECDSA))
 	f.selectPCRs(mustSelect(t, tpm2.TPMAlgSHA256, 0, 7, 16), mustSelect(t, tpm2.TPMAlgSHA384, 7))
 	q, err := statement.VerifyQuote(f.evidence(t), f.options)
 	if err != nil {

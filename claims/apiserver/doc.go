@@ -1,5 +1,5 @@
-// Package apiserver handles service-account tokens as kube-apiserver 1.36 does, for programs
-// that must agree with it: it issues tokens, reviews them, and serves the documents that
+// Package apiserver handles service-account tokens as kube-apiserver 1.36 and 1.37 do, for programs
+// that must agree with one: it issues tokens, reviews them, and serves the documents that
 // others need to verify them.
 //
 //	issued, err := issuer.Issue(ctx, &apiserver.TokenRequest{Namespace: "shop", Name: "cart"})
@@ -9,11 +9,12 @@
 //
 // [Issuer] serves the API server's TokenRequest according to a [Policy]; a [jws.Signer]
 // signs, such as the client of an external signer. A refusal is a [*StatusError] in
-// Kubernetes' words. [OIDCHandler] serves the discovery document and the key set.
+// Kubernetes' words. The tokens of admission webhooks, an alpha feature of 1.37, are not
+// issued. [OIDCHandler] serves the discovery document and the key set.
 //
 // # Reviewing
 //
-// [Validator] decides as kube-apiserver does, with the same message: [*ReviewError]. It
+// [Validator] decides as the kube-apiserver of a [Release], with the same message: [*ReviewError]. It
 // accepts legacy tokens, which are kept in a Secret, if it is given [LegacyObjects]. If you
 // need not agree with the API server, use [claims.Validator], which refuses more.
 //

@@ -85,7 +85,7 @@ func (v *Validator) checkLegacy(ctx context.Context, token string, c *claims.Cla
 		return refuse("Token does not match server's copy",
 			&Error{Check: checkLegacyToken, Got: "another token", Want: "that of secret " + refusal.Text(l.SecretName)})
 	}
-	if err := legacyAccount(l, answerOf(v.config.Objects.ServiceAccount(ctx, l.Namespace, l.ServiceAccountName))); err != nil {
+	if err := legacyAccount(l, answerOf(v.objects.ServiceAccount(ctx, l.Namespace, l.ServiceAccountName))); err != nil {
 		return err
 	}
 	if secret.InvalidSince == "" {

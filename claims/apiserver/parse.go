@@ -15,7 +15,7 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// parseClaims decodes a claim set with the verdict of kube-apiserver 1.36, whose decoder
+// parseClaims decodes a claim set with the verdict of a kube-apiserver, whose decoder
 // (go-jose v2) accepts more than [claims.Parse]: times with a fraction or an exponent,
 // truncated towards zero, even those beyond int64; names that differ in case; text that is
 // not valid UTF-8, with U+FFFD for the invalid parts; null for everything but "aud". Both
@@ -23,16 +23,24 @@ import (
 // in its HTTP server; here it is [claims.MaxClaimsSize]. The errors are
 // [claims.CheckSize], [claims.CheckEncoding] and [claims.CheckType].
 //
-// It is meant for programs that must agree with the API server. All others call Parse.
-func parseClaims(payload []byte) (*claims.Claims, error) {
-	c, err := claims.Parse(payload)
-	if err == nil || errors.Is(err, claims.CheckSize) {
-		return c, err
+// It reports whether Parse accepts the claim set too. Of a claim set for Kubernetes136, what
+// 1.37 has added is left out.
+func parseClaims(payload []byte, release Release) (c *claims.Claims, strict bool, err error) {
+	c, err = claims.Parse(payload)
+	switch {
+	case errors.Is(err, claims.CheckSize):
+		return nil, false, err
+	case err != nil:
+		c, err = parseLenient(payload, release)
+		return c, false, err
+	case release == Kubernetes136:
+		k := &c.Kubernetes
+		k.ValidatingWebhookConfiguration, k.MutatingWebhookConfiguration, k.Attestations = nil, nil, nil
 	}
-	return parseLenient(payload)
+	return c, true, nil
 }
 
-func parseLenient(payload []byte) (*claims.Claims, error) {
+func parseLenient(payload []byte, release Release) (*claims.Claims, error) {
 	c, l := &claims.Claims{}, &claims.LegacyPrivate{}
 	k := &c.Kubernetes
 	legacy := func(to *string) reader {
@@ -40,6 +48,20 @@ func parseLenient(payload []byte) (*claims.Claims, error) {
 			c.Legacy = l
 			return text(to)(name, value)
 		}
+	}
+	private := []member{
+		{"namespace", text(&k.Namespace)},
+		{"serviceaccount", reference(&k.ServiceAccount)},
+		{"pod", made(&k.Pod)},
+		{"secret", made(&k.Secret)},
+		{"node", made(&k.Node)},
+		{"warnafter", date(&k.WarnAfter)},
+	}
+	if release != Kubernetes136 {
+		private = append(private,
+			member{"validatingwebhookconfiguration", made(&k.ValidatingWebhookConfiguration)},
+			member{"mutatingwebhookconfiguration", made(&k.MutatingWebhookConfiguration)},
+			member{"attestations", attestations(&k.Attestations)})
 	}
 	set := object(
 		member{"iss", text(&c.Issuer)},
@@ -49,14 +71,7 @@ func parseLenient(payload []byte) (*claims.Claims, error) {
 		member{"exp", date(&c.Expiry)},
 		member{"nbf", date(&c.NotBefore)},
 		member{"iat", date(&c.IssuedAt)},
-		member{"kubernetes.io", object(
-			member{"namespace", text(&k.Namespace)},
-			member{"serviceaccount", reference(&k.ServiceAccount)},
-			member{"pod", made(&k.Pod)},
-			member{"secret", made(&k.Secret)},
-			member{"node", made(&k.Node)},
-			member{"warnafter", date(&k.WarnAfter)},
-		)},
+		member{"kubernetes.io", object(private...)},
 		member{"kubernetes.io/serviceaccount/namespace", legacy(&l.Namespace)},
 		member{"kubernetes.io/serviceaccount/secret.name", legacy(&l.SecretName)},
 		member{"kubernetes.io/serviceaccount/service-account.name", legacy(&l.ServiceAccountName)},
@@ -165,6 +180,21 @@ func audiences(to *[]string) reader {
 	}
 }
 
+// attestations reads lists of strings, in each of which null is "", under any name.
+func attestations(to **claims.Attestations) reader {
+	return func(name string, value []byte) error {
+		if err := object()(name, value); err != nil || isNull(value) {
+			return err
+		}
+		var all map[string][]string
+		if json.Unmarshal(value, &all) != nil {
+			return wrongType(name, value, "lists of strings")
+		}
+		*to = &claims.Attestations{AdmissionReviewAPIGroups: all["admissionReviewAPIGroups"]}
+		return nil
+	}
+}
+
 func reference(to *claims.Ref) reader {
 	return object(member{"name", text(&to.Name)}, member{"uid", text(&to.UID)})
 }
@@ -182,6 +212,7 @@ func made(to **claims.Ref) reader {
 
 // untrusted is a token as kube-apiserver reads it before it verifies anything.
 type untrusted struct {
+	release   Release
 	token     string     // as received
 	parsed    *jws.Token // nil if its signature cannot be good
 	err       error      // why parsed is nil
@@ -193,8 +224,8 @@ type untrusted struct {
 
 // readUntrusted reads a token. kube-apiserver's reader accepts some spellings of base64url
 // that package jws refuses, and verifies the canonical one instead: so does this.
-func readUntrusted(token string) *untrusted {
-	t := &untrusted{token: token}
+func readUntrusted(token string, release Release) *untrusted {
+	t := &untrusted{release: release, token: token}
 	t.parsed, t.err = jws.Parse(token)
 	if t.err != nil {
 		return t.readLoose()
@@ -207,11 +238,11 @@ func readUntrusted(token string) *untrusted {
 // readClaims decodes the claims, and the issuer as the API server first reads it: with
 // encoding/json, where the last "iss" in any case wins.
 func (t *untrusted) readClaims(payload []byte) {
-	if t.claims, t.claimsErr = claims.Parse(payload); t.claimsErr == nil {
+	var strict bool
+	if t.claims, strict, t.claimsErr = parseClaims(payload, t.release); strict {
 		t.issuer = t.claims.Issuer
 		return
 	}
-	t.claims, t.claimsErr = parseClaims(payload)
 	var first struct {
 		Issuer string `json:"iss"`
 	}

@@ -51,7 +51,7 @@ func TestParseClaimsLikeKubernetes(t *testing.T) {
 		if r.Public.Expiry != nil && *r.Public.Expiry == -1<<63 && runtime.GOARCH != "amd64" {
 			continue // a conversion that is not the same on every platform
 		}
-		c, err := parseClaims(r.Payload)
+		c, _, err := parseClaims(r.Payload, Kubernetes137)
 		if r.Error != "" {
 			if c != nil || !errors.Is(err, claims.CheckEncoding) && !errors.Is(err, claims.CheckType) {
 				t.Errorf("%s: got %+v, %v, want an error like %q", r.Payload, c, err, r.Error)
@@ -63,7 +63,7 @@ func TestParseClaimsLikeKubernetes(t *testing.T) {
 			continue
 		}
 		r.compare(t, c)
-		if l, err := parseLenient(r.Payload); err != nil {
+		if l, err := parseLenient(r.Payload, Kubernetes137); err != nil {
 			t.Errorf("%s: %v", r.Payload, err)
 		} else {
 			r.compare(t, l)
@@ -92,7 +92,7 @@ func (r *recordedDecoding) compare(t *testing.T, c *claims.Claims) {
 
 func TestParseClaimsSize(t *testing.T) {
 	payload := append([]byte(`{}`), make([]byte, claims.MaxClaimsSize)...)
-	if _, err := parseClaims(payload); !errors.Is(err, claims.CheckSize) {
+	if _, _, err := parseClaims(payload, Kubernetes137); !errors.Is(err, claims.CheckSize) {
 		t.Error(err)
 	}
 }
@@ -113,7 +113,7 @@ func TestParseClaimsTakesMore(t *testing.T) {
 			if _, err := claims.Parse([]byte(payload)); !errors.Is(err, want) {
 				t.Errorf("%s: %v, want %v", payload, err, want)
 			}
-			if _, err := parseClaims([]byte(payload)); err != nil {
+			if _, _, err := parseClaims([]byte(payload), Kubernetes137); err != nil {
 				t.Errorf("%s: %v", payload, err)
 			}
 		})
@@ -130,7 +130,7 @@ func TestParseLenientLegacy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			payload := []byte(`{"` + name + `":"x"}`)
-			if c, err := parseLenient(payload); err != nil || c.Legacy == nil || *c.Legacy != want {
+			if c, err := parseLenient(payload, Kubernetes137); err != nil || c.Legacy == nil || *c.Legacy != want {
 				t.Errorf("%s: got %+v, %v", payload, c, err)
 			}
 		})
@@ -161,12 +161,12 @@ func FuzzParseClaims(f *testing.F) {
 	}
 	f.Add([]byte(`{"iss":"kubernetes/serviceaccount","kubernetes.io/serviceaccount/namespace":"ns"}`))
 	f.Fuzz(func(t *testing.T, payload []byte) {
-		c, err := parseClaims(payload)
+		c, _, err := parseClaims(payload, Kubernetes137)
 		if strict, strictErr := claims.Parse(payload); strictErr == nil {
 			if err != nil || !reflect.DeepEqual(c, strict) {
 				t.Fatalf("lenient %+v, %v, strict %+v", c, err, strict)
 			}
-			if l, err := parseLenient(payload); err != nil || !reflect.DeepEqual(normal(l), normal(strict)) {
+			if l, err := parseLenient(payload, Kubernetes137); err != nil || !reflect.DeepEqual(normal(l), normal(strict)) {
 				t.Fatalf("lenient %+v, %v, strict %+v", l, err, strict)
 			}
 		} else if err == nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/nodeattest/nodeattest/claims"
@@ -14,14 +15,38 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
+// Release is the kube-apiserver as which a [Validator] decides. The releases differ in the tokens
+// of admission webhooks alone, which are bound to a webhook configuration.
+type Release uint8
+
+// The releases of kube-apiserver.
+const (
+	// Kubernetes137 is 1.37 as it comes: it refuses the tokens of admission webhooks.
+	Kubernetes137 Release = iota
+	// Kubernetes137WebhookTokens is 1.37 with its alpha gate APIServerWebhookAuthenticationToken:
+	// it accepts such a token as long as the webhook configuration exists.
+	Kubernetes137WebhookTokens
+	// Kubernetes136 is 1.36, which knows no such tokens, and ignores whatever it does not know.
+	//
+	// Not: where tokens of 1.37 may come. It takes one that is bound to a webhook configuration
+	// for one that is bound to its service account alone.
+	Kubernetes136
+)
+
+// webhookTokens is the feature gate of [Kubernetes137WebhookTokens].
+const webhookTokens = "APIServerWebhookAuthenticationToken"
+
 // ValidatorConfig configures a [Validator], as the flags of kube-apiserver do. Every field is
 // required unless its comment allows nil or 0.
 type ValidatorConfig struct {
+	// Release is the kube-apiserver; 0 is Kubernetes137.
+	Release Release
 	// Issuers are all the values of --service-account-issuer.
 	Issuers []string
 	// Keys are the keys of these issuers.
 	Keys jws.KeySet
-	// Objects gets the objects that tokens name.
+	// Objects gets the objects that tokens name. With Kubernetes137WebhookTokens they must be
+	// [claims.WebhookObjects].
 	Objects claims.Objects
 	// Audiences are those of the API server, --api-audiences: they are used if the caller
 	// asks for none, and as the audiences of a token that has none.
@@ -37,23 +62,31 @@ type ValidatorConfig struct {
 	Now func() time.Time
 }
 
-// Validator decides as kube-apiserver 1.36 does (pkg/serviceaccount/jwt.go,
+// Validator decides as kube-apiserver does (pkg/serviceaccount/jwt.go,
 // claims.go and legacy.go in k8s.io/kubernetes): the same verdict and the same message,
 // plus a [Check]. It records nothing, neither audit annotations nor the last use of a legacy
 // token's Secret. That is less strict than is sound: see [claims.Validator] for what it lets
 // through. It is safe for concurrent use.
 //
-// There are differences for tokens that no API server signed: messages about a claim set
-// that cannot be decoded are worded differently, and it refuses tokens larger than
-// [jws.MaxTokenSize] and headers that only some readers understand (members that differ
-// only in case, "b64").
+// Of tokens that no API server signs it refuses more: claims of more than
+// [claims.MaxClaimsSize] and tokens of more than [jws.MaxTokenSize]; another algorithm than that
+// of the key, which an RSA key also could make (RS512, PS256); headers with "crit", "b64" or
+// "jwk", with a "kid" or "typ" that is no text, with members that differ only in case, nested
+// deeper than 32, or in bad UTF-8. It never accepts more. Messages about a claim set that cannot
+// be decoded are worded differently.
 type Validator struct {
-	config ValidatorConfig
+	config  ValidatorConfig
+	objects claims.FreshObjects
 }
 
 // NewValidator checks the configuration; an error has [refusal.CheckConfig].
 func NewValidator(config ValidatorConfig) (*Validator, error) {
+	_, webhooks := config.Objects.(claims.WebhookObjects)
 	switch {
+	case config.Release > Kubernetes136:
+		return nil, refusal.Config("Release", strconv.Itoa(int(config.Release)), "a release of this package")
+	case config.Release == Kubernetes137WebhookTokens && !webhooks:
+		return nil, refusal.Config("Objects", "without webhook configurations", "claims.WebhookObjects")
 	case len(config.Issuers) == 0 || slices.Contains(config.Issuers, ""):
 		return nil, refusal.Config("Issuers", "without one, or with an empty one", "at least one, none empty")
 	case typednil.Is(config.Keys):
@@ -74,10 +107,9 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 	if err := fresh.Check(); err != nil {
 		return nil, err
 	}
-	config.Objects = fresh
 	config.Issuers = slices.Clone(config.Issuers)
 	config.Audiences = slices.Clone(config.Audiences)
-	return &Validator{config: config}, nil
+	return &Validator{config: config, objects: fresh}, nil
 }
 
 // foreignIssuer returns an issuer that keys are fetched for and that is not among issuers; ""
@@ -108,7 +140,7 @@ func (v *Validator) Validate(ctx context.Context, token string, audiences ...str
 		reason := &Error{Check: refusal.CheckConfig, Got: "a Validator that NewValidator did not make", Want: "one that it made"}
 		return nil, refuse(reason.Error(), reason)
 	}
-	t := readUntrusted(token)
+	t := readUntrusted(token, v.config.Release)
 	legacy := v.config.Legacy != nil && t.issuer == claims.LegacyIssuer
 	if !legacy && !v.ours(t.issuer) { // "", from a token that cannot be read, is not ours either
 		return nil, refuse("invalid bearer token", &Error{Check: checkNotOurs, Got: "a token of issuer " + refusal.OrNothing(refusal.Text(t.issuer)), Want: "one of the configured issuers", Err: t.err})
@@ -269,14 +301,37 @@ func (v *Validator) checkObjects(ctx context.Context, k *claims.Private, deleted
 	for _, named := range [...]struct {
 		kind  alive.Kind
 		claim *claims.Ref
-	}{{alive.ServiceAccount, &k.ServiceAccount}, {alive.Secret, k.Secret}, {alive.Pod, k.Pod}, {alive.Node, k.Node}} {
-		if named.claim == nil || named.kind == alive.Node && k.Pod != nil {
+	}{{alive.ServiceAccount, &k.ServiceAccount}, {alive.Secret, k.Secret}, {alive.Pod, k.Pod}, {alive.Node, k.Node},
+		{alive.ValidatingWebhookConfiguration, k.ValidatingWebhookConfiguration}, {alive.MutatingWebhookConfiguration, k.MutatingWebhookConfiguration}} {
+		switch {
+		case named.claim == nil || named.kind == alive.Node && k.Pod != nil:
 			continue
+		case named.claim == k.ValidatingWebhookConfiguration || named.claim == k.MutatingWebhookConfiguration:
+			if err := v.checkWebhook(k); err != nil {
+				return err
+			}
 		}
 		answer := answerOf(v.get(ctx, named.kind, k.Namespace, named.claim.Name))
 		if err := checkAlive(named.kind, *named.claim, answer, deletedBefore); err != nil {
 			return refuse(message(named.kind, k.Namespace, *named.claim, answer, err), err)
 		}
+	}
+	return nil
+}
+
+// checkWebhookToken: a token is bound to a webhook configuration, and the release does not take
+// such tokens, or nothing is attested in it.
+const checkWebhookToken Check = "webhook-token"
+
+// checkWebhook checks whether a token may be bound to a webhook configuration.
+func (v *Validator) checkWebhook(k *claims.Private) *ReviewError {
+	switch {
+	case v.config.Release != Kubernetes137WebhookTokens:
+		return refuse(fmt.Sprintf("feature gate %q is disabled, but token is webhook bound", webhookTokens),
+			&Error{Check: checkWebhookToken, Got: "a token that is bound to a webhook configuration", Want: "one without, or Kubernetes137WebhookTokens"})
+	case k.Attestations == nil || len(k.Attestations.AdmissionReviewAPIGroups) == 0:
+		return refuse(`bound object was a webhook config, but "admissionReviewAPIGroups" attestation is missing`,
+			&Error{Check: checkWebhookToken, Got: "nothing attested", Want: "API groups"})
 	}
 	return nil
 }
@@ -287,21 +342,23 @@ func (v *Validator) get(ctx context.Context, kind alive.Kind, namespace, name st
 	case name == "":
 		return nil, emptyNameError{}
 	case kind == alive.ServiceAccount:
-		return v.config.Objects.ServiceAccount(ctx, namespace, name)
+		return v.objects.ServiceAccount(ctx, namespace, name)
 	case kind == alive.Secret:
-		return v.config.Objects.Secret(ctx, namespace, name)
+		return v.objects.Secret(ctx, namespace, name)
 	case kind == alive.Pod:
-		pod, err := v.config.Objects.Pod(ctx, namespace, name)
+		pod, err := v.objects.Pod(ctx, namespace, name)
 		if pod == nil {
 			return nil, err
 		}
 		return &pod.Object, err
+	case kind == alive.Node:
+		node, err := v.objects.Node(ctx, name)
+		if node == nil {
+			return nil, err
+		}
+		return &node.Object, err
 	}
-	node, err := v.config.Objects.Node(ctx, name)
-	if node == nil {
-		return nil, err
-	}
-	return &node.Object, err
+	return v.objects.WebhookConfiguration(ctx, kind.Resource(), name)
 }
 
 // emptyNameError is what the API server's client says about an empty name. No request is
@@ -341,6 +398,10 @@ func message(kind alive.Kind, namespace string, claim claims.Ref, a alive.Answer
 		return fmt.Sprintf("service account %s/%s has been deleted", namespace, claim.Name)
 	case kind == alive.ServiceAccount:
 		return a.Err.Error()
+	case errors.Is(err, kind.Check("uid")) && kind == alive.ValidatingWebhookConfiguration:
+		return fmt.Sprintf("ValidatingWebhookConfiguration UID (%s) does not match service account validating ref claim (%s)", a.UID, claim.UID)
+	case errors.Is(err, kind.Check("uid")) && kind == alive.MutatingWebhookConfiguration: // Kubernetes says "validating" here too
+		return fmt.Sprintf("MutatingWebhookConfiguration UID (%s) does not match service account validating ref claim (%s)", a.UID, claim.UID)
 	case errors.Is(err, kind.Check("uid")):
 		return fmt.Sprintf("%s UID (%s) does not match service account %s ref claim (%s)", kind, a.UID, kind, claim.UID)
 	}

@@ -75,7 +75,7 @@ func TestMembers(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	_, err := parseClaims([]byte(`{"iss":5,"aud":5}`))
+	_, _, err := parseClaims([]byte(`{"iss":5,"aud":5}`), Kubernetes137)
 	if e, ok := errors.AsType[*Error](err); !ok || e.Check != claims.CheckType || !strings.HasPrefix(e.Got, "iss") {
 		t.Errorf("of two faults, %v", err)
 	}

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/claims"
-	"github.com/nodeattest/nodeattest/internal/nodename"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -114,8 +113,8 @@ func (s *Service) ready() error {
 }
 
 // Sign signs the claims of a bound token: claims of the issuer, encoded exactly as
-// [claims.Claims.Marshal] encodes them with nothing added, a subject that matches the
-// private claims, and a lifetime of at most MaxTokenLifetime that begins now or earlier.
+// [claims.Claims.Marshal] encodes them with nothing added, which pass [claims.Claims.Check],
+// and a lifetime of at most MaxTokenLifetime that has begun and not ended.
 // Otherwise the error is "signer-claims". The answer is checked as [Signature.Check]
 // does, with the same errors.
 func (s *Service) Sign(ctx context.Context, segment string) (*Signature, error) {
@@ -166,24 +165,23 @@ func (s *Service) checkPayload(segment string) ([]byte, error) {
 }
 
 func (s *Service) checkClaims(c *claims.Claims) error {
-	k := &c.Kubernetes
 	longest := int64(s.config.MaxTokenLifetime / time.Second)
-	subject := claims.MakeSubject(k.Namespace, k.ServiceAccount.Name)
-	switch latest := s.config.Now().Add(claims.DefaultLeeway).Unix(); {
+	now := s.config.Now()
+	latest, earliest := now.Add(claims.DefaultLeeway).Unix(), now.Add(-claims.DefaultLeeway).Unix()
+	if err := c.Check(); err != nil {
+		return refuse(checkSignerClaims, "", "", err)
+	}
+	switch {
 	case c.Issuer != s.config.Issuer:
 		return refuse(checkSignerClaims, "iss "+strconv.Quote(refusal.Text(c.Issuer)), strconv.Quote(s.config.Issuer), nil)
-	case c.Legacy != nil || k.ServiceAccount.UID == "":
-		return refuse(checkSignerClaims, "no claims of a bound token", "them", nil)
-	case !nodename.ValidLabel(k.Namespace) || !nodename.Valid(k.ServiceAccount.Name):
-		return refuse(checkSignerClaims, "namespace "+strconv.Quote(refusal.Text(k.Namespace))+", service account "+strconv.Quote(refusal.Text(k.ServiceAccount.Name)), "names", nil)
-	case c.Subject != subject:
-		return refuse(checkSignerClaims, "sub "+strconv.Quote(refusal.Text(c.Subject)), strconv.Quote(refusal.Text(subject)), nil)
 	case !c.IssuedAt.Present || c.NotBefore != c.IssuedAt:
 		return refuse(checkSignerClaims, "a token without iat, or with another nbf", "iat, and nbf the same", nil)
 	case c.Expiry.Unix <= c.IssuedAt.Unix || c.Expiry.Unix-c.IssuedAt.Unix > longest:
 		return refuse(checkSignerClaims, "a lifetime of "+strconv.FormatInt(c.Expiry.Unix-c.IssuedAt.Unix, 10)+" s", "1 to "+strconv.FormatInt(longest, 10), nil)
 	case c.IssuedAt.Unix > latest:
 		return refuse(checkSignerClaims, "iat "+strconv.FormatInt(c.IssuedAt.Unix, 10), "at most "+strconv.FormatInt(latest, 10), nil)
+	case c.Expiry.Unix < earliest:
+		return refuse(checkSignerClaims, "exp "+strconv.FormatInt(c.Expiry.Unix, 10), "at least "+strconv.FormatInt(earliest, 10), nil)
 	}
 	return nil
 }

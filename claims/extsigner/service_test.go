@@ -92,9 +92,50 @@ func TestService(t *testing.T) {
 // goodClaims are what the service signs, at the time of newClock.
 func goodClaims() *claims.Claims {
 	return &claims.Claims{
-		Issuer: testIssuer, Subject: claims.MakeSubject("ns", "sa"),
+		Issuer: testIssuer, Subject: claims.MakeSubject("ns", "sa"), Audiences: []string{"api"}, ID: "0b3f3f0e-5ab6-4a92-a0a6-7a6b1c4d9f10",
 		IssuedAt: claims.NumericDate{Unix: 1700000000, Present: true}, NotBefore: claims.NumericDate{Unix: 1700000000, Present: true}, Expiry: claims.NumericDate{Unix: 1700003607, Present: true},
 		Kubernetes: claims.Private{Namespace: "ns", ServiceAccount: claims.Ref{Name: "sa", UID: "u"}},
+	}
+}
+
+// webhookClaims are what kube-apiserver 1.37 writes for an admission webhook.
+func webhookClaims() *claims.Claims {
+	c := goodClaims()
+	c.Expiry.Unix = c.IssuedAt.Unix + 600
+	c.Kubernetes.ValidatingWebhookConfiguration = &claims.Ref{Name: "hook", UID: "h"}
+	c.Kubernetes.Attestations = &claims.Attestations{AdmissionReviewAPIGroups: []string{"*"}}
+	return c
+}
+
+// TestServiceBindings signs each kind of bound token that an API server issues.
+func TestServiceBindings(t *testing.T) {
+	s := newService(t, serviceConfig(t, newClock()))
+	ref := func(name string) *claims.Ref { return &claims.Ref{Name: name, UID: name + "-uid"} }
+	for what, change := range map[string]func(*claims.Private){
+		"an account alone":               func(*claims.Private) {},
+		"a pod":                          func(k *claims.Private) { k.Pod = ref("p") },
+		"a pod on a node":                func(k *claims.Private) { k.Pod, k.Node = ref("p"), ref("n") },
+		"a pod on a node without a Node": func(k *claims.Private) { k.Pod, k.Node = ref("p"), &claims.Ref{Name: "n"} },
+		"a node":                         func(k *claims.Private) { k.Node = ref("n") },
+		"a Secret":                       func(k *claims.Private) { k.Secret = ref("s") },
+		"a validating webhook":           func(k *claims.Private) { *k = webhookClaims().Kubernetes },
+		"a mutating webhook": func(k *claims.Private) {
+			*k = webhookClaims().Kubernetes
+			k.MutatingWebhookConfiguration, k.ValidatingWebhookConfiguration = k.ValidatingWebhookConfiguration, nil
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			c := webhookClaims()
+			c.Kubernetes = goodClaims().Kubernetes
+			change(&c.Kubernetes)
+			payload, err := c.Marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Sign(testContext, encode(string(payload))); err != nil {
+				t.Errorf("%s: %v", payload, err)
+			}
+		})
 	}
 }
 
@@ -130,6 +171,20 @@ func TestServiceRefuses(t *testing.T) {
 		"no life":             func(c *claims.Claims) { c.Expiry = c.IssuedAt },
 		"iat too far ahead":   func(c *claims.Claims) { c.IssuedAt.Unix += 61; c.NotBefore.Unix += 61; c.Expiry.Unix += 61 },
 		"a short life ahead":  func(c *claims.Claims) { c.IssuedAt.Unix += 61; c.NotBefore.Unix += 61 },
+		"a life that ended": func(c *claims.Claims) {
+			c.IssuedAt.Unix -= 700
+			c.NotBefore.Unix -= 700
+			c.Expiry.Unix = c.IssuedAt.Unix + 600
+		},
+		"no ID": func(c *claims.Claims) { c.ID = "" },
+		"a pod and a Secret": func(c *claims.Claims) {
+			c.Kubernetes.Pod, c.Kubernetes.Secret = &claims.Ref{Name: "p", UID: "u"}, &claims.Ref{Name: "s", UID: "u"}
+		},
+		"a pod of two lines":            func(c *claims.Claims) { c.Kubernetes.Pod = &claims.Ref{Name: "p\nq", UID: "u"} },
+		"a pod without UID":             func(c *claims.Claims) { c.Kubernetes.Pod = &claims.Ref{Name: "p"} },
+		"a node without UID":            func(c *claims.Claims) { c.Kubernetes.Node = &claims.Ref{Name: "n"} },
+		"a webhook for longer":          func(c *claims.Claims) { *c = *webhookClaims(); c.Expiry.Unix++ },
+		"a webhook's token for anybody": func(c *claims.Claims) { *c = *webhookClaims(); c.Audiences = nil },
 	} {
 		t.Run(what, func(t *testing.T) {
 			c := goodClaims()
@@ -158,8 +213,8 @@ func TestServiceRefuses(t *testing.T) {
 		"another order":                encode(strings.Replace(string(good), `"iat":1700000000,"iss":"`+testIssuer+`"`, `"iss":"`+testIssuer+`","iat":1700000000`, 1)),
 		"white space":                  encode(string(good) + " "),
 		"another escape":               encode(strings.Replace(string(good), `"ns"`, `"\u006es"`, 1)),
-		"an empty audience":            encode(`{"aud":[],` + string(good[1:])),
-		"an audience without an array": encode(`{"aud":"x",` + string(good[1:])),
+		"an empty audience":            encode(strings.Replace(string(good), `["api"]`, `[]`, 1)),
+		"an audience without an array": encode(strings.Replace(string(good), `["api"]`, `"api"`, 1)),
 		"a token":                      encode(string(good)) + ".x",
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -17,6 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/crypto/cryptobyte"
+	casn1 "golang.org/x/crypto/cryptobyte/asn1"
+
 	"github.com/nodeattest/nodeattest/cloud/internal/chain"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -25,7 +28,7 @@ import (
 const (
 	testSubscription = "8a205152-b25a-417f-a676-80465535a6c9"
 	testVM           = "b1310a36-d400-46f6-82cb-6217df846586"
-	testNonce        = "00112233445566778899aabbccddeeff"
+	testNonce        = "nodeattest007PsO2B9tnG1CEDAVcE7Z"
 )
 
 var testTime = time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
@@ -224,6 +227,13 @@ func certificateAttacks() []attack {
 		{name: "name-with-another-suffix", want: checkName, make: names("metadata.azure.com.attacker.example")},
 		{name: "name-with-another-prefix", want: checkName, make: names("xmetadata.azure.com")},
 		{name: "name-above", want: checkName, make: names("azure.com")},
+		{name: "name-with-an-empty-first-label", want: checkName, make: names(".metadata.azure.com")},
+		{name: "name-with-an-empty-label", want: checkName, make: names("eastus..metadata.azure.com")},
+		{name: "bytes-after-the-certificates-signature", want: checkEncoding, make: func(_ *bench, p *parts) {
+			body := cryptobyte.String(p.Certificates[0])
+			body.ReadASN1(&body, casn1.SEQUENCE)
+			p.Certificates[0] = tlv(0x30, body, tlv(0x04, []byte("anything at all")))
+		}},
 		{name: "usage-clients", want: checkCertificate, make: signedBy(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} })},
 		{name: "usage-absent", want: checkCertificate, make: signedBy(func(c *x509.Certificate) { c.ExtKeyUsage = nil })},
 		{name: "usage-no-signatures", want: checkCertificate, make: signedBy(func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageKeyEncipherment })},
@@ -253,7 +263,7 @@ func contentAttacks() []attack {
 			return bytes.Replace(der, []byte(testVM), []byte("b1310a36-d400-46f6-82cb-6217df846587"), 1)
 		}},
 		{name: "nonce-edited", want: checkSignature, bytes: func(der []byte) []byte {
-			return bytes.Replace(der, []byte(testNonce), []byte("00112233445566778899aabbccddeefe"), 1)
+			return bytes.Replace(der, []byte(testNonce), []byte(testNonce[:31]+"Y"), 1)
 		}},
 		{name: "document-of-yesterday", want: checkTime, make: func(_ *bench, p *parts) { p.Content = at(-6*time.Hour - time.Second) }},
 		{name: "document-of-the-next-minutes", want: checkTime, make: func(_ *bench, p *parts) { p.Content = at(maxSkew + time.Second) }},

@@ -194,7 +194,7 @@ func expectRecorded(t *testing.T, r *recorded, read, d *Document, err error) {
 func TestRecordedClouds(t *testing.T) {
 	data, at := readFile(t, "coder-govcloud.p7"), time.Date(2023, 3, 8, 17, 9, 33, 0, time.UTC)
 	c := recordedConfig(t)
-	for domain, want := range map[string]refusal.Check{"": checkName, domainPublic: checkName, "metadata.azure.cn": checkName, "azure.us": "", "metadata.azure.us": "", "Metadata.Azure.US": ""} {
+	for domain, want := range map[string]refusal.Check{"": checkName, domainPublic: checkName, "metadata.azure.cn": checkName, "metadata.azure.us": "", "usgovvirginia.metadata.azure.us": "", "Metadata.Azure.US": ""} {
 		t.Run(domain, func(t *testing.T) {
 			if c.Domains = []string{domain}; domain == "" {
 				c.Domains = nil

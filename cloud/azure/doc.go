@@ -12,9 +12,10 @@
 //	prover, err := azure.NewProver(azure.SourceOptions{}) // on the node
 //	attester, err := attest.NewAttester(prover)
 //
-// The nonce is the first 16 bytes of the challenge's qualifying data in lower-case
-// hexadecimal: its 32 characters are the most that the service accepts. A machine is
-// "azure:<subscription>/<vmId>" in lower case ([Identity]).
+// The nonce is "nodeattest" and the first 16 bytes of the challenge's qualifying data in base
+// 62: its 32 characters are the most that the service accepts. The label keeps what the agents
+// of other products ask for apart; see LIMITATIONS.md for those that ask for any text. A
+// machine is "azure:<subscription>/<vmId>" in lower case ([Identity]).
 //
 // Documents come in one shape, and only that one is read: DER, one certificate, one signer
 // whose certificate it is, no attributes. The chain that is verified is that of the very

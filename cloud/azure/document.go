@@ -2,7 +2,7 @@ package azure
 
 import (
 	"crypto/x509"
-	"encoding/hex"
+	"math/big"
 	"strings"
 	"time"
 
@@ -31,7 +31,12 @@ type Document struct {
 
 // Identity is the machine's identity, or an error with [attest.CheckIdentity] if the document
 // does not name a machine and a subscription.
-func (d *Document) Identity() (attest.Identity, error) { return Identity(d.SubscriptionID, d.VMID) }
+func (d *Document) Identity() (attest.Identity, error) {
+	if d == nil {
+		d = &Document{}
+	}
+	return Identity(d.SubscriptionID, d.VMID)
+}
 
 // identityKind is the kind of the identities of this platform's machines.
 const identityKind = "azure"
@@ -124,23 +129,41 @@ func readTime(s string) (time.Time, error) {
 	return t, nil
 }
 
-// checkNonce: the nonce is not one that a node of this SDK supplies, 32 lower-case hexadecimal
-// digits. One of the form 20260728-192400 is what the service writes if it was given none; any
-// other may come from its cache.
+// checkNonce: the nonce is not one that a node of this SDK supplies, "nodeattest" and 22
+// characters. One of the form 20260728-192400 is what the service writes if it was given none;
+// any other may come from its cache, or belong to another product.
 const checkNonce refusal.Check = "azure-document-nonce"
 
-// valueSize is how many bytes of the qualifying data a nonce carries: its 32 characters are
-// all that the service accepts.
-const valueSize = 16
+// A nonce is at most 32 letters and digits. The label says what it is for, so that a document
+// that another product's server asked for is none of ours. It leaves 22 characters for the
+// value, in base 62: the digits, a to z and A to Z, with zeros in front.
+const (
+	label       = "nodeattest"
+	valueSize   = 16 // bytes of the qualifying data: the first ones
+	valueDigits = 22
+	base        = 62
+)
 
 // nonceOf is the nonce for a value.
-func nonceOf(value []byte) string { return hex.EncodeToString(value[:valueSize]) }
+func nonceOf(value []byte) string {
+	digits := new(big.Int).SetBytes(value[:valueSize]).Text(base)
+	return label + strings.Repeat("0", valueDigits-len(digits)) + digits
+}
 
 // value is the first 16 bytes of the qualifying data that the document covers.
 func (d *Document) value() ([]byte, error) {
-	value, err := hex.DecodeString(d.Nonce)
-	if err != nil || len(value) != valueSize || nonceOf(value) != d.Nonce {
-		return nil, refuse(checkNonce, refusal.Quote(d.Nonce), "32 lower-case hexadecimal digits")
+	digits, ours := strings.CutPrefix(d.Nonce, label)
+	n, ok := new(big.Int).SetString(digits, base)
+	if !ours || !ok || n.Sign() < 0 || n.BitLen() > 8*valueSize {
+		return nil, badNonce(d.Nonce)
+	}
+	value := n.FillBytes(make([]byte, valueSize))
+	if nonceOf(value) != d.Nonce {
+		return nil, badNonce(d.Nonce)
 	}
 	return value, nil
+}
+
+func badNonce(nonce string) error {
+	return refuse(checkNonce, refusal.Quote(nonce), label+" and 22 characters of base 62")
 }

@@ -101,7 +101,18 @@ func verifierConfig(cloud *cloudtest.Azure, machine cloudtest.AzureMachine) (c a
 	if err != nil {
 		return c, err
 	}
-	members, err := membership.NewStaticList([]membership.Member{{Machine: id, NodeName: "node-1", Provider: azure.Provider}})
+	list, err := membership.NewStaticList([]membership.Member{{Machine: id, NodeName: "node-1", Provider: azure.Provider}})
+	if err != nil {
+		return c, err
+	}
+	// A pod may ask for documents too: behind the list, the first key is remembered, here in memory,
+	// otherwise in a file (boltregistry).
+	registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: "cluster-1", Provider: azure.Provider, Road: attest.RoadDocument}, membership.RegistryOptions{})
+	if err != nil {
+		return c, err
+	}
+	keys, err := membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour,
+		NodeExists: func(context.Context, string) (bool, error) { return false, nil }}) // ask the API server
 	if err != nil {
 		return c, err
 	}
@@ -120,7 +131,7 @@ func verifierConfig(cloud *cloudtest.Azure, machine cloudtest.AzureMachine) (c a
 				return &csr.Machine{Name: "vm-1", NodeName: name, BootstrapReady: true}, nil
 			},
 		},
-		Authorizer: members,
+		Authorizer: membership.Both(list, keys),
 	}, nil
 }
 

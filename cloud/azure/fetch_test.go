@@ -77,8 +77,8 @@ func TestFetch(t *testing.T) {
 		"six places":         {1, []string{"http://a/1", "http://a/2", "http://a/3", "http://a/4", "http://a/5", place(1)}, nil, chain.CheckChain, 4},
 		"down":               {1, nil, func(f *fetcher) { f.fails[place(1)] = errDown }, refusal.ErrRetry, 1},
 		"the first is down":  {1, []string{"http://a/1", place(1)}, func(f *fetcher) { f.fails["http://a/1"] = errDown }, "", 2},
-		"no certificate":     {1, nil, func(f *fetcher) { f.give[place(1)] = []byte("<html>") }, chain.CheckChain, 1},
-		"a huge one":         {1, nil, func(f *fetcher) { f.give[place(1)] = make([]byte, maxFetchedSize+1) }, chain.CheckChain, 1},
+		"no certificate":     {1, nil, func(f *fetcher) { f.give[place(1)] = []byte("<html>") }, refusal.ErrRetry, 1},
+		"a huge one":         {1, nil, func(f *fetcher) { f.give[place(1)] = make([]byte, maxFetchedSize+1) }, refusal.ErrRetry, 1},
 		"another issuer's":   {1, nil, func(f *fetcher) { f.give[place(1)] = b.issuing.Certificate.Raw }, chain.CheckChain, 1},
 		"the leaf itself":    {1, nil, func(f *fetcher) { f.give[place(1)] = b.leaf.Certificate.Raw }, chain.CheckChain, 1},
 		"one of that name":   {1, nil, func(f *fetcher) { f.give[place(1)] = fakeIssuer("Fetched 1") }, chain.CheckChain, 1},
@@ -157,9 +157,9 @@ func TestFetch(t *testing.T) {
 	})
 	t.Run("sizes", func(t *testing.T) {
 		leaf, give := chained(t, b, 1)
-		v := newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}, FetchIssuer: (&fetcher{give: give}).FetchIssuer})
 		der := must(newParts(testContent(), leaf).marshal())
-		for size, want := range map[int]refusal.Check{maxFetchedSize: "", maxFetchedSize + 1: chain.CheckChain} {
+		for size, want := range map[int]refusal.Check{maxFetchedSize: "", maxFetchedSize + 1: refusal.ErrRetry} {
+			v := newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}, FetchIssuer: (&fetcher{give: give}).FetchIssuer})
 			give[place(1)] = padded(t, b, "Fetched 1", size)
 			if _, err := v.Verify(context.Background(), der, testTime); want == "" && err != nil || want != "" && !errors.Is(err, want) {
 				t.Errorf("%d bytes: %v, want %q", size, err, want)
@@ -217,7 +217,8 @@ func (f roundTrips) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func TestHTTPFetcher(t *testing.T) {
 	var asked []string
-	status, body := http.StatusOK, "certificate"
+	good := string(testBench(t).issuing.Certificate.Raw)
+	status, body := http.StatusOK, good
 	f := NewHTTPFetcher(HTTPFetcherOptions{Transport: roundTrips(func(r *http.Request) *http.Response {
 		asked = append(asked, r.URL.String())
 		if status == 0 {
@@ -233,42 +234,55 @@ func TestHTTPFetcher(t *testing.T) {
 		url    string
 		status int
 		body   string
-		want   string // "" for none
+		found  bool
 		fails  bool
 		asks   string
 	}{
-		{"http://www.microsoft.com/pki/a.crt", 200, "a", "a", false, "https://www.microsoft.com/pki/a.crt"},
-		{"http://www.microsoft.com/pki/a.crt", 200, "changed", "a", false, ""},
-		{"http://caissuers.microsoft.com/b", 200, "b", "b", false, "https://caissuers.microsoft.com/b"},
-		{"https://CACERTS.digicert.com/c#x", 200, "c", "c", false, "https://CACERTS.digicert.com/c"},
-		{"http://www.microsoft.com/d", 404, "", "", false, "https://www.microsoft.com/d"},
-		{"http://www.microsoft.com/d", 302, "d", "", true, "https://www.microsoft.com/d"},
-		{"http://www.microsoft.com/d", 500, "d", "", true, "https://www.microsoft.com/d"},
-		{"http://www.microsoft.com/d", 0, "", "", true, "https://www.microsoft.com/d"},
-		{"http://www.microsoft.com/d", 200, "", "", true, "https://www.microsoft.com/d"},
-		{"http://www.microsoft.com/d", 200, strings.Repeat("d", maxFetchedSize+1), "", false, "https://www.microsoft.com/d"},
-		{"http://www.microsoft.com/d", 200, "d", "d", false, "https://www.microsoft.com/d"},
-		{"http://www.microsoft.com:8080/e", 200, "e", "", false, ""},
-		{"http://user@www.microsoft.com/e", 200, "e", "", false, ""},
-		{"http://169.254.169.254/metadata", 200, "e", "", false, ""},
-		{"http://www.microsoft.com.attacker.example/e", 200, "e", "", false, ""},
-		{"file://www.microsoft.com/etc/passwd", 200, "e", "", false, ""},
-		{"ldap://www.microsoft.com/e", 200, "e", "", false, ""},
-		{"://", 200, "e", "", false, ""},
-		{"", 200, "e", "", false, ""},
+		{"http://www.microsoft.com/pki/a.crt", 200, good, true, false, "https://www.microsoft.com/pki/a.crt"},
+		{"http://www.microsoft.com/pki/a.crt", 200, good, true, false, "https://www.microsoft.com/pki/a.crt"},
+		{"http://caissuers.microsoft.com/b", 200, good, true, false, "https://caissuers.microsoft.com/b"},
+		{"https://CACERTS.digicert.com/c#x", 200, good, true, false, "https://CACERTS.digicert.com/c"},
+		{"http://www.microsoft.com/404", 404, "", false, false, "https://www.microsoft.com/404"},
+		{"http://www.microsoft.com/404", 200, good, false, false, ""},
+		{"http://www.microsoft.com/302", 302, good, false, true, "https://www.microsoft.com/302"},
+		{"http://www.microsoft.com/500", 500, good, false, true, "https://www.microsoft.com/500"},
+		{"http://www.microsoft.com/500", 200, good, false, true, ""},
+		{"http://www.microsoft.com/0", 0, "", false, true, "https://www.microsoft.com/0"},
+		{"http://www.microsoft.com/nothing", 200, "", false, true, "https://www.microsoft.com/nothing"},
+		{"http://www.microsoft.com/page", 200, "<html>", false, true, "https://www.microsoft.com/page"},
+		{"http://www.microsoft.com/more", 200, good + "x", false, true, "https://www.microsoft.com/more"},
+		{"http://www.microsoft.com/large", 200, strings.Repeat("d", maxFetchedSize+1), false, true, "https://www.microsoft.com/large"},
+		{"http://www.microsoft.com:8080/e", 200, good, false, false, ""},
+		{"http://user@www.microsoft.com/e", 200, good, false, false, ""},
+		{"http://169.254.169.254/metadata", 200, good, false, false, ""},
+		{"http://www.microsoft.com@169.254.169.254/metadata", 200, good, false, false, ""},
+		{"http://www.microsoft.com.attacker.example/e", 200, good, false, false, ""},
+		{"http://www.microsoft.com./e", 200, good, false, false, ""},
+		{"http:www.microsoft.com/e", 200, good, false, false, ""},
+		{"//www.microsoft.com/e", 200, good, false, false, ""},
+		{"file://www.microsoft.com/etc/passwd", 200, good, false, false, ""},
+		{"ldap://www.microsoft.com/e", 200, good, false, false, ""},
+		{"://", 200, good, false, false, ""},
+		{"", 200, good, false, false, ""},
 	} {
 		asked, status, body = nil, c.status, c.body
 		got, err := f.FetchIssuer(context.Background(), c.url)
-		if string(got) != c.want || (err != nil) != c.fails || strings.Join(asked, " ") != c.asks {
-			t.Errorf("%d, %s: %q, %v, asked %q", n, c.url, got, err, asked)
+		if (string(got) == good) != c.found || !c.found && got != nil || (err != nil) != c.fails || strings.Join(asked, " ") != c.asks {
+			t.Errorf("%d, %s: %d bytes, %v, asked %q", n, c.url, len(got), err, asked)
+		}
+		if err != nil && strings.Contains(err.Error(), "/") {
+			t.Errorf("%d, %s: the URL is in %v", n, c.url, err)
 		}
 	}
-	status, body = http.StatusOK, "x"
-	for n := range 2 * maxKnown {
+	status = http.StatusNotFound
+	for n := range 2 * maxFailed {
 		_, _ = f.FetchIssuer(context.Background(), fmt.Sprintf("http://www.microsoft.com/%d", n))
 	}
-	if len(f.known) != maxKnown {
-		t.Errorf("%d certificates are remembered", len(f.known))
+	if len(f.failed) > maxFailed || len(f.flights) != 0 {
+		t.Errorf("%d failures are remembered, and %d requests", len(f.failed), len(f.flights))
+	}
+	if transport, ok := NewHTTPFetcher(HTTPFetcherOptions{}).client.Transport.(*http.Transport); !ok || transport.Proxy == nil {
+		t.Error("the environment's proxy is not asked")
 	}
 	if got, err := NewHTTPFetcher(HTTPFetcherOptions{Hosts: []string{"a.example"}}).FetchIssuer(context.Background(), "http://www.microsoft.com/"); got != nil || err != nil {
 		t.Errorf("another list of hosts: %q, %v", got, err)

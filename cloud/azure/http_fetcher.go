@@ -1,7 +1,6 @@
 package azure
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,24 +24,43 @@ type HTTPFetcherOptions struct {
 	// Hosts are the only hosts asked; nil means www.microsoft.com,
 	// caissuers.microsoft.com and cacerts.digicert.com.
 	Hosts []string
-	// Transport makes the requests; nil means one without a proxy.
+	// Transport makes the requests; nil means one with the system's roots and the proxy that
+	// the environment names (net/http.ProxyFromEnvironment).
 	Transport http.RoundTripper
-	// Timeout bounds one request; zero means 10 seconds.
-	Timeout time.Duration
 }
 
 // HTTPFetcher fetches issuers' certificates for a [VerifierConfig] over HTTPS: it fetches an
-// http URL over https instead. It follows no redirects, reads at most 16 KiB, and remembers up
-// to 64 certificates. It is safe for concurrent use.
+// http URL over https instead. It follows no redirects and reads at most 16 KiB. One request
+// is made for all who ask for a URL at once, and one that failed is not repeated for half a
+// minute. It is safe for concurrent use.
 type HTTPFetcher struct {
 	hosts  []string
 	client *http.Client
 
-	mu    sync.Mutex
-	known map[string][]byte // by URL
+	mu      sync.Mutex
+	flights map[string]*flight // by URL: the requests under way
+	failed  map[string]failure // by URL
 }
 
-const maxKnown = 64
+// flight is one request. der and err are set before done is closed.
+type flight struct {
+	done chan struct{}
+	der  []byte
+	err  error
+	left bool // who made it has left before it ended
+}
+
+// failure is a request that brought nothing.
+type failure struct {
+	err   error // nil: there is none
+	until time.Time
+}
+
+const (
+	requestTimeout = 5 * time.Second
+	failedFor      = 30 * time.Second
+	maxFailed      = 256 // of which all are forgotten if there are more
+)
 
 // NewHTTPFetcher makes a fetcher.
 func NewHTTPFetcher(opts HTTPFetcherOptions) *HTTPFetcher {
@@ -52,17 +70,20 @@ func NewHTTPFetcher(opts HTTPFetcherOptions) *HTTPFetcher {
 	}
 	transport := opts.Transport
 	if transport == nil {
-		transport = &http.Transport{DisableCompression: true, MaxResponseHeaderBytes: 16 << 10, IdleConnTimeout: time.Minute}
+		transport = &http.Transport{Proxy: http.ProxyFromEnvironment, DisableCompression: true, MaxResponseHeaderBytes: 16 << 10, IdleConnTimeout: time.Minute}
 	}
-	return &HTTPFetcher{hosts: slices.Clone(hosts), known: map[string][]byte{},
-		client: &http.Client{Transport: transport, Timeout: cmp.Or(opts.Timeout, 10*time.Second),
+	return &HTTPFetcher{hosts: slices.Clone(hosts), flights: map[string]*flight{}, failed: map[string]failure{},
+		client: &http.Client{Transport: transport, Timeout: requestTimeout,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 }
 
-// FetchIssuer returns what is at a URL of one of the hosts, and nil for other URLs.
+var errNoFetcher = errors.New("no fetcher")
+
+// FetchIssuer returns the certificate at a URL of one of the hosts, and nil for other URLs and
+// where there is none.
 func (f *HTTPFetcher) FetchIssuer(ctx context.Context, from string) ([]byte, error) {
 	if f == nil {
-		return nil, errors.New("no fetcher")
+		return nil, errNoFetcher
 	}
 	u, err := url.Parse(from)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.Port() != "" ||
@@ -70,18 +91,61 @@ func (f *HTTPFetcher) FetchIssuer(ctx context.Context, from string) ([]byte, err
 		return nil, nil
 	}
 	u.Scheme, u.Fragment = "https", ""
-	at := u.String()
+	for {
+		w, ours := f.board(u.String())
+		if ours {
+			der, err := f.request(ctx, u)
+			f.land(u.String(), w, der, err, ctx.Err() != nil)
+			return der, err
+		}
+		select {
+		case <-w.done:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if !w.left {
+			return w.der, w.err
+		}
+	}
+}
+
+// board returns the request for a URL that is under way or has failed just now, or a new one
+// that is the caller's to make.
+func (f *HTTPFetcher) board(at string) (w *flight, ours bool) {
 	f.mu.Lock()
-	der := f.known[at]
-	f.mu.Unlock()
-	if der != nil {
-		return der, nil
+	defer f.mu.Unlock()
+	if w := f.flights[at]; w != nil {
+		return w, false
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
-	if err != nil {
-		return nil, nil
+	w = &flight{done: make(chan struct{})}
+	if old, ok := f.failed[at]; ok && time.Now().Before(old.until) {
+		w.err = old.err
+		close(w.done)
+		return w, false
 	}
-	response, err := f.client.Do(request)
+	f.flights[at] = w
+	return w, true
+}
+
+// land ends a request.
+func (f *HTTPFetcher) land(at string, w *flight, der []byte, err error, left bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.flights, at)
+	delete(f.failed, at)
+	if der == nil && !left { // who left has not waited for the answer
+		if len(f.failed) == maxFailed {
+			clear(f.failed)
+		}
+		f.failed[at] = failure{err, time.Now().Add(failedFor)}
+	}
+	w.der, w.err, w.left = der, err, left
+	close(w.done)
+}
+
+// request gets a certificate.
+func (f *HTTPFetcher) request(ctx context.Context, u *url.URL) ([]byte, error) {
+	response, err := f.get(ctx, http.MethodGet, u)
 	if err != nil {
 		return nil, err
 	}
@@ -90,21 +154,48 @@ func (f *HTTPFetcher) FetchIssuer(ctx context.Context, from string) ([]byte, err
 		return nil, nil
 	}
 	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("status %d", response.StatusCode)
+		return nil, fmt.Errorf("%s: status %d", u.Hostname(), response.StatusCode)
 	}
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxFetchedSize+1))
-	switch {
-	case err != nil:
-		return nil, err
-	case len(body) == 0:
-		return nil, errors.New("an empty answer")
-	case len(body) > maxFetchedSize:
-		return nil, nil
+	der, err := io.ReadAll(io.LimitReader(response.Body, maxFetchedSize+1))
+	if err == nil {
+		_, err = parseFetched(der)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.known) < maxKnown {
-		f.known[at] = body
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", u.Hostname(), err)
 	}
-	return body, nil
+	return der, nil
+}
+
+// get makes a request. An error names the host, and not the URL, which is a stranger's.
+func (f *HTTPFetcher) get(ctx context.Context, method string, u *url.URL) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("%s: a URL that cannot be asked for", u.Hostname())
+	}
+	response, err := f.client.Do(request)
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", u.Hostname(), err)
+	}
+	return response, nil
+}
+
+// Check asks every host for its first page, and returns an error that names those that gave no
+// answer. Any answer will do: it shows that the network, the proxy and the roots let this
+// fetcher through, before a node depends on it.
+func (f *HTTPFetcher) Check(ctx context.Context) error {
+	if f == nil || len(f.hosts) == 0 {
+		return errNoFetcher
+	}
+	var failed error
+	for _, host := range f.hosts {
+		response, err := f.get(ctx, http.MethodHead, &url.URL{Scheme: "https", Host: host, Path: "/"})
+		if err == nil {
+			err = response.Body.Close()
+		}
+		failed = errors.Join(failed, err)
+	}
+	return failed
 }

@@ -7,15 +7,25 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/document"
+	"github.com/nodeattest/nodeattest/cloud/internal/inventory"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// Provider is the name of this kind of evidence in signer names and, followed by "/v1", in the
+// Provider is the name of this kind of evidence in signer names and, followed by "/v2", in the
 // block KUBELET AUTHENTICATOR ATTESTATION PROVIDER.
 const Provider = "azure"
 
-// checkSubscription: the machine belongs to a subscription that is not among those that count.
-const checkSubscription refusal.Check = "azure-subscription"
+// formatVersion is the version of the data format. The nonces of version 1 had no label.
+const formatVersion = 2
+
+const (
+	// checkSubscription: the machine belongs to a subscription that is not among those that
+	// count.
+	checkSubscription refusal.Check = "azure-subscription"
+	// checkInventory: the inventory's provider ID for the node is of another subscription or
+	// cloud.
+	checkInventory refusal.Check = "azure-inventory"
+)
 
 // KindConfig is what the kind is made of. Both fields are required.
 type KindConfig struct {
@@ -27,7 +37,9 @@ type KindConfig struct {
 	Subscriptions []string
 }
 
-// NewKind makes the control plane's side of the kind of evidence. The error matches
+// NewKind makes the control plane's side of the kind of evidence. A document is also held against
+// the inventory: if the machine's provider ID there is one of a cloud, it must be Azure's, of the
+// document's subscription; documents do not have the rest of it. The error matches
 // [refusal.CheckConfig] and names the field.
 func NewKind(config KindConfig) (*document.Kind, error) {
 	if config.Verifier == nil {
@@ -43,7 +55,7 @@ func NewKind(config KindConfig) (*document.Kind, error) {
 		}
 		p.subscriptions = append(p.subscriptions, strings.ToLower(s))
 	}
-	return document.NewKind(document.KindConfig{Provider: Provider, Identities: []attest.Grammar{Grammar()}, ValueSize: valueSize, Platform: p, OwnMachines: true})
+	return document.NewKind(document.KindConfig{Provider: Provider, Versions: []int{formatVersion}, Identities: []attest.Grammar{Grammar()}, ValueSize: valueSize, Platform: p, OwnMachines: true})
 }
 
 // platform is the [document.Platform] of Azure.
@@ -67,7 +79,16 @@ func (p *platform) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (
 	if err != nil {
 		return nil, err
 	}
-	return p.claims(d)
+	claims, err := p.claims(d)
+	if err != nil {
+		return nil, err
+	}
+	start := "/subscriptions/" + d.SubscriptionID + "/"
+	same := func(id string) bool { return strings.HasPrefix(strings.ToLower(id), start) }
+	if err := inventory.Compare(q, checkInventory, "azure", same, "azure://"+start); err != nil {
+		return nil, err
+	}
+	return claims, nil
 }
 
 func (p *platform) claims(d *Document) (*document.Claims, error) {

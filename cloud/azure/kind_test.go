@@ -1,9 +1,9 @@
 package azure
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"reflect"
@@ -107,7 +107,8 @@ func TestConformance(t *testing.T) {
 		"as it is": {strict, nil},
 		"nothing verified": {&weakPlatform{platform: strict, verify: func(p *platform, data []byte, q *attest.Inquiry) (*document.Claims, error) {
 			return p.Read(data)
-		}}, []string{"evidence-byte-changed", "evidence-last-byte-changed", "document-forged", "document-of-yesterday", "document-of-tomorrow"}},
+		}}, []string{"evidence-byte-changed", "evidence-last-byte-changed", "document-forged", "document-of-yesterday", "document-of-tomorrow",
+			"document-value-replaced", "document-bytes-not-covered", "document-identity-replaced"}},
 		"every root trusted": {&platform{untrusting, []string{testSubscription}}, []string{"document-forged"}},
 		"time of the document": {&weakPlatform{platform: strict, verify: func(p *platform, data []byte, q *attest.Inquiry) (*document.Claims, error) {
 			d, err := parseInsecure(data)
@@ -120,7 +121,7 @@ func TestConformance(t *testing.T) {
 			[]string{"honest-second-machine", "document-of-another-machine"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			kind, err := document.NewKind(document.KindConfig{Provider: Provider, Identities: []attest.Grammar{{Kind: identityKind}}, ValueSize: valueSize, Platform: c.platform})
+			kind, err := document.NewKind(document.KindConfig{Provider: Provider, Identities: []attest.Grammar{{Kind: identityKind}}, ValueSize: valueSize, Versions: []int{formatVersion}, Platform: c.platform})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -149,7 +150,7 @@ func TestConformance(t *testing.T) {
 func TestClaims(t *testing.T) {
 	cloud := cloudtest.NewAzure(t, cloudtest.AzureOptions{})
 	verifier := cloudVerifier(t, cloud)
-	nonce := hex.EncodeToString(make([]byte, 16))
+	nonce := nonceOf(make([]byte, 16))
 	another := "00000000-0000-0000-0000-000000000001"
 	for name, c := range map[string]struct {
 		machine       cloudtest.AzureMachine
@@ -161,9 +162,15 @@ func TestClaims(t *testing.T) {
 		"of a subscription":             {machine("1"), []string{another, strings.ToUpper(testSubscription)}, nonce, ""},
 		"of another subscription":       {machine("1"), []string{another}, nonce, checkSubscription},
 		"without a nonce":               {machine("1"), nil, "", checkNonce},
-		"a nonce in upper case":         {machine("1"), nil, strings.ToUpper("aa" + nonce[2:]), checkNonce},
-		"a short nonce":                 {machine("1"), nil, nonce[2:], checkNonce},
-		"a nonce that is no number":     {machine("1"), nil, "xx" + nonce[2:], checkNonce},
+		"the largest value":             {machine("1"), nil, nonceOf(bytes.Repeat([]byte{0xff}, 16)), ""},
+		"a value of 129 bits":           {machine("1"), nil, label + "7N42dgm5tFLK9N8MT7fHC8", checkNonce},
+		"a nonce of version 1":          {machine("1"), nil, strings.Repeat("0", 32), checkNonce},
+		"a label in upper case":         {machine("1"), nil, strings.ToUpper(label) + nonce[len(label):], checkNonce},
+		"a label alone":                 {machine("1"), nil, label, checkNonce},
+		"a short nonce":                 {machine("1"), nil, nonce[:31], checkNonce},
+		"a negative value":              {machine("1"), nil, label + "-" + nonce[len(label)+1:], checkNonce},
+		"a value with a plus":           {machine("1"), nil, label + "+" + nonce[len(label)+1:], checkNonce},
+		"a value with a line below":     {machine("1"), nil, label + "0_" + nonce[len(label)+2:], checkNonce},
 		"no subscription":               {cloudtest.AzureMachine{VMID: testVM}, nil, nonce, attest.CheckIdentity},
 		"no machine":                    {cloudtest.AzureMachine{SubscriptionID: testSubscription}, nil, nonce, attest.CheckIdentity},
 		"a machine that is no UUID":     {cloudtest.AzureMachine{SubscriptionID: testSubscription, VMID: "some-vm"}, nil, nonce, attest.CheckIdentity},
@@ -266,11 +273,16 @@ func TestConfig(t *testing.T) {
 		"no roots":              func(c *VerifierConfig) { c.Roots = nil },
 		"a nil root":            func(c *VerifierConfig) { c.Roots = []*x509.Certificate{nil} },
 		"a nil intermediate":    func(c *VerifierConfig) { c.Intermediates = []*x509.Certificate{nil} },
+		"a leaf as a root":      func(c *VerifierConfig) { c.Roots = append(slices.Clone(c.Roots), b.leaf.Certificate) },
+		"a leaf between":        func(c *VerifierConfig) { c.Intermediates = []*x509.Certificate{b.leaf.Certificate} },
 		"no domains":            func(c *VerifierConfig) { c.Domains = []string{} },
 		"an empty domain":       func(c *VerifierConfig) { c.Domains = []string{""} },
 		"a domain of one label": func(c *VerifierConfig) { c.Domains = []string{"com"} },
 		"a domain with a dot":   func(c *VerifierConfig) { c.Domains = []string{".azure.com"} },
 		"a domain with a star":  func(c *VerifierConfig) { c.Domains = []string{"*.azure.com"} },
+		"customers' names":      func(c *VerifierConfig) { c.Domains = []string{domainPublic, "cloudapp.azure.com"} },
+		"all of a cloud":        func(c *VerifierConfig) { c.Domains = []string{"azure.com"} },
+		"half the web":          func(c *VerifierConfig) { c.Domains = []string{"metadata.com"} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := good

@@ -83,11 +83,14 @@ func NewProver(opts SourceOptions) (*document.Prover, error) {
 	if err != nil {
 		return nil, err
 	}
-	return document.NewProver(Provider, s)
+	return document.NewProver(Provider, formatVersion, s)
 }
 
 // ask asks the service for a path with a query.
 func (s *Source) ask(ctx context.Context, path string, maxSize int) ([]byte, error) {
+	if s == nil {
+		s = &Source{}
+	}
 	return s.client.Do(ctx, metadata.Request{Path: path, Header: map[string]string{"Metadata": "true"}, MaxSize: maxSize})
 }
 

@@ -45,7 +45,7 @@ func TestSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	d, err := cloudVerifier(t, cloud).Verify(context.Background(), data, time.Now())
-	if err != nil || d.Nonce != strings.Repeat("5a", 16) {
+	if err != nil || d.Nonce != nonceOf(testValue) {
 		t.Errorf("got %+v, %v", d, err)
 	}
 	requests := server.Requests()
@@ -104,7 +104,7 @@ func TestCachedDocuments(t *testing.T) {
 	})
 	if data, err := s.Document(context.Background(), another); err != nil || len(waits) != 3 {
 		t.Errorf("%v after %v", err, waits)
-	} else if d, err := parseInsecure(data); err != nil || d.Nonce != strings.Repeat("01", 16) {
+	} else if d, err := parseInsecure(data); err != nil || d.Nonce != nonceOf(another) {
 		t.Errorf("got %+v, %v", d, err)
 	}
 
@@ -120,7 +120,7 @@ func TestCachedDocuments(t *testing.T) {
 // Answers that are not as documented are refused, and whether to try again is said.
 func TestSourceAnswers(t *testing.T) {
 	b := testBench(t)
-	document := must(b.document(newContent(testSubscription, testVM, strings.Repeat("5a", 16), time.Now())))
+	document := must(b.document(newContent(testSubscription, testVM, nonceOf(testValue), time.Now())))
 	encode := func(encoding string, data []byte) string {
 		return string(must(json.Marshal(map[string]string{"encoding": encoding, "signature": base64.StdEncoding.EncodeToString(data)})))
 	}

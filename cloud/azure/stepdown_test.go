@@ -5,12 +5,15 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/document"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/cloud/azure"
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
@@ -103,13 +106,85 @@ func TestFirstUse(t *testing.T) {
 	}
 }
 
+// otherAgent is an honest agent of another product on a machine: its server names the nonces,
+// and the agent hands out the documents. Whoever runs that server reaches no metadata server
+// of the machine.
+type otherAgent struct {
+	machine attest.Identity
+	ask     func(value []byte) ([]byte, error)
+}
+
+func (a otherAgent) Machine(context.Context) (attest.Identity, error) { return a.machine, nil }
+
+func (a otherAgent) Document(_ context.Context, value []byte) ([]byte, error) { return a.ask(value) }
+
+// A document over a nonce that another product's server named, in that product's form, does
+// not admit that server as the machine's node.
+func TestNonceOfAnotherProtocol(t *testing.T) {
+	cloud := cloudtest.NewAzure(t, cloudtest.AzureOptions{})
+	machine := cloudtest.AzureMachine{SubscriptionID: "8a205152-b25a-417f-a676-80465535a6c9", VMID: "b1310a36-d400-46f6-82cb-6217df846586"}
+	id, err := azure.Identity(machine.SubscriptionID, machine.VMID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := newVerifier(cloud, machine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, nonce := range map[string]func(value []byte) string{
+		"32 hexadecimal digits": func(value []byte) string { return hex.EncodeToString(value[:16]) },
+		"base64":                func(value []byte) string { return base64.StdEncoding.EncodeToString(value[:16]) },
+		"the whole value, cut":  func(value []byte) string { return base64.RawURLEncoding.EncodeToString(value)[:32] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			prover, err := document.NewProver(azure.Provider, 2, otherAgent{id, func(value []byte) ([]byte, error) { return cloud.Document(machine, nonce(value)) }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := joinBy(v, prover); !errors.Is(err, refusal.Check("azure-document-nonce")) {
+				t.Errorf("got %v, want azure-document-nonce", err)
+			}
+		})
+	}
+}
+
+// A node that writes the former version of the format is refused for that, and so are its
+// nonces.
+func TestFormerVersion(t *testing.T) {
+	cloud := cloudtest.NewAzure(t, cloudtest.AzureOptions{})
+	machine := cloudtest.AzureMachine{SubscriptionID: "8a205152-b25a-417f-a676-80465535a6c9", VMID: "b1310a36-d400-46f6-82cb-6217df846586"}
+	server := cloud.Serve(machine)
+	defer server.Close()
+	v, err := newVerifier(cloud, machine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := azure.NewSource(azure.SourceOptions{URL: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for version, want := range map[int]error{1: csr.CheckProviderVersion, 2: nil, 3: csr.CheckProviderVersion} {
+		prover, err := document.NewProver(azure.Provider, version, source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := joinBy(v, prover); !errors.Is(err, want) {
+			t.Errorf("version %d: %v, want %v", version, err, want)
+		}
+	}
+}
+
 // join is a join of node-1 with the documents of the machine that has the server.
 func join(v *attest.Verifier, url string) error {
-	ctx := context.Background()
 	prover, err := azure.NewProver(azure.SourceOptions{URL: url})
 	if err != nil {
 		return err
 	}
+	return joinBy(v, prover)
+}
+
+func joinBy(v *attest.Verifier, prover attest.Prover) error {
+	ctx := context.Background()
 	attester, err := attest.NewAttester(prover)
 	if err != nil {
 		return err
@@ -137,4 +212,44 @@ func join(v *attest.Verifier, url string) error {
 	}
 	_, err = v.Verify(ctx, filed(answer))
 	return err
+}
+
+// What the inventory says of the machine's provider ID is held against its document.
+func TestInventory(t *testing.T) {
+	cloud := cloudtest.NewAzure(t, cloudtest.AzureOptions{})
+	machine := cloudtest.AzureMachine{SubscriptionID: "8a205152-b25a-417f-a676-80465535a6c9", VMID: "b1310a36-d400-46f6-82cb-6217df846586"}
+	server := cloud.Serve(machine)
+	defer server.Close()
+	const vm = "/resourceGroups/MC_group/providers/Microsoft.Compute/virtualMachineScaleSets/pool-1/virtualMachines/0"
+	for providerID, want := range map[string]refusal.Check{
+		"": "",
+		"azure:///subscriptions/8a205152-b25a-417f-a676-80465535a6c9" + vm:                  "",
+		strings.ToLower("azure:///subscriptions/8A205152-b25a-417f-a676-80465535a6c9" + vm): "",
+		"azure:///subscriptions/8A205152-B25A-417F-A676-80465535A6C9" + vm:                  "",
+		"metal3://namespace/host/machine":                                                   "", // of which Azure knows nothing
+		"azure:///subscriptions/00000000-0000-0000-0000-000000000001" + vm:                  "azure-inventory",
+		"azure:///subscriptions/8a205152-b25a-417f-a676-80465535a6c9":                       "azure-inventory",
+		"azure:///subscriptions/8a205152-b25a-417f-a676-80465535a6c90" + vm:                 "azure-inventory",
+		"azure://8a205152-b25a-417f-a676-80465535a6c9" + vm:                                 "azure-inventory",
+		"azure://": "azure-inventory",
+		"gce://example-project/europe-west1-b/vm-1": "azure-inventory",
+		"aws:///us-east-2a/i-0123456789abcdef0":     "azure-inventory",
+	} {
+		t.Run(providerID, func(t *testing.T) {
+			config, err := verifierConfig(cloud, machine)
+			if err != nil {
+				t.Fatal(err)
+			}
+			config.Policy.Machines = func(_ context.Context, q csr.Question) (*csr.Machine, error) {
+				return &csr.Machine{Name: "machine-1", NodeName: q.NodeName, BootstrapReady: true, ProviderID: providerID}, nil
+			}
+			v, err := attest.NewVerifier(config)
+			if err == nil {
+				err = join(v, server.URL)
+			}
+			if want == "" && err != nil || want != "" && (!errors.Is(err, want) || errors.Is(err, refusal.ErrRetry)) {
+				t.Errorf("%v, want %q", err, want)
+			}
+		})
+	}
 }

@@ -137,7 +137,7 @@ func TestLimits(t *testing.T) {
 	}
 	for n, want := range map[int]bool{63: true, 64: false} {
 		c := b.config()
-		c.Domains = []string{strings.Repeat("a", n) + ".example"}
+		c.Domains = []string{"metadata." + strings.Repeat("a", n) + ".example"}
 		if _, err := NewVerifier(c); (err == nil) != want {
 			t.Errorf("a label of %d: %v", n, err)
 		}

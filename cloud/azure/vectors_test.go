@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -59,8 +60,11 @@ func writeVectors(t *testing.T, w *vectors.Writer) {
 		{name: "another-subscription", want: checkSubscription, make: withContent(testSubscription, testVM)},
 		{name: "no-machine", want: attest.CheckIdentity, make: withContent(`"vmId":"`+testVM, `"vmId":"`)},
 		{name: "nonce-of-the-service", want: checkNonce, make: withContent(testNonce, "20261122-145900")},
-		{name: "nonce-in-upper-case", want: checkNonce, make: withContent(testNonce, "00112233445566778899AABBCCDDEEFF")},
-		{name: "nonce-of-31-characters", want: checkNonce, make: withContent(testNonce, testNonce[1:])},
+		{name: "nonce-without-a-label", want: checkNonce, make: withContent(testNonce, "00112233445566778899aabbccddeeff")},
+		{name: "nonce-of-another-label", want: checkNonce, make: withContent(testNonce, "otherlabel"+testNonce[len(label):])},
+		{name: "nonce-in-upper-case", want: checkNonce, make: withContent(testNonce, strings.ToUpper(testNonce))},
+		{name: "nonce-of-129-bits", want: checkNonce, make: withContent(testNonce, label+"7N42dgm5tFLK9N8MT7fHC8")},
+		{name: "nonce-of-31-characters", want: checkNonce, make: withContent(testNonce, testNonce[:31])},
 	}
 	for _, a := range append(list, attacks()...) {
 		v := vectors.Vector{Name: a.name, Expect: string(a.want), Document: a.forged(b)}

@@ -47,8 +47,9 @@ type VerifierConfig struct {
 	Intermediates []*x509.Certificate
 	// FetchIssuer gets a missing intermediate from the place that a certificate names for it
 	// (authority information access, caIssuers: RFC 5280, 4.2.2.1): its DER, or nil if it does
-	// not fetch from that URL. An error means that nothing could be found out now. It is called
-	// from many goroutines, and at most four times for one document. Nil gets none;
+	// not fetch from that URL. An error means that nothing could be found out now, and so does
+	// what is no certificate. It is called for at most four documents at once, and for each at
+	// most four times, within ten seconds in all; what verified is kept for a day. Nil gets none;
 	// [HTTPFetcher.FetchIssuer] gets them over HTTPS.
 	//
 	// The URL comes from a certificate that nobody has verified yet: whoever files a request
@@ -58,8 +59,8 @@ type VerifierConfig struct {
 	FetchIssuer func(ctx context.Context, url string) ([]byte, error)
 	// Domains are the names of the clouds whose documents count, from Microsoft's
 	// documentation of the service: metadata.azure.com, metadata.azure.us (US government),
-	// metadata.azure.cn (China). Each covers itself and all names below it. Nil means the
-	// first. The certificates of the first two come from the same CAs: only the name tells
+	// metadata.azure.cn (China). Each covers itself and all names below it, and one that is not
+	// called metadata, or is not below such a name, is refused. Nil means the first. The certificates of the first two come from the same CAs: only the name tells
 	// them apart.
 	Domains []string
 }
@@ -68,6 +69,7 @@ type VerifierConfig struct {
 type Verifier struct {
 	roots, intermediates chain.Pool
 	fetchIssuer          func(ctx context.Context, url string) ([]byte, error)
+	fetched              fetched
 	domains              []string
 }
 
@@ -77,13 +79,14 @@ func NewVerifier(config VerifierConfig) (*Verifier, error) {
 	if len(config.Roots) == 0 {
 		return nil, refusal.Config("Roots", "", "at least one")
 	}
-	if slices.Contains(config.Roots, nil) || slices.Contains(config.Intermediates, nil) {
-		return nil, refusal.Config("Roots or Intermediates", "with nil", "certificates")
+	if !chain.AllCAs(config.Roots) || !chain.AllCAs(config.Intermediates) {
+		return nil, refusal.Config("Roots or Intermediates", "with nil or a certificate of no CA", "CAs")
 	}
 	if config.Domains == nil {
 		config.Domains = []string{domainPublic}
 	}
-	v := &Verifier{roots: chain.NewPool(config.Roots), intermediates: chain.NewPool(config.Intermediates), fetchIssuer: config.FetchIssuer}
+	v := &Verifier{roots: chain.NewPool(config.Roots), intermediates: chain.NewPool(config.Intermediates), fetchIssuer: config.FetchIssuer,
+		fetched: fetched{busy: make(chan struct{}, maxFetching)}}
 	for _, d := range config.Domains {
 		if !validDomain(d) {
 			return nil, refusal.Config("Domains", refusal.Quote(d), "names such as "+domainPublic)
@@ -96,10 +99,13 @@ func NewVerifier(config VerifierConfig) (*Verifier, error) {
 	return v, nil
 }
 
-// validDomain reports whether a name has two or more labels, of letters, digits and hyphens.
+// validDomain reports whether a name is metadata.<cloud>, or one below that, with two or more
+// labels for the cloud, of letters, digits and hyphens. Names of other services are customers',
+// who get certificates for them: under azure.com, for example.
 func validDomain(d string) bool {
 	labels := strings.Split(strings.ToLower(d), ".")
-	return len(labels) > 1 && len(d) <= 253 && !slices.ContainsFunc(labels, func(l string) bool {
+	first := slices.Index(labels, "metadata")
+	return first >= 0 && len(labels)-first > 2 && len(d) <= 253 && !slices.ContainsFunc(labels, func(l string) bool {
 		return l == "" || len(l) > 63 || strings.Trim(l, "abcdefghijklmnopqrstuvwxyz0123456789-") != ""
 	})
 }
@@ -145,7 +151,7 @@ func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // signer returns the one certificate, which must be the one that the signer names.
 func (d *signedData) signer() (*x509.Certificate, error) {
-	leaf, err := x509.ParseCertificate(d.certificate)
+	leaf, err := chain.Parse(d.certificate)
 	if err != nil {
 		return nil, &refusal.Error{Check: checkEncoding, Got: "a bad certificate", Want: "X.509", Err: err}
 	}
@@ -158,7 +164,7 @@ func (d *signedData) signer() (*x509.Certificate, error) {
 // trust finds a chain for the very certificate whose key signed, and verifies it. Checks that
 // cost nothing come first, so that an unknown certificate costs no signature.
 func (v *Verifier) trust(ctx context.Context, leaf *x509.Certificate, now time.Time, budget *attest.Budget) ([]*x509.Certificate, string, error) {
-	paths, missing := chain.Paths(leaf, v.roots, now, v.intermediates)
+	paths, missing := chain.Paths(leaf, v.roots, now, v.intermediates, v.fetched.pool(now))
 	if len(paths) == 0 && v.fetchIssuer == nil {
 		return nil, "", unknownIssuer(missing)
 	}
@@ -172,11 +178,13 @@ func (v *Verifier) trust(ctx context.Context, leaf *x509.Certificate, now time.T
 	if err := checkLeaf(leaf); err != nil {
 		return nil, "", err
 	}
+	var got chain.Pool
 	if len(paths) == 0 {
-		paths, err = v.fetch(ctx, leaf, now)
+		paths, got, err = v.fetch(ctx, leaf, now)
 	}
 	for _, path := range paths {
 		if err = chain.Verify(ctx, path, now, x509.ExtKeyUsageServerAuth, budget); err == nil {
+			v.fetched.keep(got.In(path), now)
 			return path, name, nil
 		}
 		if errors.Is(err, attest.CheckBudget) || errors.Is(err, refusal.ErrRetry) {
@@ -187,16 +195,16 @@ func (v *Verifier) trust(ctx context.Context, leaf *x509.Certificate, now time.T
 }
 
 func unknownIssuer(missing *x509.Certificate) error {
-	return refuse(chain.CheckChain, "an unknown authority "+missing.Issuer.String(), "one of the roots, or an intermediate that leads there")
+	return refuse(chain.CheckChain, "an unknown authority "+chain.Name(missing.RawIssuer), "one of the roots, or an intermediate that leads there")
 }
 
 // nameOf is the first name in the certificate that belongs to one of the clouds. Common Names
-// do not count.
+// do not count, nor do names with an empty label.
 func (v *Verifier) nameOf(leaf *x509.Certificate) (string, error) {
 	for _, name := range leaf.DNSNames {
 		lower := strings.ToLower(name)
 		for _, d := range v.domains {
-			if lower == d || strings.HasSuffix(lower, "."+d) {
+			if lower == d || strings.HasSuffix(lower, "."+d) && !slices.Contains(strings.Split(lower, "."), "") {
 				return lower, nil
 			}
 		}

@@ -4,13 +4,14 @@ import (
 	"context"
 	"encoding/base64"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/document"
+	"github.com/nodeattest/nodeattest/cloud/internal/inventory"
 	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -44,8 +45,8 @@ func isNil(v any) bool {
 }
 
 // NewKind makes the control plane's side of Google Compute Engine's identity tokens. A token is
-// also held against the inventory: if the machine's provider ID there begins with gce://, it
-// must be the token's. The error matches [refusal.CheckConfig] and names the field.
+// also held against the inventory: if the machine's provider ID there is one of a cloud, it must
+// be the token's ([Details.ProviderID]). The error matches [refusal.CheckConfig] and names the field.
 func NewKind(config KindConfig) (*document.Kind, error) {
 	p, err := newPlatform(config)
 	if err != nil {
@@ -68,13 +69,13 @@ func parseIdentity(id attest.Identity) (attest.Identity, error) {
 	return id, nil
 }
 
-const providerIDPrefix = "gce://"
+const providerIDScheme = "gce"
 
 // ProviderID is the provider ID that Kubernetes' cloud provider gives the machine's Node:
-// gce://<project ID>/<zone>/<instance name>. If the inventory's begins with gce:// it must be
-// this one.
+// gce://<project ID>/<zone>/<instance name>. If the inventory's begins with gce://, aws:// or
+// azure:// it must be this one.
 func (d *Details) ProviderID() string {
-	return providerIDPrefix + d.Instance.ProjectID + "/" + d.Instance.Zone + "/" + d.Instance.InstanceName
+	return providerIDScheme + "://" + d.Instance.ProjectID + "/" + d.Instance.Zone + "/" + d.Instance.InstanceName
 }
 
 // platform reads and verifies tokens, a [document.Platform].
@@ -89,11 +90,13 @@ func newPlatform(config KindConfig) (*platform, error) {
 		return nil, refusal.Config("Keys", "", "Google's")
 	case len(config.Projects) == 0:
 		return nil, refusal.Config("Projects", "", "the IDs of the projects whose machines may join")
-	case slices.Contains(config.Projects, ""):
-		return nil, refusal.Config("Projects", "an empty ID", "IDs of projects")
 	}
 	p := &platform{config.Keys, map[string]bool{}}
 	for _, project := range config.Projects {
+		m := oid.GCEInstance{Zone: "z", ProjectNumber: 1, ProjectID: project, InstanceID: 1, InstanceName: "i"}
+		if _, err := m.Marshal(); err != nil {
+			return nil, refusal.Config("Projects", refusal.Quote(project), "IDs of projects")
+		}
 		p.projects[project] = true
 	}
 	return p, nil
@@ -135,8 +138,9 @@ func (p *platform) Verify(ctx context.Context, token []byte, q *attest.Inquiry) 
 	if _, err := t.VerifySignature(ctx, p.keys); err != nil {
 		return nil, err
 	}
-	if q.Machine != nil && strings.HasPrefix(q.Machine.ProviderID, providerIDPrefix) && d.ProviderID() != q.Machine.ProviderID {
-		return nil, refuse(checkInventory, d.ProviderID(), q.Machine.ProviderID)
+	same := func(id string) bool { return providerIDScheme+"://"+id == d.ProviderID() }
+	if err := inventory.Compare(q, checkInventory, providerIDScheme, same, d.ProviderID()); err != nil {
+		return nil, err
 	}
 	return claims, nil // read from what was signed
 }

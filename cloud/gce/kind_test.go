@@ -102,7 +102,7 @@ func TestWeakKinds(t *testing.T) {
 			return weakKind(t, func(_ context.Context, token []byte, now time.Time) (*gce.Details, error) {
 				return verifyNaively(string(token), cloud.Keys(), now, jws.Check("jws-signature"), jws.CheckKeyID)
 			})
-		}, []string{"document-forged"}},
+		}, []string{"document-forged", "document-value-replaced", "document-bytes-not-covered", "document-identity-replaced"}},
 		"no clock": {func(_ attest.Kind, cloud *cloudtest.GCE) attest.Kind {
 			return weakKind(t, func(_ context.Context, token []byte, now time.Time) (*gce.Details, error) {
 				return verifyNaively(string(token), cloud.Keys(), now, refusal.Check("gce-expired"), refusal.Check("gce-future"))
@@ -244,7 +244,7 @@ func (j *join) attester(m oid.GCEInstance) *attest.Attester {
 	if err != nil {
 		j.t.Fatal(err)
 	}
-	prover, err := document.NewProver(gce.Provider, &tamperingSource{source, j.tamper})
+	prover, err := document.NewProver(gce.Provider, 1, &tamperingSource{source, j.tamper})
 	if err != nil {
 		j.t.Fatal(err)
 	}
@@ -347,7 +347,10 @@ func TestRefusedJoins(t *testing.T) {
 		"the inventory means another name":           {func(j *join) { j.known.ProviderID = "gce://example-project/europe-west1-b/vm-2" }, refusal.Check("gce-inventory")},
 		"the inventory means another zone":           {func(j *join) { j.known.ProviderID = "gce://example-project/europe-west1-c/vm-1" }, refusal.Check("gce-inventory")},
 		"the inventory means another project":        {func(j *join) { j.known.ProviderID = "gce://other-project/europe-west1-b/vm-1" }, refusal.Check("gce-inventory")},
-		"the inventory is of another cloud":          {func(j *join) { j.known.ProviderID = "aws:///x/i-1" }, ""},
+		"the inventory is of AWS":                    {func(j *join) { j.known.ProviderID = "aws:///us-east-2a/i-0123456789abcdef0" }, refusal.Check("gce-inventory")},
+		"the inventory is of Azure":                  {func(j *join) { j.known.ProviderID = "azure:///subscriptions/8a205152" }, refusal.Check("gce-inventory")},
+		"the inventory is of another platform":       {func(j *join) { j.known.ProviderID = "metal3://namespace/host/machine" }, ""},
+		"the inventory means the token's machine":    {func(j *join) { j.known.ProviderID = "gce://example-project/europe-west1-b/vm-1" }, ""},
 		"the inventory knows no provider ID":         {func(j *join) { j.known.ProviderID = "" }, ""},
 		"the node is of another cluster":             {func(j *join) { j.answer.ClusterID = "other" }, attest.CheckBindingCluster},
 		"the node asks another signer":               {func(j *join) { j.answer.SignerName = "cluster.x-k8s.io/kubelet-serving-gce" }, attest.CheckBindingSigner},

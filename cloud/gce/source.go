@@ -53,7 +53,7 @@ func NewProver(opts SourceOptions) (*document.Prover, error) {
 	if err != nil {
 		return nil, err
 	}
-	return document.NewProver(Provider, s)
+	return document.NewProver(Provider, 1, s)
 }
 
 // Machine asks for the project ID and the instance ID. The error is a [*refusal.Error] with
@@ -97,6 +97,9 @@ func (s *Source) Token(ctx context.Context, audience string) (string, error) {
 }
 
 func (s *Source) get(ctx context.Context, path string, maxSize int) ([]byte, error) {
+	if s == nil {
+		s = &Source{}
+	}
 	return s.client.Do(ctx, metadata.Request{Path: metadataRoot + path, MaxSize: maxSize,
 		Header: map[string]string{"Metadata-Flavor": "Google"}, Answer: "Metadata-Flavor", Value: "Google"})
 }

@@ -47,11 +47,12 @@ const (
 	checkLifetime refusal.Check = "gce-lifetime"
 	// checkExpired: the token has expired.
 	checkExpired refusal.Check = "gce-expired"
-	// checkFuture: the token was made more than a minute in the future.
+	// checkFuture: the token was made, or counts, more than a minute in the future.
 	checkFuture refusal.Check = "gce-future"
 	// checkProject: the machine's project is not one of those that are admitted.
 	checkProject refusal.Check = "gce-project"
-	// checkInventory: the inventory has another instance name, zone or project for the node.
+	// checkInventory: the inventory has another instance name, zone, project or cloud for the
+	// node.
 	checkInventory refusal.Check = "gce-inventory"
 )
 
@@ -73,7 +74,8 @@ type Details struct {
 	// IssuedAt and Expires bound the time in which it is good, in whole seconds.
 	IssuedAt, Expires time.Time
 
-	issuer string
+	issuer    string
+	notBefore time.Time // the same as IssuedAt where the token does not say
 }
 
 // DetailsOf returns what a token said in a join of this kind, and nil for other kinds.
@@ -148,8 +150,8 @@ func (p *platform) check(d *Details, now time.Time) error {
 		return refuse(checkLifetime, lifetime.String(), "up to "+maxLifetime.String())
 	case !now.Before(d.Expires):
 		return refuse(checkExpired, "a token until "+stamp(d.Expires), "one that is good at "+stamp(now))
-	case now.Add(leeway).Before(d.IssuedAt):
-		return refuse(checkFuture, "a token from "+stamp(d.IssuedAt), "one that is good at "+stamp(now))
+	case now.Add(leeway).Before(d.IssuedAt), now.Add(leeway).Before(d.notBefore):
+		return refuse(checkFuture, "a token of "+stamp(d.IssuedAt)+" from "+stamp(d.notBefore), "one that is good at "+stamp(now))
 	case !p.projects[d.Instance.ProjectID]:
 		return refuse(checkProject, d.Instance.ProjectID, "a project of the configuration")
 	}
@@ -167,7 +169,7 @@ func refuse(check attest.Check, got, want string) error {
 type claims struct {
 	audience, issuer, subject, party *string
 	email                            string
-	issuedAt, expires                *int64
+	issuedAt, expires, notBefore     *int64
 	engine                           *engine
 }
 
@@ -205,7 +207,7 @@ func parseClaims(payload []byte) (*Details, error) {
 	c := &claims{}
 	err := strictjson.Members{
 		"aud": must(&c.audience), "iss": must(&c.issuer), "sub": must(&c.subject), "azp": must(&c.party), "email": strictjson.Into(&c.email),
-		"iat": number(&c.issuedAt), "exp": number(&c.expires),
+		"iat": number(&c.issuedAt), "exp": number(&c.expires), "nbf": number(&c.notBefore),
 		"google": func(r *strictjson.Reader) error {
 			return strictjson.Members{"compute_engine": c.readEngine}.Read(r)
 		},
@@ -247,6 +249,10 @@ func (c *claims) details() (*Details, error) {
 	}
 	d := &Details{Created: seconds(*e.created), Licenses: e.licenses, Subject: *c.subject, Email: c.email, Audience: *c.audience,
 		IssuedAt: seconds(*c.issuedAt), Expires: seconds(*c.expires), issuer: *c.issuer}
+	d.notBefore = d.IssuedAt
+	if c.notBefore != nil {
+		d.notBefore = seconds(*c.notBefore)
+	}
 	id, err := strconv.ParseUint(*e.instanceID, 10, 64)
 	if err != nil || strconv.FormatUint(id, 10) != *e.instanceID {
 		return nil, refuse(checkMachine, "instance_id "+refusal.Quote(*e.instanceID), "a decimal number")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/cloud/internal/chain"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -83,7 +84,7 @@ func parse(document []byte) (*Document, error) {
 	if err := d.readPayload(); err != nil {
 		return nil, err
 	}
-	if d.leaf, err = x509.ParseCertificate(d.signer); err != nil {
+	if d.leaf, err = chain.Parse(d.signer); err != nil {
 		return nil, &refusal.Error{Check: checkEncoding, Got: "a bad certificate", Want: "X.509", Err: err}
 	}
 	if err := d.readNames(); err != nil {

@@ -104,7 +104,18 @@ func verifierConfig(platform *cloudtest.Nitro, machine cloudtest.NitroMachine) (
 	if err != nil {
 		return c, err
 	}
-	members, err := membership.NewStaticList([]membership.Member{{Machine: id, NodeName: "node-1", Provider: nitro.Provider}})
+	list, err := membership.NewStaticList([]membership.Member{{Machine: id, NodeName: "node-1", Provider: nitro.Provider}})
+	if err != nil {
+		return c, err
+	}
+	// A pod may ask for documents too: behind the list, the first key is remembered, here in memory,
+	// otherwise in a file (boltregistry).
+	registry, err := membership.NewMemoryRegistry(membership.Scope{Cluster: "cluster-1", Provider: nitro.Provider, Road: attest.RoadDocument}, membership.RegistryOptions{})
+	if err != nil {
+		return c, err
+	}
+	keys, err := membership.NewFirstUse(membership.FirstUseConfig{Registry: registry, MaxLifetime: 24 * time.Hour,
+		NodeExists: func(context.Context, string) (bool, error) { return false, nil }}) // ask the API server
 	if err != nil {
 		return c, err
 	}
@@ -123,7 +134,7 @@ func verifierConfig(platform *cloudtest.Nitro, machine cloudtest.NitroMachine) (
 				return &csr.Machine{Name: "instance-1", NodeName: name, BootstrapReady: true}, nil
 			},
 		},
-		Authorizer: members,
+		Authorizer: membership.Both(list, keys),
 	}, nil
 }
 

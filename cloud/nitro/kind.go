@@ -8,9 +8,11 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/document"
+	"github.com/nodeattest/nodeattest/cloud/internal/inventory"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -30,6 +32,9 @@ const (
 	checkUserData refusal.Check = "nitro-document-user-data"
 	// checkPCRs: a PCR has a value other than the good ones, or none.
 	checkPCRs refusal.Check = "nitro-pcrs"
+	// checkInventory: the inventory's provider ID for the node is of another instance, region or
+	// cloud.
+	checkInventory refusal.Check = "nitro-inventory"
 )
 
 // KindConfig is what the kind is made of.
@@ -45,8 +50,10 @@ type KindConfig struct {
 	GoodPCRs []map[int][]byte
 }
 
-// NewKind makes the control plane's side of the kind of evidence. The error matches
-// [refusal.CheckConfig] and names the field.
+// NewKind makes the control plane's side of the kind of evidence. A document is also held against
+// the inventory: if the machine's provider ID there is one of a cloud, it must be
+// aws:///<zone>/<instance ID> with the document's instance and a zone of its region, or none. The
+// error matches [refusal.CheckConfig] and names the field.
 func NewKind(config KindConfig) (*document.Kind, error) {
 	if config.Verifier == nil {
 		return nil, refusal.Config("Verifier", "", "one")
@@ -92,7 +99,18 @@ func (p *platform) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (
 	if err != nil {
 		return nil, err
 	}
-	return p.claims(d)
+	claims, err := p.claims(d)
+	if err != nil {
+		return nil, err
+	}
+	same := func(id string) bool {
+		zone, ours := strings.CutSuffix(id, "/"+d.InstanceID)
+		return ours && (zone == "/" || strings.HasPrefix(zone, "/"+d.Region) && !strings.Contains(zone[1:], "/"))
+	}
+	if err := inventory.Compare(q, checkInventory, "aws", same, "aws:///"+d.Region+".../"+d.InstanceID); err != nil {
+		return nil, err
+	}
+	return claims, nil
 }
 
 func (p *platform) claims(d *Document) (*document.Claims, error) {

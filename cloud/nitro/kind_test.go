@@ -95,7 +95,8 @@ func TestConformance(t *testing.T) {
 		"with PCRs": {&platform{strict.verifier, []map[int][]byte{{4: make([]byte, 48)}}}, nil},
 		"nothing verified": {&weakPlatform{platform: strict, verify: func(p *platform, data []byte, q *attest.Inquiry) (*document.Claims, error) {
 			return p.Read(data)
-		}}, []string{"evidence-byte-changed", "evidence-last-byte-changed", "document-forged", "document-of-yesterday", "document-of-tomorrow"}},
+		}}, []string{"evidence-byte-changed", "evidence-last-byte-changed", "document-forged", "document-of-yesterday", "document-of-tomorrow",
+			"document-value-replaced", "document-bytes-not-covered", "document-identity-replaced"}},
 		"every root trusted": {&platform{verifier: platformVerifier(t, ours, theirs)}, []string{"document-forged"}},
 		"time of the document": {&weakPlatform{platform: strict, verify: func(p *platform, data []byte, q *attest.Inquiry) (*document.Claims, error) {
 			d, err := parseInsecure(data)
@@ -238,7 +239,7 @@ func TestIdentity(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	for name, c := range map[string]VerifierConfig{"no roots": {}, "a nil root": {Roots: []*x509.Certificate{nil}}} {
+	for name, c := range map[string]VerifierConfig{"no roots": {}, "a nil root": {Roots: []*x509.Certificate{nil}}, "a leaf": {Roots: []*x509.Certificate{newBench().root.Certificate, newBench().leaf.Certificate}}} {
 		if _, err := NewVerifier(c); !errors.Is(err, refusal.CheckConfig) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
 	"github.com/nodeattest/nodeattest/cloud/nitro"
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -75,5 +76,48 @@ func TestStepDown(t *testing.T) {
 	}
 	if !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("first use: %v", err)
+	}
+}
+
+// What the inventory says of the machine's provider ID is held against its document.
+func TestInventory(t *testing.T) {
+	platform := cloudtest.NewNitro(t)
+	machine := cloudtest.NitroMachine{InstanceID: "i-0123456789abcdef0", Region: "us-east-2", PCRs: map[int][]byte{4: image(1)}}
+	prover, err := nitro.NewProver(nitro.SourceConfig{Ask: platform.Asker(machine)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for providerID, want := range map[string]refusal.Check{
+		"":                                      "",
+		"aws:///us-east-2a/i-0123456789abcdef0": "",
+		"aws:///us-east-2-chi-1a/i-0123456789abcdef0":         "", // a local zone
+		"aws:////i-0123456789abcdef0":                         "",
+		"metal3://namespace/host/machine":                     "", // of which AWS knows nothing
+		"aws:///us-east-2a/i-0fedcba9876543210":               "nitro-inventory",
+		"aws:///us-east-1a/i-0123456789abcdef0":               "nitro-inventory",
+		"aws:///us-east-2a/i-0123456789abcdef01":              "nitro-inventory",
+		"aws:///us-east-2a/i-0123456789abcdef0/i-1":           "nitro-inventory",
+		"aws:///i-0123456789abcdef0":                          "nitro-inventory",
+		"aws://us-east-2a/i-0123456789abcdef0":                "nitro-inventory",
+		"aws://":                                              "nitro-inventory",
+		"gce://example-project/europe-west1-b/vm-1":           "nitro-inventory",
+		"azure:///subscriptions/8a205152-b25a-417f-a676-8046": "nitro-inventory",
+	} {
+		t.Run(providerID, func(t *testing.T) {
+			config, err := verifierConfig(platform, machine)
+			if err != nil {
+				t.Fatal(err)
+			}
+			config.Policy.Machines = func(_ context.Context, q csr.Question) (*csr.Machine, error) {
+				return &csr.Machine{Name: "machine-1", NodeName: q.NodeName, BootstrapReady: true, ProviderID: providerID}, nil
+			}
+			v, err := attest.NewVerifier(config)
+			if err == nil {
+				_, err = join(context.Background(), v, prover)
+			}
+			if want == "" && err != nil || want != "" && (!errors.Is(err, want) || errors.Is(err, refusal.ErrRetry)) {
+				t.Errorf("%v, want %q", err, want)
+			}
+		})
 	}
 }

@@ -32,6 +32,15 @@ const (
 // maxSkew is how far the platform's clock may be ahead.
 const maxSkew = time.Minute
 
+// skewed is the time at which the certificates are verified: now, or the beginning of the leaf
+// that the platform made just now by a clock that is ahead.
+func (d *Document) skewed(now time.Time) time.Time {
+	if begins := d.leaf.NotBefore; begins.After(now) && !begins.After(now.Add(maxSkew)) {
+		return begins
+	}
+	return now
+}
+
 // VerifierConfig is what a [Verifier] is made of.
 type VerifierConfig struct {
 	// Roots are those of AWS, at least one. A document that includes another root is refused.
@@ -46,8 +55,8 @@ type Verifier struct{ roots []*x509.Certificate }
 
 // NewVerifier makes a verifier. The error matches [refusal.CheckConfig].
 func NewVerifier(config VerifierConfig) (*Verifier, error) {
-	if len(config.Roots) == 0 || slices.Contains(config.Roots, nil) {
-		return nil, refusal.Config("Roots", "", "at least one, and none nil")
+	if len(config.Roots) == 0 || !chain.AllCAs(config.Roots) {
+		return nil, refusal.Config("Roots", "", "at least one, and only CAs")
 	}
 	return &Verifier{slices.Clone(config.Roots)}, nil
 }
@@ -81,14 +90,15 @@ func (v *Verifier) trust(ctx context.Context, d *Document, now time.Time, budget
 	if err != nil {
 		return err
 	}
-	if err := chain.CheckTime(d.leaf, now); err != nil {
+	at := d.skewed(now)
+	if err := chain.CheckTime(d.leaf, at); err != nil {
 		return err
 	}
 	// Certificates have times in seconds, documents in milliseconds.
 	if made := d.Timestamp.Truncate(time.Second); made.After(now.Add(maxSkew)) || chain.CheckTime(d.leaf, made) != nil {
 		return refuse(checkTime, "a document of "+stamp(made), "one of the time of its certificate, and until "+stamp(now))
 	}
-	if err := chain.Verify(ctx, path, now, x509.ExtKeyUsageAny, budget); err != nil {
+	if err := chain.Verify(ctx, path, at, x509.ExtKeyUsageAny, budget); err != nil {
 		return err
 	}
 	if err := budget.Signature(ctx); err != nil {
@@ -114,7 +124,7 @@ func (v *Verifier) path(d *Document) ([]*x509.Certificate, error) {
 	}
 	path := []*x509.Certificate{d.leaf}
 	for _, der := range slices.Backward(d.cabundle[1:]) {
-		c, err := x509.ParseCertificate(der)
+		c, err := chain.Parse(der)
 		if err != nil {
 			return nil, &refusal.Error{Check: checkEncoding, Got: "a bad certificate in cabundle", Want: "X.509", Err: err}
 		}

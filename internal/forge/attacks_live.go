@@ -17,6 +17,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/softak"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -66,7 +67,7 @@ func challengeAttacks() []Forged {
 // signedAttacks are about the AK and its signature.
 func signedAttacks() []Forged {
 	return listed("AKs and signatures, live alone", map[string]func(*Forgery){
-		"ak-not-fixed": akWith(AKAttributes &^ (statement.AttributeFixedTPM | statement.AttributeFixedParent)),
+		"ak-not-fixed": akWith(softak.AKAttributes &^ (statement.AttributeFixedTPM | statement.AttributeFixedParent)),
 		"certificate-of-another-machines-ak": func(f *Forgery) {
 			two := f.w.Machines[MachineTwo]
 			f.Sent = &Sources{Chain: two.AK.Chain}
@@ -196,9 +197,9 @@ func credentialAttacks() (out []Live) {
 		"credential-for-an-ak-in-software": func(f *Forgery) *thief {
 			key := ECKey(elliptic.P256(), "AK that is none", nil)
 			// What the TPM would load of it, and therefore open a credential for.
-			loaded := PublicArea(key.Public(), SoftwareAttributes|statement.AttributeSensitiveDataOrigin, schemeECDSA256)
+			loaded := softak.PublicArea(key.Public(), SoftwareAttributes|statement.AttributeSensitiveDataOrigin, softak.ECDSA)
 			t := &thief{eks: []*SoftEK{f.EK}, names: [][]byte{f.AK.Public.Name(), loaded.Name()}}
-			*f = *f.w.Forge(&SoftAK{Private: Repeatable{key}, Public: PublicArea(key.Public(), AKAttributes, schemeECDSA256)}, f.Join)
+			*f = *f.w.Forge(&SoftAK{AK: *softak.NewAK(Repeatable{key}, softak.ECDSA)}, f.Join)
 			return t
 		},
 	}) {

@@ -28,6 +28,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/softak"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -78,12 +79,12 @@ type Bench struct {
 func (w *Bench) MakeKeys(rsaKey func(bits int, label string) *rsa.PrivateKey) {
 	w.TLS = Repeatable{ECKey(elliptic.P256(), "TLS key", nil)}
 	w.TLS2 = Repeatable{ECKey(elliptic.P256(), "another TLS key", nil)}
-	w.AKP256 = w.NewSoftAK(ECKey(elliptic.P256(), "AK P-256", nil), schemeECDSA256, MachineOne)
+	w.AKP256 = w.NewSoftAK(ECKey(elliptic.P256(), "AK P-256", nil), softak.ECDSA, MachineOne)
 	if rsaKey != nil {
 		w.RSATLS, w.RSA1024 = rsaKey(2048, "RSA TLS key"), rsaKey(1024, "weak RSA key")
-		w.AKRSA = w.NewSoftAK(rsaKey(2048, "AK RSA"), schemeRSASSA, MachineOne)
+		w.AKRSA = w.NewSoftAK(rsaKey(2048, "AK RSA"), softak.RSASSA, MachineOne)
 	}
-	w.AKOther = w.NewSoftAK(ECKey(elliptic.P256(), "AK of machine 2", nil), schemeECDSA256, MachineTwo)
+	w.AKOther = w.NewSoftAK(ECKey(elliptic.P256(), "AK of machine 2", nil), softak.ECDSA, MachineTwo)
 	w.Request = Must(csr.Create(csr.PurposeClient, w.TLS, NodeName, csr.CreateOptions{ProviderID: w.ProviderID}))
 	w.Ring = newRingKey("ring key", w.Now.Add(-time.Hour), time.Time{})
 	w.Retired = newRingKey("retired ring key", w.Now.Add(-48*time.Hour), w.Now.Add(-time.Second))

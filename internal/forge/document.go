@@ -14,7 +14,8 @@ import (
 
 // Documents make evidence that a platform signs about its machines, instead of a TPM's.
 type Documents struct {
-	Provider string
+	// Format is the kind's name and the version of its data format, such as "cloud/v1".
+	Format string
 	// Identity is the identity that a machine claims.
 	Identity func(machine string) string
 	// Sign is a document about a machine over a value, signed by the platform at a time, or by
@@ -45,7 +46,7 @@ func (d *Documents) machineKey(machine string) [message.HashSize]byte {
 
 // cover makes the document cover the qualifying data of a binding.
 func (d *documented) cover(f *Forgery) {
-	label, der, secret := "nodeattest/"+d.Provider+"/v1 ", Must(f.B.Marshal()), f.secret
+	label, der, secret := "nodeattest/"+d.Format+" ", Must(f.B.Marshal()), f.secret
 	if secret == nil {
 		key := f.Ring.Secret.Reveal()
 		secret = labelled(key[:], label+"secret", der)
@@ -65,7 +66,7 @@ func (d *documented) bundle(f *Forgery) *csr.Bundle {
 	evidence := message.Bundle{Statements: []message.Statement{
 		{Type: oid.NodeAttestDocumentProof, Stmt: Change(proof, p.OnProof)},
 		{Type: oid.NodeAttestDocument, Stmt: TLV(4, Change(d.Sign(d.machine, d.at, d.value, d.attacker), d.after))}}}
-	return &csr.Bundle{Request: f.Request, Provider: d.Provider + "/v1", Data: Change(Must(evidence.Marshal()), p.OnEvidence)}
+	return &csr.Bundle{Request: f.Request, Provider: d.Format, Data: Change(Must(evidence.Marshal()), p.OnEvidence)}
 }
 
 // documentAttacks are those of the other roads that concern the challenge and what encloses

@@ -6,8 +6,6 @@ import (
 	"crypto/elliptic"
 	"crypto/rsa"
 	_ "crypto/sha1"
-	"encoding/asn1"
-	"math/big"
 	"time"
 
 	"github.com/google/go-tpm/tpm2"
@@ -15,108 +13,34 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/softak"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
-// The attributes of attestation keys, of keys made in a TPM, and of software keys that were
-// loaded to be certified.
-const (
-	AKAttributes = statement.AttributeFixedTPM | statement.AttributeFixedParent | statement.AttributeSensitiveDataOrigin |
-		statement.AttributeUserWithAuth | statement.AttributeRestricted | statement.AttributeSign
-	ResidentAttributes = statement.AttributeFixedTPM | statement.AttributeFixedParent | statement.AttributeSensitiveDataOrigin |
-		statement.AttributeUserWithAuth | statement.AttributeSign
-	SoftwareAttributes = statement.AttributeUserWithAuth | statement.AttributeSign
-)
+// SoftwareAttributes are those of software keys that were loaded to be certified.
+const SoftwareAttributes = statement.AttributeUserWithAuth | statement.AttributeSign
 
 // Schemes of keys.
 var (
-	NoScheme       = statement.KeyScheme{Alg: tpm2.TPMAlgNull}
-	schemeRSASSA   = statement.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA256}
 	SchemeRSAPSS   = statement.KeyScheme{Alg: tpm2.TPMAlgRSAPSS, Hash: tpm2.TPMAlgSHA256}
 	sha1RSASSA     = statement.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1}
-	schemeECDSA256 = statement.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA256}
 	SchemeECDSA384 = statement.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA384}
 	SchemeECDSA512 = statement.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA512}
 )
 
-// SoftAK is an attestation key in software, which signs what no TPM would sign.
+// SoftAK is an attestation key in software, whose signatures repeat as far as the scheme allows.
 type SoftAK struct {
-	Private crypto.Signer     // the key, whose signatures repeat as far as the scheme allows
-	Public  *statement.Public // the public area
-	Chain   [][]byte          // its certificates, leaf first
+	softak.AK
+	Chain [][]byte // its certificates, leaf first
 }
 
 // NewSoftAK has the CA certify a key in software as the AK of a machine.
 func (w *Bench) NewSoftAK(private crypto.Signer, scheme statement.KeyScheme, machine string) *SoftAK {
 	return &SoftAK{
-		Private: Repeatable{private},
-		Public:  PublicArea(private.Public(), AKAttributes, scheme),
-		Chain:   AKChain(w.CA, private.Public(), tpmsim.CertificateOptions{OtherName: MachineName(machine)}),
+		AK:    *softak.NewAK(Repeatable{private}, scheme),
+		Chain: AKChain(w.CA, private.Public(), tpmsim.CertificateOptions{OtherName: MachineName(machine)}),
 	}
-}
-
-// PublicArea is the public area of a key, parsed, so Raw is set.
-func PublicArea(key crypto.PublicKey, attributes statement.Attributes, scheme statement.KeyScheme) *statement.Public {
-	p := &statement.Public{NameAlg: tpm2.TPMAlgSHA256, Attributes: attributes, Scheme: scheme,
-		Symmetric: statement.SymmetricScheme{Alg: tpm2.TPMAlgNull}}
-	switch k := key.(type) {
-	case *rsa.PublicKey:
-		p.Type, p.KeyBits, p.Modulus = tpm2.TPMAlgRSA, uint16(k.Size()*8), k.N.Bytes()
-		if k.E != 65537 {
-			p.Exponent = uint32(k.E)
-		}
-	case *ecdsa.PublicKey:
-		point := Must(k.Bytes())
-		half := len(point) / 2
-		p.Type, p.KDF, p.X, p.Y = tpm2.TPMAlgECC, NoScheme, point[1:1+half], point[1+half:]
-		p.Curve = map[elliptic.Curve]tpm2.TPMECCCurve{elliptic.P256(): tpm2.TPMECCNistP256,
-			elliptic.P384(): tpm2.TPMECCNistP384, elliptic.P521(): tpm2.TPMECCNistP521}[k.Curve]
-	}
-	return reparsed(p)
-}
-
-func reparsed(p *statement.Public) *statement.Public {
-	return Must(statement.ParsePublic(Must(p.Marshal())))
-}
-
-// Changed is a copy of p with one change.
-func Changed(p *statement.Public, how func(*statement.Public)) *statement.Public {
-	again := *p
-	how(&again)
-	return reparsed(&again)
-}
-
-// sign signs with any scheme that fits the key.
-func (k *SoftAK) sign(scheme statement.KeyScheme, message []byte) *statement.Signature {
-	hash := Must(scheme.Hash.Hash())
-	h := hash.New()
-	h.Write(message)
-	var opts crypto.SignerOpts = hash
-	if scheme.Alg == tpm2.TPMAlgRSAPSS {
-		opts = &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: hash}
-	}
-	out := Must(k.Private.Sign(nil, h.Sum(nil), opts))
-	v := &statement.Signature{Alg: scheme.Alg, Hash: scheme.Hash}
-	if scheme.Alg != tpm2.TPMAlgECDSA {
-		v.RSA = out
-		return v
-	}
-	r, s := ECDSA(out)
-	v.R, v.S = r.Bytes(), s.Bytes()
-	return v
-}
-
-// ECDSA splits a DER signature.
-func ECDSA(der []byte) (r, s *big.Int) {
-	var v struct{ R, S *big.Int }
-	Must(asn1.Unmarshal(der, &v))
-	return v.R, v.S
-}
-
-// Primary is the Qualified Name of the key as a primary key of the endorsement hierarchy.
-func (k *SoftAK) Primary() []byte {
-	return statement.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, k.Public.Name())
 }
 
 // Signing is a statement of an AK before it is marshalled and signed.
@@ -138,7 +62,7 @@ func (w *Bench) signing(ak *SoftAK, kind tpm2.TPMST) Signing {
 // Signed is the statement with its signature.
 func (s *Signing) Signed() (raw, signature []byte) {
 	raw = Change(Must(s.Attest.Marshal()), s.patch)
-	v := s.AK.sign(s.scheme, raw)
+	v := s.AK.Sign(s.scheme, raw)
 	if s.Signature != nil {
 		s.Signature(v)
 	}
@@ -198,7 +122,7 @@ func (w *Bench) Forge(ak *SoftAK, j Join) *Forgery {
 		f.Sent = &Sources{Chain: f.EK.Chain}
 	}
 	f.derive()
-	f.Certify(PublicArea(w.certifiable(f.Key.Public()), ResidentAttributes, NoScheme))
+	f.Certify(softak.PublicArea(w.certifiable(f.Key.Public()), softak.ResidentAttributes, softak.NoScheme))
 	if w.Quoted {
 		f.WithQuote()
 	}
@@ -266,7 +190,7 @@ func (f *Forgery) useAK(public *statement.Public) {
 }
 
 // changeAK is useAK with a change to its public area.
-func (f *Forgery) changeAK(how func(*statement.Public)) { f.useAK(Changed(f.AK.Public, how)) }
+func (f *Forgery) changeAK(how func(*statement.Public)) { f.useAK(softak.Changed(f.AK.Public, how)) }
 
 // Rescheme changes the AK's scheme, with which the statement is also signed.
 func (f *Forgery) Rescheme(scheme statement.KeyScheme) {
@@ -276,7 +200,7 @@ func (f *Forgery) Rescheme(scheme statement.KeyScheme) {
 
 // SignedBy makes another AK sign, under the public area and certificates of this one.
 func (f *Forgery) SignedBy(other *SoftAK) {
-	f.AK = &SoftAK{Private: other.Private, Public: f.AK.Public, Chain: f.AK.Chain}
+	f.AK = &SoftAK{AK: softak.AK{Private: other.Private, Public: f.AK.Public}, Chain: f.AK.Chain}
 }
 
 // Evidence signs the statement.

@@ -20,6 +20,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/softak"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -41,7 +42,7 @@ const (
 // MakeMachines makes what a live world has and the vectors do not: three machines with two EKs
 // each, and the weak EKs of the first. Call MakeKeys first.
 func (w *Bench) MakeMachines() {
-	third := w.NewSoftAK(ECKey(elliptic.P256(), "AK of machine 3", nil), schemeECDSA256, MachineThree)
+	third := w.NewSoftAK(ECKey(elliptic.P256(), "AK of machine 3", nil), softak.ECDSA, MachineThree)
 	w.Machines = map[string]*Machine{MachineOne: {AK: w.AKP256}, MachineTwo: {AK: w.AKOther}, MachineThree: {AK: third}}
 	for name, m := range w.Machines {
 		m.EK = w.NewEK(ECKey(elliptic.P256(), "EK of "+name, nil))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/softak"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -69,7 +70,7 @@ func (q *Quoting) Digest() {
 
 // ChangeAK changes the AK's public area, with the same key.
 func (q *Quoting) ChangeAK(how func(*statement.Public)) {
-	q.AK = &SoftAK{Private: q.AK.Private, Public: Changed(q.AK.Public, how)}
+	q.AK = &SoftAK{AK: softak.AK{Private: q.AK.Private, Public: softak.Changed(q.AK.Public, how)}}
 	q.Attest.QualifiedSigner = q.AK.Primary()
 }
 
@@ -172,10 +173,10 @@ func quotedSigners() []QuoteAttack {
 	ak := func(how func(*statement.Public)) func(*Quoting) { return func(q *Quoting) { q.ChangeAK(how) } }
 	signature := func(how func(*statement.Signature)) func(*Quoting) { return func(q *Quoting) { q.Signature = how } }
 	return listed("signers of quotes", map[string]func(*Quoting){
-		"by-another-ak":                   func(q *Quoting) { q.AK = &SoftAK{Private: q.w.AKOther.Private, Public: q.AK.Public} },
+		"by-another-ak":                   func(q *Quoting) { q.AK = &SoftAK{AK: softak.AK{Private: q.w.AKOther.Private, Public: q.AK.Public}} },
 		"by-an-ak-that-decrypts":          ak(func(p *statement.Public) { p.Attributes |= statement.AttributeDecrypt }),
 		"by-an-ak-that-is-not-restricted": ak(func(p *statement.Public) { p.Attributes &^= statement.AttributeRestricted }),
-		"by-an-ak-without-a-scheme":       ak(func(p *statement.Public) { p.Scheme = NoScheme }),
+		"by-an-ak-without-a-scheme":       ak(func(p *statement.Public) { p.Scheme = softak.NoScheme }),
 		"by-an-ak-under-a-sha1-name":      ak(func(p *statement.Public) { p.NameAlg = tpm2.TPMAlgSHA1 }),
 		"by-a-key-from-outside":           func(q *Quoting) { q.Attest.QualifiedSigner = q.AK.Public.Name() },
 		"by-nobody":                       func(q *Quoting) { q.Attest.QualifiedSigner = nil },

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/softak"
 )
 
 // Forged is an attack on the certify statement. It becomes two vectors: the statement by
@@ -37,12 +38,12 @@ func rs(how func(*statement.Signature)) func(*Forgery) {
 
 // Area is the public area of the request's key with these attributes.
 func (f *Forgery) Area(attributes statement.Attributes) *statement.Public {
-	return PublicArea(f.Key.Public(), attributes, NoScheme)
+	return softak.PublicArea(f.Key.Public(), attributes, softak.NoScheme)
 }
 
 // resident is the public area of a key in a TPM.
 func resident(key crypto.PublicKey) *statement.Public {
-	return PublicArea(key, ResidentAttributes, NoScheme)
+	return softak.PublicArea(key, softak.ResidentAttributes, softak.NoScheme)
 }
 
 // attestAttacks concern the TPMS_ATTEST itself.
@@ -74,7 +75,7 @@ func nameAttacks() []Forged {
 		"name-is-algorithm-alone": func(f *Forgery) { f.Attest.Certified.Name = f.Attest.Certified.Name[:2] },
 		"public-area-swapped":     func(f *Forgery) { f.Public = resident(f.w.TLS2.Public()) },
 		"public-area-attributes-changed": func(f *Forgery) {
-			f.Public = Changed(f.Public, func(p *statement.Public) { p.Attributes &^= statement.AttributeUserWithAuth })
+			f.Public = softak.Changed(f.Public, func(p *statement.Public) { p.Attributes &^= statement.AttributeUserWithAuth })
 		},
 		"public-area-trailing-bytes":          after(func(e *statement.CertifyEvidence) { e.Public = append(bytes.Clone(e.Public), 0) }),
 		"public-area-absent":                  after(func(e *statement.CertifyEvidence) { e.Public = nil }),
@@ -98,15 +99,15 @@ func keyAttacks() []Forged {
 		"external-key-claims-fixed-parent":    external(SoftwareAttributes | statement.AttributeFixedParent),
 		"software-key-passed-off-as-resident": external(SoftwareAttributes | statement.AttributeSensitiveDataOrigin),
 		"imported-key-passed-off-as-resident": public(SoftwareAttributes),
-		"key-fixed-tpm-without-fixed-parent":  public(ResidentAttributes &^ statement.AttributeFixedParent),
-		"key-cannot-sign":                     public(ResidentAttributes&^statement.AttributeSign | statement.AttributeDecrypt),
-		"key-restricted":                      public(AKAttributes),
-		"key-x509sign":                        public(ResidentAttributes | statement.AttributeX509Sign),
+		"key-fixed-tpm-without-fixed-parent":  public(softak.ResidentAttributes &^ statement.AttributeFixedParent),
+		"key-cannot-sign":                     public(softak.ResidentAttributes&^statement.AttributeSign | statement.AttributeDecrypt),
+		"key-restricted":                      public(softak.AKAttributes),
+		"key-x509sign":                        public(softak.ResidentAttributes | statement.AttributeX509Sign),
 		"ak-certified-as-tls-key":             onAK(func(f *Forgery) { f.Certify(f.AK.Public); f.Options = []string{"allowRestrictedKey"} }),
 		"ak-certified-under-other-attributes": onAK(external(SoftwareAttributes)),
 		"weak-rsa":                            func(f *Forgery) { *f = *f.w.Forge(f.AK, f.WithKey(f.w, Repeatable{f.w.RSA1024})) },
 		"weak-rsa-says-2048": func(f *Forgery) {
-			f.Certify(Changed(resident(f.w.RSA1024.Public()), func(p *statement.Public) { p.KeyBits = 2048 }))
+			f.Certify(softak.Changed(resident(f.w.RSA1024.Public()), func(p *statement.Public) { p.KeyBits = 2048 }))
 		},
 		"rsa-exponent-3":      func(f *Forgery) { f.Certify(resident(&rsa.PublicKey{N: f.w.RSATLS.N, E: 3})) },
 		"weak-curve":          after(func(e *statement.CertifyEvidence) { e.Public = withCurve(e.Public, 14, 1) }),
@@ -116,7 +117,7 @@ func keyAttacks() []Forged {
 
 // certifies makes the statement certify a changed public area.
 func certifies(how func(*statement.Public)) func(*Forgery) {
-	return func(f *Forgery) { f.Certify(Changed(f.Public, how)) }
+	return func(f *Forgery) { f.Certify(softak.Changed(f.Public, how)) }
 }
 
 // offCurve changes the last bit of Y.
@@ -151,15 +152,15 @@ func akWith(attributes statement.Attributes) func(*Forgery) {
 // certificate.
 func AKAttacks() []Forged {
 	return listed("AKs", map[string]func(*Forgery){
-		"ak-not-restricted":        akWith(AKAttributes &^ statement.AttributeRestricted),
-		"ak-can-decrypt":           akWith(AKAttributes | statement.AttributeDecrypt),
-		"ak-cannot-sign":           akWith(AKAttributes &^ statement.AttributeSign),
-		"ak-not-fixed-tpm":         akWith(AKAttributes &^ statement.AttributeFixedTPM),
-		"ak-not-fixed-parent":      akWith(AKAttributes &^ statement.AttributeFixedParent),
-		"ak-made-outside":          akWith(AKAttributes &^ statement.AttributeSensitiveDataOrigin),
-		"ak-x509sign":              akWith(AKAttributes | statement.AttributeX509Sign),
-		"ak-encrypted-duplication": akWith(AKAttributes | statement.AttributeEncryptedDuplication),
-		"ak-null-scheme":           changesAK(func(p *statement.Public) { p.Scheme = NoScheme }),
+		"ak-not-restricted":        akWith(softak.AKAttributes &^ statement.AttributeRestricted),
+		"ak-can-decrypt":           akWith(softak.AKAttributes | statement.AttributeDecrypt),
+		"ak-cannot-sign":           akWith(softak.AKAttributes &^ statement.AttributeSign),
+		"ak-not-fixed-tpm":         akWith(softak.AKAttributes &^ statement.AttributeFixedTPM),
+		"ak-not-fixed-parent":      akWith(softak.AKAttributes &^ statement.AttributeFixedParent),
+		"ak-made-outside":          akWith(softak.AKAttributes &^ statement.AttributeSensitiveDataOrigin),
+		"ak-x509sign":              akWith(softak.AKAttributes | statement.AttributeX509Sign),
+		"ak-encrypted-duplication": akWith(softak.AKAttributes | statement.AttributeEncryptedDuplication),
+		"ak-null-scheme":           changesAK(func(p *statement.Public) { p.Scheme = softak.NoScheme }),
 		"ak-ecdaa": changesAK(func(p *statement.Public) {
 			p.Scheme = statement.KeyScheme{Alg: tpm2.TPMAlgECDAA, Hash: tpm2.TPMAlgSHA256, Count: 1}
 		}),
@@ -169,7 +170,7 @@ func AKAttacks() []Forged {
 		"ak-sha1-name":                          changesAK(func(p *statement.Public) { p.NameAlg = tpm2.TPMAlgSHA1 }),
 		"ak-off-the-curve":                      changesAK(offCurve),
 		"ak-weak-curve":                         func(f *Forgery) { f.AKPublic = withCurve(f.AKPublic, 16, 2) },
-		"ak-weak-rsa":                           func(f *Forgery) { *f = *f.w.Forge(f.w.NewSoftAK(f.w.RSA1024, schemeRSASSA, MachineOne), f.Join) },
+		"ak-weak-rsa":                           func(f *Forgery) { *f = *f.w.Forge(f.w.NewSoftAK(f.w.RSA1024, softak.RSASSA, MachineOne), f.Join) },
 		"ak-public-trailing-bytes":              func(f *Forgery) { f.AKPublic = append(bytes.Clone(f.AKPublic), 0) },
 		"ak-loaded-from-outside":                func(f *Forgery) { f.Attest.QualifiedSigner = f.AK.Public.Name() },
 		"qualified-signer-absent":               func(f *Forgery) { f.Attest.QualifiedSigner = nil },
@@ -216,7 +217,7 @@ func schemeAttacks() []Forged {
 		"signature-sha1-for-a-sha256-ak": func(f *Forgery) { f.scheme = sha1RSASSA },
 		"signature-of-another-kind-of-key": func(f *Forgery) {
 			f.after = func(e *statement.CertifyEvidence) {
-				e.Signature = Must(f.w.AKRSA.sign(schemeRSASSA, e.Attest).Marshal())
+				e.Signature = Must(f.w.AKRSA.Sign(softak.RSASSA, e.Attest).Marshal())
 			}
 		},
 		"signature-is-an-hmac": after(func(e *statement.CertifyEvidence) { e.Signature = append([]byte{0, 5, 0, 0x0b}, make([]byte, 32)...) }),

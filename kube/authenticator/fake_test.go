@@ -388,7 +388,7 @@ func (d *documents) Open(ctx context.Context) (attest.Prover, error) {
 	if d.fails != nil {
 		return nil, d.fails
 	}
-	prover, err := document.NewProver(attesttest.PlatformProvider, d.f.platform.Machine(d.machine))
+	prover, err := document.NewProver(attesttest.PlatformProvider, 1, d.f.platform.Machine(d.machine))
 	if err != nil {
 		return nil, err
 	}

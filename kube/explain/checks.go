@@ -26,7 +26,7 @@ const (
 var remedies = map[remedy]string{
 	fileAgain:      "answer-early answer-late answer-old hello-expired",
 	newChallenge:   "ring-key",
-	addMachine:     "machine-not-ready machine-other-node machine-unknown",
+	addMachine:     "inventory-machine machine-not-ready machine-other-node machine-unknown",
 	ownCertificate: "inherited-expired inherited-machine inherited-node inherited-purpose requester-credential",
 	otherCluster:   "binding-cluster",
 	mendSettings:   "attestor-not-authorized no-challenge provider-purpose provider-result",
@@ -59,11 +59,11 @@ var remedies = map[remedy]string{
 		"gce-instance-encoding gce-instance-number gce-instance-size gce-instance-text " +
 		// a cloud's documents
 		"azure-certificate azure-certificate-name azure-document-algorithm azure-document-attributes azure-document-cached azure-document-encoding " +
-		"azure-document-nonce azure-document-signature azure-document-signers azure-document-time azure-subscription " +
+		"azure-document-nonce azure-document-signature azure-document-signers azure-document-time azure-inventory azure-subscription " +
 		"document-certificate-chain document-certificate-expired document-certificate-not-yet-valid " +
 		"gce-audience gce-claims gce-expired gce-future gce-inventory gce-issuer gce-lifetime gce-machine gce-project gce-token-size " +
 		"nitro-certificate nitro-document-algorithm nitro-document-encoding nitro-document-kind nitro-document-nonce nitro-document-signature " +
-		"nitro-document-time nitro-document-user-data nitro-module nitro-pcrs nitro-tpm " +
+		"nitro-document-time nitro-document-user-data nitro-inventory nitro-module nitro-pcrs nitro-tpm " +
 		"algorithm base64url critical-header form header jws-signature jws-signature-size key-id token-size",
 }
 

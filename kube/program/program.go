@@ -50,6 +50,8 @@ type Kind struct {
 	// Identities are the kinds of attest.Identity that it finds, such as "rack", with their
 	// grammars. An inventory may have one of another kind for none of its machines.
 	Identities []attest.Grammar
+	// Versions are those of its attest.Description; nil means only version 1.
+	Versions []int
 	// Open makes the kind. decode reads the section into a pointer to a struct whose fields
 	// have JSON tags: an unknown field, or a value of the wrong type, is an error. Files that
 	// the section names as rootsFile, intermediatesFile or crlFiles are watched: the program

@@ -145,7 +145,7 @@ func join(t *testing.T, s *settings.Settings, nodeName string, machine rack) err
 	if err != nil {
 		t.Fatal(err)
 	}
-	prover, err := document.NewProver("rack", machine)
+	prover, err := document.NewProver("rack", 1, machine)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,6 +207,9 @@ func TestKindRefused(t *testing.T) {
 	others.Open = func(func(into any) error) (attest.Kind, error) {
 		return document.NewKind(document.KindConfig{Provider: "rack", Identities: []attest.Grammar{{Kind: "rack"}, {Kind: "row"}}, ValueSize: 32, Platform: rack{}})
 	}
+	second := Kind{Name: "rack", Identities: rackKind().Identities, Versions: []int{2}, Open: func(func(any) error) (attest.Kind, error) {
+		return document.NewKind(document.KindConfig{Provider: "rack", Versions: []int{2}, Identities: rackKind().Identities, ValueSize: 32, Platform: rack{}})
+	}}
 	named := func(name string) Kind {
 		k := rackKind()
 		k.Name = name
@@ -232,6 +235,8 @@ func TestKindRefused(t *testing.T) {
 		"no identities":                 {"", "", []Kind{{Name: "rack", Open: rackKind().Open}}, "Identities of rack"},
 		"a kind of another name":        {"", "", []Kind{tpms}, "shelf"},
 		"identities that are not named": {"", "", []Kind{others}, "without row"},
+		"a later version":               {"", "", []Kind{second}, ""},
+		"a version that is not named":   {"", "", []Kind{{Name: "rack", Identities: second.Identities, Open: second.Open}}, "Kind.Versions"},
 		"another kind's identity":       {"mode: FirstUse", "mode: Inventory", []Kind{{Name: "rack", Identities: []attest.Grammar{{Kind: "slot"}}, Open: rackKind().Open}}, "rack:01"},
 	} {
 		t.Run(name, func(t *testing.T) {

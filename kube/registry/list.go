@@ -98,7 +98,8 @@ const sweepAfter = 24 * time.Hour
 // delete on pointers: without these, pointers stay, and do not count.
 func (r *Registry) Sweep(ctx context.Context) (removed int, err error) {
 	err = r.nodes(ctx, func(n *node) error {
-		if n.record.Live(r.now().Add(-sweepAfter)) {
+		now := r.now()
+		if until := n.record.Until(); n.record.Live(now) || until.After(now.Add(-sweepAfter)) && !until.After(now) {
 			return nil
 		}
 		if err := r.remove(ctx, n.object); err != nil {

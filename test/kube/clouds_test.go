@@ -140,7 +140,7 @@ func (r *replay) Document(ctx context.Context, value []byte) ([]byte, error) {
 // documentNode is a node that files its requests itself, with the documents of a source.
 func (c *cluster) documentNode(t *testing.T, provider, name string, source document.Source) *attesttest.Node {
 	t.Helper()
-	prover, err := document.NewProver(provider, source)
+	prover, err := document.NewProver(provider, 1, source)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,3 +1,5 @@
+//go:build !kubernetes137
+
 package kubernetes
 
 import (

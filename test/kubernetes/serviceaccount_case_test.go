@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -70,7 +71,7 @@ func (s source) text(usual string) string {
 
 // objects are what there is in the cluster: for each kind nothing, an error or one object.
 type objects struct {
-	account, pod, secret, node slot
+	account, pod, secret, node, validating, mutating slot
 }
 
 type slot struct {
@@ -92,7 +93,8 @@ func (s source) slot(namespace, name string, now time.Time) slot {
 }
 
 func (s source) objects(now time.Time) *objects {
-	return &objects{account: s.slot("ns", "app", now), pod: s.slot("ns", "pod", now), secret: s.slot("ns", "secret", now), node: s.slot("", "node", now)}
+	return &objects{account: s.slot("ns", "app", now), pod: s.slot("ns", "pod", now), secret: s.slot("ns", "secret", now), node: s.slot("", "node", now),
+		validating: s.slot("", "validating", now), mutating: s.slot("", "mutating", now)}
 }
 
 // errEmptyName is what a client of the API server says before it asks.
@@ -140,8 +142,30 @@ func (o theirs) GetNode(_ context.Context, name string) (*v1.Node, error) {
 	return &v1.Node{ObjectMeta: o.node.meta()}, o.node.find("nodes", "", name)
 }
 
+func (o theirs) GetValidatingWebhookConfiguration(_ context.Context, name string) (*admissionv1.ValidatingWebhookConfiguration, error) {
+	return &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: o.validating.meta()}, o.validating.find("validatingwebhookconfigurations", "", name)
+}
+
+func (o theirs) GetMutatingWebhookConfiguration(_ context.Context, name string) (*admissionv1.MutatingWebhookConfiguration, error) {
+	return &admissionv1.MutatingWebhookConfiguration{ObjectMeta: o.mutating.meta()}, o.mutating.find("mutatingwebhookconfigurations", "", name)
+}
+
 // ours is the getter of ours, for the same objects.
 type ours struct{ *objects }
+
+// oursWithHooks is one that gets webhook configurations too.
+type oursWithHooks struct{ ours }
+
+func (o oursWithHooks) WebhookConfiguration(_ context.Context, resource, name string) (*claims.Object, error) {
+	hook := &o.validating
+	if resource == "mutatingwebhookconfigurations" {
+		hook = &o.mutating
+	}
+	if err := hook.find(resource, "", name); err != nil {
+		return nil, ourError(resource, name, err)
+	}
+	return &hook.Object, nil
+}
 
 // ReadsLive: the case is the API server.
 func (ours) ReadsLive() {}
@@ -164,7 +188,7 @@ func (o ours) Pod(_ context.Context, namespace, name string) (*claims.Pod, error
 	if err := o.pod.find("pods", namespace, name); err != nil {
 		return nil, ourError("pods", name, err)
 	}
-	return &claims.Pod{Object: o.pod.Object}, nil
+	return &claims.Pod{Object: o.pod.Object, ServiceAccountName: "app", NodeName: "node"}, nil
 }
 
 func (o ours) Secret(_ context.Context, namespace, name string) (*claims.Object, error) {
@@ -205,10 +229,34 @@ func (s source) claimSet(now time.Time) *claims.Claims {
 			WarnAfter: pick(s, claims.NumericDate{}, claims.NumericDate{Present: true}, s.near(now), s.near(now.Add(-time.Hour))),
 		},
 	}
+	if s.oneIn(4) {
+		s.hook(c)
+	}
 	if s.oneIn(30) {
 		c.Issuer = pick(s, "", otherIssuer, "https://stranger.example", issuer+"/", claims.LegacyIssuer)
 	}
 	return c
+}
+
+// hook binds a claim set to webhook configurations, mostly as kube-apiserver 1.37 does.
+func (s source) hook(c *claims.Claims) {
+	k := &c.Kubernetes
+	if !s.oneIn(8) {
+		k.Pod, k.Secret, k.Node = nil, nil, nil
+		c.Expiry = claims.NumericDate{Unix: c.IssuedAt.Unix + int64(pick(s, 600, 600, 600, 601)), Present: true}
+	}
+	k.ValidatingWebhookConfiguration = s.ref("validating")
+	if k.ValidatingWebhookConfiguration == nil || s.oneIn(8) {
+		k.MutatingWebhookConfiguration = s.ref("mutating")
+	}
+	if !s.oneIn(12) {
+		k.Attestations = &claims.Attestations{AdmissionReviewAPIGroups: s.groups()}
+	}
+}
+
+// groups are API groups that a token attests, mostly one.
+func (s source) groups() []string {
+	return pick(s, []string{s.text("apps")}, []string{s.text("apps")}, []string{"*"}, []string{""}, []string{"apps", "batch"}, []string{})
 }
 
 // audiences are those of a token or a review: none at times.
@@ -238,9 +286,11 @@ func (s source) bend(payload []byte) []byte {
 	if inner, ok := set["kubernetes.io"].(map[string]any); ok && s.oneIn(2) {
 		at = inner
 	}
-	name := pick(s, "exp", "nbf", "iat", "aud", "iss", "sub", "jti", "kubernetes.io", "pod", "node", "secret", "serviceaccount", "warnafter", "namespace", "Iss", "extra")
+	name := pick(s, "exp", "nbf", "iat", "aud", "iss", "sub", "jti", "kubernetes.io", "pod", "node", "secret", "serviceaccount", "warnafter", "namespace", "Iss", "extra",
+		"attestations", "validatingwebhookconfiguration", "mutatingwebhookconfiguration")
 	at[name] = pick[any](s, nil, "", oneAudience, 1, -1, 1.5, 1e300, true, []any{}, []any{oneAudience}, []any{1}, []any{nil}, map[string]any{},
-		map[string]any{"name": nil, "uid": "pod-uid"}, map[string]any{"name": 7})
+		map[string]any{"name": nil, "uid": "pod-uid"}, map[string]any{"name": 7},
+		map[string]any{"admissionReviewAPIGroups": nil}, map[string]any{"admissionReviewAPIGroups": []any{nil}, "x": []any{}}, map[string]any{"x": nil})
 	if s.oneIn(3) {
 		delete(at, name)
 	}

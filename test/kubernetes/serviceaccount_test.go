@@ -13,13 +13,16 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	jose "gopkg.in/go-jose/go-jose.v2"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 
@@ -52,6 +55,28 @@ func inShards(t *testing.T, run func(*testing.T, source)) {
 	}
 }
 
+// A release is an API server that the modules of Kubernetes here can be.
+type release struct {
+	name  string
+	as    apiserver.Release
+	gate  string   // set for it, if any
+	kinds []string // what it says beside kinds
+}
+
+// inReleases runs a test with each release, one after another: a feature gate is the process's.
+func inReleases(t *testing.T, run func(*testing.T, release)) {
+	for _, r := range releases {
+		t.Run(r.name, func(t *testing.T) {
+			if r.gate != "" {
+				if err := utilfeature.DefaultMutableFeatureGate.Set(r.gate); err != nil {
+					t.Fatal(err)
+				}
+			}
+			run(t, r)
+		})
+	}
+}
+
 // fixedSigner signs everything with the same bytes: only the claims count.
 type fixedSigner struct{}
 
@@ -72,36 +97,70 @@ type generated struct {
 	theirErr, ourErr         error
 }
 
+// theirBound are the objects that Kubernetes' generator binds a token to, and the API groups that it
+// attests.
+type theirBound struct {
+	pod        *core.Pod
+	secret     *core.Secret
+	node       *core.Node
+	validating *admissionv1.ValidatingWebhookConfiguration
+	mutating   *admissionv1.MutatingWebhookConfiguration
+	groups     []string
+}
+
+// bindHook binds the token to a webhook configuration, and returns what our claims then have.
+func (s source) bindHook(their *theirBound) (private claims.Private) {
+	o, ref := s.generatedObject("", "hook"), &claims.Ref{}
+	if s.oneIn(2) {
+		their.validating = &admissionv1.ValidatingWebhookConfiguration{}
+		their.validating.Name, their.validating.UID = o.Name, uidOf(o)
+		private.ValidatingWebhookConfiguration = ref
+	} else {
+		their.mutating = &admissionv1.MutatingWebhookConfiguration{}
+		their.mutating.Name, their.mutating.UID = o.Name, uidOf(o)
+		private.MutatingWebhookConfiguration = ref
+	}
+	ref.Name, ref.UID = o.Name, o.UID
+	if their.groups = s.groups(); !s.oneIn(8) {
+		private.Attestations = &claims.Attestations{AdmissionReviewAPIGroups: their.groups}
+		return private
+	}
+	their.groups = nil
+	return private
+}
+
 // generate gives the same random objects to both generators.
 func (s source) generate(t *testing.T) generated {
 	now, iss := time.Now(), s.text(issuer)
 	account := s.generatedObject("ns", "app")
 	var b apiserver.Bound
 	b.ServiceAccount = &account
-	var pod *core.Pod
-	var secret *core.Secret
-	var node *core.Node
+	var their theirBound
 	if s.oneIn(2) {
 		o := s.generatedObject("ns", "pod")
-		b.Pod, pod = &claims.Pod{Object: o}, &core.Pod{}
-		pod.Name, pod.UID = o.Name, uidOf(o)
+		b.Pod, their.pod = &claims.Pod{Object: o}, &core.Pod{}
+		their.pod.Name, their.pod.UID = o.Name, uidOf(o)
 	}
 	if s.oneIn(3) {
 		o := s.generatedObject("ns", "secret")
-		b.Secret, secret = &o, &core.Secret{}
-		secret.Name, secret.UID = o.Name, uidOf(o)
+		b.Secret, their.secret = &o, &core.Secret{}
+		their.secret.Name, their.secret.UID = o.Name, uidOf(o)
 	}
 	if s.oneIn(2) {
 		o := s.generatedObject("", "node")
-		b.Node, node = &claims.Node{Object: o}, &core.Node{}
-		node.Name, node.UID = o.Name, uidOf(o)
+		b.Node, their.node = &claims.Node{Object: o}, &core.Node{}
+		their.node.Name, their.node.UID = o.Name, uidOf(o)
+	}
+	var hook claims.Private
+	if knowsHooks && b.Pod == nil && b.Secret == nil && b.Node == nil {
+		hook = s.bindHook(&their)
 	}
 	var sa core.ServiceAccount
 	sa.Namespace, sa.Name, sa.UID = account.Namespace, account.Name, uidOf(account)
 	seconds, warnAfter := pick(s, 600, 3607, 1<<32, 0, -5, s.Int63n(1<<33)), pick(s, 0, 0, 3607, -1, s.Int63n(1<<33))
 	audiences := s.audiences()
 	var g generated
-	public, private, err := serviceaccount.Claims(sa, pod, secret, node, seconds, warnAfter, audiences)
+	public, private, err := theirClaims(sa, their, seconds, warnAfter, audiences)
 	id := ""
 	if g.theirErr = err; err == nil {
 		id = public.ID
@@ -120,6 +179,8 @@ func (s source) generate(t *testing.T) generated {
 	c, err := apiserver.NewClaims(b, seconds, warnAfter, audiences, id, now)
 	if g.ourErr = err; err == nil {
 		c.Issuer = iss
+		k := &c.Kubernetes
+		k.ValidatingWebhookConfiguration, k.MutatingWebhookConfiguration, k.Attestations = hook.ValidatingWebhookConfiguration, hook.MutatingWebhookConfiguration, hook.Attestations
 		if g.ourPayload, err = c.Marshal(); err != nil {
 			t.Fatal(err)
 		}
@@ -155,6 +216,7 @@ func TestServiceAccountClaims(t *testing.T) {
 			t.Errorf("%d of %d cases were refused", refused, rounds())
 		}
 	})
+	t.Logf("Claims against Kubernetes %s: %d random claim sets, each the same bytes or the same refusal", releases[0].name, shards*rounds())
 }
 
 func text(err error) string {
@@ -164,19 +226,20 @@ func text(err error) string {
 	return err.Error()
 }
 
-// A bench holds both validators.
+// A bench holds the validators.
 type bench struct {
-	signer *jws.CryptoSigner
-	keys   jws.KeySet
-	public serviceaccount.PublicKeysGetter
+	release release
+	signer  *jws.CryptoSigner
+	keys    jws.KeySet
+	public  serviceaccount.PublicKeysGetter
 }
 
-func newBench(t *testing.T) *bench {
+func newBench(t *testing.T, of release) *bench {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), cryptorand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var b bench
+	b := bench{release: of}
 	if b.signer, err = jws.NewSigner(key, jws.SignerOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -219,9 +282,17 @@ func (b *bench) theirs(o *objects, token string, audiences []string) verdict {
 	return v
 }
 
+// getter is ours, with webhook configurations where the release looks for them.
+func (b *bench) getter(o *objects) claims.Objects {
+	if b.release.as == apiserver.Kubernetes137WebhookTokens {
+		return oursWithHooks{ours{o}}
+	}
+	return ours{o}
+}
+
 func (b *bench) ours(o *objects, token string, audiences []string) (verdict, error) {
-	k, err := apiserver.NewValidator(apiserver.ValidatorConfig{
-		Issuers: []string{issuer, otherIssuer}, Keys: b.keys, Objects: ours{o}, Audiences: []string{apiAudience}})
+	k, err := apiserver.NewValidator(apiserver.ValidatorConfig{Release: b.release.as,
+		Issuers: []string{issuer, otherIssuer}, Keys: b.keys, Objects: b.getter(o), Audiences: []string{apiAudience}})
 	if err != nil {
 		return verdict{Error: err.Error()}, err
 	}
@@ -234,45 +305,84 @@ func (b *bench) ours(o *objects, token string, audiences []string) (verdict, err
 	return v, err
 }
 
+// strict is the user for whom claims.Validator takes the token; nil if it refuses.
+func (b *bench) strict(t *testing.T, o *objects, token string, audiences []string) *user.DefaultInfo {
+	if len(audiences) == 0 {
+		return nil // it has no default
+	}
+	v, err := claims.NewValidator(claims.ValidatorConfig{Issuer: issuer, Keys: b.keys, Objects: b.getter(o), Audiences: audiences,
+		InsecureAPIServerAudience: true, InsecureAllowReplay: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, err := v.Validate(t.Context(), token)
+	if err != nil {
+		return nil
+	}
+	return &user.DefaultInfo{Name: result.Username(), UID: result.UID(), Groups: result.Groups(), Extra: result.Extra()}
+}
+
 // TestServiceAccountValidator puts apiserver.Validator beside Kubernetes' token
 // authenticator and validator, over random claim sets, objects and audiences: the same
-// verdict, the same words and the same user. The one exception are claim sets that no API server writes and that cannot be decoded: these are refused
-// by both, in other words.
+// verdict, the same words and the same user. The one exception are claim sets that no API
+// server writes and that cannot be decoded: these are refused by both, in other words.
+// claims.Validator is never looser: it takes none that Kubernetes refuses, and for the same user.
 func TestServiceAccountValidator(t *testing.T) {
-	b := newBench(t)
-	inShards(t, func(t *testing.T, s source) {
-		seen := map[string]int{}
-		for i := range rounds() {
-			time.Sleep(time.Duration(s.Int63n(int64(3 * time.Second))))
-			now := time.Now()
-			o := s.objects(now)
-			payload, err := s.claimSet(now).Marshal()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if s.oneIn(10) {
-				payload = s.bend(payload)
-			}
-			signature, err := b.signer.Sign(t.Context(), payload)
-			if err != nil {
-				t.Fatal(err)
-			}
-			token, audiences := signature.Token(payload), s.audiences()
-			if s.oneIn(100) {
-				token = s.damage(token)
-			}
-			their := b.theirs(o, token, audiences)
-			our, err := b.ours(o, token, audiences)
-			seen[kindOf(our.Error)]++
-			if !their.OK && errors.Is(err, claims.CheckEncoding) {
-				continue
-			}
-			if !their.equal(our) {
-				t.Fatalf("case %d: %s for %q of %s\nKubernetes: %+v\nours:       %+v (%#v)", i, payload, audiences, token, their, our, errors.Unwrap(err))
-			}
+	inReleases(t, func(t *testing.T, of release) {
+		b, seen, strict := newBench(t, of), map[string]int{}, 0
+		var mu sync.Mutex
+		t.Run("shards", func(t *testing.T) {
+			inShards(t, func(t *testing.T, s source) {
+				for i := range rounds() {
+					our, accepted := b.compare(t, s, i)
+					mu.Lock()
+					seen[kindOf(our, of.kinds...)]++
+					if accepted {
+						strict++
+					}
+					mu.Unlock()
+				}
+			})
+		})
+		wantKinds(t, seen, of.kinds...)
+		if strict == 0 {
+			t.Error("claims.Validator took no token")
 		}
-		wantKinds(t, seen)
+		t.Logf("Claims against Kubernetes %s: %d random cases a side, none looser; claims.Validator takes %d of the %d", of.name, shards*rounds(), strict, seen[""])
 	})
+}
+
+// compare puts one random case to each validator. It returns what ours says, and whether
+// claims.Validator takes the token.
+func (b *bench) compare(t *testing.T, s source, i int) (our string, strict bool) {
+	time.Sleep(time.Duration(s.Int63n(int64(3 * time.Second))))
+	now := time.Now()
+	o := s.objects(now)
+	payload, err := s.claimSet(now).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.oneIn(10) {
+		payload = s.bend(payload)
+	}
+	signature, err := b.signer.Sign(t.Context(), payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, audiences := signature.Token(payload), s.audiences()
+	if s.oneIn(100) {
+		token = s.damage(token)
+	}
+	want := b.theirs(o, token, audiences)
+	got, err := b.ours(o, token, audiences)
+	if !want.equal(got) && (want.OK || !errors.Is(err, claims.CheckEncoding)) {
+		t.Fatalf("case %d: %s for %q of %s\nKubernetes: %+v\nours:       %+v (%#v)", i, payload, audiences, token, want, got, errors.Unwrap(err))
+	}
+	who := b.strict(t, o, token, audiences)
+	if who != nil && (!want.OK || !reflect.DeepEqual(*who, want.User)) {
+		t.Fatalf("case %d: %s for %q of %s\nKubernetes: %+v\nclaims.Validator takes it for %+v", i, payload, audiences, token, want, who)
+	}
+	return got.Error, who != nil
 }
 
 func (v verdict) equal(other verdict) bool {

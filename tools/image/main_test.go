@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
-// The archive is read back: it is a whole image, with the programs as they are and nothing
-// else, and made twice it is the same.
+// The archive is read back: it is a whole image, with the programs as they are and a file of
+// CAs, and made twice it is the same.
 func TestImage(t *testing.T) {
 	dir := t.TempDir()
 	first, second := filepath.Join(dir, "first"), filepath.Join(dir, "second")
@@ -73,13 +73,13 @@ func TestImage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if header.Mode != 0o755 || header.Uid != 0 || header.Gid != 0 {
+		if header.Uid != 0 || header.Gid != 0 {
 			t.Errorf("%+v", header)
 		}
 		files[header.Name] = string(text)
 	}
-	if len(files) != 2 || files["first"] != "one" || files["second"] != "two" {
-		t.Errorf("files: %v", files)
+	if len(files) != 6 || files["first"] != "one" || files["second"] != "two" {
+		t.Errorf("files: %.1000v", files)
 	}
 }
 

@@ -87,6 +87,7 @@ class Certificate:
         body, self.signed = whole.element(0x30)
         self.algorithm = whole.inside(0x30).element(0x06)[0]
         self.signature = whole.element(0x03)[0][1:]
+        whole.end()
         self.raw = der
         body = DER(body)
         body.element(0xA0)
@@ -320,6 +321,13 @@ def azure_content(content):
 UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 
+def base62(text):
+    value = 0
+    for digit in text:
+        value = 62 * value + "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ".index(digit)
+    return value
+
+
 def verify_azure(document, now, env):
     check(len(document) <= 16384, "azure-document-encoding")
     try:
@@ -333,7 +341,8 @@ def verify_azure(document, now, env):
     found = list(paths([leaf], certificates["roots"], certificates["intermediates"]))
     check(found, "document-certificate-chain")
     check_time(leaf, now)
-    check(any(name == d or name.endswith("." + d) for name in leaf.names for d in env["domains"]), "azure-certificate-name")
+    names = [name for name in leaf.names if "" not in name.split(".")]
+    check(any(name == d or name.endswith("." + d) for name in names for d in env["domains"]), "azure-certificate-name")
     check(leaf.rsa and 2048 <= leaf.rsa[0].bit_length() <= 4096, "azure-certificate")
     check(not leaf.ca and (leaf.usage is None or leaf.usage & DIGITAL_SIGNATURE), "azure-certificate")
     check(SERVER_AUTH in leaf.ext_usage or ANY_USAGE in leaf.ext_usage, "azure-certificate")
@@ -342,7 +351,7 @@ def verify_azure(document, now, env):
     check(verify_rsa(*leaf.rsa, content, signature), "azure-document-signature")
     check(re.fullmatch(UUID, vm) and re.fullmatch(UUID, subscription), "machine-identity")
     check(subscription in env["subscriptions"], "azure-subscription")
-    check(re.fullmatch(r"[0-9a-f]{32}", nonce), "azure-document-nonce")
+    check(re.fullmatch(r"nodeattest[0-9a-zA-Z]{22}", nonce) and base62(nonce[10:]) < 1 << 128, "azure-document-nonce")
     return "azure:" + subscription + "/" + vm
 
 
@@ -478,10 +487,11 @@ def verify_nitro(document, now, env):
     except (Fault, ValueError):
         raise Refused("nitro-document-encoding")
     check(leaf.point and not leaf.ca and (leaf.usage or 0) & DIGITAL_SIGNATURE, "nitro-certificate")
-    check_time(leaf, now)
+    at = leaf.begins if now < leaf.begins <= now + 60 else now  # their clock may be ahead
+    check_time(leaf, at)
     made = d["timestamp"] // 1000
     check(made <= now + 60 and leaf.begins <= made <= leaf.ends, "nitro-document-time")
-    verify_chain(path, now)
+    verify_chain(path, at)
     signed = b"\x84\x6aSignature1\x44" + ES384 + b"\x40" + string_head(len(payload)) + payload
     check(verify_ecdsa(leaf.point, signed, int.from_bytes(signature[:48], "big"), int.from_bytes(signature[48:], "big")), "nitro-document-signature")
     check(len(d.get("nonce") or b"") == 32, "nitro-document-nonce")

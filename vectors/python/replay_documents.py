@@ -103,7 +103,7 @@ def parse_token(document):
     return header, payload, signature, (parts[0] + "." + parts[1]).encode()
 
 
-NUMBERS = {"iat", "exp", "instance_creation_timestamp", "project_number"}
+NUMBERS = {"iat", "exp", "nbf", "instance_creation_timestamp", "project_number"}
 TEXTS = {"aud", "iss", "sub", "azp", "instance_id", "instance_name", "project_id", "zone"}
 
 
@@ -120,7 +120,7 @@ def parse_claims(payload):
         claims = read_json(payload)
     except ValueError:
         raise Refused("gce-claims")
-    types({k: v for k, v in claims.items() if k in ("iat", "exp", "aud", "iss", "sub", "azp", "email")})
+    types({k: v for k, v in claims.items() if k in ("iat", "exp", "nbf", "aud", "iss", "sub", "azp", "email")})
     engine = None
     if "google" in claims:
         check(isinstance(claims["google"], dict), "gce-claims")
@@ -154,7 +154,7 @@ def verify_gce(document, now, env):
     check(claims["iss"] == "https://accounts.google.com", "gce-issuer")
     check(0 < claims["exp"] - claims["iat"] <= 3600, "gce-lifetime")
     check(now < claims["exp"], "gce-expired")
-    check(claims["iat"] <= now + 60, "gce-future")
+    check(max(claims["iat"], claims.get("nbf", 0)) <= now + 60, "gce-future")
     check(engine["project_id"] in env["projects"], "gce-project")
     keys = [k for k in env["keys"]["keys"] if k["kid"] == header["kid"]]
     check(keys, "key-id")

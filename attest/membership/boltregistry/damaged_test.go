@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io/fs"
 	"os"
 	"strings"
 	"testing"
@@ -45,7 +44,7 @@ func TestOpenRefusesDatabases(t *testing.T) {
 		"no UIDs":         {without(bucketUIDs), checkFile},
 		"no ends":         {without(bucketEnds), checkFile},
 		"no format":       {func(b *bbolt.Tx) error { return b.Bucket(bucketMeta).Delete(metaFormat) }, checkFile},
-		"another version": {func(b *bbolt.Tx) error { return b.Bucket(bucketMeta).Put(metaFormat, []byte("nodeattest registry 2")) }, checkFile},
+		"another version": {func(b *bbolt.Tx) error { return b.Bucket(bucketMeta).Put(metaFormat, []byte("nodeattest registry 1")) }, checkFile},
 		"no scope":        {func(b *bbolt.Tx) error { return b.Bucket(bucketMeta).Delete(metaScope) }, checkFile},
 		"no cluster":      {func(b *bbolt.Tx) error { return b.Bucket(bucketMeta).Delete(metaCluster) }, checkFile},
 		"another cluster": {func(b *bbolt.Tx) error { return b.Bucket(bucketMeta).Put(metaCluster, []byte("cluster-2")) }, checkFile},
@@ -84,35 +83,6 @@ func TestOpenRefusesDatabases(t *testing.T) {
 	}
 	if err := explainOpen("path", os.ErrPermission); errors.Is(err, checkFile) || !errors.Is(err, os.ErrPermission) {
 		t.Errorf("another error: %v", err)
-	}
-}
-
-// infoOf is a file of some size whose owner the system does not say.
-type infoOf struct {
-	fs.FileInfo
-	size int64
-}
-
-func (i infoOf) Size() int64     { return i.size }
-func (infoOf) Mode() fs.FileMode { return 0o600 }
-func (infoOf) Sys() any          { return nil }
-
-// A database says how long its file is: a shorter one was cut off.
-func TestLengthOfTheFile(t *testing.T) {
-	db, err := bbolt.Open(newFile(t), 0o600, &bbolt.Options{Timeout: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	var size int64
-	if err := db.View(func(b *bbolt.Tx) error { size = b.Size(); return nil }); err != nil {
-		t.Fatal(err)
-	}
-	f := &file{scope: testScope}
-	for more, want := range map[int64]error{-1: checkFile, 0: nil, 1: nil} {
-		if err := f.checkContent(db, infoOf{size: size + more}); !errors.Is(err, want) || (err == nil) != (want == nil) {
-			t.Errorf("%+d: got %v, want %v", more, err, want)
-		}
 	}
 }
 

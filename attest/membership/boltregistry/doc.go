@@ -2,7 +2,10 @@
 // is meant for a control plane of one process, or of several that take turns. Each call is one
 // transaction: what was acknowledged survives kill -9 and loss of power, and no reader sees
 // half a change. A call reads and writes pages in proportion to the logarithm of the number of
-// records, and opening the file does not read all of it.
+// records.
+//
+// bbolt has no checksums, and takes what is behind a damaged byte for what was never there.
+// Opening the file therefore reads all of it, and refuses one that does not hang together.
 //
 // The file is created once, by a person ([Create]), and opened at every start of the control
 // plane ([Open]): a registry that starts empty trusts everybody once more.

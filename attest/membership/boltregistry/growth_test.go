@@ -55,12 +55,12 @@ func depth(t testing.TB, db *bbolt.DB) int {
 	return deepest
 }
 
-// pages is what some calls cost: a cursor reads one page of each level of a tree. Each
+// pageCosts is what some calls cost: a cursor reads one page of each level of a tree. Each
 // write writes the list of free pages too, which is as long as the largest transaction
 // left it: here the batches that fill the registry.
-type pages struct{ read, written, freelist float64 }
+type pageCosts struct{ read, written, freelist float64 }
 
-func pagesOf(t testing.TB, r *Registry, calls int, do func(i int)) pages {
+func pagesOf(t testing.TB, r *Registry, calls int, do func(i int)) pageCosts {
 	t.Helper()
 	levels := depth(t, r.file.db)
 	before := r.file.db.Stats()
@@ -74,7 +74,7 @@ func pagesOf(t testing.TB, r *Registry, calls int, do func(i int)) pages {
 	if written > 0 {
 		list = 3 * float64(1+max(before.FreelistInuse, after.FreelistInuse)/os.Getpagesize())
 	}
-	return pages{
+	return pageCosts{
 		read:     float64((after.TxStats.GetCursorCount()-before.TxStats.GetCursorCount())*int64(levels)) / n,
 		written:  max(0, written-list),
 		freelist: list,
@@ -82,7 +82,7 @@ func pagesOf(t testing.TB, r *Registry, calls int, do func(i int)) pages {
 }
 
 // growth is what a join and a look-up cost in a registry of that many records.
-func growth(t testing.TB, r *Registry, size int) (joins, lookups pages) {
+func growth(t testing.TB, r *Registry, size int) (joins, lookups pageCosts) {
 	const calls = 20
 	joins = pagesOf(t, r, calls, func(i int) { join(t, r, claim(fmt.Sprintf("new-%d-%d", size, i)), time.Now()) })
 	lookups = pagesOf(t, r, calls, func(i int) {

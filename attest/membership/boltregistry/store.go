@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"strconv"
 	"time"
 
@@ -19,7 +20,7 @@ import (
 // The buckets of the file. The indexes are changed in the transaction that changes the record.
 var (
 	bucketMeta     = []byte("meta")     // what the file is
-	bucketNames    = []byte("names")    // node name: record
+	bucketNames    = []byte("names")    // node name: record and checksum
 	bucketMachines = []byte("machines") // machine: node name of the record that holds it
 	bucketUIDs     = []byte("uids")     // Machine UID: node name
 	bucketEnds     = []byte("ends")     // end in Unix seconds, 8 bytes, and node name: nothing
@@ -31,7 +32,7 @@ var (
 	metaFormat  = []byte("format")
 	metaScope   = []byte("scope")
 	metaCluster = []byte("cluster")
-	fileFormat  = []byte("nodeattest registry 1")
+	fileFormat  = []byte("nodeattest registry 2")
 )
 
 // tx is one transaction: a membership.Tx.
@@ -43,7 +44,7 @@ type tx struct {
 func newTx(b *bbolt.Tx) (*tx, error) {
 	t := &tx{names: b.Bucket(bucketNames), machines: b.Bucket(bucketMachines), uids: b.Bucket(bucketUIDs), ends: b.Bucket(bucketEnds)}
 	if t.names == nil || t.machines == nil || t.uids == nil || t.ends == nil {
-		return nil, fmt.Errorf("%w: a bucket is missing", checkFile)
+		return nil, damaged("a bucket is missing")
 	}
 	return t, nil
 }
@@ -57,11 +58,21 @@ func (t *tx) ByName(nodeName string) (*membership.Record, error) {
 	if value == nil {
 		return nil, nil
 	}
-	r, err := decodeRecord(nodeName, value)
+	text, there := value[:max(0, len(value)-crc32.Size)], value[max(0, len(value)-crc32.Size):]
+	if !bytes.Equal(checksum(nodeName, text), there) {
+		return nil, damaged("the record of a node: its checksum")
+	}
+	r, err := decodeRecord(nodeName, text)
 	if err != nil {
-		return nil, fmt.Errorf("%w: the record of a node: %w", checkFile, err)
+		return nil, damaged("the record of a node: %w", err)
 	}
 	return r, nil
+}
+
+// checksum is what follows a record: a worn disk changes bytes, and bbolt does not notice.
+func checksum(nodeName string, record []byte) []byte {
+	table := crc32.MakeTable(crc32.Castagnoli)
+	return binary.BigEndian.AppendUint32(nil, crc32.Update(crc32.Checksum([]byte(nodeName), table), table, record))
 }
 
 // by returns the record that an index names, which must be about the key.
@@ -75,7 +86,7 @@ func (t *tx) by(index *bbolt.Bucket, key string, about func(r *membership.Record
 	}
 	r, err := t.ByName(string(name))
 	if err == nil && (r == nil || !about(r)) {
-		return nil, fmt.Errorf("%w: an index names a record that says otherwise", checkFile)
+		return nil, damaged("an index names a record that says otherwise")
 	}
 	return r, err
 }
@@ -132,7 +143,7 @@ func (t *tx) Put(r membership.Record) (*membership.Record, error) {
 		return nil, err
 	}
 	name := []byte(r.NodeName)
-	err = t.names.Put(name, value)
+	err = t.names.Put(name, append(value, checksum(r.NodeName, value)...))
 	if err == nil && r.HoldsMachine() {
 		err = t.machines.Put([]byte(r.Machine), name)
 	}
@@ -174,7 +185,7 @@ func (t *tx) Due(now time.Time, limit int) ([]string, error) {
 	c := t.ends.Cursor()
 	for key, _ := c.First(); key != nil && len(names) < limit; key, _ = c.Next() {
 		if len(key) <= 8 {
-			return nil, fmt.Errorf("%w: an end without a node name", checkFile)
+			return nil, damaged("an end without a node name")
 		}
 		if binary.BigEndian.Uint64(key) > uint64(max(0, now.Unix())) {
 			break
@@ -182,6 +193,39 @@ func (t *tx) Due(now time.Time, limit int) ([]string, error) {
 		names = append(names, string(key[8:]))
 	}
 	return names, nil
+}
+
+// checkRecords reads every record, and holds the indexes against them.
+func (t *tx) checkRecords() error {
+	want := map[*bbolt.Bucket]int{t.machines: 0, t.uids: 0, t.ends: 0}
+	err := t.names.ForEach(func(name, _ []byte) error {
+		r, err := t.ByName(string(name))
+		if err != nil {
+			return err
+		}
+		if version, _ := strconv.ParseUint(r.Version, 10, 64); version > t.names.Sequence() {
+			return damaged("the counter of its records")
+		}
+		led := func(index *bbolt.Bucket, key []byte, to []byte) bool {
+			want[index]++
+			found := index.Get(key)
+			return found != nil && bytes.Equal(found, to)
+		}
+		if r.HoldsMachine() && !led(t.machines, []byte(r.Machine), name) || r.MachineUID != "" && !led(t.uids, []byte(r.MachineUID), name) ||
+			endKey(r) != nil && !led(t.ends, endKey(r), nil) {
+			return damaged("a record that is not in its indexes")
+		}
+		return nil
+	})
+	for index, records := range want {
+		if err == nil {
+			err = index.ForEach(func(_, _ []byte) error { records--; return nil })
+		}
+		if err == nil && records != 0 {
+			err = damaged("an index of %d records more or less than there are", records)
+		}
+	}
+	return err
 }
 
 // errUnchanged ends a transaction that wrote nothing: there is nothing to sync.
@@ -193,8 +237,12 @@ func (f *file) View(ctx context.Context, use func(membership.Tx) error) error {
 	if err != nil {
 		return err
 	}
+	done := f.done.Load()
 	err = f.guard(func() error {
 		return db.View(func(b *bbolt.Tx) error {
+			if err := f.checkTransaction(b.ID(), done); err != nil {
+				return err
+			}
 			t, err := newTx(b)
 			if err != nil {
 				return err
@@ -224,6 +272,10 @@ func (f *file) Update(ctx context.Context, use func(membership.Tx) error) error 
 	var refused error // what use returned, which is no fault of the file
 	err = f.guard(func() error {
 		return db.Update(func(b *bbolt.Tx) error {
+			if err := f.checkTransaction(b.ID()-1, f.done.Load()); err != nil {
+				return err
+			}
+			f.begun.Store(int64(b.ID()))
 			t, err := newTx(b)
 			if err == nil {
 				err = use(t)
@@ -247,6 +299,7 @@ func (f *file) Update(ctx context.Context, use func(membership.Tx) error) error 
 	case err != nil:
 		return f.failed(err)
 	}
+	f.done.Store(f.begun.Load()) // nobody else writes
 	return nil
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"golang.org/x/crypto/cryptobyte/asn1"
 
+	"github.com/nodeattest/nodeattest/internal/softak"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
-	"github.com/nodeattest/nodeattest/internal/tpmlab/forger"
 )
 
 // Each way of spoiling a key file's form has a text of its own.
@@ -52,7 +52,7 @@ func TestParseTPMKeyFileSaysWhatIsWrong(t *testing.T) {
 
 // What is wrong with a key file is said of the part that it is wrong in.
 func TestPartsOfTPMKeyFiles(t *testing.T) {
-	public := forger.PublicArea(t, tpmlab.P256().Public(), forger.ResidentAttributes, forger.NoScheme).Raw
+	public := softak.PublicArea(tpmlab.P256().Public(), softak.ResidentAttributes, softak.NoScheme).Raw
 	sized := func(b []byte) []byte { return append([]byte{byte(len(b) >> 8), byte(len(b))}, b...) }
 	keyType := tpmlab.Element(asn1.OBJECT_IDENTIFIER, []byte{0x67, 0x81, 0x05, 0x0a, 0x01, 0x03})
 	parent := tpmlab.Element(asn1.INTEGER, []byte{0x40, 0, 0, 1})

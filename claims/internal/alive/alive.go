@@ -24,7 +24,13 @@ const (
 	Secret         Kind = "secret"
 	Pod            Kind = "pod"
 	Node           Kind = "node"
+
+	ValidatingWebhookConfiguration Kind = "validating webhook configuration"
+	MutatingWebhookConfiguration   Kind = "mutating webhook configuration"
 )
+
+// Resource returns the kind's resource, as in the paths of the API server.
+func (k Kind) Resource() string { return strings.ReplaceAll(string(k), " ", "") + "s" }
 
 // Check returns the kind's check with that name: "gone", "uid" or "deleted".
 func (k Kind) Check(name string) refusal.Check {

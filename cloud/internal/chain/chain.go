@@ -10,9 +10,15 @@ import (
 	"crypto/elliptic"
 	"crypto/rsa"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	goasn1 "encoding/asn1"
+	"errors"
 	"slices"
 	"strconv"
 	"time"
+
+	"golang.org/x/crypto/cryptobyte"
+	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -51,7 +57,7 @@ func Verify(ctx context.Context, path []*x509.Certificate, at time.Time, usage x
 			return err
 		}
 		if !soundKey(c) {
-			return refuse("a key of "+c.Subject.String(), "RSA of 2048 to 8192 bits, or ECDSA on a NIST curve", nil)
+			return refuse("a key of "+Name(c.RawSubject), "RSA of 2048 to 8192 bits, or ECDSA on a NIST curve", nil)
 		}
 	}
 	options := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(), CurrentTime: at,
@@ -72,13 +78,47 @@ func Verify(ctx context.Context, path []*x509.Certificate, at time.Time, usage x
 	return nil
 }
 
+// Parse reads one certificate, and nothing but its three elements: crypto/x509 skips what
+// stands behind the signature.
+func Parse(der []byte) (*x509.Certificate, error) {
+	in, body := cryptobyte.String(der), cryptobyte.String(nil)
+	if !in.ReadASN1(&body, asn1.SEQUENCE) || !in.Empty() ||
+		!body.SkipASN1(asn1.SEQUENCE) || !body.SkipASN1(asn1.SEQUENCE) || !body.SkipASN1(asn1.BIT_STRING) || !body.Empty() {
+		return nil, errElements
+	}
+	return x509.ParseCertificate(der)
+}
+
+// AllCAs reports whether all certificates are those of CAs, and none is nil.
+func AllCAs(list []*x509.Certificate) bool {
+	return !slices.ContainsFunc(list, func(c *x509.Certificate) bool { return c == nil || !c.BasicConstraintsValid || !c.IsCA })
+}
+
+var errElements = errors.New("got other elements than a certificate's three")
+
+// maxName is the length in bytes of the longest name that is shown.
+const maxName = 1024
+
+// Name shows the DER of a name for people. A stranger's name may be as long as a document, and
+// costs the square of its length to show.
+func Name(raw []byte) string {
+	var name pkix.RDNSequence
+	if len(raw) > maxName {
+		return "with a name of " + strconv.Itoa(len(raw)) + " bytes"
+	}
+	if rest, err := goasn1.Unmarshal(raw, &name); err != nil || len(rest) > 0 {
+		return "with a name that cannot be read"
+	}
+	return refusal.Text(name.String())
+}
+
 // CheckTime checks that a certificate is valid at a time.
 func CheckTime(c *x509.Certificate, at time.Time) error {
 	switch {
 	case at.After(c.NotAfter):
-		return &refusal.Error{Check: CheckExpired, Got: c.Subject.String() + " until " + stamp(c.NotAfter), Want: "one at " + stamp(at)}
+		return &refusal.Error{Check: CheckExpired, Got: Name(c.RawSubject) + " until " + stamp(c.NotAfter), Want: "one at " + stamp(at)}
 	case at.Before(c.NotBefore):
-		return &refusal.Error{Check: CheckNotYetValid, Got: c.Subject.String() + " from " + stamp(c.NotBefore), Want: "one at " + stamp(at)}
+		return &refusal.Error{Check: CheckNotYetValid, Got: Name(c.RawSubject) + " from " + stamp(c.NotBefore), Want: "one at " + stamp(at)}
 	}
 	return nil
 }
@@ -119,6 +159,16 @@ func NewPool(certificates ...[]*x509.Certificate) Pool {
 		}
 	}
 	return p
+}
+
+// In returns the certificates of a chain that are in the pool.
+func (p Pool) In(path []*x509.Certificate) (list []*x509.Certificate) {
+	for _, c := range path {
+		if slices.Contains(p[string(c.RawSubject)], c) {
+			list = append(list, c)
+		}
+	}
+	return list
 }
 
 // search assembles chains.

@@ -1,11 +1,15 @@
 package settings
 
 import (
+	"bytes"
 	"context"
+	"crypto/x509"
 	"encoding/hex"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -27,7 +31,8 @@ import (
 type GCE struct {
 	// Projects are the IDs of the projects whose machines may join; at least one.
 	Projects []string `json:"projects"`
-	// KeysURL is where Google's keys are fetched, over HTTPS; empty: gce.KeysURL.
+	// KeysURL is where Google's keys are fetched, over HTTPS; empty: gce.KeysURL. A mirror
+	// elsewhere is trusted to have the same keys.
 	KeysURL string `json:"keysURL"`
 	// KeysFile contains the keys as a JWK set, for when the URL cannot be reached; it is read
 	// again every minute.
@@ -43,7 +48,8 @@ type Azure struct {
 	RootsFile         string `json:"rootsFile"`
 	IntermediatesFile string `json:"intermediatesFile"`
 	// FetchIntermediates fetches missing intermediates, only from the hosts of
-	// azure.HTTPFetcherOptions.
+	// azure.HTTPFetcherOptions. Without it there are some in IntermediatesFile, or RootsFile has
+	// the issuing CAs themselves.
 	FetchIntermediates bool `json:"fetchIntermediates"`
 	// Domains are the names of the clouds; empty: metadata.azure.com.
 	Domains []string `json:"domains"`
@@ -62,15 +68,16 @@ type Nitro struct {
 type Kind struct {
 	Name       string
 	Identities []attest.Grammar
+	Versions   []int
 	Open       func(decode func(into any) error) (attest.Kind, error)
 }
 
 // boxed are the kinds in the box.
 func boxed() []Kind {
 	return []Kind{
-		{gce.Provider, []attest.Grammar{gce.Grammar()}, section((*GCE).kind)},
-		{azure.Provider, []attest.Grammar{azure.Grammar()}, section((*Azure).kind)},
-		{nitro.Provider, []attest.Grammar{nitro.Grammar()}, section((*Nitro).kind)},
+		{gce.Provider, []attest.Grammar{gce.Grammar()}, nil, section((*GCE).kind)},
+		{azure.Provider, []attest.Grammar{azure.Grammar()}, []int{2}, section((*Azure).kind)},
+		{nitro.Provider, []attest.Grammar{nitro.Grammar()}, nil, section((*Nitro).kind)},
 	}
 }
 
@@ -134,6 +141,7 @@ func (s *Settings) checkEvidence() error {
 // Kinds reads the sections of the kinds of evidence that are trusted, and makes the kinds.
 func (s *Settings) Kinds() ([]attest.Kind, error) {
 	var kinds []attest.Kind
+	s.trusting = map[string]*trusting{}
 	add := func(name string, kind attest.Kind, err error) error {
 		if err != nil {
 			return fmt.Errorf("settings: %s: %w", name, err)
@@ -156,6 +164,10 @@ func (s *Settings) Kinds() ([]attest.Kind, error) {
 		if err == nil {
 			err = k.check(kind)
 		}
+		if t, ok := kind.(*trusting); ok && err == nil {
+			s.trusting[k.Name] = t
+			err = t.check(s.clock())
+		}
 		if err := add(k.Name, kind, err); err != nil {
 			return nil, err
 		}
@@ -171,6 +183,9 @@ func (k *Kind) check(kind attest.Kind) error {
 	d := kind.Describe()
 	if d.Provider != k.Name {
 		return refusal.Config("Kind.Open", "a kind with provider "+refusal.Quote(d.Provider), k.Name)
+	}
+	if versions := k.versions(); slices.ContainsFunc(d.Versions, func(v int) bool { return !slices.Contains(versions, v) }) {
+		return refusal.Config("Kind.Versions", fmt.Sprint(versions, ", and a kind with ", d.Versions), "all that it reads")
 	}
 	for _, road := range d.Roads {
 		switch other := slices.IndexFunc(road.Identities, func(g attest.Grammar) bool { return k.grammar(g.Kind) == nil }); {
@@ -192,6 +207,8 @@ func (g *GCE) kind() (attest.Kind, error) {
 		return nil, refusal.Config("projects", "", "the IDs of the projects whose machines may join: Google signs tokens about everybody's")
 	case g.KeysURL != "" && g.KeysFile != "":
 		return nil, refusal.Config("keysURL and keysFile", g.KeysURL+" and "+g.KeysFile, "one of them")
+	case ofGoogle(g.KeysURL) && g.KeysURL != gce.KeysURL:
+		return nil, refusal.Config("keysURL", g.KeysURL, gce.KeysURL+" or a mirror of it: a service account's own keys sign whatever its owner likes")
 	}
 	config := jws.RemoteConfig{Client: new(http.Client), JWKSURL: g.KeysURL}
 	orElse(&config.JWKSURL, gce.KeysURL)
@@ -213,7 +230,20 @@ func (g *GCE) kind() (attest.Kind, error) {
 	if err != nil {
 		return nil, err
 	}
-	return gce.NewKind(gce.KindConfig{Keys: keys, Projects: g.Projects})
+	kind, err := gce.NewKind(gce.KindConfig{Keys: keys, Projects: g.Projects})
+	return &trusting{Kind: kind, fetch: func(ctx context.Context) error {
+		if _, err := keys.Keys(ctx, ""); err != nil {
+			return err
+		}
+		return keys.Status().Err
+	}}, err
+}
+
+// ofGoogle reports whether a URL is on the hosts where Google also publishes the keys of
+// everybody's service accounts.
+func ofGoogle(at string) bool {
+	u, err := url.Parse(at)
+	return err == nil && strings.HasSuffix("."+strings.ToLower(u.Hostname()), ".googleapis.com")
 }
 
 func (a *Azure) kind() (attest.Kind, error) {
@@ -224,18 +254,26 @@ func (a *Azure) kind() (attest.Kind, error) {
 	if len(a.Domains) != 0 {
 		config.Domains = a.Domains
 	}
+	trusted := new(trusting)
 	if a.FetchIntermediates {
-		config.FetchIssuer = azure.NewHTTPFetcher(azure.HTTPFetcherOptions{}).FetchIssuer
+		fetcher := azure.NewHTTPFetcher(azure.HTTPFetcherOptions{})
+		config.FetchIssuer, trusted.fetch = fetcher.FetchIssuer, fetcher.Check
 	}
 	var err error
 	if config.Roots, config.Intermediates, err = (&Issuer{RootsFile: a.RootsFile, IntermediatesFile: a.IntermediatesFile}).certificates(); err != nil {
 		return nil, err
 	}
+	issuing := func(c *x509.Certificate) bool { return !bytes.Equal(c.RawSubject, c.RawIssuer) }
+	if !a.FetchIntermediates && len(config.Intermediates) == 0 && !slices.ContainsFunc(config.Roots, issuing) {
+		return nil, refusal.Config("intermediatesFile and fetchIntermediates", "", "one of them: documents come without the CAs between their signer and the roots")
+	}
 	verifier, err := azure.NewVerifier(config)
 	if err != nil {
 		return nil, err
 	}
-	return azure.NewKind(azure.KindConfig{Verifier: verifier, Subscriptions: a.Subscriptions})
+	trusted.roots = config.Roots
+	trusted.Kind, err = azure.NewKind(azure.KindConfig{Verifier: verifier, Subscriptions: a.Subscriptions})
+	return trusted, err
 }
 
 func (n *Nitro) kind() (attest.Kind, error) {
@@ -257,7 +295,8 @@ func (n *Nitro) kind() (attest.Kind, error) {
 		}
 		config.GoodPCRs = append(config.GoodPCRs, good)
 	}
-	return nitro.NewKind(config)
+	kind, err := nitro.NewKind(config)
+	return &trusting{Kind: kind, roots: roots}, err
 }
 
 // find finds a kind with documents.
@@ -274,6 +313,14 @@ func (k *Kind) grammar(kind string) *attest.Grammar {
 		return &k.Identities[n]
 	}
 	return nil
+}
+
+// versions returns the versions of the data format that the kind reads.
+func (k *Kind) versions() []int {
+	if k.Versions == nil {
+		return []int{1}
+	}
+	return k.Versions
 }
 
 func (k *Kind) identities() []string {
@@ -325,7 +372,7 @@ func Readers(others ...Kind) ([]attest.Kind, error) {
 	}
 	kinds := []attest.Kind{new(tpm.Kind)}
 	for _, k := range s.known {
-		kind, err := document.NewKind(document.KindConfig{Provider: k.Name, Identities: k.Identities, ValueSize: minValueSize, Platform: untrusting{}})
+		kind, err := document.NewKind(document.KindConfig{Provider: k.Name, Identities: k.Identities, Versions: k.Versions, ValueSize: minValueSize, Platform: untrusting{}})
 		if err != nil {
 			return nil, err
 		}

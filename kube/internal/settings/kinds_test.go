@@ -7,9 +7,11 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"math/big"
 	"os"
 	"path"
 	"path/filepath"
@@ -64,12 +66,28 @@ func newWorld(t *testing.T) *world {
 	for name, text := range map[string][]byte{
 		"keys.json": keys, "ak.pem": pemOf(vendor.Root()), "azure.pem": pemOf(w.azure.Root()),
 		"intermediates.pem": pemOf(w.azure.Intermediate()), "nitro.pem": pemOf(w.nitro.Root()),
+		"leaf.pem": pemOf(w.azure.Leaf()), "ended.pem": endedRoot(t), "roots.pem": append(endedRoot(t), pemOf(w.azure.Root())...),
 	} {
 		if err := os.WriteFile(filepath.Join(w.dir, name), text, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return w
+}
+
+// endedRoot is a root that ended an hour ago.
+func endedRoot(t *testing.T) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "Ended Root"}, NotBefore: time.Now().AddDate(-1, 0, 0), NotAfter: time.Now().Add(-time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	if c.Raw, err = x509.CreateCertificate(rand.Reader, c, c, key.Public(), key); err != nil {
+		t.Fatal(err)
+	}
+	return pemOf(c)
 }
 
 func pemOf(c *x509.Certificate) []byte {
@@ -106,6 +124,22 @@ func TestKindsRefused(t *testing.T) {
 	} else if kinds, err := s.Kinds(); err != nil || len(kinds) != 4 || !slices.Equal(s.Opened(), []string{"tpm", "gce", "azure", "nitro"}) {
 		t.Fatal(kinds, err)
 	}
+	for name, change := range map[string][2]string{
+		"an ended root beside a good one":         {"rootsFile: @/azure.pem", "rootsFile: @/roots.pem"},
+		"the issuing CA as a root":                {"rootsFile: @/azure.pem, intermediatesFile: @/intermediates.pem", "rootsFile: @/intermediates.pem"},
+		"a fetcher in the place of intermediates": {"intermediatesFile: @/intermediates.pem", "fetchIntermediates: true"},
+		"Google's keys at their place":            {"keysFile: @/keys.json", "keysURL: '" + gce.KeysURL + "'"},
+		"a mirror of Google's keys":               {"keysFile: @/keys.json", "keysURL: 'https://mirror.example/certs'"},
+		"the domain of another cloud":             {"intermediatesFile:", "domains: [metadata.azure.us], intermediatesFile:"},
+	} {
+		s, err := w.settings(change[:]...)
+		if err == nil {
+			_, err = s.Kinds()
+		}
+		if err != nil {
+			t.Error(name, err)
+		}
+	}
 	for _, profile := range []string{"oem-hwserial", "oem-chassis"} {
 		s, err := w.settings("profile: google", "profile: "+profile+", maker: acme")
 		if err == nil {
@@ -122,6 +156,15 @@ func TestKindsRefused(t *testing.T) {
 		"a subscription of none": {"8A205152-B25A-417F-A676-80465535A6C9", "mine", "Subscriptions"},
 		"two sources of keys":    {"keysFile:", "keysURL: 'https://example.com/keys', keysFile:", "keysURL and keysFile"},
 		"keys by http":           {"keysFile: @/keys.json", "keysURL: 'http://example.com/keys'", "https"},
+		"a service account's":    {"keysFile: @/keys.json", "keysURL: 'https://www.googleapis.com/service_accounts/v1/jwk/a@p.iam.gserviceaccount.com'", "gce: configuration: got keysURL"},
+		"an ended root of Azure": {"rootsFile: @/azure.pem", "rootsFile: @/ended.pem", "azure: configuration: got rootsFile"},
+		"an ended root of AWS":   {"rootsFile: @/nitro.pem", "rootsFile: @/ended.pem", "nitro: configuration: got rootsFile"},
+		"no intermediates":       {", intermediatesFile: @/intermediates.pem", "", "intermediatesFile and fetchIntermediates"},
+		"customers' domains":     {"intermediatesFile:", "domains: [azure.com], intermediatesFile:", "Domains"},
+		"a leaf for a root":      {"rootsFile: @/azure.pem", "rootsFile: @/leaf.pem", "Roots"},
+		"a leaf for AWS' root":   {"rootsFile: @/nitro.pem", "rootsFile: @/leaf.pem", "Roots"},
+		"all projects":           {"projects: [example-project]", "projects: ['*']", "Projects"},
+		"a project and a blank":  {"projects: [example-project]", "projects: [example-project, ' b']", "Projects"},
 		"no file of keys":        {"keys.json", "none.json", "none.json"},
 		"keys of no form":        {"keys.json", "ak.pem", "keysFile"},
 		"no roots of Azure":      {"rootsFile: @/azure.pem, ", "", "azure: configuration: got no rootsFile"},

@@ -49,6 +49,15 @@ type Settings struct {
 	path string
 	sum  [sha256.Size]byte
 	now  func() time.Time // the clock of what is made of it; nil means time.Now
+	// trusting are the kinds that [Settings.Kinds] made, if they depend on roots or fetches.
+	trusting map[string]*trusting
+}
+
+func (s *Settings) clock() time.Time {
+	if s.now == nil {
+		return time.Now()
+	}
+	return s.now()
 }
 
 // At returns the settings with another clock, for deciding as at another time. What the

@@ -120,9 +120,11 @@ func (n *naive) checkAlgorithms(p *pkcs7.PKCS7, der []byte) error {
 func (n *naive) checkLeaf(c *x509.Certificate) error {
 	key, _ := c.PublicKey.(*rsa.PublicKey)
 	named := slices.ContainsFunc(c.DNSNames, func(name string) bool {
-		return name == domain || strings.HasSuffix(name, "."+domain)
+		return name == domain || strings.HasSuffix(name, "."+domain) && (n.forgets("label") || !strings.HasPrefix(name, ".") && !strings.Contains(name, ".."))
 	})
-	return errors.Join(n.must("name", named), n.must("key", key != nil && key.N.BitLen() >= 2048),
+	var elements []asn1.RawValue
+	_, err := asn1.Unmarshal(c.Raw, &elements)
+	return errors.Join(n.must("elements", err == nil && len(elements) == 3), n.must("name", named), n.must("key", key != nil && key.N.BitLen() >= 2048),
 		n.must("usage", slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageServerAuth) && c.KeyUsage&x509.KeyUsageDigitalSignature != 0 && !c.IsCA))
 }
 

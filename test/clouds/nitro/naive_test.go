@@ -131,6 +131,9 @@ func (n *naive) checkChain(p *naivePayload, leaf *x509.Certificate) error {
 	if n.forgets("validity") {
 		o.CurrentTime = leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) / 2)
 	}
+	if ahead := leaf.NotBefore.Sub(n.now); ahead > 0 && ahead <= time.Minute {
+		o.CurrentTime = leaf.NotBefore
+	}
 	o.Roots.AddCert(n.root)
 	for _, der := range p.CABundle {
 		c, err := x509.ParseCertificate(der)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/softak"
 
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
@@ -88,7 +89,7 @@ func (w *world) acceptedForgeries() {
 		w.acceptAs("baseline-"+k.name, what, w.statementOf(f), nil, &vector.Result{TPMResident: new(true)})
 	}
 	f := w.Forge(w.AKP256, forge.Join{})
-	f.CertifyExternal(forge.PublicArea(f.Key.Public(), forge.SoftwareAttributes|statement.AttributeSensitiveDataOrigin, forge.NoScheme))
+	f.CertifyExternal(softak.PublicArea(f.Key.Public(), forge.SoftwareAttributes|statement.AttributeSensitiveDataOrigin, softak.NoScheme))
 	w.accept("software-key-with-sensitive-data-origin", f, nil, resultOf(false))
 	f = w.Forge(w.AKP256, forge.Join{})
 	f.Signature = func(v *statement.Signature) {
@@ -111,7 +112,7 @@ func (w *world) acceptedWidths() {
 		{"coordinate-full-under-the-name", "X of the certified key has its leading zero byte under the Name, and lacks it in the public area.", true, false},
 	} {
 		f := w.Forge(w.AKP256, forge.Join{}.WithKey(w.Bench, forge.Repeatable{Signer: key}))
-		public := map[bool]*statement.Public{true: f.Public, false: forge.Changed(f.Public, func(p *statement.Public) { p.X = p.X[1:] })}
+		public := map[bool]*statement.Public{true: f.Public, false: softak.Changed(f.Public, func(p *statement.Public) { p.X = p.X[1:] })}
 		f.Certify(public[width.hashFull])
 		f.Public = public[width.sendFull]
 		w.acceptAs(width.name, width.what, f, nil, resultOf(true))

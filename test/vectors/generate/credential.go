@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/softak"
 
 	"github.com/google/go-tpm/tpm2"
 
@@ -164,7 +165,7 @@ func (w *world) credentialsElsewhere(ek, other crypto.Signer, add func(name, wha
 // otherParameters makes a credential with SHA-384 and AES-256 for an EK whose parameters are
 // SHA-256 and AES-128, and vice versa.
 func otherParameters(ek crypto.PublicKey, akName, secret []byte) *message.Credential {
-	area := forge.Changed(forge.PublicArea(ek, 0, forge.NoScheme), func(p *statement.Public) {
+	area := softak.Changed(softak.PublicArea(ek, 0, softak.NoScheme), func(p *statement.Public) {
 		p.NameAlg, p.Symmetric = tpm2.TPMAlgSHA384, statement.SymmetricScheme{Alg: tpm2.TPMAlgAES, KeyBits: 256, Mode: tpm2.TPMAlgCFB}
 		if len(p.Modulus) > 256 || len(p.X) > 32 {
 			p.NameAlg, p.Symmetric.KeyBits = tpm2.TPMAlgSHA256, 128

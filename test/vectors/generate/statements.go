@@ -7,6 +7,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/forge"
+	"github.com/nodeattest/nodeattest/internal/softak"
 	"github.com/nodeattest/nodeattest/test/vectors/vector"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -73,7 +74,7 @@ func (w *world) wholeAnswers() {
 
 // otherPolicy is the public area of an AK with a policy that it does not have.
 func otherPolicy(ak *forge.SoftAK) []byte {
-	return forge.Changed(ak.Public, func(p *statement.Public) { p.AuthPolicy = make([]byte, 32) }).Raw
+	return softak.Changed(ak.Public, func(p *statement.Public) { p.AuthPolicy = make([]byte, 32) }).Raw
 }
 
 // below puts the AK below another key.
@@ -108,7 +109,7 @@ func (w *world) akTrusts() {
 		return w.heldStatement(w.AKP256, change, last)
 	}
 	resident := func(f *forge.Forgery) {
-		f.Certify(forge.PublicArea(f.Key.Public(), forge.ResidentAttributes, forge.NoScheme))
+		f.Certify(softak.PublicArea(f.Key.Public(), softak.ResidentAttributes, softak.NoScheme))
 	}
 	empty := func(f *forge.Forgery) { f.Attest.ExtraData = nil }
 	w.accept("resident-key-by-an-ak-of-the-sender", s(resident, func(s *vector.Statement) { s.AKTrust = "sender" }), nil, &vector.Result{TPMResident: new(false)})
@@ -228,9 +229,9 @@ func (w *world) acceptedStatements() {
 		f.Rescheme(statement.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1})
 	}, option("insecureAllowSHA1Signature"))
 	add("sha1-name-by-option", w.AKP256, func(f *forge.Forgery) {
-		f.Certify(forge.Changed(f.Public, func(p *statement.Public) { p.NameAlg = tpm2.TPMAlgSHA1 }))
+		f.Certify(softak.Changed(f.Public, func(p *statement.Public) { p.NameAlg = tpm2.TPMAlgSHA1 }))
 	}, option("insecureAllowSHA1Name"))
 	add("restricted-key-by-option", w.AKP256, func(f *forge.Forgery) {
-		f.Certify(forge.PublicArea(f.Key.Public(), forge.AKAttributes, forge.NoScheme))
+		f.Certify(softak.PublicArea(f.Key.Public(), softak.AKAttributes, softak.NoScheme))
 	}, option("allowRestrictedKey"))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/nodeattest/nodeattest/claims"
 	"github.com/nodeattest/nodeattest/claims/apiserver"
 	"github.com/nodeattest/nodeattest/internal/forge"
+	"github.com/nodeattest/nodeattest/internal/softak"
 	"github.com/nodeattest/nodeattest/test/vectors/vector"
 )
 
@@ -34,7 +35,7 @@ func (s tokenSigner) segments(header, payload string) string {
 	digest := sha256.Sum256([]byte(signed))
 	signature := forge.Must(forge.Repeatable{Signer: s.private}.Sign(nil, digest[:], crypto.SHA256))
 	if key, ok := s.private.(*ecdsa.PrivateKey); ok {
-		r, s := forge.ECDSA(signature)
+		r, s := softak.Split(signature)
 		half := (key.Params().BitSize + 7) / 8
 		signature = append(r.FillBytes(make([]byte, half)), s.FillBytes(make([]byte, half))...)
 	}

@@ -1,0 +1,92 @@
+package csr_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// What the inventory says about a machine is held against what any provider has found, wherever
+// something comes of it: in [csr.Providers], a decision, a certificate and a record.
+func TestInventoryHoldsEveryProvider(t *testing.T) {
+	const check = csr.Check("inventory-machine")
+	builtIn := func(f *requestFixture) {
+		f.request.Spec.SignerName, f.target = csr.SignerKubeAPIServerClientKubelet, csr.SignerKubeAPIServerClientKubelet
+	}
+	insecure := func(f *requestFixture) {
+		f.request.Spec.SignerName, f.target = csr.SignerClientInsecure, csr.SignerClientInsecure
+		f.provider, f.data = "", nil
+	}
+	for name, c := range map[string]struct {
+		change             func(*requestFixture)
+		provider, identity string
+		refused            bool
+	}{
+		"nothing is stated":                {nil, "", "", false},
+		"its identity":                     {nil, "", goodIdentity, false},
+		"its provider":                     {nil, "tpm", "", false},
+		"both":                             {nil, "tpm", goodIdentity, false},
+		"another identity":                 {nil, "tpm", goodIdentity + "0", true},
+		"the beginning of its identity":    {nil, "", goodIdentity[:len(goodIdentity)-1], true},
+		"another provider":                 {nil, "gce", goodIdentity, true},
+		"built-in: chosen by the evidence": {builtIn, "tpm", goodIdentity, false},
+		"built-in: another provider":       {builtIn, "gce", "", true},
+		"built-in: no evidence":            {func(f *requestFixture) { builtIn(f); f.provider, f.data = "", nil }, "tpm", "", true},
+		"insecure: its own":                {insecure, "insecure", "", false},
+		"insecure: none is stated":         {insecure, "", "", true},
+		"insecure: a machine with a TPM":   {insecure, "tpm", "", true},
+		"insecure: by another identity":    {insecure, "insecure", "ek:sha256:00", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+			if c.change != nil {
+				c.change(f)
+			}
+			f.machine.Provider, f.machine.Identity = c.provider, c.identity
+			a := f.mustCheck(t).Vouch(goodIdentity, csr.Grant{}, nil)
+			opts := goodOptions()
+			opts.SignerNames = []string{f.target}
+			_, issued := newCA(t, opts).Issue(t.Context(), a)
+			_, recorded := csr.RecordOf(nil, a)
+			decided := error(nil)
+			if d := a.Decision(); d.Verdict != csr.VerdictApprove {
+				decided = check
+				if d.Verdict != csr.VerdictDeny || d.Detail == "" {
+					t.Errorf("decided: %+v", d)
+				}
+			}
+			for what, err := range map[string]error{"issued": issued, "recorded": recorded, "decided": decided, "checked": a.Check(f.request.Parsed())} {
+				if (err != nil) != c.refused || err != nil && !errors.Is(err, check) {
+					t.Errorf("%s: got %v", what, err)
+				}
+			}
+		})
+	}
+}
+
+// A name and a bootstrap token are not enough for a machine that is known by its TPM, on the CA
+// of the insecure provider either.
+func TestInsecureProviderHasOnlyItsOwnMachines(t *testing.T) {
+	for name, c := range map[string]struct {
+		machine csr.Machine
+		refused bool
+	}{
+		"its own":               {csr.Machine{Provider: "insecure"}, false},
+		"of no provider":        {csr.Machine{}, true},
+		"of the TPM's":          {csr.Machine{Provider: "tpm", Identity: goodIdentity}, true},
+		"with a TPM's identity": {csr.Machine{Provider: "insecure", Identity: goodIdentity}, true},
+		"by an identity":        {csr.Machine{Identity: goodIdentity}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, p := insecureFixture(t)
+			f.machine.Provider, f.machine.Identity = c.machine.Provider, c.machine.Identity
+			f.encode(t)
+			a, err := newProviders(t, csr.Registration{Name: "insecure", Provider: p}).Verify(context.Background(), f.request)
+			if (err != nil) != c.refused || c.refused && (a != nil || csr.Decide(err).Verdict != csr.VerdictDeny) {
+				t.Errorf("got %v, %v", a, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,185 @@
+package settings
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// trusting is a kind of evidence that depends on certificates, which end, or on what it
+// fetches.
+type trusting struct {
+	attest.Kind
+	roots []*x509.Certificate
+	fetch func(context.Context) error // nil: it fetches nothing
+}
+
+// check refuses a kind none of whose roots is valid: it could never accept anything.
+func (k *trusting) check(now time.Time) error {
+	if _, valid := k.ends(now); len(k.roots) == 0 || valid {
+		return nil
+	}
+	last := k.roots[0].NotAfter
+	return refusal.Config("rootsFile", fmt.Sprintf("%d certificates, none of them valid now, such as one until %s", len(k.roots), last.UTC().Format(time.DateOnly)), "roots that are valid")
+}
+
+// ends is when the first of the roots that are valid at a time ends, if any is.
+func (k *trusting) ends(now time.Time) (end time.Time, valid bool) {
+	for _, c := range k.roots {
+		if now.Before(c.NotBefore) || now.After(c.NotAfter) {
+			continue
+		}
+		if !valid || c.NotAfter.Before(end) {
+			end = c.NotAfter
+		}
+		valid = true
+	}
+	return end, valid
+}
+
+// Trust watches what the kinds of evidence depend on: that they can fetch what they fetch, and
+// that their roots have not ended. It is a manager.Runnable.
+type Trust struct {
+	kinds  map[string]*trusting
+	now    func() time.Time
+	fetch  *prometheus.GaugeVec
+	expiry *prometheus.GaugeVec
+
+	mu     sync.Mutex
+	never  map[string]error // why a kind has not yet been able to fetch
+	failed map[string]string
+	warned time.Time
+}
+
+const (
+	trustInterval = 5 * time.Minute
+	// retryInterval is how soon a failed fetch is tried again.
+	retryInterval = 30 * time.Second
+	// soon is how long before a root ends the log says so, once a day.
+	soon = 90 * 24 * time.Hour
+)
+
+// Trust returns what watches the kinds that [Settings.Kinds] made last.
+func (s *Settings) Trust(metrics prometheus.Registerer) (*Trust, error) {
+	t := &Trust{kinds: s.trusting, now: s.clock, never: map[string]error{}, failed: map[string]string{}, fetch: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "nodeattest_fetch_ok",
+		Help: "Whether what a kind of evidence fetches (Google's keys, Azure's intermediates) could be fetched when it was last tried, by kind.",
+	}, []string{"kind"}), expiry: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "nodeattest_root_not_after_seconds",
+		Help: "When the first of a kind of evidence's roots that are valid now ends, in seconds since 1970; 0 if none is valid.",
+	}, []string{"kind"})}
+	for name, kind := range t.kinds {
+		if kind.fetch != nil {
+			t.never[name] = fmt.Errorf("%s has not been tried", name)
+		}
+	}
+	for _, gauge := range []*prometheus.GaugeVec{t.fetch, t.expiry} {
+		if err := metrics.Register(gauge); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// NeedLeaderElection says that every replica looks: each has its own network and readiness.
+func (*Trust) NeedLeaderElection() bool { return false }
+
+// Start looks until ctx ends.
+func (t *Trust) Start(ctx context.Context) error {
+	for {
+		pause := trustInterval
+		if !t.Look(ctx) {
+			pause = retryInterval
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+	}
+}
+
+// Look looks once, and reports whether everything could be fetched.
+func (t *Trust) Look(ctx context.Context) bool {
+	all := true
+	for name, kind := range t.kinds {
+		if kind.fetch != nil {
+			err := kind.fetch(ctx)
+			if ctx.Err() != nil {
+				return false
+			}
+			all = all && err == nil
+			t.fetched(ctx, name, err)
+		}
+	}
+	t.lookAtRoots(ctx)
+	return all
+}
+
+// fetched notes how a fetch ended, and logs each new error once.
+func (t *Trust) fetched(ctx context.Context, name string, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err == nil {
+		t.fetch.WithLabelValues(name).Set(1)
+		delete(t.never, name)
+		if t.failed[name] != "" {
+			log.FromContext(ctx).Info("it can be fetched again", "kind", name)
+		}
+		t.failed[name] = ""
+		return
+	}
+	t.fetch.WithLabelValues(name).Set(0)
+	if t.never[name] != nil {
+		t.never[name] = fmt.Errorf("%s: nothing can be fetched: %w", name, err)
+	}
+	if t.failed[name] != err.Error() {
+		t.failed[name] = err.Error()
+		log.FromContext(ctx).Error(err, "what this kind of evidence needs cannot be fetched; nodes are put off", "kind", name)
+	}
+}
+
+// lookAtRoots says once a day which roots have ended or will end soon.
+func (t *Trust) lookAtRoots(ctx context.Context) {
+	now := t.now()
+	warn := now.Sub(t.warned) >= 24*time.Hour
+	if warn {
+		t.warned = now
+	}
+	for name, kind := range t.kinds {
+		if len(kind.roots) == 0 {
+			continue
+		}
+		end, valid := kind.ends(now)
+		t.expiry.WithLabelValues(name).Set(0)
+		if valid {
+			t.expiry.WithLabelValues(name).Set(float64(end.Unix()))
+		}
+		for _, c := range kind.roots {
+			if warn && now.Add(soon).After(c.NotAfter) {
+				log.FromContext(ctx).Info("a root ends soon or has ended", "kind", name, "root", refusal.Text(c.Subject.String()), "end", c.NotAfter.UTC())
+			}
+		}
+	}
+}
+
+// Check is a readiness check (healthz.Checker). It returns an error until each kind that
+// fetches something has been able to do so once: a later failure is for the metric and the
+// log, since what was fetched is kept for a while.
+func (t *Trust) Check(*http.Request) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, err := range t.never {
+		return err
+	}
+	return nil
+}
