@@ -20,6 +20,7 @@ import (
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/bypass"
 	"github.com/nodeattest/nodeattest/kube/controller"
+	"github.com/nodeattest/nodeattest/kube/deploy"
 	"github.com/nodeattest/nodeattest/test/controlplane"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -71,6 +72,11 @@ func TestObserve(t *testing.T) {
 	t.Run("who is left", func(t *testing.T) { w.testLeft(t, r) })
 	t.Run("enforced and taken back", func(t *testing.T) { w.testEnforced(t, bootstrapper) })
 	r.checkLog(t)
+	manifests, err := deploy.Manifests("observe.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.checkRights(t, manifests)
 	t.Run("taken away and put on again", func(t *testing.T) { w.testUninstall(t, bootstrapper) })
 }
 

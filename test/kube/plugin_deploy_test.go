@@ -304,7 +304,13 @@ func rootOf(t *testing.T, archive string) string {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(filepath.Join(root, filepath.Clean("/"+header.Name)), text, header.FileInfo().Mode()); err != nil {
+			to := filepath.Join(root, filepath.Clean("/"+header.Name))
+			if header.Typeflag == tar.TypeDir {
+				err = os.MkdirAll(to, header.FileInfo().Mode())
+			} else {
+				err = os.WriteFile(to, text, header.FileInfo().Mode())
+			}
+			if err != nil {
 				t.Fatal(err)
 			}
 			t.Logf("the image has /%s, %d bytes", header.Name, len(text))
