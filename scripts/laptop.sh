@@ -186,6 +186,7 @@ deploy() {
 		apiVersion: kustomize.config.k8s.io/v1beta1
 		kind: Kustomization
 		resources: [$base]
+		components: [$base/enforce]
 		images: [{name: nodeattest, newName: registry.example/nodeattest, newTag: v1}]
 		configMapGenerator:
 		  - name: node-attestation

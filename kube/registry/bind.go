@@ -56,8 +56,7 @@ func (r *Registry) bind(ctx context.Context, n *node, record *membership.Record)
 // complete checks that the pointers of a reservation name its version. It is enough to check
 // the one that is written last: the other was written before it, and anyone who takes one away
 // ends the reservation first. For the same reason it is enough that a cache has seen it. (A
-// person can remove one by force, without its finalizer; that goes unnoticed before and
-// after.)
+// person can remove one by force; that goes unnoticed before and after.)
 func (r *Registry) complete(ctx context.Context, n *node) error {
 	kind := byMachine()
 	if n.record.MachineUID != "" {
