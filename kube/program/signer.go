@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -48,7 +49,7 @@ func runSigner(ctx context.Context, f flags, s *settings.Settings) error {
 	ring := new(attest.KeyRing)
 	keeper, err := keyring.New(keyring.Config{
 		Reader: m.GetAPIReader(), ReadOnly: true, Ring: ring,
-		Secret: client.ObjectKey{Namespace: s.Cluster.Namespace, Name: s.Cluster.KeyRingSecret},
+		Secret: client.ObjectKey{Namespace: s.Cluster.Namespace, Name: s.Cluster.KeyRingSecret}, Metrics: metrics.Registry,
 	})
 	if err != nil {
 		return err
@@ -62,10 +63,16 @@ func runSigner(ctx context.Context, f flags, s *settings.Settings) error {
 			return err
 		}
 	}
-	for name, check := range map[string]healthz.Checker{"key-ring": keeper.Check, "requests": signs.Check} {
+	for name, check := range map[string]healthz.Checker{"key-ring": keeper.Check, "ca": ca.Check, "requests": signs.Check} {
 		if err := m.AddReadyzCheck(name, check); err != nil {
 			return err
 		}
+	}
+	if err := metrics.Registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "nodeattest_ca_not_after_seconds",
+		Help: "When the first certificate of the CA's chain ends, in seconds since 1970.",
+	}, func() float64 { return float64(ca.NotAfter().Unix()) })); err != nil {
+		return err
 	}
 	return m.Start(ctx)
 }

@@ -65,8 +65,14 @@ func recordOf(object *v1alpha1.AttestedNode) (*membership.Record, error) {
 	default:
 		return nil, fmt.Errorf("got the state %s", refusal.Quote(string(s.State)))
 	}
-	if reserved := s.State == v1alpha1.NodeReserved; reserved == record.Deadline.IsZero() || reserved && !record.LastEnd.IsZero() {
+	reserved, resting := s.State == v1alpha1.NodeReserved, s.State == v1alpha1.NodeResting
+	if reserved == record.Deadline.IsZero() || reserved && !record.LastEnd.IsZero() || resting && record.LastEnd.IsZero() {
 		return nil, fmt.Errorf("got times that a %s record does not have", record.State)
+	}
+	for i := range s.Certificates {
+		if end := s.Certificates[i].NotAfter; end.After(record.LastEnd) {
+			return nil, fmt.Errorf("got a certificate that ends %s, after the last end", end.UTC().Format(time.RFC3339))
+		}
 	}
 	if object.DeletionTimestamp != nil {
 		record.State, record.Deadline = membership.StateResting, time.Time{}

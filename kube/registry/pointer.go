@@ -17,6 +17,7 @@ type pointerKind struct {
 	what string
 	// empty returns a new object, parts its identity and reference.
 	empty func() client.Object
+	list  func() client.ObjectList
 	parts func(o client.Object) (identity *string, to *v1alpha1.NodeReference)
 	// of returns the identity in a record, pending the one in a change.
 	of      func(c *membership.Claim) string
@@ -30,6 +31,7 @@ func byMachine() pointerKind {
 	return pointerKind{
 		what:  "machine",
 		empty: func() client.Object { return new(v1alpha1.AttestedMachine) },
+		list:  func() client.ObjectList { return new(v1alpha1.AttestedMachineList) },
 		parts: func(o client.Object) (*string, *v1alpha1.NodeReference) {
 			s := &o.(*v1alpha1.AttestedMachine).Spec
 			return &s.Machine, &s.NodeReference
@@ -45,6 +47,7 @@ func byMachineUID() pointerKind {
 	return pointerKind{
 		what:  "Machine UID",
 		empty: func() client.Object { return new(v1alpha1.AttestedMachineUID) },
+		list:  func() client.ObjectList { return new(v1alpha1.AttestedMachineUIDList) },
 		parts: func(o client.Object) (*string, *v1alpha1.NodeReference) {
 			s := &o.(*v1alpha1.AttestedMachineUID).Spec
 			return &s.MachineUID, &s.NodeReference

@@ -31,10 +31,11 @@ const DefaultName = "node-attestation-signer"
 
 // Reconciler signs requests. [New] makes one, and [Reconciler.SetupWithManager] starts it.
 type Reconciler struct {
-	c       Config
-	done    *requests.Recent
-	metrics *prometheus.CounterVec
-	issue   func(ctx context.Context, attested *csr.Attested) (*csr.Issued, error)
+	c         Config
+	done      *requests.Recent
+	unwritten unwritten
+	metrics   *prometheus.CounterVec
+	issue     func(ctx context.Context, ca *csr.CA, attested *csr.Attested) (*csr.Issued, error)
 	// Set by SetupWithManager.
 	readers map[string]requests.Reader
 	listed  healthz.Checker
@@ -44,11 +45,11 @@ type Reconciler struct {
 
 func newReconciler(config Config, metrics *prometheus.CounterVec) *Reconciler {
 	return &Reconciler{c: config, done: requests.NewRecent(), metrics: metrics,
-		issue: func(ctx context.Context, attested *csr.Attested) (*csr.Issued, error) {
-			if ca := config.CA(); ca != nil {
-				return ca.Issue(ctx, attested)
+		issue: func(ctx context.Context, ca *csr.CA, attested *csr.Attested) (*csr.Issued, error) {
+			if ca == nil {
+				return nil, errNoCA
 			}
-			return nil, errNoCA
+			return ca.Issue(ctx, attested)
 		}}
 }
 
@@ -169,7 +170,7 @@ func approved(object *certificatesv1.CertificateSigningRequest) bool {
 var errNothing = errors.New("signer: the evidence was neither verified nor refused")
 
 // sign verifies the evidence, has the certificate made and recorded, and puts it into the
-// object.
+// object. A certificate that could not be written before is put there again.
 func (r *Reconciler) sign(ctx context.Context, object *certificatesv1.CertificateSigningRequest) error {
 	attested, err := r.c.Providers.Verify(ctx, controller.Request(object))
 	if err != nil {
@@ -178,7 +179,13 @@ func (r *Reconciler) sign(ctx context.Context, object *certificatesv1.Certificat
 	if attested == nil {
 		return errNothing
 	}
-	issued, err := r.issue(ctx, attested)
+	ca := r.c.CA()
+	issued, err := r.unwritten.again(ctx, object, ca, attested, r.c.Now())
+	if issued == nil && err == nil {
+		if issued, err = r.issue(ctx, ca, attested); err == nil {
+			r.unwritten.keep(object, ca, attested, issued)
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -193,13 +200,17 @@ func (r *Reconciler) sign(ctx context.Context, object *certificatesv1.Certificat
 func (r *Reconciler) write(ctx context.Context, seen, object *certificatesv1.CertificateSigningRequest, result string) (reconcile.Result, error) {
 	err := r.writer.SubResource("status").Update(ctx, object)
 	switch {
-	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+	case apierrors.IsNotFound(err):
+		r.unwritten.forget(object.UID)
+		fallthrough
+	case apierrors.IsConflict(err):
 		log.FromContext(ctx).Info("the request has changed before it was signed", "request", object.Name)
 		return reconcile.Result{RequeueAfter: conflictPause}, nil
 	case err != nil:
 		return reconcile.Result{}, err
 	}
 	r.done.Add(seen)
+	r.unwritten.forget(object.UID)
 	r.metrics.WithLabelValues(object.Spec.SignerName, result).Inc()
 	return reconcile.Result{}, nil
 }
