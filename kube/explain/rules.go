@@ -190,7 +190,11 @@ func (x *Explanation) addMembership(ctx context.Context, f *Facts, inventory *cs
 		row.Want = "whether it is " + string(held.Name.Machine)
 		return &held, nil
 	}
-	if err := held.Admit(&claim, f.Now); err != nil {
+	stated := claim
+	if stated.Machine == "" {
+		stated.Machine = "not:stated" // a claim has one
+	}
+	if err := held.Admit(&stated, f.Now); err != nil {
 		row = broken(err, attest.CheckMembership)
 	} else if held.Name != nil && held.Name.State == membership.StateBound {
 		row = Rule{Name: string(attest.CheckMembership), State: Kept}
