@@ -106,7 +106,7 @@ func ExampleVerifier() {
 // read, and none is retired while answers to its challenges may come.
 func ExampleRotateKeys() {
 	now := time.Date(2026, 1, 2, 15, 0, 0, 0, time.UTC)
-	keys := attest.RotateKeys([]attest.RingKey{attest.NewRingKey(now.Add(-24 * time.Hour))}, now)
+	keys, _ := attest.RotateKeys([]attest.RingKey{attest.NewRingKey(now.Add(-24 * time.Hour))}, now, 24*time.Hour)
 	fmt.Println("successor active", keys[1].ActiveAt.Format(time.TimeOnly))
 	fmt.Println("old one retired", keys[0].RetiredAt.Format(time.TimeOnly))
 	fmt.Println(keys[1].Secret)

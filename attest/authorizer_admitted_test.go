@@ -180,7 +180,7 @@ func TestKeyRingEdges(t *testing.T) {
 	}
 	keys := []RingKey{NewRingKey(ringTime)}
 	for n := range 600 { // every minute for ten hours
-		keys = RotateKeys(keys, ringTime.Add(time.Duration(n)*time.Minute))
+		keys, _ = RotateKeys(keys, ringTime.Add(time.Duration(n)*time.Minute), 0)
 	}
 	data, err := MarshalRingKeys(keys)
 	if err != nil {

@@ -191,22 +191,30 @@ func (r *KeyRing) lookup(id [message.KeyIDSize]byte, now time.Time) (*RingKey, e
 	return &keys[n], nil
 }
 
-// RotateKeys returns keys with a new one that becomes active 2 × 60 seconds after now, when
-// every replica has read it. The keys in use until then are retired 2 hours later, and those
-// already retired at now are left out. While a key is waiting to become active, no further one
-// is added. The given slice is not changed.
-func RotateKeys(keys []RingKey, now time.Time) []RingKey {
-	keys = slices.DeleteFunc(slices.Clone(keys), func(k RingKey) bool { return k.retired(now) })
-	if slices.ContainsFunc(keys, func(k RingKey) bool { return k.ActiveAt.After(now) }) {
-		return keys
+// RotateKeys returns keys with a new one, and true, if none of them became active less than after
+// ago and is not retired. The new key becomes active 2 × 60 seconds after now, when every
+// replica has read it. The keys in use until then are retired 2 hours later, and those already
+// retired at now are left out. A key that is about to become active counts, so that no further
+// one is added; one that is to become active later than that by more than a minute was made by a
+// clock that was ahead, does not count and stays as it is. The given slice is not changed.
+func RotateKeys(keys []RingKey, now time.Time, after time.Duration) (rotated []RingKey, isNew bool) {
+	latest := now.Add(2*message.MaxRingAge + clockSkew)
+	if slices.ContainsFunc(keys, func(k RingKey) bool {
+		return !k.retired(now) && k.ActiveAt.After(now.Add(-after)) && !k.ActiveAt.After(latest)
+	}) {
+		return keys, false
 	}
 	next := NewRingKey(now.Add(2 * message.MaxRingAge))
-	for i := range keys {
-		if keys[i].RetiredAt.IsZero() {
-			keys[i].RetiredAt = next.ActiveAt.Add(message.RetireAfter)
+	end := next.ActiveAt.Add(message.RetireAfter)
+	for _, k := range keys {
+		if !k.ActiveAt.After(latest) && (k.RetiredAt.IsZero() || k.RetiredAt.After(end)) {
+			k.RetiredAt = end
+		}
+		if !k.retired(now) {
+			rotated = append(rotated, k)
 		}
 	}
-	return append(keys, next)
+	return append(rotated, next), true
 }
 
 // challengeSecret is the secret of the challenge with that Binding, for a format such as

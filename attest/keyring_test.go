@@ -115,8 +115,8 @@ func TestKeyRingLookup(t *testing.T) {
 
 func TestRotateKeys(t *testing.T) {
 	old := NewRingKey(ringTime)
-	keys := RotateKeys([]RingKey{old}, ringTime)
-	if len(keys) != 2 || !old.RetiredAt.IsZero() {
+	keys, isNew := RotateKeys([]RingKey{old}, ringTime, 0)
+	if !isNew || len(keys) != 2 || !old.RetiredAt.IsZero() {
 		t.Fatalf("%d keys, the old one changed to %v", len(keys), old.RetiredAt)
 	}
 	next := keys[1]
@@ -126,12 +126,63 @@ func TestRotateKeys(t *testing.T) {
 	if over := keys[0].RetiredAt.Sub(next.ActiveAt); over != 2*time.Hour {
 		t.Errorf("the old key is retired %s after its successor became active, want 2h", over)
 	}
-	later := RotateKeys(keys, keys[0].RetiredAt)
-	if len(later) != 2 || later[0].ID != next.ID {
+	later, isNew := RotateKeys(keys, keys[0].RetiredAt, time.Hour)
+	if !isNew || len(later) != 2 || later[0].ID != next.ID {
 		t.Errorf("the retired key was kept: %v", later)
 	}
 	if _, err := NewStaticKeyRing(later...); err != nil {
 		t.Error(err)
+	}
+}
+
+// What is a key in use, or one that will be in a moment, for a rotation once a day.
+func TestRotateKeysWhenDue(t *testing.T) {
+	const day = 24 * time.Hour
+	latest := 2*message.MaxRingAge + clockSkew
+	at := func(active, retired time.Duration) RingKey {
+		k := NewRingKey(ringTime.Add(active))
+		if retired != 0 {
+			k.RetiredAt = ringTime.Add(retired)
+		}
+		return k
+	}
+	for name, c := range map[string]struct {
+		keys []RingKey
+		due  bool
+		ends []time.Duration // of all but the new one, 0: none
+	}{
+		"none":                        {nil, true, nil},
+		"in use":                      {[]RingKey{at(-day+time.Second, 0)}, false, nil},
+		"in use for a day":            {[]RingKey{at(-day, 0)}, true, []time.Duration{2*message.MaxRingAge + 2*time.Hour}},
+		"the next one waits":          {[]RingKey{at(-day, 2*time.Hour), at(2*message.MaxRingAge, 0)}, false, nil},
+		"it waits for a clock behind": {[]RingKey{at(latest, 0)}, false, nil},
+		"of a clock ahead":            {[]RingKey{at(latest+time.Second, 0)}, true, []time.Duration{0}},
+		"retired in use":              {[]RingKey{at(-time.Hour, -time.Second)}, true, nil},
+		"beside one of a clock ahead": {[]RingKey{at(-time.Hour, 10*365*day), at(10*365*day, 0)}, false, nil},
+		"kept alive by a clock ahead": {[]RingKey{at(-day, 10*365*day), at(10*365*day, 0)}, true, []time.Duration{2*message.MaxRingAge + 2*time.Hour, 0}},
+		"about to be retired":         {[]RingKey{at(-2*day, time.Minute), at(-day, 0)}, true, []time.Duration{time.Minute, 2*message.MaxRingAge + 2*time.Hour}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, due := RotateKeys(c.keys, ringTime, day)
+			if due != c.due || due && len(got) != len(c.ends)+1 || !due && len(got) != len(c.keys) {
+				t.Fatalf("got %d keys, due %t, want %t and those of %v", len(got), due, c.due, c.ends)
+			}
+			if err := checkRingKeys(got); err != nil {
+				t.Error(err)
+			}
+			for i, end := range c.ends {
+				want := time.Time{}
+				if end != 0 {
+					want = ringTime.Add(end)
+				}
+				if !got[i].RetiredAt.Equal(want) {
+					t.Errorf("key %d is retired at %v, want %v", i, got[i].RetiredAt, want)
+				}
+			}
+			if due && !got[len(got)-1].ActiveAt.Equal(ringTime.Add(2*message.MaxRingAge)) {
+				t.Errorf("the new key is active at %v", got[len(got)-1].ActiveAt)
+			}
+		})
 	}
 }
 

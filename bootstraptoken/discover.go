@@ -210,7 +210,7 @@ func discovered(kubeconfig []byte, address string, pins []Pin, systemRoots bool)
 	}
 	found.Info = &ClusterInfo{Server: info.Server}
 	for _, ca := range info.CAs {
-		if slices.Contains(pins, PinOf(ca)) {
+		if slices.Contains(pins, pinOf(ca)) {
 			found.Info.CAs = append(found.Info.CAs, ca)
 		} else {
 			found.Unpinned = append(found.Unpinned, ca)

@@ -73,6 +73,10 @@ type Secret struct {
 	// authenticates as, in the order of the Secret. Each is
 	// system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9].
 	Groups []string
+	// Labels and Annotations are those of the object, for others to find tokens by; see
+	// [Object].
+	Labels      map[string]string
+	Annotations secret.Value[map[string]string]
 }
 
 // Expired reports whether the token is expired at now, that is, at or after its expiration
@@ -128,7 +132,8 @@ func (s *Secret) Object() (*Object, error) {
 	if len(s.Groups) > 0 {
 		data[keyGroups] = []byte(strings.Join(s.Groups, ","))
 	}
-	o := &Object{Namespace: Namespace, Name: SecretName(s.Token.ID()), Type: SecretType, Data: secret.New(data)}
+	o := &Object{Namespace: Namespace, Name: SecretName(s.Token.ID()), Type: SecretType, Data: secret.New(data),
+		Labels: s.Labels, Annotations: s.Annotations}
 	read, err := ParseSecretUnchecked(o)
 	if err != nil {
 		return nil, err
@@ -155,6 +160,11 @@ type Object struct {
 	// Data is the Secret's data, values by key, not base64-encoded, as in client-go:
 	// secret.New(s.Data). Nothing here changes it.
 	Data secret.Value[map[string][]byte]
+	// Labels and Annotations are those of the object's metadata. No check depends on them; they
+	// are kept when the object is read and written, and nothing here changes them. kubectl apply
+	// writes a copy of the whole Secret into an annotation: it is shown no more than Data.
+	Labels      map[string]string
+	Annotations secret.Value[map[string]string]
 }
 
 // String returns the namespace, name and type.

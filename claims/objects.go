@@ -214,7 +214,8 @@ func (o *Object) CheckAge(most time.Duration, now time.Time) error {
 	if o.AsOf.IsZero() {
 		return nil
 	}
-	if age := now.Sub(o.AsOf); age < 0 || age > most {
+	// The monotonic clock stands still while a machine sleeps: the longer of two ages counts.
+	if age := max(now.Sub(o.AsOf), now.Round(0).Sub(o.AsOf.Round(0))); age < 0 || age > most {
 		return &Error{Check: CheckStaleAnswer, Got: "an answer that is " + age.String() + " old", Want: "0s to " + most.String(), Err: refusal.ErrRetry}
 	}
 	return nil

@@ -116,11 +116,14 @@ func (d *Details) fillQuote(a *answer) {
 // findings returns the part that the join needs. The AK says where the key lives. That the AK
 // tells the truth is its issuer's word on road AK, and follows from its attributes on road
 // EK.
-func (d *Details) findings(road attest.Road, machine attest.Identity) *attest.Findings {
+func (d *Details) findings(road attest.Road, machine attest.Identity, kind *Kind) *attest.Findings {
 	f := &attest.Findings{Machine: machine, MachineStanding: attest.Asserted, Values: d.values, Details: d}
 	standing := attest.Asserted
 	if d.profile != nil && machine.Kind() == tpmcert.AKIdentityKind && !d.profile.OneAKPerMachine {
 		f.ManyIdentities = manyAKs(d.profile)
+	}
+	if road == attest.RoadAK && kind.manyNames != "" {
+		f.ManyIdentities = kind.manyNames
 	}
 	if road == attest.RoadEK {
 		standing, f.MachineStanding = attest.Proven, attest.Proven

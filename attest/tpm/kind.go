@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto"
 	"crypto/rand"
+	"reflect"
 	"slices"
 	"strconv"
 
@@ -50,6 +51,7 @@ type Kind struct {
 	eks         *tpmcert.EKVerifier // likewise
 	quotePolicy QuotePolicy
 	allowSHA1   bool // some issuer allows it
+	manyNames   string
 }
 
 // NewKind makes the kind. The error matches [refusal.CheckConfig] and names the field.
@@ -73,8 +75,12 @@ func NewKind(config KindConfig) (*Kind, error) {
 	if k.aks, err = tpmcert.NewAKVerifier(config.AKIssuers); err != nil {
 		return nil, err
 	}
-	for _, p := range k.aks.Profiles() {
+	profiles := k.aks.Profiles()
+	for n, p := range profiles {
 		k.allowSHA1 = k.allowSHA1 || p.InsecureAllowSHA1Signature
+		if !reflect.DeepEqual(p.Identity, profiles[0].Identity) {
+			k.manyNames = "issuers 0 and " + strconv.Itoa(n) + ", which may give one machine two identities, as they name machines by other fields"
+		}
 	}
 	return k, nil
 }
@@ -98,7 +104,7 @@ func (k *Kind) Describe() attest.Description {
 		{Name: labelQuote, Size: message.HashSize, Optional: true},
 	}}
 	if k.aks != nil {
-		road := attest.OpenRoad{Road: attest.RoadAK, Machine: attest.Asserted, Residence: attest.Asserted}
+		road := attest.OpenRoad{Road: attest.RoadAK, Machine: attest.Asserted, Residence: attest.Asserted, ManyIdentities: k.manyNames}
 		for n, p := range k.aks.Profiles() {
 			for _, s := range p.Identity {
 				road.Identities = append(road.Identities, grammarOf(s.Kind()))
@@ -240,7 +246,7 @@ func (h *hello) Trust(ctx context.Context, q *attest.Inquiry) (*attest.Findings,
 	if err != nil {
 		return nil, err
 	}
-	f := d.findings(h.road, machine)
+	f := d.findings(h.road, machine, h.kind)
 	if h.road == attest.RoadEK {
 		f.MachineStanding = attest.Claimed
 	}
@@ -375,7 +381,7 @@ func (a *answer) Verify(ctx context.Context, q *attest.Inquiry) (*attest.Finding
 			return nil, err
 		}
 	}
-	return d.findings(a.evidence.road, machine), nil
+	return d.findings(a.evidence.road, machine, a.kind), nil
 }
 
 // checkAKParent: the AK is not a primary key, and its issuer's profile does not admit others;

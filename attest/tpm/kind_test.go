@@ -74,7 +74,7 @@ func TestKindConfig(t *testing.T) {
 }
 
 // Where a profile names machines by their AKs, the kind says so unless the issuer promises
-// one AK a machine.
+// one AK a machine; and where two issuers name machines by different fields.
 func TestKindSaysWhereIdentitiesAreMany(t *testing.T) {
 	root := tpmlab.Sign(t, nil, "root", nil)
 	promising, pointer := tpmcert.ProfileTCG(), tpmcert.ProfileAzure()
@@ -85,8 +85,10 @@ func TestKindSaysWhereIdentitiesAreMany(t *testing.T) {
 		many     bool
 	}{
 		"Google's":                        {[]tpmcert.Profile{tpmcert.ProfileGoogle()}, false},
-		"one that promises":               {[]tpmcert.Profile{tpmcert.ProfileGoogle(), promising}, false},
-		"one that does not":               {[]tpmcert.Profile{tpmcert.ProfileGoogle(), tpmcert.ProfileAzure()}, true},
+		"Google's twice":                  {[]tpmcert.Profile{tpmcert.ProfileGoogle(), tpmcert.ProfileGoogle()}, false},
+		"one that promises":               {[]tpmcert.Profile{promising}, false},
+		"one that does not":               {[]tpmcert.Profile{tpmcert.ProfileAzure()}, true},
+		"by different fields":             {[]tpmcert.Profile{tpmcert.ProfileGoogle(), tpmcert.ProfileGoogle(), promising}, true},
 		"one that does not, by a pointer": {[]tpmcert.Profile{pointer}, true},
 	} {
 		t.Run(name, func(t *testing.T) {

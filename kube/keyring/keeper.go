@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -50,6 +51,10 @@ type Config struct {
 	// RotateAfter is how long a key is used for challenges, at least a day; zero means
 	// 30 days.
 	RotateAfter time.Duration
+	// Metrics is where nodeattest_key_ring_active_timestamp_seconds is registered: since when
+	// the key is active that makes challenges, 0 if there is none. While rotation fails, it
+	// falls behind. Nil registers it nowhere.
+	Metrics prometheus.Registerer
 	// Now is the clock; nil means time.Now. It must be the verifier's clock.
 	Now func() time.Time
 }
@@ -58,7 +63,23 @@ type Config struct {
 // leads, and is safe for use by multiple goroutines.
 type Keeper struct {
 	c    Config
-	read atomic.Int64 // when the ring was last read, in Unix nanoseconds
+	last atomic.Pointer[reading]
+}
+
+// reading is what the ring was last refreshed with.
+type reading struct {
+	at   time.Time
+	keys []attest.RingKey
+}
+
+// active is since when the key is active that makes challenges; the zero time if there is none.
+func (r *reading) active(now time.Time) (since time.Time) {
+	for _, k := range r.keys {
+		if !k.ActiveAt.After(now) && (k.RetiredAt.IsZero() || k.RetiredAt.After(now)) && k.ActiveAt.After(since) {
+			since = k.ActiveAt
+		}
+	}
+	return since
 }
 
 // New checks the configuration. The error is refusal.CheckConfig.
@@ -81,7 +102,15 @@ func New(config Config) (*Keeper, error) {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	return &Keeper{c: config}, nil
+	k := &Keeper{c: config}
+	k.last.Store(new(reading))
+	if config.Metrics == nil {
+		return k, nil
+	}
+	return k, config.Metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "nodeattest_key_ring_active_timestamp_seconds",
+		Help: "Since when the challenge key in use is active, in Unix seconds; 0 if there is none.",
+	}, func() float64 { return float64(max(0, k.last.Load().active(k.c.Now()).Unix())) }))
 }
 
 // NeedLeaderElection says that every replica reads the ring (manager's
@@ -99,7 +128,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 		if err := k.Refresh(ctx); err == nil {
 			retry = firstRetry
 		} else if ctx.Err() == nil {
-			log.FromContext(ctx).Error(err, "the key ring was not read", "secret", k.c.Secret.String())
+			log.FromContext(ctx).Error(err, "the key ring was not read, or not rotated", "secret", k.c.Secret.String())
 			wait, retry = min(retry, pause), min(2*retry, pause)
 		}
 		select {
@@ -113,11 +142,11 @@ func (k *Keeper) Start(ctx context.Context) error {
 // firstRetry is how long after a failed read the ring is read again, at first.
 const firstRetry = time.Second
 
-// Refresh reads the Secret once, and makes a key if there is none or the newest is old. If
-// several replicas do so at once, one wins, and the others take its key.
+// Refresh reads the Secret once, and makes a key if there is none in use, or if it is old. If
+// several replicas do so at once, one wins, and the others take its key. The ring has what was
+// read even if there is an error because the next key cannot be stored.
 func (k *Keeper) Refresh(ctx context.Context) error {
 	var err error
-	began := k.c.Now()
 	for range 3 {
 		if err = k.refresh(ctx); !apierrors.IsConflict(err) {
 			break
@@ -126,19 +155,41 @@ func (k *Keeper) Refresh(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("keyring: Secret %s: %w", k.c.Secret, err)
 	}
-	k.read.Store(began.UnixNano())
 	return nil
 }
 
-// errStale says that the ring was last read too long ago to verify anything.
-var errStale = errors.New("keyring: the key ring has not been read lately")
+// What is wrong with a key ring.
+var (
+	errStale  = errors.New("keyring: the key ring has not been read lately")
+	errAhead  = errors.New("keyring: the key ring was read in the future: the clock was set back")
+	errUnused = errors.New("keyring: no key is in use")
+	errOld    = errors.New("keyring: the key in use should have been replaced long ago")
+)
 
 // Check is a readiness check (healthz.Checker). It returns an error while nothing can be
-// verified.
+// verified, and while rotation has failed for as long as a key is used.
 func (k *Keeper) Check(*http.Request) error {
-	if k.c.Now().Sub(time.Unix(0, k.read.Load())) > attest.MaxRingAge {
+	now, last := k.c.Now(), k.last.Load()
+	age, active := now.Sub(last.at), last.active(now)
+	switch {
+	case age > attest.MaxRingAge:
 		return errStale
+	case age < 0:
+		return errAhead
+	case active.IsZero():
+		return errUnused
+	case now.Sub(active) > 2*k.c.RotateAfter:
+		return errOld
 	}
+	return nil
+}
+
+// use has the ring use what was read.
+func (k *Keeper) use(keys []attest.RingKey, at time.Time) error {
+	if err := k.c.Ring.Refresh(keys, at); err != nil {
+		return err
+	}
+	k.last.Store(&reading{at, keys})
 	return nil
 }
 
@@ -148,21 +199,24 @@ func (k *Keeper) refresh(ctx context.Context) error {
 	if err := k.c.Reader.Get(ctx, k.c.Secret, &secret); err != nil {
 		return err
 	}
-	keys, err := []attest.RingKey{attest.NewRingKey(readAt.Truncate(time.Second))}, error(nil)
+	keys, due, err := []attest.RingKey{attest.NewRingKey(readAt.Truncate(time.Second))}, true, error(nil)
 	if k.c.ReadOnly || len(secret.Data) != 0 {
-		if keys, err = attest.ParseRingKeys(secret.Data); err != nil {
+		if keys, err = attest.ParseRingKeys(secret.Data); err == nil {
+			err = k.use(keys, readAt)
+		}
+		if err != nil {
 			return err
 		}
-		if k.c.ReadOnly || readAt.Sub(keys[len(keys)-1].ActiveAt) < k.c.RotateAfter {
-			return k.c.Ring.Refresh(keys, readAt)
-		}
-		keys = attest.RotateKeys(keys, readAt)
+		keys, due = attest.RotateKeys(keys, readAt, k.c.RotateAfter)
+	}
+	if k.c.ReadOnly || !due {
+		return nil
 	}
 	if secret.Data, err = attest.MarshalRingKeys(keys); err != nil {
 		return err
 	}
 	if err := k.c.Writer.Update(ctx, &secret); err != nil {
-		return err
+		return fmt.Errorf("the next key: %w", err)
 	}
-	return k.c.Ring.Refresh(keys, readAt)
+	return k.use(keys, readAt)
 }

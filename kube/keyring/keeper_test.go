@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -56,7 +58,6 @@ func keysIn(t *testing.T, c client.Client) []attest.RingKey {
 // TestRefresh checks that keys are made, kept, rotated and dropped in time.
 func TestRefresh(t *testing.T) {
 	c := store(t)
-	began := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	now := began
 	conf := config(c)
 	conf.Now = func() time.Time { return now }
@@ -84,6 +85,137 @@ func TestRefresh(t *testing.T) {
 				t.Errorf("%s: %d keys, want %d", step.name, got, step.want)
 			}
 		})
+	}
+}
+
+// timed is a keeper with a clock of its own, which can be set.
+func timed(t *testing.T, conf keyring.Config, at time.Time) (*keyring.Keeper, *time.Time) {
+	t.Helper()
+	now := at
+	conf.Now = func() time.Time { return now }
+	k, err := keyring.New(conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k, &now
+}
+
+// refresh expects a keeper to read the Secret and to be ready.
+func refresh(t *testing.T, k *keyring.Keeper) {
+	t.Helper()
+	if err := errors.Join(k.Refresh(t.Context()), k.Check(nil)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var began = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+
+const month = 30 * 24 * time.Hour // how long a key is used by default
+
+// noUpdates is an API server that refuses updates: the Secret is immutable, the right was taken
+// away, a webhook is down, etcd is full.
+type noUpdates struct{ client.Client }
+
+func (noUpdates) Update(context.Context, client.Object, ...client.UpdateOption) error {
+	return errors.New("the API server refuses the update")
+}
+
+// TestRotationThatCannotBeWritten: the ring goes on with the keys that were read, and after
+// another month the replica says that it is not well. A metric shows it all the while.
+func TestRotationThatCannotBeWritten(t *testing.T) {
+	c, metrics := store(t), prometheus.NewRegistry()
+	conf := config(c)
+	first, _ := timed(t, conf, began)
+	refresh(t, first)
+	conf.Writer, conf.Metrics = noUpdates{c}, metrics
+	k, now := timed(t, conf, began)
+	refresh(t, k)
+	ring := conf.Ring
+	for _, step := range []struct {
+		after       time.Duration
+		wrote, good bool
+	}{{month - time.Second, true, true}, {month, false, true}, {2 * month, false, true}, {2*month + time.Second, false, false}} {
+		*now = began.Add(step.after)
+		if err := k.Refresh(t.Context()); (err == nil) != step.wrote {
+			t.Errorf("after %s: got %v", step.after, err)
+		}
+		if err := k.Check(nil); (err == nil) != step.good {
+			t.Errorf("after %s: ready: %v", step.after, err)
+		}
+		if err := ring.Refresh(keysIn(t, c), now.Add(-time.Second)); err == nil {
+			t.Errorf("after %s: the ring was not refreshed", step.after)
+		}
+	}
+	found, err := metrics.Gather()
+	if err != nil || len(found) != 1 || found[0].GetMetric()[0].GetGauge().GetValue() != float64(began.Unix()) {
+		t.Errorf("got %v, %v, want the time of the first key", found, err)
+	}
+}
+
+// TestFirstKeyOfAFastClock: replicas whose clocks are right make a key of their own, and until it
+// is active they say that they are not ready.
+func TestFirstKeyOfAFastClock(t *testing.T) {
+	c := store(t)
+	fast, _ := timed(t, config(c), began.AddDate(1, 0, 0))
+	refresh(t, fast)
+	k, now := timed(t, config(c), began)
+	if err := k.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Check(nil); err == nil {
+		t.Error("ready without a key in use")
+	}
+	*now = began.Add(2 * attest.MaxRingAge)
+	refresh(t, k)
+	if keys := keysIn(t, c); len(keys) != 2 || keys[1].ActiveAt.Before(began.AddDate(1, 0, 0)) {
+		t.Errorf("got %v, want the key of the fast clock kept", keys)
+	}
+	refresh(t, fast) // whose key is as good as it was
+}
+
+// TestOneLookOfAFastClock: keys rotate as before, and none of them lives for ten years.
+func TestOneLookOfAFastClock(t *testing.T) {
+	c := store(t)
+	k, now := timed(t, config(c), began)
+	refresh(t, k)
+	fast, _ := timed(t, config(c), began.AddDate(10, 0, 0))
+	if err := fast.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 24 {
+		*now = began.Add(time.Duration(n) * month)
+		refresh(t, k)
+		*now = now.Add(time.Hour)
+		refresh(t, k)
+	}
+	for _, key := range keysIn(t, c) {
+		if age := now.Sub(key.ActiveAt); age > month+3*time.Hour || age > 0 && key.RetiredAt.After(now.Add(month)) {
+			t.Errorf("a key that is active since %s is retired at %s", key.ActiveAt, key.RetiredAt)
+		}
+	}
+}
+
+// TestClockSetBack: nothing is verified until the clock has caught up, and so nobody is ready.
+func TestClockSetBack(t *testing.T) {
+	k, now := timed(t, config(store(t)), began)
+	refresh(t, k)
+	for *now = range times(began.Add(-time.Hour), began, 20*time.Second) {
+		if err := k.Refresh(t.Context()); err == nil {
+			t.Fatal("the ring took an older reading")
+		}
+		if k.Check(nil) == nil {
+			t.Fatalf("ready at %s", now)
+		}
+	}
+	*now = began
+	refresh(t, k)
+}
+
+// times are from, and so on, before to.
+func times(from, to time.Time, step time.Duration) iter.Seq[time.Time] {
+	return func(yield func(time.Time) bool) {
+		for at := from; at.Before(to) && yield(at); at = at.Add(step) {
+		}
 	}
 }
 
@@ -288,7 +420,6 @@ func (s stored) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ..
 // FuzzSecret: whatever a Secret holds, the ring is refreshed with all of its keys, or there
 // is an error and nothing can be verified.
 func FuzzSecret(f *testing.F) {
-	began := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	data, err := attest.MarshalRingKeys([]attest.RingKey{attest.NewRingKey(began)})
 	if err != nil {
 		f.Fatal(err)
@@ -307,8 +438,15 @@ func FuzzSecret(f *testing.F) {
 			t.Fatal(err)
 		}
 		refreshed, checked := keeper.Refresh(t.Context()), keeper.Check(nil)
-		if (refreshed == nil) != (checked == nil) {
+		if refreshed != nil && checked == nil {
 			t.Fatalf("refreshed: %v, ready: %v", refreshed, checked)
+		}
+		inUse := false
+		if keys, err := attest.ParseRingKeys(map[string][]byte{name: value}); err == nil && len(keys) == 1 {
+			inUse = !keys[0].ActiveAt.After(began) && (keys[0].RetiredAt.IsZero() || keys[0].RetiredAt.After(began)) && began.Sub(keys[0].ActiveAt) <= 2*month
+		}
+		if inUse != (checked == nil) {
+			t.Fatalf("a key in use: %t, ready: %v", inUse, checked)
 		}
 	})
 }

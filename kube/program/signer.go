@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -47,12 +49,13 @@ func runSigner(ctx context.Context, f flags, s *settings.Settings) error {
 	ring := new(attest.KeyRing)
 	keeper, err := keyring.New(keyring.Config{
 		Reader: m.GetAPIReader(), ReadOnly: true, Ring: ring,
-		Secret: client.ObjectKey{Namespace: s.Cluster.Namespace, Name: s.Cluster.KeyRingSecret},
+		Secret: client.ObjectKey{Namespace: s.Cluster.Namespace, Name: s.Cluster.KeyRingSecret}, Metrics: metrics.Registry,
 	})
 	if err != nil {
 		return err
 	}
-	if err := addSigner(m, f, s, ring, machines, ca, names); err != nil {
+	signs, err := addSigner(m, f, s, ring, machines, ca, names)
+	if err != nil {
 		return err
 	}
 	for _, r := range []manager.Runnable{machines, keeper, ca} {
@@ -60,14 +63,22 @@ func runSigner(ctx context.Context, f flags, s *settings.Settings) error {
 			return err
 		}
 	}
-	if err := m.AddReadyzCheck("key-ring", keeper.Check); err != nil {
+	for name, check := range map[string]healthz.Checker{"key-ring": keeper.Check, "ca": ca.Check, "requests": signs.Check} {
+		if err := m.AddReadyzCheck(name, check); err != nil {
+			return err
+		}
+	}
+	if err := metrics.Registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "nodeattest_ca_not_after_seconds",
+		Help: "When the first certificate of the CA's chain ends, in seconds since 1970.",
+	}, func() float64 { return float64(ca.NotAfter().Unix()) })); err != nil {
 		return err
 	}
 	return m.Start(ctx)
 }
 
 // addSigner creates what signs requests.
-func addSigner(m manager.Manager, f flags, s *settings.Settings, ring *attest.KeyRing, machines *settings.Machines, ca *signer.FileCA, names []string) error {
+func addSigner(m manager.Manager, f flags, s *settings.Settings, ring *attest.KeyRing, machines *settings.Machines, ca *signer.FileCA, names []string) (*signer.Reconciler, error) {
 	admits, err := s.NewMembers(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
 		records, err := registry.New(scope, m.GetAPIReader(), m.GetClient(), registry.Options{Stale: registry.Remembered(m.GetAPIReader())})
 		if err != nil {
@@ -76,20 +87,20 @@ func addSigner(m manager.Manager, f flags, s *settings.Settings, ring *attest.Ke
 		return records, records.Stale(), nil
 	}, members.NodeExists(m.GetAPIReader()))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	providers, err := s.Providers(ring, machines, admits, names...)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := addTrust(m, s); err != nil {
-		return err
+		return nil, err
 	}
 	reconciler, err := signer.New(signer.Config{
 		Providers: providers, CA: ca.CA, Workers: s.Controller.Workers, EveryReplica: !f.leaderElection, Metrics: metrics.Registry,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return reconciler.SetupWithManager(m)
+	return reconciler, reconciler.SetupWithManager(m)
 }

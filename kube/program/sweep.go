@@ -12,13 +12,21 @@ import (
 // sweepInterval is how often records that have ended are removed.
 const sweepInterval = time.Hour
 
-// sweeper removes records that have ended. It is a manager.Runnable, of the leader.
+// sweeper repairs pointers at its start and removes records that have ended. It is a
+// manager.Runnable, of the leader.
 type sweeper struct{ records *registry.Registry }
 
 // Start sweeps until ctx ends.
 func (s sweeper) Start(ctx context.Context) error {
 	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
+	repaired, err := s.records.Repair(ctx)
+	if err != nil && ctx.Err() == nil {
+		log.FromContext(ctx).Error(err, "not all pointers from machines to their nodes were repaired")
+	}
+	if repaired != 0 {
+		log.FromContext(ctx).Info("pointers from machines to their nodes were gone or led elsewhere: somebody has changed or restored objects of the registry", "pointers", repaired)
+	}
 	for {
 		removed, err := s.records.Sweep(ctx)
 		if err != nil && ctx.Err() == nil {

@@ -55,9 +55,8 @@ func (r *Registry) bind(ctx context.Context, n *node, record *membership.Record)
 
 // complete checks that the pointers of a reservation name its version. It is enough to check
 // the one that is written last: the other was written before it, and anyone who takes one away
-// ends the reservation first. For the same reason it is enough that a cache has seen it. (A
-// person can remove one by force, without its finalizer; that goes unnoticed before and
-// after.)
+// ends the reservation first. For the same reason it is enough that a cache has seen it. (What a
+// person has changed or removed by force goes unnoticed until [Registry.Repair].)
 func (r *Registry) complete(ctx context.Context, n *node) error {
 	kind := byMachine()
 	if n.record.MachineUID != "" {

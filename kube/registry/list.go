@@ -1,13 +1,17 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodeattest/nodeattest/attest/membership"
@@ -17,41 +21,45 @@ import (
 // pageSize is how many nodes are read at a time.
 const pageSize = 256
 
-// nodes calls each with every node, page by page. It goes on after a damaged one, and returns
-// the error of the first at the end.
-func (r *Registry) nodes(ctx context.Context, each func(*node) error) error {
-	var damaged error
+// pages calls each with every object of a kind, page by page.
+func (r *Registry) pages(ctx context.Context, kind func() client.ObjectList, each func(client.Object) error) error {
 	for page, more := "", true; more; {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		var list v1alpha1.AttestedNodeList
-		err := r.reader.List(ctx, &list, client.Limit(pageSize), client.Continue(page))
+		list := kind()
+		err := r.reader.List(ctx, list, client.Limit(pageSize), client.Continue(page))
 		if status, ok := errors.AsType[*apierrors.StatusError](err); ok && page != "" && apierrors.IsResourceExpired(err) && status.Status().Continue != "" {
 			page = status.Status().Continue // the rest, as it is now
 			continue
 		}
+		if err == nil {
+			err = meta.EachListItem(list, func(o runtime.Object) error { return each(o.(client.Object)) })
+		}
 		if err != nil {
 			return err
 		}
-		for i := range list.Items {
-			n, err := nodeOf(&list.Items[i])
-			if err == nil {
-				err = each(n)
-			}
-			if errors.Is(err, ErrObject) {
-				if damaged == nil {
-					damaged = err
-				}
-				continue
-			}
-			if err != nil {
-				return err
-			}
-		}
-		page, more = list.Continue, list.Continue != ""
+		page, more = list.GetContinue(), list.GetContinue() != ""
 	}
-	return damaged
+	return nil
+}
+
+// nodes calls each with every node. It goes on after a damaged one, and returns the error of
+// the first at the end.
+func (r *Registry) nodes(ctx context.Context, each func(*node) error) error {
+	var damaged error
+	err := r.pages(ctx, func() client.ObjectList { return new(v1alpha1.AttestedNodeList) }, func(o client.Object) error {
+		n, err := nodeOf(o.(*v1alpha1.AttestedNode))
+		if err == nil {
+			err = each(n)
+		}
+		if errors.Is(err, ErrObject) {
+			damaged = cmp.Or(damaged, err)
+			return nil
+		}
+		return err
+	})
+	return cmp.Or(err, damaged)
 }
 
 // Records yields every record of the registry's scope that counts, in the order of the node
@@ -87,6 +95,62 @@ func (s Several) Records(ctx context.Context) iter.Seq2[*membership.Record, erro
 // errEnough: whoever ranges over records has stopped.
 var errEnough = errors.New("enough")
 
+// Repair gives the bound nodes their pointers back that are gone or lead elsewhere: somebody
+// removed one by force or changed it, or restored the one without the other. Until then a second
+// name can be had for such a machine. It returns how many pointers it has written. Whoever
+// changes a node at the same time goes first. It reads all nodes and pointers, in pages, and so is
+// meant for a program's start. It needs list on attestednodes and pointers, and get, create and
+// update on pointers. Two nodes of one machine, or of one Machine UID, are [ErrObject].
+func (r *Registry) Repair(ctx context.Context) (repaired int, err error) {
+	kinds := []pointerKind{byMachine(), byMachineUID()}
+	lost := []map[string]*node{{}, {}} // by the pointers' names
+	damaged := r.nodes(ctx, func(n *node) error {
+		for i, kind := range kinds {
+			identity := kind.of(&n.record.Claim)
+			pointer := v1alpha1.PointerName(identity)
+			if identity == "" || n.record.State != membership.StateBound {
+				continue
+			}
+			if other := lost[i][pointer]; other != nil {
+				return fmt.Errorf("registry: %w: nodes %s and %s have one %s", ErrObject, other.object.Name, n.object.Name, kind.what)
+			}
+			lost[i][pointer] = n
+		}
+		return nil
+	})
+	if damaged != nil && !errors.Is(damaged, ErrObject) {
+		return 0, damaged
+	}
+	for i, kind := range kinds {
+		err := r.pages(ctx, kind.list, func(o client.Object) error {
+			if n := lost[i][o.GetName()]; n != nil {
+				if _, to := kind.parts(o); to.NodeName == n.object.Name {
+					delete(lost[i], o.GetName())
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return repaired, err
+		}
+		for _, n := range lost[i] {
+			p, err := r.readPointer(ctx, kind, kind.of(&n.record.Claim), n)
+			if err == nil && !p.pointsTo(n.object.Name) {
+				err = r.point(ctx, p, n)
+			}
+			switch {
+			case err == nil:
+				repaired++
+			case !errors.Is(err, errSwapped) && !errors.Is(err, ErrObject):
+				return repaired, err
+			default:
+				damaged = cmp.Or(damaged, err)
+			}
+		}
+	}
+	return repaired, damaged
+}
+
 // sweepAfter is how long ago a record must have ended: a clock that is fast by less frees no name.
 const sweepAfter = 24 * time.Hour
 
@@ -94,15 +158,15 @@ const sweepAfter = 24 * time.Hour
 // their pointers, and returns how many records it has removed. A record that has ended counts
 // for nobody, but its object stays until the name or the machine is claimed again: somebody has
 // to sweep from time to time, as the node-attestation-controller does. Whoever claims a name at
-// the same time goes first. It needs the verbs list, update and delete on attestednodes, and
-// update and delete on pointers: without these, pointers stay, and do not count.
+// the same time goes first. It needs the verbs list and delete on attestednodes, and
+// delete on pointers: without these, pointers stay, and do not count.
 func (r *Registry) Sweep(ctx context.Context) (removed int, err error) {
 	err = r.nodes(ctx, func(n *node) error {
 		now := r.now()
 		if until := n.record.Until(); n.record.Live(now) || until.After(now.Add(-sweepAfter)) && !until.After(now) {
 			return nil
 		}
-		if err := r.drop(ctx, n); err != nil {
+		if err := r.remove(ctx, n.object); err != nil {
 			if errors.Is(err, errSwapped) {
 				return nil
 			}

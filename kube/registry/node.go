@@ -3,12 +3,10 @@ package registry
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
@@ -67,8 +65,14 @@ func recordOf(object *v1alpha1.AttestedNode) (*membership.Record, error) {
 	default:
 		return nil, fmt.Errorf("got the state %s", refusal.Quote(string(s.State)))
 	}
-	if reserved := s.State == v1alpha1.NodeReserved; reserved == record.Deadline.IsZero() || reserved && !record.LastEnd.IsZero() {
+	reserved, resting := s.State == v1alpha1.NodeReserved, s.State == v1alpha1.NodeResting
+	if reserved == record.Deadline.IsZero() || reserved && !record.LastEnd.IsZero() || resting && record.LastEnd.IsZero() {
 		return nil, fmt.Errorf("got times that a %s record does not have", record.State)
+	}
+	for i := range s.Certificates {
+		if end := s.Certificates[i].NotAfter; end.After(record.LastEnd) {
+			return nil, fmt.Errorf("got a certificate that ends %s, after the last end", end.UTC().Format(time.RFC3339))
+		}
 	}
 	if object.DeletionTimestamp != nil {
 		record.State, record.Deadline = membership.StateResting, time.Time{}
@@ -114,27 +118,14 @@ func (r *Registry) specOf(record *membership.Record) v1alpha1.AttestedNodeSpec {
 	return s
 }
 
-// put stores a record in place of the old one of that name, which may be nil. A name that may
-// be in a certificate has the finalizer.
+// put stores a record in place of the old one of that name, which may be nil.
 func (r *Registry) put(ctx context.Context, old *node, record *membership.Record) (*node, error) {
-	if old != nil && old.object.DeletionTimestamp != nil && record.State == membership.StateReserved {
-		if err := r.drop(ctx, old); err != nil {
-			return nil, err
-		}
-		old = nil
-	}
 	object := new(v1alpha1.AttestedNode)
 	if old != nil {
 		object = old.object.DeepCopy()
 	}
 	object.Name = record.NodeName
 	object.Spec = r.specOf(record)
-	switch {
-	case record.State == membership.StateReserved:
-		controllerutil.RemoveFinalizer(object, v1alpha1.Finalizer)
-	case object.DeletionTimestamp == nil:
-		controllerutil.AddFinalizer(object, v1alpha1.Finalizer)
-	}
 	return r.store(ctx, object)
 }
 
@@ -160,29 +151,8 @@ func (r *Registry) write(ctx context.Context, object client.Object) error {
 	return nil
 }
 
-// drop removes a record that no longer counts, or that is a reservation. A record with the
-// finalizer is first turned into one that no longer rests: if drop is interrupted after that,
-// nobody is kept from the name.
-func (r *Registry) drop(ctx context.Context, n *node) error {
-	object := n.object.DeepCopy()
-	if !slices.Contains(object.Finalizers, v1alpha1.Finalizer) {
-		return r.remove(ctx, object)
-	}
-	controllerutil.RemoveFinalizer(object, v1alpha1.Finalizer)
-	if object.DeletionTimestamp == nil {
-		s := &object.Spec
-		s.State, s.Deadline, s.Pending = v1alpha1.NodeResting, nil, nil
-	}
-	if err := r.write(ctx, object); err != nil {
-		return err
-	}
-	if object.DeletionTimestamp == nil {
-		_ = r.remove(ctx, object) // what is left no longer counts
-	}
-	return nil
-}
-
-// remove deletes exactly the object that was read.
+// remove deletes exactly the object that was read. Whoever deletes another than the one that he
+// has read, as kubectl does, is refused by the shipped admission policy.
 func (r *Registry) remove(ctx context.Context, object client.Object) error {
 	uid, version := object.GetUID(), object.GetResourceVersion()
 	err := r.writer.Delete(ctx, object, client.Preconditions{UID: &uid, ResourceVersion: &version})

@@ -6,10 +6,13 @@ import (
 	"crypto"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/internal/files"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -29,21 +32,51 @@ type FileCA struct {
 	mu                       sync.RWMutex
 	read                     [2][]byte
 	ca                       *csr.CA
+	valid                    validity // of ca
 }
 
-// OpenCA reads a CA. The first file contains the chain, the issuing CA first; the second its
-// key: PKCS #8, PKCS #1 or SEC 1, not encrypted. Each is at most 1 MiB long. The error is that
-// of reading, or of csr.NewCA, and never contains any part of the key.
+// validity is when all certificates of a chain are valid.
+type validity struct{ from, to time.Time }
+
+func validityOf(chain []*x509.Certificate) validity {
+	v := validity{chain[0].NotBefore, chain[0].NotAfter}
+	for _, c := range chain[1:] {
+		if c.NotBefore.After(v.from) {
+			v.from = c.NotBefore
+		}
+		if c.NotAfter.Before(v.to) {
+			v.to = c.NotAfter
+		}
+	}
+	return v
+}
+
+// check returns an error if the chain is not valid now.
+func (v validity) check(now time.Time) error {
+	if now.Before(v.from) || now.After(v.to) {
+		return fmt.Errorf("the CA is valid from %s to %s, and now is %s", v.from.UTC().Format(time.RFC3339), v.to.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// OpenCA reads a CA. The first file contains the chain, the issuing CA first, and nothing else
+// (tpmcert.ParseCertificatesPEM); the second its key: PKCS #8, PKCS #1 or SEC 1, not encrypted.
+// Each is at most 1 MiB long. The error is that of reading, or of csr.NewCA, and never contains
+// any part of the key. A CA that is not valid now is accepted; see [FileCA.Check].
 func OpenCA(certificateFile, keyFile string, config csr.CAConfig) (*FileCA, error) {
 	if certificateFile == "" || keyFile == "" {
 		return nil, refusal.Config("certificateFile and keyFile", "", "two paths")
+	}
+	if config.Now == nil {
+		config.Now = time.Now
 	}
 	f := &FileCA{certificateFile: certificateFile, keyFile: keyFile, config: config}
 	return f, f.Reload()
 }
 
 // Reload reads the files again if they have changed. After an error the CA stays as it was:
-// the two files may have been read in the middle of a change.
+// the two files may have been read in the middle of a change. A CA that is valid now also stays
+// as long as the one in the files is not.
 func (f *FileCA) Reload() error {
 	var text [2][]byte
 	for i, path := range []string{f.certificateFile, f.keyFile} {
@@ -58,34 +91,52 @@ func (f *FileCA) Reload() error {
 	if same {
 		return nil
 	}
-	ca, err := parseCA(text[0], text[1], f.config)
+	ca, valid, err := parseCA(text[0], text[1], f.config)
 	if err != nil {
 		return fmt.Errorf("signer: %s: %w", f.certificateFile, err)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.read, f.ca = text, ca
+	now := f.config.Now()
+	if err := valid.check(now); err != nil && f.ca != nil && f.valid.check(now) == nil {
+		return fmt.Errorf("signer: %s: %w", f.certificateFile, err)
+	}
+	f.read, f.ca, f.valid = text, ca, valid
 	return nil
 }
 
-func parseCA(chain, key []byte, config csr.CAConfig) (*csr.CA, error) {
-	pair, err := tls.X509KeyPair(chain, key)
+func parseCA(chain, key []byte, config csr.CAConfig) (*csr.CA, validity, error) {
+	certificates, err := tpmcert.ParseCertificatesPEM(chain)
 	if err != nil {
-		return nil, err
+		return nil, validity{}, err
 	}
-	certificates := make([]*x509.Certificate, 0, len(pair.Certificate))
-	for _, der := range pair.Certificate {
-		certificate, err := x509.ParseCertificate(der)
-		if err != nil {
-			return nil, err
-		}
-		certificates = append(certificates, certificate)
+	pair, err := tls.X509KeyPair(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificates[0].Raw}), key)
+	if err != nil {
+		return nil, validity{}, err
 	}
 	signer, ok := pair.PrivateKey.(crypto.Signer)
 	if !ok {
-		return nil, refusal.Config("key", "one that does not sign", "RSA, ECDSA or Ed25519")
+		return nil, validity{}, refusal.Config("key", "one that does not sign", "RSA, ECDSA or Ed25519")
 	}
-	return csr.NewCA(certificates, signer, config)
+	ca, err := csr.NewCA(certificates, signer, config)
+	return ca, validityOf(certificates), err
+}
+
+// NotAfter returns when the first certificate of the CA's chain ends.
+func (f *FileCA) NotAfter() time.Time {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.valid.to
+}
+
+// Check is a readiness check (healthz.Checker). It returns an error while the CA is not valid.
+func (f *FileCA) Check(*http.Request) error {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if err := f.valid.check(f.config.Now()); err != nil {
+		return fmt.Errorf("signer: %w", err)
+	}
+	return nil
 }
 
 // CA returns the CA that was read last, for [Config].

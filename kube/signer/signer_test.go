@@ -14,18 +14,22 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/fuzzing"
+	"github.com/nodeattest/nodeattest/kube/controller"
 	"github.com/nodeattest/nodeattest/kube/internal/requests"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -50,7 +54,7 @@ type counting struct {
 	err    error
 }
 
-func (c *counting) Issue(ctx context.Context, attested *csr.Attested) (*csr.Issued, error) {
+func (c *counting) Issue(ctx context.Context, _ *csr.CA, attested *csr.Attested) (*csr.Issued, error) {
 	c.issued++
 	if c.err != nil {
 		return nil, c.err
@@ -195,29 +199,234 @@ func TestRetry(t *testing.T) {
 	if w.ca.issued != 2 {
 		t.Errorf("the CA was asked %d times, want 2", w.ca.issued)
 	}
-	if _, err := newReconciler(Config{CA: noCA}, nil).issue(t.Context(), nil); csr.Decide(err).Verdict != csr.VerdictRetry {
+	if _, err := newReconciler(Config{CA: noCA}, nil).issue(t.Context(), nil, nil); csr.Decide(err).Verdict != csr.VerdictRetry {
 		t.Errorf("without a CA: %v, want a retry", err)
+	}
+}
+
+// refusing is an API server that refuses each write of a status while it is told to: the right
+// to sign is missing, or an admission policy or webhook is in the way.
+type refusing struct {
+	client.SubResourceClientConstructor
+	client.SubResourceClient
+	is bool
+}
+
+func (r *refusing) SubResource(name string) client.SubResourceClient {
+	r.SubResourceClient = r.SubResourceClientConstructor.SubResource(name)
+	return r
+}
+
+func (r *refusing) Update(ctx context.Context, o client.Object, options ...client.SubResourceUpdateOption) error {
+	if r.is {
+		return apierrors.NewForbidden(certificatesv1.Resource("certificatesigningrequests"), o.GetName(), errors.New("not permitted to sign"))
+	}
+	return r.SubResourceClient.Update(ctx, o, options...)
+}
+
+// TestEveryAttemptIsOneCertificate: while the status cannot be written, each attempt verifies the
+// evidence again, and only the first makes a certificate.
+func TestEveryAttemptIsOneCertificate(t *testing.T) {
+	w := newWorld(t)
+	writer := &refusing{SubResourceClientConstructor: w.api, is: true}
+	w.reconciler.writer = writer
+	o := w.answer("r", "Approved")
+	if _, err := w.sign(o); err == nil {
+		t.Fatal("written")
+	}
+	for range 40 {
+		if got, err := w.again(o); err == nil || len(got.Status.Certificate) != 0 {
+			t.Fatalf("written: %v", err)
+		}
+	}
+	if w.ca.issued != 1 {
+		t.Errorf("%d attempts made %d certificates", 41, w.ca.issued)
+	}
+	ca := w.plane.CA
+	w.reconciler.c.CA = noCA // another one, since the first attempts
+	if _, err := w.again(o); err == nil || w.ca.issued != 2 {
+		t.Errorf("%v, and %d certificates, want one of the new CA", err, w.ca.issued)
+	}
+	w.reconciler.c.CA = func() *csr.CA { return ca }
+	writer.is = false
+	got, err := w.again(o)
+	if err != nil || len(got.Status.Certificate) == 0 || w.ca.issued != 3 || len(w.reconciler.unwritten.held) != 0 {
+		t.Errorf("got %v and %d certificates, %d kept, want it written", err, w.ca.issued, len(w.reconciler.unwritten.held))
+	}
+}
+
+// TestUnwritten: a certificate is used again only on the same grounds, and is recorded again.
+func TestUnwritten(t *testing.T) {
+	w := newWorld(t)
+	o := w.answer("r", "Approved")
+	verified, err := w.reconciler.c.Providers.Verify(t.Context(), controller.Request(o))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, now := w.plane.CA, w.plane.Now()
+	vouch := func(change func(g *csr.Grant)) *csr.Attested {
+		g := verified.Grant()
+		g.Record = nil
+		change(&g)
+		return verified.Checked().Vouch(verified.Machine(), g, nil)
+	}
+	same := vouch(func(*csr.Grant) {})
+	issued, err := ca.Issue(t.Context(), same)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var u unwritten
+	u.keep(o, ca, same, issued)
+	recorded, end := 0, issued.Certificate.NotAfter
+	errRecord := errors.New("released")
+	another := o.DeepCopy()
+	another.UID = "another"
+	for name, c := range map[string]struct {
+		object   *certificatesv1.CertificateSigningRequest
+		ca       *csr.CA
+		attested *csr.Attested
+		at       time.Time
+		again    bool
+		err      error
+	}{
+		"the same": {o, ca, same, now, true, nil},
+		"recorded": {o, ca, vouch(func(g *csr.Grant) {
+			g.Record = func(_ context.Context, r csr.IssuedRecord) error {
+				recorded++
+				if r != issued.Record {
+					t.Errorf("recorded %+v", r)
+				}
+				return nil
+			}
+		}), now, true, nil},
+		"not recorded":        {o, ca, vouch(func(g *csr.Grant) { g.Record = func(context.Context, csr.IssuedRecord) error { return errRecord } }), now, true, errRecord},
+		"until its end":       {o, ca, vouch(func(g *csr.Grant) { g.NotAfter = end }), now, true, nil},
+		"not so long":         {o, ca, vouch(func(g *csr.Grant) { g.NotAfter = end.Add(-time.Second) }), now, false, nil},
+		"ended":               {o, ca, same, end, false, nil},
+		"another CA":          {o, new(csr.CA), same, now, false, nil},
+		"another machine":     {o, ca, verified.Checked().Vouch("test:other", same.Grant(), nil), now, false, nil},
+		"another provider ID": {o, ca, vouch(func(g *csr.Grant) { g.ProviderID = "test://other" }), now, false, nil},
+		"other names":         {o, ca, vouch(func(g *csr.Grant) { g.DNSNames = []string{"other"} }), now, false, nil},
+		"another request":     {another, ca, same, now, false, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := u.again(t.Context(), c.object, c.ca, c.attested, c.at)
+			if (got != nil) != c.again || !errors.Is(err, c.err) || err != nil && c.err == nil {
+				t.Errorf("got %v, %v", got, err)
+			}
+		})
+	}
+	if recorded != 1 {
+		t.Errorf("recorded %d times", recorded)
+	}
+	for i := range 2 * maxUnwritten {
+		another.UID = types.UID(strconv.Itoa(i))
+		u.keep(another, ca, same, issued)
+	}
+	if len(u.held) > maxUnwritten {
+		t.Errorf("%d are kept", len(u.held))
 	}
 }
 
 // pair is a new CA in PEM.
 func pair(t testing.TB) (certificate, key []byte) {
 	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
+	return chainOf(t, 1, time.Now().Add(-time.Hour))
+}
+
+// chainOf is a new chain in PEM, the issuing CA first, and its key, valid for two hours.
+func chainOf(t testing.TB, length int, from time.Time) (chain, key []byte) {
+	t.Helper()
+	var above *x509.Certificate
+	var aboveKey *ecdsa.PrivateKey
+	for i := range length {
+		private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca " + strconv.Itoa(i)}, NotBefore: from, NotAfter: from.Add(2 * time.Hour),
+			KeyUsage: x509.KeyUsageCertSign, IsCA: true, BasicConstraintsValid: true}
+		if above == nil {
+			above, aboveKey = template, private
+		}
+		der, err := x509.CreateCertificate(rand.Reader, template, above, private.Public(), aboveKey)
+		if err == nil {
+			above, err = x509.ParseCertificate(der)
+		}
+		pkcs8, keyErr := x509.MarshalPKCS8PrivateKey(private)
+		if err := errors.Join(err, keyErr); err != nil {
+			t.Fatal(err)
+		}
+		aboveKey = private
+		chain = append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), chain...)
+		key = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		KeyUsage: x509.KeyUsageCertSign, IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
+	return chain, key
+}
+
+// TestHalfAChain cuts a chain of two at each byte: only where one certificate is whole and nothing
+// else is there does it pass for a chain of one.
+func TestHalfAChain(t *testing.T) {
+	config := csr.CAConfig{ClusterIDs: []string{"a-cluster"}, SignerNames: []string{csr.SignerClientTPM}}
+	chain, key := chainOf(t, 2, time.Now().Add(-time.Hour))
+	taken := 0
+	for at := range len(chain) - 1 { // the last line feed may be missing
+		if _, _, err := parseCA(chain[:at], key, config); err == nil {
+			taken++
+		}
 	}
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
+	if taken != 2 { // with and without the line feed behind the first
+		t.Errorf("%d of %d cuts are taken for a chain", taken, len(chain)-1)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
+	if _, _, err := parseCA(chain[:len(chain)-1], key, config); err != nil {
+		t.Errorf("without the last line feed: %v", err)
+	}
+	damaged := bytes.Clone(chain)
+	damaged[len(damaged)-40] = '*'
+	if _, _, err := parseCA(damaged, key, config); err == nil {
+		t.Error("a damaged second certificate was left out")
+	}
+}
+
+// TestCAOutsideItsTime: a CA that is not valid yet, or any more, does not replace one that is, and
+// does as soon as it is valid; one that replaces none says so.
+func TestCAOutsideItsTime(t *testing.T) {
+	dir, now := t.TempDir(), time.Now()
+	certificateFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	config := csr.CAConfig{ClusterIDs: []string{"a-cluster"}, SignerNames: []string{csr.SignerClientTPM}, Now: func() time.Time { return now }}
+	write := func(from time.Time) {
+		chain, key := chainOf(t, 2, from)
+		if err := errors.Join(os.WriteFile(certificateFile, chain, 0o600), os.WriteFile(keyFile, key, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(now.Add(-time.Hour))
+	f, err := OpenCA(certificateFile, keyFile, config)
+	if err != nil || f.Check(nil) != nil {
+		t.Fatal(err, f.Check(nil))
+	}
+	first, end := f.CA(), f.NotAfter()
+	for name, from := range map[string]time.Duration{"ended": -24 * time.Hour, "not valid yet": 30 * time.Minute} {
+		write(now.Add(from))
+		for range 2 {
+			if err := f.Reload(); err == nil || f.CA() != first || f.Check(nil) != nil || !f.NotAfter().Equal(end) {
+				t.Errorf("%s: got %v, another CA: %t, ready: %v", name, err, f.CA() != first, f.Check(nil))
+			}
+		}
+	}
+	write(now.Add(30 * time.Minute))
+	now = now.Add(31 * time.Minute)
+	if err := f.Reload(); err != nil || f.CA() == first || f.Check(nil) != nil || f.NotAfter().Equal(end) {
+		t.Errorf("valid now: %v, another CA: %t, ready: %v", err, f.CA() != first, f.Check(nil))
+	}
+	now = now.Add(24 * time.Hour)
+	if f.Check(nil) == nil {
+		t.Error("ready with a CA that has ended")
+	}
+	write(now.Add(time.Hour))
+	if err := f.Reload(); err != nil || f.Check(nil) == nil {
+		t.Errorf("neither is valid: %v, ready: %v", err, f.Check(nil))
+	}
 }
 
 // TestFileCA checks that a CA follows its files, and stays while they do not fit.
@@ -319,14 +528,14 @@ func FuzzCA(f *testing.F) {
 	f.Add([]byte{}, key)
 	secret := string(bytes.Split(key, []byte("\n"))[1])
 	f.Fuzz(func(t *testing.T, chain, key []byte) {
-		ca, err := parseCA(chain, key, config)
+		ca, _, err := parseCA(chain, key, config)
 		if err != nil {
 			if ca != nil || strings.Contains(err.Error(), secret) {
 				t.Fatalf("%v, %v", ca, err)
 			}
 			return
 		}
-		if _, err := parseCA(chain, key, config); err != nil {
+		if _, _, err := parseCA(chain, key, config); err != nil {
 			t.Fatalf("taken once: %v", err)
 		}
 	})

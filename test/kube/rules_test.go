@@ -83,9 +83,18 @@ func testRules(t *testing.T, c *cluster) {
 			s.Pending = &v1alpha1.PendingChange{MachineUID: "uid-2", Deadline: *in(time.Minute)}
 		}, func(s *v1alpha1.AttestedNodeSpec) { s.MachineUID, s.Pending = "uid-2", nil }, ""},
 		"a request and a certificate": {boundNode, func(s *v1alpha1.AttestedNodeSpec) {
-			s.Certificates = []v1alpha1.IssuedCertificate{{CredentialID: "X509SHA256=" + digest, SignerName: "a/b", Machine: "test:1", SPKISHA256: digest, NotBefore: in(0), NotAfter: *in(time.Hour)},
-				{RequestUID: "u", SignerName: "a/b", Machine: "test:1", SPKISHA256: digest, NotAfter: *in(time.Hour)}}
+			s.Certificates = []v1alpha1.IssuedCertificate{{CredentialID: "X509SHA256=" + digest, SignerName: "a/b", Machine: "test:1", SPKISHA256: digest, NotBefore: in(0), NotAfter: *s.LastEnd},
+				{RequestUID: "u", SignerName: "a/b", Machine: "test:1", SPKISHA256: digest, NotAfter: *s.LastEnd}}
 		}, ""},
+		"a certificate that outlives the last end": {boundNode, func(s *v1alpha1.AttestedNodeSpec) {
+			s.Certificates = []v1alpha1.IssuedCertificate{{SignerName: "a/b", Machine: "test:1", SPKISHA256: digest, NotAfter: metav1.NewTime(s.LastEnd.Add(time.Second))}}
+		}, "no certificate outlives the last end"},
+		"a certificate without a last end": {nil, func(s *v1alpha1.AttestedNodeSpec) {
+			boundNode(s)
+			s.Certificates = []v1alpha1.IssuedCertificate{{SignerName: "a/b", Machine: "test:1", SPKISHA256: digest, NotAfter: *s.LastEnd}}
+			s.LastEnd = nil
+		}, "no certificate outlives the last end"},
+		"it rests without a last end": {nil, func(s *v1alpha1.AttestedNodeSpec) { s.State, s.Deadline = v1alpha1.NodeResting, nil }, "a name rests until its last end"},
 		"a credential that is none": {boundNode, func(s *v1alpha1.AttestedNodeSpec) {
 			s.Certificates = []v1alpha1.IssuedCertificate{{CredentialID: digest, SignerName: "a/b", Machine: "test:1", SPKISHA256: digest}}
 		}, "credentialID"},

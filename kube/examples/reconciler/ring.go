@@ -64,14 +64,18 @@ func (r *ringReader) read(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	if newest := keys[len(keys)-1]; now.Sub(newest.ActiveAt) > rotateAfter {
-		keys = attest.RotateKeys(keys, now)
-		if secret.Data, err = attest.MarshalRingKeys(keys); err != nil {
-			return err
-		}
-		if err := r.Update(ctx, &secret); err != nil { // a conflict: another replica was first
-			return err
-		}
+	if err := r.ring.Refresh(keys, now); err != nil {
+		return err
+	}
+	keys, due := attest.RotateKeys(keys, now, rotateAfter)
+	if !due {
+		return nil
+	}
+	if secret.Data, err = attest.MarshalRingKeys(keys); err != nil {
+		return err
+	}
+	if err := r.Update(ctx, &secret); err != nil { // a conflict: another replica was first
+		return err
 	}
 	return r.ring.Refresh(keys, now)
 }
