@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -18,7 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/yaml"
 
+	"github.com/nodeattest/nodeattest/kube/deploy"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -58,6 +60,9 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 // untyped returns an object of RBAC without its type.
 func untyped(t *testing.T, o client.Object) client.Object {
 	t.Helper()
+	if u, ok := o.(*unstructured.Unstructured); ok {
+		return u
+	}
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {
 		t.Fatal(err)
@@ -121,15 +126,34 @@ func TestBindings(t *testing.T) {
 		"an approver of the domain":     {rule("approve", group, "signers", "kubernetes.io/*"), wayApproval},
 		"an approver of all":            {rule("approve", group, "signers"), wayApproval},
 		"an approver of others":         {rule("approve", group, "signers", "kubernetes.io/kubelet-serving"), ""},
+		"an approver of API clients":    {rule("approve", group, "signers", "kubernetes.io/kube-apiserver-client"), wayApproval},
+		"an approver of somebody's":     {rule("approve", group, "signers", "example.com/*"), ""},
 		"a signer":                      {rule("sign", group, "signers", "kubernetes.io/kube-apiserver-client-kubelet"), ""},
 		"an impersonator":               {rule("impersonate", "", "users"), wayImpersonation},
 		"an impersonator of a node":     {rule("impersonate", "", "users", "system:node:a"), wayImpersonation},
 		"an impersonator of a user":     {rule("impersonate", "", "users", "alice"), ""},
-		"an impersonator of groups":     {rule("impersonate", "", "groups"), ""},
+		"an impersonator of groups":     {rule("impersonate", "", "groups"), wayImpersonation},
+		"an impersonator of masters":    {rule("impersonate", "", "groups", "system:masters"), wayImpersonation},
+		"an impersonator of a group":    {rule("impersonate", "", "groups", "developers"), ""},
+		"an impersonator of accounts":   {rule("impersonate", "", "serviceaccounts"), wayImpersonation},
+		"an impersonator of ours":       {rule("impersonate", "", "serviceaccounts", "node-attestation-controller"), wayImpersonation},
+		"an impersonator of an account": {rule("impersonate", "", "serviceaccounts", "app"), ""},
 		"impersonate:arbitrary-node":    {rule("impersonate:arbitrary-node", "authentication.k8s.io", "nodes"), wayImpersonation},
 		"it, of one node":               {rule("impersonate:arbitrary-node", "authentication.k8s.io", "nodes", "a"), wayImpersonation},
 		"it, of another group":          {rule("impersonate:arbitrary-node", "", "nodes"), ""},
-		"impersonate:serviceaccount":    {rule("impersonate:serviceaccount", "authentication.k8s.io", "serviceaccounts"), ""},
+		"impersonate:associated-node":   {rule("impersonate:associated-node", "authentication.k8s.io", "nodes"), wayImpersonation},
+		"impersonate:serviceaccount":    {rule("impersonate:serviceaccount", "authentication.k8s.io", "serviceaccounts"), wayImpersonation},
+		"impersonate:user-info":         {rule("impersonate:user-info", "authentication.k8s.io", "groups"), wayImpersonation},
+		"it, of users":                  {rule("impersonate:user-info", "authentication.k8s.io", "users"), ""},
+		"tokens of accounts":            {rule("create", "", "serviceaccounts/token"), wayToken},
+		"tokens of the signer":          {rule("create", "", "serviceaccounts/token", "node-attestation-signer"), wayToken},
+		"tokens of another":             {rule("create", "", "serviceaccounts/token", "app"), ""},
+		"accounts, without tokens":      {rule("create", "", "serviceaccounts"), ""},
+		"bind":                          {rule("bind", "rbac.authorization.k8s.io", "clusterroles"), wayEscalation},
+		"bind of one of Kubernetes'":    {rule("bind", "rbac.authorization.k8s.io", "clusterroles", "system:node"), wayEscalation},
+		"bind of another":               {rule("bind", "rbac.authorization.k8s.io", "clusterroles", "view"), ""},
+		"escalate":                      {rule("escalate", "rbac.authorization.k8s.io", "clusterroles"), wayEscalation},
+		"update of roles":               {rule("update", "rbac.authorization.k8s.io", "clusterroles"), ""},
 		"everything, who administers":   {rule("*", "*", "*"), ""},
 		"everything of one name, alone": {rule("*", "*", "*", "system:node:a"), wayImpersonation},
 	} {
@@ -137,7 +161,8 @@ func TestBindings(t *testing.T) {
 			c := newCluster(t, role("r", row.rule), role("other", rule("get", "", "pods")),
 				binding("b", "r", subject("Group", "g")), binding("unused", "other", subject("Group", "system:nodes")))
 			got := c.find(t, Config{})
-			if row.way == "" && len(got) != 0 || row.way != "" && (len(got) == 0 || !strings.HasPrefix(got[0], string(row.way)+": Group g may ")) {
+			of := func(text string) bool { return strings.HasPrefix(text, string(row.way)+": Group g may ") }
+			if row.way == "" && len(got) != 0 || row.way != "" && !slices.ContainsFunc(got, of) {
 				t.Errorf("found %q, want %q", got, row.way)
 			}
 			for _, text := range got {
@@ -152,14 +177,160 @@ func TestBindings(t *testing.T) {
 	}
 }
 
-// TestApprovers checks who may approve without being in the way.
-func TestApprovers(t *testing.T) {
-	approve := role("r", rule("approve", "certificates.k8s.io", "signers"))
-	account := rbacv1.Subject{Kind: "ServiceAccount", Namespace: "n", Name: "a"}
-	c := newCluster(t, approve, binding("system:controller:certificate-controller", "r", account), binding("ours", "r", account), binding("theirs", "r", account))
-	want := []string{"Approval: ServiceAccount n/a may approve signers, by ClusterRoleBinding theirs to ClusterRole r"}
-	if diff := cmp.Diff(want, c.find(t, Config{Approvers: []string{"ours"}})); diff != "" {
-		t.Error(diff)
+func account(namespace, name string) rbacv1.Subject {
+	return rbacv1.Subject{Kind: "ServiceAccount", Namespace: namespace, Name: name}
+}
+
+// TestExpected gives rights to those who have them by their office, and to one more in the same
+// binding: that one alone is found.
+func TestExpected(t *testing.T) {
+	const ours, system = "nodeattest-system", "kube-system"
+	for name, row := range map[string]struct {
+		rule     rbacv1.PolicyRule
+		expected []rbacv1.Subject
+		found    int // of one subject
+	}{
+		"approval": {rule("approve", "certificates.k8s.io", "signers", "kubernetes.io/kube-apiserver-client-kubelet"),
+			[]rbacv1.Subject{account(system, "certificate-controller"), account(ours, "node-attestation-controller")}, 1},
+		"tokens":         {rule("create", "", "serviceaccounts/token"), []rbacv1.Subject{subject("User", "system:kube-controller-manager")}, 1},
+		"escalation":     {rule("escalate", "rbac.authorization.k8s.io", "clusterroles"), []rbacv1.Subject{account(system, "clusterrole-aggregation-controller")}, 1},
+		"administration": {rule("*", "*", "*"), []rbacv1.Subject{subject("Group", "system:masters"), subject("Group", "administrators"), subject("User", "alice")}, 1},
+	} {
+		for _, stranger := range []rbacv1.Subject{account(system, "other"), account("other", "certificate-controller"), account("other", "node-attestation-controller"),
+			account("other", "clusterrole-aggregation-controller"), subject("Group", "system:authenticated"), subject("User", "system:anonymous")} {
+			t.Run(name+", and "+stranger.Name, func(t *testing.T) {
+				c := newCluster(t, role("r", row.rule), binding("system:controller:certificate-controller", "r", append(slices.Clone(row.expected), stranger)...))
+				if got := c.find(t, Config{}); len(got) != row.found || !strings.Contains(got[0], stranger.Name+" may ") {
+					t.Errorf("found %q", got)
+				}
+			})
+		}
+	}
+}
+
+// TestRoleBindings finds what Roles give in the namespaces of the programs, and nothing of
+// others.
+func TestRoleBindings(t *testing.T) {
+	in := func(o client.Object, namespace string) client.Object {
+		o.SetNamespace(namespace)
+		return o
+	}
+	for name, row := range map[string]struct {
+		namespace, kind string
+		rule            rbacv1.PolicyRule
+		want            string // "": nothing
+	}{
+		"tokens, ours":            {"nodeattest-system", "Role", rule("create", "", "serviceaccounts/token"), "Token: Group g may create serviceaccounts/token in nodeattest-system, by RoleBinding b to role r"},
+		"tokens, Kubernetes'":     {"kube-system", "Role", rule("create", "", "serviceaccounts/token"), "Token: Group g may create serviceaccounts/token in kube-system, by RoleBinding b to role r"},
+		"by a ClusterRole":        {"kube-system", "ClusterRole", rule("impersonate", "", "serviceaccounts"), "Impersonation: Group g may impersonate serviceaccounts in kube-system, by RoleBinding b to role r"},
+		"elsewhere":               {"default", "Role", rule("create", "", "serviceaccounts/token"), ""},
+		"what Roles do not give":  {"kube-system", "Role", rule("approve", "certificates.k8s.io", "signers"), ""},
+		"a ClusterRole, not Role": {"kube-system", "ClusterRole", rule("get", "", "pods"), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := []client.Object{
+				in(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "b"}, RoleRef: rbacv1.RoleRef{Kind: row.kind, Name: "r"}, Subjects: []rbacv1.Subject{subject("Group", "g")}}, row.namespace)}
+			if row.kind == "Role" {
+				objects = append(objects, in(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Rules: []rbacv1.PolicyRule{row.rule}}, row.namespace), role("r"))
+			} else {
+				objects = append(objects, role("r", row.rule), in(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Rules: []rbacv1.PolicyRule{rule("*", "*", "*")}}, row.namespace))
+			}
+			if got := strings.Join(newCluster(t, objects...).find(t, Config{}), "\n"); got != row.want {
+				t.Errorf("found %q, want %q", got, row.want)
+			}
+		})
+	}
+}
+
+// shipped returns the shipped admission policies as they are where they are enforced, with
+// what an API server adds, and their manifests.
+func shipped(t *testing.T) (objects []client.Object, manifests [][]byte) {
+	t.Helper()
+	for _, file := range []string{"admission.yaml", "approval.yaml"} {
+		some, err := deploy.Manifests(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, manifest := range some {
+			o := new(unstructured.Unstructured)
+			if err := yaml.UnmarshalStrict(manifest, &o.Object); err != nil {
+				t.Fatal(err)
+			}
+			if o.GetKind() == policyKind.Kind {
+				set(t, o, "Equivalent", "spec", "matchConstraints", "matchPolicy")
+				set(t, o, map[string]any{}, "spec", "matchConstraints", "objectSelector")
+				rules, _, _ := unstructured.NestedSlice(o.Object, "spec", "matchConstraints", "resourceRules")
+				rules[0].(map[string]any)["scope"] = "*"
+				set(t, o, rules, "spec", "matchConstraints", "resourceRules")
+			} else if o.GetKind() != "ConfigMap" {
+				set(t, o, []any{"Deny"}, "spec", "validationActions")
+				if o.GetName() == "node-attestation" {
+					set(t, o, "Deny", "spec", "paramRef", "parameterNotFoundAction")
+				}
+			}
+			objects = append(objects, o)
+		}
+		manifests = append(manifests, some...)
+	}
+	return objects, manifests
+}
+
+func set(t *testing.T, o client.Object, value any, fields ...string) {
+	t.Helper()
+	if err := unstructured.SetNestedField(o.(*unstructured.Unstructured).Object, value, fields...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAdmission takes the admission policies out of force, each in one way: that is found, and
+// the rights that they guard are ways around again.
+func TestAdmission(t *testing.T) {
+	const policy, bound = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
+	for name, row := range map[string]struct {
+		kind, name string
+		change     func(o client.Object)
+		want       string
+	}{
+		"as shipped":             {},
+		"no policy":              {policy, "node-attestation-approval", nil, "its ValidatingAdmissionPolicy is not there"},
+		"no binding":             {bound, "node-attestation-signing", nil, "its ValidatingAdmissionPolicyBinding is not there"},
+		"it warns":               {bound, "node-attestation", func(o client.Object) { set(t, o, []any{"Warn", "Audit"}, "spec", "validationActions") }, "want Deny"},
+		"for some resources":     {bound, "node-attestation", func(o client.Object) { set(t, o, map[string]any{"matchPolicy": "Exact"}, "spec", "matchResources") }, "some resources alone"},
+		"of another policy":      {bound, "node-attestation", func(o client.Object) { set(t, o, "other", "spec", "policyName") }, "policyName"},
+		"with another parameter": {bound, "node-attestation", func(o client.Object) { set(t, o, "other", "spec", "paramRef", "name") }, "its name"},
+		"without a parameter":    {bound, "node-attestation", func(o client.Object) { set(t, o, "Allow", "spec", "paramRef", "parameterNotFoundAction") }, "parameterNotFoundAction"},
+		"failures are ignored":   {policy, "node-attestation-approval", func(o client.Object) { set(t, o, "Ignore", "spec", "failurePolicy") }, "failurePolicy"},
+		"other validations":      {policy, "node-attestation-approval", func(o client.Object) { set(t, o, []any{}, "spec", "validations") }, "validations"},
+		"another condition":      {policy, "node-attestation-signing", func(o client.Object) { set(t, o, []any{}, "spec", "matchConditions") }, "matchConditions"},
+		"another variable":       {policy, "node-attestation-signing", func(o client.Object) { set(t, o, []any{}, "spec", "variables") }, "variables"},
+		"other resources":        {policy, "node-attestation", func(o client.Object) { set(t, o, []any{}, "spec", "matchConstraints", "resourceRules") }, "resourceRules"},
+		"not for some resources": {policy, "node-attestation", func(o client.Object) { set(t, o, []any{"x"}, "spec", "matchConstraints", "excludeResourceRules") }, "excludeResourceRules"},
+		"of some objects": {policy, "node-attestation", func(o client.Object) {
+			set(t, o, map[string]any{"matchLabels": map[string]any{"a": "b"}}, "spec", "matchConstraints", "objectSelector")
+		}, "objectSelector"},
+		"of one version alone": {policy, "node-attestation", func(o client.Object) { set(t, o, "Exact", "spec", "matchConstraints", "matchPolicy") }, "matchPolicy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects, manifests := shipped(t)
+			objects = slices.DeleteFunc(objects, func(o client.Object) bool {
+				if o.GetObjectKind().GroupVersionKind().Kind != row.kind || o.GetName() != row.name {
+					return false
+				}
+				if row.change != nil {
+					row.change(o)
+				}
+				return row.change == nil
+			})
+			objects = append(objects, role("r", rule("create", "certificates.k8s.io", "certificatesigningrequests/nodeclient")), binding("kubeadm", "r", subject("Group", "g")))
+			c := newCluster(t, objects...)
+			got := strings.Join(c.find(t, Config{Policies: manifests}), "\n")
+			if !strings.Contains(got, row.want) || strings.Contains(got, "an admission policy refuses") != (row.want == "") || !strings.Contains(got, "ClusterRoleBinding kubeadm") {
+				t.Errorf("found %q, want %q", got, row.want)
+			}
+			if got := strings.Join(c.find(t, Config{Policies: manifests, Accepted: []string{row.name}}), "\n"); row.name != "" && strings.Contains(got, "Admission: ") {
+				t.Errorf("accepted, and found %q", got)
+			}
+		})
 	}
 }
 
@@ -240,8 +411,14 @@ func TestWatch(t *testing.T) {
 	if err := loud.Check(nil); err != nil {
 		t.Errorf("InsecureAllow: %v", err)
 	}
-	const want = "# HELP nodeattest_ways_around Rights by which somebody becomes a node without attestation, by way.\n# TYPE nodeattest_ways_around gauge\n" +
-		"nodeattest_ways_around{way=\"Approval\"} 0\nnodeattest_ways_around{way=\"AutoApproval\"} 0\nnodeattest_ways_around{way=\"Impersonation\"} 1\n"
+	want := "# HELP nodeattest_ways_around Rights by which somebody becomes a node without attestation and that no admission policy guards, by way.\n# TYPE nodeattest_ways_around gauge\n"
+	for _, way := range slices.Sorted(slices.Values(ways())) {
+		n := "0"
+		if way == wayImpersonation {
+			n = "1"
+		}
+		want += `nodeattest_ways_around{way="` + string(way) + `"} ` + n + "\n"
+	}
 	if err := testutil.GatherAndCompare(metrics, strings.NewReader(want)); err != nil {
 		t.Error(err)
 	}
@@ -264,6 +441,12 @@ func TestConfig(t *testing.T) {
 	}
 	if _, err := NewFinder(Config{Reader: newCluster(t)}); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("no writer: %v", err)
+	}
+	for name, policies := range map[string][][]byte{"no policy": {}, "other objects": {[]byte("kind: ConfigMap")}, "no YAML": {[]byte("\t")}} {
+		c := newCluster(t)
+		if _, err := NewFinder(Config{Reader: c, Writer: c, Policies: policies}); !errors.Is(err, refusal.CheckConfig) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 	if _, err := NewWatch(WatchConfig{}); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("no finder: %v", err)

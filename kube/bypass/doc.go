@@ -3,8 +3,8 @@
 // token if a binding of kubeadm says so; somebody else's approver may do the same; and anyone
 // who may impersonate a node needs no certificate.
 //
-// [Finder.Find] walks the ClusterRoleBindings, so that it can name the one to blame. It then
-// has the API server review the access of nodes and of bootstrap tokens, since there may be
-// other authorizers. A [Watch] does so continuously, for a readiness check, with an Event for
-// each binding.
+// [Finder.Find] walks the bindings, so that it can name the one to blame. It then has the API
+// server review the access of nodes and of bootstrap tokens, since there may be other
+// authorizers, and looks whether the admission policies are in force that guard approvals. A
+// [Watch] does so continuously, for a readiness check, with an Event for each binding.
 package bypass

@@ -9,6 +9,8 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodeattest/nodeattest/csr"
@@ -18,8 +20,9 @@ import (
 
 // Config is the configuration of a [Finder]. The fields of the first group have no default.
 type Config struct {
-	// Reader lists ClusterRoles and ClusterRoleBindings, preferably without a cache. Its scheme
-	// need not know them.
+	// Reader lists ClusterRoles and ClusterRoleBindings, the Roles and RoleBindings of two
+	// namespaces, and gets admission policies, preferably without a cache. Its scheme need not
+	// know them.
 	Reader client.Reader
 	// Writer creates SubjectAccessReviews. Its scheme need not know them.
 	Writer client.Writer
@@ -27,21 +30,31 @@ type Config struct {
 	// BootstrapGroups are the groups of bootstrap tokens whose access is reviewed, in addition
 	// to those in bindings; nil means kubeadm's.
 	BootstrapGroups []string
-	// Approvers are the ClusterRoleBindings that make approvers of nodes' certificates: the
-	// program's own. That of kube-controller-manager is always among them.
-	Approvers []string
-	// Accepted are the ClusterRoleBindings that the operator knows and takes responsibility
-	// for.
+	// Namespace is where the programs that decide about nodes run; empty means
+	// nodeattest-system. Their service accounts are node-attestation-controller, which may approve,
+	// and node-attestation-signer. The Roles there and in kube-system are looked at too.
+	Namespace string
+	// Accepted are the bindings and admission policies that the operator knows and takes
+	// responsibility for, by name.
 	Accepted []string
+	// Policies are the manifests of the admission policies that guard nodes' requests, which have
+	// to be in force as they are there; others are ignored. Nil looks for none.
+	Policies [][]byte
 }
 
 // Finder finds the ways around attestation.
-type Finder struct{ c Config }
+type Finder struct {
+	c        Config
+	policies []*unstructured.Unstructured
+}
 
 // What every cluster, and every kubeadm cluster, has.
 const (
-	kubeadmGroup      = csr.BootstrappersGroup + ":kubeadm:default-node-token"
-	controllerBinding = "system:controller:certificate-controller"
+	kubeadmGroup          = csr.BootstrappersGroup + ":kubeadm:default-node-token"
+	controllerAccount     = "node-attestation-controller"
+	certificateController = "certificate-controller"
+	aggregationController = "clusterrole-aggregation-controller"
+	signerAPIClient       = "kubernetes.io/kube-apiserver-client"
 )
 
 // NewFinder checks the configuration. The error is refusal.CheckConfig.
@@ -55,7 +68,30 @@ func NewFinder(config Config) (*Finder, error) {
 	if config.BootstrapGroups == nil {
 		config.BootstrapGroups = []string{kubeadmGroup}
 	}
-	return &Finder{config}, nil
+	if config.Namespace == "" {
+		config.Namespace = "nodeattest-system"
+	}
+	f := &Finder{c: config}
+	return f, f.setPolicies()
+}
+
+// expected reports whether a subject has a right of a way by its office: exactly this one, and
+// by whichever binding.
+func (f *Finder) expected(way Way, s *rbacv1.Subject) bool {
+	account := func(namespace, name string) bool {
+		return s.Kind == rbacv1.ServiceAccountKind && s.Namespace == namespace && s.Name == name
+	}
+	switch way {
+	case wayApproval:
+		return account(metav1.NamespaceSystem, certificateController) || account(f.c.Namespace, controllerAccount)
+	case wayEscalation:
+		return account(metav1.NamespaceSystem, aggregationController)
+	case wayToken:
+		return s.Kind == rbacv1.UserKind && s.Name == "system:kube-controller-manager"
+	case wayAdministration: // people are no way around anything; everybody is
+		return s.Kind != rbacv1.ServiceAccountKind && (!strings.HasPrefix(s.Name, "system:") || s.Kind == rbacv1.GroupKind && s.Name == "system:masters")
+	}
+	return false
 }
 
 // Finding is a right that somebody has and that is a way around attestation.
@@ -65,39 +101,75 @@ type Finding struct {
 	Subject string
 	// Right is the verb and the resource.
 	Right string
-	// Binding is the ClusterRoleBinding that gives it, and Role its ClusterRole. Both are
-	// empty if only an access review shows it.
-	Binding, Role string
-	// Reason is what the access review said; empty if a binding is named.
+	// Binding is the ClusterRoleBinding or, with a namespace, the RoleBinding that gives it, and
+	// Role the name of its role. Both are empty if only an access review shows it. For an
+	// admission policy, Binding is its name.
+	Binding, Namespace, Role string
+	// Reason is what the access review said, or what is wrong with an admission policy; empty if
+	// a binding is named.
 	Reason string
+	// Guarded says that the admission policies are in force and refuse what comes of the right: it
+	// is no way around as long as they are.
+	Guarded bool
 }
 
 // String describes the finding in one line.
 func (f *Finding) String() string {
-	s := f.Subject + " may " + f.Right
-	if f.Binding != "" {
-		return s + ", by ClusterRoleBinding " + f.Binding + " to ClusterRole " + f.Role
+	guarded := ""
+	if f.Guarded {
+		guarded = "; an admission policy refuses what comes of it"
 	}
-	return s + ", as an access review says: " + f.Reason
+	s := f.Subject + " may " + f.Right
+	switch {
+	case f.Way == wayAdmission:
+		return "ValidatingAdmissionPolicy " + f.Binding + ": " + f.Reason
+	case f.Namespace != "":
+		return s + " in " + f.Namespace + ", by RoleBinding " + f.Binding + " to role " + f.Role
+	case f.Binding != "":
+		return s + ", by ClusterRoleBinding " + f.Binding + " to ClusterRole " + f.Role + guarded
+	}
+	return s + ", as an access review says: " + f.Reason + guarded
 }
 
 // Find looks once. Findings are sorted; none means that there is no way around that can be
 // found like this.
 func (f *Finder) Find(ctx context.Context) ([]Finding, error) {
-	roles, err := list[rbacv1.ClusterRole](ctx, f.c.Reader, "ClusterRole")
+	findings, groups, err := f.bindings(ctx)
+	if err == nil {
+		var reviewed []Finding
+		reviewed, err = f.review(ctx, groups, findings)
+		findings = append(findings, reviewed...)
+	}
+	var unguarded []Finding
+	if err == nil {
+		unguarded, err = f.admission(ctx)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("bypass: %w", err)
 	}
-	rules := make(map[string][]rbacv1.PolicyRule, len(roles))
-	for i := range roles {
-		rules[roles[i].Name] = roles[i].Rules
+	if len(f.policies) == 0 || len(unguarded) != 0 {
+		for i := range findings {
+			findings[i].Guarded = false
+		}
 	}
-	bindings, err := list[rbacv1.ClusterRoleBinding](ctx, f.c.Reader, "ClusterRoleBinding")
+	findings = append(findings, unguarded...)
+	slices.SortFunc(findings, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(a.Way, b.Way), strings.Compare(a.Binding, b.Binding), strings.Compare(a.String(), b.String()))
+	})
+	return findings, nil
+}
+
+// bindings finds what bindings give, and the groups of bootstrap tokens that they name.
+func (f *Finder) bindings(ctx context.Context) (findings []Finding, groups []string, err error) {
+	cluster, err := rolesIn[rbacv1.ClusterRole](ctx, f.c.Reader, "", func(r *rbacv1.ClusterRole) (string, []rbacv1.PolicyRule) { return r.Name, r.Rules })
 	if err != nil {
-		return nil, fmt.Errorf("bypass: %w", err)
+		return nil, nil, err
 	}
-	var findings []Finding
-	groups := slices.Clone(f.c.BootstrapGroups)
+	bindings, err := list[rbacv1.ClusterRoleBinding](ctx, f.c.Reader, "", "ClusterRoleBinding")
+	if err != nil {
+		return nil, nil, err
+	}
+	groups = slices.Clone(f.c.BootstrapGroups)
 	for i := range bindings {
 		b := &bindings[i]
 		for _, s := range b.Subjects {
@@ -105,40 +177,67 @@ func (f *Finder) Find(ctx context.Context) ([]Finding, error) {
 				groups = append(groups, s.Name)
 			}
 		}
-		if !slices.Contains(f.c.Accepted, b.Name) {
-			findings = append(findings, f.bound(b, rules[b.RoleRef.Name])...)
+		findings = append(findings, f.bound("", b.Name, b.RoleRef.Name, b.Subjects, cluster[b.RoleRef.Name])...)
+	}
+	for _, namespace := range []string{metav1.NamespaceSystem, f.c.Namespace} {
+		roles, err := rolesIn[rbacv1.Role](ctx, f.c.Reader, namespace, func(r *rbacv1.Role) (string, []rbacv1.PolicyRule) { return r.Name, r.Rules })
+		if err != nil {
+			return nil, nil, err
+		}
+		bindings, err := list[rbacv1.RoleBinding](ctx, f.c.Reader, namespace, "RoleBinding")
+		if err != nil {
+			return nil, nil, err
+		}
+		for i := range bindings {
+			b := &bindings[i]
+			rules := roles[b.RoleRef.Name]
+			if b.RoleRef.Kind == "ClusterRole" {
+				rules = cluster[b.RoleRef.Name]
+			}
+			findings = append(findings, f.bound(namespace, b.Name, b.RoleRef.Name, b.Subjects, rules)...)
 		}
 	}
-	reviewed, err := f.review(ctx, groups, findings)
-	if err != nil {
-		return nil, fmt.Errorf("bypass: %w", err)
-	}
-	findings = append(findings, reviewed...)
-	slices.SortFunc(findings, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(a.Way, b.Way), strings.Compare(a.Binding, b.Binding), strings.Compare(a.String(), b.String()))
-	})
-	return findings, nil
+	return findings, groups, nil
 }
 
-// bound finds what a binding gives.
-func (f *Finder) bound(b *rbacv1.ClusterRoleBinding, rules []rbacv1.PolicyRule) []Finding {
-	if administers(rules) {
+// rolesIn returns the rules of roles by their names.
+func rolesIn[T any](ctx context.Context, reader client.Reader, namespace string, parts func(*T) (string, []rbacv1.PolicyRule)) (map[string][]rbacv1.PolicyRule, error) {
+	kind := "ClusterRole"
+	if namespace != "" {
+		kind = "Role"
+	}
+	roles, err := list[T](ctx, reader, namespace, kind)
+	rules := make(map[string][]rbacv1.PolicyRule, len(roles))
+	for i := range roles {
+		name, of := parts(&roles[i])
+		rules[name] = of
+	}
+	return rules, err
+}
+
+// bound finds what a binding gives: a ClusterRoleBinding, or a RoleBinding in a namespace.
+func (f *Finder) bound(namespace, binding, role string, subjects []rbacv1.Subject, rules []rbacv1.PolicyRule) []Finding {
+	if slices.Contains(f.c.Accepted, binding) {
 		return nil
 	}
+	given := slices.DeleteFunc(rights(), func(r right) bool {
+		return namespace != "" && !r.namespaced || !slices.ContainsFunc(rules, func(rule rbacv1.PolicyRule) bool { return r.givenBy(&rule) })
+	})
+	if namespace == "" && administers(rules) {
+		given = []right{{way: wayAdministration, verb: "do", resource: "everything"}}
+	}
 	var findings []Finding
-	for _, r := range rights() {
-		if r.way == wayApproval && (b.Name == controllerBinding || slices.Contains(f.c.Approvers, b.Name)) {
-			continue
-		}
-		if !slices.ContainsFunc(rules, func(rule rbacv1.PolicyRule) bool { return r.givenBy(&rule) }) {
-			continue
-		}
-		for _, s := range b.Subjects {
+	for _, r := range given {
+		for i := range subjects {
+			s := &subjects[i]
+			if f.expected(r.way, s) {
+				continue
+			}
 			name := s.Kind + " " + s.Name
 			if s.Namespace != "" {
 				name = s.Kind + " " + s.Namespace + "/" + s.Name
 			}
-			findings = append(findings, Finding{Way: r.way, Subject: refusal.Text(name), Right: r.text(), Binding: b.Name, Role: b.RoleRef.Name})
+			findings = append(findings, Finding{Way: r.way, Subject: refusal.Text(name), Right: r.text(), Binding: binding, Namespace: namespace, Role: role, Guarded: r.guarded})
 		}
 	}
 	return findings
@@ -173,6 +272,9 @@ func (f *Finder) review(ctx context.Context, groups []string, known []Finding) (
 	var findings []Finding
 	for _, who := range requesters(groups) {
 		for _, r := range rights() {
+			if !r.reviewed {
+				continue
+			}
 			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 				User: who.user, Groups: who.groups,
 				ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: r.verb, Group: r.group, Version: "*", Resource: r.resource, Subresource: r.subject, Name: r.review},
@@ -184,7 +286,7 @@ func (f *Finder) review(ctx context.Context, groups []string, known []Finding) (
 			if !review.Status.Allowed || f.explained(reason, known) {
 				continue
 			}
-			findings = append(findings, Finding{Way: r.way, Subject: refusal.Text(who.name), Right: r.text(), Reason: refusal.Text(reason)})
+			findings = append(findings, Finding{Way: r.way, Subject: refusal.Text(who.name), Right: r.text(), Reason: refusal.Text(reason), Guarded: r.guarded})
 		}
 	}
 	return findings, nil
@@ -195,7 +297,9 @@ func (f *Finder) review(ctx context.Context, groups []string, known []Finding) (
 func (f *Finder) explained(reason string, known []Finding) bool {
 	names := slices.Clone(f.c.Accepted)
 	for i := range known {
-		names = append(names, known[i].Binding)
+		if known[i].Namespace == "" {
+			names = append(names, known[i].Binding)
+		}
 	}
 	return slices.ContainsFunc(names, func(name string) bool {
 		return strings.HasPrefix(reason, fmt.Sprintf("RBAC: allowed by ClusterRoleBinding %q of ", name))

@@ -13,11 +13,11 @@ import (
 // Objects travel without their Go types, so that the scheme of the caller's clients does not
 // have to know those.
 
-// list lists the cluster's objects of a kind of RBAC.
-func list[T any](ctx context.Context, reader client.Reader, kind string) ([]T, error) {
+// list lists a namespace's objects of a kind of RBAC; "" is the cluster.
+func list[T any](ctx context.Context, reader client.Reader, namespace, kind string) ([]T, error) {
 	var raw unstructured.UnstructuredList
 	raw.SetGroupVersionKind(rbacv1.SchemeGroupVersion.WithKind(kind + "List"))
-	if err := reader.List(ctx, &raw); err != nil {
+	if err := reader.List(ctx, &raw, client.InNamespace(namespace)); err != nil {
 		return nil, err
 	}
 	all := make([]T, len(raw.Items))

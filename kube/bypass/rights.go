@@ -9,7 +9,8 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 )
 
-// Way is a way around attestation: "AutoApproval", "Approval" or "Impersonation".
+// Way is a way around attestation: "AutoApproval", "Approval", "Impersonation", "Token",
+// "Escalation", "Administration" or "Admission".
 type Way string
 
 // The ways around attestation.
@@ -18,13 +19,26 @@ const (
 	// of nodes, because of the right to create certificatesigningrequests/nodeclient or
 	// /selfnodeclient.
 	wayAutoApproval Way = "AutoApproval"
-	// wayApproval: somebody else may approve requests to the signer of nodes' client
-	// certificates.
+	// wayApproval: somebody else may approve requests to a signer whose certificates may name a
+	// node.
 	wayApproval Way = "Approval"
-	// wayImpersonation: somebody may impersonate a node, by the verb impersonate on users or
-	// the verb impersonate:arbitrary-node on nodes (KEP-5284).
+	// wayImpersonation: somebody may impersonate a node, a group that may do everything or is
+	// that of nodes, or a program that decides about nodes; also by the verbs of constrained
+	// impersonation (KEP-5284).
 	wayImpersonation Way = "Impersonation"
+	// wayToken: somebody may have the token of a program that decides about nodes.
+	wayToken Way = "Token"
+	// wayEscalation: somebody may give himself rights that he does not have.
+	wayEscalation Way = "Escalation"
+	// wayAdministration: a program may do everything, with whatever runs in its pods.
+	wayAdministration Way = "Administration"
+	// wayAdmission: an admission policy that guards nodes' requests is not in force.
+	wayAdmission Way = "Admission"
 )
+
+func ways() []Way {
+	return []Way{wayAutoApproval, wayApproval, wayImpersonation, wayToken, wayEscalation, wayAdministration, wayAdmission}
+}
 
 // A right is one that nobody but an administrator may have.
 type right struct {
@@ -33,8 +47,13 @@ type right struct {
 	// names reports whether a rule that is only for one resource name still gives the right;
 	// nil: no such rule does.
 	names func(name string) bool
-	// review is the resource name to use in an access review.
-	review string
+	// namespaced: a Role in a namespace of programs that decide about nodes gives it too.
+	namespaced bool
+	// guarded: the admission policy on approvals refuses what comes of it.
+	guarded bool
+	// reviewed: the access of requesters is reviewed, with review as the resource's name.
+	reviewed bool
+	review   string
 }
 
 // text names the right for people.
@@ -43,21 +62,45 @@ func (r *right) text() string {
 	if r.subject != "" {
 		resource += "/" + r.subject
 	}
+	if r.way == wayApproval {
+		resource += " " + r.review
+	}
 	return r.verb + " " + resource
 }
 
+func is(names ...string) func(string) bool {
+	return func(name string) bool { return slices.Contains(names, name) }
+}
+
+func anything(string) bool { return true }
+
+func isNode(name string) bool { return strings.HasPrefix(name, csr.NodeUserPrefix) }
+
+// grants reports whether a ClusterRole of that name may give a way around: all of Kubernetes'
+// own count.
+func grants(name string) bool { return name == "cluster-admin" || strings.HasPrefix(name, "system:") }
+
 func rights() []right {
-	isNode := func(name string) bool { return strings.HasPrefix(name, csr.NodeUserPrefix) }
+	const certificates, authentication, rbac = "certificates.k8s.io", "authentication.k8s.io", rbacv1.GroupName
+	groups := is(csr.NodesGroup, "system:masters", "kubeadm:cluster-admins", "nodeattest:break-glass")
+	accounts := is(controllerAccount, "node-attestation-signer", certificateController, aggregationController)
 	return []right{
-		{way: wayAutoApproval, verb: "create", group: "certificates.k8s.io", resource: "certificatesigningrequests", subject: "nodeclient"},
-		{way: wayAutoApproval, verb: "create", group: "certificates.k8s.io", resource: "certificatesigningrequests", subject: "selfnodeclient"},
-		{way: wayApproval, verb: "approve", group: "certificates.k8s.io", resource: "signers", review: csr.SignerKubeAPIServerClientKubelet,
-			names: func(name string) bool {
-				return name == csr.SignerKubeAPIServerClientKubelet || name == "kubernetes.io/*"
-			}},
-		{way: wayImpersonation, verb: "impersonate", resource: "users", review: csr.NodeUserPrefix + "any", names: isNode},
-		{way: wayImpersonation, verb: "impersonate:arbitrary-node", group: "authentication.k8s.io", resource: "nodes", review: "any",
-			names: func(string) bool { return true }},
+		{way: wayAutoApproval, verb: "create", group: certificates, resource: "certificatesigningrequests", subject: "nodeclient", guarded: true, reviewed: true},
+		{way: wayAutoApproval, verb: "create", group: certificates, resource: "certificatesigningrequests", subject: "selfnodeclient", guarded: true, reviewed: true},
+		{way: wayApproval, verb: "approve", group: certificates, resource: "signers", names: is(csr.SignerKubeAPIServerClientKubelet, "kubernetes.io/*"), guarded: true, reviewed: true, review: csr.SignerKubeAPIServerClientKubelet},
+		{way: wayApproval, verb: "approve", group: certificates, resource: "signers", names: is(signerAPIClient, "kubernetes.io/*"), reviewed: true, review: signerAPIClient},
+		{way: wayImpersonation, verb: "impersonate", resource: "users", names: isNode, reviewed: true, review: csr.NodeUserPrefix + "any"},
+		{way: wayImpersonation, verb: "impersonate", resource: "groups", names: groups},
+		{way: wayImpersonation, verb: "impersonate", resource: "serviceaccounts", names: accounts, namespaced: true},
+		{way: wayImpersonation, verb: "impersonate:arbitrary-node", group: authentication, resource: "nodes", names: anything, reviewed: true, review: "any"},
+		{way: wayImpersonation, verb: "impersonate:associated-node", group: authentication, resource: "nodes", names: anything},
+		{way: wayImpersonation, verb: "impersonate:user-info", group: authentication, resource: "groups", names: groups},
+		{way: wayImpersonation, verb: "impersonate:serviceaccount", group: authentication, resource: "serviceaccounts", names: accounts, namespaced: true},
+		{way: wayToken, verb: "create", resource: "serviceaccounts", subject: "token", names: accounts, namespaced: true},
+		{way: wayEscalation, verb: "bind", group: rbac, resource: "clusterroles", names: grants, namespaced: true},
+		{way: wayEscalation, verb: "escalate", group: rbac, resource: "clusterroles", names: anything},
+		{way: wayEscalation, verb: "bind", group: rbac, resource: "roles", names: anything, namespaced: true},
+		{way: wayEscalation, verb: "escalate", group: rbac, resource: "roles", names: anything, namespaced: true},
 	}
 }
 
@@ -75,8 +118,7 @@ func has(list []string, some ...string) bool {
 	return slices.ContainsFunc(list, func(s string) bool { return slices.Contains(some, s) })
 }
 
-// administers reports whether rules give every right there is: whoever has those is not a way
-// around anything.
+// administers reports whether rules give every right there is.
 func administers(rules []rbacv1.PolicyRule) bool {
 	return slices.ContainsFunc(rules, func(rule rbacv1.PolicyRule) bool {
 		return has(rule.Verbs, "*") && has(rule.APIGroups, "*") && has(rule.Resources, "*") && len(rule.ResourceNames) == 0

@@ -60,7 +60,7 @@ func NewWatch(config WatchConfig) (*Watch, error) {
 	}
 	w := &Watch{c: config, err: errNotLooked, known: map[Finding]bool{}, gauge: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "nodeattest_ways_around",
-		Help: "Rights by which somebody becomes a node without attestation, by way.",
+		Help: "Rights by which somebody becomes a node without attestation and that no admission policy guards, by way.",
 	}, []string{"way"})}
 	if config.Metrics == nil {
 		return w, nil
@@ -98,13 +98,15 @@ func (w *Watch) Look(ctx context.Context) error {
 	}
 	w.err = nil
 	texts := make([]string, 0, len(findings))
-	counts := map[Way]int{wayAutoApproval: 0, wayApproval: 0, wayImpersonation: 0}
+	counts := map[Way]int{}
 	before := w.known
 	w.known = make(map[Finding]bool, len(findings))
 	for i := range findings {
 		f := &findings[i]
-		texts = append(texts, f.String())
-		counts[f.Way]++
+		if !f.Guarded {
+			texts = append(texts, f.String())
+			counts[f.Way]++
+		}
 		w.known[*f] = true
 		if !before[*f] {
 			w.tell(ctx, f)
@@ -115,8 +117,8 @@ func (w *Watch) Look(ctx context.Context) error {
 			log.FromContext(ctx).Info("a way around attestation is gone", "way", string(f.Way), "finding", f.String())
 		}
 	}
-	for way, n := range counts {
-		w.gauge.WithLabelValues(string(way)).Set(float64(n))
+	for _, way := range ways() {
+		w.gauge.WithLabelValues(string(way)).Set(float64(counts[way]))
 	}
 	if len(texts) != 0 {
 		w.err = fmt.Errorf("bypass: %d ways around attestation: %s", len(texts), strings.Join(slices.Compact(texts), "; "))
@@ -126,14 +128,20 @@ func (w *Watch) Look(ctx context.Context) error {
 
 func (w *Watch) tell(ctx context.Context, f *Finding) {
 	log.FromContext(ctx).Info("a way around attestation", "way", string(f.Way), "subject", f.Subject, "right", f.Right,
-		"binding", f.Binding, "role", f.Role, "accessReview", f.Reason, "allowed", w.c.InsecureAllow)
+		"binding", f.Binding, "role", f.Role, "namespace", f.Namespace, "why", f.Reason, "guarded", f.Guarded, "allowed", w.c.InsecureAllow)
 	if w.c.Events == nil || f.Binding == "" {
 		return
 	}
-	w.c.Events.Eventf(&rbacv1.ClusterRoleBinding{
-		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
-		ObjectMeta: metav1.ObjectMeta{Name: f.Binding},
-	}, nil, corev1.EventTypeWarning, reasonFound, "Find", "%s", requests.Note(f.String()))
+	about := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: f.Binding, Namespace: f.Namespace}}
+	switch {
+	case f.Way == wayAdmission:
+		about.SetGroupVersionKind(policyKind)
+	case f.Namespace != "":
+		about.SetGroupVersionKind(rbacv1.SchemeGroupVersion.WithKind("RoleBinding"))
+	default:
+		about.SetGroupVersionKind(rbacv1.SchemeGroupVersion.WithKind("ClusterRoleBinding"))
+	}
+	w.c.Events.Eventf(about, nil, corev1.EventTypeWarning, reasonFound, "Find", "%s", requests.Note(f.String()))
 }
 
 // Check is a readiness check (healthz.Checker). It returns an error while there is a way

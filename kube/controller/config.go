@@ -60,6 +60,11 @@ type Config struct {
 	// is asked.
 	Stale membership.Lookups
 
+	// Observe is told of each decision about a node's certificate, but for hellos, with the name of
+	// the node. If it is not nil, requests to Kubernetes' own signers that bring no evidence are
+	// not refused: they are left to others. Nil refuses them.
+	Observe func(request *csr.Request, nodeName string, d csr.Decision)
+
 	// RequesterRate is how many requests of one requester are looked at per second over time,
 	// and RequesterBurst how many at once; zero means 20 and 100. All who use the same
 	// bootstrap token are one requester. Excess requests wait.

@@ -108,6 +108,9 @@ func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.Certific
 	case csr.VerdictIgnore:
 		return reconcile.Result{}, nil
 	}
+	if r.leaves(ctx, object, request, nodeName, &decision) {
+		return reconcile.Result{}, nil
+	}
 	if decision.Condition == "" { // already approved: the rest is its signer's job
 		r.done.Add(object.UID)
 		return reconcile.Result{}, nil

@@ -51,7 +51,11 @@ func (r *Reconciler) recordSigned(ctx context.Context, object *certificatesv1.Ce
 	case errors.Is(err, errNotAdmitted), errors.Is(err, errNoCertificate), csr.Decide(err).Verdict == csr.VerdictDeny:
 		r.metrics.recorded.WithLabelValues("refused").Inc()
 		logger.Info("a certificate was not recorded", "why", err.Error())
-		r.tell(object, reasonUnattested, "Record", err.Error())
+		if r.c.Observe == nil {
+			r.tell(object, reasonUnattested, "Record", err.Error())
+		} else {
+			r.observe(Request(object), nodeName, &csr.Decision{Verdict: csr.VerdictDeny, Reason: reasonUnattested, Message: err.Error()})
+		}
 	default:
 		return err
 	}

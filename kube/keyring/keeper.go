@@ -1,6 +1,10 @@
 // Package keyring keeps a control plane's challenge keys in a Secret that all replicas share.
-// A [Keeper] makes the first key, rotates the keys, and has every replica's attest.KeyRing
-// read them often enough.
+// A [Keeper] makes the first key in an empty Secret, rotates the keys, and has every replica's
+// attest.KeyRing read them often enough. It never creates the Secret: a program that may create
+// Secrets may have the token of any service account.
+//
+// A key that has leaked is retired by taking all keys out of the Secret: the next look, within
+// attest.MaxRingAge, makes a new one, and every replica forgets the others.
 //
 // Anyone who can read the Secret can impersonate any machine whose secrets travel in
 // credentials. Guard it like the key of a CA: with a role that names only this Secret, and
@@ -18,7 +22,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -35,7 +38,7 @@ const defaultRotateAfter = 30 * 24 * time.Hour
 type Config struct {
 	// Reader reads the Secret without a cache, as a manager's GetAPIReader does.
 	Reader client.Reader
-	// Writer creates and updates the Secret. A ReadOnly keeper needs none.
+	// Writer updates the Secret. A ReadOnly keeper needs none.
 	Writer client.Writer
 	// Secret is the namespace and name of the Secret. It contains only keys, and nobody else
 	// writes it.
@@ -145,7 +148,7 @@ const firstRetry = time.Second
 func (k *Keeper) Refresh(ctx context.Context) error {
 	var err error
 	for range 3 {
-		if err = k.refresh(ctx); !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+		if err = k.refresh(ctx); !apierrors.IsConflict(err) {
 			break
 		}
 	}
@@ -193,27 +196,24 @@ func (k *Keeper) use(keys []attest.RingKey, at time.Time) error {
 func (k *Keeper) refresh(ctx context.Context) error {
 	readAt := k.c.Now()
 	var secret corev1.Secret
-	err := k.c.Reader.Get(ctx, k.c.Secret, &secret)
-	if apierrors.IsNotFound(err) && !k.c.ReadOnly {
-		return k.makeFirst(ctx, readAt)
-	}
-	if err != nil {
+	if err := k.c.Reader.Get(ctx, k.c.Secret, &secret); err != nil {
 		return err
 	}
-	keys, err := attest.ParseRingKeys(secret.Data)
-	if err != nil {
-		return err
+	keys, due := []attest.RingKey{attest.NewRingKey(readAt.Truncate(time.Second))}, true
+	if k.c.ReadOnly || len(secret.Data) != 0 {
+		var err error
+		if keys, err = attest.ParseRingKeys(secret.Data); err != nil {
+			return err
+		}
+		if err := k.use(keys, readAt); err != nil {
+			return err
+		}
+		keys, due = attest.RotateKeys(keys, readAt, k.c.RotateAfter)
 	}
-	if len(keys) == 0 {
-		return errors.New("it holds no key")
-	}
-	if err := k.use(keys, readAt); err != nil {
-		return err
-	}
-	keys, due := attest.RotateKeys(keys, readAt, k.c.RotateAfter)
 	if k.c.ReadOnly || !due {
 		return nil
 	}
+	var err error
 	if secret.Data, err = attest.MarshalRingKeys(keys); err != nil {
 		return err
 	}
@@ -221,22 +221,4 @@ func (k *Keeper) refresh(ctx context.Context) error {
 		return fmt.Errorf("the next key: %w", err)
 	}
 	return k.use(keys, readAt)
-}
-
-// makeFirst creates the Secret with one key, and has the ring use it.
-func (k *Keeper) makeFirst(ctx context.Context, now time.Time) error {
-	keys := []attest.RingKey{attest.NewRingKey(now.Truncate(time.Second))}
-	data, err := attest.MarshalRingKeys(keys)
-	if err != nil {
-		return err
-	}
-	err = k.c.Writer.Create(ctx, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: k.c.Secret.Namespace, Name: k.c.Secret.Name},
-		Type:       corev1.SecretTypeOpaque,
-		Data:       data,
-	})
-	if err != nil {
-		return err
-	}
-	return k.use(keys, now)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -27,7 +29,13 @@ func store(t testing.TB) client.Client {
 	if err := corev1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	return fake.NewClientBuilder().WithScheme(scheme).Build()
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(empty("kube-system", "keys")).Build()
+}
+
+func empty(namespace, name string) *corev1.Secret {
+	secret := new(corev1.Secret)
+	secret.Namespace, secret.Name = namespace, name
+	return secret
 }
 
 func config(c client.Client) keyring.Config {
@@ -116,6 +124,8 @@ func (noUpdates) Update(context.Context, client.Object, ...client.UpdateOption) 
 // another month the replica says that it is not well. A metric shows it all the while.
 func TestRotationThatCannotBeWritten(t *testing.T) {
 	c, metrics := store(t), prometheus.NewRegistry()
+	first, _ := timed(t, config(c), began)
+	refresh(t, first)
 	conf := config(c)
 	conf.Writer, conf.Metrics = noUpdates{c}, metrics
 	k, now := timed(t, conf, began)
@@ -230,18 +240,29 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// TestDamaged gives a Secret that nobody should read keys from: it is an error that shows
-// no value, and the Secret stays.
+// TestDamaged gives a Secret that nobody should read keys from, or none: it is an error that
+// shows no value, and nothing is made.
 func TestDamaged(t *testing.T) {
-	for name, data := range map[string]map[string][]byte{"foreign": {"x": []byte("hunter2")}, "empty": nil} {
+	for name, change := range map[string]func(c client.Client, secret *corev1.Secret, conf *keyring.Config) error{
+		"foreign": func(c client.Client, secret *corev1.Secret, _ *keyring.Config) error {
+			secret.Data = map[string][]byte{"x": []byte("hunter2")}
+			return c.Update(t.Context(), secret)
+		},
+		"empty, for who only reads": func(_ client.Client, _ *corev1.Secret, conf *keyring.Config) error {
+			conf.ReadOnly = true
+			return nil
+		},
+		"not there": func(c client.Client, secret *corev1.Secret, _ *keyring.Config) error {
+			return c.Delete(t.Context(), secret)
+		},
+	} {
 		t.Run(name, func(t *testing.T) {
 			c := store(t)
-			secret := &corev1.Secret{Data: data}
-			secret.Namespace, secret.Name = "kube-system", "keys"
-			if err := c.Create(t.Context(), secret); err != nil {
+			conf := config(c)
+			if err := change(c, empty("kube-system", "keys"), &conf); err != nil {
 				t.Fatal(err)
 			}
-			keeper, err := keyring.New(config(c))
+			keeper, err := keyring.New(conf)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -253,6 +274,31 @@ func TestDamaged(t *testing.T) {
 				t.Errorf("the error shows a value: %s", text)
 			}
 		})
+	}
+}
+
+// TestRetired takes all keys out of the Secret, as an operator does whose key has leaked: a new
+// one is made, and the old one verifies nothing.
+func TestRetired(t *testing.T) {
+	c := store(t)
+	conf := config(c)
+	keeper, err := keyring.New(conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := keeper.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	leaked := keysIn(t, c)
+	patch := client.RawPatch(types.JSONPatchType, []byte(`[{"op":"remove","path":"/data"}]`))
+	if err := c.Patch(t.Context(), empty(conf.Secret.Namespace, conf.Secret.Name), patch); err != nil {
+		t.Fatal(err)
+	}
+	if err := keeper.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if now := keysIn(t, c); len(now) != 1 || reflect.DeepEqual(now, leaked) {
+		t.Errorf("%d keys, the leaked one among them: %t", len(now), reflect.DeepEqual(now, leaked))
 	}
 }
 
@@ -341,8 +387,9 @@ func ExampleKeeper_Refresh() {
 		fmt.Println(err)
 		return
 	}
-	api := fake.NewClientBuilder().WithScheme(scheme).Build() // in a program, the manager's clients
-	ring := new(attest.KeyRing)                               // goes into attest.VerifierConfig
+	// In a program, the manager's clients.
+	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(empty("nodeattest-system", "challenge-keys")).Build()
+	ring := new(attest.KeyRing) // goes into attest.VerifierConfig
 	keeper, err := keyring.New(keyring.Config{
 		Reader: api, Writer: api, Ring: ring,
 		Secret: client.ObjectKey{Namespace: "nodeattest-system", Name: "challenge-keys"},

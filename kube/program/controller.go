@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +18,8 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/bypass"
 	"github.com/nodeattest/nodeattest/kube/controller"
+	"github.com/nodeattest/nodeattest/kube/deploy"
+	"github.com/nodeattest/nodeattest/kube/internal/observed"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
 	"github.com/nodeattest/nodeattest/kube/keyring"
 	"github.com/nodeattest/nodeattest/kube/members"
@@ -44,7 +47,7 @@ func runController(ctx context.Context, f flags, s *settings.Settings) error {
 	if err := addDecider(ctx, m, f, s, ring, machines); err != nil {
 		return err
 	}
-	watch, err := newWatch(m, s)
+	watch, err := newWatch(m, f, s)
 	if err != nil {
 		return err
 	}
@@ -98,6 +101,13 @@ func addDecider(ctx context.Context, m manager.Manager, f flags, s *settings.Set
 		Providers: providers, Records: records, Stale: cached, EveryReplica: !f.leaderElection,
 		RequesterRate: s.Controller.RequesterRate, RequesterBurst: s.Controller.RequesterBurst, Workers: s.Controller.Workers, Metrics: metrics.Registry,
 	}
+	if f.observe {
+		table := observed.New(m.GetAPIReader(), m.GetClient(), s.Cluster.Namespace, time.Now)
+		if err := m.Add(table); err != nil {
+			return err
+		}
+		c.Observe = table.Observe
+	}
 	if s.Signers.BuiltInDuration.Duration != 0 {
 		ids, err := s.ClusterIDs()
 		if err != nil {
@@ -113,16 +123,26 @@ func addDecider(ctx context.Context, m manager.Manager, f flags, s *settings.Set
 }
 
 // newWatch creates what looks for ways around attestation. Even if Kubernetes' own signer is
-// not used, its approvers matter: the API server trusts its CA.
-func newWatch(m manager.Manager, s *settings.Settings) (*bypass.Watch, error) {
-	finder, err := bypass.NewFinder(bypass.Config{
-		Reader: m.GetAPIReader(), Writer: m.GetClient(),
-		Approvers: []string{controller.DefaultName}, Accepted: slices.Clone(s.Controller.AcceptedBindings),
-	})
+// not used, its approvers matter: the API server trusts its CA. A controller that observes
+// reports them, and is ready.
+func newWatch(m manager.Manager, f flags, s *settings.Settings) (*bypass.Watch, error) {
+	config := bypass.Config{
+		Reader: m.GetAPIReader(), Writer: m.GetClient(), Namespace: s.Cluster.Namespace, Accepted: slices.Clone(s.Controller.AcceptedBindings),
+	}
+	if !f.observe {
+		for _, file := range []string{"admission.yaml", "approval.yaml"} {
+			manifests, err := deploy.Manifests(file)
+			if err != nil {
+				return nil, err
+			}
+			config.Policies = append(config.Policies, manifests...)
+		}
+	}
+	finder, err := bypass.NewFinder(config)
 	if err != nil {
 		return nil, fmt.Errorf("ways around: %w", err)
 	}
 	return bypass.NewWatch(bypass.WatchConfig{
-		Finder: finder, Events: m.GetEventRecorder(controller.DefaultName), Metrics: metrics.Registry, InsecureAllow: s.Controller.InsecureAllowWaysAround,
+		Finder: finder, Events: m.GetEventRecorder(controller.DefaultName), Metrics: metrics.Registry, InsecureAllow: f.observe || s.Controller.InsecureAllowWaysAround,
 	})
 }

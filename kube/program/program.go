@@ -65,6 +65,7 @@ type flags struct {
 	config         string // the path of the configuration file
 	kubeconfig     string // the path of a kubeconfig; empty: the service account
 	leaderElection bool   // only one replica at a time decides
+	observe        bool   // requests without evidence are left to others
 	debug          bool   // more is logged
 }
 
@@ -87,6 +88,9 @@ func run(name string, args []string, stderr io.Writer, kinds []Kind, serve func(
 	set.StringVar(&f.config, "config", "/etc/nodeattest/config.yaml", "the configuration `file`")
 	set.StringVar(&f.kubeconfig, "kubeconfig", "", "a kubeconfig `file`; by default the service account of the pod is used")
 	set.BoolVar(&f.leaderElection, "leader-elect", true, "have one replica at a time decide")
+	if name == controller.DefaultName {
+		set.BoolVar(&f.observe, "observe", false, "leave requests without evidence to others, and be ready although there are ways around attestation")
+	}
 	set.BoolVar(&f.debug, "debug", false, "log more")
 	version := set.Bool("version", false, "print the version and end")
 	switch err := set.Parse(args); {

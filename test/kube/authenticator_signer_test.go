@@ -18,7 +18,6 @@ import (
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
-	"github.com/nodeattest/nodeattest/kube/deploy"
 	"github.com/nodeattest/nodeattest/test/controlplane"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -119,13 +118,7 @@ func (c *cluster) startOwnSigners(t *testing.T, own func(config map[string]any))
 func (c *cluster) ownSigning(t *testing.T, device *tpmsim.TPM, nodeNames ...string) func(config map[string]any) {
 	t.Helper()
 	c.applyAdmission(t)
-	manifests, err := deploy.Manifests("signer/rbac.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, manifest := range manifests {
-		c.create(t, manifest)
-	}
+	c.apply(t, "signer/rbac.yaml")
 	c.knowMachines(t, device, nodeNames...)
 	certificate, key := controlplane.Write(t, c.dir, "signer.crt", controlplane.CertificatePEM(c.ca.Cert)), controlplane.Write(t, c.dir, "signer.key", controlplane.PrivatePEM(t, c.ca.Key))
 	return func(config map[string]any) {

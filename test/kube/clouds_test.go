@@ -198,9 +198,7 @@ func TestClouds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, manifest := range manifests {
-		c.create(t, manifest)
-	}
+	c.apply(t, "clouds-rbac.yaml")
 	c.applyAdmission(t)
 	c.startSigner(t)
 	w, r := c.cloudControllers(t, program)

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -140,6 +141,18 @@ func (c *cluster) applyCRDs(t *testing.T) {
 	}
 	for _, list := range []client.ObjectList{&v1alpha1.AttestedNodeList{}, &v1alpha1.AttestedMachineList{}, &v1alpha1.AttestedMachineUIDList{}} {
 		eventually(t, func() error { return c.admin.List(t.Context(), list) })
+	}
+}
+
+// apply makes the objects of shipped files, with changes of their texts.
+func (c *cluster) apply(t *testing.T, file string, replaced ...string) {
+	t.Helper()
+	manifests, err := deploy.Manifests(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, manifest := range manifests {
+		c.create(t, []byte(strings.NewReplacer(replaced...).Replace(string(manifest))))
 	}
 }
 

@@ -31,7 +31,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/controller"
-	"github.com/nodeattest/nodeattest/kube/deploy"
 	"github.com/nodeattest/nodeattest/kube/keyring"
 	"github.com/nodeattest/nodeattest/kube/registry"
 	"github.com/nodeattest/nodeattest/test/controlplane"
@@ -51,16 +50,10 @@ const (
 func (c *cluster) prepare(t *testing.T) {
 	t.Helper()
 	c.applyCRDs(t)
-	manifests, err := deploy.Manifests("rbac.yaml")
-	if err != nil {
-		t.Fatal(err)
+	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem} {
+		eventually(t, func() error { return c.admin.Get(t.Context(), client.ObjectKey{Name: name}, new(corev1.Namespace)) })
 	}
-	eventually(t, func() error {
-		return c.admin.Get(t.Context(), client.ObjectKey{Name: "default"}, new(corev1.Namespace))
-	})
-	for _, manifest := range manifests {
-		c.create(t, manifest)
-	}
+	c.apply(t, "rbac.yaml")
 	for _, id := range []string{attesttest.TokenID, otherTokenID} {
 		c.makeToken(t, id)
 	}

@@ -31,6 +31,7 @@ func TestJoin(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
 	c.prepare(t)
+	c.apply(t, "serving/rbac.yaml")
 	c.startSigner(t)
 	clusterID, err := attest.ClusterID(c.ca.Cert)
 	if err != nil {

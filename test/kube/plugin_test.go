@@ -124,6 +124,7 @@ func TestPlugin(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
 	c.prepare(t)
+	c.apply(t, "observe.yaml")
 	c.startSigner(t)
 	clusterID, err := attest.ClusterID(c.ca.Cert)
 	if err != nil {
@@ -286,7 +287,7 @@ func testOperatorRights(t *testing.T, c *cluster, o *operator, hello string) {
 		if out, err := o.plain(t.Context(), "get", "attestednodes"); err != nil || !strings.Contains(out, "MACHINE") || !strings.Contains(out, "Bound") {
 			return fmt.Errorf("attestednodes: %w: %s", err, out)
 		}
-		for _, command := range []string{"pending", "approve " + hello, "release node-2"} {
+		for _, command := range []string{"observed", "pending", "approve " + hello, "release node-2"} {
 			if _, err := o.try(t.Context(), strings.Fields(command)...); err != nil {
 				return err
 			}

@@ -27,7 +27,6 @@ import (
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/controller"
-	"github.com/nodeattest/nodeattest/kube/deploy"
 	"github.com/nodeattest/nodeattest/test/controlplane"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -139,13 +138,7 @@ func newRace(t *testing.T, nodes int, signer string) *race {
 	t.Helper()
 	r := &race{c: startCluster(t), signer: signer, join: map[string]forge.Join{}, waiting: map[string]chan *certificatesv1.CertificateSigningRequest{}}
 	r.c.prepare(t)
-	manifests, err := deploy.Manifests("signer/rbac.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, manifest := range manifests {
-		r.c.create(t, manifest)
-	}
+	r.c.apply(t, "signer/rbac.yaml")
 	r.c.startSigner(t, "--kube-api-qps=1000", "--kube-api-burst=1000")
 	r.bootstrap = r.c.client(t, r.c.bearer(t, attesttest.TokenID))
 	r.unattested = r.c.client(t, r.c.user(t, unattested))
