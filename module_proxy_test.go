@@ -90,8 +90,8 @@ func golang(t *testing.T, dir string, environment []string, args ...string) stri
 
 // TestServed: a module of a stranger's that imports every public package compiles with the core
 // as a proxy serves it, without this folder and what is in it. And what an advisory on the core
-// concerns is found in a program that was built so, but not in one that was built with a
-// replacement, as for development.
+// concerns is found in a program that was built so, but not in one without symbols, and not in
+// one that was built with a replacement, as for development.
 func TestServed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles the module once more, and runs govulncheck")
@@ -115,14 +115,21 @@ func TestServed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, replace := range map[string]string{"from the proxy": "", "with a replacement": "\nreplace " + modulePath + " => " + root + "\n"} {
-		if err := os.WriteFile(filepath.Join(stranger, "go.mod"), []byte(require+replace), 0o644); err != nil {
+	for name, c := range map[string]struct {
+		replace, ldflags string
+		found            bool
+	}{
+		"from the proxy":     {"", "-w", true},
+		"without symbols":    {"", "-s -w", false},
+		"with a replacement": {"\nreplace " + modulePath + " => " + root + "\n", "-w", false},
+	} {
+		if err := os.WriteFile(filepath.Join(stranger, "go.mod"), []byte(require+c.replace), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		program := filepath.Join(t.TempDir(), "program")
-		golang(t, stranger, environment, "build", "-o", program, "./program")
+		golang(t, stranger, environment, "build", "-ldflags", c.ldflags, "-o", program, "./program")
 		out, err := exec.Command("bash", "scripts/advisory.sh", program).CombinedOutput()
-		if found, said := replace == "", string(out); (err == nil) != found || strings.Contains(said, "is found") != found || strings.Contains(said, "NOT FOUND") == found {
+		if said := string(out); (err == nil) != c.found || strings.Contains(said, "is found") != c.found || strings.Contains(said, "NOT FOUND") == c.found {
 			t.Errorf("%s: %v\n%s", name, err, said)
 		}
 	}

@@ -75,6 +75,9 @@ func NewAttester(prover Prover) (*Attester, error) {
 
 // Close closes the Prover.
 func (a *Attester) Close() error {
+	if a == nil || a.prover == nil {
+		return nil
+	}
 	if err := a.prover.Close(); err != nil {
 		return fmt.Errorf("attest: close: %w", err)
 	}

@@ -137,6 +137,9 @@ func CheckAuthorizer(a Authorizer, open Opening) error {
 // AskAtHello asks an authorizer at a hello, if it can be asked then: for an authorizer that asks
 // others.
 func (r *Result) AskAtHello(ctx context.Context, a Authorizer) error {
+	if typednil.Is(a) {
+		return errNoAuthorizer
+	}
 	if h, ok := a.(interface {
 		AuthorizeHello(ctx context.Context, r *Result) error
 	}); ok {
@@ -189,19 +192,19 @@ const checkProviderID Check = "provider-id"
 // decision is under way: an authorizer that asks another calls its Authorize; see [Wrap].
 func Membership(ctx context.Context, a Authorizer, r *Result) error {
 	switch {
-	case ctx == nil || r == nil:
-		return refusal.Retry(errors.New("attest: no context, or no result"))
-	case r.Stage != StageHello && r.Stage != StageAnswer:
-		return refusal.Retry(errors.New("attest: a result of no stage"))
-	case ctx.Err() != nil:
-		return refusal.Retry(ctx.Err())
+	case ended(ctx) != nil:
+		return refusal.Retry(ended(ctx))
+	case r == nil || r.Stage != StageHello && r.Stage != StageAnswer:
+		return refusal.Retry(errors.New("attest: no result, or one of no stage"))
 	case typednil.Is(a):
 		return refusal.Retry(errNoAuthorizer)
 	case r.pending != nil:
 		return refusal.Retry(errDecided)
 	}
-	if e, ok := errors.AsType[*Error](r.checked.CheckMachine(string(r.Machine))); ok {
-		return &Error{Check: CheckMembership, Got: e.Got, Want: e.Want}
+	if r.checked != nil {
+		if e, ok := errors.AsType[*Error](r.checked.CheckMachine(string(r.Machine))); ok {
+			return &Error{Check: CheckMembership, Got: e.Got, Want: e.Want}
+		}
 	}
 	if r.Stage != StageAnswer {
 		return asMembership(r.AskAtHello(ctx, a))
@@ -324,7 +327,7 @@ func (r *Result) WhenIssued(write func(ctx context.Context, issued csr.IssuedRec
 }
 
 func (r *Result) handIn(none bool, list func(*pending) *[]recordWriter, write recordWriter) error {
-	if r.pending == nil {
+	if r == nil || r.pending == nil {
 		return errNotPending
 	}
 	r.pending.mu.Lock()

@@ -2,6 +2,7 @@ package attest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/nodeattest/nodeattest/internal/message"
@@ -35,7 +36,7 @@ func NewBudget(signatures int) *Budget { return &Budget{limit: signatures} }
 // [CheckBudget], or an error that wraps [refusal.ErrRetry] once the context has ended; in
 // either case the signature must not be checked.
 func (b *Budget) Signature(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
+	if err := ended(ctx); err != nil {
 		return refusal.Retry(fmt.Errorf("stopped after %d signatures: %w", b.Signatures(), err))
 	}
 	if b == nil || b.signatures >= b.limit {
@@ -48,7 +49,7 @@ func (b *Budget) Signature(ctx context.Context) error {
 // Encryption counts one encryption to a key of the machine. A challenge needs at most one. The
 // error is as for [Budget.Signature].
 func (b *Budget) Encryption(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
+	if err := ended(ctx); err != nil {
 		return refusal.Retry(fmt.Errorf("stopped before the credential: %w", err))
 	}
 	if b == nil || b.encryptions > 0 || b.limit == 0 {
@@ -79,4 +80,12 @@ func (b *Budget) Encryptions() int {
 		return 0
 	}
 	return b.encryptions
+}
+
+// ended says why nothing more can be done in a context.
+func ended(ctx context.Context) error {
+	if ctx == nil {
+		return errors.New("attest: the context is nil")
+	}
+	return ctx.Err()
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -53,11 +54,12 @@ type Statement struct {
 
 // Is reports whether the evidence has statements of exactly these types, in this order.
 func (e *Evidence) Is(types ...oid.OID) bool {
-	return slices.EqualFunc(e.Statements, types, func(s Statement, t oid.OID) bool { return s.Type == t })
+	return e != nil && slices.EqualFunc(e.Statements, types, func(s Statement, t oid.OID) bool { return s.Type == t })
 }
 
 // Types names the types of the statements, for an error: "nodeattest-hello, …".
 func (e *Evidence) Types() string {
+	e = typednil.OrZero(e)
 	names := make([]string, len(e.Statements))
 	for n, s := range e.Statements {
 		names[n] = cmp.Or(s.Type.Name(), s.Type.String())

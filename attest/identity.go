@@ -8,6 +8,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/plaintext"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -103,6 +104,7 @@ func (r *OpenRoad) has(kind string) bool {
 // ParseIdentity holds an identity to the grammar that it has on this road. The error is an
 // [*Error] of "machine-identity", also where the road has no identities of its kind.
 func (r *OpenRoad) ParseIdentity(id Identity) (Identity, error) {
+	r = typednil.OrZero(r)
 	i := slices.IndexFunc(r.Identities, func(g Grammar) bool { return g.Kind == id.Kind() })
 	if i < 0 {
 		return "", badIdentity(string(id), "one of kind "+refusal.Quotes(r.kinds()))

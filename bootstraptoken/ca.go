@@ -140,8 +140,8 @@ func ParsePin(s string) (Pin, error) {
 	return p, nil
 }
 
-// PinOf returns the pin of a certificate's key.
-func PinOf(cert *x509.Certificate) Pin { return sha256.Sum256(cert.RawSubjectPublicKeyInfo) }
+// pinOf returns the pin of a certificate's key.
+func pinOf(cert *x509.Certificate) Pin { return sha256.Sum256(cert.RawSubjectPublicKeyInfo) }
 
 // IsZero reports whether p is the zero Pin.
 func (p Pin) IsZero() bool { return p == Pin{} }
@@ -154,6 +154,9 @@ func (p Pin) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // UnmarshalText reads what [ParsePin] accepts.
 func (p *Pin) UnmarshalText(text []byte) (err error) {
+	if p == nil {
+		return refusal.Config("Pin", "", "one to read into")
+	}
 	*p, err = ParsePin(string(text))
 	return err
 }

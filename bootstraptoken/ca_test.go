@@ -308,10 +308,10 @@ func TestParsePinRefuses(t *testing.T) {
 func TestPinOf(t *testing.T) {
 	ca := newTestCA(t, "one")
 	again := ca.renewed(t)
-	if PinOf(ca.cert) != PinOf(again.cert) {
+	if pinOf(ca.cert) != pinOf(again.cert) {
 		t.Error("a new certificate of the same key has another pin")
 	}
-	if PinOf(ca.cert) == PinOf(newTestCA(t, "one").cert) {
+	if pinOf(ca.cert) == pinOf(newTestCA(t, "one").cert) {
 		t.Error("another key has the same pin")
 	}
 }

@@ -63,6 +63,9 @@ func (c *ClusterInfo) Roots() (*x509.CertPool, error) {
 		}
 		return roots, nil
 	}
+	if _, err := marshalCAs(c.CAs); err != nil {
+		return nil, err
+	}
 	return poolOf(c.CAs), nil
 }
 
@@ -71,7 +74,7 @@ func (c *ClusterInfo) Roots() (*x509.CertPool, error) {
 func (c *ClusterInfo) Pins() []Pin {
 	pins := make([]Pin, 0, len(c.CAs))
 	for _, ca := range c.CAs {
-		pins = append(pins, PinOf(ca))
+		pins = append(pins, pinOf(ca))
 	}
 	return pins
 }
@@ -139,9 +142,9 @@ const (
 	checkDuplicateToken Check = "duplicate-token"
 )
 
-// NewClusterInfoData returns the data of a new cluster-info ConfigMap, not yet signed.
-// Errors are those of [ClusterInfo.Marshal].
-func NewClusterInfoData(info *ClusterInfo) (map[string]string, error) {
+// Data returns the data of a new cluster-info ConfigMap, not yet signed. Errors are those of
+// [ClusterInfo.Marshal].
+func (info *ClusterInfo) Data() (map[string]string, error) {
 	kubeconfig, err := info.Marshal()
 	if err != nil {
 		return nil, err

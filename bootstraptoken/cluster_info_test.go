@@ -34,7 +34,7 @@ func signedData(t testing.TB, data map[string]string, tokens ...Token) map[strin
 func TestVerify(t *testing.T) {
 	ca := newTestCA(t, "one")
 	want := info("https://a:6443", ca)
-	data, err := NewClusterInfoData(want)
+	data, err := want.Data()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestVerify(t *testing.T) {
 func FuzzVerify(f *testing.F) {
 	token := mustToken(f, "abcdef.0123456789abcdef")
 	ca := newTestCA(f, "one")
-	data, err := NewClusterInfoData(info("https://a", ca))
+	data, err := info("https://a", ca).Data()
 	if err != nil {
 		f.Fatal(err)
 	}

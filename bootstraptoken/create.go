@@ -3,6 +3,7 @@ package bootstraptoken
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/refusal"
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 // defaultTTL is the lifetime of a token if none is given, as in kubeadm
@@ -37,6 +39,8 @@ type CreateOptions struct {
 	// Groups are the extra groups; nil means system:bootstrappers:kubeadm:default-node-token if
 	// the token may authenticate, and a non-nil empty slice means none.
 	Groups []string
+	// Labels and Annotations are those of the Secret, for programs that look for tokens.
+	Labels, Annotations map[string]string
 }
 
 // Create makes a token Secret whose lifetime begins at now, as `kubeadm token create` does.
@@ -52,7 +56,11 @@ func Create(opts CreateOptions, now time.Time) (*Secret, error) {
 	if opts.InsecureNeverExpires && opts.TTL != 0 {
 		return nil, refusal.Config("TTL", opts.TTL.String()+" for a token that never expires", "0")
 	}
-	s := &Secret{Token: opts.Token, Description: opts.Description, Usages: opts.Usages, Groups: slices.Clone(opts.Groups)}
+	s := &Secret{Token: opts.Token, Description: opts.Description, Usages: opts.Usages, Groups: slices.Clone(opts.Groups),
+		Labels: maps.Clone(opts.Labels)}
+	if len(opts.Annotations) > 0 {
+		s.Annotations = secret.New(maps.Clone(opts.Annotations))
+	}
 	if s.Token.IsZero() {
 		s.Token = Generate()
 	}

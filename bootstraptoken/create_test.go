@@ -32,6 +32,36 @@ func TestCreate(t *testing.T) {
 	}
 }
 
+// TestCreateLabels: what programs find a token by is there when its Secret is made, read and
+// written again.
+func TestCreateLabels(t *testing.T) {
+	options := CreateOptions{Labels: map[string]string{"example.com/pool": "a"}, Annotations: map[string]string{"example.com/node": "node-1"}}
+	s, err := Create(options, testNow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	options.Labels["example.com/pool"] = "b" // the caller's own
+	for range 2 {
+		o, err := s.Object()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := o.RevealYAML()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o, err = ParseManifest(text); err != nil {
+			t.Fatal(err)
+		}
+		if s, err = ParseSecretUnchecked(o); err != nil {
+			t.Fatal(err)
+		}
+		if s.Labels["example.com/pool"] != "a" || s.Annotations.Reveal()["example.com/node"] != "node-1" {
+			t.Errorf("%v, %v of\n%s", s.Labels, s.Annotations.Reveal(), text)
+		}
+	}
+}
+
 func TestCreateOptions(t *testing.T) {
 	token := mustParse(t, testToken)
 	for _, test := range []struct {

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -209,7 +210,7 @@ func discovered(kubeconfig []byte, address string, pins []Pin, systemRoots bool)
 	}
 	found.Info = &ClusterInfo{Server: info.Server}
 	for _, ca := range info.CAs {
-		if slices.Contains(pins, PinOf(ca)) {
+		if slices.Contains(pins, pinOf(ca)) {
 			found.Info.CAs = append(found.Info.CAs, ca)
 		} else {
 			found.Unpinned = append(found.Unpinned, ca)
@@ -341,6 +342,9 @@ func DiscoverFile(path string) (*Discovered, error) {
 // errors are those of [ParseKubeconfig] and of r. At most one byte more than
 // 262,144 is read.
 func DiscoverReader(r io.Reader) (*Discovered, error) {
+	if typednil.Is(r) {
+		return nil, refusal.Config("Reader", "", "one")
+	}
 	kubeconfig, err := io.ReadAll(io.LimitReader(r, maxKubeconfigSize+1))
 	if err != nil {
 		return nil, fmt.Errorf("bootstraptoken: %w", err)

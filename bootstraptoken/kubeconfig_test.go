@@ -80,7 +80,7 @@ func TestClusterInfoIsChecked(t *testing.T) {
 			if got, err := test.c.Marshal(); !errors.Is(err, test.want) {
 				t.Errorf("%s: %s, %v, want %v", name, got, err, test.want)
 			}
-			if got, err := NewClusterInfoData(test.c); !errors.Is(err, test.want) {
+			if got, err := test.c.Data(); !errors.Is(err, test.want) {
 				t.Errorf("%s: data %s, %v, want %v", name, got, err, test.want)
 			}
 		})

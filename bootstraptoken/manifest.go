@@ -11,14 +11,17 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/secret"
 )
 
 // RevealYAML returns the object as the manifest of a Secret, for kubectl apply or a file:
 // base64 under data, members in alphabetical order. Anyone who reads it has the token's
 // secret. The error is "manifest" if a text is not UTF-8, or "size" if there is more
-// data than 65,536 bytes.
+// data than 65,536 bytes, or more in labels and annotations than the 262,144 that the API
+// server keeps.
 func (o *Object) RevealYAML() ([]byte, error) {
+	o = typednil.OrZero(o)
 	metadata := map[string]string{"name": o.Name, "namespace": o.Namespace, "uid": o.UID, "resourceVersion": o.ResourceVersion}
 	if o.Deleted != nil {
 		metadata["deletionTimestamp"] = o.Deleted.UTC().Format(time.RFC3339)
@@ -28,8 +31,24 @@ func (o *Object) RevealYAML() ([]byte, error) {
 	for key, value := range o.Data.Reveal() {
 		data[key] = base64.StdEncoding.EncodeToString(value)
 	}
-	texts := slices.AppendSeq(slices.Collect(maps.Values(metadata)), maps.Keys(data))
-	for _, text := range append(texts, o.Type) {
+	texts := append(slices.AppendSeq(slices.Collect(maps.Values(metadata)), maps.Keys(data)), o.Type)
+	all, size := map[string]any{}, 0
+	for name, text := range metadata {
+		all[name] = text
+	}
+	for name, own := range map[string]map[string]string{"labels": o.Labels, "annotations": o.Annotations.Reveal()} {
+		if len(own) > 0 {
+			all[name] = own
+		}
+		for key, value := range own {
+			texts = append(texts, key, value)
+			size += len(key) + len(value)
+		}
+	}
+	if size > maxAnnotations {
+		return nil, &Error{Check: checkSize, Got: strconv.Itoa(size) + " bytes of labels and annotations", Want: "at most " + strconv.Itoa(maxAnnotations)}
+	}
+	for _, text := range texts {
 		if !utf8.ValidString(text) {
 			return nil, &Error{Check: checkManifest, Got: strconv.Itoa(len(text)) + " bytes that are not", Want: "UTF-8"}
 		}
@@ -37,7 +56,7 @@ func (o *Object) RevealYAML() ([]byte, error) {
 	if err := checkDataSize(o.Data.Reveal()); err != nil {
 		return nil, err
 	}
-	manifest := map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
+	manifest := map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": all, "data": data}
 	if o.Type != "" {
 		manifest["type"] = o.Type
 	}
@@ -60,7 +79,7 @@ func (o *Object) RevealYAML() ([]byte, error) {
 // expiration without quotes is accepted, as with kubectl. data is canonical base64 with
 // padding and no line breaks. stringData, which people write, is taken verbatim; a key in both
 // is refused, whereas the API server lets stringData win. Of metadata, name, namespace, uid,
-// resourceVersion and deletionTimestamp are read.
+// resourceVersion, deletionTimestamp, labels and annotations are read.
 //
 // JSON is read as the YAML that it is: an escaped surrogate pair (\ud83d\ude00) is refused.
 //
@@ -74,7 +93,7 @@ func ParseManifest(manifest []byte) (*Object, error) {
 		return nil, err
 	}
 	var version, kind string
-	o, data := new(Object), map[string][]byte{}
+	o, data, annotations := new(Object), map[string][]byte{}, map[string]string(nil)
 	metadata := members{
 		"name":            text(&o.Name),
 		"namespace":       text(&o.Namespace),
@@ -88,9 +107,11 @@ func ParseManifest(manifest []byte) (*Object, error) {
 			o.Deleted = &t
 			return nil
 		}),
+		"labels":      texts(&o.Labels),
+		"annotations": texts(&annotations),
 	}
-	for _, unread := range []string{"annotations", "creationTimestamp", "deletionGracePeriodSeconds", "finalizers", "generateName",
-		"generation", "labels", "managedFields", "ownerReferences", "selfLink"} {
+	for _, unread := range []string{"creationTimestamp", "deletionGracePeriodSeconds", "finalizers", "generateName",
+		"generation", "managedFields", "ownerReferences", "selfLink"} {
 		metadata[unread] = func(yamlValue) error { return nil } // nothing here depends on them
 	}
 	err = members{
@@ -108,7 +129,25 @@ func ParseManifest(manifest []byte) (*Object, error) {
 		return nil, &Error{Check: checkManifest, Got: "apiVersion " + describe([]byte(version)) + ", kind " + describe([]byte(kind)), Want: "v1, Secret"}
 	}
 	o.Data = secret.New(data)
+	if annotations != nil {
+		o.Annotations = secret.New(annotations)
+	}
 	return o, nil
+}
+
+// texts makes a reader of an object of texts, or null.
+func texts(to *map[string]string) func(yamlValue) error {
+	return orNull(func(v yamlValue) error {
+		return v.members(func(key string, v yamlValue) error {
+			var value string
+			err := text(&value)(v)
+			if *to == nil {
+				*to = map[string]string{}
+			}
+			(*to)[key] = value
+			return err
+		})
+	})
 }
 
 // values makes a reader of data or stringData, or null, that adds to what is there.

@@ -59,6 +59,8 @@ func TestManifestRoundTrip(t *testing.T) {
 	stored := goodObject(t)
 	deleted := testNow
 	stored.UID, stored.ResourceVersion, stored.Deleted = "0a1b", "123", &deleted
+	stored.Labels = map[string]string{"example.com/rack": "7", "yes": "", "a": "2026-11-21"}
+	stored.Annotations = secret.New(map[string]string{"kubectl.kubernetes.io/last-applied-configuration": "{\"a\": \"\n\"}", "": "null"})
 	odd := &Object{Name: "null", Namespace: "1e3", Type: "- a: *b", UID: "2026-11-21", ResourceVersion: "~", Data: secret.New(map[string][]byte{
 		"true": nil, "": {0, 255}, "a: b": []byte("x"), "12": {}, "\"\\": []byte("\n"), "ä\U0001f600": []byte("1"), "<<": []byte("merge"), "=": []byte("x"), "<b>": []byte("x"),
 	})}
@@ -88,9 +90,13 @@ func TestRevealRefuses(t *testing.T) {
 		change func(*Object)
 		want   Check
 	}{
-		"a name not in UTF-8": {func(o *Object) { o.Name = "\xff" }, checkManifest},
-		"a key not in UTF-8":  {setData("\xff", "a"), checkManifest},
-		"too much data":       {setData("a", strings.Repeat("a", maxSecretSize)), checkSize},
+		"a name not in UTF-8":  {func(o *Object) { o.Name = "\xff" }, checkManifest},
+		"a key not in UTF-8":   {setData("\xff", "a"), checkManifest},
+		"too much data":        {setData("a", strings.Repeat("a", maxSecretSize)), checkSize},
+		"a label not in UTF-8": {func(o *Object) { o.Labels = map[string]string{"a": "\xff"} }, checkManifest},
+		"annotations too long": {func(o *Object) {
+			o.Annotations = secret.New(map[string]string{"a": strings.Repeat("a", maxAnnotations)})
+		}, checkSize},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := goodObject(t)
@@ -136,7 +142,11 @@ func TestParseManifest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, err := ParseManifest([]byte(manifest))
-			if err != nil || !reflect.DeepEqual(o, goodObject(t)) {
+			want := goodObject(t)
+			if name == "by hand" || name == "without comment" {
+				want.Labels = map[string]string{"team": "nodes"}
+			}
+			if err != nil || !reflect.DeepEqual(o, want) {
 				t.Errorf("%s: %v, %v", name, o, err)
 			}
 		})
@@ -189,6 +199,10 @@ var badManifests = map[string][2]string{
 	"a key that is a number":    {"token-id: abcdef", "12: abcdef"},
 	"a key that is a list":      {"token-id: abcdef", "[a]: abcdef"},
 	"a nested value":            {"token-id: abcdef", "token-id: {a: b}"},
+	"a label that is a number":  {"{team: nodes}", "{team: 7}"},
+	"a label without a value":   {"{team: nodes}", "{team: }"},
+	"labels as a list":          {"{team: nodes}", "[team]"},
+	"annotations as text":       {"labels: {team: nodes}", "annotations: team"},
 	"metadata as text":          {"metadata:", "metadata: text\nlabels:"},
 	"a name that is a list":     {"name: bootstrap-token-abcdef", "name: [bootstrap-token-abcdef]"},
 	"a deletion that is none":   {"  name:", "  deletionTimestamp: now\n  name:"},

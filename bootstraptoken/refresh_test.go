@@ -101,7 +101,7 @@ func TestRefreshRefuses(t *testing.T) {
 	good := cluster.Data()
 	kubeconfig := good[bootstraptoken.KubeconfigKey]
 	document := func(info *bootstraptoken.ClusterInfo) map[string]string {
-		data, err := bootstraptoken.NewClusterInfoData(info)
+		data, err := info.Data()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -194,7 +194,7 @@ func TestRefreshOfSystemRoots(t *testing.T) {
 	if err != nil || !found.Info.Equal(cluster.Info()) {
 		t.Errorf("%+v, %v", found, err)
 	}
-	data, err := bootstraptoken.NewClusterInfoData(info)
+	data, err := info.Data()
 	if err != nil {
 		t.Fatal(err)
 	}

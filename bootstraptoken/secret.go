@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
@@ -72,12 +73,17 @@ type Secret struct {
 	// authenticates as, in the order of the Secret. Each is
 	// system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9].
 	Groups []string
+	// Labels and Annotations are those of the object, for others to find tokens by; see
+	// [Object].
+	Labels      map[string]string
+	Annotations secret.Value[map[string]string]
 }
 
 // Expired reports whether the token is expired at now, that is, at or after its expiration
 // (k8s.io/cluster-bootstrap/util/secrets, GetExpiration). A token with an expiration is also
 // expired at the zero time, which means a clock that nobody set.
 func (s *Secret) Expired(now time.Time) bool {
+	s = typednil.OrZero(s)
 	return !s.Expiration.IsZero() && (now.IsZero() || !now.Before(s.Expiration))
 }
 
@@ -107,6 +113,7 @@ var groupPattern = regexp.MustCompile(`\A` + groupPrefix + `[a-z0-9:-]{0,255}[a-
 // token never lives longer than it was told to. The errors are those of [ParseSecretUnchecked]
 // for the same faults, so that what is encoded can be decoded, giving s back.
 func (s *Secret) Object() (*Object, error) {
+	s = typednil.OrZero(s)
 	if s.Token.IsZero() {
 		return nil, &Error{Check: checkToken, Want: wantToken}
 	}
@@ -125,7 +132,8 @@ func (s *Secret) Object() (*Object, error) {
 	if len(s.Groups) > 0 {
 		data[keyGroups] = []byte(strings.Join(s.Groups, ","))
 	}
-	o := &Object{Namespace: Namespace, Name: SecretName(s.Token.ID()), Type: SecretType, Data: secret.New(data)}
+	o := &Object{Namespace: Namespace, Name: SecretName(s.Token.ID()), Type: SecretType, Data: secret.New(data),
+		Labels: s.Labels, Annotations: s.Annotations}
 	read, err := ParseSecretUnchecked(o)
 	if err != nil {
 		return nil, err
@@ -152,6 +160,11 @@ type Object struct {
 	// Data is the Secret's data, values by key, not base64-encoded, as in client-go:
 	// secret.New(s.Data). Nothing here changes it.
 	Data secret.Value[map[string][]byte]
+	// Labels and Annotations are those of the object's metadata. No check depends on them; they
+	// are kept when the object is read and written, and nothing here changes them. kubectl apply
+	// writes a copy of the whole Secret into an annotation: it is shown no more than Data.
+	Labels      map[string]string
+	Annotations secret.Value[map[string]string]
 }
 
 // String returns the namespace, name and type.

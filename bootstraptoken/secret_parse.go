@@ -103,6 +103,7 @@ func decode(o *Object, u *use) (*Secret, error) {
 			return nil, err
 		}
 	}
+	r.s.Labels, r.s.Annotations = o.Labels, o.Annotations
 	return &r.s, nil
 }
 

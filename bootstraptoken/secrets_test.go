@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/secrettest"
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 // leaks reports whether an error or an output holds the test token's secret.
@@ -18,7 +19,8 @@ func leaks(text string) bool { return strings.Contains(strings.ToLower(text), te
 func TestSecretsAreNotShown(t *testing.T) {
 	raw := []byte(testSecret)
 	token := mustParse(t, testToken)
-	s := Secret{Token: token, Description: "text", Expiration: time.Unix(1e9, 0), Groups: []string{nodeGroup}}
+	s := Secret{Token: token, Description: "text", Expiration: time.Unix(1e9, 0), Groups: []string{nodeGroup},
+		Annotations: secret.New(map[string]string{"kubectl.kubernetes.io/last-applied-configuration": `{"stringData":{"token-secret":"` + testSecret + `"}}`})}
 	o, err := s.Object()
 	if err != nil {
 		t.Fatal(err)

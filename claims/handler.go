@@ -157,6 +157,9 @@ type workloadKey struct{}
 // WorkloadFrom returns the sender of a request, in a handler that a [Handler] passed it to.
 // Anywhere else it returns false.
 func WorkloadFrom(ctx context.Context) (*Workload, bool) {
+	if ctx == nil {
+		return nil, false
+	}
 	w, ok := ctx.Value(workloadKey{}).(*Workload)
 	return w, ok
 }

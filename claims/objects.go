@@ -210,10 +210,12 @@ func fresh[T any, P holder[T]](f FreshObjects, get func() (P, error)) (P, error)
 // CheckAge refuses an answer that is older than most, or from a time after now, with
 // [CheckStaleAnswer] and [refusal.ErrRetry]. One without AsOf counts as current.
 func (o *Object) CheckAge(most time.Duration, now time.Time) error {
+	o = typednil.OrZero(o)
 	if o.AsOf.IsZero() {
 		return nil
 	}
-	if age := now.Sub(o.AsOf); age < 0 || age > most {
+	// The monotonic clock stands still while a machine sleeps: the longer of two ages counts.
+	if age := max(now.Sub(o.AsOf), now.Round(0).Sub(o.AsOf.Round(0))); age < 0 || age > most {
 		return &Error{Check: CheckStaleAnswer, Got: "an answer that is " + age.String() + " old", Want: "0s to " + most.String(), Err: refusal.ErrRetry}
 	}
 	return nil
@@ -316,6 +318,7 @@ func (m *MemoryObjects) put(key objectKey, object any) {
 }
 
 func get[T any](m *MemoryObjects, key objectKey) (*T, error) {
+	m = typednil.OrZero(m)
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if object, ok := m.objects[key].(*T); ok {

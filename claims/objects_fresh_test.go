@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -130,5 +131,21 @@ func TestFreshObjects(t *testing.T) {
 		"Node":           func(f FreshObjects) error { _, err := f.Node(t.Context(), "node-a"); return err },
 	} {
 		t.Run(name, func(t *testing.T) { wantCheck(t, call(FreshObjects{}), refusal.CheckConfig) })
+	}
+}
+
+// An answer from before a machine slept is as old as the wall clock says; one from before the wall
+// clock was set back, as old as the monotonic one says.
+func TestCheckAgeAsleep(t *testing.T) {
+	now := time.Now()
+	slept, back := now.Add(time.Hour), now
+	(*[2]int64)(unsafe.Pointer(&slept))[1] -= int64(time.Hour) // where package time keeps the monotonic reading
+	(*[2]int64)(unsafe.Pointer(&back))[1] += int64(time.Hour)
+	o := &Object{AsOf: now}
+	for name, then := range map[string]time.Time{"slept": slept, "set back": back} {
+		wantCheck(t, o.CheckAge(time.Hour-1, then), CheckStaleAnswer)
+		if err := o.CheckAge(time.Hour, then); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

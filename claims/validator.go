@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/claims/internal/alive"
 	"github.com/nodeattest/nodeattest/internal/nodename"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -175,6 +176,7 @@ const maxWebhookLifetime = 600
 // no ID or a long one ("token-id"), and another subject ("subject"). It looks at no clock, and
 // not at the issuer.
 func (c *Claims) Check() error {
+	c = typednil.OrZero(c)
 	k := &c.Kubernetes
 	switch {
 	case c.Legacy != nil:

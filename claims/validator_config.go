@@ -43,7 +43,7 @@ type ValidatorConfig struct {
 	Objects Objects
 	// InsecureSkipObjects validates without Objects, for a service that has no access to
 	// the API server: a token is accepted until it ends, whatever has become of its service
-	// account, pod, Secret and Node. Objects and Node must then be unset. Keep MaxLifetime
+	// account, pod, Secret, Node and webhook configuration. Objects and Node must then be unset. Keep MaxLifetime
 	// short when using it.
 	InsecureSkipObjects bool
 	// MaxStaleness is how old an answer of Objects may be; 0 refuses any but [LiveObjects]. An

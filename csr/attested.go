@@ -71,7 +71,7 @@ func (c *Checked) Vouch(machine string, grant Grant, details any) *Attested {
 // provider. The error is an [*Error] of "inventory-machine".
 func (c *Checked) CheckMachine(machine string) error {
 	if c == nil || !c.found {
-		return nil // of which nothing comes
+		return noResult()
 	}
 	own, got := c.own, "machine "+refusal.Quote(machine)+" by "+refusal.OrNothing(c.provider)
 	const check = checkInventoryMachine

@@ -138,7 +138,7 @@ func (c *Checked) fresh(now time.Time) error {
 // the private key. The work is done once, however many calls and callers there are. The
 // error is a [*Error] of [CheckSignature].
 func (c *Checked) CheckSignature() error {
-	if c.pkcs10 == nil {
+	if c == nil || c.pkcs10 == nil {
 		return &Error{Check: checkNotChecked, Got: "no request"}
 	}
 	c.signatureOnce.Do(func() { c.signatureErr = c.pkcs10.CheckSignature() })

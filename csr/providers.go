@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -286,7 +287,7 @@ func (p *Providers) choose(ctx context.Context, request *Parsed) (*Registration,
 	if err := begun(ctx); err != nil {
 		return nil, err
 	}
-	r, err := p.selected(request)
+	r, err := typednil.OrZero(p).selected(request)
 	if err != nil {
 		return nil, err
 	}

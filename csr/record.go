@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -78,6 +79,7 @@ func credentialID(der []byte) string {
 // certificate, or of one from [SignerClientInsecure], is not. Times are not compared:
 // kube-apiserver never states a credential that has expired.
 func (r *IssuedRecord) ClientOf(nodeName, credentialID string) bool {
+	r = typednil.OrZero(r)
 	purpose, provider, _ := parseSignerName(r.SignerName)
 	return purpose == PurposeClient && provider != providerInsecure &&
 		nodeName != "" && r.NodeName == nodeName &&

@@ -244,7 +244,7 @@ func ParseServerObject(data []byte) (*Request, error) {
 // status: kube-apiserver allows no status other than "True" for the types that decide, so
 // another one is no reason to go on.
 func (r *Request) HasCondition(conditionType string) bool {
-	return slices.ContainsFunc(r.Status.Conditions, func(c Condition) bool { return c.Type == conditionType })
+	return r != nil && slices.ContainsFunc(r.Status.Conditions, func(c Condition) bool { return c.Type == conditionType })
 }
 
 // CredentialID returns the credential that the requester used, as the API server states it

@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"strings"
+
+	"github.com/nodeattest/nodeattest/internal/typednil"
 )
 
 // detachedDots stand between the header and the signature, where the payload was.
@@ -55,7 +57,7 @@ func (d *Detached) sign(keyID string, key []byte) ([]byte, error) {
 	signature = append(signature, '.')
 	mac := hmac.New(sha256.New, key)
 	mac.Write(signature)
-	mac.Write(d.encoded)
+	mac.Write(typednil.OrZero(d).encoded)
 	var sum [sha256.Size]byte
 	signature = append(signature, '.')
 	return encoding.AppendEncode(signature, mac.Sum(sum[:0])), nil

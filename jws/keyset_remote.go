@@ -47,7 +47,8 @@ type RemoteConfig struct {
 	// how the requests are authenticated, if they are. A cluster's own issuer needs both: in a
 	// pod, the CA bundle ca.crt and the bearer token next to it; see the example "InCluster". A
 	// transport that adds a token also adds it to redirected requests, which go only to the
-	// configured hosts. The Client must end a request when the request's context ends. It is
+	// configured hosts. The Client must end a request when the request's context ends, and its
+	// transport bounds the headers of a response (MaxResponseHeaderBytes of http.Transport). It is
 	// copied; its CheckRedirect, if it has one, is called after the checks of this package.
 	Client *http.Client
 	// Issuer is the issuer's https URL, without query or fragment, byte for byte as in its

@@ -87,16 +87,22 @@ func (s *RemoteKeySet) settle(keyID string, f *flight) ([]*Key, error) {
 
 // lookup returns the held keys with that ID if they may still be served.
 func (s *RemoteKeySet) lookup(keyID string, now time.Time) []*Key {
-	if !now.Before(s.status.ServedUntil) {
+	if passed(now, s.status.ServedUntil) {
 		return nil
 	}
 	return s.held.with(keyID)
 }
 
+// passed reports whether a time has passed by the wall clock or by the monotonic one, which
+// stands still while a machine sleeps.
+func passed(now, t time.Time) bool {
+	return !now.Before(t) || !now.Round(0).Before(t.Round(0))
+}
+
 // fresh reports whether the held keys need no fetch. A clock that was set back to before the
 // fetch makes them stale: their age is then unknown.
 func (s *RemoteKeySet) fresh(now time.Time) bool {
-	return now.Before(s.status.FreshUntil) && !now.Before(s.status.Fetched)
+	return !passed(now, s.status.FreshUntil) && !now.Before(s.status.Fetched)
 }
 
 // tried reports whether a stale set is in use: since it went stale, or since the last fetch
@@ -106,7 +112,7 @@ func (s *RemoteKeySet) tried(now time.Time) bool {
 	if s.ended.After(since) {
 		since = s.ended
 	}
-	return now.Before(since.Add(s.config.MinRefetch + s.config.Timeout))
+	return !passed(now, since.Add(s.config.MinRefetch+s.config.Timeout))
 }
 
 // fetchIfDue returns the fetch under way, or starts one if the interval has passed; otherwise
@@ -116,7 +122,7 @@ func (s *RemoteKeySet) fetchIfDue(now time.Time) *flight {
 		return s.flight
 	}
 	last := s.status.Started
-	if !last.IsZero() && !now.Before(last) && now.Before(last.Add(s.config.MinRefetch)) {
+	if !last.IsZero() && !now.Before(last) && !passed(now, last.Add(s.config.MinRefetch)) {
 		return nil
 	}
 	s.status.Started = now

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -354,5 +355,40 @@ func TestNewRemoteKeySetRefuses(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		})
+	}
+}
+
+// asleep returns a time as it is after a machine slept for that long: the wall clock has moved on,
+// the monotonic one has not.
+func asleep(t *testing.T, at time.Time, d time.Duration) time.Time {
+	t.Helper()
+	slept := at.Add(d)
+	(*[2]int64)(unsafe.Pointer(&slept))[1] -= int64(d) // where package time keeps the monotonic reading
+	if slept.Sub(at) != 0 || slept.Round(0).Sub(at.Round(0)) != d {
+		t.Fatalf("%v is not %v and %v of sleep", slept, at, d)
+	}
+	return slept
+}
+
+// A machine that slept past MaxAge and MaxStale serves no key of before.
+func TestRemoteKeySetAsleep(t *testing.T) {
+	now := time.Now()
+	key, fetches := named(t, "a"), 0
+	s, err := NewRemoteKeySet(RemoteConfig{Now: func() time.Time { return now }, Fetch: func(context.Context) ([]*Key, time.Duration, error) {
+		if fetches++; fetches > 1 {
+			return nil, 0, errors.New("down")
+		}
+		return []*Key{key}, time.Hour, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	if keys, err := s.Keys(t.Context(), "a"); err != nil || len(keys) != 1 {
+		t.Fatalf("%v, %v", keys, err)
+	}
+	now = asleep(t, now, defaultMaxAge+defaultMaxStale)
+	if keys, err := s.Keys(t.Context(), "a"); len(keys) != 0 || !errors.Is(err, refusal.ErrRetry) || fetches != 2 {
+		t.Errorf("%v, %v after %d fetches", keys, err, fetches)
 	}
 }

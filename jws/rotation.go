@@ -1,6 +1,7 @@
 package jws
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"fmt"
@@ -38,6 +39,10 @@ type RotationConfig struct {
 	// every restart would never leave. [RotatingSigner.State] has those of a signer that was
 	// stopped; [ResumeRotatingSigner] accepts no others.
 	Retired []PublishedKey
+	// Revoked are the IDs of keys that are never published, whatever a state says: those that
+	// were revoked once. A state from before [RotatingSigner.Revoke], such as one out of a
+	// backup, still has the key.
+	Revoked []string
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
@@ -62,6 +67,7 @@ type RotationConfig struct {
 // [NewRotatingSigner] makes one; every call on the zero value fails with [refusal.CheckConfig].
 type RotatingSigner struct {
 	publish, retain time.Duration
+	revoked         []string
 	now             func() time.Time
 
 	change sync.Mutex // held while state is replaced
@@ -87,6 +93,9 @@ func NewRotatingSigner(first KeySigner, config RotationConfig) (*RotatingSigner,
 	if err != nil {
 		return nil, err
 	}
+	if err := r.checkRevoked(first.Key()); err != nil {
+		return nil, err
+	}
 	state := rotation{{PublishedKey{Key: first.Key()}, first}}
 	for _, old := range config.Retired {
 		switch {
@@ -95,7 +104,7 @@ func NewRotatingSigner(first KeySigner, config RotationConfig) (*RotatingSigner,
 		case old.Until.IsZero() || !old.SignsFrom.IsZero():
 			return nil, refusal.Config("key", old.Key.keyID+" without an end", "when it leaves the key set")
 		}
-		if err := state.checkNew(old.Key); err != nil {
+		if err := cmp.Or(r.checkRevoked(old.Key), state.checkNew(old.Key)); err != nil {
 			return nil, err
 		}
 		state = append(state, rotating{PublishedKey: old})
@@ -112,7 +121,15 @@ func newRotatingSigner(config RotationConfig) (*RotatingSigner, error) {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	return &RotatingSigner{publish: config.Publish, retain: config.Retain, now: config.Now}, nil
+	return &RotatingSigner{publish: config.Publish, retain: config.Retain, revoked: slices.Clone(config.Revoked), now: config.Now}, nil
+}
+
+// checkRevoked refuses a key that is never published.
+func (r *RotatingSigner) checkRevoked(key *Key) error {
+	if slices.Contains(r.revoked, key.keyID) {
+		return refusal.Config("key ID", refusal.Text(key.keyID)+" of a revoked key", "another key")
+	}
+	return nil
 }
 
 // at returns the state as it is now. It refuses a signer that this package did not make.
@@ -173,6 +190,9 @@ func (r *RotatingSigner) Sign(ctx context.Context, payload []byte) (*Signature, 
 	state, err := r.at()
 	if err != nil {
 		return nil, err
+	}
+	if state[0].signer == nil { // of a state that was resumed when the clock was ahead
+		return nil, refusal.Retry(refusal.Config("signer", "of the key that signs", refusal.Text(state[0].Key.keyID)))
 	}
 	signature, err := state[0].signer.Sign(ctx, payload)
 	if err != nil {
@@ -251,7 +271,7 @@ func (r *RotatingSigner) Rotate(next KeySigner) (signsFrom time.Time, err error)
 			return nil, refusal.Config("key", refusal.Text(other.Key.keyID)+" on its way",
 				"no other before "+other.SignsFrom.UTC().Format(time.RFC3339))
 		}
-		if err := state.checkNew(next.Key()); err != nil {
+		if err := cmp.Or(r.checkRevoked(next.Key()), state.checkNew(next.Key())); err != nil {
 			return nil, err
 		}
 		signsFrom = r.now().Add(r.publish)
@@ -280,18 +300,21 @@ func (r *RotatingSigner) replace(change func(rotation) (rotation, error)) error 
 // they fetch it again. A key that is on its way never signs. If the key that signs is revoked,
 // the next one signs in its place at once, with no time for others to learn of it. If there is
 // no next one, or the ID is not published, the error is [refusal.CheckConfig] and nothing has
-// changed.
+// changed. Put the ID into the Revoked of configurations to come.
 func (r *RotatingSigner) Revoke(keyID string) error {
-	return r.replace(func(state rotation) (rotation, error) {
-		i := state.index(keyID)
-		switch {
-		case i < 0:
-			return nil, refusal.Config("key ID", keyID, "one that is published")
-		case i == 0 && state.next() == nil:
-			return nil, refusal.Config("key", "that is the only one that signs", "a next one")
-		}
-		state = slices.Delete(state, i, i+1)
-		state[0].SignsFrom = time.Time{} // in place of the one that signed
-		return state, nil
-	})
+	return r.replace(func(state rotation) (rotation, error) { return state.without(keyID) })
+}
+
+// without returns the state after the key with that ID was revoked.
+func (s rotation) without(keyID string) (rotation, error) {
+	i := s.index(keyID)
+	switch {
+	case i < 0:
+		return nil, refusal.Config("key ID", keyID, "one that is published")
+	case i == 0 && s.next() == nil:
+		return nil, refusal.Config("key", "that is the only one that signs", "a next one")
+	}
+	s = slices.Delete(s, i, i+1)
+	s[0].SignsFrom = time.Time{} // in place of the one that signed
+	return s, nil
 }

@@ -12,7 +12,8 @@ import (
 
 // State returns all that a restart must not lose, for the caller to store: the published keys,
 // which of them signs, which one is next and from when, and when the others leave. It changes
-// with Rotate, with Revoke and with time; storing it after the first two is enough. It is
+// with Rotate, with Revoke and with time; storing it after the first two is enough, and safer: by
+// a clock that is ahead, keys have left that are still needed. It is
 // JSON, one text for each state, and holds no private key; but anyone who can change it can
 // publish keys of their own, so it belongs where the private keys are.
 func (r *RotatingSigner) State() ([]byte, error) {
@@ -27,7 +28,8 @@ func (r *RotatingSigner) State() ([]byte, error) {
 // never stopped. From signers, which may be given in any order, it takes the one whose key the
 // state says signs now, and the one for the next key. If the one for the next key is not given
 // and that key has not begun to sign, the key is left out, since it has signed nothing.
-// Signers for other keys are not used. In config, Retired must be empty.
+// Signers for other keys are not used. In config, Retired must be empty. Keys that are in
+// Revoked are taken out as by [RotatingSigner.Revoke].
 //
 // The errors are "rotation-state", [refusal.CheckConfig] if the signer for the key that
 // signs is missing, and those of [NewRotatingSigner].
@@ -48,16 +50,25 @@ func ResumeRotatingSigner(state []byte, config RotationConfig, signers ...KeySig
 	if err != nil {
 		return nil, err
 	}
-	now := stored.at(r.now(), r.retain)
-	if now[0].signer = signerOf(now[0].Key, signers); now[0].signer == nil {
-		return nil, refusal.Config("signer", "of the key that signs", now[0].Key.keyID)
-	}
-	if next := now.next(); next != nil {
-		if next.signer = signerOf(next.Key, signers); next.signer == nil {
-			now = slices.Delete(now, 1, 2)
+	for _, keyID := range r.revoked {
+		if stored.index(keyID) >= 0 {
+			if stored, err = stored.without(keyID); err != nil {
+				return nil, err
+			}
 		}
 	}
-	r.state.Store(&now)
+	stored[0].signer = signerOf(stored[0].Key, signers)
+	if next := stored.next(); next != nil {
+		next.signer = signerOf(next.Key, signers)
+	}
+	now := stored.at(r.now(), r.retain)
+	if now[0].signer == nil {
+		return nil, refusal.Config("signer", "of the key that signs", now[0].Key.keyID)
+	}
+	if next := now.next(); next != nil && next.signer == nil {
+		stored = slices.Delete(stored, 1, 2)
+	}
+	r.state.Store(&stored) // and not what it has become: this clock may be ahead
 	return r, nil
 }
 

@@ -243,6 +243,91 @@ func TestResumeRotatingSignerRefuses(t *testing.T) {
 	}
 }
 
+// TestResumeRotatingSignerRevoked: a state from before a key was revoked does not bring it back, if
+// the configuration remembers it.
+func TestResumeRotatingSignerRevoked(t *testing.T) {
+	old := named(t, "old")
+	r, now := newRotating(t, old)
+	a, b := r.state.Load().signer("a"), namedSigner(t, "b")
+	if _, err := r.Rotate(b); err != nil {
+		t.Fatal(err)
+	}
+	backup, err := r.State()
+	if err != nil {
+		t.Fatal(err)
+	}
+	resume := func(revoked ...string) (*RotatingSigner, error) {
+		return ResumeRotatingSigner(backup, RotationConfig{Publish: testPublish, Retain: testRetain, Now: now.Now, Revoked: revoked}, a, b)
+	}
+	for _, test := range []struct {
+		revoked, published []string
+		signs              string
+	}{
+		{nil, []string{"a", "b", "old"}, "a"},
+		{[]string{"old"}, []string{"a", "b"}, "a"},
+		{[]string{"of nobody", "b"}, []string{"a", "old"}, "a"},
+		{[]string{"a"}, []string{"b", "old"}, "b"},
+		{[]string{"old", "a"}, []string{"b"}, "b"},
+	} {
+		again, err := resume(test.revoked...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantState(t, fmt.Sprint("without ", test.revoked), again, test.signs, test.published...)
+	}
+	_, err = resume("a", "b")
+	refusedFor(t, "nothing left", err, refusal.CheckConfig)
+	again, err := resume("old")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now.Advance(testPublish)
+	_, err = again.Rotate(namedSigner(t, "old"))
+	refusedFor(t, "a revoked key again", err, refusal.CheckConfig)
+	config := RotationConfig{Publish: testPublish, Retain: testRetain, Revoked: []string{"a"}}
+	_, err = NewRotatingSigner(a, config)
+	refusedFor(t, "a revoked first key", err, refusal.CheckConfig)
+	config.Retired = []PublishedKey{{Key: a.Key(), Until: now.Now()}}
+	_, err = NewRotatingSigner(b, config)
+	refusedFor(t, "a revoked old key", err, refusal.CheckConfig)
+}
+
+// signer returns the signer of the key with that ID.
+func (s rotation) signer(keyID string) KeySigner { return s[s.index(keyID)].signer }
+
+// TestResumeRotatingSignerClockAhead: a clock that was ahead at a restart, and is set right, has
+// dropped no key whose tokens are still good.
+func TestResumeRotatingSignerClockAhead(t *testing.T) {
+	r, now := newRotating(t)
+	a, b := r.state.Load().signer("a"), namedSigner(t, "b")
+	if _, err := r.Rotate(b); err != nil {
+		t.Fatal(err)
+	}
+	state, err := r.State()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, signers := range map[string][]KeySigner{"both signers": {a, b}, "the later alone": {b}} {
+		now.Advance(365 * 24 * time.Hour)
+		again, err := ResumeRotatingSigner(state, RotationConfig{Publish: testPublish, Retain: testRetain, Now: now.Now}, signers...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantState(t, name+", ahead", again, "b", "b")
+		now.Advance(-365 * 24 * time.Hour)
+		if len(signers) == 2 {
+			wantState(t, name+", set right", again, "a", "a", "b")
+			continue
+		}
+		if _, err := again.Sign(t.Context(), []byte("{}")); !errors.Is(err, refusal.ErrRetry) {
+			t.Errorf("%s: %v, want %v", name, err, refusal.ErrRetry)
+		}
+		now.Advance(testPublish)
+		wantState(t, name+", and on", again, "b", "b", "a")
+		now.Advance(-testPublish)
+	}
+}
+
 // A state of the largest size is read to its end.
 func TestRotationStateSize(t *testing.T) {
 	for size, want := range map[int]string{maxRotationStateSize: "syntax", maxRotationStateSize + 1: "bytes"} {

@@ -172,7 +172,7 @@ func Add(b *cryptobyte.Builder, o OID) {
 // without an allocation.
 func Read(s *cryptobyte.String, out *OID) bool {
 	var content cryptobyte.String
-	if !s.ReadASN1(&content, cryptobyteasn1.OBJECT_IDENTIFIER) {
+	if s == nil || out == nil || !s.ReadASN1(&content, cryptobyteasn1.OBJECT_IDENTIFIER) {
 		return false
 	}
 	if i, known := find(content); known {

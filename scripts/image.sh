@@ -5,7 +5,8 @@
 # $IMAGE_DIR/nodeattest-ARCH.tar, by default in a folder of the user's cache. Clean clones of
 # one commit give the same bytes wherever they are; the programs record the commit. The programs
 # believe Mozilla's CAs and those in the PEM file that IMAGE_ROOTS names. Where no folder
-# replaces our modules, as on the commit of a release, advisories on them must be found.
+# replaces our modules, as on the commit of a release, advisories on them must be found: the
+# programs keep their symbols (no -s), without which govulncheck sees no package in them.
 set -euo pipefail
 export GOWORK=off
 roots=()
@@ -22,7 +23,7 @@ trap 'rm -rf "$work"' EXIT
 programs=()
 for program in node-attestation-controller node-attestation-signer; do
 	[ -d "kube/cmd/$program" ] || continue
-	(cd kube && CGO_ENABLED=0 GOOS=linux GOARCH=$arch go build -trimpath -ldflags '-s -w' -o "$work/$program" "./cmd/$program")
+	(cd kube && CGO_ENABLED=0 GOOS=linux GOARCH=$arch go build -trimpath -ldflags -w -o "$work/$program" "./cmd/$program")
 	programs+=("$work/$program")
 done
 grep -q '^replace' kube/go.mod || scripts/advisory.sh "${programs[@]}"

@@ -15,6 +15,7 @@
 # 127.0.0.1, on the ports LAPTOP_PORTS: kube-apiserver, etcd and its peers,
 # kube-controller-manager, the controller's metrics and health, the kubelet and its health.
 set -euo pipefail
+shopt -s inherit_errexit # a $( ) that fails ends the script, if it is the value of an assignment
 export GOWORK=off
 cd "$(dirname "$0")/.."
 
@@ -27,18 +28,37 @@ export KUBECONFIG=$dir/pki/super-admin.conf
 
 # start NAME COMMAND... starts a program in the background. Its output is in NAME.log.
 start() {
-	local name=$1
+	local name=$1 pid
 	shift
 	stop_one "$name"
 	setsid nohup "$@" >"$dir/$name.log" 2>&1 </dev/null &
-	echo $! >"$dir/$name.pid"
+	pid=$!
+	echo "$pid $(began "$pid")" >"$dir/$name.pid"
+}
+
+# began PID says when a process was started: in ticks, since which start of the machine.
+began() {
+	local stat=
+	[ ! -r "/proc/$1/stat" ] || stat=$(cat "/proc/$1/stat" 2>/dev/null) || true
+	# Behind the program's name, which may have spaces, it is field 20.
+	read -r -a stat <<<"${stat##*)}"
+	echo "${stat[19]:-gone} $(cat /proc/sys/kernel/random/boot_id)"
+}
+
+# runs NAME says whether what was started still runs. Somebody else may have its number by now.
+runs() {
+	local pid was
+	[ -f "$dir/$1.pid" ] && read -r pid was <"$dir/$1.pid" && [ "$was" = "$(began "$pid")" ] && kill -0 "$pid" 2>/dev/null
 }
 
 # stop_one NAME stops it. What was started by setsid is a process group of its own.
 stop_one() {
-	local pid
-	[ -f "$dir/$1.pid" ] || return 0
-	pid=$(cat "$dir/$1.pid")
+	local pid rest
+	if ! runs "$1"; then
+		rm -f "$dir/$1.pid"
+		return 0
+	fi
+	read -r pid rest <"$dir/$1.pid"
 	rm "$dir/$1.pid"
 	kill -- "-$pid" 2>/dev/null || return 0
 	for _ in $(seq 100); do
@@ -57,7 +77,7 @@ until_ready() {
 			echo "$name is ready"
 			return
 		fi
-		if ! kill -0 "$(cat "$dir/$name.pid")" 2>/dev/null; then
+		if ! runs "$name"; then
 			echo "laptop: $name has ended:" >&2
 			tail -n 5 "$dir/$name.log" >&2
 			return 1
@@ -102,9 +122,10 @@ start_tpm() {
 }
 
 up() {
-	local pki=$dir/pki apiserver
+	local pki=$dir/pki apiserver version
 	mkdir -p "$pki"
 	chmod 700 "$dir"
+	version=$(kubeadm version -o short)
 	# kubeadm wants an address that others can reach; nobody asks for this one.
 	cat >"$dir/kubeadm.yaml" <<-END
 		apiVersion: kubeadm.k8s.io/v1beta4
@@ -113,7 +134,7 @@ up() {
 		---
 		apiVersion: kubeadm.k8s.io/v1beta4
 		kind: ClusterConfiguration
-		kubernetesVersion: $(kubeadm version -o short)
+		kubernetesVersion: $version
 		certificatesDir: $pki
 		controlPlaneEndpoint: 127.0.0.1:$api
 		apiServer: {certSANs: [127.0.0.1]}
@@ -157,12 +178,15 @@ audit_policy() {
 
 # deploy writes the kustomization of this cluster: the shipped one, and its configuration.
 deploy() {
-	local to=$dir/deploy
+	local to=$dir/deploy base id
 	mkdir -p "$to"
+	base=$(realpath --relative-to "$to" kube/deploy)
+	id=$(openssl x509 -in "$dir/pki/ca.crt" -noout -pubkey | openssl pkey -pubin -outform DER | sha256sum | cut -d ' ' -f 1)
 	cat >"$to/kustomization.yaml" <<-END
 		apiVersion: kustomize.config.k8s.io/v1beta1
 		kind: Kustomization
-		resources: [$(realpath --relative-to "$to" kube/deploy)]
+		resources: [$base]
+		components: [$base/enforce]
 		images: [{name: nodeattest, newName: registry.example/nodeattest, newTag: v1}]
 		configMapGenerator:
 		  - name: node-attestation
@@ -175,7 +199,7 @@ deploy() {
 		apiVersion: config.nodeattest.github.io/v1alpha1
 		kind: NodeAttestation
 		cluster:
-		  ids: [$(openssl x509 -in "$dir/pki/ca.crt" -noout -pubkey | openssl pkey -pubin -outform DER | sha256sum | cut -d ' ' -f 1)]
+		  ids: [$id]
 		tpm:
 		  ekIssuers: [{rootsFile: ek-roots.pem, profile: tcg}]
 		inventory: {file: inventory.yaml}
@@ -196,7 +220,9 @@ kubeconfig() {
 }
 
 controller() {
-	kubeconfig "$dir/controller.conf" "$(kubectl create token node-attestation-controller -n nodeattest-system --duration 24h)"
+	local token
+	token=$(kubectl create token node-attestation-controller -n nodeattest-system --duration 24h)
+	kubeconfig "$dir/controller.conf" "$token"
 	cd "$dir/deploy"
 	start controller node-attestation-controller --config config.yaml --kubeconfig "$dir/controller.conf"
 	until_ready controller kubectl get --raw "/healthz" --server "http://127.0.0.1:$health"
@@ -222,8 +248,9 @@ authenticator_config() {
 }
 
 node() {
-	local to=$dir/node
-	kubeconfig "$dir/bootstrap.conf" "$(kubeadm token create --ttl 1h --description "for node $node")"
+	local to=$dir/node token
+	token=$(kubeadm token create --ttl 1h --description "for node $node")
+	kubeconfig "$dir/bootstrap.conf" "$token"
 	authenticator_config node tpm
 	cat >"$to/kubelet.yaml" <<-END
 		apiVersion: kubelet.config.k8s.io/v1beta1
@@ -290,19 +317,24 @@ kubelet_in_private() {
 }
 
 thief() {
-	local said
+	local said request
+	if ! kubectl --kubeconfig "$dir/bootstrap.conf" auth whoami >/dev/null; then
+		echo 'laptop: no control plane takes the bootstrap token: run up, controller and node first' >&2
+		return 1
+	fi
 	new_tpm stolen
 	start_tpm stolen
 	authenticator_config thief stolen
 	echo 'laptop: a request without evidence, with the stolen token:'
 	openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$dir/thief/key.pem" \
 		-subj "/O=system:nodes/CN=system:node:$node" -out "$dir/thief/request.pem" 2>/dev/null
+	request=$(base64 -w 0 "$dir/thief/request.pem")
 	said=$(kubectl --kubeconfig "$dir/bootstrap.conf" create -f - 2>&1 <<-END
 		apiVersion: certificates.k8s.io/v1
 		kind: CertificateSigningRequest
 		metadata: {name: thief}
 		spec:
-		  request: $(base64 -w 0 "$dir/thief/request.pem")
+		  request: $request
 		  signerName: kubernetes.io/kube-apiserver-client-kubelet
 		  usages: [digital signature, client auth]
 	END
@@ -310,14 +342,27 @@ thief() {
 		echo 'laptop: IT WAS TAKEN'
 		return 1
 	}
-	echo "  $said"
+	refused "$said" ValidatingAdmissionPolicy
 	echo 'laptop: the evidence of another TPM of the same vendor, with the stolen token:'
 	said=$(kubelet-authenticator -config "$dir/thief/authenticator.yaml" rotate 2>&1) && {
 		echo 'laptop: IT WAS ADMITTED'
 		return 1
 	}
-	echo "  $said"
+	refused "$said" NotAMember
 	stop_one stolen
+}
+
+# refused TEXT WHAT shows what was said, which must be a refusal by WHAT: whatever else fails
+# shows nothing.
+refused() {
+	echo "  $1"
+	case $1 in
+	*"$2"*) ;;
+	*)
+		echo "laptop: that is no refusal by $2" >&2
+		return 1
+		;;
+	esac
 }
 
 down() {

@@ -15,12 +15,12 @@ import (
 
 func (w *World) honestRequests() []Attack {
 	return []Attack{
-		{Name: "honest-client", Class: classHonest, Description: "An honest machine asks for a client certificate.", make: honest(wish{})},
-		{Name: "honest-serving", Class: classHonest, Description: "An honest node asks for a serving certificate.", make: honest(wish{good: w.bench.NodeServes})},
-		{Name: "honest-second-machine", Class: classHonest, Description: "Another honest machine asks for a client certificate.", make: honest(wish{machine: MachineTwo, change: as(NodeName2)})},
-		{Name: "honest-annotated", Class: classHonest, Description: "An honest request has annotations that mean nothing.", make: honest(wish{change: onObject(func(r *csr.Request) {
+		{Name: "honest-client", Class: classHonest, Description: "An honest machine asks for a client certificate.", make: wish{challenged: true}.make},
+		{Name: "honest-serving", Class: classHonest, Description: "An honest node asks for a serving certificate.", make: wish{challenged: true, good: w.bench.NodeServes}.make},
+		{Name: "honest-second-machine", Class: classHonest, Description: "Another honest machine asks for a client certificate.", make: wish{challenged: true, machine: MachineTwo, change: as(NodeName2)}.make},
+		{Name: "honest-annotated", Class: classHonest, Description: "An honest request has annotations that mean nothing.", make: wish{challenged: true, change: onObject(func(r *csr.Request) {
 			r.Metadata.Annotations = map[string]string{"cluster-x-k8s-io/tpm-endorsement-key": "nobody's", "cluster.x-k8s.io/kubelet-authenticator-attestation-versions": "x/v1"}
-		})})},
+		})}.make},
 	}
 }
 
@@ -100,7 +100,7 @@ func (w *World) evidenceAttacks() []Attack {
 		}
 		return func(ctx context.Context, a *attempt, applicant *Applicant) (*csr.Bundle, error) {
 			source, _ := a.applicant(i)
-			return a.prove(ctx, source)
+			return a.prove(ctx, source, false)
 		}
 	}
 	data := func(name, what string, change func([]byte) []byte) Attack {
@@ -121,7 +121,7 @@ func (w *World) evidenceAttacks() []Attack {
 
 // filedAgain takes an honest request and lets a day pass, permanently.
 func filedAgain(ctx context.Context, a *attempt) (*csr.Request, error) {
-	request, err := honest(wish{})(ctx, a)
+	request, err := wish{challenged: true}.make(ctx, a)
 	if err != nil {
 		return nil, errors.Join(errForgery, err)
 	}
@@ -147,14 +147,6 @@ func machineAttacks() []Attack {
 	}
 }
 
-// failureAttacks switch something off and count on a provider that then says yes.
-func failureAttacks() []Attack {
-	return []Attack{
-		{Name: "inventory-down", Class: classFailure, Description: "The inventory does not answer. A provider must neither accept nor refuse for good.",
-			make: func(ctx context.Context, a *attempt) (*csr.Request, error) { return wish{}.make(ctx, a) }},
-	}
-}
-
 func as(node string) func(*forge.Asked) { return func(a *forge.Asked) { a.As(node) } }
 
 func onObject(how func(*csr.Request)) func(*forge.Asked) {
@@ -168,25 +160,25 @@ func onBundle(how func(*csr.Bundle)) func(*forge.Asked) {
 // wish is what an applicant asks for. The zero value is node-1 asking for a client certificate
 // with a bootstrap token.
 type wish struct {
-	machine string                                                                           // "" is MachineOne
-	good    func() *forge.Asked                                                              // nil is a bootstrap token for a client certificate
-	change  func(*forge.Asked)                                                               // of good's result
-	pem     func(string) string                                                              // changes the PEM
-	prove   func(ctx context.Context, a *attempt, applicant *Applicant) (*csr.Bundle, error) // nil is honest evidence
+	machine    string                                                                           // "" is MachineOne
+	good       func() *forge.Asked                                                              // nil is a bootstrap token for a client certificate
+	change     func(*forge.Asked)                                                               // of good's result
+	pem        func(string) string                                                              // changes the PEM
+	challenged bool                                                                             // honest evidence results from the provider's own challenge, if it has one
+	prove      func(ctx context.Context, a *attempt, applicant *Applicant) (*csr.Bundle, error) // nil is honest evidence
 }
 
 // errForgery says that an attack could not be made.
 var errForgery = errors.New("attesttest: an attack could not be made")
 
-// made turns a step of package forge that failed into an error.
-func made[T any](make func() (T, error)) (out T, err error) {
+// made has an attack made. A step of package forge that failed is an error.
+func (a *Attack) made(ctx context.Context, at *attempt) (_ *csr.Request, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			broken := forge.Recovered(r)
-			err = errors.Join(errForgery, broken)
+			err = errors.Join(errForgery, forge.Recovered(r))
 		}
 	}()
-	return make()
+	return a.make(ctx, at)
 }
 
 // applicant makes the request and the object of a wish.
@@ -209,48 +201,36 @@ func (w *World) applicant(i wish) (*Applicant, *forge.Asked) {
 
 // make makes the request object of a wish, with honest evidence for what is asked.
 func (i wish) make(ctx context.Context, a *attempt) (*csr.Request, error) {
-	return made(func() (*csr.Request, error) {
-		applicant, asked := a.applicant(i)
-		prove := i.prove
-		if prove == nil {
-			prove = func(ctx context.Context, a *attempt, applicant *Applicant) (*csr.Bundle, error) {
-				return a.prove(ctx, applicant)
-			}
+	applicant, asked := a.applicant(i)
+	prove := i.prove
+	if prove == nil {
+		prove = func(ctx context.Context, a *attempt, applicant *Applicant) (*csr.Bundle, error) {
+			return a.prove(ctx, applicant, i.challenged)
 		}
-		bundle, err := prove(ctx, a, applicant)
-		if err != nil {
-			return nil, err
-		}
-		request := asked.Filed(bundle)
-		if i.pem != nil {
-			request.Spec.Request = []byte(i.pem(string(request.Spec.Request)))
-		}
-		return request, nil
-	})
+	}
+	bundle, err := prove(ctx, a, applicant)
+	if err != nil {
+		return nil, err
+	}
+	request := asked.Filed(bundle)
+	if i.pem != nil {
+		request.Spec.Request = []byte(i.pem(string(request.Spec.Request)))
+	}
+	return request, nil
 }
 
-// prove makes honest evidence. For TPM evidence the world makes its own challenge, so that a
+// prove makes honest evidence. For attacks the world makes its own challenge, so that a
 // provider that refuses to challenge does not hide whether it would have let the answer in.
-func (a *attempt) prove(ctx context.Context, applicant *Applicant) (*csr.Bundle, error) {
-	if a.options.Prove != nil {
+func (a *attempt) prove(ctx context.Context, applicant *Applicant, challenged bool) (*csr.Bundle, error) {
+	switch {
+	case a.options.Prove != nil:
 		return a.options.Prove(ctx, a.provider, applicant)
+	case !challenged:
+		return a.try(ctx).On(applicant.Machine, applicant.join).Bundle(), nil
+	case a.options.Documents != nil:
+		return a.options.Documents.join(ctx, a, applicant)
 	}
-	return a.try(ctx).On(applicant.Machine, applicant.join).Bundle(), nil
-}
-
-// honest makes a wish with evidence that results from the provider's own challenge, if it has
-// one.
-func honest(i wish) func(context.Context, *attempt) (*csr.Request, error) {
-	i.prove = func(ctx context.Context, a *attempt, applicant *Applicant) (*csr.Bundle, error) {
-		switch {
-		case a.options.Prove != nil:
-			return a.options.Prove(ctx, a.provider, applicant)
-		case a.options.Documents != nil:
-			return a.options.Documents.join(ctx, a, applicant)
-		}
-		return a.try(ctx).Prove(applicant.Machine, applicant.join)
-	}
-	return i.make
+	return a.try(ctx).Prove(applicant.Machine, applicant.join)
 }
 
 // try is the attempt in the form that package forge takes.

@@ -79,17 +79,15 @@ func (a *attempt) blank(ctx context.Context) *blank {
 // blind is an attack that searches for a document that gets in: the last one that it tries
 // is what it files.
 func blind(name, what string, search func(b *blank, getsIn func(document []byte) bool)) Attack {
-	return Attack{Name: name, Class: classStatement, Description: what, make: func(ctx context.Context, a *attempt) (*csr.Request, error) {
-		return made(func() (request *csr.Request, err error) {
-			b := a.blank(ctx)
-			err = forge.Shut("no document says in plain bytes, hex or base64 what would be replaced")
-			search(b, func(document []byte) bool {
-				request, err = b.filled(document), nil
-				return faultOf(classStatement, a.issue(ctx, a.provider, request)) != ""
-			})
-			*a.place = b.place
-			return request, err
+	return Attack{Name: name, Class: classStatement, Description: what, make: func(ctx context.Context, a *attempt) (request *csr.Request, err error) {
+		b := a.blank(ctx)
+		err = forge.Shut("no document says in plain bytes, hex or base64 what would be replaced")
+		search(b, func(document []byte) bool {
+			request, err = b.filled(document), nil
+			return faultOf(classStatement, a.issue(ctx, a.provider, request)) != ""
 		})
+		*a.place = b.place
+		return request, err
 	}}
 }
 

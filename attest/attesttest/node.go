@@ -70,9 +70,6 @@ type NodeOptions struct {
 	// Profile is that of the issuer of the AK certificate; the zero value means
 	// tpmcert.ProfileTCG.
 	Profile tpmcert.Profile
-	// EKProfile is that of the issuer of the EK certificate; the zero value means
-	// tpmcert.EKProfileTCG.
-	EKProfile tpmcert.EKProfile
 	// Key is the kubelet's TLS key in software; nil means a new P-256 key.
 	Key crypto.Signer
 	// TPMKey, if set, makes the TLS key in the TPM instead.
@@ -154,9 +151,6 @@ func (o *NodeOptions) fillIn() {
 	o.AK, o.EK = cmp.Or(o.AK, tpmkind.GCERSA()), cmp.Or(o.EK, tpmkind.EKRSA2048())
 	if o.Profile.Name == "" {
 		o.Profile = tpmcert.ProfileTCG()
-	}
-	if o.EKProfile.Name == "" {
-		o.EKProfile = tpmcert.EKProfileTCG()
 	}
 	if o.BareEK {
 		o.EK.CertificateIndex = 0

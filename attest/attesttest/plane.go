@@ -40,9 +40,9 @@ type ControlPlane struct {
 }
 
 // NewControlPlane returns a control plane that trusts the issuers of the given nodes' AK or EK
-// certificates, each under the node's Profile or EKProfile, and EKs that come without one. It
-// admits these nodes, each as the machine that its AK certificate names or that its EK is. It
-// opens the roads that these nodes take.
+// certificates, each under the node's Profile or tpmcert.EKProfileTCG, and EKs that come without
+// one. It admits these nodes, each as the machine that its AK certificate names or that its EK
+// is. It opens the roads that these nodes take.
 func NewControlPlane(t testing.TB, nodes ...*Node) *ControlPlane {
 	t.Helper()
 	return opened[*ControlPlane](t)(OpenControlPlane(nodes...))
@@ -76,7 +76,7 @@ func OpenControlPlane(nodes ...*Node) (made *ControlPlane, err error) {
 			c.addIssuer(n)
 			continue
 		}
-		eks.Issuers = append(eks.Issuers, tpmcert.EKIssuer{Roots: n.Roots(), Profile: n.EKProfile})
+		eks.Issuers = append(eks.Issuers, tpmcert.EKIssuer{Roots: n.Roots(), Profile: tpmcert.EKProfileTCG()})
 		if n.BareEK {
 			eks.Allowed = append(eks.Allowed, c.identities[n.Name])
 		}

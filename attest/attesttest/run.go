@@ -11,22 +11,14 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/forge"
 )
 
-// The classes of attacks.
+// The classes of attacks, as [Attack] has them. Evidence of WorldOptions.Prove is only attacked
+// blindly in classStatement.
 const (
-	// classRequest: the request object, the PEM and the PKCS#10 request.
-	classRequest = "request"
-	// classBinding: good evidence for another request, machine, node, requester,
-	// lifetime, cluster, signer or time.
-	classBinding = "binding"
-	// classStatement: the TPM structures and the certificates, or the document, that carry
-	// the proof. Not for evidence that WorldOptions.Prove makes.
-	classStatement = "statement"
-	// classFailure: the control plane's own parts do not answer.
-	classFailure = "failure"
-	// classHonest is good requests, which must get in.
-	classHonest = "honest"
+	classRequest, classBinding, classStatement = forge.ClassRequest, forge.ClassBinding, forge.ClassStatement
+	classFailure, classHonest                  = "failure", "honest"
 )
 
 // Attack is one way in that a provider must not leave open. An honest request, which it must
@@ -134,9 +126,7 @@ func (w *World) attacksOn(road attest.Road) []Attack {
 	attacks := append(w.evidenceAttacks(), machineAttacks()...)
 	if w.options.Prove == nil {
 		for _, a := range w.bench.LiveAttacks(road, w.options.RequireTPMResident) {
-			attacks = append(attacks, Attack{Name: a.Name, Class: a.Class, Description: a.What, make: func(ctx context.Context, at *attempt) (*csr.Request, error) {
-				return made(func() (*csr.Request, error) { return a.Make(at.try(ctx)) })
-			}})
+			attacks = append(attacks, Attack{Name: a.Name, Class: a.Class, Description: a.What, make: func(ctx context.Context, at *attempt) (*csr.Request, error) { return a.Make(at.try(ctx)) }})
 		}
 	}
 	d := w.options.Documents
@@ -146,7 +136,7 @@ func (w *World) attacksOn(road attest.Road) []Attack {
 	attacks = slices.DeleteFunc(attacks, func(a Attack) bool {
 		return d != nil && d.Undated && (a.Name == "document-of-yesterday" || a.Name == "document-of-tomorrow")
 	})
-	return append(attacks, failureAttacks()...)
+	return append(attacks, asked(classFailure, "inventory-down", "The inventory does not answer. A provider must neither accept nor refuse for good.", wish{}))
 }
 
 // roadEKPrefix begins the names of attacks on the road of the EK.
@@ -172,7 +162,7 @@ func onRoad(road attest.Road, attacks []Attack) []Attack {
 func (w *World) try(ctx context.Context, provider csr.Provider, attack *Attack) (o Outcome) {
 	o.Attack = *attack
 	at := &attempt{w, provider, w.options.Roads[0], new(string)}
-	request, err := attack.make(ctx, at)
+	request, err := attack.made(ctx, at)
 	switch {
 	case errors.Is(err, errForgery):
 		o.Err, o.Fault = err, "the attack could not be made, which is a fault of the runner or of Prove"

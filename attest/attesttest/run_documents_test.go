@@ -311,13 +311,12 @@ func (n *naiveDocuments) checkValue(a *documentAnswer) error {
 }
 
 func (n *naiveDocuments) checkDocument(a *documentAnswer) error {
-	signed, err := a.signed.signed()
 	age := n.w.Now().Sub(time.Unix(a.signed.Time, 0))
-	return errors.Join(err,
+	return errors.Join(
 		n.must("machine", PlatformProvider+":"+a.signed.Machine == a.proof.Machine),
 		n.must("fresh", age <= platformLifetime),
 		n.must("future", age >= 0),
-		n.must("signature", ed25519.Verify(n.platform.key.Public().(ed25519.PublicKey), signed, a.signed.Signature)))
+		n.must("signature", ed25519.Verify(n.platform.key.Public().(ed25519.PublicKey), a.signed.signed(), a.signed.Signature)))
 }
 
 // Challenge is the real one: it is answers that this provider is naive about.

@@ -260,21 +260,10 @@ func (d *Documents) forged(ctx context.Context, format string) *forge.Documents 
 
 // join is what an honest machine does: hello, the provider's own challenge, answer.
 func (d *Documents) join(ctx context.Context, a *attempt, applicant *Applicant) (*csr.Bundle, error) {
-	prover, err := document.NewProver(a.options.Provider, d.version(), d.Source(applicant.Machine, a.Now()))
-	if err != nil {
-		return nil, err
-	}
-	attester, err := attest.NewAttester(prover)
-	if err != nil {
-		return nil, err
-	}
+	attester := forge.Must(attest.NewAttester(forge.Must(document.NewProver(a.options.Provider, d.version(), d.Source(applicant.Machine, a.Now())))))
 	subject := attest.Subject{Request: applicant.Request, SignerName: applicant.Object.Spec.SignerName, ClusterID: ClusterID}
-	hello, err := attester.Hello(ctx, subject)
-	if err != nil {
-		return nil, err
-	}
 	object := applicant.Object
-	object.Spec.Request = hello.Request
+	object.Spec.Request = forge.Must(attester.Hello(ctx, subject)).Request
 	challenge, err := a.challenge(ctx, &object)
 	if err != nil {
 		return nil, err

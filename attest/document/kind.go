@@ -129,6 +129,7 @@ func (k *Kind) ReadHello(e *attest.Evidence) (attest.HelloEvidence, error) {
 }
 
 func only(e *attest.Evidence, types ...oid.OID) error {
+	e = typednil.OrZero(e)
 	if e.Is(types...) && len(e.Certificates) == 0 {
 		return nil
 	}

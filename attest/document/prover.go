@@ -53,6 +53,9 @@ func (p *Prover) Close() error { return nil }
 
 // Use asks for the machine's identity and calls f.
 func (p *Prover) Use(ctx context.Context, _ attest.Stage, f func(attest.Session) error) error {
+	if p == nil || p.source == nil || f == nil {
+		return refusal.Config("Prover", "that NewProver did not make, or nothing to use it for", "one of NewProver")
+	}
 	machine, err := p.source.Machine(ctx)
 	if err != nil {
 		return err
@@ -127,7 +130,9 @@ type Hello struct {
 
 // Marshal returns the DER of h. It returns a [*refusal.Error] with "message-encoding" if a
 // field is out of range.
-func (h *Hello) Marshal() ([]byte, error) { return der.Marshal("document hello", h.fields) }
+func (h *Hello) Marshal() ([]byte, error) {
+	return der.Marshal("document hello", typednil.OrZero(h).fields)
+}
 
 func (h *Hello) fields(c *der.Codec) {
 	c.Version()
@@ -156,7 +161,9 @@ type Proof struct {
 
 // Marshal returns the DER of p. It returns a [*refusal.Error] with "message-encoding" if
 // Binding is not the DER of a Binding of [attest.RoadDocument] or Machine is out of range.
-func (p *Proof) Marshal() ([]byte, error) { return der.Marshal("document proof", p.fields) }
+func (p *Proof) Marshal() ([]byte, error) {
+	return der.Marshal("document proof", typednil.OrZero(p).fields)
+}
 
 func (p *Proof) fields(c *der.Codec) {
 	binding := message.BindingField(c, &p.Binding)

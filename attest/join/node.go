@@ -64,8 +64,8 @@ const maxHellos = 3
 // A hello that has expired is filed again, up to three times. Every other refusal is the error:
 // a [*refusal.Error] of what the control plane wrote. Errors of file are returned as they are.
 func (n *Node) Join(ctx context.Context, file File) ([]byte, error) {
-	if file == nil {
-		return nil, errors.New("join: no File")
+	if n == nil || file == nil || ctx == nil {
+		return nil, errors.New("join: no Node, File or context")
 	}
 	attester, err := attest.NewAttester(n.Prover)
 	if err != nil {

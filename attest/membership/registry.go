@@ -11,6 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/nodename"
 	"github.com/nodeattest/nodeattest/internal/plaintext"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -149,6 +150,7 @@ type Claim struct {
 
 // Check returns an error with the check registry-claim for a claim that cannot be recorded.
 func (c *Claim) Check() error {
+	c = typednil.OrZero(c)
 	switch {
 	case !nodename.Valid(c.NodeName):
 		return badClaim(c.NodeName, "a node name")
@@ -215,13 +217,16 @@ func (r *Record) Until() time.Time {
 // Live reports whether the record counts: it has not ended. Nor does a reservation count whose
 // deadline is further away than one may be: the clock of whoever made it was ahead.
 func (r *Record) Live(now time.Time) bool {
+	if r == nil {
+		return false
+	}
 	until := r.Until()
 	return until.IsZero() || now.Before(until) && (r.State != StateReserved || until.Sub(now) <= maxReservation+clockSkew)
 }
 
 // HoldsMachine reports whether the record keeps its machine from other names: a resting record
 // does not.
-func (r *Record) HoldsMachine() bool { return r.State != StateResting }
+func (r *Record) HoldsMachine() bool { return r != nil && r.State != StateResting }
 
 // Checks of a registry, and of [FirstUse], which queries it, that others branch on or return.
 const (

@@ -88,6 +88,9 @@ func (h Held) Reserve(c Claim, deadline, now time.Time) (Change, error) {
 // Admit says whether Reserve would let a claim be made: nil if it would. It is meant for
 // callers that want to know without writing.
 func (h Held) Admit(c *Claim, now time.Time) error {
+	if err := c.Check(); err != nil {
+		return err
+	}
 	h = h.live(now)
 	if err := admitName(h.Name, c); err != nil {
 		return err

@@ -24,7 +24,7 @@ func denying(t *testing.T, plane *attesttest.ControlPlane, n *attesttest.Node, d
 	again := attesttest.NewControlPlane(t, n)
 	var err error
 	if again.TPM.EKs, err = tpmcert.NewEKVerifier(tpmcert.EKVerifierConfig{Denied: denied,
-		Issuers: []tpmcert.EKIssuer{{Roots: n.Roots(), Profile: n.EKProfile}}}); err != nil {
+		Issuers: []tpmcert.EKIssuer{{Roots: n.Roots(), Profile: tpmcert.EKProfileTCG()}}}); err != nil {
 		t.Fatal(err)
 	}
 	again.Config.KeyRing = plane.Config.KeyRing // so that it verifies what the other one challenged

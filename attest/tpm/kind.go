@@ -16,6 +16,7 @@ import (
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -273,6 +274,7 @@ type answer struct {
 // ReadAnswer parses an answer: certify, then proof, then optionally a quote, optionally
 // followed by an event log, and nothing else.
 func (k *Kind) ReadAnswer(e *attest.Evidence) (attest.AnswerEvidence, error) {
+	e = typednil.OrZero(e)
 	order := []oid.OID{oid.TCGAttestTPMCertify, oid.NodeAttestProof, oid.NodeAttestQuote, oid.NodeAttestEventLog}
 	if n := len(e.Statements); n < 2 || n > len(order) || !e.Is(order[:n]...) {
 		return nil, &refusal.Error{Check: attest.CheckStatements, Got: e.Types(), Want: "certify and proof, then quote and event log if any"}

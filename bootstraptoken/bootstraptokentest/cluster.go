@@ -298,7 +298,7 @@ func (c *Cluster) DropOldCAs() error {
 
 // publish makes the discovery document and signs it.
 func (c *Cluster) publish() (err error) {
-	if c.data, err = bootstraptoken.NewClusterInfoData(c.info()); err != nil {
+	if c.data, err = c.info().Data(); err != nil {
 		return err
 	}
 	return c.sign()

@@ -2,15 +2,13 @@ package bootstraptokentest_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/nodeattest/nodeattest/bootstraptoken"
 	"github.com/nodeattest/nodeattest/bootstraptoken/bootstraptokentest"
-	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// A node discovers the cluster, and refuses somebody who passes for it. In a test,
+// A node discovers the cluster, also behind somebody who passes for it. In a test,
 // New(t, nil) and cluster.NewImpostor(t, kind) close what they opened.
 func Example() {
 	ctx := context.Background()
@@ -34,10 +32,14 @@ func Example() {
 	}
 	defer func() { _ = impostor.Close() }()
 	config := cluster.DiscoverConfig()
-	config.Addresses = []string{impostor.Address()}
-	_, err = bootstraptoken.Discover(ctx, config)
-	fmt.Println("impostor:", errors.Is(err, bootstraptoken.CheckPinned), errors.Is(err, refusal.ErrRetry))
+	config.Addresses = []string{impostor.Address(), cluster.Address()}
+	found, err = bootstraptoken.Discover(ctx, config)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("found:", found.Address == cluster.URL(), "after", len(impostor.Requests()), "request to the impostor")
 	// Output:
 	// found: true CN=bootstraptokentest CA 1
-	// impostor: true false
+	// found: true after 1 request to the impostor
 }

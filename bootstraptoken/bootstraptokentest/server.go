@@ -202,7 +202,7 @@ func (c *Cluster) pretend(kind Impostor, genuine *Cluster) error {
 	case MixedBundle:
 		info := c.Info()
 		info.CAs = append(genuine.Info().CAs, info.CAs...)
-		data, err := bootstraptoken.NewClusterInfoData(info)
+		data, err := info.Data()
 		if err != nil {
 			return err
 		}

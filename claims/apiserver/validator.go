@@ -68,10 +68,12 @@ type ValidatorConfig struct {
 // token's Secret. That is less strict than is sound: see [claims.Validator] for what it lets
 // through. It is safe for concurrent use.
 //
-// There are differences for tokens that no API server signed: messages about a claim set
-// that cannot be decoded are worded differently, and it refuses tokens larger than
-// [jws.MaxTokenSize] and headers that only some readers understand (members that differ
-// only in case, "b64").
+// Of tokens that no API server signs it refuses more: claims of more than
+// [claims.MaxClaimsSize] and tokens of more than [jws.MaxTokenSize]; another algorithm than that
+// of the key, which an RSA key also could make (RS512, PS256); headers with "crit", "b64" or
+// "jwk", with a "kid" or "typ" that is no text, with members that differ only in case, nested
+// deeper than 32, or in bad UTF-8. It never accepts more. Messages about a claim set that cannot
+// be decoded are worded differently.
 type Validator struct {
 	config  ValidatorConfig
 	objects claims.FreshObjects

@@ -57,8 +57,8 @@ type Client struct {
 // starts, and checks both. Close the client when it is no longer used. The errors are
 // [refusal.CheckConfig], "signer-keys", "signer-metadata" and [refusal.ErrRetry].
 func NewClient(ctx context.Context, signer Signer, opts ClientOptions) (*Client, error) {
-	if typednil.Is(signer) {
-		return nil, refusal.Config("signer", "", "an external signer")
+	if ctx == nil || typednil.Is(signer) {
+		return nil, refusal.Config("signer or context", "", "an external signer")
 	}
 	c := &Client{signer: signer, now: opts.Now}
 	if c.now == nil {

@@ -47,7 +47,8 @@ const (
 
 // Signer signs service-account tokens outside the API server: the three operations of
 // k8s.io/externaljwt, apis/v1, of KEP-740. It is the interface of both a server on a Unix
-// socket and a client of one. Its methods must be safe for concurrent use. An error that
+// socket and a client of one. Its methods must be safe for concurrent use, and must return when
+// ctx ends: the Close of a [Client] waits for the fetch under way. An error that
 // wraps [refusal.ErrRetry] means that there was no answer.
 type Signer interface {
 	// Sign signs the payload of a token, given as the token's second segment: the claim

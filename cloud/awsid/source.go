@@ -38,6 +38,9 @@ func NewSource(opts SourceOptions) (*Source, error) {
 // Document asks for the instance's signed document: the bytes that [Verify] takes. The error
 // is a [*refusal.Error] with the check "metadata-server" or the check "awsid-encoding".
 func (s *Source) Document(ctx context.Context) ([]byte, error) {
+	if s == nil {
+		s = &Source{}
+	}
 	text, err := s.client.EC2(ctx, "/latest/dynamic/instance-identity/rsa2048", 2*maxSize)
 	if err != nil {
 		return nil, err

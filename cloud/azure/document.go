@@ -31,7 +31,12 @@ type Document struct {
 
 // Identity is the machine's identity, or an error with [attest.CheckIdentity] if the document
 // does not name a machine and a subscription.
-func (d *Document) Identity() (attest.Identity, error) { return Identity(d.SubscriptionID, d.VMID) }
+func (d *Document) Identity() (attest.Identity, error) {
+	if d == nil {
+		d = &Document{}
+	}
+	return Identity(d.SubscriptionID, d.VMID)
+}
 
 // identityKind is the kind of the identities of this platform's machines.
 const identityKind = "azure"

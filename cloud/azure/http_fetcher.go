@@ -186,7 +186,7 @@ func (f *HTTPFetcher) get(ctx context.Context, method string, u *url.URL) (*http
 // answer. Any answer will do: it shows that the network, the proxy and the roots let this
 // fetcher through, before a node depends on it.
 func (f *HTTPFetcher) Check(ctx context.Context) error {
-	if f == nil {
+	if f == nil || len(f.hosts) == 0 {
 		return errNoFetcher
 	}
 	var failed error

@@ -88,6 +88,9 @@ func NewProver(opts SourceOptions) (*document.Prover, error) {
 
 // ask asks the service for a path with a query.
 func (s *Source) ask(ctx context.Context, path string, maxSize int) ([]byte, error) {
+	if s == nil {
+		s = &Source{}
+	}
 	return s.client.Do(ctx, metadata.Request{Path: path, Header: map[string]string{"Metadata": "true"}, MaxSize: maxSize})
 }
 

@@ -97,6 +97,9 @@ func (s *Source) Token(ctx context.Context, audience string) (string, error) {
 }
 
 func (s *Source) get(ctx context.Context, path string, maxSize int) ([]byte, error) {
+	if s == nil {
+		s = &Source{}
+	}
 	return s.client.Do(ctx, metadata.Request{Path: metadataRoot + path, MaxSize: maxSize,
 		Header: map[string]string{"Metadata-Flavor": "Google"}, Answer: "Metadata-Flavor", Value: "Google"})
 }

@@ -60,6 +60,9 @@ func NewProver(config SourceConfig) (*document.Prover, error) {
 // Machine asks once for a document over nothing, for the names in it. The error is an
 // [*attest.Error] with the check "nitro-tpm".
 func (s *Source) Machine(ctx context.Context) (attest.Identity, error) {
+	if s == nil || s.ask == nil {
+		return "", refuse(checkTPM, "no source", "one of NewSource")
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.machine != "" {
@@ -76,6 +79,9 @@ func (s *Source) Machine(ctx context.Context) (attest.Identity, error) {
 // Document asks for a document over a value of 32 bytes and the user data of this
 // kind. The error is an [*attest.Error] with the check "nitro-tpm".
 func (s *Source) Document(ctx context.Context, value []byte) ([]byte, error) {
+	if s == nil || s.ask == nil {
+		return nil, refuse(checkTPM, "no source", "one of NewSource")
+	}
 	if len(value) != sha256.Size {
 		return nil, refuse(checkNonce, strconv.Itoa(len(value))+" bytes", strconv.Itoa(sha256.Size))
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 )
 
 // Handles is what one operation has loaded into a TPM and must flush.
@@ -225,8 +226,8 @@ func (s *Shared) Send(command []byte) ([]byte, error) {
 // could not be flushed is tried again at the next Do. f must use h.TPM, never s, which would
 // wait for itself.
 func (s *Shared) Do(ctx context.Context, f func(h *Handles) error) (err error) {
-	if s == nil || s.tpm == nil {
-		return errors.New("no TPM")
+	if s == nil || typednil.Is(s.tpm) || ctx == nil {
+		return errors.New("no TPM, or no context")
 	}
 	if err := ctx.Err(); err != nil {
 		return err

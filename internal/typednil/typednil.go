@@ -15,3 +15,12 @@ func Is(v any) bool {
 	}
 	return false
 }
+
+// OrZero returns p, or a zero value if it is nil: for methods that refuse the zero value of
+// their type, and a nil pointer like it.
+func OrZero[T any](p *T) *T {
+	if p == nil {
+		return new(T)
+	}
+	return p
+}

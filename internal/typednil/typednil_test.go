@@ -2,6 +2,16 @@ package typednil
 
 import "testing"
 
+func TestOrZero(t *testing.T) {
+	n := 7
+	if p := OrZero(&n); p != &n {
+		t.Errorf("got %p, want the same", p)
+	}
+	if p := OrZero[int](nil); p == nil || *p != 0 {
+		t.Errorf("got %v for nil", p)
+	}
+}
+
 func TestIs(t *testing.T) {
 	n := 1
 	for _, c := range []struct {

@@ -67,10 +67,12 @@ type Config struct {
 
 	// RequesterRate is how many requests of one requester are looked at per second over time,
 	// and RequesterBurst how many at once; zero means 20 and 100. All who use the same
-	// bootstrap token are one requester. Excess requests wait.
+	// bootstrap token are one requester. Excess requests wait in the order of their creation,
+	// and those beyond 8,192 are left for a later list.
 	RequesterRate  float64
 	RequesterBurst int
-	// Workers is how many requests are decided at a time; zero means DefaultWorkers.
+	// Workers is how many requests to each signer are decided at a time, of which one requester
+	// has a quarter at most; zero means DefaultWorkers.
 	Workers int
 	// EveryReplica has every replica decide, not only the leader: if two do so at once, one
 	// loses its write.

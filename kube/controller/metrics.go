@@ -17,6 +17,7 @@ type metrics struct {
 	seconds   *prometheus.HistogramVec
 	conflicts prometheus.Counter
 	limited   prometheus.Counter
+	leftOut   prometheus.Counter
 	recorded  *prometheus.CounterVec
 	// challenges are counted by kind and by what became of them.
 	challenges *prometheus.CounterVec
@@ -39,7 +40,11 @@ func newMetrics(r prometheus.Registerer, name string) (*metrics, error) {
 		}),
 		limited: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "nodeattest_rate_limited_total",
-			Help: "Requests that had to wait for their requester's rate.",
+			Help: "How often a requester's requests had to wait for its rate.",
+		}),
+		leftOut: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "nodeattest_requests_left_out_total",
+			Help: "Requests that were left for a later list, as their requester, or all together, had too many.",
 		}),
 		recorded: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nodeattest_certificates_total",
@@ -54,7 +59,7 @@ func newMetrics(r prometheus.Registerer, name string) (*metrics, error) {
 		return m, nil
 	}
 	r = prometheus.WrapRegistererWith(prometheus.Labels{"controller": name}, r)
-	for _, c := range []prometheus.Collector{m.decisions, m.seconds, m.conflicts, m.limited, m.recorded, m.challenges} {
+	for _, c := range []prometheus.Collector{m.decisions, m.seconds, m.conflicts, m.limited, m.leftOut, m.recorded, m.challenges} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}

@@ -8,20 +8,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/internal/requests"
 )
-
-// breakGlass is the annotation in which an administrator says why a request of a node was
-// approved without attestation. The admission policies let nobody else approve, and no node
-// write it.
-const breakGlass = "nodeattest.github.io/break-glass"
 
 // leaves reports whether a decision is left to others. That is the refusal of a request to
 // Kubernetes' own signers that brings no evidence, where the reconciler observes; and that of
 // a request which an administrator has approved by breaking the glass.
 func (r *Reconciler) leaves(ctx context.Context, object *certificatesv1.CertificateSigningRequest, request *csr.Request, nodeName string, d *csr.Decision) bool {
-	if d.Verdict == csr.VerdictFail && object.Annotations[breakGlass] != "" {
-		log.FromContext(ctx).Info("approved by breaking the glass", "request", object.Name, "why", object.Annotations[breakGlass])
-		r.done.Add(object.UID)
+	if d.Verdict == csr.VerdictFail && object.Annotations[requests.BreakGlass] != "" {
+		log.FromContext(ctx).Info("approved by breaking the glass", "request", object.Name, "why", object.Annotations[requests.BreakGlass])
+		r.done.Add(object)
 		return true
 	}
 	refuses := d.Verdict == csr.VerdictDeny || d.Verdict == csr.VerdictFail
@@ -32,7 +28,7 @@ func (r *Reconciler) leaves(ctx context.Context, object *certificatesv1.Certific
 	}
 	r.observe(request, nodeName, d)
 	if refuses {
-		r.done.Add(object.UID)
+		r.done.Add(object)
 	}
 	return refuses
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/internal/requests"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -39,7 +40,7 @@ func TestObserve(t *testing.T) {
 	evidence := bundle(&csr.Bundle{Request: pkcs10, Provider: "tpm/v1", Data: []byte("evidence")})
 	denied := &csr.Error{Check: csr.CheckMachineUnknown, Got: "none"}
 	glass := func(o *certificatesv1.CertificateSigningRequest) {
-		o.Annotations = map[string]string{breakGlass: "the TPM is broken"}
+		o.Annotations = map[string]string{requests.BreakGlass: "the TPM is broken"}
 	}
 	for name, row := range map[string]struct {
 		request   []byte

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -42,6 +43,7 @@ type Reconciler struct {
 	metrics *metrics
 	// Set by SetupWithManager.
 	readers map[string]requests.Reader // by signer
+	listed  healthz.Checker
 	writer  client.SubResourceClientConstructor
 	events  events.EventRecorder
 }
@@ -65,27 +67,29 @@ func (r *Reconciler) look(ctx context.Context, key requests.Key) (reconcile.Resu
 		return reconcile.Result{}, nil
 	}
 	if len(object.Status.Certificate) != 0 {
-		if r.c.Records == nil || key.SignerName != csr.SignerKubeAPIServerClientKubelet || r.done.Has(signedUID(&object)) {
+		if r.c.Records == nil || key.SignerName != csr.SignerKubeAPIServerClientKubelet || r.done.Has(&object) {
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, r.recordSigned(ctx, &object)
 	}
-	if r.done.Has(object.UID) {
+	if r.done.Has(&object) {
 		return reconcile.Result{}, nil
 	}
 	request := Request(&object)
 	if csr.Decide(nil).For(request).Verdict == csr.VerdictIgnore { // it is finished
 		return reconcile.Result{}, nil
 	}
-	if wait := r.limits.wait(object.Spec.Username, r.c.Now()); wait > 0 {
-		r.metrics.limited.Inc()
-		return reconcile.Result{RequeueAfter: wait}, nil
-	}
 	return r.decide(ctx, &object, request)
 }
 
-// signedUID is the UID under which done remembers that a request's certificate was recorded.
-func signedUID(o *certificatesv1.CertificateSigningRequest) types.UID { return "signed " + o.UID }
+// limit takes one look from what a requester may have, or says how long it waits for one.
+func (r *Reconciler) limit(requester string) time.Duration {
+	wait := r.limits.wait(requester, r.c.Now())
+	if wait > 0 {
+		r.metrics.limited.Inc()
+	}
+	return wait
+}
 
 // decide decides a request, and writes the decision.
 func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.CertificateSigningRequest, request *csr.Request) (reconcile.Result, error) {
@@ -112,7 +116,7 @@ func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.Certific
 		return reconcile.Result{}, nil
 	}
 	if decision.Condition == "" { // already approved: the rest is its signer's job
-		r.done.Add(object.UID)
+		r.done.Add(object)
 		return reconcile.Result{}, nil
 	}
 	reason := cmp.Or(decision.Detail, decision.Message)
@@ -124,7 +128,7 @@ func (r *Reconciler) decide(ctx context.Context, object *certificatesv1.Certific
 		}
 		return reconcile.Result{}, err
 	}
-	r.done.Add(object.UID)
+	r.done.Add(object)
 	if decision.Reason == attest.ReasonChallenge {
 		r.metrics.challenges.WithLabelValues(kind, "issued").Inc()
 		logger.Info("challenged")

@@ -399,23 +399,16 @@ func TestChangedMeanwhile(t *testing.T) {
 // TestRate checks that one requester waits, and another does not.
 func TestRate(t *testing.T) {
 	w := newWorld(t, func(c *Config) { c.RequesterRate, c.RequesterBurst = 1, 2 })
-	for _, name := range []string{"a", "b", "c"} {
-		w.create(name, builtIn, nil)
+	for _, row := range []struct {
+		requester string
+		later     time.Duration
+		waits     bool
+	}{{"a", 0, false}, {"a", 0, false}, {"a", 0, true}, {"b", 0, false}, {"a", time.Second, false}} {
+		w.now = w.now.Add(row.later)
+		if wait := w.reconciler.limit(row.requester); (wait > 0) != row.waits || wait > time.Second {
+			t.Errorf("%s waits %s, want it to: %t", row.requester, wait, row.waits)
+		}
 	}
-	w.create("other", builtIn, func(o *certificatesv1.CertificateSigningRequest) {
-		o.Spec.Username = csr.BootstrapUserPrefix + "others"
-	})
-	w.mustReconcile("a", builtIn)
-	w.mustReconcile("b", builtIn)
-	if again, err := w.reconcile("c", builtIn); err != nil || again <= 0 || again > time.Second {
-		t.Errorf("the third: again in %s, error %v, want within a second", again, err)
-	}
-	if len(w.get("c").Status.Conditions) != 0 || w.providers.asked != 2 {
-		t.Error("the third was looked at")
-	}
-	w.mustReconcile("other", builtIn)
-	w.now = w.now.Add(time.Second)
-	w.mustReconcile("c", builtIn)
 }
 
 // TestRequest holds the view of an object against its JSON, which is the SDK's form.
@@ -463,7 +456,7 @@ func TestMetrics(t *testing.T) {
 			found[f.GetName()] += m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
 		}
 	}
-	want := map[string]float64{"nodeattest_decisions_total": 1, "nodeattest_decision_seconds": 1, "nodeattest_write_conflicts_total": 0, "nodeattest_rate_limited_total": 0}
+	want := map[string]float64{"nodeattest_decisions_total": 1, "nodeattest_decision_seconds": 1, "nodeattest_write_conflicts_total": 0, "nodeattest_rate_limited_total": 0, "nodeattest_requests_left_out_total": 0}
 	if diff := cmp.Diff(want, found); diff != "" {
 		t.Error(diff)
 	}

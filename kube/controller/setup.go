@@ -1,7 +1,9 @@
 package controller
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
 
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -25,9 +27,23 @@ func (r *Reconciler) SetupWithManager(m manager.Manager) error {
 		r.events = from.GetEventRecorder(r.c.Name)
 	}
 	var err error
-	r.readers, err = requests.Watch(m, from, r.Signers(), requests.Options{Name: r.c.Name, Workers: r.c.Workers, EveryReplica: r.c.EveryReplica}, r.look)
+	r.readers, r.listed, err = requests.Watch(m, from, r.Signers(), requests.Options{
+		Name: r.c.Name, Workers: r.c.Workers, EveryReplica: r.c.EveryReplica,
+		Done: r.done, Limit: r.limit, LeftOut: r.metrics.leftOut.Inc,
+	}, r.look)
 	if err != nil {
 		return fmt.Errorf("controller: %w", err)
 	}
 	return nil
 }
+
+// Check fails until the requests have been listed, and while they cannot be: for the manager's
+// readiness. On a replica that does not lead it fails never.
+func (r *Reconciler) Check(request *http.Request) error {
+	if r.listed == nil {
+		return errNotSetUp
+	}
+	return r.listed(request)
+}
+
+var errNotSetUp = errors.New("controller: SetupWithManager was not called")

@@ -59,7 +59,7 @@ func (r *Reconciler) recordSigned(ctx context.Context, object *certificatesv1.Ce
 	default:
 		return err
 	}
-	r.done.Add(signedUID(object))
+	r.done.Add(object)
 	return nil
 }
 

@@ -26,7 +26,7 @@ const (
 var remedies = map[remedy]string{
 	fileAgain:      "answer-early answer-late answer-old hello-expired",
 	newChallenge:   "ring-key",
-	addMachine:     "machine-not-ready machine-other-node machine-unknown",
+	addMachine:     "inventory-machine machine-not-ready machine-other-node machine-unknown",
 	ownCertificate: "inherited-expired inherited-machine inherited-node inherited-purpose requester-credential",
 	otherCluster:   "binding-cluster",
 	mendSettings:   "attestor-not-authorized no-challenge provider-purpose provider-result",

@@ -33,7 +33,8 @@ type Facts struct {
 	// Related are other requests with the same PKCS#10 request: a hello's answer, an answer's
 	// hello.
 	Related []*csr.Request
-	// Notes are those of the Events about the request, the newest last.
+	// Notes are those of the Events about the request, the newest last. Nodes can write Events,
+	// so they prove nothing.
 	Notes []string
 	// Now is the current time.
 	Now time.Time

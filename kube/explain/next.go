@@ -105,6 +105,8 @@ func (x *Explanation) nextOfMembership(held *membership.Held) Next {
 			"if it is the node, which has lost its key: kubectl nodeattest release " + name}
 	case x.admitted:
 		return Next{node, "it is admitted by now and files again by itself"}
+	case r != nil && r.State == membership.StateResting && r.Machine == machine && held.Machine == nil:
+		return Next{nobody, "the name rests until " + r.LastEnd.Format(time.RFC3339) + ", as this machine was released; if that was a mistake: kubectl nodeattest approve " + request}
 	case r != nil && r.State == membership.StateResting:
 		return Next{nobody, "the name rests until " + r.LastEnd.Format(time.RFC3339) + ", when the last certificate of its former machine has expired"}
 	case held.Machine != nil && held.Machine.NodeName != name:

@@ -38,12 +38,15 @@ func (x *Explanation) WriteText(w io.Writer) error {
 		line("decision", "none yet")
 	default:
 		line("decision", d.Type+", "+d.Reason)
-		if len(x.Notes) == 0 && d.Reason != attest.ReasonChallenge {
+		if d.Reason != attest.ReasonChallenge {
 			line("", d.Message)
 		}
 	}
 	for _, note := range x.Notes {
 		line("event", note)
+	}
+	if len(x.Notes) != 0 {
+		line("", "(every node can write such an Event: the controller's log says whether this is its own)")
 	}
 	if len(x.Rules) != 0 {
 		fmt.Fprintln(t)

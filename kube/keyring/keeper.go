@@ -200,13 +200,12 @@ func (k *Keeper) refresh(ctx context.Context) error {
 	if err := k.c.Reader.Get(ctx, k.c.Secret, &secret); err != nil {
 		return err
 	}
-	keys, due := []attest.RingKey{attest.NewRingKey(readAt.Truncate(time.Second))}, true
+	keys, due, err := []attest.RingKey{attest.NewRingKey(readAt.Truncate(time.Second))}, true, error(nil)
 	if k.c.ReadOnly || len(secret.Data) != 0 {
-		var err error
-		if keys, err = attest.ParseRingKeys(secret.Data); err != nil {
-			return err
+		if keys, err = attest.ParseRingKeys(secret.Data); err == nil {
+			err = k.use(keys, readAt)
 		}
-		if err := k.use(keys, readAt); err != nil {
+		if err != nil {
 			return err
 		}
 		keys, due = attest.RotateKeys(keys, readAt, k.c.RotateAfter)
@@ -214,7 +213,6 @@ func (k *Keeper) refresh(ctx context.Context) error {
 	if k.c.ReadOnly || !due {
 		return nil
 	}
-	var err error
 	if secret.Data, err = attest.MarshalRingKeys(keys); err != nil {
 		return err
 	}

@@ -127,6 +127,8 @@ func TestRotationThatCannotBeWritten(t *testing.T) {
 	first, _ := timed(t, config(c), began)
 	refresh(t, first)
 	conf := config(c)
+	first, _ := timed(t, conf, began)
+	refresh(t, first)
 	conf.Writer, conf.Metrics = noUpdates{c}, metrics
 	k, now := timed(t, conf, began)
 	refresh(t, k)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -18,53 +19,52 @@ import (
 // waiting is a machine that was refused because no record admits it, with its newest request.
 type waiting struct {
 	candidate
-	request *csr.Request
+	request, requester string
+	created            time.Time
 }
 
 // pending lists the machines that were refused because no record admits them. For a TPM that
 // is a hello; the machine of a document is not known before the answer.
 func (p *plugin) pending(ctx context.Context, _ string) error {
-	requests, err := p.listRequests(ctx)
-	if err != nil {
+	found := newest{}
+	if err := p.eachRequest(ctx, func(r *csr.Request) { p.waits(found, r) }); err != nil {
 		return err
 	}
 	w := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "REQUEST\tNODE\tMACHINE\tREQUESTER\tAGE\tRECORDS")
-	for _, one := range p.waiting(requests) {
+	for _, one := range found.sorted() {
 		state, err := p.state(ctx, &one.candidate)
 		if err != nil {
 			return err
 		}
-		r := one.request
-		age := p.now().Sub(r.Metadata.CreationTimestamp).Round(time.Second)
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", refusal.Text(r.Metadata.Name), refusal.Text(one.nodeName), refusal.Text(string(one.machine)), refusal.Text(r.User.Username), age, state)
+		age := p.now().Sub(one.created).Round(time.Second)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", refusal.Text(one.request), refusal.Text(one.nodeName), refusal.Text(string(one.machine)), refusal.Text(one.requester), age, state)
 	}
 	return w.Flush()
 }
 
-// waiting finds the machines among requests, in the order of the nodes that they want to be.
-func (p *plugin) waiting(requests []*csr.Request) []waiting {
-	newest := map[candidate]*csr.Request{}
-	for _, request := range requests {
-		if !refused(request) {
-			continue
-		}
-		c, err := p.candidateOf(request)
-		if err != nil && !errors.Is(err, errEvidence) {
-			continue
-		}
-		if old := newest[*c]; old == nil || old.Metadata.CreationTimestamp.Before(request.Metadata.CreationTimestamp) {
-			newest[*c] = request
-		}
+// newest is the newest request of each candidate.
+type newest map[candidate]waiting
+
+// waits takes a request if its machine was refused and may be admitted.
+func (p *plugin) waits(found newest, r *csr.Request) {
+	if !refused(r) {
+		return
 	}
-	all := make([]waiting, 0, len(newest))
-	for c, request := range newest {
-		all = append(all, waiting{c, request})
+	c, err := p.candidateOf(r)
+	if err != nil && !errors.Is(err, errEvidence) {
+		return
 	}
-	slices.SortFunc(all, func(a, b waiting) int {
+	if old, ok := found[*c]; !ok || old.created.Before(r.Metadata.CreationTimestamp) {
+		found[*c] = waiting{*c, r.Metadata.Name, r.User.Username, r.Metadata.CreationTimestamp}
+	}
+}
+
+// sorted returns them in the order of the nodes that they want to be.
+func (found newest) sorted() []waiting {
+	return slices.SortedFunc(maps.Values(found), func(a, b waiting) int {
 		return cmp.Or(cmp.Compare(a.nodeName, b.nodeName), cmp.Compare(a.machine, b.machine), cmp.Compare(a.unread, b.unread))
 	})
-	return all
 }
 
 // state says what records there are about a candidate.

@@ -92,9 +92,12 @@ func TestWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := &plugin{kinds: readers}
-	var got []string
-	for _, one := range p.waiting(all) {
-		got = append(got, one.request.Metadata.Name+" "+one.nodeName+" "+one.provider+one.unread)
+	found, got := newest{}, []string(nil)
+	for _, r := range all {
+		p.waits(found, r)
+	}
+	for _, one := range found.sorted() {
+		got = append(got, one.request+" "+one.nodeName+" "+one.provider+one.unread)
 	}
 	if want := []string{"newest node-1 tpm", "a stranger's node-1 acme/v1"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

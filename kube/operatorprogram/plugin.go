@@ -6,10 +6,10 @@
 //	kubectl nodeattest explain REQUEST
 //	kubectl nodeattest pending
 //	kubectl nodeattest observed
-//	kubectl nodeattest approve REQUEST [--machine-uid UID] [--provider-id ID] [--existing-node]
+//	kubectl nodeattest approve REQUEST [--machine-uid UID] [--provider-id ID] [--existing-node] [--without-inventory]
 //	kubectl nodeattest rebind NODE (--request REQUEST | --machine IDENTITY)
 //	kubectl nodeattest adopt NODE --machine-uid UID
-//	kubectl nodeattest release NODE
+//	kubectl nodeattest release NODE [--yes] [--dry-run=server]
 //	kubectl nodeattest inspect FILE...
 //	kubectl nodeattest verify FILE... --config FILE [--at TIME] [--key-ring FILE] [--records FILE]
 //
@@ -35,11 +35,13 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/kube/internal/requests"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
 	"github.com/nodeattest/nodeattest/kube/program"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -64,6 +66,7 @@ type streams struct {
 type plugin struct {
 	streams
 	client    client.Client
+	api       rest.Interface // of certificate requests
 	others    []settings.Kind
 	kinds     []attest.Kind // which read, and trust nobody
 	namespace string
@@ -74,7 +77,8 @@ type plugin struct {
 // options are the flags of the commands.
 type options struct {
 	machineUID, providerID, request, machine string
-	existingNode                             bool
+	existingNode, withoutInventory, yes      bool
+	dryRun                                   string
 	config, at, keyRing, records             string
 }
 
@@ -94,10 +98,10 @@ func commands() []command {
 		{"explain", "REQUEST", "show each rule for a certificate request, and who has to act next", true, nil, (*plugin).explain, nil},
 		{"pending", "", "list the machines that were refused and may be admitted", false, nil, (*plugin).pending, nil},
 		{"observed", "", "list the nodes without a record, and what would be refused of them if attestation were enforced", false, nil, (*plugin).observed, nil},
-		{"approve", "REQUEST", "admit the machine of a refused request as the node that it wants to be", true, []string{"machine-uid", "provider-id", "machine", "existing-node"}, (*plugin).approve, nil},
+		{"approve", "REQUEST", "admit the machine of a refused request as the node that it wants to be", true, []string{"machine-uid", "provider-id", "machine", "existing-node", "without-inventory"}, (*plugin).approve, nil},
 		{"rebind", "NODE", "give a node another machine, whose board was replaced", true, []string{"request", "machine"}, (*plugin).rebind, nil},
 		{"adopt", "NODE", "give a node's record the UID of another Machine of the inventory", true, []string{"machine-uid"}, (*plugin).adopt, nil},
-		{"release", "NODE", "say that a node's machine is gone", true, nil, (*plugin).release, nil},
+		{"release", "NODE", "say that a node's machine is gone; approving it again undoes this", true, []string{"yes", "dry-run"}, (*plugin).release, nil},
 		{"inspect", "FILE...", "show requests and evidence as a tree; decides nothing", true, nil, nil, (*plugin).inspect},
 		{"verify", "FILE...", "decide recorded requests by the controller's configuration", true, []string{"config", "at", "key-ring", "records"}, nil, (*plugin).verify},
 	}
@@ -145,11 +149,14 @@ func try(ctx context.Context, std streams, kinds []program.Kind, args []string) 
 	flags.StringVar(&p.machine, "machine", "", "approve, rebind: the machine's identity, such as ek:sha256:...")
 	flags.StringVar(&p.request, "request", "", "rebind: the machine's refused request")
 	flags.BoolVar(&p.existingNode, "existing-node", false, "approve: also where there is a Node of that name")
+	flags.BoolVar(&p.withoutInventory, "without-inventory", false, "approve: also where the inventory cannot be read")
+	flags.BoolVarP(&p.yes, "yes", "y", false, "release: do not ask")
+	flags.StringVar(&p.dryRun, "dry-run", "none", "release: server says what would be done")
 	flags.StringVar(&p.config, "config", "", "verify: the controller's configuration file")
 	flags.StringVar(&p.at, "at", "", "verify: the time of the decision (RFC 3339); by default a second after the request was made")
 	flags.StringVar(&p.keyRing, "key-ring", "", "verify: the challenge keys, a Secret as kubectl get -o json gives it")
 	flags.StringVar(&p.records, "records", "", "verify: the AttestedNodes, and perhaps the Nodes, as kubectl get -o json gives them")
-	own := []string{"machine-uid", "provider-id", "machine", "request", "existing-node", "config", "at", "key-ring", "records"}
+	own := []string{"machine-uid", "provider-id", "machine", "request", "existing-node", "without-inventory", "yes", "dry-run", "config", "at", "key-ring", "records"}
 	rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{}
 	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "path of the kubeconfig")
 	clientcmd.BindOverrideFlags(overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
@@ -170,25 +177,33 @@ func try(ctx context.Context, std streams, kinds []program.Kind, args []string) 
 	if p.namespace = overrides.Context.Namespace; p.namespace == "" {
 		p.namespace = defaultNamespace
 	}
-	if p.client, err = connect(rules, overrides); err != nil {
+	if err = p.connect(rules, overrides); err != nil {
 		return err
 	}
 	return c.run(p, ctx, arguments[len(arguments)-1])
 }
 
-// connect makes the client of a cluster.
-func connect(rules clientcmd.ClientConfigLoader, overrides *clientcmd.ConfigOverrides) (client.Client, error) {
+// connect makes the clients of a cluster.
+func (p *plugin) connect(rules clientcmd.ClientConfigLoader, overrides *clientcmd.ConfigOverrides) error {
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return client.New(config, client.Options{Scheme: scheme})
+	http, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return err
+	}
+	if p.api, err = requests.Client(config, http, scheme); err != nil {
+		return err
+	}
+	p.client, err = client.New(config, client.Options{Scheme: scheme, HTTPClient: http})
+	return err
 }
 
 // commandOf finds the command, and checks the arguments and flags against what it takes. It

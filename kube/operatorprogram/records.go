@@ -1,13 +1,17 @@
 package operatorprogram
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/rsa"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -138,6 +142,9 @@ func (p *plugin) approve(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	if err := p.unrelease(ctx, r, claim); err != nil {
+		return err
+	}
 	record, err := r.Reserve(ctx, claim, p.now().Add(time.Minute))
 	if err == nil {
 		record, err = r.Bind(ctx, record, time.Time{}, nil)
@@ -159,11 +166,36 @@ func (p *plugin) identity(c *candidate) (attest.Identity, error) {
 	return given, err
 }
 
+// unrelease takes a release back: a record that rests, and is of this very machine and Machine,
+// is bound again. Only an operator does this, who knows that the machine is not gone.
+func (p *plugin) unrelease(ctx context.Context, r *registry.Registry, claim membership.Claim) error {
+	held, err := p.held(ctx, claim)
+	if err != nil || held.Name == nil || held.Name.State != membership.StateResting || held.Machine != nil ||
+		held.Name.Machine != claim.Machine || held.Name.MachineUID != claim.MachineUID {
+		return err // a new claim decides
+	}
+	var object v1alpha1.AttestedNode
+	if err := p.client.Get(ctx, client.ObjectKey{Name: claim.NodeName}, &object); err != nil {
+		return err
+	}
+	if object.Spec.State != v1alpha1.NodeResting || object.Spec.Machine != string(claim.Machine) || object.Spec.Scope != r.Scope().String() {
+		return nil
+	}
+	object.Spec.State = v1alpha1.NodeBound
+	return p.client.Update(ctx, &object) // the version is that which was read
+}
+
 // fromInventory fills in what the inventory has about the machine: the controller compares it.
 func (p *plugin) fromInventory(ctx context.Context, claim *membership.Claim, provider string) error {
 	c, err := p.configuration(ctx)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case p.withoutInventory:
+		return nil
+	case c == nil || c.machines == nil:
+		return fmt.Errorf("the inventory is not compared: namespace %s has no ConfigMap %s that this user may read, or it has no inventory; see --namespace, "+
+			"or say --without-inventory, with --machine-uid and --provider-id as the inventory has them", p.namespace, configMap)
 	}
 	machine := c.inventory(claim.NodeName)
 	switch {
@@ -267,6 +299,9 @@ func (p *plugin) adopt(ctx context.Context, nodeName string) error {
 
 // release says that a node's machine is gone.
 func (p *plugin) release(ctx context.Context, nodeName string) error {
+	if p.dryRun != "none" && p.dryRun != "server" {
+		return fmt.Errorf("--dry-run=%s: want none or server; %w", refusal.Text(p.dryRun), errUsage)
+	}
 	record, r, err := p.record(ctx, nodeName)
 	switch {
 	case err != nil:
@@ -274,16 +309,41 @@ func (p *plugin) release(ctx context.Context, nodeName string) error {
 	case record == nil:
 		return fmt.Errorf("node %s has no record", refusal.Text(nodeName))
 	}
+	becomes := "is free"
+	if record.LastEnd.After(p.now()) {
+		becomes = "rests until " + record.LastEnd.UTC().Format(time.RFC3339) + ", when the last certificate of its machine has expired"
+	}
+	if p.dryRun == "none" && !p.yes {
+		if err := p.ask(fmt.Sprintf("Is machine %s gone? Then node %s %s, and until it is approved again this machine gets no certificate. [y/N] ",
+			refusal.Text(string(record.Machine)), refusal.Text(nodeName), becomes)); err != nil {
+			return err
+		}
+	}
+	said := ""
+	if p.dryRun == "server" {
+		said, p.client = " (server dry run)", client.NewDryRunClient(p.client)
+		if r, err = p.registry(r.Scope()); err != nil {
+			return err
+		}
+	}
 	if _, err := r.Release(ctx, nodeName, record.MachineUID); err != nil {
 		return err
 	}
-	if record, err = r.Lookup(ctx, nodeName); err != nil {
+	fmt.Fprintf(p.out, "node %s %s%s\n", nodeName, becomes, said)
+	return nil
+}
+
+var errNotAnswered = errors.New("not released: answer y, or say --yes")
+
+// ask has the operator answer a question with yes.
+func (p *plugin) ask(question string) error {
+	fmt.Fprint(p.err, question)
+	answer, err := bufio.NewReader(io.LimitReader(p.in, 16)).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	if record == nil {
-		fmt.Fprintf(p.out, "node %s is free\n", nodeName)
-		return nil
+	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
+		return errNotAnswered
 	}
-	fmt.Fprintf(p.out, "node %s rests until %s, when the last certificate of its machine has expired\n", nodeName, record.LastEnd.UTC().Format(time.RFC3339))
 	return nil
 }

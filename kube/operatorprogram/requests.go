@@ -11,6 +11,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -18,6 +19,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/controller"
+	"github.com/nodeattest/nodeattest/kube/internal/requests"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
 )
 
@@ -37,24 +39,13 @@ func (p *plugin) getRequest(ctx context.Context, name string) (*csr.Request, err
 	return controller.Request(&object), nil
 }
 
-// pageSize is how many requests are asked for at once.
+// pageSize is how many objects are asked for at once.
 const pageSize = 500
 
-// listRequests lists all requests.
-func (p *plugin) listRequests(ctx context.Context) ([]*csr.Request, error) {
-	var requests []*csr.Request
-	for next := ""; ; {
-		var list certificatesv1.CertificateSigningRequestList
-		if err := p.client.List(ctx, &list, client.Limit(pageSize), client.Continue(next)); err != nil {
-			return nil, err
-		}
-		for i := range list.Items {
-			requests = append(requests, controller.Request(&list.Items[i]))
-		}
-		if next = list.Continue; next == "" {
-			return requests, nil
-		}
-	}
+// eachRequest calls a function for every request there is, one at a time.
+func (p *plugin) eachRequest(ctx context.Context, each func(r *csr.Request)) error {
+	_, err := requests.Each(ctx, p.api, fields.Everything(), func(o *certificatesv1.CertificateSigningRequest) { each(controller.Request(o)) })
+	return err
 }
 
 // refused reports whether a request was denied because its machine may not be the node: then

@@ -14,8 +14,10 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/controller"
 	"github.com/nodeattest/nodeattest/kube/explain"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
+	"github.com/nodeattest/nodeattest/kube/signer"
 )
 
 // explain shows what became of a request.
@@ -89,20 +91,28 @@ func (p *plugin) related(ctx context.Context, request *csr.Request) ([]*csr.Requ
 	if err != nil {
 		return nil, nil //nolint:nilerr // the explanation says so
 	}
-	all, err := p.listRequests(ctx)
+	var all []*csr.Request
+	err = p.eachRequest(ctx, func(other *csr.Request) {
+		if b, err := other.Parsed().Bundle(); err == nil && other.Metadata.UID != request.Metadata.UID && bytes.Equal(b.Request, bundle.Request) && len(all) < maxRelated {
+			other.Spec.Request = nil // is that of the request
+			all = append(all, other)
+		}
+	})
 	if apierrors.IsForbidden(err) {
 		return nil, nil
 	}
-	return slices.DeleteFunc(all, func(other *csr.Request) bool {
-		b, err := other.Parsed().Bundle()
-		return err != nil || other.Metadata.UID == request.Metadata.UID || !bytes.Equal(b.Request, bundle.Request)
-	}), err
+	return all, err
 }
 
-// notes returns the notes of the Events about a request, which are in namespace "default".
+// maxRelated is how many requests with the same PKCS#10 request are kept: anybody can copy one.
+const maxRelated = 100
+
+// notes returns the notes of the Events about a request, which are in namespace "default". Every
+// node can write Events, so only those are taken that have the reason of the condition and say
+// that they are the controller's, or the signer's: which they prove as little.
 func (p *plugin) notes(ctx context.Context, request *csr.Request) ([]string, error) {
 	var list corev1.EventList
-	err := p.client.List(ctx, &list, client.InNamespace(metav1.NamespaceDefault),
+	err := p.client.List(ctx, &list, client.InNamespace(metav1.NamespaceDefault), client.Limit(maxEvents),
 		client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("involvedObject.uid", request.Metadata.UID)})
 	if apierrors.IsForbidden(err) {
 		return nil, nil
@@ -112,7 +122,16 @@ func (p *plugin) notes(ctx context.Context, request *csr.Request) ([]string, err
 	})
 	var notes []string
 	for i := range list.Items {
-		notes = append(notes, list.Items[i].Message)
+		e := &list.Items[i]
+		by := e.ReportingController == controller.DefaultName || e.ReportingController == signer.DefaultName
+		agrees := slices.ContainsFunc(request.Status.Conditions, func(c csr.Condition) bool { return c.Reason == e.Reason }) ||
+			e.Reason == "UnattestedCertificate" && len(request.Status.Certificate) != 0
+		if by && agrees {
+			notes = append(notes, e.Message)
+		}
 	}
 	return notes, err
 }
+
+// maxEvents is how many Events about a request are looked at.
+const maxEvents = 50

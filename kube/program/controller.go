@@ -44,7 +44,8 @@ func runController(ctx context.Context, f flags, s *settings.Settings) error {
 	if err != nil {
 		return err
 	}
-	if err := addDecider(ctx, m, f, s, ring, machines); err != nil {
+	decider, err := addDecider(ctx, m, f, s, ring, machines)
+	if err != nil {
 		return err
 	}
 	watch, err := newWatch(m, f, s)
@@ -56,7 +57,7 @@ func runController(ctx context.Context, f flags, s *settings.Settings) error {
 			return err
 		}
 	}
-	for name, check := range map[string]healthz.Checker{"key-ring": keeper.Check, "ways-around": watch.Check, "caches": synced(m)} {
+	for name, check := range map[string]healthz.Checker{"key-ring": keeper.Check, "ways-around": watch.Check, "caches": synced(m), "requests": decider.Check} {
 		if err := m.AddReadyzCheck(name, check); err != nil {
 			return err
 		}
@@ -65,15 +66,15 @@ func runController(ctx context.Context, f flags, s *settings.Settings) error {
 }
 
 // addDecider creates what decides requests.
-func addDecider(ctx context.Context, m manager.Manager, f flags, s *settings.Settings, ring *attest.KeyRing, machines *settings.Machines) error {
+func addDecider(ctx context.Context, m manager.Manager, f flags, s *settings.Settings, ring *attest.KeyRing, machines *settings.Machines) (*controller.Reconciler, error) {
 	nodes, err := registry.Cached(ctx, m.GetCache())
 	if err != nil {
-		return fmt.Errorf("the registry's cache: %w", err)
+		return nil, fmt.Errorf("the registry's cache: %w", err)
 	}
 	names := new(metav1.PartialObjectMetadata) // of all Nodes, for NodeExists
 	names.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
 	if _, err := m.GetCache().GetInformer(ctx, names); err != nil {
-		return fmt.Errorf("the cache of Nodes: %w", err)
+		return nil, fmt.Errorf("the cache of Nodes: %w", err)
 	}
 	var records, cached registry.Several
 	admits, err := s.NewMembers(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
@@ -85,17 +86,17 @@ func addDecider(ctx context.Context, m manager.Manager, f flags, s *settings.Set
 		return live, live.Stale(), nil
 	}, members.NodeExists(m.GetCache(), m.GetAPIReader()))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := m.Add(sweeper{records[0]}); err != nil {
-		return err
+		return nil, err
 	}
 	providers, err := s.Providers(ring, machines, admits)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := addTrust(m, s); err != nil {
-		return err
+		return nil, err
 	}
 	c := controller.Config{
 		Providers: providers, Records: records, Stale: cached, EveryReplica: !f.leaderElection,
@@ -104,22 +105,22 @@ func addDecider(ctx context.Context, m manager.Manager, f flags, s *settings.Set
 	if f.observe {
 		table := observed.New(m.GetAPIReader(), m.GetClient(), s.Cluster.Namespace, time.Now)
 		if err := m.Add(table); err != nil {
-			return err
+			return nil, err
 		}
 		c.Observe = table.Observe
 	}
 	if s.Signers.BuiltInDuration.Duration != 0 {
 		ids, err := s.ClusterIDs()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		c.Serving = s.Policy(ids, machines, csr.SignerKubeletServing)
 	}
 	reconciler, err := controller.New(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return reconciler.SetupWithManager(m)
+	return reconciler, reconciler.SetupWithManager(m)
 }
 
 // newWatch creates what looks for ways around attestation. Even if Kubernetes' own signer is

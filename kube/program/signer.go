@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -53,7 +54,8 @@ func runSigner(ctx context.Context, f flags, s *settings.Settings) error {
 	if err != nil {
 		return err
 	}
-	if err := addSigner(m, f, s, ring, machines, ca, names); err != nil {
+	signs, err := addSigner(m, f, s, ring, machines, ca, names)
+	if err != nil {
 		return err
 	}
 	for _, r := range []manager.Runnable{machines, keeper, ca} {
@@ -61,8 +63,10 @@ func runSigner(ctx context.Context, f flags, s *settings.Settings) error {
 			return err
 		}
 	}
-	if err := errors.Join(m.AddReadyzCheck("key-ring", keeper.Check), m.AddReadyzCheck("ca", ca.Check)); err != nil {
-		return err
+	for name, check := range map[string]healthz.Checker{"key-ring": keeper.Check, "ca": ca.Check, "requests": signs.Check} {
+		if err := m.AddReadyzCheck(name, check); err != nil {
+			return err
+		}
 	}
 	if err := metrics.Registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "nodeattest_ca_not_after_seconds",
@@ -74,7 +78,7 @@ func runSigner(ctx context.Context, f flags, s *settings.Settings) error {
 }
 
 // addSigner creates what signs requests.
-func addSigner(m manager.Manager, f flags, s *settings.Settings, ring *attest.KeyRing, machines *settings.Machines, ca *signer.FileCA, names []string) error {
+func addSigner(m manager.Manager, f flags, s *settings.Settings, ring *attest.KeyRing, machines *settings.Machines, ca *signer.FileCA, names []string) (*signer.Reconciler, error) {
 	admits, err := s.NewMembers(func(scope membership.Scope) (membership.Registry, membership.Lookups, error) {
 		records, err := registry.New(scope, m.GetAPIReader(), m.GetClient(), registry.Options{Stale: registry.Remembered(m.GetAPIReader())})
 		if err != nil {
@@ -83,20 +87,20 @@ func addSigner(m manager.Manager, f flags, s *settings.Settings, ring *attest.Ke
 		return records, records.Stale(), nil
 	}, members.NodeExists(m.GetAPIReader()))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	providers, err := s.Providers(ring, machines, admits, names...)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := addTrust(m, s); err != nil {
-		return err
+		return nil, err
 	}
 	reconciler, err := signer.New(signer.Config{
 		Providers: providers, CA: ca.CA, Workers: s.Controller.Workers, EveryReplica: !f.leaderElection, Metrics: metrics.Registry,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return reconciler.SetupWithManager(m)
+	return reconciler, reconciler.SetupWithManager(m)
 }

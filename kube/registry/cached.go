@@ -75,9 +75,6 @@ func Lean() toolscache.TransformFunc {
 		for _, text := range []*string{&n.Kind, &n.APIVersion, &n.Spec.Scope, (*string)(&n.Spec.State)} {
 			share(text)
 		}
-		for i := range n.Finalizers {
-			share(&n.Finalizers[i])
-		}
 		for i := range n.Spec.Certificates {
 			c := &n.Spec.Certificates[i]
 			share(&c.SignerName)

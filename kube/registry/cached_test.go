@@ -213,7 +213,7 @@ func TestLean(t *testing.T) {
 	lean := registry.Lean()
 	makeNode := func(name string) *v1alpha1.AttestedNode {
 		n := &v1alpha1.AttestedNode{TypeMeta: metav1.TypeMeta{Kind: strings.Clone("AttestedNode")},
-			ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{strings.Clone("example.com/f")}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}},
+			ObjectMeta: metav1.ObjectMeta{Name: name, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}},
 			Spec:       v1alpha1.AttestedNodeSpec{Scope: strings.Clone("ek P-256"), State: v1alpha1.NodeState(strings.Clone("Bound")), Machine: "test:" + name, MachineUID: "uid-of-" + name}}
 		n.Spec.Certificates = []v1alpha1.IssuedCertificate{
 			{SignerName: strings.Clone("example.com/signer"), Machine: strings.Clone(n.Spec.Machine), MachineUID: strings.Clone(n.Spec.MachineUID)},
@@ -240,11 +240,10 @@ func TestLean(t *testing.T) {
 		}
 	}
 	for what, text := range map[string]func(n *v1alpha1.AttestedNode) string{
-		"kind":      func(n *v1alpha1.AttestedNode) string { return n.Kind },
-		"finalizer": func(n *v1alpha1.AttestedNode) string { return n.Finalizers[0] },
-		"scope":     func(n *v1alpha1.AttestedNode) string { return n.Spec.Scope },
-		"state":     func(n *v1alpha1.AttestedNode) string { return string(n.Spec.State) },
-		"signer":    func(n *v1alpha1.AttestedNode) string { return n.Spec.Certificates[1].SignerName },
+		"kind":   func(n *v1alpha1.AttestedNode) string { return n.Kind },
+		"scope":  func(n *v1alpha1.AttestedNode) string { return n.Spec.Scope },
+		"state":  func(n *v1alpha1.AttestedNode) string { return string(n.Spec.State) },
+		"signer": func(n *v1alpha1.AttestedNode) string { return n.Spec.Certificates[1].SignerName },
 	} {
 		if unsafe.StringData(text(got[0])) != unsafe.StringData(text(got[1])) {
 			t.Errorf("two nodes have the %s twice", what)

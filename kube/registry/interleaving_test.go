@@ -167,7 +167,7 @@ func (s *state) nodes() []*v1alpha1.AttestedNode {
 }
 
 func bound(n *v1alpha1.AttestedNode) bool {
-	return n != nil && n.Spec.State == v1alpha1.NodeBound && n.DeletionTimestamp == nil
+	return n != nil && n.Spec.State == v1alpha1.NodeBound
 }
 
 // nodesAlone is a controller's cache: of nodes, and of pointers as they follow from them.
@@ -375,7 +375,7 @@ func (c *course) checkDenied(k *task, claim membership.Claim, err error, from in
 		for _, n := range s.nodes() {
 			its := n.Name == claim.NodeName && n.Spec.Machine == string(claim.Machine) && n.Spec.MachineUID == claim.MachineUID
 			others := !its && (n.Name == claim.NodeName || n.Spec.Machine == string(claim.Machine) || n.Spec.MachineUID == claim.MachineUID)
-			rests := its && (n.Spec.State == v1alpha1.NodeResting || n.DeletionTimestamp != nil)
+			rests := its && n.Spec.State == v1alpha1.NodeResting
 			another := its && errors.Is(err, attest.Check("registry-requester")) && len(n.Spec.Certificates) != 0
 			if others || rests || another {
 				return
@@ -391,21 +391,13 @@ func (c *course) operate(ctx context.Context, p *process, node string) {
 	if err != nil || record == nil {
 		return
 	}
-	switch c.random.IntN(6) {
+	switch c.random.IntN(4) {
 	case 0, 1:
 		_, err = p.registry.Release(ctx, node, record.MachineUID)
 	case 2:
 		_, err = p.registry.Rebind(ctx, record, c.machine(p.scope))
 	case 3:
 		_, err = p.registry.Adopt(ctx, record, c.uid(node))
-	case 4:
-		o := new(v1alpha1.AttestedNode)
-		o.Name = node
-		err = api{}.Delete(ctx, o)
-	case 5:
-		o := new(v1alpha1.AttestedMachine)
-		o.Name = v1alpha1.PointerName(string(record.Machine))
-		err = api{}.Delete(ctx, o)
 	}
 	c.logf("%s: %v", taskOf(ctx).name, err)
 }
@@ -467,7 +459,7 @@ func (c *course) run() {
 			begun++
 			node := "node-" + strconv.Itoa(c.random.IntN(2))
 			claim, key := membership.Claim{NodeName: node, Machine: c.machine(operator.scope), MachineUID: c.uid(node)}, strconv.Itoa(c.random.IntN(2))
-			if c.random.IntN(6) == 0 {
+			if c.random.IntN(4) == 0 {
 				waiting = append(waiting, c.begin(fmt.Sprintf("operator %d at %s", begun, node), operator, func(ctx context.Context) { c.operate(ctx, operator, node) }))
 				continue
 			}

@@ -158,15 +158,15 @@ const sweepAfter = 24 * time.Hour
 // their pointers, and returns how many records it has removed. A record that has ended counts
 // for nobody, but its object stays until the name or the machine is claimed again: somebody has
 // to sweep from time to time, as the node-attestation-controller does. Whoever claims a name at
-// the same time goes first. It needs the verbs list, update and delete on attestednodes, and
-// update and delete on pointers: without these, pointers stay, and do not count.
+// the same time goes first. It needs the verbs list and delete on attestednodes, and
+// delete on pointers: without these, pointers stay, and do not count.
 func (r *Registry) Sweep(ctx context.Context) (removed int, err error) {
 	err = r.nodes(ctx, func(n *node) error {
 		now := r.now()
 		if until := n.record.Until(); n.record.Live(now) || until.After(now.Add(-sweepAfter)) && !until.After(now) {
 			return nil
 		}
-		if err := r.drop(ctx, n); err != nil {
+		if err := r.remove(ctx, n.object); err != nil {
 			if errors.Is(err, errSwapped) {
 				return nil
 			}

@@ -3,12 +3,10 @@ package registry
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
@@ -120,27 +118,14 @@ func (r *Registry) specOf(record *membership.Record) v1alpha1.AttestedNodeSpec {
 	return s
 }
 
-// put stores a record in place of the old one of that name, which may be nil. A name that may
-// be in a certificate has the finalizer.
+// put stores a record in place of the old one of that name, which may be nil.
 func (r *Registry) put(ctx context.Context, old *node, record *membership.Record) (*node, error) {
-	if old != nil && old.object.DeletionTimestamp != nil && record.State == membership.StateReserved {
-		if err := r.drop(ctx, old); err != nil {
-			return nil, err
-		}
-		old = nil
-	}
 	object := new(v1alpha1.AttestedNode)
 	if old != nil {
 		object = old.object.DeepCopy()
 	}
 	object.Name = record.NodeName
 	object.Spec = r.specOf(record)
-	switch {
-	case record.State == membership.StateReserved:
-		controllerutil.RemoveFinalizer(object, v1alpha1.Finalizer)
-	case object.DeletionTimestamp == nil:
-		controllerutil.AddFinalizer(object, v1alpha1.Finalizer)
-	}
 	return r.store(ctx, object)
 }
 
@@ -166,32 +151,8 @@ func (r *Registry) write(ctx context.Context, object client.Object) error {
 	return nil
 }
 
-// drop removes a record that no longer counts, that is a reservation, or under which nothing was
-// ever issued. A record with the finalizer is first turned into one that no longer rests: if
-// drop is interrupted after that, nobody is kept from the name.
-func (r *Registry) drop(ctx context.Context, n *node) error {
-	object := n.object.DeepCopy()
-	if !slices.Contains(object.Finalizers, v1alpha1.Finalizer) {
-		return r.remove(ctx, object)
-	}
-	controllerutil.RemoveFinalizer(object, v1alpha1.Finalizer)
-	if object.DeletionTimestamp == nil {
-		s := &object.Spec
-		s.State, s.Deadline, s.Pending, s.Certificates = v1alpha1.NodeResting, nil, nil, nil
-		if s.LastEnd == nil {
-			s.LastEnd = timeIn(time.Unix(0, 0).UTC())
-		}
-	}
-	if err := r.write(ctx, object); err != nil {
-		return err
-	}
-	if object.DeletionTimestamp == nil {
-		_ = r.remove(ctx, object) // what is left no longer counts
-	}
-	return nil
-}
-
-// remove deletes exactly the object that was read.
+// remove deletes exactly the object that was read. Whoever deletes another than the one that he
+// has read, as kubectl does, is refused by the shipped admission policy.
 func (r *Registry) remove(ctx context.Context, object client.Object) error {
 	uid, version := object.GetUID(), object.GetResourceVersion()
 	err := r.writer.Delete(ctx, object, client.Preconditions{UID: &uid, ResourceVersion: &version})

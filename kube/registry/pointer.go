@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
@@ -129,9 +128,6 @@ func (r *Registry) point(ctx context.Context, p *pointer, to *node) error {
 		object = p.object.DeepCopyObject().(client.Object)
 	}
 	object.SetName(v1alpha1.PointerName(p.identity))
-	if object.GetDeletionTimestamp() == nil {
-		controllerutil.AddFinalizer(object, v1alpha1.Finalizer)
-	}
 	identity, reference := p.kind.parts(object)
 	*identity, *reference = p.identity, v1alpha1.NodeReference{NodeName: to.record.NodeName, Reservation: version(to.object)}
 	return r.write(ctx, object)
@@ -147,7 +143,7 @@ func (r *Registry) end(ctx context.Context, p *pointer, nodeName string) error {
 	case record.Live(r.now()):
 		return errSwapped // the rules have seen another one
 	case p.target.record.State == membership.StateReserved:
-		return r.drop(ctx, p.target)
+		return r.remove(ctx, p.target.object)
 	}
 	object := p.target.object.DeepCopy()
 	object.Spec.Pending = nil
@@ -167,20 +163,5 @@ func (r *Registry) forget(ctx context.Context, kind pointerKind, identity, nodeN
 	if record := p.record(); record != nil && kind.holds(record) {
 		return
 	}
-	_ = r.letGo(ctx, p.object)
-}
-
-// letGo removes a pointer, over the version that was read: anyone who reserves the identity in
-// the meantime writes the pointer.
-func (r *Registry) letGo(ctx context.Context, object client.Object) error {
-	object = object.DeepCopyObject().(client.Object)
-	if controllerutil.RemoveFinalizer(object, v1alpha1.Finalizer) {
-		if err := r.write(ctx, object); err != nil {
-			return err
-		}
-		if object.GetDeletionTimestamp() != nil {
-			return nil
-		}
-	}
-	return r.remove(ctx, object)
+	_ = r.remove(ctx, p.object) // over the version that was read: whoever reserves the identity meanwhile writes the pointer
 }

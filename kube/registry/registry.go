@@ -198,12 +198,12 @@ func (r *Registry) Reserve(ctx context.Context, claim membership.Claim, deadline
 			}
 		}
 		if refused(err) && mine != nil {
-			_ = r.drop(ctx, mine) // otherwise it lapses at its deadline
+			_ = r.remove(ctx, mine.object) // otherwise it lapses at its deadline
 		}
 		return nil, err
 	}
 	if mine != nil {
-		_ = r.drop(ctx, mine)
+		_ = r.remove(ctx, mine.object)
 	}
 	return nil, conflict("a record of node "+claim.NodeName+" that others change all the time", "one that stays")
 }
@@ -331,7 +331,7 @@ func (r *Registry) release(ctx context.Context, nodeName, machineUID string) (bo
 	case change.Put:
 		_, err = r.put(ctx, n, change.Record)
 	case change.Drop:
-		err = r.drop(ctx, n)
+		err = r.remove(ctx, n.object)
 	default:
 		return false, nil
 	}

@@ -32,8 +32,8 @@ type Config struct {
 	// Cluster is where the requests are; nil means the manager's own cluster. Another one has
 	// to be added to the manager too.
 	Cluster cluster.Cluster
-	// Workers is how many requests are signed at a time; zero means
-	// controller.DefaultWorkers.
+	// Workers is how many requests to each signer are signed at a time, of which one requester
+	// has a quarter at most; zero means controller.DefaultWorkers.
 	Workers int
 	// EveryReplica has every replica sign, not only the leader.
 	EveryReplica bool

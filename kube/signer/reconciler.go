@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -36,6 +38,7 @@ type Reconciler struct {
 	issue     func(ctx context.Context, ca *csr.CA, attested *csr.Attested) (*csr.Issued, error)
 	// Set by SetupWithManager.
 	readers map[string]requests.Reader
+	listed  healthz.Checker
 	writer  client.SubResourceClientConstructor
 	events  events.EventRecorder
 }
@@ -79,12 +82,25 @@ func (r *Reconciler) SetupWithManager(m manager.Manager) error {
 		r.events = from.GetEventRecorder(r.c.Name)
 	}
 	var err error
-	r.readers, err = requests.Watch(m, from, r.c.Providers.SignerNames(), requests.Options{Name: r.c.Name, Workers: r.c.Workers, EveryReplica: r.c.EveryReplica}, r.look)
+	r.readers, r.listed, err = requests.Watch(m, from, r.c.Providers.SignerNames(), requests.Options{
+		Name: r.c.Name, Workers: r.c.Workers, EveryReplica: r.c.EveryReplica, Approved: true, Done: r.done,
+	}, r.look)
 	if err != nil {
 		return fmt.Errorf("signer: %w", err)
 	}
 	return nil
 }
+
+// Check fails until the requests have been listed, and while they cannot be: for the manager's
+// readiness. On a replica that does not lead it fails never.
+func (r *Reconciler) Check(request *http.Request) error {
+	if r.listed == nil {
+		return errNotSetUp
+	}
+	return r.listed(request)
+}
+
+var errNotSetUp = errors.New("signer: SetupWithManager was not called")
 
 // conflictPause is how long after a lost write the request is looked at again, if no event
 // comes first.
@@ -101,13 +117,14 @@ func (r *Reconciler) look(ctx context.Context, key requests.Key) (reconcile.Resu
 	if err := reader.Get(ctx, client.ObjectKey{Name: key.Name}, object); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if object.Spec.SignerName != key.SignerName || !approved(object) || r.done.Has(object.UID) {
+	if object.Spec.SignerName != key.SignerName || !approved(object) || r.done.Has(object) {
 		return reconcile.Result{}, nil
 	}
+	seen := object
 	object = object.DeepCopy()
 	err := r.sign(ctx, object)
 	if err == nil {
-		return r.write(ctx, object, "signed")
+		return r.write(ctx, seen, object, "signed")
 	}
 	decision := csr.Decide(err).For(controller.Request(object))
 	switch decision.Verdict {
@@ -122,7 +139,7 @@ func (r *Reconciler) look(ctx context.Context, key requests.Key) (reconcile.Resu
 		})
 		why := cmp.Or(decision.Detail, decision.Message)
 		log.FromContext(ctx).Info("failed", "request", object.Name, "uid", object.UID, "signer", object.Spec.SignerName, "reason", decision.Reason, "why", why)
-		result, written := r.write(ctx, object, "failed")
+		result, written := r.write(ctx, seen, object, "failed")
 		if r.events != nil && written == nil {
 			r.events.Eventf(object, nil, corev1.EventTypeWarning, decision.Reason, "Fail", "%s", requests.Note(why))
 		}
@@ -180,12 +197,11 @@ func (r *Reconciler) sign(ctx context.Context, object *certificatesv1.Certificat
 
 // write puts the result on exactly the object that it is about: both the resource version and
 // the UID are those of the object that was verified.
-func (r *Reconciler) write(ctx context.Context, object *certificatesv1.CertificateSigningRequest, result string) (reconcile.Result, error) {
-	uid := object.UID
+func (r *Reconciler) write(ctx context.Context, seen, object *certificatesv1.CertificateSigningRequest, result string) (reconcile.Result, error) {
 	err := r.writer.SubResource("status").Update(ctx, object)
 	switch {
 	case apierrors.IsNotFound(err):
-		r.unwritten.forget(uid)
+		r.unwritten.forget(object.UID)
 		fallthrough
 	case apierrors.IsConflict(err):
 		log.FromContext(ctx).Info("the request has changed before it was signed", "request", object.Name)
@@ -193,8 +209,8 @@ func (r *Reconciler) write(ctx context.Context, object *certificatesv1.Certifica
 	case err != nil:
 		return reconcile.Result{}, err
 	}
-	r.done.Add(uid)
-	r.unwritten.forget(uid)
+	r.done.Add(seen)
+	r.unwritten.forget(object.UID)
 	r.metrics.WithLabelValues(object.Spec.SignerName, result).Inc()
 	return reconcile.Result{}, nil
 }

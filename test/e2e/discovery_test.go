@@ -223,7 +223,7 @@ func (c *cluster) create(t *testing.T, object *bootstraptoken.Object) {
 // publish makes the cluster-info ConfigMap, and lets anybody read it, as kubeadm does.
 func (c *cluster) publish(t *testing.T, info *bootstraptoken.ClusterInfo) {
 	t.Helper()
-	data, err := bootstraptoken.NewClusterInfoData(info)
+	data, err := info.Data()
 	if err != nil {
 		t.Fatal(err)
 	}

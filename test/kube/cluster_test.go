@@ -99,6 +99,7 @@ func (c *cluster) user(t *testing.T, name string, groups ...string) *rest.Config
 		Host:            c.url,
 		TLSClientConfig: rest.TLSClientConfig{CAData: controlplane.CertificatePEM(c.ca.Cert)},
 		QPS:             -1, // no throttling in a test
+		WarningHandler:  rest.NoWarnings{},
 		Timeout:         30 * time.Second,
 	}
 	config.CertData, config.KeyData = c.ca.Issue(t, pkix.Name{CommonName: name, Organization: groups}, x509.ExtKeyUsageClientAuth)
@@ -168,7 +169,7 @@ func (c *cluster) create(t *testing.T, manifest []byte) *unstructured.Unstructur
 	return object
 }
 
-// clear takes every object of the registry away, whatever its finalizers.
+// clear takes every object of the registry away.
 func (c *cluster) clear(t testing.TB) {
 	t.Helper()
 	var nodes v1alpha1.AttestedNodeList
@@ -190,12 +191,6 @@ func (c *cluster) clear(t testing.TB) {
 		objects = append(objects, &uids.Items[i])
 	}
 	for _, o := range objects {
-		if len(o.GetFinalizers()) != 0 {
-			o.SetFinalizers(nil)
-			if err := c.admin.Update(context.Background(), o); err != nil {
-				t.Fatal(err)
-			}
-		}
 		if err := client.IgnoreNotFound(c.admin.Delete(context.Background(), o)); err != nil {
 			t.Fatal(err)
 		}

@@ -65,7 +65,7 @@ func (c *cluster) attested(t *testing.T, nodes int) {
 		done.Go(func() {
 			for i := range work {
 				machine, uid, name := fmt.Sprintf("ek:sha256:%064x", i), fmt.Sprintf("uid-%d", i), fmt.Sprintf("made-%d", i)
-				n := &v1alpha1.AttestedNode{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{v1alpha1.Finalizer}}, Spec: v1alpha1.AttestedNodeSpec{
+				n := &v1alpha1.AttestedNode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.AttestedNodeSpec{
 					Scope: "ek RSA-2048", Machine: machine, MachineUID: uid, State: v1alpha1.NodeBound, LastEnd: in(time.Hour),
 					Certificates: []v1alpha1.IssuedCertificate{{CredentialID: fmt.Sprintf("X509SHA256=%064x", i), SignerName: csr.SignerKubeAPIServerClientKubelet,
 						Machine: machine, MachineUID: uid, SPKISHA256: fmt.Sprintf("%064x", i), NotBefore: in(0), NotAfter: *in(time.Hour)}}}}

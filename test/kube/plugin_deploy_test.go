@@ -57,7 +57,7 @@ func TestDeploy(t *testing.T) {
 		t.Fatal(err)
 	}
 	ports := freePorts(t, 4)
-	folder := overlay(t, node, ports)
+	folder := overlay(t, node, ports, "signer", "enforce")
 	k := &operator{kubectl: filepath.Join(controlplane.Binaries(t), "kubectl"), dir: t.TempDir(), kubeconfig: c.kubeconfig(t, "admin.kubeconfig", "admin", "system:masters")}
 	apply := func() string {
 		t.Helper()
@@ -146,8 +146,8 @@ func testChanged(t *testing.T, p *process, path string) {
 }
 
 // overlay writes a kustomization above the shipped one, as the page has it, for one node and
-// with the signer beside the controller.
-func overlay(t *testing.T, node *attesttest.Node, ports []string) string {
+// with some components.
+func overlay(t *testing.T, node *attesttest.Node, ports []string, components ...string) string {
 	t.Helper()
 	folder := t.TempDir()
 	shipped, err := filepath.Abs(filepath.Join("..", "..", "kube", "deploy"))
@@ -157,10 +157,13 @@ func overlay(t *testing.T, node *attesttest.Node, ports []string) string {
 	if shipped, err = filepath.Rel(folder, shipped); err != nil {
 		t.Fatal(err)
 	}
+	for i := range components {
+		components[i] = filepath.Join(shipped, components[i])
+	}
 	controlplane.Write(t, folder, "kustomization.yaml", []byte(`apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources: [`+shipped+`]
-components: [`+shipped+`/signer]
+components: [`+strings.Join(components, ", ")+`]
 images: [{name: nodeattest, newName: registry.example/nodeattest, newTag: v1}]
 configMapGenerator:
   - name: node-attestation

@@ -218,8 +218,16 @@ func TestPlugin(t *testing.T) {
 		o.run(t, "approve "+hello+" --existing-node", "node node-2 is machine")
 	})
 
-	o.run(t, "release node-1", "node node-1 rests until")
-	o.run(t, "explain "+refused(replaced), "BROKEN   registry-resting", "nobody: the name rests until")
+	o.refuse(t, "release node-1", 1, "not released")
+	o.refuse(t, "release node-1 --dry-run=client", 2, "want none or server")
+	o.run(t, "release node-1 --dry-run=server", "node node-1 rests until", "(server dry run)")
+	c.joins(t, bootstrapper, replaced)
+	o.run(t, "release node-1 --yes", "node node-1 rests until")
+	hello = refused(replaced)
+	o.run(t, "explain "+hello, "BROKEN   registry-resting", "nobody: the name rests until", "kubectl nodeattest approve "+hello)
+	o.run(t, "approve "+hello, "node node-1 is machine ek:sha256:")
+	c.joins(t, bootstrapper, replaced)
+	o.run(t, "release node-1 -y", "node node-1 rests until")
 	o.refuse(t, "release node-9", 1, "has no record")
 	var released v1alpha1.AttestedNode
 	if err := c.admin.Get(t.Context(), client.ObjectKey{Name: "node-1"}, &released); err != nil || released.Spec.State != v1alpha1.NodeResting || released.Spec.LastEnd.Time.Before(leaf.NotAfter) {
@@ -287,7 +295,7 @@ func testOperatorRights(t *testing.T, c *cluster, o *operator, hello string) {
 		if out, err := o.plain(t.Context(), "get", "attestednodes"); err != nil || !strings.Contains(out, "MACHINE") || !strings.Contains(out, "Bound") {
 			return fmt.Errorf("attestednodes: %w: %s", err, out)
 		}
-		for _, command := range []string{"observed", "pending", "approve " + hello, "release node-2"} {
+		for _, command := range []string{"observed", "pending", "approve " + hello, "release node-2 --yes"} {
 			if _, err := o.try(t.Context(), strings.Fields(command)...); err != nil {
 				return err
 			}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -39,7 +38,6 @@ func TestRegistry(t *testing.T) {
 	})
 	t.Run("calls of a join", func(t *testing.T) { testCalls(t, c, r) })
 	t.Run("many machines race", func(t *testing.T) { testRace(t, c, r) })
-	t.Run("deleted by hand", func(t *testing.T) { testDeletedByHand(t, c, r) })
 	t.Run("rules of the resources", func(t *testing.T) { testRules(t, c) })
 	t.Run("without the resources", func(t *testing.T) { testNoResources(t, c, r) })
 }
@@ -213,43 +211,10 @@ func (c *cluster) checkOneToOne(t *testing.T) {
 			t.Errorf("machine %s and Machine %s of node %s point to %q and %q", s.Machine, s.MachineUID, n.Name, to, uidTo)
 		}
 		bound[s.Machine], uids[s.MachineUID] = n.Name, n.Name
-		if !slices.Contains(n.Finalizers, v1alpha1.Finalizer) {
-			t.Errorf("node %s has no finalizer", n.Name)
-		}
 	}
 	t.Logf("%d names bound, one to one", len(bound))
 	if len(bound) == 0 {
 		t.Error("nobody was bound")
-	}
-}
-
-// testDeletedByHand deletes a bound node's object: its name rests.
-func testDeletedByHand(t *testing.T, c *cluster, r replicaSet) {
-	c.clear(t)
-	h := r.handles(t, time.Now)
-	end := time.Now().Add(time.Hour)
-	if _, err := join(t.Context(), h[0], claimOf(1, 1), end); err != nil {
-		t.Fatal(err)
-	}
-	object := new(v1alpha1.AttestedNode)
-	object.Name = "node-1"
-	if err := c.admin.Delete(t.Context(), object); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := join(t.Context(), h[1], claimOf(1, 2), end); !errors.Is(err, membership.CheckRegistryResting) {
-		t.Errorf("another machine under the name: %v, want %s", err, membership.CheckRegistryResting)
-	}
-	if _, err := join(t.Context(), h[1], claimOf(1, 1), end); !errors.Is(err, membership.CheckRegistryResting) {
-		t.Errorf("the same machine under the name: %v, want %s", err, membership.CheckRegistryResting)
-	}
-	later := func() time.Time { return end.Add(time.Minute) }
-	other := r.handles(t, later)[2]
-	record, err := other.Reserve(t.Context(), claimOf(1, 2), later().Add(time.Minute))
-	if err == nil {
-		_, err = other.Bind(t.Context(), record, later().Add(time.Hour), nil)
-	}
-	if err != nil {
-		t.Errorf("after its last end: %v", err)
 	}
 }
 

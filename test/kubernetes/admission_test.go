@@ -48,6 +48,9 @@ func policy(t *testing.T, change func(m *corev1.ConfigMap)) admission.Validation
 			if change(o); o.Data == nil {
 				continue // deleted
 			}
+		case *admissionv1.ValidatingAdmissionPolicyBinding: // as the component enforce makes it
+			deny := admissionv1.DenyAction
+			o.Spec.ValidationActions, o.Spec.ParamRef.ParameterNotFoundAction = []admissionv1.ValidationAction{admissionv1.Deny}, &deny
 		case *admissionv1.ValidatingAdmissionPolicy: // as an API server completes it
 			every, all, m := admissionv1.Equivalent, admissionv1.AllScopes, o.Spec.MatchConstraints
 			m.MatchPolicy, m.NamespaceSelector, m.ObjectSelector, m.ResourceRules[0].Scope = &every, &metav1.LabelSelector{}, &metav1.LabelSelector{}, &all

@@ -367,4 +367,9 @@ func Open(ctx context.Context, path string, scope membership.Scope, opts members
 
 // Close waits for calls under way and closes the file, for other processes to open. Every
 // later call returns [ErrClosed].
-func (r *Registry) Close() error { return r.file.close() }
+func (r *Registry) Close() error {
+	if r == nil || r.file == nil {
+		return nil
+	}
+	return r.file.close()
+}

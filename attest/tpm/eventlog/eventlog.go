@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -73,6 +74,7 @@ type Event struct {
 // [*refusal.Error] with the check "event-data". It is an error for many honest events: for a
 // program, what is measured is its digest, and the data say where it was.
 func (e *Event) Data() ([]byte, error) {
+	e = typednil.OrZero(e)
 	if sum := digest(e.Bank, e.UntrustedData); sum == nil || !bytes.Equal(sum, e.Digest) {
 		return nil, &refusal.Error{Check: checkEventData,
 			Got:  fmt.Sprintf("a digest %x of something else", e.Digest),
@@ -95,7 +97,7 @@ func (l *Log) Events() []Event { return slices.Clone(l.events) }
 // cover the PCR or its value was not replayed, that is a [*refusal.Error]; no events and no
 // error means that nothing was measured.
 func (l *Log) EventsOf(bank tpm2.TPMAlgID, index int) ([]Event, error) {
-	if l.quoted == nil {
+	if l == nil || l.quoted == nil {
 		return nil, tpmwire.Refuse(checkUncovered, "no replayed log", "one of Replay")
 	}
 	value, err := l.quoted.Value(bank, index)

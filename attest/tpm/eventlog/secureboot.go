@@ -15,6 +15,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -210,6 +211,7 @@ func (p *Policy) CheckQuote(ctx context.Context, m *tpm.Measured) error {
 	if err != nil {
 		return err
 	}
+	m = typednil.OrZero(m)
 	l, err := Replay(m.EventLog, m.Quote, &p.Options)
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -34,6 +35,7 @@ const minRSABits = 2048
 // looking whether a modulus is the product of two primes: that shows when a signature by the
 // key verifies.
 func (p *Public) Key() (crypto.PublicKey, error) {
+	p = typednil.OrZero(p)
 	if p.Type == tpm2.TPMAlgRSA {
 		return p.rsaKey()
 	}

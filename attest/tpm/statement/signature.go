@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -79,6 +80,7 @@ func ParseSignature(b []byte) (*Signature, error) {
 // the bytes it was parsed from. It returns a [*refusal.Error] with the check for which
 // ParseSignature would refuse the result.
 func (v *Signature) Marshal() ([]byte, error) {
+	v = typednil.OrZero(v)
 	w := writer(8 + len(v.RSA) + len(v.R) + len(v.S))
 	if err := v.code(w); err != nil {
 		return nil, err
@@ -149,6 +151,7 @@ func readUnsigned(s *cryptobyte.String, out *[]byte) bool {
 // ecdsa.VerifyASN1 and OpenSSL. It returns a [*refusal.Error] with the check
 // "signature-scheme" for a signature of another scheme.
 func (v *Signature) MarshalECDSA() ([]byte, error) {
+	v = typednil.OrZero(v)
 	if v.Alg != tpm2.TPMAlgECDSA {
 		return nil, tpmwire.Refuse(checkSignatureScheme, tpmwire.AlgorithmName(v.Alg), "ECDSA")
 	}
@@ -255,6 +258,9 @@ func checkScalar(c tpmwire.Curve, what string, v []byte) error {
 // CheckSignature verifies the signature over the statement's received bytes. It is the only
 // public-key operation, and assumes that checkSignatureForm has passed.
 func (in *CertifyInput) CheckSignature() error {
+	if in == nil || in.Sig == nil || in.Attest == nil {
+		return tpmwire.Refuse(checkSignatureScheme, "nothing that was parsed", "a statement and its signature")
+	}
 	return in.Sig.verify(in.AKKey, in.Attest.Raw)
 }
 

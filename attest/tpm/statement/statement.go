@@ -4,6 +4,7 @@ import (
 	"crypto"
 
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -166,6 +167,7 @@ func (o *CertifyOptions) checkCommon(c refusal.Check) error {
 // Parse fills in the parsed members from the evidence and from the attestation key's public
 // area, which may be empty if it is unknown or has already been parsed.
 func (in *CertifyInput) Parse(e *CertifyEvidence, akPublic []byte) (err error) {
+	in, e = typednil.OrZero(in), typednil.OrZero(e)
 	if in.Attest, err = ParseAttestation(e.Attest); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -51,6 +52,7 @@ func (in *CertifyInput) checkAK() error {
 // key's public area. On road A these are claims, and only checked for consistency; on road B
 // the credential proves them.
 func CheckAKPublic(ak *Public) error {
+	ak = typednil.OrZero(ak)
 	var strict CertifyInput
 	if err := strict.checkNameAlgorithm("attestation key", ak.NameAlg); err != nil {
 		return err

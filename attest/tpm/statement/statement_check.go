@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -58,8 +59,9 @@ type CertifyInput struct {
 // CheckBeforeSignature runs every check except the signature's verification: no public-key
 // operation, cheapest checks first.
 func (in *CertifyInput) CheckBeforeSignature() error {
-	if in.Attest.Certified == nil {
-		return tpmwire.Refuse(checkStatementType, statementTypeName(in.Attest.Type), statementTypeName(tpm2.TPMSTAttestCertify))
+	in = typednil.OrZero(in)
+	if in.Attest == nil || in.Attest.Certified == nil {
+		return tpmwire.Refuse(checkStatementType, statementTypeName(typednil.OrZero(in.Attest).Type), statementTypeName(tpm2.TPMSTAttestCertify))
 	}
 	return inOrder(in.checkQualifyingData, in.checkCertifiedKey, in.checkAK, in.checkQualifiedSigner,
 		in.checkKeyAttributes, in.checkResidency, in.checkSignatureForm)
@@ -194,7 +196,7 @@ func (in *CertifyInput) checkResidency() error {
 // not required: it can be set in a software key, and a key that was imported for good is
 // resident too. checkResidency has made sure that a key with these attributes has a parent.
 func (in *CertifyInput) TPMResident() bool {
-	return in.Public.Attributes.Has(AttributeFixedTPM | AttributeFixedParent)
+	return in != nil && in.Public != nil && in.Public.Attributes.Has(AttributeFixedTPM|AttributeFixedParent)
 }
 
 // clockTrusted reports whether the signer is a primary key of the endorsement hierarchy,
@@ -205,9 +207,10 @@ func (in *CertifyInput) clockTrusted() bool { return in.SignedByPrimary(tpm2.TPM
 // SignedByPrimary reports whether the signer is the attestation key as a primary key of the
 // given hierarchy.
 func (in *CertifyInput) SignedByPrimary(hierarchy tpm2.TPMHandle) bool {
+	in = typednil.OrZero(in)
 	var handle [4]byte
 	binary.BigEndian.PutUint32(handle[:], uint32(hierarchy))
 	var buf [message.MaxNameSize]byte
 	qualified := appendQualifiedName(buf[:0], handle[:], in.AKName)
-	return len(qualified) != 0 && bytes.Equal(in.Attest.QualifiedSigner, qualified)
+	return len(qualified) != 0 && in.Attest != nil && bytes.Equal(in.Attest.QualifiedSigner, qualified)
 }

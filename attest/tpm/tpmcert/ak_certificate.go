@@ -111,8 +111,8 @@ func (p *AKPresented) Leaf() *x509.Certificate { return p.leaf.Certificate }
 // A refusal is a [*refusal.Error] with the check that failed; once the context has ended, the
 // error wraps [refusal.ErrRetry].
 func (v *AKVerifier) Verify(ctx context.Context, p *AKPresented, now time.Time, budget *attest.Budget) (*AKCertificate, error) {
-	if now.IsZero() {
-		return nil, errors.New("AK certificate: no time")
+	if ctx == nil || v == nil || len(v.issuers) == 0 || p.Leaf() == nil || now.IsZero() {
+		return nil, errors.New("AK certificate: no context, issuer, certificate or time")
 	}
 	return v.verify(ctx, newLinks(budget), p, now)
 }

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
 
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -66,6 +67,7 @@ func sanFault(want string) error {
 
 // parseSubjectAltName parses the extension, if there is one.
 func parseSubjectAltName(cert *x509.Certificate) (*subjectAltName, error) {
+	cert = typednil.OrZero(cert)
 	san := &subjectAltName{}
 	for i := range cert.Extensions {
 		e := &cert.Extensions[i]

@@ -82,6 +82,9 @@ func (v *EKVerifier) checkDenied(d DirectoryName) error {
 // statement that is not obfuscated (Clock.Plain), whose high half is
 // TPM_PT_FIRMWARE_VERSION_1.
 func (v *EKVerifier) CheckFirmware(d DirectoryName, firmwareVersion uint64) error {
+	if v == nil || v.known == nil {
+		return refusal.Config("EKVerifier", "that NewEKVerifier did not make", "one that it made")
+	}
 	firmware := uint32(firmwareVersion >> 32)
 	return v.deny(d, "running firmware", firmware, firmware)
 }

@@ -193,8 +193,8 @@ func unusable(field string, n int, err error) error {
 // InsecureAllowUnjudged is set. Verify counts its signatures in budget; if it is nil, Verify
 // uses one of its own.
 func (v *EKVerifier) Verify(ctx context.Context, ek *EKPresented, machine *csr.Machine, now time.Time, budget *attest.Budget) (*EKFacts, error) {
-	if ek == nil {
-		return nil, errors.New("no EK")
+	if ctx == nil || v == nil || ek == nil {
+		return nil, errors.New("no context, EK or verifier")
 	}
 	return v.verifyEK(ctx, newLinks(budget), ek, machine, now)
 }

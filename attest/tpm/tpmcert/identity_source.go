@@ -43,6 +43,7 @@ func (GCEIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
 
 // gceInstance returns the decoded extension, or nil if there is none.
 func gceInstance(cert *x509.Certificate) (*oid.GCEInstance, error) {
+	cert = typednil.OrZero(cert)
 	var instance *oid.GCEInstance
 	for i := range cert.Extensions {
 		e := &cert.Extensions[i]
@@ -168,7 +169,7 @@ type AKIdentity struct{}
 // Identify returns ak:sha256:<digest>. A key that is neither RSA nor ECDSA is an
 // error.
 func (AKIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
-	sum, err := csr.SPKIHash(cert.PublicKey)
+	sum, err := csr.SPKIHash(typednil.OrZero(cert).PublicKey)
 	if err != nil {
 		return "", &refusal.Error{Check: attest.CheckIdentity, Got: "an AK certificate for another kind of key", Want: "RSA or ECDSA", Err: err}
 	}

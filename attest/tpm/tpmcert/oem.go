@@ -10,6 +10,7 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -129,7 +130,7 @@ func (s ChassisIdentity) Machine(partNumber, serialNumber string) attest.Identit
 // with [attest.CheckIdentity].
 func (s ChassisIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
 	found := map[oid.OID][]string{}
-	for _, a := range cert.Subject.Names {
+	for _, a := range typednil.OrZero(cert).Subject.Names {
 		if id, err := oid.FromASN1(a.Type); err == nil {
 			text, _ := a.Value.(string)
 			found[id] = append(found[id], text)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/tpmop"
+	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/secret"
 )
 
@@ -149,6 +150,7 @@ func (k *Key) Public() crypto.PublicKey { return k.key }
 // Load turns a saved key into a loaded one for the caller to flush, or lends the one that is
 // held. h may belong to another user of the same TPM; with another TPM it fails.
 func (k *Key) Load(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, func() error, error) {
+	k = typednil.OrZero(k)
 	switch {
 	case k.held != 0:
 		loaded, err := tpmop.ReadPublic(ctx, h, k.held)
@@ -252,6 +254,7 @@ func (k *Key) File() *File { return k.file.clone() }
 // Close removes the key from the TPM; only its File can restore it. A second Close does
 // nothing except retry what the first could not flush.
 func (k *Key) Close() error {
+	k = typednil.OrZero(k)
 	ctx := context.Background()
 	err := k.tpm.Do(ctx, func(*tpmop.Handles) error {
 		if k.held != 0 { // flushed like anything left over: only if it is still this key

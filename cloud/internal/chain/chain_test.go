@@ -10,11 +10,17 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	goasn1 "encoding/asn1"
 	"errors"
 	"fmt"
 	"math/big"
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/crypto/cryptobyte"
+	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -287,5 +293,62 @@ func TestWithin(t *testing.T) {
 				t.Errorf("got %t", got)
 			}
 		})
+	}
+}
+
+// A certificate has three elements, and nothing stands behind them.
+func TestParse(t *testing.T) {
+	c := issue("leaf", nil, newKey(), nil)
+	var body cryptobyte.String
+	if in := cryptobyte.String(c.Raw); !in.ReadASN1(&body, asn1.SEQUENCE) {
+		t.Fatal("no SEQUENCE")
+	}
+	whole := func(parts ...[]byte) []byte {
+		var b cryptobyte.Builder
+		b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) { b.AddBytes(slices.Concat(parts...)) })
+		return b.BytesOrPanic()
+	}
+	for name, row := range map[string]struct {
+		der  []byte
+		good bool
+	}{
+		"as it is":                   {whole(body), true},
+		"nothing":                    {nil, false},
+		"bytes behind it":            {append(slices.Clone(c.Raw), 0), false},
+		"bytes behind the signature": {whole(body, []byte{5, 0}), false},
+		"an empty one":               {whole(), false},
+		"two elements":               {whole(body[:len(body)-8]), false},
+		"three others":               {whole([]byte{0x30, 0, 0x30, 0, 3, 1, 0}), false},
+	} {
+		if got, err := Parse(row.der); (err == nil) != row.good || row.good && !got.Equal(c.Certificate) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A name is shown up to a length, since a stranger writes it.
+func TestName(t *testing.T) {
+	name := func(length int) []byte {
+		return must(goasn1.Marshal(pkix.Name{CommonName: strings.Repeat("a", length)}.ToRDNSequence()))
+	}
+	more := maxName - len(name(900))
+	for raw, want := range map[string]string{
+		string(name(3)): "CN=aaa", string(name(900 + more)): "CN=aaaa", string(name(901 + more)): "with a name of 1025 bytes",
+		"": "cannot be read", string(name(3)) + "\x05\x00": "cannot be read", string(name(3))[:9]: "cannot be read",
+	} {
+		if got := Name([]byte(raw)); !strings.Contains(got, want) || len(got) > 300 {
+			t.Errorf("%d bytes: %q, want %q", len(raw), got, want)
+		}
+	}
+}
+
+func TestAllCAs(t *testing.T) {
+	list := certificates(tower(1)...)
+	if !AllCAs(nil) || !AllCAs(list[1:]) || AllCAs(list) || AllCAs([]*x509.Certificate{nil}) {
+		t.Error("not only CAs")
+	}
+	pool := NewPool(list[:2])
+	if in := pool.In(list); len(in) != 2 || in[0] != list[0] || in[1] != list[1] || len(Pool(nil).In(list)) != 0 {
+		t.Errorf("%d of them", len(in))
 	}
 }

@@ -83,6 +83,9 @@ type Request struct {
 // Do asks, and asks again if the server does not answer or says that it is busy, until the
 // client's timeout. The error is a [*refusal.Error] with [CheckMetadata].
 func (c *Client) Do(ctx context.Context, r Request) ([]byte, error) {
+	if c == nil || ctx == nil {
+		return nil, fail("no client, or no context", "one that New made", nil)
+	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	for delay := firstDelay; ; delay = min(2*delay, lastDelay) {

@@ -4,13 +4,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Finalizer keeps an object until the registry lets it go. Deleting an [AttestedNode] says
-// that its machine is gone: the name then rests until the last certificate that was issued
-// under it has expired. A pointer stays as long as its node needs it.
-const Finalizer = Group + "/registry"
-
 // AttestedNode says which machine a node is. Its name is the node's name. There is at most one
-// for each node name, and it is authoritative.
+// for each node name, and it is authoritative. To say that its machine is gone, release it: who
+// deletes it has the record forgotten, while certificates of it may be valid.
 //
 // +kubebuilder:object:root=true
 type AttestedNode struct {

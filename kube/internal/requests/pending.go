@@ -3,16 +3,21 @@ package requests
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"sync"
+	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 )
 
@@ -22,41 +27,115 @@ type Reader interface {
 	Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error
 }
 
-// pending holds the pending requests to one signer, which a cache cannot do: the API server
-// keeps a finished request for an hour, and nobody looks at it again. It is a source of keys
-// for a controller, and the store that a reflector keeps up to date.
+// pending follows the requests to one signer, and puts those that wait into a backlog, which a
+// cache cannot do: the API server keeps a finished request for an hour, and nobody looks at it
+// again. It is a source of keys for a controller, and what a reflector lists, watches and tells.
 type pending struct {
-	signer    string
-	reflector *cache.Reflector
-	queue     workqueue.TypedRateLimitingInterface[Key]
-	listed    chan struct{} // closed once they have been listed
-	once      sync.Once
-	mu        sync.Mutex
-	objects   map[string]*certificatesv1.CertificateSigningRequest
+	signer  string
+	backlog *backlog
+	api     rest.Interface
+	round   int           // of lists; the reflector's alone
+	listed  chan struct{} // closed once they have been listed
+
+	mu       sync.Mutex
+	started  bool
+	err      error // of the last list
+	watching watch.Interface
+	relist   bool // the next watch is to be a list
 }
 
-func newPending(signer string) *pending {
-	return &pending{signer: signer, listed: make(chan struct{}), objects: map[string]*certificatesv1.CertificateSigningRequest{}}
+func newPending(signer string, b *backlog) *pending {
+	return &pending{signer: signer, backlog: b, listed: make(chan struct{})}
 }
 
 // follow has it follow a cluster's API server once it is started.
-func (p *pending) follow(from cluster.Cluster) error {
-	api, err := apiutil.RESTClientForGVK(certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"), false, false,
-		from.GetConfig(), serializer.NewCodecFactory(from.GetScheme()), from.GetHTTPClient())
-	if err != nil {
+func (p *pending) follow(from cluster.Cluster) (err error) {
+	if p.api, err = Client(from.GetConfig(), from.GetHTTPClient(), from.GetScheme()); err != nil {
 		return fmt.Errorf("requests to %s: %w", p.signer, err)
 	}
-	p.reflector = cache.NewReflectorWithOptions(
-		cache.NewListWatchFromClient(api, "certificatesigningrequests", "", fields.OneTermEqualSelector("spec.signerName", p.signer)),
-		&certificatesv1.CertificateSigningRequest{}, p, cache.ReflectorOptions{Name: p.signer})
 	return nil
 }
 
-// Start has the requests watched until ctx ends, and puts their keys into the queue.
-func (p *pending) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[Key]) error {
-	p.queue = queue
-	go p.reflector.RunWithContext(ctx)
+// Start has the requests followed until ctx ends.
+func (p *pending) Start(ctx context.Context, _ workqueue.TypedRateLimitingInterface[Key]) error {
+	p.mu.Lock()
+	p.started = true
+	p.mu.Unlock()
+	source := &cache.ListWatch{DisableChunking: true,
+		ListWithContextFunc:  func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) { return p.list(ctx) },
+		WatchFuncWithContext: p.watch,
+	}
+	reflector := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(source, p),
+		&certificatesv1.CertificateSigningRequest{}, p, cache.ReflectorOptions{Name: p.signer})
+	go reflector.RunWithContext(ctx)
+	go p.again(ctx)
 	return nil
+}
+
+// IsWatchListSemanticsUnSupported says that a reflector has to list: it would hold the whole of
+// what it gets by a watch.
+func (*pending) IsWatchListSemanticsUnSupported() bool { return true }
+
+// relistInterval is how often the requests are listed again while some were left out.
+const relistInterval = time.Minute
+
+// again has the requests listed again for those that were left out.
+func (p *pending) again(ctx context.Context) {
+	tick := time.NewTicker(relistInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		p.takeLeftOut()
+	}
+}
+
+// takeLeftOut ends the watch if some requests were left out: a list comes next.
+func (p *pending) takeLeftOut() {
+	if !p.backlog.leftOut(p.signer) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.relist = true
+	if p.watching != nil {
+		p.watching.Stop()
+	}
+}
+
+// selector selects the requests to the signer.
+func (p *pending) selector() fields.Selector {
+	return fields.OneTermEqualSelector("spec.signerName", p.signer)
+}
+
+// list puts all that wait into the backlog. What it returns for the reflector is empty.
+func (p *pending) list(ctx context.Context) (runtime.Object, error) {
+	p.round++
+	version, err := Each(ctx, p.api, p.selector(), p.see)
+	p.mu.Lock()
+	p.err = err
+	p.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	p.backlog.listed(p.signer, p.round)
+	return &certificatesv1.CertificateSigningRequestList{ListMeta: metav1.ListMeta{ResourceVersion: version}}, nil
+}
+
+func (p *pending) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.relist {
+		p.relist, p.watching = false, nil
+		return nil, apierrors.NewResourceExpired("some requests were left out of the last list")
+	}
+	options.Watch, options.FieldSelector = true, p.selector().String()
+	var err error
+	p.watching, err = p.api.Get().Resource(resource).VersionedParams(&options, scheme.ParameterCodec).Watch(ctx)
+	return p.watching, err
 }
 
 // WaitForSync waits until the requests have been listed.
@@ -69,57 +148,75 @@ func (p *pending) WaitForSync(ctx context.Context) error {
 	}
 }
 
-// Get reads a request into a CertificateSigningRequest.
-func (p *pending) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
-	object := p.get(key.Name)
+// check reports whether the requests are followed, if they are to be.
+func (p *pending) check(*http.Request) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.started {
+		return nil // another replica leads
+	}
+	if p.err != nil {
+		return p.err
+	}
+	select {
+	case <-p.listed:
+		return nil
+	default:
+		return fmt.Errorf("requests to %s have not been listed yet", p.signer)
+	}
+}
+
+// Get reads a request into a CertificateSigningRequest: one that the backlog holds by its name
+// alone from the API server.
+func (p *pending) Get(ctx context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	object, ok := p.backlog.object(Key{SignerName: p.signer, Name: key.Name})
+	if ok && object == nil {
+		selector := fields.AndSelectors(p.selector(), fields.OneTermEqualSelector(metav1.ObjectNameField, key.Name))
+		if _, err := Each(ctx, p.api, selector, func(o *certificatesv1.CertificateSigningRequest) { object = o }); err != nil {
+			return err
+		}
+	}
 	if object == nil {
-		return apierrors.NewNotFound(certificatesv1.Resource("certificatesigningrequests"), key.Name)
+		return apierrors.NewNotFound(certificatesv1.Resource(resource), key.Name)
 	}
 	object.DeepCopyInto(into.(*certificatesv1.CertificateSigningRequest))
 	return nil
 }
 
-func (p *pending) get(name string) *certificatesv1.CertificateSigningRequest {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.objects[name]
-}
-
-// looked drops a request that has its certificate and was last looked at as seen.
-func (p *pending) looked(name string, seen *certificatesv1.CertificateSigningRequest) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if seen != nil && len(seen.Status.Certificate) != 0 && p.objects[name] == seen {
-		delete(p.objects, name)
-	}
-}
-
 // waits reports whether a request still has to be looked at: until it is finished, and once
 // more when Kubernetes' own signer has made a certificate, which has to be recorded.
-func waits(r *certificatesv1.CertificateSigningRequest) bool {
+func (p *pending) waits(r *certificatesv1.CertificateSigningRequest) bool {
+	approved := false
 	for _, c := range r.Status.Conditions {
-		if c.Type == certificatesv1.CertificateDenied || c.Type == certificatesv1.CertificateFailed {
+		switch c.Type {
+		case certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:
 			return false
+		case certificatesv1.CertificateApproved:
+			approved = true
 		}
+	}
+	if p.backlog.opts.Approved && !approved || p.backlog.opts.Done.Has(r) {
+		return false
 	}
 	return len(r.Status.Certificate) == 0 || r.Spec.SignerName == certificatesv1.KubeAPIServerClientKubeletSignerName
 }
 
+// see takes a request as it is now.
+func (p *pending) see(r *certificatesv1.CertificateSigningRequest) {
+	if p.waits(r) {
+		p.backlog.put(lean(r), p.round)
+	} else {
+		p.backlog.gone(Key{SignerName: p.signer, Name: r.Name})
+	}
+}
+
 // Add takes an object that a reflector has seen.
 func (p *pending) Add(object any) error {
-	r, ok := object.(*certificatesv1.CertificateSigningRequest)
-	if !ok {
-		return fmt.Errorf("requests to %s: got a %T", p.signer, object)
+	r, err := p.request(object)
+	if err == nil {
+		p.see(r)
 	}
-	if !waits(r) {
-		return p.Delete(r)
-	}
-	r.ManagedFields = nil
-	p.mu.Lock()
-	p.objects[r.Name] = r
-	p.mu.Unlock()
-	p.queue.Add(Key{SignerName: p.signer, Name: r.Name})
-	return nil
+	return err
 }
 
 // Update is the same as Add.
@@ -127,27 +224,28 @@ func (p *pending) Update(object any) error { return p.Add(object) }
 
 // Delete removes a request.
 func (p *pending) Delete(object any) error {
-	r, ok := object.(*certificatesv1.CertificateSigningRequest)
-	if !ok {
-		return fmt.Errorf("requests to %s: got a %T", p.signer, object)
+	r, err := p.request(object)
+	if err == nil {
+		p.backlog.gone(Key{SignerName: p.signer, Name: r.Name})
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.objects, r.Name)
-	return nil
+	return err
 }
 
-// Replace takes a whole list.
-func (p *pending) Replace(list []any, _ string) error {
-	p.mu.Lock()
-	p.objects = map[string]*certificatesv1.CertificateSigningRequest{}
-	p.mu.Unlock()
-	for _, object := range list {
-		if err := p.Add(object); err != nil {
-			return err
-		}
+func (p *pending) request(object any) (*certificatesv1.CertificateSigningRequest, error) {
+	r, ok := object.(*certificatesv1.CertificateSigningRequest)
+	if !ok {
+		return nil, fmt.Errorf("requests to %s: got a %T", p.signer, object)
 	}
-	p.once.Do(func() { close(p.listed) })
+	return r, nil
+}
+
+// Replace is told of the end of a list, which is empty.
+func (p *pending) Replace([]any, string) error {
+	select {
+	case <-p.listed:
+	default:
+		close(p.listed)
+	}
 	return nil
 }
 

@@ -1,15 +1,14 @@
 package requests
 
 import (
-	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -18,30 +17,8 @@ const (
 	ours    = "example.com/signer"
 )
 
-// newTestPending makes what holds requests, with a queue in place of a controller's.
-func newTestPending(t *testing.T, signer string) *pending {
-	t.Helper()
-	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[Key]())
-	t.Cleanup(queue.ShutDown)
-	p := newPending(signer)
-	p.queue = queue
-	return p
-}
-
-// queued takes the names out of the queue.
-func (p *pending) queued(t *testing.T) []string {
-	t.Helper()
-	var names []string
-	for p.queue.Len() != 0 {
-		key, _ := p.queue.Get()
-		p.queue.Done(key)
-		if key.SignerName != p.signer {
-			t.Errorf("queued for %s, want %s", key.SignerName, p.signer)
-		}
-		names = append(names, key.Name)
-	}
-	return names
-}
+// newTestPending makes what follows the requests to a signer, with a backlog of its own.
+func newTestPending(signer string) *pending { return newPending(signer, newTestBacklog(Options{})) }
 
 func request(name, signer, certificate string, conditions ...certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequest {
 	o := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{
@@ -76,89 +53,39 @@ func TestPending(t *testing.T) {
 		signer      string
 		conditions  []certificatesv1.RequestConditionType
 		certificate string
-		waits, once bool // once: until it was looked at
+		waits       bool
 	}{
 		"not decided":                       {signer: ours, waits: true},
 		"approved":                          {signer: ours, conditions: []certificatesv1.RequestConditionType{approved}, waits: true},
 		"denied":                            {signer: ours, conditions: []certificatesv1.RequestConditionType{denied}},
 		"approved, failed":                  {signer: ours, conditions: []certificatesv1.RequestConditionType{approved, failed}},
 		"signed":                            {signer: ours, conditions: []certificatesv1.RequestConditionType{approved}, certificate: "c"},
-		"signed by Kubernetes'":             {signer: builtIn, conditions: []certificatesv1.RequestConditionType{approved}, certificate: "c", waits: true, once: true},
+		"signed by Kubernetes'":             {signer: builtIn, conditions: []certificatesv1.RequestConditionType{approved}, certificate: "c", waits: true},
 		"signed by Kubernetes', then fails": {signer: builtIn, conditions: []certificatesv1.RequestConditionType{approved, failed}, certificate: "c"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for how, see := range map[string]func(p *pending, o any) error{
-				"listed":  func(p *pending, o any) error { return p.Replace([]any{o}, "7") },
 				"added":   (*pending).Add,
 				"updated": (*pending).Update,
 				"was not decided": func(p *pending, o any) error {
-					err := p.Add(request("n", row.signer, ""))
-					p.queued(t)
-					return errors.Join(err, p.Update(o))
+					return errors.Join(p.Add(request("n", row.signer, "")), p.Update(o))
 				},
 			} {
-				p := newTestPending(t, row.signer)
+				p := newTestPending(row.signer)
 				if err := see(p, request("n", row.signer, row.certificate, row.conditions...)); err != nil {
 					t.Fatal(err)
 				}
-				if queued := len(p.queued(t)) == 1; queued != row.waits || p.found(t, "n") != row.waits {
-					t.Errorf("%s: queued is %t, found %t, want %t", how, queued, p.found(t, "n"), row.waits)
-				}
-				p.looked("n", p.get("n"))
-				if got, want := p.found(t, "n"), row.waits && !row.once; got != want {
-					t.Errorf("%s: found after it was looked at: %t, want %t", how, got, want)
+				if got := p.found(t, "n"); got != row.waits {
+					t.Errorf("%s: found is %t, want %t", how, got, row.waits)
 				}
 			}
 		})
 	}
 }
 
-// TestPendingLooked leaves alone what has changed since it was seen.
-func TestPendingLooked(t *testing.T) {
-	p := newTestPending(t, builtIn)
-	if err := p.Add(request("n", builtIn, "")); err != nil {
-		t.Fatal(err)
-	}
-	seen := p.get("n")
-	if err := p.Update(request("n", builtIn, "c")); err != nil {
-		t.Fatal(err)
-	}
-	p.looked("n", seen) // it had no certificate then
-	p.looked("n", request("n", builtIn, "c"))
-	p.looked("n", nil)
-	p.looked("m", nil)
-	if !p.found(t, "n") {
-		t.Error("a certificate was dropped that nobody has looked at")
-	}
-}
-
-// TestPendingReplaced drops what is gone from a list, and says once that it has come.
-func TestPendingReplaced(t *testing.T) {
-	p := newTestPending(t, ours)
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := p.WaitForSync(over); !errors.Is(err, context.Canceled) {
-		t.Errorf("before the list: got %v", err)
-	}
-	for _, list := range [][]any{{request("a", ours, ""), request("b", ours, "")}, {request("b", ours, "")}} {
-		if err := p.Replace(list, "7"); err != nil {
-			t.Fatal(err)
-		}
-		if err := p.WaitForSync(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}
-	if p.found(t, "a") || !p.found(t, "b") {
-		t.Errorf("a is found: %t, b: %t", p.found(t, "a"), p.found(t, "b"))
-	}
-	if err := p.Delete(request("b", ours, "")); err != nil || p.found(t, "b") {
-		t.Errorf("deleted: %v, and found: %t", err, p.found(t, "b"))
-	}
-}
-
 // TestPendingCopies hands out copies, which a reader may change.
 func TestPendingCopies(t *testing.T) {
-	p := newTestPending(t, ours)
+	p := newTestPending(ours)
 	if err := p.Add(request("n", ours, "")); err != nil {
 		t.Fatal(err)
 	}
@@ -174,9 +101,9 @@ func TestPendingCopies(t *testing.T) {
 
 // TestPendingOtherObjects refuses what is no request.
 func TestPendingOtherObjects(t *testing.T) {
-	p := newTestPending(t, ours)
+	p := newTestPending(ours)
 	for name, see := range map[string]func(o any) error{
-		"added": p.Add, "updated": p.Update, "deleted": p.Delete, "listed": func(o any) error { return p.Replace([]any{o}, "7") },
+		"added": p.Add, "updated": p.Update, "deleted": p.Delete,
 	} {
 		if err := see(new(corev1.Node)); err == nil {
 			t.Errorf("%s: no error", name)
@@ -184,5 +111,52 @@ func TestPendingOtherObjects(t *testing.T) {
 	}
 	if err := p.Resync(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestPendingUnasked leaves out what nobody approved, for who asks for no more, and what is done.
+func TestPendingUnasked(t *testing.T) {
+	done := NewRecent()
+	p := newPending(ours, newTestBacklog(Options{Approved: true, Done: done}))
+	approved := request("approved", ours, "", certificatesv1.CertificateApproved)
+	for range 2 {
+		for _, o := range []*certificatesv1.CertificateSigningRequest{request("plain", ours, ""), approved} {
+			if err := p.Add(o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if p.found(t, "plain") || p.found(t, "approved") == done.Has(approved) {
+			t.Errorf("done: %t, approved is found: %t, plain: %t", done.Has(approved), p.found(t, "approved"), p.found(t, "plain"))
+		}
+		done.Add(approved)
+	}
+}
+
+// TestDecode reads a list as an API server writes it, one object at a time.
+func TestDecode(t *testing.T) {
+	for text, names := range map[string]int{
+		`{"kind":"L","items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}}],"metadata":{"resourceVersion":"7"}}`: 2,
+		`{"metadata":{"resourceVersion":"7"},"items":[]}`:                                                               0,
+		`{"metadata":{"resourceVersion":"7"},"items":null}`:                                                             0,
+		`[]`: -1, `{`: -1, ``: -1, `{"items":{}}`: -1, `{"items":[{"metadata":7}]}`: -1, `{"items":[{}`: -1, `{"metadata":[]}`: -1, `{"kind":`: -1,
+	} {
+		n := 0
+		page, err := decode(strings.NewReader(text), func(*certificatesv1.CertificateSigningRequest) { n++ })
+		if (err != nil) != (names < 0) || err == nil && (n != names || page.ResourceVersion != "7") {
+			t.Errorf("%s: %d, %q, %v", text, n, page.ResourceVersion, err)
+		}
+	}
+}
+
+// TestLean keeps what somebody decides on, and little else of what is large.
+func TestLean(t *testing.T) {
+	for name, row := range map[string]struct{ label, glass int }{"little": {10, 10}, "much": {maxMetadata, 10}, "no reason": {maxMetadata, 0}, "a long reason": {0, 10 * maxMetadata}} {
+		o := request("n", ours, "c")
+		o.Labels, o.Annotations = map[string]string{"l": strings.Repeat("l", row.label)}, map[string]string{BreakGlass: strings.Repeat("g", row.glass), "a": "b"}
+		lean(o)
+		small := row.label+row.glass < maxMetadata
+		if (o.Labels != nil) != small || (o.Annotations["a"] == "b") != small || len(o.Annotations[BreakGlass]) != min(row.glass, maxMetadata) || o.ManagedFields != nil || o.Status.Certificate == nil {
+			t.Errorf("%s: %d labels, %d annotations", name, len(o.Labels), len(o.Annotations))
+		}
 	}
 }

@@ -1,69 +1,72 @@
 // Package requests watches certificate requests by their signers, and remembers which ones
 // were decided. A controller that decides requests and one that signs them have this in
 // common.
+//
+// However many requests are filed, and however large: a bounded number is held, everybody's
+// come in turn, and slow ones hold up neither another signer's nor another requester's.
 package requests
 
 import (
-	"context"
+	"net/http"
 	"time"
 
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	runtimecontroller "sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-)
-
-// Key identifies a certificate request: there is one watch for each signer.
-type Key struct {
-	// SignerName is the signer under which it is filed.
-	SignerName string
-	// Name is the name of the object.
-	Name string
-}
-
-// How long a request that could not be decided waits: at first, and at most.
-const (
-	firstRetry = 200 * time.Millisecond
-	lastRetry  = time.Minute
 )
 
 // Options say how requests are looked at.
 type Options struct {
 	// Name is the name of the controller.
-	Name    string
+	Name string
+	// Workers is how many requests to each signer are looked at at a time.
 	Workers int
 	// EveryReplica has every replica look, not only the leader.
 	EveryReplica bool
+	// Approved leaves out all that nobody has approved.
+	Approved bool
+	// Done has what was looked at, and is looked at no more.
+	Done *Recent
+	// Limit takes one look from what a requester may have, or says how long it has to wait for
+	// one; nil limits nobody.
+	Limit func(requester string) time.Duration
+	// LeftOut is told of each request that is left for a later list; nil tells nobody.
+	LeftOut func()
 }
 
 // Watch has a manager look at a cluster's requests to each of the signers. Each signer is watched
 // separately, since a field selector takes one value: other people's requests never leave the
-// API server. Each of the readers reads the pending requests to one signer.
-func Watch(m manager.Manager, from cluster.Cluster, signers []string, opts Options, look reconcile.TypedFunc[Key]) (readers map[string]Reader, err error) {
+// API server. Each of the readers reads the pending requests to one signer. The check fails until
+// they have been listed, and while they cannot be.
+func Watch(m manager.Manager, from cluster.Cluster, signers []string, opts Options, look reconcile.TypedFunc[Key]) (readers map[string]Reader, check healthz.Checker, err error) {
 	leads := !opts.EveryReplica
+	queue := newBacklog(opts, shipped)
 	b := builder.TypedControllerManagedBy[Key](m).Named(opts.Name).WithOptions(runtimecontroller.TypedOptions[Key]{
-		MaxConcurrentReconciles: opts.Workers,
+		MaxConcurrentReconciles: opts.Workers * len(signers),
 		NeedLeaderElection:      &leads,
-		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[Key](firstRetry, lastRetry),
+		NewQueue:                func(string, workqueue.TypedRateLimiter[Key]) workqueue.TypedRateLimitingInterface[Key] { return queue },
 	})
-	waiting, readers := map[string]*pending{}, map[string]Reader{}
+	readers = map[string]Reader{}
+	var all []*pending
 	for _, signer := range signers {
-		p := newPending(signer)
+		p := newPending(signer, queue)
 		if err := p.follow(from); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		waiting[signer], readers[signer] = p, p
+		all, readers[signer] = append(all, p), p
 		b = b.WatchesRawSource(p)
 	}
-	return readers, b.Complete(reconcile.TypedFunc[Key](func(ctx context.Context, key Key) (reconcile.Result, error) {
-		p := waiting[key.SignerName]
-		seen := p.get(key.Name)
-		result, err := look(ctx, key)
-		if err == nil && result.IsZero() {
-			p.looked(key.Name, seen)
+	check = func(r *http.Request) error {
+		for _, p := range all {
+			if err := p.check(r); err != nil {
+				return err
+			}
 		}
-		return result, err
-	}))
+		return nil
+	}
+	return readers, check, b.Complete(look)
 }

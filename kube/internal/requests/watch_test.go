@@ -4,26 +4,34 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// apiServer lists requests by their signers, and sends those that come later.
+// apiServer lists requests by their signers, two at a time, and sends those that come later.
 type apiServer struct {
 	listed, later map[string][]*certificatesv1.CertificateSigningRequest // by field selector
+	fails         atomic.Bool                                            // lists fail
+	lists         atomic.Int32                                           // first pages
 }
 
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -37,17 +45,24 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	kind := metav1.TypeMeta{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest"}
 	encoder := json.NewEncoder(w)
 	if query.Get("watch") == "" {
+		if s.fails.Load() {
+			http.Error(w, "no", http.StatusForbidden)
+			return
+		}
 		list := certificatesv1.CertificateSigningRequestList{TypeMeta: metav1.TypeMeta{APIVersion: kind.APIVersion, Kind: kind.Kind + "List"}}
 		list.ResourceVersion = "1"
-		for _, o := range s.listed[selector] {
+		first, _ := strconv.Atoi(query.Get("continue"))
+		if first == 0 {
+			s.lists.Add(1)
+		}
+		for i, o := range s.listed[selector][first:] {
+			if i == 2 {
+				list.Continue = strconv.Itoa(first + 2)
+				break
+			}
 			list.Items = append(list.Items, *o)
 		}
 		_ = encoder.Encode(&list)
-		return
-	}
-	if query.Get("sendInitialEvents") != "" { // as an API server does that does not stream lists
-		w.WriteHeader(http.StatusUnprocessableEntity)
-		_ = encoder.Encode(&metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Reason: metav1.StatusReasonInvalid, Code: http.StatusUnprocessableEntity})
 		return
 	}
 	for _, o := range s.later[selector] {
@@ -56,6 +71,25 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	_ = http.NewResponseController(w).Flush()
 	<-r.Context().Done()
+}
+
+// newManager returns the manager of a cluster that has this API server.
+func newManager(t *testing.T, api *apiServer) manager.Manager {
+	t.Helper()
+	web := httptest.NewServer(api)
+	t.Cleanup(web.Close)
+	scheme := runtime.NewScheme()
+	if err := certificatesv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	m, err := manager.New(&rest.Config{Host: web.URL}, manager.Options{
+		Scheme: scheme, Metrics: server.Options{BindAddress: "0"},
+		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return meta.NewDefaultRESTMapper(nil), nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
 }
 
 // TestWatch has a manager look at what is listed and at what comes later, under each signer
@@ -72,29 +106,17 @@ func TestWatch(t *testing.T) {
 			"spec.signerName=" + other: {request("of others", other, "")},
 		},
 	}
-	web := httptest.NewServer(api)
-	defer web.Close()
-	scheme := runtime.NewScheme()
-	if err := certificatesv1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	m, err := manager.New(&rest.Config{Host: web.URL}, manager.Options{
-		Scheme: scheme, Metrics: server.Options{BindAddress: "0"},
-		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return meta.NewDefaultRESTMapper(nil), nil },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
+	m := newManager(t, api)
 	var (
 		mu      sync.Mutex
 		readers map[string]Reader
+		check   healthz.Checker
+		err     error
 		looks   = map[Key]int{}
 	)
 	want := map[Key]int{{SignerName: builtIn, Name: "listed"}: 2, {SignerName: builtIn, Name: "signed"}: 1, {SignerName: ours, Name: "later"}: 1}
 	done := make(chan struct{})
-	readers, err = Watch(m, m, []string{builtIn, ours}, Options{Name: "test", Workers: 2}, func(ctx context.Context, key Key) (reconcile.Result, error) {
+	readers, check, err = Watch(m, m, []string{builtIn, ours}, Options{Name: "test", Workers: 2, Done: NewRecent()}, func(ctx context.Context, key Key) (reconcile.Result, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		var o certificatesv1.CertificateSigningRequest
@@ -121,6 +143,31 @@ func TestWatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := check(nil); err != nil {
+		t.Errorf("before it leads: %v", err)
+	}
+	run(t, m, done, func() {
+		if err := check(nil); err != nil {
+			t.Errorf("while it looks: %v", err)
+		}
+	})
+	for key, n := range looks {
+		if n != want[key] {
+			t.Errorf("%v: %d looks, want %d", key, n, want[key])
+		}
+	}
+	for key := range want {
+		if err := readers[key.SignerName].Get(t.Context(), client.ObjectKey{Name: key.Name}, new(certificatesv1.CertificateSigningRequest)); !apierrors.IsNotFound(err) {
+			t.Errorf("%v is kept: %v", key, err)
+		}
+	}
+}
+
+// run runs a manager until something is done, and does something more before it ends.
+func run(t *testing.T, m manager.Manager, done <-chan struct{}, then func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- m.Start(ctx) }()
 	select {
@@ -130,21 +177,108 @@ func TestWatch(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Error("not all were looked at")
 	}
+	then()
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	for key, n := range looks {
-		if n != want[key] {
-			t.Errorf("%v: %d looks, want %d", key, n, want[key])
+}
+
+// TestWatchSlow has those of other signers and of other requesters looked at while as many of
+// one requester as there are hang.
+func TestWatchSlow(t *testing.T) {
+	api := &apiServer{listed: map[string][]*certificatesv1.CertificateSigningRequest{}}
+	for i := range 60 {
+		api.listed["spec.signerName="+ours] = append(api.listed["spec.signerName="+ours], filed(fmt.Sprint("slow", i), ours, "slow", i))
+	}
+	api.listed["spec.signerName="+ours] = append(api.listed["spec.signerName="+ours], filed("honest", ours, "another", 99))
+	api.listed["spec.signerName="+builtIn] = []*certificatesv1.CertificateSigningRequest{filed("honest", builtIn, "slow", 99)}
+	m, over, done := newManager(t, api), make(chan struct{}), make(chan struct{})
+	var slow, honest atomic.Int32
+	_, _, err := Watch(m, m, []string{ours, builtIn}, Options{Name: "slow", Workers: 8, Done: NewRecent()}, func(ctx context.Context, key Key) (reconcile.Result, error) {
+		if key.Name != "honest" {
+			slow.Add(1)
+			<-over
+		} else if honest.Add(1) == 2 {
+			close(done)
+		}
+		return reconcile.Result{}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, m, done, func() {
+		if n := slow.Load(); n > 2 {
+			t.Errorf("%d of one requester are looked at, want 2 of 8 workers at most", n)
+		}
+		close(over)
+	})
+}
+
+// TestFollow holds a bounded part of a flood, reads the rest when its turn comes, lists again
+// what was left out, and says whether all of this works.
+func TestFollow(t *testing.T) {
+	const selector = "spec.signerName=" + ours
+	api := &apiServer{listed: map[string][]*certificatesv1.CertificateSigningRequest{}}
+	for i := range 12 {
+		o := filed(fmt.Sprint("large", i), ours, "flood", i)
+		o.Annotations = map[string]string{"a": strings.Repeat("a", 64<<10)}
+		o.Spec.Request = []byte(strings.Repeat("r", 1200))
+		denied := request(fmt.Sprint("denied", i), ours, "", certificatesv1.CertificateDenied)
+		api.listed[selector] = append(api.listed[selector], o, denied)
+		api.listed[selector+",metadata.name="+o.Name] = []*certificatesv1.CertificateSigningRequest{o}
+	}
+	m := newManager(t, api)
+	p := newTestPending(ours)
+	if err := p.follow(m); err != nil {
+		t.Fatal(err)
+	}
+	q := p.backlog
+	api.fails.Store(true)
+	if err := p.check(nil); err != nil {
+		t.Errorf("before it is started: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if err := p.Start(ctx, q); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.check(nil); err == nil {
+		t.Error("ready before the first list")
+	}
+	api.fails.Store(false)
+	if err := p.WaitForSync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.check(nil); err != nil {
+		t.Error(err)
+	}
+	if q.bytes > q.bounds.ofRequesterB || len(q.items) != 8 {
+		t.Errorf("%d bytes of %d requests", q.bytes, len(q.items))
+	}
+	for _, name := range []string{"large0", "large7"} { // one is held, the other is not
+		var o certificatesv1.CertificateSigningRequest
+		if err := p.Get(t.Context(), client.ObjectKey{Name: name}, &o); err != nil || len(o.Spec.Request) != 1200 || o.Annotations != nil {
+			t.Errorf("%s: %v, %d bytes, %d annotations", name, err, len(o.Spec.Request), len(o.Annotations))
 		}
 	}
-	for signer, names := range map[string]map[string]bool{builtIn: {"listed": true, "signed": false, "denied": false}, ours: {"later": true, "signed": false}} {
-		for name, waits := range names {
-			err := readers[signer].Get(t.Context(), client.ObjectKey{Name: name}, new(certificatesv1.CertificateSigningRequest))
-			if (err == nil) != waits {
-				t.Errorf("%s of %s: %v, want it to wait: %t", name, signer, err, waits)
-			}
+	q.done(q.take(8)...)
+	lists := api.lists.Load()
+	for q.Len() == 0 {
+		p.takeLeftOut()
+		select {
+		case <-t.Context().Done():
+			t.Fatal("it is not listed again")
+		case <-time.After(10 * time.Millisecond):
 		}
+	}
+	if api.lists.Load() != lists+1 {
+		t.Errorf("%d lists, want one more than %d", api.lists.Load(), lists)
+	}
+	p.takeLeftOut()
+	over, end := context.WithCancel(t.Context())
+	end()
+	if err := newTestPending(ours).WaitForSync(over); !errors.Is(err, context.Canceled) {
+		t.Errorf("not listed: %v", err)
 	}
 }

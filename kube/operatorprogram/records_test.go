@@ -1,0 +1,134 @@
+package operatorprogram
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
+)
+
+// TestRelease releases nothing that the operator does not want to, and takes a release back for
+// the same machine and nobody else.
+func TestRelease(t *testing.T) {
+	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	claim := membership.Claim{NodeName: "node-1", Machine: "gce:project-1/1", MachineUID: "uid-1"}
+	for name, row := range map[string]struct {
+		answer string
+		yes    bool
+		back   func(c *membership.Claim) // who wants the release to be taken back
+		want   membership.State
+	}{
+		"nothing is answered":    {want: membership.StateBound},
+		"no":                     {answer: "n\n", want: membership.StateBound},
+		"something else":         {answer: "node-1\n", want: membership.StateBound},
+		"yes":                    {answer: "Y\n", want: membership.StateResting},
+		"unasked":                {yes: true, want: membership.StateResting},
+		"and taken back":         {yes: true, back: func(*membership.Claim) {}, want: membership.StateBound},
+		"for another machine":    {yes: true, back: func(c *membership.Claim) { c.Machine = "gce:project-1/2" }, want: membership.StateResting},
+		"for another Machine":    {yes: true, back: func(c *membership.Claim) { c.MachineUID = "uid-2" }, want: membership.StateResting},
+		"for a name with nobody": {yes: true, back: func(c *membership.Claim) { c.NodeName = "node-2" }, want: membership.StateResting},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out, said bytes.Buffer
+			p := &plugin{streams: streams{strings.NewReader(row.answer), &out, &said}, client: objectstore.New(), now: func() time.Time { return now },
+				options: options{yes: row.yes, dryRun: "none"}}
+			r, err := p.registry(membership.Scope{Provider: "gce", Road: attest.RoadDocument})
+			if err != nil {
+				t.Fatal(err)
+			}
+			reserved, err := r.Reserve(t.Context(), claim, now.Add(time.Minute))
+			if err == nil {
+				_, err = r.Bind(t.Context(), reserved, now.Add(time.Hour), nil)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = p.release(t.Context(), claim.NodeName)
+			if released := err == nil; released != (row.yes || row.want == membership.StateResting) || !released && !errors.Is(err, errNotAnswered) {
+				t.Errorf("release: %v", err)
+			}
+			if asked := strings.Contains(said.String(), "rests until 2030-01-02T04:04:05Z"); asked == row.yes {
+				t.Errorf("asked: %q", &said)
+			}
+			if row.back != nil {
+				again := claim
+				row.back(&again)
+				if err := p.unrelease(t.Context(), r, again); err != nil {
+					t.Fatal(err)
+				}
+			}
+			record, err := r.Lookup(t.Context(), claim.NodeName)
+			if err != nil || record.State != row.want || record.Machine != claim.Machine {
+				t.Fatalf("got %+v, %v, want it to be %s", record, err, row.want)
+			}
+			if _, err := r.Reserve(t.Context(), claim, now.Add(time.Minute)); (err == nil) != (row.want == membership.StateBound) {
+				t.Errorf("the same machine: %v", err)
+			}
+			if at, err := r.LookupMachine(t.Context(), claim.Machine); err != nil || (at != nil) != (row.want == membership.StateBound) {
+				t.Errorf("by its machine: %+v, %v", at, err)
+			}
+		})
+	}
+}
+
+// TestInventoryUnread compares with the inventory, or is told not to.
+func TestInventoryUnread(t *testing.T) {
+	const config = "apiVersion: config.nodeattest.github.io/v1alpha1\nkind: NodeAttestation\ncluster: {ids: [c]}\ninventory: {file: /etc/i.yaml}\n" +
+		"tpm: {allowedEKs: []}\nnitro: {rootsFile: r}\nmembership: {mode: Approval, kind: nitro}\n"
+	for name, row := range map[string]struct {
+		data    map[string]string
+		without bool
+		refused bool
+		uid     string
+	}{
+		"no ConfigMap":              {refused: true},
+		"no ConfigMap, as is known": {without: true},
+		"no inventory in it":        {data: map[string]string{configKey: config}, refused: true},
+		"an inventory":              {data: map[string]string{configKey: config, "i.yaml": "machines:\n- {nodeName: node-1, uid: uid-1}\n"}, uid: "uid-1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			api := fake.NewClientBuilder()
+			if row.data != nil {
+				api.WithObjects(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "typo", Name: configMap}, Data: row.data})
+			}
+			p := &plugin{client: api.Build(), namespace: "typo", options: options{withoutInventory: row.without}}
+			claim := membership.Claim{NodeName: "node-1", Machine: "aws:i-1"}
+			err := p.fromInventory(t.Context(), &claim, "nitro")
+			if (err != nil) != row.refused || err != nil && !strings.Contains(err.Error(), "typo") || claim.MachineUID != row.uid {
+				t.Errorf("got %v and UID %q", err, claim.MachineUID)
+			}
+		})
+	}
+}
+
+// TestNotes takes what agrees with the condition from Events that say they are the controller's.
+func TestNotes(t *testing.T) {
+	event := func(name, by, reason string) *corev1.Event {
+		return &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, InvolvedObject: corev1.ObjectReference{UID: "uid"},
+			ReportingController: by, Reason: reason, Message: name}
+	}
+	api := fake.NewClientBuilder().WithScheme(clientscheme.Scheme).
+		WithIndex(new(corev1.Event), "involvedObject.uid", func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).
+		WithObjects(event("true", "node-attestation-controller", "NotAMember"), event("another's", "kubelet", "NotAMember"),
+			event("another reason", "node-attestation-controller", "Rebind"), event("of a signature", "node-attestation-signer", "UnattestedCertificate")).Build()
+	p := &plugin{client: api}
+	r := &csr.Request{Metadata: csr.Metadata{UID: "uid"}, Status: csr.Status{Conditions: []csr.Condition{{Type: csr.ConditionDenied, Reason: "NotAMember"}}}}
+	for certificate, want := range map[string]string{"": "true", "c": "of a signature true"} {
+		r.Status.Certificate = []byte(certificate)
+		if notes, err := p.notes(t.Context(), r); err != nil || strings.Join(notes, " ") != want {
+			t.Errorf("got %q, %v, want %q", notes, err, want)
+		}
+	}
+}
