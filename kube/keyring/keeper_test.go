@@ -124,8 +124,6 @@ func (noUpdates) Update(context.Context, client.Object, ...client.UpdateOption) 
 // another month the replica says that it is not well. A metric shows it all the while.
 func TestRotationThatCannotBeWritten(t *testing.T) {
 	c, metrics := store(t), prometheus.NewRegistry()
-	first, _ := timed(t, config(c), began)
-	refresh(t, first)
 	conf := config(c)
 	first, _ := timed(t, conf, began)
 	refresh(t, first)
