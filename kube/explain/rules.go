@@ -190,7 +190,7 @@ func (x *Explanation) addMembership(ctx context.Context, f *Facts, inventory *cs
 		row.Want = "whether it is " + string(held.Name.Machine)
 		return &held, nil
 	}
-	if err := held.Admit(&claim, f.Now); err != nil {
+	if err := held.Admit(&claim, f.Now); err != nil && claim.Machine != "" { // without a machine there is nothing to be refused
 		row = broken(err, attest.CheckMembership)
 	} else if held.Name != nil && held.Name.State == membership.StateBound {
 		row = Rule{Name: string(attest.CheckMembership), State: Kept}
