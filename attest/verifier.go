@@ -236,7 +236,7 @@ func (v *Verifier) challenge(ctx context.Context, kind *openKind, parsed *csr.Pa
 		return nil, err
 	}
 	r.ClusterID = head.ClusterID
-	q := v.inquiry(r, version, NewBudget(helloSignatures), now)
+	q := v.inquiry(r, version, budgetOf(helloSignatures, request), now)
 	if err := q.checkSignature(ctx, checked); err != nil {
 		return nil, err
 	}

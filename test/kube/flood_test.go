@@ -22,6 +22,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/test/controlplane"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -50,8 +51,8 @@ func TestFlood(t *testing.T) {
 		m.kubeconfig(t, "bootstrap", &api.AuthInfo{Token: token + "." + tokenSecret})
 		machines, inventory = append(machines, m), append(inventory, "- nodeName: "+m.name+"\n"...)
 	}
-	write(t, c.dir, "inventory.yaml", inventory)
-	write(t, c.dir, "ek-roots.pem", certificatePEM(ca.Root()))
+	controlplane.Write(t, c.dir, "inventory.yaml", inventory)
+	controlplane.Write(t, c.dir, "ek-roots.pem", controlplane.CertificatePEM(ca.Root()))
 	old, others := machines[:2], machines[2:]
 
 	stranger := c.client(t, c.bearer(t, attesttest.TokenID))
@@ -128,7 +129,7 @@ func together(t *testing.T, machines []*nodeMachine, command string) {
 // flood files hellos with evidence and an annotation of a size, which are nonsense.
 func (c *cluster) flood(t *testing.T, as client.Client, n, evidence, annotation int) {
 	t.Helper()
-	key := newKey(t)
+	key := controlplane.NewKey(t)
 	request, err := csr.Create(csr.PurposeClient, key, "flood", csr.CreateOptions{})
 	if err != nil {
 		t.Error(err)
@@ -235,7 +236,7 @@ func (l *limits) wrap(t *testing.T, dir, program string) string {
 	if l.group != "" {
 		script += "echo $$ >" + l.group + "/cgroup.procs\n"
 	}
-	path := write(t, dir, "limited", []byte(script+"exec "+program+" \"$@\"\n"))
+	path := controlplane.Write(t, dir, "limited", []byte(script+"exec "+program+" \"$@\"\n"))
 	if err := os.Chmod(path, 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/test/controlplane"
 )
 
 // laptop runs a command of scripts/laptop.sh with a folder, and programs of a test before others.
@@ -43,7 +45,7 @@ func TestLaptopDown(t *testing.T) {
 				t.Fatal(err)
 			}
 			pid := strconv.Itoa(victim.Process.Pid)
-			write(t, dir, "etcd.pid", []byte(row.recorded(pid)+"\n"))
+			controlplane.Write(t, dir, "etcd.pid", []byte(row.recorded(pid)+"\n"))
 			if out, err := laptop(t, dir, "", "down"); err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
@@ -89,7 +91,7 @@ func TestLaptopFails(t *testing.T) {
 		"kubectl": "#!/bin/sh\ncase \"$*\" in *token*|*whoami*) exit 1;; esac\n",
 		"kubeadm": "#!/bin/sh\nexit 1\n", "node-attestation-controller": "#!/bin/sh\nexec sleep 1000\n",
 	} {
-		if err := os.Chmod(write(t, programs, name, []byte(script)), 0o700); err != nil {
+		if err := os.Chmod(controlplane.Write(t, programs, name, []byte(script)), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}

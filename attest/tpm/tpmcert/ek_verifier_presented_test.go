@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -28,8 +29,9 @@ func TestSourcesOfPresentedEKs(t *testing.T) {
 		"a certificate and one byte":  {certificates(1), []byte{1}, checkEKSources},
 		"one byte":                    {nil, []byte{1}, checkEKKeyEncoding},
 		"a certificate":               {certificates(1), nil, CheckCertificateEncoding},
-		"as many as there may be":     {certificates(der.MaxCertificates), nil, CheckCertificateEncoding},
-		"one more than there may be":  {certificates(der.MaxCertificates + 1), nil, refusal.Check("message-size")},
+		"as many as there may be":     {certificates(message.MaxChainLinks), nil, CheckCertificateEncoding},
+		"one more than there may be":  {certificates(message.MaxChainLinks + 1), nil, CheckCertificateChain},
+		"one more than a bundle has":  {certificates(der.MaxCertificates + 1), nil, refusal.Check("message-size")},
 		"many more than there may be": {certificates(4 * der.MaxCertificates), nil, refusal.Check("message-size")},
 	} {
 		t.Run(name, func(t *testing.T) {
