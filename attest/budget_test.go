@@ -108,8 +108,20 @@ func TestWorkAtTheLimit(t *testing.T) {
 	if err := b.Work(t.Context(), 0); err != nil {
 		t.Errorf("nothing more: %v", err)
 	}
-	if _, _, work := b.Spent(); work != maxWork {
-		t.Errorf("%d are counted", work)
+	for what, count := range map[string]func(context.Context) error{"signature": b.Signature, "encryption": b.Encryption} {
+		if err := count(t.Context()); !errors.Is(err, CheckBudget) {
+			t.Errorf("a %s after that: %v", what, err)
+		}
+	}
+	if signatures, encryptions, work := b.Spent(); signatures != 0 || encryptions != 0 || work != maxWork {
+		t.Errorf("%d, %d and %d are counted", signatures, encryptions, work)
+	}
+	b = NewBudget(1)
+	if err := errors.Join(b.Signature(t.Context()), b.Encryption(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, work := b.Spent(); work != 2*64<<10 {
+		t.Errorf("two operations count for %d", work)
 	}
 	for name, none := range map[string]*Budget{"nil": nil, "the zero value": {}, "none": NewBudget(0)} {
 		if err := none.Work(t.Context(), 0); !errors.Is(err, CheckBudget) {
