@@ -239,18 +239,14 @@ func (r *Result) accept(k *openKind, p *Presented, q *Inquiry, f *Findings) erro
 		return k.fault("no findings", "some")
 	}
 	road := k.road(p.Road)
-	switch {
-	case f.Machine == "":
-		return &Error{Check: CheckIdentity, Want: "a machine identity"}
-	case f.Machine.Kind() == "" || len(f.Machine.Kind())+1 >= len(f.Machine):
-		return &Error{Check: CheckIdentity, Got: string(f.Machine), Want: "a kind, a colon and a name"}
-	case !road.has(f.Machine.Kind()):
+	if kind := f.Machine.Kind(); kind != "" && len(kind) < len(f.Machine) && !road.has(kind) {
 		return k.fault("an identity "+string(f.Machine), "one of kind "+refusal.Quotes(road.kinds()))
-	case p.Machine != "" && p.Machine != f.Machine:
-		return &Error{Check: CheckMachineClaim, Got: string(f.Machine), Want: string(p.Machine)}
 	}
 	if spelt, err := road.ParseIdentity(f.Machine); err != nil || spelt != f.Machine {
 		return &Error{Check: CheckIdentity, Got: string(f.Machine), Want: "an identity as the kind spells them", Err: err}
+	}
+	if p.Machine != "" && p.Machine != f.Machine {
+		return &Error{Check: CheckMachineClaim, Got: string(f.Machine), Want: string(p.Machine)}
 	}
 	if err := k.checkValues(r.Stage, q, f.Values); err != nil {
 		return err

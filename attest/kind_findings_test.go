@@ -52,6 +52,7 @@ func TestIdentitiesOfFindings(t *testing.T) {
 		"none is found":               {"fake:m1", "", CheckIdentity},
 		"neither":                     {"", "", CheckIdentity},
 		"no kind":                     {"", ":m1", CheckIdentity},
+		"no colon":                    {"", "nobody", CheckIdentity},
 		"no name":                     {"", "fake:", CheckIdentity},
 		"a kind alone":                {"", "fake", CheckIdentity},
 		"of a kind that is no kind":   {"", "nobody:m1", CheckKind},

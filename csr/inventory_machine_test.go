@@ -66,6 +66,15 @@ func TestInventoryHoldsEveryProvider(t *testing.T) {
 	}
 }
 
+// What no policy has checked is nobody's machine.
+func TestCheckMachineOfNothing(t *testing.T) {
+	for name, c := range map[string]*csr.Checked{"nil": nil, "zero": new(csr.Checked)} {
+		if err := c.CheckMachine(goodIdentity); !errors.Is(err, csr.CheckProviderResult) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
 // An authorizer may name the machine of a pool, whose UID the inventory cannot tell by the node's
 // name. What the inventory does say stands.
 func TestMachineUIDThatIsVouchedFor(t *testing.T) {
