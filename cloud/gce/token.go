@@ -75,7 +75,7 @@ type Details struct {
 	IssuedAt, Expires time.Time
 
 	issuer    string
-	notBefore time.Time // the same as IssuedAt where the token does not say
+	notBefore time.Time // IssuedAt, or nbf if that is later
 }
 
 // DetailsOf returns what a token said in a join of this kind, and nil for other kinds.
@@ -150,7 +150,7 @@ func (p *platform) check(d *Details, now time.Time) error {
 		return refuse(checkLifetime, lifetime.String(), "up to "+maxLifetime.String())
 	case !now.Before(d.Expires):
 		return refuse(checkExpired, "a token until "+stamp(d.Expires), "one that is good at "+stamp(now))
-	case now.Add(leeway).Before(d.IssuedAt), now.Add(leeway).Before(d.notBefore):
+	case now.Add(leeway).Before(d.notBefore):
 		return refuse(checkFuture, "a token of "+stamp(d.IssuedAt)+" from "+stamp(d.notBefore), "one that is good at "+stamp(now))
 	case !p.projects[d.Instance.ProjectID]:
 		return refuse(checkProject, d.Instance.ProjectID, "a project of the configuration")
@@ -250,7 +250,7 @@ func (c *claims) details() (*Details, error) {
 	d := &Details{Created: seconds(*e.created), Licenses: e.licenses, Subject: *c.subject, Email: c.email, Audience: *c.audience,
 		IssuedAt: seconds(*c.issuedAt), Expires: seconds(*c.expires), issuer: *c.issuer}
 	d.notBefore = d.IssuedAt
-	if c.notBefore != nil {
+	if c.notBefore != nil && *c.notBefore > *c.issuedAt {
 		d.notBefore = seconds(*c.notBefore)
 	}
 	id, err := strconv.ParseUint(*e.instanceID, 10, 64)
