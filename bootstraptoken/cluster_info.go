@@ -144,8 +144,8 @@ const (
 
 // Data returns the data of a new cluster-info ConfigMap, not yet signed. Errors are those of
 // [ClusterInfo.Marshal].
-func (info *ClusterInfo) Data() (map[string]string, error) {
-	kubeconfig, err := info.Marshal()
+func (c *ClusterInfo) Data() (map[string]string, error) {
+	kubeconfig, err := c.Marshal()
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,45 @@
+package apiserver
+
+import (
+	"fmt"
+
+	"github.com/nodeattest/nodeattest/claims"
+)
+
+// Release is the kube-apiserver as which a [Validator] decides. The releases differ in the tokens
+// of admission webhooks alone, which are bound to a webhook configuration.
+type Release uint8
+
+// The releases of kube-apiserver.
+const (
+	// Kubernetes137 is 1.37 as it comes: it refuses the tokens of admission webhooks.
+	Kubernetes137 Release = iota
+	// Kubernetes137WebhookTokens is 1.37 with its alpha gate APIServerWebhookAuthenticationToken:
+	// it accepts such a token as long as the webhook configuration exists.
+	Kubernetes137WebhookTokens
+	// Kubernetes136 is 1.36, which knows no such tokens, and ignores whatever it does not know.
+	//
+	// Not: where tokens of 1.37 may come. It takes one that is bound to a webhook configuration
+	// for one that is bound to its service account alone.
+	Kubernetes136
+)
+
+// webhookTokens is the feature gate of [Kubernetes137WebhookTokens].
+const webhookTokens = "APIServerWebhookAuthenticationToken"
+
+// checkWebhookToken: a token is bound to a webhook configuration, and the release does not take
+// such tokens, or nothing is attested in it.
+const checkWebhookToken Check = "webhook-token"
+
+// checkWebhook checks whether a token may be bound to a webhook configuration.
+func (v *Validator) checkWebhook(k *claims.Private) *ReviewError {
+	switch {
+	case v.config.Release != Kubernetes137WebhookTokens:
+		return refuse(fmt.Sprintf("feature gate %q is disabled, but token is webhook bound", webhookTokens),
+			&Error{Check: checkWebhookToken, Got: "a token that is bound to a webhook configuration", Want: "one without, or Kubernetes137WebhookTokens"})
+	case k.Attestations == nil || len(k.Attestations.AdmissionReviewAPIGroups) == 0:
+		return refuse(`bound object was a webhook config, but "admissionReviewAPIGroups" attestation is missing`,
+			&Error{Check: checkWebhookToken, Got: "nothing attested", Want: "API groups"})
+	}
+	return nil
+}
