@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -16,44 +17,90 @@ const (
 	answerSignatures = helloSignatures + 2
 )
 
-// Budget counts the public-key operations of one request: at most 10 signatures for a hello
-// (the request's own and 9 in chains of certificates) and two more for an answer, whoever
-// sends it and however many kinds there are. Most need two or three. A kind calls Signature
-// before each signature that it checks, and Encryption before it makes a credential, and
-// returns the error if there is one. A Budget belongs to one goroutine. The zero value and nil
-// allow nothing.
+// Budget counts what one request costs: public-key operations, at most 10 signatures for a
+// hello (the request's own and 9 in chains of certificates) and two more for an answer, and
+// other work, whoever sends it and however many kinds and issuers there are. Most requests need
+// two or three signatures. A kind calls Signature before each signature that it checks,
+// Encryption before it makes a credential, and Work before what a sender can make dear in
+// another way, and returns the error if there is one. A Budget belongs to one goroutine. The
+// zero value and nil allow nothing.
 type Budget struct {
 	limit       int
 	signatures  int
 	encryptions int
+	work        int
 }
 
 // NewBudget returns a budget of that many signatures, for who calls a part of a kind, such as a
 // document.Platform, by itself.
 func NewBudget(signatures int) *Budget { return &Budget{limit: signatures} }
 
+// budgetOf is the budget of a request, whose own bytes have been walked.
+func budgetOf(signatures int, request *csr.Request) *Budget {
+	return &Budget{limit: signatures, work: len(request.Spec.Request)}
+}
+
 // Signature counts one signature that is about to be checked. It returns a refusal with
 // [CheckBudget], or an error that wraps [refusal.ErrRetry] once the context has ended; in
 // either case the signature must not be checked.
 func (b *Budget) Signature(ctx context.Context) error {
-	if err := ended(ctx); err != nil {
-		return refusal.Retry(fmt.Errorf("stopped after %d signatures: %w", b.Signatures(), err))
+	if err := b.ended(ctx); err != nil {
+		return err
 	}
 	if b == nil || b.signatures >= b.limit {
 		return message.OverBudget("signatures", b.most())
 	}
+	if err := b.take(operationWork); err != nil {
+		return err
+	}
 	b.signatures++
+	return nil
+}
+
+// ended is the error of a context that has ended.
+func (b *Budget) ended(ctx context.Context) error {
+	if err := ended(ctx); err != nil {
+		return refusal.Retry(fmt.Errorf("stopped after %d signatures: %w", b.Signatures(), err))
+	}
+	return nil
+}
+
+// maxWork bounds the work of one request, and operationWork is what a public-key operation counts
+// for in it: walking so many bytes takes about as long as a signature on P-256.
+const maxWork, operationWork = 4 << 20, 64 << 10
+
+// Work counts work of other sorts that is about to be done, all in one unit: a byte that is
+// walked, compared or hashed, or taken as memory. A request may cost 4 MiB of it, with its own
+// bytes, and 64 KiB for each public-key operation. The error is as for [Budget.Signature].
+func (b *Budget) Work(ctx context.Context, bytes int) error {
+	if err := b.ended(ctx); err != nil {
+		return err
+	}
+	if b == nil || b.limit <= 0 {
+		return message.OverBudget("work", 0)
+	}
+	return b.take(bytes)
+}
+
+func (b *Budget) take(work int) error {
+	if work < 0 || work > maxWork-b.work {
+		return message.OverBudget("work", maxWork)
+	}
+	b.work += work
 	return nil
 }
 
 // Encryption counts one encryption to a key of the machine. A challenge needs at most one. The
 // error is as for [Budget.Signature].
 func (b *Budget) Encryption(ctx context.Context) error {
-	if err := ended(ctx); err != nil {
-		return refusal.Retry(fmt.Errorf("stopped before the credential: %w", err))
+	if err := b.ended(ctx); err != nil {
+		return err
 	}
 	if b == nil || b.encryptions > 0 || b.limit == 0 {
 		return message.OverBudget("encryptions", 1)
+	}
+	if err := b.take(operationWork); err != nil {
+		return err
 	}
 	b.encryptions++
 	return nil
@@ -61,10 +108,16 @@ func (b *Budget) Encryption(ctx context.Context) error {
 
 // Signatures is how many signatures have been counted.
 func (b *Budget) Signatures() int {
+	signatures, _, _ := b.Spent()
+	return signatures
+}
+
+// Spent is what has been counted: signatures, encryptions, and all work, that of both included.
+func (b *Budget) Spent() (signatures, encryptions, work int) {
 	if b == nil {
-		return 0
+		return 0, 0, 0
 	}
-	return b.signatures
+	return b.signatures, b.encryptions, b.work
 }
 
 func (b *Budget) most() int {
@@ -72,14 +125,6 @@ func (b *Budget) most() int {
 		return 0
 	}
 	return b.limit
-}
-
-// Encryptions is how many encryptions have been counted.
-func (b *Budget) Encryptions() int {
-	if b == nil {
-		return 0
-	}
-	return b.encryptions
 }
 
 // ended says why nothing more can be done in a context.

@@ -3,6 +3,7 @@ package attest
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 
 	"github.com/nodeattest/nodeattest/refusal"
@@ -52,18 +53,18 @@ func TestOneEncryption(t *testing.T) {
 	if err := b.Signature(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Encryption(t.Context()); err != nil || b.Encryptions() != 1 {
-		t.Fatalf("the first: %v, %d are counted", err, b.Encryptions())
+	if err := b.Encryption(t.Context()); err != nil || encryptionsOf(b) != 1 {
+		t.Fatalf("the first: %v, %d are counted", err, encryptionsOf(b))
 	}
-	if err := b.Encryption(t.Context()); !errors.Is(err, CheckBudget) || errors.Is(err, refusal.ErrRetry) || b.Encryptions() != 1 {
-		t.Errorf("a second: %v, %d are counted", err, b.Encryptions())
+	if err := b.Encryption(t.Context()); !errors.Is(err, CheckBudget) || errors.Is(err, refusal.ErrRetry) || encryptionsOf(b) != 1 {
+		t.Errorf("a second: %v, %d are counted", err, encryptionsOf(b))
 	}
 	if b.Signatures() != 1 {
 		t.Errorf("%d signatures are counted", b.Signatures())
 	}
 	for name, none := range map[string]*Budget{"nil": nil, "the zero value": {}, "none": NewBudget(0)} {
-		if err := none.Encryption(t.Context()); !errors.Is(err, CheckBudget) || errors.Is(err, refusal.ErrRetry) || none.Encryptions() != 0 {
-			t.Errorf("out of %s: %v, %d are counted", name, err, none.Encryptions())
+		if err := none.Encryption(t.Context()); !errors.Is(err, CheckBudget) || errors.Is(err, refusal.ErrRetry) || encryptionsOf(none) != 0 {
+			t.Errorf("out of %s: %v, %d are counted", name, err, encryptionsOf(none))
 		}
 	}
 }
@@ -75,15 +76,44 @@ func TestEndedContext(t *testing.T) {
 	cancel(errors.New("the request is gone"))
 	for name, b := range map[string]*Budget{"with something left": NewBudget(1), "with nothing left": NewBudget(0), "nil": nil} {
 		t.Run(name, func(t *testing.T) {
-			for what, count := range map[string]func(context.Context) error{"signature": b.Signature, "encryption": b.Encryption} {
+			for what, count := range map[string]func(context.Context) error{"signature": b.Signature, "encryption": b.Encryption,
+				"work": func(ctx context.Context) error { return b.Work(ctx, 1) }} {
 				err := count(ended)
 				if !errors.Is(err, context.Canceled) || !errors.Is(err, refusal.ErrRetry) || errors.Is(err, CheckBudget) {
 					t.Errorf("%s: %v", what, err)
 				}
 			}
-			if b.Signatures() != 0 || b.Encryptions() != 0 {
-				t.Errorf("%d and %d are counted", b.Signatures(), b.Encryptions())
+			if b.Signatures() != 0 || encryptionsOf(b) != 0 {
+				t.Errorf("%d and %d are counted", b.Signatures(), encryptionsOf(b))
 			}
 		})
+	}
+}
+
+func encryptionsOf(b *Budget) int { _, n, _ := b.Spent(); return n }
+
+// A budget for some signatures allows one amount of other work, which no part of it exceeds.
+func TestWorkAtTheLimit(t *testing.T) {
+	b := NewBudget(1)
+	for _, n := range []int{maxWork - 2, 1, 0, 1} {
+		if err := b.Work(t.Context(), n); err != nil {
+			t.Fatalf("%d: %v", n, err)
+		}
+	}
+	for _, n := range []int{1, maxWork, math.MaxInt} {
+		if err := b.Work(t.Context(), n); !errors.Is(err, CheckBudget) || errors.Is(err, refusal.ErrRetry) {
+			t.Errorf("%d more: %v", n, err)
+		}
+	}
+	if err := b.Work(t.Context(), 0); err != nil {
+		t.Errorf("nothing more: %v", err)
+	}
+	if _, _, work := b.Spent(); work != maxWork {
+		t.Errorf("%d are counted", work)
+	}
+	for name, none := range map[string]*Budget{"nil": nil, "the zero value": {}, "none": NewBudget(0)} {
+		if err := none.Work(t.Context(), 0); !errors.Is(err, CheckBudget) {
+			t.Errorf("out of %s: %v", name, err)
+		}
 	}
 }

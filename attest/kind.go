@@ -89,8 +89,9 @@ type OpenRoad struct {
 	// Identities are the kinds of [Identity] that are found on this road, with the grammar of
 	// each.
 	Identities []Grammar
-	// Machine is the most that is known of the machine's identity, and Residence of where its
-	// key is: [Proven], [Asserted] or [Claimed]; "" where nothing is known.
+	// Machine is the most that is known of the machine's identity after an answer, [Proven] or
+	// [Asserted], and Residence of where its key is: these, [Claimed], or "" where nothing is
+	// known.
 	Machine   Standing
 	Residence Standing
 	// ManyIdentities says why one machine may have several identities on this road, so that
@@ -248,13 +249,17 @@ func (r *Result) accept(k *openKind, p *Presented, q *Inquiry, f *Findings) erro
 	case p.Machine != "" && p.Machine != f.Machine:
 		return &Error{Check: CheckMachineClaim, Got: string(f.Machine), Want: string(p.Machine)}
 	}
+	if spelt, err := road.ParseIdentity(f.Machine); err != nil || spelt != f.Machine {
+		return &Error{Check: CheckIdentity, Got: string(f.Machine), Want: "an identity as the kind spells them", Err: err}
+	}
 	if err := k.checkValues(r.Stage, q, f.Values); err != nil {
 		return err
 	}
-	r.MachineStanding = f.MachineStanding.atMost(road.Machine)
-	if r.MachineStanding == "" {
-		return k.fault("an identity without a standing", "one")
+	standing := f.MachineStanding.atMost(road.Machine)
+	if standing == "" || r.Stage == StageAnswer && standing == Claimed {
+		return k.fault("an identity that is "+refusal.OrNothing(string(f.MachineStanding)), "one that an answer proves or somebody asserts")
 	}
+	r.MachineStanding = standing
 	r.Machine = f.Machine
 	r.IdentityClass, r.ManyIdentities = f.IdentityClass, f.ManyIdentities
 	r.residence = f.Residence

@@ -2,9 +2,8 @@ package attest
 
 import (
 	"bytes"
-
 	"slices"
-
+	"strings"
 	"testing"
 
 	"github.com/nodeattest/nodeattest/secret"
@@ -62,9 +61,20 @@ func TestIdentitiesOfFindings(t *testing.T) {
 		"more than the claimed":       {"fake:m1", "fake:m11", CheckMachineClaim},
 		"another kind than claimed":   {"fake:m1", "other:m1", CheckMachineClaim},
 		"a claim that is no identity": {"m1", "fake:m1", CheckMachineClaim},
+		"with a space":                {"", "fake:m 1", CheckIdentity},
+		"with a line feed":            {"", "fake:m1\n", CheckIdentity},
+		"of the longest name":         {"", Identity("fake:" + strings.Repeat("m", 1019)), ""},
+		"of a longer one":             {"", Identity("fake:" + strings.Repeat("m", 1020)), CheckIdentity},
+		"as the grammar has it":       {"", "spelt:m1", ""},
+		"in another spelling":         {"", "spelt:M1", CheckIdentity},
+		"that the grammar refuses":    {"", "spelt:", CheckIdentity},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := goodFinding()
+			f.describe = func(d *Description) {
+				allRoads(d)
+				d.Roads[0].Identities = append(d.Roads[0].Identities, Grammar{Kind: "spelt", Parse: func(id Identity) (Identity, error) { return Identity(strings.ToLower(string(id))), nil }})
+			}
 			f.presented.Machine, f.found.Machine = c.claimed, c.found
 			r, err := f.accept(t)
 			expectRefusal(t, err, c.want)
@@ -175,7 +185,6 @@ func TestStandingsOfFindings(t *testing.T) {
 		wantMachine                        Standing
 		isResident                         bool
 	}{
-		"a road of claims": {OpenRoad{Machine: Claimed}, Proven, Proven, Claimed, "", Claimed, false},
 		"a document":       {OpenRoad{Machine: Asserted}, Proven, Proven, Asserted, "", Asserted, false},
 		"road AK":          {OpenRoad{Machine: Asserted, Residence: Asserted}, Proven, Proven, Asserted, Asserted, Asserted, true},
 		"road EK":          {OpenRoad{Machine: Proven, Residence: Proven}, Proven, Proven, Proven, Proven, Proven, true},
@@ -218,6 +227,9 @@ func TestStandingsOfFindings(t *testing.T) {
 func TestStandingsOfNothing(t *testing.T) {
 	for _, stage := range []Stage{StageHello, StageAnswer} {
 		for standing, want := range map[Standing]Check{Claimed: "", Asserted: "", Proven: "", "": CheckKind, Vouched: CheckKind, "sworn": CheckKind} {
+			if stage == StageAnswer && standing == Claimed {
+				want = CheckKind // an answer that shows nothing
+			}
 			t.Run(stage.String()+" "+string(standing), func(t *testing.T) {
 				f := goodFinding()
 				f.stage, f.found.MachineStanding = stage, standing

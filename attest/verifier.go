@@ -145,10 +145,14 @@ func newOpenKind(k Kind) (*openKind, error) {
 		switch {
 		case seen[r.Road] || r.Road < RoadAK || r.Road > RoadDocument:
 			return nil, errors.New("road " + r.Road.String() + " twice, or unknown")
-		case r.Machine.rank() < 0 || r.Residence != "" && r.Residence.rank() < 0:
+		case !r.Machine.above(Claimed):
+			return nil, errors.New("a machine of standing " + refusal.Quote(string(r.Machine)) + " on road " + r.Road.String() + ", want proven or asserted")
+		case r.Residence != "" && r.Residence.rank() < 0:
 			return nil, errors.New("a standing that evidence cannot give")
 		case len(r.Identities) == 0 || slices.ContainsFunc(r.Identities, func(g Grammar) bool { return !validKind(g.Kind) }):
 			return nil, errors.New("no identities on road " + r.Road.String() + ", or one of a malformed kind")
+		case slices.ContainsFunc(r.Identities, func(g Grammar) bool { of, reserved := keyRoads[g.Kind]; return reserved && of != r.Road }):
+			return nil, errors.New("identities " + refusal.Quotes(r.kinds()) + " on road " + r.Road.String() + ", some of them those of keys and certificates of TPMs on another")
 		}
 		r.Identities = slices.Clone(r.Identities)
 		seen[r.Road] = true
@@ -169,6 +173,10 @@ func newOpenKind(k Kind) (*openKind, error) {
 	}
 	return o, nil
 }
+
+// keyRoads are the roads of the kinds of identity that [Identity] lists: no evidence of another
+// road may call its machines by them.
+var keyRoads = map[string]Road{"ek": RoadEK, "ak": RoadAK, "othername": RoadAK}
 
 // road returns the description of a road, or nil for one that is not open.
 func (k *openKind) road(r Road) *OpenRoad {
@@ -236,7 +244,7 @@ func (v *Verifier) challenge(ctx context.Context, kind *openKind, parsed *csr.Pa
 		return nil, err
 	}
 	r.ClusterID = head.ClusterID
-	q := v.inquiry(r, version, NewBudget(helloSignatures), now)
+	q := v.inquiry(r, version, budgetOf(helloSignatures, request), now)
 	if err := q.checkSignature(ctx, checked); err != nil {
 		return nil, err
 	}

@@ -77,7 +77,7 @@ func (v *Verifier) verify(ctx context.Context, kind *openKind, parsed *csr.Parse
 	if err != nil {
 		return nil, err
 	}
-	q := v.inquiry(r, version, NewBudget(answerSignatures), now)
+	q := v.inquiry(r, version, budgetOf(answerSignatures, request), now)
 	if err := v.recall(q, kind, checked.Bundle().Provider, echo, answer.Binding()); err != nil {
 		return nil, err
 	}

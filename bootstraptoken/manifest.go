@@ -66,7 +66,8 @@ func (o *Object) RevealYAML() ([]byte, error) {
 	if err := e.Encode(manifest); err != nil {
 		return nil, err
 	}
-	return out.Bytes(), e.Close()
+	err := e.Close() // which may write
+	return out.Bytes(), err
 }
 
 // ParseManifest reads the manifest of one Secret of core/v1, in YAML or JSON, as kubectl

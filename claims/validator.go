@@ -189,13 +189,14 @@ func (c *Claims) Check() error {
 		if bound.ref == nil {
 			continue
 		}
-		if bound.kind != alive.Node || k.Pod == nil {
+		ofPod := bound.kind == alive.Node && k.Pod != nil // a pod's node, which may not have existed
+		if !ofPod {
 			objects++
 		}
 		switch {
 		case !nodename.Valid(bound.ref.Name):
 			return &Error{Check: checkPrivate, Got: string(bound.kind) + " " + refusal.OrNothing(refusal.Text(bound.ref.Name)), Want: "a DNS subdomain"}
-		case bound.ref.UID == "" && (bound.kind != alive.Node || k.Pod == nil):
+		case bound.ref.UID == "" && !ofPod:
 			return &Error{Check: checkPrivate, Got: "a " + string(bound.kind) + " without UID", Want: "a UID"}
 		}
 	}

@@ -149,3 +149,17 @@ func TestUnknownPrivateClaim(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestClaimsCheckNodeUID: a pod's node need not have existed when an API server signed; a node that
+// the token is bound to must have. A validator wants the UID of either.
+func TestClaimsCheckNodeUID(t *testing.T) {
+	w := newWorld(t)
+	w.claims.Kubernetes.Node.UID = ""
+	if err := w.claims.Check(); err != nil {
+		t.Error(err)
+	}
+	_, err := w.strict(t).Validate(testContext, w.token(t))
+	wantCheck(t, err, checkPrivate)
+	w.claims.Kubernetes.Pod = nil
+	wantCheck(t, w.claims.Check(), checkPrivate)
+}

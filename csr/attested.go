@@ -25,6 +25,10 @@ type Grant struct {
 	// IPAddresses are addresses, under the same rule. An IPv4 address may be mapped into
 	// IPv6.
 	IPAddresses []netip.Addr
+	// MachineUID is the UID of the machine where the inventory could not tell which one it is
+	// before its identity was known, such as that of a slot in a pool. It is recorded as
+	// [Machine.UID] is, and may not differ from it. "" leaves it to the inventory.
+	MachineUID string
 	// NotAfter is the latest end of any certificate, truncated to whole seconds. The zero
 	// time sets no bound.
 	NotAfter time.Time
@@ -60,7 +64,15 @@ type Attested struct {
 // A machine that [Checked.CheckMachine] refuses gives an Attested that is denied, and of which
 // nothing is issued or recorded.
 func (c *Checked) Vouch(machine string, grant Grant, details any) *Attested {
-	return &Attested{checked: c, machine: machine, grant: grant.clone(), details: details, fault: c.CheckMachine(machine)}
+	return &Attested{checked: c, machine: machine, grant: grant.clone(), details: details, fault: cmp.Or(c.CheckMachine(machine), c.checkUID(grant.MachineUID))}
+}
+
+// checkUID holds a UID that is vouched for against the inventory's.
+func (c *Checked) checkUID(uid string) error {
+	if c == nil || uid == "" || c.own.uid == "" || uid == c.own.uid {
+		return nil
+	}
+	return &Error{Check: checkInventoryMachine, Got: "the machine with UID " + refusal.Quote(uid), Want: refusal.Quote(c.own.uid) + " for node " + c.nodeName}
 }
 
 // CheckMachine holds a machine, given by its canonical identity, against what the inventory says

@@ -138,6 +138,9 @@ func Decide(err error) Decision {
 		if slices.ContainsFunc(hiddenChecks, func(c Check) bool { return errors.Is(err, c) }) {
 			d.Detail, d.Message = d.Message, cleanMessage(strings.Join(checkNames(err), ", ")+"; the log and the Event of the controller say more")
 		}
+		if e, ok := errors.AsType[noMachine](err); ok && e.said.Error() != ErrNoMachine.Error() {
+			d.Detail = cleanMessage("the inventory: " + e.said.Error() + "; " + cmp.Or(d.Detail, d.Message))
+		}
 		return d.placed()
 	}
 	return Decision{Verdict: VerdictRetry, Reason: ReasonRetry, Message: cleanMessage(err.Error())}

@@ -58,8 +58,9 @@ type Machine struct {
 	// listed.
 	IPAddresses []netip.Addr
 	// BootstrapReady says that the machine has been given what it needs to join
-	// (the Cluster API's condition BootstrapConfigReady). A machine that is not
-	// ready gets no certificate.
+	// (the Cluster API's condition BootstrapConfigReady). While it is not ready, requests with
+	// a bootstrap token are refused, and the node files again; those with a certificate do not
+	// depend on it.
 	BootstrapReady bool
 }
 

@@ -66,6 +66,29 @@ func TestInventoryHoldsEveryProvider(t *testing.T) {
 	}
 }
 
+// An authorizer may name the machine of a pool, whose UID the inventory cannot tell by the node's
+// name. What the inventory does say stands.
+func TestMachineUIDThatIsVouchedFor(t *testing.T) {
+	for name, c := range map[string]struct{ inventory, vouched, want string }{
+		"nobody's": {"", "", ""}, "the inventory's": {"uid-1", "", "uid-1"}, "of a slot": {"", "slot-7", "slot-7"},
+		"the same": {"uid-1", "uid-1", "uid-1"}, "another": {"uid-1", "uid-2", "refused"}, "a longer one": {"uid-1", "uid-11", "refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+			f.machine.UID = c.inventory
+			a := f.mustCheck(t).Vouch(goodIdentity, csr.Grant{MachineUID: c.vouched}, nil)
+			got := "refused"
+			if issued, err := newCA(t, goodOptions()).Issue(t.Context(), a); err == nil {
+				got = issued.Record.MachineUID
+			}
+			record, err := csr.RecordOf(nil, a)
+			if got != c.want || (err != nil) != (c.want == "refused") || err == nil && record.MachineUID != c.want {
+				t.Errorf("got %q, record of %q, %v, want %q", got, record.MachineUID, err, c.want)
+			}
+		})
+	}
+}
+
 // A name and a bootstrap token are not enough for a machine that is known by its TPM, on the CA
 // of the insecure provider either.
 func TestInsecureProviderHasOnlyItsOwnMachines(t *testing.T) {

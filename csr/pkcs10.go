@@ -11,6 +11,7 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
+	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -31,6 +32,9 @@ const (
 	// maxRequestSize is the length in bytes of the longest PKCS#10 request that
 	// ParsePKCS10 reads.
 	maxRequestSize = 64 << 10
+	// maxElements is the maximum number of DER elements in it, and maxForeignElements in one
+	// that may hold evidence. A client's has 35, a serving request with maxSANs 140.
+	maxElements, maxForeignElements = 256, 4096
 	// maxRSABits bounds the work of checking a signature: the time grows with the
 	// square of the modulus.
 	maxRSABits = 8192
@@ -38,7 +42,7 @@ const (
 
 // Rules of a PKCS#10 request's encoding (RFC 2986).
 const (
-	// checkRequestSize: a request has 1 to maxRequestSize bytes.
+	// checkRequestSize: a request has 1 to maxRequestSize bytes, and at most maxElements elements.
 	checkRequestSize Check = "request-size"
 	// checkRequestDER: the request is canonical DER of the right shape, with nothing
 	// after it.
@@ -119,7 +123,7 @@ type attribute struct {
 //
 // The result aliases der. The error is a [*Error].
 func ParsePKCS10(der []byte) (*PKCS10, error) {
-	return parsePKCS10(der, false)
+	return parsePKCS10(der, maxElements, false)
 }
 
 // ParseForeignPKCS10 reads a request made by other software, for the evidence that one of
@@ -129,18 +133,21 @@ func ParsePKCS10(der []byte) (*PKCS10, error) {
 // (RFC 4055, 5 requires readers to accept this). The bytes that no signature covers are then
 // not fixed, so a Policy reads requests with ParsePKCS10 only.
 func ParseForeignPKCS10(der []byte) (*PKCS10, error) {
-	return parsePKCS10(der, true)
+	return parsePKCS10(der, maxForeignElements, true)
 }
 
-func parsePKCS10(der []byte, foreign bool) (*PKCS10, error) {
-	if len(der) == 0 || len(der) > maxRequestSize {
-		return nil, &Error{Check: checkRequestSize, Got: strconv.Itoa(len(der)) + " bytes", Want: "1 to " + strconv.Itoa(maxRequestSize)}
+func parsePKCS10(request []byte, elements int, foreign bool) (*PKCS10, error) {
+	if len(request) == 0 || len(request) > maxRequestSize {
+		return nil, &Error{Check: checkRequestSize, Got: strconv.Itoa(len(request)) + " bytes", Want: "1 to " + strconv.Itoa(maxRequestSize)}
 	}
-	info, algorithm, err := splitRequest(der)
+	info, algorithm, err := splitRequest(request)
 	if err != nil {
 		return nil, err
 	}
-	p := &PKCS10{Raw: der, Info: info, InfoHash: sha256.Sum256(info)}
+	if _, err := der.CountElements("a request", request, elements); err != nil {
+		return nil, &Error{Check: checkRequestSize, Got: "over " + strconv.Itoa(elements) + " elements", Want: "fewer", Err: err}
+	}
+	p := &PKCS10{Raw: request, Info: info, InfoHash: sha256.Sum256(info)}
 	spki, err := p.readInfo(info)
 	if err != nil {
 		return nil, err
@@ -152,7 +159,7 @@ func parsePKCS10(der []byte, foreign bool) (*PKCS10, error) {
 	if err := checkSignatureAlgorithm(algorithm, keyAlg, foreign); err != nil {
 		return nil, err
 	}
-	csr, err := x509.ParseCertificateRequest(der)
+	csr, err := x509.ParseCertificateRequest(request)
 	if err != nil {
 		return nil, &Error{Check: checkRequestX509, Got: "a request that does not parse", Err: err}
 	}

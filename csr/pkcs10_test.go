@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -237,6 +238,40 @@ func TestParsePKCS10CountsBeforeItCompares(t *testing.T) {
 				t.Errorf("%d %s, %d bytes, %s: %v, %v allocations", 4000, name, len(der), parser, err, allocs)
 			}
 		}
+	}
+}
+
+// A subject, a list of names and an attribute of another's can be as long as the request may be:
+// their elements are counted before anything is made of each.
+func TestElementsOfRequests(t *testing.T) {
+	for name, fill := range map[string]func(r *requestDER, n int){
+		"attribute": func(r *requestDER, n int) { // SEQUENCE { OBJECT IDENTIFIER, SET { SEQUENCE { NULL … } } }
+			r.attributes = [][]byte{attributeDER(oid.OID("\x2a\x03"), sequence(bytes.Repeat([]byte{5, 0}, n-4)))}
+		},
+		"names": func(r *requestDER, n int) { // and SEQUENCE { SEQUENCE { OBJECT IDENTIFIER, OCTET STRING { SEQUENCE { … } } } }
+			r.attributes = withExtensions(extensionDER(oid.SubjectAltName, nil, sequence(bytes.Repeat([]byte("\x82\x01a"), n-8))))
+		},
+	} {
+		for _, over := range []int{0, 1} {
+			r := goodDER(t)
+			r.attributes = nil
+			bare, err := der.CountElements("a request", r.bytes(), maxElements)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fill(r, maxElements-bare+over)
+			if _, err := ParsePKCS10(r.bytes()); (over == 0) != (err == nil) || err != nil && !errors.Is(err, checkRequestSize) {
+				t.Errorf("%s, %d over: %v", name, over, err)
+			}
+			if _, err := ParseForeignPKCS10(r.bytes()); err != nil {
+				t.Errorf("%s, %d over, with evidence in it: %v", name, over, err)
+			}
+		}
+	}
+	r := goodDER(t)
+	r.subject = sequence(bytes.Repeat(element(0x31, sequence([]byte("\x06\x03\x55\x04\x0a\x0c\x01a"))), 300))
+	if _, err := ParsePKCS10(r.bytes()); !errors.Is(err, checkRequestSize) {
+		t.Errorf("300 organizations: %v", err)
 	}
 }
 

@@ -285,11 +285,18 @@ func (x *run) findMachine() {
 		x.cannotDecide(errNothing)
 	case errors.Is(err, ErrNoMachine) && !undecided(err):
 		x.refuseErr(&Error{Check: CheckMachineUnknown,
-			Got: "node " + refusal.Quote(x.out.nodeName), Want: "the name of a known machine", Err: ErrNoMachine})
+			Got: "node " + refusal.Quote(x.out.nodeName), Want: "the name of a known machine", Err: noMachine{err}})
 	default:
 		x.cannotDecide(err)
 	}
 }
+
+// noMachine is an inventory's answer that there is no machine. What else it says is for those
+// who run the cluster ([Decision.Detail]), and not for the requester.
+type noMachine struct{ said error }
+
+func (noMachine) Error() string   { return ErrNoMachine.Error() }
+func (e noMachine) Unwrap() error { return e.said }
 
 // errNothing says that a callback gave neither an answer nor an error.
 var errNothing = errors.New("the callback returned nothing")
@@ -303,7 +310,7 @@ var machineRules = []rule{
 	}},
 	{CheckMachineUnknown, nil, (*run).findMachine},
 	{CheckMachineNotReady, nil, func(x *run) {
-		if m := &x.out.machine; x.out.found && !m.BootstrapReady {
+		if m := &x.out.machine; x.out.found && !m.BootstrapReady && x.out.requester.Class == RequesterBootstrap {
 			x.refuse("machine "+refusal.Quote(m.Name)+" that is not ready to bootstrap", "a ready one")
 		}
 	}},

@@ -2,9 +2,12 @@ package csr_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/elliptic"
 	"crypto/x509/pkix"
 	"encoding/asn1"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -303,6 +306,32 @@ func TestPolicyRulesOfMachines(t *testing.T) {
 		{"machine of another node", func(f *requestFixture) { f.machine.NodeName = "node-2" }, rules(csr.CheckMachineOtherNode)},
 		{"machine of no node yet", func(f *requestFixture) { f.machine.NodeName = "" }, nil},
 	})
+	for _, class := range []csr.RequesterClass{csr.RequesterNode, csr.RequesterRecovery} {
+		runRuleCases(t, csr.SignerClientTPM, class, []ruleCase{
+			{"machine not ready any more", func(f *requestFixture) { f.machine.BootstrapReady = false }, nil},
+		})
+	}
+}
+
+// TestInventoryReason tells those who run the cluster what the inventory says of a machine that
+// it does not have, and not the requester.
+func TestInventoryReason(t *testing.T) {
+	for name, row := range map[string]struct {
+		err          error
+		detail, says bool
+	}{
+		"nothing more": {csr.ErrNoMachine, false, false},
+		"a reason":     {fmt.Errorf("machine-7 of MachineDeployment blue is deleted: %w", csr.ErrNoMachine), true, true},
+	} {
+		f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+		f.policy.Machines = func(context.Context, csr.Question) (*csr.Machine, error) { return nil, row.err }
+		_, err := f.check(t)
+		d := csr.Decide(err)
+		if !errors.Is(err, row.err) || d.Verdict != csr.VerdictDeny || !strings.Contains(d.Message, "no such machine") || strings.Contains(d.Message, "machine-7") ||
+			(d.Detail != "") != row.detail || strings.Contains(d.Detail, "machine-7 of MachineDeployment blue") != row.says {
+			t.Errorf("%s: %+v", name, d)
+		}
+	}
 }
 
 // Every rule of the table is broken alone by some case above or in the SAN tests;

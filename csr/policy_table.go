@@ -91,7 +91,8 @@ const (
 
 	// CheckMachineUnknown: there is a machine for the node name.
 	CheckMachineUnknown Check = "machine-unknown"
-	// CheckMachineNotReady: the machine is ready to bootstrap.
+	// CheckMachineNotReady: the machine of a request with a bootstrap token is ready to
+	// bootstrap.
 	CheckMachineNotReady Check = "machine-not-ready"
 	// CheckMachineOtherNode: the machine is not recorded under another node name.
 	CheckMachineOtherNode Check = "machine-other-node"

@@ -1,6 +1,7 @@
 package csr
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
@@ -31,7 +32,7 @@ type IssuedRecord struct {
 	// Machine is the canonical identity of the machine that was verified.
 	Machine string
 	// MachineUID is the UID of the machine in the inventory when the certificate was issued
-	// ([Machine]); "" if the inventory has none. A node's name may pass to another machine
+	// ([Machine], [Grant]); "" if it has none. A node's name may pass to another machine
 	// while the certificate of the first is still valid, and then the UIDs differ.
 	MachineUID string
 	// NodeUID is the UID of the Node object that the certificate was issued for. It is ""
@@ -105,7 +106,7 @@ func RecordOf(certificate *x509.Certificate, attested *Attested) (IssuedRecord, 
 		return IssuedRecord{}, attested.fault
 	}
 	v := attested.grant
-	r := IssuedRecord{NodeName: c.nodeName, SignerName: c.signerName, Machine: attested.machine, MachineUID: c.own.uid, NodeUID: c.own.nodeUID,
+	r := IssuedRecord{NodeName: c.nodeName, SignerName: c.signerName, Machine: attested.machine, MachineUID: cmp.Or(c.own.uid, v.MachineUID), NodeUID: c.own.nodeUID,
 		ProviderID: v.ProviderID, RequestUID: c.uid, SPKIHash: sha256.Sum256(c.pkcs10.CSR.RawSubjectPublicKeyInfo), NotAfter: v.NotAfter}
 	if certificate == nil {
 		return r, nil

@@ -38,11 +38,11 @@ start() {
 
 # began PID says when a process was started: in ticks, since which start of the machine.
 began() {
-	local stat=
-	[ ! -r "/proc/$1/stat" ] || stat=$(cat "/proc/$1/stat" 2>/dev/null) || true
+	local text='' fields=()
+	[ ! -r "/proc/$1/stat" ] || text=$(cat "/proc/$1/stat" 2>/dev/null) || true
 	# Behind the program's name, which may have spaces, it is field 20.
-	read -r -a stat <<<"${stat##*)}"
-	echo "${stat[19]:-gone} $(cat /proc/sys/kernel/random/boot_id)"
+	read -r -a fields <<<"${text##*)}"
+	echo "${fields[19]:-gone} $(cat /proc/sys/kernel/random/boot_id)"
 }
 
 # runs NAME says whether what was started still runs. Somebody else may have its number by now.
@@ -53,12 +53,12 @@ runs() {
 
 # stop_one NAME stops it. What was started by setsid is a process group of its own.
 stop_one() {
-	local pid rest
+	local pid
 	if ! runs "$1"; then
 		rm -f "$dir/$1.pid"
 		return 0
 	fi
-	read -r pid rest <"$dir/$1.pid"
+	read -r pid _ <"$dir/$1.pid"
 	rm "$dir/$1.pid"
 	kill -- "-$pid" 2>/dev/null || return 0
 	for _ in $(seq 100); do

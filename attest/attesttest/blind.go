@@ -23,8 +23,18 @@ func (w *World) blindAttacks() []Attack {
 		noun = "evidence"
 	} else {
 		attacks = append(attacks, blind("document-value-replaced", "Machine-1's document is over another value, in whose place the right one was written.", func(b *blank, getsIn func([]byte) bool) {
-			other := forge.Derive("value of another challenge", len(b.value))
-			respelled(b.sign(MachineOne, other), other[:b.size], b.value[:b.size], getsIn)
+			other := bytes.Clone(b.value) // but for one bit, so that little of what spells it is another
+			other[b.size/2] ^= 1
+			document := b.sign(MachineOne, other)
+			if respelled(document, other[:b.size], b.value[:b.size], getsIn) {
+				return
+			}
+			for range 32 { // signatures may have several lengths
+				if right := b.sign(MachineOne, b.value); len(right) == len(document) {
+					spliced(document, right, getsIn)
+					return
+				}
+			}
 		}))
 	}
 	return append(attacks, blind(noun+"-bytes-not-covered", "A byte of the "+noun+" was changed.", func(b *blank, getsIn func([]byte) bool) {
@@ -71,7 +81,10 @@ func (a *attempt) blank(ctx context.Context) *blank {
 	}
 	f := t.On(MachineOne, forge.Join{})
 	f.Bundle()
-	b.size = min(a.options.Documents.Kind.Describe().Statements[0].Size, len(b.value))
+	b.size = len(b.value)
+	for _, s := range a.options.Documents.Kind.Describe().Statements {
+		b.size = min(b.size, s.Size)
+	}
 	b.filled = func(document []byte) *csr.Request { filling = document; return f.Answer() }
 	return b
 }
@@ -81,7 +94,7 @@ func (a *attempt) blank(ctx context.Context) *blank {
 func blind(name, what string, search func(b *blank, getsIn func(document []byte) bool)) Attack {
 	return Attack{Name: name, Class: classStatement, Description: what, make: func(ctx context.Context, a *attempt) (request *csr.Request, err error) {
 		b := a.blank(ctx)
-		err = forge.Shut("no document says in plain bytes, hex or base64 what would be replaced")
+		err = forge.Shut("no document says what would be replaced")
 		search(b, func(document []byte) bool {
 			request, err = b.filled(document), nil
 			return faultOf(classStatement, a.issue(ctx, a.provider, request)) != ""
@@ -163,4 +176,28 @@ func respelled(document, was, is []byte, getsIn func([]byte) bool) bool {
 			return getsIn(slices.Concat(document[:at[0]], []byte(encoding.EncodeToString(b)), document[at[1]:]))
 		})
 	})
+}
+
+// spliced tries a document with a part of another one in it: one place where they differ, or
+// some in a row, but not all. It finds what is spelt in a way that respelled does not know.
+func spliced(document, other []byte, getsIn func([]byte) bool) {
+	var places [][2]int
+	for i := range document {
+		switch n := len(places); {
+		case document[i] == other[i]:
+		case n > 0 && places[n-1][1] == i:
+			places[n-1][1]++
+		default:
+			places = append(places, [2]int{i, i + 1})
+		}
+	}
+	tries := 0
+	for width := 1; width < len(places); width++ {
+		for n := 0; n+width <= len(places) && tries < maxPlaces; n++ {
+			from, to := places[n][0], places[n+width-1][1]
+			if tries++; getsIn(slices.Concat(document[:from], other[from:to], document[to:])) {
+				return
+			}
+		}
+	}
 }

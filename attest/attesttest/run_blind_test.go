@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
+	"encoding/base64"
 	"math/big"
 	"slices"
 	"testing"
@@ -26,6 +27,7 @@ import (
 type device struct {
 	signature, value, identity bool // unsigned, or read from an unsigned field
 	undated                    bool // documents have no date
+	spelt                      bool // values have a spelling of the company's own
 	chainless                  bool // certificates are by anybody
 	company                    *company
 }
@@ -51,6 +53,17 @@ func (k *device) digest(d deviceDocument) []byte {
 	return digest[:]
 }
 
+// spell turns a value into its spelling, and back.
+func (k *device) spell(value []byte) []byte {
+	value = bytes.Clone(value)
+	for i := range value {
+		if k.spelt {
+			value[i] ^= byte(i + 1)
+		}
+	}
+	return value
+}
+
 const checkDevice attest.Check = "device-document"
 
 func (k *device) read(data []byte) (d deviceDocument, leaf *x509.Certificate, c *document.Claims, err error) {
@@ -61,7 +74,7 @@ func (k *device) read(data []byte) (d deviceDocument, leaf *x509.Certificate, c 
 	if leaf == nil {
 		return d, nil, nil, &attest.Error{Check: checkDevice, Got: "no document", Err: err}
 	}
-	c = &document.Claims{Machine: attest.Identity("device:" + leaf.Subject.SerialNumber), Value: d.Value}
+	c = &document.Claims{Machine: attest.Identity("device:" + leaf.Subject.SerialNumber), Value: k.spell(d.Value)}
 	if k.identity {
 		c.Machine = attest.Identity(d.Machine)
 	}
@@ -154,7 +167,7 @@ func (m *deviceMachine) Machine(context.Context) (attest.Identity, error) {
 }
 
 func (m *deviceMachine) Document(_ context.Context, value []byte) (_ []byte, err error) {
-	d := deviceDocument{Certificate: m.certificate.Raw, Machine: "device:" + m.name, Value: value}
+	d := deviceDocument{Certificate: m.certificate.Raw, Machine: "device:" + m.name, Value: m.kind.spell(value)}
 	if !m.kind.undated {
 		d.Time = m.at.Unix()
 	}
@@ -187,6 +200,7 @@ func TestBlindAttacks(t *testing.T) {
 		"no signature checked":       {device{signature: true}, []string{"document-bytes-not-covered", "document-value-replaced"}},
 		"no certificate checked":     {device{chainless: true}, []string{"document-forged"}},
 		"the value is not signed":    {device{value: true}, []string{"document-value-replaced"}},
+		"nor is one that is hidden":  {device{value: true, spelt: true}, []string{"document-value-replaced"}},
 		"the identity is not signed": {device{identity: true}, []string{"document-identity-replaced"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -256,6 +270,108 @@ func TestBlindAttacksOnEvidence(t *testing.T) {
 				return &csr.Bundle{Request: a.Request, Provider: "ticket/v1", Data: data}, nil
 			}})
 			expectGotIn(t, &ticketProvider{null{w.Config.Policy}, w, c.covers}, w, append(c.want, "evidence-of-yesterday")) // a ticket has no date
+		})
+	}
+}
+
+// TestUndated: nothing but the two attacks on dates is left out.
+func TestUndated(t *testing.T) {
+	var left []string
+	for _, a := range attacksIn((&device{}).world(t)) {
+		left = append(left, a.Name)
+	}
+	for _, a := range attacksIn((&device{undated: true}).world(t)) {
+		left = slices.DeleteFunc(left, func(name string) bool { return name == a.Name })
+	}
+	if want := []string{"document-of-yesterday", "document-of-tomorrow"}; !slices.Equal(left, want) {
+		t.Errorf("left out: %q, want %q", left, want)
+	}
+}
+
+// TestRespelled lists what is tried where a value stands in a document.
+func TestRespelled(t *testing.T) {
+	was, is := []byte("value-1"), []byte("value-2")
+	inside := base64.RawURLEncoding.EncodeToString
+	for name, c := range map[string]struct {
+		document string
+		want     []string
+	}{
+		"nowhere":      {"value-3", nil},
+		"as it is":     {"<value-1>", []string{"<value-2>"}},
+		"twice":        {"value-1,value-1", []string{"value-2,value-2", "value-2,value-1", "value-1,value-2"}},
+		"in hex":       {"76616c75652d31", []string{"76616c75652d32"}},
+		"in upper hex": {"76616C75652D31", []string{"76616C75652D32"}},
+		"in base64":    {"dmFsdWUtMQ==", []string{"dmFsdWUtMg==", "dmFsdWUtMg=="}}, // in both alphabets
+		"inside of base64": {inside([]byte("{a: value-1}")) + "." + inside([]byte("{>>>?: 76616c75652d31}")),
+			[]string{inside([]byte("{a: value-2}")) + "." + inside([]byte("{>>>?: 76616c75652d31}")), inside([]byte("{a: value-1}")) + "." + inside([]byte("{>>>?: 76616c75652d32}"))}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var tried []string
+			if respelled([]byte(c.document), was, is, func(d []byte) bool { tried = append(tried, string(d)); return false }) {
+				t.Error("something got in")
+			}
+			if !slices.Equal(tried, c.want) {
+				t.Errorf("tried %q, want %q", tried, c.want)
+			}
+			for n := range c.want { // and nothing more, once one gets in
+				tries := 0
+				if got := respelled([]byte(c.document), was, is, func([]byte) bool { tries++; return tries > n }); !got || tries != n+1 {
+					t.Errorf("got in: %t after %d tries, want true after %d", got, tries, n+1)
+				}
+			}
+		})
+	}
+}
+
+// TestDifferences: identities are replaced whole and part by part.
+func TestDifferences(t *testing.T) {
+	want := [][2]string{{"aws:aws/r1/i-0123", "aws:aws/r2/i-4567"}, {"r1", "r2"}, {"i-0123", "i-4567"}}
+	if got := differences(want[0][0], want[0][1]); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := differences("a:b/c", "a:d"); !slices.Equal(got, [][2]string{{"a:b/c", "a:d"}, {"b", "d"}}) {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestWithAnotherByte: each byte of a short document is changed, and bytes all over a long one.
+// One that has a free bit is covered.
+func TestWithAnotherByte(t *testing.T) {
+	for size, want := range map[int]int{0: 0, 1: 1, maxPlaces: maxPlaces, maxPlaces + 1: maxPlaces, 10*maxPlaces + 3: maxPlaces} {
+		document, places := make([]byte, size), map[int]bool{}
+		(&blank{}).withAnotherByte(document, func(d []byte) bool {
+			i := bytes.IndexFunc(d, func(r rune) bool { return r != 0 })
+			places[i] = true
+			return d[i] == 1 // and 4 is refused
+		})
+		if len(places) != want || want > 0 && (!places[0] || size <= maxPlaces && !places[size-1]) {
+			t.Errorf("%d bytes: %d places, want %d", size, len(places), want)
+		}
+	}
+	b, tries := &blank{}, 0
+	b.withAnotherByte(make([]byte, 4), func(d []byte) bool { tries++; return d[2] != 0 })
+	if tries != 4 || b.place != ", at byte 2 of 4" {
+		t.Errorf("%d tries%s, want 4, at byte 2 of 4", tries, b.place)
+	}
+}
+
+// TestSpliced lists what is tried of two documents.
+func TestSpliced(t *testing.T) {
+	for name, c := range map[string]struct {
+		document, other string
+		want            []string
+	}{
+		"the same":     {"value:1,sig:x", "value:1,sig:x", nil},
+		"one place":    {"value:1,sig:x", "value:2,sig:x", nil}, // the other document, which is good
+		"two places":   {"value:1,sig:xx", "value:2,sig:yy", []string{"value:2,sig:xx", "value:1,sig:yy"}},
+		"three places": {"1,a,x", "2,b,y", []string{"2,a,x", "1,b,x", "1,a,y", "2,b,x", "1,b,y"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var tried []string
+			spliced([]byte(c.document), []byte(c.other), func(d []byte) bool { tried = append(tried, string(d)); return false })
+			if !slices.Equal(tried, c.want) {
+				t.Errorf("tried %q, want %q", tried, c.want)
+			}
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -118,6 +119,9 @@ func intersect(r *attest.Result, a, b *attest.Authorization) (*attest.Authorizat
 		both.ProviderID = a.ProviderID
 	case a.ProviderID != "" && b.ProviderID != "":
 		return nil, attest.NotMember("machine " + string(r.Machine) + " with two provider IDs, " + a.ProviderID + " and " + b.ProviderID)
+	}
+	if both.MachineUID = cmp.Or(a.MachineUID, b.MachineUID); b.MachineUID != "" && b.MachineUID != both.MachineUID {
+		return nil, attest.NotMember("machine " + string(r.Machine) + " with two UIDs, " + a.MachineUID + " and " + b.MachineUID)
 	}
 	for _, name := range a.DNSNames {
 		if slices.ContainsFunc(b.DNSNames, func(other string) bool { return strings.EqualFold(other, name) }) {

@@ -38,9 +38,12 @@ func TestBothIntersects(t *testing.T) {
 			csr.Grant{DNSNames: []string{"A.example"}}},
 		"addresses": {csr.Grant{IPAddresses: []netip.Addr{ip, other}}, csr.Grant{IPAddresses: []netip.Addr{mapped}},
 			csr.Grant{IPAddresses: []netip.Addr{ip}}},
-		"one end":     {csr.Grant{NotAfter: at}, csr.Grant{}, csr.Grant{NotAfter: at}},
-		"other end":   {csr.Grant{}, csr.Grant{NotAfter: at}, csr.Grant{NotAfter: at}},
-		"earlier end": {csr.Grant{NotAfter: at.Add(1)}, csr.Grant{NotAfter: at}, csr.Grant{NotAfter: at}},
+		"a slot by one":  {csr.Grant{MachineUID: "s"}, csr.Grant{}, csr.Grant{MachineUID: "s"}},
+		"by the other":   {csr.Grant{}, csr.Grant{MachineUID: "s"}, csr.Grant{MachineUID: "s"}},
+		"a slot by both": {csr.Grant{MachineUID: "s"}, csr.Grant{MachineUID: "s"}, csr.Grant{MachineUID: "s"}},
+		"one end":        {csr.Grant{NotAfter: at}, csr.Grant{}, csr.Grant{NotAfter: at}},
+		"other end":      {csr.Grant{}, csr.Grant{NotAfter: at}, csr.Grant{NotAfter: at}},
+		"earlier end":    {csr.Grant{NotAfter: at.Add(1)}, csr.Grant{NotAfter: at}, csr.Grant{NotAfter: at}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := 0
@@ -74,6 +77,7 @@ func TestBothRefuses(t *testing.T) {
 		"no first":            {nil, says(yes, nil, &asked), 0, attest.CheckMembership},
 		"no second":           {says(yes, nil, &asked), nil, 1, attest.CheckMembership},
 		"two provider IDs":    {says(p, nil, &asked), says(q, nil, &asked), 2, attest.CheckMembership},
+		"two slots":           {says(&csr.Grant{MachineUID: "s"}, nil, &asked), says(&csr.Grant{MachineUID: "t"}, nil, &asked), 2, attest.CheckMembership},
 		"two nodes":           {says(p, nil, &asked), attest.AuthorizerFunc(other), 2, attest.CheckMembership},
 	} {
 		t.Run(name, func(t *testing.T) {

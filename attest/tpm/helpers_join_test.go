@@ -54,11 +54,12 @@ type countingKind struct {
 	last *attest.Budget
 }
 
-// costOf is what the last request that f makes costs: signatures and encryptions.
-func (k *countingKind) costOf(f func()) [2]int {
+// costOf is what the last request that f makes costs: signatures, encryptions, and all work.
+func (k *countingKind) costOf(f func()) (cost [3]int) {
 	k.last = &attest.Budget{}
 	f()
-	return [2]int{k.last.Signatures(), k.last.Encryptions()}
+	cost[0], cost[1], cost[2] = k.last.Spent()
+	return cost
 }
 
 func (k *countingKind) ReadHello(e *attest.Evidence) (attest.HelloEvidence, error) {

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-tpm/tpm2"
+
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
@@ -26,6 +28,10 @@ func TestKindConfig(t *testing.T) {
 	named, other := one, one
 	named.Profile.Identity, other.Profile.Identity = []tpmcert.IdentitySource{tpmcert.OtherNameIdentity{}}, []tpmcert.IdentitySource{tpmcert.OtherNameIdentity{}}
 	other.Roots = []*x509.Certificate{tpmlab.Sign(t, nil, "another root", nil).Cert}
+	quotes, err := NewPCRPolicy([]statement.PCR{pcrOf(tpm2.TPMAlgSHA256, 7, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		config KindConfig
 		roads  []attest.Road // nil for a refusal
@@ -37,6 +43,11 @@ func TestKindConfig(t *testing.T) {
 		"a zero issuer":               {KindConfig{AKIssuers: []tpmcert.Issuer{{}}}, nil},
 		"a zero issuer after another": {KindConfig{AKIssuers: []tpmcert.Issuer{one, {}}}, nil},
 		"OtherNames of two roots":     {KindConfig{AKIssuers: []tpmcert.Issuer{named, other}}, nil},
+		"a quote policy":              {KindConfig{EKs: ek, QuotePolicy: quotes}, []attest.Road{attest.RoadEK}},
+		"one of others":               {KindConfig{EKs: ek, QuotePolicy: &anyBoot{}}, []attest.Road{attest.RoadEK}},
+		"a zero one":                  {KindConfig{EKs: ek, QuotePolicy: &PCRPolicy{}}, nil},
+		"a nil one":                   {KindConfig{EKs: ek, QuotePolicy: (*PCRPolicy)(nil)}, nil},
+		"a nil one of others":         {KindConfig{EKs: ek, QuotePolicy: (*anyBoot)(nil)}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k, err := NewKind(c.config)

@@ -74,8 +74,9 @@ func counts(a *statement.Attestation) string {
 // checkPCRPolicy: a quoted PCR does not have a value that the policy accepts.
 const checkPCRPolicy refusal.Check = "pcr-policy"
 
-// CheckQuotePolicy: a quote policy is empty, so it requires nothing. The fault is the
-// caller's, not the evidence's.
+// CheckQuotePolicy: a quote policy is empty, so it requires nothing, or is misconfigured. The
+// fault is the operator's and not the evidence's, so CheckQuote returns it together with
+// [refusal.ErrRetry].
 const CheckQuotePolicy refusal.Check = "quote-policy"
 
 // Measured is what a node has shown about its boot.
@@ -90,14 +91,16 @@ type Measured struct {
 
 // QuotePolicy decides whether a node may have booted what its quote says. It must
 // refuse what the quote does not cover: [statement.Quoted.Value] does.
+//
+// One with a method Validate() error is asked by [NewKind] whether it can decide anything.
 type QuotePolicy interface {
 	// CheckQuote returns nil to accept. A [*refusal.Error] is a refusal; an error that wraps
 	// refusal.ErrRetry leaves the decision open. m and its Quote are not nil.
 	CheckQuote(ctx context.Context, m *Measured) error
 }
 
-// PCRPolicy is a [QuotePolicy] that accepts exact values. The zero value refuses
-// everything; [NewPCRPolicy] makes one.
+// PCRPolicy is a [QuotePolicy] that accepts exact values. The zero value decides
+// nothing; [NewPCRPolicy] makes one.
 type PCRPolicy struct {
 	sets [][]statement.PCR
 }
@@ -149,8 +152,8 @@ func checkGoodValues(set []statement.PCR) error {
 // with the check "quote-missing", [statement.CheckPCRNotQuoted] or the check "pcr-policy" and,
 // if there are several sets, its cause is the error of the first one.
 func (p *PCRPolicy) CheckQuote(_ context.Context, m *Measured) error {
-	if p == nil || len(p.sets) == 0 {
-		return tpmwire.Refuse(CheckQuotePolicy, "no values", "NewPCRPolicy")
+	if err := p.Validate(); err != nil {
+		return err
 	}
 	if m == nil || m.Quote == nil {
 		return tpmwire.Refuse(checkQuoteMissing, "an answer without a quote", "one with a quote")
@@ -170,6 +173,14 @@ func (p *PCRPolicy) CheckQuote(_ context.Context, m *Measured) error {
 	}
 	return &refusal.Error{Check: checkPCRPolicy, Got: "none of " + strconv.Itoa(len(p.sets)) + " sets of values",
 		Want: "one of them", Err: first}
+}
+
+// Validate returns an error with [CheckQuotePolicy] for a policy that [NewPCRPolicy] did not make.
+func (p *PCRPolicy) Validate() error {
+	if p == nil || len(p.sets) == 0 {
+		return &refusal.Error{Check: CheckQuotePolicy, Got: "no values", Want: "NewPCRPolicy", Err: refusal.ErrRetry}
+	}
+	return nil
 }
 
 func checkSet(set []statement.PCR, q *statement.Quoted) error {

@@ -2,6 +2,7 @@ package tpm
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -102,9 +103,20 @@ func TestNewPCRPolicyRefuses(t *testing.T) {
 func TestZeroPCRPolicyRefuses(t *testing.T) {
 	m := quotedForPolicy(t)
 	for name, p := range map[string]*PCRPolicy{"nil": nil, "zero": {}} {
-		t.Run(name, func(t *testing.T) { tpmlab.ExpectCheck(t, p.CheckQuote(t.Context(), m), CheckQuotePolicy) })
+		t.Run(name, func(t *testing.T) {
+			err := p.CheckQuote(t.Context(), m)
+			tpmlab.ExpectCheck(t, err, CheckQuotePolicy)
+			if !errors.Is(err, refusal.ErrRetry) {
+				t.Errorf("%v denies a machine for the operator's mistake", err)
+			}
+		})
 	}
 }
+
+// anyBoot is a policy of others, which has no method Validate.
+type anyBoot struct{}
+
+func (*anyBoot) CheckQuote(context.Context, *Measured) error { return nil }
 
 func TestDefaultPCRs(t *testing.T) {
 	if got := DefaultPCRs()[0].PCRs(); !slices.Equal(got, []int{0, 1, 2, 3, 4, 5, 6, 7}) {

@@ -183,7 +183,7 @@ func audiences(to *[]string) reader {
 // attestations reads lists of strings, in each of which null is "", under any name.
 func attestations(to **claims.Attestations) reader {
 	return func(name string, value []byte) error {
-		if err := object()(name, value); err != nil || isNull(value) {
+		if err := object()(name, value); err != nil {
 			return err
 		}
 		var all map[string][]string

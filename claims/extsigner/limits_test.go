@@ -113,6 +113,20 @@ func TestServiceLimits(t *testing.T) {
 	if err := sign(timeless); !errors.Is(err, checkSignerClaims) {
 		t.Errorf("without iat: %v", err)
 	}
+	ending := goodClaims()
+	ending.IssuedAt.Unix, ending.NotBefore.Unix, ending.Expiry.Unix = ending.IssuedAt.Unix-660, ending.NotBefore.Unix-660, ending.IssuedAt.Unix-60
+	if err := sign(ending); err != nil {
+		t.Errorf("ended as long ago as clocks may be apart: %v", err)
+	}
+	if ending.Expiry.Unix--; !errors.Is(sign(ending), checkSignerClaims) {
+		t.Error("a second longer ago: signed")
+	}
+	config := serviceConfig(t, newClock())
+	config.MaxTokenLifetime, config.Keys = maxLifetime, overlap{config.Keys, time.Minute, maxLifetime + time.Minute}
+	s = newService(t, config)
+	if timeless.Expiry = goodClaims().Expiry; !errors.Is(sign(timeless), checkSignerClaims) {
+		t.Error("without iat, and for as long as can be: signed")
+	}
 	if _, err := new(Service).Metadata(testContext); !errors.Is(err, refusal.CheckConfig) {
 		t.Error(err)
 	}

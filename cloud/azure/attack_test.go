@@ -230,8 +230,8 @@ func certificateAttacks() []attack {
 		{name: "name-with-an-empty-first-label", want: checkName, make: names(".metadata.azure.com")},
 		{name: "name-with-an-empty-label", want: checkName, make: names("eastus..metadata.azure.com")},
 		{name: "bytes-after-the-certificates-signature", want: checkEncoding, make: func(_ *bench, p *parts) {
-			body := cryptobyte.String(p.Certificates[0])
-			body.ReadASN1(&body, casn1.SEQUENCE)
+			in, body := cryptobyte.String(p.Certificates[0]), cryptobyte.String(nil)
+			in.ReadASN1(&body, casn1.SEQUENCE)
 			p.Certificates[0] = tlv(0x30, body, tlv(0x04, []byte("anything at all")))
 		}},
 		{name: "usage-clients", want: checkCertificate, make: signedBy(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} })},

@@ -152,18 +152,11 @@ func nonceOf(value []byte) string {
 
 // value is the first 16 bytes of the qualifying data that the document covers.
 func (d *Document) value() ([]byte, error) {
-	digits, ours := strings.CutPrefix(d.Nonce, label)
-	n, ok := new(big.Int).SetString(digits, base)
-	if !ours || !ok || n.Sign() < 0 || n.BitLen() > 8*valueSize {
-		return nil, badNonce(d.Nonce)
+	n, ok := new(big.Int).SetString(strings.TrimPrefix(d.Nonce, label), base)
+	if ok && n.BitLen() <= 8*valueSize {
+		if value := n.FillBytes(make([]byte, valueSize)); nonceOf(value) == d.Nonce { // label, sign and zeros among them
+			return value, nil
+		}
 	}
-	value := n.FillBytes(make([]byte, valueSize))
-	if nonceOf(value) != d.Nonce {
-		return nil, badNonce(d.Nonce)
-	}
-	return value, nil
-}
-
-func badNonce(nonce string) error {
-	return refuse(checkNonce, refusal.Quote(nonce), label+" and 22 characters of base 62")
+	return nil, refuse(checkNonce, refusal.Quote(d.Nonce), label+" and 22 characters of base 62")
 }

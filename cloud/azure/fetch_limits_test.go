@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -272,9 +273,20 @@ func TestFetcherWithoutRoots(t *testing.T) {
 	if _, unknown := errors.AsType[x509.UnknownAuthorityError](f.Check(t.Context())); !unknown {
 		t.Errorf("check: %v", f.Check(t.Context()))
 	}
-	f = NewHTTPFetcher(HTTPFetcherOptions{Transport: redirect(server.Client().Transport)})
+	for _, host := range issuerHosts() {
+		if err := f.Check(t.Context()); !strings.Contains(err.Error(), host+": ") {
+			t.Errorf("%v does not name %s", err, host)
+		}
+	}
+	trusting := redirect(server.Client().Transport)
+	f = NewHTTPFetcher(HTTPFetcherOptions{Transport: tripper(func(r *http.Request) (*http.Response, error) {
+		if r.URL.Host != issuerHosts()[1] {
+			return nil, errors.New("no route")
+		}
+		return trusting.RoundTrip(r)
+	})})
 	if err := f.Check(t.Context()); err != nil {
-		t.Errorf("with roots, and an answer of any kind: %v", err)
+		t.Errorf("with roots, one host and an answer of any kind: %v", err)
 	}
 	if err := (*HTTPFetcher)(nil).Check(t.Context()); err == nil {
 		t.Error("no fetcher")

@@ -77,7 +77,10 @@ func NewHTTPFetcher(opts HTTPFetcherOptions) *HTTPFetcher {
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 }
 
-var errNoFetcher = errors.New("no fetcher")
+var (
+	errNoFetcher = errors.New("no fetcher")
+	errNoHost    = errors.New("no host of issuers answers")
+)
 
 // FetchIssuer returns the certificate at a URL of one of the hosts, and nil for other URLs and
 // where there is none.
@@ -182,20 +185,20 @@ func (f *HTTPFetcher) get(ctx context.Context, method string, u *url.URL) (*http
 	return response, nil
 }
 
-// Check asks every host for its first page, and returns an error that names those that gave no
-// answer. Any answer will do: it shows that the network, the proxy and the roots let this
+// Check asks the hosts for their first page until one answers, and returns an error that says
+// why none did. Any answer will do: it shows that the network, the proxy and the roots let this
 // fetcher through, before a node depends on it.
 func (f *HTTPFetcher) Check(ctx context.Context) error {
 	if f == nil || len(f.hosts) == 0 {
 		return errNoFetcher
 	}
-	var failed error
+	failed := errNoHost
 	for _, host := range f.hosts {
 		response, err := f.get(ctx, http.MethodHead, &url.URL{Scheme: "https", Host: host, Path: "/"})
 		if err == nil {
-			err = response.Body.Close()
+			return response.Body.Close()
 		}
-		failed = errors.Join(failed, err)
+		failed = fmt.Errorf("%w; %w", failed, err)
 	}
 	return failed
 }

@@ -100,6 +100,10 @@ func TestInventory(t *testing.T) {
 		"aws:///i-0123456789abcdef0":                          "nitro-inventory",
 		"aws://us-east-2a/i-0123456789abcdef0":                "nitro-inventory",
 		"aws://":                                              "nitro-inventory",
+		"aws:///us-east-2a":                                   "nitro-inventory",
+		"aws:///us-east-2a/x/i-0123456789abcdef0":             "nitro-inventory",
+		"AWS:///us-east-2a/i-0fedcba9876543210":               "nitro-inventory",
+		"Azure://8a205152":                                    "nitro-inventory",
 		"gce://example-project/europe-west1-b/vm-1":           "nitro-inventory",
 		"azure:///subscriptions/8a205152-b25a-417f-a676-8046": "nitro-inventory",
 	} {

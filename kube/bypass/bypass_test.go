@@ -441,6 +441,11 @@ func TestWatch(t *testing.T) {
 		return w
 	}
 	w, loud := newWatch(false), newWatch(true)
+	for name, w := range map[string]*Watch{"nil": nil, "zero": {}} {
+		if err := w.Check(nil); err == nil {
+			t.Errorf("a %s watch is ready", name)
+		}
+	}
 	for _, w := range []*Watch{w, loud} {
 		if err := w.Check(nil); err == nil {
 			t.Error("ready before anybody has looked")

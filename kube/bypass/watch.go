@@ -147,6 +147,9 @@ func (w *Watch) tell(ctx context.Context, f *Finding) {
 // Check is a readiness check (healthz.Checker). It returns an error while there is a way
 // around, or while it is not known whether there is one.
 func (w *Watch) Check(*http.Request) error {
+	if w == nil || w.c.Finder == nil {
+		return errNotLooked
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.c.InsecureAllow && !errors.Is(w.err, errNotLooked) {

@@ -85,7 +85,8 @@ func (r *Reconciler) completed(ctx context.Context, nodeName, uid string, leaf *
 	return r.completeIn(ctx, record, uid, leaf)
 }
 
-// completeIn does this in a record.
+// completeIn does this in a record. A certificate that says something else than was admitted is
+// not recorded, but the name does not rest before it has ended.
 func (r *Reconciler) completeIn(ctx context.Context, record *membership.Record, uid string, leaf *x509.Certificate) error {
 	for i := range record.Issued {
 		issued := &record.Issued[i]
@@ -96,6 +97,11 @@ func (r *Reconciler) completeIn(ctx context.Context, record *membership.Record, 
 			continue
 		}
 		completed, err := issued.Completed(leaf)
+		if err != nil && leaf.NotAfter.After(record.LastEnd) { // it was signed long after the approval
+			if _, raised := r.c.Records.Bind(ctx, record, leaf.NotAfter, nil); raised != nil {
+				return raised
+			}
+		}
 		if err != nil {
 			return err
 		}

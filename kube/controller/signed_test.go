@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"strings"
 	"testing"
@@ -106,6 +107,61 @@ func (r *asked) Bind(_ context.Context, record *membership.Record, _ time.Time, 
 		return nil, &attest.Error{Check: membership.CheckRegistryConflict, Err: refusal.ErrRetry}
 	}
 	return record, nil
+}
+
+// raised is a registry with one record, whose last end is raised.
+type raised struct {
+	oneRecord
+	ends []time.Time
+	err  error
+}
+
+func (r *raised) Bind(_ context.Context, record *membership.Record, lastEnd time.Time, issued *csr.IssuedRecord) (*membership.Record, error) {
+	if issued == nil {
+		r.ends = append(r.ends, lastEnd)
+	}
+	return record, r.err
+}
+
+// TestSignedLongAfterItsApproval: a certificate that outlives what was admitted is not recorded,
+// and the name is kept until it has ended. If that cannot be written, it is tried again.
+func TestSignedLongAfterItsApproval(t *testing.T) {
+	for name, row := range map[string]struct {
+		late   time.Duration
+		err    error
+		alarm  bool
+		raised bool
+	}{
+		"in time":        {0, nil, false, false},
+		"late":           {time.Second, nil, true, true},
+		"late, and lost": {time.Second, &attest.Error{Check: membership.CheckRegistryConflict, Err: refusal.ErrRetry}, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := new(raised)
+			w := newWorld(t, func(c *Config) { c.Records = r })
+			admitted := w.now.Add(time.Hour).Truncate(time.Second)
+			o := w.create("request", builtIn, signed(t, admitted.Add(row.late)))
+			leaf, err := leafOf(o.Status.Certificate)
+			if err != nil {
+				t.Fatal(err)
+			}
+			key, err := csr.SPKIHash(leaf.PublicKey)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.err, r.record = row.err, &membership.Record{State: membership.StateBound, LastEnd: admitted, Issued: []csr.IssuedRecord{
+				{NodeName: "node-1", SignerName: builtIn, RequestUID: string(o.UID), SPKIHash: key, NotAfter: admitted}}}
+			if err := w.reconciler.recordSigned(t.Context(), o); !errors.Is(err, row.err) || err != nil && row.err == nil {
+				t.Errorf("got %v, want %v", err, row.err)
+			}
+			if (len(r.ends) != 0) != row.raised || row.raised && !r.ends[0].Equal(leaf.NotAfter) {
+				t.Errorf("the last end was raised to %v, want %t", r.ends, row.raised)
+			}
+			if told := strings.Contains(strings.Join(w.events.notes, "\n"), reasonUnattested); told != row.alarm {
+				t.Errorf("Events %q, want an alarm: %t", w.events.notes, row.alarm)
+			}
+		})
+	}
 }
 
 // TestRecordedByCache records certificates by what a cache has: the registry is asked where

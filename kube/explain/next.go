@@ -101,8 +101,8 @@ func (x *Explanation) nextOfMembership(held *membership.Held) Next {
 		return Next{operator, "the inventory knows node " + name + " by " + x.byOther + ": somebody on the machine may want to step down; if it is to come by " +
 			x.Reading.Provider + " from now on, change evidence of its entry, and kubectl nodeattest release " + name}
 	case x.admitted && x.Reading.Road == attest.RoadDocument && len(r.Issued) != 0 && x.Request.User.Username != csr.NodeUserPrefix+name:
-		return Next{operator, "the machine is node " + name + ", and somebody on it asks for another key with a bootstrap token: that waits until " +
-			r.LastEnd.Format(time.RFC3339) + ", when its last certificate has expired, or until kubectl nodeattest release " + name}
+		return Next{operator, "the machine is node " + name + ", and somebody on it asks for another key with a bootstrap token: " +
+			"if it is the node, which has lost its key: kubectl nodeattest release " + name}
 	case x.admitted:
 		return Next{node, "it is admitted by now and files again by itself"}
 	case r != nil && r.State == membership.StateResting && r.Machine == machine && held.Machine == nil:

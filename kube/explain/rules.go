@@ -190,7 +190,9 @@ func (x *Explanation) addMembership(ctx context.Context, f *Facts, inventory *cs
 		row.Want = "whether it is " + string(held.Name.Machine)
 		return &held, nil
 	}
-	if err := held.Admit(&claim, f.Now); err != nil {
+	asked := claim
+	asked.Machine = cmp.Or(claim.Machine, "unread:machine")
+	if err := held.Admit(&asked, f.Now); err != nil {
 		row = broken(err, attest.CheckMembership)
 	} else if held.Name != nil && held.Name.State == membership.StateBound {
 		row = Rule{Name: string(attest.CheckMembership), State: Kept}

@@ -167,7 +167,8 @@ var (
 )
 
 // Check is a readiness check (healthz.Checker). It returns an error while nothing can be
-// verified, and while rotation has failed for as long as a key is used.
+// verified, and, if the keeper rotates the keys, while that has failed for as long as a key is
+// used.
 func (k *Keeper) Check(*http.Request) error {
 	now, last := k.c.Now(), k.last.Load()
 	age, active := now.Sub(last.at), last.active(now)
@@ -178,7 +179,7 @@ func (k *Keeper) Check(*http.Request) error {
 		return errAhead
 	case active.IsZero():
 		return errUnused
-	case now.Sub(active) > 2*k.c.RotateAfter:
+	case !k.c.ReadOnly && now.Sub(active) > 2*k.c.RotateAfter: // others know how long a key is used
 		return errOld
 	}
 	return nil

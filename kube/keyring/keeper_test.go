@@ -146,6 +146,10 @@ func TestRotationThatCannotBeWritten(t *testing.T) {
 			t.Errorf("after %s: the ring was not refreshed", step.after)
 		}
 	}
+	reads := config(c)
+	reads.ReadOnly, reads.Writer = true, nil
+	reader, _ := timed(t, reads, *now)
+	refresh(t, reader) // which does not know how long a key is used
 	found, err := metrics.Gather()
 	if err != nil || len(found) != 1 || found[0].GetMetric()[0].GetGauge().GetValue() != float64(began.Unix()) {
 		t.Errorf("got %v, %v, want the time of the first key", found, err)

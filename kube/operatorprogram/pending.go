@@ -88,7 +88,12 @@ func (p *plugin) state(ctx context.Context, c *candidate) (string, error) {
 	if held.Name != nil {
 		claim.MachineUID, claim.ProviderID = held.Name.MachineUID, held.Name.ProviderID
 	}
-	err = held.Admit(&claim, p.now())
+	if claim.Machine == "" && held.Name != nil { // only the controller knows whose evidence it is
+		return "recorded for " + refusal.Text(string(held.Name.Machine)), nil
+	}
+	if claim.Machine != "" {
+		err = held.Admit(&claim, p.now())
+	}
 	switch e, ok := errors.AsType[*attest.Error](err); {
 	case ok:
 		return string(e.Check), nil

@@ -62,6 +62,16 @@ func TestState(t *testing.T) {
 			if err != nil || got != row.want {
 				t.Errorf("got %q, %v, want %q", got, err, row.want)
 			}
+			want := row.want
+			if row.recorded != nil && row.recorded.scope == gce && row.recorded.nodeName == "node-1" {
+				want = "recorded for " + string(row.recorded.machine)
+			} else if strings.HasPrefix(want, "registry-machine") {
+				want = "none"
+			}
+			got, err = p.state(context.Background(), &candidate{nodeName: "node-1", provider: "gce", scope: gce})
+			if err != nil || got != want {
+				t.Errorf("of a machine that is not stated: got %q, %v, want %q", got, err, want)
+			}
 		})
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -142,13 +143,7 @@ func (p *plugin) approve(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := p.unrelease(ctx, r, claim); err != nil {
-		return err
-	}
-	record, err := r.Reserve(ctx, claim, p.now().Add(time.Minute))
-	if err == nil {
-		record, err = r.Bind(ctx, record, time.Time{}, nil)
-	}
+	record, err := p.bind(ctx, r, claim)
 	if err != nil {
 		return err
 	}
@@ -166,23 +161,51 @@ func (p *plugin) identity(c *candidate) (attest.Identity, error) {
 	return given, err
 }
 
-// unrelease takes a release back: a record that rests, and is of this very machine and Machine,
-// is bound again. Only an operator does this, who knows that the machine is not gone.
-func (p *plugin) unrelease(ctx context.Context, r *registry.Registry, claim membership.Claim) error {
+// bind records a claim.
+func (p *plugin) bind(ctx context.Context, r *registry.Registry, claim membership.Claim) (*membership.Record, error) {
+	deadline := p.now().Add(time.Minute)
+	lastEnd, err := p.unrelease(ctx, r, claim, deadline)
+	if err != nil {
+		return nil, err
+	}
+	record, err := r.Reserve(ctx, claim, deadline)
+	if err == nil {
+		record, err = r.Bind(ctx, record, lastEnd, nil)
+	}
+	if err != nil && !lastEnd.IsZero() {
+		err = errors.Join(err, p.change(ctx, claim.NodeName, func(s *v1alpha1.AttestedNodeSpec) {
+			s.State, s.Deadline, s.LastEnd = v1alpha1.NodeResting, nil, &metav1.Time{Time: lastEnd}
+		}))
+	}
+	return record, err
+}
+
+// unrelease takes a release back: it turns a record that rests, of this very machine and
+// Machine, into a reservation, and returns the last end that this does not have. It does
+// nothing to others. Only an operator does this, who knows that the machine is not gone.
+func (p *plugin) unrelease(ctx context.Context, r *registry.Registry, claim membership.Claim, deadline time.Time) (lastEnd time.Time, err error) {
 	held, err := p.held(ctx, claim)
 	if err != nil || held.Name == nil || held.Name.State != membership.StateResting || held.Machine != nil ||
 		held.Name.Machine != claim.Machine || held.Name.MachineUID != claim.MachineUID {
-		return err // a new claim decides
+		return lastEnd, err // the registry decides
 	}
+	err = p.change(ctx, claim.NodeName, func(s *v1alpha1.AttestedNodeSpec) {
+		if s.State == v1alpha1.NodeResting && s.Machine == string(claim.Machine) && s.Scope == r.Scope().String() {
+			lastEnd = s.LastEnd.UTC()
+			s.State, s.Deadline, s.LastEnd = v1alpha1.NodeReserved, &metav1.Time{Time: deadline.Truncate(time.Second)}, nil
+		}
+	})
+	return lastEnd, err
+}
+
+// change changes a record in place, unless somebody else does so meanwhile.
+func (p *plugin) change(ctx context.Context, nodeName string, how func(s *v1alpha1.AttestedNodeSpec)) error {
 	var object v1alpha1.AttestedNode
-	if err := p.client.Get(ctx, client.ObjectKey{Name: claim.NodeName}, &object); err != nil {
+	if err := p.client.Get(ctx, client.ObjectKey{Name: nodeName}, &object); err != nil {
 		return err
 	}
-	if object.Spec.State != v1alpha1.NodeResting || object.Spec.Machine != string(claim.Machine) || object.Spec.Scope != r.Scope().String() {
-		return nil
-	}
-	object.Spec.State = v1alpha1.NodeBound
-	return p.client.Update(ctx, &object) // the version is that which was read
+	how(&object.Spec)
+	return p.client.Update(ctx, &object)
 }
 
 // fromInventory fills in what the inventory has about the machine: the controller compares it.

@@ -30,15 +30,15 @@ func TestRelease(t *testing.T) {
 		back   func(c *membership.Claim) // who wants the release to be taken back
 		want   membership.State
 	}{
-		"nothing is answered":    {want: membership.StateBound},
-		"no":                     {answer: "n\n", want: membership.StateBound},
-		"something else":         {answer: "node-1\n", want: membership.StateBound},
-		"yes":                    {answer: "Y\n", want: membership.StateResting},
-		"unasked":                {yes: true, want: membership.StateResting},
-		"and taken back":         {yes: true, back: func(*membership.Claim) {}, want: membership.StateBound},
-		"for another machine":    {yes: true, back: func(c *membership.Claim) { c.Machine = "gce:project-1/2" }, want: membership.StateResting},
-		"for another Machine":    {yes: true, back: func(c *membership.Claim) { c.MachineUID = "uid-2" }, want: membership.StateResting},
-		"for a name with nobody": {yes: true, back: func(c *membership.Claim) { c.NodeName = "node-2" }, want: membership.StateResting},
+		"nothing is answered": {want: membership.StateBound},
+		"no":                  {answer: "n\n", want: membership.StateBound},
+		"something else":      {answer: "node-1\n", want: membership.StateBound},
+		"yes":                 {answer: "Y\n", want: membership.StateResting},
+		"unasked":             {yes: true, want: membership.StateResting},
+		"and taken back":      {yes: true, back: func(*membership.Claim) {}, want: membership.StateBound},
+		"for another machine": {yes: true, back: func(c *membership.Claim) { c.Machine = "gce:project-1/2" }, want: membership.StateResting},
+		"for another Machine": {yes: true, back: func(c *membership.Claim) { c.MachineUID = "uid-2" }, want: membership.StateResting},
+		"for nobody":          {yes: true, back: func(c *membership.Claim) { c.NodeName = "Node 2" }, want: membership.StateResting},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, said bytes.Buffer
@@ -65,12 +65,12 @@ func TestRelease(t *testing.T) {
 			if row.back != nil {
 				again := claim
 				row.back(&again)
-				if err := p.unrelease(t.Context(), r, again); err != nil {
-					t.Fatal(err)
+				if _, err := p.bind(t.Context(), r, again); (err == nil) != (again == claim) {
+					t.Errorf("for %+v: %v", again, err)
 				}
 			}
 			record, err := r.Lookup(t.Context(), claim.NodeName)
-			if err != nil || record.State != row.want || record.Machine != claim.Machine {
+			if err != nil || record.State != row.want || record.Machine != claim.Machine || !record.LastEnd.Equal(now.Add(time.Hour)) {
 				t.Fatalf("got %+v, %v, want it to be %s", record, err, row.want)
 			}
 			if _, err := r.Reserve(t.Context(), claim, now.Add(time.Minute)); (err == nil) != (row.want == membership.StateBound) {

@@ -135,7 +135,8 @@ func TestCopiedOverWhileOpen(t *testing.T) {
 }
 
 // A registry that closed its file after a failed write, and finds an older one in its place,
-// does not open that one; its own it does.
+// does not open that one. It opens its own, and one that another process has written to
+// meanwhile, if that hangs together.
 func TestCopiedOverBeforeReopening(t *testing.T) {
 	path := newFile(t)
 	r := open(t, path, nil)
@@ -150,9 +151,28 @@ func TestCopiedOverBeforeReopening(t *testing.T) {
 		t.Errorf("its own file: got %v, %v", got, err)
 	}
 	_ = r.file.failed(errors.New("a full disk"))
+	other := opened(t, path)
+	want = join(t, other, claim("node-2"), time.Now())
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := r.Lookup(t.Context(), "node-2"); err != nil || !cmp.Equal(got, want) {
+		t.Errorf("another's: got %v, %v", got, err)
+	}
+	_ = r.file.failed(errors.New("a full disk"))
+	newer, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
 	writeInPlace(t, path, backup)
-	if got, err := r.Lookup(t.Context(), "node-1"); !errors.Is(err, checkFile) {
-		t.Errorf("an older one: got %v, %v, want checkFile", got, err)
+	for range 2 {
+		if got, err := r.Lookup(t.Context(), "node-1"); !errors.Is(err, checkFile) {
+			t.Errorf("an older one: got %v, %v, want checkFile", got, err)
+		}
+	}
+	writeInPlace(t, path, newer)
+	if _, err := r.Lookup(t.Context(), "node-1"); err != nil {
+		t.Errorf("its own again: %v", err)
 	}
 }
 

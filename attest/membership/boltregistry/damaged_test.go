@@ -185,6 +185,73 @@ func TestDamagedRecords(t *testing.T) {
 	})
 }
 
+// Records and indexes that say different things are not opened, nor is a record in which a byte
+// has changed.
+func TestOpenReadsTheRecords(t *testing.T) {
+	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	records := []membership.Record{
+		{Claim: claim("node-1"), State: membership.StateBound},
+		{Claim: claim("node-2"), State: membership.StateResting, LastEnd: at},
+		{Claim: membership.Claim{NodeName: "node-3", Machine: "test:3"}, State: membership.StateReserved, Deadline: at},
+	}
+	end := func(w *tx, name string) []byte {
+		r, err := w.ByName(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return endKey(r)
+	}
+	for name, damage := range map[string]func(w *tx) error{
+		"":                              func(*tx) error { return nil },
+		"a machine is missing":          func(w *tx) error { return w.machines.Delete([]byte("test:3")) },
+		"a machine of another":          func(w *tx) error { return w.machines.Put([]byte("test:3"), []byte("node-1")) },
+		"a machine too many":            func(w *tx) error { return w.machines.Put([]byte("test:4"), []byte("node-1")) },
+		"a machine that has been left":  func(w *tx) error { return w.machines.Put([]byte("test:node-2"), []byte("node-2")) },
+		"a UID is missing":              func(w *tx) error { return w.uids.Delete([]byte("uid-node-2")) },
+		"a UID of another":              func(w *tx) error { return w.uids.Put([]byte("uid-node-1"), []byte("node-2")) },
+		"a UID too many":                func(w *tx) error { return w.uids.Put([]byte("uid-node-3"), []byte("node-3")) },
+		"an end is missing":             func(w *tx) error { return w.ends.Delete(end(w, "node-3")) },
+		"an end with a value":           func(w *tx) error { return w.ends.Put(end(w, "node-3"), []byte("x")) },
+		"an end too many":               func(w *tx) error { return w.ends.Put([]byte("12345678node-1"), nil) },
+		"a counter that goes back":      func(w *tx) error { return w.names.SetSequence(2) },
+		"a record is missing":           func(w *tx) error { return w.names.Delete([]byte("node-1")) },
+		"a record under another name":   func(w *tx) error { return w.names.Put([]byte("node-4"), w.names.Get([]byte("node-1"))) },
+		"a record without its checksum": func(w *tx) error { return w.names.Put([]byte("node-1"), []byte("{}")) },
+		"an earlier last end": func(w *tx) error {
+			return w.names.Put([]byte("node-2"), bytes.Replace(w.names.Get([]byte("node-2")), []byte(`"LastEnd":"2030`), []byte(`"LastEnd":"2029`), 1))
+		},
+		"another provider ID": func(w *tx) error {
+			return w.names.Put([]byte("node-1"), bytes.Replace(w.names.Get([]byte("node-1")), []byte("test://node-1"), []byte("test://node-9"), 1))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := newFile(t)
+			withDB(t, path, func(b *bbolt.Tx) error {
+				w, err := newTx(b)
+				for _, r := range records {
+					if err == nil {
+						_, err = w.Put(r)
+					}
+				}
+				if err != nil {
+					return err
+				}
+				return damage(w)
+			})
+			if r := opened(t, path); r != nil {
+				if err := r.Close(); err != nil {
+					t.Error(err)
+				}
+				if name != "" {
+					t.Error("it was opened")
+				}
+			} else if name == "" {
+				t.Error("it was not opened")
+			}
+		})
+	}
+}
+
 // A time outside its range is refused in a record that needs none, too.
 func TestDeadlineOutOfRange(t *testing.T) {
 	for _, name := range []string{"bound", "reserved"} {

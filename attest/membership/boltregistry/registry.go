@@ -131,16 +131,18 @@ func refused(err error) error {
 }
 
 // checkContent checks that the database is a registry of the scope and hangs together. It reads
-// everything, except where it was this process that closed the file.
+// everything, except where it was this process that wrote last.
 func (f *file) checkContent(db *bbolt.DB, opened *os.File, info fs.FileInfo) error {
 	return db.View(func(b *bbolt.Tx) error {
-		again := f.begun.Load() != 0
-		if again {
-			if err := f.checkTransaction(b.ID(), f.done.Load()); err != nil {
+		newest := int64(b.ID())
+		if newest < f.done.Load() {
+			return fmt.Errorf("%w: %w", checkFile, errOverwritten)
+		}
+		unknown := newest > f.begun.Load()
+		if unknown {
+			if err := checkPages(opened, info.Size(), db.Info().PageSize); err != nil {
 				return err
 			}
-		} else if err := checkPages(opened, info.Size(), db.Info().PageSize); err != nil {
-			return err
 		}
 		meta := b.Bucket(bucketMeta)
 		if meta == nil || string(meta.Get(metaFormat)) != string(fileFormat) {
@@ -153,14 +155,14 @@ func (f *file) checkContent(db *bbolt.DB, opened *os.File, info fs.FileInfo) err
 			return damaged("got a registry of cluster %q, want %q", got, f.scope.Cluster)
 		}
 		t, err := newTx(b)
-		if err == nil && !again {
+		if err == nil && unknown {
 			err = t.checkRecords()
 		}
 		if err != nil {
 			return err
 		}
-		f.begun.Store(int64(b.ID()))
-		f.done.Store(int64(b.ID()))
+		f.begun.Store(newest)
+		f.done.Store(newest)
 		return nil
 	})
 }

@@ -95,6 +95,10 @@ func TestPolicy(t *testing.T) {
 			if err := policy.CheckQuote(t.Context(), c.m); !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
+			ours := errors.Is(c.want, tpm.CheckQuotePolicy)
+			if valid := c.policy.Validate(); (valid != nil) != ours || ours && !errors.Is(policy.CheckQuote(t.Context(), c.m), refusal.ErrRetry) {
+				t.Errorf("Validate: got %v", valid)
+			}
 		})
 	}
 	if asked != 1 {

@@ -204,9 +204,6 @@ type Policy struct {
 // CheckQuote replays the log of m and checks what the policy requires. A refusal is a
 // [*refusal.Error], or what Predicate returned.
 func (p *Policy) CheckQuote(ctx context.Context, m *tpm.Measured) error {
-	if p == nil || !p.RequireSecureBoot && p.Predicate == nil {
-		return tpmwire.Refuse(tpm.CheckQuotePolicy, "nothing asked", "RequireSecureBoot or a Predicate")
-	}
 	bank, pcrs, err := p.wanted()
 	if err != nil {
 		return err
@@ -241,24 +238,39 @@ func (p *Policy) CheckQuote(ctx context.Context, m *tpm.Measured) error {
 	return p.Predicate(ctx, l)
 }
 
+// Validate returns an error with [tpm.CheckQuotePolicy] for a policy that can decide nothing:
+// CheckQuote would return it for every machine.
+func (p *Policy) Validate() error {
+	_, _, err := p.wanted()
+	return err
+}
+
+// unusable is the error about a policy, which is no fault of a machine's.
+func unusable(got, want string) error {
+	return &refusal.Error{Check: tpm.CheckQuotePolicy, Got: got, Want: want, Err: refusal.ErrRetry}
+}
+
 // wanted returns the bank and the PCRs that decide.
 func (p *Policy) wanted() (tpm2.TPMAlgID, []int, error) {
+	if p == nil || !p.RequireSecureBoot && p.Predicate == nil {
+		return 0, nil, unusable("nothing asked", "RequireSecureBoot or a Predicate")
+	}
 	bank, pcrs := p.Bank, p.PCRs
 	switch bank {
 	case 0:
 		bank = tpm2.TPMAlgSHA256
 	case tpm2.TPMAlgSHA256, tpm2.TPMAlgSHA384, tpm2.TPMAlgSHA512:
 	default:
-		return 0, nil, tpmwire.Refuse(tpm.CheckQuotePolicy, fmt.Sprintf("bank %#x", uint16(bank)), "SHA-256, SHA-384 or SHA-512")
+		return 0, nil, unusable(fmt.Sprintf("bank %#x", uint16(bank)), "SHA-256, SHA-384 or SHA-512")
 	}
 	if pcrs == nil {
 		pcrs = []int{0, 1, 2, 3, 4, 5, 6, secureBootPCR}
 	}
 	switch {
 	case len(pcrs) == 0:
-		return 0, nil, tpmwire.Refuse(tpm.CheckQuotePolicy, "no PCRs", "at least one, or nil for 0 to 7")
+		return 0, nil, unusable("no PCRs", "at least one, or nil for 0 to 7")
 	case p.RequireSecureBoot && !slices.Contains(pcrs, secureBootPCR):
-		return 0, nil, tpmwire.Refuse(tpm.CheckQuotePolicy, fmt.Sprintf("RequireSecureBoot with PCRs %v", pcrs), "PCR 7 among them")
+		return 0, nil, unusable(fmt.Sprintf("RequireSecureBoot with PCRs %v", pcrs), "PCR 7 among them")
 	}
 	return bank, pcrs, nil
 }

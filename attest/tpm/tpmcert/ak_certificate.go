@@ -85,10 +85,11 @@ func ParseAKPresented(certificates [][]byte) (*AKPresented, error) {
 	if err := checkNumber(certificates); err != nil {
 		return nil, err
 	}
-	leaf, err := x509.ParseCertificate(certificates[0])
+	read, err := parseCertificate(certificates[0], "an AK certificate")
 	if err != nil {
-		return nil, &refusal.Error{Check: CheckCertificateEncoding, Got: "an AK certificate that does not parse", Err: err}
+		return nil, err
 	}
+	leaf := read.Certificate
 	san, err := parseSubjectAltName(leaf)
 	if err != nil {
 		return nil, err
@@ -97,7 +98,7 @@ func ParseAKPresented(certificates [][]byte) (*AKPresented, error) {
 	// of that form as unhandled. It has been handled by now.
 	leaf.UnhandledCriticalExtensions = slices.DeleteFunc(leaf.UnhandledCriticalExtensions, oid.SubjectAltName.Equal)
 	spki, _ := canonicalSPKI(leaf, leaf.PublicKey)
-	return &AKPresented{sentChain: sentChain{spki: spki, leaf: &certificate{Certificate: leaf}, above: certificates[1:]}, san: san}, nil
+	return &AKPresented{sentChain: sentChain{spki: spki, leaf: read, above: certificates[1:]}, san: san}, nil
 }
 
 // Leaf returns the AK's certificate.
@@ -111,8 +112,15 @@ func (p *AKPresented) Leaf() *x509.Certificate { return p.leaf.Certificate }
 // A refusal is a [*refusal.Error] with the check that failed; once the context has ended, the
 // error wraps [refusal.ErrRetry].
 func (v *AKVerifier) Verify(ctx context.Context, p *AKPresented, now time.Time, budget *attest.Budget) (*AKCertificate, error) {
-	if ctx == nil || v == nil || len(v.issuers) == 0 || p.Leaf() == nil || now.IsZero() {
-		return nil, errors.New("AK certificate: no context, issuer, certificate or time")
+	switch {
+	case ctx == nil:
+		return nil, errors.New("tpmcert: the context is nil")
+	case v == nil || len(v.issuers) == 0:
+		return nil, errNotMade
+	case p == nil || p.leaf == nil:
+		return nil, refuse(checkCertificateMissing, "", "an AK certificate")
+	case now.IsZero():
+		return nil, errors.New("AK certificate: no time")
 	}
 	return v.verify(ctx, newLinks(budget), p, now)
 }

@@ -9,9 +9,11 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -24,6 +26,7 @@ const checkCertificateSHA1 refusal.Check = "certificate-sha1"
 // neither on signatures nor on the time. It is immutable.
 type certificate struct {
 	*x509.Certificate
+	work int // what reading it counted for, where a node has sent it
 
 	// The fields below are set only for CAs.
 	key    crypto.PublicKey
@@ -31,6 +34,34 @@ type certificate struct {
 	usages []oid.OID // the only ones it may certify for; nil means all
 	// constrained says that it has constraints that must be left to crypto/x509.
 	constrained bool
+}
+
+// Limits on a certificate that a node sends. Of 800 real ones, of machines and of their
+// CAs, the largest have 175 elements, names of 194 bytes and three extended key usages.
+const (
+	maxElements = 320
+	maxNameSize = 1024 // bytes of subject or issuer
+	maxUsages   = 32   // extended key usages, and certificate policies or mappings of some
+)
+
+// parseCertificate parses a certificate that a node sends, or that a fetcher found. What can
+// repeat in one is bounded first: crypto/x509 makes up to a hundred bytes of each.
+func parseCertificate(data []byte, what string) (*certificate, error) {
+	elements, err := der.CountElements(what, data, maxElements)
+	if err != nil {
+		return nil, err
+	}
+	c, err := x509.ParseCertificate(data)
+	if err != nil {
+		return nil, &refusal.Error{Check: CheckCertificateEncoding, Got: what + " that does not parse", Err: err}
+	}
+	if size := max(len(c.RawSubject), len(c.RawIssuer)); size > maxNameSize {
+		return nil, tooLarge(size, "bytes of name in "+what, maxNameSize)
+	}
+	if n := max(len(c.Policies), len(c.PolicyMappings)); n > maxUsages {
+		return nil, tooLarge(n, "policies in "+what, maxUsages)
+	}
+	return &certificate{Certificate: c, work: len(data) + elements*elementWork}, nil
 }
 
 // caOf returns c as a certificate above others.
@@ -167,7 +198,15 @@ func badLink(cert, issuer *certificate, err error) error {
 		" that does not verify on certificate " + nameText(cert.Subject), Want: "one that does", Err: err}
 }
 
-// nameText formats a distinguished name for an error.
+// maxNameText is how many attributes of a name an error shows.
+const maxNameText = 16
+
+// nameText formats a distinguished name for an error. pkix.Name.String takes time and memory
+// that grow with the square of the attributes.
 func nameText(n pkix.Name) string {
-	return cmp.Or(n.String(), "(no name)")
+	var parts []string
+	for _, a := range slices.Backward(n.Names[:min(len(n.Names), maxNameText)]) {
+		parts = append(parts, pkix.RDNSequence{{a}}.String())
+	}
+	return cmp.Or(strings.Join(parts, ","), "(no name)")
 }

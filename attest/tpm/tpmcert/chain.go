@@ -2,6 +2,7 @@ package tpmcert
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -42,11 +43,14 @@ type chainFailure struct {
 
 // run returns the first valid chain, leaf first and root last.
 func (s *chainSearch) run(ctx context.Context, leaf *certificate, above []*certificate) ([]*certificate, *chainFailure) {
+	if s.stopped = s.work.Work(ctx, stepWork); s.stopped != nil {
+		return nil, &chainFailure{err: s.stopped}
+	}
 	s.failure = chainFailure{}
 	// A search looks at one chain at a time, so a single array serves them all.
 	chain, usages := append(make([]*certificate, 0, message.MaxChainLinks+1), leaf), s.usages
 	for _, c := range above {
-		if usages = s.step(chain, usages, c); usages == nil {
+		if usages = s.step(ctx, chain, usages, c); usages == nil {
 			break
 		}
 		chain = append(chain, c)
@@ -87,7 +91,7 @@ func (s *chainSearch) extend(ctx context.Context, chain []*certificate, usages [
 		return nil
 	}
 	for _, root := range s.roots[string(top.RawIssuer)] {
-		if s.step(chain, usages, root) == nil {
+		if s.step(ctx, chain, usages, root) == nil {
 			continue
 		}
 		if whole := append(chain, root); s.signed(ctx, whole) {
@@ -99,7 +103,7 @@ func (s *chainSearch) extend(ctx context.Context, chain []*certificate, usages [
 			if bytes.Equal(c.RawSubject, c.RawIssuer) {
 				continue // a root that is not one of ours
 			}
-			if next := s.step(chain, usages, c); next != nil {
+			if next := s.step(ctx, chain, usages, c); next != nil {
 				if whole := s.extend(ctx, append(chain, c), next); whole != nil {
 					return whole
 				}
@@ -112,12 +116,15 @@ func (s *chainSearch) extend(ctx context.Context, chain []*certificate, usages [
 // step reports whether the issuer may have certified the top of the chain, by everything that
 // can be checked without the signature. It returns the usages that remain, or nil if this
 // issuer is a dead end.
-func (s *chainSearch) step(chain []*certificate, usages []oid.OID, issuer *certificate) []oid.OID {
+func (s *chainSearch) step(ctx context.Context, chain []*certificate, usages []oid.OID, issuer *certificate) []oid.OID {
 	top := chain[len(chain)-1]
-	if s.stopped != nil || !names(top.Certificate, issuer.Certificate) || issuer.Equal(chain[0].Certificate) || slices.ContainsFunc(chain[1:], issuer.sameSubject) {
+	if s.stopped != nil {
 		return nil
 	}
-	if s.stopped = s.work.step(); s.stopped != nil {
+	if s.stopped = s.work.Work(ctx, stepWork+len(chain)*len(top.RawIssuer)+len(usages)*len(issuer.usages)); s.stopped != nil {
+		return nil
+	}
+	if !names(top.Certificate, issuer.Certificate) || issuer.Equal(chain[0].Certificate) || slices.ContainsFunc(chain[1:], issuer.sameSubject) {
 		return nil
 	}
 	left, err := s.checkStep(chain, usages, issuer)
@@ -208,8 +215,8 @@ func (s *chainSearch) confirm(ctx context.Context, chain []*certificate) bool {
 	for _, c := range chain[1 : len(chain)-1] {
 		o.Intermediates.AddCert(c.Certificate)
 	}
-	for range chain[1:] {
-		if s.stopped = s.work.Signature(ctx); s.stopped != nil {
+	for n := range chain[1:] {
+		if s.stopped = cmp.Or(s.work.Work(ctx, chain[n].work), s.work.Signature(ctx)); s.stopped != nil {
 			return false
 		}
 	}

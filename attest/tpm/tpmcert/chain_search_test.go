@@ -79,24 +79,31 @@ func TestSearchesThatAreStopped(t *testing.T) {
 	t.Run("by the budget", func(t *testing.T) {
 		w := newTestLinks(10)
 		_, err := akIssuerOf(t, newLinkMemory(), roots).verify(t.Context(), w, presentedBytes(t, leaf), tpmlab.Time)
-		if !errors.Is(err, attest.CheckBudget) || w.Signatures() != 4 || w.steps != 4+1 {
-			t.Errorf("%v after %d signatures and %d steps", err, w.Signatures(), w.steps)
+		if !errors.Is(err, attest.CheckBudget) || w.Signatures() != 4 {
+			t.Errorf("%v after %d signatures", err, w.Signatures())
 		}
 	})
 	t.Run("by the caller", func(t *testing.T) {
 		w := newTestLinks(10)
-		_, err := akIssuerOf(t, newLinkMemory(), roots).verify(&givingUp{t.Context(), 2}, w, presentedBytes(t, leaf), tpmlab.Time)
+		_, err := akIssuerOf(t, newLinkMemory(), roots).verify(&givingUp{t.Context(), 2 + 2*2}, w, presentedBytes(t, leaf), tpmlab.Time)
 		if !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, context.Canceled) || w.Signatures() != 2 {
 			t.Errorf("%v after %d signatures", err, w.Signatures())
 		}
 	})
-	for left, want := range map[int]refusal.Check{1: "", 0: attest.CheckBudget} {
-		t.Run(fmt.Sprint("steps left: ", left), func(t *testing.T) {
+	for left, want := range map[int]refusal.Check{0: "", -1: attest.CheckBudget} {
+		t.Run(fmt.Sprint("work left: ", left), func(t *testing.T) {
+			chain, all := presentedBytes(t, leafUnder(t, roots[0])), newTestLinks(10)
+			if _, err := akIssuerOf(t, newLinkMemory(), roots[:1]).verify(t.Context(), all, presentedBytes(t, chain.Leaf().Raw), tpmlab.Time); err != nil {
+				t.Fatal(err)
+			}
 			w := newTestLinks(10)
-			w.steps = maxSearchSteps - left
-			_, err := akIssuerOf(t, newLinkMemory(), roots[:1]).verify(t.Context(), w, presentedBytes(t, leafUnder(t, roots[0])), tpmlab.Time)
+			_, _, work := all.Spent()
+			if err := w.Work(t.Context(), 4<<20-work-left); err != nil {
+				t.Fatal(err)
+			}
+			_, err := akIssuerOf(t, newLinkMemory(), roots[:1]).verify(t.Context(), w, chain, tpmlab.Time)
 			tpmlab.CheckOutcome(t, err, want)
-			if w.Signatures() != left {
+			if w.Signatures() != 1+left {
 				t.Errorf("%d signatures", w.Signatures())
 			}
 		})
@@ -132,8 +139,8 @@ func TestSearchesThatLeadBack(t *testing.T) {
 	a, b := tpmlab.CACert("a", "b", key), tpmlab.CACert("b", "a", key)
 	loop := akIssuerOf(t, newLinkMemory(), []*tpmlab.Cert{root}, tpmlab.Parsed(t, a.Sign(t, key)), tpmlab.Parsed(t, b.Sign(t, key)))
 	w := newTestLinks(10)
-	if _, err := loop.verify(t.Context(), w, presentedBytes(t, leafUnder(t, a)), tpmlab.Time); !errors.Is(err, CheckCertificateChain) || w.steps != 2 || w.Signatures() != 0 {
-		t.Errorf("%v after %d steps and %d signatures", err, w.steps, w.Signatures())
+	if _, err := loop.verify(t.Context(), w, presentedBytes(t, leafUnder(t, a)), tpmlab.Time); !errors.Is(err, CheckCertificateChain) || w.Signatures() != 0 {
+		t.Errorf("%v after %d signatures", err, w.Signatures())
 	}
 	itself := akIssuerOf(t, newLinkMemory(), []*tpmlab.Cert{root})
 	w = newTestLinks(10)

@@ -98,6 +98,7 @@ type EKCertificate struct {
 	// Encoding says which encoding faults were found.
 	Encoding EKEncoding
 
+	read *certificate
 	san  *subjectAltName
 	spki []byte // what Digest is over
 }
@@ -133,11 +134,12 @@ func ParseEK(data []byte) (*EKCertificate, error) {
 	if err != nil {
 		return nil, &refusal.Error{Check: CheckCertificateEncoding, Got: "an EK certificate that is no DER", Err: err}
 	}
-	cert, err := x509.ParseCertificate(der)
+	read, err := parseCertificate(der, "an EK certificate")
 	if err != nil {
-		return nil, &refusal.Error{Check: CheckCertificateEncoding, Got: "an EK certificate that does not parse", Err: err}
+		return nil, err
 	}
-	ek := &EKCertificate{Certificate: cert}
+	cert := read.Certificate
+	ek := &EKCertificate{Certificate: cert, read: read}
 	ek.Encoding.TCGHeader, ek.Encoding.NVPadding = aroundCertificate(data, der)
 	if ek.san, err = parseSubjectAltName(cert); err != nil {
 		return nil, err

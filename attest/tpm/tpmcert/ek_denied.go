@@ -83,7 +83,7 @@ func (v *EKVerifier) checkDenied(d DirectoryName) error {
 // TPM_PT_FIRMWARE_VERSION_1.
 func (v *EKVerifier) CheckFirmware(d DirectoryName, firmwareVersion uint64) error {
 	if v == nil || v.known == nil {
-		return refusal.Config("EKVerifier", "that NewEKVerifier did not make", "one that it made")
+		return errNotMade
 	}
 	firmware := uint32(firmwareVersion >> 32)
 	return v.deny(d, "running firmware", firmware, firmware)

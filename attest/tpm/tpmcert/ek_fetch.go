@@ -2,7 +2,6 @@ package tpmcert
 
 import (
 	"context"
-	"crypto/x509"
 	"fmt"
 	"reflect"
 	"slices"
@@ -73,7 +72,7 @@ func (i *ekIssuer) fetch(ctx context.Context, w *links, cert *certificate) (bool
 		w.fetches++
 		der, err := i.Fetcher.FetchIssuer(ctx, url)
 		if err != nil {
-			return false, refusal.Retry(fmt.Errorf("issuer certificate of %s: %w", refusal.Text(cert.Issuer.String()), err))
+			return false, refusal.Retry(fmt.Errorf("issuer certificate of %s: %w", refusal.Text(nameText(cert.Issuer)), err))
 		}
 		w.asked = append(w.asked, id)
 		if c := usableIssuer(der, cert); c != nil && !slices.ContainsFunc(w.fetched, func(f *certificate) bool { return f.Equal(c.Certificate) }) {
@@ -89,9 +88,9 @@ func usableIssuer(der []byte, cert *certificate) *certificate {
 	if len(der) > maxFetchedBytes {
 		return nil
 	}
-	c, err := x509.ParseCertificate(der)
+	c, err := parseCertificate(der, "a certificate")
 	if err != nil || string(c.RawSubject) != string(cert.RawIssuer) {
 		return nil
 	}
-	return caOf(c, false)
+	return caOf(c.Certificate, false)
 }

@@ -96,7 +96,7 @@ func (i *ekIssuer) chainOf(ctx context.Context, w *links, p *EKPresented, at tim
 	if err := checkCriticalExtensions(leaf); err != nil {
 		return nil, false, &ekRefusal{ekBadChain, err}
 	}
-	above, err := p.parseAbove(i.known)
+	above, err := p.parseAbove(ctx, w, i.known)
 	if err != nil {
 		return nil, false, &ekRefusal{ekNoIssuer, err}
 	}

@@ -193,8 +193,13 @@ func unusable(field string, n int, err error) error {
 // InsecureAllowUnjudged is set. Verify counts its signatures in budget; if it is nil, Verify
 // uses one of its own.
 func (v *EKVerifier) Verify(ctx context.Context, ek *EKPresented, machine *csr.Machine, now time.Time, budget *attest.Budget) (*EKFacts, error) {
-	if ctx == nil || v == nil || ek == nil {
-		return nil, errors.New("no context, EK or verifier")
+	switch {
+	case ctx == nil:
+		return nil, errors.New("tpmcert: the context is nil")
+	case v == nil || v.known == nil:
+		return nil, errNotMade
+	case ek == nil || ek.key == nil:
+		return nil, refuse(checkEKSources, "", "an EK certificate or an EK")
 	}
 	return v.verifyEK(ctx, newLinks(budget), ek, machine, now)
 }
@@ -237,7 +242,7 @@ func ParseEKPresented(certificates [][]byte, ekPublic []byte) (*EKPresented, err
 		return nil, err
 	}
 	return &EKPresented{key: cert.PublicKey, digest: cert.Digest, cert: cert,
-		sentChain: sentChain{spki: cert.spki, leaf: &certificate{Certificate: cert.Certificate}, above: certificates[1:]}}, nil
+		sentChain: sentChain{spki: cert.spki, leaf: cert.read, above: certificates[1:]}}, nil
 }
 
 // verifyEK decides about a parsed EK. The machine may be nil.

@@ -1,11 +1,15 @@
 package tpmcert
 
 import (
+	"errors"
 	"strconv"
 
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/refusal"
 )
+
+// errNotMade: nothing is decided by a verifier that was not made.
+var errNotMade = errors.New("tpmcert: a verifier that NewAKVerifier or NewEKVerifier did not make")
 
 func refuse(check refusal.Check, got, want string) error {
 	return &refusal.Error{Check: check, Got: got, Want: want}

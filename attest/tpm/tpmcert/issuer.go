@@ -160,29 +160,35 @@ func checkNumber(certificates [][]byte) error {
 
 // parseAbove parses what is above the leaf, once, and makes sure that there is one path to
 // try: each certificate is the issuer of the one before it, and no name occurs twice.
-func (p *sentChain) parseAbove(known *linkMemory) ([]*certificate, error) {
+func (p *sentChain) parseAbove(ctx context.Context, w *links, known *linkMemory) ([]*certificate, error) {
 	if !p.read {
 		p.read = true
-		p.parsed, p.fault = parseChain(p.leaf, p.above, known)
+		if p.fault = w.Work(ctx, p.leaf.work); p.fault == nil {
+			p.parsed, p.fault = parseChain(ctx, w, p.leaf, p.above, known)
+		}
 	}
 	return p.parsed, p.fault
 }
 
-func parseChain(leaf *certificate, above [][]byte, known *linkMemory) ([]*certificate, error) {
+func parseChain(ctx context.Context, w *links, leaf *certificate, above [][]byte, known *linkMemory) ([]*certificate, error) {
 	parsed := make([]*certificate, 0, len(above))
 	below := leaf
 	for n, der := range above {
 		number := "certificate " + strconv.Itoa(n+1) + " of the chain"
-		c := known.find(der).cert
+		c, work := known.find(der).cert, len(der)
 		if c == nil {
-			cert, err := x509.ParseCertificate(der)
+			read, err := parseCertificate(der, number)
 			if err != nil {
-				return nil, &refusal.Error{Check: CheckCertificateEncoding, Got: number + " does not parse", Err: err}
+				return nil, err
 			}
-			c = caOf(cert, false)
+			c, work = caOf(read.Certificate, false), read.work
+			c.work = work
+		}
+		if err := w.Work(ctx, work); err != nil {
+			return nil, err
 		}
 		if !bytes.Equal(below.RawIssuer, c.RawSubject) || bytes.Equal(c.RawSubject, c.RawIssuer) || slices.ContainsFunc(parsed, c.sameSubject) {
-			return nil, refuse(checkCertificateOrder, number+", "+c.Subject.String(),
+			return nil, refuse(checkCertificateOrder, number+", "+nameText(c.Subject),
 				"the issuer of the one before it, no root, and no name twice")
 		}
 		parsed = append(parsed, c)
@@ -206,7 +212,7 @@ func checkValidity(cert *x509.Certificate, now time.Time) error {
 
 // verify returns the verified chain of p to one of the issuer's roots, leaf first.
 func (i *issuer) verify(ctx context.Context, w *links, p *AKPresented, now time.Time) ([]*x509.Certificate, error) {
-	above, err := p.parseAbove(i.known)
+	above, err := p.parseAbove(ctx, w, i.known)
 	if err != nil {
 		return nil, err
 	}

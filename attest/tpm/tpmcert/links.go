@@ -21,15 +21,19 @@ import (
 // signature is ever checked under a CA key that the sender chose. Verified signatures of
 // intermediates and of machines' certificates are remembered, and cost nothing the next time.
 //
+// Reading certificates and building chains is counted in bytes of work. What can repeat in a
+// certificate is bounded before it is parsed (parseCertificate).
+//
 // In addition to signatures, a hello on [attest.RoadEK] costs one encryption to its EK
 // (RSAES-OAEP, or one key generation and one key agreement), and hello and answer cost the
 // division of one RSA modulus by 16 small primes (ROCA).
 const (
 	// maxIssuerFetches bounds the calls to all [IssuerFetcher] implementations together.
 	maxIssuerFetches = 16
-	// maxSearchSteps bounds the certificates that are considered while a chain is built,
-	// which costs no signatures.
-	maxSearchSteps = 1024
+	// elementWork is what reading one DER element of a certificate counts for, beside its
+	// bytes, and stepWork what looking at one certificate or issuer does, while a chain is
+	// built ([attest.Budget.Work]).
+	elementWork, stepWork = 128, 512
 )
 
 // links is what the certificates of one request have cost so far, and what is known about
@@ -39,7 +43,6 @@ type links struct {
 	links  int          // signatures in chains
 	failed []failedLink // of the links, those that did not verify; the others are in the memory
 
-	steps   int
 	fetches int
 
 	fetched []*certificate // issuers that a fetcher returned
@@ -58,15 +61,6 @@ func newLinks(b *attest.Budget) *links {
 		b = attest.NewBudget(message.MaxChainLinks + message.MaxFailedLinks)
 	}
 	return &links{Budget: b}
-}
-
-// step counts one certificate that is considered.
-func (w *links) step() error {
-	if w.steps >= maxSearchSteps {
-		return message.OverBudget("certificates on the way to a root", maxSearchSteps)
-	}
-	w.steps++
-	return nil
 }
 
 // link checks that issuer signed cert, a machine's or a CA's: once per request, and not at

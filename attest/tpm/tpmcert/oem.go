@@ -149,9 +149,26 @@ func (s ChassisIdentity) Identify(cert *x509.Certificate) (attest.Identity, erro
 
 func (s ChassisIdentity) scope() OtherNameIdentity { return OtherNameIdentity{Issuer: s.Issuer} }
 
+// checkCapabilities refuses a certificate without policies whose extended key usages, where some
+// makers write them, say that the key is in a TPM and not that it is restricted: that of an IDevID,
+// which signs what it is given.
+func (p *Profile) checkCapabilities(cert *x509.Certificate) error {
+	ids, _ := extKeyUsages(cert)
+	has := func(id oid.OID) bool { return slices.Contains(ids, id) }
+	if restricted := oid.TCGCapVerifiedTPMRestricted; slices.Contains(p.Policies, restricted) && !has(restricted) &&
+		(has(oid.TCGCapVerifiedTPMResidency) || has(oid.TCGCapVerifiedTPMFixed)) {
+		return refuse(checkCertificatePolicy, usagesText(ids), restricted.String()+" with them, by profile "+p.Name)
+	}
+	return nil
+}
+
 // checkOEM checks a certificate for what only manufacturers' certificates have.
 func (p *Profile) checkOEM(cert *x509.Certificate, san *subjectAltName) error {
-	if !p.InsecureAllowNoPolicies || hasExtension(cert, oid.CertificatePolicies) {
+	if p.InsecureAllowNoPolicies && !hasExtension(cert, oid.CertificatePolicies) {
+		if err := p.checkCapabilities(cert); err != nil {
+			return err
+		}
+	} else {
 		for _, want := range p.Policies {
 			if !slices.ContainsFunc(cert.PolicyIdentifiers, want.Equal) {
 				return refuse(checkCertificatePolicy, "no certificate policy "+want.String(), "it, by profile "+p.Name)

@@ -252,7 +252,7 @@ func checkExtKeyUsage(cert *x509.Certificate, wanted []oid.OID, optional bool, p
 }
 
 // extKeyUsages returns the identifiers in the extension, or nil if there is none; ok is false
-// if it cannot be parsed.
+// if it cannot be parsed, or has more than maxUsages.
 func extKeyUsages(cert *x509.Certificate) (ids []oid.OID, ok bool) {
 	for i := range cert.Extensions {
 		if !oid.ExtendedKeyUsage.Equal(cert.Extensions[i].Id) {
@@ -264,7 +264,7 @@ func extKeyUsages(cert *x509.Certificate) (ids []oid.OID, ok bool) {
 		}
 		for ids = make([]oid.OID, 0, 2); !list.Empty(); {
 			var id oid.OID
-			if !oid.Read(&list, &id) {
+			if len(ids) == maxUsages || !oid.Read(&list, &id) {
 				return nil, false
 			}
 			ids = append(ids, id)

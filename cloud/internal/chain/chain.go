@@ -81,20 +81,27 @@ func Verify(ctx context.Context, path []*x509.Certificate, at time.Time, usage x
 // Parse reads one certificate, and nothing but its three elements: crypto/x509 skips what
 // stands behind the signature.
 func Parse(der []byte) (*x509.Certificate, error) {
+	c, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, err
+	}
 	in, body := cryptobyte.String(der), cryptobyte.String(nil)
-	if !in.ReadASN1(&body, asn1.SEQUENCE) || !in.Empty() ||
-		!body.SkipASN1(asn1.SEQUENCE) || !body.SkipASN1(asn1.SEQUENCE) || !body.SkipASN1(asn1.BIT_STRING) || !body.Empty() {
+	in.ReadASN1(&body, asn1.SEQUENCE)
+	for _, tag := range []asn1.Tag{asn1.SEQUENCE, asn1.SEQUENCE, asn1.BIT_STRING} {
+		body.SkipASN1(tag)
+	}
+	if !body.Empty() {
 		return nil, errElements
 	}
-	return x509.ParseCertificate(der)
+	return c, nil
 }
 
 // AllCAs reports whether all certificates are those of CAs, and none is nil.
 func AllCAs(list []*x509.Certificate) bool {
-	return !slices.ContainsFunc(list, func(c *x509.Certificate) bool { return c == nil || !c.BasicConstraintsValid || !c.IsCA })
+	return !slices.ContainsFunc(list, func(c *x509.Certificate) bool { return c == nil || !c.IsCA })
 }
 
-var errElements = errors.New("got other elements than a certificate's three")
+var errElements = errors.New("got something behind a certificate's signature")
 
 // maxName is the length in bytes of the longest name that is shown.
 const maxName = 1024
@@ -106,7 +113,7 @@ func Name(raw []byte) string {
 	if len(raw) > maxName {
 		return "with a name of " + strconv.Itoa(len(raw)) + " bytes"
 	}
-	if rest, err := goasn1.Unmarshal(raw, &name); err != nil || len(rest) > 0 {
+	if rest, err := goasn1.Unmarshal(raw, &name); err != nil || len(rest) != 0 {
 		return "with a name that cannot be read"
 	}
 	return refusal.Text(name.String())

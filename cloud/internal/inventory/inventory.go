@@ -20,6 +20,7 @@ func Compare(q *attest.Inquiry, check refusal.Check, scheme string, same func(id
 		return nil
 	}
 	of, id, _ := strings.Cut(q.Machine.ProviderID, "://")
+	of = strings.ToLower(of)
 	if of == scheme && same(id) || of != scheme && !slices.Contains([]string{"aws", "azure", "gce"}, of) {
 		return nil
 	}

@@ -108,6 +108,9 @@ func refuse(got, want string) error {
 // CheckKey refuses any key but the one that the certificate is for. It is called for a sealed
 // key once that is loaded. The error matches [CheckPair].
 func (p *Pair) CheckKey(public crypto.PublicKey) error {
+	if p == nil || p.Leaf == nil {
+		return refuse("no certificate", "one")
+	}
 	key, ok := p.Leaf.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
 	if !ok || !key.Equal(public) {
 		return refuse("a key that is not the certificate's", "the certificate's")
@@ -119,7 +122,7 @@ func (p *Pair) CheckKey(public crypto.PublicKey) error {
 // is left to the API server, whose clock decides.
 func (p *Pair) Usable(now time.Time) bool {
 	const moment = 2 * time.Second
-	return p != nil && now.Add(moment).Before(p.Leaf.NotAfter)
+	return p != nil && p.Leaf != nil && now.Add(moment).Before(p.Leaf.NotAfter)
 }
 
 const timeForm = "2006-01-02T15:04:05Z" // RFC 3339, UTC

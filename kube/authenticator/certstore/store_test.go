@@ -90,7 +90,7 @@ func TestPair(t *testing.T) {
 	if err != nil || !bytes.Equal(got.Marshal(), p.Marshal()) || !got.Received.Equal(now) || !got.Renew.Equal(now.Add(30*time.Minute)) {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if !got.Usable(now.Add(59*time.Minute)) || got.Usable(now.Add(time.Hour-time.Second)) || (*Pair)(nil).Usable(now) {
+	if !got.Usable(now.Add(59*time.Minute)) || got.Usable(now.Add(time.Hour-time.Second)) || (*Pair)(nil).Usable(now) || new(Pair).Usable(now) || (*Pair)(nil).CheckKey(nil) == nil || new(Pair).CheckKey(nil) == nil {
 		t.Error("Usable")
 	}
 	// What the kubelet does with tlsCertFile and tlsPrivateKeyFile.

@@ -2,6 +2,7 @@ package requests
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -138,7 +140,7 @@ func TestDecode(t *testing.T) {
 		`{"kind":"L","items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}}],"metadata":{"resourceVersion":"7"}}`: 2,
 		`{"metadata":{"resourceVersion":"7"},"items":[]}`:                                                               0,
 		`{"metadata":{"resourceVersion":"7"},"items":null}`:                                                             0,
-		`[]`: -1, `{`: -1, ``: -1, `{"items":{}}`: -1, `{"items":[{"metadata":7}]}`: -1, `{"items":[{}`: -1, `{"metadata":[]}`: -1, `{"kind":`: -1,
+		`[]`: -1, `{`: -1, ``: -1, `{"items":{}}`: -1, `{"items":[{"metadata":7}]}`: -1, `{"items":[{}`: -1, `{"metadata":[]}`: -1, `{"items":`: -1, `{7`: -1, `{"kind":`: -1,
 	} {
 		n := 0
 		page, err := decode(strings.NewReader(text), func(*certificatesv1.CertificateSigningRequest) { n++ })
@@ -158,5 +160,28 @@ func TestLean(t *testing.T) {
 		if (o.Labels != nil) != small || (o.Annotations["a"] == "b") != small || len(o.Annotations[BreakGlass]) != min(row.glass, maxMetadata) || o.ManagedFields != nil || o.Status.Certificate == nil {
 			t.Errorf("%s: %d labels, %d annotations", name, len(o.Labels), len(o.Annotations))
 		}
+	}
+}
+
+// TestRecent remembers the last ones, and a certificate as another thing than the decision.
+func TestRecent(t *testing.T) {
+	r := NewRecent()
+	first := request("n", builtIn, "")
+	r.Add(first)
+	for i := range 2 * recentSize {
+		if !r.Has(first) && i < recentSize {
+			t.Fatalf("forgotten after %d others", i)
+		}
+		o := request("n", builtIn, "")
+		o.UID = types.UID(strconv.Itoa(i))
+		r.Add(o)
+	}
+	signed := request("n", builtIn, "c")
+	if r.Has(first) || r.Has(signed) || len(r.young)+len(r.old) > 2*recentSize {
+		t.Errorf("%d are remembered", len(r.young)+len(r.old))
+	}
+	r.Add(first)
+	if r.Has(signed) {
+		t.Error("the certificate is remembered, and only the decision was made")
 	}
 }

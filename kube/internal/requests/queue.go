@@ -24,7 +24,7 @@ func (q *backlog) AddAfter(key Key, after time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	it := q.items[key]
-	if it == nil || it.again || it.place != nil {
+	if it == nil {
 		return
 	}
 	stop(&it.retry)

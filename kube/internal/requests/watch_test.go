@@ -282,3 +282,40 @@ func TestFollow(t *testing.T) {
 		t.Errorf("not listed: %v", err)
 	}
 }
+
+// TestFollowFails says so while the requests cannot be listed or read, and holds on to what it had.
+func TestFollowFails(t *testing.T) {
+	api := &apiServer{listed: map[string][]*certificatesv1.CertificateSigningRequest{"spec.signerName=" + ours: {request("a", ours, ""), request("b", ours, ""), request("c", ours, "")}}}
+	p := newTestPending(ours)
+	if err := p.follow(newManager(t, api)); err != nil {
+		t.Fatal(err)
+	}
+	p.started = true
+	for _, fails := range []bool{false, true, false} {
+		api.fails.Store(fails)
+		_, err := p.list(t.Context())
+		if err == nil {
+			err = p.Replace(nil, "1")
+		}
+		if (err != nil) != fails || (p.check(nil) != nil) != fails || len(p.backlog.items) != 3 {
+			t.Errorf("lists fail: %t: %v, check: %v, %d held", fails, err, p.check(nil), len(p.backlog.items))
+		}
+		p.backlog.items[Key{ours, "a"}].object = nil // there was no room
+		if err := p.Get(t.Context(), client.ObjectKey{Name: "a"}, new(certificatesv1.CertificateSigningRequest)); fails && (err == nil || apierrors.IsNotFound(err)) {
+			t.Errorf("read while reading fails: %v", err)
+		}
+	}
+	if p.takeLeftOut(); p.relist {
+		t.Error("it is to be listed again, and nothing was left out")
+	}
+	p.relist = true
+	for _, expired := range []bool{true, false} {
+		w, err := p.watch(t.Context(), metav1.ListOptions{ResourceVersion: "1"})
+		if apierrors.IsResourceExpired(err) != expired || err != nil && !expired {
+			t.Errorf("watched: %v, want it expired: %t", err, expired)
+		}
+		if err == nil {
+			w.Stop()
+		}
+	}
+}

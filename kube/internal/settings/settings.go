@@ -154,8 +154,8 @@ type Membership struct {
 
 // Controller is what only the node-attestation-controller needs.
 type Controller struct {
-	// MetricsAddress and HealthAddress are where it listens; empty: ":8080" and ":8081",
-	// "0": nowhere.
+	// MetricsAddress and HealthAddress are where it listens; empty: "127.0.0.1:8080", since
+	// whoever reaches the metrics reads them, and ":8081"; "0": nowhere.
 	MetricsAddress string `json:"metricsAddress"`
 	HealthAddress  string `json:"healthAddress"`
 	// RequesterRate, RequesterBurst and Workers are those of controller.Config.
@@ -177,7 +177,8 @@ type Signer struct {
 	// key (PKCS #8, PKCS #1 or SEC 1). Both are read again when they change.
 	CertificateFile string `json:"certificateFile"`
 	KeyFile         string `json:"keyFile"`
-	// MetricsAddress and HealthAddress are as in Controller; empty: ":8082" and ":8083".
+	// MetricsAddress and HealthAddress are as in Controller; empty: "127.0.0.1:8082" and
+	// ":8083".
 	MetricsAddress string `json:"metricsAddress"`
 	HealthAddress  string `json:"healthAddress"`
 }
@@ -231,9 +232,9 @@ func (s *Settings) complete() {
 	orElse(&s.Cluster.Namespace, "nodeattest-system")
 	orElse(&s.Cluster.KeyRingSecret, "challenge-keys")
 	orElse(&s.Membership.Kind, tpm.Provider)
-	orElse(&s.Controller.MetricsAddress, ":8080")
+	orElse(&s.Controller.MetricsAddress, "127.0.0.1:8080")
 	orElse(&s.Controller.HealthAddress, ":8081")
-	orElse(&s.Signer.MetricsAddress, ":8082")
+	orElse(&s.Signer.MetricsAddress, "127.0.0.1:8082")
 	orElse(&s.Signer.HealthAddress, ":8083")
 	if len(s.Signers.Names) == 0 {
 		s.Signers.Names = []string{csr.SignerKubeAPIServerClientKubelet}
