@@ -134,6 +134,8 @@ func TestApprovals(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
 	c.prepare(t)
+	bootstrapper := c.client(t, c.bearer(t, attesttest.TokenID))
+	early := file(t, bootstrapper, c.plainFor(t, "node-1", "kubernetes.io/kube-apiserver-client")) // which the policy on requests refuses
 	c.applyAdmission(t)
 	const approver = "system:serviceaccount:default:approver"
 	all := []string{csr.SignerKubeAPIServerClientKubelet, csr.SignerKubeletServing, csr.SignerClientTPM, csr.SignerChallengeTPM}
@@ -141,7 +143,6 @@ func TestApprovals(t *testing.T) {
 	c.grants(t, "second-signer", signers("sign", all...), rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "second-signer"})
 	c.autoApproval(t)
 	c.startSigner(t)
-	bootstrapper := c.client(t, c.bearer(t, attesttest.TokenID))
 	racers := racersOf()
 	race := func() (signed int) {
 		var filed []*certificatesv1.CertificateSigningRequest
@@ -174,6 +175,10 @@ func TestApprovals(t *testing.T) {
 		t.Errorf("%d of %d plain requests were approved beside kubeadm's automatic approval", signed, racers)
 	}
 
+	early.Status.Conditions = condition(certificatesv1.CertificateApproved)
+	if err := c.admin.SubResource("approval").Update(t.Context(), early); !apierrors.IsForbidden(err) {
+		t.Errorf("a bootstrap token's request at the signer of API clients: %v, want it refused", err)
+	}
 	as := func(user string, groups ...string) client.Client { return c.client(t, c.user(t, user, groups...)) }
 	ours, others := as(controllerUser), as(approver)
 	t.Run("approvers", func(t *testing.T) { c.testApprovers(t, ours, others) })

@@ -133,6 +133,9 @@ func (w *installation) testLeft(t *testing.T, r *replica) {
 		t.Logf("\n%s", out)
 		return nil
 	})
+	if noted := w.auditAnnotations(t, "validation.policy.admission.k8s.io/validation_failure"); !strings.Contains(fmt.Sprint(noted), "is asked for with evidence") {
+		t.Errorf("the audit log says nothing of what would be refused: %q", noted)
+	}
 	if ways := counted(t, r, "nodeattest_ways_around"); ways[`way="AutoApproval"`] != 2 {
 		t.Errorf("ways around: %v, want kubeadm's two", ways)
 	}
