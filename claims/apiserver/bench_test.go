@@ -1,104 +1,63 @@
 package apiserver
 
 import (
-	"crypto"
-	"crypto/ecdsa"
-	"crypto/rand"
-	"crypto/rsa"
-	"crypto/sha256"
-	"encoding/base64"
-	"math/big"
-	"strings"
+	"context"
 	"testing"
 
 	"github.com/nodeattest/nodeattest/claims"
 	"github.com/nodeattest/nodeattest/jws"
 )
 
-// useKey gives the world another signing key.
-func (w *world) useKey(t testing.TB, private crypto.Signer) {
-	t.Helper()
-	var err error
-	if w.signer, err = jws.NewSigner(private, jws.SignerOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if w.keys, err = jws.NewStaticKeySet(w.signer.Key()); err != nil {
-		t.Fatal(err)
-	}
+// A measured way of checking one token, and what it may allocate beyond
+// jws.VerifySignature.
+type measured struct {
+	name  string
+	most  float64
+	check func(context.Context) error
 }
 
-// worldOf returns a world with memory's getters and a key of the algorithm.
-func worldOf(t testing.TB, algorithm jws.Algorithm) (*world, *claims.MemoryObjects) {
+// measuredWays are the validations of both packages, with getters in memory, after the
+// check of the signature alone.
+func measuredWays(t testing.TB, algorithm jws.Algorithm) []measured {
 	t.Helper()
 	w := newWorld(t)
 	if algorithm == jws.RS256 {
-		key, err := rsa.GenerateKey(rand.Reader, 2048)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.useKey(t, key)
+		w.useKey(t, newRSA(t))
 	}
 	objects := &claims.MemoryObjects{}
 	objects.PutServiceAccount(*w.objects.account)
 	objects.PutPod(*w.objects.pod)
 	objects.PutNode(*w.objects.node)
-	return w, objects
+	asServer, asUser := w.kubernetesConfig(), w.strictConfig()
+	asServer.Objects, asUser.Objects = objects, objects
+	machine := &claims.RegisteredMachine{Identity: "ek:sha256:aa", ProviderID: "gce://p/z/a", UID: "machine-uid"}
+	asUser.Node.Machines = func(context.Context, string) (*claims.RegisteredMachine, error) { return machine, nil }
+	kubernetes, strict, token := w.kubernetesWith(t, asServer), w.strictWith(t, asUser), w.token(t)
+	node := &claims.AttestedNode{Name: "node-a", UID: "node-uid", ProviderID: "gce://p/z/a", Machine: "ek:sha256:aa", MachineUID: "machine-uid"}
+	return []measured{
+		{"signature", 0, func(ctx context.Context) error { _, err := jws.VerifySignature(ctx, token, w.keys); return err }},
+		{"kubernetes", 21, func(ctx context.Context) error { _, err := kubernetes.Validate(ctx, token); return err }},
+		{"strict", 22, func(ctx context.Context) error { _, err := strict.Validate(ctx, token); return err }},
+		{"node", 23, func(ctx context.Context) error { _, _, err := strict.ValidateOnNode(ctx, token, node); return err }},
+	}
 }
 
-// rawCheck is the one public-key operation over one token, hash included.
-func rawCheck(t testing.TB, key *jws.Key, token string) func() bool {
-	t.Helper()
-	last := strings.LastIndexByte(token, '.')
-	input := []byte(token[:last])
-	signature, err := base64.RawURLEncoding.DecodeString(token[last+1:])
-	if err != nil {
-		t.Fatal(err)
-	}
-	switch public := key.Public().(type) {
-	case *ecdsa.PublicKey:
-		r, s := new(big.Int).SetBytes(signature[:32]), new(big.Int).SetBytes(signature[32:])
-		return func() bool {
-			digest := sha256.Sum256(input)
-			return ecdsa.Verify(public, digest[:], r, s)
-		}
-	case *rsa.PublicKey:
-		return func() bool {
-			digest := sha256.Sum256(input)
-			return rsa.VerifyPKCS1v15(public, crypto.SHA256, digest[:], signature) == nil
-		}
-	}
-	t.Fatalf("a key of type %T", key.Public())
-	return nil
-}
-
-// BenchmarkValidate has whole validations (parsing, signature, claims, getters in memory,
-// the user) beside the signature check alone.
+// BenchmarkValidate has whole validations (parsing, signature, claims, getters in memory)
+// beside the signature check alone. Module test/interop has the bare public-key operation.
 func BenchmarkValidate(b *testing.B) {
 	for _, algorithm := range []jws.Algorithm{jws.ES256, jws.RS256} {
-		w, objects := worldOf(b, algorithm)
-		token := w.token(b)
-		raw := rawCheck(b, w.signer.Key(), token)
-		config := w.kubernetesConfig()
-		config.Objects = objects
-		kubernetes := w.kubernetesWith(b, config)
-		name := string(algorithm)
-		bench := func(name string, f func() bool) {
-			b.Run(name, func(b *testing.B) {
+		for _, way := range measuredWays(b, algorithm) {
+			b.Run(string(algorithm)+"/"+way.name, func(b *testing.B) {
 				b.ReportAllocs()
 				b.RunParallel(func(pb *testing.PB) {
 					for pb.Next() {
-						if !f() {
-							b.Error("refused")
+						if err := way.check(b.Context()); err != nil {
+							b.Error(err)
 						}
 					}
 				})
 			})
 		}
-		bench(name+"/raw", raw)
-		bench(name+"/kubernetes", func() bool {
-			r, err := kubernetes.Validate(b.Context(), token)
-			return err == nil && r.Username() != "" && r.Groups() != nil && r.Extra() != nil
-		})
 	}
 }
 
@@ -106,29 +65,18 @@ func BenchmarkValidate(b *testing.B) {
 // checking its signature. Most of it is the claims' strings.
 func TestValidateAllocations(t *testing.T) {
 	for _, algorithm := range []jws.Algorithm{jws.ES256, jws.RS256} {
-		w, objects := worldOf(t, algorithm)
-		token := w.token(t)
-		config := w.kubernetesConfig()
-		config.Objects = objects
-		kubernetes := w.kubernetesWith(t, config)
-		ctx := t.Context()
-		count := func(run func() error) float64 {
-			return testing.AllocsPerRun(50, func() {
-				if err := run(); err != nil {
+		var base float64 // the first way's, of the signature alone
+		for i, way := range measuredWays(t, algorithm) {
+			n := testing.AllocsPerRun(50, func() {
+				if err := way.check(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			})
-		}
-		base := count(func() error { _, err := jws.VerifySignature(ctx, token, w.keys); return err })
-		for _, tt := range []struct {
-			name string
-			most float64
-			run  func() error
-		}{
-			{"kubernetes", 21, func() error { _, err := kubernetes.Validate(ctx, token); return err }},
-		} {
-			if n := count(tt.run) - base; n > tt.most {
-				t.Errorf("%s %s: %v allocations beyond jws.VerifySignature's %v, want at most %v", algorithm, tt.name, n, base, tt.most)
+			if i == 0 {
+				base = n
+			}
+			if n-base > way.most {
+				t.Errorf("%s %s: %v allocations beyond jws.VerifySignature's %v, want at most %v", algorithm, way.name, n-base, base, way.most)
 			}
 		}
 	}

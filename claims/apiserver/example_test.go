@@ -21,64 +21,46 @@ const exampleIssuer, exampleAudience = "https://kubernetes.default.svc", "https:
 
 func exampleClock() time.Time { return time.Unix(1700000000, 0) }
 
-// exampleSigner makes a signer with a new key.
-func exampleSigner() *jws.CryptoSigner {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+// exampleKeys are a new signing key, and its public half as validators have it.
+func exampleKeys() (*jws.CryptoSigner, *jws.StaticKeySet) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		log.Fatal(err)
 	}
-	signer, err := jws.NewSigner(key, jws.SignerOptions{KeyID: "key-1"})
+	signer, err := jws.NewSigner(private, jws.SignerOptions{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	return signer
+	keys, err := jws.NewStaticKeySet(signer.Key())
+	if err != nil {
+		log.Fatal(err)
+	}
+	return signer, keys
 }
 
 // exampleObjects are one pod on one node.
 func exampleObjects() *claims.MemoryObjects {
-	objects := &claims.MemoryObjects{}
-	objects.PutServiceAccount(claims.Object{Namespace: "shop", Name: "cart", UID: "sa-uid"})
-	objects.PutPod(claims.Pod{
-		Object:             claims.Object{Namespace: "shop", Name: "cart-0", UID: "pod-uid"},
-		ServiceAccountName: "cart", NodeName: "node-a",
-	})
+	var objects claims.MemoryObjects
 	objects.PutNode(claims.Node{Object: claims.Object{Name: "node-a", UID: "node-uid"}})
-	return objects
+	objects.PutServiceAccount(claims.Object{Namespace: "shop", Name: "cart", UID: "sa-uid"})
+	pod := claims.Object{Namespace: "shop", Name: "cart-0", UID: "pod-uid"}
+	objects.PutPod(claims.Pod{Object: pod, ServiceAccountName: "cart", NodeName: "node-a"})
+	return &objects
 }
 
-// examplePodToken issues a token to the pod cart-0 on node-a.
-func examplePodToken(objects claims.Objects) (token string, keys *jws.StaticKeySet) {
-	signer := exampleSigner()
-	issuer, err := apiserver.NewIssuer(apiserver.IssuerConfig{
-		Policy: apiserver.Policy{Issuer: exampleIssuer, APIAudiences: []string{exampleIssuer}},
-		Signer: signer, Objects: objects, Now: exampleClock,
-		NewID: func() (string, error) { return "a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab", nil },
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	issued, err := issuer.Issue(context.Background(), &apiserver.TokenRequest{
-		Namespace: "shop", Name: "cart", Audiences: []string{exampleAudience},
-		BoundObject: &apiserver.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "cart-0"},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	if keys, err = jws.NewStaticKeySet(signer.Key()); err != nil {
-		log.Fatal(err)
-	}
-	return issued.Token.Reveal(), keys
-}
+// exampleClaims are those of a token of the pod cart-0 on node-a.
+const exampleClaims = `{"aud":["https://identity.example"],"exp":1700003600,"iat":1700000000,"iss":"https://kubernetes.default.svc","jti":"a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab","kubernetes.io":{"namespace":"shop","node":{"name":"node-a","uid":"node-uid"},"pod":{"name":"cart-0","uid":"pod-uid"},"serviceaccount":{"name":"cart","uid":"sa-uid"}},"nbf":1700000000,"sub":"system:serviceaccount:shop:cart"}`
 
 // A token for a pod names the pod, and the node that it runs on.
 func ExampleIssuer_Issue() {
+	signer, _ := exampleKeys()
 	issuer, err := apiserver.NewIssuer(apiserver.IssuerConfig{
 		Policy: apiserver.Policy{
 			Issuer:        "https://kubernetes.default.svc",
 			APIAudiences:  []string{"https://kubernetes.default.svc"},
 			MaxExpiration: 2 * time.Hour,
 		},
-		Signer:  exampleSigner(),
+		Signer:  signer,
 		Objects: exampleObjects(),
 		Now:     func() time.Time { return time.Unix(1700000000, 0) },
 		NewID:   func() (string, error) { return "a1e1c1b5-5a5e-4d5e-8f5e-0123456789ab", nil },
@@ -118,7 +100,12 @@ func ExampleIssuer_Issue() {
 // What a TokenReview answers, with the API server's own words for the refusal.
 func ExampleValidator_Validate() {
 	objects := exampleObjects()
-	token, keys := examplePodToken(objects)
+	signer, keys := exampleKeys()
+	signature, err := signer.Sign(context.Background(), []byte(exampleClaims))
+	if err != nil {
+		log.Fatal(err)
+	}
+	token := signature.Token([]byte(exampleClaims))
 	validator, err := apiserver.NewValidator(apiserver.ValidatorConfig{
 		Issuers: []string{exampleIssuer}, Keys: keys, Objects: objects,
 		Audiences: []string{exampleIssuer}, Now: exampleClock,
@@ -159,11 +146,7 @@ func ExampleValidator_Validate() {
 
 // The two documents with which others verify an issuer's tokens.
 func ExampleOIDCHandler() {
-	signer := exampleSigner()
-	keys, err := jws.NewStaticKeySet(signer.Key())
-	if err != nil {
-		log.Fatal(err)
-	}
+	_, keys := exampleKeys()
 	handler, err := apiserver.NewOIDCHandler(
 		apiserver.KeySetSource{Keys: keys},
 		apiserver.OIDCConfig{Issuer: "https://issuer.example", ExternalAddress: "issuer.example"},

@@ -2,16 +2,16 @@ package apiserver
 
 import (
 	"context"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -33,38 +33,52 @@ type world struct {
 	claims  *claims.Claims
 }
 
+// newWorld takes its token's claims from the Issuer.
 func newWorld(t testing.TB) *world {
 	t.Helper()
+	w := &world{now: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC), objects: &worldObjects{
+		account: &claims.Object{Namespace: "ns", Name: "app", UID: "app-uid"},
+		secret:  &claims.Object{Namespace: "ns", Name: "secret", UID: "secret-uid"},
+		pod: &claims.Pod{Object: claims.Object{Namespace: "ns", Name: "pod", UID: "pod-uid"},
+			ServiceAccountName: "app", NodeName: "node-a"},
+		node: &claims.Node{Object: claims.Object{Name: "node-a", UID: "node-uid"}, ProviderID: "gce://p/z/a"},
+	}}
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	signer, err := jws.NewSigner(private, jws.SignerOptions{})
+	w.useKey(t, private)
+	issued, err := newIssuer(t, IssuerConfig{
+		Policy: Policy{Issuer: worldIssuer, APIAudiences: []string{worldIssuer}}, Signer: w.signer, Objects: w.objects, Now: w.clock,
+		NewID: func() (string, error) { return "3f2f4f2e-5ab6-4a92-a0a6-7a6b1c4d9f10", nil },
+	}).Issue(t.Context(), &TokenRequest{Namespace: "ns", Name: "app", Audiences: []string{worldAudience},
+		BoundObject: &BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "pod"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys, err := jws.NewStaticKeySet(signer.Key())
+	w.claims, w.objects.asked = issued.Claims, nil
+	return w
+}
+
+// newRSA makes an RSA key.
+func newRSA(t testing.TB) *rsa.PrivateKey {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
 	}
-	now := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
-	return &world{
-		now: now, signer: signer, keys: keys,
-		objects: &worldObjects{
-			account: &claims.Object{Name: "app", Namespace: "ns", UID: "app-uid"},
-			secret:  &claims.Object{Name: "secret", Namespace: "ns", UID: "secret-uid"},
-			pod:     &claims.Pod{Object: claims.Object{Name: "pod", Namespace: "ns", UID: "pod-uid"}, ServiceAccountName: "app", NodeName: "node-a"},
-			node:    &claims.Node{Object: claims.Object{Name: "node-a", UID: "node-uid"}, ProviderID: "gce://p/z/a"},
-		},
-		claims: &claims.Claims{
-			Issuer: worldIssuer, Subject: "system:serviceaccount:ns:app", Audiences: []string{worldAudience},
-			Expiry: claims.NewNumericDate(now.Add(time.Hour)), NotBefore: claims.NewNumericDate(now), IssuedAt: claims.NewNumericDate(now),
-			ID: "3f2f4f2e-5ab6-4a92-a0a6-7a6b1c4d9f10",
-			Kubernetes: claims.Private{
-				Namespace: "ns", ServiceAccount: claims.Ref{Name: "app", UID: "app-uid"},
-				Pod: &claims.Ref{Name: "pod", UID: "pod-uid"}, Node: &claims.Ref{Name: "node-a", UID: "node-uid"},
-			},
-		},
+	return key
+}
+
+// useKey gives the world another signing key.
+func (w *world) useKey(t testing.TB, private crypto.Signer) {
+	t.Helper()
+	var err error
+	if w.signer, err = jws.NewSigner(private, jws.SignerOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if w.keys, err = jws.NewStaticKeySet(w.signer.Key()); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -73,11 +87,16 @@ func (w *world) clock() time.Time { return w.now }
 // token signs the world's claims.
 func (w *world) token(t testing.TB) string {
 	t.Helper()
+	return w.sign(t, w.payload(t))
+}
+
+func (w *world) payload(t testing.TB) []byte {
+	t.Helper()
 	payload, err := w.claims.Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return w.sign(t, payload)
+	return payload
 }
 
 func (w *world) sign(t testing.TB, payload []byte) string {
@@ -130,72 +149,61 @@ func (w *world) strictWith(t testing.TB, config claims.ValidatorConfig) *claims.
 
 // worldObjects has at most one object of each kind.
 type worldObjects struct {
-	account *claims.Object
-	secret  *claims.Object
-	pod     *claims.Pod
-	node    *claims.Node
-	fail    error // for every question
-	silent  bool  // neither answers nor errors
-
-	mu    sync.Mutex
-	asked []string
+	account, secret *claims.Object
+	pod             *claims.Pod
+	node            *claims.Node
+	fail            error // for every question
+	silent          bool  // neither answers nor errors
+	asked           []string
 }
 
-func answer[T any](o *worldObjects, resource, name string, object *T, of func(*T) string) (*T, error) {
-	o.mu.Lock()
+// answer puts an object of the kind before a question about its name.
+func answer[T any](o *worldObjects, resource, name string, object *T, its func(*T) *claims.Object) (*T, error) {
 	o.asked = append(o.asked, resource)
-	o.mu.Unlock()
-	switch {
-	case o.fail != nil:
+	if o.fail != nil || o.silent {
 		return nil, o.fail
-	case o.silent:
-		return nil, nil
-	case object == nil || of(object) != name:
+	}
+	if object == nil || its(object).Name != name {
 		return nil, claims.NewNotFound(resource, name)
 	}
 	return object, nil
 }
 
+func itself(o *claims.Object) *claims.Object { return o }
+
 func (o *worldObjects) ServiceAccount(_ context.Context, _, name string) (*claims.Object, error) {
-	return answer(o, "serviceaccounts", name, o.account, func(x *claims.Object) string { return x.Name })
+	return answer(o, "serviceaccounts", name, o.account, itself)
 }
 
 func (o *worldObjects) Secret(_ context.Context, _, name string) (*claims.Object, error) {
-	return answer(o, "secrets", name, o.secret, func(x *claims.Object) string { return x.Name })
+	return answer(o, "secrets", name, o.secret, itself)
 }
 
 func (o *worldObjects) Pod(_ context.Context, _, name string) (*claims.Pod, error) {
-	return answer(o, "pods", name, o.pod, func(x *claims.Pod) string { return x.Name })
+	return answer(o, "pods", name, o.pod, func(p *claims.Pod) *claims.Object { return &p.Object })
 }
 
 func (o *worldObjects) Node(_ context.Context, name string) (*claims.Node, error) {
-	return answer(o, "nodes", name, o.node, func(x *claims.Node) string { return x.Name })
+	return answer(o, "nodes", name, o.node, func(n *claims.Node) *claims.Object { return &n.Object })
 }
-
-// staleObjects answers out of a cache: what it answers has an age, or should have.
-type staleObjects struct{ claims.Objects }
 
 // ReadsLive: the world is the API server.
 func (o *worldObjects) ReadsLive() {}
 
-// age makes all answers as old as that.
-func (o *worldObjects) age(now time.Time, age time.Duration) {
-	asOf := now.Add(-age)
-	o.account.AsOf, o.secret.AsOf, o.pod.AsOf, o.node.AsOf = asOf, asOf, asOf, asOf
-}
+// staleObjects answers out of a cache: what it answers has an age, or should have.
+type staleObjects struct{ claims.Objects }
+
+var errDead = errors.New("connection refused")
 
 // deadKeys is a key set that does not answer.
 type deadKeys struct{}
-
-var errDead = errors.New("connection refused")
 
 func (deadKeys) Keys(context.Context, string) ([]*jws.Key, error) { return nil, errDead }
 
 // wantCheck fails the test unless err is a refusal by that check.
 func wantCheck(t testing.TB, err error, want Check) {
 	t.Helper()
-	e, ok := errors.AsType[*Error](err)
-	if !ok || e.Check != want || !errors.Is(err, want) {
+	if e, ok := errors.AsType[*Error](err); !ok || e.Check != want || !errors.Is(err, want) {
 		t.Errorf("got %v, want the check %s", err, string(want))
 	}
 }
@@ -208,17 +216,14 @@ func (w *world) ago(d time.Duration) *time.Time {
 
 // bind makes the world's token one that is bound to the given kinds.
 func (w *world) bind(kinds ...string) {
-	k := &w.claims.Kubernetes
-	k.Pod, k.Secret, k.Node = nil, nil, nil
-	if slices.Contains(kinds, "pod") {
-		k.Pod = &claims.Ref{Name: "pod", UID: "pod-uid"}
+	refs := map[string]*claims.Ref{}
+	for _, kind := range kinds {
+		refs[kind] = &claims.Ref{Name: kind, UID: kind + "-uid"}
 	}
-	if slices.Contains(kinds, "secret") {
-		k.Secret = &claims.Ref{Name: "secret", UID: "secret-uid"}
+	if node := refs["node"]; node != nil {
+		node.Name = w.objects.node.Name
 	}
-	if slices.Contains(kinds, "node") {
-		k.Node = &claims.Ref{Name: "node-a", UID: "node-uid"}
-	}
+	w.claims.Kubernetes.Pod, w.claims.Kubernetes.Secret, w.claims.Kubernetes.Node = refs["pod"], refs["secret"], refs["node"]
 }
 
 // extend makes the token one of a year, with a warning where it was to end.

@@ -48,26 +48,32 @@ func TestIssuerAsksEachTime(t *testing.T) {
 }
 
 // TestValidatorStaleAnswers: an answer that is too old, or does not say how old it is, is
-// none, whatever the object says.
+// none, whatever the object says. A pod-bound token's Node is not asked for.
 func TestValidatorStaleAnswers(t *testing.T) {
-	const most = 5 * time.Second
+	const most, none = 5 * time.Second, 999 * time.Hour
 	for name, tt := range map[string]struct {
-		asOf  func(w *world)
-		stale bool
+		account, pod, node time.Duration // ages; none for an answer that does not say
+		bound              string
+		stale              bool
 	}{
-		"as old as it may be":    {func(w *world) { w.objects.age(w.now, most) }, false},
-		"new":                    {func(w *world) { w.objects.age(w.now, 0) }, false},
-		"too old":                {func(w *world) { w.objects.age(w.now, most+1) }, true},
-		"of a time to come":      {func(w *world) { w.objects.age(w.now, -1) }, true},
-		"without its age":        {func(*world) {}, true},
-		"the account's too old":  {func(w *world) { w.objects.age(w.now, 0); w.objects.account.AsOf = *w.ago(most + 1) }, true},
-		"the pod's too old":      {func(w *world) { w.objects.age(w.now, 0); w.objects.pod.AsOf = *w.ago(most + 1) }, true},
-		"the node's without age": {func(w *world) { w.objects.age(w.now, 0); w.objects.node.AsOf = time.Time{}; w.bind("node") }, true},
-		"a pod's node's":         {func(w *world) { w.objects.age(w.now, 0); w.objects.node.AsOf = time.Time{} }, false},
+		"as old as it may be":    {most, most, most, "pod", false},
+		"new":                    {0, 0, 0, "pod", false},
+		"too old":                {most + 1, most + 1, most + 1, "pod", true},
+		"of a time to come":      {-1, -1, -1, "pod", true},
+		"without its age":        {none, none, none, "pod", true},
+		"the account's too old":  {most + 1, 0, 0, "pod", true},
+		"the pod's too old":      {0, most + 1, 0, "pod", true},
+		"the node's without age": {0, 0, none, "node", true},
+		"a pod's node's":         {0, 0, none, "pod", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			tt.asOf(w)
+			w.bind(tt.bound)
+			for object, age := range map[*claims.Object]time.Duration{w.objects.account: tt.account, &w.objects.pod.Object: tt.pod, &w.objects.node.Object: tt.node} {
+				if age != none {
+					object.AsOf = *w.ago(age)
+				}
+			}
 			config := w.kubernetesConfig()
 			config.Objects, config.MaxStaleness = staleObjects{w.objects}, most
 			_, err := w.kubernetesWith(t, config).Validate(t.Context(), w.token(t), worldAudience)

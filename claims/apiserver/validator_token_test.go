@@ -2,9 +2,8 @@ package apiserver
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
+	"crypto"
+	"crypto/rsa"
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
@@ -26,13 +25,11 @@ func rejoin(t testing.TB, token string, i int, segment []byte) string {
 	return strings.Join(segments, ".")
 }
 
-// raw signs any header and payload with a key of its own, which the world then knows.
-func (w *world) raw(t testing.TB, header string, payload []byte) string {
+// raw signs the world's claims under any header, with an RSA key of its own, which the
+// world then knows too.
+func (w *world) raw(t testing.TB, header string) string {
 	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	private := newRSA(t)
 	key, err := jws.NewKey(&private.PublicKey, jws.KeyOptions{KeyID: "raw"})
 	if err != nil {
 		t.Fatal(err)
@@ -40,25 +37,13 @@ func (w *world) raw(t testing.TB, header string, payload []byte) string {
 	if w.keys, err = jws.NewStaticKeySet(w.signer.Key(), key); err != nil {
 		t.Fatal(err)
 	}
-	input := base64.RawURLEncoding.EncodeToString([]byte(header)) + "." + base64.RawURLEncoding.EncodeToString(payload)
+	input := encode(header) + "." + encode(string(w.payload(t)))
 	digest := sha256.Sum256([]byte(input))
-	r, s, err := ecdsa.Sign(rand.Reader, private, digest[:])
+	signature, err := rsa.SignPKCS1v15(nil, private, crypto.SHA256, digest[:])
 	if err != nil {
 		t.Fatal(err)
 	}
-	signature := make([]byte, 64)
-	r.FillBytes(signature[:32])
-	s.FillBytes(signature[32:])
-	return input + "." + base64.RawURLEncoding.EncodeToString(signature)
-}
-
-func (w *world) payload(t testing.TB) []byte {
-	t.Helper()
-	payload, err := w.claims.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return payload
+	return input + "." + encode(string(signature))
 }
 
 // TestValidatorReads has spellings of a good token that kube-apiserver's reader takes.
