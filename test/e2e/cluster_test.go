@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
-	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -48,7 +47,7 @@ type cluster struct {
 
 // issuer is the cluster's issuer of service-account tokens, and the audience of its
 // own server.
-const issuer = "https://kubernetes.default.svc"
+const issuer = controlplane.Issuer
 
 // newCluster starts a cluster with bootstrap tokens and the roles of both sides of a
 // join.
@@ -71,27 +70,9 @@ func startCluster(t *testing.T, flags ...string) *cluster {
 	t.Helper()
 	bin, dir, ports := controlplane.Binaries(t), t.TempDir(), freePorts(t, 3)
 	c := &cluster{ca: controlplane.NewAuthority(t), url: "https://127.0.0.1:" + ports[2], dir: dir, accounts: controlplane.NewKey(t)}
-	etcd := "http://127.0.0.1:" + ports[0]
-	peer := "http://127.0.0.1:" + ports[1]
-	start(t, filepath.Join(bin, "etcd"), dir,
-		"--name=e2e", "--data-dir="+filepath.Join(dir, "etcd"), "--unsafe-no-fsync", "--log-level=warn",
-		"--listen-client-urls="+etcd, "--advertise-client-urls="+etcd,
-		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=e2e="+peer,
-	).ready(t, func() error { return healthy(etcd + "/readyz") })
-
-	servingCert, servingKey := c.ca.Issue(t, pkix.Name{CommonName: "kube-apiserver"}, x509.ExtKeyUsageServerAuth, net.IPv4(127, 0, 0, 1))
-	server := start(t, filepath.Join(bin, "kube-apiserver"), dir, append([]string{
-		"--etcd-servers=" + etcd, "--bind-address=127.0.0.1", "--secure-port=" + ports[2],
-		"--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.0.0.0/24",
-		"--client-ca-file=" + controlplane.Write(t, dir, "ca.crt", controlplane.CertificatePEM(c.ca.Cert)),
-		"--tls-cert-file=" + controlplane.Write(t, dir, "serving.crt", servingCert),
-		"--tls-private-key-file=" + controlplane.Write(t, dir, "serving.key", servingKey),
-		"--service-account-issuer=" + issuer,
-		"--service-account-key-file=" + controlplane.Write(t, dir, "accounts.pub", controlplane.PublicPEM(t, c.accounts)),
-		"--service-account-signing-key-file=" + controlplane.Write(t, dir, "accounts.key", controlplane.PrivatePEM(t, c.accounts)),
-		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
-		"--enable-bootstrap-token-auth=true", "--anonymous-auth=false", "--profiling=false",
-	}, flags...)...)
+	etcd, flagsOfEtcd := controlplane.Etcd(dir, ports[0], ports[1])
+	start(t, filepath.Join(bin, "etcd"), dir, flagsOfEtcd...).ready(t, func() error { return controlplane.Healthy(etcd + "/readyz") })
+	server := start(t, filepath.Join(bin, "kube-apiserver"), dir, append(c.ca.APIServer(t, dir, etcd, ports[2], c.accounts), flags...)...)
 	c.admin = c.client(t, c.user(t, "admin", "system:masters"))
 	server.ready(t, func() error {
 		return c.admin.Discovery().RESTClient().Get().AbsPath("/readyz").Do(context.Background()).Error()
@@ -170,18 +151,6 @@ func eventually(t *testing.T, step func() error) {
 		}
 	}
 	t.Fatal(err)
-}
-
-func healthy(url string) error {
-	response, err := http.Get(url)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", url, response.Status)
-	}
-	return nil
 }
 
 // config connects without credentials.

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -11,6 +10,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/nodeattest/nodeattest/test/controlplane"
 )
 
 // A process is a program that runs until the test ends.
@@ -57,40 +58,16 @@ func start(t *testing.T, program, dir string, args ...string) *process {
 			<-p.done
 		}
 		if t.Failed() {
-			t.Logf("the end of the log of %s:\n%s", p.name, p.tail())
+			t.Logf("the end of the log of %s:\n%s", p.name, controlplane.Tail(p.log))
 		}
 	})
 	return p
 }
 
-// ready waits until probe succeeds. Building machines are slow, so it waits long.
+// ready waits until probe succeeds.
 func (p *process) ready(t *testing.T, probe func() error) {
 	t.Helper()
-	const patience = 3 * time.Minute
-	began := time.Now()
-	var err error
-	for time.Since(began) < patience {
-		if err = probe(); err == nil {
-			t.Logf("%s is ready after %s", p.name, time.Since(began).Round(100*time.Millisecond))
-			return
-		}
-		select {
-		case <-p.done:
-			t.Fatalf("%s ended before it was ready; the end of its log:\n%s", p.name, p.tail())
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-	t.Fatalf("%s was not ready after %s: %v", p.name, patience, err)
-}
-
-// tail is the last lines of the log.
-func (p *process) tail() []byte {
-	text, err := os.ReadFile(p.log)
-	if err != nil {
-		return []byte(err.Error())
-	}
-	lines := bytes.SplitAfter(text, []byte("\n"))
-	return bytes.Join(lines[max(0, len(lines)-20):], nil)
+	controlplane.Ready(t, p.name, p.log, p.done, probe)
 }
 
 var lastPort = 5000 + rand.N(5000)

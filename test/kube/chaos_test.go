@@ -36,6 +36,7 @@ import (
 	"github.com/nodeattest/nodeattest/kube/authenticator"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 	"github.com/nodeattest/nodeattest/kube/controller"
+	"github.com/nodeattest/nodeattest/test/controlplane"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -64,7 +65,7 @@ func TestKills(t *testing.T) {
 	s := newSiege(t, machines)
 	s.seed = seed
 
-	late, as := s.lateNode(t), s.client(t, s.bearer(t, attesttest.TokenID))
+	late, as := s.nodeOn(t, s.device, lateNode), s.client(t, s.bearer(t, attesttest.TokenID))
 	ctx, cancel := context.WithTimeout(t.Context(), siegeLimit)
 	defer cancel()
 	var destroying, joining sync.WaitGroup
@@ -86,7 +87,7 @@ func TestKills(t *testing.T) {
 	if s.late == 0 {
 		t.Error("no answer came too late")
 	}
-	eventually(t, func() error { return healthy(s.replicas[0].health + "/healthz") })
+	eventually(t, func() error { return controlplane.Healthy(s.replicas[0].health + "/healthz") })
 	requests := s.settled(t)
 	for _, m := range s.nodes {
 		s.checkNode(t, m)
@@ -184,7 +185,7 @@ func newSiege(t *testing.T, machines int) *siege {
 // be answered within a window.
 func (s *siege) makeVerifier(t *testing.T, window time.Duration) *attest.Verifier {
 	t.Helper()
-	config := attesttest.NewControlPlane(t, s.lateNode(t)).Config
+	config := attesttest.NewControlPlane(t, s.nodeOn(t, s.device, lateNode)).Config
 	config.KeyRing, config.Window = s.ring, window
 	config.Policy = &csr.Policy{ClusterIDs: []string{s.clusterID}, SignerNames: []string{csr.SignerKubeAPIServerClientKubelet}, Machines: new(inventory).machine}
 	v, err := attest.NewVerifier(config)
@@ -195,18 +196,6 @@ func (s *siege) makeVerifier(t *testing.T, window time.Duration) *attest.Verifie
 }
 
 const lateWindow = 2 * time.Second
-
-func (s *siege) lateNode(t *testing.T) *attesttest.Node {
-	t.Helper()
-	n := attesttest.NewNode(t, attesttest.NodeOptions{TPM: s.device, Name: lateNode, Road: attest.RoadEK, ClusterID: s.clusterID, ExpirationSeconds: 3600,
-		AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
-	n.Subject.SignerName = csr.SignerKubeAPIServerClientKubelet
-	var err error
-	if n.Subject.Request, err = csr.Create(csr.PurposeClient, n.Key, n.Name, csr.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
 
 // random is a source of its own for everybody who acts.
 func (s *siege) random(who int) *rand.Rand {

@@ -6,8 +6,6 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -46,35 +44,16 @@ type cluster struct {
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
 	bin, dir, ports := controlplane.Binaries(t), t.TempDir(), freePorts(t, 3)
-	accounts := controlplane.NewKey(t)
 	c := &cluster{ca: controlplane.NewAuthority(t), url: "https://127.0.0.1:" + ports[2], dir: dir, scheme: runtime.NewScheme(), auditLog: filepath.Join(dir, "audit.log")}
 	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(c.scheme); err != nil {
 			t.Fatal(err)
 		}
 	}
-	etcd := "http://127.0.0.1:" + ports[0]
-	peer := "http://127.0.0.1:" + ports[1]
-	start(t, filepath.Join(bin, "etcd"), dir,
-		"--name=e2e", "--data-dir="+filepath.Join(dir, "etcd"), "--unsafe-no-fsync", "--log-level=warn",
-		"--listen-client-urls="+etcd, "--advertise-client-urls="+etcd,
-		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=e2e="+peer,
-	).ready(t, func() error { return healthy(etcd + "/readyz") })
-
-	servingCert, servingKey := c.ca.Issue(t, pkix.Name{CommonName: "kube-apiserver"}, x509.ExtKeyUsageServerAuth, net.IPv4(127, 0, 0, 1))
-	c.server = start(t, filepath.Join(bin, "kube-apiserver"), dir,
-		"--etcd-servers="+etcd, "--bind-address=127.0.0.1", "--secure-port="+ports[2],
-		"--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.0.0.0/24",
-		"--client-ca-file="+controlplane.Write(t, dir, "ca.crt", controlplane.CertificatePEM(c.ca.Cert)),
-		"--tls-cert-file="+controlplane.Write(t, dir, "serving.crt", servingCert),
-		"--tls-private-key-file="+controlplane.Write(t, dir, "serving.key", servingKey),
-		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file="+controlplane.Write(t, dir, "accounts.pub", controlplane.PublicPEM(t, accounts)),
-		"--service-account-signing-key-file="+controlplane.Write(t, dir, "accounts.key", controlplane.PrivatePEM(t, accounts)),
-		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
-		"--audit-policy-file="+controlplane.Write(t, dir, "audit.yaml", []byte(auditPolicy)), "--audit-log-path="+c.auditLog,
-		"--enable-bootstrap-token-auth=true", "--anonymous-auth=false", "--profiling=false",
-	)
+	etcd, flags := controlplane.Etcd(dir, ports[0], ports[1])
+	start(t, filepath.Join(bin, "etcd"), dir, flags...).ready(t, func() error { return controlplane.Healthy(etcd + "/readyz") })
+	c.server = start(t, filepath.Join(bin, "kube-apiserver"), dir, append(c.ca.APIServer(t, dir, etcd, ports[2], controlplane.NewKey(t)),
+		"--audit-policy-file="+controlplane.Write(t, dir, "audit.yaml", []byte(auditPolicy)), "--audit-log-path="+c.auditLog)...)
 	config := c.user(t, "admin", "system:masters")
 	clientset, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -197,8 +176,8 @@ func (c *cluster) clear(t testing.TB) {
 	}
 }
 
-// patience is how long a step is waited for that may come late: building machines are slow.
-const patience = 3 * time.Minute
+// patience is how long a step is waited for that may come late.
+const patience = controlplane.Patience
 
 // errNotYet has a step repeated that says no more.
 var errNotYet = errors.New("it does not come")
@@ -213,16 +192,4 @@ func eventually(t *testing.T, step func() error) {
 		}
 	}
 	t.Fatal(err)
-}
-
-func healthy(url string) error {
-	response, err := http.Get(url)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", url, response.Status)
-	}
-	return nil
 }

@@ -43,16 +43,7 @@ func TestJoin(t *testing.T) {
 	}
 	ours := tpmsim.Swtpm(t, tpmsim.Options{CA: ca})
 	theirs := tpmsim.Swtpm(t, tpmsim.Options{CA: ca})
-	nodeOn := func(device *tpmsim.TPM, name string) *attesttest.Node {
-		n := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Name: name, Road: attest.RoadEK, ClusterID: clusterID, ExpirationSeconds: 3600,
-			AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
-		n.Subject.SignerName = csr.SignerKubeAPIServerClientKubelet
-		if n.Subject.Request, err = csr.Create(csr.PurposeClient, n.Key, name, csr.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
-	node := nodeOn(ours, "node-1")
+	node := c.nodeOn(t, ours, "node-1")
 	p := &plane{config: attesttest.NewControlPlane(t, node).Config, clusterIDs: []string{clusterID}, inv: new(inventory)}
 	p.run(t, c, "replica-1")
 	p.run(t, c, "replica-2")
@@ -80,19 +71,19 @@ func TestJoin(t *testing.T) {
 
 	leaf := c.joins(t, bootstrapper, node)
 	t.Run("another machine is denied", func(t *testing.T) {
-		_, err := challenged(t, bootstrapper, nodeOn(theirs, "node-1"))
+		_, err := challenged(t, bootstrapper, c.nodeOn(t, theirs, "node-1"))
 		if err == nil || !strings.Contains(err.Error(), "NotAMember") || strings.Contains(err.Error(), "sha256") {
 			t.Errorf("got %v, want a refusal that names no machine", err)
 		}
 	})
 	t.Run("a second name is denied", func(t *testing.T) {
-		_, err := challenged(t, bootstrapper, nodeOn(ours, "node-2"))
+		_, err := challenged(t, bootstrapper, c.nodeOn(t, ours, "node-2"))
 		if err == nil || !strings.Contains(err.Error(), "NotAMember") {
 			t.Errorf("got %v, want a refusal", err)
 		}
 	})
 	t.Run("serving certificates", func(t *testing.T) { testServing(t, c, node, leaf) })
-	t.Run("an approval by somebody else", func(t *testing.T) { testForeignApproval(t, c, nodeOn(theirs, "node-1"), bootstrapper) })
+	t.Run("an approval by somebody else", func(t *testing.T) { testForeignApproval(t, c, c.nodeOn(t, theirs, "node-1"), bootstrapper) })
 	t.Run("an inventory that is away", func(t *testing.T) { testAway(t, p, node, bootstrapper) })
 	t.Run("other people's requests", func(t *testing.T) { testOthers(t, c, node, bootstrapper) })
 	p.checkLogs(t)
@@ -284,4 +275,20 @@ func (c *cluster) checkEvents(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// nodeOn is a node that joins the cluster with a TPM's endorsement key.
+func (c *cluster) nodeOn(t *testing.T, device *tpmsim.TPM, name string) *attesttest.Node {
+	t.Helper()
+	clusterID, err := attest.ClusterID(c.ca.Cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Name: name, Road: attest.RoadEK, ClusterID: clusterID, ExpirationSeconds: 3600,
+		AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
+	n.Subject.SignerName = csr.SignerKubeAPIServerClientKubelet
+	if n.Subject.Request, err = csr.Create(csr.PurposeClient, n.Key, name, csr.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return n
 }

@@ -25,9 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
-	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/controller"
 	"github.com/nodeattest/nodeattest/kube/deploy"
@@ -46,16 +44,7 @@ func TestDeploy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	clusterID, err := attest.ClusterID(c.ca.Cert)
-	if err != nil {
-		t.Fatal(err)
-	}
-	node := attesttest.NewNode(t, attesttest.NodeOptions{TPM: tpmsim.Swtpm(t, tpmsim.Options{CA: ca}), Name: "node-1", Road: attest.RoadEK, ClusterID: clusterID,
-		ExpirationSeconds: 3600, AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
-	node.Subject.SignerName = csr.SignerKubeAPIServerClientKubelet
-	if node.Subject.Request, err = csr.Create(csr.PurposeClient, node.Key, node.Name, csr.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	node := c.nodeOn(t, tpmsim.Swtpm(t, tpmsim.Options{CA: ca}), "node-1")
 	ports := freePorts(t, 4)
 	folder := overlay(t, node, ports, "signer", "enforce")
 	k := &operator{kubectl: filepath.Join(controlplane.Binaries(t), "kubectl"), dir: t.TempDir(), kubeconfig: c.kubeconfig(t, "admin.kubeconfig", "admin", "system:masters")}
@@ -87,7 +76,7 @@ func TestDeploy(t *testing.T) {
 	for i, name := range []string{controller.DefaultName, signer.DefaultName} {
 		root = rootOf(t, image)
 		p := c.startDeployment(t, name, root)
-		p.ready(t, func() error { return healthy("http://127.0.0.1:" + ports[2*i+1] + "/readyz") })
+		p.ready(t, func() error { return controlplane.Healthy("http://127.0.0.1:" + ports[2*i+1] + "/readyz") })
 		running = append(running, p)
 	}
 	c.makeToken(t, attesttest.TokenID)

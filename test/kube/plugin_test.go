@@ -20,9 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
-	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/deploy"
@@ -126,25 +124,12 @@ func TestPlugin(t *testing.T) {
 	c.prepare(t)
 	c.apply(t, "observe.yaml")
 	c.startSigner(t)
-	clusterID, err := attest.ClusterID(c.ca.Cert)
-	if err != nil {
-		t.Fatal(err)
-	}
 	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	nodeOn := func(device *tpmsim.TPM, name string) *attesttest.Node {
-		n := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Name: name, Road: attest.RoadEK, ClusterID: clusterID, ExpirationSeconds: 3600,
-			AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
-		n.Subject.SignerName = csr.SignerKubeAPIServerClientKubelet
-		if n.Subject.Request, err = csr.Create(csr.PurposeClient, n.Key, name, csr.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
 	board, spare := tpmsim.Swtpm(t, tpmsim.Options{CA: ca}), tpmsim.Swtpm(t, tpmsim.Options{CA: ca})
-	node, replaced := nodeOn(board, "node-1"), nodeOn(spare, "node-1")
+	node, replaced := c.nodeOn(t, board, "node-1"), c.nodeOn(t, spare, "node-1")
 	var roots []byte
 	for _, root := range node.Roots() {
 		roots = append(roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: root.Raw})...)
@@ -154,7 +139,7 @@ func TestPlugin(t *testing.T) {
 	controlplane.Write(t, c.dir, "inventory.yaml", []byte(inventory))
 	approval := func(config map[string]any) { config["membership"].(map[string]any)["mode"] = "Approval" }
 	r := c.startController(t, buildProgram(t, "node-attestation-controller"), "controller", approval)
-	r.ready(t, func() error { return healthy(r.health + "/readyz") })
+	r.ready(t, func() error { return controlplane.Healthy(r.health + "/readyz") })
 	c.makeConfigMap(t, inventory, approval)
 	o := c.newOperator(t)
 	bootstrapper := c.client(t, c.bearer(t, attesttest.TokenID))
@@ -208,12 +193,12 @@ func TestPlugin(t *testing.T) {
 	o.run(t, "adopt node-1 --machine-uid uid-1", "node node-1 is Machine uid-1")
 	c.joins(t, bootstrapper, replaced)
 
-	t.Run("each right is needed", func(t *testing.T) { testOperatorRights(t, c, o, refused(nodeOn(board, "node-2"))) })
+	t.Run("each right is needed", func(t *testing.T) { testOperatorRights(t, c, o, refused(c.nodeOn(t, board, "node-2"))) })
 	t.Run("an existing Node", func(t *testing.T) {
 		if err := c.admin.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-2"}}); err != nil {
 			t.Fatal(err)
 		}
-		hello := refused(nodeOn(board, "node-2"))
+		hello := refused(c.nodeOn(t, board, "node-2"))
 		o.refuse(t, "approve "+hello, 1, "--existing-node")
 		o.run(t, "approve "+hello+" --existing-node", "node node-2 is machine")
 	})

@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"bytes"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -13,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/nodeattest/nodeattest/test/controlplane"
 )
 
 // A process is a program that runs until the test ends.
@@ -96,20 +97,7 @@ func (p *process) ended() bool {
 // ready waits until probe succeeds.
 func (p *process) ready(t *testing.T, probe func() error) {
 	t.Helper()
-	began := time.Now()
-	var err error
-	for time.Since(began) < patience {
-		if err = probe(); err == nil {
-			t.Logf("%s is ready after %s", p.name, time.Since(began).Round(100*time.Millisecond))
-			return
-		}
-		select {
-		case <-p.done:
-			t.Fatalf("%s ended before it was ready; the end of its log:\n%s", p.name, p.tail())
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-	t.Fatalf("%s was not ready after %s: %v", p.name, patience, err)
+	controlplane.Ready(t, p.name, p.log, p.done, probe)
 }
 
 // stop asks the process to end, waits, and returns its exit status.
@@ -146,14 +134,7 @@ func (p *process) text(t *testing.T) string {
 }
 
 // tail is the last lines of the log.
-func (p *process) tail() []byte {
-	text, err := os.ReadFile(p.log)
-	if err != nil {
-		return []byte(err.Error())
-	}
-	lines := bytes.SplitAfter(text, []byte("\n"))
-	return bytes.Join(lines[max(0, len(lines)-20):], nil)
-}
+func (p *process) tail() []byte { return controlplane.Tail(p.log) }
 
 // handedOut are the ports that tests of this process have got.
 var handedOut sync.Map

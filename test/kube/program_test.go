@@ -29,7 +29,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
-	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
@@ -120,7 +119,7 @@ func (r *replica) isReady(t *testing.T) {
 		if status, text := body(t, r.health+"/readyz?verbose"); status != http.StatusOK {
 			return fmt.Errorf("%d %s", status, text)
 		}
-		return healthy(r.health + "/healthz")
+		return controlplane.Healthy(r.health + "/healthz")
 	})
 }
 
@@ -212,26 +211,13 @@ func TestController(t *testing.T) {
 	c := startCluster(t)
 	c.prepare(t)
 	c.apply(t, "serving/rbac.yaml")
-	clusterID, err := attest.ClusterID(c.ca.Cert)
-	if err != nil {
-		t.Fatal(err)
-	}
 	ca, err := tpmsim.NewCA(tpmsim.CAOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	nodeOn := func(device *tpmsim.TPM, name string) *attesttest.Node {
-		n := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Name: name, Road: attest.RoadEK, ClusterID: clusterID, ExpirationSeconds: 3600,
-			AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
-		n.Subject.SignerName = csr.SignerKubeAPIServerClientKubelet
-		if n.Subject.Request, err = csr.Create(csr.PurposeClient, n.Key, name, csr.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
 	device := tpmsim.Swtpm(t, tpmsim.Options{CA: ca})
-	node, unknown := nodeOn(device, "node-1"), nodeOn(device, "node-2")
-	other := nodeOn(tpmsim.Swtpm(t, tpmsim.Options{CA: ca}), "node-3")
+	node, unknown := c.nodeOn(t, device, "node-1"), c.nodeOn(t, device, "node-2")
+	other := c.nodeOn(t, tpmsim.Swtpm(t, tpmsim.Options{CA: ca}), "node-3")
 	c.writeRoots(t, node)
 	controlplane.Write(t, c.dir, "inventory.yaml", []byte("machines:\n- nodeName: node-1\n  dnsNames: [node-1]\n- nodeName: node-3\n- nodeName: node-2\n  identity: ek:sha256:"+strings.Repeat("00", 32)+"\n"))
 	firstUse := func(config map[string]any) {

@@ -4,6 +4,7 @@ package documents
 import (
 	"encoding/json"
 	"path"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,4 +46,30 @@ func Load(t testing.TB, kind string, environment any) map[string]*Vector {
 		t.Fatal("no vectors of ", kind)
 	}
 	return list
+}
+
+// CheckWeak: the plain verifier takes what is good. It refuses every forgery but what a kind
+// checks elsewhere, after the document, and lets it in once it forgets the checks that weak
+// lists for it: so a vector is the attack that its name says.
+func CheckWeak(t *testing.T, list map[string]*Vector, weak map[string][]string, elsewhere []string, verify func(document []byte, forget ...string) error) {
+	t.Helper()
+	for name := range weak {
+		if list[name] == nil {
+			t.Errorf("%s is no vector", name)
+		}
+	}
+	for name, v := range list {
+		err := verify(v.Document)
+		switch {
+		case v.Expect == "" && err != nil:
+			t.Errorf("%s: refused: %v", name, err)
+		case v.Expect != "" && err == nil && !slices.Contains(elsewhere, v.Expect):
+			t.Errorf("%s: the plain verifier takes it", name)
+		}
+		if forget := weak[name]; forget != nil {
+			if err := verify(v.Document, forget...); err != nil {
+				t.Errorf("%s: not let in by who forgets %q: %v", name, forget, err)
+			}
+		}
+	}
 }
