@@ -17,6 +17,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/document"
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
+	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -61,35 +62,6 @@ func cloudVerifier(t testing.TB, cloud *cloudtest.Azure) *Verifier {
 	return newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{cloud.Root()}, Intermediates: []*x509.Certificate{cloud.Intermediate()}})
 }
 
-// weakPlatform has something else in the place of the verification, or of what was found.
-type weakPlatform struct {
-	*platform
-	verify func(p *platform, data []byte, q *attest.Inquiry) (*document.Claims, error)
-	find   func(*document.Claims)
-}
-
-func (p *weakPlatform) Read(data []byte) (*document.Claims, error) {
-	claims, err := p.platform.Read(data)
-	if err == nil && p.find != nil {
-		p.find(claims)
-	}
-	return claims, err
-}
-
-func (p *weakPlatform) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (*document.Claims, error) {
-	var claims *document.Claims
-	var err error
-	if p.verify != nil {
-		claims, err = p.verify(p.platform, data, q)
-	} else {
-		claims, err = p.platform.Verify(ctx, data, q)
-	}
-	if err == nil && p.find != nil {
-		p.find(claims)
-	}
-	return claims, err
-}
-
 // TestConformance: the kind lets honest machines in and no attack, and one that forgets a
 // check lets in the attacks on it, and no others.
 func TestConformance(t *testing.T) {
@@ -105,19 +77,19 @@ func TestConformance(t *testing.T) {
 		want     []string
 	}{
 		"as it is": {strict, nil},
-		"nothing verified": {&weakPlatform{platform: strict, verify: func(p *platform, data []byte, q *attest.Inquiry) (*document.Claims, error) {
-			return p.Read(data)
+		"nothing verified": {&kindtest.WeakPlatform{Platform: strict, Instead: func(data []byte, q *attest.Inquiry) (*document.Claims, error) {
+			return strict.Read(data)
 		}}, []string{"evidence-byte-changed", "evidence-last-byte-changed", "document-forged", "document-of-yesterday", "document-of-tomorrow",
 			"document-value-replaced", "document-bytes-not-covered", "document-identity-replaced"}},
 		"every root trusted": {&platform{untrusting, []string{testSubscription}}, []string{"document-forged"}},
-		"time of the document": {&weakPlatform{platform: strict, verify: func(p *platform, data []byte, q *attest.Inquiry) (*document.Claims, error) {
+		"time of the document": {&kindtest.WeakPlatform{Platform: strict, Instead: func(data []byte, q *attest.Inquiry) (*document.Claims, error) {
 			d, err := parseInsecure(data)
 			if err != nil {
 				return nil, err
 			}
-			return p.Verify(context.Background(), data, &attest.Inquiry{Now: d.CreatedOn, Budget: q.Budget})
+			return strict.Verify(context.Background(), data, &attest.Inquiry{Now: d.CreatedOn, Budget: q.Budget})
 		}}, []string{"document-of-yesterday", "document-of-tomorrow"}},
-		"machine not looked at": {&weakPlatform{platform: strict, find: func(c *document.Claims) { c.Machine = claimed }}, // machine-1, whoever it is
+		"machine not looked at": {&kindtest.WeakPlatform{Platform: strict, Find: func(c *document.Claims) { c.Machine = claimed }}, // machine-1, whoever it is
 			[]string{"honest-second-machine", "document-of-another-machine"}},
 	} {
 		t.Run(name, func(t *testing.T) {

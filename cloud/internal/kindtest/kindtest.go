@@ -1,0 +1,76 @@
+// Package kindtest has what the tests of the kinds of documents share.
+package kindtest
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/document"
+	"github.com/nodeattest/nodeattest/cloud/internal/vectors"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// WeakPlatform has something else in the place of the verification, or of what was found, where
+// its fields are set.
+type WeakPlatform struct {
+	document.Platform
+	Instead func(data []byte, q *attest.Inquiry) (*document.Claims, error)
+	Find    func(*document.Claims)
+}
+
+// Read reads as the platform does.
+func (p *WeakPlatform) Read(data []byte) (*document.Claims, error) {
+	return p.found(p.Platform.Read(data))
+}
+
+// Verify verifies as the platform does, or does what stands in its place.
+func (p *WeakPlatform) Verify(ctx context.Context, data []byte, q *attest.Inquiry) (*document.Claims, error) {
+	if p.Instead != nil {
+		return p.found(p.Instead(data, q))
+	}
+	return p.found(p.Platform.Verify(ctx, data, q))
+}
+
+func (p *WeakPlatform) found(claims *document.Claims, err error) (*document.Claims, error) {
+	if err == nil && p.Find != nil {
+		p.Find(claims)
+	}
+	return claims, err
+}
+
+// Replay has a platform verify the vectors at this time.
+func Replay(t *testing.T, p document.Platform, at time.Time, list []vectors.Vector) {
+	for _, v := range list {
+		t.Run(v.Name, func(t *testing.T) {
+			claims, err := p.Verify(context.Background(), v.Document, &attest.Inquiry{Now: at, Budget: attest.NewBudget(12)})
+			switch {
+			case v.Expect == "" && err != nil, v.Expect != "" && !errors.Is(err, refusal.Check(v.Expect)):
+				t.Errorf("%v, want %q", err, v.Expect)
+			case v.Expect == "" && string(claims.Machine) != v.Machine:
+				t.Errorf("got %s, want %s", claims.Machine, v.Machine)
+			}
+		})
+	}
+}
+
+// RefusesCheaply wants each input to be refused for at most so many bytes of memory.
+func RefusesCheaply(t *testing.T, most uint64, inputs map[string][]byte, read func(data []byte) error) {
+	for name, data := range inputs {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			err := read(data)
+			runtime.ReadMemStats(&after)
+			if err == nil {
+				t.Error("taken")
+			}
+			if got := after.TotalAlloc - before.TotalAlloc; got > most {
+				t.Errorf("%d bytes allocated", got)
+			}
+		})
+	}
+}
