@@ -87,20 +87,25 @@ func keep(t *testing.T, name, token string, want attest.Check) {
 	}
 }
 
-// TestVectors replays the vectors that are kept.
-func TestVectors(t *testing.T) {
+// loadVectors reads the vectors that are kept, and skips the test where they are being written.
+func loadVectors(t *testing.T) (list []vectors.Vector, e environment, keys []*jws.Key) {
+	t.Helper()
 	if *update {
 		t.Skip("the vectors are being written")
 	}
-	var e environment
 	list, err := vectors.Load(vectortest.Folder(t, "cloud", "gce"), &e)
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys, err := jws.ParseJWKS(e.Keys)
-	if err != nil {
+	if keys, err = jws.ParseJWKS(e.Keys); err != nil {
 		t.Fatal(err)
 	}
+	return list, e, keys
+}
+
+// TestVectors replays the vectors that are kept.
+func TestVectors(t *testing.T) {
+	list, e, keys := loadVectors(t)
 	c := gce.KindConfig{Keys: keySet(t, keys...), Projects: e.Projects}
 	for _, v := range list {
 		t.Run(v.Name, func(t *testing.T) {

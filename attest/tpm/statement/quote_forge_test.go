@@ -17,13 +17,9 @@ import (
 // quoteForgery is a quote before it is marshalled and signed, by a key in software. A
 // test changes one thing of a good one.
 type quoteForgery struct {
-	ak        *forger
-	attest    *Attestation
-	pcrs      []PCR
-	scheme    KeyScheme
-	patch     func(attest []byte) []byte
-	signature func(*Signature)
-	options   QuoteOptions
+	unsigned
+	pcrs    []PCR
+	options QuoteOptions
 }
 
 // goodQuoteForgery quotes PCRs 0 to 7 of SHA-256, by a primary key of the endorsement
@@ -34,12 +30,12 @@ func goodQuoteForgery(t testing.TB, ak *forger) *quoteForgery {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &quoteForgery{ak: ak, scheme: ak.public.Scheme, attest: &Attestation{
+	f := &quoteForgery{unsigned: unsigned{ak: ak, scheme: ak.public.Scheme, attest: &Attestation{
 		Type:            tpm2.TPMSTAttestQuote,
 		QualifiedSigner: QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, ak.public.Name()),
 		ExtraData:       testQualifyingData, Clock: 7, ResetCount: 1, Safe: true, FirmwareVersion: 1,
 		Quote: &QuoteInfo{},
-	}}
+	}}}
 	f.selectPCRs(selection)
 	f.options = QuoteOptions{AK: AKFromCredential(ak.public.Raw), QualifyingData: testQualifyingData}
 	return f
@@ -68,21 +64,7 @@ func (f *quoteForgery) digest() {
 
 func (f *quoteForgery) evidence(t testing.TB) *QuoteEvidence {
 	t.Helper()
-	attest, err := f.attest.Marshal()
-	if err != nil {
-		t.Fatalf("Marshal: %v", err)
-	}
-	if f.patch != nil {
-		attest = f.patch(attest)
-	}
-	v := f.ak.sign(t, f.scheme, attest)
-	if f.signature != nil {
-		f.signature(v)
-	}
-	sig, err := v.Marshal()
-	if err != nil {
-		t.Fatalf("Marshal: %v", err)
-	}
+	attest, sig := f.marshal(t)
 	return &QuoteEvidence{Attest: attest, Signature: sig, PCRs: f.pcrs}
 }
 

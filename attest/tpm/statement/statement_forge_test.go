@@ -151,17 +151,41 @@ func (f *forger) sign(t testing.TB, scheme KeyScheme, message []byte) *Signature
 	return v
 }
 
-// forgery is a certify statement before it is marshalled and signed. A test changes
-// one thing of a good one.
-type forgery struct {
+// unsigned is a statement before it is marshalled and signed.
+type unsigned struct {
 	ak        *forger
 	attest    *Attestation
-	public    *Public                        // certified
 	scheme    KeyScheme                      // signed with
 	patch     func(attest []byte) []byte     // before signing
 	signature func(tpmtSignature *Signature) // after signing
-	after     func(*CertifyEvidence)         // last
-	options   CertifyOptions
+}
+
+// marshal signs the statement.
+func (f *unsigned) marshal(t testing.TB) (attest, signature []byte) {
+	t.Helper()
+	attest, err := f.attest.Marshal()
+	if err != nil {
+		t.Fatalf("Marshal: %v", err)
+	}
+	if f.patch != nil {
+		attest = f.patch(attest)
+	}
+	v := f.ak.sign(t, f.scheme, attest)
+	if f.signature != nil {
+		f.signature(v)
+	}
+	if signature, err = v.Marshal(); err != nil {
+		t.Fatalf("Marshal: %v", err)
+	}
+	return attest, signature
+}
+
+// forgery is a certify statement. A test changes one thing of a good one.
+type forgery struct {
+	unsigned
+	public  *Public                // certified
+	after   func(*CertifyEvidence) // last
+	options CertifyOptions
 }
 
 var testQualifyingData = []byte{0x00, 0xff, 0x55, 0xaa}
@@ -171,11 +195,11 @@ var testQualifyingData = []byte{0x00, 0xff, 0x55, 0xaa}
 func goodForgery(t testing.TB, ak *forger, key crypto.PublicKey) *forgery {
 	t.Helper()
 	public := publicArea(t, key, testResidentAttributes, noScheme)
-	f := &forgery{ak: ak, public: public, scheme: ak.public.Scheme, attest: &Attestation{
+	f := &forgery{public: public, unsigned: unsigned{ak: ak, scheme: ak.public.Scheme, attest: &Attestation{
 		Type:            tpm2.TPMSTAttestCertify,
 		QualifiedSigner: QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, ak.public.Name()),
 		ExtraData:       testQualifyingData, Clock: 7, ResetCount: 1, Safe: true, FirmwareVersion: 0x2019102300163636,
-	}}
+	}}}
 	f.certify(public)
 	f.options = CertifyOptions{AK: AKFromCredential(ak.public.Raw), QualifyingData: testQualifyingData, Key: key}
 	return f
@@ -204,22 +228,8 @@ func (f *forgery) useAK(public *Public) {
 
 func (f *forgery) evidence(t testing.TB) *CertifyEvidence {
 	t.Helper()
-	attest, err := f.attest.Marshal()
-	if err != nil {
-		t.Fatalf("Marshal: %v", err)
-	}
-	if f.patch != nil {
-		attest = f.patch(attest)
-	}
-	v := f.ak.sign(t, f.scheme, attest)
-	if f.signature != nil {
-		f.signature(v)
-	}
-	sig, err := v.Marshal()
-	if err != nil {
-		t.Fatalf("Marshal: %v", err)
-	}
-	e := &CertifyEvidence{Attest: attest, Signature: sig, Public: f.public.Raw}
+	e := &CertifyEvidence{Public: f.public.Raw}
+	e.Attest, e.Signature = f.marshal(t)
 	if f.after != nil {
 		f.after(e)
 	}
