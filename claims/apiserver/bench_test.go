@@ -22,7 +22,7 @@ func measuredWays(t testing.TB, algorithm jws.Algorithm) []measured {
 	t.Helper()
 	w := newWorld(t)
 	if algorithm == jws.RS256 {
-		w.useKey(t, newRSA(t))
+		w.useSigner(t, newSigner(t, newRSA(t)))
 	}
 	objects := &claims.MemoryObjects{}
 	objects.PutServiceAccount(*w.objects.account)

@@ -43,11 +43,7 @@ func newWorld(t testing.TB) *world {
 			ServiceAccountName: "app", NodeName: "node-a"},
 		node: &claims.Node{Object: claims.Object{Name: "node-a", UID: "node-uid"}, ProviderID: "gce://p/z/a"},
 	}}
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.useKey(t, private)
+	w.useSigner(t, newECDSA(t))
 	issued, err := newIssuer(t, IssuerConfig{
 		Policy: Policy{Issuer: worldIssuer, APIAudiences: []string{worldIssuer}}, Signer: w.signer, Objects: w.objects, Now: w.clock,
 		NewID: func() (string, error) { return "3f2f4f2e-5ab6-4a92-a0a6-7a6b1c4d9f10", nil },
@@ -70,16 +66,34 @@ func newRSA(t testing.TB) *rsa.PrivateKey {
 	return key
 }
 
-// useKey gives the world another signing key.
-func (w *world) useKey(t testing.TB, private crypto.Signer) {
+// newSigner makes a signer with a private key.
+func newSigner(t testing.TB, private crypto.Signer) *jws.CryptoSigner {
 	t.Helper()
-	var err error
-	if w.signer, err = jws.NewSigner(private, jws.SignerOptions{}); err != nil {
+	signer, err := jws.NewSigner(private, jws.SignerOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if w.keys, err = jws.NewStaticKeySet(w.signer.Key()); err != nil {
+	return signer
+}
+
+// newECDSA makes a signer with a new P-256 key.
+func newECDSA(t testing.TB) *jws.CryptoSigner {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
 		t.Fatal(err)
 	}
+	return newSigner(t, private)
+}
+
+// useSigner gives the world another signer.
+func (w *world) useSigner(t testing.TB, signer *jws.CryptoSigner) {
+	t.Helper()
+	keys, err := jws.NewStaticKeySet(signer.Key())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.signer, w.keys = signer, keys
 }
 
 func (w *world) clock() time.Time { return w.now }

@@ -2,9 +2,6 @@ package apiserver
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"regexp"
@@ -20,24 +17,10 @@ import (
 
 var testContext = context.Background()
 
-// newECDSA makes a signer with a new P-256 key.
-func newECDSA(t testing.TB, typ string) *jws.CryptoSigner {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := jws.NewSigner(key, jws.SignerOptions{Type: typ})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 func issuerConfig(t testing.TB, objects claims.Objects) IssuerConfig {
 	return IssuerConfig{
 		Policy:  Policy{Issuer: testIssuer, APIAudiences: []string{"api"}},
-		Signer:  newECDSA(t, ""),
+		Signer:  newECDSA(t),
 		Objects: objects,
 		Now:     func() time.Time { return time.Unix(1700000000, 0) },
 	}

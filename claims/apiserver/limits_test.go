@@ -48,7 +48,7 @@ func TestIssuerAsksForWhatItNeeds(t *testing.T) {
 }
 
 func TestOIDCLimits(t *testing.T) {
-	key := newECDSA(t, "").Key()
+	key := newECDSA(t).Key()
 	render := func(c OIDCConfig, keys ...*jws.Key) error {
 		_, err := c.Render(keys)
 		return err
@@ -87,7 +87,7 @@ func (k keysAndError) DiscoveryKeys(context.Context) ([]*jws.Key, time.Duration,
 }
 
 func TestOIDCHandlerSourceFails(t *testing.T) {
-	h, err := NewOIDCHandler(keysAndError{newECDSA(t, "").Key()}, OIDCConfig{Issuer: "https://h", ExternalAddress: "h"})
+	h, err := NewOIDCHandler(keysAndError{newECDSA(t).Key()}, OIDCConfig{Issuer: "https://h", ExternalAddress: "h"})
 	if err != nil {
 		t.Fatal(err)
 	}

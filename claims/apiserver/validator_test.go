@@ -226,7 +226,7 @@ func TestValidatorKeyID(t *testing.T) {
 	r, err = v.Validate(t.Context(), header(w.token(t), `{"alg":"ES256","kid":"?"}`))
 	refusedBy(t, r, err, claims.CheckNoKey, "invalid signature, no keys found")
 
-	w.useKey(t, newRSA(t)) // so that the first key has the algorithm too
+	w.useSigner(t, newSigner(t, newRSA(t))) // so that the first key has the algorithm too
 	anonymous := w.raw(t, `{"alg":"RS256"}`)
 	if r, err := w.kubernetes(t).Validate(t.Context(), anonymous); err != nil || r.Key.KeyID() != "raw" {
 		t.Errorf("a token that names no key: %v", err)
