@@ -241,14 +241,16 @@ var excused = map[string]string{
 	"writes or makes bytes, and decides nothing": `oid.MarshalProviderID oid.OID.ASN1 oid.ProviderIDExtension secret.Value.MarshalText
 		csr.Request.MarshalJSON csr.SignerChallenge csr.SignerClient csr.SignerServing attest.Result.MarshalJSON (*document.Hello).Marshal
 		document.MarshalStatement statement.MarshalEventLog statement.MarshalTCGAttestCertify (*jws.Detached).Sign jws.MarshalJWKS jws.NewDetached
-		(*bootstraptoken.Object).RevealYAML bootstraptoken.Pin.MarshalText bootstraptoken.Token.MarshalText (*claims.Claims).Marshal
+		(*bootstraptoken.Object).RevealYAML (*authenticator.Status).Write explain.Explain (*explain.Explanation).WriteText
+		bootstraptoken.Pin.MarshalText bootstraptoken.Token.MarshalText (*claims.Claims).Marshal
 		claims.NumericDate.MarshalJSON bootstraptoken.Create attest.RotateKeys`,
-	"ends something, and there was nothing": `(*attest.Attester).Close (*document.Prover).Close (*boltregistry.Registry).Close (*extsigner.Client).Close`,
+	"ends something, and there was nothing": `(*attest.Attester).Close (*document.Prover).Close (*boltregistry.Registry).Close (*extsigner.Client).Close
+		(*certstore.Lock).Unlock`,
 	"true says that something is missing, or over": `secret.Value.IsZero bootstraptoken.Pin.IsZero bootstraptoken.Token.IsZero claims.NumericDate.IsZero
 		(*bootstraptoken.Secret).Expired`,
 	"says what is there, or compares, and whoever asks decides": `(*csr.Request).HasCondition (*attest.Evidence).Is (*membership.Record).Live
 		(*membership.Record).HoldsMachine statement.Attributes.Has statement.Attributes.HasAny statement.PCR.Equal statement.SamePCRs statement.SortedPCRs
-		claims.Facts.Has (*bootstraptoken.ClusterInfo).Equal oid.OID.Valid refusal.Retry (*apiserver.ReviewError).Unwrap`,
+		claims.Facts.Has (*bootstraptoken.ClusterInfo).Equal oid.OID.Valid refusal.Retry (*apiserver.ReviewError).Unwrap (*certstore.Pair).Usable`,
 	"returns what is there, and nothing is an answer": `tpmcert.ChassisIdentity.Identify tpmcert.GCEIdentity.Identify tpmcert.HardwareIdentity.Identify
 		tpmcert.OtherNameIdentity.Identify tpmcert.ParseEKChain (*jws.StaticKeySet).Keys bootstraptoken.Sweep claims.FreshObjects.ServiceAccount
 		claims.FreshObjects.Pod claims.FreshObjects.Secret claims.FreshObjects.Node apiserver.KeySetSource.DiscoveryKeys (*azure.HTTPFetcher).FetchIssuer`,
@@ -257,7 +259,9 @@ var excused = map[string]string{
 	"makes what admits nobody, or can be made of what was given": `attest.NewAttester document.NewKind document.NewProver membership.NewStaticList
 		membership.ParseStaticList jws.NewUnionKeySet claims.NewMemoryReplayCache claims.FreshObjects.Check awsid.NewSource
 		azure.NewProver azure.NewSource gce.NewKind gce.NewProver gce.NewSource nitro.NewProver nitro.NewSource nitro.NewVerifier tpm.TrustEKs
-		(*eventlog.Policy).Validate`,
+		(*eventlog.Policy).Validate certstore.Open`,
+	"looks only where its fields say, and those of the zero value say nowhere":   `(*authenticator.Kubelet).Check (*authenticator.Kubelet).CheckRunning`,
+	"says that there is nothing to check: the kubelet did not start the program": `authenticator.CheckExecInfoVariable`,
 }
 
 // acceptProblems calls what can accept in the module at root, and names what accepted nothing, or
@@ -284,8 +288,8 @@ func acceptProblems(t *testing.T, root string, excused map[string]bool) (problem
 
 // TestNothingFailsOpen: nothing that can accept does, and nothing panics, where it is nil, empty, a
 // zero value, made of such values or of unknown ones, and called with such. The functions are found
-// by their types: all exported ones of this module and of the clouds' whose last result is an error
-// or a bool.
+// by their types: all exported ones of this module, the clouds' and Kubernetes' whose last result
+// is an error or a bool.
 func TestNothingFailsOpen(t *testing.T) {
 	used := map[string]bool{}
 	for _, names := range excused {
@@ -293,7 +297,7 @@ func TestNothingFailsOpen(t *testing.T) {
 			used[name] = false
 		}
 	}
-	for _, root := range []string{".", "cloud"} {
+	for _, root := range []string{".", "cloud", "kube"} {
 		problems, functions, calls := acceptProblems(t, root, used)
 		none(t, problems)
 		t.Logf("%s: %d functions and methods that can accept, called %d times", root, functions, calls)

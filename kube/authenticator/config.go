@@ -1,6 +1,7 @@
 package authenticator
 
 import (
+	"errors"
 	"io"
 	"log/slog"
 	"net/netip"
@@ -146,6 +147,10 @@ func New(config Config) (*Authenticator, error) {
 	}
 	return a, nil
 }
+
+var errNotMade = errors.New("authenticator: one that New did not make")
+
+func (a *Authenticator) made() bool { return a != nil && a.store != nil }
 
 // setItems determines which certificates are kept, the client certificate first.
 func (a *Authenticator) setItems() error {

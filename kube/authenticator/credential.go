@@ -47,6 +47,9 @@ const (
 // A kubelet that is configured to get certificates in a way that bypasses this one is refused,
 // whatever is stored: the check is kubelet-configuration.
 func (a *Authenticator) Credential(ctx context.Context) (*clientauthenticationv1.ExecCredential, error) {
+	if !a.made() {
+		return nil, errNotMade
+	}
 	began := time.Now()
 	p, now := a.load(ClientFile), a.c.Now()
 	if err := a.c.Kubelet.Check(); err != nil {

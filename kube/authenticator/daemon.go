@@ -27,6 +27,9 @@ const attemptLimit = 15 * time.Minute
 // certificates in a way that bypasses this one (kubelet-configuration), which it checks again
 // before every attempt.
 func (a *Authenticator) Run(ctx context.Context) error {
+	if !a.made() {
+		return errNotMade
+	}
 	if err := a.c.Kubelet.CheckRunning(); err != nil {
 		return err
 	}
@@ -109,6 +112,9 @@ func (a *Authenticator) ready() bool {
 // configured, whatever is stored and whatever has failed before. It waits for an attempt that
 // is under way.
 func (a *Authenticator) Rotate(ctx context.Context) error {
+	if !a.made() {
+		return errNotMade
+	}
 	if err := a.c.Kubelet.CheckRunning(); err != nil {
 		return err
 	}

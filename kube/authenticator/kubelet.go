@@ -59,6 +59,9 @@ const maxKubeletFile = 1 << 20
 // Check looks at the files and at the parent. The check of the error is
 // kubelet-configuration or kubelet-file.
 func (k *Kubelet) Check() error {
+	if k == nil {
+		return refusal.Config("Kubelet", "", "one")
+	}
 	if k.Parent {
 		if arguments := argumentsOf(os.Getppid()); isKubelet(arguments) {
 			return k.checkArguments("the kubelet that asks", arguments)

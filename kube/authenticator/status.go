@@ -1,6 +1,7 @@
 package authenticator
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -98,6 +99,9 @@ func (a *Authenticator) Status() *Status {
 
 // Write writes the status in a form for people to read.
 func (s *Status) Write(w io.Writer, now time.Time) error {
+	if s == nil || w == nil {
+		return errors.New("authenticator: no status, or nowhere to write")
+	}
 	b := new(strings.Builder)
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(b, "%-14s %s\n", name+":", fmt.Sprintf(format, args...))

@@ -16,6 +16,8 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/kube/internal/nilpointer"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // TPM is the [Kind] for a TPM. It must not be changed once it is in use.
@@ -42,6 +44,9 @@ func (t *TPM) Provider() string { return tpm.Provider }
 
 // Open opens the TPM.
 func (t *TPM) Open(ctx context.Context) (attest.Prover, error) {
+	if t == nil {
+		return nil, refusal.Config("TPM", "", "one")
+	}
 	open := t.Device
 	if open == nil {
 		open = func() (transport.TPMCloser, error) { return tpm.OpenTPM(t.Path) }
@@ -49,6 +54,9 @@ func (t *TPM) Open(ctx context.Context) (attest.Prover, error) {
 	device, err := open()
 	if err != nil {
 		return nil, err
+	}
+	if nilpointer.Is(device) {
+		return nil, refusal.Config("Device", "no TPM", "an open one")
 	}
 	info, err := os.Stat(t.Path)
 	e := &tpmEvidence{alone: t.Device == nil && err == nil && info.Mode()&fs.ModeSocket != 0, device: device, shared: tpmkey.Share(&remembering{TPM: device})}

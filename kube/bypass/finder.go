@@ -3,6 +3,7 @@ package bypass
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -75,6 +76,10 @@ func NewFinder(config Config) (*Finder, error) {
 	return f, f.setPolicies()
 }
 
+var errNotMade = errors.New("bypass: a finder that NewFinder, or a watch that NewWatch did not make")
+
+func (f *Finder) made() bool { return f != nil && f.c.Reader != nil }
+
 // expected reports whether a subject has a right of a way by its office: exactly this one, and
 // by whichever binding.
 func (f *Finder) expected(way Way, s *rbacv1.Subject) bool {
@@ -134,6 +139,9 @@ func (f *Finding) String() string {
 // Find looks once. Findings are sorted; none means that there is no way around that can be
 // found like this.
 func (f *Finder) Find(ctx context.Context) ([]Finding, error) {
+	if !f.made() {
+		return nil, errNotMade
+	}
 	findings, groups, err := f.bindings(ctx)
 	if err == nil {
 		var reviewed []Finding

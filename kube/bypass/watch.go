@@ -55,7 +55,7 @@ var errNotLooked = errors.New("bypass: nobody has looked yet")
 
 // NewWatch checks the configuration. The error is refusal.CheckConfig, or the registerer's.
 func NewWatch(config WatchConfig) (*Watch, error) {
-	if config.Finder == nil {
+	if !config.Finder.made() {
 		return nil, refusal.Config("Finder", "", "one of NewFinder")
 	}
 	w := &Watch{c: config, err: errNotLooked, known: map[Finding]bool{}, gauge: prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -68,11 +68,16 @@ func NewWatch(config WatchConfig) (*Watch, error) {
 	return w, config.Metrics.Register(w.gauge)
 }
 
+func (w *Watch) made() bool { return w != nil && w.c.Finder.made() }
+
 // NeedLeaderElection says that every replica looks: each has its own readiness.
 func (*Watch) NeedLeaderElection() bool { return false }
 
 // Start looks until ctx ends.
 func (w *Watch) Start(ctx context.Context) error {
+	if !w.made() {
+		return errNotMade
+	}
 	for {
 		pause := interval
 		if err := w.Look(ctx); err != nil && ctx.Err() == nil {
@@ -89,6 +94,9 @@ func (w *Watch) Start(ctx context.Context) error {
 
 // Look looks once, and reports what it finds. The error is that of [Finder.Find].
 func (w *Watch) Look(ctx context.Context) error {
+	if !w.made() {
+		return errNotMade
+	}
 	findings, err := w.c.Finder.Find(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -147,7 +155,7 @@ func (w *Watch) tell(ctx context.Context, f *Finding) {
 // Check is a readiness check (healthz.Checker). It returns an error while there is a way
 // around, or while it is not known whether there is one.
 func (w *Watch) Check(*http.Request) error {
-	if w == nil || w.c.Finder == nil {
+	if !w.made() {
 		return errNotLooked
 	}
 	w.mu.Lock()

@@ -18,6 +18,9 @@ import (
 // update on certificatesigningrequests/approval and /status, and approve on the signers of
 // [Reconciler.Signers]; also sign, if an approval by somebody else is to be failed.
 func (r *Reconciler) SetupWithManager(m manager.Manager) error {
+	if r == nil || r.c.Providers == nil {
+		return errNotMade
+	}
 	from := r.c.Cluster
 	if from == nil {
 		from = m
@@ -40,10 +43,13 @@ func (r *Reconciler) SetupWithManager(m manager.Manager) error {
 // Check fails until the requests have been listed, and while they cannot be: for the manager's
 // readiness. On a replica that does not lead it fails never.
 func (r *Reconciler) Check(request *http.Request) error {
-	if r.listed == nil {
+	if r == nil || r.listed == nil {
 		return errNotSetUp
 	}
 	return r.listed(request)
 }
 
-var errNotSetUp = errors.New("controller: SetupWithManager was not called")
+var (
+	errNotMade  = errors.New("controller: a reconciler that New did not make")
+	errNotSetUp = errors.New("controller: SetupWithManager was not called")
+)

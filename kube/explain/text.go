@@ -2,6 +2,7 @@ package explain
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -14,6 +15,9 @@ import (
 // WriteText writes an explanation for people to read. What strangers wrote is escaped and
 // shortened.
 func (x *Explanation) WriteText(w io.Writer) error {
+	if x == nil || x.Request == nil || w == nil {
+		return errors.New("explain: no request, or nowhere to write")
+	}
 	var out bytes.Buffer
 	t := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	line := func(name, value string) {

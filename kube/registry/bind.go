@@ -15,7 +15,7 @@ import (
 // What this registry has read or written itself is not read again: the write fails if it has
 // changed.
 func (r *Registry) Bind(ctx context.Context, seen *membership.Record, lastEnd time.Time, issued *csr.IssuedRecord) (*membership.Record, error) {
-	if err := ctx.Err(); err != nil {
+	if err := r.check(ctx); err != nil {
 		return nil, err
 	}
 	if n := r.recent.of(seen); n != nil && r.own(n) == nil {

@@ -14,12 +14,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/kube/internal/nilpointer"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Cached returns a reader for the look-ups of a registry that needs only a cache of nodes: the
 // pointers to a node follow from the node, so nobody has to watch the pointers. It listens to
 // the cache, so it must be called before the cache starts.
 func Cached(ctx context.Context, nodes cache.Cache) (client.Reader, error) {
+	if nilpointer.Is(nodes) {
+		return nil, refusal.Config("nodes", "", "a cache")
+	}
 	informer, err := nodes.GetInformer(ctx, new(v1alpha1.AttestedNode))
 	if err != nil {
 		return nil, err

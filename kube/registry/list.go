@@ -24,7 +24,7 @@ const pageSize = 256
 // pages calls each with every object of a kind, page by page.
 func (r *Registry) pages(ctx context.Context, kind func() client.ObjectList, each func(client.Object) error) error {
 	for page, more := "", true; more; {
-		if err := ctx.Err(); err != nil {
+		if err := r.check(ctx); err != nil {
 			return err
 		}
 		list := kind()
@@ -78,6 +78,10 @@ func (s Several) Records(ctx context.Context) iter.Seq2[*membership.Record, erro
 		}
 		scopes := make([]string, len(s))
 		for i, r := range s {
+			if err := r.check(ctx); err != nil {
+				yield(nil, err)
+				return
+			}
 			scopes[i] = r.scope.String()
 		}
 		err := s[0].nodes(ctx, func(n *node) error {

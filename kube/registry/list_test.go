@@ -170,9 +170,15 @@ func TestDamagedRecords(t *testing.T) {
 	if removed, err := r.Sweep(t.Context()); !errors.Is(err, registry.ErrObject) || removed != 2 {
 		t.Errorf("%d removed, %v", removed, err)
 	}
-	for record, err := range (registry.Several{}).Records(t.Context()) {
-		if record != nil || err == nil {
-			t.Error("no registries were listed")
+	for _, none := range []registry.Several{{}, {nil}, {(*registry.Registry)(nil).Stale()}, {new(registry.Registry)}, {r, nil}} {
+		answers := 0
+		for record, err := range none.Records(t.Context()) {
+			if answers++; record != nil || err == nil {
+				t.Errorf("%v were listed", none)
+			}
+		}
+		if answers != 1 {
+			t.Errorf("%d answers for %v, want one error", answers, none)
 		}
 	}
 }

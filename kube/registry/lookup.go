@@ -9,7 +9,7 @@ import (
 
 // Lookup returns the record of a node name, or nil if there is none.
 func (r *Registry) Lookup(ctx context.Context, nodeName string) (*membership.Record, error) {
-	if err := ctx.Err(); err != nil {
+	if err := r.check(ctx); err != nil {
 		return nil, err
 	}
 	n, err := r.readNode(ctx, nodeName)
@@ -32,7 +32,7 @@ func (r *Registry) LookupMachineUID(ctx context.Context, machineUID string) (*me
 }
 
 func (r *Registry) lookup(ctx context.Context, kind pointerKind, identity string) (*membership.Record, error) {
-	if err := ctx.Err(); err != nil || identity == "" {
+	if err := r.check(ctx); err != nil || identity == "" {
 		return nil, err
 	}
 	p, err := r.readPointer(ctx, kind, identity, nil)

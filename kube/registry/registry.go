@@ -62,7 +62,7 @@ func New(scope membership.Scope, reader client.Reader, writer client.Writer, opt
 // look-ups (membership.FirstUseConfig.Stale). A record that they find may be passed to this
 // registry's Bind, whose write fails if the record is no longer the latest.
 func (r *Registry) Stale() *Registry {
-	if r.stale == nil {
+	if r == nil || r.stale == nil {
 		return r
 	}
 	return r.over(r.stale)
@@ -73,6 +73,17 @@ func (r *Registry) over(reader client.Reader) *Registry {
 	over := *r
 	over.reader = reader
 	return &over
+}
+
+// errNotMade says that a registry has no API server.
+var errNotMade = errors.New("registry: one that New did not make")
+
+// check refuses a registry that New did not make, and a context that has ended.
+func (r *Registry) check(ctx context.Context) error {
+	if r == nil || r.reader == nil {
+		return errNotMade
+	}
+	return ctx.Err()
 }
 
 // attempts is how often a call that lost a race looks again. Each time, somebody else has made
@@ -118,7 +129,7 @@ func newcomer(c *membership.Claim) *surroundings {
 
 // look reads the surroundings of a claim. What the claim leaves empty is not looked up.
 func (r *Registry) look(ctx context.Context, c *membership.Claim) (*surroundings, error) {
-	if err := ctx.Err(); err != nil {
+	if err := r.check(ctx); err != nil {
 		return nil, err
 	}
 	s := new(surroundings)
@@ -177,7 +188,7 @@ func (r *Registry) own(n *node) error {
 // At first it reads nothing: it creates the objects, and each can only be created if it does
 // not exist. If one exists, Reserve looks.
 func (r *Registry) Reserve(ctx context.Context, claim membership.Claim, deadline time.Time) (*membership.Record, error) {
-	if err := ctx.Err(); err != nil {
+	if err := r.check(ctx); err != nil {
 		return nil, err
 	}
 	if err := claim.Check(); err != nil {
@@ -319,7 +330,7 @@ func (r *Registry) Release(ctx context.Context, nodeName, machineUID string) (bo
 }
 
 func (r *Registry) release(ctx context.Context, nodeName, machineUID string) (bool, error) {
-	if err := ctx.Err(); err != nil {
+	if err := r.check(ctx); err != nil {
 		return false, err
 	}
 	n, err := r.readNode(ctx, nodeName)

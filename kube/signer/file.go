@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -74,10 +75,17 @@ func OpenCA(certificateFile, keyFile string, config csr.CAConfig) (*FileCA, erro
 	return f, f.Reload()
 }
 
+var errNotOpened = errors.New("signer: a CA that OpenCA did not open")
+
+func (f *FileCA) opened() bool { return f != nil && f.config.Now != nil }
+
 // Reload reads the files again if they have changed. After an error the CA stays as it was:
 // the two files may have been read in the middle of a change. A CA that is valid now also stays
 // as long as the one in the files is not.
 func (f *FileCA) Reload() error {
+	if !f.opened() {
+		return errNotOpened
+	}
 	var text [2][]byte
 	for i, path := range []string{f.certificateFile, f.keyFile} {
 		var err error
@@ -131,6 +139,9 @@ func (f *FileCA) NotAfter() time.Time {
 
 // Check is a readiness check (healthz.Checker). It returns an error while the CA is not valid.
 func (f *FileCA) Check(*http.Request) error {
+	if !f.opened() {
+		return errNotOpened
+	}
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	if err := f.valid.check(f.config.Now()); err != nil {
@@ -151,6 +162,9 @@ func (*FileCA) NeedLeaderElection() bool { return false }
 
 // Start follows the files until ctx ends.
 func (f *FileCA) Start(ctx context.Context) error {
+	if !f.opened() {
+		return errNotOpened
+	}
 	files.Follow(ctx, fileInterval, "the CA", f.Reload)
 	return nil
 }

@@ -73,6 +73,9 @@ func newMetrics(r prometheus.Registerer, name string) (*prometheus.CounterVec, e
 // It needs these rights in the API server: list and watch on certificatesigningrequests,
 // update on certificatesigningrequests/status, and sign on the signers.
 func (r *Reconciler) SetupWithManager(m manager.Manager) error {
+	if r == nil || r.c.Providers == nil {
+		return errNotMade
+	}
 	from := r.c.Cluster
 	if from == nil {
 		from = m
@@ -94,13 +97,16 @@ func (r *Reconciler) SetupWithManager(m manager.Manager) error {
 // Check fails until the requests have been listed, and while they cannot be: for the manager's
 // readiness. On a replica that does not lead it fails never.
 func (r *Reconciler) Check(request *http.Request) error {
-	if r.listed == nil {
+	if r == nil || r.listed == nil {
 		return errNotSetUp
 	}
 	return r.listed(request)
 }
 
-var errNotSetUp = errors.New("signer: SetupWithManager was not called")
+var (
+	errNotMade  = errors.New("signer: a reconciler that New did not make")
+	errNotSetUp = errors.New("signer: SetupWithManager was not called")
+)
 
 // conflictPause is how long after a lost write the request is looked at again, if no event
 // comes first.

@@ -54,6 +54,10 @@ func Open(dir string) (*Store, error) {
 	return &Store{dir: dir}, nil
 }
 
+var errNotOpened = errors.New("certstore: a folder that Open did not open")
+
+func (s *Store) opened() bool { return s != nil && s.dir != "" }
+
 // Path is the path of the file with that name.
 func (s *Store) Path(name string) string { return filepath.Join(s.dir, name) }
 
@@ -70,6 +74,9 @@ func (s *Store) ReadPair(name string) (*Pair, error) {
 // Read reads another file of the folder, at most maxSize bytes. The check of the error is "file",
 // or it is the file system's.
 func (s *Store) Read(name string, maxSize int) ([]byte, error) {
+	if !s.opened() {
+		return nil, errNotOpened
+	}
 	return safefile.Read(s.Path(name), maxSize, safefile.Private)
 }
 
@@ -124,6 +131,9 @@ func (s *Store) Hold(name string) (release func() error, err error) {
 
 // Held reports whether somebody holds the name now.
 func (s *Store) Held(name string) bool {
+	if !s.opened() {
+		return false
+	}
 	f, err := os.Open(s.Path(name + heldSuffix))
 	if err != nil {
 		return false
@@ -135,6 +145,9 @@ func (s *Store) Held(name string) bool {
 // hold opens a file and locks it. The lock belongs to the open file: it ends with Close, with
 // the process, or when the file is garbage collected, so the holder must keep the file.
 func (s *Store) hold(name string) (*os.File, error) {
+	if !s.opened() {
+		return nil, errNotOpened
+	}
 	path := s.Path(name)
 	for {
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
@@ -165,7 +178,7 @@ type Lock struct {
 
 // Unlock gives up the right to write. A second Unlock does nothing.
 func (l *Lock) Unlock() error {
-	if l.file == nil {
+	if l == nil || l.file == nil {
 		return nil
 	}
 	f := l.file
@@ -174,12 +187,17 @@ func (l *Lock) Unlock() error {
 }
 
 // WritePair replaces a pair. If it fails, on a full disk for example, the old pair stays.
-func (l *Lock) WritePair(name string, p *Pair) error { return l.Write(name, p.Marshal()) }
+func (l *Lock) WritePair(name string, p *Pair) error {
+	if p == nil || p.Leaf == nil {
+		return refuse("no certificate", "one")
+	}
+	return l.Write(name, p.Marshal())
+}
 
 // Write replaces another file of the folder, as WritePair does. It first removes what writers
 // that were killed have left behind under the same name.
 func (l *Lock) Write(name string, content []byte) error {
-	if l.file == nil {
+	if l == nil || l.file == nil {
 		return errors.New("certstore: written without the lock")
 	}
 	l.sweep(name)
@@ -188,7 +206,7 @@ func (l *Lock) Write(name string, content []byte) error {
 
 // Remove removes a file, if it exists.
 func (l *Lock) Remove(name string) error {
-	if l.file == nil {
+	if l == nil || l.file == nil {
 		return errors.New("certstore: removed without the lock")
 	}
 	if err := os.Remove(l.store.Path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {

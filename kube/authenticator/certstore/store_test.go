@@ -105,6 +105,9 @@ func TestPair(t *testing.T) {
 	if err := l.Remove("client.pem"); err != nil {
 		t.Error(err)
 	}
+	if err := l.WritePair("client.pem", new(Pair)); !errors.Is(err, CheckPair) {
+		t.Errorf("wrote no pair: %v", err)
+	}
 	if err := errors.Join(l.Remove("client.pem"), l.Unlock(), l.Unlock()); err != nil {
 		t.Error(err)
 	}

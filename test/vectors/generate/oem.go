@@ -42,6 +42,9 @@ func (w *world) oems() {
 	m.names()
 	w.class = "statement"
 	m.otherKeys()
+	w.class = "certificate"
+	m.refuseLeaf("idevid-ext-key-usage", "The certificate has no policies, which is tolerated, and an extended key usage that says of the key that it is fixed, as an IDevID's.",
+		"certificate-policy", tpmsim.CertificateOptions{Edit: policies(), ExtKeyUsage: []oid.OID{oid.TCGCapVerifiedTPMFixed}}, m.tolerant)
 }
 
 func (m *oem) environment(identity, machine string) *vector.Environment {
@@ -91,8 +94,6 @@ func (m *oem) usages() {
 	m.refuseLeaf("policies-missing", "The certificate has no policies.", "certificate-policy", options{Edit: policies()}, m.good)
 	m.refuseLeaf("idevid-policies", "The certificate's policies are an IDevID's: residency and fixed.", "certificate-policy",
 		options{Edit: policies(oid.TCGCapVerifiedTPMResidency, oid.TCGCapVerifiedTPMFixed)}, m.tolerant)
-	m.refuseLeaf("idevid-ext-key-usage", "The certificate has no policies, which is tolerated, and an extended key usage that says of the key that it is fixed, as an IDevID's.",
-		"certificate-policy", options{Edit: policies(), ExtKeyUsage: []oid.OID{oid.TCGCapVerifiedTPMFixed}}, m.tolerant)
 }
 
 // names are what the certificate says about machine and TPM.

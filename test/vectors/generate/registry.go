@@ -150,7 +150,7 @@ func (w *world) registryTaken() []forge.Attack[calls] {
 		"other-machine-uid-while-reserved": reserved.reserve(node1, machineA).with(uid("uid-of-a-later-machine")).refused("registry-machine-uid"),
 		"no-machine-uid":                   bound.reserve(node1, machineA).with(uid("")).refused("registry-machine-uid"),
 		"other-provider-id":                bound.reserve(node1, machineA).with(id("test://elsewhere")).refused("registry-provider-id"),
-		"provider-id-gone":                 bound.reserve(node1, machineA).with(id("")).refused("registry-provider-id"),
+		"provider-id-gone":                 bound.reserve(node1, machineA).with(id("")).refused("registry-provider-id").with(func(o *operation) { o.Retry = true }),
 		"swapped-names":                    bound.bound(node2, machineB).reserve(node2, machineA).refused("registry-name"),
 		"second-name-for-a-machine-uid":    bound.reserve(node2, machineB).with(uid(uidOf1)).refused("registry-machine-uid"),
 		"takeover-of-a-machine-uid":        reserved.reserve(node2, machineB).with(uid(uidOf1)).refused("registry-reserved"),
