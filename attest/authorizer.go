@@ -168,8 +168,14 @@ func (r *Result) Admit(nodeName string) *Authorization {
 	return &Authorization{result: r, nodeName: nodeName}
 }
 
-// For returns the name of the node that the machine is admitted as.
-func (a *Authorization) For() string { return a.nodeName }
+// For returns the name of the node that the machine of r is admitted as, "" if a was not made for
+// r: one for another result admits nobody.
+func (a *Authorization) For(r *Result) string {
+	if a == nil || r == nil || a.result != r {
+		return ""
+	}
+	return a.nodeName
+}
 
 // NotMember returns a refusal with a reason for people, for example "machine
 // gce:p/1 is registered as node b".
@@ -202,8 +208,8 @@ func Membership(ctx context.Context, a Authorizer, r *Result) error {
 		return refusal.Retry(errDecided)
 	}
 	if r.checked != nil {
-		if e, ok := errors.AsType[*Error](r.checked.CheckMachine(string(r.Machine))); ok {
-			return &Error{Check: CheckMembership, Got: e.Got, Want: e.Want}
+		if err := contradicted(r.checked.CheckMachine(string(r.Machine))); err != nil {
+			return err
 		}
 	}
 	if r.Stage != StageAnswer {
@@ -214,6 +220,10 @@ func Membership(ctx context.Context, a Authorizer, r *Result) error {
 	given, err := r.ask(ctx, a)
 	if fault := p.close(); fault != nil && err == nil {
 		err = refusal.Retry(fault)
+	}
+	if err == nil && r.checked != nil {
+		_, err = csr.RecordOf(nil, r.checked.Vouch(string(machine), *given, r))
+		err = contradicted(err)
 	}
 	if err == nil {
 		err = writeAll(ctx, p.writes, csr.IssuedRecord{})
@@ -233,6 +243,14 @@ func Membership(ctx context.Context, a Authorizer, r *Result) error {
 		r.attested = r.checked.Vouch(string(machine), *given, r)
 	}
 	return nil
+}
+
+// contradicted turns what the inventory contradicts into a refusal.
+func contradicted(err error) error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return &Error{Check: CheckMembership, Got: e.Got, Want: e.Want}
+	}
+	return err
 }
 
 // writeAll performs the writes that were handed in, up to the first error.

@@ -19,6 +19,7 @@ func pass(ctx context.Context, r *Result, authorize AuthorizerFunc) (*Authorizat
 // An authorization is of the very result that is decided about, for its node.
 func TestAuthorizations(t *testing.T) {
 	var atHello *Authorization
+	var hello *Result
 	another := &Result{Stage: StageAnswer, NodeName: "node-1"}
 	for name, c := range map[string]struct {
 		admit func(r *Result) *Authorization
@@ -32,19 +33,32 @@ func TestAuthorizations(t *testing.T) {
 		"a literal with a grant": {func(*Result) *Authorization {
 			return &Authorization{Grant: csr.Grant{ProviderID: "p://1"}}
 		}, false},
-		"of another result":          {func(*Result) *Authorization { return another.Admit("node-1") }, false},
-		"of a copy of this result":   {func(r *Result) *Authorization { again := *r; return again.Admit("node-1") }, false},
-		"of the hello's result":      {func(*Result) *Authorization { return atHello }, false},
-		"for another node":           {func(r *Result) *Authorization { return r.Admit("node-2") }, false},
-		"for a longer name":          {func(r *Result) *Authorization { return r.Admit("node-11") }, false},
-		"for the name in capitals":   {func(r *Result) *Authorization { return r.Admit("NODE-1") }, false},
-		"for no node":                {func(r *Result) *Authorization { return r.Admit("") }, false},
+		"of another result":        {func(*Result) *Authorization { return another.Admit("node-1") }, false},
+		"of a copy of this result": {func(r *Result) *Authorization { again := *r; return again.Admit("node-1") }, false},
+		"of the hello's result":    {func(*Result) *Authorization { return atHello }, false},
+		"for another node":         {func(r *Result) *Authorization { return r.Admit("node-2") }, false},
+		"for a longer name":        {func(r *Result) *Authorization { return r.Admit("node-11") }, false},
+		"for the name in capitals": {func(r *Result) *Authorization { return r.Admit("NODE-1") }, false},
+		"for no node":              {func(r *Result) *Authorization { return r.Admit("") }, false},
+		"with a UID that the inventory contradicts": {func(r *Result) *Authorization {
+			a := r.Admit("node-1")
+			a.MachineUID = "another"
+			return a
+		}, false},
 		"for the node that it asked": {func(r *Result) *Authorization { r.NodeName = "node-2"; return r.Admit("node-1") }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			written := false
 			config := fakeConfig(t, &fakeKind{describe: allRoads})
-			config.Authorizer = &twoStages{func(r *Result) { atHello = r.Admit(r.NodeName) }, func(r *Result) (*Authorization, error) {
+			known := config.Policy.Machines
+			config.Policy.Machines = func(ctx context.Context, q csr.Question) (*csr.Machine, error) {
+				m, err := known(ctx, q)
+				if m != nil {
+					m.UID = "uid-1"
+				}
+				return m, err
+			}
+			config.Authorizer = &twoStages{func(r *Result) { atHello, hello = r.Admit(r.NodeName), r }, func(r *Result) (*Authorization, error) {
 				return c.admit(r), r.WhenAdmitted(func(context.Context) error { written = true; return nil })
 			}}
 			v, err := NewVerifier(config)
@@ -54,8 +68,8 @@ func TestAuthorizations(t *testing.T) {
 			p := newFakeProver()
 			p.road = RoadAK
 			r, err := joinFake(t, v, newFakeNode(t, p))
-			if atHello.For() != "node-1" {
-				t.Fatalf("the hello was for %q", atHello.For())
+			if atHello.For(hello) != "node-1" || atHello.For(r) != "" || atHello.For(nil) != "" {
+				t.Fatalf("the hello was for %q, the answer for %q", atHello.For(hello), atHello.For(r))
 			}
 			if c.good {
 				if err != nil || r.Attested() == nil || !written {

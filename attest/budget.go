@@ -96,7 +96,7 @@ func (b *Budget) Encryption(ctx context.Context) error {
 	if err := b.ended(ctx); err != nil {
 		return err
 	}
-	if b == nil || b.encryptions > 0 || b.limit == 0 {
+	if b == nil || b.encryptions > 0 || b.limit <= 0 {
 		return message.OverBudget("encryptions", 1)
 	}
 	if err := b.take(operationWork); err != nil {

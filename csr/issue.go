@@ -42,8 +42,8 @@ type Issued struct {
 // lifetime asked for, now plus the CA's cap, the end of every certificate in the CA's chain,
 // and the NotAfter of the [Grant].
 //
-// A machine that [Checked.CheckMachine] refuses gets its error. Other broken rules, all of them, are returned as [Errors]: those that begin with verified-,
-// "provider-id-not-vouched", "san-not-vouched", and [CheckSignerName] for a hello, which
+// A machine that [Checked.CheckMachine] refuses gets its error. Other broken rules, all of them,
+// are returned as [Errors]: those that begin with verified-, "provider-id-not-vouched", "san-not-vouched", and [CheckSignerName] for a hello, which
 // gets a challenge and no certificate. A signature that does not verify is an [*Error] with
 // [CheckSignature]. A chain that is not valid now, a
 // ctx that is done, and a key that does not sign give [refusal.ErrRetry]; a signer that is not this

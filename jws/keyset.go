@@ -86,7 +86,8 @@ type NamedKeySet struct {
 	// Name is what [Key.Set] returns for the set's keys. It is required, and no other set of
 	// the union may have it.
 	Name string
-	// Keys is the set itself.
+	// Keys is the set itself. Asked with a context that has ended, it must not wait: it answers
+	// from what it holds, or with an error.
 	Keys KeySet
 }
 
@@ -123,14 +124,12 @@ func (u *UnionKeySet) Keys(ctx context.Context, keyID string) ([]*Key, error) {
 	ended, end := context.WithCancel(ctx)
 	end()
 	answers, failed := make([][]*Key, len(u.sets)), error(nil)
-	var fetch []int // the sets that would have to wait
+	var fetch []int // the sets that have no answer without waiting
 	for i, set := range u.sets {
 		keys, err := set.keys(ended, keyID)
 		switch {
-		case errors.Is(err, context.Canceled):
-			fetch = append(fetch, i)
 		case err != nil:
-			failed = errors.Join(failed, err)
+			fetch = append(fetch, i)
 		case keyID != "" && len(keys) > 0:
 			return keys, nil
 		}

@@ -219,6 +219,30 @@ func TestUnionKeySetHangs(t *testing.T) {
 	})
 }
 
+// waiting is a set that words the end of its context in its own way.
+type waiting struct{ key *Key }
+
+func (w waiting) Keys(ctx context.Context, _ string) ([]*Key, error) {
+	if ctx.Err() != nil {
+		return nil, refusal.Retry(errors.New("no time left"))
+	}
+	return []*Key{w.key}, nil
+}
+
+// TestUnionKeySetOwnWords: a set is asked again whatever it says when it may not wait.
+func TestUnionKeySetOwnWords(t *testing.T) {
+	key := named(t, "key")
+	union, err := NewUnionKeySet(namedSets(waiting{key})...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"key", ""} {
+		if keys, err := union.Keys(t.Context(), id); err != nil || len(keys) != 1 {
+			t.Errorf("%q: got %v, %v", id, keys, err)
+		}
+	}
+}
+
 // namedSets names sets by their position.
 func namedSets(sets ...KeySet) []NamedKeySet {
 	var named []NamedKeySet

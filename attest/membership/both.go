@@ -12,6 +12,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/typednil"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Both returns an authorizer that admits what both admit: a list in front of trust on first
@@ -29,22 +30,25 @@ func Both(first, second attest.Authorizer) attest.Authorizer { return &both{firs
 
 type both struct{ first, second attest.Authorizer }
 
-// lists reports whether an authorizer admits only what a list names.
-func lists(a attest.Authorizer) bool {
+// lists reports whether an authorizer admits only what a list names, and remembers whether it is
+// trust on first use.
+func lists(a attest.Authorizer) bool     { _, ok := a.(*StaticList); return ok }
+func remembers(a attest.Authorizer) bool { _, ok := a.(*FirstUse); return ok }
+
+// contains reports whether an authorizer is such a one, or asks one.
+func contains(a attest.Authorizer, such func(attest.Authorizer) bool) bool {
 	switch a := a.(type) {
-	case *StaticList:
-		return true
 	case *with:
-		return lists(a.authorizer)
+		return contains(a.authorizer, such)
 	case *both:
-		return lists(a.first) || lists(a.second)
+		return contains(a.first, such) || contains(a.second, such)
 	}
-	return false
+	return such(a)
 }
 
 // named is what the two are asked about.
 func (b *both) named(r *attest.Result) *attest.Result {
-	if r.ManyIdentities == "" || !lists(b) {
+	if r.ManyIdentities == "" || !contains(b, lists) {
 		return r
 	}
 	named := *r
@@ -56,7 +60,7 @@ func (b *both) named(r *attest.Result) *attest.Result {
 func (b *both) CheckAuthorizer(open attest.Opening) error {
 	open.Roads = slices.Clone(open.Roads)
 	for i := range open.Roads {
-		if lists(b) {
+		if contains(b, lists) {
 			open.Roads[i].ManyIdentities = ""
 		}
 	}
@@ -89,7 +93,11 @@ func (b *both) Authorize(ctx context.Context, r *attest.Result) (*attest.Authori
 	if err != nil {
 		return nil, err
 	}
-	return intersect(r, first, second)
+	both, err := intersect(r, named, first, second)
+	if err == nil && both.MachineUID != "" && contains(b, remembers) && (r.Checked() == nil || r.Checked().Machine() == nil || r.Checked().Machine().UID == "") {
+		return nil, attest.NotMember("machine " + string(r.Machine) + " with the UID " + both.MachineUID + ", which trust on first use takes from the inventory alone")
+	}
+	return both, err
 }
 
 // ask asks one of the two, whatever it is.
@@ -108,11 +116,12 @@ func ask(ctx context.Context, a attest.Authorizer, r *attest.Result) (*attest.Au
 }
 
 // intersect is what both vouch for.
-func intersect(r *attest.Result, a, b *attest.Authorization) (*attest.Authorization, error) {
-	if a.For() != b.For() {
-		return nil, attest.NotMember("machine " + string(r.Machine) + " as two nodes, " + a.For() + " and " + b.For())
+func intersect(r, named *attest.Result, a, b *attest.Authorization) (*attest.Authorization, error) {
+	name, other := a.For(named), b.For(named)
+	if name == "" || name != other {
+		return nil, attest.NotMember("machine " + string(r.Machine) + " as two nodes, " + refusal.OrNothing(name) + " and " + refusal.OrNothing(other))
 	}
-	both := r.Admit(a.For())
+	both := r.Admit(name)
 	both.NotAfter, both.Record = earlier(a.NotAfter, b.NotAfter), inTurn(a.Record, b.Record)
 	switch {
 	case a.ProviderID == b.ProviderID:

@@ -46,9 +46,9 @@ func TestBothIntersects(t *testing.T) {
 		"earlier end":    {csr.Grant{NotAfter: at.Add(1)}, csr.Grant{NotAfter: at}, csr.Grant{NotAfter: at}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			asked := 0
-			got, err := Both(says(&c.a, nil, &asked), says(&c.b, nil, &asked)).Authorize(context.Background(), &attest.Result{Stage: attest.StageAnswer, NodeName: "node-1"})
-			if err != nil || got.For() != "node-1" || !reflect.DeepEqual(got.Grant, c.want) || asked != 2 {
+			asked, r := 0, &attest.Result{Stage: attest.StageAnswer, NodeName: "node-1"}
+			got, err := Both(says(&c.a, nil, &asked), says(&c.b, nil, &asked)).Authorize(context.Background(), r)
+			if err != nil || got.For(r) != "node-1" || !reflect.DeepEqual(got.Grant, c.want) || asked != 2 {
 				t.Errorf("%s: got %+v, %v after %d questions, want %+v", name, got, err, asked, c.want)
 			}
 		})
@@ -152,5 +152,31 @@ func TestBothWriteFails(t *testing.T) {
 	yes := says(&csr.Grant{}, nil, &count)
 	if a, err := asked(t, Both(yes, f.FirstUse), answerOf(t, "node-1", "gce:p/1")); a != nil || !errors.Is(err, broken) || !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("got %+v, %v, want %v to be tried again", a, err, broken)
+	}
+}
+
+// TestBothOfAnotherResult: an authorization that was kept from another machine's result admits
+// nobody through Both either.
+func TestBothOfAnotherResult(t *testing.T) {
+	kept := (&attest.Result{Stage: attest.StageAnswer, NodeName: "node-1", Machine: "gce:p/1"}).Admit("node-1")
+	cache := attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) { return kept, nil })
+	asked := 0
+	for name, b := range map[string]attest.Authorizer{
+		"first": Both(cache, says(&csr.Grant{}, nil, &asked)), "second": Both(says(&csr.Grant{}, nil, &asked), cache), "both": Both(cache, cache),
+	} {
+		thief := &attest.Result{Stage: attest.StageAnswer, NodeName: "node-1", Machine: "gce:p/2"}
+		if err := attest.Membership(t.Context(), b, thief); err == nil {
+			t.Errorf("%s: the thief is admitted", name)
+		}
+	}
+}
+
+// TestBothSlotOfFirstUse: trust on first use does not learn of a slot that another authorizer
+// names, so such a machine is refused before anything is written.
+func TestBothSlotOfFirstUse(t *testing.T) {
+	asked := 0
+	b := Both(says(&csr.Grant{MachineUID: "slot-1"}, nil, &asked), says(&csr.Grant{}, nil, &asked)).(*both)
+	if contains(b, remembers) || !contains(Both(b, &FirstUse{}), remembers) || contains(Both(b, &FirstUse{}), lists) || !contains(Both(b, &StaticList{}), lists) {
+		t.Error("who is asked is not seen")
 	}
 }

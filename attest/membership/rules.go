@@ -227,7 +227,7 @@ func (r *Record) issue(c csr.IssuedRecord, now time.Time) error {
 	c.NotBefore, c.NotAfter = wholeSecond(c.NotBefore), wholeSecond(c.NotAfter)
 	switch {
 	case c.NodeName != r.NodeName || c.Machine != string(r.Machine) || c.MachineUID != r.MachineUID:
-		return badClaim("a certificate of machine "+c.Machine+" for node "+c.NodeName, "one of "+string(r.Machine)+" for "+r.NodeName)
+		return badClaim("a certificate of machine "+c.Machine+" "+c.MachineUID+" for node "+c.NodeName, "one of "+string(r.Machine)+" "+r.MachineUID+" for "+r.NodeName)
 	case c.NotAfter.After(r.LastEnd) || c.NotAfter.IsZero():
 		return badClaim("a certificate that ends "+c.NotAfter.Format(time.RFC3339), "one that ends by "+r.LastEnd.Format(time.RFC3339))
 	}
@@ -246,15 +246,19 @@ func (r *Record) issue(c csr.IssuedRecord, now time.Time) error {
 	}), c)
 	slices.SortStableFunc(r.Issued, func(a, b csr.IssuedRecord) int { return a.NotAfter.Compare(b.NotAfter) })
 	if len(r.Issued) > MaxIssued {
-		r.Issued = slices.Delete(r.Issued, r.excess(), r.excess()+1)
+		n := r.excess(&c)
+		r.Issued = slices.Delete(r.Issued, n, n+1)
 	}
 	return nil
 }
 
-// excess is the first certificate of a request that has the most.
-func (r *Record) excess() (first int) {
+// excess is the first certificate of a request that has the most, other than the newest.
+func (r *Record) excess(newest *csr.IssuedRecord) (first int) {
 	most := 0
 	for i, c := range r.Issued {
+		if c.CredentialID == newest.CredentialID && c.RequestUID == newest.RequestUID && c.SPKIHash == newest.SPKIHash {
+			continue
+		}
 		n := 0
 		for _, o := range r.Issued {
 			if o.RequestUID == c.RequestUID && o.SPKIHash == c.SPKIHash {

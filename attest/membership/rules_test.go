@@ -84,6 +84,26 @@ func TestIssuedAgainAndAgain(t *testing.T) {
 	}
 }
 
+// TestIssuedNewestIsKept: of many requests what ends first makes room, but not the certificate that
+// is being handed out, which may be the shortest.
+func TestIssuedNewestIsKept(t *testing.T) {
+	now := testTime()
+	record := &Record{Claim: testClaim(1), State: StateBound, LastEnd: now.Add(time.Hour)}
+	for n := range MaxIssued + 1 {
+		id := "request" + strconv.Itoa(n)
+		c := csr.IssuedRecord{CredentialID: id, RequestUID: id, NodeName: "node-1", Machine: string(record.Machine), MachineUID: record.MachineUID,
+			NotAfter: now.Add(time.Hour - time.Duration(n)*time.Minute)}
+		change, err := Held{Name: record}.Bind(record, time.Time{}, &c, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		record = change.Record
+	}
+	if first := record.Issued[0].CredentialID; len(record.Issued) != MaxIssued || first != "request"+strconv.Itoa(MaxIssued) {
+		t.Errorf("%d records, the first is %s", len(record.Issued), first)
+	}
+}
+
 // The rules by themselves, on records as a store of any kind may have them.
 func TestRules(t *testing.T) {
 	now := testTime()

@@ -59,13 +59,13 @@ func NewKind(config KindConfig) (*Kind, error) {
 	if len(config.AKIssuers) == 0 && config.EKs == nil {
 		return nil, refusal.Config("AKIssuers and EKs", "", "one of them: no road is open")
 	}
+	if config.QuotePolicy != nil && typednil.Is(config.QuotePolicy) {
+		return nil, refusal.Config("QuotePolicy", "that holds nil", "a policy, or nil")
+	}
 	if v, ok := config.QuotePolicy.(interface{ Validate() error }); ok {
 		if err := v.Validate(); err != nil {
 			return nil, &refusal.Error{Check: refusal.CheckConfig, Got: "an unusable QuotePolicy", Err: err}
 		}
-	}
-	if config.QuotePolicy != nil && typednil.Is(config.QuotePolicy) {
-		return nil, refusal.Config("QuotePolicy", "that holds nil", "a policy, or nil")
 	}
 	k := &Kind{eks: config.EKs, quotePolicy: config.QuotePolicy}
 	if len(config.AKIssuers) == 0 {

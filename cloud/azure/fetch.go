@@ -79,7 +79,7 @@ func (v *Verifier) fetch(ctx context.Context, leaf *x509.Certificate, now time.T
 	known, calls := v.fetched.pool(now), 0
 	got := chain.Pool{}
 	for {
-		paths, missing := chain.Paths(leaf, v.roots, now, v.intermediates, known, got)
+		paths, missing := chain.Paths(leaf, v.roots, now, v.configured(now), known, got)
 		if len(paths) > 0 {
 			return paths, got, nil
 		}

@@ -288,3 +288,23 @@ func TestHTTPFetcher(t *testing.T) {
 		t.Errorf("another list of hosts: %q, %v", got, err)
 	}
 }
+
+// TestFetchSuccessor: a configured intermediate that has ended does not keep the one that was issued
+// after it, with the same name and key, from being fetched.
+func TestFetchSuccessor(t *testing.T) {
+	b, key := testBench(t), anotherKey()
+	ended := must(issue(caTemplate("Issued anew", testTime.Add(-year), testTime.Add(-time.Hour)), key, b.root))
+	next := must(issue(caTemplate("Issued anew", testTime.Add(-2*time.Hour), testTime.Add(year)), key, b.root))
+	template := b.leafTemplate(testTime)
+	template.IssuingCertificateURL = []string{place(1)}
+	der := must(newParts(testContent(), must(issue(template, anotherKey(), next))).marshal())
+	f := &fetcher{give: map[string][]byte{place(1): next.Certificate.Raw}}
+	config := VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}, Intermediates: []*x509.Certificate{ended.Certificate}}
+	if _, err := newVerifier(t, config).Verify(t.Context(), der, testTime); !errors.Is(err, chain.CheckExpired) {
+		t.Errorf("without a fetcher: got %v, want %s", err, chain.CheckExpired)
+	}
+	config.FetchIssuer = f.FetchIssuer
+	if _, err := newVerifier(t, config).Verify(t.Context(), der, testTime); err != nil || len(f.asked) != 1 {
+		t.Errorf("got %v after %d fetches", err, len(f.asked))
+	}
+}

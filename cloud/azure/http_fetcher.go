@@ -97,9 +97,7 @@ func (f *HTTPFetcher) FetchIssuer(ctx context.Context, from string) ([]byte, err
 	for {
 		w, ours := f.board(u.String())
 		if ours {
-			der, err := f.request(ctx, u)
-			f.land(u.String(), w, der, err, ctx.Err() != nil)
-			return der, err
+			return f.fly(ctx, u, w)
 		}
 		select {
 		case <-w.done:
@@ -128,6 +126,12 @@ func (f *HTTPFetcher) board(at string) (w *flight, ours bool) {
 	}
 	f.flights[at] = w
 	return w, true
+}
+
+// fly makes the request that others wait for, also if the transport panics.
+func (f *HTTPFetcher) fly(ctx context.Context, u *url.URL, w *flight) (der []byte, err error) {
+	defer func() { f.land(u.String(), w, der, err, ctx.Err() != nil) }()
+	return f.request(ctx, u)
 }
 
 // land ends a request.

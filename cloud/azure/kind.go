@@ -97,7 +97,7 @@ func (p *platform) claims(d *Document) (*document.Claims, error) {
 		return nil, err
 	}
 	if !slices.Contains(p.subscriptions, d.SubscriptionID) {
-		return nil, refuse(checkSubscription, d.SubscriptionID, "one of "+refusal.Quotes(p.subscriptions))
+		return nil, refuse(checkSubscription, d.SubscriptionID, "a subscription of the configuration")
 	}
 	value, err := d.value()
 	if err != nil {

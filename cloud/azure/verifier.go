@@ -161,10 +161,19 @@ func (d *signedData) signer() (*x509.Certificate, error) {
 	return leaf, nil
 }
 
+// configured are the intermediates of the configuration. Where others can be fetched, one that has
+// ended does not stand for its successor.
+func (v *Verifier) configured(now time.Time) chain.Pool {
+	if v.fetchIssuer == nil {
+		return v.intermediates
+	}
+	return v.intermediates.At(now)
+}
+
 // trust finds a chain for the very certificate whose key signed, and verifies it. Checks that
 // cost nothing come first, so that an unknown certificate costs no signature.
 func (v *Verifier) trust(ctx context.Context, leaf *x509.Certificate, now time.Time, budget *attest.Budget) ([]*x509.Certificate, string, error) {
-	paths, missing := chain.Paths(leaf, v.roots, now, v.intermediates, v.fetched.pool(now))
+	paths, missing := chain.Paths(leaf, v.roots, now, v.configured(now), v.fetched.pool(now))
 	if len(paths) == 0 && v.fetchIssuer == nil {
 		return nil, "", unknownIssuer(missing)
 	}

@@ -134,7 +134,7 @@ func (m *Members) Authorize(ctx context.Context, r *attest.Result) (*attest.Auth
 	if err != nil || named == r {
 		return a, err
 	}
-	admitted := r.Admit(a.For())
+	admitted := r.Admit(a.For(named))
 	admitted.Grant = a.Grant
 	return admitted, nil
 }

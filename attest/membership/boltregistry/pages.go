@@ -147,7 +147,7 @@ type tree struct {
 	last []byte // the greatest key so far
 }
 
-// page checks a page, and those below it. Above it, it is known by its first key.
+// page checks a page, and those below it. known is the key under which the page above lists it.
 func (t *tree) page(id uint64, known []byte) error {
 	kind, count, text, err := t.read(id)
 	if err != nil {

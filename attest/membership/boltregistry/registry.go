@@ -76,7 +76,7 @@ func (f *file) openOnce() (err error) {
 		return err
 	})
 	if err == nil {
-		err = f.guard(func() error { return f.checkContent(db, opened, info) })
+		err = f.guard(func() error { return f.checkContent(db, opened) })
 	}
 	if err == nil {
 		f.db, f.opened, f.info = db, opened, info
@@ -87,7 +87,7 @@ func (f *file) openOnce() (err error) {
 		f.db = nil
 		f.noteOpen(false)
 		switch {
-		case db != nil && !errors.Is(err, errFault):
+		case db != nil && (!errors.Is(err, errFault) || errors.Is(err, errOverwritten)): // which is no fault of the memory
 			_ = db.Close()
 		case opened != nil:
 			unlock(opened)
@@ -132,7 +132,7 @@ func refused(err error) error {
 
 // checkContent checks that the database is a registry of the scope and hangs together. It reads
 // everything, except where it was this process that wrote last.
-func (f *file) checkContent(db *bbolt.DB, opened *os.File, info fs.FileInfo) error {
+func (f *file) checkContent(db *bbolt.DB, opened *os.File) error {
 	return db.View(func(b *bbolt.Tx) error {
 		newest := int64(b.ID())
 		if newest < f.done.Load() {
@@ -140,7 +140,11 @@ func (f *file) checkContent(db *bbolt.DB, opened *os.File, info fs.FileInfo) err
 		}
 		unknown := newest > f.begun.Load()
 		if unknown {
-			if err := checkPages(opened, info.Size(), db.Info().PageSize); err != nil {
+			now, err := opened.Stat() // whoever had the lock may have made it longer
+			if err == nil {
+				err = checkPages(opened, now.Size(), db.Info().PageSize)
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -207,7 +211,9 @@ func (f *file) use(ctx context.Context) (db *bbolt.DB, release func(), err error
 		f.mu.Lock()
 		err := f.broken
 		if err == nil && f.db == nil {
-			err = f.openOnce()
+			if err = f.openOnce(); errors.Is(err, errFault) && !errors.Is(err, errOverwritten) {
+				f.broken = err // each attempt would leave another mapping of the file
+			}
 		}
 		f.mu.Unlock()
 		if err != nil {
@@ -245,7 +251,7 @@ func (f *file) failed(err error) error {
 		_ = f.db.Close()
 		f.db = nil
 	}
-	f.noteOpen(f.db != nil)
+	f.noteOpen(false)
 	return fmt.Errorf("boltregistry: %s: %w", f.path, err)
 }
 

@@ -168,6 +168,19 @@ func NewPool(certificates ...[]*x509.Certificate) Pool {
 	return p
 }
 
+// At returns the certificates of the pool that are good at a time.
+func (p Pool) At(now time.Time) Pool {
+	good := Pool{}
+	for subject, list := range p {
+		for _, c := range list {
+			if CheckTime(c, now) == nil {
+				good[subject] = append(good[subject], c)
+			}
+		}
+	}
+	return good
+}
+
 // In returns the certificates of a chain that are in the pool.
 func (p Pool) In(path []*x509.Certificate) (list []*x509.Certificate) {
 	for _, c := range path {

@@ -14,7 +14,8 @@ import (
 // the machine that a document names. scheme is that of its cloud's provider IDs, such as
 // "gce", and same says whether what follows "gce://" is the machine. An ID of another cloud is
 // refused; of other platforms a document knows nothing, and theirs are accepted. The error is a
-// [*refusal.Error] with the check and what is wanted.
+// [*refusal.Error] with the check and what is wanted, and wraps [attest.CheckMembership], so that
+// the requester is not told what the inventory has.
 func Compare(q *attest.Inquiry, check refusal.Check, scheme string, same func(id string) bool, machine string) error {
 	if q.Machine == nil {
 		return nil
@@ -24,5 +25,6 @@ func Compare(q *attest.Inquiry, check refusal.Check, scheme string, same func(id
 	if of == scheme && same(id) || of != scheme && !slices.Contains([]string{"aws", "azure", "gce"}, of) {
 		return nil
 	}
-	return &refusal.Error{Check: check, Got: machine, Want: refusal.Quote(q.Machine.ProviderID) + ", as the inventory has it"}
+	return &refusal.Error{Check: check, Got: machine, Want: refusal.Quote(q.Machine.ProviderID) + ", as the inventory has it",
+		Err: attest.CheckMembership} // which keeps it from whoever asks
 }
