@@ -88,12 +88,10 @@ func (f *HTTPFetcher) FetchIssuer(ctx context.Context, from string) ([]byte, err
 	if f == nil {
 		return nil, errNoFetcher
 	}
-	u, err := url.Parse(from)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.Port() != "" ||
-		!slices.Contains(f.hosts, strings.ToLower(u.Hostname())) {
+	u := f.place(from)
+	if u == nil {
 		return nil, nil
 	}
-	u.Scheme, u.Fragment = "https", ""
 	for {
 		w, ours := f.board(u.String())
 		if ours {
@@ -108,6 +106,17 @@ func (f *HTTPFetcher) FetchIssuer(ctx context.Context, from string) ([]byte, err
 			return w.der, w.err
 		}
 	}
+}
+
+// place is where a certificate is fetched from, nil if not from one of the hosts.
+func (f *HTTPFetcher) place(from string) *url.URL {
+	u, err := url.Parse(from)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.Port() != "" ||
+		!slices.Contains(f.hosts, strings.ToLower(u.Hostname())) {
+		return nil
+	}
+	u.Scheme, u.Fragment = "https", ""
+	return u
 }
 
 // board returns the request for a URL that is under way or has failed just now, or a new one
