@@ -350,7 +350,7 @@ func (p *plugin) release(ctx context.Context, nodeName string) error {
 	}
 	if now, _, err := p.record(ctx, nodeName); err != nil {
 		return err
-	} else if now == nil || now.Machine != record.Machine || now.MachineUID != record.MachineUID { // while the question was open
+	} else if now == nil || now.Machine != record.Machine { // while the question was open
 		return errChanged(nodeName)
 	}
 	said := ""

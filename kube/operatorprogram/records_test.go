@@ -128,6 +128,13 @@ func TestReleaseChanged(t *testing.T) {
 			}
 			return err
 		},
+		"another Machine": func() error {
+			record, err := r.Lookup(t.Context(), claim.NodeName)
+			if err == nil {
+				_, err = r.Adopt(t.Context(), record, "uid-2")
+			}
+			return err
+		},
 		"gone": func() error {
 			return p.client.Delete(t.Context(), &v1alpha1.AttestedNode{ObjectMeta: metav1.ObjectMeta{Name: claim.NodeName}})
 		},
@@ -140,7 +147,7 @@ func TestReleaseChanged(t *testing.T) {
 			if err := p.release(t.Context(), claim.NodeName); err == nil || !strings.Contains(err.Error(), "nothing was released") || out.Len() != 0 {
 				t.Errorf("got %v and %q", err, &out)
 			}
-			if record, err := r.Lookup(t.Context(), claim.NodeName); name == "another machine" && (err != nil || record.State != membership.StateBound) {
+			if record, err := r.Lookup(t.Context(), claim.NodeName); strings.HasPrefix(name, "another ") && (err != nil || record.State != membership.StateBound) {
 				t.Errorf("got %+v, %v, want it to be bound", record, err)
 			}
 		})
@@ -153,6 +160,7 @@ func TestTakeBackFails(t *testing.T) {
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	claim := membership.Claim{NodeName: "node-1", Machine: "gce:project-1/1", MachineUID: "uid-1"}
 	fault := errors.New("no answer")
+	var last membership.State // as the last fault, after the last write, has left it
 	for at, failed := 1, true; failed; at++ {
 		failed = false
 		for _, done := range []bool{false, true} {
@@ -178,7 +186,54 @@ func TestTakeBackFails(t *testing.T) {
 			if lost != nil || record == nil || !record.LastEnd.Equal(now.Add(time.Hour)) || record.State != membership.StateBound && record.State != membership.StateResting {
 				t.Errorf("write %d, done: %t: %v, and then %+v, %v", at, done, err, record, lost)
 			}
+			if failed && record != nil {
+				last = record.State
+			}
 		}
+	}
+	if last != membership.StateBound {
+		t.Errorf("it was bound, and then made %s", last)
+	}
+}
+
+// between does something before the next read.
+type between struct {
+	*objectstore.Store
+	do func()
+}
+
+func (b *between) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+	if do := b.do; do != nil {
+		b.do = nil
+		do()
+	}
+	return b.Store.Get(ctx, key, into, options...)
+}
+
+// TestTakeBackLate fails to take a release back, and by then the name is another machine's.
+func TestTakeBackLate(t *testing.T) {
+	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	claim := membership.Claim{NodeName: "node-1", Machine: "gce:project-1/1", MachineUID: "uid-1"}
+	b := &between{Store: objectstore.New()}
+	p := &plugin{client: b, now: func() time.Time { return now }}
+	r := released(t, p, claim, now.Add(time.Hour), true)
+	fault, change := errors.New("no answer"), func() {
+		if err := p.change(t.Context(), claim.NodeName, func(s *v1alpha1.AttestedNodeSpec) { s.Machine = "gce:project-1/2" }); err != nil {
+			t.Error(err)
+		}
+	}
+	b.Fault(func(write int) (before, after error) {
+		if write != 2 { // the first one of the reservation
+			return nil, nil
+		}
+		b.do = change
+		return fault, nil
+	})
+	if _, err := p.bind(t.Context(), r, claim); !errors.Is(err, fault) {
+		t.Errorf("got %v, want %v", err, fault)
+	}
+	if record, err := r.Lookup(t.Context(), claim.NodeName); err != nil || record.State != membership.StateReserved || record.Machine != "gce:project-1/2" {
+		t.Errorf("got %+v, %v, want it to be as the other machine has it", record, err)
 	}
 }
 
