@@ -3,6 +3,7 @@ package bypass
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -327,7 +328,8 @@ func set(t *testing.T, o client.Object, value any, fields ...string) {
 }
 
 // TestAdmission takes the admission policies out of force, each in one way: that is found, and
-// the rights that they guard are ways around again.
+// the rights that they guard are ways around again. A policy that was changed may be accepted; one
+// that is gone guards nothing, nor does one without its binding.
 func TestAdmission(t *testing.T) {
 	const policy, bound = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
 	for name, row := range map[string]struct {
@@ -371,10 +373,42 @@ func TestAdmission(t *testing.T) {
 			if !strings.Contains(got, row.want) || strings.Contains(got, "an admission policy refuses") != (row.want == "") || !strings.Contains(got, "ClusterRoleBinding kubeadm") {
 				t.Errorf("found %q, want %q", got, row.want)
 			}
-			if got := strings.Join(c.find(t, Config{Policies: manifests, Accepted: []string{row.name}}), "\n"); row.name != "" && strings.Contains(got, "Admission: ") {
+			got = strings.Join(c.find(t, Config{Policies: manifests, Accepted: []string{row.name}}), "\n")
+			if changed := row.kind == policy && row.change != nil; strings.Contains(got, row.want) == changed || strings.Contains(got, "an admission policy refuses") != (changed || row.want == "") {
 				t.Errorf("accepted, and found %q", got)
 			}
 		})
+	}
+}
+
+// recorder keeps the objects that Events are about, and the notes.
+type recorder struct {
+	about []string
+}
+
+func (r *recorder) Eventf(about, _ runtime.Object, _, _, _, note string, args ...any) {
+	o := about.(client.Object)
+	r.about = append(r.about, fmt.Sprintf("%s %q/%s: ", o.GetObjectKind().GroupVersionKind().Kind, o.GetNamespace(), o.GetName())+fmt.Sprintf(note, args...))
+}
+
+// TestEvents has all Events in one namespace, the default one, where the right to create them is.
+func TestEvents(t *testing.T) {
+	rb := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "b"}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "r"}, Subjects: []rbacv1.Subject{subject("Group", "g")}}
+	c := newCluster(t, rb, role("r", rule("create", "", "serviceaccounts/token")))
+	f, err := NewFinder(Config{Reader: c, Writer: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := new(recorder)
+	w, err := NewWatch(WatchConfig{Finder: f, Events: events})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(events.about) != 1 || !strings.HasPrefix(events.about[0], `RoleBinding ""/b: `) || !strings.Contains(events.about[0], "in kube-system, by RoleBinding b") {
+		t.Errorf("Events about %q", events.about)
 	}
 }
 

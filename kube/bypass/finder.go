@@ -35,8 +35,9 @@ type Config struct {
 	// nodeattest-system. Their service accounts are node-attestation-controller, which may approve,
 	// and node-attestation-signer. The Roles there and in kube-system are looked at too.
 	Namespace string
-	// Accepted are the bindings and admission policies that the operator knows and takes
-	// responsibility for, by name.
+	// Accepted are the bindings that the operator knows and takes responsibility for, and the
+	// admission policies that the operator has changed, by name. Such a policy has to be there, and
+	// its binding has to be as in Policies.
 	Accepted []string
 	// Policies are the manifests of the admission policies that guard nodes' requests, which have
 	// to be in force as they are there; others are ignored. Nil looks for none.

@@ -140,7 +140,9 @@ func (w *Watch) tell(ctx context.Context, f *Finding) {
 	if w.c.Events == nil || f.Binding == "" {
 		return
 	}
-	about := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: f.Binding, Namespace: f.Namespace}}
+	// Without its namespace, so that the Event goes to the default one, where the right to create it
+	// is: its note names the namespace.
+	about := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: f.Binding}}
 	switch {
 	case f.Way == wayAdmission:
 		about.SetGroupVersionKind(policyKind)

@@ -37,6 +37,9 @@ type Records interface {
 
 // Config is the configuration of a [Reconciler]. The fields of the first group have no
 // default: leaving one out is an error.
+//
+// A request with the annotation nodeattest.github.io/break-glass is not refused: the reconciler
+// needs the admission policies of kube/deploy beside it, which keep the annotation from nodes.
 type Config struct {
 	// Providers decide the requests.
 	Providers Providers
@@ -60,8 +63,8 @@ type Config struct {
 	// is asked.
 	Stale membership.Lookups
 
-	// Observe is told of each decision about a node's certificate, but for hellos, with the name of
-	// the node. If it is not nil, requests to Kubernetes' own signers that bring no evidence are
+	// Observe is told of each approval of a node's certificate, and of each refusal that is left to
+	// others, but for hellos, with the name of the node. If it is not nil, requests to Kubernetes' own signers that bring no evidence are
 	// not refused: they are left to others. Nil refuses them.
 	Observe func(request *csr.Request, nodeName string, d csr.Decision)
 

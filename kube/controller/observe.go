@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -13,11 +14,17 @@ import (
 
 // leaves reports whether a decision is left to others. That is the refusal of a request to
 // Kubernetes' own signers that brings no evidence, where the reconciler observes; and that of
-// a request which an administrator has approved by breaking the glass.
+// a request whose annotation says that an administrator breaks the glass, and why, unless it was
+// approved automatically.
 func (r *Reconciler) leaves(ctx context.Context, object *certificatesv1.CertificateSigningRequest, request *csr.Request, nodeName string, d *csr.Decision) bool {
-	if d.Verdict == csr.VerdictFail && object.Annotations[requests.BreakGlass] != "" {
-		log.FromContext(ctx).Info("approved by breaking the glass", "request", object.Name, "why", object.Annotations[requests.BreakGlass])
-		r.done.Add(object)
+	byHand := !slices.ContainsFunc(object.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
+		return c.Type == certificatesv1.CertificateApproved && c.Reason == "AutoApproved" // by kube-controller-manager
+	})
+	if d.Verdict != csr.VerdictApprove && byHand && object.Annotations[requests.BreakGlass] != "" {
+		log.FromContext(ctx).Info("left to whoever breaks the glass", "request", object.Name, "why", object.Annotations[requests.BreakGlass])
+		if d.Verdict == csr.VerdictFail { // else it is looked at again once it is approved
+			r.done.Add(object)
+		}
 		return true
 	}
 	refuses := d.Verdict == csr.VerdictDeny || d.Verdict == csr.VerdictFail

@@ -42,6 +42,11 @@ func TestObserve(t *testing.T) {
 	glass := func(o *certificatesv1.CertificateSigningRequest) {
 		o.Annotations = map[string]string{requests.BreakGlass: "the TPM is broken"}
 	}
+	auto := func(o *certificatesv1.CertificateSigningRequest) {
+		glass(o)
+		approvedBy(o)
+		o.Status.Conditions[0].Reason = "AutoApproved"
+	}
 	for name, row := range map[string]struct {
 		request   []byte
 		signer    string // empty: Kubernetes' own
@@ -62,7 +67,9 @@ func TestObserve(t *testing.T) {
 		"evidence that is good":                 {request: evidence, observe: true, admit: true, writes: 1, told: "node-1 approve", condition: certificatesv1.CertificateApproved},
 		"a hello without evidence":              {request: plain, signer: csr.SignerChallengeTPM, observe: true, writes: 1, condition: certificatesv1.CertificateDenied},
 		"the glass is broken":                   {request: plain, approved: true, change: glass, condition: certificatesv1.CertificateApproved},
-		"the glass is broken without approval":  {request: plain, change: glass, writes: 1, condition: certificatesv1.CertificateDenied},
+		"the glass is broken without approval":  {request: plain, change: glass},
+		"the glass is broken, with evidence":    {request: evidence, change: glass, admit: true, writes: 1, condition: certificatesv1.CertificateApproved},
+		"the glass is broken automatically":     {request: plain, change: auto, writes: 1, condition: certificatesv1.CertificateFailed},
 		"the glass is broken where it observes": {request: plain, approved: true, change: glass, observe: true, condition: certificatesv1.CertificateApproved},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -98,6 +105,29 @@ func TestObserve(t *testing.T) {
 				t.Errorf("%d writes, told %q, condition %q; want %d, %q, %q", writes, told, condition, row.writes, row.told, row.condition)
 			}
 		})
+	}
+}
+
+// TestBreakGlass leaves a request alone until it is approved, and then if that is not automatic.
+func TestBreakGlass(t *testing.T) {
+	for reason, want := range map[string]int{"ByHand": 0, "AutoApproved": 1} {
+		w := newWorld(t, nil)
+		w.providers.verify = refuse(&csr.Error{Check: csr.CheckMachineUnknown, Got: "none"})
+		o := w.create("r", builtIn, func(o *certificatesv1.CertificateSigningRequest) {
+			o.Annotations = map[string]string{requests.BreakGlass: "the TPM is broken"}
+		})
+		if o = w.mustReconcile("r", builtIn); len(o.Status.Conditions) != 0 {
+			t.Fatalf("pending, it is decided: %+v", o.Status.Conditions)
+		}
+		approvedBy(o)
+		o.Status.Conditions[0].Reason = reason
+		if err := w.api.SubResource("approval").Update(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		w.mustReconcile("r", builtIn)
+		if w.writes["status"] != want {
+			t.Errorf("%s: %d writes of the status, want %d", reason, w.writes["status"], want)
+		}
 	}
 }
 

@@ -161,20 +161,25 @@ func (p *plugin) identity(c *candidate) (attest.Identity, error) {
 	return given, err
 }
 
-// bind records a claim.
+// bind records a claim. An interrupt does not end it halfway: the record would have lost its last
+// end.
 func (p *plugin) bind(ctx context.Context, r *registry.Registry, claim membership.Claim) (*membership.Record, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
 	deadline := p.now().Add(time.Minute)
+	var record *membership.Record
 	lastEnd, err := p.unrelease(ctx, r, claim, deadline)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		record, err = r.Reserve(ctx, claim, deadline)
 	}
-	record, err := r.Reserve(ctx, claim, deadline)
 	if err == nil {
 		record, err = r.Bind(ctx, record, lastEnd, nil)
 	}
 	if err != nil && !lastEnd.IsZero() {
 		err = errors.Join(err, p.change(ctx, claim.NodeName, func(s *v1alpha1.AttestedNodeSpec) {
-			s.State, s.Deadline, s.LastEnd = v1alpha1.NodeResting, nil, &metav1.Time{Time: lastEnd}
+			if s.State == v1alpha1.NodeReserved && s.Machine == string(claim.Machine) { // and nobody else's by now
+				s.State, s.Deadline, s.LastEnd = v1alpha1.NodeResting, nil, &metav1.Time{Time: lastEnd}
+			}
 		}))
 	}
 	return record, err
@@ -214,9 +219,10 @@ func (p *plugin) fromInventory(ctx context.Context, claim *membership.Claim, pro
 	switch {
 	case err != nil:
 		return err
+	case c != nil && c.machines != nil:
 	case p.withoutInventory:
 		return nil
-	case c == nil || c.machines == nil:
+	default:
 		return fmt.Errorf("the inventory is not compared: namespace %s has no ConfigMap %s that this user may read, or it has no inventory; see --namespace, "+
 			"or say --without-inventory, with --machine-uid and --provider-id as the inventory has them", p.namespace, configMap)
 	}
@@ -342,6 +348,11 @@ func (p *plugin) release(ctx context.Context, nodeName string) error {
 			return err
 		}
 	}
+	if now, _, err := p.record(ctx, nodeName); err != nil {
+		return err
+	} else if now == nil || now.Machine != record.Machine { // while the question was open
+		return errChanged(nodeName)
+	}
 	said := ""
 	if p.dryRun == "server" {
 		said, p.client = " (server dry run)", client.NewDryRunClient(p.client)
@@ -349,11 +360,18 @@ func (p *plugin) release(ctx context.Context, nodeName string) error {
 			return err
 		}
 	}
-	if _, err := r.Release(ctx, nodeName, record.MachineUID); err != nil {
+	switch released, err := r.Release(ctx, nodeName, record.MachineUID); {
+	case err != nil:
 		return err
+	case !released && record.State != membership.StateResting:
+		return errChanged(nodeName)
 	}
 	fmt.Fprintf(p.out, "node %s %s%s\n", nodeName, becomes, said)
 	return nil
+}
+
+func errChanged(nodeName string) error {
+	return fmt.Errorf("the record of node %s has changed: nothing was released", refusal.Text(nodeName))
 }
 
 var errNotAnswered = errors.New("not released: answer y, or say --yes")

@@ -2,7 +2,9 @@ package operatorprogram
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +18,9 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
+	"github.com/nodeattest/nodeattest/kube/registry"
 )
 
 // TestRelease releases nothing that the operator does not want to, and takes a release back for
@@ -44,18 +48,8 @@ func TestRelease(t *testing.T) {
 			var out, said bytes.Buffer
 			p := &plugin{streams: streams{strings.NewReader(row.answer), &out, &said}, client: objectstore.New(), now: func() time.Time { return now },
 				options: options{yes: row.yes, dryRun: "none"}}
-			r, err := p.registry(membership.Scope{Provider: "gce", Road: attest.RoadDocument})
-			if err != nil {
-				t.Fatal(err)
-			}
-			reserved, err := r.Reserve(t.Context(), claim, now.Add(time.Minute))
-			if err == nil {
-				_, err = r.Bind(t.Context(), reserved, now.Add(time.Hour), nil)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			err = p.release(t.Context(), claim.NodeName)
+			r := released(t, p, claim, now.Add(time.Hour), false)
+			err := p.release(t.Context(), claim.NodeName)
 			if released := err == nil; released != (row.yes || row.want == membership.StateResting) || !released && !errors.Is(err, errNotAnswered) {
 				t.Errorf("release: %v", err)
 			}
@@ -83,10 +77,171 @@ func TestRelease(t *testing.T) {
 	}
 }
 
+// released makes a record of a machine, which is released if that is wanted.
+func released(t *testing.T, p *plugin, claim membership.Claim, lastEnd time.Time, release bool) *registry.Registry {
+	t.Helper()
+	r, err := p.registry(membership.Scope{Provider: "gce", Road: attest.RoadDocument})
+	if err != nil {
+		t.Fatal(err)
+	}
+	record, err := r.Reserve(t.Context(), claim, p.now().Add(time.Minute))
+	if err == nil {
+		_, err = r.Bind(t.Context(), record, lastEnd, nil)
+	}
+	if err == nil && release {
+		_, err = r.Release(t.Context(), claim.NodeName, claim.MachineUID)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// meanwhile does something before it answers.
+type meanwhile struct {
+	do     func() error
+	answer io.Reader
+}
+
+func (m *meanwhile) Read(b []byte) (int, error) {
+	if do := m.do; do != nil {
+		m.do = nil
+		if err := do(); err != nil {
+			return 0, err
+		}
+	}
+	return m.answer.Read(b)
+}
+
+// TestReleaseChanged has the record changed while the operator is asked: what he is asked about is
+// not there any more, and nothing is released.
+func TestReleaseChanged(t *testing.T) {
+	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	claim := membership.Claim{NodeName: "node-1", Machine: "gce:project-1/1", MachineUID: "uid-1"}
+	var r *registry.Registry
+	var p *plugin
+	for name, change := range map[string]func() error{
+		"another machine": func() error {
+			record, err := r.Lookup(t.Context(), claim.NodeName)
+			if err == nil {
+				_, err = r.Rebind(t.Context(), record, "gce:project-1/2")
+			}
+			return err
+		},
+		"another Machine": func() error {
+			record, err := r.Lookup(t.Context(), claim.NodeName)
+			if err == nil {
+				_, err = r.Adopt(t.Context(), record, "uid-2")
+			}
+			return err
+		},
+		"gone": func() error {
+			return p.client.Delete(t.Context(), &v1alpha1.AttestedNode{ObjectMeta: metav1.ObjectMeta{Name: claim.NodeName}})
+		},
+		"released": func() error { _, err := r.Release(t.Context(), claim.NodeName, claim.MachineUID); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			p = &plugin{streams: streams{&meanwhile{change, strings.NewReader("y\n")}, &out, io.Discard}, client: objectstore.New(), now: func() time.Time { return now }, options: options{dryRun: "none"}}
+			r = released(t, p, claim, now.Add(time.Hour), false)
+			if err := p.release(t.Context(), claim.NodeName); err == nil || !strings.Contains(err.Error(), "nothing was released") || out.Len() != 0 {
+				t.Errorf("got %v and %q", err, &out)
+			}
+			if record, err := r.Lookup(t.Context(), claim.NodeName); strings.HasPrefix(name, "another ") && (err != nil || record.State != membership.StateBound) {
+				t.Errorf("got %+v, %v, want it to be bound", record, err)
+			}
+		})
+	}
+}
+
+// TestTakeBackFails has a write fail, or its answer lost, and the operator interrupt, as a release is
+// taken back: the record keeps its last end.
+func TestTakeBackFails(t *testing.T) {
+	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	claim := membership.Claim{NodeName: "node-1", Machine: "gce:project-1/1", MachineUID: "uid-1"}
+	fault := errors.New("no answer")
+	var last membership.State // as the last fault, after the last write, has left it
+	for at, failed := 1, true; failed; at++ {
+		failed = false
+		for _, done := range []bool{false, true} {
+			store := objectstore.New()
+			p := &plugin{client: store, now: func() time.Time { return now }}
+			r := released(t, p, claim, now.Add(time.Hour), true)
+			ctx, interrupt := context.WithCancel(t.Context())
+			store.Fault(func(write int) (before, after error) {
+				if write != at {
+					return nil, nil
+				}
+				failed = true
+				interrupt()
+				if done {
+					return nil, fault
+				}
+				return fault, nil
+			})
+			_, err := p.bind(ctx, r, claim)
+			store.Fault(nil)
+			interrupt()
+			record, lost := r.Lookup(t.Context(), claim.NodeName)
+			if lost != nil || record == nil || !record.LastEnd.Equal(now.Add(time.Hour)) || record.State != membership.StateBound && record.State != membership.StateResting {
+				t.Errorf("write %d, done: %t: %v, and then %+v, %v", at, done, err, record, lost)
+			}
+			if failed && record != nil {
+				last = record.State
+			}
+		}
+	}
+	if last != membership.StateBound {
+		t.Errorf("it was bound, and then made %s", last)
+	}
+}
+
+// between does something before the next read.
+type between struct {
+	*objectstore.Store
+	do func()
+}
+
+func (b *between) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+	if do := b.do; do != nil {
+		b.do = nil
+		do()
+	}
+	return b.Store.Get(ctx, key, into, options...)
+}
+
+// TestTakeBackLate fails to take a release back, and by then the name is another machine's.
+func TestTakeBackLate(t *testing.T) {
+	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	claim := membership.Claim{NodeName: "node-1", Machine: "gce:project-1/1", MachineUID: "uid-1"}
+	b := &between{Store: objectstore.New()}
+	p := &plugin{client: b, now: func() time.Time { return now }}
+	r := released(t, p, claim, now.Add(time.Hour), true)
+	fault, change := errors.New("no answer"), func() {
+		if err := p.change(t.Context(), claim.NodeName, func(s *v1alpha1.AttestedNodeSpec) { s.Machine = "gce:project-1/2" }); err != nil {
+			t.Error(err)
+		}
+	}
+	b.Fault(func(write int) (before, after error) {
+		if write != 2 { // the first one of the reservation
+			return nil, nil
+		}
+		b.do = change
+		return fault, nil
+	})
+	if _, err := p.bind(t.Context(), r, claim); !errors.Is(err, fault) {
+		t.Errorf("got %v, want %v", err, fault)
+	}
+	if record, err := r.Lookup(t.Context(), claim.NodeName); err != nil || record.State != membership.StateReserved || record.Machine != "gce:project-1/2" {
+		t.Errorf("got %+v, %v, want it to be as the other machine has it", record, err)
+	}
+}
+
 // TestInventoryUnread compares with the inventory, or is told not to.
 func TestInventoryUnread(t *testing.T) {
 	const config = "apiVersion: config.nodeattest.github.io/v1alpha1\nkind: NodeAttestation\ncluster: {ids: [c]}\ninventory: {file: /etc/i.yaml}\n" +
 		"tpm: {allowedEKs: []}\nnitro: {rootsFile: r}\nmembership: {mode: Approval, kind: nitro}\n"
+	const inventory = "machines:\n- {nodeName: node-1, uid: uid-1}\n"
 	for name, row := range map[string]struct {
 		data    map[string]string
 		without bool
@@ -96,7 +251,8 @@ func TestInventoryUnread(t *testing.T) {
 		"no ConfigMap":              {refused: true},
 		"no ConfigMap, as is known": {without: true},
 		"no inventory in it":        {data: map[string]string{configKey: config}, refused: true},
-		"an inventory":              {data: map[string]string{configKey: config, "i.yaml": "machines:\n- {nodeName: node-1, uid: uid-1}\n"}, uid: "uid-1"},
+		"an inventory":              {data: map[string]string{configKey: config, "i.yaml": inventory}, uid: "uid-1"},
+		"an inventory all the same": {data: map[string]string{configKey: config, "i.yaml": inventory}, without: true, uid: "uid-1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			api := fake.NewClientBuilder()

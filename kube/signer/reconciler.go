@@ -146,7 +146,7 @@ func (r *Reconciler) look(ctx context.Context, key requests.Key) (reconcile.Resu
 		why := cmp.Or(decision.Detail, decision.Message)
 		log.FromContext(ctx).Info("failed", "request", object.Name, "uid", object.UID, "signer", object.Spec.SignerName, "reason", decision.Reason, "why", why)
 		result, written := r.write(ctx, seen, object, "failed")
-		if r.events != nil && written == nil {
+		if r.events != nil && written == nil && result.RequeueAfter == 0 {
 			r.events.Eventf(object, nil, corev1.EventTypeWarning, decision.Reason, "Fail", "%s", requests.Note(why))
 		}
 		return result, written

@@ -23,6 +23,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -204,12 +205,11 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// refusing is an API server that refuses each write of a status while it is told to: the right
-// to sign is missing, or an admission policy or webhook is in the way.
+// refusing is an API server that answers each write of a status with an error, if there is one.
 type refusing struct {
 	client.SubResourceClientConstructor
 	client.SubResourceClient
-	is bool
+	err error
 }
 
 func (r *refusing) SubResource(name string) client.SubResourceClient {
@@ -218,17 +218,36 @@ func (r *refusing) SubResource(name string) client.SubResourceClient {
 }
 
 func (r *refusing) Update(ctx context.Context, o client.Object, options ...client.SubResourceUpdateOption) error {
-	if r.is {
-		return apierrors.NewForbidden(certificatesv1.Resource("certificatesigningrequests"), o.GetName(), errors.New("not permitted to sign"))
+	if r.err != nil {
+		return r.err
 	}
 	return r.SubResourceClient.Update(ctx, o, options...)
+}
+
+var requestResource = certificatesv1.Resource("certificatesigningrequests")
+
+// TestFailedEvent tells of a failure that was written, and of no other.
+func TestFailedEvent(t *testing.T) {
+	w := newWorld(t)
+	told, writer := events.NewFakeRecorder(9), &refusing{SubResourceClientConstructor: w.api, err: apierrors.NewConflict(requestResource, "r", errors.New("changed"))}
+	w.reconciler.events, w.reconciler.writer = told, writer
+	o := w.answer("r", "Approved")
+	o.Spec.Username = csr.BootstrapUserPrefix + "zyxwvu"
+	if _, err := w.sign(o); err != nil || len(told.Events) != 0 {
+		t.Errorf("after a conflict: %v, %d Events", err, len(told.Events))
+	}
+	writer.err = nil
+	if _, err := w.again(o); err != nil || len(told.Events) != 1 {
+		t.Errorf("written: %v, %d Events", err, len(told.Events))
+	}
 }
 
 // TestEveryAttemptIsOneCertificate: while the status cannot be written, each attempt verifies the
 // evidence again, and only the first makes a certificate.
 func TestEveryAttemptIsOneCertificate(t *testing.T) {
 	w := newWorld(t)
-	writer := &refusing{SubResourceClientConstructor: w.api, is: true}
+	// The right to sign is missing, or an admission policy or webhook is in the way.
+	writer := &refusing{SubResourceClientConstructor: w.api, err: apierrors.NewForbidden(requestResource, "r", errors.New("not permitted to sign"))}
 	w.reconciler.writer = writer
 	o := w.answer("r", "Approved")
 	if _, err := w.sign(o); err == nil {
@@ -248,7 +267,7 @@ func TestEveryAttemptIsOneCertificate(t *testing.T) {
 		t.Errorf("%v, and %d certificates, want one of the new CA", err, w.ca.issued)
 	}
 	w.reconciler.c.CA = func() *csr.CA { return ca }
-	writer.is = false
+	writer.err = nil
 	got, err := w.again(o)
 	if err != nil || len(got.Status.Certificate) == 0 || w.ca.issued != 3 || len(w.reconciler.unwritten.held) != 0 {
 		t.Errorf("got %v and %d certificates, %d kept, want it written", err, w.ca.issued, len(w.reconciler.unwritten.held))

@@ -278,8 +278,8 @@ func (c *cluster) testServingApprovals(t *testing.T, ours, others client.Client)
 	})
 }
 
-// testBreakGlass approves as a member of the group that nobody is in: with a reason alone,
-// which is in the audit log.
+// testBreakGlass approves as a member of the group that nobody is in, beside the controller: with a
+// reason alone, which is in the audit log.
 func (c *cluster) testBreakGlass(t *testing.T) {
 	as := c.user(t, "admin", "system:masters")
 	as.Impersonate = rest.ImpersonationConfig{UserName: "alice", Groups: []string{"system:masters", "nodeattest:break-glass"}}
@@ -295,10 +295,24 @@ func (c *cluster) testBreakGlass(t *testing.T) {
 	if err := approve(); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "says why") {
 		t.Errorf("without a reason: %v, want it refused", err)
 	}
-	patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"nodeattest.github.io/break-glass":"the TPM is broken"}}}`))
-	if err := c.admin.Patch(t.Context(), object, patch); err != nil {
+	controlplane.Write(t, c.dir, "ek-roots.pem", controlplane.CertificatePEM(c.ca.Cert))
+	controlplane.Write(t, c.dir, "inventory.yaml", []byte("machines: []\n"))
+	r := c.startController(t, buildProgram(t, "node-attestation-controller"), "controller", func(map[string]any) {})
+	r.isReady(t)
+	if decided(t, c.admin, object); object.Status.Conditions[0].Type != certificatesv1.CertificateDenied {
+		t.Errorf("the controller leaves a request without a reason: %+v", object.Status)
+	}
+	object = requestOf(c.plainFor(t, "node-1", csr.SignerKubeAPIServerClientKubelet))
+	object.Annotations = map[string]string{"nodeattest.github.io/break-glass": "the TPM is broken"}
+	if err := c.admin.Create(t.Context(), object); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, func() error {
+		if !strings.Contains(r.text(t), "left to whoever breaks the glass") {
+			return errNotYet
+		}
+		return nil
+	})
 	if err := approve(); err != nil {
 		t.Fatal(err)
 	}

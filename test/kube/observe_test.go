@@ -69,7 +69,7 @@ func TestObserve(t *testing.T) {
 	bootstrapper := w.client(t, w.bearer(t, attesttest.TokenID))
 	w.plainNodes(t, bootstrapper)
 	w.joins(t, bootstrapper, w.node)
-	t.Run("who is left", func(t *testing.T) { w.testLeft(t, r) })
+	t.Run("who is left", func(t *testing.T) { w.testLeft(t, r, bootstrapper) })
 	t.Run("enforced and taken back", func(t *testing.T) { w.testEnforced(t, bootstrapper) })
 	r.checkLog(t)
 	manifests, err := deploy.Manifests("observe.yaml")
@@ -116,7 +116,7 @@ func (w *installation) plainNodes(t *testing.T, bootstrapper client.Client) {
 
 // testLeft looks at what an operator is told: the plain node, a Node that asks for nothing, and
 // the ways around; not the node that has attested.
-func (w *installation) testLeft(t *testing.T, r *replica) {
+func (w *installation) testLeft(t *testing.T, r *replica, bootstrapper client.Client) {
 	if err := w.admin.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "old-1"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -133,9 +133,15 @@ func (w *installation) testLeft(t *testing.T, r *replica) {
 		t.Logf("\n%s", out)
 		return nil
 	})
-	if noted := w.auditAnnotations(t, "validation.policy.admission.k8s.io/validation_failure"); !strings.Contains(fmt.Sprint(noted), "is asked for with evidence") {
-		t.Errorf("the audit log says nothing of what would be refused: %q", noted)
-	}
+	eventually(t, func() error { // the policies may have come into force after the nodes have joined
+		if err := bootstrapper.Create(t.Context(), requestOf(w.plain1), client.DryRunAll); err != nil {
+			return err
+		}
+		if noted := w.auditAnnotations(t, "validation.policy.admission.k8s.io/validation_failure"); !strings.Contains(fmt.Sprint(noted), "is asked for with evidence") {
+			return fmt.Errorf("the audit log says nothing of what would be refused: %q", noted)
+		}
+		return nil
+	})
 	if ways := counted(t, r, "nodeattest_ways_around"); ways[`way="AutoApproval"`] != 2 {
 		t.Errorf("ways around: %v, want kubeadm's two", ways)
 	}

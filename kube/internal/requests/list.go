@@ -3,11 +3,13 @@ package requests
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -32,12 +34,17 @@ func Client(config *rest.Config, http *http.Client, scheme *runtime.Scheme) (res
 }
 
 // Each calls a function for each request that a selector finds, and returns the resource
-// version of the list. It holds one request at a time, however large the list is: it asks for
-// pages, and reads them as streams.
+// version of the list's beginning. It holds one request at a time, however large the list is: it
+// asks for pages, and reads them as streams. If the list expires, it goes on with the rest as that
+// is then; a watch from the version tells what has changed before.
 func Each(ctx context.Context, api rest.Interface, selector fields.Selector, each func(o *certificatesv1.CertificateSigningRequest)) (version string, err error) {
 	options := metav1.ListOptions{FieldSelector: selector.String(), Limit: pageSize}
 	for {
 		page, err := onePage(ctx, api, &options, each)
+		if status, ok := errors.AsType[*apierrors.StatusError](err); ok && options.Continue != "" && apierrors.IsResourceExpired(err) && status.Status().Continue != "" {
+			options.Continue = status.Status().Continue
+			continue
+		}
 		if err != nil {
 			return "", fmt.Errorf("a list of requests: %w", err)
 		}

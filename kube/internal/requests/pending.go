@@ -126,16 +126,30 @@ func (p *pending) list(ctx context.Context) (runtime.Object, error) {
 }
 
 func (p *pending) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.relist {
-		p.relist, p.watching = false, nil
+	if p.takeRelist() {
 		return nil, apierrors.NewResourceExpired("some requests were left out of the last list")
 	}
 	options.Watch, options.FieldSelector = true, p.selector().String()
-	var err error
-	p.watching, err = p.api.Get().Resource(resource).VersionedParams(&options, scheme.ParameterCodec).Watch(ctx)
-	return p.watching, err
+	w, err := p.api.Get().Resource(resource).VersionedParams(&options, scheme.ParameterCodec).Watch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.watching = w
+	if p.relist { // meanwhile
+		w.Stop()
+	}
+	return w, nil
+}
+
+// takeRelist reports, once, whether a list is to come next.
+func (p *pending) takeRelist() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	relist := p.relist
+	p.relist = false
+	return relist
 }
 
 // WaitForSync waits until the requests have been listed.
@@ -201,10 +215,10 @@ func (p *pending) waits(r *certificatesv1.CertificateSigningRequest) bool {
 	return len(r.Status.Certificate) == 0 || r.Spec.SignerName == certificatesv1.KubeAPIServerClientKubeletSignerName
 }
 
-// see takes a request as it is now.
+// see takes a request as it is now, and lean.
 func (p *pending) see(r *certificatesv1.CertificateSigningRequest) {
 	if p.waits(r) {
-		p.backlog.put(lean(r), p.round)
+		p.backlog.put(r, p.round)
 	} else {
 		p.backlog.gone(Key{SignerName: p.signer, Name: r.Name})
 	}
@@ -214,7 +228,7 @@ func (p *pending) see(r *certificatesv1.CertificateSigningRequest) {
 func (p *pending) Add(object any) error {
 	r, err := p.request(object)
 	if err == nil {
-		p.see(r)
+		p.see(lean(r))
 	}
 	return err
 }

@@ -48,7 +48,10 @@ func Watch(m manager.Manager, from cluster.Cluster, signers []string, opts Optio
 	b := builder.TypedControllerManagedBy[Key](m).Named(opts.Name).WithOptions(runtimecontroller.TypedOptions[Key]{
 		MaxConcurrentReconciles: opts.Workers * len(signers),
 		NeedLeaderElection:      &leads,
-		NewQueue:                func(string, workqueue.TypedRateLimiter[Key]) workqueue.TypedRateLimitingInterface[Key] { return queue },
+		// For the first list: nothing is gained by ending the program while a long one is read, or the
+		// API server answers nothing. The check says so.
+		CacheSyncTimeout: 24 * time.Hour,
+		NewQueue:         func(string, workqueue.TypedRateLimiter[Key]) workqueue.TypedRateLimitingInterface[Key] { return queue },
 	})
 	readers = map[string]Reader{}
 	var all []*pending

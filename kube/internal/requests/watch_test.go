@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -32,6 +33,8 @@ type apiServer struct {
 	listed, later map[string][]*certificatesv1.CertificateSigningRequest // by field selector
 	fails         atomic.Bool                                            // lists fail
 	lists         atomic.Int32                                           // first pages
+	expires       atomic.Bool                                            // the next page of a list that has begun is gone
+	watched       func()                                                 // is called before a watch is opened, if it is not nil
 }
 
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -55,6 +58,13 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if first == 0 {
 			s.lists.Add(1)
 		}
+		if first != 0 && s.expires.CompareAndSwap(true, false) {
+			gone := apierrors.NewResourceExpired("gone").ErrStatus
+			gone.TypeMeta, gone.Continue = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, query.Get("continue")
+			w.WriteHeader(http.StatusGone)
+			_ = encoder.Encode(&gone)
+			return
+		}
 		for i, o := range s.listed[selector][first:] {
 			if i == 2 {
 				list.Continue = strconv.Itoa(first + 2)
@@ -64,6 +74,9 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		_ = encoder.Encode(&list)
 		return
+	}
+	if s.watched != nil {
+		s.watched()
 	}
 	for _, o := range s.later[selector] {
 		o.TypeMeta = kind
@@ -83,7 +96,7 @@ func newManager(t *testing.T, api *apiServer) manager.Manager {
 		t.Fatal(err)
 	}
 	m, err := manager.New(&rest.Config{Host: web.URL}, manager.Options{
-		Scheme: scheme, Metrics: server.Options{BindAddress: "0"},
+		Scheme: scheme, Metrics: server.Options{BindAddress: "0"}, Controller: config.Controller{CacheSyncTimeout: 1}, // a list takes longer
 		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return meta.NewDefaultRESTMapper(nil), nil },
 	})
 	if err != nil {
@@ -280,6 +293,50 @@ func TestFollow(t *testing.T) {
 	end()
 	if err := newTestPending(ours).WaitForSync(over); !errors.Is(err, context.Canceled) {
 		t.Errorf("not listed: %v", err)
+	}
+}
+
+// TestExpires goes on with a list that expires.
+func TestExpires(t *testing.T) {
+	api := &apiServer{listed: map[string][]*certificatesv1.CertificateSigningRequest{"spec.signerName=" + ours: {
+		request("a", ours, ""), request("b", ours, ""), request("c", ours, ""), request("d", ours, ""), request("e", ours, "")}}}
+	p := newTestPending(ours)
+	if err := p.follow(newManager(t, api)); err != nil {
+		t.Fatal(err)
+	}
+	api.expires.Store(true)
+	if _, err := p.list(t.Context()); err != nil || api.expires.Load() || api.lists.Load() != 1 || len(p.backlog.items) != 5 {
+		t.Errorf("%v, %d lists, %d held", err, api.lists.Load(), len(p.backlog.items))
+	}
+}
+
+// TestWatchOpens holds up nobody while a watch is opened, and ends it if a list is to come next by
+// then.
+func TestWatchOpens(t *testing.T) {
+	api, p := &apiServer{}, newTestPending(ours)
+	api.watched = func() {
+		if !p.mu.TryLock() {
+			t.Error("it is locked while the watch is opened")
+			return
+		}
+		p.relist = true
+		p.mu.Unlock()
+	}
+	if err := p.follow(newManager(t, api)); err != nil {
+		t.Fatal(err)
+	}
+	w, err := p.watch(t.Context(), metav1.ListOptions{ResourceVersion: "1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	if t.Failed() {
+		return
+	}
+	for range w.ResultChan() { // until it ends
+	}
+	if _, err := p.watch(t.Context(), metav1.ListOptions{ResourceVersion: "1"}); !apierrors.IsResourceExpired(err) {
+		t.Errorf("watched: %v, want it expired", err)
 	}
 }
 
