@@ -96,9 +96,9 @@ func eachFilling(n int, do func([]fill)) {
 		all(0)
 		return
 	}
-	for common := absent; common < fills; common++ {
+	for common := range fills {
 		for i := range n {
-			for other := absent; other < fills; other++ {
+			for other := range fills {
 				for j := range filling {
 					filling[j] = common
 				}

@@ -83,18 +83,16 @@ type FirstUseConfig struct {
 //
 // It admits a newcomer only for a client certificate requested with a bootstrap token. It
 // vouches for what the inventory has for the node's name (csr.Machine). At a hello it only looks;
-// at an answer it writes through Result.WhenAdmitted, after everything
-// else has been checked: it does the reserving and binding itself. A newcomer takes one call
-// of Registry.Reserve and one of Bind, and verifying the same answer again changes nothing.
-// The caller has only to call [Registry].Release when a Machine of the inventory is gone.
+// at an answer it writes through Result.WhenAdmitted, after everything else has been checked. A
+// newcomer takes one call of Registry.Reserve and one of Bind, and verifying the same answer again
+// changes nothing. The caller calls [Registry].Release when a Machine of the inventory is gone.
 //
 // Where the evidence is a document (attest.RoadDocument), which anything that runs on a
 // machine may get, a bound machine with a bootstrap token is admitted for a key that it has
 // already been admitted for, and for no other until the operator has released or rebound it: it
 // renews as the node that it is. That its last certificate has ended changes nothing, or whoever
-// keeps a node from renewing would be the node next. Only kinds that find
-// machines of the operator's own projects or accounts are accepted
-// (document.KindConfig.OwnMachines).
+// keeps a node from renewing would be the node next. Only kinds that find machines of the
+// operator's own projects or accounts are accepted (document.KindConfig.OwnMachines).
 //
 // A type that embeds a FirstUse and has its own Authorize is asked through that one.
 type FirstUse struct {
@@ -150,9 +148,9 @@ func (c *FirstUseConfig) ownSigners() ([]string, error) {
 var errNotMade = refusal.Config("FirstUse", "", "one that NewFirstUse made")
 
 // CheckAuthorizer refuses a FirstUse that [NewFirstUse] did not make; a registry of another
-// cluster, or for a road that is not open; documents about anybody's machines; and on attest.RoadAK a profile that
-// can name a machine by its AK (tpmcert.AKIdentity) but does not promise one AK per machine
-// (OneAKPerMachine): no machine named that way could ever be admitted.
+// cluster, or for a road that is not open; documents about anybody's machines; and on attest.RoadAK
+// a profile that can name a machine by its AK (tpmcert.AKIdentity) but does not promise one AK per
+// machine (OneAKPerMachine): no machine named that way could ever be admitted.
 func (f *FirstUse) CheckAuthorizer(open attest.Opening) error {
 	if f == nil || f.c.Registry == nil {
 		return errNotMade

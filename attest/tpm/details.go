@@ -195,3 +195,25 @@ func keyAlgorithm(key crypto.PublicKey) string {
 	}
 	return ""
 }
+
+// checkAKParent: the AK is not a primary key, and its issuer's profile does not admit others;
+// or the public area that was sent is not the AK's own.
+const checkAKParent refusal.Check = "ak-parent"
+
+// checkProfile checks against the profile of the issuer that certified the AK. The
+// statement's checks considered only whether any issuer allows SHA-1. On road EK there is no
+// profile to check: SHA-1 was refused, and the credential names the AK wherever in the TPM it
+// is.
+func (d *Details) checkProfile(road attest.Road) error {
+	if road == attest.RoadEK {
+		return nil
+	}
+	if d.SignatureHash == crypto.SHA1 && !d.profile.InsecureAllowSHA1Signature {
+		return &refusal.Error{Check: statement.CheckSignatureHash, Got: "SHA1", Want: "SHA256, SHA384 or SHA512, by profile " + d.Profile}
+	}
+	if !d.AKPrimary && !d.profile.AllowAKBelowOtherKeys {
+		return &refusal.Error{Check: checkAKParent, Got: "a qualified signer that is not the AK as a primary key",
+			Want: "one, by profile " + d.Profile}
+	}
+	return nil
+}
