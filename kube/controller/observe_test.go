@@ -113,10 +113,11 @@ func TestBreakGlass(t *testing.T) {
 	for reason, want := range map[string]int{"ByHand": 0, "AutoApproved": 1} {
 		w := newWorld(t, nil)
 		w.providers.verify = refuse(&csr.Error{Check: csr.CheckMachineUnknown, Got: "none"})
-		o := w.create("r", builtIn, func(o *certificatesv1.CertificateSigningRequest) {
+		w.create("r", builtIn, func(o *certificatesv1.CertificateSigningRequest) {
 			o.Annotations = map[string]string{requests.BreakGlass: "the TPM is broken"}
 		})
-		if o = w.mustReconcile("r", builtIn); len(o.Status.Conditions) != 0 {
+		o := w.mustReconcile("r", builtIn)
+		if len(o.Status.Conditions) != 0 {
 			t.Fatalf("pending, it is decided: %+v", o.Status.Conditions)
 		}
 		approvedBy(o)
