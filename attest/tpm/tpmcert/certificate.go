@@ -39,7 +39,7 @@ type certificate struct {
 // Limits on a certificate that a node sends. Of 800 real ones, of machines and of their
 // CAs, the largest have 175 elements, names of 194 bytes and three extended key usages.
 const (
-	maxElements = 320
+	maxElements = 256
 	maxNameSize = 1024 // bytes of subject or issuer
 	maxUsages   = 32   // extended key usages, and certificate policies or mappings of some
 )

@@ -27,7 +27,7 @@
 //
 // Chains of at most five links are built by name and verified from the root down, and no
 // signature is checked under a key that only the sender chose. A verifier remembers which
-// certificate signatures it has verified. A certificate that a node sends has at most 320 DER
+// certificate signatures it has verified. A certificate that a node sends has at most 256 DER
 // elements, 32 extended key usages or policies, and names of 1 KiB, which is looked at before anything is made
 // of it. All calls for one request share one attest.Budget: signatures, and all other work in
 // bytes, at each step of a search.
