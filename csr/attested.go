@@ -27,7 +27,8 @@ type Grant struct {
 	IPAddresses []netip.Addr
 	// MachineUID is the UID of the machine where the inventory could not tell which one it is
 	// before its identity was known, such as that of a slot in a pool. It is recorded as
-	// [Machine.UID] is, and may not differ from it. "" leaves it to the inventory.
+	// [Machine.UID] is, and may not differ from it. "" leaves it to the inventory, which must
+	// have it when a serving certificate is asked for.
 	MachineUID string
 	// NotAfter is the latest end of any certificate, truncated to whole seconds. The zero
 	// time sets no bound.

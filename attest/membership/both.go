@@ -94,8 +94,11 @@ func (b *both) Authorize(ctx context.Context, r *attest.Result) (*attest.Authori
 		return nil, err
 	}
 	both, err := intersect(r, named, first, second)
-	if err == nil && both.MachineUID != "" && contains(b, remembers) && (r.Checked() == nil || r.Checked().Machine() == nil || r.Checked().Machine().UID == "") {
-		return nil, attest.NotMember("machine " + string(r.Machine) + " with the UID " + both.MachineUID + ", which trust on first use takes from the inventory alone")
+	unknown := func(a attest.Authorizer, given *attest.Authorization) bool {
+		return contains(a, remembers) && given.MachineUID == ""
+	}
+	if err == nil && both.MachineUID != "" && inventoryOf(r).UID == "" && (unknown(b.first, first) || unknown(b.second, second)) {
+		return nil, attest.NotMember("machine " + string(r.Machine) + " with the UID " + both.MachineUID + ", which trust on first use does not know: name it in FirstUseConfig.Slot")
 	}
 	return both, err
 }

@@ -71,6 +71,14 @@ type FirstUseConfig struct {
 	// no UID. A TPM whose vendor certified two EKs of the registry's algorithm ([Scope]) can
 	// then get as many node names as it asks for with two EKs.
 	InsecureAllowNoMachineUID bool
+	// Slot names the Machine UID of a machine for whose node the inventory has none, such as that of
+	// a slot in a pool, once its identity is known; nil names none. It is asked at hellos too, so
+	// it only looks, and it says the same of a machine each time. An error that wraps
+	// [attest.CheckMembership] is a refusal, any other a retry.
+	//
+	// From then on the inventory has the UID for the node's name, or the node gets no serving
+	// certificate.
+	Slot func(ctx context.Context, r *attest.Result) (machineUID string, err error)
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
@@ -190,6 +198,9 @@ func (f *FirstUse) Authorize(ctx context.Context, r *attest.Result) (*attest.Aut
 	if r.Purpose == csr.PurposeRecovery {
 		lifetime = f.c.MaxRecoveryLifetime
 	}
+	if inventoryOf(r).UID == "" {
+		a.MachineUID = j.claim.MachineUID
+	}
 	// The certificate may be issued for as long as its answer can be verified.
 	a.NotAfter = f.c.Now().Add(lifetime + message.MaxAnswerAge).Truncate(time.Second)
 	j.notAfter = a.NotAfter // anyone who gets the authorization may change it
@@ -234,6 +245,13 @@ func (f *FirstUse) begin(ctx context.Context, r *attest.Result) (*joining, error
 	}
 	machine := inventoryOf(r)
 	j := &joining{f: f, r: r, claim: Claim{NodeName: r.NodeName, Machine: r.Machine, MachineUID: machine.UID, ProviderID: machine.ProviderID}}
+	if j.claim.MachineUID == "" && f.c.Slot != nil {
+		uid, err := f.c.Slot(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		j.claim.MachineUID = uid
+	}
 	hello := r.Stage != attest.StageAnswer
 	if f.c.Stale == nil || j.look(ctx, f.c.Stale, !hello) != nil || !hello && !j.newcomer {
 		if err := j.look(ctx, f.c.Registry, true); err != nil {
@@ -241,129 +259,6 @@ func (f *FirstUse) begin(ctx context.Context, r *attest.Result) (*joining, error
 		}
 	}
 	return j, nil
-}
-
-// joining is one verification under way.
-type joining struct {
-	f        *FirstUse
-	r        *attest.Result
-	claim    Claim
-	seen     *Record   // of the name, as it was read or reserved; nil if there is none
-	newcomer bool      // and the name was found free for one
-	notAfter time.Time // when its certificate ends at the latest
-	// requested is the record of the request, used while there is no certificate.
-	requested *csr.IssuedRecord
-}
-
-// look checks the claim against the records and, if ask is set, asks for a Node. What others
-// hold is looked up only for a hello: Reserve refuses it live.
-func (j *joining) look(ctx context.Context, in Lookups, ask bool) (err error) {
-	var h Held
-	h.Name, err = in.Lookup(ctx, j.claim.NodeName)
-	hello := j.r.Stage != attest.StageAnswer
-	if err == nil && hello {
-		h.Machine, err = in.LookupMachine(ctx, j.claim.Machine)
-	}
-	if err == nil && hello {
-		h.MachineUID, err = in.LookupMachineUID(ctx, j.claim.MachineUID)
-	}
-	if err == nil {
-		err = h.Admit(&j.claim, j.f.c.Now())
-	}
-	if err != nil {
-		return err
-	}
-	j.seen, j.newcomer = h.Name, h.Name == nil || h.Name.State != StateBound
-	if !j.newcomer {
-		return j.checkRejoin(h.Name)
-	}
-	return j.f.checkNewcomer(ctx, j.r, h.Name == nil && ask)
-}
-
-// checkRejoin refuses a further key of a bound machine that comes with only a bootstrap token
-// and a document: somebody on that machine who is not the node may have both.
-func (j *joining) checkRejoin(held *Record) error {
-	checked := j.r.Checked()
-	if j.r.Road != attest.RoadDocument || j.r.Stage != attest.StageAnswer || checked == nil || requesterOf(j.r) == csr.RequesterNode ||
-		len(held.Issued) == 0 {
-		return nil
-	}
-	key, err := csr.SPKIHash(checked.PKCS10().CSR.PublicKey)
-	if err != nil {
-		return err
-	}
-	if slices.ContainsFunc(held.Issued, func(i csr.IssuedRecord) bool { return i.SPKIHash == key }) {
-		return nil
-	}
-	return refuse(checkRegistryRequester, "another key, asked for by "+requesterOf(j.r).String(),
-		"a request of node "+held.NodeName+" itself or with its key, or one after an operator has released the node")
-}
-
-// reserve makes sure that the name is the claim's.
-func (j *joining) reserve(ctx context.Context) (err error) {
-	if j.seen != nil && j.seen.Claim == j.claim {
-		return nil
-	}
-	if j.seen, err = j.f.c.Registry.Reserve(ctx, j.claim, j.f.c.Now().Add(j.f.c.Reservation)); err != nil {
-		return err
-	}
-	switch {
-	case j.seen.State == StateBound: // perhaps somebody was quicker
-		return j.checkRejoin(j.seen)
-	case !j.newcomer: // it was bound when it was looked up, so nobody has asked for a Node
-		return j.f.checkNewcomer(ctx, j.r, true)
-	}
-	return nil
-}
-
-// bind writes that the machine is the node, and until when its certificates may be valid. A
-// record that has changed since it was looked up is reserved again.
-func (j *joining) bind(ctx context.Context, issued *csr.IssuedRecord) error {
-	if j.r.Purpose != csr.PurposeClient { // nobody comes as the node with it
-		issued = nil
-	}
-	seen := j.seen
-	if err := j.reserve(ctx); err != nil {
-		return err
-	}
-	var lastEnd time.Time
-	if j.r.Purpose != csr.PurposeRecovery && j.notAfter.After(j.seen.LastEnd) {
-		// For this extra hour the same answer can be verified again without a write.
-		lastEnd = j.notAfter.Add(message.MaxAnswerAge)
-	}
-	_, err := j.f.c.Registry.Bind(ctx, j.seen, lastEnd, issued)
-	if j.seen != seen || !errors.Is(err, CheckRegistryConflict) {
-		return err
-	}
-	if err := j.look(ctx, j.f.c.Registry, true); err != nil {
-		return err
-	}
-	j.seen = nil // a reservation whose maker died is completed
-	return j.bind(ctx, issued)
-}
-
-// checkNewcomer refuses requests that only a node that already has a certificate makes and, if
-// ask is set, a name that is in use. Whoever has reserved one has asked.
-func (f *FirstUse) checkNewcomer(ctx context.Context, r *attest.Result, ask bool) error {
-	if class := requesterOf(r); r.Purpose != csr.PurposeClient || class != csr.RequesterBootstrap {
-		return refuse(checkRegistryRequester, r.Purpose.String()+" certificate asked for by "+class.String(),
-			"a client certificate asked for with a bootstrap token, as node "+r.NodeName+" has no record")
-	}
-	if r.Road == attest.RoadEK && inventoryOf(r).UID == "" && !f.c.InsecureAllowNoMachineUID {
-		return &attest.Error{Check: checkRegistryInventory, Got: "a Machine without a UID for node " + r.NodeName,
-			Want: "one with a UID, as one TPM can have two EKs, or InsecureAllowNoMachineUID", Err: refusal.ErrRetry}
-	}
-	if !ask {
-		return nil
-	}
-	exists, err := f.c.NodeExists(ctx, r.NodeName)
-	if err != nil {
-		return err
-	}
-	if exists {
-		return refuse(checkRegistryNode, "node "+r.NodeName+", which exists", "one with a record")
-	}
-	return nil
 }
 
 // checkScope refuses a machine whose identity was found in a different way from those in the
