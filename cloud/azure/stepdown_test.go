@@ -17,6 +17,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/cloud/azure"
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
+	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -221,7 +222,7 @@ func TestInventory(t *testing.T) {
 	server := cloud.Serve(machine)
 	defer server.Close()
 	const vm = "/resourceGroups/MC_group/providers/Microsoft.Compute/virtualMachineScaleSets/pool-1/virtualMachines/0"
-	for providerID, want := range map[string]refusal.Check{
+	kindtest.Inventory(t, map[string]refusal.Check{
 		"": "",
 		"azure:///subscriptions/8a205152-b25a-417f-a676-80465535a6c9" + vm:                  "",
 		strings.ToLower("azure:///subscriptions/8A205152-b25a-417f-a676-80465535a6c9" + vm): "",
@@ -234,22 +235,16 @@ func TestInventory(t *testing.T) {
 		"azure://": "azure-inventory",
 		"gce://example-project/europe-west1-b/vm-1": "azure-inventory",
 		"aws:///us-east-2a/i-0123456789abcdef0":     "azure-inventory",
-	} {
-		t.Run(providerID, func(t *testing.T) {
-			config, err := verifierConfig(cloud, machine)
-			if err != nil {
-				t.Fatal(err)
-			}
-			config.Policy.Machines = func(_ context.Context, q csr.Question) (*csr.Machine, error) {
-				return &csr.Machine{Name: "machine-1", NodeName: q.NodeName, BootstrapReady: true, ProviderID: providerID}, nil
-			}
-			v, err := attest.NewVerifier(config)
-			if err == nil {
-				err = join(v, server.URL)
-			}
-			if want == "" && err != nil || want != "" && (!errors.Is(err, want) || errors.Is(err, refusal.ErrRetry)) {
-				t.Errorf("%v, want %q", err, want)
-			}
-		})
-	}
+	}, func(machines kindtest.Machines) error {
+		config, err := verifierConfig(cloud, machine)
+		if err != nil {
+			return err
+		}
+		config.Policy.Machines = machines
+		v, err := attest.NewVerifier(config)
+		if err != nil {
+			return err
+		}
+		return join(v, server.URL)
+	})
 }

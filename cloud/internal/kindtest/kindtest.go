@@ -11,6 +11,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/document"
 	"github.com/nodeattest/nodeattest/cloud/internal/vectors"
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -52,6 +53,24 @@ func Replay(t *testing.T, p document.Platform, at time.Time, list []vectors.Vect
 				t.Errorf("%v, want %q", err, v.Expect)
 			case v.Expect == "" && string(claims.Machine) != v.Machine:
 				t.Errorf("got %s, want %s", claims.Machine, v.Machine)
+			}
+		})
+	}
+}
+
+// Machines is csr.Policy.Machines.
+type Machines func(context.Context, csr.Question) (*csr.Machine, error)
+
+// Inventory has node-1 join, by join, with each provider ID in the inventory. It wants the join to be
+// refused by the check, or to succeed where there is none; the requester is not told of the ID.
+func Inventory(t *testing.T, wanted map[string]refusal.Check, join func(Machines) error) {
+	for providerID, want := range wanted {
+		t.Run(providerID, func(t *testing.T) {
+			err := join(func(_ context.Context, q csr.Question) (*csr.Machine, error) {
+				return &csr.Machine{Name: "machine-1", NodeName: q.NodeName, BootstrapReady: true, ProviderID: providerID}, nil
+			})
+			if want == "" && err != nil || want != "" && (!errors.Is(err, want) || errors.Is(err, refusal.ErrRetry) || !errors.Is(err, attest.CheckMembership)) {
+				t.Errorf("%v, want %q", err, want)
 			}
 		})
 	}
