@@ -151,8 +151,8 @@ var spellings = []func([]byte) string{
 // encoded finds what may be base64 of more than a value.
 var encoded = regexp.MustCompile(`[A-Za-z0-9+/_-]{16,}`)
 
-// respelled tries documents in which something else stands in place of a value, everywhere and
-// at each place alone, also inside of base64.
+// respelled tries documents in which a value is replaced by another: everywhere at once, and at
+// one place at a time, also inside base64.
 func respelled(document, was, is []byte, getsIn func([]byte) bool) bool {
 	for _, spell := range spellings {
 		old, with := []byte(spell(was)), []byte(spell(is))

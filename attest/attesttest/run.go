@@ -193,7 +193,7 @@ func faultOf(class string, err error) string {
 	case class == classFailure && verdict != csr.VerdictRetry:
 		return "what could not be decided was refused for good"
 	case class != classFailure && verdict != csr.VerdictDeny && verdict != csr.VerdictIgnore:
-		return "the refusal is none: csr.Decide would have the request tried again"
+		return "this is no refusal: csr.Decide would have the request tried again"
 	}
 	return ""
 }

@@ -123,7 +123,7 @@ func newCompany(t testing.TB) *company {
 	return c
 }
 
-// certify makes a key and its certificate, which is a CA's if there is none above it.
+// certify makes a key and its certificate. Without a CA above it, it is a CA's certificate.
 func (c *company) certify(t testing.TB, name string, above *x509.Certificate, by *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -225,8 +225,8 @@ func (w *World) expects(machine string, road attest.Road, identity attest.Identi
 
 // Documents are what the author of a kind of evidence by documents (package attest/document)
 // gives to a [World], so that [Run] can attack it. Some attacks know nothing of the format:
-// they change one byte after the other, so that what is not covered by a signature is found,
-// and put the right value, or another identity, in the place of what a document says.
+// they change one byte after the other, which finds what no signature covers, and they replace
+// what a document says by the right value or by another identity.
 type Documents struct {
 	// Kind is the control plane's side, as used in World.Config.
 	Kind attest.Kind

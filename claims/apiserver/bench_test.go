@@ -16,8 +16,8 @@ type measured struct {
 	check func(context.Context) error
 }
 
-// measuredWays are the validations of both packages, with getters in memory, after the
-// check of the signature alone.
+// measuredWays are first the check of the signature by itself, then the validations of both
+// packages, with getters in memory.
 func measuredWays(t testing.TB, algorithm jws.Algorithm) []measured {
 	t.Helper()
 	w := newWorld(t)
@@ -43,7 +43,7 @@ func measuredWays(t testing.TB, algorithm jws.Algorithm) []measured {
 }
 
 // BenchmarkValidate has whole validations (parsing, signature, claims, getters in memory)
-// beside the signature check alone. Module test/interop has the bare public-key operation.
+// beside the check of the signature by itself. Module test/interop has the bare public-key operation.
 func BenchmarkValidate(b *testing.B) {
 	for _, algorithm := range []jws.Algorithm{jws.ES256, jws.RS256} {
 		for _, way := range measuredWays(b, algorithm) {

@@ -67,16 +67,16 @@ func TestListsInCertificates(t *testing.T) {
 			change func(*tpmlab.Cert)
 			want   refusal.Check
 		}{
-			"as many usages as may be":     {usages(32), ""},
-			"one usage more":               {usages(33), checkCertificateExtKeyUsage},
-			"a usage again and again":      {usages(1100), der.CheckSize},
-			"as many policies as may be":   {policies(32), ""},
-			"one policy more":              {policies(33), der.CheckSize},
-			"as many elements as may be":   {elements(256), ""},
-			"one element more":             {elements(257), der.CheckSize},
-			"as long an identifier":        {identifier(128), ""},
-			"a longer identifier":          {identifier(129), der.CheckSize},
-			"something large that is none": {func(c *tpmlab.Cert) { c.Extensions = append(c.Extensions, private(bytes.Repeat([]byte{0xff}, 4<<10))) }, ""},
+			"as many usages as may be":   {usages(32), ""},
+			"one usage more":             {usages(33), checkCertificateExtKeyUsage},
+			"a usage again and again":    {usages(1100), der.CheckSize},
+			"as many policies as may be": {policies(32), ""},
+			"one policy more":            {policies(33), der.CheckSize},
+			"as many elements as may be": {elements(256), ""},
+			"one element more":           {elements(257), der.CheckSize},
+			"as long an identifier":      {identifier(128), ""},
+			"a longer identifier":        {identifier(129), der.CheckSize},
+			"a large private extension":  {func(c *tpmlab.Cert) { c.Extensions = append(c.Extensions, private(bytes.Repeat([]byte{0xff}, 4<<10))) }, ""},
 		} {
 			for _, inCA := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/%s/of a CA: %t", road, name, inCA), func(t *testing.T) {
