@@ -21,7 +21,7 @@ export GOWORK=off
 #                 SDK's own code only attest/tpm/eventlog imports it, to parse and replay
 #                 event logs, and turns a panic into a refusal; tests and benchmarks
 #                 compare with it.
-#   GO-2026-6061, GO-2026-6348, GO-2026-6443  grpc, in test/kubernetes alone: that module
+#   GO-2026-6061, GO-2026-6348, GO-2026-6443  grpc, only in test/kubernetes: that module
 #                 builds the Kubernetes that tests run, with the versions that Kubernetes
 #                 itself has, and nothing of it is in what we release.
 accepted='GO-2026-5298'

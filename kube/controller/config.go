@@ -64,8 +64,9 @@ type Config struct {
 	Stale membership.Lookups
 
 	// Observe is told of each approval of a node's certificate, and of each refusal that is left to
-	// others, but for hellos, with the name of the node. If it is not nil, requests to Kubernetes' own signers that bring no evidence are
-	// not refused: they are left to others. Nil refuses them.
+	// others, with the name of the node. It is not told of hellos. If it is not nil, requests to
+	// Kubernetes' own signers that bring no evidence are not refused: they are left to others. Nil
+	// refuses them.
 	Observe func(request *csr.Request, nodeName string, d csr.Decision)
 
 	// RequesterRate is how many requests of one requester are looked at per second over time,

@@ -95,7 +95,7 @@ func (r *Reconciler) SetupWithManager(m manager.Manager) error {
 }
 
 // Check fails until the requests have been listed, and while they cannot be: for the manager's
-// readiness. On a replica that does not lead it fails never.
+// readiness. On a replica that does not lead it never fails.
 func (r *Reconciler) Check(request *http.Request) error {
 	if r == nil || r.listed == nil {
 		return errNotSetUp

@@ -144,7 +144,7 @@ func (t *Table) write(ctx context.Context, changed map[string]*Refusal) error {
 	return t.writer.Update(ctx, &object)
 }
 
-// Parse reads a table, the newest line first. A line that is none has a node alone.
+// Parse reads a table, the newest line first. Of a line that cannot be read, it has only the node.
 func Parse(data map[string]string) []Refusal {
 	all := make([]Refusal, 0, len(data))
 	for node, text := range data {
