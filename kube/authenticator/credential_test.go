@@ -156,7 +156,7 @@ func TestRenewalFails(t *testing.T) {
 			return func() { _ = l.Unlock() }
 		},
 		"a daemon": func(_ *fakeAPI, _ *documents, a *Authenticator) func() {
-			release, err := a.store.Hold(daemonName)
+			_, release, err := a.store.Hold(daemonName)
 			if err != nil {
 				panic(err)
 			}

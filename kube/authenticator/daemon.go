@@ -33,7 +33,7 @@ func (a *Authenticator) Run(ctx context.Context) error {
 	if err := a.c.Kubelet.CheckRunning(); err != nil {
 		return err
 	}
-	release, err := a.store.Hold(daemonName)
+	_, release, err := a.store.Hold(daemonName)
 	if err != nil {
 		return fmt.Errorf("authenticator: another daemon at %s: %w", a.c.Dir, err)
 	}
