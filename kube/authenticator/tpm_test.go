@@ -153,11 +153,11 @@ func TestTPMRecovery(t *testing.T) {
 	eventually(t, "a recovery certificate", func() bool { return a.Status().Recoverable })
 	f.set(func() { f.noToken = true })
 	stop()
-	p := a.load(recoveryFile)
+	p := a.stored(recoveryFile)
 	if block, _ := pem.Decode(p.Key); !p.Sealed || block.Type != "TSS2 PRIVATE KEY" {
 		t.Errorf("its key: %s", block.Type)
 	}
-	f.move(a.load(ClientFile).Leaf.NotAfter)
+	f.move(a.stored(ClientFile).Leaf.NotAfter)
 	got, err := a.Credential(t.Context())
 	checkIsCredential(t, got, err)
 	if f.calls("create "+csr.RecoveryUserPrefix+testNode) != 2 {
@@ -172,7 +172,7 @@ func TestTPMRecovery(t *testing.T) {
 	if err := os.Remove(filepath.Join(c.Dir, ClientFile)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.get(t.Context(), a.items[0]); !errors.Is(err, errNoKey) {
+	if _, err := a.get(t.Context(), a.items[0], role{plugin: true}); !errors.Is(err, errNoKey) {
 		t.Errorf("another TPM: got %v", err)
 	}
 }
@@ -213,7 +213,7 @@ func TestNoRoom(t *testing.T) {
 
 	fill() // of a device that others use too it is not ours to flush
 	b, counted := tpmNode(t, newFakeAPI(t), device, nil)
-	if _, err := b.get(t.Context(), b.items[0]); !errors.Is(err, tpm2.TPMRCObjectMemory) {
+	if _, err := b.get(t.Context(), b.items[0], role{plugin: true}); !errors.Is(err, tpm2.TPMRCObjectMemory) {
 		t.Errorf("got %v after %d commands", err, counted.Count())
 	}
 }
