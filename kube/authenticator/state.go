@@ -8,6 +8,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
+	"github.com/nodeattest/nodeattest/kube/internal/nodecert"
 )
 
 // maxStateSize bounds the size of the state file, in bytes.
@@ -69,7 +70,7 @@ func (a *Authenticator) merged(now time.Time) state {
 	for _, i := range a.items {
 		t, ok := disk[i.file]
 		m, known := a.memory[i.file]
-		if known && !(t.Last.After(m.Last) && t.Last.Before(now.Add(skew))) {
+		if known && !(t.Last.After(m.Last) && t.Last.Before(now.Add(nodecert.Skew))) {
 			t = m
 		}
 		if t.Checked = m.Checked; ok || known {
