@@ -99,7 +99,8 @@ func (a *Authenticator) take(ctx context.Context, i *item, as role) (step, error
 		if as.plugin && s.use == nil || errors.Is(err, fs.ErrNotExist) {
 			return s, fatal{err}
 		}
-		return a.next(i, as), errors.Join(err, a.begin(nil, i), a.end(nil, i, "", err))
+		err = errors.Join(err, a.begin(nil, i), a.end(nil, i, "", err)) // in memory
+		return a.next(i, as), err
 	}
 	if s = a.next(i, as); s.do != renew { // another process renewed it a moment ago
 		return s, l.Unlock()

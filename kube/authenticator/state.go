@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/google/go-tpm/tpm2"
+
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
@@ -98,7 +100,7 @@ func (a *Authenticator) end(l *certstore.Lock, i *item, password string, err err
 			return
 		}
 		t.Next, t.Password = now.Add(pause(t.Failures, err)), ""
-		if errors.Is(err, tpmkey.ErrPassword) {
+		if errors.Is(err, tpmkey.ErrPassword) || errors.Is(err, tpm2.TPMRCAuthFail) {
 			t.Password = password
 		}
 		if t.Error = err.Error(); len(t.Error) > maxErrorSize {
