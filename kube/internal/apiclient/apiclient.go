@@ -9,7 +9,10 @@
 //     as client-go's do.
 //   - Every connection ends with its Client.
 //   - No text that it returns, in an error or in a request's conditions, contains a credential
-//     that it uses, and errors are printable and bounded. Nothing that a server sends is logged.
+//     that it uses, and errors are printable and bounded.
+//   - Nothing that a server sends is logged here or by client-go. A program should turn off the
+//     standard logger of package log: net/http writes there what a server sends unasked over
+//     HTTP/1.
 package apiclient
 
 import (

@@ -494,6 +494,10 @@ func TestCA(t *testing.T) {
 			}
 		})
 	}
+	chains := [][]*x509.Certificate{{below.cert, crossed, old.cert}, {below.cert, next.cert}, {below.cert, crossed, next.cert}}
+	if got := nearest(chains, []*x509.Certificate{old.cert, next.cert}); !got.Equal(next.cert) {
+		t.Errorf("of chains in any order: got %v", got.Subject)
+	}
 	down := connect(t, &rest.Config{Host: "https://127.0.0.1:1", TLSClientConfig: rest.TLSClientConfig{CAData: caData(old.cert)}}, nil)
 	if ca, err := down.CA(t.Context()); ca != nil || !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("nobody there: got %v, %v", ca, err)

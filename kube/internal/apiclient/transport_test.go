@@ -8,12 +8,13 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
+	goruntime "runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 )
 
@@ -35,17 +36,21 @@ func TestBounds(t *testing.T) {
 	const most = 24 << 20 // bytes allocated for one answer
 	const object = `{"kind":"CertificateSigningRequest","apiVersion":"certificates.k8s.io/v1","metadata":{"name":"a","uid":"uid"`
 	for name, reply := range map[string]http.HandlerFunc{
-		"a text":        endless("application/json", http.StatusOK, object+`,"annotations":{"a":"`, "a"),
-		"spaces":        endless("application/json", http.StatusOK, object, " "),
-		"conditions":    endless("application/json", http.StatusOK, object+`},"status":{"conditions":[{}`, ",{}"),
-		"owners":        endless("application/json", http.StatusOK, object+`,"ownerReferences":[{}`, ",{}"),
-		"depth":         endless("application/json", http.StatusOK, object+`,"a":[`, "["),
-		"an error":      endless("application/json", http.StatusBadRequest, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"`, "a"),
-		"causes":        endless("application/json", http.StatusBadRequest, `{"kind":"Status","apiVersion":"v1","status":"Failure","details":{"causes":[{}`, ",{}"),
-		"a page":        endless("text/html", http.StatusBadGateway, "<html>", "a"),
-		"YAML":          endless("application/yaml", http.StatusOK, "kind: CertificateSigningRequest\na: [", "[],"),
-		"protobuf":      endless("application/vnd.kubernetes.protobuf", http.StatusOK, "k8s\x00", "\x0a\x00"),
-		"CBOR":          endless("application/cbor", http.StatusOK, "\xd9\xd9\xf7\x9f", "\xa0"),
+		"a text":     endless("application/json", http.StatusOK, object+`,"annotations":{"a":"`, "a"),
+		"spaces":     endless("application/json", http.StatusOK, object, " "),
+		"conditions": endless("application/json", http.StatusOK, object+`},"status":{"conditions":[{}`, ",{}"),
+		"owners":     endless("application/json", http.StatusOK, object+`,"ownerReferences":[{}`, ",{}"),
+		"depth":      endless("application/json", http.StatusOK, object+`,"a":[`, "["),
+		"an error":   endless("application/json", http.StatusBadRequest, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"`, "a"),
+		"causes":     endless("application/json", http.StatusBadRequest, `{"kind":"Status","apiVersion":"v1","status":"Failure","details":{"causes":[{}`, ",{}"),
+		"a page":     endless("text/html", http.StatusBadGateway, "<html>", "a"),
+		"YAML":       endless("application/yaml", http.StatusOK, "kind: CertificateSigningRequest\na: [", "[],"),
+		"protobuf":   endless("application/vnd.kubernetes.protobuf", http.StatusOK, "k8s\x00", "\x0a\x00"),
+		"CBOR":       endless("application/cbor", http.StatusOK, "\xd9\xd9\xf7\x9f", "\xa0"),
+		"headers": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("X", strings.Repeat("a", 1<<20))
+			answer(w, http.StatusOK, request("a"))
+		},
 		"no known kind": endless("a;b", http.StatusOK, "", "a"),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -55,16 +60,52 @@ func TestBounds(t *testing.T) {
 				"create": func() error { _, err := c.Create(t.Context(), filed()); return err },
 				"watch":  func() error { _, err := watched(t, c, request("a")); return err },
 			} {
-				var before, after runtime.MemStats
-				runtime.ReadMemStats(&before)
+				var before, after goruntime.MemStats
+				goruntime.ReadMemStats(&before)
 				err := do()
-				runtime.ReadMemStats(&after)
+				goruntime.ReadMemStats(&after)
 				if err == nil || len(err.Error()) > 1000 {
 					t.Errorf("%s: got %.1000v", call, err)
 				}
 				if took := after.TotalAlloc - before.TotalAlloc; took > most {
 					t.Errorf("%s: %d KiB were allocated for it", call, took>>10)
 				}
+			}
+		})
+	}
+}
+
+// TestOnlyJSON: a form is not decoded whose memory is not bounded by its values.
+func TestOnlyJSON(t *testing.T) {
+	t.Parallel()
+	kind, text := "", ""
+	c := connect(t, newServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", kind)
+		_, _ = io.WriteString(w, text)
+	}).config(), nil)
+	const object = `{"kind":"CertificateSigningRequest","apiVersion":"certificates.k8s.io/v1","metadata":{"name":"a","uid":"uid"}}`
+	protobuf, err := request("a").Marshal()
+	if err == nil {
+		protobuf, err = (&runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest"}, Raw: protobuf}).Marshal()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, row := range map[string]struct {
+		text string
+		ok   bool
+	}{
+		"application/json":                    {object, true},
+		"Application/JSON; charset=utf-8":     {object, true},
+		"application/yaml":                    {object, false},
+		"application/vnd.kubernetes.protobuf": {"k8s\x00" + string(protobuf), false},
+		"text/plain":                          {object, false},
+		"a;b":                                 {object, false},
+	} {
+		t.Run(k, func(t *testing.T) {
+			kind, text = k, row.text
+			if got, err := c.Get(t.Context(), request("a")); (err == nil) != row.ok {
+				t.Errorf("got %v, %v", got, err)
 			}
 		})
 	}
