@@ -31,7 +31,7 @@ type access struct {
 // connection says how to reach the API server, without anybody's credentials.
 func (a *Authenticator) connection() (bare, own *rest.Config, err error) {
 	if own, err = a.c.API(); err != nil {
-		return nil, nil, err
+		return nil, nil, apiclient.WithoutPasswords(err)
 	}
 	if own, err = apiclient.Load(own); err != nil {
 		return nil, nil, err

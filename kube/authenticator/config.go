@@ -40,7 +40,9 @@ type Config struct {
 	Kind Kind
 
 	// ClusterID is the control plane's name for its cluster; "" means the customary name,
-	// derived from the only CA that API names (attest.ClusterID).
+	// derived from the CA that API names (attest.ClusterID): of several, from the one under which
+	// the API server's certificate verifies. Set it where that CA signs for other clusters too,
+	// as a public one does: then it names no cluster.
 	ClusterID string
 	// SignerName is the signer of the client certificate; "" means Kubernetes' own signer,
 	// csr.SignerKubeAPIServerClientKubelet.
