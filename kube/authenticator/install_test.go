@@ -318,3 +318,60 @@ func TestKeyDir(t *testing.T) {
 		t.Errorf("calls %q", f.log)
 	}
 }
+
+// TestRotateShorter: an operator may have a certificate replaced by one that ends before it.
+func TestRotateShorter(t *testing.T) {
+	f := newFakeAPI(t)
+	a, _ := joined(t, f, nil)
+	before := a.stored(ClientFile)
+	f.set(func() { f.lifetime = 30 * time.Minute })
+	if err := a.Rotate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if p := a.stored(ClientFile); !p.Leaf.NotAfter.Before(before.Leaf.NotAfter) {
+		t.Errorf("in place is one until %s", p.Leaf.NotAfter)
+	}
+}
+
+// TestDaemonAsks: the daemon asks by itself, and renews what the API server does not know.
+func TestDaemonAsks(t *testing.T) {
+	f := newFakeAPI(t)
+	a, _ := newNode(t, f, nil)
+	if err := a.Rotate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := a.stored(ClientFile)
+	take := func() *certstore.Pair {
+		t.Helper()
+		s, err := a.take(t.Context(), a.items[0], role{daemon: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.use
+	}
+	f.move(f.now().Add(askPause))
+	if p := take(); !bytes.Equal(p.Key, before.Key) || f.calls("review") != 2 {
+		t.Errorf("renewed, or not asked: %q", f.log)
+	}
+	if take(); f.calls("review") != 2 {
+		t.Errorf("asked again: %q", f.log)
+	}
+	f.set(func() { f.unknown = before.Leaf })
+	f.move(f.now().Add(askPause))
+	if p := take(); bytes.Equal(p.Key, before.Key) {
+		t.Error("not renewed")
+	}
+	for name, breaks := range map[string]func(){ // nothing is known then
+		"away":      func() { f.down = true },
+		"no answer": func() { f.review = func(w http.ResponseWriter) { fail(w, http.StatusInternalServerError, "") } },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := a.stored(ClientFile)
+			f.set(breaks)
+			f.move(f.now().Add(askPause))
+			if got := take(); !bytes.Equal(got.Key, p.Key) || len(a.onDisk(ClientFile).Refused) != 0 {
+				t.Errorf("state %+v", a.onDisk(ClientFile))
+			}
+		})
+	}
+}

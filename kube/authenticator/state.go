@@ -45,12 +45,6 @@ func parseState(text []byte) state {
 	if json.Unmarshal(text, &s) != nil || s == nil {
 		return state{}
 	}
-	for name, a := range s {
-		if a.Failures < 0 {
-			a.Failures = 0
-			s[name] = a
-		}
-	}
 	return s
 }
 

@@ -103,8 +103,6 @@ const lockPause = 20 * time.Millisecond
 // Lock waits until it may write or ctx ends. In the latter case the error is ctx's and also
 // matches [ErrLocked].
 func (s *Store) Lock(ctx context.Context) (*Lock, error) {
-	ticker := time.NewTicker(lockPause)
-	defer ticker.Stop()
 	for {
 		l, err := s.TryLock()
 		if !errors.Is(err, ErrLocked) {
@@ -113,7 +111,7 @@ func (s *Store) Lock(ctx context.Context) (*Lock, error) {
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("%w: %w", ErrLocked, ctx.Err())
-		case <-ticker.C:
+		case <-time.After(lockPause):
 		}
 	}
 }
@@ -125,7 +123,7 @@ func (s *Store) TryLock() (*Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Lock{s, &held{f}}, nil
+	return &Lock{s, f}, nil
 }
 
 // Hold tells other processes, under a name, that this one is running. Until release is called
@@ -137,10 +135,7 @@ func (s *Store) Hold(name string) (beat, release func() error, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	beat = func() error {
-		now := time.Now()
-		return s.root.Chtimes(name, now, now)
-	}
+	beat = func() error { return s.root.Chtimes(name, time.Now(), time.Now()) }
 	return beat, func() error { // the closure keeps f, and with it the lock, alive
 		return errors.Join(s.root.Remove(name), f.Close())
 	}, beat()
@@ -175,10 +170,10 @@ func (s *Store) hold(name string) (*os.File, error) {
 		}
 		// Somebody may have removed the file in the meantime. Then the lock is on a file that
 		// nobody else will find.
-		if named, err := s.root.Stat(name); err == nil {
-			if held, err := f.Stat(); err == nil && os.SameFile(named, held) {
-				return f, nil
-			}
+		named, gone := s.root.Stat(name)
+		held, err := f.Stat()
+		if gone == nil && err == nil && os.SameFile(named, held) {
+			return f, nil
 		}
 		if err := f.Close(); err != nil {
 			return nil, err
@@ -189,11 +184,8 @@ func (s *Store) hold(name string) (*os.File, error) {
 // Lock is the right to write into a [Store]. It is for one goroutine at a time.
 type Lock struct {
 	store *Store
-	held  *held
+	file  *os.File // keeps the lock alive; closed once that is given up
 }
-
-// held keeps a lock alive; it is nil once that is given up.
-type held struct{ file *os.File }
 
 // In is the same right for another folder, whose writers take the lock of this one. It ends
 // when this one ends.
@@ -201,7 +193,7 @@ func (l *Lock) In(s *Store) *Lock {
 	if l == nil {
 		return nil
 	}
-	return &Lock{store: s, held: l.held}
+	return &Lock{s, l.file}
 }
 
 // Unlock gives up the right to write. A second Unlock does nothing.
@@ -209,12 +201,13 @@ func (l *Lock) Unlock() error {
 	if !l.has() {
 		return nil
 	}
-	f := l.held.file
-	l.held.file = nil
-	return f.Close()
+	return l.file.Close()
 }
 
-func (l *Lock) has() bool { return l != nil && l.held.file != nil && l.store.opened() }
+func (l *Lock) has() bool {
+	const closed = ^uintptr(0) // os.File.Fd
+	return l != nil && l.file != nil && l.file.Fd() != closed && l.store.opened()
+}
 
 // WritePair replaces a pair. If it fails, on a full disk for example, the old pair stays.
 func (l *Lock) WritePair(name string, p *Pair) error {
