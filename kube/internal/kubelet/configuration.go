@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -137,11 +138,12 @@ func mergeDropIn(text []byte, merged map[string]any) error {
 	return err
 }
 
-// readFile reads a file that may be missing. Like the kubelet, it follows links.
+// readFile reads a file that may be missing. It follows links, as the kubelet does and systemd,
+// where one to /dev/null is an empty file.
 func readFile(path string) ([]byte, error) {
 	target, err := filepath.EvalSymlinks(path)
 	var text []byte
-	if err == nil {
+	if err == nil && target != os.DevNull {
 		text, err = safefile.Read(target, maxFile, safefile.Trusted)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -82,7 +82,7 @@ func TestReadConfigurationLinks(t *testing.T) {
 	folder, link, other := filepath.Join(dir, "real"), filepath.Join(dir, "link"), filepath.Join(dir, "other")
 	file := filepath.Join(folder, "10.conf")
 	write(t, file, "serverTLSBootstrap: true\n")
-	if err := errors.Join(os.Symlink(folder, link), os.Mkdir(other, 0o700), os.Symlink(file, filepath.Join(other, "90.conf"))); err != nil {
+	if err := errors.Join(os.Symlink(folder, link), os.Mkdir(other, 0o700), os.Symlink(file, filepath.Join(other, "90.conf")), os.Symlink(os.DevNull, filepath.Join(other, "95.conf"))); err != nil {
 		t.Skip(err) // Windows has rights for it
 	}
 	for path, want := range map[string]string{folder: file, link: "", other: filepath.Join(other, "90.conf"), filepath.Join(dir, "none"): ""} {
