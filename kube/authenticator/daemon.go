@@ -29,7 +29,7 @@ func (a *Authenticator) Run(ctx context.Context) error {
 	if !a.made() {
 		return errNotMade
 	}
-	release, err := a.store.Hold(daemonName)
+	_, release, err := a.store.Hold(daemonName)
 	if err != nil {
 		return fmt.Errorf("authenticator: another daemon at %s: %w", a.c.Dir, err)
 	}

@@ -33,6 +33,7 @@ type settings struct {
 
 	NodeName       string           `json:"nodeName"`
 	StateDir       string           `json:"stateDir"`
+	KeyDir         string           `json:"keyDir"`
 	Kubeconfig     string           `json:"kubeconfig"`
 	ClusterID      string           `json:"clusterID"`
 	SignerName     string           `json:"signerName"`
@@ -127,7 +128,7 @@ func unreadable(what string, err error) error {
 // kinds beside those in the box.
 func (s *settings) config(kinds []Kind) (authenticator.Config, error) {
 	c := authenticator.Config{
-		NodeName: s.NodeName, Dir: orDefault(s.StateDir, defaultState), ClusterID: s.ClusterID, SignerName: s.SignerName,
+		NodeName: s.NodeName, Dir: orDefault(s.StateDir, defaultState), KeyDir: s.KeyDir, ClusterID: s.ClusterID, SignerName: s.SignerName,
 		Lifetime: time.Duration(s.Lifetime), ProviderID: s.ProviderID, RecoverySigner: s.RecoverySigner,
 	}
 	if c.NodeName == "" { // as the kubelet names itself
