@@ -34,6 +34,7 @@ func (a *Authenticator) Run(ctx context.Context) error {
 		return fmt.Errorf("authenticator: another daemon at %s: %w", a.c.Dir, err)
 	}
 	defer func() { _ = release() }() // at the latest when the process ends
+	a.warnKubelet()
 	ready := false
 	for {
 		wait := lastLook
