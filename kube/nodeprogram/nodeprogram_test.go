@@ -68,6 +68,17 @@ func TestExample(t *testing.T) {
 	}
 }
 
+// TestFolders: the keys may be elsewhere than what outlasts them.
+func TestFolders(t *testing.T) {
+	s, err := parseSettings([]byte("apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nnodeName: node-1\nevidence: {tpm: {}}\nstateDir: /a\nkeyDir: /b\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err := s.config(nil); err != nil || c.Dir != "/a" || c.KeyDir != "/b" {
+		t.Errorf("got %q and %q, %v", c.Dir, c.KeyDir, err)
+	}
+}
+
 // A maker's key takes no EK, and may have a password.
 func TestSettingsOfAMakersKey(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "password")
