@@ -32,7 +32,6 @@ func (c *cluster) testNodeAttacks(t *testing.T, name string, as client.Client) {
 			{Verb: "get", Resource: "secrets", Namespace: namespace},
 			{Verb: "get", Resource: "configmaps", Namespace: namespace},
 			{Verb: "update", Group: "coordination.k8s.io", Resource: "leases", Namespace: namespace},
-			{Verb: "list", Group: certificatesv1.GroupName, Resource: "certificatesigningrequests"},
 			{Verb: "update", Group: certificatesv1.GroupName, Resource: "certificatesigningrequests", Subresource: "approval"},
 			{Verb: "delete", Group: certificatesv1.GroupName, Resource: "certificatesigningrequests"},
 			{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: namespace},
