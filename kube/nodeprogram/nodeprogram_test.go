@@ -282,6 +282,14 @@ func TestUnits(t *testing.T) {
 	if err != nil || len(bytes.TrimSpace(out)) != 0 {
 		t.Errorf("systemd-analyze: %v: %s", err, out)
 	}
+	for _, line := range []string{"MemoryMax=128M", "MemorySwapMax=0", "LimitCORE=0"} {
+		if !strings.Contains(unit, "\n"+line+"\n") {
+			t.Errorf("no %s", line)
+		}
+	}
+	if out, err := exec.Command(analyze, "security", "--offline=yes", "--no-pager", "--threshold=20", path).CombinedOutput(); err != nil { // in tenths
+		t.Errorf("systemd-analyze: %v: %s", err, out)
+	}
 }
 
 func TestCommands(t *testing.T) {
