@@ -246,6 +246,7 @@ func testOEMJoins(t *testing.T, device *tpmsim.TPM) {
 					if !errors.Is(err, tpmkey.ErrPassword) || strings.Contains(err.Error(), "guessed") {
 						t.Errorf("the wrong password: %v", err)
 					}
+					tpmlab.ForgetPasswords(t, device)
 				})
 			})
 		}

@@ -207,3 +207,15 @@ func ExtendPCR(t testing.TB, tpm transport.TPM, pcr tpm2.TPMHandle) {
 		t.Fatal(err)
 	}
 }
+
+// ForgetPasswords has a TPM forget wrong passwords (TPM2_DictionaryAttackLockReset, TPM 2.0
+// Library, Part 3, 25.2), which go-tpm does not have.
+func ForgetPasswords(t testing.TB, tpm transport.TPM) {
+	t.Helper()
+	lockout := []byte{0x40, 0x00, 0x00, 0x0a}
+	session := []byte{0, 0, 0, 9, 0x40, 0x00, 0x00, 0x09, 0, 0, 0, 0, 0} // the empty password
+	answer, err := tpm.Send(slices.Concat([]byte{0x80, 0x02, 0, 0, 0, 27, 0x00, 0x00, 0x01, 0x39}, lockout, session))
+	if err != nil || len(answer) < 10 || !bytes.Equal(answer[6:10], make([]byte, 4)) {
+		t.Fatalf("TPM2_DictionaryAttackLockReset: %x, %v", answer, err)
+	}
+}

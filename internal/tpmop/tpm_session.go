@@ -66,7 +66,7 @@ func (h *Handles) CheckLockout(ctx context.Context, key *LoadedKey) error {
 		return err
 	}
 	most, err := TPMProperty(ctx, h, tpm2.TPMPTMaxAuthFail)
-	if err == nil && (uint64(wrong)+1)*2 > uint64(most) {
+	if err == nil && 2*(uint64(wrong)+1) > uint64(most) {
 		err = refusal.Retry(fmt.Errorf("the TPM has counted %d wrong passwords of the %d that lock it: the key 0x%08x is not used until it has forgotten some, or its owner resets the count", wrong, most, uint32(key.Handle)))
 	}
 	return err

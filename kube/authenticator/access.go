@@ -3,7 +3,6 @@ package authenticator
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"slices"
@@ -32,7 +31,7 @@ type access struct {
 // connection says how to reach the API server, without anybody's credentials.
 func (a *Authenticator) connection() (bare, own *rest.Config, err error) {
 	if own, err = a.c.API(); err != nil {
-		return nil, nil, err
+		return nil, nil, apiclient.WithoutPasswords(err)
 	}
 	if own, err = apiclient.Load(own); err != nil {
 		return nil, nil, err
@@ -94,7 +93,7 @@ func (a *Authenticator) accesses(bare, own *rest.Config, e attest.Prover, purpos
 	}
 	for _, i := range a.items {
 		keeper, ok := e.(keyKeeper)
-		if p := a.inHand(i); ok && p != nil && i.purpose == csr.PurposeRecovery {
+		if p := a.inHand(i); ok && p != nil && i.Purpose == csr.PurposeRecovery {
 			all = append(all, access{"the recovery certificate", nil, func(ctx context.Context) (*apiclient.Client, error) {
 				return sealedClient(ctx, bare, keeper, p)
 			}})
@@ -125,21 +124,4 @@ func sealedClient(ctx context.Context, bare *rest.Config, keeper keyKeeper, p *c
 		pair.Certificate = append(pair.Certificate, block.Bytes)
 	}
 	return apiclient.Connect(bare, pair)
-}
-
-// checkCertificate checks a new certificate against what was asked for: a signer may return
-// another node's certificate, or one for another purpose, which is of no use.
-func (a *Authenticator) checkCertificate(i *item, leaf *x509.Certificate) error {
-	name, organization := csr.SubjectNames(i.purpose, a.c.NodeName)
-	usage := x509.ExtKeyUsageClientAuth
-	if i.purpose == csr.PurposeServing {
-		usage = x509.ExtKeyUsageServerAuth
-	}
-	switch {
-	case leaf.Subject.CommonName != name || len(leaf.Subject.Organization) != 1 || leaf.Subject.Organization[0] != organization:
-		return &refusal.Error{Check: certstore.CheckPair, Got: "a certificate for " + leaf.Subject.String(), Want: "CN=" + name + ",O=" + organization}
-	case len(leaf.ExtKeyUsage) != 1 || leaf.ExtKeyUsage[0] != usage:
-		return &refusal.Error{Check: certstore.CheckPair, Got: "a certificate for another use", Want: "one for a " + i.purpose.String()}
-	}
-	return nil
 }

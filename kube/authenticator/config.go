@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"net/netip"
 	"slices"
 	"sync"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
+	"github.com/nodeattest/nodeattest/kube/internal/nodecert"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -38,7 +40,9 @@ type Config struct {
 	Kind Kind
 
 	// ClusterID is the control plane's name for its cluster; "" means the customary name,
-	// derived from the only CA that API names (attest.ClusterID).
+	// derived from the CA that API names (attest.ClusterID): of several, from the one under which
+	// the API server's certificate verifies. Set it where that CA signs for other clusters too,
+	// as a public one does: then it names no cluster.
 	ClusterID string
 	// SignerName is the signer of the client certificate; "" means Kubernetes' own signer,
 	// csr.SignerKubeAPIServerClientKubelet.
@@ -102,7 +106,6 @@ const defaultLifetime = csr.DefaultMaxExpiration
 type Authenticator struct {
 	c     Config
 	store *certstore.Store // Dir
-	keys  *certstore.Store // KeyDir
 	items []*item
 	id    string   // of this process
 	said  sync.Map // what was wrong with a file, by file name, so that it is logged once
@@ -113,13 +116,10 @@ type Authenticator struct {
 
 // item is a certificate that is kept.
 type item struct {
-	file     string
-	previous string           // the file of the one before it, if that is kept
-	store    *certstore.Store // where they are
-	purpose  csr.Purpose
-	signer   string
-	seconds  int32
-	options  csr.CreateOptions
+	nodecert.Wanted
+	signer         string
+	file, previous string           // the files of the one in hand and, if it is kept, the one before
+	store          *certstore.Store // where they are
 }
 
 // New checks the configuration and opens the folder. It queries neither the machine nor the
@@ -132,8 +132,8 @@ func New(config Config) (*Authenticator, error) {
 		return nil, refusal.Config("API", "", "how the API server is reached")
 	case config.Kind == nil:
 		return nil, refusal.Config("Kind", "", "a kind of evidence")
-	case config.Lifetime < 0 || config.Lifetime != 0 && config.Lifetime < 10*time.Minute || config.Lifetime%time.Second != 0 || config.Lifetime > 100*365*24*time.Hour:
-		return nil, refusal.Config("Lifetime", config.Lifetime.String(), "whole seconds, 10m or more")
+	case config.Lifetime < 0 || config.Lifetime != 0 && config.Lifetime < 10*time.Minute || config.Lifetime%time.Second != 0 || config.Lifetime > math.MaxInt32*time.Second:
+		return nil, refusal.Config("Lifetime", config.Lifetime.String(), "whole seconds, from 10m to 68 years")
 	}
 	if _, organization := csr.SubjectNames(csr.PurposeClient, config.NodeName); organization == "" {
 		return nil, refusal.Config("NodeName", refusal.Quote(config.NodeName), "a node's name: a lower-case DNS subdomain")
@@ -157,21 +157,29 @@ func New(config Config) (*Authenticator, error) {
 	if err := a.setItems(); err != nil {
 		return nil, err
 	}
-	var err error
-	if a.store, err = certstore.Open(config.Dir); err != nil {
+	if err := a.open(); err != nil {
 		return nil, err
 	}
-	if a.keys = a.store; config.KeyDir != "" && config.KeyDir != config.Dir {
-		if a.keys, err = certstore.Open(config.KeyDir); err != nil {
-			return nil, err
+	return a, nil
+}
+
+// open opens the folders.
+func (a *Authenticator) open() (err error) {
+	if a.store, err = certstore.Open(a.c.Dir); err != nil {
+		return err
+	}
+	keys := a.store
+	if a.c.KeyDir != "" && a.c.KeyDir != a.c.Dir {
+		if keys, err = certstore.Open(a.c.KeyDir); err != nil {
+			return err
 		}
 	}
 	for _, i := range a.items {
-		if i.store = a.keys; i.purpose == csr.PurposeRecovery { // whose key is of no use elsewhere
+		if i.store = keys; i.Purpose == csr.PurposeRecovery { // whose key is of no use elsewhere
 			i.store = a.store
 		}
 	}
-	return a, nil
+	return nil
 }
 
 var errNotMade = errors.New("authenticator: one that New did not make")
@@ -181,8 +189,12 @@ func (a *Authenticator) made() bool { return a != nil && a.store != nil }
 // setItems determines which certificates are kept, the client certificate first.
 func (a *Authenticator) setItems() error {
 	c := &a.c
-	seconds := int32(c.Lifetime / time.Second) //nolint:gosec // bounded by New
-	a.items = []*item{{file: ClientFile, previous: previousFile, purpose: csr.PurposeClient, signer: c.SignerName, seconds: seconds, options: csr.CreateOptions{ProviderID: c.ProviderID}}}
+	add := func(purpose csr.Purpose, signer, file string, lifetime time.Duration) *item {
+		i := &item{signer: signer, file: file, Wanted: nodecert.Wanted{Purpose: purpose, NodeName: c.NodeName, Lifetime: lifetime, Options: csr.CreateOptions{ProviderID: c.ProviderID}}}
+		a.items = append(a.items, i)
+		return i
+	}
+	add(csr.PurposeClient, c.SignerName, ClientFile, c.Lifetime).previous = previousFile
 	if s := c.Serving; s != nil {
 		serving := *s
 		c.Serving, c.Kubelet.serving = &serving, true
@@ -195,14 +207,14 @@ func (a *Authenticator) setItems() error {
 		if len(serving.DNSNames)+len(serving.IPAddresses) == 0 {
 			return refusal.Config("Serving.DNSNames and Serving.IPAddresses", "", "one name at least")
 		}
-		a.items = append(a.items, &item{file: ServingFile, purpose: csr.PurposeServing, signer: serving.SignerName, seconds: seconds,
-			options: csr.CreateOptions{ProviderID: c.ProviderID, DNSNames: slices.Clone(serving.DNSNames), IPAddresses: slices.Clone(serving.IPAddresses)}})
+		i := add(csr.PurposeServing, serving.SignerName, ServingFile, c.Lifetime)
+		i.Options.DNSNames, i.Options.IPAddresses = slices.Clone(serving.DNSNames), slices.Clone(serving.IPAddresses)
 	}
-	if c.RecoverySigner != "" { // its lifetime is up to the signer
-		a.items = append(a.items, &item{file: recoveryFile, purpose: csr.PurposeRecovery, signer: c.RecoverySigner, options: csr.CreateOptions{ProviderID: c.ProviderID}})
+	if c.RecoverySigner != "" {
+		add(csr.PurposeRecovery, c.RecoverySigner, recoveryFile, 0) // its lifetime is up to the signer
 	}
 	for _, i := range a.items {
-		if purpose, err := csr.PurposeOf(i.signer); err != nil || purpose != i.purpose {
+		if purpose, err := csr.PurposeOf(i.signer); err != nil || purpose != i.Purpose {
 			return &refusal.Error{Check: refusal.CheckConfig, Got: "signer " + refusal.Quote(i.signer) + " of " + i.file, Want: "one of such certificates", Err: err}
 		}
 	}

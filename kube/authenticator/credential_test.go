@@ -474,6 +474,7 @@ func TestConfig(t *testing.T) {
 	for name, change := range map[string]func(*rest.Config){
 		"a plugin":   func(c *rest.Config) { c.ExecProvider = &clientcmdapi.ExecConfig{Command: "kubelet-authenticator"} },
 		"insecure":   func(c *rest.Config) { c.Insecure = true; c.CAData = nil },
+		"no scheme":  func(c *rest.Config) { c.Host = strings.TrimPrefix(c.Host, "https://") },
 		"http":       func(c *rest.Config) { c.Host = strings.Replace(c.Host, "https", "http", 1) },
 		"no CA":      func(c *rest.Config) { c.CAData = nil },
 		"no real CA": func(c *rest.Config) { c.CAData = []byte("x") },

@@ -50,7 +50,7 @@ func (a *Authenticator) Run(ctx context.Context) error {
 // ready reports whether a kubelet can start: the recovery certificate can wait.
 func (a *Authenticator) ready() bool {
 	for _, i := range a.items {
-		if i.purpose != csr.PurposeRecovery && a.next(i, role{}).use == nil {
+		if i.Purpose != csr.PurposeRecovery && a.next(i, role{}).use == nil {
 			return false
 		}
 	}
@@ -67,7 +67,7 @@ func (a *Authenticator) Rotate(ctx context.Context) error {
 	a.warnKubelet()
 	var failed []error
 	for _, i := range a.items {
-		if i.purpose == csr.PurposeRecovery {
+		if i.Purpose == csr.PurposeRecovery {
 			continue
 		}
 		l, err := a.store.Lock(ctx)
@@ -78,7 +78,7 @@ func (a *Authenticator) Rotate(ctx context.Context) error {
 			_, err = a.attempt(ctx, l, i, role{})
 		}
 		if err != nil {
-			failed = append(failed, fmt.Errorf("authenticator: %s certificate: %w", i.purpose, err))
+			failed = append(failed, fmt.Errorf("authenticator: %s certificate: %w", i.Purpose, err))
 		}
 	}
 	return errors.Join(failed...)

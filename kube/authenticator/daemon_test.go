@@ -132,7 +132,7 @@ func giveRecovery(t *testing.T, f *fakeAPI, a *Authenticator) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := certstore.NewSealedPair(chain, file, key.Public(), f.now(), a.items[len(a.items)-1].renewal)
+	p, err := certstore.NewSealedPair(chain, file, key.Public(), f.now(), a.items[len(a.items)-1].Renewal)
 	if err != nil {
 		t.Fatal(err)
 	}

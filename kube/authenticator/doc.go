@@ -15,7 +15,9 @@
 //
 // Daemon and plugin work together or on their own, in any number of processes: only one of
 // them attests at a time (package certstore), and failed attempts are repeated at growing
-// intervals, which the next process respects too.
+// intervals, which the next process respects too. A certificate is replaced only by one that has
+// worked, and the client certificate before it is kept and gone back to if the API server does
+// not know the new one.
 //
 // A [Kind] is one kind of evidence; [TPM] is the one for a TPM. Nothing else here is specific
 // to a kind.

@@ -182,50 +182,6 @@ func TestWrongServing(t *testing.T) {
 	}
 }
 
-// TestHandshake: a certificate and a key between which there is no connection.
-func TestHandshake(t *testing.T) {
-	f := newFakeAPI(t)
-	a, _ := newNode(t, f, nil)
-	if err := a.Rotate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := handshake(t.Context(), a.stored(ClientFile), testNode); !errors.Is(err, certstore.CheckPair) {
-		t.Errorf("with a client certificate: got %v", err)
-	}
-}
-
-// TestIssuer: a CA of the cluster that a certificate names must have signed it; of a CA that the
-// node does not know, the API server's word counts.
-func TestIssuer(t *testing.T) {
-	f := newFakeAPI(t)
-	a, _ := newNode(t, f, nil)
-	if err := a.Rotate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	p := a.stored(ClientFile)
-	other, _ := authority(t, "ca") // of the same name
-	other.RawSubject = f.caCert.RawSubject
-	rotated := *other
-	rotated.SubjectKeyId = []byte{1}
-	for name, c := range map[string]struct {
-		cas  []*x509.Certificate
-		fits bool
-	}{
-		"the issuer":                       {[]*x509.Certificate{f.caCert}, true},
-		"none":                             {nil, true},
-		"of another name":                  {[]*x509.Certificate{f.server.Certificate()}, true},
-		"of that name, which did not sign": {[]*x509.Certificate{other}, false},
-		"of that name, and the issuer":     {[]*x509.Certificate{other, f.caCert}, true},
-		"of that name, with another key":   {[]*x509.Certificate{&rotated}, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if err := checkNew(a.items[0], p, nil, c.cas); (err == nil) != c.fits || err != nil && !errors.Is(err, certstore.CheckPair) {
-				t.Errorf("got %v, want it to fit: %t", err, c.fits)
-			}
-		})
-	}
-}
-
 // TestNotAllowedToAsk: an API server that knows the node, but does not tell it so.
 func TestNotAllowedToAsk(t *testing.T) {
 	for name, c := range map[string]struct {

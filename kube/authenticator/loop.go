@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"time"
 
-	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 )
 
@@ -95,10 +94,11 @@ func (a *Authenticator) take(ctx context.Context, i *item, as role) (step, error
 		return s, nil
 	case err != nil:
 		a.c.Log.Error("no lock on the folder", "why", err.Error())
-		if as.plugin || errors.Is(err, fs.ErrNotExist) {
+		if as.plugin && s.use == nil || errors.Is(err, fs.ErrNotExist) {
 			return s, fatal{err}
 		}
-		return a.next(i, as), errors.Join(err, a.begin(nil, i), a.end(nil, i, "", err))
+		err = errors.Join(err, a.begin(nil, i), a.end(nil, i, "", err)) // in memory
+		return a.next(i, as), err
 	}
 	if s = a.next(i, as); s.do != renew { // another process renewed it a moment ago
 		return s, l.Unlock()
@@ -122,7 +122,7 @@ func (a *Authenticator) next(i *item, as role) step {
 
 // certificates are what there is for one purpose.
 func (a *Authenticator) certificates(i *item, as role) certificates {
-	c := certificates{have: a.load(i, i.file), previous: a.load(i, i.previous), asked: i.asked(), password: a.password(), askable: i.purpose == csr.PurposeClient}
+	c := certificates{have: a.load(i, i.file), previous: a.load(i, i.previous), wanted: &i.Wanted, password: a.password()}
 	if as.daemon { // so that the plugin, which keeps the kubelet waiting, has nothing to do
 		c.lead = time.Minute
 	}

@@ -63,6 +63,18 @@ func steps(t *testing.T, f *fakeAPI, rounds int, as role, change func(*Config)) 
 	return a, int(kind.opened.Load() - before), log.count(), took - began
 }
 
+// relog is the same node in another process with another log.
+func relog(t *testing.T, a *Authenticator, log *lines) *Authenticator {
+	t.Helper()
+	c := a.c
+	c.Log = slog.New(slog.NewTextHandler(log, nil))
+	b, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
 // TestShortCertificates: certificates that end at once are failures, with their pauses.
 func TestShortCertificates(t *testing.T) {
 	for _, lifetime := range []time.Duration{1500 * time.Millisecond, 4 * time.Second, 20 * time.Second, 5 * time.Minute} {
@@ -136,7 +148,7 @@ func TestClockAhead(t *testing.T) {
 		},
 		"daemon": func(t *testing.T, a *Authenticator) {
 			run(t, a)
-			eventually(t, "a certificate", func() bool { return a.stored(ClientFile) != nil })
+			eventually(t, "a certificate", func() bool { return a.stored(ClientFile) != nil && a.onDisk(ClientFile).Failures == 0 })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,13 +1,13 @@
 package authenticator
 
 import (
-	"crypto/x509"
 	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
+	"github.com/nodeattest/nodeattest/kube/internal/nodecert"
 )
 
 // certificates are what there is for one purpose, and what is wanted.
@@ -15,14 +15,11 @@ type certificates struct {
 	// have is the certificate in hand, and previous the one that it has replaced; nil if there
 	// is none for this node and purpose.
 	have, previous *certstore.Pair
-	// asked is the lifetime that is asked for; 0 leaves it to the signer.
-	asked time.Duration
+	wanted         *nodecert.Wanted
 	// lead is how long before its time a certificate is renewed, at most.
 	lead time.Duration
 	// password identifies the password that the evidence would use.
 	password string
-	// askable says that the API server can be asked whether a certificate works.
-	askable bool
 }
 
 // step is what to do about one certificate.
@@ -52,17 +49,13 @@ const (
 	lastDenied  = 5 * time.Minute
 )
 
-const (
-	// askPause is how long a certificate that works is not asked about again.
-	askPause = 5 * time.Minute
-	// skew is by how much clocks may differ, or one may be set, without consequences.
-	skew = time.Minute
-)
+// askPause is how long a certificate that works is not asked about again.
+const askPause = 5 * time.Minute
 
 // next decides what to do about one certificate. It is the only place where this is decided,
 // for the daemon and the plugin.
 func next(t attempts, c certificates, now time.Time) step {
-	if t.Last.After(now.Add(skew)) || t.Next.After(now.Add(lastDenied)) {
+	if t.Last.After(now.Add(nodecert.Skew)) || t.Next.After(now.Add(lastDenied)) {
 		t.Next = time.Time{} // the clock was ahead, or was set back
 	}
 	s := step{at: t.Next}
@@ -70,7 +63,7 @@ func next(t attempts, c certificates, now time.Time) step {
 		s.use = hands[0]
 	}
 	if s.use != nil && s.use == c.have && !t.refused(s.use) {
-		if due := c.due(now); due.After(s.at) {
+		if due := c.wanted.Due(c.have, now).Add(-min(c.lead, c.have.Leaf.NotAfter.Sub(c.have.Received)/20)); due.After(s.at) {
 			s.at = due
 		}
 	}
@@ -81,7 +74,7 @@ func next(t attempts, c certificates, now time.Time) step {
 	switch {
 	case !s.at.After(now):
 		s.do = renew
-	case s.use != nil && c.askable && !t.refused(s.use) && (checked < 0 || checked >= askPause) && now.Sub(s.use.Received).Abs() >= askPause:
+	case s.use != nil && c.wanted.Purpose == csr.PurposeClient && !t.refused(s.use) && (checked < 0 || checked >= askPause) && now.Sub(s.use.Received).Abs() >= askPause:
 		s.do = ask
 	}
 	return s
@@ -104,28 +97,6 @@ func (c certificates) usable(t attempts, now time.Time) []*certstore.Pair {
 	return append(good, refused...)
 }
 
-// due is when the certificate in hand is renewed, whatever it says of itself: by the lifetime
-// that was asked for, and now if it comes from the future.
-func (c certificates) due(now time.Time) time.Time {
-	p := c.have
-	if p.Received.After(now.Add(skew)) {
-		return now
-	}
-	due := p.Renew
-	if latest := p.Received.Add(c.asked / 5 * 4); c.asked != 0 && due.After(latest) {
-		due = latest
-	}
-	return due.Add(-min(c.lead, p.Leaf.NotAfter.Sub(p.Received)/20))
-}
-
-// end is when a certificate ends, or would if its lifetime were the one that is asked for.
-func (c certificates) end(p *certstore.Pair) time.Time {
-	if latest := p.Received.Add(c.asked); c.asked != 0 && p.Leaf.NotAfter.After(latest) {
-		return latest
-	}
-	return p.Leaf.NotAfter
-}
-
 func (t attempts) refused(p *certstore.Pair) bool {
 	return slices.Contains(t.Refused, csr.CredentialID(p.Leaf))
 }
@@ -140,23 +111,3 @@ func pause(failures int, err error) time.Duration {
 	d = min(d, last)
 	return d/2 + rand.N(d/2)
 }
-
-// left is the lifetime that a certificate has when it arrives. With a slow clock, more seems to
-// be left than its whole lifetime: then that counts.
-func left(received time.Time, leaf *x509.Certificate) time.Duration {
-	return min(leaf.NotAfter.Sub(received), leaf.NotAfter.Sub(leaf.NotBefore))
-}
-
-// renewal is the time at which a certificate is replaced: at random between 65 and 80 % of the
-// lifetime it has left when it arrives, or of the one that was asked for if that is shorter, so
-// that nodes that came together do not come together again.
-func (i *item) renewal(received time.Time, leaf *x509.Certificate) time.Time {
-	lasts := left(received, leaf)
-	if asked := i.asked(); asked != 0 {
-		lasts = min(lasts, asked)
-	}
-	return received.Add(time.Duration((0.65 + 0.15*rand.Float64()) * float64(lasts)))
-}
-
-// asked is the lifetime that is asked for; 0 leaves it to the signer.
-func (i *item) asked() time.Duration { return time.Duration(i.seconds) * time.Second }

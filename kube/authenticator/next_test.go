@@ -8,6 +8,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
+	"github.com/nodeattest/nodeattest/kube/internal/nodecert"
 )
 
 // TestNext is the specification of what daemon and plugin do. Times are relative to now, which
@@ -146,7 +147,10 @@ func TestNext(t *testing.T) {
 				}
 				return noon.Add(d)
 			}
-			c := certificates{have: pair(r.have, "c"), previous: pair(r.previous, "p"), asked: r.asked, lead: r.lead, password: r.password, askable: !r.serving}
+			c := certificates{have: pair(r.have, "c"), previous: pair(r.previous, "p"), wanted: &nodecert.Wanted{Purpose: csr.PurposeClient, Lifetime: r.asked}, lead: r.lead, password: r.password}
+			if r.serving {
+				c.wanted.Purpose = csr.PurposeServing
+			}
 			state := attempts{Failures: r.failures, Last: at(r.last), Next: at(r.next), Checked: at(r.checked), Password: r.wrong}
 			for _, raw := range r.refused {
 				state.Refused = append(state.Refused, csr.CredentialID(&x509.Certificate{Raw: []byte(string(raw))}))
@@ -171,31 +175,5 @@ func TestPause(t *testing.T) {
 	}
 	if d := pause(50, errors.Join(errors.New("x"), checkDenied)); d < lastDenied/2 || d > lastDenied {
 		t.Errorf("denied: %s", d)
-	}
-}
-
-// TestRenewalTime is when a certificate of an hour, dated back by five minutes, is renewed.
-func TestRenewalTime(t *testing.T) {
-	now := time.Now()
-	leaf := &x509.Certificate{NotBefore: now.Add(-5 * time.Minute), NotAfter: now.Add(time.Hour)}
-	for name, c := range map[string]struct {
-		clock time.Duration // by which it is ahead
-		asked int32
-		lasts time.Duration
-	}{
-		"right":                      {0, 0, time.Hour},
-		"slow":                       {-3 * time.Hour, 0, 65 * time.Minute},
-		"ahead":                      {30 * time.Minute, 0, 30 * time.Minute},
-		"half of it was asked for":   {0, 1800, 30 * time.Minute},
-		"more of it was asked for":   {0, 7200, time.Hour},
-		"slow, half of it asked for": {-3 * time.Hour, 1800, 30 * time.Minute},
-	} {
-		t.Run(name, func(t *testing.T) {
-			received := now.Add(c.clock)
-			i := &item{seconds: c.asked}
-			if in := i.renewal(received, leaf).Sub(received); in < c.lasts*65/100 || in > c.lasts*80/100 {
-				t.Errorf("renewed after %s of %s", in, c.lasts)
-			}
-		})
 	}
 }

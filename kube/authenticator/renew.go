@@ -1,7 +1,6 @@
 package authenticator
 
 import (
-	"cmp"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -32,7 +31,7 @@ func (a *Authenticator) load(i *item, file string) *certstore.Pair {
 		p, err = a.store.ReadPair(file) // from before there was a folder of keys
 	}
 	if err == nil {
-		err = cmp.Or(a.checkCertificate(i, p.Leaf), checkUse(i, p.Leaf))
+		err = i.Check(p.Leaf)
 	}
 	if err != nil {
 		if before, _ := a.said.Swap(file, err.Error()); !errors.Is(err, fs.ErrNotExist) && before != err.Error() {
@@ -76,7 +75,7 @@ func (a *Authenticator) attempt(ctx context.Context, l *certstore.Lock, i *item,
 		case o := <-done:
 			return o.pair, o.err
 		case <-time.After(graceAfterEnd):
-			return nil, fmt.Errorf("%s: %w", i.purpose, ctx.Err())
+			return nil, fmt.Errorf("%s: %w", i.Purpose, ctx.Err())
 		}
 	}
 }
@@ -96,9 +95,9 @@ func (a *Authenticator) attemptNow(ctx context.Context, l *certstore.Lock, i *it
 	}
 	took := a.c.Now().Sub(began)
 	if err != nil {
-		a.c.Log.Error("no certificate", "purpose", i.purpose.String(), "signer", i.signer, "took", took.String(), "why", err.Error())
+		a.c.Log.Error("no certificate", "purpose", i.Purpose.String(), "signer", i.signer, "took", took.String(), "why", err.Error())
 	} else {
-		a.c.Log.Info("a certificate", "purpose", i.purpose.String(), "signer", i.signer, "took", took.String(),
+		a.c.Log.Info("a certificate", "purpose", i.Purpose.String(), "signer", i.signer, "took", took.String(),
 			"credential", csr.CredentialID(p.Leaf), "until", p.Leaf.NotAfter, "renew", p.Renew)
 	}
 	_ = a.end(l, i, password, err) // if not on disk, then in memory
@@ -147,7 +146,7 @@ func (a *Authenticator) get(ctx context.Context, i *item, as role) (_ *certstore
 	}
 	defer func() { err = errors.Join(err, attester.Close()) }()
 
-	all := a.accesses(bare, own, evidence, i.purpose)
+	all := a.accesses(bare, own, evidence, i.Purpose)
 	if len(all) == 0 {
 		return nil, &refusal.Error{Check: checkCredential, Got: "no certificate that is valid and no bootstrap token",
 			Want: "a fresh bootstrap token in the configuration of the API server"}
@@ -190,54 +189,44 @@ func (a *Authenticator) getAs(ctx context.Context, i *item, way access, evidence
 	if len(j.prefix) > maxPrefix {
 		j.prefix = j.prefix[:maxPrefix]
 	}
-	if i.purpose == csr.PurposeRecovery {
-		return a.getSealed(ctx, i, j, evidence, clusterID)
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, sealed, err := a.newKey(ctx, i, evidence)
 	if err != nil {
 		return nil, err
 	}
-	subject, err := a.subject(i, key, clusterID)
+	if sealed != nil {
+		defer func() { err = errors.Join(err, sealed.Close()) }()
+	}
+	request, err := csr.Create(i.Purpose, key, a.c.NodeName, i.Options)
 	if err != nil {
 		return nil, err
 	}
-	chain, err := j.certificate(ctx, key, subject)
+	chain, err := j.certificate(ctx, key, attest.Subject{Request: request, SignerName: i.signer, ClusterID: clusterID, ExpirationSeconds: int32(i.Lifetime / time.Second)}) //nolint:gosec // bounded by New
 	if err != nil {
 		return nil, err
 	}
-	return certstore.NewPair(chain, key, a.c.Now(), i.renewal)
+	if sealed == nil {
+		return certstore.NewPair(chain, key, a.c.Now(), i.Renewal)
+	}
+	file, err := sealed.File()
+	if err != nil {
+		return nil, err
+	}
+	return certstore.NewSealedPair(chain, file, key.Public(), a.c.Now(), i.Renewal)
+}
+
+// newKey makes a key: for a recovery certificate, one that stays in the machine.
+func (a *Authenticator) newKey(ctx context.Context, i *item, evidence attest.Prover) (crypto.Signer, sealedKey, error) {
+	if i.Purpose != csr.PurposeRecovery {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		return key, nil, err
+	}
+	keeper, ok := evidence.(keyKeeper)
+	if !ok {
+		return nil, nil, refusal.Config("RecoverySigner", refusal.Quote(i.signer), "none: the evidence "+a.c.Kind.Provider()+" keeps no keys")
+	}
+	key, err := keeper.CreateKey(ctx)
+	return key, key, err
 }
 
 // maxPrefix leaves room for what the API server appends to a generated name.
 const maxPrefix = 200
-
-// getSealed gets a recovery certificate.
-func (a *Authenticator) getSealed(ctx context.Context, i *item, j *join, evidence attest.Prover, clusterID string) (_ *certstore.Pair, err error) {
-	keeper, ok := evidence.(keyKeeper)
-	if !ok {
-		return nil, refusal.Config("RecoverySigner", refusal.Quote(i.signer), "none: the evidence "+a.c.Kind.Provider()+" keeps no keys")
-	}
-	key, err := keeper.CreateKey(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, key.Close()) }()
-	subject, err := a.subject(i, key, clusterID)
-	if err != nil {
-		return nil, err
-	}
-	chain, err := j.certificate(ctx, key, subject)
-	if err != nil {
-		return nil, err
-	}
-	file, err := key.File()
-	if err != nil {
-		return nil, err
-	}
-	return certstore.NewSealedPair(chain, file, key.Public(), a.c.Now(), i.renewal)
-}
-
-func (a *Authenticator) subject(i *item, key crypto.Signer, clusterID string) (attest.Subject, error) {
-	request, err := csr.Create(i.purpose, key, a.c.NodeName, i.options)
-	return attest.Subject{Request: request, SignerName: i.signer, ClusterID: clusterID, ExpirationSeconds: i.seconds}, err
-}

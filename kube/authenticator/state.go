@@ -5,9 +5,12 @@ import (
 	"errors"
 	"time"
 
+	"github.com/google/go-tpm/tpm2"
+
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
+	"github.com/nodeattest/nodeattest/kube/internal/nodecert"
 )
 
 // maxStateSize bounds the size of the state file, in bytes.
@@ -69,7 +72,7 @@ func (a *Authenticator) merged(now time.Time) state {
 	for _, i := range a.items {
 		t, ok := disk[i.file]
 		m, known := a.memory[i.file]
-		if known && !(t.Last.After(m.Last) && t.Last.Before(now.Add(skew))) {
+		if known && !(t.Last.After(m.Last) && t.Last.Before(now.Add(nodecert.Skew))) {
 			t = m
 		}
 		if t.Checked = m.Checked; ok || known {
@@ -97,7 +100,7 @@ func (a *Authenticator) end(l *certstore.Lock, i *item, password string, err err
 			return
 		}
 		t.Next, t.Password = now.Add(pause(t.Failures, err)), ""
-		if errors.Is(err, tpmkey.ErrPassword) {
+		if errors.Is(err, tpmkey.ErrPassword) || errors.Is(err, tpm2.TPMRCAuthFail) {
 			t.Password = password
 		}
 		if t.Error = err.Error(); len(t.Error) > maxErrorSize {

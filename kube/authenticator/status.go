@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Status is what is known about a node's certificates. It contains no secrets.
@@ -61,8 +62,9 @@ type CertificateStatus struct {
 func (a *Authenticator) Status() *Status {
 	now, all := a.c.Now(), a.readState()
 	s := &Status{NodeName: a.c.NodeName, Kind: a.c.Kind.Provider(), Daemon: a.store.Held(daemonName)}
+	s.Usable = a.next(a.items[0], role{}).use != nil // even if it is the one before
 	for _, i := range a.items {
-		c := CertificateStatus{Purpose: i.purpose.String(), SignerName: i.signer, File: i.store.Path(i.file)}
+		c := CertificateStatus{Purpose: i.Purpose.String(), SignerName: i.signer, File: i.store.Path(i.file)}
 		t := all[i.file]
 		c.Failures, c.LastAttempt, c.NextAttempt, c.LastError = t.Failures, t.Last, t.Next, t.Error
 		if p := a.load(i, i.file); p != nil {
@@ -74,11 +76,11 @@ func (a *Authenticator) Status() *Status {
 				c.Names = append(c.Names, ip.String())
 			}
 		}
-		switch i.purpose {
-		case csr.PurposeClient:
-			s.Usable = c.Usable
-		case csr.PurposeRecovery:
+		if i.Purpose == csr.PurposeRecovery {
 			s.Recoverable = c.Usable
+		}
+		if len(t.Refused) != 0 {
+			s.Problems = append(s.Problems, "the API server does not know this node by "+strings.Join(t.Refused, ", "))
 		}
 		s.Certificates = append(s.Certificates, c)
 	}
@@ -107,6 +109,11 @@ func (s *Status) Write(w io.Writer, now time.Time) error {
 	}
 	b := new(strings.Builder)
 	line := func(name, format string, args ...any) {
+		for n := range args {
+			if text, ok := args[n].(string); ok { // which may come from outside
+				args[n] = refusal.Escape(text)
+			}
+		}
 		fmt.Fprintf(b, "%-14s %s\n", name+":", fmt.Sprintf(format, args...))
 	}
 	line("Node", "%s, evidence %s", s.NodeName, s.Kind)

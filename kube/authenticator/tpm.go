@@ -3,12 +3,10 @@ package authenticator
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +18,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/internal/safefile"
 	"github.com/nodeattest/nodeattest/kube/internal/nilpointer"
+	"github.com/nodeattest/nodeattest/kube/internal/tpmproperties"
 	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/secret"
 )
@@ -72,7 +71,7 @@ func (t *TPM) Open(ctx context.Context) (attest.Prover, error) {
 		return nil, errors.Join(err, device.Close())
 	}
 	info, err := os.Stat(t.Path)
-	e := &tpmEvidence{alone: t.Device == nil && err == nil && info.Mode()&fs.ModeSocket != 0, device: device, shared: tpmkey.Share(&remembering{TPM: device})}
+	e := &tpmEvidence{alone: t.Device == nil && err == nil && info.Mode()&fs.ModeSocket != 0, device: device, shared: tpmkey.Share(tpmproperties.Remember(device))}
 	if err := e.prove(ctx, t, options); err != nil {
 		return nil, errors.Join(err, device.Close())
 	}
@@ -120,43 +119,6 @@ type tpmEvidence struct {
 	missed atomic.Bool
 	// alone says that there is no resource manager.
 	alone bool
-}
-
-// remembering asks a TPM for each of its fixed properties only once: each NV read asks for the
-// size of the TPM's buffer (TPM 2.0 Library, Part 2, 6.13 and Part 3, 30.2).
-type remembering struct {
-	transport.TPM
-	mu       sync.Mutex
-	answered map[string][]byte
-}
-
-// getFixedProperty reports whether a command asks for a fixed property. It compares everything
-// but the size: no sessions, TPM2_GetCapability, TPM_CAP_TPM_PROPERTIES, and a property of
-// PT_FIXED.
-func getFixedProperty(command []byte) bool {
-	return len(command) == 22 && binary.BigEndian.Uint16(command) == uint16(tpm2.TPMSTNoSessions) &&
-		binary.BigEndian.Uint32(command[6:]) == uint32(tpm2.TPMCCGetCapability) &&
-		binary.BigEndian.Uint32(command[10:]) == uint32(tpm2.TPMCapTPMProperties) && binary.BigEndian.Uint32(command[14:])>>8 == 1
-}
-
-// Send sends a command unless its answer is already known.
-func (r *remembering) Send(command []byte) ([]byte, error) {
-	if !getFixedProperty(command) {
-		return r.TPM.Send(command)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if known, ok := r.answered[string(command)]; ok {
-		return bytes.Clone(known), nil
-	}
-	answer, err := r.TPM.Send(command)
-	if err == nil && len(answer) >= 10 && binary.BigEndian.Uint32(answer[6:]) == uint32(tpm2.TPMRCSuccess) {
-		if r.answered == nil {
-			r.answered = map[string][]byte{}
-		}
-		r.answered[string(command)] = bytes.Clone(answer)
-	}
-	return answer, err
 }
 
 // prove creates the provers.

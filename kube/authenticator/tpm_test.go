@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,9 +17,11 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/safefile"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
+	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -180,6 +181,129 @@ func TestTPMRecovery(t *testing.T) {
 	}
 }
 
+// TestWrongPassword: a wrong password of a maker's key is tried once, by however many processes,
+// until its file is another one, and never where the TPM would be locked for others.
+func TestWrongPassword(t *testing.T) {
+	f := newFakeAPI(t)
+	device := tpmsim.New(t, tpmsim.Options{})
+	const handle = 0x81020000
+	chain := makersKey(t, device, handle, "right")
+	file := filepath.Join(t.TempDir(), "password")
+	write := func(password string) {
+		t.Helper()
+		if err := errors.Join(os.RemoveAll(file), os.WriteFile(file, []byte(password), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("wrong\n")
+	a, counted := tpmNode(t, f, device, func(k *TPM) {
+		k.AK, k.AKPasswordFile, k.PersistentEK = tpm.AKSource{Handle: handle}, file, 0
+		k.Options = tpm.ProverOptions{Certificates: chain}
+	})
+	tries := func(as role, want int, text string) {
+		t.Helper()
+		before := tpmlab.Count(counted, tpm2.TPMCCCertify)
+		for range 5 {
+			f.move(f.now().Add(time.Minute))
+			_, err := a.take(t.Context(), a.items[0], as)
+			if noted := a.onDisk(ClientFile); text != "" && !strings.Contains(noted.Error, text) || text == "" && err != nil {
+				t.Errorf("state %+v, %v, want %q", noted, err, text)
+			}
+			a = again(t, a)
+		}
+		if got := tpmlab.Count(counted, tpm2.TPMCCCertify) - before; got != want {
+			t.Errorf("%d tries, want %d", got, want)
+		}
+	}
+	tries(role{daemon: true}, 1, tpmkey.ErrPassword.Error())
+	tries(role{plugin: true}, 0, tpmkey.ErrPassword.Error())
+	write("also wrong") // the TPM allows three, and one was spent
+	tries(role{daemon: true}, 0, "until it has forgotten some")
+	tpmlab.ForgetPasswords(t, device)
+	tries(role{daemon: true}, 1, tpmkey.ErrPassword.Error())
+	tpmlab.ForgetPasswords(t, device)
+	if err := a.Rotate(t.Context()); !errors.Is(err, tpmkey.ErrPassword) { // an operator may try
+		t.Errorf("Rotate: %v", err)
+	}
+	tpmlab.ForgetPasswords(t, device)
+	write("right\n")
+	tries(role{daemon: true}, 1, "")
+	if a.stored(ClientFile) == nil || a.onDisk(ClientFile).Password != "" {
+		t.Errorf("state %+v", a.onDisk(ClientFile))
+	}
+}
+
+// TestPasswordFile: only a private file is read.
+func TestPasswordFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "password")
+	k := &TPM{AKPasswordFile: file}
+	if _, err := k.options(); !errors.Is(err, os.ErrNotExist) || k.password() == "" {
+		t.Errorf("no file: %v", err)
+	}
+	if err := os.WriteFile(file, []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	first := k.password()
+	if o, err := k.options(); err != nil || string(o.AKPassword.Reveal()) != "secret" || strings.Contains(first, "secret") {
+		t.Errorf("got %v", err)
+	}
+	for _, text := range []string{"", "\n", "secret\r\n"} { // a try with it would count
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := k.options(); !errors.Is(err, refusal.CheckConfig) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if err := os.WriteFile(file, make([]byte, maxPasswordFile+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.options(); !errors.Is(err, refusal.Check("file")) || k.password() == first {
+		t.Errorf("a long one: %v", err)
+	}
+	if err := os.Chmod(file, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.options(); !errors.Is(err, refusal.Check("file")) {
+		t.Errorf("one for a group: %v", err)
+	}
+	if new(TPM).password() != "" {
+		t.Error("identified without a file")
+	}
+}
+
+// makersKey makes a key whose wrong passwords count, with a certificate and what is above it.
+func makersKey(t *testing.T, device *tpmsim.TPM, handle tpm2.TPMHandle, password string) [][]byte {
+	t.Helper()
+	template := tpm.AKTemplateECDSAP256()
+	template.ObjectAttributes.NoDA = false
+	made, err := (tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHEndorsement, InPublic: tpm2.New2B(*template),
+		InSensitive: tpm2.TPM2BSensitiveCreate{Sensitive: &tpm2.TPMSSensitiveCreate{UserAuth: tpm2.TPM2BAuth{Buffer: []byte(password)}}}}).Execute(device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = (tpm2.EvictControl{Auth: tpm2.TPMRHOwner, ObjectHandle: tpm2.NamedHandle{Handle: made.ObjectHandle, Name: made.Name}, PersistentHandle: handle}).Execute(device)
+	if err == nil {
+		_, err = tpm2.FlushContext{FlushHandle: made.ObjectHandle}.Execute(device)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := tpm.AKPublic(t.Context(), device, tpm.AKSource{Handle: handle}, secret.Value[[]byte]{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := public.Key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := device.CA().IssueAK(key, tpmsim.CertificateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tpmcert.CertificatesDER([]*x509.Certificate{cert, device.CA().AKIntermediate()})
+}
+
 func TestTPMAbsent(t *testing.T) {
 	_, err := (&TPM{Path: filepath.Join(t.TempDir(), "none")}).Open(t.Context())
 	if !errors.Is(err, os.ErrNotExist) {
@@ -218,33 +342,5 @@ func TestNoRoom(t *testing.T) {
 	b, counted := tpmNode(t, newFakeAPI(t), device, nil)
 	if _, err := b.get(t.Context(), b.items[0], role{plugin: true}); !errors.Is(err, tpm2.TPMRCObjectMemory) {
 		t.Errorf("got %v after %d commands", err, counted.Count())
-	}
-}
-
-// TestAKPasswordFile reads a file of the owner's with one line.
-func TestAKPasswordFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "password")
-	for name, row := range map[string]struct {
-		text string
-		mode fs.FileMode
-		want error
-	}{
-		"a line":             {"hunter2\n", 0o600, nil},
-		"no end of line":     {"hunter2", 0o600, nil},
-		"emptied":            {"", 0o600, refusal.CheckConfig},
-		"an empty line":      {"\n", 0o600, refusal.CheckConfig},
-		"a line of CR, LF":   {"hunter2\r\n", 0o600, refusal.CheckConfig},
-		"others may read it": {"hunter2\n", 0o640, safefile.CheckFile},
-		"longer":             {strings.Repeat("x", maxPasswordFile+1), 0o600, safefile.CheckFile},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if err := errors.Join(os.WriteFile(path, []byte(row.text), 0o600), os.Chmod(path, row.mode)); err != nil {
-				t.Fatal(err)
-			}
-			options, err := (&TPM{AKPasswordFile: path}).options()
-			if !errors.Is(err, row.want) || err == nil && string(options.AKPassword.Reveal()) != "hunter2" {
-				t.Errorf("got %v, want %v", err, row.want)
-			}
-		})
 	}
 }

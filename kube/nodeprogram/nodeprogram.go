@@ -13,6 +13,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"net"
 	"os"
@@ -45,6 +46,7 @@ type Kind struct {
 func Main(args []string, stdout, stderr io.Writer, kinds ...Kind) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	log.SetOutput(io.Discard) // net/http writes there what a server sends unasked, such as a token that it repeats
 	err := run(ctx, args, stdout, stderr, kinds)
 	if err != nil {
 		fmt.Fprintln(stderr, "kubelet-authenticator:", err)

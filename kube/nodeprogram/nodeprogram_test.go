@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
+	"log"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -198,6 +200,9 @@ func TestKindOfOthers(t *testing.T) {
 		if status := Main([]string{"--config", path, "status"}, new(bytes.Buffer), &stderr, kinds...); status != 1 || !strings.Contains(stderr.String(), want) {
 			t.Errorf("status %d, want an error with %q: %s", status, want, &stderr)
 		}
+	}
+	if log.Writer() != io.Discard {
+		t.Error("what net/http says of a server is logged")
 	}
 }
 

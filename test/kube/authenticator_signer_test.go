@@ -2,6 +2,7 @@ package kube
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -91,7 +92,8 @@ func TestAuthenticatorOwnSigners(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.kubeconfig(t, "bootstrap", new(clientcmdapi.AuthInfo))
-		if err := os.Remove(filepath.Join(m.dir, "state", authenticator.ClientFile)); err != nil {
+		state := filepath.Join(m.dir, "state")
+		if err := errors.Join(os.Remove(filepath.Join(state, authenticator.ClientFile)), os.RemoveAll(filepath.Join(state, "client.previous.pem"))); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()

@@ -55,6 +55,7 @@ func (c *cluster) install(t *testing.T, program, name string, device *tpmsim.TPM
 		t.Fatal(err)
 	}
 	config["nodeName"], config["stateDir"], config["kubeconfig"] = name, filepath.Join(m.dir, "state"), m.token
+	config["lifetime"] = "1h" // as the signers give
 	if device != nil {
 		evidence := config["evidence"].(map[string]any)["tpm"].(map[string]any)
 		evidence["device"] = strings.TrimPrefix(device.TCTI(), "swtpm:path=")

@@ -419,7 +419,7 @@ func (m *nodeMachine) checkState(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		if !slices.Contains([]string{authenticator.ClientFile, "state.json", ".lock"}, e.Name()) {
+		if !slices.Contains([]string{authenticator.ClientFile, "client.previous.pem", "state.json", ".lock"}, e.Name()) {
 			t.Errorf("%s: %s is left over", m.name, e.Name())
 		}
 	}

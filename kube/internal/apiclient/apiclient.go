@@ -9,7 +9,10 @@
 //     as client-go's do.
 //   - Every connection ends with its Client.
 //   - No text that it returns, in an error or in a request's conditions, contains a credential
-//     that it uses, and errors are printable and bounded. Nothing that a server sends is logged.
+//     that it uses, and errors are printable and bounded.
+//   - Nothing that a server sends is logged here or by client-go. A program should turn off the
+//     standard logger of package log: net/http writes there what a server sends unasked over
+//     HTTP/1.
 package apiclient
 
 import (
@@ -83,18 +86,23 @@ func Connect(c *rest.Config, certificate *tls.Certificate) (_ *Client, err error
 	if made.cas, err = CAs(c); err != nil {
 		return nil, err
 	}
-	if made.http, err = made.transport(c, certificate); err != nil {
-		return nil, made.clean(err)
-	}
-	certificates, err := certificatesclient.NewForConfigAndClient(c, made.http)
-	if err != nil {
-		return nil, made.clean(err)
-	}
-	made.requests = certificates.CertificateSigningRequests()
-	if made.reviews, err = authenticationclient.NewForConfigAndClient(c, made.http); err != nil {
-		return nil, made.clean(err)
+	if err := made.build(c, certificate); err != nil {
+		return nil, &refusal.Error{Check: refusal.CheckConfig, Got: "a credential or a CA that cannot be used", Err: errors.New(made.text(err.Error()))}
 	}
 	return made, nil
+}
+
+func (c *Client) build(config *rest.Config, certificate *tls.Certificate) (err error) {
+	if c.http, err = c.transport(config, certificate); err != nil {
+		return err
+	}
+	certificates, err := certificatesclient.NewForConfigAndClient(config, c.http)
+	if err != nil {
+		return err
+	}
+	c.requests = certificates.CertificateSigningRequests()
+	c.reviews, err = authenticationclient.NewForConfigAndClient(config, c.http)
+	return err
 }
 
 // quiet is a context in which client-go logs nothing of what a server sends.
@@ -108,8 +116,12 @@ func call[T any](ctx context.Context, c *Client, do func(context.Context) (T, er
 	return got, c.clean(err)
 }
 
-// Create files a request. The name that the server makes for it is a DNS subdomain, or the
-// answer is refused.
+// maxGenerated bounds what a server appends to a generated name, in bytes. Kubernetes appends
+// five.
+const maxGenerated = piece - 1
+
+// Create files a request with a generated name. An answer with a name that was not generated
+// from o.GenerateName, which Kubernetes may shorten, is refused.
 func (c *Client) Create(ctx context.Context, o *certificatesv1.CertificateSigningRequest) (*certificatesv1.CertificateSigningRequest, error) {
 	got, err := call(ctx, c, func(ctx context.Context) (*certificatesv1.CertificateSigningRequest, error) {
 		return c.requests.Create(ctx, o, metav1.CreateOptions{})
@@ -117,8 +129,12 @@ func (c *Client) Create(ctx context.Context, o *certificatesv1.CertificateSignin
 	if err != nil {
 		return nil, err
 	}
-	if wrong := validation.IsDNS1123Subdomain(got.Name); len(wrong) != 0 {
-		return nil, &refusal.Error{Check: checkAnswer, Got: "a request with the name " + refusal.Quote(c.used.redact(got.Name)), Want: "a DNS subdomain"}
+	same := 0
+	for same < min(len(got.Name), len(o.GenerateName)) && got.Name[same] == o.GenerateName[same] {
+		same++
+	}
+	if len(validation.IsDNS1123Subdomain(got.Name)) != 0 || len(got.Name)-same > maxGenerated {
+		return nil, &refusal.Error{Check: checkAnswer, Got: "a request with the name " + refusal.Quote(c.used.redact(got.Name)), Want: o.GenerateName + " and a few characters"}
 	}
 	return c.shown(got), nil
 }
@@ -167,7 +183,7 @@ func (c *Client) Watch(ctx context.Context, o *certificatesv1.CertificateSigning
 }
 
 func (c *Client) gone(o *certificatesv1.CertificateSigningRequest) error {
-	return &refusal.Error{Check: CheckGone, Got: "no request " + c.used.redact(o.Name) + " any more", Want: "it to be decided"}
+	return &refusal.Error{Check: CheckGone, Got: "no request " + o.Name + " any more", Want: "it to be decided"}
 }
 
 // shown takes credentials out of what people are shown of a request.
@@ -187,11 +203,27 @@ func (c *Client) WhoAmI(ctx context.Context) (*authenticationv1.UserInfo, error)
 	if err != nil {
 		return nil, err
 	}
-	return &got.Status.UserInfo, nil
+	who := got.Status.UserInfo
+	if who.Username == "" {
+		return nil, &refusal.Error{Check: checkAnswer, Got: "a user without a name", Want: "the owner of the credential"}
+	}
+	who.Username = c.used.redact(who.Username)
+	return &who, nil
 }
 
 // CA returns the CA under which the server's certificate verified at the first call. If none
 // has been made, it makes one.
+//
+// Of a bundle of several CAs, such as during the rotation of a cluster's CA, it is thus the
+// server that decides which one counts, but only among those for which it has a certificate:
+// whoever has the key of an old CA learns nothing that is bound to the new one. Of several
+// chains the shortest counts, and of those as short the one whose CA stands first in the bundle;
+// so a CA that has signed the server's certificate itself comes before one that has signed that
+// CA, whichever intermediates the server sends. Every certificate of the bundle counts as a CA
+// here, also one that is no root.
+//
+// A CA that signs for others too, such as a public one, says nothing about which cluster it is,
+// nor does this.
 func (c *Client) CA(ctx context.Context) (*x509.Certificate, error) {
 	if ca := c.verifiedBy(); ca != nil {
 		return ca, nil

@@ -16,8 +16,9 @@ import (
 const maxTokenSize = 64 << 10
 
 // Load returns a copy of a configuration, in which files are replaced by what they contain.
-// Refused with [refusal.CheckConfig] are a server that is not https://host[:port][/path], a
-// server whose certificate would not be verified, and a credential plugin.
+// It refuses, with [refusal.CheckConfig], a server that is not https://host[:port][/path] or
+// whose certificate would not be verified, a credential plugin and a transport. Other errors
+// are the file system's.
 func Load(c *rest.Config) (*rest.Config, error) {
 	switch {
 	case c == nil:
@@ -26,7 +27,7 @@ func Load(c *rest.Config) (*rest.Config, error) {
 		return nil, refusal.Config("API", "a credential plugin", "a bootstrap token or nothing: the plugin may be this one")
 	case c.Insecure:
 		return nil, refusal.Config("API", "without a check of the server's certificate", "the cluster's CA")
-	case c.Transport != nil || c.WrapTransport != nil:
+	case c.Transport != nil:
 		return nil, refusal.Config("API", "a transport of its own", "none: the bounds on answers would not hold")
 	}
 	if err := checkServer(c.Host); err != nil {

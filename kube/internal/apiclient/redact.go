@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,27 +23,26 @@ import (
 const checkServerCertificate refusal.Check = "api-server-certificate"
 
 const (
-	// window is how many consecutive bytes of a credential count as one: a text may have been
-	// cut, by a server or by client-go.
-	window = 8
+	// piece is how many consecutive bytes of a credential are taken out: a server, a proxy and
+	// client-go cut texts.
+	piece = 8
 	// maxRead bounds how much of a text is read, in bytes.
 	maxRead = 64 << 10
 )
 
-// secrets are the windows of the credentials in use.
-type secrets map[string]bool
+// secrets are the credentials in use, as the pieces by which they are found.
+type secrets struct {
+	pieces map[string]bool
+	sizes  []int // of the pieces, each once
+}
 
 // secretsOf returns those of a configuration: its token, its password, and that of its proxy.
 func secretsOf(c *rest.Config) secrets {
-	s := secrets{}
+	s := secrets{pieces: map[string]bool{}}
 	s.add(c.BearerToken)
 	s.addUser(c.Username, c.Password)
-	proxy := c.Proxy
-	if proxy == nil {
-		proxy = http.ProxyFromEnvironment
-	}
-	if r, err := http.NewRequest(http.MethodGet, c.Host, nil); err == nil {
-		if u, err := proxy(r); err == nil && u != nil && u.User != nil {
+	if r, err := http.NewRequest(http.MethodGet, c.Host, http.NoBody); err == nil {
+		if u, err := proxyOf(c)(r); err == nil && u != nil && u.User != nil {
 			password, _ := u.User.Password()
 			s.addUser(u.User.Username(), password)
 		}
@@ -49,49 +50,47 @@ func secretsOf(c *rest.Config) secrets {
 	return s
 }
 
-func (s secrets) addUser(name, password string) {
+// addUser adds a password as it is and as it is sent.
+func (s *secrets) addUser(name, password string) {
 	if password != "" {
 		s.add(password)
-		s.add(url.QueryEscape(password))
 		s.add(base64.StdEncoding.EncodeToString([]byte(name + ":" + password)))
 	}
 }
 
-func (s secrets) add(credential string) {
-	if credential == "" {
-		return
-	}
-	size := min(window, len(credential))
+func (s *secrets) add(credential string) {
+	size := min(piece, len(credential))
 	for n := range len(credential) - size + 1 {
-		s[credential[n:n+size]] = true
+		part := credential[n : n+size]
+		if strings.Trim(part, part[:min(1, size)]) == "" { // one repeated byte, which is found everywhere
+			continue
+		}
+		s.pieces[part] = true
+		if !slices.Contains(s.sizes, size) {
+			s.sizes = append(s.sizes, size)
+		}
 	}
 }
 
-// redact replaces what of a text is in a credential.
-func (s secrets) redact(text string) string {
+// redact replaces what of a text is part of a credential. It reads no more than maxRead bytes.
+func (s *secrets) redact(text string) string {
 	text = text[:min(len(text), maxRead)]
 	var b strings.Builder
-	shown := 0 // up to here
-	hidden := 0
-	for n := range len(text) {
-		end := 0
-		for size := window; size > 0 && end == 0; size-- {
-			if n+size <= len(text) && s[text[n:n+size]] {
-				end = n + size
+	shown, hidden := 0, -1 // the ends of what has been written or left out, and of what is left out
+	for n := range text {
+		for _, size := range s.sizes {
+			if n+size > len(text) || !s.pieces[text[n:n+size]] {
+				continue
 			}
+			if n > hidden {
+				b.WriteString(text[shown:n])
+				b.WriteString("(secret)")
+			}
+			hidden = max(hidden, n+size)
+			shown = hidden
 		}
-		switch {
-		case end == 0:
-			continue
-		case n >= hidden:
-			b.WriteString(text[max(shown, hidden):n])
-			b.WriteString("(secret)")
-		}
-		hidden = max(hidden, end)
-		shown = hidden
 	}
-	b.WriteString(text[shown:])
-	return b.String()
+	return b.String() + text[shown:]
 }
 
 // clean makes an error of client-go one that can be shown, in which errors.Is finds the
@@ -126,4 +125,17 @@ func (c *Client) clean(err error) error {
 	return refusal.Retry(errors.New(text))
 }
 
+// text is what may be shown of a text from outside.
 func (c *Client) text(s string) string { return refusal.Text(c.used.redact(s)) }
+
+// userInfo is what may be the user and the password of a URL, also one that cannot be parsed.
+var userInfo = regexp.MustCompile(`//[^\n]*@`)
+
+// WithoutPasswords returns the error of whoever reads a configuration, without the passwords of
+// URLs in its text.
+func WithoutPasswords(err error) error {
+	if err == nil || !userInfo.MatchString(err.Error()) {
+		return err
+	}
+	return errors.New(userInfo.ReplaceAllString(err.Error(), "//(secret)@"))
+}

@@ -5,10 +5,12 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"io"
 	"mime"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -47,12 +49,8 @@ func (c *Client) transport(config *rest.Config, certificate *tls.Certificate) (*
 	if certificate != nil {
 		t.Certificates, t.GetClientCertificate = []tls.Certificate{*certificate}, nil
 	}
-	proxy := config.Proxy
-	if proxy == nil {
-		proxy = http.ProxyFromEnvironment
-	}
 	own := utilnet.SetTransportDefaults(&http.Transport{ // with HTTP/2 and its pings
-		TLSClientConfig: t, Proxy: proxy, DialContext: c.dial, TLSHandshakeTimeout: callLimit, ResponseHeaderTimeout: callLimit,
+		TLSClientConfig: t, Proxy: proxyOf(config), DialContext: c.dialer(config.Dial), TLSHandshakeTimeout: callLimit, ResponseHeaderTimeout: callLimit,
 		DisableCompression: true, MaxResponseHeaderBytes: maxHeaders,
 	})
 	rt, err := rest.HTTPWrappersForConfig(config, &bounded{Transport: own, c: c})
@@ -64,20 +62,46 @@ func (c *Client) transport(config *rest.Config, certificate *tls.Certificate) (*
 	}}, nil
 }
 
-// dial opens a connection, which Close ends.
-func (c *Client) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
+func proxyOf(c *rest.Config) func(*http.Request) (*url.URL, error) {
+	if c.Proxy != nil {
+		return c.Proxy
 	}
+	return http.ProxyFromEnvironment
+}
+
+// dialer opens connections, which Close ends.
+func (c *Client) dialer(dial func(ctx context.Context, network, address string) (net.Conn, error)) func(ctx context.Context, network, address string) (net.Conn, error) {
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		if err := c.keep(nil); err != nil {
+			return nil, err
+		}
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return conn, c.keep(conn)
+	}
+}
+
+// errClosed has another text than net.ErrClosed, after which client-go would try again.
+var errClosed = errors.New("the client is closed")
+
+// keep notes a connection, if there is one. After Close it closes it and fails.
+func (c *Client) keep(conn net.Conn) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
-		_ = conn.Close() // nothing was sent
-		return nil, net.ErrClosed
+	switch {
+	case conn != nil && c.closed:
+		return errors.Join(errClosed, conn.Close())
+	case c.closed:
+		return errClosed
+	case conn != nil:
+		c.conns = append(c.conns, conn)
 	}
-	c.conns = append(c.conns, conn)
-	return conn, nil
+	return nil
 }
 
 // bounded limits answers.

@@ -1,0 +1,41 @@
+package authenticator
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeattest/nodeattest/csr"
+)
+
+// TestStatusText: what others have written changes nothing on a terminal.
+func TestStatusText(t *testing.T) {
+	const evil = "\x1b]0;owned\x07\x1b[2J\nCertificate:   client\n  state:       valid until 2099"
+	s := &Status{NodeName: evil, Kind: evil, Server: evil, ClusterID: evil, Problems: []string{evil}, Certificates: []CertificateStatus{
+		{Purpose: "client", SignerName: evil, File: evil, Subject: evil, Issuer: evil, CredentialID: evil, Names: []string{evil}, LastError: evil + strings.Repeat("long ", 200) + "the end"}}}
+	var text strings.Builder
+	if err := s.Write(&text, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if strings.ContainsAny(text.String(), "\x1b\x07") || strings.Contains(text.String(), "\n  state:       valid") || !strings.Contains(text.String(), "the end") {
+		t.Errorf("it prints %q", text.String())
+	}
+}
+
+// TestStatusRefused: the certificate that the API server does not know, and the one before it.
+func TestStatusRefused(t *testing.T) {
+	f := newFakeAPI(t)
+	a, _ := newNode(t, f, nil)
+	for range 2 {
+		if err := a.Rotate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := a.stored(ClientFile)
+	if err := a.refuse(nil, p); err != nil {
+		t.Fatal(err)
+	}
+	if s := a.Status(); !s.Usable || len(s.Problems) != 1 || !strings.Contains(s.Problems[0], csr.CredentialID(p.Leaf)) {
+		t.Errorf("status %+v", s)
+	}
+}

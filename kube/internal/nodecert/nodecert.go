@@ -1,0 +1,206 @@
+// Package nodecert says what a certificate of a node must be: what a signer returns may be another
+// node's, of another CA or for a day in the past, and must not replace a good one.
+package nodecert
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// shortest is the shortest lifetime that a certificate may have when it arrives.
+const shortest = time.Minute
+
+// Skew is by how much clocks may differ, or one may be set, without consequences.
+const Skew = time.Minute
+
+// Wanted is a certificate that is asked for.
+type Wanted struct {
+	Purpose  csr.Purpose
+	NodeName string
+	// Lifetime is in whole seconds; 0 leaves it to the signer.
+	Lifetime time.Duration
+	// Options has the names of a serving certificate.
+	Options csr.CreateOptions
+}
+
+func unfit(got, want string) error {
+	return &refusal.Error{Check: certstore.CheckPair, Got: "a certificate " + got, Want: want}
+}
+
+// User is the name by which the API server knows the holder of the certificate.
+func (w *Wanted) User() string {
+	name, _ := csr.SubjectNames(w.Purpose, w.NodeName)
+	return name
+}
+
+// Check checks what a certificate must be whenever it is used: for this node and purpose, and
+// such that it can be used. The error is [certstore.CheckPair].
+func (w *Wanted) Check(leaf *x509.Certificate) error {
+	name, organization := csr.SubjectNames(w.Purpose, w.NodeName)
+	usage := x509.ExtKeyUsageClientAuth
+	if w.Purpose == csr.PurposeServing {
+		usage = x509.ExtKeyUsageServerAuth
+	}
+	switch got := leaf.Subject; {
+	case got.CommonName != name || !slices.Equal(got.Organization, []string{organization}):
+		return unfit("for "+got.String(), "CN="+name+",O="+organization)
+	case !slices.Equal(leaf.ExtKeyUsage, []x509.ExtKeyUsage{usage}):
+		return unfit("for another use", "one for a "+w.Purpose.String())
+	case leaf.IsCA:
+		return unfit("that is a CA", "none")
+	case len(leaf.UnhandledCriticalExtensions) != 0:
+		return unfit("with a critical extension "+leaf.UnhandledCriticalExtensions[0].String(), "none that is unknown")
+	}
+	if got, want := namesOf(leaf), w.names(); w.Purpose == csr.PurposeServing && !slices.Equal(got, want) {
+		return unfit("for "+refusal.Quote(strings.Join(got, " ")), strings.Join(want, " "))
+	}
+	return nil
+}
+
+// namesOf are the names of a certificate, sorted.
+func namesOf(leaf *x509.Certificate) []string {
+	names := slices.Concat(leaf.DNSNames, leaf.EmailAddresses)
+	for _, ip := range leaf.IPAddresses {
+		names = append(names, ip.String())
+	}
+	for _, u := range leaf.URIs {
+		names = append(names, u.String())
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// names are those that are asked for, sorted.
+func (w *Wanted) names() []string {
+	names := slices.Clone(w.Options.DNSNames)
+	for _, ip := range w.Options.IPAddresses {
+		names = append(names, ip.Unmap().String())
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// CheckNew checks what a signer has returned, before it is tried. inHand is the certificate that
+// it would replace and that must not end later, if there is one. The error is
+// [certstore.CheckPair].
+//
+// A CA of the cluster that the certificate names as its issuer must have signed it. The CA of
+// client certificates need not be among those by which the API server is known: then only the
+// API server can tell, which is asked in any case. It also decides whether a certificate has
+// begun, where it is for the API server: this machine's clock may be slow.
+func (w *Wanted) CheckNew(p, inHand *certstore.Pair, cas []*x509.Certificate) error {
+	if err := w.Check(p.Leaf); err != nil {
+		return err
+	}
+	least, lasts := max(shortest, w.Lifetime/10), left(p.Received, p.Leaf)
+	end := p.Leaf.NotAfter.UTC().Format(time.RFC3339)
+	switch {
+	case lasts < least:
+		return unfit(fmt.Sprintf("for %s, until %s by this machine's clock", lasts.Round(time.Second), end), fmt.Sprintf("at least %s, of the %s that were asked for", least, w.Lifetime))
+	case inHand != nil && p.Leaf.NotAfter.Before(w.end(inHand)):
+		return unfit("until "+end, "one that does not end before the one in hand")
+	case w.Purpose == csr.PurposeServing && p.Leaf.NotBefore.After(p.Received.Add(Skew)):
+		return unfit("from "+p.Leaf.NotBefore.UTC().Format(time.RFC3339), "one that has begun, by this machine's clock")
+	}
+	return checkIssuer(p.Leaf, cas)
+}
+
+func checkIssuer(leaf *x509.Certificate, cas []*x509.Certificate) (err error) {
+	for _, ca := range cas {
+		if !bytes.Equal(ca.RawSubject, leaf.RawIssuer) || len(ca.SubjectKeyId) != 0 && len(leaf.AuthorityKeyId) != 0 && !bytes.Equal(ca.SubjectKeyId, leaf.AuthorityKeyId) {
+			continue
+		}
+		wrong := leaf.CheckSignatureFrom(ca)
+		if wrong == nil {
+			return nil
+		}
+		err = &refusal.Error{Check: certstore.CheckPair, Got: "a certificate that names a CA of the cluster as its issuer", Want: "one that it has signed", Err: wrong}
+	}
+	return err
+}
+
+// left is the lifetime that a certificate has when it arrives. With a slow clock, more seems to
+// be left than its whole lifetime: then that counts.
+func left(received time.Time, leaf *x509.Certificate) time.Duration {
+	return min(leaf.NotAfter.Sub(received), leaf.NotAfter.Sub(leaf.NotBefore))
+}
+
+// end is when a certificate ends, or would with the lifetime that is asked for.
+func (w *Wanted) end(p *certstore.Pair) time.Time {
+	if latest := p.Received.Add(w.Lifetime); w.Lifetime != 0 && p.Leaf.NotAfter.After(latest) {
+		return latest
+	}
+	return p.Leaf.NotAfter
+}
+
+// Renewal is the time at which a certificate is replaced: at random between 65 and 80 % of the
+// lifetime it has left when it arrives, or of the one that was asked for if that is shorter, so
+// that nodes that came together do not come together again.
+func (w *Wanted) Renewal(received time.Time, leaf *x509.Certificate) time.Time {
+	lasts := left(received, leaf)
+	if w.Lifetime != 0 {
+		lasts = min(lasts, w.Lifetime)
+	}
+	return received.Add(time.Duration((0.65 + 0.15*rand.Float64()) * float64(lasts)))
+}
+
+// Due is when a certificate in hand is renewed, whatever it says of itself: by the lifetime that
+// is asked for, and now if it comes from the future.
+func (w *Wanted) Due(p *certstore.Pair, now time.Time) time.Time {
+	latest := p.Received.Add(w.Lifetime / 5 * 4)
+	switch {
+	case p.Received.After(now.Add(Skew)):
+		return now
+	case w.Lifetime != 0 && p.Renew.After(latest):
+		return latest
+	}
+	return p.Renew
+}
+
+// Serve has a TLS client connect to a server with the certificate. The error is
+// [certstore.CheckPair].
+func (w *Wanted) Serve(ctx context.Context, p *certstore.Pair) error {
+	if err := handshake(ctx, p, w.names()[0]); err != nil {
+		return &refusal.Error{Check: certstore.CheckPair, Got: "a certificate with which no TLS client connects", Want: "one for a server", Err: err}
+	}
+	return nil
+}
+
+// handshake is one between a server with the certificate and a client that then verifies it by
+// itself: nobody else that has signed it is known here.
+func handshake(ctx context.Context, p *certstore.Pair, name string) error {
+	pair, err := tls.X509KeyPair(p.Chain, p.Key)
+	if err != nil {
+		return err
+	}
+	here, there := net.Pipe()
+	served := make(chan error, 1)
+	go func() {
+		s := tls.Server(here, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true})
+		served <- errors.Join(s.HandshakeContext(ctx), here.Close())
+	}()
+	c := tls.Client(there, &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true}) //nolint:gosec // an alert in the middle would find no reader
+	if err = errors.Join(c.HandshakeContext(ctx), there.Close(), <-served); err != nil {
+		return err
+	}
+	at, roots := p.Received, x509.NewCertPool()
+	if at.Before(p.Leaf.NotBefore) { // by less than Skew
+		at = p.Leaf.NotBefore
+	}
+	roots.AddCert(p.Leaf)
+	_, err = p.Leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: name, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	return err
+}

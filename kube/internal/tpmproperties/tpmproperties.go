@@ -1,0 +1,50 @@
+// Package tpmproperties asks a TPM for each of its fixed properties only once: each NV read asks
+// for the size of the TPM's buffer (TPM 2.0 Library, Part 2, 6.13 and Part 3, 30.2).
+package tpmproperties
+
+import (
+	"bytes"
+	"encoding/binary"
+	"sync"
+
+	"github.com/google/go-tpm/tpm2"
+	"github.com/google/go-tpm/tpm2/transport"
+)
+
+// Remember returns the TPM, with the answers about its fixed properties remembered.
+func Remember(tpm transport.TPM) transport.TPM { return &remembering{TPM: tpm} }
+
+type remembering struct {
+	transport.TPM
+	mu       sync.Mutex
+	answered map[string][]byte
+}
+
+// getFixedProperty reports whether a command asks for a fixed property. It compares everything
+// but the size: no sessions, TPM2_GetCapability, TPM_CAP_TPM_PROPERTIES, and a property of
+// PT_FIXED.
+func getFixedProperty(command []byte) bool {
+	return len(command) == 22 && binary.BigEndian.Uint16(command) == uint16(tpm2.TPMSTNoSessions) &&
+		binary.BigEndian.Uint32(command[6:]) == uint32(tpm2.TPMCCGetCapability) &&
+		binary.BigEndian.Uint32(command[10:]) == uint32(tpm2.TPMCapTPMProperties) && binary.BigEndian.Uint32(command[14:])>>8 == 1
+}
+
+// Send sends a command unless its answer is already known.
+func (r *remembering) Send(command []byte) ([]byte, error) {
+	if !getFixedProperty(command) {
+		return r.TPM.Send(command)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if known, ok := r.answered[string(command)]; ok {
+		return bytes.Clone(known), nil
+	}
+	answer, err := r.TPM.Send(command)
+	if err == nil && len(answer) >= 10 && binary.BigEndian.Uint32(answer[6:]) == uint32(tpm2.TPMRCSuccess) {
+		if r.answered == nil {
+			r.answered = map[string][]byte{}
+		}
+		r.answered[string(command)] = bytes.Clone(answer)
+	}
+	return answer, err
+}
