@@ -85,9 +85,7 @@ func (a *Authenticator) take(ctx context.Context, i *item, as role) (step, error
 		return s, nil
 	}
 	if as.daemon {
-		if err := a.c.Kubelet.CheckRunning(); err != nil {
-			return s, fatal{err}
-		}
+		a.warnKubelet()
 	}
 	l, err := a.store.TryLock()
 	switch {

@@ -90,8 +90,12 @@ func (t *TPM) options() (tpm.ProverOptions, error) {
 	if err != nil {
 		return t.Options, err
 	}
+	text = bytes.TrimSuffix(text, []byte("\n"))
+	if len(text) == 0 || bytes.HasSuffix(text, []byte("\r")) { // each try with a wrong one counts
+		return t.Options, refusal.Config("AKPasswordFile "+t.AKPasswordFile, "no password, or one before CR LF", "a password, with LF or nothing behind it")
+	}
 	options := t.Options
-	options.AKPassword = secret.New(bytes.TrimSuffix(text, []byte("\n")))
+	options.AKPassword = secret.New(text)
 	return options, nil
 }
 

@@ -247,6 +247,14 @@ func TestPasswordFile(t *testing.T) {
 	if o, err := k.options(); err != nil || string(o.AKPassword.Reveal()) != "secret" || strings.Contains(first, "secret") {
 		t.Errorf("got %v", err)
 	}
+	for _, text := range []string{"", "\n", "secret\r\n"} { // a try with it would count
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := k.options(); !errors.Is(err, refusal.CheckConfig) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
 	if err := os.WriteFile(file, make([]byte, maxPasswordFile+1), 0o600); err != nil {
 		t.Fatal(err)
 	}

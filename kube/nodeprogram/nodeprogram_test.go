@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -63,18 +64,26 @@ func TestExample(t *testing.T) {
 			t.Fatal(err)
 		}
 		full, def := c.Kind.(*authenticator.TPM), d.Kind.(*authenticator.TPM)
-		if full.Path != def.Path || full.PersistentEK != def.PersistentEK || d.Dir != "/var/lib/kubelet-authenticator" || c.Kubelet.ConfigFile != d.Kubelet.ConfigFile {
+		if full.Path != def.Path || full.PersistentEK != def.PersistentEK || d.Dir != "/var/lib/kubelet-authenticator" || !reflect.DeepEqual(c.Kubelet, d.Kubelet) {
 			t.Errorf("the example is not the default: %+v, %+v", full, def)
 		}
 	}
 }
 
-// A maker's key takes no EK, and may have a password.
-func TestSettingsOfAMakersKey(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "password")
-	if err := os.WriteFile(path, []byte("hunter2\n"), 0o600); err != nil {
+// TestFolders: the keys may be elsewhere than what outlasts them.
+func TestFolders(t *testing.T) {
+	s, err := parseSettings([]byte("apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nnodeName: node-1\nevidence: {tpm: {}}\nstateDir: /a\nkeyDir: /b\n"))
+	if err != nil {
 		t.Fatal(err)
 	}
+	if c, err := s.config(nil); err != nil || c.Dir != "/a" || c.KeyDir != "/b" {
+		t.Errorf("got %q and %q, %v", c.Dir, c.KeyDir, err)
+	}
+}
+
+// A maker's key takes no EK, and may have a password.
+func TestSettingsOfAMakersKey(t *testing.T) {
+	const path = "/etc/kubernetes/ak-password"
 	text := strings.NewReplacer("ek: rsa-2048", `ek: ""`, `"0x81010001"`, `""`, "ak: p-256", "ak: oem",
 		`akPasswordFile: ""`, "akPasswordFile: "+path).Replace(read(t, "kubelet-authenticator.yaml"))
 	s, err := parseSettings([]byte(text))
@@ -86,7 +95,7 @@ func TestSettingsOfAMakersKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := c.Kind.(*authenticator.TPM)
-	if !k.AK.OEM || k.Options.EK != nil || string(k.Options.AKPassword.Reveal()) != "hunter2" {
+	if !k.AK.OEM || k.Options.EK != nil || k.AKPasswordFile != path {
 		t.Errorf("%+v", k)
 	}
 }
@@ -276,6 +285,14 @@ func TestUnits(t *testing.T) {
 	}
 	out, err := exec.Command(analyze, "verify", "--man=no", "--recursive-errors=no", path).CombinedOutput()
 	if err != nil || len(bytes.TrimSpace(out)) != 0 {
+		t.Errorf("systemd-analyze: %v: %s", err, out)
+	}
+	for _, line := range []string{"MemoryMax=128M", "MemorySwapMax=0", "LimitCORE=0"} {
+		if !strings.Contains(unit, "\n"+line+"\n") {
+			t.Errorf("no %s", line)
+		}
+	}
+	if out, err := exec.Command(analyze, "security", "--offline=yes", "--no-pager", "--threshold=20", path).CombinedOutput(); err != nil { // in tenths
 		t.Errorf("systemd-analyze: %v: %s", err, out)
 	}
 }

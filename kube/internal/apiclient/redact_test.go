@@ -157,8 +157,8 @@ func FuzzRedact(f *testing.F) {
 	f.Add("short", "a short one")
 	f.Add("abababababababab", "xabababababababababy")
 	f.Fuzz(func(t *testing.T, credential, text string) {
-		if strings.ContainsAny(credential, "(secret)") {
-			return // what stands in its place
+		if strings.ContainsAny(credential, "()") || strings.Contains("(secret)", credential) {
+			return // it looks like what stands in its place
 		}
 		s := secretsOf(&rest.Config{BearerToken: credential})
 		got := s.redact(text)
