@@ -83,7 +83,7 @@ func (d *duration) UnmarshalText(text []byte) error {
 // Where things are on a machine with the usual set-up.
 const (
 	defaultState      = "/var/lib/kubelet-authenticator"
-	defaultKubeconfig = "/etc/kubernetes/bootstrap-kubelet.conf"
+	defaultKubeconfig = "/etc/kubernetes/kubelet-authenticator.conf"
 	defaultDevice     = "/dev/tpmrm0"
 	defaultKubelet    = "/var/lib/kubelet/config.yaml"
 )

@@ -1,0 +1,334 @@
+package kube
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/authenticator"
+	"github.com/nodeattest/nodeattest/test/controlplane"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// A member is a machine with systemd on which the files of kube/deploy/node and, where kubeadm
+// is used, those of its packages are installed.
+type member struct {
+	*box
+	c      *cluster
+	device *tpmsim.TPM
+	wire   *wire // to the API server
+	change []string
+}
+
+// newMember starts a machine beside a cluster. The changes are those of a test to the shipped
+// files: pairs of an old and a new text.
+func (c *cluster) newMember(t *testing.T, name string, device *tpmsim.TPM, change ...string) *member {
+	t.Helper()
+	m := &member{box: startBox(t, name, strings.TrimPrefix(device.TCTI(), "swtpm:path=")), c: c, device: device, change: change}
+	m.put(t, "/usr/local/bin/kubelet-authenticator", 0o755, read(t, buildProgram(t, "kubelet-authenticator")))
+	return m
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// address is where the API server listens.
+func (c *cluster) address() string { return strings.TrimPrefix(c.url, "https://") }
+
+// installNode puts the files of kube/deploy/node where the page has them. What is changed in them
+// is what they say has to be.
+func (m *member) installNode(t *testing.T, token string) {
+	t.Helper()
+	m.put(t, "/etc/kubernetes/ek-chain.pem", 0o644, controlplane.CertificatePEM(m.device.CA().EKIntermediate()))
+	change := strings.NewReplacer(append([]string{"nodeName: node-1", "nodeName: " + m.name, "/dev/tpmrm0\n", "/run/tpm/" + filepath.Base(m.device.TCTI()) + "\n",
+		`intermediates: ""`, "intermediates: /etc/kubernetes/ek-chain.pem", "lifetime: 24h", "lifetime: 10m",
+		"https://control-plane.example:6443", m.c.url, `token: ""`, "token: " + token}, m.change...)...)
+	for name, path := range map[string]string{
+		"kubelet-authenticator.yaml":    "/etc/kubernetes/kubelet-authenticator.yaml",
+		"kubelet-authenticator.conf":    "/etc/kubernetes/kubelet-authenticator.conf",
+		"kubelet.conf":                  "/etc/kubernetes/kubelet.conf",
+		"10-kubeadm.conf":               "/etc/systemd/system/kubelet.service.d/10-kubeadm.conf",
+		"kubelet-authenticator.service": "/etc/systemd/system/kubelet-authenticator.service",
+	} {
+		m.put(t, path, 0o600, []byte(change.Replace(string(read(t, filepath.Join("..", "..", "kube", "deploy", "node", name))))))
+	}
+	m.run(t, "systemctl daemon-reload; systemctl enable kubelet-authenticator")
+}
+
+// kubeletUnit and kubeletDropIn are what kubeadm's packages install.
+const (
+	kubeletUnit = `[Unit]
+Description=kubelet: The Kubernetes Node Agent
+Wants=network-online.target
+After=network-online.target
+
+[Service]
+ExecStart=/usr/bin/kubelet
+Restart=always
+StartLimitInterval=0
+RestartSec=10
+
+[Install]
+WantedBy=multi-user.target
+`
+	kubeletDropIn = `[Service]
+Environment="KUBELET_KUBECONFIG_ARGS=--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf"
+Environment="KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml"
+EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env
+EnvironmentFile=-/etc/default/kubelet
+ExecStart=
+ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
+`
+	// kubeadmInit is the configuration of a cluster that kubeadm made, and joinConfig that of a
+	// machine which joins it.
+	kubeadmInit = `apiVersion: kubeadm.k8s.io/v1beta4
+kind: InitConfiguration
+localAPIEndpoint: {advertiseAddress: 192.0.2.10, bindPort: 6443}
+nodeRegistration: {name: control-plane, criSocket: unix:///run/cri.sock}
+---
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+kubernetesVersion: %s
+controlPlaneEndpoint: %s
+---
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+failSwapOn: false
+failCgroupV1: false
+cgroupDriver: cgroupfs
+cgroupsPerQOS: false
+enforceNodeAllocatable: [none]
+localStorageCapacityIsolation: false
+protectKernelDefaults: true
+`
+	joinConfig = `apiVersion: kubeadm.k8s.io/v1beta4
+kind: JoinConfiguration
+discovery: {file: {kubeConfigPath: /etc/kubernetes/discovery.conf}, tlsBootstrapToken: %s}
+nodeRegistration: {criSocket: "%s", taints: []}
+`
+)
+
+// installKubeadm puts the programs and the files of kubeadm's packages on the machine.
+func (m *member) installKubeadm(t *testing.T) {
+	t.Helper()
+	for _, program := range []string{"kubelet", "kubeadm", "kubectl"} {
+		m.run(t, "ln -sf "+filepath.Join(controlplane.BinariesFolder(t), program)+" /usr/bin/"+program)
+	}
+	m.put(t, "/usr/lib/systemd/system/kubelet.service", 0o644, []byte(kubeletUnit))
+	m.put(t, "/usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf", 0o644, []byte(kubeletDropIn))
+	m.run(t, "systemctl daemon-reload; systemctl enable kubelet")
+}
+
+// kubeadmCluster is a cluster as kubeadm leaves it, which admits the machine of a TPM.
+func kubeadmCluster(t *testing.T, device *tpmsim.TPM) *cluster {
+	t.Helper()
+	c := startCluster(t)
+	c.signingDuration = "75s" // of what is asked for, a tenth is a minute
+	c.prepare(t)
+	c.startSigner(t)
+	c.attestedPlane(t, device)
+	return c
+}
+
+// upload has kubeadm put into the cluster what its joins read, and returns a fresh token.
+func (m *member) upload(t *testing.T) (token string) {
+	t.Helper()
+	m.put(t, "/root/admin.conf", 0o600, read(t, m.c.kubeconfig(t, "admin.kubeconfig", "admin", "system:masters")))
+	version := strings.TrimSpace(m.run(t, "kubeadm version -o short"))
+	m.put(t, "/root/init.yaml", 0o600, fmt.Appendf(nil, kubeadmInit, version, m.c.address()))
+	m.run(t, "kubeadm init phase upload-config all --config /root/init.yaml --kubeconfig /root/admin.conf")
+	m.run(t, "kubeadm init phase bootstrap-token --config /root/init.yaml --kubeconfig /root/admin.conf")
+	m.run(t, "kubectl --kubeconfig /root/admin.conf delete clusterrolebinding kubeadm:node-autoapprove-bootstrap kubeadm:node-autoapprove-certificate-rotation")
+	lines := strings.Fields(m.run(t, "kubeadm token create --kubeconfig /root/admin.conf"))
+	return lines[len(lines)-1]
+}
+
+// joins does what the page says: it installs the node's files and has kubeadm join.
+func (m *member) joins(t *testing.T, runtime string) {
+	t.Helper()
+	if m.wire != nil {
+		m.wire.close()
+	}
+	m.wire = m.connect(t, m.c.address())
+	token := m.upload(t)
+	m.installNode(t, token)
+	m.put(t, "/etc/kubernetes/join.yaml", 0o600, fmt.Appendf(nil, joinConfig, token, runtime))
+	discovery := regexp.MustCompile(`(?s)client-certificate-data:.*`).ReplaceAll(read(t, filepath.Join(m.c.dir, "admin.kubeconfig")), []byte("token: "+token+"\n"))
+	m.put(t, "/etc/kubernetes/discovery.conf", 0o600, discovery)
+	m.run(t, "kubeadm join --config /etc/kubernetes/join.yaml --ignore-preflight-errors=FileAvailable--etc-kubernetes-kubelet.conf,SystemVerification")
+}
+
+// status asks the authenticator on the machine.
+func (m *member) status(t *testing.T) *authenticator.Status {
+	t.Helper()
+	out, _ := m.command(t.Context(), "kubelet-authenticator status -o json 2>/dev/null").Output() // it fails where there is no certificate
+	s := new(authenticator.Status)
+	if err := json.Unmarshal(out, s); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return s
+}
+
+// alive waits until the kubelet has renewed its Lease since a time: it is a node by a credential
+// that works.
+func (m *member) alive(t *testing.T, since time.Time) {
+	t.Helper()
+	m.eventually(t, func() error {
+		var lease coordinationv1.Lease
+		if err := m.c.admin.Get(t.Context(), client.ObjectKey{Namespace: "kube-node-lease", Name: m.name}, &lease); err != nil {
+			return err
+		}
+		if lease.Spec.RenewTime == nil || !lease.Spec.RenewTime.After(since) {
+			return fmt.Errorf("the kubelet has not renewed its lease since %s: %v", since, lease.Spec.RenewTime)
+		}
+		return nil
+	})
+	t.Logf("the node lives %s later", time.Since(since).Round(100*time.Millisecond))
+}
+
+// eventually repeats a step. If it never succeeds, the units' logs are shown.
+func (m *member) eventually(t *testing.T, step func() error) {
+	t.Helper()
+	defer func() {
+		if t.Failed() {
+			t.Logf("kubelet-authenticator:\n%s\nkubelet:\n%s", m.log("kubelet-authenticator"), m.log("kubelet"))
+		}
+	}()
+	eventually(t, step)
+}
+
+// TestKubeadm has kubeadm, kubelet and systemd, as they are, work with the files of
+// kube/deploy/node, from the join to the end of the node's life in that cluster.
+func TestKubeadm(t *testing.T) {
+	t.Parallel()
+	boxNeeds(t)
+	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
+	m := kubeadmCluster(t, device).newMember(t, "worker-1", device)
+	runtime := startRuntime(t, m.dir)
+	m.installKubeadm(t)
+	if !t.Run("join", func(t *testing.T) {
+		m.joins(t, runtime)
+		m.c.nodeReady(t, m.name)
+		if text := m.run(t, "cat /etc/kubernetes/kubelet.conf; ls /etc/kubernetes"); !strings.Contains(text, "args: [credential]") || strings.Contains(text, "bootstrap-kubelet.conf") {
+			t.Errorf("kubeadm leaves %s", text)
+		}
+	}) {
+		return
+	}
+	t.Run("renewal after the join", func(t *testing.T) { m.testRenewal(t) })
+	t.Run("upgrade node", func(t *testing.T) { m.testUpgrade(t) })
+	t.Run("control plane after the end of all certificates", func(t *testing.T) { m.testControlPlane(t) })
+	t.Run("two CAs in ca.crt", func(t *testing.T) { m.testTwoCAs(t) })
+	m.checkEvidence(t)
+	t.Run("reset and join of another cluster", func(t *testing.T) {
+		m.run(t, "kubeadm reset -f --cri-socket "+runtime)
+		m.c = kubeadmCluster(t, device)
+		began := time.Now()
+		m.joins(t, runtime)
+		m.c.nodeReady(t, m.name)
+		m.alive(t, began)
+		m.checkEvidence(t)
+	})
+}
+
+// testRenewal: kubeadm has removed bootstrap-kubelet.conf, and a token does not last.
+func (m *member) testRenewal(t *testing.T) {
+	m.run(t, "kubectl --kubeconfig /root/admin.conf -n kube-system delete secret --field-selector type=bootstrap.kubernetes.io/token")
+	first := m.status(t).Certificates[0]
+	m.eventually(t, func() error {
+		if now := m.status(t).Certificates[0]; !now.Usable || now.CredentialID == first.CredentialID {
+			return fmt.Errorf("%w: until %s, it is %s: %s", errNotYet, now.NotAfter, time.Now(), now.LastError)
+		}
+		return nil
+	})
+	m.alive(t, first.NotAfter.Add(-time.Second))
+}
+
+// testUpgrade: kubeadm writes rotateCertificates: true.
+func (m *member) testUpgrade(t *testing.T) {
+	m.run(t, "kubeadm upgrade node --ignore-preflight-errors=all")
+	if text := m.run(t, "cat /var/lib/kubelet/config.yaml"); !strings.Contains(text, "rotateCertificates: true") {
+		t.Logf("kubeadm no longer turns rotation on:\n%s", text)
+	}
+	began := time.Now()
+	m.run(t, "systemctl restart kubelet-authenticator kubelet")
+	m.alive(t, began)
+	m.run(t, "kubelet-authenticator rotate")
+	m.alive(t, time.Now())
+}
+
+// testControlPlane has the machine start when its certificate has ended, and with an API server
+// that is one of its own pods: it is there when the kubelet is.
+func (m *member) testControlPlane(t *testing.T) {
+	end := m.status(t).Certificates[0].NotAfter
+	m.off(t)
+	m.wire.close()
+	if err := m.device.Reset(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Until(end) + time.Second)
+	began := time.Now()
+	m.on(t)
+	m.eventually(t, func() error {
+		out, err := m.command(t.Context(), "systemctl is-active kubelet").CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("the kubelet does not start: %w: %s", err, bytes.TrimSpace(out))
+		}
+		return nil
+	})
+	t.Logf("the kubelet has started after %s", time.Since(began).Round(100*time.Millisecond))
+	m.wire = m.connect(t, m.c.address())
+	fields := strings.Fields(m.run(t, "kubeadm token create --kubeconfig /root/admin.conf")) // the operator's
+	m.run(t, "sed -i 's/token: .*/token: "+fields[len(fields)-1]+"/' /etc/kubernetes/kubelet-authenticator.conf")
+	m.alive(t, began)
+}
+
+// testTwoCAs is the first step of a change of the cluster's CA.
+func (m *member) testTwoCAs(t *testing.T) {
+	second := controlplane.CertificatePEM(controlplane.NewAuthority(t).Cert)
+	for name, order := range map[string]string{"last": "cat /run/ca.crt /run/second.crt", "first": "cat /run/second.crt /run/ca.crt"} {
+		m.put(t, "/run/second.crt", 0o600, second)
+		out, err := m.command(t.Context(), "cp /etc/kubernetes/pki/ca.crt /run/ca.crt; "+order+" >/etc/kubernetes/pki/ca.crt; kubelet-authenticator rotate; cp /run/ca.crt /etc/kubernetes/pki/ca.crt").CombinedOutput()
+		if err != nil {
+			t.Errorf("the new CA %s: %v: %s", name, err, out)
+		}
+		m.run(t, "cp /run/ca.crt /etc/kubernetes/pki/ca.crt")
+	}
+}
+
+// checkEvidence holds that every request for a node's certificate came with evidence.
+func (m *member) checkEvidence(t *testing.T) {
+	t.Helper()
+	var all certificatesv1.CertificateSigningRequestList
+	if err := m.c.admin.List(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	signed := 0
+	for i := range all.Items {
+		request := &all.Items[i]
+		if request.Spec.SignerName == csr.SignerKubeAPIServerClientKubelet && !bytes.Contains(request.Spec.Request, []byte("ATTESTATION")) {
+			t.Errorf("%s asks for a certificate without evidence, as %s", request.Name, request.Spec.Username)
+		}
+		if len(request.Status.Certificate) != 0 {
+			signed++
+		}
+	}
+	t.Logf("%d requests, %d certificates", len(all.Items), signed)
+}
