@@ -29,6 +29,7 @@ type box struct {
 	disk      *process // holds the mounts, the network and the name
 	machine   *process // from one start to the next
 	pid       string   // of its systemd, as seen from outside
+	wires     []func()
 }
 
 // boxNeeds skips a test for which there can be no box here.
@@ -136,7 +137,12 @@ func startBox(t *testing.T, name, tpm string) *box {
 		}
 	})
 	b.machine = startAs(t, "machine", "bash", b.dir, "-c", boxStart, "bash", fmt.Sprint(b.disk.cmd.Process.Pid), b.dir, b.group(), filepath.Dir(tpm))
-	t.Cleanup(func() { b.off(t) })
+	t.Cleanup(func() {
+		b.off(t)
+		for _, cut := range b.wires {
+			cut()
+		}
+	})
 	b.up(t)
 	return b
 }
@@ -207,14 +213,9 @@ func (b *box) put(t *testing.T, path string, mode os.FileMode, text []byte) {
 	}
 }
 
-// A wire leads from an address on the machine to the same one outside.
-type wire struct {
-	listener net.Listener
-	close    func()
-}
-
-// connect lays a wire.
-func (b *box) connect(t *testing.T, address string) *wire {
+// connect lays a wire from an address on the machine to the same one outside, which cut, or the
+// end of the machine, takes away.
+func (b *box) connect(t *testing.T, address string) (cut func()) {
 	t.Helper()
 	type made struct {
 		net.Listener
@@ -270,8 +271,7 @@ func (b *box) connect(t *testing.T, address string) *wire {
 			all.Go(func() { carry(outside, inside) })
 		}
 	})
-	w := &wire{listener: m.Listener}
-	w.close = sync.OnceFunc(func() {
+	cut = sync.OnceFunc(func() {
 		_ = m.Close()
 		mu.Lock()
 		closed = true
@@ -281,8 +281,8 @@ func (b *box) connect(t *testing.T, address string) *wire {
 		mu.Unlock()
 		all.Wait()
 	})
-	t.Cleanup(w.close)
-	return w
+	b.wires = append(b.wires, cut)
+	return cut
 }
 
 // log is what a unit has written.

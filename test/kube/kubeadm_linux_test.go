@@ -27,7 +27,7 @@ type member struct {
 	*box
 	c      *cluster
 	device *tpmsim.TPM
-	wire   *wire // to the API server
+	cut    func() // the wire to the API server
 	change []string
 }
 
@@ -163,10 +163,10 @@ func (m *member) upload(t *testing.T) (token string) {
 // joins does what the page says: it installs the node's files and has kubeadm join.
 func (m *member) joins(t *testing.T, runtime string) {
 	t.Helper()
-	if m.wire != nil {
-		m.wire.close()
+	if m.cut != nil {
+		m.cut()
 	}
-	m.wire = m.connect(t, m.c.address())
+	m.cut = m.connect(t, m.c.address())
 	token := m.upload(t)
 	m.installNode(t, token)
 	m.put(t, "/etc/kubernetes/join.yaml", 0o600, fmt.Appendf(nil, joinConfig, token, runtime))
@@ -279,7 +279,7 @@ func (m *member) testUpgrade(t *testing.T) {
 func (m *member) testControlPlane(t *testing.T) {
 	end := m.status(t).Certificates[0].NotAfter
 	m.off(t)
-	m.wire.close()
+	m.cut()
 	if err := m.device.Reset(); err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +294,7 @@ func (m *member) testControlPlane(t *testing.T) {
 		return nil
 	})
 	t.Logf("the kubelet has started after %s", time.Since(began).Round(100*time.Millisecond))
-	m.wire = m.connect(t, m.c.address())
+	m.cut = m.connect(t, m.c.address())
 	fields := strings.Fields(m.run(t, "kubeadm token create --kubeconfig /root/admin.conf")) // the operator's
 	m.run(t, "sed -i 's/token: .*/token: "+fields[len(fields)-1]+"/' /etc/kubernetes/kubelet-authenticator.conf")
 	m.alive(t, began)
