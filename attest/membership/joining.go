@@ -91,6 +91,11 @@ func (j *joining) bind(ctx context.Context, issued *csr.IssuedRecord) error {
 	if j.r.Purpose != csr.PurposeClient { // nobody comes as the node with it
 		issued = nil
 	}
+	if issued != nil {
+		resident := *issued
+		resident.KeyResidence = keyResidence(j.r)
+		issued = &resident
+	}
 	seen := j.seen
 	if err := j.reserve(ctx); err != nil {
 		return err
@@ -109,6 +114,18 @@ func (j *joining) bind(ctx context.Context, issued *csr.IssuedRecord) error {
 	}
 	j.seen = nil // a reservation whose maker died is completed
 	return j.bind(ctx, issued)
+}
+
+// keyResidence is what the evidence shows about where the request's key is, as
+// csr.IssuedRecord has it.
+func keyResidence(r *attest.Result) string {
+	switch {
+	case r.TPMResident:
+		return "TPM"
+	case r.ResidenceStanding != "":
+		return "Software"
+	}
+	return ""
 }
 
 // checkNewcomer refuses requests that only a node that already has a certificate makes and, if
