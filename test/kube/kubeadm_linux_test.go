@@ -136,15 +136,15 @@ func (m *member) installKubeadm(t *testing.T) {
 	m.run(t, "systemctl daemon-reload; systemctl enable kubelet")
 }
 
-// kubeadmCluster is a cluster as kubeadm leaves it, which admits the machine of a TPM.
-func kubeadmCluster(t *testing.T, device *tpmsim.TPM) *cluster {
+// kubeadmCluster is a cluster that kubeadm can join, and admits the machine of a TPM.
+func kubeadmCluster(t *testing.T, device *tpmsim.TPM) (c *cluster, signer *process) {
 	t.Helper()
-	c := startCluster(t)
+	c = startCluster(t)
 	c.signingDuration = "75s" // of what is asked for, a tenth is a minute
 	c.prepare(t)
-	c.startSigner(t)
+	signer = c.startSigner(t)
 	c.attestedPlane(t, device)
-	return c
+	return c, signer
 }
 
 // upload has kubeadm put into the cluster what its joins read, and returns a fresh token.
@@ -220,14 +220,19 @@ func TestKubeadm(t *testing.T) {
 	t.Parallel()
 	boxNeeds(t)
 	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
-	m := kubeadmCluster(t, device).newMember(t, "worker-1", device)
+	c, signer := kubeadmCluster(t, device)
+	m := c.newMember(t, "worker-1", device)
 	runtime := startRuntime(t, m.dir)
 	m.installKubeadm(t)
 	if !t.Run("join", func(t *testing.T) {
+		began := time.Now()
 		m.joins(t, runtime)
-		m.c.nodeReady(t, m.name)
+		m.alive(t, began)
 		if text := m.run(t, "cat /etc/kubernetes/kubelet.conf; ls /etc/kubernetes"); !strings.Contains(text, "args: [credential]") || strings.Contains(text, "bootstrap-kubelet.conf") {
 			t.Errorf("kubeadm leaves %s", text)
+		}
+		if text := m.run(t, "kubectl --kubeconfig /root/admin.conf get attestednodes"); !regexp.MustCompile(`worker-1 +Bound +ek:sha256:[0-9a-f]+ +Software `).MatchString(text) {
+			t.Errorf("the record:\n%s", text)
 		}
 	}) {
 		return
@@ -238,11 +243,15 @@ func TestKubeadm(t *testing.T) {
 	t.Run("two CAs in ca.crt", func(t *testing.T) { m.testTwoCAs(t) })
 	m.checkEvidence(t)
 	t.Run("reset and join of another cluster", func(t *testing.T) {
+		// It leaves with a certificate that the new cluster does not take, and that lasts.
+		signer.stop(t)
+		c.signingDuration = "1h"
+		c.startSigner(t)
+		m.eventually(t, func() error { return m.command(t.Context(), "kubelet-authenticator rotate").Run() })
 		m.run(t, "kubeadm reset -f --cri-socket "+runtime)
-		m.c = kubeadmCluster(t, device)
+		m.c, _ = kubeadmCluster(t, device)
 		began := time.Now()
 		m.joins(t, runtime)
-		m.c.nodeReady(t, m.name)
 		m.alive(t, began)
 		m.checkEvidence(t)
 	})
