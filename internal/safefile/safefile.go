@@ -9,6 +9,7 @@
 package safefile
 
 import (
+	"crypto/rand"
 	"errors"
 	"io"
 	"io/fs"
@@ -42,8 +43,13 @@ func refuse(got, want string) error {
 // symbolic link. The error is [CheckFile] or the file system's.
 func Open(path string, flag int, access Access) (*os.File, fs.FileInfo, error) {
 	f, err := os.OpenFile(path, flag|openNoFollow, 0) // does not wait for the writer of a FIFO
+	return check(f, err, func() (fs.FileInfo, error) { return os.Lstat(path) }, access)
+}
+
+// check checks an opened file, and that it is the one that is named.
+func check(f *os.File, err error, lstat func() (fs.FileInfo, error), access Access) (*os.File, fs.FileInfo, error) {
 	if err != nil {
-		if info, lerr := os.Lstat(path); lerr == nil && info.Mode().Type() == fs.ModeSymlink {
+		if info, lerr := lstat(); lerr == nil && info.Mode().Type() == fs.ModeSymlink {
 			err = &refusal.Error{Check: CheckFile, Got: "a symbolic link", Want: "a regular file", Err: err}
 		}
 		return nil, nil, err
@@ -64,6 +70,18 @@ func Open(path string, flag int, access Access) (*os.File, fs.FileInfo, error) {
 // Read returns the contents of a file of at most maxSize bytes, opened with [Open].
 func Read(path string, maxSize int, access Access) ([]byte, error) {
 	f, _, err := Open(path, os.O_RDONLY, access)
+	return read(f, err, maxSize)
+}
+
+// ReadIn is [Read] for a file of an open directory. A symbolic link is followed only within
+// the directory.
+func ReadIn(dir *os.Root, name string, maxSize int, access Access) ([]byte, error) {
+	opened, err := dir.OpenFile(name, os.O_RDONLY|openNoFollow, 0)
+	f, _, err := check(opened, err, func() (fs.FileInfo, error) { return dir.Lstat(name) }, access)
+	return read(f, err, maxSize)
+}
+
+func read(f *os.File, err error, maxSize int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -82,13 +100,18 @@ func Read(path string, maxSize int, access Access) ([]byte, error) {
 // returns. An existing file is left alone: the error wraps [fs.ErrExist]. fill may open the
 // file again by name. The file system must support hard links.
 func Create(path string, fill func(f *os.File) error) error {
-	return write(path, fill, os.Link) // unlike a rename, never overwrites a file
+	return write(path, fill, (*os.Root).Link) // unlike a rename, never overwrites a file
 }
 
 // Replace is like [Create], but replaces a file that exists: a reader finds the whole old file
 // or the whole new one.
 func Replace(path string, fill func(f *os.File) error) error {
-	return write(path, fill, os.Rename)
+	return write(path, fill, (*os.Root).Rename)
+}
+
+// ReplaceIn is [Replace] for a file of an open directory.
+func ReplaceIn(dir *os.Root, name string, fill func(f *os.File) error) error {
+	return writeIn(dir, name, fill, (*os.Root).Rename)
 }
 
 // Content fills a file with bytes, for [Create] and [Replace].
@@ -99,17 +122,29 @@ func Content(content []byte) func(f *os.File) error {
 	}
 }
 
-func write(path string, fill func(f *os.File) error, place func(from, to string) error) (err error) {
-	dir, base := filepath.Split(path)
+type place func(dir *os.Root, from, to string) error
+
+func write(path string, fill func(f *os.File) error, put place) (err error) {
+	parent, base := filepath.Split(path)
 	if base == "" {
 		return errors.New(strconv.Quote(path) + " names no file")
 	}
-	f, err := os.CreateTemp(filepath.Clean(dir), "."+base+".*.tmp") // mode 0600
+	dir, err := os.OpenRoot(filepath.Clean(parent))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dir.Close()) }()
+	return writeIn(dir, base, fill, put)
+}
+
+func writeIn(dir *os.Root, name string, fill func(f *os.File) error, put place) (err error) {
+	temporary := "." + name + "." + rand.Text() + ".tmp"
+	f, err := dir.OpenFile(temporary, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if removed := os.Remove(f.Name()); !errors.Is(removed, fs.ErrNotExist) { // it is in its place
+		if removed := dir.Remove(temporary); !errors.Is(removed, fs.ErrNotExist) { // it is in its place
 			err = errors.Join(err, removed)
 		}
 	}()
@@ -120,10 +155,10 @@ func write(path string, fill func(f *os.File) error, place func(from, to string)
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	if err := place(f.Name(), path); err != nil {
+	if err := put(dir, temporary, name); err != nil {
 		return err
 	}
-	return syncDirectory(filepath.Clean(dir))
+	return syncDirectory(dir)
 }
 
 // Sync flushes to disk a file that another process wrote.
@@ -135,5 +170,9 @@ func Sync(path string) error {
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	return syncDirectory(filepath.Dir(path))
+	dir, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(syncDirectory(dir), dir.Close())
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"syscall"
 )
@@ -40,6 +41,52 @@ func CheckDirectory(dir string) error {
 	return checkOwner(info, true)
 }
 
+// CheckWay is [CheckDirectory], and refuses a directory in the place of which others could put
+// another one: every directory on the way to it, by its name and by where it is, must be this
+// user's or root's, and nobody else may be able to write to it, unless it is one such as /tmp,
+// where everybody may remove only what is theirs.
+func CheckWay(dir string) error {
+	name, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	for at := name; ; at = filepath.Dir(at) {
+		info, err := os.Lstat(at)
+		if err == nil {
+			err = checkOwner(info, true) // of a symbolic link, whoever may change it
+		}
+		if err == nil && at != name {
+			info, err = os.Stat(at)
+			if err == nil {
+				err = checkAbove(at, info)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		if at == filepath.Dir(at) {
+			break
+		}
+	}
+	below, err := os.Stat(name)
+	for at := name; err == nil; {
+		at += "/.." // the directory that it is in, whatever links led to it
+		var info fs.FileInfo
+		if info, err = os.Stat(at); err != nil || os.SameFile(info, below) {
+			break
+		}
+		below, err = info, checkAbove(at, info)
+	}
+	return errors.Join(err, CheckDirectory(dir))
+}
+
+func checkAbove(dir string, info fs.FileInfo) error {
+	if mode := info.Mode(); mode.Perm()&0o022 != 0 && mode&fs.ModeSticky == 0 {
+		return refuse("directory "+dir+" of mode "+mode.String()+" on the way", "one that nobody else can write to")
+	}
+	return checkOwner(info, true)
+}
+
 func checkOwner(info fs.FileInfo, rootToo bool) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -57,8 +104,8 @@ func checkOwner(info fs.FileInfo, rootToo bool) error {
 }
 
 // syncDirectory makes a new name in a directory survive a power failure.
-func syncDirectory(dir string) error {
-	d, err := os.Open(dir)
+func syncDirectory(dir *os.Root) error {
+	d, err := dir.Open(".")
 	if err != nil {
 		return err
 	}

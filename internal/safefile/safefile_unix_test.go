@@ -157,3 +157,59 @@ func TestCheckDirectory(t *testing.T) {
 		t.Errorf("got %v, want %v", err, fs.ErrNotExist)
 	}
 }
+
+// TestCheckWay: who could put another directory in the place of one.
+func TestCheckWay(t *testing.T) {
+	for name, c := range map[string]struct {
+		mode    fs.FileMode // of the directory above
+		owner   int
+		through string // a symbolic link that leads there, in such a directory
+		refused bool
+	}{
+		"nobody else":                         {mode: 0o755},
+		"everybody":                           {mode: 0o777, refused: true},
+		"a group":                             {mode: 0o775, refused: true},
+		"everybody, each what is theirs":      {mode: 0o777 | fs.ModeSticky},
+		"its owner":                           {mode: 0o755, owner: 65534, refused: true},
+		"nobody else, through a link":         {mode: 0o755, through: "private"},
+		"everybody, through a link":           {mode: 0o777, through: "private", refused: true},
+		"nobody else, through everybody's":    {mode: 0o755, through: "shared", refused: true},
+		"nobody else, through somebody's own": {mode: 0o755, through: "foreign", refused: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if (c.owner != 0 || c.through == "foreign") && os.Geteuid() != 0 {
+				t.Skip("needs root, to give a directory away")
+			}
+			top := t.TempDir()
+			above := filepath.Join(top, "above")
+			dir := filepath.Join(above, "dir")
+			if err := errors.Join(os.MkdirAll(dir, 0o700), os.Chmod(above, c.mode), os.Chown(above, c.owner, -1)); err != nil && c.owner != 0 {
+				t.Fatal(err)
+			}
+			if c.through != "" {
+				links := filepath.Join(top, c.through)
+				way := filepath.Join(links, "link")
+				if err := errors.Join(os.Mkdir(links, 0o700), os.Symlink(above, way)); err != nil {
+					t.Fatal(err)
+				}
+				switch c.through {
+				case "shared":
+					if err := os.Chmod(links, 0o777); err != nil {
+						t.Fatal(err)
+					}
+				case "foreign":
+					if err := os.Lchown(way, 65534, -1); err != nil {
+						t.Fatal(err)
+					}
+				}
+				dir = filepath.Join(way, "dir")
+			}
+			if err := CheckWay(dir); (err != nil) != c.refused || err != nil && !errors.Is(err, CheckFile) {
+				t.Errorf("got %v, refused should be %t", err, c.refused)
+			}
+		})
+	}
+	if err := CheckWay(filepath.Join(t.TempDir(), "absent")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no directory: got %v", err)
+	}
+}

@@ -24,6 +24,11 @@ type Config struct {
 	// Dir is the folder of the certificates, which only this process's user may be able to
 	// write to. It is created if it is missing.
 	Dir string
+	// KeyDir, if set, is the folder of the client and serving certificates with their keys, as
+	// Dir otherwise is. On a file system in memory no copy of a disk has the keys, and the
+	// machine attests again after it was started. What is in Dir from before is used until it
+	// is renewed, and then removed.
+	KeyDir string
 	// API says how to reach the API server: its address, its CA and, for a machine that has no
 	// certificate yet, a bootstrap token. It is called for every attempt, so a fresh token is
 	// noticed. It must not name a plugin.
@@ -92,7 +97,8 @@ const defaultLifetime = csr.DefaultMaxExpiration
 // by multiple goroutines.
 type Authenticator struct {
 	c     Config
-	store *certstore.Store
+	store *certstore.Store // Dir
+	keys  *certstore.Store // KeyDir
 	items []*item
 	said  sync.Map // what was wrong with a file, by file name, so that it is logged once
 }
@@ -144,6 +150,11 @@ func New(config Config) (*Authenticator, error) {
 	var err error
 	if a.store, err = certstore.Open(config.Dir); err != nil {
 		return nil, err
+	}
+	if a.keys = a.store; config.KeyDir != "" && config.KeyDir != config.Dir {
+		if a.keys, err = certstore.Open(config.KeyDir); err != nil {
+			return nil, err
+		}
 	}
 	return a, nil
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/fuzzing"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
+	"github.com/nodeattest/nodeattest/kube/internal/apiclient"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -156,7 +157,7 @@ func TestRenewalFails(t *testing.T) {
 			return func() { _ = l.Unlock() }
 		},
 		"a daemon": func(_ *fakeAPI, _ *documents, a *Authenticator) func() {
-			release, err := a.store.Hold(daemonName)
+			_, release, err := a.store.Hold(daemonName)
 			if err != nil {
 				panic(err)
 			}
@@ -341,7 +342,7 @@ func TestRequests(t *testing.T) {
 				go f.set(func() { delete(f.objects, o.Name) })
 				return true
 			}
-		}, want: checkGone, gets: 1}, // where the watch comes after it
+		}, want: apiclient.CheckGone, gets: 1}, // where the watch comes after it
 		"watches that end": {cut: 3, gets: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -473,7 +474,7 @@ func TestConfig(t *testing.T) {
 	for name, change := range map[string]func(*rest.Config){
 		"a plugin":   func(c *rest.Config) { c.ExecProvider = &clientcmdapi.ExecConfig{Command: "kubelet-authenticator"} },
 		"insecure":   func(c *rest.Config) { c.Insecure = true; c.CAData = nil },
-		"two CAs":    func(c *rest.Config) { c.CAData = append(c.CAData, c.CAData...) },
+		"http":       func(c *rest.Config) { c.Host = strings.Replace(c.Host, "https", "http", 1) },
 		"no CA":      func(c *rest.Config) { c.CAData = nil },
 		"no real CA": func(c *rest.Config) { c.CAData = []byte("x") },
 	} {

@@ -23,21 +23,18 @@ const attemptLimit = 15 * time.Minute
 
 // Run keeps the certificates until ctx ends, and then returns nil. Each is renewed by
 // attestation when it is due, a little before the plugin would do so. Run fails if another
-// daemon runs on the folder (certstore.ErrLocked), or if the kubelet is configured to get
-// certificates in a way that bypasses this one (kubelet-configuration), which it checks again
-// before every attempt.
+// daemon runs on the folder (certstore.ErrLocked). A kubelet that is configured to get
+// certificates in a way that bypasses this one is logged: the plugin refuses it.
 func (a *Authenticator) Run(ctx context.Context) error {
 	if !a.made() {
 		return errNotMade
 	}
-	if err := a.c.Kubelet.CheckRunning(); err != nil {
-		return err
-	}
-	release, err := a.store.Hold(daemonName)
+	_, release, err := a.store.Hold(daemonName)
 	if err != nil {
 		return fmt.Errorf("authenticator: another daemon at %s: %w", a.c.Dir, err)
 	}
 	defer func() { _ = release() }() // at the latest when the process ends
+	a.warnKubelet()
 	ready := false
 	for {
 		wait := lastLook
@@ -47,9 +44,7 @@ func (a *Authenticator) Run(ctx context.Context) error {
 			}
 			at := a.due(i)
 			if now := a.c.Now(); !at.After(now) {
-				if err := a.c.Kubelet.CheckRunning(); err != nil {
-					return err
-				}
+				a.warnKubelet()
 				a.keep(ctx, i)
 				at = a.due(i)
 			}
@@ -115,9 +110,7 @@ func (a *Authenticator) Rotate(ctx context.Context) error {
 	if !a.made() {
 		return errNotMade
 	}
-	if err := a.c.Kubelet.CheckRunning(); err != nil {
-		return err
-	}
+	a.warnKubelet()
 	var failed []error
 	for _, i := range a.items {
 		if i.purpose == csr.PurposeRecovery {

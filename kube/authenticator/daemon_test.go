@@ -8,7 +8,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -234,43 +233,6 @@ func TestRotate(t *testing.T) {
 	if err := a.Rotate(ctx); !errors.Is(err, certstore.ErrLocked) {
 		t.Errorf("beside another attempt: got %v", err)
 	}
-}
-
-// TestRefusesKubelet: nothing runs beside a kubelet that goes around it.
-func TestRefusesKubelet(t *testing.T) {
-	f := newFakeAPI(t)
-	path := filepath.Join(t.TempDir(), "config.yaml")
-	a, _ := joined(t, f, func(c *Config) { c.Kubelet.ConfigFile = path })
-	write := func(text string) {
-		t.Helper()
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("rotateCertificates: true\n")
-	before := len(f.log)
-	_, err := a.Credential(t.Context())
-	for name, err := range map[string]error{"Credential": err, "Run": a.Run(t.Context()), "Rotate": a.Rotate(t.Context())} {
-		t.Run(name, func(t *testing.T) {
-			if !errors.Is(err, checkKubelet) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "set rotateCertificates to false") {
-				t.Errorf("%s: got %v", name, err)
-			}
-		})
-	}
-	if len(f.log) != before || len(a.Status().Problems) != 1 {
-		t.Errorf("it went on, or does not say: %+v", a.Status().Problems)
-	}
-	write("{") // half a file: a certificate that works is not held back for it
-	if c, err := a.Credential(t.Context()); err != nil {
-		t.Error(err)
-	} else {
-		checkIsCredential(t, c, err)
-	}
-	if err := a.Run(t.Context()); !errors.Is(err, checkKubeletFile) {
-		t.Errorf("Run: got %v", err)
-	}
-	write("rotateCertificates: false\n")
-	run(t, a)
 }
 
 func FuzzState(f *testing.F) {

@@ -34,7 +34,7 @@ func Example() {
 		NodeName: "node-1",
 		Dir:      filepath.Join(dir, "state"),
 		API: func() (*rest.Config, error) {
-			return clientcmd.BuildConfigFromFlags("", "/etc/kubernetes/bootstrap-kubelet.conf")
+			return clientcmd.BuildConfigFromFlags("", "/etc/kubernetes/kubelet-authenticator.conf")
 		},
 		Kind: &authenticator.TPM{
 			Path: "/dev/tpmrm0", PersistentEK: 0x81010001,

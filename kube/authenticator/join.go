@@ -10,12 +10,10 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/watch"
-	certificatesclient "k8s.io/client-go/kubernetes/typed/certificates/v1"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/internal/apiclient"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -23,14 +21,11 @@ import (
 // has failed. Got is the condition with its reason and message: what a person needs to know.
 const checkDenied refusal.Check = "denied"
 
-// checkGone is the check that fails for a request that was deleted before it was decided.
-const checkGone refusal.Check = "request-gone"
-
 func isDenied(err error) bool { return errors.Is(err, checkDenied) }
 
 // join is one pass through hello, challenge and answer.
 type join struct {
-	requests certificatesclient.CertificateSigningRequestInterface
+	api      *apiclient.Client
 	attester *attest.Attester
 	// prefix is the beginning of the requests' names.
 	prefix string
@@ -133,9 +128,6 @@ func statusOf(o *certificatesv1.CertificateSigningRequest) *csr.Request {
 	return r
 }
 
-// callLimit bounds one call other than a watch.
-const callLimit = 30 * time.Second
-
 // file files a request.
 func (j *join) file(ctx context.Context, spec *csr.Spec) (*certificatesv1.CertificateSigningRequest, error) {
 	o := &certificatesv1.CertificateSigningRequest{
@@ -145,9 +137,7 @@ func (j *join) file(ctx context.Context, spec *csr.Spec) (*certificatesv1.Certif
 	for _, usage := range spec.Usages {
 		o.Spec.Usages = append(o.Spec.Usages, certificatesv1.KeyUsage(usage))
 	}
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
-	defer cancel()
-	return j.requests.Create(ctx, o, metav1.CreateOptions{})
+	return j.api.Create(ctx, o)
 }
 
 // How long to wait before reopening a watch that has ended: at first, and at most.
@@ -177,10 +167,8 @@ func (j *join) await(ctx context.Context, o *certificatesv1.CertificateSigningRe
 		case <-time.After(pause):
 		}
 		pause = min(2*pause, lastWatchPause)
-		got, err := j.get(ctx, o.Name)
+		got, err := j.api.Get(ctx, o)
 		switch {
-		case apierrors.IsNotFound(err), err == nil && got.UID != o.UID:
-			return nil, &refusal.Error{Check: checkGone, Got: "no request " + o.Name + " any more", Want: "it to be decided"}
 		case final(err):
 			return nil, err
 		case err != nil: // the API server is away: keep what is known
@@ -192,16 +180,10 @@ func (j *join) await(ctx context.Context, o *certificatesv1.CertificateSigningRe
 	}
 }
 
-func (j *join) get(ctx context.Context, name string) (*certificatesv1.CertificateSigningRequest, error) {
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
-	defer cancel()
-	return j.requests.Get(ctx, name, metav1.GetOptions{})
-}
-
 // final reports whether asking again with the same credential is pointless, or the request is
 // gone.
 func final(err error) bool {
-	return noAccess(err) || errors.Is(err, checkGone)
+	return noAccess(err) || errors.Is(err, apiclient.CheckGone)
 }
 
 // noAccess reports whether another credential might work.
@@ -210,24 +192,12 @@ func noAccess(err error) bool { return apierrors.IsUnauthorized(err) || apierror
 // follow watches a request until it is done or the watch ends. It returns the last version it
 // has seen.
 func (j *join) follow(ctx context.Context, o *certificatesv1.CertificateSigningRequest, done func(*certificatesv1.CertificateSigningRequest) bool) (*certificatesv1.CertificateSigningRequest, error) {
-	w, err := j.requests.Watch(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", o.Name).String(), ResourceVersion: o.ResourceVersion})
-	if err != nil {
-		return o, err
-	}
-	defer w.Stop()
-	for event := range w.ResultChan() {
-		if event.Type == watch.Error {
-			return o, apierrors.FromObject(event.Object)
-		}
-		got, ok := event.Object.(*certificatesv1.CertificateSigningRequest)
-		if !ok || got.Name != o.Name {
-			continue
-		}
-		if event.Type == watch.Deleted || got.UID != o.UID {
-			return o, &refusal.Error{Check: checkGone, Got: "no request " + o.Name + " any more", Want: "it to be decided"}
+	for got, err := range j.api.Watch(ctx, o) {
+		if err != nil {
+			return o, err
 		}
 		if o = got; done(o) {
-			return o, nil
+			break
 		}
 	}
 	return o, nil

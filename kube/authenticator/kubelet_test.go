@@ -1,92 +1,55 @@
 package authenticator
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/kube/internal/kubelet"
 )
 
-// TestFlags reads arguments as the kubelet does.
-func TestFlags(t *testing.T) {
-	for line, want := range map[string]string{
-		"kubelet":                                                   "",
-		"kubelet --kubeconfig=/k":                                   "",
-		"kubelet --bootstrap-kubeconfig=/b":                         "--bootstrap-kubeconfig=/b",
-		"kubelet --bootstrap-kubeconfig /b":                         "--bootstrap-kubeconfig=/b",
-		"kubelet --bootstrap_kubeconfig=/b":                         "--bootstrap-kubeconfig=/b",
-		"kubelet --bootstrap-kubeconfig=":                           "",
-		"kubelet --bootstrap-kubeconfig=/b --bootstrap-kubeconfig=": "",
-		"kubelet -- --bootstrap-kubeconfig=/b":                      "",
-		"kubelet --rotate-certificates":                             "--rotate-certificates",
-		"kubelet --rotate_certificates=true":                        "--rotate-certificates",
-		"kubelet --rotate-certificates=false":                       "",
-		"kubelet --rotate-certificates --rotate-certificates=false": "",
-		"kubelet --rotate-server-certificates":                      "",
-	} {
-		t.Run(line, func(t *testing.T) {
-			err := new(Kubelet).checkArguments("here", strings.Fields(line))
-			if (err == nil) != (want == "") || err != nil && (!errors.Is(err, checkKubelet) || !strings.Contains(err.Error(), want)) {
-				t.Errorf("%s: got %v, want %q", line, err, want)
-			}
-		})
-	}
-}
-
-// TestKubelet looks at files.
+// TestKubelet looks at files. How each is read is for package kubelet.
 func TestKubelet(t *testing.T) {
-	const bad = "--bootstrap-kubeconfig"
-	for name, c := range map[string]struct {
-		files   map[string]string
+	const on, off, bad = "rotateCertificates: true\n", "rotateCertificates: false\n", "--bootstrap-kubeconfig=/b"
+	type files map[string]string
+	for name, row := range map[string]struct {
+		files   files
 		serving bool
 		want    string // in the error; "" for none
 		check   error
 	}{
 		"nothing there":                {},
-		"kubeadm's":                    {files: map[string]string{"config.yaml": "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nrotateCertificates: true\n"}, want: "rotateCertificates"},
-		"in JSON":                      {files: map[string]string{"config.yaml": `{"rotateCertificates": true}`}, want: "rotateCertificates"},
-		"off":                          {files: map[string]string{"config.yaml": "rotateCertificates: false\nserverTLSBootstrap: true\n"}},
-		"laid over it":                 {files: map[string]string{"config.yaml": "rotateCertificates: false\n", "over/90-x.conf": "rotateCertificates: true\n"}, want: "90-x.conf"},
-		"off in the last":              {files: map[string]string{"config.yaml": "rotateCertificates: true\n", "over/90-x.conf": "rotateCertificates: false\n"}},
-		"no file of it":                {files: map[string]string{"over/90-x.yaml": "rotateCertificates: true\n"}},
-		"serving":                      {files: map[string]string{"config.yaml": "serverTLSBootstrap: true\n"}, serving: true, want: "serverTLSBootstrap"},
-		"no YAML":                      {files: map[string]string{"config.yaml": "{"}, want: "config.yaml", check: checkKubeletFile},
-		"another type":                 {files: map[string]string{"config.yaml": "rotateCertificates: [x]"}, want: "config.yaml", check: checkKubeletFile},
-		"too large":                    {files: map[string]string{"config.yaml": strings.Repeat("#", maxKubeletFile+1)}, want: "config.yaml", check: checkKubeletFile},
-		"kubeadm's unit":               {files: map[string]string{"flags/10-kubeadm.conf": "[Service]\nEnvironment=\"KUBELET_KUBECONFIG_ARGS=--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf\"\n"}, want: bad + "=/etc/kubernetes/bootstrap-kubelet.conf"},
-		"in a comment":                 {files: map[string]string{"flags/10-kubeadm.conf": "# --bootstrap-kubeconfig=/b\n; --rotate-certificates\n"}},
-		"an environment file":          {files: map[string]string{"flags/flags.env": "KUBELET_KUBEADM_ARGS=\"--v=2 --rotate-certificates\"\n"}, want: "--rotate-certificates"},
-		"with a space":                 {files: map[string]string{"flags/flags.env": "X='--bootstrap-kubeconfig /b'\n"}, want: bad + "=/b"},
-		"quoted":                       {files: map[string]string{"flags/flags.env": "X=--bootstrap-kubeconfig=\"/b\"\n"}, want: bad + "=/b"},
-		"empty":                        {files: map[string]string{"flags/flags.env": "X=\"--bootstrap-kubeconfig= --kubeconfig=/k\"\n"}},
-		"off by flag":                  {files: map[string]string{"config.yaml": "rotateCertificates: true\n", "flags/flags.env": "X=--rotate-certificates=false\n"}},
-		"hidden by one before":         {files: map[string]string{"flags/x.d/10.conf": "--kubeconfig=/k\n", "flags2/x.d/10.conf": "--bootstrap-kubeconfig=/b\n"}},
-		"not hidden by another's name": {files: map[string]string{"flags/x.d/11.conf": "--kubeconfig=/k\n", "flags2/x.d/10.conf": "--bootstrap-kubeconfig=/b\n"}, want: bad},
+		"kubeadm's":                    {files: files{"config.yaml": on}, want: "rotateCertificates: true in ", check: checkKubelet},
+		"as it should be":              {files: files{"config.yaml": off + "serverTLSBootstrap: true\n", "flags/a.env": "X=--kubeconfig=/k\n"}},
+		"on in a drop-in":              {files: files{"config.yaml": off, "d/90.conf": on}, want: "90.conf", check: checkKubelet},
+		"serving":                      {files: files{"config.yaml": "serverTLSBootstrap: true\n"}, serving: true, want: "serverTLSBootstrap", check: checkKubelet},
+		"no YAML":                      {files: files{"config.yaml": "{"}, want: "config.yaml", check: kubelet.CheckFile},
+		"a bootstrap flag":             {files: files{"flags/a.env": "X=" + bad + "\n"}, want: bad, check: checkKubelet},
+		"rotation by flag":             {files: files{"flags/a.env": "X=--rotate-certificates\n"}, want: "--rotate-certificates", check: checkKubelet},
+		"no rotation by flag":          {files: files{"config.yaml": on, "flags/a.env": "X=--rotate-certificates=false\n"}},
+		"both":                         {files: files{"flags/a.env": "X=--rotate-certificates\n", "flags/x.d/10.conf": "X=--rotate-certificates=false\n"}, want: "a.env", check: checkKubelet},
+		"hidden by one before":         {files: files{"flags/x.d/10.conf": "--kubeconfig=/k\n", "flags2/x.d/10.conf": bad + "\n"}},
+		"not hidden by another's name": {files: files{"flags/x.d/11.conf": "--kubeconfig=/k\n", "flags2/x.d/10.conf": bad + "\n"}, want: bad, check: checkKubelet},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			for file, text := range c.files {
+			for file, text := range row.files {
 				path := filepath.Join(dir, file)
 				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
 					t.Fatal(err)
 				}
 			}
-			k := &Kubelet{ConfigFile: filepath.Join(dir, "config.yaml"), ConfigDir: filepath.Join(dir, "over"), serving: c.serving,
-				FlagFiles: []string{filepath.Join(dir, "flags", "*.*"), filepath.Join(dir, "flags", "x.d", "*.conf"), filepath.Join(dir, "flags2", "x.d", "*.conf")}}
-			if err := os.RemoveAll(filepath.Join(dir, "flags", "x.d", "nothing")); err != nil {
-				t.Fatal(err)
-			}
-			k.FlagFiles[0] = filepath.Join(dir, "flags", "[f1]*.[ce]*")
-			err := k.Check()
-			check := c.check
-			if check == nil {
-				check = checkKubelet
-			}
-			if (err == nil) != (c.want == "") || err != nil && (!errors.Is(err, check) || !strings.Contains(err.Error(), c.want)) {
-				t.Errorf("got %v, want %q", err, c.want)
+			k := &Kubelet{ConfigFile: filepath.Join(dir, "config.yaml"), ConfigDir: filepath.Join(dir, "d"), serving: row.serving,
+				FlagFiles: []string{filepath.Join(dir, "flags", "*.env"), filepath.Join(dir, "flags", "x.d", "*.conf"), filepath.Join(dir, "flags2", "x.d", "*.conf")}}
+			if err := k.Check(); !errors.Is(err, row.check) || err != nil && !strings.Contains(err.Error(), row.want) {
+				t.Errorf("got %v, want %q", err, row.want)
 			}
 		})
 	}
@@ -95,77 +58,118 @@ func TestKubelet(t *testing.T) {
 	}
 }
 
-// TestProcesses looks at a kubelet that runs, and at the one that has started this process.
+// TestGoesAround: the plugin gives a kubelet that goes around it nothing. The daemon and a
+// rotation get the certificates that such a kubelet will have when its files are in place, and
+// say what is wrong.
+func TestGoesAround(t *testing.T) {
+	f := newFakeAPI(t)
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	var log strings.Builder
+	a, _ := joined(t, f, func(c *Config) {
+		c.Kubelet.ConfigFile, c.Log = path, slog.New(slog.NewTextHandler(&log, nil))
+	})
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("rotateCertificates: true\n")
+	before := len(f.log)
+	if _, err := a.Credential(t.Context()); !errors.Is(err, checkKubelet) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "set rotateCertificates to false") {
+		t.Errorf("Credential: got %v", err)
+	}
+	if len(f.log) != before || len(a.Status().Problems) != 1 {
+		t.Errorf("it went on, or does not say: %+v", a.Status().Problems)
+	}
+	for range 2 {
+		if err := a.Rotate(t.Context()); err != nil {
+			t.Errorf("Rotate: got %v", err)
+		}
+	}
+	f.move(a.load(ClientFile).Renew)
+	stop := run(t, a)
+	eventually(t, "a renewal", func() bool { return a.load(ClientFile).Renew.After(f.now()) })
+	stop()
+	if n := strings.Count(log.String(), "rotateCertificates: true in "+path); n != 1 {
+		t.Errorf("it was logged %d times:\n%s", n, &log)
+	}
+	write("{") // half a file: a certificate that works is not held back for it
+	c, err := a.Credential(t.Context())
+	checkIsCredential(t, c, err)
+}
+
+// TestProcesses looks at the kubelet that has started this process, whose files are read, and
+// at those that run, whose files are not opened.
 func TestProcesses(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("it takes /proc")
 	}
-	dir := t.TempDir()
-	kubelet := filepath.Join(dir, "kubelet") // a program of that name that waits
 	self, err := os.Executable()
-	if err == nil {
-		err = os.Symlink(self, kubelet)
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(kubelet, "--bootstrap-kubeconfig="+filepath.Join(dir, "bootstrap"))
-	cmd.Env = append(os.Environ(), asKubelet+"=1")
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
+	dir := t.TempDir()
+	config := filepath.Join(dir, "config.yaml")
+	if err := os.WriteFile(config, []byte("rotateCertificates: true\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}()
-	report := make([]byte, 4096)
-	n, _ := out.Read(report)
-	if got := string(report[:n]); !strings.Contains(got, "bootstrap") || !strings.Contains(got, "the kubelet that asks") {
-		t.Errorf("its plugin says %q", got)
-	}
-	if err := (&Kubelet{Processes: true}).CheckRunning(); !errors.Is(err, checkKubelet) || !strings.Contains(err.Error(), dir) {
-		t.Errorf("got %v", err)
+	const bad = "--bootstrap-kubeconfig=/b"
+	for name, row := range map[string]struct {
+		arguments       []string
+		parent, running string // in the errors; "" for none
+	}{
+		"as it should be":    {[]string{"--kubeconfig=/k"}, "", ""},
+		"bootstrap":          {[]string{bad}, bad, bad},
+		"rotation":           {[]string{"--rotate-certificates"}, "--rotate-certificates (", "--rotate-certificates ("},
+		"another file":       {[]string{"--config=" + config}, "rotateCertificates: true in " + config, `--config="` + config},
+		"another folder":     {[]string{"--config-dir=" + dir}, "", `--config-dir="` + dir},
+		"a flag over a file": {[]string{"--config=" + config, "--rotate-certificates=false"}, "", "what is looked at here"},
+		"too long":           {strings.Fields(strings.Repeat("xxxxxxx ", 16<<10)), "at most 128 KiB", "at most 128 KiB"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := &exec.Cmd{Path: "/bin/sh", Args: append([]string{"kubelet", "-c", `"$AUTHENTICATOR_TEST_PLUGIN"; read line`, "kubelet"}, row.arguments...), Env: append(os.Environ(), asPlugin+"="+self)}
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			end, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = errors.Join(end.Close(), cmd.Wait()) }()
+			said := make([]byte, 4096)
+			n, _ := out.Read(said)
+			if got := string(said[:n]); row.parent == "" && got != "nothing" || !strings.Contains(got, row.parent) {
+				t.Errorf("its plugin says %q, want %q", got, row.parent)
+			}
+			failed := []string{}
+			if err := (&Kubelet{Processes: true}).CheckRunning(); err != nil { // about other kubelets on this machine, too
+				for line := range strings.Lines(err.Error()) {
+					if strings.Contains(line, fmt.Sprintf("process %d)", cmd.Process.Pid)) {
+						failed = append(failed, line)
+					}
+				}
+			}
+			if got := strings.Join(failed, ""); (got == "") != (row.running == "") || !strings.Contains(got, row.running) {
+				t.Errorf("got %q, want %q", got, row.running)
+			}
+		})
 	}
 	if err := (&Kubelet{}).CheckRunning(); err != nil {
 		t.Errorf("it was not to look: %v", err)
 	}
 }
 
-const asKubelet, asPlugin = "AUTHENTICATOR_TEST_KUBELET", "AUTHENTICATOR_TEST_PLUGIN"
+const asPlugin = "AUTHENTICATOR_TEST_PLUGIN"
 
-// TestMain is a kubelet, or its plugin, where a test starts it.
+// TestMain is a kubelet's plugin, where a test starts it.
 func TestMain(m *testing.M) {
-	switch {
-	case os.Getenv(asPlugin) != "":
-		if err := (&Kubelet{Parent: true}).Check(); err != nil {
-			_, _ = os.Stdout.WriteString(err.Error())
-		}
-	case os.Getenv(asKubelet) != "":
-		self, err := os.Executable()
-		if err != nil {
-			panic(err)
-		}
-		plugin := exec.Command(self)
-		plugin.Env, plugin.Stdout = append(os.Environ(), asPlugin+"=1"), os.Stdout
-		if err := plugin.Run(); err != nil {
-			panic(err)
-		}
-		select {}
-	default:
+	if os.Getenv(asPlugin) == "" {
 		os.Exit(m.Run())
 	}
-}
-
-func FuzzFlags(f *testing.F) {
-	f.Add("Environment=\"X=--bootstrap-kubeconfig=/b --rotate-certificates\"\n")
-	f.Add("--bootstrap_kubeconfig '/b'")
-	f.Fuzz(func(t *testing.T, text string) {
-		_ = flagsIn([]byte(text))
-		_ = flagsOf(strings.Fields(text))
-		_ = new(settings).read("x", []byte(text))
-	})
+	_, _ = fmt.Print(cmp.Or((&Kubelet{Parent: true}).Check(), errors.New("nothing")))
 }

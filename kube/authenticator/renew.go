@@ -11,6 +11,8 @@ import (
 	"io/fs"
 	"time"
 
+	"k8s.io/client-go/rest"
+
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
@@ -103,8 +105,7 @@ func (a *Authenticator) get(ctx context.Context, i *item) (_ *certstore.Pair, er
 	if err != nil {
 		return nil, err
 	}
-	id, err := a.clusterID(bare)
-	if err != nil {
+	if _, err := a.clusterIDs(bare); err != nil {
 		return nil, err
 	}
 	evidence, err := a.c.Kind.Open(ctx)
@@ -124,7 +125,7 @@ func (a *Authenticator) get(ctx context.Context, i *item) (_ *certstore.Pair, er
 	}
 	var refused []error
 	for _, way := range all {
-		p, err := a.getAs(ctx, i, way, evidence, attester, id)
+		p, err := a.getAs(ctx, i, way, evidence, attester, bare)
 		if err == nil {
 			return p, nil
 		}
@@ -141,13 +142,17 @@ func (a *Authenticator) get(ctx context.Context, i *item) (_ *certstore.Pair, er
 var errNoKey = errors.New("the key of the credential cannot be used")
 
 // getAs is get with one particular credential.
-func (a *Authenticator) getAs(ctx context.Context, i *item, way access, evidence attest.Prover, attester *attest.Attester, clusterID string) (_ *certstore.Pair, err error) {
-	api, done, err := way.open(ctx)
+func (a *Authenticator) getAs(ctx context.Context, i *item, way access, evidence attest.Prover, attester *attest.Attester, bare *rest.Config) (_ *certstore.Pair, err error) {
+	api, err := way.open(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoKey, err)
 	}
-	defer func() { err = errors.Join(err, done()) }()
-	j := &join{requests: api.CertificateSigningRequests(), attester: attester, prefix: "nodeattest-" + a.c.NodeName + "-", patience: helloPatience}
+	defer func() { err = errors.Join(err, api.Close()) }()
+	clusterID, err := a.clusterID(ctx, bare, api)
+	if err != nil {
+		return nil, err
+	}
+	j := &join{api: api, attester: attester, prefix: "nodeattest-" + a.c.NodeName + "-", patience: helloPatience}
 	if len(j.prefix) > maxPrefix {
 		j.prefix = j.prefix[:maxPrefix]
 	}

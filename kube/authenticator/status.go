@@ -16,7 +16,8 @@ type Status struct {
 	// Kind is the name of the kind of evidence, and Server the address of the API server.
 	Kind   string `json:"kind"`
 	Server string `json:"server,omitempty"`
-	// ClusterID is the cluster ID that the node attests for. If there is none it is "", and
+	// ClusterID is the cluster ID that the node attests for: one for each CA, with " or "
+	// between them, if the API server's certificate decides. If there is none it is "", and
 	// Problems says why.
 	ClusterID string `json:"clusterID,omitempty"`
 	// Daemon says whether a daemon is running.
@@ -87,11 +88,13 @@ func (a *Authenticator) Status() *Status {
 	bare, own, err := a.connection()
 	if err == nil {
 		s.Server = bare.Host
-		s.ClusterID, err = a.clusterID(bare)
+		var ids []string
+		ids, err = a.clusterIDs(bare)
+		s.ClusterID = strings.Join(ids, " or ")
 	}
 	if err != nil {
 		s.Problems = append(s.Problems, "API server: "+err.Error())
-	} else if !s.Usable && !s.Recoverable && own.BearerToken == "" && own.BearerTokenFile == "" && len(own.CertData) == 0 {
+	} else if !s.Usable && !s.Recoverable && !hasCredential(own) {
 		s.Problems = append(s.Problems, "no certificate that works, no recovery certificate and no bootstrap token: put a fresh token in place")
 	}
 	return s

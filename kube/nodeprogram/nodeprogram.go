@@ -22,6 +22,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
+	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -86,7 +87,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []K
 		flags.Usage()
 		return fmt.Errorf("%w: command %s, want credential, daemon, status or rotate", errCommandLine, refusal.Quote(command))
 	}
-	text, err := os.ReadFile(*path)
+	text, err := readFile(*path, configfile.MaxSize)
 	if err != nil {
 		return err
 	}
@@ -179,16 +180,5 @@ func notify(state string) {
 
 // readEventLog reads the firmware's event log.
 func readEventLog(path string) func(context.Context) ([]byte, error) {
-	return func(context.Context) ([]byte, error) {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = f.Close() }()
-		log, err := io.ReadAll(io.LimitReader(f, statement.MaxEventLogSize+1))
-		if err == nil && len(log) > statement.MaxEventLogSize {
-			err = fmt.Errorf("%s: more than %d bytes", path, statement.MaxEventLogSize)
-		}
-		return log, err
-	}
+	return func(context.Context) ([]byte, error) { return readFile(path, statement.MaxEventLogSize) }
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -61,7 +62,7 @@ func TestExample(t *testing.T) {
 			t.Fatal(err)
 		}
 		full, def := c.Kind.(*authenticator.TPM), d.Kind.(*authenticator.TPM)
-		if full.Path != def.Path || full.PersistentEK != def.PersistentEK || d.Dir != "/var/lib/kubelet-authenticator" || c.Kubelet.ConfigFile != d.Kubelet.ConfigFile {
+		if full.Path != def.Path || full.PersistentEK != def.PersistentEK || d.Dir != "/var/lib/kubelet-authenticator" || !reflect.DeepEqual(c.Kubelet, d.Kubelet) {
 			t.Errorf("the example is not the default: %+v, %+v", full, def)
 		}
 	}

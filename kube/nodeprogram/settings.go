@@ -1,6 +1,7 @@
 package nodeprogram
 
 import (
+	"bytes"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -12,10 +13,10 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
+	"github.com/nodeattest/nodeattest/internal/safefile"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -32,6 +33,7 @@ type settings struct {
 
 	NodeName       string           `json:"nodeName"`
 	StateDir       string           `json:"stateDir"`
+	KeyDir         string           `json:"keyDir"`
 	Kubeconfig     string           `json:"kubeconfig"`
 	ClusterID      string           `json:"clusterID"`
 	SignerName     string           `json:"signerName"`
@@ -94,10 +96,14 @@ func defaultFlagFiles() []string {
 	return []string{
 		"/var/lib/kubelet/kubeadm-flags.env", "/etc/default/kubelet", "/etc/sysconfig/kubelet",
 		"/etc/systemd/system/kubelet.service", "/etc/systemd/system/kubelet.service.d/*.conf",
-		"/run/systemd/system/kubelet.service.d/*.conf",
+		"/run/systemd/system/kubelet.service", "/run/systemd/system/kubelet.service.d/*.conf",
+		"/usr/local/lib/systemd/system/kubelet.service", "/usr/local/lib/systemd/system/kubelet.service.d/*.conf",
 		"/usr/lib/systemd/system/kubelet.service", "/usr/lib/systemd/system/kubelet.service.d/*.conf",
 	}
 }
+
+// maxPassword bounds a file with a password, in bytes.
+const maxPassword = 1 << 10
 
 // parseSettings reads the file: every field must be known and have a value of the right type.
 func parseSettings(text []byte) (*settings, error) {
@@ -122,7 +128,7 @@ func unreadable(what string, err error) error {
 // kinds beside those in the box.
 func (s *settings) config(kinds []Kind) (authenticator.Config, error) {
 	c := authenticator.Config{
-		NodeName: s.NodeName, Dir: orDefault(s.StateDir, defaultState), ClusterID: s.ClusterID, SignerName: s.SignerName,
+		NodeName: s.NodeName, Dir: orDefault(s.StateDir, defaultState), KeyDir: s.KeyDir, ClusterID: s.ClusterID, SignerName: s.SignerName,
 		Lifetime: time.Duration(s.Lifetime), ProviderID: s.ProviderID, RecoverySigner: s.RecoverySigner,
 	}
 	if c.NodeName == "" { // as the kubelet names itself
@@ -130,13 +136,15 @@ func (s *settings) config(kinds []Kind) (authenticator.Config, error) {
 		if err != nil {
 			return c, err
 		}
-		c.NodeName = strings.ToLower(strings.TrimSpace(name))
+		if c.NodeName, err = nodeName(name); err != nil {
+			return c, err
+		}
 	}
 	if s.Serving != nil {
 		c.Serving = &authenticator.Serving{SignerName: s.Serving.SignerName, DNSNames: s.Serving.DNSNames, IPAddresses: s.Serving.IPAddresses}
 	}
 	kubeconfig := orDefault(s.Kubeconfig, defaultKubeconfig)
-	c.API = func() (*rest.Config, error) { return clientcmd.BuildConfigFromFlags("", kubeconfig) }
+	c.API = func() (*rest.Config, error) { return readKubeconfig(kubeconfig) }
 	c.Kubelet = authenticator.Kubelet{ConfigFile: defaultKubelet, ConfigDir: s.Kubelet.ConfigDir, FlagFiles: s.Kubelet.FlagFiles, Parent: true, Processes: true}
 	if s.Kubelet.Config != nil {
 		c.Kubelet.ConfigFile = *s.Kubelet.Config
@@ -155,6 +163,31 @@ func (s *settings) config(kinds []Kind) (authenticator.Config, error) {
 		return c, refusal.Config("recoverySigner", refusal.Quote(s.RecoverySigner), "none: recovery takes a key in a TPM, of which evidence of "+c.Kind.Provider()+" shows nothing")
 	}
 	return c, nil
+}
+
+// nodeName makes a node's name of the host's. Before a host has one of its own, it has one that
+// all hosts have: that is an error, after which systemd starts the program again.
+func nodeName(host string) (string, error) {
+	name := strings.ToLower(strings.TrimSpace(host))
+	switch first, _, _ := strings.Cut(name, "."); first {
+	case "", "(none)", "localhost", "localhost4", "localhost6":
+		return "", refusal.Config("nodeName", "none, and a host called "+refusal.Quote(host), "a host that has its name, or nodeName")
+	}
+	return name, nil
+}
+
+// readFile reads a file of at most so many bytes that nobody may be able to write to but root
+// and this process's user. It may be reached by a link.
+func readFile(path string, most int) ([]byte, error) {
+	target, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, err
+	}
+	text, err := safefile.Read(target, most, safefile.Trusted)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return text, nil
 }
 
 func orDefault(s, otherwise string) string {
@@ -259,11 +292,15 @@ func (t *tpmSettings) secrets(k *authenticator.TPM) error {
 		if p.path == "" {
 			continue
 		}
-		text, err := os.ReadFile(p.path)
+		text, err := safefile.Read(p.path, maxPassword, safefile.Private)
 		if err != nil {
-			return err
+			return fmt.Errorf("%s: %w", p.path, err)
 		}
-		*p.password = secret.New([]byte(strings.TrimSuffix(string(text), "\n")))
+		text = bytes.TrimSuffix(text, []byte("\n"))
+		if len(text) == 0 || bytes.HasSuffix(text, []byte("\r")) { // each try with a wrong one counts
+			return refusal.Config("password file "+p.path, "no password, or one before CR LF", "a password, and LF or nothing behind it")
+		}
+		*p.password = secret.New(text)
 	}
 	if t.EventLog == "" {
 		return nil
@@ -276,7 +313,7 @@ func (t *tpmSettings) secrets(k *authenticator.TPM) error {
 }
 
 func readCertificates(path string) ([]*x509.Certificate, error) {
-	text, err := os.ReadFile(filepath.Clean(path))
+	text, err := readFile(path, configfile.MaxSize)
 	if err != nil {
 		return nil, err
 	}

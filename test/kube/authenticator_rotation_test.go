@@ -75,7 +75,7 @@ func newRotation(t *testing.T, own bool) *rotation {
 func (r *rotation) run(t *testing.T) {
 	m := r.node
 	daemon := startAs(t, "daemon", m.program, m.dir, "--config", m.config, "daemon")
-	last := r.renewed(t)
+	last := r.renewed(t, 4*time.Minute)
 	for _, each := range r.deciders {
 		each.kill(t)
 	}
@@ -119,9 +119,9 @@ func (r *rotation) run(t *testing.T) {
 
 // renewed watches the certificates for some minutes, and counts the requests. It ends when
 // the client certificate is a new one, and returns that.
-func (r *rotation) renewed(t *testing.T) (last authenticator.CertificateStatus) {
+func (r *rotation) renewed(t *testing.T, watched time.Duration) (last authenticator.CertificateStatus) {
 	t.Helper()
-	m, watched := r.node, 4*time.Minute
+	m := r.node
 	if os.Getenv(longVar) != "" {
 		watched = 10 * time.Minute
 	}

@@ -8,15 +8,10 @@ import (
 	"syscall"
 )
 
-// tryLock locks an open file without waiting, either exclusively or shared with others that
-// only look.
-func tryLock(f *os.File, alone bool) error {
-	how := syscall.LOCK_SH
-	if alone {
-		how = syscall.LOCK_EX
-	}
+// tryLock locks an open file without waiting.
+func tryLock(f *os.File) error {
 	for {
-		err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		switch {
 		case errors.Is(err, syscall.EINTR):
 		case errors.Is(err, syscall.EWOULDBLOCK):

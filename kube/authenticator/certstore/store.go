@@ -37,10 +37,16 @@ const checkFile = safefile.CheckFile
 var ErrLocked = errors.New("the lock is held")
 
 // Store is a folder of certificates. It is safe for use by multiple goroutines and processes.
-type Store struct{ dir string }
+type Store struct {
+	dir  string
+	root *os.Root
+}
 
 // Open opens the folder. If it is missing, Open creates it with mode 0700; the folder above it
-// must exist. The check of the error is "file", or it is the file system's.
+// must exist. Nobody but this user and root may be able to write to it, or to put another one
+// in its place. What is read and written is always in the folder that was opened: once that is
+// removed, errors match io/fs.ErrNotExist. The check of the error is "file", or it is the file
+// system's.
 func Open(dir string) (*Store, error) {
 	if dir == "" {
 		return nil, refusal.Config("folder", "", "the path of one")
@@ -48,15 +54,19 @@ func Open(dir string) (*Store, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	if err := safefile.CheckDirectory(dir); err != nil {
+	if err := safefile.CheckWay(dir); err != nil {
 		return nil, err
 	}
-	return &Store{dir: dir}, nil
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &Store{dir, root}, nil
 }
 
 var errNotOpened = errors.New("certstore: a folder that Open did not open")
 
-func (s *Store) opened() bool { return s != nil && s.dir != "" }
+func (s *Store) opened() bool { return s != nil && s.root != nil }
 
 // Path is the path of the file with that name.
 func (s *Store) Path(name string) string { return filepath.Join(s.dir, name) }
@@ -77,7 +87,7 @@ func (s *Store) Read(name string, maxSize int) ([]byte, error) {
 	if !s.opened() {
 		return nil, errNotOpened
 	}
-	return safefile.Read(s.Path(name), maxSize, safefile.Private)
+	return safefile.ReadIn(s.root, name, maxSize, safefile.Private)
 }
 
 // The lock files. They stay, empty, when nobody holds them.
@@ -115,31 +125,38 @@ func (s *Store) TryLock() (*Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Lock{store: s, file: f}, nil
+	return &Lock{s, &held{f}}, nil
 }
 
 // Hold tells other processes, under a name, that this one is running. Until release is called
-// or the process ends, a second Hold of that name fails with [ErrLocked], and [Store.Held]
-// returns true.
-func (s *Store) Hold(name string) (release func() error, err error) {
-	f, err := s.hold(name + heldSuffix)
+// or the process ends, a second Hold of that name fails with [ErrLocked]. [Store.Held] returns
+// true for a minute after Hold and after each call of beat, by the computer's clock.
+func (s *Store) Hold(name string) (beat, release func() error, err error) {
+	name += heldSuffix
+	f, err := s.hold(name)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return f.Close, nil // the closure keeps f, and with it the lock, alive
+	beat = func() error {
+		now := time.Now()
+		return s.root.Chtimes(name, now, now)
+	}
+	return beat, func() error { // the closure keeps f, and with it the lock, alive
+		return errors.Join(s.root.Remove(name), f.Close())
+	}, beat()
 }
 
-// Held reports whether somebody holds the name now.
+// heldFor is how long a sign of life counts.
+const heldFor = time.Minute
+
+// Held reports whether somebody holds the name, and has shown so within a minute. It takes no
+// lock.
 func (s *Store) Held(name string) bool {
 	if !s.opened() {
 		return false
 	}
-	f, err := os.Open(s.Path(name + heldSuffix))
-	if err != nil {
-		return false
-	}
-	defer func() { _ = f.Close() }()
-	return errors.Is(tryLock(f, false), ErrLocked)
+	info, err := s.root.Stat(name + heldSuffix)
+	return err == nil && time.Since(info.ModTime()).Abs() < heldFor
 }
 
 // hold opens a file and locks it. The lock belongs to the open file: it ends with Close, with
@@ -148,18 +165,17 @@ func (s *Store) hold(name string) (*os.File, error) {
 	if !s.opened() {
 		return nil, errNotOpened
 	}
-	path := s.Path(name)
 	for {
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+		f, err := s.root.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
 		if err != nil {
 			return nil, err
 		}
-		if err := tryLock(f, true); err != nil {
+		if err := tryLock(f); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
 		// Somebody may have removed the file in the meantime. Then the lock is on a file that
 		// nobody else will find.
-		if named, err := os.Stat(path); err == nil {
+		if named, err := s.root.Stat(name); err == nil {
 			if held, err := f.Stat(); err == nil && os.SameFile(named, held) {
 				return f, nil
 			}
@@ -173,18 +189,32 @@ func (s *Store) hold(name string) (*os.File, error) {
 // Lock is the right to write into a [Store]. It is for one goroutine at a time.
 type Lock struct {
 	store *Store
-	file  *os.File // keeps the lock alive
+	held  *held
+}
+
+// held keeps a lock alive; it is nil once that is given up.
+type held struct{ file *os.File }
+
+// In is the same right for another folder, whose writers take the lock of this one. It ends
+// when this one ends.
+func (l *Lock) In(s *Store) *Lock {
+	if l == nil {
+		return nil
+	}
+	return &Lock{store: s, held: l.held}
 }
 
 // Unlock gives up the right to write. A second Unlock does nothing.
 func (l *Lock) Unlock() error {
-	if l == nil || l.file == nil {
+	if !l.has() {
 		return nil
 	}
-	f := l.file
-	l.file = nil
+	f := l.held.file
+	l.held.file = nil
 	return f.Close()
 }
+
+func (l *Lock) has() bool { return l != nil && l.held.file != nil && l.store.opened() }
 
 // WritePair replaces a pair. If it fails, on a full disk for example, the old pair stays.
 func (l *Lock) WritePair(name string, p *Pair) error {
@@ -197,19 +227,19 @@ func (l *Lock) WritePair(name string, p *Pair) error {
 // Write replaces another file of the folder, as WritePair does. It first removes what writers
 // that were killed have left behind under the same name.
 func (l *Lock) Write(name string, content []byte) error {
-	if l == nil || l.file == nil {
+	if !l.has() {
 		return errors.New("certstore: written without the lock")
 	}
 	l.sweep(name)
-	return safefile.Replace(l.store.Path(name), safefile.Content(content))
+	return safefile.ReplaceIn(l.store.root, name, safefile.Content(content))
 }
 
 // Remove removes a file, if it exists.
 func (l *Lock) Remove(name string) error {
-	if l == nil || l.file == nil {
+	if !l.has() {
 		return errors.New("certstore: removed without the lock")
 	}
-	if err := os.Remove(l.store.Path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := l.store.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
@@ -217,13 +247,13 @@ func (l *Lock) Remove(name string) error {
 
 // sweep removes unfinished files: whoever wrote them held the lock, and is no longer running.
 func (l *Lock) sweep(name string) {
-	entries, err := os.ReadDir(l.store.dir)
+	entries, err := fs.ReadDir(l.store.root.FS(), ".")
 	if err != nil {
 		return
 	}
 	for _, e := range entries {
 		if n := e.Name(); strings.HasPrefix(n, "."+name+".") && strings.HasSuffix(n, ".tmp") {
-			_ = os.Remove(l.store.Path(n)) // if not this time, then the next
+			_ = l.store.root.Remove(n) // if not this time, then the next
 		}
 	}
 }

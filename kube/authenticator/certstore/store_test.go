@@ -226,6 +226,11 @@ func TestOpen(t *testing.T) {
 	if _, err := Open(open); !errors.Is(err, checkFile) {
 		t.Errorf("a folder for everybody: got %v", err)
 	}
+	if runtime.GOOS != "windows" {
+		if _, err := Open(filepath.Join(open, "store")); !errors.Is(err, checkFile) {
+			t.Errorf("a folder in one for everybody: got %v", err)
+		}
+	}
 	s, err := Open(filepath.Join(dir, "store"))
 	if err != nil {
 		t.Fatal(err)
@@ -269,18 +274,124 @@ func TestLock(t *testing.T) {
 	if err := (<-waiting).Unlock(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestHold: who holds a name shows it until its release, or for a minute after the last sign
+// of life, and who looks does not disturb who comes.
+func TestHold(t *testing.T) {
+	s := open(t)
 	if s.Held("daemon") {
 		t.Error("held by nobody")
 	}
-	release, err := s.Hold("daemon")
+	beat, release, err := s.Hold("daemon")
 	if err != nil || !s.Held("daemon") || s.Held("other") {
 		t.Fatalf("not held: %v", err)
 	}
-	if _, err := s.Hold("daemon"); !errors.Is(err, ErrLocked) {
+	if _, _, err := s.Hold("daemon"); !errors.Is(err, ErrLocked) {
 		t.Errorf("held twice: got %v", err)
+	}
+	for _, away := range []time.Duration{-heldFor, 2 * heldFor, 30 * 24 * time.Hour} { // and clocks that were set
+		at := time.Now().Add(away)
+		if err := os.Chtimes(s.Path("daemon"+heldSuffix), at, at); err != nil || s.Held("daemon") {
+			t.Errorf("a sign of life %s from now counts, %v", away, err)
+		}
+	}
+	if _, _, err := s.Hold("daemon"); !errors.Is(err, ErrLocked) {
+		t.Errorf("held by two, where the first is silent: got %v", err)
+	}
+	if err := beat(); err != nil || !s.Held("daemon") {
+		t.Errorf("not held after another sign of life: %v", err)
 	}
 	if err := release(); err != nil || s.Held("daemon") {
 		t.Errorf("held after its release: %v", err)
+	}
+	var all sync.WaitGroup
+	done := make(chan struct{})
+	for range 2 {
+		all.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					_ = s.Held("daemon")
+				}
+			}
+		})
+	}
+	failed := 0
+	for range 500 {
+		_, release, err := s.Hold("daemon")
+		if err != nil {
+			failed++
+			continue
+		}
+		if err := release(); err != nil {
+			t.Error(err)
+		}
+	}
+	close(done)
+	all.Wait()
+	if failed != 0 {
+		t.Errorf("%d of 500 were told that another one holds the name", failed)
+	}
+}
+
+// TestRemovedFolder: once the folder is gone nothing is read or written, not even if another
+// one has its name.
+func TestRemovedFolder(t *testing.T) {
+	for name, instead := range map[string]func(dir string) error{
+		"nothing":        func(string) error { return nil },
+		"another folder": func(dir string) error { return os.Mkdir(dir, 0o700) },
+		"a link":         func(dir string) error { return os.Symlink(t.TempDir(), dir) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t)
+			beat, release, err := s.Hold("daemon")
+			if err := errors.Join(err, os.RemoveAll(s.dir), instead(s.dir)); err != nil {
+				t.Fatal(err)
+			}
+			_, locked := s.TryLock()
+			_, read := s.ReadPair("client.pem")
+			for what, err := range map[string]error{"TryLock": locked, "ReadPair": read, "beat": beat(), "release": release()} {
+				if !errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("%s: got %v", what, err)
+				}
+			}
+			if s.Held("daemon") {
+				t.Error("still held")
+			}
+			if entries, _ := os.ReadDir(s.dir); len(entries) != 0 {
+				t.Errorf("written into what has its name: %v", entries)
+			}
+			if again, err := Open(s.dir); err != nil {
+				t.Error(err)
+			} else if err := lock(t, again).WritePair("client.pem", pair(t, "node")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestLockOfTwo writes to a folder under the lock of another.
+func TestLockOfTwo(t *testing.T) {
+	s, keys := open(t), open(t)
+	l := lock(t, s)
+	in := l.In(keys)
+	if err := in.WritePair("client.pem", pair(t, "node")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := keys.ReadPair("client.pem"); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.ReadPair("client.pem"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it is in the other: %v", err)
+	}
+	if err := l.Unlock(); err != nil {
+		t.Error(err)
+	}
+	if in.Write("x", nil) == nil || l.In(nil).Write("x", nil) == nil || (*Lock)(nil).In(keys).Write("x", nil) == nil {
+		t.Error("written without the lock")
 	}
 }
 

@@ -1,0 +1,224 @@
+// Package apiclient speaks to an API server that is not trusted yet: one that may be somebody
+// else's, or stand behind a proxy or a balancer that is broken. It is what a node uses, for the
+// few calls that a node makes: client-go's clients, with bounds of its own around them.
+//
+//   - Only https, to a server whose certificate verifies; no redirects.
+//   - Answers are JSON without compression, of a bounded size and a bounded number of values. A
+//     watch that exceeds them ends.
+//   - A connection over HTTP/2 on which nothing arrives is pinged, and ends if no answer comes,
+//     as client-go's do.
+//   - Every connection ends with its Client.
+//   - No text that it returns, in an error or in a request's conditions, contains a credential
+//     that it uses, and errors are printable and bounded. Nothing that a server sends is logged.
+package apiclient
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"iter"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/watch"
+	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	certificatesclient "k8s.io/client-go/kubernetes/typed/certificates/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// CheckGone is the check that fails for a request that was deleted before it was decided.
+const CheckGone refusal.Check = "request-gone"
+
+// callLimit bounds one call other than a watch, and the time until a watch begins.
+const callLimit = 30 * time.Second
+
+// A Client makes calls with one credential. [Connect] makes it. It is safe for use by multiple
+// goroutines.
+type Client struct {
+	requests certificatesclient.CertificateSigningRequestInterface
+	reviews  authenticationclient.AuthenticationV1Interface
+	http     *http.Client
+	key      any // the certificate's, which ends with the client
+	cas      []*x509.Certificate
+	used     secrets
+
+	mu     sync.Mutex
+	closed bool
+	conns  []net.Conn
+	ca     *x509.Certificate
+}
+
+// Connect returns a client for the server and with the credential that c names, which [Load]
+// checks. certificate, if it is not nil, is the client certificate in place of c's, for a key
+// that has no PEM form; if the key is an [io.Closer], Close closes it, as does Connect if it
+// fails. Nothing is sent.
+func Connect(c *rest.Config, certificate *tls.Certificate) (_ *Client, err error) {
+	made := new(Client)
+	if certificate != nil {
+		made.key = certificate.PrivateKey
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, made.Close())
+		}
+	}()
+	if c, err = Load(c); err != nil {
+		return nil, err
+	}
+	made.used = secretsOf(c)
+	if made.cas, err = CAs(c); err != nil {
+		return nil, err
+	}
+	if made.http, err = made.transport(c, certificate); err != nil {
+		return nil, made.clean(err)
+	}
+	certificates, err := certificatesclient.NewForConfigAndClient(c, made.http)
+	if err != nil {
+		return nil, made.clean(err)
+	}
+	made.requests = certificates.CertificateSigningRequests()
+	if made.reviews, err = authenticationclient.NewForConfigAndClient(c, made.http); err != nil {
+		return nil, made.clean(err)
+	}
+	return made, nil
+}
+
+// quiet is a context in which client-go logs nothing of what a server sends.
+func quiet(ctx context.Context) context.Context { return logr.NewContext(ctx, logr.Discard()) }
+
+// call makes one call.
+func call[T any](ctx context.Context, c *Client, do func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(quiet(ctx), callLimit)
+	defer cancel()
+	got, err := do(ctx)
+	return got, c.clean(err)
+}
+
+// Create files a request. The name that the server makes for it is a DNS subdomain, or the
+// answer is refused.
+func (c *Client) Create(ctx context.Context, o *certificatesv1.CertificateSigningRequest) (*certificatesv1.CertificateSigningRequest, error) {
+	got, err := call(ctx, c, func(ctx context.Context) (*certificatesv1.CertificateSigningRequest, error) {
+		return c.requests.Create(ctx, o, metav1.CreateOptions{})
+	})
+	if err != nil {
+		return nil, err
+	}
+	if wrong := validation.IsDNS1123Subdomain(got.Name); len(wrong) != 0 {
+		return nil, &refusal.Error{Check: checkAnswer, Got: "a request with the name " + refusal.Quote(c.used.redact(got.Name)), Want: "a DNS subdomain"}
+	}
+	return c.shown(got), nil
+}
+
+// Get reads a request. The check of the error is [CheckGone] if there is none any more, or
+// another one of its name.
+func (c *Client) Get(ctx context.Context, o *certificatesv1.CertificateSigningRequest) (*certificatesv1.CertificateSigningRequest, error) {
+	got, err := call(ctx, c, func(ctx context.Context) (*certificatesv1.CertificateSigningRequest, error) {
+		return c.requests.Get(ctx, o.Name, metav1.GetOptions{})
+	})
+	switch {
+	case apierrors.IsNotFound(err), err == nil && (got.UID != o.UID || got.Name != o.Name):
+		return nil, c.gone(o)
+	case err != nil:
+		return nil, err
+	}
+	return c.shown(got), nil
+}
+
+// Watch returns the versions of a request after o, until the watch ends: after the server's
+// time, after an error, which is the last of the sequence, or at the bounds of an answer. The
+// check of the error is [CheckGone] if the request is deleted.
+func (c *Client) Watch(ctx context.Context, o *certificatesv1.CertificateSigningRequest) iter.Seq2[*certificatesv1.CertificateSigningRequest, error] {
+	return func(yield func(*certificatesv1.CertificateSigningRequest, error) bool) {
+		w, err := c.requests.Watch(quiet(ctx), metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", o.Name).String(), ResourceVersion: o.ResourceVersion})
+		if err != nil {
+			yield(nil, c.clean(err))
+			return
+		}
+		defer w.Stop()
+		for event := range w.ResultChan() {
+			got, ok := event.Object.(*certificatesv1.CertificateSigningRequest)
+			switch {
+			case event.Type == watch.Error:
+				yield(nil, c.clean(apierrors.FromObject(event.Object)))
+				return
+			case !ok || got.Name != o.Name:
+			case event.Type == watch.Deleted || got.UID != o.UID:
+				yield(nil, c.gone(o))
+				return
+			case !yield(c.shown(got), nil):
+				return
+			}
+		}
+	}
+}
+
+func (c *Client) gone(o *certificatesv1.CertificateSigningRequest) error {
+	return &refusal.Error{Check: CheckGone, Got: "no request " + c.used.redact(o.Name) + " any more", Want: "it to be decided"}
+}
+
+// shown takes credentials out of what people are shown of a request.
+func (c *Client) shown(o *certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequest {
+	for i := range o.Status.Conditions {
+		condition := &o.Status.Conditions[i]
+		condition.Reason, condition.Message = c.used.redact(condition.Reason), c.used.redact(condition.Message)
+	}
+	return o
+}
+
+// WhoAmI returns who the API server takes the credential's owner for (SelfSubjectReview).
+func (c *Client) WhoAmI(ctx context.Context) (*authenticationv1.UserInfo, error) {
+	got, err := call(ctx, c, func(ctx context.Context) (*authenticationv1.SelfSubjectReview, error) {
+		return c.reviews.SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &got.Status.UserInfo, nil
+}
+
+// CA returns the CA under which the server's certificate verified at the first call. If none
+// has been made, it makes one.
+func (c *Client) CA(ctx context.Context) (*x509.Certificate, error) {
+	if ca := c.verifiedBy(); ca != nil {
+		return ca, nil
+	}
+	_, err := call(ctx, c, func(ctx context.Context) ([]byte, error) {
+		return c.reviews.RESTClient().Get().AbsPath("/version").DoRaw(ctx)
+	})
+	if ca := c.verifiedBy(); ca != nil { // whatever the answer was
+		return ca, nil
+	}
+	return nil, err
+}
+
+// Close ends every connection, also one on which something is under way, and closes the key.
+func (c *Client) Close() error {
+	if c.http != nil {
+		utilnet.CloseIdleConnectionsFor(c.http.Transport) // in an orderly way
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.conns {
+		_ = conn.Close() // it may have ended
+	}
+	c.conns, c.closed = nil, true
+	if key, ok := c.key.(io.Closer); ok {
+		c.key = nil
+		return key.Close()
+	}
+	return nil
+}

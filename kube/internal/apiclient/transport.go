@@ -1,0 +1,151 @@
+package apiclient
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+const (
+	// maxAnswer bounds an answer, or all events of a watch, in bytes. A request is at most
+	// 64 KiB, and is sent in base64 twice over.
+	maxAnswer = 1 << 20
+	// maxValues bounds its elements and members, as which a few bytes can each take up more
+	// than a hundred in memory. A request has some dozens.
+	maxValues = 16 << 10
+	// maxHeaders bounds its headers, in bytes.
+	maxHeaders = 64 << 10
+)
+
+// checkAnswer: an answer that no API server gives: a redirect, or one that exceeds the bounds.
+const checkAnswer refusal.Check = "api-server-answer"
+
+// transport builds the HTTP client. rest.Config takes keys only in PEM, and client-go keeps the
+// transports that it makes; so the transport is built here, with the CA, the server name, the
+// proxy and the credential of the configuration.
+func (c *Client) transport(config *rest.Config, certificate *tls.Certificate) (*http.Client, error) {
+	t, err := rest.TLSConfigFor(config)
+	if err != nil {
+		return nil, err
+	}
+	if t == nil {
+		t = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	if certificate != nil {
+		t.Certificates, t.GetClientCertificate = []tls.Certificate{*certificate}, nil
+	}
+	proxy := config.Proxy
+	if proxy == nil {
+		proxy = http.ProxyFromEnvironment
+	}
+	own := utilnet.SetTransportDefaults(&http.Transport{ // with HTTP/2 and its pings
+		TLSClientConfig: t, Proxy: proxy, DialContext: c.dial, TLSHandshakeTimeout: callLimit, ResponseHeaderTimeout: callLimit,
+		DisableCompression: true, MaxResponseHeaderBytes: maxHeaders,
+	})
+	rt, err := rest.HTTPWrappersForConfig(config, &bounded{Transport: own, c: c})
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{Transport: rt, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return &refusal.Error{Check: checkAnswer, Got: "a redirect", Want: "an answer"}
+	}}, nil
+}
+
+// dial opens a connection, which Close ends.
+func (c *Client) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		_ = conn.Close() // nothing was sent
+		return nil, net.ErrClosed
+	}
+	c.conns = append(c.conns, conn)
+	return conn, nil
+}
+
+// bounded limits answers.
+type bounded struct {
+	*http.Transport
+	c *Client
+}
+
+func (b *bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := b.Transport.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	b.c.verified(answer.TLS)
+	if kind := answer.Header.Get("Content-Type"); kind != "" {
+		if media, _, err := mime.ParseMediaType(kind); err != nil || media != "application/json" {
+			answer.Header.Set("Content-Type", "text/plain") // so that nothing is decoded
+		}
+	}
+	answer.Body = &body{answer.Body, maxAnswer, maxValues}
+	return answer, nil
+}
+
+// body is an answer that fails where it exceeds the bounds.
+type body struct {
+	io.ReadCloser
+	bytes, values int
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	if b.bytes <= 0 || b.values <= 0 {
+		return 0, &refusal.Error{Check: checkAnswer, Got: "more", Want: "at most " + strconv.Itoa(maxAnswer) + " bytes and " + strconv.Itoa(maxValues) + " values"}
+	}
+	n, err := b.ReadCloser.Read(p[:min(len(p), b.bytes)])
+	b.bytes -= n
+	b.values -= bytes.Count(p[:n], []byte(","))
+	return n, err
+}
+
+// verified notes the CA of the first connection.
+func (c *Client) verified(state *tls.ConnectionState) {
+	if state == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ca == nil {
+		c.ca = nearest(state.VerifiedChains, c.cas)
+	}
+}
+
+func (c *Client) verifiedBy() *x509.Certificate {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ca
+}
+
+// nearest returns the CA at the end of the shortest chain and, if several are as short, the one
+// that stands first among cas.
+func nearest(chains [][]*x509.Certificate, cas []*x509.Certificate) *x509.Certificate {
+	var found *x509.Certificate
+	length, place := 0, 0
+	for _, chain := range chains {
+		ca := chain[len(chain)-1]
+		at := slices.IndexFunc(cas, ca.Equal)
+		if found == nil || len(chain) < length || len(chain) == length && at < place {
+			found, length, place = ca, len(chain), at
+		}
+	}
+	return found
+}

@@ -1,0 +1,77 @@
+package kubelet
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+)
+
+// Flags are a kubelet's flags that matter. If one is given twice, the last counts.
+type Flags struct {
+	// Bootstrap, Config and ConfigDir are the values of --bootstrap-kubeconfig, --config and
+	// --config-dir.
+	Bootstrap, Config, ConfigDir string
+	// Rotate is that of --rotate-certificates; nil if it is not given.
+	Rotate *bool
+	// Cut says that there are more arguments than are read.
+	Cut bool
+}
+
+// ReadFlags returns the flags in an environment file or a systemd unit. The file may be
+// missing. The check of the error is [CheckFile].
+func ReadFlags(path string) (*Flags, error) {
+	text, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return parseFlags(wordsOf(text)), nil
+}
+
+// parseFlags reads arguments as a kubelet does: a value follows an equals sign or is the next
+// argument, a switch may have a value or none, and an underscore in a name means a hyphen.
+func parseFlags(arguments []string) *Flags {
+	f := new(Flags)
+	into := map[string]*string{"bootstrap-kubeconfig": &f.Bootstrap, "config": &f.Config, "config-dir": &f.ConfigDir}
+	for n := 0; n < len(arguments) && arguments[n] != "--"; n++ {
+		name, value, has := strings.Cut(arguments[n], "=")
+		name, ok := strings.CutPrefix(name, "--")
+		if !ok {
+			continue
+		}
+		name = strings.ReplaceAll(name, "_", "-")
+		if name == "rotate-certificates" {
+			on, _ := strconv.ParseBool(value) // the kubelet refuses a value that is neither
+			on = on || !has
+			f.Rotate = &on
+		}
+		if into[name] == nil {
+			continue
+		}
+		if !has && n+1 < len(arguments) {
+			n++
+			value = arguments[n]
+		}
+		*into[name] = value
+	}
+	return f
+}
+
+// wordsOf returns the words of an environment file or a systemd unit, without comments and
+// quotes. The first word of a value is without the variable's name.
+func wordsOf(text []byte) []string {
+	var words []string
+	for line := range bytes.Lines(text) {
+		if line = bytes.TrimSpace(line); len(line) == 0 || line[0] == '#' || line[0] == ';' {
+			continue
+		}
+		for _, word := range strings.Fields(strings.NewReplacer(`"`, "", `'`, "").Replace(string(line))) {
+			if _, value, ok := strings.Cut(word, "=--"); ok && !strings.HasPrefix(word, "--") {
+				word = "--" + value
+			}
+			if word != "--" {
+				words = append(words, word)
+			}
+		}
+	}
+	return words
+}

@@ -1,0 +1,87 @@
+package kubelet
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// show writes flags for a comparison.
+func show(f *Flags) string {
+	rotate := ""
+	if f.Rotate != nil {
+		rotate = fmt.Sprint(" ", *f.Rotate)
+	}
+	return f.Bootstrap + rotate
+}
+
+// TestArguments reads arguments as the kubelet does.
+func TestArguments(t *testing.T) {
+	for line, want := range map[string]string{
+		"kubelet":                                                   "",
+		"kubelet --kubeconfig=/k":                                   "",
+		"kubelet --bootstrap-kubeconfig=/b":                         "/b",
+		"kubelet --bootstrap-kubeconfig /b":                         "/b",
+		"kubelet --bootstrap_kubeconfig=/b":                         "/b",
+		"kubelet --bootstrap-kubeconfig=":                           "",
+		"kubelet --bootstrap-kubeconfig=/b --bootstrap-kubeconfig=": "",
+		"kubelet --bootstrap-kubeconfig":                            "",
+		"kubelet -- --bootstrap-kubeconfig=/b":                      "",
+		"kubelet --rotate-certificates":                             " true",
+		"kubelet --rotate_certificates=true":                        " true",
+		"kubelet --rotate-certificates=false":                       " false",
+		"kubelet --rotate-certificates --rotate-certificates=false": " false",
+		"kubelet --rotate-server-certificates":                      "",
+	} {
+		t.Run(line, func(t *testing.T) {
+			if got := show(parseFlags(strings.Fields(line))); got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+// TestReadFlags reads environment files and units.
+func TestReadFlags(t *testing.T) {
+	for name, row := range map[string]struct{ text, want string }{
+		"kubeadm's unit":      {"[Service]\nEnvironment=\"KUBELET_KUBECONFIG_ARGS=--bootstrap-kubeconfig=/b --kubeconfig=/k\"\n", "/b"},
+		"in a comment":        {"# --bootstrap-kubeconfig=/b\n; --rotate-certificates\n", ""},
+		"an environment file": {"KUBELET_KUBEADM_ARGS=\"--v=2 --rotate-certificates\"\n", " true"},
+		"two in one line":     {"Environment=\"A=--v=2\" \"B=--rotate-certificates=false\"\n", " false"},
+		"with a space":        {"X='--bootstrap-kubeconfig /b'\n", "/b"},
+		"quoted":              {"X=--bootstrap-kubeconfig=\"/b\"\n", "/b"},
+		"empty":               {"X=\"--bootstrap-kubeconfig= --kubeconfig=/k\"\n", ""},
+		"on the next line":    {"ExecStart=/usr/bin/kubelet -- \\\n --kubeconfig=/k \\\n --bootstrap-kubeconfig=/b\n", "/b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "flags")
+			if err := os.WriteFile(path, []byte(row.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			f, err := ReadFlags(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := show(f); got != row.want {
+				t.Errorf("got %q, want %q", got, row.want)
+			}
+		})
+	}
+	if f, err := ReadFlags(filepath.Join(t.TempDir(), "none")); err != nil || show(f) != "" {
+		t.Errorf("no file: got %+v, %v", f, err)
+	}
+}
+
+func FuzzFlags(f *testing.F) {
+	f.Add("Environment=\"X=--bootstrap-kubeconfig=/b --rotate-certificates\"\n")
+	f.Add("--bootstrap_kubeconfig '/b'")
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, words := range [][]string{wordsOf([]byte(text)), strings.Fields(text)} {
+			if f := parseFlags(words); strings.Contains(f.Bootstrap, "\n") {
+				t.Errorf("got %+v", f)
+			}
+		}
+	})
+}
