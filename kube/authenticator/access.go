@@ -24,7 +24,8 @@ const checkCredential refusal.Check = "no-credential"
 
 // access is a credential for the API server.
 type access struct {
-	name string // for people
+	name string          // for people
+	pair *certstore.Pair // if it is a client certificate
 	open func(ctx context.Context) (*apiclient.Client, error)
 }
 
@@ -80,25 +81,27 @@ func (a *Authenticator) clusterID(ctx context.Context, c *rest.Config, api *apic
 // be used.
 func (a *Authenticator) accesses(bare, own *rest.Config, e attest.Prover, purpose csr.Purpose) []access {
 	var all []access
-	if p := a.load(ClientFile); p.Usable(a.c.Now()) {
-		all = append(all, access{"the client certificate", func(context.Context) (*apiclient.Client, error) {
-			c := rest.CopyConfig(bare)
-			c.CertData, c.KeyData = p.Chain, p.Key
-			return apiclient.Connect(c, nil)
-		}})
+	c, t, now := a.certificates(a.items[0], role{}), a.readState()[ClientFile], a.c.Now()
+	for _, p := range c.usable(t, now) {
+		name := "the client certificate"
+		if p != c.have {
+			name += " of before"
+		}
+		all = append(all, access{name, p, func(context.Context) (*apiclient.Client, error) { return asNode(bare, p) }})
 	}
 	if purpose != csr.PurposeClient {
 		return all
 	}
-	if p := a.load(recoveryFile); p.Usable(a.c.Now()) {
-		if keeper, ok := e.(keyKeeper); ok {
-			all = append(all, access{"the recovery certificate", func(ctx context.Context) (*apiclient.Client, error) {
+	for _, i := range a.items {
+		keeper, ok := e.(keyKeeper)
+		if p := a.inHand(i); ok && p != nil && i.purpose == csr.PurposeRecovery {
+			all = append(all, access{"the recovery certificate", nil, func(ctx context.Context) (*apiclient.Client, error) {
 				return sealedClient(ctx, bare, keeper, p)
 			}})
 		}
 	}
 	if hasCredential(own) {
-		all = append(all, access{"the bootstrap credential", func(context.Context) (*apiclient.Client, error) {
+		all = append(all, access{"the bootstrap credential", nil, func(context.Context) (*apiclient.Client, error) {
 			return apiclient.Connect(own, nil)
 		}})
 	}

@@ -1,6 +1,7 @@
 package authenticator
 
 import (
+	"crypto/rand"
 	"errors"
 	"io"
 	"log/slog"
@@ -82,6 +83,9 @@ type Serving struct {
 const (
 	// ClientFile holds the client certificate and its key.
 	ClientFile = "client.pem"
+	// previousFile holds the client certificate before it, for when the API server does not know
+	// the new one.
+	previousFile = "client.previous.pem"
 	// ServingFile holds the serving certificate and its key.
 	ServingFile = "serving.pem"
 	// recoveryFile holds the recovery certificate and the file of its key.
@@ -100,16 +104,22 @@ type Authenticator struct {
 	store *certstore.Store // Dir
 	keys  *certstore.Store // KeyDir
 	items []*item
+	id    string   // of this process
 	said  sync.Map // what was wrong with a file, by file name, so that it is logged once
+
+	mu     sync.Mutex
+	memory state // what this process has noted
 }
 
 // item is a certificate that is kept.
 type item struct {
-	file    string
-	purpose csr.Purpose
-	signer  string
-	seconds int32
-	options csr.CreateOptions
+	file     string
+	previous string           // the file of the one before it, if that is kept
+	store    *certstore.Store // where they are
+	purpose  csr.Purpose
+	signer   string
+	seconds  int32
+	options  csr.CreateOptions
 }
 
 // New checks the configuration and opens the folder. It queries neither the machine nor the
@@ -143,7 +153,7 @@ func New(config Config) (*Authenticator, error) {
 	if config.SignerName == "" {
 		config.SignerName = csr.SignerKubeAPIServerClientKubelet
 	}
-	a := &Authenticator{c: config}
+	a := &Authenticator{c: config, id: rand.Text(), memory: state{}}
 	if err := a.setItems(); err != nil {
 		return nil, err
 	}
@@ -154,6 +164,11 @@ func New(config Config) (*Authenticator, error) {
 	if a.keys = a.store; config.KeyDir != "" && config.KeyDir != config.Dir {
 		if a.keys, err = certstore.Open(config.KeyDir); err != nil {
 			return nil, err
+		}
+	}
+	for _, i := range a.items {
+		if i.store = a.keys; i.purpose == csr.PurposeRecovery { // whose key is of no use elsewhere
+			i.store = a.store
 		}
 	}
 	return a, nil
@@ -167,7 +182,7 @@ func (a *Authenticator) made() bool { return a != nil && a.store != nil }
 func (a *Authenticator) setItems() error {
 	c := &a.c
 	seconds := int32(c.Lifetime / time.Second) //nolint:gosec // bounded by New
-	a.items = []*item{{file: ClientFile, purpose: csr.PurposeClient, signer: c.SignerName, seconds: seconds, options: csr.CreateOptions{ProviderID: c.ProviderID}}}
+	a.items = []*item{{file: ClientFile, previous: previousFile, purpose: csr.PurposeClient, signer: c.SignerName, seconds: seconds, options: csr.CreateOptions{ProviderID: c.ProviderID}}}
 	if s := c.Serving; s != nil {
 		serving := *s
 		c.Serving, c.Kubelet.serving = &serving, true

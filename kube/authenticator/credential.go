@@ -1,6 +1,7 @@
 package authenticator
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,13 +23,9 @@ const (
 	maxWaitWithout = time.Minute
 
 	waitMargin = 750 * time.Millisecond // for what comes before and after
-)
 
-const (
 	// askAgain is how soon client-go comes back when another process is renewing.
 	askAgain = 10 * time.Second
-	// lookPause is how often a waiter checks whether another process has stored a certificate.
-	lookPause = 100 * time.Millisecond
 )
 
 // Credential returns what an exec credential plugin prints: the stored certificate with its
@@ -37,9 +34,10 @@ const (
 // fails, even though the certificate still works. So a certificate that works is always
 // returned.
 //
-// Until the time of renewal, this takes one read of one file. From then on Credential renews
-// the certificate itself, unless a daemon does ([Authenticator.Run]) or another process is
-// already doing so. It waits for the renewal for at most 8 seconds, and returns the previous
+// The API server is asked whether a certificate works that is older than some minutes, as client-go
+// comes back before expirationTimestamp after it was refused. From the time of renewal on, and if
+// the API server knows nobody by the certificate, Credential renews it itself, unless a daemon does
+// ([Authenticator.Run]) or another process is already doing so. It waits for the renewal for at most 8 seconds, and returns the previous
 // certificate if the renewal fails. If no stored certificate works, it waits for a new one for
 // up to a minute, trying as often as the pauses between attempts allow; if it returns
 // an error, that says how the last attempt ended.
@@ -50,116 +48,50 @@ func (a *Authenticator) Credential(ctx context.Context) (*clientauthenticationv1
 	if !a.made() {
 		return nil, errNotMade
 	}
-	began := time.Now()
-	p, now := a.load(ClientFile), a.c.Now()
+	began, limit := time.Now(), maxWaitWithout
+	client := a.next(a.items[0], role{})
+	if client.use != nil {
+		limit = maxWait
+	}
 	if err := a.c.Kubelet.Check(); err != nil {
-		if errors.Is(err, checkKubelet) || !p.Usable(now) {
+		if errors.Is(err, checkKubelet) || client.use == nil {
 			return nil, err
 		}
 		a.c.Log.Warn("the kubelet's configuration is not known", "why", err.Error())
 	}
-	switch {
-	case p.Usable(now) && now.Before(p.Renew):
-		return credential(p, p.Renew), nil
-	case p.Usable(now):
-		ctx, cancel := context.WithDeadline(ctx, began.Add(maxWait-waitMargin))
-		defer cancel()
-		return a.renewedCredential(ctx, p), nil
-	}
-	ctx, cancel := context.WithDeadline(ctx, began.Add(maxWaitWithout-waitMargin))
+	ctx, cancel := context.WithDeadline(ctx, began.Add(limit-waitMargin))
 	defer cancel()
-	p, err := a.firstPair(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return credential(p, p.Renew), nil
-}
-
-// renewedCredential renews a certificate that still works, unless somebody else is doing so.
-func (a *Authenticator) renewedCredential(ctx context.Context, p *certstore.Pair) *clientauthenticationv1.ExecCredential {
-	old := func(again time.Time) *clientauthenticationv1.ExecCredential {
-		soonest := a.c.Now().Add(time.Second) // client-go would run the plugin for every request
-		if again.Before(soonest) {
-			again = soonest
-		}
-		if again.After(p.Leaf.NotAfter) {
-			again = p.Leaf.NotAfter
-		}
-		return credential(p, again)
-	}
-	if a.store.Held(daemonName) {
-		return old(a.c.Now().Add(askAgain))
-	}
-	l, err := a.store.TryLock()
-	if err != nil {
-		if !errors.Is(err, certstore.ErrLocked) {
-			a.c.Log.Error("no lock on the folder", "why", err.Error())
-		}
-		return old(a.c.Now().Add(askAgain))
-	}
-	if newer := a.load(ClientFile); newer.Usable(a.c.Now()) && a.c.Now().Before(newer.Renew) {
-		_ = l.Unlock() // nothing was written
-		return credential(newer, newer.Renew)
-	}
-	if next := a.readState()[ClientFile].Next; a.c.Now().Before(next) {
-		_ = l.Unlock() // nothing was written
-		return old(next)
-	}
-	newer, err := a.attempt(ctx, l, a.items[0])
-	if newer != nil { // even one that could not be stored
-		return credential(newer, newer.Renew)
-	}
-	a.c.Log.Warn("the certificate of before stays", "until", p.Leaf.NotAfter, "why", err.Error())
-	return old(a.readState()[ClientFile].Next)
-}
-
-// firstPair waits for a certificate that works: its own or another process's.
-func (a *Authenticator) firstPair(ctx context.Context) (*certstore.Pair, error) {
 	var last error
-	failed := func() error {
-		if last == nil {
-			if t := a.readState()[ClientFile]; t.Error != "" {
-				last = errors.New(t.Error)
-			} else {
-				last = ctx.Err()
-			}
+	err := a.loop(ctx, role{plugin: true}, func(s step, failed error) bool {
+		if client = s; failed != nil && (last == nil || ctx.Err() == nil) { // an error that only says that time ran out says less
+			last = failed
 		}
-		return fmt.Errorf("authenticator: no certificate yet, and the next attempt is at %s: %w", a.readState()[ClientFile].Next.Format(time.RFC3339), last)
+		return s.use != nil
+	})
+	if client.use != nil {
+		return credential(client.use, a.again(client)), nil
 	}
-	ticker := time.NewTicker(lookPause)
-	defer ticker.Stop()
-	for {
-		if p := a.load(ClientFile); p.Usable(a.c.Now()) {
-			return p, nil
-		}
-		if !a.c.Now().Before(a.readState()[ClientFile].Next) {
-			switch l, err := a.store.TryLock(); {
-			case err == nil:
-				p, err := a.attemptFirst(ctx, l)
-				if p != nil {
-					return p, nil
-				}
-				if last == nil || ctx.Err() == nil { // an error that only says that time ran out says less
-					last = err
-				}
-			case !errors.Is(err, certstore.ErrLocked):
-				return nil, err
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return nil, failed()
-		case <-ticker.C:
-		}
+	t := a.readState()[ClientFile]
+	if last == nil && t.Error != "" {
+		last = errors.New(t.Error)
 	}
+	return nil, fmt.Errorf("authenticator: no certificate yet, and the next attempt is at %s: %w", t.Next.Format(time.RFC3339), cmp.Or(last, err))
 }
 
-// attemptFirst makes an attempt under a lock that was acquired a moment after the last look.
-func (a *Authenticator) attemptFirst(ctx context.Context, l *certstore.Lock) (*certstore.Pair, error) {
-	if p := a.load(ClientFile); p.Usable(a.c.Now()) {
-		return p, l.Unlock()
+// again is when client-go is to come back: not at once, as it would run the plugin for every
+// request, and not after the certificate has ended.
+func (a *Authenticator) again(s step) time.Time {
+	now, at := a.c.Now(), s.at
+	if s.do == renew { // somebody else does so
+		at = now.Add(askAgain)
 	}
-	return a.attempt(ctx, l, a.items[0])
+	if soonest := now.Add(time.Second); at.Before(soonest) {
+		at = soonest
+	}
+	if end := s.use.Leaf.NotAfter; at.After(end) {
+		at = end
+	}
+	return at
 }
 
 func credential(p *certstore.Pair, again time.Time) *clientauthenticationv1.ExecCredential {

@@ -51,8 +51,8 @@ func TestCredential(t *testing.T) {
 	if in := time.Until(c.Status.ExpirationTimestamp.Time); in < left*64/100 || in > left*81/100 {
 		t.Errorf("it asks again in %s of %s, want the time of renewal", in, left)
 	}
-	if f.calls("create "+csr.BootstrapUserPrefix) != 2 || f.calls("watch") != 2 || len(f.log) != 4 {
-		t.Errorf("calls %q, want two creates and two watches", f.log)
+	if f.calls("create "+csr.BootstrapUserPrefix) != 2 || f.calls("watch") != 2 || f.calls("review "+csr.NodeUserPrefix+testNode) != 1 || len(f.log) != 5 {
+		t.Errorf("calls %q, want two creates and two watches, and a review", f.log)
 	}
 	for range 3 {
 		next, err := again(t, a).Credential(t.Context())
@@ -61,10 +61,10 @@ func TestCredential(t *testing.T) {
 			t.Error("another credential")
 		}
 	}
-	if kind.opened.Load() != 1 || len(f.log) != 4 {
+	if kind.opened.Load() != 1 || len(f.log) != 5 {
 		t.Errorf("the machine was asked %d times, and the server %d", kind.opened.Load(), len(f.log))
 	}
-	if s := a.readState()[ClientFile]; s.Failures != 0 || s.Error != "" || !s.Next.IsZero() || s.Last.IsZero() {
+	if s := a.readState()[ClientFile]; s.Failures != 0 || s.Error != "" || s.Next.Sub(s.Last) < firstPause || s.Last.IsZero() {
 		t.Errorf("state %+v", s)
 	}
 }
@@ -99,17 +99,17 @@ func TestOneFlight(t *testing.T) {
 // old makes the stored certificate one that is to be renewed.
 func old(t *testing.T, a *Authenticator) *certstore.Pair {
 	t.Helper()
-	p := *a.load(ClientFile)
+	p := *a.stored(ClientFile)
 	p.Received = a.c.Now().Add(-time.Minute).UTC().Truncate(time.Second)
 	p.Renew = p.Received.Add(30 * time.Second)
 	l, err := a.store.Lock(t.Context())
 	if err == nil {
-		err = errors.Join(l.WritePair(ClientFile, &p), l.Unlock())
+		err = errors.Join(l.WritePair(ClientFile, &p), a.note(l, ClientFile, func(t *attempts, _ time.Time) { *t = attempts{} }), l.Unlock())
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return a.load(ClientFile)
+	return a.stored(ClientFile)
 }
 
 // joined makes a node that has a certificate to be renewed.
@@ -127,7 +127,7 @@ func joined(t *testing.T, f *fakeAPI, change func(*Config)) (*Authenticator, *do
 func TestRenewal(t *testing.T) {
 	f := newFakeAPI(t)
 	a, _ := joined(t, f, nil)
-	before := a.load(ClientFile)
+	before := a.stored(ClientFile)
 	c, err := a.Credential(t.Context())
 	checkIsCredential(t, c, err)
 	if c.Status.ClientKeyData == string(before.Key) || f.calls("create "+csr.NodeUserPrefix+testNode) != 2 {
@@ -173,7 +173,7 @@ func TestRenewalFails(t *testing.T) {
 			f := newFakeAPI(t)
 			began := time.Now()
 			a, kind := joined(t, f, func(c *Config) { c.Now = func() time.Time { return began } }) // so no pause ends
-			before := a.load(ClientFile)
+			before := a.stored(ClientFile)
 			if undo := breaks(f, kind, a); undo != nil {
 				defer undo()
 			}
@@ -232,7 +232,7 @@ func TestWithout(t *testing.T) {
 			var a *Authenticator
 			a, kind := newNode(t, f, func(c *Config) {
 				c.Now = func() time.Time { // which stands still, so that no pause ends
-					if a != nil && a.readState()[ClientFile].failed() {
+					if a != nil && a.onDisk(ClientFile).failed() {
 						cancel()
 					}
 					return began
@@ -366,7 +366,7 @@ func TestRequests(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			_, err = a.attempt(ctx, l, a.items[0])
+			_, err = a.attempt(ctx, l, a.items[0], role{plugin: true})
 			if !errors.Is(err, c.want) || err != nil && !strings.Contains(err.Error(), c.text) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
@@ -392,7 +392,7 @@ func TestFullDiskCredential(t *testing.T) {
 	breakDisk(a)
 	c, err := a.Credential(t.Context())
 	checkIsCredential(t, c, err)
-	if a.load(ClientFile) != nil {
+	if a.stored(ClientFile) != nil {
 		t.Error("it is stored")
 	}
 
@@ -440,7 +440,7 @@ func TestDamaged(t *testing.T) {
 		})
 	}
 	other, _ := newNode(t, f, func(c *Config) { c.Dir, c.NodeName = a.c.Dir, "node-2" })
-	if other.load(ClientFile) != nil {
+	if other.stored(ClientFile) != nil {
 		t.Error("another node's certificate is used")
 	}
 }
@@ -486,7 +486,7 @@ func TestConfig(t *testing.T) {
 					return r, err
 				}
 			})
-			if _, err := a.get(t.Context(), a.items[0]); !errors.Is(err, refusal.CheckConfig) {
+			if _, err := a.get(t.Context(), a.items[0], role{plugin: true}); !errors.Is(err, refusal.CheckConfig) {
 				t.Errorf("%s: got %v", name, err)
 			}
 		})

@@ -56,7 +56,7 @@ func TestDaemon(t *testing.T) {
 	var a *Authenticator
 	a, kind := newNode(t, f, func(c *Config) {
 		c.Ready = func() {
-			first = a.load(ClientFile).Key
+			first = a.stored(ClientFile).Key
 			close(ready)
 		}
 		c.Log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{ReplaceAttr: renewalOfTwo}))
@@ -72,10 +72,10 @@ func TestDaemon(t *testing.T) {
 	eventually(t, "three certificates", func() bool {
 		c, err := again(t, a).Credential(t.Context())
 		checkIsCredential(t, c, err)
-		return f.calls("create") == 6 && a.load(ClientFile).Renew.After(f.now())
+		return f.calls("create") == 6 && a.stored(ClientFile).Renew.After(f.now())
 	})
 	stop()
-	if n := kind.opened.Load(); f.calls("create") != 6 || n != 3 || bytes.Equal(a.load(ClientFile).Key, first) {
+	if n := kind.opened.Load(); f.calls("create") != 6 || n != 3 || bytes.Equal(a.stored(ClientFile).Key, first) {
 		t.Errorf("%d requests in %d attempts for three certificates", f.calls("create"), n)
 	}
 	if f.calls("create "+csr.BootstrapUserPrefix) != 2 {
@@ -93,7 +93,7 @@ func TestRecovery(t *testing.T) {
 	run(t, a)
 	eventually(t, "the certificates", func() bool { s := a.Status(); return s.Usable && s.Recoverable })
 	f.set(func() { f.down, f.noToken = true, true })
-	before, recovered := a.load(ClientFile), f.calls("create "+csr.RecoveryUserPrefix)
+	before, recovered := a.stored(ClientFile), f.calls("create "+csr.RecoveryUserPrefix)
 	f.move(before.Renew)
 	eventually(t, "a failure", func() bool { return a.readState()[ClientFile].failed() })
 	c, err := again(t, a).Credential(t.Context())
@@ -133,7 +133,7 @@ func giveRecovery(t *testing.T, f *fakeAPI, a *Authenticator) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := certstore.NewSealedPair(chain, file, key.Public(), f.now(), renewal)
+	p, err := certstore.NewSealedPair(chain, file, key.Public(), f.now(), a.items[len(a.items)-1].renewal)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func TestServing(t *testing.T) {
 	f := newFakeAPI(t)
 	a, _ := newNode(t, f, func(c *Config) { c.Serving = &Serving{DNSNames: []string{testNode}} })
 	run(t, a)
-	eventually(t, "a serving certificate", func() bool { return a.load(ServingFile) != nil })
+	eventually(t, "a serving certificate", func() bool { return a.stored(ServingFile) != nil })
 	pair, err := tls.LoadX509KeyPair(filepath.Join(a.c.Dir, ServingFile), filepath.Join(a.c.Dir, ServingFile))
 	if err != nil || pair.Leaf.VerifyHostname(testNode) != nil {
 		t.Errorf("got %v, %v", pair.Leaf, err)
@@ -265,7 +265,7 @@ func TestPause(t *testing.T) {
 	now := time.Now()
 	for skew, most := range map[time.Duration]time.Duration{0: 48 * time.Minute, -3 * time.Hour: 52 * time.Minute, 30 * time.Minute: 24 * time.Minute} {
 		leaf := &x509.Certificate{NotBefore: now.Add(-5 * time.Minute), NotAfter: now.Add(time.Hour)}
-		if in := renewal(now.Add(skew), leaf).Sub(now.Add(skew)); in > most || in < most*8/10 {
+		if in := new(item).renewal(now.Add(skew), leaf).Sub(now.Add(skew)); in > most || in < most*8/10 {
 			t.Errorf("a clock that is off by %s: renewed after %s", skew, in)
 		}
 	}

@@ -26,6 +26,7 @@ import (
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -35,6 +36,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/document"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 )
 
 const (
@@ -191,7 +193,10 @@ func (f *fakeAPI) user(r *http.Request) (name string, groups []string) {
 	return "", nil
 }
 
-const requestsPath = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+const (
+	requestsPath = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+	reviewsPath  = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+)
 
 func (f *fakeAPI) serve(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
@@ -204,6 +209,8 @@ func (f *fakeAPI) serve(w http.ResponseWriter, r *http.Request) {
 		verb = "watch"
 	case r.URL.Path == requestsPath && r.Method == http.MethodGet:
 		verb = "list"
+	case r.URL.Path == reviewsPath:
+		verb = "review"
 	}
 	f.log = append(f.log, verb+" "+user)
 	switch {
@@ -211,6 +218,9 @@ func (f *fakeAPI) serve(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
 	case user == "":
 		fail(w, http.StatusUnauthorized, metav1.StatusReasonUnauthorized)
+	case r.URL.Path == reviewsPath:
+		answer(w, http.StatusCreated, &authenticationv1.SelfSubjectReview{TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "SelfSubjectReview"},
+			Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: user, Groups: groups}}})
 	case verb == "create":
 		f.create(w, r, user, groups)
 	case verb == "watch":
@@ -435,7 +445,7 @@ var _ crypto.Signer = kept{}
 func newNode(t testing.TB, f *fakeAPI, change func(*Config)) (*Authenticator, *documents) {
 	t.Helper()
 	kind := &documents{f: f, machine: attesttest.MachineOne}
-	c := Config{NodeName: testNode, Dir: t.TempDir(), API: f.config, Kind: kind, Now: f.now, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	c := Config{NodeName: testNode, Dir: t.TempDir(), API: f.config, Kind: kind, Lifetime: time.Hour, Now: f.now, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
 	if change != nil {
 		change(&c)
 	}
@@ -444,6 +454,22 @@ func newNode(t testing.TB, f *fakeAPI, change func(*Config)) (*Authenticator, *d
 		t.Fatal(err)
 	}
 	return a, kind
+}
+
+// stored is what is stored and of use.
+func (a *Authenticator) stored(file string) *certstore.Pair {
+	for _, i := range a.items {
+		if file == i.file || file == i.previous {
+			return a.load(i, file)
+		}
+	}
+	return nil
+}
+
+// onDisk is what is noted there about one certificate.
+func (a *Authenticator) onDisk(file string) attempts {
+	text, _ := a.store.Read(stateFile, maxStateSize)
+	return parseState(text)[file]
 }
 
 // again is the same node in another process.

@@ -1,6 +1,7 @@
 package authenticator
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -11,6 +12,7 @@ import (
 	"io/fs"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -21,18 +23,20 @@ import (
 
 // load reads a stored pair; nil means that there is none for this node and this purpose. A
 // file that cannot be used counts as none, and is logged.
-func (a *Authenticator) load(file string) *certstore.Pair {
-	p, err := a.store.ReadPair(file)
+func (a *Authenticator) load(i *item, file string) *certstore.Pair {
+	if file == "" {
+		return nil
+	}
+	p, err := i.store.ReadPair(file)
+	if errors.Is(err, fs.ErrNotExist) && i.store != a.store {
+		p, err = a.store.ReadPair(file) // from before there was a folder of keys
+	}
 	if err == nil {
-		for _, i := range a.items {
-			if i.file == file {
-				err = a.checkCertificate(i, p.Leaf)
-			}
-		}
+		err = cmp.Or(a.checkCertificate(i, p.Leaf), checkUse(i, p.Leaf))
 	}
 	if err != nil {
 		if before, _ := a.said.Swap(file, err.Error()); !errors.Is(err, fs.ErrNotExist) && before != err.Error() {
-			a.c.Log.Warn("a stored certificate is of no use", "file", a.store.Path(file), "why", err.Error())
+			a.c.Log.Warn("a stored certificate is of no use", "file", i.store.Path(file), "why", err.Error())
 		}
 		return nil
 	}
@@ -47,42 +51,48 @@ const graceAfterEnd = 200 * time.Millisecond
 //
 // A TPM command cannot be interrupted. If ctx ends first, attempt returns; the work it has
 // started then ends by itself, and releases the lock, at most one command later.
-func (a *Authenticator) attempt(ctx context.Context, l *certstore.Lock, i *item) (*certstore.Pair, error) {
+func (a *Authenticator) attempt(ctx context.Context, l *certstore.Lock, i *item, as role) (*certstore.Pair, error) {
 	type outcome struct {
 		pair *certstore.Pair
 		err  error
 	}
 	done := make(chan outcome, 1)
 	go func() {
-		p, err := a.attemptNow(ctx, l, i)
+		p, err := a.attemptNow(ctx, l, i, as)
 		done <- outcome{p, errors.Join(err, l.Unlock())}
 	}()
-	select {
-	case o := <-done:
-		return o.pair, o.err
-	case <-ctx.Done():
-	}
-	select { // it may have ended at the same time as ctx
-	case o := <-done:
-		return o.pair, o.err
-	case <-time.After(graceAfterEnd):
-		return nil, fmt.Errorf("%s: %w", i.purpose, ctx.Err())
+	alive := time.NewTicker(lastLook)
+	defer alive.Stop()
+	for {
+		select {
+		case o := <-done:
+			return o.pair, o.err
+		case <-alive.C:
+			_ = as.showLife()
+			continue
+		case <-ctx.Done():
+		}
+		select { // it may have ended at the same time as ctx
+		case o := <-done:
+			return o.pair, o.err
+		case <-time.After(graceAfterEnd):
+			return nil, fmt.Errorf("%s: %w", i.purpose, ctx.Err())
+		}
 	}
 }
 
 // attemptNow is attempt without the time limit. It records how the attempt ended.
-func (a *Authenticator) attemptNow(ctx context.Context, l *certstore.Lock, i *item) (*certstore.Pair, error) {
-	noted := a.begin(l, i)
-	if noted != nil {
-		a.c.Log.Error("the state cannot be written", "file", a.store.Path(stateFile), "why", noted.Error())
-		if i.purpose != csr.PurposeClient || a.load(ClientFile).Usable(a.c.Now()) {
-			return nil, noted // there is time until it can be written; until then each attempt would be lost
+func (a *Authenticator) attemptNow(ctx context.Context, l *certstore.Lock, i *item, as role) (*certstore.Pair, error) {
+	if err := a.begin(l, i); err != nil {
+		a.c.Log.Error("the state cannot be written", "file", a.store.Path(stateFile), "why", err.Error())
+		if !as.plugin || a.next(i, as).use != nil {
+			return nil, errors.Join(err, a.end(nil, i, "", err)) // until it can be written, each attempt would be lost
 		}
 	}
-	began := a.c.Now()
-	p, err := a.get(ctx, i)
+	began, password := a.c.Now(), a.password()
+	p, err := a.get(ctx, i, as)
 	if err == nil {
-		err = l.WritePair(i.file, p)
+		err = a.install(l, i, p)
 	}
 	took := a.c.Now().Sub(began)
 	if err != nil {
@@ -91,16 +101,35 @@ func (a *Authenticator) attemptNow(ctx context.Context, l *certstore.Lock, i *it
 		a.c.Log.Info("a certificate", "purpose", i.purpose.String(), "signer", i.signer, "took", took.String(),
 			"credential", csr.CredentialID(p.Leaf), "until", p.Leaf.NotAfter, "renew", p.Renew)
 	}
-	if noted == nil {
-		if ended := a.end(l, i, err); ended != nil {
-			a.c.Log.Error("the state cannot be written", "file", a.store.Path(stateFile), "why", ended.Error())
-		}
-	}
+	_ = a.end(l, i, password, err) // if not on disk, then in memory
 	return p, err
 }
 
-// get attests, and returns the new certificate with its key.
-func (a *Authenticator) get(ctx context.Context, i *item) (_ *certstore.Pair, err error) {
+// install stores a certificate that works, and keeps the client certificate that worked before.
+func (a *Authenticator) install(l *certstore.Lock, i *item, p *certstore.Pair) error {
+	in := l.In(i.store)
+	if before := a.inHand(i); before != nil && i.previous != "" {
+		if err := in.WritePair(i.previous, before); err != nil {
+			return err
+		}
+	}
+	if err := in.WritePair(i.file, p); err != nil || i.store == a.store {
+		return err
+	}
+	return errors.Join(l.Remove(i.file), l.Remove(previousFile))
+}
+
+// inHand is the certificate that works as far as is known, or nil.
+func (a *Authenticator) inHand(i *item) *certstore.Pair {
+	t := a.readState()[i.file]
+	if all := a.certificates(i, role{}).usable(t, a.c.Now()); len(all) != 0 && !t.refused(all[0]) {
+		return all[0]
+	}
+	return nil
+}
+
+// get attests, and returns the new certificate with its key, if it works.
+func (a *Authenticator) get(ctx context.Context, i *item, as role) (_ *certstore.Pair, err error) {
 	bare, own, err := a.connection()
 	if err != nil {
 		return nil, err
@@ -127,9 +156,14 @@ func (a *Authenticator) get(ctx context.Context, i *item) (_ *certstore.Pair, er
 	for _, way := range all {
 		p, err := a.getAs(ctx, i, way, evidence, attester, bare)
 		if err == nil {
+			if err := a.accept(ctx, i, as, p, bare, evidence); err != nil {
+				return nil, err
+			}
 			return p, nil
 		}
-		err = fmt.Errorf("as %s: %w", way.name, err)
+		if err = fmt.Errorf("as %s: %w", way.name, err); way.pair != nil && apierrors.IsUnauthorized(err) {
+			_ = a.refuse(nil, way.pair) // and on disk when the attempt ends
+		}
 		if !noAccess(err) && !errors.Is(err, errNoKey) {
 			return nil, err
 		}
@@ -171,11 +205,7 @@ func (a *Authenticator) getAs(ctx context.Context, i *item, way access, evidence
 	if err != nil {
 		return nil, err
 	}
-	p, err := certstore.NewPair(chain, key, a.c.Now(), renewal)
-	if err != nil {
-		return nil, err
-	}
-	return p, a.checkCertificate(i, p.Leaf)
+	return certstore.NewPair(chain, key, a.c.Now(), i.renewal)
 }
 
 // maxPrefix leaves room for what the API server appends to a generated name.
@@ -204,11 +234,7 @@ func (a *Authenticator) getSealed(ctx context.Context, i *item, j *join, evidenc
 	if err != nil {
 		return nil, err
 	}
-	p, err := certstore.NewSealedPair(chain, file, key.Public(), a.c.Now(), renewal)
-	if err != nil {
-		return nil, err
-	}
-	return p, a.checkCertificate(i, p.Leaf)
+	return certstore.NewSealedPair(chain, file, key.Public(), a.c.Now(), i.renewal)
 }
 
 func (a *Authenticator) subject(i *item, key crypto.Signer, clusterID string) (attest.Subject, error) {

@@ -1,11 +1,12 @@
 package authenticator
 
 import (
-	"crypto/x509"
 	"encoding/json"
-	"math/rand/v2"
+	"errors"
 	"time"
 
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
 )
 
@@ -19,11 +20,19 @@ type state map[string]attempts
 type attempts struct {
 	// Failures is how many have failed since the last success.
 	Failures int `json:"failures,omitempty"`
-	// Last is when the last one began. Next is the earliest time for the next one.
+	// Last is when the last one began, or something else of this became known. Next is the
+	// earliest time for the next one.
 	Last time.Time `json:"last,omitzero"`
 	Next time.Time `json:"next,omitzero"`
 	// Error is how the last one ended.
 	Error string `json:"error,omitempty"`
+	// Refused are the certificates, by their credential IDs, with which the API server knew
+	// nobody (401).
+	Refused []string `json:"refused,omitempty"`
+	// Password identifies the password that was wrong.
+	Password string `json:"password,omitempty"`
+	// Checked is when the API server was last asked about the certificate.
+	Checked time.Time `json:"-"`
 }
 
 // parseState reads the file. A file that cannot be read counts as empty: then the next attempt
@@ -42,34 +51,55 @@ func parseState(text []byte) state {
 	return s
 }
 
-// readState reads the state without the lock.
+// readState reads the state without the lock: of what is on disk and in memory, that which is
+// later counts, as a disk may be full. What is kept no more is left out.
 func (a *Authenticator) readState() state {
-	text, err := a.store.Read(stateFile, maxStateSize)
-	if err != nil {
-		return state{}
+	now := a.c.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.merged(now)
+}
+
+func (a *Authenticator) merged(now time.Time) state {
+	disk := state{}
+	if text, err := a.store.Read(stateFile, maxStateSize); err == nil {
+		disk = parseState(text)
 	}
-	return parseState(text)
+	all := state{}
+	for _, i := range a.items {
+		t, ok := disk[i.file]
+		m, known := a.memory[i.file]
+		if known && !(t.Last.After(m.Last) && t.Last.Before(now.Add(skew))) {
+			t = m
+		}
+		if t.Checked = m.Checked; ok || known {
+			all[i.file] = t
+		}
+	}
+	return all
 }
 
 // begin records that an attempt begins, as if it had failed, so that it counts even if the
 // process is killed in the middle. The error says that nothing can be written.
 func (a *Authenticator) begin(l *certstore.Lock, i *item) error {
-	return a.note(l, i, func(t *attempts) {
+	return a.note(l, i.file, func(t *attempts, now time.Time) {
 		t.Failures++
-		t.Last = a.c.Now().UTC().Truncate(time.Millisecond)
-		t.Next = t.Last.Add(pause(t.Failures, nil))
+		t.Last, t.Next = now, now.Add(pause(t.Failures, nil))
 		t.Error = "it did not come to its end"
 	})
 }
 
-// end records how the attempt ended.
-func (a *Authenticator) end(l *certstore.Lock, i *item, err error) error {
-	return a.note(l, i, func(t *attempts) {
+// end records how the attempt ended, which used that password.
+func (a *Authenticator) end(l *certstore.Lock, i *item, password string, err error) error {
+	return a.note(l, i.file, func(t *attempts, now time.Time) {
 		if err == nil {
-			*t = attempts{Last: t.Last}
+			*t = attempts{Last: t.Last, Next: now.Add(firstPause), Checked: now}
 			return
 		}
-		t.Next = a.c.Now().UTC().Truncate(time.Millisecond).Add(pause(t.Failures, err))
+		t.Next, t.Password = now.Add(pause(t.Failures, err)), ""
+		if errors.Is(err, tpmkey.ErrPassword) {
+			t.Password = password
+		}
 		if t.Error = err.Error(); len(t.Error) > maxErrorSize {
 			t.Error = t.Error[:maxErrorSize]
 		}
@@ -78,62 +108,31 @@ func (a *Authenticator) end(l *certstore.Lock, i *item, err error) error {
 
 const maxErrorSize = 4096
 
-func (a *Authenticator) note(l *certstore.Lock, i *item, change func(*attempts)) error {
-	s := a.readState()
-	t := s[i.file]
-	change(&t)
-	s[i.file] = t
-	for name := range s { // left by an older configuration
-		if !a.keeps(name) {
-			delete(s, name)
+// refuse records that the API server knows nobody with a client certificate.
+func (a *Authenticator) refuse(l *certstore.Lock, p *certstore.Pair) error {
+	a.c.Log.Warn("the API server does not know the client certificate", "credential", csr.CredentialID(p.Leaf), "until", p.Leaf.NotAfter)
+	return a.note(l, ClientFile, func(t *attempts, now time.Time) {
+		if t.Last = now; !t.refused(p) {
+			t.Refused = append(t.Refused[max(0, len(t.Refused)-1):], csr.CredentialID(p.Leaf)) // the two that there may be
 		}
+	})
+}
+
+// note changes what is known about one certificate, in memory and, with a lock, on disk.
+func (a *Authenticator) note(l *certstore.Lock, file string, change func(t *attempts, now time.Time)) error {
+	now := a.c.Now().UTC().Truncate(time.Millisecond)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.merged(now)
+	t := s[file]
+	change(&t, now)
+	s[file], a.memory[file] = t, t
+	if l == nil {
+		return nil
 	}
 	text, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return err
 	}
 	return l.Write(stateFile, append(text, '\n'))
-}
-
-func (a *Authenticator) keeps(file string) bool {
-	for _, i := range a.items {
-		if i.file == file {
-			return true
-		}
-	}
-	return false
-}
-
-// How long to wait before the next attempt: at first, and at most. A denial is a decision that
-// only a person can change.
-const (
-	firstPause  = time.Second
-	lastPause   = 30 * time.Second
-	firstDenied = 5 * time.Second
-	lastDenied  = 5 * time.Minute
-)
-
-// pause doubles with each failure, and is reduced by up to half at random.
-func pause(failures int, err error) time.Duration {
-	first, last := firstPause, lastPause
-	if isDenied(err) {
-		first, last = firstDenied, lastDenied
-	}
-	d := first << min(max(failures-1, 0), 10)
-	d = min(d, last)
-	return d/2 + rand.N(d/2)
-}
-
-// renewal is the time at which a certificate is replaced: at random between 65 and 80 % of the
-// lifetime it had left when it arrived, so that nodes that came together do not come together
-// again. With a slow clock, more seems to be left than its whole lifetime: then that counts.
-func renewal(received time.Time, leaf *x509.Certificate) time.Time {
-	left := min(leaf.NotAfter.Sub(received), leaf.NotAfter.Sub(leaf.NotBefore))
-	return received.Add(time.Duration((0.65 + 0.15*rand.Float64()) * float64(left)))
-}
-
-// daemonLead is how long before that time the daemon renews, so that the plugin, which keeps
-// the kubelet waiting, has nothing to do.
-func daemonLead(p *certstore.Pair) time.Duration {
-	return min(p.Leaf.NotAfter.Sub(p.Received)/20, time.Minute)
 }

@@ -62,10 +62,10 @@ func (a *Authenticator) Status() *Status {
 	now, all := a.c.Now(), a.readState()
 	s := &Status{NodeName: a.c.NodeName, Kind: a.c.Kind.Provider(), Daemon: a.store.Held(daemonName)}
 	for _, i := range a.items {
-		c := CertificateStatus{Purpose: i.purpose.String(), SignerName: i.signer, File: a.store.Path(i.file)}
+		c := CertificateStatus{Purpose: i.purpose.String(), SignerName: i.signer, File: i.store.Path(i.file)}
 		t := all[i.file]
 		c.Failures, c.LastAttempt, c.NextAttempt, c.LastError = t.Failures, t.Last, t.Next, t.Error
-		if p := a.load(i.file); p != nil {
+		if p := a.load(i, i.file); p != nil {
 			c.Usable = p.Usable(now)
 			c.Subject, c.Issuer, c.CredentialID = p.Leaf.Subject.String(), p.Leaf.Issuer.String(), csr.CredentialID(p.Leaf)
 			c.Received, c.NotAfter, c.Renew = p.Received, p.Leaf.NotAfter.UTC(), p.Renew

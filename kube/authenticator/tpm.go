@@ -5,10 +5,12 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
@@ -16,8 +18,10 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/safefile"
 	"github.com/nodeattest/nodeattest/kube/internal/nilpointer"
 	"github.com/nodeattest/nodeattest/refusal"
+	"github.com/nodeattest/nodeattest/secret"
 )
 
 // TPM is the [Kind] for a TPM. It must not be changed once it is in use.
@@ -30,6 +34,11 @@ type TPM struct {
 	Device func() (transport.TPMCloser, error)
 	// AK says where the attestation key comes from.
 	AK tpm.AKSource
+	// AKPasswordFile, if set, is the file of the AK's password, which each use of the TPM reads
+	// anew, in place of Options.AKPassword: of mode 0600, at most 4 KiB; a newline at its end
+	// does not count. A password that was wrong is not tried again until the file is another
+	// one, or Rotate is called.
+	AKPasswordFile string
 	// Options are the prover's options. With EK set, the node takes the road of the EK.
 	Options tpm.ProverOptions
 	// PersistentEK is the handle where the EK of Options may be persistent: 0x81010001 for the
@@ -58,12 +67,46 @@ func (t *TPM) Open(ctx context.Context) (attest.Prover, error) {
 	if nilpointer.Is(device) {
 		return nil, refusal.Config("Device", "no TPM", "an open one")
 	}
+	options, err := t.options()
+	if err != nil {
+		return nil, errors.Join(err, device.Close())
+	}
 	info, err := os.Stat(t.Path)
 	e := &tpmEvidence{alone: t.Device == nil && err == nil && info.Mode()&fs.ModeSocket != 0, device: device, shared: tpmkey.Share(&remembering{TPM: device})}
-	if err := e.prove(ctx, t); err != nil {
+	if err := e.prove(ctx, t, options); err != nil {
 		return nil, errors.Join(err, device.Close())
 	}
 	return e, nil
+}
+
+// maxPasswordFile bounds the file of a password, in bytes.
+const maxPasswordFile = 4 << 10
+
+// options are the prover's, with the password that its file has now.
+func (t *TPM) options() (tpm.ProverOptions, error) {
+	if t.AKPasswordFile == "" {
+		return t.Options, nil
+	}
+	text, err := safefile.Read(t.AKPasswordFile, maxPasswordFile, safefile.Private)
+	if err != nil {
+		return t.Options, err
+	}
+	text = bytes.TrimSuffix(text, []byte("\n"))
+	if len(text) == 0 || bytes.HasSuffix(text, []byte("\r")) { // each try with a wrong one counts
+		return t.Options, refusal.Config("AKPasswordFile "+t.AKPasswordFile, "no password, or one before CR LF", "a password, with LF or nothing behind it")
+	}
+	options := t.Options
+	options.AKPassword = secret.New(text)
+	return options, nil
+}
+
+// password identifies the password by its file as it is now; "" without one.
+func (t *TPM) password() string {
+	info, err := os.Stat(t.AKPasswordFile)
+	if err != nil {
+		return t.AKPasswordFile
+	}
+	return fmt.Sprintf("%s of %s, %d bytes", t.AKPasswordFile, info.ModTime().UTC().Format(time.RFC3339Nano), info.Size())
 }
 
 // tpmEvidence is an open TPM.
@@ -117,15 +160,14 @@ func (r *remembering) Send(command []byte) ([]byte, error) {
 }
 
 // prove creates the provers.
-func (e *tpmEvidence) prove(ctx context.Context, t *TPM) (err error) {
-	if e.Prover, err = tpm.NewProver(e.shared, t.AK, t.Options); err != nil || t.Options.EK == nil || t.PersistentEK == 0 {
+func (e *tpmEvidence) prove(ctx context.Context, t *TPM, options tpm.ProverOptions) (err error) {
+	if e.Prover, err = tpm.NewProver(e.shared, t.AK, options); err != nil || t.Options.EK == nil || t.PersistentEK == 0 {
 		return err
 	}
 	there, err := e.hasHandle(ctx, t.PersistentEK)
 	if err != nil || !there {
 		return err
 	}
-	options := t.Options
 	options.EK = &tpm.EKOrigin{Handle: t.PersistentEK, CertificateIndex: t.Options.EK.CertificateIndex}
 	e.persistent, err = tpm.NewProver(e.shared, t.AK, options)
 	return err

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +19,8 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/safefile"
+	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -153,11 +156,11 @@ func TestTPMRecovery(t *testing.T) {
 	eventually(t, "a recovery certificate", func() bool { return a.Status().Recoverable })
 	f.set(func() { f.noToken = true })
 	stop()
-	p := a.load(recoveryFile)
+	p := a.stored(recoveryFile)
 	if block, _ := pem.Decode(p.Key); !p.Sealed || block.Type != "TSS2 PRIVATE KEY" {
 		t.Errorf("its key: %s", block.Type)
 	}
-	f.move(a.load(ClientFile).Leaf.NotAfter)
+	f.move(a.stored(ClientFile).Leaf.NotAfter)
 	got, err := a.Credential(t.Context())
 	checkIsCredential(t, got, err)
 	if f.calls("create "+csr.RecoveryUserPrefix+testNode) != 2 {
@@ -172,7 +175,7 @@ func TestTPMRecovery(t *testing.T) {
 	if err := os.Remove(filepath.Join(c.Dir, ClientFile)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.get(t.Context(), a.items[0]); !errors.Is(err, errNoKey) {
+	if _, err := a.get(t.Context(), a.items[0], role{plugin: true}); !errors.Is(err, errNoKey) {
 		t.Errorf("another TPM: got %v", err)
 	}
 }
@@ -213,7 +216,35 @@ func TestNoRoom(t *testing.T) {
 
 	fill() // of a device that others use too it is not ours to flush
 	b, counted := tpmNode(t, newFakeAPI(t), device, nil)
-	if _, err := b.get(t.Context(), b.items[0]); !errors.Is(err, tpm2.TPMRCObjectMemory) {
+	if _, err := b.get(t.Context(), b.items[0], role{plugin: true}); !errors.Is(err, tpm2.TPMRCObjectMemory) {
 		t.Errorf("got %v after %d commands", err, counted.Count())
+	}
+}
+
+// TestAKPasswordFile reads a file of the owner's with one line.
+func TestAKPasswordFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "password")
+	for name, row := range map[string]struct {
+		text string
+		mode fs.FileMode
+		want error
+	}{
+		"a line":             {"hunter2\n", 0o600, nil},
+		"no end of line":     {"hunter2", 0o600, nil},
+		"emptied":            {"", 0o600, refusal.CheckConfig},
+		"an empty line":      {"\n", 0o600, refusal.CheckConfig},
+		"a line of CR, LF":   {"hunter2\r\n", 0o600, refusal.CheckConfig},
+		"others may read it": {"hunter2\n", 0o640, safefile.CheckFile},
+		"longer":             {strings.Repeat("x", maxPasswordFile+1), 0o600, safefile.CheckFile},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := errors.Join(os.WriteFile(path, []byte(row.text), 0o600), os.Chmod(path, row.mode)); err != nil {
+				t.Fatal(err)
+			}
+			options, err := (&TPM{AKPasswordFile: path}).options()
+			if !errors.Is(err, row.want) || err == nil && string(options.AKPassword.Reveal()) != "hunter2" {
+				t.Errorf("got %v, want %v", err, row.want)
+			}
+		})
 	}
 }

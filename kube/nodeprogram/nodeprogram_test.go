@@ -68,12 +68,20 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// A maker's key takes no EK, and may have a password.
-func TestSettingsOfAMakersKey(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "password")
-	if err := os.WriteFile(path, []byte("hunter2\n"), 0o600); err != nil {
+// TestFolders: the keys may be elsewhere than what outlasts them.
+func TestFolders(t *testing.T) {
+	s, err := parseSettings([]byte("apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nnodeName: node-1\nevidence: {tpm: {}}\nstateDir: /a\nkeyDir: /b\n"))
+	if err != nil {
 		t.Fatal(err)
 	}
+	if c, err := s.config(nil); err != nil || c.Dir != "/a" || c.KeyDir != "/b" {
+		t.Errorf("got %q and %q, %v", c.Dir, c.KeyDir, err)
+	}
+}
+
+// A maker's key takes no EK, and may have a password.
+func TestSettingsOfAMakersKey(t *testing.T) {
+	const path = "/etc/kubernetes/ak-password"
 	text := strings.NewReplacer("ek: rsa-2048", `ek: ""`, `"0x81010001"`, `""`, "ak: p-256", "ak: oem",
 		`akPasswordFile: ""`, "akPasswordFile: "+path).Replace(read(t, "kubelet-authenticator.yaml"))
 	s, err := parseSettings([]byte(text))
@@ -85,7 +93,7 @@ func TestSettingsOfAMakersKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := c.Kind.(*authenticator.TPM)
-	if !k.AK.OEM || k.Options.EK != nil || string(k.Options.AKPassword.Reveal()) != "hunter2" {
+	if !k.AK.OEM || k.Options.EK != nil || k.AKPasswordFile != path {
 		t.Errorf("%+v", k)
 	}
 }

@@ -287,24 +287,16 @@ func (t *tpmSettings) persistent(k *authenticator.TPM) error {
 	return nil
 }
 
-// secrets reads the password files, and has the event log read when evidence is made.
+// secrets reads the password of the endorsement hierarchy, and has that of the AK and the event
+// log read when evidence is made.
 func (t *tpmSettings) secrets(k *authenticator.TPM) error {
-	for _, p := range []struct {
-		path     string
-		password *secret.Value[[]byte]
-	}{{t.EndorsementPasswordFile, &k.Options.EndorsementPassword}, {t.AKPasswordFile, &k.Options.AKPassword}} {
-		if p.path == "" {
-			continue
-		}
-		text, err := safefile.Read(p.path, maxPassword, safefile.Private)
+	k.AKPasswordFile = t.AKPasswordFile
+	if t.EndorsementPasswordFile != "" {
+		text, err := safefile.Read(t.EndorsementPasswordFile, maxPassword, safefile.Private)
 		if err != nil {
-			return fmt.Errorf("%s: %w", p.path, err)
+			return fmt.Errorf("%s: %w", t.EndorsementPasswordFile, err)
 		}
-		text = bytes.TrimSuffix(text, []byte("\n"))
-		if len(text) == 0 || bytes.HasSuffix(text, []byte("\r")) { // each try with a wrong one counts
-			return refusal.Config("password file "+p.path, "no password, or one before CR LF", "a password, and LF or nothing behind it")
-		}
-		*p.password = secret.New(text)
+		k.Options.EndorsementPassword = secret.New(bytes.TrimSuffix(text, []byte("\n")))
 	}
 	if t.EventLog == "" {
 		return nil

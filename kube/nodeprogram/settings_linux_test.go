@@ -68,14 +68,11 @@ func TestFilesOfSettings(t *testing.T) {
 		text string
 		want error
 	}{
-		"a password":       {0o600, "hunter2\n", nil},
-		"no end of line":   {0o600, "hunter2", nil},
-		"read by all":      {0o644, "hunter2\n", safefile.CheckFile},
-		"written by all":   {0o666, "hunter2\n", safefile.CheckFile},
-		"too long":         {0o600, strings.Repeat("x", maxPassword+1), safefile.CheckFile},
-		"emptied":          {0o600, "", refusal.CheckConfig},
-		"an empty line":    {0o600, "\n", refusal.CheckConfig},
-		"a line of CR, LF": {0o600, "hunter2\r\n", refusal.CheckConfig},
+		"a password":     {0o600, "hunter2\n", nil},
+		"no end of line": {0o600, "hunter2", nil},
+		"read by all":    {0o644, "hunter2\n", safefile.CheckFile},
+		"written by all": {0o666, "hunter2\n", safefile.CheckFile},
+		"too long":       {0o600, strings.Repeat("x", maxPassword+1), safefile.CheckFile},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := errors.Join(os.WriteFile(file, []byte(row.text), 0o600), os.Chmod(file, row.mode)); err != nil {

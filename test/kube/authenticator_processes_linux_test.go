@@ -28,7 +28,7 @@ const mostHeld = 64 << 10
 
 // TestHostileProcesses renews beside the processes of local users, in containers too, that
 // call themselves kubelets, name files without end, or have arguments of 1 GiB: no certificate
-// is renewed late, and the daemon's memory stays small.
+// is renewed late, and the daemon's memory stays small. Then the node itself is hostile.
 func TestHostileProcesses(t *testing.T) {
 	if mib := os.Getenv(asStranger); mib != "" {
 		layArguments(t, mib)
@@ -77,6 +77,8 @@ func TestHostileProcesses(t *testing.T) {
 	} else {
 		t.Logf("the daemon took %d KiB", held)
 	}
+	_, pair := r.node.credential(t)
+	r.testNodeAttacks(t, r.node.name, r.withCertificate(t, pair))
 	for _, command := range []string{"status", "rotate"} {
 		cmd := exec.Command(r.node.program, "-config", r.node.config, command)
 		out, err := cmd.CombinedOutput()

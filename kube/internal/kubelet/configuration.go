@@ -25,7 +25,7 @@ const CheckFile refusal.Check = "kubelet-file"
 // What is read of one file, in bytes, and of a folder, in names.
 const (
 	maxFile  = 1 << 20
-	maxNames = 10_000
+	maxNames = 1000
 )
 
 // Configuration is what matters of a KubeletConfiguration.

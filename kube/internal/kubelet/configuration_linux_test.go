@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestReadConfigurationWaits: a FIFO in the place of a file is refused, and not waited for.
+// TestReadConfigurationWaits: a FIFO instead of a file is refused, and not waited for.
 func TestReadConfigurationWaits(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo.conf")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {

@@ -64,7 +64,7 @@ func wordsOf(text []byte) []string {
 		if line = bytes.TrimSpace(line); len(line) == 0 || line[0] == '#' || line[0] == ';' {
 			continue
 		}
-		for _, word := range strings.Fields(strings.NewReplacer(`"`, "", `'`, "").Replace(string(line))) {
+		for word := range strings.FieldsSeq(strings.NewReplacer(`"`, "", `'`, "").Replace(string(line))) {
 			if _, value, ok := strings.Cut(word, "=--"); ok && !strings.HasPrefix(word, "--") {
 				word = "--" + value
 			}
