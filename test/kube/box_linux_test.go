@@ -131,10 +131,14 @@ func startBox(t *testing.T, name, tpm string) *box {
 		return err
 	})
 	t.Cleanup(func() {
-		groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + b.group())
-		for _, group := range groups { // each is empty by now
-			_ = exec.Command("find", group, "-depth", "-type", "d", "-exec", "rmdir", "{}", ";").Run()
-		}
+		eventually(t, func() error { // as soon as the kernel has buried what ran
+			left, _ := filepath.Glob("/sys/fs/cgroup/*/" + b.group())
+			if len(left) == 0 {
+				return nil
+			}
+			out, err := exec.Command("find", append(left, "-depth", "-type", "d", "-exec", "rmdir", "{}", ";")...).CombinedOutput()
+			return errors.Join(errNotYet, err, errors.New(string(out)))
+		})
 	})
 	b.machine = startAs(t, "machine", "bash", b.dir, "-c", boxStart, "bash", fmt.Sprint(b.disk.cmd.Process.Pid), b.dir, b.group(), filepath.Dir(tpm))
 	t.Cleanup(func() {
@@ -163,7 +167,7 @@ func (b *box) up(t *testing.T) {
 		b.pid = strings.TrimSpace(string(children))
 		out, err := b.command(context.Background(), "systemctl is-system-running").CombinedOutput()
 		switch state := strings.TrimSpace(string(out)); state {
-		case "running", "starting", "degraded": // degraded where a unit has failed, which is the test's to judge
+		case "initializing", "starting", "running", "degraded": // which units have started is the test's to judge
 			return nil
 		default:
 			return fmt.Errorf("systemd is %q: %w", state, errors.Join(errNotYet, err))

@@ -3,10 +3,12 @@ package kube
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,24 +54,31 @@ func read(t *testing.T, path string) []byte {
 // address is where the API server listens.
 func (c *cluster) address() string { return strings.TrimPrefix(c.url, "https://") }
 
-// installNode puts the files of kube/deploy/node where the page has them. What is changed in them
-// is what they say has to be.
-func (m *member) installNode(t *testing.T, token string) {
-	t.Helper()
-	m.put(t, "/etc/kubernetes/ek-chain.pem", 0o644, controlplane.CertificatePEM(m.device.CA().EKIntermediate()))
-	change := strings.NewReplacer(append([]string{"nodeName: node-1", "nodeName: " + m.name, "/dev/tpmrm0\n", "/run/tpm/" + filepath.Base(m.device.TCTI()) + "\n",
-		`intermediates: ""`, "intermediates: /etc/kubernetes/ek-chain.pem", "lifetime: 24h", "lifetime: 10m",
-		"https://control-plane.example:6443", m.c.url, `token: ""`, "token: " + token}, m.change...)...)
-	for name, path := range map[string]string{
+// daemonFiles and kubeletFiles are those of kube/deploy/node, and where they go.
+var (
+	daemonFiles = map[string]string{
 		"kubelet-authenticator.yaml":    "/etc/kubernetes/kubelet-authenticator.yaml",
 		"kubelet-authenticator.conf":    "/etc/kubernetes/kubelet-authenticator.conf",
-		"kubelet.conf":                  "/etc/kubernetes/kubelet.conf",
-		"10-kubeadm.conf":               "/etc/systemd/system/kubelet.service.d/10-kubeadm.conf",
 		"kubelet-authenticator.service": "/etc/systemd/system/kubelet-authenticator.service",
-	} {
+	}
+	kubeletFiles = map[string]string{
+		"kubelet.conf":    "/etc/kubernetes/kubelet.conf",
+		"10-kubeadm.conf": "/etc/systemd/system/kubelet.service.d/10-kubeadm.conf",
+	}
+)
+
+// install puts files of kube/deploy/node where the page has them. What is changed in them is what
+// they say has to be.
+func (m *member) install(t *testing.T, token string, files map[string]string) {
+	t.Helper()
+	m.put(t, "/etc/kubernetes/ek-chain.pem", 0o644, controlplane.CertificatePEM(m.device.CA().EKIntermediate()))
+	change := strings.NewReplacer(append(slices.Clone(m.change), "nodeName: node-1", "nodeName: "+m.name, "/dev/tpmrm0\n", "/run/tpm/"+filepath.Base(m.device.TCTI())+"\n",
+		`intermediates: ""`, "intermediates: /etc/kubernetes/ek-chain.pem", "lifetime: 24h", "lifetime: 10m",
+		"https://control-plane.example:6443", m.c.url, `token: ""`, "token: "+token)...)
+	for name, path := range files {
 		m.put(t, path, 0o600, []byte(change.Replace(string(read(t, filepath.Join("..", "..", "kube", "deploy", "node", name))))))
 	}
-	m.run(t, "systemctl daemon-reload; systemctl enable kubelet-authenticator")
+	m.run(t, "systemctl daemon-reload")
 }
 
 // kubeletUnit and kubeletDropIn are what kubeadm's packages install.
@@ -147,7 +156,8 @@ func kubeadmCluster(t *testing.T, device *tpmsim.TPM) (c *cluster, signer *proce
 	return c, signer
 }
 
-// upload has kubeadm put into the cluster what its joins read, and returns a fresh token.
+// upload has kubeadm put into the cluster what its joins read, with automatic approval, and returns
+// a fresh token.
 func (m *member) upload(t *testing.T) (token string) {
 	t.Helper()
 	m.put(t, "/root/admin.conf", 0o600, read(t, m.c.kubeconfig(t, "admin.kubeconfig", "admin", "system:masters")))
@@ -155,9 +165,14 @@ func (m *member) upload(t *testing.T) (token string) {
 	m.put(t, "/root/init.yaml", 0o600, fmt.Appendf(nil, kubeadmInit, version, m.c.address()))
 	m.run(t, "kubeadm init phase upload-config all --config /root/init.yaml --kubeconfig /root/admin.conf")
 	m.run(t, "kubeadm init phase bootstrap-token --config /root/init.yaml --kubeconfig /root/admin.conf")
-	m.run(t, "kubectl --kubeconfig /root/admin.conf delete clusterrolebinding kubeadm:node-autoapprove-bootstrap kubeadm:node-autoapprove-certificate-rotation")
-	lines := strings.Fields(m.run(t, "kubeadm token create --kubeconfig /root/admin.conf"))
-	return lines[len(lines)-1]
+	return m.token(t)
+}
+
+// token is a fresh bootstrap token.
+func (m *member) token(t *testing.T) string {
+	t.Helper()
+	words := strings.Fields(m.run(t, "kubeadm token create --kubeconfig /root/admin.conf"))
+	return words[len(words)-1]
 }
 
 // joins does what the page says: it installs the node's files and has kubeadm join.
@@ -168,7 +183,16 @@ func (m *member) joins(t *testing.T, runtime string) {
 	}
 	m.cut = m.connect(t, m.c.address())
 	token := m.upload(t)
-	m.installNode(t, token)
+	m.run(t, "kubectl --kubeconfig /root/admin.conf delete clusterrolebinding kubeadm:node-autoapprove-bootstrap kubeadm:node-autoapprove-certificate-rotation")
+	m.install(t, token, daemonFiles)
+	m.install(t, token, kubeletFiles)
+	m.run(t, "systemctl enable kubelet-authenticator")
+	m.kubeadmJoin(t, token, runtime)
+}
+
+// kubeadmJoin is kubeadm's part of it.
+func (m *member) kubeadmJoin(t *testing.T, token, runtime string) {
+	t.Helper()
 	m.put(t, "/etc/kubernetes/join.yaml", 0o600, fmt.Appendf(nil, joinConfig, token, runtime))
 	discovery := regexp.MustCompile(`(?s)client-certificate-data:.*`).ReplaceAll(read(t, filepath.Join(m.c.dir, "admin.kubeconfig")), []byte("token: "+token+"\n"))
 	m.put(t, "/etc/kubernetes/discovery.conf", 0o600, discovery)
@@ -304,8 +328,7 @@ func (m *member) testControlPlane(t *testing.T) {
 	})
 	t.Logf("the kubelet has started after %s", time.Since(began).Round(100*time.Millisecond))
 	m.cut = m.connect(t, m.c.address())
-	fields := strings.Fields(m.run(t, "kubeadm token create --kubeconfig /root/admin.conf")) // the operator's
-	m.run(t, "sed -i 's/token: .*/token: "+fields[len(fields)-1]+"/' /etc/kubernetes/kubelet-authenticator.conf")
+	m.run(t, "sed -i 's/token: .*/token: "+m.token(t)+"/' /etc/kubernetes/kubelet-authenticator.conf") // the operator's
 	m.alive(t, began)
 }
 
@@ -340,4 +363,45 @@ func (m *member) checkEvidence(t *testing.T) {
 		}
 	}
 	t.Logf("%d requests, %d certificates", len(all.Items), signed)
+}
+
+// TestKubeadmMigration has a node that joined without evidence attest: with its own certificate as
+// the only credential, after an operator has approved its machine, and beside its kubelet.
+func TestKubeadmMigration(t *testing.T) {
+	t.Parallel()
+	boxNeeds(t)
+	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
+	c, _ := kubeadmCluster(t, device)
+	const pair = "/var/lib/kubelet/pki/kubelet-client-current.pem"
+	m := c.newMember(t, "worker-1", device, `token: ""`, "client-certificate: "+pair+"\n      client-key: "+pair)
+	runtime := startRuntime(t, m.dir)
+	m.installKubeadm(t)
+	m.cut = m.connect(t, c.address())
+	began := time.Now()
+	m.kubeadmJoin(t, m.upload(t), runtime)
+	m.alive(t, began)
+
+	m.install(t, "", daemonFiles)
+	m.run(t, "systemctl enable kubelet-authenticator; systemctl start --no-block kubelet-authenticator")
+	o := c.newOperator(t)
+	var request string
+	m.eventually(t, func() error {
+		out, err := o.try(t.Context(), "pending")
+		found := regexp.MustCompile(`(?m)^(\S+) +worker-1 +ek:sha256:`).FindStringSubmatch(out)
+		if err != nil || found == nil {
+			return errors.Join(errNotYet, err, errors.New(out))
+		}
+		request = found[1]
+		return nil
+	})
+	m.alive(t, time.Now())
+	o.run(t, "approve "+request+" --existing-node --without-inventory --machine-uid uid-of-worker-1")
+	m.usable(t)
+	m.install(t, "", kubeletFiles)
+	m.run(t, `sed -i '/client-certificate:/d; s/client-key: .*/token: ""/' /etc/kubernetes/kubelet-authenticator.conf`)
+	began = time.Now()
+	m.run(t, "systemctl restart kubelet; rm /var/lib/kubelet/pki/kubelet-client-*")
+	m.alive(t, began)
+	m.run(t, "kubelet-authenticator rotate")
+	m.alive(t, time.Now())
 }

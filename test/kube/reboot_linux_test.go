@@ -27,8 +27,8 @@ func TestReboot(t *testing.T) {
 	m := c.newMember(t, "worker-1", device, "signerName: "+csr.SignerKubeAPIServerClientKubelet, "signerName: "+csr.SignerClientTPM, `recoverySigner: ""`, "recoverySigner: "+csr.SignerRecoveryTPM)
 	m.cut = m.connect(t, c.address())
 	m.put(t, "/etc/kubernetes/pki/ca.crt", 0o644, controlplane.CertificatePEM(c.ca.Cert))
-	m.installNode(t, attesttest.TokenID+"."+tokenSecret)
-	m.run(t, "systemctl start kubelet-authenticator")
+	m.install(t, attesttest.TokenID+"."+tokenSecret, daemonFiles)
+	m.run(t, "systemctl enable --now kubelet-authenticator")
 	first := m.usable(t)
 	if err := c.admin.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "bootstrap-token-" + attesttest.TokenID}}); err != nil {
 		t.Fatal(err)
