@@ -88,11 +88,11 @@ func certify(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey, key tpm
 	rsp, err := tpmop.Retry(func() (*tpm2.CertifyResponse, error) {
 		// Without adminWithPolicy, a key's password is enough for the ADMIN role, which
 		// TPM2_Certify requires, whatever policy governs its use (Part 1, 19.2).
-		object, err := h.Authorize(ctx, loaded.Handle, loaded.Name, loaded.Password.Reveal())
+		object, err := h.AuthorizeKey(ctx, loaded)
 		if err != nil {
 			return nil, err
 		}
-		signer, err := h.Authorize(ctx, ak.Handle, ak.Name, ak.Password.Reveal())
+		signer, err := h.AuthorizeKey(ctx, ak)
 		if err != nil {
 			return nil, err
 		}
@@ -195,7 +195,7 @@ func quoteOnce(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey, selec
 		pcrs = append(pcrs, read...)
 	}
 	rsp, err := tpmop.Retry(func() (*tpm2.QuoteResponse, error) {
-		signer, err := h.Authorize(ctx, ak.Handle, ak.Name, ak.Password.Reveal())
+		signer, err := h.AuthorizeKey(ctx, ak)
 		if err != nil {
 			return nil, err
 		}

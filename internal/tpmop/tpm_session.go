@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // Sessions keep secrets off the path between this process and the TPM, which on a board is a
@@ -39,6 +40,36 @@ func (h *Handles) Authorize(ctx context.Context, handle tpm2.TPMHandle, name, pa
 		return tpm2.AuthHandle{}, err
 	}
 	return WithSession(handle, name, session), nil
+}
+
+// attributeNoDA exempts a key from the counting of wrong passwords (Part 2, 8.3).
+const attributeNoDA statement.Attributes = 1 << 10
+
+// AuthorizeKey is Authorize for a key, after CheckLockout.
+func (h *Handles) AuthorizeKey(ctx context.Context, key *LoadedKey) (tpm2.AuthHandle, error) {
+	if err := h.CheckLockout(ctx, key); err != nil {
+		return tpm2.AuthHandle{}, err
+	}
+	return h.Authorize(ctx, key.Handle, key.Name, key.Password.Reveal())
+}
+
+// CheckLockout is called before a key's password is tried, if it has one. A wrong one for a key
+// without noDA counts, and too many lock every such key of the TPM, those of other programs too
+// (Part 1, 19.8): the last half of what the TPM allows is left to them. The error is
+// [refusal.ErrRetry], as a TPM forgets in time.
+func (h *Handles) CheckLockout(ctx context.Context, key *LoadedKey) error {
+	if len(key.Password.Reveal()) == 0 || key.Public.Attributes.Has(attributeNoDA) {
+		return nil
+	}
+	wrong, err := TPMProperty(ctx, h, tpm2.TPMPTLockoutCounter)
+	if err != nil || wrong == 0 {
+		return err
+	}
+	most, err := TPMProperty(ctx, h, tpm2.TPMPTMaxAuthFail)
+	if err == nil && (uint64(wrong)+1)*2 > uint64(most) {
+		err = refusal.Retry(fmt.Errorf("the TPM has counted %d wrong passwords of the %d that lock it: the key 0x%08x is not used until it has forgotten some, or its owner resets the count", wrong, most, uint32(key.Handle)))
+	}
+	return err
 }
 
 // Session starts an HMAC session for the next command only.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"log/slog"
@@ -234,41 +233,3 @@ func TestRotate(t *testing.T) {
 		t.Errorf("beside another attempt: got %v", err)
 	}
 }
-
-func FuzzState(f *testing.F) {
-	f.Add([]byte(`{"client.pem":{"failures":3,"last":"2026-01-02T15:04:05Z","next":"2026-01-02T15:04:09Z","error":"x"}}`))
-	f.Add([]byte(`null`))
-	f.Add([]byte(`{"client.pem":{"failures":-9223372036854775808}}`))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		for _, a := range parseState(text) {
-			if a.Failures < 0 {
-				t.Error("fewer than none")
-			}
-			if d := pause(a.Failures, nil); d <= 0 || d > lastPause {
-				t.Errorf("a pause of %s", d)
-			}
-		}
-	})
-}
-
-func TestPause(t *testing.T) {
-	for failures, want := range map[int]time.Duration{-1: time.Second, 0: time.Second, 1: time.Second, 2: 2 * time.Second, 4: 8 * time.Second, 6: 30 * time.Second, 1 << 40: 30 * time.Second} {
-		for range 20 {
-			if d := pause(failures, nil); d < want/2 || d > want {
-				t.Errorf("%d failures: %s, want up to %s", failures, d, want)
-			}
-		}
-	}
-	if d := pause(50, denied2()); d < lastDenied/2 || d > lastDenied {
-		t.Errorf("denied: %s", d)
-	}
-	now := time.Now()
-	for skew, most := range map[time.Duration]time.Duration{0: 48 * time.Minute, -3 * time.Hour: 52 * time.Minute, 30 * time.Minute: 24 * time.Minute} {
-		leaf := &x509.Certificate{NotBefore: now.Add(-5 * time.Minute), NotAfter: now.Add(time.Hour)}
-		if in := new(item).renewal(now.Add(skew), leaf).Sub(now.Add(skew)); in > most || in < most*8/10 {
-			t.Errorf("a clock that is off by %s: renewed after %s", skew, in)
-		}
-	}
-}
-
-func denied2() error { return errors.Join(errors.New("x"), checkDenied) }

@@ -68,6 +68,8 @@ type fakeAPI struct {
 	cutWatch int                                                    // so many watches end before anything happens
 	sign     func(template *x509.Certificate)                       // before it is signed
 	noToken  bool                                                   // the bootstrap token is gone
+	unknown  *x509.Certificate                                      // with which it knows nobody
+	review   func(w http.ResponseWriter)                            // instead of a review
 }
 
 func newFakeAPI(t testing.TB) *fakeAPI {
@@ -183,6 +185,9 @@ func (f *fakeAPI) user(r *http.Request) (name string, groups []string) {
 		roots := x509.NewCertPool()
 		roots.AddCert(f.caCert)
 		leaf := r.TLS.PeerCertificates[0]
+		if leaf.Equal(f.unknown) {
+			return "", nil
+		}
 		if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: f.now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err == nil {
 			return leaf.Subject.CommonName, append(leaf.Subject.Organization, csr.AuthenticatedGroup)
 		}
@@ -218,7 +223,9 @@ func (f *fakeAPI) serve(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
 	case user == "":
 		fail(w, http.StatusUnauthorized, metav1.StatusReasonUnauthorized)
-	case r.URL.Path == reviewsPath:
+	case verb == "review" && f.review != nil:
+		f.review(w)
+	case verb == "review":
 		answer(w, http.StatusCreated, &authenticationv1.SelfSubjectReview{TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "SelfSubjectReview"},
 			Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: user, Groups: groups}}})
 	case verb == "create":

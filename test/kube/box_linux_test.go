@@ -202,6 +202,8 @@ func (b *box) run(t *testing.T, script string) string {
 	t.Helper()
 	out, err := b.command(t.Context(), script).CombinedOutput()
 	if err != nil {
+		more, _ := b.command(context.Background(), "date; ss -ltnp; ip addr; readlink /proc/self/ns/net").CombinedOutput()
+		t.Logf("XXX %s", more)
 		t.Fatalf("%s: %v\n%s", script, err, out)
 	}
 	return string(out)

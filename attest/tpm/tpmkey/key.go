@@ -258,11 +258,14 @@ func (k *Key) sign(ctx context.Context, h *tpmop.Handles, digest []byte, scheme 
 // the password by itself is not enough.
 func (k *Key) authorizeUse(ctx context.Context, h *tpmop.Handles, loaded *tpmop.LoadedKey) (tpm2.AuthHandle, error) {
 	if k.public.Attributes.Has(statement.AttributeUserWithAuth) {
-		return h.Authorize(ctx, loaded.Handle, loaded.Name, k.password.Reveal())
+		return h.AuthorizeKey(ctx, loaded)
 	}
 	var password []byte
 	if k.policy.needsPassword() {
-		password = k.password.Reveal()
+		if err := h.CheckLockout(ctx, loaded); err != nil {
+			return tpm2.AuthHandle{}, err
+		}
+		password = loaded.Password.Reveal()
 	}
 	session, err := h.PolicySession(ctx, k.public.NameAlg, password, k.policy.run)
 	return tpmop.WithSession(loaded.Handle, loaded.Name, session), err

@@ -1,0 +1,364 @@
+package authenticator
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
+)
+
+// authority is a CA that the API server does not know.
+func authority(t testing.TB, name string) (*x509.Certificate, *ecdsa.PrivateKey) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &x509.Certificate{SerialNumber: big.NewInt(9), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true}, key
+}
+
+// signs has the control plane answer with what a CA signs, once it has challenged.
+func (f *fakeAPI) signs(ca *x509.Certificate, key *ecdsa.PrivateKey, change func(*x509.Certificate)) {
+	f.set(func() {
+		f.decide = func(o *certificatesv1.CertificateSigningRequest) bool {
+			if strings.HasPrefix(o.Spec.SignerName, "cluster.x-k8s.io/kubelet-attestation-challenge-") {
+				return false
+			}
+			condition(o, csr.ConditionApproved, "x", "y")
+			block, _ := pem.Decode(o.Spec.Request)
+			request, err := x509.ParseCertificateRequest(block.Bytes)
+			if err != nil {
+				f.t.Error(err)
+				return true
+			}
+			usage := x509.ExtKeyUsageClientAuth
+			if len(request.DNSNames) != 0 {
+				usage = x509.ExtKeyUsageServerAuth
+			}
+			leaf := &x509.Certificate{SerialNumber: big.NewInt(7), Subject: request.Subject, DNSNames: request.DNSNames, KeyUsage: x509.KeyUsageDigitalSignature,
+				ExtKeyUsage: []x509.ExtKeyUsage{usage}, NotBefore: f.now().Add(-5 * time.Minute), NotAfter: f.now().Add(time.Hour)}
+			if change != nil {
+				change(leaf)
+			}
+			der, err := x509.CreateCertificate(rand.Reader, leaf, ca, request.PublicKey, key)
+			if err != nil {
+				f.t.Error(err)
+			}
+			o.Status.Certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+			return true
+		}
+	})
+}
+
+// TestWrongCertificate: whatever comes in answer to a request, a good certificate stays until a
+// better one has worked, and such a one is installed once the control plane is sound again.
+func TestWrongCertificate(t *testing.T) {
+	const foreign, own = true, false
+	for name, c := range map[string]struct {
+		foreign bool // of a CA that the API server does not know
+		change  func(f *fakeAPI, c *x509.Certificate)
+		want    string
+	}{
+		"another CA":                  {foreign, nil, "Unauthorized"},
+		"another CA, a hundred years": {foreign, func(f *fakeAPI, c *x509.Certificate) { c.NotAfter = f.now().AddDate(100, 0, 0) }, "Unauthorized"},
+		"another CA, the year 9999": {foreign, func(_ *fakeAPI, c *x509.Certificate) {
+			c.NotAfter = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+		}, "Unauthorized"},
+		"not valid for 50 years": {own, func(f *fakeAPI, c *x509.Certificate) {
+			c.NotBefore, c.NotAfter = f.now().AddDate(50, 0, 0), f.now().AddDate(60, 0, 0)
+		}, "Unauthorized"},
+		"a CA itself": {own, func(_ *fakeAPI, c *x509.Certificate) {
+			c.IsCA, c.BasicConstraintsValid, c.KeyUsage = true, true, x509.KeyUsageCertSign
+		}, "a CA"},
+		"an unknown critical extension": {own, func(_ *fakeAPI, c *x509.Certificate) {
+			c.ExtraExtensions = []pkix.Extension{{Id: []int{1, 2, 3, 4}, Critical: true, Value: []byte{5, 0}}}
+		}, "1.2.3.4"},
+		"four seconds":        {own, func(f *fakeAPI, c *x509.Certificate) { c.NotAfter = f.now().Add(4 * time.Second) }, "at least 6m0s"},
+		"a twentieth":         {own, func(f *fakeAPI, c *x509.Certificate) { c.NotAfter = f.now().Add(3 * time.Minute) }, "of the 1h0m0s that were asked for"},
+		"it would end before": {own, func(f *fakeAPI, c *x509.Certificate) { c.NotAfter = f.now().Add(8 * time.Minute) }, "does not end before the one in hand"},
+		"ended":               {own, func(f *fakeAPI, c *x509.Certificate) { c.NotAfter = f.now().Add(-time.Minute) }, "this machine's clock"},
+		"another node":        {own, func(_ *fakeAPI, c *x509.Certificate) { c.Subject.CommonName = "system:node:other" }, "node-1"},
+		"administrators":      {own, func(_ *fakeAPI, c *x509.Certificate) { c.Subject.Organization = []string{"system:masters"} }, "system:nodes"},
+		"two groups": {own, func(_ *fakeAPI, c *x509.Certificate) {
+			c.Subject.Organization = append(c.Subject.Organization, "system:masters")
+		}, "system:nodes"},
+		"for servers": {own, func(_ *fakeAPI, c *x509.Certificate) { c.ExtKeyUsage[0] = x509.ExtKeyUsageServerAuth }, "another use"},
+		"for servers also": {own, func(_ *fakeAPI, c *x509.Certificate) {
+			c.ExtKeyUsage = append(c.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
+		}, "another use"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFakeAPI(t)
+			a, _ := joined(t, f, nil)
+			good := a.stored(ClientFile)
+			ca, key := f.caCert, f.caKey
+			if c.foreign {
+				ca, key = authority(t, "nobody's CA")
+			}
+			f.signs(ca, key, func(leaf *x509.Certificate) {
+				if c.change != nil {
+					c.change(f, leaf)
+				}
+			})
+			got, err := a.Credential(t.Context())
+			checkIsCredential(t, got, err)
+			if got.Status.ClientKeyData != string(good.Key) || got.Status.ExpirationTimestamp.After(f.now().Add(time.Minute)) {
+				t.Errorf("the good one is gone, or asked for again only at %s", got.Status.ExpirationTimestamp)
+			}
+			if noted := a.onDisk(ClientFile); noted.Failures != 1 || !strings.Contains(noted.Error, c.want) {
+				t.Errorf("state %+v, want %q", noted, c.want)
+			}
+			f.set(func() { f.decide = nil })
+			f.move(a.onDisk(ClientFile).Next)
+			got, err = a.Credential(t.Context())
+			checkIsCredential(t, got, err)
+			if got.Status.ClientKeyData == string(good.Key) {
+				t.Error("it was not renewed when the control plane was sound again")
+			}
+			if p := a.stored(previousFile); p == nil || !bytes.Equal(p.Key, good.Key) {
+				t.Error("the one before is not kept")
+			}
+		})
+	}
+}
+
+// TestWrongServing: a serving certificate is replaced by one for exactly the names asked for.
+func TestWrongServing(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(f *fakeAPI, c *x509.Certificate)
+		want   string // "": it is installed
+	}{
+		"the same names": {func(*fakeAPI, *x509.Certificate) {}, ""},
+		"other names": {func(f *fakeAPI, c *x509.Certificate) {
+			c.DNSNames, c.IPAddresses, c.NotAfter = []string{"another.example"}, []net.IP{{192, 0, 2, 9}}, f.now().AddDate(30, 0, 0)
+		}, "another.example"},
+		"one more":       {func(_ *fakeAPI, c *x509.Certificate) { c.IPAddresses = []net.IP{{192, 0, 2, 9}} }, "192.0.2.9"},
+		"an address too": {func(_ *fakeAPI, c *x509.Certificate) { c.EmailAddresses = []string{"root@example"} }, "root@example"},
+		"none":           {func(_ *fakeAPI, c *x509.Certificate) { c.DNSNames = nil }, testNode},
+		"it begins later": {func(f *fakeAPI, c *x509.Certificate) {
+			c.NotBefore, c.NotAfter = f.now().Add(time.Hour), f.now().Add(3*time.Hour)
+		}, "has begun"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFakeAPI(t)
+			a, _ := newNode(t, f, func(c *Config) { c.Serving = &Serving{DNSNames: []string{testNode}} })
+			if err := a.Rotate(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			good := a.stored(ServingFile)
+			f.set(func() {
+				f.sign = func(leaf *x509.Certificate) {
+					if len(leaf.DNSNames) != 0 {
+						c.change(f, leaf)
+					}
+				}
+			})
+			err := a.Rotate(t.Context())
+			if (err == nil) != (c.want == "") || err != nil && (!errors.Is(err, certstore.CheckPair) || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+			if p := a.stored(ServingFile); bytes.Equal(p.Key, good.Key) != (c.want != "") {
+				t.Errorf("in place is one for %v", p.Leaf.DNSNames)
+			}
+		})
+	}
+}
+
+// TestHandshake: a certificate and a key between which there is no connection.
+func TestHandshake(t *testing.T) {
+	f := newFakeAPI(t)
+	a, _ := newNode(t, f, nil)
+	if err := a.Rotate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := handshake(t.Context(), a.stored(ClientFile), testNode); !errors.Is(err, certstore.CheckPair) {
+		t.Errorf("with a client certificate: got %v", err)
+	}
+}
+
+// TestIssuer: a CA of the cluster that a certificate names must have signed it; of a CA that the
+// node does not know, the API server's word counts.
+func TestIssuer(t *testing.T) {
+	f := newFakeAPI(t)
+	a, _ := newNode(t, f, nil)
+	if err := a.Rotate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p := a.stored(ClientFile)
+	other, _ := authority(t, "ca") // of the same name
+	other.RawSubject = f.caCert.RawSubject
+	rotated := *other
+	rotated.SubjectKeyId = []byte{1}
+	for name, c := range map[string]struct {
+		cas  []*x509.Certificate
+		fits bool
+	}{
+		"the issuer":                       {[]*x509.Certificate{f.caCert}, true},
+		"none":                             {nil, true},
+		"of another name":                  {[]*x509.Certificate{f.server.Certificate()}, true},
+		"of that name, which did not sign": {[]*x509.Certificate{other}, false},
+		"of that name, and the issuer":     {[]*x509.Certificate{other, f.caCert}, true},
+		"of that name, with another key":   {[]*x509.Certificate{&rotated}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := checkNew(a.items[0], p, nil, c.cas); (err == nil) != c.fits || err != nil && !errors.Is(err, certstore.CheckPair) {
+				t.Errorf("got %v, want it to fit: %t", err, c.fits)
+			}
+		})
+	}
+}
+
+// TestNotAllowedToAsk: an API server that knows the node, but does not tell it so.
+func TestNotAllowedToAsk(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer func(w http.ResponseWriter)
+		works  bool
+	}{
+		"forbidden": {func(w http.ResponseWriter) { fail(w, http.StatusForbidden, metav1.StatusReasonForbidden) }, true},
+		"no answer": {func(w http.ResponseWriter) { fail(w, http.StatusInternalServerError, metav1.StatusReasonInternalError) }, false},
+		"not found": {func(w http.ResponseWriter) { fail(w, http.StatusNotFound, metav1.StatusReasonNotFound) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFakeAPI(t)
+			f.set(func() { f.review = c.answer })
+			a, _ := newNode(t, f, nil)
+			if err := a.Rotate(t.Context()); (err == nil) != c.works || (a.stored(ClientFile) != nil) != c.works {
+				t.Errorf("got %v, want it to be installed: %t", err, c.works)
+			}
+		})
+	}
+}
+
+// TestRefused: a certificate with which the API server knows nobody, such as another cluster's,
+// is renewed at once, and until then the one before is used if that works.
+func TestRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		before            bool // a certificate before it
+		noToken           bool
+		daemon            bool // runs
+		previous, renewed bool
+	}{
+		"with a token":                      {renewed: true},
+		"with the one before":               {before: true, noToken: true, renewed: true},
+		"with neither":                      {noToken: true},
+		"with a daemon, which is to do it":  {daemon: true},
+		"with a daemon, and the one before": {before: true, daemon: true, previous: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFakeAPI(t)
+			a, _ := newNode(t, f, nil)
+			if err := a.Rotate(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			first := a.stored(ClientFile)
+			if !c.before {
+				if err := os.Remove(a.store.Path(ClientFile)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := a.Rotate(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			second := a.stored(ClientFile)
+			f.set(func() { f.unknown, f.noToken = second.Leaf, c.noToken })
+			f.move(f.now().Add(askPause))
+			if c.daemon {
+				_, release, err := a.store.Hold(daemonName)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = release() }()
+			}
+			got, err := again(t, a).Credential(t.Context())
+			checkIsCredential(t, got, err)
+			switch key := got.Status.ClientKeyData; {
+			case c.renewed == (key == string(first.Key) || key == string(second.Key)), c.previous != (key == string(first.Key)):
+				t.Errorf("got the first %t, the second %t", key == string(first.Key), key == string(second.Key))
+			case !c.renewed && len(a.onDisk(ClientFile).Refused) != 1:
+				t.Errorf("not noted for others: %+v", a.onDisk(ClientFile))
+			case c.renewed && len(a.onDisk(ClientFile).Refused) != 0:
+				t.Errorf("noted of the new one: %+v", a.onDisk(ClientFile))
+			}
+			if c.renewed && c.before {
+				if p := a.stored(previousFile); p == nil || !bytes.Equal(p.Key, first.Key) {
+					t.Error("kept is one that does not work")
+				}
+			}
+			if !c.renewed { // nothing better came: it was the API server's mistake
+				f.set(func() { f.unknown = nil })
+				f.move(f.now().Add(lastPause))
+				if !c.daemon {
+					got, err := again(t, a).Credential(t.Context())
+					checkIsCredential(t, got, err)
+					if got.Status.ClientKeyData == string(second.Key) {
+						t.Error("it is not renewed with the one that works again")
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestKeyDir: keys are where they are to be, and what was in the other folder is used until then.
+func TestKeyDir(t *testing.T) {
+	f := newFakeAPI(t)
+	a, _ := joined(t, f, func(c *Config) { c.Serving = &Serving{DNSNames: []string{testNode}} })
+	if err := a.Rotate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := a.stored(ClientFile)
+	c := a.c
+	c.KeyDir = t.TempDir()
+	b, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := b.stored(ClientFile); p == nil || !bytes.Equal(p.Key, before.Key) {
+		t.Error("the one from before is not used")
+	}
+	if err := b.Rotate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]string{c.Dir: ".lock state.json", c.KeyDir: "client.pem client.previous.pem serving.pem"} {
+		entries, err := os.ReadDir(dir)
+		var names []string
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		if got := strings.Join(names, " "); err != nil || got != want {
+			t.Errorf("got %s, %v, want %s", got, err, want)
+		}
+	}
+	if s := b.Status(); s.Certificates[0].File != c.KeyDir+"/"+ClientFile || !s.Usable {
+		t.Errorf("status %+v", s.Certificates[0])
+	}
+	c.API = func() (*rest.Config, error) { return f.config() }
+	c.KeyDir = t.TempDir() // after the machine was started again
+	if b, err = New(c); err != nil {
+		t.Fatal(err)
+	}
+	f.move(f.now().Add(lastPause))
+	got, err := b.Credential(t.Context())
+	checkIsCredential(t, got, err)
+	if f.calls("create "+csr.BootstrapUserPrefix) < 4 {
+		t.Errorf("calls %q", f.log)
+	}
+}
