@@ -194,7 +194,7 @@ func (b *box) on(t *testing.T) {
 
 // command is a command of a shell on the machine.
 func (b *box) command(ctx context.Context, script string) *exec.Cmd {
-	return exec.CommandContext(ctx, "nsenter", "-t", b.pid, "-a", "bash", "-c", "set -e\n"+script)
+	return exec.CommandContext(ctx, "nsenter", "-t", b.pid, "-a", "bash", "-c", "set -e\nexport HOME=/run\n"+script)
 }
 
 // run runs a script on the machine, which must succeed, and returns what it prints.
@@ -202,8 +202,6 @@ func (b *box) run(t *testing.T, script string) string {
 	t.Helper()
 	out, err := b.command(t.Context(), script).CombinedOutput()
 	if err != nil {
-		more, _ := b.command(context.Background(), "date; ss -ltnp; ip addr; readlink /proc/self/ns/net").CombinedOutput()
-		t.Logf("XXX %s", more)
 		t.Fatalf("%s: %v\n%s", script, err, out)
 	}
 	return string(out)
