@@ -16,7 +16,7 @@ import (
 )
 
 // A node with a TPM, set up as kubelet-authenticator does it: its status before it has
-// joined, and what happens beside a kubelet that would go around it.
+// joined, and what the plugin says to a kubelet that would go around it.
 func Example() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
@@ -48,7 +48,7 @@ func Example() {
 		return
 	}
 	fmt.Println("usable:", a.Status().Usable)
-	err = a.Rotate(context.Background())
+	_, err = a.Credential(context.Background())
 	fmt.Println("refused:", errors.Is(err, refusal.Check("kubelet-configuration")))
 	// Output:
 	// usable: false

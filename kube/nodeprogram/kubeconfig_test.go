@@ -31,12 +31,7 @@ func TestReadKubeconfig(t *testing.T) {
 		"a proxy of another kind": {"server: " + server + ", proxy-url: 'ftp://user:hunter2@proxy'", "", "", "", "proxy-url of the kubeconfig"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			path := filepath.Join(dir, "kubeconfig")
-			if err := os.WriteFile(path, []byte("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {"+row.cluster+"}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"+
-				"current-context: x\nusers: [{name: u, user: {"+row.user+"}}]\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			c, err := readKubeconfig(path)
+			c, err := readKubeconfig(kubeconfigIn(t, dir, row.cluster, row.user))
 			switch {
 			case row.want != "":
 				if err == nil || !strings.Contains(err.Error(), row.want) || strings.Contains(err.Error(), "hunter2") {
@@ -62,4 +57,15 @@ func TestReadKubeconfig(t *testing.T) {
 	if _, err := readKubeconfig(filepath.Join(dir, "none")); !os.IsNotExist(err) {
 		t.Errorf("no file: got %v", err)
 	}
+}
+
+// kubeconfigIn writes a kubeconfig with these fields of its cluster and its user.
+func kubeconfigIn(t *testing.T, dir, cluster, user string) string {
+	t.Helper()
+	path := filepath.Join(dir, "kubeconfig")
+	if err := os.WriteFile(path, []byte("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {"+cluster+"}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"+
+		"current-context: x\nusers: [{name: u, user: {"+user+"}}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }

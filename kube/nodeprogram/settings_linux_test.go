@@ -94,7 +94,15 @@ func TestFilesOfSettings(t *testing.T) {
 			"intermediates": func() error { _, err := parse(t, "tpm: {intermediates: "+path+"}").config(nil); return err },
 			"the event log": func() error { _, err := readEventLog(path)(t.Context()); return err },
 			"a kubeconfig":  func() error { _, err := readKubeconfig(path); return err },
-			"the settings":  func() error { return run(t.Context(), []string{"--config", path, "status"}, nil, t.Output(), nil) },
+			"a kubeconfig's CA": func() error {
+				_, err := readKubeconfig(kubeconfigIn(t, t.TempDir(), "certificate-authority: "+path, ""))
+				return err
+			},
+			"its token": func() error {
+				_, err := readKubeconfig(kubeconfigIn(t, t.TempDir(), "", "tokenFile: "+path))
+				return err
+			},
+			"the settings": func() error { return run(t.Context(), []string{"--config", path, "status"}, nil, t.Output(), nil) },
 		} {
 			if err := read(); !errors.Is(err, safefile.CheckFile) {
 				t.Errorf("%s of %s: got %v", name, filepath.Base(path), err)
