@@ -145,15 +145,14 @@ func (m *member) installKubeadm(t *testing.T) {
 	m.run(t, "systemctl daemon-reload; systemctl enable kubelet")
 }
 
-// kubeadmCluster is a cluster that kubeadm can join, and admits the machine of a TPM.
-func kubeadmCluster(t *testing.T, device *tpmsim.TPM) (c *cluster, signer *process) {
+// kubeadmCluster is a cluster that kubeadm can join, and whose client certificates last so long. Of
+// the lifetime that is asked for, a tenth is a minute.
+func kubeadmCluster(t *testing.T, lifetime string) (c *cluster, signer *process) {
 	t.Helper()
 	c = startCluster(t)
-	c.signingDuration = "75s" // of what is asked for, a tenth is a minute
+	c.signingDuration = lifetime
 	c.prepare(t)
-	signer = c.startSigner(t)
-	c.attestedPlane(t, device)
-	return c, signer
+	return c, c.startSigner(t)
 }
 
 // upload has kubeadm put into the cluster what its joins read, with automatic approval, and returns
@@ -244,7 +243,8 @@ func TestKubeadm(t *testing.T) {
 	t.Parallel()
 	boxNeeds(t)
 	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
-	c, signer := kubeadmCluster(t, device)
+	c, signer := kubeadmCluster(t, "75s")
+	c.attestedPlane(t, device)
 	m := c.newMember(t, "worker-1", device)
 	runtime := startRuntime(t, m.dir)
 	m.installKubeadm(t)
@@ -275,7 +275,8 @@ func TestKubeadm(t *testing.T) {
 		// One that has come just now is not asked about yet.
 		m.run(t, `sed -i "1s/received [^,]*/received $(date -u -d '10 minutes ago' +%FT%TZ)/" /var/lib/kubelet-authenticator/client.pem; head -n 1 /var/lib/kubelet-authenticator/client.pem`)
 		m.run(t, "kubeadm reset -f --cri-socket "+runtime)
-		m.c, _ = kubeadmCluster(t, device)
+		m.c, _ = kubeadmCluster(t, "1h")
+		m.c.attestedPlane(t, device)
 		began := time.Now()
 		m.joins(t, runtime)
 		m.alive(t, began)
@@ -378,7 +379,7 @@ func TestKubeadmMigration(t *testing.T) {
 	t.Parallel()
 	boxNeeds(t)
 	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
-	c, _ := kubeadmCluster(t, device)
+	c, _ := kubeadmCluster(t, "1h")
 	const pair = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 	m := c.newMember(t, "worker-1", device, `token: ""`, "client-certificate: "+pair+"\n      client-key: "+pair)
 	runtime := startRuntime(t, m.dir)
@@ -387,6 +388,7 @@ func TestKubeadmMigration(t *testing.T) {
 	began := time.Now()
 	m.kubeadmJoin(t, m.upload(t), runtime)
 	m.alive(t, began)
+	c.attestedPlane(t, device)
 
 	m.install(t, "", daemonFiles)
 	m.run(t, "systemctl enable kubelet-authenticator; systemctl start --no-block kubelet-authenticator")
