@@ -203,12 +203,19 @@ func attestedNodeFromCertificate(cert *x509.Certificate, opts NodeCertificateOpt
 // is that of the extension ([oid.ParseProviderID]), which must be well formed if present.
 // Anything else is refused with [CheckNodeCertificate].
 //
+// So is a connection that resumed a TLS session: its client has shown a ticket, which can be
+// carried away and used elsewhere, and not the certificate's key. The server should make none
+// (tls.Config.SessionTicketsDisabled).
+//
 // Not: PeerCertificates, which anybody signs for himself where the server only asks for a
 // certificate (tls.RequestClientCert). Behind a proxy that ends TLS, verify the certificate
 // that it passes on with x509.Certificate.Verify, and hand in the chains as VerifiedChains.
 func AttestedNodeFromTLS(state *tls.ConnectionState, opts NodeCertificateOptions) (*AttestedNode, error) {
 	if state == nil || len(state.VerifiedChains) == 0 || len(state.VerifiedChains[0]) == 0 {
 		return nil, certificateError("a connection without a verified client certificate", "one", nil)
+	}
+	if state.DidResume {
+		return nil, certificateError("a TLS session that was resumed, without the certificate's key", "a full handshake, with a server that makes no session tickets", nil)
 	}
 	return attestedNodeFromCertificate(state.VerifiedChains[0][0], opts)
 }

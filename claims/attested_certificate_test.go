@@ -165,6 +165,7 @@ func TestAttestedNodeFromTLS(t *testing.T) {
 	cert := newNodeCA(t).issue(t, nodeTemplate(t, "node-a")).Leaf
 	for _, state := range []*tls.ConnectionState{
 		nil, {}, {PeerCertificates: []*x509.Certificate{cert}}, {VerifiedChains: [][]*x509.Certificate{{}}},
+		{VerifiedChains: [][]*x509.Certificate{{cert}}, DidResume: true},
 	} {
 		_, err := AttestedNodeFromTLS(state, NodeCertificateOptions{})
 		wantCheck(t, err, CheckNodeCertificate)

@@ -210,6 +210,8 @@ func ExampleNewHandler() {
 	_ = &http.Server{Handler: handler, TLSConfig: &tls.Config{
 		ClientAuth: tls.RequireAndVerifyClientCert,
 		ClientCAs:  x509.NewCertPool(), // with the CA that signs for attested nodes, and no other
+
+		SessionTicketsDisabled: true, // a ticket is good without the node's key
 	}}
 
 	request := httptest.NewRequest(http.MethodGet, "https://identity.example/", nil)

@@ -51,7 +51,8 @@ type Handler struct {
 // issued to a workload on the very machine that the connection's client certificate was
 // issued to: mutual TLS with the node's certificate, plus the workload's token. The server's
 // tls.Config must require a client certificate and verify it
-// (tls.RequireAndVerifyClientCert, with ClientCAs a CA that signs only for attested nodes).
+// (tls.RequireAndVerifyClientCert, with ClientCAs a CA that signs only for attested nodes), and
+// should have SessionTicketsDisabled: a resumed session is refused.
 //
 // next finds out who the sender is with [WorkloadFrom]; the request that it gets no longer
 // has an Authorization header. Other requests are answered with only the name of the check

@@ -100,6 +100,26 @@ func TestHandlerAccepts(t *testing.T) {
 	}
 }
 
+// A TLS session ticket of a node, in whoever's hands, is no proof of the node's key.
+func TestHandlerRefusesResumedSessions(t *testing.T) {
+	w := serve(t, HandlerOptions{}, nil)
+	nodeA := w.ca.issue(t, nodeTemplate(t, "node-a"))
+	for _, tickets := range []bool{true, false} {
+		server := httptest.NewUnstartedServer(w.server.Config.Handler)
+		server.TLS = &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: w.server.TLS.ClientCAs, SessionTicketsDisabled: !tickets}
+		server.StartTLS()
+		t.Cleanup(server.Close)
+		server.Client().Transport.(*http.Transport).TLSClientConfig.ClientSessionCache = tls.NewLRUClientSessionCache(1)
+		w.server = server
+		for try, resumed := range []bool{false, tickets} {
+			response, body := w.get(t, &nodeA, "Bearer "+w.token(t))
+			if response.TLS.DidResume != resumed || (response.StatusCode == http.StatusForbidden) != resumed {
+				t.Errorf("tickets %t, connection %d: resumed %t: %d %s", tickets, try, response.TLS.DidResume, response.StatusCode, body)
+			}
+		}
+	}
+}
+
 func TestHandlerRefuses(t *testing.T) {
 	w := serve(t, HandlerOptions{}, nil)
 	good := w.token(t)

@@ -46,6 +46,11 @@ type IssuedRecord struct {
 	ProviderID string
 	// RequestUID is the UID that the API server gave the request object.
 	RequestUID string
+	// KeyResidence says where the evidence has shown the certificate's key to be: "TPM" for a
+	// key that cannot leave its TPM, "Software" for one that can be copied, "" if it shows
+	// nothing about that. [RecordOf] leaves it empty: the keeper of the record, which has the
+	// kind's result, writes it.
+	KeyResidence string `json:",omitempty"`
 	// SPKIHash is the SHA-256 of the certificate's SubjectPublicKeyInfo.
 	SPKIHash [32]byte
 	// NotBefore is the first second of the certificate's validity.

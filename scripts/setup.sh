@@ -4,7 +4,8 @@
 #   MODE build: Go, a C compiler, OpenSSL's headers. Without them nothing can be
 #               built, so a missing one is an error.
 #   MODE test:  the same, and swtpm, tpm2-tools, openssl and its tpm2 provider, and
-#               python3 with pyasn1, for the tests that run against them, and shellcheck, for lint.
+#               python3 with pyasn1, for the tests that run against them, systemd and ip, for
+#               those on a machine of its own, and shellcheck, for lint.
 #               A missing one is reported; those tests skip.
 #   MODE all:   the same programs as test, but a missing one is an error.
 #
@@ -99,6 +100,8 @@ missing_tools() {
 	has python3 || p="$p python3"
 	has_pyasn1 || p="$p python3-pyasn1"
 	has shellcheck || p="$p shellcheck"
+	[ -x /lib/systemd/systemd ] || p="$p systemd"
+	has ip || p="$p iproute2"
 	echo "${p# }"
 }
 

@@ -362,7 +362,7 @@ func (s *registryStep) issued(c *membership.Claim, lastEnd, now time.Time) *csr.
 		return nil
 	}
 	issued := &csr.IssuedRecord{NodeName: c.NodeName, SignerName: csr.SignerClientTPM, Machine: string(c.Machine), MachineUID: c.MachineUID,
-		NodeUID: s.set["nodeuid"], ProviderID: c.ProviderID, RequestUID: "request-" + n, SPKIHash: sha256.Sum256([]byte(n)), NotAfter: lastEnd}
+		NodeUID: s.set["nodeuid"], ProviderID: c.ProviderID, RequestUID: "request-" + n, KeyResidence: "Software", SPKIHash: sha256.Sum256([]byte(n)), NotAfter: lastEnd}
 	if s.set["ends"] != "" {
 		issued.NotAfter = now.Add(duration(s.set["ends"]))
 	}

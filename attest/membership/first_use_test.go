@@ -190,6 +190,34 @@ func TestFirstUseNewcomers(t *testing.T) {
 	}
 }
 
+// A node with a certificate that nobody recorded gets its record by its own request, where its
+// machine has the name reserved: as long as that lasts, and no other machine does.
+func TestFirstUseOfPlainNodes(t *testing.T) {
+	f := newFirstUse(t, Scope{})
+	f.nodes["node-1"] = true
+	asNode := func(machine attest.Identity) *attest.Result {
+		return inventoried(t, answerOf(t, "node-1", machine), csr.RequesterNode, csr.Machine{UID: "uid-1"})
+	}
+	f.refuse(t, asNode("gce:p/1"), checkRegistryRequester)
+	reserve := func() {
+		t.Helper()
+		if _, err := f.registry.Reserve(t.Context(), Claim{NodeName: "node-1", Machine: "gce:p/1", MachineUID: "uid-1"}, f.at.Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reserve()
+	if _, err := asked(t, f, asNode("gce:p/2")); !errors.Is(err, refusal.ErrRetry) {
+		t.Errorf("another machine: %v", err)
+	}
+	f.at = f.at.Add(2 * time.Minute)
+	f.refuse(t, asNode("gce:p/1"), checkRegistryRequester)
+	reserve()
+	f.admit(t, asNode("gce:p/1"))
+	if r := f.record(t, "node-1"); r.State != StateBound || r.Machine != "gce:p/1" {
+		t.Errorf("recorded %+v", r)
+	}
+}
+
 func TestFirstUseScope(t *testing.T) {
 	ek := func(class string, machine attest.Identity) *attest.Result {
 		r := answerOf(t, "node-1", machine)

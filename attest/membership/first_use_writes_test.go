@@ -456,3 +456,19 @@ func TestFirstUseRefusalsHide(t *testing.T) {
 		t.Errorf("got %+v", d)
 	}
 }
+
+// What the evidence shows about where the key is goes into the record of its certificate.
+func TestFirstUseKeyResidence(t *testing.T) {
+	for want, result := range map[string]attest.Result{
+		"TPM":      {TPMResident: true, ResidenceStanding: attest.Proven},
+		"Software": {ResidenceStanding: attest.Asserted},
+		"":         {},
+	} {
+		f, r := newFirstUse(t, Scope{}), answerOf(t, "node-1", "gce:p/1")
+		r.TPMResident, r.ResidenceStanding = result.TPMResident, result.ResidenceStanding
+		f.admit(t, r)
+		if issued := f.record(t, "node-1").Issued; len(issued) != 1 || issued[0].KeyResidence != want {
+			t.Errorf("%q: recorded %+v", want, issued)
+		}
+	}
+}

@@ -36,8 +36,9 @@ func (j *joining) look(ctx context.Context, in Lookups, ask bool) (err error) {
 	if err == nil && hello {
 		h.MachineUID, err = in.LookupMachineUID(ctx, j.claim.MachineUID)
 	}
+	now := j.f.c.Now()
 	if err == nil {
-		err = h.Admit(&j.claim, j.f.c.Now())
+		err = h.Admit(&j.claim, now)
 	}
 	if err != nil {
 		return err
@@ -46,7 +47,7 @@ func (j *joining) look(ctx context.Context, in Lookups, ask bool) (err error) {
 	if !j.newcomer {
 		return j.checkRejoin(h.Name)
 	}
-	return j.checkNewcomer(ctx, h.Name == nil && ask)
+	return j.checkNewcomer(ctx, h.Name == nil && ask, h.Name != nil && h.Name.Live(now))
 }
 
 // checkRejoin refuses a further key of a bound machine that comes with only a bootstrap token
@@ -80,7 +81,7 @@ func (j *joining) reserve(ctx context.Context) (err error) {
 	case j.seen.State == StateBound: // perhaps somebody was quicker
 		return j.checkRejoin(j.seen)
 	case !j.newcomer: // it was bound when it was looked up, so nobody has asked for a Node
-		return j.checkNewcomer(ctx, true)
+		return j.checkNewcomer(ctx, true, false)
 	}
 	return nil
 }
@@ -90,6 +91,11 @@ func (j *joining) reserve(ctx context.Context) (err error) {
 func (j *joining) bind(ctx context.Context, issued *csr.IssuedRecord) error {
 	if j.r.Purpose != csr.PurposeClient { // nobody comes as the node with it
 		issued = nil
+	}
+	if issued != nil {
+		resident := *issued
+		resident.KeyResidence = keyResidence(j.r)
+		issued = &resident
 	}
 	seen := j.seen
 	if err := j.reserve(ctx); err != nil {
@@ -111,11 +117,28 @@ func (j *joining) bind(ctx context.Context, issued *csr.IssuedRecord) error {
 	return j.bind(ctx, issued)
 }
 
+// keyResidence is what the evidence shows about where the request's key is, as
+// csr.IssuedRecord has it.
+func keyResidence(r *attest.Result) string {
+	switch {
+	case r.TPMResident:
+		return "TPM"
+	case r.ResidenceStanding != "":
+		return "Software"
+	}
+	return ""
+}
+
 // checkNewcomer refuses requests that only a node that already has a certificate makes and, if
 // ask is set, a name that is in use. Whoever has reserved one has asked.
-func (j *joining) checkNewcomer(ctx context.Context, ask bool) error {
+//
+// A name that is reserved for this very machine may be asked for by a node with a certificate
+// that nobody recorded: that is how one which joined without evidence gets its record, once an
+// operator has approved its machine.
+func (j *joining) checkNewcomer(ctx context.Context, ask, reserved bool) error {
 	f, r := j.f, j.r
-	if class := requesterOf(r); r.Purpose != csr.PurposeClient || class != csr.RequesterBootstrap {
+	class := requesterOf(r)
+	if r.Purpose != csr.PurposeClient || class != csr.RequesterBootstrap && !(reserved && class == csr.RequesterNode) {
 		return refuse(checkRegistryRequester, r.Purpose.String()+" certificate asked for by "+class.String(),
 			"a client certificate asked for with a bootstrap token, as node "+r.NodeName+" has no record")
 	}

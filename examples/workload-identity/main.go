@@ -231,7 +231,10 @@ func startService(c *cluster) *service {
 	pool := x509.NewCertPool()
 	pool.AddCert(c.machines.ca)
 	s.Server = httptest.NewUnstartedServer(handler)
-	s.TLS = &tls.Config{ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: pool} // so that the story sees the handler's own refusal
+	s.TLS = &tls.Config{
+		ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: pool, // so that the story sees the handler's own refusal
+		SessionTicketsDisabled: true, // a ticket is good without the node's key
+	}
 	s.StartTLS()
 	return s
 }

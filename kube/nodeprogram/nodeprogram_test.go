@@ -70,14 +70,24 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// TestFolders: the keys may be elsewhere than what outlasts them.
+// TestFolders: the keys may be elsewhere than what outlasts them, and are in memory for a node that
+// comes back without them.
 func TestFolders(t *testing.T) {
-	s, err := parseSettings([]byte("apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nnodeName: node-1\nevidence: {tpm: {}}\nstateDir: /a\nkeyDir: /b\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c, err := s.config(nil); err != nil || c.Dir != "/a" || c.KeyDir != "/b" {
-		t.Errorf("got %q and %q, %v", c.Dir, c.KeyDir, err)
+	const recovery = "\nrecoverySigner: cluster.x-k8s.io/kubelet-attestation-recovery-tpm"
+	for more, want := range map[string][2]string{
+		"":             {"/var/lib/kubelet-authenticator", ""},
+		"\nkeyDir: /b": {"/var/lib/kubelet-authenticator", "/b"},
+		recovery:       {"/var/lib/kubelet-authenticator", "/run/kubelet-authenticator"},
+		recovery + "\nkeyDir: /var/lib/kubelet-authenticator": {"/var/lib/kubelet-authenticator", "/var/lib/kubelet-authenticator"},
+		recovery + "\nstateDir: /a\nkeyDir: /b":               {"/a", "/b"},
+	} {
+		s, err := parseSettings([]byte("apiVersion: " + configfile.APIVersion + "\nkind: " + settingsKind + "\nnodeName: node-1\nevidence: {tpm: {}}" + more + "\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c, err := s.config(nil); err != nil || c.Dir != want[0] || c.KeyDir != want[1] {
+			t.Errorf("%q: got %q and %q, %v", more, c.Dir, c.KeyDir, err)
+		}
 	}
 }
 

@@ -85,6 +85,7 @@ func (d *duration) UnmarshalText(text []byte) error {
 // Where things are on a machine with the usual set-up.
 const (
 	defaultState      = "/var/lib/kubelet-authenticator"
+	defaultKeys       = "/run/kubelet-authenticator" // with a recovery certificate
 	defaultKubeconfig = "/etc/kubernetes/kubelet-authenticator.conf"
 	defaultDevice     = "/dev/tpmrm0"
 	defaultKubelet    = "/var/lib/kubelet/config.yaml"
@@ -130,6 +131,9 @@ func (s *settings) config(kinds []Kind) (authenticator.Config, error) {
 	c := authenticator.Config{
 		NodeName: s.NodeName, Dir: orDefault(s.StateDir, defaultState), KeyDir: s.KeyDir, ClusterID: s.ClusterID, SignerName: s.SignerName,
 		Lifetime: time.Duration(s.Lifetime), ProviderID: s.ProviderID, RecoverySigner: s.RecoverySigner,
+	}
+	if c.KeyDir == "" && s.RecoverySigner != "" { // the node comes back without them, and no disk has them
+		c.KeyDir = defaultKeys
 	}
 	if c.NodeName == "" { // as the kubelet names itself
 		name, err := os.Hostname()

@@ -229,7 +229,7 @@ func (p *plugin) fromInventory(ctx context.Context, claim *membership.Claim, pro
 	machine := c.inventory(claim.NodeName)
 	switch {
 	case machine == nil:
-		return nil
+		return fmt.Errorf("the inventory has no node %s, so the controller would refuse its machine all the same: enter it there first", claim.NodeName)
 	case machine.Provider != provider:
 		return fmt.Errorf("the inventory knows node %s by %s, and the request has evidence of %s", claim.NodeName, machine.Provider, provider)
 	case machine.Identity != "" && machine.Identity != string(claim.Machine):

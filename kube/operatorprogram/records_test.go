@@ -252,6 +252,7 @@ func TestInventoryUnread(t *testing.T) {
 		"no ConfigMap, as is known": {without: true},
 		"no inventory in it":        {data: map[string]string{configKey: config}, refused: true},
 		"an inventory":              {data: map[string]string{configKey: config, "i.yaml": inventory}, uid: "uid-1"},
+		"an inventory without it":   {data: map[string]string{configKey: config, "i.yaml": strings.ReplaceAll(inventory, "node-1", "node-2")}, refused: true},
 		"an inventory all the same": {data: map[string]string{configKey: config, "i.yaml": inventory}, without: true, uid: "uid-1"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -262,7 +263,7 @@ func TestInventoryUnread(t *testing.T) {
 			p := &plugin{client: api.Build(), namespace: "typo", options: options{withoutInventory: row.without}}
 			claim := membership.Claim{NodeName: "node-1", Machine: "aws:i-1"}
 			err := p.fromInventory(t.Context(), &claim, "nitro")
-			if (err != nil) != row.refused || err != nil && !strings.Contains(err.Error(), "typo") || claim.MachineUID != row.uid {
+			if (err != nil) != row.refused || err != nil && !strings.Contains(err.Error(), "typo") && !strings.Contains(err.Error(), "no node node-1") || claim.MachineUID != row.uid {
 				t.Errorf("got %v and UID %q", err, claim.MachineUID)
 			}
 		})

@@ -58,7 +58,7 @@ func runController(ctx context.Context, f flags, s *settings.Settings) error {
 		}
 	}
 	for name, check := range map[string]healthz.Checker{"key-ring": keeper.Check, "ways-around": watch.Check, "caches": synced(m), "requests": decider.Check} {
-		if err := m.AddReadyzCheck(name, check); err != nil {
+		if err := addReady(m, name, check); err != nil {
 			return err
 		}
 	}

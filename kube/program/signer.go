@@ -64,7 +64,7 @@ func runSigner(ctx context.Context, f flags, s *settings.Settings) error {
 		}
 	}
 	for name, check := range map[string]healthz.Checker{"key-ring": keeper.Check, "ca": ca.Check, "requests": signs.Check} {
-		if err := m.AddReadyzCheck(name, check); err != nil {
+		if err := addReady(m, name, check); err != nil {
 			return err
 		}
 	}

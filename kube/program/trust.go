@@ -16,5 +16,5 @@ func addTrust(m manager.Manager, s *settings.Settings) error {
 	if err := m.Add(trust); err != nil {
 		return err
 	}
-	return m.AddReadyzCheck("trust", trust.Check)
+	return addReady(m, "trust", trust.Check)
 }

@@ -54,7 +54,7 @@ func (c *cluster) install(t *testing.T, program, name string, device *tpmsim.TPM
 	if err := yaml.UnmarshalStrict(text, &config); err != nil {
 		t.Fatal(err)
 	}
-	config["nodeName"], config["stateDir"], config["kubeconfig"] = name, filepath.Join(m.dir, "state"), m.token
+	config["nodeName"], config["stateDir"], config["keyDir"], config["kubeconfig"] = name, filepath.Join(m.dir, "state"), filepath.Join(m.dir, "state"), m.token
 	config["lifetime"] = "1h" // as the signers give
 	if device != nil {
 		evidence := config["evidence"].(map[string]any)["tpm"].(map[string]any)

@@ -28,7 +28,7 @@ func testRecords() map[string]*membership.Record {
 		"bound":             {Claim: claim("node-1"), State: membership.StateBound, Version: "2"},
 		"bound with an end": {Claim: longest, State: membership.StateBound, LastEnd: at, Version: "18446744073709551615"},
 		"with certificates": {Claim: longest, State: membership.StateBound, LastEnd: at, Version: "2", Issued: []csr.IssuedRecord{
-			{CredentialID: "X509SHA256=00", SPKIHash: [32]byte{31: 1}, NotBefore: at.Add(-time.Hour), NotAfter: at}, {RequestUID: "u", NotAfter: at}}},
+			{CredentialID: "X509SHA256=00", KeyResidence: "TPM", SPKIHash: [32]byte{31: 1}, NotBefore: at.Add(-time.Hour), NotAfter: at}, {RequestUID: "u", NotAfter: at}}},
 		"resting":             {Claim: shortest, State: membership.StateResting, LastEnd: at, Version: "3"},
 		"at the last second":  {Claim: shortest, State: membership.StateResting, LastEnd: lastSecond, Version: "3"},
 		"at the first second": {Claim: shortest, State: membership.StateBound, LastEnd: time.Unix(0, 0).UTC(), Version: "3"},

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
@@ -178,17 +179,20 @@ func (k *Key) Load(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, fun
 // that number), the only one that TPMs make. digest must be one of opts.HashFunc(): SHA-256,
 // SHA-384 or SHA-512 as the TPM has them. The randomness is the TPM's; the first argument is
 // not used. The signature is verified before it is returned. Sign waits while the TPM is in
-// use and cannot be interrupted.
+// use, for half a minute in all: then the error wraps context.DeadlineExceeded, so that a TPM
+// which has stopped answering does not hold a TLS handshake for ever. What was begun keeps the
+// TPM until it answers.
 func (k *Key) Sign(_ io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, error) {
 	scheme, err := k.signScheme(digest, opts)
 	if err != nil {
 		return nil, fmt.Errorf("tpmkey: %w", err)
 	}
-	var signature []byte
-	ctx := context.Background()
-	err = k.tpm.Do(ctx, func(h *tpmop.Handles) (err error) {
-		signature, err = k.sign(ctx, h, digest, scheme)
-		return err
+	signature, err := withinLimit(func(ctx context.Context) (signature []byte, err error) {
+		err = k.tpm.Do(ctx, func(h *tpmop.Handles) (err error) {
+			signature, err = k.sign(ctx, h, digest, scheme)
+			return err
+		})
+		return signature, err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("tpmkey: %w", err)
@@ -197,6 +201,33 @@ func (k *Key) Sign(_ io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, 
 		return nil, fmt.Errorf("tpmkey: the TPM made a bad signature: %w", err)
 	}
 	return signature, nil
+}
+
+// limit is how long an operation without a context may take. Other users of the TPM may be
+// creating RSA keys, which takes some of them ten seconds.
+const limit = 30 * time.Second
+
+// withinLimit runs f until it returns or the limit has passed. A command that the TPM does not
+// answer cannot be taken back: its goroutine has the TPM's turn and ends with the answer, and
+// until then whoever else waits for that turn is in Do, which ends with its context.
+func withinLimit[R any](f func(ctx context.Context) (R, error)) (R, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	type result struct {
+		value R
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := f(ctx)
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		return *new(R), fmt.Errorf("no answer of the TPM within %s: %w", limit, ctx.Err())
+	}
 }
 
 func (k *Key) sign(ctx context.Context, h *tpmop.Handles, digest []byte, scheme tpm2.TPMTSigScheme) ([]byte, error) {
@@ -255,20 +286,22 @@ func explainKeyRefusal(err error) error {
 func (k *Key) File() *File { return k.file.clone() }
 
 // Close removes the key from the TPM; only its File can restore it. A second Close does
-// nothing except retry what the first could not flush.
+// nothing except retry what the first could not flush. It waits for the TPM as long as Sign does.
 func (k *Key) Close() error {
 	k = typednil.OrZero(k)
-	ctx := context.Background()
-	err := k.tpm.Do(ctx, func(*tpmop.Handles) error {
-		if k.held != 0 { // flushed like anything left over: only if it is still this key
-			k.tpm.Left = append(k.tpm.Left, tpmop.OpenHandle{Handle: k.held, Name: k.name})
+	_, err := withinLimit(func(ctx context.Context) (struct{}, error) {
+		err := k.tpm.Do(ctx, func(*tpmop.Handles) error {
+			if k.held != 0 { // flushed like anything left over: only if it is still this key
+				k.tpm.Left = append(k.tpm.Left, tpmop.OpenHandle{Handle: k.held, Name: k.name})
+			}
+			k.saved, k.held = nil, 0
+			return nil
+		})
+		if err == nil {
+			err = k.tpm.FlushLeft(ctx)
 		}
-		k.saved, k.held = nil, 0
-		return nil
+		return struct{}{}, err
 	})
-	if err == nil {
-		err = k.tpm.FlushLeft(ctx)
-	}
 	if err != nil {
 		return fmt.Errorf("tpmkey: close: %w", err)
 	}

@@ -88,6 +88,9 @@ type IssuedCertificate struct {
 	ProviderID string `json:"providerID,omitempty"`
 	// RequestUID is the UID of the request object.
 	RequestUID string `json:"requestUID,omitempty"`
+	// KeyResidence says where the evidence has shown the key to be: "TPM" for one that cannot
+	// leave its TPM, "Software" for one that can be copied; empty if it is not known.
+	KeyResidence string `json:"keyResidence,omitempty"`
 	// SPKISHA256 is the SHA-256 of the key's SubjectPublicKeyInfo, 64 lower-case
 	// hexadecimal digits.
 	SPKISHA256 string `json:"spkiSHA256"`

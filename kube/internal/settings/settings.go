@@ -87,8 +87,8 @@ type Signers struct {
 	Names []string `json:"names"`
 	// MaxLifetime is the longest lifetime of a certificate; 0 means 24h.
 	MaxLifetime metav1.Duration `json:"maxLifetime"`
-	// MaxRecoveryLifetime is the longest lifetime of recovery certificates; 0 means
-	// MaxLifetime.
+	// MaxRecoveryLifetime is the longest lifetime of recovery certificates, at most 90 days; 0
+	// means MaxLifetime.
 	MaxRecoveryLifetime metav1.Duration `json:"maxRecoveryLifetime"`
 	// BuiltInDuration is kube-controller-manager's --cluster-signing-duration, at most
 	// MaxLifetime; 0: kubelets' own requests for serving certificates are left alone.
@@ -247,6 +247,10 @@ func (s *Settings) complete() {
 	}
 }
 
+// maxRecoveryLifetime bounds the lifetime of recovery certificates. Their keys stay in the TPM, but
+// whoever carries away a TLS session of one has its user's rights until the certificate ends.
+const maxRecoveryLifetime = 90 * 24 * time.Hour
+
 // check finds the errors that can be found without another file.
 func (s *Settings) check() error {
 	if err := s.Header.Check(fileKind); err != nil {
@@ -260,6 +264,8 @@ func (s *Settings) check() error {
 		return refusal.Config("signers.names", csr.SignerKubeletServing, "builtInDuration, for kubelets' own serving requests")
 	case g.MaxLifetime.Duration < time.Minute || g.MaxRecoveryLifetime.Duration < g.MaxLifetime.Duration:
 		return refusal.Config("signers.maxLifetime and maxRecoveryLifetime", g.MaxLifetime.Duration.String()+" and "+g.MaxRecoveryLifetime.Duration.String(), "a minute or more, the second not under the first")
+	case g.MaxRecoveryLifetime.Duration > maxRecoveryLifetime:
+		return refusal.Config("signers.maxRecoveryLifetime", g.MaxRecoveryLifetime.Duration.String(), "at most "+maxRecoveryLifetime.String()+": a TLS session of a recovery certificate is good without its key, for as long")
 	case g.BuiltInDuration.Duration < 0 || g.BuiltInDuration.Duration > g.MaxLifetime.Duration:
 		return refusal.Config("signers.builtInDuration", g.BuiltInDuration.Duration.String(), "0 to maxLifetime")
 	}

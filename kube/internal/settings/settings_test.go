@@ -65,6 +65,7 @@ func TestParse(t *testing.T) {
 		"nothing to trust":                  {"    - rootsFile: /etc/nodeattest/ek-roots.pem\n      profile: tcg\n", "    []\n", "one kind of evidence"},
 		"kubelet-serving":                   {"    - kubernetes.io/kube-apiserver-client-kubelet", "    - kubernetes.io/kubelet-serving", "builtInDuration"},
 		"a duration of seconds":             {"maxLifetime: 24h", "maxLifetime: 1s", "maxLifetime"},
+		"a recovery of 91 days":             {"maxLifetime: 24h", "maxLifetime: 24h\n  maxRecoveryLifetime: 2184h", "signers.maxRecoveryLifetime"},
 		"a duration of no unit":             {"maxLifetime: 24h", "maxLifetime: 24", "of type string"},
 		"a long built-in one":               {"builtInDuration: 0s", "builtInDuration: 25h", "builtInDuration"},
 		"an inventory nowhere":              {"  file: /etc/nodeattest/inventory.yaml", "  file: ''", "inventory.file"},

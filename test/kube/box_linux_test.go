@@ -1,0 +1,295 @@
+package kube
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodeattest/nodeattest/test/controlplane"
+)
+
+// A box is a private machine that can be started again: it has mounts, a network, a name and
+// processes of its own, and systemd as its first process, with no unit but those that a test
+// puts there. What is written below /etc, /var, /usr/bin, /usr/local and /usr/libexec stays
+// until the test ends, and /run is new after each start.
+type box struct {
+	name, dir string
+	disk      *process // holds the mounts, the network and the name
+	machine   *process // from one start to the next
+	pid       string   // of its systemd, as seen from outside
+	wires     []func()
+}
+
+// boxNeeds skips a test for which there can be no box here.
+func boxNeeds(t *testing.T) {
+	t.Helper()
+	kubeletNeeds(t)
+	for _, program := range []string{"/lib/systemd/systemd", "systemctl", "nsenter", "ip", "mount"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("a machine of its own takes %s: %v", program, err)
+		}
+	}
+	if _, err := os.Stat("/sys/fs/cgroup/systemd/cgroup.procs"); err != nil {
+		t.Skipf("a machine of its own takes control groups of version 1: %v", err)
+	}
+}
+
+// boxDisk lays out the machine. Its arguments are a folder and the machine's name.
+const boxDisk = `set -e
+dir=$1
+mount --make-rprivate /
+hostname "$2"
+ip link set lo up
+ip link add eth0 type veth peer name eth0p
+ip link set eth0p up
+ip link set eth0 up
+ip addr add 192.0.2.10/24 dev eth0
+ip route add default via 192.0.2.1
+mkdir "$dir/disk"
+mount -t tmpfs none "$dir/disk"
+for folder in etc var usr/bin usr/local usr/libexec; do
+	mkdir -p "$dir/disk/$folder/upper" "$dir/disk/$folder/work"
+	mount -t overlay -o "lowerdir=/$folder,upperdir=$dir/disk/$folder/upper,workdir=$dir/disk/$folder/work" none "/$folder"
+done
+for folder in /etc/init.d /etc/systemd/system /usr/lib/systemd/system /var/log; do mount -t tmpfs none "$folder"; done
+for target in sysinit basic multi-user network-online default shutdown network local-fs timers sockets paths slices umount final rescue emergency; do
+	printf '[Unit]\nDescription=%s\nDefaultDependencies=no\n' "$target" >"/usr/lib/systemd/system/$target.target"
+done
+printf 'Wants=multi-user.target\nAfter=multi-user.target\n' >>/usr/lib/systemd/system/default.target
+echo "$2" >/etc/hostname
+mkdir -p /etc/kubernetes /var/lib/kubelet
+touch "$dir/laid"
+exec sleep infinity
+`
+
+// boxStart starts the machine: with the process that has the mounts, the folder, a name for its
+// control groups, and the folder of the TPM's socket. The second part is in the new namespaces.
+const boxStart = `set -e
+disk=$1 dir=$2 group=$3 tpm=$4
+for controller in /sys/fs/cgroup/*/; do
+	[ -e "$controller/tasks" ] || continue
+	mkdir -p "$controller/$group"
+	if [ -e "$controller/$group/cpuset.cpus" ]; then
+		cat "$controller/cpuset.cpus" >"$controller/$group/cpuset.cpus"
+		cat "$controller/cpuset.mems" >"$controller/$group/cpuset.mems"
+	fi
+	echo 0 >"$controller/$group/cgroup.procs"
+done
+exec nsenter -t "$disk" -m -n -u unshare -C -m -p -f --kill-child --mount-proc bash -c '
+set -e
+mount --make-rprivate /
+mount -t tmpfs none /run
+mkdir -p /run/systemd/system /run/lock /run/tpm /run/sysctl
+mount --bind "$2" /run/tpm
+umount -R /sys/fs/cgroup
+mount -t tmpfs none /sys/fs/cgroup
+mkdir /sys/fs/cgroup/systemd
+mount -t cgroup -o none,name=systemd none /sys/fs/cgroup/systemd
+for controller in cpu cpuacct cpuset memory devices freezer blkio pids; do
+	mkdir "/sys/fs/cgroup/$controller"
+	mount -t cgroup -o "$controller" none "/sys/fs/cgroup/$controller" || rmdir "/sys/fs/cgroup/$controller"
+done
+# The kernel has its settings as the kubelet wants them, and those outside are left alone.
+printf 1 >/run/sysctl/overcommit
+printf 10 >/run/sysctl/panic
+printf 1 >/run/sysctl/oops
+printf 1 >/run/sysctl/forward
+mount --bind /run/sysctl/overcommit /proc/sys/vm/overcommit_memory
+mount --bind /run/sysctl/panic /proc/sys/kernel/panic
+mount --bind /run/sysctl/oops /proc/sys/kernel/panic_on_oops
+mount --bind /run/sysctl/forward /proc/sys/net/ipv4/ip_forward
+# There is no journal.
+for unit in kubelet kubelet-authenticator; do
+	mkdir "/run/systemd/system/$unit.service.d"
+	printf "[Service]\nStandardOutput=append:%s\nStandardError=append:%s\n" "$1/$unit.log" "$1/$unit.log" >"/run/systemd/system/$unit.service.d/zz-log.conf"
+done
+export container=test
+exec /lib/systemd/systemd --system --unit=default.target --log-target=console --show-status=0 --log-level=info
+' bash "$dir" "$tpm"
+`
+
+// startBox makes a machine with a TPM, whose socket is the file's of the same name in /run/tpm,
+// and starts it.
+func startBox(t *testing.T, name, tpm string) *box {
+	t.Helper()
+	b := &box{name: name, dir: t.TempDir()}
+	b.disk = startAs(t, "disk", "unshare", b.dir, "-m", "-n", "-u", "bash", "-c", boxDisk, "bash", b.dir, name)
+	b.disk.ready(t, func() error {
+		_, err := os.Stat(filepath.Join(b.dir, "laid"))
+		return err
+	})
+	t.Cleanup(func() {
+		eventually(t, func() error { // as soon as the kernel has buried what ran
+			left, _ := filepath.Glob("/sys/fs/cgroup/*/" + b.group())
+			if len(left) == 0 {
+				return nil
+			}
+			out, err := exec.Command("find", append(left, "-depth", "-type", "d", "-exec", "rmdir", "{}", ";")...).CombinedOutput()
+			return errors.Join(errNotYet, err, errors.New(string(out)))
+		})
+	})
+	b.machine = startAs(t, "machine", "bash", b.dir, "-c", boxStart, "bash", fmt.Sprint(b.disk.cmd.Process.Pid), b.dir, b.group(), filepath.Dir(tpm))
+	t.Cleanup(func() {
+		b.off(t)
+		for _, cut := range b.wires {
+			cut()
+		}
+	})
+	b.up(t)
+	return b
+}
+
+// group is the name of the machine's control groups.
+func (b *box) group() string {
+	return "nodeattest-" + filepath.Base(filepath.Dir(b.dir)) + "-" + b.name
+}
+
+// up waits until systemd has started.
+func (b *box) up(t *testing.T) {
+	t.Helper()
+	b.machine.ready(t, func() error {
+		children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", b.machine.cmd.Process.Pid))
+		if err != nil {
+			return err
+		}
+		b.pid = strings.TrimSpace(string(children))
+		out, err := b.command(context.Background(), "systemctl is-system-running").CombinedOutput()
+		switch state := strings.TrimSpace(string(out)); state {
+		case "initializing", "starting", "running", "degraded": // which units have started is the test's to judge
+			return nil
+		default:
+			return fmt.Errorf("systemd is %q: %w", state, errors.Join(errNotYet, err))
+		}
+	})
+}
+
+// off takes the machine's power away.
+func (b *box) off(t *testing.T) {
+	t.Helper()
+	if !b.machine.ended() {
+		b.machine.kill(t) // and with it what it started
+	}
+}
+
+// on starts the machine again.
+func (b *box) on(t *testing.T) {
+	t.Helper()
+	if err := b.machine.launch(); err != nil {
+		t.Fatal(err)
+	}
+	b.up(t)
+}
+
+// command is a command of a shell on the machine.
+func (b *box) command(ctx context.Context, script string) *exec.Cmd {
+	return exec.CommandContext(ctx, "nsenter", "-t", b.pid, "-a", "bash", "-c", "set -e\nexport HOME=/run\n"+script)
+}
+
+// run runs a script on the machine, which must succeed, and returns what it prints.
+func (b *box) run(t *testing.T, script string) string {
+	t.Helper()
+	out, err := b.command(t.Context(), script).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", script, err, out)
+	}
+	return string(out)
+}
+
+// put writes a file on the machine.
+func (b *box) put(t *testing.T, path string, mode os.FileMode, text []byte) {
+	t.Helper()
+	cmd := b.command(t.Context(), fmt.Sprintf("mkdir -p %s; cat >%s; chmod %o %s", filepath.Dir(path), path, mode, path))
+	cmd.Stdin = bytes.NewReader(text)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", path, err, out)
+	}
+}
+
+// connect lays a wire from an address on the machine to the same one outside, which cut, or the
+// end of the machine, takes away.
+func (b *box) connect(t *testing.T, address string) (cut func()) {
+	t.Helper()
+	type made struct {
+		net.Listener
+		error
+	}
+	listening := make(chan made)
+	go func() {
+		runtime.LockOSThread() // for ever: the thread ends with this goroutine
+		fd, err := unix.Open(fmt.Sprintf("/proc/%d/ns/net", b.disk.cmd.Process.Pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err == nil {
+			err = errors.Join(unix.Setns(fd, unix.CLONE_NEWNET), unix.Close(fd))
+		}
+		var m made
+		if err == nil {
+			m.Listener, err = net.Listen("tcp", address)
+		}
+		m.error = err
+		listening <- m
+	}()
+	m := <-listening
+	if m.error != nil {
+		t.Fatal(m.error)
+	}
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	ends := map[net.Conn]bool{}
+	closed := false
+	all.Go(func() {
+		for {
+			inside, err := m.Accept()
+			if err != nil {
+				return
+			}
+			outside, err := net.Dial("tcp", address)
+			if err != nil {
+				_ = inside.Close()
+				continue
+			}
+			mu.Lock()
+			ends[inside], ends[outside] = true, true
+			if closed {
+				_, _ = inside.Close(), outside.Close()
+			}
+			mu.Unlock()
+			carry := func(to, from net.Conn) {
+				_, _ = io.Copy(to, from)
+				_, _ = to.Close(), from.Close()
+				mu.Lock()
+				delete(ends, to)
+				mu.Unlock()
+			}
+			all.Go(func() { carry(inside, outside) })
+			all.Go(func() { carry(outside, inside) })
+		}
+	})
+	cut = sync.OnceFunc(func() {
+		_ = m.Close()
+		mu.Lock()
+		closed = true
+		for end := range ends {
+			_ = end.Close()
+		}
+		mu.Unlock()
+		all.Wait()
+	})
+	b.wires = append(b.wires, cut)
+	return cut
+}
+
+// log is what a unit has written.
+func (b *box) log(unit string) string {
+	return string(controlplane.Tail(filepath.Join(b.dir, unit+".log")))
+}

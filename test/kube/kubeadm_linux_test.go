@@ -1,0 +1,416 @@
+package kube
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/authenticator"
+	"github.com/nodeattest/nodeattest/test/controlplane"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// A member is a machine with systemd on which the files of kube/deploy/node and, where kubeadm
+// is used, those of its packages are installed.
+type member struct {
+	*box
+	c      *cluster
+	device *tpmsim.TPM
+	cut    func() // the wire to the API server
+	change []string
+}
+
+// newMember starts a machine beside a cluster. The changes are those of a test to the shipped
+// files: pairs of an old and a new text.
+func (c *cluster) newMember(t *testing.T, name string, device *tpmsim.TPM, change ...string) *member {
+	t.Helper()
+	m := &member{box: startBox(t, name, strings.TrimPrefix(device.TCTI(), "swtpm:path=")), c: c, device: device, change: change}
+	m.put(t, "/usr/local/bin/kubelet-authenticator", 0o755, read(t, buildProgram(t, "kubelet-authenticator")))
+	return m
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// address is where the API server listens.
+func (c *cluster) address() string { return strings.TrimPrefix(c.url, "https://") }
+
+// daemonFiles and kubeletFiles are those of kube/deploy/node, and where they go.
+var (
+	daemonFiles = map[string]string{
+		"kubelet-authenticator.yaml":    "/etc/kubernetes/kubelet-authenticator.yaml",
+		"kubelet-authenticator.conf":    "/etc/kubernetes/kubelet-authenticator.conf",
+		"kubelet-authenticator.service": "/etc/systemd/system/kubelet-authenticator.service",
+	}
+	kubeletFiles = map[string]string{
+		"kubelet.conf":    "/etc/kubernetes/kubelet.conf",
+		"10-kubeadm.conf": "/etc/systemd/system/kubelet.service.d/10-kubeadm.conf",
+	}
+)
+
+// install puts files of kube/deploy/node where the page has them. What is changed in them is what
+// they say has to be.
+func (m *member) install(t *testing.T, token string, files map[string]string) {
+	t.Helper()
+	m.put(t, "/etc/kubernetes/ek-chain.pem", 0o644, controlplane.CertificatePEM(m.device.CA().EKIntermediate()))
+	change := strings.NewReplacer(append(slices.Clone(m.change), "nodeName: node-1", "nodeName: "+m.name, "/dev/tpmrm0\n", "/run/tpm/"+filepath.Base(m.device.TCTI())+"\n",
+		`intermediates: ""`, "intermediates: /etc/kubernetes/ek-chain.pem", "lifetime: 24h", "lifetime: 10m",
+		"https://control-plane.example:6443", m.c.url, `token: ""`, "token: "+token)...)
+	for name, path := range files {
+		m.put(t, path, 0o600, []byte(change.Replace(string(read(t, filepath.Join("..", "..", "kube", "deploy", "node", name))))))
+	}
+	m.run(t, "systemctl daemon-reload")
+}
+
+// kubeletUnit and kubeletDropIn are what kubeadm's packages install.
+const (
+	kubeletUnit = `[Unit]
+Description=kubelet: The Kubernetes Node Agent
+Wants=network-online.target
+After=network-online.target
+
+[Service]
+ExecStart=/usr/bin/kubelet
+Restart=always
+StartLimitInterval=0
+RestartSec=10
+
+[Install]
+WantedBy=multi-user.target
+`
+	kubeletDropIn = `[Service]
+Environment="KUBELET_KUBECONFIG_ARGS=--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf"
+Environment="KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml"
+EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env
+EnvironmentFile=-/etc/default/kubelet
+ExecStart=
+ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
+`
+	// kubeadmInit is the configuration of a cluster that kubeadm made, and joinConfig that of a
+	// machine which joins it.
+	kubeadmInit = `apiVersion: kubeadm.k8s.io/v1beta4
+kind: InitConfiguration
+localAPIEndpoint: {advertiseAddress: 192.0.2.10, bindPort: 6443}
+nodeRegistration: {name: control-plane, criSocket: unix:///run/cri.sock}
+---
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+kubernetesVersion: %s
+controlPlaneEndpoint: %s
+---
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+failSwapOn: false
+failCgroupV1: false
+cgroupDriver: cgroupfs
+cgroupsPerQOS: false
+enforceNodeAllocatable: [none]
+localStorageCapacityIsolation: false
+protectKernelDefaults: true
+`
+	joinConfig = `apiVersion: kubeadm.k8s.io/v1beta4
+kind: JoinConfiguration
+discovery: {file: {kubeConfigPath: /etc/kubernetes/discovery.conf}, tlsBootstrapToken: %s}
+nodeRegistration: {criSocket: "%s", taints: []}
+`
+)
+
+// installKubeadm puts the programs and the files of kubeadm's packages on the machine.
+func (m *member) installKubeadm(t *testing.T) {
+	t.Helper()
+	for _, program := range []string{"kubelet", "kubeadm", "kubectl"} {
+		m.run(t, "ln -sf "+filepath.Join(controlplane.BinariesFolder(t), program)+" /usr/bin/"+program)
+	}
+	m.put(t, "/usr/lib/systemd/system/kubelet.service", 0o644, []byte(kubeletUnit))
+	m.put(t, "/usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf", 0o644, []byte(kubeletDropIn))
+	m.run(t, "systemctl daemon-reload; systemctl enable kubelet")
+}
+
+// kubeadmCluster is a cluster that kubeadm can join, and whose client certificates last so long. Of
+// the lifetime that is asked for, a tenth is a minute.
+func kubeadmCluster(t *testing.T, lifetime string) (c *cluster, signer *process) {
+	t.Helper()
+	c = startCluster(t)
+	c.signingDuration = lifetime
+	c.prepare(t)
+	return c, c.startSigner(t)
+}
+
+// upload has kubeadm put into the cluster what its joins read, with automatic approval, and returns
+// a fresh token.
+func (m *member) upload(t *testing.T) (token string) {
+	t.Helper()
+	m.put(t, "/etc/operator/admin.conf", 0o600, read(t, m.c.kubeconfig(t, "admin.kubeconfig", "admin", "system:masters")))
+	version := strings.TrimSpace(m.run(t, "kubeadm version -o short"))
+	m.put(t, "/etc/operator/init.yaml", 0o600, fmt.Appendf(nil, kubeadmInit, version, m.c.address()))
+	m.run(t, "kubeadm init phase upload-config all --config /etc/operator/init.yaml --kubeconfig /etc/operator/admin.conf")
+	m.run(t, "kubeadm init phase bootstrap-token --config /etc/operator/init.yaml --kubeconfig /etc/operator/admin.conf")
+	return m.token(t)
+}
+
+// token is a fresh bootstrap token.
+func (m *member) token(t *testing.T) string {
+	t.Helper()
+	words := strings.Fields(m.run(t, "kubeadm token create --kubeconfig /etc/operator/admin.conf"))
+	return words[len(words)-1]
+}
+
+// joins does what the page says: it installs the node's files and has kubeadm join.
+func (m *member) joins(t *testing.T, runtime string) {
+	t.Helper()
+	if m.cut != nil {
+		m.cut()
+	}
+	m.cut = m.connect(t, m.c.address())
+	token := m.upload(t)
+	m.run(t, "kubectl --kubeconfig /etc/operator/admin.conf delete clusterrolebinding kubeadm:node-autoapprove-bootstrap kubeadm:node-autoapprove-certificate-rotation")
+	m.install(t, token, daemonFiles)
+	m.install(t, token, kubeletFiles)
+	m.run(t, "systemctl enable kubelet-authenticator")
+	m.kubeadmJoin(t, token, runtime)
+}
+
+// kubeadmJoin is kubeadm's part of it.
+func (m *member) kubeadmJoin(t *testing.T, token, runtime string) {
+	t.Helper()
+	m.put(t, "/etc/kubernetes/join.yaml", 0o600, fmt.Appendf(nil, joinConfig, token, runtime))
+	discovery := regexp.MustCompile(`(?s)client-certificate-data:.*`).ReplaceAll(read(t, filepath.Join(m.c.dir, "admin.kubeconfig")), []byte("token: "+token+"\n"))
+	m.put(t, "/etc/kubernetes/discovery.conf", 0o600, discovery)
+	m.run(t, "kubeadm join --config /etc/kubernetes/join.yaml --ignore-preflight-errors=FileAvailable--etc-kubernetes-kubelet.conf,SystemVerification")
+}
+
+// status asks the authenticator on the machine.
+func (m *member) status(t *testing.T) *authenticator.Status {
+	t.Helper()
+	out, _ := m.command(t.Context(), "kubelet-authenticator status -o json 2>/dev/null").Output() // it fails where there is no certificate
+	s := new(authenticator.Status)
+	if err := json.Unmarshal(out, s); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return s
+}
+
+// alive waits until the kubelet has renewed its Lease since a time: it is a node by a credential
+// that works.
+func (m *member) alive(t *testing.T, since time.Time) {
+	t.Helper()
+	m.eventually(t, func() error {
+		var lease coordinationv1.Lease
+		if err := m.c.admin.Get(t.Context(), client.ObjectKey{Namespace: "kube-node-lease", Name: m.name}, &lease); err != nil {
+			return err
+		}
+		if lease.Spec.RenewTime == nil || !lease.Spec.RenewTime.After(since) {
+			return fmt.Errorf("the kubelet has not renewed its lease since %s: %v", since, lease.Spec.RenewTime)
+		}
+		return nil
+	})
+	t.Logf("the node lives %s later", time.Since(since).Round(100*time.Millisecond))
+}
+
+// eventually repeats a step. If it never succeeds, the units' logs are shown.
+func (m *member) eventually(t *testing.T, step func() error) {
+	t.Helper()
+	defer func() {
+		if t.Failed() {
+			t.Logf("kubelet-authenticator:\n%s\nkubelet:\n%s", m.log("kubelet-authenticator"), m.log("kubelet"))
+		}
+	}()
+	eventually(t, step)
+}
+
+// TestKubeadm has kubeadm, kubelet and systemd, as they are, work with the files of
+// kube/deploy/node, from the join to the end of the node's life in that cluster.
+func TestKubeadm(t *testing.T) {
+	t.Parallel()
+	boxNeeds(t)
+	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
+	c, signer := kubeadmCluster(t, "75s")
+	c.attestedPlane(t, device)
+	m := c.newMember(t, "worker-1", device)
+	runtime := startRuntime(t, m.dir)
+	m.installKubeadm(t)
+	if !t.Run("join", func(t *testing.T) {
+		began := time.Now()
+		m.joins(t, runtime)
+		m.alive(t, began)
+		if text := m.run(t, "cat /etc/kubernetes/kubelet.conf; ls /etc/kubernetes"); !strings.Contains(text, "args: [credential]") || strings.Contains(text, "bootstrap-kubelet.conf") {
+			t.Errorf("kubeadm leaves %s", text)
+		}
+		if text := m.run(t, "kubectl --kubeconfig /etc/operator/admin.conf get attestednodes"); !regexp.MustCompile(`worker-1 +Bound +ek:sha256:[0-9a-f]+ +Software `).MatchString(text) {
+			t.Errorf("the record:\n%s", text)
+		}
+	}) {
+		return
+	}
+	t.Run("renewal after the join", func(t *testing.T) { m.testRenewal(t) })
+	t.Run("upgrade node", func(t *testing.T) { m.testUpgrade(t) })
+	t.Run("control plane after the end of all certificates", func(t *testing.T) { m.testControlPlane(t) })
+	t.Run("two CAs in ca.crt", func(t *testing.T) { m.testTwoCAs(t) })
+	m.checkEvidence(t)
+	t.Run("reset and join of another cluster", func(t *testing.T) {
+		// It leaves with a certificate that the new cluster does not take, and that lasts.
+		signer.stop(t)
+		c.signingDuration = "1h"
+		c.startSigner(t)
+		m.eventually(t, func() error { return m.command(t.Context(), "kubelet-authenticator rotate").Run() })
+		// One that has come just now is not asked about yet.
+		m.run(t, `sed -i "1s/received [^,]*/received $(date -u -d '10 minutes ago' +%FT%TZ)/" /var/lib/kubelet-authenticator/client.pem; head -n 1 /var/lib/kubelet-authenticator/client.pem`)
+		m.run(t, "kubeadm reset -f --cri-socket "+runtime)
+		m.c, _ = kubeadmCluster(t, "1h")
+		m.c.attestedPlane(t, device)
+		began := time.Now()
+		m.joins(t, runtime)
+		m.alive(t, began)
+		m.checkEvidence(t)
+	})
+}
+
+// testRenewal: kubeadm has removed bootstrap-kubelet.conf, and a token does not last.
+func (m *member) testRenewal(t *testing.T) {
+	m.run(t, "kubectl --kubeconfig /etc/operator/admin.conf -n kube-system delete secret --field-selector type=bootstrap.kubernetes.io/token")
+	first := m.status(t).Certificates[0]
+	m.eventually(t, func() error {
+		if now := m.status(t).Certificates[0]; !now.Usable || now.CredentialID == first.CredentialID {
+			return fmt.Errorf("%w: until %s, it is %s: %s", errNotYet, now.NotAfter, time.Now(), now.LastError)
+		}
+		return nil
+	})
+	m.alive(t, first.NotAfter.Add(-time.Second))
+}
+
+// testUpgrade: kubeadm writes rotateCertificates: true.
+func (m *member) testUpgrade(t *testing.T) {
+	m.run(t, "kubeadm upgrade node --ignore-preflight-errors=all")
+	if text := m.run(t, "cat /var/lib/kubelet/config.yaml"); !strings.Contains(text, "rotateCertificates: true") {
+		t.Logf("kubeadm no longer turns rotation on:\n%s", text)
+	}
+	began := time.Now()
+	m.run(t, "systemctl restart kubelet-authenticator kubelet")
+	m.alive(t, began)
+	m.run(t, "kubelet-authenticator rotate")
+	m.alive(t, time.Now())
+}
+
+// testControlPlane has the machine start when its certificate has ended, and with an API server
+// that is one of its own pods: it is there when the kubelet is.
+func (m *member) testControlPlane(t *testing.T) {
+	if limit := strings.TrimSpace(m.run(t, "systemctl show -P TimeoutStartUSec kubelet-authenticator")); limit != "1min" {
+		t.Errorf("the kubelet waits for the authenticator: %s", limit)
+	} else if os.Getenv(longVar) == "" { // a tenth of that
+		m.put(t, "/etc/systemd/system/kubelet-authenticator.service.d/short.conf", 0o644, []byte("[Service]\nTimeoutStartSec=6\n"))
+	}
+	end := m.status(t).Certificates[0].NotAfter
+	m.off(t)
+	m.cut()
+	if err := m.device.Reset(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Until(end) + time.Second)
+	began := time.Now()
+	m.on(t)
+	m.eventually(t, func() error {
+		out, err := m.command(t.Context(), "systemctl is-active kubelet").CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("the kubelet does not start: %w: %s", err, bytes.TrimSpace(out))
+		}
+		return nil
+	})
+	t.Logf("the kubelet has started after %s", time.Since(began).Round(100*time.Millisecond))
+	m.cut = m.connect(t, m.c.address())
+	m.run(t, "sed -i 's/token: .*/token: "+m.token(t)+"/' /etc/kubernetes/kubelet-authenticator.conf") // the operator's
+	m.alive(t, began)
+}
+
+// testTwoCAs is the first step of a change of the cluster's CA.
+func (m *member) testTwoCAs(t *testing.T) {
+	second := controlplane.CertificatePEM(controlplane.NewAuthority(t).Cert)
+	for name, order := range map[string]string{"last": "cat /run/ca.crt /run/second.crt", "first": "cat /run/second.crt /run/ca.crt"} {
+		m.put(t, "/run/second.crt", 0o600, second)
+		out, err := m.command(t.Context(), "cp /etc/kubernetes/pki/ca.crt /run/ca.crt; "+order+" >/etc/kubernetes/pki/ca.crt; kubelet-authenticator rotate; cp /run/ca.crt /etc/kubernetes/pki/ca.crt").CombinedOutput()
+		if err != nil {
+			t.Errorf("the new CA %s: %v: %s", name, err, out)
+		}
+		m.run(t, "cp /run/ca.crt /etc/kubernetes/pki/ca.crt")
+	}
+}
+
+// checkEvidence holds that every request for a node's certificate came with evidence.
+func (m *member) checkEvidence(t *testing.T) {
+	t.Helper()
+	var all certificatesv1.CertificateSigningRequestList
+	if err := m.c.admin.List(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	signed := 0
+	for i := range all.Items {
+		request := &all.Items[i]
+		if request.Spec.SignerName == csr.SignerKubeAPIServerClientKubelet && !bytes.Contains(request.Spec.Request, []byte("ATTESTATION")) {
+			t.Errorf("%s asks for a certificate without evidence, as %s", request.Name, request.Spec.Username)
+		}
+		if len(request.Status.Certificate) != 0 {
+			signed++
+		}
+	}
+	t.Logf("%d requests, %d certificates", len(all.Items), signed)
+}
+
+// TestKubeadmMigration has a node that joined without evidence attest: with its own certificate as
+// the only credential, after an operator has approved its machine, and beside its kubelet.
+func TestKubeadmMigration(t *testing.T) {
+	t.Parallel()
+	boxNeeds(t)
+	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
+	c, _ := kubeadmCluster(t, "1h")
+	const pair = "/var/lib/kubelet/pki/kubelet-client-current.pem"
+	m := c.newMember(t, "worker-1", device, `token: ""`, "client-certificate: "+pair+"\n      client-key: "+pair)
+	runtime := startRuntime(t, m.dir)
+	m.installKubeadm(t)
+	m.cut = m.connect(t, c.address())
+	began := time.Now()
+	m.kubeadmJoin(t, m.upload(t), runtime)
+	m.alive(t, began)
+	c.attestedPlane(t, device)
+
+	m.install(t, "", daemonFiles)
+	m.run(t, "systemctl enable kubelet-authenticator; systemctl start --no-block kubelet-authenticator")
+	o := c.newOperator(t)
+	var request string
+	m.eventually(t, func() error {
+		out, err := o.try(t.Context(), "pending")
+		found := regexp.MustCompile(`(?m)^(\S+) +worker-1 +ek:sha256:`).FindStringSubmatch(out)
+		if err != nil || found == nil {
+			return errors.Join(errNotYet, err, errors.New(out))
+		}
+		request = found[1]
+		return nil
+	})
+	m.alive(t, time.Now())
+	o.run(t, "approve "+request+" --existing-node --without-inventory --machine-uid uid-of-worker-1")
+	m.usable(t)
+	m.install(t, "", kubeletFiles)
+	m.run(t, `sed -i '/client-certificate:/d; s/client-key: .*/token: ""/' /etc/kubernetes/kubelet-authenticator.conf`)
+	began = time.Now()
+	m.run(t, "systemctl restart kubelet; rm /var/lib/kubelet/pki/kubelet-client-*")
+	m.alive(t, began)
+	m.run(t, "kubelet-authenticator rotate")
+	m.alive(t, time.Now())
+}

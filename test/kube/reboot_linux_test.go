@@ -1,0 +1,91 @@
+package kube
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodeattest/nodeattest/attest/attesttest"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/test/controlplane"
+	"github.com/nodeattest/nodeattest/tpmsim"
+)
+
+// TestReboot has a machine with a recovery certificate start again. A worker's keys are in memory:
+// nothing on its disk is the node, and it comes back by its TPM. With its keys on the disk, as on a
+// machine of the control plane, it needs nobody.
+func TestReboot(t *testing.T) {
+	t.Parallel()
+	boxNeeds(t)
+	c := startCluster(t)
+	c.prepare(t)
+	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
+	c.startOwnSigners(t, c.ownSigning(t, device, "worker-1"))
+	m := c.newMember(t, "worker-1", device, "signerName: "+csr.SignerKubeAPIServerClientKubelet, "signerName: "+csr.SignerClientTPM, `recoverySigner: ""`, "recoverySigner: "+csr.SignerRecoveryTPM)
+	m.cut = m.connect(t, c.address())
+	m.put(t, "/etc/kubernetes/pki/ca.crt", 0o644, controlplane.CertificatePEM(c.ca.Cert))
+	m.install(t, attesttest.TokenID+"."+tokenSecret, daemonFiles)
+	m.run(t, "systemctl enable --now kubelet-authenticator")
+	first := m.usable(t)
+	if err := c.admin.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "bootstrap-token-" + attesttest.TokenID}}); err != nil {
+		t.Fatal(err)
+	}
+
+	const keys = "grep -rlE 'BEGIN (EC |RSA )?PRIVATE KEY' /etc/kubernetes /var/lib/kubelet-authenticator || true"
+	if found := m.run(t, keys); found != "" {
+		t.Errorf("keys on the disk: %s", found)
+	}
+	if kind := m.run(t, "stat -f -c %T /run/kubelet-authenticator/client.pem"); strings.TrimSpace(kind) != "tmpfs" {
+		t.Errorf("the keys are on %s", kind)
+	}
+	m.run(t, "systemctl restart kubelet-authenticator")
+	if again := m.usable(t); again != first {
+		t.Error("another certificate after a restart of the daemon")
+	}
+	m.restart(t)
+	second := m.usable(t)
+	if n := c.filedBy(t, csr.RecoveryUserPrefix+m.name); second == first || n != 2 {
+		t.Errorf("%d requests with the recovery certificate, want 2", n)
+	}
+
+	m.run(t, "sed -i 's,^# keyDir:,keyDir:,' /etc/kubernetes/kubelet-authenticator.yaml; systemctl restart kubelet-authenticator; kubelet-authenticator rotate")
+	third := m.usable(t)
+	if found := m.run(t, keys); found == "" {
+		t.Error("no keys on the disk")
+	}
+	m.cut()
+	m.restart(t)
+	if m.usable(t) != third {
+		t.Error("another certificate after a reboot, and nobody to ask")
+	}
+}
+
+// restart takes the machine's power away, and gives it back.
+func (m *member) restart(t *testing.T) {
+	t.Helper()
+	m.off(t)
+	if err := m.device.Reset(); err != nil {
+		t.Fatal(err)
+	}
+	m.on(t)
+}
+
+// usable waits until the machine has the certificates of its configuration, and returns the
+// credential of the client's.
+func (m *member) usable(t *testing.T) (credential string) {
+	t.Helper()
+	m.eventually(t, func() error {
+		s := m.status(t)
+		for _, certificate := range s.Certificates {
+			if !certificate.Usable {
+				return fmt.Errorf("%w: %+v", errNotYet, certificate)
+			}
+		}
+		credential = s.Certificates[0].CredentialID
+		return nil
+	})
+	return credential
+}
