@@ -19,7 +19,6 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
-	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -185,18 +184,6 @@ func KeyID(id ...byte) []pkix.Extension {
 // Authority is an authorityKeyIdentifier.
 func Authority(id ...byte) pkix.Extension {
 	return pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 35}, Value: append([]byte{0x30, byte(2 + len(id)), 0x80, byte(len(id))}, id...)}
-}
-
-// IssuerURL says where the certificate of the issuer is.
-func IssuerURL(url string) pkix.Extension {
-	var b cryptobyte.Builder
-	b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
-		b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
-			b.AddASN1ObjectIdentifier(asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 48, 2})
-			der.AddTagged(b, cbasn1.Tag(0x86), []byte(url))
-		})
-	})
-	return pkix.Extension{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 1, 1}, Value: b.BytesOrPanic()}
 }
 
 // EKCert is an EK's certificate, like [AKCert] with everything that the TCG's profiles ask for.
