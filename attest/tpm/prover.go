@@ -24,11 +24,6 @@ import (
 	"github.com/nodeattest/nodeattest/secret"
 )
 
-// ErrHierarchyPassword says that a hierarchy of the TPM refused the given password, or the
-// empty one if none was given. The error that wraps it names the hierarchy; the password is
-// never in an error.
-var ErrHierarchyPassword = tpmop.ErrHierarchyPassword
-
 // ProverOptions are the optional inputs of [NewProver].
 type ProverOptions struct {
 	// EK, if set, has the node take [attest.RoadEK], with this endorsement key; nil means
@@ -49,7 +44,7 @@ type ProverOptions struct {
 	// is an error, which is why this is not the default.
 	EKChainFromNV bool
 	// EndorsementPassword is the password of the endorsement hierarchy; zero means the empty
-	// one. With one, other software that can reach the TPM cannot make attestation keys.
+	// one. [EndorsementPassword] creates and keeps one.
 	EndorsementPassword secret.Value[[]byte]
 	// AKPassword is the password of a persistent AK, as set by some machine manufacturers: 1
 	// to 32 bytes without a zero byte. A wrong one is [tpmkey.ErrPassword], and counts

@@ -6,6 +6,7 @@ import (
 	"crypto"
 	"crypto/sha256"
 	"errors"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -47,8 +48,15 @@ func TestSecretsAreNotHeard(t *testing.T) {
 			tpmlab.SetHierarchyPassword(t, tpm, tpm2.TPMRHOwner, nil, owner)
 			bus := &tapped{TPM: tpm}
 			// Without a password the EK is the session key, with one the null hierarchy's.
-			for _, endorsement := range [][]byte{nil, []byte("the endorsement hierarchy's")} {
-				tpmlab.SetHierarchyPassword(t, tpm, tpm2.TPMRHEndorsement, nil, endorsement)
+			for _, path := range []string{"", filepath.Join(t.TempDir(), "endorsement")} {
+				endorsement := []byte(nil)
+				if path != "" {
+					made, err := EndorsementPassword(t.Context(), bus, path)
+					if err != nil {
+						t.Fatal(err)
+					}
+					endorsement = made.Reveal()
+				}
 				speakSecrets(t, bus, owner, endorsement, secret)
 				bus.wantUnheard(t, "the owner's password", owner)
 				bus.wantUnheard(t, "the key's password", secret)

@@ -125,3 +125,15 @@ func write(path string, fill func(f *os.File) error, place func(from, to string)
 	}
 	return syncDirectory(filepath.Clean(dir))
 }
+
+// Sync flushes to disk a file that another process wrote.
+func Sync(path string) error {
+	f, _, err := Open(path, os.O_RDWR, Private)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return syncDirectory(filepath.Dir(path))
+}

@@ -36,6 +36,9 @@ func TestCreate(t *testing.T) {
 	if err := Create(path, Content([]byte("second"))); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("over another file: got %v", err)
 	}
+	if err := Sync(path); err != nil {
+		t.Error(err)
+	}
 	for _, access := range []Access{Private, Trusted} {
 		got, err := Read(path, 5, access)
 		if err != nil || string(got) != "first" {
@@ -92,5 +95,11 @@ func TestWriteFails(t *testing.T) {
 			}
 			checkFiles(t, dir, "full", "secret")
 		})
+	}
+}
+
+func TestSyncOfNoFile(t *testing.T) {
+	if err := Sync(filepath.Join(t.TempDir(), "absent")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v, want %v", err, fs.ErrNotExist)
 	}
 }

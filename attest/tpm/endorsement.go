@@ -1,0 +1,152 @@
+package tpm
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/google/go-tpm/tpm2"
+	"github.com/google/go-tpm/tpm2/transport"
+
+	"github.com/nodeattest/nodeattest/internal/safefile"
+	"github.com/nodeattest/nodeattest/internal/tpmop"
+	"github.com/nodeattest/nodeattest/refusal"
+	"github.com/nodeattest/nodeattest/secret"
+)
+
+// An endorsement password is 32 characters, 192 random bits in base64url: 32 bytes is the
+// most that TPMs with SHA-256 as their strongest hash accept, and printable characters let
+// tpm2-tools read the file as it is ("-P file:<path>"). None of them is a zero byte, which a
+// TPM would strip at the end.
+const endorsementPasswordSize = 32
+
+// endorsementAuthSet is in TPM_PT_PERMANENT (Part 2, 8.6, TPMA_PERMANENT).
+const endorsementAuthSet = 1 << 1
+
+// checkPasswordFile: a file with a secret cannot be trusted: others may read it, another user
+// owns it, or it does not have the form that this package writes.
+const checkPasswordFile refusal.Check = "password-file"
+
+// ErrHierarchyPassword says that a hierarchy of the TPM refused the given password, or the
+// empty one if none was given. The error that wraps it names the hierarchy; the password is
+// never in an error.
+var ErrHierarchyPassword = tpmop.ErrHierarchyPassword
+
+// EndorsementPassword gives the TPM's endorsement hierarchy a password and keeps it in a
+// file, so that other software on the node that can reach the TPM cannot make attestation
+// keys. It is meant to run at every start: whichever of the two steps (file and TPM) earlier
+// runs or other processes have done, it does the rest and returns the password, 32 printable
+// bytes.
+//
+// path names the file: 32 characters and a line feed, mode 0600, in an existing directory. It
+// is written to a temporary file next to it, synced and linked to its name, never over
+// another file, and it is on disk before the TPM gets the password. (A crash in between can
+// leave behind a file .<name>.<random>.tmp, with the same mode.) The file system must support
+// hard links.
+//
+// It fails, and changes neither, if the file has group or other permissions, an owner other
+// than that of this process, or another form (the check
+// "password-file"), if the hierarchy has a
+// password and there is no file, or if the hierarchy's password is not the one in the file
+// (both ErrHierarchyPassword). On Windows, neither mode nor owner is checked: give the
+// directory an access list of its own. TPM2_Clear removes the password; the next run sets it
+// again.
+func EndorsementPassword(ctx context.Context, tpm transport.TPM, path string) (secret.Value[[]byte], error) {
+	var password []byte
+	err := tpmop.Share(tpm).Do(ctx, func(h *tpmop.Handles) (err error) {
+		password, err = endorsementPassword(ctx, h, path)
+		return err
+	})
+	if err != nil {
+		return secret.Value[[]byte]{}, fmt.Errorf("tpm: endorsement password in %s: %w", path, err)
+	}
+	return secret.New(password), nil
+}
+
+// endorsementPassword looks at the TPM before the file: a racing process writes the file
+// before it sets the password, so if a password is seen, it has a file.
+func endorsementPassword(ctx context.Context, h *tpmop.Handles, path string) ([]byte, error) {
+	permanent, err := tpmop.TPMProperty(ctx, h, tpm2.TPMPTPermanent)
+	if err != nil {
+		return nil, err
+	}
+	isSet := permanent&endorsementAuthSet != 0
+	content, err := readPasswordFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && isSet:
+		return nil, fmt.Errorf("%w: the endorsement hierarchy has one already, and there is no file", ErrHierarchyPassword)
+	case errors.Is(err, fs.ErrNotExist):
+		content, err = newPasswordFile(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	password, err := parsePasswordFile(content)
+	if err != nil {
+		return nil, err
+	}
+	if !isSet {
+		// The process that wrote the file may have died before it was safe on disk.
+		if err := safefile.Sync(path); err != nil {
+			return nil, err
+		}
+		change, err := tpmop.Encrypt(ctx, h, tpm2.HierarchyChangeAuth{
+			AuthHandle: tpmop.WithPassword(tpm2.TPMRHEndorsement, nil, nil),
+			NewAuth:    tpm2.TPM2BAuth{Buffer: password},
+		})
+		if err != nil {
+			return nil, err
+		}
+		_, err = tpmop.Run(ctx, h.TPM, change, "TPM2_HierarchyChangeAuth of the endorsement hierarchy")
+		if !errors.Is(err, tpm2.TPMRCBadAuth) {
+			return password, err
+		}
+		// Another process was faster, using the same file.
+	}
+	return password, checkEndorsementPassword(ctx, h, password)
+}
+
+// newPasswordFile returns what is in the file in the end: another process may have created it
+// in the meantime.
+func newPasswordFile(path string) ([]byte, error) {
+	var random [endorsementPasswordSize * 3 / 4]byte
+	rand.Read(random[:])
+	content := append(base64.RawURLEncoding.AppendEncode(nil, random[:]), '\n')
+	if err := safefile.Create(path, safefile.Content(content)); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	return readPasswordFile(path)
+}
+
+func readPasswordFile(path string) ([]byte, error) {
+	content, err := safefile.Read(path, endorsementPasswordSize+1, safefile.Private)
+	if errors.Is(err, safefile.CheckFile) {
+		return nil, fmt.Errorf("%w: %w", checkPasswordFile, err)
+	}
+	return content, err
+}
+
+func parsePasswordFile(content []byte) ([]byte, error) {
+	n := len(content) - 1
+	if n != endorsementPasswordSize || content[n] != '\n' {
+		return nil, fmt.Errorf("%w: %d bytes that are not %d characters and a line feed", checkPasswordFile, n+1, endorsementPasswordSize)
+	}
+	for _, c := range content[:n] { // encoding/base64 skips line breaks
+		if !('A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_') {
+			return nil, fmt.Errorf("%w: it holds other characters than those of base64url", checkPasswordFile)
+		}
+	}
+	return content[:n], nil
+}
+
+// checkEndorsementPassword has the TPM check the password by using it for its purpose: to
+// create a primary key, the fastest kind there is. (A policy session would leave a handle
+// that nobody could find again if the TPM's answer were lost.) Wrong passwords of this
+// hierarchy do not count towards a lockout.
+func checkEndorsementPassword(ctx context.Context, h *tpmop.Handles, password []byte) error {
+	_, err := tpmop.CreatePrimary(ctx, h, tpm2.TPMRHEndorsement, password, tpm2.Marshal(AKTemplateECDSAP256()))
+	return err
+}
