@@ -44,8 +44,8 @@ const (
 	maxUsages   = 32   // extended key usages, and certificate policies or mappings of some
 )
 
-// parseCertificate parses a certificate that a node sends. What can repeat in one is bounded
-// first: crypto/x509 makes up to a hundred bytes of each.
+// parseCertificate parses a certificate that a node sends, or that a fetcher found. What can
+// repeat in one is bounded first: crypto/x509 makes up to a hundred bytes of each.
 func parseCertificate(data []byte, what string) (*certificate, error) {
 	elements, err := der.CountElements(what, data, maxElements)
 	if err != nil {

@@ -98,13 +98,15 @@ func (s *chainSearch) extend(ctx context.Context, chain []*certificate, usages [
 			return whole
 		}
 	}
-	for _, c := range s.intermediates[string(top.RawIssuer)] {
-		if bytes.Equal(c.RawSubject, c.RawIssuer) {
-			continue // a root that is not one of ours
-		}
-		if next := s.step(ctx, chain, usages, c); next != nil {
-			if whole := s.extend(ctx, append(chain, c), next); whole != nil {
-				return whole
+	for _, from := range [...][]*certificate{s.intermediates[string(top.RawIssuer)], s.work.fetched} {
+		for _, c := range from {
+			if bytes.Equal(c.RawSubject, c.RawIssuer) {
+				continue // a root that is not one of ours
+			}
+			if next := s.step(ctx, chain, usages, c); next != nil {
+				if whole := s.extend(ctx, append(chain, c), next); whole != nil {
+					return whole
+				}
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package tpmcert
 
 import (
 	"bytes"
+	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -182,6 +183,81 @@ func TestExpiredEKAndItsChain(t *testing.T) {
 		if _, err := verifyAt(v, tpmlab.Time, leaf, middle.Cert); (err == nil) != ok {
 			t.Errorf("end %s ago: %v", before, err)
 		}
+	}
+}
+
+// fetcherFunc is an IssuerFetcher made of a function.
+type fetcherFunc func(url string) ([]byte, error)
+
+func (f fetcherFunc) FetchIssuer(_ context.Context, url string) ([]byte, error) { return f(url) }
+
+// A fetcher fills gaps in the chain, what it brings must hold, and it is asked no more
+// often than it says.
+func TestIssuerFetcher(t *testing.T) {
+	root := tpmlab.Sign(t, nil, "root", nil)
+	upper := tpmlab.Sign(t, root, "upper", nil)
+	lower := tpmlab.Sign(t, upper, "lower", func(c *x509.Certificate) { c.IssuingCertificateURL = []string{"http://ca.example/upper"} })
+	leaf := tpmlab.EKCertificate(t, lower, tpmlab.NewP256(t).Public(), func(c *x509.Certificate) {
+		c.IssuingCertificateURL = []string{"http://evil.example/", "http://ca.example/lower"}
+	})
+	served := map[string][]byte{"http://ca.example/lower": lower.Cert.Raw, "http://ca.example/upper": upper.Cert.Raw}
+	var asked []string
+	fail := false
+	c := trusting(EKProfileTCG(), root)
+	c.Issuers[0].Fetcher = fetcherFunc(func(url string) ([]byte, error) {
+		asked = append(asked, url)
+		if fail {
+			return nil, errors.New("no route")
+		}
+		return served[url], nil
+	})
+	v := ekVerifierOf(t, c)
+	facts, err := verifyAt(v, tpmlab.Time, leaf)
+	if err != nil || len(facts.Chain) != 4 || facts.Tolerances != nil || len(asked) != 3 {
+		t.Fatalf("%+v, %v, asked %v", facts, err, asked)
+	}
+	if facts, err := verifyAt(v, tpmlab.Time, leaf, lower.Cert); err != nil || len(facts.Chain) != 4 {
+		t.Errorf("a part sent: %+v, %v", facts, err)
+	}
+	served["http://ca.example/upper"] = root.Cert.Raw // another certificate than its issuer
+	_, err = verifyAt(v, tpmlab.Time, leaf)
+	wantEKCheck(t, "another certificate", err, CheckCertificateChain, "ends at issuer CN=upper")
+	served["http://ca.example/upper"] = tpmlab.Sign(t, tpmlab.Sign(t, nil, "root", nil), "upper", nil).Cert.Raw // of the same names
+	if _, err = verifyAt(v, tpmlab.Time, leaf); !errors.Is(err, CheckCertificateChain) {
+		t.Errorf("a forged one: %v", err)
+	}
+	served["http://ca.example/upper"] = make([]byte, maxFetchedBytes+1)
+	if _, err = verifyAt(v, tpmlab.Time, leaf); !errors.Is(err, CheckCertificateChain) {
+		t.Errorf("a large one: %v", err)
+	}
+	fail = true
+	if _, err := verifyAt(v, tpmlab.Time, leaf); !errors.Is(err, refusal.ErrRetry) {
+		t.Errorf("unreachable: %v", err)
+	}
+	if _, err := verifyAt(ekVerifierOf(t, trusting(EKProfileTCG(), root)), tpmlab.Time, leaf); !errors.Is(err, CheckCertificateChain) {
+		t.Errorf("without a fetcher: %v", err)
+	}
+}
+
+// An endless chain of fetched issuers ends.
+func TestIssuerFetcherEnds(t *testing.T) {
+	root := tpmlab.Sign(t, nil, "root", nil)
+	url := []string{"a", "b", "c", "d", "e", "f"}
+	top := tpmlab.Sign(t, nil, "level 0", nil)
+	calls := 0
+	byIssuer := map[string][]byte{}
+	for n := range 20 {
+		at := fmt.Sprint("http://ca.example/", n)
+		byIssuer[at] = top.Cert.Raw
+		top = tpmlab.Sign(t, top, fmt.Sprint("level ", n+1), func(c *x509.Certificate) { c.IssuingCertificateURL = append(url, at)[2:] })
+	}
+	c := trusting(EKProfileTCG(), root)
+	c.Issuers[0].Fetcher = fetcherFunc(func(url string) ([]byte, error) { calls++; return byIssuer[url], nil })
+	_, err := verifyAt(ekVerifierOf(t, c), tpmlab.Time, tpmlab.EKCertificate(t, top, tpmlab.NewP256(t).Public(), func(c *x509.Certificate) {
+		c.IssuingCertificateURL = []string{"http://ca.example/20", "x", "y", "z", "w", "v"}
+	}))
+	if !errors.Is(err, CheckCertificateChain) || calls > maxFetched*maxIssuerURLs {
+		t.Errorf("%v after %d calls", err, calls)
 	}
 }
 

@@ -16,7 +16,8 @@ import (
 type ekIssuer struct {
 	EKIssuer
 	*anchors
-	checked atomic.Pointer[checkedLists]
+	fetcherID int // the first of the issuers with the same fetcher
+	checked   atomic.Pointer[checkedLists]
 }
 
 func newEKIssuer(i EKIssuer, known *linkMemory) (*ekIssuer, error) {
@@ -53,6 +54,7 @@ type ekRefusal struct {
 
 const (
 	ekNoIssuer   = iota                        // the chain leads nowhere
+	ekUnknown                                  // it might lead on, but that could not be determined
 	ekBadChain                                 // it leads to a root, but something in it is invalid
 	ekOverBudget                               // the search was not completed
 	ekBadLeaf                                  // the chain is valid, but the certificate does not match the profile
@@ -87,7 +89,8 @@ func (i *ekIssuer) verifyEK(ctx context.Context, w *links, p *EKPresented, facts
 	return nil
 }
 
-// chainOf finds a chain that is valid at the time at, and says whether SHA-1 was needed.
+// chainOf finds a chain that is valid at the time at, with a fetcher's certificates if the
+// ones already available do not suffice.
 func (i *ekIssuer) chainOf(ctx context.Context, w *links, p *EKPresented, at time.Time) ([]*x509.Certificate, bool, *ekRefusal) {
 	leaf := p.cert.Certificate
 	if err := checkCriticalExtensions(leaf); err != nil {
@@ -107,11 +110,21 @@ func (i *ekIssuer) chainOf(ctx context.Context, w *links, p *EKPresented, at tim
 		}
 		return nil, false, &ekRefusal{ekBadChain, err}
 	}
-	chain, failure := search.run(ctx, p.leaf, above)
-	if failure != nil {
-		return nil, false, failure.refusal()
+	for {
+		chain, failure := search.run(ctx, p.leaf, above)
+		if failure == nil {
+			return plain(chain), usedSHA1(chain), nil
+		}
+		more, err := i.fetch(ctx, w, failure.missing)
+		switch {
+		case errors.Is(err, attest.CheckBudget):
+			return nil, false, &ekRefusal{ekOverBudget, err}
+		case err != nil:
+			return nil, false, &ekRefusal{ekUnknown, err}
+		case !more:
+			return nil, false, failure.refusal()
+		}
 	}
-	return plain(chain), usedSHA1(chain), nil
 }
 
 func (f *chainFailure) refusal() *ekRefusal {

@@ -38,6 +38,9 @@ type EKIssuer struct {
 	// RequireCRL refuses a certificate in a chain to one of Roots, except the root itself, if
 	// there is no current list for it.
 	RequireCRL bool
+	// Fetcher fetches issuer certificates that neither the node nor Intermediates have. If
+	// nil, as is usual, nothing is fetched.
+	Fetcher IssuerFetcher
 }
 
 // EKVerifierConfig says which EKs are trusted. At least one of Issuers, Allowed and
@@ -150,6 +153,7 @@ func NewEKVerifier(config EKVerifierConfig) (*EKVerifier, error) {
 		if err != nil {
 			return nil, unusable("issuer", n, err)
 		}
+		i.fetcherID = sharedFetcher(v.issuers, n, i.Fetcher)
 		v.issuers = append(v.issuers, i)
 		v.judges = v.judges || i.CRLs != nil
 	}
@@ -179,7 +183,7 @@ func unusable(field string, n int, err error) error {
 // Verify decides whether the EK is trusted at the time now, and returns what is known about
 // it. The machine is used only for Platform and may be nil if there is none. A refusal is a
 // [*refusal.Error] whose text says what was found and what was expected; an error about something
-// that could not be decided (Platform, an outdated revocation list) wraps
+// that could not be decided (Platform, Fetcher, an outdated revocation list) wraps
 // [refusal.ErrRetry].
 //
 // Cheap checks come first: sizes and encoding, the key's strength and ROCA, Denied; then the

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"strings"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
@@ -86,4 +87,31 @@ func ExampleEKVerifier_Verify() {
 	// Output:
 	// certificate TCG EK 3 []
 	// true
+}
+
+// hostFetcher goes to hosts that it was told of and nowhere else.
+type hostFetcher struct {
+	prefix string
+	get    func(ctx context.Context, url string) ([]byte, error)
+}
+
+func (f hostFetcher) FetchIssuer(ctx context.Context, url string) ([]byte, error) {
+	if !strings.HasPrefix(url, f.prefix) {
+		return nil, nil
+	}
+	return f.get(ctx, url)
+}
+
+// A fetcher is asked for the URLs of certificates that nobody has verified yet.
+func ExampleIssuerFetcher() {
+	fetcher := hostFetcher{"https://pki.infineon.com/", func(context.Context, string) ([]byte, error) {
+		return []byte("a certificate"), nil // over HTTP in a real one
+	}}
+	for _, url := range []string{"https://pki.infineon.com/OptigaRsaMfrCA003/OptigaRsaMfrCA003.crt", "http://169.254.169.254/"} {
+		der, err := fetcher.FetchIssuer(context.Background(), url)
+		fmt.Println(len(der), err)
+	}
+	// Output:
+	// 13 <nil>
+	// 0 <nil>
 }

@@ -56,6 +56,12 @@ func mustECDSA(c elliptic.Curve) *ecdsa.PrivateKey {
 
 func newTestLinks(signatures int) *links { return newLinks(attest.NewBudget(signatures)) }
 
+// issuerURL says where the certificate of the issuer is.
+func issuerURL(url string) pkix.Extension {
+	return pkix.Extension{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 1, 1}, Value: tpmlab.Seq(tpmlab.Seq(
+		tpmlab.Element(cbasn1.OBJECT_IDENTIFIER, []byte{0x2b, 6, 1, 5, 5, 7, 48, 2}), tpmlab.Element(cbasn1.Tag(0x86), []byte(url))))}
+}
+
 func utf8String(v string) []byte { return tpmlab.Element(cbasn1.UTF8String, []byte(v)) }
 
 // certificateOfSize is a certificate of exactly so many bytes.

@@ -27,11 +27,14 @@ import (
 // In addition to signatures, a hello on [attest.RoadEK] costs one encryption to its EK
 // (RSAES-OAEP, or one key generation and one key agreement), and hello and answer cost the
 // division of one RSA modulus by 16 small primes (ROCA).
-//
-// elementWork is what reading one DER element of a certificate counts for, beside its bytes,
-// and stepWork what looking at one certificate or issuer does, while a chain is built
-// ([attest.Budget.Work]).
-const elementWork, stepWork = 128, 512
+const (
+	// maxIssuerFetches bounds the calls to all [IssuerFetcher] implementations together.
+	maxIssuerFetches = 16
+	// elementWork is what reading one DER element of a certificate counts for, beside its
+	// bytes, and stepWork what looking at one certificate or issuer does, while a chain is
+	// built ([attest.Budget.Work]).
+	elementWork, stepWork = 128, 512
+)
 
 // links is what the certificates of one request have cost so far, and what is known about
 // them. It belongs to one request and one goroutine.
@@ -39,6 +42,11 @@ type links struct {
 	*attest.Budget
 	links  int          // signatures in chains
 	failed []failedLink // of the links, those that did not verify; the others are in the memory
+
+	fetches int
+
+	fetched []*certificate // issuers that a fetcher returned
+	asked   []fetchID      // URLs that need not be asked for again
 }
 
 // failedLink is a link that did not verify.

@@ -398,6 +398,65 @@ func TestNumberOfCertificates(t *testing.T) {
 	}
 }
 
+// Fetchers are asked once for a URL and no more often than they are told, however many
+// issuers there are, and what one gets is there for all.
+func TestFetchesOfARequest(t *testing.T) {
+	root, key := tpmlab.CACert("root 9", "root 9", tpmlab.NewP256(t)), tpmlab.NewP256(t)
+	middle := tpmlab.CACert("middle", "root 9", key).Sign(t, root.Key)
+	leaf := tpmlab.EKCertificate(t, &tpmlab.CA{Cert: tpmlab.Parsed(t, middle), Key: key}, tpmlab.NewP256(t).Public(), func(c *x509.Certificate) {
+		c.IssuingCertificateURL = []string{"a", "b", "c", "http://ca.example/middle", "e"}
+	})
+	for name, c := range map[string]struct {
+		fetcher func(calls *[]string) IssuerFetcher
+		same    bool
+		want    int
+	}{
+		"one for all":     {func(calls *[]string) IssuerFetcher { return &countingFetcher{calls, middle} }, true, maxIssuerURLs},
+		"one each":        {func(calls *[]string) IssuerFetcher { return &countingFetcher{calls, middle} }, false, maxIssuerURLs},
+		"one each, empty": {func(calls *[]string) IssuerFetcher { return &countingFetcher{calls, nil} }, false, maxIssuerFetches},
+		"not comparable": {func(calls *[]string) IssuerFetcher {
+			return fetcherFunc(func(url string) ([]byte, error) { *calls = append(*calls, url); return nil, nil })
+		}, true, maxIssuerFetches},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var calls []string
+			shared := c.fetcher(&calls)
+			var config EKVerifierConfig
+			for n := range 10 {
+				r := root
+				if n < 9 {
+					r = tpmlab.CACert(fmt.Sprint("root ", n), fmt.Sprint("root ", n), tpmlab.NewP256(t))
+				}
+				f := shared
+				if !c.same {
+					f = c.fetcher(&calls)
+				}
+				config.Issuers = append(config.Issuers, EKIssuer{Roots: []*x509.Certificate{tpmlab.Parsed(t, r.Sign(t, r.Key))}, Profile: EKProfileTCG(), Fetcher: f})
+			}
+			_, err := verifyAt(ekVerifierOf(t, config), tpmlab.Time, leaf)
+			if found := c.want == maxIssuerURLs; found && err != nil || !found && !errors.Is(err, attest.CheckBudget) {
+				t.Errorf("%v", err)
+			}
+			if len(calls) != c.want {
+				t.Errorf("%d calls, want %d: %v", len(calls), c.want, calls)
+			}
+		})
+	}
+}
+
+type countingFetcher struct {
+	calls  *[]string
+	middle []byte
+}
+
+func (f *countingFetcher) FetchIssuer(_ context.Context, url string) ([]byte, error) {
+	*f.calls = append(*f.calls, url)
+	if url == "http://ca.example/middle" {
+		return f.middle, nil
+	}
+	return nil, nil
+}
+
 // A key on each accepted curve, and RSA keys of both ends, certify.
 func TestCanonicalKeys(t *testing.T) {
 	for name, key := range map[string]any{

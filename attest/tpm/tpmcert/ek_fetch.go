@@ -1,0 +1,96 @@
+package tpmcert
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+const (
+	maxFetched      = 4        // issuer certificates fetched for one request
+	maxIssuerURLs   = 4        // of one certificate
+	maxURLSize      = 512      // bytes
+	maxFetchedBytes = 64 << 10 // of one answer
+)
+
+// IssuerFetcher fetches an issuer's certificate from where another certificate says it is
+// (authority information access, caIssuers: RFC 5280, 4.2.2.1). Nothing in this package
+// fetches by itself.
+//
+// The URL comes from a certificate that nobody has verified yet: anyone who files a request
+// can choose it. An implementation contacts only hosts that it was configured with, follows
+// no redirects to others, and sets its own time limits. What it returns is not trusted: it
+// must chain to a root like anything else.
+type IssuerFetcher interface {
+	// FetchIssuer returns the DER of one certificate, or nil if it does not contact that URL.
+	// An error means that nothing could be found out for now. It is called from multiple
+	// goroutines. For one request, all fetchers together are called at most
+	// 16 times: each at most once for a URL, and no more once one of them has
+	// returned the issuer's certificate.
+	FetchIssuer(ctx context.Context, url string) ([]byte, error)
+}
+
+// fetchID is a URL that a fetcher has been asked to fetch.
+type fetchID struct {
+	fetcher int // the first of the issuers with that fetcher
+	url     string
+}
+
+// sharedFetcher returns the index of the first issuer that has the same fetcher, or n if no
+// earlier one has it or fetchers of that type cannot be compared.
+func sharedFetcher(issuers []*ekIssuer, n int, f IssuerFetcher) int {
+	if f == nil || !reflect.ValueOf(f).Comparable() {
+		return n
+	}
+	if first := slices.IndexFunc(issuers, func(i *ekIssuer) bool { return i.Fetcher == f }); first >= 0 {
+		return first
+	}
+	return n
+}
+
+// fetch fetches the certificate of cert's issuer, and reports whether it got one that is new
+// to the request. If cert is nil, there is none.
+func (i *ekIssuer) fetch(ctx context.Context, w *links, cert *certificate) (bool, error) {
+	if cert == nil || i.Fetcher == nil || len(w.fetched) == maxFetched {
+		return false, nil
+	}
+	for _, url := range cert.IssuingCertificateURL[:min(len(cert.IssuingCertificateURL), maxIssuerURLs)] {
+		id := fetchID{i.fetcherID, url}
+		if len(url) > maxURLSize || slices.Contains(w.asked, id) {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return false, refusal.Retry(fmt.Errorf("stopped before a fetch: %w", err))
+		}
+		if w.fetches == maxIssuerFetches {
+			return false, message.OverBudget("fetches of issuers' certificates", maxIssuerFetches)
+		}
+		w.fetches++
+		der, err := i.Fetcher.FetchIssuer(ctx, url)
+		if err != nil {
+			return false, refusal.Retry(fmt.Errorf("issuer certificate of %s: %w", refusal.Text(nameText(cert.Issuer)), err))
+		}
+		w.asked = append(w.asked, id)
+		if c := usableIssuer(der, cert); c != nil && !slices.ContainsFunc(w.fetched, func(f *certificate) bool { return f.Equal(c.Certificate) }) {
+			w.fetched = append(w.fetched, c)
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// usableIssuer parses what was fetched, and drops it if it does not have the issuer's name.
+func usableIssuer(der []byte, cert *certificate) *certificate {
+	if len(der) > maxFetchedBytes {
+		return nil
+	}
+	c, err := parseCertificate(der, "a certificate")
+	if err != nil || string(c.RawSubject) != string(cert.RawIssuer) {
+		return nil
+	}
+	return caOf(c.Certificate, false)
+}
