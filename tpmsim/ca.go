@@ -177,24 +177,3 @@ func (ca *CA) AKIntermediate() *x509.Certificate { return ca.ak.certificate }
 func (ca *CA) Intermediates() []*x509.Certificate {
 	return []*x509.Certificate{ca.ek.certificate, ca.ak.certificate}
 }
-
-// Pool returns a new pool that holds only the root.
-func (ca *CA) Pool() *x509.CertPool {
-	p := x509.NewCertPool()
-	p.AddCert(ca.root.certificate)
-	return p
-}
-
-// Chain returns the leaf and the intermediate that issued it, without the root: what a
-// machine sends. A certificate from another CA is returned by itself; nil gives nil.
-func (ca *CA) Chain(leaf *x509.Certificate) []*x509.Certificate {
-	if leaf == nil {
-		return nil
-	}
-	for _, i := range ca.Intermediates() {
-		if bytes.Equal(leaf.RawIssuer, i.RawSubject) && bytes.Equal(leaf.AuthorityKeyId, i.SubjectKeyId) {
-			return []*x509.Certificate{leaf, i}
-		}
-	}
-	return []*x509.Certificate{leaf}
-}

@@ -343,7 +343,9 @@ func (n *naive) checkCertificate(a *naiveAnswer) error {
 		critical = append(critical, e.String())
 	}
 	leaf.UnhandledCriticalExtensions = nil
-	_, err := leaf.Verify(x509.VerifyOptions{Roots: n.w.bench.CA.Pool(), Intermediates: a.above, CurrentTime: leaf.NotBefore.Add(time.Second),
+	roots := x509.NewCertPool()
+	roots.AddCert(n.w.bench.CA.Root())
+	_, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: a.above, CurrentTime: leaf.NotBefore.Add(time.Second),
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
 	right, wrong, usage := oid.TCGKpAIKCertificate, oid.TCGKpEKCertificate, x509.KeyUsageDigitalSignature
 	if a.road == attest.RoadEK {

@@ -4,9 +4,6 @@ import (
 	"context"
 	"crypto"
 
-	"golang.org/x/crypto/cryptobyte"
-	"golang.org/x/crypto/cryptobyte/asn1"
-
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
@@ -180,24 +177,11 @@ func ParseProof(data []byte) (*Proof, error) {
 // MarshalStatement returns the statement of type [oid.NodeAttestDocument]: an OCTET STRING
 // with the platform's bytes, 1 to [MaxDocumentSize].
 func MarshalStatement(document []byte) ([]byte, error) {
-	if len(document) == 0 || len(document) > MaxDocumentSize {
-		return nil, der.Fault("document", "bytes", "1 to 65536 bytes")
-	}
-	var b cryptobyte.Builder
-	b.AddASN1OctetString(document)
-	return b.Bytes()
+	return der.MarshalOctets("document", document, MaxDocumentSize)
 }
 
 // ParseStatement reads exactly what [MarshalStatement] writes; the result shares memory with
 // data.
 func ParseStatement(data []byte) ([]byte, error) {
-	s := cryptobyte.String(data)
-	document, err := der.ReadOctets("document", "bytes", &s, asn1.OCTET_STRING, 1, MaxDocumentSize)
-	if err != nil {
-		return nil, err
-	}
-	if !s.Empty() {
-		return nil, der.Fault("document", "frame", "nothing after the OCTET STRING")
-	}
-	return document, nil
+	return der.ParseOctets("document", data, MaxDocumentSize)
 }

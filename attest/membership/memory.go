@@ -1,9 +1,7 @@
 package membership
 
 import (
-	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,27 +12,18 @@ import (
 )
 
 // NewMemoryRegistry returns an empty registry in the memory of one process, for tests and for
-// programs that keep its records themselves. It forgets everything when the process ends, and
-// then anybody is the first user again. The error is that of [Scope.Check].
+// programs that keep its records themselves. Each call looks through all records. It forgets
+// everything when the process ends, and then anybody is the first user again. The error is that
+// of [Scope.Check].
 func NewMemoryRegistry(scope Scope, options RegistryOptions) (Registry, error) {
-	return NewRegistry(scope, newMemoryStore(), options)
+	return NewRegistry(scope, new(memoryStore), options)
 }
 
-// memoryStore is a [Store] made of maps. A call touches the records that it names and those
-// that have ended, never all of them. Records in it are never changed, only replaced.
+// memoryStore is a [Store] made of a slice. Records in it are never changed, only replaced.
 type memoryStore struct {
-	mu       sync.Mutex
-	last     uint64 // the last version given
-	names    map[string]*Record
-	machines map[attest.Identity]*Record
-	uids     map[string]*Record
-	ends     []*Record // those that have an end, the earliest first
-	sorted   []string  // the names in order, for lists; nil if they have changed since
-	touched  int       // records that were looked at or changed
-}
-
-func newMemoryStore() *memoryStore {
-	return &memoryStore{names: map[string]*Record{}, machines: map[attest.Identity]*Record{}, uids: map[string]*Record{}}
+	mu      sync.Mutex
+	last    uint64    // the last version given
+	records []*Record // in the order of their node names
 }
 
 // View calls f, one call at a time.
@@ -50,100 +39,60 @@ func (m *memoryStore) Update(_ context.Context, f func(Tx) error) error {
 	return m.View(context.Background(), func(Tx) error { return f(m) })
 }
 
-func (m *memoryStore) touch(r *Record) (*Record, error) {
-	if r != nil {
-		m.touched++
-	}
-	return r, nil
+// place is where the record of a name is, or would be.
+func (m *memoryStore) place(nodeName string) (int, bool) {
+	return slices.BinarySearchFunc(m.records, nodeName, func(r *Record, name string) int { return strings.Compare(r.NodeName, name) })
 }
 
-func (m *memoryStore) ByName(nodeName string) (*Record, error) { return m.touch(m.names[nodeName]) }
+func (m *memoryStore) find(such func(*Record) bool) (*Record, error) {
+	if n := slices.IndexFunc(m.records, such); n >= 0 {
+		return m.records[n], nil
+	}
+	return nil, nil
+}
+
+func (m *memoryStore) ByName(nodeName string) (*Record, error) {
+	return m.find(func(r *Record) bool { return r.NodeName == nodeName })
+}
 
 func (m *memoryStore) ByMachine(machine attest.Identity) (*Record, error) {
-	return m.touch(m.machines[machine])
+	return m.find(func(r *Record) bool { return r.Machine == machine && r.HoldsMachine() })
 }
 
-func (m *memoryStore) ByMachineUID(uid string) (*Record, error) { return m.touch(m.uids[uid]) }
+func (m *memoryStore) ByMachineUID(uid string) (*Record, error) {
+	return m.find(func(r *Record) bool { return r.MachineUID == uid })
+}
 
-// After sorts the names if they have changed: lists are for human readers and seldom asked
-// for.
 func (m *memoryStore) After(nodeName string, limit int) ([]*Record, error) {
-	if m.sorted == nil {
-		m.sorted = slices.Sorted(maps.Keys(m.names))
-	}
-	from, found := slices.BinarySearch(m.sorted, nodeName)
+	from, found := m.place(nodeName)
 	if found {
 		from++
 	}
-	var records []*Record
-	for _, name := range m.sorted[from:min(from+limit, len(m.sorted))] {
-		m.touched++
-		records = append(records, m.names[name])
-	}
-	return records, nil
+	return slices.Clone(m.records[from:min(from+limit, len(m.records))]), nil
 }
 
 func (m *memoryStore) Put(r Record) (*Record, error) {
-	if m.names[r.NodeName] == nil {
-		m.sorted = nil
-	}
-	m.forget(r.NodeName)
 	m.last++
-	m.touched++
 	r.Version = strconv.FormatUint(m.last, 10)
-	m.names[r.NodeName] = &r
-	if r.HoldsMachine() {
-		m.machines[r.Machine] = &r
-	}
-	if r.MachineUID != "" {
-		m.uids[r.MachineUID] = &r
-	}
-	if place, _ := m.place(&r); !r.Until().IsZero() {
-		m.ends = slices.Insert(m.ends, place, &r)
+	place, found := m.place(r.NodeName)
+	if found {
+		m.records[place] = &r
+	} else {
+		m.records = slices.Insert(m.records, place, &r)
 	}
 	return &r, nil
 }
 
 func (m *memoryStore) Drop(nodeName string) error {
-	m.sorted = nil
-	m.forget(nodeName)
+	m.records = slices.DeleteFunc(m.records, func(r *Record) bool { return r.NodeName == nodeName })
 	return nil
 }
 
-// forget removes a record from everything.
-func (m *memoryStore) forget(nodeName string) {
-	r := m.names[nodeName]
-	if r == nil {
-		return
-	}
-	m.touched++
-	delete(m.names, nodeName)
-	if m.machines[r.Machine] == r { // another one may have taken it since
-		delete(m.machines, r.Machine)
-	}
-	if m.uids[r.MachineUID] == r {
-		delete(m.uids, r.MachineUID)
-	}
-	if place, there := m.place(r); there {
-		m.ends = slices.Delete(m.ends, place, place+1)
-	}
-}
-
-// place is where a record is among the ends, or would be.
-func (m *memoryStore) place(r *Record) (int, bool) {
-	return slices.BinarySearchFunc(m.ends, r, func(a, b *Record) int {
-		return cmp.Or(a.Until().Compare(b.Until()), strings.Compare(a.NodeName, b.NodeName))
-	})
-}
-
-func (m *memoryStore) Due(now time.Time, limit int) ([]string, error) {
-	var names []string
-	for _, r := range m.ends[:min(limit, len(m.ends))] {
-		if now.Before(r.Until()) {
-			break
+func (m *memoryStore) Due(now time.Time, limit int) (names []string, err error) {
+	for _, r := range m.records {
+		if until := r.Until(); len(names) < limit && !until.IsZero() && !now.Before(until) {
+			names = append(names, r.NodeName)
 		}
-		m.touched++
-		names = append(names, r.NodeName)
 	}
 	return names, nil
 }

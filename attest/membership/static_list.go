@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -113,20 +111,6 @@ func ParseStaticList(text []byte) (*StaticList, error) {
 		}
 	}
 	return l, nil
-}
-
-// ReadStaticList reads a list from a file.
-func ReadStaticList(path string) (*StaticList, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("membership: %w", err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxMemberListSize+1))
-	if err != nil {
-		return nil, fmt.Errorf("membership: %w", err)
-	}
-	return ParseStaticList(text)
 }
 
 // providerField begins the field of a line that sets Member.Provider.

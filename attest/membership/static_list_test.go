@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -53,16 +51,6 @@ func TestParseStaticList(t *testing.T) {
 	made, err := NewStaticList(want)
 	if err != nil || marshal(made) != marshal(l) {
 		t.Errorf("made of members: %v", err)
-	}
-	path := filepath.Join(t.TempDir(), "members")
-	if err := os.WriteFile(path, []byte(goodMembers), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if read, err := ReadStaticList(path); err != nil || !slices.Equal(read.Members(), want) {
-		t.Errorf("from a file: %v", err)
-	}
-	if _, err := ReadStaticList(path + "-absent"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("an absent file: got %v", err)
 	}
 }
 
@@ -293,8 +281,5 @@ func TestStaticListLimits(t *testing.T) {
 	}
 	if _, err := (&StaticList{}).Authorize(t.Context(), &attest.Result{}); !errors.Is(err, errNoList) {
 		t.Errorf("a zero list: got %v", err)
-	}
-	if _, err := ReadStaticList(t.TempDir()); err == nil {
-		t.Error("a directory was read")
 	}
 }

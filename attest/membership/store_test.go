@@ -94,7 +94,7 @@ func TestFaultyStore(t *testing.T) {
 	for _, fails := range []string{"ByName", "ByMachine", "ByMachineUID", "Put", "Drop", "Due"} {
 		t.Run(fails, func(t *testing.T) {
 			at := testTime()
-			store := &faultyStore{memoryStore: newMemoryStore()}
+			store := &faultyStore{memoryStore: new(memoryStore)}
 			r, err := NewRegistry(testScope, store, RegistryOptions{Now: func() time.Time { return at }})
 			if err != nil {
 				t.Fatal(err)
@@ -122,7 +122,7 @@ func TestFaultyStore(t *testing.T) {
 			}
 		})
 	}
-	store := &faultyStore{memoryStore: newMemoryStore(), fails: "After"}
+	store := &faultyStore{memoryStore: new(memoryStore), fails: "After"}
 	r, err := NewRegistry(testScope, store, RegistryOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -150,7 +150,7 @@ func TestAKCertificatesBeforeTheirChain(t *testing.T) {
 	t.Run("two manufacturers", func(t *testing.T) {
 		leaf := tpmlab.AKCert("root", tpmlab.NewP256(t).Public())
 		leaf.Algorithm = tpmlab.AlgorithmOf(root.Key.Public())
-		leaf.Extensions[3].Value = tpmlab.SAN(tpmlab.DirectoryName([]tpmlab.Attribute{{ID: oid.TCGAtTPMManufacturer, Value: "id:49465800"}}, []tpmlab.Attribute{{ID: oid.TCGAtTPMManufacturer, Value: "id:414D4400"}}))
+		leaf.Extensions[3].Value = tpmlab.Seq(tpmlab.DirectoryName([]tpmlab.Attribute{{ID: oid.TCGAtTPMManufacturer, Value: "id:49465800"}}, []tpmlab.Attribute{{ID: oid.TCGAtTPMManufacturer, Value: "id:414D4400"}}))
 		_, err := tpmcert.VerifyAKCertificate(issuers, [][]byte{leaf.Sign(t, root.Key)}, tpmlab.Time)
 		tpmlab.CheckOutcome(t, err, refusal.Check("certificate-subject-alt-name"))
 	})

@@ -139,13 +139,8 @@ func sized(b []byte) []byte {
 // Our credentials open with tpm2_activatecredential, and those of tpm2_makecredential
 // with ours, for every EK of swtpm.
 func TestTPM2ToolsCredentials(t *testing.T) {
-	for _, tool := range []string{"tpm2_activatecredential", "tpm2_makecredential"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("%s is not installed: apt-get install -y swtpm tpm2-tools", tool)
-		}
-	}
-	tpm := tpmsim.Swtpm(t, tpmlab.Bare())
-	x := &tpmlab.Tools{T: t, Dir: t.TempDir(), Env: append(os.Environ(), "TPM2TOOLS_TCTI="+tpm.TCTI(), "TSS2_LOG=all+NONE")}
+	x := tpmlab.StartTools(t)
+	tpm := x.TPM
 	tpmlab.Persist(t, tpm, tpm2.TPMRHEndorsement, AKTemplateECDSAP256(), 0x81000010)
 	for name, ek := range map[string]struct {
 		origin EKOrigin

@@ -116,6 +116,26 @@ func ReadOctets(message, field string, s *cryptobyte.String, tag asn1.Tag, minSi
 	return v, checkSize(message, field, v, minSize, maxSize)
 }
 
+// MarshalOctets writes a message that is an OCTET STRING of 1 to most bytes.
+func MarshalOctets(message string, v []byte, most int) ([]byte, error) {
+	if err := checkSize(message, "bytes", v, 1, most); err != nil {
+		return nil, err
+	}
+	var b cryptobyte.Builder
+	b.AddASN1OctetString(v)
+	return b.Bytes()
+}
+
+// ParseOctets reads exactly what [MarshalOctets] writes. The result shares memory with data.
+func ParseOctets(message string, data []byte, most int) ([]byte, error) {
+	s := cryptobyte.String(data)
+	v, err := ReadOctets(message, "bytes", &s, asn1.OCTET_STRING, 1, most)
+	if err == nil && !s.Empty() {
+		return nil, Fault(message, "frame", "nothing after the OCTET STRING")
+	}
+	return v, err
+}
+
 func checkSize(message, field string, v []byte, minSize, maxSize int) error {
 	if len(v) < minSize || len(v) > maxSize {
 		return Fault(message, field, strconv.Itoa(minSize)+" to "+strconv.Itoa(maxSize)+" bytes")

@@ -77,7 +77,7 @@ func signedAttacks() []Forged {
 		},
 		"ak-public-of-another-ak": func(f *Forgery) { f.AKPublic = f.w.AKOther.Public.Raw },
 		"two-certify-statements":  func(f *Forgery) { f.onParts = evidence(Replaced(0, doubled)) },
-		"signature-sha1":          func(f *Forgery) { f.scheme.Hash = tpm2.TPMAlgSHA1 },
+		"signature-sha1":          func(f *Forgery) { f.Scheme.Hash = tpm2.TPMAlgSHA1 },
 		"signature-of-zeros":      rs(func(s *statement.Signature) { s.R, s.S = make([]byte, 32), make([]byte, 32) }),
 		"signature-r-over-order":  rs(func(s *statement.Signature) { s.R = bytes.Repeat([]byte{0xff}, 32) }),
 	})
@@ -240,7 +240,7 @@ func bootAttacks() []Forged {
 		"quote-value-missing":          onQuoting(func(q *Quoting) { q.PCRs = slices.Delete(q.PCRs, 4, 5) }),
 		"quote-value-twice-good-last":  onQuoting(func(q *Quoting) { good := measured(q); q.PCRs = slices.Insert(q.PCRs, 5, good) }),
 		"quote-value-twice-good-first": onQuoting(func(q *Quoting) { good := measured(q); q.PCRs = slices.Insert(q.PCRs, 4, good) }),
-		"quote-signature-sha1":         onQuoting(func(q *Quoting) { q.scheme.Hash = tpm2.TPMAlgSHA1 }),
+		"quote-signature-sha1":         onQuoting(func(q *Quoting) { q.Scheme.Hash = tpm2.TPMAlgSHA1 }),
 		"quote-signature-truncated": func(f *Forgery) {
 			f.onQuote = Replaced(1, func(e []byte) []byte { body := Content(e); return TLV(4, body[:len(body)-1]) })
 		},

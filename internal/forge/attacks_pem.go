@@ -92,10 +92,7 @@ func lineAttacks() []PEMAttack {
 		"space-at-line-end":       swap(beginProvider, strings.TrimSuffix(beginProvider, "\n")+" \n"),
 		"base64-line-short":       rewrapped(60),
 		"base64-line-long":        rewrapped(76),
-		"base64-unused-bits":      lastCharacter,
-		"base64-padding-missing":  swap("==\n"+endData, "\n"+endData),
 		"base64-padding-too-much": swap(tpmV1, "dHBtL3Yx====\n"),
-		"base64-padding-inside":   swap("==\n"+endData, "==\nAAAA\n"+endData),
 		"base64-url-alphabet":     swap(tpmV1, "dHBt-3Yx\n"),
 		"base64-space-inside":     swap(tpmV1, "dHB L3Yx\n"),
 	})
@@ -110,10 +107,4 @@ func rewrapped(width int) func(string) string {
 		lines := slices.Collect(slices.Chunk([]byte(text), width))
 		return s[:begin] + string(bytes.Join(lines, []byte("\n"))) + "\n" + s[end:]
 	}
-}
-
-// lastCharacter sets an unused bit in the last character of the data.
-func lastCharacter(s string) string {
-	at := strings.LastIndex(s, "==\n"+endData) - 1
-	return s[:at] + string(s[at]+1) + s[at+1:]
 }

@@ -29,13 +29,6 @@ type Asked struct {
 // RequestAttack is one change to a good request.
 type RequestAttack = Attack[func(*Asked)]
 
-// The policies that a request attack can need.
-const (
-	UnderFlag       = "flag"
-	UnderProviderID = "provider-id"
-	UnderNoMachines = "no-machines"
-)
-
 // BootstrapAsks is a bootstrap token that asks for a client certificate.
 func (w *Bench) BootstrapAsks() *Asked {
 	return &Asked{w: w, Join: w.Defaults(Join{}), PKCS10: w.NewPKCS10()}
@@ -148,7 +141,6 @@ func (w *Bench) objectAttacks() []RequestAttack {
 		"signer-insecure":                        func(a *Asked) { a.Signer = csr.SignerClientInsecure },
 		"signer-unknown":                         func(a *Asked) { a.Signer = "example.com/signer" },
 		"signer-with-the-proposals-spelling":     func(a *Asked) { a.Signer = "cluster-x-k8s-io/kube-apiserver-client-kubelet-tpm" },
-		"filed-under-a-third-signer":             func(a *Asked) { a.Target, a.Signer = csr.SignerClientTPM, csr.SignerServingTPM },
 		"username-unknown":                       func(a *Asked) { a.Username = "alice" },
 		"username-of-a-service-account":          func(a *Asked) { a.Username = "system:serviceaccount:kube-system:default" },
 		"username-with-a-long-token-id":          func(a *Asked) { a.Username = "system:bootstrap:abc1234" },
@@ -208,29 +200,17 @@ func (w *Bench) contentAttacks() []RequestAttack {
 		"ext-key-usage-extension":               extend(ext(TLV(0x30, oidDER(oid.KpServerAuth)), 2, 5, 29, 37)),
 		"extension-unknown":                     extend(ext([]byte{5, 0}, 2, 999, 2)),
 		"flag-without-identifier":               extend(ext([]byte{1, 1, 0xff}, 2, 999, 3)),
-		"flag-false":                            extend(ext([]byte{1, 1, 0}, 2, 999, 3)),
-		"flag-missing":                          func(*Asked) {},
 		"challenge-password":                    attribute(oid.ChallengePassword, TLV(0x13, []byte("x"))),
 		"attestation-attribute-beside-evidence": attribute(oid.IDAAAttestation, TLV(0x30, []byte{5, 0})),
 		"san-on-a-client-certificate":           extend(SANOf(dns("node-1.example.com"))),
 		"san-empty-on-a-client-certificate":     extend(SANOf()),
 		"key-ed25519":                           keyed(ed25519.NewKeyFromSeed(Derive("Ed25519", 32))),
-		"key-weak-rsa":                          keyed(w.RSA1024),
 		"key-weak-curve":                        keyed(ECKey(elliptic.P224(), "P-224", nil)),
 		"key-on-a-curve-not-taken":              keyed(ECKey(elliptic.P521(), "P-521", nil)),
 		"self-signature":                        func(a *Asked) { a.Corrupt = true },
 		"provider-id-of-another-node":           func(a *Asked) { a.Extensions = []pkix.Extension{Must(oid.ProviderIDExtension("sim://vectors/node-2"))} },
-		"provider-id-required":                  func(a *Asked) { a.Extensions = nil },
-		"machine-unknown":                       func(*Asked) {},
 		"machine-not-ready":                     as("node-3"),
 		"machine-of-another-node":               as("node-4"),
-		"everything-at-once": func(a *Asked) {
-			a.Usages, a.Groups, a.Expiration, a.bundle = nil, nil, 1, plain
-			a.PKCS10.Key = Repeatable{w.RSA1024}
-			a.Subject = append(a.Subject[1:], Text(oid.OrganizationalUnit, "x"))
-			extend(ext(caTrue, 2, 5, 29, 19), SANOf(dns("x")))(a)
-			a.object = func(r *csr.Request) { r.Status.Certificate = []byte("x") }
-		},
 	})
 }
 

@@ -18,24 +18,21 @@ type Attack[F any] struct {
 	Also               []string // the other checks that refuse it
 	Retry              bool     // the refusal is not final
 
-	RSA      bool   // uses the RSA AK instead of the one on P-256
-	Alone    bool   // omits the answer, which has no place for this change
 	InAnswer string // what refuses the answer, if that is another check
 	Resident bool   // requires keys in the TPM
 	Wanted   bool   // the policy requires a quote
-	Under    string // the policy that a request needs; "" is the common one
 
 	// live is the name in the conformance runner, if it differs; "-" leaves the attack out
 	// there.
 	live string
 }
 
-// Live is the attack's name if it is live, or "" if it needs RSA keys or another policy.
+// Live is the attack's name if it is live, or "".
 func (a *Attack[F]) Live() string { return a.liveAs("") }
 
 // liveAs is Live with a prefix if there is no other name.
 func (a *Attack[F]) liveAs(prefix string) string {
-	if a.RSA || a.Under != "" || a.live == "-" {
+	if a.live == "-" {
 		return ""
 	}
 	return cmp.Or(a.live, prefix+a.Name)
@@ -99,18 +96,12 @@ func (a *Attack[F]) note(notes []string) {
 			a.Also = strings.Fields(rest)
 		case "retry":
 			a.Retry = true
-		case "RSA":
-			a.RSA = true
-		case "alone":
-			a.Alone = true
 		case "in-answers":
 			a.InAnswer = rest
 		case "resident":
 			a.Resident = true
 		case "wanted":
 			a.Wanted = true
-		case "under":
-			a.Under = rest
 		default:
 			Check(errors.New(a.Name + ": no note is called " + word))
 		}

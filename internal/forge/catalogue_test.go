@@ -8,14 +8,14 @@ import (
 
 func TestListed(t *testing.T) {
 	const head = "# Attacks\n\n## others\n\n| attack |\n\n## some\n\n| attack | refused by | what |\n| --- | --- | --- |\n"
-	rows := head + "| b / live-b | check; retry; csr; also x y; RSA; alone; resident; wanted; in-answers z; under flag | B. |\n| a | | A. |\n\n## more\n"
+	rows := head + "| b / live-b | check; retry; csr; also x y; resident; wanted; in-answers z | B. |\n| a | | A. |\n\n## more\n"
 	var got []Attack[int]
 	if err := caught(func() { got = Listed(rows, "some", map[string]int{"a": 1, "b": 2}) }); err != nil {
 		t.Fatal(err)
 	}
 	want := []Attack[int]{
-		{Name: "b", live: "live-b", Expect: "check", What: "B.", Change: 2, Retry: true, InCSR: true, Also: []string{"x", "y"}, RSA: true,
-			Alone: true, Resident: true, Wanted: true, InAnswer: "z", Under: "flag"},
+		{Name: "b", live: "live-b", Expect: "check", What: "B.", Change: 2, Retry: true, InCSR: true, Also: []string{"x", "y"},
+			Resident: true, Wanted: true, InAnswer: "z"},
 		{Name: "a", What: "A.", Change: 1},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Attack[int]{})); diff != "" {

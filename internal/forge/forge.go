@@ -21,13 +21,8 @@ import (
 // SoftwareAttributes are those of software keys that were loaded to be certified.
 const SoftwareAttributes = statement.AttributeUserWithAuth | statement.AttributeSign
 
-// Schemes of keys.
-var (
-	SchemeRSAPSS   = statement.KeyScheme{Alg: tpm2.TPMAlgRSAPSS, Hash: tpm2.TPMAlgSHA256}
-	sha1RSASSA     = statement.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1}
-	SchemeECDSA384 = statement.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA384}
-	SchemeECDSA512 = statement.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA512}
-)
+// SchemeECDSA384 is ECDSA with SHA-384.
+var SchemeECDSA384 = statement.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA384}
 
 // SoftAK is an attestation key in software, whose signatures repeat as far as the scheme allows.
 type SoftAK struct {
@@ -49,20 +44,20 @@ type Signing struct {
 	AK        *SoftAK                    // signs
 	Attest    *statement.Attestation     // the statement
 	Signature func(*statement.Signature) // changes the signature
-	scheme    statement.KeyScheme
+	Scheme    statement.KeyScheme        // with which it signs
 	patch     func(attest []byte) []byte
 }
 
 // signing returns a Signing by a primary key of the endorsement hierarchy.
 func (w *Bench) signing(ak *SoftAK, kind tpm2.TPMST) Signing {
-	return Signing{w: w, AK: ak, scheme: ak.Public.Scheme, Attest: &statement.Attestation{Type: kind, QualifiedSigner: ak.Primary(),
+	return Signing{w: w, AK: ak, Scheme: ak.Public.Scheme, Attest: &statement.Attestation{Type: kind, QualifiedSigner: ak.Primary(),
 		Clock: 600000, ResetCount: 1, Safe: true, FirmwareVersion: 0x2019102300163636}}
 }
 
 // Signed is the statement with its signature.
 func (s *Signing) Signed() (raw, signature []byte) {
 	raw = Change(Must(s.Attest.Marshal()), s.patch)
-	v := s.AK.Sign(s.scheme, raw)
+	v := s.AK.Sign(s.Scheme, raw)
 	if s.Signature != nil {
 		s.Signature(v)
 	}
@@ -86,11 +81,11 @@ func certifyInPlace(s *Signing, certified *statement.CertifyInfo) {
 // an attack changes one thing in it.
 type Forgery struct {
 	Join
-	Signing                   // the certify statement
-	B       *message.Binding  // what the challenge is bound to
-	secret  []byte            // S; nil for the one derived from the binding
-	Public  *statement.Public // the public area
-	after   func(*statement.CertifyEvidence)
+	Signing                                  // the certify statement
+	B       *message.Binding                 // what the challenge is bound to
+	secret  []byte                           // S; nil for the one derived from the binding
+	Public  *statement.Public                // the public area
+	After   func(*statement.CertifyEvidence) // changes the evidence after it is signed
 
 	AKPublic []byte   // what the node sends, and what the statement is checked against
 	Sent     *Sources // what vouches for the AK; nil for the AK's certificates
@@ -195,7 +190,7 @@ func (f *Forgery) changeAK(how func(*statement.Public)) { f.useAK(softak.Changed
 // Rescheme changes the AK's scheme, with which the statement is also signed.
 func (f *Forgery) Rescheme(scheme statement.KeyScheme) {
 	f.changeAK(func(p *statement.Public) { p.Scheme = scheme })
-	f.scheme = scheme
+	f.Scheme = scheme
 }
 
 // SignedBy makes another AK sign, under the public area and certificates of this one.
@@ -207,8 +202,8 @@ func (f *Forgery) SignedBy(other *SoftAK) {
 func (f *Forgery) Evidence() *statement.CertifyEvidence {
 	raw, signature := f.Signed()
 	e := &statement.CertifyEvidence{Attest: raw, Signature: signature, Public: f.Public.Raw}
-	if f.after != nil {
-		f.after(e)
+	if f.After != nil {
+		f.After(e)
 	}
 	return e
 }

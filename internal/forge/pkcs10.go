@@ -33,9 +33,9 @@ type PKCS10 struct {
 	list []byte
 	// attributes precede extensionRequest: complete, with tag and length.
 	attributes [][]byte
-	// spki and algorithm replace the key's own encoding and the algorithm of the
+	// SPKI and Algorithm replace the key's own encoding and the algorithm of the
 	// signature.
-	spki, algorithm []byte
+	SPKI, Algorithm []byte
 	// onInfo changes the CertificationRequestInfo before it is signed, onRequest the whole
 	// request afterwards.
 	onInfo, onRequest func([]byte) []byte
@@ -73,7 +73,7 @@ func (p *PKCS10) DER() []byte {
 }
 
 func (p *PKCS10) info() []byte {
-	key := p.spki
+	key := p.SPKI
 	if key == nil {
 		key = Must(x509.MarshalPKIXPublicKey(p.Key.Public()))
 	}
@@ -125,8 +125,8 @@ func (p *PKCS10) sign(info []byte) (algorithm, signature []byte) {
 		message, opts = info, crypto.Hash(0)
 		algorithm = TLV(0x30, oidDER(oid.Ed25519))
 	}
-	if p.algorithm != nil {
-		algorithm = p.algorithm
+	if p.Algorithm != nil {
+		algorithm = p.Algorithm
 	}
 	return algorithm, Must(p.Key.Sign(nil, message, opts))
 }
@@ -199,25 +199,14 @@ func (w *Bench) keyEncodings() []RequestAttack {
 	ecKeyDER := func(point []byte) []byte {
 		return TLV(0x30, TLV(0x30, oidDER(oid.ECPublicKey), curve), TLV(3, append([]byte{0}, point...)))
 	}
-	noNull := Replaced(0, With(TLV(0x30, oidDER(oid.RSAEncryption))...))
-	oaep := Replaced(0, With(TLV(0x30, oidDER(oid.RSAESOAEP), []byte{0x30, 0})...))
-	rsa := func(edit func([]byte) []byte) func(*Asked) {
-		return func(a *Asked) { a.PKCS10.Key, a.spki = Repeatable{w.RSATLS}, edit(SPKI(w.RSATLS.Public())) }
-	}
 	off := bytes.Clone(point)
 	off[64] ^= 1
 	return listed("encodings of keys", map[string]func(*Asked){
-		"key-compressed-point":               func(a *Asked) { a.spki = ecKeyDER(compressed) },
-		"key-point-off-the-curve":            func(a *Asked) { a.spki = ecKeyDER(off) },
-		"key-rsa-without-null":               rsa(noNull),
-		"key-rsa-oaep":                       rsa(oaep),
-		"signature-algorithm-with-null":      func(a *Asked) { a.algorithm = TLV(0x30, oidDER(oid.ECDSAWithSHA256), []byte{5, 0}) },
-		"signature-algorithm-without-null":   func(a *Asked) { a.PKCS10.Key, a.algorithm = Repeatable{w.RSATLS}, TLV(0x30, oidDER(oid.SHA256WithRSA)) },
-		"signature-algorithm-of-another-key": func(a *Asked) { a.algorithm = TLV(0x30, oidDER(oid.SHA256WithRSA), []byte{5, 0}) },
-		"signature-algorithm-pss": func(a *Asked) {
-			a.PKCS10.Key, a.algorithm = Repeatable{w.RSATLS}, TLV(0x30, oidDER(oid.RSASSAPSS), []byte{0x30, 0})
-		},
-		"signature-algorithm-sha1": func(a *Asked) { a.algorithm = TLV(0x30, oidDER(oid.ECDSAWithSHA1)) },
+		"key-compressed-point":               func(a *Asked) { a.SPKI = ecKeyDER(compressed) },
+		"key-point-off-the-curve":            func(a *Asked) { a.SPKI = ecKeyDER(off) },
+		"signature-algorithm-with-null":      func(a *Asked) { a.Algorithm = TLV(0x30, oidDER(oid.ECDSAWithSHA256), []byte{5, 0}) },
+		"signature-algorithm-of-another-key": func(a *Asked) { a.Algorithm = TLV(0x30, oidDER(oid.SHA256WithRSA), []byte{5, 0}) },
+		"signature-algorithm-sha1":           func(a *Asked) { a.Algorithm = TLV(0x30, oidDER(oid.ECDSAWithSHA1)) },
 	})
 }
 

@@ -15,7 +15,6 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
-	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -42,19 +41,10 @@ func Sign(t testing.TB, parent *CA, name string, edit func(*x509.Certificate)) *
 	if edit != nil {
 		edit(template)
 	}
-	issuerCert, signer := template, crypto.Signer(key)
-	if parent != nil {
-		issuerCert, signer = parent.Cert, parent.Key
+	if parent == nil {
+		parent = &CA{template, key}
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, issuerCert, key.Public(), signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &CA{cert, key}
+	return &CA{Issued(t, template, parent, key.Public()), key}
 }
 
 // CertificateOf makes a certificate with an extension of some bytes.
@@ -66,11 +56,7 @@ func CertificateOf(t testing.TB, extra int) []byte {
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 999, 1}, Value: bytes.Repeat([]byte{5}, extra)}},
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return der
+	return Issued(t, template, &CA{template, key}, key.Public()).Raw
 }
 
 // Issued is a certificate from a template.
@@ -80,11 +66,7 @@ func Issued(t testing.TB, template *x509.Certificate, parent *CA, pub crypto.Pub
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cert
+	return Parsed(t, der)
 }
 
 // EKCertificate is an EK certificate to the letter of the TCG's profile; edit spoils it.
@@ -108,38 +90,15 @@ func EKCertificate(t testing.TB, ca *CA, pub crypto.PublicKey, edit func(*x509.C
 
 // Specification is a subjectDirectoryAttributes extension.
 func Specification(family string, level, revision int64) pkix.Extension {
-	var b cryptobyte.Builder
-	b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
-		b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
-			oid.Add(b, oid.TCGAtTPMSpecification)
-			b.AddASN1(cbasn1.SET, func(b *cryptobyte.Builder) {
-				b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
-					der.AddText(b, family)
-					b.AddASN1Int64(level)
-					b.AddASN1Int64(revision)
-				})
-			})
-		})
-	})
-	return pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 9}, Value: b.BytesOrPanic()}
+	return pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 9}, Value: Seq(Seq(identifier(oid.TCGAtTPMSpecification),
+		Element(cbasn1.SET, Seq(text(family), value(level), value(revision)))))}
 }
 
 // EKDirectory is the critical subjectAltName of an EK certificate.
 func EKDirectory(manufacturer, model, version string) pkix.Extension {
 	return pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Critical: true,
-		Value: SAN(DirectoryName([]Attribute{{ID: oid.TCGAtTPMManufacturer, Value: manufacturer}},
+		Value: Seq(DirectoryName([]Attribute{{ID: oid.TCGAtTPMManufacturer, Value: manufacturer}},
 			[]Attribute{{ID: oid.TCGAtTPMModel, Value: model}}, []Attribute{{ID: oid.TCGAtTPMVersion, Value: version}}))}
-}
-
-// SAN wraps GeneralNames.
-func SAN(names ...[]byte) []byte {
-	var b cryptobyte.Builder
-	b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
-		for _, n := range names {
-			b.AddBytes(n)
-		}
-	})
-	return b.BytesOrPanic()
 }
 
 // An Attribute is one of a name.
@@ -150,22 +109,15 @@ type Attribute struct {
 
 // DirectoryName encodes a directoryName of one RDN a group.
 func DirectoryName(rdns ...[]Attribute) []byte {
-	var b cryptobyte.Builder
-	b.AddASN1(cbasn1.Tag(0xa4), func(b *cryptobyte.Builder) {
-		b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
-			for _, rdn := range rdns {
-				b.AddASN1(cbasn1.SET, func(b *cryptobyte.Builder) {
-					for _, a := range rdn {
-						b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
-							oid.Add(b, a.ID)
-							der.AddText(b, a.Value)
-						})
-					}
-				})
-			}
-		})
-	})
-	return b.BytesOrPanic()
+	var name [][]byte
+	for _, rdn := range rdns {
+		var set []byte
+		for _, a := range rdn {
+			set = append(set, Seq(identifier(a.ID), text(a.Value))...)
+		}
+		name = append(name, Element(cbasn1.SET, set))
+	}
+	return Element(0xa4, Seq(name...))
 }
 
 // Seq is a SEQUENCE.
@@ -179,4 +131,30 @@ func Element(tag cbasn1.Tag, content []byte) []byte {
 	var b cryptobyte.Builder
 	b.AddASN1(tag, func(b *cryptobyte.Builder) { b.AddBytes(content) })
 	return b.BytesOrPanic()
+}
+
+func bitString(content []byte) []byte {
+	return Element(cbasn1.BIT_STRING, append([]byte{0}, content...))
+}
+
+func text(s string) []byte { return Element(cbasn1.UTF8String, []byte(s)) }
+
+func identifier(id oid.OID) []byte { return Element(cbasn1.OBJECT_IDENTIFIER, []byte(id)) }
+
+// value is the DER of what encoding/asn1 knows.
+func value(v any) []byte {
+	der, err := asn1.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return der
+}
+
+// spkiOf is a key's SubjectPublicKeyInfo.
+func spkiOf(key crypto.PublicKey) []byte {
+	der, err := x509.MarshalPKIXPublicKey(key)
+	if err != nil {
+		panic(err)
+	}
+	return der
 }

@@ -90,15 +90,6 @@ func ByTurns(b *testing.B, before func(), names []string, rows ...func()) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// Must is the bytes, or the end of the test.
-func Must(t testing.TB, b []byte, err error) []byte {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
 // First is the bytes, or a panic, where there is no test yet.
 func First(b []byte, err error) []byte {
 	if err != nil {

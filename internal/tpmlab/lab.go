@@ -3,12 +3,10 @@ package tpmlab
 import (
 	"crypto"
 	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha1"
 	"crypto/sha256"
-	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"math/big"
@@ -16,10 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/crypto/cryptobyte"
-	cbasn1 "golang.org/x/crypto/cryptobyte/asn1"
-
-	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
 )
 
@@ -40,49 +34,23 @@ type Cert struct {
 // else with a signature of its size that is none.
 func (c *Cert) Sign(t testing.TB, by crypto.Signer) []byte {
 	t.Helper()
-	var b cryptobyte.Builder
-	b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
-		if !c.Version1 {
-			b.AddASN1(cbasn1.Tag(0xa0), func(b *cryptobyte.Builder) { b.AddASN1Int64(2) })
-		}
-		b.AddASN1Int64(c.Serial + 1)
-		b.AddBytes(c.Algorithm)
-		b.AddBytes(NameOf(c.Issuer))
-		b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
-			b.AddASN1UTCTime(c.From.UTC())
-			b.AddASN1UTCTime(c.To.UTC())
-		})
-		b.AddBytes(NameOf(c.Subject))
-		b.AddBytes(c.SPKI)
-		if len(c.Extensions) > 0 && !c.Version1 {
-			b.AddASN1(cbasn1.Tag(0xa3), func(b *cryptobyte.Builder) {
-				der, err := asn1.Marshal(c.Extensions)
-				if err != nil {
-					t.Fatal(err)
-				}
-				b.AddBytes(der)
-			})
-		}
-	})
-	tbs := b.BytesOrPanic()
-	var whole cryptobyte.Builder
-	whole.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
-		b.AddBytes(tbs)
-		b.AddBytes(c.Algorithm)
-		b.AddASN1BitString(signature(string(c.Algorithm), tbs, by))
-	})
-	return whole.BytesOrPanic()
+	version, extensions := Element(0xa0, value(2)), Element(0xa3, value(c.Extensions))
+	if c.Version1 {
+		version = nil
+	}
+	if c.Version1 || len(c.Extensions) == 0 {
+		extensions = nil
+	}
+	tbs := Seq(version, value(c.Serial+1), c.Algorithm, NameOf(c.Issuer), Seq(value(c.From.UTC()), value(c.To.UTC())),
+		NameOf(c.Subject), c.SPKI, extensions)
+	return Seq(tbs, c.Algorithm, bitString(signature(string(c.Algorithm), tbs, by)))
 }
 
 // Algorithm identifiers in DER.
 const (
 	SHA1RSA     = "\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x05\x05\x00"
 	SHA256RSA   = "\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0b\x05\x00"
-	MD5RSA      = "\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x04\x05\x00"
-	ECDSASHA1   = "\x30\x09\x06\x07\x2a\x86\x48\xce\x3d\x04\x01"
 	ECDSASHA256 = "\x30\x0a\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x02"
-	Ed25519     = "\x30\x05\x06\x03\x2b\x65\x70"
-	Unknown     = "\x30\x05\x06\x03\x2a\x03\x04"
 	PSSSHA256   = "\x30\x41\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0a\x30\x34\xa0\x0f\x30\x0d\x06\x09\x60\x86\x48\x01\x65\x03\x04\x02\x01\x05\x00" +
 		"\xa1\x1c\x30\x1a\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x08\x30\x0d\x06\x09\x60\x86\x48\x01\x65\x03\x04\x02\x01\x05\x00\xa2\x03\x02\x01\x20"
 )
@@ -141,62 +109,28 @@ func pkcs1(key *rsa.PrivateKey, hash crypto.Hash, sum []byte) []byte {
 
 // NameOf is a name of one common name.
 func NameOf(cn string) []byte {
-	der, err := asn1.Marshal(pkix.Name{CommonName: cn}.ToRDNSequence())
-	if err != nil {
-		panic(err)
-	}
-	return der
+	return value(pkix.Name{CommonName: cn}.ToRDNSequence())
 }
 
 // CACert is the CA certificate of a key, valid at Time.
 func CACert(subject, issuer string, key crypto.Signer) *Cert {
-	spki, err := x509.MarshalPKIXPublicKey(key.Public())
-	if err != nil {
-		panic(err)
-	}
 	return &Cert{Subject: subject, Issuer: issuer, From: Time.Add(-24 * time.Hour), To: Time.Add(24 * time.Hour),
-		SPKI: spki, Key: key, Algorithm: AlgorithmOf(key.Public()), Extensions: []pkix.Extension{IsCA}}
+		SPKI: spkiOf(key.Public()), Key: key, Algorithm: AlgorithmOf(key.Public()), Extensions: []pkix.Extension{IsCA}}
 }
 
 // The extensions that the lab writes.
 var (
-	IsCA    = pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Critical: true, Value: []byte{0x30, 3, 1, 1, 0xff}}
-	IsNoCA  = pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Critical: true, Value: []byte{0x30, 0}}
-	NoDepth = pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Critical: true, Value: []byte{0x30, 6, 1, 1, 0xff, 2, 1, 0}}
+	IsCA   = pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Critical: true, Value: []byte{0x30, 3, 1, 1, 0xff}}
+	IsNoCA = pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Critical: true, Value: []byte{0x30, 0}}
 )
 
 // Usages is an extKeyUsage.
 func Usages(ids ...oid.OID) pkix.Extension {
-	var b cryptobyte.Builder
-	b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
-		for _, id := range ids {
-			oid.Add(b, id)
-		}
-	})
-	return pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 37}, Value: b.BytesOrPanic()}
-}
-
-// KeyID is a subjectKeyIdentifier.
-func KeyID(id ...byte) []pkix.Extension {
-	subject, _ := asn1.Marshal(id)
-	return []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 14}, Value: subject}}
-}
-
-// Authority is an authorityKeyIdentifier.
-func Authority(id ...byte) pkix.Extension {
-	return pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 35}, Value: append([]byte{0x30, byte(2 + len(id)), 0x80, byte(len(id))}, id...)}
-}
-
-// IssuerURL says where the certificate of the issuer is.
-func IssuerURL(url string) pkix.Extension {
-	var b cryptobyte.Builder
-	b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
-		b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
-			b.AddASN1ObjectIdentifier(asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 48, 2})
-			der.AddTagged(b, cbasn1.Tag(0x86), []byte(url))
-		})
-	})
-	return pkix.Extension{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 1, 1}, Value: b.BytesOrPanic()}
+	var list [][]byte
+	for _, id := range ids {
+		list = append(list, identifier(id))
+	}
+	return pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 37}, Value: Seq(list...)}
 }
 
 // EKCert is an EK's certificate, like [AKCert] with everything that the TCG's profiles ask for.
@@ -214,11 +148,7 @@ func AKCert(issuer string, key crypto.PublicKey) *Cert {
 }
 
 func leaf(issuer string, key crypto.PublicKey, usage []byte, purpose oid.OID) *Cert {
-	spki, err := x509.MarshalPKIXPublicKey(key)
-	if err != nil {
-		panic(err)
-	}
-	return &Cert{Subject: "leaf", Issuer: issuer, From: Time.Add(-24 * time.Hour), To: Time.Add(24 * time.Hour), SPKI: spki,
+	return &Cert{Subject: "leaf", Issuer: issuer, From: Time.Add(-24 * time.Hour), To: Time.Add(24 * time.Hour), SPKI: spkiOf(key),
 		Extensions: []pkix.Extension{IsNoCA, {Id: asn1.ObjectIdentifier{2, 5, 29, 15}, Critical: true, Value: usage},
 			Usages(purpose), EKDirectory("id:49465800", "SLB9670", "id:00070055")}}
 }
@@ -232,31 +162,11 @@ func SPKI(bits int, e int64, oaep bool) []byte {
 	if oaep {
 		algorithm = oid.RSAESOAEP
 	}
-	var b, key cryptobyte.Builder
-	key.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
-		b.AddASN1BigInt(n)
-		b.AddASN1Int64(e)
-	})
-	b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
-		b.AddASN1(cbasn1.SEQUENCE, func(b *cryptobyte.Builder) {
-			oid.Add(b, algorithm)
-			b.AddASN1NULL()
-		})
-		b.AddASN1BitString(key.BytesOrPanic())
-	})
-	return b.BytesOrPanic()
+	return Seq(Seq(identifier(algorithm), []byte{5, 0}), bitString(Seq(value(n), value(e))))
 }
 
 // StrangeSPKIs are keys that no CA of ours has.
 var StrangeSPKIs = sync.OnceValue(func() map[string][]byte {
-	p224, err := ecdsa.GenerateKey(elliptic.P224(), rand.Reader)
-	if err != nil {
-		panic(err)
-	}
-	onP224, err := x509.MarshalPKIXPublicKey(p224.Public())
-	if err != nil {
-		panic(err)
-	}
 	return map[string][]byte{
 		"RSA of 8192 bits":         SPKI(8192, 65537, false),
 		"RSA of 4104 bits":         SPKI(4104, 65537, false),
@@ -265,7 +175,7 @@ var StrangeSPKIs = sync.OnceValue(func() map[string][]byte {
 		"RSA with exponent 3":      SPKI(2048, 3, false),
 		"OAEP of 60000 bits":       SPKI(60000, 1<<31-1, true),
 		"OAEP of 8192 bits":        SPKI(8192, 65537, true),
-		"P-224":                    onP224,
+		"P-224":                    spkiOf(P224().Public()),
 		"Ed25519":                  append([]byte("\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00"), make([]byte, 32)...),
 		"unknown":                  []byte("\x30\x0b\x30\x05\x06\x03\x2a\x03\x04\x03\x02\x00\x01"),
 	}

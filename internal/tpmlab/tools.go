@@ -1,7 +1,6 @@
 package tpmlab
 
 import (
-	"bytes"
 	"crypto"
 	"crypto/x509"
 	"encoding/pem"
@@ -10,13 +9,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
 // Tools runs tpm2-tools against a software TPM of its own.
 type Tools struct {
 	T   *testing.T
-	Dir string // where it runs them
+	TPM *tpmsim.TPM // that they talk to; nil for those that need none
+	Dir string      // where it runs them
 	Env []string
 }
 
@@ -76,44 +77,14 @@ func (x *Tools) Area(context string) ([]byte, crypto.PublicKey) {
 	return x.Read(context + ".pub")[2:], key // a TPM2B_PUBLIC
 }
 
-// StartTools starts swtpm on a socket in a new directory, or skips.
+// StartTools starts swtpm for the tools, or skips.
 func StartTools(t *testing.T) *Tools {
 	t.Helper()
-	for _, name := range []string{"swtpm", "tpm2_certify"} {
-		if _, err := exec.LookPath(name); err != nil {
-			t.Skipf("%s is not installed: apt-get install -y swtpm swtpm-tools tpm2-tools", name)
-		}
+	if _, err := exec.LookPath("tpm2_certify"); err != nil {
+		t.Skip("tpm2-tools is not installed: apt-get install -y swtpm tpm2-tools")
 	}
-	// Not t.TempDir: its names are too long for a socket's path.
-	dir, err := os.MkdirTemp("", "tools")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	socket := filepath.Join(dir, "s")
-	var log bytes.Buffer
-	cmd := exec.Command("swtpm", "socket", "--tpm2", "--tpmstate", "dir="+dir, "--flags", "not-need-init,startup-clear",
-		"--server", "type=unixio,path="+socket, "--ctrl", "type=unixio,path="+socket+".ctrl")
-	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	deadline := time.Now().Add(time.Minute)
-	for {
-		_, err1 := os.Stat(socket)
-		_, err2 := os.Stat(socket + ".ctrl")
-		if err1 == nil && err2 == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-			t.Fatalf("swtpm does not start: %s", log.String())
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	return &Tools{T: t, Dir: dir, Env: append(os.Environ(), "TPM2TOOLS_TCTI=swtpm:path="+socket, "TSS2_LOG=all+NONE")}
+	tpm := tpmsim.Swtpm(t, Bare())
+	return &Tools{T: t, TPM: tpm, Dir: t.TempDir(), Env: append(os.Environ(), "TPM2TOOLS_TCTI="+tpm.TCTI(), "TSS2_LOG=all+NONE")}
 }
 
 // ToolsAKAttributes are an attestation key's, as the tools spell them.

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"maps"
 	"slices"
 	"testing"
 
@@ -138,44 +139,27 @@ type FakeNV map[tpm2.TPMHandle][]byte
 // Send answers one command.
 func (f FakeNV) Send(command []byte) ([]byte, error) {
 	tag, body := uint16(tpm2.TPMSTNoSessions), []byte(nil)
-	u16 := func(v int) { body = binary.BigEndian.AppendUint16(body, uint16(v)) }
-	u32 := func(v uint32) { body = binary.BigEndian.AppendUint32(body, v) }
 	at := func(n int) uint32 { return binary.BigEndian.Uint32(command[n:]) }
+	capability := func(c tpm2.TPMCap, u tpm2.TPMUCapabilities) []byte {
+		return append([]byte{0}, tpm2.Marshal(tpm2.TPMSCapabilityData{Capability: c, Data: u})...)
+	}
 	switch code := tpm2.TPMCC(at(6)); {
-	case code == tpm2.TPMCCGetCapability && at(10) == uint32(tpm2.TPMCapHandles):
-		var all []tpm2.TPMHandle
-		for index := range f {
-			all = append(all, index)
-		}
-		slices.Sort(all)
-		body = append(body, 0)
-		u32(at(10))
-		u32(uint32(len(all)))
-		for _, index := range all {
-			u32(uint32(index))
-		}
+	case code == tpm2.TPMCCGetCapability && tpm2.TPMCap(at(10)) == tpm2.TPMCapHandles:
+		body = capability(tpm2.TPMCapHandles, tpm2.NewTPMUCapabilities(tpm2.TPMCapHandles, &tpm2.TPMLHandle{Handle: slices.Sorted(maps.Keys(f))}))
 	case code == tpm2.TPMCCGetCapability:
-		body = append(body, 0)
-		u32(at(10))
-		u32(1)
-		u32(at(14))
-		u32(2048)
+		property := tpm2.TPMSTaggedProperty{Property: tpm2.TPMPT(at(14)), Value: 2048}
+		body = capability(tpm2.TPMCapTPMProperties, tpm2.NewTPMUCapabilities(tpm2.TPMCapTPMProperties,
+			&tpm2.TPMLTaggedTPMProperty{TPMProperty: []tpm2.TPMSTaggedProperty{property}}))
 	case code == tpm2.TPMCCNVReadPublic:
-		u16(14)
-		u32(at(10))
-		u16(int(tpm2.TPMAlgSHA256))
-		u32(0)
-		u16(0)
-		u16(len(f[tpm2.TPMHandle(at(10))]))
-		u16(34)
-		body = append(body, DigestName(1)...)
+		index := tpm2.TPMHandle(at(10))
+		area := tpm2.TPMSNVPublic{NVIndex: index, NameAlg: tpm2.TPMAlgSHA256, DataSize: uint16(len(f[index]))}
+		body = append(tpm2.Marshal(tpm2.New2B(area)), tpm2.Marshal(tpm2.TPM2BName{Buffer: DigestName(1)})...)
 	case code == tpm2.TPMCCNVRead:
 		tag = uint16(tpm2.TPMSTSessions)
 		rest := command[22+at(18):]
 		size, offset := binary.BigEndian.Uint16(rest), binary.BigEndian.Uint16(rest[2:])
-		u32(uint32(size) + 2)
-		u16(int(size))
-		body = append(append(body, f[tpm2.TPMHandle(at(14))][offset:offset+size]...), 0, 0, 1, 0, 0)
+		read := tpm2.Marshal(tpm2.TPM2BMaxNVBuffer{Buffer: f[tpm2.TPMHandle(at(14))][offset : offset+size]})
+		body = slices.Concat(binary.BigEndian.AppendUint32(nil, uint32(len(read))), read, []byte{0, 0, 1, 0, 0})
 	default:
 		return nil, errors.New("not of a fake")
 	}

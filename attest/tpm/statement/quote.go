@@ -136,27 +136,14 @@ func readPCRs(list cryptobyte.String) ([]PCR, error) {
 // with the log as the firmware wrote it, 1 to [MaxEventLogSize] bytes. It returns a
 // [*refusal.Error] with "message-encoding".
 func MarshalEventLog(log []byte) ([]byte, error) {
-	if len(log) == 0 || len(log) > MaxEventLogSize {
-		return nil, der.Fault("event log", "size", "1 to 131072 bytes")
-	}
-	var b cryptobyte.Builder
-	b.AddASN1OctetString(log)
-	return b.Bytes()
+	return der.MarshalOctets("event log", log, MaxEventLogSize)
 }
 
 // ParseEventLog parses the DER of an event log statement and returns the log, which shares
 // memory with data and is not inspected. It returns a [*refusal.Error] with
 // "message-encoding".
 func ParseEventLog(data []byte) ([]byte, error) {
-	s := cryptobyte.String(data)
-	log, err := der.ReadOctets("event log", "frame", &s, asn1.OCTET_STRING, 1, MaxEventLogSize)
-	if err != nil {
-		return nil, err
-	}
-	if !s.Empty() {
-		return nil, der.Fault("event log", "frame", "nothing after the OCTET STRING")
-	}
-	return log, nil
+	return der.ParseOctets("event log", data, MaxEventLogSize)
 }
 
 // checkQuoteOptions: the [QuoteOptions] say too little to decide. The fault is the caller's,

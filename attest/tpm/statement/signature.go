@@ -1,6 +1,7 @@
 package statement
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/rsa"
@@ -248,8 +249,9 @@ func checkScalar(c tpmwire.Curve, what string, v []byte) error {
 	if len(significant) == 0 {
 		return tpmwire.Refuse(checkSignatureRange, what+" = 0", "1 or more")
 	}
-	// Both are big-endian without leading zero bytes, and the order has the full width.
-	if len(significant) == len(c.Order) && string(significant) >= c.Order {
+	var order [maxCoordinateSize]byte // big-endian, and without leading zero bytes
+	c.Curve.Params().N.FillBytes(order[:c.Width])
+	if len(significant) == c.Width && bytes.Compare(significant, order[:c.Width]) >= 0 {
 		return tpmwire.Refuse(checkSignatureRange, what+" = "+refusal.Hex(v), "under the curve's order")
 	}
 	return nil

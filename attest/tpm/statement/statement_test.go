@@ -13,7 +13,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
-	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -275,8 +274,8 @@ func TestStatementAttacks(t *testing.T) {
 		{"r = 0", checkSignatureRange, nil, changeRS(func(v *Signature) { v.R = []byte{0} })},
 		{"r empty", checkSignatureRange, nil, changeRS(func(v *Signature) { v.R = nil })},
 		{"s = 0", checkSignatureRange, nil, changeRS(func(v *Signature) { v.S = make([]byte, 32) })},
-		{"r = order", checkSignatureRange, nil, changeRS(func(v *Signature) { v.R = []byte(tpmwire.OrderP256) })},
-		{"s = order", checkSignatureRange, nil, changeRS(func(v *Signature) { v.S = []byte(tpmwire.OrderP256) })},
+		{"r = order", checkSignatureRange, nil, changeRS(func(v *Signature) { v.R = elliptic.P256().Params().N.Bytes() })},
+		{"s = order", checkSignatureRange, nil, changeRS(func(v *Signature) { v.S = elliptic.P256().Params().N.Bytes() })},
 		{"s over the order", checkSignatureRange, nil, changeRS(func(v *Signature) { v.S = bytes.Repeat([]byte{0xff}, 32) })},
 		{"r = order − 1", checkSignature, nil, changeRS(func(v *Signature) {
 			v.R = new(big.Int).Sub(elliptic.P256().Params().N, big.NewInt(1)).Bytes()

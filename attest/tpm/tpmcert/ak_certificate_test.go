@@ -147,7 +147,7 @@ func TestVerifyAKCertificateRefuses(t *testing.T) {
 		want      refusal.Check
 	}{
 		"an unknown critical extension": {pkix.Extension{Id: asn1.ObjectIdentifier{1, 2, 3}, Critical: true}, checkCertificateExtension},
-		"two manufacturers": {pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: tpmlab.SAN(tpmlab.DirectoryName(
+		"two manufacturers": {pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: tpmlab.Seq(tpmlab.DirectoryName(
 			[]tpmlab.Attribute{{ID: oid.TCGAtTPMManufacturer, Value: "id:49465800"}}, []tpmlab.Attribute{{ID: oid.TCGAtTPMManufacturer, Value: "id:414D4400"}}))}, checkSubjectAltName},
 	} {
 		t.Run(name, func(t *testing.T) {

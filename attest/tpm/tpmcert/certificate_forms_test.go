@@ -98,7 +98,7 @@ func TestNamesThatEnd(t *testing.T) {
 		return der
 	}
 	directory := func(attribute []byte) []byte {
-		return tpmlab.SAN(tpmlab.Element(tagDirectoryName, tpmlab.Seq(tpmlab.Element(asn1.SET, attribute))))
+		return tpmlab.Seq(tpmlab.Element(tagDirectoryName, tpmlab.Seq(tpmlab.Element(asn1.SET, attribute))))
 	}
 	for name, value := range map[string][]byte{
 		"a DNS name":                {0x30, 3, byte(tagDNSName), 100, 'a'},

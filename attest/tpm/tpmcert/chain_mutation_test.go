@@ -95,10 +95,10 @@ func (f *chainForger) mutate(g *forgedChain) {
 		func() { c.Extensions = append(c.Extensions, tpmlab.Usages(oid.KpServerAuth)) },
 		func() { c.Extensions = append(c.Extensions, tpmlab.Usages(oid.TCGKpEKCertificate)) },
 		func() { c.Extensions = append(c.Extensions, criticalExtension()) },
-		func() { c.Extensions = append(slices.Clip(c.Extensions), tpmlab.KeyID(byte(n))...) },
-		func() { c.Extensions = append(slices.Clip(c.Extensions), tpmlab.Authority(byte(n+1))) },
+		func() { c.Extensions = append(slices.Clip(c.Extensions), keyID(byte(n))...) },
+		func() { c.Extensions = append(slices.Clip(c.Extensions), authority(byte(n+1))) },
 		func() {
-			c.Extensions = slices.Concat([]pkix.Extension{tpmlab.NoDepth}, c.Extensions[min(1, len(c.Extensions)):])
+			c.Extensions = slices.Concat([]pkix.Extension{noDepth}, c.Extensions[min(1, len(c.Extensions)):])
 		},
 		func() {
 			c.Extensions = slices.Concat([]pkix.Extension{tpmlab.IsNoCA}, c.Extensions[min(1, len(c.Extensions)):])
@@ -131,7 +131,7 @@ func (f *chainForger) mutate(g *forgedChain) {
 	changes[f.IntN(len(changes))]()
 }
 
-var labAlgorithms = []string{tpmlab.SHA1RSA, tpmlab.SHA256RSA, tpmlab.MD5RSA, tpmlab.ECDSASHA1, tpmlab.ECDSASHA256, tpmlab.Ed25519, tpmlab.Unknown, tpmlab.PSSSHA256}
+var labAlgorithms = []string{tpmlab.SHA1RSA, tpmlab.SHA256RSA, md5RSA, ecdsaSHA1, tpmlab.ECDSASHA256, withEd25519, unknown, tpmlab.PSSSHA256}
 
 func (f *chainForger) pick(from []string) string { return from[f.IntN(len(from))] }
 

@@ -106,8 +106,8 @@ func TestAlgorithmsOfLinks(t *testing.T) {
 		}
 		return CheckCertificateChain
 	}
-	for name, algorithm := range map[string]string{"RSA over SHA-1": tpmlab.SHA1RSA, "RSA over SHA-256": tpmlab.SHA256RSA, "RSA over MD5": tpmlab.MD5RSA,
-		"RSAPSS": tpmlab.PSSSHA256, "ECDSA over SHA-1": tpmlab.ECDSASHA1, "ECDSA over SHA-256": tpmlab.ECDSASHA256, "Ed25519": tpmlab.Ed25519, "unknown": tpmlab.Unknown} {
+	for name, algorithm := range map[string]string{"RSA over SHA-1": tpmlab.SHA1RSA, "RSA over SHA-256": tpmlab.SHA256RSA, "RSA over MD5": md5RSA,
+		"RSAPSS": tpmlab.PSSSHA256, "ECDSA over SHA-1": ecdsaSHA1, "ECDSA over SHA-256": tpmlab.ECDSASHA256, "Ed25519": withEd25519, "unknown": unknown} {
 		for _, road := range []attest.Road{attest.RoadAK, attest.RoadEK} {
 			for kind, key := range map[string]crypto.Signer{"RSA key": rsaKey, "EC key": ecKey} {
 				t.Run(name+"/"+kind+"/"+road.String(), func(t *testing.T) {

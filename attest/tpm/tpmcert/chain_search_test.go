@@ -164,11 +164,11 @@ func TestKeyIdentifiers(t *testing.T) {
 		authority, subject []pkix.Extension
 		want               refusal.Check
 	}{
-		"the same":                  {[]pkix.Extension{tpmlab.Authority(1, 2)}, tpmlab.KeyID(1, 2), ""},
-		"another":                   {[]pkix.Extension{tpmlab.Authority(1, 2)}, tpmlab.KeyID(1, 3), CheckCertificateChain},
-		"the leaf's alone":          {[]pkix.Extension{tpmlab.Authority(1, 2)}, nil, ""},
-		"the issuer's alone":        {nil, tpmlab.KeyID(1, 2), ""},
-		"the beginning of the same": {[]pkix.Extension{tpmlab.Authority(1, 2)}, tpmlab.KeyID(1), CheckCertificateChain},
+		"the same":                  {[]pkix.Extension{authority(1, 2)}, keyID(1, 2), ""},
+		"another":                   {[]pkix.Extension{authority(1, 2)}, keyID(1, 3), CheckCertificateChain},
+		"the leaf's alone":          {[]pkix.Extension{authority(1, 2)}, nil, ""},
+		"the issuer's alone":        {nil, keyID(1, 2), ""},
+		"the beginning of the same": {[]pkix.Extension{authority(1, 2)}, keyID(1), CheckCertificateChain},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := tpmlab.CACert("root", "root", tpmlab.NewP256(t))

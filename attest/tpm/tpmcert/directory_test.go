@@ -43,7 +43,7 @@ func TestDirectoryName(t *testing.T) {
 		"another one between": tpmlab.DirectoryName([]tpmlab.Attribute{manufacturer}, []tpmlab.Attribute{{ID: oid.CommonName, Value: "x"}}, []tpmlab.Attribute{model}, []tpmlab.Attribute{version}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			san, err := parseSubjectAltName(withSAN(true, tpmlab.SAN(value)))
+			san, err := parseSubjectAltName(withSAN(true, tpmlab.Seq(value)))
 			if err != nil || san.directory != want {
 				t.Errorf("%s: %+v, %v", name, san, err)
 			}
@@ -59,20 +59,20 @@ func TestBadSubjectAltNames(t *testing.T) {
 		value    []byte
 		ok       bool
 	}{
-		"good":                        {true, tpmlab.SAN(good), true},
-		"with a DNS name":             {true, tpmlab.SAN(good, dns), true},
-		"a form unknown here":         {false, tpmlab.SAN(good, registered), true},
-		"the same, critical":          {true, tpmlab.SAN(good, registered), false},
-		"manufacturer twice":          {false, tpmlab.SAN(tpmlab.DirectoryName([]tpmlab.Attribute{manufacturer}, []tpmlab.Attribute{manufacturer})), false},
-		"in two directory names":      {false, tpmlab.SAN(good, good), false},
-		"empty":                       {false, tpmlab.SAN(), false},
+		"good":                        {true, tpmlab.Seq(good), true},
+		"with a DNS name":             {true, tpmlab.Seq(good, dns), true},
+		"a form unknown here":         {false, tpmlab.Seq(good, registered), true},
+		"the same, critical":          {true, tpmlab.Seq(good, registered), false},
+		"manufacturer twice":          {false, tpmlab.Seq(tpmlab.DirectoryName([]tpmlab.Attribute{manufacturer}, []tpmlab.Attribute{manufacturer})), false},
+		"in two directory names":      {false, tpmlab.Seq(good, good), false},
+		"empty":                       {false, tpmlab.Seq(), false},
 		"no sequence":                 {false, []byte{4, 0}, false},
-		"trailing":                    {false, append(tpmlab.SAN(good), 0), false},
-		"cut":                         {false, tpmlab.SAN(good[:len(good)-1]), false},
-		"OtherName without value":     {false, tpmlab.SAN([]byte{0xa0, 3, 6, 1, 0x2a}), false},
-		"OtherName with two values":   {false, tpmlab.SAN(otherNameOf("\x2a", []byte{5, 0, 5, 0})), false},
-		"OtherName with a cut value":  {false, tpmlab.SAN(otherNameOf("\x2a", []byte{4, 2, 0})), false},
-		"OtherName with a good value": {false, tpmlab.SAN(otherNameOf("\x2a", []byte{5, 0})), true},
+		"trailing":                    {false, append(tpmlab.Seq(good), 0), false},
+		"cut":                         {false, tpmlab.Seq(good[:len(good)-1]), false},
+		"OtherName without value":     {false, tpmlab.Seq([]byte{0xa0, 3, 6, 1, 0x2a}), false},
+		"OtherName with two values":   {false, tpmlab.Seq(otherNameOf("\x2a", []byte{5, 0, 5, 0})), false},
+		"OtherName with a cut value":  {false, tpmlab.Seq(otherNameOf("\x2a", []byte{4, 2, 0})), false},
+		"OtherName with a good value": {false, tpmlab.Seq(otherNameOf("\x2a", []byte{5, 0})), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := parseSubjectAltName(withSAN(c.critical, c.value))
@@ -156,7 +156,7 @@ func TestManufacturerSpellings(t *testing.T) {
 					})
 				})
 			})
-			san, err := parseSubjectAltName(withSAN(true, tpmlab.SAN(b.BytesOrPanic())))
+			san, err := parseSubjectAltName(withSAN(true, tpmlab.Seq(b.BytesOrPanic())))
 			if !c.ok {
 				if !errors.Is(err, checkSubjectAltName) {
 					t.Fatalf("got %v, want %s", err, checkSubjectAltName)
@@ -178,13 +178,13 @@ func TestIdentities(t *testing.T) {
 		want  attest.Identity
 		bad   bool
 	}{
-		"one":                {nil, tpmlab.SAN(one), "othername:1.2.3:DAF4", false},
-		"two":                {nil, tpmlab.SAN(one, two), "", true},
-		"two, one counts":    {[]oid.OID{"\x2a\x04"}, tpmlab.SAN(one, two), "othername:1.2.4:BQA", false},
-		"none that counts":   {[]oid.OID{"\x2a\x05"}, tpmlab.SAN(one, two), "", false},
-		"none":               {nil, tpmlab.SAN(tpmlab.DirectoryName([]tpmlab.Attribute{manufacturer})), "", false},
-		"bad":                {nil, tpmlab.SAN(one[:len(one)-1]), "", true},
-		"the same one twice": {nil, tpmlab.SAN(one, one), "", true},
+		"one":                {nil, tpmlab.Seq(one), "othername:1.2.3:DAF4", false},
+		"two":                {nil, tpmlab.Seq(one, two), "", true},
+		"two, one counts":    {[]oid.OID{"\x2a\x04"}, tpmlab.Seq(one, two), "othername:1.2.4:BQA", false},
+		"none that counts":   {[]oid.OID{"\x2a\x05"}, tpmlab.Seq(one, two), "", false},
+		"none":               {nil, tpmlab.Seq(tpmlab.DirectoryName([]tpmlab.Attribute{manufacturer})), "", false},
+		"bad":                {nil, tpmlab.Seq(one[:len(one)-1]), "", true},
+		"the same one twice": {nil, tpmlab.Seq(one, one), "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := OtherNameIdentity{Types: c.types}.Identify(withSAN(false, c.san))
@@ -227,10 +227,10 @@ func TestIdentities(t *testing.T) {
 }
 
 func FuzzSubjectAltName(f *testing.F) {
-	f.Add(true, tpmlab.SAN(tpmlab.DirectoryName([]tpmlab.Attribute{manufacturer, model}, []tpmlab.Attribute{version}), otherNameOf("\x2a\x03", []byte{5, 0})))
-	f.Add(false, tpmlab.SAN([]byte{0x82, 1, 'a'}))
+	f.Add(true, tpmlab.Seq(tpmlab.DirectoryName([]tpmlab.Attribute{manufacturer, model}, []tpmlab.Attribute{version}), otherNameOf("\x2a\x03", []byte{5, 0})))
+	f.Add(false, tpmlab.Seq([]byte{0x82, 1, 'a'}))
 	module := []byte("\x30\x0b\x06\x05\x67\x81\x05\x01\x02\x04\x02:/")
-	f.Add(false, tpmlab.SAN(otherNameOf(oid.HardwareModuleName, module), otherNameOf(oid.PermanentIdentifier, []byte{0x30, 0})))
+	f.Add(false, tpmlab.Seq(otherNameOf(oid.HardwareModuleName, module), otherNameOf(oid.PermanentIdentifier, []byte{0x30, 0})))
 	f.Fuzz(func(t *testing.T, critical bool, value []byte) {
 		cert := withSAN(critical, value)
 		san, err := parseSubjectAltName(cert)

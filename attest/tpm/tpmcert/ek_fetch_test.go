@@ -181,7 +181,7 @@ func TestNumberOfFetchedCertificates(t *testing.T) {
 				issuer = "root"
 			}
 			ca := tpmlab.CACert(name, issuer, key)
-			ca.Extensions = append(ca.Extensions, tpmlab.IssuerURL(fmt.Sprint("http://ca.example/", n+1)))
+			ca.Extensions = append(ca.Extensions, issuerURL(fmt.Sprint("http://ca.example/", n+1)))
 			signer := key
 			if name == top {
 				signer, ca.Algorithm = f.root.Key, tpmlab.AlgorithmOf(f.root.Key.Public())
@@ -212,7 +212,7 @@ func TestNumberOfFetchedCertificates(t *testing.T) {
 func TestFetchedForAnother(t *testing.T) {
 	f := newFetchLab(t)
 	stranger, above := tpmlab.CACert("middle", "above", tpmlab.NewP256(t)), tpmlab.CACert("above", "root", tpmlab.NewP256(t))
-	stranger.Extensions = append(stranger.Extensions, tpmlab.IssuerURL("b"))
+	stranger.Extensions = append(stranger.Extensions, issuerURL("b"))
 	above.Algorithm = tpmlab.AlgorithmOf(f.root.Key.Public())
 	f.served = map[string][]byte{"a": stranger.Sign(t, nil), "b": above.Sign(t, f.root.Key)}
 	w, _, err := f.verify(t, t.Context(), f.leaf(t, "a"), f)

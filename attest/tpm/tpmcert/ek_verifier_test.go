@@ -74,7 +74,7 @@ func TestEKProfiles(t *testing.T) {
 			c.UnknownExtKeyUsage = append(c.UnknownExtKeyUsage, asn1.ObjectIdentifier{2, 23, 133, 8, 2})
 		}, checkCertificateExtKeyUsage, nil, ""},
 		{"attributes twice", ecc, func(c *x509.Certificate) {
-			c.ExtraExtensions[0].Value = tpmlab.SAN(tpmlab.DirectoryName([]tpmlab.Attribute{model, model, manufacturer, version}))
+			c.ExtraExtensions[0].Value = tpmlab.Seq(tpmlab.DirectoryName([]tpmlab.Attribute{model, model, manufacturer, version}))
 		}, checkSubjectAltName, nil, ""},
 		{"a specification cut short", ecc, func(c *x509.Certificate) { c.ExtraExtensions[1].Value = []byte{0x30, 2, 0x30, 0} }, checkSpecification, nil, ""},
 		{"TLS client", ecc, func(c *x509.Certificate) {

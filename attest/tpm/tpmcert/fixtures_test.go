@@ -56,6 +56,12 @@ func mustECDSA(c elliptic.Curve) *ecdsa.PrivateKey {
 
 func newTestLinks(signatures int) *links { return newLinks(attest.NewBudget(signatures)) }
 
+// issuerURL says where the certificate of the issuer is.
+func issuerURL(url string) pkix.Extension {
+	return pkix.Extension{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 1, 1}, Value: tpmlab.Seq(tpmlab.Seq(
+		tpmlab.Element(cbasn1.OBJECT_IDENTIFIER, []byte{0x2b, 6, 1, 5, 5, 7, 48, 2}), tpmlab.Element(cbasn1.Tag(0x86), []byte(url))))}
+}
+
 func utf8String(v string) []byte { return tpmlab.Element(cbasn1.UTF8String, []byte(v)) }
 
 // certificateOfSize is a certificate of exactly so many bytes.
@@ -161,3 +167,24 @@ func wantEKCheck(t *testing.T, name string, err error, want refusal.Check, text 
 func criticalExtension() pkix.Extension {
 	return pkix.Extension{Id: asn1.ObjectIdentifier{1, 2, 3}, Critical: true, Value: []byte{5, 0}}
 }
+
+// noDepth is the basic constraints of a CA that certifies no CA.
+var noDepth = pkix.Extension{Id: tpmlab.IsCA.Id, Critical: true, Value: []byte{0x30, 6, 1, 1, 0xff, 2, 1, 0}}
+
+// keyID is a subjectKeyIdentifier.
+func keyID(id ...byte) []pkix.Extension {
+	return []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 14}, Value: tpmlab.Octets(id)}}
+}
+
+// authority is an authorityKeyIdentifier.
+func authority(id ...byte) pkix.Extension {
+	return pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 35}, Value: tpmlab.Seq(tpmlab.Element(0x80, id))}
+}
+
+// Algorithms of signatures that are not accepted.
+const (
+	md5RSA      = "\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x04\x05\x00"
+	ecdsaSHA1   = "\x30\x09\x06\x07\x2a\x86\x48\xce\x3d\x04\x01"
+	withEd25519 = "\x30\x05\x06\x03\x2b\x65\x70"
+	unknown     = "\x30\x05\x06\x03\x2a\x03\x04"
+)

@@ -20,7 +20,7 @@ func ownOtherName(t testing.TB, ca *tpmlab.CA) *x509.Certificate {
 	return tpmlab.Sign(t, ca, "ak", func(c *x509.Certificate) {
 		leafTemplate(c)
 		c.ExtraExtensions = append(c.ExtraExtensions, pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 17},
-			Value: tpmlab.SAN(otherNameOf("\x2a\x03", []byte{0x0c, 1, 'x'}))})
+			Value: tpmlab.Seq(otherNameOf("\x2a\x03", []byte{0x0c, 1, 'x'}))})
 	}).Cert
 }
 

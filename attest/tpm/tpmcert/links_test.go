@@ -112,10 +112,10 @@ func TestStrangersChainsCostNothing(t *testing.T) {
 			leaf.Issuer, lower.Subject, lower.Issuer = "upper", "upper", "upper"
 		}, l.roots[0], checkCertificateOrder, 0},
 		"a loop":                 {func(leaf, lower, upper *tpmlab.Cert) { upper.Issuer = "lower" }, nil, CheckCertificateChain, 0},
-		"over MD5":               {func(leaf, _, _ *tpmlab.Cert) { leaf.Algorithm = []byte(tpmlab.MD5RSA) }, l.roots[0], CheckCertificateChain, 0},
-		"over SHA-1, ECDSA":      {func(leaf, _, _ *tpmlab.Cert) { leaf.Algorithm = []byte(tpmlab.ECDSASHA1) }, l.roots[0], CheckCertificateChain, 0},
-		"an unknown algorithm":   {func(leaf, _, _ *tpmlab.Cert) { leaf.Algorithm = []byte(tpmlab.Unknown) }, l.roots[0], CheckCertificateChain, 0},
-		"Ed25519":                {func(leaf, _, _ *tpmlab.Cert) { leaf.Algorithm = []byte(tpmlab.Ed25519) }, l.roots[0], CheckCertificateChain, 0},
+		"over MD5":               {func(leaf, _, _ *tpmlab.Cert) { leaf.Algorithm = []byte(md5RSA) }, l.roots[0], CheckCertificateChain, 0},
+		"over SHA-1, ECDSA":      {func(leaf, _, _ *tpmlab.Cert) { leaf.Algorithm = []byte(ecdsaSHA1) }, l.roots[0], CheckCertificateChain, 0},
+		"an unknown algorithm":   {func(leaf, _, _ *tpmlab.Cert) { leaf.Algorithm = []byte(unknown) }, l.roots[0], CheckCertificateChain, 0},
+		"Ed25519":                {func(leaf, _, _ *tpmlab.Cert) { leaf.Algorithm = []byte(withEd25519) }, l.roots[0], CheckCertificateChain, 0},
 		"RSA under an EC key":    {func(leaf, _, _ *tpmlab.Cert) { leaf.Algorithm = []byte(tpmlab.SHA256RSA) }, l.roots[0], CheckCertificateChain, 0},
 		"RSA, SHA-1, EC key":     {func(leaf, _, _ *tpmlab.Cert) { leaf.Algorithm = []byte(tpmlab.SHA1RSA) }, l.roots[0], CheckCertificateChain, 0},
 		"ECDSA under an RSA key": {func(_, lower, upper *tpmlab.Cert) { lower.SPKI = tpmlab.SPKI(2048, 65537, false) }, l.roots[0], CheckCertificateChain, 0},
@@ -123,13 +123,13 @@ func TestStrangersChainsCostNothing(t *testing.T) {
 			leaf.Algorithm, lower.SPKI = []byte(tpmlab.SHA256RSA), tpmlab.SPKI(2048, 65537, true)
 		}, l.roots[0], CheckCertificateChain, 0},
 		"no CA":       {func(_, _, upper *tpmlab.Cert) { upper.Extensions[0] = tpmlab.IsNoCA }, l.roots[0], CheckCertificateChain, 0},
-		"path length": {func(_, _, upper *tpmlab.Cert) { upper.Extensions[0] = tpmlab.NoDepth }, l.roots[0], CheckCertificateChain, 0},
+		"path length": {func(_, _, upper *tpmlab.Cert) { upper.Extensions[0] = noDepth }, l.roots[0], CheckCertificateChain, 0},
 		"for web servers": {func(_, _, upper *tpmlab.Cert) {
 			upper.Extensions = append(upper.Extensions, tpmlab.Usages(oid.KpServerAuth))
 		}, l.roots[0], checkCertificateExtKeyUsage, 0},
 		"another key's id": {func(leaf, lower, _ *tpmlab.Cert) {
-			leaf.Extensions = append(leaf.Extensions, tpmlab.Authority(1, 2))
-			lower.Extensions = append(lower.Extensions, tpmlab.KeyID(3, 4)...)
+			leaf.Extensions = append(leaf.Extensions, authority(1, 2))
+			lower.Extensions = append(lower.Extensions, keyID(3, 4)...)
 		}, l.roots[0], CheckCertificateChain, 0},
 	}
 	for name, spki := range tpmlab.StrangeSPKIs() {

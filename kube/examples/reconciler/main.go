@@ -38,7 +38,7 @@ func main() {
 	flag.Parse()
 
 	pair := must(tls.LoadX509KeyPair(*caCert, *caKey))
-	list := must(membership.ReadStaticList(*machines))
+	list := must(membership.ParseStaticList(must(os.ReadFile(*machines))))
 	ring := new(attest.KeyRing)
 	manager := must(ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{}))
 	r := &reconciler{Client: manager.GetClient()}

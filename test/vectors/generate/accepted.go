@@ -9,14 +9,15 @@ import (
 	"math/big"
 	"time"
 
-	"github.com/nodeattest/nodeattest/internal/message"
-	"github.com/nodeattest/nodeattest/internal/softak"
+	"github.com/google/go-tpm/tpm2"
 
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/forge"
+	"github.com/nodeattest/nodeattest/internal/message"
+	"github.com/nodeattest/nodeattest/internal/softak"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/test/vectors/vector"
 	"github.com/nodeattest/nodeattest/tpmsim"
@@ -80,8 +81,8 @@ func (w *world) acceptedForgeries() {
 		name string
 		ak   *forge.SoftAK
 	}{
-		{"ecdsa-p256", w.AKP256}, {"rsassa", w.AKRSA}, {"rsapss", ak(rawKey(w.AKRSA.Private), forge.SchemeRSAPSS)},
-		{"ecdsa-p384", ak(p384, forge.SchemeECDSA384)}, {"ecdsa-p521", ak(p521, forge.SchemeECDSA512)},
+		{"ecdsa-p256", w.AKP256}, {"rsassa", w.AKRSA}, {"rsapss", ak(rawKey(w.AKRSA.Private), rsaPSS)},
+		{"ecdsa-p384", ak(p384, forge.SchemeECDSA384)}, {"ecdsa-p521", ak(p521, statement.KeyScheme{Alg: tpm2.TPMAlgECDSA, Hash: tpm2.TPMAlgSHA512})},
 	} {
 		f := w.Forge(k.ak, forge.Join{})
 		const what = "The statement of an AK in software that the CA certified: what the forged statements differ from."

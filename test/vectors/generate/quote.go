@@ -38,20 +38,40 @@ func (q *heldQuote) vector() *vector.Quote {
 
 func (w *world) quotes() {
 	w.acceptedQuotes()
-	for _, a := range forge.QuoteAttacks() {
-		ak := w.AKP256
-		if a.RSA {
-			ak = w.AKRSA
-		}
-		q := w.hold(ak)
-		a.Change(q.Quoting)
-		w.refuseAs("quote-"+a.Name, a.What, a.Expect, q.vector(), nil)
-	}
+	w.quotesBy(w.AKP256, forge.QuoteAttacks())
+	w.quotesBy(w.AKRSA, rsaQuotes())
 	for _, a := range heldQuotes() {
 		q := w.hold(w.AKP256)
 		a.Change(q)
 		w.refuseAs("quote-"+a.Name, a.What, a.Expect, q.vector(), nil)
 	}
+}
+
+func (w *world) quotesBy(ak *forge.SoftAK, attacks []forge.QuoteAttack) {
+	for _, a := range attacks {
+		q := w.hold(ak)
+		a.Change(q.Quoting)
+		w.refuseAs("quote-"+a.Name, a.What, a.Expect, q.vector(), nil)
+	}
+}
+
+// rsaQuotes are attacks on a quote by an RSA AK.
+func rsaQuotes() []forge.QuoteAttack {
+	signature := func(how func([]byte) []byte) func(*forge.Quoting) {
+		return func(q *forge.Quoting) { q.Signature = func(v *statement.Signature) { v.RSA = how(v.RSA) } }
+	}
+	return listed("quotes by an RSA key", map[string]func(*forge.Quoting){
+		"signed-with-sha1":      sha1AK,
+		"signature-bit-flipped": signature(flipped),
+		"signature-truncated":   signature(truncated),
+	})
+}
+
+// sha1AK gives the AK a SHA-1 scheme, which the quote's digest follows.
+func sha1AK(q *forge.Quoting) {
+	q.Scheme = sha1RSASSA
+	q.ChangeAK(func(p *statement.Public) { p.Scheme = q.Scheme })
+	q.Digest()
 }
 
 // acceptedQuotes are the good ones, and what a caller knowingly tolerates.
@@ -84,7 +104,7 @@ func (w *world) acceptedQuotes() {
 		}},
 		"signed-with-sha1-allowed": {trusted, func(q *heldQuote) {
 			q.Quoting = w.QuoteBy(w.AKRSA)
-			forge.SHA1AK(q.Quoting)
+			sha1AK(q.Quoting)
 			q.hold = option("insecureAllowSHA1Signature")
 		}},
 		"under-a-sha1-name-allowed": {trusted, func(q *heldQuote) {

@@ -17,15 +17,82 @@ import (
 
 // requests are attacks on requests that the node policy sees.
 func (w *world) requests() {
-	for _, t := range w.RequestTables() {
+	for _, t := range append(w.RequestTables(), forge.RequestTable{Good: w.BootstrapAsks, Attacks: w.ownRequests()}) {
 		for _, attack := range t.Attacks {
 			a := t.Good()
 			attack.Change(a)
-			v := w.refuseAs(attack.Name, attack.What, attack.Expect, a, w.under(attack.Under))
+			v := w.refuseAs(attack.Name, attack.What, attack.Expect, a, nil)
 			v.Also, v.Retry = attack.Also, attack.Retry
 		}
 	}
+	w.policies()
 	w.kubelets()
+}
+
+// ownRequests are attacks on requests that the conformance runner does not try: they need RSA
+// keys, or a hello.
+func (w *world) ownRequests() []forge.RequestAttack {
+	rsa, weak := forge.Repeatable{Signer: w.RSATLS}, forge.Repeatable{Signer: w.RSA1024}
+	algorithm := func(id oid.OID, parameters ...byte) []byte {
+		return forge.TLV(0x30, forge.TLV(6, []byte(id)), parameters)
+	}
+	key := func(algorithm []byte) func(*forge.Asked) {
+		return func(a *forge.Asked) {
+			a.PKCS10.Key, a.SPKI = rsa, forge.Replaced(0, forge.With(algorithm...))(forge.SPKI(rsa.Public()))
+		}
+	}
+	signed := func(algorithm []byte) func(*forge.Asked) {
+		return func(a *forge.Asked) { a.PKCS10.Key, a.Algorithm = rsa, algorithm }
+	}
+	return listed("requests, in vectors only", map[string]func(*forge.Asked){
+		"filed-under-a-third-signer":       func(a *forge.Asked) { a.Target, a.Signer = csr.SignerClientTPM, csr.SignerServingTPM },
+		"key-weak-rsa":                     func(a *forge.Asked) { a.PKCS10.Key = weak },
+		"key-rsa-without-null":             key(algorithm(oid.RSAEncryption)),
+		"key-rsa-oaep":                     key(algorithm(oid.RSAESOAEP, 0x30, 0)),
+		"signature-algorithm-without-null": signed(algorithm(oid.SHA256WithRSA)),
+		"signature-algorithm-pss":          signed(algorithm(oid.RSASSAPSS, 0x30, 0)),
+		"everything-at-once": func(a *forge.Asked) {
+			a.Usages, a.Groups, a.Expiration, a.PKCS10.Key = nil, nil, 1, weak
+			a.Subject = append(a.Subject[1:], forge.Text(oid.OrganizationalUnit, "x"))
+			a.Extensions = append(a.Extensions, pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Value: forge.TLV(0x30, []byte{1, 1, 0xff})},
+				pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: forge.TLV(0x30, forge.TLV(0x82, []byte("x")))})
+			a.OnBundle(func(b *csr.Bundle) { b.Provider, b.Data = "", nil })
+			a.OnObject(func(r *csr.Request) { r.Status.Certificate = []byte("x") })
+		},
+	})
+}
+
+// policies are requests that another policy refuses than the common one.
+func (w *world) policies() {
+	type attack struct {
+		env    *vector.Environment
+		change func(*forge.Asked)
+	}
+	for _, a := range listed("requests under other policies", map[string]attack{
+		"flag-false":           {w.under(withFlag), func(a *forge.Asked) { a.Extensions = append(a.Extensions, flag(0)) }},
+		"flag-missing":         {w.under(withFlag), func(*forge.Asked) {}},
+		"provider-id-required": {w.under(func(p *vector.Policy) { p.RequireProviderID = true }), func(a *forge.Asked) { a.Extensions = nil }},
+		"machine-unknown":      {&vector.Environment{Machines: []vector.Machine{}}, func(*forge.Asked) {}},
+	}) {
+		asked := w.BootstrapAsks()
+		a.Change.change(asked)
+		w.refuseAs(a.Name, a.What, a.Expect, asked, a.Change.env)
+	}
+}
+
+// flag is the flag extension, with that BOOLEAN.
+func flag(value byte) pkix.Extension {
+	return pkix.Extension{Id: asn1.ObjectIdentifier{2, 999, 3}, Value: []byte{1, 1, value}}
+}
+
+// withFlag has a policy know the flag, and require it.
+func withFlag(p *vector.Policy) { p.Flag, p.RequireFlag = "2.999.3", true }
+
+// under is the common environment with a changed policy.
+func (w *world) under(change func(*vector.Policy)) *vector.Environment {
+	p := *w.set.Environment.Policy
+	change(&p)
+	return &vector.Environment{Policy: &p}
 }
 
 // kubeletServes is a kubelet's own serving request, which inherits the attestation of the
@@ -58,26 +125,17 @@ func (w *world) kubelets() {
 	}
 }
 
-// under is the environment of a request attack.
-func (w *world) under(policy string) *vector.Environment {
-	p := *w.set.Environment.Policy
-	switch policy {
-	case forge.UnderFlag: // a policy that has a flag, and requires it
-		p.Flag, p.RequireFlag = "2.999.3", true
-	case forge.UnderProviderID:
-		p.RequireProviderID = true
-	case forge.UnderNoMachines:
-		return &vector.Environment{Machines: []vector.Machine{}}
-	default:
-		return nil
-	}
-	return &vector.Environment{Policy: &p}
-}
-
 // pems are attacks on the PEM of a request.
 func (w *world) pems() {
 	good := string(forge.Must((&csr.Bundle{Request: w.Request, Provider: "tpm/v1", Data: forge.Derive("evidence", 94)}).Marshal()))
-	for _, a := range forge.PEMAttacks() {
+	end := "==\n-----END KUBELET AUTHENTICATOR ATTESTATION DATA-----\n"
+	before, _, _ := strings.Cut(good, end)
+	last := len(before) - 1
+	for _, a := range append(forge.PEMAttacks(), listed("PEM of that size", map[string]func(string) string{
+		"base64-unused-bits":     func(string) string { return before[:last] + string(before[last]+1) + end },
+		"base64-padding-missing": func(string) string { return before + end[2:] },
+		"base64-padding-inside":  func(string) string { return before + "==\nAAAA" + end[2:] },
+	})...) {
 		text := a.Change(good)
 		if text == good {
 			forge.Check(fmt.Errorf("%s changes nothing", a.Name))
@@ -157,8 +215,8 @@ func (w *world) acceptedRequests() {
 	})
 	changed("without-a-provider-id", w.BootstrapAsks(), func(a *forge.Asked) { a.Extensions = nil })
 	a := w.BootstrapAsks()
-	a.Extensions = append(a.Extensions, pkix.Extension{Id: asn1.ObjectIdentifier{2, 999, 3}, Value: []byte{0x01, 0x01, 0xff}})
-	add("with-the-flag", a, w.under(forge.UnderFlag))
+	a.Extensions = append(a.Extensions, flag(0xff))
+	add("with-the-flag", a, w.under(withFlag))
 
 	serving := renewal
 	serving.Key, serving.Signer = w.TLS, csr.SignerServingTPM

@@ -2,6 +2,8 @@ package main
 
 import (
 	"cmp"
+	"crypto"
+	"crypto/rsa"
 
 	"github.com/google/go-tpm/tpm2"
 
@@ -13,26 +15,75 @@ import (
 )
 
 func (w *world) statements() {
-	for _, a := range forge.StatementAttacks() {
-		ak := w.AKP256
-		if a.RSA {
-			ak = w.AKRSA
-		}
+	w.statementsBy(w.AKP256, append(forge.StatementAttacks(), w.aboutRSAKeys()...))
+	w.statementsBy(w.AKRSA, rsaSignatures())
+	unsigned := func(f *forge.Forgery) { f.After = func(e *statement.CertifyEvidence) { e.Signature = nil } }
+	w.refuse("signature-absent", w.heldStatement(w.AKP256, unsigned, func(*vector.Statement) {}), nil)
+	w.wholeAnswers()
+	w.refusedOptions()
+}
+
+// statementsBy makes two vectors of each attack: the statement by itself, and in an answer.
+func (w *world) statementsBy(ak *forge.SoftAK, attacks []forge.Forged) {
+	for _, a := range attacks {
 		f := w.Forge(ak, forge.Join{})
 		a.Change(f)
 		alone := w.refuseAs(a.Name, a.What, a.Expect, w.statementOf(f), nil)
-		if a.Alone {
-			continue
-		}
 		v := w.refuseAs(a.Name+"-in-answer", a.What, cmp.Or(a.InAnswer, a.Expect), f, nil)
 		if a.Resident {
 			alone.Statement.Options = append(alone.Statement.Options, "requireTPMResident")
 			v.Environment = &vector.Environment{RequireTPMResident: true}
 		}
 	}
-	w.wholeAnswers()
-	w.refusedOptions()
 }
+
+// aboutRSAKeys are attacks on a statement of an AK on P-256 that need an RSA key.
+func (w *world) aboutRSAKeys() []forge.Forged {
+	resident := func(key crypto.PublicKey) *statement.Public {
+		return softak.PublicArea(key, softak.ResidentAttributes, softak.NoScheme)
+	}
+	return listed("statements about an RSA key", map[string]func(*forge.Forgery){
+		"request-key-of-another-kind": func(f *forge.Forgery) { f.Certify(resident(w.RSATLS.Public())) },
+		"weak-rsa":                    func(f *forge.Forgery) { *f = *w.Forge(f.AK, f.WithKey(w.Bench, forge.Repeatable{Signer: w.RSA1024})) },
+		"weak-rsa-says-2048": func(f *forge.Forgery) {
+			f.Certify(softak.Changed(resident(w.RSA1024.Public()), func(p *statement.Public) { p.KeyBits = 2048 }))
+		},
+		"rsa-exponent-3": func(f *forge.Forgery) { f.Certify(resident(&rsa.PublicKey{N: w.RSATLS.N, E: 3})) },
+		"signature-of-another-kind-of-key": func(f *forge.Forgery) {
+			f.After = func(e *statement.CertifyEvidence) {
+				e.Signature = forge.Must(w.AKRSA.Sign(softak.RSASSA, e.Attest).Marshal())
+			}
+		},
+	})
+}
+
+// rsaSignatures are attacks on a statement of an RSA AK.
+func rsaSignatures() []forge.Forged {
+	signature := func(how func([]byte) []byte) func(*forge.Forgery) {
+		return func(f *forge.Forgery) { f.Signature = func(v *statement.Signature) { v.RSA = how(v.RSA) } }
+	}
+	return listed("statements by an RSA key", map[string]func(*forge.Forgery){
+		"signature-bit-flipped":          signature(flipped),
+		"signature-truncated":            signature(truncated),
+		"signature-extended":             signature(func(b []byte) []byte { return append([]byte{0}, b...) }),
+		"sha1-signature":                 func(f *forge.Forgery) { f.Rescheme(sha1RSASSA) },
+		"signature-with-another-scheme":  func(f *forge.Forgery) { f.Scheme = rsaPSS },
+		"signature-sha1-for-a-sha256-ak": func(f *forge.Forgery) { f.Scheme = sha1RSASSA },
+		"signature-raw": func(f *forge.Forgery) {
+			f.After = func(e *statement.CertifyEvidence) { e.Signature = e.Signature[6:] }
+		},
+	})
+}
+
+// Schemes of RSA keys.
+var (
+	rsaPSS     = statement.KeyScheme{Alg: tpm2.TPMAlgRSAPSS, Hash: tpm2.TPMAlgSHA256}
+	sha1RSASSA = statement.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1}
+)
+
+func flipped(b []byte) []byte { b[100] ^= 1; return b }
+
+func truncated(b []byte) []byte { return b[:len(b)-1] }
 
 // statementOf is the statement of a forgery, and what it is checked against.
 func (w *world) statementOf(f *forge.Forgery) *vector.Statement {
@@ -86,7 +137,7 @@ func (w *world) below(f *forge.Forgery) *forge.Forgery {
 // overSHA1 is an answer whose AK has a SHA-1 scheme.
 func (w *world) overSHA1() *forge.Forgery {
 	f := w.Forge(w.AKRSA, forge.Join{})
-	f.Rescheme(statement.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1})
+	f.Rescheme(sha1RSASSA)
 	return f
 }
 
@@ -226,7 +277,7 @@ func (w *world) acceptedStatements() {
 		s.Key, s.Options = nil, []string{"insecureAllowAnyKey"}
 	})
 	add("sha1-signature-by-option", w.AKRSA, func(f *forge.Forgery) {
-		f.Rescheme(statement.KeyScheme{Alg: tpm2.TPMAlgRSASSA, Hash: tpm2.TPMAlgSHA1})
+		f.Rescheme(sha1RSASSA)
 	}, option("insecureAllowSHA1Signature"))
 	add("sha1-name-by-option", w.AKP256, func(f *forge.Forgery) {
 		f.Certify(softak.Changed(f.Public, func(p *statement.Public) { p.NameAlg = tpm2.TPMAlgSHA1 }))
