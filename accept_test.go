@@ -244,7 +244,7 @@ var excused = map[string]string{
 		(*bootstraptoken.Object).RevealYAML (*authenticator.Status).Write explain.Explain (*explain.Explanation).WriteText
 		bootstraptoken.Pin.MarshalText bootstraptoken.Token.MarshalText (*claims.Claims).Marshal
 		claims.NumericDate.MarshalJSON bootstraptoken.Create attest.RotateKeys`,
-	"ends something, and there was nothing": `(*attest.Attester).Close (*document.Prover).Close (*boltregistry.Registry).Close (*extsigner.Client).Close
+	"ends something, and there was nothing": `(*attest.Attester).Close (*document.Prover).Close (*boltregistry.Registry).Close
 		(*certstore.Lock).Unlock`,
 	"true says that something is missing, or over": `secret.Value.IsZero bootstraptoken.Pin.IsZero bootstraptoken.Token.IsZero claims.NumericDate.IsZero
 		(*bootstraptoken.Secret).Expired`,

@@ -3,7 +3,6 @@ package extsigner
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,55 +36,52 @@ func newService(t testing.TB, config ServiceConfig) *Service {
 	return s
 }
 
-// The issuer, a client and the service together, across a rotation.
+// The issuer and the service together, across a rotation.
 func TestService(t *testing.T) {
 	clock := newClock()
 	config := serviceConfig(t, clock)
 	config.VerifyOnly = []*jws.Key{newECDSA(t, "").Key()}
-	client := newClient(t, newService(t, config), ClientOptions{Now: clock.Now})
+	service := newService(t, config)
 	objects := &claims.MemoryObjects{}
 	objects.PutServiceAccount(claims.Object{Namespace: "ns", Name: "sa", UID: "sa-uid"})
 	objects.PutPod(claims.Pod{Object: claims.Object{Namespace: "ns", Name: "pod", UID: "pod-uid"}, ServiceAccountName: "sa"})
-	policy, err := (apiserver.Policy{Issuer: testIssuer, APIAudiences: []string{"api"}, ExtendExpiration: true}).LimitTo(client.MaxTokenLifetime())
+	issuer, err := apiserver.NewIssuer(apiserver.IssuerConfig{
+		Policy: apiserver.Policy{Issuer: testIssuer, APIAudiences: []string{"api"}}, Objects: objects, Now: clock.Now,
+		Signer: signerFunc(func(ctx context.Context, payload []byte) (*jws.Signature, error) {
+			signed, err := service.Sign(ctx, encode(string(payload)))
+			if err != nil {
+				return nil, err
+			}
+			return &jws.Signature{Header: signed.Header, Value: signed.Signature}, nil
+		}),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	issuer, err := apiserver.NewIssuer(apiserver.IssuerConfig{Policy: policy, Signer: client, Objects: objects, Now: clock.Now})
-	if err != nil {
-		t.Fatal(err)
+	request := &apiserver.TokenRequest{Namespace: "ns", Name: "sa", BoundObject: &apiserver.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "pod"}}
+	issue := func() *jws.Signed {
+		t.Helper()
+		issued, err := issuer.Issue(t.Context(), request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		verified, err := jws.VerifySignature(t.Context(), issued.Token.Reveal(), config.Keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return verified
 	}
-	seconds := int64(3607)
-	request := &apiserver.TokenRequest{Namespace: "ns", Name: "sa", ExpirationSeconds: &seconds, BoundObject: &apiserver.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "pod"}}
-
-	first, err := issuer.Issue(testContext, request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := issue()
 	if _, err := config.Signer.(*jws.RotatingSigner).Rotate(newECDSA(t, jws.TypeJWT)); err != nil {
 		t.Fatal(err)
 	}
 	clock.Add(time.Minute)
-	second, err := issuer.Issue(testContext, request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	one, err := jws.VerifySignature(testContext, first.Token.Reveal(), client)
-	if err != nil {
-		t.Fatal(err)
-	}
-	two, err := jws.VerifySignature(testContext, second.Token.Reveal(), client)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if one.Key.KeyID() == two.Key.KeyID() || one.Token.Type() != "JWT" {
+	if second := issue(); first.Key.KeyID() == second.Key.KeyID() || first.Token.Type() != "JWT" {
 		t.Error("no rotation")
 	}
-	published, maxAge, err := client.DiscoveryKeys(testContext)
-	if err != nil || len(published) != 2 || maxAge <= 0 || maxAge > time.Minute {
-		t.Errorf("%+v, %v, %v", published, maxAge, err)
-	}
-	if all, err := client.Keys(testContext, ""); err != nil || len(all) != 3 || slices.Contains(published, all[2]) {
-		t.Errorf("the key that only verifies: %v, %v", all, err)
+	answer, err := service.FetchKeys(t.Context())
+	if err != nil || len(answer.Keys) != 3 || answer.Keys[1].ExcludeFromOIDCDiscovery || !answer.Keys[2].ExcludeFromOIDCDiscovery {
+		t.Errorf("%+v, %v", answer, err)
 	}
 }
 
@@ -293,8 +289,8 @@ func TestNewServiceAccepts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, err := metadata.Check(); err != nil || got != tt.want {
-				t.Errorf("%v, %v, want %v", got, err, tt.want)
+			if got := time.Duration(metadata.MaxTokenExpirationSeconds) * time.Second; got != tt.want {
+				t.Errorf("%v, want %v", got, tt.want)
 			}
 		})
 	}
