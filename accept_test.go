@@ -253,7 +253,7 @@ var excused = map[string]string{
 		claims.Facts.Has (*bootstraptoken.ClusterInfo).Equal oid.OID.Valid refusal.Retry (*apiserver.ReviewError).Unwrap (*certstore.Pair).Usable`,
 	"returns what is there, and nothing is an answer": `tpmcert.ChassisIdentity.Identify tpmcert.GCEIdentity.Identify tpmcert.HardwareIdentity.Identify
 		tpmcert.OtherNameIdentity.Identify tpmcert.ParseEKChain (*jws.StaticKeySet).Keys bootstraptoken.Sweep claims.FreshObjects.ServiceAccount
-		claims.FreshObjects.Pod claims.FreshObjects.Secret claims.FreshObjects.Node apiserver.KeySetSource.DiscoveryKeys (*azure.HTTPFetcher).FetchIssuer`,
+		claims.FreshObjects.Pod claims.FreshObjects.Secret claims.FreshObjects.Node (*azure.HTTPFetcher).FetchIssuer`,
 	"asks what it is given, which here says yes to everything":            `attest.AuthorizerFunc.Authorize attest.CheckAuthorizer (*attest.Result).AskAtHello`,
 	"has no age to check, which FreshObjects refuses of what is not live": `(*claims.Object).CheckAge`,
 	"makes what admits nobody, or can be made of what was given": `attest.NewAttester document.NewKind document.NewProver membership.NewStaticList

@@ -61,8 +61,8 @@
 // strictly than the Kubernetes API server does, and compares them with the machine that
 // attested.
 //
-// Package claims/apiserver is what the API server does with them: it issues tokens, reviews
-// them, including legacy ones, and serves the documents with which others verify them.
+// Package claims/apiserver is what the API server does with them: it issues tokens and reviews
+// them.
 //
 // Package claims/extsigner is the core of an external signer of tokens.
 //
