@@ -254,8 +254,7 @@ var excused = map[string]string{
 	"returns what is there, and nothing is an answer": `tpmcert.ChassisIdentity.Identify tpmcert.GCEIdentity.Identify tpmcert.HardwareIdentity.Identify
 		tpmcert.OtherNameIdentity.Identify tpmcert.ParseEKChain (*jws.StaticKeySet).Keys bootstraptoken.Sweep claims.FreshObjects.ServiceAccount
 		claims.FreshObjects.Pod claims.FreshObjects.Secret claims.FreshObjects.Node (*azure.HTTPFetcher).FetchIssuer`,
-	"asks what it is given, which here says yes to everything":            `attest.AuthorizerFunc.Authorize attest.CheckAuthorizer (*attest.Result).AskAtHello`,
-	"has no age to check, which FreshObjects refuses of what is not live": `(*claims.Object).CheckAge`,
+	"asks what it is given, which here says yes to everything": `attest.AuthorizerFunc.Authorize attest.CheckAuthorizer (*attest.Result).AskAtHello`,
 	"makes what admits nobody, or can be made of what was given": `attest.NewAttester document.NewKind document.NewProver membership.NewStaticList
 		membership.ParseStaticList jws.NewUnionKeySet claims.NewMemoryReplayCache claims.FreshObjects.Check awsid.NewSource
 		azure.NewProver azure.NewSource gce.NewKind gce.NewProver gce.NewSource nitro.NewProver nitro.NewSource nitro.NewVerifier tpm.TrustEKs

@@ -167,9 +167,6 @@ type LegacyPrivate struct {
 	ServiceAccountUID  string `json:"kubernetes.io/serviceaccount/service-account.uid"`
 }
 
-// LegacyIssuer is the "iss" of a legacy token.
-const LegacyIssuer = "kubernetes/serviceaccount"
-
 // MaxClaimsSize is the maximum size of a claim set in bytes. kube-apiserver's own are about
 // 500 bytes long; the rest is for audiences. Package jws reads a token with claims of this
 // size.

@@ -132,7 +132,7 @@ const legacyPayload = `{"iss":"kubernetes/serviceaccount","kubernetes.io/service
 
 func TestMarshalLegacy(t *testing.T) {
 	c := &Claims{
-		Issuer: LegacyIssuer, Subject: MakeSubject("ns", "sa"),
+		Issuer: "kubernetes/serviceaccount", Subject: MakeSubject("ns", "sa"),
 		Legacy: &LegacyPrivate{Namespace: "ns", ServiceAccountName: "sa", ServiceAccountUID: "sauid", SecretName: "sec"},
 	}
 	got, err := c.Marshal()

@@ -47,7 +47,7 @@ type ValidatorConfig struct {
 	// short when using it.
 	InsecureSkipObjects bool
 	// MaxStaleness is how old an answer of Objects may be; 0 refuses any but [LiveObjects]. An
-	// older answer counts as none ([CheckStaleAnswer], [refusal.ErrRetry]). A token whose
+	// older answer counts as none ("stale-answer", [refusal.ErrRetry]). A token whose
 	// object is gone may still be accepted for that long.
 	MaxStaleness time.Duration
 	// Replay remembers tokens, so that each is accepted only once.

@@ -12,9 +12,9 @@
 //
 // # Reviewing
 //
-// [Validator] decides as the kube-apiserver of a [Release], with the same message: [*ReviewError]. It
-// accepts legacy tokens, which are kept in a Secret, if it is given [LegacyObjects]. If you
-// need not agree with the API server, use [claims.Validator], which refuses more.
+// [Validator] decides on a bound token as the kube-apiserver of a [Release], with the same message:
+// [*ReviewError]. If you need not agree with the API server, use [claims.Validator], which refuses
+// more.
 //
 // # Errors
 //

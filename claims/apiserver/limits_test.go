@@ -76,20 +76,6 @@ func TestValidatorTwoIssuers(t *testing.T) {
 	two := strings.Replace(string(payload), `"iss":"`+worldIssuer+`"`, `"iss":"https://other.example","ISS":"`+worldIssuer+`"`, 1)
 	_, err = w.kubernetes(t).Validate(t.Context(), w.sign(t, []byte(two)))
 	wantReason(t, err, claims.CheckIssuer)
-
-	legacy := newLegacyWorld(t)
-	if payload, err = legacy.claims.Marshal(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := legacy.validate(t); err != nil {
-		t.Fatal(err)
-	}
-	two = strings.Replace(string(payload), `"iss":"`+claims.LegacyIssuer+`"`, `"iss":"https://other.example","ISS":"`+claims.LegacyIssuer+`"`, 1)
-	config := legacy.kubernetesConfig()
-	token := legacy.sign(t, []byte(two))
-	config.Legacy = legacyObjects{legacy, NewTokenSecret(legacy.object, []byte(token), nil)}
-	_, err = legacy.kubernetesWith(t, config).Validate(t.Context(), token)
-	wantReason(t, err, claims.CheckIssuer)
 }
 
 func wantReason(t testing.TB, err error, want Check) {
