@@ -256,7 +256,7 @@ var excused = map[string]string{
 		claims.FreshObjects.Pod claims.FreshObjects.Secret claims.FreshObjects.Node (*azure.HTTPFetcher).FetchIssuer`,
 	"asks what it is given, which here says yes to everything": `attest.AuthorizerFunc.Authorize attest.CheckAuthorizer (*attest.Result).AskAtHello`,
 	"makes what admits nobody, or can be made of what was given": `attest.NewAttester document.NewKind document.NewProver membership.NewStaticList
-		membership.ParseStaticList jws.NewUnionKeySet claims.NewMemoryReplayCache claims.FreshObjects.Check awsid.NewSource
+		membership.ParseStaticList claims.NewMemoryReplayCache claims.FreshObjects.Check awsid.NewSource
 		azure.NewProver azure.NewSource gce.NewKind gce.NewProver gce.NewSource nitro.NewProver nitro.NewSource nitro.NewVerifier tpm.TrustEKs
 		(*eventlog.Policy).Validate certstore.Open`,
 	"looks only where its fields say, and those of the zero value say nowhere": `(*authenticator.Kubelet).Check (*authenticator.Kubelet).CheckRunning`,

@@ -1,7 +1,6 @@
 package jws_test
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -53,55 +52,4 @@ func ExampleResumeRotatingSigner() {
 	// Output:
 	// second signs
 	// first until 2026-03-02 13:00:00
-}
-
-// Control planes that each sign with a key of their own publish the keys of all.
-func ExampleNewUnionKeySet() {
-	ctx := context.Background()
-	own, err := newSigner("control-plane-1")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	rotating, err := jws.NewRotatingSigner(own, jws.RotationConfig{Publish: time.Hour, Retain: 24 * time.Hour})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	other, err := newSigner("control-plane-2")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	others, err := jws.NewStaticKeySet(other.Key()) // of which only the public key is here
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	all, err := jws.NewUnionKeySet(
-		jws.NamedKeySet{Name: "own", Keys: rotating}, jws.NamedKeySet{Name: "others", Keys: others})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	keys, err := all.Keys(ctx, "")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for _, key := range keys {
-		fmt.Println(key.Set(), key.KeyID())
-	}
-
-	signature, err := other.Sign(ctx, []byte("{}"))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	_, err = jws.VerifySignature(ctx, signature.Token([]byte("{}")), all)
-	fmt.Println(err)
-	// Output:
-	// own control-plane-1
-	// others control-plane-2
-	// <nil>
 }

@@ -32,7 +32,6 @@ type Key struct {
 	public    crypto.PublicKey
 	algorithm Algorithm
 	keyID     string
-	set       string // of a union
 }
 
 // KeyOptions are the choices of [NewKey].
@@ -72,10 +71,6 @@ func NewKey(public crypto.PublicKey, opts KeyOptions) (*Key, error) {
 	}
 	return k, nil
 }
-
-// Set returns the name of the set that the key comes from, if a [UnionKeySet] returned it, or
-// else "".
-func (k *Key) Set() string { return k.set }
 
 // KeyID returns the key ID.
 func (k *Key) KeyID() string { return k.keyID }

@@ -236,14 +236,14 @@ func (s *RemoteKeySet) made() error {
 	return nil
 }
 
-// Issuers returns the Issuer of the configuration, for whose tokens alone the keys are meant;
-// nothing if the keys come from elsewhere. The validators of package claims compare it with
-// the issuer that they accept.
-func (s *RemoteKeySet) Issuers() []string {
-	if s == nil || s.config.Issuer == "" {
-		return nil
+// Issuer returns the Issuer of the configuration, for whose tokens alone the keys are meant; ""
+// if the keys come from elsewhere. The validators of package claims compare it with the issuer
+// that they accept.
+func (s *RemoteKeySet) Issuer() string {
+	if s == nil {
+		return ""
 	}
-	return []string{s.config.Issuer}
+	return s.config.Issuer
 }
 
 // Status reports the set's age and how its last fetch ended. It makes no request.

@@ -61,8 +61,7 @@ type RotationConfig struct {
 // Revoke, and continues with [ResumeRotatingSigner].
 //
 // Several servers that serve one key set with one key may rotate one by one or all at once, if
-// Publish covers the time until all serve the new key. If each has a key of its own, as in a
-// TPM, each publishes the keys of all with a [UnionKeySet].
+// Publish covers the time until all serve the new key.
 //
 // [NewRotatingSigner] makes one; every call on the zero value fails with [refusal.CheckConfig].
 type RotatingSigner struct {

@@ -89,12 +89,8 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 // foreignIssuer returns an issuer that keys are fetched for and that is not among issuers; ""
 // if there is none.
 func foreignIssuer(keys jws.KeySet, issuers []string) string {
-	if of, ok := keys.(interface{ Issuers() []string }); ok {
-		for _, other := range of.Issuers() {
-			if !slices.Contains(issuers, other) {
-				return other
-			}
-		}
+	if of, ok := keys.(interface{ Issuer() string }); ok && !slices.Contains(issuers, of.Issuer()) {
+		return of.Issuer()
 	}
 	return ""
 }

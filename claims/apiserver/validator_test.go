@@ -317,7 +317,7 @@ func TestValidatorConfig(t *testing.T) {
 type keysOf struct{ issuer string }
 
 func (k keysOf) Keys(context.Context, string) ([]*jws.Key, error) { return nil, nil }
-func (k keysOf) Issuers() []string                                { return []string{k.issuer} }
+func (k keysOf) Issuer() string                                   { return k.issuer }
 
 func TestReviewErrorNil(t *testing.T) {
 	var e *ReviewError
