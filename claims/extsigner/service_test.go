@@ -152,7 +152,6 @@ func TestServiceRefuses(t *testing.T) {
 		"an account with a namespace": func(c *claims.Claims) {
 			c.Kubernetes.ServiceAccount.Name, c.Subject = "sa:x", claims.MakeSubject("ns", "sa:x")
 		},
-		"legacy claims":       func(c *claims.Claims) { c.Legacy = &claims.LegacyPrivate{} },
 		"no exp":              func(c *claims.Claims) { c.Expiry = claims.NumericDate{} },
 		"no iat":              func(c *claims.Claims) { c.IssuedAt = claims.NumericDate{} },
 		"no nbf":              func(c *claims.Claims) { c.NotBefore = claims.NumericDate{} },
@@ -197,6 +196,7 @@ func TestServiceRefuses(t *testing.T) {
 		"exp twice":                    encode(string(good[:len(good)-1]) + `,"exp":1}`),
 		"groups":                       encode(`{"groups":["system:masters"],` + string(good[1:])),
 		"an address":                   encode(string(good[:len(good)-1]) + `,"email":"root@corp.example","email_verified":true}`),
+		"legacy claims":                encode(string(good[:len(good)-1]) + `,"kubernetes.io/serviceaccount/namespace":"ns"}`),
 		"cloud tags":                   encode(string(good[:len(good)-1]) + `,"https://aws.amazon.com/tags":{"principal_tags":{"admin":["1"]}}}`),
 		"a claim of ours":              encode(strings.Replace(string(good), `"namespace":"ns"`, `"extra":1,"namespace":"ns"`, 1)),
 		"a claim of the account":       encode(strings.Replace(string(good), `"uid":"u"`, `"uid":"u","x":""`, 1)),
