@@ -244,7 +244,7 @@ var excused = map[string]string{
 		(*bootstraptoken.Object).RevealYAML (*authenticator.Status).Write explain.Explain (*explain.Explanation).WriteText
 		bootstraptoken.Pin.MarshalText bootstraptoken.Token.MarshalText (*claims.Claims).Marshal
 		claims.NumericDate.MarshalJSON bootstraptoken.Create attest.RotateKeys`,
-	"ends something, and there was nothing": `(*attest.Attester).Close (*document.Prover).Close (*boltregistry.Registry).Close (*extsigner.Client).Close
+	"ends something, and there was nothing": `(*attest.Attester).Close (*document.Prover).Close (*boltregistry.Registry).Close
 		(*certstore.Lock).Unlock`,
 	"true says that something is missing, or over": `secret.Value.IsZero bootstraptoken.Pin.IsZero bootstraptoken.Token.IsZero claims.NumericDate.IsZero
 		(*bootstraptoken.Secret).Expired`,
@@ -253,11 +253,10 @@ var excused = map[string]string{
 		claims.Facts.Has (*bootstraptoken.ClusterInfo).Equal oid.OID.Valid refusal.Retry (*apiserver.ReviewError).Unwrap (*certstore.Pair).Usable`,
 	"returns what is there, and nothing is an answer": `tpmcert.ChassisIdentity.Identify tpmcert.GCEIdentity.Identify tpmcert.HardwareIdentity.Identify
 		tpmcert.OtherNameIdentity.Identify tpmcert.ParseEKChain (*jws.StaticKeySet).Keys bootstraptoken.Sweep claims.FreshObjects.ServiceAccount
-		claims.FreshObjects.Pod claims.FreshObjects.Secret claims.FreshObjects.Node apiserver.KeySetSource.DiscoveryKeys (*azure.HTTPFetcher).FetchIssuer`,
-	"asks what it is given, which here says yes to everything":            `attest.AuthorizerFunc.Authorize attest.CheckAuthorizer (*attest.Result).AskAtHello`,
-	"has no age to check, which FreshObjects refuses of what is not live": `(*claims.Object).CheckAge`,
+		claims.FreshObjects.Pod claims.FreshObjects.Secret claims.FreshObjects.Node (*azure.HTTPFetcher).FetchIssuer`,
+	"asks what it is given, which here says yes to everything": `attest.AuthorizerFunc.Authorize attest.CheckAuthorizer (*attest.Result).AskAtHello`,
 	"makes what admits nobody, or can be made of what was given": `attest.NewAttester document.NewKind document.NewProver membership.NewStaticList
-		membership.ParseStaticList jws.NewUnionKeySet claims.NewMemoryReplayCache claims.FreshObjects.Check awsid.NewSource
+		membership.ParseStaticList claims.NewMemoryReplayCache claims.FreshObjects.Check awsid.NewSource
 		azure.NewProver azure.NewSource gce.NewKind gce.NewProver gce.NewSource nitro.NewProver nitro.NewSource nitro.NewVerifier tpm.TrustEKs
 		(*eventlog.Policy).Validate certstore.Open`,
 	"looks only where its fields say, and those of the zero value say nowhere": `(*authenticator.Kubelet).Check (*authenticator.Kubelet).CheckRunning`,

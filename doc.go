@@ -61,10 +61,10 @@
 // strictly than the Kubernetes API server does, and compares them with the machine that
 // attested.
 //
-// Package claims/apiserver is what the API server does with them: it issues tokens, reviews
-// them, including legacy ones, and serves the documents with which others verify them.
+// Package claims/apiserver is what the API server does with them: it issues tokens and reviews
+// them.
 //
-// Package claims/extsigner is the core of an external signer of tokens, and its client.
+// Package claims/extsigner is the core of an external signer of tokens.
 //
 // Package refusal defines what a refusal is in all of them: a named check, what was found and
 // what was wanted, and the difference between "no" and "could not decide".

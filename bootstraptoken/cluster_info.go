@@ -222,7 +222,10 @@ func ParseConfigMap(object []byte) (map[string]string, error) {
 		"kind":       strictjson.Into(&kind),
 		"metadata":   metadata.Read,
 		"data": func(r *strictjson.Reader) (err error) {
-			data, err = readTexts(r)
+			if r.Kind() == strictjson.NullKind {
+				return r.Null()
+			}
+			data, err = r.Texts()
 			return err
 		},
 	}.Parse(object)
@@ -237,19 +240,6 @@ func ParseConfigMap(object []byte) (map[string]string, error) {
 			Want: strconv.Quote(ClusterInfoNamespace) + " " + strconv.Quote(ClusterInfoName)}
 	}
 	return data, nil
-}
-
-// readTexts reads an object whose values are strings; it returns nil for null.
-func readTexts(r *strictjson.Reader) (map[string]string, error) {
-	if r.Kind() == strictjson.NullKind {
-		return nil, r.Null()
-	}
-	texts := map[string]string{}
-	return texts, r.Object(func(member []byte) (err error) {
-		key := string(member)
-		texts[key], err = r.String()
-		return err
-	})
 }
 
 // notJSON says that a text is not JSON if it does not even begin like an object.

@@ -245,14 +245,14 @@ func TestDiscoverConfigIsChecked(t *testing.T) {
 
 // What an API server that is not ready yet answers is tried again.
 func TestDiscoverWaits(t *testing.T) {
-	for name, fault := range map[string]bootstraptokentest.Fault{
-		"401": {Status: 401}, "403": {Status: 403}, "404": {Status: 404}, "429": {Status: 429}, "500": {Status: 500}, "503": {Status: 503},
-		"hangs up": {HangUp: true},
+	for name, fault := range map[string]fault{
+		"401": {status: 401}, "403": {status: 403}, "404": {status: 404}, "429": {status: 429}, "500": {status: 500}, "503": {status: 503},
+		"hangs up": {hangUp: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
-			fault.Requests = 3
-			cluster.SetFault(&fault)
+			fault.requests = 3
+			cluster.Intercept(fault.before)
 			if _, err := bootstraptoken.Discover(t.Context(), cluster.DiscoverConfig()); err != nil {
 				t.Fatal(err)
 			}
@@ -267,7 +267,7 @@ func TestDiscoverWaits(t *testing.T) {
 func TestDiscoverForbidden(t *testing.T) {
 	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	for status, want := range map[int]bool{400: false, 401: true, 402: false, 403: true, 404: false} {
-		cluster.SetFault(&bootstraptokentest.Fault{Status: status})
+		cluster.Intercept(fault{status: status}.before)
 		cfg := cluster.DiscoverConfig()
 		_, err := bootstraptoken.Discover(giveUp(t, &cfg.Network, 1), cfg)
 		if errors.Is(err, bootstraptoken.Check("forbidden")) != want || errors.Is(err, bootstraptoken.Check("http-status")) == want || !errors.Is(err, refusal.ErrRetry) {
@@ -324,27 +324,27 @@ func TestDiscoverAfterForgedReplies(t *testing.T) {
 		return []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"cluster-info","namespace":"kube-public"},"data":` + data + `}`)
 	}
 	for name, test := range map[string]struct {
-		fault bootstraptokentest.Fault
+		fault fault
 		want  bootstraptoken.Check
 	}{
-		"redirect":             {bootstraptokentest.Fault{Location: "https://127.0.0.1:1/x"}, bootstraptoken.Check("redirect")},
-		"redirect to itself":   {bootstraptokentest.Fault{Location: "/api/v1/namespaces/kube-public/configmaps/cluster-info", Status: 307}, bootstraptoken.Check("redirect")},
-		"HTML":                 {bootstraptokentest.Fault{ContentType: "text/html", Body: object("{}")}, bootstraptoken.Check("reply")},
-		"no content type":      {bootstraptokentest.Fault{Body: object("{}")}, bootstraptoken.Check("reply")},
-		"a broken parameter":   {bootstraptokentest.Fault{ContentType: "application/json; a", Body: object("{}")}, bootstraptoken.Check("reply")},
-		"as large as may be":   {bootstraptokentest.Fault{ContentType: "application/json", Body: make([]byte, bootstraptoken.MaxConfigMapSize)}, bootstraptoken.Check("cluster-info-object")},
-		"protobuf":             {bootstraptokentest.Fault{ContentType: "application/vnd.kubernetes.protobuf", Body: object("{}")}, bootstraptoken.Check("reply")},
-		"too large":            {bootstraptokentest.Fault{ContentType: "application/json", Body: make([]byte, bootstraptoken.MaxConfigMapSize+1)}, bootstraptoken.Check("reply")},
-		"no JSON":              {bootstraptokentest.Fault{ContentType: "application/json", Body: []byte("apiVersion: v1")}, bootstraptoken.Check("cluster-info-object")},
-		"JSON cut off":         {bootstraptokentest.Fault{ContentType: "application/json", Body: []byte("{")}, bootstraptoken.Check("cluster-info-object")},
-		"another object":       {bootstraptokentest.Fault{ContentType: "application/json", Body: []byte(`{"apiVersion":"v1","kind":"Status"}`)}, bootstraptoken.Check("cluster-info-object")},
-		"kubeconfig too large": {bootstraptokentest.Fault{ContentType: "application/json", Body: object(`{"kubeconfig":"` + strings.Repeat("x", bootstraptoken.MaxKubeconfigSize+1) + `"}`)}, bootstraptoken.Check("kubeconfig")},
-		"data twice":           {bootstraptokentest.Fault{ContentType: "application/json", Body: object(`{"kubeconfig":"a","kubeconfig":"b"}`)}, bootstraptoken.Check("cluster-info-object")},
-		"a number for a text":  {bootstraptokentest.Fault{ContentType: "application/json", Body: object(`{"kubeconfig":1}`)}, bootstraptoken.Check("cluster-info-object")},
+		"redirect":             {fault{location: "https://127.0.0.1:1/x"}, bootstraptoken.Check("redirect")},
+		"redirect to itself":   {fault{location: "/api/v1/namespaces/kube-public/configmaps/cluster-info", status: 307}, bootstraptoken.Check("redirect")},
+		"HTML":                 {fault{contentType: "text/html", body: object("{}")}, bootstraptoken.Check("reply")},
+		"no content type":      {fault{body: object("{}")}, bootstraptoken.Check("reply")},
+		"a broken parameter":   {fault{contentType: "application/json; a", body: object("{}")}, bootstraptoken.Check("reply")},
+		"as large as may be":   {fault{contentType: "application/json", body: make([]byte, bootstraptoken.MaxConfigMapSize)}, bootstraptoken.Check("cluster-info-object")},
+		"protobuf":             {fault{contentType: "application/vnd.kubernetes.protobuf", body: object("{}")}, bootstraptoken.Check("reply")},
+		"too large":            {fault{contentType: "application/json", body: make([]byte, bootstraptoken.MaxConfigMapSize+1)}, bootstraptoken.Check("reply")},
+		"no JSON":              {fault{contentType: "application/json", body: []byte("apiVersion: v1")}, bootstraptoken.Check("cluster-info-object")},
+		"JSON cut off":         {fault{contentType: "application/json", body: []byte("{")}, bootstraptoken.Check("cluster-info-object")},
+		"another object":       {fault{contentType: "application/json", body: []byte(`{"apiVersion":"v1","kind":"Status"}`)}, bootstraptoken.Check("cluster-info-object")},
+		"kubeconfig too large": {fault{contentType: "application/json", body: object(`{"kubeconfig":"` + strings.Repeat("x", bootstraptoken.MaxKubeconfigSize+1) + `"}`)}, bootstraptoken.Check("kubeconfig")},
+		"data twice":           {fault{contentType: "application/json", body: object(`{"kubeconfig":"a","kubeconfig":"b"}`)}, bootstraptoken.Check("cluster-info-object")},
+		"a number for a text":  {fault{contentType: "application/json", body: object(`{"kubeconfig":1}`)}, bootstraptoken.Check("cluster-info-object")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
-			cluster.SetFault(&test.fault)
+			cluster.Intercept(test.fault.before)
 			cfg := cluster.DiscoverConfig()
 			_, err := bootstraptoken.Discover(giveUp(t, &cfg.Network, 3), cfg)
 			if !errors.Is(err, test.want) || !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, context.Canceled) {
@@ -353,8 +353,8 @@ func TestDiscoverAfterForgedReplies(t *testing.T) {
 			if n := len(cluster.Requests()); n != 3 {
 				t.Errorf("%d requests, want 3", n)
 			}
-			test.fault.Requests = 2
-			cluster.SetFault(&test.fault)
+			test.fault.requests = 2
+			cluster.Intercept(test.fault.before)
 			if found, err := bootstraptoken.Discover(t.Context(), cluster.DiscoverConfig()); err != nil || !found.Info.Equal(cluster.Info()) {
 				t.Errorf("after two of them: %+v, %v", found, err)
 			}
@@ -438,7 +438,7 @@ func TestDiscoverBelievesTheVerifiedServer(t *testing.T) {
 	connections := 0
 	cfg.Network.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		if connections++; connections == 2 {
-			cluster.SetFault(&bootstraptokentest.Fault{Location: "/elsewhere"})
+			cluster.Intercept(fault{location: "/elsewhere"}.before)
 		}
 		return new(net.Dialer).DialContext(ctx, network, address)
 	}
@@ -470,7 +470,7 @@ func TestDiscoverContext(t *testing.T) {
 		t.Errorf("canceled before: %v", err)
 	}
 	// A server that does not answer, and a client that stops waiting for it.
-	cluster.SetFault(&bootstraptokentest.Fault{Delay: time.Hour})
+	cluster.Intercept(fault{delay: time.Hour}.before)
 	ctx, cancel = context.WithCancel(t.Context())
 	defer cancel()
 	cfg := cluster.DiscoverConfig()
@@ -517,7 +517,7 @@ func TestDiscoverContext(t *testing.T) {
 func TestDiscoverErrorNamesAddresses(t *testing.T) {
 	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
 	impostor := cluster.NewImpostor(t, bootstraptokentest.WrongSecret)
-	cluster.SetFault(&bootstraptokentest.Fault{Status: http.StatusForbidden})
+	cluster.Intercept(fault{status: http.StatusForbidden}.before)
 	cfg := cluster.DiscoverConfig()
 	cfg.Addresses = []string{impostor.Address(), cluster.URL(), cluster.Address()}
 	ctx := giveUp(t, &cfg.Network, 3)
@@ -559,9 +559,9 @@ func TestDiscoverTellsTheLastFault(t *testing.T) {
 	cfg.Network.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		if address == cluster.Address() {
 			connections++
-			cluster.SetFault(&bootstraptokentest.Fault{Status: 500})
+			cluster.Intercept(fault{status: 500}.before)
 			if connections == 3 {
-				cluster.SetFault(&bootstraptokentest.Fault{Location: "/elsewhere"})
+				cluster.Intercept(fault{location: "/elsewhere"}.before)
 			}
 		}
 		return new(net.Dialer).DialContext(ctx, network, address)

@@ -58,7 +58,9 @@ func ExampleDiscoverError() {
 		return
 	}
 	defer func() { _ = cluster.Close() }()
-	cluster.SetFault(&bootstraptokentest.Fault{Status: http.StatusForbidden}) // to those who say no name
+	cluster.Intercept(func(http.Handler) http.Handler { // to those who say no name
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
+	})
 
 	_, err = bootstraptoken.Refresh(context.Background(), cluster.Info(), bootstraptoken.RefreshOptions{})
 	if failed, ok := errors.AsType[*bootstraptoken.DiscoverError](err); ok {

@@ -168,7 +168,7 @@ func TestRefreshRefuses(t *testing.T) {
 func TestRefreshForbidden(t *testing.T) {
 	for _, status := range []int{401, 403} {
 		cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
-		cluster.SetFault(&bootstraptokentest.Fault{Status: status})
+		cluster.Intercept(fault{status: status}.before)
 		opts := hasty()
 		limited := giveUp(t, &opts.Network, 2)
 		if _, err := bootstraptoken.Refresh(limited, cluster.Info(), opts); !errors.Is(err, bootstraptoken.Check("forbidden")) || errors.Is(err, refusal.ErrRetry) {

@@ -54,26 +54,24 @@ func (d NumericDate) MarshalJSON() ([]byte, error) {
 // in k8s.io/kubernetes). Nothing in it is verified. An empty string or slice is an absent
 // claim: kube-apiserver never writes an empty one and does not distinguish the two.
 type Claims struct {
-	// Issuer is "iss": the URL of the cluster's issuer.
-	Issuer string
-	// Subject is "sub": "system:serviceaccount:<namespace>:<name>".
-	Subject string
 	// Audiences is "aud". Kubernetes always writes an array, even for one audience; a
 	// token with none is valid only for the API server.
-	Audiences []string
+	Audiences []string `json:"aud,omitempty"`
 	// Expiry is "exp".
-	Expiry NumericDate
-	// NotBefore is "nbf".
-	NotBefore NumericDate
+	Expiry NumericDate `json:"exp,omitzero"`
 	// IssuedAt is "iat".
-	IssuedAt NumericDate
+	IssuedAt NumericDate `json:"iat,omitzero"`
+	// Issuer is "iss": the URL of the cluster's issuer.
+	Issuer string `json:"iss,omitempty"`
 	// ID is "jti": a UUID since Kubernetes 1.30.
-	ID string
-	// Kubernetes is "kubernetes.io", or the zero value if the claim is absent.
-	Kubernetes Private
-	// Legacy holds the flat private claims of a token that is kept in a Secret and never
-	// expires. It is nil if the claim set has none of them.
-	Legacy *LegacyPrivate
+	ID string `json:"jti,omitempty"`
+	// Kubernetes is "kubernetes.io", or the zero value if the claim is absent. It is always
+	// written.
+	Kubernetes Private `json:"kubernetes.io"`
+	// NotBefore is "nbf".
+	NotBefore NumericDate `json:"nbf,omitzero"`
+	// Subject is "sub": "system:serviceaccount:<namespace>:<name>".
+	Subject string `json:"sub,omitempty"`
 }
 
 // subjectPrefix begins the subject of every service-account token.
@@ -157,19 +155,6 @@ func (k *Private) bindings() [6]binding {
 	}
 }
 
-// LegacyPrivate holds the private claims of a token that kube-controller-manager writes
-// into a Secret of type kubernetes.io/service-account-token
-// (pkg/serviceaccount/legacy.go in k8s.io/kubernetes 1.36).
-type LegacyPrivate struct {
-	Namespace          string `json:"kubernetes.io/serviceaccount/namespace"`
-	SecretName         string `json:"kubernetes.io/serviceaccount/secret.name"`
-	ServiceAccountName string `json:"kubernetes.io/serviceaccount/service-account.name"`
-	ServiceAccountUID  string `json:"kubernetes.io/serviceaccount/service-account.uid"`
-}
-
-// LegacyIssuer is the "iss" of a legacy token.
-const LegacyIssuer = "kubernetes/serviceaccount"
-
 // MaxClaimsSize is the maximum size of a claim set in bytes. kube-apiserver's own are about
 // 500 bytes long; the rest is for audiences. Package jws reads a token with claims of this
 // size.
@@ -184,8 +169,9 @@ const maxNumericDate = 253402300799
 // from a known one only in case, times as whole numbers between 0 and the end of the year 9999,
 // "aud" a string or an array of strings, no null. Unknown members are ignored, as RFC 7519,
 // section 4 requires; but not those of "kubernetes.io", where one may bind the token to an
-// object that nobody would look for. The errors are [CheckSize], [CheckEncoding], [CheckType],
-// "claims-time" and, for such a member, "private-claims".
+// object that nobody would look for, and not the flat claims of a legacy token. The errors are
+// [CheckSize], [CheckEncoding], [CheckType], "claims-time" and, for such members,
+// "private-claims".
 //
 // Parsing verifies nothing. The result shares no memory with the payload.
 // Marshal(Parse(x)) is x if kube-apiserver wrote x.
@@ -247,10 +233,10 @@ var (
 		{"iat", func(p *parser) error { return p.date("iat", &p.claims.IssuedAt) }},
 		{"jti", func(p *parser) error { return p.text(&p.claims.ID) }},
 		{"kubernetes.io", func(p *parser) error { return p.object(private, false) }},
-		{"kubernetes.io/serviceaccount/namespace", func(p *parser) error { return p.text(&p.legacy().Namespace) }},
-		{"kubernetes.io/serviceaccount/secret.name", func(p *parser) error { return p.text(&p.legacy().SecretName) }},
-		{"kubernetes.io/serviceaccount/service-account.name", func(p *parser) error { return p.text(&p.legacy().ServiceAccountName) }},
-		{"kubernetes.io/serviceaccount/service-account.uid", func(p *parser) error { return p.text(&p.legacy().ServiceAccountUID) }},
+		{"kubernetes.io/serviceaccount/namespace", (*parser).legacy},
+		{"kubernetes.io/serviceaccount/secret.name", (*parser).legacy},
+		{"kubernetes.io/serviceaccount/service-account.name", (*parser).legacy},
+		{"kubernetes.io/serviceaccount/service-account.uid", (*parser).legacy},
 	}
 	private = []member{
 		{"namespace", func(p *parser) error { return p.text(&p.claims.Kubernetes.Namespace) }},
@@ -304,12 +290,10 @@ func (p *parser) text(to *string) (err error) {
 	return err
 }
 
-// legacy returns the legacy claims, allocated when the first of them is read.
-func (p *parser) legacy() *LegacyPrivate {
-	if p.claims.Legacy == nil {
-		p.claims.Legacy = &LegacyPrivate{}
-	}
-	return p.claims.Legacy
+// legacy refuses the private claims of a token that kube-controller-manager writes into a Secret
+// (pkg/serviceaccount/legacy.go in k8s.io/kubernetes 1.36): such a token never expires.
+func (*parser) legacy() error {
+	return &Error{Check: checkPrivate, Got: "claims of a legacy token", Want: "none"}
 }
 
 func (p *parser) reference(to *Ref) error {
@@ -355,22 +339,7 @@ var escapes = strings.NewReplacer(`\\`, `\\`, `\b`, `\u0008`, `\f`, `\u000c`, `\
 // HTML characters, \u0008 and \u000c, \u2028 and \u2029. Bytes that are not UTF-8 become
 // U+FFFD, as they do there. A claim set longer than [MaxClaimsSize] gives [CheckSize].
 func (c *Claims) Marshal() ([]byte, error) {
-	c = typednil.OrZero(c)
-	set := struct {
-		Audiences  []string    `json:"aud,omitempty"`
-		Expiry     NumericDate `json:"exp,omitzero"`
-		IssuedAt   NumericDate `json:"iat,omitzero"`
-		Issuer     string      `json:"iss,omitempty"`
-		ID         string      `json:"jti,omitempty"`
-		Kubernetes *Private    `json:"kubernetes.io,omitempty"`
-		*LegacyPrivate
-		NotBefore NumericDate `json:"nbf,omitzero"`
-		Subject   string      `json:"sub,omitempty"`
-	}{c.Audiences, c.Expiry, c.IssuedAt, c.Issuer, c.ID, nil, c.Legacy, c.NotBefore, c.Subject}
-	if c.Legacy == nil || c.Kubernetes != (Private{}) {
-		set.Kubernetes = &c.Kubernetes
-	}
-	payload, err := json.Marshal(set)
+	payload, err := json.Marshal(typednil.OrZero(c))
 	if err != nil {
 		return nil, err
 	}

@@ -38,21 +38,19 @@ func TestExtraOfResults(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		claims Claims
-		legacy bool
 		want   map[string][]string
 	}{
-		{"nothing", Claims{}, false, nil},
-		{"an ID", Claims{ID: "i"}, false, map[string][]string{extraPrefix + "credential-id": {"JTI=i"}}},
-		{"pod and node", Claims{Kubernetes: Private{Pod: pod, Node: node}}, false,
+		{"nothing", Claims{}, nil},
+		{"an ID", Claims{ID: "i"}, map[string][]string{extraPrefix + "credential-id": {"JTI=i"}}},
+		{"pod and node", Claims{Kubernetes: Private{Pod: pod, Node: node}},
 			map[string][]string{extraPrefix + "pod-name": {"p"}, extraPrefix + "pod-uid": {"1"}, extraPrefix + "node-name": {"n"}, extraPrefix + "node-uid": {"2"}}},
-		{"a pod without UID", Claims{Kubernetes: Private{Pod: &Ref{Name: "p"}}}, false, nil},
-		{"a pod without name", Claims{Kubernetes: Private{Pod: &Ref{UID: "1"}}}, false, nil},
-		{"a node without UID", Claims{Kubernetes: Private{Node: &Ref{Name: "n"}}}, false, map[string][]string{extraPrefix + "node-name": {"n"}}},
-		{"a node without name", Claims{Kubernetes: Private{Node: &Ref{UID: "2"}}}, false, nil},
-		{"a legacy token", Claims{ID: "i", Legacy: &LegacyPrivate{}}, true, nil},
+		{"a pod without UID", Claims{Kubernetes: Private{Pod: &Ref{Name: "p"}}}, nil},
+		{"a pod without name", Claims{Kubernetes: Private{Pod: &Ref{UID: "1"}}}, nil},
+		{"a node without UID", Claims{Kubernetes: Private{Node: &Ref{Name: "n"}}}, map[string][]string{extraPrefix + "node-name": {"n"}}},
+		{"a node without name", Claims{Kubernetes: Private{Node: &Ref{UID: "2"}}}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := (&Result{Claims: &c.claims, Legacy: c.legacy}).Extra()
+			got := (&Result{Claims: &c.claims}).Extra()
 			if !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got %v, want %v", got, c.want)
 			}

@@ -125,26 +125,6 @@ func TestMarshalTimes(t *testing.T) {
 	}
 }
 
-// Recorded from LegacyClaims of pkg/serviceaccount.
-const legacyPayload = `{"iss":"kubernetes/serviceaccount","kubernetes.io/serviceaccount/namespace":"ns",` +
-	`"kubernetes.io/serviceaccount/secret.name":"sec","kubernetes.io/serviceaccount/service-account.name":"sa",` +
-	`"kubernetes.io/serviceaccount/service-account.uid":"sauid","sub":"system:serviceaccount:ns:sa"}`
-
-func TestMarshalLegacy(t *testing.T) {
-	c := &Claims{
-		Issuer: LegacyIssuer, Subject: MakeSubject("ns", "sa"),
-		Legacy: &LegacyPrivate{Namespace: "ns", ServiceAccountName: "sa", ServiceAccountUID: "sauid", SecretName: "sec"},
-	}
-	got, err := c.Marshal()
-	if err != nil || string(got) != legacyPayload {
-		t.Errorf("got %s, %v, want %s", got, err, legacyPayload)
-	}
-	back, err := Parse(got)
-	if err != nil || !reflect.DeepEqual(back, c) {
-		t.Errorf("parsed %+v, %v", back, err)
-	}
-}
-
 func TestMarshalSize(t *testing.T) {
 	fits := MaxClaimsSize - len(`{"aud":[""],"kubernetes.io":{"serviceaccount":{}}}`)
 	c := &Claims{Audiences: []string{strings.Repeat("a", fits)}}

@@ -113,12 +113,12 @@ type notFoundError struct{ text string }
 func (e *notFoundError) Error() string { return e.text }
 func (e *notFoundError) Unwrap() error { return ErrNotFound }
 
-// CheckStaleAnswer: the answer of an [Objects] is older than allowed, does not say how old
+// checkStaleAnswer: the answer of an [Objects] is older than allowed, does not say how old
 // it is, or is from a time in the future. It comes with [refusal.ErrRetry].
-const CheckStaleAnswer Check = "stale-answer"
+const checkStaleAnswer Check = "stale-answer"
 
 // FreshObjects passes on the answers of another Objects, and returns an error
-// ([CheckStaleAnswer], [refusal.ErrRetry]) instead of one that is too old. The validators of
+// ("stale-answer", [refusal.ErrRetry]) instead of one that is too old. The validators of
 // this package and of apiserver wrap their Objects in it; a [NodeCheck] accepts Objects that
 // are not [LiveObjects] only inside one.
 type FreshObjects struct {
@@ -199,24 +199,23 @@ func fresh[T any, P holder[T]](f FreshObjects, get func() (P, error)) (P, error)
 	}
 	object := answer.object()
 	if object.AsOf.IsZero() && !live(f.From) {
-		return nil, &Error{Check: CheckStaleAnswer, Got: "an answer without its age", Want: "AsOf, or LiveObjects", Err: refusal.ErrRetry}
+		return nil, &Error{Check: checkStaleAnswer, Got: "an answer without its age", Want: "AsOf, or LiveObjects", Err: refusal.ErrRetry}
 	}
-	if err := object.CheckAge(f.MaxStaleness, clock(f.Now)()); err != nil {
+	if err := object.checkAge(f.MaxStaleness, clock(f.Now)()); err != nil {
 		return nil, err
 	}
 	return answer, nil
 }
 
-// CheckAge refuses an answer that is older than most, or from a time after now, with
-// [CheckStaleAnswer] and [refusal.ErrRetry]. One without AsOf counts as current.
-func (o *Object) CheckAge(most time.Duration, now time.Time) error {
-	o = typednil.OrZero(o)
+// checkAge refuses an answer that is older than most, or from a time after now, with
+// "stale-answer" and [refusal.ErrRetry]. One without AsOf counts as current.
+func (o *Object) checkAge(most time.Duration, now time.Time) error {
 	if o.AsOf.IsZero() {
 		return nil
 	}
 	// The monotonic clock stands still while a machine sleeps: the longer of two ages counts.
 	if age := max(now.Sub(o.AsOf), now.Round(0).Sub(o.AsOf.Round(0))); age < 0 || age > most {
-		return &Error{Check: CheckStaleAnswer, Got: "an answer that is " + age.String() + " old", Want: "0s to " + most.String(), Err: refusal.ErrRetry}
+		return &Error{Check: checkStaleAnswer, Got: "an answer that is " + age.String() + " old", Want: "0s to " + most.String(), Err: refusal.ErrRetry}
 	}
 	return nil
 }

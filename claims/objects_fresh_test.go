@@ -35,8 +35,8 @@ func TestStaleAnswers(t *testing.T) {
 				if !tt.stale && err != nil {
 					t.Errorf("%s: %v", who, err)
 				}
-				if tt.stale && (!errors.Is(err, CheckStaleAnswer) || !errors.Is(err, refusal.ErrRetry)) {
-					t.Errorf("%s: got %v, want %v and %v", who, err, CheckStaleAnswer, refusal.ErrRetry)
+				if tt.stale && (!errors.Is(err, checkStaleAnswer) || !errors.Is(err, refusal.ErrRetry)) {
+					t.Errorf("%s: got %v, want %v and %v", who, err, checkStaleAnswer, refusal.ErrRetry)
 				}
 			}
 			strict := w.strictConfig()
@@ -78,7 +78,7 @@ func TestStaleAnswersSecretsAndNodes(t *testing.T) {
 	}
 	w.objects.secret.AsOf = *w.ago(time.Second + 1)
 	_, err := w.strictWith(t, config).Validate(t.Context(), w.token(t))
-	if !errors.Is(err, CheckStaleAnswer) {
+	if !errors.Is(err, checkStaleAnswer) {
 		t.Errorf("an old Secret: %v", err)
 	}
 
@@ -95,7 +95,7 @@ func TestStaleAnswersSecretsAndNodes(t *testing.T) {
 	}
 	w.objects.node.AsOf = *w.ago(time.Second + 1)
 	_, err = c.Check(t.Context(), objects, r, attested(), w.now)
-	if wantCheck(t, err, refusal.ErrRetry); !errors.Is(err, CheckStaleAnswer) {
+	if wantCheck(t, err, refusal.ErrRetry); !errors.Is(err, checkStaleAnswer) {
 		t.Errorf("an old Node: %v", err)
 	}
 }
@@ -123,7 +123,7 @@ func TestFreshObjects(t *testing.T) {
 	}
 	w.objects.age(time.Now(), 2*time.Hour)
 	_, err := fresh.Pod(t.Context(), "ns", "pod")
-	wantCheck(t, err, CheckStaleAnswer)
+	wantCheck(t, err, checkStaleAnswer)
 	for name, call := range map[string]func(FreshObjects) error{
 		"ServiceAccount": func(f FreshObjects) error { _, err := f.ServiceAccount(t.Context(), "ns", "app"); return err },
 		"Pod":            func(f FreshObjects) error { _, err := f.Pod(t.Context(), "ns", "pod"); return err },
@@ -136,15 +136,15 @@ func TestFreshObjects(t *testing.T) {
 
 // An answer from before a machine slept is as old as the wall clock says; one from before the wall
 // clock was set back, as old as the monotonic one says.
-func TestCheckAgeAsleep(t *testing.T) {
+func TestAgeAsleep(t *testing.T) {
 	now := time.Now()
 	slept, back := now.Add(time.Hour), now
 	(*[2]int64)(unsafe.Pointer(&slept))[1] -= int64(time.Hour) // where package time keeps the monotonic reading
 	(*[2]int64)(unsafe.Pointer(&back))[1] += int64(time.Hour)
 	o := &Object{AsOf: now}
 	for name, then := range map[string]time.Time{"slept": slept, "set back": back} {
-		wantCheck(t, o.CheckAge(time.Hour-1, then), CheckStaleAnswer)
-		if err := o.CheckAge(time.Hour, then); err != nil {
+		wantCheck(t, o.checkAge(time.Hour-1, then), checkStaleAnswer)
+		if err := o.checkAge(time.Hour, then); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

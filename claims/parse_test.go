@@ -88,7 +88,6 @@ func TestParseRefuses(t *testing.T) {
 		{`{"kubernetes.io":{"pod":"p"}}`, CheckType},
 		{`{"kubernetes.io":{"secret":{"name":5}}}`, CheckType},
 		{`{"kubernetes.io":{"node":{"uid":null}}}`, CheckType},
-		{`{"kubernetes.io/serviceaccount/secret.name":5}`, CheckType},
 		{`{"kubernetes.io":{"other":{}}}`, checkPrivate},
 		{`{"kubernetes.io":{"serviceaccount":{"other":1}}}`, checkPrivate},
 		{`{"kubernetes.io":{"mutatingwebhookconfiguration":{"namespace":"n"}}}`, checkPrivate},
@@ -109,18 +108,22 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// Each of the four legacy claims alone makes the claims legacy ones.
+// legacyPayload was recorded from LegacyClaims of pkg/serviceaccount.
+const legacyPayload = `{"iss":"kubernetes/serviceaccount","kubernetes.io/serviceaccount/namespace":"ns",` +
+	`"kubernetes.io/serviceaccount/secret.name":"sec","kubernetes.io/serviceaccount/service-account.name":"sa",` +
+	`"kubernetes.io/serviceaccount/service-account.uid":"sauid","sub":"system:serviceaccount:ns:sa"}`
+
+// Each of the four claims of a legacy token is refused, whatever else there is.
 func TestParseLegacy(t *testing.T) {
-	for name, want := range map[string]LegacyPrivate{
-		"kubernetes.io/serviceaccount/namespace":            {Namespace: "x"},
-		"kubernetes.io/serviceaccount/secret.name":          {SecretName: "x"},
-		"kubernetes.io/serviceaccount/service-account.name": {ServiceAccountName: "x"},
-		"kubernetes.io/serviceaccount/service-account.uid":  {ServiceAccountUID: "x"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			payload := []byte(`{"` + name + `":"x"}`)
-			if c, err := Parse(payload); err != nil || c.Legacy == nil || *c.Legacy != want {
-				t.Errorf("%s: got %+v, %v", payload, c, err)
+	payloads := []string{legacyPayload}
+	for _, name := range []string{"namespace", "secret.name", "service-account.name", "service-account.uid"} {
+		payloads = append(payloads, `{"kubernetes.io":{"namespace":"ns"},"kubernetes.io/serviceaccount/`+name+`":"x"}`)
+	}
+	for _, payload := range payloads {
+		t.Run(payload, func(t *testing.T) {
+			c, err := Parse([]byte(payload))
+			if wantCheck(t, err, checkPrivate); c != nil {
+				t.Errorf("got %+v", c)
 			}
 		})
 	}

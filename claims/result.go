@@ -40,8 +40,6 @@ type Result struct {
 	Audiences []string
 	// Key is the key that verified the signature.
 	Key *jws.Key
-	// Legacy says that the token is one that is kept in a Secret and never expires.
-	Legacy bool
 
 	self *Result // itself, if a validator made it: a copy is not what was validated
 }
@@ -59,10 +57,6 @@ func InsecureResult(r Result) *Result {
 
 // ServiceAccount returns the namespace, the name and the UID of the service account.
 func (r *Result) ServiceAccount() (namespace string, account Ref) {
-	if r.Legacy {
-		l := r.Claims.Legacy
-		return l.Namespace, Ref{Name: l.ServiceAccountName, UID: l.ServiceAccountUID}
-	}
 	return r.Claims.Kubernetes.Namespace, r.Claims.Kubernetes.ServiceAccount
 }
 
@@ -89,9 +83,6 @@ func (r *Result) Groups() []string {
 // that of "attestation.authentication.kubernetes.io/admissionReviewAPIGroups", in a token that
 // is bound to a webhook configuration, has as many as were attested.
 func (r *Result) Extra() map[string][]string {
-	if r.Legacy {
-		return nil
-	}
 	k := &r.Claims.Kubernetes
 	pod, node := cmp.Or(k.Pod, &Ref{}), cmp.Or(k.Node, &Ref{})
 	extra, hooks := map[string][]string{}, k.bindings()

@@ -169,19 +169,16 @@ const maxTokenIDSize = 256
 // (pkg/registry/core/serviceaccount/storage/token.go in k8s.io/kubernetes 1.37).
 const maxWebhookLifetime = 600
 
-// Check refuses claims that no API server writes, by comparing them with each other: those of
-// a legacy token ("private-claims"), a name that is not a DNS name, an object without a UID
-// except a pod's node, which may not have existed ("private-claims"), more than one object
+// Check refuses claims that no API server writes, by comparing them with each other: a name
+// that is not a DNS name, an object without a UID except a pod's node, which may not have
+// existed ("private-claims"), more than one object
 // ("binding"), attestations without a webhook configuration or the other way round ("binding"),
 // no ID or a long one ("token-id"), and another subject ("subject"). It looks at no clock, and
 // not at the issuer.
 func (c *Claims) Check() error {
 	c = typednil.OrZero(c)
 	k := &c.Kubernetes
-	switch {
-	case c.Legacy != nil:
-		return &Error{Check: checkPrivate, Got: "claims of a legacy token", Want: "none"}
-	case !nodename.ValidLabel(k.Namespace):
+	if !nodename.ValidLabel(k.Namespace) {
 		return &Error{Check: checkPrivate, Got: "namespace " + refusal.OrNothing(refusal.Text(k.Namespace)), Want: "a DNS label"}
 	}
 	objects := 0

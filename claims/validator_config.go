@@ -28,8 +28,8 @@ type ValidatorConfig struct {
 	// issuer must be fetched for Issuer.
 	//
 	// Not: the keys of two clusters with the same issuer, such as kubeadm's default. Their
-	// service accounts of one name are one user here; only the Key of a Result, with its Set,
-	// says which cluster signed.
+	// service accounts of one name are one user here; only the Key of a Result says which
+	// cluster signed.
 	Keys jws.KeySet
 	// Audiences are the names of the validating service; a token must be for one of them.
 	//
@@ -47,7 +47,7 @@ type ValidatorConfig struct {
 	// short when using it.
 	InsecureSkipObjects bool
 	// MaxStaleness is how old an answer of Objects may be; 0 refuses any but [LiveObjects]. An
-	// older answer counts as none ([CheckStaleAnswer], [refusal.ErrRetry]). A token whose
+	// older answer counts as none ("stale-answer", [refusal.ErrRetry]). A token whose
 	// object is gone may still be accepted for that long.
 	MaxStaleness time.Duration
 	// Replay remembers tokens, so that each is accepted only once.
@@ -119,12 +119,8 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 
 // foreignIssuer returns another issuer that keys are fetched for; "" if there is none.
 func foreignIssuer(keys jws.KeySet, issuer string) string {
-	if of, ok := keys.(interface{ Issuers() []string }); ok {
-		for _, other := range of.Issuers() {
-			if other != issuer {
-				return other
-			}
-		}
+	if of, ok := keys.(interface{ Issuer() string }); ok && of.Issuer() != issuer {
+		return of.Issuer()
 	}
 	return ""
 }

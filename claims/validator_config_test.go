@@ -29,7 +29,7 @@ func TestValidatorAudienceOfTheAPIServer(t *testing.T) {
 	w.strictWith(t, config) // another name is for the service to know
 }
 
-// Keys that are fetched for one issuer verify the tokens of no other, inside a union as well.
+// Keys that are fetched for one issuer verify the tokens of no other.
 func TestValidatorKeysOfAnotherIssuer(t *testing.T) {
 	w := newWorld(t)
 	of := func(config jws.RemoteConfig) jws.KeySet {
@@ -41,13 +41,6 @@ func TestValidatorKeysOfAnotherIssuer(t *testing.T) {
 		return keys
 	}
 	own, other := of(jws.RemoteConfig{Issuer: worldIssuer}), of(jws.RemoteConfig{Issuer: worldIssuer + "/"})
-	union := func(last jws.KeySet) jws.KeySet {
-		keys, err := jws.NewUnionKeySet(jws.NamedKeySet{Name: "a", Keys: w.keys}, jws.NamedKeySet{Name: "b", Keys: own}, jws.NamedKeySet{Name: "c", Keys: last})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return keys
-	}
 	for name, tt := range map[string]struct {
 		keys jws.KeySet
 		want error
@@ -55,8 +48,6 @@ func TestValidatorKeysOfAnotherIssuer(t *testing.T) {
 		"own":               {own, nil},
 		"another":           {other, refusal.CheckConfig},
 		"without an issuer": {of(jws.RemoteConfig{JWKSURL: "https://other.example/jwks"}), nil},
-		"own in a union":    {union(own), nil},
-		"another in one":    {union(other), refusal.CheckConfig},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := w.strictConfig()
@@ -72,31 +63,12 @@ func TestValidatorKeysOfAnotherIssuer(t *testing.T) {
 	}
 }
 
-// Which of two clusters with one issuer a token is from, only the set of its key says.
-func TestValidatorTwoClustersOneIssuer(t *testing.T) {
-	a, b := newWorld(t), newWorld(t)
-	keys, err := jws.NewUnionKeySet(jws.NamedKeySet{Name: "a", Keys: a.keys}, jws.NamedKeySet{Name: "b", Keys: b.keys})
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := a.strictConfig()
-	config.Keys = keys
-	v := a.strictWith(t, config)
-	for name, w := range map[string]*world{"a": a, "b": b} {
-		r, err := v.Validate(t.Context(), w.token(t))
-		if err != nil || r.Key.Set() != name {
-			t.Errorf("%s: got %v, %v", name, r, err)
-		}
-	}
-}
-
 // What holds nil is refused where it is configured, not at the first token.
 func TestValidatorTypedNil(t *testing.T) {
 	w := newWorld(t)
 	for name, change := range map[string]func(*ValidatorConfig){
 		"static keys": func(c *ValidatorConfig) { c.Keys = (*jws.StaticKeySet)(nil) },
 		"remote keys": func(c *ValidatorConfig) { c.Keys = (*jws.RemoteKeySet)(nil) },
-		"union":       func(c *ValidatorConfig) { c.Keys = (*jws.UnionKeySet)(nil) },
 		"objects":     func(c *ValidatorConfig) { c.Objects = (*MemoryObjects)(nil) },
 		"replay":      func(c *ValidatorConfig) { c.Replay, c.InsecureAllowReplay = (*MemoryReplayCache)(nil), false },
 		"no machines": func(c *ValidatorConfig) { c.Node = NodeCheck{Require: FactRegisteredMachine} },

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -96,7 +97,6 @@ func TestStrictRefuses(t *testing.T) {
 		{"a node without UID", func(w *world) { w.claims.Kubernetes.Node.UID = "" }, checkPrivate},
 		{"a node without name", func(w *world) { w.claims.Kubernetes.Node.Name = "" }, checkPrivate},
 		{"a secret without name", func(w *world) { w.bind("secret"); w.claims.Kubernetes.Secret.Name = "" }, checkPrivate},
-		{"legacy claims too", func(w *world) { w.claims.Legacy = &LegacyPrivate{SecretName: "secret"} }, checkPrivate},
 		{"secret and pod", func(w *world) { w.bind("secret", "pod") }, checkBinding},
 		{"secret and node", func(w *world) { w.bind("secret", "node") }, checkBinding},
 		{"no account", func(w *world) { w.objects.account = nil }, Check("service-account-gone")},

@@ -129,8 +129,8 @@ func TestWebhookTokenWithoutAnswer(t *testing.T) {
 		t.Errorf("got %v, want %v", err, refusal.ErrRetry)
 	}
 	objects.PutWebhookConfiguration(validatingWebhooks, Object{Name: "hook", UID: "hook-uid", AsOf: w.now.Add(-time.Minute)})
-	if _, err := w.validateHook(t, objects); !errors.Is(err, CheckStaleAnswer) {
-		t.Errorf("got %v, want %v", err, CheckStaleAnswer)
+	if _, err := w.validateHook(t, objects); !errors.Is(err, checkStaleAnswer) {
+		t.Errorf("got %v, want %v", err, checkStaleAnswer)
 	}
 }
 

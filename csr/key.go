@@ -5,12 +5,10 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
-	"crypto/elliptic"
 	"crypto/rsa"
 	"crypto/sha256"
+	"crypto/x509"
 	"fmt"
-	"math/big"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -29,23 +27,20 @@ var spkiRSA = []byte("\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x
 // key's own. The prefix of a curve ends with the byte 04 of an uncompressed point. It is
 // never modified.
 var fixedSPKI = [...]struct {
-	curve     elliptic.Curve
 	prefix    string
 	rest      int
 	algorithm keyAlgorithm
 }{
-	{elliptic.P256(), "\x30\x59\x30\x13\x06\x07\x2a\x86\x48\xce\x3d\x02\x01" +
-		"\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07\x03\x42\x00\x04", 64, keyECDSA},
-	{elliptic.P384(), "\x30\x76\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01" +
-		"\x06\x05\x2b\x81\x04\x00\x22\x03\x62\x00\x04", 96, keyECDSA},
-	{elliptic.P521(), "\x30\x81\x9b\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01" +
-		"\x06\x05\x2b\x81\x04\x00\x23\x03\x81\x86\x00\x04", 132, keyECDSA},
-	{elliptic.P224(), "\x30\x4e\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01" +
-		"\x06\x05\x2b\x81\x04\x00\x21\x03\x3a\x00\x04", 56, keyECDSA},
-	{nil, spkiEd25519, 32, keyEd25519},
+	{"\x30\x59\x30\x13\x06\x07\x2a\x86\x48\xce\x3d\x02\x01" +
+		"\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07\x03\x42\x00\x04", 64, keyECDSA}, // P-256
+	{"\x30\x76\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01" +
+		"\x06\x05\x2b\x81\x04\x00\x22\x03\x62\x00\x04", 96, keyECDSA}, // P-384
+	{"\x30\x81\x9b\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01" +
+		"\x06\x05\x2b\x81\x04\x00\x23\x03\x81\x86\x00\x04", 132, keyECDSA}, // P-521
+	{"\x30\x4e\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01" +
+		"\x06\x05\x2b\x81\x04\x00\x21\x03\x3a\x00\x04", 56, keyECDSA}, // P-224
+	{"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00", 32, keyEd25519},
 }
-
-const spkiEd25519 = "\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00"
 
 type keyAlgorithm int
 
@@ -65,22 +60,24 @@ const (
 // The error matches "unsupported-key": another type, a point that is not on its curve, or
 // an RSA modulus or exponent that is not positive.
 func CanonicalSPKI(pub crypto.PublicKey) ([]byte, error) {
+	whole := false
 	switch key := pub.(type) {
 	case *rsa.PublicKey:
-		if key != nil && key.N != nil && key.N.Sign() > 0 && key.E > 0 {
-			return rsaSPKI(key)
-		}
+		whole = key != nil && key.N != nil && key.N.Sign() > 0 && key.E > 0
 	case *ecdsa.PublicKey:
-		//nolint:staticcheck // Bytes panics where a coordinate is nil, and nothing else tells
-		if key != nil && key.Curve != nil && key.X != nil && key.Y != nil {
-			return ecdsaSPKI(key)
-		}
+		//nolint:staticcheck // crypto/ecdsa panics where a coordinate is nil, and nothing else tells
+		whole = key != nil && key.Curve != nil && key.X != nil && key.Y != nil
 	case ed25519.PublicKey:
-		if len(key) == ed25519.PublicKeySize {
-			return slices.Concat([]byte(spkiEd25519), key), nil
-		}
+		whole = len(key) == ed25519.PublicKeySize
 	}
-	return nil, fmt.Errorf("%w: an incomplete %T, or another type", checkUnsupportedKey, pub)
+	if !whole {
+		return nil, fmt.Errorf("%w: an incomplete %T, or another type", checkUnsupportedKey, pub)
+	}
+	spki, err := x509.MarshalPKIXPublicKey(pub)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", checkUnsupportedKey, err)
+	}
+	return spki, nil
 }
 
 // IsCanonicalSPKI reports whether the encoding of a SubjectPublicKeyInfo, with tag and
@@ -124,35 +121,6 @@ func completeKey(key crypto.Signer) bool {
 	}
 	_, err := CanonicalSPKI(key.Public())
 	return err == nil
-}
-
-func rsaSPKI(key *rsa.PublicKey) ([]byte, error) {
-	b := cryptobyte.NewBuilder(make([]byte, 0, 64+(key.N.BitLen()+7)/8))
-	b.AddASN1(cryptobyteasn1.SEQUENCE, func(b *cryptobyte.Builder) {
-		b.AddBytes(spkiRSA)
-		b.AddASN1(cryptobyteasn1.BIT_STRING, func(b *cryptobyte.Builder) {
-			b.AddUint8(0)
-			b.AddASN1(cryptobyteasn1.SEQUENCE, func(b *cryptobyte.Builder) {
-				b.AddASN1BigInt(key.N)
-				b.AddASN1BigInt(big.NewInt(int64(key.E)))
-			})
-		})
-	})
-	return b.Bytes()
-}
-
-func ecdsaSPKI(key *ecdsa.PublicKey) ([]byte, error) {
-	for _, known := range fixedSPKI {
-		if key.Curve != known.curve {
-			continue
-		}
-		point, err := key.Bytes()
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", checkUnsupportedKey, err)
-		}
-		return slices.Concat([]byte(known.prefix), point[1:]), nil
-	}
-	return nil, fmt.Errorf("%w: ECDSA key on another curve than NIST's", checkUnsupportedKey)
 }
 
 // checkSPKI refuses a SubjectPublicKeyInfo, with tag and length, that is not what

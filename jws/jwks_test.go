@@ -3,6 +3,7 @@ package jws
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -131,6 +132,22 @@ func strangerJWK(t testing.TB) string {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+// TestMarshalJWKSLikeKubernetes: the set is what NewOpenIDMetadataProvider of Kubernetes 1.36.3
+// (pkg/serviceaccount) makes of its keys, which are public and were made for this file.
+func TestMarshalJWKSLikeKubernetes(t *testing.T) {
+	recorded, err := os.ReadFile("testdata/kubernetes_jwks.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := ParseJWKS(recorded)
+	if err != nil || len(keys) != 5 {
+		t.Fatalf("%d keys, %v", len(keys), err)
+	}
+	if text, err := MarshalJWKS(keys); err != nil || !bytes.Equal(text, recorded) {
+		t.Errorf("got %s, %v, want %s", text, err, recorded)
+	}
 }
 
 func TestMarshalJWKSRefused(t *testing.T) {

@@ -32,7 +32,6 @@ type Key struct {
 	public    crypto.PublicKey
 	algorithm Algorithm
 	keyID     string
-	set       string // of a union
 }
 
 // KeyOptions are the choices of [NewKey].
@@ -72,10 +71,6 @@ func NewKey(public crypto.PublicKey, opts KeyOptions) (*Key, error) {
 	}
 	return k, nil
 }
-
-// Set returns the name of the set that the key comes from, if a [UnionKeySet] returned it, or
-// else "".
-func (k *Key) Set() string { return k.set }
 
 // KeyID returns the key ID.
 func (k *Key) KeyID() string { return k.keyID }
@@ -253,8 +248,9 @@ func (k *Key) verify(signed, signature []byte) error {
 		ok = k.verifyRSA(public, signed, signature)
 	case *ecdsa.PublicKey:
 		var sum [sha512.Size]byte
-		var der [maxDERSignature]byte
-		ok = ecdsa.VerifyASN1(public, digest(sum[:0], k.algorithm.hash(), signed), appendDER(der[:0], signature))
+		half := len(signature) / 2
+		r, s := new(big.Int).SetBytes(signature[:half]), new(big.Int).SetBytes(signature[half:])
+		ok = ecdsa.Verify(public, digest(sum[:0], k.algorithm.hash(), signed), r, s)
 	case ed25519.PublicKey:
 		ok = ed25519.Verify(public, signed, signature)
 	}
@@ -303,34 +299,4 @@ func digest(b []byte, hash crypto.Hash, data []byte) []byte {
 		return append(b, sum[:]...)
 	}
 	return b
-}
-
-// maxDERSignature is the length of the longest ECDSA signature in DER: on P-521 a
-// SEQUENCE of two INTEGERs of 66 bytes, whose first bit is never set.
-const maxDERSignature = 3 + 2*(2+66)
-
-// appendDER appends the DER form of an ECDSA signature whose halves are r and s (RFC
-// 3279, section 2.2.3).
-func appendDER(b, signature []byte) []byte {
-	var content [maxDERSignature]byte
-	half := len(signature) / 2
-	numbers := appendInteger(appendInteger(content[:0], signature[:half]), signature[half:])
-	b = append(b, 0x30)
-	if len(numbers) > 127 {
-		b = append(b, 0x81)
-	}
-	return append(append(b, byte(len(numbers))), numbers...)
-}
-
-// appendInteger appends the INTEGER of a positive number of less than 127 bytes, with one zero
-// byte before its first bit if that is set, and none otherwise.
-func appendInteger(b, number []byte) []byte {
-	start := len(b) + 2
-	b = append(append(b, 0x02, 0, 0), number...)
-	content := b[start:]
-	for len(content) > 1 && content[0] == 0 && content[1] < 0x80 {
-		content = content[1:]
-	}
-	b[start-1] = byte(len(content))
-	return append(b[:start], content...)
 }

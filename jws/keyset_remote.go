@@ -80,11 +80,6 @@ type RemoteConfig struct {
 	// MaxStale is how long beyond that the keys are served while fetches fail. No key is served
 	// later than MaxAge + MaxStale after it was fetched. Zero: 24 hours.
 	MaxStale time.Duration
-	// HeldAtOnce answers for a held key at once until MaxStale has passed, even if nobody has
-	// asked for a while since the set went stale: no caller waits for a source that hangs, but
-	// the first one after a long silence may be given a key that has meanwhile been withdrawn.
-	// Keep MaxStale short with it.
-	HeldAtOnce bool
 	// NegativeTTL is how long a key ID that a fetched key set did not have is answered
 	// as unknown without another fetch. Zero: a minute.
 	NegativeTTL time.Duration
@@ -117,10 +112,9 @@ type RemoteConfig struct {
 // meanwhile, and while that fails, the held keys are returned at once until MaxStale has
 // passed: a slow or dead server delays no verification. (Only if nobody has asked since the
 // set went stale, for MinRefetch + Timeout, do the first callers wait for the outcome, so that
-// a set that was forgotten for a day is not believed without a try, unless HeldAtOnce says
-// otherwise.) Tokens whose header names no key get all held keys and cause no fetch of a fresh
-// set. A response without a single usable key is a failed fetch: an issuer that signs has a
-// key.
+// a set that was forgotten for a day is not believed without a try.) Tokens whose header names
+// no key get all held keys and cause no fetch of a fresh set. A response without a single usable
+// key is a failed fetch: an issuer that signs has a key.
 //
 // For a key ID that is not held, a fetch is made if the interval and the memory of unknown IDs
 // allow it. If it fails, and as long as the last fetch is one that failed, errors.Is finds
@@ -242,14 +236,14 @@ func (s *RemoteKeySet) made() error {
 	return nil
 }
 
-// Issuers returns the Issuer of the configuration, for whose tokens alone the keys are meant;
-// nothing if the keys come from elsewhere. The validators of package claims compare it with
-// the issuer that they accept.
-func (s *RemoteKeySet) Issuers() []string {
-	if s == nil || s.config.Issuer == "" {
-		return nil
+// Issuer returns the Issuer of the configuration, for whose tokens alone the keys are meant; ""
+// if the keys come from elsewhere. The validators of package claims compare it with the issuer
+// that they accept.
+func (s *RemoteKeySet) Issuer() string {
+	if s == nil {
+		return ""
 	}
-	return []string{s.config.Issuer}
+	return s.config.Issuer
 }
 
 // Status reports the set's age and how its last fetch ended. It makes no request.

@@ -56,7 +56,7 @@ func (s *RemoteKeySet) ask(keyID string) ([]*Key, *flight, error) {
 	}
 	wait := s.fetchIfDue(now)
 	switch {
-	case known && (wait == nil || s.config.HeldAtOnce || s.tried(now)):
+	case known && (wait == nil || s.tried(now)):
 		return keys, nil, nil
 	case wait != nil:
 		return nil, wait, nil

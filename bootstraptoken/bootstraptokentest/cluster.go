@@ -53,7 +53,7 @@ type Cluster struct {
 	key      crypto.Signer // of the API server
 	secret   *bootstraptoken.Object
 	data     map[string]string // of cluster-info
-	fault    *Fault
+	handler  http.Handler      // of the API server, and what intercepts it
 	requests []*http.Request
 }
 
@@ -81,6 +81,7 @@ func Open(opts Options) (*Cluster, error) {
 	if c.opts.Now == nil {
 		c.opts.Now = time.Now
 	}
+	c.Intercept(nil)
 	c.server = httptest.NewUnstartedServer(http.HandlerFunc(c.serveHTTP))
 	c.server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // clients that hang up on impostors
 	c.server.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {

@@ -21,7 +21,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
 	"github.com/nodeattest/nodeattest/bootstraptoken"
 	"github.com/nodeattest/nodeattest/bootstraptoken/bootstraptokentest"
-	"github.com/nodeattest/nodeattest/refusal"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
 
@@ -196,55 +195,28 @@ func TestAPIServer(t *testing.T) {
 	}
 }
 
-func TestFaults(t *testing.T) {
+// TestIntercept: what intercepts the API server answers in its place or lets it answer, and nil
+// takes it away.
+func TestIntercept(t *testing.T) {
 	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
-	for name, test := range map[string]struct {
-		fault bootstraptokentest.Fault
-		want  bootstraptoken.Check
-	}{
-		"status":   {bootstraptokentest.Fault{Status: 500}, bootstraptoken.Check("http-status")},
-		"redirect": {bootstraptokentest.Fault{Location: "/x"}, bootstraptoken.Check("redirect")},
-		"moved":    {bootstraptokentest.Fault{Location: "/x", Status: 308}, bootstraptoken.Check("redirect")},
-		"body":     {bootstraptokentest.Fault{Body: []byte("{}"), ContentType: "application/json"}, bootstraptoken.Check("cluster-info-object")},
-		"slow":     {bootstraptokentest.Fault{Delay: time.Hour}, refusal.ErrRetry},
-		"hangs up": {bootstraptokentest.Fault{HangUp: true}, refusal.ErrRetry},
-	} {
-		t.Run(name, func(t *testing.T) {
-			cluster.SetFault(&test.fault)
-			// Against a server that never answers well a client gives up at its second try.
-			config := cluster.DiscoverConfig()
-			ctx, cancel := context.WithCancel(t.Context())
-			var opened atomic.Int32
-			config.Network.Dial = func(dialling context.Context, network, address string) (net.Conn, error) {
-				if opened.Add(1) > 1 {
-					cancel()
-				}
-				return new(net.Dialer).DialContext(dialling, network, address)
-			}
-			if test.fault.Delay > 0 {
-				config.Network.RequestTimeout = 10 * time.Millisecond
-			}
-			_, err := bootstraptoken.Discover(ctx, config)
-			cancel()
-			if !errors.Is(err, test.want) {
-				t.Errorf("%s: %v, want %v", name, err, test.want)
-			}
+	broken := func(http.Handler) http.Handler { return http.RedirectHandler("/x", http.StatusFound) }
+	var passed atomic.Int32
+	count := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			passed.Add(1)
+			next.ServeHTTP(w, r)
 		})
 	}
-	cluster.SetFault(nil)
+	cluster.Intercept(broken)
+	if _, err := bootstraptoken.Refresh(t.Context(), cluster.Info(), bootstraptoken.RefreshOptions{}); !errors.Is(err, bootstraptoken.Check("redirect")) {
+		t.Errorf("broken: %v", err)
+	}
+	cluster.Intercept(count)
 	discover(t, cluster)
-	cluster.SetFault(&bootstraptokentest.Fault{Delay: time.Microsecond})
+	cluster.Intercept(nil)
 	discover(t, cluster)
-	for n := range 4 {
-		cluster.SetFault(&bootstraptokentest.Fault{Status: 503, Requests: n})
-		if n == 0 {
-			continue // for all
-		}
-		before := len(cluster.Requests())
-		discover(t, cluster)
-		if got := len(cluster.Requests()) - before; got != n+2 {
-			t.Errorf("%d requests fail, then %d in all", n, got)
-		}
+	if got, all := passed.Load(), len(cluster.Requests()); got != 2 || all != 5 {
+		t.Errorf("%d requests passed, %d in all", got, all)
 	}
 }
 

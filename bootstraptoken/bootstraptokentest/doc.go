@@ -7,6 +7,6 @@
 //
 // The CA's key and the server's can live in a TPM, for example the simulated one of package
 // tpmsim ([Options]). [Cluster.Impostor] starts servers that pretend to be the cluster,
-// [Cluster.SetFault] makes the server slow or broken, [Cluster.AddCA] and the methods next to
+// [Cluster.Intercept] makes the server slow or broken, [Cluster.AddCA] and the methods next to
 // it rotate the CA, and [Cluster.Requests] returns what clients sent.
 package bootstraptokentest

@@ -1,14 +1,12 @@
 package bootstraptokentest
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nodeattest/nodeattest/bootstraptoken"
 )
@@ -23,12 +21,29 @@ func (c *Cluster) Requests() []*http.Request {
 	return slices.Clone(c.requests)
 }
 
-// serveHTTP knows only the bearers of its tokens. It allows everybody to read cluster-info and
-// nobody to do anything else, like the roles that kubeadm makes.
-func (c *Cluster) serveHTTP(w http.ResponseWriter, r *http.Request) {
-	if f := c.received(r); f != nil && f.serve(w, r) {
-		return
+// Intercept puts a handler in front of the API server, which is next, to make it slow or
+// broken; nil makes it work again.
+func (c *Cluster) Intercept(with func(next http.Handler) http.Handler) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.handler = http.HandlerFunc(c.serveAPI)
+	if with != nil {
+		c.handler = with(c.handler)
 	}
+}
+
+// serveHTTP records a request before anything answers it.
+func (c *Cluster) serveHTTP(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	c.requests = append(c.requests, r)
+	handler := c.handler
+	c.mu.Unlock()
+	handler.ServeHTTP(w, r)
+}
+
+// serveAPI knows only the bearers of its tokens. It allows everybody to read cluster-info and
+// nobody to do anything else, like the roles that kubeadm makes.
+func (c *Cluster) serveAPI(w http.ResponseWriter, r *http.Request) {
 	user := "system:anonymous"
 	if authorization := r.Header.Get("Authorization"); authorization != "" {
 		bearer, ok := strings.CutPrefix(authorization, "Bearer ")
@@ -72,77 +87,6 @@ func answer(w http.ResponseWriter, code int, object any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_, _ = w.Write(body) // a client that hung up
-}
-
-// Fault is what is wrong with the API server's answers. The zero Fault means nothing is wrong.
-type Fault struct {
-	// Requests is how many requests it applies to, from now on; 0 means all.
-	Requests int
-	// Delay is how long the server waits before it answers, at most until the client is gone.
-	Delay time.Duration
-	// Status is the HTTP status to answer with, instead of the object; 0 means the real answer.
-	Status int
-	// Location makes the answer a redirect, with the status 302 unless Status is set.
-	Location string
-	// ContentType and Body are what to answer instead; a nil Body means the real answer.
-	ContentType string
-	Body        []byte
-	// HangUp closes the connection without an answer.
-	HangUp bool
-}
-
-// SetFault makes the API server faulty; nil makes it work again.
-func (c *Cluster) SetFault(f *Fault) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.fault = nil
-	if f != nil {
-		set := *f
-		c.fault = &set
-	}
-}
-
-// received records a request, and returns a copy of the fault that applies to it.
-func (c *Cluster) received(r *http.Request) *Fault {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.requests = append(c.requests, r)
-	if c.fault == nil {
-		return nil
-	}
-	f := *c.fault
-	if c.fault.Requests == 1 {
-		c.fault = nil
-	} else if c.fault.Requests > 1 {
-		c.fault.Requests--
-	}
-	return &f
-}
-
-// serve reports whether it has answered.
-func (f *Fault) serve(w http.ResponseWriter, r *http.Request) bool {
-	if f.Delay > 0 {
-		select {
-		case <-time.After(f.Delay):
-		case <-r.Context().Done():
-			return true
-		}
-	}
-	switch {
-	case f.HangUp:
-		panic(http.ErrAbortHandler) // net/http's way to end a connection
-	case f.Location != "":
-		w.Header().Set("Location", f.Location)
-		w.WriteHeader(cmp.Or(f.Status, http.StatusFound))
-	case f.Status != 0:
-		status(w, f.Status, http.StatusText(f.Status), "a fault")
-	case f.Body != nil:
-		w.Header().Set("Content-Type", f.ContentType)
-		_, _ = w.Write(f.Body) // a client that hung up
-	default:
-		return false
-	}
-	return true
 }
 
 // Impostor is a way to impersonate a cluster.

@@ -1,6 +1,5 @@
 // Package apiserver handles service-account tokens as kube-apiserver 1.36 and 1.37 do, for programs
-// that must agree with one: it issues tokens, reviews them, and serves the documents that
-// others need to verify them.
+// that must agree with one: it issues tokens and reviews them.
 //
 //	issued, err := issuer.Issue(ctx, &apiserver.TokenRequest{Namespace: "shop", Name: "cart"})
 //	result, err := validator.Validate(ctx, issued.Token.Reveal())
@@ -8,15 +7,14 @@
 // # Issuing
 //
 // [Issuer] serves the API server's TokenRequest according to a [Policy]; a [jws.Signer]
-// signs, such as the client of an external signer. A refusal is a [*StatusError] in
-// Kubernetes' words. The tokens of admission webhooks, an alpha feature of 1.37, are not
-// issued. [OIDCHandler] serves the discovery document and the key set.
+// signs. A refusal is a [*StatusError] in Kubernetes' words. The tokens of admission webhooks, an
+// alpha feature of 1.37, are not issued.
 //
 // # Reviewing
 //
-// [Validator] decides as the kube-apiserver of a [Release], with the same message: [*ReviewError]. It
-// accepts legacy tokens, which are kept in a Secret, if it is given [LegacyObjects]. If you
-// need not agree with the API server, use [claims.Validator], which refuses more.
+// [Validator] decides on a bound token as the kube-apiserver of a [Release], with the same message:
+// [*ReviewError]. If you need not agree with the API server, use [claims.Validator], which refuses
+// more.
 //
 // # Errors
 //

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"net/http/httptest"
 	"slices"
 	"time"
 
@@ -142,23 +141,4 @@ func ExampleValidator_Validate() {
 	//   authentication.kubernetes.io/pod-uid [pod-uid]
 	// token audiences ["https://identity.example"] is invalid for the target audiences ["https://kubernetes.default.svc"]
 	// service account token has been invalidated true
-}
-
-// The two documents with which others verify an issuer's tokens.
-func ExampleOIDCHandler() {
-	_, keys := exampleKeys()
-	handler, err := apiserver.NewOIDCHandler(
-		apiserver.KeySetSource{Keys: keys},
-		apiserver.OIDCConfig{Issuer: "https://issuer.example", ExternalAddress: "issuer.example"},
-	)
-	if err != nil {
-		log.Fatal(err)
-	}
-	answer := httptest.NewRecorder()
-	handler.ServeHTTP(answer, httptest.NewRequest("GET", apiserver.OIDCConfigurationPath, nil))
-	fmt.Println(answer.Header().Get("Cache-Control"))
-	fmt.Println(answer.Body)
-	// Output:
-	// public, max-age=3600
-	// {"issuer":"https://issuer.example","jwks_uri":"https://issuer.example/openid/v1/jwks","response_types_supported":["id_token"],"subject_types_supported":["public"],"id_token_signing_alg_values_supported":["ES256"]}
 }

@@ -260,3 +260,9 @@ func recording(t testing.TB, name string, into any) {
 		t.Fatalf("%s: %v", name, err)
 	}
 }
+
+type keySetFunc func(context.Context, string) ([]*jws.Key, error)
+
+func (f keySetFunc) Keys(ctx context.Context, keyID string) ([]*jws.Key, error) {
+	return f(ctx, keyID)
+}

@@ -10,25 +10,6 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-func TestStaleAnswersLegacy(t *testing.T) {
-	for name, change := range map[string]func(w *legacyWorld, asOf time.Time){
-		"the Secret":  func(w *legacyWorld, asOf time.Time) { w.object.AsOf = asOf },
-		"the account": func(w *legacyWorld, asOf time.Time) { w.objects.account.AsOf = asOf },
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newLegacyWorld(t)
-			change(w, *w.ago(0))
-			if _, err := w.validate(t); err != nil {
-				t.Error(err)
-			}
-			change(w, *w.ago(1))
-			if _, err := w.validate(t); !errors.Is(err, claims.CheckStaleAnswer) || !errors.Is(err, refusal.ErrRetry) {
-				t.Errorf("got %v, want %v", err, claims.CheckStaleAnswer)
-			}
-		})
-	}
-}
-
 // TestIssuerAsksEachTime: no token is issued for an object out of a cache.
 func TestIssuerAsksEachTime(t *testing.T) {
 	w := newWorld(t)
@@ -42,7 +23,7 @@ func TestIssuerAsksEachTime(t *testing.T) {
 		t.Error(err)
 	}
 	w.objects.account.AsOf = *w.ago(1)
-	if _, err := issuer.Issue(t.Context(), &TokenRequest{Namespace: "ns", Name: "app"}); !errors.Is(err, claims.CheckStaleAnswer) {
+	if _, err := issuer.Issue(t.Context(), &TokenRequest{Namespace: "ns", Name: "app"}); !errors.Is(err, claims.Check("stale-answer")) {
 		t.Errorf("an old service account: %v", err)
 	}
 }
@@ -80,8 +61,8 @@ func TestValidatorStaleAnswers(t *testing.T) {
 			if !tt.stale && err != nil {
 				t.Error(err)
 			}
-			if tt.stale && (!errors.Is(err, claims.CheckStaleAnswer) || !errors.Is(err, refusal.ErrRetry)) {
-				t.Errorf("got %v, want %v and %v", err, claims.CheckStaleAnswer, refusal.ErrRetry)
+			if tt.stale && (!errors.Is(err, claims.Check("stale-answer")) || !errors.Is(err, refusal.ErrRetry)) {
+				t.Errorf("got %v, want %v and %v", err, claims.Check("stale-answer"), refusal.ErrRetry)
 			}
 		})
 	}

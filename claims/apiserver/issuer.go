@@ -37,7 +37,7 @@ type Policy struct {
 	// true for kube-apiserver). MaxExpiration does not limit it.
 	ExtendExpiration bool
 	// MaxExtendedExpiration is that lifetime in whole seconds; 0 means 365 days. An
-	// external signer may allow less; see [Policy.LimitTo].
+	// external signer may allow less.
 	MaxExtendedExpiration time.Duration
 }
 
@@ -59,24 +59,6 @@ func (p *Policy) Check() error {
 		return refusal.Config("MaxExtendedExpiration", p.MaxExtendedExpiration.String(), "0, or 600 to 2^32 seconds")
 	}
 	return nil
-}
-
-// LimitTo returns the policy for an external signer that signs no token that lives
-// longer than max, as kube-apiserver 1.36 derives it when it starts
-// (pkg/controlplane/apiserver/options): max becomes the maximum lifetime if the policy
-// has none, a longer maximum is an error, and the extended lifetime is limited to max.
-// The lifetime of 3600 seconds is shortened like any other.
-func (p Policy) LimitTo(max time.Duration) (Policy, error) {
-	switch {
-	case max < minExpirationSeconds*time.Second:
-		return Policy{}, refusal.Config("max", max.String(), "at least 10 minutes")
-	case p.MaxExpiration > max:
-		return Policy{}, refusal.Config("MaxExpiration", p.MaxExpiration.String(), "at most the signer's "+max.String())
-	case p.MaxExpiration == 0:
-		p.MaxExpiration = max
-	}
-	p.MaxExtendedExpiration = min(max, p.extended())
-	return p, nil
 }
 
 func (p *Policy) extended() time.Duration {

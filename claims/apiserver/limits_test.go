@@ -1,17 +1,13 @@
 package apiserver
 
 import (
-	"context"
 	"errors"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nodeattest/nodeattest/claims"
-	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -47,57 +43,6 @@ func TestIssuerAsksForWhatItNeeds(t *testing.T) {
 	}
 }
 
-func TestOIDCLimits(t *testing.T) {
-	key := newECDSA(t).Key()
-	render := func(c OIDCConfig, keys ...*jws.Key) error {
-		_, err := c.Render(keys)
-		return err
-	}
-	const longest = maxURLSize - len("https://"+oidcKeySetPath)
-	long := func(n int) string { return "https://h/" + strings.Repeat("a", n-len("https://h/")) }
-	for name, tt := range map[string]struct {
-		config OIDCConfig
-		good   bool
-	}{
-		"the longest issuer":      {OIDCConfig{Issuer: long(maxURLSize), ExternalAddress: "h"}, true},
-		"one more":                {OIDCConfig{Issuer: long(maxURLSize + 1), ExternalAddress: "h"}, false},
-		"the longest address":     {OIDCConfig{Issuer: "https://h", ExternalAddress: strings.Repeat("a", longest)}, true},
-		"a longer address":        {OIDCConfig{Issuer: "https://h", ExternalAddress: strings.Repeat("a", longest+1)}, false},
-		"an address with a user":  {OIDCConfig{Issuer: "https://h", ExternalAddress: "u@h"}, false},
-		"an address with a path":  {OIDCConfig{Issuer: "https://h", ExternalAddress: "h/p"}, false},
-		"an address with a query": {OIDCConfig{Issuer: "https://h", ExternalAddress: "h?q"}, false},
-		"no address":              {OIDCConfig{Issuer: "https://h"}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if err := render(tt.config, key); (err == nil) != tt.good || !tt.good && !errors.Is(err, refusal.CheckConfig) {
-				t.Error(err)
-			}
-		})
-	}
-	if err := render(OIDCConfig{Issuer: "https://h", ExternalAddress: "h"}, key, key); !errors.Is(err, jws.Check("key-set")) {
-		t.Errorf("a key twice: %v", err)
-	}
-}
-
-// keysAndError answers and fails at once.
-type keysAndError struct{ key *jws.Key }
-
-func (k keysAndError) DiscoveryKeys(context.Context) ([]*jws.Key, time.Duration, error) {
-	return []*jws.Key{k.key}, time.Hour, errDead
-}
-
-func TestOIDCHandlerSourceFails(t *testing.T) {
-	h, err := NewOIDCHandler(keysAndError{newECDSA(t).Key()}, OIDCConfig{Issuer: "https://h", ExternalAddress: "h"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer := httptest.NewRecorder()
-	h.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, oidcKeySetPath, nil))
-	if answer.Code != http.StatusServiceUnavailable {
-		t.Errorf("%d, want 503", answer.Code)
-	}
-}
-
 func TestPolicyLimits(t *testing.T) {
 	const least, most = 600 * time.Second, 1 << 32 * time.Second
 	for name, tt := range map[string]struct {
@@ -130,20 +75,6 @@ func TestValidatorTwoIssuers(t *testing.T) {
 	}
 	two := strings.Replace(string(payload), `"iss":"`+worldIssuer+`"`, `"iss":"https://other.example","ISS":"`+worldIssuer+`"`, 1)
 	_, err = w.kubernetes(t).Validate(t.Context(), w.sign(t, []byte(two)))
-	wantReason(t, err, claims.CheckIssuer)
-
-	legacy := newLegacyWorld(t)
-	if payload, err = legacy.claims.Marshal(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := legacy.validate(t); err != nil {
-		t.Fatal(err)
-	}
-	two = strings.Replace(string(payload), `"iss":"`+claims.LegacyIssuer+`"`, `"iss":"https://other.example","ISS":"`+claims.LegacyIssuer+`"`, 1)
-	config := legacy.kubernetesConfig()
-	token := legacy.sign(t, []byte(two))
-	config.Legacy = legacyObjects{legacy, NewTokenSecret(legacy.object, []byte(token), nil)}
-	_, err = legacy.kubernetesWith(t, config).Validate(t.Context(), token)
 	wantReason(t, err, claims.CheckIssuer)
 }
 

@@ -41,14 +41,8 @@ func parseClaims(payload []byte, release Release) (c *claims.Claims, strict bool
 }
 
 func parseLenient(payload []byte, release Release) (*claims.Claims, error) {
-	c, l := &claims.Claims{}, &claims.LegacyPrivate{}
+	c := &claims.Claims{}
 	k := &c.Kubernetes
-	legacy := func(to *string) reader {
-		return func(name string, value []byte) error {
-			c.Legacy = l
-			return text(to)(name, value)
-		}
-	}
 	private := []member{
 		{"namespace", text(&k.Namespace)},
 		{"serviceaccount", reference(&k.ServiceAccount)},
@@ -72,10 +66,6 @@ func parseLenient(payload []byte, release Release) (*claims.Claims, error) {
 		member{"nbf", date(&c.NotBefore)},
 		member{"iat", date(&c.IssuedAt)},
 		member{"kubernetes.io", object(private...)},
-		member{"kubernetes.io/serviceaccount/namespace", legacy(&l.Namespace)},
-		member{"kubernetes.io/serviceaccount/secret.name", legacy(&l.SecretName)},
-		member{"kubernetes.io/serviceaccount/service-account.name", legacy(&l.ServiceAccountName)},
-		member{"kubernetes.io/serviceaccount/service-account.uid", legacy(&l.ServiceAccountUID)},
 	)
 	if err := set("the claim set", payload); err != nil {
 		return nil, err

@@ -120,20 +120,15 @@ func TestParseClaimsTakesMore(t *testing.T) {
 	}
 }
 
-// Each of the four legacy claims alone makes the claims legacy ones.
-func TestParseLenientLegacy(t *testing.T) {
-	for name, want := range map[string]claims.LegacyPrivate{
-		"kubernetes.io/serviceaccount/namespace":            {Namespace: "x"},
-		"kubernetes.io/serviceaccount/secret.name":          {SecretName: "x"},
-		"kubernetes.io/serviceaccount/service-account.name": {ServiceAccountName: "x"},
-		"kubernetes.io/serviceaccount/service-account.uid":  {ServiceAccountUID: "x"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			payload := []byte(`{"` + name + `":"x"}`)
-			if c, err := parseLenient(payload, Kubernetes137); err != nil || c.Legacy == nil || *c.Legacy != want {
-				t.Errorf("%s: got %+v, %v", payload, c, err)
+// The claims of a legacy token are no claims of a bound one: kube-apiserver does not look at them.
+func TestParseClaimsLegacy(t *testing.T) {
+	for _, name := range []string{"namespace", "secret.name", "service-account.name", "service-account.uid"} {
+		for _, value := range []string{`"x"`, `5`} {
+			payload := []byte(`{"iss":"i","kubernetes.io/serviceaccount/` + name + `":` + value + `}`)
+			if c, strict, err := parseClaims(payload, Kubernetes137); err != nil || strict || c.Issuer != "i" {
+				t.Errorf("%s: got %+v, %v, %v", payload, c, strict, err)
 			}
-		})
+		}
 	}
 }
 

@@ -217,38 +217,6 @@ func TestPolicyCheck(t *testing.T) {
 	}
 }
 
-func TestLimitTo(t *testing.T) {
-	const year = 365 * 24 * time.Hour
-	for _, tt := range []struct {
-		max, extended, signer time.Duration
-		wantMax, wantExtended time.Duration // 0: refused
-	}{
-		{0, 0, time.Hour, time.Hour, time.Hour},
-		{0, 0, 2 * year, 2 * year, year},
-		{time.Hour, 0, 2 * time.Hour, time.Hour, 2 * time.Hour},
-		{time.Hour, 0, time.Hour, time.Hour, time.Hour},
-		{time.Hour, 30 * time.Minute, 2 * time.Hour, time.Hour, 30 * time.Minute},
-		{time.Hour + 1, 0, time.Hour, 0, 0},
-		{0, 0, 10 * time.Minute, 10 * time.Minute, 10 * time.Minute},
-		{0, 0, 10*time.Minute - 1, 0, 0},
-		{0, 0, 0, 0, 0},
-	} {
-		t.Run(fmt.Sprint(tt.max), func(t *testing.T) {
-			p := Policy{Issuer: testIssuer, APIAudiences: []string{"api"}, MaxExpiration: tt.max, MaxExtendedExpiration: tt.extended}
-			got, err := p.LimitTo(tt.signer)
-			if tt.wantMax == 0 {
-				if !errors.Is(err, refusal.CheckConfig) {
-					t.Errorf("%+v: %v", tt, err)
-				}
-				return
-			}
-			if err != nil || got.MaxExpiration != tt.wantMax || got.MaxExtendedExpiration != tt.wantExtended || got.Check() != nil {
-				t.Errorf("%+v: got %v, %v, %v", tt, got.MaxExpiration, got.MaxExtendedExpiration, err)
-			}
-		})
-	}
-}
-
 // FuzzGrant: whatever is asked, the answer is a StatusError, or claims within the bounds.
 func FuzzGrant(f *testing.F) {
 	cases, objects := recordedRequests(f)

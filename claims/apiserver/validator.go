@@ -30,22 +30,21 @@ type ValidatorConfig struct {
 	// Audiences are those of the API server, --api-audiences: they are used if the caller
 	// asks for none, and as the audiences of a token that has none.
 	Audiences []string
-	// Legacy gets what tokens in Secrets are compared with; it may be nil, and then such
-	// tokens are not ours. kube-apiserver always accepts them.
-	Legacy LegacyObjects
-	// MaxStaleness is how old an answer of Objects or Legacy may be; 0 refuses any
-	// but [claims.LiveObjects]. An older answer counts as none ([claims.CheckStaleAnswer],
+	// MaxStaleness is how old an answer of Objects may be; 0 refuses any but
+	// [claims.LiveObjects]. An older answer counts as none ("stale-answer",
 	// [refusal.ErrRetry]).
 	MaxStaleness time.Duration
 	// Now is the clock; it may be nil for time.Now.
 	Now func() time.Time
 }
 
-// Validator decides as kube-apiserver does (pkg/serviceaccount/jwt.go,
-// claims.go and legacy.go in k8s.io/kubernetes): the same verdict and the same message,
-// plus a [Check]. It records nothing, neither audit annotations nor the last use of a legacy
-// token's Secret. That is less strict than is sound: see [claims.Validator] for what it lets
-// through. It is safe for concurrent use.
+// Validator decides as kube-apiserver does (pkg/serviceaccount/jwt.go and
+// claims.go in k8s.io/kubernetes): the same verdict and the same message,
+// plus a [Check]. It records no audit annotations. That is less strict than is sound: see
+// [claims.Validator] for what it lets through. It is safe for concurrent use.
+//
+// It decides on bound tokens. Legacy tokens, which are kept in a Secret and which kube-apiserver
+// accepts too, are "not-ours".
 //
 // Of tokens that no API server signs it refuses more: claims of more than
 // [claims.MaxClaimsSize] and tokens of more than [jws.MaxTokenSize]; another algorithm than that
@@ -72,10 +71,6 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 		return nil, refusal.Config("Keys", "", "a key set")
 	case foreignIssuer(config.Keys, config.Issuers) != "":
 		return nil, refusal.Config("Keys", "of issuer "+foreignIssuer(config.Keys, config.Issuers), refusal.Quotes(config.Issuers))
-	case config.Legacy != nil && typednil.Is(config.Legacy):
-		return nil, refusal.Config("Legacy", "that holds nil", "a getter, or nil")
-	case config.Legacy != nil && config.MaxStaleness == 0 && !liveLegacy(config.Legacy):
-		return nil, refusal.Config("Legacy", "without the method ReadsLive, whose answers may be old", "a MaxStaleness, or a getter that reads live")
 	case len(config.Audiences) == 0 || slices.Contains(config.Audiences, ""):
 		return nil, refusal.Config("Audiences", "without one, or with an empty one", "at least one, none empty")
 	}
@@ -94,12 +89,8 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 // foreignIssuer returns an issuer that keys are fetched for and that is not among issuers; ""
 // if there is none.
 func foreignIssuer(keys jws.KeySet, issuers []string) string {
-	if of, ok := keys.(interface{ Issuers() []string }); ok {
-		for _, other := range of.Issuers() {
-			if !slices.Contains(issuers, other) {
-				return other
-			}
-		}
+	if of, ok := keys.(interface{ Issuer() string }); ok && !slices.Contains(issuers, of.Issuer()) {
+		return of.Issuer()
 	}
 	return ""
 }
@@ -120,19 +111,13 @@ func (v *Validator) Validate(ctx context.Context, token string, audiences ...str
 		return nil, refuse(reason.Error(), reason)
 	}
 	t := readUntrusted(token, v.config.Release)
-	legacy := v.config.Legacy != nil && t.issuer == claims.LegacyIssuer
-	if !legacy && !v.ours(t.issuer) { // "", from a token that cannot be read, is not ours either
+	if !v.ours(t.issuer) { // "", from a token that cannot be read, is not ours either
 		return nil, refuse("invalid bearer token", &Error{Check: checkNotOurs, Got: "a token of issuer " + refusal.OrNothing(refusal.Text(t.issuer)), Want: "one of the configured issuers", Err: t.err})
 	}
 	if len(audiences) == 0 {
 		audiences = v.config.Audiences
 	}
-	r, err := v.authenticate(ctx, t, legacy, audiences)
-	if first := err; err != nil && legacy && v.ours(claims.LegacyIssuer) {
-		if r, err = v.authenticate(ctx, t, false, audiences); err != nil && first.Message != err.Message {
-			err.Message = "[" + first.Message + ", " + err.Message + "]"
-		}
-	}
+	r, err := v.authenticate(ctx, t, audiences)
 	if err != nil { // a nil pointer would not be a nil error
 		return nil, err
 	}
@@ -150,15 +135,14 @@ func refuse(message string, reason error) *ReviewError {
 	return &ReviewError{Message: message, Reason: own}
 }
 
-// authenticate runs one of the API server's two authenticators: the one for legacy tokens
-// or the one for bound tokens.
-func (v *Validator) authenticate(ctx context.Context, t *untrusted, legacy bool, audiences []string) (*claims.Result, *ReviewError) {
+// authenticate runs the API server's authenticator for bound tokens.
+func (v *Validator) authenticate(ctx context.Context, t *untrusted, audiences []string) (*claims.Result, *ReviewError) {
 	key, err := v.verify(ctx, t)
 	if err != nil {
 		return nil, err
 	}
 	c := t.claims
-	if legacy && c.Issuer != claims.LegacyIssuer || !legacy && !v.ours(c.Issuer) {
+	if !v.ours(c.Issuer) {
 		return nil, refuse(fmt.Sprintf("token issuer %q is invalid", c.Issuer),
 			&Error{Check: claims.CheckIssuer, Got: refusal.OrNothing(refusal.Text(c.Issuer)), Want: "one of the configured issuers"})
 	}
@@ -171,16 +155,10 @@ func (v *Validator) authenticate(ctx context.Context, t *untrusted, legacy bool,
 		return nil, refuse(fmt.Sprintf("token audiences %q is invalid for the target audiences %q", of, audiences),
 			&Error{Check: claims.CheckAudience, Got: refusal.Text(fmt.Sprintf("%q", of)), Want: refusal.Text(fmt.Sprintf("%q", audiences))})
 	}
-	r := claims.InsecureResult(claims.Result{Claims: c, Audiences: both, Key: key, Legacy: legacy})
-	if legacy {
-		err = v.checkLegacy(ctx, t.token, c)
-	} else {
-		err = v.checkTimesAndObjects(ctx, c)
-	}
-	if err != nil {
+	if err := v.checkTimesAndObjects(ctx, c); err != nil {
 		return nil, err
 	}
-	return r, nil
+	return claims.InsecureResult(claims.Result{Claims: c, Audiences: both, Key: key}), nil
 }
 
 // verify tries the keys for the token's key ID, or all keys if it names none.

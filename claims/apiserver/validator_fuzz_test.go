@@ -20,7 +20,6 @@ func FuzzValidate(f *testing.F) {
 	w.bind("node")
 	w.extend()
 	f.Add(w.payload(f))
-	f.Add(newLegacyWorld(f).payload(f))
 	f.Add([]byte(`{"iss":"` + worldIssuer + `","kubernetes.io":null}`))
 	f.Add([]byte(`{"ISS":"` + worldIssuer + `","exp":1e300,"aud":["a"]}`))
 	kubernetes, strict := w.kubernetes(f), w.strict(f)

@@ -34,20 +34,6 @@ func TestValidatorIssuerOfWhatCannotBeRead(t *testing.T) {
 	wantReason(t, validate(padded(claims.MaxClaimsSize+1)), checkNotOurs)
 }
 
-// TestValidatorLegacyIssuerOfBoth: where the issuer of legacy tokens is configured as one
-// of bound tokens too, a good legacy token is accepted as such.
-func TestValidatorLegacyIssuerOfBoth(t *testing.T) {
-	w := newLegacyWorld(t)
-	config := w.kubernetesConfig()
-	config.Issuers = append(config.Issuers, claims.LegacyIssuer)
-	token := w.token(t)
-	config.Legacy = legacyObjects{w, NewTokenSecret(w.object, []byte(token), nil)}
-	r, err := w.kubernetesWith(t, config).Validate(t.Context(), token)
-	if err != nil || !r.Legacy {
-		t.Errorf("%+v, %v", r, err)
-	}
-}
-
 // TestValidatorKeysThatAreNil: a key set with a hole in it does not panic, and the reason
 // of a token whose header cannot be read is what is wrong with the header.
 func TestValidatorKeysThatAreNil(t *testing.T) {

@@ -44,8 +44,8 @@ func TestValidatorAccepts(t *testing.T) {
 	if diff := cmp.Diff(w.claims, r.Claims); diff != "" {
 		t.Errorf("claims (-want +got):\n%s", diff)
 	}
-	if r.Key.KeyID() != w.signer.Key().KeyID() || r.Legacy {
-		t.Errorf("key %s, legacy %v", r.Key.KeyID(), r.Legacy)
+	if r.Key.KeyID() != w.signer.Key().KeyID() {
+		t.Errorf("key %s", r.Key.KeyID())
 	}
 	if want := []string{worldAudience}; !slices.Equal(r.Audiences, want) {
 		t.Errorf("audiences %q, want %q", r.Audiences, want)
@@ -65,7 +65,7 @@ func TestValidatorRefuses(t *testing.T) {
 	}{
 		{"another issuer", func(w *world) { w.claims.Issuer += "/" }, checkNotOurs, "invalid bearer token"},
 		{"no issuer", func(w *world) { w.claims.Issuer = "" }, checkNotOurs, "invalid bearer token"},
-		{"legacy issuer without legacy", func(w *world) { w.claims.Issuer = claims.LegacyIssuer }, checkNotOurs, "invalid bearer token"},
+		{"the issuer of legacy tokens", func(w *world) { w.claims.Issuer = "kubernetes/serviceaccount" }, checkNotOurs, "invalid bearer token"},
 		{"unknown key", func(w *world) { w.signer = newWorld(t).signer }, claims.CheckNoKey, "invalid signature, no keys found"},
 		{"dead key set", func(w *world) { w.keys = deadKeys{} }, claims.CheckNoKey, "invalid signature, no keys found"},
 		{"another audience", func(w *world) { w.claims.Audiences = []string{"a", "b"} }, claims.CheckAudience,
@@ -296,8 +296,6 @@ func TestValidatorConfig(t *testing.T) {
 		"another's keys":     func(c *ValidatorConfig) { c.Keys = keysOf{"https://other.example"} },
 		"nil objects":        func(c *ValidatorConfig) { c.Objects = (*claims.MemoryObjects)(nil) },
 		"stale objects":      func(c *ValidatorConfig) { c.Objects = staleObjects{w.objects} },
-		"nil Secrets":        func(c *ValidatorConfig) { c.Legacy = (*cachedSecrets)(nil) },
-		"stale Secrets":      func(c *ValidatorConfig) { c.Legacy = &cachedSecrets{} },
 		"negative staleness": func(c *ValidatorConfig) { c.MaxStaleness = -1 },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -319,30 +317,7 @@ func TestValidatorConfig(t *testing.T) {
 type keysOf struct{ issuer string }
 
 func (k keysOf) Keys(context.Context, string) ([]*jws.Key, error) { return nil, nil }
-func (k keysOf) Issuers() []string                                { return []string{k.issuer} }
-
-// cachedSecrets does not say that it reads live.
-type cachedSecrets struct{ secret *TokenSecret }
-
-func (c *cachedSecrets) TokenSecret(context.Context, string, string) (*TokenSecret, error) {
-	return c.secret, nil
-}
-
-// A Secret out of a cache that does not say how old it is counts as no answer.
-func TestLegacySecretWithoutAge(t *testing.T) {
-	w := newLegacyWorld(t)
-	token := w.token(t)
-	config := w.kubernetesConfig()
-	config.MaxStaleness = time.Minute
-	for asOf, stale := range map[time.Time]bool{{}: true, w.now: false} {
-		w.object.AsOf = asOf
-		config.Legacy = &cachedSecrets{NewTokenSecret(w.object, []byte(token), nil)}
-		_, err := w.kubernetesWith(t, config).Validate(t.Context(), token)
-		if !stale && err != nil || stale && (!errors.Is(err, claims.CheckStaleAnswer) || !errors.Is(err, refusal.ErrRetry)) {
-			t.Errorf("as of %v: %v", asOf, err)
-		}
-	}
-}
+func (k keysOf) Issuer() string                                   { return k.issuer }
 
 func TestReviewErrorNil(t *testing.T) {
 	var e *ReviewError

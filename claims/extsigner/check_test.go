@@ -11,39 +11,38 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"errors"
-	"fmt"
-	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/nodeattest/nodeattest/jws"
 )
 
 func encode(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
 
-func publicDER(t testing.TB, public any) []byte {
-	t.Helper()
-	der, err := x509.MarshalPKIXPublicKey(public)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return der
-}
-
-// p256Key returns a key pair and its DER.
-func p256Key(t testing.TB) (*ecdsa.PrivateKey, []byte) {
+// p256Key returns a key pair, and its public half under each of the key IDs.
+func p256Key(t testing.TB, ids ...string) (*ecdsa.PrivateKey, []*jws.Key) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return key, publicDER(t, key.Public())
+	return key, publicKeys(t, key.Public(), ids...)
+}
+
+func publicKeys(t testing.TB, public any, ids ...string) (keys []*jws.Key) {
+	t.Helper()
+	for _, id := range ids {
+		key, err := jws.NewKey(public, jws.KeyOptions{KeyID: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, key)
+	}
+	return keys
 }
 
 // es256 signs what it is given, whatever the header says.
-func es256(t testing.TB, key *ecdsa.PrivateKey, header, segment string) *Signature {
+func es256(t testing.TB, key *ecdsa.PrivateKey, header, segment string) *jws.Signature {
 	t.Helper()
 	digest := sha256.Sum256([]byte(encode(header) + "." + segment))
 	r, s, err := ecdsa.Sign(rand.Reader, key, digest[:])
@@ -53,24 +52,17 @@ func es256(t testing.TB, key *ecdsa.PrivateKey, header, segment string) *Signatu
 	raw := make([]byte, 64)
 	r.FillBytes(raw[:32])
 	s.FillBytes(raw[32:])
-	return &Signature{Header: encode(header), Signature: encode(string(raw))}
+	return &jws.Signature{Header: encode(header), Value: encode(string(raw))}
 }
 
 func TestSignatureCheck(t *testing.T) {
-	key, der := p256Key(t)
-	keys, err := (&Keys{
-		Keys:          []Key{{KeyID: "k", Key: der}, {KeyID: "old", Key: der, ExcludeFromOIDCDiscovery: true}},
-		DataTimestamp: time.Unix(1, 0), RefreshHintSeconds: 1,
-	}).Check()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key, all := p256Key(t, "k", "old")
+	keys, s := all[:1], &Service{config: ServiceConfig{VerifyOnly: all[1:]}}
 	segment := encode(`{"iss":"x"}`)
 	const good = `{"alg":"ES256","kid":"k","typ":"JWT"}`
 	for _, header := range []string{good, `{"typ":"JWT","kid":"k","alg":"ES256"}`, ` { "alg" : "ES256", "kid" : "\u006b", "typ" : "JWT" } `} {
-		signature, err := es256(t, key, header, segment).Check(segment, keys)
-		if err != nil || signature.Key != keys[0].Key || signature.Token([]byte(`{"iss":"x"}`)) != encode(header)+"."+segment+"."+signature.Value {
-			t.Errorf("%s: %+v, %v", header, signature, err)
+		if err := s.checkSignature(es256(t, key, header, segment), segment, keys); err != nil {
+			t.Errorf("%s: %v", header, err)
 		}
 	}
 	for header, want := range map[string]Check{
@@ -102,39 +94,33 @@ func TestSignatureCheck(t *testing.T) {
 		`{"alg":"ES256","kid":"old","typ":"JWT"}`:                               checkSignerKey,
 	} {
 		t.Run(header, func(t *testing.T) {
-			signature, err := es256(t, key, header, segment).Check(segment, keys)
-			var e *Error
-			if signature != nil || !errors.As(err, &e) || e.Check != want {
-				t.Errorf("%.100s: %+v, %v, want %v", header, signature, err, want)
-			}
+			wantCheck(t, s.checkSignature(es256(t, key, header, segment), segment, keys), want)
 		})
 	}
 
 	signed := es256(t, key, good, segment)
 	other := es256(t, key, good, encode(`{"iss":"y"}`))
-	raw, err := base64.RawURLEncoding.DecodeString(signed.Signature)
+	raw, err := base64.RawURLEncoding.DecodeString(signed.Value)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for what, change := range map[string]func(*Signature){
-		"of other claims":   func(s *Signature) { s.Signature = other.Signature },
-		"none":              func(s *Signature) { s.Signature = "" },
-		"cut":               func(s *Signature) { s.Signature = encode(string(raw[:63])) },
-		"one byte more":     func(s *Signature) { s.Signature = encode(string(raw) + "\x00") },
-		"padded":            func(s *Signature) { s.Signature += "==" },
-		"a line break":      func(s *Signature) { s.Signature += "\n" },
-		"unused bits":       func(s *Signature) { s.Signature = s.Signature[:85] + "_" },
-		"another segment":   func(s *Signature) { s.Signature += "." + s.Signature },
-		"DER":               func(s *Signature) { s.Signature = encode("\x30\x06\x02\x01\x01\x02\x01\x01") },
-		"zeros":             func(s *Signature) { s.Signature = encode(string(make([]byte, 64))) },
-		"standard alphabet": func(s *Signature) { s.Signature = "+/" + s.Signature[2:] },
+	for what, change := range map[string]func(*jws.Signature){
+		"of other claims":   func(s *jws.Signature) { s.Value = other.Value },
+		"none":              func(s *jws.Signature) { s.Value = "" },
+		"cut":               func(s *jws.Signature) { s.Value = encode(string(raw[:63])) },
+		"one byte more":     func(s *jws.Signature) { s.Value = encode(string(raw) + "\x00") },
+		"padded":            func(s *jws.Signature) { s.Value += "==" },
+		"a line break":      func(s *jws.Signature) { s.Value += "\n" },
+		"unused bits":       func(s *jws.Signature) { s.Value = s.Value[:85] + "_" },
+		"another segment":   func(s *jws.Signature) { s.Value += "." + s.Value },
+		"DER":               func(s *jws.Signature) { s.Value = encode("\x30\x06\x02\x01\x01\x02\x01\x01") },
+		"zeros":             func(s *jws.Signature) { s.Value = encode(string(make([]byte, 64))) },
+		"standard alphabet": func(s *jws.Signature) { s.Value = "+/" + s.Value[2:] },
 	} {
 		t.Run(what, func(t *testing.T) {
 			changed := *signed
 			change(&changed)
-			if signature, err := changed.Check(segment, keys); signature != nil || !errors.Is(err, checkSignerSignature) {
-				t.Errorf("%s: %v", what, err)
-			}
+			wantCheck(t, s.checkSignature(&changed, segment, keys), checkSignerSignature)
 		})
 	}
 	for what, header := range map[string]string{
@@ -144,22 +130,24 @@ func TestSignatureCheck(t *testing.T) {
 		"a second one": signed.Header + "." + signed.Header,
 	} {
 		t.Run(what, func(t *testing.T) {
-			changed := Signature{Header: header, Signature: signed.Signature}
-			if signature, err := changed.Check(segment, keys); signature != nil || !errors.Is(err, checkSignerHeader) {
-				t.Errorf("%s: %v", what, err)
-			}
+			changed := jws.Signature{Header: header, Value: signed.Value}
+			wantCheck(t, s.checkSignature(&changed, segment, keys), checkSignerHeader)
 		})
 	}
-	if _, err := (*Signature)(nil).Check(segment, keys); !errors.Is(err, checkSignerHeader) {
-		t.Error(err)
-	}
-	if _, err := signed.Check(segment, []PublishedKey{{}}); !errors.Is(err, checkSignerKey) {
-		t.Error(err)
-	}
+	wantCheck(t, s.checkSignature(signed, segment, nil), checkSignerKey)
 }
 
-func TestKeysCheck(t *testing.T) {
-	_, der := p256Key(t)
+// fetch asks a service with these keys, the last of which only verify.
+func fetch(t testing.TB, clock *testClock, verifyOnly int, keys ...*jws.Key) (*Keys, error) {
+	t.Helper()
+	config := serviceConfig(t, clock)
+	signing := keys[:len(keys)-verifyOnly]
+	config.Keys = keySetFunc(func(context.Context, string) ([]*jws.Key, error) { return signing, nil })
+	config.VerifyOnly = keys[len(signing):]
+	return newService(t, config).FetchKeys(t.Context())
+}
+
+func TestFetchKeys(t *testing.T) {
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
@@ -168,94 +156,53 @@ func TestKeysCheck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p224, err := ecdsa.GenerateKey(elliptic.P224(), rand.Reader)
+	long := strings.Repeat("b", jws.MaxKeyIDSize)
+	_, ec := p256Key(t, "a", "c")
+	ofRSA := publicKeys(t, rsaKey.Public(), "a", long) // "a" for another algorithm
+	answer, err := fetch(t, newClock(), 1, ec[0], ofRSA[0], ofRSA[1])
+	if err != nil || len(answer.Keys) != 3 || answer.Keys[0].ExcludeFromOIDCDiscovery || !answer.Keys[2].ExcludeFromOIDCDiscovery ||
+		answer.Keys[1].KeyID != "a" || answer.Keys[2].KeyID != long || answer.RefreshHintSeconds != 60 {
+		t.Fatalf("%+v, %v", answer, err)
+	}
+	if public, err := x509.ParsePKIXPublicKey(answer.Keys[1].Key); err != nil || !rsaKey.PublicKey.Equal(public) {
+		t.Errorf("%v, %v", public, err)
+	}
+	pss, err := jws.NewKey(rsaKey.Public(), jws.KeyOptions{KeyID: "pss", Algorithm: jws.PS256})
 	if err != nil {
 		t.Fatal(err)
 	}
-	good := func() *Keys {
-		return &Keys{
-			Keys: []Key{
-				{KeyID: "a", Key: der},
-				{KeyID: strings.Repeat("b", 1024), Key: publicDER(t, rsaKey.Public()), ExcludeFromOIDCDiscovery: true},
-				{KeyID: "a", Key: publicDER(t, rsaKey.Public())}, // another algorithm
-			},
-			DataTimestamp: time.Unix(1700000000, 0), RefreshHintSeconds: 1,
-		}
-	}
-	keys, err := good().Check()
-	if err != nil || len(keys) != 3 || keys[0].Key.Algorithm() != jws.ES256 || keys[1].Key.Algorithm() != jws.RS256 ||
-		keys[0].ExcludeFromOIDCDiscovery || !keys[1].ExcludeFromOIDCDiscovery || len(keys[1].Key.KeyID()) != 1024 {
-		t.Fatalf("%+v, %v", keys, err)
-	}
-	for what, change := range map[string]func(*Keys){
-		"refresh hint 0":     func(k *Keys) { k.RefreshHintSeconds = 0 },
-		"a negative one":     func(k *Keys) { k.RefreshHintSeconds = -1 },
-		"no key":             func(k *Keys) { k.Keys = nil },
-		"too many keys":      func(k *Keys) { k.Keys = make([]Key, maxKeys+1) },
-		"no timestamp":       func(k *Keys) { k.DataTimestamp = time.Time{} },
-		"a far timestamp":    func(k *Keys) { k.DataTimestamp = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) },
-		"no key ID":          func(k *Keys) { k.Keys[0].KeyID = "" },
-		"a long key ID":      func(k *Keys) { k.Keys[1].KeyID += "b" },
-		"the same key ID":    func(k *Keys) { k.Keys[2] = k.Keys[0] },
-		"an empty key":       func(k *Keys) { k.Keys[0].Key = nil },
-		"a huge key":         func(k *Keys) { k.Keys[0].Key = make([]byte, maxKeySize+1) },
-		"no PKIX":            func(k *Keys) { k.Keys[0].Key = []byte("key") },
-		"bytes after it":     func(k *Keys) { k.Keys[0].Key = append(slices.Clip(der), 0) },
-		"PKCS #1":            func(k *Keys) { k.Keys[0].Key = x509.MarshalPKCS1PublicKey(&rsaKey.PublicKey) },
-		"Ed25519":            func(k *Keys) { k.Keys[0].Key = publicDER(t, edwards) },
-		"P-224":              func(k *Keys) { k.Keys[0].Key = publicDER(t, p224.Public()) },
-		"an exponent of one": func(k *Keys) { k.Keys[0].Key = publicDER(t, &rsa.PublicKey{N: rsaKey.N, E: 1}) },
-		"an even exponent":   func(k *Keys) { k.Keys[0].Key = publicDER(t, &rsa.PublicKey{N: rsaKey.N, E: 65536}) },
-		"a private key":      func(k *Keys) { k.Keys[0].Key = x509.MarshalPKCS1PrivateKey(rsaKey) },
+	for what, keys := range map[string][]*jws.Key{
+		"no key":            {},
+		"a key that is nil": {ec[0], nil},
+		"a zero key":        {ec[0], {}},
+		"one key twice":     {ec[0], ec[1], ec[0]},
+		"PSS":               {ec[0], pss},
+		"Ed25519":           publicKeys(t, edwards, "a"),
 	} {
 		t.Run(what, func(t *testing.T) {
-			k := good()
-			change(k)
-			if keys, err := k.Check(); keys != nil || !errors.Is(err, checkSignerKeys) {
-				t.Errorf("%s: %v", what, err)
+			for only := range len(keys) + 1 {
+				answer, err := fetch(t, newClock(), only, keys...)
+				if wantCheck(t, err, checkSignerKeys); answer != nil {
+					t.Errorf("%+v", answer)
+				}
 			}
 		})
-	}
-	if _, err := (*Keys)(nil).Check(); !errors.Is(err, checkSignerKeys) {
-		t.Error(err)
-	}
-}
-
-func TestMetadataCheck(t *testing.T) {
-	for seconds, want := range map[int64]time.Duration{
-		600: 10 * time.Minute, 86400: 24 * time.Hour, 1 << 32: 1 << 32 * time.Second, 1<<63 - 1: 1 << 32 * time.Second,
-	} {
-		if got, err := (&Metadata{MaxTokenExpirationSeconds: seconds}).Check(); got != want || err != nil {
-			t.Errorf("%d: %v, %v", seconds, got, err)
-		}
-	}
-	for _, seconds := range []int64{599, 0, -1, -1 << 63} {
-		if got, err := (&Metadata{MaxTokenExpirationSeconds: seconds}).Check(); got != 0 || !errors.Is(err, checkSignerMetadata) {
-			t.Errorf("%d: %v, %v", seconds, got, err)
-		}
-	}
-	if _, err := (*Metadata)(nil).Check(); !errors.Is(err, checkSignerMetadata) {
-		t.Error(err)
 	}
 }
 
 // FuzzSignature: no header and no signature that was not made with the key over
 // these very claims passes.
 func FuzzSignature(f *testing.F) {
-	key, der := p256Key(f)
-	keys, err := (&Keys{Keys: []Key{{KeyID: "k", Key: der}}, DataTimestamp: time.Unix(1, 0), RefreshHintSeconds: 1}).Check()
-	if err != nil {
-		f.Fatal(err)
-	}
+	key, keys := p256Key(f, "k")
+	service := &Service{config: ServiceConfig{Issuer: testIssuer}}
 	segment := encode(`{}`)
 	signed := es256(f, key, `{"alg":"ES256","kid":"k","typ":"JWT"}`, segment)
-	f.Add(signed.Header, signed.Signature, segment)
-	f.Add(encode(`{"alg":"none","kid":"k","typ":"JWT","ALG":"ES256"}`), signed.Signature, segment)
+	f.Add(signed.Header, signed.Value, segment)
+	f.Add(encode(`{"alg":"none","kid":"k","typ":"JWT","ALG":"ES256"}`), signed.Value, segment)
 	f.Add("", "", "")
 	f.Fuzz(func(t *testing.T, header, signature, payload string) {
-		s := &Signature{Header: header, Signature: signature}
-		got, err := s.Check(payload, keys)
-		if err == nil && (header != signed.Header || payload != segment || got.Key != keys[0].Key) {
+		err := service.checkSignature(&jws.Signature{Header: header, Value: signature}, payload, keys)
+		if err == nil && (header != signed.Header || payload != segment) {
 			t.Fatalf("%q %q %q", header, payload, signature)
 		}
 		if err == nil {
@@ -265,73 +212,4 @@ func FuzzSignature(f *testing.F) {
 			t.Fatalf("%T", err)
 		}
 	})
-}
-
-// FuzzKeys: a key that passes has the DER that came, read and written again.
-func FuzzKeys(f *testing.F) {
-	_, der := p256Key(f)
-	f.Add("k", der, int64(1), int64(1))
-	f.Add("", []byte{}, int64(0), int64(0))
-	f.Add("k", []byte{0x30, 0x84, 0xff, 0xff, 0xff, 0xff}, int64(1), int64(1<<62))
-	f.Fuzz(func(t *testing.T, id string, der []byte, hint, stamp int64) {
-		k := &Keys{Keys: []Key{{KeyID: id, Key: der}}, DataTimestamp: time.Unix(stamp, 0), RefreshHintSeconds: hint}
-		keys, err := k.Check()
-		if err != nil {
-			if !errors.Is(err, checkSignerKeys) {
-				t.Fatal(err)
-			}
-			return
-		}
-		if keys[0].Key.KeyID() != id || hint <= 0 {
-			t.Fatalf("%+v", keys[0])
-		}
-	})
-}
-
-// scriptedSigner is an Signer that answers as it is told.
-type scriptedSigner struct {
-	sign     func(segment string) (*Signature, error)
-	keys     func() (*Keys, error)
-	metadata func() (*Metadata, error)
-	fetches  atomic.Int64
-	fetching func(context.Context) error // asked first; nil for nobody
-}
-
-func (s *scriptedSigner) Sign(_ context.Context, segment string) (*Signature, error) {
-	return s.sign(segment)
-}
-
-func (s *scriptedSigner) FetchKeys(ctx context.Context) (*Keys, error) {
-	s.fetches.Add(1)
-	if s.fetching != nil {
-		if err := s.fetching(ctx); err != nil {
-			return nil, err
-		}
-	}
-	return s.keys()
-}
-
-func (s *scriptedSigner) Metadata(context.Context) (*Metadata, error) {
-	if s.metadata == nil {
-		return &Metadata{MaxTokenExpirationSeconds: 3600}, nil
-	}
-	return s.metadata()
-}
-
-// scripted makes a signer with the given keys, by their key IDs, that signs with the
-// first.
-func scripted(t testing.TB, key *ecdsa.PrivateKey, ids ...string) *scriptedSigner {
-	der := publicDER(t, key.Public())
-	return &scriptedSigner{
-		sign: func(segment string) (*Signature, error) {
-			return es256(t, key, fmt.Sprintf(`{"alg":"ES256","kid":%q,"typ":"JWT"}`, ids[0]), segment), nil
-		},
-		keys: func() (*Keys, error) {
-			k := &Keys{DataTimestamp: time.Unix(1, 0), RefreshHintSeconds: 60}
-			for _, id := range ids {
-				k.Keys = append(k.Keys, Key{KeyID: id, Key: der})
-			}
-			return k, nil
-		},
-	}
 }

@@ -1,15 +1,13 @@
 // Package extsigner is the core of an external signer of service-account tokens (KEP-740):
 // a process that holds the cluster's keys and signs what kube-apiserver asks it to sign.
-// [Service] is the signer's side, [Client] the API server's:
 //
 //	service, err := extsigner.NewService(extsigner.ServiceConfig{Issuer: issuer, Signer: s, Keys: keys, RefreshHint: time.Hour})
-//	client, err := extsigner.NewClient(ctx, service, extsigner.ClientOptions{})
 //
-// Between the two is a [Signer], the three calls of k8s.io/externaljwt. In a cluster these
-// are gRPC over a Unix socket, which is outside the scope of this package. Both sides check
-// every request and every answer, at least as strictly as kube-apiserver 1.36: the service
-// signs only the claims of bound tokens of its issuer, and the client accepts only
-// signatures that verify with a published key.
+// The methods of a [Service] are the three calls of k8s.io/externaljwt. In a cluster these
+// are gRPC over a Unix socket, which is outside the scope of this package. Every request and
+// every answer is checked, at least as strictly as kube-apiserver 1.36 does: the service signs
+// only the claims of bound tokens of its issuer, and returns only signatures that verify with
+// a published key.
 //
 // A refusal is an [*Error] with its [Check]. If there was no answer, the error wraps
 // [refusal.ErrRetry]. No error holds a token or a private key.

@@ -5,68 +5,52 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"log"
 	"time"
 
-	"github.com/nodeattest/nodeattest/claims"
-	"github.com/nodeattest/nodeattest/claims/apiserver"
 	"github.com/nodeattest/nodeattest/claims/extsigner"
 	"github.com/nodeattest/nodeattest/jws"
 )
 
-// An external signer, and a client that trusts none of its answers: here the two talk
-// directly, in a cluster through a socket.
-func ExampleNewClient() {
+// An external signer: in a cluster, kube-apiserver calls its methods through a socket.
+func ExampleNewService() {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		log.Fatal(err)
 	}
-	first, err := jws.NewSigner(key, jws.SignerOptions{KeyID: "key-1", Type: jws.TypeJWT})
+	signer, err := jws.NewSigner(key, jws.SignerOptions{KeyID: "key-1", Type: jws.TypeJWT})
 	if err != nil {
 		log.Fatal(err)
 	}
-	rotating, err := jws.NewRotatingSigner(first, jws.RotationConfig{Publish: time.Hour, Retain: 25 * time.Hour})
+	published, err := jws.NewStaticKeySet(signer.Key())
 	if err != nil {
 		log.Fatal(err)
 	}
 	service, err := extsigner.NewService(extsigner.ServiceConfig{
-		Issuer: "https://issuer.example", Signer: rotating, Keys: rotating,
+		Issuer: "https://issuer.example", Signer: signer, Keys: published,
 		RefreshHint: time.Hour, MaxTokenLifetime: 24 * time.Hour,
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
-	client, err := extsigner.NewClient(context.Background(), service, extsigner.ClientOptions{})
+	ctx := context.Background()
+	metadata, err := service.Metadata(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer func() { _ = client.Close() }()
-	policy, err := apiserver.Policy{Issuer: "https://issuer.example", APIAudiences: []string{"api"}}.LimitTo(client.MaxTokenLifetime())
+	keys, err := service.FetchKeys(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
-	objects := &claims.MemoryObjects{}
-	objects.PutServiceAccount(claims.Object{Namespace: "shop", Name: "cart", UID: "sa-uid"})
-	issuer, err := apiserver.NewIssuer(apiserver.IssuerConfig{Policy: policy, Signer: client, Objects: objects})
-	if err != nil {
-		log.Fatal(err)
-	}
-	issued, err := issuer.Issue(context.Background(), &apiserver.TokenRequest{Namespace: "shop", Name: "cart"})
-	if err != nil {
-		log.Fatal(err)
-	}
-	verified, err := jws.VerifySignature(context.Background(), issued.Token.Reveal(), client)
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(verified.Key.KeyID(), verified.Token.Type(), issued.ExpirationSeconds)
+	fmt.Println(metadata.MaxTokenExpirationSeconds, keys.Keys[0].KeyID, keys.RefreshHintSeconds)
 
-	// The service signs tokens and nothing else.
-	_, err = client.Sign(context.Background(), []byte("transfer 100 coins"))
+	// The service signs the claims of service accounts' tokens and nothing else.
+	_, err = service.Sign(ctx, base64.RawURLEncoding.EncodeToString([]byte("transfer 100 coins")))
 	fmt.Println(errors.Is(err, extsigner.Check("signer-claims")))
 	// Output:
-	// key-1 JWT 3600
+	// 86400 key-1 3600
 	// true
 }

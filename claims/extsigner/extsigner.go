@@ -1,13 +1,10 @@
 package extsigner
 
 import (
-	"context"
-	"crypto/ecdsa"
-	"crypto/rsa"
-	"crypto/x509"
+	"cmp"
 	"encoding/base64"
-	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,27 +35,10 @@ const (
 	checkSignerKey Check = "signer-key"
 	// checkSignerSignature: a signature is malformed or does not verify.
 	checkSignerSignature Check = "signer-signature"
-	// checkSignerKeys: there are no published keys, they are malformed, or they lack a
-	// refresh hint or timestamp.
+	// checkSignerKeys: there are no published keys, too many, or ones that kube-apiserver does
+	// not take, or no time at which they were read.
 	checkSignerKeys Check = "signer-keys"
-	// checkSignerMetadata: the signer's maximum lifetime is below 600 seconds.
-	checkSignerMetadata Check = "signer-metadata"
 )
-
-// Signer signs service-account tokens outside the API server: the three operations of
-// k8s.io/externaljwt, apis/v1, of KEP-740. It is the interface of both a server on a Unix
-// socket and a client of one. Its methods must be safe for concurrent use, and must return when
-// ctx ends: the Close of a [Client] waits for the fetch under way. An error that
-// wraps [refusal.ErrRetry] means that there was no answer.
-type Signer interface {
-	// Sign signs the payload of a token, given as the token's second segment: the claim
-	// set in base64url without padding.
-	Sign(ctx context.Context, segment string) (*Signature, error)
-	// FetchKeys returns the public keys that tokens may be signed with.
-	FetchKeys(ctx context.Context) (*Keys, error)
-	// Metadata says what the signer can do. It is called once, at startup.
-	Metadata(ctx context.Context) (*Metadata, error)
-}
 
 // Signature is the answer to Sign.
 type Signature struct {
@@ -92,14 +72,6 @@ type Key struct {
 	ExcludeFromOIDCDiscovery bool
 }
 
-// PublishedKey is a key from an answer that was checked; see [Keys.Check].
-type PublishedKey struct {
-	// Key is the key, bound to its algorithm and key ID.
-	Key *jws.Key
-	// ExcludeFromOIDCDiscovery is that of [Key].
-	ExcludeFromOIDCDiscovery bool
-}
-
 // Metadata is the answer to Metadata.
 type Metadata struct {
 	// MaxTokenExpirationSeconds is the maximum lifetime of a token that the signer signs,
@@ -111,8 +83,6 @@ const (
 	// maxKeys is the maximum number of keys that an external signer may publish: as many
 	// as one key set holds.
 	maxKeys = jws.MaxJWKSKeys
-	// maxKeySize is the maximum size of the DER of one such key in bytes.
-	maxKeySize = 8 << 10
 	// maxSegmentSize is the maximum size of a segment of a token in bytes.
 	maxSegmentSize = 48 << 10
 
@@ -122,155 +92,67 @@ const (
 	maxLifetime = (1 << 32) * time.Second
 )
 
-// Check makes the checks of kube-apiserver 1.36
-// (pkg/serviceaccount/externaljwt/plugin/keycache.go in k8s.io/kubernetes) on the keys:
-// a refresh hint above 0, a timestamp from the year 1 onwards, at least one key, key IDs of
-// 1 to 1024 bytes, keys in PKIX. In addition it refuses keys that kube-apiserver cannot put
-// in a discovery document, weak keys, duplicate key IDs for one algorithm, and more than
-// 256. It returns the keys in their original order; the error is "signer-keys".
-func (k *Keys) Check() ([]PublishedKey, error) {
-	switch {
-	case k == nil:
-		return nil, refuse(checkSignerKeys, "no answer", "keys", nil)
-	case k.RefreshHintSeconds <= 0:
-		return nil, refuse(checkSignerKeys, "a refresh hint of "+strconv.FormatInt(k.RefreshHintSeconds, 10)+" s", "more than 0", nil)
-	case len(k.Keys) == 0 || len(k.Keys) > maxKeys:
-		return nil, refuse(checkSignerKeys, strconv.Itoa(len(k.Keys))+" keys", "1 to "+strconv.Itoa(maxKeys), nil)
-	case k.DataTimestamp.IsZero() || k.DataTimestamp.UTC().Year() < 1 || k.DataTimestamp.UTC().Year() > 9999:
-		return nil, refuse(checkSignerKeys, "the data timestamp "+k.DataTimestamp.String(), "a time from the year 1 to 9999", nil)
-	}
-	checked := make([]PublishedKey, 0, len(k.Keys))
-	for i := range k.Keys {
-		key, err := k.Keys[i].check()
-		if err != nil {
-			return nil, err
-		}
-		for _, other := range checked {
-			if other.Key.KeyID() == key.KeyID() && other.Key.Algorithm() == key.Algorithm() {
-				return nil, refuse(checkSignerKeys, fmt.Sprintf("the key ID %.64q twice for %s", key.KeyID(), key.Algorithm()), "once", nil)
-			}
-		}
-		checked = append(checked, PublishedKey{Key: key, ExcludeFromOIDCDiscovery: k.Keys[i].ExcludeFromOIDCDiscovery})
-	}
-	return checked, nil
-}
-
-func (k *Key) check() (*jws.Key, error) {
-	if k.KeyID == "" { // NewKey would make up a key ID; it refuses one that is too long
-		return nil, refuse(checkSignerKeys, "a key without a key ID", "1 to 1024 bytes", nil)
-	}
-	if len(k.Key) > maxKeySize {
-		return nil, refuse(checkSignerKeys, fmt.Sprintf("a key of %d bytes", len(k.Key)), "at most "+strconv.Itoa(maxKeySize), nil)
-	}
-	public, err := x509.ParsePKIXPublicKey(k.Key)
-	if err != nil {
-		return nil, refuse(checkSignerKeys, "a key that does not parse", "a SubjectPublicKeyInfo", err)
-	}
-	_, isRSA := public.(*rsa.PublicKey)
-	if _, isECDSA := public.(*ecdsa.PublicKey); !isRSA && !isECDSA {
-		return nil, refuse(checkSignerKeys, fmt.Sprintf("a key of type %T", public), "RSA or ECDSA", nil)
-	}
-	key, err := jws.NewKey(public, jws.KeyOptions{KeyID: k.KeyID})
-	if err != nil {
-		return nil, refuse(checkSignerKeys, "a key that is not allowed", "", err)
-	}
-	return key, nil
-}
+// algorithms are those that kube-apiserver takes from an external signer.
+var algorithms = []jws.Algorithm{jws.RS256, jws.ES256, jws.ES384, jws.ES512}
 
 func refuse(check Check, got, want string, err error) error {
 	return &Error{Check: check, Got: got, Want: want, Err: err}
 }
 
-// Check makes the checks of kube-apiserver 1.36 on an answer to Sign
+// checkSignature makes the checks of kube-apiserver 1.36 on an answer to Sign
 // (pkg/serviceaccount/externaljwt/plugin/plugin.go in k8s.io/kubernetes): a header with
 // alg, kid and typ and nothing else, typ "JWT", an alg among RS256, ES256, ES384 and
 // ES512, a kid of 1 to 1024 bytes of a key that is not excluded from discovery, and a
 // signature. In addition it accepts only names in lower case (an "ALG" next to an "alg" is
 // refused), canonical base64url and published keys, and it verifies the signature over the
-// claims; an ECDSA signature must have the curve's fixed width.
-//
-// It returns the token's signature for [jws.Signature.Token]. The errors are
+// claims; an ECDSA signature must have the curve's fixed width. The errors are
 // "signer-header", "signer-key" and "signer-signature".
-func (s *Signature) Check(segment string, keys []PublishedKey) (*jws.Signature, error) {
-	if s == nil {
-		return nil, &Error{Check: checkSignerHeader, Got: "no answer", Want: "a header and a signature"}
-	}
-	header, err := readHeader(s.Header)
+func (s *Service) checkSignature(signed *jws.Signature, segment string, published []*jws.Key) error {
+	algorithm, keyID, err := readHeader(signed.Header)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	key, err := header.key(keys)
-	if err != nil {
-		return nil, err
+	if slices.ContainsFunc(s.config.VerifyOnly, func(k *jws.Key) bool { return k.KeyID() == keyID }) {
+		return refuse(checkSignerKey, "kid "+strconv.Quote(keyID)+", which is excluded from discovery", "a key that signs", nil)
 	}
-	token, err := jws.Parse(s.Header + "." + segment + "." + s.Signature)
+	i := slices.IndexFunc(published, func(k *jws.Key) bool { return k.KeyID() == keyID && k.Algorithm() == algorithm })
+	if i < 0 {
+		return refuse(checkSignerKey, "kid "+strconv.Quote(keyID)+" for "+string(algorithm), "a published key", nil)
+	}
+	token, err := jws.Parse(signed.Header + "." + segment + "." + signed.Value)
 	if err == nil {
-		err = key.Verify(token)
+		err = published[i].Verify(token)
 	}
 	if err != nil {
-		return nil, &Error{Check: checkSignerSignature, Err: err}
+		return &Error{Check: checkSignerSignature, Err: err}
 	}
-	return &jws.Signature{Header: s.Header, Value: s.Signature, Key: key}, nil
+	return nil
 }
 
-// header is the header of an external signer's token.
-type header struct {
-	algorithm, keyID, typ string
-}
-
-func readHeader(segment string) (*header, error) {
+// readHeader reads the header of an external signer's token.
+func readHeader(segment string) (algorithm jws.Algorithm, keyID string, err error) {
 	text, err := decodeSegment(segment)
 	if err != nil {
-		return nil, refuse(checkSignerHeader, "", "", err)
+		return "", "", &Error{Check: checkSignerHeader, Err: err}
 	}
-	h := &header{}
-	members := map[string]*string{"alg": &h.algorithm, "kid": &h.keyID, "typ": &h.typ}
 	r := strictjson.NewReader(text)
-	err = r.Object(func(name []byte) (err error) {
-		member := members[string(name)]
-		if member == nil {
-			return refuse(checkSignerHeader, "the member "+strconv.Quote(refusal.Text(string(name))), "alg, kid and typ", nil)
-		}
-		*member, err = r.String()
-		return err
-	})
-	if err == nil {
-		err = r.End()
+	members, err := r.Texts()
+	if err := cmp.Or(err, r.End()); err != nil {
+		return "", "", &Error{Check: checkSignerHeader, Err: err}
 	}
-	var own *Error
+	names := slices.Sorted(maps.Keys(members))
+	algorithm, keyID = jws.Algorithm(members["alg"]), members["kid"]
 	switch {
-	case errors.As(err, &own):
-		return nil, own
-	case err != nil:
-		return nil, refuse(checkSignerHeader, "", "", err)
-	case h.typ != "JWT":
-		return nil, refuse(checkSignerHeader, "typ "+strconv.Quote(refusal.Text(h.typ)), `"JWT"`, nil)
-	case h.keyID == "" || len(h.keyID) > jws.MaxKeyIDSize:
-		return nil, refuse(checkSignerHeader, fmt.Sprintf("a kid of %d bytes", len(h.keyID)), "1 to 1024", nil)
-	case !slices.Contains([]jws.Algorithm{jws.RS256, jws.ES256, jws.ES384, jws.ES512}, jws.Algorithm(h.algorithm)):
-		return nil, refuse(checkSignerHeader, "alg "+strconv.Quote(refusal.Text(h.algorithm)), "RS256, ES256, ES384 or ES512", nil)
+	case !slices.Equal(names, []string{"alg", "kid", "typ"}):
+		err = refuse(checkSignerHeader, "the members "+refusal.Quotes(names), "alg, kid and typ", nil)
+	case members["typ"] != jws.TypeJWT:
+		err = refuse(checkSignerHeader, "typ "+refusal.Quote(members["typ"]), `"JWT"`, nil)
+	case keyID == "" || len(keyID) > jws.MaxKeyIDSize:
+		err = refuse(checkSignerHeader, fmt.Sprintf("a kid of %d bytes", len(keyID)), "1 to 1024", nil)
+	case !slices.Contains(algorithms, algorithm):
+		err = refuse(checkSignerHeader, "alg "+refusal.Quote(string(algorithm)), "RS256, ES256, ES384 or ES512", nil)
 	}
-	return h, nil
-}
-
-// key finds the published key that the header names.
-func (h *header) key(keys []PublishedKey) (*jws.Key, error) {
-	var found *jws.Key
-	for _, k := range keys {
-		if k.Key == nil || k.Key.KeyID() != h.keyID {
-			continue
-		}
-		if k.ExcludeFromOIDCDiscovery {
-			return nil, &Error{Check: checkSignerKey, Got: "kid " + strconv.Quote(h.keyID) + ", which is excluded from discovery", Want: "a key that signs"}
-		}
-		if string(k.Key.Algorithm()) == h.algorithm {
-			found = k.Key
-		}
-	}
-	if found == nil {
-		return nil, &Error{Check: checkSignerKey, Got: "kid " + strconv.Quote(h.keyID) + " for " + h.algorithm, Want: "a published key"}
-	}
-	return found, nil
+	return algorithm, keyID, err
 }
 
 // decodeSegment reads canonical base64url: no padding, no line breaks, no unused bits that
@@ -283,19 +165,4 @@ func decodeSegment(segment string) ([]byte, error) {
 		return nil, base64.CorruptInputError(i)
 	}
 	return base64.RawURLEncoding.Strict().DecodeString(segment)
-}
-
-// Check makes kube-apiserver's check on the metadata
-// (pkg/controlplane/apiserver/options in k8s.io/kubernetes): tokens of at least 600
-// seconds. It returns the maximum lifetime for apiserver.Policy.LimitTo; more than 2^32
-// seconds, which no request may state, counts as 2^32. The error is "signer-metadata".
-func (m *Metadata) Check() (time.Duration, error) {
-	if m == nil {
-		return 0, &Error{Check: checkSignerMetadata, Got: "no answer", Want: "a maximum lifetime"}
-	}
-	if m.MaxTokenExpirationSeconds < int64(minLifetime/time.Second) {
-		return 0, &Error{Check: checkSignerMetadata,
-			Got: "a maximum lifetime of " + strconv.FormatInt(m.MaxTokenExpirationSeconds, 10) + " s", Want: "at least 600 s"}
-	}
-	return time.Duration(min(m.MaxTokenExpirationSeconds, int64(maxLifetime/time.Second))) * time.Second, nil
 }

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/nodeattest/nodeattest/jws"
 )
@@ -14,8 +15,6 @@ import (
 var testContext = context.Background()
 
 const testIssuer = "https://issuer.example"
-
-var errDead = errors.New("connection refused")
 
 // newECDSA makes a signer with a new P-256 key.
 func newECDSA(t testing.TB, typ string) *jws.CryptoSigner {
@@ -29,6 +28,21 @@ func newECDSA(t testing.TB, typ string) *jws.CryptoSigner {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// rotation is a signer whose key can be replaced, and the set of its keys.
+type rotation struct {
+	*jws.CryptoSigner
+	keys []*jws.Key
+}
+
+func (r *rotation) Keys(_ context.Context, keyID string) (found []*jws.Key, _ error) {
+	for _, key := range r.keys {
+		if keyID == "" || key.KeyID() == keyID {
+			found = append(found, key)
+		}
+	}
+	return found, nil
 }
 
 type signerFunc func(ctx context.Context, payload []byte) (*jws.Signature, error)
@@ -51,3 +65,12 @@ func wantCheck(t testing.TB, err error, want Check) {
 		t.Errorf("got %v, want the check %s", err, string(want))
 	}
 }
+
+// A testClock is a clock that stands until it is moved.
+type testClock struct{ now time.Time }
+
+func newClock() *testClock { return &testClock{now: time.Unix(1700000000, 0)} }
+
+func (c *testClock) Now() time.Time { return c.now }
+
+func (c *testClock) Add(d time.Duration) { c.now = c.now.Add(d) }

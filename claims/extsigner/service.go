@@ -35,20 +35,19 @@ type ServiceConfig struct {
 	Issuer string
 	// Signer signs. Its tokens have the type "JWT" in their header. It is required.
 	Signer jws.Signer
-	// Keys are the keys that verify the tokens of Signer, each published before it signs;
-	// a [jws.RotatingSigner] is both. It is required. If it has
-	// the method Overlap of a RotatingSigner, RefreshHint and MaxTokenLifetime are checked
-	// against it.
+	// Keys are the keys that verify the tokens of Signer. It is required.
+	//
+	// A key is replaced in three steps: the new one is published here beside the old one for
+	// RefreshHint or longer; then Signer signs with it; and the old one stays published for
+	// MaxTokenLifetime and claims.DefaultLeeway after that, until its tokens have ended.
 	Keys jws.KeySet
 	// VerifyOnly are keys that no longer sign and that appear in no discovery document.
 	VerifyOnly []*jws.Key
 	// RefreshHint is how long a client may keep the keys, at least a second, truncated to
-	// whole seconds. It is required, and must not be longer than the time for which
-	// Keys publishes a new key before it signs.
+	// whole seconds. It is required.
 	RefreshHint time.Duration
 	// MaxTokenLifetime is the longest lifetime that is signed, 3607 to 2^32 seconds,
-	// truncated to whole seconds; 0 means 3607 seconds. After a key signs for the
-	// last time, Keys must keep it published for this long plus DefaultLeeway.
+	// truncated to whole seconds; 0 means 3607 seconds.
 	MaxTokenLifetime time.Duration
 	// AllowBelowKubelet allows a MaxTokenLifetime from 600 seconds up. kube-apiserver then
 	// shortens the tokens that the kubelet requests and leaves out their "warnafter".
@@ -57,10 +56,9 @@ type ServiceConfig struct {
 	Now func() time.Time
 }
 
-// Service is the serving side of an external signer: the [Signer] that signs with a
-// jws.Signer. It signs only the claims of bound tokens of its issuer, encoded exactly as
-// kube-apiserver writes them, and returns no answer that kube-apiserver or
-// [Signature.Check] would refuse. It is safe for concurrent use.
+// Service is an external signer that signs with a jws.Signer. It signs only the claims of
+// bound tokens of its issuer, encoded exactly as kube-apiserver writes them, and returns no
+// answer that kube-apiserver would refuse. It is safe for concurrent use.
 type Service struct {
 	config  ServiceConfig
 	changed keysChanged
@@ -85,18 +83,6 @@ func NewService(config ServiceConfig) (*Service, error) {
 	case config.MaxTokenLifetime < least || config.MaxTokenLifetime > maxLifetime:
 		return nil, refusal.Config("MaxTokenLifetime", config.MaxTokenLifetime.String(), least.String()+" to 2^32 seconds")
 	}
-	if keys, ok := config.Keys.(interface {
-		Overlap() (publish, retain time.Duration)
-	}); ok {
-		publish, retain := keys.Overlap()
-		if publish < config.RefreshHint {
-			return nil, refusal.Config("Keys", "that are published for "+publish.String()+" before they sign", "RefreshHint, "+config.RefreshHint.String()+", or more")
-		}
-		if most := config.MaxTokenLifetime + claims.DefaultLeeway; retain < most {
-			return nil, refusal.Config("Keys", "that stay published for "+retain.String()+" after they signed",
-				"MaxTokenLifetime, "+config.MaxTokenLifetime.String()+", and a leeway of "+claims.DefaultLeeway.String()+", or more")
-		}
-	}
 	config.VerifyOnly = slices.Clone(config.VerifyOnly)
 	if config.Now == nil {
 		config.Now = time.Now
@@ -115,8 +101,12 @@ func (s *Service) ready() error {
 // Sign signs the claims of a bound token: claims of the issuer, encoded exactly as
 // [claims.Claims.Marshal] encodes them with nothing added, which pass [claims.Claims.Check],
 // and a lifetime of at most MaxTokenLifetime that has begun and not ended.
-// Otherwise the error is "signer-claims". The answer is checked as [Signature.Check]
-// does, with the same errors.
+// Otherwise the error is "signer-claims". segment is the token's second segment: the claims
+// in base64url without padding.
+//
+// The answer is checked as kube-apiserver does, and its signature is verified: "signer-header",
+// "signer-key" and "signer-signature" mean that the Signer is not one for these Keys. If it,
+// or they, did not answer, the error wraps [refusal.ErrRetry].
 func (s *Service) Sign(ctx context.Context, segment string) (*Signature, error) {
 	if err := s.ready(); err != nil {
 		return nil, err
@@ -132,15 +122,22 @@ func (s *Service) Sign(ctx context.Context, segment string) (*Signature, error) 
 	if err != nil {
 		return nil, unlessRefused(err)
 	}
-	_, keys, err := s.published(ctx)
+	keys, err := s.published(ctx)
 	if err != nil {
 		return nil, err
 	}
-	signed := &Signature{Header: signature.Header, Signature: signature.Value}
-	if _, err := signed.Check(segment, keys); err != nil {
+	if err := s.checkSignature(signature, segment, keys); err != nil {
 		return nil, err
 	}
-	return signed, nil
+	return &Signature{Header: signature.Header, Signature: signature.Value}, nil
+}
+
+// unlessRefused turns an error into refusal.ErrRetry unless it is a refusal.
+func unlessRefused(err error) error {
+	if _, refused := errors.AsType[*Error](err); refused && !errors.Is(err, refusal.ErrRetry) {
+		return err
+	}
+	return &Error{Check: refusal.ErrRetry, Err: err}
 }
 
 // checkPayload returns the payload if it may be signed. A claim that Parse ignores, such as
@@ -187,41 +184,54 @@ func (s *Service) checkClaims(c *claims.Claims) error {
 }
 
 // FetchKeys returns the published keys, followed by those that only verify. DataTimestamp is
-// when the service first saw the keys as they are now: it changes only when they do.
+// when the service first saw the keys as they are now: it changes only when they do. The error
+// is "signer-keys" for keys that kube-apiserver 1.36 would not take
+// (pkg/serviceaccount/externaljwt/plugin/keycache.go in k8s.io/kubernetes) or could not put in
+// a discovery document: none, over 256, one for an algorithm other than RS256, ES256, ES384
+// and ES512, or two for one key ID and algorithm.
 func (s *Service) FetchKeys(ctx context.Context) (*Keys, error) {
-	answer, _, err := s.published(ctx)
-	return answer, err
-}
-
-// published returns the answer to FetchKeys and its keys.
-func (s *Service) published(ctx context.Context) (*Keys, []PublishedKey, error) {
-	if err := s.ready(); err != nil {
-		return nil, nil, err
-	}
-	keys, err := s.config.Keys.Keys(ctx, "")
+	published, err := s.published(ctx)
 	if err != nil {
-		return nil, nil, refusal.Retry(err)
+		return nil, err
 	}
-	answer := &Keys{
-		Keys:               make([]Key, 0, len(keys)+len(s.config.VerifyOnly)),
-		RefreshHintSeconds: int64(s.config.RefreshHint / time.Second),
-	}
-	for i, k := range slices.Concat(keys, s.config.VerifyOnly) {
-		if k == nil {
-			return nil, nil, refuse(checkSignerKeys, "a key that is nil", "keys", nil)
-		}
+	answer := &Keys{RefreshHintSeconds: int64(s.config.RefreshHint / time.Second)}
+	for i, k := range slices.Concat(published, s.config.VerifyOnly) {
 		der, err := x509.MarshalPKIXPublicKey(k.Public())
 		if err != nil {
-			return nil, nil, refuse(checkSignerKeys, "a key that has no PKIX", "RSA or ECDSA", err)
+			return nil, refuse(checkSignerKeys, "a key that has no PKIX", "RSA or ECDSA", err)
 		}
-		answer.Keys = append(answer.Keys, Key{KeyID: k.KeyID(), Key: der, ExcludeFromOIDCDiscovery: i >= len(keys)})
+		answer.Keys = append(answer.Keys, Key{KeyID: k.KeyID(), Key: der, ExcludeFromOIDCDiscovery: i >= len(published)})
 	}
 	answer.DataTimestamp = s.changed.at(answer.Keys, s.config.Now())
-	checked, err := answer.Check()
-	if err != nil {
-		return nil, nil, err
+	if year := answer.DataTimestamp.UTC().Year(); answer.DataTimestamp.IsZero() || year < 1 || year > 9999 {
+		return nil, refuse(checkSignerKeys, "the data timestamp "+answer.DataTimestamp.String(), "a time from the year 1 to 9999", nil)
 	}
-	return answer, checked, nil
+	return answer, nil
+}
+
+// published returns the keys that may sign, after it has checked them and those that only
+// verify.
+func (s *Service) published(ctx context.Context) ([]*jws.Key, error) {
+	if err := s.ready(); err != nil {
+		return nil, err
+	}
+	published, err := s.config.Keys.Keys(ctx, "")
+	if err != nil {
+		return nil, refusal.Retry(err)
+	}
+	all := slices.Concat(published, s.config.VerifyOnly)
+	if len(all) > maxKeys {
+		return nil, refuse(checkSignerKeys, strconv.Itoa(len(all))+" keys", "1 to "+strconv.Itoa(maxKeys), nil)
+	}
+	if _, err := jws.NewStaticKeySet(all...); err != nil { // none, one that is nil, or two alike
+		return nil, &Error{Check: checkSignerKeys, Err: err}
+	}
+	for _, k := range all {
+		if !slices.Contains(algorithms, k.Algorithm()) {
+			return nil, refuse(checkSignerKeys, "a key for "+string(k.Algorithm()), "RSA for RS256, or ECDSA", nil)
+		}
+	}
+	return published, nil
 }
 
 // keysChanged remembers when the keys last changed.

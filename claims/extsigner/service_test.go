@@ -3,7 +3,6 @@ package extsigner
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,12 +15,8 @@ import (
 
 func serviceConfig(t testing.TB, clock *testClock) ServiceConfig {
 	t.Helper()
-	rotating, err := jws.NewRotatingSigner(newECDSA(t, jws.TypeJWT), jws.RotationConfig{
-		Publish: time.Minute, Retain: defaultMaxTokenLifetime + claims.DefaultLeeway, Now: clock.Now,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	signer := newECDSA(t, jws.TypeJWT)
+	rotating := &rotation{signer, []*jws.Key{signer.Key()}}
 	return ServiceConfig{
 		Issuer: testIssuer, Signer: rotating, Keys: rotating,
 		RefreshHint: time.Minute, Now: clock.Now,
@@ -37,55 +32,50 @@ func newService(t testing.TB, config ServiceConfig) *Service {
 	return s
 }
 
-// The issuer, a client and the service together, across a rotation.
+// The issuer and the service together, across a rotation.
 func TestService(t *testing.T) {
 	clock := newClock()
 	config := serviceConfig(t, clock)
 	config.VerifyOnly = []*jws.Key{newECDSA(t, "").Key()}
-	client := newClient(t, newService(t, config), ClientOptions{Now: clock.Now})
+	service := newService(t, config)
 	objects := &claims.MemoryObjects{}
 	objects.PutServiceAccount(claims.Object{Namespace: "ns", Name: "sa", UID: "sa-uid"})
 	objects.PutPod(claims.Pod{Object: claims.Object{Namespace: "ns", Name: "pod", UID: "pod-uid"}, ServiceAccountName: "sa"})
-	policy, err := (apiserver.Policy{Issuer: testIssuer, APIAudiences: []string{"api"}, ExtendExpiration: true}).LimitTo(client.MaxTokenLifetime())
+	issuer, err := apiserver.NewIssuer(apiserver.IssuerConfig{
+		Policy: apiserver.Policy{Issuer: testIssuer, APIAudiences: []string{"api"}}, Objects: objects, Now: clock.Now,
+		Signer: signerFunc(func(ctx context.Context, payload []byte) (*jws.Signature, error) {
+			signed, err := service.Sign(ctx, encode(string(payload)))
+			if err != nil {
+				return nil, err
+			}
+			return &jws.Signature{Header: signed.Header, Value: signed.Signature}, nil
+		}),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	issuer, err := apiserver.NewIssuer(apiserver.IssuerConfig{Policy: policy, Signer: client, Objects: objects, Now: clock.Now})
-	if err != nil {
-		t.Fatal(err)
+	request := &apiserver.TokenRequest{Namespace: "ns", Name: "sa", BoundObject: &apiserver.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "pod"}}
+	issue := func() *jws.Signed {
+		t.Helper()
+		issued, err := issuer.Issue(t.Context(), request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		verified, err := jws.VerifySignature(t.Context(), issued.Token.Reveal(), config.Keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return verified
 	}
-	seconds := int64(3607)
-	request := &apiserver.TokenRequest{Namespace: "ns", Name: "sa", ExpirationSeconds: &seconds, BoundObject: &apiserver.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "pod"}}
-
-	first, err := issuer.Issue(testContext, request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := config.Signer.(*jws.RotatingSigner).Rotate(newECDSA(t, jws.TypeJWT)); err != nil {
-		t.Fatal(err)
-	}
-	clock.Add(time.Minute)
-	second, err := issuer.Issue(testContext, request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	one, err := jws.VerifySignature(testContext, first.Token.Reveal(), client)
-	if err != nil {
-		t.Fatal(err)
-	}
-	two, err := jws.VerifySignature(testContext, second.Token.Reveal(), client)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if one.Key.KeyID() == two.Key.KeyID() || one.Token.Type() != "JWT" {
+	first := issue()
+	keys, next := config.Keys.(*rotation), newECDSA(t, jws.TypeJWT)
+	keys.CryptoSigner, keys.keys = next, append(keys.keys, next.Key())
+	if second := issue(); first.Key.KeyID() == second.Key.KeyID() || first.Token.Type() != "JWT" {
 		t.Error("no rotation")
 	}
-	published, maxAge, err := client.DiscoveryKeys(testContext)
-	if err != nil || len(published) != 2 || maxAge <= 0 || maxAge > time.Minute {
-		t.Errorf("%+v, %v, %v", published, maxAge, err)
-	}
-	if all, err := client.Keys(testContext, ""); err != nil || len(all) != 3 || slices.Contains(published, all[2]) {
-		t.Errorf("the key that only verifies: %v, %v", all, err)
+	answer, err := service.FetchKeys(t.Context())
+	if err != nil || len(answer.Keys) != 3 || answer.Keys[1].ExcludeFromOIDCDiscovery || !answer.Keys[2].ExcludeFromOIDCDiscovery {
+		t.Errorf("%+v, %v", answer, err)
 	}
 }
 
@@ -162,7 +152,6 @@ func TestServiceRefuses(t *testing.T) {
 		"an account with a namespace": func(c *claims.Claims) {
 			c.Kubernetes.ServiceAccount.Name, c.Subject = "sa:x", claims.MakeSubject("ns", "sa:x")
 		},
-		"legacy claims":       func(c *claims.Claims) { c.Legacy = &claims.LegacyPrivate{} },
 		"no exp":              func(c *claims.Claims) { c.Expiry = claims.NumericDate{} },
 		"no iat":              func(c *claims.Claims) { c.IssuedAt = claims.NumericDate{} },
 		"no nbf":              func(c *claims.Claims) { c.NotBefore = claims.NumericDate{} },
@@ -207,6 +196,7 @@ func TestServiceRefuses(t *testing.T) {
 		"exp twice":                    encode(string(good[:len(good)-1]) + `,"exp":1}`),
 		"groups":                       encode(`{"groups":["system:masters"],` + string(good[1:])),
 		"an address":                   encode(string(good[:len(good)-1]) + `,"email":"root@corp.example","email_verified":true}`),
+		"legacy claims":                encode(string(good[:len(good)-1]) + `,"kubernetes.io/serviceaccount/namespace":"ns"}`),
 		"cloud tags":                   encode(string(good[:len(good)-1]) + `,"https://aws.amazon.com/tags":{"principal_tags":{"admin":["1"]}}}`),
 		"a claim of ours":              encode(strings.Replace(string(good), `"namespace":"ns"`, `"extra":1,"namespace":"ns"`, 1)),
 		"a claim of the account":       encode(strings.Replace(string(good), `"uid":"u"`, `"uid":"u","x":""`, 1)),
@@ -227,22 +217,15 @@ func TestServiceRefuses(t *testing.T) {
 
 func TestNewServiceRefuses(t *testing.T) {
 	for what, change := range map[string]func(*ServiceConfig){
-		"a negative lifetime":              func(c *ServiceConfig) { c.MaxTokenLifetime = -1 },
-		"a second below the kubelet's":     func(c *ServiceConfig) { c.MaxTokenLifetime = (3607 - 1) * time.Second },
-		"published for less than the hint": func(c *ServiceConfig) { c.RefreshHint++ },
-		"withdrawn a nanosecond early": func(c *ServiceConfig) {
-			c.Keys = overlap{c.Keys, time.Minute, defaultMaxTokenLifetime + claims.DefaultLeeway - 1}
-		},
-		"no issuer":        func(c *ServiceConfig) { c.Issuer = "" },
-		"no signer":        func(c *ServiceConfig) { c.Signer = nil },
-		"no keys":          func(c *ServiceConfig) { c.Keys = nil },
-		"no refresh hint":  func(c *ServiceConfig) { c.RefreshHint = 0 },
-		"a short one":      func(c *ServiceConfig) { c.RefreshHint = time.Second - 1 },
-		"a short lifetime": func(c *ServiceConfig) { c.MaxTokenLifetime, c.AllowBelowKubelet = 10*time.Minute-1, true },
-		"a long lifetime with keys for it": func(c *ServiceConfig) {
-			c.MaxTokenLifetime, c.Keys = 1<<32*time.Second+1, overlap{c.Keys, time.Minute, 1 << 62}
-		},
-		"a long lifetime": func(c *ServiceConfig) { c.MaxTokenLifetime = 1<<32*time.Second + 1 },
+		"a negative lifetime":          func(c *ServiceConfig) { c.MaxTokenLifetime = -1 },
+		"a second below the kubelet's": func(c *ServiceConfig) { c.MaxTokenLifetime = (3607 - 1) * time.Second },
+		"no issuer":                    func(c *ServiceConfig) { c.Issuer = "" },
+		"no signer":                    func(c *ServiceConfig) { c.Signer = nil },
+		"no keys":                      func(c *ServiceConfig) { c.Keys = nil },
+		"no refresh hint":              func(c *ServiceConfig) { c.RefreshHint = 0 },
+		"a short one":                  func(c *ServiceConfig) { c.RefreshHint = time.Second - 1 },
+		"a short lifetime":             func(c *ServiceConfig) { c.MaxTokenLifetime, c.AllowBelowKubelet = 10*time.Minute-1, true },
+		"a long lifetime":              func(c *ServiceConfig) { c.MaxTokenLifetime = 1<<32*time.Second + 1 },
 	} {
 		t.Run(what, func(t *testing.T) {
 			config := serviceConfig(t, newClock())
@@ -254,32 +237,16 @@ func TestNewServiceRefuses(t *testing.T) {
 	}
 }
 
-// overlap is a key set whose keys overlap for as long as it says.
-type overlap struct {
-	jws.KeySet
-	publish, retain time.Duration
-}
-
-func (o overlap) Overlap() (publish, retain time.Duration) { return o.publish, o.retain }
-
 // TestNewServiceAccepts the limits themselves.
 func TestNewServiceAccepts(t *testing.T) {
 	for what, tt := range map[string]struct {
 		change func(*ServiceConfig)
 		want   time.Duration
 	}{
-		"by default":  {func(*ServiceConfig) {}, 3607 * time.Second},
-		"kubelet's":   {func(c *ServiceConfig) { c.MaxTokenLifetime = 3607 * time.Second }, 3607 * time.Second},
-		"ten minutes": {func(c *ServiceConfig) { c.MaxTokenLifetime, c.AllowBelowKubelet = 10*time.Minute, true }, 10 * time.Minute},
-		"the longest": {func(c *ServiceConfig) {
-			c.MaxTokenLifetime = 1 << 32 * time.Second
-			c.Keys = overlap{c.Keys, time.Minute, 1<<32*time.Second + time.Minute}
-		}, 1 << 32 * time.Second},
-		"a key set that does not say": {func(c *ServiceConfig) {
-			keys := c.Keys
-			c.RefreshHint, c.MaxTokenLifetime = time.Hour, 24*time.Hour
-			c.Keys = keySetFunc(func(ctx context.Context, id string) ([]*jws.Key, error) { return keys.Keys(ctx, id) })
-		}, 24 * time.Hour},
+		"by default":        {func(*ServiceConfig) {}, 3607 * time.Second},
+		"kubelet's":         {func(c *ServiceConfig) { c.MaxTokenLifetime = 3607 * time.Second }, 3607 * time.Second},
+		"ten minutes":       {func(c *ServiceConfig) { c.MaxTokenLifetime, c.AllowBelowKubelet = 10*time.Minute, true }, 10 * time.Minute},
+		"the longest":       {func(c *ServiceConfig) { c.MaxTokenLifetime = 1 << 32 * time.Second }, 1 << 32 * time.Second},
 		"the shortest hint": {func(c *ServiceConfig) { c.RefreshHint = time.Second }, 3607 * time.Second},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -293,8 +260,8 @@ func TestNewServiceAccepts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, err := metadata.Check(); err != nil || got != tt.want {
-				t.Errorf("%v, %v, want %v", got, err, tt.want)
+			if got := time.Duration(metadata.MaxTokenExpirationSeconds) * time.Second; got != tt.want {
+				t.Errorf("%v, want %v", got, tt.want)
 			}
 		})
 	}
@@ -304,7 +271,7 @@ func TestNewServiceAccepts(t *testing.T) {
 func TestServiceTimestamp(t *testing.T) {
 	clock := newClock()
 	config := serviceConfig(t, clock)
-	rotating := config.Signer.(*jws.RotatingSigner)
+	keys := config.Keys.(*rotation)
 	s := newService(t, config)
 	want := func(of time.Time) {
 		t.Helper()
@@ -317,15 +284,14 @@ func TestServiceTimestamp(t *testing.T) {
 	want(first)
 	clock.Add(time.Hour)
 	want(first)
-	signs, err := rotating.Rotate(newECDSA(t, jws.TypeJWT))
-	if err != nil {
-		t.Fatal(err)
-	}
+	next := newECDSA(t, jws.TypeJWT)
+	keys.keys = append(keys.keys, next.Key())
 	published := clock.Now()
 	want(published)
-	clock.Add(signs.Sub(published)) // another key signs: the same are published
+	clock.Add(time.Minute)
+	keys.CryptoSigner = next // another key signs: the same are published
 	want(published)
-	clock.Add(defaultMaxTokenLifetime + claims.DefaultLeeway)
+	keys.keys = keys.keys[1:]
 	want(clock.Now())
 }
 

@@ -7,6 +7,8 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"errors"
+	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -31,18 +33,17 @@ func cluster(t *testing.T) (*httptest.Server, *apiserver.Issuer) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys, err := jws.NewStaticKeySet(signer.Key())
+	set, err := jws.MarshalJWKS([]*jws.Key{signer.Key()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewUnstartedServer(nil)
-	server.StartTLS()
+	mux := http.NewServeMux()
+	server := httptest.NewTLSServer(mux)
 	t.Cleanup(server.Close)
-	server.Config.Handler, err = apiserver.NewOIDCHandler(apiserver.KeySetSource{Keys: keys},
-		apiserver.OIDCConfig{Issuer: server.URL, KeySetURL: server.URL + "/openid/v1/jwks"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, `{"issuer":%q,"jwks_uri":%q}`, server.URL, server.URL+"/openid/v1/jwks")
+	})
+	mux.HandleFunc("/openid/v1/jwks", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(set) })
 	objects := &claims.MemoryObjects{}
 	objects.PutServiceAccount(claims.Object{Namespace: "shop", Name: "cart", UID: "1"})
 	issuer, err := apiserver.NewIssuer(apiserver.IssuerConfig{

@@ -164,6 +164,17 @@ func (r *Reader) Strings() ([]string, error) {
 	return list, nil
 }
 
+// Texts reads an object whose values are strings.
+func (r *Reader) Texts() (map[string]string, error) {
+	texts := map[string]string{}
+	err := r.Object(func(name []byte) (err error) {
+		key := string(name)
+		texts[key], err = r.String()
+		return err
+	})
+	return texts, err
+}
+
 // Bool reads true or false.
 func (r *Reader) Bool() (bool, error) {
 	if err := r.want(BooleanKind); err != nil {

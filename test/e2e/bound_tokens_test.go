@@ -323,14 +323,17 @@ func TestForeignIssuer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys, err := jws.NewStaticKeySet(signer.Key())
+	set, err := jws.MarshalJWKS([]*jws.Key{signer.Key()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := apiserver.NewOIDCHandler(apiserver.KeySetSource{Keys: keys}, apiserver.OIDCConfig{Issuer: ours, KeySetURL: ours + "/openid/v1/jwks"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	handler := http.NewServeMux()
+	handler.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"issuer":%q,"jwks_uri":%q,"response_types_supported":["id_token"],"subject_types_supported":["public"],`+
+			`"id_token_signing_alg_values_supported":[%q]}`, ours, ours+"/openid/v1/jwks", signer.Key().Algorithm())
+	})
+	handler.HandleFunc("/openid/v1/jwks", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(set) })
 	server := &http.Server{Addr: "127.0.0.1:" + port, Handler: handler}
 	served := make(chan error, 1)
 	go func() {

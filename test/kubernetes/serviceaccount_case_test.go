@@ -233,7 +233,7 @@ func (s source) claimSet(now time.Time) *claims.Claims {
 		s.hook(c)
 	}
 	if s.oneIn(30) {
-		c.Issuer = pick(s, "", otherIssuer, "https://stranger.example", issuer+"/", claims.LegacyIssuer)
+		c.Issuer = pick(s, "", otherIssuer, "https://stranger.example", issuer+"/", "kubernetes/serviceaccount")
 	}
 	return c
 }
