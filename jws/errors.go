@@ -63,13 +63,15 @@ const (
 	checkKeySet Check = "key-set"
 )
 
-// The checks of a [CryptoSigner].
+// The checks of a [CryptoSigner] and of a [RotatingSigner].
 const (
 	// checkSigner: a private key that did not sign.
 	checkSigner Check = "signer"
 	// checkSignerOutput: what a private key returned as its signature is not one, or is one with
 	// another key or over other bytes. It is never passed on.
 	checkSignerOutput Check = "signer-output"
+	// checkRotationState: not a state as [RotatingSigner.State] writes it.
+	checkRotationState Check = "rotation-state"
 )
 
 // The checks of a [RemoteKeySet].

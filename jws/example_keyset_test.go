@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"time"
 
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -52,6 +53,57 @@ func ExampleNewSigner() {
 	// Output:
 	// ES256 2026-03
 	// {"sub":"system:serviceaccount:default:web"}
+}
+
+// A key is published for an hour before it signs, and stays so until the tokens of its
+// predecessor have expired.
+func ExampleRotatingSigner() {
+	ctx := context.Background()
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	first, err := newSigner("first")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	signer, err := jws.NewRotatingSigner(first, jws.RotationConfig{
+		Publish: time.Hour,
+		Retain:  24*time.Hour + time.Minute,
+		Now:     func() time.Time { return now },
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	second, err := newSigner("second")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	from, err := signer.Rotate(second)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("second signs from", from.Format(time.TimeOnly))
+
+	for _, later := range []time.Duration{0, time.Hour, 25*time.Hour + time.Minute} {
+		now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).Add(later)
+		signature, err := signer.Sign(ctx, []byte("{}"))
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Print(later, ": signed by ", signature.Key.KeyID(), ", published:")
+		for _, published := range signer.Published() {
+			fmt.Print(" ", published.Key.KeyID())
+		}
+		fmt.Println()
+	}
+	// Output:
+	// second signs from 13:00:00
+	// 0s: signed by first, published: first second
+	// 1h0m0s: signed by second, published: second first
+	// 25h1m0s: signed by second, published: second
 }
 
 // A key set is fetched from an issuer, and outlives its outage.

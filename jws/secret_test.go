@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nodeattest/nodeattest/internal/secrettest"
 )
@@ -42,8 +43,22 @@ func TestPrivateKeysAreNotShown(t *testing.T) {
 		"RSA": forgers()[RS256].signer, "ECDSA": curveKey(elliptic.P256()), "Ed25519": forgers()[EdDSA].signer,
 	} {
 		signer := newSigner(t, private, SignerOptions{})
+		rotating, err := NewRotatingSigner(signer, RotationConfig{Publish: time.Hour, Retain: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		state, err := rotating.State()
+		if err != nil {
+			t.Fatal(err)
+		}
 		secret := privateBytes(t, private)
-		t.Run(name, func(t *testing.T) { secrettest.Check(t, signer, secret) })
+		t.Run(name, func(t *testing.T) {
+			t.Run("CryptoSigner", func(t *testing.T) { secrettest.Check(t, signer, secret) })
+			t.Run("Rotation", func(t *testing.T) { secrettest.Check(t, *rotating.state.Load(), secret) })
+			if strings.Contains(string(state), b64(string(secret))) {
+				t.Errorf("the state holds a private key: %s", state)
+			}
+		})
 	}
 }
 

@@ -21,16 +21,16 @@ func ExampleNewService() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	signer, err := jws.NewSigner(key, jws.SignerOptions{KeyID: "key-1", Type: jws.TypeJWT})
+	first, err := jws.NewSigner(key, jws.SignerOptions{KeyID: "key-1", Type: jws.TypeJWT})
 	if err != nil {
 		log.Fatal(err)
 	}
-	published, err := jws.NewStaticKeySet(signer.Key())
+	rotating, err := jws.NewRotatingSigner(first, jws.RotationConfig{Publish: time.Hour, Retain: 25 * time.Hour})
 	if err != nil {
 		log.Fatal(err)
 	}
 	service, err := extsigner.NewService(extsigner.ServiceConfig{
-		Issuer: "https://issuer.example", Signer: signer, Keys: published,
+		Issuer: "https://issuer.example", Signer: rotating, Keys: rotating,
 		RefreshHint: time.Hour, MaxTokenLifetime: 24 * time.Hour,
 	})
 	if err != nil {

@@ -30,21 +30,6 @@ func newECDSA(t testing.TB, typ string) *jws.CryptoSigner {
 	return s
 }
 
-// rotation is a signer whose key can be replaced, and the set of its keys.
-type rotation struct {
-	*jws.CryptoSigner
-	keys []*jws.Key
-}
-
-func (r *rotation) Keys(_ context.Context, keyID string) (found []*jws.Key, _ error) {
-	for _, key := range r.keys {
-		if keyID == "" || key.KeyID() == keyID {
-			found = append(found, key)
-		}
-	}
-	return found, nil
-}
-
 type signerFunc func(ctx context.Context, payload []byte) (*jws.Signature, error)
 
 func (f signerFunc) Sign(ctx context.Context, payload []byte) (*jws.Signature, error) {

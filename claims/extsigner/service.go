@@ -35,19 +35,20 @@ type ServiceConfig struct {
 	Issuer string
 	// Signer signs. Its tokens have the type "JWT" in their header. It is required.
 	Signer jws.Signer
-	// Keys are the keys that verify the tokens of Signer. It is required.
-	//
-	// A key is replaced in three steps: the new one is published here beside the old one for
-	// RefreshHint or longer; then Signer signs with it; and the old one stays published for
-	// MaxTokenLifetime and claims.DefaultLeeway after that, until its tokens have ended.
+	// Keys are the keys that verify the tokens of Signer, each published before it signs;
+	// a [jws.RotatingSigner] is both. It is required. If it has
+	// the method Overlap of a RotatingSigner, RefreshHint and MaxTokenLifetime are checked
+	// against it.
 	Keys jws.KeySet
 	// VerifyOnly are keys that no longer sign and that appear in no discovery document.
 	VerifyOnly []*jws.Key
 	// RefreshHint is how long a client may keep the keys, at least a second, truncated to
-	// whole seconds. It is required.
+	// whole seconds. It is required, and must not be longer than the time for which
+	// Keys publishes a new key before it signs.
 	RefreshHint time.Duration
 	// MaxTokenLifetime is the longest lifetime that is signed, 3607 to 2^32 seconds,
-	// truncated to whole seconds; 0 means 3607 seconds.
+	// truncated to whole seconds; 0 means 3607 seconds. After a key signs for the
+	// last time, Keys must keep it published for this long plus DefaultLeeway.
 	MaxTokenLifetime time.Duration
 	// AllowBelowKubelet allows a MaxTokenLifetime from 600 seconds up. kube-apiserver then
 	// shortens the tokens that the kubelet requests and leaves out their "warnafter".
@@ -82,6 +83,18 @@ func NewService(config ServiceConfig) (*Service, error) {
 		return nil, refusal.Config("RefreshHint", config.RefreshHint.String(), "at least 1s")
 	case config.MaxTokenLifetime < least || config.MaxTokenLifetime > maxLifetime:
 		return nil, refusal.Config("MaxTokenLifetime", config.MaxTokenLifetime.String(), least.String()+" to 2^32 seconds")
+	}
+	if keys, ok := config.Keys.(interface {
+		Overlap() (publish, retain time.Duration)
+	}); ok {
+		publish, retain := keys.Overlap()
+		if publish < config.RefreshHint {
+			return nil, refusal.Config("Keys", "that are published for "+publish.String()+" before they sign", "RefreshHint, "+config.RefreshHint.String()+", or more")
+		}
+		if most := config.MaxTokenLifetime + claims.DefaultLeeway; retain < most {
+			return nil, refusal.Config("Keys", "that stay published for "+retain.String()+" after they signed",
+				"MaxTokenLifetime, "+config.MaxTokenLifetime.String()+", and a leeway of "+claims.DefaultLeeway.String()+", or more")
+		}
 	}
 	config.VerifyOnly = slices.Clone(config.VerifyOnly)
 	if config.Now == nil {

@@ -15,8 +15,12 @@ import (
 
 func serviceConfig(t testing.TB, clock *testClock) ServiceConfig {
 	t.Helper()
-	signer := newECDSA(t, jws.TypeJWT)
-	rotating := &rotation{signer, []*jws.Key{signer.Key()}}
+	rotating, err := jws.NewRotatingSigner(newECDSA(t, jws.TypeJWT), jws.RotationConfig{
+		Publish: time.Minute, Retain: defaultMaxTokenLifetime + claims.DefaultLeeway, Now: clock.Now,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	return ServiceConfig{
 		Issuer: testIssuer, Signer: rotating, Keys: rotating,
 		RefreshHint: time.Minute, Now: clock.Now,
@@ -68,8 +72,10 @@ func TestService(t *testing.T) {
 		return verified
 	}
 	first := issue()
-	keys, next := config.Keys.(*rotation), newECDSA(t, jws.TypeJWT)
-	keys.CryptoSigner, keys.keys = next, append(keys.keys, next.Key())
+	if _, err := config.Signer.(*jws.RotatingSigner).Rotate(newECDSA(t, jws.TypeJWT)); err != nil {
+		t.Fatal(err)
+	}
+	clock.Add(time.Minute)
 	if second := issue(); first.Key.KeyID() == second.Key.KeyID() || first.Token.Type() != "JWT" {
 		t.Error("no rotation")
 	}
@@ -217,15 +223,22 @@ func TestServiceRefuses(t *testing.T) {
 
 func TestNewServiceRefuses(t *testing.T) {
 	for what, change := range map[string]func(*ServiceConfig){
-		"a negative lifetime":          func(c *ServiceConfig) { c.MaxTokenLifetime = -1 },
-		"a second below the kubelet's": func(c *ServiceConfig) { c.MaxTokenLifetime = (3607 - 1) * time.Second },
-		"no issuer":                    func(c *ServiceConfig) { c.Issuer = "" },
-		"no signer":                    func(c *ServiceConfig) { c.Signer = nil },
-		"no keys":                      func(c *ServiceConfig) { c.Keys = nil },
-		"no refresh hint":              func(c *ServiceConfig) { c.RefreshHint = 0 },
-		"a short one":                  func(c *ServiceConfig) { c.RefreshHint = time.Second - 1 },
-		"a short lifetime":             func(c *ServiceConfig) { c.MaxTokenLifetime, c.AllowBelowKubelet = 10*time.Minute-1, true },
-		"a long lifetime":              func(c *ServiceConfig) { c.MaxTokenLifetime = 1<<32*time.Second + 1 },
+		"a negative lifetime":              func(c *ServiceConfig) { c.MaxTokenLifetime = -1 },
+		"a second below the kubelet's":     func(c *ServiceConfig) { c.MaxTokenLifetime = (3607 - 1) * time.Second },
+		"published for less than the hint": func(c *ServiceConfig) { c.RefreshHint++ },
+		"withdrawn a nanosecond early": func(c *ServiceConfig) {
+			c.Keys = overlap{c.Keys, time.Minute, defaultMaxTokenLifetime + claims.DefaultLeeway - 1}
+		},
+		"no issuer":        func(c *ServiceConfig) { c.Issuer = "" },
+		"no signer":        func(c *ServiceConfig) { c.Signer = nil },
+		"no keys":          func(c *ServiceConfig) { c.Keys = nil },
+		"no refresh hint":  func(c *ServiceConfig) { c.RefreshHint = 0 },
+		"a short one":      func(c *ServiceConfig) { c.RefreshHint = time.Second - 1 },
+		"a short lifetime": func(c *ServiceConfig) { c.MaxTokenLifetime, c.AllowBelowKubelet = 10*time.Minute-1, true },
+		"a long lifetime with keys for it": func(c *ServiceConfig) {
+			c.MaxTokenLifetime, c.Keys = 1<<32*time.Second+1, overlap{c.Keys, time.Minute, 1 << 62}
+		},
+		"a long lifetime": func(c *ServiceConfig) { c.MaxTokenLifetime = 1<<32*time.Second + 1 },
 	} {
 		t.Run(what, func(t *testing.T) {
 			config := serviceConfig(t, newClock())
@@ -237,16 +250,32 @@ func TestNewServiceRefuses(t *testing.T) {
 	}
 }
 
+// overlap is a key set whose keys overlap for as long as it says.
+type overlap struct {
+	jws.KeySet
+	publish, retain time.Duration
+}
+
+func (o overlap) Overlap() (publish, retain time.Duration) { return o.publish, o.retain }
+
 // TestNewServiceAccepts the limits themselves.
 func TestNewServiceAccepts(t *testing.T) {
 	for what, tt := range map[string]struct {
 		change func(*ServiceConfig)
 		want   time.Duration
 	}{
-		"by default":        {func(*ServiceConfig) {}, 3607 * time.Second},
-		"kubelet's":         {func(c *ServiceConfig) { c.MaxTokenLifetime = 3607 * time.Second }, 3607 * time.Second},
-		"ten minutes":       {func(c *ServiceConfig) { c.MaxTokenLifetime, c.AllowBelowKubelet = 10*time.Minute, true }, 10 * time.Minute},
-		"the longest":       {func(c *ServiceConfig) { c.MaxTokenLifetime = 1 << 32 * time.Second }, 1 << 32 * time.Second},
+		"by default":  {func(*ServiceConfig) {}, 3607 * time.Second},
+		"kubelet's":   {func(c *ServiceConfig) { c.MaxTokenLifetime = 3607 * time.Second }, 3607 * time.Second},
+		"ten minutes": {func(c *ServiceConfig) { c.MaxTokenLifetime, c.AllowBelowKubelet = 10*time.Minute, true }, 10 * time.Minute},
+		"the longest": {func(c *ServiceConfig) {
+			c.MaxTokenLifetime = 1 << 32 * time.Second
+			c.Keys = overlap{c.Keys, time.Minute, 1<<32*time.Second + time.Minute}
+		}, 1 << 32 * time.Second},
+		"a key set that does not say": {func(c *ServiceConfig) {
+			keys := c.Keys
+			c.RefreshHint, c.MaxTokenLifetime = time.Hour, 24*time.Hour
+			c.Keys = keySetFunc(func(ctx context.Context, id string) ([]*jws.Key, error) { return keys.Keys(ctx, id) })
+		}, 24 * time.Hour},
 		"the shortest hint": {func(c *ServiceConfig) { c.RefreshHint = time.Second }, 3607 * time.Second},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -271,7 +300,7 @@ func TestNewServiceAccepts(t *testing.T) {
 func TestServiceTimestamp(t *testing.T) {
 	clock := newClock()
 	config := serviceConfig(t, clock)
-	keys := config.Keys.(*rotation)
+	rotating := config.Signer.(*jws.RotatingSigner)
 	s := newService(t, config)
 	want := func(of time.Time) {
 		t.Helper()
@@ -284,14 +313,15 @@ func TestServiceTimestamp(t *testing.T) {
 	want(first)
 	clock.Add(time.Hour)
 	want(first)
-	next := newECDSA(t, jws.TypeJWT)
-	keys.keys = append(keys.keys, next.Key())
+	signs, err := rotating.Rotate(newECDSA(t, jws.TypeJWT))
+	if err != nil {
+		t.Fatal(err)
+	}
 	published := clock.Now()
 	want(published)
-	clock.Add(time.Minute)
-	keys.CryptoSigner = next // another key signs: the same are published
+	clock.Add(signs.Sub(published)) // another key signs: the same are published
 	want(published)
-	keys.keys = keys.keys[1:]
+	clock.Add(defaultMaxTokenLifetime + claims.DefaultLeeway)
 	want(clock.Now())
 }
 
