@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/providerid"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -292,8 +293,9 @@ func (r *Result) ask(ctx context.Context, authorizer Authorizer) (*csr.Grant, er
 	case a.nodeName != r.NodeName:
 		return nil, NotMember("machine " + string(r.Machine) + " as node " + r.NodeName + ", which is admitted as node " + a.nodeName)
 	}
-	if claimed := string(r.ClaimedProviderID); claimed != "" && claimed != a.ProviderID {
-		return nil, &Error{Check: checkProviderID, Got: claimed, Want: refusal.OrNothing(a.ProviderID)}
+	if claimed := string(r.ClaimedProviderID); claimed != "" && !providerid.Equal(claimed, a.ProviderID) {
+		got, want := providerid.Apart(claimed, a.ProviderID)
+		return nil, &Error{Check: checkProviderID, Got: got, Want: want}
 	}
 	given := a.Grant
 	given.DNSNames, given.IPAddresses = slices.Clone(a.DNSNames), slices.Clone(a.IPAddresses)

@@ -151,6 +151,7 @@ func TestClaimedProviderID(t *testing.T) {
 		{StageHello, "p://1", "p://2", nil},
 		{StageAnswer, "p://1", "", checkProviderID}, {StageAnswer, "p://1", "p://1", nil}, {StageAnswer, "p://1", "p://2", checkProviderID},
 		{StageAnswer, "", "p://1", nil}, {StageAnswer, "", "", nil},
+		{StageAnswer, "azure:///vm", "azure:///VM", nil}, {StageAnswer, "p://a", "p://A", checkProviderID},
 	} {
 		t.Run(fmt.Sprint(c.stage, " ", c.claimed, " ", c.vouched), func(t *testing.T) {
 			a := AuthorizerFunc(func(_ context.Context, r *Result) (*Authorization, error) {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/nodename"
+	"github.com/nodeattest/nodeattest/internal/providerid"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -284,11 +285,14 @@ func AttestedNodeFromRecord(cert *x509.Certificate, record *CertificateRecord, o
 	for _, same := range [...]struct{ what, got, want string }{
 		{"credential ID ", record.CredentialID, credentialID(cert)},
 		{"node ", record.NodeName, node.Name},
-		{"provider ID ", record.ProviderID, node.ProviderID},
 	} {
 		if same.got != same.want {
 			return nil, certificateError("a record of "+same.what+refusal.OrNothing(refusal.Text(same.got)), refusal.OrNothing(refusal.Text(same.want)), nil)
 		}
+	}
+	if !providerid.Equal(record.ProviderID, node.ProviderID) {
+		got, want := providerid.Apart(record.ProviderID, node.ProviderID)
+		return nil, certificateError("a record of provider ID "+got, want, nil)
 	}
 	if record.Machine == "" {
 		return nil, certificateError("a record without a machine", "one of a machine that was verified", nil)

@@ -198,6 +198,7 @@ func TestAttestedNodeFromRecord(t *testing.T) {
 		"another certificate's":   func(r *CertificateRecord) { r.CredentialID = credentialID(ca.cert) },
 		"no certificate's":        func(r *CertificateRecord) { r.CredentialID = "" },
 		"another node's":          func(r *CertificateRecord) { r.NodeName = "node-b" },
+		"in capitals":             func(r *CertificateRecord) { r.ProviderID = "gce://p/z/A" },
 		"another provider ID's":   func(r *CertificateRecord) { r.ProviderID = "gce://p/z/b" },
 		"without the provider ID": func(r *CertificateRecord) { r.ProviderID = "" },
 		"without a machine":       func(r *CertificateRecord) { r.Machine = "" },

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/providerid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -215,14 +216,19 @@ func (f *NodeFacts) compareMachine(node *AttestedNode) error {
 // compareProviderID does the same for the provider IDs of Node, certificate and registry.
 func (f *NodeFacts) compareProviderID(node *AttestedNode) error {
 	object, certificate, registered := f.Node.ProviderID, node.ProviderID, f.Machine.ProviderID
+	differ := func(check Check, a, b string) error {
+		got, want := providerid.Apart(a, b)
+		return &Error{Check: check, Got: "provider ID " + got, Want: want}
+	}
+	same := providerid.Equal
 	want := cmp.Or(certificate, registered)
 	switch {
-	case want != "" && object != want && (object == "" || certificate == registered):
-		return &Error{Check: checkNodeProviderID, Got: "provider ID " + refusal.OrNothing(refusal.Text(object)), Want: want}
-	case certificate != "" && certificate != object:
-		return &Error{Check: checkCertificateProviderID, Got: "provider ID " + refusal.Text(certificate), Want: object}
-	case registered != "" && registered != object:
-		return &Error{Check: checkRegisteredProviderID, Got: "provider ID " + refusal.Text(registered), Want: object}
+	case want != "" && !same(object, want) && (object == "" || same(certificate, registered)):
+		return differ(checkNodeProviderID, object, want)
+	case certificate != "" && !same(certificate, object):
+		return differ(checkCertificateProviderID, certificate, object)
+	case registered != "" && !same(registered, object):
+		return differ(checkRegisteredProviderID, registered, object)
 	}
 	if certificate != "" {
 		f.Facts |= FactCertificateProviderID

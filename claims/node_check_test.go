@@ -128,6 +128,19 @@ func TestNodeCheckRefuses(t *testing.T) {
 	}
 }
 
+// Node, certificate and registry each spell a machine of Azure in their own way; one that is in
+// another cloud has one spelling.
+func TestNodeCheckProviderIDsOfAzure(t *testing.T) {
+	for prefix, ok := range map[string]bool{"azure:///": true, "gce://": false} {
+		w, n := newWorld(t), attested()
+		w.objects.node.ProviderID, n.ProviderID, w.machine.ProviderID = prefix+"p/z/a", prefix+"p/Z/a", prefix+"P/z/a"
+		facts, err := w.checkNodeOf(t, n)
+		if (err == nil) != ok || ok && !facts.Facts.Has(FactCertificateProviderID|FactRegisteredProviderID) {
+			t.Errorf("%s: got %v, %v", prefix, facts, err)
+		}
+	}
+}
+
 func TestNodeCheckRequire(t *testing.T) {
 	w := newWorld(t)
 	r := w.result(t)

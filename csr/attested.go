@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/plaintext"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -86,10 +87,12 @@ func (c *Checked) CheckMachine(machine string) error {
 	if c == nil || !c.found {
 		return noResult()
 	}
-	own, got := c.own, "machine "+refusal.Quote(machine)+" by "+refusal.OrNothing(c.provider)
+	own := c.own
+	verified, known := plaintext.Apart(machine, own.identity, nil)
+	got := "machine " + verified + " by " + refusal.OrNothing(c.provider)
 	const check = checkInventoryMachine
 	return faults{
-		{own.identity != "" && own.identity != machine, check, got, refusal.Quote(own.identity) + " for node " + c.nodeName},
+		{own.identity != "" && own.identity != machine, check, got, known + " for node " + c.nodeName},
 		{own.provider != c.provider && (own.provider != "" || c.provider == providerInsecure) && c.signerName != SignerKubeletServing,
 			check, got, "one by " + refusal.OrNothing(own.provider) + " for node " + c.nodeName},
 	}.first()

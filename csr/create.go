@@ -47,9 +47,12 @@ type CreateOptions struct {
 // signer's or those of [ParsePKCS10]: the request is read back, and its signature verified,
 // before it is returned.
 func Create(purpose Purpose, key crypto.Signer, nodeName string, o CreateOptions) ([]byte, error) {
+	if !nodename.Valid(nodeName) {
+		return nil, refusal.Config("node name", refusal.Quote(nodeName), nodename.Want(nodeName))
+	}
 	commonName, organization := SubjectNames(purpose, nodeName)
 	if commonName == "" {
-		return nil, refusal.Config("purpose or node name", purpose.String()+", "+refusal.Quote(nodeName), "a purpose and a node's name")
+		return nil, refusal.Config("purpose", purpose.String(), "client, serving or recovery")
 	}
 	template := &x509.CertificateRequest{
 		Subject: pkix.Name{CommonName: commonName, Organization: []string{organization}},

@@ -102,6 +102,20 @@ func TestCreateAsksForNothingUnasked(t *testing.T) {
 	}
 }
 
+// A cloud names a machine in capital letters, and the kubelet its Node in lower case: what is wrong
+// with the name is said to who makes the request, and to who judges one.
+func TestCreateSaysWhatIsWrongWithAName(t *testing.T) {
+	for name, want := range map[string]string{"pool-vmss00000A": "lower-case: pool-vmss00000a", "node_1": `lower-case letters, digits, "-" and "."`} {
+		_, err := Create(PurposeClient, keyP256(), name, CreateOptions{})
+		if !errors.Is(err, refusal.CheckConfig) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "purpose") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := Create(0, keyP256(), "node-1", CreateOptions{}); err == nil || !strings.Contains(err.Error(), "purpose") || strings.Contains(err.Error(), "name") {
+		t.Errorf("no purpose: %v", err)
+	}
+}
+
 func TestCreateRefuses(t *testing.T) {
 	small, err := rsa.GenerateKey(rand.Reader, 1024)
 	if err != nil {

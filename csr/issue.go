@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/providerid"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -108,14 +109,15 @@ func (ca *CA) Issue(ctx context.Context, attested *Attested) (*Issued, error) {
 func (a *Attested) faults(clusters []string, now time.Time) Errors {
 	c, v := a.checked, a.grant
 	claimed, own := c.pkcs10.ProviderID, c.own.providerID
+	asked, vouched := providerid.Apart(claimed, v.ProviderID)
+	given, known := providerid.Apart(v.ProviderID, own)
 	all := faults{
 		{c.filedUnder != c.signerName, CheckSignerName, refusal.Quote(c.filedUnder), c.signerName + ": a hello gets no certificate"},
 		{!subset(c.clusters, clusters), checkVerifiedCluster, "a request to cluster " + refusal.Quotes(c.clusters), refusal.Quotes(clusters)},
 		{a.machine == "", checkVerifiedMachine, "no machine identity", "one"},
 		{!v.NotAfter.IsZero() && !v.NotAfter.After(now), checkVerifiedExpired, rfc3339(v.NotAfter), "after " + rfc3339(now)},
-		{claimed != "" && claimed != v.ProviderID, checkProviderIDNotVouched, refusal.Quote(claimed), refusal.Quote(v.ProviderID)},
-		{own != "" && v.ProviderID != "" && own != v.ProviderID, CheckProviderIDMismatch,
-			refusal.Quote(v.ProviderID), "the machine's, " + refusal.Quote(own)},
+		{claimed != "" && !providerid.Equal(claimed, v.ProviderID), checkProviderIDNotVouched, asked, vouched},
+		{own != "" && v.ProviderID != "" && !providerid.Equal(own, v.ProviderID), CheckProviderIDMismatch, given, "the machine's, " + known},
 	}.all()
 	for _, san := range c.sansBeside(v.DNSNames, v.IPAddresses) {
 		all = append(all, &Error{Check: checkSANNotVouched, Got: san, Want: "a name or address that is vouched for"})

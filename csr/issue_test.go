@@ -253,6 +253,22 @@ func TestIssueRefusesWhatIsNotVouchedFor(t *testing.T) {
 	}
 }
 
+// The node, the inventory and the list each spell a machine of Azure as they found it. The
+// certificate has the spelling that is vouched for.
+func TestIssueProviderIDsOfAzure(t *testing.T) {
+	f := goodFixture(csr.SignerClientTPM, csr.RequesterBootstrap)
+	f.builder.extensions = append(f.builder.extensions, providerIDExtension(t, "azure:///vm"))
+	f.machine.ProviderID = "azure:///VM"
+	attested := verifiedWith(f.mustCheck(t), func(g *csr.Grant) { g.ProviderID = "azure:///Vm" })
+	issued, err := newCA(t, goodOptions()).Issue(t.Context(), attested)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id, err := oid.ParseProviderID(issued.Certificate.Extensions); err != nil || id != "azure:///Vm" {
+		t.Errorf("%q, %v", id, err)
+	}
+}
+
 func TestIssueRefusesRequests(t *testing.T) {
 	ctx := context.Background()
 	ca := newCA(t, goodOptions())

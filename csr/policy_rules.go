@@ -13,6 +13,8 @@ import (
 
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
+	"github.com/nodeattest/nodeattest/internal/nodename"
+	"github.com/nodeattest/nodeattest/internal/providerid"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -43,7 +45,9 @@ var requestRules = []rule{
 			if x.out.nodeName, ok = nodeNameAfter(prefix, text); ok {
 				return
 			}
-			fault = refusal.Quote(text)
+			after, _ := strings.CutPrefix(text, prefix)
+			x.refuse(refusal.Quote(text), prefix+" and "+nodename.Want(after))
+			return
 		}
 		x.refuse(fault, "one common name, "+prefix+" and a node name")
 	}},
@@ -321,8 +325,9 @@ var machineRules = []rule{
 	}},
 	{CheckProviderIDMismatch, nil, func(x *run) {
 		claimed, own := x.out.pkcs10.ProviderID, x.out.own.providerID
-		if own != "" && claimed != "" && claimed != own {
-			x.refuse(refusal.Quote(claimed), "the machine's, "+refusal.Quote(own))
+		if own != "" && claimed != "" && !providerid.Equal(claimed, own) {
+			got, want := providerid.Apart(claimed, own)
+			x.refuse(got, "the machine's, "+want)
 		}
 	}},
 	{CheckSANNotOwn, nil, func(x *run) {

@@ -221,6 +221,11 @@ func TestPolicyRulesOfAttributesAndExtensions(t *testing.T) {
 		{"provider ID, required", func(f *requestFixture) { extension(goodID)(f); f.policy.RequireProviderID = true }, nil},
 		{"no provider ID, required", func(f *requestFixture) { f.policy.RequireProviderID = true }, rules(csr.CheckProviderIDMissing)},
 		{"other machine's provider ID", extension(providerIDExtension(t, "test://other")), rules(csr.CheckProviderIDMismatch)},
+		{"provider ID in another case", extension(providerIDExtension(t, strings.ToUpper(goodProviderID))), rules(csr.CheckProviderIDMismatch)},
+		{"Azure's provider ID in another case", func(f *requestFixture) {
+			extension(providerIDExtension(t, "azure:///subscriptions/s/resourceGroups/group"))(f)
+			f.machine.ProviderID = "azure:///subscriptions/s/resourcegroups/Group"
+		}, nil},
 		{"provider ID that the inventory does not know", func(f *requestFixture) {
 			extension(providerIDExtension(t, "test://other"))(f)
 			f.machine.ProviderID = ""

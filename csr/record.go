@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/plaintext"
+	"github.com/nodeattest/nodeattest/internal/providerid"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -133,6 +135,7 @@ func (r IssuedRecord) Completed(certificate *x509.Certificate) (IssuedRecord, er
 	commonName, organization := SubjectNames(purpose, r.NodeName)
 	subject, spki := certificate.Subject, sha256.Sum256(certificate.RawSubjectPublicKeyInfo)
 	providerID, err := oid.ParseProviderID(certificate.Extensions)
+	got, want := providerid.Apart(providerID, r.ProviderID)
 	const check = checkIssuedCertificate
 	if err := (faults{
 		{spki != r.SPKIHash, check, "key " + refusal.Hex(spki[:]), refusal.Hex(r.SPKIHash[:])},
@@ -141,7 +144,7 @@ func (r IssuedRecord) Completed(certificate *x509.Certificate) (IssuedRecord, er
 		{certificate.IsCA, check, "a CA", "a certificate of a node"},
 		{!slices.Equal(certificate.ExtKeyUsage, []x509.ExtKeyUsage{purposes[purpose].extKeyUsage}) || len(certificate.UnknownExtKeyUsage) > 0,
 			check, "other extended key usages", "those of " + r.SignerName},
-		{err != nil && !errors.Is(err, oid.CheckProviderIDMissing) || providerID != "" && providerID != r.ProviderID, check, "provider ID " + refusal.Quote(providerID), refusal.Quote(r.ProviderID)},
+		{err != nil && !errors.Is(err, oid.CheckProviderIDMissing) || providerID != "" && !providerid.Equal(providerID, r.ProviderID), check, "provider ID " + got, want},
 		{!r.NotAfter.IsZero() && certificate.NotAfter.After(r.NotAfter), check, "an end at " + rfc3339(certificate.NotAfter), rfc3339(r.NotAfter) + " at the latest"},
 	}).first(); err != nil {
 		return IssuedRecord{}, err
@@ -233,14 +236,16 @@ func (own ownMachine) holdAgainst(r *IssuedRecord) (different Errors, unknown er
 	provider := ProviderOf(r.SignerName)
 	byProviderID := own.uid == "" && own.identity == "" // by nothing else
 	incomparable := byProviderID && own.providerID == ""
+	recorded, now := providerid.Apart(r.ProviderID, own.providerID)
+	machine, identity := plaintext.Apart(r.Machine, own.identity, nil)
 	different = faults{
 		{r.Machine == "", checkInheritedMachine, "a record without a machine", "the machine's identity"},
 		{r.MachineUID != own.uid, checkInheritedMachine,
 			"a certificate of the machine with UID " + refusal.Quote(r.MachineUID), refusal.Quote(own.uid)},
-		{r.ProviderID != "" && own.providerID != "" && r.ProviderID != own.providerID, checkInheritedMachine,
-			certificateOf + refusal.Quote(r.ProviderID), refusal.Quote(own.providerID)},
+		{r.ProviderID != "" && own.providerID != "" && !providerid.Equal(r.ProviderID, own.providerID), checkInheritedMachine,
+			certificateOf + recorded, now},
 		{own.identity != "" && r.Machine != own.identity, checkInheritedMachine,
-			certificateOf + refusal.Quote(r.Machine), refusal.Quote(own.identity)},
+			certificateOf + machine, identity},
 		{provider != "" && own.provider != "" && provider != own.provider, checkInheritedMachine,
 			certificateOf + refusal.Quote(r.Machine) + " by " + provider, "one by " + refusal.Quote(own.provider)},
 		{byProviderID && !incomparable && r.ProviderID == "", checkInheritedMachine,

@@ -150,6 +150,7 @@ func TestInheritAttestationNeedsTheMachine(t *testing.T) {
 		"UID, and another identity":        {csr.Machine{UID: "u1", Identity: "x"}, func(r *csr.IssuedRecord) { r.MachineUID = "u1" }, csr.CheckInheritedMachine},
 		"UID, provider ID not recorded":    {inventory: csr.Machine{UID: "u1", ProviderID: "x"}, change: func(r *csr.IssuedRecord) { r.MachineUID, r.ProviderID = "u1", "" }},
 		"provider ID":                      {inventory: csr.Machine{ProviderID: goodProviderID}},
+		"provider ID of Azure, by case":    {inventory: csr.Machine{ProviderID: "azure:///A"}, change: func(r *csr.IssuedRecord) { r.ProviderID = "azure:///a" }},
 		"provider ID, another":             {csr.Machine{ProviderID: "x"}, nil, csr.CheckInheritedMachine},
 		"provider ID, not recorded":        {csr.Machine{ProviderID: goodProviderID}, func(r *csr.IssuedRecord) { r.ProviderID = "" }, csr.CheckInheritedMachine},
 		"identity":                         {inventory: csr.Machine{Identity: goodIdentity}},

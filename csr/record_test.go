@@ -102,6 +102,11 @@ func TestRecordOf(t *testing.T) {
 	if _, err := csr.RecordOf(certificate(extension(goodProviderID), own), attested); err != nil {
 		t.Errorf("with its provider ID: %v", err)
 	}
+	azure := goodVerified(checked).Grant()
+	azure.ProviderID = "azure:///A"
+	if _, err := csr.RecordOf(certificate(extension("azure:///a"), own), f.mustCheck(t).Vouch(goodIdentity, azure, nil)); err != nil {
+		t.Errorf("with its provider ID in another case: %v", err)
+	}
 	// Without the certificate it is what the certificate completes, later and elsewhere.
 	requested, err := csr.RecordOf(nil, attested)
 	if err != nil || requested.CredentialID != "" || requested.ClientOf(goodNode, "") || !requested.NotAfter.Equal(at.Add(time.Hour)) {

@@ -333,7 +333,11 @@ func (r *registryRun) call(ctx context.Context, s *registryStep) registryCall {
 	return func(registry membership.Registry, side int) (*membership.Record, error) {
 		switch s.op {
 		case "reserve":
-			return registry.Reserve(ctx, c, r.in(length))
+			claim := c
+			if label, set := s.set["over"]; set {
+				claim.Over = r.seen[label][side].Version
+			}
+			return registry.Reserve(ctx, claim, r.in(length))
 		case "bind":
 			return registry.Bind(ctx, seen[side], lastEnd, issued)
 		case "rebind":

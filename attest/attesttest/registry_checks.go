@@ -54,6 +54,17 @@ var registryChecks = []registryCheck{
 	{"a record is of one provider ID", `a=reserve 1 1; reserve 1 1 pid=other !provider-id; bind a
 		reserve 1 1 pid=other !provider-id; reserve 1 1 pid= !provider-id
 		b=join 2 2 pid=; bind b 1h; reserve 2 2 pid=; reserve 2 2`, nil},
+	{"the provider ID of a machine of Azure has no case", `a=reserve 1 1 pid=azure:///A; bind a; reserve 1 1 pid=azure:///a; reserve 1 1 pid=azure:///b !provider-id
+		join 2 2 pid=test:///A; reserve 2 2 pid=test:///a !provider-id`, nil},
+	// Over is that version alone, whose last certificate has ended.
+	{"a record that is over makes room for another machine", `a=join 1 1; b=bind a 1h cert=1 ends=1h; reserve 1 2 over=b !name; wait 1h; reserve 1 2 over=b !name; wait 1s
+		reserve 1 2 !name; reserve 1 2 over=a !name; c=reserve 1 2 over=b; stale b; reserve 1 3 over=b !reserved; bind c; join 2 1`, nil},
+	{"a record that is over makes room for another Machine", `a=join 1 1; b=bind a 1h; wait 1h1s; reserve 1 1 uid=new pid=test://new !machine-uid
+		c=reserve 1 1 uid=new pid=test://new over=b; bind c`, nil},
+	{"a record without certificates is never over", "a=join 1 1; wait 87600h; reserve 1 2 over=a !name", nil},
+	{"a machine of another name is not free because that record is over", `a=join 1 1; b=bind a 1h; join 2 2; wait 1h1s; reserve 1 2 over=b !machine
+		reserve 2 1 over=b !name; reserve 3 1 over=b !machine; reserve 1 3 over=b`, nil},
+	{"a name that rests or is reserved is not over", `a=join 1 1; b=bind a 1h; release 1; reserve 1 2 over=b !resting; wait 1h1s; join 1 2; d=reserve 2 3; reserve 2 4 over=d !reserved`, nil},
 	{"the last end is raised and never lowered", "a=join 1 1; b=bind a 24h; stale a; bind b 23h; bind b 24h0m0.000000001s; reserve 1 1", nil},
 	{"a name is bound with its last end", `a=reserve 1 1; bind a 1h; release 1; wait 1h; reserve 1 2 !resting; wait 1s; join 1 2`, nil},
 	{"certificates are recorded when a name is bound", `a=reserve 1 1; b=bind a 2h cert=1; stale a; bind b cert=1 ends=2h; wait 1h

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -148,6 +149,10 @@ func (p *plainRegistry) Reserve(ctx context.Context, c membership.Claim, deadlin
 		return nil, errors.New("bad deadline")
 	}
 	r := p.named(c.NodeName)
+	if r != nil && p.over(r, c.Over) {
+		r = nil
+	}
+	c.Over = ""
 	if err := p.nameTaken(r, c); err != nil {
 		return nil, err
 	}
@@ -158,7 +163,7 @@ func (p *plainRegistry) Reserve(ctx context.Context, c membership.Claim, deadlin
 		return nil, err
 	}
 	if r != nil && r.State == membership.StateBound && !p.is("bound records are reserved again") {
-		if r.ProviderID != c.ProviderID && !p.is("provider ID not filled in") {
+		if r.ProviderID == "" && c.ProviderID != "" && !p.is("provider ID not filled in") {
 			filled := *r
 			filled.ProviderID = c.ProviderID
 			return p.store(c.NodeName, &filled), nil
@@ -169,6 +174,27 @@ func (p *plainRegistry) Reserve(ctx context.Context, c membership.Claim, deadlin
 		return p.out(r), nil
 	}
 	return p.store(c.NodeName, &membership.Record{Claim: c, State: membership.StateReserved, Deadline: deadline}), nil
+}
+
+// over reports whether a record is over in the version that a claim names.
+func (p *plainRegistry) over(r *membership.Record, version string) bool {
+	ended := p.now().After(r.LastEnd) && r.State == membership.StateBound
+	switch {
+	case p.is("nothing is over"):
+		return false
+	case p.is("any version is over"):
+		return version != "" && ended && !r.LastEnd.IsZero()
+	case p.is("over without certificates"):
+		return version == r.Version && ended
+	case p.is("over before the end"):
+		return version == r.Version && r.State == membership.StateBound && !r.LastEnd.IsZero()
+	}
+	return version == r.Version && ended && !r.LastEnd.IsZero()
+}
+
+// sameProviderID compares provider IDs, without case where they are Azure's.
+func (p *plainRegistry) sameProviderID(a, b string) bool {
+	return a == b || (strings.HasPrefix(a, "azure://") || p.is("no provider ID has case")) && !p.is("provider IDs have case") && strings.EqualFold(a, b)
 }
 
 func (p *plainRegistry) nameTaken(r *membership.Record, c membership.Claim) error {
@@ -193,7 +219,7 @@ func (p *plainRegistry) nameTaken(r *membership.Record, c membership.Claim) erro
 		return refused(attest.Check("registry-machine-uid"))
 	case r.ProviderID != "" && c.ProviderID == "" && !p.is("provider ID ignored"):
 		return later(attest.Check("registry-provider-id"))
-	case r.ProviderID != "" && r.ProviderID != c.ProviderID && !p.is("provider ID ignored"):
+	case r.ProviderID != "" && !p.sameProviderID(r.ProviderID, c.ProviderID) && !p.is("provider ID ignored"):
 		return refused(attest.Check("registry-provider-id"))
 	}
 	return nil

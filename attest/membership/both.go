@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/providerid"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -127,10 +128,11 @@ func intersect(r, named *attest.Result, a, b *attest.Authorization) (*attest.Aut
 	both := r.Admit(name)
 	both.NotAfter, both.Record = earlier(a.NotAfter, b.NotAfter), inTurn(a.Record, b.Record)
 	switch {
-	case a.ProviderID == b.ProviderID:
+	case providerid.Equal(a.ProviderID, b.ProviderID):
 		both.ProviderID = a.ProviderID
 	case a.ProviderID != "" && b.ProviderID != "":
-		return nil, attest.NotMember("machine " + string(r.Machine) + " with two provider IDs, " + a.ProviderID + " and " + b.ProviderID)
+		one, another := providerid.Apart(a.ProviderID, b.ProviderID)
+		return nil, attest.NotMember("two provider IDs of one machine, " + one + " and " + another)
 	}
 	if both.MachineUID = cmp.Or(a.MachineUID, b.MachineUID); b.MachineUID != "" && b.MachineUID != both.MachineUID {
 		return nil, attest.NotMember("machine " + string(r.Machine) + " with two UIDs, " + a.MachineUID + " and " + b.MachineUID)

@@ -32,6 +32,7 @@ func TestBothIntersects(t *testing.T) {
 	for name, c := range map[string]struct{ a, b, want csr.Grant }{
 		"nothing":           {},
 		"same provider ID":  {csr.Grant{ProviderID: "p"}, csr.Grant{ProviderID: "p"}, csr.Grant{ProviderID: "p"}},
+		"the first's case":  {csr.Grant{ProviderID: "azure:///A"}, csr.Grant{ProviderID: "azure:///a"}, csr.Grant{ProviderID: "azure:///A"}},
 		"one provider ID":   {csr.Grant{ProviderID: "p"}, csr.Grant{}, csr.Grant{}},
 		"other provider ID": {csr.Grant{}, csr.Grant{ProviderID: "p"}, csr.Grant{}},
 		"names": {csr.Grant{DNSNames: []string{"A.example", "b.example"}}, csr.Grant{DNSNames: []string{"c.example", "a.example"}},

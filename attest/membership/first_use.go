@@ -95,11 +95,16 @@ type FirstUseConfig struct {
 // newcomer takes one call of Registry.Reserve and one of Bind, and verifying the same answer again
 // changes nothing. The caller calls [Registry].Release when a Machine of the inventory is gone.
 //
+// The name of a TPM is also free, for another machine or another Machine of the inventory, once
+// the last certificate that was issued for it has ended and its Node is gone; until then the same
+// machine comes back to it.
+//
 // Where the evidence is a document (attest.RoadDocument), which anything that runs on a
 // machine may get, a bound machine with a bootstrap token is admitted for a key that it has
 // already been admitted for, and for no other until the operator has released or rebound it: it
 // renews as the node that it is. That its last certificate has ended changes nothing, or whoever
-// keeps a node from renewing would be the node next. Only kinds that find machines of the
+// keeps a node from renewing would be the node next: a document's name is free by a release and by
+// nothing else. Only kinds that find machines of the
 // operator's own projects or accounts are accepted (document.KindConfig.OwnMachines).
 //
 // A type that embeds a FirstUse and has its own Authorize is asked through that one.
@@ -253,8 +258,8 @@ func (f *FirstUse) begin(ctx context.Context, r *attest.Result) (*joining, error
 		j.claim.MachineUID = uid
 	}
 	hello := r.Stage != attest.StageAnswer
-	if f.c.Stale == nil || j.look(ctx, f.c.Stale, !hello) != nil || !hello && !j.newcomer {
-		if err := j.look(ctx, f.c.Registry, true); err != nil {
+	if f.c.Stale == nil || j.look(ctx, f.c.Stale, !hello, true) != nil || !hello && !j.newcomer {
+		if err := j.look(ctx, f.c.Registry, true, false); err != nil {
 			return nil, refuseMember(err)
 		}
 	}

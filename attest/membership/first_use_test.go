@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -433,4 +434,80 @@ func TestNewFirstUseLimits(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A machine that was replaced under its name, as a scale set or a rack does it: the name is free once
+// the former machine's last certificate has ended and its Node is gone, and until then the refusal
+// says who does what. A document's name is free when an operator releases it.
+func TestFirstUseAfterTheMachine(t *testing.T) {
+	for name, c := range map[string]struct {
+		scope Scope
+		frees bool
+	}{"TPM": {Scope{}, true}, "document": {documentScope, false}} {
+		t.Run(name, func(t *testing.T) {
+			f := newFirstUse(t, c.scope)
+			of := func(machine attest.Identity, uid string, stage attest.Stage) *attest.Result {
+				r := inventoried(t, answerOf(t, "node-1", machine), csr.RequesterBootstrap, csr.Machine{Name: "m", UID: uid, ProviderID: "test://" + uid})
+				r.Provider, r.Road, r.Stage = cmp.Or(c.scope.Provider, "tpm"), c.scope.Road, stage
+				return r
+			}
+			former := of("test:1", "uid-1", attest.StageAnswer)
+			f.admit(t, former)
+			end := f.record(t, "node-1").LastEnd
+			says := func(want ...string) {
+				t.Helper()
+				for _, stage := range []attest.Stage{attest.StageHello, attest.StageAnswer} {
+					_, err := asked(t, f, of("test:2", "uid-2", stage))
+					if !errors.Is(err, attest.CheckMembership) || !errors.Is(err, checkRegistryName) {
+						t.Errorf("%s: got %v", stage, err)
+					}
+					for _, text := range want {
+						if !strings.Contains(err.Error(), text) {
+							t.Errorf("%s: got %v, want %q in it", stage, err, text)
+						}
+					}
+				}
+			}
+			const release = "an operator releases node node-1"
+			f.nodes["node-1"] = true
+			says(release)
+			f.at = end.Add(time.Second)
+			says(release) // its Node is there
+			if f.nodes["node-1"], f.at = false, end; c.frees {
+				says(release, "free after "+end.Format(time.RFC3339)) // its last second
+			}
+			f.at = end.Add(time.Second)
+			if !c.frees {
+				says(release)
+				f.at = f.at.Add(365 * 24 * time.Hour)
+				says(release)
+				return
+			}
+			f.nodesErr = errors.New("API server away")
+			if _, err := asked(t, f, of("test:2", "uid-2", attest.StageAnswer)); !errors.Is(err, refusal.ErrRetry) {
+				t.Errorf("Nodes are not known: got %v", err)
+			}
+			f.nodesErr = nil
+			f.admit(t, of("test:2", "uid-2", attest.StageHello))
+			if r := f.record(t, "node-1"); r.Machine != "test:1" {
+				t.Errorf("a hello wrote %+v", r)
+			}
+			f.refuse(t, inventoried(t, of("test:2", "uid-2", attest.StageAnswer), csr.RequesterNode, csr.Machine{UID: "uid-2", ProviderID: "test://uid-2"}), checkRegistryRequester)
+			f.admit(t, of("test:2", "uid-2", attest.StageAnswer))
+			if r := f.record(t, "node-1"); r.State != StateBound || r.Claim != (Claim{NodeName: "node-1", Machine: "test:2", MachineUID: "uid-2", ProviderID: "test://uid-2"}) {
+				t.Errorf("got %+v", r)
+			}
+			f.refuse(t, former, checkRegistryName) // its turn is over
+		})
+	}
+}
+
+// A machine that comes back before another has taken its name is still the node, whatever has ended.
+func TestFirstUseComesBack(t *testing.T) {
+	f := newFirstUse(t, Scope{})
+	r := answerOf(t, "node-1", "gce:p/1")
+	f.admit(t, r)
+	f.at = f.at.Add(365 * 24 * time.Hour)
+	f.admit(t, r)
+	f.refuse(t, answerOf(t, "node-1", "gce:p/2"), checkRegistryName)
 }

@@ -24,9 +24,9 @@ type joining struct {
 	requested *csr.IssuedRecord
 }
 
-// look checks the claim against the records and, if ask is set, asks for a Node. What others
-// hold is looked up only for a hello: Reserve refuses it live.
-func (j *joining) look(ctx context.Context, in Lookups, ask bool) (err error) {
+// look checks the claim against the records, which are stale or not, and, if ask is set, asks for a
+// Node. What others hold is looked up only for a hello: Reserve refuses it live.
+func (j *joining) look(ctx context.Context, in Lookups, ask, stale bool) (err error) {
 	var h Held
 	h.Name, err = in.Lookup(ctx, j.claim.NodeName)
 	hello := j.r.Stage != attest.StageAnswer
@@ -38,7 +38,12 @@ func (j *joining) look(ctx context.Context, in Lookups, ask bool) (err error) {
 	}
 	now := j.f.c.Now()
 	if err == nil {
-		err = h.Admit(&j.claim, now)
+		j.claim.Over = ""
+		if err = h.Admit(&j.claim, now); err != nil && !stale && h.Name != nil && h.Name.State == StateBound {
+			if err = j.admitAfter(ctx, h, err); err == nil {
+				h.Name = nil
+			}
+		}
 	}
 	if err != nil {
 		return err
@@ -48,6 +53,40 @@ func (j *joining) look(ctx context.Context, in Lookups, ask bool) (err error) {
 		return j.checkRejoin(h.Name)
 	}
 	return j.checkNewcomer(ctx, h.Name == nil && ask, h.Name != nil && h.Name.Live(now))
+}
+
+// admitAfter admits the claim that the bound record of its name refuses, if that record is over: the
+// last certificate of its machine has ended and its Node is gone. With documents, which anything
+// that runs on a machine may get, whoever keeps a node from renewing and deletes it would be the
+// node next, so there it is over only when an operator says so.
+func (j *joining) admitAfter(ctx context.Context, h Held, refused error) error {
+	e, ok := errors.AsType[*attest.Error](refused)
+	if !ok || errors.Is(refused, refusal.ErrRetry) {
+		return refused
+	}
+	r, now := h.Name, j.f.c.Now()
+	way := "if the former machine is gone, an operator releases node " + r.NodeName
+	gone := j.r.Road != attest.RoadDocument && !r.LastEnd.IsZero()
+	if gone {
+		way += ", or it is free after " + r.LastEnd.Format(time.RFC3339) + " once its Node is deleted"
+	}
+	if gone = gone && r.ended(now); gone {
+		exists, err := j.f.c.NodeExists(ctx, r.NodeName)
+		if err != nil {
+			return err
+		}
+		gone = !exists
+	}
+	if !gone {
+		return &attest.Error{Check: e.Check, Got: e.Got, Want: e.Want, Err: errors.New(way)}
+	}
+	claim := j.claim
+	claim.Over = r.Version
+	if err := h.Admit(&claim, now); err != nil {
+		return err
+	}
+	j.claim = claim
+	return nil
 }
 
 // checkRejoin refuses a further key of a bound machine that comes with only a bootstrap token
@@ -77,6 +116,7 @@ func (j *joining) reserve(ctx context.Context) (err error) {
 	if j.seen, err = j.f.c.Registry.Reserve(ctx, j.claim, j.f.c.Now().Add(j.f.c.Reservation)); err != nil {
 		return err
 	}
+	j.claim.Over = ""
 	switch {
 	case j.seen.State == StateBound: // perhaps somebody was quicker
 		return j.checkRejoin(j.seen)
@@ -110,7 +150,7 @@ func (j *joining) bind(ctx context.Context, issued *csr.IssuedRecord) error {
 	if j.seen != seen || !errors.Is(err, CheckRegistryConflict) {
 		return err
 	}
-	if err := j.look(ctx, j.f.c.Registry, true); err != nil {
+	if err := j.look(ctx, j.f.c.Registry, true, false); err != nil {
 		return err
 	}
 	j.seen = nil // a reservation whose maker died is completed

@@ -23,7 +23,9 @@ import (
 //
 //	(none) -Reserve-> reserved -Bind-> bound -Release-> resting -time-> (none)
 //
-// A reservation is worth nothing after its deadline: it is then as if it had never been made.
+// A reservation is worth nothing after its deadline: it is then as if it had never been made. A
+// bound record whose last certificate has ended goes the same way where a claim says that it is over
+// ([Claim.Over]).
 // A resting record keeps its name from everybody, including the same machine, until every
 // certificate that was issued under the name has expired. Its machine is free at once; its
 // Machine UID is not.
@@ -146,6 +148,11 @@ type Claim struct {
 	// ProviderID is the provider ID that the inventory has for it, up to oid.MaxProviderIDSize
 	// bytes; "" if it is not known yet.
 	ProviderID string
+	// Over is the Version of the bound record that the name has, if whoever makes the claim has
+	// found out that its Node is gone; mostly "". Reserve then puts the claim in the place of
+	// that record, provided that a certificate was issued for it and the last one has ended. It
+	// is not recorded.
+	Over string
 }
 
 // Check returns an error with the check registry-claim for a claim that cannot be recorded.
@@ -153,7 +160,7 @@ func (c *Claim) Check() error {
 	c = typednil.OrZero(c)
 	switch {
 	case !nodename.Valid(c.NodeName):
-		return badClaim(c.NodeName, "a node name")
+		return badClaim(c.NodeName, nodename.Want(c.NodeName))
 	case !plaintext.Valid(c.MachineUID, maxMachineUIDSize):
 		return badClaim(c.MachineUID, "a Machine UID, printable and not too long")
 	case !plaintext.Valid(c.ProviderID, oid.MaxProviderIDSize):
@@ -222,6 +229,12 @@ func (r *Record) Live(now time.Time) bool {
 	}
 	until := r.Until()
 	return until.IsZero() || now.Before(until) && (r.State != StateReserved || until.Sub(now) <= maxReservation+clockSkew)
+}
+
+// ended reports whether the last certificate of a bound record has ended. One for which there has
+// been none has not.
+func (r *Record) ended(now time.Time) bool {
+	return r.State == StateBound && !r.LastEnd.IsZero() && !now.Before(r.LastEnd.Add(time.Second))
 }
 
 // HoldsMachine reports whether the record keeps its machine from other names: a resting record

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/providerid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -49,10 +50,19 @@ func (h Held) live(now time.Time) Held {
 	return h
 }
 
+// without leaves out the record of the name in a version that is over.
+func (h Held) without(version string, now time.Time) Held {
+	if version != "" && h.Name != nil && h.Name.Version == version && h.Name.ended(now) {
+		h.Name = nil
+	}
+	return h
+}
+
 // Reserve claims a node name for a machine until the deadline, which must be in the future and
 // at most an hour away. If this very claim has already reserved the pair, the deadline
 // becomes the new one. If the pair is already bound, nothing changes, except that an unknown
-// provider ID is filled in. h.Machine and h.MachineUID are those of the claim.
+// provider ID is filled in. h.Machine and h.MachineUID are those of the claim. A bound record that
+// is over ([Claim.Over]) does not count.
 //
 // It refuses, in this order: a name that rests ([CheckRegistryResting]), is reserved for
 // another machine (registry-reserved, to be tried again) or bound to another
@@ -73,7 +83,8 @@ func (h Held) Reserve(c Claim, deadline, now time.Time) (Change, error) {
 	if err := h.Admit(&c, now); err != nil {
 		return Change{}, err
 	}
-	old := h.live(now).Name
+	old := h.live(now).without(c.Over, now).Name
+	c.Over = ""
 	switch {
 	case old == nil || old.State == StateReserved:
 		return Change{Put: true, Record: &Record{Claim: c, State: StateReserved, Deadline: deadline}}, nil
@@ -91,7 +102,7 @@ func (h Held) Admit(c *Claim, now time.Time) error {
 	if err := c.Check(); err != nil {
 		return err
 	}
-	h = h.live(now)
+	h = h.live(now).without(c.Over, now)
 	if err := admitName(h.Name, c); err != nil {
 		return err
 	}
@@ -117,8 +128,9 @@ func admitName(r *Record, c *Claim) error {
 		return refuse(checkRegistryUID, "Machine UID "+refusal.OrNothing(c.MachineUID), "that of node "+r.NodeName+", "+refusal.OrNothing(r.MachineUID))
 	case r.ProviderID != "" && c.ProviderID == "": // the inventory does not know it yet, or not just now
 		return &attest.Error{Check: checkRegistryProviderID, Got: "no provider ID", Want: r.ProviderID, Err: refusal.ErrRetry}
-	case r.ProviderID != "" && r.ProviderID != c.ProviderID:
-		return refuse(checkRegistryProviderID, "provider ID "+c.ProviderID, r.ProviderID)
+	case r.ProviderID != "" && !providerid.Equal(r.ProviderID, c.ProviderID):
+		got, want := providerid.Apart(c.ProviderID, r.ProviderID)
+		return refuse(checkRegistryProviderID, "provider ID "+got, "that of node "+r.NodeName+", "+want)
 	}
 	return nil
 }
@@ -132,7 +144,7 @@ func admitElsewhere(r *Record, nodeName string, check attest.Check, what string)
 	case r.State == StateReserved:
 		return reservedElsewhere(r)
 	}
-	return refuse(check, "node "+nodeName, "that of "+what+", "+r.NodeName)
+	return refuse(check, "node "+nodeName, "that of "+what+", "+r.NodeName+", unless an operator releases that one")
 }
 
 func (h Held) admitMachine(machine attest.Identity, nodeName string) error {

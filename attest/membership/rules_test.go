@@ -57,6 +57,35 @@ func TestProviderIDThatIsNotKnownJustNow(t *testing.T) {
 	}
 }
 
+// A machine of Azure is the same however its provider ID is spelt, for the record, the list and
+// the inventory. The record keeps the spelling that it has, and nothing is written.
+func TestProviderIDsOfAzure(t *testing.T) {
+	const recorded, now = "azure:///subscriptions/s/resourceGroups/MC_Group/vm/0", "azure:///subscriptions/s/resourcegroups/mc_group/vm/0"
+	c := testClaim(1)
+	c.ProviderID = recorded
+	held := Held{Name: &Record{Claim: c, State: StateBound}}
+	c.ProviderID = now
+	change, err := held.Reserve(c, testTime().Add(time.Minute), testTime())
+	if err != nil || change.Put || change.Drop || change.Record.ProviderID != recorded {
+		t.Errorf("got %+v, %v", change, err)
+	}
+	c.ProviderID = now[:len(now)-1] + "1"
+	if _, err := held.Reserve(c, testTime().Add(time.Minute), testTime()); !errors.Is(err, checkRegistryProviderID) || !strings.Contains(err.Error(), "vm/1") || !strings.Contains(err.Error(), "vm/0") {
+		t.Errorf("got %v, want both machines of the set", err)
+	}
+
+	l, err := NewStaticList([]Member{{Machine: "gce:p/1", NodeName: "node-1", ProviderID: recorded}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for inventory, ok := range map[string]bool{now: true, recorded: true, c.ProviderID: false} {
+		a, err := l.Authorize(t.Context(), inventoried(t, answerOf(t, "node-1", "gce:p/1"), csr.RequesterBootstrap, csr.Machine{ProviderID: inventory}))
+		if (err == nil) != ok || ok && a.ProviderID != recorded {
+			t.Errorf("%s: got %+v, %v", inventory, a, err)
+		}
+	}
+}
+
 // A request that is signed again and again keeps no other's certificate out of the record.
 func TestIssuedAgainAndAgain(t *testing.T) {
 	now := testTime()

@@ -121,6 +121,11 @@ func parseMember(line string) (*Member, error) {
 	if line == "" || line[0] == '#' {
 		return nil, nil
 	}
+	for mark, name := range map[string]string{"\ufeff": "a byte order mark", "\r": "a carriage return, as editors on Windows write it", "\t": "a tab"} {
+		if strings.Contains(line, mark) {
+			return nil, fmt.Errorf("got %s, want UTF-8 text with one space between fields and a line feed behind the line", name)
+		}
+	}
 	fields := strings.Split(line, " ")
 	if slices.Contains(fields, "") {
 		return nil, errors.New("got a space too many, want one between two fields")
@@ -145,9 +150,9 @@ func (l *StaticList) index(m *Member) error {
 	}
 	switch {
 	case !nodename.Valid(m.NodeName):
-		return badClaim(m.NodeName, "a node name")
-	case !plaintext.Valid(m.Provider, 63) || strings.ContainsAny(m.Provider, " /"):
-		return errors.New("the provider is too long, not printable, or has a space or a slash in it")
+		return badClaim(m.NodeName, nodename.Want(m.NodeName))
+	case m.Provider != "" && !nodename.ValidLabel(m.Provider):
+		return fmt.Errorf("got %s%s, want the name of a kind of evidence, such as tpm or azure: lower-case letters, digits and inner hyphens", providerField, refusal.Quote(m.Provider))
 	case m.ProviderID != "" && !isProviderID(m.ProviderID):
 		return fmt.Errorf("got %s, want a provider ID, which has :// in it, or %s<name>", refusal.Quote(m.ProviderID), providerField)
 	case !plaintext.Valid(m.ProviderID, oid.MaxProviderIDSize) || strings.Contains(m.ProviderID, " "):
@@ -188,11 +193,19 @@ func (l *StaticList) CheckAuthorizer(open attest.Opening) error {
 
 // fits checks that a member can be found on one of the open roads.
 func (m *Member) fits(open []attest.OpenRoad) error {
-	err := fmt.Errorf("got evidence of %s, which is not open for %s", cmp.Or(m.Provider, defaultProvider), m.Machine)
+	provider := cmp.Or(m.Provider, defaultProvider)
+	err := fmt.Errorf("got evidence of %s, which is not open for %s", provider, m.Machine)
+	ofKind := func(g attest.Grammar) bool { return g.Kind == m.Machine.Kind() }
+	other, known := "", false
 	for i := range open {
+		here := slices.ContainsFunc(open[i].Identities, ofKind)
 		if !m.foundOn(open[i]) {
+			if here {
+				other = open[i].Provider
+			}
 			continue
 		}
+		known = known || here
 		id, wrong := open[i].ParseIdentity(m.Machine)
 		switch {
 		case wrong != nil:
@@ -202,6 +215,9 @@ func (m *Member) fits(open []attest.OpenRoad) error {
 		default:
 			return nil
 		}
+	}
+	if other != "" && other != provider && !known {
+		return fmt.Errorf("%w; machines of kind %s are found with %s%s in the line", err, m.Machine.Kind(), providerField, other)
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package membership
 import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/providerid"
 )
 
 // inventoryOf is what the policy found for the node's name.
@@ -35,8 +36,9 @@ func vouch(r *attest.Result, nodeName, providerID string) (*attest.Authorization
 	switch {
 	case providerID == "":
 		providerID = m.ProviderID
-	case m.ProviderID != "" && m.ProviderID != providerID:
-		return nil, attest.NotMember("machine " + string(r.Machine) + " with provider ID " + providerID + ", which the inventory has as " + m.ProviderID)
+	case m.ProviderID != "" && !providerid.Equal(m.ProviderID, providerID):
+		got, want := providerid.Apart(providerID, m.ProviderID)
+		return nil, refuse(attest.CheckMembership, "a list that has the machine of node "+nodeName+" as "+got, "as the inventory has it, "+want)
 	}
 	a := r.Admit(nodeName)
 	a.ProviderID, a.DNSNames, a.IPAddresses = providerID, m.DNSNames, m.IPAddresses

@@ -2,11 +2,13 @@ package awsid
 
 import (
 	"bytes"
+	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/pem"
 	"strconv"
+	"strings"
 
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -23,14 +25,18 @@ type Certificates map[string]*x509.Certificate
 // maxPEMSize is the length in bytes of the longest text that [ParseCertificates] reads.
 const maxPEMSize = 512 << 10
 
-// checkCertificates: the text does not consist of PEM certificates that AWS signs /rsa2048
-// with, as far as this package knows them.
+// checkCertificates: the text does not consist of PEM certificates, or some are not those that AWS
+// signs /rsa2048 with, as far as this package knows them.
 const checkCertificates refusal.Check = "awsid-certificates"
 
 // ParseCertificates reads PEM certificates, in any order, and determines the region of each by
-// its fingerprint, since all have the same names. Text between the blocks is ignored. A
-// certificate that this package does not know, or a text without any certificate, is refused
-// with the check "awsid-certificates".
+// its fingerprint, since all have the same names. Text between the blocks is ignored.
+//
+// The error has the check "awsid-certificates". Certificates that this package does not know are
+// left out of the table, and the error names them by their number and the kind of their keys: a
+// region newer than this package, or a certificate of another signature, which AWS' page has
+// between the others. The table of those that are known is returned beside that error, nil if
+// there are none. A text that is no PEM gives no table.
 func ParseCertificates(text []byte) (Certificates, error) {
 	if len(text) > maxPEMSize {
 		return nil, refuse(checkCertificates, strconv.Itoa(len(text))+" bytes", "at most "+strconv.Itoa(maxPEMSize))
@@ -40,26 +46,55 @@ func ParseCertificates(text []byte) (Certificates, error) {
 		regions[fingerprint] = region
 	}
 	table, begun := Certificates{}, bytes.Count(text, []byte("-----BEGIN "))
-	for blocks := 0; ; blocks++ {
+	var unknown []string
+	for n := 1; ; n++ {
 		var block *pem.Block
 		if block, text = pem.Decode(text); block == nil {
-			if blocks == 0 || blocks != begun {
-				return nil, refuse(checkCertificates, strconv.Itoa(blocks)+" certificates", "as many as begin, and one or more")
+			if n == 1 || n != begun+1 {
+				return nil, refuse(checkCertificates, strconv.Itoa(n-1)+" certificates", "as many as begin, and one or more")
 			}
-			return table, nil
+			return table.beside(unknown)
+		}
+		if block.Type != "CERTIFICATE" {
+			return nil, refuse(checkCertificates, "block "+strconv.Itoa(n)+" of type "+refusal.Quote(block.Type), "CERTIFICATE")
 		}
 		sum := sha256.Sum256(block.Bytes)
-		fingerprint := hex.EncodeToString(sum[:])
-		region := regions[fingerprint]
-		if block.Type != "CERTIFICATE" || region == "" {
-			return nil, refuse(checkCertificates, block.Type+" with the fingerprint "+fingerprint, "certificates of /rsa2048")
-		}
+		region := regions[hex.EncodeToString(sum[:])]
 		cert, err := x509.ParseCertificate(block.Bytes)
-		if err != nil { // not a known one
-			return nil, &refusal.Error{Check: checkCertificates, Got: "a certificate that cannot be read", Err: err}
+		if region == "" || err != nil {
+			unknown = append(unknown, strconv.Itoa(n)+" ("+keyOf(cert)+")")
+			continue
 		}
 		table[region] = cert
 	}
+}
+
+// beside returns the table, and an error that names the certificates that are not in it.
+func (c Certificates) beside(unknown []string) (Certificates, error) {
+	const shown = 8
+	if len(c) == 0 {
+		c = nil
+	}
+	if len(unknown) == 0 {
+		return c, nil
+	}
+	got := strings.Join(unknown[:min(len(unknown), shown)], ", ")
+	if len(unknown) > shown {
+		got += " and " + strconv.Itoa(len(unknown)-shown) + " more"
+	}
+	return c, refuse(checkCertificates, "certificate "+got, "those of /rsa2048, which have RSA-2048 keys: "+
+		"take others out of the text, and add that of a region newer than this package to the table")
+}
+
+// keyOf is the kind of a certificate's key, such as RSA-1024.
+func keyOf(cert *x509.Certificate) string {
+	if cert == nil {
+		return "unreadable"
+	}
+	if key, ok := cert.PublicKey.(*rsa.PublicKey); ok {
+		return "RSA-" + strconv.Itoa(key.N.BitLen())
+	}
+	return cert.PublicKeyAlgorithm.String()
 }
 
 // fingerprints are the SHA-256 hashes of the certificates (DER) that AWS has published for

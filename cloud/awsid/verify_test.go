@@ -338,7 +338,7 @@ func TestRecorded(t *testing.T) {
 func TestParseCertificates(t *testing.T) {
 	own := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: openAuthority().cert.Raw})
 	for name, text := range map[string][]byte{
-		"nothing": nil, "no PEM": []byte("x"), "a certificate of one's own": own, "too much": make([]byte, awsid.MaxPEMSize+1),
+		"nothing": nil, "no PEM": []byte("x"), "a certificate of one's own": own, "no certificate": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte{0x30, 0}}), "too much": make([]byte, awsid.MaxPEMSize+1),
 		"a block that is none": []byte("-----BEGIN CERTIFICATE-----\nx\n"),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -360,17 +360,29 @@ func TestParseCertificates(t *testing.T) {
 	dir := corpus(t)
 	known := readFile(t, dir, "regions-rsa2048.pem")
 	for name, text := range map[string][]byte{
-		"certificates of /signature":          readFile(t, dir, "regions-rsa1024.pem"),
-		"one that is not known beside others": append(bytes.Clone(known), own...),
-		"one that is cut off":                 known[:len(known)-40],
-		"a block of another type":             bytes.ReplaceAll(known, []byte("CERTIFICATE-"), []byte("TRUSTED CERTIFICATE-")),
-		"a byte too long":                     append(bytes.Clone(known), make([]byte, awsid.MaxPEMSize+1-len(known))...),
+		"certificates of /signature": readFile(t, dir, "regions-rsa1024.pem"),
+		"one that is cut off":        known[:len(known)-40],
+		"a block of another type":    bytes.ReplaceAll(known, []byte("CERTIFICATE-"), []byte("TRUSTED CERTIFICATE-")),
+		"a byte too long":            append(bytes.Clone(known), make([]byte, awsid.MaxPEMSize+1-len(known))...),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if table, err := awsid.ParseCertificates(text); !errors.Is(err, refusal.Check("awsid-certificates")) || table != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 		})
+	}
+	// Others in the text cost no region: those of a region that is new, and of AWS' other signatures.
+	wrong := readFile(t, dir, "ec2-2016-dsa.cert.pem")
+	for want, text := range map[string][]byte{
+		"certificate 40 (RSA-2048), want":   append(bytes.Clone(known), own...),
+		"certificate 1 (RSA-2048), want":    append(bytes.Clone(own), known...),
+		"certificate 40 (DSA), want":        append(bytes.Clone(known), wrong...),
+		"certificate 40 (RSA-1024), 41":     append(bytes.Clone(known), readFile(t, dir, "regions-rsa1024.pem")...),
+		"certificate 40 (unreadable), want": append(bytes.Clone(known), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte{0x30, 0}})...),
+	} {
+		if table, err := awsid.ParseCertificates(text); len(table) != 39 || !errors.Is(err, refusal.Check("awsid-certificates")) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d regions, %v, want %q", len(table), err, want)
+		}
 	}
 	if table, err := awsid.ParseCertificates(append(bytes.Clone(known), make([]byte, awsid.MaxPEMSize-len(known))...)); err != nil || len(table) != 39 {
 		t.Errorf("as long as can be: %d, %v", len(table), err)

@@ -266,7 +266,7 @@ func TestFetcherWithoutRoots(t *testing.T) {
 			return inner.RoundTrip(r)
 		})
 	}
-	f := NewHTTPFetcher(HTTPFetcherOptions{Transport: redirect(&http.Transport{})})
+	f := NewHTTPFetcher(HTTPFetcherOptions{HTTPS: true, Transport: redirect(&http.Transport{})})
 	if _, err := b.fetching(t, f).Verify(t.Context(), selfMade(b, place(1)), testTime); !errors.Is(err, refusal.ErrRetry) {
 		t.Errorf("%v, want a retry", err)
 	}
@@ -279,7 +279,7 @@ func TestFetcherWithoutRoots(t *testing.T) {
 		}
 	}
 	trusting := redirect(server.Client().Transport)
-	f = NewHTTPFetcher(HTTPFetcherOptions{Transport: tripper(func(r *http.Request) (*http.Response, error) {
+	f = NewHTTPFetcher(HTTPFetcherOptions{HTTPS: true, Transport: tripper(func(r *http.Request) (*http.Response, error) {
 		if r.URL.Host != issuerHosts()[1] {
 			return nil, errors.New("no route")
 		}

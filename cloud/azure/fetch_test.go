@@ -238,21 +238,27 @@ func TestHTTPFetcher(t *testing.T) {
 		fails  bool
 		asks   string
 	}{
-		{"http://www.microsoft.com/pki/a.crt", 200, good, true, false, "https://www.microsoft.com/pki/a.crt"},
-		{"http://www.microsoft.com/pki/a.crt", 200, good, true, false, "https://www.microsoft.com/pki/a.crt"},
-		{"http://caissuers.microsoft.com/b", 200, good, true, false, "https://caissuers.microsoft.com/b"},
+		{"http://www.microsoft.com/pki/a.crt", 200, good, true, false, "http://www.microsoft.com/pki/a.crt"},
+		{"http://www.microsoft.com/pki/a.crt", 200, good, true, false, "http://www.microsoft.com/pki/a.crt"},
+		{"http://caissuers.microsoft.com/b", 200, good, true, false, "http://caissuers.microsoft.com/b"},
 		{"https://CACERTS.digicert.com/c#x", 200, good, true, false, "https://CACERTS.digicert.com/c"},
-		{"http://www.microsoft.com/404", 404, "", false, false, "https://www.microsoft.com/404"},
+		{"http://www.microsoft.com/404", 404, "", false, false, "http://www.microsoft.com/404"},
 		{"http://www.microsoft.com/404", 200, good, false, false, ""},
-		{"http://www.microsoft.com/302", 302, good, false, true, "https://www.microsoft.com/302"},
-		{"http://www.microsoft.com/500", 500, good, false, true, "https://www.microsoft.com/500"},
+		{"http://www.microsoft.com/302", 302, good, false, true, "http://www.microsoft.com/302"},
+		{"http://www.microsoft.com/500", 500, good, false, true, "http://www.microsoft.com/500"},
 		{"http://www.microsoft.com/500", 200, good, false, true, ""},
-		{"http://www.microsoft.com/0", 0, "", false, true, "https://www.microsoft.com/0"},
-		{"http://www.microsoft.com/nothing", 200, "", false, true, "https://www.microsoft.com/nothing"},
-		{"http://www.microsoft.com/page", 200, "<html>", false, true, "https://www.microsoft.com/page"},
-		{"http://www.microsoft.com/more", 200, good + "x", false, true, "https://www.microsoft.com/more"},
-		{"http://www.microsoft.com/large", 200, strings.Repeat("d", maxFetchedSize+1), false, true, "https://www.microsoft.com/large"},
+		{"http://www.microsoft.com/0", 0, "", false, true, "http://www.microsoft.com/0"},
+		{"http://www.microsoft.com/nothing", 200, "", false, true, "http://www.microsoft.com/nothing"},
+		{"http://www.microsoft.com/page", 200, "<html>", false, true, "http://www.microsoft.com/page"},
+		{"http://www.microsoft.com/more", 200, good + "x", false, true, "http://www.microsoft.com/more"},
+		{"http://www.microsoft.com/large", 200, strings.Repeat("d", maxFetchedSize+1), false, true, "http://www.microsoft.com/large"},
+		{"http://www.microsoft.com:80/d", 200, good, true, false, "http://www.microsoft.com/d"},
+		{"https://www.microsoft.com:443/d", 200, good, true, false, "https://www.microsoft.com/d"},
+		{"http://cacerts.digicert.cn/d", 200, good, true, false, "http://cacerts.digicert.cn/d"},
 		{"http://www.microsoft.com:8080/e", 200, good, false, false, ""},
+		{"http://www.microsoft.com:443/e", 200, good, false, false, ""},
+		{"https://www.microsoft.com:80/e", 200, good, false, false, ""},
+		{"http://www.microsoft.com:80:80/e", 200, good, false, false, ""},
 		{"http://user@www.microsoft.com/e", 200, good, false, false, ""},
 		{"http://169.254.169.254/metadata", 200, good, false, false, ""},
 		{"http://www.microsoft.com@169.254.169.254/metadata", 200, good, false, false, ""},
@@ -286,6 +292,28 @@ func TestHTTPFetcher(t *testing.T) {
 	}
 	if got, err := NewHTTPFetcher(HTTPFetcherOptions{Hosts: []string{"a.example"}}).FetchIssuer(context.Background(), "http://www.microsoft.com/"); got != nil || err != nil {
 		t.Errorf("another list of hosts: %q, %v", got, err)
+	}
+}
+
+// A network that lets nothing out but https gets it on request, on its own port.
+func TestHTTPFetcherOverHTTPS(t *testing.T) {
+	good := testBench(t).issuing.Certificate.Raw
+	for from, want := range map[string]string{
+		"http://www.microsoft.com/a":      "https://www.microsoft.com/a",
+		"http://www.microsoft.com:80/b":   "https://www.microsoft.com/b",
+		"https://www.microsoft.com:443/c": "https://www.microsoft.com/c",
+		"http://www.microsoft.com:8080/d": "",
+	} {
+		asked := ""
+		f := NewHTTPFetcher(HTTPFetcherOptions{HTTPS: true, Transport: roundTrips(func(r *http.Request) *http.Response {
+			asked = r.URL.String()
+			w := httptest.NewRecorder()
+			w.Write(good)
+			return w.Result()
+		})})
+		if got, err := f.FetchIssuer(t.Context(), from); err != nil || asked != want || (got != nil) != (want != "") {
+			t.Errorf("%s: asked %q, %v", from, asked, err)
+		}
 	}
 }
 

@@ -14,27 +14,33 @@ import (
 )
 
 // issuerHosts are the hosts that the certificates of the service's signers name as the sources
-// of their issuers, and those of DigiCert, which certified the roots above them.
+// of their issuers, and those of DigiCert, which certified the roots above them and, for China,
+// the signers.
 func issuerHosts() []string {
-	return []string{"www.microsoft.com", "caissuers.microsoft.com", "cacerts.digicert.com"}
+	return []string{"www.microsoft.com", "caissuers.microsoft.com", "cacerts.digicert.com", "cacerts.digicert.cn"}
 }
 
 // HTTPFetcherOptions say how an [HTTPFetcher] asks. The zero value works.
 type HTTPFetcherOptions struct {
-	// Hosts are the only hosts asked; nil means www.microsoft.com,
-	// caissuers.microsoft.com and cacerts.digicert.com.
+	// Hosts are the only hosts asked; nil means www.microsoft.com, caissuers.microsoft.com,
+	// cacerts.digicert.com and, for Azure in China, cacerts.digicert.cn.
 	Hosts []string
+	// HTTPS fetches http URLs over https, for a network that lets nothing else out. No CA
+	// promises that its host answers there.
+	HTTPS bool
 	// Transport makes the requests; nil means one with the system's roots and the proxy that
 	// the environment names (net/http.ProxyFromEnvironment).
 	Transport http.RoundTripper
 }
 
-// HTTPFetcher fetches issuers' certificates for a [VerifierConfig] over HTTPS: it fetches an
-// http URL over https instead. It follows no redirects and reads at most 16 KiB. One request
+// HTTPFetcher fetches issuers' certificates for a [VerifierConfig] from the URLs that certificates
+// name, on port 80 of http and 443 of https and no other. Most are http: what is fetched is signed,
+// and counts only in a chain to a root. It follows no redirects and reads at most 16 KiB. One request
 // is made for all who ask for a URL at once, and one that failed is not repeated for half a
 // minute. It is safe for concurrent use.
 type HTTPFetcher struct {
 	hosts  []string
+	https  bool
 	client *http.Client
 
 	mu      sync.Mutex
@@ -72,7 +78,7 @@ func NewHTTPFetcher(opts HTTPFetcherOptions) *HTTPFetcher {
 	if transport == nil {
 		transport = &http.Transport{Proxy: http.ProxyFromEnvironment, DisableCompression: true, MaxResponseHeaderBytes: 16 << 10, IdleConnTimeout: time.Minute}
 	}
-	return &HTTPFetcher{hosts: slices.Clone(hosts), flights: map[string]*flight{}, failed: map[string]failure{},
+	return &HTTPFetcher{hosts: slices.Clone(hosts), https: opts.HTTPS, flights: map[string]*flight{}, failed: map[string]failure{},
 		client: &http.Client{Transport: transport, Timeout: requestTimeout,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 }
@@ -111,11 +117,17 @@ func (f *HTTPFetcher) FetchIssuer(ctx context.Context, from string) ([]byte, err
 // place is where a certificate is fetched from, nil if not from one of the hosts.
 func (f *HTTPFetcher) place(from string) *url.URL {
 	u, err := url.Parse(from)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.Port() != "" ||
-		!slices.Contains(f.hosts, strings.ToLower(u.Hostname())) {
+	if err != nil || u.User != nil || !slices.Contains(f.hosts, strings.ToLower(u.Hostname())) {
 		return nil
 	}
-	u.Scheme, u.Fragment = "https", ""
+	usual := map[string]string{"http": ":80", "https": ":443"}[u.Scheme]
+	u.Host, u.Fragment = strings.TrimSuffix(u.Host, usual), ""
+	if usual == "" || u.Port() != "" {
+		return nil
+	}
+	if f.https {
+		u.Scheme = "https"
+	}
 	return u
 }
 
@@ -199,15 +211,18 @@ func (f *HTTPFetcher) get(ctx context.Context, method string, u *url.URL) (*http
 }
 
 // Check asks the hosts for their first page until one answers, and returns an error that says
-// why none did. Any answer will do: it shows that the network, the proxy and the roots let this
-// fetcher through, before a node depends on it.
+// why none did. Any answer will do: it shows that the network, the proxy and, over https, the roots
+// let this fetcher through, before a node depends on it.
 func (f *HTTPFetcher) Check(ctx context.Context) error {
 	if f == nil || len(f.hosts) == 0 {
 		return errNoFetcher
 	}
-	failed := errNoHost
+	failed, scheme := errNoHost, "http"
+	if f.https {
+		scheme = "https"
+	}
 	for _, host := range f.hosts {
-		response, err := f.get(ctx, http.MethodHead, &url.URL{Scheme: "https", Host: host, Path: "/"})
+		response, err := f.get(ctx, http.MethodHead, &url.URL{Scheme: scheme, Host: host, Path: "/"})
 		if err == nil {
 			return response.Body.Close()
 		}

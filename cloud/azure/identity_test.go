@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/cloud/cloudtest"
+	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
 )
 
 // A list may have the UUIDs in capitals, as Azure shows them; a verification finds one spelling.
@@ -23,4 +25,22 @@ func TestIdentitiesOfLists(t *testing.T) {
 			t.Errorf("%q: got %q, %v", s, id, err)
 		}
 	}
+}
+
+// What people write for a machine, which no document names, is refused at the start. Capital letters
+// are not, as Azure's interface spells UUIDs in either case.
+func TestListedMachines(t *testing.T) {
+	kind, err := NewKind(KindConfig{Verifier: cloudVerifier(t, cloudtest.NewAzure(t, cloudtest.AzureOptions{})), Subscriptions: []string{testSubscription}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := "azure:" + testSubscription + "/" + testVM
+	kindtest.Lines(t, kind, map[string]string{
+		id + " node-1 provider=azure":                "",
+		id + " node-1":                               "provider=azure",
+		"azure:" + testVM + " node-1 provider=azure": "two UUIDs",
+		"azure:" + testSubscription + "/aks-pool-1_0 node-1 provider=azure":     "two UUIDs",
+		"azure:/subscriptions/" + testSubscription + " node-1 provider=azure":   "two UUIDs",
+		"azure:" + testSubscription + "/" + testVM + "/0 node-1 provider=azure": "two UUIDs",
+	})
 }

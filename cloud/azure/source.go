@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,10 +21,12 @@ import (
 // defaultURL is the address of every machine's Instance Metadata Service.
 const defaultURL = "http://169.254.169.254"
 
-// The API versions of the service that are requested.
+// apiVersion is the version of the service's interface that is asked for. A cloud, or a region,
+// may be years behind another: this one is everywhere, and has all that is read, as every version
+// since fields has.
 const (
-	instanceVersion = "2021-02-01"
-	attestedVersion = "2025-04-07"
+	apiVersion = "2019-06-01"
+	fields     = "2019-04-30"
 )
 
 const (
@@ -86,19 +90,48 @@ func NewProver(opts SourceOptions) (*document.Prover, error) {
 	return document.NewProver(Provider, formatVersion, s)
 }
 
-// ask asks the service for a path with a query.
-func (s *Source) ask(ctx context.Context, path string, maxSize int) ([]byte, error) {
+// ask asks the service for what is at a path, with a query. A service that does not have the
+// version any more says which ones it has.
+func (s *Source) ask(ctx context.Context, path, query string, maxSize int) ([]byte, error) {
 	if s == nil {
 		s = &Source{}
 	}
-	return s.client.Do(ctx, metadata.Request{Path: path, Header: map[string]string{"Metadata": "true"}, MaxSize: maxSize})
+	for version := apiVersion; ; {
+		body, err := s.client.Do(ctx, metadata.Request{Path: path + "?api-version=" + version + query, MaxSize: maxSize,
+			Header: map[string]string{"Metadata": "true"}, Again: []int{http.StatusNotFound, http.StatusGone}, Wants: map[int]string{
+				http.StatusNotFound: "what each virtual machine of Azure has, and containers and functions of Azure do not"}})
+		status, said := metadata.StatusOf(err)
+		offered := versionsIn(said)
+		if status != http.StatusBadRequest || len(offered) == 0 {
+			return body, err
+		}
+		n := slices.IndexFunc(offered, func(v string) bool { return v >= fields && v != apiVersion })
+		if n < 0 || version != apiVersion {
+			return nil, &refusal.Error{Check: metadata.CheckMetadata, Got: "a service that offers the versions " + refusal.Quotes(offered),
+				Want: apiVersion + ", or another since " + fields}
+		}
+		version = offered[n]
+	}
+}
+
+// versionsIn are the versions that an answer offers where it refuses another one, in order.
+func versionsIn(said []byte) (offered []string) {
+	err := strictjson.Members{"newest-versions": func(r *strictjson.Reader) (err error) {
+		offered, err = r.Strings()
+		return err
+	}}.Parse(said)
+	if err != nil || slices.ContainsFunc(offered, func(v string) bool { _, err := time.Parse(time.DateOnly, v); return err != nil }) {
+		return nil
+	}
+	slices.Sort(offered)
+	return offered
 }
 
 // Machine asks which machine this is. It does not request a document: one without a nonce
 // would be what the service returns for the next hours. The error is an [*attest.Error] with
 // the check "metadata-server", or [attest.CheckIdentity] if the answer names no machine.
 func (s *Source) Machine(ctx context.Context) (attest.Identity, error) {
-	body, err := s.ask(ctx, "/metadata/instance/compute?api-version="+instanceVersion+"&format=json", maxInstanceSize)
+	body, err := s.ask(ctx, "/metadata/instance/compute", "&format=json", maxInstanceSize)
 	if err != nil {
 		return "", err
 	}
@@ -134,7 +167,7 @@ func (s *Source) Document(ctx context.Context, value []byte) ([]byte, error) {
 
 // once asks for a document over a nonce.
 func (s *Source) once(ctx context.Context, nonce string) ([]byte, error) {
-	body, err := s.ask(ctx, "/metadata/attested/document?api-version="+attestedVersion+"&nonce="+nonce, maxReplySize)
+	body, err := s.ask(ctx, "/metadata/attested/document", "&nonce="+nonce, maxReplySize)
 	if err != nil {
 		return nil, err
 	}

@@ -6,8 +6,10 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,8 +51,8 @@ func TestSource(t *testing.T) {
 		t.Errorf("got %+v, %v", d, err)
 	}
 	requests := server.Requests()
-	if len(requests) != 2 || requests[0] != "GET /metadata/instance/compute?api-version=2021-02-01&format=json" ||
-		requests[1] != "GET /metadata/attested/document?api-version=2025-04-07&nonce="+d.Nonce {
+	if len(requests) != 2 || requests[0] != "GET /metadata/instance/compute?api-version=2019-06-01&format=json" ||
+		requests[1] != "GET /metadata/attested/document?api-version=2019-06-01&nonce="+d.Nonce {
 		t.Errorf("asked %q", requests)
 	}
 	if _, err := s.Document(context.Background(), testValue[:16]); err != nil {
@@ -58,6 +60,70 @@ func TestSource(t *testing.T) {
 	}
 	if _, err := s.Document(context.Background(), testValue[:15]); !errors.Is(err, checkNonce) {
 		t.Errorf("a short value: %v", err)
+	}
+}
+
+// A cloud or region may be years behind another, or have left the version that is asked for: then
+// the oldest that it offers and that has what is read will do.
+func TestSourceVersions(t *testing.T) {
+	document := must(testBench(t).document(newContent(testSubscription, testVM, nonceOf(testValue), time.Now())))
+	reply := must(json.Marshal(map[string]string{"encoding": "pkcs7", "signature": base64.StdEncoding.EncodeToString(document)}))
+	for name, c := range map[string]struct {
+		versions []string // newest first
+		refusal  string   // of other versions; "" is as Azure's
+		asked    []string
+		want     string
+	}{
+		"all of them":       {[]string{"2025-04-07", "2021-02-01", "2019-06-01"}, "", []string{"2019-06-01"}, ""},
+		"behind":            {[]string{"2019-11-01", "2019-08-15", "2019-06-01"}, "", []string{"2019-06-01"}, ""},
+		"far behind":        {[]string{"2019-04-30", "2018-10-01", "2018-04-02"}, "", []string{"2019-06-01", "2019-04-30"}, ""},
+		"far ahead":         {[]string{"2031-01-01", "2030-01-01", "2029-01-01"}, "", []string{"2019-06-01", "2029-01-01"}, ""},
+		"too far behind":    {[]string{"2018-10-01", "2018-04-02", "2017-08-01"}, "", []string{"2019-06-01"}, `"2018-10-01"`},
+		"a liar":            {nil, `{"newest-versions":["2030-01-01"]}`, []string{"2019-06-01", "2030-01-01"}, `"2030-01-01"`},
+		"the same again":    {nil, `{"newest-versions":["2019-06-01"]}`, []string{"2019-06-01"}, `"2019-06-01"`},
+		"no list":           {nil, `{"error":"Bad request"}`, []string{"2019-06-01"}, "Bad request"},
+		"no date in a list": {nil, `{"newest-versions":["2030-01-01&nonce=x"]}`, []string{"2019-06-01"}, "status 400"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var asked []string
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				version := r.URL.Query().Get("api-version")
+				asked = append(asked, version)
+				if slices.Contains(c.versions, version) {
+					w.Write(reply)
+					return
+				}
+				w.WriteHeader(http.StatusBadRequest)
+				if c.refusal != "" {
+					io.WriteString(w, c.refusal)
+					return
+				}
+				json.NewEncoder(w).Encode(map[string]any{"newest-versions": c.versions,
+					"error": "Bad request. api-version is invalid or was not specified in the request. For more information refer to aka.ms/azureimds"})
+			}))
+			defer server.Close()
+			_, err := testSource(t, server.URL, nil).Document(t.Context(), testValue)
+			if (err == nil) != (c.want == "") || err != nil && (!strings.Contains(err.Error(), c.want) || !errors.Is(err, metadata.CheckMetadata)) || !slices.Equal(asked, c.asked) {
+				t.Errorf("asked for %q: %v", asked, err)
+			}
+		})
+	}
+}
+
+// A service that is being moved or updated does not find what it has a moment later, or says that
+// it is gone.
+func TestSourceNotFoundYet(t *testing.T) {
+	for _, status := range []int{http.StatusNotFound, http.StatusGone, http.StatusTooManyRequests, http.StatusInternalServerError} {
+		server := cloudtest.NewAzure(t, cloudtest.AzureOptions{}).Serve(machine("1"))
+		defer server.Close()
+		server.Fail(status, 1)
+		if _, err := testSource(t, server.URL, nil).Machine(t.Context()); err != nil || len(server.Requests()) != 2 {
+			t.Errorf("%d: %v after %q", status, err, server.Requests())
+		}
+		server.Fail(http.StatusForbidden, 1)
+		if _, err := testSource(t, server.URL, nil).Machine(t.Context()); err == nil || errors.Is(err, refusal.ErrRetry) {
+			t.Errorf("forbidden: %v", err)
+		}
 	}
 }
 

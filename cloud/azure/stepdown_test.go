@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -184,7 +185,10 @@ func join(v *attest.Verifier, url string) error {
 	return joinBy(v, prover)
 }
 
-func joinBy(v *attest.Verifier, prover attest.Prover) error {
+func joinBy(v *attest.Verifier, prover attest.Prover) error { return joinClaiming(v, prover, "") }
+
+// joinClaiming is a join in which the node claims a provider ID.
+func joinClaiming(v *attest.Verifier, prover attest.Prover, providerID string) error {
 	ctx := context.Background()
 	attester, err := attest.NewAttester(prover)
 	if err != nil {
@@ -194,7 +198,7 @@ func joinBy(v *attest.Verifier, prover attest.Prover) error {
 	if err != nil {
 		return err
 	}
-	request, err := csr.Create(csr.PurposeClient, key, "node-1", csr.CreateOptions{})
+	request, err := csr.Create(csr.PurposeClient, key, "node-1", csr.CreateOptions{ProviderID: providerID})
 	if err != nil {
 		return err
 	}
@@ -247,4 +251,64 @@ func TestInventory(t *testing.T) {
 		}
 		return join(v, server.URL)
 	})
+}
+
+// Node, inventory and list spell one machine in the ways that they got it from: the cloud provider of
+// Kubernetes, Cluster API and Azure's interface. Another machine of the same scale set is refused, and
+// the error shows in what the two differ.
+func TestProviderIDsOfOneMachine(t *testing.T) {
+	cloud := cloudtest.NewAzure(t, cloudtest.AzureOptions{})
+	machine := cloudtest.AzureMachine{SubscriptionID: "8a205152-b25a-417f-a676-80465535a6c9", VMID: "b1310a36-d400-46f6-82cb-6217df846586"}
+	server := cloud.Serve(machine)
+	defer server.Close()
+	identity, err := azure.Identity(machine.SubscriptionID, machine.VMID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prover, err := azure.NewProver(azure.SourceOptions{URL: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const prefix, set = "azure:///subscriptions/8a205152-b25a-417f-a676-80465535a6c9/resourceGroups/", "/providers/Microsoft.Compute/virtualMachineScaleSets/aks-pool-1-vmss/virtualMachines/"
+	const interfaces, kubelets = prefix + "MC_Example-RG_aks_eastus" + set + "0", prefix + "mc_example-rg_aks_eastus" + set + "0"
+	lower, other := strings.ToLower(interfaces), strings.TrimSuffix(interfaces, "0")+"1"
+	for name, c := range map[string]struct {
+		claimed, inventory, list string
+		ok                       bool
+	}{
+		"the node's group in lower case": {kubelets, interfaces, "", true},
+		"the inventory in lower case":    {kubelets, lower, "", true},
+		"the list as by the interface":   {kubelets, "", interfaces, true},
+		"each in its own way":            {kubelets, lower, interfaces, true},
+		"no claim":                       {"", kubelets, interfaces, true},
+		"another machine is claimed":     {other, interfaces, "", false},
+		"another one in lower case":      {strings.ToLower(other), interfaces, "", false},
+		"another machine is listed":      {"", interfaces, other, false},
+		"claimed against the list":       {other, "", interfaces, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config, err := verifierConfig(cloud, machine)
+			if err != nil {
+				t.Fatal(err)
+			}
+			config.Policy.Machines = func(_ context.Context, q csr.Question) (*csr.Machine, error) {
+				return &csr.Machine{Name: "vm-1", NodeName: q.NodeName, BootstrapReady: true, ProviderID: c.inventory}, nil
+			}
+			config.Authorizer, err = membership.NewStaticList([]membership.Member{{Machine: identity, NodeName: "node-1", Provider: azure.Provider, ProviderID: c.list}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			v, err := attest.NewVerifier(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = joinClaiming(v, prover, c.claimed)
+			if c.ok && err == nil {
+				return
+			}
+			if text := strings.ToLower(fmt.Sprint(err)); c.ok || errors.Is(err, refusal.ErrRetry) || !strings.Contains(text, "virtualmachines/0") || !strings.Contains(text, "virtualmachines/1") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
 }

@@ -50,7 +50,7 @@ type VerifierConfig struct {
 	// not fetch from that URL. An error means that nothing could be found out now, and so does
 	// what is no certificate. It is called for at most four documents at once, and for each at
 	// most four times, within ten seconds in all; what verified is kept for a day. Nil gets none;
-	// [HTTPFetcher.FetchIssuer] gets them over HTTPS.
+	// [HTTPFetcher.FetchIssuer] gets them.
 	//
 	// The URL comes from a certificate that nobody has verified yet: whoever files a request
 	// chooses it. A function asks only hosts that it was configured with, does not follow

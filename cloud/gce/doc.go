@@ -32,5 +32,6 @@
 // Anyone can have Google sign tokens about a service account or a user of their own. What
 // makes a token a machine's are the claims google.compute_engine, which Google adds only for a
 // machine; a token without them is refused. Only the keys at [KeysURL] count: a service
-// account has keys of its own, which sign whatever its owner likes (CVE-2020-16251).
+// account has keys of its own, which sign whatever its owner likes (CVE-2020-16251). Clouds of
+// Google's partners (other universes) have another issuer and other keys, and are not supported.
 package gce

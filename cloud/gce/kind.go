@@ -4,14 +4,15 @@ import (
 	"context"
 	"encoding/base64"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/document"
+	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/cloud/internal/inventory"
 	"github.com/nodeattest/nodeattest/jws"
-	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -61,12 +62,8 @@ func Grammar() attest.Grammar { return attest.Grammar{Kind: identityKind, Parse:
 
 // parseIdentity reads "gce:<project ID>/<instance ID>".
 func parseIdentity(id attest.Identity) (attest.Identity, error) {
-	project, instance, _ := strings.Cut(strings.TrimPrefix(string(id), identityKind+":"), "/")
-	n, err := strconv.ParseUint(instance, 10, 64)
-	if project == "" || err != nil || strconv.FormatUint(n, 10) != instance {
-		return "", refuse(attest.CheckIdentity, string(id), identityKind+":<project ID>/<instance ID>")
-	}
-	return id, nil
+	all := tpmcert.Grammars() // Google's AK certificates name the same machines
+	return all[slices.IndexFunc(all, func(g attest.Grammar) bool { return g.Kind == identityKind })].Parse(id)
 }
 
 const providerIDScheme = "gce"
@@ -93,9 +90,8 @@ func newPlatform(config KindConfig) (*platform, error) {
 	}
 	p := &platform{config.Keys, map[string]bool{}}
 	for _, project := range config.Projects {
-		m := oid.GCEInstance{Zone: "z", ProjectNumber: 1, ProjectID: project, InstanceID: 1, InstanceName: "i"}
-		if _, err := m.Marshal(); err != nil {
-			return nil, refusal.Config("Projects", refusal.Quote(project), "IDs of projects")
+		if _, err := parseIdentity(attest.Identity(identityKind + ":" + project + "/1")); err != nil {
+			return nil, refusal.Config("Projects", refusal.Quote(project), "IDs of projects, and not their numbers")
 		}
 		p.projects[project] = true
 	}

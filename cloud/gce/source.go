@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"net/http"
 	"net/url"
 	"time"
 
@@ -59,11 +60,11 @@ func NewProver(opts SourceOptions) (*document.Prover, error) {
 // Machine asks for the project ID and the instance ID. The error is a [*refusal.Error] with
 // the check "metadata-server" or attest.CheckIdentity.
 func (s *Source) Machine(ctx context.Context) (attest.Identity, error) {
-	project, err := s.get(ctx, "project/project-id", maxAnswerSize)
+	project, err := s.get(ctx, "project/project-id", maxAnswerSize, nil)
 	if err != nil {
 		return "", err
 	}
-	instance, err := s.get(ctx, "instance/id", maxAnswerSize)
+	instance, err := s.get(ctx, "instance/id", maxAnswerSize, nil)
 	if err != nil {
 		return "", err
 	}
@@ -92,14 +93,17 @@ func (s *Source) Document(ctx context.Context, value []byte) ([]byte, error) {
 // Token asks for an identity token for an audience, with format=full, and does not look into
 // it. It is a bearer token: anyone who sees it can present it to that audience.
 func (s *Source) Token(ctx context.Context, audience string) (string, error) {
-	token, err := s.get(ctx, "instance/service-accounts/default/identity?format=full&audience="+url.QueryEscape(audience), maxTokenSize)
+	token, err := s.get(ctx, "instance/service-accounts/default/identity?format=full&audience="+url.QueryEscape(audience), maxTokenSize, map[int]string{
+		http.StatusNotFound:  "the token of a service account: attach one to the instance, which needs no role",
+		http.StatusForbidden: "the instance's own metadata server, and no proxy in front of it: a pod of GKE asks another one, unless it is in the host's network",
+	})
 	return string(token), err
 }
 
-func (s *Source) get(ctx context.Context, path string, maxSize int) ([]byte, error) {
+func (s *Source) get(ctx context.Context, path string, maxSize int, wants map[int]string) ([]byte, error) {
 	if s == nil {
 		s = &Source{}
 	}
 	return s.client.Do(ctx, metadata.Request{Path: metadataRoot + path, MaxSize: maxSize,
-		Header: map[string]string{"Metadata-Flavor": "Google"}, Answer: "Metadata-Flavor", Value: "Google"})
+		Header: map[string]string{"Metadata-Flavor": "Google"}, Answer: "Metadata-Flavor", Value: "Google", Wants: wants})
 }

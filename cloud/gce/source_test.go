@@ -60,6 +60,26 @@ func TestSource(t *testing.T) {
 	}
 }
 
+// A machine that has no service account is told so, in whichever form the server answers.
+func TestNoServiceAccount(t *testing.T) {
+	for _, body := range []string{`{"error":"invalid_request"}`, "<!DOCTYPE html>\n<html lang=en>\n  <title>Error 404 (Not Found)!!1</title>\n"} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Metadata-Flavor", "Google")
+			if !strings.HasSuffix(r.URL.Path, "/identity") {
+				io.WriteString(w, "4711")
+				return
+			}
+			w.WriteHeader(http.StatusNotFound)
+			io.WriteString(w, body)
+		}))
+		defer server.Close()
+		s := newSource(t, server.URL, 0)
+		if _, err := s.Document(t.Context(), make([]byte, 32)); !errors.Is(err, metadata.CheckMetadata) || errors.Is(err, refusal.ErrRetry) || !strings.Contains(err.Error(), "service account") {
+			t.Errorf("%s: got %v", body, err)
+		}
+	}
+}
+
 // Servers that are none, or that give something else than was asked for.
 func TestSourceRefusals(t *testing.T) {
 	cloud := google(t)

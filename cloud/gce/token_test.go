@@ -15,6 +15,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/cloud/cloudtest"
 	"github.com/nodeattest/nodeattest/cloud/gce"
+	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -398,5 +399,28 @@ func TestRecorded(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What people write for a machine or a project, which no token names, is refused at the start.
+func TestListedInstances(t *testing.T) {
+	good := trust(t, google(t))
+	kind, err := gce.NewKind(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kindtest.Lines(t, kind, map[string]string{
+		"gce:example-project/4711000000000000001 node-1 provider=gce":     "",
+		"gce:example.com:project/4711000000000000001 node-1 provider=gce": "",
+		"gce:123456789012/4711000000000000001 node-1 provider=gce":        "not its number",
+		"gce:Example-Project/4711000000000000001 node-1 provider=gce":     "<project ID",
+		"gce:example-project/pool-1-aaaa node-1 provider=gce":             "<instance ID>",
+		"gce:example-project/0 node-1 provider=gce":                       "<instance ID>",
+		"gce:example-project/4711000000000000001 node-1":                  "provider=gce",
+	})
+	for _, project := range []string{"123456789012", "Example-Project", "projects/example-project"} {
+		if _, err := gce.NewKind(gce.KindConfig{Keys: good.Keys, Projects: []string{project}}); !errors.Is(err, refusal.CheckConfig) || !strings.Contains(err.Error(), "numbers") {
+			t.Errorf("%s: %v", project, err)
+		}
 	}
 }

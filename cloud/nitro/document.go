@@ -221,11 +221,18 @@ func validInstance(id string) bool {
 
 func isHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }
 
-// validRegion reports whether a region is lower-case letters, digits and inner hyphens, as
-// in us-east-2.
+// validRegion reports whether a region is an area, perhaps a part of it, a direction and a number,
+// as in us-east-2 and us-gov-west-1. The names of zones, which have more, are none.
 func validRegion(region string) bool {
-	return len(region) > 0 && len(region) <= 32 && strings.Trim(region, "abcdefghijklmnopqrstuvwxyz0123456789-") == "" &&
-		!strings.HasPrefix(region, "-") && !strings.HasSuffix(region, "-")
+	parts := strings.Split(region, "-")
+	n := len(parts) - 1
+	if n != 2 && n != 3 || len(region) > 32 {
+		return false
+	}
+	direction, number := parts[n-1], parts[n]
+	letters := strings.Trim(strings.Join(parts[:n], ""), "abcdefghijklmnopqrstuvwxyz") == ""
+	return letters && len(parts[0]) >= 2 && len(parts[1]) >= 2 && len(direction) >= len("east") &&
+		number != "" && len(number) <= 2 && strings.Trim(number, "0123456789") == "" && number[0] != '0'
 }
 
 // partitionOf is the partition of a region, determined by the region's prefix.
@@ -251,7 +258,8 @@ func (d *Document) Identity() attest.Identity {
 // an [*attest.Error] with [attest.CheckIdentity].
 func Identity(region, instanceID string) (attest.Identity, error) {
 	if !validRegion(region) || !validInstance(instanceID) {
-		return "", refuse(attest.CheckIdentity, "region "+refusal.Quote(region)+", instance "+refusal.Quote(instanceID), `such as "us-east-2" and "i-0123456789abcdef0"`)
+		return "", refuse(attest.CheckIdentity, "region "+refusal.Quote(region)+", instance "+refusal.Quote(instanceID),
+			`a region and no zone, and an instance in lower case, such as "us-east-2" and "i-0123456789abcdef0"`)
 	}
 	return (&Document{Partition: partitionOf(region), Region: region, InstanceID: instanceID}).Identity(), nil
 }

@@ -8,8 +8,28 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
 	"github.com/nodeattest/nodeattest/refusal"
 )
+
+// TestRegions: a zone, as people take it from a console or a label, is no region, and no document
+// names it.
+func TestRegions(t *testing.T) {
+	for _, region := range []string{"us-west-2", "ap-southeast-7", "mx-central-1", "il-central-1", "us-east-12", "cn-northwest-1",
+		"us-gov-west-1", "us-iso-east-1", "us-isob-east-1", "us-isof-south-1", "eu-isoe-west-1", "eusc-de-east-1"} {
+		id, err := Identity(region, testInstance)
+		if again, wrong := parseIdentity(id); err != nil || wrong != nil || again != id {
+			t.Errorf("%s: %v, %v", region, err, wrong)
+		}
+	}
+	for _, region := range []string{"us-west-2a", "us-west-2-lax-1a", "us-west-2-lax-1", "us-east-1-wl1", "us-east-1-wl1-bos-wlz-1", "usw2-az1",
+		"us-east", "us-east-", "us-east-01", "us-east-0", "us-east-123", "us-1-1", "-east-1", "u-east-1", "us--east-1", "us-gov-x-1", "US-EAST-1", "us-east-1-", "a-us-east-1-1", "aws", "x", ""} {
+		if id, err := Identity(region, testInstance); !errors.Is(err, attest.CheckIdentity) {
+			t.Errorf("%q is taken for a region: %s, %v", region, id, err)
+		}
+	}
+}
 
 // TestNames: a module, and certificates that agree with it, are one of a NitroTPM in a
 // region, or refused.
@@ -22,9 +42,10 @@ func TestNames(t *testing.T) {
 		"good":                    {testInstance, "-tpm0000000000000000", testRegion, ""},
 		"another TPM":             {testInstance, "-tpm0123456789abcdef", testRegion, ""},
 		"an old instance":         {"i-01234567", "-tpm0000000000000000", testRegion, ""},
-		"a long region":           {testInstance, "-tpm0000000000000000", strings.Repeat("a", 32), ""},
-		"a region of one letter":  {testInstance, "-tpm0000000000000000", "a", ""},
-		"a longer region":         {testInstance, "-tpm0000000000000000", strings.Repeat("a", 33), checkModule},
+		"a long region":           {testInstance, "-tpm0000000000000000", "us-" + strings.Repeat("a", 27) + "-1", ""},
+		"a longer region":         {testInstance, "-tpm0000000000000000", "us-" + strings.Repeat("a", 28) + "-1", checkModule},
+		"a region of one letter":  {testInstance, "-tpm0000000000000000", "a", checkModule},
+		"a zone":                  {testInstance, "-tpm0000000000000000", testRegion + "a", checkModule},
 		"no region":               {testInstance, "-tpm0000000000000000", "", checkModule},
 		"a region with a dot":     {testInstance, "-tpm0000000000000000", "us.east", checkModule},
 		"a region in upper case":  {testInstance, "-tpm0000000000000000", "US-EAST-2", checkModule},
@@ -139,4 +160,24 @@ func TestLimits(t *testing.T) {
 func slicesOf(n int) []byte {
 	around := len(bytes.Join([][]byte{{0x84}, bstr([]byte(protected)), {0xa0}, head(2, 1000), bstr(make([]byte, 96))}, nil))
 	return bytes.Join([][]byte{{0x84}, bstr([]byte(protected)), {0xa0}, bstr(make([]byte, n-around)), bstr(make([]byte, 96))}, nil)
+}
+
+// TestListedInstances: what people write for an instance, which no document names, is refused at the
+// start.
+func TestListedInstances(t *testing.T) {
+	kind, err := NewKind(KindConfig{Verifier: newBench().verifier(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kindtest.Lines(t, kind, map[string]string{
+		"aws:aws/us-east-1/i-0123456789abcdef0 node-1 provider=nitro":          "",
+		"aws:aws-cn/cn-north-1/i-0123456789abcdef0 node-1 provider=nitro":      "",
+		"aws:us-east-1/i-0123456789abcdef0 node-1 provider=nitro":              "<partition>/<region>/<instance ID>",
+		"aws:aws/us-east-1a/i-0123456789abcdef0 node-1 provider=nitro":         "no zone",
+		"aws:aws/us-west-2-lax-1a/i-0123456789abcdef0 node-1 provider=nitro":   "no zone",
+		"aws:aws/cn-north-1/i-0123456789abcdef0 node-1 provider=nitro":         "aws-cn/cn-north-1",
+		"aws:aws/us-east-1/I-0123456789ABCDEF0 node-1 provider=nitro":          "lower case",
+		"aws:123456789012/us-east-1/i-0123456789abcdef0 node-1 provider=nitro": "want aws:aws/us-east-1",
+		"aws:aws/us-east-1/i-0123456789abcdef0 node-1":                         "provider=nitro",
+	})
 }

@@ -33,6 +33,15 @@ func Valid(name string) bool {
 	return previous != '.' && previous != '-'
 }
 
+// Want says what a name that is not Valid should be, for an error. Clouds name machines in capital
+// letters, which the kubelet writes in lower case.
+func Want(name string) string {
+	if lower := strings.ToLower(name); Valid(lower) {
+		return "a node name, which is lower-case: " + lower
+	}
+	return `a node name: lower-case letters, digits, "-" and ".", at most 253 bytes`
+}
+
 // ValidLabel reports whether name is a DNS label, like the name of a namespace: a subdomain of
 // one part, of at most MaxLabelSize bytes.
 func ValidLabel(name string) bool {

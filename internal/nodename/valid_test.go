@@ -19,3 +19,13 @@ func TestValid(t *testing.T) {
 		}
 	}
 }
+
+func TestWant(t *testing.T) {
+	for name, want := range map[string]string{
+		"Node-1": "lower-case: node-1", "pool.Example": "lower-case: pool.example", "Node_1": "253 bytes", "": "253 bytes", strings.Repeat("A", MaxSize+1): "253 bytes",
+	} {
+		if got := Want(name); !strings.HasSuffix(got, want) {
+			t.Errorf("%q: %s", name, got)
+		}
+	}
+}

@@ -228,7 +228,14 @@ func (r *Registry) reserve(ctx context.Context, s *surroundings, claim *membersh
 	n := s.name
 	again := *mine != nil && n != nil && n.record.Version == (*mine).record.Version
 	if change.Put && !again {
-		if n, err = r.put(ctx, s.name, change.Record); err != nil {
+		old := s.name
+		if old != nil && old.record.State == membership.StateBound && change.Record.State == membership.StateReserved {
+			if err := r.removeOver(ctx, old, claim); err != nil {
+				return nil, err
+			}
+			old = nil
+		}
+		if n, err = r.put(ctx, old, change.Record); err != nil {
 			return nil, err
 		}
 	}
@@ -244,6 +251,19 @@ func (r *Registry) reserve(ctx context.Context, s *surroundings, claim *membersh
 		}
 	}
 	return n, nil
+}
+
+// removeOver removes a bound record that is over, and the pointers that the claim does not take.
+func (r *Registry) removeOver(ctx context.Context, over *node, claim *membership.Claim) error {
+	if err := r.remove(ctx, over.object); err != nil {
+		return err
+	}
+	for _, kind := range []pointerKind{byMachine(), byMachineUID()} {
+		if identity := kind.of(&over.record.Claim); identity != kind.of(claim) {
+			r.forget(ctx, kind, identity, claim.NodeName)
+		}
+	}
+	return nil
 }
 
 func clone(record *membership.Record) *membership.Record {

@@ -12,6 +12,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/internal/typednil"
 	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // ProfileOEM is the profile of the certificates that machine manufacturers issue for the
@@ -55,7 +56,7 @@ func (HardwareIdentity) Kind() string { return "hwserial" }
 
 // Identify returns hwserial:<issuer>/<serial number>, the bytes of hwSerialNum
 // percent-encoded as by [url.PathEscape] and otherwise unchanged. A second
-// HardwareModuleName, one that is malformed or empty, or one with an hwType other than
+// HardwareModuleName, one that is malformed, empty or zeros, or one with an hwType other than
 // tcg-tpm20 is an error with [attest.CheckIdentity].
 func (s HardwareIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
 	san, err := parseSubjectAltName(cert)
@@ -67,8 +68,11 @@ func (s HardwareIdentity) Identify(cert *x509.Certificate) (attest.Identity, err
 
 func (s HardwareIdentity) find(san *subjectAltName, inDirectory bool) (attest.Identity, error) {
 	serial, err := san.tpmSerial(inDirectory)
-	if serial == nil {
+	switch {
+	case serial == nil:
 		return "", err
+	case isPlaceholder(string(serial)):
+		return "", refuse(attest.CheckIdentity, "the TPM's serial number "+refusal.Quote(string(serial)), notPlaceholder)
 	}
 	return attest.Identity(s.Kind() + ":" + s.Issuer + "/" + url.PathEscape(string(serial))), nil
 }
@@ -108,7 +112,8 @@ func (san *subjectAltName) tpmSerial(inDirectory bool) ([]byte, error) {
 // ChassisIdentity reads what identifies a purchased machine from the subject of the
 // certificate: the part number, in the common name, and the serial number. So an inventory of
 // purchases can name machines before they boot: [ChassisIdentity.Machine]. Some manufacturers
-// write the serial number of a board there; ask which one it is.
+// write the serial number of a board there, or of a chassis with several computers; ask which one
+// it is.
 type ChassisIdentity struct {
 	// Issuer is as in [HardwareIdentity].
 	Issuer string
@@ -126,8 +131,8 @@ func (s ChassisIdentity) Machine(partNumber, serialNumber string) attest.Identit
 
 // Identify returns the [ChassisIdentity.Machine] of the subject's one common name and one
 // serial number; if the latter continues with ", BaseMAC", as Hewlett Packard Enterprise
-// writes it, that part is left out. A second one of either, or one that is empty, is an error
-// with [attest.CheckIdentity].
+// writes it, that part is left out. A second one of either, one that is empty, or a serial number
+// that is a placeholder or zeros is an error with [attest.CheckIdentity].
 func (s ChassisIdentity) Identify(cert *x509.Certificate) (attest.Identity, error) {
 	found := map[oid.OID][]string{}
 	for _, a := range typednil.OrZero(cert).Subject.Names {
@@ -144,8 +149,14 @@ func (s ChassisIdentity) Identify(cert *x509.Certificate) (attest.Identity, erro
 	if len(parts)+len(serials) > 2 || parts[0] == "" || serial == "" {
 		return "", refuse(attest.CheckIdentity, "two or empty common names or serial numbers in the subject "+nameText(cert.Subject), "one of each")
 	}
+	if isPlaceholder(serial) {
+		return "", refuse(attest.CheckIdentity, "the serial number "+refusal.Quote(serial), notPlaceholder)
+	}
 	return s.Machine(parts[0], serial), nil
 }
+
+// notPlaceholder is wanted where a maker wrote no serial number.
+const notPlaceholder = "one of this machine: all machines of the maker that were given none have this one, so ask the maker for another certificate"
 
 func (s ChassisIdentity) scope() OtherNameIdentity { return OtherNameIdentity{Issuer: s.Issuer} }
 

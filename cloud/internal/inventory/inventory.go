@@ -25,6 +25,6 @@ func Compare(q *attest.Inquiry, check refusal.Check, scheme string, same func(id
 	if of == scheme && same(id) || of != scheme && !slices.Contains([]string{"aws", "azure", "gce"}, of) {
 		return nil
 	}
-	return &refusal.Error{Check: check, Got: machine, Want: refusal.Quote(q.Machine.ProviderID) + ", as the inventory has it",
+	return &refusal.Error{Check: check, Got: machine, Want: q.Machine.ProviderID + ", as the inventory has it",
 		Err: attest.CheckMembership} // which keeps it from whoever asks
 }

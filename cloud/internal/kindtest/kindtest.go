@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/document"
+	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/cloud/internal/vectors"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -71,6 +73,26 @@ func Inventory(t *testing.T, wanted map[string]refusal.Check, join func(Machines
 			})
 			if want == "" && err != nil || want != "" && (!errors.Is(err, want) || errors.Is(err, refusal.ErrRetry) || !errors.Is(err, attest.CheckMembership)) {
 				t.Errorf("%v, want %q", err, want)
+			}
+		})
+	}
+}
+
+// Lines wants lines of a list to be taken where only this kind is open, or an error at the start that
+// has a text in it: a line that no machine can match keeps one out.
+func Lines(t *testing.T, kind attest.Kind, lines map[string]string) {
+	roads := kind.Describe().Roads
+	for i := range roads {
+		roads[i].Provider = kind.Describe().Provider
+	}
+	for line, want := range lines {
+		t.Run(line, func(t *testing.T) {
+			list, err := membership.ParseStaticList([]byte(line + "\n"))
+			if err == nil {
+				err = attest.CheckAuthorizer(list, attest.Opening{Roads: roads})
+			}
+			if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, want %q in it", err, want)
 			}
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -75,24 +76,39 @@ type Request struct {
 	Header map[string]string
 	// MaxSize is the size of the longest answer that is read, in bytes.
 	MaxSize int
-	// Answer is a field that the header of a good answer has, with its value; an empty name
-	// means none.
+	// Answer is a field that the header of this cloud's answers has, with its value; an empty
+	// name means none.
 	Answer, Value string
+	// Again are the statuses that pass in this cloud, beside those that pass in all.
+	Again []int
+	// Wants says, by status, what is missing on the machine if the server answers with it, and 0
+	// if it does not answer at all.
+	Wants map[int]string
+}
+
+// wants is what is missing where a server answers with a status.
+func (r *Request) wants(status int, otherwise string) string {
+	return cmp.Or(r.Wants[status], otherwise)
 }
 
 // Do asks, and asks again if the server does not answer or says that it is busy, until the
-// client's timeout. The error is a [*refusal.Error] with [CheckMetadata].
+// client's timeout. The error is a [*refusal.Error] with [CheckMetadata]; StatusOf reads it.
 func (c *Client) Do(ctx context.Context, r Request) ([]byte, error) {
 	if c == nil || ctx == nil {
 		return nil, fail("no client, or no context", "one that New made", nil)
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
+	var last error
 	for delay := firstDelay; ; delay = min(2*delay, lastDelay) {
 		body, err := c.try(ctx, r)
 		if err == nil || !errors.Is(err, refusal.ErrRetry) {
 			return body, err
 		}
+		if ctx.Err() != nil && last != nil {
+			return nil, last // what the server said, and not that there was no time left
+		}
+		last = err
 		if Sleep(ctx, delay) != nil {
 			return nil, err
 		}
@@ -125,28 +141,47 @@ func (c *Client) try(ctx context.Context, r Request) ([]byte, error) {
 		if e, ok := errors.AsType[*url.Error](err); ok {
 			err = e.Err // without the URL
 		}
-		return nil, fail("no answer", "one", refusal.Retry(err))
+		return nil, fail("no answer", r.wants(0, "one"), refusal.Retry(err))
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, int64(r.MaxSize)+1))
 	switch status := response.StatusCode; {
 	case err != nil:
 		return nil, fail("a part of an answer", "all", refusal.Retry(err))
-	case status == http.StatusRequestTimeout, status == http.StatusGone, status == http.StatusTooManyRequests, status >= 500:
-		return nil, fail(said(status, body), "status 200", refusal.ErrRetry)
-	case status != http.StatusOK:
-		return nil, fail(said(status, body), "status 200", nil)
-	case len(body) > r.MaxSize:
-		return nil, fail("over "+strconv.Itoa(r.MaxSize)+" bytes", "at most so many", nil)
+	case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests, status >= 500, slices.Contains(r.Again, status):
+		return nil, r.refused(status, body, refusal.ErrRetry)
 	case r.Answer != "" && response.Header.Get(r.Answer) != r.Value:
 		return nil, fail("an answer of somebody else: "+r.Answer+" "+refusal.Quote(response.Header.Get(r.Answer)), refusal.Quote(r.Value), nil)
+	case status != http.StatusOK:
+		return nil, r.refused(status, body, nil)
+	case len(body) > r.MaxSize:
+		return nil, fail("over "+strconv.Itoa(r.MaxSize)+" bytes", "at most so many", nil)
 	}
 	return body, nil
 }
 
-// said is what a server says instead of an answer.
-func said(status int, body []byte) string {
-	return "status " + strconv.Itoa(status) + ", " + refusal.Quote(string(body))
+// statusError is what a server says instead of an answer.
+type statusError struct {
+	refusal *refusal.Error
+	status  int
+	body    []byte
+}
+
+func (e *statusError) Error() string { return e.refusal.Error() }
+func (e *statusError) Unwrap() error { return e.refusal }
+
+func (r *Request) refused(status int, body []byte, err error) error {
+	said := "status " + strconv.Itoa(status) + ", " + refusal.Quote(string(body))
+	return &statusError{&refusal.Error{Check: CheckMetadata, Got: said, Want: r.wants(status, "status 200"), Err: err}, status, body}
+}
+
+// StatusOf returns the status that a server refused a request with, and what it said; 0 if the
+// error is another.
+func StatusOf(err error) (status int, body []byte) {
+	if e, ok := errors.AsType[*statusError](err); ok {
+		return e.status, e.body
+	}
+	return 0, nil
 }
 
 func fail(got, want string, err error) error {

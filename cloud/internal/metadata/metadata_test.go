@@ -61,7 +61,8 @@ func TestDo(t *testing.T) {
 		"not found":       {func(w http.ResponseWriter) { w.WriteHeader(404) }, false, ""},
 		"no content":      {func(w http.ResponseWriter) { w.WriteHeader(204) }, false, ""},
 		"a redirect":      {func(w http.ResponseWriter) { w.Header().Set("Location", "/other"); w.WriteHeader(302) }, false, ""},
-		"gone":            {func(w http.ResponseWriter) { w.WriteHeader(410) }, true, ""},
+		"gone":            {func(w http.ResponseWriter) { w.WriteHeader(410) }, false, ""},
+		"gone, to return": {func(w http.ResponseWriter) { w.WriteHeader(444) }, true, ""},
 		"too many":        {func(w http.ResponseWriter) { w.WriteHeader(429) }, true, ""},
 		"too slow":        {func(w http.ResponseWriter) { w.WriteHeader(408) }, true, ""},
 		"407":             {func(w http.ResponseWriter) { w.WriteHeader(407) }, false, ""},
@@ -87,12 +88,57 @@ func TestDo(t *testing.T) {
 				c.answer(w)
 			})
 			body, err := client(t, url, 0).Do(ctx,
-				metadata.Request{Path: "/p", MaxSize: 10, Header: map[string]string{"Ask": "x"}, Answer: "Flavor", Value: "a"})
+				metadata.Request{Path: "/p", MaxSize: 10, Header: map[string]string{"Ask": "x"}, Answer: "Flavor", Value: "a", Again: []int{444}})
 			if string(body) != c.want || (err == nil) != (c.want != "") || err != nil && !errors.Is(err, metadata.CheckMetadata) {
 				t.Errorf("%q, %v", body, err)
 			}
 			if errors.Is(err, refusal.ErrRetry) != c.retry || (asked > 1) != c.retry {
 				t.Errorf("asked %d times: %v", asked, err)
+			}
+		})
+	}
+}
+
+// once is a server that answers one request, and the context that ends with the second.
+func once(t *testing.T, answer http.HandlerFunc) (context.Context, string) {
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	asked := 0
+	return ctx, server(t, func(w http.ResponseWriter, r *http.Request) {
+		if asked++; asked == 2 {
+			cancel()
+		}
+		answer(w, r)
+	})
+}
+
+// What is missing on the machine is said for each status, and where nobody answers. An answer of
+// another cloud's server says nothing about the machine.
+func TestWants(t *testing.T) {
+	wants := map[int]string{0: "power", 404: "an account", 503: "patience"}
+	for name, c := range map[string]struct {
+		answer http.HandlerFunc
+		want   string
+		status int
+	}{
+		"no answer": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "want power", 0},
+		"not found": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Flavor", "a")
+			http.Error(w, "page", 404)
+		}, "want an account", 404},
+		"by another":    {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "page", 404) }, "somebody else", 0},
+		"busy":          {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }, "want patience", 503},
+		"of no cause":   {func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Flavor", "a"); w.WriteHeader(400) }, "want status 200", 400},
+		"a good answer": {func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Flavor", "a") }, "", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, url := once(t, c.answer)
+			_, err := client(t, url, 0).Do(ctx, metadata.Request{Path: "/", MaxSize: 10, Answer: "Flavor", Value: "a", Wants: wants})
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %q in it", err, c.want)
+			}
+			if status, _ := metadata.StatusOf(err); status != c.status {
+				t.Errorf("status %d of %v", status, err)
 			}
 		})
 	}

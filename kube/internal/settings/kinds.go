@@ -51,6 +51,8 @@ type Azure struct {
 	// azure.HTTPFetcherOptions. Without it there are some in IntermediatesFile, or RootsFile has
 	// the issuing CAs themselves.
 	FetchIntermediates bool `json:"fetchIntermediates"`
+	// FetchOverHTTPS fetches them over https only (azure.HTTPFetcherOptions).
+	FetchOverHTTPS bool `json:"fetchOverHTTPS"`
 	// Domains are the names of the clouds; empty: metadata.azure.com.
 	Domains []string `json:"domains"`
 }
@@ -250,13 +252,16 @@ func (a *Azure) kind() (attest.Kind, error) {
 	if len(a.Subscriptions) == 0 {
 		return nil, refusal.Config("subscriptions", "", "the IDs of the subscriptions whose machines may join: Azure signs documents about everybody's")
 	}
+	if a.FetchOverHTTPS && !a.FetchIntermediates {
+		return nil, refusal.Config("fetchOverHTTPS", "without fetchIntermediates", "both, or neither")
+	}
 	config := azure.VerifierConfig{}
 	if len(a.Domains) != 0 {
 		config.Domains = a.Domains
 	}
 	trusted := new(trusting)
 	if a.FetchIntermediates {
-		fetcher := azure.NewHTTPFetcher(azure.HTTPFetcherOptions{})
+		fetcher := azure.NewHTTPFetcher(azure.HTTPFetcherOptions{HTTPS: a.FetchOverHTTPS})
 		config.FetchIssuer, trusted.fetch = fetcher.FetchIssuer, fetcher.Check
 	}
 	var err error

@@ -45,6 +45,18 @@ func (w *world) oems() {
 	w.class = "certificate"
 	m.refuseLeaf("idevid-ext-key-usage", "The certificate has no policies, which is tolerated, and an extended key usage that says of the key that it is fixed, as an IDevID's.",
 		"certificate-policy", tpmsim.CertificateOptions{Edit: policies(), ExtKeyUsage: []oid.OID{oid.TCGCapVerifiedTPMFixed}}, m.tolerant)
+	m.placeholders()
+}
+
+// placeholders are certificates that name no machine: every machine of the maker has the same.
+func (m *oem) placeholders() {
+	unnamed := tpmsim.DefaultDevice()
+	unnamed.SerialNumber = "To be filled by O.E.M."
+	m.refuseLeaf("serial-number-placeholder", "The machine is known by what was bought, and its serial number is what firmware has where nobody wrote one.",
+		"machine-identity", tpmsim.CertificateOptions{Device: unnamed}, m.tolerant)
+	unnamed = tpmsim.DefaultDevice()
+	unnamed.HardwareSerial = "00000000"
+	m.refuseLeaf("serial-number-zeros", "The machine is known by its TPM, whose serial number is zeros.", "machine-identity", tpmsim.CertificateOptions{Device: unnamed}, m.good)
 }
 
 func (m *oem) environment(identity, machine string) *vector.Environment {

@@ -27,6 +27,13 @@ func (w *world) requests() {
 	}
 	w.policies()
 	w.kubelets()
+	const check = "provider-id-mismatch"
+	w.refuseAs("provider-id-of-another-machine-of-azure", "The provider ID is that of the next machine of a scale set of Azure's, in other letters than the inventory's.",
+		check, w.asksAs("azure:///subscriptions/S/resourceGroups/mc_group/vm/1"), machinesOf("azure:///subscriptions/s/resourcegroups/MC_Group/vm/0"))
+	w.refuseAs("provider-id-in-other-letters", "The provider ID differs from the inventory's by the case of a letter, and is not Azure's.",
+		check, w.asksAs("gce://project/zone/Vm-1"), machinesOf("gce://project/zone/vm-1"))
+	w.refuseAs("provider-id-with-a-letter-that-folds", "The provider ID is Azure's, with a Kelvin sign for a k: only ASCII letters have no case.",
+		check, w.asksAs("azure:///subscriptions/s/vm/\u212a"), machinesOf("azure:///subscriptions/s/vm/k"))
 }
 
 // ownRequests are attacks on requests that the conformance runner does not try: they need RSA
@@ -217,12 +224,26 @@ func (w *world) acceptedRequests() {
 	a := w.BootstrapAsks()
 	a.Extensions = append(a.Extensions, flag(0xff))
 	add("with-the-flag", a, w.under(withFlag))
+	w.acceptAs("request-by-a-machine-of-azure", "The provider ID is Azure's, and the inventory spells it in other letters: they have no case.",
+		w.asksAs("azure:///subscriptions/S/resourceGroups/mc_group/vm/0"), machinesOf("azure:///subscriptions/s/resourcegroups/MC_Group/vm/0"), &vector.Result{NodeName: forge.NodeName})
 
 	serving := renewal
 	serving.Key, serving.Signer = w.TLS, csr.SignerServingTPM
 	serving.Request = forge.Must(csr.Create(csr.PurposeServing, w.TLS, forge.NodeName, csr.CreateOptions{DNSNames: []string{"node-1.example.com"},
 		IPAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, ProviderID: providerID}))
 	w.accept("serving", w.Forge(w.AKP256, serving), nil, resultOf(true))
+}
+
+// asksAs is a request by a bootstrap token with this provider ID.
+func (w *world) asksAs(providerID string) *forge.Asked {
+	a := w.BootstrapAsks()
+	a.Extensions = []pkix.Extension{forge.Must(oid.ProviderIDExtension(providerID))}
+	return a
+}
+
+// machinesOf is an inventory that has the good node with this provider ID.
+func machinesOf(providerID string) *vector.Environment {
+	return &vector.Environment{Machines: []vector.Machine{{Asked: forge.NodeName, Name: "machine-1", NodeName: forge.NodeName, ProviderID: providerID, BootstrapReady: true}}}
 }
 
 // acceptedBundles are good texts in each format.

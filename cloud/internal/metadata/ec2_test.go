@@ -1,0 +1,90 @@
+package metadata_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/nodeattest/nodeattest/cloud/internal/metadata"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// Somebody else answers instead of the metadata server. That is final, and said.
+func TestNoSessionToken(t *testing.T) {
+	for name, c := range map[string]struct {
+		token string
+		good  bool
+	}{
+		"a token of Amazon EC2": {"AQAEAKU8Q0Rr-_x2Zc0JrMhFvLb0aWJ2N0yqWcUOvJ0dtVnYj0pHJg==", true},
+		"a page":                {"<!DOCTYPE html>\n<html><body>Sign in to the network</body></html>\n", false},
+		"a page in one line":    {"<html>", false},
+		"a line end":            {"token\n", false},
+		"nothing":               {"", false},
+		"a NUL":                 {"token\x00", false},
+		"letters of no ASCII":   {"t\u00f6ken", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var asked []string
+			url := server(t, func(w http.ResponseWriter, r *http.Request) {
+				if asked = append(asked, r.Method); r.Method == http.MethodPut {
+					io.WriteString(w, c.token)
+				}
+			})
+			_, err := client(t, url, 0).EC2(t.Context(), "/p", 10)
+			if c.good && err == nil && len(asked) == 2 {
+				return
+			}
+			if c.good || !errors.Is(err, metadata.CheckMetadata) || errors.Is(err, refusal.ErrRetry) || !strings.Contains(err.Error(), "want a session token") || !slices.Equal(asked, []string{"PUT"}) {
+				t.Errorf("got %v after %q", err, asked)
+			}
+		})
+	}
+}
+
+// A session that has ended since is begun again, once.
+func TestSessionThatHasEnded(t *testing.T) {
+	for refused, ok := range map[int]bool{0: true, 1: true, 2: false} {
+		t.Run(strconv.Itoa(refused), func(t *testing.T) {
+			sessions, left := 0, refused
+			url := server(t, func(w http.ResponseWriter, r *http.Request) {
+				switch {
+				case r.Method == http.MethodPut:
+					sessions++
+					io.WriteString(w, strconv.Itoa(sessions))
+				case r.Header.Get("X-aws-ec2-metadata-token") != strconv.Itoa(sessions):
+					t.Error("an old token")
+				case left > 0:
+					left--
+					w.WriteHeader(http.StatusUnauthorized)
+				default:
+					io.WriteString(w, "answer")
+				}
+			})
+			got, err := client(t, url, 0).EC2(t.Context(), "/p", 10)
+			if ok != (err == nil) || ok != (string(got) == "answer") || sessions != min(refused, 1)+1 {
+				t.Errorf("got %q, %v in %d sessions", got, err, sessions)
+			}
+			if !ok && (errors.Is(err, refusal.ErrRetry) || !strings.Contains(err.Error(), "session token")) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// What nothing on the instance shows: its metadata options.
+func TestMetadataOptions(t *testing.T) {
+	for want, answer := range map[string]http.HandlerFunc{
+		"hop limit":           func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"enable its endpoint": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) },
+		"version 2":           func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) },
+	} {
+		ctx, url := once(t, answer)
+		if _, err := client(t, url, 0).EC2(ctx, "/p", 10); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q in it", err, want)
+		}
+	}
+}
