@@ -28,7 +28,7 @@ func (a *Authenticator) Run(ctx context.Context) error {
 	}
 	beat, release, err := a.store.Hold(daemonName)
 	if err != nil {
-		return fmt.Errorf("authenticator: another daemon at %s: %w", a.c.Dir, err)
+		return fmt.Errorf("authenticator: no other daemon may run at %s: %w", a.c.Dir, err)
 	}
 	defer func() { _ = release() }() // at the latest when the process ends
 	a.warnKubelet()

@@ -1,6 +1,7 @@
 package authenticator
 
 import (
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -41,12 +42,14 @@ const (
 )
 
 // How long to wait before the next attempt: at first, and at most. A denial is a decision that
-// only a person can change.
+// only a person can change. A certificate that is unfit is one too, but a fit one is to come
+// within a minute after that was changed.
 const (
 	firstPause  = time.Second
 	lastPause   = 30 * time.Second
 	firstDenied = 5 * time.Second
 	lastDenied  = 5 * time.Minute
+	lastUnfit   = time.Minute
 )
 
 // askPause is how long a certificate that works is not asked about again.
@@ -104,8 +107,11 @@ func (t attempts) refused(p *certstore.Pair) bool {
 // pause doubles with each failure, and is reduced by up to half at random.
 func pause(failures int, err error) time.Duration {
 	first, last := firstPause, lastPause
-	if isDenied(err) {
+	switch {
+	case isDenied(err):
 		first, last = firstDenied, lastDenied
+	case errors.Is(err, certstore.CheckPair):
+		first, last = firstDenied, lastUnfit
 	}
 	d := first << min(max(failures-1, 0), 10)
 	d = min(d, last)

@@ -176,4 +176,7 @@ func TestPause(t *testing.T) {
 	if d := pause(50, errors.Join(errors.New("x"), checkDenied)); d < lastDenied/2 || d > lastDenied {
 		t.Errorf("denied: %s", d)
 	}
+	if d := pause(50, certstore.CheckPair); d < lastUnfit/2 || d > lastUnfit {
+		t.Errorf("unfit: %s", d)
+	}
 }
