@@ -9,7 +9,10 @@ require (
 	google.golang.org/api v0.305.0
 )
 
-require github.com/x448/float16 v0.8.4 // indirect
+require (
+	github.com/google/go-tpm v0.9.8 // indirect
+	github.com/x448/float16 v0.8.4 // indirect
+)
 
 require (
 	cloud.google.com/go/auth v0.24.1-0.20261001053825-dbc26066f70a // indirect
