@@ -255,3 +255,21 @@ func TestWatchWithoutEnd(t *testing.T) {
 		t.Errorf("got %v after %d watches", err, endless.Load())
 	}
 }
+
+// TestRequestTooLarge: an answer that exceeds the bounds whenever it is read ends the attempt.
+func TestRequestTooLarge(t *testing.T) {
+	t.Parallel()
+	f := newFakeAPI(t)
+	instead(f, func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodGet {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(bytes.Repeat([]byte(" "), 2<<20))
+		return true
+	})
+	a, _ := newNode(t, f, nil)
+	if err := a.Rotate(t.Context()); !errors.Is(err, apiclient.CheckAnswer) {
+		t.Errorf("got %v, want %q", err, apiclient.CheckAnswer)
+	}
+}

@@ -169,7 +169,7 @@ func (j *join) await(ctx context.Context, o *certificatesv1.CertificateSigningRe
 		pause = min(2*pause, lastWatchPause)
 		got, err := j.api.Get(ctx, o)
 		switch {
-		case final(err):
+		case final(err), errors.Is(err, apiclient.CheckAnswer): // it would be so again
 			return nil, err
 		case err != nil: // the API server is away: keep what is known
 		case done(got):

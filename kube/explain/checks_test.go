@@ -103,6 +103,8 @@ var neverDenied = map[string]string{
 	"jws/":                            "keys and key sets: whoever lacks one tries again",
 	"kube/authenticator/":             "the node's side",
 	"kube/authenticator/certstore/":   "the node's side",
+	"kube/internal/apiclient/":        "the node's side",
+	"kube/internal/kubelet/":          "the node's side",
 
 	"certify-options": "an option of a caller", "quote-options": "an option of a caller", "oid-size": "an option of a caller", "oid-syntax": "an option of a caller",
 	"member-list": "a list of members, which a configuration names", "tpm-key-file": "the node's side",

@@ -134,7 +134,7 @@ func (c *Client) Create(ctx context.Context, o *certificatesv1.CertificateSignin
 		same++
 	}
 	if len(validation.IsDNS1123Subdomain(got.Name)) != 0 || len(got.Name)-same > maxGenerated {
-		return nil, &refusal.Error{Check: checkAnswer, Got: "a request with the name " + refusal.Quote(c.used.redact(got.Name)), Want: o.GenerateName + " and a few characters"}
+		return nil, &refusal.Error{Check: CheckAnswer, Got: "a request with the name " + refusal.Quote(c.used.redact(got.Name)), Want: o.GenerateName + " and a few characters"}
 	}
 	return c.shown(got), nil
 }
@@ -205,7 +205,7 @@ func (c *Client) WhoAmI(ctx context.Context) (*authenticationv1.UserInfo, error)
 	}
 	who := got.Status.UserInfo
 	if who.Username == "" {
-		return nil, &refusal.Error{Check: checkAnswer, Got: "a user without a name", Want: "the owner of the credential"}
+		return nil, &refusal.Error{Check: CheckAnswer, Got: "a user without a name", Want: "the owner of the credential"}
 	}
 	who.Username = c.used.redact(who.Username)
 	return &who, nil

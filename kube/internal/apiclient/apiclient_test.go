@@ -268,7 +268,7 @@ func TestNames(t *testing.T) {
 	c := connect(t, newServer(t, func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusCreated, request(name)) }).config(), nil)
 	for _, name = range []string{"", ".", "..", "../../../../api/v1/secrets", prefix + "a/b", prefix + "\ny", prefix + "%2f..", strings.Repeat("a", 64<<10), prefix + "\x1b[2J", prefix + testToken, testToken} {
 		_, err := c.Create(t.Context(), filed())
-		if !errors.Is(err, checkAnswer) || len(err.Error()) > 300 || strings.ContainsAny(err.Error(), "\x1b\n") || strings.Contains(err.Error(), testToken) {
+		if !errors.Is(err, CheckAnswer) || len(err.Error()) > 300 || strings.ContainsAny(err.Error(), "\x1b\n") || strings.Contains(err.Error(), testToken) {
 			t.Errorf("%.40q: got %.400q", name, err)
 		}
 	}
@@ -335,7 +335,7 @@ func TestQuiet(t *testing.T) {
 	for _, werr := range c.Watch(ctx, request("a")) {
 		err = errors.Join(err, werr)
 	}
-	if !errors.Is(err, checkAnswer) || logged != 0 {
+	if !errors.Is(err, CheckAnswer) || logged != 0 {
 		t.Errorf("%d lines were logged; %v", logged, err)
 	}
 }

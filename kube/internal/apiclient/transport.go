@@ -32,8 +32,9 @@ const (
 	maxHeaders = 64 << 10
 )
 
-// checkAnswer: an answer that no API server gives: a redirect, or one that exceeds the bounds.
-const checkAnswer refusal.Check = "api-server-answer"
+// CheckAnswer is the check that fails for an answer that no API server gives: a redirect, or one
+// that exceeds the bounds.
+const CheckAnswer refusal.Check = "api-server-answer"
 
 // transport builds the HTTP client. rest.Config takes keys only in PEM, and client-go keeps the
 // transports that it makes; so the transport is built here, with the CA, the server name, the
@@ -58,7 +59,7 @@ func (c *Client) transport(config *rest.Config, certificate *tls.Certificate) (*
 		return nil, err
 	}
 	return &http.Client{Transport: rt, CheckRedirect: func(*http.Request, []*http.Request) error {
-		return &refusal.Error{Check: checkAnswer, Got: "a redirect", Want: "an answer"}
+		return &refusal.Error{Check: CheckAnswer, Got: "a redirect", Want: "an answer"}
 	}}, nil
 }
 
@@ -133,7 +134,7 @@ type body struct {
 
 func (b *body) Read(p []byte) (int, error) {
 	if b.bytes <= 0 || b.values <= 0 {
-		return 0, &refusal.Error{Check: checkAnswer, Got: "more", Want: "at most " + strconv.Itoa(maxAnswer) + " bytes and " + strconv.Itoa(maxValues) + " values"}
+		return 0, &refusal.Error{Check: CheckAnswer, Got: "more", Want: "at most " + strconv.Itoa(maxAnswer) + " bytes and " + strconv.Itoa(maxValues) + " values"}
 	}
 	n, err := b.ReadCloser.Read(p[:min(len(p), b.bytes)])
 	b.bytes -= n

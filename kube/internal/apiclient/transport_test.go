@@ -122,7 +122,7 @@ func TestBoundsOfValues(t *testing.T) {
 	for n, within := range map[int]bool{100: true, maxValues - 100: true, maxValues: false, maxAnswer / 4: false} {
 		many = n
 		got, err := c.Get(t.Context(), request("a"))
-		if within && (err != nil || len(got.Status.Conditions) != n+1) || !within && !errors.Is(err, checkAnswer) {
+		if within && (err != nil || len(got.Status.Conditions) != n+1) || !within && !errors.Is(err, CheckAnswer) {
 			t.Errorf("%d values: got %v", n, err)
 		}
 	}
@@ -151,7 +151,7 @@ func TestWatchEnds(t *testing.T) {
 			event(w, "MODIFIED", request("a"))
 		}
 	}).config(), nil)
-	if n, err := watched(t, c, request("a")); !strings.Contains(err.Error(), string(checkAnswer)) || n < 100 || n > maxAnswer/100 || watches != 1 {
+	if n, err := watched(t, c, request("a")); !strings.Contains(err.Error(), string(CheckAnswer)) || n < 100 || n > maxAnswer/100 || watches != 1 {
 		t.Errorf("%d events of %d watches, then %v", n, watches, err)
 	}
 }
@@ -175,7 +175,7 @@ func TestRedirect(t *testing.T) {
 		_, got := c.Get(t.Context(), request("a"))
 		_, seen := watched(t, c, request("a"))
 		for _, err := range []error{created, got, seen} {
-			if !errors.Is(err, checkAnswer) {
+			if !errors.Is(err, CheckAnswer) {
 				t.Errorf("to %s: got %v", to, err)
 			}
 		}
