@@ -87,8 +87,8 @@ func (s *Search[T]) Run(t *testing.T, turns int, most [duration]float64) {
 		}
 		if s.timed {
 			median, ratio := s.byTurns(c)
-			t.Logf("most %s: %.1f x memory, %.1f x counted work, %.1f x time (%.0f µs) of a good one: %d bytes, class %d, %.200v", goalNames[goal],
-				s.excess(c, Memory), s.excess(c, Counted), ratio, median/1000, len(c.data), s.classOf(c), c.err)
+			t.Logf("most %s: %.1f x memory (%.0f KiB), %.1f x counted work, %.1f x time (%.0f µs) of a good one: %d bytes, class %d, %.200v", goalNames[goal],
+				s.excess(c, Memory), c.cost[Memory]/1024, s.excess(c, Counted), ratio, median/1000, len(c.data), s.classOf(c), c.err)
 		}
 	}
 }

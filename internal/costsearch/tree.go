@@ -75,6 +75,17 @@ func (e *Tree) parents(all []*Tree) []*Tree {
 	return all
 }
 
+// At is the element at a place below e, a member's number on each level, or nil.
+func (e *Tree) At(place ...int) *Tree {
+	for _, n := range place {
+		if n >= len(e.Members) {
+			return nil
+		}
+		e = e.Members[n]
+	}
+	return e
+}
+
 // edge is the last element below e that has no members, or the first.
 func (e *Tree) edge(first bool) *Tree {
 	for len(e.Members) > 0 {

@@ -5,15 +5,21 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
+	"encoding/json"
 	"fmt"
+	"maps"
+	mathrand "math/rand/v2"
 	"net"
 	"net/url"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
+	"github.com/nodeattest/nodeattest/internal/costsearch"
 )
 
 // repeats are the parts of a certificate that can stand there any number of times.
@@ -60,13 +66,9 @@ func largest(make func(n int) []byte) []byte {
 	}
 }
 
-// TestWorkOfDocuments has everything in a document repeated as often as fits, in a stranger's
-// certificate and in one that claims to be by a real CA. Memory grows with the size alone, few
-// signatures are checked and few places asked, and an error shows no more than a little.
-func TestWorkOfDocuments(t *testing.T) {
-	b := testBench(t)
-	f := &fetcher{give: map[string][]byte{}}
-	v := newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}, Intermediates: []*x509.Certificate{b.cross.Certificate, b.issuing.Certificate}, FetchIssuer: f.FetchIssuer})
+// repeating are documents with everything in them repeated as often as fits, in a stranger's
+// certificate and in one that claims to be by a real CA.
+func repeating(b *bench) map[string][]byte {
 	claimed := &authority{b.issuing.Certificate, anotherKey()}
 	stranger := must(issue(caTemplate("Stranger", testTime.Add(-year), testTime.Add(year)), anotherKey(), nil))
 	documents := map[string][]byte{}
@@ -111,7 +113,21 @@ func TestWorkOfDocuments(t *testing.T) {
 	}
 	documents["members"] = content(func(n int) string { return fmt.Sprintf(`"a%d":0,`, n) })
 	documents["levels"] = content(func(n int) string { return `"a":{` })
-	for name, der := range documents {
+	return documents
+}
+
+// costlyVerifier knows a cloud's CAs, and asks for others.
+func costlyVerifier(t *testing.T, b *bench) (*Verifier, *fetcher) {
+	f := &fetcher{give: map[string][]byte{}}
+	return newVerifier(t, VerifierConfig{Roots: []*x509.Certificate{b.root.Certificate}, Intermediates: []*x509.Certificate{b.cross.Certificate, b.issuing.Certificate}, FetchIssuer: f.FetchIssuer}), f
+}
+
+// Memory grows with the size of a document only, few signatures are checked and few places asked,
+// and an error shows no more than a little.
+func TestWorkOfDocuments(t *testing.T) {
+	b := testBench(t)
+	v, f := costlyVerifier(t, b)
+	for name, der := range repeating(b) {
 		t.Run(name, func(t *testing.T) {
 			if len(der) < maxDocumentSize*9/10 {
 				t.Fatalf("%d bytes", len(der))
@@ -133,4 +149,67 @@ func TestWorkOfDocuments(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The places of the content, the certificate and the signer in a document, as member numbers.
+var contentAt, certificateAt, signerAt = []int{1, 0, 2, 1, 0}, []int{1, 0, 3, 0, 0}, []int{1, 0, 4, 0, 1}
+
+// treeOf reads a document, and the JSON in it.
+func treeOf(document []byte) *costsearch.Tree {
+	e := costsearch.Trees(document)[0]
+	content := e.At(contentAt...)
+	content.Members = []*costsearch.Tree{costsearch.JSON(content.Content)}
+	return e
+}
+
+// start are documents with a list of each sort in the certificate, by a stranger and as if by a
+// real CA, those in which one thing is repeated, and a good one.
+func start(b *bench) []*costsearch.Tree {
+	starts := []*costsearch.Tree{treeOf(must(b.good().marshal()))}
+	for _, by := range []*x509.Certificate{b.issuing.Certificate, b.attacker.issuing.Certificate} {
+		template := b.leafTemplate(testTime)
+		template.IssuingCertificateURL = nil // it is in a list
+		template.EmailAddresses, template.IPAddresses, template.URIs = []string{"a@b"}, []net.IP{{1, 2, 3, 4}}, []*url.URL{{Scheme: "a", Host: "b"}}
+		template.ExtraExtensions = costsearch.Lists()[1:]
+		issuer := *by
+		issuer.PublicKey = anotherKey().Public()
+		starts = append(starts, treeOf(must(newParts(testContent(), must(issue(template, anotherKey(), &authority{&issuer, anotherKey()}))).marshal())))
+	}
+	documents := repeating(b)
+	delete(documents, "levels") // is no JSON
+	for _, name := range slices.Sorted(maps.Keys(documents)) {
+		starts = append(starts, treeOf(documents[name]))
+	}
+	return starts
+}
+
+// Of the documents that a search tries, none takes much more memory or counted work than a good one
+// of its size. Parsing makes the more memory of a certificate, the more elements it has: up to 32
+// times its bytes.
+func TestCostliestDocuments(t *testing.T) {
+	b := testBench(t)
+	v, _ := costlyVerifier(t, b)
+	s := &costsearch.Search[*costsearch.Tree]{Start: start(b), Largest: maxDocumentSize,
+		Change: func(r *mathrand.Rand, from *costsearch.Tree) *costsearch.Tree {
+			c := from.Clone()
+			parts := []*costsearch.Tree{c, c.At(contentAt...), c.At(certificateAt...)}
+			for range 1 + r.IntN(3) {
+				if part := parts[r.IntN(len(parts))]; part != nil {
+					part.Mutate(r, maxDocumentSize-64-len(c.Marshal())+len(part.Marshal()))
+				}
+			}
+			return c
+		},
+		Write: func(c *costsearch.Tree) []byte { // the signer is the certificate's
+			if tbs, id := c.At(certificateAt...), c.At(signerAt...); tbs != nil && len(tbs.Members) > 3 && id != nil && len(id.Members) == 2 {
+				id.Members[0], id.Members[1] = tbs.Members[3], tbs.Members[1]
+			}
+			return c.Marshal()
+		},
+		Read: kindtest.Cost(&platform{v, []string{testSubscription}}, testTime),
+		Good: func(_, size int) []byte {
+			fill := must(json.Marshal(strings.Repeat("a", max(0, size-3<<10))))
+			return must(newParts(bytes.Replace(testContent(), []byte(`"sku":""`), append([]byte(`"sku":`), fill...), 1), b.leaf).marshal())
+		}}
+	s.Run(t, 200, [...]float64{costsearch.Memory: 20, costsearch.Counted: 3})
 }
