@@ -195,6 +195,14 @@ func TestElements(t *testing.T) {
 	}
 }
 
+// What cannot be read is said to be that, also where a join reads it first.
+func TestReadRefuses(t *testing.T) {
+	p := &platform{verifier: &Verifier{}, subscriptions: []string{testSubscription}}
+	if claims, err := p.Read([]byte("x")); !errors.Is(err, checkEncoding) || claims != nil {
+		t.Errorf("%v, %v", claims, err)
+	}
+}
+
 // One spelling for one time.
 func TestReadTime(t *testing.T) {
 	if at, err := readTime("11/22/26 09:00:00 -0000"); err != nil || !at.Equal(testTime) {

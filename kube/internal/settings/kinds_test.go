@@ -131,6 +131,7 @@ func TestKindsRefused(t *testing.T) {
 		"a fetcher in the place of intermediates": {"intermediatesFile: @/intermediates.pem", "fetchIntermediates: true"},
 		"Google's keys at their place":            {"keysFile: @/keys.json", "keysURL: '" + gce.KeysURL + "'"},
 		"a mirror of Google's keys":               {"keysFile: @/keys.json", "keysURL: 'https://mirror.example/certs'"},
+		"EKs without a revocation list":           {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg}], akIssuers: [{"},
 		"EKs with a revocation list":              {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, requireCRL: true, crlFiles: [@/list.crl]}], akIssuers: [{"},
 		"nitro alone in the inventory":            {"mode: Inventory", "mode: Inventory, kind: nitro"},
 		"the domain of another cloud":             {"intermediatesFile:", "domains: [metadata.azure.us], intermediatesFile:"},
@@ -186,6 +187,7 @@ func TestKindsRefused(t *testing.T) {
 		"a maker's other keys":   {"profile: google", "profile: oem, maker: acme", "oem-chassis"},
 		"a maker of EKs":         {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, maker: acme}], akIssuers: [{", "maker"},
 		"a mirror of no URL":     {"keysFile: @/keys.json", "keysURL: 'https://a b/keys'", "gce: "},
+		"an unknown AK profile":  {"profile: google", "profile: googol", "tcg, google, azure"},
 		"an unknown EK profile":  {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: google2}], akIssuers: [{", "tcg, google, intel or tpm12"},
 		"a CRL of AKs":           {"profile: google", "profile: google, crlFiles: [@/ak.pem]", "crlFiles"},
 		"CRLs of AKs, required":  {"profile: google", "profile: google, requireCRL: true", "crlFiles"},
@@ -315,7 +317,7 @@ func TestProvidersRefused(t *testing.T) {
 			t.Fatal(name, err)
 		}
 		authorizer := attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) { return nil, errors.New("nobody") })
-		if _, err := s.Providers(row.ring, new(Machines), authorizer); (err == nil) != (name == "good") {
+		if _, err := s.Providers(row.ring, new(Machines), authorizer); (err == nil) != (name == "good") || errors.Is(err, os.ErrNotExist) != (name == "no roots" || name == "no CA") {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, err := s.NewMembers(open, nil); err == nil || errors.Is(err, opened) == strings.Contains(name, "CA") {

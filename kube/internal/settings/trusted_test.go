@@ -71,6 +71,9 @@ func TestTrust(t *testing.T) {
 		if got := testutil.ToFloat64(trust.expiry.WithLabelValues("roots")); got != float64(c.end.Unix()) {
 			t.Errorf("%d: ends %v, want %s", n, time.Unix(int64(got), 0).UTC(), c.end)
 		}
+		if got := testutil.ToFloat64(trust.expiry.WithLabelValues("one")); got != float64(start.AddDate(1, 0, 0).Unix()) {
+			t.Errorf("%d: the one root ends %v", n, time.Unix(int64(got), 0).UTC())
+		}
 		text := strings.Join(logged, "\n")
 		if !strings.Contains(text, c.says) || c.never != "" && strings.Contains(text, c.never) || c.says == "" && n != 1 && text != "" {
 			t.Errorf("%d: logged %q, want %q and not %q", n, text, c.says, c.never)
