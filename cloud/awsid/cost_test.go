@@ -69,8 +69,13 @@ func TestCostliestDocuments(t *testing.T) {
 			return len(data), err
 		},
 		Good: func(_, size int) []byte {
-			fill := strings.Repeat("a", max(0, size-len(goodJSON)-1024))
-			return newShape(a, strings.Replace(goodJSON, "{", `{"fill":"`+fill+`",`, 1)).marshal(a)
+			more := max(0, size-len(goodJSON)-1024)
+			fill := strings.Repeat("a", min(more, 3<<10))
+			s := newShape(a, strings.Replace(goodJSON, "{", `{"fill":"`+fill+`",`, 1))
+			if rest := more - len(fill); rest > 0 {
+				s.attributes = append(s.attributes, attribute("\x60", octets(strings.Repeat("a", rest))))
+			}
+			return s.marshal(a)
 		}}
 	s.Run(t, 300, [...]float64{costsearch.Memory: 10, costsearch.Counted: 3})
 }

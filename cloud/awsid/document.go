@@ -15,6 +15,10 @@ import (
 // about 1100 bytes long.
 const maxSize = 8 << 10
 
+// maxContent is the length in bytes of the longest JSON in it, where each member costs a little. Real
+// ones are about 480 bytes long.
+const maxContent = 4 << 10
+
 // maxProducts is the number of the most codes of products in one list, each of which costs a little.
 const maxProducts = 64
 
@@ -106,6 +110,9 @@ func (d *Document) readJSON() error {
 				return err
 			})
 		}
+	}
+	if len(d.JSON) > maxContent {
+		return refuse(checkClaims, strconv.Itoa(len(d.JSON))+" bytes of JSON", "at most "+strconv.Itoa(maxContent))
 	}
 	var pending string
 	err := strictjson.Members{

@@ -222,6 +222,8 @@ func TestClaims(t *testing.T) {
 		"as it is":                      {goodJSON, ""},
 		"members unknown":               {replace("{", `{"new" : [1], `), ""},
 		"nulls":                         {replace("{", `{"billingProducts" : null, "kernelId" : null, "imageId" : null, `), ""},
+		"4 KiB of JSON":                 {replace("{", `{"a" : "`+strings.Repeat("a", 4<<10-len(goodJSON)-10)+`", `), ""},
+		"a byte more":                   {replace("{", `{"a" : "`+strings.Repeat("a", 4<<10-len(goodJSON)-9)+`", `), refusal.Check("awsid-claims")},
 		"64 products":                   {replace("{", `{"billingProducts" : [`+strings.Repeat(`"b", `, 63)+`"b"], `), ""},
 		"65 products":                   {replace("{", `{"billingProducts" : [`+strings.Repeat(`"b", `, 64)+`"b"], `), refusal.Check("awsid-claims")},
 		"products":                      {replace("{", `{"billingProducts" : ["bp-1"], "marketplaceProductCodes" : ["m"], `), ""},
@@ -258,9 +260,16 @@ func TestClaims(t *testing.T) {
 func TestInputs(t *testing.T) {
 	a := openAuthority()
 	good := newShape(a, goodJSON).marshal(a)
-	long := newShape(a, strings.Replace(goodJSON, "{", `{"x" : "`+strings.Repeat("x", awsid.MaxSize)+`", `, 1)).marshal(a)
-	more := newShape(a, strings.Replace(goodJSON, "{", `{"x" : "`+strings.Repeat("x", awsid.MaxSize-len(good)-10)+`", `, 1)).marshal(a)
-	full := newShape(a, strings.Replace(goodJSON, "{", `{"x" : "`+strings.Repeat("x", awsid.MaxSize-len(good)-11)+`", `, 1)).marshal(a)
+	filled := func(size int) []byte { // by an attribute
+		for n := size - len(good) - 64; ; n++ {
+			s := newShape(a, goodJSON)
+			s.attributes = append(s.attributes, attribute("\x60", octets(strings.Repeat("x", n))))
+			if data := s.marshal(a); len(data) >= size {
+				return data
+			}
+		}
+	}
+	full, more, long := filled(awsid.MaxSize), filled(awsid.MaxSize+1), filled(2*awsid.MaxSize-1)
 	for name, c := range map[string]struct {
 		data []byte
 		want refusal.Check
