@@ -48,6 +48,11 @@ func TestEditedNodes(t *testing.T) {
 		"resting, nothing else": func(s *v1alpha1.AttestedNodeSpec) {
 			s.State, s.LastEnd, s.Certificates = v1alpha1.NodeResting, nil, nil
 		},
+		"a digest of no key": func(s *v1alpha1.AttestedNodeSpec) { s.Certificates[0].SPKISHA256 = "zz" },
+		"half a digest":      func(s *v1alpha1.AttestedNodeSpec) { s.Certificates[0].SPKISHA256 = "00" },
+		"reserved, and bound before": func(s *v1alpha1.AttestedNodeSpec) {
+			s.State, s.Deadline, s.Certificates = v1alpha1.NodeReserved, s.LastEnd, nil
+		},
 		"reserved":   func(s *v1alpha1.AttestedNodeSpec) { s.State = v1alpha1.NodeReserved },
 		"no scope":   func(s *v1alpha1.AttestedNodeSpec) { s.Scope = "" },
 		"no machine": func(s *v1alpha1.AttestedNodeSpec) { s.Machine = "" },
@@ -155,6 +160,19 @@ func TestRepair(t *testing.T) {
 			}
 		})
 	}
+	t.Run("those that have none", func(t *testing.T) { // one without a Machine UID, one that rests, one that is reserved only
+		w := newWorld(t)
+		w.bindFor(membership.Claim{NodeName: "node-1", Machine: "test:1"}, time.Hour)
+		w.bindFor(claimOf("node-2", "2"), time.Hour)
+		_, released := w.Release(t.Context(), "node-2", "uid-node-2")
+		_, reserved := w.Reserve(t.Context(), claimOf("node-3", "3"), w.clock.now().Add(time.Minute))
+		if err := errors.Join(released, reserved); err != nil {
+			t.Fatal(err)
+		}
+		if repaired, err := w.Repair(t.Context()); repaired != 0 || err != nil {
+			t.Errorf("repaired %d, %v, want none", repaired, err)
+		}
+	})
 	t.Run("two nodes of one machine", func(t *testing.T) {
 		w := newWorld(t)
 		w.bindFor(claimOf("node-1", "1"), time.Hour)
