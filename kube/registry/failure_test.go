@@ -102,6 +102,13 @@ func TestEveryFailure(t *testing.T) {
 			}
 			return err
 		}},
+		"Bind of a reservation": {0, func(w *world, r *registry.Registry) error {
+			reserved, err := w.Reserve(w.Context(), claimOf("node-2", "2"), w.clock.now().Add(time.Minute))
+			if err == nil {
+				_, err = r.Bind(w.Context(), reserved, time.Time{}, nil)
+			}
+			return err
+		}},
 		"Release": {3, func(w *world, r *registry.Registry) error {
 			_, err := r.Release(w.Context(), "node-1", "uid-node-1")
 			return err
@@ -164,12 +171,17 @@ func TestEnded(t *testing.T) {
 	cancel()
 	f := &failing{Store: w.store}
 	r := newRegistryOver(t, f, w.clock.now)
+	if _, err := r.Lookup(t.Context(), "node-1"); err != nil { // which it remembers
+		t.Fatal(err)
+	}
+	f.calls = 0
 	_, lookup := r.Lookup(ctx, "node-1")
-	_, machine := r.LookupMachine(ctx, "")
+	_, nobody := r.LookupMachine(ctx, "")
+	_, machine := r.LookupMachine(ctx, "test:1")
 	_, reserve := r.Reserve(ctx, claimOf("node-2", "2"), w.clock.now().Add(time.Minute))
 	_, bind := r.Bind(ctx, bound, w.clock.now().Add(2*time.Hour), nil)
 	_, release := r.Release(ctx, "node-1", "uid-node-1")
-	for name, err := range map[string]error{"Lookup": lookup, "LookupMachine": machine, "Reserve": reserve, "Bind": bind, "Release": release} {
+	for name, err := range map[string]error{"Lookup": lookup, "LookupMachine": machine, "LookupMachine of none": nobody, "Reserve": reserve, "Bind": bind, "Release": release} {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v", name, err)
 		}
