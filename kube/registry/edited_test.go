@@ -141,7 +141,7 @@ func (w *world) lead(machine, node string) {
 // TestEditedCertificates: a record whose certificates cannot be read is damaged, and does not pass for
 // one with others.
 func TestEditedCertificates(t *testing.T) {
-	for _, digest := range []string{"", "00", "zz", strings.Repeat("00", 31), strings.Repeat("00", 33), strings.Repeat("0g", 32)} {
+	for _, digest := range []string{"", "00", "zz", strings.Repeat("00", 31), strings.Repeat("00", 33), strings.Repeat("0g", 32), strings.Repeat("00", 32) + "0"} {
 		w := newWorld(t)
 		w.bindFor(claimOf("node-1", "1"), time.Hour)
 		w.edit("node-1", func(n *v1alpha1.AttestedNode) { n.Spec.Certificates[0].SPKISHA256 = digest })
