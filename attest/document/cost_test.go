@@ -19,7 +19,8 @@ import (
 
 // Of the messages that a search tries, which repeats and lengthens what is in the statements and
 // in the PKCS#10 request, none takes much more memory or counted work than a good one of its size.
-// Parsing makes the more memory of the request, the more elements it has. What a document costs is its platform's to bound.
+// Parsing makes the more memory of the request, the more elements it has. What a document costs is
+// its platform's to bound.
 func TestCostliestMessages(t *testing.T) {
 	for _, stage := range []attest.Stage{attest.StageHello, attest.StageAnswer} {
 		t.Run(stage.String(), func(t *testing.T) {
