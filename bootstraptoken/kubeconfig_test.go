@@ -106,6 +106,9 @@ func TestClusterInfoRoots(t *testing.T) {
 			}
 		})
 	}
+	if roots, err := (&ClusterInfo{CAs: []*x509.Certificate{one.cert, nil}}).Roots(); err == nil || roots != nil {
+		t.Errorf("a CA that is nil: %v, %v", roots, err)
+	}
 	if roots, err := (&ClusterInfo{SystemRoots: true}).Roots(); (roots == nil) == (err == nil) {
 		t.Errorf("system roots: %v, %v", roots, err)
 	}

@@ -106,6 +106,11 @@ func TestRevealRefuses(t *testing.T) {
 			}
 		})
 	}
+	longest := goodObject(t)
+	longest.Labels, longest.Annotations = nil, secret.New(map[string]string{"a": strings.Repeat("a", maxAnnotations-1)})
+	if _, err := longest.RevealYAML(); err != nil {
+		t.Errorf("the longest annotations: %v", err)
+	}
 }
 
 // handWritten is a manifest as in the documentation of Kubernetes: comments, stringData, an

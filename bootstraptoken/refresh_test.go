@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -177,6 +178,31 @@ func TestRefreshForbidden(t *testing.T) {
 		if n := len(cluster.Requests()); n != 1 {
 			t.Errorf("%d: asked %d times", status, n)
 		}
+	}
+}
+
+// An address that refuses is left out of the rounds in which the others are tried again.
+func TestRefreshLeavesWhoRefuses(t *testing.T) {
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
+	cluster.SetFault(&bootstraptokentest.Fault{Status: 403})
+	opts := hasty()
+	opts.Addresses = []string{"nobody.example"}
+	ctx, cancel := context.WithCancel(t.Context())
+	tries := 0
+	opts.Network.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if address == cluster.Address() {
+			return new(net.Dialer).DialContext(ctx, network, address)
+		}
+		if tries++; tries == 3 {
+			cancel()
+		}
+		return nil, errors.New("nobody")
+	}
+	if _, err := bootstraptoken.Refresh(ctx, cluster.Info(), opts); !errors.Is(err, context.Canceled) || !errors.Is(err, bootstraptoken.Check("forbidden")) {
+		t.Errorf("%v, want both", err)
+	}
+	if n := len(cluster.Requests()); n != 1 || tries != 3 {
+		t.Errorf("who refuses was asked %d times, the other %d times", n, tries)
 	}
 }
 

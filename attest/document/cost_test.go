@@ -5,31 +5,36 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	mathrand "math/rand/v2"
-	"os"
-	"runtime"
-	"strconv"
 	"testing"
 
 	"golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/attest"
+	"github.com/nodeattest/nodeattest/attest/document"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/costsearch"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/tpmlab"
 )
 
 // Of the messages that a search tries, which repeats and lengthens what is in the statements and
-// in the PKCS#10 request, none takes much more memory than a good one, and its own bytes. SEARCH
-// sets how many are tried. What a document costs is its platform's to bound.
+// in the PKCS#10 request, none takes much more memory or counted work than a good one of its size.
+// Parsing makes the more memory of the request, the more elements it has. What a document costs is
+// its platform's to bound.
 func TestCostliestMessages(t *testing.T) {
-	turns := 60
-	if n, err := strconv.Atoi(os.Getenv("SEARCH")); err == nil {
-		turns = n
-	}
 	for _, stage := range []attest.Stage{attest.StageHello, attest.StageAnswer} {
 		t.Run(stage.String(), func(t *testing.T) {
 			j := newJoin(t)
-			v := j.verifier(t)
+			kind, err := document.NewKind(j.kind)
+			if err != nil {
+				t.Fatal(err)
+			}
+			counting := &costsearch.Kind{Kind: kind}
+			j.config.Kinds = []attest.Kind{counting}
+			v, err := attest.NewVerifier(j.config)
+			if err != nil {
+				t.Fatal(err)
+			}
 			spec, err := j.attester(t).Hello(t.Context(), j.subject)
 			if err != nil {
 				t.Fatal(err)
@@ -38,39 +43,22 @@ func TestCostliestMessages(t *testing.T) {
 			if stage == attest.StageAnswer {
 				filed, verify = j.answer(t, v), func(r *csr.Request) error { _, err := v.Verify(t.Context(), r); return err }
 			}
-			taken := func(r *csr.Request) (float64, error) {
-				var before, after runtime.MemStats
-				runtime.ReadMemStats(&before)
-				err := verify(r)
-				runtime.ReadMemStats(&after)
-				return float64(after.TotalAlloc - before.TotalAlloc), err
-			}
-			good, err := taken(filed)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r := mathrand.New(mathrand.NewPCG(1, 0))
-			worst, from := 0.0, readParts(t, filed)
-			for range turns {
-				p := from.changed(r)
-				request, ok := p.file(j, filed)
-				if !ok {
-					continue
-				}
-				cost, err := taken(request)
-				if x := cost / (good + float64(len(request.Spec.Request))); x > worst {
-					if worst, from = x, p; x > 3 {
-						t.Errorf("%.1f times a good one: %d bytes, %v", x, len(request.Spec.Request), err)
-					}
-				}
-			}
-			t.Logf("%.1f times a good one", worst)
+			s := &costsearch.Search[messageParts]{Start: []messageParts{readParts(t, filed)}, Change: changed,
+				Write: func(p messageParts) []byte { return p.file(j, filed) },
+				Read: func(data []byte) (work int, err error) {
+					request := *filed
+					request.Spec.Request = data
+					_, _, work = counting.Cost(func() { err = verify(&request) })
+					return max(work, len(data)), err
+				},
+				Good: func(int, int) []byte { return readParts(t, filed).file(j, filed) }} // there is no larger one
+			s.Run(t, 60, [...]float64{costsearch.Memory: 8, costsearch.Counted: 3})
 		})
 	}
 }
 
 // messageParts are what is changed in a message.
-type messageParts struct{ statements, request *tpmlab.Tree }
+type messageParts struct{ statements, request *costsearch.Tree }
 
 func readParts(t *testing.T, r *csr.Request) messageParts {
 	t.Helper()
@@ -82,14 +70,14 @@ func readParts(t *testing.T, r *csr.Request) messageParts {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := messageParts{&tpmlab.Tree{Tag: asn1.SEQUENCE}, tpmlab.Trees(bundle.Request)[0].Members[0]}
+	p := messageParts{&costsearch.Tree{Tag: asn1.SEQUENCE}, costsearch.Trees(bundle.Request)[0].Members[0]}
 	for _, s := range evidence.Statements {
-		p.statements.Members = append(p.statements.Members, tpmlab.Trees(s.Stmt)...)
+		p.statements.Members = append(p.statements.Members, costsearch.Trees(s.Stmt)...)
 	}
 	return p
 }
 
-func (p messageParts) changed(r *mathrand.Rand) messageParts {
+func changed(r *mathrand.Rand, p messageParts) messageParts {
 	p = messageParts{p.statements.Clone(), p.request.Clone()}
 	for range 1 + r.IntN(3) {
 		if r.IntN(2) == 0 {
@@ -101,15 +89,16 @@ func (p messageParts) changed(r *mathrand.Rand) messageParts {
 	return p
 }
 
-// file puts a message together, its PKCS#10 request signed with the node's key.
-func (p messageParts) file(j *join, like *csr.Request) (*csr.Request, bool) {
+// file puts a message together, its PKCS#10 request signed with the node's key. It is nil for what
+// cannot be written.
+func (p messageParts) file(j *join, like *csr.Request) []byte {
 	bundle, err := csr.Parse(like.Spec.Request)
 	if err != nil {
-		return nil, false
+		return nil
 	}
 	evidence, err := message.ParseBundle(bundle.Data)
 	if err != nil {
-		return nil, false
+		return nil
 	}
 	for n := range min(len(evidence.Statements), len(p.statements.Members)) {
 		evidence.Statements[n].Stmt = p.statements.Members[n].Marshal()
@@ -118,13 +107,15 @@ func (p messageParts) file(j *join, like *csr.Request) (*csr.Request, bool) {
 	digest := sha256.Sum256(info)
 	signature, err := ecdsa.SignASN1(rand.Reader, j.key, digest[:])
 	if err != nil {
-		return nil, false
+		return nil
 	}
 	bundle.Request = tpmlab.Seq(info, []byte(tpmlab.ECDSASHA256), tpmlab.Element(asn1.BIT_STRING, append([]byte{0}, signature...)))
 	if bundle.Data, err = evidence.Marshal(); err != nil {
-		return nil, false
+		return nil
 	}
-	request := *like
-	request.Spec.Request, err = bundle.Marshal()
-	return &request, err == nil
+	request, err := bundle.Marshal()
+	if err != nil {
+		return nil
+	}
+	return request
 }

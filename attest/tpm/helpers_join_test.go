@@ -1,7 +1,6 @@
 package tpm_test
 
 import (
-	"context"
 	"testing"
 
 	"github.com/google/go-tpm/tpm2/transport"
@@ -9,6 +8,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/internal/costsearch"
 )
 
 // attesterOf is an attester with a TPM's evidence.
@@ -32,7 +32,7 @@ func verifierOf(t testing.TB, c attest.VerifierConfig, k tpmkind.KindConfig) (*a
 	if err != nil {
 		t.Fatal(err)
 	}
-	counting := &countingKind{Kind: kind}
+	counting := &countingKind{&costsearch.Kind{Kind: kind}, kind}
 	c.Kinds = []attest.Kind{counting}
 	v, err := attest.NewVerifier(c)
 	if err != nil {
@@ -50,52 +50,16 @@ func planeVerifier(t testing.TB, plane *attesttest.ControlPlane) *attest.Verifie
 
 // countingKind takes note of what requests cost.
 type countingKind struct {
-	*tpmkind.Kind
-	last *attest.Budget
+	*costsearch.Kind
+	tpm *tpmkind.Kind
 }
+
+func (k *countingKind) ForgetSignatures(intermediates bool) { k.tpm.ForgetSignatures(intermediates) }
 
 // costOf is what the last request that f makes costs: signatures, encryptions, and all work.
 func (k *countingKind) costOf(f func()) (cost [3]int) {
-	k.last = &attest.Budget{}
-	f()
-	cost[0], cost[1], cost[2] = k.last.Spent()
+	cost[0], cost[1], cost[2] = k.Cost(f)
 	return cost
-}
-
-func (k *countingKind) ReadHello(e *attest.Evidence) (attest.HelloEvidence, error) {
-	h, err := k.Kind.ReadHello(e)
-	if err != nil {
-		return nil, err
-	}
-	return &countingHello{h, k}, nil
-}
-
-func (k *countingKind) ReadAnswer(e *attest.Evidence) (attest.AnswerEvidence, error) {
-	a, err := k.Kind.ReadAnswer(e)
-	if err != nil {
-		return nil, err
-	}
-	return &countingAnswer{a, k}, nil
-}
-
-type countingHello struct {
-	attest.HelloEvidence
-	kind *countingKind
-}
-
-func (h *countingHello) Trust(ctx context.Context, q *attest.Inquiry) (*attest.Findings, error) {
-	h.kind.last = q.Budget
-	return h.HelloEvidence.Trust(ctx, q)
-}
-
-type countingAnswer struct {
-	attest.AnswerEvidence
-	kind *countingKind
-}
-
-func (a *countingAnswer) Check(q *attest.Inquiry) error {
-	a.kind.last = q.Budget
-	return a.AnswerEvidence.Check(q)
 }
 
 func newVerifier(t testing.TB, c *attest.VerifierConfig) *attest.Verifier {

@@ -2,6 +2,7 @@ package awsid
 
 import (
 	"bytes"
+	"errors"
 	"regexp"
 	"strconv"
 	"time"
@@ -13,6 +14,15 @@ import (
 // maxSize is the length in bytes of the longest signed document that is read. Real ones are
 // about 1100 bytes long.
 const maxSize = 8 << 10
+
+// maxContent is the length in bytes of the longest JSON in it, where each member costs a little. Real
+// ones are about 480 bytes long.
+const maxContent = 4 << 10
+
+// maxProducts is the number of the most codes of products in one list, each of which costs a little.
+const maxProducts = 64
+
+var errProducts = errors.New("got more than " + strconv.Itoa(maxProducts) + " codes of products")
 
 // The checks on a signed document.
 const (
@@ -57,7 +67,7 @@ type Document struct {
 	// if it does not.
 	ImageID, InstanceType, Architecture, PrivateIP, Version string
 	// BillingProducts are the codes of AWS' products that the instance pays for, and
-	// MarketplaceProductCodes those of others; nil if there are none.
+	// MarketplaceProductCodes those of others, at most 64 each; nil if there are none.
 	BillingProducts, MarketplaceProductCodes []string
 	// PendingTime is when the instance was started, in whole seconds.
 	PendingTime time.Time
@@ -86,13 +96,23 @@ func (d *Document) readJSON() error {
 		}
 	}
 	list := func(s *[]string) func(*strictjson.Reader) error {
-		return func(r *strictjson.Reader) (err error) {
+		return func(r *strictjson.Reader) error {
 			if r.Kind() == strictjson.NullKind {
 				return r.Null()
 			}
-			*s, err = r.Strings()
-			return err
+			*s = []string{}
+			return r.Array(func() error {
+				if len(*s) == maxProducts {
+					return errProducts
+				}
+				product, err := r.String()
+				*s = append(*s, product)
+				return err
+			})
 		}
+	}
+	if len(d.JSON) > maxContent {
+		return refuse(checkClaims, strconv.Itoa(len(d.JSON))+" bytes of JSON", "at most "+strconv.Itoa(maxContent))
 	}
 	var pending string
 	err := strictjson.Members{

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"math/big"
+	"strconv"
 	"time"
 
 	"golang.org/x/crypto/cryptobyte"
@@ -137,6 +138,9 @@ func (s *signed) readSigner(in cryptobyte.String) error {
 	return s.readAttributes(set)
 }
 
+// maxAttributes bounds the signed attributes, each of which costs a little. AWS has four.
+const maxAttributes = 16
+
 // readAttributes reads the signed attributes (RFC 5652, section 11), each once and in DER
 // order: the content type, the digest and the signing time must be present. Others are not
 // examined.
@@ -151,6 +155,9 @@ func (s *signed) readAttributes(set cryptobyte.String) error {
 		attribute := before[:len(before)-len(set)]
 		if _, twice := values[string(name)]; twice || bytes.Compare(last, attribute) >= 0 {
 			return refuse(checkAttributes, "an attribute twice, or out of order", "each once, in the order of DER")
+		}
+		if len(values) == maxAttributes {
+			return refuse(checkAttributes, "more attributes", "at most "+strconv.Itoa(maxAttributes))
 		}
 		values[string(name)], last = value, attribute
 	}

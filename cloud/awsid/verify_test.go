@@ -117,6 +117,12 @@ func TestShapes(t *testing.T) {
 	insert := func(n int, b []byte) func(*shape) {
 		return func(s *shape) { s.attributes = slices.Insert(s.attributes, n, b) }
 	}
+	others := func(count byte) (list [][]byte) {
+		for n := range count {
+			list = append(list, attribute(string([]byte{0x60 + n}), []byte{5, 0}))
+		}
+		return list
+	}
 	goodProtection := []byte("\x30\x1e" + sha256ID + "\xa1" + rsaID[1:])
 	for name, c := range map[string]struct {
 		change func(*shape)
@@ -146,6 +152,8 @@ func TestShapes(t *testing.T) {
 		"a serial number with a zero":          {func(s *shape) { s.serial = []byte{2, 3, 0, 0x12, 0x67} }, refusal.Check("awsid-encoding")},
 		"the signer's digest SHA-1":            {func(s *shape) { s.signerDigest = sha1ID }, refusal.Check("awsid-algorithm")},
 		"plain RSA":                            {func(s *shape) { s.algorithm = plainRSA }, refusal.Check("awsid-algorithm")},
+		"sixteen attributes":                   {func(s *shape) { s.attributes = append(others(13), s.attributes...) }, ""},
+		"seventeen attributes":                 {func(s *shape) { s.attributes = append(others(14), s.attributes...) }, refusal.Check("awsid-attributes")},
 		"no signed attributes":                 {func(s *shape) { s.attributes = nil }, refusal.Check("awsid-attributes")},
 		"empty signed attributes":              {func(s *shape) { s.attributes = [][]byte{} }, refusal.Check("awsid-attributes")},
 		"attributes under another tag":         {func(s *shape) { s.tag = 0xa1 }, refusal.Check("awsid-attributes")},
@@ -214,6 +222,10 @@ func TestClaims(t *testing.T) {
 		"as it is":                      {goodJSON, ""},
 		"members unknown":               {replace("{", `{"new" : [1], `), ""},
 		"nulls":                         {replace("{", `{"billingProducts" : null, "kernelId" : null, "imageId" : null, `), ""},
+		"4 KiB of JSON":                 {replace("{", `{"a" : "`+strings.Repeat("a", 4<<10-len(goodJSON)-10)+`", `), ""},
+		"a byte more":                   {replace("{", `{"a" : "`+strings.Repeat("a", 4<<10-len(goodJSON)-9)+`", `), refusal.Check("awsid-claims")},
+		"64 products":                   {replace("{", `{"billingProducts" : [`+strings.Repeat(`"b", `, 63)+`"b"], `), ""},
+		"65 products":                   {replace("{", `{"billingProducts" : [`+strings.Repeat(`"b", `, 64)+`"b"], `), refusal.Check("awsid-claims")},
 		"products":                      {replace("{", `{"billingProducts" : ["bp-1"], "marketplaceProductCodes" : ["m"], `), ""},
 		"a short instance ID":           {replace("i-0123456789abcdef0", "i-01234567"), ""},
 		"a list":                        {"[" + goodJSON + "]", refusal.Check("awsid-claims")},
@@ -248,9 +260,16 @@ func TestClaims(t *testing.T) {
 func TestInputs(t *testing.T) {
 	a := openAuthority()
 	good := newShape(a, goodJSON).marshal(a)
-	long := newShape(a, strings.Replace(goodJSON, "{", `{"x" : "`+strings.Repeat("x", awsid.MaxSize)+`", `, 1)).marshal(a)
-	more := newShape(a, strings.Replace(goodJSON, "{", `{"x" : "`+strings.Repeat("x", awsid.MaxSize-len(good)-10)+`", `, 1)).marshal(a)
-	full := newShape(a, strings.Replace(goodJSON, "{", `{"x" : "`+strings.Repeat("x", awsid.MaxSize-len(good)-11)+`", `, 1)).marshal(a)
+	filled := func(size int) []byte { // by an attribute
+		for n := size - len(good) - 64; ; n++ {
+			s := newShape(a, goodJSON)
+			s.attributes = append(s.attributes, attribute("\x60", octets(strings.Repeat("x", n))))
+			if data := s.marshal(a); len(data) >= size {
+				return data
+			}
+		}
+	}
+	full, more, long := filled(awsid.MaxSize), filled(awsid.MaxSize+1), filled(2*awsid.MaxSize-1)
 	for name, c := range map[string]struct {
 		data []byte
 		want refusal.Check

@@ -3,6 +3,7 @@ package azure
 import (
 	"crypto/x509"
 	"math/big"
+	"strconv"
 	"strings"
 	"time"
 
@@ -91,6 +92,9 @@ func parseInsecure(document []byte) (*Document, error) {
 // readContent reads the JSON. Unknown members are allowed, since Microsoft has added some:
 // they are signed, and say nothing that counts here.
 func readContent(content []byte) (*Document, error) {
+	if len(content) > maxContentSize {
+		return nil, refuse(checkEncoding, strconv.Itoa(len(content))+" bytes of content", "at most "+strconv.Itoa(maxContentSize))
+	}
 	d := &Document{}
 	var created, expires string
 	times := strictjson.Members{"createdOn": strictjson.Into(&created), "expiresOn": strictjson.Into(&expires)}
@@ -112,10 +116,12 @@ func readContent(content []byte) (*Document, error) {
 	return d, nil
 }
 
-// Limits of texts in a document, in bytes.
+// Limits of the content of a document, where each member costs a little, and of texts in it, in
+// bytes. Real contents are 170 to 310 bytes long.
 const (
-	maxName  = 64
-	maxNonce = 64
+	maxContentSize = 4 << 10
+	maxName        = 64
+	maxNonce       = 64
 )
 
 // timeFormat is month, day and a two-digit year, and always UTC.

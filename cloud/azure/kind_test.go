@@ -252,6 +252,8 @@ func TestConfig(t *testing.T) {
 		"a domain of one label": func(c *VerifierConfig) { c.Domains = []string{"com"} },
 		"a domain with a dot":   func(c *VerifierConfig) { c.Domains = []string{".azure.com"} },
 		"a domain with a star":  func(c *VerifierConfig) { c.Domains = []string{"*.azure.com"} },
+		"a label of nothing":    func(c *VerifierConfig) { c.Domains = []string{"metadata..example.com"} },
+		"a label of no DNS":     func(c *VerifierConfig) { c.Domains = []string{"metadata.exa_mple.com"} },
 		"customers' names":      func(c *VerifierConfig) { c.Domains = []string{domainPublic, "cloudapp.azure.com"} },
 		"all of a cloud":        func(c *VerifierConfig) { c.Domains = []string{"azure.com"} },
 		"half the web":          func(c *VerifierConfig) { c.Domains = []string{"metadata.com"} },

@@ -195,6 +195,14 @@ func TestElements(t *testing.T) {
 	}
 }
 
+// What cannot be read is said to be that, also where a join reads it first.
+func TestReadRefuses(t *testing.T) {
+	p := &platform{verifier: &Verifier{}, subscriptions: []string{testSubscription}}
+	if claims, err := p.Read([]byte("x")); !errors.Is(err, checkEncoding) || claims != nil {
+		t.Errorf("%v, %v", claims, err)
+	}
+}
+
 // One spelling for one time.
 func TestReadTime(t *testing.T) {
 	if at, err := readTime("11/22/26 09:00:00 -0000"); err != nil || !at.Equal(testTime) {
@@ -209,25 +217,33 @@ func TestReadTime(t *testing.T) {
 	}
 }
 
-// A document is as large as the limit at most.
+// A document is as large as the limit at most, and so is its content.
 func TestSize(t *testing.T) {
 	b := testBench(t)
 	good := must(b.good().marshal())
-	p := b.good()
-	p.Content = append(bytes.Clone(p.Content), bytes.Repeat([]byte(" "), maxDocumentSize-len(good)-8)...)
-	der := must(p.marshal())
-	for more := maxDocumentSize - len(der); more > 0; more = maxDocumentSize - len(der) {
-		p.Content = append(p.Content, bytes.Repeat([]byte(" "), more)...)
-		der = must(p.marshal())
-	}
-	if len(der) != maxDocumentSize {
-		t.Fatalf("%d bytes", len(der))
-	}
-	if _, err := parseInsecure(der); err != nil {
-		t.Errorf("the largest: %v", err)
-	}
-	p.Content = append(p.Content, ' ')
-	if _, err := parseInsecure(must(p.marshal())); !errors.Is(err, checkEncoding) {
-		t.Errorf("a byte more: %v", err)
+	for name, c := range map[string]struct {
+		most int
+		make func(size int) []byte
+	}{
+		"content": {maxContentSize, func(size int) []byte {
+			p := b.good()
+			p.Content = append(p.Content, bytes.Repeat([]byte(" "), size-len(p.Content))...)
+			return must(p.marshal())
+		}},
+		"document": {maxDocumentSize, func(size int) []byte { // with a certificate that is none
+			p := b.good()
+			p.Certificates[0] = tlv(0x30, make([]byte, len(p.Certificates[0])-4+size-len(good)))
+			if der := must(p.marshal()); len(der) != size {
+				t.Fatalf("%d bytes, want %d", len(der), size)
+			}
+			return must(p.marshal())
+		}},
+	} {
+		if _, err := parseInsecure(c.make(c.most)); err != nil {
+			t.Errorf("the largest %s: %v", name, err)
+		}
+		if _, err := parseInsecure(c.make(c.most + 1)); !errors.Is(err, checkEncoding) {
+			t.Errorf("a %s of a byte more: %v", name, err)
+		}
 	}
 }

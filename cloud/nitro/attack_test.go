@@ -6,6 +6,7 @@ import (
 	"crypto/elliptic"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -224,6 +225,20 @@ func chainAttacks() []attack {
 		{name: "usage-absent", want: checkCertificate, make: signedBy(func(c *x509.Certificate) { c.KeyUsage = 0 })},
 		{name: "key-on-p256", want: checkCertificate, make: func(b *bench, p *parts) {
 			p.by(issue(leafTemplate(), newKey(elliptic.P256()), b.instance), b.bundle()...)
+		}},
+		{name: "ca-on-p521", want: checkCertificate, make: func(b *bench, p *parts) { // whose signatures take four times as long
+			own := issue(caTemplate(testInstance+"."+testRegion+".aws.nitro-enclaves", 0), newKey(elliptic.P521()), b.zonal)
+			p.by(issue(leafTemplate(), newKey(elliptic.P384()), own), b.root, b.regional, b.zonal, own)
+		}},
+		{name: "one-ca-four-times", want: chain.CheckChain, make: func(b *bench, p *parts) { // 64 signatures
+			key, bundle := newKey(elliptic.P384()), []*authority{b.root}
+			own := &authority{caTemplate(testInstance+"."+testRegion+".aws.nitro-enclaves", 0), key}
+			for range maxCertificates - 1 {
+				template := *own.Certificate
+				template.DNSNames = []string{fmt.Sprint(len(bundle), ".example")}
+				bundle = append(bundle, issue(&template, key, own))
+			}
+			p.by(issue(leafTemplate(), newKey(elliptic.P384()), own), bundle...)
 		}},
 		{name: "document-of-yesterday", want: chain.CheckExpired, make: func(b *bench, p *parts) {
 			signedBy(func(c *x509.Certificate) {

@@ -18,8 +18,8 @@ import (
 
 // Checks on a document's signature and time.
 const (
-	// checkCertificate: the certificate that signs is a CA, is not for signatures, or does not
-	// have a key on P-384.
+	// checkCertificate: the certificate that signs is a CA or is not for signatures, or one below
+	// the root does not have a key on P-384.
 	checkCertificate refusal.Check = "nitro-certificate"
 	// checkSignature: the signature is not that of the certificate's key over the
 	// document.
@@ -90,6 +90,11 @@ func (v *Verifier) trust(ctx context.Context, d *Document, now time.Time, budget
 	if err != nil {
 		return err
 	}
+	for _, c := range path[1 : len(path)-1] { // a stranger's may be on P-521, where signatures take four times as long
+		if _, err := keyOf(c); err != nil {
+			return err
+		}
+	}
 	at := d.skewed(now)
 	if err := chain.CheckTime(d.leaf, at); err != nil {
 		return err
@@ -135,12 +140,20 @@ func (v *Verifier) path(d *Document) ([]*x509.Certificate, error) {
 
 // checkLeaf checks that the certificate is one that signs documents.
 func (d *Document) checkLeaf() (*ecdsa.PublicKey, error) {
-	key, ok := d.leaf.PublicKey.(*ecdsa.PublicKey)
-	if !ok || key.Curve != elliptic.P384() {
-		return nil, refuse(checkCertificate, "a key of another kind: "+d.leaf.PublicKeyAlgorithm.String(), "ECDSA on P-384")
+	key, err := keyOf(d.leaf)
+	if err != nil {
+		return nil, err
 	}
 	if d.leaf.IsCA || d.leaf.KeyUsage&x509.KeyUsageDigitalSignature == 0 {
 		return nil, refuse(checkCertificate, "a CA, or no key usage digitalSignature", "a certificate for signatures")
+	}
+	return key, nil
+}
+
+func keyOf(c *x509.Certificate) (*ecdsa.PublicKey, error) {
+	key, ok := c.PublicKey.(*ecdsa.PublicKey)
+	if !ok || key.Curve != elliptic.P384() {
+		return nil, refuse(checkCertificate, "a key of another kind: "+c.PublicKeyAlgorithm.String(), "ECDSA on P-384")
 	}
 	return key, nil
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -193,6 +195,7 @@ func TestBindings(t *testing.T) {
 		"accounts, without tokens":      {rule("create", "", "serviceaccounts"), ""},
 		"bind":                          {rule("bind", "rbac.authorization.k8s.io", "clusterroles"), wayEscalation},
 		"bind of one of Kubernetes'":    {rule("bind", "rbac.authorization.k8s.io", "clusterroles", "system:node"), wayEscalation},
+		"bind of cluster-admin":         {rule("bind", "rbac.authorization.k8s.io", "clusterroles", "cluster-admin"), wayEscalation},
 		"bind of another":               {rule("bind", "rbac.authorization.k8s.io", "clusterroles", "view"), ""},
 		"escalate":                      {rule("escalate", "rbac.authorization.k8s.io", "clusterroles"), wayEscalation},
 		"update of roles":               {rule("update", "rbac.authorization.k8s.io", "clusterroles"), ""},
@@ -239,7 +242,8 @@ func TestExpected(t *testing.T) {
 		"administration": {rule("*", "*", "*"), []rbacv1.Subject{subject("Group", "system:masters"), subject("Group", "administrators"), subject("User", "alice")}, 1},
 	} {
 		for _, stranger := range []rbacv1.Subject{account(system, "other"), account("other", "certificate-controller"), account("other", "node-attestation-controller"),
-			account("other", "clusterrole-aggregation-controller"), {Kind: "User", Namespace: system, Name: "certificate-controller"}, subject("Group", "system:authenticated"), subject("User", "system:anonymous")} {
+			account("other", "clusterrole-aggregation-controller"), {Kind: "User", Namespace: system, Name: "certificate-controller"}, subject("Group", "system:authenticated"), subject("User", "system:anonymous"),
+			subject("User", "system:masters"), subject("Group", "system:kube-controller-manager")} {
 			if name == "administration" && stranger.Kind == "User" && !strings.HasPrefix(stranger.Name, "system:") {
 				continue // one of the people
 			}
@@ -249,6 +253,24 @@ func TestExpected(t *testing.T) {
 					t.Errorf("found %q", got)
 				}
 			})
+		}
+	}
+}
+
+// Who may do all with everything administers, and nobody else.
+func TestAdministers(t *testing.T) {
+	for name, row := range map[string]struct {
+		rule rbacv1.PolicyRule
+		want bool
+	}{
+		"everything":            {rule("*", "*", "*"), true},
+		"everything may be got": {rule("get", "*", "*"), false},
+		"a group":               {rule("*", "", "*"), false},
+		"a resource of all":     {rule("*", "*", "pods"), false},
+		"of one name":           {rule("*", "*", "*", "a"), false},
+	} {
+		if got := administers([]rbacv1.PolicyRule{rule("get", "", "pods"), row.rule}); got != row.want {
+			t.Errorf("%s: %t", name, got)
 		}
 	}
 }
@@ -399,6 +421,9 @@ func TestEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.review = func(s *authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus {
+		return authorizationv1.SubjectAccessReviewStatus{Allowed: s.User == "system:anonymous"} // by no binding that an Event could be about
+	}
 	events := new(recorder)
 	w, err := NewWatch(WatchConfig{Finder: f, Events: events})
 	if err != nil {
@@ -444,6 +469,23 @@ func TestReview(t *testing.T) {
 			t.Errorf("found %q", got)
 		}
 	})
+	t.Run("another binding does not explain it", func(t *testing.T) {
+		c.review = allow("system:node:", reason)
+		if got := c.find(t, Config{Accepted: []string{"a"}}); len(got) != 1 {
+			t.Errorf("found %q", got)
+		}
+	})
+	t.Run("only what is to be reviewed is", func(t *testing.T) {
+		c.review = func(s *authorizationv1.SubjectAccessReviewSpec) (none authorizationv1.SubjectAccessReviewStatus) {
+			if a := s.ResourceAttributes; a.Resource == "serviceaccounts" || a.Verb == "bind" || a.Resource == "users" && a.Name == "" {
+				t.Errorf("asked about %+v", a)
+			}
+			return none
+		}
+		if got := c.find(t, Config{}); len(got) != 0 {
+			t.Errorf("found %q", got)
+		}
+	})
 	t.Run("an accepted binding explains it", func(t *testing.T) {
 		c.review = allow("system:node:", reason)
 		if got := c.find(t, Config{}); len(got) != 1 {
@@ -451,6 +493,46 @@ func TestReview(t *testing.T) {
 		}
 		if got := c.find(t, Config{Accepted: []string{"b"}}); len(got) != 0 {
 			t.Errorf("accepted, and found %q", got)
+		}
+	})
+}
+
+// A role that is no role is an error, and not left out.
+func TestMalformedRole(t *testing.T) {
+	malformed := untyped(t, role("r")).(*unstructured.Unstructured)
+	malformed.Object["rules"] = "all"
+	c := newCluster(t, malformed, binding("b", "r", subject("Group", "g")))
+	f, err := NewFinder(Config{Reader: c, Writer: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if findings, err := f.Find(t.Context()); err == nil {
+		t.Errorf("found %v", findings)
+	}
+}
+
+// After a failure the next look comes soon.
+func TestStartRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.broken = errors.New("no answer")
+		f, err := NewFinder(Config{Reader: c, Writer: c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := NewWatch(WatchConfig{Finder: f})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), interval+time.Second)
+		defer cancel()
+		looks := 0
+		c.review = func(*authorizationv1.SubjectAccessReviewSpec) (none authorizationv1.SubjectAccessReviewStatus) {
+			looks++
+			return none
+		}
+		if err := w.Start(ctx); err != nil || looks != 11 { // each ends with its first review
+			t.Errorf("%d looks, %v", looks, err)
 		}
 	})
 }

@@ -215,6 +215,53 @@ func TestClockSetBack(t *testing.T) {
 	refresh(t, k)
 }
 
+// TestCheckLimits: a reading counts from its instant for as long as the ring takes it, and where it has
+// no key in use nobody is ready, who rotates keys or not.
+func TestCheckLimits(t *testing.T) {
+	c := store(t)
+	k, now := timed(t, config(c), began)
+	refresh(t, k)
+	*now = began.Add(time.Hour)
+	refresh(t, k)
+	for after, ready := range map[time.Duration]bool{-1: false, 0: true, attest.MaxRingAge: true, attest.MaxRingAge + 1: false} {
+		if *now = began.Add(time.Hour + after); (k.Check(nil) == nil) != ready {
+			t.Errorf("%s after the reading: %v", after, k.Check(nil))
+		}
+	}
+	conf := config(c)
+	conf.ReadOnly = true
+	early, _ := timed(t, conf, began.Add(-time.Hour)) // when the only key is not active yet
+	if err := early.Refresh(t.Context()); err != nil || early.Check(nil) == nil {
+		t.Errorf("without a key in use: read: %v, ready: %v", err, early.Check(nil))
+	}
+}
+
+// unreadable is an API server that answers no read, and whose objects can be written.
+type unreadable struct {
+	client.Client
+	updates int
+}
+
+var errUnreadable = errors.New("the API server does not answer")
+
+func (*unreadable) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	return errUnreadable
+}
+
+func (u *unreadable) Update(context.Context, client.Object, ...client.UpdateOption) error {
+	u.updates++
+	return nil
+}
+
+// TestUnreadable: nothing is written over a Secret that could not be read.
+func TestUnreadable(t *testing.T) {
+	c := &unreadable{}
+	k, _ := timed(t, config(c), began)
+	if err := k.Refresh(t.Context()); !errors.Is(err, errUnreadable) || c.updates != 0 || k.Check(nil) == nil {
+		t.Errorf("%v, after %d updates; ready: %v", err, c.updates, k.Check(nil))
+	}
+}
+
 // times are from, and so on, before to.
 func times(from, to time.Time, step time.Duration) iter.Seq[time.Time] {
 	return func(yield func(time.Time) bool) {
@@ -373,6 +420,7 @@ func TestConfig(t *testing.T) {
 		"no name":              func(c *keyring.Config) { c.Secret.Name = "" },
 		"no ring":              func(c *keyring.Config) { c.Ring = nil },
 		"rotation too often":   func(c *keyring.Config) { c.RotateAfter = time.Hour },
+		"a little too often":   func(c *keyring.Config) { c.RotateAfter = 24*time.Hour - 1 },
 		"rotation in the past": func(c *keyring.Config) { c.RotateAfter = -48 * time.Hour },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -382,6 +430,11 @@ func TestConfig(t *testing.T) {
 				t.Errorf("%s: %v, want %s", name, err, refusal.CheckConfig)
 			}
 		})
+	}
+	daily := config(store(t))
+	daily.RotateAfter = 24 * time.Hour
+	if _, err := keyring.New(daily); err != nil {
+		t.Errorf("once a day: %v", err)
 	}
 }
 

@@ -30,6 +30,7 @@ type nodesOnly struct {
 	*testing.T
 	informer *controllertest.FakeInformer
 	seen     map[string]*v1alpha1.AttestedNode
+	down     error // of reads
 }
 
 // asCache is the part of a cache that is asked.
@@ -89,6 +90,9 @@ func (n *nodesOnly) see() {
 func (n *nodesOnly) Get(ctx context.Context, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
 	if _, ok := o.(*v1alpha1.AttestedNode); !ok {
 		n.Errorf("%T was asked for", o)
+	}
+	if n.down != nil {
+		return n.down
 	}
 	return n.Client.Get(ctx, key, o, options...)
 }
@@ -193,6 +197,30 @@ func TestCachedFollows(t *testing.T) {
 	want("deleted, not seen", "test:2", "uid-1", " ")
 	nodes.see()
 	want("deleted", "test:2", "uid-1", " ")
+	node := func(name, uid string) *v1alpha1.AttestedNode {
+		return &v1alpha1.AttestedNode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.AttestedNodeSpec{Machine: "test:3", MachineUID: uid, State: v1alpha1.NodeBound}}
+	}
+	one, two := node("b", "uid-3"), node("c", "uid-4")
+	if err := errors.Join(nodes.Create(t.Context(), one), nodes.Create(t.Context(), two)); err != nil {
+		t.Fatal(err)
+	}
+	nodes.see()
+	if err := nodes.Delete(t.Context(), one); err != nil {
+		t.Fatal(err)
+	}
+	nodes.see()
+	want("one of two deleted", "test:3", "uid-4", "c c")
+	two.Spec.MachineUID = "uid-5"
+	if err := nodes.Update(t.Context(), two); err != nil {
+		t.Fatal(err)
+	}
+	nodes.see()
+	want("adopted", "test:3", "uid-5", "c c")
+	nodes.down = errors.New("the cache has not started")
+	if err := reader.Get(t.Context(), client.ObjectKey{Name: v1alpha1.PointerName("test:3")}, new(v1alpha1.AttestedMachine)); !errors.Is(err, nodes.down) {
+		t.Errorf("a cache that fails: %v", err)
+	}
+	nodes.down = nil
 	want("without identity", "", "", " ")
 	for _, name := range []string{"", "zz", v1alpha1.PointerName("test:2") + "00"} {
 		if err := reader.Get(t.Context(), client.ObjectKey{Name: name}, new(v1alpha1.AttestedMachine)); !apierrors.IsNotFound(err) {

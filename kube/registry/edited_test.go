@@ -2,6 +2,7 @@ package registry_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,6 +48,11 @@ func TestEditedNodes(t *testing.T) {
 		"resting, no last end":    func(s *v1alpha1.AttestedNodeSpec) { s.State, s.LastEnd = v1alpha1.NodeResting, nil },
 		"resting, nothing else": func(s *v1alpha1.AttestedNodeSpec) {
 			s.State, s.LastEnd, s.Certificates = v1alpha1.NodeResting, nil, nil
+		},
+		"a digest of no key": func(s *v1alpha1.AttestedNodeSpec) { s.Certificates[0].SPKISHA256 = "zz" },
+		"half a digest":      func(s *v1alpha1.AttestedNodeSpec) { s.Certificates[0].SPKISHA256 = "00" },
+		"reserved, and bound before": func(s *v1alpha1.AttestedNodeSpec) {
+			s.State, s.Deadline, s.Certificates = v1alpha1.NodeReserved, s.LastEnd, nil
 		},
 		"reserved":   func(s *v1alpha1.AttestedNodeSpec) { s.State = v1alpha1.NodeReserved },
 		"no scope":   func(s *v1alpha1.AttestedNodeSpec) { s.Scope = "" },
@@ -109,6 +115,68 @@ func TestReservationOfAClockAhead(t *testing.T) {
 	}
 }
 
+// edit changes a stored node.
+func (w *world) edit(name string, change func(n *v1alpha1.AttestedNode)) {
+	w.Helper()
+	n := new(v1alpha1.AttestedNode)
+	err := w.store.Get(w.Context(), client.ObjectKey{Name: name}, n)
+	if err == nil {
+		change(n)
+		err = w.store.Update(w.Context(), n)
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// lead has the pointer of a machine lead to a node.
+func (w *world) lead(machine, node string) {
+	w.Helper()
+	p := &v1alpha1.AttestedMachine{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.PointerName(machine)}, Spec: v1alpha1.AttestedMachineSpec{Machine: machine, NodeReference: v1alpha1.NodeReference{NodeName: node}}}
+	if err := w.store.Create(w.Context(), p); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// TestEditedCertificates: a record whose certificates cannot be read is damaged, and does not pass for
+// one with others.
+func TestEditedCertificates(t *testing.T) {
+	for _, digest := range []string{"", "00", "zz", strings.Repeat("00", 31), strings.Repeat("00", 33), strings.Repeat("0g", 32), strings.Repeat("00", 32) + "0"} {
+		w := newWorld(t)
+		w.bindFor(claimOf("node-1", "1"), time.Hour)
+		w.edit("node-1", func(n *v1alpha1.AttestedNode) { n.Spec.Certificates[0].SPKISHA256 = digest })
+		if record, err := newRegistry(t, w.store, w.clock.now).Lookup(t.Context(), "node-1"); !errors.Is(err, registry.ErrObject) {
+			t.Errorf("%q: %v, %v, want ErrObject", digest, record, err)
+		}
+	}
+}
+
+// TestEditedPointers: a pointer counts for the machine that its node has, or is about to get while it
+// is bound, and one to a node of another scope is in nobody's way.
+func TestEditedPointers(t *testing.T) {
+	w := newWorld(t)
+	w.bindFor(claimOf("node-1", "1"), time.Hour)
+	if _, err := w.Reserve(t.Context(), claimOf("node-2", "2"), w.clock.now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"node-1", "node-2"} {
+		w.edit(name, func(n *v1alpha1.AttestedNode) {
+			n.Spec.Pending = &v1alpha1.PendingChange{Machine: "test:next-of-" + name, Deadline: metav1.NewTime(w.clock.now().Add(time.Minute))}
+		})
+		w.lead("test:next-of-"+name, name)
+	}
+	w.lead("test:9", "node-1")
+	for machine, want := range map[attest.Identity]string{"test:1": "node-1", "test:next-of-node-1": "node-1", "test:next-of-node-2": "", "test:9": ""} {
+		if record, err := w.LookupMachine(t.Context(), machine); err != nil || nameOf(record) != want {
+			t.Errorf("%s: got %q, %v, want %q", machine, nameOf(record), err, want)
+		}
+	}
+	other := newScopedRegistry(t, membership.Scope{Cluster: "cluster-1", Road: attest.RoadEK, IdentityClass: "P-256"}, w.store, w.clock.now)
+	if _, err := other.Reserve(t.Context(), claimOf("node-3", "9"), w.clock.now().Add(time.Minute)); err != nil {
+		t.Errorf("a pointer that does not count: %v", err)
+	}
+}
+
 // TestRepair: pointers that a person has changed or removed by force are written again; until
 // then the machine of a bound node gets a second name.
 func TestRepair(t *testing.T) {
@@ -155,6 +223,19 @@ func TestRepair(t *testing.T) {
 			}
 		})
 	}
+	t.Run("those that have none", func(t *testing.T) { // one without a Machine UID, one that rests, one that is reserved only
+		w := newWorld(t)
+		w.bindFor(membership.Claim{NodeName: "node-1", Machine: "test:1"}, time.Hour)
+		w.bindFor(claimOf("node-2", "2"), time.Hour)
+		_, released := w.Release(t.Context(), "node-2", "uid-node-2")
+		_, reserved := w.Reserve(t.Context(), claimOf("node-3", "3"), w.clock.now().Add(time.Minute))
+		if err := errors.Join(released, reserved); err != nil {
+			t.Fatal(err)
+		}
+		if repaired, err := w.Repair(t.Context()); repaired != 0 || err != nil {
+			t.Errorf("repaired %d, %v, want none", repaired, err)
+		}
+	})
 	t.Run("two nodes of one machine", func(t *testing.T) {
 		w := newWorld(t)
 		w.bindFor(claimOf("node-1", "1"), time.Hour)

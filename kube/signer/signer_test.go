@@ -19,13 +19,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/csr"
@@ -180,6 +183,59 @@ func TestReconcile(t *testing.T) {
 				t.Errorf("failed with %q, want %q", last, c.failed)
 			}
 		})
+	}
+}
+
+// A request that has its certificate, or is being deleted, is not looked at, whoever approved it, and
+// neither is one with a condition of a type that is not known.
+func TestApproved(t *testing.T) {
+	condition := func(types ...certificatesv1.RequestConditionType) (list []certificatesv1.CertificateSigningRequestCondition) {
+		for _, of := range types {
+			list = append(list, certificatesv1.CertificateSigningRequestCondition{Type: of})
+		}
+		return list
+	}
+	for name, c := range map[string]struct {
+		change func(o *certificatesv1.CertificateSigningRequest)
+		want   bool
+	}{
+		"approved":      {func(*certificatesv1.CertificateSigningRequest) {}, true},
+		"a certificate": {func(o *certificatesv1.CertificateSigningRequest) { o.Status.Certificate = []byte("x") }, false},
+		"being deleted": {func(o *certificatesv1.CertificateSigningRequest) { o.DeletionTimestamp = &metav1.Time{} }, false},
+		"denied": {func(o *certificatesv1.CertificateSigningRequest) {
+			o.Status.Conditions = condition("Approved", "Denied")
+		}, false},
+		"failed before": {func(o *certificatesv1.CertificateSigningRequest) {
+			o.Status.Conditions = condition("Failed", "Approved")
+		}, false},
+		"another condition": {func(o *certificatesv1.CertificateSigningRequest) { o.Status.Conditions = condition("Seen") }, false},
+	} {
+		o := &certificatesv1.CertificateSigningRequest{Status: certificatesv1.CertificateSigningRequestStatus{Conditions: condition("Approved")}}
+		if c.change(o); approved(o) != c.want {
+			t.Errorf("%s: %t", name, !c.want)
+		}
+	}
+}
+
+// gone is a cluster that answers each read with an error.
+type gone struct {
+	requests.Reader
+	err error
+}
+
+func (g gone) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	return g.err
+}
+
+// A request that is not there any more is done, and one that cannot be read now is looked at again.
+func TestUnread(t *testing.T) {
+	w := newWorld(t)
+	down := errors.New("down")
+	for _, c := range []struct{ err, want error }{{apierrors.NewNotFound(requestResource, "r"), nil}, {down, down}} {
+		w.reconciler.readers = map[string]requests.Reader{csr.SignerClientTPM: gone{err: c.err}}
+		if _, err := w.reconciler.look(t.Context(), requests.Key{SignerName: csr.SignerClientTPM, Name: "r"}); !errors.Is(err, c.want) {
+			t.Errorf("%v: %v", c.err, err)
+		}
 	}
 }
 
@@ -499,8 +555,14 @@ func TestFileCA(t *testing.T) {
 	if _, err := OpenCA("", keyFile, config); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("no path: %v", err)
 	}
+	if _, err := OpenCA(certificateFile, "", config); !errors.Is(err, refusal.CheckConfig) {
+		t.Errorf("no path of a key: %v", err)
+	}
 	if _, err := OpenCA(filepath.Join(dir, "none"), keyFile, config); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no file: %v", err)
+	}
+	if _, err := OpenCA(certificateFile, certificateFile, config); err == nil {
+		t.Error("at first, a certificate was taken for a key")
 	}
 }
 
@@ -514,6 +576,8 @@ func (names) Challenge(context.Context, *csr.Request) ([]byte, error) {
 }
 func (names) Verify(context.Context, *csr.Request) (*csr.Attested, error) { return nil, nil }
 
+type noCluster struct{ cluster.Cluster }
+
 func TestConfig(t *testing.T) {
 	for name, c := range map[string]Config{
 		"no providers":      {CA: noCA},
@@ -521,12 +585,19 @@ func TestConfig(t *testing.T) {
 		"Kubernetes' own":   {Providers: names{csr.SignerClientTPM, csr.SignerKubeAPIServerClientKubelet}, CA: noCA},
 		"no CA":             {Providers: names{csr.SignerClientTPM}},
 		"a negative number": {Providers: names{csr.SignerClientTPM}, CA: noCA, Workers: -1},
+		"a nil cluster":     {Providers: names{csr.SignerClientTPM}, CA: noCA, Cluster: (*noCluster)(nil)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := New(c); !errors.Is(err, refusal.CheckConfig) {
 				t.Errorf("%s: %v, want %s", name, err, refusal.CheckConfig)
 			}
 		})
+	}
+	registry := prometheus.NewRegistry()
+	for _, taken := range []bool{false, true} { // the name of a metric
+		if _, err := New(Config{Providers: names{csr.SignerClientTPM}, CA: noCA, Metrics: registry}); (err != nil) != taken {
+			t.Errorf("two of one name: %v", err)
+		}
 	}
 	w := newWorld(t)
 	w.reconciler.c.Providers = names{csr.SignerClientTPM} // which verify nothing and refuse nothing

@@ -332,6 +332,7 @@ def verify_azure(document, now, env):
     check(len(document) <= 16384, "azure-document-encoding")
     try:
         content, certificate, issuer, serial, signature = parse_azure(document)
+        check(len(content) <= 4096, "azure-document-encoding")
         vm, subscription, nonce, created, expires = azure_content(content)
         leaf = Certificate(certificate)
     except (Fault, ValueError):
@@ -487,6 +488,7 @@ def verify_nitro(document, now, env):
     except (Fault, ValueError):
         raise Refused("nitro-document-encoding")
     check(leaf.point and not leaf.ca and (leaf.usage or 0) & DIGITAL_SIGNATURE, "nitro-certificate")
+    check(all(c.point for c in path[:-1]), "nitro-certificate")
     at = leaf.begins if now < leaf.begins <= now + 60 else now  # their clock may be ahead
     check_time(leaf, at)
     made = d["timestamp"] // 1000

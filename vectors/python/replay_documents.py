@@ -213,7 +213,7 @@ def parse_attributes(attributes, content):
         attribute = DER(body)
         name, value = attribute.element(0x06)[1], attribute.element(0x31)[0]
         attribute.end()
-        check(name not in values and whole > last, "awsid-attributes")
+        check(name not in values and whole > last and len(values) < 16, "awsid-attributes")
         values[name], last = value, whole
     check(values.get(OID["contentType"]) == OID["data"], "awsid-attributes")
     if OID["protection"] in values:
@@ -283,10 +283,13 @@ def parse_certificate(der):
 
 def verify_awsid(document, now, env):
     content, issuer, serial, attributes, signature, signed_at = parse_signed(document)
+    check(len(content) <= 4096, "awsid-claims")
     try:
         d = read_json(content)
     except ValueError:
         raise Refused("awsid-claims")
+    for name in ("billingProducts", "marketplaceProductCodes"):
+        check(len(d.get(name) or []) <= 64, "awsid-claims")
     for name in ("accountId", "region", "instanceId", "pendingTime"):
         check(is_text(d.get(name)), "awsid-claims")
     check(re.fullmatch(r"\d{4}-(0[1-9]|1[0-2])-\d\dT\d\d:\d\d:\d\dZ", d["pendingTime"]), "awsid-claims")

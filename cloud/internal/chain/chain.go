@@ -46,13 +46,17 @@ const (
 // Verify verifies one chain, leaf first and root last, at a time: validity, kinds of key,
 // signatures from the leaf to the root, basic constraints, path lengths, names and the usage
 // (RFC 5280, 6.1; the signatures and everything after them by crypto/x509). The root is
-// trusted. Each link is first counted in budget. The error is a [*refusal.Error] with a check
+// trusted. No two certificates have one subject and key; for each, all those with its issuer's name,
+// which crypto/x509 may try, are first counted in budget. The error is a [*refusal.Error] with a check
 // of this package, or the budget's.
 func Verify(ctx context.Context, path []*x509.Certificate, at time.Time, usage x509.ExtKeyUsage, budget *attest.Budget) error {
 	if len(path) < 2 || len(path) > MaxLinks+1 {
 		return refuse(strconv.Itoa(len(path))+" certificates", "2 to "+strconv.Itoa(MaxLinks+1), nil)
 	}
-	for _, c := range path {
+	for n, c := range path {
+		if within(path[:n], c) {
+			return refuse("two certificates of "+Name(c.RawSubject)+" and one key", "one", nil)
+		}
 		if err := CheckTime(c, at); err != nil {
 			return err
 		}
@@ -67,9 +71,13 @@ func Verify(ctx context.Context, path []*x509.Certificate, at time.Time, usage x
 	for _, c := range path[1:last] {
 		options.Intermediates.AddCert(c)
 	}
-	for range path[1:] {
-		if err := budget.Signature(ctx); err != nil {
-			return err
+	for _, c := range path[:last] {
+		for _, issuer := range path[1:] {
+			if bytes.Equal(c.RawIssuer, issuer.RawSubject) {
+				if err := budget.Signature(ctx); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	if _, err := path[0].Verify(options); err != nil {

@@ -137,6 +137,35 @@ func TestVerify(t *testing.T) {
 	}
 }
 
+// crypto/x509 tries every certificate that has an issuer's name. Four of one name and key would be
+// 64 signatures, and each of one name and another key is one more.
+func TestOneNameTwice(t *testing.T) {
+	root, key := issue("root", nil, newKey(), nil), newKey()
+	top := issue("ca", root, key, nil)
+	leaf := issue("leaf", top, newKey(), nil)
+	many := []*authority{leaf}
+	for n := range 3 {
+		many = append(many, issue("ca", top, key, func(c *x509.Certificate) { c.DNSNames = []string{fmt.Sprint(n, ".example")} }))
+	}
+	for name, path := range map[string][]*x509.Certificate{
+		"four CAs": certificates(append(many, top, root)...),
+		"two CAs":  certificates(leaf, many[1], top, root),
+		"the root": certificates(leaf, issue("root", root, root.key, nil), root),
+	} {
+		if err := verify(path, now, 0); !errors.Is(err, CheckChain) { // before a signature is counted
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	next := issue("ca", top, newKey(), nil)
+	path := certificates(issue("leaf", next, newKey(), nil), next, top, root)
+	if err := verify(path, now, 5); err != nil {
+		t.Errorf("a CA's next key: %v", err)
+	}
+	if err := verify(path, now, 4); !errors.Is(err, attest.CheckBudget) { // for two of three there are two of the name
+		t.Errorf("a CA's next key over the budget: %v", err)
+	}
+}
+
 // names are the subjects of chains, each as leaf<ca<root.
 func names(paths [][]*x509.Certificate) (out []string) {
 	for _, p := range paths {

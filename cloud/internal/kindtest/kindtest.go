@@ -98,6 +98,20 @@ func Lines(t *testing.T, kind attest.Kind, lines map[string]string) {
 	}
 }
 
+// Cost has a platform read and verify documents at a time, as a join does, for
+// costsearch.Search.Read. The work is what is counted, and the bytes.
+func Cost(p document.Platform, at time.Time) func([]byte) (int, error) {
+	return func(data []byte) (int, error) {
+		q := &attest.Inquiry{Now: at, Budget: attest.NewBudget(12)}
+		_, err := p.Read(data)
+		if err == nil {
+			_, err = p.Verify(context.Background(), data, q)
+		}
+		_, _, work := q.Budget.Spent()
+		return len(data) + work, err
+	}
+}
+
 // RefusesCheaply wants each input to be refused for at most so many bytes of memory.
 func RefusesCheaply(t *testing.T, most uint64, inputs map[string][]byte, read func(data []byte) error) {
 	for name, data := range inputs {

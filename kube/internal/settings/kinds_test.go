@@ -29,6 +29,7 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/jws"
+	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/kube/internal/objectstore"
 	"github.com/nodeattest/nodeattest/kube/registry"
 	"github.com/nodeattest/nodeattest/oid"
@@ -64,7 +65,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	for name, text := range map[string][]byte{
-		"keys.json": keys, "ak.pem": pemOf(vendor.Root()), "azure.pem": pemOf(w.azure.Root()),
+		"keys.json": keys, "ak.pem": pemOf(vendor.Root()), "list.crl": []byte(list(t, 1)), "azure.pem": pemOf(w.azure.Root()),
 		"intermediates.pem": pemOf(w.azure.Intermediate()), "nitro.pem": pemOf(w.nitro.Root()),
 		"leaf.pem": pemOf(w.azure.Leaf()), "ended.pem": endedRoot(t), "roots.pem": append(endedRoot(t), pemOf(w.azure.Root())...),
 	} {
@@ -131,6 +132,9 @@ func TestKindsRefused(t *testing.T) {
 		"a fetcher over https":                    {"intermediatesFile: @/intermediates.pem", "fetchIntermediates: true, fetchOverHTTPS: true"},
 		"Google's keys at their place":            {"keysFile: @/keys.json", "keysURL: '" + gce.KeysURL + "'"},
 		"a mirror of Google's keys":               {"keysFile: @/keys.json", "keysURL: 'https://mirror.example/certs'"},
+		"EKs without a revocation list":           {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg}], akIssuers: [{"},
+		"EKs with a revocation list":              {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, requireCRL: true, crlFiles: [@/list.crl]}], akIssuers: [{"},
+		"nitro alone in the inventory":            {"mode: Inventory", "mode: Inventory, kind: nitro"},
 		"the domain of another cloud":             {"intermediatesFile:", "domains: [metadata.azure.us], intermediatesFile:"},
 	} {
 		s, err := w.settings(change[:]...)
@@ -184,6 +188,17 @@ func TestKindsRefused(t *testing.T) {
 		"a maker of a bad name":  {"profile: google", "profile: oem-hwserial, maker: A", "Issuer"},
 		"a maker's other keys":   {"profile: google", "profile: oem, maker: acme", "oem-chassis"},
 		"a maker of EKs":         {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, maker: acme}], akIssuers: [{", "maker"},
+		"a mirror of no URL":     {"keysFile: @/keys.json", "keysURL: 'https://a b/keys'", "gce: "},
+		"an unknown AK profile":  {"profile: google", "profile: googol", "tcg, google, azure"},
+		"an unknown EK profile":  {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: google2}], akIssuers: [{", "tcg, google, intel or tpm12"},
+		"a CRL of AKs":           {"profile: google", "profile: google, crlFiles: [@/ak.pem]", "crlFiles"},
+		"CRLs of AKs, required":  {"profile: google", "profile: google, requireCRL: true", "crlFiles"},
+		"no roots of EKs":        {"akIssuers: [{", "ekIssuers: [{rootsFile: @/none.pem, profile: tcg}], akIssuers: [{", "none.pem"},
+		"roots of EKs in JSON":   {"akIssuers: [{", "ekIssuers: [{rootsFile: @/keys.json, profile: tcg}], akIssuers: [{", "keys.json"},
+		"no CRL of EKs":          {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, crlFiles: [@/none.crl]}], akIssuers: [{", "none.crl"},
+		"a CRL that is none":     {"akIssuers: [{", "ekIssuers: [{rootsFile: @/ak.pem, profile: tcg, crlFiles: [@/keys.json]}], akIssuers: [{", "ekIssuers[0]"},
+		"a CRL, and no roots":    {"akIssuers: [{", "ekIssuers: [{rootsFile: @/none.pem, profile: tcg, crlFiles: [@/list.crl]}], akIssuers: [{", "none.pem"},
+		"no roots, but others":   {"rootsFile: @/ak.pem", "rootsFile: @/none.pem, intermediatesFile: @/ak.pem", "none.pem"},
 		"a road without TPMs":    {"tpm: {akIssuers: [{rootsFile: @/ak.pem, profile: google}]}\n", "", "membership.kind"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -205,6 +220,124 @@ func TestKindsRefused(t *testing.T) {
 	}
 	if s, err := w.settings(append(withoutTPM, "mode: Inventory, road: ak", "mode: FirstUse, kind: gce")...); err != nil || s.Membership.Kind != "gce" {
 		t.Errorf("documents alone: %v", err)
+	}
+}
+
+// TestRequireResident: keys that are proved to be in the TPM are asked of TPMs only.
+func TestRequireResident(t *testing.T) {
+	w := newWorld(t)
+	var changes []string
+	for _, section := range []string{"gce", "azure", "nitro"} {
+		at := strings.Index(every, "\n"+section+": ")
+		line, _, _ := strings.Cut(every[at+1:], "\n")
+		changes = append(changes, line+"\n", "")
+	}
+	resident := []string{"akIssuers:", "requireResident: true, akIssuers:"}
+	if s, err := w.settings(append(changes, resident...)...); err != nil || !s.TPM.RequireResident {
+		t.Errorf("TPMs only: %v", err)
+	}
+	if _, err := w.settings(append(changes[2:], resident...)...); !errors.Is(err, refusal.CheckConfig) {
+		t.Errorf("TPMs and one kind of documents: %v", err)
+	}
+}
+
+// other is a kind of evidence with a description.
+type other struct {
+	attest.Kind
+	is attest.Description
+}
+
+func (o *other) Describe() attest.Description { return o.is }
+
+// TestOtherKinds: a kind that is not in the box has to be what it says.
+func TestOtherKinds(t *testing.T) {
+	grammar := []attest.Grammar{{Kind: "rack"}, {Kind: "shelf"}}
+	good := attest.Description{Provider: "rack", Versions: []int{1}, Roads: []attest.OpenRoad{{Road: attest.RoadDocument, Identities: grammar}}}
+	for name, change := range map[string]func(k *Kind, d *attest.Description) attest.Kind{
+		"good":             func(_ *Kind, d *attest.Description) attest.Kind { return &other{is: *d} },
+		"a name of none":   func(k *Kind, _ *attest.Description) attest.Kind { k.Name = "Rack"; return nil },
+		"the name of gce":  func(k *Kind, _ *attest.Description) attest.Kind { k.Name = "gce"; return nil },
+		"the TPMs' name":   func(k *Kind, _ *attest.Description) attest.Kind { k.Name = "tpm"; return nil },
+		"a section's name": func(k *Kind, _ *attest.Description) attest.Kind { k.Name = "signers"; return nil },
+		"no identities":    func(k *Kind, _ *attest.Description) attest.Kind { k.Identities = nil; return nil },
+		"no function":      func(k *Kind, _ *attest.Description) attest.Kind { k.Open = nil; return nil },
+		"nothing":          func(*Kind, *attest.Description) attest.Kind { return (*other)(nil) },
+		"another provider": func(_ *Kind, d *attest.Description) attest.Kind { d.Provider = "rock"; return &other{is: *d} },
+		"another version":  func(_ *Kind, d *attest.Description) attest.Kind { d.Versions = []int{1, 2}; return &other{is: *d} },
+		"the road of TPMs": func(_ *Kind, d *attest.Description) attest.Kind {
+			d.Roads[0].Road = attest.RoadEK
+			return &other{is: *d}
+		},
+		"its first, unsaid": func(k *Kind, d *attest.Description) attest.Kind { k.Identities = grammar[1:]; return &other{is: *d} },
+		"its last, unsaid":  func(k *Kind, d *attest.Description) attest.Kind { k.Identities = grammar[:1]; return &other{is: *d} },
+	} {
+		d := good
+		d.Roads = slices.Clone(good.Roads)
+		k := Kind{Name: "rack", Identities: grammar}
+		k.Open = func(func(any) error) (attest.Kind, error) { return nil, errors.New("not opened") }
+		if kind := change(&k, &d); kind != nil {
+			k.Open = func(func(any) error) (attest.Kind, error) { return kind, nil }
+		}
+		s, err := Parse([]byte(strings.NewReplacer("@", "/none", "\ninventory:", "\nrack: {}\ninventory:").Replace(every)), k)
+		if err == nil {
+			s.TPM, s.sections = TPM{}, map[string]configfile.Section{"rack": s.sections["rack"]}
+			_, err = s.Kinds()
+		}
+		if (err == nil) != (name == "good") || err != nil && !errors.Is(err, refusal.CheckConfig) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if name == "the name of gce" {
+			_, readers := Readers(k)
+			if _, err := ParseIdentity("gce:p/1", "gce", k); !errors.Is(err, refusal.CheckConfig) || !errors.Is(readers, refusal.CheckConfig) {
+				t.Errorf("two kinds of one name: %v, %v", err, readers)
+			}
+		}
+	}
+}
+
+// TestProvidersRefused: what is wrong with any part of what decides is said.
+func TestProvidersRefused(t *testing.T) {
+	w := newWorld(t)
+	ring, err := attest.NewStaticKeyRing(attest.NewRingKey(time.Now().Add(-time.Hour)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened := errors.New("not opened")
+	open := func(membership.Scope) (membership.Registry, membership.Lookups, error) { return nil, nil, opened }
+	for name, row := range map[string]struct {
+		ring    *attest.KeyRing
+		changes []string
+	}{
+		"good":              {ring, nil},
+		"no ring":           {nil, nil},
+		"no roots":          {ring, []string{"rootsFile: @/nitro.pem", "rootsFile: @/none.pem"}},
+		"no CA":             {ring, []string{"ids: [c]", "caFile: @/none.pem"}},
+		"a CA that is none": {ring, []string{"ids: [c]", "caFile: @/keys.json"}},
+	} {
+		s, err := w.settings(row.changes...)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		authorizer := attest.AuthorizerFunc(func(context.Context, *attest.Result) (*attest.Authorization, error) { return nil, errors.New("nobody") })
+		if _, err := s.Providers(row.ring, new(Machines), authorizer); (err == nil) != (name == "good") || errors.Is(err, os.ErrNotExist) != (name == "no roots" || name == "no CA") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := s.NewMembers(open, nil); err == nil || errors.Is(err, opened) == strings.Contains(name, "CA") {
+			t.Errorf("%s: members: %v", name, err)
+		}
+		if _, err := s.OpenInventory(); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: an inventory that is not there: %v", name, err)
+		}
+	}
+	s, err := w.settings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.OwnSigners(); len(got) != 4 || slices.Contains(got, csr.SignerKubeAPIServerClientKubelet) {
+		t.Errorf("own signers: %q", got)
+	}
+	if _, err := s.NewMembers(func(membership.Scope) (membership.Registry, membership.Lookups, error) { return nil, nil, nil }, nil); !errors.Is(err, refusal.CheckConfig) {
+		t.Errorf("members without a registry: %v", err)
 	}
 }
 

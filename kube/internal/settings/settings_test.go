@@ -66,6 +66,9 @@ func TestParse(t *testing.T) {
 		"kubelet-serving":                   {"    - kubernetes.io/kube-apiserver-client-kubelet", "    - kubernetes.io/kubelet-serving", "builtInDuration"},
 		"a duration of seconds":             {"maxLifetime: 24h", "maxLifetime: 1s", "maxLifetime"},
 		"a recovery of 91 days":             {"maxLifetime: 24h", "maxLifetime: 24h\n  maxRecoveryLifetime: 2184h", "signers.maxRecoveryLifetime"},
+		"a duration under a minute":         {"maxLifetime: 24h", "maxLifetime: 59.999999999s", "maxLifetime"},
+		"a shorter recovery":                {"maxLifetime: 24h", "maxLifetime: 24h\n  maxRecoveryLifetime: 23h", "maxRecoveryLifetime"},
+		"a negative built-in one":           {"builtInDuration: 0s", "builtInDuration: -1ns", "builtInDuration"},
 		"a duration of no unit":             {"maxLifetime: 24h", "maxLifetime: 24", "of type string"},
 		"a long built-in one":               {"builtInDuration: 0s", "builtInDuration: 25h", "builtInDuration"},
 		"an inventory nowhere":              {"  file: /etc/nodeattest/inventory.yaml", "  file: ''", "inventory.file"},
@@ -84,6 +87,11 @@ func TestParse(t *testing.T) {
 	s, err := Parse([]byte(strings.Replace(good, "  # restoredAt:", "  restoredAt: 2026-01-31T12:00:00Z", 1)))
 	if err != nil || !s.Membership.RestoredAt.Equal(&metav1.Time{Time: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}) {
 		t.Errorf("restored at %v, %v", s, err)
+	}
+	for _, change := range [][]string{{"maxLifetime: 24h", "maxLifetime: 1m"}, {"builtInDuration: 0s", "builtInDuration: 24h"}} {
+		if _, err := Parse([]byte(strings.NewReplacer(change...).Replace(good))); err != nil {
+			t.Errorf("%s: %v", change[1], err)
+		}
 	}
 	if _, err := Parse(nil); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("an empty file: %v", err)

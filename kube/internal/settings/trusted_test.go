@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/nodeattest/nodeattest/cloud/gce"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // TestTrust has a kind that cannot fetch: it is not ready until it could once, and the metric
@@ -28,6 +29,7 @@ func TestTrust(t *testing.T) {
 	var down error
 	s := &Settings{now: func() time.Time { return now }, trusting: map[string]*trusting{
 		"fetches": {fetch: func(context.Context) error { return down }},
+		"one":     {roots: []*x509.Certificate{root(start.AddDate(1, 0, 0))}},
 		"roots":   {roots: []*x509.Certificate{root(start.AddDate(1, 0, 0)), root(start.AddDate(0, 4, 0)), root(start.AddDate(0, 0, -1))}},
 	}}
 	metrics := prometheus.NewRegistry()
@@ -69,6 +71,9 @@ func TestTrust(t *testing.T) {
 		if got := testutil.ToFloat64(trust.expiry.WithLabelValues("roots")); got != float64(c.end.Unix()) {
 			t.Errorf("%d: ends %v, want %s", n, time.Unix(int64(got), 0).UTC(), c.end)
 		}
+		if got := testutil.ToFloat64(trust.expiry.WithLabelValues("one")); got != float64(start.AddDate(1, 0, 0).Unix()) {
+			t.Errorf("%d: the one root ends %v", n, time.Unix(int64(got), 0).UTC())
+		}
 		text := strings.Join(logged, "\n")
 		if !strings.Contains(text, c.says) || c.never != "" && strings.Contains(text, c.never) || c.says == "" && n != 1 && text != "" {
 			t.Errorf("%d: logged %q, want %q and not %q", n, text, c.says, c.never)
@@ -79,11 +84,22 @@ func TestTrust(t *testing.T) {
 	if got := testutil.ToFloat64(trust.expiry.WithLabelValues("roots")); got != 0 {
 		t.Errorf("after all have ended: %v", got)
 	}
+	if n := testutil.CollectAndCount(trust.expiry); n != 2 {
+		t.Errorf("%d kinds with roots, want 2", n)
+	}
 	if _, err := s.Trust(metrics); err == nil {
 		t.Error("two in one registry")
 	}
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
+	down = context.Canceled
+	if trust.Look(ended) || testutil.ToFloat64(trust.fetch.WithLabelValues("fetches")) != 1 {
+		t.Error("a look that was cut off is taken for a failure")
+	}
+	future := &trusting{roots: []*x509.Certificate{{NotBefore: now.Add(time.Second), NotAfter: now.AddDate(1, 0, 0)}}}
+	if err := future.check(now); !errors.Is(err, refusal.CheckConfig) || future.check(now.Add(time.Second)) != nil {
+		t.Errorf("a root of later: %v, then %v", err, future.check(now.Add(time.Second)))
+	}
 	if trust.NeedLeaderElection() || trust.Start(ended) != nil {
 		t.Error("Start")
 	}

@@ -1,0 +1,217 @@
+// Package costsearch looks for the input that costs its reader most beside a good one of its size,
+// for tests. Everything in an input that can repeat is found in its bytes: no list of attacks says
+// what to repeat.
+package costsearch
+
+import (
+	"cmp"
+	"math"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// What an input costs: bytes of memory, the work that is counted, and nanoseconds.
+const (
+	Memory = iota
+	Counted
+	duration
+	goals
+)
+
+var goalNames = [goals]string{"memory", "counted work", "time"}
+
+// Search is a search among inputs, each of which T describes.
+type Search[T any] struct {
+	// Start are the inputs that the search begins with.
+	Start []T
+	// Change makes another input of one, which stays as it is.
+	Change func(r *rand.Rand, from T) T
+	// Write makes the bytes of an input; nil if it cannot be written.
+	Write func(T) []byte
+	// Read reads the bytes and returns the work that was counted. An error is a refusal.
+	Read func([]byte) (work int, err error)
+	// Forget has the reader see everything for the first time; nil where it remembers nothing.
+	Forget func()
+	// Good is a good input of about so many bytes, as far as there is room for them, in which
+	// nothing repeats. Largest is the size of the largest; 0 if there is only one.
+	Good    func(class, size int) []byte
+	Largest int
+	// Class is what an input is compared in, 0 to Classes-1, beside its size; nil for one class.
+	Class   func(T) int
+	Classes int
+
+	r     *rand.Rand
+	timed bool
+	good  []line
+}
+
+// line is what good inputs of one class cost, by their size. A byte more costs at least one of
+// memory and of work, also where no good input is larger.
+type line struct {
+	at           float64
+	value, slope [goals]float64
+}
+
+// tried is an input and what it costs.
+type tried[T any] struct {
+	input T
+	data  []byte
+	err   error
+	cost  [goals]float64
+}
+
+// Run tries so many inputs. It fails t for one that costs more than most times as much memory, or
+// counted work, as a good one of its size that is read for the first time. The variable SEARCH sets
+// how many are tried, and SEED where the search begins; then time is looked for, too, and what
+// costs most is logged.
+func (s *Search[T]) Run(t *testing.T, turns int, most [duration]float64) {
+	t.Helper()
+	seed := uint64(1)
+	if n, err := strconv.Atoi(os.Getenv("SEARCH")); err == nil {
+		turns, s.timed = n, true
+	}
+	if n, err := strconv.ParseUint(os.Getenv("SEED"), 10, 64); err == nil {
+		seed = n
+	}
+	for goal, c := range s.best(t, seed, turns) {
+		s.measure(c)
+		for one, limit := range most {
+			if x := s.excess(c, one); x > limit {
+				t.Errorf("%.1f times the %s of a good one: %d bytes, class %d, %v", x, goalNames[one], len(c.data), s.classOf(c), c.err)
+			}
+		}
+		if s.timed {
+			median, ratio := s.byTurns(c)
+			t.Logf("most %s: %.1f x memory (%.0f KiB), %.1f x counted work, %.1f x time (%.0f µs) of a good one: %d bytes, class %d, %.200v", goalNames[goal],
+				s.excess(c, Memory), c.cost[Memory]/1024, s.excess(c, Counted), ratio, median/1000, len(c.data), s.classOf(c), c.err)
+		}
+	}
+}
+
+// best are the inputs that cost most by each goal. Of all, the few that cost most are changed again.
+func (s *Search[T]) best(t testing.TB, seed uint64, turns int) (best [goals]*tried[T]) {
+	t.Helper()
+	s.r, s.good = rand.New(rand.NewPCG(seed, 0)), nil
+	for class := range max(s.Classes, 1) {
+		small, large := s.measureGood(t, class, 0), s.measureGood(t, class, s.Largest)
+		l := line{at: float64(len(small.data)), value: small.cost, slope: [goals]float64{Memory: 1, Counted: 1}}
+		if more := len(large.data) - len(small.data); more > 0 {
+			for goal := range goals {
+				l.slope[goal] = max(l.slope[goal], (large.cost[goal]-small.cost[goal])/float64(more))
+			}
+		}
+		s.good = append(s.good, l)
+	}
+	var kept [goals][]*tried[T]
+	keep := func(input T) {
+		data := s.Write(input)
+		if data == nil {
+			return
+		}
+		c := s.try(input, data)
+		for goal := range kept {
+			if len(kept[goal]) > 0 && s.excess(c, goal) > s.excess(kept[goal][0], goal) {
+				s.measure(c) // once more, before others are held against it
+			}
+			all := append(kept[goal], c)
+			slices.SortStableFunc(all, func(a, b *tried[T]) int { return cmp.Compare(s.excess(b, goal), s.excess(a, goal)) })
+			kept[goal] = all[:min(len(all), 6)]
+		}
+	}
+	for _, input := range s.Start {
+		keep(input)
+	}
+	for range turns {
+		goal := s.r.IntN(goals)
+		if goal == duration && !s.timed {
+			goal = Counted
+		}
+		from := kept[goal]
+		keep(s.Change(s.r, from[s.r.IntN(len(from))].input))
+	}
+	for goal := range best {
+		best[goal] = kept[goal][0]
+	}
+	return best
+}
+
+// excess is what an input costs as a multiple of a good one of its class and size.
+func (s *Search[T]) excess(c *tried[T], goal int) float64 {
+	good := s.good[s.classOf(c)]
+	return c.cost[goal] / (good.value[goal] + good.slope[goal]*max(0, float64(len(c.data))-good.at))
+}
+
+func (s *Search[T]) classOf(c *tried[T]) int {
+	if s.Class == nil {
+		return 0
+	}
+	return s.Class(c.input)
+}
+
+func (s *Search[T]) try(input T, data []byte) *tried[T] {
+	c := &tried[T]{input: input, data: data, cost: [goals]float64{Memory: math.Inf(1), duration: math.Inf(1)}}
+	s.measure(c)
+	return c
+}
+
+// measure reads an input and notes what it costs: of memory and time, the least that it ever needed.
+func (s *Search[T]) measure(c *tried[T]) {
+	for range 2 {
+		var before, after runtime.MemStats
+		s.forget()
+		runtime.ReadMemStats(&before)
+		work, err := s.Read(c.data)
+		runtime.ReadMemStats(&after)
+		c.err, c.cost[Counted] = err, float64(work)
+		c.cost[Memory] = min(c.cost[Memory], float64(after.TotalAlloc-before.TotalAlloc))
+	}
+	for n := 0; s.timed && n < 3; n++ {
+		c.cost[duration] = min(c.cost[duration], s.took(c.data))
+	}
+}
+
+func (s *Search[T]) forget() {
+	if s.Forget != nil {
+		s.Forget()
+	}
+}
+
+// took is how long reading takes, in nanoseconds.
+func (s *Search[T]) took(data []byte) float64 {
+	s.forget()
+	start := time.Now()
+	_, _ = s.Read(data)
+	return float64(time.Since(start))
+}
+
+func (s *Search[T]) measureGood(t testing.TB, class, size int) *tried[T] {
+	t.Helper()
+	var input T
+	c := s.try(input, s.Good(class, size))
+	for fastest := math.Inf(1); s.timed && c.cost[duration] < fastest; s.measure(c) {
+		fastest = c.cost[duration]
+	}
+	if c.err != nil {
+		t.Fatalf("a good input of %d bytes: %v", len(c.data), c.err)
+	}
+	return c
+}
+
+// byTurns is how long an input takes, in nanoseconds, and as a multiple of a good one: medians of
+// pairs, on a machine that others use, too.
+func (s *Search[T]) byTurns(c *tried[T]) (median, ratio float64) {
+	good := s.Good(s.classOf(c), len(c.data))
+	var times, ratios []float64
+	for range 101 {
+		times = append(times, s.took(c.data))
+		ratios = append(ratios, times[len(times)-1]/s.took(good))
+	}
+	slices.Sort(times)
+	slices.Sort(ratios)
+	return times[50], ratios[50]
+}
