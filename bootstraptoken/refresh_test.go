@@ -184,7 +184,7 @@ func TestRefreshForbidden(t *testing.T) {
 // An address that refuses is left out of the rounds in which the others are tried again.
 func TestRefreshLeavesWhoRefuses(t *testing.T) {
 	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
-	cluster.SetFault(&bootstraptokentest.Fault{Status: 403})
+	cluster.Intercept(fault{status: 403}.before)
 	opts := hasty()
 	opts.Addresses = []string{"nobody.example"}
 	ctx, cancel := context.WithCancel(t.Context())
