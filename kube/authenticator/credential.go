@@ -34,13 +34,14 @@ const (
 // fails, even though the certificate still works. So a certificate that works is always
 // returned.
 //
-// The API server is asked whether a certificate works that is older than some minutes, as client-go
-// comes back before expirationTimestamp after it was refused. From the time of renewal on, and if
-// the API server knows nobody by the certificate, Credential renews it itself, unless a daemon does
-// ([Authenticator.Run]) or another process is already doing so. It waits for the renewal for at most 8 seconds, and returns the previous
-// certificate if the renewal fails. If no stored certificate works, it waits for a new one for
-// up to a minute, trying as often as the pauses between attempts allow; if it returns
-// an error, that says how the last attempt ended.
+// If the certificate is older than some minutes, Credential asks the API server whether it
+// works: client-go comes back before expirationTimestamp where it was refused. From the time of
+// renewal on, and if the API server knows nobody by the certificate, Credential renews it
+// itself, unless a daemon does ([Authenticator.Run]) or another process is already doing so. It
+// waits for the renewal for at most 8 seconds, and returns the previous certificate if the
+// renewal fails. If no stored certificate works, it waits for a new one for up to a minute,
+// trying as often as the pauses between attempts allow; if it returns an error, that says how
+// the last attempt ended.
 //
 // A kubelet that is configured to get certificates in a way that bypasses this one is refused,
 // whatever is stored: the check is kubelet-configuration.
