@@ -146,8 +146,9 @@ func TestMarshalSize(t *testing.T) {
 
 func TestMarshalAllocations(t *testing.T) {
 	c := recordedPayloads(t)[1].claims()
-	if n := testing.AllocsPerRun(100, func() { _, _ = c.Marshal() }); n > 16 {
-		t.Errorf("%v allocations, want at most 16", n)
+	// 14, and four more with the race detector.
+	if n := testing.AllocsPerRun(100, func() { _, _ = c.Marshal() }); n > 18 {
+		t.Errorf("%v allocations, want at most 18", n)
 	}
 }
 

@@ -264,7 +264,7 @@ func (w *world) firstUse() {
 	w.refuse("first-use-renewal-without-record", renews,
 		use(calls{}, node1)).Cause = "registry-requester"
 	w.refuse("first-use-renewal-of-a-reservation", renews,
-		use(reserved(half, node1, machine), node1)).Cause = "registry-requester"
+		use(reserved(time.Hour, node1, machine), node1)).Cause = "registry-requester"
 	w.refuse("first-use-reserved-name", newcomer,
 		use(reserved(half, node1, other))).Retry = true
 	w.refuse("first-use-reserved-machine", newcomer,
@@ -274,4 +274,5 @@ func (w *world) firstUse() {
 	w.accept("first-use-known-machine", newcomer, use(bound(node1, machine), node1), resultOf(true))
 	w.accept("first-use-after-a-crash", newcomer, use(reserved(half, node1, machine)), resultOf(true))
 	w.accept("first-use-renewal", renews, use(bound(node1, machine), node1), resultOf(true))
+	w.accept("first-use-plain-node", renews, use(reserved(half, node1, machine), node1), resultOf(true))
 }
