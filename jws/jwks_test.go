@@ -185,6 +185,15 @@ func TestJWKSRefused(t *testing.T) {
 	}
 }
 
+// A file that a Windows program wrote is refused for what it begins with.
+func TestJWKSByteOrderMark(t *testing.T) {
+	for _, mark := range []string{"\ufeff", "\xff\xfe"} {
+		if _, err := ParseJWKS([]byte(mark + `{"keys":[` + rfcKey + `]}`)); !errors.Is(err, checkKeySet) || !strings.Contains(err.Error(), "byte order mark") {
+			t.Errorf("%q: got %v", mark, err)
+		}
+	}
+}
+
 func strangerJWK(t testing.TB) string {
 	t.Helper()
 	text, err := strangers()[ES256].key.MarshalJSON()
