@@ -99,6 +99,9 @@ func (s *RemoteKeySet) get(ctx context.Context, from string, limit int) ([]byte,
 	if response.StatusCode != http.StatusOK {
 		return nil, nil, &Error{Check: checkFetch, Got: "status " + strconv.Itoa(response.StatusCode) + " from " + from, Want: "200"}
 	}
+	if coding := response.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		return nil, nil, &Error{Check: checkFetch, Got: "the content encoding " + refusal.Quote(coding) + " from " + from, Want: "none, or one that the Client decodes"}
+	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, int64(limit)+1))
 	if err != nil {
 		return nil, nil, &Error{Check: checkFetch, Got: "half a response from " + from, Err: err}

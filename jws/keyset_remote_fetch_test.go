@@ -86,6 +86,22 @@ func TestRemoteKeySetUnfit(t *testing.T) {
 	wantRetry(t, set, "new", checkKeyUse) // the reason, not only that there is no key
 }
 
+// A set that the client did not decode is refused by the name of its encoding.
+func TestRemoteKeySetContentEncoding(t *testing.T) {
+	for coding, want := range map[string]int{"gzip": 0, "identity": 1} {
+		set, issuer, _ := newRemote(t, nil)
+		issuer.serve(t, []*Key{named(t, "k")}, "Content-Encoding: "+coding)
+		if want > 0 {
+			wantKeys(t, set, issuer, "k", want, 1)
+			continue
+		}
+		wantRetry(t, set, "k", checkFetch)
+		if err := set.Status().Err; err == nil || !strings.Contains(err.Error(), coding) {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
 func TestRemoteKeySetDiscoveryRefuses(t *testing.T) {
 	const good = `"jwks_uri":"` + keySetURL + `"`
 	for name, test := range map[string]struct {
