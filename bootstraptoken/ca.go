@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/hex"
 	"encoding/pem"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -17,12 +20,13 @@ import (
 const (
 	pemType = "CERTIFICATE"
 	pemDash = "-----"
+	pemLine = 64 // characters
 	wantCA  = "CA certificates in PEM"
 )
 
 // ParseCAs reads a CA bundle: one to 64 PEM blocks of type CERTIFICATE, each a CA
-// certificate (basicConstraints with CA, and keyCertSign if there is a keyUsage), without
-// duplicates. The error is "ca-bundle".
+// certificate (basicConstraints with CA, and keyCertSign if there is a keyUsage). One that is
+// repeated is returned once. The error is "ca-bundle".
 //
 // It is strict, so that every other reader finds the same certificates in a bundle
 // (crypto/x509, k8s.io/client-go/util/cert, OpenSSL): each BEGIN and END is a line of its own,
@@ -37,13 +41,20 @@ func ParseCAs(bundle []byte) ([]*x509.Certificate, error) {
 	if len(bundle) > maxCABundleSize {
 		return nil, caError(strconv.Itoa(len(bundle))+" bytes", nil)
 	}
-	if bytes.IndexByte(bundle, 0) >= 0 {
-		return nil, caError("a NUL", nil)
+	switch {
+	case bytes.HasPrefix(bundle, []byte("\ufeff")):
+		return nil, caError("a byte order mark", nil)
+	case bytes.IndexByte(bundle, 0) >= 0:
+		return nil, caError("a NUL, as in UTF-16", nil)
 	}
 	rest := pemBlock.ReplaceAllFunc(bundle, func(block []byte) []byte { return bytes.Repeat([]byte("\n"), bytes.Count(block, []byte("\n"))) })
 	if before, _, found := bytes.Cut(rest, []byte(pemDash)); found {
-		line := strconv.Itoa(1 + bytes.Count(before, []byte("\n")))
-		return nil, caError("five dashes in line "+line+", which is not the BEGIN or END of a certificate's block", nil)
+		n := bytes.Count(before, []byte("\n"))
+		why := ", which is not the BEGIN or END of a certificate's block"
+		if line := bytes.TrimSuffix(bytes.Split(rest, []byte("\n"))[n], []byte("\r")); len(bytes.TrimSpace(line)) != len(line) {
+			why = ", which begins or ends with a space"
+		}
+		return nil, caError("five dashes in line "+strconv.Itoa(n+1)+why, nil)
 	}
 	var cas []*x509.Certificate
 	for _, block := range pemBlock.FindAll(bundle, -1) {
@@ -51,10 +62,10 @@ func ParseCAs(bundle []byte) ([]*x509.Certificate, error) {
 		switch {
 		case err != nil:
 			return nil, err
+		case slices.ContainsFunc(cas, ca.Equal):
+			continue
 		case len(cas) == maxCAs:
 			return nil, caError("more than "+strconv.Itoa(maxCAs)+" certificates", nil)
-		case slices.ContainsFunc(cas, ca.Equal):
-			return nil, caError("the certificate of "+ca.Subject.String()+" twice", nil)
 		}
 		cas = append(cas, ca)
 	}
@@ -73,7 +84,7 @@ func parseCA(text []byte) (*x509.Certificate, error) {
 	text = append(bytes.TrimSuffix(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n")), []byte("\n")), '\n')
 	block, _ := pem.Decode(text)
 	if block == nil || !bytes.Equal(pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: block.Bytes}), text) {
-		return nil, caError("a malformed block", nil)
+		return nil, caError(pemFault(string(text)), nil)
 	}
 	cert, err := x509.ParseCertificate(block.Bytes)
 	switch {
@@ -87,8 +98,57 @@ func parseCA(text []byte) (*x509.Certificate, error) {
 	return cert, nil
 }
 
+// pemFault says what is wrong with a block that is not in the one spelling.
+func pemFault(text string) string {
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	for i, line := range lines[:len(lines)-1] {
+		last := i == len(lines)-2
+		switch {
+		case i == 0:
+		case strings.TrimSpace(line) != line:
+			return "a block whose line " + strconv.Itoa(i+1) + " begins or ends with a space"
+		case len(line) > pemLine || len(line) < pemLine && !last:
+			return "a block whose line " + strconv.Itoa(i+1) + " has " + strconv.Itoa(len(line)) + " characters, not " + strconv.Itoa(pemLine)
+		}
+	}
+	return "a malformed block"
+}
+
 func caError(got string, err error) error {
 	return &Error{Check: checkCA, Got: got, Want: wantCA, Err: err}
+}
+
+// nameConstraints is the extension of RFC 5280, section 4.2.1.10.
+var nameConstraints = asn1.ObjectIdentifier{2, 5, 29, 30}
+
+// vouched reports whether a CA of a bundle is a pinned one, or verifies up to one as a CA of
+// servers. As an anchor it is bound no longer by what those above it may sign: so one above
+// which a CA has constraints of names does not count, and is named in constrained.
+func vouched(ca *x509.Certificate, pinned, bundle []*x509.Certificate, now time.Time) (ok bool, constrained string) {
+	if slices.ContainsFunc(pinned, ca.Equal) {
+		return true, ""
+	}
+	chains, err := ca.Verify(x509.VerifyOptions{Roots: poolOf(pinned), Intermediates: poolOf(bundle), CurrentTime: now})
+	if err != nil {
+		return false, ""
+	}
+	for _, chain := range chains {
+		limited := false
+		for below, issuer := range chain[1:] {
+			limits := func(e pkix.Extension) bool { return e.Id.Equal(nameConstraints) }
+			switch {
+			case slices.ContainsFunc(issuer.Extensions, limits):
+				constrained = "the CA " + ca.Subject.String() + ", which is below constraints of names that the CA " + issuer.Subject.String() + " has"
+				limited = true
+			case issuer.MaxPathLen >= 0 && below >= issuer.MaxPathLen: // it may not sign so many CAs
+				limited = true
+			}
+		}
+		if !limited {
+			return true, ""
+		}
+	}
+	return false, constrained
 }
 
 // marshalCAs writes a bundle that [ParseCAs] reads, or nothing if there are no CAs.
@@ -97,6 +157,9 @@ func marshalCAs(cas []*x509.Certificate) ([]byte, error) {
 	for i, ca := range cas {
 		if ca == nil {
 			return nil, caError("nothing as certificate "+strconv.Itoa(i), nil)
+		}
+		if slices.ContainsFunc(cas[:i], ca.Equal) {
+			continue
 		}
 		bundle = append(bundle, pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: ca.Raw})...)
 	}
@@ -114,7 +177,8 @@ const (
 )
 
 // Pin is the SHA-256 digest of a CA certificate's SubjectPublicKeyInfo, in DER (RFC 7469,
-// section 2.4). A new certificate for the same key has the same pin. The zero Pin is refused
+// section 2.4). A new certificate for the same key has the same pin. A pin stands for the CAs
+// in the same bundle that verify up to its own, too; see [Discover]. The zero Pin is refused
 // wherever pins are needed.
 type Pin [sha256.Size]byte
 

@@ -2,15 +2,17 @@ package bootstraptoken
 
 import (
 	"bytes"
+	"crypto/rand"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
-	"math/rand/v2"
+	mathrand "math/rand/v2"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestParseCAs(t *testing.T) {
@@ -44,6 +46,24 @@ func TestParseCAs(t *testing.T) {
 	}
 }
 
+// A certificate that is repeated is one.
+func TestParseCAsRepeats(t *testing.T) {
+	one, two := newTestCA(t, "one"), newTestCA(t, "two")
+	bundle := slices.Concat(one.pem(), two.pem(), one.pem(), manyCAs(t, two, maxCAs-2), two.pem())
+	cas, err := ParseCAs(bundle)
+	if err != nil || len(cas) != maxCAs || !cas[0].Equal(one.cert) || !cas[1].Equal(two.cert) {
+		t.Fatalf("%d CAs, %v", len(cas), err)
+	}
+	sameForOthers(t, bundle, cas)
+	written, err := info("https://a", one, two, one).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if read, err := ParseKubeconfig(written); err != nil || !read.Equal(info("https://a", one, two)) {
+		t.Errorf("written and read again: %v, %v", read, err)
+	}
+}
+
 func manyCAs(t testing.TB, ca *testCA, n int) (bundle []byte) {
 	for range n {
 		bundle = append(bundle, ca.renewed(t).pem()...)
@@ -59,33 +79,31 @@ func TestParseCAsRefuses(t *testing.T) {
 	noSign.KeyUsage = x509.KeyUsageDigitalSignature
 	body := strings.Split(strings.TrimSpace(good), "\n")
 	for name, bundle := range map[string]string{
-		"nothing":           "",
-		"text":              "a certificate",
-		"too large":         good + strings.Repeat("#", maxCABundleSize-len(good)+1),
-		"too many":          string(manyCAs(t, one, maxCAs+1)),
-		"twice":             good + good,
-		"twice, not in row": good + two + good,
-		"private key":       good + "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
-		"key in front":      "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n" + good,
-		"trusted":           strings.ReplaceAll(good, "CERTIFICATE", "TRUSTED CERTIFICATE"),
-		"old label":         strings.ReplaceAll(good, "CERTIFICATE", "X509 CERTIFICATE"),
-		"headers":           strings.Replace(good, "-----\n", "-----\nA: b\n\n", 1),
-		"cut off":           good[:len(good)-5],
-		"no end":            strings.Join(body[:len(body)-1], "\n"),
-		"no beginning":      strings.Join(body[1:], "\n"),
-		"end in front":      "-----END CERTIFICATE-----\n" + good,
-		"no second end":     good + strings.TrimSuffix(two, "-----END CERTIFICATE-----\n"),
-		"end twice":         good + "-----END CERTIFICATE-----\n",
-		"another end":       strings.Replace(good, "END CERTIFICATE", "END CERTIFICAT", 1),
-		"no base64":         strings.Replace(good, "M", "!", 1),
-		"broken, then one":  strings.Join(body[:len(body)-1], "\n") + "\n" + good,
-		"one in another":    strings.Replace(good, body[1], strings.TrimSpace(two)+"\n"+body[1], 1),
-		"no certificate":    "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
-		"a NUL in front":    "\x00\n" + good,
-		"empty block":       "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n",
-		"no CA":             string(newTestCA(t, "a").signed(t, noCA).pem()),
-		"cannot sign":       string(newTestCA(t, "b").signed(t, noSign).pem()),
-		"DER":               string(one.cert.Raw),
+		"nothing":          "",
+		"text":             "a certificate",
+		"too large":        good + strings.Repeat("#", maxCABundleSize-len(good)+1),
+		"too many":         string(manyCAs(t, one, maxCAs+1)),
+		"private key":      good + "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
+		"key in front":     "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n" + good,
+		"trusted":          strings.ReplaceAll(good, "CERTIFICATE", "TRUSTED CERTIFICATE"),
+		"old label":        strings.ReplaceAll(good, "CERTIFICATE", "X509 CERTIFICATE"),
+		"headers":          strings.Replace(good, "-----\n", "-----\nA: b\n\n", 1),
+		"cut off":          good[:len(good)-5],
+		"no end":           strings.Join(body[:len(body)-1], "\n"),
+		"no beginning":     strings.Join(body[1:], "\n"),
+		"end in front":     "-----END CERTIFICATE-----\n" + good,
+		"no second end":    good + strings.TrimSuffix(two, "-----END CERTIFICATE-----\n"),
+		"end twice":        good + "-----END CERTIFICATE-----\n",
+		"another end":      strings.Replace(good, "END CERTIFICATE", "END CERTIFICAT", 1),
+		"no base64":        strings.Replace(good, "M", "!", 1),
+		"broken, then one": strings.Join(body[:len(body)-1], "\n") + "\n" + good,
+		"one in another":   strings.Replace(good, body[1], strings.TrimSpace(two)+"\n"+body[1], 1),
+		"no certificate":   "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+		"a NUL in front":   "\x00\n" + good,
+		"empty block":      "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n",
+		"no CA":            string(newTestCA(t, "a").signed(t, noCA).pem()),
+		"cannot sign":      string(newTestCA(t, "b").signed(t, noSign).pem()),
+		"DER":              string(one.cert.Raw),
 
 		// What some readers see and others do not.
 		"in a comment":            "# rotated out: " + two + good,
@@ -114,6 +132,30 @@ func TestParseCAsRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if cas, err := ParseCAs([]byte(bundle)); !errors.Is(err, checkCA) || cas != nil {
 				t.Errorf("%d CAs, %v, want %v", len(cas), err, checkCA)
+			}
+		})
+	}
+}
+
+// What is wrong with a block is said with the line and the rule.
+func TestParseCAsSaysWhy(t *testing.T) {
+	good := string(newTestCA(t, "one").pem())
+	body := strings.Split(strings.TrimSpace(good), "\n")
+	wide := body[0] + "\n" + body[1] + body[2][:12] + "\n" + body[2][12:] + "\n"
+	for bundle, want := range map[string]string{
+		strings.Replace(good, strings.Join(body[:3], "\n")+"\n", wide, 1): "line 2 has 76 characters, not 64",
+		strings.Replace(good, body[1], body[1][:32]+"\n"+body[1][32:], 1): "line 2 has 32 characters, not 64",
+		strings.ReplaceAll(good, "\n", " \n"):                             "line 1, which begins or ends with a space",
+		"# one\n\t" + good:                                                "line 2, which begins or ends with a space",
+		strings.Replace(good, body[1], body[1]+"\t", 1):                   "line 2 begins or ends with a space",
+		strings.Replace(good, "M", "!", 1):                                "a malformed block",
+		"# one\n# " + good:                                                "line 2, which is not the BEGIN or END",
+		"\ufeff" + good:                                                   "byte order mark",
+		strings.ReplaceAll(good, "", "\x00"):                              "UTF-16",
+	} {
+		t.Run(want, func(t *testing.T) {
+			if _, err := ParseCAs([]byte(bundle)); !errors.Is(err, checkCA) || !strings.Contains(err.Error(), want) {
+				t.Errorf("got %v, want %q", err, want)
 			}
 		})
 	}
@@ -149,6 +191,10 @@ func sameForOthers(t testing.TB, bundle []byte, cas []*x509.Certificate) {
 	}
 	found := 0
 	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
+		repeats := func(ca *x509.Certificate) bool { return bytes.Equal(ca.Raw, block.Bytes) }
+		if block.Type == pemType && len(block.Headers) == 0 && slices.ContainsFunc(cas[:found], repeats) {
+			continue
+		}
 		if found == len(cas) || block.Type != pemType || len(block.Headers) != 0 || !bytes.Equal(block.Bytes, cas[found].Raw) {
 			t.Fatalf("%q: encoding/pem finds another %q at %d", bundle, block.Type, found)
 		}
@@ -160,7 +206,7 @@ func sameForOthers(t testing.TB, bundle []byte, cas []*x509.Certificate) {
 }
 
 // bundleOf puts up to three of the blocks together, most of them spoilt.
-func bundleOf(r *rand.Rand, blocks ...[]byte) (bundle []byte) {
+func bundleOf(r *mathrand.Rand, blocks ...[]byte) (bundle []byte) {
 	pick := func(of ...string) []byte { return []byte(of[r.IntN(len(of))]) }
 	for range 1 + r.IntN(3) {
 		block := bytes.Clone(blocks[r.IntN(len(blocks))])
@@ -192,7 +238,7 @@ func bundleOf(r *rand.Rand, blocks ...[]byte) (bundle []byte) {
 
 func TestParseCAsAgrees(t *testing.T) {
 	a, b := newTestCA(t, "a").pem(), newTestCA(t, "b").pem()
-	r := rand.New(rand.NewPCG(3, 4))
+	r := mathrand.New(mathrand.NewPCG(3, 4))
 	taken := 0
 	for range 4000 {
 		bundle := bundleOf(r, a, b)
@@ -212,7 +258,7 @@ func TestParseCAsAgreesWithOpenSSL(t *testing.T) {
 		t.Skip("no openssl")
 	}
 	a, b := newTestCA(t, "a").pem(), newTestCA(t, "b").pem()
-	r := rand.New(rand.NewPCG(5, 6))
+	r := mathrand.New(mathrand.NewPCG(5, 6))
 	for taken := 0; taken < 30; {
 		bundle := bundleOf(r, a, b)
 		cas, err := ParseCAs(bundle)
@@ -234,7 +280,7 @@ func TestParseCAsAgreesWithOpenSSL(t *testing.T) {
 		}
 		theirs := x509.NewCertPool()
 		theirs.AppendCertsFromPEM(out)
-		if !theirs.Equal(poolOf(cas)) || bytes.Count(out, []byte("-----BEGIN CERTIFICATE-----")) != len(cas) {
+		if !theirs.Equal(poolOf(cas)) {
 			t.Fatalf("%q: OpenSSL finds others than these %d:\n%s", bundle, len(cas), out)
 		}
 	}
@@ -243,7 +289,7 @@ func TestParseCAsAgreesWithOpenSSL(t *testing.T) {
 func FuzzParseCAs(f *testing.F) {
 	a, b := newTestCA(f, "a").pem(), newTestCA(f, "b").pem()
 	f.Add(a)
-	r := rand.New(rand.NewPCG(7, 8))
+	r := mathrand.New(mathrand.NewPCG(7, 8))
 	for range 200 {
 		f.Add(bundleOf(r, a, b))
 	}
@@ -262,6 +308,78 @@ func FuzzParseCAs(f *testing.F) {
 			t.Fatalf("%d CAs, then %d, %v", len(cas), len(again), err)
 		}
 	})
+}
+
+// below is a CA that another one signed.
+func (ca *testCA) below(t testing.TB, name string, change func(*x509.Certificate)) *testCA {
+	t.Helper()
+	made := newTestCA(t, name)
+	template := caTemplate(name)
+	if change != nil {
+		change(template)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, ca.cert, made.key.Public(), ca.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if made.cert, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+// A pinned CA vouches for those that verify up to it, unless they would escape as anchors what
+// it, or one between, may sign.
+func TestVouched(t *testing.T) {
+	plain := func(*x509.Certificate) {}
+	names := func(c *x509.Certificate) { c.PermittedDNSDomains = []string{"localhost"} }
+	clients := func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} }
+	signs := func(n int) func(*x509.Certificate) {
+		return func(c *x509.Certificate) { c.MaxPathLen, c.MaxPathLenZero = n, true }
+	}
+	for name, test := range map[string]struct {
+		root, between, ca func(*x509.Certificate) // between is nil if the root signs the CA
+		ok                bool
+		constrained       string
+	}{
+		"below the root":             {plain, nil, plain, true, ""},
+		"two below the root":         {plain, plain, plain, true, ""},
+		"constrained itself":         {plain, nil, names, true, ""},
+		"a root with names":          {names, nil, plain, false, "CN=ca, which is below constraints of names that the CA CN=root has"},
+		"one with names between":     {plain, names, plain, false, "CN=ca, which is below constraints of names that the CA CN=between has"},
+		"a root for clients":         {clients, nil, plain, false, ""},
+		"one for clients between":    {plain, clients, plain, false, ""},
+		"a CA for clients":           {plain, nil, clients, false, ""},
+		"a root that signs no CA":    {signs(0), nil, plain, false, ""},
+		"a root that signs one CA":   {signs(1), nil, plain, true, ""},
+		"a root that signs one of 2": {signs(1), plain, plain, false, ""},
+		"a root that signs two CAs":  {signs(2), plain, plain, true, ""},
+		"ended":                      {plain, nil, func(c *x509.Certificate) { c.NotAfter = c.NotBefore.Add(time.Minute) }, false, ""},
+		"ended between":              {plain, func(c *x509.Certificate) { c.NotAfter = c.NotBefore.Add(time.Minute) }, plain, false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			template := caTemplate("root")
+			test.root(template)
+			root := newTestCA(t, "root").signed(t, template)
+			issuer, bundle := root, []*x509.Certificate{root.cert}
+			if test.between != nil {
+				issuer = root.below(t, "between", test.between)
+				bundle = append(bundle, issuer.cert)
+			}
+			ca := issuer.below(t, "ca", test.ca).cert
+			ok, constrained := vouched(ca, bundle[:1], append(bundle, ca), time.Now())
+			if ok != test.ok || !strings.HasSuffix(constrained, test.constrained) || (constrained == "") != (test.constrained == "") {
+				t.Errorf("got %t, %q", ok, constrained)
+			}
+			if ok, _ := vouched(root.cert, bundle[:1], bundle, time.Now()); !ok {
+				t.Error("the pinned CA is not vouched for")
+			}
+			stranger := newTestCA(t, "root").below(t, "ca", plain).cert
+			if ok, _ := vouched(stranger, bundle[:1], append(bundle, stranger), time.Now()); ok {
+				t.Error("the CA of another root of this name is vouched for")
+			}
+		})
+	}
 }
 
 const somePin = "sha256:3b793efefe27a19f93b0fbe6e637e9c41d0dde8a377d6ab1c0f656bf1136dd8a"

@@ -2,6 +2,7 @@ package bootstraptoken
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/json"
@@ -148,8 +149,8 @@ type RefreshOptions struct {
 	// Addresses are those of other API servers, as in [DiscoverConfig], in case the cluster's
 	// own server does not lead to it. They are tried after that one.
 	Addresses []string
-	// Pins, if there are any, keep CAs without a pin from being trusted. None means that all CAs
-	// that the verified server names are trusted from now on.
+	// Pins, if there are any, keep other CAs from being trusted, as in [Discover]. None means
+	// that all CAs that the verified server names are trusted from now on.
 	Pins []Pin
 	// Token, if it is not the zero Token, must have signed the document. Bootstrap tokens
 	// usually do not live long enough for that.
@@ -207,7 +208,7 @@ func (opts *RefreshOptions) at(ctx context.Context, server *url.URL, old *Cluste
 	if err != nil {
 		return nil, err
 	}
-	found, err := discovered([]byte(kubeconfig), server.String(), opts.Pins, old.SystemRoots)
+	found, err := discovered([]byte(kubeconfig), server.String(), opts.Pins, old.SystemRoots, opts.Network.now())
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +221,7 @@ func (opts *RefreshOptions) at(ctx context.Context, server *url.URL, old *Cluste
 		verify.Intermediates.AddCert(cert)
 	}
 	if _, err := connection.PeerCertificates[0].Verify(verify); err != nil {
-		return nil, &Error{Check: checkLockout, Got: "CAs that do not verify the server at " + server.Host, Err: err}
+		return nil, &Error{Check: checkLockout, Got: cmp.Or(found.constrained, "CAs that do not verify the server at "+server.Host), Err: err}
 	}
 	return found, nil
 }

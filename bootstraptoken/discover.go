@@ -41,8 +41,8 @@ type DiscoverConfig struct {
 	// (https://host[:port][/path]); without a port, 443 is meant. They are tried in this order,
 	// round after round, until one leads to the cluster.
 	Addresses []string
-	// Pins are those of the cluster's CAs, at least one. Only CAs with a pin are
-	// trusted.
+	// Pins are those of the cluster's CAs, at least one. Only CAs with a pin, and those that
+	// verify up to one, are trusted.
 	Pins []Pin
 	// InsecureSkipCAPins trusts the CAs in the signed document without pins. Anyone who has the
 	// token, including every node that ever joined with it, can then impersonate the cluster.
@@ -54,13 +54,13 @@ type DiscoverConfig struct {
 
 // Discovered is a cluster that was found, and how.
 type Discovered struct {
-	// Info is what to trust. After [Discover] with pins, Info.CAs are only the pinned ones, and
-	// Info.Marshal writes a kubeconfig with no others.
+	// Info is what to trust. After [Discover] with pins, Info.CAs are only the pinned ones and
+	// those that they vouch for, and Info.Marshal writes a kubeconfig with no others.
 	Info *ClusterInfo
 	// Kubeconfig is the document as it was published, byte for byte. It may name CAs that must
 	// not be trusted.
 	Kubeconfig []byte
-	// Unpinned are the CAs of the document for which no pin was given.
+	// Unpinned are the CAs of the document for which no pin stands.
 	Unpinned []*x509.Certificate
 	// Address is the URL of the server that served it, without its query; empty for files and
 	// readers.
@@ -68,6 +68,8 @@ type Discovered struct {
 	// Verified is when a server whose certificate was verified confirmed it; zero for files and
 	// readers.
 	Verified time.Time
+
+	constrained string // a CA among Unpinned that a pinned one vouches for only within constraints
 }
 
 // Discover finds a cluster by a bootstrap token (Kubernetes bootstrap discovery,
@@ -78,8 +80,11 @@ type Discovered struct {
 //     credential is sent;
 //  2. waits until there is a signature by the token, and verifies it over the bytes of the
 //     kubeconfig, which is then read with all the checks of [ParseKubeconfig];
-//  3. keeps only the CAs that have a pin. kubeadm wants one CA of the bundle to have one, and
-//     then trusts the whole bundle, other people's CAs included;
+//  3. keeps only the CAs that have a pin, and those of the bundle that verify up to one of
+//     them now, as the CA below a pinned root does. Such a CA is not kept if one above it has
+//     constraints of names, which its certificates would escape: it needs a pin of its own.
+//     kubeadm wants one CA of the bundle to have a pin, and then trusts the whole bundle,
+//     other people's CAs included;
 //  4. reads the ConfigMap again over TLS verified only by those CAs: signature and kubeconfig
 //     must be the same. kubeadm does so only if there are pins, and does not look at the
 //     second signature.
@@ -152,12 +157,15 @@ func (config *DiscoverConfig) at(ctx context.Context, server *url.URL) (*Discove
 	if err != nil {
 		return nil, fromAnybody(err)
 	}
-	found, err := discovered([]byte(kubeconfig), server.String(), config.Pins, false)
+	found, err := discovered([]byte(kubeconfig), server.String(), config.Pins, false, config.Network.now())
 	if err != nil { // it may be one that the token signed under other CAs, and somebody kept
 		return nil, fromAnybody(err)
 	}
 	second, _, err := config.Network.clusterInfo(ctx, server, config.Network.verifiedTLS(poolOf(found.Info.CAs)))
 	if errors.Is(err, CheckCertificate) {
+		if found.constrained != "" {
+			err = &Error{Check: CheckCertificate, Got: found.constrained, Want: "a pin of its own", Err: err}
+		}
 		return nil, fromAnybody(err)
 	}
 	if err != nil {
@@ -193,10 +201,10 @@ func awaitedKubeconfig(data map[string]string, token Token) (string, error) {
 	return kubeconfig, err
 }
 
-// discovered reads the kubeconfig that was found at an address. Of its CAs, those with a pin
-// are kept; without pins, all are. A kubeconfig without CAs is refused unless systemRoots is
-// set.
-func discovered(kubeconfig []byte, address string, pins []Pin, systemRoots bool) (*Discovered, error) {
+// discovered reads the kubeconfig that was found at an address. Of its CAs, those that pins
+// vouch for at now are kept; without pins, all are. A kubeconfig without CAs is refused unless
+// systemRoots is set.
+func discovered(kubeconfig []byte, address string, pins []Pin, systemRoots bool, now time.Time) (*Discovered, error) {
 	info, err := ParseKubeconfig(kubeconfig)
 	if err != nil {
 		return nil, err
@@ -209,11 +217,14 @@ func discovered(kubeconfig []byte, address string, pins []Pin, systemRoots bool)
 		return found, nil
 	}
 	found.Info = &ClusterInfo{Server: info.Server}
+	pinned := slices.DeleteFunc(slices.Clone(info.CAs), func(ca *x509.Certificate) bool { return !slices.Contains(pins, pinOf(ca)) })
 	for _, ca := range info.CAs {
-		if slices.Contains(pins, pinOf(ca)) {
+		ok, constrained := vouched(ca, pinned, info.CAs, now)
+		if ok {
 			found.Info.CAs = append(found.Info.CAs, ca)
 		} else {
 			found.Unpinned = append(found.Unpinned, ca)
+			found.constrained = cmp.Or(found.constrained, constrained)
 		}
 	}
 	if len(found.Info.CAs) == 0 {
@@ -310,16 +321,6 @@ func discoverError(servers []*url.URL, last []error, err error) error {
 	return e
 }
 
-// check refuses negative durations.
-func (n *Network) check() error {
-	for name, d := range map[string]time.Duration{"Timeout": n.Timeout, "RequestTimeout": n.RequestTimeout, "MinBackoff": n.MinBackoff, "MaxBackoff": n.MaxBackoff} {
-		if d < 0 {
-			return refusal.Config(name, d.String(), "no negative duration")
-		}
-	}
-	return nil
-}
-
 const maxRedirects = 5
 
 // DiscoverFile reads a discovery document from a file that somebody brought to this machine
@@ -349,7 +350,7 @@ func DiscoverReader(r io.Reader) (*Discovered, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bootstraptoken: %w", err)
 	}
-	return discovered(kubeconfig, "", nil, true)
+	return discovered(kubeconfig, "", nil, true, time.Time{})
 }
 
 // DiscoverURL reads a discovery document from an https server whose certificate chains to
@@ -374,7 +375,7 @@ func DiscoverURL(ctx context.Context, address string, network Network) (*Discove
 		if err != nil {
 			return nil, err
 		}
-		found, err := discovered(body, withoutQuery(reply.Request.URL), nil, true)
+		found, err := discovered(body, withoutQuery(reply.Request.URL), nil, true, time.Time{})
 		if err == nil {
 			found.Verified = network.now()
 		}

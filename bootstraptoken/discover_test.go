@@ -2,6 +2,11 @@ package bootstraptoken_test
 
 import (
 	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
 	"errors"
 	"net"
 	"net/http"
@@ -207,6 +212,69 @@ func TestDiscoverTrustsPinnedCAsAlone(t *testing.T) {
 	if _, err := bootstraptoken.Discover(t.Context(), cfg); err != nil {
 		t.Error(err)
 	}
+}
+
+// The cluster's CA is below a root, the signed bundle has both, and only the root has a pin. A
+// server that sends nothing but its own certificate is verified by the CA, which Refresh
+// trusts afterwards; but not if the root may sign only some names.
+func TestDiscoverBelowPinnedRoot(t *testing.T) {
+	caKey, rootKey := newKey(t), newKey(t)
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{CAKey: caKey})
+	for name, names := range map[string][]string{"any names": nil, "some names": {"example.com"}} {
+		t.Run(name, func(t *testing.T) {
+			template := *cluster.Info().CAs[0]
+			ca := template
+			template.Subject.CommonName, template.PermittedDNSDomains, template.PublicKey = "root", names, rootKey.Public()
+			root := signedBy(t, &template, &template, rootKey.Public(), rootKey)
+			below := signedBy(t, &ca, root, caKey.Public(), rootKey)
+			bundle := &bootstraptoken.ClusterInfo{Server: cluster.URL(), CAs: []*x509.Certificate{below, root}}
+			kubeconfig, err := bundle.Marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			cluster.SetData(signed(t, cluster, string(kubeconfig)))
+			cfg := cluster.DiscoverConfig()
+			cfg.Pins = bundle.Pins()[1:]
+			found, err := bootstraptoken.Discover(giveUp(t, &cfg.Network, 2), cfg)
+			if names != nil {
+				want := below.Subject.String() + ", which is below constraints of names"
+				if !errors.Is(err, bootstraptoken.CheckCertificate) || !errors.Is(err, refusal.ErrRetry) || !strings.Contains(err.Error(), want) {
+					t.Errorf("%v does not say %q", err, want)
+				}
+				return
+			}
+			if err != nil || !found.Info.Equal(bundle) || len(found.Unpinned) != 0 {
+				t.Fatalf("%+v, %v", found, err)
+			}
+			opts := hasty()
+			opts.Pins = cfg.Pins
+			if found, err = bootstraptoken.Refresh(t.Context(), found.Info, opts); err != nil || !found.Info.Equal(bundle) {
+				t.Errorf("refreshed: %+v, %v", found, err)
+			}
+		})
+	}
+}
+
+func newKey(t *testing.T) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func signedBy(t *testing.T, template, parent *x509.Certificate, public crypto.PublicKey, key crypto.Signer) *x509.Certificate {
+	t.Helper()
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert
 }
 
 func TestDiscoverConfigIsChecked(t *testing.T) {

@@ -136,7 +136,8 @@ func (c *namedCluster) readCAs(v yamlValue) error {
 	}
 	bundle, err := decodeBase64(encoded)
 	if err != nil {
-		return caError("", err)
+		v.check = checkCA
+		return v.fail("certificate-authority-data that is not base64 in one line", "one line of base64, without spaces and with its padding")
 	}
 	c.info.CAs, err = ParseCAs(bundle)
 	return err

@@ -70,7 +70,7 @@ func TestWhereKubernetesIsLax(t *testing.T) {
 		{change{"usage True", setData(keySigning, "True"), checkUsage}, false},
 		{change{"no usage", dropData(keySigning), ""}, false},
 		{change{"other usage True", setData(keyAuthentication, "True"), checkUsage}, true},
-		{change{"auth-groups", setData("auth-groups", nodeGroup), checkUnknownKey}, true},
+		{change{"auth-groups", setData("auth-groups", nodeGroup), ""}, true},
 		{change{"description", setData(keyDescription, "\xff"), checkDescription}, true},
 		{change{"wrong name", func(o *Object) { o.Name += "0" }, checkName}, false},
 		{change{"no name", func(o *Object) { o.Name = testID }, checkName}, false},

@@ -29,7 +29,7 @@ const (
 	// checkRedirect: a redirect where none is followed, one that is not to https, or too many of
 	// them.
 	checkRedirect Check = "redirect"
-	// checkReply: an answer that is too large or has the wrong content type.
+	// checkReply: an answer that is too large, is compressed or has the wrong content type.
 	checkReply Check = "reply"
 	// CheckCertificate: the server's certificate does not chain to the CAs, is not for the
 	// host's name, or is not valid now.
@@ -73,6 +73,16 @@ type Network struct {
 	SystemRoots *x509.CertPool
 	// Now is the clock by which certificates are judged; nil means [time.Now].
 	Now func() time.Time
+}
+
+// check refuses negative durations.
+func (n *Network) check() error {
+	for name, d := range map[string]time.Duration{"Timeout": n.Timeout, "RequestTimeout": n.RequestTimeout, "MinBackoff": n.MinBackoff, "MaxBackoff": n.MaxBackoff} {
+		if d < 0 {
+			return refusal.Config(name, d.String(), "no negative duration")
+		}
+	}
+	return nil
 }
 
 func (n *Network) now() time.Time {
@@ -139,6 +149,7 @@ func (n *Network) get(ctx context.Context, r *request) ([]byte, *http.Response, 
 	if err != nil {
 		return nil, nil, &Error{Check: checkServer, Got: "a URL that is refused", Want: wantServer}
 	}
+	req.Header.Set("Accept-Encoding", "identity")
 	if r.json {
 		req.Header.Set("Accept", "application/json")
 	}
@@ -206,6 +217,9 @@ func readReply(res *http.Response, r *request) ([]byte, error) {
 		return nil, refusal.Retry(&Error{Check: checkForbidden, Got: status, Want: "200"})
 	default:
 		return nil, refusal.Retry(&Error{Check: checkStatus, Got: status, Want: "200"})
+	}
+	if coding := res.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		return nil, &Error{Check: checkReply, Got: "the content encoding " + refusal.Quote(coding), Want: "none, which was asked for"}
 	}
 	if r.json {
 		kind := res.Header.Get("Content-Type")

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -57,6 +58,26 @@ func TestServersThatAreNone(t *testing.T) {
 			cfg.Addresses = append(cfg.Addresses, cluster.Address())
 			if _, err := bootstraptoken.Discover(t.Context(), cfg); err != nil {
 				t.Errorf("%s, then the cluster: %v", name, err)
+			}
+		})
+	}
+}
+
+// A compressed answer, which was not asked for, is refused by its name.
+func TestContentEncoding(t *testing.T) {
+	cluster := bootstraptokentest.New(t, bootstraptokentest.Options{})
+	for coding, refused := range map[string]bool{"gzip": true, "br": true, "gzip, identity": true, "identity": false, "": false} {
+		t.Run(coding, func(t *testing.T) {
+			server, network := web(t, func(w http.ResponseWriter, r *http.Request) {
+				if got := r.Header.Get("Accept-Encoding"); got != "identity" {
+					t.Errorf("asks for %q", got)
+				}
+				w.Header().Set("Content-Encoding", coding)
+				_, _ = io.WriteString(w, cluster.Data()[bootstraptoken.KubeconfigKey])
+			})
+			_, err := bootstraptoken.DiscoverURL(t.Context(), server.URL, *network)
+			if refused && (!errors.Is(err, bootstraptoken.Check("reply")) || !strings.Contains(err.Error(), strconv.Quote(coding))) || !refused && err != nil {
+				t.Errorf("got %v", err)
 			}
 		})
 	}

@@ -77,6 +77,8 @@ type Secret struct {
 	// [Object].
 	Labels      map[string]string
 	Annotations secret.Value[map[string]string]
+
+	unknown string // a key of the data that was read and is not kept, as describe gives it; or ""
 }
 
 // Expired reports whether the token is expired at now, that is, at or after its expiration
@@ -111,11 +113,15 @@ var groupPattern = regexp.MustCompile(`\A` + groupPrefix + `[a-z0-9:-]{0,255}[a-
 // Object makes the object that kubeadm would: in [Namespace], with its expiration in UTC
 // seconds and no key for what is not set. A fraction of a second in Expiration is dropped, so a
 // token never lives longer than it was told to. The errors are those of [ParseSecretUnchecked]
-// for the same faults, so that what is encoded can be decoded, giving s back.
+// for the same faults, so that what is encoded can be decoded, giving s back; and "unknown-key"
+// if s was read from a Secret with a key that would be lost.
 func (s *Secret) Object() (*Object, error) {
 	s = typednil.OrZero(s)
 	if s.Token.IsZero() {
 		return nil, &Error{Check: checkToken, Want: wantToken}
+	}
+	if s.unknown != "" {
+		return nil, &Error{Check: checkUnknownKey, Got: s.unknown, Want: "the keys of a token Secret, which is written whole"}
 	}
 	data := map[string][]byte{keyID: []byte(s.Token.ID()), keySecret: s.Token.key()}
 	if s.Description != "" {

@@ -49,11 +49,10 @@ const (
 	checkGroups Check = "auth-extra-groups"
 	// checkDescription: the description is not UTF-8 (ours).
 	checkDescription Check = "description"
-	// checkUnknownKey: the data has a key that this package does not know (ours). Such a key
-	// would be lost when the Secret is written again. The key "auth-groups" is one: the
-	// bootstrap discovery document of 2016 has it in place of auth-extra-groups, no Kubernetes
-	// release reads it, and anyone who wrote it expects groups that the token does not have. A
-	// usage with another name is one too.
+	// checkUnknownKey: the data has a known key in a different case, such as Expiration (ours).
+	// Keys that this package does not know, such as the usages that k0s has for its own API and
+	// auth-groups of the bootstrap discovery document of 2016, mean nothing to Kubernetes and
+	// are ignored when a Secret is read; [Secret.Object], which would lose them, refuses them.
 	checkUnknownKey Check = "unknown-key"
 )
 
@@ -229,12 +228,17 @@ func (r *secretReader) description() error {
 	return nil
 }
 
-// unknown names the first unknown key, in order of name.
+// unknown keeps the first unknown key, in order of name, and refuses a known one in a
+// different case.
 func (r *secretReader) unknown() error {
 	known := []string{keyID, keySecret, keyExpiration, keyDescription, keyGroups, keySigning, keyAuthentication}
 	for _, key := range slices.Sorted(maps.Keys(r.data)) {
-		if !slices.Contains(known, key) {
-			return &Error{Check: checkUnknownKey, Got: describe([]byte(key)), Want: "the keys of a token Secret"}
+		i := slices.IndexFunc(known, func(name string) bool { return strings.EqualFold(name, key) })
+		switch {
+		case i < 0 && r.s.unknown == "":
+			r.s.unknown = describe([]byte(key))
+		case i >= 0 && known[i] != key:
+			return &Error{Check: checkUnknownKey, Got: describe([]byte(key)), Want: known[i]}
 		}
 	}
 	return nil

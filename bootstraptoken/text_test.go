@@ -1,7 +1,6 @@
 package bootstraptoken_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -47,7 +46,7 @@ func TestServersWriteNoLogLines(t *testing.T) {
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: line}, DNSNames: []string{line},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -72,7 +71,7 @@ func TestServersWriteNoLogLines(t *testing.T) {
 	if !errors.Is(discoverErr, bootstraptoken.Check("reply")) && !errors.Is(discoverErr, refusal.ErrRetry) {
 		t.Errorf("%v, want %v", discoverErr, bootstraptoken.Check("reply"))
 	}
-	_, caErr := bootstraptoken.ParseCAs(bytes.Repeat(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 2))
+	_, caErr := bootstraptoken.ParseCAs(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 	_, kubeconfigErr := bootstraptoken.ParseKubeconfig([]byte("apiVersion: v1\nkind: " + strconv.Quote(line)))
 	_, contextErr := bootstraptoken.ParseKubeconfig([]byte("apiVersion: v1\nkind: Config\nclusters: [{name: a, cluster: {server: \"https://a\"}}]\ncurrent-context: b\n" +
 		"contexts: [{name: b, context: {cluster: " + strconv.Quote(line+strings.Repeat("x", 10000)) + "}}]"))

@@ -26,8 +26,13 @@ func parseYAML(data []byte, check Check) (yamlValue, error) {
 	bad := func(got string) (yamlValue, error) {
 		return yamlValue{}, &Error{Check: check, Got: got, Want: "one plain document of YAML or JSON"}
 	}
-	if !utf8.Valid(data) || bytes.HasPrefix(data, []byte("\ufeff")) {
-		return bad("not UTF-8 text without a byte order mark")
+	switch {
+	case bytes.HasPrefix(data, []byte("\ufeff")):
+		return bad("a byte order mark in front of the text")
+	case bytes.HasPrefix(data, []byte("\xff\xfe")), bytes.HasPrefix(data, []byte("\xfe\xff")):
+		return bad("UTF-16 in place of UTF-8")
+	case !utf8.Valid(data):
+		return bad("text that is not UTF-8")
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var document, second yaml.Node

@@ -14,6 +14,11 @@ func TestParseYAML(t *testing.T) {
 	for _, unit := range utf16.Encode([]rune("a: b\n")) {
 		utf16Text = binary.LittleEndian.AppendUint16(utf16Text, unit)
 	}
+	for text, want := range map[string]string{"\ufeffa: b": "a byte order mark", string(utf16Text): "UTF-16", "a: \xff": "not UTF-8"} {
+		if _, err := parseYAML([]byte(text), checkManifest); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v does not say %q", text, err, want)
+		}
+	}
 	for text, want := range map[string]error{
 		"a: b": nil, "a: \"yes\"": nil, "a: 'on'": nil, "a: |\n  yes": nil, "a: yess": nil, "a: 1:60": nil, "a: a:20": nil, "a: 10.0.0.1": nil, "a: 2026-11-21": nil, "a: 1.5": nil,
 		deep(maxYAMLDepth): nil, deep(maxYAMLDepth + 1): checkManifest,

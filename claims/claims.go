@@ -203,7 +203,7 @@ func refusedWith(err error) error {
 	switch {
 	case errors.As(err, &own):
 		return own
-	case errors.Is(err, strictjson.ErrType), errors.Is(err, strictjson.ErrRange):
+	case errors.Is(err, strictjson.ErrType), errors.Is(err, strictjson.ErrRange), errors.Is(err, strictjson.ErrInteger):
 		return &Error{Check: CheckType, Err: err}
 	}
 	return &Error{Check: CheckEncoding, Err: err}

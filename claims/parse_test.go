@@ -38,6 +38,19 @@ func TestParseKeepsNoMemory(t *testing.T) {
 	}
 }
 
+// What is wrong with a claim is told with its name and the rule.
+func TestParseNamesMember(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"exp":1735689600.5}`:              `digits only at byte 7: "exp"`,
+		`{"kubernetes.io":{"namespace":5}}`: `type at byte 30: "namespace"`,
+		"\ufeff" + `{"exp":1735689600}`:     "byte order mark",
+	} {
+		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", text, err, want)
+		}
+	}
+}
+
 func TestParseRefuses(t *testing.T) {
 	for _, tt := range []struct {
 		payload string

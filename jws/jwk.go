@@ -8,11 +8,9 @@ import (
 	"crypto/elliptic"
 	"crypto/rsa"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/big"
 	"slices"
-	"strconv"
 
 	"github.com/nodeattest/nodeattest/internal/strictjson"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -25,12 +23,12 @@ import (
 //
 // A use must be sig, and key_ops, if there are any, must contain verify and nothing else but
 // sign. Integers and coordinates have exactly one encoding: moduli and exponents without
-// leading zeros, coordinates of the curve's full size. Other members, including x5c and x5u,
-// are ignored; a duplicate member, even in different case, or a known one in a different case,
-// is refused.
+// leading zeros, coordinates of the curve's full size. A member whose value is null, "" or []
+// is one that is not there. Other members, including x5c and x5u, are ignored; a duplicate
+// member, even in different case, or a known one in a different case, is refused.
 //
-// The errors are "jwk", "private-key" if there is a member of a private or symmetric
-// key, "jws-key-type", "key-use", [CheckAlgorithm], "key" and [CheckKeyID].
+// The errors are "jwk", "private-key" if a member of a private or symmetric key, in any case,
+// holds anything, "jws-key-type", "key-use", [CheckAlgorithm], "key" and [CheckKeyID].
 func parseJWK(data []byte) (*Key, error) {
 	if len(data) > maxJWKSize {
 		return nil, &Error{Check: checkJWK, Got: bytesText(len(data)), Want: "at most " + bytesText(maxJWKSize)}
@@ -52,33 +50,50 @@ type jwk struct {
 	keyID                          []byte
 	operations                     []string
 	n, e, x, y                     []byte // base64url
+	unfit                          error  // why it is no key, although it is JSON
 }
 
-// jwkMembers are the names that a JWK may have only in exactly this spelling.
-var jwkMembers = []string{"kty", "use", "key_ops", "alg", "kid", "crv", "x", "y", "n", "e",
-	"d", "p", "q", "dp", "dq", "qi", "oth", "k", "priv"}
+// privateMembers are those of private and symmetric keys.
+var privateMembers = []string{"d", "p", "q", "dp", "dq", "qi", "oth", "k", "priv"}
 
-// readJWK reads the members of one JWK, but checks nothing about the key.
+// jwkMembers are the names that a JWK may have only in exactly this spelling.
+var jwkMembers = append([]string{"kty", "use", "key_ops", "alg", "kid", "crv", "x", "y", "n", "e"}, privateMembers...)
+
+// readJWK reads the members of one JWK. An error means that the text is no JSON that every
+// reader understands in the same way, or that it holds a private or symmetric key; anything
+// else that is wrong is for key to say.
 func readJWK(r *strictjson.Reader) (*jwk, error) {
 	j := new(jwk)
+	if kind := r.Kind(); kind != strictjson.ObjectKind && kind != strictjson.Invalid {
+		j.leaveOut("a key that is no object", "an object")
+		return j, refuse(checkJWK, r.Skip())
+	}
 	texts := map[string]*[]byte{
 		"kty": &j.keyType, "use": &j.use, "alg": &j.algorithm, "kid": &j.keyID, "crv": &j.curve,
 		"n": &j.n, "e": &j.e, "x": &j.x, "y": &j.y,
 	}
-	err := r.Object(func(name []byte) (err error) {
-		if text := texts[string(name)]; text != nil {
-			*text, err = r.Text()
+	err := r.Object(func(name []byte) error {
+		known := misspelt(name, jwkMembers)
+		text, kind := texts[known], r.Kind()
+		switch {
+		case slices.Contains(privateMembers, known):
+			if nothing, err := isNothing(r); nothing || err != nil {
+				return err
+			}
+			return &Error{Check: checkPrivate, Got: "a key with the member " + known, Want: "a public key"}
+		case known == "" || kind == strictjson.NullKind:
+		case known != string(name):
+			j.leaveOut(string(name), known)
+		case text != nil && kind == strictjson.StringKind:
+			value, err := r.Text()
+			if len(value) > 0 {
+				*text = value
+			}
 			return err
-		}
-		switch string(name) {
-		case "key_ops":
-			j.operations, err = readOperations(r)
-			return err
-		case "d", "p", "q", "dp", "dq", "qi", "oth", "k", "priv":
-			return &Error{Check: checkPrivate, Got: "a key with the member " + string(name), Want: "a public key"}
-		}
-		if known := misspelt(name, jwkMembers); known != "" {
-			return &Error{Check: checkJWK, Got: string(name), Want: known}
+		case text == nil && kind == strictjson.ArrayKind:
+			return j.readOperations(r)
+		default:
+			j.leaveOut(known+" of another type", "a string, or an array of strings for key_ops")
 		}
 		return r.Skip()
 	})
@@ -88,27 +103,48 @@ func readJWK(r *strictjson.Reader) (*jwk, error) {
 	return j, refuse(checkJWK, err)
 }
 
+// leaveOut says what is first found to be wrong with a JWK.
+func (j *jwk) leaveOut(got, want string) {
+	if j.unfit == nil {
+		j.unfit = &Error{Check: checkJWK, Got: got, Want: want}
+	}
+}
+
+// isNothing reads a value, and reports whether it is null, "" or [].
+func isNothing(r *strictjson.Reader) (bool, error) {
+	switch r.Kind() {
+	case strictjson.NullKind:
+		return true, r.Null()
+	case strictjson.StringKind:
+		text, err := r.Text()
+		return len(text) == 0, err
+	case strictjson.ArrayKind:
+		nothing := true
+		err := r.Array(func() error { nothing = false; return r.Skip() })
+		return nothing, err
+	}
+	return false, r.Skip()
+}
+
 // maxOperations is how many key_ops a key may have: twice as many as are registered.
 const maxOperations = 16
 
-// readOperations reads the array key_ops, and returns a non-nil slice.
-func readOperations(r *strictjson.Reader) ([]string, error) {
-	operations := []string{}
-	err := r.Array(func() error {
-		if len(operations) == maxOperations {
-			return &Error{Check: checkJWK, Got: "more key_ops", Want: fmt.Sprintf("at most %d", maxOperations)}
+// readOperations reads the array key_ops.
+func (j *jwk) readOperations(r *strictjson.Reader) error {
+	return r.Array(func() error {
+		if len(j.operations) == maxOperations || r.Kind() != strictjson.StringKind {
+			j.leaveOut("key_ops that are more, or no strings", fmt.Sprintf("at most %d strings", maxOperations))
+			return r.Skip()
 		}
 		operation, err := r.String()
-		operations = append(operations, operation)
+		j.operations = append(j.operations, operation)
 		return err
 	})
-	return operations, err
 }
 
-// key makes the key, and checks everything about it. "jws-key-type", "key-use" or
-// CheckAlgorithm means that the key may be good, but is not for this package.
+// key makes the key, and checks everything about it.
 func (j *jwk) key() (*Key, error) {
-	if err := j.checkUse(); err != nil {
+	if err := cmp.Or(j.unfit, j.checkUse()); err != nil {
 		return nil, err
 	}
 	if j.algorithm != nil && asymmetric(string(j.algorithm)) == "" {
@@ -131,9 +167,6 @@ func (j *jwk) key() (*Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	if j.keyID != nil && len(j.keyID) == 0 {
-		return nil, &Error{Check: CheckKeyID, Got: "an empty kid", Want: "1 to 1024 bytes, or no kid"}
-	}
 	k, err := NewKey(public, KeyOptions{KeyID: string(j.keyID), Algorithm: Algorithm(j.algorithm)})
 	if own, ok := err.(*Error); ok && own.Check == CheckAlgorithm { //nolint:errorlint // NewKey's own
 		// Known, but not for a key of this type: the JWK contradicts itself.
@@ -147,9 +180,6 @@ func (j *jwk) checkUse() error {
 	if j.use != nil && string(j.use) != "sig" {
 		return &Error{Check: checkKeyUse, Got: "use " + string(j.use), Want: "sig"}
 	}
-	if j.operations == nil {
-		return nil
-	}
 	for i, operation := range j.operations {
 		if slices.Contains(j.operations[:i], operation) {
 			return &Error{Check: checkJWK, Got: "key_ops with " + refusal.Text(operation) + " twice", Want: "each operation once"}
@@ -158,7 +188,7 @@ func (j *jwk) checkUse() error {
 			return &Error{Check: checkKeyUse, Got: "key_ops with " + operation, Want: "verify"}
 		}
 	}
-	if !slices.Contains(j.operations, "verify") {
+	if len(j.operations) > 0 && !slices.Contains(j.operations, "verify") {
 		return &Error{Check: checkKeyUse, Got: fmt.Sprintf("key_ops %v", j.operations), Want: "verify"}
 	}
 	return nil
@@ -278,103 +308,4 @@ func (k *Key) MarshalJSON() ([]byte, error) {
 		j.KeyType, j.Curve, j.X = "OKP", "Ed25519", encoding.EncodeToString(public)
 	}
 	return json.Marshal(j)
-}
-
-// ParseJWKS reads a set of public keys (RFC 7517, section 5) and returns those with which this
-// package verifies tokens, in order. Each is read as by parseJWK, with one difference that
-// the RFC asks for: a key whose kty, crv, alg or use this package does not support, or whose
-// key_ops are other ones, is left out. Anything else that makes a key unfit makes the whole
-// set refused: a malformed or weak key, private or symmetric key material in any entry, two
-// keys with the same key ID and algorithm. A set of no keys is not refused: the result is
-// empty.
-//
-// The errors are "key-set" and those of parseJWK.
-func ParseJWKS(data []byte) ([]*Key, error) {
-	if len(data) > maxJWKSSize {
-		return nil, &Error{Check: checkKeySet, Got: bytesText(len(data)), Want: "at most " + bytesText(maxJWKSSize)}
-	}
-	var entries []*jwk
-	found := false
-	// In a different case, keys is skipped: then it is missing, or a duplicate name.
-	members := strictjson.Members{"keys": func(r *strictjson.Reader) error {
-		found = true
-		return r.Array(func() error {
-			if len(entries) == MaxJWKSKeys {
-				return &Error{Check: checkKeySet, Got: "more keys", Want: "at most " + strconv.Itoa(MaxJWKSKeys)}
-			}
-			j, err := readJWK(r)
-			entries = append(entries, j)
-			return err
-		})
-	}}
-	err := members.Parse(data)
-	if err == nil && !found {
-		err = &Error{Check: checkKeySet, Got: "no member keys"}
-	}
-	if err != nil {
-		return nil, refuse(checkKeySet, err)
-	}
-	return usable(entries)
-}
-
-// usable makes keys from all entries except those that are not for this package.
-func usable(entries []*jwk) ([]*Key, error) {
-	keys := make([]*Key, 0, len(entries))
-	for _, j := range entries {
-		k, err := j.key()
-		if errors.Is(err, checkKeyType) || errors.Is(err, checkKeyUse) || errors.Is(err, CheckAlgorithm) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		keys = append(keys, k)
-	}
-	if err := checkDistinct(keys); err != nil {
-		return nil, err
-	}
-	return keys, nil
-}
-
-// MarshalJWKS returns a set of public keys as kube-apiserver serves it at /openid/v1/jwks: an
-// object with the single member keys, each as [Key.MarshalJSON] writes it. Nil and zero keys
-// are refused with "key"; two keys with the same key ID and algorithm, and more than
-// [MaxJWKSKeys], with "key-set". [ParseJWKS] reads it.
-func MarshalJWKS(keys []*Key) ([]byte, error) {
-	if len(keys) > MaxJWKSKeys {
-		return nil, &Error{Check: checkKeySet, Got: strconv.Itoa(len(keys)) + " keys", Want: "at most " + strconv.Itoa(MaxJWKSKeys)}
-	}
-	b := []byte(`{"keys":[`)
-	for i, k := range keys {
-		text, err := k.MarshalJSON()
-		if err != nil {
-			return nil, err
-		}
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, text...)
-	}
-	if err := checkDistinct(keys); err != nil {
-		return nil, err
-	}
-	return append(b, `]}`...), nil
-}
-
-// checkDistinct refuses two keys with the same key ID and algorithm: one could not tell which
-// of them a token means.
-func checkDistinct(keys []*Key) error {
-	type name struct {
-		keyID     string
-		algorithm Algorithm
-	}
-	seen := make(map[name]bool, len(keys))
-	for _, k := range keys {
-		n := name{k.keyID, k.algorithm}
-		if seen[n] {
-			return &Error{Check: checkKeySet, Got: "two keys " + refusal.Text(k.keyID) + " for " + string(k.algorithm), Want: "one for each key ID and algorithm"}
-		}
-		seen[n] = true
-	}
-	return nil
 }

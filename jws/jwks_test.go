@@ -2,6 +2,7 @@ package jws
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -75,6 +76,69 @@ func TestJWKSIgnores(t *testing.T) {
 	}
 }
 
+// An unfit key leaves the others as they are (RFC 7517, section 5).
+func TestJWKSWithUnfitKey(t *testing.T) {
+	with := func(name, value string) string { return replace(t, []byte(rfcKey), name, value) }
+	for name, unfit := range map[string]string{
+		"null":                     "null",
+		"no object":                `"AA"`,
+		"no kty":                   "{}",
+		"a kid of another type":    with("kid", "1"),
+		"a known name in capitals": strings.Replace(rfcKey, `"alg"`, `"ALG"`, 1),
+		"a point off the curve":    with("x", `"`+strings.Repeat("A", 43)+`"`),
+		"a short coordinate":       with("x", `"AA"`),
+		"padded base64":            with("x", `"`+member(t, []byte(rfcKey), "x")+`="`),
+		"a weak key":               `{"kty":"RSA","n":"` + b64(strings.Repeat("\xff", 128)) + `","e":"AQAB"}`,
+		"alg and kty that differ":  with("alg", `"RS256"`),
+		"the name of a fit key":    with("use", `"enc"`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			keys, err := ParseJWKS([]byte(`{"keys":[` + unfit + "," + rfcKey + `]}`))
+			if err != nil || len(keys) != 1 || keys[0].KeyID() != "k" {
+				t.Errorf("got %v, %v, want the other key", keys, err)
+			}
+		})
+	}
+}
+
+// A set whose keys are all unfit says why, but not of each if they are many.
+func TestJWKSWithoutFitKey(t *testing.T) {
+	unfit := strings.TrimSuffix(strings.Repeat(`{"kty":"EC","kid":"a","use":"enc"},`, MaxJWKSKeys), ",")
+	_, err := ParseJWKS([]byte(`{"keys":[` + unfit + `]}`))
+	text := fmt.Sprint(err)
+	if !errors.Is(err, checkKeySet) || !strings.Contains(text, "256 unfit of 256 keys") {
+		t.Errorf("got %v", err)
+	}
+	if n := strings.Count(text, `"a": key-use: got use enc`); n != maxReasons {
+		t.Errorf("%d reasons, want %d: %v", n, maxReasons, err)
+	}
+}
+
+// A key that is repeated is one key: as the set-up of AWS' pod identity webhook writes it,
+// named and with an empty kid, and as kube-apiserver does if two of its files hold it.
+func TestJWKSRepeats(t *testing.T) {
+	keyID, err := deriveKeyID(forgers()[RS256].signer.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := forgers()[RS256].key.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := replace(t, text, "kid", `"`+keyID+`"`)
+	for name, again := range map[string]string{
+		"byte for byte": named, "with an empty kid": replace(t, text, "kid", `""`), "without a kid": replace(t, text, "kid", ""),
+		"without alg and use": replace(t, []byte(replace(t, []byte(named), "alg", "")), "use", ""),
+	} {
+		t.Run(name, func(t *testing.T) {
+			keys, err := ParseJWKS([]byte(`{"keys":[` + named + "," + again + `]}`))
+			if err != nil || len(keys) != 1 || keys[0].KeyID() != keyID {
+				t.Errorf("got %v, %v, want %s once", keys, err, keyID)
+			}
+		})
+	}
+}
+
 func TestJWKSRefused(t *testing.T) {
 	with := func(name, value string) string { return replace(t, []byte(rfcKey), name, value) }
 	set := func(keys ...string) string { return `{"keys":[` + strings.Join(keys, ",") + `]}` }
@@ -86,34 +150,30 @@ func TestJWKSRefused(t *testing.T) {
 		text string
 		want Check
 	}{
-		"nothing":                    {"", checkKeySet},
-		"null":                       {"null", checkKeySet},
-		"an array":                   {"[" + rfcKey + "]", checkKeySet},
-		"no keys":                    {"{}", checkKeySet},
-		"a single key":               {rfcKey, checkKeySet},
-		"Keys":                       {`{"Keys":[` + rfcKey + `]}`, checkKeySet},
-		"keys null":                  {`{"keys":null}`, checkKeySet},
-		"keys an object":             {`{"keys":` + rfcKey + `}`, checkKeySet},
-		"keys twice":                 {`{"keys":[],"keys":[` + rfcKey + `]}`, checkKeySet},
-		"KEYS too":                   {`{"keys":[],"KEYS":[` + rfcKey + `]}`, checkKeySet},
-		"bytes after":                {set(rfcKey) + "{}", checkKeySet},
-		"cut off":                    {`{"keys":[` + rfcKey + `]`, checkKeySet},
-		"too long":                   {set(good, rfcKey) + strings.Repeat(" ", maxJWKSSize), checkKeySet},
-		"too many":                   {set(strings.Split(strings.Repeat("{},", MaxJWKSKeys)+"{}", ",")...), checkKeySet},
-		"one key ID twice":           {set(rfcKey, rfcKey), checkKeySet},
-		"one key ID for two keys":    {set(rfcKey, strangerJWK(t)), checkKeySet},
-		"an entry null":              {set(good, "null"), checkJWK},
-		"an entry without kty":       {set(good, "{}"), checkJWK},
-		"a member twice":             {set(good, strings.Replace(rfcKey, `"kty"`, `"kty":"EC","kty"`, 1)), checkJWK},
-		"a point off the curve":      {set(good, with("x", `"`+strings.Repeat("A", 43)+`"`)), checkKey},
-		"a short coordinate":         {set(good, with("x", `"AA"`)), checkJWK},
-		"a weak key":                 {set(good, `{"kty":"RSA","n":"`+b64(strings.Repeat("\xff", 128))+`","e":"AQAB"}`), checkKey},
-		"alg and kty that differ":    {set(good, with("alg", `"RS256"`)), checkJWK},
-		"a private key":              {set(good, with("d", `"AA"`)), checkPrivate},
-		"a private key not for us":   {set(good, replace(t, []byte(with("use", `"enc"`)), "d", `"AA"`)), checkPrivate},
-		"a private key of its own":   {set(good, `{"kty":"AKP","priv":"AA"}`), checkPrivate},
-		"a symmetric key":            {set(good, `{"kty":"oct","k":"AA"}`), checkPrivate},
-		"a symmetric key without it": {set(good, `{"kty":"oct"}`), checkPrivate},
+		"nothing":                     {"", checkKeySet},
+		"null":                        {"null", checkKeySet},
+		"an array":                    {"[" + rfcKey + "]", checkKeySet},
+		"no keys":                     {"{}", checkKeySet},
+		"a single key":                {rfcKey, checkKeySet},
+		"Keys":                        {`{"Keys":[` + rfcKey + `]}`, checkKeySet},
+		"keys null":                   {`{"keys":null}`, checkKeySet},
+		"keys an object":              {`{"keys":` + rfcKey + `}`, checkKeySet},
+		"keys twice":                  {`{"keys":[],"keys":[` + rfcKey + `]}`, checkKeySet},
+		"KEYS too":                    {`{"keys":[],"KEYS":[` + rfcKey + `]}`, checkKeySet},
+		"bytes after":                 {set(rfcKey) + "{}", checkKeySet},
+		"cut off":                     {`{"keys":[` + rfcKey + `]`, checkKeySet},
+		"too long":                    {set(good, rfcKey) + strings.Repeat(" ", maxJWKSSize), checkKeySet},
+		"too many":                    {set(strings.Split(strings.Repeat("{},", MaxJWKSKeys)+"{}", ",")...), checkKeySet},
+		"one key ID for two keys":     {set(rfcKey, strangerJWK(t)), checkKeySet},
+		"a member twice":              {set(good, strings.Replace(rfcKey, `"kty"`, `"kty":"EC","kty"`, 1)), checkJWK},
+		"only unfit keys":             {set(with("use", `"enc"`), with("x", `"AA"`)), checkKeySet},
+		"a private key that is unfit": {set(good, replace(t, []byte(with("kid", "1")), "d", `"AA"`)), checkPrivate},
+		"a private key in capitals":   {set(good, with("D", `"AA"`)), checkPrivate},
+		"a private key":               {set(good, with("d", `"AA"`)), checkPrivate},
+		"a private key not for us":    {set(good, replace(t, []byte(with("use", `"enc"`)), "d", `"AA"`)), checkPrivate},
+		"a private key of its own":    {set(good, `{"kty":"AKP","priv":"AA"}`), checkPrivate},
+		"a symmetric key":             {set(good, `{"kty":"oct","k":"AA"}`), checkPrivate},
+		"a symmetric key without it":  {set(good, `{"kty":"oct"}`), checkPrivate},
 	} {
 		t.Run(name, func(t *testing.T) {
 			keys, err := ParseJWKS([]byte(test.text))
@@ -122,6 +182,15 @@ func TestJWKSRefused(t *testing.T) {
 				t.Errorf("%s: keys beside the error", name)
 			}
 		})
+	}
+}
+
+// A file that a Windows program wrote is refused for what it begins with.
+func TestJWKSByteOrderMark(t *testing.T) {
+	for _, mark := range []string{"\ufeff", "\xff\xfe"} {
+		if _, err := ParseJWKS([]byte(mark + `{"keys":[` + rfcKey + `]}`)); !errors.Is(err, checkKeySet) || !strings.Contains(err.Error(), "byte order mark") {
+			t.Errorf("%q: got %v", mark, err)
+		}
 	}
 }
 
@@ -158,7 +227,6 @@ func TestMarshalJWKSRefused(t *testing.T) {
 	}{
 		"nil":       {[]*Key{k, nil}, checkKey},
 		"zero":      {[]*Key{{}}, checkKey},
-		"twice":     {[]*Key{k, k}, checkKeySet},
 		"ambiguous": {[]*Key{k, strangers()[ES256].key}, checkKeySet},
 		"too many":  {make([]*Key, MaxJWKSKeys+1), checkKeySet},
 	} {
@@ -169,6 +237,13 @@ func TestMarshalJWKSRefused(t *testing.T) {
 				t.Errorf("%s: got %s", name, text)
 			}
 		})
+	}
+	once, err := MarshalJWKS([]*Key{k})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if twice, err := MarshalJWKS([]*Key{k, k}); err != nil || !bytes.Equal(twice, once) {
+		t.Errorf("a key twice: got %s, %v, want %s", twice, err, once)
 	}
 	many := make([]*Key, MaxJWKSKeys)
 	for i := range many {

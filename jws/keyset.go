@@ -3,7 +3,6 @@ package jws
 import (
 	"context"
 	"fmt"
-	"slices"
 )
 
 // KeySet finds the public keys that may have signed a token. Its methods are safe for
@@ -23,9 +22,10 @@ type StaticKeySet struct {
 	byID map[string][]*Key
 }
 
-// NewStaticKeySet makes a set of the given keys, of which there must be at least one. Several
-// keys may have the same key ID only if each has a different algorithm, so that the header of
-// a token names at most one key; otherwise the error is "key-set".
+// NewStaticKeySet makes a set of the given keys, of which there must be at least one; it holds
+// each once. Several different keys may have the same key ID only if each has a different
+// algorithm, so that the header of a token names at most one key; otherwise the error is
+// "key-set".
 func NewStaticKeySet(keys ...*Key) (*StaticKeySet, error) {
 	if len(keys) == 0 {
 		return nil, &Error{Check: checkKeySet, Got: "no key", Want: "at least one"}
@@ -35,10 +35,11 @@ func NewStaticKeySet(keys ...*Key) (*StaticKeySet, error) {
 			return nil, &Error{Check: checkKeySet, Got: fmt.Sprintf("none at position %d", i), Want: "a key"}
 		}
 	}
-	if err := checkDistinct(keys); err != nil {
+	keys, err := distinct(keys)
+	if err != nil {
 		return nil, err
 	}
-	set := &StaticKeySet{all: slices.Clone(keys), byID: make(map[string][]*Key, len(keys))}
+	set := &StaticKeySet{all: keys, byID: make(map[string][]*Key, len(keys))}
 	for _, key := range keys {
 		set.byID[key.keyID] = append(set.byID[key.keyID], key)
 	}

@@ -152,6 +152,9 @@ type flight struct {
 type RemoteStatus struct {
 	// Keys is how many keys are held.
 	Keys int
+	// Unfit says why other keys of the same set are left out, of the first 8; see [ParseJWKS].
+	// It is nil if there are none, or if Fetch brought the keys.
+	Unfit error
 	// Fetched is when the fetch that brought them began; zero if none ever did.
 	Fetched time.Time
 	// FreshUntil is when they stop being returned without another fetch, and ServedUntil when

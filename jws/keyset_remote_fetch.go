@@ -41,42 +41,47 @@ func (s *RemoteKeySet) prepare() (err error) {
 		}
 		return nil
 	}
-	s.config.Client, s.config.Fetch = &client, s.download
+	s.config.Client = &client
 	return nil
 }
 
-// load gets the keys, and how long they may be kept.
-func (s *RemoteKeySet) load(ctx context.Context) (*StaticKeySet, time.Duration, error) {
-	keys, age, err := s.config.Fetch(ctx)
+// load gets the keys, why others of the set are unfit, and how long they may be kept.
+func (s *RemoteKeySet) load(ctx context.Context) (set *StaticKeySet, unfit error, age time.Duration, err error) {
+	var keys []*Key
+	if s.config.Fetch != nil {
+		keys, age, err = s.config.Fetch(ctx)
+	} else {
+		keys, unfit, age, err = s.download(ctx)
+	}
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, 0, err
 	}
 	if len(keys) > s.config.MaxKeys {
-		return nil, 0, &Error{Check: checkKeySet, Got: fmt.Sprintf("%d keys", len(keys)), Want: fmt.Sprintf("at most %d", s.config.MaxKeys)}
+		return nil, nil, 0, &Error{Check: checkKeySet, Got: fmt.Sprintf("%d keys", len(keys)), Want: fmt.Sprintf("at most %d", s.config.MaxKeys)}
 	}
-	set, err := NewStaticKeySet(keys...)
-	return set, age, err
+	set, err = NewStaticKeySet(keys...)
+	return set, unfit, age, err
 }
 
 // download gets the keys over HTTPS.
-func (s *RemoteKeySet) download(ctx context.Context) ([]*Key, time.Duration, error) {
+func (s *RemoteKeySet) download(ctx context.Context) (keys []*Key, unfit error, age time.Duration, err error) {
 	from := s.config.JWKSURL
 	if s.config.Issuer != "" {
 		// OpenID Connect Discovery 1.0, section 4.1.
 		data, _, err := s.get(ctx, strings.TrimSuffix(s.config.Issuer, "/")+"/.well-known/openid-configuration", maxDiscoverySize)
 		if err != nil {
-			return nil, 0, err
+			return nil, nil, 0, err
 		}
 		if from, err = parseDiscovery(data, s.config.Issuer, s.hosts); err != nil {
-			return nil, 0, err
+			return nil, nil, 0, err
 		}
 	}
 	data, header, err := s.get(ctx, from, s.config.MaxSize)
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, 0, err
 	}
-	keys, err := ParseJWKS(data)
-	return keys, maxAge(header), err
+	keys, unfit, err = parseJWKS(data)
+	return keys, unfit, maxAge(header), err
 }
 
 // get returns the body, at most limit bytes, and the header of a response.
@@ -93,6 +98,9 @@ func (s *RemoteKeySet) get(ctx context.Context, from string, limit int) ([]byte,
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
 		return nil, nil, &Error{Check: checkFetch, Got: "status " + strconv.Itoa(response.StatusCode) + " from " + from, Want: "200"}
+	}
+	if coding := response.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		return nil, nil, &Error{Check: checkFetch, Got: "the content encoding " + refusal.Quote(coding) + " from " + from, Want: "none, or one that the Client decodes"}
 	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, int64(limit)+1))
 	if err != nil {

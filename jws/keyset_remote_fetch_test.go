@@ -63,6 +63,45 @@ func TestRemoteKeySetDiscovery(t *testing.T) {
 	}
 }
 
+// A fetched set that has unfit keys serves the others, and the status says why the rest are
+// left out, until a set has none.
+func TestRemoteKeySetUnfit(t *testing.T) {
+	set, issuer, now := newRemote(t, nil)
+	unfit := `{"keys":[{"kty":"EC","use":"enc","kid":"other"},` + rfcKey + `]}`
+	issuer.set(func(r *http.Request) (*http.Response, error) { return respond(r, http.StatusOK, unfit), nil })
+	wantKeys(t, set, issuer, "k", 1, 1)
+	if s := set.Status(); s.Keys != 1 || s.Err != nil || !errors.Is(s.Unfit, checkKeyUse) || !strings.Contains(s.Unfit.Error(), `"other"`) {
+		t.Errorf("got %+v", s)
+	}
+	issuer.serve(t, []*Key{named(t, "k")})
+	now.Advance(time.Hour)
+	wantKeys(t, set, issuer, "k", 1, 1)
+	if s := set.Status(); s.Unfit != nil {
+		t.Errorf("got %+v", s)
+	}
+	issuer.set(func(r *http.Request) (*http.Response, error) {
+		return respond(r, http.StatusOK, `{"keys":[{"kty":"EC","use":"enc"}]}`), nil
+	})
+	now.Advance(time.Hour)
+	wantRetry(t, set, "new", checkKeyUse) // the reason, not only that there is no key
+}
+
+// A set that the client did not decode is refused by the name of its encoding.
+func TestRemoteKeySetContentEncoding(t *testing.T) {
+	for coding, want := range map[string]int{"gzip": 0, "identity": 1} {
+		set, issuer, _ := newRemote(t, nil)
+		issuer.serve(t, []*Key{named(t, "k")}, "Content-Encoding: "+coding)
+		if want > 0 {
+			wantKeys(t, set, issuer, "k", want, 1)
+			continue
+		}
+		wantRetry(t, set, "k", checkFetch)
+		if err := set.Status().Err; err == nil || !strings.Contains(err.Error(), coding) {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
 func TestRemoteKeySetDiscoveryRefuses(t *testing.T) {
 	const good = `"jwks_uri":"` + keySetURL + `"`
 	for name, test := range map[string]struct {

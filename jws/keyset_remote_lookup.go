@@ -136,7 +136,7 @@ func (s *RemoteKeySet) fetchIfDue(now time.Time) *flight {
 func (s *RemoteKeySet) fetch(f *flight, began time.Time) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.config.Timeout)
 	defer cancel()
-	set, age, err := s.load(ctx)
+	set, unfit, age, err := s.load(ctx)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +148,7 @@ func (s *RemoteKeySet) fetch(f *flight, began time.Time) {
 	} else {
 		s.held = set
 		s.status.Failures = 0
-		s.status.Keys = len(set.all)
+		s.status.Keys, s.status.Unfit = len(set.all), unfit
 		s.status.Fetched = began
 		s.status.FreshUntil = began.Add(min(max(age, s.config.MinRefetch), s.config.MaxAge))
 		s.status.ServedUntil = s.status.FreshUntil.Add(s.config.MaxStale)

@@ -171,11 +171,18 @@ func TestFetchKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for only, refused := range []bool{false, true, true, false} { // the first and the last are one key
+		answer, err := fetch(t, newClock(), only, ec[0], ec[1], ec[0])
+		if refused {
+			wantCheck(t, err, checkSignerKeys)
+		} else if err != nil || len(answer.Keys) != 2 || answer.Keys[1].ExcludeFromOIDCDiscovery != (only > 0) {
+			t.Errorf("one key twice, %d only verify: %+v, %v", only, answer, err)
+		}
+	}
 	for what, keys := range map[string][]*jws.Key{
 		"no key":            {},
 		"a key that is nil": {ec[0], nil},
 		"a zero key":        {ec[0], {}},
-		"one key twice":     {ec[0], ec[1], ec[0]},
 		"PSS":               {ec[0], pss},
 		"Ed25519":           publicKeys(t, edwards, "a"),
 	} {

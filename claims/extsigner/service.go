@@ -135,7 +135,7 @@ func (s *Service) Sign(ctx context.Context, segment string) (*Signature, error) 
 	if err != nil {
 		return nil, unlessRefused(err)
 	}
-	keys, err := s.published(ctx)
+	keys, _, err := s.keys(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -196,19 +196,20 @@ func (s *Service) checkClaims(c *claims.Claims) error {
 	return nil
 }
 
-// FetchKeys returns the published keys, followed by those that only verify. DataTimestamp is
+// FetchKeys returns the published keys, followed by those that only verify, each once.
+// DataTimestamp is
 // when the service first saw the keys as they are now: it changes only when they do. The error
 // is "signer-keys" for keys that kube-apiserver 1.36 would not take
 // (pkg/serviceaccount/externaljwt/plugin/keycache.go in k8s.io/kubernetes) or could not put in
 // a discovery document: none, over 256, one for an algorithm other than RS256, ES256, ES384
-// and ES512, or two for one key ID and algorithm.
+// and ES512, two for one key ID and algorithm, or one that is published and only verifies.
 func (s *Service) FetchKeys(ctx context.Context) (*Keys, error) {
-	published, err := s.published(ctx)
+	published, verifyOnly, err := s.keys(ctx)
 	if err != nil {
 		return nil, err
 	}
 	answer := &Keys{RefreshHintSeconds: int64(s.config.RefreshHint / time.Second)}
-	for i, k := range slices.Concat(published, s.config.VerifyOnly) {
+	for i, k := range slices.Concat(published, verifyOnly) {
 		der, err := x509.MarshalPKIXPublicKey(k.Public())
 		if err != nil {
 			return nil, refuse(checkSignerKeys, "a key that has no PKIX", "RSA or ECDSA", err)
@@ -222,29 +223,40 @@ func (s *Service) FetchKeys(ctx context.Context) (*Keys, error) {
 	return answer, nil
 }
 
-// published returns the keys that may sign, after it has checked them and those that only
-// verify.
-func (s *Service) published(ctx context.Context) ([]*jws.Key, error) {
+// keys returns the keys that may sign and those that only verify, each once, after it has
+// checked them.
+func (s *Service) keys(ctx context.Context) (published, verifyOnly []*jws.Key, err error) {
 	if err := s.ready(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	published, err := s.config.Keys.Keys(ctx, "")
+	given, err := s.config.Keys.Keys(ctx, "")
 	if err != nil {
-		return nil, refusal.Retry(err)
+		return nil, nil, refusal.Retry(err)
 	}
-	all := slices.Concat(published, s.config.VerifyOnly)
+	all := slices.Concat(given, s.config.VerifyOnly)
 	if len(all) > maxKeys {
-		return nil, refuse(checkSignerKeys, strconv.Itoa(len(all))+" keys", "1 to "+strconv.Itoa(maxKeys), nil)
+		return nil, nil, refuse(checkSignerKeys, strconv.Itoa(len(all))+" keys", "1 to "+strconv.Itoa(maxKeys), nil)
 	}
-	if _, err := jws.NewStaticKeySet(all...); err != nil { // none, one that is nil, or two alike
-		return nil, &Error{Check: checkSignerKeys, Err: err}
+	set, err := jws.NewStaticKeySet(all...)
+	if err != nil { // none, one that is nil, or two under one name
+		return nil, nil, &Error{Check: checkSignerKeys, Err: err}
 	}
+	all, _ = set.Keys(ctx, "") // whose error is always nil
 	for _, k := range all {
-		if !slices.Contains(algorithms, k.Algorithm()) {
-			return nil, refuse(checkSignerKeys, "a key for "+string(k.Algorithm()), "RSA for RS256, or ECDSA", nil)
+		named := func(other *jws.Key) bool { return other.KeyID() == k.KeyID() && other.Algorithm() == k.Algorithm() }
+		signs, verifies := slices.ContainsFunc(given, named), slices.ContainsFunc(s.config.VerifyOnly, named)
+		switch {
+		case !slices.Contains(algorithms, k.Algorithm()):
+			return nil, nil, refuse(checkSignerKeys, "a key for "+string(k.Algorithm()), "RSA for RS256, or ECDSA", nil)
+		case signs && verifies:
+			return nil, nil, refuse(checkSignerKeys, "kid "+refusal.Quote(k.KeyID())+" published and in VerifyOnly", "one of them", nil)
+		case signs:
+			published = append(published, k)
+		default:
+			verifyOnly = append(verifyOnly, k)
 		}
 	}
-	return published, nil
+	return published, verifyOnly, nil
 }
 
 // keysChanged remembers when the keys last changed.

@@ -74,6 +74,9 @@ func (r *Reader) Object(member func(name []byte) error) error {
 		r.next()
 		start = r.pos
 		if err := member(name); err != nil {
+			if own, ok := err.(*Error); ok && own.Name == "" { //nolint:errorlint // the reader's own, as it is
+				own.Name = string(name)
+			}
 			return err
 		}
 		if r.pos == start {
@@ -257,7 +260,16 @@ func (r *Reader) literal(text string) error {
 	return nil
 }
 
-func (r *Reader) syntax() error { return r.fail(ErrSyntax) }
+// syntax refuses what is not JSON. Text that begins with the mark of an encoding is told
+// apart: it looks well to people.
+func (r *Reader) syntax() error {
+	for _, mark := range []string{"\ufeff", "\xff\xfe", "\xfe\xff"} {
+		if r.pos == 0 && bytes.HasPrefix(r.data, []byte(mark)) {
+			return r.fail(ErrMark)
+		}
+	}
+	return r.fail(ErrSyntax)
+}
 
 func (r *Reader) fail(reason Reason) error { return &Error{Reason: reason, Offset: r.pos} }
 
@@ -288,7 +300,7 @@ func (r *Reader) Number() ([]byte, error) {
 }
 
 // Int64 reads an integer between -2^63 and 2^63-1, written without a fraction or an exponent.
-// Other numbers are refused with [ErrRange], even those with the same value.
+// Other numbers are refused with [ErrInteger], even those with the same value.
 func (r *Reader) Int64() (int64, error) {
 	text, err := r.Number()
 	if err != nil {
@@ -297,7 +309,7 @@ func (r *Reader) Int64() (int64, error) {
 	n, err := strconv.ParseInt(string(text), 10, 64)
 	if err != nil {
 		r.pos -= len(text)
-		return 0, r.fail(ErrRange)
+		return 0, r.fail(ErrInteger)
 	}
 	return n, nil
 }
@@ -340,9 +352,14 @@ const (
 	// ErrCase: two names in one object that differ only in case, under Unicode's
 	// simple case folding.
 	ErrCase Reason = "names-differ-only-in-case"
-	// ErrRange: a number that does not fit float64; if an int64 is requested, one that is not
-	// an integer, is written with a fraction or an exponent, or does not fit int64.
+	// ErrRange: a number that does not fit float64.
 	ErrRange Reason = "number-out-of-range"
+	// ErrInteger: an int64 is requested, and the number is written with a fraction or an
+	// exponent, or does not fit.
+	ErrInteger Reason = "not an integer of 64 bits in digits only"
+	// ErrMark: the text begins with a byte order mark (RFC 8259, section 8.1), of UTF-8 or of
+	// UTF-16.
+	ErrMark Reason = "byte order mark or UTF-16"
 	// ErrDepth: objects and arrays nested deeper than MaxDepth.
 	ErrDepth Reason = "depth"
 	// ErrMembers: an object with more than MaxMembers members.
@@ -355,7 +372,8 @@ const (
 type Error struct {
 	Reason Reason
 	Offset int
-	// Name is the member name in question, for ErrDuplicate and ErrCase.
+	// Name is the member in question: the name that is refused for ErrDuplicate and ErrCase,
+	// otherwise the innermost member whose value is; empty outside of objects.
 	Name string
 }
 

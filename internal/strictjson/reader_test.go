@@ -145,7 +145,10 @@ var refused = []struct {
 	{`{} x`, ErrTrailing, 3},
 	{"{}\x00", ErrTrailing, 2},
 	{`null null`, ErrTrailing, 5},
-	{"\ufeff{}", ErrSyntax, 0},
+	{"\ufeff{}", ErrMark, 0},
+	{"\xff\xfe{\x00}\x00", ErrMark, 0},
+	{"\xfe\xff\x00{\x00}", ErrMark, 0},
+	{"{\ufeff}", ErrSyntax, 1},
 	{strings.Repeat("[", MaxDepth+1) + strings.Repeat("]", MaxDepth+1), ErrDepth, MaxDepth},
 	{strings.Repeat(`{"a":`, MaxDepth+1) + "1" + strings.Repeat("}", MaxDepth+1), ErrDepth, 5 * MaxDepth},
 }
@@ -246,9 +249,22 @@ func TestInt64(t *testing.T) {
 			}
 		})
 	}
-	for _, text := range []string{"9223372036854775808", "-9223372036854775809", "1.0", "1e3", "1E0", "1e30", "0.5", strings.Repeat("9", 400)} {
-		if got, err := NewReader([]byte(text)).Int64(); !errors.Is(err, ErrRange) || got != 0 {
+	for _, text := range []string{"9223372036854775808", "-9223372036854775809", "1.0", "1e3", "1E0", "1e30", "0.5", strings.Repeat("9", 300)} {
+		if got, err := NewReader([]byte(text)).Int64(); !errors.Is(err, ErrInteger) || got != 0 {
 			t.Errorf("%.40s: got %d, %v", text, got, err)
+		}
+	}
+}
+
+// A value that is refused is told by its member.
+func TestErrorNamesMember(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"a":1,"exp":x}`: "exp", `{"a":{"b":[1,x]}}`: "b", `{"a":1,"a":1}`: "a", `{"a":[{"":x}]}`: "a", `[x]`: "", `{"a":1}x`: "",
+	} {
+		_, err := read([]byte(text))
+		own, ok := errors.AsType[*Error](err)
+		if !ok || own.Name != want {
+			t.Errorf("%s: got %v, want %q", text, err, want)
 		}
 	}
 }

@@ -37,6 +37,7 @@ func Etcd(dir, port, peerPort string) (url string, flags []string) {
 func (a *Authority) APIServer(t *testing.T, dir, etcd, port string, accounts *ecdsa.PrivateKey) []string {
 	t.Helper()
 	cert, key := a.Issue(t, pkix.Name{CommonName: "kube-apiserver"}, x509.ExtKeyUsageServerAuth, net.IPv4(127, 0, 0, 1))
+	twice := bytes.Repeat(PublicPEM(t, accounts), 2) // and so it is in the key set that is served
 	return []string{
 		"--etcd-servers=" + etcd, "--bind-address=127.0.0.1", "--secure-port=" + port,
 		"--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.0.0.0/24",
@@ -44,7 +45,7 @@ func (a *Authority) APIServer(t *testing.T, dir, etcd, port string, accounts *ec
 		"--tls-cert-file=" + Write(t, dir, "serving.crt", cert),
 		"--tls-private-key-file=" + Write(t, dir, "serving.key", key),
 		"--service-account-issuer=" + Issuer,
-		"--service-account-key-file=" + Write(t, dir, "accounts.pub", PublicPEM(t, accounts)),
+		"--service-account-key-file=" + Write(t, dir, "accounts.pub", twice),
 		"--service-account-signing-key-file=" + Write(t, dir, "accounts.key", PrivatePEM(t, accounts)),
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--enable-bootstrap-token-auth=true", "--anonymous-auth=false", "--profiling=false",

@@ -90,11 +90,15 @@ func object(meta *metav1.ObjectMeta) *claims.Object {
 // made again.
 func TestBoundTokens(t *testing.T) {
 	c := startCluster(t)
-	key, err := jws.NewKey(c.accounts.Public(), jws.KeyOptions{})
-	if err != nil {
-		t.Fatal(err)
+	served, err := c.admin.Discovery().RESTClient().Get().AbsPath("/openid/v1/jwks").DoRaw(t.Context())
+	if n := strings.Count(string(served), `"kid"`); err != nil || n != 2 {
+		t.Fatalf("kube-apiserver serves %s, %v, want its key twice", served, err)
 	}
-	keys, err := jws.NewStaticKeySet(key)
+	published, err := jws.ParseJWKS(served)
+	if err != nil || len(published) != 1 {
+		t.Fatalf("%d keys, %v, want one", len(published), err)
+	}
+	keys, err := jws.NewStaticKeySet(published...)
 	if err != nil {
 		t.Fatal(err)
 	}
