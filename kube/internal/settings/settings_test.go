@@ -69,7 +69,9 @@ func TestParse(t *testing.T) {
 		"a duration under a minute":         {"maxLifetime: 24h", "maxLifetime: 59.999999999s", "maxLifetime"},
 		"a shorter recovery":                {"maxLifetime: 24h", "maxLifetime: 24h\n  maxRecoveryLifetime: 23h", "maxRecoveryLifetime"},
 		"a negative built-in one":           {"builtInDuration: 0s", "builtInDuration: -1ns", "builtInDuration"},
-		"a duration of no unit":             {"maxLifetime: 24h", "maxLifetime: 24", "of type string"},
+		"a duration of no unit":             {"maxLifetime: 24h", "maxLifetime: 24", "signers.maxLifetime: "},
+		"a duration of a day":               {"maxLifetime: 24h", "maxLifetime: 1d", "signers.maxLifetime: "},
+		"a network with half an address":    {"reservedIPs: []", "reservedIPs: ['10.0.0.0/8', '2001:db8:2403:3/64']", "signers.reservedIPs[1]: "},
 		"a long built-in one":               {"builtInDuration: 0s", "builtInDuration: 25h", "builtInDuration"},
 		"an inventory nowhere":              {"  file: /etc/nodeattest/inventory.yaml", "  file: ''", "inventory.file"},
 		"a restore some day":                {"  # restoredAt:", "  restoredAt: yesterday", "yesterday"},
@@ -144,6 +146,9 @@ func TestParseInventory(t *testing.T) {
 	if err != nil || len(machines) != 2 || machines["node-1"].Identity != digest || machines["node-1"].UID != "inventory:node-1" || machines["node-2"].UID != "u2" {
 		t.Errorf("got %+v, %v", machines, err)
 	}
+	if machines, err = byTPM.ParseInventory([]byte("--- # machines\nmachines:\n- nodeName: node-1\n...\n")); err != nil || len(machines) != 1 {
+		t.Errorf("in a document that begins and ends: %+v, %v", machines, err)
+	}
 	for name, text := range map[string]string{
 		"a name twice":         "machines: [{nodeName: a}, {nodeName: a}]",
 		"a UID twice":          "machines: [{nodeName: a, uid: u}, {nodeName: b, uid: u}]",
@@ -161,6 +166,16 @@ func TestParseInventory(t *testing.T) {
 				t.Errorf("%s: accepted as %+v", name, machines)
 			}
 		})
+	}
+}
+
+// TestInventoryErrors has an error say which of thousands of machines it is about.
+func TestInventoryErrors(t *testing.T) {
+	for _, entry := range []string{"nodeName: 666", "nodeName: no", "nodeName: b, uid: 12345678", "nodeName: b, ipAddresses: [192.0.2.1/24]", "nodeName: b, dnsNames: [666]",
+		"nodeName: b, ipAddresses: 192.0.2.1", "nodeName: B", "nodeName: b, kind: c", "nodeName: a", "nodename: b"} {
+		if _, err := known(t).ParseInventory([]byte("machines: [{nodeName: a}, {" + entry + "}]")); err == nil || !strings.Contains(err.Error(), "machines[1]") {
+			t.Errorf("{%s}: %v", entry, err)
+		}
 	}
 }
 
