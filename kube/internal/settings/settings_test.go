@@ -169,6 +169,19 @@ func TestParseInventory(t *testing.T) {
 	}
 }
 
+// TestInventoryUID gives the machines with the longest names UIDs of their own.
+func TestInventoryUID(t *testing.T) {
+	for _, n := range []int{243, 244, 253} {
+		name := strings.Repeat("a", n-1)
+		machines, err := known(t).ParseInventory([]byte("machines: [{nodeName: " + name + "b}, {nodeName: " + name + "c}]"))
+		if err != nil || len(machines) != 2 || machines[name+"b"].UID == machines[name+"c"].UID {
+			t.Errorf("%d bytes: %d machines, %.100v", n, len(machines), err)
+		} else if uid := machines[name+"b"].UID; n == 243 && uid != "inventory:"+name+"b" {
+			t.Errorf("the UID of a record there may be is %s now", uid)
+		}
+	}
+}
+
 // TestInventoryErrors has an error say which of thousands of machines it is about.
 func TestInventoryErrors(t *testing.T) {
 	for _, entry := range []string{"nodeName: 666", "nodeName: no", "nodeName: b, uid: 12345678", "nodeName: b, ipAddresses: [192.0.2.1/24]", "nodeName: b, dnsNames: [666]",
@@ -179,7 +192,8 @@ func TestInventoryErrors(t *testing.T) {
 	}
 }
 
-// TestFollow checks that the inventory follows its file, and stays while that is broken.
+// TestFollow checks that the inventory follows its file, and stays while that is broken or was
+// emptied, unless it says that there are no machines.
 func TestFollow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "inventory.yaml")
 	write := func(text string) {
@@ -207,11 +221,18 @@ func TestFollow(t *testing.T) {
 	}
 	has("a", csr.ErrNoMachine)
 	has("b", nil)
-	write("machines: [{nodeName: ")
-	if err := m.read(); err == nil {
-		t.Error("a broken file was read")
+	for _, text := range []string{"machines: [{nodeName: ", "", "\n", "# nothing\n", "null\n", "---\n", "machines:\n", "machines: null\n", "{}\n"} {
+		write(text)
+		if err := m.read(); err == nil {
+			t.Errorf("%q was read", text)
+		}
+		has("b", nil)
 	}
-	has("b", nil)
+	write("machines: []\n")
+	if err := m.read(); err != nil {
+		t.Fatal(err)
+	}
+	has("b", csr.ErrNoMachine)
 }
 
 // TestPolicyCluster has the policy be that of the cluster of the file, by its IDs or its CA.
