@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -13,8 +14,10 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/nodename"
+	"github.com/nodeattest/nodeattest/internal/servingname"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/kube/internal/files"
+	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -70,7 +73,7 @@ func (s *Settings) ParseInventory(text []byte) (map[string]csr.Machine, error) {
 			}
 			claim.Machine, m.Identity = id, string(id)
 		}
-		if err := claim.Check(); err != nil {
+		if err := errors.Join(claim.Check(), m.checkNames()); err != nil {
 			return nil, fmt.Errorf("machines[%d]: %w", i, err)
 		}
 		for _, unique := range []string{"node " + m.NodeName, "UID " + m.UID, "identity " + m.Identity} {
@@ -83,6 +86,16 @@ func (s *Settings) ParseInventory(text []byte) (map[string]csr.Machine, error) {
 			ProviderID: m.ProviderID, DNSNames: m.DNSNames, IPAddresses: m.IPAddresses, BootstrapReady: true}
 	}
 	return machines, nil
+}
+
+// checkNames refuses what no request can ask for.
+func (m *Machine) checkNames() error {
+	if m.ProviderID != "" {
+		if _, err := oid.MarshalProviderID(m.ProviderID); err != nil {
+			return err
+		}
+	}
+	return servingname.Check(m.DNSNames, m.IPAddresses)
 }
 
 // uidOf makes the UID of a machine whose entry has none.

@@ -149,6 +149,9 @@ func TestParseInventory(t *testing.T) {
 	if machines, err = byTPM.ParseInventory([]byte("--- # machines\nmachines:\n- nodeName: node-1\n...\n")); err != nil || len(machines) != 1 {
 		t.Errorf("in a document that begins and ends: %+v, %v", machines, err)
 	}
+	if machines, err = byTPM.ParseInventory([]byte("machines: [{nodeName: node-1, dnsNames: [Node-1.EXAMPLE]}]")); err != nil {
+		t.Errorf("names in capitals: %+v, %v", machines, err)
+	}
 	for name, text := range map[string]string{
 		"a name twice":         "machines: [{nodeName: a}, {nodeName: a}]",
 		"a UID twice":          "machines: [{nodeName: a, uid: u}, {nodeName: b, uid: u}]",
@@ -171,9 +174,10 @@ func TestParseInventory(t *testing.T) {
 
 // TestInventoryUID gives the machines with the longest names UIDs of their own.
 func TestInventoryUID(t *testing.T) {
+	byTPM := known(t)
 	for _, n := range []int{243, 244, 253} {
 		name := strings.Repeat("a", n-1)
-		machines, err := known(t).ParseInventory([]byte("machines: [{nodeName: " + name + "b}, {nodeName: " + name + "c}]"))
+		machines, err := byTPM.ParseInventory([]byte("machines: [{nodeName: " + name + "b}, {nodeName: " + name + "c}]"))
 		if err != nil || len(machines) != 2 || machines[name+"b"].UID == machines[name+"c"].UID {
 			t.Errorf("%d bytes: %d machines, %.100v", n, len(machines), err)
 		} else if uid := machines[name+"b"].UID; n == 243 && uid != "inventory:"+name+"b" {
@@ -184,9 +188,13 @@ func TestInventoryUID(t *testing.T) {
 
 // TestInventoryErrors has an error say which of thousands of machines it is about.
 func TestInventoryErrors(t *testing.T) {
+	byTPM := known(t)
 	for _, entry := range []string{"nodeName: 666", "nodeName: no", "nodeName: b, uid: 12345678", "nodeName: b, ipAddresses: [192.0.2.1/24]", "nodeName: b, dnsNames: [666]",
-		"nodeName: b, ipAddresses: 192.0.2.1", "nodeName: B", "nodeName: b, kind: c", "nodeName: a", "nodename: b"} {
-		if _, err := known(t).ParseInventory([]byte("machines: [{nodeName: a}, {" + entry + "}]")); err == nil || !strings.Contains(err.Error(), "machines[1]") {
+		"nodeName: b, ipAddresses: 192.0.2.1", "nodeName: B", "nodeName: b, providerID: ' '", "nodeName: b, providerID: ' x'",
+		"nodeName: b, dnsNames: [b.example.]", "nodeName: b, dnsNames: ['*.example']", "nodeName: b, dnsNames: ['']", "nodeName: b, dnsNames: [kubernetes]",
+		"nodeName: b, dnsNames: ['666']", "nodeName: b, ipAddresses: ['fe80::1%eth0']", "nodeName: b, ipAddresses: [127.0.0.1]",
+		"nodeName: b, kind: c", "nodeName: a", "nodename: b"} {
+		if _, err := byTPM.ParseInventory([]byte("machines: [{nodeName: a}, {" + entry + "}]")); err == nil || !strings.Contains(err.Error(), "machines[1]") {
 			t.Errorf("{%s}: %v", entry, err)
 		}
 	}
