@@ -73,6 +73,9 @@ func (x *Explanation) nextOfDenial(held *membership.Held) Next {
 		return x.nextOfMembership(held)
 	case addMachine:
 		return Next{operator, "the inventory has no machine that may be node " + x.NodeName + " now: add it there, and the node files again"}
+	case matchMachine:
+		return Next{operator, "the inventory does not have what is BROKEN above for node " + x.NodeName + ": a name or an address that the node has got, or its provider ID in another spelling; " +
+			"if it is the node's, enter it there, else take it away from the Node, and the node files again"}
 	case ownCertificate:
 		return Next{owner, "the kubelet came with a certificate that was not issued to this machine through attestation: it has to use the kubelet-authenticator for its client certificate"}
 	case otherCluster:
