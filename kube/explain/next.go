@@ -119,6 +119,9 @@ func (x *Explanation) nextOfMembership(held *membership.Held) Next {
 	case r != nil && machine == "":
 		return Next{operator, "the record of node " + name + " is of machine " + string(r.Machine) + ", and this program cannot tell whether it is that one that asks: see the Event; " +
 			"if it is another one, and nobody replaced the machine, somebody wants to be that node"}
+	case r != nil && x.Decision.Reason == reasonOf("registry-provider-id"):
+		return Next{operator, "the record of node " + name + " has another provider ID than the inventory; if the cloud spells that of the same machine otherwise now: " +
+			"kubectl nodeattest adopt " + name + " --provider-id ID, with the inventory's"}
 	case r != nil:
 		return Next{operator, "the record of node " + name + " is of another Machine or provider ID; if the inventory was moved: kubectl nodeattest adopt " + name + " --machine-uid UID"}
 	}
