@@ -155,6 +155,7 @@ func New(config Config) (*Authenticator, error) {
 	if config.SignerName == "" {
 		config.SignerName = csr.SignerKubeAPIServerClientKubelet
 	}
+	config.Kubelet.nodeName = config.NodeName
 	a := &Authenticator{c: config, id: rand.Text(), memory: state{}}
 	if err := a.setItems(); err != nil {
 		return nil, err
