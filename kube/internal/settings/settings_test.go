@@ -250,7 +250,22 @@ func TestPolicyCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for text, want := range map[string]string{"ids: [c]": "c", "caFile: @/ak.pem": root} {
+	bundle, err := os.ReadFile(filepath.Join(w.dir, "ak.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"commented.pem": "# kubernetes-ca\n" + string(bundle) + "\nsubject=CN=x\n", "twice.pem": string(bundle) + string(bundle), "none.pem": "# kubernetes-ca\n"} {
+		if err := os.WriteFile(filepath.Join(w.dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s, err := w.settings("ids: [c]", "caFile: @/none.pem"); err != nil {
+		t.Fatal(err)
+	} else if ids, err := s.ClusterIDs(); err == nil {
+		t.Errorf("a file without certificates: %q", ids)
+	}
+	// As kube-apiserver and kubelets read the same file: with text around the certificates.
+	for text, want := range map[string]string{"ids: [c]": "c", "caFile: @/ak.pem": root, "caFile: @/commented.pem": root, "caFile: @/twice.pem": root} {
 		s, err := w.settings("ids: [c]", text)
 		if err != nil {
 			t.Fatal(err)
