@@ -15,6 +15,7 @@ import (
 	"strconv"
 
 	"github.com/nodeattest/nodeattest/internal/nodename"
+	"github.com/nodeattest/nodeattest/internal/servingname"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -110,23 +111,16 @@ func (o *CreateOptions) addTo(template *x509.CertificateRequest, purpose Purpose
 	if names > maxSANs {
 		return refusal.Config("DNSNames and IPAddresses:", strconv.Itoa(names), "at most "+strconv.Itoa(maxSANs))
 	}
-	var strictest Policy // what it reserves, every policy reserves
-	for _, name := range o.DNSNames {
-		if !nodename.Valid(name) || endsInNumber(name) {
-			return refusal.Config("DNSNames", refusal.Quote(name), "lower-case DNS names without wildcard")
-		}
-		if strictest.reservedName(name) {
-			return refusal.Config("DNSNames", refusal.Quote(name), "no name of a service or of every machine")
+	if err := servingname.Check(o.DNSNames, o.IPAddresses); err != nil {
+		return err
+	}
+	for _, name := range o.DNSNames { // which the certificate has in lower case
+		if lower := nodename.Lower(name); name != lower {
+			return refusal.Config("DNS name", refusal.Quote(name), "it in lower case, as the certificate has it: "+lower)
 		}
 	}
 	template.DNSNames = o.DNSNames
 	for _, ip := range o.IPAddresses {
-		if !ip.IsValid() || ip.Zone() != "" {
-			return refusal.Config("IPAddresses", refusal.Quote(ip.String()), "addresses without a zone")
-		}
-		if strictest.reservedIP(ip.Unmap()) {
-			return refusal.Config("IPAddresses", ip.String(), "addresses of one node alone")
-		}
 		template.IPAddresses = append(template.IPAddresses, net.IP(ip.Unmap().AsSlice()))
 	}
 	if o.ProviderID != "" {

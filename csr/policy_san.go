@@ -8,7 +8,7 @@ import (
 
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
-	"github.com/nodeattest/nodeattest/internal/nodename"
+	"github.com/nodeattest/nodeattest/internal/servingname"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -55,7 +55,9 @@ func generalName(tag cryptobyteasn1.Tag) string {
 	return "a name with tag " + strconv.Itoa(int(tag))
 }
 
-// checkSANForm keeps the well-formed names for the rules after it, and for the certificate.
+// checkSANForm keeps the well-formed names, in lower case, for the rules after it, and for the
+// certificate: a kubelet asks for the Node's names, which clouds and DHCP servers may write in
+// capitals.
 // A critical extension is for requests without a subject (RFC 5280, 4.2.1.6), and a node's
 // request has one.
 func (x *run) checkSANForm() {
@@ -66,11 +68,12 @@ func (x *run) checkSANForm() {
 		return
 	}
 	for _, name := range x.out.pkcs10.CSR.DNSNames {
-		if !nodename.Valid(name) || endsInNumber(name) {
-			x.refuse(refusal.Quote(name), "a lower-case DNS name without wildcard")
+		lower, want := servingname.DNS(name)
+		if want != "" {
+			x.refuse(refusal.Quote(name), want)
 			continue
 		}
-		x.out.dnsNames = append(x.out.dnsNames, name)
+		x.out.dnsNames = append(x.out.dnsNames, lower)
 	}
 	for _, ip := range x.out.pkcs10.CSR.IPAddresses {
 		address, ok := netip.AddrFromSlice(ip)
@@ -115,24 +118,9 @@ func (c *Checked) sansBeside(names []string, addresses []netip.Addr) []string {
 // which is lower-case ASCII. A non-ASCII letter that folds to an ASCII one is longer.
 func equalLower(s, lower string) bool { return len(s) == len(lower) && strings.EqualFold(s, lower) }
 
-// endsInNumber reports whether the last label is a number, decimal or hexadecimal, so that a
-// client could take the name for an IPv4 address (WHATWG URL, "ends in a number checker").
-// No public or private zone has such a name. name is in lower case.
-func endsInNumber(name string) bool {
-	label := name[strings.LastIndexByte(name, '.')+1:]
-	if digits, ok := strings.CutPrefix(label, "0x"); ok {
-		return strings.Trim(digits, "0123456789abcdef") == ""
-	}
-	return strings.Trim(label, "0123456789") == ""
-}
-
 // reservedName judges a name in lower case.
 func (p *Policy) reservedName(name string) bool {
-	const api = "kubernetes.default"
-	switch {
-	case name == "kubernetes", name == api, strings.HasPrefix(name, api+"."),
-		name == "localhost", strings.HasSuffix(name, ".localhost"),
-		strings.HasSuffix(name, ".svc"), strings.HasSuffix(name, ".cluster.local"):
+	if servingname.ReservedDNS(name) {
 		return true
 	}
 	return slices.ContainsFunc(p.ReservedDNSNames, func(reserved string) bool {
@@ -144,47 +132,16 @@ func (p *Policy) reservedName(name string) bool {
 // reservable reports whether an entry of ReservedDNSNames can be, or be the end of, a name
 // that checkSANForm accepts; if not, it would reserve nothing.
 func reservable(entry string) bool {
-	name := strings.ToLower(strings.TrimPrefix(entry, "."))
-	return nodename.Valid(name) && !endsInNumber(name)
+	_, want := servingname.DNS(strings.TrimPrefix(entry, "."))
+	return want == ""
 }
 
 // reservedIP judges an address in its canonical form.
 func (p *Policy) reservedIP(a netip.Addr) bool {
-	if a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast() {
-		return true
-	}
-	if a.Is4() && (a.As4()[0] >= 240 || a.As4()[0] == 0) {
-		return true // class E with broadcast, and this network (RFC 1122, 3.2.1.3)
-	}
-	if in, ok := embeddedIPv4(a); ok && p.reservedIP(in) {
-		return true
-	}
-	return slices.ContainsFunc(p.ReservedIPs, func(prefix netip.Prefix) bool {
-		in := prefix.Addr() // IPv4 mapped into IPv6 reserves IPv4
-		return prefix.Contains(a) || in.Is4In6() && a.Is4() && netip.PrefixFrom(in.Unmap(), max(prefix.Bits()-96, 0)).Contains(a)
+	return servingname.ReservedIP(a, func(a netip.Addr) bool {
+		return slices.ContainsFunc(p.ReservedIPs, func(prefix netip.Prefix) bool {
+			in := prefix.Addr() // IPv4 mapped into IPv6 reserves IPv4
+			return prefix.Contains(a) || in.Is4In6() && a.Is4() && netip.PrefixFrom(in.Unmap(), max(prefix.Bits()-96, 0)).Contains(a)
+		})
 	})
-}
-
-// translated are the prefixes of IPv6 addresses whose last 32 bits are an IPv4
-// address: NAT64 (RFC 6052), its translated form (RFC 2765), and the old compatible
-// form (RFC 4291, 2.5.5.1). They are never modified.
-var translated = [...]netip.Prefix{
-	netip.MustParsePrefix("64:ff9b::/96"),
-	netip.MustParsePrefix("::ffff:0:0:0/96"),
-	netip.MustParsePrefix("::/96"),
-}
-
-// embeddedIPv4 returns the IPv4 address that traffic to an IPv6 address may end up at. That
-// of 6to4 (RFC 3056) follows the first 16 bits.
-func embeddedIPv4(a netip.Addr) (netip.Addr, bool) {
-	b := a.As16() // an IPv4 address begins with zeros here, and is in no IPv6 prefix
-	if b[0] == 0x20 && b[1] == 0x02 {
-		return netip.AddrFrom4([4]byte(b[2:6])), true
-	}
-	for _, prefix := range translated {
-		if prefix.Contains(a) {
-			return netip.AddrFrom4([4]byte(b[12:])), true
-		}
-	}
-	return netip.Addr{}, false
 }

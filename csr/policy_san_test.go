@@ -1,9 +1,11 @@
 package csr_test
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -11,6 +13,7 @@ import (
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // withSANs asks for these SANs and no others.
@@ -78,7 +81,12 @@ func TestPolicyRulesOfServingSANs(t *testing.T) {
 		{"a second list of names", func(f *requestFixture) {
 			f.builder.extensions[0].Value = append(f.builder.extensions[0].Value, sanExtension(dnsSAN("kubernetes.default")).Value...)
 		}, rules(csr.CheckRequestExtensions)},
-		{"capital letter", withSANs(dnsSAN("Node-1")), rules(csr.CheckSANForm)},
+		{"name in capitals", withSANs(dnsSAN("NODE-1.Rack.example")), nil},
+		{"name in capitals that the machine has in others", func(f *requestFixture) {
+			owning(f, []string{"ip-192-0-2-7.Somewhere.example"})
+			withSANs(dnsSAN("ip-192-0-2-7.SOMEWHERE.example"))(f)
+		}, nil},
+		{"name of another node in capitals", withSANs(dnsSAN("NODE-2")), rules(csr.CheckSANNotOwn)},
 		{"wildcard", func(f *requestFixture) {
 			owning(f, []string{"*.rack.example"})
 			withSANs(dnsSAN("*.rack.example"))(f)
@@ -134,6 +142,7 @@ func TestPolicyRulesOfReservedSANs(t *testing.T) {
 		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
 		"kubernetes.default.svc.corp.example", "localhost", "a.localhost", "web.shop.svc", "web.shop.svc.cluster.local",
 		"10-0-0-1.shop.pod.cluster.local", "api.cluster.example", "web.shop.svc.corp.example",
+		"KUBERNETES", "Kubernetes.Default.svc", "x.SVC", "LOCALHOST", "a.Cluster.Local", "API.CLUSTER.EXAMPLE",
 	} {
 		cases = append(cases, ruleCase{name, func(f *requestFixture) {
 			owning(f, []string{name})
@@ -197,7 +206,7 @@ func TestPolicyRulesOfSANsOnClientCertificates(t *testing.T) {
 
 func TestCheckedSANsAreCanonical(t *testing.T) {
 	f := goodFixture(csr.SignerServingTPM, csr.RequesterNode)
-	withSANs(dnsSAN("node-1.rack.example"), ipSAN("::ffff:192.0.2.7"), ipSAN("2001:db8::7"))(f)
+	withSANs(dnsSAN("Node-1.RACK.example"), ipSAN("::ffff:192.0.2.7"), ipSAN("2001:db8::7"))(f)
 	checked := f.mustCheck(t)
 	if diff := cmp.Diff([]string{"node-1.rack.example"}, checked.DNSNames()); diff != "" {
 		t.Error(diff)
@@ -209,5 +218,22 @@ func TestCheckedSANsAreCanonical(t *testing.T) {
 	checked.DNSNames()[0] = "changed"
 	if !slices.Equal(checked.DNSNames(), []string{"node-1.rack.example"}) {
 		t.Error("a caller can change the names that were checked")
+	}
+}
+
+// A node may have the name 666, or rack1.12 (RFC 1123, 2.1), and has it in its request: the reason
+// why its certificate does not have it is neither capitals nor a wildcard.
+func TestRefusedSANSaysWhy(t *testing.T) {
+	for name, want := range map[string]string{"666": "number", "rack1.12": "number", "worker.0x1F": "number", "*.rack.example": "wildcard", "node-1.": "trailing dot"} {
+		f := goodFixture(csr.SignerServingTPM, csr.RequesterNode)
+		owning(f, []string{name})
+		withSANs(dnsSAN(name))(f)
+		_, err := f.check(t)
+		if !errors.Is(err, csr.CheckSANForm) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
+		if _, err = csr.Create(csr.PurposeServing, p256Key(), goodNode, csr.CreateOptions{DNSNames: []string{name}}); !errors.Is(err, refusal.CheckConfig) || !strings.Contains(err.Error(), want) {
+			t.Errorf("Create %s: %v, want %s", name, err, want)
+		}
 	}
 }

@@ -79,8 +79,8 @@ const (
 	checkSANKind Check = "san-kind"
 	// checkSANCount: there are at most [maxSANs] SANs.
 	checkSANCount Check = "san-count"
-	// checkSANForm: a DNS name is a lower-case DNS-1123 subdomain, is not a wildcard, and
-	// does not end like an IP address. The extension is not critical.
+	// checkSANForm: a DNS name is a DNS-1123 subdomain in upper or lower case, is not a
+	// wildcard, and does not end like an IP address. The extension is not critical.
 	checkSANForm Check = "san-form"
 	// checkSANReserved: no SAN is a name or address of the API server or of a service, or
 	// one that means only the local machine (loopback, unspecified, link-local, multicast).

@@ -244,7 +244,7 @@ func servingAttacks() []RequestAttack {
 		"san-address-of-a-service":    san(own, ip("\x0a\x60\x00\x01")),
 		"san-loopback":                san(own, ip("\x7f\x00\x00\x01")),
 		"san-wildcard":                san(own, dns("*.example.com")),
-		"san-in-capitals":             san(dns("NODE-1.example.com")),
+		"san-in-capitals":             san(own, dns("NODE-2.example.com")),
 		"san-like-an-address":         san(own, dns("192.0.2.1")),
 		"san-email":                   san(own, general{1, "root@example.com"}),
 		"san-uri":                     san(own, general{6, "spiffe://example.com/x"}),

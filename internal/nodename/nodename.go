@@ -33,10 +33,25 @@ func Valid(name string) bool {
 	return previous != '.' && previous != '-'
 }
 
+// Lower writes ASCII letters in lower case, and leaves all others.
+func Lower(s string) string {
+	upper := func(c rune) bool { return 'A' <= c && c <= 'Z' }
+	if !strings.ContainsFunc(s, upper) {
+		return s
+	}
+	b := []byte(s)
+	for i, c := range b {
+		if upper(rune(c)) {
+			b[i] = c + 'a' - 'A'
+		}
+	}
+	return string(b)
+}
+
 // Want says what a name that is not Valid should be, for an error. Clouds name machines in capital
 // letters, which the kubelet writes in lower case.
 func Want(name string) string {
-	if lower := strings.ToLower(name); Valid(lower) {
+	if lower := Lower(name); Valid(lower) {
 		return "a node name, which is lower-case: " + lower
 	}
 	return `a node name: lower-case letters, digits, "-" and ".", at most 253 bytes`

@@ -43,3 +43,12 @@ func TestValidNames(t *testing.T) {
 		})
 	}
 }
+
+// Only ASCII letters have a case: others fold to them, as the Kelvin sign does to a k.
+func TestLower(t *testing.T) {
+	for s, want := range map[string]string{"": "", "node-1": "node-1", "Node-1.EXAMPLE": "node-1.example", "@[`{": "@[`{", "A\u212a\u00c4": "a\u212a\u00c4", "A\xff": "a\xff", "\xff": "\xff"} {
+		if got := Lower(s); got != want {
+			t.Errorf("%q: %q, want %q", s, got, want)
+		}
+	}
+}

@@ -1,7 +1,10 @@
 // Package providerid compares the provider IDs of Nodes, such as "gce://project/zone/name".
 package providerid
 
-import "github.com/nodeattest/nodeattest/internal/plaintext"
+import (
+	"github.com/nodeattest/nodeattest/internal/nodename"
+	"github.com/nodeattest/nodeattest/internal/plaintext"
+)
 
 // azure begins the provider IDs of Azure: the rest is the ID of a resource, in which ASCII letters
 // have no case (Azure Resource Manager). The machine, its cloud provider and Azure's interface
@@ -14,21 +17,10 @@ func Equal(a, b string) bool { return a == b || len(a) == len(b) && canonical(a)
 
 // canonical is one spelling for those of one machine.
 func canonical(id string) string {
-	if len(id) < len(azure) || lower(id[:len(azure)]) != azure {
+	if len(id) < len(azure) || nodename.Lower(id[:len(azure)]) != azure {
 		return id
 	}
-	return lower(id)
-}
-
-// lower writes ASCII letters in lower case, and leaves all others.
-func lower(s string) string {
-	b := []byte(s)
-	for i, c := range b {
-		if 'A' <= c && c <= 'Z' {
-			b[i] = c + 'a' - 'A'
-		}
-	}
-	return string(b)
+	return nodename.Lower(id)
 }
 
 // Apart quotes two provider IDs that differ, for an error; see [plaintext.Apart].

@@ -1,6 +1,8 @@
 package authenticator
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
 	"crypto/rand"
 	"errors"
 	"io"
@@ -153,6 +155,7 @@ func New(config Config) (*Authenticator, error) {
 	if config.SignerName == "" {
 		config.SignerName = csr.SignerKubeAPIServerClientKubelet
 	}
+	config.Kubelet.nodeName = config.NodeName
 	a := &Authenticator{c: config, id: rand.Text(), memory: state{}}
 	if err := a.setItems(); err != nil {
 		return nil, err
@@ -204,9 +207,6 @@ func (a *Authenticator) setItems() error {
 				return &refusal.Error{Check: refusal.CheckConfig, Got: "no Serving.SignerName", Err: err}
 			}
 		}
-		if len(serving.DNSNames)+len(serving.IPAddresses) == 0 {
-			return refusal.Config("Serving.DNSNames and Serving.IPAddresses", "", "one name at least")
-		}
 		i := add(csr.PurposeServing, serving.SignerName, ServingFile, c.Lifetime)
 		i.Options.DNSNames, i.Options.IPAddresses = slices.Clone(serving.DNSNames), slices.Clone(serving.IPAddresses)
 	}
@@ -216,6 +216,20 @@ func (a *Authenticator) setItems() error {
 	for _, i := range a.items {
 		if purpose, err := csr.PurposeOf(i.signer); err != nil || purpose != i.Purpose {
 			return &refusal.Error{Check: refusal.CheckConfig, Got: "signer " + refusal.Quote(i.signer) + " of " + i.file, Want: "one of such certificates", Err: err}
+		}
+	}
+	return a.tryItems()
+}
+
+// tryItems finds what no request can ask for, by making requests that nobody gets.
+func (a *Authenticator) tryItems() error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	for _, i := range a.items {
+		if _, err := csr.Create(i.Purpose, key, a.c.NodeName, i.Options); err != nil {
+			return err
 		}
 	}
 	return nil

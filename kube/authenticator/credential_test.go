@@ -5,7 +5,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -445,6 +447,19 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
+// serving has a node ask for a serving certificate with names and addresses.
+func serving(names ...string) func(*Config) {
+	s := new(Serving)
+	for _, name := range names {
+		if ip, err := netip.ParseAddr(name); err == nil {
+			s.IPAddresses = append(s.IPAddresses, ip)
+		} else {
+			s.DNSNames = append(s.DNSNames, name)
+		}
+	}
+	return func(c *Config) { c.Serving = s }
+}
+
 func TestConfig(t *testing.T) {
 	f := newFakeAPI(t)
 	for name, change := range map[string]func(*Config){
@@ -462,6 +477,19 @@ func TestConfig(t *testing.T) {
 		"RecoverySigner":  func(c *Config) { c.RecoverySigner = csr.SignerClientTPM },
 		"serving nothing": func(c *Config) { c.Serving = &Serving{} },
 		"serving signer":  func(c *Config) { c.Serving = &Serving{SignerName: csr.SignerClientTPM, DNSNames: []string{"x"}} },
+		// What no attempt can get is an error of the start, not of every attempt.
+		"68 years and more":  func(c *Config) { c.Lifetime = 1 << 31 * time.Second },
+		"a hundred years":    func(c *Config) { c.Lifetime = 876000 * time.Hour }, // a common --cluster-signing-duration
+		"a line's end":       func(c *Config) { c.ProviderID = "aws:///a/i-1\n" },
+		"a space in front":   func(c *Config) { c.ProviderID = " x" },
+		"capitals":           serving("Node-1.EXAMPLE"),
+		"a number":           serving("666"),
+		"a trailing dot":     serving("node-1.example."),
+		"a name of all":      serving("node-1", "kubernetes"),
+		"101 names":          serving(slices.Repeat([]string{"node-1"}, 101)...),
+		"the loopback":       serving("127.0.0.1"),
+		"an address's zone":  serving("fe80::1%eth0"),
+		"a name of a node's": func(c *Config) { c.NodeName = strings.Repeat("a", 254) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := Config{NodeName: testNode, Dir: t.TempDir(), API: f.config, Kind: &documents{f: f}}
@@ -470,6 +498,17 @@ func TestConfig(t *testing.T) {
 				t.Errorf("%s: got %v", name, err)
 			}
 		})
+	}
+	for name, change := range map[string]func(*Config){
+		"68 years":    func(c *Config) { c.Lifetime = (1<<31 - 1) * time.Second },
+		"a number":    func(c *Config) { c.NodeName = "666" },
+		"all of them": serving("node-1", "666.example", "192.0.2.7", "2001:db8::7"),
+	} {
+		c := Config{NodeName: testNode, Dir: t.TempDir(), API: f.config, Kind: &documents{f: f}, ProviderID: "aws:///a b/i-1"}
+		change(&c)
+		if a, err := New(c); err != nil || c.Lifetime != 0 && a.items[0].Lifetime != c.Lifetime {
+			t.Errorf("%s: got %v", name, err)
+		}
 	}
 	for name, change := range map[string]func(*rest.Config){
 		"a plugin":   func(c *rest.Config) { c.ExecProvider = &clientcmdapi.ExecConfig{Command: "kubelet-authenticator"} },

@@ -6,7 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
+	"github.com/nodeattest/nodeattest/internal/nodename"
 	"github.com/nodeattest/nodeattest/kube/internal/kubelet"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -37,6 +39,8 @@ type Kubelet struct {
 	// serving says that serving certificates are written for the kubelet, which then must not
 	// ask for its own.
 	serving bool
+	// nodeName is what the kubelet should call its node.
+	nodeName string
 }
 
 const (
@@ -63,8 +67,12 @@ func (k *Kubelet) Check() error {
 // a process names: a kubelet with another file than ConfigFile is an error.
 func (k *Kubelet) CheckRunning() error {
 	failed := []error{k.Check()}
-	if k == nil || !k.Processes {
+	if k == nil {
 		return failed[0]
+	}
+	failed = append(failed, k.eachFlagFile(func(path string, f *kubelet.Flags) error { return k.checkName(f, "in "+path) }))
+	if !k.Processes {
+		return errors.Join(failed...)
 	}
 	for pid, f := range kubelet.Running() {
 		where := "kubelet, process " + strconv.Itoa(pid)
@@ -72,7 +80,7 @@ func (k *Kubelet) CheckRunning() error {
 			failed = append(failed, &refusal.Error{Check: kubelet.CheckFile, Got: "--config=" + refusal.Quote(file) + " --config-dir=" + refusal.Quote(dir) + " (" + where + ")",
 				Want: "what is looked at here, " + refusal.Quote(k.ConfigFile) + " and " + refusal.Quote(k.ConfigDir)})
 		}
-		failed = append(failed, k.checkProcess(where, f, k.ConfigFile, k.ConfigDir))
+		failed = append(failed, k.checkProcess(where, f, k.ConfigFile, k.ConfigDir), k.checkName(f, "("+where+")"))
 	}
 	return errors.Join(failed...)
 }
@@ -111,6 +119,22 @@ func (k *Kubelet) checkFiles() error {
 	}
 	var rotate *bool
 	var rotateAt string
+	if err := k.eachFlagFile(func(path string, f *kubelet.Flags) error {
+		if f.Bootstrap != "" {
+			return &refusal.Error{Check: checkKubelet, Got: "--bootstrap-kubeconfig=" + refusal.Text(f.Bootstrap) + " in " + path, Want: wayBoot}
+		}
+		if f.Rotate != nil && (rotate == nil || *f.Rotate) { // which file comes last on the command line is not known here
+			rotate, rotateAt = f.Rotate, "--rotate-certificates in "+path
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	return k.check(c, rotate, rotateAt)
+}
+
+// eachFlagFile reads the files with flags, until look returns an error.
+func (k *Kubelet) eachFlagFile(look func(path string, f *kubelet.Flags) error) error {
 	names := map[string]bool{}
 	for _, pattern := range k.FlagFiles {
 		paths, err := filepath.Glob(pattern)
@@ -124,18 +148,26 @@ func (k *Kubelet) checkFiles() error {
 			}
 			names[name] = true
 			f, err := kubelet.ReadFlags(path)
+			if err == nil {
+				err = look(path, f)
+			}
 			if err != nil {
 				return err
 			}
-			if f.Bootstrap != "" {
-				return &refusal.Error{Check: checkKubelet, Got: "--bootstrap-kubeconfig=" + refusal.Text(f.Bootstrap) + " in " + path, Want: wayBoot}
-			}
-			if f.Rotate != nil && (rotate == nil || *f.Rotate) { // which file comes last on the command line is not known here
-				rotate, rotateAt = f.Rotate, "--rotate-certificates in "+path
-			}
 		}
 	}
-	return k.check(c, rotate, rotateAt)
+	return nil
+}
+
+// checkName looks whether a kubelet gives its node another name, unless systemd or a shell fills it
+// in. The name is in lower case then, as the kubelet has it.
+func (k *Kubelet) checkName(f *kubelet.Flags, where string) error {
+	name := nodename.Lower(strings.TrimSpace(f.Hostname))
+	if name == "" || k.nodeName == "" || name == k.nodeName || strings.ContainsAny(name, "$%") {
+		return nil
+	}
+	return &refusal.Error{Check: checkKubelet, Got: "--hostname-override=" + refusal.Text(name) + " " + where,
+		Want: k.nodeName + ", for which certificates are kept here: set nodeName of the kubelet-authenticator to the kubelet's name, or take the flag away"}
 }
 
 // check looks at a configuration and at the switch that wins over it.

@@ -173,3 +173,23 @@ func TestMain(m *testing.M) {
 	}
 	_, _ = fmt.Print(cmp.Or((&Kubelet{Parent: true}).Check(), errors.New("nothing")))
 }
+
+// TestHostnameOverride has a kubelet call its node by another name: that is a problem to see, and
+// no reason to keep the node's certificate from it.
+func TestHostnameOverride(t *testing.T) {
+	f := newFakeAPI(t)
+	for value, want := range map[string]bool{"other.example": true, "Other": true, testNode: false, strings.ToUpper(testNode): false, "": false, "$HOSTNAME": false, "%H": false} {
+		file := filepath.Join(t.TempDir(), "kubelet")
+		if err := os.WriteFile(file, []byte("KUBELET_EXTRA_ARGS=--hostname-override="+value+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		a, _ := newNode(t, f, func(c *Config) { c.Kubelet = Kubelet{FlagFiles: []string{file}} })
+		problems := strings.Join(a.Status().Problems, "\n")
+		if strings.Contains(problems, "--hostname-override=") != want {
+			t.Errorf("the kubelet is %q, the certificates are of %s, and status says %q", value, testNode, problems)
+		}
+		if err := a.c.Kubelet.Check(); err != nil {
+			t.Errorf("%q: %v", value, err)
+		}
+	}
+}

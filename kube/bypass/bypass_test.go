@@ -148,6 +148,32 @@ func rule(verb, group, resource string, names ...string) rbacv1.PolicyRule {
 
 func subject(kind, name string) rbacv1.Subject { return rbacv1.Subject{Kind: kind, Name: name} }
 
+// The approvers of serving certificates that clusters have for the metrics server approve what the
+// controller would refuse: any name and address, without an attested client certificate. Where it
+// does not decide about those, they are nobody's business here.
+func TestServing(t *testing.T) {
+	const serving = "kubernetes.io/kubelet-serving"
+	controller := rbacv1.Subject{Kind: "ServiceAccount", Namespace: "nodeattest-system", Name: controllerAccount}
+	c := newCluster(t, role("approver", rule("approve", "certificates.k8s.io", "signers", serving)),
+		binding("theirs", "approver", rbacv1.Subject{Kind: "ServiceAccount", Namespace: "kube-system", Name: "approver"}), binding("ours", "approver", controller))
+	if found := c.find(t, Config{}); len(found) != 0 {
+		t.Errorf("not served: found %q", found)
+	}
+	found := c.find(t, Config{Serving: true})
+	if len(found) != 1 || !strings.HasPrefix(found[0], "Approval: ServiceAccount kube-system/approver may approve signers "+serving) || !strings.Contains(found[0], "ClusterRoleBinding theirs") {
+		t.Errorf("served: found %q", found)
+	}
+	if found := c.find(t, Config{Serving: true, Accepted: []string{"theirs"}}); len(found) != 0 {
+		t.Errorf("accepted: found %q", found)
+	}
+	c.review = func(s *authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus {
+		return authorizationv1.SubjectAccessReviewStatus{Allowed: s.ResourceAttributes.Name == serving, Reason: "by a webhook"}
+	}
+	if found := c.find(t, Config{Serving: true, Accepted: []string{"theirs"}}); len(found) == 0 {
+		t.Error("what another authorizer allows was not found")
+	}
+}
+
 // TestBindings tries each rule of a role, and the smallest change of it.
 func TestBindings(t *testing.T) {
 	const csrs, group = "certificatesigningrequests", "certificates.k8s.io"

@@ -35,6 +35,9 @@ type Config struct {
 	// nodeattest-system. Their service accounts are node-attestation-controller, which may approve,
 	// and node-attestation-signer. The Roles there and in kube-system are looked at too.
 	Namespace string
+	// Serving says that kubelets' own requests for serving certificates are decided too, so that
+	// whoever else may approve them is a way around.
+	Serving bool
 	// Accepted are the bindings that the operator knows and takes responsibility for, and the
 	// admission policies that the operator has changed, by name. Such a policy has to be there, and
 	// its binding has to be as in Policies.
@@ -229,7 +232,7 @@ func (f *Finder) bound(namespace, binding, role string, subjects []rbacv1.Subjec
 	if slices.Contains(f.c.Accepted, binding) {
 		return nil
 	}
-	given := slices.DeleteFunc(rights(), func(r right) bool {
+	given := slices.DeleteFunc(rights(f.c.Serving), func(r right) bool {
 		return namespace != "" && !r.namespaced || !slices.ContainsFunc(rules, func(rule rbacv1.PolicyRule) bool { return r.givenBy(&rule) })
 	})
 	if namespace == "" && administers(rules) {
@@ -280,7 +283,7 @@ func requesters(bootstrapGroups []string) []requester {
 func (f *Finder) review(ctx context.Context, groups []string, known []Finding) ([]Finding, error) {
 	var findings []Finding
 	for _, who := range requesters(groups) {
-		for _, r := range rights() {
+		for _, r := range rights(f.c.Serving) {
 			if !r.reviewed {
 				continue
 			}

@@ -20,7 +20,7 @@ const (
 	// /selfnodeclient.
 	wayAutoApproval Way = "AutoApproval"
 	// wayApproval: somebody else may approve requests to a signer whose certificates may name a
-	// node.
+	// node, or kubelets' requests for serving certificates.
 	wayApproval Way = "Approval"
 	// wayImpersonation: somebody may impersonate a node, a group that may do everything or is
 	// that of nodes, or a program that decides about nodes; also by the verbs of constrained
@@ -80,11 +80,12 @@ func isNode(name string) bool { return strings.HasPrefix(name, csr.NodeUserPrefi
 // own count.
 func grants(name string) bool { return name == "cluster-admin" || strings.HasPrefix(name, "system:") }
 
-func rights() []right {
+// rights are those that are looked for, with that to approve kubelets' serving requests or without.
+func rights(serving bool) []right {
 	const certificates, authentication, rbac = "certificates.k8s.io", "authentication.k8s.io", rbacv1.GroupName
 	groups := is(csr.NodesGroup, "system:masters", "kubeadm:cluster-admins", "nodeattest:break-glass")
 	accounts := is(controllerAccount, "node-attestation-signer", certificateController, aggregationController)
-	return []right{
+	all := []right{
 		{way: wayAutoApproval, verb: "create", group: certificates, resource: "certificatesigningrequests", subject: "nodeclient", guarded: true, reviewed: true},
 		{way: wayAutoApproval, verb: "create", group: certificates, resource: "certificatesigningrequests", subject: "selfnodeclient", guarded: true, reviewed: true},
 		{way: wayApproval, verb: "approve", group: certificates, resource: "signers", names: is(csr.SignerKubeAPIServerClientKubelet, "kubernetes.io/*"), guarded: true, reviewed: true, review: csr.SignerKubeAPIServerClientKubelet},
@@ -102,6 +103,10 @@ func rights() []right {
 		{way: wayEscalation, verb: "bind", group: rbac, resource: "roles", names: anything, namespaced: true},
 		{way: wayEscalation, verb: "escalate", group: rbac, resource: "roles", names: anything, namespaced: true},
 	}
+	if serving {
+		all = append(all, right{way: wayApproval, verb: "approve", group: certificates, resource: "signers", names: is(csr.SignerKubeletServing, "kubernetes.io/*"), guarded: true, reviewed: true, review: csr.SignerKubeletServing})
+	}
+	return all
 }
 
 // givenBy reports whether a rule gives the right.

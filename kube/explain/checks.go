@@ -15,6 +15,7 @@ const (
 	fileAgain             // the node does so by itself
 	newChallenge          // likewise
 	addMachine            // to the inventory
+	matchMachine          // of the inventory
 	admitMachine          // to the records, or not
 	ownCertificate        // of the kubelet-authenticator
 	otherCluster
@@ -27,6 +28,7 @@ var remedies = map[remedy]string{
 	fileAgain:      "answer-early answer-late answer-old hello-expired",
 	newChallenge:   "ring-key",
 	addMachine:     "inventory-machine machine-not-ready machine-other-node machine-unknown",
+	matchMachine:   "provider-id-mismatch provider-id-not-vouched san-not-own san-not-vouched",
 	ownCertificate: "inherited-expired inherited-machine inherited-node inherited-purpose requester-credential",
 	otherCluster:   "binding-cluster",
 	mendSettings:   "attestor-not-authorized no-challenge provider-purpose provider-result",
@@ -35,10 +37,10 @@ var remedies = map[remedy]string{
 	otherRequest: "provider-version attestation-provider bundle-statements message-encoding message-size message-version work-budget " +
 		// the request
 		"attribute-not-allowed bundle-base64 bundle-block bundle-provider bundle-size " +
-		"expiration extension-not-allowed flag key-strength key-type provider-id-mismatch provider-id-not-vouched request-attributes request-der " +
+		"expiration extension-not-allowed flag key-strength key-type request-attributes request-der " +
 		"request-extensions request-groups request-key-encoding request-provider-id request-signature request-signature-algorithm request-size " +
 		"request-subject-encoding request-username request-version request-x509 requester-other-node requester-purpose san-count san-form san-kind " +
-		"san-missing san-not-own san-not-vouched san-on-client san-reserved signer-name subject-common-name subject-extra-rdn " +
+		"san-missing san-on-client san-reserved signer-name subject-common-name subject-extra-rdn " +
 		"subject-multi-value subject-organization usages provider-id-critical provider-id-duplicate provider-id-encoding provider-id-missing " +
 		"provider-id-size provider-id-text " +
 		// the join

@@ -68,6 +68,23 @@ func challenge(at time.Time) csr.Condition {
 	return csr.Condition{Type: d.Condition, Status: "True", Reason: d.Reason, Message: d.Message, LastUpdateTime: at}
 }
 
+// A node got another address, or the cloud spells its provider ID in another way: nothing on the
+// node is wrong, and the inventory has not heard of it.
+func TestExplainAnotherAddress(t *testing.T) {
+	e := load(t)
+	for check, who := range map[refusal.Check]string{csr.CheckSANNotOwn: operator, csr.CheckProviderIDMismatch: operator,
+		"san-not-vouched": operator, "provider-id-not-vouched": operator, "san-form": owner, "san-reserved": owner} {
+		x, err := Explain(t.Context(), Facts{Request: e.object(csr.SignerServingTPM, e.answer, e.AnswerCreated, denied(check)),
+			Kinds: []attest.Kind{new(tpm.Kind)}, Now: e.AnswerCreated})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x.Next.Who != who || strings.Contains(x.Next.What, "inventory") != (who == operator) {
+			t.Errorf("%s: %s: %s", check, x.Next.Who, x.Next.What)
+		}
+	}
+}
+
 // brokenOf are the names of the rules that are broken.
 func brokenOf(x *Explanation) []string {
 	var names []string

@@ -118,6 +118,10 @@ func TestSettingsRefused(t *testing.T) {
 		"another kind":    {"kind: KubeletAuth", "kind: Auth"},
 		"unknown":         {"nodeName:", "nodename2:"},
 		"twice":           {"nodeName: node-1", "nodeName: node-1\nnodeName: node-2"},
+		"in capitals":     {"nodeName: node-1", "NODENAME: node-1"},
+		"twice by case":   {"nodeName: node-1", "nodeName: node-1\nNodeName: node-2"},
+		"a number":        {"nodeName: node-1", "nodeName: 0010"},
+		"a truth value":   {"nodeName: node-1", "nodeName: no"},
 		"no duration":     {"lifetime: 24h", "lifetime: long"},
 		"no evidence":     {"  tpm:\n", "  other:\n"},
 		"ek":              {"ek: rsa-2048", "ek: rsa-1024"},
@@ -146,6 +150,11 @@ func TestSettingsRefused(t *testing.T) {
 				t.Errorf("%s: got %v", name, err)
 			}
 		})
+	}
+	for _, more := range []string{"--- # more\n", "...\n", "--- {nodeName: node-2}\n"} {
+		if _, err := parseSettings([]byte(good + more + "nodeName: node-2\n")); !errors.Is(err, refusal.CheckConfig) {
+			t.Errorf("%q begins a second document: got %v", more, err)
+		}
 	}
 	if _, err := parseSettings(make([]byte, configfile.MaxSize+1)); !errors.Is(err, refusal.CheckConfig) {
 		t.Errorf("too large: got %v", err)

@@ -8,7 +8,7 @@
 //	kubectl nodeattest observed
 //	kubectl nodeattest approve REQUEST [--machine-uid UID] [--provider-id ID] [--existing-node] [--without-inventory]
 //	kubectl nodeattest rebind NODE (--request REQUEST | --machine IDENTITY)
-//	kubectl nodeattest adopt NODE --machine-uid UID
+//	kubectl nodeattest adopt NODE (--machine-uid UID | --provider-id ID)
 //	kubectl nodeattest release NODE [--yes] [--dry-run=server]
 //	kubectl nodeattest inspect FILE...
 //	kubectl nodeattest verify FILE... --config FILE [--at TIME] [--key-ring FILE] [--records FILE]
@@ -100,7 +100,7 @@ func commands() []command {
 		{"observed", "", "list the nodes without a record, and what would be refused of them if attestation were enforced", false, nil, (*plugin).observed, nil},
 		{"approve", "REQUEST", "admit the machine of a refused request as the node that it wants to be", true, []string{"machine-uid", "provider-id", "machine", "existing-node", "without-inventory"}, (*plugin).approve, nil},
 		{"rebind", "NODE", "give a node another machine, whose board was replaced", true, []string{"request", "machine"}, (*plugin).rebind, nil},
-		{"adopt", "NODE", "give a node's record the UID of another Machine of the inventory", true, []string{"machine-uid"}, (*plugin).adopt, nil},
+		{"adopt", "NODE", "give a node's record the UID of another Machine of the inventory, or the provider ID that its machine has now", true, []string{"machine-uid", "provider-id"}, (*plugin).adopt, nil},
 		{"release", "NODE", "say that a node's machine is gone; approving it again undoes this", true, []string{"yes", "dry-run"}, (*plugin).release, nil},
 		{"inspect", "FILE...", "show requests and evidence as a tree; decides nothing", true, nil, nil, (*plugin).inspect},
 		{"verify", "FILE...", "decide recorded requests by the controller's configuration", true, []string{"config", "at", "key-ring", "records"}, nil, (*plugin).verify},
@@ -145,7 +145,7 @@ func try(ctx context.Context, std streams, kinds []program.Kind, args []string) 
 	flags.SetOutput(std.err)
 	flags.SortFlags = false
 	flags.StringVar(&p.machineUID, "machine-uid", "", "approve, adopt: the UID of the inventory's Machine")
-	flags.StringVar(&p.providerID, "provider-id", "", "approve: the machine's provider ID")
+	flags.StringVar(&p.providerID, "provider-id", "", "approve, adopt: the machine's provider ID")
 	flags.StringVar(&p.machine, "machine", "", "approve, rebind: the machine's identity, such as ek:sha256:...")
 	flags.StringVar(&p.request, "request", "", "rebind: the machine's refused request")
 	flags.BoolVar(&p.existingNode, "existing-node", false, "approve: also where there is a Node of that name")

@@ -25,6 +25,7 @@ import (
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
 	"github.com/nodeattest/nodeattest/kube/registry"
+	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -310,19 +311,52 @@ func (p *plugin) machineOf(ctx context.Context, name, nodeName string, scope mem
 	return c.machine, nil
 }
 
-// adopt gives a node's record the UID of another Machine.
+// adopt gives a node's record the UID of another Machine, or the provider ID by which the machine
+// is known now.
 func (p *plugin) adopt(ctx context.Context, nodeName string) error {
-	if p.machineUID == "" {
-		return fmt.Errorf("adopt takes --machine-uid; %w", errUsage)
+	if (p.machineUID == "") == (p.providerID == "") {
+		return fmt.Errorf("adopt takes --machine-uid or --provider-id; %w", errUsage)
 	}
 	record, r, err := p.bound(ctx, nodeName)
 	if err != nil {
 		return err
 	}
+	if p.providerID != "" {
+		return p.adoptProviderID(ctx, record)
+	}
 	if record, err = r.Adopt(ctx, record, p.machineUID); err != nil {
 		return err
 	}
 	fmt.Fprintf(p.out, "node %s is Machine %s\n", nodeName, refusal.Text(record.MachineUID))
+	return nil
+}
+
+// adoptProviderID says that a machine has another provider ID, in its record and in those of its
+// certificates, which are compared with the inventory. Only an operator knows that it is the same
+// machine.
+func (p *plugin) adoptProviderID(ctx context.Context, record *membership.Record) error {
+	if _, err := oid.MarshalProviderID(p.providerID); err != nil {
+		return err
+	}
+	changed := false
+	err := p.change(ctx, record.NodeName, func(s *v1alpha1.AttestedNodeSpec) {
+		if changed = s.State == v1alpha1.NodeBound && s.Pending == nil && s.Machine == string(record.Machine) && s.MachineUID == record.MachineUID; !changed {
+			return
+		}
+		s.ProviderID = p.providerID
+		for i := range s.Certificates {
+			if c := &s.Certificates[i]; c.ProviderID != "" {
+				c.ProviderID = p.providerID
+			}
+		}
+	})
+	switch {
+	case err != nil:
+		return err
+	case !changed:
+		return fmt.Errorf("the record of node %s has changed, or is being changed: try again", refusal.Text(record.NodeName))
+	}
+	fmt.Fprintf(p.out, "node %s has provider ID %s, and no longer %s\n", record.NodeName, refusal.Text(p.providerID), refusal.OrNothing(refusal.Text(record.ProviderID)))
 	return nil
 }
 

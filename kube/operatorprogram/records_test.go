@@ -97,6 +97,62 @@ func released(t *testing.T, p *plugin, claim membership.Claim, lastEnd time.Time
 	return r
 }
 
+// TestAdoptProviderID has a cloud spell the provider ID of a bound machine otherwise, and the
+// inventory follow: the machine is refused until an operator says that it is the same one. Its
+// name and its certificates stay its own.
+func TestAdoptProviderID(t *testing.T) {
+	const before, after = "vsphere://420f1d1b-0000-0000-0000-000000000001", "vsphere://1b1d0f42-0000-0000-0000-000000000001"
+	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	claim := membership.Claim{NodeName: "node-1", Machine: "gce:project-1/1", MachineUID: "uid-1", ProviderID: before}
+	for name, row := range map[string]struct {
+		options
+		released bool
+		want     bool
+	}{
+		"the inventory's":   {options: options{providerID: after}, want: true},
+		"yet another one":   {options: options{providerID: before + "2"}},
+		"with a space":      {options: options{providerID: after + " "}},
+		"and another UID":   {options: options{providerID: after, machineUID: "uid-2"}},
+		"nothing":           {},
+		"of what rests now": {options: options{providerID: after}, released: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &plugin{streams: streams{out: io.Discard}, client: objectstore.New(), now: func() time.Time { return now }, options: row.options}
+			r := released(t, p, claim, now.Add(time.Hour), false)
+			record, err := r.Lookup(t.Context(), claim.NodeName)
+			if err != nil {
+				t.Fatal(err)
+			}
+			issued := csr.IssuedRecord{SignerName: csr.SignerKubeAPIServerClientKubelet, NodeName: claim.NodeName, Machine: string(claim.Machine), MachineUID: claim.MachineUID,
+				ProviderID: before, RequestUID: "request-1", CredentialID: "X509SHA256=" + strings.Repeat("0a", 32), NotBefore: now, NotAfter: now.Add(time.Hour)}
+			if _, err = r.Bind(t.Context(), record, now.Add(time.Hour), &issued); err != nil {
+				t.Fatal(err)
+			}
+			if row.released {
+				if _, err := r.Release(t.Context(), claim.NodeName, claim.MachineUID); err != nil {
+					t.Fatal(err)
+				}
+			}
+			moved := claim
+			moved.ProviderID = after
+			if _, err := r.Reserve(t.Context(), moved, now.Add(time.Minute)); err == nil {
+				t.Fatal("another provider ID was admitted without a word")
+			}
+			err = p.adopt(t.Context(), claim.NodeName)
+			if _, reserve := r.Reserve(t.Context(), moved, now.Add(time.Minute)); (reserve == nil) != row.want || row.want && err != nil {
+				t.Fatalf("adopt: %v, then %v", err, reserve)
+			}
+			record, err = r.Lookup(t.Context(), claim.NodeName)
+			if err != nil || record.Machine != claim.Machine || record.MachineUID != claim.MachineUID || !record.LastEnd.Equal(now.Add(time.Hour)) {
+				t.Errorf("%+v, %v", record, err)
+			}
+			if row.want && (len(record.Issued) != 1 || record.Issued[0].ProviderID != after || record.Issued[0].CredentialID != issued.CredentialID) {
+				t.Errorf("certificates %+v", record.Issued)
+			}
+		})
+	}
+}
+
 // meanwhile does something before it answers.
 type meanwhile struct {
 	do     func() error

@@ -10,10 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/kube/internal/settings"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -151,7 +150,7 @@ func (p *plugin) readObjects(name string) ([]json.RawMessage, error) {
 		Kind  string            `json:"kind"`
 		Items []json.RawMessage `json:"items"`
 	}
-	if text, err = yaml.YAMLToJSONStrict(text); err == nil {
+	if text, err = configfile.JSON(text); err == nil {
 		err = json.Unmarshal(text, &list)
 	}
 	switch {

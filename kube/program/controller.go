@@ -129,6 +129,7 @@ func addDecider(ctx context.Context, m manager.Manager, f flags, s *settings.Set
 func newWatch(m manager.Manager, f flags, s *settings.Settings) (*bypass.Watch, error) {
 	config := bypass.Config{
 		Reader: m.GetAPIReader(), Writer: m.GetClient(), Namespace: s.Cluster.Namespace, Accepted: slices.Clone(s.Controller.AcceptedBindings),
+		Serving: s.Signers.BuiltInDuration.Duration != 0,
 	}
 	if !f.observe {
 		for _, file := range []string{"admission.yaml", "approval.yaml"} {

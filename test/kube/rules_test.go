@@ -58,11 +58,16 @@ func testRules(t *testing.T, c *cluster) {
 		"back to reserved": {boundNode, func(s *v1alpha1.AttestedNodeSpec) {
 			*s = reserved
 		}, "a bound record ends by resting"},
-		"another machine":        {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.Machine = "test:2" }, "the machine changes by a pending change alone"},
-		"another Machine UID":    {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.MachineUID = "uid-2" }, "the Machine UID changes by a pending change alone"},
-		"no Machine UID":         {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.MachineUID = "" }, "the Machine UID changes by a pending change alone"},
-		"another provider ID":    {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.ProviderID = "test://2" }, "the provider ID is immutable"},
-		"no provider ID":         {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.ProviderID = "" }, "the provider ID is immutable"},
+		"another machine":     {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.Machine = "test:2" }, "the machine changes by a pending change alone"},
+		"another Machine UID": {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.MachineUID = "uid-2" }, "the Machine UID changes by a pending change alone"},
+		"no Machine UID":      {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.MachineUID = "" }, "the Machine UID changes by a pending change alone"},
+		"another provider ID": {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.ProviderID = "test://2" }, ""},
+		"one of what rests":   {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.ProviderID, s.State = "test://2", v1alpha1.NodeResting }, "a known provider ID changes"},
+		"one beside a machine": {func(s *v1alpha1.AttestedNodeSpec) {
+			boundNode(s)
+			s.Pending = &v1alpha1.PendingChange{Machine: "test:2", Deadline: *in(time.Minute)}
+		}, func(s *v1alpha1.AttestedNodeSpec) { s.ProviderID, s.Machine, s.Pending = "test://2", "test:2", nil }, "a known provider ID changes"},
+		"no provider ID":         {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.ProviderID = "" }, "a known provider ID changes"},
 		"another scope":          {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.Scope = "ek P-256" }, "the scope is immutable"},
 		"an earlier last end":    {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.LastEnd = in(0) }, "the last end never goes back"},
 		"no last end":            {boundNode, func(s *v1alpha1.AttestedNodeSpec) { s.LastEnd = nil }, "the last end never goes back"},

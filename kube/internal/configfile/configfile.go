@@ -3,11 +3,19 @@ package configfile
 
 import (
 	"bytes"
+	"encoding"
 	stdjson "encoding/json"
 	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
+	goyaml "go.yaml.in/yaml/v2"
 	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
@@ -56,22 +64,44 @@ func (s Section) Decode(into any) error {
 	if len(s) == 0 || s[0] != '{' {
 		return refusal.Config("section", refusal.Quote(string(s)), "an object, such as {}")
 	}
-	strict, err := json.UnmarshalStrict(s, into)
-	return errors.Join(append(strict, err)...)
+	return decode(s, into, "")
 }
 
 // errDocuments says that a file has more than one YAML document.
 var errDocuments = errors.New("more than one document")
 
-// Decode reads a file, YAML or JSON, with one document: its fields must be known, there once,
-// and have values of the right type. The top-level fields of some names are returned instead.
-func Decode(text []byte, into any, sections ...string) (map[string]Section, error) {
-	for line := range bytes.Lines(text) {
-		if bytes.Equal(bytes.TrimRight(line, " \t\r\n"), []byte("---")) {
+// nothing reads any YAML, and keeps nothing of it.
+type nothing struct{}
+
+// UnmarshalYAML reads nothing.
+func (nothing) UnmarshalYAML(func(any) error) error { return nil }
+
+// yaml12 matches what says that a file is YAML 1.2, before its only document.
+var yaml12 = regexp.MustCompile(`\A(?:[ \t]*(?:#[^\n]*)?\r?\n)*%YAML 1\.2`)
+
+// JSON converts a file, YAML or JSON, with one document to JSON. A field may be there once. Scalars
+// are those of YAML 1.1, also where a file says that it is YAML 1.2.
+func JSON(text []byte) ([]byte, error) {
+	if end := len(yaml12.Find(text)); end != 0 { // the parser refuses the number, and reads the rest
+		text = slices.Concat(text[:end-1], []byte("1"), text[end:])
+	}
+	documents := goyaml.NewDecoder(bytes.NewReader(text)) // with the parser of sigs.k8s.io/yaml, which stops after one
+	if documents.Decode(new(nothing)) == nil {
+		switch err := documents.Decode(new(nothing)); {
+		case err == nil:
 			return nil, errDocuments
+		case !errors.Is(err, io.EOF):
+			return nil, fmt.Errorf("after the document: %w", err)
 		}
 	}
-	text, err := yaml.YAMLToJSONStrict(text)
+	return yaml.YAMLToJSONStrict(text)
+}
+
+// Decode reads a file, YAML or JSON, with one document: its fields must be known, there once,
+// and have values of the right type. The top-level fields of some names are returned instead. An
+// error says which field it is about.
+func Decode(text []byte, into any, sections ...string) (map[string]Section, error) {
+	text, err := JSON(text)
 	if err != nil {
 		return nil, err
 	}
@@ -88,6 +118,64 @@ func Decode(text []byte, into any, sections ...string) (map[string]Section, erro
 			return nil, err
 		}
 	}
+	return cut, decode(text, into, "")
+}
+
+// decode reads JSON strictly. An error names the innermost value that cannot be read, by its path
+// below at: those of values that read themselves name nothing, and no other names an index.
+func decode(text []byte, into any, at string) error {
 	strict, err := json.UnmarshalStrict(text, into)
-	return cut, errors.Join(append(strict, err)...)
+	if err = errors.Join(append(strict, err)...); err == nil {
+		return nil
+	}
+	t := reflect.TypeOf(into).Elem()
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	for _, c := range children(text, t, at) {
+		if inner := decode(c.text, reflect.New(c.of).Interface(), c.at); inner != nil {
+			return inner
+		}
+	}
+	if wrong, ok := errors.AsType[*stdjson.UnmarshalTypeError](err); ok && t.Kind() == reflect.String {
+		err = fmt.Errorf("a %s, want text: put it in quotes", wrong.Value)
+	}
+	if at == "" {
+		return err
+	}
+	return fmt.Errorf("%s: %w", strings.TrimPrefix(at, "."), err)
+}
+
+// A child is a value in a list or an object.
+type child struct {
+	text []byte
+	of   reflect.Type
+	at   string
+}
+
+// children are the values in JSON of a type, unless that reads itself.
+func children(text []byte, t reflect.Type, at string) (all []child) {
+	var fields map[string]stdjson.RawMessage
+	var elements []stdjson.RawMessage
+	_, isJSON := reflect.New(t).Interface().(stdjson.Unmarshaler)
+	_, isText := reflect.New(t).Interface().(encoding.TextUnmarshaler)
+	switch kind := t.Kind(); {
+	case isJSON, isText:
+	case kind == reflect.Slice && stdjson.Unmarshal(text, &elements) == nil:
+		for i, element := range elements {
+			all = append(all, child{element, t.Elem(), at + "[" + strconv.Itoa(i) + "]"})
+		}
+	case kind == reflect.Map && stdjson.Unmarshal(text, &fields) == nil:
+		for _, name := range slices.Sorted(maps.Keys(fields)) {
+			all = append(all, child{fields[name], t.Elem(), at + "." + name})
+		}
+	case kind == reflect.Struct && stdjson.Unmarshal(text, &fields) == nil:
+		for _, f := range reflect.VisibleFields(t) {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if value, ok := fields[name]; ok && name != "" {
+				all = append(all, child{value, f.Type, at + "." + name})
+			}
+		}
+	}
+	return all
 }

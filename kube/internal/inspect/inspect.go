@@ -17,11 +17,10 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -64,8 +63,8 @@ func (t *tree) input(b []byte) {
 		t.object(b)
 	case !printable(b):
 		t.binary(b)
-	case bytes.HasPrefix(text, []byte("apiVersion:")):
-		if text, err := yaml.YAMLToJSONStrict(b); err != nil {
+	case bytes.Contains(text, []byte("apiVersion:")):
+		if text, err := configfile.JSON(b); err != nil {
 			t.fault("refused: " + err.Error())
 		} else {
 			t.object(text)

@@ -50,7 +50,7 @@ func inputs(t testing.TB) map[string][]byte {
 	}
 	all["denied.json"] = object(csr.SignerChallengeTPM, all["hello.pem"], map[string]any{"conditions": []any{map[string]string{"type": "Denied", "reason": "AttestationChallenge", "message": string(all["challenge.txt"])}}})
 	all["issued.json"] = object(csr.SignerClientTPM, all["answer.pem"], map[string]any{"certificate": all["root.pem"]})
-	all["issued.yaml"] = []byte("apiVersion: certificates.k8s.io/v1\nkind: CertificateSigningRequestList\nitems: [" + string(all["issued.json"]) + "]\n")
+	all["issued.yaml"] = []byte("---\napiVersion: certificates.k8s.io/v1\nkind: CertificateSigningRequestList\nitems: [" + string(all["issued.json"]) + "]\n")
 	public := all["ak-public.bin"]
 	all["ak-public2b.bin"] = append([]byte{byte(len(public) >> 8), byte(len(public))}, public...)
 	return all

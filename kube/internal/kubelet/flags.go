@@ -8,9 +8,9 @@ import (
 
 // Flags are a kubelet's flags that matter. If one is given twice, the last counts.
 type Flags struct {
-	// Bootstrap, Config and ConfigDir are the values of --bootstrap-kubeconfig, --config and
-	// --config-dir.
-	Bootstrap, Config, ConfigDir string
+	// Bootstrap, Config, ConfigDir and Hostname are the values of --bootstrap-kubeconfig,
+	// --config, --config-dir and --hostname-override.
+	Bootstrap, Config, ConfigDir, Hostname string
 	// Rotate is that of --rotate-certificates; nil if it is not given.
 	Rotate *bool
 	// Cut says that there are more arguments than are read.
@@ -31,7 +31,7 @@ func ReadFlags(path string) (*Flags, error) {
 // argument, a switch may have a value or none, and an underscore in a name means a hyphen.
 func parseFlags(arguments []string) *Flags {
 	f := new(Flags)
-	into := map[string]*string{"bootstrap-kubeconfig": &f.Bootstrap, "config": &f.Config, "config-dir": &f.ConfigDir}
+	into := map[string]*string{"bootstrap-kubeconfig": &f.Bootstrap, "config": &f.Config, "config-dir": &f.ConfigDir, "hostname-override": &f.Hostname}
 	for n := 0; n < len(arguments) && arguments[n] != "--"; n++ {
 		name, value, has := strings.Cut(arguments[n], "=")
 		name, ok := strings.CutPrefix(name, "--")

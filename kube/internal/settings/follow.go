@@ -3,12 +3,12 @@ package settings
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/yaml"
 
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/kube/internal/files"
@@ -51,13 +51,17 @@ func (s *Settings) changed() (bool, error) {
 // sumOf returns a digest of a configuration's text and of the certificates and revocation
 // lists that it names.
 func (s *Settings) sumOf(text []byte) ([sha256.Size]byte, error) {
-	var tree any
-	if err := yaml.Unmarshal(text, &tree); err != nil {
+	tree, err := configfile.JSON(text)
+	var fields any
+	if err == nil {
+		err = json.Unmarshal(tree, &fields)
+	}
+	if err != nil {
 		return [sha256.Size]byte{}, err
 	}
 	all := sha256.New()
 	fmt.Fprintf(all, "%x\n", sha256.Sum256(text))
-	for _, path := range append(named(tree), s.Cluster.CAFile) {
+	for _, path := range append(named(fields), s.Cluster.CAFile) {
 		read, err := files.Read(path, configfile.MaxSize) // an error is for whoever needs the file
 		fmt.Fprintf(all, "%t %x\n", err == nil, sha256.Sum256(read))
 	}

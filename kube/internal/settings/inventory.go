@@ -3,6 +3,8 @@ package settings
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -11,8 +13,11 @@ import (
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/nodename"
+	"github.com/nodeattest/nodeattest/internal/servingname"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/kube/internal/files"
+	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -49,12 +54,13 @@ func (s *Settings) ParseInventory(text []byte) (map[string]csr.Machine, error) {
 	if _, err := configfile.Decode(text, &file); err != nil {
 		return nil, err
 	}
+	if file.Machines == nil { // a file that was cut short, or emptied
+		return nil, refusal.Config("machines", "", "a list: [] if there are none")
+	}
 	machines, seen := make(map[string]csr.Machine, len(file.Machines)), map[string]bool{}
 	for i := range file.Machines {
 		m := &file.Machines[i]
-		if m.UID == "" {
-			m.UID = "inventory:" + m.NodeName
-		}
+		orElse(&m.UID, uidOf(m.NodeName))
 		orElse(&m.Kind, s.Membership.Kind)
 		if m.Kind != tpm.Provider && s.find(m.Kind) == nil {
 			return nil, fmt.Errorf("machines[%d]: %w", i, refusal.Config("kind", refusal.Quote(m.Kind), "a kind of evidence, such as tpm, gce, azure or nitro"))
@@ -67,7 +73,7 @@ func (s *Settings) ParseInventory(text []byte) (map[string]csr.Machine, error) {
 			}
 			claim.Machine, m.Identity = id, string(id)
 		}
-		if err := claim.Check(); err != nil {
+		if err := errors.Join(claim.Check(), m.checkNames()); err != nil {
 			return nil, fmt.Errorf("machines[%d]: %w", i, err)
 		}
 		for _, unique := range []string{"node " + m.NodeName, "UID " + m.UID, "identity " + m.Identity} {
@@ -80,6 +86,24 @@ func (s *Settings) ParseInventory(text []byte) (map[string]csr.Machine, error) {
 			ProviderID: m.ProviderID, DNSNames: m.DNSNames, IPAddresses: m.IPAddresses, BootstrapReady: true}
 	}
 	return machines, nil
+}
+
+// checkNames refuses what no request can ask for.
+func (m *Machine) checkNames() error {
+	if m.ProviderID != "" {
+		if _, err := oid.MarshalProviderID(m.ProviderID); err != nil {
+			return err
+		}
+	}
+	return servingname.Check(m.DNSNames, m.IPAddresses)
+}
+
+// uidOf makes the UID of a machine whose entry has none.
+func uidOf(nodeName string) string {
+	if uid := "inventory:" + nodeName; len(uid) <= nodename.MaxSize {
+		return uid
+	}
+	return fmt.Sprintf("inventory:sha256:%x", sha256.Sum256([]byte(nodeName)))
 }
 
 // Machines is an inventory that follows changes of its file. It is a manager.Runnable.

@@ -69,7 +69,9 @@ func TestParse(t *testing.T) {
 		"a duration under a minute":         {"maxLifetime: 24h", "maxLifetime: 59.999999999s", "maxLifetime"},
 		"a shorter recovery":                {"maxLifetime: 24h", "maxLifetime: 24h\n  maxRecoveryLifetime: 23h", "maxRecoveryLifetime"},
 		"a negative built-in one":           {"builtInDuration: 0s", "builtInDuration: -1ns", "builtInDuration"},
-		"a duration of no unit":             {"maxLifetime: 24h", "maxLifetime: 24", "of type string"},
+		"a duration of no unit":             {"maxLifetime: 24h", "maxLifetime: 24", "signers.maxLifetime: "},
+		"a duration of a day":               {"maxLifetime: 24h", "maxLifetime: 1d", "signers.maxLifetime: "},
+		"a network with half an address":    {"reservedIPs: []", "reservedIPs: ['10.0.0.0/8', '2001:db8:2403:3/64']", "signers.reservedIPs[1]: "},
 		"a long built-in one":               {"builtInDuration: 0s", "builtInDuration: 25h", "builtInDuration"},
 		"an inventory nowhere":              {"  file: /etc/nodeattest/inventory.yaml", "  file: ''", "inventory.file"},
 		"a restore some day":                {"  # restoredAt:", "  restoredAt: yesterday", "yesterday"},
@@ -144,6 +146,12 @@ func TestParseInventory(t *testing.T) {
 	if err != nil || len(machines) != 2 || machines["node-1"].Identity != digest || machines["node-1"].UID != "inventory:node-1" || machines["node-2"].UID != "u2" {
 		t.Errorf("got %+v, %v", machines, err)
 	}
+	if machines, err = byTPM.ParseInventory([]byte("--- # machines\nmachines:\n- nodeName: node-1\n...\n")); err != nil || len(machines) != 1 {
+		t.Errorf("in a document that begins and ends: %+v, %v", machines, err)
+	}
+	if machines, err = byTPM.ParseInventory([]byte("machines: [{nodeName: node-1, dnsNames: [Node-1.EXAMPLE]}]")); err != nil {
+		t.Errorf("names in capitals: %+v, %v", machines, err)
+	}
 	for name, text := range map[string]string{
 		"a name twice":         "machines: [{nodeName: a}, {nodeName: a}]",
 		"a UID twice":          "machines: [{nodeName: a, uid: u}, {nodeName: b, uid: u}]",
@@ -164,7 +172,36 @@ func TestParseInventory(t *testing.T) {
 	}
 }
 
-// TestFollow checks that the inventory follows its file, and stays while that is broken.
+// TestInventoryUID gives the machines with the longest names UIDs of their own.
+func TestInventoryUID(t *testing.T) {
+	byTPM := known(t)
+	for _, n := range []int{243, 244, 253} {
+		name := strings.Repeat("a", n-1)
+		machines, err := byTPM.ParseInventory([]byte("machines: [{nodeName: " + name + "b}, {nodeName: " + name + "c}]"))
+		if err != nil || len(machines) != 2 || machines[name+"b"].UID == machines[name+"c"].UID {
+			t.Errorf("%d bytes: %d machines, %.100v", n, len(machines), err)
+		} else if uid := machines[name+"b"].UID; n == 243 && uid != "inventory:"+name+"b" {
+			t.Errorf("the UID of a record there may be is %s now", uid)
+		}
+	}
+}
+
+// TestInventoryErrors has an error say which of thousands of machines it is about.
+func TestInventoryErrors(t *testing.T) {
+	byTPM := known(t)
+	for _, entry := range []string{"nodeName: 666", "nodeName: no", "nodeName: b, uid: 12345678", "nodeName: b, ipAddresses: [192.0.2.1/24]", "nodeName: b, dnsNames: [666]",
+		"nodeName: b, ipAddresses: 192.0.2.1", "nodeName: B", "nodeName: b, providerID: ' '", "nodeName: b, providerID: ' x'",
+		"nodeName: b, dnsNames: [b.example.]", "nodeName: b, dnsNames: ['*.example']", "nodeName: b, dnsNames: ['']", "nodeName: b, dnsNames: [kubernetes]",
+		"nodeName: b, dnsNames: ['666']", "nodeName: b, ipAddresses: ['fe80::1%eth0']", "nodeName: b, ipAddresses: [127.0.0.1]",
+		"nodeName: b, kind: c", "nodeName: a", "nodename: b"} {
+		if _, err := byTPM.ParseInventory([]byte("machines: [{nodeName: a}, {" + entry + "}]")); err == nil || !strings.Contains(err.Error(), "machines[1]") {
+			t.Errorf("{%s}: %v", entry, err)
+		}
+	}
+}
+
+// TestFollow checks that the inventory follows its file, and stays while that is broken or was
+// emptied, unless it says that there are no machines.
 func TestFollow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "inventory.yaml")
 	write := func(text string) {
@@ -192,11 +229,18 @@ func TestFollow(t *testing.T) {
 	}
 	has("a", csr.ErrNoMachine)
 	has("b", nil)
-	write("machines: [{nodeName: ")
-	if err := m.read(); err == nil {
-		t.Error("a broken file was read")
+	for _, text := range []string{"machines: [{nodeName: ", "", "\n", "# nothing\n", "null\n", "---\n", "machines:\n", "machines: null\n", "{}\n"} {
+		write(text)
+		if err := m.read(); err == nil {
+			t.Errorf("%q was read", text)
+		}
+		has("b", nil)
 	}
-	has("b", nil)
+	write("machines: []\n")
+	if err := m.read(); err != nil {
+		t.Fatal(err)
+	}
+	has("b", csr.ErrNoMachine)
 }
 
 // TestPolicyCluster has the policy be that of the cluster of the file, by its IDs or its CA.
@@ -206,7 +250,22 @@ func TestPolicyCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for text, want := range map[string]string{"ids: [c]": "c", "caFile: @/ak.pem": root} {
+	bundle, err := os.ReadFile(filepath.Join(w.dir, "ak.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"commented.pem": "# kubernetes-ca\n" + string(bundle) + "\nsubject=CN=x\n", "twice.pem": string(bundle) + string(bundle), "none.pem": "# kubernetes-ca\n"} {
+		if err := os.WriteFile(filepath.Join(w.dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s, err := w.settings("ids: [c]", "caFile: @/none.pem"); err != nil {
+		t.Fatal(err)
+	} else if ids, err := s.ClusterIDs(); err == nil {
+		t.Errorf("a file without certificates: %q", ids)
+	}
+	// As kube-apiserver and kubelets read the same file: with text around the certificates.
+	for text, want := range map[string]string{"ids: [c]": "c", "caFile: @/ak.pem": root, "caFile: @/commented.pem": root, "caFile: @/twice.pem": root} {
 		s, err := w.settings("ids: [c]", text)
 		if err != nil {
 			t.Fatal(err)

@@ -4,6 +4,9 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"slices"
+
+	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
@@ -131,7 +134,11 @@ func (s *Settings) ClusterIDs() ([]string, error) {
 	if len(s.Cluster.IDs) != 0 {
 		return s.Cluster.IDs, nil
 	}
-	cas, err := readCertificates(s.Cluster.CAFile)
+	text, err := files.Read(s.Cluster.CAFile, configfile.MaxSize)
+	var cas []*x509.Certificate
+	if err == nil {
+		cas, err = certutil.ParseCertsPEM(text) // as Kubernetes reads the file, with text around them
+	}
 	if err != nil {
 		return nil, fmt.Errorf("settings: cluster.caFile: %w", err)
 	}
@@ -141,7 +148,9 @@ func (s *Settings) ClusterIDs() ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("settings: cluster.caFile: %w", err)
 		}
-		ids = append(ids, id)
+		if !slices.Contains(ids, id) { // a CA that was made anew for its key has its ID
+			ids = append(ids, id)
+		}
 	}
 	return ids, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"fmt"
@@ -213,6 +214,11 @@ func (w *world) acceptedRequests() {
 	add("by-a-bootstrap-token", w.BootstrapAsks(), nil)
 	add("by-a-node", w.NodeAsks(), nil)
 	add("for-serving", w.NodeServes(), nil)
+	changed("for-serving-in-capitals", w.NodeServes(), func(a *forge.Asked) {
+		for i, e := range a.Extensions {
+			a.Extensions[i].Value = bytes.ReplaceAll(e.Value, []byte("node-1.example.com"), []byte("NODE-1.Example.com"))
+		}
+	})
 	w.accept("request-by-a-kubelet-for-serving", asked{w.kubeletServes()}, nil, &vector.Result{NodeName: forge.NodeName})
 	changed("by-a-recovery-user", w.NodeAsks(), func(a *forge.Asked) { a.ByRecoveryUser(forge.NodeName) })
 	changed("for-recovery", w.NodeAsks(), (*forge.Asked).ForRecovery)
