@@ -1,12 +1,12 @@
 package kube
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,24 +18,38 @@ import (
 // skewVar names the file that says by how many seconds the clock of a skewed program is wrong.
 const skewVar = "NODEATTEST_TEST_SKEW"
 
-// skewedNow takes the place of time.Now, which is rightNow then.
+// skewedNow takes the place of time.Now, which is rightNow then. It may be called where there can
+// be no system call, by the runtime's timers: the file is mapped.
 const skewedNow = `package time
 
-import "syscall"
+import (
+	"syscall"
+	"unsafe"
+)
 
-var skewFile, _ = syscall.Getenv("` + skewVar + `")
+var skew = mapSkew()
+
+func mapSkew() *int64 {
+	file, ok := syscall.Getenv("` + skewVar + `")
+	if !ok {
+		return new(int64)
+	}
+	f, err := syscall.Open(file, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		panic(err)
+	}
+	m, err := syscall.Mmap(f, 0, 8, syscall.PROT_READ, syscall.MAP_SHARED)
+	if err != nil {
+		panic(err)
+	}
+	return (*int64)(unsafe.Pointer(&m[0]))
+}
 
 func Now() Time {
 	t := rightNow()
-	f, err := syscall.Open(skewFile, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
-	if err != nil {
-		return t
+	if skew != nil { // not while packages are initialized
+		t.wall += uint64(*skew) << nsecShift // the monotonic clock is right
 	}
-	var text [20]byte
-	n, _ := syscall.Read(f, text[:])
-	_ = syscall.Close(f)
-	seconds, _ := atoi(string(text[:max(n, 0)]))
-	t.wall += uint64(seconds) << nsecShift // the monotonic clock is right
 	return t
 }
 `
@@ -106,10 +120,18 @@ func TestSkew(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := c.install(t, program, name, tpmsim.Swtpm(t, tpmsim.Options{CA: ca, PersistEKs: true}), nil)
-			set := func(skew time.Duration) {
-				controlplane.Write(t, m.dir, "skew", []byte(strconv.Itoa(int(skew/time.Second))))
+			file, err := os.Create(filepath.Join(m.dir, "skew"))
+			if err != nil {
+				t.Fatal(err)
 			}
-			m.program = controlplane.Write(t, m.dir, "skewed.sh", fmt.Appendf(nil, "#!/bin/sh\n%s=%s exec %s \"$@\"\n", skewVar, filepath.Join(m.dir, "skew"), program))
+			defer file.Close()
+			set := func(skew time.Duration) {
+				if _, err := file.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(skew/time.Second)), 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			set(0)
+			m.program = controlplane.Write(t, m.dir, "skewed.sh", fmt.Appendf(nil, "#!/bin/sh\n%s=%s exec %s \"$@\"\n", skewVar, file.Name(), program))
 			if err := os.Chmod(m.program, 0o700); err != nil {
 				t.Fatal(err)
 			}
