@@ -21,13 +21,13 @@ type Authority struct {
 	Key  *ecdsa.PrivateKey
 }
 
-// NewAuthority makes a CA that is valid for a day.
+// NewAuthority makes a CA that is two months old, and valid for another day.
 func NewAuthority(t *testing.T) *Authority {
 	t.Helper()
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1),
 		Subject:      pkix.Name{CommonName: "kubernetes-ca"},
-		NotBefore:    time.Now().Add(-time.Hour),
+		NotBefore:    time.Now().AddDate(0, -2, 0),
 		NotAfter:     time.Now().Add(24 * time.Hour),
 		KeyUsage:     x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 		IsCA:         true, BasicConstraintsValid: true,
@@ -72,7 +72,7 @@ func (a *Authority) Issue(t *testing.T, subject pkix.Name, usage x509.ExtKeyUsag
 	cert := sign(t, &x509.Certificate{
 		SerialNumber: serial,
 		Subject:      subject,
-		NotBefore:    time.Now().Add(-time.Hour),
+		NotBefore:    time.Now().AddDate(0, -2, 0),
 		NotAfter:     time.Now().Add(12 * time.Hour),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{usage},

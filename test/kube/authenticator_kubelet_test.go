@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -139,6 +140,19 @@ func (c *cluster) nodeReady(t *testing.T, name string) {
 		return fmt.Errorf("node %s is not ready: %+v", name, node.Status.Conditions)
 	})
 	t.Logf("node %s is ready after %s", name, time.Since(began).Round(100*time.Millisecond))
+}
+
+// leaseSince fails if the kubelet has not renewed its Lease since a time.
+func (c *cluster) leaseSince(t *testing.T, name string, since time.Time) error {
+	t.Helper()
+	var lease coordinationv1.Lease
+	if err := c.admin.Get(t.Context(), client.ObjectKey{Namespace: "kube-node-lease", Name: name}, &lease); err != nil {
+		return err
+	}
+	if lease.Spec.RenewTime == nil || !lease.Spec.RenewTime.After(since) {
+		return fmt.Errorf("the kubelet has not renewed its lease since %s: %v", since, lease.Spec.RenewTime)
+	}
+	return nil
 }
 
 // TestKubelet has a real kubelet reach Ready with nothing but its TPM and a bootstrap token

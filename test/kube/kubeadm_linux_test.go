@@ -14,8 +14,6 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
@@ -213,16 +211,7 @@ func (m *member) status(t *testing.T) *authenticator.Status {
 // that works.
 func (m *member) alive(t *testing.T, since time.Time) {
 	t.Helper()
-	m.eventually(t, func() error {
-		var lease coordinationv1.Lease
-		if err := m.c.admin.Get(t.Context(), client.ObjectKey{Namespace: "kube-node-lease", Name: m.name}, &lease); err != nil {
-			return err
-		}
-		if lease.Spec.RenewTime == nil || !lease.Spec.RenewTime.After(since) {
-			return fmt.Errorf("the kubelet has not renewed its lease since %s: %v", since, lease.Spec.RenewTime)
-		}
-		return nil
-	})
+	m.eventually(t, func() error { return m.c.leaseSince(t, m.name, since) })
 	t.Logf("the node lives %s later", time.Since(since).Round(100*time.Millisecond))
 }
 

@@ -2,6 +2,8 @@ package kube
 
 import (
 	"fmt"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -88,4 +90,50 @@ func (m *member) usable(t *testing.T) (credential string) {
 		return nil
 	})
 	return credential
+}
+
+// TestLocalhost has a machine start that has no name yet: the daemon ends, systemd starts it again
+// and again, and the node comes up by the name that the machine gets later.
+func TestLocalhost(t *testing.T) {
+	t.Parallel()
+	boxNeeds(t)
+	c := startCluster(t)
+	c.prepare(t)
+	c.startSigner(t)
+	device := tpmsim.Swtpm(t, tpmsim.Options{PersistEKs: true})
+	c.attestedPlane(t, device)
+	m := c.newMember(t, "localhost", device, "nodeName: node-1\n", "\n")
+	m.cut = m.connect(t, c.address())
+	m.put(t, "/etc/kubernetes/pki/ca.crt", 0o644, controlplane.CertificatePEM(c.ca.Cert))
+	m.install(t, attesttest.TokenID+"."+tokenSecret, daemonFiles)
+	m.run(t, "systemctl enable kubelet-authenticator")
+	m.restart(t)
+	restarts := func() int {
+		n, err := strconv.Atoi(strings.TrimSpace(m.run(t, "systemctl show -P NRestarts kubelet-authenticator")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	m.eventually(t, func() error {
+		if restarts() < 2 {
+			return errNotYet
+		}
+		return nil
+	})
+	bootstrap := csr.BootstrapUserPrefix + attesttest.TokenID
+	if n := c.filedBy(t, bootstrap); n != 0 {
+		t.Errorf("%d requests without a name", n)
+	}
+	m.run(t, "hostname worker-1")
+	m.usable(t)
+	if s := m.status(t); s.NodeName != "worker-1" || !s.Daemon {
+		t.Errorf("status %+v", s)
+	}
+	text := string(read(t, filepath.Join(m.dir, "kubelet-authenticator.log")))
+	lines, started, filed := strings.Count(text, "\n"), restarts(), c.filedBy(t, bootstrap)
+	if !strings.Contains(text, "a host called localhost") || lines > 20 || started > 5 || filed != 2 {
+		t.Errorf("%d restarts, %d requests and %d lines:\n%s", started, filed, lines, text)
+	}
+	t.Logf("%d restarts, %d requests, %d lines", started, filed, lines)
 }
