@@ -3,6 +3,7 @@ package authenticator
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"io"
 	"maps"
@@ -18,6 +19,7 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/nodeattest/nodeattest/csr"
 )
@@ -29,9 +31,23 @@ func TestLyingAPIServer(t *testing.T) {
 	defer elsewhere.Close()
 	s := &lyingServer{l: l, elsewhere: elsewhere.URL}
 	instead(l.f, s.serve)
+	first := httptest.NewUnstartedServer(l.f.server.Config.Handler) // speaks HTTP/1.1
+	first.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
+	first.StartTLS()
+	defer func() {
+		first.CloseClientConnections()
+		first.Close()
+	}()
 	l.run(func() (*Authenticator, liar) {
 		a, _ := newNode(t, l.f, func(c *Config) {
 			c.Serving, c.RecoverySigner = &Serving{DNSNames: []string{testNode}}, csr.SignerRecoveryTPM
+			if l.IntN(2) == 0 {
+				c.API = func() (*rest.Config, error) {
+					r, err := l.f.config()
+					r.Host = first.URL
+					return r, err
+				}
+			}
 		})
 		if l.IntN(4) == 0 {
 			giveRecovery(t, l.f, a)
@@ -307,6 +323,7 @@ var serverLies = []struct {
 		}
 		c.answer(c.code, c.body)
 	}},
+	{"bytes", (*call).bytes},
 	{"events", (*call).events},
 	{"an event", func(c *call) {
 		object := oneOf(c.s.l, []any{nil, 1, map[string]any{}, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": string(c.sent), "code": oneOf(c.s.l, []int{401, 403, 410, 500})}, json.RawMessage(requestHead + "}}")})
@@ -336,4 +353,36 @@ func (c *call) events() {
 		condition(o, "X", string(c.sent), string(c.sent))
 	}
 	c.endless(http.StatusOK, "", string(eventOf(f, oneOf(c.s.l, []string{"ADDED", "MODIFIED", "BOOKMARK"}), o)))
+}
+
+// bytes are of HTTP/1.1, and without end.
+func (c *call) bytes() {
+	hijacker, ok := c.ResponseWriter.(http.Hijacker)
+	if !ok {
+		c.silence()
+		return
+	}
+	conn, _, err := hijacker.Hijack()
+	if err != nil {
+		c.s.l.t.Error(err)
+		return
+	}
+	const ok200, object = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n", requestHead + "}}"
+	text := oneOf(c.s.l, [][2]string{
+		{"", "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"},
+		{"", "HTTP/1.1 101 Switching Protocols\r\n\r\n"},
+		{"", ok200 + "Content-Length: 0\r\n\r\n"},
+		{"", string(c.sent)},
+		{"HTTP/1.1 200 ", "a"},
+		{ok200, "A: b\r\n"},
+		{ok200 + "A: ", "b"},
+		{ok200 + "Content-Length: 9223372036854775807\r\n\r\n" + object, " "},
+		{ok200 + "Transfer-Encoding: chunked\r\n\r\n", "1;" + strings.Repeat("x", 500) + "\r\n \r\n"},
+		{ok200 + "Transfer-Encoding: chunked\r\n\r\n0\r\n", "A: b\r\n"},
+	})
+	_, err = io.WriteString(conn, text[0])
+	for more := strings.Repeat(text[1], 1+4096/len(text[1])); err == nil; {
+		_, err = io.WriteString(conn, more)
+	}
+	_ = conn.Close() // as the node has done
 }
