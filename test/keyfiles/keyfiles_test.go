@@ -18,6 +18,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmkey"
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 	"github.com/nodeattest/nodeattest/secret"
 	"github.com/nodeattest/nodeattest/tpmsim"
 )
@@ -189,6 +190,7 @@ func TestTheirsHere(t *testing.T) {
 			if err := wrong.Close(); err != nil {
 				t.Error(err)
 			}
+			tpmlab.ForgetPasswords(t, simulated) // which a further one would come close to locking
 		})
 	}
 }

@@ -135,10 +135,13 @@ func (n *naive) checkChain(p *naivePayload, leaf *x509.Certificate) error {
 		o.CurrentTime = leaf.NotBefore
 	}
 	o.Roots.AddCert(n.root)
-	for _, der := range p.CABundle {
+	for i, der := range p.CABundle {
 		c, err := x509.ParseCertificate(der)
 		if err != nil {
 			return err
+		}
+		if key, ok := c.PublicKey.(*ecdsa.PublicKey); i > 0 && !n.forgets("curve") && (!ok || key.Curve != elliptic.P384()) {
+			return errors.New("another kind of key")
 		}
 		o.Intermediates.AddCert(c)
 	}

@@ -116,6 +116,7 @@ var weak = map[string][]string{
 	"usage-no-signatures":            {"usage"},
 	"usage-absent":                   {"usage"},
 	"key-on-p256":                    {"curve"},
+	"ca-on-p521":                     {"curve"},
 	"document-of-yesterday":          {"validity", "time"},
 	"certificate-of-tomorrow":        {"validity", "time"},
 	"instance-certificate-expired":   {"chain"},
