@@ -29,7 +29,7 @@ func TestLyingAPIServer(t *testing.T) {
 	l := newLies(t, 30)
 	elsewhere := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a redirect was followed") }))
 	defer elsewhere.Close()
-	s := &lyingServer{l: l, elsewhere: elsewhere.URL}
+	s := &lyingServer{l: l, elsewhere: elsewhere.URL, past: [][]byte{[]byte("{}")}}
 	instead(l.f, s.serve)
 	first := httptest.NewUnstartedServer(l.f.server.Config.Handler) // speaks HTTP/1.1
 	first.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
@@ -88,8 +88,11 @@ func (s *lyingServer) stop() {
 
 func (s *lyingServer) tidy() {}
 
-// maxPast is how many answers are remembered.
-const maxPast = 50
+// maxPast is how many answers are remembered, and maxRemembered how large each may be, in bytes.
+const (
+	maxPast       = 50
+	maxRemembered = 64 << 10
+)
 
 // turn counts a call, and says whether there is a lie about it.
 func (s *lyingServer) turn() bool {
@@ -130,7 +133,9 @@ func (s *lyingServer) serve(w http.ResponseWriter, r *http.Request) bool {
 		c.code, c.body = honest.Code, honest.Body.Bytes()
 	}
 	s.mu.Lock()
-	s.past = append(s.past[max(0, len(s.past)-maxPast):], c.body)
+	if len(c.body) < maxRemembered {
+		s.past = append(s.past[max(0, len(s.past)-maxPast):], c.body)
+	}
 	c.earlier = oneOf(s.l, s.past)
 	s.mu.Unlock()
 	lie := oneOf(s.l, serverLies)
@@ -190,6 +195,7 @@ func (c *call) silence() {
 	c.s.mu.Lock()
 	c.s.end()
 	c.s.mu.Unlock()
+	_, _ = io.Copy(io.Discard, c.r.Body) // before that it is not known whether the node has gone
 	<-c.r.Context().Done()
 }
 
