@@ -64,7 +64,7 @@ var decisionLies = []struct {
 		}
 	}},
 	{"what is no certificate", func(l *lies, o *certificatesv1.CertificateSigningRequest) {
-		o.Status.Certificate = oneOf(l, [][]byte{[]byte("x"), []byte("\n"), o.Spec.Request, bytes.Repeat(o.Status.Certificate, 11), bytes.Repeat(o.Status.Certificate, 2000), o.Status.Certificate[:len(o.Status.Certificate)/2],
+		o.Status.Certificate = oneOf(l, [][]byte{[]byte("x"), []byte("\n"), o.Spec.Request, bytes.Repeat(o.Status.Certificate, 11), bytes.Repeat(o.Status.Certificate, 200), o.Status.Certificate[:len(o.Status.Certificate)/2],
 			append(bytes.Clone(o.Status.Certificate), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte{0x30, 0}})...)})
 	}},
 	{"another CA's certificate", func(l *lies, o *certificatesv1.CertificateSigningRequest) {
