@@ -195,7 +195,7 @@ func TestServing(t *testing.T) {
 func TestServingRefused(t *testing.T) {
 	t.Parallel()
 	f := newFakeAPI(t)
-	a, _ := newNode(t, f, func(c *Config) { c.Serving = &Serving{DNSNames: []string{"kubernetes.default"}} })
+	a, _ := newNode(t, f, func(c *Config) { c.Serving = &Serving{DNSNames: []string{"another.example"}} })
 	stop := run(t, a)
 	eventually(t, "a refusal", func() bool { return a.readState()[ServingFile].Failures > 0 })
 	stop()

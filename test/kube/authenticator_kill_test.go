@@ -62,7 +62,7 @@ func TestKillAuthenticator(t *testing.T) {
 	if err != nil {
 		t.Fatalf("the lock outlived its holder: %v", err)
 	}
-	if err := errors.Join(l.Remove(authenticator.ClientFile), l.Unlock()); err != nil {
+	if err := errors.Join(l.Remove(authenticator.ClientFile), l.Remove("client.previous.pem"), l.Unlock()); err != nil {
 		t.Fatal(err)
 	}
 	m.credential(t)

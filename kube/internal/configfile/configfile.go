@@ -157,8 +157,8 @@ type child struct {
 func children(text []byte, t reflect.Type, at string) (all []child) {
 	var fields map[string]stdjson.RawMessage
 	var elements []stdjson.RawMessage
-	_, isJSON := reflect.New(t).Interface().(stdjson.Unmarshaler)
-	_, isText := reflect.New(t).Interface().(encoding.TextUnmarshaler)
+	_, isJSON := reflect.TypeAssert[stdjson.Unmarshaler](reflect.New(t))
+	_, isText := reflect.TypeAssert[encoding.TextUnmarshaler](reflect.New(t))
 	switch kind := t.Kind(); {
 	case isJSON, isText:
 	case kind == reflect.Slice && stdjson.Unmarshal(text, &elements) == nil:
