@@ -133,7 +133,7 @@ const maxOperations = 16
 func (j *jwk) readOperations(r *strictjson.Reader) error {
 	return r.Array(func() error {
 		if len(j.operations) == maxOperations || r.Kind() != strictjson.StringKind {
-			j.leaveOut("key_ops that are more, or no strings", fmt.Sprintf("at most %d strings", maxOperations))
+			j.leaveOut("key_ops that are more, or no strings", "at most 16 strings")
 			return r.Skip()
 		}
 		operation, err := r.String()
