@@ -13,8 +13,9 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// A verification counts its signature before it checks it, and after all that costs nothing.
-func TestBudget(t *testing.T) {
+// oneInstance is a cloud, a platform that admits its project, and a good token of an instance.
+func oneInstance(t *testing.T) (*cloudtest.GCE, *platform, string) {
+	t.Helper()
 	cloud := cloudtest.NewGCE(t)
 	keys, err := jws.NewStaticKeySet(cloud.Keys()...)
 	if err != nil {
@@ -29,6 +30,12 @@ func TestBudget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return cloud, p, token
+}
+
+// A verification counts its signature before it checks it, and after all that costs nothing.
+func TestBudget(t *testing.T) {
+	_, p, token := oneInstance(t)
 	for name, c := range map[string]struct {
 		token      string
 		at         time.Time

@@ -8,11 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/cloud/cloudtest"
 	"github.com/nodeattest/nodeattest/cloud/internal/kindtest"
 	"github.com/nodeattest/nodeattest/internal/costsearch"
-	"github.com/nodeattest/nodeattest/jws"
-	"github.com/nodeattest/nodeattest/oid"
 )
 
 // costly is a token that a search has made.
@@ -21,20 +18,7 @@ type costly struct{ header, payload *costsearch.Tree }
 // Of the tokens that a search tries, none takes much more memory or counted work than a good one of
 // its size.
 func TestCostliestTokens(t *testing.T) {
-	cloud := cloudtest.NewGCE(t)
-	keys, err := jws.NewStaticKeySet(cloud.Keys()...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := newPlatform(KindConfig{Keys: keys, Projects: []string{"example-project"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	good, err := cloud.Token(oid.GCEInstance{Zone: "europe-west1-b", ProjectNumber: 123456789012, ProjectID: "example-project",
-		InstanceID: 4711, InstanceName: "vm-1"}, audiencePrefix+base64.RawURLEncoding.EncodeToString(make([]byte, valueSize)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	cloud, p, good := oneInstance(t)
 	parts := strings.Split(good, ".")
 	read := func(part string) *costsearch.Tree {
 		data, err := base64.RawURLEncoding.DecodeString(part)
