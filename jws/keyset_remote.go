@@ -239,9 +239,9 @@ func (s *RemoteKeySet) made() error {
 	return nil
 }
 
-// Issuer returns the Issuer of the configuration, for whose tokens alone the keys are meant; ""
-// if the keys come from elsewhere. The validators of package claims compare it with the issuer
-// that they accept.
+// Issuer returns the Issuer of the configuration: the keys are meant for its tokens, and no
+// others. It is "" if the keys come from elsewhere. The validators of package claims compare it
+// with the issuer that they accept.
 func (s *RemoteKeySet) Issuer() string {
 	if s == nil {
 		return ""

@@ -149,8 +149,8 @@ type Claim struct {
 	// bytes; "" if it is not known yet.
 	ProviderID string
 	// Over is the Version of the bound record that the name has, if whoever makes the claim has
-	// found out that its Node is gone; mostly "". Reserve then puts the claim in the place of
-	// that record, provided that a certificate was issued for it and the last one has ended. It
+	// found out that its Node is gone; mostly "". Reserve then replaces that record by
+	// the claim, provided that a certificate was issued for it and the last one has ended. It
 	// is not recorded.
 	Over string
 }

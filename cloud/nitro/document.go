@@ -222,7 +222,7 @@ func validInstance(id string) bool {
 func isHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }
 
 // validRegion reports whether a region is an area, perhaps a part of it, a direction and a number,
-// as in us-east-2 and us-gov-west-1. The names of zones, which have more, are none.
+// as in us-east-2 and us-gov-west-1. The name of a zone has a letter more, and is not a region.
 func validRegion(region string) bool {
 	parts := strings.Split(region, "-")
 	n := len(parts) - 1

@@ -41,8 +41,8 @@ func CheckDirectory(dir string) error {
 	return checkOwner(info, true)
 }
 
-// CheckWay is [CheckDirectory], and refuses a directory in the place of which others could put
-// another one: every directory on the way to it, by its name and by where it is, must be this
+// CheckWay is [CheckDirectory], and refuses a directory that others could replace by another
+// one: every directory on the way to it, by its name and by where it is, must be this
 // user's or root's, and nobody else may be able to write to it, unless it is one such as /tmp,
 // where everybody may remove only what is theirs.
 func CheckWay(dir string) error {

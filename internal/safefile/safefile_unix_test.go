@@ -158,7 +158,7 @@ func TestCheckDirectory(t *testing.T) {
 	}
 }
 
-// TestCheckWay: who could put another directory in the place of one.
+// TestCheckWay: who could replace a directory by another.
 func TestCheckWay(t *testing.T) {
 	for name, c := range map[string]struct {
 		mode    fs.FileMode // of the directory above

@@ -8,7 +8,7 @@ const placeholders = " tobefilledbyoem tobefilled defaultstring default systemse
 	" baseboardserialnumber notspecified notapplicable notavailable notset na none null nil unknown undefined unspecified empty blank" +
 	" invalid oem tbd 0123456789 123456789 1234567890 "
 
-// isPlaceholder reports whether a serial number is none: blanks, bytes that are all zeros or all
+// isPlaceholder reports whether a serial number stands for no number: blanks, bytes that are all zeros or all
 // ones, the same in hexadecimal, or a placeholder.
 func isPlaceholder(serial string) bool {
 	if strings.Count(serial, "\xff") == len(serial) {

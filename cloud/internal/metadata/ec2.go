@@ -37,7 +37,7 @@ func (c *Client) EC2(ctx context.Context, path string, maxSize int) ([]byte, err
 
 const ec2Enabled = "the metadata service: enable its endpoint in the instance's metadata options, and ask without a proxy"
 
-// sessionToken asks for a session token. Another server's page is none.
+// sessionToken asks for a session token. It refuses a page of another server.
 func (c *Client) sessionToken(ctx context.Context) (string, error) {
 	token, err := c.Do(ctx, Request{Method: http.MethodPut, Path: "/latest/api/token", MaxSize: maxSessionToken,
 		Header: map[string]string{"X-aws-ec2-metadata-token-ttl-seconds": "60"}, Wants: map[int]string{
