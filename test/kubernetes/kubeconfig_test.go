@@ -41,7 +41,7 @@ func newCA(t *testing.T, name string) string {
 }
 
 // TestBundlesRandom puts ParseCAs beside client-go: it finds the same certificates in all
-// that is taken.
+// that is taken, each once.
 func TestBundlesRandom(t *testing.T) {
 	a, b := newCA(t, "a"), newCA(t, "b")
 	inShards(t, func(t *testing.T, s source) {
@@ -57,7 +57,13 @@ func TestBundlesRandom(t *testing.T) {
 			}
 			taken++
 			theirs, err := cert.ParseCertsPEM([]byte(bundle.String()))
-			if err != nil || !slices.EqualFunc(ours, theirs, (*x509.Certificate).Equal) {
+			var once []*x509.Certificate
+			for _, ca := range theirs {
+				if !slices.ContainsFunc(once, ca.Equal) {
+					once = append(once, ca)
+				}
+			}
+			if err != nil || !slices.EqualFunc(ours, once, (*x509.Certificate).Equal) {
 				t.Fatalf("%q: client-go finds %d, %v, and we %d", bundle.String(), len(theirs), err, len(ours))
 			}
 		}
