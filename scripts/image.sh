@@ -27,6 +27,8 @@ for program in node-attestation-controller node-attestation-signer; do
 	programs+=("$work/$program")
 done
 grep -q '^replace' kube/go.mod || scripts/advisory.sh "${programs[@]}"
-(cd tools/image && GOARCH='' go run . -o "$work/image.tar" -tag "$tag" -arch "$arch" "${roots[@]}" "${programs[@]}")
+(cd tools/image && GOARCH='' go run ./notices -o "$work/licenses" "${programs[@]}")
+cp LICENSE "$work/licenses"
+(cd tools/image && GOARCH='' go run . -o "$work/image.tar" -tag "$tag" -arch "$arch" -licenses "$work/licenses" "${roots[@]}" "${programs[@]}")
 mv "$work/image.tar" "$dir/nodeattest-$arch.tar"
 echo "$dir/nodeattest-$arch.tar"
