@@ -13,8 +13,10 @@ import (
 	"testing"
 )
 
-// TestThreatModel: each check, vector and test that the threat model names exists, a vector
-// expects one of the checks of its line, and the lines without a test are listed at its end.
+// TestThreatModel: each check, vector and test that the threat model names exists; a vector
+// expects one of the checks of its line; each check of a line that is shown is expected by one of
+// its vectors, or named in the test files beside one of its tests; and the lines without a test
+// are listed at the page's end.
 func TestThreatModel(t *testing.T) {
 	lines, problems := threatModelProblems(t, ".", readFile(t, "docs/threat-model.md"))
 	none(t, problems)
@@ -25,7 +27,7 @@ func TestThreatModel(t *testing.T) {
 func TestThreatModelBites(t *testing.T) {
 	root := fixture(t, map[string]string{
 		"oid/oid.go":                          "package oid\n\nimport \"" + modulePath + "/refusal\"\n\nconst CheckSize refusal.Check = \"oid-size\"\n\nconst checkText refusal.Check = \"oid-text\"\n",
-		"oid/oid_test.go":                     "package oid\n\nfunc TestSize(t *testing.T) {\n\tt.Run(\"too long\", nil)\n}\n",
+		"oid/oid_test.go":                     "package oid\n\nfunc TestSize(t *testing.T) {\n\tt.Run(\"too long\", nil)\n\t_, _ = CheckSize, 0\n}\n",
 		"vectors/data/request/too-long.json":  `{"expect": "oid-size"}`,
 		"vectors/data/request/nested.json":    `{"expect": "other", "cause": "oid-size"}`,
 		"vectors/data/accepted/sound.json":    `{"expect": ""}`,
@@ -45,9 +47,10 @@ func TestThreatModelBites(t *testing.T) {
 		{"number twice", head + line("1.1", "`oid-size`", "`oid.TestSize`") + line("1.1", "`oid-size`", "`oid.TestSize`") + "\nLines without a test: none.\n", "1.1: not the number after 1.1"},
 		{"number left out", head + line("1.1", "`oid-size`", "`oid.TestSize`") + line("1.3", "`oid-size`", "`oid.TestSize`") + "\nLines without a test: none.\n", "1.3: not the number after 1.1"},
 		{"check", head + line("1.1", "`oid-form`", "`oid.TestSize`") + "\nLines without a test: none.\n", "1.1: no check oid-form"},
-		{"vector", head + line("1.1", "`oid-size`", "`request/gone`") + "\nLines without a test: none.\n", "1.1: no vector request/gone"},
-		{"vector of another check", head + line("1.1", "`oid-text`", "`request/too-long`") + "\nLines without a test: none.\n", `1.1: vector request/too-long expects "oid-size"`},
-		{"vector that is accepted", head + line("1.1", "`oid-text`", "`accepted/sound`") + "\nLines without a test: none.\n", `1.1: vector accepted/sound expects ""`},
+		{"vector", head + line("1.1", "`oid-size`", "`oid.TestSize`, `request/gone`") + "\nLines without a test: none.\n", "1.1: no vector request/gone"},
+		{"check that nothing shows", head + line("1.1", "`oid-size`, `oid-text`", "`request/too-long`, `oid.TestSize`") + "\nLines without a test: none.\n", "1.1: nothing shows oid-text"},
+		{"vector of another check", head + line("1.1", "`oid-text`", "`gce/another-text`, `request/too-long`") + "\nLines without a test: none.\n", `1.1: vector request/too-long expects "oid-size"`},
+		{"vector that is accepted", head + line("1.1", "`oid-text`", "`gce/another-text`, `accepted/sound`") + "\nLines without a test: none.\n", `1.1: vector accepted/sound expects ""`},
 		{"test", head + line("1.1", "`oid-size`", "`oid.TestForm`") + "\nLines without a test: none.\n", "1.1: no test oid.TestForm"},
 		{"part of a test", head + line("1.1", "`oid-size`", "`oid.TestSize/too short`") + "\nLines without a test: none.\n", "1.1: no test oid.TestSize/too short"},
 		{"names nothing", head + line("1.1", "`oid-size`", "everywhere") + "\nLines without a test: none.\n", "1.1: shown by nothing"},
@@ -81,9 +84,9 @@ var (
 
 func threatModelProblems(t *testing.T, root, page string) (lines []threat, problems []string) {
 	t.Helper()
-	checks := make(map[string]bool)
+	checks := make(map[string][]string)
 	for _, c := range allChecks(t, root) {
-		checks[c.text] = true
+		checks[c.text] = append(checks[c.text], c.name[strings.LastIndex(c.name, ".")+1:])
 	}
 	var without []string
 	before := ""
@@ -111,8 +114,12 @@ func threatModelProblems(t *testing.T, root, page string) (lines []threat, probl
 			wrong("shown by nothing")
 		}
 		for _, name := range line.stopped {
-			if kebabCase.MatchString(name) && !checks[name] {
+			switch {
+			case !kebabCase.MatchString(name):
+			case checks[name] == nil:
 				wrong("no check %s", name)
+			case len(line.shownBy) > 0 && !slices.ContainsFunc(line.shownBy, func(by string) bool { return names(t, root, by, name, checks[name]) }):
+				wrong("nothing shows %s", name)
 			}
 		}
 		for _, name := range line.shownBy {
@@ -165,21 +172,62 @@ func quotedIn(cell string) (names []string) {
 // folder.TestName/part.
 func notShown(t *testing.T, root, name string, checks []string) string {
 	t.Helper()
-	if dir, test, ok := strings.Cut("."+name, ".Test"); ok {
+	if files, test, ok := testFiles(t, root, name); ok {
 		test, part, parted := strings.Cut(test, "/")
-		files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(strings.TrimPrefix(dir, ".")), "*_test.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var all strings.Builder
-		for _, file := range files {
-			all.WriteString(readFile(t, file))
-		}
-		if !strings.Contains(all.String(), "\nfunc Test"+test+"(") || parted && !strings.Contains(all.String(), strconv.Quote(part)) {
+		if !strings.Contains(files, "\nfunc "+test+"(") || parted && !strings.Contains(files, strconv.Quote(part)) {
 			return "no test " + name
 		}
 		return ""
 	}
+	expected, ok := expectedOf(t, root, name)
+	if !ok {
+		return "no vector " + name
+	}
+	if expected[0] == "" && len(checks) == 0 || slices.ContainsFunc(checks, func(c string) bool { return slices.Contains(expected, c) }) {
+		return ""
+	}
+	return fmt.Sprintf("vector %s expects %q", name, expected[0])
+}
+
+// names reports whether a vector expects a check, or the test files beside a test name it: by its
+// text, as the reason of a condition, or by the name of a constant.
+func names(t *testing.T, root, by, check string, constants []string) bool {
+	t.Helper()
+	if files, _, ok := testFiles(t, root, by); ok {
+		reason := ""
+		for part := range strings.SplitSeq(check, "-") {
+			reason += strings.ToUpper(part[:1]) + part[1:]
+		}
+		return strings.Contains(files, strconv.Quote(check)) || strings.Contains(files, strconv.Quote(reason)) || slices.ContainsFunc(constants, func(c string) bool {
+			return regexp.MustCompile(`(?i)\b` + c + `\b`).MatchString(files)
+		})
+	}
+	expected, ok := expectedOf(t, root, by)
+	return ok && slices.Contains(expected, check)
+}
+
+// testFiles returns the text of the test files in the folder of a test, and the test's name; ok is
+// false for a vector.
+func testFiles(t *testing.T, root, name string) (text, test string, ok bool) {
+	t.Helper()
+	dir, test, ok := strings.Cut("."+name, ".Test")
+	if !ok {
+		return "", "", false
+	}
+	files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(strings.TrimPrefix(dir, ".")), "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	for _, file := range files {
+		all.WriteString(readFile(t, file))
+	}
+	return all.String(), "Test" + test, true
+}
+
+// expectedOf returns the checks that a vector expects, the deciding one first.
+func expectedOf(t *testing.T, root, name string) (checks []string, ok bool) {
+	t.Helper()
 	for _, folder := range []string{"data", "cloud"} {
 		text, err := os.ReadFile(filepath.Join(root, "vectors", folder, filepath.FromSlash(path.Clean(name))+".json"))
 		if err != nil {
@@ -192,11 +240,7 @@ func notShown(t *testing.T, root, name string, checks []string) string {
 		if err := json.Unmarshal(text, &vector); err != nil {
 			t.Fatal(err)
 		}
-		expected := append(vector.Also, vector.Expect, vector.Cause)
-		if vector.Expect == "" && len(checks) == 0 || slices.ContainsFunc(checks, func(c string) bool { return slices.Contains(expected, c) }) {
-			return ""
-		}
-		return fmt.Sprintf("vector %s expects %q", name, vector.Expect)
+		return append([]string{vector.Expect, vector.Cause}, vector.Also...), true
 	}
-	return "no vector " + name
+	return nil, false
 }
