@@ -44,7 +44,7 @@ type namedCheck struct{ text, name string }
 
 func checkTextProblems(t *testing.T, root string) []string {
 	t.Helper()
-	found := allChecks(t, root)
+	found := namedChecks(t, root)
 	slices.SortFunc(found, func(a, b namedCheck) int { return strings.Compare(a.text+"\x00"+a.name, b.text+"\x00"+b.name) })
 	var problems []string
 	for n, c := range found {
@@ -58,8 +58,8 @@ func checkTextProblems(t *testing.T, root string) []string {
 	return problems
 }
 
-// allChecks reads the checks of every package below a folder.
-func allChecks(t *testing.T, root string) (found []namedCheck) {
+// namedChecks reads the checks of a repository.
+func namedChecks(t *testing.T, root string) (found []namedCheck) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {

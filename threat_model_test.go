@@ -77,7 +77,7 @@ type threat struct {
 
 var (
 	threatLine = regexp.MustCompile(`(?m)^\| (\d+\.\d+) \|(.*)\|$`)
-	quoted     = regexp.MustCompile("`([^`]+)`")
+	backquoted = regexp.MustCompile("`([^`]+)`")
 	untested   = regexp.MustCompile(`(?m)^Lines without a test: (.*)\.$`)
 	kebabCase  = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 )
@@ -85,7 +85,7 @@ var (
 func threatModelProblems(t *testing.T, root, page string) (lines []threat, problems []string) {
 	t.Helper()
 	checks := make(map[string][]string)
-	for _, c := range allChecks(t, root) {
+	for _, c := range namedChecks(t, root) {
 		checks[c.text] = append(checks[c.text], c.name[strings.LastIndex(c.name, ".")+1:])
 	}
 	var without []string
@@ -161,7 +161,7 @@ func follows(before, number string) bool {
 }
 
 func quotedIn(cell string) (names []string) {
-	for _, found := range quoted.FindAllStringSubmatch(cell, -1) {
+	for _, found := range backquoted.FindAllStringSubmatch(cell, -1) {
 		names = append(names, found[1])
 	}
 	return names
