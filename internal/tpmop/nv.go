@@ -60,7 +60,7 @@ func ReadNV(ctx context.Context, h *Handles, index tpm2.TPMHandle) ([]byte, erro
 			err = ExplainPassword(err, tpm2.TPMRHOwner, nil)
 		}
 		if isWrongPassword(err) {
-			err = fmt.Errorf("the index is not read by the empty password: %s has to change that, or to give the node its content as a file: %w", nvMaker(area), err)
+			err = fmt.Errorf("NV index 0x%08x is not read by the empty password, and a node has no other: %s has to change that: %w", uint32(index), nvMaker(area), err)
 		}
 		if err != nil {
 			return nil, err
@@ -91,7 +91,7 @@ func nvReaders(area *tpm2.TPMSNVPublic) (readers []tpm2.TPMHandle, err error) {
 		if a.AuthRead {
 			got = "TPMA_NV_AUTHREAD without TPMA_NV_NO_DA, so that a wrong password would count towards the TPM's lockout"
 		}
-		err = fmt.Errorf("NV index 0x%08x is not read: it has %s: %s has to make it anew with TPMA_NV_AUTHREAD and TPMA_NV_NO_DA, or with TPMA_NV_OWNERREAD, or to give the node its content as a file",
+		err = fmt.Errorf("NV index 0x%08x is not read: it has %s: %s has to make it anew with TPMA_NV_OWNERREAD, or with TPMA_NV_AUTHREAD and TPMA_NV_NO_DA",
 			uint32(area.NVIndex), got, nvMaker(area))
 	}
 	return readers, err

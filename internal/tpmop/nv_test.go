@@ -138,7 +138,7 @@ func TestReadNVThatIsNotForUs(t *testing.T) {
 	}{
 		"for the platform":                    {tpm2.TPMANV{PPRead: true, NoDA: true, NT: tpm2.TPMNTOrdinary}, 0, nil, "neither TPMA_NV_AUTHREAD nor TPMA_NV_OWNERREAD"},
 		"a password that would count":         {reading(true, false, false), 0, nil, "TPMA_NV_AUTHREAD without TPMA_NV_NO_DA"},
-		"a password of its own":               {reading(true, false, true), 1, tpm2.TPMRCBadAuth, "not read by the empty password"},
+		"a password of its own":               {reading(true, false, true), 1, tpm2.TPMRCBadAuth, "is not read by the empty password"},
 		"two passwords":                       {reading(true, true, true), 2, ErrHierarchyPassword, "owner hierarchy has a password"},
 		"two passwords, and wrong ones count": {reading(true, true, false), 1, ErrHierarchyPassword, "owner hierarchy has a password"},
 	} {
@@ -287,6 +287,16 @@ func TestTrimNVCertificate(t *testing.T) {
 				t.Errorf("%s: got %x", name, got)
 			}
 		})
+	}
+}
+
+// An index that was made, and not written yet, is told from one that holds something else.
+func TestTrimNVCertificateNotWrittenYet(t *testing.T) {
+	for text, want := range map[string]bool{strings.Repeat("\x00", 9): true, strings.Repeat("\xff", 9): true, "\x00\xff": false, "": false} {
+		_, err := der.TrimNVCertificate([]byte(text))
+		if err == nil || strings.Contains(err.Error(), "nobody has written one yet") != want {
+			t.Errorf("%x: got %v", text, err)
+		}
 	}
 }
 
