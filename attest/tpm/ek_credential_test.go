@@ -293,7 +293,7 @@ func TestCredentialCorpus(t *testing.T) {
 	if err := checkEKPublic(public); err != nil {
 		t.Error(err)
 	}
-	template := mustGet(statement.ParsePublic(tpm2.Marshal(EKP384High().Template)))
+	template := mustGet(statement.ParsePublic(tpm2.Marshal(EKHigh(3).Template)))
 	if !bytes.Equal(public.BeforeUnique(), template.BeforeUnique()) {
 		t.Errorf("swtpm's P-384 EK is not of template H-3:\n%x\n%x", public.BeforeUnique(), template.BeforeUnique())
 	}

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/tpmlab"
 )
 
 var rootRow = regexp.MustCompile("(?m)^\\| (.+?) \\| (\\d{4}-\\d\\d-\\d\\d) \\| `([0-9a-f]{64})` \\| \\S.* \\|$")
@@ -23,6 +25,9 @@ func TestVendorRootsPage(t *testing.T) {
 	}
 	roots, intermediates := vendorCAs(t)
 	byFingerprint := map[string]string{}
+	for _, name := range []string{"root-2023.der", "ca-2025.der", "ica-11.der"} {
+		roots = append(roots, tpmlab.Parsed(t, tpmlab.Corpus(t, "azure-vtpm-2026", name)))
+	}
 	for _, c := range append(roots, intermediates...) {
 		sum := sha256.Sum256(c.Raw)
 		byFingerprint[hex.EncodeToString(sum[:])] = c.NotAfter.Format("2006-01-02") + " " + c.Subject.String()
