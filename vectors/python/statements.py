@@ -1,31 +1,18 @@
-#!/usr/bin/env python3
-"""Replays the test vectors of the class "statement" without any code of the SDK.
+"""Statements of TPM2_Certify and TPM2_Quote, by docs/protocol.md and no code of the SDK.
 
-    replay_statements.py [FOLDER]
-
-FOLDER is ../data beside this file, unless it is given. It needs Python's standard library and the openssl command,
-which verifies the signatures. The structures are parsed by TPM 2.0 Library, Part 2:
-TPMS_ATTEST (10.12.12), TPMT_PUBLIC (12.2.4), TPMT_SIGNATURE (11.3.4). Every vector of
-level "statement", "quote" or "verify" must be refused by the check that it expects, or accepted,
-and so must the accepted ones on the road of the AK certificate. Of an answer's own
-checks only those of the AK and its statement are made here: its node policy, certificate
-chain, times and membership are not. The exit status is 1 where a vector is not as it
-expects, where an expectation is unknown, and where there is nothing to replay.
+The structures are those of TPM 2.0 Library, Part 2: TPMS_ATTEST (10.12.12), TPMT_PUBLIC
+(12.2.4), TPMT_SIGNATURE (11.3.4). replay_join.py replays the vectors.
 """
 
 import base64
 import hashlib
-import hmac
-import json
-import pathlib
-import subprocess
-import sys
-import tempfile
+
+from signatures import CURVES, ECC, RSA, verify_ecdsa, verify_rsapss, verify_rsassa
 
 HASHES = {0x0004: "sha1", 0x000B: "sha256", 0x000C: "sha384", 0x000D: "sha512"}
 # Hashes that a scheme may name though no Name or statement is made with them.
 OTHER_HASHES = {0x0012, 0x0027, 0x0028, 0x0029}
-RSA, AES, NULL, ECC = 0x0001, 0x0006, 0x0010, 0x0023
+AES, NULL = 0x0006, 0x0010
 RSASSA, RSAES, RSAPSS, OAEP, ECDSA, ECDAA = 0x0014, 0x0015, 0x0016, 0x0017, 0x0018, 0x001A
 CERTIFY, QUOTE = 0x8017, 0x8018
 
@@ -38,42 +25,8 @@ FIXED_TPM, ST_CLEAR, FIXED_PARENT, ORIGIN = 1 << 1, 1 << 2, 1 << 4, 1 << 5
 ENCRYPTED_DUPLICATION, RESTRICTED, DECRYPT, SIGN, X509_SIGN = 1 << 11, 1 << 16, 1 << 17, 1 << 18, 1 << 19
 ATTRIBUTES = 0x000F0FF6  # the bits that have a meaning
 
-
-class Curve:
-    """A curve y^2 = x^3 - 3x + b of FIPS 186-4, D.1.2."""
-
-    def __init__(self, oid, p, b, order):
-        self.oid, self.p, self.b, self.order = bytes.fromhex(oid), p, int(b, 16), int(order, 16)
-        self.width = (p.bit_length() + 7) // 8
-
-    def holds(self, x, y):
-        return x < self.p and y < self.p and (y * y - x * x * x + 3 * x - self.b) % self.p == 0
-
-
-CURVES = {
-    0x0003: Curve(
-        "06082a8648ce3d030107", 2**256 - 2**224 + 2**192 + 2**96 - 1,
-        "5ac635d8aa3a93e7b3ebbd55769886bc651d06b0cc53b0f63bce3c3e27d2604b",
-        "ffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551"),
-    0x0004: Curve(
-        "06052b81040022", 2**384 - 2**128 - 2**96 + 2**32 - 1,
-        "b3312fa7e23ee7e4988e056be3f82d19181d9c6efe8141120314088f5013875ac656398d8a2ed19d2a85c8edd3ec2aef",
-        "ffffffffffffffffffffffffffffffffffffffffffffffffc7634d81f4372ddf581a0db248b0a77aecec196accc52973"),
-    0x0005: Curve(
-        "06052b81040023", 2**521 - 1,
-        "51953eb9618e1c9a1f929a21a0b68540eea2da725b99b315f3b8b489918ef109e"
-        "156193951ec7e937b1652c0bd3bb1bf073573df883d2c34f1ef451fd46b503f00",
-        "1fffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffa"
-        "51868783bf2f966b7fcc0148f709a5d03bb5c9b8899c47aebb6fb71e91386409"),
-}
 RSA_ALGORITHM = bytes.fromhex("300d06092a864886f70d0101010500")
 EC_ALGORITHM = bytes.fromhex("06072a8648ce3d0201")
-
-# Every check that this script can refuse with.
-CHECKS = set()
-# Checks of a request by itself, which this script does not make.
-NODE_POLICY = {"key-strength"}
-
 
 class Refused(Exception):
     pass
@@ -83,30 +36,23 @@ class Broken(Exception):
     """The vector itself is at fault."""
 
 
-def check(name):
-    CHECKS.add(name)
-    return name
-
-
-CERTIFY_OPTIONS = check("certify-options")
-ATTEST_SIZE, ATTEST_ENCODING = check("attest-size"), check("attest-encoding")
-MAGIC, TYPE = check("attest-magic"), check("attest-type")
-PUBLIC_SIZE, PUBLIC_ENCODING, KEY_TYPE = check("public-size"), check("public-encoding"), check("tpm-key-type")
-NAME_ALGORITHM, WEAK, POINT = check("name-algorithm"), check("tpm-key-strength"), check("key-point")
-SIGNATURE_SIZE, SIGNATURE_ENCODING = check("tpm-signature-size"), check("signature-encoding")
-SIGNATURE_SCHEME, SIGNATURE_HASH = check("signature-scheme"), check("signature-hash")
-SIGNATURE_LENGTH, SIGNATURE_RANGE = check("signature-length"), check("signature-range")
-SIGNATURE, QUALIFYING_DATA = check("tpm-signature"), check("qualifying-data")
-NAME, QUALIFIED_NAME = check("certified-name"), check("certified-qualified-name")
-SIGNER, KEY_MISMATCH = check("qualified-signer"), check("key-mismatch")
-AK_IS_KEY, AK_MISMATCH = check("ak-is-certified-key"), check("ak-mismatch")
-AK_ATTRIBUTES, AK_SCHEME = check("ak-attributes"), check("ak-scheme")
-AK_PARENT, MESSAGE = check("ak-parent"), check("message-encoding")
-QUOTE_OPTIONS, SELECTION, BANK = check("quote-options"), check("pcr-selection"), check("pcr-bank")
-PCR_VALUE, PCR_DUPLICATE, PCR_MISSING = check("pcr-value"), check("pcr-duplicate"), check("pcr-missing")
-NOT_QUOTED, RESETTABLE, PCR_DIGEST = check("pcr-not-quoted"), check("pcr-resettable"), check("pcr-digest")
-BOOT, MISSING, POLICY = check("quote-boot"), check("quote-missing"), check("pcr-policy")
-KEY_ATTRIBUTES, CLAIM, RESIDENCY = check("key-attributes"), check("key-residency-claim"), check("key-residency")
+CERTIFY_OPTIONS = "certify-options"
+ATTEST_SIZE, ATTEST_ENCODING = "attest-size", "attest-encoding"
+MAGIC, TYPE = "attest-magic", "attest-type"
+PUBLIC_SIZE, PUBLIC_ENCODING, KEY_TYPE = "public-size", "public-encoding", "tpm-key-type"
+NAME_ALGORITHM, WEAK, POINT = "name-algorithm", "tpm-key-strength", "key-point"
+SIGNATURE_SIZE, SIGNATURE_ENCODING = "tpm-signature-size", "signature-encoding"
+SIGNATURE_SCHEME, SIGNATURE_HASH = "signature-scheme", "signature-hash"
+SIGNATURE_LENGTH, SIGNATURE_RANGE = "signature-length", "signature-range"
+SIGNATURE, QUALIFYING_DATA = "tpm-signature", "qualifying-data"
+NAME, QUALIFIED_NAME = "certified-name", "certified-qualified-name"
+SIGNER, KEY_MISMATCH = "qualified-signer", "key-mismatch"
+AK_IS_KEY, AK_MISMATCH = "ak-is-certified-key", "ak-mismatch"
+AK_ATTRIBUTES, AK_SCHEME = "ak-attributes", "ak-scheme"
+QUOTE_OPTIONS, SELECTION, BANK = "quote-options", "pcr-selection", "pcr-bank"
+PCR_VALUE, PCR_DUPLICATE, PCR_MISSING = "pcr-value", "pcr-duplicate", "pcr-missing"
+NOT_QUOTED, RESETTABLE, PCR_DIGEST = "pcr-not-quoted", "pcr-resettable", "pcr-digest"
+KEY_ATTRIBUTES, CLAIM, RESIDENCY = "key-attributes", "key-residency-claim", "key-residency"
 
 
 def need(condition, name):
@@ -223,6 +169,14 @@ class Public:
         if self.type == RSA:
             rsa_strength(self.bits, self.exponent)
 
+    def check_signs_statements(self):
+        """Whether this can be an AK."""
+        wanted = FIXED_TPM | FIXED_PARENT | ORIGIN | RESTRICTED | SIGN
+        forbidden = DECRYPT | X509_SIGN | ENCRYPTED_DUPLICATION  # the last one: with fixedTPM
+        need(self.attributes & (wanted | forbidden) == wanted, AK_ATTRIBUTES)
+        need(self.scheme[0] in ((RSASSA, RSAPSS) if self.type == RSA else (ECDSA,)), AK_SCHEME)
+        need(self.symmetric == NULL, AK_SCHEME)
+
     def names(self):
         """The Name of the received bytes, and for ECC those with coordinates of another width."""
         areas = [self.raw]
@@ -248,7 +202,7 @@ def algorithm(name):
 
 def rsa_strength(bits, exponent):
     need(2048 <= bits <= 4096, WEAK)
-    need(65537 <= exponent < 1 << 31 and exponent % 2 == 1, WEAK)
+    need(exponent == 65537, WEAK)
 
 
 def tlv(data, tag, fault):
@@ -258,9 +212,9 @@ def tlv(data, tag, fault):
     size = r.number(1)
     if size >= 0x80:
         octets = size - 0x80
-        need(1 <= octets <= 2, fault)
+        need(1 <= octets <= 3, fault)
         size = r.number(octets)
-        need(size >= (0x80 if octets == 1 else 0x100), fault)
+        need(size >= 0x80 and size >> 8 * (octets - 1), fault)
     return r.take(size), r.data
 
 
@@ -272,7 +226,8 @@ def integer(data, fault):
 
 def der(tag, content):
     size = len(content)
-    length = bytes([size]) if size < 0x80 else bytes([0x81, size]) if size < 0x100 else b"\x82" + size.to_bytes(2, "big")
+    octets = (size.bit_length() + 7) // 8
+    length = bytes([size]) if size < 0x80 else bytes([0x80 + octets]) + size.to_bytes(octets, "big")
     return bytes([tag]) + length + content
 
 
@@ -347,25 +302,12 @@ class Signature:
             need(0 < int.from_bytes(part, "big") < curve.order, SIGNATURE_RANGE)
 
     def verify(self, key, message):
-        value = self.parts[0]
+        name = HASHES[self.hash]
         if self.alg == ECDSA:
-            value = der(0x30, b"".join(der_integer(int.from_bytes(p, "big")) for p in self.parts))
-        pem = base64.encodebytes(key_spki(key)).decode()
-        with tempfile.TemporaryDirectory() as folder:
-            f = pathlib.Path(folder)
-            (f / "key").write_text(f"-----BEGIN PUBLIC KEY-----\n{pem}-----END PUBLIC KEY-----\n")
-            (f / "signature").write_bytes(value)
-            (f / "message").write_bytes(message)
-            command = ["openssl", "dgst", "-" + HASHES[self.hash], "-verify", f / "key", "-signature", f / "signature"]
-            if self.alg == RSAPSS:
-                command += ["-sigopt", "rsa_padding_mode:pss", "-sigopt", "rsa_pss_saltlen:digest"]
-            done = subprocess.run(command + [f / "message"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
-        # A failure to verify is not a failure to run.
-        verdict = {"Verified OK": True, "Verification failure": False, "Verification Failure": False}
-        first = (done.stdout.splitlines() or [""])[0]
-        if first not in verdict or verdict[first] != (done.returncode == 0):
-            raise Broken(f"openssl dgst: {done.stdout}{done.stderr}")
-        need(verdict[first], SIGNATURE)
+            good = verify_ecdsa(key, name, message, *(int.from_bytes(part, "big") for part in self.parts))
+        else:
+            good = (verify_rsapss if self.alg == RSAPSS else verify_rsassa)(key, name, message, self.parts[0])
+        need(good, SIGNATURE)
 
 
 OPTIONS = {
@@ -396,11 +338,7 @@ class Signed:
             return
         need(self.ak.material() == self.ak_key, AK_MISMATCH)
         self.check_name_algorithm(self.ak.name_alg)
-        wanted = FIXED_TPM | FIXED_PARENT | ORIGIN | RESTRICTED | SIGN
-        forbidden = DECRYPT | X509_SIGN | ENCRYPTED_DUPLICATION  # the last one: with fixedTPM
-        need(self.ak.attributes & (wanted | forbidden) == wanted, AK_ATTRIBUTES)
-        need(self.ak.scheme[0] in ((RSASSA, RSAPSS) if self.ak.type == RSA else (ECDSA,)), AK_SCHEME)
-        need(self.ak.symmetric == NULL, AK_SCHEME)
+        self.ak.check_signs_statements()
 
     def check_signer(self):
         signer = self.attest.signer
@@ -416,9 +354,18 @@ class Signed:
         need(HASHES[self.signature.hash] != "sha1" or "insecureAllowSHA1Signature" in self.options, SIGNATURE_HASH)
         self.signature.fits(self.ak_key)
 
+    def check_signature(self):
+        self.signature.verify(self.ak_key, self.attest.raw)
+
+    def verify(self):
+        """Refuses, or returns what was found."""
+        self.check()
+        self.check_signature()
+        return self.found()
+
 
 class Statement(Signed):
-    """The input of a vector, parsed; the order of the checks is VerifyCertify's."""
+    """A certify statement, parsed, with what it is held against, as the vectors have it."""
 
     def __init__(self, s):
         unknown = set(s) - {"attest", "signature", "public", "rawSignature", "akPublic", "akKey", "akTrust", "qualifyingData", "key", "options"}
@@ -446,8 +393,11 @@ class Statement(Signed):
     def resident(self):
         return self.has(FIXED_TPM | FIXED_PARENT) and self.attest.name != self.attest.qualified
 
-    def verify(self):
-        """Refuses, or returns what was found."""
+    def found(self):
+        return {"tpmResident": self.trusted and self.resident()}
+
+    def check(self):
+        """All but the signature."""
         need(self.attest.type == CERTIFY, TYPE)
         need(self.expected is None or self.attest.extra == self.expected, QUALIFYING_DATA)
         self.check_key()
@@ -456,8 +406,6 @@ class Statement(Signed):
         self.check_attributes()
         self.check_residency()
         self.check_signature_form()
-        self.signature.verify(self.ak_key, self.attest.raw)
-        return {"tpmResident": self.trusted and self.resident()}
 
     def check_key(self):
         need(self.attest.name in self.public.names(), NAME)
@@ -503,7 +451,7 @@ def selected(selections, sha1):
 
 
 class Quote(Signed):
-    """A quote with the values beside it; the order of the checks is VerifyQuote's."""
+    """A quote with the values beside it, as the vectors have it."""
 
     def __init__(self, q):
         unknown = set(q) - {"attest", "signature", "rawSignature", "pcrs", "akPublic", "akKey", "akTrust", "qualifyingData", "selection", "options", "asked"}
@@ -526,8 +474,8 @@ class Quote(Signed):
             need((bank, p["index"]) not in self.values, PCR_DUPLICATE)
             self.values[bank, p["index"]] = value
 
-    def verify(self):
-        """Refuses, or returns what was found."""
+    def check(self):
+        """All but the signature."""
         need(self.attest.type == QUOTE, TYPE)
         need(self.expected is None or self.attest.extra == self.expected, QUALIFYING_DATA)
         sha1 = "insecureAllowSHA1Bank" in self.options
@@ -540,7 +488,8 @@ class Quote(Signed):
         self.check_signature_form()
         digest = hashlib.new(HASHES[self.signature.hash], b"".join(self.values[p] for p in pcrs)).digest()
         need(digest == self.attest.digest, PCR_DIGEST)
-        self.signature.verify(self.ak_key, self.attest.raw)
+
+    def found(self):
         found = {"clockTrusted": self.trusted and self.ak is not None and self.attest.signer == primary_name(self.ak)}
         if self.asked is not None:
             found["value"] = base64.b64encode(self.value(self.asked["bank"], self.asked["index"])).decode()
@@ -552,167 +501,10 @@ class Quote(Signed):
         return self.values[bank, index]
 
 
-def primary_name(ak):
-    """The qualified name of a primary key of the endorsement hierarchy."""
-    return ak.names()[0][:2] + hashlib.new(HASHES[ak.name_alg], bytes.fromhex("4000000b") + ak.names()[0]).digest()
-
-
-def elements(data, tag=0x30):
-    """The elements inside one DER element, each with tag and length."""
-    content, rest = tlv(data, tag, MESSAGE)
-    need(not rest, MESSAGE)
-    out = []
-    while content:
-        _, rest = tlv(content, content[0], MESSAGE)
-        out.append(content[:len(content) - len(rest)])
-        content = rest
-    return out
-
-
-def labelled(key, label, binding):
-    return hmac.new(key, label + b"\0" + binding, "sha256").digest()
-
-
-class Answer:
-    """A whole answer on the road of the AK certificate: what its statement is held against."""
-
-    def __init__(self, v, environment):
-        self.environment = {**environment, **v.get("environment", {})}
-        pem = octets(v["object"]["spec"]["request"]).decode()
-        blocks = [octets("".join(b.split("-----")[1].split())) for b in pem.split("-----BEGIN ")[1:]]
-        if len(blocks) != 3 or blocks[1] != b"tpm/v1":
-            raise Broken("no answer of tpm/v1")
-        self.request_key = elements(elements(blocks[0])[0])[2]
-        bundle = elements(blocks[2])
-        self.certify, proof, *self.measured = (elements(s)[1] for s in elements(bundle[0]))
-        self.binding, *rest = elements(proof)
-        self.ak_public = tlv(rest[-1], 0x04, MESSAGE)[0]
-        fields = elements(self.binding)
-        self.road, self.key_id = fields[1][-1], tlv(fields[2], 0x04, MESSAGE)[0]
-        self.chain = [elements(elements(c)[0]) for c in elements(bundle[1])] if len(bundle) > 1 else []
-
-    def profile(self):
-        """The profile of the issuer whose root's name stands above the chain."""
-        for issuer in self.environment["issuers"]:
-            if any(elements(elements(octets(root))[0])[5] == self.chain[-1][3] for root in issuer["roots"]):
-                return issuer["profile"]
-        raise Broken("no issuer for the AK certificate")
-
-    def statement(self):
-        parts = elements(self.certify)
-        need(len(parts) == 3, MESSAGE)  # the last one, tpmTPublic, is optional in the draft
-        ak, ak_spki = Public(self.ak_public), self.chain[0][6]
-        need(ak.material() == spki_key(ak_spki), AK_MISMATCH)
-        secrets = [octets(k["secret"]) for k in self.environment["ringKeys"] if bytes.fromhex(k["id"]) == self.key_id]
-        self.secret = secret = labelled(secrets[0], b"nodeattest/tpm/v1 secret", self.binding)
-        names = ["requireTPMResident"] if self.environment.get("requireTPMResident") else []
-        if any(i["profile"].get("insecureAllowSHA1Signature") for i in self.environment["issuers"]):
-            names.append("insecureAllowSHA1Signature")
-        values = {
-            "attest": tlv(parts[0], 0x04, MESSAGE)[0], "signature": tlv(parts[1], 0x04, MESSAGE)[0],
-            "public": tlv(parts[2], parts[2][0], MESSAGE)[0], "akPublic": self.ak_public, "akKey": ak_spki,
-            "qualifyingData": labelled(secret, b"nodeattest/tpm/v1 certify", self.binding), "key": self.request_key,
-        }
-        return Statement({name: base64.b64encode(value).decode() for name, value in values.items()} | {"options": names})
-
-    def verify(self):
-        s, profile = self.statement(), self.profile()
-        found = s.verify()
-        need(HASHES[s.signature.hash] != "sha1" or profile.get("insecureAllowSHA1Signature"), SIGNATURE_HASH)
-        need(s.attest.signer == primary_name(s.ak) or profile.get("allowAKBelowOtherKeys"), AK_PARENT)
-        self.check_quote(s)
-        return found
-
-    def check_quote(self, statement):
-        """The quote after the proof: by the same AK, of the same challenge and boot."""
-        good = self.environment.get("goodPCRs")
-        if not self.measured:
-            need(good is None, MISSING)
-            return
-        attest, signature, listed = elements(self.measured[0])
-        pcrs = []
-        for entry in elements(listed):
-            bank, index, value = elements(entry)
-            pcrs.append({"bank": integer(bank, MESSAGE)[0], "index": integer(index, MESSAGE)[0],
-                         "value": base64.b64encode(tlv(value, 0x04, MESSAGE)[0]).decode()})
-        values = {"attest": tlv(attest, 0x04, MESSAGE)[0], "signature": tlv(signature, 0x04, MESSAGE)[0], "akPublic": self.ak_public,
-                  "qualifyingData": labelled(self.secret, b"nodeattest/tpm/v1 quote", self.binding)}
-        quote = Quote({name: base64.b64encode(value).decode() for name, value in values.items()} | {"pcrs": pcrs})
-        quote.verify()
-        need(quote.attest.signer == statement.attest.signer and quote.attest.counts == statement.attest.counts, BOOT)
-        for p in good or []:
-            need(quote.value(p["bank"], p["index"]) == octets(p["value"]), POLICY)
+def primary_name(ak, hierarchy=bytes.fromhex("4000000b")):
+    """The qualified name of a primary key of a hierarchy: that of endorsement, unless it is given."""
+    return ak.names()[0][:2] + hashlib.new(HASHES[ak.name_alg], hierarchy + ak.names()[0]).digest()
 
 
 def octets(text):
     return None if text is None else base64.b64decode(text, validate=True)
-
-
-def disagreement(v, environment):
-    """What is wrong with a vector; None where all is as it expects."""
-    expect = v["expect"]
-    if expect and expect not in CHECKS:
-        return f"unknown expectation {expect!r}"
-    alone = v["level"] in ("statement", "quote")
-    if (expect == "") != (v["class"] == "accepted") or alone and "environment" in v:
-        return "it contradicts its class or level"
-    try:
-        if alone:
-            found = (Statement(v["statement"]) if v["level"] == "statement" else Quote(v["quote"])).verify()
-        else:
-            found = Answer(v, environment).verify()
-    except Refused as e:
-        return None if expect == str(e) else f"refused by {e}, want {expect or 'acceptance'}"
-    if expect:
-        return f"accepted, want {expect}"
-    want = v.get("result") or {}
-    if not alone:
-        want = {name: value for name, value in want.items() if name == "tpmResident"}
-    if any(name not in found or found[name] != value for name, value in want.items()):
-        return f"found {found}, want {want}"
-    return None
-
-
-def ours(v, environment):
-    """Whether the vector is about a statement: of the class, all but what the request's own policy refuses."""
-    if v["level"] != "verify":
-        return v["level"] in ("statement", "quote")
-    return v["expect"] not in NODE_POLICY if v["class"] == "statement" else Answer(v, environment).road == 0
-
-
-def main():
-    if len(sys.argv) > 2:
-        sys.exit("usage: replay_statements.py [FOLDER]")
-    default = pathlib.Path(__file__).resolve().parent.parent / "data"
-    root = pathlib.Path(sys.argv[1]) if len(sys.argv) == 2 else default
-    counts, elsewhere, problems = {"accepted": 0, "statement": 0}, 0, []
-    try:
-        environment = json.loads((root / "environment.json").read_text())
-    except (ValueError, OSError) as e:
-        sys.exit(f"environment.json: {e}")
-    for name in counts:
-        for file in sorted((root / name).glob("*")):
-            try:
-                v = json.loads(file.read_text())
-                if v["name"] + ".json" != file.name or v["class"] != name:
-                    raise Broken("it calls itself " + v["class"] + "/" + v["name"])
-                if not ours(v, environment):
-                    elsewhere += name == "statement"
-                    continue
-                counts[name] += 1
-                problem = disagreement(v, environment)
-            except (Broken, LookupError, TypeError, ValueError, OSError) as e:
-                problem = f"{type(e).__name__}: {e}"
-            if problem:
-                problems.append(f"{name}/{file.name}: {problem}")
-        if not counts[name]:
-            problems.append(f"{root / name}: no vector to replay")
-    for problem in problems:
-        print(problem, file=sys.stderr)
-    print(f"{counts['statement']} refused and {counts['accepted']} accepted replayed, {len(problems)} disagreements; "
-          f"{elsewhere} of the class are about the request alone")
-    sys.exit(1 if problems else 0)
-
-
-if __name__ == "__main__":
-    main()
