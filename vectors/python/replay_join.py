@@ -4,8 +4,8 @@
     replay_join.py [FOLDER [PAGE]]
 
 It was written from docs/protocol.md and shares no code with the SDK: it needs Python's
-standard library alone. FOLDER is ../data beside this file and PAGE ../../docs/protocol.md,
-unless they are given. Replayed are the classes "statement", "binding" and "accepted", at the levels
+standard library alone. Without arguments FOLDER is ../data beside this file and PAGE
+../../docs/protocol.md; with FOLDER alone there is no example. Replayed are the classes "statement", "binding" and "accepted", at the levels
 "statement", "quote", "challenge", "node", "verify" and "credential"; each vector must be
 refused by the check that it expects, or accepted with the result that it names. What trust on
 first use refuses is a matter of each control plane, and is left out. The exit status is 1
@@ -118,16 +118,15 @@ def replay(root, problems):
 def main():
     if len(sys.argv) > 3:
         sys.exit("usage: replay_join.py [FOLDER [PAGE]]")
-    here = pathlib.Path(__file__).resolve().parent
-    given = dict(enumerate(sys.argv))
-    folder = pathlib.Path(given.get(1, here.parent / "data"))
-    page = pathlib.Path(given.get(2, here.parent.parent / "docs" / "protocol.md"))
+    vectors = pathlib.Path(__file__).resolve().parent.parent
+    folder, *pages = map(pathlib.Path, sys.argv[1:] or [vectors / "data", vectors.parent / "docs" / "protocol.md"])
     problems, values = [], 0
     counts = replay(folder, problems)
-    try:
-        values = Example(page.read_text()).count()
-    except (Broken, Refused, LookupError, ValueError, OSError) as e:
-        problems.append(f"{page}: {type(e).__name__}: {e}")
+    for page in pages:
+        try:
+            values = Example(page.read_text()).count()
+        except (Broken, Refused, LookupError, ValueError, OSError) as e:
+            problems.append(f"{page}: {type(e).__name__}: {e}")
     for problem in problems:
         print(problem, file=sys.stderr)
     print(f"{counts['statement']} statements, {counts['binding']} bindings and {counts['accepted']} accepted replayed, {len(problems)} disagreements; "
