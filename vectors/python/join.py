@@ -243,6 +243,20 @@ def machine_key(key):
     return sha256(key_spki(key))
 
 
+ORDER = {"road": "road", "clusterID": "cluster", "signerName": "signer", "expirationSeconds": "expiration", "machineKey": "machine-key",
+         "akName": "ak-name", "requestHash": "request", "requester": "requester"}
+
+
+def compare(echo, expected):
+    """The first field that differs of those that are expected."""
+    for field, name in ORDER.items():
+        need(field not in expected or echo[field] == expected[field], "binding-" + name)
+
+
+def check_window(binding):
+    need(0 <= binding["notAfter"] - binding["issuedAt"] <= 3600, "binding-window")
+
+
 class Request:
     """What the join looks at of a PKCS#10 request."""
 

@@ -13,8 +13,8 @@ import hashlib
 from certificates import Certificate, Fault, dotted, signed_by, verifies
 from credential import parameters
 from join import (
-    AK, CERTIFY, EK, EVENT_LOG, HELLO, LABELS, PROOF, QUOTE, Request, elements, labelled, machine_key, name_of, read, read_bundle, read_hello,
-    read_pem, read_proof)
+    AK, CERTIFY, EK, EVENT_LOG, HELLO, LABELS, PROOF, QUOTE, Request, check_window, compare, elements, labelled, machine_key, name_of, read,
+    read_bundle, read_hello, read_pem, read_proof)
 from signatures import ECC, RSA
 from statements import HASHES, Public, Quote, Refused, Statement, key_spki, need, octets, primary_name, spki_key, tlv
 
@@ -303,20 +303,6 @@ class Verifier:
         need(HASHES[statement.signature.hash] != "sha1" or profile.get("insecureAllowSHA1Signature"), "signature-hash")
         primary = statement.attest.signer in [primary_name(statement.ak, handle) for handle in HIERARCHIES]
         need(primary or profile.get("allowAKBelowOtherKeys"), "ak-parent")
-
-
-ORDER = {"road": "road", "clusterID": "cluster", "signerName": "signer", "expirationSeconds": "expiration", "machineKey": "machine-key",
-         "akName": "ak-name", "requestHash": "request", "requester": "requester"}
-
-
-def compare(echo, expected):
-    """The first field that differs of those that are expected."""
-    for field, name in ORDER.items():
-        need(field not in expected or echo[field] == expected[field], "binding-" + name)
-
-
-def check_window(binding):
-    need(0 <= binding["notAfter"] - binding["issuedAt"] <= 3600, "binding-window")
 
 
 def read_quote(data):
