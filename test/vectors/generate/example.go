@@ -94,7 +94,7 @@ func (p *page) text(paragraphs ...string) {
 	for _, paragraph := range paragraphs {
 		p.WriteByte('\n')
 		width := 0
-		for _, word := range strings.Fields(paragraph) {
+		for word := range strings.FieldsSeq(paragraph) {
 			if width += len(word) + 1; width > 100 && width != len(word)+1 {
 				p.WriteByte('\n')
 				width = len(word) + 1
