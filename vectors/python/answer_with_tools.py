@@ -24,7 +24,7 @@ sys.dont_write_bytecode = True
 
 from join import (
     AK, CERTIFY, EK, HELLO, PROOF, Request, check_window, compare, labelled, machine_key, name_of, read_challenge, write, write_bundle, write_pem)
-from statements import Public, Reader, Refused, der, key_spki, need, sized
+from structures import Public, Reader, Refused, der, key_spki, need, sized
 
 AK_HANDLE, KEY_HANDLE = "0x81010010", "0x81010011"
 RESIDENT = "fixedtpm|fixedparent|sensitivedataorigin|userwithauth|sign"

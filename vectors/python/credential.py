@@ -8,7 +8,7 @@ import hmac
 
 from join import elements
 from signatures import CURVES, ECC, RSA, mask, mgf1
-from statements import Reader, integer, need, tlv
+from structures import Reader, integer, need, tlv
 
 SIZE, SEED, POINT, INTEGRITY = "credential-size", "credential-seed", "credential-point", "credential-integrity"
 BROKEN = "the vector's private key"

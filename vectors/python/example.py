@@ -5,9 +5,11 @@ import re
 
 from credential import kdfa, kdfe, open_credential
 from join import (
-    CERTIFY, HELLO, PROOF, Request, labelled, machine_key, name_of, read_bundle, read_challenge, read_pem, write, write_bundle, write_pem)
+    CERTIFY, DOCUMENT, HELLO, PROOF, Request, labelled, machine_key, name_of, read_binding, read_bundle, read_challenge, read_pem, sha256, write,
+    write_bundle, write_pem)
 from signatures import CURVES, ECC
-from statements import Attest, Broken, Public, primary_name
+from statements import primary_name
+from structures import Attest, Broken, Public
 from verifier import Verifier, seconds
 
 
@@ -32,7 +34,8 @@ def read_page(text):
 class Example:
     def __init__(self, page):
         self.text, (self.hello, self.answer), self.message = read_page(page)
-        texts = {"clusterID", "signerName", "challengeSigner", "requester", "expirationSeconds", "nodeName", "machine", "helloCreated", "answerCreated", "verified"}
+        texts = {"clusterID", "signerName", "challengeSigner", "requester", "expirationSeconds", "nodeName", "machine", "helloCreated", "answerCreated", "verified",
+                 "documentMachine", "audience"}
         self.v = {name: bytes.fromhex(value) for name, value in self.text.items() if name not in texts}
 
     def made(self):
@@ -68,6 +71,7 @@ class Example:
         yield "the PEM of the answer", write_pem(v["request"], b"tpm/v1", write_bundle([(CERTIFY, certify), (PROOF, proof)], certificates))
         yield "the message", base64.b64encode(challenge)
         yield from self.credential()
+        yield from self.document()
 
     def credential(self):
         v = self.v
@@ -86,6 +90,20 @@ class Example:
         yield "aesKey", kdfa("sha256", seed, b"STORAGE", v["credentialAKName"], 128)
         yield "credentialS", open_credential((ECC, 3, *point), d, v["credentialAKName"], m["credential"])
         yield "credentialS", labelled(v["K"], "tpm/v1", "secret", m["binding"])
+
+    def document(self):
+        v, machine = self.v, self.text["documentMachine"]
+        key = sha256(b"nodeattest machine\0" + machine.encode())
+        binding = write("binding", read_binding(v["binding"]) | {
+            "road": DOCUMENT, "machineKey": key, "signerName": "cluster.x-k8s.io/kube-apiserver-client-kubelet-gce"})
+        secret = labelled(v["K"], "gce/v1", "secret", binding)
+        value = labelled(secret, "gce/v1", "document", binding)
+        v["audience"] = self.text["audience"].encode()
+        yield "documentMachineKey", key
+        yield "documentBinding", binding
+        yield "documentS", secret
+        yield "documentValue", value
+        yield "audience", b"nodeattest:" + base64.urlsafe_b64encode(value).rstrip(b"=")
 
     def verified(self):
         """A verifier with the example's values challenges its hello and accepts its answer."""

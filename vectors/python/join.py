@@ -8,7 +8,7 @@ import base64
 import hashlib
 import hmac
 
-from statements import Public, Refused, der, integer, key_spki, need, spki_key, tlv
+from structures import Public, Refused, der, integer, key_spki, need, spki_key, tlv
 
 MESSAGE, SIZE, VERSION = "message-encoding", "message-size", "message-version"
 AK, EK, DOCUMENT = 0, 1, 2  # the roads

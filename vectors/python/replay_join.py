@@ -22,7 +22,8 @@ sys.dont_write_bytecode = True  # no folder beside the vectors
 from credential import open_credential, private_key
 from example import Example
 from join import AK, Request, check_window, compare, labelled, machine_key, read_binding, read_challenge
-from statements import Broken, Public, Quote, Refused, Statement, need, octets
+from statements import Quote, Statement
+from structures import Broken, Public, Refused, need, octets
 from verifier import Retry, Verifier
 
 CLASSES = ("statement", "binding", "accepted")

@@ -16,7 +16,8 @@ from join import (
     AK, CERTIFY, EK, EVENT_LOG, HELLO, LABELS, PROOF, QUOTE, Request, check_window, compare, elements, labelled, machine_key, name_of, read,
     read_bundle, read_hello, read_pem, read_proof)
 from signatures import ECC, RSA
-from statements import HASHES, Public, Quote, Refused, Statement, key_spki, need, octets, primary_name, spki_key, tlv
+from statements import Quote, Statement, primary_name
+from structures import HASHES, Public, Refused, key_spki, need, octets, spki_key, tlv
 
 CHALLENGE_SIGNER = "cluster.x-k8s.io/kubelet-attestation-challenge-"
 HIERARCHIES = [bytes.fromhex(handle) for handle in ("40000001", "4000000b", "4000000c")]

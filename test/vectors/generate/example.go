@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"crypto"
 	"crypto/ecdsa"
+	"crypto/sha256"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
@@ -72,6 +74,7 @@ func exampleText(root fs.FS) string {
 	var v vector.Vector
 	forge.Check(json.Unmarshal(forge.Must(fs.ReadFile(root, "vectors/data/accepted/credential-p256.json")), &v))
 	out.credential(v.Credential, v.Result.Secret)
+	out.document(forge.Must(message.ParseBinding(file("binding.der"))), e.RingKey.Secret)
 	return out.String() + "\n"
 }
 
@@ -150,6 +153,19 @@ func (p *page) credential(c *vector.Credential, secret []byte) {
 	p.text("It opens by way of these values to S, which follows from the Binding as well:")
 	p.block("text", field{"Z", z}, field{"seed", seed}, field{"hmacKey", tpm2.KDFa(crypto.SHA256, seed, "INTEGRITY", nil, nil, 256)},
 		field{"aesKey", tpm2.KDFa(crypto.SHA256, seed, "STORAGE", c.AKName, nil, 128)}, field{"credentialS", secret})
+}
+
+// document shows the value that a document carries.
+func (p *page) document(b *message.Binding, key []byte) {
+	const machine, format = "gce:my-project/4242424242424242424", "gce/v1"
+	b.Road, b.MachineKey, b.SignerName = message.RoadDocument, sha256.Sum256([]byte("nodeattest machine\x00"+machine)), "cluster.x-k8s.io/kube-apiserver-client-kubelet-gce"
+	binding := forge.Must(b.Marshal())
+	secret := message.Secret(key, format, binding)
+	value := message.QualifyingData(secret, format, "document", binding)
+	p.text("### The value of a document",
+		"For a machine of Google Compute Engine, with the key, nonce, times, requester, cluster and request of the first example:")
+	p.block("text", field{"documentMachine", machine}, field{"documentMachineKey", b.MachineKey[:]}, field{"documentBinding", binding},
+		field{"documentS", secret}, field{"documentValue", value}, field{"audience", "nodeattest:" + base64.RawURLEncoding.EncodeToString(value)})
 }
 
 // UnmarshalText reads hexadecimal.
