@@ -152,7 +152,7 @@ class Verifier:
         machine, issuers = "ek:sha256:" + keys.machine_key.hex(), self.e.get("ekIssuers", [])
         if keys.chain and any(self.chains(keys.chain, i["roots"]) for i in issuers):
             return {}, machine
-        need(machine in self.e.get("allowedEKs", []), "certificate-chain" if keys.chain else "ek-untrusted")
+        need(machine in self.e.get("allowedEKs", []), "certificate-chain" if keys.chain and issuers else "ek-untrusted")
         return {}, machine
 
     def chains(self, path, roots):

@@ -11,6 +11,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // replayInPython runs the script that shares no code with the SDK on a folder of vectors, and on
@@ -51,6 +54,67 @@ func TestReplayInPython(t *testing.T) {
 		t.Errorf("got %s%swant %s", stdout, stderr, want)
 	}
 	t.Log(stdout)
+}
+
+// moreFaults are faults beside that of a vector: members of the environment, in JSON.
+var moreFaults = map[string]string{
+	"another cluster":      `{"clusterIDs":["elsewhere"]}`,
+	"a stale ring":         `{"ringReadAt":"2026-03-02T11:00:00Z"}`,
+	"another ring":         `{"ringKeys":[{"id":"0011223344556677","secret":"QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=","activeAt":"2026-03-02T11:00:00Z"}]}`,
+	"another secret":       `{"ringKeys":[{"id":"6e36d3ebf85c9cc8","secret":"QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=","activeAt":"2026-03-02T11:00:00Z"}]}`,
+	"no machines":          `{"machines":[]}`,
+	"no members":           `{"members":[]}`,
+	"a late verifier":      `{"now":"2026-03-02T13:30:00Z"}`,
+	"an early verifier":    `{"now":"2026-03-02T11:58:00Z"}`,
+	"a quote is demanded":  `{"goodPCRs":[{"bank":11,"index":7,"value":"QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE="}]}`,
+	"a key in the TPM":     `{"requireTPMResident":true}`,
+	"only the road of EKs": `{"issuers":[],"allowedEKs":["ek:sha256:0000000000000000000000000000000000000000000000000000000000000000"]}`,
+}
+
+// Where an input has two faults, both implementations find the same one: the checks come in the
+// order that the page says.
+func TestOrderInPython(t *testing.T) {
+	set, dir, count := loadAll(t), t.TempDir(), 0
+	write(t, dir, EnvironmentFile, readVector(t, EnvironmentFile))
+	for _, v := range set.Vectors {
+		firstUse := v.Environment != nil && v.Environment.FirstUse != nil
+		foreign := strings.HasPrefix(v.Name, "google-") || strings.HasPrefix(v.Name, "oem-") // whose identities the script does not read
+		if !slices.Contains([]string{"statement", "binding", "accepted"}, v.Class) || v.Level != LevelVerify && v.Level != LevelChallenge || firstUse || foreign {
+			continue
+		}
+		for fault, members := range moreFaults {
+			raw := readVector(t, v.Class+"/"+v.Name+".json")
+			own, _ := raw["environment"].(map[string]any)
+			if own == nil {
+				own = map[string]any{}
+			}
+			var more Environment
+			for _, into := range []any{&own, &more} {
+				if err := json.Unmarshal([]byte(members), into); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, err := v.run(t.Context(), set.Environment.With(v.Environment).With(&more))
+			refused, isOne := errors.AsType[*refusal.Error](err)
+			if many, ok := errors.AsType[csr.Errors](err); ok && len(many) > 1 {
+				continue // the policy reports every rule
+			}
+			raw["environment"], raw["class"], raw["name"], raw["expect"] = own, "accepted", v.Name+", "+fault, ""
+			delete(raw, "retry")
+			delete(raw, "result")
+			if isOne {
+				raw["class"], raw["expect"], raw["retry"] = strings.Replace(v.Class, "accepted", "binding", 1), string(refused.Check), errors.Is(err, refusal.ErrRetry)
+			} else if err != nil {
+				t.Fatalf("%s, %s: %v", v.Name, fault, err)
+			}
+			count++
+			write(t, dir, fmt.Sprint(raw["class"], "/", raw["name"], ".json"), raw)
+		}
+	}
+	stdout, stderr, ok := replayInPython(t, dir)
+	if t.Logf("%d inputs: %s", count, stdout); !ok || count < 3000 {
+		t.Errorf("%d inputs, %s", count, stderr)
+	}
 }
 
 // A change of the worked example does not go unnoticed.
