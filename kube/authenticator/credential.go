@@ -12,6 +12,7 @@ import (
 	clientauthenticationv1 "k8s.io/client-go/pkg/apis/clientauthentication/v1"
 
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
+	"github.com/nodeattest/nodeattest/kube/internal/kubelet"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -54,8 +55,8 @@ func (a *Authenticator) Credential(ctx context.Context) (*clientauthenticationv1
 	if client.use != nil {
 		limit = maxWait
 	}
-	if err := a.c.Kubelet.Check(); err != nil {
-		if errors.Is(err, checkKubelet) || client.use == nil {
+	if err := a.kubelet.Check(); err != nil {
+		if errors.Is(err, kubelet.CheckConfiguration) || client.use == nil {
 			return nil, err
 		}
 		a.c.Log.Warn("the kubelet's configuration is not known", "why", err.Error())

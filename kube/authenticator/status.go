@@ -84,7 +84,7 @@ func (a *Authenticator) Status() *Status {
 		}
 		s.Certificates = append(s.Certificates, c)
 	}
-	if err := a.c.Kubelet.CheckRunning(); err != nil {
+	if err := a.kubelet.CheckRunning(); err != nil {
 		s.Problems = append(s.Problems, err.Error())
 	}
 	bare, own, err := a.connection()
