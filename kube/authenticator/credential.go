@@ -51,7 +51,8 @@ func (a *Authenticator) Credential(ctx context.Context) (*clientauthenticationv1
 		return nil, errNotMade
 	}
 	began, limit := time.Now(), maxWaitWithout
-	client := a.next(a.items[0], role{})
+	v := a.view(role{plugin: true})
+	client := v.next(a.items[0])
 	if client.use != nil {
 		limit = maxWait
 	}
@@ -64,7 +65,7 @@ func (a *Authenticator) Credential(ctx context.Context) (*clientauthenticationv1
 	ctx, cancel := context.WithDeadline(ctx, began.Add(limit-waitMargin))
 	defer cancel()
 	var last error
-	err := a.loop(ctx, role{plugin: true}, func(s step, failed error) bool {
+	err := v.loop(ctx, func(s step, failed error) bool {
 		if client = s; failed != nil && (last == nil || ctx.Err() == nil) { // an error that only says that time ran out says less
 			last = failed
 		}

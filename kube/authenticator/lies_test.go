@@ -26,7 +26,6 @@ import (
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/secrettest"
 	"github.com/nodeattest/nodeattest/kube/authenticator/certstore"
-	"github.com/nodeattest/nodeattest/kube/internal/apiclient"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -295,7 +294,7 @@ func (l *lies) action(a *Authenticator) (*item, func(ctx context.Context) error)
 	case 2:
 		return client, func(ctx context.Context) error {
 			var failed []error
-			err := a.loop(ctx, role{daemon: true}, func(_ step, err error) bool { // once around
+			err := a.view(role{daemon: true}).loop(ctx, func(_ step, err error) bool { // once around
 				failed = append(failed, err)
 				return len(failed) == len(a.items)
 			})
@@ -318,14 +317,14 @@ func (l *lies) works(a *Authenticator, had bool) {
 	l.t.Helper()
 	for _, i := range a.items {
 		if p := a.stored(i.file); p != nil || had && i.Purpose == csr.PurposeClient {
-			if err := works(l.t.Context(), a, i, p); err != nil {
+			if err := tryStored(l.t.Context(), a, i, p); err != nil {
 				l.t.Errorf("the %s certificate that is stored: %v", i.Purpose, err)
 			}
 		}
 	}
 }
 
-func works(ctx context.Context, a *Authenticator, i *item, p *certstore.Pair) (err error) {
+func tryStored(ctx context.Context, a *Authenticator, i *item, p *certstore.Pair) (err error) {
 	bare, _, err := a.connection()
 	switch {
 	case err != nil:
@@ -340,16 +339,7 @@ func works(ctx context.Context, a *Authenticator, i *item, p *certstore.Pair) (e
 		return err
 	}
 	defer func() { err = errors.Join(err, evidence.Close()) }()
-	var api *apiclient.Client
-	if p.Sealed {
-		api, err = sealedClient(ctx, bare, evidence.(keyKeeper), p)
-	} else {
-		api, err = asNode(bare, p)
-	}
-	if err != nil {
-		return err
-	}
-	return errors.Join(whoAmI(ctx, i, api), api.Close())
+	return works(ctx, i, access{config: bare, pair: p}, evidence)
 }
 
 // privateParts are those of a key's file that are in no other's, as bytes and as they are stored.
