@@ -69,11 +69,10 @@ func EndorsementPassword(ctx context.Context, tpm transport.TPM, path string) (s
 // endorsementPassword looks at the TPM before the file: a racing process writes the file
 // before it sets the password, so if a password is seen, it has a file.
 func endorsementPassword(ctx context.Context, h *tpmop.Handles, path string) ([]byte, error) {
-	permanent, err := tpmop.TPMProperty(ctx, h, tpm2.TPMPTPermanent)
+	isSet, err := hasEndorsementPassword(ctx, h)
 	if err != nil {
 		return nil, err
 	}
-	isSet := permanent&endorsementAuthSet != 0
 	content, err := readPasswordFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && isSet:
@@ -102,11 +101,23 @@ func endorsementPassword(ctx context.Context, h *tpmop.Handles, path string) ([]
 		}
 		_, err = tpmop.Run(ctx, h.TPM, change, "TPM2_HierarchyChangeAuth of the endorsement hierarchy")
 		if !errors.Is(err, tpm2.TPMRCBadAuth) {
-			return password, err
+			return password, tpmop.ExplainPassword(err, tpm2.TPMRHEndorsement, nil)
 		}
 		// Another process was faster, using the same file.
 	}
 	return password, checkEndorsementPassword(ctx, h, password)
+}
+
+// hasEndorsementPassword asks the TPM, or tries the empty password if the TPM does not say.
+func hasEndorsementPassword(ctx context.Context, h *tpmop.Handles) (bool, error) {
+	permanent, known, err := tpmop.TPMProperty(ctx, h, tpm2.TPMPTPermanent)
+	if err != nil || known {
+		return permanent&endorsementAuthSet != 0, err
+	}
+	if err = checkEndorsementPassword(ctx, h, nil); errors.Is(err, ErrHierarchyPassword) {
+		return true, nil
+	}
+	return false, err
 }
 
 // newPasswordFile returns what is in the file in the end: another process may have created it

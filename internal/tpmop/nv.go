@@ -79,7 +79,10 @@ func ReadNVPublic(ctx context.Context, h *Handles, index tpm2.TPMHandle) (*tpm2.
 
 // NVChunk is how much the TPM reads at a time (TPM_PT_NV_BUFFER_MAX).
 func NVChunk(ctx context.Context, h *Handles) (int, error) {
-	n, err := TPMProperty(ctx, h, tpm2.TPMPTNVBufferMax)
+	n, known, err := TPMProperty(ctx, h, tpm2.TPMPTNVBufferMax)
+	if err == nil && !known {
+		err = errors.New("the TPM does not have TPM_PT_NV_BUFFER_MAX")
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -87,26 +90,6 @@ func NVChunk(ctx context.Context, h *Handles) (int, error) {
 		return 0, errors.New("TPM_PT_NV_BUFFER_MAX is 0")
 	}
 	return int(min(n, MaxNVChunk)), nil
-}
-
-// TPMProperty reads one of the TPM's properties (Part 2, 6.13).
-func TPMProperty(ctx context.Context, h *Handles, property tpm2.TPMPT) (uint32, error) {
-	rsp, err := Run(ctx, h.TPM, tpm2.GetCapability{
-		Capability: tpm2.TPMCapTPMProperties, Property: uint32(property), PropertyCount: 1,
-	}, "TPM2_GetCapability of property 0x%x", uint32(property))
-	if err != nil {
-		return 0, err
-	}
-	list, err := rsp.CapabilityData.Data.TPMProperties()
-	if err != nil {
-		return 0, fmt.Errorf("TPM2_GetCapability of property 0x%x: %w", uint32(property), err)
-	}
-	for _, p := range list.TPMProperty {
-		if p.Property == property {
-			return p.Value, nil
-		}
-	}
-	return 0, fmt.Errorf("the TPM does not have property 0x%x", uint32(property))
 }
 
 // ReadNVCertificate reads an NV index that contains one certificate, and returns only its DER.

@@ -92,8 +92,11 @@ func NewLoadedKey(handle tpm2.TPMHandle, name, area []byte) (*LoadedKey, error) 
 	return &LoadedKey{Handle: handle, Name: name, Public: public}, nil
 }
 
-// ExplainPassword says what an authorization failure of a hierarchy means.
+// ExplainPassword says what it means that a TPM refuses a hierarchy's password, or its use.
 func ExplainPassword(err error, hierarchy tpm2.TPMHandle, password []byte) error {
+	if errors.Is(err, tpm2.TPMRCHierarchy) {
+		return fmt.Errorf("the %s hierarchy is switched off until the next start: switch it on in the firmware's settings: %w", hierarchyWord(hierarchy), err)
+	}
 	if !errors.Is(err, tpm2.TPMRCBadAuth) && !errors.Is(err, tpm2.TPMRCAuthFail) {
 		return err
 	}
